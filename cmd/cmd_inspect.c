@@ -165,6 +165,25 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
 
 /* ---- the verbs ---- */
 
+/* Least and most of nested lists of numbers. */
+static void spread_of(const json_t *v, double *least, double *most) {
+    const double x = json_number_value(v);
+    *least = json_is_number(v) ? fmin(*least, x) : *least;
+    *most = json_is_number(v) ? fmax(*most, x) : *most;
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        spread_of(json_array_get(v, i), least, most);
+    }
+}
+
+/* For people: the lists under `key` give way to their spread. */
+static void shorten(json_t *what, const char *key) {
+    double least = INFINITY, most = -INFINITY;
+    spread_of(json_object_get(what, key), &least, &most);
+    if (most >= least) {
+        json_object_set_new(what, key, json_sprintf("%.3g ... %.3g", least, most));
+    }
+}
+
 static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     looking *c = call->options;
     const char *path = call->items[0];
@@ -184,6 +203,10 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     }
     printf("%s: %s\n", path, kind->name);
     json_object_del(json_object_get(what, "meta"), "shape"); /* a table says it above already */
+    if (kind == &table) {
+        shorten(what, "shares");
+        shorten(what, "layer_shares");
+    }
     json_text(stdout, what, 2);
     json_decref(what);
     return CKVC_OK;

@@ -23,6 +23,10 @@ static const struct {
     [CKVT_EDGEENT] = {"EDGEENT", CKVT_F64, "e"},
     [CKVT_EDGEPPL] = {"EDGEPPL", CKVT_F64, "p"},
     [CKVT_META] = {"META", CKVT_BYTES, ""},
+    [CKVT_SHARE] = {"SHARE", CKVT_F64, "LGB"},
+    [CKVT_LAYER_SHARE] = {"SHARELAY", CKVT_F64, "LB"},
+    [CKVT_C_MIN] = {"CMIN", CKVT_F64, "B2"},
+    [CKVT_SCORE] = {"SCORE", CKVT_U32, "B6"},
     [CKVT_QHEAD] = {"QHEAD", CKVT_F64, "LGBh"},
     [CKVT_QGATE] = {"QGATE", CKVT_F64, "LEPBg"},
     [CKVT_NHEAD] = {"NHEAD", CKVT_U64, "LGBh"},
@@ -32,6 +36,7 @@ static const struct {
     [CKVT_LGATE] = {"LGATE", CKVT_F64, "LEPBg"},
     [CKVT_SHARE_HEAD] = {"sHEAD", CKVT_F32, "LGBh"},
     [CKVT_SHARE_GATE] = {"sGATE", CKVT_F32, "LEPBg"},
+    [CKVT_SHARE_INTERVAL] = {"sSHARE", CKVT_F64, "LGB2"},
     [CKVT_SIGNATURE] = {"hSIG", CKVT_F64, "LG3"},
     [CKVT_PROV] = {"pROV", CKVT_BYTES, ""},
     [CKVT_XFER] = {"xFER", CKVT_BYTES, ""},
@@ -43,6 +48,9 @@ size_t ckvt_type_bytes(ckvt_type type) {
     static const size_t bytes[CKVT_TYPE_COUNT] = {1, 4, 8, 4, 8};
     return bytes[type];
 }
+
+_Static_assert(sizeof(ckvc_c_min) == 2 * sizeof(double), "a row of CMIN");
+_Static_assert(sizeof(ckvc_score) == 6 * sizeof(uint32_t), "a row of SCORE");
 
 static uint64_t extent(const ckvc_table *t, char letter) {
     switch (letter) {
@@ -67,7 +75,7 @@ bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]) {
                        .type = sections[i].type,
                        .rank = *dims ? (uint16_t)strlen(dims) : 1,
                        .bytes = *dims ? ckvt_type_bytes(sections[i].type) : 0,
-                       .raw_only = i < CKVT_REQUIRED};
+                       .raw_only = i < CKVT_EVIDENCE_BEGIN};
         for (int d = 0; dims[d]; d++) {
             s.dims[d] = extent(t, dims[d]);
             fits = fits && ckvc_mul_size(s.bytes, s.dims[d], &s.bytes);
@@ -88,6 +96,10 @@ void **ckvt_slot(table_file *t, ckvt_section s) {
         [CKVT_TAU] = &c->tau,
         [CKVT_EDGEENT] = &c->edges_entropy,
         [CKVT_EDGEPPL] = &c->edges_ppl,
+        [CKVT_SHARE] = &c->share,
+        [CKVT_LAYER_SHARE] = &c->layer_share,
+        [CKVT_C_MIN] = &c->c_min,
+        [CKVT_SCORE] = &c->score,
         [CKVT_QHEAD] = &head->q,
         [CKVT_QGATE] = &gate->q,
         [CKVT_NHEAD] = &head->n,
@@ -97,6 +109,7 @@ void **ckvt_slot(table_file *t, ckvt_section s) {
         [CKVT_LGATE] = &gate->l,
         [CKVT_SHARE_HEAD] = &head->share,
         [CKVT_SHARE_GATE] = &gate->share,
+        [CKVT_SHARE_INTERVAL] = &t->share_interval,
         [CKVT_SIGNATURE] = &t->signature,
     };
     return slots[s];
@@ -182,6 +195,14 @@ ckvc_status ckvt_check_evidence(const table_file *t, ckvc_err *err) {
                    "s%s[%zu] is %g, want a share between 0 and 1", names[k], i, (double)share[i]);
         }
     }
+    const double *interval = t->share_interval;
+    BAD_IF(interval && !t->table->share, "sSHARE is there, but section SHARE is not");
+    const size_t n_shares = ckvc_weight_index(t->table, t->table->n_layers, 0, 0);
+    for (size_t i = 0; interval && i < n_shares; i++) {
+        const double low = interval[2 * i], high = interval[2 * i + 1];
+        BAD_IF(!(low >= 0.0 && low <= high && isfinite(high)),
+               "sSHARE[%zu] is %g ... %g, want an interval of finite shares", i, low, high);
+    }
     const size_t n = (size_t)t->table->n_layers * t->table->n_heads * 3;
     for (size_t i = 0; t->signature && i < n; i++) {
         BAD_IF(!isfinite(t->signature[i]), "hSIG[%zu] is %g, want a finite value", i,
@@ -242,18 +263,22 @@ static json_t *nested(const ckvt_spec *spec, const void *values, int axis, size_
     return list;
 }
 
-static json_t *describe_cells(const table_file *t) {
+/* The numbers of one section; NULL where it is not there, or JSON. */
+static json_t *describe_section(const table_file *t, ckvt_section i) {
     ckvt_spec specs[CKVT_SECTION_COUNT];
     uint32_t shape[8];
-    json_t *out = json_object();
     ckvt_shape(t->table, shape);
-    if (!ckvt_specs(t->table, specs)) { return out; /* such a table was never made */ }
+    const void *values = i == CKVT_SHAPE ? shape : ckvt_values(t, i);
+    size_t at = 0;
+    /* a table whose sections overflow was never made */
+    return values && ckvt_specs(t->table, specs) ? nested(&specs[i], values, 0, &at) : NULL;
+}
+
+static json_t *describe_cells(const table_file *t) {
+    json_t *out = json_object();
     for (int i = 0; i < CKVT_SECTION_COUNT; i++) {
-        const void *values = i == CKVT_SHAPE ? shape : ckvt_values(t, (ckvt_section)i);
-        size_t at = 0;
-        if (values) {
-            json_object_set_new(out, sections[i].name, nested(&specs[i], values, 0, &at));
-        }
+        json_t *values = describe_section(t, (ckvt_section)i);
+        if (values) { json_object_set_new(out, sections[i].name, values); }
     }
     json_object_set(out, "meta", t->meta);
     json_object_set_new(out, "content_id", json_string(t->content_id));
@@ -298,6 +323,33 @@ static json_t *describe_side(const struct side *side, const uint64_t *n) {
                      (json_int_t)records, "fewest_records", (json_int_t)(supported ? fewest : 0));
 }
 
+/* What a table with shares says of each budget; NULL without. */
+static json_t *describe_c_min(const ckvc_table *c) {
+    json_t *list = c->c_min ? json_array() : NULL;
+    for (uint32_t b = 0; list && b < c->n_budgets; b++) {
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o, s:I}", "budget", ckvc_json_real(c->budgets[b]),
+                                        "floor", ckvc_json_real(c->c_min[b].floor), "recent",
+                                        (json_int_t)c->c_min[b].recent));
+    }
+    return list;
+}
+
+static json_t *describe_score(const ckvc_table *c) {
+    json_t *list = c->score ? json_array() : NULL;
+    for (uint32_t b = 0; list && b < c->n_budgets; b++) {
+        const ckvc_score *s = &c->score[b];
+        json_array_append_new(list,
+                              json_pack("{s:o, s:s, s:s, s:I, s:I, s:b, s:I}", "budget",
+                                        ckvc_json_real(c->budgets[b]), "mode",
+                                        ckvc_mode_name((ckvc_mode)s->mode), "score",
+                                        ckvc_score_name((ckvc_score_kind)s->kind), "window",
+                                        (json_int_t)s->window, "pool", (json_int_t)s->pool, "norm",
+                                        (int)s->norm, "features", (json_int_t)s->features));
+    }
+    return list;
+}
+
 static json_t *describe_summary(const table_file *t) {
     const ckvc_table *c = t->table;
     json_t *values[CKVC_SIDE_COUNT], *evidence = json_array();
@@ -314,14 +366,17 @@ static json_t *describe_summary(const table_file *t) {
         shares = shares || t->evidence[s].share;
     }
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:O, s:O*, s:O*}",
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o, s:b, s:b, s:O, "
+        "s:O*, s:O*}",
         "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
         ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
         ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
         ckvc_json_reals(c->gate_grid, c->n_gate_actions), "edges_entropy",
         ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
         ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight", values[CKVC_SIDE_HEAD], "tau",
-        values[CKVC_SIDE_GATE], "evidence", evidence, "bootstrap", shares, "signature",
+        values[CKVC_SIDE_GATE], "shares", describe_section(t, CKVT_SHARE), "layer_shares",
+        describe_section(t, CKVT_LAYER_SHARE), "c_min", describe_c_min(c), "score",
+        describe_score(c), "evidence", evidence, "bootstrap", shares, "signature",
         t->signature != NULL, "meta", t->meta, "transfer", t->xfer, "provenance", t->prov);
 }
 

@@ -26,14 +26,16 @@ typedef struct table_file {
     ckvc_table *table;                        /* owned */
     table_evidence evidence[CKVC_SIDE_COUNT]; /* owned arrays */
     bool has_evidence;
-    double *signature;   /* hSIG [L][G][3]; NULL: not there */
-    json_t *meta;        /* META, an object; owned */
-    json_t *prov, *xfer; /* pROV, xFER or NULL; owned */
+    double *share_interval; /* sSHARE [L][G][nB][2]: bootstrap, low and high; NULL: not there */
+    double *signature;      /* hSIG [L][G][3]; NULL: not there */
+    json_t *meta;           /* META, an object; owned */
+    json_t *prov, *xfer;    /* pROV, xFER or NULL; owned */
     char content_id[CKVC_SHA256_HEX];
 } table_file;
 
-/* A file around a table (taken): META = {}, and evidence arrays (zeroed; Q = -inf) when
- * with_evidence. NULL where there is no table, or its evidence would overflow. */
+/* A file around a table (taken), which may have shares (ckvc_table_add_shares): META = {}, and
+ * evidence arrays (zeroed; Q = -inf) when with_evidence. NULL where there is no table, or its
+ * evidence would overflow. */
 table_file *table_file_around(ckvc_table *table, bool with_evidence);
 void table_file_free(table_file *t);
 CKVC_AUTO_OF(table_file, table_file_free)

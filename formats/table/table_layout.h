@@ -17,7 +17,9 @@ struct table_file;
 enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_RANK_MAX = 5, CKVT_ALIGNMENT = 64 };
 enum {
     CKVT_MAJOR = 1,
-    CKVT_MINOR = 0,
+    CKVT_MINOR = 0, /* of a table with shares: CKVT_MINOR_SHARES */
+    CKVT_MINOR_SHARES = 1,
+    CKVT_FLAG_SHARES = 4, /* of the incompatible flags; those below are the operator */
     CKVT_BYTE_ORDER_MARK = 0x0102,
     CKVT_ZSTD_WINDOW_MAX = 8 << 20
 };
@@ -76,6 +78,10 @@ typedef enum ckvt_section {
     CKVT_EDGEENT,
     CKVT_EDGEPPL,
     CKVT_META,
+    CKVT_SHARE,
+    CKVT_LAYER_SHARE,
+    CKVT_C_MIN,
+    CKVT_SCORE,
     CKVT_QHEAD,
     CKVT_QGATE,
     CKVT_NHEAD,
@@ -85,14 +91,14 @@ typedef enum ckvt_section {
     CKVT_LGATE,
     CKVT_SHARE_HEAD,
     CKVT_SHARE_GATE,
+    CKVT_SHARE_INTERVAL,
     CKVT_SIGNATURE,
     CKVT_PROV,
     CKVT_XFER,
     CKVT_SECTION_COUNT
 } ckvt_section;
 enum {
-    CKVT_REQUIRED = CKVT_META + 1,
-    CKVT_EVIDENCE_BEGIN = CKVT_QHEAD,
+    CKVT_EVIDENCE_BEGIN = CKVT_QHEAD, /* before it: META and what the policy library reads, raw */
     CKVT_EVIDENCE_END = CKVT_LGATE + 1,
     CKVT_OWNED_END = CKVT_SIGNATURE + 1 /* arrays from evidence on that are no ckvc_table's */
 };
@@ -117,8 +123,9 @@ void *ckvt_values(const struct table_file *t, ckvt_section s);
 json_t **ckvt_json(struct table_file *t, ckvt_section s); /* of META, pROV, xFER; else NULL */
 void ckvt_shape(const ckvc_table *t, uint32_t out[8]);    /* SHAPE's numbers */
 
-/* Evidence, bootstrap shares and signature: no NaN, Q = -inf exactly where nothing was logged,
- * shares in [0, 1]. The message begins with the section's name. */
+/* Evidence, bootstrap shares and intervals, and signature: no NaN, Q = -inf exactly where nothing
+ * was logged, shares of refits in [0, 1], intervals ordered and only beside shares. The message
+ * begins with the section's name. */
 ckvc_status ckvt_check_evidence(const struct table_file *t, ckvc_err *err) CKVC_MUST_CHECK;
 /* META's "schema" and "shape", from the table. New reference. */
 json_t *ckvt_shape_json(const ckvc_table *t);

@@ -169,7 +169,7 @@ static ckvc_status read_section(reader *r, const file_section *s) {
     ckvc_sha256_bytes(raw, (size_t)s->raw, digest);
     REFUSE_AT_IF(r, memcmp(digest, s->sha256, sizeof digest) != 0, s, "%s",
                  "its SHA-256 is not the directory's");
-    const bool wanted = known && ((int)s->known >= CKVT_REQUIRED || s->known == CKVT_META);
+    const bool wanted = known && ((int)s->known >= CKVT_EVIDENCE_BEGIN || s->known == CKVT_META);
     return wanted ? store(r, s, &raw) : CKVC_OK;
 }
 
@@ -222,8 +222,9 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
     *out = NULL;
     CKVC_TRY(ckvc_file_read(path, CKVC_TABLE_MAX_BYTES, &bytes, &size, err));
     reader r = {.path = path, .file = (const uint8_t *)bytes, .t = t, .err = err};
-    REFUSE_IF(&r, ckvc_table_parse_any(path, r.file, size, &t->table, message, sizeof message),
-              "%s", message);
+    /* its message begins with the path */
+    CKVC_FAIL_IF(ckvc_table_parse_any(path, r.file, size, &t->table, message, sizeof message), err,
+                 CKVC_E_DATA, "%s", message);
     REFUSE_IF(&r, !ckvt_specs(t->table, r.specs), "section SHAPE: its evidence would overflow");
     const uint32_t n_sections = ckvc_get_u32(r.file + CKVT_AT_N_SECTIONS);
     for (uint32_t i = 0; i < n_sections; i++) {

@@ -32,6 +32,7 @@ enum {
 };
 enum { TYPE_BYTES, TYPE_F32, TYPE_F64, TYPE_U32, TYPE_U64, TYPE_COUNT };
 enum { CODEC_RAW, CODEC_ZSTD, CODEC_COUNT };
+enum { FLAG_OPERATOR = 3, FLAG_SHARES = 4, FLAGS_KNOWN = 7 }; /* of the incompatible ones */
 
 static const uint8_t magic[8] = {0x89, 'C', 'K', 'V', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t type_bytes[TYPE_COUNT] = {1, 4, 8, 4, 8};
@@ -54,7 +55,8 @@ typedef struct reader {
     const uint8_t *data;
     uint64_t size;
     uint32_t n_sections;
-    ckvc_operator op; /* the header's incompatible flags */
+    ckvc_operator op; /* the header's incompatible flags: these two */
+    bool shares;
     char *message;
     size_t message_size;
 } reader;
@@ -122,12 +124,12 @@ static int check_header(reader *r) {
             ckvc_get_u16(h + 8), HEADER_BYTES);
     FAIL_IF(r, ckvc_get_u16(h + 14) != BYTE_ORDER_MARK,
             "byte 14: byte order mark 0x%04x, want 0x%04x", ckvc_get_u16(h + 14), BYTE_ORDER_MARK);
-    if (ckvc_get_u64(h + 24) >= CKVC_OPERATOR_COUNT) { /* bits 0 and 1: the operator */
-        return fail(
-            r, "byte 24: incompatible flags 0x%" PRIx64 " are from a later format; upgrade ckvc",
-            ckvc_get_u64(h + 24));
-    }
-    r->op = (ckvc_operator)ckvc_get_u64(h + 24);
+    const uint64_t flags = ckvc_get_u64(h + 24);
+    FAIL_IF(r, flags & ~(uint64_t)FLAGS_KNOWN,
+            "byte 24: incompatible flags 0x%" PRIx64 " are from a later format; upgrade ckvc",
+            flags);
+    r->op = (ckvc_operator)(flags & FLAG_OPERATOR);
+    r->shares = flags & FLAG_SHARES;
     FAIL_IF(r, ckvc_get_u64(h + 32) != r->size,
             "byte 32: file size %" PRIu64 ", but %" PRIu64 " bytes are there", ckvc_get_u64(h + 32),
             r->size);
@@ -216,16 +218,16 @@ static bool find_section(const reader *r, const char *name, section *s) {
     return false;
 }
 
-/* The numeric sections: where their dims come from, where their values go. */
+/* The numeric sections: where their dims come from. */
 typedef struct target {
     const char *name;
     uint16_t type, rank;
     uint64_t dims[4];
-    void *out; /* double or float, as many as the dims say */
 } target;
-enum { TARGETS = 7 };
-static const char *const target_names[TARGETS] = {"BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT",
-                                                  "TAU",    "EDGEENT",  "EDGEPPL"};
+enum { TARGETS_PAPER = 7, TARGET_LAYER_SHARE = 8, TARGETS = 11 }; /* from the 8th on: of shares */
+static const char *const target_names[TARGETS] = {"BUDGET",   "GRIDHEAD", "GRIDGATE", "WEIGHT",
+                                                  "TAU",      "EDGEENT",  "EDGEPPL",  "SHARE",
+                                                  "SHARELAY", "CMIN",     "SCORE"};
 
 static bool known_critical(const char *name) {
     if (!strcmp(name, "SHAPE")) { return true; }
@@ -293,9 +295,36 @@ static void decode(const reader *r, const section *s, void *out) {
     const uint8_t *p = r->data + s->offset;
     if (s->type == TYPE_F64) {
         for (uint64_t i = 0; i < s->raw / 8; i++) { ((double *)out)[i] = ckvc_get_f64(p + 8 * i); }
+    } else if (s->type == TYPE_U32) {
+        for (uint64_t i = 0; i < s->raw / 4; i++) {
+            ((uint32_t *)out)[i] = ckvc_get_u32(p + 4 * i);
+        }
     } else {
         for (uint64_t i = 0; i < s->raw / 4; i++) { ((float *)out)[i] = ckvc_get_f32(p + 4 * i); }
     }
+}
+
+/* SHAPE: L, H, G, E, P, nB, window, head axis; and the lengths of the two grids. */
+static int read_shape(const reader *r, uint32_t shape[8], uint32_t n_actions[2]) {
+    section s;
+    const target shape_section = {.name = "SHAPE", .type = TYPE_U32, .rank = 1, .dims = {8}};
+    if (check_section(r, &shape_section, &s)) { return -1; }
+    for (int i = 0; i < 8; i++) { shape[i] = ckvc_get_u32(r->data + s.offset + 4 * i); }
+    for (int i = 0; i < 6; i++) {
+        FAIL_IF(r, shape[i] < 1 || shape[i] > CKVC_TABLE_MAX_EXTENT,
+                "byte %" PRIu64 ": SHAPE[%d] is %u, want 1..%u", s.offset + 4 * (uint64_t)i, i,
+                shape[i], CKVC_TABLE_MAX_EXTENT);
+    }
+    for (int i = 0; i < 2; i++) {
+        section grid;
+        const char *grid_name = i ? "GRIDGATE" : "GRIDHEAD";
+        FAIL_IF(r, !find_section(r, grid_name, &grid), "section %s is missing", grid_name);
+        FAIL_IF(r, grid.rank != 1 || grid.dims[0] < 1 || grid.dims[0] > CKVC_TABLE_MAX_ACTIONS,
+                "byte %" PRIu64 ": section %s: want one dimension of 1..%u actions",
+                grid.entry + 12, grid_name, CKVC_TABLE_MAX_ACTIONS);
+        n_actions[i] = (uint32_t)grid.dims[0];
+    }
+    return 0;
 }
 
 int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_table **out,
@@ -310,56 +339,53 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
     *out = NULL;
     FAIL_IF(r, size > CKVC_TABLE_MAX_BYTES, "%zu bytes: a table has at most %" PRIu64, size,
             CKVC_TABLE_MAX_BYTES);
-    if (check_header(r) || check_directory(r)) { return -1; }
 
-    section s;
-    target shape_section = {.name = "SHAPE", .type = TYPE_U32, .rank = 1, .dims = {8}};
-    if (check_section(r, &shape_section, &s)) { return -1; }
-    uint32_t shape[8]; /* L, H, G, E, P, nB, window, head axis */
-    for (int i = 0; i < 8; i++) { shape[i] = ckvc_get_u32(r->data + s.offset + 4 * i); }
-    for (int i = 0; i < 6; i++) {
-        FAIL_IF(r, shape[i] < 1 || shape[i] > CKVC_TABLE_MAX_EXTENT,
-                "byte %" PRIu64 ": SHAPE[%d] is %u, want 1..%u", s.offset + 4 * (uint64_t)i, i,
-                shape[i], CKVC_TABLE_MAX_EXTENT);
-    }
-    uint32_t n_actions[2];
-    for (int i = 0; i < 2; i++) {
-        section grid;
-        const char *grid_name = i ? "GRIDGATE" : "GRIDHEAD";
-        FAIL_IF(r, !find_section(r, grid_name, &grid), "section %s is missing", grid_name);
-        FAIL_IF(r, grid.rank != 1 || grid.dims[0] < 1 || grid.dims[0] > CKVC_TABLE_MAX_ACTIONS,
-                "byte %" PRIu64 ": section %s: want one dimension of 1..%u actions",
-                grid.entry + 12, grid_name, CKVC_TABLE_MAX_ACTIONS);
-        n_actions[i] = (uint32_t)grid.dims[0];
-    }
+    uint32_t shape[8], n_actions[2];
+    if (check_header(r) || check_directory(r) || read_shape(r, shape, n_actions)) { return -1; }
 
     /* Dims first, so that what SHAPE claims is known to be in the file before memory is taken for
      * it. */
     const uint64_t L = shape[0], G = shape[2], E = shape[3], P = shape[4], nB = shape[5];
-    target targets[TARGETS] = {
-        {target_names[0], TYPE_F64, 1, {nB}, NULL},
-        {target_names[1], TYPE_F64, 1, {n_actions[0]}, NULL},
-        {target_names[2], TYPE_F64, 1, {n_actions[1]}, NULL},
-        {target_names[3], TYPE_F32, 3, {L, G, nB}, NULL},
-        {target_names[4], TYPE_F32, 4, {L, E, P, nB}, NULL},
-        {target_names[5], TYPE_F64, 1, {E - 1}, NULL},
-        {target_names[6], TYPE_F64, 1, {P - 1}, NULL},
+    const target targets[TARGETS] = {
+        {target_names[0], TYPE_F64, 1, {nB}},
+        {target_names[1], TYPE_F64, 1, {n_actions[0]}},
+        {target_names[2], TYPE_F64, 1, {n_actions[1]}},
+        {target_names[3], TYPE_F32, 3, {L, G, nB}},
+        {target_names[4], TYPE_F32, 4, {L, E, P, nB}},
+        {target_names[5], TYPE_F64, 1, {E - 1}},
+        {target_names[6], TYPE_F64, 1, {P - 1}},
+        {target_names[7], TYPE_F64, 3, {L, G, nB}},
+        {target_names[8], TYPE_F64, 2, {L, nB}},
+        {target_names[9], TYPE_F64, 2, {nB, sizeof(ckvc_c_min) / sizeof(double)}},
+        {target_names[10], TYPE_U32, 2, {nB, sizeof(ckvc_score) / sizeof(uint32_t)}},
     };
     section sections[TARGETS];
+    bool wanted[TARGETS];
     for (int i = 0; i < TARGETS; i++) {
-        if (check_section(r, &targets[i], &sections[i])) { return -1; }
+        const bool there = find_section(r, target_names[i], &sections[i]);
+        FAIL_IF(r, i >= TARGETS_PAPER && there && !r->shares,
+                "byte 24: section %s is there, but flag 0x%x is not set", target_names[i],
+                FLAG_SHARES);
+        wanted[i] = i < TARGETS_PAPER || (r->shares && (there || i != TARGET_LAYER_SHARE));
+        if (wanted[i] && check_section(r, &targets[i], &sections[i])) { return -1; }
     }
 
     ckvc_table *t = ckvc_table_create(shape[0], shape[2], shape[3], shape[4], shape[5],
                                       n_actions[0], n_actions[1]);
-    if (!t) { return fail(r, "out of memory"); }
+    if (!t || (r->shares && ckvc_table_add_shares(t, wanted[TARGET_LAYER_SHARE]))) {
+        ckvc_table_free(t);
+        return fail(r, "out of memory");
+    }
     t->n_query_heads = shape[1];
     t->window = shape[6];
     t->head_axis = shape[7];
     t->op = r->op;
-    void *const values[TARGETS] = {t->budgets, t->head_grid,     t->gate_grid, t->weight,
-                                   t->tau,     t->edges_entropy, t->edges_ppl};
-    for (int i = 0; i < TARGETS; i++) { decode(r, &sections[i], values[i]); }
+    void *const values[TARGETS] = {t->budgets,     t->head_grid,     t->gate_grid, t->weight,
+                                   t->tau,         t->edges_entropy, t->edges_ppl, t->share,
+                                   t->layer_share, t->c_min,         t->score};
+    for (int i = 0; i < TARGETS; i++) {
+        if (wanted[i]) { decode(r, &sections[i], values[i]); }
+    }
     char breach[256];
     if (ckvc_table_check(t, breach, sizeof breach)) {
         ckvc_table_free(t);

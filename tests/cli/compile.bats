@@ -6,12 +6,10 @@ load helper
 
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
-    load helper
     prompts 16 >"$DIR/prompts.jsonl"
     prompts 8 >"$DIR/few.jsonl"
     compile "$DIR/loop" --holdout 0.4 --rounds 2
 }
-setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
 
 # compile OUT [options]: over eight prompts, three of which --holdout 0.4 leaves out
 compile() {

@@ -2,7 +2,7 @@
 # The contract of the command line: help, exit codes, one-line errors, configuration, streams.
 
 load helper
-setup() { load helper; DIR=$BATS_TEST_TMPDIR; }
+setup() { DIR=$BATS_TEST_TMPDIR; }
 
 VERBS="bench calibrate compile fit inspect manifest perplexity report scan score tokenize transfer verify version"
 

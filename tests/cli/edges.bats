@@ -6,12 +6,10 @@ load helper
 
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
-    load helper
     prompts 4 >"$DIR/prompts.jsonl"
     calibrate "$DIR/run" --limit 3
     "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
 }
-setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
 
 score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --policy recent "$@"; }
 

@@ -6,11 +6,9 @@ load helper
 
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
-    load helper
     prompts 4 >"$DIR/prompts.jsonl"
     calibrate "$DIR/fine" --variants all
 }
-setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
 
 COARSE=(--head-grid 0.8:1.5:0.1 --gate-grid 0.8,0.85,0.93,1 --variants all)
 

@@ -2,7 +2,7 @@
 # Prompts from text in any script: built, checked against themselves, run through the embedded model; what is left out is named.
 
 load helper
-setup() { load helper; DIR=$BATS_TEST_TMPDIR; }
+setup() { DIR=$BATS_TEST_TMPDIR; }
 
 # FOLDER SEPARATOR LETTER...: three files of made-up sentences, each file one line
 texts() {

@@ -6,11 +6,9 @@ load helper
 
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
-    load helper
     prompts 12 >"$DIR/prompts.jsonl"
     "${CC:-cc}" -shared -fPIC -o "$DIR/fault.so" "$BATS_TEST_DIRNAME/fault_malloc.c"
 }
-setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
 
 # short_of_memory OUT [VARIABLE=VALUE ...]: a calibration on the preloaded malloc; one thread, so that calls have their numbers.
 short_of_memory() {

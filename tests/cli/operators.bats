@@ -6,12 +6,10 @@ load helper
 
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
-    load helper
     prompts 6 >"$DIR/prompts.jsonl"
     printf '# layer 0 first\n16\n24\n0x\n' >"$DIR/bad.txt"
     printf '16\n24 # more in the middle\n40\n16\n' >"$DIR/layers.txt"
 }
-setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
 
 @test "an operator's records give its table; others refuse to run or pool it" {
     for op in no-utility mean-pool; do

@@ -6,11 +6,9 @@ load helper
 
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
-    load helper
     prompts 12 >"$DIR/prompts.jsonl"
     calibrate "$DIR/run"
 }
-setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
 
 @test "a run verifies, says what it is, and holds its shards" {
     run "$CKVC" verify "$DIR/run"

@@ -6,13 +6,11 @@ load helper
 
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
-    load helper
     prompts 24 >"$DIR/prompts.jsonl"
     "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --holdout 0.2 --bins 2,2 --out "$DIR/scan" \
         --min-cell 7 >"$DIR/scan.tsv" 2>"$DIR/scan.err"
     drawing "$DIR/ten" --scan "$DIR/scan"
 }
-setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
 
 drawing() { calibrate "$1" --holdout 0.2 --variants 4 --sample-prompts 10 "${@:2}"; }
 

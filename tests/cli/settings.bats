@@ -6,12 +6,10 @@ load helper
 
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
-    load helper
     prompts 6 >"$DIR/prompts.jsonl"
     calibrate "$DIR/run" --alpha visible --keep-window 4 --limit 4
     "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
 }
-setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
 
 score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --budget 16 -q "$@"; }
 

@@ -1,4 +1,4 @@
-/* A folder for reports, and looking into the JSON of one, for the tests of reports. */
+/* Reports into folders of their own, and looking into the JSON of one, for the tests of reports. */
 #pragma once
 
 #include <jansson.h>
@@ -6,42 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "lib/base/files.h"
 #include "report/report.h"
-
-static char folder[] = "/tmp/ckvc-report-XXXXXX";
-
-static inline int folder_setup(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static inline int folder_teardown(void **state) {
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command) == 0 ? 0 : -1;
-}
-
-/* A path in the folder; of the last four calls. */
-static inline const char *in(const char *name) {
-    static char path[4][128];
-    static int next;
-    char *p = path[next++ % 4];
-    snprintf(p, 128, "%s/%s", folder, name);
-    return p;
-}
+#include "tests/unit/temp_folder.h"
 
 /* Writes a report into a subfolder of its own, which it names in o->out. Its JSON, verdict and page
  * are the caller's to free. */
 static inline json_t *report_made(report_options *o, char **verdict, char **page) {
     static int number;
-    static char out[160];
-    char name[32], path[192], *text = NULL;
+    static char out[512];
+    char name[32], path[544], *text = NULL;
     snprintf(name, sizeof name, "out-%d", number++);
-    snprintf(out, sizeof out, "%s", in(name));
+    snprintf(out, sizeof out, "%s", in_temp_folder(name));
     o->out = out;
     ckvc_err err = {0};
     ckvc_status rc = report_write(o, verdict, &text, &err);

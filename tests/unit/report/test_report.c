@@ -111,8 +111,8 @@ static void table_alone(void **state) {
     (void)state;
     table_file *t = small(hostile, first_weights, true);
     give_evidence(t);
-    put(t, in("alone.ckvt"));
-    const char *inputs[] = {in("alone.ckvt")};
+    put(t, in_temp_folder("alone.ckvt"));
+    const char *inputs[] = {in_temp_folder("alone.ckvt")};
     char *page = NULL, *summary = NULL;
     json_t *j = make(inputs, 1, NULL, &page, &summary);
     assert_non_null(strstr(page, "&lt;script&gt;"));
@@ -178,10 +178,11 @@ static void two_tables(void **state) {
     table_file *a = small("a", first_weights, false), *b = small("b", second_weights, false),
                *c = small("c", ones, false);
     b->table->tau[0] = (float)ckvc_gate_action(13); /* 0.93 against 0.95 */
-    put(a, in("a.ckvt"));
-    put(b, in("b.ckvt"));
-    put(c, in("c.ckvt"));
-    const char *inputs[] = {in("a.ckvt"), in("b.ckvt"), in("c.ckvt")};
+    put(a, in_temp_folder("a.ckvt"));
+    put(b, in_temp_folder("b.ckvt"));
+    put(c, in_temp_folder("c.ckvt"));
+    const char *inputs[] = {in_temp_folder("a.ckvt"), in_temp_folder("b.ckvt"),
+                            in_temp_folder("c.ckvt")};
     char *page = NULL;
     json_t *j = make(inputs, 3, NULL, &page, NULL);
     /* Ranks 2 3 1 4 and 2 4 1 3: rho = 1 - 6*(0+1+0+1)/(4*15) = 0.8; within each layer two heads in
@@ -212,7 +213,7 @@ static void other_shapes_are_not_compared(void **state) {
     (void)state;
     table_file *a = small("a", first_weights, false),
                *b = table_file_around(ckvc_table_create(1, 1, 1, 1, 1, 2, 2), false);
-    put(a, in("a2.ckvt"));
+    put(a, in_temp_folder("a2.ckvt"));
     b->table->window = 8;
     b->table->n_query_heads = 1;
     b->table->budgets[0] = 0.25;
@@ -222,8 +223,8 @@ static void other_shapes_are_not_compared(void **state) {
     b->table->gate_grid[1] = 0.9;
     b->table->weight[0] = 1.5f;
     b->table->tau[0] = 0.9f;
-    put(b, in("tiny.ckvt"));
-    const char *inputs[] = {in("a2.ckvt"), in("tiny.ckvt")};
+    put(b, in_temp_folder("tiny.ckvt"));
+    const char *inputs[] = {in_temp_folder("a2.ckvt"), in_temp_folder("tiny.ckvt")};
     char *page = NULL;
     json_t *j = make(inputs, 2, NULL, &page, NULL);
     assert_string_equal(json_string_value(at(j, "pairs.0.not_compared")),
@@ -259,8 +260,8 @@ static void score_line(FILE *f, const char *id, const char *source, const char *
 static void paired_differences(void **state) {
     (void)state;
     table_file *t = small("t", first_weights, false);
-    put(t, in("t.ckvt"));
-    FILE *f = fopen(in("s.jsonl"), "w");
+    put(t, in_temp_folder("t.ckvt"));
+    FILE *f = fopen(in_temp_folder("s.jsonl"), "w");
     assert_non_null(f);
     static const double gain[4] = {0.25, 0.5, 0.75, 0.5}; /* mean 0.5, sd sqrt(0.125/3) */
     for (int i = 0; i < 4; i++) {
@@ -276,9 +277,9 @@ static void paired_differences(void **state) {
                20); /* not held out: left out, though it would double the gain */
     score_line(f, "used", "x", "", "table", t->content_id, 2, 24);
     fclose(f);
-    const char *inputs[] = {in("t.ckvt")};
-    char *page = NULL, *summary = NULL, score_file[128];
-    snprintf(score_file, sizeof score_file, "%s", in("s.jsonl"));
+    const char *inputs[] = {in_temp_folder("t.ckvt")};
+    char *page = NULL, *summary = NULL, score_file[512];
+    snprintf(score_file, sizeof score_file, "%s", in_temp_folder("s.jsonl"));
     replicates = 2000;
     json_t *j = make(inputs, 1, score_file, &page, &summary);
     replicates = 0;
@@ -323,8 +324,8 @@ static void paired_differences(void **state) {
 static void controls_and_references(void **state) {
     (void)state;
     table_file *t = small("t", first_weights, false);
-    put(t, in("t.ckvt"));
-    FILE *f = fopen(in("c.jsonl"), "w");
+    put(t, in_temp_folder("t.ckvt"));
+    FILE *f = fopen(in_temp_folder("c.jsonl"), "w");
     assert_non_null(f);
     static const int lengths[6] = {100, 90, 90, 95, 120, 110}; /* thirds: 90 90, 95 100, 110 120 */
     for (int i = 0; i < 6; i++) {
@@ -351,9 +352,9 @@ static void controls_and_references(void **state) {
                       "\"layer_budgets\":[16,48],");
     }
     fclose(f);
-    const char *inputs[] = {in("t.ckvt")};
-    char *page = NULL, *summary = NULL, score_file[128];
-    snprintf(score_file, sizeof score_file, "%s", in("c.jsonl"));
+    const char *inputs[] = {in_temp_folder("t.ckvt")};
+    char *page = NULL, *summary = NULL, score_file[512];
+    snprintf(score_file, sizeof score_file, "%s", in_temp_folder("c.jsonl"));
     json_t *j = make(inputs, 1, score_file, &page, &summary);
     static const struct {
         const char *list, *titles[8], *bases[8];
@@ -436,11 +437,12 @@ static void controls_and_references(void **state) {
 static void rows_of_two_files(void **state) {
     (void)state;
     table_file *t = small("t", first_weights, false);
-    put(t, in("t.ckvt"));
-    char files[3][128];
+    put(t, in_temp_folder("t.ckvt"));
+    const char *files[3];
     for (int k = 0; k < 3; k++) {
-        snprintf(files[k], sizeof files[k], "%s/two-%d.jsonl", folder, k);
-        FILE *f = fopen(files[k], "w");
+        char name[16];
+        snprintf(name, sizeof name, "two-%d.jsonl", k);
+        FILE *f = fopen(files[k] = in_temp_folder(name), "w");
         assert_non_null(f);
         for (int i = 0; i < 4; i++) {
             char id[16];
@@ -451,12 +453,12 @@ static void rows_of_two_files(void **state) {
         }
         fclose(f);
     }
-    const char *inputs[] = {in("t.ckvt")}, *two[] = {files[0], files[1], files[2]};
+    const char *inputs[] = {in_temp_folder("t.ckvt")};
     report_options o = {.inputs = inputs,
                         .n_inputs = 1,
-                        .scores = two,
+                        .scores = files,
                         .n_scores = 2,
-                        .out = in("two"),
+                        .out = in_temp_folder("two"),
                         .layer_bins = 2};
     ckvc_err err = {0};
     char *text = NULL, *verdict = NULL;
@@ -468,7 +470,7 @@ static void rows_of_two_files(void **state) {
     json_decref(j);
     free(text);
     free(verdict);
-    o.out = in("three");
+    o.out = in_temp_folder("three");
     o.n_scores = 3;
     assert_int_equal(report_write(&o, &verdict, &text, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "made with different options"));
@@ -477,12 +479,14 @@ static void rows_of_two_files(void **state) {
 
 static void inputs_that_are_none(void **state) {
     (void)state;
-    const char *inputs[] = {in("missing.ckvt")};
-    report_options o = {.inputs = inputs, .n_inputs = 1, .out = in("never"), .layer_bins = 4};
+    const char *inputs[] = {in_temp_folder("missing.ckvt")};
+    report_options o = {
+        .inputs = inputs, .n_inputs = 1, .out = in_temp_folder("never"), .layer_bins = 4};
     ckvc_err err = {0};
     char *a = NULL, *b = NULL;
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_NOINPUT);
-    assert_false(ckvc_is_dir(in("never"))); /* nothing is made for a report that cannot be */
+    assert_false(
+        ckvc_is_dir(in_temp_folder("never"))); /* nothing is made for a report that cannot be */
 }
 
 static void copy_file(const char *from, const char *to) {
@@ -499,46 +503,47 @@ static void copy_file(const char *from, const char *to) {
 static void cut_short(void **state) {
     (void)state;
     table_file *t = small("x", ones, true);
-    put(t, in("cut.ckvt"));
+    put(t, in_temp_folder("cut.ckvt"));
     table_file_free(t);
-    char table[128], out[128]; /* in() gives of the last four calls */
-    snprintf(table, sizeof table, "%s", in("cut.ckvt"));
-    snprintf(out, sizeof out, "%s", in("cut"));
+    char table[512], out[512]; /* in_temp_folder gives those of the last eight calls */
+    snprintf(table, sizeof table, "%s", in_temp_folder("cut.ckvt"));
+    snprintf(out, sizeof out, "%s", in_temp_folder("cut"));
     const char *inputs[] = {table};
     const report_options o = {.inputs = inputs, .n_inputs = 1, .out = out, .layer_bins = 2};
     ckvc_err err = {0};
     char *a = NULL, *b = NULL;
-    assert_int_equal(ckvc_make_dirs(in("cut"), &err), CKVC_OK);
-    copy_file(in("cut.ckvt"), in("cut/weights-T1-b1.csv")); /* no report's */
+    assert_int_equal(ckvc_make_dirs(in_temp_folder("cut"), &err), CKVC_OK);
+    copy_file(in_temp_folder("cut.ckvt"),
+              in_temp_folder("cut/weights-T1-b1.csv")); /* no report's */
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "exists already"));
-    assert_false(ckvc_file_exists(in("cut/report.unfinished")));
-    assert_int_equal(unlink(in("cut/weights-T1-b1.csv")), 0);
-    assert_int_equal(rmdir(in("cut")), 0); /* nothing else was written */
+    assert_false(ckvc_file_exists(in_temp_folder("cut/report.unfinished")));
+    assert_int_equal(unlink(in_temp_folder("cut/weights-T1-b1.csv")), 0);
+    assert_int_equal(rmdir(in_temp_folder("cut")), 0); /* nothing else was written */
     err = (ckvc_err){0};
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_OK);
-    assert_false(ckvc_file_exists(in("cut/report.unfinished")));
+    assert_false(ckvc_file_exists(in_temp_folder("cut/report.unfinished")));
     free(a);
     free(b);
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
     static const char *const gone[] = {"cut/report.html", "cut/report.json",
                                        "cut/weights-T1-b1.svg"};
     for (size_t i = 0; i < 4; i++) { /* in the order of the files, backwards */
-        copy_file(in("cut.ckvt"), in("cut/report.unfinished"));
-        copy_file(in("cut.ckvt"), in("cut/report.html.tmp.1.2"));
-        copy_file(in("cut.ckvt"), in("cut/mine.tmp.1.2"));
-        for (size_t k = 0; k < i; k++) { assert_int_equal(unlink(in(gone[k])), 0); }
+        copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/report.unfinished"));
+        copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/report.html.tmp.1.2"));
+        copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/mine.tmp.1.2"));
+        for (size_t k = 0; k < i; k++) { assert_int_equal(unlink(in_temp_folder(gone[k])), 0); }
         err = (ckvc_err){0};
         assert_int_equal(report_write(&o, &a, &b, &err), CKVC_OK);
         free(a);
         free(b);
-        for (size_t k = 0; k < 3; k++) { assert_true(ckvc_file_exists(in(gone[k]))); }
-        assert_false(ckvc_file_exists(in("cut/report.unfinished")));
-        assert_false(ckvc_file_exists(in("cut/report.html.tmp.1.2")));
-        assert_true(ckvc_file_exists(in("cut/mine.tmp.1.2")));
+        for (size_t k = 0; k < 3; k++) { assert_true(ckvc_file_exists(in_temp_folder(gone[k]))); }
+        assert_false(ckvc_file_exists(in_temp_folder("cut/report.unfinished")));
+        assert_false(ckvc_file_exists(in_temp_folder("cut/report.html.tmp.1.2")));
+        assert_true(ckvc_file_exists(in_temp_folder("cut/mine.tmp.1.2")));
     }
-    copy_file(in("cut.ckvt"), in("cut/report.unfinished"));
-    CKVC_AUTO(ckvc_close_at) int lock = open(in("cut/report.unfinished"), O_RDWR);
+    copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/report.unfinished"));
+    CKVC_AUTO(ckvc_close_at) int lock = open(in_temp_folder("cut/report.unfinished"), O_RDWR);
     assert_int_equal(flock(lock, LOCK_EX), 0); /* it is being written */
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_BUSY);
     assert_non_null(strstr(err.text, "another process"));
@@ -572,9 +577,9 @@ static void leak_checks(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         table_file *t = small("x", ones, false);
         json_object_set_new(t->meta, "leak_check", json_loads(cases[i][0], JSON_DECODE_ANY, NULL));
-        put(t, in("leaks.ckvt"));
+        put(t, in_temp_folder("leaks.ckvt"));
         table_file_free(t);
-        const char *inputs[] = {in("leaks.ckvt")};
+        const char *inputs[] = {in_temp_folder("leaks.ckvt")};
         char *page = NULL, *summary = NULL;
         json_t *j = make(inputs, 1, NULL, &page, &summary);
         assert_string_equal(json_string_value(at(j, "tables.0.leak_check.state")), cases[i][1]);
@@ -602,5 +607,5 @@ int main(void) {
                                        cmocka_unit_test(leak_checks),
                                        cmocka_unit_test(cut_short),
                                        cmocka_unit_test(inputs_that_are_none)};
-    return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

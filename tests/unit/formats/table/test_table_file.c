@@ -19,23 +19,15 @@
 #include "formats/table/table_layout.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
+#include "tests/unit/temp_folder.h"
 
-static char folder[] = "/tmp/ckvc-table-XXXXXX";
-static char path[64], path2[64];
+static char path[512], path2[512];
 
 static int setup(void **state) {
-    (void)state;
-    if (!mkdtemp(folder)) { return -1; }
-    snprintf(path, sizeof path, "%s/t.ckvt", folder);
-    snprintf(path2, sizeof path2, "%s/u.ckvt", folder);
+    if (temp_folder_make(state) != 0) { return -1; }
+    snprintf(path, sizeof path, "%s", in_temp_folder("t.ckvt"));
+    snprintf(path2, sizeof path2, "%s", in_temp_folder("u.ckvt"));
     return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    unlink(path);
-    unlink(path2);
-    return rmdir(folder);
 }
 
 /* One layer, four query heads on two KV heads, 2 x 2 bins, two budgets, three actions a side; with
@@ -80,6 +72,27 @@ static table_file *sample(void) {
     return t;
 }
 
+/* The same with shares for heads and layers, and intervals; of a demand fit, without thresholds. */
+static table_file *sample_with_shares(void) {
+    table_file *t = sample();
+    ckvc_table *c = t->table;
+    assert_int_equal(ckvc_table_add_shares(c, 1), 0);
+    c->op = CKVC_OPERATOR_NO_THRESHOLD;
+    t->share_interval = calloc(8, sizeof(double));
+    for (int i = 0; i < 4; i++) { /* [1][2][2] */
+        c->share[i] = i < 2 ? 1.75 - 0.25 * i : 0.25 + 0.25 * (i - 2);
+        t->share_interval[2 * i] = c->share[i] - 0.125;
+        t->share_interval[2 * i + 1] = c->share[i] + 0.25;
+    }
+    for (int b = 0; b < 2; b++) {
+        c->layer_share[b] = 1.0;
+        c->c_min[b] = (ckvc_c_min){b ? 0.5 : 0.25, 8};
+    }
+    c->score[0] = (ckvc_score){CKVC_SCORE_WINDOW, 32, 7, 1, 0, CKVC_MODE_HEADS};
+    c->score[1] = (ckvc_score){.kind = CKVC_SCORE_PAPER, .mode = CKVC_MODE_LAYERS};
+    return t;
+}
+
 static void write_table(table_file *t, const char *to) {
     ckvc_err err = {0};
     ckvc_status status = table_file_write(t, to, true, &err);
@@ -112,9 +125,7 @@ static void spill(const char *to, const void *bytes, size_t size) {
 
 /* ---- good files ---- */
 
-static void test_round_trip(void **state) {
-    (void)state;
-    table_file *t = sample();
+static void round_trip(table_file *t) {
     write_table(t, path);
     table_file *r = read_table(path);
     const ckvc_table *a = t->table, *b = r->table;
@@ -144,9 +155,13 @@ static void test_round_trip(void **state) {
     /* The policy library sees the same numbers. */
     ckvc_table *p = NULL;
     char message[256];
-    assert_int_equal(ckvc_table_read(path, &p, message, sizeof message), 0);
+    assert_int_equal(ckvc_table_read_any(path, &p, message, sizeof message), 0);
     assert_memory_equal(p->weight, a->weight, 16);
     assert_memory_equal(p->tau, a->tau, 32);
+    assert_true(!p->share == !a->share);
+    ckvc_table_free(p);
+    assert_int_equal(ckvc_table_read(path, &p, message, sizeof message), a->share ? -1 : 0);
+    assert_true(a->share ? !p && strstr(message, "byte 24: a table with budgets for heads") : !!p);
     ckvc_table_free(p);
 
     /* What was read is written to the same bytes. */
@@ -159,6 +174,18 @@ static void test_round_trip(void **state) {
     free(bytes2);
     table_file_free(t);
     table_file_free(r);
+}
+
+static void test_round_trip(void **state) {
+    (void)state;
+    round_trip(sample());
+    round_trip(sample_with_shares());
+    table_file *t = sample_with_shares(); /* without layer shares, without intervals */
+    free(t->table->layer_share);
+    free(t->share_interval);
+    t->table->layer_share = t->share_interval = NULL;
+    t->table->score[1].mode = CKVC_MODE_HEADS;
+    round_trip(t);
 }
 
 /* A probe's table says so twice, in the header and in META, is read whole, and is not for who would
@@ -238,17 +265,21 @@ static table_file *one_layer(void) {
  * new ones: only with a new format. */
 static void test_golden_files(void **state) {
     (void)state;
-    table_file *a = one_layer(), *b = sample();
+    table_file *a = one_layer(), *b = sample(), *c = sample_with_shares();
     if (getenv("CKVC_UPDATE_GOLDEN")) {
         write_table(a, "tests/golden/table/one-layer.ckvt");
         write_table(b, "tests/golden/table/evidence.ckvt");
+        write_table(c, "tests/golden/table/shares.ckvt");
     }
     table_file *golden_a = read_table("tests/golden/table/one-layer.ckvt"),
-               *golden_b = read_table("tests/golden/table/evidence.ckvt");
+               *golden_b = read_table("tests/golden/table/evidence.ckvt"),
+               *golden_c = read_table("tests/golden/table/shares.ckvt");
     write_table(a, path);
     write_table(b, path2);
     assert_string_equal(a->content_id, golden_a->content_id);
     assert_string_equal(b->content_id, golden_b->content_id);
+    write_table(c, path2);
+    assert_string_equal(c->content_id, golden_c->content_id);
     size_t n, n_golden;
     uint8_t *bytes = slurp(path, &n),
             *golden = slurp("tests/golden/table/one-layer.ckvt", &n_golden);
@@ -263,6 +294,8 @@ static void test_golden_files(void **state) {
     table_file_free(b);
     table_file_free(golden_a);
     table_file_free(golden_b);
+    table_file_free(c);
+    table_file_free(golden_c);
 }
 
 static void test_content_id(void **state) {
@@ -329,6 +362,33 @@ static void test_describe(void **state) {
     table_file_free(t);
 }
 
+static void test_describe_shares(void **state) {
+    (void)state;
+    table_file *t = sample_with_shares();
+    json_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
+    json_auto_t *want = json_loads(
+        "{\"shares\": [[[1.75, 1.5], [0.25, 0.5]]], \"layer_shares\": [[1.0, 1.0]], \"c_min\": "
+        "[{\"budget\": 0.25, \"floor\": 0.25, \"recent\": 8}, {\"budget\": 64.0, \"floor\": 0.5, "
+        "\"recent\": 8}], \"score\": [{\"budget\": 0.25, \"mode\": \"heads\", \"score\": "
+        "\"window\", "
+        "\"window\": 32, \"pool\": 7, \"norm\": true, \"features\": 0}, {\"budget\": 64.0, "
+        "\"mode\": "
+        "\"layers\", \"score\": \"paper\", \"window\": 0, \"pool\": 0, \"norm\": false, "
+        "\"features\": 0}]}",
+        0, NULL);
+    assert_non_null(want);
+    const char *key;
+    json_t *value;
+    json_object_foreach(want, key, value) {
+        assert_true(json_equal(value, json_object_get(d, key)));
+    }
+    assert_int_equal(json_array_size(json_object_get(cells, "SCORE")), 2);
+    assert_non_null(json_object_get(cells, "sSHARE"));
+    json_decref(d);
+    json_decref(cells);
+    table_file_free(t);
+}
+
 static void test_refuses_to_write(void **state) {
     (void)state;
     table_file *t = sample();
@@ -358,7 +418,8 @@ static void refuse(const char *what, const uint8_t *bytes, size_t size, const ch
         fail_msg("%s: want a refusal with '%s', got '%s'", what, message ? message : "", err.text);
     }
     assert_null(t);
-    if (strncmp(err.text, path2, strlen(path2)) || strchr(err.text, '\n')) {
+    if (strncmp(err.text, path2, strlen(path2)) || strstr(err.text + 1, path2) ||
+        strchr(err.text, '\n')) {
         fail_msg("%s: not one line about the file: %s", what, err.text);
     }
 }
@@ -430,8 +491,7 @@ typedef struct kit {
     size_t trailing;
 } kit;
 
-static kit *take_apart(void) {
-    table_file *t = sample();
+static kit *take_apart_table(table_file *t) {
     write_table(t, path);
     table_file_free(t);
     size_t size;
@@ -449,6 +509,8 @@ static kit *take_apart(void) {
     free(bytes);
     return k;
 }
+
+static kit *take_apart(void) { return take_apart_table(sample()); }
 
 static void kit_free(kit *k) {
     for (size_t i = 0; i < k->n; i++) { free(k->parts[i].stored); }
@@ -602,7 +664,9 @@ static void test_header_refusals(void **state) {
         {CKVT_AT_HEADER_SIZE, 2, 256, "byte 8: header size 256"},
         {CKVT_AT_MAJOR, 2, 2, "byte 10: format 2.0, this reader knows 1.x; upgrade ckvc"},
         {CKVT_AT_BYTE_ORDER, 2, 0x0201, "byte 14: byte order mark"},
-        {CKVT_AT_INCOMPATIBLE, 8, 4, "byte 24: incompatible flags 0x4"},
+        {CKVT_AT_INCOMPATIBLE, 8, 8, "byte 24: incompatible flags 0x8"},
+        {CKVT_AT_INCOMPATIBLE, 8, (uint64_t)1 << 63, "byte 24: incompatible flags 0x8000"},
+        {CKVT_AT_INCOMPATIBLE, 8, 4, "section SHARE is missing"},
         {CKVT_AT_FILE_SIZE, 8, UINT64_MAX, "byte 32: file size"},
         {CKVT_AT_DIRECTORY, 8, 192, "byte 40: directory offset"},
         {CKVT_AT_N_SECTIONS, 4, 0, "byte 48: 0 sections"},
@@ -709,6 +773,29 @@ static void test_layout_refusals(void **state) {
     refuse_kit(k, 0, "the last section ends here, 3 bytes follow");
 }
 
+/* The kit with value number `index` of a section changed (k is taken). */
+static void refuse_value(kit *k, const char *section, size_t index, double value,
+                         const char *message) {
+    part *p = part_of(k, section);
+    uint8_t raw[512];
+    size_t n = p->size;
+    if (ckvc_get_u16(p->entry + CKVT_ENTRY_CODEC) == CKVT_ZSTD) {
+        n = ZSTD_decompress(raw, sizeof raw, p->stored, p->size);
+    } else {
+        memcpy(raw, p->stored, n);
+    }
+    assert_true(n <= sizeof raw);
+    int is_required = !strcmp(section, "SHAPE");
+    switch (ckvc_get_u16(p->entry + CKVT_ENTRY_TYPE)) {
+    case CKVT_F32: ckvc_put_f32(raw + 4 * index, (float)value); break;
+    case CKVT_F64: ckvc_put_f64(raw + 8 * index, value); break;
+    case CKVT_U32: ckvc_put_u32(raw + 4 * index, (uint32_t)value); break;
+    default: ckvc_put_u64(raw + 8 * index, (uint64_t)value);
+    }
+    refill(p, raw, n, is_required ? 8 : UINT64_MAX);
+    refuse_kit(k, 0, message);
+}
+
 static void test_value_refusals(void **state) {
     (void)state;
     static const struct {
@@ -749,26 +836,72 @@ static void test_value_refusals(void **state) {
         {"LGATE", 3, INFINITY, "LGATE[3]"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kit *k = take_apart();
-        part *p = part_of(k, cases[i].section);
-        uint8_t raw[512];
-        size_t n = p->size;
-        if (ckvc_get_u16(p->entry + CKVT_ENTRY_CODEC) == CKVT_ZSTD) {
-            n = ZSTD_decompress(raw, sizeof raw, p->stored, p->size);
-        } else {
-            memcpy(raw, p->stored, n);
-        }
-        assert_true(n <= sizeof raw);
-        int is_required = !strcmp(cases[i].section, "SHAPE");
-        switch (ckvc_get_u16(p->entry + CKVT_ENTRY_TYPE)) {
-        case CKVT_F32: ckvc_put_f32(raw + 4 * cases[i].index, (float)cases[i].value); break;
-        case CKVT_F64: ckvc_put_f64(raw + 8 * cases[i].index, cases[i].value); break;
-        case CKVT_U32: ckvc_put_u32(raw + 4 * cases[i].index, (uint32_t)cases[i].value); break;
-        default: ckvc_put_u64(raw + 8 * cases[i].index, (uint64_t)cases[i].value);
-        }
-        refill(p, raw, n, is_required ? 8 : UINT64_MAX);
-        refuse_kit(k, 0, cases[i].message);
+        refuse_value(take_apart(), cases[i].section, cases[i].index, cases[i].value,
+                     cases[i].message);
     }
+}
+
+/* Of a table with shares. */
+static void test_share_refusals(void **state) {
+    (void)state;
+    static const struct {
+        const char *section;
+        size_t index;
+        double value;
+        const char *message;
+    } cases[] = {
+        {"SHARE", 1, -1e-9, "section SHARE[1] is -1e-09: shares are finite and not below 0"},
+        {"SHARE", 3, NAN, "section SHARE[3] is nan"},
+        {"SHARELAY", 0, INFINITY, "section SHARELAY[0] is inf"},
+        {"SHARELAY", 1, 0, "section SHARELAY: no share of budget 1 is above 0"},
+        {"CMIN", 0, 1.25, "section CMIN[0]: a floor of 1.25"},
+        {"CMIN", 1, 0.5, "section CMIN[0]: 0.5 recent positions"},
+        {"CMIN", 3, 64, "section CMIN[1]: c_min is 65, above the 64 tokens of its budget"},
+        {"SCORE", 0, 3, "section SCORE[0]: score 3 is none that this reader knows"},
+        {"SCORE", 0, 2, "section SCORE[0]: features of version 0 are none"},
+        {"SCORE", 4, 1, "section SCORE[0]: features of version 1 are none"},
+        {"SCORE", 1, 0, "section SCORE[0]: window 0, pool 7"},
+        {"SCORE", 5, 3, "section SCORE[0]: mode 3 is none that this reader knows"},
+        {"sSHARE", 1, 0, "section sSHARE[0] is 1.625 ... 0"},
+        {"sSHARE", 6, NAN, "section sSHARE[3] is nan"},
+        {"sSHARE", 6, -0.5, "section sSHARE[3] is -0.5"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        refuse_value(take_apart_table(sample_with_shares()), cases[i].section, cases[i].index,
+                     cases[i].value, cases[i].message);
+    }
+    static const struct {
+        const char *section, *message;
+    } missing[] = {
+        {"SHARE", "section SHARE is missing"},
+        {"CMIN", "section CMIN is missing"},
+        {"SCORE", "section SCORE is missing"},
+        {"SHARELAY", "SCORE[1]: mode layers, but section SHARELAY is missing"},
+    };
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
+        kit *k = take_apart_table(sample_with_shares());
+        drop_part(k, missing[i].section);
+        refuse_kit(k, 0, missing[i].message);
+    }
+    kit *k = take_apart_table(sample_with_shares());
+    ckvc_put_u64(k->header + CKVT_AT_INCOMPATIBLE, CKVC_OPERATOR_NO_THRESHOLD);
+    refuse_kit(k, 0, "byte 24: section SHARE is there, but flag 0x4 is not set");
+    k = take_apart_table(sample_with_shares());
+    ckvc_put_u64(part_of(k, "SHARE")->entry + CKVT_ENTRY_DIMS, 2); /* [2][1][2] of [1][2][2] */
+    ckvc_put_u64(part_of(k, "SHARE")->entry + CKVT_ENTRY_DIMS + 8, 1);
+    refuse_kit(k, 0, "section SHARE: dimension 0 is 2, SHAPE wants 1");
+    k = take_apart_table(sample_with_shares());
+    ckvc_put_u16(part_of(k, "SHARE")->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
+    refuse_kit(k, 0, "section SHARE: codec 1");
+    k = take_apart();
+    const double interval[2] = {0, 1};
+    add_part(k, "sSHARE", CKVT_F64, interval, sizeof interval, 1);
+    part *p = part_of(k, "sSHARE");
+    ckvc_put_u16(p->entry + CKVT_ENTRY_RANK, 4);
+    const double intervals[8] = {0};
+    refill(p, intervals, sizeof intervals, 1);
+    for (int d = 1; d < 4; d++) { ckvc_put_u64(p->entry + CKVT_ENTRY_DIMS + 8 * d, 2); }
+    refuse_kit(k, 0, "section sSHARE is there, but section SHARE is not");
 }
 
 static void test_json_refusals(void **state) {
@@ -934,9 +1067,8 @@ static void test_not_files(void **state) {
     char message[256];
     assert_int_equal(table_file_read("/nonexistent/t.ckvt", &t, &err), CKVC_E_NOINPUT);
     assert_int_equal(ckvc_table_read("/nonexistent/t.ckvt", &p, message, sizeof message), -1);
-    assert_int_equal(ckvc_table_read(folder, &p, message, sizeof message), -1);
-    char fifo[64];
-    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    assert_int_equal(ckvc_table_read(temp_folder, &p, message, sizeof message), -1);
+    const char *fifo = in_temp_folder("fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
     assert_int_equal(ckvc_table_read(fifo, &p, message, sizeof message),
                      -1); /* and does not wait for a writer */
@@ -949,15 +1081,16 @@ static void test_not_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_operators),
-        cmocka_unit_test(test_golden_files),     cmocka_unit_test(test_content_id),
-        cmocka_unit_test(test_without_evidence), cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_refuses_to_write), cmocka_unit_test(test_every_byte_flipped),
-        cmocka_unit_test(test_every_length),     cmocka_unit_test(test_kit_is_sound),
-        cmocka_unit_test(test_accepted),         cmocka_unit_test(test_header_refusals),
-        cmocka_unit_test(test_entry_refusals),   cmocka_unit_test(test_layout_refusals),
-        cmocka_unit_test(test_value_refusals),   cmocka_unit_test(test_json_refusals),
-        cmocka_unit_test(test_zstd_refusals),    cmocka_unit_test(test_not_files),
+        cmocka_unit_test(test_round_trip),         cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_golden_files),       cmocka_unit_test(test_content_id),
+        cmocka_unit_test(test_without_evidence),   cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_describe_shares),    cmocka_unit_test(test_refuses_to_write),
+        cmocka_unit_test(test_every_byte_flipped), cmocka_unit_test(test_every_length),
+        cmocka_unit_test(test_kit_is_sound),       cmocka_unit_test(test_accepted),
+        cmocka_unit_test(test_header_refusals),    cmocka_unit_test(test_entry_refusals),
+        cmocka_unit_test(test_layout_refusals),    cmocka_unit_test(test_value_refusals),
+        cmocka_unit_test(test_json_refusals),      cmocka_unit_test(test_share_refusals),
+        cmocka_unit_test(test_zstd_refusals),      cmocka_unit_test(test_not_files),
     };
-    return cmocka_run_group_tests_name("table_file", tests, setup, teardown);
+    return cmocka_run_group_tests_name("table_file", tests, setup, temp_folder_remove);
 }

@@ -19,24 +19,16 @@
 #include "lib/base/files.h"
 #include "lib/base/rng.h"
 #include "report/report.h"
+#include "tests/unit/temp_folder.h"
 
 enum { PROMPTS = 12 };
-static char folder[] = "/tmp/ckvc-hostile-XXXXXX";
-static char scores_path[64], out_path[64];
+static char scores_path[512], out_path[512];
 
 static int setup(void **state) {
-    (void)state;
-    if (!mkdtemp(folder)) { return -1; }
-    snprintf(scores_path, sizeof scores_path, "%s/s.jsonl", folder);
-    snprintf(out_path, sizeof out_path, "%s/out", folder);
+    if (temp_folder_make(state) != 0) { return -1; }
+    snprintf(scores_path, sizeof scores_path, "%s", in_temp_folder("s.jsonl"));
+    snprintf(out_path, sizeof out_path, "%s", in_temp_folder("out"));
     return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command) == 0 ? 0 : -1;
 }
 
 /* A line in pieces: key and value as text. L = 2, G = 1, C = 5. */
@@ -133,7 +125,7 @@ static int n_reports, n_refused;
 static void report_on(const ckvc_buffer *b, const char *what) {
     ckvc_err err = {0};
     assert_int_equal(ckvc_publish_bytes(scores_path, b->data, b->size, true, &err), CKVC_OK);
-    char command[160], *summary = NULL, *json = NULL;
+    char command[544], *summary = NULL, *json = NULL;
     snprintf(command, sizeof command, "rm -rf %s", out_path);
     assert_true(access(out_path, F_OK) != 0 || system(command) == 0);
     const char *scores = scores_path;
@@ -159,7 +151,7 @@ static void report_on(const ckvc_buffer *b, const char *what) {
     DIR *dir = opendir(out_path);
     assert_non_null(dir);
     for (struct dirent *d; (d = readdir(dir)) != NULL;) {
-        char path[512], *text;
+        char path[800], *text;
         size_t size;
         if (d->d_name[0] == '.') { continue; }
         snprintf(path, sizeof path, "%s/%s", out_path, d->d_name);
@@ -308,5 +300,5 @@ static void noise(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_key), cmocka_unit_test(extremes),
                                        cmocka_unit_test(large_arrays), cmocka_unit_test(noise)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_folder_remove);
 }

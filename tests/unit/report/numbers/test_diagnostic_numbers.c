@@ -49,14 +49,14 @@ static void write_line(FILE *f, int i, const char *policy, double damage, bool m
 }
 
 static const char *write_scores(bool with_top_k) {
-    FILE *f = fopen(in("s.jsonl"), "wb");
+    FILE *f = fopen(in_temp_folder("s.jsonl"), "wb");
     assert_non_null(f);
     for (int i = 0; i < N; i++) {
         write_line(f, i, "identity", 0.05 * (13 * i % 20) + 0.01 * i - 0.1, true);
         if (with_top_k) { write_line(f, i, "window", 0.1, false); }
     }
     assert_int_equal(fclose(f), 0);
-    return in("s.jsonl");
+    return in_temp_folder("s.jsonl");
 }
 
 static json_t *make(const char *const *inputs, size_t n, const char *scores, uint32_t replicates,
@@ -170,8 +170,8 @@ static void two_peaks_of_weights(void **state) {
     json_object_set_new(t->meta, "label", json_string("two peaks"));
     json_object_set_new(t->meta, "fingerprint", json_string("f"));
     ckvc_err err = {0};
-    assert_int_equal(table_file_write(t, in("two.ckvt"), true, &err), CKVC_OK);
-    const char *inputs[] = {in("two.ckvt")};
+    assert_int_equal(table_file_write(t, in_temp_folder("two.ckvt"), true, &err), CKVC_OK);
+    const char *inputs[] = {in_temp_folder("two.ckvt")};
     char *page = NULL;
     json_t *j = make(inputs, 1, NULL, 0, &page);
     is(j, "diagnostics.weights.0.n", 32);
@@ -188,7 +188,7 @@ static void two_peaks_of_weights(void **state) {
 static void hostile_scores(void **state) {
     (void)state;
     for (int kind = 0; kind < 2; kind++) {
-        FILE *f = fopen(in("h.jsonl"), "wb");
+        FILE *f = fopen(in_temp_folder("h.jsonl"), "wb");
         write_line(f, 0, "identity", 0.1, true);
         if (kind == 0) { /* the same model with other heads */
             fprintf(f, "{\"id\":\"x\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\","
@@ -208,14 +208,15 @@ static void hostile_scores(void **state) {
             }
         }
         assert_int_equal(fclose(f), 0);
-        const char *scores = in("h.jsonl");
+        const char *scores = in_temp_folder("h.jsonl");
         char *summary = NULL, *text = NULL;
-        report_options o = {.scores = &scores, .n_scores = 1, .out = in("never"), .layer_bins = 2};
+        report_options o = {
+            .scores = &scores, .n_scores = 1, .out = in_temp_folder("never"), .layer_bins = 2};
         ckvc_err err = {0};
         assert_int_equal(report_write(&o, &summary, &text, &err), CKVC_E_DATA);
         assert_non_null(strstr(err.text, kind == 0 ? "2 x 1 heads and 1 x 2" : "h.jsonl:1001"));
         assert_null(strchr(err.text, '\n'));
-        assert_int_not_equal(access(in("never/report.html"), F_OK), 0);
+        assert_int_not_equal(access(in_temp_folder("never/report.html"), F_OK), 0);
     }
 }
 
@@ -223,5 +224,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers), cmocka_unit_test(fixed_policy_and_intervals),
         cmocka_unit_test(two_peaks_of_weights), cmocka_unit_test(hostile_scores)};
-    return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

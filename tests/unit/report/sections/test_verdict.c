@@ -8,36 +8,18 @@
 #include <cmocka.h>
 
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "lib/base/files.h"
-#include "report/report.h"
+#include "tests/unit/report_fixture.h"
 
 #define TABLE "abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd"
 #define NAME  "table abcdefabcdef, budget 32 tokens"
 
-static char folder[] = "/tmp/ckvc-verdict-XXXXXX";
-
-static int setup(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command) == 0 ? 0 : -1;
-}
-
 /* A score file of its own in the folder. */
-static FILE *open_scores(const char *name, char path[128]) {
-    snprintf(path, 128, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
+static FILE *open_scores(const char *name, const char **path) {
+    FILE *f = fopen(*path = in_temp_folder(name), "w");
     assert_non_null(f);
     return f;
 }
@@ -58,29 +40,12 @@ static void line(FILE *f, int prompt, const char *source, const char *policy, bo
             6 - gain, gain - 4);
 }
 
-/* report.json; page and summary may be NULL. All the caller's to free. */
+/* report.json; page may be NULL. All the caller's to free. */
 static json_t *make(const char *const *files, size_t n, char **page, char **summary) {
-    static int number;
-    char out[128], path[160], *text = NULL, *lines = NULL;
-    snprintf(out, sizeof out, "%s/out-%d", folder, number++);
-    const report_options o = {.scores = files, .n_scores = n, .out = out, .layer_bins = 2};
-    ckvc_err err = {0};
-    ckvc_status rc = report_write(&o, &lines, &text, &err);
-    assert_string_equal(err.text, "");
-    assert_int_equal(rc, CKVC_OK);
-    json_t *json = json_loads(text, 0, NULL);
-    assert_non_null(json);
-    free(text);
-    if (page) {
-        size_t size;
-        snprintf(path, sizeof path, "%s/report.html", out);
-        assert_int_equal(ckvc_file_read(path, (size_t)1 << 26, page, &size, &err), CKVC_OK);
-    }
-    if (summary) {
-        *summary = lines;
-    } else {
-        free(lines);
-    }
+    char *whole = NULL;
+    report_options o = {.scores = files, .n_scores = n, .layer_bins = 2};
+    json_t *json = report_made(&o, summary, page ? page : &whole);
+    free(whole);
     return json;
 }
 
@@ -96,13 +61,14 @@ static void lacks(const char *text, const char *part) {
  * named. */
 static void tokens_of_the_matched_control(void **state) {
     (void)state;
-    char paths[3][128], *summary = NULL;
+    const char *files[3];
+    char *summary = NULL;
     static const double taus[3] = {0.895, 0.875, 0.875};
     static const int kept[3] = {25, 25, 26};
     for (int k = 0; k < 3; k++) {
         char name[32];
         snprintf(name, sizeof name, "matched-%d.jsonl", k);
-        FILE *f = open_scores(name, paths[k]);
+        FILE *f = open_scores(name, &files[k]);
         for (int i = 0; i < 4; i++) {
             line(f, 4 * k + i, "x", "identity", false, 0, 0, 20);
             line(f, 4 * k + i, "x", "table", true, 0, 0.5 + 0.01 * i, 26);
@@ -110,7 +76,6 @@ static void tokens_of_the_matched_control(void **state) {
         }
         fclose(f);
     }
-    const char *files[3] = {paths[0], paths[1], paths[2]};
     json_t *j = make(files, 2, NULL, &summary);
     has(summary, "better, with 4.0% more tokens kept: " NAME ": +0.2650");
     has(summary, "against identity at the thresholds 0.875 and 0.895 (26.0 and 25.0 tokens per "
@@ -138,8 +103,9 @@ static void tokens_of_the_matched_control(void **state) {
  * as many counts, the rest is marked. */
 static void references(void **state) {
     (void)state;
-    char path[128], *page = NULL, *summary = NULL;
-    FILE *f = open_scores("references.jsonl", path);
+    const char *files[1];
+    char *page = NULL, *summary = NULL;
+    FILE *f = open_scores("references.jsonl", files);
     for (int i = 0; i < 6; i++) {
         const double wave = 0.01 * (i % 2);
         line(f, i, "x", "identity", false, 0, 0, 20);
@@ -151,7 +117,6 @@ static void references(void **state) {
         line(f, i, "x", "random", true, 0, 0.5 + 0.01 * (i / 3), 26);
     }
     fclose(f);
-    const char *files[1] = {path};
     json_t *j = make(files, 1, &page, &summary);
     has(summary,
         "worse than a simple reference: " NAME ", against simple references at as many tokens: ");
@@ -174,7 +139,7 @@ static void references(void **state) {
     free(page);
     free(summary);
     /* Nothing else there: the line begins with it. */
-    f = open_scores("unequal.jsonl", path);
+    f = open_scores("unequal.jsonl", files);
     for (int i = 0; i < 4; i++) {
         line(f, i, "x", "table", true, 0, 0.5 + 0.01 * i, 26);
         line(f, i, "x", "recent", false, 0, 0.75, 32);
@@ -192,8 +157,9 @@ static void references(void **state) {
  */
 static void where_the_gain_is(void **state) {
     (void)state;
-    char path[128], *page = NULL, *summary = NULL;
-    FILE *f = open_scores("where.jsonl", path);
+    const char *files[1];
+    char *page = NULL, *summary = NULL;
+    FILE *f = open_scores("where.jsonl", files);
     for (int i = 0; i < 16; i++) {
         const char *source = i < 6 ? "a" : i < 12 ? "b" : "c-retrieval";
         const double wave = i % 2 ? 1 : -1, gain = i < 6    ? 0.02 + 0.01 * wave
@@ -204,7 +170,6 @@ static void where_the_gain_is(void **state) {
         line(f, i, source, "matched", true, 0.9, 0, 25);
     }
     fclose(f);
-    const char *files[1] = {path};
     json_t *j = make(files, 1, &page, &summary);
     /* 16 differences: -0.01 three times, 0.01 six times, 0.03 three times, 0.4 and 0.6 twice; 0.6
      * is 28% of their sum, 2.12 */
@@ -235,7 +200,7 @@ static void where_the_gain_is(void **state) {
     free(summary);
     /* One kind, three sources, one with too few prompts to be called better: their numbers stand in
      * the line, which says that plain identity is the opponent. */
-    f = open_scores("sources.jsonl", path);
+    f = open_scores("sources.jsonl", files);
     for (int i = 0; i < 24; i++) {
         const char *source = i < 10 ? "a" : i < 20 ? "b" : "c";
         line(f, i, source, "identity", false, 0, 0, 25);
@@ -257,5 +222,5 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_matched_control),
                                        cmocka_unit_test(references),
                                        cmocka_unit_test(where_the_gain_is)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
