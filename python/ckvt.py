@@ -10,10 +10,18 @@
         keep, n_candidates = table.keep(layer, e, p, b, alpha, rho[layer])
         print(layer, n_candidates, keep)              # ascending positions of the tokens to keep
 
+A table with budgets for heads says how many positions each (layer, KV head) keeps, and by which score they are best ranked:
+
+    b = table.nearest_budget(256, n_tokens)
+    print(table.score[b])                             # Score(kind='window', window=32, pool=7, norm=True, ..., mode='heads')
+    scores = [[ckvt.score_window(mean_attention[l][g], table.score[b].pool, value_norm[l][g]) for g in ...] for l in ...]
+    sets = table.sets(b, scores, budget=256)          # [L][G] ascending positions; in mode `layers` [L]
+
 `python3 ckvt.py T.ckvt` prints a summary. Evidence sections (QHEAD ...) are packed with zstd: they are read when the
 `zstandard` module can be imported and left out otherwise (table.skipped names them).
 """
 import binascii
+import collections
 import hashlib
 import json
 import math
@@ -25,8 +33,14 @@ MAGIC = b"\x89CKV\r\n\x1a\n"
 TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8")]
 REQUIRED = ("SHAPE", "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "META")
 EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
+SHARES = ("SHARE", "CMIN", "SCORE")  # all or none; SHARELAY may come with them
 WINDOW_MAX = 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
+FLAG_SHARES = 4
+SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
+
+Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
+PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
 
 
 class Error(ValueError):
@@ -94,6 +108,79 @@ def budget_tokens(budget, n_tokens):
     return int(budget) if budget >= 1 else math.floor(budget * n_tokens)
 
 
+def head_floor(f, recent, budget, n_tokens):
+    """The least that a head or layer keeps."""
+    return min(max(recent + 1, math.floor(f * budget)), n_tokens)
+
+
+def capacities(share, budget, n_tokens, floor):
+    """How many positions each unit keeps, in the shape of share: `budget` on the mean, none below floor (table.md, "Budgets for heads").
+    The library's numbers: every step is a double's, in its order."""
+    shape, share = np.shape(share), [float(x) for x in np.ravel(share)]
+    if floor > budget:
+        raise Error(f"a budget of {budget} entries a head is below the floor: at least {floor}")
+    if budget >= n_tokens:
+        return np.full(shape, n_tokens)
+    total = len(share) * budget
+
+    def at(z):
+        scaled = budget * z
+        return [min(x * scaled, n_tokens) if x * scaled > floor else floor for x in share]
+
+    def fits(z):
+        return sum(map(math.floor, at(z))) <= total
+
+    smallest = min((x for x in share if x > 0), default=math.inf)
+    lo, hi = 0.0, n_tokens / (budget * smallest) if budget * smallest > 0 else math.inf
+    if fits(hi):
+        lo = hi
+    else:
+        for _ in range(64):
+            mid = (lo + hi) / 2
+            lo, hi = (mid, hi) if fits(mid) else (lo, mid)
+    x = at(lo)
+    kept = [math.floor(v) for v in x]
+    takers = [i for i in range(len(x)) if share[i] > 0 and x[i] < n_tokens]
+    takers.sort(key=lambda i: (kept[i] - x[i], i))  # the largest fraction first
+    for i in takers[: total - sum(kept)]:
+        kept[i] += 1
+    return np.array(kept).reshape(shape)
+
+
+def _log(values):
+    return np.array([math.log(x) if x > 0 else -math.inf if x == 0 else math.nan for x in values])  # the C library's log, not numpy's
+
+
+def score_paper(alpha, rho, weight):
+    """log s of one head, [T]: alpha and rho rounded to float32."""
+    return _log(utility(alpha, np.asarray(rho)[None, :], [weight]).tolist())
+
+
+def score_window(attention, pool, norm=None):
+    """log s of one head, [T]: the mean attention of the last w rows and the head's query heads, its maximum over `pool` positions, times
+    the value norms."""
+    attention, side = np.asarray(attention, np.float64), pool // 2
+    most = np.array([attention[max(t - side, 0) : t + side + 1].max() for t in range(len(attention))])
+    return _log((most if norm is None else most * np.asarray(norm, np.float64)).tolist())
+
+
+def retain_head(s, recent, capacity):
+    """Positions that one head or layer keeps, ascending: the last `recent` and 0 before any other, then the largest s, later ones first of
+    equals."""
+    s = np.array(s, np.float64)
+    t = np.arange(len(s))
+    s[np.isnan(s)] = -np.inf
+    s[(t == 0) | (t >= len(s) - recent)] = np.inf
+    return np.sort(np.lexsort((t, s))[max(len(s) - capacity, 0) :])
+
+
+def head_sets(scores, capacities, recent):
+    """retain_head over nested lists: scores [...][T] and capacities [...] of one shape."""
+    if np.ndim(capacities) == 0:
+        return retain_head(scores, recent, int(capacities))
+    return [head_sets(s, c, recent) for s, c in zip(scores, capacities)]
+
+
 class Table:
     """A table that was read: arrays as in the file, plus meta, prov, xfer (dicts or None), sections {name: array}, skipped."""
 
@@ -119,9 +206,10 @@ class Table:
         for at, size, want in ((8, 2, 128), (14, 2, 0x0102), (32, 8, len(data)), (40, 8, 128), (52, 4, 112), (92, 28, 0)):
             if _uint(data, at, size) != want:
                 self._fail(f"byte {at}: got {_uint(data, at, size)}, want {want}")
-        if _uint(data, 24, 8) >= len(OPERATORS):
-            self._fail(f"byte 24: incompatible flags {_uint(data, 24, 8):#x} are from a later format")
-        self.operator = OPERATORS[_uint(data, 24, 8)]
+        flags = _uint(data, 24, 8)
+        if flags >= 2 * FLAG_SHARES:
+            self._fail(f"byte 24: incompatible flags {flags:#x} are from a later format")
+        self.operator, self.has_shares = OPERATORS[flags % FLAG_SHARES], flags >= FLAG_SHARES
         n = _uint(data, 48, 4)
         if not 1 <= n <= 256 or 128 + 112 * n > len(data):
             self._fail(f"byte 48: {n} sections")
@@ -145,7 +233,7 @@ class Table:
                 self._fail(f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
             if _uint(entry, 14, 2) or _uint(entry, 108, 4):
                 self._fail(f"byte {at + 14}: section {name}: reserved field is not 0")
-            if name in raw_of or (name[0].isupper() and name not in REQUIRED + EVIDENCE):
+            if name in raw_of or (name[0].isupper() and name not in REQUIRED + EVIDENCE + SHARES + ("SHARELAY",)):
                 self._fail(f"byte {at}: section {name} is there twice or from a later format")
             if name in REQUIRED and (kind == 0) != (name == "META"):
                 self._fail(f"byte {at + 10}: section {name}: type {kind}")
@@ -154,7 +242,7 @@ class Table:
                 self._fail(f"byte {at + 56}: section {name}: bytes {offset} + {stored} are not its place")
             packed = data[offset : offset + stored]
             end = offset + stored
-            if (codec == 0 and stored != raw_size) or (codec == 1 and name in REQUIRED):
+            if (codec == 0 and stored != raw_size) or (codec == 1 and name in REQUIRED + SHARES + ("SHARELAY",)):
                 self._fail(f"byte {at + 64}: section {name}: wrong length or codec")
             if binascii.crc32(packed) != crc:
                 self._fail(f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
@@ -174,9 +262,12 @@ class Table:
                 self.sections[name] = np.frombuffer(raw, TYPES[kind]).reshape(dims[:rank])
         if end != len(data):
             self._fail(f"byte {end}: bytes behind the last section")
-        for name in REQUIRED + (EVIDENCE if any(x in raw_of for x in EVIDENCE) else ()):
+        for name in REQUIRED + (EVIDENCE if any(x in raw_of for x in EVIDENCE) else ()) + (SHARES if self.has_shares else ()):
             if name not in raw_of:
                 self._fail(f"section {name} is missing")
+        for name in SHARES + ("SHARELAY", "sSHARE"):
+            if name in raw_of and not self.has_shares:
+                self._fail(f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
         self.content_id = identity.hexdigest()
         if identity.digest() != data[56:88]:
             self._fail("byte 56: the content id is not that of its sections")
@@ -209,12 +300,49 @@ class Table:
                 self._fail(f"section {name}: bin edges descend")
         # The float32 of a table stand for the doubles of its grids: those are what every machine multiplies with.
         self.head_action, self.gate_action = self._on_grid("WEIGHT", self.head_grid), self._on_grid("TAU", self.gate_grid)
+        self._check_shares()
         names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
         if not isinstance(self.meta, dict) or self.meta.get("shape") != dict(zip(names, shape)):
             self._fail("section META: shape does not agree with SHAPE")
         probe = self.meta.get("probe")
         if (probe if probe in OPERATORS else "paper") != self.operator:
             self._fail(f"section META: probe is {probe}, but the header's flags say the operator {self.operator}")
+
+    def _check_shares(self):
+        """Budgets for heads: share [L, G, nB] or None, layer_share [L, nB] or None, c_min [nB, 2], score [nB] of Score."""
+        s, L, G, nB = self.sections, self.n_layers, self.n_heads, self.n_budgets
+        self.share, self.layer_share, self.c_min = (s.get(name) for name in ("SHARE", "SHARELAY", "CMIN"))
+        self.score = [PAPER_SCORE] * nB
+        if not self.has_shares:
+            return
+        wanted = {"SHARE": (L, G, nB), "SHARELAY": (L, nB), "CMIN": (nB, 2), "SCORE": (nB, 6), "sSHARE": (L, G, nB, 2)}
+        for name, want in wanted.items():
+            if name in s and (s[name].shape != want or s[name].dtype != TYPES[3 if name == "SCORE" else 2]):
+                self._fail(f"section {name}: {s[name].dtype} {s[name].shape}, SHAPE wants {want}")
+        for name in ("SHARE", "SHARELAY"):
+            share = s[name].reshape(-1, nB) if name in s else np.ones((1, nB))
+            if not np.isfinite(share).all() or (share < 0).any() or (share.max(axis=0) <= 0).any():
+                self._fail(f"section {name}: shares are finite, not below 0, and not all 0 in a block")
+        low, high = (s["sSHARE"][..., i] for i in (0, 1)) if "sSHARE" in s else (np.zeros(1), np.zeros(1))
+        if not (np.isfinite(high) & (low >= 0) & (low <= high)).all():
+            self._fail("section sSHARE: want intervals of finite shares")
+        for b, (f, recent) in enumerate(self.c_min):
+            if not (0 <= f <= 1 and 0 <= recent < 2**32 - 1 and recent == math.floor(recent)):
+                self._fail(f"section CMIN[{b}]: {f} and {recent}: want a share of the budget, and a whole number of positions")
+            if self.budgets[b] >= 1 and recent + 1 > self.budgets[b]:
+                self._fail(f"section CMIN[{b}]: c_min is {recent + 1:.0f}, above the {self.budgets[b]:.0f} tokens of its budget")
+        self.score = [self._score(b, *map(int, row)) for b, row in enumerate(s["SCORE"])]
+
+    def _score(self, b, kind, window, pool, norm, features, mode):
+        if kind >= len(SCORES) or mode >= len(MODES):
+            self._fail(f"section SCORE[{b}]: score {kind} or mode {mode} is none that this reader knows")
+        if MODES[mode] == "layers" and self.layer_share is None:
+            self._fail(f"section SCORE[{b}]: mode layers, but section SHARELAY is missing")
+        if SCORES[kind] == "learned" or features:
+            self._fail(f"section SCORE[{b}]: features of version {features} are none that this reader knows")
+        if (kind == 1 and (window < 1 or pool % 2 == 0 or norm > 1)) or (kind == 0 and (window or pool or norm)):
+            self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm} do not suit the score {SCORES[kind]}")
+        return Score(SCORES[kind], window, pool, bool(norm), features, MODES[mode])
 
     def _on_grid(self, name, grid):
         values, rounded = self.sections[name], grid.astype(np.float32)
@@ -258,6 +386,23 @@ class Table:
         clamp = budget_tokens(self.budgets[b] if budget is None else budget, len(alpha))
         return retain(utility(alpha, rho, weight, self.operator), tau, clamp, keep_window)
 
+    def capacities(self, b, n_tokens, mode=None, budget=None):
+        """How many positions each head [L, G] (mode heads) or layer [L] (layers) keeps of a prompt, by block b's shares and floor.
+        budget: this one (tokens, or a share below 1) in place of block b's own. mode: in place of the recommended one."""
+        mode = mode or self.score[b].mode
+        share = {"heads": self.share, "layers": self.layer_share}.get(mode)
+        if share is None:
+            raise Error(f"{self._name}: no shares for mode {mode}")
+        clamp = budget_tokens(self.budgets[b] if budget is None else budget, n_tokens)
+        f, recent = self.c_min[b]
+        return capacities(share[..., b], clamp, n_tokens, head_floor(f, int(recent), clamp, n_tokens))
+
+    def sets(self, b, scores, mode=None, budget=None):
+        """Kept positions [L][G] (mode heads) or [L] (layers: the maximum over a layer's heads) by log scores [L][G][T]."""
+        scores = np.asarray(scores, np.float64)
+        counts = self.capacities(b, scores.shape[-1], mode, budget)
+        return head_sets(scores if counts.ndim == 2 else np.fmax.reduce(scores, axis=1), counts, int(self.c_min[b][1]))
+
 
 def read(path):
     """Reads and checks a table."""
@@ -277,7 +422,7 @@ def main(argv):
             return 65 if isinstance(problem, Error) else 66
         print(f"{path}: ckvt table {t.content_id}")
         print(f"  model    {t.meta.get('model_name')}  label {t.meta.get('label')}  fingerprint {t.meta.get('fingerprint')}")
-        if t.operator != "paper":
+        if t.operator != "paper" and not t.has_shares:
             print(f"  operator {t.operator}: a probe's table, not for deployment")
         print(f"  shape    {t.n_layers} layers, {t.n_heads} {'query' if t.head_axis else 'KV'} heads of {t.n_query_heads} query heads, "
               f"{t.n_entropy_bins} x {t.n_ppl_bins} bins, window {t.window}")
@@ -285,6 +430,10 @@ def main(argv):
             w, tau = t.weight[:, :, b], t.tau[..., b]
             print(f"  budget {budget:g}: weight {w.min():.3f} ... {w.max():.3f}, mean {w.mean():.4f}; "
                   f"tau {tau.min():.2f} ... {tau.max():.2f}, mean {tau.mean():.4f}")
+            if t.has_shares:
+                share, (f, recent) = t.share[:, :, b], t.c_min[b]
+                print(f"    shares {share.min():.3g} ... {share.max():.3g}, floor {f:g} of the budget, {recent:.0f} recent; "
+                      f"mode {t.score[b].mode}, score {t.score[b].kind}")
         print(f"  sections {' '.join(t.sections)}" + (f"; not read (no zstandard module): {' '.join(t.skipped)}" if t.skipped else ""))
     return 0
 

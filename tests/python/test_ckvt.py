@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""python/ckvt.py: the retention operator against the golden file and against itself by hand, the reader on good and on damaged tables."""
+"""python/ckvt.py: the retention operator against the golden file and against itself by hand, budgets for heads bit for bit against the
+policy library, the reader on good and on damaged tables."""
 import binascii
 import contextlib
+import ctypes
+import glob
+import hashlib
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -76,7 +81,8 @@ def test_operators():
     assert kept.tolist() == [1, 3] and n == 4  # 0 and 3 are equal
     with open(os.path.join(GOLDEN, "table", "mean-pool.ckvt"), "rb") as f:
         data = bytearray(f.read())
-    for flags, message in ((0, "operator paper"), (1, "operator no-utility"), (4, "flags 0x4"), (1 << 40, "flags 0x10000000000")):
+    for flags, message in ((0, "operator paper"), (1, "operator no-utility"), (4, "SHARE is missing"), (8, "flags 0x8"),
+                           (1 << 40, "flags 0x10000000000")):
         data[24:32] = flags.to_bytes(8, "little")
         data[124:128] = binascii.crc32(bytes(data[:124])).to_bytes(4, "little")
         try:
@@ -85,6 +91,138 @@ def test_operators():
             assert message in str(problem), problem
         else:
             raise AssertionError(f"flags {flags} were read")
+
+
+def test_golden_budgets():
+    with open(os.path.join(GOLDEN, "budgets", "ckvc-tiny-4l.json")) as f:
+        golden = json.load(f)
+    cases = [(c["share"], c["B"], c["T"], c["f"], c["recent"], c["capacities"]) for c in golden["capacities"]]
+    for p in golden["prompts"]:
+        for B, kept in p["kept"].items():
+            counts = [[len(set_) for set_ in layer] for layer in kept["window_w32_k7_norm"]]
+            share = np.array(p["demand"][B], float) / int(B)
+            cases.append((share, int(B), len(p["tokens"]), golden["f"], golden["recent"], counts))
+    assert len(cases) > len(golden["capacities"]) >= 8
+    for share, B, T, f, recent, want in cases:
+        try:
+            assert ckvt.capacities(share, B, T, ckvt.head_floor(f, recent, B, T)).tolist() == want
+        except ckvt.Error as problem:
+            assert want is None and "at least 9" in str(problem)
+        else:
+            assert want is not None
+
+
+@contextlib.contextmanager
+def library():
+    """lib/policy as a shared library."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "libckvc_policy.so")
+        sources = glob.glob(os.path.join(ROOT, "lib", "policy", "*.c"))
+        subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-I", ROOT,
+                        "-o", path, *sources, "-lm"], check=True)
+        yield ctypes.CDLL(path)
+
+
+def at(array):
+    return array.ctypes.data_as(ctypes.c_void_p)
+
+
+def test_against_library():
+    """Capacities, scores and sets: the library's, bit for bit."""
+    rng = np.random.default_rng(11)
+    with library() as c:
+        c.ckvc_head_floor.argtypes = (ctypes.c_double,) + (ctypes.c_uint32,) * 3
+        c.ckvc_score_paper.argtypes = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p)
+        refused = ragged = 0
+        for _ in range(600):
+            L, G, T = (int(x) for x in rng.integers(1, (6, 5, 200)))
+            B, recent, f = int(rng.integers(1, T + 9)), int(rng.integers(0, 10)), float(rng.random())
+            share = np.where(rng.random((L, G)) < 0.2, 0.0, np.exp2(rng.integers(-20, 20, (L, G)) / 4.0))
+            floor = ckvt.head_floor(f, recent, B, T)
+            assert c.ckvc_head_floor(f, recent, B, T) == floor
+            counts, least = np.zeros((L, G), np.uint32), ctypes.c_uint32()
+            if c.ckvc_capacities(at(share), L * G, 1, B, T, floor, at(counts), ctypes.byref(least)):
+                refused += 1
+                try:
+                    ckvt.capacities(share, B, T, floor)
+                except ckvt.Error as problem:
+                    assert f"at least {least.value}" in str(problem)
+                else:
+                    raise AssertionError("a budget below its floor")
+                continue
+            assert np.array_equal(ckvt.capacities(share, B, T, floor), counts)
+            ragged += len(set(counts.ravel().tolist())) > 1
+            alpha, rho, pool = rng.random(T).astype(np.float32), rng.random(T).astype(np.float32), int(rng.choice((1, 3, 7)))
+            attention, norm = rng.choice((0.0, 0.25, 1 / 3, 0.7), T) * rng.random(), rng.random(T) if T % 2 else None
+            s, kept, scratch = np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
+            c.ckvc_score_paper(T, at(alpha), at(rho), 1.025, at(s))
+            assert np.array_equal(ckvt.score_paper(alpha, rho, 1.025), s)
+            c.ckvc_score_window(T, at(attention), pool, None if norm is None else at(norm), at(s))
+            assert np.array_equal(ckvt.score_window(attention, pool, norm), s)
+            n = c.ckvc_retain_head(T, at(s), recent, int(counts[0, 0]), at(kept), at(scratch))
+            assert ckvt.head_sets([s], counts[:1, 0], recent)[0].tolist() == kept[:n].tolist()
+        assert refused > 20 and ragged > 100
+
+
+def test_shares():
+    t = ckvt.read(os.path.join(GOLDEN, "table", "shares.ckvt"))
+    assert t.has_shares and t.share.tolist() == [[[1.75, 1.5], [0.25, 0.5]]] and t.layer_share.tolist() == [[1, 1]]
+    assert t.score[0] == ckvt.Score("window", 32, 7, True, 0, "heads") and t.score[1].mode == "layers"
+    # 100 tokens, B = 25, a floor of 9: 43.75 z and max(9, 6.25 z) may hold 50 together
+    counts = t.capacities(0, 100)
+    assert counts.tolist() == [[41, 9]]
+    assert t.capacities(0, 100, mode="layers").tolist() == [25] and t.capacities(0, 100, budget=100).tolist() == [[100, 100]]
+    scores = np.log(np.arange(1, 201).reshape(1, 2, 100))
+    kept = t.sets(0, scores, budget=9)
+    assert [x.tolist() for x in kept[0]] == [[0, *range(92, 100)]] * 2
+    kept = t.sets(1, scores, budget=20)
+    assert [x.tolist() for x in kept] == [[0, *range(81, 100)]]
+    for wrong in (lambda: t.capacities(0, 100, budget=8), lambda: t.capacities(0, 100, mode="shared"),
+                  lambda: ckvt.read(os.path.join(GOLDEN, "table", "one-layer.ckvt")).capacities(0, 100)):
+        try:
+            wrong()
+        except ckvt.Error as problem:
+            assert "\n" not in str(problem)
+        else:
+            raise AssertionError("no error")
+
+
+def changed(data, name, index, value):
+    """A table's bytes with one number of a raw section changed and every sum mended."""
+    data, n, identity = bytearray(data), int.from_bytes(data[48:52], "little"), hashlib.sha256()
+    for at_entry in range(128, 128 + 112 * n, 112):
+        entry = memoryview(data)[at_entry : at_entry + 112]
+        if bytes(entry[:8]).rstrip(b"\0") == name.encode():
+            offset, stored = (int.from_bytes(entry[k : k + 8], "little") for k in (56, 64))
+            values = np.frombuffer(data, ckvt.TYPES[entry[10]], offset=offset, count=stored // ckvt.TYPES[entry[10]].itemsize)
+            values[index] = value
+            entry[72:104] = hashlib.sha256(data[offset : offset + stored]).digest()
+            entry[104:108] = binascii.crc32(data[offset : offset + stored]).to_bytes(4, "little")
+        if entry[0] < ord("a"):
+            identity.update(bytes(entry[:8]) + bytes(entry[10:12]) + bytes(entry[16:56]) + bytes(entry[72:104]))
+    data[56:88] = identity.digest()
+    data[120:124] = binascii.crc32(data[128 : 128 + 112 * n]).to_bytes(4, "little")
+    data[124:128] = binascii.crc32(data[:124]).to_bytes(4, "little")
+    return bytes(data)
+
+
+def test_bad_shares():
+    with open(os.path.join(GOLDEN, "table", "shares.ckvt"), "rb") as f:
+        good = f.read()
+    ckvt.Table("x", changed(good, "SHARE", 0, 1.5))
+    for name, index, value, message in (
+        ("SHARE", 1, -1e-9, "section SHARE: shares are finite"), ("SHARE", 3, np.nan, "section SHARE: "),
+        ("SHARELAY", 0, np.inf, "section SHARELAY: "),
+        ("SHARELAY", 1, 0, "not all 0 in a block"), ("CMIN", 0, 1.25, "section CMIN[0]"), ("CMIN", 1, 0.5, "section CMIN[0]"),
+        ("CMIN", 3, 64, "c_min is 65, above the 64 tokens"), ("SCORE", 0, 3, "score 3"), ("SCORE", 0, 2, "features of version 0"),
+        ("SCORE", 4, 1, "features of version 1"), ("SCORE", 1, 0, "window 0"), ("SCORE", 5, 3, "mode 3"),
+    ):
+        try:
+            ckvt.Table("x", changed(good, name, index, value))
+        except ckvt.Error as problem:
+            assert message in str(problem) and "\n" not in str(problem), problem
+        else:
+            raise AssertionError(f"{name}[{index}] = {value} was read")
 
 
 def test_nearest_budget():
@@ -102,7 +240,7 @@ def test_nearest_budget():
 
 
 def test_damage():
-    for name in ("one-layer.ckvt", "evidence.ckvt"):
+    for name in ("one-layer.ckvt", "evidence.ckvt", "shares.ckvt"):
         with open(os.path.join(GOLDEN, "table", name), "rb") as f:
             good = f.read()
         damaged = [good[:n] for n in range(len(good))] + [good + b"\0"]
