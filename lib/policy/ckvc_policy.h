@@ -197,12 +197,12 @@ uint32_t ckvc_head_floor(double f, uint32_t recent, uint32_t budget, uint32_t n_
  * below T with a positive share, by the largest fraction of x_i, then the lower i. All T where
  * budget >= T. The same numbers on every machine. Their sum is N wherever units with a positive
  * share can hold it (and shares are not so far apart, 10^15 and more, that 64 halvings do not tell
- * z). Returns 0; -1 where m > budget: *least receives the least budget that fits, m; c is not
- * written. */
+ * z). Returns 0; -1 where m > budget, whose least is then m: c is not written. */
 int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t budget,
-                    uint32_t n_tokens, uint32_t floor, uint32_t *c, uint32_t *least);
+                    uint32_t n_tokens, uint32_t floor, uint32_t *c);
 /* The same from block b of a table with shares, its floor included: c [L][G] in mode `heads`, [L]
- * in `layers` (which needs layer_share). */
+ * in `layers` (which needs layer_share). *least receives the floor; after -1 that is the least
+ * budget that fits. */
 int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
                           uint32_t n_tokens, uint32_t *c, uint32_t *least);
 

@@ -89,13 +89,10 @@ static bool give_one(const units *u, double z, uint32_t *c) {
 }
 
 int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t budget,
-                    uint32_t n_tokens, uint32_t floor_entries, uint32_t *c, uint32_t *least) {
+                    uint32_t n_tokens, uint32_t floor_entries, uint32_t *c) {
     const units u = {share, n, stride, budget, floor_entries, n_tokens};
     assert(floor_entries <= n_tokens);
-    if (floor_entries > budget) {
-        *least = floor_entries;
-        return -1;
-    }
+    if (floor_entries > budget) { return -1; }
     const double z = budget < n_tokens ? solve_z(&u) : 0.0;
     uint64_t left = (uint64_t)n * budget;
     for (uint32_t i = 0; i < n; i++) {
@@ -111,10 +108,9 @@ int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint3
     const bool heads = mode == CKVC_MODE_HEADS;
     const double *share = heads ? t->share : t->layer_share;
     assert(share && mode != CKVC_MODE_SHARED);
-    const uint32_t floor_entries =
-        ckvc_head_floor(t->c_min[b].floor, (uint32_t)t->c_min[b].recent, budget, n_tokens);
+    *least = ckvc_head_floor(t->c_min[b].floor, (uint32_t)t->c_min[b].recent, budget, n_tokens);
     return ckvc_capacities(share + b, heads ? t->n_layers * t->n_heads : t->n_layers, t->n_budgets,
-                           budget, n_tokens, floor_entries, c, least);
+                           budget, n_tokens, *least, c);
 }
 
 void ckvc_score_paper(uint32_t n_tokens, const float *alpha, const float *rho, double weight,
