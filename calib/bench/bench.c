@@ -2,13 +2,14 @@
  * not depend on what they mean, but what is kept, and so how many variants differ, does. */
 #include "calib/bench/bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "calib/actions/start_table.h"
 #include "calib/bench/bench_shard.h"
 #include "calib/bench/flops.h"
-#include "calib/rollout/worker.h"
+#include "calib/demand/demand_meter.h"
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "lib/base/progress.h"
@@ -23,7 +24,7 @@ typedef struct bench_row {
     int runs;          /* at least; 0: as many as were asked for */
 } bench_row;
 
-enum { BUFS = 4 };
+enum { BUFS = 4, INSTRUCTION = 9 /* tokens before the repeated prompt */ };
 
 typedef struct bench {
     backend *be;
@@ -42,6 +43,10 @@ typedef struct bench {
     prompt prompt; /* T tokens; C, or 0 when no stage continues it */
     ckvc_table *table;
     worker worker;
+    demand_meter demand;
+    prompt repeated;   /* the prompt, or as much of it as the context holds twice */
+    double quarter;    /* of its tokens */
+    uint32_t *entries; /* [L][G] */
     /* fit-count, shards */
     cql_counts *counts;
     double *rewards; /* [COUNT_RECORDS] */
@@ -177,12 +182,43 @@ static ckvc_status open_prompt(bench *b) {
         .items = &b->prompt, .n = 1, .max_tokens = (uint32_t)T, .max_continuation = (uint32_t)C};
     const calibrate_inputs in = {.model = b->model, .backend = b->be, .prompts = &one};
     const bool sweep = wanted(b->o, "sweep") || wanted(b->o, "rewards-sweep");
-    const worker_options o = {
+    worker_options o = {
         .setting = {.window = (uint32_t)b->o->window},
         .behaviour = {.sides = {true, true}, .limit = b->o->variants, .seed = b->o->seed},
         .rollouts = sweep ? ROLLOUTS_SWEEP : ROLLOUTS_PLAIN,
         .memory = b->o->memory};
+    if (!wanted(b->o, "demand")) { return worker_open(&b->worker, &in, &o, b->table, b->err); }
+    const int64_t longest = demand_longest(model_shape_context(s), INSTRUCTION);
+    b->repeated = b->prompt;
+    b->repeated.n_tokens = (uint32_t)(T < longest ? T : longest);
+    CKVC_FAIL_IF(longest <= b->o->window, b->err, CKVC_E_USAGE,
+                 "demand: a context of %lld tokens does not hold a prompt of the window %lld twice",
+                 (long long)model_shape_context(s), (long long)b->o->window);
+    b->quarter = floor(fmax(1, b->repeated.n_tokens / 4.0));
+    b->entries = ckvc_alloc((size_t)s->n_layers * (size_t)s->n_kv_heads, sizeof *b->entries);
+    const demand_options demand = {.setting = {.budgets = {&b->quarter, 1}, .floor = 0.2},
+                                   .instruction = b->prompt.tokens,
+                                   .n_instruction = INSTRUCTION};
+    const prompt_list twice = {.items = &b->repeated, .n = 1, .max_tokens = b->repeated.n_tokens};
+    const calibrate_inputs of = {.model = b->model, .backend = b->be, .prompts = &twice};
+    demand_need(&demand, &of, &o);
+    CKVC_TRY(demand_meter_open(&b->demand, &demand, &of, b->err));
     return worker_open(&b->worker, &in, &o, b->table, b->err);
+}
+
+static ckvc_status run_demand(bench *b) {
+    bool finite;
+    CKVC_TRY(demand_measure(&b->demand, &b->worker, &b->repeated, &finite, b->err));
+    b->worker.fed = 0;
+    demand_entries(&b->demand, b->repeated.n_tokens, b->entries, b->entries);
+    return CKVC_OK;
+}
+
+static ckvc_status open_demand(bench *b, bench_row *row) {
+    row->work = b->repeated.n_tokens;
+    snprintf(row->shape, sizeof row->shape, "T=%u", b->repeated.n_tokens);
+    snprintf(row->note, sizeof row->note, "prefill and repeat pass");
+    return CKVC_OK;
 }
 
 static ckvc_status run_prefill(bench *b) { return worker_prefill(&b->worker, &b->prompt, b->err); }
@@ -406,6 +442,7 @@ static ckvc_status open_shard(bench *b, bench_row *row) {
 static const bench_stage stages[] = {
     {"matmul", "flop", open_matmul, run_matmul, false, false},
     {"attention", "rows", open_attention, run_attention, false, false},
+    {"demand", "tokens", open_demand, run_demand, true, true},
     {"prefill", "tokens", open_prefill, run_prefill, true, false},
     {"variants", "actions", open_variants, run_variants, true, false},
     {"rollout-plain", "rollouts", open_rollout, run_rollout, true, true},
@@ -470,8 +507,9 @@ static void bench_fini(bench *b) {
     if (*b->path) { unlink(b->path); }
     drop_bufs(b);
     b->be->ops->weight_free(b->be, b->w);
-    free(b->values);
+    CKVC_FREE(b->values, b->entries);
     worker_close(&b->worker);
+    demand_meter_close(&b->demand);
     free(b->prompt.tokens);
     ckvc_table_free(b->table);
     cql_counts_free(b->counts);

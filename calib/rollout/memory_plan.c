@@ -28,7 +28,7 @@ ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err
     *out =
         (memory_plan){.limit = r->limit, .weights = r->weights, .sets = r->beside, .lanes = least};
     if (r->table) {
-        out->sets = prompt_sets_bytes(r->table, r->most.max_tokens) + variants_bytes(&r->most);
+        out->sets += prompt_sets_bytes(r->table, r->most.max_tokens) + variants_bytes(&r->most);
     }
     size_t fixed = r->weights + out->sets;
     if (bytes_with(r, fixed, least) > r->limit) {

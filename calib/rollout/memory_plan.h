@@ -12,7 +12,7 @@ typedef struct memory_request {
                                       weight_limit can keep to */
     session_limits limits;         /* max_lanes is the plan's to choose */
     const ckvc_table *table;       /* NULL: no rollouts under kept sets (a scan) */
-    size_t beside;                 /* what a pass without a table holds for its longest prompt */
+    size_t beside;                 /* what is held for the longest prompt besides */
     variant_extent most;
     bool plain;   /* rollouts one at a time */
     size_t limit; /* what it has to fit into */

@@ -260,9 +260,9 @@ PY
 
 @test "bench: the stages that are named, on a real prompt" {
     run "$CKVC" bench --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --max-tokens 48 --repeats 1 --sample 2 \
-        --stage matmul,prefill,sweep,rewards-plain,rewards-sweep -q
+        --stage matmul,demand,prefill,sweep,rewards-plain,rewards-sweep -q
     [ "$status" -eq 0 ]
-    [ "$(wc -l <<<"$output")" -eq 7 ]
+    [ "$(wc -l <<<"$output")" -eq 8 ]
     [[ $output == *"extrapolated from 2 of"* ]]
     [ "$(sed 1d <<<"$output" | awk -F, '{ print NF }' | sort -u)" = 11 ]
     run "$CKVC" bench --stage speed
