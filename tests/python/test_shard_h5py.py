@@ -32,7 +32,7 @@ TYPES = {
                "loss": "<f8", "n_candidates": "<u4", "n_kept": "<u4", "set_hash": "<u8"},
 }
 SCAN_ONLY = {"rho_sd": "<f8", "own_recent": "<f8", "own_entropy": "<f8"}
-L, G = 2, 2
+L, G, B = 2, 2, 3
 
 
 def check_group(f, name, types):
@@ -46,7 +46,7 @@ def check_group(f, name, types):
         if d.ndim == 1:
             assert d.chunks == (max(1, min(65536, rows)),)
         else:
-            assert d.shape[1:] == (L, G)[: d.ndim - 1]
+            assert d.shape[1:] == {"demand": (B, L, G), "layer_demand": (B, L)}.get(column, (L, G)[: d.ndim - 1])
             assert d.chunks == (max(1, 65536 // int(np.prod(d.shape[1:]))),) + d.shape[1:]
         assert d[()].shape == d.shape  # unfolds
     return rows
@@ -89,6 +89,16 @@ def test_scan():
         assert check_group(f, "prompt", {**TYPES["prompt"], **SCAN_ONLY}) == 2
         assert check_group(f, "record", TYPES["record"]) == 0
         assert f["prompt/rho_sd"].shape == (2, L, G) and (f["prompt/rho_sd"][()] > 0).all()
+
+
+def test_demand():
+    with h5py.File(os.path.join(GOLDEN, "demand.h5"), "r") as f:
+        a = f.attrs
+        assert a["pass"] == b"demand" and "start_tau" not in a and "head_actions" not in a and a["budgets"].tolist() == [0.25, 32.125, 64.0]
+        assert (a["floor"], int(a["recent"]), a["repeat"].decode()) == (0.2, 8, "Once more, s'il te plaît.")
+        assert check_group(f, "prompt", {**TYPES["prompt"], "demand": "<u4", "layer_demand": "<u4"}) == 2
+        assert check_group(f, "record", TYPES["record"]) == 0
+        assert f["prompt/demand"].shape == (2, B, L, G) and (f["prompt/demand"][()] <= 101).all()
 
 
 for name, test in list(globals().items()):

@@ -55,8 +55,7 @@ static inline void fixture_header(shard_header *h, const char *pass) {
         h->n_entropy_bins = h->n_ppl_bins = 1;
         h->setting.floor = 0.2;
         h->setting.recent = 8;
-        snprintf(h->setting.repeat, sizeof h->setting.repeat,
-                 "Once more, s\xc3\xa9\x27il te pla\xc3\xaet.");
+        snprintf(h->setting.repeat, sizeof h->setting.repeat, "Once more, s'il te pla\xc3\xaet.");
         return;
     }
     h->side[CKVC_SIDE_HEAD].n_actions = CKVC_HEAD_ACTIONS;

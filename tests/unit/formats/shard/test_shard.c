@@ -148,12 +148,13 @@ static void test_golden(void **state) {
         const char *path, *pass;
         uint32_t prompts;
     } files[] = {{"tests/golden/shard/both.h5", "both", 3},
-                 {"tests/golden/shard/scan.h5", "scan", 2}};
+                 {"tests/golden/shard/scan.h5", "scan", 2},
+                 {"tests/golden/shard/demand.h5", "demand", 2}};
     unsigned major, minor, release;
     H5get_libversion(&major, &minor, &release);
     bool same_libraries =
         major == 1 && minor == 10 && release == 8 && ZSTD_versionNumber() == 10504;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         shard *s = fixture_shard(files[i].pass, files[i].prompts, 6), *t;
         ckvc_err err = {0};
         if (shard_h5_read(files[i].path, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
