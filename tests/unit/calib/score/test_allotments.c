@@ -1,0 +1,192 @@
+/* Capacities of references: values of the published rules on the lengths and budgets that they were
+ * published for, and what every rule promises. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "calib/score/allotments.h"
+#include "lib/base/rng.h"
+
+static double sum_of(const uint32_t *c, uint32_t n) {
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) { sum += c[i]; }
+    return sum;
+}
+
+/* The transcribed formulas on 32 layers: first, last and mean tokens with the window of 8. */
+static void test_pyramid(void **state) {
+    (void)state;
+    enum { L = 32, W = 8 };
+    static const struct {
+        uint32_t B, T, first, last;
+        double mean;
+    } cases[] = {{64, 8192, 118, 25, 71.5},
+                 {128, 8192, 242, 25, 133.5},
+                 {256, 8192, 492, 27, 259.5},
+                 {512, 8192, 991, 61, 526},
+                 {1024, 8192, 1990, 68, 1029},
+                 {2048, 8192, 3986, 111, 2048.5},
+                 {1024, 2000, 1024, 1024, 1024},
+                 {1024, 900, 900, 900, 900},
+                 {6, 900, 6, 6, 6}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t c[L];
+        allot_pyramid(L, cases[i].B, W, cases[i].T, c);
+        assert_int_equal(c[0], cases[i].first);
+        assert_int_equal(c[L - 1], cases[i].last);
+        assert_true(sum_of(c, L) / L == cases[i].mean);
+        for (int l = 2; l < L; l++) { assert_int_equal(c[l - 1] - c[l], c[0] - c[1]); }
+    }
+    uint32_t c[L];
+    allot_pyramid(L, 512, W, 1009,
+                  c); /* the lowest layer would keep 991 of 1,001 before the window */
+    assert_int_equal(c[0], 991);
+    allot_pyramid(L, 1024, W, 2034, c); /* 2032 - 50 = 1982 before the window's 8 */
+    assert_int_equal(c[0], 1990);
+    allot_pyramid(4, 100, W, 185, c); /* M = 180 is over T - W = 177; then m = 7, steps of 56 */
+    assert_int_equal(c[0], 185);
+    assert_int_equal(c[3], 177 - 3 * 56 + W);
+    allot_pyramid(1, 64, W, 8192, c);
+    assert_int_equal(c[0], 64);
+}
+
+static void test_cake(void **state) {
+    (void)state;
+    uint32_t c[4];
+    /* 4 x (24 - 8) = 64 by 1:2:4:1, the window besides */
+    allot_cake(4, (const double[]){1, 2, 4, 1}, 24, 8, 100, c);
+    assert_memory_equal(c, ((const uint32_t[]){16, 24, 40, 16}), sizeof c);
+    /* Rounding leaves 64 - (21 + 21 + 21 + 0) = 1: to the first. */
+    allot_cake(4, (const double[]){1, 1, 1, 0}, 24, 8, 100, c);
+    assert_memory_equal(c, ((const uint32_t[]){30, 29, 29, 8}), sizeof c);
+    /* Of 64, 60 are over the 22 of T - W: 38 to three, 12 each and 2 one each. */
+    allot_cake(4, (const double[]){2, 60, 1, 1}, 24, 8, 30, c);
+    assert_memory_equal(c, ((const uint32_t[]){23, 30, 22, 21}), sizeof c);
+    /* What is handed out fills one, whose surplus goes on. */
+    allot_cake(4, (const double[]){20, 44, 0, 0}, 24, 8, 29, c);
+    assert_memory_equal(c, ((const uint32_t[]){29, 29, 20, 18}), sizeof c);
+    allot_cake(4, (const double[]){0, 0, 0, 0}, 24, 8, 100, c);
+    assert_memory_equal(c, ((const uint32_t[]){24, 24, 24, 24}), sizeof c);
+    allot_cake(4, (const double[]){1, 2, 4, 1}, 8, 8, 100, c); /* nothing beside the window */
+    assert_memory_equal(c, ((const uint32_t[]){8, 8, 8, 8}), sizeof c);
+    allot_cake(4, (const double[]){1, 2, 4, 1}, 24, 8, 20, c);
+    assert_memory_equal(c, ((const uint32_t[]){20, 20, 20, 20}), sizeof c);
+}
+
+/* HeadKV's shipped tables: the largest capacity before the window, mean tokens that are kept. */
+static void test_headkv(void **state) {
+    (void)state;
+    static const struct {
+        const char *file;
+        uint32_t B, T;
+        double mean;
+    } cases[] = {
+        {"retrieval_reasoning_heads", 512, 2000, 410},  {"retrieval_heads", 512, 2000, 262},
+        {"retrieval_reasoning_heads", 512, 4000, 493},  {"retrieval_heads", 512, 4000, 347},
+        {"retrieval_reasoning_heads", 512, 8000, 512},  {"retrieval_heads", 512, 8000, 434},
+        {"retrieval_reasoning_heads", 1024, 2000, 581}, {"retrieval_heads", 1024, 2000, 351},
+        {"retrieval_reasoning_heads", 1024, 8000, 986}, {"retrieval_heads", 1024, 8000, 691}};
+    enum { HEADS = 32 * 32 };
+    const char *shared = getenv("CKVC_SHARED");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[4096];
+        double score[HEADS] = {0};
+        uint32_t c[HEADS], n = 0, most = 0;
+        const char *key;
+        json_t *list, *value;
+        size_t k;
+        snprintf(path, sizeof path,
+                 "%s/data/reference-heads/headkv/Meta-Llama-3-8B-Instruct_%s.json",
+                 shared ? shared : "../shared", cases[i].file);
+        json_t *o = json_load_file(path, 0, NULL);
+        if (!o) {
+            printf("skipped: %s is not there\n", path);
+            break;
+        }
+        json_object_foreach(o, key, list) {
+            json_array_foreach(list, k, value) { score[n] += json_number_value(value); }
+            score[n++] /= (double)json_array_size(list);
+        }
+        assert_int_equal(n, HEADS);
+        allot_headkv(HEADS, score, cases[i].B, 8, cases[i].T, c);
+        assert_true(fabs(sum_of(c, HEADS) / HEADS - cases[i].mean) < 0.6);
+        allot_headkv(HEADS, score, cases[i].B, 8, UINT32_MAX, c);
+        for (int h = 0; h < HEADS; h++) { most = c[h] > most ? c[h] : most; }
+        if (cases[i].B == 512) {
+            assert_int_equal(most - 8, cases[i].file[10] == 'r' ? 7696 : 26035);
+        }
+        json_decref(o);
+    }
+    /* b = 92, 91 of it by share: 4 x 91 x (0.5, 0.25, 0.25, 0), and 1 and the window to each. */
+    uint32_t c[4];
+    allot_headkv(4, (const double[]){2, 1, 1, 0}, 100, 8, 1000, c);
+    assert_memory_equal(c, ((const uint32_t[]){191, 100, 100, 9}), sizeof c);
+    allot_headkv(4, (const double[]){2, 1, 1, 0}, 100, 8, 150, c);
+    assert_memory_equal(c, ((const uint32_t[]){150, 100, 100, 9}), sizeof c);
+}
+
+static void test_full_heads(void **state) {
+    (void)state;
+    uint32_t c[4];
+    allot_full_heads(4, (const double[]){1, 3, 3, 0}, 50, 10, 100, c); /* 200: 40 and 90 and 70 */
+    assert_memory_equal(c, ((const uint32_t[]){10, 100, 80, 10}), sizeof c);
+    allot_full_heads(4, (const double[]){1, 3, 3, 0}, 5, 10, 100, c);
+    assert_memory_equal(c, ((const uint32_t[]){5, 5, 5, 5}), sizeof c);
+    allot_full_heads(4, (const double[]){1, 3, 3, 0}, 200, 10, 100, c);
+    assert_memory_equal(c, ((const uint32_t[]){100, 100, 100, 100}), sizeof c);
+}
+
+/* Against a plain statement: after the floors, again and again the best that is left. */
+static void test_by_rank(void **state) {
+    (void)state;
+    enum { N = 5, T = 40 };
+    static double s[N * T];
+    static uint64_t scratch[N * T];
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 3, 1, 0);
+    for (int round = 0; round < 300; round++) {
+        const uint32_t B = (uint32_t)ckvc_rng_below(&rng, T + 4),
+                       least = (uint32_t)ckvc_rng_below(&rng, B + 3);
+        uint32_t c[N], want[N] = {0};
+        bool taken[N * T] = {false};
+        for (int i = 0; i < N * T; i++) { /* few values: many are equal; some are none */
+            const double x = (double)ckvc_rng_below(&rng, round % 2 ? 12 : 100000) - 5;
+            s[i] = x == 0 ? -INFINITY : x == 1 ? INFINITY : x == -1 ? -0.0 : x * 1e-3;
+        }
+        uint32_t left = N * (B < T ? B : T);
+        for (int pass = 0; pass < 2; pass++) { /* floors, then all of them */
+            for (int i = 0; i < N || (pass && left); i++) {
+                const int from = pass ? 0 : i * T, to = pass ? N * T : (i + 1) * T;
+                for (uint32_t k = 0; left && k < (pass ? 1 : least); k++) {
+                    int best = -1;
+                    for (int j = from; j < to; j++) {
+                        if (!taken[j] && (best < 0 || s[j] > s[best])) { best = j; }
+                    }
+                    if (best < 0 || want[best / T] >= (pass ? T : B)) { break; }
+                    taken[best] = true;
+                    want[best / T]++;
+                    left--;
+                }
+            }
+        }
+        allot_by_rank(N, T, s, B, least, c, scratch);
+        assert_memory_equal(c, want, sizeof c);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pyramid), cmocka_unit_test(test_cake),
+        cmocka_unit_test(test_headkv),  cmocka_unit_test(test_full_heads),
+        cmocka_unit_test(test_by_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
