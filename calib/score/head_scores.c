@@ -1,0 +1,328 @@
+/* Scores of KV heads: see head_scores.h. */
+#include "calib/score/head_scores.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "lib/base/memory.h"
+
+enum { EXPECTED_SINKS = 4, EXPECTED_POSITIONS = 512 };
+
+/* ---- one head ---- */
+
+/* Row `row` of the window of query head q. */
+static const float *row_of(const prefill_head *h, int32_t q, int64_t row) {
+    return h->attention + ((int64_t)q * h->n_rows + row) * h->n_tokens;
+}
+
+static int64_t rows_of(const prefill_head *h, uint32_t window) {
+    return window < h->n_rows ? window : h->n_rows;
+}
+
+/* Mean over the last `window` rows and the group -> mean [T]. */
+static void mean_attention(const prefill_head *h, uint32_t window, double *mean) {
+    const int64_t rows = rows_of(h, window);
+    memset(mean, 0, (size_t)h->n_tokens * sizeof *mean);
+    for (int32_t q = 0; q < h->group; q++) {
+        for (int64_t r = h->n_rows - rows; r < h->n_rows; r++) {
+            const float *a = row_of(h, q, r);
+            for (int64_t t = 0; t < h->n_tokens; t++) { mean[t] += (double)a[t]; }
+        }
+    }
+    for (int64_t t = 0; t < h->n_tokens; t++) { mean[t] /= (double)(rows * h->group); }
+}
+
+/* Of x [n] the largest, or the mean with zeros outside, of `pool` values around each -> s. */
+static void pool_values(const double *x, int64_t n, uint32_t pool, bool largest, double *s) {
+    const int64_t side = pool / 2;
+    for (int64_t t = 0; t < n; t++) {
+        const int64_t from = t > side ? t - side : 0, to = t + side < n - 1 ? t + side : n - 1;
+        double best = x[t], sum = 0;
+        for (int64_t i = from; i <= to; i++) {
+            best = x[i] > best ? x[i] : best;
+            sum += x[i];
+        }
+        s[t] = largest ? best : sum / pool;
+    }
+}
+
+/* Mean + gamma * variance over the rows (unbiased), mean over the group -> x [n]; what it says of
+ * the layer -> preference. */
+static void cake(const prefill_head *h, uint32_t window, int64_t n, double *x, double *preference) {
+    const double gamma = 200;
+    const int64_t rows = rows_of(h, window);
+    for (int64_t t = 0; t < n; t++) { x[t] = 0; }
+    for (int32_t q = 0; q < h->group; q++) {
+        const float *a = row_of(h, q, h->n_rows - rows);
+        for (int64_t t = 0; t < n; t++) {
+            double sum = 0, squares = 0;
+            for (int64_t r = 0; r < rows; r++) {
+                const double v = (double)a[r * h->n_tokens + t];
+                sum += v;
+                preference[0] -= v * log(v + 1e-10);
+            }
+            const double mean = sum / (double)rows;
+            for (int64_t r = 0; r < rows; r++) {
+                const double d = (double)a[r * h->n_tokens + t] - mean;
+                squares += d * d;
+            }
+            const double variance = rows > 1 ? squares / (double)(rows - 1) : 0;
+            preference[1] += variance;
+            x[t] += (mean + gamma * variance) / h->group;
+        }
+    }
+}
+
+static void tova(const prefill_head *h, double *s) {
+    if (h->head == 0) { memset(s, 0, (size_t)h->n_tokens * sizeof *s); }
+    for (int32_t q = 0; q < h->group; q++) {
+        const float *a = row_of(h, q, h->n_rows - 1);
+        for (int64_t t = 0; t < h->n_tokens; t++) { s[t] += (double)a[t]; }
+    }
+}
+
+static double dot(const double *a, const float *b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) { sum += a[i] * (double)b[i]; }
+    return sum;
+}
+
+static double length(const float *k, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) { sum += (double)k[i] * (double)k[i]; }
+    return fmax(sqrt(sum), 1e-12);
+}
+
+/* The anchor's length is the same for all t. */
+static void keydiff(const prefill_head *h, double *s, double *anchor) {
+    const int64_t D = h->head_dim;
+    memset(anchor, 0, (size_t)D * sizeof *anchor);
+    for (int64_t t = 0; t < h->n_tokens; t++) {
+        const float *k = h->keys + t * D;
+        const double norm = length(k, D);
+        for (int64_t i = 0; i < D; i++) { anchor[i] += (double)k[i] / norm; }
+    }
+    for (int64_t t = 0; t < h->n_tokens; t++) {
+        s[t] = -dot(anchor, h->keys + t * D, D) / length(h->keys + t * D, D);
+    }
+}
+
+/* ---- Expected Attention ---- */
+
+typedef struct query_law { /* of a query head: mean [D], covariance [D][D] */
+    double *mean, *cov;
+} query_law;
+
+/* Turns the pairs (i, i + D/2) of x, `stride` apart: x <- [[c, -s], [s, c]] x. */
+static void turn(double *x, int64_t stride, int64_t D, const double *c, const double *s) {
+    for (int64_t i = 0; i < D / 2; i++) {
+        double *a = x + i * stride, *b = x + (i + D / 2) * stride, was = *a;
+        *a = c[i] * was - s[i] * *b;
+        *b = s[i] * was + c[i] * *b;
+    }
+}
+
+/* Mean and covariance of the queries from position 4 on as they were before their rotation. */
+static void query_laws(const prefill_head *h, const double *frequencies, query_law *law,
+                       double *scratch) {
+    const int64_t D = h->head_dim, n = h->n_tokens - EXPECTED_SINKS;
+    double *c = scratch, *s = c + D, *x = s + D;
+    for (int32_t q = 0; q < h->group; q++) {
+        memset(law[q].mean, 0, (size_t)D * sizeof(double));
+        memset(law[q].cov, 0, (size_t)(D * D) * sizeof(double));
+    }
+    for (int64_t t = EXPECTED_SINKS; t < h->n_tokens; t++) {
+        for (int64_t i = 0; i < D / 2; i++) { /* backwards */
+            c[i] = cos((double)t * frequencies[i]);
+            s[i] = -sin((double)t * frequencies[i]);
+        }
+        for (int32_t q = 0; q < h->group; q++) {
+            const float *from = h->queries + ((int64_t)q * h->n_tokens + t) * D;
+            for (int64_t i = 0; i < D; i++) { x[i] = (double)from[i]; }
+            turn(x, 1, D, c, s);
+            for (int64_t i = 0; i < D; i++) {
+                law[q].mean[i] += x[i];
+                for (int64_t j = 0; j <= i; j++) { law[q].cov[i * D + j] += x[i] * x[j]; }
+            }
+        }
+    }
+    for (int32_t q = 0; q < h->group; q++) {
+        for (int64_t i = 0; i < D; i++) { law[q].mean[i] /= (double)n; }
+        for (int64_t i = 0; i < D; i++) {
+            for (int64_t j = 0; j <= i; j++) {
+                law[q].cov[i * D + j] = law[q].cov[j * D + i] =
+                    law[q].cov[i * D + j] / (double)n - law[q].mean[i] * law[q].mean[j];
+            }
+        }
+    }
+}
+
+/* mean <- R mean, cov <- R cov R', R the mean rotation of the positions to come. */
+static void turn_ahead(const prefill_head *h, const double *frequencies, query_law *law,
+                       double *scratch) {
+    const int64_t D = h->head_dim;
+    double *c = scratch, *s = c + D;
+    for (int64_t i = 0; i < D / 2; i++) {
+        c[i] = s[i] = 0;
+        for (int64_t p = h->n_tokens; p < h->n_tokens + EXPECTED_POSITIONS; p++) {
+            c[i] += cos((double)p * frequencies[i]) / EXPECTED_POSITIONS;
+            s[i] += sin((double)p * frequencies[i]) / EXPECTED_POSITIONS;
+        }
+    }
+    for (int32_t q = 0; q < h->group; q++) {
+        turn(law[q].mean, 1, D, c, s);
+        for (int64_t j = 0; j < D; j++) { turn(law[q].cov + j, D, D, c, s); }
+        for (int64_t i = 0; i < D; i++) { turn(law[q].cov + i * D, 1, D, c, s); }
+    }
+}
+
+/* Softmax over t >= 4 of k·mean/sqrt(D) + k'cov k/(2D), mean over the group, times |v|. */
+static void expected(const prefill_head *h, const double *frequencies, double *s, double *scratch) {
+    const int64_t D = h->head_dim, T = h->n_tokens;
+    double *logit = scratch, *rest = logit + T;
+    query_law *law = ckvc_alloc((size_t)h->group, sizeof *law);
+    for (int32_t q = 0; q < h->group; q++) {
+        law[q] = (query_law){rest, rest + D};
+        rest += D * (D + 1);
+    }
+    memset(s, 0, (size_t)T * sizeof *s);
+    query_laws(h, frequencies, law, rest);
+    turn_ahead(h, frequencies, law, rest);
+    for (int32_t q = 0; q < h->group; q++) {
+        double most = -INFINITY, sum = 0;
+        for (int64_t t = EXPECTED_SINKS; t < T; t++) {
+            const float *k = h->keys + t * D;
+            double square = 0;
+            for (int64_t i = 0; i < D; i++) {
+                square += (double)k[i] * dot(law[q].cov + i * D, k, D);
+            }
+            logit[t] = dot(law[q].mean, k, D) / sqrt((double)D) + square / (2 * (double)D);
+            most = logit[t] > most ? logit[t] : most;
+        }
+        for (int64_t t = EXPECTED_SINKS; t < T; t++) { sum += exp(logit[t] - most); }
+        for (int64_t t = EXPECTED_SINKS; t < T; t++) {
+            s[t] += exp(logit[t] - most) / sum / h->group * h->value_norms[t];
+        }
+    }
+    free(law);
+}
+
+size_t head_score_scratch(size_t max_tokens, size_t head_dim, size_t group) {
+    return max_tokens + head_dim * (head_dim + 1) * group + 3 * head_dim;
+}
+
+static void force(const head_score *kind, double *s, int64_t T) {
+    for (int64_t t = 0; t < T; t++) {
+        if (t < kind->first || t + kind->last >= T) { s[t] = INFINITY; }
+    }
+}
+
+void head_score_watched(const head_score *kind, const prefill_head *h, const double *frequencies,
+                        double *s, double *preference, double *scratch) {
+    const int64_t T = h->n_tokens, before = T > kind->window ? T - kind->window : 0;
+    switch (kind->kind) {
+    case HEAD_SCORE_WINDOW:
+        mean_attention(h, kind->window, scratch);
+        ckvc_score_window((uint32_t)T, scratch, kind->pool, kind->norm ? h->value_norms : NULL, s);
+        break;
+    case HEAD_SCORE_SNAPKV:
+        mean_attention(h, kind->window, scratch);
+        pool_values(scratch, before, kind->pool, true, s);
+        break;
+    case HEAD_SCORE_CAKE:
+        cake(h, kind->window, before, scratch, preference);
+        pool_values(scratch, before, kind->pool, false, s);
+        break;
+    case HEAD_SCORE_H2O: memcpy(s, h->column_sum, (size_t)T * sizeof *s); break;
+    case HEAD_SCORE_TOVA: tova(h, s); break;
+    case HEAD_SCORE_KEYDIFF: keydiff(h, s, scratch); break;
+    default: assert(kind->kind == HEAD_SCORE_EXPECTED); expected(h, frequencies, s, scratch);
+    }
+    force(kind, s, T);
+}
+
+/* ---- all of a model's ---- */
+
+static bool is_watched(head_score_kind kind) {
+    return kind != HEAD_SCORE_PAPER && kind != HEAD_SCORE_KVZIP;
+}
+
+size_t head_scores_add(head_scores *h, head_score kind) {
+    for (size_t i = 0; i < h->n; i++) {
+        const head_score *k = &h->kinds[i];
+        if (k->kind == kind.kind && k->window == kind.window && k->pool == kind.pool &&
+            k->norm == kind.norm && k->first == kind.first && k->last == kind.last) {
+            return i;
+        }
+    }
+    CKVC_GROW(h->kinds, h->cap, h->n + 1);
+    CKVC_GROW(h->values, h->cap_values, h->n + 1);
+    h->kinds[h->n] = kind;
+    h->values[h->n] = NULL;
+    if (is_watched(kind.kind) && h->watcher.n_rows < (kind.window ? kind.window : 1)) {
+        h->watcher.n_rows = kind.window ? kind.window : 1;
+    }
+    h->watcher.queries |= kind.kind == HEAD_SCORE_EXPECTED;
+    h->watcher.column_sum |= kind.kind == HEAD_SCORE_H2O;
+    return h->n++;
+}
+
+void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_tokens) {
+    h->n_layers = (uint32_t)shape->n_layers;
+    h->n_heads = (uint32_t)shape->n_kv_heads;
+    h->max_tokens = max_tokens;
+    h->preference = ckvc_calloc(3 * (size_t)h->n_layers, sizeof *h->preference);
+    h->scratch = ckvc_calloc(head_score_scratch(max_tokens, (size_t)shape->head_dim,
+                                                (size_t)(shape->n_heads / shape->n_kv_heads)),
+                             sizeof *h->scratch);
+    for (size_t i = 0; i < h->n; i++) {
+        h->values[i] =
+            ckvc_calloc((size_t)h->n_layers * h->n_heads * max_tokens, sizeof **h->values);
+    }
+}
+
+void head_scores_fini(head_scores *h) {
+    for (size_t i = 0; i < h->n; i++) { free(h->values[i]); }
+    CKVC_FREE(h->values, h->kinds, h->preference, h->scratch);
+}
+
+static void see(void *ctx, const prefill_head *head) {
+    head_scores *h = ctx;
+    const uint32_t l = (uint32_t)head->layer, g = (uint32_t)head->head;
+    h->n_tokens = (uint32_t)head->n_tokens;
+    for (size_t i = 0; i < h->n; i++) {
+        const bool whole_layer = h->kinds[i].kind == HEAD_SCORE_TOVA;
+        if (!is_watched(h->kinds[i].kind)) { continue; }
+        head_score_watched(&h->kinds[i], head, h->frequencies,
+                           head_scores_at(h, i, l, whole_layer ? 0 : g),
+                           h->preference + h->n_layers + 2 * l, h->scratch);
+    }
+}
+
+const prefill_watcher *head_scores_watch(head_scores *h, const session *s) {
+    if (h->watcher.n_rows == 0) { return NULL; }
+    h->frequencies = session_key_frequencies(s);
+    h->watcher.see = see;
+    h->watcher.ctx = h;
+    memset(h->preference, 0, 3 * (size_t)h->n_layers * sizeof *h->preference);
+    return &h->watcher;
+}
+
+void head_scores_finish(head_scores *h, const prefill_stats *stats) {
+    const uint32_t T = h->n_tokens = (uint32_t)stats->n_tokens;
+    for (uint32_t l = 0; h->n && l < h->n_layers; l++) {
+        const double *of = h->preference + h->n_layers + 2 * (size_t)l;
+        h->preference[l] = of[0] * of[1];
+    }
+    for (size_t i = 0; i < h->n; i++) {
+        for (uint32_t l = 0; h->kinds[i].kind == HEAD_SCORE_PAPER && l < h->n_layers; l++) {
+            for (uint32_t g = 0; g < h->n_heads; g++) {
+                double *s = head_scores_at(h, i, l, g);
+                ckvc_score_paper(T, stats->alpha_f32, stats->rho + ((size_t)l * h->n_heads + g) * T,
+                                 1.0, s);
+                force(&h->kinds[i], s, T);
+            }
+        }
+    }
+}
