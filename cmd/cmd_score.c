@@ -43,13 +43,14 @@ static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err) 
 
 /* What --policy names, in words. */
 #define POLICY_NAMES                                                                               \
-    "identity; recent, sink-recent, random, top-k, window, window-pooled; of each table: "         \
-    "matched, no-utility, no-threshold, "                                                          \
-    "mean-gate, mean-pool, head-only, gate-only"
+    "identity; recent, sink-recent, random, top-k, window, window-pooled; streamingllm, h2o, "     \
+    "snapkv, pyramidkv, adakv, cake, expected-attention, tova, keydiff; of each table: matched, "  \
+    "no-utility, no-threshold, mean-gate, mean-pool, head-only, gate-only, pooled, headkv, "       \
+    "duoattention"
 
 /* Does this policy stand beside each table, or once beside all? */
 static bool beside_each_table(const score_cli *c, score_kind kind) {
-    return kind == SCORE_MATCHED || score_is_control(kind) ||
+    return kind == SCORE_MATCHED || score_is_control(kind) || score_needs_table(kind) ||
            (c->equal_tokens && score_is_reference(kind));
 }
 
@@ -65,7 +66,8 @@ static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *e
         }
         const bool each = beside_each_table(c, kind);
         USAGE_IF(each && j->n_tables == 0, "--policy %s%s needs a --table", name,
-                 score_is_reference(kind) ? " with --equal-tokens" : "");
+                 score_is_reference(kind) && !score_needs_table(kind) ? " with --equal-tokens"
+                                                                      : "");
         for (size_t t = 0; t < (each ? j->n_tables : 1); t++) {
             j->policies[j->n_policies++] = (score_policy){kind, each ? j->tables[t] : NULL};
         }
@@ -101,11 +103,11 @@ static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *er
 }
 
 static void print_summary(const score_cli *c, const score_job *j) {
-    say("%-13s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts", "tokens kept",
+    say("%-18s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts", "tokens kept",
         "mean reward");
     for (size_t i = 0; i < j->n_policies * j->n_budgets; i++) {
         const score_summary *s = &j->summary[i];
-        say("%-13s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
+        say("%-18s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
             s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
         if (c->inputs.setting.continuation > 0) { say("%14.5f", s->reward_mean); }
         if (s->policy.kind == SCORE_MATCHED) {
@@ -169,12 +171,12 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     j.summary = ckvc_calloc(per_prompt, sizeof *j.summary);
     const calibrate_inputs inputs = {j.e.model, j.e.be, j.e.manifest, j.e.prompts};
     score_options o = c->score;
-    o.policies = j.policies;
-    o.n_policies = j.n_policies;
-    o.setting = c->inputs.setting;
+    o.choice.list = j.policies;
+    o.choice.n = j.n_policies;
+    o.choice.setting = c->inputs.setting;
     o.quiet = c->inputs.quiet;
-    o.setting.budgets = (setting_list){j.budgets, j.n_budgets};
-    o.setting.layer_budgets = (setting_list){j.layer_budgets, j.layer_budgets ? L : 0};
+    o.choice.setting.budgets = (setting_list){j.budgets, j.n_budgets};
+    o.choice.setting.layer_budgets = (setting_list){j.layer_budgets, j.layer_budgets ? L : 0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     if (c->own_command && c->out) {
         json_auto_t *settings = settings_of(c, &j);
@@ -226,11 +228,16 @@ static const opt rows[] = {
              "tokens kept per layer, or a share; with --table: the first table's", .letter = 'B',
              .preset = "512"),
     OPT_LAYER_BUDGETS(layer_budgets),
-    OPT_FLAG("nearest-budget", score.nearest_budget,
+    OPT_ENUM("mode", score.choice.mode, "shared|heads|layers|table",
+             "a table's sets: of layers, of KV heads or of layers by its shares; as it recommends",
+             .preset = "table"),
+    OPT_ENUM("score", score.choice.score, "paper|window|learned|table",
+             "by what a table's sets are ranked; as it recommends", .preset = "table"),
+    OPT_FLAG("nearest-budget", score.choice.nearest_budget,
              "a table without a budget's block uses its nearest"),
     OPT_TITLE("output"),
     OPT_OUTPUT("out", out, "S.jsonl", "file to write; default: standard output", .letter = 'o'),
-    OPT_FLAG("sets", score.sets, "print the kept positions of every layer"),
+    OPT_FLAG("sets", score.sets, "print the kept positions of every layer, or KV head"),
     OPT_FLAG("attention-error", score.attention_error,
              "measure the attention that is left out, per layer, and its bound"),
     OPT_FLAG("utilities", score.utilities,
@@ -246,13 +253,16 @@ const verb verb_score = {
     .summary = "losses of prompts under tables and reference policies, as JSON lines",
     .usage = "ckvc score --model DIR --manifest FILE [--table T.ckvt,...] [--policy NAME,...] "
              "[--out S.jsonl]",
-    .examples = "  ckvc score --model models/ckvc-tiny-8l --manifest heldout.jsonl --table t.ckvt "
-                "--policy identity,matched --out s.jsonl\n"
-                "  ckvc score ... --policy identity --sets --vectors v.h5 --continuation 0   # "
-                "what would be kept\n\n"
-                "Policy matched is identity at the one threshold that keeps as many tokens as its "
-                "table does, on average over the held-out prompts\n"
-                "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n",
+    .examples =
+        "  ckvc score --model models/ckvc-tiny-8l --manifest heldout.jsonl --table t.ckvt "
+        "--policy identity,matched --out s.jsonl\n"
+        "  ckvc score ... --policy identity --sets --vectors v.h5 --continuation 0   # "
+        "what would be kept\n"
+        "  ckvc score ... --table t.ckvt --policy snapkv,adakv,pooled,matched   # at as many "
+        "kept entries\n\n"
+        "Policy matched is identity at the one threshold that keeps as many tokens as its "
+        "table does, on average over the held-out prompts\n"
+        "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n",
     VERB_OPTIONS(rows),
     .instead = "tables go with --table",
     .work = score};

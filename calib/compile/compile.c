@@ -204,8 +204,10 @@ static ckvc_status log_heldout(loop *c, const table_file *table, const char *fil
     for (uint32_t l = 0; l < co->setting.layer_budgets.n; l++) {
         mean += co->setting.layer_budgets.v[l] / L; /* stands for them all in the lines */
     }
-    score_options o = {.setting = co->setting, .quiet = co->quiet};
-    if (co->setting.layer_budgets.n) { o.setting.budgets = (setting_list){&mean, 1}; }
+    score_options o = {
+        .choice = {.setting = co->setting, .mode = CKVC_MODE_COUNT, .score = CKVC_SCORE_COUNT},
+        .quiet = co->quiet};
+    if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     ckvc_err why = {0};
     CKVC_TRY(time_left(c, err));

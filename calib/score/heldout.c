@@ -24,10 +24,10 @@ ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts
         {SCORE_IDENTITY, NULL}, {SCORE_MATCHED, table}, {SCORE_TABLE, table}};
     score_options options = *o;
     only.prompts = prompts;
-    options.policies = policies;
-    options.n_policies = sizeof policies / sizeof *policies;
+    options.choice.list = policies;
+    options.choice.n = sizeof policies / sizeof *policies;
     CKVC_AUTO_FREE score_summary *summary =
-        ckvc_calloc(options.n_policies * o->setting.budgets.n, sizeof *summary);
+        ckvc_calloc(options.choice.n * o->choice.setting.budgets.n, sizeof *summary);
     return score_prompts(&only, &options, lines, summary, err);
 }
 
@@ -63,9 +63,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
                      path, r->line, r->policy, r->id);
         h->reward[k][at] += r->reward; /* NaN stays NaN: a prompt counts whole or not at all */
         counts[k * n + at]++;
-        double sum = 0;
-        for (uint32_t l = 0; l < r->n_layers; l++) { sum += r->n_kept[l]; }
-        h->kept[k] += sum / r->n_layers;
+        h->kept[k] += score_row_kept(r);
         lines[k]++;
     }
     for (size_t k = 0; k < HELDOUT_POLICIES; k++) { /* the sums become means */

@@ -17,24 +17,11 @@
 #pragma once
 
 #include "calib/log/calibrate.h"
-#include "calib/score/score_policies.h"
-#include "formats/table/table_file.h"
+#include "calib/score/policy_sets.h"
 #include "lib/base/buffer.h"
 
-typedef struct score_policy {
-    score_kind kind;
-    const table_file *table; /* tables, matched, controls; references: whose tokens they keep, or
-                                NULL. Borrowed */
-} score_policy;
-
 typedef struct score_options {
-    const score_policy *policies; /* [n_policies] */
-    size_t n_policies;
-    setting setting; /* borrows. With budgets by layer, layer l keeps at most its own, each table
-                        by its nearest block, and the one budget stands for them in lines and
-                        summary */
-    bool nearest_budget;             /* a table that lacks a budget uses its block nearest by ratio
-                                        (ckvc_nearest_budget), with B as asked */
+    policy_choice choice;
     bool sets;                       /* print the kept positions */
     bool attention_error, utilities; /* measures of score_measures.h */
     const char *vectors;             /* file to write alpha and rho to, or NULL */
@@ -50,10 +37,10 @@ typedef struct score_summary { /* one per policy x budget, in that order */
     score_policy policy;
     double budget, tau; /* tau: SCORE_MATCHED, the threshold that was found */
     size_t n;
-    double reward_mean, kept_mean; /* nats per token; tokens per layer */
+    double reward_mean, kept_mean; /* nats per token; tokens per layer, or head */
 } score_summary;
 
 /* Appends one JSON line per prompt x budget x policy to `lines`, which holds those of the first
- * n_done prompts. summary [n_policies * n_budgets] is filled. CKVC_E_STOPPED after a clean stop. */
+ * n_done prompts. summary [policies * budgets] is filled. CKVC_E_STOPPED after a clean stop. */
 ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ckvc_buffer *lines,
                           score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;

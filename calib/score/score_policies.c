@@ -68,8 +68,10 @@ void score_ranking(score_kind reference, uint32_t n_tokens, uint32_t window, con
     for (uint32_t t = 0; t < T; t++) {
         switch (reference) {
         case SCORE_RECENT: rank[t] = t; break;
-        case SCORE_SINK_RECENT: /* of the first four the first: with room for fewer they are what is
-                                   kept */
+        case SCORE_SINK_RECENT:
+        case SCORE_STREAMINGLLM:
+        case SCORE_DUOATTENTION: /* of the first four the first: with room for fewer they are what
+                                   is kept */
             rank[t] = t < SINKS ? 2.0 * T - t : t;
             break;
         case SCORE_RANDOM: rank[t] = ckvc_rng_double(&rng); break;

@@ -14,7 +14,7 @@
  * top-k have one ranking for all layers:
  *
  *   recent         the last positions
- *   sink-recent    positions 0 to 3, then the last ones
+ *   sink-recent    positions 0 to 3, then the last ones; under its own name streamingllm
  *   random         an order drawn by (seed, prompt id)
  *   top-k          identity's utility without its threshold, in each layer: the full-budget control
  *                  (method.md section 2, confound)

@@ -14,6 +14,18 @@ typedef enum score_kind {
     SCORE_TOP_K,
     SCORE_WINDOW,
     SCORE_WINDOW_POOLED,
+    SCORE_STREAMINGLLM,
+    SCORE_H2O,
+    SCORE_SNAPKV,
+    SCORE_PYRAMIDKV,
+    SCORE_ADAKV,
+    SCORE_CAKE,
+    SCORE_EXPECTED_ATTENTION,
+    SCORE_TOVA,
+    SCORE_KEYDIFF,
+    SCORE_POOLED,
+    SCORE_HEADKV,
+    SCORE_DUOATTENTION,
     SCORE_NO_UTILITY,
     SCORE_NO_THRESHOLD,
     SCORE_MEAN_GATE,
@@ -25,9 +37,13 @@ typedef enum score_kind {
 const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
 /* The kind that goes by this name; SCORE_KIND_COUNT: none does. */
 score_kind score_kind_named(const char *name);
-/* Ranks positions without looking at a table. */
+/* Ranks positions without looking at a table's entries. */
 static inline bool score_is_reference(score_kind kind) {
-    return kind >= SCORE_RECENT && kind <= SCORE_WINDOW_POOLED;
+    return kind >= SCORE_RECENT && kind <= SCORE_DUOATTENTION;
+}
+/* Of these, what is made with a table's shares, floor or score. */
+static inline bool score_needs_table(score_kind kind) {
+    return kind >= SCORE_POOLED && kind <= SCORE_DUOATTENTION;
 }
 /* A table with one part taken out or put back to its start (method.md section 7). */
 static inline bool score_is_control(score_kind kind) {

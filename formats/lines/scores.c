@@ -41,8 +41,9 @@ typedef enum column_type {
     BIN,           /* int32_t, null or missing: -1 */
     REAL,          /* double, null: NaN */
     MAYBE_REAL,    /* missing: NaN too */
-    LAYERS,        /* uint32_t [L] of counts of tokens */
-    LAYERS_OR_NULL /* or missing: NULL */
+    SETS,          /* uint32_t [L][n_sets] of counts of tokens: [L], or [L][G] in the file */
+    SETS_OR_NULL,  /* or missing: NULL */
+    LAYERS_OR_NULL /* uint32_t [L] of counts of tokens */
 } column_type;
 
 /* In the order in which they are read: counts before what they bound. */
@@ -66,33 +67,64 @@ static const struct {
     C("r_sem", REAL, r_sem),
     C("bin_entropy", BIN, bin_entropy),
     C("bin_perplexity", BIN, bin_ppl),
-    C("n_kept", LAYERS, n_kept),
-    C("n_kept_window", LAYERS_OR_NULL, n_kept_window),
+    C("n_kept", SETS, n_kept),
+    C("n_kept_window", SETS_OR_NULL, n_kept_window),
     C("n_candidates", LAYERS_OR_NULL, n_candidates),
     C("loss_full", REAL, loss_full),
     C("loss_comp", REAL, loss_comp),
     C("reward", REAL, reward),
     C("tau", MAYBE_REAL, tau),
+    C("entries", MAYBE_REAL, entries),
 #undef C
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
-/* Per-layer counts; the first array of a row sets L, the others must agree. */
-static ckvc_status get_layers(const reader *r, const char *key, const json_t *v, uint32_t **out) {
+static ckvc_status get_count(const reader *r, const char *key, const json_t *v, size_t layer,
+                             uint32_t *out) {
+    MUST(r, ckvc_json_is_count(v, r->row->n_tokens),
+         "\"%s\"[%zu] is not a count of tokens, wanted 0 to T = %u", key, layer, r->row->n_tokens);
+    *out = (uint32_t)json_integer_value(v);
+    return CKVC_OK;
+}
+
+/* Counts by layer, or by layer and head; the first array of a row sets L and how many sets a layer
+ * has, the others must agree. */
+static ckvc_status get_layers(const reader *r, const char *key, const json_t *v, bool sets,
+                              uint32_t **out) {
     score_row *row = r->row;
-    const size_t n = json_array_size(v);
-    if (n == 0 || n > MAX_LAYERS) { return wrong(r, key, "one count per layer"); }
+    const size_t n = json_array_size(v), of_layer = json_is_array(json_array_get(v, 0))
+                                                        ? json_array_size(json_array_get(v, 0))
+                                                        : 1;
+    if (n == 0 || n > MAX_LAYERS || of_layer == 0 || of_layer > MAX_LAYERS) {
+        return wrong(r, key, "one count per layer");
+    }
     MUST(r, row->n_layers == 0 || row->n_layers == n, "\"%s\" has %zu layers, \"n_kept\" has %u",
          key, n, row->n_layers);
+    MUST(r, sets ? row->n_sets == 0 || row->n_sets == of_layer : of_layer == 1,
+         "\"%s\" has %zu counts a layer, wanted %u", key, of_layer, sets ? row->n_sets : 1);
     row->n_layers = (uint32_t)n;
-    *out = ckvc_alloc(n, sizeof **out);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *c = json_array_get(v, i);
-        MUST(r, ckvc_json_is_count(c, row->n_tokens),
-             "\"%s\"[%zu] is not a count of tokens, wanted 0 to T = %u", key, i, row->n_tokens);
-        (*out)[i] = (uint32_t)json_integer_value(c);
+    row->n_sets = sets ? (uint32_t)of_layer : row->n_sets;
+    *out = ckvc_alloc(n * of_layer, sizeof **out);
+    for (size_t l = 0; l < n; l++) {
+        const json_t *c = json_array_get(v, l);
+        if (!json_is_array(c)) {
+            MUST(r, of_layer == 1, "\"%s\"[%zu] is no list of %zu counts", key, l, of_layer);
+            CKVC_TRY(get_count(r, key, c, l, *out + l));
+            continue;
+        }
+        MUST(r, json_array_size(c) == of_layer, "\"%s\"[%zu] has %zu counts, wanted %zu", key, l,
+             json_array_size(c), of_layer);
+        for (size_t g = 0; g < of_layer; g++) {
+            CKVC_TRY(get_count(r, key, json_array_get(c, g), l, *out + l * of_layer + g));
+        }
     }
     return CKVC_OK;
+}
+
+double score_row_kept(const score_row *row) {
+    double sum = 0;
+    for (uint32_t i = 0; i < row->n_layers * row->n_sets; i++) { sum += row->n_kept[i]; }
+    return sum / row->n_layers / row->n_sets;
 }
 
 static ckvc_status get_column(const reader *r, size_t i) {
@@ -129,7 +161,9 @@ static ckvc_status get_column(const reader *r, size_t i) {
         }
         *(double *)out = absent ? NAN : json_number_value(v);
         return CKVC_OK;
-    default: return type == LAYERS_OR_NULL && absent ? CKVC_OK : get_layers(r, key, v, out);
+    default:
+        return type != SETS && absent ? CKVC_OK
+                                      : get_layers(r, key, v, type != LAYERS_OR_NULL, out);
     }
 }
 
@@ -190,11 +224,18 @@ static ckvc_status check_row(const reader *r) {
          "\"reward\" is %.10g, but -(loss_comp - loss_full) is %.10g", row->reward, want);
     MUST(r, row->budget > 0 && row->n_tokens > 0, "budget %g and T = %u, wanted both above 0",
          row->budget, row->n_tokens);
-    for (uint32_t l = 0; row->n_kept_window && l < row->n_layers; l++) {
-        MUST(r, row->n_kept_window[l] <= row->n_kept[l],
-             "layer %u keeps %u tokens of the window but %u in all", l, row->n_kept_window[l],
-             row->n_kept[l]);
+    for (uint32_t i = 0; row->n_kept_window && i < row->n_layers * row->n_sets; i++) {
+        MUST(r, row->n_kept_window[i] <= row->n_kept[i],
+             "layer %u keeps %u tokens of the window but %u in all", i / row->n_sets,
+             row->n_kept_window[i], row->n_kept[i]);
     }
+    /* one set a layer stands for all its heads, however many */
+    const double kept = score_row_kept(row) * row->n_layers * row->n_sets;
+    MUST(r,
+         isnan(row->entries) || (row->n_sets > 1 ? row->entries == kept
+                                 : kept == 0     ? row->entries == 0
+                                                 : fmod(row->entries, kept) == 0),
+         "\"entries\" is %.0f, but %.0f are kept", row->entries, kept);
     return CKVC_OK;
 }
 
@@ -327,7 +368,7 @@ static int compare_rows(const void *pa, const void *pb) {
     c = c ? c : strcmp(a->manifest, b->manifest);
     c = c ? c : (a->budget > b->budget) - (a->budget < b->budget);
     c = c ? c : (a->layer_budgets > b->layer_budgets) - (a->layer_budgets < b->layer_budgets);
-    c = c ? c : setting_compare(&a->setting, &b->setting, SETTING_SCORE);
+    c = c ? c : setting_compare(&a->setting, &b->setting, SETTING_SCORE | SETTING_SETS);
     return c ? c
              : (a->n_continuation > b->n_continuation) - (a->n_continuation < b->n_continuation);
 }
@@ -376,7 +417,7 @@ void scores_free(scores *s) {
     for (size_t i = 0; i < s->n; i++) {
         for (size_t k = 0; k < N_COLUMNS; k++) {
             const column_type type = columns[k].type;
-            if (type == TEXT || type == TEXT_OR_NULL || type == LAYERS || type == LAYERS_OR_NULL) {
+            if (type == TEXT || type == TEXT_OR_NULL || type >= SETS) {
                 ckvc_free_at((char *)&s->rows[i] + columns[k].offset);
             }
         }

@@ -36,8 +36,10 @@ typedef struct score_row {
     double r_struct, r_sem;       /* NaN where null */
     int32_t bin_entropy, bin_ppl; /* -1 where null: no table, no bins */
     uint32_t n_layers;            /* L */
+    uint32_t n_sets;              /* of a layer: 1, or G where every KV head has its own */
     uint32_t *n_candidates;       /* [L]; NULL where the policy has no threshold */
-    uint32_t *n_kept, *n_kept_window; /* [L]; n_kept_window NULL where null */
+    uint32_t *n_kept, *n_kept_window; /* [L][n_sets]; n_kept_window NULL where null */
+    double entries;                   /* kept (layer, KV head, position); NaN: files of before */
     /* Nats per token, NaN where null (C = 0, not finite); reward = -(loss_comp - loss_full). */
     double loss_full, loss_comp, reward;
     double *attention; /* [SCORE_ATTENTION_KEYS][L]; NULL: not measured */
@@ -55,5 +57,7 @@ typedef struct scores {
  * contradict each other, a reward that is not the difference of the losses, or the same prompt x
  * budget x policy twice are CKVC_E_DATA with "FILE:LINE: ...". */
 ckvc_status scores_read(const char *path, scores **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Mean over its sets of the positions that a row keeps. */
+double score_row_kept(const score_row *row);
 void scores_free(scores *s);
 CKVC_AUTO_OF(scores, scores_free)

@@ -51,6 +51,10 @@ const setting_field setting_fields[] = {
 #undef X
         LIST("layer-budgets", layer_budgets, 1e9, SETTING_LAYERS | SETTING_LOGGED, "?layer_budgets",
              "?layer_budgets", "?layer_budgets", "?layer_budgets", NULL),
+    NAME("mode", mode, "shared|heads|layers", 2, SETTING_SETS, "?mode %s", NULL, NULL, NULL,
+         "?mode", NULL),
+    NAME("score", score, "paper|window|learned", 2, SETTING_SETS, "?%s score", NULL, NULL, NULL,
+         "?score", NULL),
     FIELD("floor", SETTING_REAL, floor, NULL, 0, 0, 1, SETTING_DEMAND, NULL, "?floor", "?floor",
           NULL, NULL, NULL),
     COUNT("recent", recent, 0, 0, 1 << 20, SETTING_DEMAND, NULL, "?recent", "?recent", NULL, NULL,

@@ -31,6 +31,8 @@ typedef struct setting {
     ckvc_compute compute;
     uint32_t window;       /* W, tokens */
     uint32_t continuation; /* C at most, tokens */
+    ckvc_mode mode;        /* of a score: what its sets are ... */
+    ckvc_score_kind score; /* ... and by what they are ranked; elsewhere the paper's */
     uint32_t keep_window;  /* last positions that are kept whatever their score */
     double beta_bud;       /* the gate pays beta_bud / T for each candidate over the budget */
     uint64_t seed;
@@ -69,6 +71,7 @@ typedef enum setting_group {
     SETTING_PENALTY = 128, /* the gate's rewards alone */
     SETTING_LOGGED = 256,  /* rewards and sets: a scan knows none of it */
     SETTING_DEMAND = 512,  /* what a head's demand is: of demand passes alone */
+    SETTING_SETS = 1024,   /* of score lines alone: a policy's own, as its name is */
 } setting_group;
 
 typedef enum setting_type {

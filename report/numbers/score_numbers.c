@@ -111,12 +111,6 @@ static void take_bootstrap(worker *w, difference *o) {
     memset(w->count, 0, w->replicates * sizeof *w->count);
 }
 
-static double kept_mean(const score_row *row) {
-    double sum = 0;
-    for (uint32_t l = 0; l < row->n_layers; l++) { sum += row->n_kept[l]; }
-    return sum / row->n_layers;
-}
-
 /* Rows of series a against the rows of the same prompts in series b. False: there are none. */
 static bool subtract(worker *w, const score_series *a, const score_series *b, const subset *of,
                      bool bootstrap, difference *o) {
@@ -136,8 +130,8 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
         const double d = x->reward - y->reward;
         if (bootstrap) { resample(w, x->id, d); }
         w->d[o->n++] = d;
-        o->kept += kept_mean(x);
-        o->kept_base += kept_mean(y);
+        o->kept += score_row_kept(x);
+        o->kept_base += score_row_kept(y);
         o->reward += x->reward;
         o->reward_base += y->reward;
     }

@@ -56,6 +56,39 @@ static void takes_rows(void **state) {
     scores_free(s);
 }
 
+/* Sets of heads: [L][G]. Of two modes, or scores, of a table there are two rows. */
+static void takes_sets_of_heads(void **state) {
+    (void)state;
+    static const char line[] =
+        "{\"id\":\"p1\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64
+        "\",\"T\":100,\"C\":0,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,%s"
+        "\"loss_full\":null,\"loss_comp\":null,\"reward\":null}\n";
+    static const char *const more[] = {
+        "\"n_candidates\":null,\"n_kept\":[[32,30,1],[9,10,20]],"
+        "\"n_kept_window\":[[8,7,1],[9,10,0]],\"entries\":102,\"mode\":\"heads\",",
+        "\"n_candidates\":[100,100],\"n_kept\":[32,30],\"entries\":186,\"mode\":\"layers\",",
+        "\"n_kept\":[32,30],\"entries\":186,\"mode\":\"layers\",\"score\":\"window\",",
+        "\"n_kept\":[0,0],\"entries\":0,"};
+    char text[4096] = "";
+    scores *s = NULL;
+    ckvc_err err;
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(text + strlen(text), sizeof text - strlen(text), line, more[i]);
+    }
+    if (read_text(text, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    assert_int_equal(s->n, 4);
+    assert_int_equal(s->rows[0].n_sets, 3);
+    assert_int_equal(s->rows[0].n_layers, 2);
+    assert_int_equal(s->rows[0].n_kept[5], 20);
+    assert_int_equal(s->rows[0].n_kept_window[4], 10);
+    assert_true(s->rows[0].entries == 102 && score_row_kept(&s->rows[0]) == 17);
+    assert_int_equal(s->rows[0].setting.mode, CKVC_MODE_HEADS);
+    assert_int_equal(s->rows[1].n_sets, 1);
+    assert_true(score_row_kept(&s->rows[1]) == 31);
+    assert_int_equal(s->rows[2].setting.score, CKVC_SCORE_WINDOW);
+    scores_free(s);
+}
+
 /* Rows under budgets by layer are of one setting when all the budgets are the same, whatever their
  * mean. */
 /* The good line once more, with more keys. */
@@ -152,6 +185,14 @@ static void refuses_deviations(void **state) {
     refused("\"n_kept\":[32,30]", "\"n_kept\":[32,\"30\"]", "\"n_kept\"[1]");
     refused("\"n_kept_window\":[8,7]", "\"n_kept_window\":[33,7]",
             "layer 0 keeps 33 tokens of the window but 32");
+    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],[30]]", "\"n_kept\"[1] has 1 counts");
+    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],30]", "\"n_kept\"[1] is no list of 2");
+    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],[30,101]]", "not a count of tokens");
+    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],[30,3]]",
+            "\"n_kept_window\" has 1 counts a layer, wanted 2");
+    refused("\"n_candidates\":[40,30]", "\"n_candidates\":[[40,1],[30,1]]", "n_candidates");
+    refused("\"T\":100", "\"T\":100,\"entries\":63", "\"entries\" is 63, but 62 are kept");
+    refused("\"T\":100", "\"T\":100,\"mode\":\"head\"", "wanted shared, heads or layers");
     refused("\"bin_entropy\":1", "\"bin_entropy\":-1", "bin");
     refused("\"reward\":-0.25", "\"reward\":0.25", "\"reward\" is 0.25");
     refused("\"reward\":-0.25", "\"reward\":null", "\"reward\" is null although");
@@ -192,8 +233,8 @@ static void refuses_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_rows), cmocka_unit_test(tells_budgets_by_layer_apart),
-        cmocka_unit_test(tells_scores_apart), cmocka_unit_test(refuses_deviations),
-        cmocka_unit_test(refuses_files)};
+        cmocka_unit_test(takes_sets_of_heads),          cmocka_unit_test(takes_rows),
+        cmocka_unit_test(tells_budgets_by_layer_apart), cmocka_unit_test(tells_scores_apart),
+        cmocka_unit_test(refuses_deviations),           cmocka_unit_test(refuses_files)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

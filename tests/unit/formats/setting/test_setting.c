@@ -46,6 +46,8 @@ static setting unusual(void) {
                      .compute = CKVC_COMPUTE_BF16,
                      .window = 24,
                      .continuation = 96,
+                     .mode = CKVC_MODE_LAYERS,
+                     .score = CKVC_SCORE_WINDOW,
                      .keep_window = 8,
                      .beta_bud = 0.5,
                      .seed = UINT64_C(1) << 60,

@@ -1,0 +1,642 @@
+/* What policies keep: see policy_sets.h. */
+#include "calib/score/policy_sets.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "calib/actions/start_table.h"
+#include "calib/score/allotments.h"
+#include "lib/base/memory.h"
+
+#define NO_TABLE SIZE_MAX
+
+/* Of tables without shares: what a reference takes in their place, and the window's score. */
+static const ckvc_c_min default_c_min = {.floor = 0.2, .recent = 8};
+static const ckvc_score default_window = {
+    .kind = CKVC_SCORE_WINDOW, .window = 32, .pool = 7, .norm = 1};
+
+/* ---- references that rank by head ---- */
+
+typedef enum allotment {
+    ALLOT_EVENLY, /* B each */
+    ALLOT_PYRAMID,
+    ALLOT_CAKE,
+    ALLOT_HEADKV,
+    ALLOT_FULL_HEADS,
+    ALLOT_LAYER_BY_RANK, /* the heads of a layer compete */
+    ALLOT_BY_RANK        /* all heads of all layers */
+} allotment;
+
+enum { SINKS = 4 };
+static const struct head_reference {
+    score_kind kind;
+    allotment allotment;
+    head_score score; /* of duoattention and pooled others */
+} head_references[] = {
+    {SCORE_H2O, ALLOT_EVENLY, {.kind = HEAD_SCORE_H2O, .last = 8}},
+    {SCORE_SNAPKV, ALLOT_EVENLY, {.kind = HEAD_SCORE_SNAPKV, .window = 32, .pool = 7, .last = 32}},
+    {SCORE_PYRAMIDKV,
+     ALLOT_PYRAMID,
+     {.kind = HEAD_SCORE_SNAPKV, .window = 8, .pool = 7, .last = 8}},
+    {SCORE_ADAKV,
+     ALLOT_LAYER_BY_RANK,
+     {.kind = HEAD_SCORE_SNAPKV, .window = 32, .pool = 7, .last = 32}},
+    {SCORE_CAKE, ALLOT_CAKE, {.kind = HEAD_SCORE_CAKE, .window = 32, .pool = 5, .last = 32}},
+    {SCORE_EXPECTED_ATTENTION, ALLOT_EVENLY, {.kind = HEAD_SCORE_EXPECTED, .first = SINKS}},
+    {SCORE_TOVA, ALLOT_EVENLY, {.kind = HEAD_SCORE_TOVA, .last = 1}},
+    {SCORE_KEYDIFF, ALLOT_EVENLY, {.kind = HEAD_SCORE_KEYDIFF}},
+    {SCORE_POOLED, ALLOT_BY_RANK, {.kind = HEAD_SCORE_PAPER}},
+    {SCORE_HEADKV, ALLOT_HEADKV, {.kind = HEAD_SCORE_SNAPKV, .window = 8, .pool = 7, .last = 8}},
+    {SCORE_DUOATTENTION, ALLOT_FULL_HEADS, {.kind = HEAD_SCORE_PAPER}},
+};
+
+static const struct head_reference *reference_of(score_kind kind) {
+    for (size_t i = 0; i < sizeof head_references / sizeof *head_references; i++) {
+        if (head_references[i].kind == kind) { return &head_references[i]; }
+    }
+    return NULL;
+}
+
+/* A table in use. Policies that draw on one table share it. */
+typedef struct table_in_use {
+    const ckvc_table *table;
+    const char *name; /* of the file */
+    ckvc_table *own;  /* the same, when it was made here: the paper's way, whatever it holds */
+    prompt_sets *kept;
+    size_t *score;     /* [nB] of each block, among the head scores */
+    bool beyond_paper; /* a block's sets are not the paper's */
+} table_in_use;
+
+/* Thresholds that SCORE_MATCHED looks through, from 0 (everything) on: to 5 in steps of 1/200, and
+ * to 25, ever wider, where heads may keep few. */
+enum { MATCH_STEPS = 1000 };
+static double match_tau(const table_in_use *t, int j) {
+    return t->beyond_paper ? j / 200.0 * (j / 200.0) : j / 200.0;
+}
+
+struct policy_sets {
+    const policy_choice *o;
+    uint32_t L, G;
+    head_scores scores;
+    table_in_use *tables; /* [n_tables] */
+    size_t n_tables;
+    size_t *of_policy;     /* [n_policies] its table; NO_TABLE for references that need none */
+    size_t *score;         /* [n_policies] of a head reference, among the head scores */
+    double *kept_by_step;  /* [n_policies][nB][MATCH_STEPS]: kept by identity at each threshold */
+    double *kept_by_table; /* [n_policies][nB] */
+    double *tau;           /* [n_policies][nB] */
+    uint32_t *positions;   /* [L][G * max T] */
+    uint32_t *offsets;     /* [L][G + 1] */
+    uint32_t *scratch;     /* [max T] */
+    uint32_t *c;           /* [L][G]: capacities */
+    uint64_t *keys;        /* [L][G][max T] where anything goes by rank */
+    double *u, *ones;      /* [max T]; [G] */
+    double *share;         /* [L][G] of a block */
+    /* the prompt in hand */
+    const prompt *p;
+    const prefill_stats *stats;
+    policy_kept kept;
+    uint32_t *n_done; /* [L] sets of each layer that are there */
+};
+
+/* Arrays and their lengths, for T tokens and n_cells pairs of policy and budget. */
+#define ARRAYS(X)                                                                                  \
+    X(k->tables, k->o->n)                                                                          \
+    X(k->of_policy, k->o->n)                                                                       \
+    X(k->score, k->o->n)                                                                           \
+    X(k->kept_by_step, n_cells *MATCH_STEPS)                                                       \
+    X(k->kept_by_table, n_cells)                                                                   \
+    X(k->tau, n_cells)                                                                             \
+    X(k->positions, heads *T)                                                                      \
+    X(k->offsets, heads + k->L)                                                                    \
+    X(k->scratch, T)                                                                               \
+    X(k->c, heads)                                                                                 \
+    X(k->u, T)                                                                                     \
+    X(k->ones, k->G)                                                                               \
+    X(k->share, heads)                                                                             \
+    X(k->n_done, k->L)                                                                             \
+    X(k->kept.n_candidates, k->L)                                                                  \
+    X(k->kept.sets, k->L)
+
+void policy_sets_free(policy_sets *k) {
+    if (!k) { return; }
+    for (size_t i = 0; i < k->n_tables; i++) {
+        prompt_sets_destroy(k->tables[i].kept);
+        ckvc_table_free(k->tables[i].own);
+        free(k->tables[i].score);
+    }
+    head_scores_fini(&k->scores);
+#define FREE(array, n) free(array);
+    ARRAYS(FREE)
+    CKVC_FREE(k->keys, k);
+}
+
+/* B of a layer, as it was asked for. */
+static double budget_of(const policy_sets *k, uint32_t b, uint32_t layer) {
+    const setting *of = &k->o->setting;
+    return of->layer_budgets.n ? of->layer_budgets.v[layer] : of->budgets.v[b];
+}
+
+static uint32_t tokens_of(const policy_sets *k, uint32_t b, uint32_t layer) {
+    return ckvc_budget_tokens(budget_of(k, b, layer), k->p->n_tokens);
+}
+
+/* ---- tables ---- */
+
+/* By what a block's sets are made. */
+static ckvc_score asked_of(const policy_sets *k, const table_in_use *t, uint32_t block) {
+    if (t->own) { return (ckvc_score){0}; }
+    const ckvc_score own = ckvc_table_score(t->table, block);
+    ckvc_score s = own;
+    if (k->o->score != CKVC_SCORE_COUNT && k->o->score != own.kind) {
+        s = k->o->score == CKVC_SCORE_WINDOW ? default_window : (ckvc_score){.kind = k->o->score};
+    }
+    s.mode = k->o->mode == CKVC_MODE_COUNT ? own.mode : k->o->mode;
+    return s;
+}
+
+/* Policy i's, or NULL. */
+static const table_in_use *table_of(const policy_sets *k, size_t i) {
+    return k->of_policy[i] == NO_TABLE ? NULL : &k->tables[k->of_policy[i]];
+}
+
+/* The paper's way: layers of one budget under its operator. */
+static bool is_paper(ckvc_score s) {
+    return s.mode == CKVC_MODE_SHARED && s.kind == CKVC_SCORE_PAPER;
+}
+
+static ckvc_c_min c_min_of(const ckvc_table *t, uint32_t block) {
+    return t->c_min ? t->c_min[block] : default_c_min;
+}
+
+/* Without leave to take a near block, a table must hold the very budgets. */
+static ckvc_status check_blocks(const policy_choice *o, const table_file *f, ckvc_err *err) {
+    const ckvc_table *t = f->table;
+    for (uint32_t b = 0;
+         !o->nearest_budget && !o->setting.layer_budgets.n && b < o->setting.budgets.n; b++) {
+        const uint32_t block =
+            ckvc_nearest_budget(t->budgets, t->n_budgets, o->setting.budgets.v[b], 1);
+        CKVC_FAIL_IF(t->budgets[block] != o->setting.budgets.v[b], err, CKVC_E_MISMATCH,
+                     "the table %.12s... has no block for budget %.10g; use one of its "
+                     "own, or --nearest-budget",
+                     f->content_id, o->setting.budgets.v[b]);
+    }
+    return CKVC_OK;
+}
+
+/* What the blocks need beside the paper's numbers is there, and is scored. */
+static ckvc_status open_blocks(policy_sets *k, table_in_use *t, score_kind kind, ckvc_err *err) {
+    const ckvc_table *table = t->table;
+    const bool by_share = kind == SCORE_HEADKV || kind == SCORE_DUOATTENTION;
+    for (uint32_t b = 0; b < table->n_budgets; b++) {
+        const ckvc_score s = asked_of(k, t, b);
+        const bool heads = s.mode == CKVC_MODE_HEADS || by_share;
+        CKVC_FAIL_IF((heads && !table->share) ||
+                         (s.mode == CKVC_MODE_LAYERS && !table->layer_share),
+                     err, CKVC_E_MISMATCH,
+                     "the table %.12s... has no shares of %s, which %s needs; fit one from a "
+                     "demand pass",
+                     t->name, heads ? "heads" : "layers",
+                     by_share ? score_kind_name(kind)
+                     : heads  ? "mode heads"
+                              : "mode layers");
+        CKVC_FAIL_IF(s.kind == CKVC_SCORE_LEARNED, err, CKVC_E_MISMATCH,
+                     "the table %.12s... has a learned score, which is not known here", t->name);
+        t->beyond_paper |= !is_paper(s);
+        if (is_paper(s) && kind != SCORE_POOLED) { continue; }
+        CKVC_FAIL_IF(k->o->setting.layer_budgets.n, err, CKVC_E_USAGE,
+                     "--layer-budgets is for the paper's tables and references that keep B in "
+                     "every layer");
+        t->score[b] = head_scores_add(
+            &k->scores,
+            (head_score){.kind = s.kind == CKVC_SCORE_PAPER ? HEAD_SCORE_PAPER : HEAD_SCORE_WINDOW,
+                         .window = s.window,
+                         .pool = s.pool,
+                         .norm = s.norm,
+                         .first = 1,
+                         .last = (uint32_t)c_min_of(table, b).recent});
+    }
+    return CKVC_OK;
+}
+
+/* Finds or opens the table that policy i draws on. */
+static ckvc_status open_table(policy_sets *k, size_t i, uint32_t max_tokens, ckvc_err *err) {
+    const score_policy *p = &k->o->list[i];
+    const setting *made = &k->o->setting;
+    table_in_use *t = &k->tables[k->n_tables];
+    k->of_policy[i] = NO_TABLE;
+    if (p->kind == SCORE_IDENTITY) {
+        const start_table_spec spec = {.n_layers = k->L,
+                                       .n_heads = k->G,
+                                       .budgets = made->budgets.v,
+                                       .n_budgets = made->budgets.n,
+                                       .window = made->window};
+        CKVC_TRY(start_table_create(&spec, &t->own, err));
+        t->table = t->own;
+    } else if (!p->table) {
+        return CKVC_OK; /* a reference that needs none */
+    } else {
+        CKVC_TRY(check_blocks(k->o, p->table, err));
+        if (score_is_control(p->kind)) { t->own = score_control_table(p->kind, p->table->table); }
+        t->table = t->own ? t->own : p->table->table;
+        t->name = p->table->content_id;
+    }
+    for (size_t n = 0; !t->own && n < k->n_tables; n++) {
+        if (k->tables[n].table == t->table) {
+            k->of_policy[i] = n;
+            return open_blocks(k, &k->tables[n], p->kind, err);
+        }
+    }
+    k->of_policy[i] = k->n_tables++;
+    t->score = ckvc_calloc(t->table->n_budgets, sizeof *t->score);
+    CKVC_TRY(prompt_sets_create(t->table, max_tokens, made, &t->kept, err));
+    return open_blocks(k, t, p->kind, err);
+}
+
+ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *shape,
+                               const prompt_list *prompts, policy_sets **out, ckvc_err *err) {
+    CKVC_AUTO(policy_sets_free_at) policy_sets *k = ckvc_calloc(1, sizeof *k);
+    k->o = choice;
+    k->L = (uint32_t)shape->n_layers;
+    k->G = (uint32_t)shape->n_kv_heads;
+    const size_t T = prompts->max_tokens, heads = (size_t)k->L * k->G,
+                 n_cells = choice->n * choice->setting.budgets.n;
+    bool by_rank = false;
+    *out = NULL;
+#define TAKE(array, n) (array) = ckvc_calloc((n), sizeof *(array));
+    ARRAYS(TAKE)
+    for (uint32_t g = 0; g < k->G; g++) { k->ones[g] = 1.0; }
+    for (size_t i = 0; i < choice->n; i++) {
+        const struct head_reference *r = reference_of(choice->list[i].kind);
+        CKVC_TRY(open_table(k, i, prompts->max_tokens, err));
+        if (!r) { continue; }
+        if (r->kind != SCORE_POOLED && r->kind != SCORE_DUOATTENTION) {
+            k->score[i] = head_scores_add(&k->scores, r->score);
+        }
+        by_rank |= r->allotment >= ALLOT_LAYER_BY_RANK;
+        CKVC_FAIL_IF(choice->setting.layer_budgets.n && r->allotment != ALLOT_EVENLY, err,
+                     CKVC_E_USAGE, "--layer-budgets: %s has budgets of its own",
+                     score_kind_name(r->kind));
+    }
+    head_scores_reserve(&k->scores, shape, prompts->max_tokens);
+    if (by_rank) { k->keys = ckvc_calloc(heads * T, sizeof *k->keys); }
+    *out = ckvc_take(&k);
+    return CKVC_OK;
+}
+
+int64_t policy_sets_watched(const policy_sets *k) { return k->scores.watcher.n_rows; }
+
+ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
+                                ckvc_err *err) {
+    const prefill_input in = {.tokens = p->tokens,
+                              .n = p->n_tokens,
+                              .n_total = (int64_t)p->n_tokens + p->n_continuation,
+                              .window = k->o->setting.window,
+                              .alpha_kind = k->o->setting.alpha,
+                              .watcher = head_scores_watch(&k->scores, s)};
+    k->p = p;
+    k->stats = stats;
+    CKVC_TRY(session_prefill(s, &in, stats, err));
+    head_scores_finish(&k->scores, stats);
+    for (size_t i = 0; i < k->n_tables; i++) { prompt_sets_build(k->tables[i].kept, stats); }
+    return CKVC_OK;
+}
+
+/* ---- scores of a layer or head -> k->u ---- */
+
+static const float *rho_of(const policy_sets *k, uint32_t layer, uint32_t head) {
+    return k->stats->rho + ((size_t)layer * k->G + head) * k->p->n_tokens;
+}
+
+/* Identity's utility of a layer, or of one head. */
+static void unit_utility(policy_sets *k, uint32_t layer, uint32_t head, uint32_t n_heads) {
+    ckvc_utility(k->p->n_tokens, n_heads, k->stats->alpha_f32, rho_of(k, layer, head), k->ones,
+                 k->u);
+}
+
+/* Position 0 and the last ones before all others. */
+static void force(policy_sets *k, uint32_t recent) {
+    const uint32_t T = k->p->n_tokens;
+    for (uint32_t t = 0; t < T; t++) {
+        if (t == 0 || t + recent >= T) { k->u[t] = INFINITY; }
+    }
+}
+
+/* The maximum over the layer's heads, under the paper's score of their products with the weights.
+ */
+static void layer_score(policy_sets *k, const table_in_use *t, uint32_t block, uint32_t layer) {
+    const uint32_t T = k->p->n_tokens;
+    const size_t score = t->score[block];
+    if (k->scores.kinds[score].kind == HEAD_SCORE_PAPER) {
+        double *weight = k->share;
+        for (uint32_t g = 0; g < k->G; g++) {
+            weight[g] = ckvc_table_weight(t->table, layer, g, block);
+        }
+        ckvc_utility(T, k->G, k->stats->alpha_f32, rho_of(k, layer, 0), weight, k->u);
+        for (uint32_t i = 0; i < T; i++) { k->u[i] = log(k->u[i]); }
+        force(k, (uint32_t)c_min_of(t->table, block).recent);
+        return;
+    }
+    memcpy(k->u, head_scores_at(&k->scores, score, layer, 0), T * sizeof *k->u);
+    for (uint32_t g = 1; g < k->G; g++) {
+        const double *s = head_scores_at(&k->scores, score, layer, g);
+        for (uint32_t i = 0; i < T; i++) { k->u[i] = s[i] > k->u[i] ? s[i] : k->u[i]; }
+    }
+}
+
+/* ---- capacities -> k->c ---- */
+
+static uint32_t block_of(const policy_sets *k, const table_in_use *t, uint32_t b, uint32_t layer) {
+    return ckvc_nearest_budget(t->table->budgets, t->table->n_budgets, budget_of(k, b, layer),
+                               k->p->n_tokens);
+}
+
+/* The set of a table of the paper in a layer. */
+static uint32_t paper_layer(policy_sets *k, const table_in_use *t, uint32_t b, uint32_t layer,
+                            uint32_t *positions, uint32_t *n_candidates) {
+    return prompt_sets_layer_at_budget(t->kept, block_of(k, t, b, layer), layer,
+                                       tokens_of(k, b, layer), positions, n_candidates);
+}
+
+/* [L] becomes [L][G] in place: from the last on. */
+static void each_layer(policy_sets *k) {
+    for (uint32_t l = k->L; l-- > 0;) {
+        const uint32_t n = k->c[l];
+        for (uint32_t g = 0; g < k->G; g++) { k->c[l * k->G + g] = n; }
+    }
+}
+
+/* As many as a table keeps in each layer or head; *n_sets of a layer. */
+static ckvc_status allot_table(policy_sets *k, const table_in_use *t, uint32_t b, uint32_t *n_sets,
+                               ckvc_err *err) {
+    const uint32_t block = block_of(k, t, b, 0), B = tokens_of(k, b, 0);
+    const ckvc_score s = asked_of(k, t, block);
+    uint32_t least, n_candidates;
+    *n_sets = s.mode == CKVC_MODE_HEADS ? k->G : 1;
+    if (s.mode != CKVC_MODE_SHARED) {
+        CKVC_FAIL_IF(ckvc_table_capacities(t->table, block, (ckvc_mode)s.mode, B, k->p->n_tokens,
+                                           k->c, &least) != 0,
+                     err, CKVC_E_DATA,
+                     "prompt \"%s\": a budget of %u tokens is below what every %s must keep; the "
+                     "least is %u",
+                     k->p->entry->id, B, *n_sets > 1 ? "head" : "layer", least);
+    }
+    for (uint32_t l = 0; s.mode == CKVC_MODE_SHARED && l < k->L; l++) {
+        k->c[l] = is_paper(s) ? paper_layer(k, t, b, l, k->positions, &n_candidates) : B;
+    }
+    if (*n_sets == 1) { each_layer(k); }
+    return CKVC_OK;
+}
+
+/* Shares of the heads in a block, [L][G]. */
+static const double *shares_of(policy_sets *k, const ckvc_table *t, uint32_t block) {
+    for (uint32_t i = 0; i < k->L * k->G; i++) {
+        k->share[i] = t->share[(size_t)i * t->n_budgets + block];
+    }
+    return k->share;
+}
+
+/* By the rule of a reference; all B without one. */
+static void allot_reference(policy_sets *k, size_t i, uint32_t b) {
+    const struct head_reference *r = reference_of(k->o->list[i].kind);
+    const table_in_use *t = table_of(k, i);
+    const uint32_t T = k->p->n_tokens, B = tokens_of(k, b, 0), block = t ? block_of(k, t, b, 0) : 0,
+                   heads = k->L * k->G, window = r ? r->score.last : 0;
+    const ckvc_c_min c_min = t ? c_min_of(t->table, block) : default_c_min;
+    const uint32_t least = ckvc_head_floor(c_min.floor, (uint32_t)c_min.recent, B, T);
+    switch (r ? r->allotment : ALLOT_EVENLY) {
+    case ALLOT_PYRAMID:
+        allot_pyramid(k->L, B, window, T, k->c);
+        each_layer(k);
+        break;
+    case ALLOT_CAKE:
+        allot_cake(k->L, k->scores.preference, B, window, T, k->c);
+        each_layer(k);
+        break;
+    case ALLOT_HEADKV:
+        allot_headkv(heads, shares_of(k, t->table, block), B, window, T, k->c);
+        break;
+    case ALLOT_FULL_HEADS:
+        allot_full_heads(heads, shares_of(k, t->table, block), B, least, T, k->c);
+        break;
+    case ALLOT_LAYER_BY_RANK:
+        for (uint32_t l = 0; l < k->L; l++) {
+            const uint32_t floor = (uint32_t)(0.2 * B);
+            allot_by_rank(k->G, T, head_scores_at(&k->scores, k->score[i], l, 0), B,
+                          floor > window ? floor : window, k->c + (size_t)l * k->G, k->keys);
+        }
+        break;
+    case ALLOT_BY_RANK:
+        allot_by_rank(heads, T, head_scores_at(&k->scores, t ? t->score[block] : k->score[i], 0, 0),
+                      B, t ? least : r->score.first, k->c, k->keys);
+        break;
+    default:
+        for (uint32_t l = 0; l < k->L; l++) {
+            for (uint32_t g = 0; g < k->G; g++) { k->c[l * k->G + g] = tokens_of(k, b, l); }
+        }
+    }
+}
+
+/* ---- decisions ---- */
+
+static void begin(policy_sets *k, uint32_t n_sets) {
+    k->kept.n_sets = n_sets;
+    k->kept.entries = 0;
+    memset(k->n_done, 0, k->L * sizeof *k->n_done);
+    for (uint32_t l = 0; l < k->L; l++) {
+        uint32_t *offsets = k->offsets + (size_t)l * (k->G + 1);
+        offsets[0] = 0;
+        k->kept.sets[l] =
+            (kept_set){(int32_t)n_sets, offsets, k->positions + (size_t)l * k->G * k->p->n_tokens};
+    }
+}
+
+/* Where the next set of a layer goes, and that it is there with n positions. */
+static uint32_t *next_set(const policy_sets *k, uint32_t layer) {
+    return k->positions + (size_t)layer * k->G * k->p->n_tokens +
+           k->kept.sets[layer].offsets[k->n_done[layer]];
+}
+
+static void take_set(policy_sets *k, uint32_t layer, uint32_t n) {
+    uint32_t *offsets = k->offsets + (size_t)layer * (k->G + 1), at = k->n_done[layer]++;
+    offsets[at + 1] = offsets[at] + n;
+    k->kept.entries += (uint64_t)n * (k->kept.n_sets > 1 ? 1 : k->G);
+}
+
+/* The next set of a layer: of u the positions from tau up, at most so many. */
+static void keep(policy_sets *k, uint32_t layer, const double *u, ckvc_rule rule) {
+    take_set(k, layer,
+             ckvc_retain(k->p->n_tokens, u, rule, next_set(k, layer), &k->kept.n_candidates[layer],
+                         k->scratch));
+}
+
+static void keep_paper(policy_sets *k, const table_in_use *t, uint32_t b) {
+    begin(k, 1);
+    k->kept.mode = CKVC_MODE_SHARED;
+    k->kept.score = CKVC_SCORE_PAPER;
+    for (uint32_t l = 0; l < k->L; l++) {
+        take_set(k, l, paper_layer(k, t, b, l, next_set(k, l), &k->kept.n_candidates[l]));
+    }
+}
+
+/* Identity's utility as `matched` and `top-k` cut it beside a table: of a layer or head, with the
+ * positions that the table's sets begin with. */
+static void counterpart(policy_sets *k, const table_in_use *t, uint32_t b, uint32_t layer,
+                        uint32_t head, bool heads) {
+    const uint32_t block = block_of(k, t, b, layer);
+    unit_utility(k, layer, head, heads ? 1 : k->G);
+    if (!is_paper(asked_of(k, t, block))) { force(k, (uint32_t)c_min_of(t->table, block).recent); }
+}
+
+static void keep_matched(policy_sets *k, const table_in_use *t, size_t i, uint32_t b) {
+    const ckvc_score s = asked_of(k, t, block_of(k, t, b, 0));
+    const double tau = policy_sets_tau(k, i, b);
+    const bool clamped = s.mode == CKVC_MODE_SHARED;
+    begin(k, s.mode == CKVC_MODE_HEADS ? k->G : 1);
+    k->kept.mode = (ckvc_mode)s.mode;
+    k->kept.score = CKVC_SCORE_PAPER;
+    for (uint32_t l = 0; l < k->L; l++) {
+        for (uint32_t g = 0; g < k->kept.n_sets; g++) {
+            counterpart(k, t, b, l, g, k->kept.n_sets > 1);
+            keep(k, l, k->u,
+                 (ckvc_rule){tau, clamped ? tokens_of(k, b, l) : k->p->n_tokens,
+                             is_paper(s) ? k->o->setting.keep_window : 0});
+        }
+    }
+}
+
+/* What a layer's set, or a head's, is ranked by: k->u, or an array of the head scores. */
+static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, uint32_t g) {
+    const score_kind kind = k->o->list[i].kind;
+    const struct head_reference *r = reference_of(kind);
+    const table_in_use *t = table_of(k, i);
+    const uint32_t block = t ? block_of(k, t, b, l) : 0;
+    if (kind == SCORE_TABLE && k->kept.n_sets == 1) {
+        layer_score(k, t, block, l);
+    } else if (kind == SCORE_TABLE || kind == SCORE_POOLED) {
+        return head_scores_at(&k->scores, t->score[block], l, g);
+    } else if (r && kind != SCORE_DUOATTENTION) {
+        return head_scores_at(&k->scores, k->score[i], l, kind == SCORE_TOVA ? 0 : g);
+    } else if (kind == SCORE_TOP_K && t) {
+        counterpart(k, t, b, l, g, k->kept.n_sets > 1);
+    } else if (kind == SCORE_TOP_K) {
+        unit_utility(k, l, 0, k->G);
+    } else if (l == 0 && g == 0) { /* one for all */
+        score_ranking(kind, k->p->n_tokens, k->o->setting.window, k->stats->alpha_f32,
+                      k->o->setting.seed, k->p->entry->id, k->u);
+        if (kind == SCORE_WINDOW && t && !is_paper(asked_of(k, t, block))) {
+            force(k, (uint32_t)c_min_of(t->table, block).recent);
+        }
+    }
+    return k->u;
+}
+
+ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
+                               ckvc_err *err) {
+    const score_kind kind = k->o->list[i].kind;
+    const struct head_reference *r = reference_of(kind);
+    const table_in_use *t = table_of(k, i);
+    const ckvc_score asked = t ? asked_of(k, t, block_of(k, t, b, 0)) : (ckvc_score){0};
+    const bool paper = t && !score_is_reference(kind) && is_paper(asked);
+    *out = &k->kept;
+    k->kept.bins = kind != SCORE_MATCHED && kind != SCORE_IDENTITY && paper ? t->kept : NULL;
+    if (kind == SCORE_MATCHED) {
+        keep_matched(k, t, i, b);
+        return CKVC_OK;
+    }
+    if (paper) {
+        keep_paper(k, t, b);
+        return CKVC_OK;
+    }
+    uint32_t n_sets = 1;
+    if (t && !score_needs_table(kind)) {
+        CKVC_TRY(allot_table(k, t, b, &n_sets, err));
+    } else {
+        allot_reference(k, i, b);
+    }
+    if (r && kind != SCORE_TOVA) { n_sets = k->G; }
+    begin(k, n_sets);
+    k->kept.mode = n_sets > 1 ? CKVC_MODE_HEADS : (ckvc_mode)asked.mode;
+    k->kept.score = kind == SCORE_TABLE || kind == SCORE_POOLED ? (ckvc_score_kind)asked.kind
+                                                                : CKVC_SCORE_PAPER;
+    /* recent tokens are kept as by the tables beside; the other rankings have their own */
+    const bool windowed = (kind == SCORE_WINDOW || kind == SCORE_TOP_K) && (!t || is_paper(asked));
+    for (uint32_t l = 0; l < k->L; l++) {
+        for (uint32_t g = 0; g < n_sets; g++) {
+            keep(k, l, ranking(k, i, b, l, g),
+                 (ckvc_rule){-INFINITY, k->c[l * k->G + g],
+                             windowed ? k->o->setting.keep_window : 0});
+        }
+    }
+    return CKVC_OK;
+}
+
+/* ---- matched: one pass without continuations over the held-out prompts, which are those that
+ * count; over all when none is ---- */
+
+/* n_above[j]: tokens with u >= tau_j, or in the window that is kept. Counted by their last step,
+ * then summed from above. */
+static void count_steps(const policy_sets *k, const table_in_use *of, uint32_t keep_window,
+                        uint32_t n_above[MATCH_STEPS]) {
+    memset(n_above, 0, MATCH_STEPS * sizeof *n_above);
+    for (uint32_t t = 0; t < k->p->n_tokens; t++) {
+        const double step = floor((of->beyond_paper ? sqrt(k->u[t]) : k->u[t]) * 200.0);
+        int j = step >= MATCH_STEPS - 1 ? MATCH_STEPS - 1 : (int)step;
+        while (j + 1 < MATCH_STEPS && k->u[t] >= match_tau(of, j + 1)) { j++; }
+        while (j > 0 && k->u[t] < match_tau(of, j)) { j--; }
+        n_above[t + keep_window >= k->p->n_tokens ? MATCH_STEPS - 1 : j]++;
+    }
+    for (int j = MATCH_STEPS - 2; j >= 0; j--) { n_above[j] += n_above[j + 1]; }
+}
+
+/* What a prompt keeps under every threshold and under the table, into the sums. */
+static ckvc_status count_cell(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
+    const table_in_use *t = table_of(k, i);
+    const ckvc_score s = asked_of(k, t, block_of(k, t, b, 0));
+    const size_t cell = i * k->o->setting.budgets.n + b;
+    double *kept = k->kept_by_step + cell * MATCH_STEPS;
+    uint32_t n_above[MATCH_STEPS], n_sets;
+    CKVC_TRY(allot_table(k, t, b, &n_sets, err));
+    for (uint32_t l = 0; l < k->L; l++) {
+        const uint32_t most = s.mode == CKVC_MODE_SHARED ? tokens_of(k, b, l) : k->p->n_tokens;
+        for (uint32_t g = 0; g < n_sets; g++) {
+            counterpart(k, t, b, l, g, n_sets > 1);
+            count_steps(k, t, is_paper(s) ? k->o->setting.keep_window : 0, n_above);
+            for (int j = 0; j < MATCH_STEPS; j++) {
+                kept[j] += n_above[j] < most ? n_above[j] : most;
+            }
+            k->kept_by_table[cell] += k->c[l * k->G + g];
+        }
+    }
+    return CKVC_OK;
+}
+
+ckvc_status policy_sets_count(policy_sets *k, ckvc_err *err) {
+    for (size_t i = 0; i < k->o->n; i++) {
+        for (uint32_t b = 0; k->o->list[i].kind == SCORE_MATCHED && b < k->o->setting.budgets.n;
+             b++) {
+            CKVC_TRY(count_cell(k, i, b, err));
+        }
+    }
+    return CKVC_OK;
+}
+
+void policy_sets_match(policy_sets *k) {
+    const uint32_t n_budgets = k->o->setting.budgets.n;
+    for (size_t c = 0; c < k->o->n * n_budgets; c++) {
+        if (k->o->list[c / n_budgets].kind != SCORE_MATCHED) { continue; }
+        /* Of thresholds that keep equally many (the clamp decides, or none does) the one nearest to
+         * the start table's. */
+        int best = (int)(ckvc_gate_action(CKVC_GATE_START) * 200);
+        const double *kept = k->kept_by_step + c * MATCH_STEPS, wanted = k->kept_by_table[c];
+        for (int j = 0; j < MATCH_STEPS; j++) {
+            if (fabs(kept[j] - wanted) < fabs(kept[best] - wanted)) { best = j; }
+        }
+        k->tau[c] = match_tau(table_of(k, c / n_budgets), best);
+    }
+}
+
+double policy_sets_tau(const policy_sets *k, size_t i, uint32_t b) {
+    return k->tau[i * k->o->setting.budgets.n + b];
+}

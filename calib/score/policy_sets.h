@@ -1,0 +1,87 @@
+/* What the policies of `ckvc score` keep of a prompt: the set of every layer, or of every KV head
+ * of every layer, under one budget.
+ *
+ * A policy is how many positions each keeps (its capacities) and by what they are ranked. The
+ * paper's tables, their controls and the references that rank positions once for all heads have one
+ * set a layer (mode `shared`); tables with shares have what they recommend or what is asked for;
+ * references that rank by head have one set a head (head_scores.h, allotments.h):
+ *
+ *   h2o                 the largest sums of attention over all rows and the last 8
+ *   snapkv              the last 32, and the largest means of their attention, pooled over 7
+ *   pyramidkv           the same with 8, fewer from layer to layer
+ *   adakv               snapkv's scores; a fifth of B to each head, the rest of a layer by rank
+ *   cake                the last 32, mean and variance of their attention; layers by its entropy
+ * and variance expected-attention  4 sinks and the largest expected attention times the value norm
+ *   tova                the last, and what it attends to, one set a layer
+ *   keydiff             keys that are least like the mean key
+ *
+ * and with the shares of a table:
+ *
+ *   pooled              its scores, all heads of all layers by rank above their floors
+ *   headkv              pyramidkv's scores, a head's capacity by its share
+ *   duoattention        heads by their shares: the first keep everything, the others 4 sinks and
+ *                       recent positions, as many as the table's floor
+ *
+ * Beside a table the others keep as many as the table does in each layer or head: the same
+ * capacities under another score. */
+#pragma once
+
+#include "calib/actions/prompt_sets.h"
+#include "calib/prompt/prompts.h"
+#include "calib/score/head_scores.h"
+#include "calib/score/score_policies.h"
+#include "formats/table/table_file.h"
+
+typedef struct score_policy {
+    score_kind kind;
+    const table_file *table; /* tables, matched, controls, what needs shares; references: whose
+                                tokens they keep, or NULL. Borrowed */
+} score_policy;
+
+typedef struct policy_choice {
+    const score_policy *list; /* [n] */
+    size_t n;
+    setting setting; /* borrows. With budgets by layer, layer l keeps at most its own, each table
+                        by its nearest block, and the one budget stands for them in lines and
+                        summary */
+    bool nearest_budget; /* a table that lacks a budget uses its block nearest by ratio
+                            (ckvc_nearest_budget), with B as asked */
+    /* CKVC_MODE_COUNT, CKVC_SCORE_COUNT: as each table recommends */
+    ckvc_mode mode;
+    ckvc_score_kind score;
+} policy_choice;
+
+typedef struct policy_sets policy_sets;
+
+/* What one policy keeps; valid until the next. */
+typedef struct policy_kept {
+    ckvc_mode mode;
+    ckvc_score_kind score;
+    uint32_t n_sets;         /* of a layer: 1 or G */
+    kept_set *sets;          /* [L] */
+    uint32_t *n_candidates;  /* [L], of layers with one set */
+    uint64_t entries;        /* kept (layer, KV head, position) */
+    const prompt_sets *bins; /* whose risk cell the policy looked at, or NULL */
+} policy_kept;
+
+/* CKVC_E_MISMATCH where a table lacks a budget's block, or the shares that a mode or policy needs;
+ * CKVC_E_USAGE where budgets by layer meet capacities that are not theirs. */
+ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *shape,
+                               const prompt_list *prompts, policy_sets **out,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+void policy_sets_free(policy_sets *k);
+CKVC_AUTO_OF(policy_sets, policy_sets_free)
+/* Rows that its watcher is to be shown (session_limits), 0: none. */
+int64_t policy_sets_watched(const policy_sets *k);
+/* Prefills a prompt and points everything at it. */
+ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
+                                ckvc_err *err) CKVC_MUST_CHECK;
+/* What policy `i` keeps of it under budget number b. CKVC_E_DATA where the budget is below what the
+ * heads must keep. */
+ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+/* SCORE_MATCHED, before its sets are asked for: counts the prompt in hand, then finds the
+ * thresholds. */
+ckvc_status policy_sets_count(policy_sets *k, ckvc_err *err) CKVC_MUST_CHECK;
+void policy_sets_match(policy_sets *k);
+double policy_sets_tau(const policy_sets *k, size_t i, uint32_t b);
