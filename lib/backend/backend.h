@@ -81,6 +81,12 @@ typedef struct be_window {
     int64_t n, window, row0;
 } be_window;
 
+/* Which continuation rows attention_targets counts, first_row ... n_rows-1, and how. */
+typedef struct be_target_rows {
+    int64_t first_row;
+    bool largest; /* false: summed */
+} be_target_rows;
+
 /* What attention_error compares: lane `full` has run on the whole prompt cache, lane `other` on
  * `kept` (NULL: all of it). They may be the same. */
 typedef struct be_compared {
@@ -100,7 +106,7 @@ typedef struct be_row_error {
 /* The largest calls to come. */
 typedef struct be_extent {
     int64_t n_prompt, n_rows, n_lanes; /* prompt rows; rows of a continuation; lanes */
-    int64_t n_targets;                 /* rows of a continuation for attention_targets; 0: none */
+    bool targets;                      /* attention_targets of such a continuation */
     int64_t vocab;
 } be_extent;
 
@@ -172,13 +178,13 @@ typedef struct backend_ops {
      * row does not see, host [H][window][n]. */
     ckvc_status (*window_rows)(backend *be, const be_attention_shape *s, const be_window *w,
                                const be_buf *q, const be_cache *cache, float *rows, ckvc_err *err);
-    /* What continuation rows first_row ... n_rows-1 of lane 0, which sees the whole prompt cache,
-     * attend to: out[g][t] = the sum, or the largest, over these rows and the query heads of group
-     * g of A[h][r][t] for prompt positions t, double, host [G][n_prompt]. A row's softmax is over
-     * all keys that it sees, its own among them. Never holds more than a tile of rows x keys. */
+    /* attention_kept of lane 0 on the whole prompt cache, and what its rows give to the prompt's
+     * positions: targets[g][t] = the sum, or the largest, over the rows and the query heads of
+     * group g of A[h][r][t], double, host [G][n_prompt]. A row's softmax is over all keys that it
+     * sees, its own lane's among them. Never holds more than a tile of rows x keys. */
     ckvc_status (*attention_targets)(backend *be, const be_attention_shape *s,
-                                     const be_continuation *c, int64_t first_row, bool largest,
-                                     double *out, ckvc_err *err);
+                                     const be_continuation *c, const be_target_rows *rows,
+                                     be_buf *out, double *targets, ckvc_err *err);
     /* Rows r = 0 ... n_rows-1 of query head h -> out [H][n_rows], host. A measurement: it takes
      * scratch of its own on first use. */
     ckvc_status (*attention_error)(backend *be, const be_attention_shape *s,

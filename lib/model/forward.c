@@ -62,11 +62,6 @@ static int64_t attention_order(const forward_pass *p, int32_t il, int64_t n_lane
     return n;
 }
 
-/* Whether nothing of layer il is wanted but its queries and keys. */
-static bool ends_at(const forward_pass *p, int32_t il) {
-    return p->taps_only && il == p->m->shape->n_layers - 1;
-}
-
 static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *at, ckvc_err *err) {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
@@ -87,7 +82,7 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     int64_t joined = at->n_lanes;
     while (joined < p->n_lanes && p->lanes[joined].layer == il) { joined++; }
     const int64_t n = attention_order(p, il, at->n_lanes, joined);
-    if (!ends_at(p, il)) { op->attention_kept(m->be, s, &c, p->order, n, a->mix); }
+    if (!p->tap_attends) { op->attention_kept(m->be, s, &c, p->order, n, a->mix); }
     for (int64_t i = at->n_lanes; i < joined; i++) {
         op->copy_rows(m->be, a->x, p->lanes[i].parent * lane_rows, a->x, i * lane_rows, lane_rows,
                       m->shape->width);
@@ -127,7 +122,7 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     op->matmul(be, w[W_K], w[W_K_BIAS], a->norm, at->n_rows, false, a->k);
     op->matmul(be, w[W_V], w[W_V_BIAS], a->norm, at->n_rows, false, a->v);
     CKVC_TRY(p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err));
-    if (ends_at(p, il)) { return CKVC_OK; }
+    if (p->tap_attends && il == m->shape->n_layers - 1) { return CKVC_OK; }
     for (int64_t row = 0; row < at->n_rows; row += FORWARD_ROWS) {
         behind_attention(p, w, row,
                          row + FORWARD_ROWS < at->n_rows ? FORWARD_ROWS : at->n_rows - row);
@@ -156,7 +151,7 @@ ckvc_status forward(const forward_pass *p, ckvc_err *err) {
         CKVC_TRY(st);
         ckvc_progress_step(0); /* a layer of a long prompt takes seconds */
     }
-    if (p->taps_only) { return op->sync(m->be, err); }
+    if (p->tap_attends) { return op->sync(m->be, err); }
     CKVC_TRY(op->weight_acquire(m->be, m->final_norm, err));
     op->rmsnorm(m->be, p->act->x, at.n_rows, m->final_norm, (float)m->shape->rms_eps, p->act->norm);
     op->weight_release(m->be, m->final_norm);

@@ -39,8 +39,9 @@ typedef struct forward_pass {
     int64_t n_prompt;
     const be_cache *own;
     be_lane *order; /* [n_lanes] scratch */
-    /* only the taps are wanted: nothing follows the last one */
-    bool taps_only;
+    /* the tap stands in for attention_kept and fills act->mix; only the taps are wanted: nothing
+     * follows the last one */
+    bool tap_attends;
     /* both */
     layer_tap tap; /* or NULL */
     void *tap_ctx;

@@ -79,8 +79,8 @@ size_t session_bytes(const model_shape *s, session_limits l) {
 static be_extent extent_of(const model_shape *shape, session_limits l) {
     return (be_extent){.n_prompt = l.max_prompt,
                        .n_rows = lane_rows(l),
-                       .n_lanes = l.max_continuation > 1 ? max_lanes(l) : 0,
-                       .n_targets = l.max_targets,
+                       .n_lanes = l.max_continuation > 1 || l.max_targets > 0 ? max_lanes(l) : 0,
+                       .targets = l.max_targets > 0,
                        .vocab = shape->vocab};
 }
 
@@ -370,10 +370,10 @@ static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t
     const be_attention_shape attention = layer_attention(s->m, layer);
     const be_continuation rows = {
         .n_rows = in->n, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
+    const be_target_rows counted = {in->first_row, in->largest};
     const size_t n = (size_t)attention.n_kv_heads * (size_t)row0;
     double *out = job->out + (size_t)layer * n;
-    CKVC_TRY(
-        be->ops->attention_targets(be, &attention, &rows, in->first_row, in->largest, out, err));
+    CKVC_TRY(be->ops->attention_targets(be, &attention, &rows, &counted, s->act.mix, out, err));
     const double behind =
         (double)(in->n - in->first_row) * (attention.n_heads / attention.n_kv_heads);
     for (size_t i = 0; !in->largest && i < n; i++) { out[i] /= behind; }
@@ -393,7 +393,7 @@ ckvc_status session_targets(session *s, const target_input *in, double *out, ckv
     pass.n_prompt = s->n_prompt;
     pass.own = &s->own;
     pass.order = s->order;
-    pass.taps_only = true;
+    pass.tap_attends = true;
     pass.tap = target_tap;
     pass.tap_ctx = &job;
     return forward(&pass, err);

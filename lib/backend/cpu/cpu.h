@@ -103,9 +103,9 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
     /* cpu_matmul.c */ \
     X(matmul) X(head_nll) X(head_logits) \
-    /* cpu_attention.c, cpu_attention_columns.c, cpu_attention_error.c */ \
-    X(attention_causal) X(attention_kept) \
-    X(window_mass) X(window_rows) X(attention_targets) \
+    /* cpu_attention.c, cpu_attention_window.c, cpu_attention_error.c */ \
+    X(attention_causal) X(attention_kept) X(attention_targets) \
+    X(window_mass) X(window_rows) \
     X(attention_error)
 /* clang-format on */
 #define DECLARE(name) __typeof__(*((backend_ops *)NULL)->name) cpu_##name;
@@ -119,8 +119,8 @@ void cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int6
 /* Scratch floats that the operations of these files take at most. */
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared);
-void cpu_columns_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker,
-                         size_t *shared);
+void cpu_window_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker,
+                        size_t *shared);
 void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker,
                       size_t *shared);
 

@@ -29,19 +29,32 @@ void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *
     for (int r = 0; r < BE_ROW_TILE; r++) { kernel_scale(score + r * stride, n, s->scale); }
 }
 
-/* A worker's scratch for attention over so many keys, in floats. */
-static size_t attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys) {
-    return c->fma ? cpu_fma_scratch(s->head_dim) : (size_t)(BE_ROW_TILE * cpu_score_stride(n_keys));
+/* A worker's scratch for attention over so many keys, in floats; n_columns as in cpu_fma_scratch.
+ */
+static size_t attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys,
+                            int64_t n_columns) {
+    return c->fma ? cpu_fma_scratch(s->head_dim, n_columns)
+                  : (size_t)(BE_ROW_TILE * cpu_score_stride(n_keys));
 }
 
-/* q, out: the block's first row at this head's columns. score: scratch [BE_ROW_TILE][stride]. */
+/* A row's exp(score) to the columns. */
+static void add_row(const key_columns *columns, const float *row, row_span span, int64_t n,
+                    double inverse) {
+    const int64_t hi = span.hi < n ? span.hi : n;
+    (columns->largest ? kernel_mass_max : kernel_mass_add)(columns->into + span.lo, row + span.lo,
+                                                           hi - span.lo, inverse);
+}
+
+/* q, out: the block's first row at this head's columns; `columns` as in cpu_fma. score: scratch
+ * [BE_ROW_TILE][stride]. */
 static void attend(const cpu_backend *c, const be_attention_shape *s, const float *q,
-                   const key_run runs[2], const row_span *span, float *score, float *out) {
+                   const key_run runs[2], const row_span *span, const key_columns *columns,
+                   float *score, float *out) {
     const int64_t n = runs[0].n + runs[1].n, stride = cpu_score_stride(n);
     const int ldq = s->n_heads * s->head_dim;
     float inverse[BE_ROW_TILE];
     if (c->fma) {
-        c->fma->attend(s->head_dim, s->scale, q, ldq, runs, span, out, score);
+        c->fma->attend(s->head_dim, s->scale, q, ldq, runs, span, columns, out, score);
         return;
     }
     cpu_scores(c, s, q, runs[0].k, runs[0].n, score, stride);
@@ -52,7 +65,11 @@ static void attend(const cpu_backend *c, const be_attention_shape *s, const floa
         const int64_t lo = padding ? n : span[r].lo, hi = padding ? n : span[r].hi;
         memset(row, 0, (size_t)lo * sizeof *row);
         memset(row + hi, 0, (size_t)(n - hi) * sizeof *row);
-        inverse[r] = padding ? 0.0f : (float)(1.0 / kernel_softmax(row + lo, hi - lo, NULL));
+        const double one = padding ? 0.0 : 1.0 / kernel_softmax(row + lo, hi - lo, NULL);
+        inverse[r] = (float)one;
+        if (columns && r >= columns->first && r < columns->end && lo < runs[0].n) {
+            add_row(columns, row, span[r], runs[0].n, one);
+        }
     }
     bool onto = false;
     for (int i = 0; i < 2; score += runs[i++].n) {
@@ -92,7 +109,7 @@ static void causal_task(void *ctx, int64_t task, int worker) {
         const int64_t j = row0 + r;
         span[r] = (row_span){cpu_first_seen(s, j) - k0, j < a->end ? j + 1 - k0 : 0};
     }
-    attend(a->c, s, a->q + at, runs, span, a->c->worker[worker].data, a->out + at);
+    attend(a->c, s, a->q + at, runs, span, NULL, a->c->worker[worker].data, a->out + at);
 }
 
 void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0, int64_t n_rows,
@@ -101,7 +118,7 @@ void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0
     const int64_t rows = be_padded_rows(n_rows);
     const size_t n = (size_t)(rows * s->n_heads * s->head_dim);
     assert(row0 % BE_ROW_TILE == 0 && row0 + rows <= cache->capacity && n <= q->n && n <= out->n);
-    cpu_need(c, attend_floats(c, s, row0 + rows), 0);
+    cpu_need(c, attend_floats(c, s, row0 + rows, 0), 0);
     prompt_job a = {.c = c,
                     .s = s,
                     .row0 = row0,
@@ -169,13 +186,12 @@ static void gather_task(void *ctx, int64_t task, int worker) {
     }
 }
 
-static void kept_task(void *ctx, int64_t task, int worker) {
-    const kept_job *a = ctx;
+/* Attention of one block: a tile of a lane's rows, one head. */
+static void kept_block(const kept_job *a, int64_t i_lane, int64_t tile, int64_t h,
+                       const key_columns *columns, int worker) {
     const be_attention_shape *s = a->s;
     const be_continuation *r = a->r;
-    const int64_t h = task % s->n_heads, tile = task / s->n_heads % a->n_tiles,
-                  i_lane = task / s->n_heads / a->n_tiles, row0 = tile * BE_ROW_TILE,
-                  d = s->head_dim, g = h / (s->n_heads / s->n_kv_heads);
+    const int64_t row0 = tile * BE_ROW_TILE, d = s->head_dim, g = h / (s->n_heads / s->n_kv_heads);
     int32_t set = 0;
     while (a->first[set + 1] <= i_lane) { set++; }
     const be_lane *lane = &a->lanes[i_lane];
@@ -198,7 +214,13 @@ static void kept_task(void *ctx, int64_t task, int worker) {
     }
     const int64_t from = ((lane->from * lane_rows + row0) * s->n_heads + h) * d,
                   to = ((lane->to * lane_rows + row0) * s->n_heads + h) * d;
-    attend(a->c, s, r->q->data + from, runs, span, a->c->worker[worker].data, a->out + to);
+    attend(a->c, s, r->q->data + from, runs, span, columns, a->c->worker[worker].data, a->out + to);
+}
+
+static void kept_task(void *ctx, int64_t task, int worker) {
+    const kept_job *a = ctx;
+    const int64_t block = task / a->s->n_heads;
+    kept_block(a, block / a->n_tiles, block % a->n_tiles, task % a->s->n_heads, NULL, worker);
 }
 
 /* Takes as many of the n lanes as have their sets gathered at once; returns how many. */
@@ -236,7 +258,7 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_conti
     kept_job a = {.c = c, .s = s, .r = r, .out = out->data, .n_tiles = rows / BE_ROW_TILE};
     while (n_lanes > 0) {
         const int64_t n = take_lanes(&a, lanes, n_lanes);
-        cpu_need(c, attend_floats(c, s, a.n_keys + rows), (size_t)a.n_gathered);
+        cpu_need(c, attend_floats(c, s, a.n_keys + rows, 0), (size_t)a.n_gathered);
         a.gathered = c->shared.data;
         if (a.n_gathered > 0) {
             ckvc_pool_run(be->pool, a.n_sets * s->n_kv_heads, gather_task, &a);
@@ -247,10 +269,74 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_conti
     }
 }
 
+/* ---- what continuation rows give to the prompt's positions ---- */
+
+/* Pieces of a head's blocks; what they give is brought together in their order. */
+#define TARGET_PIECES 8
+
+typedef struct target_job {
+    kept_job kept; /* one lane on the whole prompt cache */
+    const be_target_rows *rows;
+    double *columns;           /* [n_pieces][H][n_prompt] */
+    int64_t n_tiles, n_pieces; /* tiles of a piece */
+} target_job;
+
+static void target_task(void *ctx, int64_t task, int worker) {
+    const target_job *a = ctx;
+    const int64_t n_heads = a->kept.s->n_heads, h = task % n_heads, n = a->kept.r->n_prompt,
+                  first = task / n_heads * a->n_tiles;
+    double *into = a->columns + task * n;
+    memset(into, 0, (size_t)n * sizeof *into);
+    for (int64_t tile = first; tile < first + a->n_tiles && tile < a->kept.n_tiles; tile++) {
+        const int64_t before = max64(0, a->rows->first_row - tile * BE_ROW_TILE);
+        const key_columns columns = {into, (int32_t)before, BE_ROW_TILE, a->rows->largest};
+        kept_block(&a->kept, 0, tile, h, before < BE_ROW_TILE ? &columns : NULL, worker);
+    }
+}
+
+/* Brings a group's heads and their pieces together -> out [G][n_prompt]. */
+static void fold_groups(const target_job *a, double *out) {
+    const be_attention_shape *s = a->kept.s;
+    const int64_t n = a->kept.r->n_prompt, group = s->n_heads / s->n_kv_heads;
+    memset(out, 0, (size_t)(s->n_kv_heads * n) * sizeof *out);
+    for (int64_t i = 0; i < a->n_pieces * s->n_heads; i++) {
+        const double *from = a->columns + i * n;
+        double *to = out + i % s->n_heads / group * n;
+        for (int64_t t = 0; t < n; t++) {
+            const double larger = from[t] > to[t] ? from[t] : to[t];
+            to[t] = a->rows->largest ? larger : to[t] + from[t];
+        }
+    }
+}
+
+ckvc_status cpu_attention_targets(backend *be, const be_attention_shape *s,
+                                  const be_continuation *r, const be_target_rows *rows, be_buf *out,
+                                  double *targets, ckvc_err *err) {
+    cpu_backend *c = cpu_of(be);
+    const be_lane alone = {0};
+    const int64_t padded = be_padded_rows(r->n_rows), n_tiles = padded / BE_ROW_TILE,
+                  each = (n_tiles + TARGET_PIECES - 1) / TARGET_PIECES;
+    assert(r->n_prompt <= r->prompt.capacity && padded <= r->own.capacity && rows->first_row >= 0 &&
+           rows->first_row < r->n_rows);
+    target_job a = {.kept = {.c = c, .s = s, .r = r, .out = out->data, .n_tiles = n_tiles},
+                    .rows = rows,
+                    .n_tiles = each,
+                    .n_pieces = (n_tiles + each - 1) / each};
+    take_lanes(&a.kept, &alone, 1);
+    cpu_need(c, attend_floats(c, s, r->n_prompt + padded, r->n_prompt),
+             (size_t)(2 * a.n_pieces * s->n_heads * r->n_prompt));
+    a.columns = (double *)c->shared.data;
+    ckvc_pool_run(be->pool, a.n_pieces * s->n_heads, target_task, &a);
+    fold_groups(&a, targets);
+    return cpu_sync(be, err);
+}
+
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared) {
     const int64_t keys = be_padded_rows(most->n_prompt) + be_padded_rows(most->n_rows),
-                  one_set = 2 * most->n_prompt * s->n_kv_heads * s->head_dim;
-    *per_worker = attend_floats(c, s, keys);
-    *shared = (size_t)(most->n_lanes > 0 ? max64(one_set, GATHER_FLOATS) : 0);
+                  one_set = 2 * most->n_prompt * s->n_kv_heads * s->head_dim,
+                  gathered = most->n_lanes > 0 ? max64(one_set, GATHER_FLOATS) : 0,
+                  columns = most->targets ? most->n_prompt : 0;
+    *per_worker = attend_floats(c, s, keys, columns);
+    *shared = (size_t)max64(gathered, 2 * TARGET_PIECES * s->n_heads * columns);
 }

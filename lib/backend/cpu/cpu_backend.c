@@ -28,7 +28,7 @@ static void scratch_of(const cpu_backend *c, const be_attention_shape *s, const 
                        size_t *per_worker, size_t *shared) {
     size_t worker[3], all[3];
     cpu_attention_scratch(c, s, most, &worker[0], &all[0]);
-    cpu_columns_scratch(s, most, &worker[1], &all[1]);
+    cpu_window_scratch(s, most, &worker[1], &all[1]);
     cpu_head_scratch(c, most, &worker[2], &all[2]);
     *per_worker = *shared = 0;
     for (int i = 0; i < 3; i++) {

@@ -4,7 +4,11 @@
 
 #include "lib/backend/backend.h"
 
-size_t cpu_fma_scratch(int32_t head_dim) { return BE_ROW_TILE * (2 * (size_t)head_dim + FMA_KEYS); }
+/* With columns a block's scores stay, and the rows' maxima at every step. */
+size_t cpu_fma_scratch(int32_t head_dim, int64_t n_columns) {
+    const size_t n = (size_t)n_columns, kept = n ? n + n / FMA_KEYS + 1 : 0;
+    return BE_ROW_TILE * (2 * (size_t)head_dim + FMA_KEYS + kept);
+}
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>

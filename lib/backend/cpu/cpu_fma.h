@@ -33,6 +33,14 @@ typedef struct row_span {
     int64_t lo, hi;
 } row_span;
 
+/* What the rows first ... end-1 of a block give to the keys of its first run, added to, or compared
+ * with, what is there. */
+typedef struct key_columns {
+    double *into;       /* [keys of the first run] */
+    int32_t first, end; /* inside of the block; rows of padding never count */
+    bool largest;       /* the largest share of a row; false: their sum */
+} key_columns;
+
 typedef struct cpu_fma {
     const char *name;
     /* y = x W^T, or y += x W^T with `onto`. x [n_rows][n_in], w [n_out][n_in], y [n_rows][n_out],
@@ -42,15 +50,18 @@ typedef struct cpu_fma {
     /* Attention of the BE_ROW_TILE query rows q [..][D] over two runs, each row over its span:
      * softmax with a running maximum (Milakov and Gimelshein 2018; Dao et al. 2022), steps of
      * FMA_KEYS keys from the beginning of each run. Rows of q and out lie `stride` apart. Rows of
-     * padding become 0. scratch: cpu_fma_scratch floats, 64-byte aligned. */
+     * padding become 0. columns: NULL, or also what its keys get. scratch: cpu_fma_scratch floats,
+     * 64-byte aligned. */
     void (*attend)(int32_t head_dim, float scale, const float *q, int64_t stride,
-                   const key_run runs[2], const row_span *span, float *out, float *scratch);
+                   const key_run runs[2], const row_span *span, const key_columns *columns,
+                   float *out, float *scratch);
     /* Sum of exp(x[i] - *max), *max the largest of the n >= 1 values; summed in float by lanes: for
      * pieces of a few hundred. */
     double (*exp_sum)(const float *x, int64_t n, float *max);
 } cpu_fma;
 
-size_t cpu_fma_scratch(int32_t head_dim);
+/* n_columns: keys of the first run where columns are asked for, else 0. */
+size_t cpu_fma_scratch(int32_t head_dim, int64_t n_columns);
 
 /* Those that this CPU has, the widest first; ends with NULL. */
 const cpu_fma *const *cpu_fma_list(void);

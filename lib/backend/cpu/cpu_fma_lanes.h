@@ -209,13 +209,84 @@ TARGET INLINE void NAME(soften)(float *score, int64_t n, float *max, float *sum,
     V_STORE(sum, V_FMA(V_LOAD(sum), *factor, total));
 }
 
+/* The first run of a block after its last step. */
+typedef struct NAME(block) {
+    int64_t n;             /* keys */
+    const float *score;    /* [panels][n][PANEL]: exp(score - the row's maximum at that step) */
+    const float *step_max; /* [steps][BE_ROW_TILE] */
+    const int64_t *first, *end; /* keys that some row of a panel sees */
+    const float *max, *sum;     /* [BE_ROW_TILE], of all that the rows see */
+    const row_span *span;
+} NAME(block);
+
+/* part[t][r % 16] = part[t][r % 16] + or max e[t][r] * factor[r], for LANES rows and n keys. */
+TARGET INLINE void NAME(fold_rows)(const bool largest, int64_t n, const float *e, V factor,
+                                   float *part) {
+    for (int64_t t = 0; t < n; t++) {
+        const V x = V_LOAD(e + t * PANEL) * factor;
+        V to = V_LOAD(part + t * 16);
+        if (largest) {
+            to = V_MAX(to, x);
+        } else {
+            to += x;
+        }
+        V_STORE(part + t * 16, to);
+    }
+}
+
+/* Row r goes to lane r % 16 at every width, rows of a lane in their order, lanes in theirs. */
+TARGET static void NAME(fold_columns)(const key_columns *c, const NAME(block) * b) {
+    _Alignas(64) float shift[BE_ROW_TILE], inverse[BE_ROW_TILE], part[FMA_KEYS * 16],
+        turned[16 * FMA_KEYS];
+    for (int r = 0; r < BE_ROW_TILE; r++) {
+        const bool counts = r >= c->first && r < c->end && b->span[r].hi > b->span[r].lo;
+        shift[r] = counts ? b->max[r] : INFINITY; /* exp(-inf) = 0 */
+        inverse[r] = counts ? 1.0f / b->sum[r] : 0.0f;
+    }
+    for (int64_t at = 0; at < b->n; at += FMA_KEYS) {
+        const int64_t n = b->n - at < FMA_KEYS ? b->n - at : FMA_KEYS;
+        memset(part, 0, (size_t)(n * 16) * sizeof *part);
+        for (int r = 0; r < BE_ROW_TILE; r += LANES) {
+            const int p = r / PANEL;
+            const int64_t from = b->first[p] > at ? b->first[p] - at : 0,
+                          to = b->end[p] - at < n ? b->end[p] - at : n;
+            if (from >= to) { continue; }
+            const float *e = b->score + (p * b->n + at + from) * PANEL + r % PANEL;
+            float *lanes = part + from * 16 + r % 16;
+            V factor = V_LOAD(b->step_max + at / FMA_KEYS * BE_ROW_TILE + r) - V_LOAD(shift + r);
+            (NAME(exp))(&factor);
+            factor = factor * V_LOAD(inverse + r);
+            if (c->largest) {
+                (NAME(fold_rows))(true, to - from, e, factor, lanes);
+            } else {
+                (NAME(fold_rows))(false, to - from, e, factor, lanes);
+            }
+        }
+        transpose(part, 16, n, 16, turned, FMA_KEYS);
+        for (int lane = 1; lane < 16; lane++) {
+            const float *other = turned + lane * FMA_KEYS;
+            for (int64_t t = 0; t < n; t++) {
+                const float larger = other[t] > turned[t] ? other[t] : turned[t];
+                turned[t] = c->largest ? larger : turned[t] + other[t];
+            }
+        }
+        for (int64_t t = 0; t < n; t++) {
+            double *to = c->into + at + t;
+            const double x = (double)turned[t], larger = x > *to ? x : *to;
+            *to = c->largest ? larger : *to + x;
+        }
+    }
+}
+
 TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, int64_t stride,
-                                const key_run runs[2], const row_span *span, float *out,
-                                float *scratch) {
+                                const key_run runs[2], const row_span *span,
+                                const key_columns *columns, float *out, float *scratch) {
     enum { N_PANELS = BE_ROW_TILE / PANEL };
     const int64_t d = head_dim;
     float *const query = scratch, *const mix = query + BE_ROW_TILE * d,
-                 *const score = mix + BE_ROW_TILE * d;
+                 *const one_step = mix + BE_ROW_TILE * d,
+                 *const step_max = one_step + BE_ROW_TILE * FMA_KEYS,
+                 *const kept = step_max + BE_ROW_TILE * (runs[0].n / FMA_KEYS + 1);
     _Alignas(64) float max[BE_ROW_TILE], sum[BE_ROW_TILE];
     int32_t lo[BE_ROW_TILE], hi[BE_ROW_TILE];
     int64_t first[N_PANELS], end[N_PANELS], all_from[N_PANELS], all_to[N_PANELS];
@@ -253,6 +324,8 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
                               to = end[p] - index < n ? end[p] - index : n;
                 if (from >= to) { continue; }
                 const int64_t key = at + from;
+                const bool keep = columns && i == 0;
+                float *const score = keep ? kept + (p * runs[0].n + key) * PANEL : one_step;
                 (NAME(rows))(to - from, d, runs[i].k + key * d, d, query + p * PANEL * d,
                              p < 2 ? soon[p] : NULL, false, score, PANEL);
                 if (index + from < all_from[p] || index + to > all_to[p]) {
@@ -262,6 +335,10 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
                 for (int half = 0; half < 2; half++) {
                     (NAME(soften))(score + half * LANES, to - from, max + p * PANEL + half * LANES,
                                    sum + p * PANEL + half * LANES, &factor[half]);
+                }
+                if (keep) {
+                    memcpy(step_max + at / FMA_KEYS * BE_ROW_TILE + p * PANEL, max + p * PANEL,
+                           PANEL * sizeof *max);
                 }
                 (NAME(mix_rows))(d, to - from, runs[i].v + key * d, d, score, factor,
                                  mix + p * PANEL * d);
@@ -280,6 +357,10 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
             }
         }
         transpose(panel, PANEL, d, PANEL, out + p * PANEL * stride, stride);
+    }
+    if (columns) {
+        const NAME(block) block = {runs[0].n, kept, step_max, first, end, max, sum, span};
+        (NAME(fold_columns))(columns, &block);
     }
 }
 

@@ -387,10 +387,11 @@ static void check_window_rows(const attention_case *c, bench *b, const be_buf *q
 }
 
 /* Sum and maximum over all own rows and over the later ones. */
-static void check_targets(const attention_case *c, bench *b, const be_continuation *rows) {
+static void check_targets(const attention_case *c, bench *b, const be_continuation *rows,
+                          be_buf *out) {
     const int32_t n_heads = c->s.n_heads, group = n_heads / c->s.n_kv_heads;
     const int64_t width = n_heads * c->s.head_dim;
-    const size_t n = (size_t)(c->s.n_kv_heads * c->n);
+    const size_t n = (size_t)(c->s.n_kv_heads * c->n), n_out = (size_t)(c->n_own * width);
     double *got = ckvc_alloc(n, sizeof *got), *want = ckvc_alloc(n, sizeof *want),
            *weights = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *weights);
     for (int kind_of = 0; kind_of < 4; kind_of++) {
@@ -407,8 +408,14 @@ static void check_targets(const attention_case *c, bench *b, const be_continuati
                 }
             }
         }
+        const be_target_rows counted = {first, largest};
         assert_int_equal(
-            b->be->ops->attention_targets(b->be, &c->s, rows, first, largest, got, &err), CKVC_OK);
+            b->be->ops->attention_targets(b->be, &c->s, rows, &counted, out, got, &err), CKVC_OK);
+        float *mixed = contents(b->be, out, n_out), *kept = NULL;
+        b->be->ops->attention_kept(b->be, &c->s, rows, &(be_lane){0}, 1, out);
+        kept = contents(b->be, out, n_out);
+        assert_memory_equal(mixed, kept, n_out * sizeof *kept);
+        free(mixed), free(kept);
         for (size_t i = 0; i < n; i++) {
             assert_true(fabs(got[i] - want[i]) <= 1e-5 * want[i] + 1e-9);
             assert_true((want[i] == 0) == (got[i] == 0));
@@ -474,7 +481,7 @@ static void attention(void **state) {
         assert_memory_equal(mass, mass_tail, (size_t)(g_count * c.n) * sizeof *mass);
         b.be->ops->buf_free(b.be, tail);
         check_window_rows(&c, &b, q, &prompt, mass_window);
-        check_targets(&c, &b, &rows_of);
+        check_targets(&c, &b, &rows_of, out);
         free(got), free(got_tail), free(mass_tail);
         for (int64_t t = 0; t < g_count * c.n; t++) {
             assert_true(fabs(mass[t] - want_mass[t]) <= 1e-5 * want_mass[t] + 1e-9);

@@ -138,7 +138,7 @@ static void attention_of_every_width(void **state) {
         float *q = values((size_t)(BE_ROW_TILE * stride), 6),
               *keys = values((size_t)(n * d + 1), 1);
         float *v = values((size_t)(n * d + 1), 1),
-              *scratch = values(cpu_fma_scratch((int32_t)d), 1);
+              *scratch = values(cpu_fma_scratch((int32_t)d, cases[k].first), 1);
         const key_run runs[2] = {
             {keys, v, cases[k].first},
             {keys + cases[k].first * d, v + cases[k].first * d, cases[k].second}};
@@ -148,11 +148,22 @@ static void attention_of_every_width(void **state) {
             span[r] = (row_span){cases[k].window && hi > cases[k].window ? hi - cases[k].window : 0,
                                  r < cases[k].rows ? hi : 0};
         }
-        float *got[3];
+        const size_t n_first = (size_t)cases[k].first,
+                     n_got = (size_t)(BE_ROW_TILE * stride) * sizeof(float);
+        float *got[3], *again = ckvc_calloc(n_got, 1);
+        double *column[3][2], *want_column[2];
+        for (int m = 0; m < 2; m++) { want_column[m] = ckvc_calloc(n_first, sizeof(double)); }
         for (int i = 0; i < n_list; i++) {
             got[i] = ckvc_calloc((size_t)(BE_ROW_TILE * stride), sizeof *got[i]);
-            list[i]->attend((int32_t)d, 0.2f, q, stride, runs, span, got[i], scratch);
-            assert_memory_equal(got[i], got[0], (size_t)(BE_ROW_TILE * stride) * sizeof **got);
+            list[i]->attend((int32_t)d, 0.2f, q, stride, runs, span, NULL, got[i], scratch);
+            for (int m = 0; m < 2; m++) { /* asking for columns changes nothing else */
+                column[i][m] = ckvc_calloc(n_first, sizeof(double));
+                const key_columns columns = {column[i][m], 5, 50, m};
+                list[i]->attend((int32_t)d, 0.2f, q, stride, runs, span, &columns, again, scratch);
+                assert_memory_equal(again, got[i], n_got);
+                assert_memory_equal(column[i][m], column[0][m], n_first * sizeof(double));
+            }
+            assert_memory_equal(got[i], got[0], n_got);
         }
         for (int64_t r = 0; r < BE_ROW_TILE; r++) {
             double sum = 0, max = -INFINITY, e[2000], want;
@@ -164,6 +175,11 @@ static void attention_of_every_width(void **state) {
                 max = e[t] > max ? e[t] : max;
             }
             for (int64_t t = span[r].lo; t < span[r].hi; t++) { sum += e[t] = exp(e[t] - max); }
+            for (int64_t t = span[r].lo; r >= 5 && r < 50 && t < span[r].hi; t++) {
+                if (t >= cases[k].first) { break; }
+                want_column[0][t] += e[t] / sum;
+                want_column[1][t] = fmax(want_column[1][t], e[t] / sum);
+            }
             for (int64_t i = 0; i < d; i++) {
                 want = 0;
                 for (int64_t t = span[r].lo; t < span[r].hi; t++) {
@@ -174,7 +190,15 @@ static void attention_of_every_width(void **state) {
                 assert_true(r < cases[k].rows || got[0][r * stride + i] == 0.0f);
             }
         }
-        for (int i = 0; i < n_list; i++) { free(got[i]); }
+        for (int m = 0; m < 2; m++) {
+            for (size_t t = 0; t < n_first; t++) {
+                assert_true(fabs(column[0][m][t] - want_column[m][t]) <
+                            1e-9 + 5e-6 * want_column[m][t]);
+            }
+            free(want_column[m]);
+        }
+        for (int i = 0; i < n_list; i++) { free(got[i]), free(column[i][0]), free(column[i][1]); }
+        free(again);
         free(q), free(keys), free(v), free(scratch);
     }
 }
@@ -209,13 +233,13 @@ static void attention_keeps_nan(void **state) {
     const int n_list = widths(list);
     enum { D = 8, N = 200 };
     float *q = values(BE_ROW_TILE * D, 1), *keys = values(N * D, 1), *v = values(N * D, 1),
-          *scratch = values(cpu_fma_scratch(D), 1);
+          *scratch = values(cpu_fma_scratch(D, 0), 1);
     float out[BE_ROW_TILE * D];
     row_span span[BE_ROW_TILE];
     for (int r = 0; r < BE_ROW_TILE; r++) { span[r] = (row_span){0, N - BE_ROW_TILE + 1 + r}; }
     keys[(N - 20) * D + 3] = NAN;
     for (int i = 0; i < n_list; i++) {
-        list[i]->attend(D, 1.0f, q, D, (key_run[2]){{keys, v, N}, {0}}, span, out, scratch);
+        list[i]->attend(D, 1.0f, q, D, (key_run[2]){{keys, v, N}, {0}}, span, NULL, out, scratch);
         for (int r = 0; r < BE_ROW_TILE; r++) {
             assert_true(isnan(out[r * D]) == (span[r].hi > N - 20));
         }
