@@ -124,6 +124,14 @@ for s in shards:
     refused "floor" --floor 1.5
 }
 
+@test "who reads runs: a report shows its prompts, what wants records or a scan says that there are none" {
+    "$CKVC" report "$DIR/run" --out "$DIR/report" 2>/dev/null
+    grep -q '"prompts"' "$DIR/report/report.json"
+    run "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --budget 16 --manifest "$DIR/prompts.jsonl" --scan "$DIR/run" --out "$DIR/scanned" -q
+    [ "$status" -eq 65 ]
+    one_line
+}
+
 @test "dry run: sizes and times, nothing written" {
     run "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --dry-run
     [ "$status" -eq 0 ]
