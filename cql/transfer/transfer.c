@@ -1,9 +1,9 @@
-/* Depth mapping in exact integers (method.md section 9).
+/* Depth mapping (method.md section 9).
  *
  * Target i of m lies at i/(m-1) * (n-1) on a source axis of n: between floor(that) and its
  * successor, with weights that are integers over m-1. A single target takes every source with
- * weight 1 over n; a single source repeats. Two axes multiply, so a value is one integer over D1 *
- * D2, rounded once, exact halves down. */
+ * weight 1 over n; a single source repeats. Two axes multiply, so a value is a sum of whole
+ * multiples of the source's over D1 * D2. */
 #include "cql/transfer/transfer.h"
 
 #include <assert.h>
@@ -17,7 +17,6 @@
 #include "lib/base/order.h"
 
 #define EXTENT_MAX 65536u
-#define INDEX_MAX  65535u
 
 /* Where one target position reads on an axis: sources begin ... begin+count-1, and their weights
  * over `over`. With two sources the weights are over - second and second, else all 1. */
@@ -41,29 +40,23 @@ static uint64_t span_weight(const span *s, uint32_t k) {
 
 static bool nearer_second(const span *s) { return s->second && 2 * s->second > s->over; }
 
-static uint32_t round_half_down(uint64_t numerator, uint64_t denominator) {
-    uint64_t whole = numerator / denominator, rest = numerator % denominator;
-    return (uint32_t)(whole + (rest > denominator - rest));
-}
-
-void transfer_heads(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2,
-                    uint32_t *target) {
+void transfer_heads(uint32_t L, uint32_t G, const double *source, uint32_t L2, uint32_t G2,
+                    double *target) {
     assert(L >= 1 && L <= EXTENT_MAX && L2 >= 1 && L2 <= EXTENT_MAX && G >= 1 && G2 >= 1);
     assert(G == G2 || (G <= EXTENT_MAX && G2 <= EXTENT_MAX));
     for (uint32_t l2 = 0; l2 < L2; l2++) {
         span sl = span_of(L, L2, l2);
         for (uint32_t g2 = 0; g2 < G2; g2++) {
             span sg = span_of(G, G2, g2);
-            /* weights add up to the denominators (at most 2^16 each): below 2^48 */
-            uint64_t sum = 0;
+            /* weights add up to the denominators (at most 2^16 each): of indices below 2^48 */
+            double sum = 0;
             for (uint32_t i = 0; i < sl.count; i++) {
                 for (uint32_t j = 0; j < sg.count; j++) {
-                    uint32_t index = source[(uint64_t)(sl.begin + i) * G + sg.begin + j];
-                    assert(index <= INDEX_MAX);
-                    sum += span_weight(&sl, i) * span_weight(&sg, j) * index;
+                    sum += (double)(span_weight(&sl, i) * span_weight(&sg, j)) *
+                           source[(uint64_t)(sl.begin + i) * G + sg.begin + j];
                 }
             }
-            target[(uint64_t)l2 * G2 + g2] = round_half_down(sum, sl.over * sg.over);
+            target[(uint64_t)l2 * G2 + g2] = sum / (double)(sl.over * sg.over);
         }
     }
 }
@@ -81,15 +74,15 @@ static int by_spread(const void *a, const void *b) {
     return x->head < y->head ? -1 : 1;
 }
 
-void transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2,
-                         const double *spread, uint32_t *target) {
-    CKVC_AUTO_FREE uint32_t *sorted = ckvc_copy(source, (size_t)L * G, sizeof *sorted);
-    CKVC_AUTO_FREE uint32_t *mapped = ckvc_alloc((size_t)L2 * G2, sizeof *mapped);
+void transfer_heads_rank(uint32_t L, uint32_t G, const double *source, uint32_t L2, uint32_t G2,
+                         const double *spread, double *target) {
+    CKVC_AUTO_FREE double *sorted = ckvc_copy(source, (size_t)L * G, sizeof *sorted);
+    CKVC_AUTO_FREE double *mapped = ckvc_alloc((size_t)L2 * G2, sizeof *mapped);
     CKVC_AUTO_FREE spread_of *order = ckvc_alloc(G2, sizeof *order);
     for (uint32_t l = 0; l < L; l++) {
-        qsort(sorted + (size_t)l * G, G, sizeof *sorted, ckvc_order_u32);
+        qsort(sorted + (size_t)l * G, G, sizeof *sorted, ckvc_order_double);
     }
-    /* ascending in every layer: so are means of ascending rows, and rounding keeps that */
+    /* ascending in every layer: so are means of ascending rows */
     transfer_heads(L, G, sorted, L2, G2, mapped);
     for (uint32_t l2 = 0; l2 < L2; l2++) {
         for (uint32_t g = 0; g < G2; g++) {
@@ -102,13 +95,10 @@ void transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, uint32_
     }
 }
 
-double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index,
-                               const double *spread) {
+double transfer_rank_agreement(uint32_t L, uint32_t G, const double *source, const double *spread) {
     double sum = 0, n = 0;
-    CKVC_AUTO_FREE double *x = ckvc_alloc(G, sizeof *x);
     for (uint32_t l = 0; l < L; l++) {
-        for (uint32_t g = 0; g < G; g++) { x[g] = index[(size_t)l * G + g]; }
-        double rho = rank_spearman(x, spread + (size_t)l * G, G);
+        double rho = rank_spearman(source + (size_t)l * G, spread + (size_t)l * G, G);
         if (!isnan(rho)) {
             sum += rho;
             n += 1;
@@ -204,17 +194,17 @@ void transfer_pairing_fini(transfer_pairing *p) {
     *p = (transfer_pairing){0};
 }
 
-void transfer_heads_paired(const transfer_pairing *p, const uint32_t *source, uint32_t *target) {
+void transfer_heads_paired(const transfer_pairing *p, const double *source, double *target) {
     for (uint32_t l2 = 0; l2 < p->L2; l2++) {
         size_t step;
         span s = layers_of(p, l2, &step);
         for (uint32_t g = 0; g < p->G2; g++) {
-            uint64_t sum = 0;
+            double sum = 0;
             for (uint32_t k = 0; k < s.count; k++) {
-                sum += span_weight(&s, k) *
+                sum += (double)span_weight(&s, k) *
                        source[(size_t)(s.begin + k) * p->G + p->head[(step + k) * p->G2 + g]];
             }
-            target[(size_t)l2 * p->G2 + g] = round_half_down(sum, s.over);
+            target[(size_t)l2 * p->G2 + g] = sum / (double)s.over;
         }
     }
 }

@@ -1,7 +1,10 @@
-/* Transfer of a table to another depth (method.md section 9): exact integer arithmetic on action
- * indices. */
+/* Transfer of a table to another depth (method.md section 9).
+ *
+ * Values are doubles: shares of a budget, or action indices (at most 65535), whose sums are exact;
+ * what comes out of those is rounded once, by transfer_index. */
 #pragma once
 
+#include <math.h>
 #include <stdint.h>
 
 #include "lib/base/status.h"
@@ -9,21 +12,24 @@
 /* Per head: spread of rho over t, window attention on the window, its entropy. */
 enum { TRANSFER_STATS = 3 };
 
-/* source [L][G] action indices -> target [L2][G2], bilinear at relative positions, one rounding at
- * the end, exact halves down. A target axis of one takes the mean of the source axis; a source axis
- * of one repeats; G2 = G leaves the second axis as it is, whatever it is (cells of the gate). All
- * extents are at least 1 and at most 65536, but for G = G2. */
-void transfer_heads(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2,
-                    uint32_t *target);
+/* The action index nearest to a mapped one, exact halves down. */
+static inline uint32_t transfer_index(double mapped) { return (uint32_t)ceil(mapped - 0.5); }
 
-/* `rank`: every layer's indices ascending, mapped like transfer_heads; the k-th smallest of a
+/* source [L][G] -> target [L2][G2], bilinear at relative positions. A target axis of one takes the
+ * mean of the source axis; a source axis of one repeats; G2 = G leaves the second axis as it is,
+ * whatever it is (cells of the gate). All extents are at least 1 and at most 65536, but for G = G2.
+ */
+void transfer_heads(uint32_t L, uint32_t G, const double *source, uint32_t L2, uint32_t G2,
+                    double *target);
+
+/* `rank`: every layer's values ascending, mapped like transfer_heads; the k-th smallest of a
  * target layer goes to the head with the k-th smallest spread (of equal ones the earlier head).
  * spread [L2][G2]. */
-void transfer_heads_rank(uint32_t L, uint32_t G, const uint32_t *source, uint32_t L2, uint32_t G2,
-                         const double *spread, uint32_t *target);
+void transfer_heads_rank(uint32_t L, uint32_t G, const double *source, uint32_t L2, uint32_t G2,
+                         const double *spread, double *target);
 /* Whether `rank` makes sense in a table: mean over the layers where it is defined of Spearman's rho
- * between index and spread; NaN: nowhere. index, spread [L][G]. */
-double transfer_rank_agreement(uint32_t L, uint32_t G, const uint32_t *index, const double *spread);
+ * between value and spread; NaN: nowhere. source, spread [L][G]. */
+double transfer_rank_agreement(uint32_t L, uint32_t G, const double *source, const double *spread);
 
 /* `signature`, the pairing: for each target layer and each of the (at most two; all, for one target
  * layer) source layers it lies between, the target heads are assigned to heads of that layer at the
@@ -38,9 +44,8 @@ typedef struct transfer_pairing {
 ckvc_status transfer_pair(transfer_pairing *p, const double *signature, const double *signature2,
                           ckvc_err *err) CKVC_MUST_CHECK;
 void transfer_pairing_fini(transfer_pairing *p);
-/* source [L][G] -> target [L2][G2] through the pairing, linear between the source layers, rounded
- * once, halves down. */
-void transfer_heads_paired(const transfer_pairing *p, const uint32_t *source, uint32_t *target);
+/* source [L][G] -> target [L2][G2] through the pairing, linear between the source layers. */
+void transfer_heads_paired(const transfer_pairing *p, const double *source, double *target);
 /* The source layer nearest to target layer l2 (of equally near ones the lower; of one target layer
  * the first) and its heads [G2]. */
 uint32_t transfer_nearest(const transfer_pairing *p, uint32_t l2, const uint32_t **heads);

@@ -22,7 +22,9 @@ typedef struct mapping {
     transfer_target to;
     head_signature scan; /* values NULL: no scan */
     transfer_pairing pairing;
-    double agreement; /* rank: of weights with spread in the source, NaN: not known */
+    double *own, *theirs; /* rank: spread of the source's heads (NULL: not known), the target's */
+    /* rank: of weights and of shares with spread in the source, NaN: not known */
+    double agreement, share_agreement;
     table_file *out;
 } mapping;
 
@@ -94,53 +96,98 @@ static double *spread_of(const double *signature, size_t heads) {
 }
 
 /* The actions of one side's entries from..., every `step`-th, and back. */
-static void read_actions(const struct side *s, uint32_t from, uint32_t step, uint32_t *action) {
-    for (size_t i = from; i < s->n_states; i += step) {
-        *action++ = (uint32_t)side_action(s, s->entries[i]);
-    }
+static void read_actions(const struct side *s, uint32_t from, uint32_t step, double *action) {
+    for (size_t i = from; i < s->n_states; i += step) { *action++ = side_action(s, s->entries[i]); }
 }
 
 static void write_actions(const struct side *s, uint32_t from, uint32_t step,
-                          const uint32_t *action) {
-    for (size_t i = from; i < s->n_states; i += step) { s->entries[i] = (float)s->grid[*action++]; }
+                          const double *action) {
+    for (size_t i = from; i < s->n_states; i += step) {
+        s->entries[i] = (float)s->grid[transfer_index(*action++)];
+    }
 }
 
-/* Of a side of heads: budget by budget, as --heads says. */
-static ckvc_status map_heads(mapping *m, const struct side *from, const struct side *to,
-                             uint32_t *source, uint32_t *target, ckvc_err *err) {
-    const uint32_t L = from->L, G = from->X, L2 = to->L, G2 = to->X;
+/* What --heads needs to know of both models' heads. */
+static ckvc_status prepare_heads(mapping *m, ckvc_err *err) {
+    const ckvc_table *s = m->from->table, *t = m->out->table;
     const double *signature = m->from->signature;
-    CKVC_AUTO_FREE double *own = NULL;
-    CKVC_AUTO_FREE double *theirs = NULL;
-    double sum = 0, n = 0;
     if (m->o->heads == TRANSFER_RANK) {
-        own = signature ? spread_of(signature, (size_t)L * G) : NULL;
-        theirs = spread_of(m->scan.values, (size_t)L2 * G2);
+        m->own = signature ? spread_of(signature, (size_t)s->n_layers * s->n_heads) : NULL;
+        m->theirs = spread_of(m->scan.values, (size_t)t->n_layers * t->n_heads);
     } else if (m->o->heads == TRANSFER_SIGNATURE) {
-        m->pairing = (transfer_pairing){.L = L, .G = G, .L2 = L2, .G2 = G2};
+        m->pairing = (transfer_pairing){
+            .L = s->n_layers, .G = s->n_heads, .L2 = t->n_layers, .G2 = t->n_heads};
         CKVC_TRY(transfer_pair(&m->pairing, signature, m->scan.values, err));
     }
-    for (uint32_t b = 0; b < from->nB; b++) {
-        read_actions(from, b, from->nB, source);
-        if (m->o->heads == TRANSFER_INDEX) {
-            transfer_heads(L, G, source, L2, G2, target);
-        } else if (m->o->heads == TRANSFER_SIGNATURE) {
-            transfer_heads_paired(&m->pairing, source, target);
-        } else {
-            const double rho = own ? transfer_rank_agreement(L, G, source, own) : NAN;
-            sum += isnan(rho) ? 0 : rho;
-            n += !isnan(rho);
-            transfer_heads_rank(L, G, source, L2, G2, theirs, target);
-        }
-        write_actions(to, b, to->nB, target);
-    }
-    m->agreement = n > 0 ? sum / n : NAN;
-    if (m->agreement < 0) {
-        ckvc_warn("%s: its weights fall with the spread of value norms (Spearman %.2f, mean over "
-                  "layers); --heads rank gives the larger weights to the wider heads all the same",
-                  m->where, m->agreement);
-    }
     return CKVC_OK;
+}
+
+typedef struct mean_of {
+    double sum, n;
+} mean_of;
+
+/* One budget's values of heads, [L][G] -> [L2][G2]; `agreement` grows by its own. */
+static void map_heads(const mapping *m, const double *source, double *target, mean_of *agreement) {
+    const ckvc_table *s = m->from->table, *t = m->out->table;
+    const uint32_t L = s->n_layers, G = s->n_heads, L2 = t->n_layers, G2 = t->n_heads;
+    if (m->o->heads == TRANSFER_INDEX) {
+        transfer_heads(L, G, source, L2, G2, target);
+    } else if (m->o->heads == TRANSFER_SIGNATURE) {
+        transfer_heads_paired(&m->pairing, source, target);
+    } else {
+        const double rho = m->own ? transfer_rank_agreement(L, G, source, m->own) : NAN;
+        agreement->sum += isnan(rho) ? 0 : rho;
+        agreement->n += !isnan(rho);
+        transfer_heads_rank(L, G, source, L2, G2, m->theirs, target);
+    }
+}
+
+static double agreement_of(const mapping *m, mean_of a, const char *what) {
+    const double rho = a.n > 0 ? a.sum / a.n : NAN;
+    if (rho < 0) {
+        ckvc_warn("%s: its %s fall with the spread of value norms (Spearman %.2f, mean over "
+                  "layers); --heads rank gives the larger %s to the wider heads all the same",
+                  m->where, what, rho, what);
+    }
+    return rho;
+}
+
+/* One budget of shares [n][nB] and back, again of mean 1. */
+static void read_shares(const double *from, size_t n, uint32_t nB, uint32_t b, double *share) {
+    for (size_t i = 0; i < n; i++) { share[i] = from[i * nB + b]; }
+}
+
+static void write_shares(double *to, size_t n, uint32_t nB, uint32_t b, const double *share) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) { sum += share[i]; }
+    for (size_t i = 0; i < n; i++) {
+        to[i * nB + b] = sum > 0 ? share[i] / (sum / (double)n) : 1.0;
+    }
+}
+
+/* Budgets of heads as --heads says, those of layers by depth. */
+static void map_shares(mapping *m) {
+    const ckvc_table *s = m->from->table;
+    ckvc_table *t = m->out->table;
+    const uint32_t L = s->n_layers, L2 = t->n_layers, nB = s->n_budgets;
+    const size_t n = (size_t)L * s->n_heads, n2 = (size_t)L2 * t->n_heads;
+    mean_of agreement = {0};
+    if (!s->share) { return; }
+    if (ckvc_table_add_shares(t, s->layer_share != NULL)) { ckvc_out_of_memory(n2 * nB, 8); }
+    memcpy(t->c_min, s->c_min, nB * sizeof *t->c_min);
+    memcpy(t->score, s->score, nB * sizeof *t->score);
+    CKVC_AUTO_FREE double *source = ckvc_alloc(n, sizeof *source);
+    CKVC_AUTO_FREE double *target = ckvc_alloc(n2, sizeof *target);
+    for (uint32_t b = 0; b < nB; b++) {
+        read_shares(s->share, n, nB, b, source);
+        map_heads(m, source, target, &agreement);
+        write_shares(t->share, n2, nB, b, target);
+        if (!s->layer_share) { continue; }
+        read_shares(s->layer_share, L, nB, b, source);
+        transfer_heads(L, 1, source, L2, 1, target);
+        write_shares(t->layer_share, L2, nB, b, target);
+    }
+    m->share_agreement = agreement_of(m, agreement, "shares");
 }
 
 /* n_bins - 1 inner edges of equal mass; bins carry over by quantile. */
@@ -163,20 +210,28 @@ static ckvc_status map_values(mapping *m, ckvc_err *err) {
                (from->n_entropy_bins - 1) * sizeof *to->edges_entropy);
         memcpy(to->edges_ppl, from->edges_ppl, (from->n_ppl_bins - 1) * sizeof *to->edges_ppl);
     }
+    CKVC_TRY(prepare_heads(m, err));
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         const struct side s = side_of_table(from, (ckvc_side)i),
                           t = side_of_table(to, (ckvc_side)i);
-        CKVC_AUTO_FREE uint32_t *source = ckvc_alloc(s.n_states, sizeof *source);
-        CKVC_AUTO_FREE uint32_t *target = ckvc_alloc(t.n_states, sizeof *target);
+        CKVC_AUTO_FREE double *source = ckvc_alloc(s.n_states, sizeof *source);
+        CKVC_AUTO_FREE double *target = ckvc_alloc(t.n_states, sizeof *target);
+        mean_of agreement = {0};
         memcpy(t.grid, s.grid, s.actions.n * sizeof *t.grid);
-        if (s.kind->axis == SIDE_OF_HEADS) {
-            CKVC_TRY(map_heads(m, &s, &t, source, target, err));
-        } else {
+        if (s.kind->axis == SIDE_OF_CELLS) {
             read_actions(&s, 0, 1, source);
             transfer_heads(s.L, s.X * s.nB, source, t.L, t.X * t.nB, target);
             write_actions(&t, 0, 1, target);
+            continue;
         }
+        for (uint32_t b = 0; b < s.nB; b++) {
+            read_actions(&s, b, s.nB, source);
+            map_heads(m, source, target, &agreement);
+            write_actions(&t, b, t.nB, target);
+        }
+        m->agreement = agreement_of(m, agreement, "weights");
     }
+    map_shares(m);
     return CKVC_OK;
 }
 
@@ -235,6 +290,10 @@ static void describe_transfer(mapping *m) {
     if (!isnan(m->agreement)) {
         json_object_set_new(out->xfer, "rank_agreement_in_source", json_real(m->agreement));
     }
+    if (!isnan(m->share_agreement)) {
+        json_object_set_new(out->xfer, "share_rank_agreement_in_source",
+                            json_real(m->share_agreement));
+    }
     if (s->head_axis == 0) { /* the target's own: it can be a source again */
         out->signature = ckvc_take(&m->scan.values);
     }
@@ -266,13 +325,14 @@ static ckvc_status create_target(mapping *m, ckvc_err *err) {
 static void mapping_fini(mapping *m) {
     head_signature_fini(&m->scan);
     transfer_pairing_fini(&m->pairing);
+    CKVC_FREE(m->own, m->theirs);
     table_file_free(m->out);
 }
 
 ckvc_status transfer_table(const table_file *from, const char *where, const transfer_target *target,
                            const transfer_options *o, table_file **out, ckvc_err *err) {
     CKVC_AUTO(mapping_fini)
-    mapping m = {.from = from, .where = where, .o = o, .agreement = NAN};
+    mapping m = {.from = from, .where = where, .o = o, .agreement = NAN, .share_agreement = NAN};
     const shard_header *h = &m.scan.h;
     *out = NULL;
     CKVC_TRY(check_source(&m, err));

@@ -1,5 +1,5 @@
-/* A table mapped to another model (method.md section 9): weights, thresholds, risk-bin edges, and
- * what the new table says of itself. */
+/* A table mapped to another model (method.md section 9): weights, thresholds, shares of heads and
+ * layers, risk-bin edges, and what the new table says of itself. */
 #pragma once
 
 #include <stdbool.h>

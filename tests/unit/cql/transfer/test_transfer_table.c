@@ -1,0 +1,108 @@
+/* Shares in a table that is mapped to another shape: by depth and place, again of mean 1. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "cql/transfer/transfer_table.h"
+#include "lib/base/memory.h"
+
+enum { L = 3, G = 2, NB = 2 };
+
+static table_file *source_table(bool with_layers) {
+    ckvc_table *c = ckvc_table_create(L, G, 1, 1, NB, 1, 1);
+    c->window = 16;
+    c->op = CKVC_OPERATOR_NO_THRESHOLD;
+    c->budgets[0] = 0.25;
+    c->budgets[1] = 64;
+    c->head_grid[0] = 1.0;
+    c->gate_grid[0] = 0.9;
+    for (size_t i = 0; i < L * G * NB; i++) { c->weight[i] = 1.0f; }
+    for (size_t i = 0; i < L * NB; i++) { c->tau[i] = 0.9f; }
+    assert_int_equal(ckvc_table_add_shares(c, with_layers), 0);
+    for (size_t i = 0; i < L * G; i++) {
+        c->share[i * NB] = (double)(i + 1) / 3.5;     /* 1 ... 6 over their mean */
+        c->share[i * NB + 1] = (double)(6 - i) / 3.5; /* and down */
+    }
+    for (size_t l = 0; with_layers && l < L; l++) {
+        c->layer_share[l * NB] = 0.5 * (double)(l + 1);
+        c->layer_share[l * NB + 1] = 1.0;
+    }
+    for (uint32_t b = 0; b < NB; b++) {
+        c->c_min[b] = (ckvc_c_min){0.1 * (b + 1), 4 + b};
+        c->score[b] = (ckvc_score){
+            .kind = CKVC_SCORE_WINDOW, .window = 32, .pool = 7, .norm = 1, .mode = CKVC_MODE_HEADS};
+    }
+    return table_file_around(c, false);
+}
+
+static table_file *mapped_to(const table_file *from, uint32_t layers, uint32_t heads) {
+    table_file *to = NULL;
+    ckvc_err err = {0};
+    const transfer_target target = {layers, heads, heads, NULL, NULL};
+    const transfer_options o = {.heads = TRANSFER_INDEX};
+    if (transfer_table(from, "source.ckvt", &target, &o, &to, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    return to;
+}
+
+static void close_to(double got, double want) { assert_float_equal(got, want, 1e-14); }
+
+static void shares_by_depth_and_place(void **state) {
+    (void)state;
+    CKVC_AUTO(table_file_free_at) table_file *from = source_table(true);
+    CKVC_AUTO(table_file_free_at) table_file *to = mapped_to(from, 2, 3);
+    const ckvc_table *t = to->table;
+    /* layers 0 and 2; heads 0, the mean of both, 1: 1 1.5 2, 5 5.5 6, of mean 3.5 */
+    const double want[6] = {1, 1.5, 2, 5, 5.5, 6};
+    for (size_t i = 0; i < 6; i++) {
+        close_to(t->share[i * NB], want[i] / 3.5);
+        close_to(t->share[i * NB + 1], want[5 - i] / 3.5);
+    }
+    close_to(t->layer_share[0], 0.5); /* 0.5 and 1.5, of mean 1 */
+    close_to(t->layer_share[NB], 1.5);
+    assert_memory_equal(t->c_min, from->table->c_min, NB * sizeof *t->c_min);
+    assert_memory_equal(t->score, from->table->score, NB * sizeof *t->score);
+    assert_int_equal(t->op, CKVC_OPERATOR_NO_THRESHOLD);
+    assert_null(to->share_interval);
+}
+
+/* Depth that leaves out a layer moves the mean: it is put right. */
+static void means_are_one_again(void **state) {
+    (void)state;
+    CKVC_AUTO(table_file_free_at) table_file *from = source_table(true);
+    for (size_t l = 0; l < L; l++) {
+        from->table->layer_share[l * NB] = l == 1 ? 2.0 : 0.5;
+        from->table->layer_share[l * NB + 1] = l == 1 ? 3.0 : 0.0;
+    }
+    CKVC_AUTO(table_file_free_at) table_file *to = mapped_to(from, 2, G);
+    CKVC_AUTO(table_file_free_at) table_file *deep = mapped_to(from, 5, G);
+    const ckvc_table *t = to->table;
+    close_to(t->layer_share[0], 1.0);
+    close_to(t->layer_share[NB], 1.0);
+    close_to(t->layer_share[1], 1.0); /* nothing is left but zeros: equal shares */
+    close_to(t->layer_share[NB + 1], 1.0);
+    const double want[5] = {0.5, 1.25, 2.0, 1.25, 0.5}; /* of mean 1.1 */
+    for (size_t l = 0; l < 5; l++) { close_to(deep->table->layer_share[l * NB], want[l] / 1.1); }
+}
+
+static void layers_only_where_they_are(void **state) {
+    (void)state;
+    CKVC_AUTO(table_file_free_at) table_file *from = source_table(false);
+    CKVC_AUTO(table_file_free_at) table_file *to = mapped_to(from, L, G);
+    assert_null(to->table->layer_share);
+    for (size_t i = 0; i < L * G * NB; i++) {
+        close_to(to->table->share[i], from->table->share[i]);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(shares_by_depth_and_place),
+                                       cmocka_unit_test(means_are_one_again),
+                                       cmocka_unit_test(layers_only_where_they_are)};
+    return cmocka_run_group_tests_name("transfer of tables", tests, NULL, NULL);
+}
