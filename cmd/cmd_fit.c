@@ -81,11 +81,50 @@ static void print_side(const fitted_side *s, ckvc_side side, const double *budge
     }
 }
 
+/* "12 of 90 undecided, halves of the prompts agree at 0.97 (0.95 to 0.98; by depth 0.96 0.98 0.97)"
+ */
+static void print_units(const demand_units *u) {
+    const stability_spread *rho = &u->halves.overall;
+    say("%zu of %zu undecided, halves of the prompts agree at ", u->undecided, u->n);
+    if (isnan(rho->mean)) {
+        say("an undefined rho");
+        return;
+    }
+    say("rho %.3f (%.3f to %.3f; by depth", rho->mean, rho->lo, rho->hi);
+    for (size_t g = 0; g < u->halves.n_groups; g++) {
+        const double mean = u->halves.groups[g].mean;
+        if (isnan(mean)) {
+            say(" undefined");
+        } else {
+            say(" %.3f", mean);
+        }
+    }
+    say(")");
+}
+
+static void print_demand(const fitted_demand *d, const double *budgets) {
+    if (d->carried) { say("demand: no records; shares are the incoming table's\n"); }
+    if (!d->fitted) { return; }
+    say("demand: %" PRIu64 " prompts; undecided: the 95%% interval of %u resamples holds an equal "
+        "share\n",
+        d->n_prompts, d->n_replicates);
+    for (uint32_t b = 0; b < d->n_blocks; b++) {
+        say("  budget %g, %zu prompts longer than it: heads ", budgets[b], d->blocks[b].n_prompts);
+        print_units(&d->blocks[b].heads);
+        say("; layers ");
+        print_units(&d->blocks[b].layers);
+        say("\n");
+    }
+}
+
 static void print_result(const fit_result *r, const fit_cli *c) {
     if (!c->quiet) {
-        for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
+        bool sides = c->tables != NULL; /* else those of demand alone are neutral */
+        for (int side = 0; side < CKVC_SIDE_COUNT; side++) { sides |= r->sides[side].fitted; }
+        for (int side = 0; side < CKVC_SIDE_COUNT && sides; side++) {
             print_side(&r->sides[side], (ckvc_side)side, r->table->table->budgets, c);
         }
+        print_demand(&r->demand, r->table->table->budgets);
         if (r->n_heldout + r->n_filtered > 0) {
             say("left out: %" PRIu64 " held-out prompts, %" PRIu64 " of other splits\n",
                 r->n_heldout, r->n_filtered);
@@ -163,11 +202,13 @@ static const opt rows[] = {
 
 const verb verb_fit = {
     .name = "fit",
-    .about = "records to tables: horizon-1 conservative Q-learning",
-    .summary = "records to tables: horizon-1 conservative Q-learning, one state at a time",
+    .about = "records to tables: shares from demand, the rest by conservative Q-learning",
+    .summary = "records to tables: shares of a budget from demand; weights and thresholds by\n"
+               "horizon-1 conservative Q-learning, one state at a time",
     .usage = "ckvc fit RUN... --out T.ckvt [options]\n"
              "       ckvc fit SHARD.h5... --out T.ckvt [options]",
     .examples = "  ckvc fit runs/books --out books.ckvt\n"
+                "  ckvc fit runs/demand runs/books --out both.ckvt   # shares beside weights\n"
                 "  ckvc fit runs/a runs/b --out both.ckvt --bootstrap 200 --label both\n"
                 "  ckvc fit other-tool.h5 --out t.ckvt --unsupported safest --json\n",
     VERB_OPTIONS(rows),

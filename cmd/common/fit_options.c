@@ -10,7 +10,7 @@ const opt opts_fit[] = {
     OPT_ENUM("unsupported", unsupported, "incoming|safest|neighbour",
              "what cells without records get"),
     OPT_COUNT("bootstrap", replicates, "R", 0, 100000,
-              "refits over resampled prompts; stores each action's share"),
+              "refits over resampled prompts; stores each action's share (0: none; of demand 400)"),
     OPT_FLAG("shrink", shrink,
              "keep weight 1.0 or the threshold nearest to 0.90 unless the bootstrap shows a better "
              "action"),

@@ -51,22 +51,36 @@ static ckvc_status same_start(const pairing *p, const struct side *a, const stru
     return same_number(p, name, (double)a->entries[i], (double)b->entries[i]);
 }
 
+/* What two headers must share beside the model. The setting of b is made equal to a's where one of
+ * them has none. */
+static unsigned groups_of(const shard_header *a, const shard_header *b, int side,
+                          const setting *ours, setting *theirs) {
+    const shard_kind x = shard_kind_of(a), y = shard_kind_of(b);
+    if (x == SHARD_SCAN || y == SHARD_SCAN) { return SETTING_WINDOW; }
+    if (x == SHARD_DEMAND && y == SHARD_DEMAND) {
+        return SETTING_TABLE | SETTING_MEASURE | SETTING_DEMAND;
+    }
+    if (x != y) { /* demand knows budgets, and neither an operator nor actions */
+        theirs->op = ours->op;
+        memcpy(theirs->grid, ours->grid, sizeof theirs->grid);
+        return SETTING_TABLE;
+    }
+    return SETTING_SCORE | SETTING_TABLE | SETTING_MEASURE | (side < 0 ? 0 : SETTING_LAYERS) |
+           (side >= 0 && side_kind_of((ckvc_side)side)->penalty ? SETTING_PENALTY : 0);
+}
+
 ckvc_status fit_match(const shard_header *a, const char *a_where, const shard_header *b,
                       const char *b_where, int side, ckvc_err *err) {
     const pairing p = {a_where, b_where, err};
-    const bool scan = shard_is_scan(a) || shard_is_scan(b),
-               penalty = side >= 0 && side_kind_of((ckvc_side)side)->penalty;
-    const unsigned groups = scan ? SETTING_WINDOW
-                                 : SETTING_SCORE | SETTING_TABLE | SETTING_MEASURE |
-                                       (side < 0 ? 0 : SETTING_LAYERS) |
-                                       (penalty ? SETTING_PENALTY : 0);
-    const setting ours = shard_setting(a), theirs = shard_setting(b);
+    const setting ours = shard_setting(a);
+    setting theirs = shard_setting(b);
+    const unsigned groups = groups_of(a, b, side, &ours, &theirs);
     CKVC_TRY(same_text(&p, "fingerprint", a->fingerprint, b->fingerprint));
     CKVC_TRY(same_number(&p, "n_layers", a->n_layers, b->n_layers));
     CKVC_TRY(same_number(&p, "n_heads", a->n_heads, b->n_heads));
     CKVC_TRY(same_number(&p, "n_kv_heads", a->n_kv_heads, b->n_kv_heads));
     CKVC_TRY(setting_match(&theirs, b_where, &ours, a_where, groups, POOL_HINT, err));
-    if (scan) { return CKVC_OK; }
+    if (shard_kind_of(a) != SHARD_LOGGED || shard_kind_of(b) != SHARD_LOGGED) { return CKVC_OK; }
     CKVC_TRY(same_edges(&p, "edges_entropy", a->edges_entropy, a->n_entropy_bins, b->edges_entropy,
                         b->n_entropy_bins));
     CKVC_TRY(same_edges(&p, "edges_perplexity", a->edges_ppl, a->n_ppl_bins, b->edges_ppl,

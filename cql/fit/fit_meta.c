@@ -37,17 +37,21 @@ static const char *probe_of(const fit_options *o, const fit_result *r, char *roo
     }
     if (op != CKVC_OPERATOR_PAPER) { return ckvc_operator_name(op); }
     if (o->probe) { return o->probe; }
-    snprintf(room, size, "%s-only", only);
+    snprintf(room, size, "%s-only", only ? only : "demand");
     return n > 1 ? "joint" : room;
 }
 
-/* The shards' setting, with the penalty of a side that paid it. */
+/* The shards' setting, with the penalty of a side that paid it, and the text of the demand's repeat
+ * pass. */
 static setting setting_of(const fit_pool *pool) {
     setting made = pool->first.setting;
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
         const fit_pool_side *p = &pool->sides[i];
         if (p->n_prompts > 0) { made.beta_bud = p->start.setting.beta_bud; }
         if (p->n_prompts > 0 && side_kind_of((ckvc_side)i)->penalty) { break; }
+    }
+    if (pool->demand.n_prompts > 0) {
+        memcpy(made.repeat, pool->demand.first.setting.repeat, sizeof made.repeat);
     }
     return made;
 }
@@ -87,29 +91,44 @@ static void unite(json_t *meta, const json_t *from, const char *key) {
                         names_of(json_object_get(meta, key), json_object_get(from, key)));
 }
 
-/* Rewrites what META says of a side that was carried over: diagnostics, scale, counts, unsupported;
- * the greater certificate; plans and passes of both. */
-static void carry_meta(json_t *meta, const table_file *in, ckvc_side side) {
-    const char *name = ckvc_side_name(side);
+/* What META says of a side, or of demand, that was carried over. */
+static void carry_part(json_t *meta, const json_t *from, const char *name) {
     char scale[32];
     snprintf(scale, sizeof scale, "scale_%s", name);
-    take(meta, in->meta, "diagnostics", name);
-    take(meta, in->meta, "counts", name);
-    take(meta, in->meta, "unsupported", name);
-    take(meta, in->meta, "reward", scale);
-    json_t *solver = json_object_get(meta, "solver");
-    double ours = json_real_value(json_object_get(solver, "certificate")),
-           theirs =
-               json_real_value(json_object_get(json_object_get(in->meta, "solver"), "certificate"));
-    json_object_set_new(solver, "certificate", json_real(fmax(ours, theirs)));
-    unite(meta, in->meta, "plans");
-    unite(meta, in->meta, "passes");
-    const json_t *stable = json_object_get(in->meta, "until_stable");
+    take(meta, from, "diagnostics", name);
+    take(meta, from, "counts", name);
+    take(meta, from, "unsupported", name);
+    take(meta, from, "reward", scale);
+}
+
+/* Rewrites what META says of all that was carried over: each part's own, the greater certificate of
+ * sides, plans and passes of both. */
+static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
+    bool sides = false;
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        if (r->sides[i].carried) { carry_part(meta, from, ckvc_side_name((ckvc_side)i)); }
+        sides |= r->sides[i].carried;
+    }
+    if (r->demand.carried) {
+        json_t *repeat = json_object_get(from, "repeat");
+        carry_part(meta, from, "demand");
+        if (repeat) { json_object_set(meta, "repeat", repeat); }
+    }
+    if (!sides && !r->demand.carried) { return; }
+    unite(meta, from, "plans");
+    unite(meta, from, "passes");
+    const json_t *stable = json_object_get(from, "until_stable");
     if (json_is_array(stable)) {
         json_t *both = json_deep_copy(stable);
         json_array_extend(both, json_object_get(meta, "until_stable"));
         json_object_set_new(meta, "until_stable", both);
     }
+    if (!sides) { return; }
+    json_t *solver = json_object_get(meta, "solver");
+    const double ours = json_real_value(json_object_get(solver, "certificate")),
+                 theirs = json_real_value(
+                     json_object_get(json_object_get(from, "solver"), "certificate"));
+    json_object_set_new(solver, "certificate", json_real(fmax(ours, theirs)));
 }
 
 void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
@@ -132,6 +151,10 @@ void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
             JSON_NUMBERS(json_object(), {"prompts", s->n_prompts}, {"records", s->n_records}));
         JSON_NUMBERS(unsupported, {name, s->n_states - s->why.n_supported});
     }
+    if (r->demand.fitted) {
+        json_object_set_new(counts, "demand",
+                            JSON_NUMBERS(json_object(), {"prompts", r->demand.n_prompts}));
+    }
     json_t *meta = json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:f}, s:{s:s, "
         "s:s, s:s, s:s}}",
@@ -150,7 +173,5 @@ void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
     setting_write(meta, SETTING_META, &made, 0);
     json_decref(r->table->meta);
     r->table->meta = meta;
-    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
-        if (r->sides[i].carried) { carry_meta(meta, o->incoming, (ckvc_side)i); }
-    }
+    if (o->incoming) { carry_meta(meta, o->incoming->meta, r); }
 }

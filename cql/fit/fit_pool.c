@@ -18,10 +18,17 @@
 
 /* ---- prompts already seen ---- */
 
+/* What a pass may log: a side each, and demand. */
+enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_KINDS };
+
+static const char *kind_name(int kind) {
+    return kind == POOL_DEMAND ? "demand" : ckvc_side_name((ckvc_side)kind);
+}
+
 /* A prompt is known by its id and tokens. The first source (in sorted order) that has records of it
- * for a side keeps it. */
+ * for a kind keeps it. */
 struct fit_seen {
-    uint32_t source[CKVC_SIDE_COUNT]; /* source number + 1, 0: none yet */
+    uint32_t source[POOL_KINDS]; /* source number + 1, 0: none yet */
     bool left_out; /* held out or of another split: counted once, whatever passes it stands in */
 };
 
@@ -51,11 +58,11 @@ static bool in_splits(const fit_options *o, const char *split) {
 
 /* ---- one shard ---- */
 
-/* A shard on its way into the pool: which sides it may give (bit i: side i), and from where. */
+/* A shard on its way into the pool: which kinds it may give (bit i: kind i), and from where. */
 typedef struct incoming {
     const char *where;
     uint32_t source; /* number of the source */
-    unsigned sides;
+    unsigned kinds;
 } incoming;
 
 static ckvc_status side_begin(fit_pool *pool, ckvc_side which, const shard_header *h,
@@ -74,7 +81,7 @@ static ckvc_status side_begin(fit_pool *pool, ckvc_side which, const shard_heade
     return CKVC_OK;
 }
 
-/* Which of the sides that prompt i has records of (`has`) it enters: not when it is held out, of
+/* Which of the kinds that prompt i has records of (`has`) it enters: not when it is held out, of
  * another split, or seen in an earlier source. */
 static ckvc_status admit(fit_pool *pool, const shard *s, size_t i, const incoming *from,
                          unsigned has, unsigned *use, ckvc_err *err) {
@@ -88,20 +95,21 @@ static ckvc_status admit(fit_pool *pool, const shard *s, size_t i, const incomin
         seen->left_out = true;
         return CKVC_OK;
     }
-    for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
-        if (!(has >> side & 1)) { continue; }
-        CKVC_FAIL_IF(seen->source[side] == from->source + 1, err, CKVC_E_DATA,
+    for (int kind = 0; kind < POOL_KINDS; ++kind) {
+        if (!(has >> kind & 1)) { continue; }
+        CKVC_FAIL_IF(seen->source[kind] == from->source + 1, err, CKVC_E_DATA,
                      "%s: prompt %zu, id \"%s\", is there a second time; ids must be "
                      "unique in a pass",
                      from->where, i, p->id);
-        if (seen->source[side] > 0) {
+        if (seen->source[kind] > 0) {
             duplicate = true;
             continue;
         }
-        seen->source[side] = from->source + 1;
-        *use |= 1u << side;
-        pool->sides[side].n_prompts++;
-        cql_counts_prompt(pool->sides[side].counts, p->id);
+        seen->source[kind] = from->source + 1;
+        *use |= 1u << kind;
+        if (kind == POOL_DEMAND) { continue; }
+        pool->sides[kind].n_prompts++;
+        cql_counts_prompt(pool->sides[kind].counts, p->id);
     }
     pool->n_duplicates += duplicate;
     return CKVC_OK;
@@ -135,10 +143,28 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
     return CKVC_OK;
 }
 
-static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
+static ckvc_status add_demand(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
+    fit_demand *d = &pool->demand;
+    if (d->where) {
+        CKVC_TRY(fit_match(&d->first, d->where, &s->h, from->where, -1, err));
+    } else {
+        shard_header_copy(&d->first, &s->h);
+        d->where = ckvc_strdup(from->where);
+    }
+    for (size_t p = 0; p < s->n_prompts; ++p) {
+        unsigned use;
+        CKVC_TRY(admit(pool, s, p, from, 1u << POOL_DEMAND, &use, err));
+        if (use) {
+            CKVC_TRY(fit_demand_add(d, s, p, prompt_hash(&s->prompts[p]), pool->options->memory_max,
+                                    from->where, err));
+        }
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status add_records(fit_pool *pool, const shard *s, const incoming *from,
+                               ckvc_err *err) {
     const shard_header *h = &s->h;
-    CKVC_FAIL_IF(shard_is_scan(h), err, CKVC_E_DATA, "%s: a shard of a scan has no records to fit",
-                 from->where);
     if (pool->where) {
         CKVC_TRY(fit_match(&pool->first, pool->where, h, from->where, -1, err));
     } else {
@@ -150,7 +176,7 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *fro
     CKVC_AUTO_FREE unsigned *has = ckvc_calloc(s->n_prompts, sizeof *has);
     unsigned any = 0;
     for (size_t i = 0; i < s->n_records; ++i) {
-        const unsigned bit = 1u << s->records[i].side & from->sides;
+        const unsigned bit = 1u << s->records[i].side & from->kinds;
         has[s->records[i].prompt] |= bit;
         any |= bit;
     }
@@ -166,7 +192,15 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *fro
             }
         }
     }
-    if (*h->plan) { json_array_append_new(pool->plans, json_string(h->plan)); }
+    return CKVC_OK;
+}
+
+static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
+    const shard_kind kind = shard_kind_of(&s->h);
+    CKVC_FAIL_IF(kind == SHARD_SCAN, err, CKVC_E_DATA,
+                 "%s: a shard of a scan has no records to fit", from->where);
+    CKVC_TRY((kind == SHARD_DEMAND ? add_demand : add_records)(pool, s, from, err));
+    if (*s->h.plan) { json_array_append_new(pool->plans, json_string(s->h.plan)); }
     return CKVC_OK;
 }
 
@@ -175,7 +209,7 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *fro
 typedef struct source {
     const char *path;
     run_dir *run; /* NULL: a bare shard */
-    const run_pass *passes[CKVC_SIDE_COUNT], *scan;
+    const run_pass *passes[POOL_KINDS], *scan;
 } source;
 
 /* Runs first, by plan, then bare shards; each by path. */
@@ -186,11 +220,12 @@ static int by_identity(const void *a, const void *b) {
     return order != 0 ? order : strcmp(x->path, y->path);
 }
 
-static bool pass_has(const run_pass *p, int side) {
-    return strcmp(p->kind, "both") == 0 || strcmp(p->kind, ckvc_side_name((ckvc_side)side)) == 0;
+static bool pass_has(const run_pass *p, int kind) {
+    return strcmp(p->kind, kind_name(kind)) == 0 ||
+           (kind != POOL_DEMAND && strcmp(p->kind, "both") == 0);
 }
 
-/* The pass of each side: the last complete one, or the one that was asked for, complete or not. */
+/* The pass of each kind: the last complete one, or the one that was asked for, complete or not. */
 static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
     const run_pass *partial = NULL;
     bool incomplete = false, any = false;
@@ -200,9 +235,9 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
             if (p->complete) { s->scan = p; }
             continue;
         }
-        for (int side = 0; side < CKVC_SIDE_COUNT; ++side) {
-            if (pass_has(p, side) && (wanted > 0 ? p->number == wanted : p->complete)) {
-                s->passes[side] = p;
+        for (int kind = 0; kind < POOL_KINDS; ++kind) {
+            if (pass_has(p, kind) && (wanted > 0 ? p->number == wanted : p->complete)) {
+                s->passes[kind] = p;
                 any = true;
                 if (!p->complete) { partial = p; }
             }
@@ -221,8 +256,10 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
 }
 
 static ckvc_status add_scan(fit_pool *pool, const shard *s, const char *where, ckvc_err *err) {
+    const bool sides = pool->where != NULL;
     if (!head_signature_there(s)) { return CKVC_OK; }
-    CKVC_TRY(fit_match(&pool->first, pool->where, &s->h, where, -1, err));
+    CKVC_TRY(fit_match(sides ? &pool->first : &pool->demand.first,
+                       sides ? pool->where : pool->demand.where, &s->h, where, -1, err));
     for (size_t p = 0; p < s->n_prompts; ++p) {
         const char *split = s->prompts[p].split;
         if (strcmp(split, "heldout") != 0 && in_splits(pool->options, split)) {
@@ -242,9 +279,9 @@ static void add_stable(fit_pool *pool, const run_pass *p, const char *name) {
     json_array_append_new(pool->stable, o);
 }
 
-/* One pass, for all sides that take it. */
+/* One pass, for all kinds that take it. */
 static ckvc_status read_pass(fit_pool *pool, const source *s, const run_pass *p, uint32_t number,
-                             unsigned sides, ckvc_err *err) {
+                             unsigned kinds, ckvc_err *err) {
     /* A pass of compile is the first of a calibration of its own, whose plan its shards carry. */
     char name[sizeof p->name], where[512];
     const bool own_plan = strcmp(p->plan, run_plan_hash(s->run)) != 0;
@@ -255,7 +292,7 @@ static ckvc_status read_pass(fit_pool *pool, const source *s, const run_pass *p,
         CKVC_AUTO(shard_free_at) shard *rows = NULL;
         snprintf(where, sizeof where, "%s/%s, shard %zu", s->path, p->name, k);
         CKVC_TRY(run_read_shard(s->run, p, k, &rows, err));
-        CKVC_TRY(add_shard(pool, rows, &(incoming){where, number, sides}, err));
+        CKVC_TRY(add_shard(pool, rows, &(incoming){where, number, kinds}, err));
     }
     return CKVC_OK;
 }
@@ -266,16 +303,17 @@ static ckvc_status read_run(fit_pool *pool, const source *s, uint32_t number, ck
     CKVC_TRY(fit_leaks_add(&pool->leaks, run_plan(s->run), "", o->leak_checks, o->n_leak_checks,
                            s->path, err));
     unsigned done = 0;
-    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
-        unsigned sides = 0;
-        for (int j = i; s->passes[i] && j < CKVC_SIDE_COUNT; ++j) {
-            if (s->passes[j] == s->passes[i]) { sides |= 1u << j; }
+    for (int i = 0; i < POOL_KINDS; ++i) {
+        unsigned kinds = 0;
+        for (int j = i; s->passes[i] && j < POOL_KINDS; ++j) {
+            if (s->passes[j] == s->passes[i]) { kinds |= 1u << j; }
         }
-        sides &= ~done; /* a pass of several sides is read once */
-        if (sides) { CKVC_TRY(read_pass(pool, s, s->passes[i], number, sides, err)); }
-        done |= sides;
+        kinds &= ~done; /* a pass of several sides is read once */
+        if (kinds) { CKVC_TRY(read_pass(pool, s, s->passes[i], number, kinds, err)); }
+        done |= kinds;
     }
-    for (size_t k = 0; pool->where && s->scan && k < s->scan->n_shards; ++k) {
+    for (size_t k = 0; (pool->where || pool->demand.where) && s->scan && k < s->scan->n_shards;
+         ++k) {
         CKVC_AUTO(shard_free_at) shard *rows = NULL;
         snprintf(where, sizeof where, "%s/scan, shard %zu", s->path, k);
         CKVC_TRY(run_read_shard(s->run, s->scan, k, &rows, err));
@@ -314,6 +352,44 @@ static ckvc_status read_sources(fit_pool *pool, source *sources, size_t n, ckvc_
     return CKVC_OK;
 }
 
+/* ---- the whole ---- */
+
+/* What a table by demand alone is shaped by: the incoming one, or one cell of risk, the default
+ * grids, neutral entries and no thresholds. */
+static ckvc_status shape_by_demand(fit_pool *pool, ckvc_err *err) {
+    const table_file *in = pool->options->incoming;
+    shard_header h = pool->demand.first; /* arrays borrowed */
+    ckvc_table *plain = NULL;
+    if (in) {
+        h.setting = setting_of_table(in->table, in->meta);
+        shard_header_borrow(&h, in->table);
+    } else {
+        plain = ckvc_table_create(h.n_layers, h.n_kv_heads, 1, 1, h.n_budgets, CKVC_HEAD_ACTIONS,
+                                  CKVC_GATE_ACTIONS);
+        CKVC_FAIL_IF(!plain, err, CKVC_E_DATA,
+                     "%s: %u layers, %u heads and %u budgets are over a table's limits",
+                     pool->demand.where, h.n_layers, h.n_kv_heads, h.n_budgets);
+        plain->window = h.setting.window;
+        plain->op = CKVC_OPERATOR_NO_THRESHOLD;
+        memcpy(plain->budgets, h.budgets, h.n_budgets * sizeof *h.budgets);
+        for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+            const struct side s = side_of_table(plain, (ckvc_side)i);
+            for (size_t a = 0; a < s.actions.n; ++a) { s.grid[a] = s.kind->default_action((int)a); }
+            for (size_t k = 0; k < s.n_states; ++k) {
+                s.entries[k] = (float)s.grid[side_neutral(&s)];
+            }
+        }
+        shard_header_borrow(&h, plain);
+    }
+    snprintf(h.pass, sizeof h.pass, "both"); /* what it has the shape of */
+    h.setting.budgets = h.setting.layer_budgets = (setting_list){0};
+    memset(h.setting.grid, 0, sizeof h.setting.grid);
+    shard_header_copy(&pool->first, &h);
+    pool->where = ckvc_strdup(in ? "the incoming table" : pool->demand.where);
+    ckvc_table_free(plain);
+    return CKVC_OK;
+}
+
 ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_paths,
                           const fit_options *o, ckvc_err *err) {
     *pool = (fit_pool){
@@ -325,12 +401,17 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
         if (sources[i].run) { run_close(sources[i].run); }
     }
     CKVC_TRY(st);
-    uint64_t n_prompts = 0;
+    uint64_t n_prompts = pool->demand.n_prompts;
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) { n_prompts += pool->sides[i].n_prompts; }
     CKVC_FAIL_IF(n_prompts == 0, err, CKVC_E_DATA,
                  "%s: no records to fit (left out: %" PRIu64 " held-out prompts, %" PRIu64
                  " of other splits)",
                  paths[0], pool->n_heldout, pool->n_filtered);
+    if (!pool->where) { CKVC_TRY(shape_by_demand(pool, err)); }
+    if (pool->demand.n_prompts > 0) {
+        CKVC_TRY(
+            fit_match(&pool->first, pool->where, &pool->demand.first, pool->demand.where, -1, err));
+    }
     if (pool->n_duplicates > 0) {
         ckvc_warn(
             "%" PRIu64
@@ -350,6 +431,7 @@ void fit_pool_fini(fit_pool *pool) {
         cql_counts_free(p->counts);
         free(p->rows);
     }
+    fit_demand_fini(&pool->demand);
     json_decref(pool->seen_at);
     free(pool->seen);
     head_signature_fini(&pool->scanned);

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cql/fit/fit_demand.h"
 #include "cql/fit/fit_leaks.h"
 #include "cql/fit/fit_result.h"
 #include "cql/fit/head_signature.h"
@@ -33,9 +34,12 @@ typedef struct fit_pool_side {
 
 typedef struct fit_pool {
     const fit_options *options; /* borrowed */
-    char *where;                /* the first shard; NULL: none was read */
-    shard_header first;         /* its header: model, grids, budgets, edges */
+    /* The first shard of a side, and its header: model, grids, budgets, edges. Of demand alone they
+     * are what its table is shaped by (fit_pool.c). */
+    char *where;
+    shard_header first;
     fit_pool_side sides[CKVC_SIDE_COUNT];
+    fit_demand demand;
     json_t *plans, *passes; /* lists of their names, as they come */
     json_t *stable;         /* how --until-stable ended the passes that had it; NULL: none did */
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out, as fit_result has them */
@@ -52,6 +56,7 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
 void fit_pool_fini(fit_pool *pool);
 /* Names the first field in which two headers may not be pooled, with both values. The start tables
  * and, where the side pays one, the penalty are compared too when side >= 0. Scan shards have no
- * tables: only the model and the window are compared. */
+ * tables: only the model and the window are compared; of demand and records, the model and the
+ * budgets. */
 ckvc_status fit_match(const shard_header *a, const char *a_where, const shard_header *b,
                       const char *b_where, int side, ckvc_err *err) CKVC_MUST_CHECK;

@@ -74,25 +74,50 @@ static void carry_evidence(table_file *to, const table_file *in, ckvc_side side)
 
 static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
     table_file *t = r->table;
-    const fit_pool_side *any = pool->sides;
-    while (!any->where) { any++; }
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
         const ckvc_side which = (ckvc_side)i;
-        /* The start table of the side's own shards; a side without records takes it from another
-         * side's, which were logged under it. */
-        const fit_pool_side *from = pool->sides[i].where ? &pool->sides[i] : any;
+        /* The start table of the side's own shards; a side without records takes it from the first
+         * shard of another side, which was logged under it. */
+        const bool own = pool->sides[i].where != NULL;
+        const shard_header *from = own ? &pool->sides[i].start : &pool->first;
         const fitting f = {.o = o,
                            .s = side_of_table(t->table, which),
                            .e = &t->evidence[i],
                            .pool = &pool->sides[i],
                            .start = o->incoming ? side_of_table(o->incoming->table, which).entries
-                                                : from->start.side[i].start,
-                           .where = from->where};
+                                                : from->side[i].start,
+                           .where = own ? pool->sides[i].where : pool->where};
         CKVC_TRY(fit_side(&f, &r->sides[i], err));
         r->sides[i].carried = !r->sides[i].fitted && carries(o->incoming, which, o);
         if (r->sides[i].carried) { carry_evidence(t, o->incoming, which); }
     }
     return CKVC_OK;
+}
+
+/* Shares of this fit's demand, or the incoming table's. */
+static void fit_shares(fit_pool *pool, const fit_options *o, fit_result *r) {
+    const table_file *in = o->incoming;
+    ckvc_table *t = r->table->table;
+    const size_t heads = ckvc_weight_index(t, t->n_layers, 0, 0),
+                 layers = t->n_layers * t->n_budgets;
+    if (pool->demand.n_prompts > 0) {
+        fit_demand_table(&pool->demand, o, r->table, &r->demand);
+    } else if (in && in->table->share) {
+        const ckvc_table *from = in->table;
+        r->demand.carried = true;
+        if (ckvc_table_add_shares(t, from->layer_share != NULL)) {
+            ckvc_out_of_memory(heads, sizeof(double));
+        }
+        memcpy(t->share, from->share, heads * sizeof *t->share);
+        if (t->layer_share) {
+            memcpy(t->layer_share, from->layer_share, layers * sizeof *t->share);
+        }
+        memcpy(t->c_min, from->c_min, t->n_budgets * sizeof *t->c_min);
+        memcpy(t->score, from->score, t->n_budgets * sizeof *t->score);
+        if (in->share_interval) {
+            r->table->share_interval = ckvc_copy(in->share_interval, 2 * heads, sizeof(double));
+        }
+    }
 }
 
 /* The heads' statistics: of the pool's scans, else the incoming table's; NULL: not known. */
@@ -123,11 +148,13 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     r->n_filtered = pool.n_filtered;
     r->n_duplicates = pool.n_duplicates;
     const shard_header *h = &pool.first;
+    bool evidence = o->incoming && o->incoming->has_evidence;
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) { evidence |= pool.sides[i].n_prompts > 0; }
     r->table = table_file_around(ckvc_table_create(h->n_layers, h->n_kv_heads, h->n_entropy_bins,
                                                    h->n_ppl_bins, h->n_budgets,
                                                    h->side[CKVC_SIDE_HEAD].n_actions,
                                                    h->side[CKVC_SIDE_GATE].n_actions),
-                                 true);
+                                 evidence);
     CKVC_FAIL_IF(!r->table, err, CKVC_E_DATA,
                  "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over "
                  "the format's limits",
@@ -135,6 +162,7 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
                  h->n_budgets);
     fill_shape(r->table->table, h);
     CKVC_TRY(fit_sides(&pool, o, r, err));
+    fit_shares(&pool, o, r);
     fit_write_meta(&pool, o, r);
     r->table->signature = signature_of(&pool, o);
     *out = ckvc_take(&r);

@@ -22,6 +22,7 @@ void fit_result_free(fit_result *r) {
         free(r->sides[i].choices);
         decided_fini(&r->sides[i].why);
     }
+    free(r->demand.blocks);
     free(r);
 }
 
@@ -51,8 +52,41 @@ static json_t *side_numbers(const fitted_side *s, bool penalty) {
     return o;
 }
 
+static json_t *units_numbers(const demand_units *u) {
+    const shares_halves *h = &u->halves;
+    json_t *o = json_object(), *rho = json_object(), *groups = json_array();
+    set_real(rho, "overall", h->overall.mean);
+    set_real(rho, "lo", h->overall.lo);
+    set_real(rho, "hi", h->overall.hi);
+    for (size_t g = 0; g < h->n_groups; ++g) {
+        json_array_append_new(groups, ckvc_json_real(h->groups[g].mean));
+    }
+    json_object_set_new(rho, "layer_groups", groups);
+    JSON_NUMBERS(o, {"entries", u->n}, {"undecided", u->undecided});
+    json_object_set_new(o, "split_halves", rho);
+    return o;
+}
+
+static json_t *demand_numbers(const fitted_demand *d, const double *budgets) {
+    json_t *o = json_pack("{s:b}", "fitted", d->fitted), *list = json_array();
+    JSON_NUMBERS(o, {"prompts", d->n_prompts}, {"replicates", d->n_replicates},
+                 {"splits", d->n_splits});
+    for (uint32_t b = 0; b < d->n_blocks; ++b) {
+        const demand_block *block = &d->blocks[b];
+        json_t *of =
+            json_pack("{s:f, s:o, s:o}", "budget", budgets[b], "heads",
+                      units_numbers(&block->heads), "layers", units_numbers(&block->layers));
+        json_array_append_new(list, JSON_NUMBERS(of, {"prompts", block->n_prompts}));
+    }
+    json_object_set_new(o, "by_budget", list);
+    return o;
+}
+
 json_t *fit_diagnostics(const fit_result *r) {
     json_t *o = json_object();
+    if (r->demand.fitted) {
+        json_object_set_new(o, "demand", demand_numbers(&r->demand, r->table->table->budgets));
+    }
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
         const ckvc_side which = (ckvc_side)i;
         json_object_set_new(o, ckvc_side_name(which),

@@ -8,6 +8,7 @@
 
 #include "cql/solve/resampled.h"
 #include "cql/stats/decided.h"
+#include "cql/stats/shares.h"
 #include "formats/lines/leak_record.h"
 #include "formats/table/table_file.h"
 #include "lib/base/memory.h"
@@ -58,9 +59,27 @@ typedef struct fitted_side {
     uint16_t *choices; /* [replicates][n_states] (NULL without), CQL_NO_CHOICE where undefined */
 } fitted_side;
 
+/* What it found out about budgets for heads and layers. */
+typedef struct demand_units {
+    size_t n, undecided; /* units; those whose interval holds an equal share */
+    shares_halves halves;
+} demand_units;
+typedef struct demand_block { /* one budget */
+    size_t n_prompts;         /* longer than it */
+    demand_units heads, layers;
+} demand_block;
+typedef struct fitted_demand {
+    bool fitted;  /* had records */
+    bool carried; /* it had none: shares are the incoming table's */
+    uint64_t n_prompts;
+    uint32_t n_replicates, n_splits, n_blocks;
+    demand_block *blocks; /* [nB] */
+} fitted_demand;
+
 typedef struct fit_result {
     table_file *table; /* owned; PROV is the caller's to add */
     fitted_side sides[CKVC_SIDE_COUNT];
+    fitted_demand demand;
     uint32_t n_replicates;
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out */
 } fit_result;

@@ -1,0 +1,405 @@
+/* From demand shards to shares: against golden/budgets, by hand, and beside the records of sides.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cql/fit/fit_records.h"
+#include "formats/run/run_dir.h"
+#include "lib/base/json.h"
+#include "tests/unit/shard_fixture.h"
+#include "tests/unit/temp_folder.h"
+
+enum { L = 2, G = 2, NB = 3 }; /* of the fixture */
+
+static const char *write_shard(shard *s, const char *name) {
+    const char *path = in_temp_folder(name);
+    ckvc_err err = {0};
+    if (shard_h5_write(s, path, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    shard_free(s);
+    return path;
+}
+
+/* Prompts first ... first+n-1 of the fixture; every fifth is held out. */
+static shard *fixture_of(const char *pass, uint32_t first, uint32_t n) {
+    shard *s = shard_create();
+    fixture_header(&s->h, pass);
+    s->h.budgets[1] = 32;
+    for (uint32_t i = first; i < first + n; i++) { fixture_prompt(s, i, 40); }
+    return s;
+}
+
+static fit_result *fit_paths(const char *const *paths, size_t n, const fit_options *o) {
+    fit_result *r = NULL;
+    ckvc_err err = {0};
+    if (fit_records(paths, n, o, &r, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    return r;
+}
+
+static fit_result *fit_one(const char *path, const fit_options *o) {
+    return fit_paths(&path, 1, o);
+}
+
+static void refused(const char *a, const char *b, const fit_options *o, ckvc_status status,
+                    const char *words) {
+    const char *paths[2] = {a, b};
+    fit_result *r = NULL;
+    ckvc_err err = {0};
+    assert_int_equal(fit_records(paths, b ? 2 : 1, o, &r, &err), status);
+    assert_null(r);
+    if (!strstr(err.text, words)) { fail_msg("wanted \"%s\" in: %s", words, err.text); }
+}
+
+/* Writes and reads back. */
+static table_file *written(fit_result *r, const char *name) {
+    const char *path = in_temp_folder(name);
+    table_file *t = NULL;
+    ckvc_err err = {0};
+    if (table_file_write(r->table, path, true, &err) != CKVC_OK ||
+        table_file_read(path, &t, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    return t;
+}
+
+/* ---- golden ---- */
+
+/* A prompt of golden/budgets as a demand shard of its own: 4 layers, 3 KV heads, B = 12, 24, 48. */
+static shard *golden_shard(const json_t *prompt, uint32_t n_tokens) {
+    static const char *const budgets[3] = {"12", "24", "48"};
+    shard *s = shard_create();
+    fixture_header(&s->h, "demand");
+    s->h.n_layers = 4;
+    s->h.n_heads = s->h.n_kv_heads = 3;
+    struct shard_prompt p = {.line = 1, .n_tokens = n_tokens, .n_continuation = 1};
+    snprintf(p.id, sizeof p.id, "golden");
+    shard_add_prompt(s, &p);
+    for (int b = 0; b < 3; b++) {
+        const json_t *of = json_object_get(json_object_get(prompt, "demand"), budgets[b]);
+        s->h.budgets[b] = atof(budgets[b]);
+        for (size_t l = 0; l < 4; l++) {
+            s->layer_demand[b * 4 + (int)l] = (uint32_t)s->h.budgets[b];
+            for (size_t g = 0; g < 3; g++) {
+                s->demand[(b * 4 + (int)l) * 3 + (int)g] =
+                    (uint32_t)json_integer_value(json_array_get(json_array_get(of, l), g));
+            }
+        }
+    }
+    return s;
+}
+
+/* Shares of one prompt are its demand over B, and capacities from them what the golden file has. */
+static void golden_shares_and_capacities(void **state) {
+    (void)state;
+    json_t *root = NULL, *prompt;
+    ckvc_err err = {0};
+    if (ckvc_json_read("tests/golden/budgets/ckvc-tiny-4l.json", 1u << 26, &root, &err) !=
+        CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    size_t i;
+    const fit_options o = fit_defaults();
+    json_array_foreach(json_object_get(root, "prompts"), i, prompt) {
+        const uint32_t T = (uint32_t)json_array_size(json_object_get(prompt, "tokens"));
+        fit_result *r = fit_one(write_shard(golden_shard(prompt, T), "golden.h5"), &o);
+        table_file *t = written(r, "golden.ckvt");
+        const ckvc_table *c = t->table;
+        assert_int_equal(c->op, CKVC_OPERATOR_NO_THRESHOLD);
+        for (uint32_t b = 0; b < 3; b++) {
+            char key[16];
+            uint32_t B = (uint32_t)c->budgets[b], capacity[12], least;
+            snprintf(key, sizeof key, "%u", B);
+            const json_t *demand = json_object_get(json_object_get(prompt, "demand"), key),
+                         *want = json_object_get(
+                             json_object_get(json_object_get(prompt, "kept"), key), "capacities");
+            assert_int_equal(ckvc_table_capacities(c, b, CKVC_MODE_HEADS, B, T, capacity, &least),
+                             0);
+            for (size_t k = 0; k < 12; k++) {
+                const json_int_t n =
+                    json_integer_value(json_array_get(json_array_get(demand, k / 3), k % 3));
+                assert_true(c->share[k * 3 + b] == (double)n / B);
+                assert_int_equal(capacity[k], json_integer_value(json_array_get(
+                                                  json_array_get(want, k / 3), k % 3)));
+            }
+            assert_true(c->c_min[b].floor == 0.2 && c->c_min[b].recent == 8);
+            assert_int_equal(c->score[b].kind, CKVC_SCORE_WINDOW);
+            assert_int_equal(c->score[b].mode, CKVC_MODE_HEADS);
+        }
+        table_file_free(t);
+        fit_result_free(r);
+    }
+    assert_int_equal(i, 3);
+    json_decref(root);
+}
+
+/* ---- by hand ---- */
+
+static void means_leave_out_the_held_out_and_the_short(void **state) {
+    (void)state;
+    shard *s = fixture_of("demand", 0, 12); /* held out: 4, 9 */
+    s->prompts[3].n_tokens = 64;            /* no longer than the third budget */
+    for (size_t i = 0; i < NB * L * G; i++) { s->demand[3 * NB * L * G + i] %= 65; }
+    for (size_t i = 0; i < NB * L; i++) { s->layer_demand[3 * NB * L + i] %= 65; }
+    double want[NB][L * G] = {{0}}, layers[NB][L] = {{0}};
+    size_t n[NB] = {0};
+    for (size_t p = 0; p < 12; p++) {
+        for (uint32_t b = 0; b < NB && p % 5 != 4; b++) {
+            const uint32_t B = ckvc_budget_tokens(s->h.budgets[b], s->prompts[p].n_tokens);
+            if (B >= s->prompts[p].n_tokens) { continue; }
+            n[b]++;
+            for (size_t k = 0; k < L * G; k++) {
+                want[b][k] += (double)s->demand[(p * NB + b) * L * G + k] / B;
+            }
+            for (size_t l = 0; l < L; l++) {
+                layers[b][l] += (double)s->layer_demand[(p * NB + b) * L + l] / B;
+            }
+        }
+    }
+    const fit_options o = fit_defaults();
+    fit_result *r = fit_one(write_shard(s, "hand.h5"), &o);
+    const ckvc_table *t = r->table->table;
+    assert_int_equal(r->n_heldout, 2);
+    assert_int_equal(r->demand.n_prompts, 10);
+    assert_int_equal(n[2], 9);
+    for (uint32_t b = 0; b < NB; b++) {
+        size_t undecided = 0;
+        assert_int_equal(r->demand.blocks[b].n_prompts, n[b]);
+        for (size_t k = 0; k < L * G; k++) {
+            const double *ends = r->table->share_interval + 2 * (k * NB + b),
+                         share = t->share[k * NB + b];
+            assert_float_equal(share, want[b][k] / (double)n[b], 1e-14);
+            assert_true(ends[0] < share && share < ends[1]);
+            undecided += ends[0] <= 1 && 1 <= ends[1];
+        }
+        for (size_t l = 0; l < L; l++) {
+            assert_float_equal(t->layer_share[l * NB + b], layers[b][l] / (double)n[b], 1e-14);
+        }
+        assert_int_equal(r->demand.blocks[b].heads.undecided, undecided);
+        assert_int_equal(r->demand.blocks[b].heads.halves.n_groups, 2);
+    }
+    const json_t *said = json_object_get(json_object_get(r->table->meta, "diagnostics"), "demand");
+    assert_int_equal(json_array_size(json_object_get(said, "by_budget")), NB);
+    fit_result_free(r);
+}
+
+/* Nobody's prompt is longer than the budget: equal shares, nothing decided. */
+static void prompts_shorter_than_every_budget(void **state) {
+    (void)state;
+    shard *s = fixture_of("demand", 0, 4);
+    s->h.budgets[2] = 4096;
+    const fit_options o = fit_defaults();
+    fit_result *r = fit_one(write_shard(s, "short.h5"), &o);
+    for (size_t k = 0; k < L * G; k++) { assert_true(r->table->table->share[k * NB + 2] == 1.0); }
+    assert_int_equal(r->demand.blocks[2].n_prompts, 0);
+    assert_int_equal(r->demand.blocks[2].heads.undecided, L * G);
+    assert_int_equal(r->demand.blocks[0].heads.undecided, L * G); /* four prompts are too few */
+    assert_true(isnan(r->demand.blocks[2].heads.halves.overall.mean));
+    table_file_free(written(r, "short.ckvt"));
+    fit_result_free(r);
+}
+
+static void cuts_order_and_duplicates_never_show(void **state) {
+    (void)state;
+    const fit_options o = fit_defaults();
+    const char *whole = write_shard(fixture_of("demand", 0, 15), "whole.h5"),
+               *parts[3] = {write_shard(fixture_of("demand", 7, 8), "b.h5"),
+                            write_shard(fixture_of("demand", 0, 7), "a.h5"), whole};
+    fit_result *one = fit_one(whole, &o), *two = fit_paths(parts, 2, &o),
+               *again = fit_paths(parts, 3, &o);
+    table_file *t[3] = {written(one, "1.ckvt"), written(two, "2.ckvt"), written(again, "3.ckvt")};
+    assert_string_equal(t[0]->content_id, t[1]->content_id);
+    assert_int_equal(again->n_duplicates, 12);
+    const size_t values = (size_t)L * G * NB * sizeof(double);
+    assert_memory_equal(t[0]->table->share, t[2]->table->share, values);
+    assert_memory_equal(t[0]->share_interval, t[1]->share_interval, 2 * values);
+    fit_options other = o;
+    other.seed = 2;
+    fit_result *seeded = fit_one(whole, &other);
+    assert_memory_equal(seeded->table->table->share, t[0]->table->share, values);
+    assert_memory_not_equal(seeded->table->share_interval, t[0]->share_interval, 2 * values);
+    fit_result *list[4] = {one, two, again, seeded};
+    for (int i = 0; i < 4; i++) { fit_result_free(list[i]); }
+    for (int i = 0; i < 3; i++) { table_file_free(t[i]); }
+}
+
+/* ---- beside sides ---- */
+
+static void same_entries(const table_file *a, const table_file *b) {
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        const struct side x = side_of_table(a->table, (ckvc_side)i),
+                          y = side_of_table(b->table, (ckvc_side)i);
+        assert_int_equal(x.n_states, y.n_states);
+        assert_memory_equal(x.entries, y.entries, x.n_states * sizeof *x.entries);
+        assert_memory_equal(a->evidence[i].n, b->evidence[i].n,
+                            x.n_states * x.actions.n * sizeof(uint64_t));
+    }
+}
+
+static void same_shares(const table_file *a, const table_file *b) {
+    const ckvc_table *x = a->table, *y = b->table;
+    assert_memory_equal(x->share, y->share, (size_t)L * G * NB * sizeof(double));
+    assert_memory_equal(x->layer_share, y->layer_share, (size_t)L * NB * sizeof(double));
+    assert_memory_equal(x->c_min, y->c_min, NB * sizeof *x->c_min);
+    assert_memory_equal(x->score, y->score, NB * sizeof *x->score);
+    assert_memory_equal(a->share_interval, b->share_interval,
+                        2 * (size_t)L * G * NB * sizeof(double));
+}
+
+static json_t *part(const table_file *t, const char *object, const char *key) {
+    return json_object_get(json_object_get(t->meta, object), key);
+}
+
+/* One table from both at once, from records after demand, and from demand after records. */
+static void records_and_demand_make_one_table(void **state) {
+    (void)state;
+    fit_options o = fit_defaults();
+    const char *paths[2] = {write_shard(fixture_of("demand", 0, 15), "demand.h5"),
+                            write_shard(fixture_of("both", 0, 15), "records.h5")};
+    fit_result *demand = fit_one(paths[0], &o), *records = fit_one(paths[1], &o),
+               *both = fit_paths(paths, 2, &o);
+    table_file *d = written(demand, "d.ckvt"), *s = written(records, "s.ckvt"),
+               *t = written(both, "t.ckvt");
+    assert_true(!d->has_evidence && t->has_evidence && !s->table->share);
+    assert_int_equal(both->n_duplicates, 0);
+    assert_int_equal(both->n_heldout, 3);
+    same_entries(t, s);
+    same_shares(t, d);
+    assert_int_equal(t->table->op, CKVC_OPERATOR_PAPER);
+    o.incoming = s;
+    fit_result *after = fit_one(paths[0], &o);
+    table_file *u = written(after, "u.ckvt");
+    assert_true(after->sides[0].carried && after->sides[1].carried && after->demand.fitted);
+    same_entries(u, t);
+    same_shares(u, t);
+    assert_true(json_equal(u->meta, t->meta));
+    assert_string_equal(u->content_id, t->content_id);
+    o.incoming = t;
+    fit_result *before = fit_one(paths[1], &o);
+    table_file *v = written(before, "v.ckvt");
+    assert_true(before->demand.carried && !before->demand.fitted);
+    same_entries(v, t);
+    same_shares(v, t);
+    assert_true(json_equal(part(v, "diagnostics", "demand"), part(t, "diagnostics", "demand")));
+    static const char *const carried[] = {"counts", "plans", "passes", "repeat"};
+    for (int i = 0; i < 4; i++) { /* (the diagnostics of sides say how many entries changed) */
+        assert_true(
+            json_equal(json_object_get(v->meta, carried[i]), json_object_get(t->meta, carried[i])));
+    }
+    assert_non_null(json_object_get(t->meta, "repeat"));
+    fit_result *results[] = {demand, records, both, after, before};
+    table_file *tables[] = {d, s, t, u, v};
+    for (int i = 0; i < 5; i++) {
+        fit_result_free(results[i]);
+        table_file_free(tables[i]);
+    }
+}
+
+/* ---- runs ---- */
+
+/* Does prompts 0 ... n-1 of a demand pass of six, in shards of two. */
+static void log_pass(run_dir *run, const char *pass, uint32_t n) {
+    shard *whole = fixture_of("demand", 0, 0);
+    bool done[6];
+    ckvc_err err = {0};
+    if (run_pass_begin(run, &(run_pass_start){pass, 6, 2, "cpu/test"}, &whole->h, done, &err) !=
+        CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        shard *one = fixture_of("demand", i, 1);
+        if (!done[i] && run_log_prompt(run, i, one, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        shard_free(one);
+    }
+    assert_int_equal(run_pass_end(run), n == 6);
+    shard_free(whole);
+}
+
+/* The last complete demand pass of a run; one that is not is fitted where it is asked for. */
+static void runs_give_their_demand(void **state) {
+    (void)state;
+    const char *path = in_temp_folder("run");
+    fit_options o = fit_defaults();
+    run_dir *run = NULL;
+    json_auto_t *plan = json_pack("{s:s}", "model_name", "fixture");
+    assert_int_equal(run_create(path, plan, false, &run, NULL), CKVC_OK);
+    log_pass(run, "pass-01-demand", 4);
+    run_close(run);
+    refused(path, NULL, &o, CKVC_E_DATA, "finish it with calibrate --resume");
+    o.pass = 1;
+    fit_result *part = fit_one(path, &o);
+    assert_int_equal(part->demand.n_prompts, 4);
+    fit_result_free(part);
+    o.pass = 0;
+    assert_int_equal(run_create(path, plan, true, &run, NULL), CKVC_OK);
+    log_pass(run, "pass-01-demand", 6);
+    run_close(run);
+    fit_result *r = fit_one(path, &o),
+               *bare = fit_one(write_shard(fixture_of("demand", 0, 6), "six.h5"), &o);
+    assert_int_equal(r->demand.n_prompts, 5); /* one is held out */
+    assert_memory_equal(r->table->table->share, bare->table->table->share,
+                        (size_t)L * G * NB * sizeof(double));
+    assert_string_equal(
+        json_string_value(json_array_get(json_object_get(r->table->meta, "passes"), 0)),
+        "pass-01-demand");
+    fit_result_free(r);
+    fit_result_free(bare);
+}
+
+static void pools_are_checked(void **state) {
+    (void)state;
+    fit_options o = fit_defaults();
+    const char *plain = write_shard(fixture_of("demand", 0, 6), "plain.h5"),
+               *records = write_shard(fixture_of("both", 0, 6), "sides.h5");
+    shard *s = fixture_of("demand", 10, 6);
+    s->h.setting.floor = 0.3;
+    refused(plain, write_shard(s, "floor.h5"), &o, CKVC_E_MISMATCH, "--floor 0.2");
+    s = fixture_of("demand", 10, 6);
+    s->h.setting.recent = 4;
+    refused(plain, write_shard(s, "recent.h5"), &o, CKVC_E_MISMATCH, "--recent 4");
+    s = fixture_of("demand", 10, 6);
+    s->h.setting.repeat[0] = 'M';
+    refused(plain, write_shard(s, "repeat.h5"), &o, CKVC_E_MISMATCH, "--repeat");
+    s = fixture_of("demand", 10, 6);
+    s->h.budgets[1] = 33;
+    const char *budget = write_shard(s, "budget.h5");
+    refused(plain, budget, &o, CKVC_E_MISMATCH, "33");
+    refused(records, budget, &o, CKVC_E_MISMATCH, "33");
+    s = fixture_of("demand", 10, 6);
+    memset(s->h.fingerprint, 'd', 64);
+    refused(records, write_shard(s, "model.h5"), &o, CKVC_E_MISMATCH, "fingerprint");
+    o.memory_max = 400; /* three prompts */
+    refused(plain, NULL, &o, CKVC_E_MEMORY, "--memory");
+    o = fit_defaults();
+    o.splits = (const char *const[]){"other"};
+    o.n_splits = 1;
+    refused(plain, NULL, &o, CKVC_E_DATA, "no records to fit");
+    /* an incoming table of other budgets */
+    o = fit_defaults();
+    fit_result *r = fit_one(budget, &o);
+    table_file *t = written(r, "other.ckvt");
+    o.incoming = t;
+    refused(plain, NULL, &o, CKVC_E_MISMATCH, "33");
+    table_file_free(t);
+    fit_result_free(r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_shares_and_capacities),
+        cmocka_unit_test(means_leave_out_the_held_out_and_the_short),
+        cmocka_unit_test(prompts_shorter_than_every_budget),
+        cmocka_unit_test(cuts_order_and_duplicates_never_show),
+        cmocka_unit_test(records_and_demand_make_one_table),
+        cmocka_unit_test(runs_give_their_demand),
+        cmocka_unit_test(pools_are_checked),
+    };
+    return cmocka_run_group_tests_name("fit of demand", tests, temp_folder_make,
+                                       temp_folder_remove);
+}
