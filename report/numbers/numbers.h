@@ -213,6 +213,16 @@ typedef struct pair_gates { /* at one budget */
     pair_cells all, binding; /* cells with records in both; where the gate binds in both */
 } pair_gates;
 
+/* Heads' shares of one budget, where both tables have them. Split halves are what the fits said of
+ * their own prompts, corrected to all of them. */
+typedef struct pair_shares {
+    const char *a, *b;
+    double budget, overall, bin_mean, bin_min, mean_abs_difference;
+    double split_half_a, split_half_b, ceiling; /* NaN: not known */
+    size_t n, n_groups;
+    layer_group *groups;
+} pair_shares;
+
 typedef struct pair_numbers {
     const table_numbers *tables[2];
     const char *a, *b;
@@ -220,7 +230,9 @@ typedef struct pair_numbers {
     bool same_model, compared, same_edges;
     pair_heads *head;
     pair_gates *gate;
-    size_t n_head, n_gate;
+    pair_shares *shares;
+    size_t n_head, n_gate, n_shares;
+    bool has_shares;
 } pair_numbers;
 
 /* ---- runs (run_numbers.c) ---- */

@@ -216,6 +216,50 @@ static pair_gates gates_of(columns_of *c) {
     return g;
 }
 
+/* ---- shares ---- */
+
+/* Split halves that the fit found for block b, corrected to all of its prompts. */
+static double reliability_of(const table_numbers *t, size_t b) {
+    const json_t *o = t->f.meta;
+    static const char *const path[] = {"diagnostics", "demand", "by_budget"};
+    static const char *const rest[] = {"heads", "split_halves", "overall"};
+    for (int i = 0; i < 3; i++) { o = json_object_get(o, path[i]); }
+    o = json_array_get(o, b);
+    for (int i = 0; i < 3; i++) { o = json_object_get(o, rest[i]); }
+    return json_is_number(o) ? stability_spearman_brown(json_number_value(o)) : NAN;
+}
+
+static pair_shares shares_of(report_numbers *n, const columns_of *c, size_t bins) {
+    const size_t N = c->L * c->X;
+    pair_shares h = {.a = c->t[0]->tag,
+                     .b = c->t[1]->tag,
+                     .budget = c->t[0]->shape->budgets[c->b[0]],
+                     .split_half_a = reliability_of(c->t[0], c->b[0]),
+                     .split_half_b = reliability_of(c->t[1], c->b[1]),
+                     .n = N,
+                     .n_groups = bins,
+                     .groups = NEW(n, bins, layer_group)};
+    rank_layers ranks;
+    h.mean_abs_difference = 0;
+    for (size_t i = 0; i < N; i++) {
+        for (int k = 0; k < 2; k++) {
+            c->x[k][i] = c->t[k]->shape->share[i * c->t[k]->n_budgets + c->b[k]];
+        }
+        h.mean_abs_difference += fabs(c->x[0][i] - c->x[1][i]) / (double)N;
+    }
+    rank_by_layer(c->x[0], c->x[1], c->L, c->X, bins, &ranks);
+    h.overall = ranks.overall;
+    h.bin_mean = ranks.bin_mean;
+    h.bin_min = ranks.bin_min;
+    h.ceiling = stability_ceiling(h.split_half_a, h.split_half_b);
+    for (size_t i = 0, first = 0; i < bins; i++) {
+        const size_t size = rank_bin_size(c->L, bins, i);
+        h.groups[i] = (layer_group){first, first + size - 1, ranks.bins[i], {.lo = NAN}};
+        first += size;
+    }
+    return h;
+}
+
 /* ---- pairs ---- */
 
 static bool same_reals(const double *x, const double *y, size_t nx, size_t ny) {
@@ -250,6 +294,8 @@ static void compare_tables(report_numbers *n, pair_numbers *p) {
                  bins = n->in->o->layer_bins < x->n_layers ? n->in->o->layer_bins : x->n_layers;
     p->head = NEW(n, (size_t)x->n_budgets * y->n_budgets, pair_heads);
     p->gate = NEW(n, (size_t)x->n_budgets * y->n_budgets, pair_gates);
+    p->shares = NEW(n, (size_t)x->n_budgets * y->n_budgets, pair_shares);
+    p->has_shares = x->share && y->share;
     p->same_edges = same_cells &&
                     same_reals(x->edges_entropy, y->edges_entropy, x->n_entropy_bins - 1,
                                y->n_entropy_bins - 1) &&
@@ -266,6 +312,7 @@ static void compare_tables(report_numbers *n, pair_numbers *p) {
         c.X = x->n_heads;
         c.n_measures = 1 + bins;
         p->head[p->n_head++] = heads_of(n, &c);
+        if (p->has_shares) { p->shares[p->n_shares++] = shares_of(n, &c, bins); }
         c.side = CKVC_SIDE_GATE;
         c.X = cells;
         c.n_measures = GATE_MEASURES;

@@ -40,6 +40,16 @@ TABLE(head_columns, pair_heads, PAGE(a, "pair", .say = pair_of, .align = "nl"),
       ARRAYS(groups, n_groups, group_columns),
       ARRAYS(groups, n_groups, group_reach_columns, OF_REACH));
 
+SAY(shares_pair_of, pair_shares, say("%s, %s", o->a, o->b))
+TABLE(share_columns, pair_shares, PAGE(a, "pair", .say = shares_pair_of, .align = "nl"),
+      SHOWN(budget, "budget", BUDGET, .align = "nl"), SHOWN(overall, "ρ, all heads", FIXED(3)),
+      SHOWN(ceiling, "limit", FIXED(2), ELSE("not known")),
+      SHOWN(split_half_a, "split half, first", FIXED(3), ELSE("not known")),
+      SHOWN(split_half_b, "split half, second", FIXED(3), ELSE("not known")),
+      SHOWN(bin_mean, "mean of groups", FIXED(3)), SHOWN(bin_min, "lowest group", FIXED(3)),
+      SHOWN(mean_abs_difference, "mean |Δshare|", FIXED(3)), MEMBERS(n),
+      ARRAYS(groups, n_groups, group_columns));
+
 #define MEASURE(i, name) JSON_AS(measures[i], name)
 #define REACH(i, name)   JSON_AS(reach[i], name, OF(reach_columns))
 TABLE(cells_columns, pair_cells, MEMBERS(cells), MEASURE(MEASURE_SPEARMAN, "spearman"),
@@ -51,7 +61,10 @@ TABLE(binding_columns, pair_cells, INCLUDE(cells_columns), MEMBERS(interval_miss
 TABLE(gate_columns, pair_gates, MEMBERS(budget), MERGE(all, cells_columns),
       JSON_AS(binding, "binding", OF(binding_columns), WHEN(runs_known)));
 TABLE(compared_columns, pair_numbers, OBJECTS(head, n_head, head_columns),
-      OBJECTS(gate, n_gate, gate_columns), MEMBERS(same_edges));
+      OBJECTS(gate, n_gate, gate_columns),
+      {FIELD(shares), .json = "shares", OF(share_columns), BY(n_shares), WHEN(has_shares),
+       .omit = true},
+      MEMBERS(same_edges));
 SHARED_TABLE(pair_columns, pair_numbers, MEMBERS(a, b, not_compared, same_model),
              INCLUDE(compared_columns, WHEN(compared)));
 
@@ -78,6 +91,15 @@ void pair_findings(const report_numbers *n, view *v) {
         }
         if (*budgets) {
             finding(v, NULL, "Head weights of %s and %s, Spearman's ρ: %s.", p->a, p->b, budgets);
+        }
+        budgets = "";
+        EACH(pair_shares, s, p->shares, p->n_shares) {
+            budgets = say_more(budgets, "; ", "%s at budget %s", say_fixed(s->overall, 3),
+                               say_budget(s->budget));
+        }
+        if (*budgets) {
+            finding(v, NULL, "Shares of heads of %s and %s, Spearman's ρ: %s.", p->a, p->b,
+                    budgets);
         }
     }
 }
@@ -249,6 +271,15 @@ void agreement_section(const report_numbers *n, view *v) {
     page_table_begin(v, "Head weights", head_columns);
     EACH(pair_numbers, p, n->pairs, n->n_pairs) { page_rows(v, head_columns, p->head, p->n_head); }
     page_table_end(v);
+    bool shares = false;
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) { shares |= p->n_shares > 0; }
+    if (shares) {
+        page_table_begin(v, "Shares of heads", share_columns);
+        EACH(pair_numbers, p, n->pairs, n->n_pairs) {
+            page_rows(v, share_columns, p->shares, p->n_shares);
+        }
+        page_table_end(v);
+    }
     gate_table(n, v);
     page_note(v, "Split halves of |Δτ| and of equal τ are those of half as many prompts; only ρ is "
                  "corrected to the whole run.");

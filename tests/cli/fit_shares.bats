@@ -1,0 +1,151 @@
+#!/usr/bin/env bats
+# Shares of the budget from the outside: fitted from demand, alone and beside records; transferred; compared in a report.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load helper
+    prompts 24 >"$DIR/all.jsonl"
+    head -12 "$DIR/all.jsonl" >"$DIR/prompts.jsonl"
+    demand "$DIR/demand"
+    tail -12 "$DIR/all.jsonl" >"$DIR/later.jsonl"
+    demand "$DIR/later" --manifest "$DIR/later.jsonl"
+    calibrate "$DIR/run" --holdout 0.3
+    "$CKVC" fit "$DIR/demand" --out "$DIR/d.ckvt" --no-prov -q
+    "$CKVC" fit "$DIR/demand" "$DIR/run" --out "$DIR/both.ckvt" --no-prov -q
+}
+setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
+
+# demand OUT [options]: budgets of $BUDGET
+demand() {
+    local out=$1
+    shift
+    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side demand --budget "${BUDGET:-16,0.5}" --holdout 0.3 -q \
+        --manifest "$DIR/prompts.jsonl" --out "$out" "$@"
+}
+
+cells() { "$CKVC" inspect "$1" --json --cells; }
+
+# same A B SECTION...: those sections of two tables are equal
+same() {
+    local a=$1 b=$2
+    shift 2
+    cells "$a" >"$DIR/a.json"
+    cells "$b" >"$DIR/b.json"
+    python3 - "$DIR/a.json" "$DIR/b.json" "$@" <<'PY'
+import json, sys
+a, b = (json.load(open(p)) for p in sys.argv[1:3])
+for k in sys.argv[3:]:
+    assert a[k] == b[k], k
+PY
+}
+
+@test "demand alone makes a table: mean 1, weight 1, no thresholds, intervals around every share" {
+    run -0 "$CKVC" fit "$DIR/demand" --out "$DIR/again.ckvt" --no-prov
+    [[ $output == *"demand: "*" prompts; undecided: "*"400 resamples"* ]]
+    [[ $output == *"budget 16, "*" of 12 undecided, halves of the prompts agree at rho "* ]]
+    [[ $output != *"nan"* && $output != *"no records"* ]]
+    cmp "$DIR/again.ckvt" "$DIR/d.ckvt"
+    "$CKVC" verify "$DIR/d.ckvt"
+    cells "$DIR/d.ckvt" | python3 -c '
+import json, sys
+t = json.load(sys.stdin)
+for b in 0, 1:
+    shares = [g[b] for l in t["SHARE"] for g in l]
+    assert len(shares) == 12 and abs(sum(shares) / 12 - 1) < 1e-12, shares
+    assert abs(sum(l[b] for l in t["SHARELAY"]) / 4 - 1) < 1e-12, t["SHARELAY"]
+    for share, (low, high) in zip(shares, [g[b] for l in t["sSHARE"] for g in l]):
+        assert low - 1e-12 <= share <= high + 1e-12, (low, share, high)
+assert t["CMIN"] == [[0.2, 8], [0.2, 8]] and t["SCORE"] == [[1, 32, 7, 1, 0, 1]] * 2, t["SCORE"]
+assert {w for l in t["WEIGHT"] for g in l for w in g} == {1} and "QHEAD" not in t and t["meta"]["probe"] == "no-threshold"
+d = t["meta"]["diagnostics"]["demand"]
+assert d["prompts"] < 12 and [b["heads"]["entries"] for b in d["by_budget"]] == [12, 12], d'
+}
+
+@test "beside records, after them and before them: one table's entries and shares" {
+    same "$DIR/both.ckvt" "$DIR/d.ckvt" SHARE SHARELAY CMIN SCORE sSHARE
+    "$CKVC" fit "$DIR/run" --out "$DIR/sides.ckvt" -q
+    same "$DIR/both.ckvt" "$DIR/sides.ckvt" WEIGHT TAU EDGEENT EDGEPPL NHEAD QGATE
+    "$CKVC" fit "$DIR/demand" --tables "$DIR/sides.ckvt" --out "$DIR/after.ckvt" -q
+    [ "$(content_id "$DIR/after.ckvt")" = "$(content_id "$DIR/both.ckvt")" ]
+    run -0 "$CKVC" fit "$DIR/run" --tables "$DIR/after.ckvt" --out "$DIR/before.ckvt"
+    [[ $output == *"demand: no records; shares are the incoming table's"* ]]
+    same "$DIR/before.ckvt" "$DIR/both.ckvt" SHARE SHARELAY CMIN SCORE sSHARE WEIGHT TAU NHEAD
+}
+
+@test "two runs of demand pool; of other floors or budgets they do not" {
+    "$CKVC" fit "$DIR/demand" "$DIR/later" --out "$DIR/pooled.ckvt" -q
+    "$CKVC" fit "$DIR/later" "$DIR/demand" --out "$DIR/turned.ckvt" -q
+    [ "$(content_id "$DIR/pooled.ckvt")" = "$(content_id "$DIR/turned.ckvt")" ]
+    demand "$DIR/floor" --floor 0.3
+    run -65 "$CKVC" fit "$DIR/demand" "$DIR/floor" --out "$DIR/x.ckvt"
+    one_line
+    [[ $output == *"--floor 0."* && $output == *0.2* && $output == *0.3* ]]
+    BUDGET=16,0.25 demand "$DIR/other"
+    run -65 "$CKVC" fit "$DIR/other" "$DIR/run" --out "$DIR/x.ckvt"
+    one_line
+    [[ $output == *"--budget"* ]]
+    run -71 "$CKVC" fit "$DIR/demand" --memory 1K --out "$DIR/x.ckvt"
+    one_line
+    [ ! -e "$DIR/x.ckvt" ]
+}
+
+@test "transfer: to its own model the same shares; by rank they follow the spread; in depth mean 1" {
+    for heads in index signature rank; do
+        "$CKVC" transfer "$DIR/both.ckvt" --heads "$heads" --scan "$DIR/run" --out "$DIR/$heads.ckvt" 2>/dev/null
+        "$CKVC" verify "$DIR/$heads.ckvt"
+        cells "$DIR/$heads.ckvt" >"$DIR/$heads.json"
+    done
+    "$CKVC" transfer "$DIR/both.ckvt" --to-shape 7,5 --out "$DIR/deep.ckvt"
+    cells "$DIR/deep.ckvt" >"$DIR/deep.json"
+    cells "$DIR/both.ckvt" | python3 -c '
+import json, sys
+t = json.load(sys.stdin)
+index, signature, rank, deep = (json.load(open(f"{sys.argv[1]}/{n}.json")) for n in ("index", "signature", "rank", "deep"))
+near = lambda a, b: abs(a - b) < 1e-12
+for o in index, signature:
+    assert all(near(x, y) for a, b in zip(t["SHARE"], o["SHARE"]) for g, h in zip(a, b) for x, y in zip(g, h))
+    assert "sSHARE" not in o and o["CMIN"] == t["CMIN"] and o["SCORE"] == t["SCORE"]
+for l, layer in enumerate(t["SHARE"]):
+    order = sorted(range(3), key=lambda g: t["hSIG"][l][g][0])
+    for b in 0, 1:
+        assert all(near(x, y) for x, y in zip([rank["SHARE"][l][g][b] for g in order], sorted(g[b] for g in layer)))
+assert "share_rank_agreement_in_source" in rank["xFER"]
+for b in 0, 1:  # bilinear at relative depth and place, then divided by the mean
+    want = []
+    for i in range(7):
+        for j in range(5):
+            x, y = i * 3 / 6, j * 2 / 4
+            p, q = min(int(x), 2), min(int(y), 1)
+            s = lambda l, g: t["SHARE"][l][g][b]
+            want.append((1 - x + p) * ((1 - y + q) * s(p, q) + (y - q) * s(p, q + 1))
+                        + (x - p) * ((1 - y + q) * s(p + 1, q) + (y - q) * s(p + 1, q + 1)))
+    got = [g[b] for l in deep["SHARE"] for g in l]
+    assert all(near(x, y * 35 / sum(want)) for x, y in zip(got, want)), (got, want)
+    assert near(sum(l[b] for l in deep["SHARELAY"]) / 7, 1)' "$DIR"
+}
+
+@test "a report says how far shares of two tables agree, with the runs of both" {
+    "$CKVC" fit "$DIR/later" --out "$DIR/l.ckvt" -q
+    "$CKVC" report "$DIR/d.ckvt" "$DIR/l.ckvt" "$DIR/demand" "$DIR/later" "$DIR/run" --out "$DIR/report" >/dev/null
+    grep -q "Shares of heads of T1 and T2" "$DIR/report/report.html"
+    cells "$DIR/d.ckvt" >"$DIR/a.json"
+    cells "$DIR/l.ckvt" >"$DIR/b.json"
+    python3 - "$DIR" <<'PY'
+import json, sys
+d, l, r = (json.load(open(f"{sys.argv[1]}/{n}")) for n in ("a.json", "b.json", "report/report.json"))
+def ranks(x):
+    return [sum(v < u for v in x) + (sum(v == u for v in x) - 1) / 2 for u in x]
+def rho(x, y):
+    x, y = ranks(x), ranks(y)
+    m = (len(x) - 1) / 2
+    return sum((a - m) * (b - m) for a, b in zip(x, y)) / (sum((a - m) ** 2 for a in x) * sum((b - m) ** 2 for b in y)) ** 0.5
+(pair,) = r["pairs"]
+for b, s in enumerate(pair["shares"]):
+    x, y = ([g[b] for layer in t["SHARE"] for g in layer] for t in (d, l))
+    assert abs(s["overall"] - rho(x, y)) < 1e-12, (s, rho(x, y))
+    assert s["n"] == 12 and s["split_half_a"] > 0
+PY
+}
