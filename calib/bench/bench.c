@@ -188,7 +188,7 @@ static ckvc_status open_prompt(bench *b) {
         .rollouts = sweep ? ROLLOUTS_SWEEP : ROLLOUTS_PLAIN,
         .memory = b->o->memory};
     if (!wanted(b->o, "demand")) { return worker_open(&b->worker, &in, &o, b->table, b->err); }
-    const int64_t longest = demand_longest(model_shape_context(s), INSTRUCTION);
+    const int64_t longest = repeat_longest(model_shape_context(s), INSTRUCTION);
     b->repeated = b->prompt;
     b->repeated.n_tokens = (uint32_t)(T < longest ? T : longest);
     CKVC_FAIL_IF(longest <= b->o->window, b->err, CKVC_E_USAGE,

@@ -3,27 +3,13 @@
 
 #include <math.h>
 
-enum {
-    REPEAT_CHUNK = 2048, /* tokens, where twice the prompt does not fit the context */
-    SINKS = 4            /* first positions that attract rows whatever they hold: not counted */
-};
-
-/* Prompt tokens that one repeat pass feeds. */
-static uint32_t chunk_of(const demand_meter *m, uint32_t n_tokens) {
-    const int64_t whole = 2 * (int64_t)n_tokens + m->o.n_instruction;
-    return whole <= model_shape_context(m->shape) || n_tokens < REPEAT_CHUNK ? n_tokens
-                                                                             : REPEAT_CHUNK;
-}
+/* First positions that attract rows whatever they hold: not counted. */
+enum { SINKS = 4 };
 
 /* Tokens fed at a time behind the prompt. */
 static uint32_t fed_of(const demand_meter *m, const prompt *p) {
-    if (m->o.n_instruction) { return m->o.n_instruction + chunk_of(m, p->n_tokens); }
+    if (m->o.n_instruction) { return repeat_fed(&m->repeat, p->n_tokens); }
     return p->n_continuation > 1 ? p->n_continuation - 1 : 0;
-}
-
-int64_t demand_longest(int64_t context, uint32_t n_instruction) {
-    const int64_t room = context - n_instruction, chunked = room - REPEAT_CHUNK;
-    return chunked > room / 2 ? chunked : room / 2;
 }
 
 static uint32_t most_fed(const demand_meter *m, const prompt_list *prompts) {
@@ -39,8 +25,13 @@ static size_t entries(const model_shape *s, uint32_t n_tokens) {
     return (size_t)s->n_layers * (size_t)s->n_kv_heads * n_tokens;
 }
 
+static demand_meter made_for(const demand_options *o, const model_shape *shape) {
+    return (demand_meter){
+        .o = *o, .shape = shape, .repeat = {shape, o->instruction, o->n_instruction, NULL}};
+}
+
 void demand_need(const demand_options *o, const calibrate_inputs *in, worker_options *w) {
-    const demand_meter m = {.o = *o, .shape = model_get_shape(in->model)};
+    const demand_meter m = made_for(o, model_get_shape(in->model));
     const uint32_t T = in->prompts->max_tokens, fed = most_fed(&m, in->prompts),
                    n_units = (uint32_t)entries(m.shape, 1);
     w->max_targets = fed;
@@ -52,12 +43,12 @@ ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const ca
                               ckvc_err *err) {
     const model_shape *shape = model_get_shape(in->model);
     const uint32_t T = in->prompts->max_tokens;
-    *m = (demand_meter){.o = *o, .shape = shape};
+    *m = made_for(o, shape);
     CKVC_FAIL_IF(entries(shape, T) > DEMAND_MAX_ENTRIES, err, CKVC_E_DATA,
                  "a prompt of %u tokens has %zu entries over %d x %d KV heads, at most %u are "
                  "ranked; shorten prompts with --max-tokens",
                  T, entries(shape, T), shape->n_layers, shape->n_kv_heads, DEMAND_MAX_ENTRIES);
-    m->fed = ckvc_alloc(most_fed(m, in->prompts), sizeof *m->fed);
+    m->repeat.fed = ckvc_alloc(most_fed(m, in->prompts), sizeof *m->repeat.fed);
     m->y = ckvc_alloc(entries(shape, T), sizeof *m->y);
     m->more = ckvc_alloc(entries(shape, T), sizeof *m->more);
     demand_ranks_init(&m->ranks, (uint32_t)entries(shape, 1), T);
@@ -65,23 +56,15 @@ ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const ca
 }
 
 void demand_meter_close(demand_meter *m) {
-    CKVC_FREE(m->fed, m->y, m->more);
+    CKVC_FREE(m->repeat.fed, m->y, m->more);
     demand_ranks_fini(&m->ranks);
     *m = (demand_meter){0};
 }
 
 static ckvc_status repeat(demand_meter *m, session *s, const prompt *p, ckvc_err *err) {
-    const uint32_t T = p->n_tokens, I = m->o.n_instruction, chunk = chunk_of(m, T);
+    const uint32_t T = p->n_tokens;
     const size_t n = entries(m->shape, T);
-    memcpy(m->fed, m->o.instruction, I * sizeof *m->fed);
-    for (uint32_t first = 0; first < T; first += chunk) {
-        const uint32_t k = T - first < chunk ? T - first : chunk;
-        double *out = first ? m->more : m->y;
-        memcpy(m->fed + I, p->tokens + first, k * sizeof *m->fed);
-        const target_input in = {.tokens = m->fed, .n = I + k, .first_row = I, .largest = true};
-        CKVC_TRY(session_targets(s, &in, out, err));
-        for (size_t i = 0; first && i < n; i++) { m->y[i] = fmax(m->y[i], m->more[i]); }
-    }
+    CKVC_TRY(repeat_targets(&m->repeat, s, p->tokens, T, m->y, m->more, err));
     for (size_t i = 0; i < n; i += T) {
         memset(m->y + i, 0, (T < SINKS ? T : SINKS) * sizeof *m->y);
     }

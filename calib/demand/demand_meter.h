@@ -1,16 +1,14 @@
 /* A prompt's demand: what reading it again attends to, and so how many entries each head and each
  * layer asks for under each budget.
  *
- * The repeat pass feeds an instruction and then the prompt itself on the prompt's full cache; y is
- * the largest attention that a position gets from its rows behind the instruction, over the group's
- * query heads, 0 for the first 4 positions. Where twice the prompt does not fit the context it is
- * repeated in chunks of 2,048 tokens, each behind the instruction and on the prompt's own cache.
- * Without an instruction y is the mean attention of the continuation's rows. A head's scores are y
- * times the norms of its values, a layer's the largest of its heads'.
+ * y is the largest attention that a position gets in the repeat pass (repeat_pass.h), 0 for the
+ * first 4 positions. Without an instruction y is the mean attention of the continuation's rows. A
+ * head's scores are y times the norms of its values, a layer's the largest of its heads'.
  */
 #pragma once
 
 #include "calib/demand/demand.h"
+#include "calib/demand/repeat_pass.h"
 #include "calib/rollout/worker.h"
 
 typedef struct demand_options {
@@ -22,14 +20,11 @@ typedef struct demand_options {
 typedef struct demand_meter {
     demand_options o;
     const model_shape *shape;
-    int32_t *fed;     /* instruction, chunk */
+    repeat_pass repeat;
     double *y, *more; /* [L][G][T] */
     demand_ranks ranks;
 } demand_meter;
 
-/* The longest prompt that a model with this context can repeat behind n_instruction tokens; less
- * than 1 where it is none. */
-int64_t demand_longest(int64_t context, uint32_t n_instruction);
 /* What a worker of these prompts has to hold for it. */
 void demand_need(const demand_options *o, const calibrate_inputs *in, worker_options *w);
 /* For these prompts; CKVC_E_DATA where one has more entries than are counted in 32 bits. */

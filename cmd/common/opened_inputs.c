@@ -1,6 +1,7 @@
 /* Opening what most verbs need: see opened_inputs.h. */
 #include "cmd/common/opened_inputs.h"
 
+#include "calib/demand/repeat_pass.h"
 #include "calib/rollout/memory_plan.h"
 #include "formats/model/model_files.h"
 #include "formats/tokenizer/tokenizer_files.h"
@@ -140,6 +141,25 @@ ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_er
                                                 : chat_template_date(&e->chat, o->chat_date, err);
 }
 
+ckvc_status inputs_open_instruction(const inputs_options *o, opened_inputs *e, const char *text,
+                                    const char *of, const char *without, ckvc_err *err) {
+    const int64_t context = model_shape_context(model_get_shape(e->model));
+    CKVC_AUTO_FREE char *whole = ckvc_format("\n\n%s", text);
+    size_t n;
+    USAGE_IF(!e->tok, "%s: has no tokenizer for %s's text; add its tokenizer.json, or %s", o->model,
+             of, without);
+    CKVC_TRY(tokenizer_encode(e->tok, whole, strlen(whole), false, &e->instruction, &n, err));
+    const int64_t longest = repeat_longest(context, (uint32_t)n);
+    USAGE_IF(longest <= o->setting.window,
+             "%s is %zu tokens: the model's context of %" PRId64
+             " holds no prompt of more than --window %u tokens, the text and the prompt again",
+             of, n, context, o->setting.window);
+    if (longest < context - o->setting.continuation) { e->longest = longest; }
+    e->n_instruction = (uint32_t)n;
+    e->instruction_of = of;
+    return CKVC_OK;
+}
+
 ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
     USAGE_IF(!o->manifest, "--manifest FILE is needed: `ckvc manifest build` makes one from text");
     e->prompt_options = (prompt_options){
@@ -156,8 +176,15 @@ ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_
         .seed = o->setting.seed,
         .chat = e->chat};
     CKVC_TRY(manifest_read(o->manifest, &e->manifest, err));
-    return prompts_build(e->manifest, e->tok, model_get_shape(e->model), &e->prompt_options,
-                         &e->prompts, err);
+    CKVC_TRY(prompts_build(e->manifest, e->tok, model_get_shape(e->model), &e->prompt_options,
+                           &e->prompts, err));
+    if (e->longest && e->prompts->n_cut && e->prompts->max_tokens == e->longest) {
+        ckvc_warn("prompts are cut to %" PRId64 " tokens: the model's context of %" PRId64
+                  " holds no more with the %u tokens of %s and the prompt again",
+                  e->longest, model_shape_context(model_get_shape(e->model)), e->n_instruction,
+                  e->instruction_of);
+    }
+    return CKVC_OK;
 }
 
 ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,
@@ -188,6 +215,7 @@ void inputs_close(opened_inputs *e) {
     prompts_free(e->prompts);
     manifest_free(e->manifest);
     tokenizer_free(e->tok);
+    free(e->instruction);
     model_close(e->model);
     backend_destroy(e->be);
     ckvc_pool_destroy(e->pool);

@@ -41,6 +41,10 @@ typedef struct opened_inputs {
     tokenizer *tok; /* NULL: the directory has none */
     manifest *manifest;
     int64_t longest; /* prompts are cut to that many tokens, too; 0: to what was asked for alone */
+    /* what a repetition is asked for with (inputs_open_instruction), and whose text it is */
+    int32_t *instruction;
+    uint32_t n_instruction;
+    const char *instruction_of;
     prompt_list *prompts;
     prompt_options prompt_options;
     chat_template chat;
@@ -62,6 +66,12 @@ ckvc_status inputs_open_tokenizer(const char *dir, int32_t vocab, tokenizer **ou
                                   ckvc_err *err) CKVC_MUST_CHECK;
 /* The tokenizer alone, where there must be one. */
 ckvc_status inputs_need_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* The ids of a blank line and `text`, with which a prompt's repetition is asked for; prompts that
+ * are opened after it are cut to what the context holds beside both, with a warning. Messages name
+ * it `of` ("--repeat") and how one does `without` ("say --no-repeat"). */
+ckvc_status inputs_open_instruction(const inputs_options *o, opened_inputs *e, const char *text,
+                                    const char *of, const char *without,
+                                    ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest and its prompts. */
 ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e,
                                 ckvc_err *err) CKVC_MUST_CHECK;

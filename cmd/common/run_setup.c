@@ -1,6 +1,7 @@
 /* A run in the making: see run_setup.h. */
 #include "cmd/common/run_setup.h"
 
+#include "calib/demand/repeat_pass.h"
 #include "calib/prompt/sample.h"
 #include "calib/actions/start_table.h"
 #include "cmd/common/leak_guard.h"
@@ -33,7 +34,7 @@ const opt opts_demand[] = {
                 "last tokens that every head keeps, beside the first", .preset = "8"),
     OPT_SETTING("repeat", inputs.setting, "TEXT", 0, 0,
                 "what a prompt's repetition is asked for with, behind a blank line",
-                .preset = "Repeat the previous context exactly."),
+                .preset = REPEAT_TEXT),
     OPT_FLAG("no-repeat", no_repeat,
              "no repetition: demand is what the continuation looks at; costs a prefill less"),
     {0}};
@@ -99,31 +100,8 @@ void run_setup_close(run_setup *j) {
     run_close(j->scan_run);
     ckvc_table_free(j->start);
     table_file_free(j->tables);
-    CKVC_FREE(j->layer_budgets, j->instruction);
+    free(j->layer_budgets);
     inputs_close(&j->e);
-}
-
-/* The instruction's ids, and how long a prompt may be for its repetition to fit the context. */
-static ckvc_status open_instruction(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    const setting *s = &c->inputs.setting;
-    const int64_t context = model_shape_context(model_get_shape(j->e.model));
-    if (c->no_repeat || !*s->repeat) { return CKVC_OK; }
-    USAGE_IF(!j->e.tok,
-             "%s: has no tokenizer for --repeat's text; add its tokenizer.json, or say "
-             "--no-repeat",
-             c->inputs.model);
-    CKVC_AUTO_FREE char *text = ckvc_format("\n\n%s", s->repeat);
-    size_t n;
-    CKVC_TRY(tokenizer_encode(j->e.tok, text, strlen(text), false, &j->instruction, &n, err));
-    const int64_t longest = demand_longest(context, (uint32_t)n);
-    USAGE_IF(longest <= s->window,
-             "--repeat is %zu tokens: the model's context of %" PRId64
-             " holds no prompt of more than --window %u tokens, the text and the prompt again",
-             n, context, s->window);
-    if (longest < context - s->continuation) { j->e.longest = longest; }
-    j->options.instruction = j->instruction;
-    j->options.n_instruction = (uint32_t)n;
-    return CKVC_OK;
 }
 
 ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *err) {
@@ -132,7 +110,12 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
     j->options = c->log;
     j->options.setting = c->inputs.setting;
     j->options.demand = strcmp(c->side, "demand") == 0;
-    if (j->options.demand) { CKVC_TRY(open_instruction(c, j, err)); }
+    if (j->options.demand && !c->no_repeat && *c->inputs.setting.repeat) {
+        CKVC_TRY(inputs_open_instruction(&c->inputs, &j->e, c->inputs.setting.repeat, "--repeat",
+                                         "say --no-repeat", err));
+    }
+    j->options.instruction = j->e.instruction;
+    j->options.n_instruction = j->e.n_instruction;
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j->e, err));
     USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
@@ -148,12 +131,6 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
         const prompt_list *p = j->e.prompts;
         say("prompts: %zu (%zu held out, %zu cut, %zu too short), longest %u + %u tokens\n", p->n,
             p->n_heldout, p->n_cut, p->n_short, p->max_tokens, p->max_continuation);
-    }
-    if (j->e.longest && j->e.prompts->n_cut && j->e.prompts->max_tokens == j->e.longest) {
-        ckvc_warn("prompts are cut to %" PRId64 " tokens: the model's context of %" PRId64
-                  " holds no more with the %u tokens of --repeat and the prompt again",
-                  j->e.longest, model_shape_context(model_get_shape(j->e.model)),
-                  j->options.n_instruction);
     }
     return CKVC_OK;
 }
@@ -285,8 +262,8 @@ ckvc_status run_setup_open_demand(const run_setup_options *c, run_setup *j, ckvc
     USAGE_IF(c->tables || c->scan || c->layer_budgets || c->sample > 0,
              "--side demand looks at every prompt and starts from no table: leave out --tables, "
              "--scan, --layer-budgets and --sample-prompts");
-    if (!j->instruction) { *s->repeat = 0; }
-    USAGE_IF(!j->instruction && s->continuation < 2,
+    if (!j->e.instruction) { *s->repeat = 0; }
+    USAGE_IF(!j->e.instruction && s->continuation < 2,
              "--no-repeat looks at what the continuation's tokens attend to: give --continuation "
              "2 or more");
     CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));

@@ -40,7 +40,6 @@ typedef struct run_setup {
     double *layer_budgets; /* [L], --layer-budgets, or NULL */
     table_file *tables;    /* --tables, or NULL */
     ckvc_table *start;     /* own table, when there is no --tables */
-    int32_t *instruction;  /* of a demand pass */
     run_dir *scan_run;     /* --scan */
     run_dir *run;
 } run_setup;

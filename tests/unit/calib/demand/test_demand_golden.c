@@ -176,9 +176,9 @@ static void test_instruction(void **state) {
 
 static void test_longest(void **state) {
     (void)state;
-    assert_int_equal(demand_longest(2048, 9), 1019);  /* twice, and the instruction */
-    assert_int_equal(demand_longest(5300, 10), 3242); /* in chunks of 2,048 */
-    assert_true(demand_longest(8, 9) < 1);
+    assert_int_equal(repeat_longest(2048, 9), 1019);  /* twice, and the instruction */
+    assert_int_equal(repeat_longest(5300, 10), 3242); /* in chunks of 2,048 */
+    assert_true(repeat_longest(8, 9) < 1);
 }
 
 int main(void) {
