@@ -1,6 +1,7 @@
 /* ckvc score: losses of prompts under tables and reference policies, as JSON lines. */
 #include "cmd/cmd_score.h"
 
+#include "calib/demand/repeat_pass.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/common/score_checkpoint.h"
 #include "cmd/verbs.h"
@@ -44,7 +45,8 @@ static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err) 
 /* What --policy names, in words. */
 #define POLICY_NAMES                                                                               \
     "identity; recent, sink-recent, random, top-k, window, window-pooled; streamingllm, h2o, "     \
-    "snapkv, pyramidkv, adakv, cake, expected-attention, tova, keydiff; of each table: matched, "  \
+    "snapkv, pyramidkv, adakv, cake, expected-attention, tova, keydiff, kvzip; of each table: "    \
+    "matched, "                                                                                    \
     "no-utility, no-threshold, mean-gate, mean-pool, head-only, gate-only, pooled, headkv, "       \
     "duoattention"
 
@@ -160,6 +162,12 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->score.force, err)); }
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
+    for (size_t i = 0; i < c->policies.n; i++) {
+        if (score_kind_named(c->policies.items[i]) == SCORE_KVZIP && !j.e.instruction) {
+            CKVC_TRY(inputs_open_instruction(&c->inputs, &j.e, REPEAT_TEXT, "kvzip",
+                                             "leave out kvzip", err));
+        }
+    }
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
     CKVC_TRY(read_tables(c, &j, err));
     CKVC_TRY(choose_policies(c, &j, err));
@@ -173,6 +181,8 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     score_options o = c->score;
     o.choice.list = j.policies;
     o.choice.n = j.n_policies;
+    o.choice.instruction = j.e.instruction;
+    o.choice.n_instruction = j.e.n_instruction;
     o.choice.setting = c->inputs.setting;
     o.quiet = c->inputs.quiet;
     o.choice.setting.budgets = (setting_list){j.budgets, j.n_budgets};

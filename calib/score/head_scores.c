@@ -276,6 +276,9 @@ void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_
     h->scratch = ckvc_calloc(head_score_scratch(max_tokens, (size_t)shape->head_dim,
                                                 (size_t)(shape->n_heads / shape->n_kv_heads)),
                              sizeof *h->scratch);
+    if (h->repeat) {
+        h->more = ckvc_calloc((size_t)h->n_layers * h->n_heads * max_tokens, sizeof *h->more);
+    }
     for (size_t i = 0; i < h->n; i++) {
         h->values[i] =
             ckvc_calloc((size_t)h->n_layers * h->n_heads * max_tokens, sizeof **h->values);
@@ -284,7 +287,7 @@ void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_
 
 void head_scores_fini(head_scores *h) {
     for (size_t i = 0; i < h->n; i++) { free(h->values[i]); }
-    CKVC_FREE(h->values, h->kinds, h->preference, h->scratch);
+    CKVC_FREE(h->values, h->kinds, h->preference, h->more, h->scratch);
 }
 
 static void see(void *ctx, const prefill_head *head) {
@@ -309,20 +312,25 @@ const prefill_watcher *head_scores_watch(head_scores *h, const session *s) {
     return &h->watcher;
 }
 
-void head_scores_finish(head_scores *h, const prefill_stats *stats) {
-    const uint32_t T = h->n_tokens = (uint32_t)stats->n_tokens;
+ckvc_status head_scores_finish(head_scores *h, session *s, const int32_t *tokens,
+                               const prefill_stats *stats, ckvc_err *err) {
+    const uint32_t T = h->n_tokens = (uint32_t)stats->n_tokens, heads = h->n_layers * h->n_heads;
     for (uint32_t l = 0; h->n && l < h->n_layers; l++) {
         const double *of = h->preference + h->n_layers + 2 * (size_t)l;
         h->preference[l] = of[0] * of[1];
     }
     for (size_t i = 0; i < h->n; i++) {
-        for (uint32_t l = 0; h->kinds[i].kind == HEAD_SCORE_PAPER && l < h->n_layers; l++) {
-            for (uint32_t g = 0; g < h->n_heads; g++) {
-                double *s = head_scores_at(h, i, l, g);
-                ckvc_score_paper(T, stats->alpha_f32, stats->rho + ((size_t)l * h->n_heads + g) * T,
-                                 1.0, s);
-                force(&h->kinds[i], s, T);
+        const head_score_kind kind = h->kinds[i].kind;
+        if (kind == HEAD_SCORE_KVZIP) {
+            CKVC_TRY(repeat_targets(h->repeat, s, tokens, T, h->values[i], h->more, err));
+        }
+        for (uint32_t u = 0; !is_watched(kind) && u < heads; u++) {
+            double *score = h->values[i] + (size_t)u * T;
+            if (kind == HEAD_SCORE_PAPER) {
+                ckvc_score_paper(T, stats->alpha_f32, stats->rho + (size_t)u * T, 1.0, score);
             }
+            force(&h->kinds[i], score, T);
         }
     }
+    return CKVC_OK;
 }

@@ -8,7 +8,8 @@
  * t < T - w, which pooling does not cross. */
 #pragma once
 
-#include "formats/table/table_file.h"
+#include "calib/demand/repeat_pass.h"
+#include "lib/policy/ckvc_policy.h"
 #include "lib/model/model.h"
 
 typedef enum head_score_kind {
@@ -20,7 +21,7 @@ typedef enum head_score_kind {
     HEAD_SCORE_TOVA,   /* attention of the last row, summed over all heads of the layer: head 0's */
     HEAD_SCORE_KEYDIFF,  /* less the cosine of the cached key and the mean of the normalised keys */
     HEAD_SCORE_EXPECTED, /* attention expected of the next 512 positions, times |v| */
-    HEAD_SCORE_KVZIP     /* the largest attention of a repeated prompt (head_scores_repeated) */
+    HEAD_SCORE_KVZIP     /* the largest attention of a repeated prompt (repeat_pass.h) */
 } head_score_kind;
 
 typedef struct head_score {
@@ -38,6 +39,8 @@ typedef struct head_scores {
     size_t n, cap, cap_values;
     prefill_watcher watcher;   /* n_rows 0: nothing is to be seen */
     const double *frequencies; /* [D/2] of the session */
+    const repeat_pass *repeat; /* of HEAD_SCORE_KVZIP, borrowed */
+    double *more;              /* [L][G][max T]: its scratch */
     double *scratch;
     uint32_t n_tokens; /* of the prompt in hand */
 } head_scores;
@@ -49,8 +52,9 @@ void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_
 void head_scores_fini(head_scores *h);
 /* The watcher of the next prefill, NULL: none is needed. */
 const prefill_watcher *head_scores_watch(head_scores *h, const session *s);
-/* After the prefill: what is not watched. */
-void head_scores_finish(head_scores *h, const prefill_stats *stats);
+/* After the prefill of these tokens: what is not watched. */
+ckvc_status head_scores_finish(head_scores *h, session *s, const int32_t *tokens,
+                               const prefill_stats *stats, ckvc_err *err) CKVC_MUST_CHECK;
 /* Score number `kind` of a head, [T]. */
 static inline double *head_scores_at(const head_scores *h, size_t kind, uint32_t layer,
                                      uint32_t head) {

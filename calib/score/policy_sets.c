@@ -46,6 +46,7 @@ static const struct head_reference {
     {SCORE_EXPECTED_ATTENTION, ALLOT_EVENLY, {.kind = HEAD_SCORE_EXPECTED, .first = SINKS}},
     {SCORE_TOVA, ALLOT_EVENLY, {.kind = HEAD_SCORE_TOVA, .last = 1}},
     {SCORE_KEYDIFF, ALLOT_EVENLY, {.kind = HEAD_SCORE_KEYDIFF}},
+    {SCORE_KVZIP, ALLOT_BY_RANK, {.kind = HEAD_SCORE_KVZIP, .first = SINKS}},
     {SCORE_POOLED, ALLOT_BY_RANK, {.kind = HEAD_SCORE_PAPER}},
     {SCORE_HEADKV, ALLOT_HEADKV, {.kind = HEAD_SCORE_SNAPKV, .window = 8, .pool = 7, .last = 8}},
     {SCORE_DUOATTENTION, ALLOT_FULL_HEADS, {.kind = HEAD_SCORE_PAPER}},
@@ -79,6 +80,8 @@ struct policy_sets {
     const policy_choice *o;
     uint32_t L, G;
     head_scores scores;
+    repeat_pass repeat; /* of kvzip; fed NULL: nothing is repeated */
+    uint32_t most_fed;
     table_in_use *tables; /* [n_tables] */
     size_t n_tables;
     size_t *of_policy;     /* [n_policies] its table; NO_TABLE for references that need none */
@@ -129,7 +132,7 @@ void policy_sets_free(policy_sets *k) {
     head_scores_fini(&k->scores);
 #define FREE(array, n) free(array);
     ARRAYS(FREE)
-    CKVC_FREE(k->keys, k);
+    CKVC_FREE(k->keys, k->repeat.fed, k);
 }
 
 /* B of a layer, as it was asked for. */
@@ -254,6 +257,18 @@ static ckvc_status open_table(policy_sets *k, size_t i, uint32_t max_tokens, ckv
     return open_blocks(k, t, p->kind, err);
 }
 
+/* The second pass over every prompt. */
+static void open_repeat(policy_sets *k, const prompt_list *prompts) {
+    k->repeat.instruction = k->o->instruction;
+    k->repeat.n_instruction = k->o->n_instruction;
+    for (size_t i = 0; i < prompts->n; i++) {
+        const uint32_t fed = repeat_fed(&k->repeat, prompts->items[i].n_tokens);
+        k->most_fed = fed > k->most_fed ? fed : k->most_fed;
+    }
+    k->repeat.fed = ckvc_calloc(k->most_fed, sizeof *k->repeat.fed);
+    k->scores.repeat = &k->repeat;
+}
+
 ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *shape,
                                const prompt_list *prompts, policy_sets **out, ckvc_err *err) {
     CKVC_AUTO(policy_sets_free_at) policy_sets *k = ckvc_calloc(1, sizeof *k);
@@ -279,26 +294,35 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
                      CKVC_E_USAGE, "--layer-budgets: %s has budgets of its own",
                      score_kind_name(r->kind));
     }
+    k->repeat.shape = shape;
+    for (size_t i = 0; i < choice->n; i++) {
+        if (choice->list[i].kind == SCORE_KVZIP && !k->repeat.fed) { open_repeat(k, prompts); }
+    }
     head_scores_reserve(&k->scores, shape, prompts->max_tokens);
     if (by_rank) { k->keys = ckvc_calloc(heads * T, sizeof *k->keys); }
     *out = ckvc_take(&k);
     return CKVC_OK;
 }
 
-int64_t policy_sets_watched(const policy_sets *k) { return k->scores.watcher.n_rows; }
+void policy_sets_need(const policy_sets *k, session_limits *limits) {
+    limits->max_watched = k->scores.watcher.n_rows;
+    limits->max_targets = k->most_fed;
+}
 
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) {
+    const uint32_t fed = k->repeat.fed ? repeat_fed(&k->repeat, p->n_tokens) : 0;
     const prefill_input in = {.tokens = p->tokens,
                               .n = p->n_tokens,
-                              .n_total = (int64_t)p->n_tokens + p->n_continuation,
+                              .n_total = (int64_t)p->n_tokens +
+                                         (fed > p->n_continuation ? fed : p->n_continuation),
                               .window = k->o->setting.window,
                               .alpha_kind = k->o->setting.alpha,
                               .watcher = head_scores_watch(&k->scores, s)};
     k->p = p;
     k->stats = stats;
     CKVC_TRY(session_prefill(s, &in, stats, err));
-    head_scores_finish(&k->scores, stats);
+    CKVC_TRY(head_scores_finish(&k->scores, s, p->tokens, stats, err));
     for (size_t i = 0; i < k->n_tables; i++) { prompt_sets_build(k->tables[i].kept, stats); }
     return CKVC_OK;
 }
@@ -443,6 +467,7 @@ static void allot_reference(policy_sets *k, size_t i, uint32_t b) {
 static void begin(policy_sets *k, uint32_t n_sets) {
     k->kept.n_sets = n_sets;
     k->kept.entries = 0;
+    k->kept.repeat_tokens = 0;
     memset(k->n_done, 0, k->L * sizeof *k->n_done);
     for (uint32_t l = 0; l < k->L; l++) {
         uint32_t *offsets = k->offsets + (size_t)l * (k->G + 1);
@@ -557,6 +582,7 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     }
     if (r && kind != SCORE_TOVA) { n_sets = k->G; }
     begin(k, n_sets);
+    if (kind == SCORE_KVZIP) { k->kept.repeat_tokens = repeat_tokens(&k->repeat, k->p->n_tokens); }
     k->kept.mode = n_sets > 1 ? CKVC_MODE_HEADS : (ckvc_mode)asked.mode;
     k->kept.score = kind == SCORE_TABLE || kind == SCORE_POOLED ? (ckvc_score_kind)asked.kind
                                                                 : CKVC_SCORE_PAPER;

@@ -14,6 +14,8 @@
  * and variance expected-attention  4 sinks and the largest expected attention times the value norm
  *   tova                the last, and what it attends to, one set a layer
  *   keydiff             keys that are least like the mean key
+ *   kvzip               what a second pass over the prompt attends to, all heads of all layers by
+ *                       rank
  *
  * and with the shares of a table:
  *
@@ -49,6 +51,8 @@ typedef struct policy_choice {
     /* CKVC_MODE_COUNT, CKVC_SCORE_COUNT: as each table recommends */
     ckvc_mode mode;
     ckvc_score_kind score;
+    const int32_t *instruction; /* [n_instruction] of kvzip, borrowed */
+    uint32_t n_instruction;
 } policy_choice;
 
 typedef struct policy_sets policy_sets;
@@ -61,6 +65,7 @@ typedef struct policy_kept {
     kept_set *sets;          /* [L] */
     uint32_t *n_candidates;  /* [L], of layers with one set */
     uint64_t entries;        /* kept (layer, KV head, position) */
+    uint32_t repeat_tokens;  /* that a second pass was fed to choose them; 0: none */
     const prompt_sets *bins; /* whose risk cell the policy looked at, or NULL */
 } policy_kept;
 
@@ -71,8 +76,8 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
                                ckvc_err *err) CKVC_MUST_CHECK;
 void policy_sets_free(policy_sets *k);
 CKVC_AUTO_OF(policy_sets, policy_sets_free)
-/* Rows that its watcher is to be shown (session_limits), 0: none. */
-int64_t policy_sets_watched(const policy_sets *k);
+/* What its sessions have to hold beside prompts and continuations. */
+void policy_sets_need(const policy_sets *k, session_limits *limits);
 /* Prefills a prompt and points everything at it. */
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) CKVC_MUST_CHECK;

@@ -42,11 +42,11 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
     s->G = (uint32_t)shape->n_kv_heads;
     s->nll = ckvc_calloc(2 * ((size_t)prompts->max_continuation + 1), sizeof *s->nll);
     CKVC_TRY(policy_sets_create(&o->choice, shape, prompts, &s->policies, err));
-    const session_limits limits = {.max_prompt = prompts->max_tokens,
-                                   .max_continuation = prompts->max_continuation,
-                                   .max_window = o->choice.setting.window,
-                                   .max_lanes = o->attention_error ? 2 : 1,
-                                   .max_watched = policy_sets_watched(s->policies)};
+    session_limits limits = {.max_prompt = prompts->max_tokens,
+                             .max_continuation = prompts->max_continuation,
+                             .max_window = o->choice.setting.window,
+                             .max_lanes = o->attention_error ? 2 : 1};
+    policy_sets_need(s->policies, &limits);
     CKVC_TRY(session_create(s->in->model, limits, &s->session, err));
     score_measures_init(&s->measures, shape, limits, o->attention_error, o->utilities);
     for (size_t i = 0; i < o->choice.n; i++) {
@@ -162,6 +162,9 @@ static void append_line(scorer *s, size_t i, uint32_t b, const policy_kept *kept
     made.mode = kept->mode;
     made.score = kept->score;
     setting_write(o, SETTING_LINE, &made, 0);
+    if (kept->repeat_tokens) {
+        json_object_set_new(o, "repeat_tokens", json_integer(kept->repeat_tokens));
+    }
     if (s->o->sets) { json_object_set_new(o, "sets", by_set(s, kept, positions_json)); }
     score_measures_attention(&s->measures, o);
     if (i == 0 && b == 0) { /* of the prompt, so once: on its first line */

@@ -75,6 +75,7 @@ static const struct {
     C("reward", REAL, reward),
     C("tau", MAYBE_REAL, tau),
     C("entries", MAYBE_REAL, entries),
+    C("repeat_tokens", MAYBE_REAL, repeat_tokens),
 #undef C
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };

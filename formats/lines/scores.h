@@ -39,7 +39,8 @@ typedef struct score_row {
     uint32_t n_sets;              /* of a layer: 1, or G where every KV head has its own */
     uint32_t *n_candidates;       /* [L]; NULL where the policy has no threshold */
     uint32_t *n_kept, *n_kept_window; /* [L][n_sets]; n_kept_window NULL where null */
-    double entries;                   /* kept (layer, KV head, position); NaN: files of before */
+    double repeat_tokens; /* fed by a policy's second pass over the prompt; NaN: it has none */
+    double entries;       /* kept (layer, KV head, position); NaN: files of before */
     /* Nats per token, NaN where null (C = 0, not finite); reward = -(loss_comp - loss_full). */
     double loss_full, loss_comp, reward;
     double *attention; /* [SCORE_ATTENTION_KEYS][L]; NULL: not measured */

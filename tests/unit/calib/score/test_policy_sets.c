@@ -17,6 +17,8 @@ typedef struct rig {
     bench b;
     model *m;
     json_t *root;
+    int32_t *instruction;
+    int64_t n_instruction;
     manifest_entry entries[N_PROMPTS];
     prompt items[N_PROMPTS];
     prompt_list prompts;
@@ -27,6 +29,7 @@ static rig open_rig(void) {
     ckvc_err err = {0};
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", r.b.be, &r.m, &err), CKVC_OK);
     r.root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
+    r.instruction = golden_ids(json_object_get(r.root, "instruction"), &r.n_instruction);
     for (size_t i = 0; i < N_PROMPTS; i++) {
         int64_t n;
         int32_t *tokens = golden_ids(
@@ -50,6 +53,7 @@ static void settle(rig *r) {
 
 static void close_rig(rig *r) {
     for (size_t i = 0; i < N_PROMPTS; i++) { free(r->items[i].tokens); }
+    free(r->instruction);
     json_decref(r->root);
     model_close(r->m);
     bench_close(&r->b);
@@ -95,6 +99,8 @@ static void open_keeper(keeper *w, const rig *r, const score_policy *list, size_
     ckvc_err err = {0};
     w->choice = (policy_choice){.list = list,
                                 .n = n,
+                                .instruction = r->instruction,
+                                .n_instruction = (uint32_t)r->n_instruction,
                                 .setting = {.window = 16, .budgets = {budgets, N_BUDGETS}},
                                 .mode = CKVC_MODE_COUNT,
                                 .score = CKVC_SCORE_COUNT};
@@ -102,9 +108,8 @@ static void open_keeper(keeper *w, const rig *r, const score_policy *list, size_
         CKVC_OK) {
         fail_msg("%s", err.text);
     }
-    const session_limits limits = {.max_prompt = r->prompts.max_tokens,
-                                   .max_window = 16,
-                                   .max_watched = policy_sets_watched(w->k)};
+    session_limits limits = {.max_prompt = r->prompts.max_tokens, .max_window = 16};
+    policy_sets_need(w->k, &limits);
     assert_int_equal(session_create(r->m, limits, &w->s, &err), CKVC_OK);
 }
 
@@ -281,6 +286,7 @@ static void test_references(void **state) {
                 {SCORE_EXPECTED_ATTENTION, false, true, true, 4, 0},
                 {SCORE_TOVA, true, true, true, 0, 1},
                 {SCORE_KEYDIFF, false, true, true, 0, 0},
+                {SCORE_KVZIP, false, false, true, 4, 0},
                 {SCORE_POOLED, false, false, true, 1, 8},
                 {SCORE_HEADKV, false, false, false, 0, 8},
                 {SCORE_DUOATTENTION, false, false, true, 1, 5}};
@@ -311,6 +317,48 @@ static void test_references(void **state) {
                         assert_true(holds(kept, l, g, T - k) || want[i].first + want[i].last > n);
                     }
                 }
+            }
+        }
+    }
+    close_keeper(&w);
+    close_rig(&r);
+}
+
+static int descending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* KVzip: of all heads' golden targets the highest, besides 4 sinks each. */
+static void test_kvzip(void **state) {
+    (void)state;
+    enum { SINKS = 4 };
+    rig r = open_rig();
+    settle(&r);
+    const score_policy list[] = {{SCORE_KVZIP, NULL}};
+    keeper w;
+    open_keeper(&w, &r, list, 1);
+    for (size_t p = 0; p < N_PROMPTS; p++) {
+        const uint32_t T = r.items[p].n_tokens, each = T - SINKS;
+        const json_t *y = of_prompt(&r, p, "y_r");
+        CKVC_AUTO_FREE double *of = ckvc_alloc(2 * L * G * T, sizeof *of);
+        double *all = of + L * G * T;
+        for (uint32_t i = 0; i < L * G * each; i++) {
+            const uint32_t u = i / each;
+            of[i] = json_number_value(
+                json_array_get(json_array_get(json_array_get(y, u / G), u % G), SINKS + i % each));
+        }
+        memcpy(all, of, L * G * each * sizeof *of);
+        qsort(all, L * G * each, sizeof *all, descending);
+        enter(&w, &r.items[p]);
+        for (uint32_t b = 0; b < N_BUDGETS; b++) {
+            const policy_kept *kept = decide(&w, 0, b, T);
+            const double least = all[L * G * ((uint32_t)budgets[b] - SINKS) - 1];
+            assert_int_equal(kept->repeat_tokens, T + r.n_instruction);
+            for (uint32_t i = 0; i < L * G * each; i++) { /* but for what float32 does not tell */
+                if (fabs(of[i] - least) < 2e-6) { continue; }
+                assert_int_equal(holds(kept, i / each / G, i / each % G, SINKS + i % each),
+                                 of[i] > least);
             }
         }
     }
@@ -376,9 +424,8 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_sets),
-        cmocka_unit_test(test_counterparts),
-        cmocka_unit_test(test_references),
+        cmocka_unit_test(test_golden_sets), cmocka_unit_test(test_counterparts),
+        cmocka_unit_test(test_references),  cmocka_unit_test(test_kvzip),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

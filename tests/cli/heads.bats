@@ -1,0 +1,71 @@
+# Sets of KV heads in `ckvc score`: references that rank by head, what they print, what is refused.
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    prompts 3 >"$DIR/prompts.jsonl"
+    calibrate "$DIR/run" 2>/dev/null
+    "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" --bootstrap 0 -q 2>/dev/null
+}
+
+score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 -q "$@"; }
+
+@test "score: references by head keep as many entries, in sets of layers and heads" {
+    score --policy streamingllm,h2o,snapkv,pyramidkv,adakv,cake,expected-attention,tova,keydiff,kvzip --budget 48,0.5 --sets >"$DIR/s.jsonl"
+    python3 - "$DIR/s.jsonl" <<'PY'
+import json, sys
+L, G = 4, 3
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert len(rows) == 3 * 10 * 2
+for r in rows:
+    one = r["policy"] in ("streamingllm", "tova")
+    B = r["budget"] if r["budget"] >= 1 else int(r["budget"] * r["T"])
+    heads = [s for layer in r["sets"] for s in ([layer] * G if one else layer)]
+    assert len(r["sets"]) == L and len(heads) == L * G, r["policy"]
+    assert r["entries"] == sum(map(len, heads)), r["policy"]
+    assert r["policy"] == "pyramidkv" or r["entries"] == L * G * B, (r["policy"], r["entries"])
+    assert ("mode" not in r) if one else r["mode"] == "heads"
+    assert r["n_kept"] == [len(x) if one else [len(s) for s in x] for x in r["sets"]]
+    assert (r["n_candidates"] is None) == (not one) and "score" not in r and r["bin_entropy"] is None
+    for s in heads:
+        assert s == sorted(set(s)) and 0 <= s[0] and s[-1] < r["T"]
+        if r["policy"] in ("streamingllm", "expected-attention", "kvzip"):
+            assert s[:4] == [0, 1, 2, 3]
+    assert ("repeat_tokens" in r) == (r["policy"] == "kvzip") and r.get("repeat_tokens", r["T"] + 1) > r["T"]
+    assert r["reward"] < 1
+PY
+    run "$CKVC" report --scores "$DIR/s.jsonl" --out "$DIR/report"
+    [ "$status" -eq 0 ]
+    grep -q expected-attention "$DIR/report/report.json"
+}
+
+@test "score: what needs shares says so of a table without them" {
+    for what in "--mode heads" "--mode layers" "--policy headkv" "--policy duoattention"; do
+        run --separate-stderr score --table "$DIR/t.ckvt" $what
+        [ "$status" -ne 0 ] && [ -z "$output" ]
+        output=$stderr one_line
+        [[ $stderr == *"has no shares of"* ]]
+    done
+    run --separate-stderr score --policy pooled
+    [ "$status" -eq 64 ] && [[ $stderr == *"--policy pooled needs a --table"* ]]
+    printf '16\n16\n16\n16\n' >"$DIR/layers.txt"
+    run --separate-stderr score --policy cake --layer-budgets "$DIR/layers.txt"
+    [ "$status" -eq 64 ] && [[ $stderr == *"cake has budgets of its own"* ]]
+}
+
+@test "score: the paper's tables stay as they are under --mode shared --score paper; the window's score keeps B in every layer" {
+    score --table "$DIR/t.ckvt" >"$DIR/own.jsonl"
+    score --table "$DIR/t.ckvt" --mode shared --score paper >"$DIR/paper.jsonl"
+    cmp "$DIR/own.jsonl" "$DIR/paper.jsonl"
+    score --table "$DIR/t.ckvt" --score window --policy pooled >"$DIR/window.jsonl"
+    python3 - "$DIR/window.jsonl" <<'PY'
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert len(rows) == 3 * 2 * 2
+for r in rows:
+    B = r["budget"] if r["budget"] >= 1 else int(r["budget"] * r["T"])
+    assert r["score"] == "window" and r["entries"] == 12 * B
+    assert r["n_kept"] == [B] * 4 if r["policy"] == "table" else all(n >= 9 for layer in r["n_kept"] for n in layer)
+PY
+}
