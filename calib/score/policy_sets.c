@@ -28,28 +28,28 @@ typedef enum allotment {
     ALLOT_BY_RANK        /* all heads of all layers */
 } allotment;
 
-enum { SINKS = 4 };
 static const struct head_reference {
     score_kind kind;
     allotment allotment;
-    head_score score; /* of duoattention and pooled others */
+    head_score score; /* duoattention and pooled rank by others */
 } head_references[] = {
-    {SCORE_H2O, ALLOT_EVENLY, {.kind = HEAD_SCORE_H2O, .last = 8}},
-    {SCORE_SNAPKV, ALLOT_EVENLY, {.kind = HEAD_SCORE_SNAPKV, .window = 32, .pool = 7, .last = 32}},
-    {SCORE_PYRAMIDKV,
-     ALLOT_PYRAMID,
-     {.kind = HEAD_SCORE_SNAPKV, .window = 8, .pool = 7, .last = 8}},
-    {SCORE_ADAKV,
-     ALLOT_LAYER_BY_RANK,
-     {.kind = HEAD_SCORE_SNAPKV, .window = 32, .pool = 7, .last = 32}},
-    {SCORE_CAKE, ALLOT_CAKE, {.kind = HEAD_SCORE_CAKE, .window = 32, .pool = 5, .last = 32}},
-    {SCORE_EXPECTED_ATTENTION, ALLOT_EVENLY, {.kind = HEAD_SCORE_EXPECTED, .first = SINKS}},
-    {SCORE_TOVA, ALLOT_EVENLY, {.kind = HEAD_SCORE_TOVA, .last = 1}},
-    {SCORE_KEYDIFF, ALLOT_EVENLY, {.kind = HEAD_SCORE_KEYDIFF}},
-    {SCORE_KVZIP, ALLOT_BY_RANK, {.kind = HEAD_SCORE_KVZIP, .first = SINKS}},
-    {SCORE_POOLED, ALLOT_BY_RANK, {.kind = HEAD_SCORE_PAPER}},
-    {SCORE_HEADKV, ALLOT_HEADKV, {.kind = HEAD_SCORE_SNAPKV, .window = 8, .pool = 7, .last = 8}},
-    {SCORE_DUOATTENTION, ALLOT_FULL_HEADS, {.kind = HEAD_SCORE_PAPER}},
+#define BY_HEAD(kind, allotment, score, window, pool, first, last)                                 \
+    {                                                                                              \
+        SCORE_##kind, ALLOT_##allotment, { HEAD_SCORE_##score, window, pool, false, first, last }  \
+    }
+    BY_HEAD(H2O, EVENLY, H2O, 0, 0, 0, 8),
+    BY_HEAD(SNAPKV, EVENLY, SNAPKV, 32, 7, 0, 32),
+    BY_HEAD(PYRAMIDKV, PYRAMID, SNAPKV, 8, 7, 0, 8),
+    BY_HEAD(ADAKV, LAYER_BY_RANK, SNAPKV, 32, 7, 0, 32),
+    BY_HEAD(CAKE, CAKE, CAKE, 32, 5, 0, 32),
+    BY_HEAD(EXPECTED_ATTENTION, EVENLY, EXPECTED, 0, 0, 4, 0),
+    BY_HEAD(TOVA, EVENLY, TOVA, 1, 0, 0, 1),
+    BY_HEAD(KEYDIFF, EVENLY, KEYDIFF, 0, 0, 0, 0),
+    BY_HEAD(KVZIP, BY_RANK, KVZIP, 0, 0, 4, 0),
+    BY_HEAD(POOLED, BY_RANK, PAPER, 0, 0, 0, 0),
+    BY_HEAD(HEADKV, HEADKV, SNAPKV, 8, 7, 0, 8),
+    BY_HEAD(DUOATTENTION, FULL_HEADS, PAPER, 0, 0, 0, 0),
+#undef BY_HEAD
 };
 
 static const struct head_reference *reference_of(score_kind kind) {
@@ -207,7 +207,7 @@ static ckvc_status open_blocks(policy_sets *k, table_in_use *t, score_kind kind,
         CKVC_FAIL_IF(s.kind == CKVC_SCORE_LEARNED, err, CKVC_E_MISMATCH,
                      "the table %.12s... has a learned score, which is not known here", t->name);
         t->beyond_paper |= !is_paper(s);
-        if (is_paper(s) && kind != SCORE_POOLED) { continue; }
+        if (by_share || (is_paper(s) && kind != SCORE_POOLED)) { continue; }
         CKVC_FAIL_IF(k->o->setting.layer_budgets.n, err, CKVC_E_USAGE,
                      "--layer-budgets is for the paper's tables and references that keep B in "
                      "every layer");
