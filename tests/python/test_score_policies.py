@@ -222,6 +222,32 @@ def test_equal_tokens(world):
     assert uneven  # tables that keep different numbers in different layers: what the option is for
 
 
+def test_shares(world):
+    """A table with shares: what every head, or layer, keeps under the paper's score, and top-k at its capacities."""
+    ckvc("calibrate", *world.common, "--continuation", 16, "--side", "demand", "--budget", "16,0.5", "--out", world.at("demand"))
+    ckvc("fit", world.at("demand"), "--out", world.at("shares.ckvt"), "--bootstrap", 0, "-q")
+    table = ckvt.read(world.at("shares.ckvt"))
+    for mode in ("heads", "layers"):
+        lines, vectors = world.score(["shares"], "--mode", mode, "--score", "paper", "--policy", "top-k,streamingllm", "--equal-tokens")
+        assert len(lines) == 5 * 2 * 3
+        different = 0
+        for row in lines:
+            alpha, rho = vectors[row["id"]]
+            b, T = table.budget_index(row["budget"]), row["T"]
+            assert row["mode"] == mode and "score" not in row and row["bin_entropy"] is None
+            counts = table.capacities(b, T, mode)
+            assert row["n_kept"] == counts.tolist() and row["entries"] == counts.sum() * (1 if mode == "heads" else 3)
+            if row["policy"] == "streamingllm":
+                flat = [s for x in row["sets"] for s in (x if mode == "heads" else [x])]
+                assert flat == [first_of([2 * T - t if t < 4 else t for t in range(T)], n) for n in counts.ravel()]
+                continue
+            scores = [[ckvt.score_paper(alpha, rho[layer, g], 1.0) for g in range(3)] for layer in range(4)]
+            want = table.sets(b, scores, mode)  # weights of a table by demand are 1: top-k is the same
+            assert row["sets"] == [[list(s) for s in x] if mode == "heads" else list(x) for x in want], (row["policy"], row["id"])
+            different += len({len(s) for s in row["sets"]}) > 1 or mode == "heads" and counts.std() > 0
+        assert different
+
+
 def test_layer_budgets(world):
     budgets = [8, 40, 16, 12]
     with open(world.at("layers.txt"), "w") as f:
