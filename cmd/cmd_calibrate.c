@@ -79,15 +79,13 @@ static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_
     return CKVC_OK;
 }
 
-/* ---- --side demand ---- */
+/* ---- --side demand, --side score ---- */
 
-static ckvc_status print_demand_dry_run(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+static ckvc_status print_repeat_dry_run(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     const prompt_list *prompts = j->e.prompts;
-    const model_shape *s = model_get_shape(j->e.model);
-    demand_dry_run d;
-    CKVC_TRY(calibrate_demand_dry_run(&j->inputs, &j->options, &d, err));
-    const double n = (double)prompts->n, hours = n * d.prompt_s / 3600,
-                 bytes = n * (200.0 + 4.0 * j->n_budgets * s->n_layers * (s->n_kv_heads + 1));
+    repeat_dry_run d;
+    CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &d, err));
+    const double n = (double)prompts->n, hours = n * d.prompt_s / 3600, bytes = n * (double)d.bytes;
     const memory_plan *m = &d.memory;
     if (c->inputs.json) {
         json_print_as_given(JSON_NUMBERS(json_object(), {"prompts", prompts->n},
@@ -99,8 +97,9 @@ static ckvc_status print_demand_dry_run(const run_setup_options *c, run_setup *j
     char duration[CKVC_DURATION];
     ckvc_duration(3600 * hours, duration);
     printf("prompts            %zu (%zu held out)\n", prompts->n, prompts->n_heldout);
-    printf("longest prompt     %u + %u tokens: prefill %.3f s, demand %.3f s in all (%.1f times)\n",
-           d.n_tokens, d.n_continuation, d.prefill_s, d.prompt_s, d.prompt_s / d.prefill_s);
+    printf("longest prompt     %u + %u tokens: prefill %.3f s, %s %.3f s in all (%.1f times)\n",
+           d.n_tokens, d.n_continuation, d.prefill_s, c->side, d.prompt_s,
+           d.prompt_s / d.prefill_s);
     printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, scores %.1f\n",
            (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
            (double)m->prompt / 1e6, (double)m->sets / 1e6);
@@ -108,13 +107,13 @@ static ckvc_status print_demand_dry_run(const run_setup_options *c, run_setup *j
     return CKVC_OK;
 }
 
-static ckvc_status calibrate_heads_demand(const run_setup_options *c, run_setup *j,
-                                          const char *pass, ckvc_err *err) {
+static ckvc_status calibrate_repeated(const run_setup_options *c, run_setup *j, const char *pass,
+                                      ckvc_err *err) {
     pass_counts n = {0};
-    CKVC_TRY(run_setup_open_demand(c, j, err));
-    if (c->dry_run) { return print_demand_dry_run(c, j, err); }
+    CKVC_TRY(run_setup_open_repeat(c, j, err));
+    if (c->dry_run) { return print_repeat_dry_run(c, j, err); }
     CKVC_TRY(run_setup_begin_run(c, j, NULL, err));
-    CKVC_TRY(calibrate_demand(j->run, pass, &j->inputs, &j->options, &n, err));
+    CKVC_TRY(calibrate_repeat(j->run, pass, &j->inputs, &j->options, &n, err));
     if (c->inputs.json) {
         json_t *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
         json_print_as_given(JSON_NUMBERS(o, {"prompts", n.prompts}, {"resumed", n.resumed},
@@ -135,7 +134,7 @@ static ckvc_status calibrate(const verb_call *call, ckvc_err *err) {
     snprintf(pass, sizeof pass, "pass-01-%s", c->side);
     CKVC_TRY(run_setup_open(c, &j, err));
     j.plan.verb = "calibrate";
-    if (j.options.demand) { return calibrate_heads_demand(c, &j, pass, err); }
+    if (j.options.kind != SHARD_LOGGED) { return calibrate_repeated(c, &j, pass, err); }
     USAGE_IF(c->log.until_stable > 0 && strcmp(c->side, "gate") == 0,
              "--until-stable looks at the head table: it goes with --side head or both");
     CKVC_TRY(run_setup_open_start(c, &j, err));
@@ -184,8 +183,8 @@ static const opt calibrate_rows[] = {OPT_ROWS(opts_inputs),
                                      OPT_TITLE("actions"),
                                      OPT_ROWS(opts_log),
                                      OPT_ROWS(opts_actions),
-                                     OPT_TITLE("--side demand"),
-                                     OPT_ROWS(opts_demand),
+                                     OPT_TITLE("--side demand, --side score"),
+                                     OPT_ROWS(opts_repeat),
                                      OPT_TITLE("the fit to come, which --until-stable judges by"),
                                      OPT_CQL_ALPHA(log.until_cql_alpha),
                                      OPT_REWARD(log.until_reward),

@@ -71,18 +71,19 @@ static ckvc_status repeat(demand_meter *m, session *s, const prompt *p, ckvc_err
     return CKVC_OK;
 }
 
-ckvc_status demand_measure(demand_meter *m, worker *w, const prompt *p, bool *finite,
-                           ckvc_err *err) {
-    const size_t n = entries(m->shape, p->n_tokens);
+ckvc_status demand_targets(demand_meter *m, worker *w, const prompt *p, ckvc_err *err) {
     w->fed = fed_of(m, p);
     CKVC_TRY(worker_prefill(w, p, err));
     CKVC_TRY(worker_full(w, err));
-    if (m->o.n_instruction) {
-        CKVC_TRY(repeat(m, w->session, p, err));
-    } else {
-        const target_input in = {.tokens = p->tokens + p->n_tokens, .n = w->fed};
-        CKVC_TRY(session_targets(w->session, &in, m->y, err));
-    }
+    if (m->o.n_instruction) { return repeat(m, w->session, p, err); }
+    const target_input in = {.tokens = p->tokens + p->n_tokens, .n = w->fed};
+    return session_targets(w->session, &in, m->y, err);
+}
+
+ckvc_status demand_measure(demand_meter *m, worker *w, const prompt *p, bool *finite,
+                           ckvc_err *err) {
+    const size_t n = entries(m->shape, p->n_tokens);
+    CKVC_TRY(demand_targets(m, w, p, err));
     CKVC_TRY(session_value_norms(w->session, m->more, err));
     *finite = true;
     for (size_t i = 0; i < n; i++) {

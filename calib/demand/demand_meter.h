@@ -32,9 +32,12 @@ ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const ca
                               ckvc_err *err) CKVC_MUST_CHECK;
 void demand_meter_close(demand_meter *m);
 
-/* One prompt: prefill and full-cache loss (w's stats and losses), targets, scores. No allocation.
- * *finite: all scores are; what it was made for must have a row to look at: an instruction, or a
- * continuation of 2 tokens. */
+/* One prompt: prefill and full-cache loss (w's stats and losses), targets y -> m->y [L][G][T]. No
+ * allocation. What it was made for must have a row to look at: an instruction, or a continuation
+ * of 2 tokens. */
+ckvc_status demand_targets(demand_meter *m, worker *w, const prompt *p,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+/* The same, and the scores. *finite: all of them are. */
 ckvc_status demand_measure(demand_meter *m, worker *w, const prompt *p, bool *finite,
                            ckvc_err *err) CKVC_MUST_CHECK;
 /* What the measured prompt of T tokens asks for: heads [nB][L][G], layers [nB][L]. It uses up the

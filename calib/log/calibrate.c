@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "calib/log/stable.h"
+#include "formats/shard/shard_codec.h"
 #include "cql/solve/reward.h"
 #include "lib/base/progress.h"
 
@@ -21,6 +22,7 @@ typedef struct pass {
     pass_counts *counts;
     worker w;
     demand_meter demand;
+    score_sampler sampler;
     shard *rows;             /* one prompt's */
     uint32_t n;              /* prompts that the pass takes */
     uint32_t *prompts;       /* [n] their places in in->prompts */
@@ -42,7 +44,7 @@ worker_options calibrate_worker(const calibrate_options *o) {
 }
 
 const char *calibrate_sides(const calibrate_options *o) {
-    if (o->demand) { return "demand"; }
+    if (o->kind != SHARD_LOGGED) { return o->kind == SHARD_DEMAND ? "demand" : "score"; }
     return o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE]
                ? "both"
                : ckvc_side_name(o->sides[CKVC_SIDE_HEAD] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
@@ -99,27 +101,36 @@ static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_
     return CKVC_OK;
 }
 
-static ckvc_status demand_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
+/* Demand, or targets and features: what a prompt's repetition attends to. */
+static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
     worker *w = &s->w;
     bool finite = true;
     if (!s->o->n_instruction && p->n_continuation < 2) {
         *bad = "its continuation has no row to look at: give 2 tokens at least, or a repeat pass";
         return CKVC_OK;
     }
-    ckvc_alloc_forbid("a prompt's demand");
-    const ckvc_status st = demand_measure(&s->demand, w, p, &finite, err);
+    const struct shard_prompt none = {.id = ""};
+    const size_t at = shard_add_prompt(s->rows, &none);
+    ckvc_alloc_forbid("what a prompt's repetition attends to");
+    const ckvc_status st =
+        s->kind == SHARD_DEMAND
+            ? demand_measure(&s->demand, w, p, &finite, err)
+            : score_sampler_measure(&s->sampler, w, p, s->rows, at, &finite, err);
     ckvc_alloc_permit();
     CKVC_TRY(st);
-    struct shard_prompt row = prompt_row(p, &w->stats);
-    row.loss_full = w->losses.full;
-    if (!finite || !isfinite(row.loss_full) || !isfinite(row.r_sem) || !isfinite(row.r_struct)) {
+    struct shard_prompt *row = &s->rows->prompts[at];
+    *row = prompt_row(p, &w->stats);
+    row->loss_full = w->losses.full;
+    if (!finite || !isfinite(row->loss_full) || !isfinite(row->r_sem) || !isfinite(row->r_struct)) {
         *bad = "the full-cache loss, a risk or a head's attention is not finite";
         return CKVC_OK;
     }
     const shard_header *h = &s->rows->h;
-    const size_t i = shard_add_prompt(s->rows, &row), n = (size_t)h->n_budgets * h->n_layers;
-    demand_entries(&s->demand, p->n_tokens, s->rows->demand + i * n * h->n_kv_heads,
-                   s->rows->layer_demand + i * n);
+    const size_t n = (size_t)h->n_budgets * h->n_layers;
+    if (s->kind == SHARD_DEMAND) {
+        demand_entries(&s->demand, p->n_tokens, s->rows->demand + at * n * h->n_kv_heads,
+                       s->rows->layer_demand + at * n);
+    }
     return CKVC_OK;
 }
 
@@ -237,6 +248,8 @@ static ckvc_status log_prompt(pass *s, const prompt *p, const char **bad, ckvc_e
 
 /* ---- the loop over prompts that both kinds of pass share ---- */
 
+static bool repeats(shard_kind kind) { return kind == SHARD_DEMAND || kind == SHARD_SCORE; }
+
 /* Borrows arrays of the table or of the setting, and the model's names: for run_pass_begin, which
  * copies. */
 static shard_header pass_header(const pass *s, const char *kind) {
@@ -251,9 +264,9 @@ static shard_header pass_header(const pass *s, const char *kind) {
                       .setting = o->setting};
     h.setting.budgets = (setting_list){0}; /* a header's own, as the grids */
     memset(h.setting.grid, 0, sizeof h.setting.grid);
-    if (s->kind != SHARD_DEMAND) { setting_without(&h.setting, SETTING_DEMAND); }
+    if (!repeats(s->kind)) { setting_without(&h.setting, SETTING_DEMAND | SETTING_LEARNED); }
     snprintf(h.ckvc_version, sizeof h.ckvc_version, "%s", CKVC_VERSION);
-    snprintf(h.plan, sizeof h.plan, "%s", run_plan_hash(s->run));
+    if (s->run) { snprintf(h.plan, sizeof h.plan, "%s", run_plan_hash(s->run)); }
     snprintf(h.fingerprint, sizeof h.fingerprint, "%s", model_fingerprint(s->in->model));
     snprintf(h.manifest, sizeof h.manifest, "%s", s->in->manifest->sha256);
     copy_text(h.model_name, model_name(s->in->model));
@@ -288,6 +301,7 @@ static void pass_close(pass *s) {
     stable_free(s->until);
     worker_close(&s->w);
     demand_meter_close(&s->demand);
+    score_sampler_close(&s->sampler);
     shard_free(s->rows);
     free(s->prompts);
     free(s->done);
@@ -304,23 +318,32 @@ static ckvc_status watch(pass *s, ckvc_err *err) {
                     : CKVC_OK;
 }
 
-static demand_options demand_of(const calibrate_options *o) {
-    return (demand_options){o->setting, o->instruction, o->n_instruction};
+/* A worker that can look at what a prompt's repetition attends to, and who looks. */
+static ckvc_status open_repeats(pass *s, ckvc_err *err) {
+    const calibrate_options *o = s->o;
+    const demand_options demand = {o->setting, o->instruction, o->n_instruction};
+    worker_options options = calibrate_worker(o);
+    demand_need(&demand, s->in, &options);
+    if (s->kind == SHARD_SCORE) { score_sampler_need(o->setting.positions, s->in, &options); }
+    CKVC_TRY(worker_open(&s->w, s->in, &options, NULL, err));
+    CKVC_TRY(demand_meter_open(&s->demand, &demand, s->in, err));
+    if (s->kind == SHARD_SCORE) {
+        score_sampler_open(&s->sampler, &s->demand, o->setting.positions, s->in);
+    }
+    return CKVC_OK;
 }
 
 /* The worker, the pass in the run's directory, and what was done of it before. */
 static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
     const prompt_list *all = s->in->prompts;
-    worker_options o = calibrate_worker(s->o);
-    const demand_options demand = demand_of(s->o);
+    const worker_options o = calibrate_worker(s->o);
     s->prompts = ckvc_calloc(all->n, sizeof *s->prompts);
     s->done = ckvc_calloc(all->n, sizeof *s->done);
     for (uint32_t i = 0; i < all->n; i++) {
         if (!s->table || !all->items[i].passed_over) { s->prompts[s->n++] = i; }
     }
-    if (s->kind == SHARD_DEMAND) { demand_need(&demand, s->in, &o); }
-    CKVC_TRY(worker_open(&s->w, s->in, &o, s->table, err));
-    if (s->kind == SHARD_DEMAND) { CKVC_TRY(demand_meter_open(&s->demand, &demand, s->in, err)); }
+    CKVC_TRY(repeats(s->kind) ? open_repeats(s, err)
+                              : worker_open(&s->w, s->in, &o, s->table, err));
     const shard_header header = pass_header(s, kind);
     s->rows = shard_create();
     const run_pass_start start = {s->name, s->n, s->o->shard_prompts, s->in->backend->kernel};
@@ -348,8 +371,10 @@ static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
     const char *bad = NULL;
     shard_clear(s->rows);
     static ckvc_status (*const measure[])(pass * s, const prompt *p, const char **bad,
-                                          ckvc_err *err) = {
-        [SHARD_LOGGED] = log_prompt, [SHARD_SCAN] = scan_prompt, [SHARD_DEMAND] = demand_prompt};
+                                          ckvc_err *err) = {[SHARD_LOGGED] = log_prompt,
+                                                            [SHARD_SCAN] = scan_prompt,
+                                                            [SHARD_DEMAND] = repeated_prompt,
+                                                            [SHARD_SCORE] = repeated_prompt};
     CKVC_TRY(measure[s->kind](s, p, &bad, err));
     if (!bad) {
         CKVC_TRY(run_log_prompt(s->run, i, s->rows, err));
@@ -409,11 +434,11 @@ ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calib
     return run_pass_over(&s, "scan", err);
 }
 
-ckvc_status calibrate_demand(run_dir *run, const char *name, const calibrate_inputs *in,
+ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inputs *in,
                              const calibrate_options *o, pass_counts *counts, ckvc_err *err) {
     CKVC_AUTO(pass_close)
-    pass s = {.run = run, .name = name, .in = in, .o = o, .kind = SHARD_DEMAND, .counts = counts};
-    return run_pass_over(&s, "demand", err);
+    pass s = {.run = run, .name = name, .in = in, .o = o, .kind = o->kind, .counts = counts};
+    return run_pass_over(&s, calibrate_sides(o), err);
 }
 
 ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_inputs *in,
@@ -501,29 +526,26 @@ static const prompt *longest_of(const prompt_list *list) {
     return longest;
 }
 
-ckvc_status calibrate_demand_dry_run(const calibrate_inputs *in, const calibrate_options *o,
-                                     demand_dry_run *out, ckvc_err *err) {
+ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate_options *o,
+                                     repeat_dry_run *out, ckvc_err *err) {
     const prompt *p = longest_of(in->prompts);
-    const demand_options demand = demand_of(o);
-    worker_options options = calibrate_worker(o);
-    bool finite;
-    CKVC_AUTO(worker_close) worker w = {0};
-    CKVC_AUTO(demand_meter_close) demand_meter m = {0};
-    *out = (demand_dry_run){.n_tokens = p->n_tokens, .n_continuation = p->n_continuation};
-    demand_need(&demand, in, &options);
-    CKVC_TRY(worker_open(&w, in, &options, NULL, err));
-    CKVC_TRY(demand_meter_open(&m, &demand, in, err));
-    out->memory = w.plan;
+    const char *bad = NULL;
+    CKVC_AUTO(pass_close) pass s = {.in = in, .o = o, .kind = o->kind};
+    *out = (repeat_dry_run){.n_tokens = p->n_tokens, .n_continuation = p->n_continuation};
+    CKVC_TRY(open_repeats(&s, err));
+    out->memory = s.w.plan;
+    const shard_header header = pass_header(&s, calibrate_sides(o));
+    s.rows = shard_create();
+    shard_header_copy(&s.rows->h, &header);
     double start_s = ckvc_now_s();
-    CKVC_TRY(worker_prefill(&w, p, err));
+    CKVC_TRY(worker_prefill(&s.w, p, err));
     out->prefill_s = ckvc_now_s() - start_s;
     start_s = ckvc_now_s();
-    CKVC_TRY(demand_measure(&m, &w, p, &finite, err));
-    const size_t heads = (size_t)m.shape->n_layers * (size_t)m.shape->n_kv_heads,
-                 n = o->setting.budgets.n * heads;
-    CKVC_AUTO_FREE uint32_t *entries = ckvc_alloc(2 * n, sizeof *entries);
-    demand_entries(&m, p->n_tokens, entries, entries + n);
+    CKVC_TRY(repeated_prompt(&s, p, &bad, err));
     out->prompt_s = ckvc_now_s() - start_s;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer row = {0};
+    shard_encode(s.rows, &row);
+    out->bytes = row.size;
     return CKVC_OK;
 }
 

@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "calib/demand/demand_meter.h"
+#include "calib/demand/score_sampler.h"
 #include "calib/rollout/rollout_savings.h"
 #include "calib/rollout/worker.h"
 #include "cql/fit/fit_records.h"
@@ -19,8 +19,10 @@ typedef struct calibrate_options {
     setting setting; /* borrows; each layer's own budget goes under the table's block nearest to it
                         (prompt_sets.h) */
     bool sides[CKVC_SIDE_COUNT];
-    bool demand; /* neither side's actions: what heads ask for */
-    /* A demand pass's: ids of setting.repeat behind a blank line; none: no repeat pass. Borrowed.
+    /* SHARD_LOGGED: actions of these sides; or neither's: what heads ask for, what a learned score
+     * is fitted to. */
+    shard_kind kind;
+    /* Of those two: ids of setting.repeat behind a blank line; none: no repeat pass. Borrowed.
      */
     const int32_t *instruction;
     uint32_t n_instruction;
@@ -68,18 +70,20 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
                            ckvc_err *err) CKVC_MUST_CHECK;
 
 /* One pass of demand into run's pass `name` ("pass-01-demand"), under the setting's budgets, floor
- * and recent; held-out prompts are in it, marked. */
-ckvc_status calibrate_demand(run_dir *run, const char *name, const calibrate_inputs *in,
+ * and recent, or of targets and features ("pass-01-score"), by o->kind; held-out prompts are in it,
+ * marked. */
+ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inputs *in,
                              const calibrate_options *o, pass_counts *counts,
                              ckvc_err *err) CKVC_MUST_CHECK;
 /* For --dry-run of it: the longest prompt done once. */
-typedef struct demand_dry_run {
+typedef struct repeat_dry_run {
     uint32_t n_tokens, n_continuation;
     double prefill_s, prompt_s; /* its prefill alone, which is done first; all of it */
+    size_t bytes;               /* that it logs, before they are compressed */
     memory_plan memory;
-} demand_dry_run;
-ckvc_status calibrate_demand_dry_run(const calibrate_inputs *in, const calibrate_options *o,
-                                     demand_dry_run *out, ckvc_err *err) CKVC_MUST_CHECK;
+} repeat_dry_run;
+ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate_options *o,
+                                     repeat_dry_run *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Where the gate can act, budget by budget. */
 typedef struct pass_binding {

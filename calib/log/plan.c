@@ -47,17 +47,20 @@ json_t *plan_json(const plan *p) {
     json_object_update(json, more);
     json_decref(more);
     setting s = o->setting;
-    const bool logs = s.budgets.n > 0 && !o->demand;
+    const bool logs = s.budgets.n > 0 && o->kind == SHARD_LOGGED;
     if (logs && strcmp(p->start_table, "identity") != 0) {
         memset(s.grid, 0, sizeof s.grid); /* a start table brings its own */
     }
-    if (o->demand) { /* of what is logged it has budgets alone */
+    if (o->kind != SHARD_LOGGED) { /* of what is logged demand has budgets alone */
         setting_without(&s, SETTING_LOGGED);
         s.budgets = o->setting.budgets;
         set(json, "side", json_string(calibrate_sides(o)));
     }
-    setting_write(json, SETTING_PLAN, &s,
-                  o->demand ? SETTING_PENALTY : SETTING_DEMAND | (logs ? 0 : SETTING_LOGGED));
+    const unsigned but = o->kind == SHARD_DEMAND ? SETTING_PENALTY
+                         : o->kind == SHARD_SCORE
+                             ? SETTING_LOGGED
+                             : SETTING_DEMAND | SETTING_LEARNED | (logs ? 0 : SETTING_LOGGED);
+    setting_write(json, SETTING_PLAN, &s, but);
     if (p->leak_check) { json_object_set(json, "leak_check", p->leak_check); }
     if (!logs) { return json; }
     set(json, "side", json_string(calibrate_sides(o)));

@@ -15,7 +15,8 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
                            .limits = {.max_prompt = T,
                                       .max_continuation = C,
                                       .max_window = o->setting.window,
-                                      .max_targets = o->max_targets},
+                                      .max_targets = o->max_targets,
+                                      .max_watched = o->max_watched},
                            .beside = o->beside,
                            .table = table,
                            .plain = o->rollouts == ROLLOUTS_PLAIN,
@@ -62,7 +63,8 @@ ckvc_status worker_prefill(worker *w, const prompt *p, ckvc_err *err) {
                               .n = p->n_tokens,
                               .n_total = (int64_t)p->n_tokens + behind,
                               .window = w->o.setting.window,
-                              .alpha_kind = w->o.setting.alpha};
+                              .alpha_kind = w->o.setting.alpha,
+                              .watcher = w->watcher};
     return session_prefill(w->session, &in, &w->stats, err);
 }
 

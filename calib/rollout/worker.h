@@ -33,6 +33,7 @@ typedef struct worker_options {
     /* For who looks at what later rows attend to (calib/demand): tokens of session_targets, and
      * bytes that it holds beside the worker. */
     uint32_t max_targets;
+    uint32_t max_watched; /* last rows that w->watcher is shown */
     size_t beside;
 } worker_options;
 
@@ -44,6 +45,7 @@ typedef struct worker {
     rollout_scratch scratch;
     memory_plan plan;
     double share; /* of random choices under BEHAVIOUR_EPSILON_GREEDY; set before worker_keep */
+    const prefill_watcher *watcher; /* of the next prefill, or NULL */
     uint32_t fed; /* tokens behind the next prompt, where these are more than its continuation */
     /* the prompt in hand */
     prefill_stats stats;

@@ -17,16 +17,18 @@ const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
                            {0}};
 
 const opt opts_log[] = {
-    OPT_CHOICE("side", side, "head|gate|both|demand",
-               "which table to try actions of; demand: what each head asks for, without any",
-               .preset = "both"),
+    OPT_CHOICE(
+        "side", side, "head|gate|both|demand|score",
+        "which table to try actions of; demand: what each head asks for, without any; score: "
+        "what a learned score is fitted to",
+        .preset = "both"),
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_SETTING_NAME("operator", inputs.setting,
                      "how sets are kept: as in the paper; without value norms; without thresholds; "
                      "by the mean over heads"),
     {0}};
 
-const opt opts_demand[] = {
+const opt opts_repeat[] = {
     OPT_SETTING("floor", inputs.setting, "F", 0, 1,
                 "share of the budget that every head has, whatever others ask for",
                 .preset = "0.2"),
@@ -37,6 +39,8 @@ const opt opts_demand[] = {
                 .preset = REPEAT_TEXT),
     OPT_FLAG("no-repeat", no_repeat,
              "no repetition: demand is what the continuation looks at; costs a prefill less"),
+    OPT_SETTING("positions", inputs.setting, "N", 2, 65536,
+                "of each head whose features --side score logs", .preset = "128"),
     {0}};
 
 const opt opts_bins[] = {
@@ -109,8 +113,10 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     j->options = c->log;
     j->options.setting = c->inputs.setting;
-    j->options.demand = strcmp(c->side, "demand") == 0;
-    if (j->options.demand && !c->no_repeat && *c->inputs.setting.repeat) {
+    j->options.kind = strcmp(c->side, "demand") == 0  ? SHARD_DEMAND
+                      : strcmp(c->side, "score") == 0 ? SHARD_SCORE
+                                                      : SHARD_LOGGED;
+    if (j->options.kind != SHARD_LOGGED && !c->no_repeat && *c->inputs.setting.repeat) {
         CKVC_TRY(inputs_open_instruction(&c->inputs, &j->e, c->inputs.setting.repeat, "--repeat",
                                          "say --no-repeat", err));
     }
@@ -257,27 +263,44 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
     return CKVC_OK;
 }
 
-ckvc_status run_setup_open_demand(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    setting *s = &j->options.setting;
-    USAGE_IF(c->tables || c->scan || c->layer_budgets || c->sample > 0,
-             "--side demand looks at every prompt and starts from no table: leave out --tables, "
-             "--scan, --layer-budgets and --sample-prompts");
-    if (!j->e.instruction) { *s->repeat = 0; }
-    USAGE_IF(!j->e.instruction && s->continuation < 2,
-             "--no-repeat looks at what the continuation's tokens attend to: give --continuation "
-             "2 or more");
-    CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
-    s->budgets = (setting_list){j->budgets, j->n_budgets};
+/* B of every prompt leaves room for what all heads keep. */
+static ckvc_status check_demand_budgets(const run_setup *j, ckvc_err *err) {
+    const uint32_t recent = j->options.setting.recent;
     for (size_t i = 0; i < j->e.prompts->n; i++) {
         const prompt *p = &j->e.prompts->items[i];
         for (uint32_t b = 0; b < j->n_budgets; b++) {
             const uint32_t B = ckvc_budget_tokens(j->budgets[b], p->n_tokens);
-            USAGE_IF(B <= s->recent && B < p->n_tokens,
+            USAGE_IF(B <= recent && B < p->n_tokens,
                      "--budget %.10g is %u of the %u tokens of prompt \"%s\", and every head keeps "
                      "%u (--recent, and the first): give %u or more",
-                     j->budgets[b], B, p->n_tokens, p->entry->id, s->recent + 1, s->recent + 1);
+                     j->budgets[b], B, p->n_tokens, p->entry->id, recent + 1, recent + 1);
         }
     }
+    return CKVC_OK;
+}
+
+ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    setting *s = &j->options.setting;
+    USAGE_IF(c->tables || c->scan || c->layer_budgets || c->sample > 0,
+             "--side %s looks at every prompt and starts from no table: leave out --tables, "
+             "--scan, --layer-budgets and --sample-prompts",
+             c->side);
+    if (!j->e.instruction) { *s->repeat = 0; }
+    USAGE_IF(!j->e.instruction && s->continuation < 2,
+             "--no-repeat looks at what the continuation's tokens attend to: give --continuation "
+             "2 or more");
+    if (j->options.kind == SHARD_SCORE) { /* of no budget */
+        s->budgets = (setting_list){0};
+        s->floor = 0;
+        s->recent = 0;
+        s->features = CKVC_FEATURES_1;
+        s->n_features = score_features(model_get_shape(j->e.model));
+        return CKVC_OK;
+    }
+    s->positions = 0;
+    CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
+    s->budgets = (setting_list){j->budgets, j->n_budgets};
+    CKVC_TRY(check_demand_budgets(j, err));
     inputs_warn_budgets(&c->inputs, &j->e, j->budgets, j->n_budgets);
     return CKVC_OK;
 }

@@ -23,7 +23,7 @@ typedef struct run_setup_options {
 /* Rows of run_setup_options. */
 extern const opt opts_inputs[]; /* model, prompts, statistics */
 extern const opt opts_log[];    /* side, budgets of layers, operator: compile decides some itself */
-extern const opt opts_demand[]; /* of a demand pass alone */
+extern const opt opts_repeat[]; /* of --side demand and score */
 extern const opt opts_bins[];   /* risk bins */
 extern const opt opts_actions[]; /* what is tried, and opts_bins */
 extern const opt opts_run[];     /* run */
@@ -54,9 +54,9 @@ ckvc_status run_setup_open_bins(const run_setup_options *o, run_setup *j,
  * edges come from. */
 ckvc_status run_setup_open_start(const run_setup_options *o, run_setup *j,
                                  ckvc_err *err) CKVC_MUST_CHECK;
-/* In place of it what --side demand needs: budgets, what heads keep anyway, how prompts are
- * repeated. */
-ckvc_status run_setup_open_demand(const run_setup_options *o, run_setup *j,
+/* In place of it what --side demand and score need: budgets, what heads keep anyway, how prompts
+ * are repeated. */
+ckvc_status run_setup_open_repeat(const run_setup_options *o, run_setup *j,
                                   ckvc_err *err) CKVC_MUST_CHECK;
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
  * (borrowed); NULL: of j->plan. */

@@ -99,7 +99,7 @@ static void fit_shares(fit_pool *pool, const fit_options *o, fit_result *r) {
     const table_file *in = o->incoming;
     ckvc_table *t = r->table->table;
     const size_t heads = ckvc_weight_index(t, t->n_layers, 0, 0),
-                 layers = (size_t)t->n_layers * t->n_budgets;
+                 layers = t->n_layers * t->n_budgets;
     if (pool->demand.n_prompts > 0) {
         fit_demand_table(&pool->demand, o, r->table, &r->demand);
     } else if (in && in->table->share) {
@@ -109,7 +109,7 @@ static void fit_shares(fit_pool *pool, const fit_options *o, fit_result *r) {
             ckvc_out_of_memory(heads, sizeof(double));
         }
         memcpy(t->share, from->share, heads * sizeof *t->share);
-        if (from->layer_share) {
+        if (t->layer_share) {
             memcpy(t->layer_share, from->layer_share, layers * sizeof *t->share);
         }
         memcpy(t->c_min, from->c_min, t->n_budgets * sizeof *t->c_min);

@@ -65,7 +65,7 @@ typedef struct demand_units {
     shares_halves halves;
 } demand_units;
 typedef struct demand_block { /* one budget */
-    size_t n_prompts;         /* in which it leaves a choice */
+    size_t n_prompts;         /* longer than it */
     demand_units heads, layers;
 } demand_block;
 typedef struct fitted_demand {

@@ -61,6 +61,12 @@ const setting_field setting_fields[] = {
           NULL),
     FIELD("repeat", SETTING_TEXT, repeat, NULL, 0, 0, SETTING_TEXT_SIZE - 1, SETTING_DEMAND, NULL,
           "?repeat", "?repeat", "?repeat", NULL, NULL),
+    COUNT("positions", positions, 0, 0, 1 << 16, SETTING_LEARNED, NULL, "?positions", "!positions",
+          NULL, NULL, NULL),
+    COUNT("features", features, 0, 0, 1 << 16, SETTING_LEARNED, NULL, "?features", "!features",
+          NULL, NULL, NULL),
+    COUNT("n-features", n_features, 0, 0, 1 << 16, SETTING_LEARNED, NULL, NULL, "!n_features", NULL,
+          NULL, NULL),
 };
 const size_t setting_n_fields = sizeof setting_fields / sizeof *setting_fields;
 _Static_assert(sizeof(ckvc_alpha_kind) == sizeof(uint32_t), "names are read as uint32_t");

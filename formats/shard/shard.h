@@ -20,7 +20,7 @@ typedef struct shard_header {
     char ckvc_version[32], plan[CKVC_SHA256_HEX], fingerprint[CKVC_SHA256_HEX],
         manifest[CKVC_SHA256_HEX];
     char model_name[SHARD_STRING], family[32];
-    char pass[8];                           /* scan, demand, head, gate, both */
+    char pass[8];                           /* scan, demand, score, head, gate, both */
     char behaviour[16];                     /* balanced, uniform, epsilon-greedy; else: none */
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     setting setting;                        /* but for budgets and grids, which stand below */
@@ -51,6 +51,13 @@ typedef struct shard {
     /* Demand shards only, else NULL: entries that each KV head and each layer takes of the budget
      * (budgets.md section 3), [n_prompts][nB][L][G] and [n_prompts][nB][L]. */
     uint32_t *demand, *layer_demand;
+    /* Score shards only, else NULL: of each KV head the repeat pass's largest attentions, summed;
+     * the targets, summed; the sum of their features weighted by them; features of the positions
+     * that are logged: [n_prompts][L][G], the same, [..][F], [..][P][F] (docs/budgets.md, "Score").
+     * Of P = setting.positions rows a prompt of fewer tokens fills the first n_tokens, one of more
+     * all: the P/2 highest targets first, then a draw of the others. */
+    double *mass, *target, *target_features;
+    float *features;
     size_t n_baselines;
     struct shard_baseline {
         uint32_t prompt;
@@ -82,9 +89,9 @@ void shard_header_copy(shard_header *dst, const shard_header *src);
 void shard_header_borrow(shard_header *h, const ckvc_table *table);
 /* The whole setting, budgets and grids borrowed from the header. */
 setting shard_setting(const shard_header *h);
-/* What a pass leaves: statistics of prompts; demand of heads; records of a start table's sides. A
- * header whose pass is none is of the last. */
-typedef enum shard_kind { SHARD_LOGGED, SHARD_SCAN, SHARD_DEMAND } shard_kind;
+/* What a pass leaves: statistics of prompts; demand of heads; what a learned score is fitted to;
+ * records of a start table's sides. A header whose pass is none is of the last. */
+typedef enum shard_kind { SHARD_LOGGED, SHARD_SCAN, SHARD_DEMAND, SHARD_SCORE } shard_kind;
 shard_kind shard_kind_of(const shard_header *h);
 bool shard_is_scan(const shard_header *h);
 /* False of what was made under --operator no-threshold: every layer keeps its whole budget. */

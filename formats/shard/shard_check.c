@@ -72,6 +72,9 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
     }
     BAD_IF(h->n_heads % h->n_kv_heads, "attribute n_heads=%u is not a multiple of n_kv_heads=%u",
            h->n_heads, h->n_kv_heads);
+    BAD_IF(kind == SHARD_SCORE && (!h->setting.positions || !h->setting.n_features),
+           "attributes positions and n_features are %u and %u, must be 1 at least in a score shard",
+           h->setting.positions, h->setting.n_features);
     const uint32_t n = h->setting.layer_budgets.n;
     BAD_IF(n && (kind != SHARD_LOGGED || n != h->n_layers),
            "attribute layer_budgets has %u entries, must have %s", n,
@@ -80,7 +83,7 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
 }
 
 ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_err *err) {
-    static const char *const passes[] = {"scan", "demand", "head", "gate", "both"};
+    static const char *const passes[] = {"scan", "demand", "score", "head", "gate", "both"};
     enum { N_PASSES = sizeof passes / sizeof *passes };
     shard_attribute list[SHARD_MAX_ATTRIBUTES];
     const size_t n = shard_attributes(list);
@@ -91,8 +94,8 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
     }
     int pass = 0;
     while (pass < N_PASSES && strcmp(h->pass, passes[pass]) != 0) { pass++; }
-    BAD_IF(pass == N_PASSES, "attribute pass is \"%s\", must be scan, demand, head, gate or both",
-           h->pass);
+    BAD_IF(pass == N_PASSES,
+           "attribute pass is \"%s\", must be scan, demand, score, head, gate or both", h->pass);
     CKVC_TRY(check_counts(h, where, list, n, err));
     CKVC_TRY(setting_check_values(&h->setting, SETTING_SHARD, where, err));
     for (size_t i = 0; i < n; i++) {
@@ -143,8 +146,9 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
         const void *v = shard_array(s, w->offset);
         const size_t row = shard_wide_row(w, h);
         for (size_t k = 0; v && k < s->n_prompts * row; k++) {
-            if (w->type == SHARD_F64) {
-                const double x = ((const double *)v)[k];
+            if (w->type != SHARD_U32) {
+                const double x =
+                    w->type == SHARD_F64 ? ((const double *)v)[k] : (double)((const float *)v)[k];
                 BAD_IF(!isfinite(x), "prompt/%s, row %zu, is %g, must be finite", w->name, k / row,
                        x);
             } else { /* of demand: a head has no more entries than the prompt has tokens */

@@ -40,7 +40,7 @@ static hid_t text_type(size_t size) {
 typedef struct values {
     hid_t type, memory; /* in the file, in memory */
     int rank;
-    hsize_t dims[4];
+    hsize_t dims[SHARD_MAX_RANK];
     const void *data;
 } values;
 
@@ -99,7 +99,7 @@ static ckvc_status write_header(hid_t file, const shard_header *h, ckvc_err *err
  * a chunk longer than the column: the maximal extent is then the chunk's, since HDF5 refuses a
  * fixed extent below the chunk. */
 static ckvc_status write_column(hid_t group, const char *name, const values *v, ckvc_err *err) {
-    hsize_t chunk[4], most[4], row = 1;
+    hsize_t chunk[SHARD_MAX_RANK], most[SHARD_MAX_RANK], row = 1;
     const hsize_t rows = v->dims[0];
     for (int i = 1; i < v->rank; i++) {
         row *= v->dims[i];
@@ -163,7 +163,7 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
     }
     for (size_t i = 0; i < g->n_wide; i++) {
         const shard_wide *w = &g->wide[i];
-        size_t dims[4] = {rows};
+        size_t dims[SHARD_MAX_RANK] = {rows};
         if (!shard_has_wide(w, &s->h)) { continue; }
         values v = numbers(w->type, shard_wide_dims(w, &s->h, dims), shard_array(s, w->offset));
         for (int d = 0; d < v.rank; d++) { v.dims[d] = dims[d]; }

@@ -36,7 +36,7 @@ typedef struct source {
     bool attribute;
     char name[64]; /* "attribute seed", "record/reward" */
     int rank;
-    hsize_t dims[4];
+    hsize_t dims[SHARD_MAX_RANK];
 } source;
 #define NO_SOURCE                                                                                  \
     { .id = -1, .space = -1, .type = -1 }
@@ -323,10 +323,10 @@ static ckvc_status check_storage(reader *r, const source *from, hid_t create) {
 
 /* Chunks that ask for more memory than a column needs are refused; 0 bytes: not chunked. */
 static ckvc_status check_chunks(reader *r, const source *from, hid_t create, size_t *bytes) {
-    hsize_t chunk[4] = {0}, n = H5Tget_size(from->type);
+    hsize_t chunk[SHARD_MAX_RANK] = {0}, n = H5Tget_size(from->type);
     *bytes = 0;
     if (H5Pget_layout(create) != H5D_CHUNKED) { return CKVC_OK; }
-    bool fits = H5Pget_chunk(create, 4, chunk) == from->rank;
+    bool fits = H5Pget_chunk(create, SHARD_MAX_RANK, chunk) == from->rank;
     for (int i = 0; fits && i < from->rank; i++) {
         fits = chunk[i] > 0 && chunk[i] <= MAX_CHUNK_BYTES / n;
         n *= fits ? chunk[i] : 1;
@@ -351,7 +351,7 @@ typedef struct wanted_column {
  */
 static ckvc_status open_column(reader *r, const wanted_column *want, size_t *rows, source *from) {
     const shard_group *g = want->g;
-    size_t row[4] = {0}, values = 1; /* of a row */
+    size_t row[SHARD_MAX_RANK] = {0}, values = 1; /* of a row */
     const int rank = want->wide ? shard_wide_dims(want->wide, &r->s->h, row) : 1;
     bool found;
     snprintf(from->name, sizeof from->name, "%s/%s", g->name, want->name);
@@ -372,13 +372,11 @@ static ckvc_status open_column(reader *r, const wanted_column *want, size_t *row
                   H5Sget_simple_extent_dims(from->space, from->dims, NULL) != rank,
               "%s has %d dimensions, must have %d", from->name, from->rank, rank);
     for (int i = 1; i < rank; i++) {
-        const char axis = want->wide->axes[i - 1];
+        size_t extent;
+        const char *axis = shard_axis(want->wide->axes[i - 1], &r->s->h, &extent);
         values *= row[i];
         REFUSE_IF(r, from->dims[i] != row[i], "%s has rows of %llu, must be %zu (%s)", from->name,
-                  (unsigned long long)from->dims[i], row[i],
-                  axis == 'B'   ? "budgets"
-                  : axis == 'L' ? "n_layers"
-                                : "n_kv_heads");
+                  (unsigned long long)from->dims[i], row[i], axis);
     }
     const size_t most = rank == 1 ? g->max_rows : SHARD_MAX_LAYER_VALUES / values;
     REFUSE_IF(r, from->dims[0] > most, "%s has %llu rows, at most %zu are read", from->name,
@@ -436,7 +434,8 @@ static ckvc_status read_wide(reader *r, hid_t group, const shard_group *g, const
     char *to = shard_array(r->s, w->offset);
     REFUSE_IF(r, *rows > SHARD_MAX_LAYER_VALUES / row, "%zu rows of %s, at most %zu are read",
               *rows, g->name, SHARD_MAX_LAYER_VALUES / row);
-    const wanted_column want = {group, g, w->name, r->foreign && w->kind != SHARD_DEMAND, w};
+    const wanted_column want = {group, g, w->name,
+                                r->foreign && w->kind != SHARD_DEMAND && w->kind != SHARD_SCORE, w};
     CKVC_TRY(open_column(r, &want, rows, &from));
     if (from.id >= 0) { return read_numbers(r, &from, *rows * row, w->type, to); }
     if (*rows) { memset(to, 0, *rows * row * shard_type_size(w->type)); }

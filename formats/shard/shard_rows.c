@@ -10,6 +10,7 @@
 shard_kind shard_kind_of(const shard_header *h) {
     return strcmp(h->pass, "scan") == 0     ? SHARD_SCAN
            : strcmp(h->pass, "demand") == 0 ? SHARD_DEMAND
+           : strcmp(h->pass, "score") == 0  ? SHARD_SCORE
                                             : SHARD_LOGGED;
 }
 

@@ -35,6 +35,10 @@ static const shard_wide prompt_wide[] = {
     {"own_entropy", SHARD_F64, offsetof(shard, own_entropy), SHARD_SCAN, "LG"},
     {"demand", SHARD_U32, offsetof(shard, demand), SHARD_DEMAND, "BLG"},
     {"layer_demand", SHARD_U32, offsetof(shard, layer_demand), SHARD_DEMAND, "BL"},
+    {"mass", SHARD_F64, offsetof(shard, mass), SHARD_SCORE, "LG"},
+    {"target", SHARD_F64, offsetof(shard, target), SHARD_SCORE, "LG"},
+    {"target_features", SHARD_F64, offsetof(shard, target_features), SHARD_SCORE, "LGF"},
+    {"features", SHARD_F32, offsetof(shard, features), SHARD_SCORE, "LGPF"},
 };
 #define B(name, type, field)                                                                       \
     { name, type, offsetof(struct shard_baseline, field), true }
@@ -77,16 +81,30 @@ bool shard_has_wide(const shard_wide *w, const shard_header *h) {
     return w->kind == SHARD_ANY || w->kind == (int)shard_kind_of(h);
 }
 
-int shard_wide_dims(const shard_wide *w, const shard_header *h, size_t dims[4]) {
+const char *shard_axis(char axis, const shard_header *h, size_t *extent) {
+    const struct {
+        char axis;
+        const char *name;
+        uint32_t extent;
+    } axes[] = {{'B', "budgets", h->n_budgets},
+                {'L', "n_layers", h->n_layers},
+                {'G', "n_kv_heads", h->n_kv_heads},
+                {'P', "positions", h->setting.positions},
+                {'F', "n_features", h->setting.n_features}};
+    int i = 0;
+    while (axes[i].axis != axis) { i++; }
+    *extent = axes[i].extent;
+    return axes[i].name;
+}
+
+int shard_wide_dims(const shard_wide *w, const shard_header *h, size_t dims[SHARD_MAX_RANK]) {
     int rank = 1;
-    for (const char *axis = w->axes; *axis; axis++) {
-        dims[rank++] = *axis == 'B' ? h->n_budgets : *axis == 'L' ? h->n_layers : h->n_kv_heads;
-    }
+    for (const char *axis = w->axes; *axis; axis++) { shard_axis(*axis, h, &dims[rank++]); }
     return rank;
 }
 
 size_t shard_wide_row(const shard_wide *w, const shard_header *h) {
-    size_t dims[4], n = 1;
+    size_t dims[SHARD_MAX_RANK], n = 1;
     const int rank = shard_wide_dims(w, h, dims);
     for (int i = 1; i < rank; i++) { n *= dims[i]; }
     return n;

@@ -15,7 +15,7 @@
 #define SHARD_MAX_BINS      1024u
 /* Entries of a start table; values of a column with several a row. */
 #define SHARD_MAX_TABLE        ((size_t)1 << 24)
-#define SHARD_MAX_LAYER_VALUES ((size_t)1 << 24)
+#define SHARD_MAX_LAYER_VALUES ((size_t)1 << 27)
 
 typedef enum shard_type {
     SHARD_U8,
@@ -38,14 +38,14 @@ typedef struct shard_column {
 } shard_column;
 
 /* A column with several values a row, in the shards of one kind of pass or of all; optional in
- * foreign shards, but for those of demand. */
+ * foreign shards, but for those of demand and score. */
 enum { SHARD_ANY = -1 };
 typedef struct shard_wide {
     const char *name;
-    shard_type type;  /* SHARD_U32 or SHARD_F64 */
+    shard_type type;  /* SHARD_U32, SHARD_F32 or SHARD_F64 */
     size_t offset;    /* of its pointer in struct shard */
     int kind;         /* shard_kind, or SHARD_ANY */
-    const char *axes; /* of a row, a letter each: B budgets, L layers, G KV heads */
+    const char *axes; /* of a row, a letter each: shard_axis */
 } shard_wide;
 
 typedef struct shard_group {
@@ -63,8 +63,12 @@ enum { SHARD_GROUP_PROMPT, SHARD_GROUP_BASELINE, SHARD_GROUP_RECORD, SHARD_GROUP
 extern const shard_group shard_groups[SHARD_GROUPS];
 
 bool shard_has_wide(const shard_wide *w, const shard_header *h);
+/* The extent of an axis, B budgets, L layers, G KV heads, P positions, F features; and what says it
+ * in the file. */
+const char *shard_axis(char axis, const shard_header *h, size_t *extent);
+enum { SHARD_MAX_RANK = 5 };
 /* Extents of a row, dims[1] ...; returns the column's rank. */
-int shard_wide_dims(const shard_wide *w, const shard_header *h, size_t dims[4]);
+int shard_wide_dims(const shard_wide *w, const shard_header *h, size_t dims[SHARD_MAX_RANK]);
 size_t shard_wide_row(const shard_wide *w, const shard_header *h); /* values of a row */
 size_t *shard_count(shard *s, const shard_group *g);
 size_t shard_rows(const shard *s, const shard_group *g);

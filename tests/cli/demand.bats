@@ -159,3 +159,26 @@ print(json.dumps({"id": "long", "tokens": ids}))' "$1"; }
     [ "$(wc -l <<<"$output")" -eq 1 ]
     "$CKVC" inspect "$DIR/cut" --json | grep -q '"max_tokens":2443'
 }
+
+@test "--side score: targets and features; the same shards on any threads and after kills; its own plan" {
+    score=("$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side score --positions 32 --shard-prompts 4 -q
+        --manifest "$DIR/prompts.jsonl")
+    "${score[@]}" --out "$DIR/score" --threads 2
+    "$CKVC" verify "$DIR/score"
+    for delay in 0.05 0.15 0.3; do
+        timeout -s KILL "$delay" "${score[@]}" --out "$DIR/score-killed" --threads 1 --resume || true
+    done
+    "${score[@]}" --out "$DIR/score-killed" --threads 1 --resume
+    diff <(shard_sums "$DIR/score") <(shard_sums "$DIR/score-killed")
+    "$CKVC" inspect "$DIR/score" --json | python3 -c '
+import json, sys
+run = json.load(sys.stdin)
+plan = run["plan"]
+assert [p["kind"] for p in run["passes"]] == ["score"] and run["passes"][0]["complete"], run["passes"]
+assert plan["side"] == "score" and plan["positions"] == 32 and plan["features"] == 1, plan
+assert not {"floor", "recent", "budget", "bins"} & set(plan), plan'
+    run "${score[@]}" --dry-run
+    [ "$status" -eq 0 ] && [[ $output == *"score "*" s in all"* ]]
+    run "${score[@]}" --positions 1 --out "$DIR/no"
+    [ "$status" -eq 64 ] && one_line
+}

@@ -48,6 +48,12 @@ static inline void fixture_header(shard_header *h, const char *pass) {
     h->setting.beta_bud = 1.0;
     h->setting.seed = 0xfedcba9876543210u;
     if (kind == SHARD_SCAN) { return; }
+    if (kind == SHARD_SCORE) {
+        h->setting.positions = 6;
+        h->setting.features = 1;
+        h->setting.n_features = 5;
+        return;
+    }
     h->n_budgets = 3;
     h->budgets = fixture_reals(
         3, 0.25, 31.875); /* 0.25, 32.125, 64: the middle one is of no use but legal */
@@ -103,6 +109,14 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
     for (size_t i = 0; i < 12 && kind == SHARD_DEMAND; i++) {
         s->demand[at * 12 + i] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
         s->layer_demand[at * 6 + i / 2] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
+    }
+    for (size_t i = 0; i < 4 && kind == SHARD_SCORE; i++) {
+        s->mass[at * 4 + i] = ckvc_rng_double(&rng);
+        s->target[at * 4 + i] = ckvc_rng_double(&rng);
+        for (size_t k = 0; k < 5; k++) { s->target_features[(at * 4 + i) * 5 + k] = (double)k - 2; }
+        for (size_t k = 0; k < 30; k++) {
+            s->features[(at * 4 + i) * 30 + k] = (float)ckvc_rng_double(&rng);
+        }
     }
     if (kind == SHARD_SCAN) {
         for (size_t i = 0; i < 4; i++) {

@@ -54,7 +54,10 @@ static setting unusual(void) {
                      .reduction = CKVC_LOSS_SUM,
                      .floor = 0.25,
                      .recent = 4,
-                     .repeat = "Say it again."};
+                     .repeat = "Say it again.",
+                     .positions = 32,
+                     .features = 1,
+                     .n_features = 88};
 }
 
 /* Every place that has a key gives the value back; what is neutral leaves no sparse key. */

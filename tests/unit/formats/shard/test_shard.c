@@ -37,7 +37,7 @@ static const char *in_folder(const char *name) {
 
 static void test_round_trip(void **state) {
     (void)state;
-    static const char *const passes[] = {"scan", "demand", "head", "gate", "both"};
+    static const char *const passes[] = {"scan", "demand", "score", "head", "gate", "both"};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         for (uint32_t n = 0; n <= 5; n += 5) {
             shard *s = fixture_shard(passes[i], n, 40), *t = NULL, *u = NULL;
@@ -239,7 +239,7 @@ static void test_layout(void **state) {
 
 static void test_encode_decode(void **state) {
     (void)state;
-    static const char *const passes[] = {"scan", "demand", "both"};
+    static const char *const passes[] = {"scan", "demand", "score", "both"};
     for (size_t k = 0; k < 3; k++) {
         shard *s = fixture_shard(passes[k], 2, 3), *t = fixture_shard(passes[k], 1, 3);
         ckvc_buffer bytes = {0};

@@ -1,0 +1,202 @@
+/* Targets and features of a prompt: see score_sampler.h. */
+#include "calib/demand/score_sampler.h"
+
+#include <math.h>
+
+#include "lib/base/rng.h"
+#include "lib/policy/ckvc_policy.h"
+
+#define DRAW_STAGE 0x5C000000u /* of the random numbers, and the head's number */
+
+static size_t heads_of(const model_shape *shape) {
+    return (size_t)shape->n_layers * (size_t)shape->n_kv_heads;
+}
+
+uint32_t score_features(const model_shape *shape) {
+    return ckvc_features_count(CKVC_FEATURES_1, (uint32_t)shape->head_dim);
+}
+
+/* The arrays of a sampler and their lengths, for T tokens. */
+#define ARRAYS(X)                                                                                  \
+    X(target, heads *T)                                                                            \
+    X(layer_attention, (size_t)shape->n_layers *T)                                                 \
+    X(f, T *score_features(shape))                                                                 \
+    X(scratch, 2 * T)                                                                              \
+    X(sample, heads *positions)                                                                    \
+    X(others, T)                                                                                   \
+    X(order, T)
+
+void score_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_options *w) {
+    const model_shape *shape = model_get_shape(in->model);
+    const size_t heads = heads_of(shape), T = in->prompts->max_tokens;
+#define ADD(member, n) w->beside += (n) * sizeof *((score_sampler *)0)->member;
+    ARRAYS(ADD)
+    w->max_watched = SCORE_ROWS;
+    const uint32_t C = in->prompts->max_continuation; /* fed for y_c */
+    if (C > w->max_targets) { w->max_targets = C; }
+}
+
+static void see(void *ctx, const prefill_head *h);
+
+void score_sampler_open(score_sampler *s, demand_meter *meter, uint32_t positions,
+                        const calibrate_inputs *in) {
+    const model_shape *shape = model_get_shape(in->model);
+    const size_t heads = heads_of(shape), T = in->prompts->max_tokens;
+    *s = (score_sampler){.meter = meter,
+                         .positions = positions,
+                         .n_features = score_features(shape),
+                         .watcher = {.n_rows = SCORE_ROWS, .see = see, .ctx = s}};
+#define TAKE(member, n) s->member = ckvc_calloc(n, sizeof *s->member);
+    ARRAYS(TAKE)
+}
+
+void score_sampler_close(score_sampler *s) {
+#define FREE(member, n) free(s->member);
+    ARRAYS(FREE)
+    *s = (score_sampler){0};
+}
+
+/* The head's place in arrays [rows][L][G]. */
+static size_t place_of(const score_sampler *s, size_t head) {
+    return s->row * heads_of(s->meter->shape) + head;
+}
+
+/* Which positions of a head are logged -> sample; how many. */
+static uint32_t draw(score_sampler *s, size_t head, uint32_t *sample) {
+    const uint32_t T = s->p->n_tokens, P = s->positions;
+    if (T <= P) {
+        for (uint32_t t = 0; t < T; t++) { sample[t] = t; }
+        return T;
+    }
+    const uint32_t top = ckvc_retain_head(T, s->target + head * T, 0, P / 2, sample, s->order);
+    uint32_t n = 0;
+    for (uint32_t t = 0, i = 0; t < T; t++) {
+        if (i < top && sample[i] == t) {
+            i++;
+        } else {
+            s->others[n++] = t;
+        }
+    }
+    ckvc_rng r;
+    ckvc_rng_init(&r, s->w->o.setting.seed, ckvc_rng_key(s->p->entry->id),
+                  DRAW_STAGE + (uint32_t)head);
+    for (uint32_t i = top; i < P; i++) {
+        const uint32_t k = (uint32_t)ckvc_rng_below(&r, n);
+        sample[i] = s->others[k];
+        s->others[k] = s->others[--n];
+    }
+    return P;
+}
+
+/* A head while the prefill shows it: all features but the late ones. */
+static void see(void *ctx, const prefill_head *h) {
+    score_sampler *s = ctx;
+    const uint32_t T = (uint32_t)h->n_tokens, F = s->n_features, P = s->positions,
+                   group = (uint32_t)h->group, n_rows = (uint32_t)h->n_rows;
+    const size_t head = (size_t)h->layer * (size_t)s->meter->shape->n_kv_heads + (size_t)h->head,
+                 at = place_of(s, head);
+    const ckvc_head_view v = {.n_tokens = T,
+                              .head_dim = (uint32_t)h->head_dim,
+                              .group = group,
+                              .n_rows = n_rows,
+                              .attention = h->attention,
+                              .keys = h->keys,
+                              .values = h->values,
+                              .inv_freq = session_key_frequencies(s->w->session)};
+    double *of_layer = s->layer_attention + (size_t)h->layer * T;
+    const double share = 1.0 / ((double)n_rows * s->meter->shape->n_heads);
+    if (h->head == 0) { memset(of_layer, 0, T * sizeof *of_layer); }
+    for (size_t i = 0; i < (size_t)group * n_rows * T; i++) {
+        of_layer[i % T] += share * (double)h->attention[i];
+    }
+    ckvc_features(&v, s->f, s->scratch);
+    const double *y = s->target + head * T;
+    double *sum = s->rows->target_features + at * F;
+    for (uint32_t t = 0; t < T; t++) {
+        for (uint32_t k = 0; k < F; k++) { sum[k] += y[t] * s->f[(size_t)t * F + k]; }
+    }
+    uint32_t *sample = s->sample + head * P;
+    const uint32_t n = draw(s, head, sample);
+    for (uint32_t i = 0; i < n; i++) {
+        const double *from = s->f + (size_t)sample[i] * F;
+        float *to = s->rows->features + (at * P + i) * F;
+        for (uint32_t k = 0; k < F; k++) { to[k] = (float)from[k]; }
+    }
+}
+
+/* The late columns of all heads, once all layers are known. */
+static void add_late(score_sampler *s) {
+    const uint32_t T = s->p->n_tokens, F = s->n_features, P = s->positions, n = T < P ? T : P;
+    const size_t G = (size_t)s->meter->shape->n_kv_heads;
+    for (size_t head = 0; head < heads_of(s->meter->shape); head++) {
+        const size_t at = place_of(s, head);
+        double *late = s->scratch, *sum = s->rows->target_features + at * F + CKVC_FEATURES_LATE;
+        if (head % G == 0) {
+            ckvc_features_late(T, s->layer_attention + head / G * T, s->w->stats.alpha, 2, late);
+        }
+        for (uint32_t t = 0; t < T; t++) {
+            for (int k = 0; k < 2; k++) { sum[k] += s->target[head * T + t] * late[2 * t + k]; }
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            float *to = s->rows->features + (at * P + i) * F + CKVC_FEATURES_LATE;
+            const double *from = late + 2 * s->sample[head * P + i];
+            for (int k = 0; k < 2; k++) { to[k] = (float)from[k]; }
+        }
+    }
+}
+
+/* Adds a head's share of one kind of target; its sum. */
+static double add_target(const double *y, uint32_t n, double *target) {
+    double sum = 0.0;
+    for (uint32_t t = 0; t < n; t++) { sum += y[t]; }
+    for (uint32_t t = 0; t < n && sum > 0.0; t++) { target[t] += y[t] / sum; }
+    return sum;
+}
+
+/* y_r is the meter's y, y_c its `more` where there is one beside it. */
+static void make_targets(score_sampler *s, bool both) {
+    const uint32_t T = s->p->n_tokens;
+    for (size_t head = 0; head < heads_of(s->meter->shape); head++) {
+        const size_t at = place_of(s, head);
+        double *target = s->target + head * T;
+        memset(target, 0, T * sizeof *target);
+        s->rows->mass[at] = add_target(s->meter->y + head * T, T, target);
+        if (both) { add_target(s->meter->more + head * T, T, target); }
+        s->rows->target[at] = 0.0;
+        for (uint32_t t = 0; t < T; t++) { s->rows->target[at] += target[t]; }
+    }
+}
+
+static bool all_finite(const score_sampler *s) {
+    const size_t heads = heads_of(s->meter->shape), at = place_of(s, 0);
+    double sum = 0.0; /* of numbers that are not finite is not finite */
+    for (size_t i = at; i < at + heads; i++) { sum += s->rows->mass[i] + s->rows->target[i]; }
+    for (size_t i = at * s->n_features; i < (at + heads) * s->n_features; i++) {
+        sum += s->rows->target_features[i];
+        const float *f = s->rows->features + i * s->positions;
+        for (uint32_t k = 0; k < s->positions; k++) { sum += (double)f[k]; }
+    }
+    return isfinite(sum);
+}
+
+ckvc_status score_sampler_measure(score_sampler *s, worker *w, const prompt *p, shard *rows,
+                                  size_t row, bool *finite, ckvc_err *err) {
+    s->w = w;
+    s->p = p;
+    s->rows = rows;
+    s->row = row;
+    CKVC_TRY(demand_targets(s->meter, w, p, err));
+    const bool both = s->meter->o.n_instruction && p->n_continuation > 1;
+    if (both) {
+        const target_input in = {.tokens = p->tokens + p->n_tokens, .n = p->n_continuation - 1};
+        CKVC_TRY(session_targets(w->session, &in, s->meter->more, err));
+    }
+    make_targets(s, both);
+    w->watcher = &s->watcher;
+    const ckvc_status st = worker_prefill(w, p, err);
+    w->watcher = NULL;
+    CKVC_TRY(st);
+    add_late(s);
+    *finite = all_finite(s);
+    return CKVC_OK;
+}

@@ -1,0 +1,172 @@
+/* Targets and features that a score pass logs, on the embedded 4-layer model and the prompts of
+ * tests/golden/budgets. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "calib/demand/score_sampler.h"
+#include "tests/unit/golden_model.h"
+
+enum { L = 4, G = 3, HEADS = L * G, F = 56, ALL = 512, FEW = 32 };
+
+/* A prompt's row under P positions, and who was logged. */
+typedef struct measured {
+    shard *rows;
+    uint32_t sample[HEADS][ALL];
+    double target[HEADS][ALL];
+} measured;
+
+static void measure(measured *out, const calibrate_inputs *in, const prompt *p,
+                    const demand_options *o, uint32_t positions) {
+    ckvc_err err = {0};
+    worker w = {0};
+    demand_meter meter = {0};
+    score_sampler s;
+    worker_options options = {.setting = o->setting};
+    bool finite = false;
+    demand_need(o, in, &options);
+    score_sampler_need(positions, in, &options);
+    if (worker_open(&w, in, &options, NULL, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    assert_int_equal(demand_meter_open(&meter, o, in, &err), CKVC_OK);
+    score_sampler_open(&s, &meter, positions, in);
+    assert_int_equal(s.n_features, F);
+    out->rows = shard_create();
+    shard_header *h = &out->rows->h;
+    h->n_layers = L;
+    h->n_heads = 2 * G;
+    h->n_kv_heads = G;
+    h->setting.positions = positions;
+    h->setting.n_features = F;
+    snprintf(h->pass, sizeof h->pass, "score");
+    const struct shard_prompt none = {.id = "p"};
+    shard_add_prompt(out->rows, &none);
+    shard_add_prompt(out->rows, &none); /* the second row is the one that is filled */
+    if (score_sampler_measure(&s, &w, p, out->rows, 1, &finite, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    assert_true(finite);
+    for (int i = 0; i < HEADS; i++) {
+        memcpy(out->sample[i], s.sample + (size_t)i * positions, positions * sizeof(uint32_t));
+        memcpy(out->target[i], s.target + (size_t)i * p->n_tokens, p->n_tokens * sizeof(double));
+    }
+    score_sampler_close(&s);
+    demand_meter_close(&meter);
+    worker_close(&w);
+}
+
+static const float *logged(const measured *m, int head, uint32_t i) {
+    const uint32_t P = m->rows->h.setting.positions;
+    return m->rows->features + (((size_t)HEADS + (size_t)head) * P + i) * F;
+}
+
+/* Every position logged: targets are the file's two, each summing to 1, and the sums of features
+ * are theirs. */
+static void check_all(const measured *m, const json_t *p, uint32_t T) {
+    const bool both = json_array_size(json_object_get(p, "continuation")) > 1;
+    for (int head = 0; head < HEADS; head++) {
+        double want[ALL] = {0}, mass = 0;
+        for (int kind = 0; kind < 1 + both; kind++) {
+            const json_t *y = json_array_get(
+                json_array_get(json_object_get(p, kind ? "y_c" : "y_r"), (size_t)(head / G)),
+                (size_t)(head % G));
+            double sum = 0;
+            for (uint32_t t = 0; t < T; t++) { sum += json_number_value(json_array_get(y, t)); }
+            for (uint32_t t = 0; t < T; t++) {
+                want[t] += json_number_value(json_array_get(y, t)) / sum;
+            }
+            mass = kind ? mass : sum;
+        }
+        const size_t at = HEADS + (size_t)head;
+        assert_true(fabs(m->rows->mass[at] - mass) <= 4e-6 * T);
+        assert_true(fabs(m->rows->target[at] - (1 + both)) <= 1e-12);
+        double sums[F] = {0};
+        for (uint32_t t = 0; t < T; t++) {
+            assert_int_equal(m->sample[head][t], t);
+            assert_true(fabs(m->target[head][t] - want[t]) <= 2e-5);
+            for (int k = 0; k < F; k++) {
+                sums[k] += m->target[head][t] * (double)logged(m, head, t)[k];
+            }
+        }
+        for (int k = 0; k < F; k++) { /* those are of features in double */
+            const double got = m->rows->target_features[at * F + (size_t)k];
+            assert_true(fabs(got - sums[k]) <= 1e-6 * (1 + fabs(sums[k])));
+        }
+    }
+}
+
+/* Few positions: the highest targets first, then others, none twice; each with its own features. */
+static void check_few(const measured *few, const measured *all, uint32_t T) {
+    for (int head = 0; head < HEADS; head++) {
+        bool seen[ALL] = {false};
+        double least = 2, most = 0;
+        for (uint32_t i = 0; i < FEW; i++) {
+            const uint32_t t = few->sample[head][i];
+            const double y = few->target[head][t];
+            assert_true(t < T && !seen[t]);
+            seen[t] = true;
+            if (i < FEW / 2 && t > 0) { least = y < least ? y : least; }
+            if (i >= FEW / 2) { most = y > most ? y : most; }
+            assert_memory_equal(logged(few, head, i), logged(all, head, t), F * sizeof(float));
+        }
+        for (uint32_t t = 0; t < T; t++) { /* nobody who was left out is higher */
+            assert_true(seen[t] || few->target[head][t] <= least);
+        }
+        assert_true(seen[0] && most <= least);
+    }
+    assert_memory_equal(few->rows->target_features + HEADS * F,
+                        all->rows->target_features + HEADS * F, HEADS * F * sizeof(double));
+}
+
+static void test_golden(void **state) {
+    (void)state;
+    ckvc_err err = {0};
+    bench b = bench_open_kind("cpu", 2);
+    model *m;
+    if (model_open_path("models/ckvc-tiny-4l", b.be, &m, &err)) { fail_msg("%s", err.text); }
+    json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *p;
+    int64_t n_instruction, T, C;
+    int32_t *instruction = golden_ids(json_object_get(root, "instruction"), &n_instruction);
+    size_t i;
+    json_array_foreach(json_object_get(root, "prompts"), i, p) {
+        CKVC_AUTO_FREE int32_t *tokens = golden_ids(json_object_get(p, "tokens"), &T);
+        CKVC_AUTO_FREE int32_t *next = golden_ids(json_object_get(p, "continuation"), &C);
+        CKVC_AUTO_FREE int32_t *both = ckvc_alloc((size_t)(T + C), sizeof *both);
+        memcpy(both, tokens, (size_t)T * sizeof *both);
+        memcpy(both + T, next, (size_t)C * sizeof *both);
+        char id[] = "p";
+        manifest_entry entry = {.id = id};
+        prompt one = {.entry = &entry,
+                      .tokens = both,
+                      .n_tokens = (uint32_t)T,
+                      .n_continuation = (uint32_t)C};
+        const prompt_list list = {
+            .items = &one, .n = 1, .max_tokens = (uint32_t)T, .max_continuation = (uint32_t)C};
+        const calibrate_inputs in = {.model = m, .backend = b.be, .prompts = &list};
+        const demand_options o = {.setting = {.window = 64, .seed = 5},
+                                  .instruction = instruction,
+                                  .n_instruction = (uint32_t)n_instruction};
+        static measured all, few, again;
+        measure(&all, &in, &one, &o, ALL);
+        check_all(&all, p, (uint32_t)T);
+        measure(&few, &in, &one, &o, FEW);
+        check_few(&few, &all, (uint32_t)T);
+        measure(&again, &in, &one, &o, FEW);
+        assert_memory_equal(few.sample, again.sample, sizeof few.sample);
+        shard_free(all.rows);
+        shard_free(few.rows);
+        shard_free(again.rows);
+    }
+    free(instruction);
+    json_decref(root);
+    model_close(m);
+    bench_close(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
