@@ -414,7 +414,9 @@ static ckvc_status allot_table(policy_sets *k, const table_in_use *t, uint32_t b
 }
 
 /* Shares of the heads in a block, [L][G]. */
-static const double *shares_of(policy_sets *k, const ckvc_table *t, uint32_t block) {
+static const double *shares_of(policy_sets *k, const table_in_use *of, uint32_t block) {
+    assert(of); /* score_needs_table */
+    const ckvc_table *t = of->table;
     for (uint32_t i = 0; i < k->L * k->G; i++) {
         k->share[i] = t->share[(size_t)i * t->n_budgets + block];
     }
@@ -438,11 +440,9 @@ static void allot_reference(policy_sets *k, size_t i, uint32_t b) {
         allot_cake(k->L, k->scores.preference, B, window, T, k->c);
         each_layer(k);
         break;
-    case ALLOT_HEADKV:
-        allot_headkv(heads, shares_of(k, t->table, block), B, window, T, k->c);
-        break;
+    case ALLOT_HEADKV: allot_headkv(heads, shares_of(k, t, block), B, window, T, k->c); break;
     case ALLOT_FULL_HEADS:
-        allot_full_heads(heads, shares_of(k, t->table, block), B, least, T, k->c);
+        allot_full_heads(heads, shares_of(k, t, block), B, least, T, k->c);
         break;
     case ALLOT_LAYER_BY_RANK:
         for (uint32_t l = 0; l < k->L; l++) {
@@ -537,6 +537,7 @@ static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, u
     const struct head_reference *r = reference_of(kind);
     const table_in_use *t = table_of(k, i);
     const uint32_t block = t ? block_of(k, t, b, l) : 0;
+    assert(t || (kind != SCORE_TABLE && !score_needs_table(kind)));
     if (kind == SCORE_TABLE && k->kept.n_sets == 1) {
         layer_score(k, t, block, l);
     } else if (kind == SCORE_TABLE || kind == SCORE_POOLED) {
