@@ -175,6 +175,19 @@ static void spread_of(const json_t *v, double *least, double *most) {
     }
 }
 
+/* For people: a learned score in one line. */
+static void shorten_features(json_t *what) {
+    const json_t *f = json_object_get(what, "features");
+    double least = INFINITY, most = -INFINITY;
+    if (!f) { return; }
+    spread_of(json_object_get(f, "mass"), &least, &most);
+    json_object_set_new(what, "features",
+                        json_sprintf("version %lld, %lld a head, mass %.3g ... %.3g",
+                                     (long long)json_integer_value(json_object_get(f, "version")),
+                                     (long long)json_integer_value(json_object_get(f, "n")), least,
+                                     most));
+}
+
 /* For people: the lists under `key` give way to their spread. */
 static void shorten(json_t *what, const char *key) {
     double least = INFINITY, most = -INFINITY;
@@ -206,6 +219,7 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
     if (kind == &table) {
         shorten(what, "shares");
         shorten(what, "layer_shares");
+        shorten_features(what);
     }
     json_text(stdout, what, 2);
     json_decref(what);

@@ -98,22 +98,12 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
 static void fit_shares(fit_pool *pool, const fit_options *o, fit_result *r) {
     const table_file *in = o->incoming;
     ckvc_table *t = r->table->table;
-    const size_t heads = ckvc_weight_index(t, t->n_layers, 0, 0),
-                 layers = t->n_layers * t->n_budgets;
+    const size_t heads = ckvc_weight_index(t, t->n_layers, 0, 0);
     if (pool->demand.n_prompts > 0) {
         fit_demand_table(&pool->demand, o, r->table, &r->demand);
     } else if (in && in->table->share) {
-        const ckvc_table *from = in->table;
         r->demand.carried = true;
-        if (ckvc_table_add_shares(t, from->layer_share != NULL)) {
-            ckvc_out_of_memory(heads, sizeof(double));
-        }
-        memcpy(t->share, from->share, heads * sizeof *t->share);
-        if (t->layer_share) {
-            memcpy(t->layer_share, from->layer_share, layers * sizeof *t->share);
-        }
-        memcpy(t->c_min, from->c_min, t->n_budgets * sizeof *t->c_min);
-        memcpy(t->score, from->score, t->n_budgets * sizeof *t->score);
+        if (ckvc_table_copy_shares(t, in->table)) { ckvc_out_of_memory(heads, sizeof(double)); }
         if (in->share_interval) {
             r->table->share_interval = ckvc_copy(in->share_interval, 2 * heads, sizeof(double));
         }

@@ -165,6 +165,22 @@ static void write_shares(double *to, size_t n, uint32_t nB, uint32_t b, const do
     }
 }
 
+/* A learned score does not carry over: its features are coordinates of this model's keys. What
+ * recommended it gets a fit's first score. */
+static void map_scores(const ckvc_table *s, ckvc_table *t) {
+    memcpy(t->score, s->score, s->n_budgets * sizeof *t->score);
+    for (uint32_t b = 0; b < t->n_budgets; b++) {
+        ckvc_score *score = &t->score[b];
+        score->features = 0;
+        if (score->kind == CKVC_SCORE_LEARNED) {
+            score->kind = CKVC_SCORE_WINDOW;
+            score->window = 32;
+            score->pool = 7;
+            score->norm = 1;
+        }
+    }
+}
+
 /* Budgets of heads as --heads says, those of layers by depth. */
 static void map_shares(mapping *m) {
     const ckvc_table *s = m->from->table;
@@ -175,7 +191,7 @@ static void map_shares(mapping *m) {
     if (!s->share) { return; }
     if (ckvc_table_add_shares(t, s->layer_share != NULL)) { ckvc_out_of_memory(n2 * nB, 8); }
     memcpy(t->c_min, s->c_min, nB * sizeof *t->c_min);
-    memcpy(t->score, s->score, nB * sizeof *t->score);
+    map_scores(s, t);
     CKVC_AUTO_FREE double *source = ckvc_alloc(n, sizeof *source);
     CKVC_AUTO_FREE double *target = ckvc_alloc(n2, sizeof *target);
     for (uint32_t b = 0; b < nB; b++) {

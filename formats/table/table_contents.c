@@ -8,7 +8,7 @@
 #include "lib/base/sizes.h"
 
 /* Dimensions by letter: L layers, G heads, E and P bins, e and p their inner edges, B budgets, h
- * and g actions of heads and gate, digits themselves; JSON: none. */
+ * and g actions of heads and gate, D features, digits themselves; JSON: none. */
 static const struct {
     const char *name;
     ckvt_type type;
@@ -27,6 +27,8 @@ static const struct {
     [CKVT_LAYER_SHARE] = {"SHARELAY", CKVT_F64, "LB"},
     [CKVT_C_MIN] = {"CMIN", CKVT_F64, "B2"},
     [CKVT_SCORE] = {"SCORE", CKVT_U32, "B6"},
+    [CKVT_THETA] = {"THETA", CKVT_F32, "LGD"},
+    [CKVT_MASS] = {"MASS", CKVT_F64, "LG"},
     [CKVT_QHEAD] = {"QHEAD", CKVT_F64, "LGBh"},
     [CKVT_QGATE] = {"QGATE", CKVT_F64, "LEPBg"},
     [CKVT_NHEAD] = {"NHEAD", CKVT_U64, "LGBh"},
@@ -63,6 +65,7 @@ static uint64_t extent(const ckvc_table *t, char letter) {
     case 'B': return t->n_budgets;
     case 'h': return t->n_head_actions;
     case 'g': return t->n_gate_actions;
+    case 'D': return t->n_features;
     default: return (uint64_t)(letter - '0');
     }
 }
@@ -100,6 +103,8 @@ void **ckvt_slot(table_file *t, ckvt_section s) {
         [CKVT_LAYER_SHARE] = &c->layer_share,
         [CKVT_C_MIN] = &c->c_min,
         [CKVT_SCORE] = &c->score,
+        [CKVT_THETA] = &c->theta,
+        [CKVT_MASS] = &c->mass,
         [CKVT_QHEAD] = &head->q,
         [CKVT_QGATE] = &gate->q,
         [CKVT_NHEAD] = &head->n,
@@ -350,6 +355,16 @@ static json_t *describe_score(const ckvc_table *c) {
     return list;
 }
 
+/* The learned score; NULL without. */
+static json_t *describe_features(const table_file *t) {
+    const ckvc_table *c = t->table;
+    return c->theta
+               ? json_pack("{s:I, s:I, s:o, s:o}", "version", (json_int_t)c->score->features, "n",
+                           (json_int_t)c->n_features, "theta", describe_section(t, CKVT_THETA),
+                           "mass", describe_section(t, CKVT_MASS))
+               : NULL;
+}
+
 static json_t *describe_summary(const table_file *t) {
     const ckvc_table *c = t->table;
     json_t *values[CKVC_SIDE_COUNT], *evidence = json_array();
@@ -365,19 +380,21 @@ static json_t *describe_summary(const table_file *t) {
         }
         shares = shares || t->evidence[s].share;
     }
-    return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o, s:b, s:b, s:O, "
-        "s:O*, s:O*}",
-        "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
-        ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
-        ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
-        ckvc_json_reals(c->gate_grid, c->n_gate_actions), "edges_entropy",
-        ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
-        ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight", values[CKVC_SIDE_HEAD], "tau",
-        values[CKVC_SIDE_GATE], "shares", describe_section(t, CKVT_SHARE), "layer_shares",
-        describe_section(t, CKVT_LAYER_SHARE), "c_min", describe_c_min(c), "score",
-        describe_score(c), "evidence", evidence, "bootstrap", shares, "signature",
-        t->signature != NULL, "meta", t->meta, "transfer", t->xfer, "provenance", t->prov);
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, "
+                     "s:o, s:b, s:b, "
+                     "s:O, s:O*, s:O*}",
+                     "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
+                     ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
+                     ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
+                     ckvc_json_reals(c->gate_grid, c->n_gate_actions), "edges_entropy",
+                     ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
+                     ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight",
+                     values[CKVC_SIDE_HEAD], "tau", values[CKVC_SIDE_GATE], "shares",
+                     describe_section(t, CKVT_SHARE), "layer_shares",
+                     describe_section(t, CKVT_LAYER_SHARE), "c_min", describe_c_min(c), "score",
+                     describe_score(c), "features", describe_features(t), "evidence", evidence,
+                     "bootstrap", shares, "signature", t->signature != NULL, "meta", t->meta,
+                     "transfer", t->xfer, "provenance", t->prov);
 }
 
 json_t *table_file_describe(const table_file *t, bool cells) {

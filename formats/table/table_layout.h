@@ -82,6 +82,8 @@ typedef enum ckvt_section {
     CKVT_LAYER_SHARE,
     CKVT_C_MIN,
     CKVT_SCORE,
+    CKVT_THETA,
+    CKVT_MASS,
     CKVT_QHEAD,
     CKVT_QGATE,
     CKVT_NHEAD,

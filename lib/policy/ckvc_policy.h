@@ -51,7 +51,7 @@ const char *ckvc_mode_name(ckvc_mode mode); /* "shared", "heads", "layers" */
 typedef enum ckvc_score_kind {
     CKVC_SCORE_PAPER,   /* (alpha * rho) * weight */
     CKVC_SCORE_WINDOW,  /* mean attention of the last rows, pooled, times the value norm if asked */
-    CKVC_SCORE_LEARNED, /* a linear form of features; no version of them is known yet */
+    CKVC_SCORE_LEARNED, /* softmax of a linear form of features, times the value norm */
     CKVC_SCORE_COUNT
 } ckvc_score_kind;
 const char *ckvc_score_name(ckvc_score_kind kind); /* "paper", "window", "learned" */
@@ -59,10 +59,10 @@ const char *ckvc_score_name(ckvc_score_kind kind); /* "paper", "window", "learne
 /* What a table recommends for one of its budgets. What a kind does not use is 0. */
 typedef struct ckvc_score {
     uint32_t kind;     /* ckvc_score_kind */
-    uint32_t window;   /* w: last rows that the window score reads */
+    uint32_t window;   /* w: last rows that are read: of learned CKVC_FEATURES_1_ROWS */
     uint32_t pool;     /* k, odd: its maximum is over k positions; 1: none */
     uint32_t norm;     /* 1: times the value norm */
-    uint32_t features; /* version of the learned score's features; 0: none */
+    uint32_t features; /* version of theta's features, the same in every block; 0: no theta */
     uint32_t mode;     /* ckvc_mode */
 } ckvc_score;
 
@@ -91,6 +91,11 @@ typedef struct ckvc_table {
     double *layer_share; /* [L][nB], about mean 1; NULL: no mode `layers` */
     ckvc_c_min *c_min;   /* [nB] */
     ckvc_score *score;   /* [nB] */
+    /* The learned score of a table with shares, for all its blocks; NULL and 0 where there is none
+     * (ckvc_table_add_learned). */
+    uint32_t n_features; /* D */
+    float *theta;        /* [L][G][D] */
+    double *mass;        /* [L][G] */
 } ckvc_table;
 
 /* Reads the numeric sections of a .ckvt file. Checks the header's and directory's CRC-32 and each
@@ -116,13 +121,20 @@ ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_en
 /* Gives a table without shares the arrays for them, zeroed; layer_share only where asked. -1: out
  * of memory, the table is as it was. */
 int ckvc_table_add_shares(ckvc_table *t, int with_layers);
+/* Gives a table with shares the arrays for a learned score, zeroed; its version goes into
+ * `features` of every block. -1: out of memory, the table is as it was. */
+int ckvc_table_add_learned(ckvc_table *t, uint32_t n_features);
+/* Gives a table without shares all that `from`, of the same L, G and nB, has of them: floors and
+ * scores, a learned one too. -1: out of memory; the table is as it was, or has zeroed shares. */
+int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from);
 /* A table of the same contents. NULL when memory is out. */
 ckvc_table *ckvc_table_clone(const ckvc_table *t);
 void ckvc_table_free(ckvc_table *table); /* NULL is fine */
 /* What every table holds: grids ascend, edges do not descend, weights and thresholds are float32 of
  * a grid value, budgets make sense; shares are finite, not negative and not all 0 in a block,
- * floors fit their budgets, scores and modes are known. Returns 0, or -1 with the first breach in
- * message, which begins with the section's name. A table that was read holds it. */
+ * floors fit their budgets, scores, modes and features are known, a learned score is finite.
+ * Returns 0, or -1 with the first breach in message, which begins with the section's name. A table
+ * that was read holds it. */
 int ckvc_table_check(const ckvc_table *table, char *message, size_t message_size);
 
 /* Flat index of [l][g][b] in weight, of [l][e][p][b] in tau. */
@@ -220,14 +232,15 @@ void ckvc_score_window(uint32_t n_tokens, const double *attention, uint32_t pool
 /* What one KV head of a layer offers to it, of a prompt of T = n_tokens. */
 typedef struct ckvc_head_view {
     uint32_t n_tokens, head_dim;
-    uint32_t group, n_rows;     /* query heads; last rows of the prompt: 64, or all that it has */
+    uint32_t group, n_rows;     /* query heads; last rows: CKVC_FEATURES_1_ROWS, or all there are */
     const float *attention;     /* [group][n_rows][T], each row's softmax over what it sees */
     const float *keys, *values; /* [T][head_dim] as cached */
     const double *inv_freq;     /* [head_dim/2] that keys were rotated with; NULL: they were not */
 } ckvc_head_view;
-#define CKVC_FEATURES_1     1u
-#define CKVC_FEATURES_LATE  10u /* columns 10 and 11 are ckvc_features_late's */
-#define CKVC_FEATURES_1_KEY 23u /* where the key's head_dim numbers begin; behind them the 1 */
+#define CKVC_FEATURES_1      1u
+#define CKVC_FEATURES_1_ROWS 64u /* last rows of the attention that version 1 reads */
+#define CKVC_FEATURES_LATE   10u /* columns 10 and 11 are ckvc_features_late's */
+#define CKVC_FEATURES_1_KEY  23u /* where the key's head_dim numbers begin; behind them the 1 */
 /* D of a version; 0: it is not known. */
 uint32_t ckvc_features_count(uint32_t version, uint32_t head_dim);
 /* Version 1 of every token, f [T][D], late columns 0. scratch [2][T]. */

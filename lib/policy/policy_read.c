@@ -224,10 +224,11 @@ typedef struct target {
     uint16_t type, rank;
     uint64_t dims[4];
 } target;
-enum { TARGETS_PAPER = 7, TARGET_LAYER_SHARE = 8, TARGETS = 11 }; /* from the 8th on: of shares */
-static const char *const target_names[TARGETS] = {"BUDGET",   "GRIDHEAD", "GRIDGATE", "WEIGHT",
-                                                  "TAU",      "EDGEENT",  "EDGEPPL",  "SHARE",
-                                                  "SHARELAY", "CMIN",     "SCORE"};
+/* From the 8th on of shares, from the 12th on of a learned score. */
+enum { TARGETS_PAPER = 7, TARGET_LAYER_SHARE = 8, TARGET_THETA = 11, TARGETS = 13 };
+static const char *const target_names[TARGETS] = {
+    "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU",   "EDGEENT", "EDGEPPL",
+    "SHARE",  "SHARELAY", "CMIN",     "SCORE",  "THETA", "MASS"};
 
 static bool known_critical(const char *name) {
     if (!strcmp(name, "SHAPE")) { return true; }
@@ -346,6 +347,10 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
     /* Dims first, so that what SHAPE claims is known to be in the file before memory is taken for
      * it. */
     const uint64_t L = shape[0], G = shape[2], E = shape[3], P = shape[4], nB = shape[5];
+    section theta; /* asked for last: the one whose dims count */
+    bool learned = find_section(r, "MASS", &theta);
+    learned |= find_section(r, "THETA", &theta);
+    const uint64_t D = theta.dims[2]; /* the file's bytes bound it, once its section is checked */
     const target targets[TARGETS] = {
         {target_names[0], TYPE_F64, 1, {nB}},
         {target_names[1], TYPE_F64, 1, {n_actions[0]}},
@@ -358,6 +363,8 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
         {target_names[8], TYPE_F64, 2, {L, nB}},
         {target_names[9], TYPE_F64, 2, {nB, sizeof(ckvc_c_min) / sizeof(double)}},
         {target_names[10], TYPE_U32, 2, {nB, sizeof(ckvc_score) / sizeof(uint32_t)}},
+        {target_names[11], TYPE_F32, 3, {L, G, D}},
+        {target_names[12], TYPE_F64, 2, {L, G}},
     };
     section sections[TARGETS];
     bool wanted[TARGETS];
@@ -366,13 +373,15 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
         FAIL_IF(r, i >= TARGETS_PAPER && there && !r->shares,
                 "byte 24: section %s is there, but flag 0x%x is not set", target_names[i],
                 FLAG_SHARES);
-        wanted[i] = i < TARGETS_PAPER || (r->shares && (there || i != TARGET_LAYER_SHARE));
+        wanted[i] = i < TARGETS_PAPER ||
+                    (i >= TARGET_THETA ? learned : r->shares && (there || i != TARGET_LAYER_SHARE));
         if (wanted[i] && check_section(r, &targets[i], &sections[i])) { return -1; }
     }
 
     ckvc_table *t = ckvc_table_create(shape[0], shape[2], shape[3], shape[4], shape[5],
                                       n_actions[0], n_actions[1]);
-    if (!t || (r->shares && ckvc_table_add_shares(t, wanted[TARGET_LAYER_SHARE]))) {
+    if (!t || (r->shares && ckvc_table_add_shares(t, wanted[TARGET_LAYER_SHARE])) ||
+        (learned && ckvc_table_add_learned(t, (uint32_t)D))) {
         ckvc_table_free(t);
         return fail(r, "out of memory");
     }
@@ -382,7 +391,8 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
     t->op = r->op;
     void *const values[TARGETS] = {t->budgets,     t->head_grid,     t->gate_grid, t->weight,
                                    t->tau,         t->edges_entropy, t->edges_ppl, t->share,
-                                   t->layer_share, t->c_min,         t->score};
+                                   t->layer_share, t->c_min,         t->score,     t->theta,
+                                   t->mass};
     for (int i = 0; i < TARGETS; i++) {
         if (wanted[i]) { decode(r, &sections[i], values[i]); }
     }

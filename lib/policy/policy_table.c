@@ -83,6 +83,38 @@ int ckvc_table_add_shares(ckvc_table *t, int with_layers) {
     return 0;
 }
 
+int ckvc_table_add_learned(ckvc_table *t, uint32_t n_features) {
+    float *theta = array4(t->n_layers, t->n_heads, n_features, 1, sizeof *theta);
+    double *mass = array4(t->n_layers, t->n_heads, 1, 1, sizeof *mass);
+    assert(t->share && !t->theta);
+    if (!theta || !mass) {
+        free(theta);
+        free(mass);
+        return -1;
+    }
+    t->theta = theta;
+    t->mass = mass;
+    t->n_features = n_features;
+    return 0;
+}
+
+int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from) {
+    const size_t heads = (size_t)from->n_layers * from->n_heads, nB = from->n_budgets;
+    if (ckvc_table_add_shares(t, from->layer_share != NULL)) { return -1; }
+    if (from->theta && ckvc_table_add_learned(t, from->n_features)) { return -1; }
+    memcpy(t->share, from->share, heads * nB * sizeof *t->share);
+    if (t->layer_share) {
+        memcpy(t->layer_share, from->layer_share, from->n_layers * nB * sizeof *t->layer_share);
+    }
+    memcpy(t->c_min, from->c_min, nB * sizeof *t->c_min);
+    memcpy(t->score, from->score, nB * sizeof *t->score);
+    if (t->theta) {
+        memcpy(t->theta, from->theta, heads * t->n_features * sizeof *t->theta);
+        memcpy(t->mass, from->mass, heads * sizeof *t->mass);
+    }
+    return 0;
+}
+
 ckvc_table *ckvc_table_clone(const ckvc_table *t) {
     ckvc_table *c = ckvc_table_create(t->n_layers, t->n_heads, t->n_entropy_bins, t->n_ppl_bins,
                                       t->n_budgets, t->n_head_actions, t->n_gate_actions);
@@ -98,18 +130,9 @@ ckvc_table *ckvc_table_clone(const ckvc_table *t) {
     memcpy(c->edges_ppl, t->edges_ppl, (t->n_ppl_bins - 1) * sizeof *c->edges_ppl);
     memcpy(c->weight, t->weight, ckvc_weight_index(t, t->n_layers, 0, 0) * sizeof *c->weight);
     memcpy(c->tau, t->tau, ckvc_tau_index(t, t->n_layers, 0, 0, 0) * sizeof *c->tau);
-    if (t->share) {
-        const size_t nB = t->n_budgets;
-        if (ckvc_table_add_shares(c, t->layer_share != NULL)) {
-            ckvc_table_free(c);
-            return NULL;
-        }
-        memcpy(c->share, t->share, ckvc_weight_index(t, t->n_layers, 0, 0) * sizeof *c->share);
-        if (t->layer_share) {
-            memcpy(c->layer_share, t->layer_share, t->n_layers * nB * sizeof *c->layer_share);
-        }
-        memcpy(c->c_min, t->c_min, nB * sizeof *c->c_min);
-        memcpy(c->score, t->score, nB * sizeof *c->score);
+    if (t->share && ckvc_table_copy_shares(c, t)) {
+        ckvc_table_free(c);
+        return NULL;
     }
     return c;
 }
@@ -127,6 +150,8 @@ void ckvc_table_free(ckvc_table *table) {
     free(table->layer_share);
     free(table->c_min);
     free(table->score);
+    free(table->theta);
+    free(table->mass);
     free(table);
 }
 
@@ -274,6 +299,26 @@ static int check_c_min(const ckvc_table *t, uint32_t b, char *message, size_t me
     return 0;
 }
 
+/* What block b says of features: all blocks the same, nothing where there is no theta. */
+static int check_features(const ckvc_table *t, uint32_t b, char *message, size_t message_size) {
+    const ckvc_score *s = &t->score[b];
+    const uint32_t version = s->features;
+    FAIL_IF(version != t->score[0].features,
+            "SCORE[%u]: features of version %u, but of version %u in SCORE[0]", b, version,
+            t->score[0].features);
+    FAIL_IF((version || t->theta || s->kind == CKVC_SCORE_LEARNED) &&
+                !ckvc_features_count(version, 2),
+            "SCORE[%u]: features of version %u are none that this reader knows", b, version);
+    FAIL_IF(version && !t->theta, "SCORE[%u]: features of version %u, but section THETA is missing",
+            b, version);
+    FAIL_IF(s->kind == CKVC_SCORE_LEARNED &&
+                (s->window != CKVC_FEATURES_1_ROWS || s->pool || s->norm),
+            "SCORE[%u]: window %u, pool %u, norm %u: features of version %u need %u rows, no pool "
+            "and no norm",
+            b, s->window, s->pool, s->norm, version, CKVC_FEATURES_1_ROWS);
+    return 0;
+}
+
 static int check_score(const ckvc_table *t, uint32_t b, char *message, size_t message_size) {
     const ckvc_score *s = &t->score[b];
     FAIL_IF(s->kind >= CKVC_SCORE_COUNT, "SCORE[%u]: score %u is none that this reader knows", b,
@@ -282,14 +327,31 @@ static int check_score(const ckvc_table *t, uint32_t b, char *message, size_t me
             s->mode);
     FAIL_IF(s->mode == CKVC_MODE_LAYERS && !t->layer_share,
             "SCORE[%u]: mode layers, but section SHARELAY is missing", b);
-    FAIL_IF(s->kind == CKVC_SCORE_LEARNED || s->features,
-            "SCORE[%u]: features of version %u are none that this reader knows", b, s->features);
     FAIL_IF(s->kind == CKVC_SCORE_WINDOW && (s->window < 1 || s->pool % 2 == 0 || s->norm > 1),
             "SCORE[%u]: window %u, pool %u, norm %u: want at least one row, an odd pool, 0 or 1", b,
             s->window, s->pool, s->norm);
     FAIL_IF(s->kind == CKVC_SCORE_PAPER && (s->window || s->pool || s->norm),
             "SCORE[%u]: window %u, pool %u, norm %u: the paper's score has none of them", b,
             s->window, s->pool, s->norm);
+    return check_features(t, b, message, message_size);
+}
+
+/* theta fits its features, of a key of some even length; all is finite. */
+static int check_learned(const ckvc_table *t, char *message, size_t message_size) {
+    const size_t heads = (size_t)t->n_layers * t->n_heads;
+    if (!t->theta) { return 0; }
+    const uint32_t version = t->score[0].features, fixed = ckvc_features_count(version, 0);
+    FAIL_IF(t->n_features < fixed + 2 || (t->n_features - fixed) % 2,
+            "THETA: %u features, version %u has %u and those of a key of even length",
+            t->n_features, version, fixed);
+    for (size_t i = 0; i < heads * t->n_features; i++) {
+        FAIL_IF(!isfinite(t->theta[i]), "THETA[%zu] is %g, want a finite value", i,
+                (double)t->theta[i]);
+    }
+    for (size_t i = 0; i < heads; i++) {
+        FAIL_IF(!(t->mass[i] >= 0.0 && isfinite(t->mass[i])),
+                "MASS[%zu] is %g, want a finite value from 0 up", i, t->mass[i]);
+    }
     return 0;
 }
 
@@ -306,7 +368,7 @@ static int check_budgets_of_heads(const ckvc_table *t, char *message, size_t mes
             return -1;
         }
     }
-    return 0;
+    return check_learned(t, message, message_size);
 }
 
 int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size) {

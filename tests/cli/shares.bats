@@ -25,6 +25,22 @@ assert t["score"][0] == {"budget": 0.25, "mode": "heads", "score": "window", "wi
     [[ $output != *shares* ]]
 }
 
+@test "inspect prints a learned score, and one line of it" {
+    local table=tests/golden/table/learned.ckvt
+    "$CKVC" inspect "$table" --json | python3 -c '
+import json, sys
+t = json.load(sys.stdin)
+L, G = t["shape"]["n_layers"], t["shape"]["n_kv_heads"]
+f = t["features"]
+assert f["version"] == 1 and f["n"] == 26 and f["mass"] == [[0.75, 0.25]], f
+assert [len(f["theta"]), len(f["theta"][0]), len(f["theta"][0][0])] == [L, G, f["n"]]
+assert t["score"][0] == {"budget": 0.25, "mode": "heads", "score": "learned", "window": 64, "pool": 0, "norm": False, "features": 1}'
+    run "$CKVC" inspect "$table"
+    [[ $output == *"features:         version 1, 26 a head, mass 0.25 ... 0.75"* ]]
+    run "$CKVC" verify "$table"
+    [ "$output" = "$table: ok, table" ]
+}
+
 @test "a share below zero is one line, and 65" {
     python3 - "$TABLE" "$DIR/t.ckvt" <<'PY'
 import struct, sys, zlib

@@ -100,9 +100,28 @@ static void layers_only_where_they_are(void **state) {
     }
 }
 
+/* Its features are coordinates of the other model's keys. */
+static void a_learned_score_stays_behind(void **state) {
+    (void)state;
+    CKVC_AUTO(table_file_free_at) table_file *from = source_table(false);
+    ckvc_table *c = from->table;
+    assert_int_equal(ckvc_table_add_learned(c, ckvc_features_count(CKVC_FEATURES_1, 2)), 0);
+    const ckvc_score window = c->score[0];
+    c->score[0] = (ckvc_score){CKVC_SCORE_LEARNED, CKVC_FEATURES_1_ROWS, 0, 0,
+                               CKVC_FEATURES_1,    CKVC_MODE_HEADS};
+    c->score[1].features = CKVC_FEATURES_1;
+    c->score[1].pool = 5;
+    CKVC_AUTO(table_file_free_at) table_file *to = mapped_to(from, L, G);
+    assert_null(to->table->theta);
+    assert_memory_equal(&to->table->score[0], &window, sizeof window);
+    assert_int_equal(to->table->score[1].pool, 5);
+    assert_int_equal(ckvc_table_check(to->table, NULL, 0), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shares_by_depth_and_place),
                                        cmocka_unit_test(means_are_one_again),
-                                       cmocka_unit_test(layers_only_where_they_are)};
+                                       cmocka_unit_test(layers_only_where_they_are),
+                                       cmocka_unit_test(a_learned_score_stays_behind)};
     return cmocka_run_group_tests_name("transfer of tables", tests, NULL, NULL);
 }

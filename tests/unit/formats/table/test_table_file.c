@@ -93,6 +93,22 @@ static table_file *sample_with_shares(void) {
     return t;
 }
 
+/* The same with a learned score of keys of two numbers, which the first budget recommends. */
+static table_file *sample_with_theta(void) {
+    table_file *t = sample_with_shares();
+    ckvc_table *c = t->table;
+    assert_int_equal(ckvc_table_add_learned(c, ckvc_features_count(CKVC_FEATURES_1, 2)), 0);
+    for (uint32_t i = 0; i < 2 * c->n_features; i++) { /* [1][2][26] */
+        c->theta[i] = (float)((int)(i * 7 % 11) - 5) / 16;
+    }
+    c->mass[0] = 0.75;
+    c->mass[1] = 0.25;
+    c->score[0] = (ckvc_score){CKVC_SCORE_LEARNED, CKVC_FEATURES_1_ROWS, 0, 0,
+                               CKVC_FEATURES_1,    CKVC_MODE_HEADS};
+    c->score[1].features = CKVC_FEATURES_1;
+    return t;
+}
+
 static void write_table(table_file *t, const char *to) {
     ckvc_err err = {0};
     ckvc_status status = table_file_write(t, to, true, &err);
@@ -159,6 +175,8 @@ static void round_trip(table_file *t) {
     assert_memory_equal(p->weight, a->weight, 16);
     assert_memory_equal(p->tau, a->tau, 32);
     assert_true(!p->share == !a->share);
+    assert_int_equal(p->n_features, a->n_features);
+    if (a->theta) { assert_memory_equal(p->theta, a->theta, 2 * sizeof(float) * a->n_features); }
     ckvc_table_free(p);
     assert_int_equal(ckvc_table_read(path, &p, message, sizeof message), a->share ? -1 : 0);
     assert_true(a->share ? !p && strstr(message, "byte 24: a table with budgets for heads") : !!p);
@@ -180,6 +198,7 @@ static void test_round_trip(void **state) {
     (void)state;
     round_trip(sample());
     round_trip(sample_with_shares());
+    round_trip(sample_with_theta());
     table_file *t = sample_with_shares(); /* without layer shares, without intervals */
     free(t->table->layer_share);
     free(t->share_interval);
@@ -265,21 +284,25 @@ static table_file *one_layer(void) {
  * new ones: only with a new format. */
 static void test_golden_files(void **state) {
     (void)state;
-    table_file *a = one_layer(), *b = sample(), *c = sample_with_shares();
+    table_file *a = one_layer(), *b = sample(), *c = sample_with_shares(), *d = sample_with_theta();
     if (getenv("CKVC_UPDATE_GOLDEN")) {
         write_table(a, "tests/golden/table/one-layer.ckvt");
         write_table(b, "tests/golden/table/evidence.ckvt");
         write_table(c, "tests/golden/table/shares.ckvt");
+        write_table(d, "tests/golden/table/learned.ckvt");
     }
     table_file *golden_a = read_table("tests/golden/table/one-layer.ckvt"),
                *golden_b = read_table("tests/golden/table/evidence.ckvt"),
-               *golden_c = read_table("tests/golden/table/shares.ckvt");
+               *golden_c = read_table("tests/golden/table/shares.ckvt"),
+               *golden_d = read_table("tests/golden/table/learned.ckvt");
     write_table(a, path);
     write_table(b, path2);
     assert_string_equal(a->content_id, golden_a->content_id);
     assert_string_equal(b->content_id, golden_b->content_id);
     write_table(c, path2);
     assert_string_equal(c->content_id, golden_c->content_id);
+    write_table(d, path2);
+    assert_string_equal(d->content_id, golden_d->content_id);
     size_t n, n_golden;
     uint8_t *bytes = slurp(path, &n),
             *golden = slurp("tests/golden/table/one-layer.ckvt", &n_golden);
@@ -296,6 +319,8 @@ static void test_golden_files(void **state) {
     table_file_free(golden_b);
     table_file_free(c);
     table_file_free(golden_c);
+    table_file_free(d);
+    table_file_free(golden_d);
 }
 
 static void test_content_id(void **state) {
@@ -384,8 +409,25 @@ static void test_describe_shares(void **state) {
     }
     assert_int_equal(json_array_size(json_object_get(cells, "SCORE")), 2);
     assert_non_null(json_object_get(cells, "sSHARE"));
+    assert_null(json_object_get(d, "features"));
     json_decref(d);
     json_decref(cells);
+    table_file_free(t);
+}
+
+static void test_describe_learned(void **state) {
+    (void)state;
+    table_file *t = sample_with_theta();
+    json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true),
+                *mass = json_loads("[[0.75, 0.25]]", 0, NULL);
+    const json_t *f = json_object_get(d, "features"), *theta = json_object_get(f, "theta");
+    assert_int_equal(json_integer_value(json_object_get(f, "version")), 1);
+    assert_int_equal(json_integer_value(json_object_get(f, "n")), 26);
+    assert_true(json_equal(json_object_get(f, "mass"), mass));
+    assert_true(json_equal(json_object_get(cells, "THETA"), theta));
+    const json_t *of_head = json_array_get(json_array_get(theta, 0), 1);
+    assert_int_equal(json_array_size(of_head), 26);
+    assert_true((float)json_number_value(json_array_get(of_head, 3)) == t->table->theta[29]);
     table_file_free(t);
 }
 
@@ -859,7 +901,7 @@ static void test_share_refusals(void **state) {
         {"CMIN", 3, 64, "section CMIN[1]: c_min is 65, above the 64 tokens of its budget"},
         {"SCORE", 0, 3, "section SCORE[0]: score 3 is none that this reader knows"},
         {"SCORE", 0, 2, "section SCORE[0]: features of version 0 are none"},
-        {"SCORE", 4, 1, "section SCORE[0]: features of version 1 are none"},
+        {"SCORE", 4, 1, "section SCORE[0]: features of version 1, but section THETA is missing"},
         {"SCORE", 1, 0, "section SCORE[0]: window 0, pool 7"},
         {"SCORE", 5, 3, "section SCORE[0]: mode 3 is none that this reader knows"},
         {"sSHARE", 1, 0, "section sSHARE[0] is 1.625 ... 0"},
@@ -902,6 +944,69 @@ static void test_share_refusals(void **state) {
     refill(p, intervals, sizeof intervals, 1);
     for (int d = 1; d < 4; d++) { ckvc_put_u64(p->entry + CKVT_ENTRY_DIMS + 8 * d, 2); }
     refuse_kit(k, 0, "section sSHARE is there, but section SHARE is not");
+}
+
+/* Of a table with a learned score. */
+static void test_learned_refusals(void **state) {
+    (void)state;
+    static const struct {
+        const char *section;
+        size_t index;
+        double value;
+        const char *message;
+    } cases[] = {
+        {"THETA", 51, NAN, "section THETA[51] is nan, want a finite value"},
+        {"MASS", 1, -1, "section MASS[1] is -1, want a finite value from 0 up"},
+        {"SCORE", 1, 32, "section SCORE[0]: window 32, pool 0, norm 0: features of version 1 need"},
+        {"SCORE", 4, 2, "section SCORE[0]: features of version 2 are none that this reader knows"},
+        {"SCORE", 10, 2, "section SCORE[1]: features of version 2, but of version 1 in SCORE[0]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        refuse_value(take_apart_table(sample_with_theta()), cases[i].section, cases[i].index,
+                     cases[i].value, cases[i].message);
+    }
+    kit *k = take_apart_table(sample_with_theta());
+    drop_part(k, "THETA");
+    refuse_kit(k, 0, "section THETA is missing");
+    k = take_apart_table(sample_with_theta());
+    drop_part(k, "MASS");
+    refuse_kit(k, 0, "section MASS is missing");
+    k = take_apart_table(sample_with_theta());
+    drop_part(k, "THETA");
+    drop_part(k, "MASS");
+    refuse_kit(k, 0, "section SCORE[0]: features of version 1, but section THETA is missing");
+    k = take_apart_table(sample_with_theta());
+    for (int i = 0; i < 3; i++) {
+        static const char *const of_shares[3] = {"SHARE", "CMIN", "SCORE"};
+        drop_part(k, of_shares[i]);
+    }
+    drop_part(k, "SHARELAY");
+    ckvc_put_u64(k->header + CKVT_AT_INCOMPATIBLE, CKVC_OPERATOR_NO_THRESHOLD);
+    refuse_kit(k, 0, "byte 24: section THETA is there, but flag 0x4 is not set");
+    static const struct {
+        const char *section;
+        size_t n; /* of 4 bytes */
+        uint64_t dims[3];
+        const char *message;
+    } shapes[] = {
+        {"THETA", 50, {1, 2, 25}, "section THETA: 25 features, version 1 has 24"},
+        {"THETA", 0, {1, 2, 0}, "section THETA: 0 features, version 1 has 24"},
+        {"THETA", 52, {2, 1, 26}, "section THETA: dimension 0 is 2, SHAPE wants 1"},
+        {"MASS", 4, {2, 1, 0}, "section MASS: dimension 0 is 2, SHAPE wants 1"},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const float zeros[64] = {0};
+        k = take_apart_table(sample_with_theta());
+        part *p = part_of(k, shapes[i].section);
+        refill(p, zeros, 4 * shapes[i].n, UINT64_MAX);
+        for (int d = 0; d < 3; d++) {
+            ckvc_put_u64(p->entry + CKVT_ENTRY_DIMS + 8 * d, shapes[i].dims[d]);
+        }
+        refuse_kit(k, 0, shapes[i].message);
+    }
+    k = take_apart_table(sample_with_theta());
+    ckvc_put_u16(part_of(k, "MASS")->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
+    refuse_kit(k, 0, "section MASS: codec 1");
 }
 
 static void test_json_refusals(void **state) {
@@ -1085,6 +1190,7 @@ int main(void) {
         cmocka_unit_test(test_golden_files),       cmocka_unit_test(test_content_id),
         cmocka_unit_test(test_without_evidence),   cmocka_unit_test(test_describe),
         cmocka_unit_test(test_describe_shares),    cmocka_unit_test(test_refuses_to_write),
+        cmocka_unit_test(test_describe_learned),   cmocka_unit_test(test_learned_refusals),
         cmocka_unit_test(test_every_byte_flipped), cmocka_unit_test(test_every_length),
         cmocka_unit_test(test_kit_is_sound),       cmocka_unit_test(test_accepted),
         cmocka_unit_test(test_header_refusals),    cmocka_unit_test(test_entry_refusals),

@@ -207,6 +207,18 @@ static ckvc_table *table_with_shares(int with_layers) {
     return t;
 }
 
+/* The same with a learned score of keys of two numbers, which block 0 recommends. */
+static ckvc_table *table_with_theta(void) {
+    ckvc_table *t = table_with_shares(1);
+    assert_int_equal(ckvc_table_add_learned(t, ckvc_features_count(CKVC_FEATURES_1, 2)), 0);
+    for (uint32_t i = 0; i < 4 * t->n_features; i++) { t->theta[i] = 0.5f - (float)i / 64; }
+    for (int i = 0; i < 4; i++) { t->mass[i] = 0.5 * i; }
+    t->score[0] = (ckvc_score){CKVC_SCORE_LEARNED, CKVC_FEATURES_1_ROWS, 0, 0,
+                               CKVC_FEATURES_1,    CKVC_MODE_HEADS};
+    t->score[1].features = CKVC_FEATURES_1;
+    return t;
+}
+
 static void test_table(void **state) {
     (void)state;
     ckvc_table *t = table_with_shares(1), *plain = ckvc_table_create(1, 1, 1, 1, 1, 1, 1);
@@ -229,9 +241,18 @@ static void test_table(void **state) {
     assert_memory_equal(clone->layer_share, t->layer_share, 4 * sizeof *t->share);
     assert_memory_equal(clone->c_min, t->c_min, 2 * sizeof *t->c_min);
     assert_memory_equal(clone->score, t->score, 2 * sizeof *t->score);
+    assert_null(clone->theta);
     ckvc_table_free(clone);
     clone = ckvc_table_clone(plain);
     assert_null(clone->share);
+    ckvc_table_free(clone);
+    ckvc_table *learned = table_with_theta();
+    clone = ckvc_table_clone(learned);
+    assert_int_equal(clone->n_features, 26);
+    assert_memory_equal(clone->theta, learned->theta, 4 * sizeof(float) * 26);
+    assert_memory_equal(clone->mass, learned->mass, 4 * sizeof(double));
+    assert_memory_equal(clone->layer_share, learned->layer_share, 4 * sizeof *t->share);
+    ckvc_table_free(learned);
     ckvc_table_free(clone);
     ckvc_table_free(plain);
     ckvc_table_free(t);
@@ -278,6 +299,26 @@ static void test_table_check(void **state) {
     ckvc_table_free(t);
     t = table_with_shares(1);
     BREACH(t->layer_share[2], -1.0, "SHARELAY[2] is -1");
+    ckvc_table_free(t);
+    t = table_with_theta();
+    assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
+    BREACH(t->score[0].features, 2, "SCORE[0]: features of version 2 are none that this reader");
+    BREACH(t->score[0].features, 0, "SCORE[0]: features of version 0 are none that this reader");
+    BREACH(t->score[1].features, 0, "SCORE[1]: features of version 0, but of version 1 in SCORE");
+    BREACH(t->score[0].window, 63, "SCORE[0]: window 63, pool 0, norm 0: features of version 1 ");
+    BREACH(t->score[0].pool, 7, "SCORE[0]: window 64, pool 7, norm 0: features of version 1 need");
+    BREACH(t->score[0].norm, 1, "SCORE[0]: window 64, pool 0, norm 1: features of version 1 need");
+    BREACH(t->n_features, 24, "THETA: 24 features, version 1 has 24 and those of a key of even");
+    BREACH(t->n_features, 25, "THETA: 25 features");
+    BREACH(t->theta[103], NAN, "THETA[103] is nan, want a finite value");
+    BREACH(t->theta[0], -INFINITY, "THETA[0] is -inf");
+    BREACH(t->mass[3], INFINITY, "MASS[3] is inf, want a finite value from 0 up");
+    BREACH(t->mass[0], -0.25, "MASS[0] is -0.25");
+    ckvc_table_free(t);
+    t = table_with_shares(0);
+    t->score[0].features = t->score[1].features = CKVC_FEATURES_1;
+    assert_int_equal(ckvc_table_check(t, message, sizeof message), -1);
+    assert_string_equal(message, "SCORE[0]: features of version 1, but section THETA is missing");
     ckvc_table_free(t);
 }
 
