@@ -117,6 +117,17 @@ static void print_demand(const fitted_demand *d, const double *budgets) {
     }
 }
 
+static void print_learned(const fitted_learned *l) {
+    if (!l->fitted) { return; }
+    say("learned score: %" PRIu64 " prompts, %u positions of each head; cross-entropy of the "
+        "attention to come %.4f nats (gradient left %.1g)\n",
+        l->n_prompts, l->positions, l->loss, l->gradient);
+    if (l->n_heldout) {
+        say("  on %" PRIu64 " held-out prompts %.4f, of the window score %.4f\n", l->n_heldout,
+            l->heldout, l->heldout_window);
+    }
+}
+
 static void print_result(const fit_result *r, const fit_cli *c) {
     if (!c->quiet) {
         bool sides = c->tables != NULL; /* else those of demand alone are neutral */
@@ -125,6 +136,7 @@ static void print_result(const fit_result *r, const fit_cli *c) {
             print_side(&r->sides[side], (ckvc_side)side, r->table->table->budgets, c);
         }
         print_demand(&r->demand, r->table->table->budgets);
+        print_learned(&r->learned);
         if (r->n_heldout + r->n_filtered > 0) {
             say("left out: %" PRIu64 " held-out prompts, %" PRIu64 " of other splits\n",
                 r->n_heldout, r->n_filtered);

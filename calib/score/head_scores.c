@@ -208,8 +208,54 @@ static void expected(const prefill_head *h, const double *frequencies, double *s
     free(law);
 }
 
+/* ---- the learned score ---- */
+
+static void early_form(const ckvc_table *t, const prefill_head *h, const double *frequencies,
+                       double *s, double *scratch) {
+    const ckvc_head_view v = {.n_tokens = (uint32_t)h->n_tokens,
+                              .head_dim = (uint32_t)h->head_dim,
+                              .group = (uint32_t)h->group,
+                              .n_rows = (uint32_t)h->n_rows,
+                              .attention = h->attention,
+                              .keys = h->keys,
+                              .values = h->values,
+                              .inv_freq = frequencies};
+    double *f = scratch + 2 * h->n_tokens;
+    ckvc_features(&v, f, scratch);
+    const size_t head = (size_t)h->layer * t->n_heads + (size_t)h->head;
+    ckvc_linear_form(v.n_tokens, t->n_features, f, t->theta + head * t->n_features, s);
+}
+
+/* Adds the late features' part to every head, and makes scores of the forms. */
+static void finish_learned(head_scores *h, size_t kind, const double *alpha) {
+    const ckvc_table *t = h->kinds[kind].table;
+    const uint32_t T = h->n_tokens, D = t->n_features;
+    double *late = h->scratch;
+    for (uint32_t l = 0; l < h->n_layers; l++) {
+        ckvc_features_late(T, h->layer_attention + (size_t)l * T, alpha, 2, late);
+        for (uint32_t g = 0; g < h->n_heads; g++) {
+            const size_t head = (size_t)l * h->n_heads + g;
+            const float *theta = t->theta + head * D + CKVC_FEATURES_LATE;
+            double *s = head_scores_at(h, kind, l, g);
+            for (uint32_t i = 0; i < T; i++) {
+                s[i] += (double)theta[0] * late[2 * i] + (double)theta[1] * late[2 * i + 1];
+            }
+            ckvc_score_learned(T, t->mass[head], h->norms + head * T, s);
+        }
+    }
+}
+
+static void add_to_layer(head_scores *h, const prefill_head *head) {
+    const size_t T = (size_t)head->n_tokens, rows = (size_t)head->group * (size_t)head->n_rows;
+    double *of = h->layer_attention + (size_t)head->layer * T;
+    const double share = 1.0 / ((double)rows * h->n_heads);
+    if (head->head == 0) { memset(of, 0, T * sizeof *of); }
+    for (size_t i = 0; i < rows * T; i++) { of[i % T] += share * (double)head->attention[i]; }
+}
+
 size_t head_score_scratch(size_t max_tokens, size_t head_dim, size_t group) {
-    return max_tokens + head_dim * (head_dim + 1) * group + 3 * head_dim;
+    const size_t features = ckvc_features_count(CKVC_FEATURES_1, (uint32_t)head_dim);
+    return max_tokens * (3 + features) + head_dim * (head_dim + 1) * group + 3 * head_dim;
 }
 
 static void force(const head_score *kind, double *s, int64_t T) {
@@ -226,6 +272,7 @@ void head_score_watched(const head_score *kind, const prefill_head *h, const dou
         mean_attention(h, kind->window, scratch);
         ckvc_score_window((uint32_t)T, scratch, kind->pool, kind->norm ? h->value_norms : NULL, s);
         break;
+    case HEAD_SCORE_LEARNED: early_form(kind->table, h, frequencies, s, scratch); return;
     case HEAD_SCORE_SNAPKV:
         mean_attention(h, kind->window, scratch);
         pool_values(scratch, before, kind->pool, true, s);
@@ -252,7 +299,8 @@ size_t head_scores_add(head_scores *h, head_score kind) {
     for (size_t i = 0; i < h->n; i++) {
         const head_score *k = &h->kinds[i];
         if (k->kind == kind.kind && k->window == kind.window && k->pool == kind.pool &&
-            k->norm == kind.norm && k->first == kind.first && k->last == kind.last) {
+            k->norm == kind.norm && k->first == kind.first && k->last == kind.last &&
+            k->table == kind.table) {
             return i;
         }
     }
@@ -276,6 +324,12 @@ void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_
     h->scratch = ckvc_calloc(head_score_scratch(max_tokens, (size_t)shape->head_dim,
                                                 (size_t)(shape->n_heads / shape->n_kv_heads)),
                              sizeof *h->scratch);
+    for (size_t i = 0; i < h->n; i++) {
+        if (h->kinds[i].kind != HEAD_SCORE_LEARNED || h->norms) { continue; }
+        h->layer_attention =
+            ckvc_calloc((size_t)h->n_layers * max_tokens, sizeof *h->layer_attention);
+        h->norms = ckvc_calloc((size_t)h->n_layers * h->n_heads * max_tokens, sizeof *h->norms);
+    }
     if (h->repeat) {
         h->more = ckvc_calloc((size_t)h->n_layers * h->n_heads * max_tokens, sizeof *h->more);
     }
@@ -287,13 +341,15 @@ void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_
 
 void head_scores_fini(head_scores *h) {
     for (size_t i = 0; i < h->n; i++) { free(h->values[i]); }
-    CKVC_FREE(h->values, h->kinds, h->preference, h->more, h->scratch);
+    CKVC_FREE(h->values, h->kinds, h->preference, h->more, h->scratch, h->layer_attention,
+              h->norms);
 }
 
 static void see(void *ctx, const prefill_head *head) {
     head_scores *h = ctx;
     const uint32_t l = (uint32_t)head->layer, g = (uint32_t)head->head;
     h->n_tokens = (uint32_t)head->n_tokens;
+    if (h->norms) { add_to_layer(h, head); }
     for (size_t i = 0; i < h->n; i++) {
         const bool whole_layer = h->kinds[i].kind == HEAD_SCORE_TOVA;
         if (!is_watched(h->kinds[i].kind)) { continue; }
@@ -319,12 +375,15 @@ ckvc_status head_scores_finish(head_scores *h, session *s, const int32_t *tokens
         const double *of = h->preference + h->n_layers + 2 * (size_t)l;
         h->preference[l] = of[0] * of[1];
     }
+    if (h->norms) { CKVC_TRY(session_value_norms(s, h->norms, err)); }
     for (size_t i = 0; i < h->n; i++) {
         const head_score_kind kind = h->kinds[i].kind;
+        const bool learned = kind == HEAD_SCORE_LEARNED;
+        if (learned) { finish_learned(h, i, stats->alpha); }
         if (kind == HEAD_SCORE_KVZIP) {
             CKVC_TRY(repeat_targets(h->repeat, s, tokens, T, h->values[i], h->more, err));
         }
-        for (uint32_t u = 0; !is_watched(kind) && u < heads; u++) {
+        for (uint32_t u = 0; (learned || !is_watched(kind)) && u < heads; u++) {
             double *score = h->values[i] + (size_t)u * T;
             if (kind == HEAD_SCORE_PAPER) {
                 ckvc_score_paper(T, stats->alpha_f32, stats->rho + (size_t)u * T, 1.0, score);

@@ -13,12 +13,13 @@
 #include "lib/model/model.h"
 
 typedef enum head_score_kind {
-    HEAD_SCORE_PAPER,  /* log of alpha * rho (ckvc_score_paper) */
-    HEAD_SCORE_WINDOW, /* log of the window's mean attention, pooled (ckvc_score_window) */
-    HEAD_SCORE_SNAPKV, /* mean of A, the largest of `pool` positions before the window */
-    HEAD_SCORE_CAKE,   /* mean of A + 200 var(A) over the rows, mean of `pool` before the window */
-    HEAD_SCORE_H2O,    /* attention of all T rows, summed */
-    HEAD_SCORE_TOVA,   /* attention of the last row, summed over all heads of the layer: head 0's */
+    HEAD_SCORE_PAPER,   /* log of alpha * rho (ckvc_score_paper) */
+    HEAD_SCORE_WINDOW,  /* log of the window's mean attention, pooled (ckvc_score_window) */
+    HEAD_SCORE_LEARNED, /* a table's linear form of features (ckvc_score_learned) */
+    HEAD_SCORE_SNAPKV,  /* mean of A, the largest of `pool` positions before the window */
+    HEAD_SCORE_CAKE,    /* mean of A + 200 var(A) over the rows, mean of `pool` before the window */
+    HEAD_SCORE_H2O,     /* attention of all T rows, summed */
+    HEAD_SCORE_TOVA, /* attention of the last row, summed over all heads of the layer: head 0's */
     HEAD_SCORE_KEYDIFF,  /* less the cosine of the cached key and the mean of the normalised keys */
     HEAD_SCORE_EXPECTED, /* attention expected of the next 512 positions, times |v| */
     HEAD_SCORE_KVZIP     /* the largest attention of a repeated prompt (repeat_pass.h) */
@@ -27,8 +28,9 @@ typedef enum head_score_kind {
 typedef struct head_score {
     head_score_kind kind;
     uint32_t window, pool;
-    bool norm;            /* HEAD_SCORE_WINDOW: times |v| */
-    uint32_t first, last; /* so many positions come before all others (+infinity) */
+    bool norm;               /* HEAD_SCORE_WINDOW: times |v| */
+    uint32_t first, last;    /* so many positions come before all others (+infinity) */
+    const ckvc_table *table; /* HEAD_SCORE_LEARNED: whose theta and mass; borrowed */
 } head_score;
 
 typedef struct head_scores {
@@ -36,6 +38,9 @@ typedef struct head_scores {
     head_score *kinds;                      /* [n] */
     double **values;                        /* [n], each [L][G][T] of the prompt in hand */
     double *preference;                     /* [L]: CAKE's, of the prompt in hand */
+    /* Where a learned score is wanted: [L][T] mean of the window's rows and all query heads of a
+     * layer; [L][G][T] of the values. */
+    double *layer_attention, *norms;
     size_t n, cap, cap_values;
     prefill_watcher watcher;   /* n_rows 0: nothing is to be seen */
     const double *frequencies; /* [D/2] of the session */
@@ -61,9 +66,9 @@ static inline double *head_scores_at(const head_scores *h, size_t kind, uint32_t
     return h->values[kind] + ((size_t)layer * h->n_heads + head) * h->n_tokens;
 }
 
-/* One score of one head as the prefill shows it -> s [T]; scratch as head_scores_scratch says.
- * HEAD_SCORE_CAKE adds to preference[0 ... 1] the head's entropy and variance, HEAD_SCORE_TOVA to
- * s but for head 0. */
+/* One score of one head as the prefill shows it -> s [T]; scratch as head_scores_scratch says. Of
+ * HEAD_SCORE_LEARNED the linear form without the late features. HEAD_SCORE_CAKE adds to
+ * preference[0 ... 1] the head's entropy and variance, HEAD_SCORE_TOVA to s but for head 0. */
 void head_score_watched(const head_score *kind, const prefill_head *head, const double *frequencies,
                         double *s, double *preference, double *scratch);
 size_t head_score_scratch(size_t max_tokens, size_t head_dim, size_t group); /* values */

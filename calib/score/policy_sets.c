@@ -35,7 +35,9 @@ static const struct head_reference {
 } head_references[] = {
 #define BY_HEAD(kind, allotment, score, window, pool, first, last)                                 \
     {                                                                                              \
-        SCORE_##kind, ALLOT_##allotment, { HEAD_SCORE_##score, window, pool, false, first, last }  \
+        SCORE_##kind, ALLOT_##allotment, {                                                         \
+            HEAD_SCORE_##score, window, pool, false, first, last, NULL                             \
+        }                                                                                          \
     }
     BY_HEAD(H2O, EVENLY, H2O, 0, 0, 0, 8),
     BY_HEAD(SNAPKV, EVENLY, SNAPKV, 32, 7, 0, 32),
@@ -204,21 +206,26 @@ static ckvc_status open_blocks(policy_sets *k, table_in_use *t, score_kind kind,
                      by_share ? score_kind_name(kind)
                      : heads  ? "mode heads"
                               : "mode layers");
-        CKVC_FAIL_IF(s.kind == CKVC_SCORE_LEARNED, err, CKVC_E_MISMATCH,
-                     "the table %.12s... has a learned score, which is not known here", t->name);
+        CKVC_FAIL_IF(s.kind == CKVC_SCORE_LEARNED && !table->theta, err, CKVC_E_MISMATCH,
+                     "the table %.12s... has no learned score; fit one from a run of --side score",
+                     t->name);
         t->beyond_paper |= !is_paper(s);
         if (by_share || (is_paper(s) && kind != SCORE_POOLED)) { continue; }
         CKVC_FAIL_IF(k->o->setting.layer_budgets.n, err, CKVC_E_USAGE,
                      "--layer-budgets is for the paper's tables and references that keep B in "
                      "every layer");
-        t->score[b] = head_scores_add(
-            &k->scores,
-            (head_score){.kind = s.kind == CKVC_SCORE_PAPER ? HEAD_SCORE_PAPER : HEAD_SCORE_WINDOW,
-                         .window = s.window,
-                         .pool = s.pool,
-                         .norm = s.norm,
-                         .first = 1,
-                         .last = (uint32_t)c_min_of(table, b).recent});
+        static const head_score_kind kinds[] = {[CKVC_SCORE_PAPER] = HEAD_SCORE_PAPER,
+                                                [CKVC_SCORE_WINDOW] = HEAD_SCORE_WINDOW,
+                                                [CKVC_SCORE_LEARNED] = HEAD_SCORE_LEARNED};
+        const bool learned = s.kind == CKVC_SCORE_LEARNED;
+        t->score[b] =
+            head_scores_add(&k->scores, (head_score){.kind = kinds[s.kind],
+                                                     .window = learned ? 64 : s.window,
+                                                     .pool = s.pool,
+                                                     .norm = s.norm,
+                                                     .first = 1,
+                                                     .last = (uint32_t)c_min_of(table, b).recent,
+                                                     .table = learned ? table : NULL});
     }
     return CKVC_OK;
 }

@@ -155,6 +155,10 @@ void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
         json_object_set_new(counts, "demand",
                             JSON_NUMBERS(json_object(), {"prompts", r->demand.n_prompts}));
     }
+    if (r->learned.fitted) {
+        json_object_set_new(counts, "learned",
+                            JSON_NUMBERS(json_object(), {"prompts", r->learned.n_prompts}));
+    }
     json_t *meta = json_pack(
         "{s:s, s:s, s:s, s:s, s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:f}, s:{s:s, "
         "s:s, s:s, s:s}}",

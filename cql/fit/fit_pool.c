@@ -18,11 +18,13 @@
 
 /* ---- prompts already seen ---- */
 
-/* What a pass may log: a side each, and demand. */
-enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_KINDS };
+/* What a pass may log: a side each, demand, and what a learned score is fitted to. */
+enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_KINDS };
 
 static const char *kind_name(int kind) {
-    return kind == POOL_DEMAND ? "demand" : ckvc_side_name((ckvc_side)kind);
+    return kind == POOL_DEMAND  ? "demand"
+           : kind == POOL_SCORE ? "score"
+                                : ckvc_side_name((ckvc_side)kind);
 }
 
 /* A prompt is known by its id and tokens. The first source (in sorted order) that has records of it
@@ -107,7 +109,7 @@ static ckvc_status admit(fit_pool *pool, const shard *s, size_t i, const incomin
         }
         seen->source[kind] = from->source + 1;
         *use |= 1u << kind;
-        if (kind == POOL_DEMAND) { continue; }
+        if (kind >= CKVC_SIDE_COUNT) { continue; }
         pool->sides[kind].n_prompts++;
         cql_counts_prompt(pool->sides[kind].counts, p->id);
     }
@@ -162,6 +164,26 @@ static ckvc_status add_demand(fit_pool *pool, const shard *s, const incoming *fr
     return CKVC_OK;
 }
 
+static ckvc_status add_score(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
+    fit_learned *l = &pool->learned;
+    if (l->where) {
+        CKVC_TRY(fit_match(&l->first, l->where, &s->h, from->where, -1, err));
+    } else {
+        shard_header_copy(&l->first, &s->h);
+        l->where = ckvc_strdup(from->where);
+    }
+    for (size_t p = 0; p < s->n_prompts; ++p) {
+        const bool heldout = strcmp(s->prompts[p].split, "heldout") == 0;
+        unsigned use;
+        CKVC_TRY(admit(pool, s, p, from, 1u << POOL_SCORE, &use, err));
+        if (use || heldout) { /* the held-out judge */
+            CKVC_TRY(fit_learned_add(l, s, p, prompt_hash(&s->prompts[p]), heldout,
+                                     pool->options->memory_max, from->where, err));
+        }
+    }
+    return CKVC_OK;
+}
+
 static ckvc_status add_records(fit_pool *pool, const shard *s, const incoming *from,
                                ckvc_err *err) {
     const shard_header *h = &s->h;
@@ -199,7 +221,9 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *fro
     const shard_kind kind = shard_kind_of(&s->h);
     CKVC_FAIL_IF(kind == SHARD_SCAN, err, CKVC_E_DATA,
                  "%s: a shard of a scan has no records to fit", from->where);
-    CKVC_TRY((kind == SHARD_DEMAND ? add_demand : add_records)(pool, s, from, err));
+    CKVC_TRY((kind == SHARD_DEMAND  ? add_demand
+              : kind == SHARD_SCORE ? add_score
+                                    : add_records)(pool, s, from, err));
     if (*s->h.plan) { json_array_append_new(pool->plans, json_string(s->h.plan)); }
     return CKVC_OK;
 }
@@ -222,7 +246,7 @@ static int by_identity(const void *a, const void *b) {
 
 static bool pass_has(const run_pass *p, int kind) {
     return strcmp(p->kind, kind_name(kind)) == 0 ||
-           (kind != POOL_DEMAND && strcmp(p->kind, "both") == 0);
+           (kind < CKVC_SIDE_COUNT && strcmp(p->kind, "both") == 0);
 }
 
 /* The pass of each kind: the last complete one, or the one that was asked for, complete or not. */
@@ -258,8 +282,14 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
 static ckvc_status add_scan(fit_pool *pool, const shard *s, const char *where, ckvc_err *err) {
     const bool sides = pool->where != NULL;
     if (!head_signature_there(s)) { return CKVC_OK; }
-    CKVC_TRY(fit_match(sides ? &pool->first : &pool->demand.first,
-                       sides ? pool->where : pool->demand.where, &s->h, where, -1, err));
+    const bool demand = pool->demand.where != NULL;
+    CKVC_TRY(fit_match(sides    ? &pool->first
+                       : demand ? &pool->demand.first
+                                : &pool->learned.first,
+                       sides    ? pool->where
+                       : demand ? pool->demand.where
+                                : pool->learned.where,
+                       &s->h, where, -1, err));
     for (size_t p = 0; p < s->n_prompts; ++p) {
         const char *split = s->prompts[p].split;
         if (strcmp(split, "heldout") != 0 && in_splits(pool->options, split)) {
@@ -312,7 +342,8 @@ static ckvc_status read_run(fit_pool *pool, const source *s, uint32_t number, ck
         if (kinds) { CKVC_TRY(read_pass(pool, s, s->passes[i], number, kinds, err)); }
         done |= kinds;
     }
-    for (size_t k = 0; (pool->where || pool->demand.where) && s->scan && k < s->scan->n_shards;
+    for (size_t k = 0; (pool->where || pool->demand.where || pool->learned.where) && s->scan &&
+                       k < s->scan->n_shards;
          ++k) {
         CKVC_AUTO(shard_free_at) shard *rows = NULL;
         snprintf(where, sizeof where, "%s/scan, shard %zu", s->path, k);
@@ -358,7 +389,12 @@ static ckvc_status read_sources(fit_pool *pool, source *sources, size_t n, ckvc_
  * grids, neutral entries and no thresholds. */
 static ckvc_status shape_by_demand(fit_pool *pool, ckvc_err *err) {
     const table_file *in = pool->options->incoming;
-    shard_header h = pool->demand.first; /* arrays borrowed */
+    const bool demand = pool->demand.where != NULL;
+    CKVC_FAIL_IF(!demand && !in, err, CKVC_E_DATA,
+                 "%s: a learned score ranks what shares leave room for: fit it together with a run "
+                 "of --side demand, or give --tables with shares",
+                 pool->learned.where);
+    shard_header h = demand ? pool->demand.first : pool->learned.first; /* arrays borrowed */
     ckvc_table *plain = NULL;
     if (in) {
         h.setting = setting_of_table(in->table, in->meta);
@@ -401,7 +437,7 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
         if (sources[i].run) { run_close(sources[i].run); }
     }
     CKVC_TRY(st);
-    uint64_t n_prompts = pool->demand.n_prompts;
+    uint64_t n_prompts = pool->demand.n_prompts + pool->learned.n_fitted;
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) { n_prompts += pool->sides[i].n_prompts; }
     CKVC_FAIL_IF(n_prompts == 0, err, CKVC_E_DATA,
                  "%s: no records to fit (left out: %" PRIu64 " held-out prompts, %" PRIu64
@@ -411,6 +447,10 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
     if (pool->demand.n_prompts > 0) {
         CKVC_TRY(
             fit_match(&pool->first, pool->where, &pool->demand.first, pool->demand.where, -1, err));
+    }
+    if (pool->learned.where) {
+        CKVC_TRY(fit_match(&pool->first, pool->where, &pool->learned.first, pool->learned.where, -1,
+                           err));
     }
     if (pool->n_duplicates > 0) {
         ckvc_warn(
@@ -432,6 +472,7 @@ void fit_pool_fini(fit_pool *pool) {
         free(p->rows);
     }
     fit_demand_fini(&pool->demand);
+    fit_learned_fini(&pool->learned);
     json_decref(pool->seen_at);
     free(pool->seen);
     head_signature_fini(&pool->scanned);

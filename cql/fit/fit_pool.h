@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "cql/fit/fit_demand.h"
+#include "cql/fit/fit_learned.h"
 #include "cql/fit/fit_leaks.h"
 #include "cql/fit/fit_result.h"
 #include "cql/fit/head_signature.h"
@@ -40,6 +41,7 @@ typedef struct fit_pool {
     shard_header first;
     fit_pool_side sides[CKVC_SIDE_COUNT];
     fit_demand demand;
+    fit_learned learned;
     json_t *plans, *passes; /* lists of their names, as they come */
     json_t *stable;         /* how --until-stable ended the passes that had it; NULL: none did */
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out, as fit_result has them */

@@ -153,6 +153,13 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     fill_shape(r->table->table, h);
     CKVC_TRY(fit_sides(&pool, o, r, err));
     fit_shares(&pool, o, r);
+    if (pool.learned.n_fitted > 0) {
+        CKVC_FAIL_IF(!r->table->table->share, err, CKVC_E_DATA,
+                     "%s: a learned score ranks what shares leave room for: fit it together with a "
+                     "run of --side demand, or give --tables with shares",
+                     pool.learned.where);
+        fit_learned_table(&pool.learned, r->table->table, &r->learned);
+    }
     fit_write_meta(&pool, o, r);
     r->table->signature = signature_of(&pool, o);
     *out = ckvc_take(&r);

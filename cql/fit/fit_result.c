@@ -82,8 +82,20 @@ static json_t *demand_numbers(const fitted_demand *d, const double *budgets) {
     return o;
 }
 
+static json_t *learned_numbers(const fitted_learned *l) {
+    json_t *o = json_pack("{s:b}", "fitted", l->fitted);
+    JSON_NUMBERS(o, {"prompts", l->n_prompts}, {"heldout_prompts", l->n_heldout},
+                 {"positions", l->positions});
+    set_real(o, "gradient", l->gradient);
+    set_real(o, "cross_entropy", l->loss);
+    set_real(o, "heldout_cross_entropy", l->heldout);
+    set_real(o, "heldout_cross_entropy_window", l->heldout_window);
+    return o;
+}
+
 json_t *fit_diagnostics(const fit_result *r) {
     json_t *o = json_object();
+    if (r->learned.fitted) { json_object_set_new(o, "learned", learned_numbers(&r->learned)); }
     if (r->demand.fitted) {
         json_object_set_new(o, "demand", demand_numbers(&r->demand, r->table->table->budgets));
     }

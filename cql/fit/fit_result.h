@@ -76,10 +76,22 @@ typedef struct fitted_demand {
     demand_block *blocks; /* [nB] */
 } fitted_demand;
 
+/* What it found out about the learned score. Losses are cross-entropies of the targets, nats per
+ * unit of target, a mean over heads and prompts. */
+typedef struct fitted_learned {
+    bool fitted; /* had records */
+    uint64_t n_prompts, n_heldout;
+    uint32_t positions;             /* of a head and prompt */
+    double gradient;                /* the largest that is left; SOFTMAX_CERTIFICATE at least */
+    double loss;                    /* of the prompts that it was fitted to */
+    double heldout, heldout_window; /* of the held-out: its own; of the window's score. NaN: none */
+} fitted_learned;
+
 typedef struct fit_result {
     table_file *table; /* owned; PROV is the caller's to add */
     fitted_side sides[CKVC_SIDE_COUNT];
     fitted_demand demand;
+    fitted_learned learned;
     uint32_t n_replicates;
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out */
 } fit_result;

@@ -7,7 +7,6 @@
 #include "lib/base/memory.h"
 
 enum { MAX_STEPS = 100, MAX_HALVINGS = 40 };
-#define CERTIFICATE 1e-9 /* of the gradient: far below what a bootstrap could tell */
 
 typedef struct problem {
     const softmax_prompt *prompts;
@@ -130,10 +129,15 @@ static void newton_step(problem *q) {
 }
 
 /* Halves the step until the objective falls by a share of what the gradient promises; false where
- * rounding leaves nothing to gain. */
-static int descend(problem *q, double *theta, double value) {
+ * rounding leaves nothing to gain. What promises less than rounding can show is taken whole, a few
+ * times: the gradient still tells. */
+static int descend(problem *q, double *theta, double value, int *blind) {
     const double slope = dot(q->gradient, q->step, q->D);
     double length = 1.0;
+    if (-slope <= 1e-12 * (1.0 + fabs(value)) && (*blind)++ < 4) {
+        for (uint32_t d = 0; d < q->D; d++) { theta[d] += q->step[d]; }
+        return 1;
+    }
     for (int k = 0; k < MAX_HALVINGS; k++, length /= 2.0) {
         for (uint32_t d = 0; d < q->D; d++) { q->trial[d] = theta[d] + length * q->step[d]; }
         if (objective(q, q->trial, 0) <= value + 1e-4 * length * slope) {
@@ -166,6 +170,7 @@ static problem begin(const softmax_prompt *prompts, size_t n, uint32_t D) {
 softmax_fit softmax_regression(const softmax_prompt *prompts, size_t n, uint32_t D, double ridge,
                                double *theta) {
     softmax_fit fit = {0};
+    int blind = 0;
     problem q = begin(prompts, n, D);
     q.ridge = ridge;
     memset(theta, 0, D * sizeof *theta);
@@ -174,9 +179,9 @@ softmax_fit softmax_regression(const softmax_prompt *prompts, size_t n, uint32_t
         for (;;) {
             const double value = objective(&q, theta, 1);
             fit.gradient = sqrt(dot(q.gradient, q.gradient, D));
-            if (fit.gradient <= CERTIFICATE || fit.steps == MAX_STEPS) { break; }
+            if (fit.gradient <= SOFTMAX_CERTIFICATE || fit.steps == MAX_STEPS) { break; }
             newton_step(&q);
-            if (!descend(&q, theta, value)) { break; }
+            if (!descend(&q, theta, value, &blind)) { break; }
             fit.steps++;
         }
         for (uint32_t d = 0; d < D; d++) { theta[d] *= q.scale[d]; }

@@ -22,6 +22,9 @@ typedef struct softmax_prompt {
     double y;             /* >= 0 */
 } softmax_prompt;
 
+/* Steps end where the gradient is this small: far below what a bootstrap could tell. */
+#define SOFTMAX_CERTIFICATE 1e-9
+
 typedef struct softmax_fit {
     double loss;     /* nats per unit of target, without the ridge */
     double gradient; /* norm of the objective's, per unit of target and deviation of a feature */

@@ -149,3 +149,42 @@ for b, s in enumerate(pair["shares"]):
     assert s["n"] == 12 and s["split_half_a"] > 0
 PY
 }
+
+@test "a learned score beside shares: fitted from --side score, in the table, and what its sets are ranked by" {
+    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side score --positions 48 --holdout 0.3 -q \
+        --manifest "$DIR/prompts.jsonl" --out "$DIR/score"
+    run -0 "$CKVC" fit "$DIR/demand" "$DIR/score" --out "$DIR/learned.ckvt" --no-prov
+    [[ $output == *"learned score: "*" prompts, 48 positions of each head; cross-entropy"*"(gradient left 1e-09)"* ]]
+    [[ $output == *"held-out prompts "*", of the window score "* && $output != *nan* ]]
+    "$CKVC" verify "$DIR/learned.ckvt"
+    same "$DIR/learned.ckvt" "$DIR/d.ckvt" SHARE SHARELAY CMIN sSHARE
+    "$CKVC" fit "$DIR/score" "$DIR/demand" --out "$DIR/learned2.ckvt" --no-prov -q
+    cmp "$DIR/learned.ckvt" "$DIR/learned2.ckvt"
+    "$CKVC" fit "$DIR/score" --tables "$DIR/d.ckvt" --out "$DIR/learned3.ckvt" --no-prov -q
+    "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/learned3.ckvt" --json | python3 -c '
+import json, sys
+a, b = (json.loads(line) for line in sys.stdin)
+for t in a, b:
+    assert all(s["score"] == "learned" for s in t["score"]), t["score"]
+    f = t["features"]
+    assert f["version"] == 1 and len(f["theta"]) == 4 and len(f["theta"][0]) == 3 and len(f["theta"][0][0]) == 56
+d = a["meta"]["diagnostics"]["learned"]
+assert d["heldout_cross_entropy"] < d["heldout_cross_entropy_window"], d
+assert a["features"] == b["features"]'
+    args=(--model "$MODEL" --manifest "$DIR/later.jsonl" --window 16 --continuation 16 -B 16,0.5 -q)
+    "$CKVC" score "${args[@]}" --table "$DIR/learned.ckvt" --out "$DIR/sl.jsonl" --sets 2>/dev/null
+    "$CKVC" score "${args[@]}" --table "$DIR/learned.ckvt" --score window --out "$DIR/sw.jsonl" --sets 2>/dev/null
+    "$CKVC" score "${args[@]}" --table "$DIR/d.ckvt" --out "$DIR/sd.jsonl" --sets 2>/dev/null
+    python3 - "$DIR" <<'PY'
+import json, sys
+learned, window, plain = ([json.loads(x) for x in open(f"{sys.argv[1]}/{n}.jsonl")] for n in ("sl", "sw", "sd"))
+assert all(r["score"] == "learned" for r in learned) and all(r["score"] == "window" for r in window + plain)
+assert [r["entries"] for r in learned] == [r["entries"] for r in window]
+assert [r["sets"] for r in window] == [r["sets"] for r in plain] and [r["sets"] for r in learned] != [r["sets"] for r in plain]
+PY
+    run "$CKVC" fit "$DIR/score" --out "$DIR/none.ckvt"
+    [ "$status" -eq 65 ] && [ ! -e "$DIR/none.ckvt" ] && [[ $output == *"--side demand"* ]]
+    run "$CKVC" score "${args[@]}" --table "$DIR/d.ckvt" --score learned --out "$DIR/none.jsonl"
+    [ "$status" -eq 66 ] || [ "$status" -eq 65 ] || { echo "$status $output"; return 1; }
+    [[ $output == *"--side score"* ]]
+}

@@ -56,7 +56,7 @@ static void make(made_up *m) {
 }
 
 static void score(const made_up *m, head_score kind, double *s, double *preference) {
-    double scratch[T + D * (D + 1) * GROUP + 3 * D];
+    double scratch[T * (3 + CKVC_FEATURES_1_KEY + D + 1) + D * (D + 1) * GROUP + 3 * D];
     assert_int_equal(head_score_scratch(T, D, GROUP), sizeof scratch / sizeof *scratch);
     head_score_watched(&kind, &m->head, m->frequencies, s, preference, scratch);
 }

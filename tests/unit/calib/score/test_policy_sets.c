@@ -6,7 +6,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "calib/score/policy_sets.h"
+#include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
 
@@ -397,7 +400,7 @@ static void test_refusals(void **state) {
     expect_refused(&r, &choice, CKVC_E_MISMATCH, "no shares of layers, which mode layers needs");
     choice.mode = CKVC_MODE_COUNT;
     choice.score = CKVC_SCORE_LEARNED;
-    expect_refused(&r, &choice, CKVC_E_MISMATCH, "a learned score");
+    expect_refused(&r, &choice, CKVC_E_MISMATCH, "no learned score");
     choice.score = CKVC_SCORE_COUNT;
     one.kind = SCORE_HEADKV;
     expect_refused(&r, &choice, CKVC_E_MISMATCH, "no shares of heads, which headkv needs");
@@ -422,11 +425,113 @@ static void test_refusals(void **state) {
     close_rig(&r);
 }
 
+/* Everything that a prefill shows of heads, kept. */
+enum { D = 32, MOST_T = 220, ROWS = 64 };
+typedef struct views {
+    float attention[L][G][2][ROWS][MOST_T], keys[L][G][MOST_T][D], values[L][G][MOST_T][D];
+    double norms[L][G][MOST_T];
+} views;
+
+static void see_all(void *ctx, const prefill_head *h) {
+    views *v = ctx;
+    const size_t T = (size_t)h->n_tokens;
+    assert_int_equal(h->n_rows, ROWS);
+    memcpy(v->attention[h->layer][h->head], h->attention, 2 * ROWS * T * sizeof(float));
+    memcpy(v->keys[h->layer][h->head], h->keys, T * D * sizeof(float));
+    memcpy(v->values[h->layer][h->head], h->values, T * D * sizeof(float));
+    memcpy(v->norms[h->layer][h->head], h->value_norms, T * sizeof(double));
+}
+
+/* A head's score by the public functions alone, everything at hand at once. */
+static void whole_score(const views *v, const ckvc_table *t, const session *s, const double *alpha,
+                        uint32_t T, uint32_t l, uint32_t g, double *out) {
+    static double f[MOST_T * (CKVC_FEATURES_1_KEY + D + 1)], scratch[2 * MOST_T], layer[MOST_T];
+    const uint32_t F = CKVC_FEATURES_1_KEY + D + 1;
+    for (uint32_t i = 0; i < T; i++) { layer[i] = 0; }
+    for (uint32_t other = 0; other < G; other++) {
+        const float *a = &v->attention[l][other][0][0][0];
+        for (size_t i = 0; i < (size_t)2 * ROWS * T; i++) {
+            layer[i % T] += (double)a[i] / (2 * ROWS * G);
+        }
+    }
+    const ckvc_head_view head = {.n_tokens = T,
+                                 .head_dim = D,
+                                 .group = 2,
+                                 .n_rows = ROWS,
+                                 .attention = &v->attention[l][g][0][0][0],
+                                 .keys = &v->keys[l][g][0][0],
+                                 .values = &v->values[l][g][0][0],
+                                 .inv_freq = session_key_frequencies(s)};
+    ckvc_features(&head, f, scratch);
+    ckvc_features_late(T, layer, alpha, F, f + CKVC_FEATURES_LATE);
+    ckvc_linear_form(T, F, f, t->theta + (size_t)(l * G + g) * F, out);
+    ckvc_score_learned(T, t->mass[l * G + g], v->norms[l][g], out);
+}
+
+/* The learned score, taken from the prefill in two steps, keeps what its definition keeps. */
+static void test_learned(void **state) {
+    (void)state;
+    rig r = open_rig();
+    settle(&r);
+    table_file *f = table_of(&r, 0, CKVC_MODE_HEADS, CKVC_SCORE_LEARNED);
+    ckvc_table *t = f->table;
+    const uint32_t F = CKVC_FEATURES_1_KEY + D + 1;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 3, 1, 4);
+    assert_int_equal(ckvc_table_add_learned(t, F), 0);
+    for (uint32_t i = 0; i < L * G * F; i++) { t->theta[i] = (float)(ckvc_rng_double(&rng) - 0.5); }
+    for (uint32_t i = 0; i < L * G; i++) { t->mass[i] = 1 + ckvc_rng_double(&rng); }
+    for (uint32_t b = 0; b < N_BUDGETS; b++) {
+        t->score[b] = (ckvc_score){.kind = CKVC_SCORE_LEARNED,
+                                   .window = ROWS,
+                                   .features = CKVC_FEATURES_1,
+                                   .mode = CKVC_MODE_HEADS};
+    }
+    const score_policy list[] = {{SCORE_TABLE, f}};
+    keeper w;
+    static views v;
+    open_keeper(&w, &r, list, 1);
+    for (size_t i = 0; i < N_PROMPTS; i++) {
+        const uint32_t T = r.items[i].n_tokens;
+        ckvc_err err = {0};
+        prefill_stats stats;
+        const prefill_watcher watcher = {.n_rows = ROWS, .see = see_all, .ctx = &v};
+        const prefill_input in = {
+            .tokens = r.items[i].tokens, .n = T, .n_total = T, .window = 16, .watcher = &watcher};
+        assert_int_equal(session_prefill(w.s, &in, &stats, &err), CKVC_OK);
+        static double want[L][G][MOST_T];
+        for (uint32_t u = 0; u < L * G; u++) {
+            whole_score(&v, t, w.s, stats.alpha, T, u / G, u % G, want[u / G][u % G]);
+        }
+        enter(&w, &r.items[i]);
+        for (uint32_t b = 0; b < N_BUDGETS; b++) {
+            const policy_kept *kept = decide(&w, 0, b, T);
+            uint32_t c[L * G], set[MOST_T], scratch[MOST_T], n_differ = 0;
+            assert_int_equal(kept->score, CKVC_SCORE_LEARNED);
+            uint32_t least;
+            assert_int_equal(
+                ckvc_table_capacities(t, b, CKVC_MODE_HEADS, (uint32_t)budgets[b], T, c, &least),
+                0);
+            for (uint32_t u = 0; u < L * G; u++) {
+                const uint32_t n = ckvc_retain_head(T, want[u / G][u % G], 8, c[u], set, scratch);
+                assert_int_equal(n, size_of(kept, u / G, u % G));
+                const uint32_t *got =
+                    kept->sets[u / G].positions + kept->sets[u / G].offsets[u % G];
+                for (uint32_t k = 0; k < n; k++) { n_differ += got[k] != set[k]; }
+            }
+            assert_int_equal(n_differ, 0);
+        }
+    }
+    close_keeper(&w);
+    table_file_free(f);
+    close_rig(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden_sets), cmocka_unit_test(test_counterparts),
         cmocka_unit_test(test_references),  cmocka_unit_test(test_kvzip),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),    cmocka_unit_test(test_learned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,126 @@
+/* See fit_learned.h. */
+#include "cql/fit/fit_learned.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cql/solve/softmax_regression.h"
+#include "lib/base/memory.h"
+
+#define RIDGE 1e-3 /* on standardised features, per unit of target */
+/* Features that are a window score by themselves (ckvc_features): log of the maximum over 7
+ * positions of the mean over 32 rows. */
+enum { WINDOW_FEATURE = 5 };
+
+static size_t heads_of(const shard_header *h) { return (size_t)h->n_layers * h->n_kv_heads; }
+
+ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t hash, bool heldout,
+                            size_t memory_max, const char *where, ckvc_err *err) {
+    const size_t H = heads_of(&s->h), F = s->h.setting.n_features, P = s->h.setting.positions,
+                 n_double = H * (2 + F), n_float = H * P * F,
+                 bytes = n_double * sizeof(double) + n_float * sizeof(float);
+    CKVC_FAIL_IF(l->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
+                 "%s: features of %zu prompts, %zu bytes each, are over --memory", where,
+                 l->n_prompts + 1, bytes);
+    const uint32_t T = s->prompts[p].n_tokens, top = (uint32_t)P / 2;
+    struct fit_learned_prompt to = {
+        .hash = hash,
+        .heldout = heldout,
+        .n_positions = T < P ? T : (uint32_t)P,
+        .drawn = T > P ? (double)(T - top) / (double)(P - top) : 1.0,
+        .mass = ckvc_alloc(n_double, sizeof(double)),
+        .features = ckvc_copy(s->features + p * n_float, n_float, sizeof(float))};
+    memcpy(to.mass, s->mass + p * H, H * sizeof(double));
+    memcpy(to.mass + H, s->target + p * H, H * sizeof(double));
+    memcpy(to.mass + 2 * H, s->target_features + p * H * F, H * F * sizeof(double));
+    CKVC_GROW(l->prompts, l->capacity, l->n_prompts + 1);
+    l->prompts[l->n_prompts++] = to;
+    l->n_fitted += !heldout;
+    return CKVC_OK;
+}
+
+/* Those that are fitted first, each part in an order that is not the shards'. */
+static int by_hash(const void *a, const void *b) {
+    const struct fit_learned_prompt *x = a, *y = b;
+    if (x->heldout != y->heldout) { return x->heldout ? 1 : -1; }
+    return (x->hash > y->hash) - (x->hash < y->hash);
+}
+
+/* A head's part of all prompts; weights [n_prompts][P] are filled. */
+static void head_prompts(const fit_learned *l, size_t head, double *weights, softmax_prompt *out) {
+    const size_t H = heads_of(&l->first), F = l->first.setting.n_features,
+                 P = l->first.setting.positions;
+    for (size_t k = 0; k < l->n_prompts; ++k) {
+        const struct fit_learned_prompt *p = &l->prompts[k];
+        double *weight = weights + k * P;
+        for (uint32_t i = 0; i < p->n_positions; ++i) { weight[i] = i < P / 2 ? 1.0 : p->drawn; }
+        out[k] = (softmax_prompt){.n = p->n_positions,
+                                  .f = p->features + head * P * F,
+                                  .weight = weight,
+                                  .yf = p->mass + 2 * H + head * F,
+                                  .y = p->mass[H + head]};
+    }
+}
+
+/* Adds a head's loss on prompts [n], by its targets. */
+static void add_loss(const softmax_prompt *prompts, size_t n, uint32_t F, const double *theta,
+                     double *loss) {
+    double y = 0.0;
+    for (size_t k = 0; k < n; ++k) { y += prompts[k].y; }
+    *loss += y * softmax_loss(prompts, n, F, theta);
+}
+
+void fit_learned_table(fit_learned *l, ckvc_table *t, fitted_learned *out) {
+    const uint32_t F = l->first.setting.n_features, P = l->first.setting.positions;
+    const size_t H = heads_of(&l->first), n_held = l->n_prompts - l->n_fitted;
+    *out = (fitted_learned){.fitted = true,
+                            .gradient = SOFTMAX_CERTIFICATE,
+                            .n_prompts = l->n_fitted,
+                            .n_heldout = n_held,
+                            .positions = P};
+    if (ckvc_table_add_learned(t, F)) { ckvc_out_of_memory(H * F, sizeof(float)); }
+    qsort(l->prompts, l->n_prompts, sizeof *l->prompts, by_hash);
+    CKVC_AUTO_FREE softmax_prompt *prompts = ckvc_alloc(l->n_prompts, sizeof *prompts);
+    CKVC_AUTO_FREE double *weights = ckvc_alloc(l->n_prompts * P, sizeof *weights);
+    CKVC_AUTO_FREE double *theta = ckvc_alloc(F, sizeof *theta);
+    CKVC_AUTO_FREE double *window = ckvc_calloc(F, sizeof *window);
+    double y = 0.0, y_held = 0.0;
+    window[WINDOW_FEATURE] = 1.0;
+    for (size_t head = 0; head < H; ++head) {
+        head_prompts(l, head, weights, prompts);
+        const softmax_fit fit = softmax_regression(prompts, l->n_fitted, F, RIDGE, theta);
+        out->gradient = fmax(out->gradient, fit.gradient);
+        t->mass[head] = 0.0;
+        for (size_t k = 0; k < l->n_fitted; ++k) {
+            t->mass[head] += l->prompts[k].mass[head] / (double)l->n_fitted;
+            y += prompts[k].y;
+        }
+        for (uint32_t k = 0; k < F; ++k) {
+            t->theta[head * F + k] = (float)theta[k];
+            theta[k] = (double)t->theta[head * F + k];
+        }
+        for (size_t k = l->n_fitted; k < l->n_prompts; ++k) { y_held += prompts[k].y; }
+        add_loss(prompts, l->n_fitted, F, theta, &out->loss);
+        add_loss(prompts + l->n_fitted, n_held, F, theta, &out->heldout);
+        add_loss(prompts + l->n_fitted, n_held, F, window, &out->heldout_window);
+    }
+    out->loss /= y;
+    out->heldout = y_held > 0.0 ? out->heldout / y_held : NAN;
+    out->heldout_window = y_held > 0.0 ? out->heldout_window / y_held : NAN;
+    for (uint32_t b = 0; b < t->n_budgets; ++b) {
+        t->score[b] = (ckvc_score){.kind = CKVC_SCORE_LEARNED,
+                                   .window = 64,
+                                   .features = l->first.setting.features,
+                                   .mode = t->score[b].mode};
+    }
+}
+
+void fit_learned_fini(fit_learned *l) {
+    for (size_t k = 0; k < l->n_prompts; ++k) {
+        CKVC_FREE(l->prompts[k].mass, l->prompts[k].features);
+    }
+    CKVC_FREE(l->prompts, l->where);
+    shard_header_fini(&l->first);
+    *l = (fit_learned){0};
+}
