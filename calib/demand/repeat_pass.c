@@ -34,7 +34,10 @@ ckvc_status repeat_targets(const repeat_pass *r, session *s, const int32_t *toke
     for (uint32_t first = 0; first < n_tokens; first += chunk) {
         const uint32_t k = n_tokens - first < chunk ? n_tokens - first : chunk;
         memcpy(r->fed + I, tokens + first, k * sizeof *r->fed);
-        const target_input in = {.tokens = r->fed, .n = I + k, .first_row = I, .largest = true};
+        const target_input in = {.tokens = r->fed,
+                                 .n = I + k,
+                                 .first_row = r->instruction_counts ? 0 : I,
+                                 .largest = true};
         CKVC_TRY(session_targets(s, &in, first ? more : y, err));
         for (size_t i = 0; first && i < n; i++) { y[i] = fmax(y[i], more[i]); }
     }

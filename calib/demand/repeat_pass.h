@@ -13,7 +13,8 @@ typedef struct repeat_pass {
     const model_shape *shape;
     const int32_t *instruction; /* [n_instruction], borrowed */
     uint32_t n_instruction;
-    int32_t *fed; /* instruction, chunk; sized for the longest prompt (repeat_fed) */
+    int32_t *fed;            /* instruction, chunk; sized for the longest prompt (repeat_fed) */
+    bool instruction_counts; /* as KVzip has it; else what the prompt's own tokens attend to */
 } repeat_pass;
 
 /* The longest prompt that a model with this context can repeat behind n_instruction tokens; less
@@ -23,7 +24,8 @@ int64_t repeat_longest(int64_t context, uint32_t n_instruction);
 uint32_t repeat_fed(const repeat_pass *r, uint32_t n_tokens);
 uint32_t repeat_tokens(const repeat_pass *r, uint32_t n_tokens);
 /* y [L][G][T]: the largest attention that a position of the prefilled prompt gets from the rows
- * behind the instruction, over the group's query heads. more [L][G][T] is scratch. */
+ * behind the instruction, or from its as well, over the group's query heads. more [L][G][T] is
+ * scratch. */
 ckvc_status repeat_targets(const repeat_pass *r, session *s, const int32_t *tokens,
                            uint32_t n_tokens, double *y, double *more,
                            ckvc_err *err) CKVC_MUST_CHECK;

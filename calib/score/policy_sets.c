@@ -268,6 +268,7 @@ static ckvc_status open_table(policy_sets *k, size_t i, uint32_t max_tokens, ckv
 static void open_repeat(policy_sets *k, const prompt_list *prompts) {
     k->repeat.instruction = k->o->instruction;
     k->repeat.n_instruction = k->o->n_instruction;
+    k->repeat.instruction_counts = true;
     for (size_t i = 0; i < prompts->n; i++) {
         const uint32_t fed = repeat_fed(&k->repeat, prompts->items[i].n_tokens);
         k->most_fed = fed > k->most_fed ? fed : k->most_fed;
