@@ -1,0 +1,266 @@
+"""Kept sets of reference policies as NVIDIA's kvpress computes them.
+
+    python policies.py MODEL > MODEL.json      (in the repository's root; kvpress, transformers, torch, numpy)
+
+MODEL is a key of MODELS below. README.md says which rule is whose and where it was changed.
+"""
+import json
+import sys
+from types import SimpleNamespace
+
+import kvpress
+import kvpress.presses.kvzip_press as kvzip_module
+import kvpress.presses.snapkv_press as snapkv_module
+import numpy as np
+import torch
+import torch.nn.functional as F
+import transformers
+
+BUDGETS = (40, 64)
+INF = float("inf")
+WIDE, NARROW = dict(window_size=32, kernel_size=7), dict(window_size=8, kernel_size=7)
+torch.set_num_threads(1)
+
+
+def embedded(least):
+    golden = json.load(open("tests/golden/budgets/ckvc-tiny-4l.json"))
+    return golden["instruction"], [p["tokens"] for p in golden["prompts"] if len(p["tokens"]) >= least]
+
+
+def random_qwen2():
+    ids = [s["ids"] for s in json.load(open("tests/golden/models/qwen2/expected.json"))["sequences"]]
+    return min(ids, key=len)[:8], [max(ids, key=len)]
+
+
+MODELS = {
+    "ckvc-tiny-4l": ("models/ckvc-tiny-4l", lambda: embedded(150)),
+    "ckvc-tiny-8l": ("models/ckvc-tiny-8l", lambda: embedded(200)),
+    "qwen2": ("tests/golden/models/qwen2", random_qwen2),
+}
+path, prompts_of = MODELS[sys.argv[1]]
+instruction, prompts = prompts_of()
+models = {kind: transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation=kind).eval()
+          for kind in ("sdpa", "eager")}
+config = models["sdpa"].config
+L, G = config.num_hidden_layers, config.num_key_value_heads
+GROUP = config.num_attention_heads // G
+shares = np.random.default_rng(7).lognormal(size=(L, G))
+shares = np.round(shares / shares.mean(), 4)
+
+
+# ---- kvpress with ckvc's parameters ----
+
+def pool(x, kernel_size, padding, stride):
+    """Of the group's mean the largest: kvpress averages, and takes the group's mean after it."""
+    mean = x.view(x.shape[0], G, GROUP, -1).mean(2).repeat_interleave(GROUP, 1)
+    return F.max_pool1d(mean, kernel_size, stride=stride, padding=padding)
+
+
+class Functional:
+    avg_pool1d = staticmethod(pool)
+
+    def __getattr__(self, name):
+        return getattr(F, name)
+
+
+class Tokenizer:
+    """The instruction, without the line break that kvpress puts behind it where a model has no chat template."""
+    chat_template = None
+
+    def encode(self, text, **_):
+        return torch.tensor([instruction if text.startswith("\n\nRepeat the previous") else []], dtype=torch.long)
+
+
+snapkv_module.F = Functional()
+kvzip_module.AutoTokenizer = SimpleNamespace(from_pretrained=lambda _: Tokenizer())
+
+
+class KVzip(kvpress.KVzipPress):
+    def compress_post(self, model):
+        super().compress_post(model)
+        self.scores = self.score_val[:, 0].double()
+
+
+class H2O(kvpress.ObservedAttentionPress):
+    """Sums in place of means over the rows that see a position; the last 8 are kept."""
+    def score(self, module, hidden_states, keys, values, attentions, kwargs):
+        s = super().score(module, hidden_states, keys, values, attentions, kwargs)
+        s = s * torch.arange(s.shape[-1], 0, -1)
+        s[..., -8:] = INF
+        return s
+
+
+class Cake(kvpress.ScorerPress):
+    """Not in kvpress. Mean + 200 var over 32 rows, mean of 5; the layers' preferences (tau 1, 1)."""
+    def score(self, module, hidden_states, keys, values, attentions, kwargs):
+        a = attentions[0, :, -32:, :-32].double()  # [H][rows][past]
+        var = a.var(1)  # unbiased
+        preferences.append(float(-(a * torch.log(a + 1e-10)).sum() * var.sum()))
+        s = F.avg_pool1d((a.mean(1) + 200 * var)[None], 5, padding=2, stride=1).view(1, G, GROUP, -1).mean(2)
+        return F.pad(s, (0, 32), value=INF)
+
+
+def later_first(press):
+    """Equal scores, which a maximum over neighbours makes: the later position first, as everywhere in ckvc. What float32 tells apart stays."""
+    caught, score = [], press.score
+
+    def told_apart(*args):
+        s = score(*args).double()
+        caught.append(s + s.abs() * torch.arange(s.shape[-1]) * 1e-13)
+        return caught[-1]
+
+    press.score = told_apart
+    return caught
+
+
+def scores_of(press, attention, tokens):
+    """[L][G][T] of a press that ranks, and how many positions it leaves in each layer."""
+    caught = later_first(press)
+    cache = transformers.DynamicCache()
+    with torch.no_grad(), press(models[attention]):
+        models[attention].model(input_ids=tokens, past_key_values=cache)
+    return [s[0] for s in caught], [layer.keys.shape[2] for layer in cache.layers]
+
+
+def ranked(scores, capacities):
+    return [[sorted(scores[l][g].topk(int(capacities[l][g])).indices.tolist()) for g in range(G)] for l in range(L)]
+
+
+def masked(press, tokens):
+    """Of a press that masks positions instead of taking them away."""
+    model = models["sdpa"]
+    with torch.no_grad(), press(model):
+        model.model(input_ids=tokens, past_key_values=transformers.DynamicCache())
+    sets = []
+    for layer in model.model.layers:
+        keep = torch.ones(G, tokens.shape[1], dtype=torch.bool)
+        _, heads, positions = layer.self_attn.masked_key_indices
+        keep[heads, positions] = False
+        sets.append([torch.nonzero(k).flatten().tolist() for k in keep])
+    return sets
+
+
+def gap(scores, sets, together):
+    """How far, relative to itself, the least score that is kept is above the largest that is not, of `together` heads that compete;
+    the smallest over all of them. Equal ones have been told apart."""
+    least, kept, left = INF, [], []
+    for u in range(L * G):
+        s, keep = scores[u // G][u % G], sets[u // G][u % G]
+        kept.append(s[keep].min().item())
+        s = s.clone()
+        s[keep] = -INF
+        left.append(s.max().item())
+        if len(kept) == together:
+            d = (min(kept) - max(left)) / abs(min(kept)) if max(left) > -INF and min(kept) < INF else INF
+            least, kept, left = (d if 1e-9 < d < least else least), [], []
+    return least
+
+
+# ---- capacities that kvpress does not have ----
+
+def each_head(c):
+    return [[n] * G for n in c]
+
+
+def pyramid(B, T, W=8, beta=20):
+    b = B - W
+    if T < 2 * b:
+        return each_head([B] * L)
+    m = b // beta
+    M = 2 * b - m
+    if M >= T - W:
+        M, m = T - W, 2 * b - (T - W)
+    return each_head(M - l * ((M - m) // (L - 1)) + W for l in range(L))
+
+
+def cake(B, T, W=32):
+    total, most = (B - W) * L, T - W
+    c = [min(int(p / sum(preferences) * total), most) for p in preferences]
+    while sum(c) < total:
+        open_ = [l for l in range(L) if c[l] < most]
+        each, more = divmod(total - sum(c), len(open_))
+        for k, l in enumerate(open_):
+            c[l] = min(c[l] + each + (k < more), most)
+    return each_head(x + W for x in c)
+
+
+def headkv(B, T, W=8, beta=1.01):
+    fixed = (B - W) // beta
+    return np.minimum([[round(x * fixed * L * G + (B - W) - fixed) + W for x in row] for row in shares / shares.sum()], T)
+
+
+def duoattention(B, T):
+    least = max(9, int(0.2 * B))
+    c, left = np.full((L, G), least), L * G * (B - least)
+    for u in np.argsort(-shares.ravel(), kind="stable"):
+        more = min(left, T - least)
+        c.flat[u] += more
+        left -= more
+    return [[sorted(set(range(4)) | set(range(T - int(n) + 4, T))) for n in row] for row in c]
+
+
+# ---- all of it ----
+
+def ratio(B, T):
+    return 1 - (B + 0.5) / T  # of which kvpress makes exactly B
+
+
+def adakv(B, tokens):
+    press = kvpress.SnapKVPress(ratio(B, tokens.shape[1]), **WIDE)
+    scores = later_first(press)
+    sets = masked(kvpress.AdaKVPress(press), tokens)
+    return sets, gap([s[0] for s in scores], sets, G)
+
+
+def kvzip(B, tokens):
+    T = tokens.shape[1]
+    press = KVzip((L * G * (T - B) + 0.5) / (L * G * T))
+    sets = masked(press, tokens)
+    return sets, gap(press.scores, sets, L * G)
+
+
+def by_head(B, tokens, press, attention, capacities=None):
+    scores, n = scores_of(press, attention, tokens)
+    assert capacities or n == [B] * L
+    sets = ranked(scores, capacities(B, tokens.shape[1]) if capacities else each_head(n))
+    return sets, gap(scores, sets, 1)
+
+
+def by_layer(*args):
+    sets, least = by_head(*args)
+    assert all(heads.count(heads[0]) == G for heads in sets)
+    return [heads[0] for heads in sets], least
+
+
+def policies(B, tokens):
+    """name: kept sets, least gap"""
+    T = tokens.shape[1]
+    r = ratio(B, T)
+    preferences.clear()
+    return {
+        "streamingllm": by_layer(B, tokens, kvpress.StreamingLLMPress(r), "sdpa"),
+        "h2o": by_head(B, tokens, H2O(r), "eager"),
+        "snapkv": by_head(B, tokens, kvpress.SnapKVPress(r, **WIDE), "sdpa"),
+        "pyramidkv": by_head(B, tokens, kvpress.PyramidKVPress(r, **NARROW), "sdpa", pyramid),
+        "adakv": adakv(B, tokens),
+        "cake": by_head(B, tokens, Cake(r), "eager", cake),
+        "expected-attention": by_head(B, tokens, kvpress.ExpectedAttentionPress(r), "sdpa"),
+        "tova": by_layer(B, tokens, kvpress.TOVAPress(r), "sdpa"),
+        "keydiff": by_head(B, tokens, kvpress.KeyDiffPress(r), "sdpa"),
+        "kvzip": kvzip(B, tokens),
+        "headkv": by_head(B, tokens, kvpress.SnapKVPress(r, **NARROW), "sdpa", headkv),
+        "duoattention": (duoattention(B, T), INF),
+    }
+
+
+preferences, least_gap, of_prompts = [], INF, []
+for ids in prompts:
+    tokens, kept = torch.tensor([ids]), {}
+    for B in BUDGETS:
+        for name, (sets, least) in policies(B, tokens).items():
+            kept.setdefault(name, {})[str(B)] = sets
+            least_gap = min(least_gap, least)
+    of_prompts.append({"tokens": ids, "kept": kept})
+json.dump({"about": "kept positions, [L][G][...] or [L][...]: see README.md", "model": path, "instruction": instruction, "budgets": BUDGETS,
+           "shares": shares.tolist(), "least_gap": float(f"{least_gap:.1e}"), "prompts": of_prompts}, sys.stdout, separators=(",", ":"))
+print()
