@@ -17,6 +17,11 @@ A table with budgets for heads says how many positions each (layer, KV head) kee
     scores = [[ckvt.score_window(mean_attention[l][g], table.score[b].pool, value_norm[l][g]) for g in ...] for l in ...]
     sets = table.sets(b, scores, budget=256)          # [L][G] ascending positions; in mode `layers` [L]
 
+One with a learned score (table.theta is not None; score `learned`) ranks by features of the cache and of the attention's last 64 rows:
+
+    f = ckvt.features(attention, layer_attention, alpha, keys, values, inv_freq)
+    s = ckvt.score_learned(f, table.theta[l, g], table.mass[l, g], value_norm)
+
 `python3 ckvt.py T.ckvt` prints a summary. Evidence sections (QHEAD ...) are packed with zstd: they are read when the
 `zstandard` module can be imported and left out otherwise (table.skipped names them).
 """
@@ -33,11 +38,15 @@ MAGIC = b"\x89CKV\r\n\x1a\n"
 TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8")]
 REQUIRED = ("SHAPE", "BUDGET", "GRIDHEAD", "GRIDGATE", "WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "META")
 EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
-SHARES = ("SHARE", "CMIN", "SCORE")  # all or none; SHARELAY may come with them
+SHARES = ("SHARE", "CMIN", "SCORE")  # all or none; SHARELAY may come with them, and LEARNED, both
+LEARNED = ("THETA", "MASS")
+RAW = REQUIRED + SHARES + ("SHARELAY",) + LEARNED
 WINDOW_MAX = 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
 FLAG_SHARES = 4
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
+FEATURES = {1: 24}  # by version: how many there are beside the numbers of the key
+FEATURE_ROWS = 64  # last rows of the attention that they read
 
 Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
 PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
@@ -164,6 +173,72 @@ def score_window(attention, pool, norm=None):
     return _log((most if norm is None else most * np.asarray(norm, np.float64)).tolist())
 
 
+def _added(rows):
+    """Their sum, in their order: numpy's own takes another."""
+    total = 0.0
+    for x in rows:
+        total = total + x
+    return total
+
+
+def _floored_log(values):
+    return _log(np.maximum(values, 1e-7).tolist())
+
+
+def _pool_log(a, k, most=False):
+    """log of the mean (zeros outside) or the maximum of a over k positions around each."""
+    padded = np.pad(a, k // 2)
+    around = [padded[i : i + len(a)] for i in range(k)]
+    return _floored_log(np.max(around, axis=0) if most else _added(around) / k)
+
+
+def _mean_rows(attention, rows):
+    last = attention[:, -rows:]
+    return _added(last.reshape(-1, last.shape[2])) / (last.shape[0] * last.shape[1])
+
+
+def features(attention, layer_attention, alpha, keys, values, inv_freq=None, version=1):
+    """What the learned score sees of one KV head, [T, D] (docs/budgets.md, section 2).
+
+    attention [query heads][rows][T]: the softmax rows of the last 64 positions, or of all; layer_attention [T]: their mean over all query
+    heads of the layer; alpha [T], mean 1; keys, values [T][head_dim] as cached. inv_freq [head_dim / 2]: what keys were rotated with, pairs
+    (i, i + head_dim / 2); None: they were not."""
+    if version not in FEATURES:
+        raise Error(f"features of version {version} are none that this reader knows")
+    attention, keys, values = (np.asarray(x, np.float32).astype(np.float64) for x in (attention, keys, values))
+    (_, n_rows, T), half = attention.shape, keys.shape[1] // 2
+    if n_rows != min(FEATURE_ROWS, T):
+        raise Error(f"a window of {n_rows} rows: features of version {version} need the last {min(FEATURE_ROWS, T)}")
+    t = np.arange(T)
+    left, columns = (T - t).astype(np.float64), []
+    for w in (8, 32, 64):
+        a = _mean_rows(attention, w)
+        columns += [_pool_log(a, 1), _pool_log(a, 5), _pool_log(a, 7, most=True)]
+    columns.append(_floored_log(np.max([_mean_rows(of_head[None], n_rows) for of_head in attention], axis=0)))
+    columns.append(_pool_log(np.asarray(layer_attention, np.float64), 5, most=True))
+    columns.append(_floored_log(np.asarray(alpha, np.float64) / T))
+    columns.append(_pool_log(_mean_rows(attention, 16), 21))
+    columns += [_floored_log(np.sqrt(_added(x * x for x in vectors.T))) for vectors in (values, keys)]
+    log_left = _log(left.tolist())
+    columns += [log_left, t == 0, t < 4, left <= 8, left <= 32, left <= 64, left / 1024, log_left * log_left]
+    if inv_freq is not None:
+        angle = t[:, None] * np.asarray(inv_freq, np.float64)
+        c, s, a, b = np.cos(angle), np.sin(angle), keys[:, :half], keys[:, half:]
+        keys = np.concatenate([a * c + b * s, b * c - a * s], axis=1)
+    return np.column_stack([*columns, keys, np.ones(T)]).astype(np.float64)
+
+
+def score_learned(f, theta, mass, norm):
+    """log s of one head, [T]: its features [T, D], theta [D] and mass, the norms of its values."""
+    f, theta = np.asarray(f, np.float64), np.asarray(theta, np.float32).astype(np.float64)
+    if f.shape[1] != len(theta):
+        raise Error(f"{f.shape[1]} features a token, but theta has {len(theta)}")
+    form = _added(theta[i] * f[:, i] for i in range(len(theta)))
+    most = form.max()
+    total = _added(math.exp(x - most) for x in form.tolist())
+    return form + (_log([mass])[0] - (most + math.log(total)) + _log(np.asarray(norm).tolist()))
+
+
 def retain_head(s, recent, capacity):
     """Positions that one head or layer keeps, ascending: the last `recent` and 0 before any other, then the largest s, later ones first of
     equals."""
@@ -233,7 +308,7 @@ class Table:
                 self._fail(f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
             if _uint(entry, 14, 2) or _uint(entry, 108, 4):
                 self._fail(f"byte {at + 14}: section {name}: reserved field is not 0")
-            if name in raw_of or (name[0].isupper() and name not in REQUIRED + EVIDENCE + SHARES + ("SHARELAY",)):
+            if name in raw_of or (name[0].isupper() and name not in RAW + EVIDENCE):
                 self._fail(f"byte {at}: section {name} is there twice or from a later format")
             if name in REQUIRED and (kind == 0) != (name == "META"):
                 self._fail(f"byte {at + 10}: section {name}: type {kind}")
@@ -242,7 +317,7 @@ class Table:
                 self._fail(f"byte {at + 56}: section {name}: bytes {offset} + {stored} are not its place")
             packed = data[offset : offset + stored]
             end = offset + stored
-            if (codec == 0 and stored != raw_size) or (codec == 1 and name in REQUIRED + SHARES + ("SHARELAY",)):
+            if (codec == 0 and stored != raw_size) or (codec == 1 and name in RAW):
                 self._fail(f"byte {at + 64}: section {name}: wrong length or codec")
             if binascii.crc32(packed) != crc:
                 self._fail(f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
@@ -262,10 +337,11 @@ class Table:
                 self.sections[name] = np.frombuffer(raw, TYPES[kind]).reshape(dims[:rank])
         if end != len(data):
             self._fail(f"byte {end}: bytes behind the last section")
-        for name in REQUIRED + (EVIDENCE if any(x in raw_of for x in EVIDENCE) else ()) + (SHARES if self.has_shares else ()):
+        together = [group for group in (EVIDENCE, LEARNED) if any(x in raw_of for x in group)]
+        for name in sum(together, REQUIRED + (SHARES if self.has_shares else ())):
             if name not in raw_of:
                 self._fail(f"section {name} is missing")
-        for name in SHARES + ("SHARELAY", "sSHARE"):
+        for name in SHARES + LEARNED + ("SHARELAY", "sSHARE"):
             if name in raw_of and not self.has_shares:
                 self._fail(f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
         self.content_id = identity.hexdigest()
@@ -309,15 +385,19 @@ class Table:
             self._fail(f"section META: probe is {probe}, but the header's flags say the operator {self.operator}")
 
     def _check_shares(self):
-        """Budgets for heads: share [L, G, nB] or None, layer_share [L, nB] or None, c_min [nB, 2], score [nB] of Score."""
+        """Budgets for heads: share [L, G, nB] or None, layer_share [L, nB] or None, c_min [nB, 2], score [nB] of Score; theta [L, G, D] and
+        mass [L, G] of a learned score, or None."""
         s, L, G, nB = self.sections, self.n_layers, self.n_heads, self.n_budgets
         self.share, self.layer_share, self.c_min = (s.get(name) for name in ("SHARE", "SHARELAY", "CMIN"))
+        self.theta, self.mass = (s.get(name) for name in LEARNED)
         self.score = [PAPER_SCORE] * nB
         if not self.has_shares:
             return
-        wanted = {"SHARE": (L, G, nB), "SHARELAY": (L, nB), "CMIN": (nB, 2), "SCORE": (nB, 6), "sSHARE": (L, G, nB, 2)}
+        wanted = {"SHARE": (L, G, nB), "SHARELAY": (L, nB), "CMIN": (nB, 2), "SCORE": (nB, 6), "sSHARE": (L, G, nB, 2), "MASS": (L, G)}
+        if self.theta is not None:
+            wanted["THETA"] = (L, G, (self.theta.shape + (0, 0, 0))[2])
         for name, want in wanted.items():
-            if name in s and (s[name].shape != want or s[name].dtype != TYPES[3 if name == "SCORE" else 2]):
+            if name in s and (s[name].shape != want or s[name].dtype != TYPES[{"SCORE": 3, "THETA": 1}.get(name, 2)]):
                 self._fail(f"section {name}: {s[name].dtype} {s[name].shape}, SHAPE wants {want}")
         for name in ("SHARE", "SHARELAY"):
             share = s[name].reshape(-1, nB) if name in s else np.ones((1, nB))
@@ -332,14 +412,32 @@ class Table:
             if self.budgets[b] >= 1 and recent + 1 > self.budgets[b]:
                 self._fail(f"section CMIN[{b}]: c_min is {recent + 1:.0f}, above the {self.budgets[b]:.0f} tokens of its budget")
         self.score = [self._score(b, *map(int, row)) for b, row in enumerate(s["SCORE"])]
+        if self.theta is not None:
+            self._check_learned()
+
+    def _check_learned(self):
+        version, D = self.score[0].features, self.theta.shape[2]
+        if D < FEATURES[version] + 2 or (D - FEATURES[version]) % 2:
+            self._fail(f"section THETA: {D} features, version {version} has {FEATURES[version]} and those of a key of even length")
+        for name in LEARNED:
+            if not np.isfinite(self.sections[name]).all() or (name == "MASS" and (self.mass < 0).any()):
+                self._fail(f"section {name}: values are finite{', from 0 up' if name == 'MASS' else ''}")
 
     def _score(self, b, kind, window, pool, norm, features, mode):
         if kind >= len(SCORES) or mode >= len(MODES):
             self._fail(f"section SCORE[{b}]: score {kind} or mode {mode} is none that this reader knows")
         if MODES[mode] == "layers" and self.layer_share is None:
             self._fail(f"section SCORE[{b}]: mode layers, but section SHARELAY is missing")
-        if SCORES[kind] == "learned" or features:
+        first = int(self.sections["SCORE"][0, 4])
+        if features != first:
+            self._fail(f"section SCORE[{b}]: features of version {features}, but of version {first} in SCORE[0]")
+        if (features or self.theta is not None or SCORES[kind] == "learned") and features not in FEATURES:
             self._fail(f"section SCORE[{b}]: features of version {features} are none that this reader knows")
+        if features and self.theta is None:
+            self._fail(f"section SCORE[{b}]: features of version {features}, but section THETA is missing")
+        if SCORES[kind] == "learned" and (window != FEATURE_ROWS or pool or norm):
+            self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm}: features of version {features} need {FEATURE_ROWS} "
+                       "rows, no pool and no norm")
         if (kind == 1 and (window < 1 or pool % 2 == 0 or norm > 1)) or (kind == 0 and (window or pool or norm)):
             self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm} do not suit the score {SCORES[kind]}")
         return Score(SCORES[kind], window, pool, bool(norm), features, MODES[mode])
@@ -434,6 +532,8 @@ def main(argv):
                 share, (f, recent) = t.share[:, :, b], t.c_min[b]
                 print(f"    shares {share.min():.3g} ... {share.max():.3g}, floor {f:g} of the budget, {recent:.0f} recent; "
                       f"mode {t.score[b].mode}, score {t.score[b].kind}")
+        if t.theta is not None:
+            print(f"  learned score: features of version {t.score[0].features}, {t.theta.shape[2]} a head")
         print(f"  sections {' '.join(t.sections)}" + (f"; not read (no zstandard module): {' '.join(t.skipped)}" if t.skipped else ""))
     return 0
 

@@ -21,6 +21,7 @@ except ImportError:
     print("skipped: python test_ckvt: numpy is not installed (apt-get install -y python3-numpy)")
     sys.exit(0)
 import ckvt  # noqa: E402  (its folder was added above)
+import numpy_llama  # noqa: E402
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 
@@ -164,6 +165,71 @@ def test_against_library():
         assert refused > 20 and ragged > 100
 
 
+class HeadView(ctypes.Structure):
+    """ckvc_head_view"""
+    _fields_ = ([(name, ctypes.c_uint32) for name in ("n_tokens", "head_dim", "group", "n_rows")]
+                + [(name, ctypes.c_void_p) for name in ("attention", "keys", "values", "inv_freq")])
+
+
+def library_features(c, attention, layer_attention, alpha, keys, values, inv_freq):
+    (group, n_rows, T), head_dim = attention.shape, keys.shape[1]
+    D = c.ckvc_features_count(1, head_dim)
+    f, scratch = np.zeros((T, D)), np.zeros((2, T))
+    view = HeadView(T, head_dim, group, n_rows, at(attention), at(keys), at(values), None if inv_freq is None else at(inv_freq))
+    c.ckvc_features(ctypes.byref(view), at(f), at(scratch))
+    c.ckvc_features_late(T, at(layer_attention), at(alpha), D, ctypes.c_void_p(f.ctypes.data + 8 * 10))
+    return f
+
+
+def test_learned_against_library():
+    """Features to 1e-9, of keys as cached and before rotation; from the same features the same score to the bit; the same sets."""
+    rng = np.random.default_rng(5)
+    with library() as c:
+        c.ckvc_score_learned.argtypes = (ctypes.c_uint32, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p)
+        for _ in range(60):
+            T, group, head_dim = (int(x) for x in rng.integers(1, (180, 4, 9)))
+            head_dim *= 2
+            attention = (rng.random((group, min(64, T), T)) ** 8 / T).astype(np.float32)
+            attention[:, :, rng.random(T) < 0.3] = 0.0  # below the logs' floor
+            keys, values = (rng.standard_normal((T, head_dim)).astype(np.float32) for _ in range(2))
+            inv_freq = rng.random(head_dim // 2) if T % 2 else None
+            inputs = attention, rng.random(T) / T, rng.random(T), keys, values, inv_freq
+            want, got = library_features(c, *inputs), ckvt.features(*inputs)
+            assert got.shape == want.shape == (T, 24 + head_dim) and np.abs(got - want).max() <= 1e-9
+            theta, mass = (rng.standard_normal(24 + head_dim) / 4).astype(np.float32), float(rng.random() + 0.01)
+            norm, s, kept, scratch = rng.random(T), np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
+            c.ckvc_linear_form(T, 24 + head_dim, at(want), at(theta), at(s))
+            c.ckvc_score_learned(T, mass, at(norm), at(s))
+            assert np.array_equal(ckvt.score_learned(want, theta, mass, norm), s)
+            n = c.ckvc_retain_head(T, at(s), 8, max(T // 3, 9), at(kept), at(scratch))
+            mine = ckvt.retain_head(ckvt.score_learned(got, theta, mass, norm), 8, max(T // 3, 9))
+            assert mine.tolist() == kept[:n].tolist()
+
+
+def test_golden_features():
+    """From the tokens on, in numpy alone; tolerances in tests/golden/budgets/README.md."""
+    with open(os.path.join(GOLDEN, "budgets", "ckvc-tiny-4l.json")) as f:
+        golden = json.load(f)
+    compared = 0
+    for p in golden["prompts"]:
+        T = len(p["tokens"])
+        layers, inv_freq = numpy_llama.prefill(os.path.join(ROOT, "models", "ckvc-tiny-4l"), p["tokens"], 64)
+        alpha = T * np.mean([a.mean(axis=(0, 1)) for _, _, a in layers], axis=0)
+        for name, rows in p["features"].items():
+            layer, head = map(int, name.split(","))
+            keys, values, a = layers[layer]
+            group = len(a) // len(keys)
+            own = a[head * group : (head + 1) * group]
+            f = ckvt.features(own, a.mean(axis=(0, 1)), alpha, keys[head], values[head], inv_freq)
+            for t, want in rows.items():
+                got, want = f[int(t)], np.array(want)
+                small = (np.arange(len(want)) < 13) & (want < np.log(1e-5))
+                assert (np.abs(np.exp(got[:13]) - np.exp(want[:13])) <= 1e-9)[small[:13]].all(), (name, t)
+                assert (np.abs(got - want) <= 2e-4)[~small].all(), (name, t)
+                compared += 1
+    assert compared > 30
+
+
 def test_shares():
     t = ckvt.read(os.path.join(GOLDEN, "table", "shares.ckvt"))
     assert t.has_shares and t.share.tolist() == [[[1.75, 1.5], [0.25, 0.5]]] and t.layer_share.tolist() == [[1, 1]]
@@ -185,6 +251,30 @@ def test_shares():
             assert "\n" not in str(problem)
         else:
             raise AssertionError("no error")
+
+
+def test_learned():
+    t = ckvt.read(os.path.join(GOLDEN, "table", "learned.ckvt"))
+    assert t.score[0] == ckvt.Score("learned", 64, 0, False, 1, "heads") and t.score[1].kind == "paper"
+    assert t.theta.shape == (1, 2, 26) and t.theta[0, 0, :3].tolist() == [-5 / 16, 2 / 16, -2 / 16] and t.mass.tolist() == [[0.75, 0.25]]
+    assert ckvt.read(os.path.join(GOLDEN, "table", "shares.ckvt")).theta is None
+    rows, vectors = np.full((1, 64, 100), 0.01), np.ones((100, 2))
+    inputs = [rows, rows[0, 0], np.ones(100), vectors, vectors]
+    f = ckvt.features(*inputs)
+    norm = np.arange(1.0, 101.0)
+    s = ckvt.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
+    assert abs(np.sum(np.exp(s) / norm) - 0.75) < 1e-12
+    for wrong, message in (
+        (lambda: ckvt.features(*inputs, version=2), "features of version 2 are none that this reader knows"),
+        (lambda: ckvt.features(rows[:, 32:], *inputs[1:]), "a window of 32 rows: features of version 1 need the last 64"),
+        (lambda: ckvt.score_learned(f, t.theta[0, 0, :24], 1.0, norm), "26 features a token, but theta has 24"),
+    ):
+        try:
+            wrong()
+        except ckvt.Error as problem:
+            assert str(problem) == message
+        else:
+            raise AssertionError(f"no error: {message}")
 
 
 def changed(data, name, index, value):
@@ -215,7 +305,7 @@ def test_bad_shares():
         ("SHARELAY", 0, np.inf, "section SHARELAY: "),
         ("SHARELAY", 1, 0, "not all 0 in a block"), ("CMIN", 0, 1.25, "section CMIN[0]"), ("CMIN", 1, 0.5, "section CMIN[0]"),
         ("CMIN", 3, 64, "c_min is 65, above the 64 tokens"), ("SCORE", 0, 3, "score 3"), ("SCORE", 0, 2, "features of version 0"),
-        ("SCORE", 4, 1, "features of version 1"), ("SCORE", 1, 0, "window 0"), ("SCORE", 5, 3, "mode 3"),
+        ("SCORE", 4, 1, "features of version 1, but section THETA is missing"), ("SCORE", 1, 0, "window 0"), ("SCORE", 5, 3, "mode 3"),
     ):
         try:
             ckvt.Table("x", changed(good, name, index, value))
@@ -223,6 +313,39 @@ def test_bad_shares():
             assert message in str(problem) and "\n" not in str(problem), problem
         else:
             raise AssertionError(f"{name}[{index}] = {value} was read")
+
+
+def redimensioned(data, name, dims):
+    """The same with other dimensions of a section, as many numbers."""
+    data = bytearray(data)
+    entry = data.index(name.encode().ljust(8, b"\0"), 128)
+    for d, n in enumerate(dims):
+        data[entry + 16 + 8 * d : entry + 24 + 8 * d] = n.to_bytes(8, "little")
+    return changed(data, name, 0, 0.25)
+
+
+def test_bad_learned():
+    with open(os.path.join(GOLDEN, "table", "learned.ckvt"), "rb") as f:
+        good = f.read()
+    ckvt.Table("x", changed(good, "THETA", 0, 0.5))
+    ckvt.Table("x", redimensioned(good, "THETA", (1, 2, 26)))
+    for data, message in (
+        (changed(good, "THETA", 51, np.nan), "section THETA: values are finite"),
+        (changed(good, "MASS", 1, -1), "section MASS: values are finite, from 0 up"),
+        (changed(good, "MASS", 0, np.inf), "section MASS: values are finite"),
+        (changed(good, "SCORE", 1, 32), "section SCORE[0]: window 32, pool 0, norm 0: features of version 1 need 64 rows"),
+        (changed(changed(good, "SCORE", 4, 2), "SCORE", 10, 2), "section SCORE[0]: features of version 2 are none that this reader knows"),
+        (changed(good, "SCORE", 10, 0), "section SCORE[1]: features of version 0, but of version 1 in SCORE[0]"),
+        (redimensioned(good, "THETA", (2, 1, 26)), "section THETA: float32 (2, 1, 26), SHAPE wants (1, 2, 26)"),
+        (redimensioned(good, "THETA", (1, 4, 13)), "section THETA: float32 (1, 4, 13)"),
+        (redimensioned(good, "MASS", (2, 1)), "section MASS: float64 (2, 1), SHAPE wants (1, 2)"),
+    ):
+        try:
+            ckvt.Table("x", data)
+        except ckvt.Error as problem:
+            assert message in str(problem) and "\n" not in str(problem), problem
+        else:
+            raise AssertionError(f"no error: {message}")
 
 
 def test_nearest_budget():
@@ -240,7 +363,7 @@ def test_nearest_budget():
 
 
 def test_damage():
-    for name in ("one-layer.ckvt", "evidence.ckvt", "shares.ckvt"):
+    for name in ("one-layer.ckvt", "evidence.ckvt", "shares.ckvt", "learned.ckvt"):
         with open(os.path.join(GOLDEN, "table", name), "rb") as f:
             good = f.read()
         damaged = [good[:n] for n in range(len(good))] + [good + b"\0"]
