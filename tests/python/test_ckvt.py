@@ -114,13 +114,19 @@ def test_golden_budgets():
 
 
 @contextlib.contextmanager
-def library():
-    """lib/policy as a shared library."""
+def built(*options):
+    """lib/policy as a shared library, or with more sources a program: its path."""
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "libckvc_policy.so")
+        path = os.path.join(folder, "built")
         sources = glob.glob(os.path.join(ROOT, "lib", "policy", "*.c"))
-        subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-I", ROOT,
+        subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-D_GNU_SOURCE", "-O2", "-ffp-contract=off", "-I", ROOT, *options,
                         "-o", path, *sources, "-lm"], check=True)
+        yield path
+
+
+@contextlib.contextmanager
+def library():
+    with built("-shared", "-fPIC") as path:
         yield ctypes.CDLL(path)
 
 
@@ -275,6 +281,26 @@ def test_learned():
             assert str(problem) == message
         else:
             raise AssertionError(f"no error: {message}")
+
+
+def test_example():
+    """What an engine in C keeps by a table's score, from vectors made up as lib/policy/example/keep_set.c does."""
+    T, i = 64, np.arange(128)
+    rows = (np.tril(np.ones((T, T))) / np.arange(1, T + 1)[:, None]).astype(np.float32)
+    cache, norm, attention = np.where(i % 5, 0.25, -1.0).reshape(T, 2), np.where(i[:T] % 3, 0.75, 1.5), np.where(i[:T] % 4, 0.01, 0.08)
+    example = os.path.join(ROOT, "lib", "policy", "example", "keep_set.c")
+    with built("-I", os.path.join(ROOT, "lib", "policy"), example) as keep_set:
+        for name in ("shares", "learned"):
+            path = os.path.join(GOLDEN, "table", name + ".ckvt")
+            t = ckvt.read(path)
+            if name == "learned":
+                f = ckvt.features(rows[None], rows.mean(axis=0, dtype=float), np.ones(T), cache, cache)
+                s = ckvt.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
+            else:
+                s = ckvt.score_window(attention, t.score[0].pool, norm)
+            kept = ckvt.retain_head(s, 8, t.capacities(0, T)[0, 0])
+            out = subprocess.run([keep_set, path], capture_output=True, text=True, check=True).stdout
+            assert out.split(": ")[1].split() == [str(t) for t in kept], (name, out)
 
 
 def changed(data, name, index, value):
