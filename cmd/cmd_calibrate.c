@@ -81,37 +81,11 @@ static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_
 
 /* ---- --side demand, --side score ---- */
 
-static ckvc_status print_repeat_dry_run(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    const prompt_list *prompts = j->e.prompts;
-    repeat_dry_run d;
-    CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &d, err));
-    const double n = (double)prompts->n, hours = n * d.prompt_s / 3600, bytes = n * (double)d.bytes;
-    const memory_plan *m = &d.memory;
-    if (c->inputs.json) {
-        json_print_as_given(JSON_NUMBERS(json_object(), {"prompts", prompts->n},
-                                         {"longest", d.n_tokens}, {"prefill_s", d.prefill_s},
-                                         {"prompt_s", d.prompt_s}, {"hours", hours},
-                                         {"memory_bytes", m->total}, {"disk_bytes", round(bytes)}));
-        return CKVC_OK;
-    }
-    char duration[CKVC_DURATION];
-    ckvc_duration(3600 * hours, duration);
-    printf("prompts            %zu (%zu held out)\n", prompts->n, prompts->n_heldout);
-    printf("longest prompt     %u + %u tokens: prefill %.3f s, %s %.3f s in all (%.1f times)\n",
-           d.n_tokens, d.n_continuation, d.prefill_s, c->side, d.prompt_s,
-           d.prompt_s / d.prefill_s);
-    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, scores %.1f\n",
-           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
-           (double)m->prompt / 1e6, (double)m->sets / 1e6);
-    printf("this run           about %s at most, %.1f MB on disk\n", duration, bytes / 1e6);
-    return CKVC_OK;
-}
-
 static ckvc_status calibrate_repeated(const run_setup_options *c, run_setup *j, const char *pass,
                                       ckvc_err *err) {
     pass_counts n = {0};
     CKVC_TRY(run_setup_open_repeat(c, j, err));
-    if (c->dry_run) { return print_repeat_dry_run(c, j, err); }
+    if (c->dry_run) { return run_setup_print_repeat(c, j, err); }
     CKVC_TRY(run_setup_begin_run(c, j, NULL, err));
     CKVC_TRY(calibrate_repeat(j->run, pass, &j->inputs, &j->options, &n, err));
     if (c->inputs.json) {

@@ -1,4 +1,5 @@
-/* ckvc compile: the alternating loop, head pass and gate pass in turn, to a table. */
+/* ckvc compile: to a table by demand, or by the alternating loop, head pass and gate pass in turn.
+ */
 #include "calib/compile/compile.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
@@ -31,8 +32,13 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     if (c->setup.inputs.quiet) { return; }
     say("%s: ", p->name);
     if (n->prompts + n->resumed > 0) {
-        say("%u prompts now, %u before, %llu rollouts; ", n->prompts, n->resumed,
-            (unsigned long long)n->rollouts);
+        say("%u prompts now, %u before", n->prompts, n->resumed);
+        if (n->rollouts) { say(", %llu rollouts", (unsigned long long)n->rollouts); }
+        say("; ");
+    }
+    if (p->side == CKVC_SIDE_COUNT) {
+        say("shares fitted\n");
+        return;
     }
     if (p->side == CKVC_SIDE_HEAD && isfinite(n->reliability)) {
         say("split-half reliability %.3f%s; ", n->reliability, n->stable ? " ended it here" : "");
@@ -40,8 +46,8 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     say("%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
     if (p->n_heldout) {
         say("  held-out reward %.5f", p->reward.mean);
-        print_gain(stderr, ";", p->over_identity);
-        print_gain(stderr, " over identity,", p->over_matched);
+        print_gain(stderr, ";", p->over[SCORE_IDENTITY]);
+        print_gain(stderr, " over identity,", p->over[SCORE_MATCHED]);
         say(" at equal tokens kept\n");
     }
 }
@@ -49,7 +55,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
 static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
     const compile_cli *c = ctx;
     const alternation_round *round = &r->rounds[r->n_rounds - 1];
-    if (c->setup.inputs.quiet) { return; }
+    if (c->setup.inputs.quiet || c->probe == PROBE_DEMAND) { return; }
     say("round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed,
         round->supported);
     if (round->gain.n) {
@@ -67,7 +73,7 @@ static const char *why_stopped(stop_rule stop) {
     return text[stop];
 }
 
-static void print_summary(const compile_cli *c, const compile_result *r) {
+static void print_rounds(const compile_result *r) {
     const compile_pass *best = &r->passes[r->last_pass[r->best]];
     say("\nstopped after round %zu: %s\n", r->n_rounds, why_stopped(r->stop));
     say("%-7s %-22s %12s  %-32s %-32s %s\n", "round", "entries changed", "held-out",
@@ -80,27 +86,47 @@ static void print_summary(const compile_cli *c, const compile_result *r) {
                  round->supported ? 100.0 * (double)round->changed / (double)round->supported
                                   : 0.0);
         for (int k = 0; k < 2 && p->n_heldout; k++) {
-            const rank_interval *g = k ? &p->over_matched : &p->over_identity;
+            const rank_interval *g = &p->over[k ? SCORE_MATCHED : SCORE_IDENTITY];
             snprintf(over[k], sizeof over[k], "%+.5f [%+.5f, %+.5f]", g->mean, g->lo, g->hi);
         }
         say("%zu%-6s %-22s ", i + 1, i == r->best ? " *" : "", changed);
         if (p->n_heldout) {
             say("%12.5f  %-32s %-32s %.1f (identity %.1f)\n", p->reward.mean, over[0], over[1],
-                p->kept, p->identity_kept);
+                p->kept[SCORE_TABLE], p->kept[SCORE_IDENTITY]);
         } else {
             say("%12s\n", "not measured");
         }
     }
-    if (!best->n_heldout) {
-        say("no prompt is held out (--holdout 0.2), so nothing says whether the table is better "
-            "than none\n");
-    } else {
-        const rank_interval *g = &best->over_matched;
+    if (best->n_heldout) {
+        const rank_interval *g = &best->over[SCORE_MATCHED];
         say("at equal tokens kept the table is %s on %zu held-out prompts\n",
             g->lo > 0   ? "better than identity"
             : g->hi < 0 ? "worse than identity"
                         : "not shown to differ from identity",
             best->n_heldout);
+    }
+}
+
+/* A table by demand beside references, over its budgets. */
+static void print_references(const compile_pass *p) {
+    if (!p->n_heldout) { return; }
+    say("\n%-12s %14s  %s\n", "reference", "entries a head", "the table's reward over its [95%]");
+    for (int k = 0; k < SCORE_KIND_COUNT; k++) {
+        if (!p->over[k].n) { continue; }
+        say("%-12s %14.1f ", score_kind_name((score_kind)k), p->kept[k]);
+        print_gain(stderr, "", p->over[k]);
+        say("\n");
+    }
+    say("table        %14.1f  reward %.5f, %zu held-out prompts\n", p->kept[SCORE_TABLE],
+        p->reward.mean, p->n_heldout);
+}
+
+static void print_summary(const compile_cli *c, const compile_result *r) {
+    const compile_pass *best = &r->passes[r->last_pass[r->best]];
+    c->probe == PROBE_DEMAND ? print_references(best) : print_rounds(r);
+    if (!best->n_heldout) {
+        say("no prompt is held out (--holdout 0.2), so nothing says whether the table is better "
+            "than none\n");
     }
     say("wrote %s/table.ckvt: round %zu's, content id %s\n", c->setup.out, r->best + 1,
         best->content_id);
@@ -123,10 +149,16 @@ static json_t *pass_json(const compile_pass *p) {
     json_t *o = json_pack("{s:s, s:s}", "pass", p->name, "content_id", p->content_id);
     JSON_NUMBERS(o, {"changed", p->changed}, {"supported", p->supported}, {"states", p->states});
     if (p->n_heldout) {
-        json_t *h = json_pack("{s:o, s:o}", "over_identity", gain_json(p->over_identity),
-                              "over_matched", gain_json(p->over_matched));
-        JSON_NUMBERS(h, {"prompts", p->n_heldout}, {"reward", p->reward.mean}, {"kept", p->kept},
-                     {"identity_kept", p->identity_kept}, {"matched_kept", p->matched_kept});
+        json_t *h = JSON_NUMBERS(json_object(), {"prompts", p->n_heldout},
+                                 {"reward", p->reward.mean}, {"kept", p->kept[SCORE_TABLE]});
+        for (int k = 0; k < SCORE_KIND_COUNT; k++) {
+            if (!p->over[k].n) { continue; }
+            const char *name = score_kind_name((score_kind)k);
+            CKVC_AUTO_FREE char *over = ckvc_format("over_%s", name),
+                                *kept = ckvc_format("%s_kept", name);
+            json_object_set_new(h, over, gain_json(p->over[k]));
+            JSON_NUMBERS(h, {kept, p->kept[k]});
+        }
         json_object_set_new(o, "heldout", h);
     }
     return o;
@@ -155,9 +187,21 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
 
 /* ---- options ---- */
 
-/* An option that a probe decides itself must not be given otherwise. */
+/* An option that a mode or a probe decides itself must not be given otherwise. */
 static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
     const probe_kind probe = c->probe;
+    if (c->fit.mode != CKVC_MODE_SHARED) {
+        USAGE_IF(probe != PROBE_JOINT,
+                 "--probe %s is a part of the loop over heads and gate: say --mode shared --score "
+                 "paper with it",
+                 probe_name(probe));
+        c->probe = PROBE_DEMAND;
+        c->setup.side = "demand";
+        return CKVC_OK;
+    }
+    USAGE_IF(c->fit.score != CKVC_SCORE_PAPER,
+             "--mode shared is the loop over heads and gate, by the paper's score: say --score "
+             "paper with it");
     const char *name = probe_name(probe);
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
         USAGE_IF(opts_given("cql-alpha") && c->fit.cql_alpha != 0,
@@ -241,25 +285,35 @@ static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_
     return CKVC_OK;
 }
 
-static ckvc_status compile(const verb_call *call, ckvc_err *err) {
-    compile_cli *c = call->options;
-    const probe_kind probe = c->probe;
-    CKVC_AUTO(run_setup_close) run_setup j = {0};
+/* Budgets, and what the loop starts from. */
+static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
     CKVC_TRY(check_probe(c, err));
     c->setup.log.until_cql_alpha = c->fit.cql_alpha;
     c->setup.log.until_reward = c->fit.reward;
-    CKVC_TRY(run_setup_open(&c->setup, &j, err));
-    CKVC_TRY(run_setup_open_start(&c->setup, &j, err));
-    const ckvc_operator op = run_setup_table(&j)->op, wanted = c->setup.inputs.setting.op;
+    CKVC_TRY(run_setup_open(&c->setup, j, err));
+    if (c->probe == PROBE_DEMAND) { return run_setup_open_repeat(&c->setup, j, err); }
+    CKVC_TRY(run_setup_open_start(&c->setup, j, err));
+    const ckvc_operator op = run_setup_table(j)->op, wanted = c->setup.inputs.setting.op;
     FAIL_IF(op != wanted, CKVC_E_MISMATCH, "%s: was made with the operator %s; --probe %s has %s",
-            c->setup.tables, ckvc_operator_name(op), probe_name(probe), ckvc_operator_name(wanted));
-    if (c->setup.dry_run) { return print_dry_run(c, &j, err); }
+            c->setup.tables, ckvc_operator_name(op), probe_name(c->probe),
+            ckvc_operator_name(wanted));
     ckvc_side sides[CKVC_SIDE_COUNT];
-    log_sides(&j, sides, probe_sides(probe, sides));
+    log_sides(j, sides, probe_sides(c->probe, sides));
+    return CKVC_OK;
+}
+
+static ckvc_status compile(const verb_call *call, ckvc_err *err) {
+    compile_cli *c = call->options;
+    CKVC_AUTO(run_setup_close) run_setup j = {0};
+    CKVC_TRY(open_run(c, &j, err));
+    const bool demand = c->probe == PROBE_DEMAND;
+    if (c->setup.dry_run) {
+        return demand ? run_setup_print_repeat(&c->setup, &j, err) : print_dry_run(c, &j, err);
+    }
     const size_t memory = c->setup.inputs.memory;
     c->fit.seed = c->setup.inputs.setting.seed;
     c->fit.memory_max = memory > 0 ? memory : fit_defaults().memory_max;
-    const compile_options o = {.probe = probe,
+    const compile_options o = {.probe = c->probe,
                                .rounds = (uint32_t)c->rounds,
                                .plan = &j.plan,
                                .start = run_setup_table(&j),
@@ -272,11 +326,13 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     json_auto_t *whole = compile_plan_json(&o);
     CKVC_TRY(run_setup_begin_run(&c->setup, &j, whole, err));
     compile_begin(j.run, &o);
-    CKVC_TRY(run_setup_set_edges(&c->setup, &j, err));
+    if (!demand) { CKVC_TRY(run_setup_set_edges(&c->setup, &j, err)); }
     CKVC_TRY(compile_run(j.run, &o, r, err));
-    json_t *gate;
-    CKVC_TRY(gate_say(j.run, r->passes[r->last_pass[r->best]].name,
-                      c->setup.inputs.quiet ? NULL : stderr, &gate, err));
+    json_t *gate = json_null();
+    if (!demand) {
+        CKVC_TRY(gate_say(j.run, r->passes[r->last_pass[r->best]].name,
+                          c->setup.inputs.quiet ? NULL : stderr, &gate, err));
+    }
     if (!c->setup.inputs.quiet) { print_summary(c, r); }
     if (c->setup.inputs.json) {
         print_json(c, &j, r, gate);
@@ -290,7 +346,9 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
 static const opt rows[] = {
     OPT_GROUP(opts_inputs, setup),
     OPT_PRESETS(opts_log, setup),
-    OPT_TITLE("the loop"),
+    OPT_TITLE("demand, but for --mode shared"),
+    OPT_GROUP(opts_repeat, setup),
+    OPT_TITLE("the loop, of --mode shared --score paper"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS,
             "rounds of a head and a gate pass at most", .preset = "3"),
     OPT_ENUM("probe", probe, PROBE_NAMES, "the loop, or a part of it to compare with"),
@@ -304,17 +362,21 @@ static const opt rows[] = {
 
 const verb verb_compile = {
     .name = "compile",
-    .about = "the loop: calibrate heads, fit, calibrate the gate, fit, until it is done",
-    .summary = "prompts to a table: head pass, fit, gate pass, fit, until nothing changes or "
-               "nothing is gained",
+    .about = "prompts to a table: what heads ask for, fitted and scored; or the paper's loop",
+    .summary = "prompts to a table of budgets by head: demand pass, fit, held-out scores. With "
+               "--mode shared --score paper the\npaper's: head pass, fit, gate pass, fit, until "
+               "nothing changes or nothing is gained",
     .usage = "ckvc compile --model DIR --manifest FILE --out RUN [options]",
     .examples =
         "  ckvc compile --model models/ckvc-tiny-8l --manifest prompts.jsonl --budget 0.25 "
         "--holdout 0.2 --out runs/a\n"
         "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full "
         "disk: the same bytes\n"
-        "  ckvc compile ... --probe head-only --out runs/heads # what the gate is worth; the table "
-        "says which probe it is\n"
+        "  ckvc compile ... --mode shared --score paper --out runs/loop     # the paper's, as in "
+        "configs/paper.conf\n"
+        "  ckvc compile ... --mode shared --score paper --probe head-only --out runs/heads # what "
+        "the "
+        "gate is worth\n"
         "  ckvc compile ... --dry-run                          # how long, how much memory\n\n"
         "The table is RUN/table.ckvt: that of the round with the best held-out reward (of the last "
         "round when nothing is held out).\n"

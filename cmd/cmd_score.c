@@ -236,7 +236,7 @@ static const opt rows[] = {
              "references keep as many as each --table, by prompt and layer"),
     OPT_LIST("budget", budget, "N,...",
              "tokens kept per layer, or a share; with --table: the first table's", .letter = 'B',
-             .preset = "512"),
+             .preset = "0.25"),
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_ENUM("mode", score.choice.mode, "shared|heads|layers|table",
              "a table's sets: of layers, of KV heads or of layers by its shares; as it recommends",

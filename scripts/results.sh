@@ -22,7 +22,7 @@ once() { # FILE COMMAND...: unless FILE is there
 logged() { # RUN VERB OPTION...: a run directory that holds what the verb ends with; begun ones go on
     local run=$1 verb=$2 end=table.ckvt resume=()
     shift 2
-    [ "$verb" = compile ] || end=.done
+    [ "$verb" = compile ] && set -- --mode shared --score paper "$@" || end=.done # the paper's loop
     [ ! -e "$run/$end" ] || return 0
     [ ! -e "$run/run.json" ] || resume=(--resume)
     "$ckvc" "$verb" "${common[@]}" -q --out "$run" "${resume[@]}" "$@"

@@ -5,21 +5,25 @@
 #include <stdbool.h>
 
 static const char *const probe_names[PROBE_COUNT] = {
-    "joint",        "head-only", "gate-only", "independent", "alpha-0",       "no-utility",
-    "no-threshold", "mean-gate", "mean-pool", "grid-search", "epsilon-greedy"};
+    "joint",        "head-only", "gate-only", "independent", "alpha-0",        "no-utility",
+    "no-threshold", "mean-gate", "mean-pool", "grid-search", "epsilon-greedy", "demand"};
 
 const char *probe_name(probe_kind probe) { return probe_names[probe]; }
 
 int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
-    sides[0] = probe == PROBE_GATE_ONLY ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;
+    sides[0] = probe == PROBE_DEMAND      ? CKVC_SIDE_COUNT
+               : probe == PROBE_GATE_ONLY ? CKVC_SIDE_GATE
+                                          : CKVC_SIDE_HEAD;
     sides[1] = CKVC_SIDE_GATE;
     /* no-threshold has no thresholds to try */
-    return probe == PROBE_HEAD_ONLY || probe == PROBE_GATE_ONLY || probe == PROBE_NO_THRESHOLD ? 1
-                                                                                               : 2;
+    return probe == PROBE_HEAD_ONLY || probe == PROBE_GATE_ONLY || probe == PROBE_NO_THRESHOLD ||
+                   probe == PROBE_DEMAND
+               ? 1
+               : 2;
 }
 
 static bool probe_once(probe_kind probe) {
-    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH;
+    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH || probe == PROBE_DEMAND;
 }
 
 uint32_t probe_rounds(probe_kind probe, uint32_t rounds) { return probe_once(probe) ? 1 : rounds; }

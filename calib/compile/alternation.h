@@ -20,15 +20,16 @@ typedef enum probe_kind {
     PROBE_MEAN_POOL,
     PROBE_GRID_SEARCH,
     PROBE_EPSILON_GREEDY,
+    PROBE_DEMAND, /* no rewards: what heads ask for, once */
     PROBE_COUNT
 } probe_kind;
-/* In the kinds' order: an option of them is the place of its word. */
+/* In the kinds' order: an option of them is the place of its word. Demand is a mode's. */
 #define PROBE_NAMES                                                                                \
     "joint|head-only|gate-only|independent|alpha-0|no-utility|no-threshold|mean-gate|mean-pool|"   \
     "grid-search|epsilon-greedy"
 
 const char *probe_name(probe_kind probe);
-/* Sides of a round, in order; returns how many: 1 or 2. */
+/* Sides of a round, in order; returns how many: 1 or 2. CKVC_SIDE_COUNT: neither, demand. */
 int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]);
 /* Rounds at most: `rounds`, or 1 where the probe never returns to a side. */
 uint32_t probe_rounds(probe_kind probe, uint32_t rounds);

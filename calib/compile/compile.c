@@ -1,4 +1,4 @@
-/* The alternating loop: see compile.h. */
+/* Passes to a table: see compile.h. */
 #include "calib/compile/compile.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ typedef struct loop {
 
 /* ---- plans ---- */
 
-/* What `calibrate --side SIDE` would do under this table (NULL: the start table). */
+/* What `calibrate --side SIDE` would do under this table (NULL: the start table, or none). */
 static plan pass_plan(const compile_options *o, ckvc_side side, const table_file *table,
                       calibrate_options *options) {
     plan p = *o->plan;
@@ -55,10 +55,19 @@ json_t *compile_plan_json(const compile_options *o) {
     const fit_options *f = o->fit;
     ckvc_side sides[CKVC_SIDE_COUNT];
     options.sides[CKVC_SIDE_HEAD] = options.sides[CKVC_SIDE_GATE] = false;
-    for (int i = probe_sides(o->probe, sides); i-- > 0;) { options.sides[sides[i]] = true; }
+    for (int i = options.kind == SHARD_DEMAND ? 0 : probe_sides(o->probe, sides); i-- > 0;) {
+        options.sides[sides[i]] = true;
+    }
     p.verb = "compile";
     p.options = &options;
     json_t *json = plan_json(&p);
+    if (options.kind == SHARD_DEMAND) {
+        json_object_set_new(json, "fit",
+                            json_pack("{s:s, s:s, s:I, s:s?}", "mode", ckvc_mode_name(f->mode),
+                                      "score", ckvc_score_name(f->score), "bootstrap",
+                                      (json_int_t)f->replicates, "label", f->label));
+        return json;
+    }
     json_t *fit = json_pack("{s:f, s:s, s:s, s:s, s:I, s:b, s:s?}", "cql_alpha", f->cql_alpha,
                             "solver", f->solver == FIT_EXACT ? "exact" : "adamw", "reward",
                             f->reward == FIT_ADVANTAGE ? "advantage" : "raw", "unsupported",
@@ -122,7 +131,7 @@ static ckvc_status read_table(const loop *c, const char *file, table_file **out,
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
     CKVC_TRY(checked_path(c->run, file, &path, err));
     CKVC_TRY(table_file_read(path, &t, err));
-    CKVC_FAIL_IF(!same_shape(t->table, c->o->start), err, CKVC_E_DATA,
+    CKVC_FAIL_IF(c->o->start && !same_shape(t->table, c->o->start), err, CKVC_E_DATA,
                  "%s: is not of this run's shape; the file was changed", path);
     *out = ckvc_take(&t);
     return CKVC_OK;
@@ -183,8 +192,12 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
                                 .side = p->side};
         CKVC_TRY(grid_search(&grid, &made, counts, err));
     } else {
-        CKVC_TRY(
-            calibrate_pass(c->run, p->name, in, &c->pass_options, table_before(c), counts, err));
+        if (c->pass_options.kind == SHARD_DEMAND) {
+            CKVC_TRY(calibrate_repeat(c->run, p->name, in, &c->pass_options, counts, err));
+        } else {
+            CKVC_TRY(calibrate_pass(c->run, p->name, in, &c->pass_options, table_before(c), counts,
+                                    err));
+        }
         CKVC_TRY(fit_pass(c, number, &made, err));
         if (c->o->probe == PROBE_MEAN_GATE && p->side == CKVC_SIDE_GATE) {
             take_mean_gate(c, made);
@@ -195,23 +208,39 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
 
 /* ---- held-out prompts ---- */
 
+/* What a table is held against. Of demand's all but identity keep as many entries as it may. */
+static const score_kind loop_policies[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_TABLE},
+                        demand_policies[] = {SCORE_IDENTITY, SCORE_TOP_K, SCORE_SNAPKV, SCORE_ADAKV,
+                                             SCORE_TABLE};
+enum { POLICIES_MAX = sizeof demand_policies / sizeof *demand_policies };
+
 /* Scores `table` on them as checkpoint `file`. */
 static ckvc_status log_heldout(loop *c, const table_file *table, const char *file, ckvc_err *err) {
     const plan *p = c->o->plan;
     const calibrate_options *co = p->options;
-    const uint32_t L = c->o->start->n_layers;
+    const uint32_t L = table->table->n_layers;
+    const score_kind *kinds = co->kind == SHARD_DEMAND ? demand_policies : loop_policies;
+    score_policy policies[POLICIES_MAX];
+    size_t n = 0;
+    do {
+        const bool own = kinds[n] == SCORE_MATCHED || kinds[n] == SCORE_TABLE;
+        policies[n] = (score_policy){kinds[n], own ? table : NULL};
+    } while (kinds[n++] != SCORE_TABLE);
     double mean = 0;
     for (uint32_t l = 0; l < co->setting.layer_budgets.n; l++) {
         mean += co->setting.layer_budgets.v[l] / L; /* stands for them all in the lines */
     }
-    score_options o = {
-        .choice = {.setting = co->setting, .mode = CKVC_MODE_COUNT, .score = CKVC_SCORE_COUNT},
-        .quiet = co->quiet};
+    score_options o = {.choice = {.list = policies,
+                                  .n = n,
+                                  .setting = co->setting,
+                                  .mode = CKVC_MODE_COUNT,
+                                  .score = CKVC_SCORE_COUNT},
+                       .quiet = co->quiet};
     if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     ckvc_err why = {0};
     CKVC_TRY(time_left(c, err));
-    const ckvc_status st = heldout_score(p->inputs, &c->heldout, table, &o, &lines, &why);
+    const ckvc_status st = heldout_score(p->inputs, &c->heldout, &o, &lines, &why);
     if (st == CKVC_E_STOPPED) { return stopped(c, "while scoring held-out prompts", err); }
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
     return run_checkpoint_file(c->run, file, lines.data, lines.size, err);
@@ -231,14 +260,15 @@ static ckvc_status score_heldout(loop *c, const table_file *table, const char *f
 
 static void measure_pass(const heldout *h, compile_pass *p) {
     if (!h) { return; }
-    const double *reward = h->reward[HELDOUT_TABLE];
+    const double *reward = h->reward[SCORE_TABLE];
     p->n_heldout = h->n;
-    p->kept = h->kept[HELDOUT_TABLE];
-    p->identity_kept = h->kept[HELDOUT_IDENTITY];
-    p->matched_kept = h->kept[HELDOUT_MATCHED];
     p->reward = heldout_gain(reward, NULL, h->n);
-    p->over_identity = heldout_gain(reward, h->reward[HELDOUT_IDENTITY], h->n);
-    p->over_matched = heldout_gain(reward, h->reward[HELDOUT_MATCHED], h->n);
+    memcpy(p->kept, h->kept, sizeof p->kept);
+    for (int k = 0; k < SCORE_KIND_COUNT; k++) {
+        if (k != SCORE_TABLE && h->reward[k]) {
+            p->over[k] = heldout_gain(reward, h->reward[k], h->n);
+        }
+    }
 }
 
 /* ---- one pass ---- */
@@ -255,18 +285,20 @@ static ckvc_status run_pass_of(loop *c, int number, ckvc_side side, ckvc_err *er
     char file[48];
     pass_counts counts = {.reliability = NAN};
     *p = (compile_pass){.side = side};
-    snprintf(p->name, sizeof p->name, "pass-%02d-%s", number, ckvc_side_name(side));
-    snprintf(file, sizeof file, "tables/pass-%02d.ckvt", number);
     const plan single = pass_plan(c->o, side, c->table, &c->pass_options);
+    snprintf(p->name, sizeof p->name, "pass-%02d-%s", number, calibrate_sides(&c->pass_options));
+    snprintf(file, sizeof file, "tables/pass-%02d.ckvt", number);
     set_pass_plan(c->run, &single);
     if (!run_has_file(c->run, file)) { CKVC_TRY(make_table(c, number, p, file, &counts, err)); }
     table_file *fitted = NULL;
     CKVC_TRY(read_table(c, file, &fitted, err));
     table_file_free(c->table);
     c->table = fitted;
-    p->changed = diagnostic(fitted, side, "changed");
-    p->supported = diagnostic(fitted, side, "supported");
-    p->states = diagnostic(fitted, side, "states");
+    if (c->pass_options.kind != SHARD_DEMAND) {
+        p->changed = diagnostic(fitted, side, "changed");
+        p->supported = diagnostic(fitted, side, "supported");
+        p->states = diagnostic(fitted, side, "states");
+    }
     memcpy(p->content_id, fitted->content_id, sizeof p->content_id);
     snprintf(file, sizeof file, "heldout/pass-%02d.jsonl", number);
     CKVC_TRY(score_heldout(c, fitted, file, &c->scores, err));
@@ -284,7 +316,7 @@ static ckvc_status measure_start(loop *c, ckvc_err *err) {
     static const char file[] = "tables/pass-00.ckvt", lines[] = "heldout/pass-00.jsonl";
     const ckvc_table *start = c->o->start;
     if (c->o->tables) { return score_heldout(c, c->o->tables, lines, &c->round_start, err); }
-    if (start->op == CKVC_OPERATOR_PAPER || c->heldout.n == 0) { return CKVC_OK; }
+    if (!start || start->op == CKVC_OPERATOR_PAPER || c->heldout.n == 0) { return CKVC_OK; }
     if (!run_has_file(c->run, file)) {
         CKVC_AUTO(table_file_free_at) table_file *t = start_table_file(start);
         json_object_set_new(t->meta, "label", json_string("start"));
@@ -309,8 +341,8 @@ static void end_round(loop *c, size_t first_pass) {
     if (!now) { return; }
     round->reward = r->passes[r->n_passes - 1].reward.mean;
     round->gain =
-        heldout_gain(now->reward[HELDOUT_TABLE],
-                     start ? start->reward[HELDOUT_TABLE] : now->reward[HELDOUT_IDENTITY], now->n);
+        heldout_gain(now->reward[SCORE_TABLE],
+                     start ? start->reward[SCORE_TABLE] : now->reward[SCORE_IDENTITY], now->n);
     heldout_free(c->round_start);
     c->round_start = ckvc_take(&c->scores);
 }

@@ -1,5 +1,6 @@
-/* The alternating loop (method.md section 7) in one run directory: log heads, fit, score; log the
- * gate under them, fit, score; again.
+/* A table in one run directory. By demand (budgets.md section 3): ask what heads want, fit, score,
+ * once. By rewards, the alternating loop (method.md section 7): log heads, fit, score; log the gate
+ * under them, fit, score; again.
  *
  * Every pass is a checkpoint: its shards, its table (tables/pass-01.ckvt) and its held-out scores
  * (heldout/pass-01.jsonl) are published and journaled one after the other, each a function of those
@@ -12,17 +13,20 @@
 #include "calib/compile/alternation.h"
 #include "calib/log/calibrate.h"
 #include "calib/log/plan.h"
+#include "formats/lines/score_kind.h"
 #include "cql/fit/fit_records.h"
 
 typedef struct compile_pass {
-    char name[32]; /* "pass-01-head" */
-    ckvc_side side;
+    char name[32];  /* "pass-01-head" */
+    ckvc_side side; /* CKVC_SIDE_COUNT: demand */
     /* entries of that side: that differ from the table before; with records; all */
     size_t changed, supported, states;
     char content_id[CKVC_SHA256_HEX];
-    size_t n_heldout; /* held-out prompts; 0: the rest is not measured */
-    rank_interval reward, over_identity, over_matched; /* of the table; nats per token, paired */
-    double kept, identity_kept, matched_kept;          /* tokens per layer */
+    size_t n_heldout;     /* held-out prompts; 0: the rest is not measured */
+    rank_interval reward; /* of the table, nats per token */
+    /* By kind of policy; over[SCORE_TABLE] and where n is 0: none. */
+    rank_interval over[SCORE_KIND_COUNT]; /* the table's reward over theirs, paired */
+    double kept[SCORE_KIND_COUNT];        /* tokens per layer, or KV head */
 } compile_pass;
 
 typedef struct compile_result {
@@ -39,7 +43,7 @@ typedef struct compile_options {
     uint32_t rounds;
     const plan *plan;         /* of the calibration that pass 1 is; its options are those of every
                                  pass but for sides */
-    const ckvc_table *start;  /* with its edges set */
+    const ckvc_table *start;  /* with its edges set; NULL: none, by demand */
     const table_file *tables; /* --tables, which start is the table of; or NULL */
     const fit_options *fit;   /* pass, incoming and probe are the loop's own */
     /* After each pass and each round, as they come (found again after a resume too). counts: of the

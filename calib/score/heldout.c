@@ -17,18 +17,12 @@ prompt_list heldout_prompts(const prompt_list *all) {
 }
 
 ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts,
-                          const table_file *table, const score_options *o, ckvc_buffer *lines,
-                          ckvc_err *err) {
+                          const score_options *o, ckvc_buffer *lines, ckvc_err *err) {
     calibrate_inputs only = *in;
-    const score_policy policies[] = {
-        {SCORE_IDENTITY, NULL}, {SCORE_MATCHED, table}, {SCORE_TABLE, table}};
-    score_options options = *o;
     only.prompts = prompts;
-    options.choice.list = policies;
-    options.choice.n = sizeof policies / sizeof *policies;
     CKVC_AUTO_FREE score_summary *summary =
-        ckvc_calloc(options.choice.n * o->choice.setting.budgets.n, sizeof *summary);
-    return score_prompts(&only, &options, lines, summary, err);
+        ckvc_calloc(o->choice.n * o->choice.setting.budgets.n, sizeof *summary);
+    return score_prompts(&only, o, lines, summary, err);
 }
 
 static size_t find_prompt(const prompt_list *prompts, const char *id, size_t guess) {
@@ -41,34 +35,30 @@ static size_t find_prompt(const prompt_list *prompts, const char *id, size_t gue
 
 ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,
                          ckvc_err *err) {
-    static const char *const names[HELDOUT_POLICIES] = {"table", "identity", "matched"};
     CKVC_AUTO(scores_free_at) scores *s = NULL;
     CKVC_AUTO(heldout_free_at) heldout *h = ckvc_calloc(1, sizeof *h);
     const size_t n = h->n = prompts->n;
     size_t at = 0;
     *out = NULL;
     CKVC_TRY(scores_read(path, &s, err));
-    CKVC_AUTO_FREE uint32_t *counts = ckvc_calloc(HELDOUT_POLICIES * n, sizeof *counts);
-    double lines[HELDOUT_POLICIES] = {0};
-    for (int k = 0; k < HELDOUT_POLICIES; k++) {
-        h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]);
-    }
+    CKVC_AUTO_FREE uint32_t *counts = ckvc_calloc(SCORE_KIND_COUNT * n, sizeof *counts);
+    double lines[SCORE_KIND_COUNT] = {0};
     for (size_t i = 0; i < s->n; i++) {
         const score_row *r = &s->rows[i];
-        size_t k = 0;
-        while (k < HELDOUT_POLICIES && strcmp(r->policy, names[k]) != 0) { k++; }
+        const score_kind k = score_kind_named(r->policy);
         at = find_prompt(prompts, r->id, at);
-        CKVC_FAIL_IF(k == HELDOUT_POLICIES || at == n, err, CKVC_E_DATA,
+        CKVC_FAIL_IF(k == SCORE_KIND_COUNT || at == n, err, CKVC_E_DATA,
                      "%s:%u: policy \"%s\" of prompt \"%s\": not of this run's held-out prompts",
                      path, r->line, r->policy, r->id);
+        if (!h->reward[k]) { h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]); }
         h->reward[k][at] += r->reward; /* NaN stays NaN: a prompt counts whole or not at all */
         counts[k * n + at]++;
         h->kept[k] += score_row_kept(r);
         lines[k]++;
     }
-    for (size_t k = 0; k < HELDOUT_POLICIES; k++) { /* the sums become means */
+    for (size_t k = 0; k < SCORE_KIND_COUNT; k++) { /* the sums become means */
         h->kept[k] /= lines[k];
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; h->reward[k] && i < n; i++) {
             h->reward[k][i] = counts[k * n + i] ? h->reward[k][i] / counts[k * n + i] : NAN;
         }
     }
@@ -77,7 +67,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
 }
 
 void heldout_free(heldout *h) {
-    for (int k = 0; h && k < HELDOUT_POLICIES; k++) { free(h->reward[k]); }
+    for (int k = 0; h && k < SCORE_KIND_COUNT; k++) { free(h->reward[k]); }
     free(h);
 }
 

@@ -7,21 +7,19 @@
 #include "calib/score/score.h"
 #include "cql/stats/rank.h"
 
-enum { HELDOUT_TABLE, HELDOUT_IDENTITY, HELDOUT_MATCHED, HELDOUT_POLICIES };
-
 typedef struct heldout {
-    size_t n;                         /* held-out prompts, in the plan's order */
-    double *reward[HELDOUT_POLICIES]; /* [n] nats per token; NaN where a loss was not finite */
-    double kept[HELDOUT_POLICIES];    /* tokens per layer, means */
+    size_t n; /* held-out prompts, in the plan's order */
+    /* By kind of policy: [n] nats per token, NaN where a loss was not finite; NULL: not scored. */
+    double *reward[SCORE_KIND_COUNT];
+    double kept[SCORE_KIND_COUNT]; /* tokens per layer, or KV head, means */
 } heldout;
 
 /* The held-out prompts of a list as a list of their own; what they hold is borrowed. Free
  * list->items alone. */
 prompt_list heldout_prompts(const prompt_list *all);
-/* Scores identity, matched and the table on them: JSON lines as `ckvc score` writes them. A stop is
- * CKVC_E_STOPPED. */
+/* Scores o's policies on them: JSON lines as `ckvc score` writes them. A stop is CKVC_E_STOPPED. */
 ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts,
-                          const table_file *table, const score_options *o, ckvc_buffer *lines,
+                          const score_options *o, ckvc_buffer *lines,
                           ckvc_err *err) CKVC_MUST_CHECK;
 /* Such a file back as rewards by prompt. heldout_free it. */
 ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout **out,

@@ -11,6 +11,11 @@ const opt opts_fit[] = {
              "what cells without records get"),
     OPT_COUNT("bootstrap", replicates, "R", 0, 100000,
               "refits over resampled prompts; stores each action's share (0: none; of demand 400)"),
+    OPT_ENUM("mode", mode, "shared|heads|layers",
+             "of demand: budgets of KV heads or of layers; shared: the paper's, all alike",
+             .preset = "heads"),
+    OPT_ENUM("score", score, "paper|window", "of demand: by what sets are ranked",
+             .preset = "window"),
     OPT_FLAG("shrink", shrink,
              "keep weight 1.0 or the threshold nearest to 0.90 unless the bootstrap shows a better "
              "action"),

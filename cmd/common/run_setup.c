@@ -4,6 +4,7 @@
 #include "calib/demand/repeat_pass.h"
 #include "calib/prompt/sample.h"
 #include "calib/actions/start_table.h"
+#include "cmd/common/json_text.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/common/run_text.h"
 #include "formats/lines/layer_budgets.h"
@@ -53,7 +54,7 @@ const opt opts_bins[] = {
 
 const opt opts_actions[] = {
     OPT_LIST("budget", budget, "N,...", "tokens kept per layer; below 1: a share of the prompt",
-             .letter = 'B', .preset = "512"),
+             .letter = 'B', .preset = "0.25"),
     OPT_LIST("head-grid", head_grid, "LO:HI:STEP",
              "head weights to try, or a list; 1 is one of them", .preset_at = &side_head.grid_text),
     OPT_LIST("gate-grid", gate_grid, "LO:HI:STEP",
@@ -282,7 +283,7 @@ static ckvc_status check_demand_budgets(const run_setup *j, ckvc_err *err) {
 ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     setting *s = &j->options.setting;
     USAGE_IF(c->tables || c->scan || c->layer_budgets || c->sample > 0,
-             "--side %s looks at every prompt and starts from no table: leave out --tables, "
+             "%s looks at every prompt and starts from no table: leave out --tables, "
              "--scan, --layer-budgets and --sample-prompts",
              c->side);
     if (!j->e.instruction) { *s->repeat = 0; }
@@ -302,6 +303,32 @@ ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc
     s->budgets = (setting_list){j->budgets, j->n_budgets};
     CKVC_TRY(check_demand_budgets(j, err));
     inputs_warn_budgets(&c->inputs, &j->e, j->budgets, j->n_budgets);
+    return CKVC_OK;
+}
+
+ckvc_status run_setup_print_repeat(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    const prompt_list *prompts = j->e.prompts;
+    repeat_dry_run d;
+    CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &d, err));
+    const double n = (double)prompts->n, hours = n * d.prompt_s / 3600, bytes = n * (double)d.bytes;
+    const memory_plan *m = &d.memory;
+    if (c->inputs.json) {
+        json_print_as_given(JSON_NUMBERS(json_object(), {"prompts", prompts->n},
+                                         {"longest", d.n_tokens}, {"prefill_s", d.prefill_s},
+                                         {"prompt_s", d.prompt_s}, {"hours", hours},
+                                         {"memory_bytes", m->total}, {"disk_bytes", round(bytes)}));
+        return CKVC_OK;
+    }
+    char duration[CKVC_DURATION];
+    ckvc_duration(3600 * hours, duration);
+    printf("prompts            %zu (%zu held out)\n", prompts->n, prompts->n_heldout);
+    printf("longest prompt     %u + %u tokens: prefill %.3f s, %s %.3f s in all (%.1f times)\n",
+           d.n_tokens, d.n_continuation, d.prefill_s, c->side, d.prompt_s,
+           d.prompt_s / d.prefill_s);
+    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, scores %.1f\n",
+           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
+           (double)m->prompt / 1e6, (double)m->sets / 1e6);
+    printf("this pass          about %s at most, %.1f MB on disk\n", duration, bytes / 1e6);
     return CKVC_OK;
 }
 

@@ -58,6 +58,9 @@ ckvc_status run_setup_open_start(const run_setup_options *o, run_setup *j,
  * are repeated. */
 ckvc_status run_setup_open_repeat(const run_setup_options *o, run_setup *j,
                                   ckvc_err *err) CKVC_MUST_CHECK;
+/* --dry-run of such a pass: its longest prompt done once, on stdout. */
+ckvc_status run_setup_print_repeat(const run_setup_options *o, run_setup *j,
+                                   ckvc_err *err) CKVC_MUST_CHECK;
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
  * (borrowed); NULL: of j->plan. */
 ckvc_status run_setup_begin_run(const run_setup_options *o, run_setup *j, const json_t *whole,

@@ -104,8 +104,12 @@ void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted
         gather(d, b, head_counts(h) + b * L, L, shares, keys);
         put(&s, o, b, nB, table->layer_share, NULL, &block->layers);
         table->c_min[b] = (ckvc_c_min){h->setting.floor, h->setting.recent};
-        table->score[b] = (ckvc_score){
-            .kind = CKVC_SCORE_WINDOW, .window = 32, .pool = 7, .norm = 1, .mode = CKVC_MODE_HEADS};
+        table->score[b] = (ckvc_score){.kind = o->score, .mode = o->mode};
+        if (o->score == CKVC_SCORE_WINDOW) {
+            table->score[b].window = 32;
+            table->score[b].pool = 7;
+            table->score[b].norm = 1;
+        }
     }
 }
 

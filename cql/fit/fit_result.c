@@ -7,7 +7,11 @@
 #include "lib/base/json.h"
 
 fit_options fit_defaults(void) {
-    return (fit_options){.cql_alpha = 0.75, .seed = 1, .memory_max = (size_t)4 << 30};
+    return (fit_options){.cql_alpha = 0.75,
+                         .mode = CKVC_MODE_HEADS,
+                         .score = CKVC_SCORE_WINDOW,
+                         .seed = 1,
+                         .memory_max = (size_t)4 << 30};
 }
 
 const char *fit_unsupported_name(fit_unsupported u) {

@@ -32,6 +32,8 @@ typedef struct fit_options {
     const char *label;   /* NULL: the model's name */
     uint32_t replicates; /* 0: no resampling; of a bootstrap the table gets the shares */
     cql_resample resample;
+    ckvc_mode mode;        /* what a table by demand recommends: its sets ... */
+    ckvc_score_kind score; /* ... and by what they are ranked */
     bool shrink;   /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
     uint64_t seed; /* of the resampling and of AdamW's order */
     size_t memory_max;              /* bytes for statistics */

@@ -4,6 +4,8 @@
 bats_require_minimum_version 1.5.0
 load helper
 
+PAPER=(--mode shared --score paper) # the paper's loop
+
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
     prompts 16 >"$DIR/prompts.jsonl"
@@ -11,11 +13,11 @@ setup_file() {
     compile "$DIR/loop" --holdout 0.4 --rounds 2
 }
 
-# compile OUT [options]: over eight prompts, three of which --holdout 0.4 leaves out
+# compile OUT [options]: the loop over eight prompts, three of which --holdout 0.4 leaves out
 compile() {
     local out=$1
     shift
-    "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$out" "$@"
+    "$CKVC" compile "${PAPER[@]}" "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$out" "$@"
 }
 
 # every byte that the loop is for: shards, tables, held-out scores
@@ -110,7 +112,7 @@ assert m["probe"] == "joint" and m["diagnostics"]["head"]["fitted"] and m["diagn
 @test "compile ends with where the gate can act, as calibrate does" {
     local loop=(--holdout 0.4 --rounds 2 --resume)
     cp -r "$DIR/loop" "$DIR/said"
-    "$CKVC" compile "${SMALL[@]/#-q/--json}" --manifest "$DIR/few.jsonl" --out "$DIR/said" "${loop[@]}" >"$DIR/said.json" 2>"$DIR/said.txt"
+    "$CKVC" compile "${PAPER[@]}" "${SMALL[@]/#-q/--json}" --manifest "$DIR/few.jsonl" --out "$DIR/said" "${loop[@]}" >"$DIR/said.json" 2>"$DIR/said.txt"
     grep -E '^gate: thresholds keep different sets on [0-9.]+% of \(prompt, layer\) at budget 16, [0-9.]+% at 0.5 of the prompt$' "$DIR/said.txt"
     python3 -c '
 import json, sys
@@ -125,7 +127,7 @@ print(*(format(100 * g["sets_differ"], ".1f") for g in o["gate"]))' "$DIR/said.j
     local rc=1 signal=KILL i
     for i in $(seq 30); do
         rc=0
-        timeout -s "$signal" "0.$((i % 5 + 3))" "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/stopped" \
+        timeout -s "$signal" "0.$((i % 5 + 3))" "$CKVC" compile "${PAPER[@]}" "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/stopped" \
             --holdout 0.4 --rounds 2 --resume 2>"$DIR/err" || rc=$?
         [ "$rc" -eq 0 ] && break
         [ "$rc" -eq 75 ] || [ "$rc" -eq 124 ] || [ "$rc" -eq 137 ] || [ "$rc" -eq 143 ] || { cat "$DIR/err"; return 1; }
@@ -181,7 +183,7 @@ PY
     [ "$(ended "$DIR/converged")" = "converged 1" ]
     python3 -c 'import json,sys; o = json.loads(sys.argv[1]); assert o["stop"] == "converged" and o["rounds"][0]["changed"] == 0, o' "$output"
     # from where the first run ended there is less to gain; the start is scored as well then
-    "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --variants 24 --shard-prompts 4 -q \
+    "$CKVC" compile "${PAPER[@]}" --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --variants 24 --shard-prompts 4 -q \
         --holdout 0.4 --rounds 2 --tables "$DIR/loop/table.ckvt" --out "$DIR/again"
     [ -s "$DIR/again/heldout/pass-00.jsonl" ]
     [[ "$(ended "$DIR/loop") $(ended "$DIR/again")" == *held-out* ]]
@@ -212,7 +214,7 @@ PY
     compile "$DIR/no-utility" --probe no-utility --rounds 1 --holdout 0.4
     [ -s "$DIR/no-utility/heldout/pass-00.jsonl" ]
     "$CKVC" verify "$DIR/no-utility"
-    run "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 -q --tables "$DIR/no-utility/table.ckvt" --out "$DIR/x"
+    run "$CKVC" compile "${PAPER[@]}" --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 -q --tables "$DIR/no-utility/table.ckvt" --out "$DIR/x"
     [ "$status" -eq 65 ]
     one_line
     [ "$(ended "$DIR/independent")" = "one round 1" ]
@@ -247,7 +249,7 @@ for b in range(2):
 
     compile "$DIR/greedy" --probe epsilon-greedy --rounds 1
     for _ in $(seq 20); do
-        timeout -s KILL 0.5 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/greedy2" --probe epsilon-greedy \
+        timeout -s KILL 0.5 "$CKVC" compile "${PAPER[@]}" "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/greedy2" --probe epsilon-greedy \
             --rounds 1 --resume 2>/dev/null && break
     done
     compile "$DIR/greedy2" --probe epsilon-greedy --rounds 1 --resume
@@ -256,4 +258,69 @@ for b in range(2):
 import json, sys
 m = json.load(sys.stdin)["meta"]
 assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
+}
+
+@test "by default: a demand pass, shares, held-out scores; the verbs by hand, after any interruption and on one thread" {
+    demand=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 32,0.5 --shard-prompts 2 --holdout 0.4 -q)
+    "$CKVC" compile "${demand[@]}" --out "$DIR/demand" --json >"$DIR/demand.json"
+    "$CKVC" verify "$DIR/demand" "$DIR/demand/table.ckvt"
+    "$CKVC" calibrate "${demand[@]}" --side demand --out "$DIR/demand-hand"
+    "$CKVC" fit -q "$DIR/demand-hand" --out "$DIR/demand-hand.ckvt"
+    diff <(cd "$DIR/demand-hand/pass-01-demand" && sha256sum -- *.h5) <(cd "$DIR/demand/pass-01-demand" && sha256sum -- *.h5)
+    [ "$(content_id "$DIR/demand-hand.ckvt")" = "$(content_id "$DIR/demand/table.ckvt")" ]
+    python3 - "$DIR" <<'PY'
+import json, sys
+said = json.load(open(sys.argv[1] + "/demand.json"))
+lines = [json.loads(l) for l in open(sys.argv[1] + "/demand/heldout/pass-01.jsonl")]
+assert said["probe"] == "demand" and said["gate"] is None and len(said["passes"]) == 1, said
+h = said["passes"][0]["heldout"]
+assert h["prompts"] == len(lines) / 10 > 1, h["prompts"]
+by = {}
+for l in lines:
+    by.setdefault(l["policy"], []).append(l)
+assert set(by) == {"identity", "top-k", "snapkv", "adakv", "table"}, set(by)
+assert all((l["mode"], l["score"]) == ("heads", "window") for l in by["table"])
+for kind in "top-k", "snapkv", "adakv": # as many entries on every prompt
+    assert [l["entries"] for l in by[kind]] == [l["entries"] for l in by["table"]], kind
+mean = lambda kind: sum(l["reward"] for l in by[kind]) / len(by[kind])
+for kind in set(by) - {"table"}:
+    assert abs(h["over_" + kind]["mean"] - (mean("table") - mean(kind))) < 1e-12, kind
+assert abs(h["reward"] - mean("table")) < 1e-12
+PY
+    for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
+        timeout -s KILL "$delay" "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1 || true
+    done
+    "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1
+    diff <(run_sums "$DIR/demand") <(run_sums "$DIR/demand-killed")
+    # another mode is another plan, and what the table recommends
+    run "$CKVC" compile "${demand[@]}" --out "$DIR/demand" --resume --mode layers
+    [ "$status" -eq 65 ]
+    [[ $output == *"fit.mode: \"heads\" there, \"layers\" now"* ]]
+    "$CKVC" compile "${demand[@]}" --mode layers --score paper --out "$DIR/demand-layers"
+    "$CKVC" inspect "$DIR/demand-layers/table.ckvt" --json | python3 -c '
+import json, sys
+assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("layers", "paper")}'
+    grep -q '"mode":"layers"' "$DIR/demand-layers/heldout/pass-01.jsonl"
+    # nothing held out, nothing scored, and said
+    run "$CKVC" compile "${demand[@]/#-q/--no-repeat}" --holdout 0 --out "$DIR/demand-none"
+    [ "$status" -eq 0 ]
+    [[ $output == *"no prompt is held out"* && ! -e $DIR/demand-none/heldout ]]
+    run "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run
+    [ "$status" -eq 0 ]
+    [[ $output == *"this pass"* && ! -e $DIR/x ]]
+}
+
+@test "the loop's options without its mode are refused, each with what to say" {
+    refused() {
+        run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/x" "$@"
+        [ "$status" -eq 64 ]
+        one_line
+    }
+    refused --probe head-only
+    [[ $output == *"--mode shared --score paper"* ]]
+    refused --mode shared
+    [[ $output == *"--score paper"* ]]
+    refused --tables "$DIR/loop/table.ckvt"
+    refused --score learned
+    [ ! -e "$DIR/x" ]
 }

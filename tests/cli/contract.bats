@@ -67,14 +67,19 @@ VERBS="bench calibrate compile fit inspect manifest perplexity report scan score
     # any verb's option may stand in a file that serves several verbs
     echo 'rounds = 2' >"$DIR/c.conf"
     "$CKVC" fit --config "$DIR/c.conf" --print-config >/dev/null
-    # default.conf names every knob that a run or a fit has a default for, and says where its value is another than the built-in one
-    for v in calibrate fit compile; do
+    # default.conf is the built-in defaults; shared.conf says where its values are others
+    for v in calibrate fit compile score; do
         "$CKVC" "$v" --print-config | sed 's/ *#.*//' | grep = >"$DIR/built-in"
-        "$CKVC" "$v" --config configs/default.conf --print-config | sed 's/ *#.*//' | grep = >"$DIR/recommended"
+        "$CKVC" "$v" --config configs/default.conf --print-config | sed 's/ *#.*//' | grep = | diff "$DIR/built-in" -
+        "$CKVC" "$v" --config configs/shared.conf --print-config | sed 's/ *#.*//' | grep = >"$DIR/recommended"
         diff "$DIR/built-in" "$DIR/recommended" | sed -n 's/^> \([a-z-]*\) =.*/\1/p'
     done | sort -u >"$DIR/differ"
-    grep '# recommended' configs/default.conf | sed 's/ =.*//' | sort -u | diff - "$DIR/differ"
+    grep '# recommended' configs/shared.conf | sed 's/ =.*//' | sort -u | diff - "$DIR/differ"
     [ -s "$DIR/differ" ]
+    # and names every knob of a calibration or a fit that has a default, but for what concerns a machine or one run
+    for v in calibrate fit; do "$CKVC" "$v" --print-config | sed -n 's/^\([a-z-]*\) = .*/\1/p'; done | sort -u |
+        grep -vxE 'backend|threads|memory|quiet|json|resume|dry-run|limit-time|force|no-prov|rollouts|check-rollouts|bootstrap|shrink|no-repeat|mode|score|pass' |
+        while read -r knob; do grep -q "^$knob = " configs/default.conf || { echo "$knob"; return 1; }; done
 }
 
 @test "paper.conf says of each value where it stands in the paper, or that it is ours and why" {

@@ -108,7 +108,7 @@ PY
     [[ $output == *"risk cells:"* && $output != *threshold*"rest on little"* ]]
     run small calibrate thin-none --side head --operator no-threshold
     [[ $output == *"risk cells:"* && $output != *"rest on little"* ]]
-    run small compile thin-compile --probe no-threshold --rounds 1
+    run small compile thin-compile --mode shared --score paper --probe no-threshold --rounds 1
     [ "$status" -eq 0 ]
     [[ $output != *"rest on little"* ]]
 }

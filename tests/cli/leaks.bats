@@ -209,7 +209,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
 }
 
 @test "compile scores held-out prompts, so it says what the check covers" {
-    local loop=(--holdout 0.4 --rounds 1 --variants 8)
+    local loop=(--mode shared --score paper --holdout 0.4 --rounds 1 --variants 8)
     run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/loop" "${loop[@]}"
     echo "$output"
     [ "$status" -eq 0 ]
@@ -225,7 +225,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     [[ $output != *leak* ]]
     # nothing held out (by the split either), nothing said
     sed 's/"heldout"/"fit"/' "$DIR/prompts.jsonl" >"$DIR/all.jsonl"
-    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/all.jsonl" --out "$DIR/none" --rounds 1 --variants 8
+    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/all.jsonl" --out "$DIR/none" --mode shared --score paper --rounds 1 --variants 8
     [ "$status" -eq 0 ]
     [[ $output != *leak* ]]
 }

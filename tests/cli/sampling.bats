@@ -164,7 +164,7 @@ PY
     local common=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --limit 6 --window 16 --continuation 16 -q --shard-prompts 4 --variants 4
         --sample-prompts 3)
     local own=(--bins 2,2 --budget 0.5 --head-grid 0.8,1,1.2 --gate-grid 0.8,0.88,1)
-    "$CKVC" compile "${common[@]}" "${own[@]}" --rounds 1 --out "$DIR/compiled"
+    "$CKVC" compile "${common[@]}" "${own[@]}" --mode shared --score paper --rounds 1 --out "$DIR/compiled"
     "$CKVC" calibrate "${common[@]}" "${own[@]}" --side head --out "$DIR/hand-head"
     "$CKVC" fit "$DIR/hand-head" --out "$DIR/hand-head.ckvt" -q --no-prov
     "$CKVC" calibrate "${common[@]}" --side gate --tables "$DIR/hand-head.ckvt" --out "$DIR/hand-gate"

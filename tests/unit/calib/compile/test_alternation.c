@@ -74,7 +74,7 @@ static void probes_have_names_and_sides(void **state) {
     (void)state;
     ckvc_side sides[CKVC_SIDE_COUNT];
     char names[256] = "";
-    for (int p = 0; p < PROBE_COUNT; p++) {
+    for (int p = 0; p < PROBE_DEMAND; p++) { /* which a mode asks for */
         strcat(strcat(names, p ? "|" : ""), probe_name((probe_kind)p));
     }
     assert_string_equal(names, PROBE_NAMES);
@@ -84,6 +84,10 @@ static void probes_have_names_and_sides(void **state) {
     assert_int_equal(sides[0], CKVC_SIDE_HEAD);
     assert_int_equal(probe_sides(PROBE_GATE_ONLY, sides), 1);
     assert_int_equal(sides[0], CKVC_SIDE_GATE);
+    assert_int_equal(probe_sides(PROBE_DEMAND, sides), 1);
+    assert_int_equal(sides[0], CKVC_SIDE_COUNT);
+    assert_int_equal(probe_rounds(PROBE_DEMAND, 3), 1);
+    assert_string_equal(probe_name(PROBE_DEMAND), "demand");
 }
 
 int main(void) {
