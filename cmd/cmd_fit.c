@@ -109,7 +109,7 @@ static void print_demand(const fitted_demand *d, const double *budgets) {
         "share\n",
         d->n_prompts, d->n_replicates);
     for (uint32_t b = 0; b < d->n_blocks; b++) {
-        say("  budget %g, %zu prompts longer than it: heads ", budgets[b], d->blocks[b].n_prompts);
+        say("  budget %g, %zu prompts: heads ", budgets[b], d->blocks[b].n_prompts);
         print_units(&d->blocks[b].heads);
         say("; layers ");
         print_units(&d->blocks[b].layers);

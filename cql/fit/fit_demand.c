@@ -47,15 +47,17 @@ static uint32_t replicates_of(const fit_options *o) {
     return o->replicates && o->resample == CQL_RESAMPLE_BOOTSTRAP ? o->replicates : REPLICATES;
 }
 
-/* Shares of budget b, of prompts that are longer than it: counts from `at` on, n of them, over B.
+/* Shares of budget b, of prompts in which it leaves a choice: longer than it, and with more than
+ * floors to give. Counts from `at` on, n of them, over B.
  * shares [n_prompts][n] and keys [n_prompts] are filled. */
 static size_t gather(const fit_demand *d, uint32_t b, size_t at, size_t n, double *shares,
                      uint64_t *keys) {
+    const setting *made = &d->first.setting;
     size_t used = 0;
     for (size_t p = 0; p < d->n_prompts; ++p) {
         const struct fit_demand_prompt *from = &d->prompts[p];
-        const uint32_t B = ckvc_budget_tokens(d->first.budgets[b], from->n_tokens);
-        if (B == 0 || B >= from->n_tokens) { continue; }
+        const uint32_t T = from->n_tokens, B = ckvc_budget_tokens(d->first.budgets[b], T);
+        if (B >= T || B <= ckvc_head_floor(made->floor, made->recent, B, T)) { continue; }
         for (size_t i = 0; i < n; ++i) { shares[used * n + i] = (double)from->counts[at + i] / B; }
         keys[used++] = from->key;
     }

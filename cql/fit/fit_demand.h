@@ -22,6 +22,7 @@ typedef struct fit_demand {
 ckvc_status fit_demand_add(fit_demand *d, const shard *s, size_t p, uint64_t hash,
                            size_t memory_max, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
 /* Gives the table shares, floors, the recommended score and the shares' intervals. A prompt counts
- * for the budgets that are shorter than it; where none is, shares are 1. */
+ * for the budgets that leave a choice in it: shorter than it, and above every head's floor. Where
+ * none does, shares are 1. */
 void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted_demand *out);
 void fit_demand_fini(fit_demand *d);

@@ -67,7 +67,7 @@ typedef struct demand_units {
     shares_halves halves;
 } demand_units;
 typedef struct demand_block { /* one budget */
-    size_t n_prompts;         /* longer than it */
+    size_t n_prompts;         /* in which it leaves a choice */
     demand_units heads, layers;
 } demand_block;
 typedef struct fitted_demand {

@@ -189,14 +189,19 @@ static void means_leave_out_the_held_out_and_the_short(void **state) {
     fit_result_free(r);
 }
 
-/* Nobody's prompt is longer than the budget: equal shares, nothing decided. */
-static void prompts_shorter_than_every_budget(void **state) {
+/* No budget leaves a choice: equal shares, nothing decided. */
+static void budgets_without_a_choice(void **state) {
     (void)state;
     shard *s = fixture_of("demand", 0, 4);
+    s->h.budgets[1] = 9; /* all of it goes into floors */
     s->h.budgets[2] = 4096;
     const fit_options o = fit_defaults();
     fit_result *r = fit_one(write_shard(s, "short.h5"), &o);
-    for (size_t k = 0; k < L * G; k++) { assert_true(r->table->table->share[k * NB + 2] == 1.0); }
+    for (size_t k = 0; k < L * G; k++) {
+        assert_true(r->table->table->share[k * NB + 1] == 1.0);
+        assert_true(r->table->table->share[k * NB + 2] == 1.0);
+    }
+    assert_int_equal(r->demand.blocks[1].n_prompts, 0);
     assert_int_equal(r->demand.blocks[2].n_prompts, 0);
     assert_int_equal(r->demand.blocks[2].heads.undecided, L * G);
     assert_int_equal(r->demand.blocks[0].heads.undecided, L * G); /* four prompts are too few */
@@ -394,7 +399,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_shares_and_capacities),
         cmocka_unit_test(means_leave_out_the_held_out_and_the_short),
-        cmocka_unit_test(prompts_shorter_than_every_budget),
+        cmocka_unit_test(budgets_without_a_choice),
         cmocka_unit_test(cuts_order_and_duplicates_never_show),
         cmocka_unit_test(records_and_demand_make_one_table),
         cmocka_unit_test(runs_give_their_demand),
