@@ -121,8 +121,8 @@ ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_en
 /* Gives a table without shares the arrays for them, zeroed; layer_share only where asked. -1: out
  * of memory, the table is as it was. */
 int ckvc_table_add_shares(ckvc_table *t, int with_layers);
-/* Gives a table with shares the arrays for a learned score, zeroed; its version goes into
- * `features` of every block. -1: out of memory, the table is as it was. */
+/* Gives a table with shares the arrays for a learned score, zeroed, in place of those it had; its
+ * version goes into `features` of every block. -1: out of memory, the table is as it was. */
 int ckvc_table_add_learned(ckvc_table *t, uint32_t n_features);
 /* Gives a table without shares all that `from`, of the same L, G and nB, has of them: floors and
  * scores, a learned one too. -1: out of memory; the table is as it was, or has zeroed shares. */

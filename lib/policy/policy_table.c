@@ -86,12 +86,14 @@ int ckvc_table_add_shares(ckvc_table *t, int with_layers) {
 int ckvc_table_add_learned(ckvc_table *t, uint32_t n_features) {
     float *theta = array4(t->n_layers, t->n_heads, n_features, 1, sizeof *theta);
     double *mass = array4(t->n_layers, t->n_heads, 1, 1, sizeof *mass);
-    assert(t->share && !t->theta);
+    assert(t->share);
     if (!theta || !mass) {
         free(theta);
         free(mass);
         return -1;
     }
+    free(t->theta);
+    free(t->mass);
     t->theta = theta;
     t->mass = mass;
     t->n_features = n_features;
