@@ -17,6 +17,7 @@ except ImportError:
     print("skipped: python test_score_policies: numpy and h5py are not installed (apt-get install -y python3-numpy python3-h5py)")
     sys.exit(0)
 import ckvt  # noqa: E402  (its folder was added above)
+import numpy_llama  # noqa: E402
 
 CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
 MODEL = os.path.join(ROOT, "models", "ckvc-tiny-4l")
@@ -246,6 +247,34 @@ def test_shares(world):
             assert row["sets"] == [[list(s) for s in x] if mode == "heads" else list(x) for x in want], (row["policy"], row["id"])
             different += len({len(s) for s in row["sets"]}) > 1 or mode == "heads" and counts.std() > 0
         assert different
+
+
+def test_learned(world):
+    """A table's learned score, from the tokens on in float64; near ties may fall otherwise than in the program's float32."""
+    for side in ("demand", "score"):
+        ckvc("calibrate", *world.common, "--continuation", 16, "--side", side, "--budget", "16,0.5", "--out", world.at("of-" + side))
+    ckvc("fit", world.at("of-demand"), world.at("of-score"), "--out", world.at("learned.ckvt"), "--bootstrap", 0, "-q")
+    table = ckvt.read(world.at("learned.ckvt"))
+    with open(world.at("prompts.jsonl")) as f:
+        tokens = {p["id"]: p["tokens"] for p in map(json.loads, f)}
+    lines, vectors = world.score(["learned"])
+    scores = {}
+    for name in {row["id"] for row in lines}:
+        layers, inv_freq = numpy_llama.prefill(MODEL, tokens[name], 64)
+        scores[name] = [[None] * 3 for _ in layers]
+        for i, (keys, values, a) in enumerate(layers):
+            for g in range(3):
+                f = ckvt.features(a[2 * g : 2 * g + 2], a.mean(axis=(0, 1)), vectors[name][0], keys[g], values[g], inv_freq)
+                scores[name][i][g] = ckvt.score_learned(f, table.theta[i, g], table.mass[i, g], np.linalg.norm(values[g], axis=1))
+    entries = 0
+    for row in lines:
+        assert row["score"] == "learned" and row["mode"] == "heads"
+        want = table.sets(table.budget_index(row["budget"]), scores[row["id"]])
+        for s, got, kept in zip(sum(scores[row["id"]], []), sum(row["sets"], []), sum(want, [])):
+            other = sorted(set(got) ^ set(kept.tolist()))
+            assert len(got) == len(kept) and (not other or np.ptp(s[other]) < 1e-4), (row["id"], other)
+            entries += len(got)
+    assert len(lines) == 10 and entries > 3000
 
 
 def test_layer_budgets(world):
