@@ -160,8 +160,8 @@ PY
     same "$DIR/learned.ckvt" "$DIR/d.ckvt" SHARE SHARELAY CMIN sSHARE
     "$CKVC" fit "$DIR/score" "$DIR/demand" --out "$DIR/learned2.ckvt" --no-prov -q
     cmp "$DIR/learned.ckvt" "$DIR/learned2.ckvt"
-    "$CKVC" fit "$DIR/score" --tables "$DIR/learned.ckvt" --out "$DIR/again.ckvt" --no-prov -q
-    same "$DIR/learned.ckvt" "$DIR/again.ckvt" SHARE SCORE THETA MASS
+    "$CKVC" fit "$DIR/score" --tables "$DIR/learned.ckvt" --out "$DIR/learned4.ckvt" --no-prov -q
+    same "$DIR/learned.ckvt" "$DIR/learned4.ckvt" SHARE SCORE THETA MASS
     "$CKVC" fit "$DIR/score" --tables "$DIR/d.ckvt" --out "$DIR/learned3.ckvt" --no-prov -q
     "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/learned3.ckvt" --json | python3 -c '
 import json, sys
