@@ -220,7 +220,7 @@ static ckvc_status write_meta(search *s, ckvc_err *err) {
         model_name(m), "family", model_get_shape(m)->family, "fingerprint", model_fingerprint(m),
         "probe", "grid-search", "plans", run_plan_hash(s->g->run), "diagnostics",
         diagnostics(s, supported), "grid_search", means, "side", ckvc_side_name(s->g->side));
-    setting_write(meta, SETTING_META, &s->o->setting, 0);
+    setting_write(meta, SETTING_META, &s->o->setting, SETTING_DEMAND | SETTING_LEARNED);
     json_decref(s->file->meta);
     s->file->meta = meta;
     CKVC_AUTO(fit_leaks_fini) fit_leaks leaks = {0};
