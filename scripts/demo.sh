@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job, once through on the embedded models: two disjoint corpora, a calibration and a table each, one table mapped to the
-# smaller model and one compiled for it, scores on held-out prompts beside references and controls, and the report that compares them.
+# The main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each, by demand; then by the paper's
+# way, to compare with, a calibration and a table of weights and thresholds each, one table mapped to the smaller model and one compiled for it, scores on held-out prompts beside references and controls, and the report that compares them.
 # Everything lands in build/demo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,6 +14,12 @@ say "two corpora from Debian's documentation packages"
 rm -rf "$out"
 mkdir -p "$out"
 scripts/demo-corpora.sh "$ckvc" "$out"
+
+for corpus in technical narrative; do
+    say "compile: budgets of heads from $corpus prompts on $big"
+    "$ckvc" compile --config "$conf" --model "$big" --manifest "$out/$corpus.jsonl" --budget 0.125,0.25 --label "budgets, $corpus" \
+        --leak-check "$out/$corpus-leaks.json" --out "$out/budgets-$corpus"
+done
 
 for corpus in technical narrative; do
     say "calibrate: $corpus prompts on $big"
@@ -36,6 +42,8 @@ controls=head-only,gate-only,no-utility,no-threshold,mean-gate,mean-pool
 scores=
 for corpus in technical narrative; do
     heldout=(--config "$conf" --manifest "$out/$corpus.jsonl" --split heldout -q)
+    "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/budgets-technical/table.ckvt,$out/budgets-narrative/table.ckvt" \
+        --budget 0.125,0.25 --policy identity,matched,top-k,snapkv,adakv,expected-attention --out "$out/scores-budgets-$corpus.jsonl"
     "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/technical.ckvt,$out/narrative.ckvt" --policy identity,matched \
         --attention-error --utilities --out "$out/scores-$corpus.jsonl"
     "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/technical.ckvt,$out/narrative.ckvt" --equal-tokens \
@@ -45,19 +53,20 @@ for corpus in technical narrative; do
 done
 
 say "report"
-for kind in scores controls scores-4l; do scores+=,$out/$kind-technical.jsonl,$out/$kind-narrative.jsonl; done
-"$ckvc" report "$out/technical.ckvt" "$out/narrative.ckvt" "$out/technical-4l.ckvt" "$out/compiled-4l.ckvt" \
-    "$out/run-technical" "$out/run-narrative" --scores "${scores#,}" --out "$out/report"
+for kind in scores-budgets scores controls scores-4l; do scores+=,$out/$kind-technical.jsonl,$out/$kind-narrative.jsonl; done
+"$ckvc" report "$out/budgets-technical/table.ckvt" "$out/budgets-narrative/table.ckvt" "$out/technical.ckvt" "$out/narrative.ckvt" \
+    "$out/technical-4l.ckvt" "$out/compiled-4l.ckvt" "$out/budgets-technical" "$out/budgets-narrative" "$out/run-technical" "$out/run-narrative" --scores "${scores#,}" --out "$out/report"
 
 say "done"
 cat <<EOF
 made:
-  $out/technical.ckvt  $out/narrative.ckvt     tables for $big
+  $out/budgets-{technical,narrative}/table.ckvt      what we recommend: budgets by head for $big
+  $out/technical.ckvt  $out/narrative.ckvt     the paper's tables for it
   $out/technical-4l.ckvt                             the first, mapped to $small
   $out/compiled-4l.ckvt                              compiled for $small
   $out/run-technical/  $out/run-narrative/     records, resumable
   $out/report/report.html                            open this
 next:
-  $ckvc inspect $out/technical.ckvt
-  $ckvc calibrate --config configs/quick.conf --model YOUR_MODEL_DIR --manifest $out/technical.jsonl --out my-run
+  $ckvc inspect $out/budgets-technical/table.ckvt
+  $ckvc compile --config configs/quick.conf --model YOUR_MODEL_DIR --manifest $out/technical.jsonl --out my-run
 EOF

@@ -171,6 +171,11 @@ static void compare(worker *w, const score_series *a, const score_series *b,
     subset lengths[3];
     if (!subtract(w, a, b, &everything, true, &c.all)) { return; }
     take_bootstrap(w, &c.all);
+    /* of tables whose sets are not alike only equal entries can be compared */
+    if (a->kind == SCORE_TABLE && b->kind == SCORE_TABLE && !c.all.equal_tokens &&
+        setting_compare(&a->setting, &b->setting, SETTING_SETS) != 0) {
+        return;
+    }
     c.kinds = NEW(w->n, 2 + w->n_sources + 3, difference);
     c.n_kinds = parts_of(w, &c, kinds, 2, c.kinds);
     if (c.n_kinds < 2) { c.n_kinds = 0; /* all of one kind: that is "all" */ }

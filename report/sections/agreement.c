@@ -86,7 +86,9 @@ static const char *agreement_of(const pair_heads *h) {
 void pair_findings(const report_numbers *n, view *v) {
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
         const char *budgets = "";
+        const bool by_shares = p->tables[0]->shape->share || p->tables[1]->shape->share;
         EACH(pair_heads, h, p->head, p->n_head) {
+            if (by_shares && !isfinite(h->overall)) { continue; /* weights that decide nothing */ }
             budgets = say_more(budgets, "; ", "%s", agreement_of(h));
         }
         if (*budgets) {

@@ -274,11 +274,11 @@ said = json.load(open(sys.argv[1] + "/demand.json"))
 lines = [json.loads(l) for l in open(sys.argv[1] + "/demand/heldout/pass-01.jsonl")]
 assert said["probe"] == "demand" and said["gate"] is None and len(said["passes"]) == 1, said
 h = said["passes"][0]["heldout"]
-assert h["prompts"] == len(lines) / 10 > 1, h["prompts"]
+assert h["prompts"] == len(lines) / 12 > 1, h["prompts"]
 by = {}
 for l in lines:
     by.setdefault(l["policy"], []).append(l)
-assert set(by) == {"identity", "top-k", "snapkv", "adakv", "table"}, set(by)
+assert set(by) == {"identity", "matched", "top-k", "snapkv", "adakv", "table"}, set(by)
 assert all((l["mode"], l["score"]) == ("heads", "window") for l in by["table"])
 for kind in "top-k", "snapkv", "adakv": # as many entries on every prompt
     assert [l["entries"] for l in by[kind]] == [l["entries"] for l in by["table"]], kind
