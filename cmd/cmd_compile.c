@@ -37,7 +37,9 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
         say("; ");
     }
     if (p->side == CKVC_SIDE_COUNT) {
-        say("shares fitted\n");
+        say("%s fitted", strstr(p->name, "score") ? "score" : "shares");
+        if (p->n_heldout) { say("; held-out reward %.5f", p->reward.mean); }
+        say("\n");
         return;
     }
     if (p->side == CKVC_SIDE_HEAD && isfinite(n->reliability)) {
@@ -196,6 +198,7 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
                  "paper with it",
                  probe_name(probe));
         c->probe = PROBE_DEMAND;
+        c->rounds = c->fit.score == CKVC_SCORE_LEARNED ? 2 : 1;
         c->setup.side = "demand";
         return CKVC_OK;
     }
@@ -363,9 +366,11 @@ static const opt rows[] = {
 const verb verb_compile = {
     .name = "compile",
     .about = "prompts to a table: what heads ask for, fitted and scored; or the paper's loop",
-    .summary = "prompts to a table of budgets by head: demand pass, fit, held-out scores. With "
-               "--mode shared --score paper the\npaper's: head pass, fit, gate pass, fit, until "
-               "nothing changes or nothing is gained",
+    .summary =
+        "prompts to a table of budgets by head and a learned score: demand pass, fit, score pass, "
+        "fit, held-out scores.\nWith --mode shared --score paper the paper's: head pass, fit, gate "
+        "pass, fit, until "
+        "nothing changes or nothing is gained",
     .usage = "ckvc compile --model DIR --manifest FILE --out RUN [options]",
     .examples =
         "  ckvc compile --model models/ckvc-tiny-8l --manifest prompts.jsonl --budget 0.25 "

@@ -23,7 +23,7 @@ int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
 }
 
 static bool probe_once(probe_kind probe) {
-    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH || probe == PROBE_DEMAND;
+    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH;
 }
 
 uint32_t probe_rounds(probe_kind probe, uint32_t rounds) { return probe_once(probe) ? 1 : rounds; }
@@ -37,6 +37,7 @@ stop_rule alternation_stop(const alternation_round *round, uint32_t number, prob
                            uint32_t rounds) {
     const double few = fmax(1.0, 0.01 * (double)round->supported);
     if (probe_once(probe)) { return STOP_ONCE; }
+    if (probe == PROBE_DEMAND) { return number >= rounds ? STOP_ONCE : STOP_NOT; }
     if ((double)round->changed < few) { return STOP_CONVERGED; }
     if (round->gain.n >= 2 && !(round->gain.mean > round->gain.se)) { return STOP_HELDOUT; }
     return number >= rounds ? STOP_ROUNDS : STOP_NOT;

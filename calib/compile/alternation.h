@@ -20,7 +20,7 @@ typedef enum probe_kind {
     PROBE_MEAN_POOL,
     PROBE_GRID_SEARCH,
     PROBE_EPSILON_GREEDY,
-    PROBE_DEMAND, /* no rewards: what heads ask for, once */
+    PROBE_DEMAND, /* no rewards: what heads ask for; in a second round a learned score */
     PROBE_COUNT
 } probe_kind;
 /* In the kinds' order: an option of them is the place of its word. Demand is a mode's. */

@@ -29,6 +29,12 @@ static plan pass_plan(const compile_options *o, ckvc_side side, const table_file
                       calibrate_options *options) {
     plan p = *o->plan;
     *options = *o->plan->options;
+    if (o->probe == PROBE_DEMAND) { /* a score to the shares that are there */
+        options->kind = table ? SHARD_SCORE : SHARD_DEMAND;
+        p.verb = "calibrate";
+        p.options = options;
+        return p;
+    }
     options->sides[CKVC_SIDE_HEAD] = side == CKVC_SIDE_HEAD;
     options->sides[CKVC_SIDE_GATE] = side == CKVC_SIDE_GATE;
     if (side == CKVC_SIDE_GATE) { options->until_stable = 0; /* looks at heads */ }
@@ -66,6 +72,10 @@ json_t *compile_plan_json(const compile_options *o) {
                             json_pack("{s:s, s:s, s:I, s:s?}", "mode", ckvc_mode_name(f->mode),
                                       "score", ckvc_score_name(f->score), "bootstrap",
                                       (json_int_t)f->replicates, "label", f->label));
+        if (f->score == CKVC_SCORE_LEARNED) {
+            JSON_NUMBERS(json, {"positions", options.setting.positions},
+                         {"features", CKVC_FEATURES_1});
+        }
         return json;
     }
     json_t *fit = json_pack("{s:f, s:s, s:s, s:s, s:I, s:b, s:s?}", "cql_alpha", f->cql_alpha,
@@ -151,6 +161,9 @@ static ckvc_status fit_pass(loop *c, int number, table_file **out, ckvc_err *err
     CKVC_AUTO(fit_result_free_at) fit_result *r = NULL;
     f.pass = number;
     f.incoming = c->table ? c->table : c->o->tables;
+    if (c->pass_options.kind == SHARD_DEMAND && f.score == CKVC_SCORE_LEARNED) {
+        f.score = CKVC_SCORE_WINDOW; /* until the learned one is there */
+    }
     if (probe == PROBE_INDEPENDENT || probe == PROBE_ALPHA_0 || probe == PROBE_MEAN_GATE ||
         probe == PROBE_EPSILON_GREEDY) {
         f.probe = probe_name(probe);
@@ -192,7 +205,7 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
                                 .side = p->side};
         CKVC_TRY(grid_search(&grid, &made, counts, err));
     } else {
-        if (c->pass_options.kind == SHARD_DEMAND) {
+        if (c->pass_options.kind != SHARD_LOGGED) {
             CKVC_TRY(calibrate_repeat(c->run, p->name, in, &c->pass_options, counts, err));
         } else {
             CKVC_TRY(calibrate_pass(c->run, p->name, in, &c->pass_options, table_before(c), counts,
@@ -295,7 +308,7 @@ static ckvc_status run_pass_of(loop *c, int number, ckvc_side side, ckvc_err *er
     CKVC_TRY(read_table(c, file, &fitted, err));
     table_file_free(c->table);
     c->table = fitted;
-    if (c->pass_options.kind != SHARD_DEMAND) {
+    if (c->pass_options.kind == SHARD_LOGGED) {
         p->changed = diagnostic(fitted, side, "changed");
         p->supported = diagnostic(fitted, side, "supported");
         p->states = diagnostic(fitted, side, "states");

@@ -1,6 +1,6 @@
-/* A table in one run directory. By demand (budgets.md section 3): ask what heads want, fit, score,
- * once. By rewards, the alternating loop (method.md section 7): log heads, fit, score; log the gate
- * under them, fit, score; again.
+/* A table in one run directory. By demand (budgets.md section 3): ask what heads want, fit, score;
+ * then log what a learned score is fitted to, fit, score. By rewards, the alternating loop
+ * (method.md section 7): log heads, fit, score; log the gate under them, fit, score; again.
  *
  * Every pass is a checkpoint: its shards, its table (tables/pass-01.ckvt) and its held-out scores
  * (heldout/pass-01.jsonl) are published and journaled one after the other, each a function of those

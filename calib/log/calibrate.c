@@ -43,6 +43,25 @@ worker_options calibrate_worker(const calibrate_options *o) {
                             .memory = o->memory};
 }
 
+setting calibrate_setting(const calibrate_options *o, const model_shape *shape) {
+    setting s = o->setting;
+    if (o->kind == SHARD_LOGGED) {
+        setting_without(&s, SETTING_DEMAND | SETTING_LEARNED);
+        return s;
+    }
+    setting_without(&s, SETTING_LOGGED);
+    if (o->kind == SHARD_DEMAND) {
+        setting_without(&s, SETTING_LEARNED);
+        s.budgets = o->setting.budgets;
+        return s;
+    }
+    s.floor = 0;
+    s.recent = 0;
+    s.features = CKVC_FEATURES_1;
+    s.n_features = score_features(shape);
+    return s;
+}
+
 const char *calibrate_sides(const calibrate_options *o) {
     if (o->kind != SHARD_LOGGED) { return o->kind == SHARD_DEMAND ? "demand" : "score"; }
     return o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE]
@@ -261,10 +280,9 @@ static shard_header pass_header(const pass *s, const char *kind) {
                       .n_kv_heads = (uint32_t)shape->n_kv_heads,
                       .n_entropy_bins = 1,
                       .n_ppl_bins = 1,
-                      .setting = o->setting};
+                      .setting = calibrate_setting(o, shape)};
     h.setting.budgets = (setting_list){0}; /* a header's own, as the grids */
     memset(h.setting.grid, 0, sizeof h.setting.grid);
-    if (!repeats(s->kind)) { setting_without(&h.setting, SETTING_DEMAND | SETTING_LEARNED); }
     snprintf(h.ckvc_version, sizeof h.ckvc_version, "%s", CKVC_VERSION);
     if (s->run) { snprintf(h.plan, sizeof h.plan, "%s", run_plan_hash(s->run)); }
     snprintf(h.fingerprint, sizeof h.fingerprint, "%s", model_fingerprint(s->in->model));

@@ -52,6 +52,9 @@ typedef struct pass_counts {
     double reliability; /* at the last shard; NaN: undefined, or not asked for */
 } pass_counts;
 
+/* What a pass of o->kind is made with, the rest neutral: of demand no positions, of score no
+ * budget, floor and recent. */
+setting calibrate_setting(const calibrate_options *o, const model_shape *shape);
 /* The worker of a pass with these options. */
 worker_options calibrate_worker(const calibrate_options *o);
 /* The sides that are logged, as --side names them. */

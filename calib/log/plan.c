@@ -46,21 +46,16 @@ json_t *plan_json(const plan *p) {
                   (json_int_t)o->max_failures, "shard_prompts", (json_int_t)o->shard_prompts);
     json_object_update(json, more);
     json_decref(more);
-    setting s = o->setting;
+    setting s = calibrate_setting(o, model_get_shape(p->inputs->model));
     const bool logs = s.budgets.n > 0 && o->kind == SHARD_LOGGED;
     if (logs && strcmp(p->start_table, "identity") != 0) {
         memset(s.grid, 0, sizeof s.grid); /* a start table brings its own */
     }
-    if (o->kind != SHARD_LOGGED) { /* of what is logged demand has budgets alone */
-        setting_without(&s, SETTING_LOGGED);
-        s.budgets = o->setting.budgets;
-        set(json, "side", json_string(calibrate_sides(o)));
-    }
-    const unsigned but = o->kind == SHARD_DEMAND ? SETTING_PENALTY
-                         : o->kind == SHARD_SCORE
-                             ? SETTING_LOGGED
-                             : SETTING_DEMAND | SETTING_LEARNED | (logs ? 0 : SETTING_LOGGED);
-    setting_write(json, SETTING_PLAN, &s, but);
+    if (o->kind != SHARD_LOGGED) { set(json, "side", json_string(calibrate_sides(o))); }
+    setting_write(json, SETTING_PLAN, &s,
+                  o->kind == SHARD_DEMAND ? SETTING_PENALTY
+                  : logs                  ? 0
+                                          : SETTING_LOGGED);
     if (p->leak_check) { json_object_set(json, "leak_check", p->leak_check); }
     if (!logs) { return json; }
     set(json, "side", json_string(calibrate_sides(o)));

@@ -14,8 +14,10 @@ const opt opts_fit[] = {
     OPT_ENUM("mode", mode, "shared|heads|layers",
              "of demand: budgets of KV heads or of layers; shared: the paper's, all alike",
              .preset = "heads"),
-    OPT_ENUM("score", score, "paper|window", "of demand: by what sets are ranked",
-             .preset = "window"),
+    OPT_ENUM(
+        "score", score, "paper|window|learned",
+        "of demand: by what sets are ranked; learned: where a score pass is there, else window",
+        .preset = "learned"),
     OPT_FLAG("shrink", shrink,
              "keep weight 1.0 or the threshold nearest to 0.90 unless the bootstrap shows a better "
              "action"),

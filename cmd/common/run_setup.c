@@ -290,15 +290,7 @@ ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc
     USAGE_IF(!j->e.instruction && s->continuation < 2,
              "--no-repeat looks at what the continuation's tokens attend to: give --continuation "
              "2 or more");
-    if (j->options.kind == SHARD_SCORE) { /* of no budget */
-        s->budgets = (setting_list){0};
-        s->floor = 0;
-        s->recent = 0;
-        s->features = CKVC_FEATURES_1;
-        s->n_features = score_features(model_get_shape(j->e.model));
-        return CKVC_OK;
-    }
-    s->positions = 0;
+    if (j->options.kind == SHARD_SCORE) { return CKVC_OK; /* of no budget */ }
     CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
     s->budgets = (setting_list){j->budgets, j->n_budgets};
     CKVC_TRY(check_demand_budgets(j, err));

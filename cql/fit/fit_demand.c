@@ -107,7 +107,8 @@ void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted
         put(&s, o, b, nB, table->layer_share, NULL, &block->layers);
         table->c_min[b] = (ckvc_c_min){h->setting.floor, h->setting.recent};
         table->score[b] = (ckvc_score){.kind = o->score, .mode = o->mode};
-        if (o->score == CKVC_SCORE_WINDOW) {
+        if (o->score != CKVC_SCORE_PAPER) { /* a learned one takes its place, fit_learned.h */
+            table->score[b].kind = CKVC_SCORE_WINDOW;
             table->score[b].window = 32;
             table->score[b].pool = 7;
             table->score[b].norm = 1;

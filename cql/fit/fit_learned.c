@@ -71,7 +71,7 @@ static void add_loss(const softmax_prompt *prompts, size_t n, uint32_t F, const 
     *loss += y * softmax_loss(prompts, n, F, theta);
 }
 
-void fit_learned_table(fit_learned *l, ckvc_table *t, fitted_learned *out) {
+void fit_learned_table(fit_learned *l, bool recommend, ckvc_table *t, fitted_learned *out) {
     const uint32_t F = l->first.setting.n_features, P = l->first.setting.positions;
     const size_t H = heads_of(&l->first), n_held = l->n_prompts - l->n_fitted;
     *out = (fitted_learned){.fitted = true,
@@ -109,10 +109,14 @@ void fit_learned_table(fit_learned *l, ckvc_table *t, fitted_learned *out) {
     out->heldout = y_held > 0.0 ? out->heldout / y_held : NAN;
     out->heldout_window = y_held > 0.0 ? out->heldout_window / y_held : NAN;
     for (uint32_t b = 0; b < t->n_budgets; ++b) {
-        t->score[b] = (ckvc_score){.kind = CKVC_SCORE_LEARNED,
-                                   .window = 64,
-                                   .features = l->first.setting.features,
-                                   .mode = t->score[b].mode};
+        const uint32_t version = l->first.setting.features;
+        t->score[b].features = version;
+        if (recommend) {
+            t->score[b] = (ckvc_score){.kind = CKVC_SCORE_LEARNED,
+                                       .window = CKVC_FEATURES_1_ROWS,
+                                       .features = version,
+                                       .mode = t->score[b].mode};
+        }
     }
 }
 

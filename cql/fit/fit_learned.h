@@ -23,7 +23,7 @@ typedef struct fit_learned {
  * `memory_max` bytes. */
 ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t hash, bool heldout,
                             size_t memory_max, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
-/* Gives a table with shares theta and mass of every head, and recommends the learned score for all
- * budgets. At least one prompt is fitted. */
-void fit_learned_table(fit_learned *l, ckvc_table *t, fitted_learned *out);
+/* Gives a table with shares theta and mass of every head, and where asked recommends the learned
+ * score for all budgets. At least one prompt is fitted. */
+void fit_learned_table(fit_learned *l, bool recommend, ckvc_table *t, fitted_learned *out);
 void fit_learned_fini(fit_learned *l);

@@ -9,7 +9,7 @@
 fit_options fit_defaults(void) {
     return (fit_options){.cql_alpha = 0.75,
                          .mode = CKVC_MODE_HEADS,
-                         .score = CKVC_SCORE_WINDOW,
+                         .score = CKVC_SCORE_LEARNED,
                          .seed = 1,
                          .memory_max = (size_t)4 << 30};
 }

@@ -260,19 +260,23 @@ m = json.load(sys.stdin)["meta"]
 assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
 }
 
-@test "by default: a demand pass, shares, held-out scores; the verbs by hand, after any interruption and on one thread" {
+@test "by default: demand, then a learned score, held-out scores; the verbs by hand, after any interruption and on one thread" {
     demand=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 32,0.5 --shard-prompts 2 --holdout 0.4 -q)
     "$CKVC" compile "${demand[@]}" --out "$DIR/demand" --json >"$DIR/demand.json"
     "$CKVC" verify "$DIR/demand" "$DIR/demand/table.ckvt"
     "$CKVC" calibrate "${demand[@]}" --side demand --out "$DIR/demand-hand"
+    "$CKVC" calibrate "${demand[@]}" --side score --out "$DIR/score-hand"
     "$CKVC" fit -q "$DIR/demand-hand" --out "$DIR/demand-hand.ckvt"
+    "$CKVC" fit -q "$DIR/score-hand" --tables "$DIR/demand-hand.ckvt" --out "$DIR/score-hand.ckvt"
     diff <(cd "$DIR/demand-hand/pass-01-demand" && sha256sum -- *.h5) <(cd "$DIR/demand/pass-01-demand" && sha256sum -- *.h5)
-    [ "$(content_id "$DIR/demand-hand.ckvt")" = "$(content_id "$DIR/demand/table.ckvt")" ]
+    diff <(cd "$DIR/score-hand/pass-01-score" && sha256sum -- *.h5) <(cd "$DIR/demand/pass-02-score" && sha256sum -- *.h5)
+    [ "$(content_id "$DIR/demand-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01.ckvt")" ]
+    [ "$(content_id "$DIR/score-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-02.ckvt")" ]
     python3 - "$DIR" <<'PY'
 import json, sys
 said = json.load(open(sys.argv[1] + "/demand.json"))
 lines = [json.loads(l) for l in open(sys.argv[1] + "/demand/heldout/pass-01.jsonl")]
-assert said["probe"] == "demand" and said["gate"] is None and len(said["passes"]) == 1, said
+assert said["probe"] == "demand" and said["gate"] is None and len(said["passes"]) == 2, said
 h = said["passes"][0]["heldout"]
 assert h["prompts"] == len(lines) / 12 > 1, h["prompts"]
 by = {}
@@ -286,6 +290,10 @@ mean = lambda kind: sum(l["reward"] for l in by[kind]) / len(by[kind])
 for kind in set(by) - {"table"}:
     assert abs(h["over_" + kind]["mean"] - (mean("table") - mean(kind))) < 1e-12, kind
 assert abs(h["reward"] - mean("table")) < 1e-12
+learned = [json.loads(l) for l in open(sys.argv[1] + "/demand/heldout/pass-02.jsonl")]
+assert {l["score"] for l in learned if l["policy"] == "table"} == {"learned"}
+best = max(said["passes"], key=lambda p: p["heldout"]["reward"]) # that goes out
+assert said["content_id"] == best["content_id"], said
 PY
     for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
         timeout -s KILL "$delay" "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1 || true
@@ -321,6 +329,5 @@ assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("la
     refused --mode shared
     [[ $output == *"--score paper"* ]]
     refused --tables "$DIR/loop/table.ckvt"
-    refused --score learned
     [ ! -e "$DIR/x" ]
 }

@@ -86,7 +86,10 @@ static void probes_have_names_and_sides(void **state) {
     assert_int_equal(sides[0], CKVC_SIDE_GATE);
     assert_int_equal(probe_sides(PROBE_DEMAND, sides), 1);
     assert_int_equal(sides[0], CKVC_SIDE_COUNT);
-    assert_int_equal(probe_rounds(PROBE_DEMAND, 3), 1);
+    assert_int_equal(probe_rounds(PROBE_DEMAND, 2), 2);
+    const alternation_round gained_nothing = {.gain = {.n = 9, .mean = -1.0, .se = 0.1}};
+    assert_int_equal(alternation_stop(&gained_nothing, 1, PROBE_DEMAND, 2), STOP_NOT);
+    assert_int_equal(alternation_stop(&gained_nothing, 2, PROBE_DEMAND, 2), STOP_ONCE);
     assert_string_equal(probe_name(PROBE_DEMAND), "demand");
 }
 
