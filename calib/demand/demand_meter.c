@@ -26,8 +26,11 @@ static size_t entries(const model_shape *s, uint32_t n_tokens) {
 }
 
 static demand_meter made_for(const demand_options *o, const model_shape *shape) {
-    return (demand_meter){
-        .o = *o, .shape = shape, .repeat = {shape, o->instruction, o->n_instruction, NULL}};
+    return (demand_meter){.o = *o,
+                          .shape = shape,
+                          .repeat = {.shape = shape,
+                                     .instruction = o->instruction,
+                                     .n_instruction = o->n_instruction}};
 }
 
 void demand_need(const demand_options *o, const calibrate_inputs *in, worker_options *w) {
