@@ -51,6 +51,8 @@ for path in sys.argv[1:]:
             if r["table"] not in tables:
                 tables.append(r["table"])
             name = f"table {tables.index(r['table']) + 1} ({r.get('score', 'paper')})"
+        elif r["table"]:
+            name += f" of {r['table'][:6]}"
         loss[r["budget"], name][r["id"]] = r["loss_comp"] - r["loss_full"]
         entries[r["budget"], name].append(r["entries"])
     print(path)

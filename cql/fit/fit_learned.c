@@ -15,8 +15,9 @@ enum { WINDOW_FEATURE = 5 };
 
 static size_t heads_of(const shard_header *h) { return (size_t)h->n_layers * h->n_kv_heads; }
 
-ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t hash, bool heldout,
+ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t hash,
                             size_t memory_max, const char *where, ckvc_err *err) {
+    const bool heldout = strcmp(s->prompts[p].split, "heldout") == 0;
     const size_t H = heads_of(&s->h), F = s->h.setting.n_features, P = s->h.setting.positions,
                  n_double = H * (2 + F), n_float = H * P * F,
                  bytes = n_double * sizeof(double) + n_float * sizeof(float);

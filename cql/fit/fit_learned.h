@@ -21,7 +21,7 @@ typedef struct fit_learned {
 
 /* Prompt p of a score shard that fit_match found to belong to those before. CKVC_E_MEMORY beyond
  * `memory_max` bytes. */
-ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t hash, bool heldout,
+ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t hash,
                             size_t memory_max, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
 /* Gives a table with shares theta and mass of every head, and where asked recommends the learned
  * score for all budgets. At least one prompt is fitted. */

@@ -177,7 +177,7 @@ static ckvc_status add_score(fit_pool *pool, const shard *s, const incoming *fro
         unsigned use;
         CKVC_TRY(admit(pool, s, p, from, 1u << POOL_SCORE, &use, err));
         if (use || heldout) { /* the held-out judge */
-            CKVC_TRY(fit_learned_add(l, s, p, prompt_hash(&s->prompts[p]), heldout,
+            CKVC_TRY(fit_learned_add(l, s, p, prompt_hash(&s->prompts[p]),
                                      pool->options->memory_max, from->where, err));
         }
     }

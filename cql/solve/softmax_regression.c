@@ -138,12 +138,13 @@ static int descend(problem *q, double *theta, double value, int *blind) {
         for (uint32_t d = 0; d < q->D; d++) { theta[d] += q->step[d]; }
         return 1;
     }
-    for (int k = 0; k < MAX_HALVINGS; k++, length /= 2.0) {
+    for (int k = 0; k < MAX_HALVINGS; k++) {
         for (uint32_t d = 0; d < q->D; d++) { q->trial[d] = theta[d] + length * q->step[d]; }
         if (objective(q, q->trial, 0) <= value + 1e-4 * length * slope) {
             memcpy(theta, q->trial, q->D * sizeof *theta);
             return 1;
         }
+        length /= 2.0;
     }
     return 0;
 }
