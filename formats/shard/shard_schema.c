@@ -83,14 +83,14 @@ bool shard_has_wide(const shard_wide *w, const shard_header *h) {
 
 const char *shard_axis(char axis, const shard_header *h, size_t *extent) {
     const struct {
-        char axis;
         const char *name;
         uint32_t extent;
-    } axes[] = {{'B', "budgets", h->n_budgets},
-                {'L', "n_layers", h->n_layers},
-                {'G', "n_kv_heads", h->n_kv_heads},
-                {'P', "positions", h->setting.positions},
-                {'F', "n_features", h->setting.n_features}};
+        char axis;
+    } axes[] = {{"budgets", h->n_budgets, 'B'},
+                {"n_layers", h->n_layers, 'L'},
+                {"n_kv_heads", h->n_kv_heads, 'G'},
+                {"positions", h->setting.positions, 'P'},
+                {"n_features", h->setting.n_features, 'F'}};
     int i = 0;
     while (axes[i].axis != axis) { i++; }
     *extent = axes[i].extent;

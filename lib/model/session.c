@@ -374,13 +374,15 @@ static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t
     const size_t n = (size_t)attention.n_kv_heads * (size_t)row0;
     double *out = job->out + (size_t)layer * n;
     CKVC_TRY(be->ops->attention_targets(be, &attention, &rows, &counted, s->act.mix, out, err));
-    const double behind =
-        (double)(in->n - in->first_row) * (attention.n_heads / attention.n_kv_heads);
+    const int64_t group = attention.n_heads / attention.n_kv_heads;
+    const double behind = (double)((in->n - in->first_row) * group);
     for (size_t i = 0; !in->largest && i < n; i++) { out[i] /= behind; }
     return CKVC_OK;
 }
 
-ckvc_status session_targets(session *s, const target_input *in, double *out, ckvc_err *err) {
+ckvc_status session_targets(session *s, const target_input *in,
+                            double *out, /* NOLINT(readability-non-const-parameter): the job's */
+                            ckvc_err *err) {
     assert(s->n_prompt > 0 && in->n >= 1 && in->n <= s->limits.max_targets && in->first_row >= 0 &&
            in->first_row < in->n);
     assert(s->m->shape->rope != ROPE_DYNAMIC || s->n_prompt + in->n <= s->n_total);

@@ -46,7 +46,7 @@ static void add_row(const key_columns *columns, const float *row, row_span span,
 }
 
 /* q, out: the block's first row at this head's columns; `columns` as in cpu_fma. score: scratch
- * [BE_ROW_TILE][stride]. */
+ * [BE_ROW_TILE][stride]. A kernel: NOLINTNEXTLINE(readability-function-size) */
 static void attend(const cpu_backend *c, const be_attention_shape *s, const float *q,
                    const key_run runs[2], const row_span *span, const key_columns *columns,
                    float *score, float *out) {
