@@ -440,7 +440,7 @@ static void rows_of_two_files(void **state) {
     put(t, in_temp_folder("t.ckvt"));
     const char *files[3];
     for (int k = 0; k < 3; k++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "two-%d.jsonl", k);
         FILE *f = fopen(files[k] = in_temp_folder(name), "w");
         assert_non_null(f);
