@@ -145,14 +145,18 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
     return CKVC_OK;
 }
 
+/* The first shard of a kind says what it was made with, the others must agree. */
+static ckvc_status belongs(shard_header *first, char **where, const shard *s, const incoming *from,
+                           ckvc_err *err) {
+    if (*where) { return fit_match(first, *where, &s->h, from->where, -1, err); }
+    shard_header_copy(first, &s->h);
+    *where = ckvc_strdup(from->where);
+    return CKVC_OK;
+}
+
 static ckvc_status add_demand(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
     fit_demand *d = &pool->demand;
-    if (d->where) {
-        CKVC_TRY(fit_match(&d->first, d->where, &s->h, from->where, -1, err));
-    } else {
-        shard_header_copy(&d->first, &s->h);
-        d->where = ckvc_strdup(from->where);
-    }
+    CKVC_TRY(belongs(&d->first, &d->where, s, from, err));
     for (size_t p = 0; p < s->n_prompts; ++p) {
         unsigned use;
         CKVC_TRY(admit(pool, s, p, from, 1u << POOL_DEMAND, &use, err));
@@ -166,12 +170,7 @@ static ckvc_status add_demand(fit_pool *pool, const shard *s, const incoming *fr
 
 static ckvc_status add_score(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
     fit_learned *l = &pool->learned;
-    if (l->where) {
-        CKVC_TRY(fit_match(&l->first, l->where, &s->h, from->where, -1, err));
-    } else {
-        shard_header_copy(&l->first, &s->h);
-        l->where = ckvc_strdup(from->where);
-    }
+    CKVC_TRY(belongs(&l->first, &l->where, s, from, err));
     for (size_t p = 0; p < s->n_prompts; ++p) {
         const bool heldout = strcmp(s->prompts[p].split, "heldout") == 0;
         unsigned use;
@@ -187,12 +186,7 @@ static ckvc_status add_score(fit_pool *pool, const shard *s, const incoming *fro
 static ckvc_status add_records(fit_pool *pool, const shard *s, const incoming *from,
                                ckvc_err *err) {
     const shard_header *h = &s->h;
-    if (pool->where) {
-        CKVC_TRY(fit_match(&pool->first, pool->where, h, from->where, -1, err));
-    } else {
-        shard_header_copy(&pool->first, h);
-        pool->where = ckvc_strdup(from->where);
-    }
+    CKVC_TRY(belongs(&pool->first, &pool->where, s, from, err));
     CKVC_AUTO(prompt_records_fini) prompt_records x = {0};
     CKVC_TRY(prompt_records_open(&x, s, from->where, err));
     CKVC_AUTO_FREE unsigned *has = ckvc_calloc(s->n_prompts, sizeof *has);
