@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 #include "lib/base/rng.h"
 
 #define REPLICATES 400u /* of the bootstrap, where --bootstrap names no number */
@@ -34,11 +35,6 @@ ckvc_status fit_demand_add(fit_demand *d, const shard *s, size_t p, uint64_t has
                                                             .n_tokens = s->prompts[p].n_tokens,
                                                             .counts = counts};
     return CKVC_OK;
-}
-
-static int by_hash(const void *a, const void *b) {
-    const struct fit_demand_prompt *x = a, *y = b;
-    return (x->hash > y->hash) - (x->hash < y->hash);
 }
 
 /* ---- one budget ---- */
@@ -96,7 +92,7 @@ void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted
                            .blocks = ckvc_calloc(nB, sizeof *out->blocks)};
     CKVC_AUTO_FREE double *shares = ckvc_alloc(d->n_prompts * L * G, sizeof *shares);
     CKVC_AUTO_FREE uint64_t *keys = ckvc_alloc(d->n_prompts, sizeof *keys);
-    qsort(d->prompts, d->n_prompts, sizeof *d->prompts, by_hash);
+    qsort(d->prompts, d->n_prompts, sizeof *d->prompts, ckvc_order_u64);
     for (uint32_t b = 0; b < nB; ++b) {
         demand_block *block = &out->blocks[b];
         shares_sample s = {.L = L, .X = G, .shares = shares, .keys = keys};

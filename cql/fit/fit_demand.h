@@ -10,7 +10,7 @@ typedef struct fit_demand {
     char *where;        /* the first shard; NULL: none was read */
     shard_header first; /* its header: model, budgets, floor and recent */
     struct fit_demand_prompt {
-        uint64_t hash;              /* of id and tokens: the order of sums */
+        uint64_t hash;              /* of id and tokens; first: the order of sums */
         uint64_t key;               /* of the id: resampling */
         uint32_t n_tokens, *counts; /* owned [nB][L][G], then [nB][L] */
     } * prompts;

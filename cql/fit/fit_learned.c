@@ -7,6 +7,7 @@
 
 #include "cql/solve/softmax_regression.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 
 #define RIDGE 1e-3 /* on standardised features, per unit of target */
 /* Features that are a window score by themselves (ckvc_features): log of the maximum over 7
@@ -44,21 +45,31 @@ ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t h
 /* Those that are fitted first, each part in an order that is not the shards'. */
 static int by_hash(const void *a, const void *b) {
     const struct fit_learned_prompt *x = a, *y = b;
-    if (x->heldout != y->heldout) { return x->heldout ? 1 : -1; }
-    return (x->hash > y->hash) - (x->hash < y->hash);
+    return x->heldout != y->heldout ? x->heldout - y->heldout : ckvc_order_u64(&x->hash, &y->hash);
 }
 
-/* A head's part of all prompts; weights [n_prompts][P] are filled. */
-static void head_prompts(const fit_learned *l, size_t head, double *weights, softmax_prompt *out) {
+/* What a logged position stands for [n_prompts][P], the same for every head. */
+static double *weights_of(const fit_learned *l) {
+    const size_t P = l->first.setting.positions;
+    double *weights = ckvc_alloc(l->n_prompts * P, sizeof *weights);
+    for (size_t k = 0; k < l->n_prompts; ++k) {
+        for (size_t i = 0; i < P; ++i) {
+            weights[k * P + i] = i < P / 2 ? 1.0 : l->prompts[k].drawn;
+        }
+    }
+    return weights;
+}
+
+/* A head's part of all prompts. */
+static void head_prompts(const fit_learned *l, size_t head, const double *weights,
+                         softmax_prompt *out) {
     const size_t H = heads_of(&l->first), F = l->first.setting.n_features,
                  P = l->first.setting.positions;
     for (size_t k = 0; k < l->n_prompts; ++k) {
         const struct fit_learned_prompt *p = &l->prompts[k];
-        double *weight = weights + k * P;
-        for (uint32_t i = 0; i < p->n_positions; ++i) { weight[i] = i < P / 2 ? 1.0 : p->drawn; }
         out[k] = (softmax_prompt){.n = p->n_positions,
                                   .f = p->features + head * P * F,
-                                  .weight = weight,
+                                  .weight = weights + k * P,
                                   .yf = p->mass + 2 * H + head * F,
                                   .y = p->mass[H + head]};
     }
@@ -83,7 +94,7 @@ void fit_learned_table(fit_learned *l, bool recommend, ckvc_table *t, fitted_lea
     if (ckvc_table_add_learned(t, F)) { ckvc_out_of_memory(H * F, sizeof(float)); }
     qsort(l->prompts, l->n_prompts, sizeof *l->prompts, by_hash);
     CKVC_AUTO_FREE softmax_prompt *prompts = ckvc_alloc(l->n_prompts, sizeof *prompts);
-    CKVC_AUTO_FREE double *weights = ckvc_alloc(l->n_prompts * P, sizeof *weights);
+    CKVC_AUTO_FREE double *weights = weights_of(l);
     CKVC_AUTO_FREE double *theta = ckvc_alloc(F, sizeof *theta);
     CKVC_AUTO_FREE double *window = ckvc_calloc(F, sizeof *window);
     double y = 0.0, y_held = 0.0;

@@ -113,6 +113,7 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
         json_t *repeat = json_object_get(from, "repeat");
         carry_part(meta, from, "demand");
         if (repeat) { json_object_set(meta, "repeat", repeat); }
+        if (r->table->table->theta && !r->learned.fitted) { carry_part(meta, from, "learned"); }
     }
     if (!sides && !r->demand.carried) { return; }
     unite(meta, from, "plans");

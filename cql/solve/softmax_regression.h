@@ -26,7 +26,6 @@ typedef struct softmax_prompt {
 #define SOFTMAX_CERTIFICATE 1e-9
 
 typedef struct softmax_fit {
-    double loss;     /* nats per unit of target, without the ridge */
     double gradient; /* norm of the objective's, per unit of target and deviation of a feature */
     uint32_t steps;
 } softmax_fit;
@@ -36,5 +35,5 @@ typedef struct softmax_fit {
  * target. One that never varies (the constant 1) gets 0: it changes no ranking. */
 softmax_fit softmax_regression(const softmax_prompt *prompts, size_t n, uint32_t D, double ridge,
                                double *theta);
-/* The mean loss of such a theta on prompts, as softmax_fit.loss. */
+/* The mean loss of such a theta on prompts: nats per unit of target, without the ridge. */
 double softmax_loss(const softmax_prompt *prompts, size_t n, uint32_t D, const double *theta);

@@ -93,7 +93,6 @@ setting shard_setting(const shard_header *h);
  * records of a start table's sides. A header whose pass is none is of the last. */
 typedef enum shard_kind { SHARD_LOGGED, SHARD_SCAN, SHARD_DEMAND, SHARD_SCORE } shard_kind;
 shard_kind shard_kind_of(const shard_header *h);
-bool shard_is_scan(const shard_header *h);
 /* False of what was made under --operator no-threshold: every layer keeps its whole budget. */
 bool shard_has_thresholds(const shard_header *h);
 /* The tokens that a baseline row of block `budget` allows a layer of a prompt of n_tokens; false

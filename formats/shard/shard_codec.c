@@ -114,11 +114,11 @@ static ckvc_status decode_counts(shard *s, ckvc_cursor *c, uint32_t rows[SHARD_G
     static const char *const kinds[] = {"", " (scan)", " (demand)", " (score)"};
     CKVC_FAIL_IF(c->failed, err, CKVC_E_DATA, "shard rows: %zu bytes, the counts alone need 21",
                  (size_t)c->size);
-    CKVC_FAIL_IF(n_layers != s->h.n_layers || n_kv_heads != s->h.n_kv_heads || kind != wanted, err,
-                 CKVC_E_DATA,
-                 "shard rows: made for %u layers and %u KV heads%s, this pass has %u and %u%s",
-                 n_layers, n_kv_heads, kind < 3 ? kinds[kind] : " (unknown)", s->h.n_layers,
-                 s->h.n_kv_heads, kinds[wanted]);
+    CKVC_FAIL_IF(
+        n_layers != s->h.n_layers || n_kv_heads != s->h.n_kv_heads || kind != wanted, err,
+        CKVC_E_DATA, "shard rows: made for %u layers and %u KV heads%s, this pass has %u and %u%s",
+        n_layers, n_kv_heads, kind < sizeof kinds / sizeof *kinds ? kinds[kind] : " (unknown)",
+        s->h.n_layers, s->h.n_kv_heads, kinds[wanted]);
     for (int k = 0; k < SHARD_GROUPS; k++) {
         const shard_group *g = &shard_groups[k];
         const size_t least = row_bytes(g, &s->h);

@@ -1,7 +1,6 @@
 /* The reader of HDF5 shards. Nothing is taken at its word: links, layouts, filters, ranks, lengths
  * and types are looked at before any value is read, and every value is checked before the shard is
  * handed out. Foreign files come here in a child (shard_hostile.c). */
-#include <assert.h>
 
 #include "formats/shard/h5_error.h"
 #include "formats/shard/h5_zstd.h"

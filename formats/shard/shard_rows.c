@@ -14,8 +14,6 @@ shard_kind shard_kind_of(const shard_header *h) {
                                             : SHARD_LOGGED;
 }
 
-bool shard_is_scan(const shard_header *h) { return shard_kind_of(h) == SHARD_SCAN; }
-
 bool shard_has_thresholds(const shard_header *h) {
     return h->setting.op != CKVC_OPERATOR_NO_THRESHOLD;
 }

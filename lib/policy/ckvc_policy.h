@@ -219,9 +219,14 @@ int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint3
                           uint32_t n_tokens, uint32_t *c, uint32_t *least);
 
 /* Scores of one head, log s[t] in double; 0 gives -infinity. In mode `layers` a layer's score is
- * the maximum over its heads'. paper   s[t] = (alpha[t] * rho[t]) * weight window  s[t] = max over
- * |j - t| <= pool/2, inside the prompt, of attention[j], times norm[t] if not NULL; attention [T]:
- * the mean over the last w rows and the head's query heads; norm: of the values; pool is odd */
+ * the maximum over its heads'.
+ *
+ *   paper    s[t] = (alpha[t] * rho[t]) * weight
+ *   window   s[t] = max over |j - t| <= pool/2, inside the prompt, of attention[j], times norm[t]
+ *            if not NULL
+ *
+ * attention [T]: the mean over the last w rows and the head's query heads; norm: of the values;
+ * pool is odd. */
 void ckvc_score_paper(uint32_t n_tokens, const float *alpha, const float *rho, double weight,
                       double *s);
 void ckvc_score_window(uint32_t n_tokens, const double *attention, uint32_t pool,

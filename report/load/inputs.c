@@ -147,10 +147,11 @@ static ckvc_status load_run(inputs *in, const char *path, ckvc_err *err) {
     run->title = room_text(&in->room, "%s %s", run->tag, run->name);
     for (size_t i = 0; i < run_pass_count(run->dir); i++) {
         const run_pass *p = run_pass_at(run->dir, i);
-        const bool demand =
-            strcmp(p->kind, "demand") == 0; /* of prompts it says what a scan does */
-        if (p->n_shards == 0 || (demand && run->scan)) { continue; }
-        *(demand || strcmp(p->kind, "scan") == 0 ? &run->scan : &run->pass) = p;
+        const bool scan = strcmp(p->kind, "scan") == 0, /* and what says of prompts as much */
+            repeat = strcmp(p->kind, "demand") == 0 || strcmp(p->kind, "score") == 0;
+        if (p->n_shards == 0) { continue; }
+        run->taken |= !scan;
+        if (!repeat || !run->scan) { *(scan || repeat ? &run->scan : &run->pass) = p; }
     }
     CKVC_TRY(fitted_starts(in, run, err));
     const run_pass *use = run->pass ? run->pass : run->scan;

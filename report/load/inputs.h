@@ -98,10 +98,11 @@ typedef struct input_run {
     run_dir *dir;
     const char *tag, *name, *title; /* R1 */
     const run_pass *pass;           /* the last pass with baselines; NULL: only a scan */
-    const run_pass *scan;
-    shard *head;      /* without rows: the header of pass, else of scan */
-    shard_header h;   /* head's */
-    uint64_t *starts; /* [passes] hash of the tables that each started from */
+    const run_pass *scan;           /* a scan, or a pass of demand or score without one */
+    bool taken;                     /* something is fitted from its prompts: not a scan alone */
+    shard *head;                    /* without rows: the header of pass, else of scan */
+    shard_header h;                 /* head's */
+    uint64_t *starts;               /* [passes] hash of the tables that each started from */
     input_prompt *prompts;
     size_t n_prompts, cap_prompts;
     input_source *sources;

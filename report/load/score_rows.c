@@ -29,7 +29,7 @@ static json_t *seen_prompts(inputs *in) {
     json_t *seen = json_object();
     for (size_t i = 0; i < in->n_runs; i++) {
         const input_run *run = &in->runs[i];
-        for (size_t p = 0; run->pass && p < run->n_prompts; p++) {
+        for (size_t p = 0; run->taken && p < run->n_prompts; p++) {
             const input_prompt *q = &run->prompts[p];
             if (q->heldout) { continue; }
             json_object_set_new_nocheck(

@@ -178,7 +178,9 @@ assert [p["kind"] for p in run["passes"]] == ["score"] and run["passes"][0]["com
 assert plan["side"] == "score" and plan["positions"] == 32 and plan["features"] == 1, plan
 assert not {"floor", "recent", "budget", "bins"} & set(plan), plan'
     run "${score[@]}" --dry-run
-    [ "$status" -eq 0 ] && [[ $output == *"score "*" s in all"* ]]
+    [ "$status" -eq 0 ]
+    [[ $output == *"score "*" s in all"* ]]
     run "${score[@]}" --positions 1 --out "$DIR/no"
-    [ "$status" -eq 64 ] && one_line
+    [ "$status" -eq 64 ]
+    one_line
 }

@@ -60,7 +60,8 @@ for c in d["correlations"]:
     assert c["lo"] <= c["r"] <= c["hi"]
 PY
     for figure in attention-1 scores-prompts-1 scores-heads-1 damage-1 damage-worst-1; do
-        [ -s "$DIR/report/$figure.svg" ] && [ -s "$DIR/report/$figure.csv" ]
+        [ -s "$DIR/report/$figure.svg" ]
+        [ -s "$DIR/report/$figure.csv" ]
     done
     # the same inputs, the same bytes
     "$CKVC" report --scores "$DIR/s1.jsonl,$DIR/s2.jsonl" --bootstrap 50 --out "$DIR/again" -q

@@ -25,7 +25,8 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     verb perp "did you mean 'perplexity'"
     verb inpsect "did you mean 'inspect'"
     run "$CKVC" frobnicate
-    [ "$status" -eq 64 ] && [[ $output != *"did you mean"* ]]
+    [ "$status" -eq 64 ]
+    [[ $output != *"did you mean"* ]]
     run "$CKVC" calibrate --bugdet 3
     [[ $output == *"did you mean --budget?"* ]]
     run "$CKVC" calibrate --cont 3
@@ -287,7 +288,8 @@ stop_after() {
     told bench --model org/A-model
     told manifest check "$DIR/prompts.jsonl" --model org/A-model
     run "$CKVC" inspect "$DIR/A-model" # a path is none
-    [ "$status" -eq 66 ] && [[ $output != *download* ]]
+    [ "$status" -eq 66 ]
+    [[ $output != *download* ]]
 }
 
 @test "standard output that is cut short is exit 74, however much was written" {
@@ -364,7 +366,9 @@ stop_after() {
         [ "$status" -eq 73 ] || { echo "$name: $status $output"; return 1; }
         one_line
     done
-    [ -L "$DIR/link.ckvt" ] && [ -p "$DIR/pipe" ] && [ -L "$DIR/dangling" ]
+    [ -L "$DIR/link.ckvt" ]
+    [ -p "$DIR/pipe" ]
+    [ -L "$DIR/dangling" ]
     cmp "$DIR/t.ckvt" "$DIR/other.ckvt"
 }
 
@@ -415,7 +419,8 @@ stop_after() {
     limited calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 3 --out "$DIR/big-run"
     limited report "$DIR/t.ckvt" "$DIR/run" --out "$DIR/big-report" -q
     limited score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --budget 16 --policy recent --out "$DIR/big.jsonl" -q
-    [ ! -e "$DIR/big.ckvt" ] && [ ! -e "$DIR/big.jsonl" ]
+    [ ! -e "$DIR/big.ckvt" ]
+    [ ! -e "$DIR/big.jsonl" ]
 }
 
 @test "report: killed half way it is made whole by a rerun; the files are those of one that was not" {

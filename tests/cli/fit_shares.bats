@@ -185,8 +185,10 @@ assert [r["entries"] for r in learned] == [r["entries"] for r in window]
 assert [r["sets"] for r in window] == [r["sets"] for r in plain] and [r["sets"] for r in learned] != [r["sets"] for r in plain]
 PY
     run "$CKVC" fit "$DIR/score" --out "$DIR/none.ckvt"
-    [ "$status" -eq 65 ] && [ ! -e "$DIR/none.ckvt" ] && [[ $output == *"--side demand"* ]]
+    [ "$status" -eq 65 ]
+    [ ! -e "$DIR/none.ckvt" ]
+    [[ $output == *"--side demand"* ]]
     run "$CKVC" score "${args[@]}" --table "$DIR/d.ckvt" --score learned --out "$DIR/none.jsonl"
-    [ "$status" -eq 66 ] || [ "$status" -eq 65 ] || { echo "$status $output"; return 1; }
+    [ "$status" -eq 65 ]
     [[ $output == *"--side score"* ]]
 }

@@ -43,15 +43,18 @@ PY
 @test "score: what needs shares says so of a table without them" {
     for what in "--mode heads" "--mode layers" "--policy headkv" "--policy duoattention"; do
         run --separate-stderr score --table "$DIR/t.ckvt" $what
-        [ "$status" -ne 0 ] && [ -z "$output" ]
+        [ "$status" -ne 0 ]
+        [ -z "$output" ]
         output=$stderr one_line
         [[ $stderr == *"has no shares of"* ]]
     done
     run --separate-stderr score --policy pooled
-    [ "$status" -eq 64 ] && [[ $stderr == *"--policy pooled needs a --table"* ]]
+    [ "$status" -eq 64 ]
+    [[ $stderr == *"--policy pooled needs a --table"* ]]
     printf '16\n16\n16\n16\n' >"$DIR/layers.txt"
     run --separate-stderr score --policy cake --layer-budgets "$DIR/layers.txt"
-    [ "$status" -eq 64 ] && [[ $stderr == *"cake has budgets of its own"* ]]
+    [ "$status" -eq 64 ]
+    [[ $stderr == *"cake has budgets of its own"* ]]
 }
 
 @test "score: the paper's tables stay as they are under --mode shared --score paper; the window's score keeps B in every layer" {

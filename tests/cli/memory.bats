@@ -37,7 +37,8 @@ short_of_memory() {
         fi
         if [ "$part" -ge 60 ]; then # while it logs: the scan is there, the pass is not
             [ "$status" -eq 71 ]
-            [ "$shards" -ge 3 ] && [ "$shards" -lt 6 ]
+            [ "$shards" -ge 3 ]
+            [ "$shards" -lt 6 ]
             ended=$((ended + 1))
         fi
         calibrate "$DIR/out-$part" --resume

@@ -155,7 +155,8 @@ PY
     [ "$status" -eq 0 ]
     held=$("$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 0 --budget 8 --policy recent -q --holdout 0.4 \
         --split heldout | wc -l)
-    [ "$held" -gt 0 ] && [ "$held" -lt 12 ]
+    [ "$held" -gt 0 ]
+    [ "$held" -lt 12 ]
     run calibrate "$DIR/allheld" --holdout 1
     [ "$status" -eq 65 ]
     one_line
@@ -176,8 +177,9 @@ PY
     "$CKVC" fit "$DIR/other" --out "$DIR/o.ckvt" -q --label other
     "$CKVC" report "$DIR/a.ckvt" "$DIR/o.ckvt" "$DIR/run" "$DIR/other" --out "$DIR/report" >"$DIR/verdict.txt"
     [ "$(grep -c '[0-9] refits' "$DIR/verdict.txt")" -eq 0 ] # 1,000 go without saying
-    [ -s "$DIR/report/report.html" ] && [ -s "$DIR/report/report.json" ]
-    ! grep -qiE '<script|src="http|href="http|@import|url\(http' "$DIR/report/report.html"
+    [ -s "$DIR/report/report.html" ]
+    [ -s "$DIR/report/report.json" ]
+    [ "$(grep -ciE '<script|src="http|href="http|@import|url\(http' "$DIR/report/report.html")" -eq 0 ]
     ls "$DIR"/report/*.svg "$DIR"/report/*.csv >/dev/null
     python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$DIR/report/report.json"
 }

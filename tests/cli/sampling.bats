@@ -148,7 +148,8 @@ scan = report["runs"][1]["coverage"]
 assert scan["prompts"] == 21 and scan["drawn"] is None and "drawn_cells" not in scan
 PY
     for f in coverage-R1 coverage-sources-R1 coverage-R2 binding-budgets-R1 binding-R1-b1; do
-        [ -s "$DIR/binding-report/$f.svg" ] && [ -s "$DIR/binding-report/$f.csv" ]
+        [ -s "$DIR/binding-report/$f.svg" ]
+        [ -s "$DIR/binding-report/$f.csv" ]
     done
     echo '{"schema":1}' >"$DIR/binding/scan/coverage.json"
     run "$CKVC" report "$DIR/binding" --out "$DIR/x"

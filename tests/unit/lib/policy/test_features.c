@@ -55,7 +55,7 @@ static void see(void *ctx, const prefill_head *h) {
 }
 
 /* 2e-4 where what stands under the log is above 1e-5; else the value itself, 1e-9 (the file's
- * README). Columns 0 ... 13 are logs of attention or norms. */
+ * README). Columns 0 ... 12 are logs of attention. */
 static void compare_features(const double *got, const json_t *want) {
     assert_int_equal(json_array_size(want), D);
     for (size_t i = 0; i < D; i++) {
