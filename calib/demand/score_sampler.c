@@ -31,7 +31,7 @@ void score_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_o
     const size_t heads = heads_of(shape), T = in->prompts->max_tokens;
 #define ADD(member, n) w->beside += (n) * sizeof *((score_sampler *)0)->member;
     ARRAYS(ADD)
-    w->max_watched = SCORE_ROWS;
+    w->max_watched = CKVC_FEATURES_1_ROWS;
     const uint32_t C = in->prompts->max_continuation; /* fed for y_c */
     if (C > w->max_targets) { w->max_targets = C; }
 }
@@ -45,7 +45,7 @@ void score_sampler_open(score_sampler *s, demand_meter *meter, uint32_t position
     *s = (score_sampler){.meter = meter,
                          .positions = positions,
                          .n_features = score_features(shape),
-                         .watcher = {.n_rows = SCORE_ROWS, .see = see, .ctx = s}};
+                         .watcher = {.n_rows = CKVC_FEATURES_1_ROWS, .see = see, .ctx = s}};
 #define TAKE(member, n) s->member = ckvc_calloc(n, sizeof *s->member);
     ARRAYS(TAKE)
 }

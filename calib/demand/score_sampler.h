@@ -13,8 +13,6 @@
 #include "calib/demand/demand_meter.h"
 #include "formats/shard/shard.h"
 
-enum { SCORE_ROWS = 64 }; /* last rows of a prompt that features look at */
-
 typedef struct score_sampler {
     demand_meter *meter;            /* borrowed */
     uint32_t positions, n_features; /* P, F */

@@ -246,11 +246,16 @@ static void finish_learned(head_scores *h, size_t kind, const double *alpha) {
 }
 
 static void add_to_layer(head_scores *h, const prefill_head *head) {
-    const size_t T = (size_t)head->n_tokens, rows = (size_t)head->group * (size_t)head->n_rows;
-    double *of = h->layer_attention + (size_t)head->layer * T;
-    const double share = 1.0 / ((double)rows * h->n_heads);
-    if (head->head == 0) { memset(of, 0, T * sizeof *of); }
-    for (size_t i = 0; i < rows * T; i++) { of[i % T] += share * (double)head->attention[i]; }
+    const int64_t T = head->n_tokens, rows = rows_of(head, CKVC_FEATURES_1_ROWS);
+    double *of = h->layer_attention + head->layer * T;
+    const double share = 1.0 / ((double)(rows * head->group) * h->n_heads);
+    if (head->head == 0) { memset(of, 0, (size_t)T * sizeof *of); }
+    for (int32_t q = 0; q < head->group; q++) {
+        for (int64_t r = head->n_rows - rows; r < head->n_rows; r++) {
+            const float *a = row_of(head, q, r);
+            for (int64_t t = 0; t < T; t++) { of[t] += share * (double)a[t]; }
+        }
+    }
 }
 
 size_t head_score_scratch(size_t max_tokens, size_t head_dim, size_t group) {

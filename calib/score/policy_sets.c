@@ -218,14 +218,14 @@ static ckvc_status open_blocks(policy_sets *k, table_in_use *t, score_kind kind,
                                                 [CKVC_SCORE_WINDOW] = HEAD_SCORE_WINDOW,
                                                 [CKVC_SCORE_LEARNED] = HEAD_SCORE_LEARNED};
         const bool learned = s.kind == CKVC_SCORE_LEARNED;
-        t->score[b] =
-            head_scores_add(&k->scores, (head_score){.kind = kinds[s.kind],
-                                                     .window = learned ? 64 : s.window,
-                                                     .pool = s.pool,
-                                                     .norm = s.norm,
-                                                     .first = 1,
-                                                     .last = (uint32_t)c_min_of(table, b).recent,
-                                                     .table = learned ? table : NULL});
+        t->score[b] = head_scores_add(
+            &k->scores, (head_score){.kind = kinds[s.kind],
+                                     .window = learned ? CKVC_FEATURES_1_ROWS : s.window,
+                                     .pool = s.pool,
+                                     .norm = s.norm,
+                                     .first = 1,
+                                     .last = (uint32_t)c_min_of(table, b).recent,
+                                     .table = learned ? table : NULL});
     }
     return CKVC_OK;
 }

@@ -202,6 +202,12 @@ ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, c
             "maps it",
             path, t->n_layers, t->n_heads, t->head_axis ? "query" : "KV", s->n_layers,
             s->n_kv_heads);
+    FAIL_IF(t->theta &&
+                t->n_features != ckvc_features_count(t->score[0].features, (uint32_t)s->head_dim),
+            CKVC_E_MISMATCH,
+            "%s: its learned score has %u features, for keys of another length than the model's "
+            "%d; calibrate it for this model",
+            path, t->n_features, s->head_dim);
     FAIL_IF(fingerprint && strcmp(fingerprint, model_fingerprint(e->model)) != 0, CKVC_E_MISMATCH,
             "%s: was made for model %.12s..., this one is %.12s...; `ckvc transfer` maps it", path,
             fingerprint, model_fingerprint(e->model));

@@ -43,13 +43,13 @@ static void mean_rows(const ckvc_head_view *v, uint32_t rows, double *a) {
     for (uint32_t t = 0; t < n; t++) { a[t] /= (double)used * v->group; }
 }
 
-/* a[t] = maximum over the query heads of the mean over all rows; one holds a head's. */
+/* a[t] = maximum over the query heads of the mean over the last rows; one holds a head's. */
 static void max_heads(const ckvc_head_view *v, double *a, double *one) {
     ckvc_head_view alone = *v;
     alone.group = 1;
     for (uint32_t h = 0; h < v->group; h++) {
         alone.attention = v->attention + (size_t)h * v->n_rows * v->n_tokens;
-        mean_rows(&alone, v->n_rows, h ? one : a);
+        mean_rows(&alone, CKVC_FEATURES_1_ROWS, h ? one : a);
         for (uint32_t t = 0; h && t < v->n_tokens; t++) { a[t] = one[t] > a[t] ? one[t] : a[t]; }
     }
 }
