@@ -17,7 +17,7 @@
 #pragma once
 
 #include "calib/log/calibrate.h"
-#include "calib/score/policy_sets.h"
+#include "calib/policies/policy_sets.h"
 #include "lib/base/buffer.h"
 
 typedef struct score_options {

@@ -1,5 +1,5 @@
 /* Capacities of references: see allotments.h. */
-#include "calib/score/allotments.h"
+#include "calib/policies/allotments.h"
 
 #include <math.h>
 #include <stdlib.h>

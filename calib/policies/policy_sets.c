@@ -1,12 +1,12 @@
 /* What policies keep: see policy_sets.h. */
-#include "calib/score/policy_sets.h"
+#include "calib/policies/policy_sets.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "calib/actions/start_table.h"
-#include "calib/score/allotments.h"
+#include "calib/policies/allotments.h"
 #include "lib/base/memory.h"
 
 #define NO_TABLE SIZE_MAX

@@ -1,5 +1,5 @@
 /* Controls and references of `ckvc score`: see score_policies.h. */
-#include "calib/score/score_policies.h"
+#include "calib/policies/score_policies.h"
 
 #include <assert.h>
 

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "calib/score/policy_sets.h"
+#include "calib/policies/policy_sets.h"
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "calib/score/allotments.h"
+#include "calib/policies/allotments.h"
 #include "lib/base/rng.h"
 
 static double sum_of(const uint32_t *c, uint32_t n) {

@@ -1,5 +1,5 @@
 /* Scores of KV heads: see head_scores.h. */
-#include "calib/score/head_scores.h"
+#include "calib/policies/head_scores.h"
 
 #include <assert.h>
 #include <math.h>

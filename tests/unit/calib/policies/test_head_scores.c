@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "calib/score/head_scores.h"
+#include "calib/policies/head_scores.h"
 #include "lib/base/rng.h"
 
 enum { T = 41, D = 8, GROUP = 2, ROWS = 16 };

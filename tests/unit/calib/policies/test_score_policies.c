@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "calib/score/score_policies.h"
+#include "calib/policies/score_policies.h"
 #include "tests/unit/sets_fixture.h"
 
 /* 2 layers, 2 heads, 2 x 2 bins, 2 budgets; weights and thresholds from their action numbers. */

@@ -30,8 +30,8 @@
 
 #include "calib/actions/prompt_sets.h"
 #include "calib/prompt/prompts.h"
-#include "calib/score/head_scores.h"
-#include "calib/score/score_policies.h"
+#include "calib/policies/head_scores.h"
+#include "calib/policies/score_policies.h"
 #include "formats/table/table_file.h"
 
 typedef struct score_policy {

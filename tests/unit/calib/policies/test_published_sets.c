@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "calib/score/policy_sets.h"
+#include "calib/policies/policy_sets.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
 
