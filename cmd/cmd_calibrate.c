@@ -81,11 +81,26 @@ static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_
 
 /* ---- --side demand, --side score ---- */
 
+static ckvc_status print_repeat_dry_run(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    repeat_cost cost;
+    CKVC_TRY(run_setup_repeat_cost(j, &cost, err));
+    const repeat_dry_run *d = &cost.longest;
+    if (c->inputs.json) {
+        json_print_as_given(JSON_NUMBERS(
+            json_object(), {"prompts", j->e.prompts->n}, {"longest", d->n_tokens},
+            {"prefill_s", d->prefill_s}, {"prompt_s", d->prompt_s}, {"hours", cost.hours},
+            {"memory_bytes", d->memory.total}, {"disk_bytes", round(cost.disk_bytes)}));
+        return CKVC_OK;
+    }
+    run_setup_print_repeat(j, &cost);
+    return CKVC_OK;
+}
+
 static ckvc_status calibrate_repeated(const run_setup_options *c, run_setup *j, const char *pass,
                                       ckvc_err *err) {
     pass_counts n = {0};
     CKVC_TRY(run_setup_open_repeat(c, j, err));
-    if (c->dry_run) { return run_setup_print_repeat(c, j, err); }
+    if (c->dry_run) { return print_repeat_dry_run(c, j, err); }
     CKVC_TRY(run_setup_begin_run(c, j, NULL, err));
     CKVC_TRY(calibrate_repeat(j->run, pass, &j->inputs, &j->options, &n, err));
     if (c->inputs.json) {

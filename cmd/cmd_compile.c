@@ -278,6 +278,44 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, ckvc_err *e
     return CKVC_OK;
 }
 
+/* The passes of a table by demand, and the held-out scores behind each: two prefills, and one
+ * continuation each of the full cache and of six policies at every budget. */
+static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc_err *err) {
+    static const shard_kind kinds[] = {SHARD_DEMAND, SHARD_SCORE};
+    json_auto_t *passes = json_array();
+    double hours = 0, disk = 0;
+    for (int i = 0; i < c->rounds; i++) {
+        repeat_cost cost;
+        j->options.kind = kinds[i];
+        CKVC_TRY(run_setup_repeat_cost(j, &cost, err));
+        const repeat_dry_run *d = &cost.longest;
+        const double heldout = (double)j->e.prompts->n_heldout *
+                               (2 * d->prefill_s + (1 + 6.0 * j->n_budgets) * d->single_s) / 3600;
+        const char *name = calibrate_sides(&j->options);
+        hours += cost.hours + heldout;
+        disk += cost.disk_bytes;
+        json_array_append_new(
+            passes, JSON_NUMBERS(json_pack("{s:s}", "pass", name), {"prefill_s", d->prefill_s},
+                                 {"prompt_s", d->prompt_s}, {"hours", cost.hours},
+                                 {"heldout_hours", heldout}, {"memory_bytes", d->memory.total},
+                                 {"disk_bytes", round(cost.disk_bytes)}));
+        if (c->setup.inputs.json) { continue; }
+        printf("%s pass\n", name);
+        run_setup_print_repeat(j, &cost);
+    }
+    if (c->setup.inputs.json) {
+        json_print_as_given(JSON_NUMBERS(json_pack("{s:O}", "passes", passes),
+                                         {"prompts", j->e.prompts->n}, {"hours", hours},
+                                         {"disk_bytes", round(disk)}));
+        return CKVC_OK;
+    }
+    char all[CKVC_DURATION];
+    ckvc_duration(3600 * hours, all);
+    printf("this run           about %s with the held-out scores at most, %.1f MB on disk\n", all,
+           disk / 1e6);
+    return CKVC_OK;
+}
+
 /* The table that goes out says how it was held out only as far as the leak check went. */
 static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_err *err) {
     if (!j->e.prompts->n_heldout) { return CKVC_OK; }
@@ -311,7 +349,7 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(open_run(c, &j, err));
     const bool demand = c->probe == PROBE_DEMAND;
     if (c->setup.dry_run) {
-        return demand ? run_setup_print_repeat(&c->setup, &j, err) : print_dry_run(c, &j, err);
+        return demand ? print_demand_dry_run(c, &j, err) : print_dry_run(c, &j, err);
     }
     const size_t memory = c->setup.inputs.memory;
     c->fit.seed = c->setup.inputs.setting.seed;

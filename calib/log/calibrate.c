@@ -559,6 +559,9 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     CKVC_TRY(worker_prefill(&s.w, p, err));
     out->prefill_s = ckvc_now_s() - start_s;
     start_s = ckvc_now_s();
+    CKVC_TRY(worker_full(&s.w, err));
+    out->single_s = ckvc_now_s() - start_s;
+    start_s = ckvc_now_s();
     CKVC_TRY(repeated_prompt(&s, p, &bad, err));
     out->prompt_s = ckvc_now_s() - start_s;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer row = {0};

@@ -81,8 +81,9 @@ ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inp
 /* For --dry-run of it: the longest prompt done once. */
 typedef struct repeat_dry_run {
     uint32_t n_tokens, n_continuation;
-    double prefill_s, prompt_s; /* its prefill alone, which is done first; all of it */
-    size_t bytes;               /* that it logs, before they are compressed */
+    double prefill_s, single_s, prompt_s; /* prefill and continuation alone, which are done first;
+                                             all of it */
+    size_t bytes;                         /* that it logs, before they are compressed */
     memory_plan memory;
 } repeat_dry_run;
 ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate_options *o,

@@ -298,30 +298,29 @@ ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc
     return CKVC_OK;
 }
 
-ckvc_status run_setup_print_repeat(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    const prompt_list *prompts = j->e.prompts;
-    repeat_dry_run d;
-    CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &d, err));
-    const double n = (double)prompts->n, hours = n * d.prompt_s / 3600, bytes = n * (double)d.bytes;
-    const memory_plan *m = &d.memory;
-    if (c->inputs.json) {
-        json_print_as_given(JSON_NUMBERS(json_object(), {"prompts", prompts->n},
-                                         {"longest", d.n_tokens}, {"prefill_s", d.prefill_s},
-                                         {"prompt_s", d.prompt_s}, {"hours", hours},
-                                         {"memory_bytes", m->total}, {"disk_bytes", round(bytes)}));
-        return CKVC_OK;
-    }
+ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err) {
+    const double n = (double)j->e.prompts->n;
+    repeat_dry_run *d = &out->longest;
+    CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, d, err));
+    out->hours = n * d->prompt_s / 3600;
+    out->disk_bytes = n * (double)d->bytes;
+    return CKVC_OK;
+}
+
+void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost) {
+    const repeat_dry_run *d = &cost->longest;
+    const memory_plan *m = &d->memory;
     char duration[CKVC_DURATION];
-    ckvc_duration(3600 * hours, duration);
-    printf("prompts            %zu (%zu held out)\n", prompts->n, prompts->n_heldout);
+    ckvc_duration(3600 * cost->hours, duration);
+    printf("prompts            %zu (%zu held out)\n", j->e.prompts->n, j->e.prompts->n_heldout);
     printf("longest prompt     %u + %u tokens: prefill %.3f s, %s %.3f s in all (%.1f times)\n",
-           d.n_tokens, d.n_continuation, d.prefill_s, c->side, d.prompt_s,
-           d.prompt_s / d.prefill_s);
+           d->n_tokens, d->n_continuation, d->prefill_s, calibrate_sides(&j->options), d->prompt_s,
+           d->prompt_s / d->prefill_s);
     printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, scores %.1f\n",
            (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
            (double)m->prompt / 1e6, (double)m->sets / 1e6);
-    printf("this pass          about %s at most, %.1f MB on disk\n", duration, bytes / 1e6);
-    return CKVC_OK;
+    printf("this pass          about %s at most, %.1f MB on disk\n", duration,
+           cost->disk_bytes / 1e6);
 }
 
 ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const json_t *whole,

@@ -58,9 +58,13 @@ ckvc_status run_setup_open_start(const run_setup_options *o, run_setup *j,
  * are repeated. */
 ckvc_status run_setup_open_repeat(const run_setup_options *o, run_setup *j,
                                   ckvc_err *err) CKVC_MUST_CHECK;
-/* --dry-run of such a pass: its longest prompt done once, on stdout. */
-ckvc_status run_setup_print_repeat(const run_setup_options *o, run_setup *j,
-                                   ckvc_err *err) CKVC_MUST_CHECK;
+/* What such a pass costs, from its longest prompt done once: an upper bound. */
+typedef struct repeat_cost {
+    repeat_dry_run longest;
+    double hours, disk_bytes;
+} repeat_cost;
+ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err) CKVC_MUST_CHECK;
+void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost); /* on stdout */
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
  * (borrowed); NULL: of j->plan. */
 ckvc_status run_setup_begin_run(const run_setup_options *o, run_setup *j, const json_t *whole,

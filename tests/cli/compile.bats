@@ -315,7 +315,15 @@ assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("la
     [[ $output == *"no prompt is held out"* && ! -e $DIR/demand-none/heldout ]]
     run "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run
     [ "$status" -eq 0 ]
-    [[ $output == *"this pass"* && ! -e $DIR/x ]]
+    [[ $output == *"demand pass"*"this pass"*"score pass"*"this pass"*"this run"* && ! -e $DIR/x ]]
+    "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run --json | python3 -c '
+import json, sys
+d = json.load(sys.stdin)
+assert [p["pass"] for p in d["passes"]] == ["demand", "score"] and all(p["heldout_hours"] > 0 for p in d["passes"]), d
+assert abs(sum(p["hours"] + p["heldout_hours"] for p in d["passes"]) / d["hours"] - 1) < 1e-9, d
+assert d["passes"][0]["disk_bytes"] < d["passes"][1]["disk_bytes"] < d["disk_bytes"], d'
+    run -0 "$CKVC" compile "${demand[@]}" --score window --out "$DIR/x" --dry-run
+    [[ $output == *"demand pass"* && $output != *"score pass"* ]]
 }
 
 @test "the loop's options without its mode are refused, each with what to say" {

@@ -150,6 +150,26 @@ for b, s in enumerate(pair["shares"]):
 PY
 }
 
+@test "a learned score for keys of another length than the model's is refused" {
+    local models=tests/golden/models # mistral has 3 layers of 2 KV heads of 10, internlm2 of 12
+    awk 'BEGIN {
+        for (i = 0; i < 4; i++) {
+            ids = "0"
+            for (t = 1; t < 60; t++) { ids = ids "," (t * (7 + i) + t % 5) % 250 }
+            printf "{\"id\":\"p%d\",\"tokens\":[%s]}\n", i, ids
+        }
+    }' >"$DIR/ids.jsonl"
+    args=(--manifest "$DIR/ids.jsonl" --window 8 --continuation 8 -q)
+    "$CKVC" calibrate --model $models/mistral "${args[@]}" --side demand --no-repeat --budget 16 --out "$DIR/keys-demand"
+    "$CKVC" calibrate --model $models/mistral "${args[@]}" --side score --no-repeat --out "$DIR/keys-score"
+    "$CKVC" fit "$DIR/keys-demand" "$DIR/keys-score" --out "$DIR/keys.ckvt" --bootstrap 0 -q
+    "$CKVC" score --model $models/mistral "${args[@]}" --table "$DIR/keys.ckvt" --out "$DIR/keys.jsonl" 2>/dev/null
+    run -65 "$CKVC" score --model $models/internlm2 "${args[@]}" --table "$DIR/keys.ckvt" --out "$DIR/none.jsonl"
+    one_line
+    [[ $output == *"keys.ckvt: its learned score has 34 features, for keys of another length than the model's 12;"* ]]
+    [ ! -e "$DIR/none.jsonl" ]
+}
+
 @test "a learned score beside shares: fitted from --side score, in the table, and what its sets are ranked by" {
     "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side score --positions 48 --holdout 0.3 -q \
         --manifest "$DIR/prompts.jsonl" --out "$DIR/score"
