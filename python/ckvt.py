@@ -19,7 +19,7 @@ A table with budgets for heads says how many positions each (layer, KV head) kee
 
 One with a learned score (table.theta is not None; score `learned`) ranks by features of the cache and of the attention's last 64 rows:
 
-    f = ckvt.features(attention, layer_attention, alpha, keys, values, inv_freq)
+    f = ckvt.features(attention, layer_attention, alpha, keys, values, inv_freq, table.score[0].features)
     s = ckvt.score_learned(f, table.theta[l, g], table.mass[l, g], value_norm)
 
 `python3 ckvt.py T.ckvt` prints a summary. Evidence sections (QHEAD ...) are packed with zstd: they are read when the
@@ -45,8 +45,7 @@ WINDOW_MAX = 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
 FLAG_SHARES = 4
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
-FEATURES = {1: 24}  # by version: how many there are beside the numbers of the key
-FEATURE_ROWS = 64  # last rows of the attention that they read
+FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many beside the numbers of the key; last rows of the attention that they read
 
 Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
 PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
@@ -202,22 +201,13 @@ def features(attention, layer_attention, alpha, keys, values, inv_freq=None, ver
 
     attention [query heads][rows][T]: the softmax rows of the last 64 positions, or of all; layer_attention [T]: their mean over all query
     heads of the layer; alpha [T], mean 1; keys, values [T][head_dim] as cached. inv_freq [head_dim / 2]: what keys were rotated with, pairs
-    (i, i + head_dim / 2); None: they were not."""
+    (i, i + head_dim / 2); None: they were not. Version 2 is version 1 from column 14 on: the first three are not read."""
     if version not in FEATURES:
         raise Error(f"features of version {version} are none that this reader knows")
-    attention, keys, values = (np.asarray(x, np.float32).astype(np.float64) for x in (attention, keys, values))
-    (_, n_rows, T), half = attention.shape, keys.shape[1] // 2
-    if n_rows != min(FEATURE_ROWS, T):
-        raise Error(f"a window of {n_rows} rows: features of version {version} need the last {min(FEATURE_ROWS, T)}")
+    keys, values = (np.asarray(x, np.float32).astype(np.float64) for x in (keys, values))
+    T, half = len(keys), keys.shape[1] // 2
     t = np.arange(T)
-    left, columns = (T - t).astype(np.float64), []
-    for w in (8, 32, 64):
-        a = _mean_rows(attention, w)
-        columns += [_pool_log(a, 1), _pool_log(a, 5), _pool_log(a, 7, most=True)]
-    columns.append(_floored_log(np.max([_mean_rows(of_head[None], n_rows) for of_head in attention], axis=0)))
-    columns.append(_pool_log(np.asarray(layer_attention, np.float64), 5, most=True))
-    columns.append(_floored_log(np.asarray(alpha, np.float64) / T))
-    columns.append(_pool_log(_mean_rows(attention, 16), 21))
+    left, columns = (T - t).astype(np.float64), _window_features(attention, layer_attention, alpha, version) if FEATURES[version][1] else []
     columns += [_floored_log(np.sqrt(_added(x * x for x in vectors.T))) for vectors in (values, keys)]
     log_left = _log(left.tolist())
     columns += [log_left, t == 0, t < 4, left <= 8, left <= 32, left <= 64, left / 1024, log_left * log_left]
@@ -226,6 +216,22 @@ def features(attention, layer_attention, alpha, keys, values, inv_freq=None, ver
         c, s, a, b = np.cos(angle), np.sin(angle), keys[:, :half], keys[:, half:]
         keys = np.concatenate([a * c + b * s, b * c - a * s], axis=1)
     return np.column_stack([*columns, keys, np.ones(T)]).astype(np.float64)
+
+
+def _window_features(attention, layer_attention, alpha, version):
+    """Columns 1 to 13."""
+    attention, columns = np.asarray(attention, np.float32).astype(np.float64), []
+    n_rows, T = attention.shape[1:]
+    needed = min(FEATURES[version][1], T)
+    if n_rows != needed:
+        raise Error(f"a window of {n_rows} rows: features of version {version} need the last {needed}")
+    for w in (8, 32, 64):
+        a = _mean_rows(attention, w)
+        columns += [_pool_log(a, 1), _pool_log(a, 5), _pool_log(a, 7, most=True)]
+    columns.append(_floored_log(np.max([_mean_rows(of_head[None], n_rows) for of_head in attention], axis=0)))
+    columns.append(_pool_log(np.asarray(layer_attention, np.float64), 5, most=True))
+    columns.append(_floored_log(np.asarray(alpha, np.float64) / T))
+    return [*columns, _pool_log(_mean_rows(attention, 16), 21)]
 
 
 def score_learned(f, theta, mass, norm):
@@ -417,8 +423,9 @@ class Table:
 
     def _check_learned(self):
         version, D = self.score[0].features, self.theta.shape[2]
-        if D < FEATURES[version] + 2 or (D - FEATURES[version]) % 2:
-            self._fail(f"section THETA: {D} features, version {version} has {FEATURES[version]} and those of a key of even length")
+        fixed = FEATURES[version][0]
+        if D < fixed + 2 or (D - fixed) % 2:
+            self._fail(f"section THETA: {D} features, version {version} has {fixed} and those of a key of even length")
         for name in LEARNED:
             if not np.isfinite(self.sections[name]).all() or (name == "MASS" and (self.mass < 0).any()):
                 self._fail(f"section {name}: values are finite{', from 0 up' if name == 'MASS' else ''}")
@@ -435,8 +442,8 @@ class Table:
             self._fail(f"section SCORE[{b}]: features of version {features} are none that this reader knows")
         if features and self.theta is None:
             self._fail(f"section SCORE[{b}]: features of version {features}, but section THETA is missing")
-        if SCORES[kind] == "learned" and (window != FEATURE_ROWS or pool or norm):
-            self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm}: features of version {features} need {FEATURE_ROWS} "
+        if SCORES[kind] == "learned" and (window != FEATURES[features][1] or pool or norm):
+            self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm}: features of version {features} need {FEATURES[features][1]} "
                        "rows, no pool and no norm")
         if (kind == 1 and (window < 1 or pool % 2 == 0 or norm > 1)) or (kind == 0 and (window or pool or norm)):
             self._fail(f"section SCORE[{b}]: window {window}, pool {pool}, norm {norm} do not suit the score {SCORES[kind]}")

@@ -73,8 +73,7 @@ json_t *compile_plan_json(const compile_options *o) {
                                       "score", ckvc_score_name(f->score), "bootstrap",
                                       (json_int_t)f->replicates, "label", f->label));
         if (f->score == CKVC_SCORE_LEARNED) {
-            JSON_NUMBERS(json, {"positions", options.setting.positions},
-                         {"features", CKVC_FEATURES_1});
+            JSON_NUMBERS(json, {"positions", options.setting.positions}, {"features", f->features});
         }
         return json;
     }

@@ -109,7 +109,7 @@ static void see(void *ctx, const prefill_head *h) {
     for (size_t i = 0; i < (size_t)group * n_rows * T; i++) {
         of_layer[i % T] += share * (double)h->attention[i];
     }
-    ckvc_features(&v, s->f, s->scratch);
+    ckvc_features(CKVC_FEATURES_1, &v, s->f, s->scratch);
     const double *y = s->target + head * T;
     double *sum = s->rows->target_features + at * F;
     for (uint32_t t = 0; t < T; t++) {

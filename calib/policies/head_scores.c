@@ -221,7 +221,7 @@ static void early_form(const ckvc_table *t, const prefill_head *h, const double 
                               .values = h->values,
                               .inv_freq = frequencies};
     double *f = scratch + 2 * h->n_tokens;
-    ckvc_features(&v, f, scratch);
+    ckvc_features(t->score->features, &v, f, scratch);
     const size_t head = (size_t)h->layer * t->n_heads + (size_t)h->head;
     ckvc_linear_form(v.n_tokens, t->n_features, f, t->theta + head * t->n_features, s);
 }
@@ -230,14 +230,15 @@ static void early_form(const ckvc_table *t, const prefill_head *h, const double 
 static void finish_learned(head_scores *h, size_t kind, const double *alpha) {
     const ckvc_table *t = h->kinds[kind].table;
     const uint32_t T = h->n_tokens, D = t->n_features;
+    const bool has_late = ckvc_features_rows(t->score->features) > 0;
     double *late = h->scratch;
     for (uint32_t l = 0; l < h->n_layers; l++) {
-        ckvc_features_late(T, h->layer_attention + (size_t)l * T, alpha, 2, late);
+        if (has_late) { ckvc_features_late(T, h->layer_attention + (size_t)l * T, alpha, 2, late); }
         for (uint32_t g = 0; g < h->n_heads; g++) {
             const size_t head = (size_t)l * h->n_heads + g;
             const float *theta = t->theta + head * D + CKVC_FEATURES_LATE;
             double *s = head_scores_at(h, kind, l, g);
-            for (uint32_t i = 0; i < T; i++) {
+            for (uint32_t i = 0; has_late && i < T; i++) {
                 s[i] += (double)theta[0] * late[2 * i] + (double)theta[1] * late[2 * i + 1];
             }
             ckvc_score_learned(T, t->mass[head], h->norms + head * T, s);
@@ -330,9 +331,12 @@ void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_
                                                 (size_t)(shape->n_heads / shape->n_kv_heads)),
                              sizeof *h->scratch);
     for (size_t i = 0; i < h->n; i++) {
-        if (h->kinds[i].kind != HEAD_SCORE_LEARNED || h->norms) { continue; }
-        h->layer_attention =
-            ckvc_calloc((size_t)h->n_layers * max_tokens, sizeof *h->layer_attention);
+        if (h->kinds[i].kind != HEAD_SCORE_LEARNED) { continue; }
+        if (h->kinds[i].window && !h->layer_attention) {
+            h->layer_attention =
+                ckvc_calloc((size_t)h->n_layers * max_tokens, sizeof *h->layer_attention);
+        }
+        if (h->norms) { continue; }
         h->norms = ckvc_calloc((size_t)h->n_layers * h->n_heads * max_tokens, sizeof *h->norms);
     }
     if (h->repeat) {
@@ -354,7 +358,7 @@ static void see(void *ctx, const prefill_head *head) {
     head_scores *h = ctx;
     const uint32_t l = (uint32_t)head->layer, g = (uint32_t)head->head;
     h->n_tokens = (uint32_t)head->n_tokens;
-    if (h->norms) { add_to_layer(h, head); }
+    if (h->layer_attention) { add_to_layer(h, head); }
     for (size_t i = 0; i < h->n; i++) {
         const bool whole_layer = h->kinds[i].kind == HEAD_SCORE_TOVA;
         if (!is_watched(h->kinds[i].kind)) { continue; }

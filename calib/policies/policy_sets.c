@@ -219,13 +219,14 @@ static ckvc_status open_blocks(policy_sets *k, table_in_use *t, score_kind kind,
                                                 [CKVC_SCORE_LEARNED] = HEAD_SCORE_LEARNED};
         const bool learned = s.kind == CKVC_SCORE_LEARNED;
         t->score[b] = head_scores_add(
-            &k->scores, (head_score){.kind = kinds[s.kind],
-                                     .window = learned ? CKVC_FEATURES_1_ROWS : s.window,
-                                     .pool = s.pool,
-                                     .norm = s.norm,
-                                     .first = 1,
-                                     .last = (uint32_t)c_min_of(table, b).recent,
-                                     .table = learned ? table : NULL});
+            &k->scores,
+            (head_score){.kind = kinds[s.kind],
+                         .window = learned ? ckvc_features_rows(table->score->features) : s.window,
+                         .pool = s.pool,
+                         .norm = s.norm,
+                         .first = 1,
+                         .last = (uint32_t)c_min_of(table, b).recent,
+                         .table = learned ? table : NULL});
     }
     return CKVC_OK;
 }

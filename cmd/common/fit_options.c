@@ -18,6 +18,8 @@ const opt opts_fit[] = {
         "score", score, "paper|window|learned",
         "of demand: by what sets are ranked; learned: where a score pass is there, else window",
         .preset = "learned"),
+    OPT_COUNT("features", features, "1|2", 1, 2,
+              "of a learned score; 2: without those of the attention's last rows", .preset = "1"),
     OPT_FLAG("shrink", shrink,
              "keep weight 1.0 or the threshold nearest to 0.90 unless the bootstrap shows a better "
              "action"),

@@ -22,6 +22,10 @@ ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t h
     const size_t H = heads_of(&s->h), F = s->h.setting.n_features, P = s->h.setting.positions,
                  n_double = H * (2 + F), n_float = H * P * F,
                  bytes = n_double * sizeof(double) + n_float * sizeof(float);
+    CKVC_FAIL_IF(s->h.setting.features != CKVC_FEATURES_1 ||
+                     F < ckvc_features_count(CKVC_FEATURES_1, 2),
+                 err, CKVC_E_DATA, "%s: %zu features of version %u, want those of version %u",
+                 where, F, s->h.setting.features, CKVC_FEATURES_1);
     CKVC_FAIL_IF(l->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
                  "%s: features of %zu prompts, %zu bytes each, are over --memory", where,
                  l->n_prompts + 1, bytes);
@@ -60,17 +64,18 @@ static double *weights_of(const fit_learned *l) {
     return weights;
 }
 
-/* A head's part of all prompts. */
-static void head_prompts(const fit_learned *l, size_t head, const double *weights,
+/* A head's part of all prompts, features from column `first` on. */
+static void head_prompts(const fit_learned *l, size_t head, uint32_t first, const double *weights,
                          softmax_prompt *out) {
     const size_t H = heads_of(&l->first), F = l->first.setting.n_features,
                  P = l->first.setting.positions;
     for (size_t k = 0; k < l->n_prompts; ++k) {
         const struct fit_learned_prompt *p = &l->prompts[k];
         out[k] = (softmax_prompt){.n = p->n_positions,
-                                  .f = p->features + head * P * F,
+                                  .f = p->features + head * P * F + first,
+                                  .stride = F,
                                   .weight = weights + k * P,
-                                  .yf = p->mass + 2 * H + head * F,
+                                  .yf = p->mass + 2 * H + head * F + first,
                                   .y = p->mass[H + head]};
     }
 }
@@ -83,8 +88,9 @@ static void add_loss(const softmax_prompt *prompts, size_t n, uint32_t F, const 
     *loss += y * softmax_loss(prompts, n, F, theta);
 }
 
-void fit_learned_table(fit_learned *l, bool recommend, ckvc_table *t, fitted_learned *out) {
-    const uint32_t F = l->first.setting.n_features, P = l->first.setting.positions;
+void fit_learned_table(fit_learned *l, const fit_options *o, ckvc_table *t, fitted_learned *out) {
+    const uint32_t P = l->first.setting.positions, first = ckvc_features_first(o->features),
+                   F = l->first.setting.n_features - first;
     const size_t H = heads_of(&l->first), n_held = l->n_prompts - l->n_fitted;
     *out = (fitted_learned){.fitted = true,
                             .gradient = SOFTMAX_CERTIFICATE,
@@ -96,11 +102,10 @@ void fit_learned_table(fit_learned *l, bool recommend, ckvc_table *t, fitted_lea
     CKVC_AUTO_FREE softmax_prompt *prompts = ckvc_alloc(l->n_prompts, sizeof *prompts);
     CKVC_AUTO_FREE double *weights = weights_of(l);
     CKVC_AUTO_FREE double *theta = ckvc_alloc(F, sizeof *theta);
-    CKVC_AUTO_FREE double *window = ckvc_calloc(F, sizeof *window);
     double y = 0.0, y_held = 0.0;
-    window[WINDOW_FEATURE] = 1.0;
+    static const double one = 1.0;
     for (size_t head = 0; head < H; ++head) {
-        head_prompts(l, head, weights, prompts);
+        head_prompts(l, head, first, weights, prompts);
         const softmax_fit fit = softmax_regression(prompts, l->n_fitted, F, RIDGE, theta);
         out->gradient = fmax(out->gradient, fit.gradient);
         t->mass[head] = 0.0;
@@ -115,18 +120,18 @@ void fit_learned_table(fit_learned *l, bool recommend, ckvc_table *t, fitted_lea
         for (size_t k = l->n_fitted; k < l->n_prompts; ++k) { y_held += prompts[k].y; }
         add_loss(prompts, l->n_fitted, F, theta, &out->loss);
         add_loss(prompts + l->n_fitted, n_held, F, theta, &out->heldout);
-        add_loss(prompts + l->n_fitted, n_held, F, window, &out->heldout_window);
+        head_prompts(l, head, WINDOW_FEATURE, weights, prompts);
+        add_loss(prompts + l->n_fitted, n_held, 1, &one, &out->heldout_window);
     }
     out->loss /= y;
     out->heldout = y_held > 0.0 ? out->heldout / y_held : NAN;
     out->heldout_window = y_held > 0.0 ? out->heldout_window / y_held : NAN;
     for (uint32_t b = 0; b < t->n_budgets; ++b) {
-        const uint32_t version = l->first.setting.features;
-        t->score[b].features = version;
-        if (recommend) {
+        t->score[b].features = o->features;
+        if (o->score == CKVC_SCORE_LEARNED) {
             t->score[b] = (ckvc_score){.kind = CKVC_SCORE_LEARNED,
-                                       .window = CKVC_FEATURES_1_ROWS,
-                                       .features = version,
+                                       .window = ckvc_features_rows(o->features),
+                                       .features = o->features,
                                        .mode = t->score[b].mode};
         }
     }

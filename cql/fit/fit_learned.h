@@ -20,10 +20,11 @@ typedef struct fit_learned {
 } fit_learned;
 
 /* Prompt p of a score shard that fit_match found to belong to those before. CKVC_E_MEMORY beyond
- * `memory_max` bytes. */
+ * `memory_max` bytes, CKVC_E_DATA where its features are not of version 1. */
 ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t hash,
                             size_t memory_max, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
-/* Gives a table with shares theta and mass of every head, and where asked recommends the learned
- * score for all budgets. At least one prompt is fitted. */
-void fit_learned_table(fit_learned *l, bool recommend, ckvc_table *t, fitted_learned *out);
+/* Gives a table with shares theta, of the version of features that is asked for, and mass of every
+ * head, and where asked recommends the learned score for all budgets. At least one prompt is
+ * fitted. */
+void fit_learned_table(fit_learned *l, const fit_options *o, ckvc_table *t, fitted_learned *out);
 void fit_learned_fini(fit_learned *l);

@@ -158,8 +158,7 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
                      "%s: a learned score ranks what shares leave room for: fit it together with a "
                      "run of --side demand, or give --tables with shares",
                      pool.learned.where);
-        fit_learned_table(&pool.learned, o->score == CKVC_SCORE_LEARNED, r->table->table,
-                          &r->learned);
+        fit_learned_table(&pool.learned, o, r->table->table, &r->learned);
     }
     fit_write_meta(&pool, o, r);
     r->table->signature = signature_of(&pool, o);

@@ -10,6 +10,7 @@ fit_options fit_defaults(void) {
     return (fit_options){.cql_alpha = 0.75,
                          .mode = CKVC_MODE_HEADS,
                          .score = CKVC_SCORE_LEARNED,
+                         .features = CKVC_FEATURES_1,
                          .seed = 1,
                          .memory_max = (size_t)4 << 30};
 }

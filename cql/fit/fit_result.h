@@ -34,6 +34,7 @@ typedef struct fit_options {
     cql_resample resample;
     ckvc_mode mode;        /* what a table by demand recommends: its sets ... */
     ckvc_score_kind score; /* ... and by what they are ranked */
+    uint32_t features;     /* version of a learned score's, CKVC_FEATURES_1 or 2 */
     bool shrink;   /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
     uint64_t seed; /* of the resampling and of AdamW's order */
     size_t memory_max;              /* bytes for statistics */

@@ -21,7 +21,7 @@ typedef struct problem {
 } problem;
 
 static void standardise(const problem *q, const softmax_prompt *s, uint32_t i) {
-    const float *f = s->f + (size_t)i * q->D;
+    const float *f = s->f + i * s->stride;
     for (uint32_t d = 0; d < q->D; d++) { q->x[d] = ((double)f[d] - q->mean[d]) * q->scale[d]; }
 }
 
@@ -40,7 +40,7 @@ static void find_scales(problem *q) {
             for (uint32_t i = 0; i < s->n; i++) {
                 weight += pass ? 0.0 : s->weight[i];
                 for (uint32_t d = 0; d < q->D; d++) {
-                    const double f = (double)s->f[(size_t)i * q->D + d], away = f - q->mean[d];
+                    const double f = (double)s->f[i * s->stride + d], away = f - q->mean[d];
                     out[d] += s->weight[i] * (pass ? away * away : f);
                 }
             }

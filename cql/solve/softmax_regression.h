@@ -16,7 +16,8 @@
 
 typedef struct softmax_prompt {
     uint32_t n;           /* logged positions */
-    const float *f;       /* [n][D] */
+    const float *f;       /* [n][D], `stride` apart */
+    size_t stride;        /* D at least */
     const double *weight; /* [n] inverse probabilities, positive */
     const double *yf;     /* [D] */
     double y;             /* >= 0 */

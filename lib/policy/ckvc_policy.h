@@ -59,7 +59,7 @@ const char *ckvc_score_name(ckvc_score_kind kind); /* "paper", "window", "learne
 /* What a table recommends for one of its budgets. What a kind does not use is 0. */
 typedef struct ckvc_score {
     uint32_t kind;     /* ckvc_score_kind */
-    uint32_t window;   /* w: last rows that are read: of learned CKVC_FEATURES_1_ROWS */
+    uint32_t window;   /* w: last rows that are read: of learned ckvc_features_rows */
     uint32_t pool;     /* k, odd: its maximum is over k positions; 1: none */
     uint32_t norm;     /* 1: times the value norm */
     uint32_t features; /* version of theta's features, the same in every block; 0: no theta */
@@ -237,21 +237,29 @@ void ckvc_score_window(uint32_t n_tokens, const double *attention, uint32_t pool
 /* What one KV head of a layer offers to it, of a prompt of T = n_tokens. */
 typedef struct ckvc_head_view {
     uint32_t n_tokens, head_dim;
-    uint32_t group, n_rows;     /* query heads; last rows: CKVC_FEATURES_1_ROWS, or all there are */
+    uint32_t group, n_rows;     /* query heads; last rows: ckvc_features_rows, or all there are */
     const float *attention;     /* [group][n_rows][T], each row's softmax over what it sees */
     const float *keys, *values; /* [T][head_dim] as cached */
     const double *inv_freq;     /* [head_dim/2] that keys were rotated with; NULL: they were not */
 } ckvc_head_view;
+/* Version 1 has all features; version 2 those that read no attention: a version is the columns of
+ * version 1 from ckvc_features_first on. */
 #define CKVC_FEATURES_1      1u
+#define CKVC_FEATURES_2      2u
 #define CKVC_FEATURES_1_ROWS 64u /* last rows of the attention that version 1 reads */
-#define CKVC_FEATURES_LATE   10u /* columns 10 and 11 are ckvc_features_late's */
+#define CKVC_FEATURES_LATE   10u /* columns 10 and 11 of version 1 are ckvc_features_late's */
+#define CKVC_FEATURES_OWN    13u /* where the token's own begin, and version 2 */
 #define CKVC_FEATURES_1_KEY  23u /* where the key's head_dim numbers begin; behind them the 1 */
 /* D of a version; 0: it is not known. */
 uint32_t ckvc_features_count(uint32_t version, uint32_t head_dim);
-/* Version 1 of every token, f [T][D], late columns 0. scratch [2][T]. */
-void ckvc_features(const ckvc_head_view *v, double *f, double *scratch);
-/* The late columns, two values at f[t * stride]: of the layer's attention [T], the mean over the
- * same rows and all its query heads, and of alpha [T], mean 1. */
+uint32_t ckvc_features_first(uint32_t version);
+/* The last rows of the attention that it reads. 0: none, and no late columns. */
+uint32_t ckvc_features_rows(uint32_t version);
+/* A known version of every token, f [T][D], late columns 0. scratch [2][T]. Of version 2 attention
+ * is not read and may be NULL, and so may scratch. */
+void ckvc_features(uint32_t version, const ckvc_head_view *v, double *f, double *scratch);
+/* The late columns of version 1, two values at f[t * stride]: of the layer's attention [T], the
+ * mean over the same rows and all its query heads, and of alpha [T], mean 1. */
 void ckvc_features_late(uint32_t n_tokens, const double *layer_attention, const double *alpha,
                         uint32_t stride, double *f);
 /* s[t] = theta . f[t], added in the features' order. */

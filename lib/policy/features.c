@@ -10,7 +10,16 @@
 #include <string.h>
 
 uint32_t ckvc_features_count(uint32_t version, uint32_t head_dim) {
-    return version == CKVC_FEATURES_1 ? CKVC_FEATURES_1_KEY + head_dim + 1 : 0;
+    if (version != CKVC_FEATURES_1 && version != CKVC_FEATURES_2) { return 0; }
+    return CKVC_FEATURES_1_KEY + head_dim + 1 - ckvc_features_first(version);
+}
+
+uint32_t ckvc_features_first(uint32_t version) {
+    return version == CKVC_FEATURES_2 ? CKVC_FEATURES_OWN : 0;
+}
+
+uint32_t ckvc_features_rows(uint32_t version) {
+    return version == CKVC_FEATURES_1 ? CKVC_FEATURES_1_ROWS : 0;
 }
 
 static double floored_log(double x) { return log(x > 1e-7 ? x : 1e-7); }
@@ -71,23 +80,24 @@ static double norm_of(const float *x, uint32_t n) {
     return sqrt(sum);
 }
 
-/* Features 14 and above: what position and cache say of token t. */
+/* Version 1 from CKVC_FEATURES_OWN on: what position and cache say of token t. */
 static void own_features(const ckvc_head_view *v, uint32_t t, double *f) {
     const float *key = v->keys + (size_t)t * v->head_dim,
                 *value = v->values + (size_t)t * v->head_dim;
     const double left = (double)(v->n_tokens - t), log_left = log(left);
-    f[13] = floored_log(norm_of(value, v->head_dim));
-    f[14] = floored_log(norm_of(key, v->head_dim));
-    f[15] = log_left;
-    f[16] = t == 0;
-    f[17] = t < 4;
-    f[18] = left <= 8;
-    f[19] = left <= 32;
-    f[20] = left <= 64;
-    f[21] = left / 1024.0;
-    f[22] = log_left * log_left;
-    key_features(v, t, key, f + CKVC_FEATURES_1_KEY);
-    f[CKVC_FEATURES_1_KEY + v->head_dim] = 1.0;
+    f[0] = floored_log(norm_of(value, v->head_dim));
+    f[1] = floored_log(norm_of(key, v->head_dim));
+    f[2] = log_left;
+    f[3] = t == 0;
+    f[4] = t < 4;
+    f[5] = left <= 8;
+    f[6] = left <= 32;
+    f[7] = left <= 64;
+    f[8] = left / 1024.0;
+    f[9] = log_left * log_left;
+    f += CKVC_FEATURES_1_KEY - CKVC_FEATURES_OWN;
+    key_features(v, t, key, f);
+    f[v->head_dim] = 1.0;
 }
 
 void ckvc_features_late(uint32_t n_tokens, const double *layer_attention, const double *alpha,
@@ -98,9 +108,10 @@ void ckvc_features_late(uint32_t n_tokens, const double *layer_attention, const 
     }
 }
 
-void ckvc_features(const ckvc_head_view *v, double *f, double *scratch) {
+/* The columns before them, of every token: what the window's rows say. */
+static void window_features(const ckvc_head_view *v, uint32_t D, double *f, double *scratch) {
     static const uint32_t windows[3] = {8, 32, 64};
-    const uint32_t n = v->n_tokens, D = ckvc_features_count(CKVC_FEATURES_1, v->head_dim);
+    const uint32_t n = v->n_tokens;
     double *a = scratch, *one = scratch + n;
     for (uint32_t w = 0; w < 3; w++) {
         mean_rows(v, windows[w], a);
@@ -114,8 +125,14 @@ void ckvc_features(const ckvc_head_view *v, double *f, double *scratch) {
     pool_log(n, a, 21, 0, D, f + 12);
     for (uint32_t t = 0; t < n; t++) {
         f[(size_t)t * D + CKVC_FEATURES_LATE] = f[(size_t)t * D + CKVC_FEATURES_LATE + 1] = 0.0;
-        own_features(v, t, f + (size_t)t * D);
     }
+}
+
+void ckvc_features(uint32_t version, const ckvc_head_view *v, double *f, double *scratch) {
+    const uint32_t D = ckvc_features_count(version, v->head_dim),
+                   own = CKVC_FEATURES_OWN - ckvc_features_first(version);
+    if (own) { window_features(v, D, f, scratch); }
+    for (uint32_t t = 0; t < v->n_tokens; t++) { own_features(v, t, f + (size_t)t * D + own); }
 }
 
 void ckvc_linear_form(uint32_t n_tokens, uint32_t n_features, const double *f, const float *theta,

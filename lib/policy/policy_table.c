@@ -314,10 +314,10 @@ static int check_features(const ckvc_table *t, uint32_t b, char *message, size_t
     FAIL_IF(version && !t->theta, "SCORE[%u]: features of version %u, but section THETA is missing",
             b, version);
     FAIL_IF(s->kind == CKVC_SCORE_LEARNED &&
-                (s->window != CKVC_FEATURES_1_ROWS || s->pool || s->norm),
+                (s->window != ckvc_features_rows(version) || s->pool || s->norm),
             "SCORE[%u]: window %u, pool %u, norm %u: features of version %u need %u rows, no pool "
             "and no norm",
-            b, s->window, s->pool, s->norm, version, CKVC_FEATURES_1_ROWS);
+            b, s->window, s->pool, s->norm, version, ckvc_features_rows(version));
     return 0;
 }
 

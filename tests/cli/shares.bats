@@ -72,7 +72,7 @@ refused() {
     refused "$TABLE" SHARE d 0 -1 "SHARE[0] is -1: shares are finite and not below 0"
     refused "$TABLE" CMIN d 3 64 "CMIN[1]: c_min is 65, above the 64 tokens of its budget"
     refused "$TABLE" SCORE I 4 1 "SCORE[0]: features of version 1, but section THETA is missing"
-    refused $learned SCORE I 4 2 "SCORE[0]: features of version 2 are none that this reader knows"
+    refused $learned SCORE I 4 3 "SCORE[0]: features of version 3 are none that this reader knows"
     refused $learned SCORE I 1 32 "SCORE[0]: window 32, pool 0, norm 0: features of version 1 need 64 rows, no pool and no norm"
     refused $learned THETA f 3 nan "THETA[3] is nan, want a finite value"
     refused $learned MASS d 1 -1 "MASS[1] is -1, want a finite value from 0 up"

@@ -177,13 +177,14 @@ class HeadView(ctypes.Structure):
                 + [(name, ctypes.c_void_p) for name in ("attention", "keys", "values", "inv_freq")])
 
 
-def library_features(c, attention, layer_attention, alpha, keys, values, inv_freq):
+def library_features(c, version, attention, layer_attention, alpha, keys, values, inv_freq):
     (group, n_rows, T), head_dim = attention.shape, keys.shape[1]
-    D = c.ckvc_features_count(1, head_dim)
+    D = c.ckvc_features_count(version, head_dim)
     f, scratch = np.zeros((T, D)), np.zeros((2, T))
     view = HeadView(T, head_dim, group, n_rows, at(attention), at(keys), at(values), None if inv_freq is None else at(inv_freq))
-    c.ckvc_features(ctypes.byref(view), at(f), at(scratch))
-    c.ckvc_features_late(T, at(layer_attention), at(alpha), D, ctypes.c_void_p(f.ctypes.data + 8 * 10))
+    c.ckvc_features(version, ctypes.byref(view), at(f), at(scratch))
+    if c.ckvc_features_rows(version):
+        c.ckvc_features_late(T, at(layer_attention), at(alpha), D, ctypes.c_void_p(f.ctypes.data + 8 * 10))
     return f
 
 
@@ -200,11 +201,16 @@ def test_learned_against_library():
             keys, values = (rng.standard_normal((T, head_dim)).astype(np.float32) for _ in range(2))
             inv_freq = rng.random(head_dim // 2) if T % 2 else None
             inputs = attention, rng.random(T) / T, rng.random(T), keys, values, inv_freq
-            want, got = library_features(c, *inputs), ckvt.features(*inputs)
-            assert got.shape == want.shape == (T, 24 + head_dim) and np.abs(got - want).max() <= 1e-9
-            theta, mass = (rng.standard_normal(24 + head_dim) / 4).astype(np.float32), float(rng.random() + 0.01)
+            version = int(rng.integers(1, 3))
+            want, got = library_features(c, version, *inputs), ckvt.features(*inputs, version=version)
+            D = {1: 24, 2: 11}[version] + head_dim
+            assert got.shape == want.shape == (T, D) and np.abs(got - want).max() <= 1e-9
+            if version == 2:
+                assert np.array_equal(want, library_features(c, 1, *inputs)[:, 13:])
+                assert np.array_equal(got, ckvt.features(None, None, None, *inputs[3:], version=2))
+            theta, mass = (rng.standard_normal(D) / 4).astype(np.float32), float(rng.random() + 0.01)
             norm, s, kept, scratch = rng.random(T), np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
-            c.ckvc_linear_form(T, 24 + head_dim, at(want), at(theta), at(s))
+            c.ckvc_linear_form(T, D, at(want), at(theta), at(s))
             c.ckvc_score_learned(T, mass, at(norm), at(s))
             assert np.array_equal(ckvt.score_learned(want, theta, mass, norm), s)
             n = c.ckvc_retain_head(T, at(s), 8, max(T // 3, 9), at(kept), at(scratch))
@@ -271,7 +277,7 @@ def test_learned():
     s = ckvt.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
     assert abs(np.sum(np.exp(s) / norm) - 0.75) < 1e-12
     for wrong, message in (
-        (lambda: ckvt.features(*inputs, version=2), "features of version 2 are none that this reader knows"),
+        (lambda: ckvt.features(*inputs, version=3), "features of version 3 are none that this reader knows"),
         (lambda: ckvt.features(rows[:, 32:], *inputs[1:]), "a window of 32 rows: features of version 1 need the last 64"),
         (lambda: ckvt.score_learned(f, t.theta[0, 0, :24], 1.0, norm), "26 features a token, but theta has 24"),
     ):
@@ -290,11 +296,11 @@ def test_example():
     cache, norm, attention = np.where(i % 5, 0.25, -1.0).reshape(T, 2), np.where(i[:T] % 3, 0.75, 1.5), np.where(i[:T] % 4, 0.01, 0.08)
     example = os.path.join(ROOT, "lib", "policy", "example", "keep_set.c")
     with built("-I", os.path.join(ROOT, "lib", "policy"), example) as keep_set:
-        for name in ("shares", "learned"):
+        for name in ("shares", "learned", "learned2"):
             path = os.path.join(GOLDEN, "table", name + ".ckvt")
             t = ckvt.read(path)
-            if name == "learned":
-                f = ckvt.features(rows[None], rows.mean(axis=0, dtype=float), np.ones(T), cache, cache)
+            if name != "shares":
+                f = ckvt.features(rows[None], rows.mean(axis=0, dtype=float), np.ones(T), cache, cache, version=t.score[0].features)
                 s = ckvt.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
             else:
                 s = ckvt.score_window(attention, t.score[0].pool, norm)
@@ -360,7 +366,8 @@ def test_bad_learned():
         (changed(good, "MASS", 1, -1), "section MASS: values are finite, from 0 up"),
         (changed(good, "MASS", 0, np.inf), "section MASS: values are finite"),
         (changed(good, "SCORE", 1, 32), "section SCORE[0]: window 32, pool 0, norm 0: features of version 1 need 64 rows"),
-        (changed(changed(good, "SCORE", 4, 2), "SCORE", 10, 2), "section SCORE[0]: features of version 2 are none that this reader knows"),
+        (changed(changed(good, "SCORE", 4, 3), "SCORE", 10, 3), "section SCORE[0]: features of version 3 are none that this reader knows"),
+        (changed(changed(good, "SCORE", 4, 2), "SCORE", 10, 2), "section SCORE[0]: window 64, pool 0, norm 0: features of version 2 need 0 rows"),
         (changed(good, "SCORE", 10, 0), "section SCORE[1]: features of version 0, but of version 1 in SCORE[0]"),
         (redimensioned(good, "THETA", (2, 1, 26)), "section THETA: float32 (2, 1, 26), SHAPE wants (1, 2, 26)"),
         (redimensioned(good, "THETA", (1, 4, 13)), "section THETA: float32 (1, 4, 13)"),

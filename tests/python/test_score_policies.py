@@ -250,21 +250,28 @@ def test_shares(world):
 
 
 def test_learned(world):
-    """A table's learned score, from the tokens on in float64; near ties may fall otherwise than in the program's float32."""
+    """A table's learned score of either version of features, from the tokens on in float64; near ties may fall otherwise than in the
+    program's float32."""
     for side in ("demand", "score"):
         ckvc("calibrate", *world.common, "--continuation", 16, "--side", side, "--budget", "16,0.5", "--out", world.at("of-" + side))
-    ckvc("fit", world.at("of-demand"), world.at("of-score"), "--out", world.at("learned.ckvt"), "--bootstrap", 0, "-q")
-    table = ckvt.read(world.at("learned.ckvt"))
+    for version in (1, 2):
+        ckvc("fit", world.at("of-demand"), world.at("of-score"), "--out", world.at(f"learned{version}.ckvt"), "--features", version, "--bootstrap", 0, "-q")
+        learned_sets(world, f"learned{version}", version)
+
+
+def learned_sets(world, name, version):
+    table = ckvt.read(world.at(name + ".ckvt"))
+    assert table.score[0] == ckvt.Score("learned", {1: 64, 2: 0}[version], 0, False, version, "heads")
     with open(world.at("prompts.jsonl")) as f:
         tokens = {p["id"]: p["tokens"] for p in map(json.loads, f)}
-    lines, vectors = world.score(["learned"])
+    lines, vectors = world.score([name])
     scores = {}
     for name in {row["id"] for row in lines}:
         layers, inv_freq = numpy_llama.prefill(MODEL, tokens[name], 64)
         scores[name] = [[None] * 3 for _ in layers]
         for i, (keys, values, a) in enumerate(layers):
             for g in range(3):
-                f = ckvt.features(a[2 * g : 2 * g + 2], a.mean(axis=(0, 1)), vectors[name][0], keys[g], values[g], inv_freq)
+                f = ckvt.features(a[2 * g : 2 * g + 2], a.mean(axis=(0, 1)), vectors[name][0], keys[g], values[g], inv_freq, version)
                 scores[name][i][g] = ckvt.score_learned(f, table.theta[i, g], table.mass[i, g], np.linalg.norm(values[g], axis=1))
     entries = 0
     for row in lines:

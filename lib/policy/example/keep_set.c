@@ -40,7 +40,8 @@ static void layer_set(const ckvc_table *t) {
 /* The learned score of a head, from what the prefill left behind: made up here, with one query head
  * a KV head and attention that is spread evenly. */
 static void learned_score(const ckvc_table *t, uint32_t head, const double *norm, double *s) {
-    const uint32_t D = t->n_features, head_dim = D - ckvc_features_count(t->score[0].features, 0);
+    const uint32_t version = t->score[0].features, D = t->n_features,
+                   head_dim = D - ckvc_features_count(version, 0);
     static float attention[T][T];
     double alpha[T], of_layer[T] = {0}, scratch[2 * T];
     double *f = malloc((size_t)T * D * sizeof *f);
@@ -54,8 +55,10 @@ static void learned_score(const ckvc_table *t, uint32_t head, const double *norm
         alpha[row] = 1.0;
     }
     const ckvc_head_view v = {T, head_dim, 1, T, attention[0], cache, cache, NULL};
-    ckvc_features(&v, f, scratch);
-    ckvc_features_late(T, of_layer, alpha, D, f + CKVC_FEATURES_LATE);
+    ckvc_features(version, &v, f, scratch);
+    if (ckvc_features_rows(version)) {
+        ckvc_features_late(T, of_layer, alpha, D, f + CKVC_FEATURES_LATE);
+    }
     ckvc_linear_form(T, D, f, t->theta + (size_t)head * D, s);
     ckvc_score_learned(T, t->mass[head], norm, s);
     free(f);

@@ -40,7 +40,7 @@ static void make(data *d, const double *truth) {
             y[i] = truth ? exp(dot) : ckvc_rng_double(&r);
             sum += y[i];
         }
-        d->prompts[p] = (softmax_prompt){N, d->f[p][0], d->weight[p], d->yf[p], 0.5 + p};
+        d->prompts[p] = (softmax_prompt){N, d->f[p][0], D, d->weight[p], d->yf[p], 0.5 + p};
         for (int i = 0; i < N; i++) {
             for (int k = 0; k < D; k++) {
                 d->yf[p][k] += d->prompts[p].y * y[i] / sum * (double)d->f[p][i][k];

@@ -34,6 +34,7 @@ static void see(void *ctx, const prefill_head *h) {
     if (h->head != w->head) { return; }
     static float plain[MAX_T * HEAD_DIM];
     static double scratch[2 * MAX_T];
+    static double few[MAX_T][D - CKVC_FEATURES_OWN];
     const double *inv_freq = session_key_frequencies(w->s);
     for (uint32_t t = 0; t < T; t++) {
         for (uint32_t i = 0; i < HEAD_DIM / 2; i++) {
@@ -43,15 +44,20 @@ static void see(void *ctx, const prefill_head *h) {
             plain[t * HEAD_DIM + i + HEAD_DIM / 2] = (float)((double)b * c - (double)a * s);
         }
     }
-    const ckvc_head_view v = {.n_tokens = T,
-                              .head_dim = HEAD_DIM,
-                              .group = (uint32_t)h->group,
-                              .n_rows = n_rows,
-                              .attention = h->attention,
-                              .keys = w->rotated ? h->keys : plain,
-                              .values = h->values,
-                              .inv_freq = w->rotated ? inv_freq : NULL};
-    ckvc_features(&v, w->f[0], scratch);
+    ckvc_head_view v = {.n_tokens = T,
+                        .head_dim = HEAD_DIM,
+                        .group = (uint32_t)h->group,
+                        .n_rows = n_rows,
+                        .attention = h->attention,
+                        .keys = w->rotated ? h->keys : plain,
+                        .values = h->values,
+                        .inv_freq = w->rotated ? inv_freq : NULL};
+    ckvc_features(CKVC_FEATURES_1, &v, w->f[0], scratch);
+    v.attention = NULL; /* version 2 does without */
+    ckvc_features(CKVC_FEATURES_2, &v, few[0], NULL);
+    for (uint32_t t = 0; t < T; t++) {
+        assert_memory_equal(few[t], w->f[t] + CKVC_FEATURES_OWN, sizeof few[t]);
+    }
 }
 
 /* 2e-4 where what stands under the log is above 1e-5; else the value itself, 1e-9 (the file's
@@ -121,8 +127,9 @@ static void golden_keys_before_rotation(void **state) {
 static void unknown_versions_have_no_features(void **state) {
     (void)state;
     assert_int_equal(ckvc_features_count(CKVC_FEATURES_1, 64), 88);
+    assert_int_equal(ckvc_features_count(CKVC_FEATURES_2, 64), 75);
     assert_int_equal(ckvc_features_count(0, 64), 0);
-    assert_int_equal(ckvc_features_count(2, 64), 0);
+    assert_int_equal(ckvc_features_count(3, 64), 0);
 }
 
 /* By the formula, with a form so large that exp alone would overflow. */
