@@ -6,19 +6,15 @@
 /* First positions that attract rows whatever they hold: not counted. */
 enum { SINKS = 4 };
 
-/* Tokens fed at a time behind the prompt. */
-static uint32_t fed_of(const demand_meter *m, const prompt *p) {
-    if (m->o.n_instruction) { return repeat_fed(&m->repeat, p->n_tokens); }
-    return p->n_continuation > 1 ? p->n_continuation - 1 : 0;
+/* Of a continuation all but the last token are fed. */
+static uint32_t rows_of(uint32_t n_continuation) {
+    return n_continuation > 1 ? n_continuation - 1 : 0;
 }
 
+/* Tokens fed at a time behind any of the prompts. */
 static uint32_t most_fed(const demand_meter *m, const prompt_list *prompts) {
-    uint32_t most = 0;
-    for (size_t i = 0; i < prompts->n; i++) {
-        const uint32_t fed = fed_of(m, &prompts->items[i]);
-        most = fed > most ? fed : most;
-    }
-    return most;
+    return m->o.n_instruction ? repeat_most_fed(&m->repeat, prompts)
+                              : rows_of(prompts->max_continuation);
 }
 
 static size_t entries(const model_shape *s, uint32_t n_tokens) {
@@ -75,7 +71,7 @@ static ckvc_status repeat(demand_meter *m, session *s, const prompt *p, ckvc_err
 }
 
 ckvc_status demand_targets(demand_meter *m, worker *w, const prompt *p, ckvc_err *err) {
-    w->fed = fed_of(m, p);
+    w->fed = m->o.n_instruction ? repeat_fed(&m->repeat, p->n_tokens) : rows_of(p->n_continuation);
     CKVC_TRY(worker_prefill(w, p, err));
     CKVC_TRY(worker_full(w, err));
     if (m->o.n_instruction) { return repeat(m, w->session, p, err); }

@@ -21,6 +21,15 @@ uint32_t repeat_fed(const repeat_pass *r, uint32_t n_tokens) {
     return r->n_instruction + chunk_of(r, n_tokens);
 }
 
+uint32_t repeat_most_fed(const repeat_pass *r, const prompt_list *prompts) {
+    uint32_t most = 0;
+    for (size_t i = 0; i < prompts->n; i++) {
+        const uint32_t fed = repeat_fed(r, prompts->items[i].n_tokens);
+        most = fed > most ? fed : most;
+    }
+    return most;
+}
+
 uint32_t repeat_tokens(const repeat_pass *r, uint32_t n_tokens) {
     const uint32_t chunk = chunk_of(r, n_tokens);
     return n_tokens + (n_tokens + chunk - 1) / chunk * r->n_instruction;

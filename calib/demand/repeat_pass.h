@@ -5,6 +5,7 @@
  * behind the instruction. */
 #pragma once
 
+#include "calib/prompt/prompts.h"
 #include "lib/model/model.h"
 
 #define REPEAT_TEXT "Repeat the previous context exactly." /* behind a blank line */
@@ -20,8 +21,9 @@ typedef struct repeat_pass {
 /* The longest prompt that a model with this context can repeat behind n_instruction tokens; less
  * than 1 where it is none. */
 int64_t repeat_longest(int64_t context, uint32_t n_instruction);
-/* Tokens that are fed at a time behind a prompt of n_tokens, and in all. */
+/* Tokens that are fed at a time behind a prompt of n_tokens, at most of a list, and in all. */
 uint32_t repeat_fed(const repeat_pass *r, uint32_t n_tokens);
+uint32_t repeat_most_fed(const repeat_pass *r, const prompt_list *prompts);
 uint32_t repeat_tokens(const repeat_pass *r, uint32_t n_tokens);
 /* y [L][G][T]: the largest attention that a position of the prefilled prompt gets from the rows
  * behind the instruction, or from its as well, over the group's query heads. more [L][G][T] is

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "calib/demand/head_features.h"
 #include "lib/base/rng.h"
 #include "lib/policy/ckvc_policy.h"
 
@@ -92,23 +93,10 @@ static uint32_t draw(score_sampler *s, size_t head, uint32_t *sample) {
 static void see(void *ctx, const prefill_head *h) {
     score_sampler *s = ctx;
     const uint32_t T = (uint32_t)h->n_tokens, F = s->n_features, P = s->positions,
-                   group = (uint32_t)h->group, n_rows = (uint32_t)h->n_rows;
-    const size_t head = (size_t)h->layer * (size_t)s->meter->shape->n_kv_heads + (size_t)h->head,
-                 at = place_of(s, head);
-    const ckvc_head_view v = {.n_tokens = T,
-                              .head_dim = (uint32_t)h->head_dim,
-                              .group = group,
-                              .n_rows = n_rows,
-                              .attention = h->attention,
-                              .keys = h->keys,
-                              .values = h->values,
-                              .inv_freq = session_key_frequencies(s->w->session)};
-    double *of_layer = s->layer_attention + (size_t)h->layer * T;
-    const double share = 1.0 / ((double)n_rows * s->meter->shape->n_heads);
-    if (h->head == 0) { memset(of_layer, 0, T * sizeof *of_layer); }
-    for (size_t i = 0; i < (size_t)group * n_rows * T; i++) {
-        of_layer[i % T] += share * (double)h->attention[i];
-    }
+                   G = (uint32_t)s->meter->shape->n_kv_heads;
+    const size_t head = (size_t)h->layer * G + (size_t)h->head, at = place_of(s, head);
+    const ckvc_head_view v = head_features_view(h, session_key_frequencies(s->w->session));
+    head_features_add(h, G, s->layer_attention + (size_t)h->layer * T);
     ckvc_features(CKVC_FEATURES_1, &v, s->f, s->scratch);
     const double *y = s->target + head * T;
     double *sum = s->rows->target_features + at * F;

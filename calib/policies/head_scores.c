@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "calib/demand/head_features.h"
 #include "lib/base/memory.h"
 
 enum { EXPECTED_SINKS = 4, EXPECTED_POSITIONS = 512 };
@@ -212,14 +213,7 @@ static void expected(const prefill_head *h, const double *frequencies, double *s
 
 static void early_form(const ckvc_table *t, const prefill_head *h, const double *frequencies,
                        double *s, double *scratch) {
-    const ckvc_head_view v = {.n_tokens = (uint32_t)h->n_tokens,
-                              .head_dim = (uint32_t)h->head_dim,
-                              .group = (uint32_t)h->group,
-                              .n_rows = (uint32_t)h->n_rows,
-                              .attention = h->attention,
-                              .keys = h->keys,
-                              .values = h->values,
-                              .inv_freq = frequencies};
+    const ckvc_head_view v = head_features_view(h, frequencies);
     double *f = scratch + 2 * h->n_tokens;
     ckvc_features(t->score->features, &v, f, scratch);
     const size_t head = (size_t)h->layer * t->n_heads + (size_t)h->head;
@@ -246,27 +240,15 @@ static void finish_learned(head_scores *h, size_t kind, const double *alpha) {
     }
 }
 
-static void add_to_layer(head_scores *h, const prefill_head *head) {
-    const int64_t T = head->n_tokens, rows = rows_of(head, CKVC_FEATURES_1_ROWS);
-    double *of = h->layer_attention + head->layer * T;
-    const double share = 1.0 / ((double)(rows * head->group) * h->n_heads);
-    if (head->head == 0) { memset(of, 0, (size_t)T * sizeof *of); }
-    for (int32_t q = 0; q < head->group; q++) {
-        for (int64_t r = head->n_rows - rows; r < head->n_rows; r++) {
-            const float *a = row_of(head, q, r);
-            for (int64_t t = 0; t < T; t++) { of[t] += share * (double)a[t]; }
-        }
-    }
+size_t head_score_scratch(head_score_kind kind, size_t T, size_t D, size_t group) {
+    return kind == HEAD_SCORE_LEARNED
+               ? T * (2 + ckvc_features_count(CKVC_FEATURES_1, (uint32_t)D))
+               : T + (kind == HEAD_SCORE_EXPECTED ? D * (D + 1) * group + 3 * D : D);
 }
 
-size_t head_score_scratch(size_t max_tokens, size_t head_dim, size_t group) {
-    const size_t features = ckvc_features_count(CKVC_FEATURES_1, (uint32_t)head_dim);
-    return max_tokens * (3 + features) + head_dim * (head_dim + 1) * group + 3 * head_dim;
-}
-
-static void force(const head_score *kind, double *s, int64_t T) {
-    for (int64_t t = 0; t < T; t++) {
-        if (t < kind->first || t + kind->last >= T) { s[t] = INFINITY; }
+void head_score_force(uint32_t first, uint32_t last, uint32_t T, double *s) {
+    for (uint32_t t = 0; t < T; t++) {
+        if (t < first || t + last >= T) { s[t] = INFINITY; }
     }
 }
 
@@ -292,7 +274,7 @@ void head_score_watched(const head_score *kind, const prefill_head *h, const dou
     case HEAD_SCORE_KEYDIFF: keydiff(h, s, scratch); break;
     default: assert(kind->kind == HEAD_SCORE_EXPECTED); expected(h, frequencies, s, scratch);
     }
-    force(kind, s, T);
+    head_score_force(kind->first, kind->last, (uint32_t)T, s);
 }
 
 /* ---- all of a model's ---- */
@@ -325,27 +307,23 @@ size_t head_scores_add(head_scores *h, head_score kind) {
 void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_tokens) {
     h->n_layers = (uint32_t)shape->n_layers;
     h->n_heads = (uint32_t)shape->n_kv_heads;
-    h->max_tokens = max_tokens;
+    const size_t T = max_tokens, all = (size_t)h->n_layers * h->n_heads * T;
+    size_t most = 0;
     h->preference = ckvc_calloc(3 * (size_t)h->n_layers, sizeof *h->preference);
-    h->scratch = ckvc_calloc(head_score_scratch(max_tokens, (size_t)shape->head_dim,
-                                                (size_t)(shape->n_heads / shape->n_kv_heads)),
-                             sizeof *h->scratch);
     for (size_t i = 0; i < h->n; i++) {
-        if (h->kinds[i].kind != HEAD_SCORE_LEARNED) { continue; }
+        const head_score_kind kind = h->kinds[i].kind;
+        const size_t n = head_score_scratch(kind, T, (size_t)shape->head_dim,
+                                            (size_t)(shape->n_heads / shape->n_kv_heads));
+        most = n > most ? n : most;
+        h->values[i] = ckvc_calloc(all, sizeof **h->values);
+        if (kind != HEAD_SCORE_LEARNED) { continue; }
+        if (!h->norms) { h->norms = ckvc_calloc(all, sizeof *h->norms); }
         if (h->kinds[i].window && !h->layer_attention) {
-            h->layer_attention =
-                ckvc_calloc((size_t)h->n_layers * max_tokens, sizeof *h->layer_attention);
+            h->layer_attention = ckvc_calloc(h->n_layers * T, sizeof *h->layer_attention);
         }
-        if (h->norms) { continue; }
-        h->norms = ckvc_calloc((size_t)h->n_layers * h->n_heads * max_tokens, sizeof *h->norms);
     }
-    if (h->repeat) {
-        h->more = ckvc_calloc((size_t)h->n_layers * h->n_heads * max_tokens, sizeof *h->more);
-    }
-    for (size_t i = 0; i < h->n; i++) {
-        h->values[i] =
-            ckvc_calloc((size_t)h->n_layers * h->n_heads * max_tokens, sizeof **h->values);
-    }
+    h->scratch = ckvc_calloc(most, sizeof *h->scratch);
+    if (h->repeat) { h->more = ckvc_calloc(all, sizeof *h->more); }
 }
 
 void head_scores_fini(head_scores *h) {
@@ -358,7 +336,12 @@ static void see(void *ctx, const prefill_head *head) {
     head_scores *h = ctx;
     const uint32_t l = (uint32_t)head->layer, g = (uint32_t)head->head;
     h->n_tokens = (uint32_t)head->n_tokens;
-    if (h->layer_attention) { add_to_layer(h, head); }
+    const size_t T = h->n_tokens;
+    if (h->layer_attention) { head_features_add(head, h->n_heads, h->layer_attention + l * T); }
+    if (h->norms) {
+        memcpy(h->norms + ((size_t)l * h->n_heads + g) * T, head->value_norms,
+               T * sizeof *h->norms);
+    }
     for (size_t i = 0; i < h->n; i++) {
         const bool whole_layer = h->kinds[i].kind == HEAD_SCORE_TOVA;
         if (!is_watched(h->kinds[i].kind)) { continue; }
@@ -384,7 +367,6 @@ ckvc_status head_scores_finish(head_scores *h, session *s, const int32_t *tokens
         const double *of = h->preference + h->n_layers + 2 * (size_t)l;
         h->preference[l] = of[0] * of[1];
     }
-    if (h->norms) { CKVC_TRY(session_value_norms(s, h->norms, err)); }
     for (size_t i = 0; i < h->n; i++) {
         const head_score_kind kind = h->kinds[i].kind;
         const bool learned = kind == HEAD_SCORE_LEARNED;
@@ -397,7 +379,7 @@ ckvc_status head_scores_finish(head_scores *h, session *s, const int32_t *tokens
             if (kind == HEAD_SCORE_PAPER) {
                 ckvc_score_paper(T, stats->alpha_f32, stats->rho + (size_t)u * T, 1.0, score);
             }
-            force(&h->kinds[i], score, T);
+            head_score_force(h->kinds[i].first, h->kinds[i].last, T, score);
         }
     }
     return CKVC_OK;

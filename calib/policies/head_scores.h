@@ -34,12 +34,11 @@ typedef struct head_score {
 } head_score;
 
 typedef struct head_scores {
-    uint32_t n_layers, n_heads, max_tokens; /* L, G */
-    head_score *kinds;                      /* [n] */
-    double **values;                        /* [n], each [L][G][T] of the prompt in hand */
-    double *preference;                     /* [L]: CAKE's, of the prompt in hand */
-    /* Where a learned score is wanted: [L][T] mean of the window's rows and all query heads of a
-     * layer; [L][G][T] of the values. */
+    uint32_t n_layers, n_heads; /* L, G */
+    head_score *kinds;          /* [n] */
+    double **values;            /* [n], each [L][G][T] of the prompt in hand */
+    double *preference;         /* [L]: CAKE's, of the prompt in hand */
+    /* Where a learned score is wanted: [L][T] of head_features_add; [L][G][T] of the values. */
     double *layer_attention, *norms;
     size_t n, cap, cap_values;
     prefill_watcher watcher;   /* n_rows 0: nothing is to be seen */
@@ -71,4 +70,7 @@ static inline double *head_scores_at(const head_scores *h, size_t kind, uint32_t
  * preference[0 ... 1] the head's entropy and variance, HEAD_SCORE_TOVA to s but for head 0. */
 void head_score_watched(const head_score *kind, const prefill_head *head, const double *frequencies,
                         double *s, double *preference, double *scratch);
-size_t head_score_scratch(size_t max_tokens, size_t head_dim, size_t group); /* values */
+/* Values, for T tokens, heads of D and query heads. */
+size_t head_score_scratch(head_score_kind kind, size_t T, size_t D, size_t group);
+/* Puts the first and the last positions of a score s [T] before all others. */
+void head_score_force(uint32_t first, uint32_t last, uint32_t T, double *s);

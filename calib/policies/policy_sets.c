@@ -270,10 +270,7 @@ static void open_repeat(policy_sets *k, const prompt_list *prompts) {
     k->repeat.instruction = k->o->instruction;
     k->repeat.n_instruction = k->o->n_instruction;
     k->repeat.instruction_counts = true;
-    for (size_t i = 0; i < prompts->n; i++) {
-        const uint32_t fed = repeat_fed(&k->repeat, prompts->items[i].n_tokens);
-        k->most_fed = fed > k->most_fed ? fed : k->most_fed;
-    }
+    k->most_fed = repeat_most_fed(&k->repeat, prompts);
     k->repeat.fed = ckvc_calloc(k->most_fed, sizeof *k->repeat.fed);
     k->scores.repeat = &k->repeat;
 }
@@ -348,12 +345,9 @@ static void unit_utility(policy_sets *k, uint32_t layer, uint32_t head, uint32_t
                  k->u);
 }
 
-/* Position 0 and the last ones before all others. */
-static void force(policy_sets *k, uint32_t recent) {
-    const uint32_t T = k->p->n_tokens;
-    for (uint32_t t = 0; t < T; t++) {
-        if (t == 0 || t + recent >= T) { k->u[t] = INFINITY; }
-    }
+/* What a block's sets begin with, before all others. */
+static void force(policy_sets *k, const table_in_use *t, uint32_t block) {
+    head_score_force(1, (uint32_t)c_min_of(t->table, block).recent, k->p->n_tokens, k->u);
 }
 
 /* The maximum over the layer's heads, under the paper's score of their products with the weights.
@@ -368,7 +362,7 @@ static void layer_score(policy_sets *k, const table_in_use *t, uint32_t block, u
         }
         ckvc_utility(T, k->G, k->stats->alpha_f32, rho_of(k, layer, 0), weight, k->u);
         for (uint32_t i = 0; i < T; i++) { k->u[i] = log(k->u[i]); }
-        force(k, (uint32_t)c_min_of(t->table, block).recent);
+        force(k, t, block);
         return;
     }
     memcpy(k->u, head_scores_at(&k->scores, score, layer, 0), T * sizeof *k->u);
@@ -520,7 +514,7 @@ static void counterpart(policy_sets *k, const table_in_use *t, uint32_t b, uint3
                         uint32_t head, bool heads) {
     const uint32_t block = block_of(k, t, b, layer);
     unit_utility(k, layer, head, heads ? 1 : k->G);
-    if (!is_paper(asked_of(k, t, block))) { force(k, (uint32_t)c_min_of(t->table, block).recent); }
+    if (!is_paper(asked_of(k, t, block))) { force(k, t, block); }
 }
 
 static void keep_matched(policy_sets *k, const table_in_use *t, size_t i, uint32_t b) {
@@ -560,9 +554,7 @@ static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, u
     } else if (l == 0 && g == 0) { /* one for all */
         score_ranking(kind, k->p->n_tokens, k->o->setting.window, k->stats->alpha_f32,
                       k->o->setting.seed, k->p->entry->id, k->u);
-        if (kind == SCORE_WINDOW && t && !is_paper(asked_of(k, t, block))) {
-            force(k, (uint32_t)c_min_of(t->table, block).recent);
-        }
+        if (kind == SCORE_WINDOW && t && !is_paper(asked_of(k, t, block))) { force(k, t, block); }
     }
     return k->u;
 }
