@@ -283,8 +283,9 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, ckvc_err *e
 static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc_err *err) {
     static const shard_kind kinds[] = {SHARD_DEMAND, SHARD_SCORE};
     json_auto_t *passes = json_array();
+    const int n = c->fit.score == CKVC_SCORE_LEARNED ? 2 : 1;
     double hours = 0, disk = 0;
-    for (int i = 0; i < c->rounds; i++) {
+    for (int i = 0; i < n; i++) {
         repeat_cost cost;
         j->options.kind = kinds[i];
         CKVC_TRY(run_setup_repeat_cost(j, &cost, err));

@@ -11,10 +11,8 @@
 
 #define NO_TABLE SIZE_MAX
 
-/* Of tables without shares: what a reference takes in their place, and the window's score. */
+/* Of tables without shares: what a reference takes in their place. */
 static const ckvc_c_min default_c_min = {.floor = 0.2, .recent = 8};
-static const ckvc_score default_window = {
-    .kind = CKVC_SCORE_WINDOW, .window = 32, .pool = 7, .norm = 1};
 
 /* ---- references that rank by head ---- */
 
@@ -155,7 +153,7 @@ static ckvc_score asked_of(const policy_sets *k, const table_in_use *t, uint32_t
     const ckvc_score own = ckvc_table_score(t->table, block);
     ckvc_score s = own;
     if (k->o->score != CKVC_SCORE_COUNT && k->o->score != own.kind) {
-        s = k->o->score == CKVC_SCORE_WINDOW ? default_window : (ckvc_score){.kind = k->o->score};
+        s = ckvc_default_score(k->o->score, own.features);
     }
     s.mode = k->o->mode == CKVC_MODE_COUNT ? own.mode : k->o->mode;
     return s;
@@ -217,16 +215,14 @@ static ckvc_status open_blocks(policy_sets *k, table_in_use *t, score_kind kind,
         static const head_score_kind kinds[] = {[CKVC_SCORE_PAPER] = HEAD_SCORE_PAPER,
                                                 [CKVC_SCORE_WINDOW] = HEAD_SCORE_WINDOW,
                                                 [CKVC_SCORE_LEARNED] = HEAD_SCORE_LEARNED};
-        const bool learned = s.kind == CKVC_SCORE_LEARNED;
         t->score[b] = head_scores_add(
-            &k->scores,
-            (head_score){.kind = kinds[s.kind],
-                         .window = learned ? ckvc_features_rows(table->score->features) : s.window,
-                         .pool = s.pool,
-                         .norm = s.norm,
-                         .first = 1,
-                         .last = (uint32_t)c_min_of(table, b).recent,
-                         .table = learned ? table : NULL});
+            &k->scores, (head_score){.kind = kinds[s.kind],
+                                     .window = s.window,
+                                     .pool = s.pool,
+                                     .norm = s.norm,
+                                     .first = 1,
+                                     .last = (uint32_t)c_min_of(table, b).recent,
+                                     .table = s.kind == CKVC_SCORE_LEARNED ? table : NULL});
     }
     return CKVC_OK;
 }

@@ -102,13 +102,9 @@ void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted
         gather(d, b, head_counts(h) + b * L, L, shares, keys);
         put(&s, o, b, nB, table->layer_share, NULL, &block->layers);
         table->c_min[b] = (ckvc_c_min){h->setting.floor, h->setting.recent};
-        table->score[b] = (ckvc_score){.kind = o->score, .mode = o->mode};
-        if (o->score != CKVC_SCORE_PAPER) { /* a learned one takes its place, fit_learned.h */
-            table->score[b].kind = CKVC_SCORE_WINDOW;
-            table->score[b].window = 32;
-            table->score[b].pool = 7;
-            table->score[b].norm = 1;
-        }
+        const bool paper = o->score == CKVC_SCORE_PAPER; /* a learned one: fit_learned.h */
+        table->score[b] = ckvc_default_score(paper ? CKVC_SCORE_PAPER : CKVC_SCORE_WINDOW, 0);
+        table->score[b].mode = o->mode;
     }
 }
 

@@ -10,9 +10,6 @@
 #include "lib/base/order.h"
 
 #define RIDGE 1e-3 /* on standardised features, per unit of target */
-/* Features that are a window score by themselves (ckvc_features): log of the maximum over 7
- * positions of the mean over 32 rows. */
-enum { WINDOW_FEATURE = 5 };
 
 static size_t heads_of(const shard_header *h) { return (size_t)h->n_layers * h->n_kv_heads; }
 
@@ -120,20 +117,19 @@ void fit_learned_table(fit_learned *l, const fit_options *o, ckvc_table *t, fitt
         for (size_t k = l->n_fitted; k < l->n_prompts; ++k) { y_held += prompts[k].y; }
         add_loss(prompts, l->n_fitted, F, theta, &out->loss);
         add_loss(prompts + l->n_fitted, n_held, F, theta, &out->heldout);
-        head_prompts(l, head, WINDOW_FEATURE, weights, prompts);
+        head_prompts(l, head, CKVC_FEATURES_WINDOW, weights, prompts);
         add_loss(prompts + l->n_fitted, n_held, 1, &one, &out->heldout_window);
     }
     out->loss /= y;
     out->heldout = y_held > 0.0 ? out->heldout / y_held : NAN;
     out->heldout_window = y_held > 0.0 ? out->heldout_window / y_held : NAN;
     for (uint32_t b = 0; b < t->n_budgets; ++b) {
+        const uint32_t mode = t->score[b].mode;
         t->score[b].features = o->features;
         if (o->score == CKVC_SCORE_LEARNED) {
-            t->score[b] = (ckvc_score){.kind = CKVC_SCORE_LEARNED,
-                                       .window = ckvc_features_rows(o->features),
-                                       .features = o->features,
-                                       .mode = t->score[b].mode};
+            t->score[b] = ckvc_default_score(CKVC_SCORE_LEARNED, o->features);
         }
+        t->score[b].mode = mode;
     }
 }
 

@@ -171,13 +171,12 @@ static void map_scores(const ckvc_table *s, ckvc_table *t) {
     memcpy(t->score, s->score, s->n_budgets * sizeof *t->score);
     for (uint32_t b = 0; b < t->n_budgets; b++) {
         ckvc_score *score = &t->score[b];
+        const uint32_t mode = score->mode;
         score->features = 0;
         if (score->kind == CKVC_SCORE_LEARNED) {
-            score->kind = CKVC_SCORE_WINDOW;
-            score->window = 32;
-            score->pool = 7;
-            score->norm = 1;
+            *score = ckvc_default_score(CKVC_SCORE_WINDOW, 0);
         }
+        score->mode = mode;
     }
 }
 

@@ -66,6 +66,10 @@ typedef struct ckvc_score {
     uint32_t mode;     /* ckvc_mode */
 } ckvc_score;
 
+/* A kind's score unless a table says otherwise, mode `shared`: the window's has 32 rows, a maximum
+ * over 7 positions and the value norm. features: version of the table's theta, or 0. */
+ckvc_score ckvc_default_score(ckvc_score_kind kind, uint32_t features);
+
 /* The least that a head or layer keeps under one of a table's budgets: ckvc_head_floor. */
 typedef struct ckvc_c_min {
     double floor;  /* f: share of B, 0 ... 1 */
@@ -247,9 +251,12 @@ typedef struct ckvc_head_view {
 #define CKVC_FEATURES_1      1u
 #define CKVC_FEATURES_2      2u
 #define CKVC_FEATURES_1_ROWS 64u /* last rows of the attention that version 1 reads */
-#define CKVC_FEATURES_LATE   10u /* columns 10 and 11 of version 1 are ckvc_features_late's */
-#define CKVC_FEATURES_OWN    13u /* where the token's own begin, and version 2 */
-#define CKVC_FEATURES_1_KEY  23u /* where the key's head_dim numbers begin; behind them the 1 */
+#define CKVC_FEATURES_WINDOW                                                                       \
+    5u                          /* this one of version 1: the default window score, less its norm  \
+                                 */
+#define CKVC_FEATURES_LATE  10u /* columns 10 and 11 of version 1 are ckvc_features_late's */
+#define CKVC_FEATURES_OWN   13u /* where the token's own begin, and version 2 */
+#define CKVC_FEATURES_1_KEY 23u /* where the key's head_dim numbers begin; behind them the 1 */
 /* D of a version; 0: it is not known. */
 uint32_t ckvc_features_count(uint32_t version, uint32_t head_dim);
 uint32_t ckvc_features_first(uint32_t version);

@@ -25,6 +25,18 @@ ckvc_score ckvc_table_score(const ckvc_table *t, uint32_t b) {
                     : (ckvc_score){.kind = CKVC_SCORE_PAPER, .mode = CKVC_MODE_SHARED};
 }
 
+ckvc_score ckvc_default_score(ckvc_score_kind kind, uint32_t features) {
+    ckvc_score s = {.kind = kind, .features = features};
+    if (kind == CKVC_SCORE_WINDOW) {
+        s.window = 32;
+        s.pool = 7;
+        s.norm = 1;
+    } else if (kind == CKVC_SCORE_LEARNED) {
+        s.window = ckvc_features_rows(features);
+    }
+    return s;
+}
+
 uint32_t ckvc_head_floor(double f, uint32_t recent, uint32_t budget, uint32_t n_tokens) {
     const double share = floor(f * (double)budget), forced = (double)recent + 1.0;
     const double least = share > forced ? share : forced;

@@ -149,11 +149,35 @@ static void score_is_mass_times_softmax_times_norm(void **state) {
     }
 }
 
+/* The column that stands for the window's score is the one that tables have by default. */
+static void one_column_is_the_default_window_score(void **state) {
+    (void)state;
+    enum { T = 50, ALL = 40 };
+    static float attention[2][ALL][T], cache[T][2];
+    static double mean[T], s[T], scratch[2 * T], f[T][CKVC_FEATURES_1_KEY + 3];
+    const ckvc_score window = ckvc_default_score(CKVC_SCORE_WINDOW, 0);
+    for (uint32_t q = 0; q < 2; q++) {
+        for (uint32_t r = 0; r < ALL; r++) {
+            for (uint32_t t = 0; t < T; t++) {
+                attention[q][r][t] = (float)(1 + (7 * t + 13 * r + 5 * q) % 31) / 1024;
+                if (r >= ALL - window.window) { mean[t] += (double)attention[q][r][t]; }
+            }
+        }
+    }
+    for (uint32_t t = 0; t < T; t++) { mean[t] /= 2.0 * window.window; }
+    const ckvc_head_view v = {T, 2, 2, ALL, attention[0][0], cache[0], cache[0], NULL};
+    ckvc_features(CKVC_FEATURES_1, &v, f[0], scratch);
+    ckvc_score_window(T, mean, window.pool, NULL, s);
+    for (uint32_t t = 0; t < T; t++) { assert_true(s[t] == f[t][CKVC_FEATURES_WINDOW]); }
+    assert_true(s[0] != s[T / 2]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_keys_as_cached),
         cmocka_unit_test(golden_keys_before_rotation),
         cmocka_unit_test(unknown_versions_have_no_features),
+        cmocka_unit_test(one_column_is_the_default_window_score),
         cmocka_unit_test(score_is_mass_times_softmax_times_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
