@@ -19,10 +19,9 @@ ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t h
     const size_t H = heads_of(&s->h), F = s->h.setting.n_features, P = s->h.setting.positions,
                  n_double = H * (2 + F), n_float = H * P * F,
                  bytes = n_double * sizeof(double) + n_float * sizeof(float);
-    CKVC_FAIL_IF(s->h.setting.features != CKVC_FEATURES_1 ||
-                     F < ckvc_features_count(CKVC_FEATURES_1, 2),
-                 err, CKVC_E_DATA, "%s: %zu features of version %u, want those of version %u",
-                 where, F, s->h.setting.features, CKVC_FEATURES_1);
+    CKVC_FAIL_IF(s->h.setting.features != CKVC_FEATURES_1, err, CKVC_E_DATA,
+                 "%s: features of version %u, want those of version %u", where,
+                 s->h.setting.features, CKVC_FEATURES_1);
     CKVC_FAIL_IF(l->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
                  "%s: features of %zu prompts, %zu bytes each, are over --memory", where,
                  l->n_prompts + 1, bytes);
@@ -47,6 +46,20 @@ ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t h
 static int by_hash(const void *a, const void *b) {
     const struct fit_learned_prompt *x = a, *y = b;
     return x->heldout != y->heldout ? x->heldout - y->heldout : ckvc_order_u64(&x->hash, &y->hash);
+}
+
+/* Drops of the sorted prompts the held-out that another run has among those that are fitted. */
+static void drop_fitted(fit_learned *l) {
+    size_t n = l->n_fitted;
+    for (size_t k = n; k < l->n_prompts; ++k) {
+        struct fit_learned_prompt *p = &l->prompts[k];
+        if (bsearch(p, l->prompts, l->n_fitted, sizeof *p, ckvc_order_u64)) {
+            CKVC_FREE(p->mass, p->features);
+        } else {
+            l->prompts[n++] = *p;
+        }
+    }
+    l->n_prompts = n;
 }
 
 /* What a logged position stands for [n_prompts][P], the same for every head. */
@@ -88,14 +101,16 @@ static void add_loss(const softmax_prompt *prompts, size_t n, uint32_t F, const 
 void fit_learned_table(fit_learned *l, const fit_options *o, ckvc_table *t, fitted_learned *out) {
     const uint32_t P = l->first.setting.positions, first = ckvc_features_first(o->features),
                    F = l->first.setting.n_features - first;
-    const size_t H = heads_of(&l->first), n_held = l->n_prompts - l->n_fitted;
+    const size_t H = heads_of(&l->first);
+    qsort(l->prompts, l->n_prompts, sizeof *l->prompts, by_hash);
+    drop_fitted(l);
+    const size_t n_held = l->n_prompts - l->n_fitted;
     *out = (fitted_learned){.fitted = true,
                             .gradient = SOFTMAX_CERTIFICATE,
                             .n_prompts = l->n_fitted,
                             .n_heldout = n_held,
                             .positions = P};
     if (ckvc_table_add_learned(t, F)) { ckvc_out_of_memory(H * F, sizeof(float)); }
-    qsort(l->prompts, l->n_prompts, sizeof *l->prompts, by_hash);
     CKVC_AUTO_FREE softmax_prompt *prompts = ckvc_alloc(l->n_prompts, sizeof *prompts);
     CKVC_AUTO_FREE double *weights = weights_of(l);
     CKVC_AUTO_FREE double *theta = ckvc_alloc(F, sizeof *theta);

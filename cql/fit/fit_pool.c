@@ -32,6 +32,7 @@ static const char *kind_name(int kind) {
 struct fit_seen {
     uint32_t source[POOL_KINDS]; /* source number + 1, 0: none yet */
     bool left_out; /* held out or of another split: counted once, whatever passes it stands in */
+    bool judges;   /* held out, with features: the first source's */
 };
 
 /* The prompt's entry; valid until the next call. */
@@ -83,8 +84,8 @@ static ckvc_status side_begin(fit_pool *pool, ckvc_side which, const shard_heade
     return CKVC_OK;
 }
 
-/* Which of the kinds that prompt i has records of (`has`) it enters: not when it is held out, of
- * another split, or seen in an earlier source. */
+/* Which of the kinds that prompt i has records of (`has`) it enters: not when it is held out (but
+ * for POOL_SCORE, which it judges), of another split, or seen in an earlier source. */
 static ckvc_status admit(fit_pool *pool, const shard *s, size_t i, const incoming *from,
                          unsigned has, unsigned *use, ckvc_err *err) {
     const struct shard_prompt *p = &s->prompts[i];
@@ -95,6 +96,8 @@ static ckvc_status admit(fit_pool *pool, const shard *s, size_t i, const incomin
     if (heldout || !in_splits(pool->options, p->split)) {
         if (!seen->left_out) { *(heldout ? &pool->n_heldout : &pool->n_filtered) += 1; }
         seen->left_out = true;
+        if (heldout && !seen->judges) { *use = has & 1u << POOL_SCORE; }
+        seen->judges |= *use != 0;
         return CKVC_OK;
     }
     for (int kind = 0; kind < POOL_KINDS; ++kind) {
@@ -172,10 +175,9 @@ static ckvc_status add_score(fit_pool *pool, const shard *s, const incoming *fro
     fit_learned *l = &pool->learned;
     CKVC_TRY(belongs(&l->first, &l->where, s, from, err));
     for (size_t p = 0; p < s->n_prompts; ++p) {
-        const bool heldout = strcmp(s->prompts[p].split, "heldout") == 0;
         unsigned use;
         CKVC_TRY(admit(pool, s, p, from, 1u << POOL_SCORE, &use, err));
-        if (use || heldout) { /* the held-out judge */
+        if (use) {
             CKVC_TRY(fit_learned_add(l, s, p, prompt_hash(&s->prompts[p]),
                                      pool->options->memory_max, from->where, err));
         }

@@ -251,12 +251,12 @@ typedef struct ckvc_head_view {
 #define CKVC_FEATURES_1      1u
 #define CKVC_FEATURES_2      2u
 #define CKVC_FEATURES_1_ROWS 64u /* last rows of the attention that version 1 reads */
-#define CKVC_FEATURES_WINDOW                                                                       \
-    5u                          /* this one of version 1: the default window score, less its norm  \
-                                 */
-#define CKVC_FEATURES_LATE  10u /* columns 10 and 11 of version 1 are ckvc_features_late's */
-#define CKVC_FEATURES_OWN   13u /* where the token's own begin, and version 2 */
-#define CKVC_FEATURES_1_KEY 23u /* where the key's head_dim numbers begin; behind them the 1 */
+/* Columns of version 1: the default window score, less its norm; the two of ckvc_features_late;
+ * the first of the token's own, with which version 2 begins; the key's, and behind them the 1. */
+#define CKVC_FEATURES_WINDOW 5u
+#define CKVC_FEATURES_LATE   10u
+#define CKVC_FEATURES_OWN    13u
+#define CKVC_FEATURES_1_KEY  23u
 /* D of a version; 0: it is not known. */
 uint32_t ckvc_features_count(uint32_t version, uint32_t head_dim);
 uint32_t ckvc_features_first(uint32_t version);

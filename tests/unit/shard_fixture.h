@@ -27,6 +27,8 @@ static inline bool fixture_folder(char *path /* [64] */, const char *name) {
     return mkdtemp(path) != NULL;
 }
 
+enum { FIXTURE_FEATURES = CKVC_FEATURES_1_KEY + 2 + 1, FIXTURE_POSITIONS = 6 };
+
 /* 2 layers, 4 heads, 2 KV heads, 3 budgets, 3 x 2 bins. */
 static inline void fixture_header(shard_header *h, const char *pass) {
     memset(h, 0, sizeof *h);
@@ -49,9 +51,9 @@ static inline void fixture_header(shard_header *h, const char *pass) {
     h->setting.seed = 0xfedcba9876543210u;
     if (kind == SHARD_SCAN) { return; }
     if (kind == SHARD_SCORE) {
-        h->setting.positions = 6;
-        h->setting.features = 1;
-        h->setting.n_features = 5;
+        h->setting.positions = FIXTURE_POSITIONS;
+        h->setting.features = CKVC_FEATURES_1;
+        h->setting.n_features = FIXTURE_FEATURES;
         return;
     }
     h->n_budgets = 3;
@@ -110,12 +112,15 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
         s->demand[at * 12 + i] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
         s->layer_demand[at * 6 + i / 2] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
     }
-    for (size_t i = 0; i < 4 && kind == SHARD_SCORE; i++) {
-        s->mass[at * 4 + i] = ckvc_rng_double(&rng);
-        s->target[at * 4 + i] = ckvc_rng_double(&rng);
-        for (size_t k = 0; k < 5; k++) { s->target_features[(at * 4 + i) * 5 + k] = (double)k - 2; }
-        for (size_t k = 0; k < 30; k++) {
-            s->features[(at * 4 + i) * 30 + k] = (float)ckvc_rng_double(&rng);
+    for (size_t i = 0; i < 4 && kind == SHARD_SCORE; i++) { /* positions alike want as much */
+        enum { F = FIXTURE_FEATURES, P = FIXTURE_POSITIONS };
+        const size_t head = at * 4 + i;
+        s->mass[head] = ckvc_rng_double(&rng);
+        s->target[head] = ckvc_rng_double(&rng);
+        for (size_t k = 0; k < P * F; k++) {
+            const float f = (float)ckvc_rng_double(&rng);
+            s->features[head * P * F + k] = f;
+            s->target_features[head * F + k % F] += s->target[head] / P * (double)f;
         }
     }
     if (kind == SHARD_SCAN) {

@@ -31,7 +31,7 @@ static const char *write_shard(shard *s, const char *name) {
 static shard *fixture_of(const char *pass, uint32_t first, uint32_t n) {
     shard *s = shard_create();
     fixture_header(&s->h, pass);
-    s->h.budgets[1] = 32;
+    if (s->h.budgets) { s->h.budgets[1] = 32; }
     for (uint32_t i = first; i < first + n; i++) { fixture_prompt(s, i, 40); }
     return s;
 }
@@ -234,6 +234,40 @@ static void cuts_order_and_duplicates_never_show(void **state) {
     for (int i = 0; i < 3; i++) { table_file_free(t[i]); }
 }
 
+/* ---- the learned score ---- */
+
+static fitted_learned learned_of(const char *const *paths, size_t n) {
+    fit_options o = fit_defaults();
+    o.score = CKVC_SCORE_LEARNED;
+    fit_result *r = fit_paths(paths, n, &o);
+    const fitted_learned l = r->learned;
+    fit_result_free(r);
+    return l;
+}
+
+/* What two runs share judges once, and not at all where one of them fits it. */
+static void held_out_prompts_judge_once(void **state) {
+    (void)state;
+    const char *demand = write_shard(fixture_of("demand", 0, 10), "of-demand.h5"),
+               *few = write_shard(fixture_of("score", 0, 10), "few.h5"),       /* held out: 4, 9 */
+                   *more = write_shard(fixture_of("score", 3, 12), "more.h5"); /* 4, 9, 14 */
+    shard *s = fixture_of("score", 4, 1);
+    s->prompts[0].split[0] = '\0';
+    const char *four = write_shard(s, "four.h5"),
+               *whole = write_shard(fixture_of("score", 0, 15), "all.h5");
+    const fitted_learned one = learned_of((const char *const[]){demand, whole}, 2),
+                         two = learned_of((const char *const[]){demand, few, more}, 3),
+                         turned = learned_of((const char *const[]){more, few, demand}, 3),
+                         fitted = learned_of((const char *const[]){demand, whole, four}, 3);
+    assert_int_equal(one.n_heldout, 3);
+    assert_int_equal(two.n_heldout, 3);
+    assert_true(two.loss == one.loss && two.heldout == one.heldout);
+    assert_true(turned.n_heldout == 3 && turned.heldout == one.heldout);
+    assert_int_equal(fitted.n_prompts, one.n_prompts + 1);
+    assert_int_equal(fitted.n_heldout, 2);
+    assert_true(isfinite(fitted.heldout) && fitted.heldout != one.heldout);
+}
+
 /* ---- beside sides ---- */
 
 static void same_entries(const table_file *a, const table_file *b) {
@@ -401,6 +435,7 @@ int main(void) {
         cmocka_unit_test(means_leave_out_the_held_out_and_the_short),
         cmocka_unit_test(budgets_without_a_choice),
         cmocka_unit_test(cuts_order_and_duplicates_never_show),
+        cmocka_unit_test(held_out_prompts_judge_once),
         cmocka_unit_test(records_and_demand_make_one_table),
         cmocka_unit_test(runs_give_their_demand),
         cmocka_unit_test(pools_are_checked),

@@ -240,7 +240,7 @@ static void test_layout(void **state) {
 static void test_encode_decode(void **state) {
     (void)state;
     static const char *const passes[] = {"scan", "demand", "score", "both"};
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < sizeof passes / sizeof *passes; k++) {
         shard *s = fixture_shard(passes[k], 2, 3), *t = fixture_shard(passes[k], 1, 3);
         ckvc_buffer bytes = {0};
         ckvc_err err = {0};
@@ -461,23 +461,35 @@ static void test_refusals(void **state) {
     }
 }
 
-/* Of a demand shard: no more entries than tokens, a budget that they are of, no records. */
+/* Of a demand shard: no more entries than tokens, a budget that they are of, no records. Of a score
+ * shard: features of a version that is known, and as many as it has. */
 CHANGE(much_demand, s->demand[2 * 12 + 5] = 103) /* of 102 */
 CHANGE(much_layer, s->layer_demand[0] = 101)
 CHANGE(no_budgets, s->h.n_budgets = 0)
-CHANGE(demand_record, shard_add_record(s, &(struct shard_record){0}))
+CHANGE(with_record, shard_add_record(s, &(struct shard_record){0}))
+CHANGE(no_positions, s->h.setting.positions = 0)
+CHANGE(unknown_features, s->h.setting.features = 99)
+CHANGE(few_features, s->h.setting.n_features = 5)
+CHANGE(odd_features, s->h.setting.n_features--)
 
-static void test_demand_refusals(void **state) {
+static void test_refusals_without_rollouts(void **state) {
     (void)state;
     static const struct {
+        const char *pass;
         void (*change)(shard *s);
         const char *word;
-    } cases[] = {{much_demand, "prompt/demand, row 2, is 103, must be at most n_tokens=102"},
-                 {much_layer, "prompt/layer_demand, row 0"},
-                 {no_budgets, "budgets"},
-                 {demand_record, "1 records in a demand shard"}};
+    } cases[] = {
+        {"demand", much_demand, "prompt/demand, row 2, is 103, must be at most n_tokens=102"},
+        {"demand", much_layer, "prompt/layer_demand, row 0"},
+        {"demand", no_budgets, "budgets"},
+        {"demand", with_record, "1 records in a demand shard"},
+        {"score", no_positions, "positions is 0"},
+        {"score", unknown_features, "features is 99, a version"},
+        {"score", few_features, "n_features is 5, must be 24 and"},
+        {"score", odd_features, "n_features is 25"},
+        {"score", with_record, "1 records in a score shard"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        shard *s = fixture_shard("demand", 3, 0);
+        shard *s = fixture_shard(cases[i].pass, 3, 0);
         ckvc_err err = {0};
         uint8_t *image;
         size_t n;
@@ -554,7 +566,7 @@ int main(void) {
         cmocka_unit_test(test_header_copy),      cmocka_unit_test(test_optional_header),
         cmocka_unit_test(test_refusals),         cmocka_unit_test(test_unreadable_places),
         cmocka_unit_test(test_describe),         cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_no_edges),         cmocka_unit_test(test_demand_refusals),
+        cmocka_unit_test(test_no_edges),         cmocka_unit_test(test_refusals_without_rollouts),
         cmocka_unit_test(test_demand_columns),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
