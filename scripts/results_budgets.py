@@ -1,67 +1,108 @@
 #!/usr/bin/env python3
-"""results_budgets.py SCORES.jsonl ...: the loss over the full cache by policy and budget, and its paired difference to the first table's, with 95%
-intervals over prompts. results_budgets.py --spearman CKVC A.ckvt B.ckvt: rho of two tables' shares, by budget."""
+"""Tables of docs/results.md, Markdown, with 95% intervals over prompts (percentile bootstrap).
+
+results_budgets.py [--quarter] [--only TEXT] SCORES.jsonl[,SCORES.jsonl...] ...
+    A table of each argument (files of the same prompts joined by commas): policies by budgets; the first table's loss over the full cache, and
+    of each other policy the loss and its paired difference to that. --only: prompts whose source holds TEXT; --quarter: the first table at a
+    quarter of each budget, where it was scored there.
+results_budgets.py --spearman RUN RUN
+    rho of the shares that two demand runs give, by budget, resampling the prompts of both; beside it that of single prompts of one run, mean
+    over pairs (h5py; HDF5_PLUGIN_PATH as for h5dump)."""
 import collections
+import glob
+import itertools
 import json
-import math
 import random
-import subprocess
 import sys
 
+DRAWS = 2000
+NAMES = {"kvzip": "KVzip, a second prefill a prompt", "cake": "CAKE", "adakv": "AdaKV", "snapkv": "SnapKV", "pyramidkv": "PyramidKV", "h2o": "H2O",
+         "streamingllm": "StreamingLLM", "expected-attention": "Expected Attention", "tova": "TOVA", "keydiff": "KeyDiff", "headkv": "HeadKV, our shares",
+         "duoattention": "DuoAttention, our shares", "pooled": "our score, pooled over all heads", "identity": "the paper's score and thresholds, no table"}
 
-def interval(x, draws=2000):
+
+def interval(x):
     """Mean and percentile bootstrap over prompts."""
     rng = random.Random(1)
-    means = sorted(sum(rng.choices(x, k=len(x))) / len(x) for _ in range(draws))
-    return sum(x) / len(x), means[int(0.025 * draws)], means[int(0.975 * draws) - 1]
-
-
-def ranks(x):
-    order, out = sorted(range(len(x)), key=x.__getitem__), [0.0] * len(x)
-    i = 0
-    while i < len(order):
-        j = i
-        while j + 1 < len(order) and x[order[j + 1]] == x[order[i]]:
-            j += 1
-        for k in order[i:j + 1]:
-            out[k] = (i + j) / 2
-        i = j + 1
-    return out
+    means = sorted(sum(rng.choices(x, k=len(x))) / len(x) for _ in range(DRAWS))
+    return sum(x) / len(x), means[int(0.025 * DRAWS)], means[int(0.975 * DRAWS) - 1]
 
 
 def spearman(a, b):
-    a, b = ranks(a), ranks(b)
-    ma, mb = sum(a) / len(a), sum(b) / len(b)
-    cov = sum((x - ma) * (y - mb) for x, y in zip(a, b))
-    return cov / math.sqrt(sum((x - ma) ** 2 for x in a) * sum((y - mb) ** 2 for y in b))
+    import numpy as np
+
+    def ranks(x):
+        _, group, count = np.unique(x, return_inverse=True, return_counts=True)
+        return (np.cumsum(count) - (count - 1) / 2)[group]
+    return float(np.corrcoef(ranks(a), ranks(b))[0, 1])
 
 
-if sys.argv[1] == "--spearman":
-    a, b = (json.loads(subprocess.run([sys.argv[2], "inspect", t, "--json"], check=True, capture_output=True).stdout) for t in sys.argv[3:5])
-    for k, budget in enumerate(a["budgets"]):
-        x, y = ([h[k] for layer in t["shares"] for h in layer] for t in (a, b))
-        print(f"budget {budget:g}: rho of {len(x)} shares {spearman(x, y):.3f}")
-    sys.exit()
-for path in sys.argv[1:]:
-    loss, entries, tables = collections.defaultdict(dict), collections.defaultdict(list), []
-    for line in open(path):
+def demand_shares(run):
+    """Budgets, and by budget the shares [prompts, heads]: counts over B."""
+    import h5py
+    import numpy as np
+    shares = collections.defaultdict(list)
+    for path in sorted(glob.glob(run + "/pass-*-demand/shard-*.h5")):
+        with h5py.File(path) as f:
+            budgets, count, tokens = f.attrs["budgets"], f["/prompt/demand"][:], f["/prompt/n_tokens"][:]
+            for k, b in enumerate(budgets):
+                shares[float(b)] += [c[k].ravel() / (b if b >= 1 else int(b * t)) for c, t in zip(count, tokens)]
+    return {b: np.array(x) for b, x in shares.items()}
+
+
+def rho_table(runs):
+    import numpy as np
+    a, b = (demand_shares(r) for r in runs)
+    rng = np.random.default_rng(1)
+    print("| budget | ρ of the two | single prompts of the first; of the second |\n| --- | --- | --- |")
+    for k in a:
+        x, y = a[k], b[k]
+        draws = sorted(spearman(*(z[rng.integers(len(z), size=len(z))].mean(0) for z in (x, y))) for _ in range(DRAWS))
+        single = [sum(p) / len(p) for p in ([spearman(u, v) for u, v in itertools.combinations(z, 2)] for z in (x, y))]
+        print(f"| {k:g} | {spearman(x.mean(0), y.mean(0)):.3f} ({draws[DRAWS // 40]:.3f} to {draws[-DRAWS // 40]:.3f}), {len(x)} and {len(y)} prompts "
+              f"| {single[0]:.3f}; {single[1]:.3f} |")
+
+
+def loss_table(paths, only, quarter):
+    loss, entries, full, tables = collections.defaultdict(dict), collections.defaultdict(list), {}, []
+    for line in itertools.chain.from_iterable(map(open, paths)):
         r = json.loads(line)
-        name = r["policy"]
-        if name == "table":
-            if r["table"] not in tables:
-                tables.append(r["table"])
-            name = f"table {tables.index(r['table']) + 1} ({r.get('score', 'paper')})"
-        elif r["table"]:
-            name += f" of {r['table'][:6]}"
-        loss[r["budget"], name][r["id"]] = r["loss_comp"] - r["loss_full"]
-        entries[r["budget"], name].append(r["entries"])
-    print(path)
-    for budget in sorted({b for b, _ in loss}):
-        rows = sorted(((sum(x.values()) / len(x), name) for (b, name), x in loss.items() if b == budget))
-        first = next(x for (b, name), x in loss.items() if b == budget and name.startswith("table 1"))
-        print(f"  budget {budget:g}, {len(first)} prompts: entries, loss over the full cache [95%], difference to table 1 [95%]")
-        for _, name in rows:
-            x = loss[budget, name]
-            mean, lo, hi = interval(list(x.values()))
-            d, dlo, dhi = interval([x[i] - first[i] for i in x])
-            print(f"    {name:20} {sum(entries[budget, name]) / len(x):8.0f}  {mean:7.3f} [{lo:.3f}, {hi:.3f}]  {d:+7.3f} [{dlo:+.3f}, {dhi:+.3f}]")
+        if only not in r["source"]:
+            continue
+        if r["policy"] == "table" and r["table"] not in tables:
+            tables.append(r["table"])
+        name = f"table {tables.index(r['table']) + 1}, {r['mode']}, {r['score']}" if r["policy"] == "table" else r["policy"]
+        loss[name, r["budget"]].setdefault(r["id"], r["loss_comp"] - r["loss_full"])
+        entries[name, r["budget"]].append(r["entries"] / r["T"])
+        full[r["id"]] = r["loss_full"], r["T"]
+    names = list(dict.fromkeys(n for n, _ in loss))
+    budgets = sorted({b for _, b in loss}, key=lambda b: sum(entries[names[0], b]))
+    first = next(n for n in names if n.startswith("table 1,"))
+    if quarter:
+        budgets = [b for b in budgets if (first, b / 4) in loss]
+    lengths = [t for _, t in full.values()]
+    print(f"{', '.join(paths)}: {len(full)} prompts, T {min(lengths)} to {max(lengths)}, loss of the full cache {interval([x for x, _ in full.values()])[0]:.3f}\n")
+    print("| | " + " | ".join(f"{b:g}" if b >= 1 else f"T/{1 / b:g}" for b in budgets) + " |\n|" + " --- |" * (len(budgets) + 1))
+    for name in sorted(names, key=lambda n: (not n.startswith("table"), sum(sum(loss[n, b].values()) for b in budgets))):
+        cells = []
+        for b in budgets:
+            x, base = loss[name, b], loss[first, b / 4 if quarter else b]
+            mean, low, high = interval(list((base if name == first else x).values()))
+            more = sum(entries[name, b]) / len(entries[name, b]) / (sum(entries[first, b]) / len(entries[first, b])) - 1
+            if name != first:
+                difference, low, high = interval([x[i] - base[i] for i in x])
+            cells.append(f"{mean:.3f} ({low:.3f} to {high:.3f})" if name == first else
+                         f"{mean:.3f}, {difference:+.3f} ({low:.3f} to {high:.3f})" + (f" [{100 * more:+.0f}% entries]" if abs(more) > 0.005 else ""))
+        print(f"| {NAMES.get(name, name)} | " + " | ".join(cells).replace("-", "−") + " |")
+    print()
+
+
+arguments = sys.argv[1:]
+if arguments[0] == "--spearman":
+    rho_table(arguments[1:3])
+else:
+    quarter = arguments[0] == "--quarter"
+    arguments = arguments[quarter:]
+    only = arguments[1] if arguments[0] == "--only" else ""
+    for paths in arguments[2:] if only else arguments:
+        loss_table(paths.split(","), only, quarter)
