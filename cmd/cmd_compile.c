@@ -15,6 +15,7 @@ typedef struct compile_cli {
     fit_options fit;
     probe_kind probe;
     int64_t rounds;
+    double select;
 } compile_cli;
 
 /* ---- talk ---- */
@@ -36,13 +37,13 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
         if (n->rollouts) { say(", %llu rollouts", (unsigned long long)n->rollouts); }
         say("; ");
     }
-    if (p->side == CKVC_SIDE_COUNT) {
-        say("%s fitted", strstr(p->name, "score") ? "score" : "shares");
-        if (p->n_heldout) { say("; held-out reward %.5f", p->reward.mean); }
-        say("\n");
+    if (p->kind != PASS_HEAD && p->kind != PASS_GATE) {
+        say("%s\n", p->kind == PASS_SELECT  ? "score and floor chosen"
+                    : p->kind == PASS_SCORE ? "score fitted"
+                                            : "shares fitted");
         return;
     }
-    if (p->side == CKVC_SIDE_HEAD && isfinite(n->reliability)) {
+    if (p->kind == PASS_HEAD && isfinite(n->reliability)) {
         say("split-half reliability %.3f%s; ", n->reliability, n->stable ? " ended it here" : "");
     }
     say("%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
@@ -109,6 +110,22 @@ static void print_rounds(const compile_result *r) {
     }
 }
 
+/* What was tried on the prompts that choose, by budget, and what each budget recommends. */
+static void print_choice(const select_losses *s, const double *budgets) {
+    say("\nloss over the full cache on %zu prompts of split select (* the least: recommended)\n"
+        "%-8s %5s ",
+        s->n_prompts, "score", "floor");
+    for (uint32_t b = 0; b < s->n_budgets; b++) { say(" %11g", budgets[b]); }
+    for (size_t i = 0; i < s->n; i++) {
+        const select_candidate *c = &s->candidates[i];
+        say("\n%-8s %5g ", ckvc_score_name(c->score), c->floor);
+        for (uint32_t b = 0; b < s->n_budgets; b++) {
+            say(" %10.5f%c", s->loss[i * s->n_budgets + b], s->chosen[b] == i ? '*' : ' ');
+        }
+    }
+    say("\n");
+}
+
 /* A table by demand beside references, over its budgets. */
 static void print_references(const compile_pass *p) {
     if (!p->n_heldout) { return; }
@@ -123,12 +140,18 @@ static void print_references(const compile_pass *p) {
         p->reward.mean, p->n_heldout);
 }
 
-static void print_summary(const compile_cli *c, const compile_result *r) {
+static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r) {
     const compile_pass *best = &r->passes[r->last_pass[r->best]];
+    if (r->select) { print_choice(r->select, j->budgets); }
     c->probe == PROBE_DEMAND ? print_references(best) : print_rounds(r);
-    if (!best->n_heldout) {
+    if (!best->n_heldout && r->select) {
+        say("every held-out prompt is of split select, so nothing says whether the table is better "
+            "than none\n");
+    } else if (!best->n_heldout) {
         say("no prompt is held out (--holdout 0.2), so nothing says whether the table is better "
             "than none\n");
+    } else if (c->probe == PROBE_DEMAND && !r->select) {
+        say("no held-out prompt is of split select: the table recommends what was fitted last\n");
     }
     say("wrote %s/table.ckvt: round %zu's, content id %s\n", c->setup.out, r->best + 1,
         best->content_id);
@@ -180,11 +203,12 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
             rounds, JSON_NUMBERS(json_pack("{s:o}", "gain", gain), {"changed", round->changed},
                                  {"supported", round->supported}, {"reward", round->reward}));
     }
-    json_print(json_pack("{s:s, s:s, s:s, s:I, s:s, s:o, s:o, s:o}", "run", run_plan_hash(j->run),
-                         "probe", probe_name(c->probe), "stop", stop_name(r->stop), "best_round",
-                         (json_int_t)r->best + 1, "content_id",
-                         r->passes[r->last_pass[r->best]].content_id, "rounds", rounds, "passes",
-                         passes, "gate", gate));
+    json_t *select = r->select ? select_json(r->select) : NULL;
+    json_print(json_pack("{s:s, s:s, s:s, s:I, s:s, s:o*, s:o, s:o, s:o}", "run",
+                         run_plan_hash(j->run), "probe", probe_name(c->probe), "stop",
+                         stop_name(r->stop), "best_round", (json_int_t)r->best + 1, "content_id",
+                         r->passes[r->last_pass[r->best]].content_id, "select", select, "rounds",
+                         rounds, "passes", passes, "gate", gate));
 }
 
 /* ---- options ---- */
@@ -198,10 +222,12 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
                  "paper with it",
                  probe_name(probe));
         c->probe = PROBE_DEMAND;
-        c->rounds = c->fit.score == CKVC_SCORE_LEARNED ? 2 : 1;
+        c->rounds = 1;
         c->setup.side = "demand";
         return CKVC_OK;
     }
+    USAGE_IF(opts_given("select"),
+             "--select is of tables by demand: leave it out with --mode shared");
     USAGE_IF(c->fit.score != CKVC_SCORE_PAPER,
              "--mode shared is the loop over heads and gate, by the paper's score: say --score "
              "paper with it");
@@ -278,42 +304,53 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, ckvc_err *e
     return CKVC_OK;
 }
 
-/* The passes of a table by demand, and the held-out scores behind each: two prefills, and one
- * continuation each of the full cache and of six policies at every budget. */
+/* By demand: every pass; then two prefills of each held-out prompt, and one continuation each of
+ * the full cache and, at every budget, of the scores and floors that are tried or of what the table
+ * is held against. */
 static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc_err *err) {
     static const shard_kind kinds[] = {SHARD_DEMAND, SHARD_SCORE};
     json_auto_t *passes = json_array();
     const int n = c->fit.score == CKVC_SCORE_LEARNED ? 2 : 1;
+    const double tried = n > 1 ? 9 : 3, references = 6;
+    size_t n_select = 0;
     double hours = 0, disk = 0;
+    repeat_cost cost;
     for (int i = 0; i < n; i++) {
-        repeat_cost cost;
         j->options.kind = kinds[i];
         CKVC_TRY(run_setup_repeat_cost(j, &cost, err));
         const repeat_dry_run *d = &cost.longest;
-        const double heldout = (double)j->e.prompts->n_heldout *
-                               (2 * d->prefill_s + (1 + 6.0 * j->n_budgets) * d->single_s) / 3600;
         const char *name = calibrate_sides(&j->options);
-        hours += cost.hours + heldout;
+        hours += cost.hours;
         disk += cost.disk_bytes;
-        json_array_append_new(
-            passes, JSON_NUMBERS(json_pack("{s:s}", "pass", name), {"prefill_s", d->prefill_s},
-                                 {"prompt_s", d->prompt_s}, {"hours", cost.hours},
-                                 {"heldout_hours", heldout}, {"memory_bytes", d->memory.total},
-                                 {"disk_bytes", round(cost.disk_bytes)}));
+        json_array_append_new(passes,
+                              JSON_NUMBERS(json_pack("{s:s}", "pass", name),
+                                           {"prefill_s", d->prefill_s}, {"prompt_s", d->prompt_s},
+                                           {"hours", cost.hours}, {"memory_bytes", d->memory.total},
+                                           {"disk_bytes", round(cost.disk_bytes)}));
         if (c->setup.inputs.json) { continue; }
         printf("%s pass\n", name);
         run_setup_print_repeat(j, &cost);
     }
+    for (size_t i = 0; i < j->e.prompts->n; i++) { n_select += j->e.prompts->items[i].select; }
+    const repeat_dry_run *d = &cost.longest;
+    const double prefills_s = 2 * d->prefill_s + d->single_s,
+                 budgets_s = j->n_budgets * d->single_s,
+                 n_judge = (double)(j->e.prompts->n_heldout - n_select),
+                 select = (double)n_select * (prefills_s + tried * budgets_s) / 3600,
+                 heldout = n_judge * (prefills_s + references * budgets_s) / 3600;
+    hours += select + heldout;
     if (c->setup.inputs.json) {
         json_print_as_given(JSON_NUMBERS(json_pack("{s:O}", "passes", passes),
-                                         {"prompts", j->e.prompts->n}, {"hours", hours},
-                                         {"disk_bytes", round(disk)}));
+                                         {"prompts", j->e.prompts->n}, {"select_prompts", n_select},
+                                         {"select_hours", select}, {"heldout_hours", heldout},
+                                         {"hours", hours}, {"disk_bytes", round(disk)}));
         return CKVC_OK;
     }
     char all[CKVC_DURATION];
     ckvc_duration(3600 * hours, all);
-    printf("this run           about %s with the held-out scores at most, %.1f MB on disk\n", all,
-           disk / 1e6);
+    printf("this run           about %s at most, with the scores of %zu prompts that choose and "
+           "%.0f that judge, %.1f MB on disk\n",
+           all, n_select, n_judge, disk / 1e6);
     return CKVC_OK;
 }
 
@@ -333,7 +370,11 @@ static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
     c->setup.log.until_cql_alpha = c->fit.cql_alpha;
     c->setup.log.until_reward = c->fit.reward;
     CKVC_TRY(run_setup_open(&c->setup, j, err));
-    if (c->probe == PROBE_DEMAND) { return run_setup_open_repeat(&c->setup, j, err); }
+    if (c->probe == PROBE_DEMAND) {
+        j->e.prompt_options.select = c->select;
+        prompts_divide(j->e.prompts, j->e.manifest, &j->e.prompt_options);
+        return run_setup_open_repeat(&c->setup, j, err);
+    }
     CKVC_TRY(run_setup_open_start(&c->setup, j, err));
     const ckvc_operator op = run_setup_table(j)->op, wanted = c->setup.inputs.setting.op;
     FAIL_IF(op != wanted, CKVC_E_MISMATCH, "%s: was made with the operator %s; --probe %s has %s",
@@ -364,7 +405,7 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
                                .on_pass = on_pass,
                                .on_round = on_round,
                                .ctx = c};
-    CKVC_AUTO_FREE compile_result *r = ckvc_calloc(1, sizeof *r);
+    CKVC_AUTO(compile_result_free_at) compile_result *r = ckvc_calloc(1, sizeof *r);
     json_auto_t *whole = compile_plan_json(&o);
     CKVC_TRY(run_setup_begin_run(&c->setup, &j, whole, err));
     compile_begin(j.run, &o);
@@ -375,7 +416,7 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
         CKVC_TRY(gate_say(j.run, r->passes[r->last_pass[r->best]].name,
                           c->setup.inputs.quiet ? NULL : stderr, &gate, err));
     }
-    if (!c->setup.inputs.quiet) { print_summary(c, r); }
+    if (!c->setup.inputs.quiet) { print_summary(c, &j, r); }
     if (c->setup.inputs.json) {
         print_json(c, &j, r, gate);
     } else {
@@ -390,6 +431,9 @@ static const opt rows[] = {
     OPT_PRESETS(opts_log, setup),
     OPT_TITLE("demand, but for --mode shared"),
     OPT_GROUP(opts_repeat, setup),
+    OPT_DOUBLE("select", select, "F", 0, 1,
+               "share of the held-out prompts that choose score and floor; the others judge",
+               .preset = "0.5"),
     OPT_TITLE("the loop, of --mode shared --score paper"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS,
             "rounds of a head and a gate pass at most", .preset = "3"),
@@ -407,7 +451,8 @@ const verb verb_compile = {
     .about = "prompts to a table: what heads ask for, fitted and scored; or the paper's loop",
     .summary =
         "prompts to a table of budgets by head and a learned score: demand pass, fit, score pass, "
-        "fit, held-out scores.\nWith --mode shared --score paper the paper's: head pass, fit, gate "
+        "fit, the best score and floor by held-out prompts, scores of others.\nWith --mode shared "
+        "--score paper the paper's: head pass, fit, gate "
         "pass, fit, until "
         "nothing changes or nothing is gained",
     .usage = "ckvc compile --model DIR --manifest FILE --out RUN [options]",
@@ -422,8 +467,11 @@ const verb verb_compile = {
         "the "
         "gate is worth\n"
         "  ckvc compile ... --dry-run                          # how long, how much memory\n\n"
-        "The table is RUN/table.ckvt: that of the round with the best held-out reward (of the last "
-        "round when nothing is held out).\n"
+        "The table is RUN/table.ckvt. What each of its budgets recommends is chosen on the prompts "
+        "of split select, half of the held-out ones or those that\n"
+        "the manifest names, and judged on the others. Of the paper's loop it is the round with "
+        "the "
+        "best held-out reward (the last when nothing is held out).\n"
         "--holdout draws prompts, not documents: two prompts of one document may stand on both "
         "sides. Whether they share text:\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "

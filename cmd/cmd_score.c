@@ -36,8 +36,13 @@ static void job_fini(score_job *j) {
 static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err) {
     USAGE_IF(c->tables.n > MAX_TABLES, "--table: %zu tables, at most %d", c->tables.n, MAX_TABLES);
     for (; j->n_tables < c->tables.n; j->n_tables++) {
-        CKVC_TRY(inputs_read_table(&c->inputs, &j->e, c->tables.items[j->n_tables],
-                                   &j->tables[j->n_tables], err));
+        const char *path = c->tables.items[j->n_tables];
+        CKVC_TRY(inputs_read_table(&c->inputs, &j->e, path, &j->tables[j->n_tables], err));
+        const ckvc_table *t = j->tables[j->n_tables]->table;
+        USAGE_IF(c->c_min_given && !t->c_min, "%s: has no shares, which --c-min is of", path);
+        for (uint32_t b = 0; c->c_min_given && b < t->n_budgets; b++) {
+            t->c_min[b].floor = c->c_min;
+        }
     }
     return CKVC_OK;
 }
@@ -221,6 +226,7 @@ static ckvc_status score(const verb_call *call, ckvc_err *err) {
     score_cli *c = call->options;
     c->own_command = true;
     c->budget_given = opts_given("budget");
+    c->c_min_given = opts_given("c-min");
     return score_run(c, err);
 }
 
@@ -229,6 +235,9 @@ static const opt rows[] = {
     OPT_GROUP(opts_model, inputs),
     OPT_GROUP(opts_prompts, inputs),
     OPT_GROUP(opts_statistics, inputs),
+    OPT_DOUBLE("select", inputs.select, "F", 0, 1,
+               "share of the held-out prompts that --split select means and heldout does not, as "
+               "in compile"),
     OPT_TITLE("policies"),
     OPT_INPUTS("table", tables, "T.ckvt,...", "tables to score"),
     OPT_LIST("policy", policies, "NAME,...", POLICY_NAMES),
@@ -243,6 +252,9 @@ static const opt rows[] = {
              .preset = "table"),
     OPT_ENUM("score", score.choice.score, "paper|window|learned|table",
              "by what a table's sets are ranked; as it recommends", .preset = "table"),
+    OPT_DOUBLE("c-min", c_min, "F", 0, 1,
+               "share of the budget that every head of a table with shares keeps at least; by "
+               "itself as it recommends"),
     OPT_FLAG("nearest-budget", score.choice.nearest_budget,
              "a table without a budget's block uses its nearest"),
     OPT_TITLE("output"),

@@ -13,6 +13,8 @@ typedef struct score_cli {
     bool budget_given; /* in place of the first table's */
     const char *layer_budgets;
     bool equal_tokens, resume;
+    bool c_min_given; /* c_min in place of each table's floors */
+    double c_min;
 } score_cli;
 
 ckvc_status score_run(const score_cli *c, ckvc_err *err) CKVC_MUST_CHECK;

@@ -16,12 +16,13 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 # ---- sizes ----
 MODEL=${DEMO_MODEL:-$root/models/ckvc-tiny-8l}
 read -ra CORPORA <<<"${DEMO_CORPORA:-technical narrative}" # technical alone: narrative documents are chapters, too short for 2,000 tokens
-PROMPTS=${DEMO_PROMPTS:-100}          # of each corpus, retrieval included
+PROMPTS=${DEMO_PROMPTS:-118}          # of each corpus, retrieval included
 RETRIEVAL=${DEMO_RETRIEVAL:-0.25}     # share that asks for facts hidden in the text
 MIN_LENGTH=${DEMO_MIN_LENGTH:-320}    # tokens of a prompt, BOS included
 MAX_LENGTH=${DEMO_MAX_LENGTH:-448}
 CONTINUATION=${DEMO_CONTINUATION:-64} # tokens at least
-HELDOUT=${DEMO_HELDOUT:-0.3}          # share of the documents
+HELDOUT=${DEMO_HELDOUT:-0.25}         # share of the documents whose prompts judge tables
+SELECT=${DEMO_SELECT:-0.14}           # and of those by which compile chooses what a table recommends
 SEED=${DEMO_SEED:-1}
 
 TECHNICAL=(postfix-doc tcl8.6-doc guile-3.0-doc octave-doc debian-reference-en)
@@ -98,7 +99,7 @@ manifest() { # NAME SOURCE=PATH...
     shift
     "$ckvc" manifest build --force --model "$MODEL" --prompts "$PROMPTS" --retrieval "$RETRIEVAL" \
         --retrieval-source "$name-retrieval" --min-length "$MIN_LENGTH" --max-length "$MAX_LENGTH" \
-        --continuation "$CONTINUATION" --split-share "heldout=$HELDOUT" --seed "$SEED" --out "$out/$name-all.jsonl" "$@"
+        --continuation "$CONTINUATION" --split-share "heldout=$HELDOUT,select=$SELECT" --seed "$SEED" --out "$out/$name-all.jsonl" "$@"
 }
 
 mkdir -p "$debs" "$unpacked" "$out"

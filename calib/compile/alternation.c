@@ -2,7 +2,6 @@
 #include "calib/compile/alternation.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 static const char *const probe_names[PROBE_COUNT] = {
     "joint",        "head-only", "gate-only", "independent", "alpha-0",        "no-utility",
@@ -11,19 +10,34 @@ static const char *const probe_names[PROBE_COUNT] = {
 const char *probe_name(probe_kind probe) { return probe_names[probe]; }
 
 int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
-    sides[0] = probe == PROBE_DEMAND      ? CKVC_SIDE_COUNT
-               : probe == PROBE_GATE_ONLY ? CKVC_SIDE_GATE
-                                          : CKVC_SIDE_HEAD;
+    sides[0] = probe == PROBE_GATE_ONLY ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;
     sides[1] = CKVC_SIDE_GATE;
     /* no-threshold has no thresholds to try */
-    return probe == PROBE_HEAD_ONLY || probe == PROBE_GATE_ONLY || probe == PROBE_NO_THRESHOLD ||
-                   probe == PROBE_DEMAND
-               ? 1
-               : 2;
+    return probe == PROBE_HEAD_ONLY || probe == PROBE_GATE_ONLY || probe == PROBE_NO_THRESHOLD ? 1
+                                                                                               : 2;
+}
+
+const char *pass_kind_name(pass_kind kind) {
+    static const char *const names[PASS_KINDS] = {"head", "gate", "demand", "score", "select"};
+    return names[kind];
+}
+
+int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KINDS]) {
+    int n = 0;
+    if (probe != PROBE_DEMAND) {
+        ckvc_side sides[CKVC_SIDE_COUNT];
+        n = probe_sides(probe, sides);
+        for (int i = 0; i < n; i++) { passes[i] = (pass_kind)sides[i]; }
+        return n;
+    }
+    passes[n++] = PASS_DEMAND;
+    if (with.score) { passes[n++] = PASS_SCORE; }
+    if (with.select) { passes[n++] = PASS_SELECT; }
+    return n;
 }
 
 static bool probe_once(probe_kind probe) {
-    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH;
+    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH || probe == PROBE_DEMAND;
 }
 
 uint32_t probe_rounds(probe_kind probe, uint32_t rounds) { return probe_once(probe) ? 1 : rounds; }
@@ -37,7 +51,6 @@ stop_rule alternation_stop(const alternation_round *round, uint32_t number, prob
                            uint32_t rounds) {
     const double few = fmax(1.0, 0.01 * (double)round->supported);
     if (probe_once(probe)) { return STOP_ONCE; }
-    if (probe == PROBE_DEMAND) { return number >= rounds ? STOP_ONCE : STOP_NOT; }
     if ((double)round->changed < few) { return STOP_CONVERGED; }
     if (round->gain.n >= 2 && !(round->gain.mean > round->gain.se)) { return STOP_HELDOUT; }
     return number >= rounds ? STOP_ROUNDS : STOP_NOT;

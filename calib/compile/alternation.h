@@ -3,6 +3,8 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "cql/stats/rank.h"
 #include "lib/base/names.h"
 
@@ -20,7 +22,7 @@ typedef enum probe_kind {
     PROBE_MEAN_POOL,
     PROBE_GRID_SEARCH,
     PROBE_EPSILON_GREEDY,
-    PROBE_DEMAND, /* no rewards: what heads ask for; in a second round a learned score */
+    PROBE_DEMAND, /* no rewards: what heads ask for, a learned score, a choice */
     PROBE_COUNT
 } probe_kind;
 /* In the kinds' order: an option of them is the place of its word. Demand is a mode's. */
@@ -29,8 +31,24 @@ typedef enum probe_kind {
     "grid-search|epsilon-greedy"
 
 const char *probe_name(probe_kind probe);
-/* Sides of a round, in order; returns how many: 1 or 2. CKVC_SIDE_COUNT: neither, demand. */
+/* Sides of a round of the loop, in order; returns how many: 1 or 2. */
 int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]);
+
+typedef enum pass_kind {
+    PASS_HEAD = CKVC_SIDE_HEAD, /* rewards of a side's actions -> its table */
+    PASS_GATE = CKVC_SIDE_GATE,
+    PASS_DEMAND, /* what heads ask for -> shares */
+    PASS_SCORE,  /* targets and features -> a learned score */
+    PASS_SELECT, /* losses of scores and floors -> what each budget recommends */
+    PASS_KINDS
+} pass_kind;
+const char *pass_kind_name(pass_kind kind); /* "head", ... */
+/* What a run by demand has, beside shares. */
+typedef struct demand_passes {
+    bool score, select;
+} demand_passes;
+/* Passes of a round, in order; returns how many. with: of PROBE_DEMAND. */
+int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KINDS]);
 /* Rounds at most: `rounds`, or 1 where the probe never returns to a side. */
 uint32_t probe_rounds(probe_kind probe, uint32_t rounds);
 

@@ -17,29 +17,27 @@ typedef struct loop {
     compile_result *result;
     calibrate_options pass_options; /* of the pass in hand */
     table_file *table;              /* of the pass before; NULL: the start table */
-    prompt_list heldout;            /* items borrowed */
+    prompt_list select, heldout;    /* who chooses, who judges; items borrowed */
     heldout *scores, *round_start;  /* under `table`; under the table that the round began with */
     double started_s;
 } loop;
 
 /* ---- plans ---- */
 
-/* What `calibrate --side SIDE` would do under this table (NULL: the start table, or none). */
-static plan pass_plan(const compile_options *o, ckvc_side side, const table_file *table,
+/* What `calibrate --side KIND` would do under this table (NULL: the start table, or none). */
+static plan pass_plan(const compile_options *o, pass_kind kind, const table_file *table,
                       calibrate_options *options) {
     plan p = *o->plan;
     *options = *o->plan->options;
-    if (o->probe == PROBE_DEMAND) { /* a score to the shares that are there */
-        options->kind = table ? SHARD_SCORE : SHARD_DEMAND;
-        p.verb = "calibrate";
-        p.options = options;
-        return p;
-    }
-    options->sides[CKVC_SIDE_HEAD] = side == CKVC_SIDE_HEAD;
-    options->sides[CKVC_SIDE_GATE] = side == CKVC_SIDE_GATE;
-    if (side == CKVC_SIDE_GATE) { options->until_stable = 0; /* looks at heads */ }
     p.verb = "calibrate";
     p.options = options;
+    options->kind = kind == PASS_DEMAND  ? SHARD_DEMAND
+                    : kind == PASS_SCORE ? SHARD_SCORE
+                                         : SHARD_LOGGED;
+    if (options->kind != SHARD_LOGGED) { return p; }
+    options->sides[CKVC_SIDE_HEAD] = kind == PASS_HEAD;
+    options->sides[CKVC_SIDE_GATE] = kind == PASS_GATE;
+    if (kind == PASS_GATE) { options->until_stable = 0; /* looks at heads */ }
     if (table) { /* --tables brings its own edges, whatever made them */
         p.edges = EDGES_QUANTILE;
         p.edges_from = "start table";
@@ -69,9 +67,10 @@ json_t *compile_plan_json(const compile_options *o) {
     json_t *json = plan_json(&p);
     if (options.kind == SHARD_DEMAND) {
         json_object_set_new(json, "fit",
-                            json_pack("{s:s, s:s, s:I, s:s?}", "mode", ckvc_mode_name(f->mode),
-                                      "score", ckvc_score_name(f->score), "bootstrap",
-                                      (json_int_t)f->replicates, "label", f->label));
+                            json_pack("{s:s, s:s, s:f, s:I, s:s?}", "mode", ckvc_mode_name(f->mode),
+                                      "score", ckvc_score_name(f->score), "c_min", f->c_min,
+                                      "bootstrap", (json_int_t)f->replicates, "label", f->label));
+        json_object_set_new(json, "select", json_real(o->plan->prompt_options->select));
         if (f->score == CKVC_SCORE_LEARNED) {
             JSON_NUMBERS(json, {"positions", options.setting.positions}, {"features", f->features});
         }
@@ -89,10 +88,10 @@ json_t *compile_plan_json(const compile_options *o) {
 }
 
 void compile_begin(run_dir *run, const compile_options *o) {
-    ckvc_side sides[CKVC_SIDE_COUNT];
+    pass_kind passes[PASS_KINDS];
     calibrate_options options;
-    (void)probe_sides(o->probe, sides);
-    const plan p = pass_plan(o, sides[0], NULL, &options);
+    (void)probe_passes(o->probe, (demand_passes){0}, passes);
+    const plan p = pass_plan(o, passes[0], NULL, &options);
     set_pass_plan(run, &p);
 }
 
@@ -135,12 +134,21 @@ static bool same_shape(const ckvc_table *a, const ckvc_table *b) {
            a->n_head_actions == b->n_head_actions && a->n_gate_actions == b->n_gate_actions;
 }
 
+/* By demand: of the model, with shares under the run's budgets. */
+static bool of_this_run(const loop *c, const ckvc_table *t) {
+    if (c->o->start) { return same_shape(t, c->o->start); }
+    const model_shape *shape = model_get_shape(c->o->plan->inputs->model);
+    return t->share && t->n_layers == (uint32_t)shape->n_layers &&
+           t->n_heads == (uint32_t)shape->n_kv_heads &&
+           t->n_budgets == c->o->plan->options->setting.budgets.n;
+}
+
 static ckvc_status read_table(const loop *c, const char *file, table_file **out, ckvc_err *err) {
     CKVC_AUTO_FREE char *path = NULL;
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
     CKVC_TRY(checked_path(c->run, file, &path, err));
     CKVC_TRY(table_file_read(path, &t, err));
-    CKVC_FAIL_IF(c->o->start && !same_shape(t->table, c->o->start), err, CKVC_E_DATA,
+    CKVC_FAIL_IF(!of_this_run(c, t->table), err, CKVC_E_DATA,
                  "%s: is not of this run's shape; the file was changed", path);
     *out = ckvc_take(&t);
     return CKVC_OK;
@@ -194,6 +202,10 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
                               pass_counts *counts, ckvc_err *err) {
     const calibrate_inputs *in = c->o->plan->inputs;
     CKVC_AUTO(table_file_free_at) table_file *made = NULL;
+    if (p->kind == PASS_SELECT) {
+        select_take(c->result->select, c->table);
+        return publish_table(c, c->table, file, err);
+    }
     CKVC_TRY(time_left(c, err));
     if (c->o->probe == PROBE_GRID_SEARCH) {
         const grid_pass grid = {.run = c->run,
@@ -201,7 +213,7 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
                                 .inputs = in,
                                 .options = &c->pass_options,
                                 .start = table_before(c),
-                                .side = p->side};
+                                .side = (ckvc_side)p->kind};
         CKVC_TRY(grid_search(&grid, &made, counts, err));
     } else {
         if (c->pass_options.kind != SHARD_LOGGED) {
@@ -211,9 +223,7 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
                                     err));
         }
         CKVC_TRY(fit_pass(c, number, &made, err));
-        if (c->o->probe == PROBE_MEAN_GATE && p->side == CKVC_SIDE_GATE) {
-            take_mean_gate(c, made);
-        }
+        if (c->o->probe == PROBE_MEAN_GATE && p->kind == PASS_GATE) { take_mean_gate(c, made); }
     }
     return publish_table(c, made, file, err);
 }
@@ -227,18 +237,12 @@ static const score_kind loop_policies[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_
                                              SCORE_SNAPKV,   SCORE_ADAKV,   SCORE_TABLE};
 enum { POLICIES_MAX = sizeof demand_policies / sizeof *demand_policies };
 
-/* Scores `table` on them as checkpoint `file`. */
-static ckvc_status log_heldout(loop *c, const table_file *table, const char *file, ckvc_err *err) {
+/* Scores policies [n] on prompts as checkpoint `file`. */
+static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_policy *policies,
+                              size_t n, const char *file, ckvc_err *err) {
     const plan *p = c->o->plan;
     const calibrate_options *co = p->options;
-    const uint32_t L = table->table->n_layers;
-    const score_kind *kinds = co->kind == SHARD_DEMAND ? demand_policies : loop_policies;
-    score_policy policies[POLICIES_MAX];
-    size_t n = 0;
-    do {
-        const bool own = kinds[n] == SCORE_MATCHED || kinds[n] == SCORE_TABLE;
-        policies[n] = (score_policy){kinds[n], own ? table : NULL};
-    } while (kinds[n++] != SCORE_TABLE);
+    const uint32_t L = (uint32_t)model_get_shape(p->inputs->model)->n_layers;
     double mean = 0;
     for (uint32_t l = 0; l < co->setting.layer_budgets.n; l++) {
         mean += co->setting.layer_budgets.v[l] / L; /* stands for them all in the lines */
@@ -253,10 +257,23 @@ static ckvc_status log_heldout(loop *c, const table_file *table, const char *fil
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     ckvc_err why = {0};
     CKVC_TRY(time_left(c, err));
-    const ckvc_status st = heldout_score(p->inputs, &c->heldout, &o, &lines, &why);
+    const ckvc_status st = heldout_score(p->inputs, prompts, &o, &lines, &why);
     if (st == CKVC_E_STOPPED) { return stopped(c, "while scoring held-out prompts", err); }
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
     return run_checkpoint_file(c->run, file, lines.data, lines.size, err);
+}
+
+/* Scores `table` on the prompts that judge. */
+static ckvc_status log_heldout(loop *c, const table_file *table, const char *file, ckvc_err *err) {
+    const bool demand = c->o->probe == PROBE_DEMAND;
+    const score_kind *kinds = demand ? demand_policies : loop_policies;
+    score_policy policies[POLICIES_MAX];
+    size_t n = 0;
+    do {
+        const bool own = kinds[n] == SCORE_MATCHED || kinds[n] == SCORE_TABLE;
+        policies[n] = (score_policy){kinds[n], own ? table : NULL};
+    } while (kinds[n++] != SCORE_TABLE);
+    return log_scores(c, &c->heldout, policies, n, file, err);
 }
 
 /* The same, and read. NULL without held-out prompts. */
@@ -284,6 +301,50 @@ static void measure_pass(const heldout *h, compile_pass *p) {
     }
 }
 
+/* ---- the choice ---- */
+
+/* The table under one score and floor in all its budgets: its arrays are the table's but for two.
+ */
+typedef struct candidate_table {
+    ckvc_table table;
+    table_file file;
+} candidate_table;
+
+/* Scores the table of the pass before under every candidate, each prompt's prefill once for all. */
+static ckvc_status log_candidates(loop *c, const char *file, ckvc_err *err) {
+    const ckvc_table *t = c->table->table;
+    const uint32_t nB = t->n_budgets;
+    select_candidate candidates[SELECT_MAX];
+    candidate_table tables[SELECT_MAX];
+    score_policy policies[SELECT_MAX];
+    const fit_options *f = c->o->fit;
+    const size_t n =
+        select_candidates(t, f->score, c->o->plan->options->setting.floor, f->c_min, candidates);
+    CKVC_AUTO_FREE ckvc_c_min *c_min = ckvc_alloc(n * nB, sizeof *c_min);
+    CKVC_AUTO_FREE ckvc_score *score = ckvc_alloc(n * nB, sizeof *score);
+    for (size_t i = 0; i < n; i++) {
+        candidate_table *to = &tables[i];
+        to->table = *t;
+        to->table.c_min = memcpy(c_min + i * nB, t->c_min, nB * sizeof *c_min);
+        to->table.score = memcpy(score + i * nB, t->score, nB * sizeof *score);
+        for (uint32_t b = 0; b < nB; b++) { select_recommend(&to->table, b, candidates[i]); }
+        to->file = *c->table;
+        to->file.table = &to->table;
+        policies[i] = (score_policy){SCORE_TABLE, &to->file};
+    }
+    return log_scores(c, &c->select, policies, n, file, err);
+}
+
+/* What is chosen is a function of the logged lines. */
+static ckvc_status read_choice(loop *c, int number, ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = NULL;
+    char file[48];
+    snprintf(file, sizeof file, "select/pass-%02d.jsonl", number);
+    if (!run_has_file(c->run, file)) { CKVC_TRY(log_candidates(c, file, err)); }
+    CKVC_TRY(checked_path(c->run, file, &path, err));
+    return select_read(path, c->table->table, &c->result->select, err);
+}
+
 /* ---- one pass ---- */
 
 static size_t diagnostic(const table_file *t, ckvc_side side, const char *key) {
@@ -293,29 +354,37 @@ static size_t diagnostic(const table_file *t, ckvc_side side, const char *key) {
     return v > 0 ? (size_t)v : 0;
 }
 
-static ckvc_status run_pass_of(loop *c, int number, ckvc_side side, ckvc_err *err) {
+/* judged: on held-out prompts, too. */
+static ckvc_status run_pass_of(loop *c, pass_kind kind, bool judged, ckvc_err *err) {
     compile_pass *p = &c->result->passes[c->result->n_passes++];
+    const int number = (int)c->result->n_passes;
     char file[48];
     pass_counts counts = {.reliability = NAN};
-    *p = (compile_pass){.side = side};
-    const plan single = pass_plan(c->o, side, c->table, &c->pass_options);
-    snprintf(p->name, sizeof p->name, "pass-%02d-%s", number, calibrate_sides(&c->pass_options));
+    *p = (compile_pass){.kind = kind};
+    snprintf(p->name, sizeof p->name, "pass-%02d-%s", number, pass_kind_name(kind));
     snprintf(file, sizeof file, "tables/pass-%02d.ckvt", number);
-    set_pass_plan(c->run, &single);
+    if (kind == PASS_SELECT) {
+        CKVC_TRY(read_choice(c, number, err));
+    } else {
+        const plan single = pass_plan(c->o, kind, c->table, &c->pass_options);
+        set_pass_plan(c->run, &single);
+    }
     if (!run_has_file(c->run, file)) { CKVC_TRY(make_table(c, number, p, file, &counts, err)); }
     table_file *fitted = NULL;
     CKVC_TRY(read_table(c, file, &fitted, err));
     table_file_free(c->table);
     c->table = fitted;
-    if (c->pass_options.kind == SHARD_LOGGED) {
-        p->changed = diagnostic(fitted, side, "changed");
-        p->supported = diagnostic(fitted, side, "supported");
-        p->states = diagnostic(fitted, side, "states");
+    if (kind == PASS_HEAD || kind == PASS_GATE) {
+        p->changed = diagnostic(fitted, (ckvc_side)kind, "changed");
+        p->supported = diagnostic(fitted, (ckvc_side)kind, "supported");
+        p->states = diagnostic(fitted, (ckvc_side)kind, "states");
     }
     memcpy(p->content_id, fitted->content_id, sizeof p->content_id);
-    snprintf(file, sizeof file, "heldout/pass-%02d.jsonl", number);
-    CKVC_TRY(score_heldout(c, fitted, file, &c->scores, err));
-    measure_pass(c->scores, p);
+    if (judged) {
+        snprintf(file, sizeof file, "heldout/pass-%02d.jsonl", number);
+        CKVC_TRY(score_heldout(c, fitted, file, &c->scores, err));
+        measure_pass(c->scores, p);
+    }
     if (c->o->on_pass) { c->o->on_pass(c->o->ctx, p, &counts); }
     return CKVC_OK;
 }
@@ -390,10 +459,12 @@ static ckvc_status note_round(loop *c, stop_rule stop, ckvc_err *err) {
 static ckvc_status run_round(loop *c, ckvc_err *err) {
     compile_result *r = c->result;
     const size_t first_pass = r->n_passes;
-    ckvc_side sides[CKVC_SIDE_COUNT];
-    const int n_sides = probe_sides(c->o->probe, sides);
-    for (int i = 0; i < n_sides; i++) {
-        CKVC_TRY(run_pass_of(c, (int)r->n_passes + 1, sides[i], err));
+    const demand_passes with = {c->o->fit->score == CKVC_SCORE_LEARNED, c->select.n > 0};
+    pass_kind passes[PASS_KINDS];
+    const int n = probe_passes(c->o->probe, with, passes);
+    for (int i = 0; i < n; i++) {
+        const bool last = i + 1 == n;
+        CKVC_TRY(run_pass_of(c, passes[i], last || c->o->probe != PROBE_DEMAND, err));
     }
     end_round(c, first_pass);
     r->stop = alternation_stop(&r->rounds[r->n_rounds - 1], (uint32_t)r->n_rounds, c->o->probe,
@@ -427,17 +498,23 @@ static void loop_fini(loop *c) {
     table_file_free(c->table);
     heldout_free(c->scores);
     heldout_free(c->round_start);
-    free(c->heldout.items);
+    CKVC_FREE(c->heldout.items, c->select.items);
+}
+
+void compile_result_free(compile_result *r) {
+    if (r) { select_free(r->select); }
+    free(r);
 }
 
 ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *result,
                         ckvc_err *err) {
-    static const char *const folders[] = {"tables", "heldout", "grid"};
+    static const char *const folders[] = {"tables", "select", "heldout", "grid"};
     CKVC_AUTO(loop_fini)
     loop c = {.run = run,
               .o = o,
               .result = result,
-              .heldout = heldout_prompts(o->plan->inputs->prompts),
+              .select = heldout_prompts(o->plan->inputs->prompts, true),
+              .heldout = heldout_prompts(o->plan->inputs->prompts, false),
               .started_s = ckvc_now_s()};
     *result = (compile_result){.stop = STOP_NOT};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {

@@ -1,8 +1,11 @@
-/* A table in one run directory. By demand (budgets.md section 3): ask what heads want, fit, score;
- * then log what a learned score is fitted to, fit, score. By rewards, the alternating loop
- * (method.md section 7): log heads, fit, score; log the gate under them, fit, score; again.
+/* A table in one run directory, in rounds of passes. By demand (budgets.md section 3) one round:
+ * ask what heads want, fit; log what a learned score is fitted to, fit; try scores and floors on
+ * the prompts of split `select`, take the best of each budget; score the table on the other
+ * held-out prompts. By rewards, the alternating loop (method.md section 7): log heads, fit, score;
+ * log the gate under them, fit, score; again.
  *
- * Every pass is a checkpoint: its shards, its table (tables/pass-01.ckvt) and its held-out scores
+ * Every pass is a checkpoint: its shards (of a choice the lines of select/pass-03.jsonl), its table
+ * (tables/pass-01.ckvt) and, of the loop's passes and a round's last, its held-out scores
  * (heldout/pass-01.jsonl) are published and journaled one after the other, each a function of those
  * before it, so a run that was stopped anywhere ends with the same bytes. A pass carries the plan
  * of the one `calibrate` that logs the same: its shards are that run's shards, its table the one
@@ -15,11 +18,12 @@
 #include "calib/log/plan.h"
 #include "formats/lines/score_kind.h"
 #include "cql/fit/fit_records.h"
+#include "cql/fit/fit_select.h"
 
 typedef struct compile_pass {
-    char name[32];  /* "pass-01-head" */
-    ckvc_side side; /* CKVC_SIDE_COUNT: demand */
-    /* entries of that side: that differ from the table before; with records; all */
+    char name[32]; /* "pass-01-head" */
+    pass_kind kind;
+    /* of a side, its entries: that differ from the table before; with records; all */
     size_t changed, supported, states;
     char content_id[CKVC_SHA256_HEX];
     size_t n_heldout;     /* held-out prompts; 0: the rest is not measured */
@@ -30,13 +34,16 @@ typedef struct compile_pass {
 } compile_pass;
 
 typedef struct compile_result {
-    compile_pass passes[2 * ALTERNATION_MAX_ROUNDS];
+    compile_pass passes[2 * ALTERNATION_MAX_ROUNDS + PASS_KINDS];
     size_t n_passes;
     alternation_round rounds[ALTERNATION_MAX_ROUNDS];
     size_t last_pass[ALTERNATION_MAX_ROUNDS]; /* of each round, index into passes */
     size_t n_rounds, best;                    /* best: the round whose table goes out */
     stop_rule stop;
+    select_losses *select; /* what the table's score and floor were chosen by; NULL: nothing */
 } compile_result;
+void compile_result_free(compile_result *r);
+CKVC_AUTO_OF(compile_result, compile_result_free)
 
 typedef struct compile_options {
     probe_kind probe;

@@ -288,7 +288,7 @@ size_t head_scores_add(head_scores *h, head_score kind) {
         const head_score *k = &h->kinds[i];
         if (k->kind == kind.kind && k->window == kind.window && k->pool == kind.pool &&
             k->norm == kind.norm && k->first == kind.first && k->last == kind.last &&
-            k->table == kind.table) {
+            (k->table ? k->table->theta : NULL) == (kind.table ? kind.table->theta : NULL)) {
             return i;
         }
     }

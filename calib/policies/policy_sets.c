@@ -466,6 +466,7 @@ static void allot_reference(policy_sets *k, size_t i, uint32_t b) {
 static void begin(policy_sets *k, uint32_t n_sets) {
     k->kept.n_sets = n_sets;
     k->kept.entries = 0;
+    k->kept.floor = 0;
     k->kept.repeat_tokens = 0;
     memset(k->n_done, 0, k->L * sizeof *k->n_done);
     for (uint32_t l = 0; l < k->L; l++) {
@@ -584,6 +585,9 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     k->kept.mode = n_sets > 1 ? CKVC_MODE_HEADS : (ckvc_mode)asked.mode;
     k->kept.score = kind == SCORE_TABLE || kind == SCORE_POOLED ? (ckvc_score_kind)asked.kind
                                                                 : CKVC_SCORE_PAPER;
+    if (kind == SCORE_TABLE && asked.mode != CKVC_MODE_SHARED) {
+        k->kept.floor = c_min_of(t->table, block_of(k, t, b, 0)).floor;
+    }
     /* recent tokens are kept as by the tables beside; the other rankings have their own */
     const bool windowed = (kind == SCORE_WINDOW || kind == SCORE_TOP_K) && (!t || is_paper(asked));
     for (uint32_t l = 0; l < k->L; l++) {

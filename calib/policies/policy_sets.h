@@ -61,6 +61,7 @@ typedef struct policy_sets policy_sets;
 typedef struct policy_kept {
     ckvc_mode mode;
     ckvc_score_kind score;
+    double floor;            /* of a table's capacities by shares: of B, the least; elsewhere 0 */
     uint32_t n_sets;         /* of a layer: 1 or G */
     kept_set *sets;          /* [L] */
     uint32_t *n_candidates;  /* [L], of layers with one set */

@@ -27,17 +27,49 @@ bool prompt_is_heldout(uint64_t seed, const char *id, double share) {
     return share > 0 && (double)prompt_hash("", seed, id) * 0x1p-64 < share;
 }
 
-/* A manifest may hold prompts out by itself; they are treated like those that --holdout draws. */
-static bool held_out(const manifest_entry *e, const prompt_options *o) {
-    return prompt_is_heldout(o->seed, e->id, o->holdout) ||
-           (e->split && strcmp(e->split, "heldout") == 0);
+static bool of_split(const manifest_entry *e, const char *split) {
+    return e->split && strcmp(e->split, split) == 0;
 }
 
-/* By the manifest's split, or as "heldout" however it came to be held out. */
+/* A manifest may hold prompts out by itself; they are treated like those that --holdout draws. */
+bool prompt_held_out(const manifest_entry *e, uint64_t seed, double holdout) {
+    return prompt_is_heldout(seed, e->id, holdout) || of_split(e, "heldout") ||
+           of_split(e, "select");
+}
+
+static bool held_out(const manifest_entry *e, const prompt_options *o) {
+    return prompt_held_out(e, o->seed, o->holdout);
+}
+
+static bool chooses(const manifest_entry *e, const prompt_options *o) {
+    return of_split(e, "select") ||
+           (held_out(e, o) &&
+            (double)prompt_hash("select\n", o->seed, e->id) * 0x1p-64 < o->select);
+}
+
+/* The options without a share to draw, where the manifest names who chooses. */
+static prompt_options divided_by(const manifest *m, const prompt_options *o) {
+    prompt_options out = *o;
+    for (size_t i = 0; i < m->n_entries; i++) {
+        if (of_split(&m->entries[i], "select")) { out.select = 0; }
+    }
+    return out;
+}
+
+void prompts_divide(prompt_list *list, const manifest *m, const prompt_options *o) {
+    const prompt_options own = divided_by(m, o);
+    for (size_t i = 0; i < list->n; i++) {
+        list->items[i].select = chooses(list->items[i].entry, &own);
+    }
+}
+
+/* By the manifest's split, or as "heldout" or "select" however it came to be one. */
 static bool wanted_split(const manifest_entry *e, const prompt_options *o) {
     for (size_t i = 0; i < o->n_splits; i++) {
-        if ((e->split && strcmp(e->split, o->splits[i]) == 0) ||
-            (strcmp(o->splits[i], "heldout") == 0 && held_out(e, o))) {
+        const char *split = o->splits[i];
+        if (strcmp(split, "heldout") == 0  ? held_out(e, o) && !chooses(e, o)
+            : strcmp(split, "select") == 0 ? chooses(e, o)
+                                           : of_split(e, split)) {
             return true;
         }
     }
@@ -206,6 +238,7 @@ static ckvc_status build_one(const source *s, const model_shape *shape, const pr
     fill(p, &all, T, kept, continuation, C);
     p->entry = s->e;
     p->heldout = held_out(s->e, o);
+    p->select = chooses(s->e, o);
     return CKVC_OK;
 }
 
@@ -219,7 +252,8 @@ void prompts_add(prompt_list *list) {
 }
 
 ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape,
-                          const prompt_options *o, prompt_list **out, ckvc_err *err) {
+                          const prompt_options *options, prompt_list **out, ckvc_err *err) {
+    const prompt_options own = divided_by(m, options), *o = &own;
     *out = NULL;
     CKVC_FAIL_IF(o->max_tokens > 0 && o->max_tokens < o->window + 1, err, CKVC_E_USAGE,
                  "--max-tokens %" PRId64 " is less than the window %" PRId64 " + 1", o->max_tokens,

@@ -14,19 +14,23 @@ typedef struct prompt {
     int32_t *tokens;                   /* [T + C], owned by the list */
     uint32_t n_tokens, n_continuation; /* T, C */
     bool cut;                          /* shortened in the middle to max_tokens */
-    bool heldout;
+    bool heldout;                      /* no fit sees it */
+    bool select;                       /* and settings are chosen by it: it judges none */
     bool passed_over;    /* not drawn by --sample-prompts (sample.h): no part in a logging pass */
     uint64_t token_hash; /* XXH64 of T, C and the ids */
 } prompt;
 
 typedef struct prompt_options {
-    const char *const *splits; /* only these ("heldout": held out by the manifest or by holdout) */
-    size_t n_splits;           /* 0: all */
+    /* Only these; "heldout": held out by the manifest or by holdout, but for those of "select". */
+    const char *const *splits;
+    size_t n_splits;              /* 0: all */
     int64_t window, continuation; /* W, C */
     int64_t max_tokens;           /* T at most; 0: context - C */
     bool skip_short;              /* drop prompts with T < W + 1 instead of refusing them */
     int64_t limit;                /* prompts at most; 0: all */
     double holdout;               /* share F of prompts held out, by hash of (seed, id) */
+    double select; /* share of those that choose and do not judge, by another hash of both; a
+                      manifest with prompts of split "select" has named them itself */
     uint64_t seed;
     chat_template chat; /* for "messages" */
 } prompt_options;
@@ -34,7 +38,7 @@ typedef struct prompt_options {
 typedef struct prompt_list {
     prompt *items;
     size_t n;
-    size_t n_short, n_cut, n_heldout;
+    size_t n_short, n_cut, n_heldout;      /* n_heldout: those that choose among them */
     uint32_t max_tokens, max_continuation; /* over the list */
 } prompt_list;
 
@@ -51,6 +55,8 @@ ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_s
                           ckvc_err *err) CKVC_MUST_CHECK;
 void prompts_free(prompt_list *list);
 CKVC_AUTO_OF(prompt_list, prompts_free)
+/* Says of each prompt whether it is one of those that o->select means. */
+void prompts_divide(prompt_list *list, const manifest *m, const prompt_options *o);
 /* Takes the prompt at items[n] into the list and its counts. */
 void prompts_add(prompt_list *list);
 /* First 8 bytes, big-endian, of SHA-256(what, seed in decimal, LF, id): a place in an order that
@@ -59,3 +65,5 @@ void prompts_add(prompt_list *list);
 uint64_t prompt_hash(const char *what, uint64_t seed, const char *id);
 /* Held out when prompt_hash / 2^64 < share (formats.md). */
 bool prompt_is_heldout(uint64_t seed, const char *id, double share);
+/* By such a draw, or by its manifest: of split "heldout" or "select". */
+bool prompt_held_out(const manifest_entry *e, uint64_t seed, double holdout);

@@ -5,10 +5,10 @@
 
 #include "formats/lines/scores.h"
 
-prompt_list heldout_prompts(const prompt_list *all) {
+prompt_list heldout_prompts(const prompt_list *all, bool select) {
     prompt_list out = {.items = ckvc_alloc(all->n_heldout, sizeof *out.items)};
     for (size_t i = 0; i < all->n; i++) {
-        if (all->items[i].heldout) {
+        if (all->items[i].heldout && all->items[i].select == select) {
             out.items[out.n] = all->items[i];
             prompts_add(&out);
         }

@@ -14,9 +14,9 @@ typedef struct heldout {
     double kept[SCORE_KIND_COUNT]; /* tokens per layer, or KV head, means */
 } heldout;
 
-/* The held-out prompts of a list as a list of their own; what they hold is borrowed. Free
- * list->items alone. */
-prompt_list heldout_prompts(const prompt_list *all);
+/* The held-out prompts of a list as a list of their own: those that judge, or those that choose;
+ * what they hold is borrowed. Free list->items alone. */
+prompt_list heldout_prompts(const prompt_list *all, bool select);
 /* Scores o's policies on them: JSON lines as `ckvc score` writes them. A stop is CKVC_E_STOPPED. */
 ckvc_status heldout_score(const calibrate_inputs *in, const prompt_list *prompts,
                           const score_options *o, ckvc_buffer *lines,

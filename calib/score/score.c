@@ -144,23 +144,27 @@ static void append_line(scorer *s, size_t i, uint32_t b, const policy_kept *kept
         "{s:s, s:s?, s:s?, s:s, s:s, s:s, s:s, s:s?, s:o, s:i, s:i, s:f, s:o, s:o, s:o, s:o, s:o, "
         "s:o, s:o, s:I, s:o, s:o, s:o}",
         "id", p->entry->id, "source", p->entry->source, "split",
-        p->heldout ? "heldout" : p->entry->split, "model", model_fingerprint(s->in->model),
-        "manifest", s->in->manifest->sha256, "token_hash", hash, "policy",
-        score_kind_name(policy->kind), "table", policy->table ? policy->table->content_id : NULL,
-        "tau", policy->kind == SCORE_MATCHED ? json_real(sum->tau) : json_null(), "T",
-        (int)p->n_tokens, "C", (int)p->n_continuation, "budget", choice->setting.budgets.v[b],
-        "r_struct", ckvc_json_real(s->stats.r_struct), "r_sem", ckvc_json_real(s->stats.r_sem),
-        "bin_entropy", kept->bins ? json_integer(kept->bins->bin_entropy) : json_null(),
-        "bin_perplexity", kept->bins ? json_integer(kept->bins->bin_ppl) : json_null(),
-        "n_candidates", kept->n_sets > 1 ? json_null() : ckvc_json_u32s(kept->n_candidates, s->L),
-        "n_kept", by_set(s, kept, size_json), "n_kept_window", by_set(s, kept, window_json),
-        "entries", (json_int_t)kept->entries, "loss_full", ckvc_json_real(s->loss_full),
-        "loss_comp", ckvc_json_real(loss), "reward", ckvc_json_real(reward));
+        p->select    ? "select"
+        : p->heldout ? "heldout"
+                     : p->entry->split,
+        "model", model_fingerprint(s->in->model), "manifest", s->in->manifest->sha256, "token_hash",
+        hash, "policy", score_kind_name(policy->kind), "table",
+        policy->table ? policy->table->content_id : NULL, "tau",
+        policy->kind == SCORE_MATCHED ? json_real(sum->tau) : json_null(), "T", (int)p->n_tokens,
+        "C", (int)p->n_continuation, "budget", choice->setting.budgets.v[b], "r_struct",
+        ckvc_json_real(s->stats.r_struct), "r_sem", ckvc_json_real(s->stats.r_sem), "bin_entropy",
+        kept->bins ? json_integer(kept->bins->bin_entropy) : json_null(), "bin_perplexity",
+        kept->bins ? json_integer(kept->bins->bin_ppl) : json_null(), "n_candidates",
+        kept->n_sets > 1 ? json_null() : ckvc_json_u32s(kept->n_candidates, s->L), "n_kept",
+        by_set(s, kept, size_json), "n_kept_window", by_set(s, kept, window_json), "entries",
+        (json_int_t)kept->entries, "loss_full", ckvc_json_real(s->loss_full), "loss_comp",
+        ckvc_json_real(loss), "reward", ckvc_json_real(reward));
     setting made = choice->setting; /* members that only say something where they are not neutral */
     made.op =
         policy->kind == SCORE_TABLE && kept->bins ? kept->bins->table->op : CKVC_OPERATOR_PAPER;
     made.mode = kept->mode;
     made.score = kept->score;
+    made.floor = kept->floor;
     setting_write(o, SETTING_LINE, &made, 0);
     if (kept->repeat_tokens) {
         json_object_set_new(o, "repeat_tokens", json_integer(kept->repeat_tokens));

@@ -145,9 +145,7 @@ ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenize
     CKVC_TRY(refuse_repeats(&c->against, err));
     CKVC_TRY(check_outputs(c, m, err));
     for (size_t i = 0; i < m->n_entries; i++) {
-        const manifest_entry *e = &m->entries[i];
-        held_out[i] = prompt_is_heldout(c->seed, e->id, c->holdout) ||
-                      (e->split && strcmp(e->split, "heldout") == 0);
+        held_out[i] = prompt_held_out(&m->entries[i], c->seed, c->holdout);
     }
     leak_options o = c->find;
     o.tok = tok;

@@ -173,6 +173,7 @@ ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_
         .skip_short = o->skip_short,
         .limit = o->limit,
         .holdout = o->holdout,
+        .select = o->select,
         .seed = o->setting.seed,
         .chat = e->chat};
     CKVC_TRY(manifest_read(o->manifest, &e->manifest, err));

@@ -21,7 +21,7 @@ typedef struct inputs_options {
     int64_t max_tokens, limit;
     bool skip_short;
     const char *chat_template, *chat_date;
-    double holdout;
+    double holdout, select;
     setting setting;
 } inputs_options;
 

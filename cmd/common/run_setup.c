@@ -30,9 +30,11 @@ const opt opts_log[] = {
     {0}};
 
 const opt opts_repeat[] = {
-    OPT_SETTING("floor", inputs.setting, "F", 0, 1,
-                "share of the budget that every head has, whatever others ask for",
-                .preset = "0.2"),
+    OPT_SETTING(
+        "floor", inputs.setting, "F", 0, 1,
+        "share of the budget that every head has, whatever others ask for; a table may keep "
+        "more (--c-min)",
+        .preset = "0.05"),
     OPT_SETTING("recent", inputs.setting, "N", 0, 1e6,
                 "last tokens that every head keeps, beside the first", .preset = "8"),
     OPT_SETTING("repeat", inputs.setting, "TEXT", 0, 0,

@@ -1,6 +1,7 @@
 /* See fit_demand.h. */
 #include "cql/fit/fit_demand.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,7 +102,7 @@ void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted
         s.X = 1;
         gather(d, b, head_counts(h) + b * L, L, shares, keys);
         put(&s, o, b, nB, table->layer_share, NULL, &block->layers);
-        table->c_min[b] = (ckvc_c_min){h->setting.floor, h->setting.recent};
+        table->c_min[b] = (ckvc_c_min){fmax(h->setting.floor, o->c_min), h->setting.recent};
         const bool paper = o->score == CKVC_SCORE_PAPER; /* a learned one: fit_learned.h */
         table->score[b] = ckvc_default_score(paper ? CKVC_SCORE_PAPER : CKVC_SCORE_WINDOW, 0);
         table->score[b].mode = o->mode;

@@ -110,9 +110,10 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
         sides |= r->sides[i].carried;
     }
     if (r->demand.carried) {
-        json_t *repeat = json_object_get(from, "repeat");
+        json_t *repeat = json_object_get(from, "repeat"), *select = json_object_get(from, "select");
         carry_part(meta, from, "demand");
         if (repeat) { json_object_set(meta, "repeat", repeat); }
+        if (select && !r->learned.fitted) { json_object_set(meta, "select", select); }
         if (r->table->table->theta && !r->learned.fitted) { carry_part(meta, from, "learned"); }
     }
     if (!sides && !r->demand.carried) { return; }

@@ -11,6 +11,7 @@ fit_options fit_defaults(void) {
                          .mode = CKVC_MODE_HEADS,
                          .score = CKVC_SCORE_LEARNED,
                          .features = CKVC_FEATURES_1,
+                         .c_min = 0.2,
                          .seed = 1,
                          .memory_max = (size_t)4 << 30};
 }

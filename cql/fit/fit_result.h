@@ -33,10 +33,11 @@ typedef struct fit_options {
     uint32_t replicates; /* 0: no resampling; of a bootstrap the table gets the shares */
     cql_resample resample;
     ckvc_mode mode;        /* what a table by demand recommends: its sets ... */
-    ckvc_score_kind score; /* ... and by what they are ranked */
+    ckvc_score_kind score; /* ... and by what they are ranked; */
     uint32_t features;     /* version of a learned score's, CKVC_FEATURES_1 or 2 */
-    bool shrink;   /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
-    uint64_t seed; /* of the resampling and of AdamW's order */
+    double c_min; /* of the budget, what every set has at least; that of the demand if it is more */
+    bool shrink;  /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
+    uint64_t seed;                  /* of the resampling and of AdamW's order */
     size_t memory_max;              /* bytes for statistics */
     const table_file *incoming;     /* NULL: the shards' start tables */
     const char *probe;              /* META's probe; NULL: by the sides that were fitted */

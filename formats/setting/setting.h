@@ -41,7 +41,8 @@ typedef struct setting {
     setting_list budgets, grid[CKVC_SIDE_COUNT]; /* axes of a table */
     setting_list layer_budgets;                  /* [L] B of each layer, or none */
     /* Of a demand pass, elsewhere 0 and "": the share of B that every head takes before the rest
-     * goes by rank, how many last positions all heads keep, and the text before the repeated prompt
+     * goes by rank (of a score line: that it keeps at least), how many last positions all heads
+     * keep, and the text before the repeated prompt
      * ("": no repeat pass, the continuation's attention is what counts). */
     double floor;
     uint32_t recent;
@@ -74,7 +75,7 @@ typedef enum setting_group {
     SETTING_PENALTY = 128, /* the gate's rewards alone */
     SETTING_LOGGED = 256,  /* rewards and sets: a scan knows none of it */
     SETTING_DEMAND = 512,  /* what a head's demand is: of demand passes alone */
-    SETTING_SETS = 1024,   /* of score lines alone: a policy's own, as its name is */
+    SETTING_SETS = 1024,   /* of score lines: a policy's own, as its name is */
     SETTING_LEARNED = 2048 /* what a learned score is fitted to: of score passes alone */
 } setting_group;
 

@@ -260,8 +260,8 @@ m = json.load(sys.stdin)["meta"]
 assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
 }
 
-@test "by default: demand, then a learned score, held-out scores; the verbs by hand, after any interruption and on one thread" {
-    demand=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 32,0.5 --shard-prompts 2 --holdout 0.4 -q)
+@test "by default: demand, a learned score, a choice, held-out scores; the verbs by hand, after any interruption and on one thread" {
+    demand=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 32,0.5 --shard-prompts 2 --holdout 0.6 -q)
     "$CKVC" compile "${demand[@]}" --out "$DIR/demand" --json >"$DIR/demand.json"
     "$CKVC" verify "$DIR/demand" "$DIR/demand/table.ckvt"
     "$CKVC" calibrate "${demand[@]}" --side demand --out "$DIR/demand-hand"
@@ -275,31 +275,43 @@ assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
     python3 - "$DIR" <<'PY'
 import json, sys
 said = json.load(open(sys.argv[1] + "/demand.json"))
-lines = [json.loads(l) for l in open(sys.argv[1] + "/demand/heldout/pass-01.jsonl")]
-assert said["probe"] == "demand" and said["gate"] is None and len(said["passes"]) == 2, said
-h = said["passes"][0]["heldout"]
+lines = [json.loads(l) for l in open(sys.argv[1] + "/demand/heldout/pass-03.jsonl")]
+assert said["probe"] == "demand" and said["gate"] is None and said["stop"] == "one round", said
+assert [p["pass"] for p in said["passes"]] == ["pass-01-demand", "pass-02-score", "pass-03-select"], said
+assert ["heldout" in p for p in said["passes"]] == [False, False, True] and len(said["rounds"]) == 1
+h = said["passes"][2]["heldout"]
 assert h["prompts"] == len(lines) / 12 > 1, h["prompts"]
 by = {}
 for l in lines:
     by.setdefault(l["policy"], []).append(l)
 assert set(by) == {"identity", "matched", "top-k", "snapkv", "adakv", "table"}, set(by)
-assert all((l["mode"], l["score"]) == ("heads", "window") for l in by["table"])
+assert all(l["mode"] == "heads" and l["split"] == "heldout" for l in by["table"])
 for kind in "top-k", "snapkv", "adakv": # as many entries on every prompt
     assert [l["entries"] for l in by[kind]] == [l["entries"] for l in by["table"]], kind
 mean = lambda kind: sum(l["reward"] for l in by[kind]) / len(by[kind])
 for kind in set(by) - {"table"}:
     assert abs(h["over_" + kind]["mean"] - (mean("table") - mean(kind))) < 1e-12, kind
 assert abs(h["reward"] - mean("table")) < 1e-12
-learned = [json.loads(l) for l in open(sys.argv[1] + "/demand/heldout/pass-02.jsonl")]
-assert {l["score"] for l in learned if l["policy"] == "table"} == {"learned"}
-best = max(said["passes"], key=lambda p: p["heldout"]["reward"]) # that goes out
-assert said["content_id"] == best["content_id"], said
+assert said["content_id"] == said["passes"][2]["content_id"], said
 PY
+    # a candidate's lines by hand
+    "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
+        --table "$DIR/demand/tables/pass-02.ckvt" --score window --c-min 0.2 >"$DIR/window.jsonl" 2>/dev/null
+    [ "$(wc -l <"$DIR/window.jsonl")" -eq 6 ]
+    [ "$(grep -cxFf "$DIR/window.jsonl" "$DIR/demand/select/pass-03.jsonl")" -eq 6 ]
     for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
         timeout -s KILL "$delay" "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1 || true
     done
     "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1
     diff <(run_sums "$DIR/demand") <(run_sums "$DIR/demand-killed")
+    # killed before the choice, and between the choice and its table
+    for lost in 'select.pass-03\|tables.pass-03\|heldout.pass-03' 'tables.pass-03\|heldout.pass-03'; do
+        rm -rf "$DIR/demand-lost" && cp -r "$DIR/demand" "$DIR/demand-lost"
+        sed -i "/$lost/d; /\"note\":\"round\"/d; /table.ckvt/d; /\"note\":\"table\"/d" "$DIR/demand-lost/journal.jsonl"
+        "$CKVC" compile "${demand[@]}" --out "$DIR/demand-lost" --resume
+        diff <(run_sums "$DIR/demand") <(run_sums "$DIR/demand-lost")
+        diff <(ended "$DIR/demand") <(ended "$DIR/demand-lost")
+    done
     # another mode is another plan, and what the table recommends
     run "$CKVC" compile "${demand[@]}" --out "$DIR/demand" --resume --mode layers
     [ "$status" -eq 65 ]
@@ -308,22 +320,75 @@ PY
     "$CKVC" inspect "$DIR/demand-layers/table.ckvt" --json | python3 -c '
 import json, sys
 assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("layers", "paper")}'
-    grep -q '"mode":"layers"' "$DIR/demand-layers/heldout/pass-01.jsonl"
+    grep -q '"mode":"layers"' "$DIR/demand-layers/heldout/pass-02.jsonl"
     # nothing held out, nothing scored, and said
     run "$CKVC" compile "${demand[@]/#-q/--no-repeat}" --holdout 0 --out "$DIR/demand-none"
     [ "$status" -eq 0 ]
-    [[ $output == *"no prompt is held out"* && ! -e $DIR/demand-none/heldout ]]
+    [[ $output == *"no prompt is held out"* && ! -e $DIR/demand-none/heldout && ! -e $DIR/demand-none/select ]]
     run "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run
     [ "$status" -eq 0 ]
-    [[ $output == *"demand pass"*"this pass"*"score pass"*"this pass"*"this run"* && ! -e $DIR/x ]]
+    [[ $output == *"demand pass"*"this pass"*"score pass"*"this pass"*"this run"*"3 prompts that choose and 3 that judge"* && ! -e $DIR/x ]]
     "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run --json | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
-assert [p["pass"] for p in d["passes"]] == ["demand", "score"] and all(p["heldout_hours"] > 0 for p in d["passes"]), d
-assert abs(sum(p["hours"] + p["heldout_hours"] for p in d["passes"]) / d["hours"] - 1) < 1e-9, d
+assert [p["pass"] for p in d["passes"]] == ["demand", "score"] and d["select_prompts"] == 3, d
+assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
+assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
 assert d["passes"][0]["disk_bytes"] < d["passes"][1]["disk_bytes"] < d["disk_bytes"], d'
     run -0 "$CKVC" compile "${demand[@]}" --score window --out "$DIR/x" --dry-run
     [[ $output == *"demand pass"* && $output != *"score pass"* ]]
+}
+
+@test "score and floor are chosen by prompts that neither fit nor judge: the least of the logged losses" {
+    local small=(--model "$MODEL" --window 16 --continuation 16 --budget 32,0.5 -q)
+    # a manifest that names who chooses: so it is, whatever --select says
+    python3 - "$DIR" <<'PY'
+import json, sys
+lines = [json.loads(l) for l in open(sys.argv[1] + "/prompts.jsonl")]
+for i, l in enumerate(lines):
+    l["split"] = "fit" if i < 10 else "select" if i < 13 else "heldout"
+open(sys.argv[1] + "/named.jsonl", "w").writelines(json.dumps(l) + "\n" for l in lines)
+PY
+    "$CKVC" compile "${small[@]}" --manifest "$DIR/named.jsonl" --out "$DIR/named" --json >"$DIR/named.json"
+    "$CKVC" compile "${small[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.6 --out "$DIR/drawn" --json >"$DIR/drawn.json"
+    "$CKVC" compile "${small[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.6 --select 0 --out "$DIR/unchosen"
+    [ ! -e "$DIR/unchosen/select" ] && [ -s "$DIR/unchosen/heldout/pass-02.jsonl" ]
+    for run in named drawn; do
+        "$CKVC" inspect "$DIR/$run/table.ckvt" --json >"$DIR/$run-table.json"
+        HDF5_PLUGIN_PATH=build/release python3 - "$DIR" "$run" <<'PY'
+import json, sys
+folder, run = sys.argv[1:]
+read = lambda name: [json.loads(l) for l in open(f"{folder}/{run}/{name}")]
+select, heldout = read("select/pass-03.jsonl"), read("heldout/pass-03.jsonl")
+table, said = (json.load(open(f"{folder}/{run}{name}")) for name in ("-table.json", ".json"))
+ids = {l["id"] for l in select}, {l["id"] for l in heldout}
+assert ids[0] and ids[1] and not ids[0] & ids[1], ids
+if run == "named":
+    assert ids == ({"p10", "p11", "p12"}, {"p13", "p14", "p15"}), ids
+else:
+    assert ids[0] == {"p02", "p03", "p05", "p10", "p12"} and ids[1] == {"p00", "p01", "p07", "p14"}, ids
+assert {l["split"] for l in select} == {"select"} and {l["split"] for l in heldout} == {"heldout"}
+counts = table["meta"]["counts"] # all others are fitted, and no other
+assert counts["demand"]["prompts"] == counts["learned"]["prompts"] == 16 - len(ids[0] | ids[1]), counts
+chosen = table["meta"]["select"]
+assert chosen == said["select"] and chosen["prompts"] == len(ids[0])
+tried = [(c["score"], c["floor"]) for c in chosen["candidates"]]
+assert tried == [(s, f) for s in ("window", "learned", "paper") for f in (0.05, 0.1, 0.2)], tried
+for b, budget in enumerate((32, 0.5)):
+    means = []
+    for score, floor in tried:
+        of = [l["loss_comp"] - l["loss_full"] for l in select if (l["budget"], l.get("score", "paper"), l["floor"]) == (budget, score, floor)]
+        assert len(of) == len(ids[0])
+        means.append(sum(of) / len(of))
+    assert all(abs(m - c["loss"][b]) < 1e-12 for m, c in zip(means, chosen["candidates"]))
+    losses = [c["loss"][b] for c in chosen["candidates"]]
+    best = losses.index(min(losses)) # of equal ones the first
+    assert chosen["chosen"][b] == best
+    assert (table["score"][b]["score"], table["c_min"][b]["floor"]) == tried[best]
+    of_table = {(l.get("score", "paper"), l["floor"]) for l in heldout if l["policy"] == "table" and l["budget"] == budget}
+    assert of_table == {tried[best]}, of_table
+PY
+    done
 }
 
 @test "the loop's options without its mode are refused, each with what to say" {

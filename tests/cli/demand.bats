@@ -33,7 +33,7 @@ import json, sys
 run, *shards = [json.loads(line) for line in sys.stdin]
 assert [p["kind"] for p in run["passes"]] == ["demand"] and run["passes"][0]["complete"], run["passes"]
 plan = run["plan"]
-assert plan["side"] == "demand" and plan["floor"] == 0.2 and plan["recent"] == 8 and plan["budget"] == [16, 0.5], plan
+assert plan["side"] == "demand" and plan["floor"] == 0.05 and plan["recent"] == 8 and plan["budget"] == [16, 0.5], plan
 assert plan["repeat"] == "Repeat the previous context exactly." and "bins" not in plan and "lambda" not in plan, plan
 assert sum(s["prompts"] for s in shards) == 12 and all(s["records"] == 0 for s in shards)
 for s in shards:

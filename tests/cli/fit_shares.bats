@@ -82,7 +82,7 @@ assert d["prompts"] < 12 and [b["heads"]["entries"] for b in d["by_budget"]] == 
     demand "$DIR/floor" --floor 0.3
     run -65 "$CKVC" fit "$DIR/demand" "$DIR/floor" --out "$DIR/x.ckvt"
     one_line
-    [[ $output == *"--floor 0."* && $output == *0.2* && $output == *0.3* ]]
+    [[ $output == *"--floor 0."* && $output == *0.05* && $output == *0.3* ]]
     BUDGET=16,0.25 demand "$DIR/other"
     run -65 "$CKVC" fit "$DIR/other" "$DIR/run" --out "$DIR/x.ckvt"
     one_line

@@ -84,13 +84,26 @@ static void probes_have_names_and_sides(void **state) {
     assert_int_equal(sides[0], CKVC_SIDE_HEAD);
     assert_int_equal(probe_sides(PROBE_GATE_ONLY, sides), 1);
     assert_int_equal(sides[0], CKVC_SIDE_GATE);
-    assert_int_equal(probe_sides(PROBE_DEMAND, sides), 1);
-    assert_int_equal(sides[0], CKVC_SIDE_COUNT);
-    assert_int_equal(probe_rounds(PROBE_DEMAND, 2), 2);
-    const alternation_round gained_nothing = {.gain = {.n = 9, .mean = -1.0, .se = 0.1}};
-    assert_int_equal(alternation_stop(&gained_nothing, 1, PROBE_DEMAND, 2), STOP_NOT);
-    assert_int_equal(alternation_stop(&gained_nothing, 2, PROBE_DEMAND, 2), STOP_ONCE);
     assert_string_equal(probe_name(PROBE_DEMAND), "demand");
+}
+
+static void a_round_has_passes(void **state) {
+    (void)state;
+    pass_kind passes[PASS_KINDS];
+    assert_int_equal(probe_passes(PROBE_JOINT, (demand_passes){true, true}, passes), 2);
+    assert_true(passes[0] == PASS_HEAD && passes[1] == PASS_GATE);
+    assert_int_equal(probe_passes(PROBE_GATE_ONLY, (demand_passes){0}, passes), 1);
+    assert_int_equal(passes[0], PASS_GATE);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){0}, passes), 1);
+    assert_int_equal(passes[0], PASS_DEMAND);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.select = true}, passes), 2);
+    assert_int_equal(passes[1], PASS_SELECT);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){true, true}, passes), 3);
+    assert_true(passes[1] == PASS_SCORE && passes[2] == PASS_SELECT);
+    assert_int_equal(probe_rounds(PROBE_DEMAND, 2), 1);
+    const alternation_round gained_nothing = {.gain = {.n = 9, .mean = -1.0, .se = 0.1}};
+    assert_int_equal(alternation_stop(&gained_nothing, 1, PROBE_DEMAND, 1), STOP_ONCE);
+    assert_string_equal(pass_kind_name(PASS_SELECT), "select");
 }
 
 int main(void) {
@@ -100,6 +113,7 @@ int main(void) {
         cmocka_unit_test(rounds_end),
         cmocka_unit_test(the_best_round_goes_out),
         cmocka_unit_test(probes_have_names_and_sides),
+        cmocka_unit_test(a_round_has_passes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,42 @@
+/* What a table with shares recommends, budget by budget: of several scores and floors the one that
+ * costs the least on prompts that nothing else is told of (docs/budgets.md, section 3). */
+#pragma once
+
+#include "formats/table/table_file.h"
+
+typedef struct select_candidate {
+    ckvc_score_kind score;
+    double floor; /* f, of ckvc_c_min */
+} select_candidate;
+
+enum { SELECT_MAX = 16 }; /* candidates */
+
+typedef struct select_losses {
+    uint32_t n_budgets;  /* nB of the table */
+    size_t n_prompts, n; /* candidates */
+    select_candidate candidates[SELECT_MAX];
+    /* [n][nB] loss over that of the full cache, nats per token, a mean over the prompts that have a
+     * finite one under every candidate; NaN: there is none. */
+    double *loss;
+    size_t *chosen; /* [nB] the candidate of the least loss, of equal ones the first; n: none */
+} select_losses;
+
+/* Which score and floor a table can be tried under, in the order in which they are preferred: by
+ * `score`, or where that is the learned one by the window's, the learned one and the paper's; each
+ * with the floor that demand was counted with, and with those of 0.1, 0.2 and c_min that are more.
+ */
+size_t select_candidates(const ckvc_table *t, ckvc_score_kind score, double counted, double c_min,
+                         select_candidate out[SELECT_MAX]);
+/* Makes block b recommend a candidate. */
+void select_recommend(ckvc_table *t, uint32_t b, select_candidate c);
+/* The losses of a file of score lines: of policy `table` under the table's budgets and modes. The
+ * candidates are those of the first prompt's lines, in their order. CKVC_E_DATA where a prompt
+ * lacks one of them. */
+ckvc_status select_read(const char *path, const ckvc_table *t, select_losses **out,
+                        ckvc_err *err) CKVC_MUST_CHECK;
+void select_free(select_losses *s);
+CKVC_AUTO_OF(select_losses, select_free)
+/* Every block recommends what was chosen, and META says under "select" what was compared. */
+void select_take(const select_losses *s, table_file *t);
+/* The same for people: {prompts, candidates: [{score, floor, loss}], chosen}. New reference. */
+json_t *select_json(const select_losses *s);

@@ -1,0 +1,193 @@
+/* The choice of score and floor by budget: the least mean loss, ties to the first, prompts whole or
+ * not at all, and what the table says then. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cql/fit/fit_select.h"
+#include "tests/unit/temp_folder.h"
+
+enum { nB = 2, nC = 3 };
+static const double budgets[nB] = {8, 0.5};
+static const select_candidate tried[nC] = {
+    {CKVC_SCORE_WINDOW, 0.125}, {CKVC_SCORE_LEARNED, 0.125}, {CKVC_SCORE_PAPER, 0.25}};
+
+static ckvc_table *table_of(double floor, bool learned) {
+    ckvc_table *t = ckvc_table_create(1, 2, 1, 1, nB, 1, 1);
+    t->window = 4;
+    t->head_grid[0] = t->gate_grid[0] = t->weight[0] = 1;
+    memcpy(t->budgets, budgets, sizeof budgets);
+    assert_int_equal(ckvc_table_add_shares(t, 0), 0);
+    for (int b = 0; b < nB; b++) {
+        t->c_min[b] = (ckvc_c_min){floor, 2};
+        t->score[b] = (ckvc_score){.kind = CKVC_SCORE_PAPER, .mode = CKVC_MODE_HEADS};
+    }
+    if (learned) {
+        assert_int_equal(ckvc_table_add_learned(t, ckvc_features_count(CKVC_FEATURES_1, 2)), 0);
+        for (int b = 0; b < nB; b++) { t->score[b].features = CKVC_FEATURES_1; }
+    }
+    return t;
+}
+
+/* A line of a table: one layer of two heads, 8 of 16 tokens each; a loss of NaN is null. */
+static void line(FILE *f, const char *id, double budget, select_candidate c, double loss) {
+    char comp[64] = "null", reward[64] = "null";
+    if (isfinite(loss)) {
+        snprintf(comp, sizeof comp, "%.17g", 2 + loss);
+        snprintf(reward, sizeof reward, "%.17g", -(2 + loss - 2));
+    }
+    fprintf(
+        f,
+        "{\"id\":\"%s\",\"source\":null,\"split\":\"select\",\"model\":\"%064d\",\"manifest\":"
+        "\"%064d\",\"token_hash\":\"0000000000000001\",\"policy\":\"table\",\"table\":\"%064d\","
+        "\"tau\":null,\"T\":16,\"C\":4,\"budget\":%.17g,\"r_struct\":1,\"r_sem\":1,"
+        "\"bin_entropy\":null,\"bin_perplexity\":null,\"n_candidates\":null,\"n_kept\":[[8,8]],"
+        "\"n_kept_window\":[[4,4]],\"entries\":16,\"loss_full\":2,\"loss_comp\":%s,\"reward\":"
+        "%s,\"alpha\":\"paper\",\"keep_window\":0,\"window\":4,\"mode\":\"heads\"",
+        id, 1, 2, 3, budget, comp, reward);
+    if (c.score != CKVC_SCORE_PAPER) { fprintf(f, ",\"score\":\"%s\"", ckvc_score_name(c.score)); }
+    fprintf(f, ",\"floor\":%.17g}\n", c.floor);
+}
+
+/* losses [prompts][nB][nC] */
+static const char *lines_of(const double (*losses)[nB][nC], int n_prompts) {
+    const char *path = in_temp_folder("select.jsonl");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (int p = 0; p < n_prompts; p++) {
+        for (int i = 0; i < nC; i++) {
+            for (int b = 0; b < nB; b++) {
+                char id[8];
+                snprintf(id, sizeof id, "p%d", p);
+                line(f, id, budgets[b], tried[i], losses[p][b][i]);
+            }
+        }
+    }
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static void the_least_mean_of_each_budget(void **state) {
+    (void)state;
+    static const double losses[3][nB][nC] = {
+        {{0.5, 0.25, 0.75}, {0.5, 1.5, 0.5}},
+        {{1.5, 0.25, 0.75}, {0.5, 0.5, 0.5}},
+        {{0.0, 0.00, NAN}, {2.0, 2.0, 2.0}}, /* the first budget's is not whole */
+    };
+    ckvc_err err = {0};
+    CKVC_AUTO(table_file_free_at) table_file *t = table_file_around(table_of(0.125, true), false);
+    CKVC_AUTO(select_free_at) select_losses *s = NULL;
+    assert_int_equal(select_read(lines_of(losses, 3), t->table, &s, &err), CKVC_OK);
+    assert_int_equal(s->n, nC);
+    assert_int_equal(s->n_prompts, 3);
+    for (int i = 0; i < nC; i++) {
+        assert_int_equal(s->candidates[i].score, tried[i].score);
+        assert_true(s->candidates[i].floor == tried[i].floor);
+    }
+    const double means[nC][nB] = {{1.0, 1.0}, {0.25, 4.0 / 3}, {0.75, 1.0}};
+    for (int i = 0; i < nC * nB; i++) { assert_true(s->loss[i] == means[i / nB][i % nB]); }
+    assert_int_equal(s->chosen[0], 1);
+    assert_int_equal(s->chosen[1], 0); /* of equal ones the first */
+
+    select_take(s, t);
+    const ckvc_table *c = t->table;
+    assert_int_equal(c->score[0].kind, CKVC_SCORE_LEARNED);
+    assert_int_equal(c->score[0].window, CKVC_FEATURES_1_ROWS);
+    assert_int_equal(c->score[1].kind, CKVC_SCORE_WINDOW);
+    assert_int_equal(c->score[1].pool, 7);
+    for (int b = 0; b < nB; b++) {
+        assert_true(c->c_min[b].floor == 0.125 && c->c_min[b].recent == 2);
+        assert_int_equal(c->score[b].mode, CKVC_MODE_HEADS);
+        assert_int_equal(c->score[b].features, CKVC_FEATURES_1);
+    }
+    const json_t *said = json_object_get(t->meta, "select"),
+                 *chosen = json_object_get(said, "chosen");
+    assert_int_equal(json_integer_value(json_object_get(said, "prompts")), 3);
+    assert_int_equal(json_array_size(json_object_get(said, "candidates")), nC);
+    assert_int_equal(json_integer_value(json_array_get(chosen, 0)), 1);
+    assert_int_equal(json_integer_value(json_array_get(chosen, 1)), 0);
+}
+
+static void a_budget_without_whole_prompts_stays(void **state) {
+    (void)state;
+    static const double losses[1][nB][nC] = {{{NAN, 0.5, 0.5}, {0.5, 0.5, 0.25}}};
+    ckvc_err err = {0};
+    CKVC_AUTO(table_file_free_at) table_file *t = table_file_around(table_of(0.125, true), false);
+    CKVC_AUTO(select_free_at) select_losses *s = NULL;
+    assert_int_equal(select_read(lines_of(losses, 1), t->table, &s, &err), CKVC_OK);
+    assert_int_equal(s->chosen[0], nC);
+    assert_true(isnan(s->loss[0]));
+    select_take(s, t);
+    assert_int_equal(t->table->score[0].kind, CKVC_SCORE_PAPER);
+    assert_true(t->table->c_min[0].floor == 0.125 && t->table->c_min[1].floor == 0.25);
+    assert_true(json_is_null(
+        json_array_get(json_object_get(json_object_get(t->meta, "select"), "chosen"), 0)));
+}
+
+static void refused(const char *path, const ckvc_table *t, ckvc_status status, const char *why) {
+    ckvc_err err = {0};
+    select_losses *s = NULL;
+    assert_int_equal(select_read(path, t, &s, &err), status);
+    assert_null(s);
+    if (!strstr(err.text, why)) { fail_msg("%s", err.text); }
+}
+
+static void lines_that_do_not_belong(void **state) {
+    (void)state;
+    static const double losses[2][nB][nC] = {0};
+    ckvc_table *t = table_of(0.125, false);
+    refused(lines_of(losses, 2), t, CKVC_E_MISMATCH, "learned score, which the table has not");
+    ckvc_table_free(t);
+    t = table_of(0.125, true);
+    t->score[0].mode = t->score[1].mode = CKVC_MODE_LAYERS;
+    refused(lines_of(losses, 2), t, CKVC_E_MISMATCH, "mode heads, the table recommends layers");
+    t->score[0].mode = t->score[1].mode = CKVC_MODE_HEADS;
+    t->budgets[1] = 0.25;
+    refused(lines_of(losses, 2), t, CKVC_E_MISMATCH, "budget 0.5 is none of the table's");
+    t->budgets[1] = 0.5;
+    const char *path = in_temp_folder("short.jsonl");
+    FILE *f = fopen(path, "wb");
+    line(f, "p0", 8, tried[0], 0.5);
+    fclose(f);
+    refused(path, t, CKVC_E_DATA, "1 lines of tables, wanted 2");
+    f = fopen(path, "wb");
+    for (int b = 0; b < nB; b++) { line(f, "p0", budgets[b], tried[0], 0.5); }
+    for (int b = 0; b < nB; b++) { line(f, "p1", budgets[b], tried[1], 0.5); }
+    fclose(f);
+    refused(path, t, CKVC_E_DATA, "the first prompt has not");
+    ckvc_table_free(t);
+}
+
+static void candidates_begin_as_compiled(void **state) {
+    (void)state;
+    select_candidate c[SELECT_MAX];
+    ckvc_table *t = table_of(0.2, true);
+    assert_int_equal(select_candidates(t, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 9);
+    assert_true(c[0].score == CKVC_SCORE_WINDOW && c[0].floor == 0.0625);
+    assert_true(c[2].score == CKVC_SCORE_WINDOW && c[2].floor == 0.2);
+    assert_true(c[3].score == CKVC_SCORE_LEARNED && c[3].floor == 0.0625);
+    assert_true(c[8].score == CKVC_SCORE_PAPER && c[8].floor == 0.2);
+    assert_int_equal(select_candidates(t, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 4);
+    assert_true(c[3].floor == 0.3);
+    ckvc_table_free(t);
+    t = table_of(0.2, false); /* no more to try, and no learned score */
+    assert_int_equal(select_candidates(t, CKVC_SCORE_LEARNED, 0.2, 0.2, c), 2);
+    assert_int_equal(select_candidates(t, CKVC_SCORE_PAPER, 0.2, 0, c), 1);
+    assert_true(c[0].score == CKVC_SCORE_PAPER && c[0].floor == 0.2);
+    ckvc_table_free(t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_least_mean_of_each_budget),
+        cmocka_unit_test(a_budget_without_whole_prompts_stays),
+        cmocka_unit_test(lines_that_do_not_belong),
+        cmocka_unit_test(candidates_begin_as_compiled),
+    };
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
+}
