@@ -123,8 +123,12 @@ static void print_learned(const fitted_learned *l) {
         "attention to come %.4f nats (gradient left %.1g)\n",
         l->n_prompts, l->positions, l->loss, l->gradient);
     if (l->n_heldout) {
-        say("  on %" PRIu64 " held-out prompts %.4f, of the window score %.4f\n", l->n_heldout,
+        say("  on %" PRIu64 " held-out prompts %.4f, of the window score %.4f", l->n_heldout,
             l->heldout, l->heldout_window);
+        if (!isnan(l->heldout_expected)) {
+            say(", of Expected Attention %.4f", l->heldout_expected);
+        }
+        say("\n");
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "calib/demand/expected_attention.h"
 #include "calib/demand/head_features.h"
 #include "lib/base/rng.h"
 #include "lib/policy/ckvc_policy.h"
@@ -17,12 +18,18 @@ uint32_t score_features(const model_shape *shape) {
     return ckvc_features_count(CKVC_FEATURES_1, (uint32_t)shape->head_dim);
 }
 
+/* Expected Attention's of T positions, and the room that it takes; or two features of each. */
+static size_t scratch_size(const model_shape *shape, size_t T) {
+    const size_t D = (size_t)shape->head_dim, heads = (size_t)shape->n_kv_heads;
+    return T + expected_attention_scratch(T, D, (size_t)shape->n_heads / heads);
+}
+
 /* The arrays of a sampler and their lengths, for T tokens. */
 #define ARRAYS(X)                                                                                  \
     X(target, heads *T)                                                                            \
     X(layer_attention, (size_t)shape->n_layers *T)                                                 \
     X(f, T *score_features(shape))                                                                 \
-    X(scratch, 2 * T)                                                                              \
+    X(scratch, scratch_size(shape, T))                                                             \
     X(sample, heads *positions)                                                                    \
     X(others, T)                                                                                   \
     X(order, T)
@@ -43,10 +50,11 @@ void score_sampler_open(score_sampler *s, demand_meter *meter, uint32_t position
                         const calibrate_inputs *in) {
     const model_shape *shape = model_get_shape(in->model);
     const size_t heads = heads_of(shape), T = in->prompts->max_tokens;
-    *s = (score_sampler){.meter = meter,
-                         .positions = positions,
-                         .n_features = score_features(shape),
-                         .watcher = {.n_rows = CKVC_FEATURES_1_ROWS, .see = see, .ctx = s}};
+    *s = (score_sampler){
+        .meter = meter,
+        .positions = positions,
+        .n_features = score_features(shape),
+        .watcher = {.n_rows = CKVC_FEATURES_1_ROWS, .queries = true, .see = see, .ctx = s}};
 #define TAKE(member, n) s->member = ckvc_calloc(n, sizeof *s->member);
     ARRAYS(TAKE)
 }
@@ -89,6 +97,14 @@ static uint32_t draw(score_sampler *s, size_t head, uint32_t *sample) {
     return P;
 }
 
+/* Cross-entropy of the targets under Expected Attention's estimate of all positions. */
+static double expected_loss(score_sampler *s, const prefill_head *h, const double *y) {
+    double *e = s->scratch, loss = 0.0;
+    expected_attention(h, session_key_frequencies(s->w->session), 0, NULL, e, e + h->n_tokens);
+    for (int64_t t = 0; t < h->n_tokens; t++) { loss -= y[t] * log(fmax(e[t], 1e-7)); }
+    return loss;
+}
+
 /* A head while the prefill shows it: all features but the late ones. */
 static void see(void *ctx, const prefill_head *h) {
     score_sampler *s = ctx;
@@ -103,6 +119,7 @@ static void see(void *ctx, const prefill_head *h) {
     for (uint32_t t = 0; t < T; t++) {
         for (uint32_t k = 0; k < F; k++) { sum[k] += y[t] * s->f[(size_t)t * F + k]; }
     }
+    s->rows->expected_loss[at] = expected_loss(s, h, y);
     uint32_t *sample = s->sample + head * P;
     const uint32_t n = draw(s, head, sample);
     for (uint32_t i = 0; i < n; i++) {
@@ -158,7 +175,9 @@ static void make_targets(score_sampler *s, bool both) {
 static bool all_finite(const score_sampler *s) {
     const size_t heads = heads_of(s->meter->shape), at = place_of(s, 0);
     double sum = 0.0; /* of numbers that are not finite is not finite */
-    for (size_t i = at; i < at + heads; i++) { sum += s->rows->mass[i] + s->rows->target[i]; }
+    for (size_t i = at; i < at + heads; i++) {
+        sum += s->rows->mass[i] + s->rows->target[i] + s->rows->expected_loss[i];
+    }
     for (size_t i = at * s->n_features; i < (at + heads) * s->n_features; i++) {
         sum += s->rows->target_features[i];
         const float *f = s->rows->features + i * s->positions;

@@ -6,7 +6,8 @@
  * nothing. Of P positions at most features are logged: the P/2 with the highest targets (of equal
  * ones the later; position 0 is one of them), and as many of the others, drawn whatever their
  * target is. A prompt of P tokens or fewer has all. The sum of features weighted by the targets is
- * of all T.
+ * of all T, and so is the cross-entropy of Expected Attention's estimate, which is there to be
+ * compared with.
  */
 #pragma once
 
@@ -18,7 +19,7 @@ typedef struct score_sampler {
     uint32_t positions, n_features; /* P, F */
     double *target;                 /* [L][G][T] */
     double *layer_attention;        /* [L][T] mean over the last rows and all query heads */
-    double *f, *scratch;            /* [T][F]; [2][T] */
+    double *f, *scratch;            /* [T][F] */
     uint32_t *sample;               /* [L][G][P] positions, min(P, T) of them */
     uint32_t *others, *order;       /* [T] scratch */
     prefill_watcher watcher;

@@ -5,10 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "calib/demand/expected_attention.h"
 #include "calib/demand/head_features.h"
 #include "lib/base/memory.h"
-
-enum { EXPECTED_SINKS = 4, EXPECTED_POSITIONS = 512 };
 
 /* ---- one head ---- */
 
@@ -109,106 +108,6 @@ static void keydiff(const prefill_head *h, double *s, double *anchor) {
     }
 }
 
-/* ---- Expected Attention ---- */
-
-typedef struct query_law { /* of a query head: mean [D], covariance [D][D] */
-    double *mean, *cov;
-} query_law;
-
-/* Turns the pairs (i, i + D/2) of x, `stride` apart: x <- [[c, -s], [s, c]] x. */
-static void turn(double *x, int64_t stride, int64_t D, const double *c, const double *s) {
-    for (int64_t i = 0; i < D / 2; i++) {
-        double *a = x + i * stride, *b = x + (i + D / 2) * stride, was = *a;
-        *a = c[i] * was - s[i] * *b;
-        *b = s[i] * was + c[i] * *b;
-    }
-}
-
-/* Mean and covariance of the queries from position 4 on as they were before their rotation. */
-static void query_laws(const prefill_head *h, const double *frequencies, query_law *law,
-                       double *scratch) {
-    const int64_t D = h->head_dim, n = h->n_tokens - EXPECTED_SINKS;
-    double *c = scratch, *s = c + D, *x = s + D;
-    for (int32_t q = 0; q < h->group; q++) {
-        memset(law[q].mean, 0, (size_t)D * sizeof(double));
-        memset(law[q].cov, 0, (size_t)(D * D) * sizeof(double));
-    }
-    for (int64_t t = EXPECTED_SINKS; t < h->n_tokens; t++) {
-        for (int64_t i = 0; i < D / 2; i++) { /* backwards */
-            c[i] = cos((double)t * frequencies[i]);
-            s[i] = -sin((double)t * frequencies[i]);
-        }
-        for (int32_t q = 0; q < h->group; q++) {
-            const float *from = h->queries + ((int64_t)q * h->n_tokens + t) * D;
-            for (int64_t i = 0; i < D; i++) { x[i] = (double)from[i]; }
-            turn(x, 1, D, c, s);
-            for (int64_t i = 0; i < D; i++) {
-                law[q].mean[i] += x[i];
-                for (int64_t j = 0; j <= i; j++) { law[q].cov[i * D + j] += x[i] * x[j]; }
-            }
-        }
-    }
-    for (int32_t q = 0; q < h->group; q++) {
-        for (int64_t i = 0; i < D; i++) { law[q].mean[i] /= (double)n; }
-        for (int64_t i = 0; i < D; i++) {
-            for (int64_t j = 0; j <= i; j++) {
-                law[q].cov[i * D + j] = law[q].cov[j * D + i] =
-                    law[q].cov[i * D + j] / (double)n - law[q].mean[i] * law[q].mean[j];
-            }
-        }
-    }
-}
-
-/* mean <- R mean, cov <- R cov R', R the mean rotation of the positions to come. */
-static void turn_ahead(const prefill_head *h, const double *frequencies, query_law *law,
-                       double *scratch) {
-    const int64_t D = h->head_dim;
-    double *c = scratch, *s = c + D;
-    for (int64_t i = 0; i < D / 2; i++) {
-        c[i] = s[i] = 0;
-        for (int64_t p = h->n_tokens; p < h->n_tokens + EXPECTED_POSITIONS; p++) {
-            c[i] += cos((double)p * frequencies[i]) / EXPECTED_POSITIONS;
-            s[i] += sin((double)p * frequencies[i]) / EXPECTED_POSITIONS;
-        }
-    }
-    for (int32_t q = 0; q < h->group; q++) {
-        turn(law[q].mean, 1, D, c, s);
-        for (int64_t j = 0; j < D; j++) { turn(law[q].cov + j, D, D, c, s); }
-        for (int64_t i = 0; i < D; i++) { turn(law[q].cov + i * D, 1, D, c, s); }
-    }
-}
-
-/* Softmax over t >= 4 of k·mean/sqrt(D) + k'cov k/(2D), mean over the group, times |v|. */
-static void expected(const prefill_head *h, const double *frequencies, double *s, double *scratch) {
-    const int64_t D = h->head_dim, T = h->n_tokens;
-    double *logit = scratch, *rest = logit + T;
-    query_law *law = ckvc_alloc((size_t)h->group, sizeof *law);
-    for (int32_t q = 0; q < h->group; q++) {
-        law[q] = (query_law){rest, rest + D};
-        rest += D * (D + 1);
-    }
-    memset(s, 0, (size_t)T * sizeof *s);
-    query_laws(h, frequencies, law, rest);
-    turn_ahead(h, frequencies, law, rest);
-    for (int32_t q = 0; q < h->group; q++) {
-        double most = -INFINITY, sum = 0;
-        for (int64_t t = EXPECTED_SINKS; t < T; t++) {
-            const float *k = h->keys + t * D;
-            double square = 0;
-            for (int64_t i = 0; i < D; i++) {
-                square += (double)k[i] * dot(law[q].cov + i * D, k, D);
-            }
-            logit[t] = dot(law[q].mean, k, D) / sqrt((double)D) + square / (2 * (double)D);
-            most = logit[t] > most ? logit[t] : most;
-        }
-        for (int64_t t = EXPECTED_SINKS; t < T; t++) { sum += exp(logit[t] - most); }
-        for (int64_t t = EXPECTED_SINKS; t < T; t++) {
-            s[t] += exp(logit[t] - most) / sum / h->group * h->value_norms[t];
-        }
-    }
-    free(law);
-}
-
 /* ---- the learned score ---- */
 
 static void early_form(const ckvc_table *t, const prefill_head *h, const double *frequencies,
@@ -241,9 +140,9 @@ static void finish_learned(head_scores *h, size_t kind, const double *alpha) {
 }
 
 size_t head_score_scratch(head_score_kind kind, size_t T, size_t D, size_t group) {
-    return kind == HEAD_SCORE_LEARNED
-               ? T * (2 + ckvc_features_count(CKVC_FEATURES_1, (uint32_t)D))
-               : T + (kind == HEAD_SCORE_EXPECTED ? D * (D + 1) * group + 3 * D : D);
+    return kind == HEAD_SCORE_LEARNED ? T * (2 + ckvc_features_count(CKVC_FEATURES_1, (uint32_t)D))
+           : kind == HEAD_SCORE_EXPECTED ? expected_attention_scratch(T, D, group)
+                                         : T + D;
 }
 
 void head_score_force(uint32_t first, uint32_t last, uint32_t T, double *s) {
@@ -272,7 +171,9 @@ void head_score_watched(const head_score *kind, const prefill_head *h, const dou
     case HEAD_SCORE_H2O: memcpy(s, h->column_sum, (size_t)T * sizeof *s); break;
     case HEAD_SCORE_TOVA: tova(h, s); break;
     case HEAD_SCORE_KEYDIFF: keydiff(h, s, scratch); break;
-    default: assert(kind->kind == HEAD_SCORE_EXPECTED); expected(h, frequencies, s, scratch);
+    default:
+        assert(kind->kind == HEAD_SCORE_EXPECTED);
+        expected_attention(h, frequencies, EXPECTED_SINKS, h->value_norms, s, scratch);
     }
     head_score_force(kind->first, kind->last, (uint32_t)T, s);
 }

@@ -17,7 +17,7 @@ ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t h
                             size_t memory_max, const char *where, ckvc_err *err) {
     const bool heldout = strcmp(s->prompts[p].split, "heldout") == 0;
     const size_t H = heads_of(&s->h), F = s->h.setting.n_features, P = s->h.setting.positions,
-                 n_double = H * (2 + F), n_float = H * P * F,
+                 n_double = H * (3 + F), n_float = H * P * F,
                  bytes = n_double * sizeof(double) + n_float * sizeof(float);
     CKVC_FAIL_IF(s->h.setting.features != CKVC_FEATURES_1, err, CKVC_E_DATA,
                  "%s: features of version %u, want those of version %u", where,
@@ -36,6 +36,7 @@ ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t h
     memcpy(to.mass, s->mass + p * H, H * sizeof(double));
     memcpy(to.mass + H, s->target + p * H, H * sizeof(double));
     memcpy(to.mass + 2 * H, s->target_features + p * H * F, H * F * sizeof(double));
+    memcpy(to.mass + H * (2 + F), s->expected_loss + p * H, H * sizeof(double));
     CKVC_GROW(l->prompts, l->capacity, l->n_prompts + 1);
     l->prompts[l->n_prompts++] = to;
     l->n_fitted += !heldout;
@@ -129,7 +130,12 @@ void fit_learned_table(fit_learned *l, const fit_options *o, ckvc_table *t, fitt
             t->theta[head * F + k] = (float)theta[k];
             theta[k] = (double)t->theta[head * F + k];
         }
-        for (size_t k = l->n_fitted; k < l->n_prompts; ++k) { y_held += prompts[k].y; }
+        for (size_t k = l->n_fitted; k < l->n_prompts; ++k) {
+            const double expected =
+                l->prompts[k].mass[H * (2 + l->first.setting.n_features) + head];
+            y_held += prompts[k].y;
+            out->heldout_expected += expected > 0.0 || prompts[k].y == 0.0 ? expected : NAN;
+        }
         add_loss(prompts, l->n_fitted, F, theta, &out->loss);
         add_loss(prompts + l->n_fitted, n_held, F, theta, &out->heldout);
         head_prompts(l, head, CKVC_FEATURES_WINDOW, weights, prompts);
@@ -138,6 +144,7 @@ void fit_learned_table(fit_learned *l, const fit_options *o, ckvc_table *t, fitt
     out->loss /= y;
     out->heldout = y_held > 0.0 ? out->heldout / y_held : NAN;
     out->heldout_window = y_held > 0.0 ? out->heldout_window / y_held : NAN;
+    out->heldout_expected = y_held > 0.0 ? out->heldout_expected / y_held : NAN;
     for (uint32_t b = 0; b < t->n_budgets; ++b) {
         const uint32_t mode = t->score[b].mode;
         t->score[b].features = o->features;

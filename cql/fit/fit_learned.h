@@ -12,8 +12,10 @@ typedef struct fit_learned {
         uint64_t hash; /* of id and tokens: the order of sums */
         bool heldout;  /* judges the form, does not fit it */
         uint32_t n_positions;
-        double drawn;    /* what a drawn position stands for */
-        double *mass;    /* [L][G], then targets [L][G], then their features [L][G][F]; owned */
+        double drawn; /* what a drawn position stands for */
+        /* [L][G], then targets [L][G], their features [L][G][F], and their cross-entropy under
+         * Expected Attention [L][G]; owned */
+        double *mass;
         float *features; /* [L][G][P][F]; owned */
     } * prompts;
     size_t n_prompts, n_fitted, capacity; /* those that are not held out */

@@ -96,6 +96,7 @@ static json_t *learned_numbers(const fitted_learned *l) {
     set_real(o, "cross_entropy", l->loss);
     set_real(o, "heldout_cross_entropy", l->heldout);
     set_real(o, "heldout_cross_entropy_window", l->heldout_window);
+    set_real(o, "heldout_cross_entropy_expected", l->heldout_expected);
     return o;
 }
 

@@ -85,10 +85,11 @@ typedef struct fitted_demand {
 typedef struct fitted_learned {
     bool fitted; /* had records */
     uint64_t n_prompts, n_heldout;
-    uint32_t positions;             /* of a head and prompt */
-    double gradient;                /* the largest that is left; SOFTMAX_CERTIFICATE at least */
-    double loss;                    /* of the prompts that it was fitted to */
-    double heldout, heldout_window; /* of the held-out: its own; of the window's score. NaN: none */
+    uint32_t positions; /* of a head and prompt */
+    double gradient;    /* the largest that is left; SOFTMAX_CERTIFICATE at least */
+    double loss;        /* of the prompts that it was fitted to */
+    /* Of the held-out: its own; of the window's score; of Expected Attention's. NaN: none. */
+    double heldout, heldout_window, heldout_expected;
 } fitted_learned;
 
 typedef struct fit_result {

@@ -433,8 +433,8 @@ static ckvc_status read_wide(reader *r, hid_t group, const shard_group *g, const
     char *to = shard_array(r->s, w->offset);
     REFUSE_IF(r, *rows > SHARD_MAX_LAYER_VALUES / row, "%zu rows of %s, at most %zu are read",
               *rows, g->name, SHARD_MAX_LAYER_VALUES / row);
-    const wanted_column want = {group, g, w->name,
-                                r->foreign && w->kind != SHARD_DEMAND && w->kind != SHARD_SCORE, w};
+    const wanted_column want = {
+        group, g, w->name, w->need == SHARD_OF_NEW || (r->foreign && w->need == SHARD_OF_OURS), w};
     CKVC_TRY(open_column(r, &want, rows, &from));
     if (from.id >= 0) { return read_numbers(r, &from, *rows * row, w->type, to); }
     if (*rows) { memset(to, 0, *rows * row * shard_type_size(w->type)); }

@@ -30,15 +30,17 @@ static const shard_column prompt_columns[] = {
 };
 #undef P
 static const shard_wide prompt_wide[] = {
-    {"rho_sd", SHARD_F64, offsetof(shard, rho_sd), SHARD_SCAN, "LG"},
-    {"own_recent", SHARD_F64, offsetof(shard, own_recent), SHARD_SCAN, "LG"},
-    {"own_entropy", SHARD_F64, offsetof(shard, own_entropy), SHARD_SCAN, "LG"},
-    {"demand", SHARD_U32, offsetof(shard, demand), SHARD_DEMAND, "BLG"},
-    {"layer_demand", SHARD_U32, offsetof(shard, layer_demand), SHARD_DEMAND, "BL"},
-    {"mass", SHARD_F64, offsetof(shard, mass), SHARD_SCORE, "LG"},
-    {"target", SHARD_F64, offsetof(shard, target), SHARD_SCORE, "LG"},
-    {"target_features", SHARD_F64, offsetof(shard, target_features), SHARD_SCORE, "LGF"},
-    {"features", SHARD_F32, offsetof(shard, features), SHARD_SCORE, "LGPF"},
+    {"rho_sd", SHARD_F64, offsetof(shard, rho_sd), SHARD_SCAN, "LG", SHARD_OF_OURS},
+    {"own_recent", SHARD_F64, offsetof(shard, own_recent), SHARD_SCAN, "LG", SHARD_OF_OURS},
+    {"own_entropy", SHARD_F64, offsetof(shard, own_entropy), SHARD_SCAN, "LG", SHARD_OF_OURS},
+    {"demand", SHARD_U32, offsetof(shard, demand), SHARD_DEMAND, "BLG", SHARD_OF_ALL},
+    {"layer_demand", SHARD_U32, offsetof(shard, layer_demand), SHARD_DEMAND, "BL", SHARD_OF_ALL},
+    {"mass", SHARD_F64, offsetof(shard, mass), SHARD_SCORE, "LG", SHARD_OF_ALL},
+    {"target", SHARD_F64, offsetof(shard, target), SHARD_SCORE, "LG", SHARD_OF_ALL},
+    {"target_features", SHARD_F64, offsetof(shard, target_features), SHARD_SCORE, "LGF",
+     SHARD_OF_ALL},
+    {"features", SHARD_F32, offsetof(shard, features), SHARD_SCORE, "LGPF", SHARD_OF_ALL},
+    {"expected_loss", SHARD_F64, offsetof(shard, expected_loss), SHARD_SCORE, "LG", SHARD_OF_NEW},
 };
 #define B(name, type, field)                                                                       \
     { name, type, offsetof(struct shard_baseline, field), true }
@@ -49,11 +51,11 @@ static const shard_column baseline_columns[] = {
 };
 #undef B
 static const shard_wide baseline_wide[] = {
-    {"n_candidates", SHARD_U32, offsetof(shard, n_candidates), SHARD_ANY, "L"},
-    {"n_kept", SHARD_U32, offsetof(shard, n_kept), SHARD_ANY, "L"},
-    {"n_kept_window", SHARD_U32, offsetof(shard, n_kept_window), SHARD_ANY, "L"},
-    {"n_candidates_lo", SHARD_U32, offsetof(shard, n_candidates_lo), SHARD_ANY, "L"},
-    {"n_candidates_hi", SHARD_U32, offsetof(shard, n_candidates_hi), SHARD_ANY, "L"},
+    {"n_candidates", SHARD_U32, offsetof(shard, n_candidates), SHARD_ANY, "L", SHARD_OF_OURS},
+    {"n_kept", SHARD_U32, offsetof(shard, n_kept), SHARD_ANY, "L", SHARD_OF_OURS},
+    {"n_kept_window", SHARD_U32, offsetof(shard, n_kept_window), SHARD_ANY, "L", SHARD_OF_OURS},
+    {"n_candidates_lo", SHARD_U32, offsetof(shard, n_candidates_lo), SHARD_ANY, "L", SHARD_OF_OURS},
+    {"n_candidates_hi", SHARD_U32, offsetof(shard, n_candidates_hi), SHARD_ANY, "L", SHARD_OF_OURS},
 };
 #define R(name, type, field, required)                                                             \
     { name, type, offsetof(struct shard_record, field), required }

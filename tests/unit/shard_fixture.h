@@ -117,6 +117,7 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
         const size_t head = at * 4 + i;
         s->mass[head] = ckvc_rng_double(&rng);
         s->target[head] = ckvc_rng_double(&rng);
+        s->expected_loss[head] = 1 + ckvc_rng_double(&rng);
         for (size_t k = 0; k < P * F; k++) {
             const float f = (float)ckvc_rng_double(&rng);
             s->features[head * P * F + k] = f;

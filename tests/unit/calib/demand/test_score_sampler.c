@@ -83,14 +83,17 @@ static void check_all(const measured *m, const json_t *p, uint32_t T) {
         const size_t at = HEADS + (size_t)head;
         assert_true(fabs(m->rows->mass[at] - mass) <= 4e-6 * T);
         assert_true(fabs(m->rows->target[at] - (1 + both)) <= 1e-12);
-        double sums[F] = {0};
+        double sums[F] = {0}, entropy = 0;
         for (uint32_t t = 0; t < T; t++) {
             assert_int_equal(m->sample[head][t], t);
             assert_true(fabs(m->target[head][t] - want[t]) <= 2e-5);
+            entropy -= want[t] > 0 ? want[t] * log(want[t] / (1 + both)) : 0;
             for (int k = 0; k < F; k++) {
                 sums[k] += m->target[head][t] * (double)logged(m, head, t)[k];
             }
         }
+        /* an estimate that sums to 1 is never better than the targets' own */
+        assert_true(m->rows->expected_loss[at] > entropy);
         for (int k = 0; k < F; k++) { /* those are of features in double */
             const double got = m->rows->target_features[at * F + (size_t)k];
             assert_true(fabs(got - sums[k]) <= 1e-6 * (1 + fabs(sums[k])));
@@ -119,6 +122,8 @@ static void check_few(const measured *few, const measured *all, uint32_t T) {
     }
     assert_memory_equal(few->rows->target_features + HEADS * F,
                         all->rows->target_features + HEADS * F, HEADS * F * sizeof(double));
+    assert_memory_equal(few->rows->expected_loss + HEADS, all->rows->expected_loss + HEADS,
+                        HEADS * sizeof(double));
 }
 
 static void test_golden(void **state) {

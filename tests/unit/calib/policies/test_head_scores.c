@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calib/demand/expected_attention.h"
 #include "calib/policies/head_scores.h"
 #include "lib/base/rng.h"
 
@@ -192,12 +193,12 @@ static void test_expected(void **state) {
     enum { SINKS = 4, AHEAD = 512, N = T - SINKS };
     static made_up m;
     static double x[N][D];
-    double s[T], want[T] = {0};
+    double s[T], want[T] = {0}, every[T] = {0}; /* of all positions, without norms */
     make(&m);
     score(&m, (head_score){.kind = HEAD_SCORE_EXPECTED, .first = SINKS}, s, NULL);
     for (int q = 0; q < GROUP; q++) {
         double mean[D] = {0}, cov[D][D] = {{0}}, R[D][D] = {{0}}, mu[D] = {0}, turned[D][D] = {{0}},
-               both[D][D] = {{0}}, logit[T], sum = 0;
+               both[D][D] = {{0}}, logit[T], sum = 0, first = 0;
         for (int t = 0; t < N; t++) {
             double row[D];
             for (int i = 0; i < D; i++) { row[i] = (double)m.queries[q][t + SINKS][i]; }
@@ -230,7 +231,7 @@ static void test_expected(void **state) {
                 for (int k = 0; k < D; k++) { both[i][j] += turned[i][k] * R[j][k]; }
             }
         }
-        for (int t = SINKS; t < T; t++) {
+        for (int t = 0; t < T; t++) {
             logit[t] = 0;
             for (int i = 0; i < D; i++) {
                 const double k = (double)m.keys[t][i];
@@ -239,12 +240,17 @@ static void test_expected(void **state) {
                     logit[t] += k * both[i][j] * (double)m.keys[t][j] / (2 * D);
                 }
             }
-            sum += exp(logit[t]);
+            *(t < SINKS ? &first : &sum) += exp(logit[t]);
         }
         for (int t = SINKS; t < T; t++) { want[t] += exp(logit[t]) / sum / GROUP * m.norms[t]; }
+        for (int t = 0; t < T; t++) { every[t] += exp(logit[t]) / (sum + first) / GROUP; }
     }
     near(s, want, SINKS, T);
     forced(s, 0, SINKS);
+    double scratch[T + D * (D + 1) * GROUP + 3 * D];
+    assert_int_equal(expected_attention_scratch(T, D, GROUP), sizeof scratch / sizeof *scratch);
+    expected_attention(&m.head, m.frequencies, 0, NULL, s, scratch);
+    near(s, every, 0, T);
 }
 
 /* Equal scores are one, and know what the prefill has to show. */

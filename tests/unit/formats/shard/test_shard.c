@@ -502,20 +502,40 @@ static void test_refusals_without_rollouts(void **state) {
     }
 }
 
-/* A stranger's demand shard needs its columns: zeros would be shares. */
-static void test_demand_columns(void **state) {
+/* A shard of `pass` without one of its columns, read as this program's own or as a stranger's. */
+static ckvc_status read_without(const char *pass, const char *name, bool foreign, shard **out,
+                                ckvc_err *err) {
+    shard *s = fixture_shard(pass, 2, 0);
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), err), CKVC_OK);
+    hid_t file = H5Fopen(in_folder("a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
+    H5Fclose(file);
+    shard_free(s);
+    return foreign ? shard_h5_read_foreign(in_folder("a.h5"), out, err)
+                   : shard_h5_read(in_folder("a.h5"), out, err);
+}
+
+/* A demand or score shard needs its columns: zeros would be shares. What was added later may be
+ * missing, and is zeros then. */
+static void test_missing_columns(void **state) {
     (void)state;
-    static const char *const names[] = {"prompt/demand", "prompt/layer_demand"};
-    for (size_t i = 0; i < 2; i++) {
-        shard *s = fixture_shard("demand", 2, 0), *t = NULL;
+    static const char *const cases[][2] = {{"demand", "prompt/demand"},
+                                           {"demand", "prompt/layer_demand"},
+                                           {"score", "prompt/target_features"},
+                                           {"score", "prompt/expected_loss"}};
+    for (size_t i = 0; i < 8; i++) {
+        const char *const *which = cases[i / 2];
         ckvc_err err = {0};
-        assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-        hid_t file = H5Fopen(in_folder("a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
-        assert_true(H5Ldelete(file, names[i], H5P_DEFAULT) >= 0);
-        H5Fclose(file);
-        assert_int_equal(shard_h5_read_foreign(in_folder("a.h5"), &t, &err), CKVC_E_DATA);
-        assert_non_null(strstr(err.text, names[i]));
-        shard_free(s);
+        shard *t = NULL;
+        const ckvc_status st = read_without(which[0], which[1], i % 2, &t, &err);
+        if (i / 2 == 3) {
+            assert_int_equal(st, CKVC_OK);
+            assert_true(t->n_prompts == 2 && t->expected_loss[7] == 0 && t->target[7] > 0);
+            shard_free(t);
+            continue;
+        }
+        assert_int_equal(st, CKVC_E_DATA);
+        assert_non_null(strstr(err.text, which[1]));
     }
 }
 
@@ -567,7 +587,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),         cmocka_unit_test(test_unreadable_places),
         cmocka_unit_test(test_describe),         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_no_edges),         cmocka_unit_test(test_refusals_without_rollouts),
-        cmocka_unit_test(test_demand_columns),
+        cmocka_unit_test(test_missing_columns),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
