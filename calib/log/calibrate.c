@@ -63,10 +63,11 @@ setting calibrate_setting(const calibrate_options *o, const model_shape *shape) 
 }
 
 const char *calibrate_sides(const calibrate_options *o) {
-    if (o->kind != SHARD_LOGGED) { return o->kind == SHARD_DEMAND ? "demand" : "score"; }
-    return o->sides[CKVC_SIDE_HEAD] && o->sides[CKVC_SIDE_GATE]
-               ? "both"
-               : ckvc_side_name(o->sides[CKVC_SIDE_HEAD] ? CKVC_SIDE_HEAD : CKVC_SIDE_GATE);
+    unsigned sides = 0;
+    for (int i = 0; i < CKVC_SIDE_COUNT && o->kind == SHARD_LOGGED; i++) {
+        sides |= (unsigned)o->sides[i] << i;
+    }
+    return shard_pass_name(o->kind, sides);
 }
 
 bool calibrate_must_stop(const calibrate_options *o, double start_s) {

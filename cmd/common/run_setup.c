@@ -116,9 +116,7 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     j->options = c->log;
     j->options.setting = c->inputs.setting;
-    j->options.kind = strcmp(c->side, "demand") == 0  ? SHARD_DEMAND
-                      : strcmp(c->side, "score") == 0 ? SHARD_SCORE
-                                                      : SHARD_LOGGED;
+    j->options.kind = shard_pass_named(c->side)->kind;
     if (j->options.kind != SHARD_LOGGED && !c->no_repeat && *c->inputs.setting.repeat) {
         CKVC_TRY(inputs_open_instruction(&c->inputs, &j->e, c->inputs.setting.repeat, "--repeat",
                                          "say --no-repeat", err));
@@ -246,8 +244,9 @@ static ckvc_status open_start_table(const run_setup_options *c, run_setup *j, ck
 
 ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     CKVC_TRY(open_budgets(c, j, err));
-    j->options.sides[CKVC_SIDE_HEAD] = strcmp(c->side, "gate") != 0;
-    j->options.sides[CKVC_SIDE_GATE] = strcmp(c->side, "head") != 0;
+    for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
+        j->options.sides[i] = shard_pass_named(c->side)->sides >> i & 1;
+    }
     CKVC_TRY(inputs_variants(c->variants, &j->options.variants, err));
     CKVC_TRY(action_grid_parse(CKVC_SIDE_HEAD, c->head_grid.items, c->head_grid.n,
                                &j->grids[CKVC_SIDE_HEAD], err));

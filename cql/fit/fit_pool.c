@@ -21,12 +21,6 @@
 /* What a pass may log: a side each, demand, and what a learned score is fitted to. */
 enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_KINDS };
 
-static const char *kind_name(int kind) {
-    return kind == POOL_DEMAND  ? "demand"
-           : kind == POOL_SCORE ? "score"
-                                : ckvc_side_name((ckvc_side)kind);
-}
-
 /* A prompt is known by its id and tokens. The first source (in sorted order) that has records of it
  * for a kind keeps it. */
 struct fit_seen {
@@ -241,8 +235,9 @@ static int by_identity(const void *a, const void *b) {
 }
 
 static bool pass_has(const run_pass *p, int kind) {
-    return strcmp(p->kind, kind_name(kind)) == 0 ||
-           (kind < CKVC_SIDE_COUNT && strcmp(p->kind, "both") == 0);
+    const shard_pass *of = shard_pass_named(p->kind);
+    return kind < CKVC_SIDE_COUNT ? of->sides >> kind & 1
+                                  : of->kind == (kind == POOL_DEMAND ? SHARD_DEMAND : SHARD_SCORE);
 }
 
 /* The pass of each kind: the last complete one, or the one that was asked for, complete or not. */

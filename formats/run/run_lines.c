@@ -17,9 +17,8 @@ bool run_pass_name(const char *name, int *number, const char **kind) {
     }
     *number = (name[5] - '0') * 10 + name[6] - '0';
     *kind = name + 8;
-    return *number > 0 && (strcmp(*kind, "head") == 0 || strcmp(*kind, "gate") == 0 ||
-                           strcmp(*kind, "both") == 0 || strcmp(*kind, "demand") == 0 ||
-                           strcmp(*kind, "score") == 0);
+    const shard_pass *pass = shard_pass_named(*kind);
+    return *number > 0 && pass && pass->kind != SHARD_SCAN;
 }
 
 static bool get_text(const json_t *line, const char *key, size_t size, char *out) {

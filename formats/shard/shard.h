@@ -95,6 +95,14 @@ setting shard_setting(const shard_header *h);
  * records of a start table's sides. A header whose pass is none is of the last. */
 typedef enum shard_kind { SHARD_LOGGED, SHARD_SCAN, SHARD_DEMAND, SHARD_SCORE } shard_kind;
 shard_kind shard_kind_of(const shard_header *h);
+typedef struct shard_pass {
+    const char *name; /* "scan", "demand", "score"; of sides "head", "gate", "both" */
+    shard_kind kind;
+    unsigned sides; /* that are logged, bit i: side i */
+} shard_pass;
+/* NULL: there is none. */
+const shard_pass *shard_pass_named(const char *name);
+const char *shard_pass_name(shard_kind kind, unsigned sides);
 /* False of what was made under --operator no-threshold: every layer keeps its whole budget. */
 bool shard_has_thresholds(const shard_header *h);
 /* The tokens that a baseline row of block `budget` allows a layer of a prompt of n_tokens; false

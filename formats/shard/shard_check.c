@@ -88,8 +88,6 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
 }
 
 ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_err *err) {
-    static const char *const passes[] = {"scan", "demand", "score", "head", "gate", "both"};
-    enum { N_PASSES = sizeof passes / sizeof *passes };
     shard_attribute list[SHARD_MAX_ATTRIBUTES];
     const size_t n = shard_attributes(list);
     for (size_t i = 0; i < n; i++) {
@@ -97,9 +95,7 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
         BAD_IF(a->type == SHARD_TEXT && !clean_text((const char *)h + a->offset, a->size),
                "attribute %s is not UTF-8 text of at most %zu bytes", a->name, a->size - 1);
     }
-    int pass = 0;
-    while (pass < N_PASSES && strcmp(h->pass, passes[pass]) != 0) { pass++; }
-    BAD_IF(pass == N_PASSES,
+    BAD_IF(!shard_pass_named(h->pass),
            "attribute pass is \"%s\", must be scan, demand, score, head, gate or both", h->pass);
     CKVC_TRY(check_counts(h, where, list, n, err));
     CKVC_TRY(setting_check_values(&h->setting, SETTING_SHARD, where, err));
@@ -168,17 +164,16 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
 
 static ckvc_status check_records(const shard *s, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
-    const bool both = strcmp(h->pass, "both") == 0;
+    const unsigned sides = shard_pass_named(h->pass)->sides; /* shard_header_check */
     BAD_IF(s->n_records && shard_kind_of(h) != SHARD_LOGGED,
            "%zu records in a %s shard, must be none", s->n_records, h->pass);
     for (size_t i = 0; i < s->n_records; i++) {
         const struct shard_record *r = &s->records[i];
         INDEX("record/prompt", r->prompt, s->n_prompts);
         INDEX("record/side", r->side, CKVC_SIDE_COUNT);
-        const char *side = ckvc_side_name((ckvc_side)r->side);
-        BAD_IF(!both && strcmp(h->pass, side) != 0,
-               "record/side, row %zu, is %u (%s) in a shard of pass \"%s\"", i, r->side, side,
-               h->pass);
+        BAD_IF(!(sides >> r->side & 1),
+               "record/side, row %zu, is %u (%s) in a shard of pass \"%s\"", i, r->side,
+               ckvc_side_name((ckvc_side)r->side), h->pass);
         INDEX("record/layer", r->layer, h->n_layers);
         if (r->side == CKVC_SIDE_HEAD) {
             INDEX("record/head", r->head, h->n_kv_heads);

@@ -7,11 +7,31 @@
 #include "formats/side/side.h"
 
 /* ---- the header ---- */
+static const shard_pass passes[] = {{"scan", SHARD_SCAN, 0},
+                                    {"demand", SHARD_DEMAND, 0},
+                                    {"score", SHARD_SCORE, 0},
+                                    {"head", SHARD_LOGGED, 1u << CKVC_SIDE_HEAD},
+                                    {"gate", SHARD_LOGGED, 1u << CKVC_SIDE_GATE},
+                                    {"both", SHARD_LOGGED, (1u << CKVC_SIDE_COUNT) - 1}};
+enum { N_PASSES = sizeof passes / sizeof *passes };
+
+const shard_pass *shard_pass_named(const char *name) {
+    for (int i = 0; i < N_PASSES; i++) {
+        if (strcmp(passes[i].name, name) == 0) { return &passes[i]; }
+    }
+    return NULL;
+}
+
+const char *shard_pass_name(shard_kind kind, unsigned sides) {
+    for (int i = 0; i < N_PASSES; i++) {
+        if (passes[i].kind == kind && passes[i].sides == sides) { return passes[i].name; }
+    }
+    return NULL;
+}
+
 shard_kind shard_kind_of(const shard_header *h) {
-    return strcmp(h->pass, "scan") == 0     ? SHARD_SCAN
-           : strcmp(h->pass, "demand") == 0 ? SHARD_DEMAND
-           : strcmp(h->pass, "score") == 0  ? SHARD_SCORE
-                                            : SHARD_LOGGED;
+    const shard_pass *p = shard_pass_named(h->pass);
+    return p ? p->kind : SHARD_LOGGED;
 }
 
 bool shard_has_thresholds(const shard_header *h) {

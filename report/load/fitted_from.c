@@ -73,8 +73,7 @@ static const run_pass *pass_at(const input_run *run, const input_table *t, int s
     const run_pass *p = run_pass_at(run->dir, k);
     const ckvc_table *f = t->f->table;
     const shard_header *h = &run->h;
-    bool has =
-        strcmp(p->kind, ckvc_side_name((ckvc_side)side)) == 0 || strcmp(p->kind, "both") == 0;
+    bool has = shard_pass_named(p->kind)->sides >> side & 1;
     bool shaped = h->n_layers == f->n_layers && h->n_kv_heads == f->n_heads &&
                   h->n_budgets == f->n_budgets && h->n_entropy_bins == f->n_entropy_bins &&
                   h->n_ppl_bins == f->n_ppl_bins;

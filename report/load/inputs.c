@@ -147,8 +147,9 @@ static ckvc_status load_run(inputs *in, const char *path, ckvc_err *err) {
     run->title = room_text(&in->room, "%s %s", run->tag, run->name);
     for (size_t i = 0; i < run_pass_count(run->dir); i++) {
         const run_pass *p = run_pass_at(run->dir, i);
-        const bool scan = strcmp(p->kind, "scan") == 0, /* and what says of prompts as much */
-            repeat = strcmp(p->kind, "demand") == 0 || strcmp(p->kind, "score") == 0;
+        const shard_kind kind = shard_pass_named(p->kind)->kind;
+        const bool scan = kind == SHARD_SCAN, /* and what says of prompts as much */
+            repeat = kind == SHARD_DEMAND || kind == SHARD_SCORE;
         if (p->n_shards == 0) { continue; }
         run->taken |= !scan;
         if (!repeat || !run->scan) { *(scan || repeat ? &run->scan : &run->pass) = p; }
