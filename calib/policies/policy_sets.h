@@ -10,8 +10,9 @@
  *   snapkv              the last 32, and the largest means of their attention, pooled over 7
  *   pyramidkv           the same with 8, fewer from layer to layer
  *   adakv               snapkv's scores; a fifth of B to each head, the rest of a layer by rank
- *   cake                the last 32, mean and variance of their attention; layers by its entropy
- * and variance expected-attention  4 sinks and the largest expected attention times the value norm
+ *   cake                the last 32, mean and variance of their attention; layers by its
+ *                       entropy and variance
+ *   expected-attention  4 sinks and the largest expected attention times the value norm
  *   tova                the last, and what it attends to, one set a layer
  *   keydiff             keys that are least like the mean key
  *   kvzip               what a second pass over the prompt attends to, all heads of all layers by

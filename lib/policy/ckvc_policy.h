@@ -33,8 +33,8 @@ typedef enum ckvc_operator {
     CKVC_OPERATOR_MEAN_POOL,    /* the mean over heads in place of the maximum */
     CKVC_OPERATOR_COUNT
 } ckvc_operator;
-const char *
-ckvc_operator_name(ckvc_operator op); /* "paper", "no-utility", "no-threshold", "mean-pool" */
+/* "paper", "no-utility", "no-threshold", "mean-pool" */
+const char *ckvc_operator_name(ckvc_operator op);
 
 /* What a prompt's kept sets are: `shared` one set for a layer's heads, every layer B positions (the
  * paper's); `heads` a set for each (layer, KV head), of a length of its own; `layers` one set for a
@@ -174,15 +174,15 @@ int ckvc_grid_index(const double *grid, uint32_t n, float value);
 void ckvc_alpha_visible(double *alpha, uint32_t n_tokens, uint32_t window);
 
 /* u[t] = max_g (alpha[t] * rho[g][t]) * weight[g], in double and in this order (paper, eq. utility
- * and max pooling). alpha [T], rho [G][T] float32; weight [G] the grid's doubles; u [T] is written.
- */
+ * and max pooling). alpha [T], rho [G][T] float32; weight [G] the grid's doubles; u [T]: out. */
 void ckvc_utility(uint32_t n_tokens, uint32_t n_heads, const float *alpha, const float *rho,
                   const double *weight, double *u);
 /* The same under another operator (table->op), in double:
  *   no-utility   u[t] = max_g alpha[t] * weight[g]; rho is not read and may be NULL
- *   mean-pool    u[t] = (x_0 + x_1 + ... + x_(G-1)) / G with x_g = (alpha[t] * rho[g][t]) *
- * weight[g], added in this order With no-threshold the utility is the paper's: only the threshold
- * goes (ckvc_table_tau). */
+ *   mean-pool    u[t] = (x_0 + x_1 + ... + x_(G-1)) / G, added in this order,
+ *                with x_g = (alpha[t] * rho[g][t]) * weight[g]
+ *
+ * With no-threshold the utility is the paper's: only the threshold goes (ckvc_table_tau). */
 void ckvc_operator_utility(ckvc_operator op, uint32_t n_tokens, uint32_t n_heads,
                            const float *alpha, const float *rho, const double *weight, double *u);
 
@@ -207,15 +207,15 @@ ckvc_score ckvc_table_score(const ckvc_table *t, uint32_t b);
  */
 uint32_t ckvc_head_floor(double f, uint32_t recent, uint32_t budget, uint32_t n_tokens);
 /* How many positions each of n units keeps (heads: n = L * G; layers: n = L), from share[i *
- * stride] (finite, >= 0; their scale does not matter). With N = n * budget, T = n_tokens, m = floor
+ * stride] (finite, >= 0; their scale does not matter). With N = n * budget, T = n_tokens, m = least
  * <= T: unit i gets floor(x_i), x_i = clamp(share_i * (budget * z), m, T), z the largest that 64
  * halvings find at which all together hold no more than N; what is left of N goes one each to units
  * below T with a positive share, by the largest fraction of x_i, then the lower i. All T where
  * budget >= T. The same numbers on every machine. Their sum is N wherever units with a positive
  * share can hold it (and shares are not so far apart, 10^15 and more, that 64 halvings do not tell
- * z). Returns 0; -1 where m > budget, whose least is then m: c is not written. */
+ * z). Returns 0; -1 where m > budget: c is not written. */
 int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t budget,
-                    uint32_t n_tokens, uint32_t floor, uint32_t *c);
+                    uint32_t n_tokens, uint32_t least, uint32_t *c);
 /* The same from block b of a table with shares, its floor included: c [L][G] in mode `heads`, [L]
  * in `layers` (which needs layer_share). *least receives the floor; after -1 that is the least
  * budget that fits. */

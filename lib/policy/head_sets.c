@@ -101,10 +101,10 @@ static bool give_one(const units *u, double z, uint32_t *c) {
 }
 
 int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t budget,
-                    uint32_t n_tokens, uint32_t floor_entries, uint32_t *c) {
-    const units u = {share, n, stride, budget, floor_entries, n_tokens};
-    assert(floor_entries <= n_tokens);
-    if (floor_entries > budget) { return -1; }
+                    uint32_t n_tokens, uint32_t least, uint32_t *c) {
+    const units u = {share, n, stride, budget, least, n_tokens};
+    assert(least <= n_tokens);
+    if (least > budget) { return -1; }
     const double z = budget < n_tokens ? solve_z(&u) : 0.0;
     uint64_t left = (uint64_t)n * budget;
     for (uint32_t i = 0; i < n; i++) {

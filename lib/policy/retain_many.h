@@ -5,9 +5,9 @@
  * the budget, A actions):
  *
  *   head    u[t] = max(others[t], own[t] * w): others is fixed, and own[t] * w has the order of own
- * whatever w. Two lists, the B first by `others` and the B first by `own`, hold the B first by u of
- * every w between them; merging them finds these. gate    u is fixed: a threshold cuts the one list
- * of the B first.
+ *           whatever w. Two lists, the B first by `others` and the B first by `own`, hold the B
+ *           first by u of every w between them; merging them finds these.
+ *   gate    u is fixed: a threshold cuts the one list of the B first.
  *
  * Cost of a state: O(T log A) for the counts of candidates plus O(B log B) for the lists; of an
  * action: at most 2 B + 2 steps of merging and T/64 words of marks, from which the positions come
