@@ -188,7 +188,9 @@ static void map_shares(mapping *m) {
     const size_t n = (size_t)L * s->n_heads, n2 = (size_t)L2 * t->n_heads;
     mean_of agreement = {0};
     if (!s->share) { return; }
-    if (ckvc_table_add_shares(t, s->layer_share != NULL)) { ckvc_out_of_memory(n2 * nB, 8); }
+    if (ckvc_table_add_shares(t, s->layer_share != NULL)) {
+        ckvc_out_of_memory(n2 * nB, sizeof *t->share);
+    }
     memcpy(t->c_min, s->c_min, nB * sizeof *t->c_min);
     map_scores(s, t);
     CKVC_AUTO_FREE double *source = ckvc_alloc(n, sizeof *source);

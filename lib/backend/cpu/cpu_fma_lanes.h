@@ -284,9 +284,12 @@ TARGET static void NAME(attend)(int32_t head_dim, float scale, const float *q, i
     enum { N_PANELS = BE_ROW_TILE / PANEL };
     const int64_t d = head_dim;
     float *const query = scratch, *const mix = query + BE_ROW_TILE * d,
-                 *const one_step = mix + BE_ROW_TILE * d,
-                 *const step_max = one_step + BE_ROW_TILE * FMA_KEYS,
-                 *const kept = step_max + BE_ROW_TILE * (runs[0].n / FMA_KEYS + 1);
+                 *const one_step = mix + BE_ROW_TILE * d;
+    float *step_max = NULL, *kept = NULL;
+    if (columns) { /* room behind that is there for them alone: cpu_fma_scratch */
+        step_max = one_step + BE_ROW_TILE * FMA_KEYS;
+        kept = step_max + BE_ROW_TILE * (runs[0].n / FMA_KEYS + 1);
+    }
     _Alignas(64) float max[BE_ROW_TILE], sum[BE_ROW_TILE];
     int32_t lo[BE_ROW_TILE], hi[BE_ROW_TILE];
     int64_t first[N_PANELS], end[N_PANELS], all_from[N_PANELS], all_to[N_PANELS];
