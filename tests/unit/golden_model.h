@@ -1,4 +1,4 @@
-/* What the tests on whole models share: one backend, JSON arrays, and tolerances with their
+/* What the tests on whole models share: one backend, and tolerances with their
  * measured use. */
 #pragma once
 
@@ -6,9 +6,8 @@
 #include <stdio.h>
 
 #include "formats/model/model_files.h"
-#include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/model/model_info.h"
+#include "tests/unit/golden.h"
 
 /* A backend on n threads, destroyed by bench_close. */
 typedef struct bench {
@@ -44,28 +43,6 @@ static inline ckvc_status model_verify_path(const char *path, ckvc_err *err) {
     char fingerprint[CKVC_SHA256_HEX];
     CKVC_TRY(model_files_read(path, &spec, err));
     return model_verify(spec, fingerprint, err);
-}
-
-static inline json_t *golden_read(const char *path) {
-    ckvc_err err = {0};
-    json_t *root = NULL;
-    if (ckvc_json_read(path, 64u << 20, &root, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    return root;
-}
-
-static inline int32_t *golden_ids(const json_t *array, int64_t *n) {
-    *n = (int64_t)json_array_size(array);
-    int32_t *ids = ckvc_alloc((size_t)*n, sizeof *ids);
-    for (int64_t i = 0; i < *n; i++) {
-        ids[i] = (int32_t)json_integer_value(json_array_get(array, (size_t)i));
-    }
-    return ids;
-}
-
-static inline double golden_number(const json_t *object, const char *key) {
-    const json_t *v = json_object_get(object, key);
-    if (!json_is_number(v)) { fail_msg("golden file has no number %s", key); }
-    return json_number_value(v);
 }
 
 /* The largest |difference| / tolerance seen of one quantity: how much of the tolerance is used. */

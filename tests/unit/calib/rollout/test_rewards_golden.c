@@ -21,10 +21,9 @@
 #include "calib/actions/prompt_sets.h"
 #include "cql/solve/reward.h"
 #include "lib/base/files.h"
-#include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "formats/model/model_files.h"
 #include "lib/model/model.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/sets_fixture.h"
 
 static const double LOSS_TOLERANCE = 2e-5, ADVANTAGE_TOLERANCE = 5e-6;
@@ -130,12 +129,11 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
 
 static void run_golden(const char *golden, const char *dir) {
     ckvc_err err = {0};
-    json_t *root;
+    json_t *root = golden_read(golden);
     ckvc_pool *pool;
     backend *be;
     model *m;
     session *s;
-    assert_int_equal(ckvc_json_read(golden, 64u << 20, &root, &err), CKVC_OK);
     uint32_t T = (uint32_t)number(root, "T"), C = (uint32_t)number(root, "C"),
              W = (uint32_t)number(root, "W");
     assert_int_equal(ckvc_pool_create(2, &pool, &err), CKVC_OK);
@@ -161,14 +159,11 @@ static void run_golden(const char *golden, const char *dir) {
         }
         prefill_stats stats;
         double nll[512];
-        assert_int_equal(session_prefill(s,
-                                         &(prefill_input){.tokens = ids,
-                                                          .n = T,
-                                                          .n_total = T + C,
-                                                          .window = W,
-                                                          .alpha_kind = CKVC_ALPHA_PAPER},
-                                         &stats, &err),
-                         CKVC_OK);
+        assert_int_equal(
+            session_prefill(s,
+                            &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
+                            &stats, &err),
+            CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
         double L_full = nll_mean(nll, C);
         w.loss = fmax(w.loss, fabs(L_full - number(p, "L_full")));

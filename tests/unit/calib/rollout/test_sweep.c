@@ -80,13 +80,9 @@ static void rig_prompt(rig *r, uint64_t seed, uint32_t T, uint32_t C, uint32_t W
         r->ids[t] = (int32_t)ckvc_rng_below(&rng, t % 3 ? vocab : 9);
     }
     ckvc_alloc_forbid("a prefill of the test");
-    ckvc_status st = session_prefill(r->s,
-                                     &(prefill_input){.tokens = r->ids,
-                                                      .n = T,
-                                                      .n_total = T + C,
-                                                      .window = W,
-                                                      .alpha_kind = CKVC_ALPHA_PAPER},
-                                     &r->stats, &err);
+    ckvc_status st = session_prefill(
+        r->s, &(prefill_input){.tokens = r->ids, .n = T, .n_total = T + C, .window = W}, &r->stats,
+        &err);
     ckvc_alloc_permit();
     if (st != CKVC_OK) { fail_msg("%s", err.text); }
     prompt_sets_build(r->k, &r->stats);
@@ -295,14 +291,11 @@ static void golden(void **state) {
         int32_t *ids = golden_ids(json_object_get(json_array_get(prompts, p), "ids"), &n);
         memcpy(r->ids, ids, (size_t)n * sizeof *ids);
         free(ids);
-        assert_int_equal(session_prefill(r->s,
-                                         &(prefill_input){.tokens = r->ids,
-                                                          .n = T,
-                                                          .n_total = T + C,
-                                                          .window = W,
-                                                          .alpha_kind = CKVC_ALPHA_PAPER},
-                                         &r->stats, &err),
-                         CKVC_OK);
+        assert_int_equal(
+            session_prefill(
+                r->s, &(prefill_input){.tokens = r->ids, .n = T, .n_total = T + C, .window = W},
+                &r->stats, &err),
+            CKVC_OK);
         prompt_sets_build(r->k, &r->stats);
         build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, p ? 40 : -1, 1, "p");
         run(r, T, C, true, &plain);

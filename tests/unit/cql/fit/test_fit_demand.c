@@ -11,21 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/fit/fit_records.h"
 #include "formats/run/run_dir.h"
-#include "lib/base/json.h"
+#include "tests/unit/fit_fixture.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/shard_fixture.h"
-#include "tests/unit/temp_folder.h"
 
 enum { L = 2, G = 2, NB = 3 }; /* of the fixture */
-
-static const char *write_shard(shard *s, const char *name) {
-    const char *path = in_temp_folder(name);
-    ckvc_err err = {0};
-    if (shard_h5_write(s, path, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    shard_free(s);
-    return path;
-}
 
 /* Prompts first ... first+n-1 of the fixture; every fifth is held out. */
 static shard *fixture_of(const char *pass, uint32_t first, uint32_t n) {
@@ -36,25 +27,9 @@ static shard *fixture_of(const char *pass, uint32_t first, uint32_t n) {
     return s;
 }
 
-static fit_result *fit_paths(const char *const *paths, size_t n, const fit_options *o) {
-    fit_result *r = NULL;
-    ckvc_err err = {0};
-    if (fit_records(paths, n, o, &r, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    return r;
-}
-
-static fit_result *fit_one(const char *path, const fit_options *o) {
-    return fit_paths(&path, 1, o);
-}
-
 static void refused(const char *a, const char *b, const fit_options *o, ckvc_status status,
                     const char *words) {
-    const char *paths[2] = {a, b};
-    fit_result *r = NULL;
-    ckvc_err err = {0};
-    assert_int_equal(fit_records(paths, b ? 2 : 1, o, &r, &err), status);
-    assert_null(r);
-    if (!strstr(err.text, words)) { fail_msg("wanted \"%s\" in: %s", words, err.text); }
+    fit_refused((const char *const[]){a, b}, b ? 2 : 1, o, status, words);
 }
 
 /* Writes and reads back. */
@@ -98,17 +73,12 @@ static shard *golden_shard(const json_t *prompt, uint32_t n_tokens) {
 /* Shares of one prompt are its demand over B, and capacities from them what the golden file has. */
 static void golden_shares_and_capacities(void **state) {
     (void)state;
-    json_t *root = NULL, *prompt;
-    ckvc_err err = {0};
-    if (ckvc_json_read("tests/golden/budgets/ckvc-tiny-4l.json", 1u << 26, &root, &err) !=
-        CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *prompt;
     size_t i;
     const fit_options o = fit_defaults();
     json_array_foreach(json_object_get(root, "prompts"), i, prompt) {
         const uint32_t T = (uint32_t)json_array_size(json_object_get(prompt, "tokens"));
-        fit_result *r = fit_one(write_shard(golden_shard(prompt, T), "golden.h5"), &o);
+        fit_result *r = fit_one(fit_shard(golden_shard(prompt, T), "golden.h5"), &o);
         table_file *t = written(r, "golden.ckvt");
         const ckvc_table *c = t->table;
         assert_int_equal(c->op, CKVC_OPERATOR_NO_THRESHOLD);
@@ -163,7 +133,7 @@ static void means_leave_out_the_held_out_and_the_short(void **state) {
         }
     }
     const fit_options o = fit_defaults();
-    fit_result *r = fit_one(write_shard(s, "hand.h5"), &o);
+    fit_result *r = fit_one(fit_shard(s, "hand.h5"), &o);
     const ckvc_table *t = r->table->table;
     assert_int_equal(r->n_heldout, 2);
     assert_int_equal(r->demand.n_prompts, 10);
@@ -196,7 +166,7 @@ static void budgets_without_a_choice(void **state) {
     s->h.budgets[1] = 9; /* all of it goes into floors */
     s->h.budgets[2] = 4096;
     const fit_options o = fit_defaults();
-    fit_result *r = fit_one(write_shard(s, "short.h5"), &o);
+    fit_result *r = fit_one(fit_shard(s, "short.h5"), &o);
     for (size_t k = 0; k < L * G; k++) {
         assert_true(r->table->table->share[k * NB + 1] == 1.0);
         assert_true(r->table->table->share[k * NB + 2] == 1.0);
@@ -213,9 +183,9 @@ static void budgets_without_a_choice(void **state) {
 static void cuts_order_and_duplicates_never_show(void **state) {
     (void)state;
     const fit_options o = fit_defaults();
-    const char *whole = write_shard(fixture_of("demand", 0, 15), "whole.h5"),
-               *parts[3] = {write_shard(fixture_of("demand", 7, 8), "b.h5"),
-                            write_shard(fixture_of("demand", 0, 7), "a.h5"), whole};
+    const char *whole = fit_shard(fixture_of("demand", 0, 15), "whole.h5"),
+               *parts[3] = {fit_shard(fixture_of("demand", 7, 8), "b.h5"),
+                            fit_shard(fixture_of("demand", 0, 7), "a.h5"), whole};
     fit_result *one = fit_one(whole, &o), *two = fit_paths(parts, 2, &o),
                *again = fit_paths(parts, 3, &o);
     table_file *t[3] = {written(one, "1.ckvt"), written(two, "2.ckvt"), written(again, "3.ckvt")};
@@ -248,13 +218,13 @@ static fitted_learned learned_of(const char *const *paths, size_t n) {
 /* What two runs share judges once, and not at all where one of them fits it. */
 static void held_out_prompts_judge_once(void **state) {
     (void)state;
-    const char *demand = write_shard(fixture_of("demand", 0, 10), "of-demand.h5"),
-               *few = write_shard(fixture_of("score", 0, 10), "few.h5"),       /* held out: 4, 9 */
-                   *more = write_shard(fixture_of("score", 3, 12), "more.h5"); /* 4, 9, 14 */
+    const char *demand = fit_shard(fixture_of("demand", 0, 10), "of-demand.h5"),
+               *few = fit_shard(fixture_of("score", 0, 10), "few.h5"),       /* held out: 4, 9 */
+                   *more = fit_shard(fixture_of("score", 3, 12), "more.h5"); /* 4, 9, 14 */
     shard *s = fixture_of("score", 4, 1);
     s->prompts[0].split[0] = '\0';
-    const char *four = write_shard(s, "four.h5"),
-               *whole = write_shard(fixture_of("score", 0, 15), "all.h5");
+    const char *four = fit_shard(s, "four.h5"),
+               *whole = fit_shard(fixture_of("score", 0, 15), "all.h5");
     const fitted_learned one = learned_of((const char *const[]){demand, whole}, 2),
                          two = learned_of((const char *const[]){demand, few, more}, 3),
                          turned = learned_of((const char *const[]){more, few, demand}, 3),
@@ -299,8 +269,8 @@ static json_t *part(const table_file *t, const char *object, const char *key) {
 static void records_and_demand_make_one_table(void **state) {
     (void)state;
     fit_options o = fit_defaults();
-    const char *paths[2] = {write_shard(fixture_of("demand", 0, 15), "demand.h5"),
-                            write_shard(fixture_of("both", 0, 15), "records.h5")};
+    const char *paths[2] = {fit_shard(fixture_of("demand", 0, 15), "demand.h5"),
+                            fit_shard(fixture_of("both", 0, 15), "records.h5")};
     fit_result *demand = fit_one(paths[0], &o), *records = fit_one(paths[1], &o),
                *both = fit_paths(paths, 2, &o);
     table_file *d = written(demand, "d.ckvt"), *s = written(records, "s.ckvt"),
@@ -380,7 +350,7 @@ static void runs_give_their_demand(void **state) {
     log_pass(run, "pass-01-demand", 6);
     run_close(run);
     fit_result *r = fit_one(path, &o),
-               *bare = fit_one(write_shard(fixture_of("demand", 0, 6), "six.h5"), &o);
+               *bare = fit_one(fit_shard(fixture_of("demand", 0, 6), "six.h5"), &o);
     assert_int_equal(r->demand.n_prompts, 5); /* one is held out */
     assert_memory_equal(r->table->table->share, bare->table->table->share,
                         (size_t)L * G * NB * sizeof(double));
@@ -394,25 +364,25 @@ static void runs_give_their_demand(void **state) {
 static void pools_are_checked(void **state) {
     (void)state;
     fit_options o = fit_defaults();
-    const char *plain = write_shard(fixture_of("demand", 0, 6), "plain.h5"),
-               *records = write_shard(fixture_of("both", 0, 6), "sides.h5");
+    const char *plain = fit_shard(fixture_of("demand", 0, 6), "plain.h5"),
+               *records = fit_shard(fixture_of("both", 0, 6), "sides.h5");
     shard *s = fixture_of("demand", 10, 6);
     s->h.setting.floor = 0.3;
-    refused(plain, write_shard(s, "floor.h5"), &o, CKVC_E_MISMATCH, "--floor 0.2");
+    refused(plain, fit_shard(s, "floor.h5"), &o, CKVC_E_MISMATCH, "--floor 0.2");
     s = fixture_of("demand", 10, 6);
     s->h.setting.recent = 4;
-    refused(plain, write_shard(s, "recent.h5"), &o, CKVC_E_MISMATCH, "--recent 4");
+    refused(plain, fit_shard(s, "recent.h5"), &o, CKVC_E_MISMATCH, "--recent 4");
     s = fixture_of("demand", 10, 6);
     s->h.setting.repeat[0] = 'M';
-    refused(plain, write_shard(s, "repeat.h5"), &o, CKVC_E_MISMATCH, "--repeat");
+    refused(plain, fit_shard(s, "repeat.h5"), &o, CKVC_E_MISMATCH, "--repeat");
     s = fixture_of("demand", 10, 6);
     s->h.budgets[1] = 33;
-    const char *budget = write_shard(s, "budget.h5");
+    const char *budget = fit_shard(s, "budget.h5");
     refused(plain, budget, &o, CKVC_E_MISMATCH, "33");
     refused(records, budget, &o, CKVC_E_MISMATCH, "33");
     s = fixture_of("demand", 10, 6);
     memset(s->h.fingerprint, 'd', 64);
-    refused(records, write_shard(s, "model.h5"), &o, CKVC_E_MISMATCH, "fingerprint");
+    refused(records, fit_shard(s, "model.h5"), &o, CKVC_E_MISMATCH, "fingerprint");
     o.memory_max = 400; /* three prompts */
     refused(plain, NULL, &o, CKVC_E_MEMORY, "--memory");
     o = fit_defaults();

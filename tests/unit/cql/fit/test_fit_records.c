@@ -17,16 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/fit/fit_records.h"
 #include "cql/stats/rank.h"
 #include "formats/run/run_dir.h"
-#include "formats/shard/shard_h5.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 #include "lib/base/status.h"
-#include "tests/unit/temp_folder.h"
+#include "tests/unit/fit_fixture.h"
 
 enum { L = 3, G = 2, E = 2, P = 2, NB = 2, A_H = CKVC_HEAD_ACTIONS, A_G = CKVC_GATE_ACTIONS };
 
@@ -201,38 +199,10 @@ static void add_prompts(shard *s, const world *w, int first, int n) {
     }
 }
 
-static void write_shard(shard *s, const char *path) {
-    ckvc_err err = {0};
-    if (shard_h5_write(s, path, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    shard_free(s);
-}
-
 static const char *world_shard(const world *w, const char *name, int first, int n) {
-    const char *path = in_temp_folder(name);
     shard *s = new_shard();
     add_prompts(s, w, first, n);
-    write_shard(s, path);
-    return path;
-}
-
-static fit_result *fit_paths(const char *const *paths, size_t n, const fit_options *o) {
-    fit_result *r = NULL;
-    ckvc_err err = {0};
-    if (fit_records(paths, n, o, &r, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    return r;
-}
-
-static fit_result *fit_one(const char *path, const fit_options *o) {
-    return fit_paths(&path, 1, o);
-}
-
-static void refused(const char *const *paths, size_t n, const fit_options *o, ckvc_status status,
-                    const char *words) {
-    fit_result *r = NULL;
-    ckvc_err err = {0};
-    assert_int_equal(fit_records(paths, n, o, &r, &err), status);
-    assert_null(r);
-    if (strstr(err.text, words) == NULL) { fail_msg("wanted \"%s\" in: %s", words, err.text); }
+    return fit_shard(s, name);
 }
 
 static int head_action(const fit_result *r, int l, int g, int b) {
@@ -429,13 +399,13 @@ static void a_side_without_records_is_the_incoming_table(void **state) {
                         L * E * P * NB * sizeof(float));
     const char *paths[1] = {in_temp_folder("gate.h5")};
     json_object_set_new(incoming->meta, "keep_window", json_integer(8));
-    refused(paths, 1, &o, CKVC_E_MISMATCH, "--keep-window 8");
+    fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "--keep-window 8");
     json_object_set_new(incoming->meta, "keep_window", json_integer(0));
     json_object_set_new(incoming->meta, "alpha_kind", json_string("visible"));
-    refused(paths, 1, &o, CKVC_E_MISMATCH, "calibrate with --alpha visible");
+    fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "calibrate with --alpha visible");
     json_object_set_new(incoming->meta, "alpha_kind", json_string("paper"));
     incoming->table->budgets[1] = 96.0;
-    refused(paths, 1, &o, CKVC_E_MISMATCH, "made with --budget 64,96, ");
+    fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "made with --budget 64,96, ");
     fit_result_free(again);
     fit_result_free(r);
     table_file_free(incoming);
@@ -454,9 +424,9 @@ static void splits_are_respected(void **state) {
     assert_int_equal(r->n_filtered, 20);
     fit_result_free(r);
     o.splits = heldout;
-    refused(&path, 1, &o, CKVC_E_USAGE, "held-out");
+    fit_refused(&path, 1, &o, CKVC_E_USAGE, "held-out");
     o.splits = none;
-    refused(&path, 1, &o, CKVC_E_DATA, "no records to fit");
+    fit_refused(&path, 1, &o, CKVC_E_DATA, "no records to fit");
 }
 
 static void duplicates_count_once(void **state) {
@@ -476,7 +446,7 @@ static void duplicates_count_once(void **state) {
     assert_string_equal(both, once);
     fit_result_free(r);
     const char *twice[2] = {paths[0], paths[0]};
-    refused(twice, 2, &o, CKVC_E_USAGE, "twice");
+    fit_refused(twice, 2, &o, CKVC_E_USAGE, "twice");
 }
 
 /* 64 tokens in the first layer, `step` more in each. */
@@ -503,8 +473,8 @@ static void pools_are_checked(void **state) {
                             "made with --window 17, ",
                             "made with --compute bf16, ",
                             "made with --budget 64, "};
-    const char *paths[2] = {world_shard(&plain, "pool-a.h5", 0, 4), in_temp_folder("pool-b.h5")};
     fit_options o = fit_defaults();
+    world_shard(&plain, "pool-a.h5", 0, 4);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i) {
         shard *s = new_shard();
         world w = plain;
@@ -528,8 +498,8 @@ static void pools_are_checked(void **state) {
             break;
         }
         if (i < 13) { add_prompts(s, &w, 20, 4); }
-        write_shard(s, paths[1]);
-        refused(paths, 2, &o, CKVC_E_MISMATCH, fields[i]);
+        const char *const paths[2] = {in_temp_folder("pool-a.h5"), fit_shard(s, "pool-b.h5")};
+        fit_refused(paths, 2, &o, CKVC_E_MISMATCH, fields[i]);
     }
 }
 
@@ -542,9 +512,8 @@ static void operators_are_carried(void **state) {
         s->h.setting.op = (ckvc_operator)op;
         if (op == 1) { give_layer_budgets(&s->h, 1.0); }
         add_prompts(s, &plain, 0, 6);
-        write_shard(s, in_temp_folder("operator.h5"));
         fit_options o = fit_defaults();
-        fit_result *r = fit_one(in_temp_folder("operator.h5"), &o);
+        fit_result *r = fit_one(fit_shard(s, "operator.h5"), &o);
         assert_int_equal(r->table->table->op, op);
         assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")),
                             op ? ckvc_operator_name((ckvc_operator)op) : "joint");
@@ -558,7 +527,6 @@ static void broken_records_are_refused(void **state) {
     (void)state;
     const char *words[] = {"no /baseline row", "nats per token", "is there a second time",
                            "/baseline row"};
-    const char *path = in_temp_folder("broken.h5");
     fit_options o = fit_defaults();
     for (int i = 0; i < 4; ++i) {
         shard *s = new_shard();
@@ -572,8 +540,8 @@ static void broken_records_are_refused(void **state) {
         } else {
             s->baselines[1].budget = 0;
         }
-        write_shard(s, path);
-        refused(&path, 1, &o, CKVC_E_DATA, words[i]);
+        const char *path = fit_shard(s, "broken.h5");
+        fit_refused(&path, 1, &o, CKVC_E_DATA, words[i]);
     }
 }
 
@@ -620,7 +588,7 @@ static void shrinking_keeps_what_chance_explains(void **state) {
     fit_options o = fit_defaults();
     const char *path = world_shard(&plain, "shrink.h5", 0, 60);
     o.shrink = true;
-    refused(&path, 1, &o, CKVC_E_USAGE, "--bootstrap");
+    fit_refused(&path, 1, &o, CKVC_E_USAGE, "--bootstrap");
     o.replicates = 100;
     fit_result *r = fit_one(path, &o);
     for (int l = 0; l < L; ++l) {
@@ -752,7 +720,7 @@ static void runs_give_their_last_complete_passes(void **state) {
     assert_true(r->table->table->weight[0] == 1.1f);
     fit_result_free(r);
     o.pass = 4;
-    refused(&path, 1, &o, CKVC_E_DATA, "no pass 4");
+    fit_refused(&path, 1, &o, CKVC_E_DATA, "no pass 4");
 }
 
 int main(void) {

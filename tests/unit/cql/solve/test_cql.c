@@ -13,9 +13,9 @@
 
 #include "cql/solve/adamw.h"
 #include "cql/solve/cql.h"
-#include "lib/base/json.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
+#include "tests/unit/golden.h"
 
 /* The objective at q for one state, with sumsq [A] = sum r^2: the constant variance part included.
  */
@@ -35,14 +35,7 @@ static double objective_of(size_t A, const uint64_t *n, const double *rbar, cons
     return conservative + 0.5 * regression;
 }
 
-static json_t *golden(void) {
-    json_t *root = NULL;
-    ckvc_err err = {0};
-    if (ckvc_json_read("tests/golden/method/cql.json", 1u << 26, &root, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
-    return root;
-}
+static json_t *golden(void) { return golden_read("tests/golden/method/cql.json"); }
 
 static size_t reals(const json_t *array, double *out, double null_value) {
     size_t n = json_array_size(array);

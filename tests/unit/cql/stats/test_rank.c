@@ -9,7 +9,7 @@
 #include <math.h>
 
 #include "cql/stats/rank.h"
-#include "lib/base/json.h"
+#include "tests/unit/golden.h"
 
 static size_t flatten(const json_t *rows, double *out, size_t *columns) {
     size_t n = 0;
@@ -30,11 +30,7 @@ static void same(double got, const json_t *want, const char *name, const char *w
 
 static void golden_cases(void **state) {
     (void)state;
-    json_t *root = NULL, *c;
-    ckvc_err err = {0};
-    if (ckvc_json_read("tests/golden/method/spearman.json", 1u << 26, &root, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    json_t *root = golden_read("tests/golden/method/spearman.json"), *c;
     size_t i;
     json_array_foreach(json_object_get(root, "cases"), i, c) {
         const char *name = json_string_value(json_object_get(c, "name"));

@@ -5,10 +5,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <jansson.h>
 #include <stdlib.h>
 
 #include "cql/transfer/transfer.h"
+#include "tests/unit/golden.h"
 
 static uint32_t extent(const json_t *c, const char *key) {
     json_int_t n = json_integer_value(json_object_get(c, key));
@@ -34,9 +34,7 @@ static void same_indices(const double *got, const double *want, size_t n) {
 
 static void test_golden(void **state) {
     (void)state;
-    json_error_t e;
-    json_t *root = json_load_file("tests/golden/method/transfer.json", 0, &e), *c;
-    assert_non_null(root);
+    json_t *root = golden_read("tests/golden/method/transfer.json"), *c;
     size_t i, n_checked = 0;
     json_array_foreach(json_object_get(root, "heads"), i, c) {
         uint32_t L = extent(c, "L"), G = extent(c, "G"), L2 = extent(c, "L2"), G2 = extent(c, "G2");

@@ -201,14 +201,10 @@ static void layers(void **state) {
         ids[t] = (int32_t)ckvc_rng_below(&rng, t % 3 ? (uint64_t)shape->vocab : 9);
     }
     prefill_stats stats;
-    assert_int_equal(session_prefill(s,
-                                     &(prefill_input){.tokens = ids,
-                                                      .n = T,
-                                                      .n_total = T + C,
-                                                      .window = 16,
-                                                      .alpha_kind = CKVC_ALPHA_PAPER},
-                                     &stats, &err),
-                     CKVC_OK);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16},
+                        &stats, &err),
+        CKVC_OK);
 
     uint32_t all[T], few[KEPT];
     const uint32_t all_offsets[2] = {0, T}, few_offsets[2] = {0, KEPT};

@@ -270,14 +270,10 @@ static bool run(cpu_products way, int threads, size_t limit, outcome *o) {
     assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
     for (int i = 0; i < T + C; i++) { ids[i] = (i * 7919 + 13) % model_get_shape(m)->vocab; }
     ckvc_alloc_forbid("a prompt in bf16");
-    assert_int_equal(session_prefill(s,
-                                     &(prefill_input){.tokens = ids,
-                                                      .n = T,
-                                                      .n_total = T + C,
-                                                      .window = W,
-                                                      .alpha_kind = CKVC_ALPHA_PAPER},
-                                     &stats, &err),
-                     CKVC_OK);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
+                        &stats, &err),
+        CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, o->full, &err), CKVC_OK);
     ckvc_alloc_permit();
     o->r_struct = stats.r_struct;

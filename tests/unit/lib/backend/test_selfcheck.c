@@ -127,14 +127,11 @@ static void same_model_on_every_width(void **state) {
         const session_limits limits = {.max_prompt = T, .max_continuation = C, .max_window = 16};
         assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
         for (int t = 0; t < T + C; t++) { ids[t] = (t * 7919 + 13) % model_get_shape(m)->vocab; }
-        assert_int_equal(session_prefill(s,
-                                         &(prefill_input){.tokens = ids,
-                                                          .n = T,
-                                                          .n_total = T + C,
-                                                          .window = 16,
-                                                          .alpha_kind = CKVC_ALPHA_PAPER},
-                                         &stats, &err),
-                         CKVC_OK);
+        assert_int_equal(
+            session_prefill(s,
+                            &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16},
+                            &stats, &err),
+            CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, NULL, nll[i], &err), CKVC_OK);
         printf("ran: %s\n", list[i]->name);
         session_destroy(s);

@@ -85,11 +85,7 @@ static void continue_after(opened *o, const int32_t *ids, int64_t n_prompt, int6
     ckvc_err err = {0};
     prefill_stats stats;
     if (session_prefill(o->s,
-                        &(prefill_input){.tokens = ids,
-                                         .n = n_prompt,
-                                         .n_total = n,
-                                         .window = 16,
-                                         .alpha_kind = CKVC_ALPHA_PAPER},
+                        &(prefill_input){.tokens = ids, .n = n_prompt, .n_total = n, .window = 16},
                         &stats, &err) != CKVC_OK ||
         session_continue(o->s, ids + n_prompt, n - n_prompt, sets, nll, &err) != CKVC_OK) {
         fail_msg("%s", err.text);

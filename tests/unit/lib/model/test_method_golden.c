@@ -165,13 +165,10 @@ static void check_file(const char *name, const char *golden, const char *dir) {
         int32_t *ids = golden_ids(json_object_get(p, "ids"), &total);
         assert_int_equal(total, n_tokens + n);
         prefill_stats stats;
-        if (session_prefill(s,
-                            &(prefill_input){.tokens = ids,
-                                             .n = n_tokens,
-                                             .n_total = total,
-                                             .window = window,
-                                             .alpha_kind = CKVC_ALPHA_PAPER},
-                            &stats, &err) != CKVC_OK) {
+        if (session_prefill(
+                s,
+                &(prefill_input){.tokens = ids, .n = n_tokens, .n_total = total, .window = window},
+                &stats, &err) != CKVC_OK) {
             fail_msg("%s", err.text);
         }
         check_stats(p, &stats, model_get_shape(m)->n_kv_heads, w);
@@ -249,14 +246,11 @@ static void alpha_identities(void **state) {
         const int64_t window = windows[k];
         prefill_stats st;
         double paper[150], sum = 0, recent = 0;
-        assert_int_equal(session_prefill(s,
-                                         &(prefill_input){.tokens = ids,
-                                                          .n = n,
-                                                          .n_total = n + 1,
-                                                          .window = window,
-                                                          .alpha_kind = CKVC_ALPHA_PAPER},
-                                         &st, &err),
-                         CKVC_OK);
+        assert_int_equal(
+            session_prefill(
+                s, &(prefill_input){.tokens = ids, .n = n, .n_total = n + 1, .window = window}, &st,
+                &err),
+            CKVC_OK);
         for (int64_t t = 0; t < n; t++) {
             paper[t] = st.alpha[t];
             sum += paper[t];
@@ -329,21 +323,17 @@ static void same_bytes(void **state) {
                                              &(prefill_input){.tokens = other,
                                                               .n = T + 100,
                                                               .n_total = T + 150,
-                                                              .window = 32,
-                                                              .alpha_kind = CKVC_ALPHA_PAPER},
+                                                              .window = 32},
                                              &st, &err),
                              CKVC_OK);
             double wide[C + 30];
             assert_int_equal(session_continue(s, other, C + 30, NULL, wide, &err), CKVC_OK);
         }
-        assert_int_equal(session_prefill(s,
-                                         &(prefill_input){.tokens = ids,
-                                                          .n = T,
-                                                          .n_total = T + C,
-                                                          .window = 32,
-                                                          .alpha_kind = CKVC_ALPHA_PAPER},
-                                         &st, &err),
-                         CKVC_OK);
+        assert_int_equal(
+            session_prefill(s,
+                            &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 32},
+                            &st, &err),
+            CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, kept, nll, &err), CKVC_OK);
         if (run == 0) {
             memcpy(first, nll, sizeof first);
@@ -379,14 +369,10 @@ static void continuation_equals_one_piece(void **state) {
             &err),
         CKVC_OK);
     assert_int_equal(session_score(s, ids, T + C, whole, &err), CKVC_OK);
-    assert_int_equal(session_prefill(s,
-                                     &(prefill_input){.tokens = ids,
-                                                      .n = T,
-                                                      .n_total = T + C,
-                                                      .window = 16,
-                                                      .alpha_kind = CKVC_ALPHA_PAPER},
-                                     &st, &err),
-                     CKVC_OK);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16},
+                        &st, &err),
+        CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
     assert_true(fabs(st.r_sem - exp(nll_mean(whole + T - 17, 16))) < 1e-9 * st.r_sem);
     for (int i = 0; i < C; i++) {

@@ -26,12 +26,7 @@ static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t 
     ckvc_err err = {0};
     prefill_stats got;
     const int64_t window = (int64_t)golden_number(want, "window");
-    if (session_prefill(s,
-                        &(prefill_input){.tokens = ids,
-                                         .n = n,
-                                         .n_total = n,
-                                         .window = window,
-                                         .alpha_kind = CKVC_ALPHA_PAPER},
+    if (session_prefill(s, &(prefill_input){.tokens = ids, .n = n, .n_total = n, .window = window},
                         &got, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }
@@ -247,25 +242,17 @@ static void bad_tokens(void **state) {
                        (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16},
                        &s, &err),
         CKVC_OK);
-    assert_int_equal(session_prefill(s,
-                                     &(prefill_input){.tokens = ids,
-                                                      .n = 16,
-                                                      .n_total = 16,
-                                                      .window = 16,
-                                                      .alpha_kind = CKVC_ALPHA_PAPER},
-                                     &stats, &err),
-                     CKVC_E_DATA);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){.tokens = ids, .n = 16, .n_total = 16, .window = 16},
+                        &stats, &err),
+        CKVC_E_DATA);
     assert_non_null(strstr(err.text, "need at least 17"));
     err = (ckvc_err){0};
     ids[7] = 257;
-    assert_int_equal(session_prefill(s,
-                                     &(prefill_input){.tokens = ids,
-                                                      .n = 20,
-                                                      .n_total = 20,
-                                                      .window = 16,
-                                                      .alpha_kind = CKVC_ALPHA_PAPER},
-                                     &stats, &err),
-                     CKVC_E_DATA);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){.tokens = ids, .n = 20, .n_total = 20, .window = 16},
+                        &stats, &err),
+        CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token 7 is id 257"));
     err = (ckvc_err){0};
     ids[7] = -1;
@@ -273,14 +260,10 @@ static void bad_tokens(void **state) {
     assert_non_null(strstr(err.text, "token 7 is id -1"));
     err = (ckvc_err){0};
     ids[7] = 256;
-    assert_int_equal(session_prefill(s,
-                                     &(prefill_input){.tokens = ids,
-                                                      .n = 20,
-                                                      .n_total = 257,
-                                                      .window = 16,
-                                                      .alpha_kind = CKVC_ALPHA_PAPER},
-                                     &stats, &err),
-                     CKVC_E_DATA);
+    assert_int_equal(
+        session_prefill(s, &(prefill_input){.tokens = ids, .n = 20, .n_total = 257, .window = 16},
+                        &stats, &err),
+        CKVC_E_DATA);
     assert_non_null(strstr(err.text, "context of 256"));
     session_destroy(s);
     model_close(m);

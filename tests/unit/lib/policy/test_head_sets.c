@@ -6,13 +6,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "lib/base/rng.h"
 #include "lib/policy/ckvc_policy.h"
+#include "tests/unit/golden.h"
 
 enum { UNITS_MAX = 64, TOKENS_MAX = 64 };
 
@@ -43,12 +43,10 @@ static void assert_capacities(const double *share, uint32_t n, uint32_t B, uint3
 
 static void test_golden_capacities(void **state) {
     (void)state;
-    json_error_t e;
-    json_t *root = json_load_file("tests/golden/budgets/ckvc-tiny-4l.json", 0, &e), *c, *p;
+    json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *c, *p;
     double share[UNITS_MAX], want[UNITS_MAX];
     uint32_t n_refused = 0, n_prompts = 0, capacities[UNITS_MAX];
     size_t i;
-    assert_non_null(root);
     json_array_foreach(json_object_get(root, "capacities"), i, c) {
         const uint32_t n = flat(json_object_get(c, "share"), share), B = whole(c, "B"),
                        T = whole(c, "T"), recent = whole(c, "recent");

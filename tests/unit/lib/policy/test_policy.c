@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "lib/base/names.h"
 #include "lib/policy/ckvc_policy.h"
 #include "lib/policy/retain_many.h"
+#include "tests/unit/golden.h"
 
 static double number(const json_t *v) {
     assert_true(json_is_number(v));
@@ -23,9 +23,7 @@ static double number(const json_t *v) {
 
 static void test_golden_retention(void **state) {
     (void)state;
-    json_error_t e;
-    json_t *root = json_load_file("tests/golden/method/retention.json", 0, &e);
-    assert_non_null(root);
+    json_t *root = golden_read("tests/golden/method/retention.json");
     size_t index;
     json_t *c;
     json_array_foreach(json_object_get(root, "cases"), index, c) {

@@ -11,9 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "lib/token/chat_template.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/load_tokenizer.h"
 
 /* A tokenizer with a piece a letter and the given special tokens; BOS is the first of them, put in
@@ -83,11 +82,8 @@ static const struct {
 static void rendered_as_by_jinja(void **state) {
     (void)state;
     ckvc_err err = {0};
-    json_t *root = NULL;
+    json_t *root = golden_read("tests/golden/chat/expected.json");
     size_t n_seen[N_FAMILIES] = {0};
-    if (ckvc_json_read("tests/golden/chat/expected.json", 1u << 24, &root, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
     for (size_t i = 0; i < json_array_size(root); i++) {
         const json_t *c = json_array_get(root, i), *list = json_object_get(c, "messages"),
                      *want = json_object_get(c, "text");

@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +13,10 @@
 
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
-#include "lib/base/json.h"
 #include "lib/base/progress.h"
 #include "lib/base/utf8.h"
 #include "lib/token/tokenizer.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
 
@@ -46,8 +45,7 @@ static void check_golden(const char *dir, const char *name) {
     char path[256];
     snprintf(path, sizeof path, "tests/golden/tokenizer/%s.json", name);
     ckvc_err err = {0};
-    json_t *golden;
-    assert_int_equal(ckvc_json_read(path, 16 << 20, &golden, &err), CKVC_OK);
+    json_t *golden = golden_read(path);
     tokenizer *t;
     if (load_tokenizer(dir, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     for (size_t i = 0; i < json_array_size(golden); i++) {

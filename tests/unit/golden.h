@@ -1,0 +1,27 @@
+/* Golden files: numbers that other programs found, as JSON. */
+#pragma once
+
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+
+static inline json_t *golden_read(const char *path) {
+    ckvc_err err = {0};
+    json_t *root = NULL;
+    if (ckvc_json_read(path, 64u << 20, &root, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    return root;
+}
+
+static inline int32_t *golden_ids(const json_t *array, int64_t *n) {
+    *n = (int64_t)json_array_size(array);
+    int32_t *ids = ckvc_alloc((size_t)*n, sizeof *ids);
+    for (int64_t i = 0; i < *n; i++) {
+        ids[i] = (int32_t)json_integer_value(json_array_get(array, (size_t)i));
+    }
+    return ids;
+}
+
+static inline double golden_number(const json_t *object, const char *key) {
+    const json_t *v = json_object_get(object, key);
+    if (!json_is_number(v)) { fail_msg("golden file has no number %s", key); }
+    return json_number_value(v);
+}
