@@ -81,11 +81,12 @@ static void check_all(const measured *m, const json_t *p, uint32_t T) {
             mass = kind ? mass : sum;
         }
         const size_t at = HEADS + (size_t)head;
-        assert_true(fabs(m->rows->mass[at] - mass) <= 4e-6 * T);
+        assert_true(fabs(m->rows->mass[at] - mass) <= 4e-6 * T); /* a y's, test_targets */
         assert_true(fabs(m->rows->target[at] - (1 + both)) <= 1e-12);
         double sums[F] = {0}, entropy = 0;
         for (uint32_t t = 0; t < T; t++) {
             assert_int_equal(m->sample[head][t], t);
+            /* of two shares of sums from 0.08 up, whose terms have up to 4e-6; 8e-7 is seen */
             assert_true(fabs(m->target[head][t] - want[t]) <= 2e-5);
             entropy -= want[t] > 0 ? want[t] * log(want[t] / (1 + both)) : 0;
             for (int k = 0; k < F; k++) {

@@ -117,6 +117,7 @@ static void test_headkv(void **state) {
         }
         assert_int_equal(n, HEADS);
         allot_headkv(HEADS, score, cases[i].B, 8, cases[i].T, c);
+        /* the means are given whole, and their heads rounded otherwise: 0.55 is seen */
         assert_true(fabs(sum_of(c, HEADS) / HEADS - cases[i].mean) < 0.6);
         allot_headkv(HEADS, score, cases[i].B, 8, UINT32_MAX, c);
         for (int h = 0; h < HEADS; h++) { most = c[h] > most ? c[h] : most; }

@@ -195,7 +195,9 @@ static void test_golden_sets(void **state) {
         }
         close_keeper(&w);
     }
-    assert_in_range(others, 0, 2); /* scores that float32 does not tell apart */
+    /* Two scores that float32 does not tell apart may change places where kernels round otherwise:
+     * one pair. None is seen. */
+    assert_in_range(others, 0, 2);
     close_rig(&r);
 }
 

@@ -173,14 +173,16 @@ static void watcher(void **state) {
         }
         for (int t = 0; t < T; t++) {
             sum[t] += (double)row[t];
+            /* scores are sums of 32 products in float32: 1e-6 is seen */
             assert_true(t <= j ? fabs((double)row[t] - e[t] / all) < 1e-5 : row[t] == 0);
         }
     }
     for (int t = 0; t < T; t++) {
         const double mean = sum[t] / (L * G * GROUP * ROWS) * T;
-        assert_true(fabs(mean - alpha[t]) < 1e-5 + 1e-5 * alpha[t]);
+        assert_true(fabs(mean - alpha[t]) < 1e-7 + 1e-7 * alpha[t]); /* rows rounded: 6e-9 */
     }
-    for (int i = 0; i < L * G; i++) { /* every row sums to 1, and the first sees itself alone */
+    for (int i = 0; i < L * G; i++) { /* every row sums to 1 (1e-13 is seen),
+                                         and the first sees itself alone */
         const double *column = &w->column_sum[0][0][0] + (size_t)i * T;
         double all = 0;
         for (int t = 0; t < T; t++) { all += column[t]; }
