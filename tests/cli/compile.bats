@@ -352,7 +352,8 @@ PY
     "$CKVC" compile "${small[@]}" --manifest "$DIR/named.jsonl" --out "$DIR/named" --json >"$DIR/named.json"
     "$CKVC" compile "${small[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.6 --out "$DIR/drawn" --json >"$DIR/drawn.json"
     "$CKVC" compile "${small[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.6 --select 0 --out "$DIR/unchosen"
-    [ ! -e "$DIR/unchosen/select" ] && [ -s "$DIR/unchosen/heldout/pass-02.jsonl" ]
+    [ ! -e "$DIR/unchosen/select" ]
+    [ -s "$DIR/unchosen/heldout/pass-02.jsonl" ]
     for run in named drawn; do
         "$CKVC" inspect "$DIR/$run/table.ckvt" --json >"$DIR/$run-table.json"
         HDF5_PLUGIN_PATH=build/release python3 - "$DIR" "$run" <<'PY'
