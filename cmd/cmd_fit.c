@@ -5,12 +5,13 @@
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
 #include "cmd/verbs.h"
+#include "cql/fit/fit_select.h"
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
 
 typedef struct fit_cli {
     fit_options fit;
-    const char *out, *tables;
+    const char *out, *tables, *choose;
     opt_list split, leak_checks;
     int64_t pass;
     bool no_prov, force, json, quiet;
@@ -155,6 +156,16 @@ static void print_result(const fit_result *r, const fit_cli *c) {
     }
 }
 
+/* --choose: what each budget recommends, by scores of the table that was fitted here. */
+static ckvc_status choose(const fit_cli *c, table_file *t, ckvc_err *err) {
+    CKVC_AUTO(select_free_at) select_losses *s = NULL;
+    if (!c->choose) { return CKVC_OK; }
+    USAGE_IF(!t->table->share, "--choose is of tables with shares: fit one from a demand pass");
+    CKVC_TRY(select_read(c->choose, t->table, &s, err));
+    select_take(s, t);
+    return CKVC_OK;
+}
+
 typedef struct leak_checks {
     leak_record *items;
     size_t n;
@@ -186,6 +197,7 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
     o.leak_checks = checks.items;
     o.n_leak_checks = checks.n;
     CKVC_TRY(fit_records(call->items, call->n, &o, &result, err));
+    CKVC_TRY(choose(c, result->table, err));
     if (!c->no_prov) { result->table->prov = provenance(call); }
     CKVC_TRY(table_file_write(result->table, c->out, c->force, err));
     print_result(result, c);
@@ -198,6 +210,9 @@ static const opt rows[] = {
     OPT_OUTPUT("out", out, "T.ckvt", "the table to write"),
     OPT_INPUT("tables", tables, "T.ckvt",
               "incoming table (default: the start table of the records)"),
+    OPT_INPUT("choose", choose, "S.jsonl",
+              "lines of `score` with a table of the same records: each budget recommends the score "
+              "and floor that lose least"),
     OPT_INT("pass", pass, "N", 0, 9999,
             "pass of every run (0: the last complete one of each side)"),
     OPT_LIST("split", split, "NAME[,...]",

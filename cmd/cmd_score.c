@@ -226,7 +226,7 @@ static ckvc_status score(const verb_call *call, ckvc_err *err) {
     score_cli *c = call->options;
     c->own_command = true;
     c->budget_given = opts_given("budget");
-    c->c_min_given = opts_given("c-min");
+    c->c_min_given = c->c_min >= 0;
     return score_run(c, err);
 }
 
@@ -252,9 +252,11 @@ static const opt rows[] = {
              .preset = "table"),
     OPT_ENUM("score", score.choice.score, "paper|window|learned|table",
              "by what a table's sets are ranked; as it recommends", .preset = "table"),
-    OPT_DOUBLE("c-min", c_min, "F", 0, 1,
-               "share of the budget that every head of a table with shares keeps at least; by "
-               "itself as it recommends"),
+    OPT_DOUBLE(
+        "c-min", c_min, "F", -1, 1,
+        "share of the budget that every head of a table with shares keeps at least; below 0: "
+        "as it recommends",
+        .preset = "-1"),
     OPT_FLAG("nearest-budget", score.choice.nearest_budget,
              "a table without a budget's block uses its nearest"),
     OPT_TITLE("output"),

@@ -27,11 +27,40 @@ static const char *text_in(const json_t *o, const char *key) {
 SAY(content_of, table_numbers, say("%.12s…", o->f.content_id))
 SAY(model_of, table_numbers, text_in(o->f.meta, "model_name"))
 SAY(fingerprint_of, table_numbers, say("%.12s…", text_in(o->f.meta, "fingerprint")))
+
+/* What a table recommends for each of its budgets: how sets are made, and of B what each has at
+ * least. */
+static const char *recommended_of(const void *row) {
+    const ckvc_table *t = ((const table_numbers *)row)->shape;
+    const char *text = "";
+    for (uint32_t b = 0; b < t->n_budgets; b++) {
+        const ckvc_score s = ckvc_table_score(t, b);
+        text = say_more(text, "; ", "%s: %s score, mode %s%s", say_budget(t->budgets[b]),
+                        ckvc_score_name((ckvc_score_kind)s.kind), ckvc_mode_name((ckvc_mode)s.mode),
+                        t->c_min ? say(", at least %s of it", say_share(t->c_min[b].floor)) : "");
+    }
+    return text;
+}
+static json_t *recommended_json(const void *row) {
+    const ckvc_table *t = ((const table_numbers *)row)->shape;
+    json_t *list = json_array();
+    for (uint32_t b = 0; b < t->n_budgets; b++) {
+        const ckvc_score s = ckvc_table_score(t, b);
+        json_t *o = json_pack("{s:f, s:s, s:s}", "budget", t->budgets[b], "score",
+                              ckvc_score_name((ckvc_score_kind)s.kind), "mode",
+                              ckvc_mode_name((ckvc_mode)s.mode));
+        if (t->c_min) { json_object_set_new(o, "floor", json_real(t->c_min[b].floor)); }
+        json_array_append_new(list, o);
+    }
+    return list;
+}
 SHARED_TABLE(
     table_columns, table_numbers, PAGE(title, "table"), MEMBERS(tag, name), SHOWN(file, "file"),
     SHOWN_AS(f.content_id, "content_id", "content id", .say = content_of),
     PAGE(f.meta, "model", .say = model_of, .align = "ll"),
     PAGE(f.meta, "fingerprint", .say = fingerprint_of, .align = "ll"), OBJECT(shape, shape_columns),
+    SHOWN_AS(shape, "recommends", "recommends", .say = recommended_of, .make = recommended_json,
+             .align = "ll"),
     SHOWN(run, "fitted from", ABSENT("not among the inputs")), JSON_AS(f.meta, "meta"),
     OBJECTS(head, n_budgets, weight_columns), OBJECTS(gate, n_budgets, threshold_columns),
     JSON(evidence, OF(evidence_columns), BY(n_sides), .as = AS_MEMBERS, WHEN(f.has_evidence)),

@@ -294,11 +294,16 @@ for kind in set(by) - {"table"}:
 assert abs(h["reward"] - mean("table")) < 1e-12
 assert said["content_id"] == said["passes"][2]["content_id"], said
 PY
-    # a candidate's lines by hand
-    "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
-        --table "$DIR/demand/tables/pass-02.ckvt" --score window --c-min 0.2 >"$DIR/window.jsonl" 2>/dev/null
-    [ "$(wc -l <"$DIR/window.jsonl")" -eq 6 ]
-    [ "$(grep -cxFf "$DIR/window.jsonl" "$DIR/demand/select/pass-03.jsonl")" -eq 6 ]
+    # the choice by hand
+    for kind in window learned paper; do
+        for floor in 0.05 0.1 0.2; do
+            "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
+                --table "$DIR/score-hand.ckvt" --score "$kind" --c-min "$floor" 2>/dev/null
+        done
+    done >"$DIR/select-hand.jsonl"
+    diff <(sort "$DIR/select-hand.jsonl") <(sort "$DIR/demand/select/pass-03.jsonl")
+    "$CKVC" fit -q "$DIR/score-hand" --tables "$DIR/demand-hand.ckvt" --choose "$DIR/select-hand.jsonl" --out "$DIR/chosen-hand.ckvt"
+    [ "$(content_id "$DIR/chosen-hand.ckvt")" = "$(content_id "$DIR/demand/table.ckvt")" ]
     for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
         timeout -s KILL "$delay" "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1 || true
     done
@@ -356,12 +361,14 @@ PY
     [ -s "$DIR/unchosen/heldout/pass-02.jsonl" ]
     for run in named drawn; do
         "$CKVC" inspect "$DIR/$run/table.ckvt" --json >"$DIR/$run-table.json"
-        HDF5_PLUGIN_PATH=build/release python3 - "$DIR" "$run" <<'PY'
+        "$CKVC" report "$DIR/$run/table.ckvt" "$DIR/$run" --scores "$DIR/$run/heldout/pass-03.jsonl" --out "$DIR/$run-report" --json >"$DIR/$run-report.json"
+        python3 - "$DIR" "$run" <<'PY'
 import json, sys
 folder, run = sys.argv[1:]
 read = lambda name: [json.loads(l) for l in open(f"{folder}/{run}/{name}")]
 select, heldout = read("select/pass-03.jsonl"), read("heldout/pass-03.jsonl")
-table, said = (json.load(open(f"{folder}/{run}{name}")) for name in ("-table.json", ".json"))
+table, said, report = (json.load(open(f"{folder}/{run}{name}")) for name in ("-table.json", ".json", "-report.json"))
+recommends = report["tables"][0]["recommends"]
 ids = {l["id"] for l in select}, {l["id"] for l in heldout}
 assert ids[0] and ids[1] and not ids[0] & ids[1], ids
 if run == "named":
@@ -386,10 +393,16 @@ for b, budget in enumerate((32, 0.5)):
     best = losses.index(min(losses)) # of equal ones the first
     assert chosen["chosen"][b] == best
     assert (table["score"][b]["score"], table["c_min"][b]["floor"]) == tried[best]
+    assert recommends[b] == {"budget": budget, "mode": "heads", "score": tried[best][0], "floor": tried[best][1]}, recommends
     of_table = {(l.get("score", "paper"), l["floor"]) for l in heldout if l["policy"] == "table" and l["budget"] == budget}
     assert of_table == {tried[best]}, of_table
 PY
     done
+    run -64 "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --table "$DIR/loop/table.ckvt" --c-min 0.1
+    one_line
+    [[ $output == *"no shares, which --c-min is of"* ]]
+    run -64 "$CKVC" compile "${PAPER[@]}" "${small[@]}" --manifest "$DIR/prompts.jsonl" --select 0.5 --out "$DIR/x"
+    one_line
 }
 
 @test "the loop's options without its mode are refused, each with what to say" {
