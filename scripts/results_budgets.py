@@ -2,8 +2,8 @@
 """Tables of docs/results.md, Markdown, with 95% intervals over prompts (percentile bootstrap).
 
 results_budgets.py [--quarter] [--only TEXT] SCORES.jsonl[,SCORES.jsonl...] ...
-    A table of each argument (files of the same prompts joined by commas): policies by budgets; the first table's loss over the full cache, and
-    of each other policy the loss and its paired difference to that. --only: prompts whose source holds TEXT; --quarter: the first table at a
+    A table of each argument (files joined by commas: the prompts that all have): policies by budgets; the first table's loss over the full cache, and
+    of each other policy the loss and its paired difference to that. --only: prompts whose source holds TEXT (!TEXT: does not); --quarter: the first table at a
     quarter of each budget, where it was scored there.
 results_budgets.py --spearman RUN RUN
     rho of the shares that two demand runs give, by budget, resampling the prompts of both; beside it that of single prompts of one run, mean
@@ -64,19 +64,21 @@ def rho_table(runs):
 
 
 def loss_table(paths, only, quarter):
-    loss, entries, full, tables = collections.defaultdict(dict), collections.defaultdict(list), {}, []
+    loss, entries, full, tables = collections.defaultdict(dict), collections.defaultdict(dict), {}, []
     for line in itertools.chain.from_iterable(map(open, paths)):
         r = json.loads(line)
-        if only not in r["source"]:
+        if (only.removeprefix("!") in r["source"]) == only.startswith("!"):
             continue
         if r["policy"] == "table" and r["table"] not in tables:
             tables.append(r["table"])
         name = f"table {tables.index(r['table']) + 1}, {r['mode']}, {r['score']}" if r["policy"] == "table" else r["policy"]
-        loss[name, r["budget"]].setdefault(r["id"], r["loss_comp"] - r["loss_full"])
-        entries[name, r["budget"]].append(r["entries"] / r["T"])
+        loss[name, r["budget"]][r["id"]] = r["loss_comp"] - r["loss_full"]
+        entries[name, r["budget"]][r["id"]] = r["entries"] / r["T"]
         full[r["id"]] = r["loss_full"], r["T"]
     names = list(dict.fromkeys(n for n, _ in loss))
-    budgets = sorted({b for _, b in loss}, key=lambda b: sum(entries[names[0], b]))
+    budgets = sorted({b for _, b in loss}, key=lambda b: sum(entries[names[0], b].values()))
+    full = {i: x for i, x in full.items() if all(i in by for by in loss.values())}
+    loss = {key: {i: by[i] for i in full} for key, by in loss.items()}
     first = next(n for n in names if n.startswith("table 1,"))
     if quarter:
         budgets = [b for b in budgets if (first, b / 4) in loss]
@@ -88,7 +90,7 @@ def loss_table(paths, only, quarter):
         for b in budgets:
             x, base = loss[name, b], loss[first, b / 4 if quarter else b]
             mean, low, high = interval(list((base if name == first else x).values()))
-            more = sum(entries[name, b]) / len(entries[name, b]) / (sum(entries[first, b]) / len(entries[first, b])) - 1
+            more = sum(entries[name, b][i] for i in x) / sum(entries[first, b][i] for i in x) - 1
             if name != first:
                 difference, low, high = interval([x[i] - base[i] for i in x])
             cells.append(f"{mean:.3f} ({low:.3f} to {high:.3f})" if name == first else
