@@ -70,14 +70,20 @@ static size_t place_of(const score_sampler *s, size_t head) {
     return s->row * heads_of(s->meter->shape) + head;
 }
 
-/* Which positions of a head are logged -> sample; how many. */
+/* Which positions of a head are logged -> sample; how many. Few have a feature of their own, those
+ * at the ends: what the fit weighs such a feature by must not depend on a draw that leaves them
+ * out. */
 static uint32_t draw(score_sampler *s, size_t head, uint32_t *sample) {
     const uint32_t T = s->p->n_tokens, P = s->positions;
     if (T <= P) {
         for (uint32_t t = 0; t < T; t++) { sample[t] = t; }
         return T;
     }
-    const uint32_t top = ckvc_retain_head(T, s->target + head * T, 0, P / 2, sample, s->order);
+    double *rank = s->scratch;
+    for (uint32_t t = 0; t < T; t++) {
+        rank[t] = t < 4 || T - t <= 8 ? INFINITY : s->target[head * T + t];
+    }
+    const uint32_t top = ckvc_retain_head(T, rank, 0, P / 2, sample, s->order);
     uint32_t n = 0;
     for (uint32_t t = 0, i = 0; t < T; t++) {
         if (i < top && sample[i] == t) {

@@ -3,11 +3,11 @@
  *
  * The target of a head is y[t] = y_c[t] / sum y_c + y_r[t] / sum y_r, of the continuation's rows
  * and of the repeat pass's (demand_meter.h); what is 0 everywhere, or was not asked for, adds
- * nothing. Of P positions at most features are logged: the P/2 with the highest targets (of equal
- * ones the later; position 0 is one of them), and as many of the others, drawn whatever their
- * target is. A prompt of P tokens or fewer has all. The sum of features weighted by the targets is
- * of all T, and so is the cross-entropy of Expected Attention's estimate, which is there to be
- * compared with.
+ * nothing. Of P positions at most features are logged: the first 4, the last 8 and those with the
+ * highest targets (of equal ones the later), P/2 together, and as many of the others, drawn
+ * whatever their target is. A prompt of P tokens or fewer has all. The sum of features weighted by
+ * the targets is of all T, and so is the cross-entropy of Expected Attention's estimate, which is
+ * there to be compared with.
  */
 #pragma once
 

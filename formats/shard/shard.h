@@ -55,8 +55,9 @@ typedef struct shard {
      * the targets, summed; the sum of their features weighted by them; features of the positions
      * that are logged: [n_prompts][L][G], the same, [..][F], [..][P][F] (docs/budgets.md, "Score").
      * Of P = setting.positions rows a prompt of fewer tokens fills the first n_tokens, one of more
-     * all: the P/2 highest targets first, then a draw of the others. expected_loss
-     * [n_prompts][L][G]: the targets' cross-entropy under Expected Attention, 0: not logged. */
+     * all: P/2 at the ends and of the highest targets first, then a draw of the others.
+     * expected_loss [n_prompts][L][G]: the targets' cross-entropy under Expected Attention, 0: not
+     * logged. */
     double *mass, *target, *target_features;
     float *features;
     double *expected_loss;
