@@ -10,6 +10,9 @@
 
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
+#include "lib/base/rng.h"
+
+enum { RESAMPLES = 2000 };
 
 typedef struct keyed {
     double value;
@@ -168,4 +171,22 @@ void rank_ends(const double *x, size_t n, double *lo, double *hi) {
     rank_quantile(x, n, (const double[]){0.025, 0.975}, 2, ends);
     *lo = ends[0];
     *hi = ends[1];
+}
+
+void rank_spearman_ends(const double *x, const double *y, size_t n, double *lo, double *hi) {
+    CKVC_AUTO_FREE double *rho = ckvc_alloc(RESAMPLES + 2 * n, sizeof *rho);
+    double *of_x = rho + RESAMPLES, *of_y = of_x + n;
+    size_t defined = 0;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 1, n, 0);
+    for (int r = 0; r < RESAMPLES; ++r) {
+        for (size_t i = 0; i < n; ++i) {
+            const size_t k = ckvc_rng_below(&rng, n);
+            of_x[i] = x[k];
+            of_y[i] = y[k];
+        }
+        rho[defined] = rank_spearman(of_x, of_y, n);
+        defined += !isnan(rho[defined]);
+    }
+    rank_ends(rho, defined, lo, hi);
 }

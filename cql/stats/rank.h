@@ -6,6 +6,9 @@
 
 /* Spearman's rho of x, y [n]; NaN for n < 2, a constant side, or a NaN among the values. */
 double rank_spearman(const double *x, const double *y, size_t n);
+/* Percentiles 2.5 and 97.5 of rho over resamples of the n pairs, drawn with repetition from a fixed
+ * seed: what it would be of other things like these. NaN where no resample defines it. */
+void rank_spearman_ends(const double *x, const double *y, size_t n, double *lo, double *hi);
 /* Average ranks of x [n], 1-based: ties share the mean of their places. All NaN when a value is. */
 void rank_average(const double *x, size_t n, double *out);
 /* Sizes of n_bins consecutive groups of n things as NumPy's array_split: the first n mod n_bins are

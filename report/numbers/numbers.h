@@ -213,12 +213,14 @@ typedef struct pair_gates { /* at one budget */
     pair_cells all, binding; /* cells with records in both; where the gate binds in both */
 } pair_gates;
 
-/* Heads' shares of one budget, where both tables have them. Split halves are what the fits said of
- * their own prompts, corrected to all of them. */
+/* Heads' shares of one budget, where both tables have them. Their reach: lo and hi over resampled
+ * heads (a table has no replicates of its shares, only each one's interval, and the shares of a
+ * prompt are not independent); split halves are what the fits said of their own prompts, corrected
+ * to all of them, NaN where they said nothing. */
 typedef struct pair_shares {
     const char *a, *b;
     double budget, overall, bin_mean, bin_min, mean_abs_difference;
-    double split_half_a, split_half_b, ceiling; /* NaN: not known */
+    reach reach;
     size_t n, n_groups;
     layer_group *groups;
 } pair_shares;

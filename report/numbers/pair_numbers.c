@@ -234,8 +234,8 @@ static pair_shares shares_of(report_numbers *n, const columns_of *c, size_t bins
     pair_shares h = {.a = c->t[0]->tag,
                      .b = c->t[1]->tag,
                      .budget = c->t[0]->shape->budgets[c->b[0]],
-                     .split_half_a = reliability_of(c->t[0], c->b[0]),
-                     .split_half_b = reliability_of(c->t[1], c->b[1]),
+                     .reach = {.split_half_a.mean = reliability_of(c->t[0], c->b[0]),
+                               .split_half_b.mean = reliability_of(c->t[1], c->b[1])},
                      .n = N,
                      .n_groups = bins,
                      .groups = NEW(n, bins, layer_group)};
@@ -251,10 +251,17 @@ static pair_shares shares_of(report_numbers *n, const columns_of *c, size_t bins
     h.overall = ranks.overall;
     h.bin_mean = ranks.bin_mean;
     h.bin_min = ranks.bin_min;
-    h.ceiling = stability_ceiling(h.split_half_a, h.split_half_b);
+    h.reach.ceiling = stability_ceiling(h.reach.split_half_a.mean, h.reach.split_half_b.mean);
+    rank_spearman_ends(c->x[0], c->x[1], N, &h.reach.lo, &h.reach.hi);
     for (size_t i = 0, first = 0; i < bins; i++) {
-        const size_t size = rank_bin_size(c->L, bins, i);
-        h.groups[i] = (layer_group){first, first + size - 1, ranks.bins[i], {.lo = NAN}};
+        const size_t size = rank_bin_size(c->L, bins, i), at = first * c->X;
+        reach *r = &h.groups[i].reach;
+        h.groups[i] =
+            (layer_group){first,
+                          first + size - 1,
+                          ranks.bins[i],
+                          {NAN, NAN, NAN, .split_half_a.mean = NAN, .split_half_b.mean = NAN}};
+        rank_spearman_ends(c->x[0] + at, c->x[1] + at, size * c->X, &r->lo, &r->hi);
         first += size;
     }
     return h;

@@ -41,14 +41,22 @@ TABLE(head_columns, pair_heads, PAGE(a, "pair", .say = pair_of, .align = "nl"),
       ARRAYS(groups, n_groups, group_reach_columns, OF_REACH));
 
 SAY(shares_pair_of, pair_shares, say("%s, %s", o->a, o->b))
+SAY(shares_range_of, pair_shares,
+    isfinite(o->reach.lo) ? say("%s to %s", say_fixed(o->reach.lo, 2), say_fixed(o->reach.hi, 2))
+                          : SAY_UNDEFINED)
+TABLE(group_ends_columns, layer_group, JSON_AS(reach.lo, "bin_lo"), JSON_AS(reach.hi, "bin_hi"));
 TABLE(share_columns, pair_shares, PAGE(a, "pair", .say = shares_pair_of, .align = "nl"),
       SHOWN(budget, "budget", BUDGET, .align = "nl"), SHOWN(overall, "ρ, all heads", FIXED(3)),
-      SHOWN(ceiling, "limit", FIXED(2), ELSE("not known")),
-      SHOWN(split_half_a, "split half, first", FIXED(3), ELSE("not known")),
-      SHOWN(split_half_b, "split half, second", FIXED(3), ELSE("not known")),
+      JSON_AS(reach.lo, "lo"), JSON_AS(reach.hi, "hi"),
+      PAGE(reach.lo, "95% over heads", .say = shares_range_of),
+      SHOWN_AS(reach.ceiling, "ceiling", "limit", FIXED(2), ELSE("not known")),
+      SHOWN_AS(reach.split_half_a.mean, "split_half_a", "split half, first", FIXED(3),
+               ELSE("not known")),
+      SHOWN_AS(reach.split_half_b.mean, "split_half_b", "split half, second", FIXED(3),
+               ELSE("not known")),
       SHOWN(bin_mean, "mean of groups", FIXED(3)), SHOWN(bin_min, "lowest group", FIXED(3)),
       SHOWN(mean_abs_difference, "mean |Δshare|", FIXED(3)), MEMBERS(n),
-      ARRAYS(groups, n_groups, group_columns));
+      ARRAYS(groups, n_groups, group_columns), ARRAYS(groups, n_groups, group_ends_columns));
 
 #define MEASURE(i, name) JSON_AS(measures[i], name)
 #define REACH(i, name)   JSON_AS(reach[i], name, OF(reach_columns))
@@ -96,8 +104,8 @@ void pair_findings(const report_numbers *n, view *v) {
         }
         budgets = "";
         EACH(pair_shares, s, p->shares, p->n_shares) {
-            budgets = say_more(budgets, "; ", "%s at budget %s", say_fixed(s->overall, 3),
-                               say_budget(s->budget));
+            budgets = say_more(budgets, "; ", "%s at budget %s (95%% over heads: %s)",
+                               say_fixed(s->overall, 3), say_budget(s->budget), shares_range_of(s));
         }
         if (*budgets) {
             finding(v, NULL, "Shares of heads of %s and %s, Spearman's ρ: %s.", p->a, p->b,
@@ -109,6 +117,18 @@ void pair_findings(const report_numbers *n, view *v) {
 /* ---- figures ---- */
 
 TABLE(agreement_columns, layer_group, CSV_AS(rho, "spearman"), MERGE(reach, reach_columns));
+
+/* Shares as the figure takes weights. */
+static pair_heads of_shares(const pair_shares *s) {
+    pair_heads h = {.a = s->a,
+                    .b = s->b,
+                    .budget = s->budget,
+                    .overall = s->overall,
+                    .n_groups = s->n_groups,
+                    .groups = s->groups,
+                    .reach = s->reach};
+    return h;
+}
 
 /* A row of the figure, and its line of the csv: a group of layers, or all heads. */
 static chart_interval_row agreement_row(const report_numbers *n, view *v, const pair_heads *h,
@@ -127,19 +147,31 @@ static chart_interval_row agreement_row(const report_numbers *n, view *v, const 
     row.heading =
         all ? room_text(r, "%s and %s, budget %s", h->a, h->b, say_budget(h->budget)) : NULL;
     row.label = all ? "all heads" : room_text(r, "layers %s", layers);
-    row.remark = room_text(r, "%s, limit %s%s", say_fixed(g->rho, 2),
-                           say_fixed(g->reach.ceiling, 2), refits);
     row.limit = g->reach.ceiling;
     row.draw_limit = isfinite(row.limit);
+    row.remark = room_text(
+        r, "%s%s%s", say_fixed(g->rho, 2),
+        row.draw_limit || h->has_reach ? say(", limit %s", say_fixed(row.limit, 2)) : "", refits);
     return row;
 }
 
-/* All pairs and budgets in one figure: all heads, then each group of layers, every row with its
- * interval and its limit. */
-static void draw_spearman(const report_numbers *n, view *v) {
+/* A pair's agreement at one budget: all heads, then each group of layers. */
+static size_t agreement_rows(const report_numbers *n, view *v, const pair_heads *h,
+                             chart_interval_row *rows) {
+    const layer_group all = {.rho = h->overall, .reach = h->reach};
+    size_t k = 0;
+    rows[k++] = agreement_row(n, v, h, &all, true);
+    EACH(layer_group, g, h->groups, h->n_groups) { rows[k++] = agreement_row(n, v, h, g, false); }
+    return k;
+}
+
+/* All pairs and budgets in one figure, of weights or of shares: every row with its interval and its
+ * limit. */
+static void draw_spearman(const report_numbers *n, view *v, bool shares) {
     size_t rows = 0, k = 0;
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        EACH(pair_heads, h, p->head, p->n_head) { rows += 1 + h->n_groups; }
+        EACH(pair_heads, h, p->head, shares ? 0 : p->n_head) { rows += 1 + h->n_groups; }
+        EACH(pair_shares, s, p->shares, shares ? p->n_shares : 0) { rows += 1 + s->n_groups; }
     }
     if (rows == 0) { return; }
     chart_interval_row *list = NEW(n, rows, chart_interval_row);
@@ -147,24 +179,28 @@ static void draw_spearman(const report_numbers *n, view *v) {
     ckvc_buffer_text(&v->csv, "a,b,budget,layers,");
     csv_names(&v->csv, agreement_columns);
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        EACH(pair_heads, h, p->head, p->n_head) {
-            const layer_group all = {.rho = h->overall, .reach = h->reach};
-            list[k++] = agreement_row(n, v, h, &all, true);
-            EACH(layer_group, g, h->groups, h->n_groups) {
-                list[k++] = agreement_row(n, v, h, g, false);
-            }
+        EACH(pair_heads, h, p->head, shares ? 0 : p->n_head) {
+            k += agreement_rows(n, v, h, list + k);
+        }
+        EACH(pair_shares, s, p->shares, shares ? p->n_shares : 0) {
+            const pair_heads h = of_shares(s);
+            k += agreement_rows(n, v, &h, list + k);
         }
     }
     figure_intervals(
-        v, .title = "Rank agreement of head weights between tables", .x_label = "Spearman's ρ",
-        .undefined = "undefined: one side is constant", .below = "opposite order",
-        .above = "same order", .n = rows, .rows = list,
+        v,
+        .title = shares ? "Rank agreement of heads' shares between tables"
+                        : "Rank agreement of head weights between tables",
+        .x_label = "Spearman's ρ", .undefined = "undefined: one side is constant",
+        .below = "opposite order", .above = "same order", .n = rows, .rows = list,
         .limit_label =
             "limit: what two corpora of one truth can reach when each is only as sure of itself");
-    figure_end(v, "spearman",
-               "Lines are 95% intervals over refits from resampled prompts. The limit is the root "
-               "of the product of both corpora's reliabilities: ρ between random halves of a "
-               "corpus's own prompts, corrected for their length (Spearman and Brown).");
+    figure_end(v, shares ? "spearman-shares" : "spearman",
+               say("%s The limit is the root of the product of both corpora's reliabilities: ρ "
+                   "between random halves of a corpus's own prompts, corrected for their length "
+                   "(Spearman and Brown).",
+                   shares ? "Lines are 95% intervals over resampled heads."
+                          : "Lines are 95% intervals over refits from resampled prompts."));
 }
 
 /* Heads of two tables against each other; equal pairs of weights share a point whose area grows
@@ -265,7 +301,8 @@ void agreement_section(const report_numbers *n, view *v) {
         v, "Two corpora should teach the same model the same head weights if these are a property "
            "of the model. Spearman's ρ compares the order of the heads; what one corpus reaches "
            "with itself, between random halves of its prompts, says how much to expect.");
-    draw_spearman(n, v);
+    draw_spearman(n, v, false);
+    draw_spearman(n, v, true);
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
         EACH(pair_heads, h, p->head, p->n_head) { draw_weights(n, v, p, h, ++number); }
     }

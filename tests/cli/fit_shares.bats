@@ -147,7 +147,11 @@ for b, s in enumerate(pair["shares"]):
     x, y = ([g[b] for layer in t["SHARE"] for g in layer] for t in (d, l))
     assert abs(s["overall"] - rho(x, y)) < 1e-12, (s, rho(x, y))
     assert s["n"] == 12 and s["split_half_a"] > 0
+    assert -1 <= s["lo"] <= s["overall"] <= s["hi"] <= 1 and s["lo"] < s["hi"], s
+    assert len(s["bin_lo"]) == len(s["bin_hi"]) == len(s["bins"])
 PY
+    [ "$(wc -l <"$DIR/report/spearman-shares.csv")" -eq 11 ] # two budgets, all heads and each of four layers
+    [ -s "$DIR/report/spearman-shares.svg" ]
 }
 
 @test "a learned score for keys of another length than the model's is refused" {

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "cql/stats/rank.h"
+#include "lib/base/rng.h"
 #include "tests/unit/golden.h"
 
 static size_t flatten(const json_t *rows, double *out, size_t *columns) {
@@ -48,6 +49,33 @@ static void golden_cases(void **state) {
     }
     assert_int_equal(i, 13);
     json_decref(root);
+}
+
+/* Of normal pairs as wide as theory says: atanh rho has a standard error of
+ * sqrt((1 + rho^2 / 2) / (n - 3)) (Bonett and Wright). */
+static void ends_are_those_of_theory(void **state) {
+    (void)state;
+    enum { N = 400 };
+    double x[N], y[N], lo, hi, same[2];
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 9, 0, 0);
+    for (int i = 0; i < N; i++) {
+        const double r = sqrt(-2 * log(1 - ckvc_rng_double(&rng))),
+                     angle = 2 * acos(-1) * ckvc_rng_double(&rng);
+        x[i] = r * cos(angle);
+        y[i] = 0.6 * x[i] + 0.8 * r * sin(angle);
+    }
+    const double rho = rank_spearman(x, y, N), se = sqrt((1 + rho * rho / 2) / (N - 3));
+    rank_spearman_ends(x, y, N, &lo, &hi);
+    assert_true(lo < rho && rho < hi);
+    assert_true(fabs((atanh(hi) - atanh(lo)) / (2 * 1.96 * se) - 1) < 0.1);
+    rank_spearman_ends(x, y, N, &same[0], &same[1]);
+    assert_true(same[0] == lo && same[1] == hi);
+    rank_spearman_ends(x, x, N, &lo, &hi);
+    assert_true(fabs(lo - 1) < 1e-12 && fabs(hi - 1) < 1e-12);
+    for (int i = 0; i < N; i++) { y[i] = 1; }
+    rank_spearman_ends(x, y, N, &lo, &hi);
+    assert_true(isnan(lo) && isnan(hi));
 }
 
 static void undefined_is_nan(void **state) {
@@ -114,6 +142,7 @@ static void quantiles_agree_with_numpy(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_cases),
+        cmocka_unit_test(ends_are_those_of_theory),
         cmocka_unit_test(undefined_is_nan),
         cmocka_unit_test(bins_are_array_split),
         cmocka_unit_test(mean_intervals_agree_with_scipy),
