@@ -31,6 +31,7 @@ typedef struct chart_scale {
     int decimals;      /* of values printed in cells */
     double lo, hi, centre;
     bool diverging; /* blue below `centre`, orange above; else dark to light */
+    bool log;       /* colours by the logarithm: lo and hi above 0 */
 } chart_scale;
 
 /* Several panels of one shape and one scale. A value that is undefined stays blank. */

@@ -20,30 +20,48 @@ static double widest(const char *const *names, size_t n) {
     return w;
 }
 
+static double scaled(const chart_scale *c, double v) { return c->log ? log2(fmax(v, c->lo)) : v; }
+
 static uint32_t scale_colour(const chart_scale *c, double v) {
-    if (!c->diverging) {
-        return svg_sequential(c->hi > c->lo ? (v - c->lo) / (c->hi - c->lo) : 0.5);
+    const double lo = scaled(c, c->lo), hi = scaled(c, c->hi), centre = scaled(c, c->centre);
+    v = scaled(c, v);
+    if (!c->diverging) { return svg_sequential(hi > lo ? (v - lo) / (hi - lo) : 0.5); }
+    double side = v < centre ? centre - lo : hi - centre;
+    return svg_diverging(side > 0 ? (v - centre) / side : 0);
+}
+
+/* Powers of two, every one or every other ...: log2 of them. */
+static size_t log_ticks(double lo, double hi, double ticks[SVG_TICKS_MAX]) {
+    const int stride = (int)fmax(ceil((hi - lo) / 7), 1), last = (int)floor(hi / stride);
+    size_t n = 0;
+    for (int e = (int)ceil(lo / stride); e <= last && n < SVG_TICKS_MAX; e++) {
+        ticks[n++] = e * stride;
     }
-    double side = v < c->centre ? c->centre - c->lo : c->hi - c->centre;
-    return svg_diverging(side > 0 ? (v - c->centre) / side : 0);
+    return n;
 }
 
 static double colour_bar(svg *s, double x, double y, double w, const chart_scale *scale) {
     enum { STEPS = 60 };
-    bool flat = !(scale->hi > scale->lo);
+    const double lo = scaled(scale, scale->lo), hi = scaled(scale, scale->hi);
+    bool flat = !(hi > lo);
     for (int i = 0; i < STEPS; i++) {
-        double v = scale->lo + (scale->hi - scale->lo) * (i + 0.5) / STEPS;
+        double v = lo + (hi - lo) * (i + 0.5) / STEPS;
+        v = scale->log ? exp2(v) : v;
         /* overlapping by half a unit: no seams between the steps */
         svg_rect(s, x + w * i / STEPS, y, w / STEPS + (i < STEPS - 1 ? 0.5 : 0), 9,
                  svg_rgb(scale_colour(scale, v)), NULL);
     }
     double ticks[SVG_TICKS_MAX];
     int decimals;
-    size_t n = svg_ticks(scale->lo, scale->hi, 5, ticks, &decimals);
+    size_t n = scale->log ? log_ticks(lo, hi, ticks) : svg_ticks(lo, hi, 5, ticks, &decimals);
     for (size_t i = 0; i < n; i++) {
         char text[32];
-        double at = flat ? x + w / 2 : x + w * (ticks[i] - scale->lo) / (scale->hi - scale->lo);
-        snprintf(text, sizeof text, "%.*f", flat ? scale->decimals : decimals, ticks[i]);
+        double at = flat ? x + w / 2 : x + w * (ticks[i] - lo) / (hi - lo);
+        if (scale->log) {
+            snprintf(text, sizeof text, "%g", exp2(ticks[i]));
+        } else {
+            snprintf(text, sizeof text, "%.*f", flat ? scale->decimals : decimals, ticks[i]);
+        }
         svg_line(s, at, y + 9, at, y + 12, "ax");
         svg_label(s, at, y + 22, SVG_MIDDLE, tick_font, text);
     }

@@ -48,6 +48,7 @@ static void draw_thresholds(const report_numbers *n, view *v, const table_number
                               a->grid[0],
                               a->grid[a->n - 1],
                               0,
+                              false,
                               false};
     map.missing = "no records: the fit chose nothing here";
     chart_heat(&v->s, &map);

@@ -34,6 +34,7 @@ void report_page(const report_numbers *n, view *v) {
         {n->n_transfers, "transfer", "Transfer", "What a transfer costs", transfer_section},
         {n->n_pairs, "agreement", "Agreement", "Do tables agree?", agreement_section},
         {tables, "trust", "Trust", "How far to trust them", trust_section},
+        {shares_known(n), "shares", "Budgets", "Budgets of heads and layers", shares_section},
         {tables, "heads", "Head weights", "Head weights", weights_section},
         {tables, "gate", "Gate", "Gate thresholds", gate_section},
         {tables, "evidence", "Evidence", "What the choices rest on", evidence_section},

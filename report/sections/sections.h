@@ -18,13 +18,14 @@ section_writer leak_findings, score_findings, transfer_findings, pair_findings, 
     run_findings, leak_notes;
 
 /* The sections, between heading and end; page.c says where there is one. */
-section_writer verdict_section, transfer_section, agreement_section, trust_section, weights_section,
-    gate_section, evidence_section, prompts_section, savings_section, binding_section,
-    attention_section, diagnostics_section, provenance_section, words_section;
+section_writer verdict_section, transfer_section, agreement_section, trust_section, shares_section,
+    weights_section, gate_section, evidence_section, prompts_section, savings_section,
+    binding_section, attention_section, diagnostics_section, provenance_section, words_section;
 /* comparisons.c: tables and figures of the verdict; learning.c: figures of trust, and those behind
  * its fold. */
 section_writer comparison_tables, draw_learning, draw_learning_more;
 bool savings_known(const report_numbers *n);
+bool shares_known(const report_numbers *n);
 /* comparisons.c: one of the first n of a list is of such a series. */
 bool comparison_among(const comparison_list *list, size_t n, const score_series *s,
                       bool (*alike)(const score_series *a, const score_series *b));

@@ -23,7 +23,8 @@ static void draw_weights(const report_numbers *n, view *v, const table_numbers *
                               fmin(a->grid[0], 1),
                               fmax(a->grid[a->n - 1], 1),
                               1.0,
-                              true};
+                              true,
+                              false};
     chart_heat(&v->s, &map);
     figure_end(v, say("weights-%s-b%zu", t->tag, b + 1),
                "The weight multiplies the head's value-norm utility before the maximum over heads. "
