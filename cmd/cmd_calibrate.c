@@ -99,18 +99,32 @@ static ckvc_status print_repeat_dry_run(const run_setup_options *c, run_setup *j
 static ckvc_status calibrate_repeated(const run_setup_options *c, run_setup *j, const char *pass,
                                       ckvc_err *err) {
     pass_counts n = {0};
-    CKVC_TRY(run_setup_open_repeat(c, j, err));
+    if (j->options.kind != SHARD_SHARES) { CKVC_TRY(run_setup_open_repeat(c, j, err)); }
     if (c->dry_run) { return print_repeat_dry_run(c, j, err); }
     CKVC_TRY(run_setup_begin_run(c, j, NULL, err));
     CKVC_TRY(calibrate_repeat(j->run, pass, &j->inputs, &j->options, &n, err));
     if (c->inputs.json) {
         json_t *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
-        json_print_as_given(JSON_NUMBERS(o, {"prompts", n.prompts}, {"resumed", n.resumed},
-                                         {"skipped", n.skipped}, {"seconds", n.seconds}));
+        JSON_NUMBERS(o, {"prompts", n.prompts}, {"resumed", n.resumed}, {"skipped", n.skipped},
+                     {"seconds", n.seconds});
+        if (n.rollouts > 0) {
+            JSON_NUMBERS(o, {"rollouts", n.rollouts}, {"rollouts_per_second", rollout_rate(&n)});
+        }
+        json_print_as_given(o);
     } else if (!c->inputs.quiet) {
-        say("%s: %u prompts now, %u before, %u skipped, %.1f s\nwrote %s; next: ckvc fit %s --out "
-            "T.ckvt\n",
-            pass, n.prompts, n.resumed, n.skipped, n.seconds, c->out, c->out);
+        char rate[64] = "", with[300] = "";
+        if (n.rollouts > 0) {
+            snprintf(rate, sizeof rate, "; %llu rollouts (%.1f/s)", (unsigned long long)n.rollouts,
+                     rollout_rate(&n));
+            snprintf(with, sizeof with, " --tables %s", c->tables);
+        }
+        if (n.checked > 0) {
+            say("checked the plain way: %llu rollouts, none differs\n",
+                (unsigned long long)n.checked);
+        }
+        say("%s: %u prompts now, %u before, %u skipped, %.1f s%s\nwrote %s; next: ckvc fit %s%s "
+            "--out T.ckvt\n",
+            pass, n.prompts, n.resumed, n.skipped, n.seconds, rate, c->out, c->out, with);
     }
     return CKVC_OK;
 }
@@ -122,6 +136,8 @@ static ckvc_status calibrate(const verb_call *call, ckvc_err *err) {
     char pass[32];
     snprintf(pass, sizeof pass, "pass-01-%s", c->side);
     CKVC_TRY(run_setup_open(c, &j, err));
+    CKVC_TRY(run_setup_open_shares(c, &j, err));
+    if (j.options.kind == SHARD_SHARES) { snprintf(pass, sizeof pass, "pass-01-shares"); }
     j.plan.verb = "calibrate";
     if (j.options.kind != SHARD_LOGGED) { return calibrate_repeated(c, &j, pass, err); }
     USAGE_IF(c->log.until_stable > 0 && strcmp(c->side, "gate") == 0,

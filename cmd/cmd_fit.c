@@ -118,6 +118,20 @@ static void print_demand(const fitted_demand *d, const double *budgets) {
     }
 }
 
+static void print_rewards(const fitted_rewards *w, const double *budgets) {
+    if (!w->fitted) { return; }
+    say("rewards of %s: %" PRIu64 " records of %" PRIu64 " prompts; scale %.3g nats per token\n",
+        ckvc_mode_name(w->mode), w->n_records, w->n_prompts, w->scale);
+    for (uint32_t b = 0; b < w->n_blocks; b++) {
+        const rewards_block *of = &w->blocks[b];
+        say("  budget %g: %zu of %u shares changed", budgets[b], of->changed, w->n_units);
+        if (w->n_replicates) { say(" (%zu undecided)", of->undecided); }
+        if (of->shrunk) { say(", %zu more not beyond chance", of->shrunk); }
+        say("; %zu tried on %zu prompts; price %.3g nats per token for a whole budget\n",
+            of->supported, of->n_prompts, of->price);
+    }
+}
+
 static void print_learned(const fitted_learned *l) {
     if (!l->fitted) { return; }
     say("learned score: %" PRIu64 " prompts, %u positions of each head; cross-entropy of the "
@@ -135,12 +149,14 @@ static void print_learned(const fitted_learned *l) {
 
 static void print_result(const fit_result *r, const fit_cli *c) {
     if (!c->quiet) {
-        bool sides = c->tables != NULL; /* else those of demand alone are neutral */
+        /* those of demand alone are neutral, and stay so under rewards */
+        bool sides = c->tables && !r->rewards.fitted;
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) { sides |= r->sides[side].fitted; }
         for (int side = 0; side < CKVC_SIDE_COUNT && sides; side++) {
             print_side(&r->sides[side], (ckvc_side)side, r->table->table->budgets, c);
         }
         print_demand(&r->demand, r->table->table->budgets);
+        print_rewards(&r->rewards, r->table->table->budgets);
         print_learned(&r->learned);
         if (r->n_heldout + r->n_filtered > 0) {
             say("left out: %" PRIu64 " held-out prompts, %" PRIu64 " of other splits\n",

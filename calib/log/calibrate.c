@@ -23,6 +23,7 @@ typedef struct pass {
     worker w;
     demand_meter demand;
     score_sampler sampler;
+    share_rollouts shares;
     shard *rows;             /* one prompt's */
     uint32_t n;              /* prompts that the pass takes */
     uint32_t *prompts;       /* [n] their places in in->prompts */
@@ -53,6 +54,12 @@ setting calibrate_setting(const calibrate_options *o, const model_shape *shape) 
     if (o->kind == SHARD_DEMAND) {
         setting_without(&s, SETTING_LEARNED);
         s.budgets = o->setting.budgets;
+        return s;
+    }
+    if (o->kind == SHARD_SHARES) {
+        setting_without(&s, SETTING_DEMAND | SETTING_LEARNED);
+        s.budgets = o->setting.budgets;
+        s.mode = (ckvc_mode)ckvc_table_score(o->shares->table, 0).mode;
         return s;
     }
     s.floor = 0;
@@ -121,21 +128,25 @@ static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_
     return CKVC_OK;
 }
 
-/* Demand, or targets and features: what a prompt's repetition attends to. */
+/* Demand, or targets and features: what a prompt's repetition attends to; or losses under other
+ * shares. */
 static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
     worker *w = &s->w;
     bool finite = true;
-    if (!s->o->n_instruction && p->n_continuation < 2) {
+    if (s->kind != SHARD_SHARES && !s->o->n_instruction && p->n_continuation < 2) {
         *bad = "its continuation has no row to look at: give 2 tokens at least, or a repeat pass";
         return CKVC_OK;
     }
     const struct shard_prompt none = {.id = ""};
     const size_t at = shard_add_prompt(s->rows, &none);
     ckvc_alloc_forbid("what a prompt's repetition attends to");
+    const uint64_t before = s->shares.n_rollouts;
+    const double start_s = ckvc_now_s();
     const ckvc_status st =
-        s->kind == SHARD_DEMAND
-            ? demand_measure(&s->demand, w, p, &finite, err)
-            : score_sampler_measure(&s->sampler, w, p, s->rows, at, &finite, err);
+        s->kind == SHARD_DEMAND ? demand_measure(&s->demand, w, p, &finite, err)
+        : s->kind == SHARD_SCORE
+            ? score_sampler_measure(&s->sampler, w, p, s->rows, at, &finite, err)
+            : share_rollouts_measure(&s->shares, w, p, s->rows, at, &finite, err);
     ckvc_alloc_permit();
     CKVC_TRY(st);
     struct shard_prompt *row = &s->rows->prompts[at];
@@ -147,6 +158,9 @@ static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, c
     }
     const shard_header *h = &s->rows->h;
     const size_t n = (size_t)h->n_budgets * h->n_layers;
+    s->counts->rollouts += s->shares.n_rollouts - before;
+    s->counts->rollout_seconds += ckvc_now_s() - start_s;
+    s->counts->checked = s->shares.n_checked;
     if (s->kind == SHARD_DEMAND) {
         demand_entries(&s->demand, p->n_tokens, s->rows->demand + at * n * h->n_kv_heads,
                        s->rows->layer_demand + at * n);
@@ -268,7 +282,10 @@ static ckvc_status log_prompt(pass *s, const prompt *p, const char **bad, ckvc_e
 
 /* ---- the loop over prompts that both kinds of pass share ---- */
 
-static bool repeats(shard_kind kind) { return kind == SHARD_DEMAND || kind == SHARD_SCORE; }
+static bool repeats(shard_kind kind) { return kind != SHARD_LOGGED && kind != SHARD_SCAN; }
+
+/* Is its progress in rollouts? */
+static bool rolls_out(const pass *s) { return s->table || s->kind == SHARD_SHARES; }
 
 /* Borrows arrays of the table or of the setting, and the model's names: for run_pass_begin, which
  * copies. */
@@ -294,9 +311,13 @@ static shard_header pass_header(const pass *s, const char *kind) {
     snprintf(h.behaviour, sizeof h.behaviour, "%s", table ? behaviour_name(o->behaviour) : "none");
     if (!table) {
         setting_without(&h.setting, SETTING_LOGGED);
-        if (s->kind == SHARD_DEMAND) {
+        if (s->kind == SHARD_DEMAND || s->kind == SHARD_SHARES) {
             h.budgets = ckvc_unconst(o->setting.budgets.v);
             h.n_budgets = o->setting.budgets.n;
+        }
+        if (s->kind == SHARD_SHARES) {
+            h.side[CKVC_SIDE_HEAD].actions = ckvc_unconst(share_factors);
+            h.side[CKVC_SIDE_HEAD].n_actions = SHARE_FACTORS;
         }
         return h;
     }
@@ -321,6 +342,7 @@ static void pass_close(pass *s) {
     worker_close(&s->w);
     demand_meter_close(&s->demand);
     score_sampler_close(&s->sampler);
+    share_rollouts_close(&s->shares);
     shard_free(s->rows);
     free(s->prompts);
     free(s->done);
@@ -342,6 +364,12 @@ static ckvc_status open_repeats(pass *s, ckvc_err *err) {
     const calibrate_options *o = s->o;
     const demand_options demand = {o->setting, o->instruction, o->n_instruction};
     worker_options options = calibrate_worker(o);
+    if (s->kind == SHARD_SHARES) {
+        const share_rollouts_options shares = {o->shares, o->setting, o->variants,
+                                               o->check_rollouts};
+        CKVC_TRY(share_rollouts_open(&s->shares, &shares, s->in, &options, err));
+        return worker_open(&s->w, s->in, &options, NULL, err);
+    }
     demand_need(&demand, s->in, &options);
     if (s->kind == SHARD_SCORE) { score_sampler_need(o->setting.positions, s->in, &options); }
     CKVC_TRY(worker_open(&s->w, s->in, &options, NULL, err));
@@ -393,7 +421,8 @@ static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
                                           ckvc_err *err) = {[SHARD_LOGGED] = log_prompt,
                                                             [SHARD_SCAN] = scan_prompt,
                                                             [SHARD_DEMAND] = repeated_prompt,
-                                                            [SHARD_SCORE] = repeated_prompt};
+                                                            [SHARD_SCORE] = repeated_prompt,
+                                                            [SHARD_SHARES] = repeated_prompt};
     CKVC_TRY(measure[s->kind](s, p, &bad, err));
     if (!bad) {
         CKVC_TRY(run_log_prompt(s->run, i, s->rows, err));
@@ -425,7 +454,7 @@ static ckvc_status do_prompts(pass *s, ckvc_err *err) {
             CKVC_TRY(do_prompt(s, i, err));
             CKVC_TRY(watch(s, err));
             ckvc_progress_update(n_done + 1,
-                                 s->table ? counts->rollouts : n_done + 1 - counts->resumed);
+                                 rolls_out(s) ? counts->rollouts : n_done + 1 - counts->resumed);
         }
         s->logged += !prompt_of(s, i)->heldout;
     }
@@ -437,7 +466,7 @@ static ckvc_status run_pass_over(pass *s, const char *kind, ckvc_err *err) {
     *counts = (pass_counts){.reliability = NAN};
     CKVC_TRY(pass_open(s, kind, err));
     s->start_s = ckvc_now_s();
-    ckvc_progress_start(s->name, s->table ? "rollouts" : "prompts", s->n, counts->resumed,
+    ckvc_progress_start(s->name, rolls_out(s) ? "rollouts" : "prompts", s->n, counts->resumed,
                         s->o->quiet);
     const ckvc_status st = do_prompts(s, err);
     ckvc_progress_finish();
@@ -549,7 +578,8 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
                                      repeat_dry_run *out, ckvc_err *err) {
     const prompt *p = longest_of(in->prompts);
     const char *bad = NULL;
-    CKVC_AUTO(pass_close) pass s = {.in = in, .o = o, .kind = o->kind};
+    pass_counts counts = {0};
+    CKVC_AUTO(pass_close) pass s = {.in = in, .o = o, .kind = o->kind, .counts = &counts};
     *out = (repeat_dry_run){.n_tokens = p->n_tokens, .n_continuation = p->n_continuation};
     CKVC_TRY(open_repeats(&s, err));
     out->memory = s.w.plan;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "calib/demand/score_sampler.h"
+#include "calib/shares/share_rollouts.h"
 #include "calib/rollout/rollout_savings.h"
 #include "calib/rollout/worker.h"
 #include "cql/fit/fit_records.h"
@@ -20,9 +21,11 @@ typedef struct calibrate_options {
                         (prompt_sets.h) */
     bool sides[CKVC_SIDE_COUNT];
     /* SHARD_LOGGED: actions of these sides; or neither's: what heads ask for, what a learned score
-     * is fitted to. */
+     * is fitted to, losses under other shares. */
     shard_kind kind;
-    /* Of those two: ids of setting.repeat behind a blank line; none: no repeat pass. Borrowed.
+    const table_file *shares; /* SHARD_SHARES: the table whose shares they are, borrowed */
+    /* Of the first two of those: ids of setting.repeat behind a blank line; none: no repeat pass.
+     * Borrowed.
      */
     const int32_t *instruction;
     uint32_t n_instruction;
@@ -53,7 +56,7 @@ typedef struct pass_counts {
 } pass_counts;
 
 /* What a pass of o->kind is made with, the rest neutral: of demand no positions, of score no
- * budget, floor and recent. */
+ * budget, floor and recent, of shares neither. */
 setting calibrate_setting(const calibrate_options *o, const model_shape *shape);
 /* The worker of a pass with these options. */
 worker_options calibrate_worker(const calibrate_options *o);
@@ -73,8 +76,8 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
                            ckvc_err *err) CKVC_MUST_CHECK;
 
 /* One pass of demand into run's pass `name` ("pass-01-demand"), under the setting's budgets, floor
- * and recent, or of targets and features ("pass-01-score"), by o->kind; held-out prompts are in it,
- * marked. */
+ * and recent, of targets and features ("pass-01-score"), or of losses under other shares
+ * ("pass-01-shares"), by o->kind; held-out prompts are in it, marked. */
 ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inputs *in,
                              const calibrate_options *o, pass_counts *counts,
                              ckvc_err *err) CKVC_MUST_CHECK;

@@ -53,10 +53,15 @@ json_t *plan_json(const plan *p) {
     }
     if (o->kind != SHARD_LOGGED) { set(json, "side", json_string(calibrate_sides(o))); }
     setting_write(json, SETTING_PLAN, &s,
-                  o->kind == SHARD_DEMAND ? SETTING_PENALTY
-                  : logs                  ? 0
-                                          : SETTING_LOGGED);
+                  o->kind == SHARD_DEMAND || o->kind == SHARD_SHARES ? SETTING_PENALTY
+                  : logs                                             ? 0
+                                                                     : SETTING_LOGGED);
     if (p->leak_check) { json_object_set(json, "leak_check", p->leak_check); }
+    if (o->kind == SHARD_SHARES) {
+        set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
+        set(json, "check_rollouts", json_real(o->check_rollouts));
+        set(json, "start_table", json_string(o->shares->content_id));
+    }
     if (!logs) { return json; }
     set(json, "side", json_string(calibrate_sides(o)));
     set(json, "bins", json_pack("[i,i]", (int)p->n_entropy_bins, (int)p->n_ppl_bins));

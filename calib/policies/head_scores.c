@@ -205,26 +205,31 @@ size_t head_scores_add(head_scores *h, head_score kind) {
     return h->n++;
 }
 
+static double *reserve(head_scores *h, size_t n) {
+    h->bytes += n * sizeof(double);
+    return ckvc_calloc(n, sizeof(double));
+}
+
 void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_tokens) {
     h->n_layers = (uint32_t)shape->n_layers;
     h->n_heads = (uint32_t)shape->n_kv_heads;
     const size_t T = max_tokens, all = (size_t)h->n_layers * h->n_heads * T;
     size_t most = 0;
-    h->preference = ckvc_calloc(3 * (size_t)h->n_layers, sizeof *h->preference);
+    h->preference = reserve(h, 3 * (size_t)h->n_layers);
     for (size_t i = 0; i < h->n; i++) {
         const head_score_kind kind = h->kinds[i].kind;
         const size_t n = head_score_scratch(kind, T, (size_t)shape->head_dim,
                                             (size_t)(shape->n_heads / shape->n_kv_heads));
         most = n > most ? n : most;
-        h->values[i] = ckvc_calloc(all, sizeof **h->values);
+        h->values[i] = reserve(h, all);
         if (kind != HEAD_SCORE_LEARNED) { continue; }
-        if (!h->norms) { h->norms = ckvc_calloc(all, sizeof *h->norms); }
+        if (!h->norms) { h->norms = reserve(h, all); }
         if (h->kinds[i].window && !h->layer_attention) {
-            h->layer_attention = ckvc_calloc(h->n_layers * T, sizeof *h->layer_attention);
+            h->layer_attention = reserve(h, h->n_layers * T);
         }
     }
-    h->scratch = ckvc_calloc(most, sizeof *h->scratch);
-    if (h->repeat) { h->more = ckvc_calloc(all, sizeof *h->more); }
+    h->scratch = reserve(h, most);
+    if (h->repeat) { h->more = reserve(h, all); }
 }
 
 void head_scores_fini(head_scores *h) {

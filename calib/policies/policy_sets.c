@@ -96,6 +96,7 @@ struct policy_sets {
     uint64_t *keys;        /* [L][G][max T] where anything goes by rank */
     double *u, *ones;      /* [max T]; [G] */
     double *share;         /* [L][G] of a block */
+    size_t bytes;          /* of all this, but for the scores */
     /* the prompt in hand */
     const prompt *p;
     const prefill_stats *stats;
@@ -121,6 +122,8 @@ struct policy_sets {
     X(k->n_done, k->L)                                                                             \
     X(k->kept.n_candidates, k->L)                                                                  \
     X(k->kept.sets, k->L)
+
+size_t policy_sets_bytes(const policy_sets *k) { return k->bytes + k->scores.bytes; }
 
 void policy_sets_free(policy_sets *k) {
     if (!k) { return; }
@@ -258,6 +261,7 @@ static ckvc_status open_table(policy_sets *k, size_t i, uint32_t max_tokens, ckv
     k->of_policy[i] = k->n_tables++;
     t->score = ckvc_calloc(t->table->n_budgets, sizeof *t->score);
     CKVC_TRY(prompt_sets_create(t->table, max_tokens, made, &t->kept, err));
+    k->bytes += prompt_sets_bytes(t->table, max_tokens);
     return open_blocks(k, t, p->kind, err);
 }
 
@@ -281,7 +285,9 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
                  n_cells = choice->n * choice->setting.budgets.n;
     bool by_rank = false;
     *out = NULL;
-#define TAKE(array, n) (array) = ckvc_calloc((n), sizeof *(array));
+#define TAKE(array, n)                                                                             \
+    (array) = ckvc_calloc((n), sizeof *(array));                                                   \
+    k->bytes += (n) * sizeof *(array);
     ARRAYS(TAKE)
     for (uint32_t g = 0; g < k->G; g++) { k->ones[g] = 1.0; }
     for (size_t i = 0; i < choice->n; i++) {
@@ -301,7 +307,10 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
         if (choice->list[i].kind == SCORE_KVZIP && !k->repeat.fed) { open_repeat(k, prompts); }
     }
     head_scores_reserve(&k->scores, shape, prompts->max_tokens);
-    if (by_rank) { k->keys = ckvc_calloc(heads * T, sizeof *k->keys); }
+    if (by_rank) {
+        k->keys = ckvc_calloc(heads * T, sizeof *k->keys);
+        k->bytes += heads * T * sizeof *k->keys;
+    }
     *out = ckvc_take(&k);
     return CKVC_OK;
 }
@@ -320,10 +329,19 @@ ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, pre
                                          (fed > p->n_continuation ? fed : p->n_continuation),
                               .window = k->o->setting.window,
                               .alpha_kind = k->o->setting.alpha,
-                              .watcher = head_scores_watch(&k->scores, s)};
+                              .watcher = policy_sets_watch(k, s)};
+    CKVC_TRY(session_prefill(s, &in, stats, err));
+    return policy_sets_enter(k, s, p, stats, err);
+}
+
+const prefill_watcher *policy_sets_watch(policy_sets *k, const session *s) {
+    return head_scores_watch(&k->scores, s);
+}
+
+ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
+                              const prefill_stats *stats, ckvc_err *err) {
     k->p = p;
     k->stats = stats;
-    CKVC_TRY(session_prefill(s, &in, stats, err));
     CKVC_TRY(head_scores_finish(&k->scores, s, p->tokens, stats, err));
     for (size_t i = 0; i < k->n_tables; i++) { prompt_sets_build(k->tables[i].kept, stats); }
     return CKVC_OK;
@@ -598,6 +616,14 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
         }
     }
     return CKVC_OK;
+}
+
+uint32_t policy_sets_unit(policy_sets *k, size_t i, uint32_t b, uint32_t layer, uint32_t set,
+                          uint32_t capacity, uint32_t *positions) {
+    uint32_t n_candidates;
+    return ckvc_retain(k->p->n_tokens, ranking(k, i, b, layer, set),
+                       (ckvc_rule){.tau = -INFINITY, .budget = capacity}, positions, &n_candidates,
+                       k->scratch);
 }
 
 /* ---- matched: one pass without continuations over the held-out prompts, which are those that

@@ -83,10 +83,22 @@ void policy_sets_need(const policy_sets *k, session_limits *limits);
 /* Prefills a prompt and points everything at it. */
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) CKVC_MUST_CHECK;
+/* The two halves of it, for who prefills: the watcher of the prefill (NULL: none is needed), and
+ * everything pointed at the prompt. */
+const prefill_watcher *policy_sets_watch(policy_sets *k, const session *s);
+ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
+                              const prefill_stats *stats, ckvc_err *err) CKVC_MUST_CHECK;
 /* What policy `i` keeps of it under budget number b. CKVC_E_DATA where the budget is below what the
  * heads must keep. */
 ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
+/* What a head, or a layer of a policy with one set a layer (`set` 0), would keep if it kept
+ * `capacity` positions, by the ranking of policy i's last decision, which was of budget number b:
+ * positions [min(capacity, T)] ascending; how many. */
+uint32_t policy_sets_unit(policy_sets *k, size_t i, uint32_t b, uint32_t layer, uint32_t set,
+                          uint32_t capacity, uint32_t *positions);
+/* Bytes that it holds for the longest prompt. */
+size_t policy_sets_bytes(const policy_sets *k);
 /* SCORE_MATCHED, before its sets are asked for: counts the prompt in hand, then finds the
  * thresholds. */
 ckvc_status policy_sets_count(policy_sets *k, ckvc_err *err) CKVC_MUST_CHECK;

@@ -23,7 +23,7 @@ static size_t bytes_with(const memory_request *r, size_t fixed, int64_t lanes) {
 }
 
 ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err *err) {
-    const bool one = r->plain || !r->table;
+    const bool one = r->plain || !(r->table || r->most_lanes > 1);
     const int64_t least = one ? 1 : 2;
     *out =
         (memory_plan){.limit = r->limit, .weights = r->weights, .sets = r->beside, .lanes = least};
@@ -45,7 +45,8 @@ ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err
                  r->beside ? "scores" : "kept sets", (double)out->sets / 1e6,
                  (double)r->limit / 1e6);
     if (!one) { /* bisection: bytes grow with the lanes */
-        int64_t top = (int64_t)r->most.n_variants + r->table->n_budgets + 1;
+        int64_t top =
+            r->table ? (int64_t)r->most.n_variants + r->table->n_budgets + 1 : r->most_lanes;
         for (top = top < SWEEP_MAX_LANES ? top : SWEEP_MAX_LANES; out->lanes < top;) {
             const int64_t mid = out->lanes + (top - out->lanes + 1) / 2;
             if (bytes_with(r, fixed, mid) <= r->limit) {

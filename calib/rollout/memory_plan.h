@@ -11,7 +11,8 @@ typedef struct memory_request {
     size_t weights, weights_least; /* float32 copies: all of them, and the least that the backend's
                                       weight_limit can keep to */
     session_limits limits;         /* max_lanes is the plan's to choose */
-    const ckvc_table *table;       /* NULL: no rollouts under kept sets (a scan) */
+    const ckvc_table *table;       /* NULL: no rollouts under kept sets (a scan), but for ... */
+    int64_t most_lanes;            /* ... who makes these itself, so many side by side at most */
     size_t beside;                 /* what is held for the longest prompt besides */
     variant_extent most;
     bool plain;   /* rollouts one at a time */

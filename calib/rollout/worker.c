@@ -18,6 +18,7 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
                                       .max_targets = o->max_targets,
                                       .max_watched = o->max_watched},
                            .beside = o->beside,
+                           .most_lanes = o->most_lanes,
                            .table = table,
                            .plain = o->rollouts == ROLLOUTS_PLAIN,
                            .limit = o->memory ? o->memory : memory_plan_default()};

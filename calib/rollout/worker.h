@@ -35,6 +35,7 @@ typedef struct worker_options {
     uint32_t max_targets;
     uint32_t max_watched; /* last rows that w->watcher is shown */
     size_t beside;
+    int64_t most_lanes; /* without a table: rollouts side by side at most; 0: none are */
 } worker_options;
 
 typedef struct worker {

@@ -265,6 +265,32 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
     return CKVC_OK;
 }
 
+ckvc_status run_setup_open_shares(const run_setup_options *c, run_setup *j, ckvc_err *err) {
+    if (!c->tables || strcmp(c->side, "head") != 0) { return CKVC_OK; }
+    CKVC_TRY(inputs_read_table(&c->inputs, &j->e, c->tables, &j->tables, err));
+    const ckvc_table *t = j->tables->table;
+    if (!t->share || ckvc_table_score(t, 0).mode == CKVC_MODE_SHARED) {
+        table_file_free(j->tables); /* run_setup_open_start's to read */
+        j->tables = NULL;
+        return CKVC_OK;
+    }
+    USAGE_IF(c->scan || c->layer_budgets || c->sample > 0 || c->log.until_stable > 0 ||
+                 c->log.behaviour != BEHAVIOUR_BALANCED || opts_given("bins") ||
+                 opts_given("head-grid") || opts_given("gate-grid"),
+             "%s has shares, whose factors --side head tries on every prompt: leave out --scan, "
+             "--layer-budgets, --sample-prompts, --until-stable, --behaviour, --bins and grids",
+             c->tables);
+    USAGE_IF(opts_given("budget"), "--tables brings its own budgets: leave out --budget");
+    j->options.kind = SHARD_SHARES;
+    j->options.shares = j->tables;
+    j->n_budgets = t->n_budgets;
+    memcpy(j->budgets, t->budgets, t->n_budgets * sizeof *j->budgets);
+    j->options.setting.budgets = (setting_list){j->budgets, j->n_budgets};
+    CKVC_TRY(inputs_variants(c->variants, &j->options.variants, err));
+    inputs_warn_budgets(&c->inputs, &j->e, j->budgets, j->n_budgets);
+    return CKVC_OK;
+}
+
 /* B of every prompt leaves room for what all heads keep. */
 static ckvc_status check_demand_budgets(const run_setup *j, ckvc_err *err) {
     const uint32_t recent = j->options.setting.recent;

@@ -58,6 +58,10 @@ ckvc_status run_setup_open_start(const run_setup_options *o, run_setup *j,
  * are repeated. */
 ckvc_status run_setup_open_repeat(const run_setup_options *o, run_setup *j,
                                   ckvc_err *err) CKVC_MUST_CHECK;
+/* Is --tables one whose shares --side head multiplies (it recommends heads or layers)? Then it is
+ * read, and this run is of SHARD_SHARES. */
+ckvc_status run_setup_open_shares(const run_setup_options *o, run_setup *j,
+                                  ckvc_err *err) CKVC_MUST_CHECK;
 /* What such a pass costs, from its longest prompt done once: an upper bound. */
 typedef struct repeat_cost {
     repeat_dry_run longest;

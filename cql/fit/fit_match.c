@@ -61,6 +61,9 @@ static unsigned groups_of(const shard_header *a, const shard_header *b, int side
         return SETTING_ATTENTION | SETTING_DEMAND | SETTING_LEARNED;
     }
     if (x == SHARD_SCORE || y == SHARD_SCORE) { return SETTING_WINDOW; }
+    if (x == SHARD_SHARES && y == SHARD_SHARES) {
+        return SETTING_ATTENTION | SETTING_TABLE | SETTING_MEASURE | SETTING_SETS;
+    }
     if (x == SHARD_DEMAND && y == SHARD_DEMAND) {
         return SETTING_TABLE | SETTING_MEASURE | SETTING_DEMAND;
     }

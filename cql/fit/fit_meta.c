@@ -115,6 +115,7 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
         if (repeat) { json_object_set(meta, "repeat", repeat); }
         if (select && !r->learned.fitted) { json_object_set(meta, "select", select); }
         if (r->table->table->theta && !r->learned.fitted) { carry_part(meta, from, "learned"); }
+        if (!r->rewards.fitted) { carry_part(meta, from, "rewards"); }
     }
     if (!sides && !r->demand.carried) { return; }
     unite(meta, from, "plans");
@@ -156,6 +157,11 @@ void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
     if (r->demand.fitted) {
         json_object_set_new(counts, "demand",
                             JSON_NUMBERS(json_object(), {"prompts", r->demand.n_prompts}));
+    }
+    if (r->rewards.fitted) {
+        json_object_set_new(counts, "rewards",
+                            JSON_NUMBERS(json_object(), {"prompts", r->rewards.n_prompts},
+                                         {"records", r->rewards.n_records}));
     }
     if (r->learned.fitted) {
         json_object_set_new(counts, "learned",

@@ -18,8 +18,9 @@
 
 /* ---- prompts already seen ---- */
 
-/* What a pass may log: a side each, demand, and what a learned score is fitted to. */
-enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_KINDS };
+/* What a pass may log: a side each, demand, what a learned score is fitted to, rewards of shares.
+ */
+enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_SHARES, POOL_KINDS };
 
 /* A prompt is known by its id and tokens. The first source (in sorted order) that has records of it
  * for a kind keeps it. */
@@ -165,6 +166,20 @@ static ckvc_status add_demand(fit_pool *pool, const shard *s, const incoming *fr
     return CKVC_OK;
 }
 
+static ckvc_status add_shares(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
+    fit_rewards *w = &pool->rewards;
+    CKVC_TRY(belongs(&w->first, &w->where, s, from, err));
+    for (size_t p = 0; p < s->n_prompts; ++p) {
+        unsigned use;
+        CKVC_TRY(admit(pool, s, p, from, 1u << POOL_SHARES, &use, err));
+        if (use) {
+            CKVC_TRY(fit_rewards_add(w, s, p, prompt_hash(&s->prompts[p]),
+                                     pool->options->memory_max, from->where, err));
+        }
+    }
+    return CKVC_OK;
+}
+
 static ckvc_status add_score(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
     fit_learned *l = &pool->learned;
     CKVC_TRY(belongs(&l->first, &l->where, s, from, err));
@@ -211,9 +226,10 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *fro
     const shard_kind kind = shard_kind_of(&s->h);
     CKVC_FAIL_IF(kind == SHARD_SCAN, err, CKVC_E_DATA,
                  "%s: a shard of a scan has no records to fit", from->where);
-    CKVC_TRY((kind == SHARD_DEMAND  ? add_demand
-              : kind == SHARD_SCORE ? add_score
-                                    : add_records)(pool, s, from, err));
+    CKVC_TRY((kind == SHARD_DEMAND   ? add_demand
+              : kind == SHARD_SCORE  ? add_score
+              : kind == SHARD_SHARES ? add_shares
+                                     : add_records)(pool, s, from, err));
     if (*s->h.plan) { json_array_append_new(pool->plans, json_string(s->h.plan)); }
     return CKVC_OK;
 }
@@ -235,9 +251,10 @@ static int by_identity(const void *a, const void *b) {
 }
 
 static bool pass_has(const run_pass *p, int kind) {
+    static const shard_kind kinds[] = {
+        [POOL_DEMAND] = SHARD_DEMAND, [POOL_SCORE] = SHARD_SCORE, [POOL_SHARES] = SHARD_SHARES};
     const shard_pass *of = shard_pass_named(p->kind);
-    return kind < CKVC_SIDE_COUNT ? of->sides >> kind & 1
-                                  : of->kind == (kind == POOL_DEMAND ? SHARD_DEMAND : SHARD_SCORE);
+    return kind < CKVC_SIDE_COUNT ? of->sides >> kind & 1 : of->kind == kinds[kind];
 }
 
 /* The pass of each kind: the last complete one, or the one that was asked for, complete or not. */
@@ -270,17 +287,21 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
     return CKVC_OK;
 }
 
+/* The first shard that is of no side, and its header; NULL: there is none. */
+static const char *sideless(const fit_pool *pool, const shard_header **first) {
+    const fit_demand *d = &pool->demand;
+    const fit_learned *l = &pool->learned;
+    *first = d->where ? &d->first : l->where ? &l->first : &pool->rewards.first;
+    return d->where ? d->where : l->where ? l->where : pool->rewards.where;
+}
+
 static ckvc_status add_scan(fit_pool *pool, const shard *s, const char *where, ckvc_err *err) {
     const bool sides = pool->where != NULL;
     if (!head_signature_there(s)) { return CKVC_OK; }
-    const bool demand = pool->demand.where != NULL;
-    CKVC_TRY(fit_match(sides    ? &pool->first
-                       : demand ? &pool->demand.first
-                                : &pool->learned.first,
-                       sides    ? pool->where
-                       : demand ? pool->demand.where
-                                : pool->learned.where,
-                       &s->h, where, -1, err));
+    const shard_header *first;
+    const char *first_where = sideless(pool, &first);
+    CKVC_TRY(fit_match(sides ? &pool->first : first, sides ? pool->where : first_where, &s->h,
+                       where, -1, err));
     for (size_t p = 0; p < s->n_prompts; ++p) {
         const char *split = s->prompts[p].split;
         if (strcmp(split, "heldout") != 0 && in_splits(pool->options, split)) {
@@ -333,9 +354,9 @@ static ckvc_status read_run(fit_pool *pool, const source *s, uint32_t number, ck
         if (kinds) { CKVC_TRY(read_pass(pool, s, s->passes[i], number, kinds, err)); }
         done |= kinds;
     }
-    for (size_t k = 0; (pool->where || pool->demand.where || pool->learned.where) && s->scan &&
-                       k < s->scan->n_shards;
-         ++k) {
+    const shard_header *first;
+    const bool any = pool->where || sideless(pool, &first);
+    for (size_t k = 0; any && s->scan && k < s->scan->n_shards; ++k) {
         CKVC_AUTO(shard_free_at) shard *rows = NULL;
         snprintf(where, sizeof where, "%s/scan, shard %zu", s->path, k);
         CKVC_TRY(run_read_shard(s->run, s->scan, k, &rows, err));
@@ -380,12 +401,14 @@ static ckvc_status read_sources(fit_pool *pool, source *sources, size_t n, ckvc_
  * grids, neutral entries and no thresholds. */
 static ckvc_status shape_by_demand(fit_pool *pool, ckvc_err *err) {
     const table_file *in = pool->options->incoming;
-    const bool demand = pool->demand.where != NULL;
-    CKVC_FAIL_IF(!demand && !in, err, CKVC_E_DATA,
-                 "%s: a learned score ranks what shares leave room for: fit it together with a run "
-                 "of --side demand, or give --tables with shares",
-                 pool->learned.where);
-    shard_header h = demand ? pool->demand.first : pool->learned.first; /* arrays borrowed */
+    const shard_header *first;
+    const char *where = sideless(pool, &first);
+    CKVC_FAIL_IF(
+        !pool->demand.where && !in, err, CKVC_E_DATA,
+        "%s: %s: fit it together with a run of --side demand, or give --tables with shares", where,
+        pool->learned.where ? "a learned score ranks what shares leave room for"
+                            : "rewards refine shares");
+    shard_header h = *first; /* arrays borrowed */
     ckvc_table *plain = NULL;
     if (in) {
         h.setting = setting_of_table(in->table, in->meta);
@@ -412,7 +435,7 @@ static ckvc_status shape_by_demand(fit_pool *pool, ckvc_err *err) {
     h.setting.budgets = h.setting.layer_budgets = (setting_list){0};
     memset(h.setting.grid, 0, sizeof h.setting.grid);
     shard_header_copy(&pool->first, &h);
-    pool->where = ckvc_strdup(in ? "the incoming table" : pool->demand.where);
+    pool->where = ckvc_strdup(in ? "the incoming table" : where);
     ckvc_table_free(plain);
     return CKVC_OK;
 }
@@ -428,7 +451,7 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
         if (sources[i].run) { run_close(sources[i].run); }
     }
     CKVC_TRY(st);
-    uint64_t n_prompts = pool->demand.n_prompts + pool->learned.n_fitted;
+    uint64_t n_prompts = pool->demand.n_prompts + pool->learned.n_fitted + pool->rewards.n_prompts;
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) { n_prompts += pool->sides[i].n_prompts; }
     CKVC_FAIL_IF(n_prompts == 0, err, CKVC_E_DATA,
                  "%s: no records to fit (left out: %" PRIu64 " held-out prompts, %" PRIu64
@@ -441,6 +464,14 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
     }
     if (pool->learned.where) {
         CKVC_TRY(fit_match(&pool->first, pool->where, &pool->learned.first, pool->learned.where, -1,
+                           err));
+    }
+    if (pool->rewards.where) {
+        CKVC_FAIL_IF(!o->incoming || pool->demand.n_prompts > 0, err, CKVC_E_USAGE,
+                     "%s: rewards refine the shares that they were logged under: give that table "
+                     "with --tables, and no run of --side demand",
+                     pool->rewards.where);
+        CKVC_TRY(fit_match(&pool->first, pool->where, &pool->rewards.first, pool->rewards.where, -1,
                            err));
     }
     if (pool->n_duplicates > 0) {
@@ -464,6 +495,7 @@ void fit_pool_fini(fit_pool *pool) {
     }
     fit_demand_fini(&pool->demand);
     fit_learned_fini(&pool->learned);
+    fit_rewards_fini(&pool->rewards);
     json_decref(pool->seen_at);
     free(pool->seen);
     head_signature_fini(&pool->scanned);

@@ -12,6 +12,7 @@
 #include "cql/fit/fit_learned.h"
 #include "cql/fit/fit_leaks.h"
 #include "cql/fit/fit_result.h"
+#include "cql/fit/fit_rewards.h"
 #include "cql/fit/head_signature.h"
 #include "cql/solve/adamw.h"
 #include "cql/solve/counts.h"
@@ -42,6 +43,7 @@ typedef struct fit_pool {
     fit_pool_side sides[CKVC_SIDE_COUNT];
     fit_demand demand;
     fit_learned learned;
+    fit_rewards rewards;
     json_t *plans, *passes; /* lists of their names, as they come */
     json_t *stable;         /* how --until-stable ended the passes that had it; NULL: none did */
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out, as fit_result has them */

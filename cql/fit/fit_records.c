@@ -153,6 +153,9 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     fill_shape(r->table->table, h);
     CKVC_TRY(fit_sides(&pool, o, r, err));
     fit_shares(&pool, o, r);
+    if (pool.rewards.n_prompts > 0) {
+        CKVC_TRY(fit_rewards_table(&pool.rewards, o, r->table, &r->rewards, err));
+    }
     if (pool.learned.n_fitted > 0) {
         CKVC_FAIL_IF(!r->table->table->share, err, CKVC_E_DATA,
                      "%s: a learned score ranks what shares leave room for: fit it together with a "

@@ -29,6 +29,7 @@ void fit_result_free(fit_result *r) {
         decided_fini(&r->sides[i].why);
     }
     free(r->demand.blocks);
+    free(r->rewards.blocks);
     free(r);
 }
 
@@ -100,8 +101,29 @@ static json_t *learned_numbers(const fitted_learned *l) {
     return o;
 }
 
+static json_t *rewards_numbers(const fitted_rewards *w, const double *budgets) {
+    json_t *o = json_pack("{s:b, s:s, s:f}", "fitted", w->fitted, "mode", ckvc_mode_name(w->mode),
+                          "scale", w->scale),
+           *list = json_array();
+    JSON_NUMBERS(o, {"prompts", w->n_prompts}, {"records", w->n_records},
+                 {"replicates", w->n_replicates}, {"units", w->n_units});
+    for (uint32_t b = 0; b < w->n_blocks; ++b) {
+        const rewards_block *block = &w->blocks[b];
+        json_t *of = json_pack("{s:f, s:f}", "budget", budgets[b], "price", block->price);
+        JSON_NUMBERS(of, {"prompts", block->n_prompts}, {"supported", block->supported},
+                     {"changed", block->changed}, {"shrunk", block->shrunk});
+        if (w->n_replicates) { JSON_NUMBERS(of, {"undecided", block->undecided}); }
+        json_array_append_new(list, of);
+    }
+    json_object_set_new(o, "by_budget", list);
+    return o;
+}
+
 json_t *fit_diagnostics(const fit_result *r) {
     json_t *o = json_object();
+    if (r->rewards.fitted) {
+        json_object_set_new(o, "rewards", rewards_numbers(&r->rewards, r->table->table->budgets));
+    }
     if (r->learned.fitted) { json_object_set_new(o, "learned", learned_numbers(&r->learned)); }
     if (r->demand.fitted) {
         json_object_set_new(o, "demand", demand_numbers(&r->demand, r->table->table->budgets));

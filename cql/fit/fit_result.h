@@ -92,11 +92,29 @@ typedef struct fitted_learned {
     double heldout, heldout_window, heldout_expected;
 } fitted_learned;
 
+/* What it found out about shares from rewards. */
+typedef struct rewards_block { /* one budget */
+    size_t n_prompts;          /* that it leaves a choice in */
+    double price;              /* nats per token for as many entries as a prompt may keep */
+    /* Of the units: tried; those whose share changed; taken back by --shrink; whose factor has an
+     * interval that holds 1 (with --bootstrap). */
+    size_t supported, changed, shrunk, undecided;
+} rewards_block;
+typedef struct fitted_rewards {
+    bool fitted;
+    ckvc_mode mode;
+    uint64_t n_prompts, n_records;
+    uint32_t n_replicates, n_blocks, n_units;
+    double scale;          /* rewards were divided by it, nats per token */
+    rewards_block *blocks; /* [nB] */
+} fitted_rewards;
+
 typedef struct fit_result {
     table_file *table; /* owned; PROV is the caller's to add */
     fitted_side sides[CKVC_SIDE_COUNT];
     fitted_demand demand;
     fitted_learned learned;
+    fitted_rewards rewards;
     uint32_t n_replicates;
     uint64_t n_heldout, n_filtered, n_duplicates; /* prompts left out */
 } fit_result;

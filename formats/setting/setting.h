@@ -31,7 +31,7 @@ typedef struct setting {
     ckvc_compute compute;
     uint32_t window;       /* W, tokens */
     uint32_t continuation; /* C at most, tokens */
-    ckvc_mode mode;        /* of a score: what its sets are ... */
+    ckvc_mode mode;        /* of a score, a pass of shares: what its sets are ... */
     ckvc_score_kind score; /* ... and by what they are ranked; elsewhere the paper's */
     uint32_t keep_window;  /* last positions that are kept whatever their score */
     double beta_bud;       /* the gate pays beta_bud / T for each candidate over the budget */
@@ -75,7 +75,7 @@ typedef enum setting_group {
     SETTING_PENALTY = 128, /* the gate's rewards alone */
     SETTING_LOGGED = 256,  /* rewards and sets: a scan knows none of it */
     SETTING_DEMAND = 512,  /* what a head's demand is: of demand passes alone */
-    SETTING_SETS = 1024,   /* of score lines: a policy's own, as its name is */
+    SETTING_SETS = 1024,   /* of score lines and passes of shares: a policy's own, as its name is */
     SETTING_LEARNED = 2048 /* what a learned score is fitted to: of score passes alone */
 } setting_group;
 

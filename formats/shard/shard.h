@@ -20,7 +20,7 @@ typedef struct shard_header {
     char ckvc_version[32], plan[CKVC_SHA256_HEX], fingerprint[CKVC_SHA256_HEX],
         manifest[CKVC_SHA256_HEX];
     char model_name[SHARD_STRING], family[32];
-    char pass[8];                           /* scan, demand, score, head, gate, both */
+    char pass[8];                           /* scan, demand, score, shares, head, gate, both */
     char behaviour[16];                     /* balanced, uniform, epsilon-greedy; else: none */
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     setting setting;                        /* but for budgets and grids, which stand below */
@@ -61,6 +61,11 @@ typedef struct shard {
     double *mass, *target, *target_features;
     float *features;
     double *expected_loss;
+    /* Share shards only, else NULL: the loss when one KV head (mode `heads`; layer, mode `layers`:
+     * U = G or 1 units a layer) keeps as many entries as the action says, all others what the table
+     * gives them; 0 entries: not tried. [n_prompts][nB][L][U][A] both. */
+    double *action_loss;
+    uint32_t *action_entries;
     size_t n_baselines;
     struct shard_baseline {
         uint32_t prompt;
@@ -93,8 +98,15 @@ void shard_header_borrow(shard_header *h, const ckvc_table *table);
 /* The whole setting, budgets and grids borrowed from the header. */
 setting shard_setting(const shard_header *h);
 /* What a pass leaves: statistics of prompts; demand of heads; what a learned score is fitted to;
- * records of a start table's sides. A header whose pass is none is of the last. */
-typedef enum shard_kind { SHARD_LOGGED, SHARD_SCAN, SHARD_DEMAND, SHARD_SCORE } shard_kind;
+ * losses under other shares; records of a start table's sides. A header whose pass is none is of
+ * the last. */
+typedef enum shard_kind {
+    SHARD_LOGGED,
+    SHARD_SCAN,
+    SHARD_DEMAND,
+    SHARD_SCORE,
+    SHARD_SHARES
+} shard_kind;
 shard_kind shard_kind_of(const shard_header *h);
 typedef struct shard_pass {
     const char *name; /* "scan", "demand", "score"; of sides "head", "gate", "both" */

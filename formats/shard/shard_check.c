@@ -65,8 +65,10 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
     for (size_t i = 0; i < n_list; i++) {
         const shard_attribute *a = &list[i];
         if (!a->list || a->setting) { continue; }
-        const bool needed =
-            kind == SHARD_LOGGED || (kind == SHARD_DEMAND && strcmp(a->name, "budgets") == 0);
+        const bool shares = kind == SHARD_SHARES && strcmp(a->name, "head_actions") == 0,
+                   needed = kind == SHARD_LOGGED || shares ||
+                            ((kind == SHARD_DEMAND || kind == SHARD_SHARES) &&
+                             strcmp(a->name, "budgets") == 0);
         CKVC_TRY(check_count(where, a->name, a->extra ? " (bins)" : " (its length)",
                              *shard_attribute_count(h, a), needed, a->most, err));
     }
@@ -80,6 +82,9 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
     BAD_IF(kind == SHARD_SCORE && (s->n_features < fixed + 2 || (s->n_features - fixed) % 2),
            "attribute n_features is %u, must be %u and the even length of a key", s->n_features,
            fixed);
+    BAD_IF(
+        (kind == SHARD_SHARES) != (s->mode != CKVC_MODE_SHARED),
+        "attribute mode must be heads or layers in a shard of shares, and is not there in others");
     const uint32_t n = h->setting.layer_budgets.n;
     BAD_IF(n && (kind != SHARD_LOGGED || n != h->n_layers),
            "attribute layer_budgets has %u entries, must have %s", n,
@@ -96,7 +101,8 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
                "attribute %s is not UTF-8 text of at most %zu bytes", a->name, a->size - 1);
     }
     BAD_IF(!shard_pass_named(h->pass),
-           "attribute pass is \"%s\", must be scan, demand, score, head, gate or both", h->pass);
+           "attribute pass is \"%s\", must be scan, demand, score, shares, head, gate or both",
+           h->pass);
     CKVC_TRY(check_counts(h, where, list, n, err));
     CKVC_TRY(setting_check_values(&h->setting, SETTING_SHARD, where, err));
     for (size_t i = 0; i < n; i++) {

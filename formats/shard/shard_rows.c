@@ -10,6 +10,7 @@
 static const shard_pass passes[] = {{"scan", SHARD_SCAN, 0},
                                     {"demand", SHARD_DEMAND, 0},
                                     {"score", SHARD_SCORE, 0},
+                                    {"shares", SHARD_SHARES, 0},
                                     {"head", SHARD_LOGGED, 1u << CKVC_SIDE_HEAD},
                                     {"gate", SHARD_LOGGED, 1u << CKVC_SIDE_GATE},
                                     {"both", SHARD_LOGGED, (1u << CKVC_SIDE_COUNT) - 1}};

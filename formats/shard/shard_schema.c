@@ -41,6 +41,9 @@ static const shard_wide prompt_wide[] = {
      SHARD_OF_ALL},
     {"features", SHARD_F32, offsetof(shard, features), SHARD_SCORE, "LGPF", SHARD_OF_ALL},
     {"expected_loss", SHARD_F64, offsetof(shard, expected_loss), SHARD_SCORE, "LG", SHARD_OF_NEW},
+    {"action_loss", SHARD_F64, offsetof(shard, action_loss), SHARD_SHARES, "BLUA", SHARD_OF_ALL},
+    {"action_entries", SHARD_U32, offsetof(shard, action_entries), SHARD_SHARES, "BLUA",
+     SHARD_OF_ALL},
 };
 #define B(name, type, field)                                                                       \
     { name, type, offsetof(struct shard_baseline, field), true }
@@ -91,6 +94,8 @@ const char *shard_axis(char axis, const shard_header *h, size_t *extent) {
     } axes[] = {{"budgets", h->n_budgets, 'B'},
                 {"n_layers", h->n_layers, 'L'},
                 {"n_kv_heads", h->n_kv_heads, 'G'},
+                {"units", h->setting.mode == CKVC_MODE_LAYERS ? 1 : h->n_kv_heads, 'U'},
+                {"head_actions", h->side[CKVC_SIDE_HEAD].n_actions, 'A'},
                 {"positions", h->setting.positions, 'P'},
                 {"n_features", h->setting.n_features, 'F'}};
     int i = 0;

@@ -4,7 +4,7 @@
  * Products are taken in the order that the header states, without contraction (Makefile), so that
  * every machine finds the same z and the same capacities.
  */
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/share_actions.h"
 
 #include <assert.h>
 #include <math.h>
@@ -50,10 +50,14 @@ typedef struct units {
     double budget, floor, n_tokens;
 } units;
 
-/* x_i at z; share 0 times an infinite z is NaN, and gets the floor. */
-static double unit_at(const units *u, uint32_t i, double z) {
-    const double x = u->share[(size_t)i * u->stride] * (u->budget * z);
+/* x of a share at z; share 0 times an infinite z is NaN, and gets the floor. */
+static double share_at(const units *u, double share, double z) {
+    const double x = share * (u->budget * z);
     return x > u->floor ? (x < u->n_tokens ? x : u->n_tokens) : u->floor;
+}
+
+static double unit_at(const units *u, uint32_t i, double z) {
+    return share_at(u, u->share[(size_t)i * u->stride], z);
 }
 
 static bool fits(const units *u, double z) {
@@ -115,14 +119,43 @@ int ckvc_capacities(const double *share, uint32_t n, uint32_t stride, uint32_t b
     return 0;
 }
 
-int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
-                          uint32_t n_tokens, uint32_t *c, uint32_t *least) {
+/* The units of a mode under block b. */
+static units units_of(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
+                      uint32_t n_tokens) {
     const bool heads = mode == CKVC_MODE_HEADS;
     const double *share = heads ? t->share : t->layer_share;
     assert(share && mode != CKVC_MODE_SHARED);
-    *least = ckvc_head_floor(t->c_min[b].floor, (uint32_t)t->c_min[b].recent, budget, n_tokens);
-    return ckvc_capacities(share + b, heads ? t->n_layers * t->n_heads : t->n_layers, t->n_budgets,
-                           budget, n_tokens, *least, c);
+    return (units){
+        share + b,
+        heads ? t->n_layers * t->n_heads : t->n_layers,
+        t->n_budgets,
+        budget,
+        ckvc_head_floor(t->c_min[b].floor, (uint32_t)t->c_min[b].recent, budget, n_tokens),
+        n_tokens};
+}
+
+int ckvc_table_capacities(const ckvc_table *t, uint32_t b, ckvc_mode mode, uint32_t budget,
+                          uint32_t n_tokens, uint32_t *c, uint32_t *least) {
+    const units u = units_of(t, b, mode, budget, n_tokens);
+    *least = (uint32_t)u.floor;
+    return ckvc_capacities(u.share, u.n, u.stride, budget, n_tokens, *least, c);
+}
+
+int ckvc_share_capacities(const ckvc_share_actions *a, uint32_t budget, uint32_t n_tokens,
+                          uint32_t *c, uint32_t *least, uint32_t *scratch) {
+    const units u = units_of(a->table, a->block, a->mode, budget, n_tokens);
+    if (ckvc_table_capacities(a->table, a->block, a->mode, budget, n_tokens, scratch, least)) {
+        return -1;
+    }
+    const double z = budget < n_tokens ? solve_z(&u) : 0.0;
+    for (uint32_t i = 0; i < u.n; i++) {
+        for (uint32_t k = 0; k < a->n_factors; k++) {
+            const bool same = a->factor[k] == 1.0 || budget >= n_tokens;
+            const double share = u.share[(size_t)i * u.stride] * a->factor[k];
+            c[(size_t)i * a->n_factors + k] = same ? scratch[i] : (uint32_t)share_at(&u, share, z);
+        }
+    }
+    return 0;
 }
 
 void ckvc_score_paper(uint32_t n_tokens, const float *alpha, const float *rho, double weight,

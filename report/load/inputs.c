@@ -149,7 +149,7 @@ static ckvc_status load_run(inputs *in, const char *path, ckvc_err *err) {
         const run_pass *p = run_pass_at(run->dir, i);
         const shard_kind kind = shard_pass_named(p->kind)->kind;
         const bool scan = kind == SHARD_SCAN, /* and what says of prompts as much */
-            repeat = kind == SHARD_DEMAND || kind == SHARD_SCORE;
+            repeat = kind != SHARD_SCAN && kind != SHARD_LOGGED;
         if (p->n_shards == 0) { continue; }
         run->taken |= !scan;
         if (!repeat || !run->scan) { *(scan || repeat ? &run->scan : &run->pass) = p; }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "lib/base/rng.h"
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/share_actions.h"
 #include "tests/unit/golden.h"
 
 enum { UNITS_MAX = 64, TOKENS_MAX = 64 };
@@ -321,13 +321,43 @@ static void test_table_check(void **state) {
     ckvc_table_free(t);
 }
 
+/* Of every unit the capacities under a multiplied share: z stays that of the table's own shares, so
+ * that the unmultiplied one is found again by its two neighbours, and the floor and T hold. */
+static void test_share_actions(void **state) {
+    (void)state;
+    static const double factor[] = {0.25, 0.999999, 1, 1.000001, 4, 1e9};
+    enum { N = 6, FACTORS = 6 };
+    ckvc_table *t = ckvc_table_create(2, 3, 1, 1, 1, 1, 1);
+    assert_int_equal(ckvc_table_add_shares(t, 1), 0);
+    t->c_min[0] = (ckvc_c_min){0.2, 8};
+    for (int i = 0; i < N; i++) { t->share[i] = 0.15 + 0.34 * i; }
+    const ckvc_share_actions a = {t, 0, CKVC_MODE_HEADS, factor, FACTORS};
+    uint32_t c[N * FACTORS], own[N], least, scratch[N];
+    assert_int_equal(ckvc_share_capacities(&a, 60, 300, c, &least, scratch), 0);
+    assert_int_equal(ckvc_table_capacities(t, 0, CKVC_MODE_HEADS, 60, 300, own, &least), 0);
+    assert_int_equal(least, 12);
+    for (int i = 0; i < N; i++) {
+        const uint32_t *of = c + i * FACTORS;
+        assert_int_equal(of[2], own[i]);
+        assert_true(of[0] >= least && of[0] <= of[1] && of[1] <= own[i] && own[i] <= of[1] + 1);
+        assert_true(of[3] == of[1] || of[3] == of[1] + 1);
+        assert_int_equal(of[5], 300);
+        if (of[0] > least && of[4] < 300) {
+            assert_true(of[4] >= 16 * of[0] - 1 && of[4] <= 16 * of[0] + 16);
+        }
+    }
+    assert_int_equal(ckvc_share_capacities(&a, 300, 300, c, &least, scratch), 0);
+    for (int i = 0; i < N * FACTORS; i++) { assert_int_equal(c[i], 300); }
+    assert_int_equal(ckvc_share_capacities(&a, 8, 300, c, &least, scratch), -1);
+    assert_int_equal(least, 9);
+    ckvc_table_free(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_capacities),
-        cmocka_unit_test(test_capacities_hold),
-        cmocka_unit_test(test_scores_by_hand),
-        cmocka_unit_test(test_head_against_sort),
-        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_golden_capacities), cmocka_unit_test(test_share_actions),
+        cmocka_unit_test(test_capacities_hold),   cmocka_unit_test(test_scores_by_hand),
+        cmocka_unit_test(test_head_against_sort), cmocka_unit_test(test_table),
         cmocka_unit_test(test_table_check),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,290 @@
+/* Losses under other shares: see share_rollouts.h. */
+#include "calib/shares/share_rollouts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/progress.h"
+#include "lib/base/rng.h"
+#include "lib/policy/share_actions.h"
+
+enum { STAGE_SHARES = 7 }; /* of the random stream of a prompt (variants.c has 1 to 6) */
+
+const double share_factors[SHARE_FACTORS] = {0.25, 0.5, M_SQRT1_2, 1.0, M_SQRT2, 2.0, 4.0};
+#define NEUTRAL 3 /* the factor 1 */
+
+/* The arrays and their lengths, for prompts of T tokens. */
+#define ARRAYS(X)                                                                                  \
+    X(order, states)                                                                               \
+    X(taken, states)                                                                               \
+    X(entries, states *SHARE_FACTORS)                                                              \
+    X(scratch, (size_t)s->L * s->U)                                                                \
+    X(base, s->L)                                                                                  \
+    X(lanes, lanes)                                                                                \
+    X(kept, lanes)                                                                                 \
+    X(offsets, lanes *(s->U + 1))                                                                  \
+    X(positions, lanes * s->U * T)                                                                 \
+    X(of_lane, lanes)
+
+static ckvc_status check_table(share_rollouts *s, const table_file *f, ckvc_err *err) {
+    const ckvc_table *t = f->table;
+    s->mode = (ckvc_mode)ckvc_table_score(t, 0).mode;
+    for (uint32_t b = 0; b < t->n_budgets; b++) {
+        CKVC_FAIL_IF(ckvc_table_score(t, b).mode != s->mode, err, CKVC_E_MISMATCH,
+                     "the table %.12s... recommends mode %s for budget %g and %s for %g: rewards "
+                     "are of one mode",
+                     f->content_id, ckvc_mode_name(s->mode), t->budgets[0],
+                     ckvc_mode_name((ckvc_mode)ckvc_table_score(t, b).mode), t->budgets[b]);
+    }
+    CKVC_FAIL_IF(s->mode == CKVC_MODE_SHARED || !t->share, err, CKVC_E_MISMATCH,
+                 "the table %.12s... has no shares to multiply; fit one from a demand pass",
+                 f->content_id);
+    return CKVC_OK;
+}
+
+ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options *o,
+                                const calibrate_inputs *in, worker_options *w, ckvc_err *err) {
+    const model_shape *shape = model_get_shape(in->model);
+    *s = (share_rollouts){.o = *o,
+                          .L = (uint32_t)shape->n_layers,
+                          .G = (uint32_t)shape->n_kv_heads,
+                          .n_budgets = o->setting.budgets.n,
+                          .max_tokens = in->prompts->max_tokens,
+                          .policy = {SCORE_TABLE, o->table}};
+    CKVC_TRY(check_table(s, o->table, err));
+    s->U = s->mode == CKVC_MODE_HEADS ? s->G : 1;
+    s->choice = (policy_choice){.list = &s->policy,
+                                .n = 1,
+                                .setting = o->setting,
+                                .mode = CKVC_MODE_COUNT,
+                                .score = CKVC_SCORE_COUNT};
+    CKVC_TRY(policy_sets_create(&s->choice, shape, in->prompts, &s->policies, err));
+    const size_t states = (size_t)s->n_budgets * s->L * s->U, T = in->prompts->max_tokens,
+                 most = (size_t)s->L * s->U * (SHARE_FACTORS - 1) + 1,
+                 lanes = most < SWEEP_MAX_LANES ? most : SWEEP_MAX_LANES;
+    session_limits limits = {0};
+    policy_sets_need(s->policies, &limits);
+    w->max_watched = (uint32_t)limits.max_watched;
+    w->most_lanes = s->most_lanes = (uint32_t)lanes;
+    w->beside = policy_sets_bytes(s->policies);
+#define TAKE(member, n)                                                                            \
+    s->member = ckvc_calloc((n), sizeof *s->member);                                               \
+    w->beside += (n) * sizeof *s->member;
+    ARRAYS(TAKE)
+    return CKVC_OK;
+}
+
+void share_rollouts_close(share_rollouts *s) {
+    policy_sets_free(s->policies);
+#define FREE(member, n) free(s->member);
+    ARRAYS(FREE)
+    *s = (share_rollouts){0};
+}
+
+/* ---- what is tried ---- */
+
+static size_t state_of(const share_rollouts *s, uint32_t b, uint32_t l, uint32_t u) {
+    return ((size_t)b * s->L + l) * s->U + u;
+}
+
+/* How many actions from `a` on keep equally many: a state's entries ascend with the factor, but for
+ * the table's own, which may have one more than its share says. */
+static uint32_t equal_from(const uint32_t *entries, uint32_t a) {
+    uint32_t n = 1;
+    while (a + n < SHARE_FACTORS && a + n != NEUTRAL && a != NEUTRAL &&
+           entries[a + n] == entries[a]) {
+        n++;
+    }
+    return n;
+}
+
+static int64_t rollouts_of(const uint32_t *entries) {
+    int64_t n = 0;
+    for (uint32_t a = 0; a < SHARE_FACTORS; a += equal_from(entries, a)) {
+        n += entries[a] != entries[NEUTRAL];
+    }
+    return n;
+}
+
+/* Capacities of all actions -> entries, and which states are taken. */
+static ckvc_status draw(share_rollouts *s, const prompt *p, ckvc_err *err) {
+    const uint32_t states = s->n_budgets * s->L * s->U;
+    ckvc_rng rng;
+    int64_t n = 0;
+    for (uint32_t b = 0; b < s->n_budgets; b++) {
+        const uint32_t B = ckvc_budget_tokens(s->o.setting.budgets.v[b], p->n_tokens);
+        const ckvc_share_actions of = {s->o.table->table, b, s->mode, share_factors, SHARE_FACTORS};
+        uint32_t least;
+        CKVC_FAIL_IF(ckvc_share_capacities(&of, B, p->n_tokens,
+                                           s->entries + state_of(s, b, 0, 0) * SHARE_FACTORS,
+                                           &least, s->scratch) != 0,
+                     err, CKVC_E_DATA,
+                     "prompt \"%s\": a budget of %u tokens is below what every %s must keep; the "
+                     "least is %u",
+                     p->entry->id, B, s->mode == CKVC_MODE_HEADS ? "head" : "layer", least);
+    }
+    for (uint32_t i = 0; i < states; i++) { s->order[i] = i; }
+    memset(s->taken, 0, states * sizeof *s->taken);
+    ckvc_rng_init(&rng, s->o.setting.seed, ckvc_rng_key(p->entry->id), STAGE_SHARES);
+    ckvc_rng_shuffle_u32(&rng, s->order, states);
+    for (uint32_t i = 0; !p->heldout && i < states; i++) {
+        n += rollouts_of(s->entries + (size_t)s->order[i] * SHARE_FACTORS);
+        if (s->o.limit >= 0 && n > s->o.limit && i > 0) { break; }
+        s->taken[s->order[i]] = true;
+    }
+    return CKVC_OK;
+}
+
+/* ---- losses of one budget ---- */
+
+/* The batch in the making. */
+typedef struct batch {
+    share_rollouts *s;
+    worker *w;
+    const policy_kept *kept; /* the table's own sets */
+    uint32_t budget;
+    double *losses; /* of the prompt, [nB][L][U][A] */
+    double own;     /* under the table's own sets */
+    int64_t n;      /* lanes: 0 is the table's own */
+} batch;
+
+/* The layer's sets with that of unit u made anew -> lane i's. */
+static void fill_lane(const batch *t, uint32_t l, uint32_t u, uint32_t capacity, int64_t i) {
+    share_rollouts *s = t->s;
+    const kept_set *from = &t->kept->sets[l];
+    uint32_t *offsets = s->offsets + (size_t)i * (s->U + 1),
+             *positions = s->positions + (size_t)i * s->U * s->max_tokens;
+    offsets[0] = 0;
+    for (uint32_t k = 0; k < s->U; k++) {
+        uint32_t *to = positions + offsets[k], n = from->offsets[k + 1] - from->offsets[k];
+        if (k == u) {
+            n = policy_sets_unit(s->policies, 0, t->budget, l, u, capacity, to);
+        } else {
+            memcpy(to, from->positions + from->offsets[k], n * sizeof *to);
+        }
+        offsets[k + 1] = offsets[k] + n;
+    }
+    s->kept[i] = (kept_set){(int32_t)s->U, offsets, positions};
+    s->lanes[i] = (rollout_lane){.parent = 0, .layer = (int32_t)l, .kept = &s->kept[i]};
+}
+
+static double mean_of(const batch *t, int64_t lane) {
+    const uint32_t C = t->w->losses.n_continuation;
+    return nll_mean(t->w->scratch.nll + (size_t)lane * C, C);
+}
+
+/* One lane by a continuation of its own, -> the first of scratch.nll. */
+static ckvc_status plain(const batch *t, int64_t lane, double *loss, ckvc_err *err) {
+    const rollouts *r = &t->w->losses;
+    const kept_set *sets = t->kept->sets;
+    if (lane > 0) {
+        const rollout_lane *of = &t->s->lanes[lane];
+        memcpy(t->s->base, sets, t->s->L * sizeof *sets);
+        t->s->base[of->layer] = *of->kept;
+        sets = t->s->base;
+    }
+    CKVC_TRY(session_continue(r->session, r->continuation, r->n_continuation, sets,
+                              t->w->scratch.nll, err));
+    *loss = mean_of(t, 0);
+    return CKVC_OK;
+}
+
+static void store(batch *t, int64_t lane, double loss) {
+    const struct share_lane *of = &t->s->of_lane[lane];
+    if (lane == 0) { t->own = loss; }
+    for (uint32_t k = 0; lane > 0 && k < of->n; k++) { t->losses[of->action + k] = loss; }
+}
+
+/* A share of what a sweep gave once more, by (seed, prompt, place). */
+static ckvc_status check(const batch *t, const prompt *p, ckvc_err *err) {
+    share_rollouts *s = t->s;
+    const rollouts_sample of = {s->o.check, s->o.setting.seed, p->entry->id};
+    for (int64_t i = 0; i < t->n; i++) {
+        const size_t action = i ? s->of_lane[i].action : 0;
+        char what[64];
+        double loss;
+        if (!rollouts_chosen(&of, ((uint64_t)t->budget << 40) + action)) { continue; }
+        CKVC_TRY(plain(t, i, &loss, err));
+        snprintf(what, sizeof what, i ? "share action %zu" : "the table's own shares", action);
+        CKVC_TRY(rollouts_compare(p->entry->id, what, i ? t->losses[action] : t->own, loss, err));
+        s->n_checked++;
+    }
+    return CKVC_OK;
+}
+
+/* Lanes so far -> their losses; lane 0 stays for the next batch. */
+static ckvc_status flush(batch *t, const prompt *p, ckvc_err *err) {
+    rollouts *r = &t->w->losses;
+    if (t->w->o.rollouts == ROLLOUTS_PLAIN) {
+        for (int64_t i = 0; i < t->n; i++) {
+            double loss;
+            CKVC_TRY(plain(t, i, &loss, err));
+            store(t, i, loss);
+        }
+    } else {
+        CKVC_TRY(session_rollouts(r->session, r->continuation, r->n_continuation, t->s->lanes, t->n,
+                                  t->w->scratch.nll, err));
+        for (int64_t i = 0; i < t->n; i++) { store(t, i, mean_of(t, i)); }
+        if (t->s->o.check > 0) { CKVC_TRY(check(t, p, err)); }
+    }
+    t->s->n_rollouts += (uint64_t)t->n;
+    ckvc_progress_step((uint64_t)t->n);
+    t->n = 1;
+    return CKVC_OK;
+}
+
+static ckvc_status budget_losses(batch *t, const prompt *p, ckvc_err *err) {
+    share_rollouts *s = t->s;
+    const int64_t lanes = t->w->o.rollouts == ROLLOUTS_PLAIN ? s->most_lanes : t->w->plan.lanes;
+    CKVC_TRY(policy_sets_decide(s->policies, 0, t->budget, &t->kept, err));
+    s->lanes[0] = (rollout_lane){.parent = -1, .sets = t->kept->sets};
+    t->n = 1;
+    for (uint32_t l = 0; l < s->L; l++) {
+        for (uint32_t u = 0; u < s->U; u++) {
+            const size_t state = state_of(s, t->budget, l, u);
+            const uint32_t *entries = s->entries + state * SHARE_FACTORS;
+            for (uint32_t a = 0, n; s->taken[state] && a < SHARE_FACTORS; a += n) {
+                n = equal_from(entries, a);
+                if (entries[a] == entries[NEUTRAL]) { continue; }
+                if (t->n == lanes) { CKVC_TRY(flush(t, p, err)); }
+                s->of_lane[t->n] = (struct share_lane){state * SHARE_FACTORS + a, n};
+                fill_lane(t, l, u, entries[a], t->n++);
+            }
+        }
+    }
+    return flush(t, p, err);
+}
+
+/* ---- a prompt ---- */
+
+ckvc_status share_rollouts_measure(share_rollouts *s, worker *w, const prompt *p, shard *rows,
+                                   size_t row, bool *finite, ckvc_err *err) {
+    const size_t per_budget = (size_t)s->L * s->U * SHARE_FACTORS, all = per_budget * s->n_budgets;
+    double *losses = rows->action_loss + row * all;
+    uint32_t *entries = rows->action_entries + row * all;
+    w->watcher = policy_sets_watch(s->policies, w->session);
+    CKVC_TRY(worker_prefill(w, p, err));
+    CKVC_TRY(policy_sets_enter(s->policies, w->session, p, &w->stats, err));
+    CKVC_TRY(worker_full(w, err));
+    CKVC_TRY(draw(s, p, err));
+    memcpy(entries, s->entries, all * sizeof *entries);
+    *finite = isfinite(w->losses.full);
+    for (uint32_t b = 0; b < s->n_budgets; b++) {
+        batch t = {.s = s, .w = w, .budget = b, .losses = losses};
+        CKVC_TRY(budget_losses(&t, p, err));
+        *finite &= isfinite(t.own);
+        for (size_t i = b * per_budget; i < (b + 1) * per_budget; i++) {
+            const bool own = i % SHARE_FACTORS == NEUTRAL;
+            const uint32_t *of = entries + i / SHARE_FACTORS * SHARE_FACTORS;
+            if (own || (s->taken[i / SHARE_FACTORS] && entries[i] == of[NEUTRAL])) {
+                losses[i] = t.own;
+            } else if (!s->taken[i / SHARE_FACTORS]) {
+                losses[i] = 0;
+                entries[i] = 0;
+            }
+            *finite &= isfinite(losses[i]);
+        }
+    }
+    return CKVC_OK;
+}

@@ -1,0 +1,62 @@
+/* Losses of a prompt when one KV head's share of the budget is multiplied (mode `layers`: one
+ * layer's), all others as the table has them (docs/budgets.md, "Refinement by reward").
+ *
+ *   unit   a head, or a layer; U = G or 1 of them a layer
+ *   state  budget, layer, unit
+ *   action a factor of share_factors: as many entries as ckvc_table_share_actions says
+ *
+ * What is tried: whole states in an order drawn from (seed, id), until the next one's rollouts
+ * would be over the limit; the first always. Actions of a state that keep equally many keep the
+ * same set and cost one rollout, those that keep the table's none. Each rollout of a sweep is the
+ * same bits as the plain way's, whatever the batches.
+ */
+#pragma once
+
+#include "calib/policies/policy_sets.h"
+#include "calib/rollout/worker.h"
+#include "formats/shard/shard.h"
+
+enum { SHARE_FACTORS = 7 };
+extern const double share_factors[SHARE_FACTORS]; /* 1/4, 1/2, 1/sqrt 2, 1, ..., 4 */
+
+typedef struct share_rollouts_options {
+    const table_file *table; /* with shares of its mode, the same in all blocks; borrowed */
+    setting setting;         /* budgets the table's; borrows */
+    int64_t limit;           /* rollouts a prompt; < 0: all */
+    double check;            /* share of them that is done again the plain way */
+} share_rollouts_options;
+
+typedef struct share_rollouts {
+    share_rollouts_options o;
+    ckvc_mode mode;
+    uint32_t L, G, U, n_budgets, max_tokens;
+    score_policy policy;
+    policy_choice choice;
+    policy_sets *policies;
+    uint32_t *order;     /* [nB][L][U] states as they are drawn */
+    bool *taken;         /* of each */
+    uint32_t *entries;   /* [nB][L][U][A] of the prompt in hand */
+    uint32_t *scratch;   /* [L][U] */
+    kept_set *base;      /* [L]: the plain way's */
+    uint32_t most_lanes; /* of a batch, the table's own included */
+    rollout_lane *lanes;
+    kept_set *kept;      /* of each lane ... */
+    uint32_t *offsets;   /* [lanes][U + 1] */
+    uint32_t *positions; /* [lanes][U * max T] */
+    struct share_lane {  /* whose loss a lane is */
+        size_t action;   /* its place in the row of losses, and of as many ... */
+        uint32_t n;      /* ... that keep the same */
+    } * of_lane;
+    uint64_t n_rollouts, n_checked; /* so far */
+} share_rollouts;
+
+/* CKVC_E_MISMATCH where the table's blocks do not have one mode, or lack its shares. */
+ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options *o,
+                                const calibrate_inputs *in, worker_options *w, ckvc_err *err)
+    CKVC_MUST_CHECK; /* adds what the worker has to hold */
+void share_rollouts_close(share_rollouts *s);
+/* One prompt: prefill, full-cache loss, and into its row of a share shard the losses under all that
+ * is tried; of one that is held out the table's own alone. *finite: all are. No
+ * allocation. CKVC_E_DATA where a budget is below what the units must keep. */
+ckvc_status share_rollouts_measure(share_rollouts *s, worker *w, const prompt *p, shard *rows,
+                                   size_t row, bool *finite, ckvc_err *err) CKVC_MUST_CHECK;

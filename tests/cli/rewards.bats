@@ -1,0 +1,166 @@
+#!/usr/bin/env bats
+# Rewards of shares: calibrate --side head under a table with shares, fit with one price, and what is refused.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    load helper
+    common
+    prompts 12 >"$DIR/prompts.jsonl"
+    "$CKVC" calibrate "${COMMON[@]}" --side demand --budget 24,0.5 --out "$DIR/demand"
+    "$CKVC" fit "$DIR/demand" --out "$DIR/heads.ckvt" --no-prov -q
+    "$CKVC" fit "$DIR/demand" --mode layers --out "$DIR/layers.ckvt" --no-prov -q
+    rewards "$DIR/run"
+}
+setup() { load helper; DIR=$BATS_FILE_TMPDIR; common; }
+
+common() {
+    COMMON=(--model "$MODEL" --window 16 --continuation 16 --shard-prompts 4 --holdout 0.3 -q --manifest "$DIR/prompts.jsonl")
+}
+
+# Python that reads shards.
+h5() { HDF5_PLUGIN_PATH=$(dirname "$CKVC") /usr/bin/python3 "$@"; }
+has_h5py() { /usr/bin/python3 -c 'import numpy, h5py' 2>/dev/null || skip "h5py is not installed (apt-get install -y python3-h5py)"; }
+
+# rewards OUT [options]
+rewards() {
+    local out=$1
+    shift
+    "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --variants all --out "$out" "$@"
+}
+
+@test "one pass of every head's factors; held-out prompts under the table's own shares alone; the losses are score's" {
+    has_h5py
+    "$CKVC" verify "$DIR/run"
+    "$CKVC" score --model "$MODEL" --window 16 --continuation 16 --manifest "$DIR/prompts.jsonl" -B 24,0.5 --table "$DIR/heads.ckvt" --nearest-budget -q \
+        --out "$DIR/s.jsonl" 2>/dev/null
+    "$CKVC" inspect "$DIR/run" --json | python3 -c '
+import json, sys
+run = json.load(sys.stdin)
+assert [p["kind"] for p in run["passes"]] == ["shares"] and run["passes"][0]["complete"], run["passes"]
+assert run["plan"]["mode"] == "heads" and run["plan"]["variants"] == "all", run["plan"]'
+    h5 - "$DIR" <<'PY'
+import glob, json, sys, h5py
+score = {(r["id"], r["budget"]): r for r in map(json.loads, open(sys.argv[1] + "/s.jsonl"))}
+n = 0
+for f in sorted(glob.glob(sys.argv[1] + "/run/pass-01-shares/*.h5")):
+    h = h5py.File(f)
+    factors = list(h.attrs["head_actions"])
+    assert len(factors) == 7 and factors[3] == 1 and abs(factors[4] ** 2 - 2) < 1e-15, factors
+    losses, entries = h["prompt/action_loss"][:], h["prompt/action_entries"][:]
+    assert losses.shape[1:] == (2, 4, 3, 7), losses.shape
+    for p, (name, split, T) in enumerate(zip(h["prompt/id"], h["prompt/split"], h["prompt/n_tokens"])):
+        for b, budget in enumerate((24, 0.5)):
+            r = score[name.decode(), budget]
+            own = entries[p, b, :, :, 3]
+            assert r["entries"] == own.sum() and (losses[p, b, :, :, 3] == losses[p, b, 0, 0, 3]).all()
+            assert losses[p, b, 0, 0, 3] == r["loss_comp"], (losses[p, b, 0, 0, 3], r)
+            tried = entries[p, b][:, :, [0, 1, 2, 4, 5, 6]]
+            if split == b"heldout":
+                assert not tried.any() and not losses[p, b][:, :, [0, 1, 2, 4, 5, 6]].any()
+                continue
+            n += 1
+            assert (tried > 0).all() and (tried <= T).all()
+            assert (entries[p, b][:, :, 0] <= own).all() and (entries[p, b][:, :, 6] >= own).all()
+            assert (losses[p, b] != losses[p, b, 0, 0, 3]).any()
+assert n >= 12, n
+PY
+}
+
+@test "the same shards in sweeps and one by one, on one thread, with less memory, after any interruption" {
+    rewards "$DIR/plain" --rollouts plain --threads 1
+    rewards "$DIR/less" --memory 20M --check-rollouts 0
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/plain")
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/less")
+    for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
+        timeout -s KILL "$delay" "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --variants all --out "$DIR/killed" --resume || true
+    done
+    rewards "$DIR/killed" --resume
+    diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/killed")
+    "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --check-rollouts 1 --out "$DIR/checked"
+}
+
+@test "--variants takes whole states up to so many rollouts; --dry-run writes nothing" {
+    has_h5py
+    rewards "$DIR/few" --variants 10
+    h5 - "$DIR" <<'PY'
+import glob, sys, h5py
+for f in glob.glob(sys.argv[1] + "/few/pass-01-shares/*.h5"):
+    h = h5py.File(f)
+    for entries, split in zip(h["prompt/action_entries"][:], h["prompt/split"]):
+        if split == b"heldout": continue
+        states = entries.reshape(-1, 7)
+        tried = [e for e in states if e[0] > 0]
+        assert 1 <= len(tried) < len(states)
+        assert sum(len(set(e) - {e[3]}) for e in tried) <= 10 or len(tried) == 1
+        assert all((e > 0).all() for e in tried) and all(not e[[0, 1, 2, 4, 5, 6]].any() for e in states if e[0] == 0)
+PY
+    run -0 "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --dry-run
+    [[ $output == *"this pass"*"MB on disk"* ]]
+}
+
+@test "fit: shares of mean 1 under one price, with intervals and --shrink; in any order, alone and in modes heads and layers" {
+    run -0 "$CKVC" fit "$DIR/run" --tables "$DIR/heads.ckvt" --bootstrap 50 --out "$DIR/r.ckvt" --no-prov
+    [[ $output == *"rewards of heads: "*" records of "*" prompts"*"shares changed"*"price"* ]]
+    "$CKVC" verify "$DIR/r.ckvt"
+    "$CKVC" fit "$DIR/run"/pass-01-shares/*.h5 --tables "$DIR/heads.ckvt" --bootstrap 50 --out "$DIR/h5.ckvt" --no-prov -q
+    "$CKVC" inspect "$DIR/r.ckvt" "$DIR/h5.ckvt" --json --cells | python3 -c '
+import json, sys
+a, b = (json.loads(line) for line in sys.stdin)
+assert a["SHARE"] == b["SHARE"] and a["sSHARE"] == b["sSHARE"]'
+    "$CKVC" inspect "$DIR/heads.ckvt" "$DIR/r.ckvt" --json | python3 -c '
+import json, sys
+a, b = (json.loads(line) for line in sys.stdin)
+factors = [2 ** (k / 2) for k in (-4, -2, -1, 0, 1, 2, 4)]
+d = b["meta"]["diagnostics"]["rewards"]
+assert d["mode"] == "heads" and d["units"] == 12 and d["replicates"] == 50, d
+assert "demand" in b["meta"]["diagnostics"] and a["layer_shares"] == b["layer_shares"]
+assert set(b["meta"]["plans"]) > set(a["meta"]["plans"])
+for i in 0, 1:
+    x, y = ([g[i] for l in t["shares"] for g in l] for t in (a, b))
+    assert abs(sum(y) / 12 - 1) < 1e-12
+    ratio = [v / u for u, v in zip(x, y)]
+    # one scale for all: of a head that stayed, or of one that was multiplied
+    assert any(all(min(abs(r / s / f - 1) for f in factors) < 1e-12 for r in ratio) for s in [ratio[0] / f for f in factors]), ratio
+    of = d["by_budget"][i]
+    assert of["price"] >= 0 and 0 < of["changed"] <= of["supported"] == 12, of
+assert a["shares"] != b["shares"]'
+    "$CKVC" fit "$DIR/run" --tables "$DIR/heads.ckvt" --bootstrap 50 --shrink --out "$DIR/s.ckvt" -q
+    "$CKVC" inspect "$DIR/r.ckvt" "$DIR/s.ckvt" --json | python3 -c '
+import json, sys
+a, b = (json.loads(line)["meta"]["diagnostics"]["rewards"]["by_budget"] for line in sys.stdin)
+for plain, shrunk in zip(a, b):
+    assert plain["shrunk"] == 0 and shrunk["shrunk"] > 0 and shrunk["changed"] + shrunk["shrunk"] == plain["changed"], (plain, shrunk)
+'
+    "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/layers.ckvt" --variants all --out "$DIR/run-layers"
+    "$CKVC" fit "$DIR/run-layers" --tables "$DIR/layers.ckvt" --out "$DIR/l.ckvt" --no-prov -q
+    "$CKVC" inspect "$DIR/layers.ckvt" "$DIR/l.ckvt" --json | python3 -c '
+import json, sys
+a, b = (json.loads(line) for line in sys.stdin)
+assert a["shares"] == b["shares"] and a["layer_shares"] != b["layer_shares"]
+for i in 0, 1:
+    assert abs(sum(l[i] for l in b["layer_shares"]) / 4 - 1) < 1e-12'
+}
+
+@test "what is refused: no table, another table, demand beside, thresholds, what does not apply" {
+    refused() { # STATUS WORDS COMMAND...
+        local status_wanted=$1 words=$2
+        shift 2
+        run "$CKVC" "$@"
+        [ "$status" -eq "$status_wanted" ] || { echo "$status, not $status_wanted: $output"; return 1; }
+        [[ $output == *"$words"* ]] || { echo "no \"$words\": $output"; return 1; }
+        [ ! -e "$DIR/none" ]
+    }
+    refused 65 "--tables" fit "$DIR/run" --out "$DIR/none"
+    prompts 5 >"$DIR/five.jsonl"
+    "$CKVC" calibrate "${COMMON[@]}" --manifest "$DIR/five.jsonl" --side demand --budget 24,0.5 --out "$DIR/demand5"
+    "$CKVC" fit "$DIR/demand5" --out "$DIR/odd.ckvt" -q
+    refused 65 "other shares" fit "$DIR/run" --tables "$DIR/odd.ckvt" --out "$DIR/none"
+    refused 65 "mode heads" fit "$DIR/run" --tables "$DIR/layers.ckvt" --out "$DIR/none"
+    refused 64 "no run of --side demand" fit "$DIR/run" "$DIR/demand" --tables "$DIR/heads.ckvt" --out "$DIR/none"
+    refused 64 "--side head" calibrate "${COMMON[@]}" --side gate --tables "$DIR/heads.ckvt" --out "$DIR/none"
+    refused 64 "leave out" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --bins 2,2 --out "$DIR/none"
+    refused 64 "--budget" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --budget 9 --out "$DIR/none"
+}

@@ -1,0 +1,170 @@
+/* From losses under other shares to shares: choices and price by hand, resampling, refusals. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cql/fit/fit_rewards.h"
+
+/* 2 layers of 2 heads, B = 20 of T = 100, factors 1/2, 1, 2: from equal shares 10, 20, 40 entries
+ * of 80, costs -1/8, 0, 1/4. */
+enum { L = 2, G = 2, UNITS = 4, A = 3, B = 20, T = 100, PROMPTS = 12 };
+
+/* What each head's factors gain, nats per token. */
+static const double gains[UNITS][A] = {{-0.3, 0, 0.4}, {-0.05, 0, 0.1}, {-0.01, 0, 0.02}, {0}};
+
+static table_file *new_table(void) {
+    table_file *t = table_file_around(ckvc_table_create(L, G, 1, 1, 1, A, 1), false);
+    assert_int_equal(ckvc_table_add_shares(t->table, 1), 0);
+    t->table->budgets[0] = B;
+    t->table->score[0] = (ckvc_score){.kind = CKVC_SCORE_WINDOW, .mode = CKVC_MODE_HEADS};
+    for (int u = 0; u < UNITS; u++) { t->table->share[u] = 1; }
+    for (int l = 0; l < L; l++) { t->table->layer_share[l] = 1; }
+    return t;
+}
+
+/* A shard of share rewards; noise [UNITS]: what a prompt's gains of a head vary by, one prompt up,
+ * the next down. */
+static shard *new_shard(uint32_t n, const double *noise) {
+    static double budgets[] = {B}, factors[] = {0.5, 1, 2};
+    shard *s = shard_create();
+    shard_header h = {.n_layers = L,
+                      .n_heads = G,
+                      .n_kv_heads = G,
+                      .n_entropy_bins = 1,
+                      .n_ppl_bins = 1,
+                      .n_budgets = 1,
+                      .budgets = budgets,
+                      .setting = {.mode = CKVC_MODE_HEADS}};
+    snprintf(h.pass, sizeof h.pass, "shares");
+    h.side[CKVC_SIDE_HEAD].actions = factors;
+    h.side[CKVC_SIDE_HEAD].n_actions = A;
+    shard_header_copy(&s->h, &h);
+    for (uint32_t p = 0; p < n; p++) {
+        struct shard_prompt row = {.n_tokens = T, .n_continuation = 4};
+        snprintf(row.id, sizeof row.id, "p%u", p);
+        const size_t at = shard_add_prompt(s, &row);
+        for (int i = 0; i < UNITS * A; i++) {
+            const double vary = noise && i % A != 1 ? noise[i / A] : 0;
+            s->action_entries[at * UNITS * A + (size_t)i] = (uint32_t)(B * factors[i % A]);
+            s->action_loss[at * UNITS * A + (size_t)i] =
+                2 - gains[i / A][i % A] - (p % 2 ? vary : -vary);
+        }
+    }
+    return s;
+}
+
+static void add_all(fit_rewards *w, const shard *s) {
+    ckvc_err err = {0};
+    shard_header_copy(&w->first, &s->h);
+    w->where = strdup("records");
+    for (size_t p = 0; p < s->n_prompts; p++) {
+        assert_int_equal(fit_rewards_add(w, s, p, p, 1u << 20, "records", &err), CKVC_OK);
+    }
+}
+
+static void finish(fit_rewards *w, shard *s, table_file *t, fitted_rewards *out) {
+    free(out->blocks);
+    fit_rewards_fini(w);
+    shard_free(s);
+    table_file_free(t);
+}
+
+/* Without conservatism Q is the gain. At a price of 0.4 the second head is indifferent between its
+ * actions (0.1 - 0.4/4 = 0 = -0.05 + 0.4/8), and stays; the first doubles, the others halve: what
+ * one takes two give. At any lower price the second doubles too, and there is not enough. */
+static void choices_under_one_price(void **state) {
+    (void)state;
+    fit_options o = fit_defaults();
+    o.cql_alpha = 0;
+    o.replicates = 40;
+    table_file *t = new_table();
+    shard *s = new_shard(PROMPTS, NULL);
+    fit_rewards w = {0};
+    fitted_rewards out;
+    ckvc_err err = {0};
+    add_all(&w, s);
+    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), CKVC_OK);
+    static const double want[UNITS] = {2, 1, 0.5, 0.5};
+    for (int u = 0; u < UNITS; u++) {
+        assert_float_equal(t->table->share[u], want[u], 1e-15);
+        assert_float_equal(t->share_interval[2 * u], want[u], 1e-15); /* all prompts are alike */
+        assert_float_equal(t->share_interval[2 * u + 1], want[u], 1e-15);
+    }
+    assert_true(t->table->layer_share[0] == 1);
+    const rewards_block *b = &out.blocks[0];
+    assert_float_equal(b->price, 0.4, 1e-7); /* ties end 1e-9 of a deviation before it */
+    assert_int_equal(b->supported, UNITS);
+    assert_int_equal(b->changed, 3);
+    assert_int_equal(b->undecided, 1);
+    assert_int_equal(b->n_prompts, PROMPTS);
+    assert_int_equal(out.n_records, PROMPTS * UNITS * A);
+    finish(&w, s, t, &out);
+}
+
+/* Under --shrink the first head's gain stays, which is alike in all prompts. The second's varies,
+ * and with it the price, from which alone the third would gain by halving: both go back. The last,
+ * which no prompt tried, keeps its share. */
+static void shrunk_and_untried(void **state) {
+    (void)state;
+    static const double noise[UNITS] = {0.01, 0.1, 0, 0};
+    fit_options o = fit_defaults();
+    o.cql_alpha = 0;
+    o.replicates = 200;
+    o.shrink = true;
+    table_file *t = new_table();
+    shard *s = new_shard(PROMPTS, noise);
+    fit_rewards w = {0};
+    fitted_rewards out;
+    ckvc_err err = {0};
+    for (size_t p = 0; p < PROMPTS; p++) { /* the last head */
+        uint32_t *entries = s->action_entries + (p * UNITS + UNITS - 1) * A;
+        entries[0] = entries[2] = 0;
+    }
+    add_all(&w, s);
+    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), CKVC_OK);
+    const double *share = t->table->share;
+    for (int u = 0; u < UNITS; u++) {
+        assert_float_equal(share[u], u ? 0.8 : 1.6, 1e-15); /* 2, 1, 1, 1 */
+    }
+    assert_int_equal(out.blocks[0].shrunk, 2);
+    assert_int_equal(out.blocks[0].supported, UNITS - 1);
+    finish(&w, s, t, &out);
+}
+
+static void refused(double share, ckvc_mode mode, double factor, ckvc_status status,
+                    const char *words) {
+    const fit_options o = fit_defaults();
+    table_file *t = new_table();
+    shard *s = new_shard(2, NULL);
+    fit_rewards w = {0};
+    fitted_rewards out = {0};
+    ckvc_err err = {0};
+    s->h.side[CKVC_SIDE_HEAD].actions[1] = factor;
+    t->table->share[0] = share;
+    t->table->score[0].mode = mode;
+    add_all(&w, s);
+    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), status);
+    if (!strstr(err.text, words)) { fail_msg("wanted \"%s\" in: %s", words, err.text); }
+    finish(&w, s, t, &out);
+}
+
+static void of_other_shares(void **state) {
+    (void)state;
+    refused(1.5, CKVC_MODE_HEADS, 1, CKVC_E_MISMATCH, "other shares");
+    refused(1, CKVC_MODE_LAYERS, 1, CKVC_E_MISMATCH, "mode heads");
+    refused(1, CKVC_MODE_HEADS, 1.1, CKVC_E_DATA, "must hold 1");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(choices_under_one_price),
+                                       cmocka_unit_test(shrunk_and_untried),
+                                       cmocka_unit_test(of_other_shares)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
