@@ -26,7 +26,7 @@ pass() { # RUN SIDE CORPUS OPTION...
     local run=$1 side=$2 corpus=$3 resume=()
     shift 3
     [ ! -e "$run/run.json" ] || resume=(--resume)
-    "$ckvc" calibrate -q -t "$threads" --side "$side" --model "$model" --manifest "$corpus.jsonl" --split fit --limit "$n" -W "$window" -C "$continuation" \
+    "$ckvc" calibrate -q -t "$threads" --side "$side" --floor 0.2 --model "$model" --manifest "$corpus.jsonl" --split fit --limit "$n" -W "$window" -C "$continuation" \
         --shard-prompts 4 --out "$run" "${resume[@]}" "$@"
 }
 fit() { # TABLE RUN...

@@ -65,13 +65,15 @@ def rho_table(runs):
 
 def loss_table(paths, only, quarter):
     loss, entries, full, tables = collections.defaultdict(dict), collections.defaultdict(dict), {}, []
+    scores = collections.defaultdict(dict)
     for line in itertools.chain.from_iterable(map(open, paths)):
         r = json.loads(line)
         if (only.removeprefix("!") in r["source"]) == only.startswith("!"):
             continue
         if r["policy"] == "table" and r["table"] not in tables:
             tables.append(r["table"])
-        name = f"table {tables.index(r['table']) + 1}, {r['mode']}, {r['score']}" if r["policy"] == "table" else r["policy"]
+        name = f"table {tables.index(r['table']) + 1}" if r["policy"] == "table" else r["policy"]
+        scores[name] |= {r.get("score"): None}
         loss[name, r["budget"]][r["id"]] = r["loss_comp"] - r["loss_full"]
         entries[name, r["budget"]][r["id"]] = r["entries"] / r["T"]
         full[r["id"]] = r["loss_full"], r["T"]
@@ -79,7 +81,7 @@ def loss_table(paths, only, quarter):
     budgets = sorted({b for _, b in loss}, key=lambda b: sum(entries[names[0], b].values()))
     full = {i: x for i, x in full.items() if all(i in by for by in loss.values())}
     loss = {key: {i: by[i] for i in full} for key, by in loss.items()}
-    first = next(n for n in names if n.startswith("table 1,"))
+    first = "table 1"
     if quarter:
         budgets = [b for b in budgets if (first, b / 4) in loss]
     lengths = [t for _, t in full.values()]
@@ -95,7 +97,8 @@ def loss_table(paths, only, quarter):
                 difference, low, high = interval([x[i] - base[i] for i in x])
             cells.append(f"{mean:.3f} ({low:.3f} to {high:.3f})" if name == first else
                          f"{mean:.3f}, {difference:+.3f} ({low:.3f} to {high:.3f})" + (f" [{100 * more:+.0f}% entries]" if abs(more) > 0.005 else ""))
-        print(f"| {NAMES.get(name, name)} | " + " | ".join(cells).replace("-", "−") + " |")
+        title = f"{name}, by score {' and '.join(scores[name])}" if name.startswith("table") else NAMES.get(name, name)
+        print(f"| {title} | " + " | ".join(cells).replace("-", "−") + " |")
     print()
 
 
