@@ -62,7 +62,7 @@ static const char *lines_of(const double (*losses)[nB][nC], int n_prompts) {
     for (int p = 0; p < n_prompts; p++) {
         for (int i = 0; i < nC; i++) {
             for (int b = 0; b < nB; b++) {
-                char id[8];
+                char id[16];
                 snprintf(id, sizeof id, "p%d", p);
                 line(f, id, budgets[b], tried[i], losses[p][b][i]);
             }
