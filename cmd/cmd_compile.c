@@ -16,6 +16,7 @@ typedef struct compile_cli {
     probe_kind probe;
     int64_t rounds;
     double select;
+    bool rewards;
 } compile_cli;
 
 /* ---- talk ---- */
@@ -37,7 +38,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
         if (n->rollouts) { say(", %llu rollouts", (unsigned long long)n->rollouts); }
         say("; ");
     }
-    if (p->kind != PASS_HEAD && p->kind != PASS_GATE) {
+    if (p->kind > PASS_GATE && p->kind != PASS_SHARES) {
         say("%s\n", p->kind == PASS_SELECT  ? "score and floor chosen"
                     : p->kind == PASS_SCORE ? "score fitted"
                                             : "shares fitted");
@@ -47,7 +48,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
         say("split-half reliability %.3f%s; ", n->reliability, n->stable ? " ended it here" : "");
     }
     say("%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
-    if (p->n_heldout) {
+    if (p->n_heldout && p->kind != PASS_SHARES) {
         say("  held-out reward %.5f", p->reward.mean);
         print_gain(stderr, ";", p->over[SCORE_IDENTITY]);
         print_gain(stderr, " over identity,", p->over[SCORE_MATCHED]);
@@ -58,7 +59,8 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
 static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
     const compile_cli *c = ctx;
     const alternation_round *round = &r->rounds[r->n_rounds - 1];
-    if (c->setup.inputs.quiet || c->probe == PROBE_DEMAND) { return; }
+    const bool first = c->probe == PROBE_DEMAND && r->n_rounds == 1;
+    if (c->setup.inputs.quiet || first) { return; }
     say("round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed,
         round->supported);
     if (round->gain.n) {
@@ -126,6 +128,25 @@ static void print_choice(const select_losses *s, const double *budgets) {
     say("\n");
 }
 
+/* What rounds of rewards brought, on the prompts that chose between them (those that judge where
+ * there are none), and why they ended. */
+static void print_rewards(const compile_result *r) {
+    if (r->n_rounds < 2) { return; }
+    say("\nstopped after round %zu: %s\n%-7s %-22s %12s  %s\n", r->n_rounds, why_stopped(r->stop),
+        "round", "shares changed", "reward",
+        r->select ? "over the round before [95%], split select" : "over the round before [95%]");
+    for (size_t i = 0; i < r->n_rounds; i++) {
+        const alternation_round *round = &r->rounds[i];
+        char changed[64] = "by demand";
+        if (i > 0) {
+            snprintf(changed, sizeof changed, "%zu of %zu", round->changed, round->supported);
+        }
+        say("%zu%-6s %-22s %12.5f  ", i + 1, i == r->best ? " *" : "", changed, round->reward);
+        if (i > 0 && round->gain.n) { print_gain(stderr, "", round->gain); }
+        say("\n");
+    }
+}
+
 /* A table by demand beside references, over its budgets. */
 static void print_references(const compile_pass *p) {
     if (!p->n_heldout) { return; }
@@ -143,7 +164,12 @@ static void print_references(const compile_pass *p) {
 static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r) {
     const compile_pass *best = &r->passes[r->last_pass[r->best]];
     if (r->select) { print_choice(r->select, j->budgets); }
-    c->probe == PROBE_DEMAND ? print_references(best) : print_rounds(r);
+    if (c->probe == PROBE_DEMAND) {
+        print_rewards(r);
+        print_references(best);
+    } else {
+        print_rounds(r);
+    }
     if (!best->n_heldout && r->select) {
         say("every held-out prompt is of split select, so nothing says whether the table is better "
             "than none\n");
@@ -222,12 +248,12 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
                  "paper with it",
                  probe_name(probe));
         c->probe = PROBE_DEMAND;
-        c->rounds = 1;
+        if (!c->rewards) { c->rounds = 0; }
         c->setup.side = "demand";
         return CKVC_OK;
     }
-    USAGE_IF(opts_given("select"),
-             "--select is of tables by demand: leave it out with --mode shared");
+    USAGE_IF(opts_given("select") || c->rewards,
+             "--select and --rewards are of tables by demand: leave them out with --mode shared");
     USAGE_IF(c->fit.score != CKVC_SCORE_PAPER,
              "--mode shared is the loop over heads and gate, by the paper's score: say --score "
              "paper with it");
@@ -338,12 +364,25 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
                  n_judge = (double)(j->e.prompts->n_heldout - n_select),
                  select = (double)n_select * (prefills_s + tried * budgets_s) / 3600,
                  heldout = n_judge * (prefills_s + references * budgets_s) / 3600;
-    hours += select + heldout;
+    /* Each round of rewards: a prefill of every fitted prompt and its rollouts, and held-out
+     * scores; at most: many rollouts in one sweep cost less than as many alone. */
+    const model_shape *shape = model_get_shape(j->e.model);
+    const double units = (double)shape->n_layers *
+                         (c->fit.mode == CKVC_MODE_HEADS ? (double)shape->n_kv_heads : 1),
+                 all_rollouts = units * j->n_budgets * (SHARE_FACTORS - 1),
+                 tries = j->options.variants >= 0 && (double)j->options.variants < all_rollouts
+                             ? (double)j->options.variants
+                             : all_rollouts,
+                 rewards =
+                     (double)c->rounds * ((double)(j->e.prompts->n - j->e.prompts->n_heldout) *
+                                              (d->prefill_s + (1 + tries) * d->single_s) / 3600 +
+                                          heldout + select / tried);
+    hours += select + heldout + rewards;
     if (c->setup.inputs.json) {
-        json_print_as_given(JSON_NUMBERS(json_pack("{s:O}", "passes", passes),
-                                         {"prompts", j->e.prompts->n}, {"select_prompts", n_select},
-                                         {"select_hours", select}, {"heldout_hours", heldout},
-                                         {"hours", hours}, {"disk_bytes", round(disk)}));
+        json_print_as_given(JSON_NUMBERS(
+            json_pack("{s:O}", "passes", passes), {"prompts", j->e.prompts->n},
+            {"select_prompts", n_select}, {"select_hours", select}, {"heldout_hours", heldout},
+            {"rewards_hours", rewards}, {"hours", hours}, {"disk_bytes", round(disk)}));
         return CKVC_OK;
     }
     char all[CKVC_DURATION];
@@ -373,6 +412,7 @@ static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
     if (c->probe == PROBE_DEMAND) {
         j->e.prompt_options.select = c->select;
         prompts_divide(j->e.prompts, j->e.manifest, &j->e.prompt_options);
+        CKVC_TRY(inputs_variants(c->setup.variants, &j->options.variants, err));
         return run_setup_open_repeat(&c->setup, j, err);
     }
     CKVC_TRY(run_setup_open_start(&c->setup, j, err));
@@ -434,9 +474,11 @@ static const opt rows[] = {
     OPT_DOUBLE("select", select, "F", 0, 1,
                "share of the held-out prompts that choose score and floor; the others judge",
                .preset = "0.5"),
+    OPT_FLAG("rewards", rewards,
+             "then refine shares by rounds of rollouts, each head's share times 1/4 to 4 (hours)"),
     OPT_TITLE("the loop, of --mode shared --score paper"),
-    OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS,
-            "rounds of a head and a gate pass at most", .preset = "3"),
+    OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS - 1,
+            "rounds of a head and a gate pass at most, or of --rewards", .preset = "3"),
     OPT_ENUM("probe", probe, PROBE_NAMES, "the loop, or a part of it to compare with"),
     OPT_TITLE("actions"),
     OPT_GROUP(opts_actions, setup),
@@ -461,6 +503,8 @@ const verb verb_compile = {
         "--holdout 0.2 --out runs/a\n"
         "  ckvc compile ... --out runs/a --resume              # after Ctrl-C, a crash, a full "
         "disk: the same bytes\n"
+        "  ckvc compile ... --rewards --out runs/b             # better shares, for hours of "
+        "rollouts\n"
         "  ckvc compile ... --mode shared --score paper --out runs/loop     # the paper's, as in "
         "configs/paper.conf\n"
         "  ckvc compile ... --mode shared --score paper --probe head-only --out runs/heads # what "

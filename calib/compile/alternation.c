@@ -18,7 +18,8 @@ int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
 }
 
 const char *pass_kind_name(pass_kind kind) {
-    static const char *const names[PASS_KINDS] = {"head", "gate", "demand", "score", "select"};
+    static const char *const names[PASS_KINDS] = {"head",  "gate",   "demand",
+                                                  "score", "select", "shares"};
     return names[kind];
 }
 
@@ -30,6 +31,10 @@ int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KIN
         for (int i = 0; i < n; i++) { passes[i] = (pass_kind)sides[i]; }
         return n;
     }
+    if (with.rewards) {
+        passes[n++] = PASS_SHARES;
+        return n;
+    }
     passes[n++] = PASS_DEMAND;
     if (with.score) { passes[n++] = PASS_SCORE; }
     if (with.select) { passes[n++] = PASS_SELECT; }
@@ -37,10 +42,12 @@ int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KIN
 }
 
 static bool probe_once(probe_kind probe) {
-    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH || probe == PROBE_DEMAND;
+    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH;
 }
 
-uint32_t probe_rounds(probe_kind probe, uint32_t rounds) { return probe_once(probe) ? 1 : rounds; }
+uint32_t probe_rounds(probe_kind probe, uint32_t rounds) {
+    return probe_once(probe) ? 1 : probe == PROBE_DEMAND ? 1 + rounds : rounds;
+}
 
 const char *stop_name(stop_rule rule) {
     static const char *const names[] = {"going on", "converged", "held-out", "rounds", "one round"};
@@ -50,7 +57,8 @@ const char *stop_name(stop_rule rule) {
 stop_rule alternation_stop(const alternation_round *round, uint32_t number, probe_kind probe,
                            uint32_t rounds) {
     const double few = fmax(1.0, 0.01 * (double)round->supported);
-    if (probe_once(probe)) { return STOP_ONCE; }
+    if (probe_once(probe) || (probe == PROBE_DEMAND && rounds == 1)) { return STOP_ONCE; }
+    if (probe == PROBE_DEMAND && number == 1) { return STOP_NOT; }
     if ((double)round->changed < few) { return STOP_CONVERGED; }
     if (round->gain.n >= 2 && !(round->gain.mean > round->gain.se)) { return STOP_HELDOUT; }
     return number >= rounds ? STOP_ROUNDS : STOP_NOT;

@@ -22,7 +22,7 @@ typedef enum probe_kind {
     PROBE_MEAN_POOL,
     PROBE_GRID_SEARCH,
     PROBE_EPSILON_GREEDY,
-    PROBE_DEMAND, /* no rewards: what heads ask for, a learned score, a choice */
+    PROBE_DEMAND, /* what heads ask for, a learned score, a choice; then rounds of rewards */
     PROBE_COUNT
 } probe_kind;
 /* In the kinds' order: an option of them is the place of its word. Demand is a mode's. */
@@ -40,16 +40,19 @@ typedef enum pass_kind {
     PASS_DEMAND, /* what heads ask for -> shares */
     PASS_SCORE,  /* targets and features -> a learned score */
     PASS_SELECT, /* losses of scores and floors -> what each budget recommends */
+    PASS_SHARES, /* losses under other shares -> better ones */
     PASS_KINDS
 } pass_kind;
 const char *pass_kind_name(pass_kind kind); /* "head", ... */
 /* What a run by demand has, beside shares. */
 typedef struct demand_passes {
     bool score, select;
+    bool rewards; /* of a round after the first: these alone */
 } demand_passes;
 /* Passes of a round, in order; returns how many. with: of PROBE_DEMAND. */
 int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KINDS]);
-/* Rounds at most: `rounds`, or 1 where the probe never returns to a side. */
+/* Rounds at most: `rounds`, or 1 where the probe never returns to a side; by demand the first round
+ * and `rounds` of rewards. */
 uint32_t probe_rounds(probe_kind probe, uint32_t rounds);
 
 typedef enum stop_rule {

@@ -19,6 +19,7 @@ typedef struct loop {
     table_file *table;              /* of the pass before; NULL: the start table */
     prompt_list select, heldout;    /* who chooses, who judges; items borrowed */
     heldout *scores, *round_start;  /* under `table`; under the table that the round began with */
+    heldout *choosing;              /* by demand with rewards: under `table`, of those who choose */
     double started_s;
 } loop;
 
@@ -31,9 +32,11 @@ static plan pass_plan(const compile_options *o, pass_kind kind, const table_file
     *options = *o->plan->options;
     p.verb = "calibrate";
     p.options = options;
-    options->kind = kind == PASS_DEMAND  ? SHARD_DEMAND
-                    : kind == PASS_SCORE ? SHARD_SCORE
-                                         : SHARD_LOGGED;
+    options->kind = kind == PASS_DEMAND   ? SHARD_DEMAND
+                    : kind == PASS_SCORE  ? SHARD_SCORE
+                    : kind == PASS_SHARES ? SHARD_SHARES
+                                          : SHARD_LOGGED;
+    options->shares = table;
     if (options->kind != SHARD_LOGGED) { return p; }
     options->sides[CKVC_SIDE_HEAD] = kind == PASS_HEAD;
     options->sides[CKVC_SIDE_GATE] = kind == PASS_GATE;
@@ -71,6 +74,15 @@ json_t *compile_plan_json(const compile_options *o) {
                                       "score", ckvc_score_name(f->score), "c_min", f->c_min,
                                       "bootstrap", (json_int_t)f->replicates, "label", f->label));
         json_object_set_new(json, "select", json_real(o->plan->prompt_options->select));
+        if (o->rounds > 0) {
+            json_t *variants =
+                options.variants < 0 ? json_string("all") : json_integer(options.variants);
+            json_object_set_new(json, "rewards",
+                                json_pack("{s:I, s:o, s:f, s:f, s:b}", "rounds",
+                                          (json_int_t)o->rounds, "variants", variants,
+                                          "check_rollouts", options.check_rollouts, "cql_alpha",
+                                          f->cql_alpha, "shrink", f->shrink));
+        }
         if (f->score == CKVC_SCORE_LEARNED) {
             JSON_NUMBERS(json, {"positions", options.setting.positions}, {"features", f->features});
         }
@@ -263,9 +275,14 @@ static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_p
     return run_checkpoint_file(c->run, file, lines.data, lines.size, err);
 }
 
-/* Scores `table` on the prompts that judge. */
-static ckvc_status log_heldout(loop *c, const table_file *table, const char *file, ckvc_err *err) {
+/* Scores on the prompts that judge the table and what it is held against; or on those that choose
+ * the table alone. */
+static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file *table,
+                               const char *file, ckvc_err *err) {
     const bool demand = c->o->probe == PROBE_DEMAND;
+    if (of == &c->select) {
+        return log_scores(c, of, &(score_policy){SCORE_TABLE, table}, 1, file, err);
+    }
     const score_kind *kinds = demand ? demand_policies : loop_policies;
     score_policy policies[POLICIES_MAX];
     size_t n = 0;
@@ -273,19 +290,19 @@ static ckvc_status log_heldout(loop *c, const table_file *table, const char *fil
         const bool own = kinds[n] == SCORE_MATCHED || kinds[n] == SCORE_TABLE;
         policies[n] = (score_policy){kinds[n], own ? table : NULL};
     } while (kinds[n++] != SCORE_TABLE);
-    return log_scores(c, &c->heldout, policies, n, file, err);
+    return log_scores(c, of, policies, n, file, err);
 }
 
-/* The same, and read. NULL without held-out prompts. */
-static ckvc_status score_heldout(loop *c, const table_file *table, const char *file, heldout **out,
-                                 ckvc_err *err) {
+/* The same, and read. NULL without such prompts. */
+static ckvc_status score_heldout(loop *c, const prompt_list *of, const table_file *table,
+                                 const char *file, heldout **out, ckvc_err *err) {
     CKVC_AUTO_FREE char *path = NULL;
     heldout_free(*out);
     *out = NULL;
-    if (c->heldout.n == 0) { return CKVC_OK; }
-    if (!run_has_file(c->run, file)) { CKVC_TRY(log_heldout(c, table, file, err)); }
+    if (of->n == 0) { return CKVC_OK; }
+    if (!run_has_file(c->run, file)) { CKVC_TRY(log_heldout(c, of, table, file, err)); }
     CKVC_TRY(checked_path(c->run, file, &path, err));
-    return heldout_read(path, &c->heldout, out, err);
+    return heldout_read(path, of, out, err);
 }
 
 static void measure_pass(const heldout *h, compile_pass *p) {
@@ -347,10 +364,14 @@ static ckvc_status read_choice(loop *c, int number, ckvc_err *err) {
 
 /* ---- one pass ---- */
 
-static size_t diagnostic(const table_file *t, ckvc_side side, const char *key) {
-    const json_t *d =
-        json_object_get(json_object_get(t->meta, "diagnostics"), ckvc_side_name(side));
-    const json_int_t v = json_integer_value(json_object_get(d, key));
+/* What META says of a part: of rewards the sum over budgets. */
+static size_t diagnostic(const table_file *t, const char *part, const char *key) {
+    const json_t *d = json_object_get(json_object_get(t->meta, "diagnostics"), part),
+                 *budgets = json_object_get(d, "by_budget");
+    json_int_t v = json_integer_value(json_object_get(d, key));
+    for (size_t b = 0; b < json_array_size(budgets); b++) {
+        v += json_integer_value(json_object_get(json_array_get(budgets, b), key));
+    }
     return v > 0 ? (size_t)v : 0;
 }
 
@@ -374,15 +395,18 @@ static ckvc_status run_pass_of(loop *c, pass_kind kind, bool judged, ckvc_err *e
     CKVC_TRY(read_table(c, file, &fitted, err));
     table_file_free(c->table);
     c->table = fitted;
-    if (kind == PASS_HEAD || kind == PASS_GATE) {
-        p->changed = diagnostic(fitted, (ckvc_side)kind, "changed");
-        p->supported = diagnostic(fitted, (ckvc_side)kind, "supported");
-        p->states = diagnostic(fitted, (ckvc_side)kind, "states");
+    if (kind == PASS_HEAD || kind == PASS_GATE || kind == PASS_SHARES) {
+        const char *part = kind == PASS_SHARES ? "rewards" : ckvc_side_name((ckvc_side)kind);
+        p->changed = diagnostic(fitted, part, "changed");
+        p->supported = diagnostic(fitted, part, "supported");
+        p->states = kind == PASS_SHARES
+                        ? diagnostic(fitted, part, "units") * fitted->table->n_budgets
+                        : diagnostic(fitted, part, "states");
     }
     memcpy(p->content_id, fitted->content_id, sizeof p->content_id);
     if (judged) {
         snprintf(file, sizeof file, "heldout/pass-%02d.jsonl", number);
-        CKVC_TRY(score_heldout(c, fitted, file, &c->scores, err));
+        CKVC_TRY(score_heldout(c, &c->heldout, fitted, file, &c->scores, err));
         measure_pass(c->scores, p);
     }
     if (c->o->on_pass) { c->o->on_pass(c->o->ctx, p, &counts); }
@@ -397,7 +421,9 @@ static ckvc_status run_pass_of(loop *c, pass_kind kind, bool judged, ckvc_err *e
 static ckvc_status measure_start(loop *c, ckvc_err *err) {
     static const char file[] = "tables/pass-00.ckvt", lines[] = "heldout/pass-00.jsonl";
     const ckvc_table *start = c->o->start;
-    if (c->o->tables) { return score_heldout(c, c->o->tables, lines, &c->round_start, err); }
+    if (c->o->tables) {
+        return score_heldout(c, &c->heldout, c->o->tables, lines, &c->round_start, err);
+    }
     if (!start || start->op == CKVC_OPERATOR_PAPER || c->heldout.n == 0) { return CKVC_OK; }
     if (!run_has_file(c->run, file)) {
         CKVC_AUTO(table_file_free_at) table_file *t = start_table_file(start);
@@ -407,7 +433,16 @@ static ckvc_status measure_start(loop *c, ckvc_err *err) {
     }
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
     CKVC_TRY(read_table(c, file, &t, err));
-    return score_heldout(c, t, lines, &c->round_start, err);
+    return score_heldout(c, &c->heldout, t, lines, &c->round_start, err);
+}
+
+/* By demand with rewards a round is held against the one before on the prompts that choose; without
+ * such prompts on those that judge, as the loop's rounds are. */
+static ckvc_status choose_by(loop *c, ckvc_err *err) {
+    if (c->o->probe != PROBE_DEMAND || c->o->rounds == 0 || c->select.n == 0) { return CKVC_OK; }
+    char file[48];
+    snprintf(file, sizeof file, "select/round-%02zu.jsonl", c->result->n_rounds + 1);
+    return score_heldout(c, &c->select, c->table, file, &c->choosing, err);
 }
 
 static void end_round(loop *c, size_t first_pass) {
@@ -419,14 +454,14 @@ static void end_round(loop *c, size_t first_pass) {
         round->supported += r->passes[i].supported;
     }
     r->last_pass[r->n_rounds++] = r->n_passes - 1;
-    const heldout *now = c->scores, *start = c->round_start;
+    heldout **by = c->choosing ? &c->choosing : &c->scores;
+    const heldout *now = *by, *start = c->round_start;
     if (!now) { return; }
-    round->reward = r->passes[r->n_passes - 1].reward.mean;
-    round->gain =
-        heldout_gain(now->reward[SCORE_TABLE],
-                     start ? start->reward[SCORE_TABLE] : now->reward[SCORE_IDENTITY], now->n);
+    const double *before = start ? start->reward[SCORE_TABLE] : now->reward[SCORE_IDENTITY];
+    round->reward = heldout_gain(now->reward[SCORE_TABLE], NULL, now->n).mean;
+    if (before) { round->gain = heldout_gain(now->reward[SCORE_TABLE], before, now->n); }
     heldout_free(c->round_start);
-    c->round_start = ckvc_take(&c->scores);
+    c->round_start = ckvc_take(by);
 }
 
 /* Is a line of this kind there about this round? */
@@ -459,13 +494,15 @@ static ckvc_status note_round(loop *c, stop_rule stop, ckvc_err *err) {
 static ckvc_status run_round(loop *c, ckvc_err *err) {
     compile_result *r = c->result;
     const size_t first_pass = r->n_passes;
-    const demand_passes with = {c->o->fit->score == CKVC_SCORE_LEARNED, c->select.n > 0};
+    const demand_passes with = {c->o->fit->score == CKVC_SCORE_LEARNED, c->select.n > 0,
+                                r->n_rounds > 0};
     pass_kind passes[PASS_KINDS];
     const int n = probe_passes(c->o->probe, with, passes);
     for (int i = 0; i < n; i++) {
         const bool last = i + 1 == n;
         CKVC_TRY(run_pass_of(c, passes[i], last || c->o->probe != PROBE_DEMAND, err));
     }
+    CKVC_TRY(choose_by(c, err));
     end_round(c, first_pass);
     r->stop = alternation_stop(&r->rounds[r->n_rounds - 1], (uint32_t)r->n_rounds, c->o->probe,
                                probe_rounds(c->o->probe, c->o->rounds));
@@ -498,6 +535,7 @@ static void loop_fini(loop *c) {
     table_file_free(c->table);
     heldout_free(c->scores);
     heldout_free(c->round_start);
+    heldout_free(c->choosing);
     CKVC_FREE(c->heldout.items, c->select.items);
 }
 

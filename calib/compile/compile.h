@@ -1,8 +1,9 @@
 /* A table in one run directory, in rounds of passes. By demand (budgets.md section 3) one round:
  * ask what heads want, fit; log what a learned score is fitted to, fit; try scores and floors on
  * the prompts of split `select`, take the best of each budget; score the table on the other
- * held-out prompts. By rewards, the alternating loop (method.md section 7): log heads, fit, score;
- * log the gate under them, fit, score; again.
+ * held-out prompts; then, where they are asked for, rounds of rewards: log losses under other
+ * shares, fit, score. By rewards, the alternating loop (method.md section 7): log heads, fit,
+ * score; log the gate under them, fit, score; again.
  *
  * Every pass is a checkpoint: its shards (of a choice the lines of select/pass-03.jsonl), its table
  * (tables/pass-01.ckvt) and, of the loop's passes and a round's last, its held-out scores
@@ -47,7 +48,7 @@ CKVC_AUTO_OF(compile_result, compile_result_free)
 
 typedef struct compile_options {
     probe_kind probe;
-    uint32_t rounds;
+    uint32_t rounds;          /* of the loop at most; by demand of rewards, 0: none */
     const plan *plan;         /* of the calibration that pass 1 is; its options are those of every
                                  pass but for sides */
     const ckvc_table *start;  /* with its edges set; NULL: none, by demand */

@@ -405,6 +405,48 @@ PY
     one_line
 }
 
+@test "--rewards: rounds of shares under the chosen table, the verbs by hand, after any interruption; the best round by split select" {
+    rewards=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --shard-prompts 2 --holdout 0.6 -q)
+    "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$DIR/rewards" --json >"$DIR/rewards.json"
+    "$CKVC" verify "$DIR/rewards" "$DIR/rewards/table.ckvt"
+    cmp "$DIR/rewards/tables/pass-03.ckvt" "$DIR/demand/table.ckvt"
+    # of prompts that leave room for their repetition, as all passes of the run
+    longest=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["max_tokens"])' "$DIR/rewards/run.json")
+    "$CKVC" calibrate "${rewards[@]}" --max-tokens "$longest" --side head --tables "$DIR/rewards/tables/pass-03.ckvt" --variants 40 --out "$DIR/rewards-hand"
+    "$CKVC" fit -q "$DIR/rewards-hand" --tables "$DIR/rewards/tables/pass-03.ckvt" --out "$DIR/rewards-hand.ckvt"
+    diff <(cd "$DIR/rewards-hand/pass-01-shares" && sha256sum -- *.h5) <(cd "$DIR/rewards/pass-04-shares" && sha256sum -- *.h5)
+    [ "$(content_id "$DIR/rewards-hand.ckvt")" = "$(content_id "$DIR/rewards/tables/pass-04.ckvt")" ]
+    python3 - "$DIR" <<'PY'
+import json, sys
+said = json.load(open(sys.argv[1] + "/rewards.json"))
+passes = [p["pass"] for p in said["passes"]]
+assert passes in (["pass-01-demand", "pass-02-score", "pass-03-select"] + ["pass-%02d-shares" % n for n in range(4, 4 + m)] for m in (1, 2)), passes
+assert all("heldout" in p for p in said["passes"][2:]) and said["passes"][3]["supported"] > 0, said["passes"]
+mean = []
+for r in range(1, len(said["rounds"]) + 1): # of the table alone, on the prompts that choose
+    lines = [json.loads(l) for l in open("%s/rewards/select/round-%02d.jsonl" % (sys.argv[1], r))]
+    assert {l["policy"] for l in lines} == {"table"} and len(lines) == 3 * 2, len(lines)
+    mean.append(sum(l["reward"] for l in lines) / len(lines))
+assert all(abs(r["reward"] - m) < 1e-12 for r, m in zip(said["rounds"], mean)), (said["rounds"], mean)
+assert said["rounds"][0]["gain"] is None and abs(said["rounds"][1]["gain"]["mean"] - (mean[1] - mean[0])) < 1e-12, said["rounds"]
+best = max(range(len(mean)), key=lambda i: (mean[i], i))
+assert said["best_round"] == best + 1 and said["content_id"] == said["passes"][2 + best]["content_id"], said
+PY
+    for delay in 0.1 0.2 0.3 0.4 0.5 0.6; do
+        timeout -s KILL "$delay" "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$DIR/rewards-killed" --resume --threads 1 || true
+    done
+    "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$DIR/rewards-killed" --resume --threads 1
+    diff <(run_sums "$DIR/rewards") <(run_sums "$DIR/rewards-killed")
+    run "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 41 --out "$DIR/rewards" --resume
+    [ "$status" -eq 65 ]
+    [[ $output == *"rewards.variants: 40 there, 41 now"* ]]
+    run "$CKVC" compile "${rewards[@]}" --budget 32 --mode shared --score paper --rewards --out "$DIR/x"
+    [ "$status" -eq 64 ]
+    "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --dry-run --json | python3 -c '
+import json, sys
+assert json.load(sys.stdin)["rewards_hours"] > 0'
+}
+
 @test "the loop's options without its mode are refused, each with what to say" {
     refused() {
         run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/x" "$@"

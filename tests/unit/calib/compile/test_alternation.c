@@ -90,7 +90,8 @@ static void probes_have_names_and_sides(void **state) {
 static void a_round_has_passes(void **state) {
     (void)state;
     pass_kind passes[PASS_KINDS];
-    assert_int_equal(probe_passes(PROBE_JOINT, (demand_passes){true, true}, passes), 2);
+    assert_int_equal(
+        probe_passes(PROBE_JOINT, (demand_passes){.score = true, .select = true}, passes), 2);
     assert_true(passes[0] == PASS_HEAD && passes[1] == PASS_GATE);
     assert_int_equal(probe_passes(PROBE_GATE_ONLY, (demand_passes){0}, passes), 1);
     assert_int_equal(passes[0], PASS_GATE);
@@ -98,11 +99,19 @@ static void a_round_has_passes(void **state) {
     assert_int_equal(passes[0], PASS_DEMAND);
     assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.select = true}, passes), 2);
     assert_int_equal(passes[1], PASS_SELECT);
-    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){true, true}, passes), 3);
+    assert_int_equal(
+        probe_passes(PROBE_DEMAND, (demand_passes){.score = true, .select = true}, passes), 3);
     assert_true(passes[1] == PASS_SCORE && passes[2] == PASS_SELECT);
-    assert_int_equal(probe_rounds(PROBE_DEMAND, 2), 1);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.rewards = true}, passes), 1);
+    assert_int_equal(passes[0], PASS_SHARES);
+    assert_int_equal(probe_rounds(PROBE_DEMAND, 0), 1);
+    assert_int_equal(probe_rounds(PROBE_DEMAND, 2), 3);
     const alternation_round gained_nothing = {.gain = {.n = 9, .mean = -1.0, .se = 0.1}};
     assert_int_equal(alternation_stop(&gained_nothing, 1, PROBE_DEMAND, 1), STOP_ONCE);
+    assert_int_equal(alternation_stop(&gained_nothing, 1, PROBE_DEMAND, 3), STOP_NOT);
+    const alternation_round lost = {
+        .changed = 9, .supported = 9, .gain = {.n = 9, .mean = -1.0, .se = 0.1}};
+    assert_int_equal(alternation_stop(&lost, 2, PROBE_DEMAND, 3), STOP_HELDOUT);
     assert_string_equal(pass_kind_name(PASS_SELECT), "select");
 }
 
