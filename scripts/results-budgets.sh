@@ -20,7 +20,7 @@ few=adakv,snapkv,cake,tova,kvzip,streamingllm
 part() { [[ $parts == *" $1 "* ]]; }
 corpora() { # OUTDIR PROMPTS SHORTEST LONGEST CORPORA
     [ -e "$1/technical-leaks.json" ] || (out=$(realpath -m "$1") && cd "$root" && DEMO_MODEL=$model DEMO_CORPORA=$5 DEMO_PROMPTS=$2 DEMO_MIN_LENGTH=$3 DEMO_MAX_LENGTH=$4 \
-        DEMO_CONTINUATION=$continuation scripts/demo-corpora.sh "$ckvc" "$out")
+        DEMO_CONTINUATION=$continuation DEMO_HELDOUT=0.3 DEMO_SELECT=0 scripts/demo-corpora.sh "$ckvc" "$out")
 }
 pass() { # RUN SIDE CORPUS OPTION...
     local run=$1 side=$2 corpus=$3 resume=()
