@@ -219,6 +219,15 @@ assert b["features"]["version"] == 2 and b["features"]["n"] == 43 and b["feature
 a, b = (t["meta"]["diagnostics"]["learned"] for t in (a, b))
 assert b["cross_entropy"] > a["cross_entropy"], (a, b)
 assert all(b["heldout_cross_entropy_" + k] == a["heldout_cross_entropy_" + k] for k in ("window", "expected"))'
+    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side score --positions 200 --holdout 0.3 -q \
+        --manifest "$DIR/prompts.jsonl" --out "$DIR/every" # all positions of every prompt: half of them say the same to 1%
+    "$CKVC" fit "$DIR/demand" "$DIR/every" --out "$DIR/every.ckvt" --no-prov -q
+    "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/every.ckvt" --json | python3 -c '
+import json, sys
+some, every = (json.loads(line)["meta"]["diagnostics"]["learned"] for line in sys.stdin)
+for key in "heldout_cross_entropy", "heldout_cross_entropy_window":
+    assert some[key] != every[key] and abs(some[key] / every[key] - 1) < 0.01, (key, some, every)
+assert abs(some["heldout_cross_entropy_expected"] / every["heldout_cross_entropy_expected"] - 1) < 1e-12'
     args=(--model "$MODEL" --manifest "$DIR/later.jsonl" --window 16 --continuation 16 -B 16,0.5 -q)
     "$CKVC" score "${args[@]}" --table "$DIR/learned.ckvt" --out "$DIR/sl.jsonl" --sets 2>/dev/null
     "$CKVC" score "${args[@]}" --table "$DIR/learned.ckvt" --score window --out "$DIR/sw.jsonl" --sets 2>/dev/null
