@@ -153,7 +153,8 @@ static const opt rows[] = {
         "heads", heads, "index|rank|signature",
         "by position; sorted weights by spread of value norms; by three statistics of each head"),
     OPT_INPUT("scan", scan, "RUN",
-              "scan of the target: statistics of its heads, its own bin edges, its shape"),
+              "scan or demand pass of the target: statistics of its heads, its own bin edges, its "
+              "shape"),
     OPT_FLAG("force-mapping", force_mapping,
              "warn where a mapping makes no sense, in place of refusing"),
     OPT_FLAG("force", force, "overwrite FILE", .letter = 'f'),

@@ -108,6 +108,14 @@ static ckvc_status measure_scanned(worker *w, const prompt *p, ckvc_err *err) {
     return worker_full(w, err);
 }
 
+/* Statistics of heads, by which tables are transferred. */
+static void put_statistics(const worker *w, size_t at, shard *rows) {
+    const size_t n = (size_t)rows->h.n_layers * rows->h.n_kv_heads;
+    memcpy(rows->rho_sd + at * n, w->stats.rho_sd, n * sizeof(double));
+    memcpy(rows->own_recent + at * n, w->stats.own_recent, n * sizeof(double));
+    memcpy(rows->own_entropy + at * n, w->stats.own_entropy, n * sizeof(double));
+}
+
 static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
     worker *w = &s->w;
     ckvc_alloc_forbid("a scan's prompt");
@@ -120,11 +128,7 @@ static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_
         *bad = "the full-cache loss or a risk is not finite";
         return CKVC_OK;
     }
-    const size_t index = shard_add_prompt(s->rows, &row),
-                 n = (size_t)s->rows->h.n_layers * s->rows->h.n_kv_heads;
-    memcpy(s->rows->rho_sd + index * n, w->stats.rho_sd, n * sizeof(double));
-    memcpy(s->rows->own_recent + index * n, w->stats.own_recent, n * sizeof(double));
-    memcpy(s->rows->own_entropy + index * n, w->stats.own_entropy, n * sizeof(double));
+    put_statistics(w, shard_add_prompt(s->rows, &row), s->rows);
     return CKVC_OK;
 }
 
@@ -164,6 +168,7 @@ static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, c
     if (s->kind == SHARD_DEMAND) {
         demand_entries(&s->demand, p->n_tokens, s->rows->demand + at * n * h->n_kv_heads,
                        s->rows->layer_demand + at * n);
+        put_statistics(w, at, s->rows);
     }
     return CKVC_OK;
 }

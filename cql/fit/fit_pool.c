@@ -161,6 +161,7 @@ static ckvc_status add_demand(fit_pool *pool, const shard *s, const incoming *fr
         if (use) {
             CKVC_TRY(fit_demand_add(d, s, p, prompt_hash(&s->prompts[p]), pool->options->memory_max,
                                     from->where, err));
+            if (head_signature_there(s)) { head_signature_add(&pool->demanded, s, p); }
         }
     }
     return CKVC_OK;
@@ -499,6 +500,7 @@ void fit_pool_fini(fit_pool *pool) {
     json_decref(pool->seen_at);
     free(pool->seen);
     head_signature_fini(&pool->scanned);
+    head_signature_fini(&pool->demanded);
     json_decref(pool->plans);
     json_decref(pool->passes);
     json_decref(pool->stable);

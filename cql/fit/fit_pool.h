@@ -50,7 +50,8 @@ typedef struct fit_pool {
     json_t *seen_at; /* token hash and id of a prompt -> its place in seen */
     struct fit_seen *seen;
     size_t n_seen, cap_seen;
-    head_signature scanned; /* sums over scanned prompts, hold-out left out */
+    head_signature scanned;  /* sums over scanned prompts, hold-out left out */
+    head_signature demanded; /* the same of demand passes */
     fit_leaks leaks;
 } fit_pool;
 

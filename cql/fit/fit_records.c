@@ -110,11 +110,13 @@ static void fit_shares(fit_pool *pool, const fit_options *o, fit_result *r) {
     }
 }
 
-/* The heads' statistics: of the pool's scans, else the incoming table's; NULL: not known. */
+/* The heads' statistics: of the pool's scans, else of its demand passes, else the incoming table's;
+ * NULL: not known. */
 static double *signature_of(fit_pool *pool, const fit_options *o) {
     const size_t n = (size_t)pool->first.n_layers * pool->first.n_kv_heads * 3;
-    head_signature_finish(&pool->scanned);
-    if (pool->scanned.values) { return ckvc_take(&pool->scanned.values); }
+    head_signature *of = pool->scanned.values ? &pool->scanned : &pool->demanded;
+    head_signature_finish(of);
+    if (of->values) { return ckvc_take(&of->values); }
     return o->incoming && o->incoming->signature
                ? ckvc_copy(o->incoming->signature, n, sizeof(double))
                : NULL;

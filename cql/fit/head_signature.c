@@ -7,7 +7,13 @@
 #include "formats/shard/shard.h"
 #include "lib/base/memory.h"
 
-bool head_signature_there(const shard *s) { return s->rho_sd && s->own_recent && s->own_entropy; }
+bool head_signature_there(const shard *s) {
+    if (!s->rho_sd || !s->own_recent || !s->own_entropy) { return false; }
+    bool any = s->n_prompts == 0; /* a window's entropy is above 0 somewhere */
+    const size_t n = s->n_prompts * s->h.n_layers * s->h.n_kv_heads;
+    for (size_t i = 0; i < n && !any; ++i) { any = s->own_entropy[i] != 0.0; }
+    return any;
+}
 
 void head_signature_add(head_signature *to, const shard *s, size_t p) {
     const size_t heads = (size_t)s->h.n_layers * s->h.n_kv_heads;
@@ -33,7 +39,7 @@ void head_signature_finish(head_signature *s) {
 static ckvc_status add_shard(head_signature *out, const shard *s, const char *where,
                              ckvc_err *err) {
     CKVC_FAIL_IF(!head_signature_there(s), err, CKVC_E_DATA,
-                 "%s: its scan has no statistics of heads", where);
+                 "%s: it has no statistics of heads; `ckvc scan` makes them", where);
     CKVC_FAIL_IF(out->values &&
                      (s->h.n_layers != out->h.n_layers || s->h.n_kv_heads != out->h.n_kv_heads),
                  err, CKVC_E_DATA, "%s: shards of %u x %u and of %u x %u heads", where,
@@ -49,17 +55,18 @@ ckvc_status head_signature_read(const run_dir *run, head_signature *out, ckvc_er
     const run_pass *scan = NULL;
     for (size_t i = 0; i < run_pass_count(run); ++i) {
         const run_pass *pass = run_pass_at(run, i);
-        if (pass->number == 0 && pass->complete) { scan = pass; }
+        const bool demand = strcmp(pass->kind, "demand") == 0;
+        if (pass->complete && (pass->number == 0 || (demand && !scan))) { scan = pass; }
     }
-    CKVC_FAIL_IF(!scan, err, CKVC_E_DATA, "%s: has no complete scan; `ckvc scan` makes one",
-                 run_path(run));
+    CKVC_FAIL_IF(!scan, err, CKVC_E_DATA,
+                 "%s: has no complete scan or demand pass; `ckvc scan` makes one", run_path(run));
     for (size_t k = 0; k < scan->n_shards; ++k) {
         CKVC_AUTO(shard_free_at) shard *rows = NULL;
         CKVC_TRY(run_read_shard(run, scan, k, &rows, err));
         CKVC_TRY(add_shard(out, rows, run_path(run), err));
     }
     CKVC_FAIL_IF(out->n_prompts == 0, err, CKVC_E_DATA,
-                 "%s: its scan has no prompts that are not held out", run_path(run));
+                 "%s: it has no prompts that are not held out", run_path(run));
     head_signature_finish(out);
     return CKVC_OK;
 }

@@ -1,5 +1,5 @@
-/* The per-head statistics of a scan, as prompt means: what transfer by rank and by signature reads
- * (method.md section 9), with the prompts' risks. */
+/* The per-head statistics of a scan or a demand pass, as prompt means: what transfer by rank and by
+ * signature reads (method.md section 9), with the prompts' risks. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,7 +8,7 @@
 #include "formats/run/run_dir.h"
 
 typedef struct head_signature {
-    shard_header h; /* of the scan: model, window, alpha */
+    shard_header h; /* of its shards: model, window, alpha */
     /* [L][G][3] sums, once finished means: spread of rho over t, window attention on the window,
      * entropy of the window attention; NULL: no prompt */
     double *values;
@@ -17,12 +17,13 @@ typedef struct head_signature {
     size_t capacity[2];
 } head_signature;
 
-bool head_signature_there(const shard *s); /* the shard has the statistics */
-/* Prompt p of a scan shard of the same model as those before. */
+/* The shard has the statistics: the first demand shards do not. */
+bool head_signature_there(const shard *s);
+/* Prompt p of such a shard of the same model as those before. */
 void head_signature_add(head_signature *to, const shard *s, size_t p);
 void head_signature_finish(head_signature *s);
-/* Of a run's complete scan, held-out prompts apart; CKVC_E_DATA when it has none. To be released in
- * every case. */
+/* Of a run's complete scan, or of its complete demand pass, held-out prompts apart; CKVC_E_DATA
+ * when it has neither. To be released in every case. */
 ckvc_status head_signature_read(const run_dir *run, head_signature *out,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 void head_signature_fini(head_signature *s);

@@ -75,7 +75,7 @@ static ckvc_status check_source(mapping *m, ckvc_err *err) {
                  transfer_heads_name(o->heads));
     CKVC_FAIL_IF(o->heads == TRANSFER_SIGNATURE && !own, err, CKVC_E_MISMATCH,
                  "%s: has no statistics of its own heads (hSIG), which a fit takes from "
-                 "its runs' scans; --heads index or rank",
+                 "its runs' scans or demand passes; --heads index or rank",
                  m->where);
     if (o->heads == TRANSFER_RANK && !own) {
         return doubtful(m,

@@ -47,7 +47,8 @@ typedef struct shard {
         double r_struct, r_sem, loss_full;
         uint16_t bin_entropy, bin_ppl;
     } * prompts;
-    double *rho_sd, *own_recent, *own_entropy; /* [n_prompts][L][G], scan shards only, else NULL */
+    /* Scan and demand shards only, else NULL; 0 where the first demand shards have none. */
+    double *rho_sd, *own_recent, *own_entropy; /* [n_prompts][L][G] */
     /* Demand shards only, else NULL: entries that each KV head and each layer takes of the budget
      * (budgets.md section 3), [n_prompts][nB][L][G] and [n_prompts][nB][L]. */
     uint32_t *demand, *layer_demand;

@@ -30,9 +30,9 @@ static const shard_column prompt_columns[] = {
 };
 #undef P
 static const shard_wide prompt_wide[] = {
-    {"rho_sd", SHARD_F64, offsetof(shard, rho_sd), SHARD_SCAN, "LG", SHARD_OF_OURS},
-    {"own_recent", SHARD_F64, offsetof(shard, own_recent), SHARD_SCAN, "LG", SHARD_OF_OURS},
-    {"own_entropy", SHARD_F64, offsetof(shard, own_entropy), SHARD_SCAN, "LG", SHARD_OF_OURS},
+    {"rho_sd", SHARD_F64, offsetof(shard, rho_sd), SHARD_HEADS, "LG", SHARD_OF_NEW},
+    {"own_recent", SHARD_F64, offsetof(shard, own_recent), SHARD_HEADS, "LG", SHARD_OF_NEW},
+    {"own_entropy", SHARD_F64, offsetof(shard, own_entropy), SHARD_HEADS, "LG", SHARD_OF_NEW},
     {"demand", SHARD_U32, offsetof(shard, demand), SHARD_DEMAND, "BLG", SHARD_OF_ALL},
     {"layer_demand", SHARD_U32, offsetof(shard, layer_demand), SHARD_DEMAND, "BL", SHARD_OF_ALL},
     {"mass", SHARD_F64, offsetof(shard, mass), SHARD_SCORE, "LG", SHARD_OF_ALL},
@@ -83,7 +83,9 @@ const shard_group shard_groups[SHARD_GROUPS] = {
 };
 
 bool shard_has_wide(const shard_wide *w, const shard_header *h) {
-    return w->kind == SHARD_ANY || w->kind == (int)shard_kind_of(h);
+    const shard_kind kind = shard_kind_of(h);
+    return w->kind == SHARD_ANY || w->kind == (int)kind ||
+           (w->kind == SHARD_HEADS && (kind == SHARD_SCAN || kind == SHARD_DEMAND));
 }
 
 const char *shard_axis(char axis, const shard_header *h, size_t *extent) {

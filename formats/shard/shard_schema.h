@@ -40,13 +40,13 @@ typedef struct shard_column {
 /* A column with several values a row, in the shards of one kind of pass or of all. Which of them
  * must have it: all; ours, but not foreign ones; ours since it was thought of. Missing, it reads as
  * zeros. */
-enum { SHARD_ANY = -1 };
+enum { SHARD_ANY = -1, SHARD_HEADS = -2 }; /* the last: scan and demand */
 typedef enum shard_need { SHARD_OF_ALL, SHARD_OF_OURS, SHARD_OF_NEW } shard_need;
 typedef struct shard_wide {
     const char *name;
     shard_type type;  /* SHARD_U32, SHARD_F32 or SHARD_F64 */
     size_t offset;    /* of its pointer in struct shard */
-    int kind;         /* shard_kind, or SHARD_ANY */
+    int kind;         /* shard_kind, SHARD_ANY or SHARD_HEADS */
     const char *axes; /* of a row, a letter each: shard_axis */
     shard_need need;
 } shard_wide;

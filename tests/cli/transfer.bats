@@ -28,6 +28,24 @@ assert [p["heads"] for p in b["xFER"]["pairing"]] == [[0, 1, 2]] * 4, b["xFER"]
 PY
 }
 
+@test "a demand pass knows the statistics of heads as a scan does: of a table, and of a target" {
+    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side demand --budget 0.5 -q --manifest "$DIR/prompts.jsonl" --out "$DIR/demand"
+    "$CKVC" fit "$DIR/demand" --out "$DIR/d.ckvt" -q
+    "$CKVC" transfer "$DIR/d.ckvt" --heads signature --scan "$DIR/demand" --out "$DIR/d-self.ckvt" 2>/dev/null
+    "$CKVC" transfer "$DIR/d.ckvt" --heads signature --scan "$DIR/run" --out "$DIR/d-run.ckvt" 2>/dev/null
+    for t in a d d-self d-run; do cells "$DIR/$t.ckvt" >"$DIR/$t.json"; done
+    python3 - "$DIR" <<'PY'
+import json, sys
+a, d, self, run = (json.load(open(f"{sys.argv[1]}/{t}.json")) for t in ("a", "d", "d-self", "d-run"))
+assert a["hSIG"] == d["hSIG"] == self["hSIG"] == run["hSIG"]
+assert [p["heads"] for p in self["xFER"]["pairing"]] == [[0, 1, 2]] * 4
+for b in range(2 if len(d["SHARE"][0][0]) > 1 else 1):
+    for x, y, z in zip(d["SHARE"], self["SHARE"], run["SHARE"]):
+        assert all(abs(p[b] - q[b]) < 1e-12 and q == r for p, q, r in zip(x, y, z))
+assert self["xFER"]["scan_prompts"] == 9 and self["EDGEENT"] == run["EDGEENT"]
+PY
+}
+
 @test "rank gives each layer's weights, ascending, to the heads by their spread" {
     "$CKVC" transfer "$DIR/a.ckvt" --heads rank --scan "$DIR/run" --out "$DIR/rank.ckvt" 2>"$DIR/err"
     cells "$DIR/a.ckvt" >"$DIR/a.json"

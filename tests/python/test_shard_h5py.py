@@ -31,7 +31,7 @@ TYPES = {
     "record": {"prompt": "<u4", "side": "u1", "layer": "<u2", "head": "<u2", "budget": "<u2", "action": "u1", "reward": "<f8", "baseline": "<f8",
                "loss": "<f8", "n_candidates": "<u4", "n_kept": "<u4", "set_hash": "<u8"},
 }
-SCAN_ONLY = {"rho_sd": "<f8", "own_recent": "<f8", "own_entropy": "<f8"}
+STATISTICS = {"rho_sd": "<f8", "own_recent": "<f8", "own_entropy": "<f8"}
 L, G, B = 2, 2, 3
 
 
@@ -86,17 +86,22 @@ def test_both():
 def test_scan():
     with h5py.File(os.path.join(GOLDEN, "scan.h5"), "r") as f:
         assert f.attrs["pass"] == b"scan" and "start_tau" not in f.attrs and "budgets" not in f.attrs
-        assert check_group(f, "prompt", {**TYPES["prompt"], **SCAN_ONLY}) == 2
+        assert check_group(f, "prompt", {**TYPES["prompt"], **STATISTICS}) == 2
         assert check_group(f, "record", TYPES["record"]) == 0
         assert f["prompt/rho_sd"].shape == (2, L, G) and (f["prompt/rho_sd"][()] > 0).all()
 
 
 def test_demand():
-    with h5py.File(os.path.join(GOLDEN, "demand.h5"), "r") as f:
+    demand("demand.h5", {})
+    demand("demand2.h5", STATISTICS)
+
+
+def demand(name, statistics):
+    with h5py.File(os.path.join(GOLDEN, name), "r") as f:
         a = f.attrs
         assert a["pass"] == b"demand" and "start_tau" not in a and "head_actions" not in a and a["budgets"].tolist() == [0.25, 32.125, 64.0]
         assert (a["floor"], int(a["recent"]), a["repeat"].decode()) == (0.2, 8, "Once more, s'il te plaît.")
-        assert check_group(f, "prompt", {**TYPES["prompt"], "demand": "<u4", "layer_demand": "<u4"}) == 2
+        assert check_group(f, "prompt", {**TYPES["prompt"], **statistics, "demand": "<u4", "layer_demand": "<u4"}) == 2
         assert check_group(f, "record", TYPES["record"]) == 0
         assert f["prompt/demand"].shape == (2, B, L, G) and (f["prompt/demand"][()] <= 101).all()
 

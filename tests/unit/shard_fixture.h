@@ -124,7 +124,7 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
             s->target_features[head * F + k % F] += s->target[head] / P * (double)f;
         }
     }
-    if (kind == SHARD_SCAN) {
+    if (kind == SHARD_SCAN || kind == SHARD_DEMAND) {
         for (size_t i = 0; i < 4; i++) {
             s->rho_sd[at * 4 + i] = ckvc_rng_double(&rng);
             s->own_recent[at * 4 + i] = ckvc_rng_double(&rng);

@@ -147,9 +147,11 @@ static void test_golden(void **state) {
     static const struct {
         const char *path, *pass;
         uint32_t prompts;
-    } files[] = {{"tests/golden/shard/both.h5", "both", 3},
-                 {"tests/golden/shard/scan.h5", "scan", 2},
-                 {"tests/golden/shard/demand.h5", "demand", 2}};
+        bool bare; /* written before demand had the statistics of heads: they read as zeros */
+    } files[] = {{"tests/golden/shard/both.h5", "both", 3, false},
+                 {"tests/golden/shard/scan.h5", "scan", 2, false},
+                 {"tests/golden/shard/demand.h5", "demand", 2, true},
+                 {"tests/golden/shard/demand2.h5", "demand", 2, false}};
     unsigned major, minor, release;
     H5get_libversion(&major, &minor, &release);
     bool same_libraries =
@@ -159,13 +161,16 @@ static void test_golden(void **state) {
         ckvc_err err = {0};
         if (shard_h5_read(files[i].path, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         snprintf(s->h.ckvc_version, sizeof s->h.ckvc_version, "0.1.0");
+        for (size_t k = 0; files[i].bare && k < 2 * 4; k++) {
+            s->rho_sd[k] = s->own_recent[k] = s->own_entropy[k] = 0;
+        }
         assert_true(fixture_same(s, t));
         uint8_t *image;
         char *bytes;
         size_t n, m;
         assert_int_equal(shard_h5_image(s, &image, &n, &err), CKVC_OK);
         assert_int_equal(ckvc_file_read(files[i].path, 1 << 24, &bytes, &m, &err), CKVC_OK);
-        assert_true(!same_libraries || (n == m && memcmp(image, bytes, n) == 0));
+        assert_true(!same_libraries || files[i].bare || (n == m && memcmp(image, bytes, n) == 0));
         free(image);
         free(bytes);
         shard_free(s);
