@@ -95,13 +95,14 @@ static void draw_heads(view *v, const utility_numbers *o, size_t number) {
             hi = fmax(hi, values[i]);
         }
     }
-    figure_heat(v,
-                .text = {say("Spread of utility scores by head, model %.12s", o->model), "KV head",
-                         "layer"},
-                .grid = {o->n_layers, o->n_heads, o->n_heads * sizeof *values, sizeof *values, 1},
-                .values = &values,
-                .scale = {"ln(95% quantile / median) of α·ρ over positions", 2, lo, hi, 0, false},
-                .missing = "undefined");
+    figure_heat(
+        v,
+        .text = {say("Spread of utility scores by head, model %.12s", o->model), "KV head",
+                 "layer"},
+        .grid = {o->n_layers, o->n_heads, o->n_heads * sizeof *values, sizeof *values, 1},
+        .values = &values,
+        .scale = {"ln(95% quantile / median) of α·ρ over positions", 2, lo, hi, 0, false, false},
+        .missing = "undefined");
     figure_end(v, say("scores-heads-%zu", number),
                "Mean over prompts. A head of wide range decides the maximum over heads more often "
                "at equal weights.");
@@ -122,7 +123,8 @@ static void draw_cells(view *v, const damage_numbers *o, size_t number) {
                  "attention entropy, quarters of these prompts", "perplexity, quarters"},
         .grid = {o->n_cells, o->n_cells, sizeof *o->cells, o->n_cells * sizeof *o->cells, 1},
         .values = &values, .row_names = names, .col_names = names, .y_up = true,
-        .scale = {"mean damage, nats per token", 3, lo, hi, 0, false}, .missing = "no prompts");
+        .scale = {"mean damage, nats per token", 3, lo, hi, 0, false, false},
+        .missing = "no prompts");
     figure_end(v, say("damage-%zu", number),
                "Mean rise of the continuation's loss when every prompt is compressed alike. If the "
                "risks told who is hurt, damage would rise to the upper right.");
