@@ -2,10 +2,7 @@
 #include "calib/demand/expected_attention.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "lib/base/memory.h"
 
 enum { EXPECTED_POSITIONS = 512 };
 
@@ -19,6 +16,12 @@ typedef struct query_law { /* of a query head: mean [D], covariance [D][D] */
     double *mean, *cov;
 } query_law;
 
+/* Query head q's of those that lie one after another. */
+static query_law law_at(double *laws, int64_t D, int32_t q) {
+    double *mean = laws + q * D * (D + 1);
+    return (query_law){mean, mean + D};
+}
+
 /* Turns the pairs (i, i + D/2) of x, `stride` apart: x <- [[c, -s], [s, c]] x. */
 static void turn(double *x, int64_t stride, int64_t D, const double *c, const double *s) {
     for (int64_t i = 0; i < D / 2; i++) {
@@ -29,13 +32,14 @@ static void turn(double *x, int64_t stride, int64_t D, const double *c, const do
 }
 
 /* Mean and covariance of the queries from position 4 on as they were before their rotation. */
-static void query_laws(const prefill_head *h, const double *frequencies, query_law *law,
+static void query_laws(const prefill_head *h, const double *frequencies, double *laws,
                        double *scratch) {
     const int64_t D = h->head_dim, all = h->n_tokens - EXPECTED_SINKS, n = all > 1 ? all : 1;
     double *c = scratch, *s = c + D, *x = s + D;
     for (int32_t q = 0; q < h->group; q++) {
-        memset(law[q].mean, 0, (size_t)D * sizeof(double));
-        memset(law[q].cov, 0, (size_t)(D * D) * sizeof(double));
+        const query_law law = law_at(laws, D, q);
+        memset(law.mean, 0, (size_t)D * sizeof(double));
+        memset(law.cov, 0, (size_t)(D * D) * sizeof(double));
     }
     for (int64_t t = EXPECTED_SINKS; t < h->n_tokens; t++) {
         for (int64_t i = 0; i < D / 2; i++) { /* backwards */
@@ -43,28 +47,30 @@ static void query_laws(const prefill_head *h, const double *frequencies, query_l
             s[i] = -sin((double)t * frequencies[i]);
         }
         for (int32_t q = 0; q < h->group; q++) {
+            const query_law law = law_at(laws, D, q);
             const float *from = h->queries + ((int64_t)q * h->n_tokens + t) * D;
             for (int64_t i = 0; i < D; i++) { x[i] = (double)from[i]; }
             turn(x, 1, D, c, s);
             for (int64_t i = 0; i < D; i++) {
-                law[q].mean[i] += x[i];
-                for (int64_t j = 0; j <= i; j++) { law[q].cov[i * D + j] += x[i] * x[j]; }
+                law.mean[i] += x[i];
+                for (int64_t j = 0; j <= i; j++) { law.cov[i * D + j] += x[i] * x[j]; }
             }
         }
     }
     for (int32_t q = 0; q < h->group; q++) {
-        for (int64_t i = 0; i < D; i++) { law[q].mean[i] /= (double)n; }
+        const query_law law = law_at(laws, D, q);
+        for (int64_t i = 0; i < D; i++) { law.mean[i] /= (double)n; }
         for (int64_t i = 0; i < D; i++) {
             for (int64_t j = 0; j <= i; j++) {
-                law[q].cov[i * D + j] = law[q].cov[j * D + i] =
-                    law[q].cov[i * D + j] / (double)n - law[q].mean[i] * law[q].mean[j];
+                law.cov[i * D + j] = law.cov[j * D + i] =
+                    law.cov[i * D + j] / (double)n - law.mean[i] * law.mean[j];
             }
         }
     }
 }
 
 /* mean <- R mean, cov <- R cov R', R the mean rotation of the positions to come. */
-static void turn_ahead(const prefill_head *h, const double *frequencies, query_law *law,
+static void turn_ahead(const prefill_head *h, const double *frequencies, double *laws,
                        double *scratch) {
     const int64_t D = h->head_dim;
     double *c = scratch, *s = c + D;
@@ -76,33 +82,28 @@ static void turn_ahead(const prefill_head *h, const double *frequencies, query_l
         }
     }
     for (int32_t q = 0; q < h->group; q++) {
-        turn(law[q].mean, 1, D, c, s);
-        for (int64_t j = 0; j < D; j++) { turn(law[q].cov + j, D, D, c, s); }
-        for (int64_t i = 0; i < D; i++) { turn(law[q].cov + i * D, 1, D, c, s); }
+        const query_law law = law_at(laws, D, q);
+        turn(law.mean, 1, D, c, s);
+        for (int64_t j = 0; j < D; j++) { turn(law.cov + j, D, D, c, s); }
+        for (int64_t i = 0; i < D; i++) { turn(law.cov + i * D, 1, D, c, s); }
     }
 }
 
 void expected_attention(const prefill_head *h, const double *frequencies, int64_t first,
                         const double *norms, double *s, double *scratch) {
     const int64_t D = h->head_dim, T = h->n_tokens;
-    double *logit = scratch, *rest = logit + T;
-    CKVC_AUTO_FREE query_law *law = ckvc_alloc((size_t)h->group, sizeof *law);
-    for (int32_t q = 0; q < h->group; q++) {
-        law[q] = (query_law){rest, rest + D};
-        rest += D * (D + 1);
-    }
+    double *logit = scratch, *laws = logit + T, *rest = laws + h->group * D * (D + 1);
     memset(s, 0, (size_t)T * sizeof *s);
-    query_laws(h, frequencies, law, rest);
-    turn_ahead(h, frequencies, law, rest);
+    query_laws(h, frequencies, laws, rest);
+    turn_ahead(h, frequencies, laws, rest);
     for (int32_t q = 0; q < h->group; q++) {
+        const query_law law = law_at(laws, D, q);
         double most = -INFINITY, sum = 0;
         for (int64_t t = first; t < T; t++) {
             const float *k = h->keys + t * D;
             double square = 0;
-            for (int64_t i = 0; i < D; i++) {
-                square += (double)k[i] * dot(law[q].cov + i * D, k, D);
-            }
-            logit[t] = dot(law[q].mean, k, D) / sqrt((double)D) + square / (2 * (double)D);
+            for (int64_t i = 0; i < D; i++) { square += (double)k[i] * dot(law.cov + i * D, k, D); }
+            logit[t] = dot(law.mean, k, D) / sqrt((double)D) + square / (2 * (double)D);
             most = logit[t] > most ? logit[t] : most;
         }
         for (int64_t t = first; t < T; t++) { sum += exp(logit[t] - most); }
