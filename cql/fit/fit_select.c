@@ -102,6 +102,8 @@ ckvc_status select_read(const char *path, const ckvc_table *t, select_losses **o
     CKVC_AUTO_FREE const score_row **first = ckvc_alloc(file->n, sizeof(void *));
     CKVC_AUTO_FREE double *loss = ckvc_alloc(file->n * nB * SELECT_MAX, sizeof *loss);
     CKVC_AUTO_FREE size_t *there = ckvc_calloc(file->n, sizeof *there);
+    /* a line that is there twice may stand in the place of one that is not */
+    for (size_t k = 0; k < file->n * nB * SELECT_MAX; k++) { loss[k] = NAN; }
     for (size_t k = 0; k < file->n; k++) {
         const score_row *r = &file->rows[k];
         if (strcmp(r->policy, "table") != 0) { continue; }
