@@ -1,6 +1,7 @@
 /* Losses under other shares: see share_rollouts.h. */
 #include "calib/shares/share_rollouts.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,9 +38,8 @@ static ckvc_status check_table(share_rollouts *s, const table_file *f, ckvc_err 
                      f->content_id, ckvc_mode_name(s->mode), t->budgets[0],
                      ckvc_mode_name((ckvc_mode)ckvc_table_score(t, b).mode), t->budgets[b]);
     }
-    CKVC_FAIL_IF(s->mode == CKVC_MODE_SHARED || !t->share, err, CKVC_E_MISMATCH,
-                 "the table %.12s... has no shares to multiply; fit one from a demand pass",
-                 f->content_id);
+    assert(s->mode !=
+           CKVC_MODE_SHARED); /* the caller's to see; missing shares: policy_sets_create */
     return CKVC_OK;
 }
 
@@ -48,12 +48,11 @@ ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options 
     const model_shape *shape = model_get_shape(in->model);
     *s = (share_rollouts){.o = *o,
                           .L = (uint32_t)shape->n_layers,
-                          .G = (uint32_t)shape->n_kv_heads,
                           .n_budgets = o->setting.budgets.n,
                           .max_tokens = in->prompts->max_tokens,
                           .policy = {SCORE_TABLE, o->table}};
     CKVC_TRY(check_table(s, o->table, err));
-    s->U = s->mode == CKVC_MODE_HEADS ? s->G : 1;
+    s->U = s->mode == CKVC_MODE_HEADS ? (uint32_t)shape->n_kv_heads : 1;
     s->choice = (policy_choice){.list = &s->policy,
                                 .n = 1,
                                 .setting = o->setting,

@@ -29,7 +29,7 @@ typedef struct share_rollouts_options {
 typedef struct share_rollouts {
     share_rollouts_options o;
     ckvc_mode mode;
-    uint32_t L, G, U, n_budgets, max_tokens;
+    uint32_t L, U, n_budgets, max_tokens;
     score_policy policy;
     policy_choice choice;
     policy_sets *policies;
@@ -50,7 +50,8 @@ typedef struct share_rollouts {
     uint64_t n_rollouts, n_checked; /* so far */
 } share_rollouts;
 
-/* CKVC_E_MISMATCH where the table's blocks do not have one mode, or lack its shares. */
+/* CKVC_E_MISMATCH where the table's blocks do not have one mode (not `shared`), or lack its shares.
+ */
 ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options *o,
                                 const calibrate_inputs *in, worker_options *w, ckvc_err *err)
     CKVC_MUST_CHECK; /* adds what the worker has to hold */

@@ -21,6 +21,8 @@
 /* What a pass may log: a side each, demand, what a learned score is fitted to, rewards of shares.
  */
 enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_SHARES, POOL_KINDS };
+static const shard_kind shard_kinds[] = {
+    [POOL_DEMAND] = SHARD_DEMAND, [POOL_SCORE] = SHARD_SCORE, [POOL_SHARES] = SHARD_SHARES};
 
 /* A prompt is known by its id and tokens. The first source (in sorted order) that has records of it
  * for a kind keeps it. */
@@ -152,45 +154,35 @@ static ckvc_status belongs(shard_header *first, char **where, const shard *s, co
     return CKVC_OK;
 }
 
-static ckvc_status add_demand(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
-    fit_demand *d = &pool->demand;
-    CKVC_TRY(belongs(&d->first, &d->where, s, from, err));
-    for (size_t p = 0; p < s->n_prompts; ++p) {
-        unsigned use;
-        CKVC_TRY(admit(pool, s, p, from, 1u << POOL_DEMAND, &use, err));
-        if (use) {
-            CKVC_TRY(fit_demand_add(d, s, p, prompt_hash(&s->prompts[p]), pool->options->memory_max,
-                                    from->where, err));
-            if (head_signature_there(s)) { head_signature_add(&pool->demanded, s, p); }
-        }
+/* One prompt's numbers of a kind that is no side. */
+static ckvc_status add_numbers(fit_pool *pool, const shard *s, size_t p, int kind,
+                               const char *where, ckvc_err *err) {
+    const uint64_t hash = prompt_hash(&s->prompts[p]);
+    const size_t most = pool->options->memory_max;
+    if (kind == POOL_SHARES) {
+        return fit_rewards_add(&pool->rewards, s, p, hash, most, where, err);
     }
-    return CKVC_OK;
+    if (kind == POOL_SCORE) {
+        return fit_learned_add(&pool->learned, s, p, hash, most, where, err);
+    }
+    if (head_signature_there(s)) { head_signature_add(&pool->demanded, s, p); }
+    return fit_demand_add(&pool->demand, s, p, hash, most, where, err);
 }
 
-static ckvc_status add_shares(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
-    fit_rewards *w = &pool->rewards;
-    CKVC_TRY(belongs(&w->first, &w->where, s, from, err));
+/* A shard of such a kind. */
+static ckvc_status add_all(fit_pool *pool, const shard *s, const incoming *from, int kind,
+                           ckvc_err *err) {
+    shard_header *const first[] = {[POOL_DEMAND] = &pool->demand.first,
+                                   [POOL_SCORE] = &pool->learned.first,
+                                   [POOL_SHARES] = &pool->rewards.first};
+    char **const where[] = {[POOL_DEMAND] = &pool->demand.where,
+                            [POOL_SCORE] = &pool->learned.where,
+                            [POOL_SHARES] = &pool->rewards.where};
+    CKVC_TRY(belongs(first[kind], where[kind], s, from, err));
     for (size_t p = 0; p < s->n_prompts; ++p) {
         unsigned use;
-        CKVC_TRY(admit(pool, s, p, from, 1u << POOL_SHARES, &use, err));
-        if (use) {
-            CKVC_TRY(fit_rewards_add(w, s, p, prompt_hash(&s->prompts[p]),
-                                     pool->options->memory_max, from->where, err));
-        }
-    }
-    return CKVC_OK;
-}
-
-static ckvc_status add_score(fit_pool *pool, const shard *s, const incoming *from, ckvc_err *err) {
-    fit_learned *l = &pool->learned;
-    CKVC_TRY(belongs(&l->first, &l->where, s, from, err));
-    for (size_t p = 0; p < s->n_prompts; ++p) {
-        unsigned use;
-        CKVC_TRY(admit(pool, s, p, from, 1u << POOL_SCORE, &use, err));
-        if (use) {
-            CKVC_TRY(fit_learned_add(l, s, p, prompt_hash(&s->prompts[p]),
-                                     pool->options->memory_max, from->where, err));
-        }
+        CKVC_TRY(admit(pool, s, p, from, 1u << kind, &use, err));
+        if (use) { CKVC_TRY(add_numbers(pool, s, p, kind, from->where, err)); }
     }
     return CKVC_OK;
 }
@@ -227,10 +219,10 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *fro
     const shard_kind kind = shard_kind_of(&s->h);
     CKVC_FAIL_IF(kind == SHARD_SCAN, err, CKVC_E_DATA,
                  "%s: a shard of a scan has no records to fit", from->where);
-    CKVC_TRY((kind == SHARD_DEMAND   ? add_demand
-              : kind == SHARD_SCORE  ? add_score
-              : kind == SHARD_SHARES ? add_shares
-                                     : add_records)(pool, s, from, err));
+    int pool_kind = POOL_DEMAND;
+    while (pool_kind < POOL_KINDS && shard_kinds[pool_kind] != kind) { pool_kind++; }
+    CKVC_TRY(pool_kind < POOL_KINDS ? add_all(pool, s, from, pool_kind, err)
+                                    : add_records(pool, s, from, err));
     if (*s->h.plan) { json_array_append_new(pool->plans, json_string(s->h.plan)); }
     return CKVC_OK;
 }
@@ -252,10 +244,8 @@ static int by_identity(const void *a, const void *b) {
 }
 
 static bool pass_has(const run_pass *p, int kind) {
-    static const shard_kind kinds[] = {
-        [POOL_DEMAND] = SHARD_DEMAND, [POOL_SCORE] = SHARD_SCORE, [POOL_SHARES] = SHARD_SHARES};
     const shard_pass *of = shard_pass_named(p->kind);
-    return kind < CKVC_SIDE_COUNT ? of->sides >> kind & 1 : of->kind == kinds[kind];
+    return kind < CKVC_SIDE_COUNT ? of->sides >> kind & 1 : of->kind == shard_kinds[kind];
 }
 
 /* The pass of each kind: the last complete one, or the one that was asked for, complete or not. */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "cql/stats/rank.h"
 #include "lib/base/memory.h"
@@ -25,12 +26,18 @@ ckvc_status fit_rewards_add(fit_rewards *w, const shard *s, size_t p, uint64_t h
     CKVC_FAIL_IF(w->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
                  "%s: losses of %zu prompts, %zu bytes each, are over --memory", where,
                  w->n_prompts + 1, bytes);
+    const double *losses = s->action_loss + p * n;
+    for (size_t i = 0; i < n; i++) {
+        CKVC_FAIL_IF(fabs(losses[i]) > CQL_MAX_REWARD, err, CKVC_E_DATA,
+                     "%s: /prompt/action_loss, row %zu, holds %g, at most %g is a loss", where, p,
+                     losses[i], CQL_MAX_REWARD);
+    }
     CKVC_GROW(w->prompts, w->capacity, w->n_prompts + 1);
     w->prompts[w->n_prompts++] = (struct fit_rewards_prompt){
         .hash = hash,
         .key = ckvc_rng_key(s->prompts[p].id),
         .n_tokens = s->prompts[p].n_tokens,
-        .losses = ckvc_copy(s->action_loss + p * n, n, sizeof(double)),
+        .losses = ckvc_copy(losses, n, sizeof(double)),
         .entries = ckvc_copy(s->action_entries + p * n, n, sizeof(uint32_t))};
     return CKVC_OK;
 }
@@ -57,6 +64,13 @@ static const uint32_t *row_of(const sample *s, size_t p, uint32_t unit, const do
                : NULL;
 }
 
+/* Was an action of a row tried? The factor 1 is, where another one is. */
+static bool tried(const uint32_t *entries, uint32_t n_actions, uint32_t neutral, uint32_t action) {
+    bool any = false;
+    for (uint32_t a = 0; a < n_actions; a++) { any |= a != neutral && entries[a] > 0; }
+    return any && entries[action] > 0;
+}
+
 /* n, mean reward in units of scale and mean cost [A] of a unit; r: a replicate, or CQL_SAMPLE.
  * Returns the prompts that tried it. */
 static size_t means_of(const sample *s, uint32_t r, uint32_t unit, uint64_t *n, double *mean,
@@ -68,17 +82,19 @@ static size_t means_of(const sample *s, uint32_t r, uint32_t unit, uint64_t *n, 
         const uint32_t weight = r == CQL_SAMPLE ? 1 : s->weights[r * s->w->n_prompts + p];
         const double *losses;
         const uint32_t *entries = row_of(s, p, unit, &losses);
-        if (!weight || !entries || !entries[s->neutral ? 0 : A - 1]) { continue; }
+        if (!weight || !entries || !tried(entries, A, s->neutral, s->neutral)) { continue; }
         const double all = (double)s->n_units * ckvc_budget_tokens(s->w->first.budgets[s->budget],
                                                                    s->w->prompts[p].n_tokens);
         prompts++;
         for (uint32_t a = 0; a < A; a++) {
+            if (entries[a] == 0) { continue; }
             n[a] += weight;
             mean[a] += weight * (losses[s->neutral] - losses[a]);
             cost[a] += weight * ((double)entries[a] - entries[s->neutral]) / all;
         }
     }
-    for (uint32_t a = 0; a < A && n[a] > 0; a++) {
+    for (uint32_t a = 0; a < A; a++) {
+        if (n[a] == 0) { continue; }
         mean[a] /= (double)n[a] * s->scale;
         cost[a] /= (double)n[a];
     }
@@ -284,9 +300,10 @@ static double scale_of(const fit_rewards *w, uint32_t neutral, uint64_t *n_recor
     *n_records = 0;
     for (size_t p = 0; p < w->n_prompts; p++) {
         for (size_t i = 0; i < states * A; i++) {
-            const size_t own = i / A * A + neutral;
-            if (!w->prompts[p].entries[i / A * A + (neutral ? 0 : A - 1)]) { continue; }
-            const double reward = w->prompts[p].losses[own] - w->prompts[p].losses[i];
+            const size_t row = i / A * A;
+            const double *losses = w->prompts[p].losses + row;
+            if (!tried(w->prompts[p].entries + row, A, neutral, (uint32_t)(i % A))) { continue; }
+            const double reward = losses[neutral] - losses[i % A];
             sum += reward;
             squares += reward * reward;
             ++*n_records;
