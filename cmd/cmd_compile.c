@@ -376,7 +376,11 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
                  rewards =
                      (double)c->rounds * ((double)(j->e.prompts->n - j->e.prompts->n_heldout) *
                                               (d->prefill_s + (1 + tries) * d->single_s) / 3600 +
-                                          heldout + select / tried);
+                                          heldout) +
+                     (c->rounds ? (double)c->rounds + 1 : 0) * (double)n_select *
+                         (prefills_s + budgets_s) / 3600;
+    disk += (double)(c->rounds * (int64_t)j->e.prompts->n) * units * j->n_budgets * SHARE_FACTORS *
+            (sizeof(double) + sizeof(uint32_t));
     hours += select + heldout + rewards;
     if (c->setup.inputs.json) {
         json_print_as_given(JSON_NUMBERS(
@@ -472,10 +476,11 @@ static const opt rows[] = {
     OPT_TITLE("demand, but for --mode shared"),
     OPT_GROUP(opts_repeat, setup),
     OPT_DOUBLE("select", select, "F", 0, 1,
-               "share of the held-out prompts that choose score and floor; the others judge",
+               "share of the held-out prompts that choose score, floor and round; the others judge",
                .preset = "0.5"),
     OPT_FLAG("rewards", rewards,
-             "then refine shares by rounds of rollouts, each head's share times 1/4 to 4 (hours)"),
+             "then refine shares by rounds of rollouts, each head's (mode layers: layer's) share "
+             "times 1/4 to 4 (hours)"),
     OPT_TITLE("the loop, of --mode shared --score paper"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS - 1,
             "rounds of a head and a gate pass at most, or of --rewards", .preset = "3"),

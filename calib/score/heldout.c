@@ -62,6 +62,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, heldout *
             h->reward[k][i] = counts[k * n + i] ? h->reward[k][i] / counts[k * n + i] : NAN;
         }
     }
+    CKVC_FAIL_IF(!h->reward[SCORE_TABLE], err, CKVC_E_DATA, "%s: no lines of a table", path);
     *out = ckvc_take(&h);
     return CKVC_OK;
 }

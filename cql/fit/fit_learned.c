@@ -148,7 +148,7 @@ void fit_learned_table(fit_learned *l, const fit_options *o, ckvc_table *t, fitt
     for (uint32_t b = 0; b < t->n_budgets; ++b) {
         const uint32_t mode = t->score[b].mode;
         t->score[b].features = o->features;
-        if (o->score == CKVC_SCORE_LEARNED) {
+        if (o->score == CKVC_SCORE_LEARNED || t->score[b].kind == CKVC_SCORE_LEARNED) {
             t->score[b] = ckvc_default_score(CKVC_SCORE_LEARNED, o->features);
         }
         t->score[b].mode = mode;

@@ -186,7 +186,6 @@ static void multiply(const sample *s, const double *share, uint32_t stride, cons
  * how many choices' factors have an interval that holds 1. */
 static ckvc_status intervals(const sample *s, const double *share, uint32_t stride, double *ends,
                              size_t *undecided, ckvc_err *err) {
-    static const double p[] = {0.025, 0.975};
     const uint32_t R = s->o->replicates, n = s->n_units;
     const double *factor = s->w->first.side[CKVC_SIDE_HEAD].actions;
     CKVC_AUTO_FREE double *q = ckvc_alloc((size_t)n * s->n_actions, sizeof *q);
@@ -206,8 +205,8 @@ static ckvc_status intervals(const sample *s, const double *share, uint32_t stri
     *undecided = 0;
     for (uint32_t u = 0; u < n; u++) {
         double of_factor[2];
-        rank_quantile(shares + (size_t)u * R, R, p, 2, ends + 2 * (size_t)u);
-        rank_quantile(factors + (size_t)u * R, R, p, 2, of_factor);
+        rank_ends(shares + (size_t)u * R, R, &ends[2 * (size_t)u], &ends[2 * (size_t)u + 1]);
+        rank_ends(factors + (size_t)u * R, R, &of_factor[0], &of_factor[1]);
         *undecided += of_factor[0] <= 1 && of_factor[1] >= 1;
     }
     return CKVC_OK;
@@ -300,7 +299,9 @@ static double scale_of(const fit_rewards *w, uint32_t neutral, uint64_t *n_recor
     *n_records = 0;
     for (size_t p = 0; p < w->n_prompts; p++) {
         for (size_t i = 0; i < states * A; i++) {
-            const size_t row = i / A * A;
+            const size_t row = i / A * A, b = row / A / units_of(&w->first);
+            const uint32_t T = w->prompts[p].n_tokens;
+            if (ckvc_budget_tokens(w->first.budgets[b], T) >= T) { continue; }
             const double *losses = w->prompts[p].losses + row;
             if (!tried(w->prompts[p].entries + row, A, neutral, (uint32_t)(i % A))) { continue; }
             const double reward = losses[neutral] - losses[i % A];
@@ -321,8 +322,12 @@ ckvc_status fit_rewards_table(fit_rewards *w, const fit_options *o, table_file *
     const uint32_t nB = h->n_budgets, R = o->replicates;
     uint32_t neutral = 0;
     while (neutral < actions->n_actions && actions->actions[neutral] != 1.0) { neutral++; }
-    CKVC_FAIL_IF(neutral == actions->n_actions || actions->n_actions < 2, err, CKVC_E_DATA,
-                 "%s: attribute head_actions: factors of shares must hold 1 and another", w->where);
+    CKVC_FAIL_IF(neutral == actions->n_actions || actions->n_actions < 2 ||
+                     !(actions->actions[0] > 0) || actions->actions[actions->n_actions - 1] > 1e6,
+                 err, CKVC_E_DATA,
+                 "%s: attribute head_actions: factors of shares must hold 1 and another, all above "
+                 "0 and at most 1e6",
+                 w->where);
     CKVC_TRY(check_start(w, neutral, t->table, err));
     qsort(w->prompts, w->n_prompts, sizeof *w->prompts, ckvc_order_u64);
     *out = (fitted_rewards){.fitted = true,
@@ -339,6 +344,10 @@ ckvc_status fit_rewards_table(fit_rewards *w, const fit_options *o, table_file *
     for (size_t p = 0; R && p < w->n_prompts; p++) {
         cql_resample_weights(o->seed, w->prompts[p].key, CQL_RESAMPLE_BOOTSTRAP, R, of_prompt);
         for (uint32_t r = 0; r < R; r++) { weights[r * w->n_prompts + p] = of_prompt[r]; }
+    }
+    if (h->setting.mode == CKVC_MODE_HEADS && !R) { /* those of the shares before are not these' */
+        free(t->share_interval);
+        t->share_interval = NULL;
     }
     if (h->setting.mode == CKVC_MODE_HEADS && R && !t->share_interval) {
         t->share_interval = ckvc_calloc(2 * (size_t)out->n_units * nB, sizeof(double));

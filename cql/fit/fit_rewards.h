@@ -33,8 +33,9 @@ ckvc_status fit_rewards_add(fit_rewards *w, const shard *s, size_t p, uint64_t h
  *
  * Where o->shrink is set, a choice that the bootstrap, each replicate at its own price, does not
  * show to be better than no change is taken back. Shares are then scaled to mean 1; their intervals
- * are those of the replicates. A prompt counts for the budgets shorter than it. CKVC_E_DATA where
- * the records were not logged under these shares, CKVC_E_BUG when the solver fails. */
+ * are those of the replicates, none where there are none. A prompt counts for the budgets shorter
+ * than it. CKVC_E_DATA where the records were not logged under these shares, CKVC_E_BUG when the
+ * solver fails. */
 ckvc_status fit_rewards_table(fit_rewards *w, const fit_options *o, table_file *t,
                               fitted_rewards *out, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_rewards_fini(fit_rewards *w);

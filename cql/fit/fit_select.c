@@ -12,7 +12,12 @@
 size_t select_candidates(const ckvc_table *t, ckvc_score_kind score, double counted, double c_min,
                          select_candidate out[SELECT_MAX]) {
     static const ckvc_score_kind all[] = {CKVC_SCORE_WINDOW, CKVC_SCORE_LEARNED, CKVC_SCORE_PAPER};
-    const double floors[] = {counted, 0.1, 0.2, c_min};
+    double floors[] = {counted, 0.1, 0.2, c_min}; /* c_min in its place behind the first */
+    for (int i = 3; i > 1 && floors[i] < floors[i - 1]; i--) {
+        const double one = floors[i];
+        floors[i] = floors[i - 1];
+        floors[i - 1] = one;
+    }
     const bool several = score == CKVC_SCORE_LEARNED;
     size_t n = 0;
     for (size_t k = 0; k < (several ? 3 : 1); k++) {

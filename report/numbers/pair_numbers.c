@@ -218,11 +218,13 @@ static pair_gates gates_of(columns_of *c) {
 
 /* ---- shares ---- */
 
-/* Split halves that the fit found for block b, corrected to all of its prompts. */
+/* Split halves that the fit found for block b, corrected to all of its prompts. NaN of shares that
+ * rewards have changed since. */
 static double reliability_of(const table_numbers *t, size_t b) {
     const json_t *o = t->f.meta;
     static const char *const path[] = {"diagnostics", "demand", "by_budget"};
     static const char *const rest[] = {"heads", "split_halves", "overall"};
+    if (json_object_get(json_object_get(o, path[0]), "rewards")) { return NAN; }
     for (int i = 0; i < 3; i++) { o = json_object_get(o, path[i]); }
     o = json_array_get(o, b);
     for (int i = 0; i < 3; i++) { o = json_object_get(o, rest[i]); }

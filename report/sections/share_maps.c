@@ -66,7 +66,7 @@ static void draw_heads(const report_numbers *n, view *v, const table_numbers *t,
         .hatched_label = "undecided: the interval over prompts holds an equal share");
     figure_end(v, say("shares-%s-b%zu", t->tag, b + 1),
                say("A head keeps about its share times the budget. The %zu of %zu heads with the "
-                   "most hold %s of all entries.",
+                   "most hold %s of all shares; the floor of the others may leave them less.",
                    tenth, L * G, say_share(held_by_tenth(n, list, L * G, tenth))));
 }
 

@@ -444,7 +444,10 @@ PY
     [ "$status" -eq 64 ]
     "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --dry-run --json | python3 -c '
 import json, sys
-assert json.load(sys.stdin)["rewards_hours"] > 0'
+d = json.load(sys.stdin)
+parts = sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]
+assert d["rewards_hours"] > 0 and abs((parts + d["rewards_hours"]) / d["hours"] - 1) < 1e-9, d
+assert d["disk_bytes"] > sum(p["disk_bytes"] for p in d["passes"]) + 1000, d'
 }
 
 @test "the loop's options without its mode are refused, each with what to say" {

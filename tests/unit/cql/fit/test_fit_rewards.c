@@ -85,10 +85,12 @@ static void choices_under_one_price(void **state) {
     o.cql_alpha = 0;
     o.replicates = 40;
     table_file *t = new_table();
-    shard *s = new_shard(PROMPTS, NULL);
+    shard *s = new_shard(PROMPTS + 1, NULL);
     fit_rewards w = {0};
     fitted_rewards out;
     ckvc_err err = {0};
+    s->prompts[PROMPTS].n_tokens = B; /* the budget keeps all of it, whatever is done */
+    for (int i = 0; i < UNITS * A; i++) { s->action_entries[PROMPTS * UNITS * A + i] = B; }
     add_all(&w, s);
     assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), CKVC_OK);
     static const double want[UNITS] = {2, 1, 0.5, 0.5};
@@ -149,6 +151,7 @@ static void part_of_a_state(void **state) {
     fit_rewards w = {0};
     fitted_rewards out;
     ckvc_err err = {0};
+    t->share_interval = calloc(2 * UNITS, sizeof(double)); /* of the shares before */
     for (size_t p = 0; p < PROMPTS; p++) { /* of the second head doubling, of the last halving */
         s->action_entries[(p * UNITS + 1) * A + 2] = s->action_entries[(p * UNITS + 3) * A] = 0;
         s->action_loss[(p * UNITS + 1) * A + 2] = s->action_loss[(p * UNITS + 3) * A] = 0;
@@ -158,6 +161,7 @@ static void part_of_a_state(void **state) {
     static const double want[UNITS] = {2, 0.5, 0.5, 1}; /* a price from 0.4 on pays for the first */
     for (int u = 0; u < UNITS; u++) { assert_float_equal(t->table->share[u], want[u], 1e-15); }
     assert_int_equal(out.n_records, PROMPTS * (UNITS * A - 2));
+    assert_null(t->share_interval); /* no replicates, no intervals */
     s->action_loss[0] = 1e300;
     assert_int_equal(fit_rewards_add(&w, s, 0, 0, 1u << 20, "records", &err), CKVC_E_DATA);
     finish(&w, s, t, &out);
