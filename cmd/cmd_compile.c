@@ -239,6 +239,39 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
 
 /* ---- options ---- */
 
+/* What a person gave and this compile would not look at; what a config file holds may be meant for
+ * another mode. Options that stand nowhere here serve all. */
+static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
+    const bool loop = c->fit.mode == CKVC_MODE_SHARED;
+    const struct {
+        bool used;
+        const char *of, *names[11];
+    } rules[] = {
+        {loop,
+         "--mode shared --score paper",
+         {"head-grid", "beta-bud", "loss-reduction", "behaviour", "until-stable", "solver",
+          "reward", "unsupported"}},
+        {loop || c->rewards,
+         "--rewards",
+         {"rounds", "gate-grid", "bins", "bin-edges", "min-cell", "variants", "rollouts",
+          "check-rollouts", "cql-alpha", "shrink"}},
+        {!loop,
+         "--mode heads or layers",
+         {"select", "rewards", "floor", "recent", "repeat", "no-repeat", "c-min"}},
+        {!loop && c->fit.score == CKVC_SCORE_LEARNED,
+         "--mode heads or layers with --score learned",
+         {"positions", "features"}},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        for (size_t k = 0; !rules[i].used && rules[i].names[k]; k++) {
+            USAGE_IF(opts_said(rules[i].names[k]),
+                     "--%s belongs to %s: leave it out, or say that too", rules[i].names[k],
+                     rules[i].of);
+        }
+    }
+    return CKVC_OK;
+}
+
 /* An option that a mode or a probe decides itself must not be given otherwise. */
 static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
     const probe_kind probe = c->probe;
@@ -252,8 +285,6 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
         c->setup.side = "demand";
         return CKVC_OK;
     }
-    USAGE_IF(opts_given("select") || c->rewards,
-             "--select and --rewards are of tables by demand: leave them out with --mode shared");
     USAGE_IF(c->fit.score != CKVC_SCORE_PAPER,
              "--mode shared is the loop over heads and gate, by the paper's score: say --score "
              "paper with it");
@@ -410,6 +441,7 @@ static ckvc_status warn_of_leaks(const compile_cli *c, const run_setup *j, ckvc_
 /* Budgets, and what the loop starts from. */
 static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
     CKVC_TRY(check_probe(c, err));
+    CKVC_TRY(check_options(c, err));
     c->setup.log.until_cql_alpha = c->fit.cql_alpha;
     c->setup.log.until_reward = c->fit.reward;
     CKVC_TRY(run_setup_open(&c->setup, j, err));

@@ -78,16 +78,6 @@ static char *word_at(const char *choices, unsigned at) {
 
 static opt_values *running; /* of the verb that this process is */
 
-bool opts_given(const char *name) {
-    for (size_t i = 0; running && i < running->n; i++) {
-        const opt_value *v = &running->items[i];
-        if (v->o->type != OPT_IS_TITLE && strcmp(v->o->name, name) == 0) {
-            return v->from != FROM_DEFAULT;
-        }
-    }
-    return false;
-}
-
 static opt_value *find(opt_values *v, const char *name, size_t n) {
     for (size_t i = 0; i < v->n; i++) {
         const opt *o = v->items[i].o;
@@ -97,6 +87,15 @@ static opt_value *find(opt_values *v, const char *name, size_t n) {
     }
     return NULL;
 }
+
+static opt_origin origin_of(const char *name) {
+    const opt_value *v = running ? find(running, name, strlen(name)) : NULL;
+    return v ? v->from : FROM_DEFAULT;
+}
+
+bool opts_given(const char *name) { return origin_of(name) != FROM_DEFAULT; }
+
+bool opts_said(const char *name) { return origin_of(name) >= FROM_ENVIRONMENT; }
 
 static bool is_list(const opt *o) { return o->type == OPT_IS_LIST || o->type == OPT_IS_INPUTS; }
 

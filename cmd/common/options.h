@@ -118,5 +118,6 @@ typedef struct opt {
 /* True when the running verb's option was given on the command line, in the environment or in a
  * config file. */
 bool opts_given(const char *name);
+bool opts_said(const char *name); /* on the command line or in the environment */
 /* The running verb's values as texts by option, without those that are not set. New reference. */
 json_t *opts_json(void);

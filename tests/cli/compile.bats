@@ -452,7 +452,7 @@ assert d["disk_bytes"] > sum(p["disk_bytes"] for p in d["passes"]) + 1000, d'
 
 @test "the loop's options without its mode are refused, each with what to say" {
     refused() {
-        run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/x" "$@"
+        run "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --out "$DIR/x" "$@"
         [ "$status" -eq 64 ]
         one_line
     }
@@ -461,5 +461,49 @@ assert d["disk_bytes"] > sum(p["disk_bytes"] for p in d["passes"]) + 1000, d'
     refused --mode shared
     [[ $output == *"--score paper"* ]]
     refused --tables "$DIR/loop/table.ckvt"
+    [[ $output == *"leave out --tables"* ]]
     [ ! -e "$DIR/x" ]
+}
+
+# Every option of compile stands in one of these lists: what it would be given to be refused, or nothing.
+@test "what a compile would not look at is refused by flag and variable, not from a config file" {
+    python3 - "$CKVC" "$MODEL" "$DIR/few.jsonl" "$DIR" <<'PY'
+import os, subprocess, sys
+ckvc, model, manifest, folder = sys.argv[1:]
+base = [ckvc, "compile", "--model", model, "--manifest", manifest, "--dry-run", "-q", "--window", "16", "--continuation", "16"]
+loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported".split(),
+                "0.5,1 2 sum uniform 0.9 adamw raw safest".split()))
+rewards = dict(zip("rounds gate-grid bins bin-edges min-cell variants rollouts check-rollouts cql-alpha shrink".split(),
+                   "2 0.8,0.9 2,2 uniform 1 24 plain 0.5 0.5 true".split()))
+demand = dict(zip("select rewards floor recent repeat no-repeat c-min".split(), "0.4 true 0.1 4 Again true 0.1".split()))
+learned = {"positions": "64", "features": "2"}
+always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window
+    alpha keep-window seed continuation probe budget tables leak-check scan sample-prompts layer-budgets bootstrap mode score label out resume
+    shard-prompts max-failures limit-time dry-run""".split()
+run = lambda args, **env: subprocess.run(base + args, capture_output=True, text=True, env={**os.environ, **env})
+offered = {l.lstrip("# ").split()[0] for l in run(["--print-config"]).stdout.splitlines()}
+sorted_out = [*loop, *rewards, *demand, *learned, *always]
+assert offered == set(sorted_out) and len(sorted_out) == len(offered), (offered ^ set(sorted_out))
+
+def refused(options, of, mode):
+    for name, value in options.items():
+        flag = ["--" + name] if value == "true" else ["--" + name, value]
+        variable = {"CKVC_" + name.upper().replace("-", "_"): value}
+        for r in (run(mode + flag), run(mode, **variable)):
+            said = "ckvc compile: --%s belongs to %s: leave it out, or say that too\n" % (name, of)
+            assert r.returncode == 64 and r.stderr == said, (name, r)
+
+paper = ["--mode", "shared", "--score", "paper"]
+refused(loop, "--mode shared --score paper", [])
+refused(loop, "--mode shared --score paper", ["--rewards"])
+refused(rewards, "--rewards", ["--mode", "layers"])
+refused(demand, "--mode heads or layers", paper)
+refused(learned, "--mode heads or layers with --score learned", ["--score", "window"])
+refused(learned, "--mode heads or layers with --score learned", paper)
+for mode, options in ([], {**loop, **rewards}), (paper, demand): # a config file's are another compile's
+    with open(folder + "/any.conf", "w") as f:
+        f.writelines("%s = %s\n" % o for o in options.items())
+    r = run(mode + ["--config", folder + "/any.conf"])
+    assert r.returncode == 0, r
+PY
 }
