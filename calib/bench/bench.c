@@ -24,7 +24,7 @@ typedef struct bench_row {
     int runs;          /* at least; 0: as many as were asked for */
 } bench_row;
 
-enum { BUFS = 4, INSTRUCTION = 9 /* tokens before the repeated prompt */ };
+enum { BUFS = 6, INSTRUCTION = 9 /* tokens before the repeated prompt */ };
 
 typedef struct bench {
     backend *be;
@@ -38,6 +38,8 @@ typedef struct bench {
     float *values; /* of w */
     be_buf *bufs[BUFS];
     be_attention_shape layer;
+    kept_set kept;       /* of attention-layer, attention-heads */
+    uint32_t *kept_room; /* its offsets and positions */
     /* the prompt */
     manifest_entry entry;
     prompt prompt; /* T tokens; C, or 0 when no stage continues it */
@@ -115,10 +117,8 @@ static ckvc_status run_matmul(bench *b) {
     return b->be->ops->sync(b->be, b->err);
 }
 
-/* One layer's causal attention of all rows of a prompt: of the model's first layer, or of
- * SmolLM2-135M's shape. */
-static ckvc_status open_attention(bench *b, bench_row *row) {
-    const int64_t T = b->o->n_tokens, rows = be_padded_rows(T);
+/* Of the model's first layer, or of SmolLM2-135M's. */
+static void set_layer(bench *b) {
     be_attention_shape *layer = &b->layer;
     *layer = (be_attention_shape){.n_heads = 9, .n_kv_heads = 3, .head_dim = 64, .scale = 0.125f};
     if (b->model) {
@@ -128,6 +128,13 @@ static ckvc_status open_attention(bench *b, bench_row *row) {
         layer->head_dim = s->head_dim;
         layer->window = model_shape_window(s, 0);
     }
+}
+
+/* One layer's causal attention of all rows of a prompt. */
+static ckvc_status open_attention(bench *b, bench_row *row) {
+    const int64_t T = b->o->n_tokens, rows = be_padded_rows(T);
+    const be_attention_shape *layer = &b->layer;
+    set_layer(b);
     const size_t q = (size_t)(rows * layer->n_heads * layer->head_dim),
                  kv = (size_t)(rows * layer->n_kv_heads * layer->head_dim);
     CKVC_AUTO_FREE float *values = random_values(b, 7, q + 2 * kv, 2);
@@ -147,6 +154,66 @@ static ckvc_status run_attention(bench *b) {
         .k = b->bufs[1], .v = b->bufs[2], .capacity = be_padded_rows(b->o->n_tokens)};
     b->be->ops->attention_causal(b->be, &b->layer, 0, b->o->n_tokens, b->bufs[0], &cache,
                                  b->bufs[3]);
+    return b->be->ops->sync(b->be, b->err);
+}
+
+/* Positions at equal distances in n_sets sets whose sizes rise by equal steps around B, from at
+ * least 1 to at most T: n_sets times B entries. */
+static void make_kept(bench *b, int32_t n_sets, uint32_t B, uint32_t T) {
+    const uint32_t step = (B < T - B ? B : T - B) / (uint32_t)n_sets;
+    b->kept_room =
+        ckvc_realloc_array(b->kept_room, (size_t)n_sets * (B + 1) + 1, sizeof *b->kept_room);
+    uint32_t *offsets = b->kept_room, *positions = offsets + n_sets + 1;
+    offsets[0] = 0;
+    for (int32_t k = 0; k < n_sets; k++) {
+        const uint32_t n = (uint32_t)((int64_t)B + (2 * k - (n_sets - 1)) * (int64_t)step);
+        for (uint32_t i = 0; i < n; i++) {
+            positions[offsets[k] + i] = (uint32_t)((uint64_t)i * T / n);
+        }
+        offsets[k + 1] = offsets[k] + n;
+    }
+    b->kept = (kept_set){n_sets, offsets, positions};
+}
+
+/* One layer's attention of a continuation's rows over what is kept: one set for all heads, or one
+ * a KV head. */
+static ckvc_status open_kept(bench *b, bench_row *row, bool of_heads) {
+    const int64_t T = b->o->n_tokens, C = b->o->continuation, own = be_padded_rows(C);
+    const uint32_t asked = ckvc_budget_tokens(b->o->budget, (uint32_t)T),
+                   B = asked < T ? asked : (uint32_t)T;
+    set_layer(b);
+    const be_attention_shape *s = &b->layer;
+    const size_t q = (size_t)(own * s->n_heads * s->head_dim),
+                 kv = (size_t)s->n_kv_heads * (size_t)s->head_dim,
+                 most = (size_t)(own > T ? own : T);
+    CKVC_AUTO_FREE float *values = random_values(b, 8, q + kv * most, 2);
+    fill_buf(b, 0, values, q);
+    for (int i = 1; i < 5; i++) { fill_buf(b, i, values + q, kv * (size_t)(i < 3 ? T : own)); }
+    fill_buf(b, 5, NULL, q);
+    make_kept(b, of_heads ? s->n_kv_heads : 1, B, (uint32_t)T);
+    row->work = (double)C;
+    row->flop = flops_kept(s->n_heads, s->head_dim, B, C);
+    snprintf(row->shape, sizeof row->shape, "T=%lld B=%u C=%lld H=%d G=%d D=%d", (long long)T, B,
+             (long long)C, s->n_heads, s->n_kv_heads, s->head_dim);
+    const uint32_t *at = b->kept.offsets;
+    const int32_t n = b->kept.n_sets;
+    snprintf(row->note, sizeof row->note, "sets of %u to %u entries", at[1], at[n] - at[n - 1]);
+    return CKVC_OK;
+}
+
+static ckvc_status open_kept_layer(bench *b, bench_row *row) { return open_kept(b, row, false); }
+
+static ckvc_status open_kept_heads(bench *b, bench_row *row) { return open_kept(b, row, true); }
+
+static ckvc_status run_kept(bench *b) {
+    const int64_t T = b->o->n_tokens, C = b->o->continuation;
+    const be_continuation c = {.n_rows = C,
+                               .n_prompt = T,
+                               .q = b->bufs[0],
+                               .prompt = {b->bufs[1], b->bufs[2], T},
+                               .own = {b->bufs[3], b->bufs[4], be_padded_rows(C)}};
+    const be_lane lane = {.kept = &b->kept};
+    b->be->ops->attention_kept(b->be, &b->layer, &c, &lane, 1, b->bufs[5]);
     return b->be->ops->sync(b->be, b->err);
 }
 
@@ -442,6 +509,8 @@ static ckvc_status open_shard(bench *b, bench_row *row) {
 static const bench_stage stages[] = {
     {"matmul", "flop", open_matmul, run_matmul, false, false},
     {"attention", "rows", open_attention, run_attention, false, false},
+    {"attention-layer", "rows", open_kept_layer, run_kept, false, false},
+    {"attention-heads", "rows", open_kept_heads, run_kept, false, false},
     {"demand", "tokens", open_demand, run_demand, true, true},
     {"prefill", "tokens", open_prefill, run_prefill, true, false},
     {"variants", "actions", open_variants, run_variants, true, false},
@@ -507,7 +576,7 @@ static void bench_fini(bench *b) {
     if (*b->path) { unlink(b->path); }
     drop_bufs(b);
     b->be->ops->weight_free(b->be, b->w);
-    CKVC_FREE(b->values, b->entries);
+    CKVC_FREE(b->values, b->entries, b->kept_room);
     worker_close(&b->worker);
     demand_meter_close(&b->demand);
     free(b->prompt.tokens);

@@ -44,13 +44,17 @@ double flops_prefill(const model_shape *s, int64_t T, int64_t W) {
 
 static double own_keys(int64_t rows) { return (double)rows * (double)(rows + 1) / 2.0; }
 
+double flops_kept(int32_t n_heads, int32_t head_dim, double n_kept, int64_t rows) {
+    return 4.0 * n_heads * head_dim * ((double)rows * n_kept + own_keys(rows));
+}
+
 static double head(const model_shape *s, int64_t rows) {
     return 2.0 * (double)rows * s->width * s->vocab;
 }
 
 static double rollout_layer(const model_shape *s, int64_t rows, double n_kept) {
     return (double)rows * (row_q(s) + row_kv(s) + row_behind_attention(s)) +
-           row_key(s) * ((double)rows * n_kept + own_keys(rows));
+           flops_kept(s->n_heads, s->head_dim, n_kept, rows);
 }
 
 double flops_rollout(const model_shape *s, int64_t T, int64_t C, const uint32_t *n_kept) {

@@ -452,7 +452,7 @@ assert d["disk_bytes"] > sum(p["disk_bytes"] for p in d["passes"]) + 1000, d'
 
 @test "the loop's options without its mode are refused, each with what to say" {
     refused() {
-        run "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --out "$DIR/x" "$@"
+        run "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 16 -q --out "$DIR/x" "$@"
         [ "$status" -eq 64 ]
         one_line
     }

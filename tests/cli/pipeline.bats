@@ -262,9 +262,12 @@ PY
 
 @test "bench: the stages that are named, on a real prompt" {
     run "$CKVC" bench --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --max-tokens 48 --repeats 1 --sample 2 \
-        --stage matmul,demand,prefill,sweep,rewards-plain,rewards-sweep -q
+        --stage matmul,attention-layer,attention-heads,demand,prefill,sweep,rewards-plain,rewards-sweep -q
     [ "$status" -eq 0 ]
-    [ "$(wc -l <<<"$output")" -eq 8 ]
+    [ "$(wc -l <<<"$output")" -eq 10 ]
+    # a set for three heads, and one for each: as many entries, as much to do
+    [[ $output == *"attention-layer,T=48 B=12 C=16 H=6 G=3 D=32,16,rows,1,"*",0.000251904,"*",sets of 12 to 12 entries"* ]]
+    [[ $output == *"attention-heads,T=48 B=12 C=16 H=6 G=3 D=32,16,rows,1,"*",0.000251904,"*",sets of 4 to 20 entries"* ]]
     [[ $output == *"extrapolated from 2 of"* ]]
     [ "$(sed 1d <<<"$output" | awk -F, '{ print NF }' | sort -u)" = 11 ]
     run "$CKVC" bench --stage speed
