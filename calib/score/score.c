@@ -142,7 +142,7 @@ static void append_line(scorer *s, size_t i, uint32_t b, const policy_kept *kept
     snprintf(hash, sizeof hash, "%016" PRIx64, p->token_hash);
     json_auto_t *o = json_pack(
         "{s:s, s:s?, s:s?, s:s, s:s, s:s, s:s, s:s?, s:o, s:i, s:i, s:f, s:o, s:o, s:o, s:o, s:o, "
-        "s:o, s:o, s:I, s:o, s:o, s:o}",
+        "s:o, s:o, s:I, s:i, s:o, s:o, s:o}",
         "id", p->entry->id, "source", p->entry->source, "split",
         p->select    ? "select"
         : p->heldout ? "heldout"
@@ -157,8 +157,9 @@ static void append_line(scorer *s, size_t i, uint32_t b, const policy_kept *kept
         kept->bins ? json_integer(kept->bins->bin_ppl) : json_null(), "n_candidates",
         kept->n_sets > 1 ? json_null() : ckvc_json_u32s(kept->n_candidates, s->L), "n_kept",
         by_set(s, kept, size_json), "n_kept_window", by_set(s, kept, window_json), "entries",
-        (json_int_t)kept->entries, "loss_full", ckvc_json_real(s->loss_full), "loss_comp",
-        ckvc_json_real(loss), "reward", ckvc_json_real(reward));
+        (json_int_t)kept->entries, "head_dim", (int)model_get_shape(s->in->model)->head_dim,
+        "loss_full", ckvc_json_real(s->loss_full), "loss_comp", ckvc_json_real(loss), "reward",
+        ckvc_json_real(reward));
     setting made = choice->setting; /* members that only say something where they are not neutral */
     made.op =
         policy->kind == SCORE_TABLE && kept->bins ? kept->bins->table->op : CKVC_OPERATOR_PAPER;

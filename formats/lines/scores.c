@@ -75,6 +75,7 @@ static const struct {
     C("reward", REAL, reward),
     C("tau", MAYBE_REAL, tau),
     C("entries", MAYBE_REAL, entries),
+    C("head_dim", MAYBE_REAL, head_dim),
     C("repeat_tokens", MAYBE_REAL, repeat_tokens),
 #undef C
 };
@@ -237,6 +238,8 @@ static ckvc_status check_row(const reader *r) {
                                  : kept == 0     ? row->entries == 0
                                                  : fmod(row->entries, kept) == 0),
          "\"entries\" is %.0f, but %.0f are kept", row->entries, kept);
+    MUST(r, isnan(row->head_dim) || (row->head_dim >= 1 && fmod(row->head_dim, 1) == 0),
+         "\"head_dim\" is %g, wanted a whole number above 0", row->head_dim);
     return CKVC_OK;
 }
 

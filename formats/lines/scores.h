@@ -41,6 +41,7 @@ typedef struct score_row {
     uint32_t *n_kept, *n_kept_window; /* [L][n_sets]; n_kept_window NULL where null */
     double repeat_tokens; /* fed by a policy's second pass over the prompt; NaN: it has none */
     double entries;       /* kept (layer, KV head, position); NaN: files of before */
+    double head_dim;      /* numbers of a key, and of a value, in the cache; NaN: files of before */
     /* Nats per token, NaN where null (C = 0, not finite); reward = -(loss_comp - loss_full). */
     double loss_full, loss_comp, reward;
     double *attention; /* [SCORE_ATTENTION_KEYS][L]; NULL: not measured */
