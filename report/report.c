@@ -100,6 +100,16 @@ static ckvc_status publish(const publication *p, ckvc_err *err) {
     return CKVC_OK;
 }
 
+static ckvc_status check_verdicts(const report_numbers *n, ckvc_err *err) {
+    CKVC_FAIL_IF(n->n_tables == 0, err, CKVC_CHECK_FAILED,
+                 "no table was given, so none is required to be deployed; name its .ckvt file");
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        CKVC_FAIL_IF(t->verdict.word != verdict_deploy, err, CKVC_CHECK_FAILED,
+                     "%s: %s, wanted deploy; the report says why", t->title, t->verdict.word);
+    }
+    return CKVC_OK;
+}
+
 ckvc_status report_write(const report_options *o, char **summary, char **json, ckvc_err *err) {
     CKVC_AUTO(publication_fini) publication p = {0};
     CKVC_AUTO(inputs_free) inputs in = {0};
@@ -122,5 +132,5 @@ ckvc_status report_write(const report_options *o, char **summary, char **json, c
     CKVC_TRY(publish(&p, err));
     *summary = ckvc_strdup(v.summary.data ? (const char *)v.summary.data : "");
     *json = ckvc_strdup((const char *)text.data);
-    return CKVC_OK;
+    return o->require_deploy ? check_verdicts(&n, err) : CKVC_OK;
 }

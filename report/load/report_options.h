@@ -13,6 +13,7 @@ typedef struct report_options {
     const char *const *scores; /* files of `ckvc score` */
     size_t n_scores;
     const char *out;     /* folder; made when missing */
+    bool require_deploy; /* every table must be one to deploy */
     bool force;          /* replace the files of an earlier report */
     uint32_t layer_bins; /* groups of layers for Spearman, 1 to 64 */
     uint32_t replicates; /* refits of the bootstrap over prompts, 0: none */

@@ -17,6 +17,7 @@ ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
     pair_numbers_make(n);
     run_numbers_make(n);
     score_numbers_make(n);
+    verdict_numbers_make(n);
     transfer_numbers_make(n);
     attention_numbers_make(n);
     diagnostic_numbers_make(n);

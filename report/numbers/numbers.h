@@ -155,6 +155,39 @@ typedef struct leak_numbers { /* sums over the checks of a table's manifests (le
     unsigned ngram;
 } leak_numbers;
 
+/* ---- whether to deploy a table (verdict_numbers.c) ---- */
+
+typedef struct verdict_need {    /* one condition of the rule, as a table was scored */
+    const struct comparison *by; /* that it is judged by; NULL: there is none */
+    double prompts; /* more that it needs, about; 0: it holds; NaN: more would not make it hold */
+} verdict_need;
+
+/* What an entry costs is stated, not measured: a key and a value of head_dim numbers each. */
+#define CACHE_BYTES 2          /* of a number: float16, bfloat16 */
+typedef struct cache_numbers { /* of a request, means over prompts; NaN: not known */
+    double tokens, entries, all_entries, bytes, all_bytes, saved_bytes;
+} cache_numbers;
+
+/* At one budget, under the score that the table recommends where that was scored. */
+typedef struct verdict_at {
+    const score_series *of;
+    double budget;
+    const char *word;             /* "deploy", "do not deploy", "needs more prompts" */
+    double prompts, needed;       /* scored; more, the larger need; NaN: that would not help */
+    verdict_need gain, reference; /* better than identity; not worse than the best simple one */
+    interval loss;                /* over the full cache, nats per token */
+    cache_numbers cache;
+} verdict_at;
+
+typedef struct verdict_numbers { /* of a table: the worst of all budgets */
+    const char *word;
+    double needed;
+    bool leak_passed, held_out;
+    verdict_at *budgets;
+    size_t n_budgets;
+} verdict_numbers;
+extern const char verdict_deploy[];
+
 typedef struct table_numbers {
     const input_table *in;
     const char *tag, *name, *title, *file;
@@ -168,6 +201,7 @@ typedef struct table_numbers {
     side_evidence evidence[CKVC_SIDE_COUNT];
     side_trust *trust; /* [CKVC_SIDE_COUNT] */
     leak_numbers leaks;
+    verdict_numbers verdict;
 } table_numbers;
 
 /* ---- two tables (pair_numbers.c) ---- */
@@ -311,7 +345,8 @@ typedef struct difference {
     interval d;
     const char *source, *kind; /* which prompts: of a source, "text" or "retrieval"; NULL: any */
     bool has_lengths, has_bootstrap, equal_tokens;
-    uint32_t T_lo, T_hi; /* with lengths: prompts from T_lo to T_hi tokens */
+    bool equal_prompts, equal_layers; /* as many entries in each prompt, in each layer of it */
+    uint32_t T_lo, T_hi;              /* with lengths: prompts from T_lo to T_hi tokens */
     size_t n, undefined;
     double standard_error, median, largest_share; /* the last: of the sum, one prompt's */
     bootstrap_ends bootstrap;
@@ -355,9 +390,13 @@ const char *difference_judged(const difference *of);
 bool difference_decided(const difference *of);      /* better or worse */
 bool difference_part_decided(const difference *of); /* the same from PART_MIN prompts on */
 const char *difference_part(const difference *of);  /* "text prompts", the source, "(no source)" */
+/* Where both keep as many entries: "in each layer of each prompt", "in each prompt", "on average";
+ * NULL: they do not. */
+const char *difference_equal_in(const difference *of);
 /* One model, budget and C; one table or policy under them, too. */
 bool series_of_one_setting(const score_series *a, const score_series *b);
 bool series_alike(const score_series *a, const score_series *b);
+interval series_loss(const score_series *s); /* over the full cache: minus reward */
 /* What says what the table of a comparison brings: that with its own matched control, else this
  * one, which is with plain identity. */
 const comparison *comparison_gain(const score_numbers *s, const comparison *c);
@@ -457,6 +496,7 @@ ckvc_status trust_numbers_make(report_numbers *n, ckvc_err *err) CKVC_MUST_CHECK
 void pair_numbers_make(report_numbers *n);
 void run_numbers_make(report_numbers *n);
 void score_numbers_make(report_numbers *n);
+void verdict_numbers_make(report_numbers *n);
 void transfer_numbers_make(report_numbers *n);
 void attention_numbers_make(report_numbers *n);
 void diagnostic_numbers_make(report_numbers *n);

@@ -111,11 +111,24 @@ static void take_bootstrap(worker *w, difference *o) {
     memset(w->count, 0, w->replicates * sizeof *w->count);
 }
 
+/* As many entries in each layer; where a layer has one set, each of its heads keeps it. */
+static bool equal_layers(const score_row *x, const score_row *y) {
+    bool equal = x->n_layers == y->n_layers;
+    for (uint32_t l = 0; equal && l < x->n_layers; l++) {
+        uint64_t a = 0, b = 0;
+        for (uint32_t i = 0; i < x->n_sets; i++) { a += x->n_kept[l * x->n_sets + i]; }
+        for (uint32_t i = 0; i < y->n_sets; i++) { b += y->n_kept[l * y->n_sets + i]; }
+        equal = a * y->n_sets == b * x->n_sets;
+    }
+    return equal;
+}
+
 /* Rows of series a against the rows of the same prompts in series b. False: there are none. */
 static bool subtract(worker *w, const score_series *a, const score_series *b, const subset *of,
                      bool bootstrap, difference *o) {
     *o = (difference){.source = of->source, .kind = of->kind, .T_lo = of->T_lo, .T_hi = of->T_hi};
     o->has_lengths = of->T_hi != UINT32_MAX;
+    o->equal_prompts = o->equal_layers = true;
     for (size_t i = 0, k = 0; i < a->n; i++) {
         const score_row *x = a->rows[i];
         if (!in_subset(of, x)) { continue; }
@@ -132,6 +145,8 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
         w->d[o->n++] = d;
         o->kept += score_row_kept(x);
         o->kept_base += score_row_kept(y);
+        o->equal_layers = o->equal_layers && equal_layers(x, y);
+        o->equal_prompts &= score_row_kept(x) == score_row_kept(y);
         o->reward += x->reward;
         o->reward_base += y->reward;
     }
@@ -298,6 +313,24 @@ bool difference_part_decided(const difference *of) {
 const char *difference_part(const difference *of) {
     if (of->kind) { return strcmp(of->kind, "text") == 0 ? "text prompts" : "retrieval prompts"; }
     return of->source && *of->source ? of->source : "(no source)";
+}
+
+const char *difference_equal_in(const difference *of) {
+    return of->equal_layers    ? "in each layer of each prompt"
+           : of->equal_prompts ? "in each prompt"
+           : of->equal_tokens  ? "on average"
+                               : NULL;
+}
+
+interval series_loss(const score_series *s) {
+    CKVC_AUTO_FREE double *v = ckvc_alloc(s->n, sizeof *v);
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        v[n] = -s->rows[i]->reward;
+        n += !isnan(v[n]);
+    }
+    const rank_interval of = rank_mean_interval(v, n);
+    return (interval){of.mean, of.lo, of.hi};
 }
 
 const comparison *comparison_gain(const score_numbers *s, const comparison *c) {

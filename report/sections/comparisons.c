@@ -23,10 +23,13 @@ SAY(part_of, difference,
 #define KEPT       PAGE(kept, "kept/layer", FIXED(1)), PAGE(kept_base, "base keeps", FIXED(1))
 #define LENGTHS(m) JSON_AS(m, #m, WHEN(has_lengths), .omit = true)
 
+MAKE(equal_in_of, difference, json_pack("s?", difference_equal_in(o)))
+
 TABLE(bootstrap_columns, bootstrap_ends, MEMBERS(lo, hi, replicates));
 TABLE(difference_columns, difference,
       MEMBERS(source, undefined, standard_error, largest_share, kept_ratio, equal_tokens),
-      JSON(kind, .omit = true), LENGTHS(T_lo), LENGTHS(T_hi), BOTH(n, "prompts"),
+      JSON_AS(equal_tokens, "equal_in", .make = equal_in_of), JSON(kind, .omit = true),
+      LENGTHS(T_lo), LENGTHS(T_hi), BOTH(n, "prompts"),
       JSON_AS(d.mean, "difference", .csv = "difference_nats_per_token"),
       JSON_AS(d.lo, "lo", .csv = "lo"), JSON_AS(d.hi, "hi", .csv = "hi"),
       JSON(bootstrap, OF(bootstrap_columns), WHEN(has_bootstrap), .omit = true),

@@ -65,7 +65,8 @@ SHARED_TABLE(
     OBJECTS(head, n_budgets, weight_columns), OBJECTS(gate, n_budgets, threshold_columns),
     JSON(evidence, OF(evidence_columns), BY(n_sides), .as = AS_MEMBERS, WHEN(f.has_evidence)),
     JSON_AS(trust, "statistics", OF(trust_columns), BY(n_sides), .as = AS_MEMBERS),
-    JSON_AS(leaks, "leak_check", OF(leak_columns)), JSON_AS(f.xfer, "transfer", .omit = true));
+    JSON_AS(leaks, "leak_check", OF(leak_columns)), OBJECT(verdict, verdict_columns),
+    JSON_AS(f.xfer, "transfer", .omit = true));
 
 TABLE(pass_columns, run_pass, MEMBERS(name, complete), JSON_AS(n_prompts_done, "prompts"));
 TABLE(prompt_columns, input_prompt, MEMBERS(id, source, heldout, r_struct, r_sem),

@@ -31,10 +31,10 @@ bool comparison_among(const comparison_list *list, size_t n, const score_series 
                       bool (*alike)(const score_series *a, const score_series *b));
 
 /* Parts of report.json. */
-columns_of score_columns, transfer_columns, pair_columns, trust_columns, weight_columns,
-    threshold_columns, evidence_columns, leak_columns, table_columns, run_columns, coverage_columns,
-    savings_columns, budget_columns, attention_columns, utility_columns, peaks_columns,
-    damage_columns, spread_columns, under_columns;
+columns_of verdict_columns, score_columns, transfer_columns, pair_columns, trust_columns,
+    weight_columns, threshold_columns, evidence_columns, leak_columns, table_columns, run_columns,
+    coverage_columns, savings_columns, budget_columns, attention_columns, utility_columns,
+    peaks_columns, damage_columns, spread_columns, under_columns;
 /* Of an entry: what refits say of it, also in its csv files. */
 columns_of refit_entry_columns, bound_entry_columns;
 

@@ -2,6 +2,7 @@
  * where, against references. */
 #include <math.h>
 
+#include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "report/sections/sections.h"
 
@@ -9,6 +10,31 @@
  * prompts at least. */
 #define LARGE_SHARE 0.2
 #define LARGE_OF    10
+
+/* ---- columns ---- */
+
+/* What a condition was judged by; null: nothing there is. */
+static json_t *need_json(const verdict_need *need) {
+    const comparison *by = need->by;
+    if (!by) { return json_null(); }
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:I, s:s?, s:o}", "against", by->base.title,
+                     "policy", by->base.policy, "difference", ckvc_json_real(by->all.d.mean), "lo",
+                     ckvc_json_real(by->all.d.lo), "hi", ckvc_json_real(by->all.d.hi), "prompts",
+                     (json_int_t)by->all.n, "equal_in", difference_equal_in(&by->all), "needed",
+                     ckvc_json_real(need->prompts));
+}
+MAKE(gain_json, verdict_at, need_json(&o->gain))
+MAKE(reference_json, verdict_at, need_json(&o->reference))
+TABLE(loss_columns, interval, MEMBERS(mean, lo, hi));
+TABLE(cache_columns, cache_numbers,
+      MEMBERS(tokens, entries, all_entries, bytes, all_bytes, saved_bytes));
+MAKE(title_of, verdict_at, json_string(o->of->title))
+TABLE(at_columns, verdict_at, JSON_AS(of, "title", .make = title_of),
+      MEMBERS(budget, word, prompts, needed), JSON_AS(gain, "gain", .make = gain_json),
+      JSON_AS(reference, "reference", .make = reference_json), OBJECT(loss, loss_columns),
+      OBJECT(cache, cache_columns));
+SHARED_TABLE(verdict_columns, verdict_numbers, MEMBERS(word, needed, leak_passed, held_out),
+             OBJECTS(budgets, n_budgets, at_columns));
 
 static const char *interval_of(const difference *of) { return SAY_INTERVAL(of->d, 4); }
 

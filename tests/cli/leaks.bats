@@ -206,6 +206,12 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     [[ $output == *"leak: T1 "*"at least 1 of its 4 prompts share text or ids with the prompts scored here"* ]]
     verdict r-clean "$DIR/r-dirty.jsonl"
     [ "$state" = "not compared" ]
+    # what is required is said when the report is there: two prompts without a reference are no reason to deploy
+    run "$CKVC" report "$DIR/r-clean.ckvt" --scores "$DIR/r-clean-scores.jsonl" --require deploy --out "$DIR/required"
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ $output == *"T1 "*": do not deploy, wanted deploy"* ]]
+    [ -s "$DIR/required/report.html" ]
 }
 
 @test "compile scores held-out prompts, so it says what the check covers" {

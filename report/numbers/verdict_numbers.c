@@ -1,0 +1,136 @@
+/* Whether to deploy a table: the rule of docs/method.md, section 10.
+ *
+ * At each budget it must be better than identity and not worse than the best simple reference, both
+ * at as many entries, on held-out prompts, and decided: the whole 95% interval says so. Its prompts
+ * must have passed the leak check. Where only the number of prompts is in the way, that is said as
+ * a number: an interval shrinks as 1/sqrt(n).
+ */
+#include <math.h>
+
+#include "report/numbers/numbers.h"
+
+const char verdict_deploy[] = "deploy";
+static const char more_prompts[] = "needs more prompts", not_yet[] = "do not deploy";
+
+/* Needs no table and no second pass over the prompt: what stands ready in serving engines. */
+static bool is_simple(score_kind kind) {
+    return score_is_reference(kind) && !score_needs_table(kind) && kind != SCORE_KVZIP;
+}
+
+/* Two digits are as many as such an estimate has. */
+static double round_up(double v) {
+    const double unit = v < 100 ? 1 : pow(10, floor(log10(v)) - 1);
+    return ceil(v / unit) * unit;
+}
+
+/* tie: an interval that ends at 0 holds. */
+static verdict_need need_of(const comparison *by, bool tie) {
+    const verdict_need never = {by, NAN};
+    if (!by || !by->all.equal_tokens || by->all.n == 0) { return never; }
+    const interval *d = &by->all.d;
+    const double n = (double)by->all.n, least = fmax(PART_MIN - n, 0);
+    if (!isfinite(d->lo) || d->lo > 0 || (tie && d->lo == 0)) { return (verdict_need){by, least}; }
+    if (!(d->mean > 0)) { return never; }
+    const double width = (d->mean - d->lo) / d->mean;
+    return (verdict_need){by, fmax(fmax(round_up(n * (width * width - 1)), 1), least)};
+}
+
+/* The reference against which a table does worst; NULL: none has its entries. */
+static const comparison *best_reference(const score_numbers *s, const score_series *table) {
+    const comparison_list *list = &s->lists[AT_EQUAL_TOKENS];
+    const comparison *best = NULL;
+    EACH(comparison, c, list->of, list->n) {
+        if (series_alike(&c->of, table) && is_simple(c->base.kind) && c->all.equal_tokens &&
+            (!best || c->all.d.mean < best->all.d.mean)) {
+            best = c;
+        }
+    }
+    return best;
+}
+
+static const comparison *against_identity(const score_numbers *s, const score_series *table) {
+    const comparison_list *list = &s->lists[AGAINST_IDENTITY];
+    EACH(comparison, c, list->of, list->n) {
+        if (series_alike(&c->of, table)) { return comparison_gain(s, c); }
+    }
+    return NULL;
+}
+
+static cache_numbers cache_of(const score_series *s) {
+    cache_numbers o = {0};
+    for (size_t i = 0; i < s->n; i++) {
+        const score_row *x = s->rows[i];
+        const double kept = score_row_kept(x) * x->n_layers, heads = x->entries / kept,
+                     bytes = 2 * x->head_dim * CACHE_BYTES / (double)s->n;
+        const double all = heads * x->n_layers * x->n_tokens;
+        o.tokens += (double)x->n_tokens / (double)s->n;
+        o.entries += x->entries / (double)s->n;
+        o.all_entries += all / (double)s->n;
+        o.bytes += x->entries * bytes;
+        o.all_bytes += all * bytes;
+    }
+    o.saved_bytes = o.all_bytes - o.bytes;
+    return o;
+}
+
+static const char *word_of(double needed) {
+    return needed == 0 ? verdict_deploy : needed > 0 ? more_prompts : not_yet;
+}
+
+/* NaN is the worst. */
+static double worse_of(double a, double b) { return isnan(a) || a > b ? a : b; }
+
+static verdict_at judge(const report_numbers *n, const table_numbers *t, const score_series *s) {
+    verdict_at o = {.of = s, .budget = s->budget, .loss = series_loss(s), .cache = cache_of(s)};
+    o.prompts = (double)s->n;
+    o.gain = need_of(against_identity(&n->scores, s), false);
+    o.reference = need_of(best_reference(&n->scores, s), true);
+    o.needed = t->verdict.leak_passed && t->verdict.held_out
+                   ? worse_of(o.gain.prompts, o.reference.prompts)
+                   : NAN;
+    o.word = word_of(o.needed);
+    return o;
+}
+
+/* As the table says that it is to be used at the budget; so is a budget that it lacks. */
+static bool is_recommended(const table_numbers *t, const score_series *s) {
+    for (uint32_t b = 0; b < t->shape->n_budgets; b++) {
+        const ckvc_score like = ckvc_table_score(t->shape, b);
+        if (t->shape->budgets[b] == s->budget) {
+            return s->setting.mode == (ckvc_mode)like.mode &&
+                   s->setting.score == (ckvc_score_kind)like.kind &&
+                   (!t->shape->c_min || s->setting.floor == t->shape->c_min[b].floor);
+        }
+    }
+    return true;
+}
+
+/* A score that is not recommended counts only where the recommended one was not scored. */
+static bool is_judged(const report_numbers *n, const table_numbers *t, const score_series *s) {
+    if (strcmp(s->table, t->f.content_id) != 0 || s->kind != SCORE_TABLE) { return false; }
+    bool other = false;
+    EACH(score_series, x, n->scores.series, n->scores.n_series) {
+        other |= x->kind == SCORE_TABLE && strcmp(x->table, s->table) == 0 &&
+                 series_of_one_setting(x, s) && is_recommended(t, x);
+    }
+    return is_recommended(t, s) || !other;
+}
+
+void verdict_numbers_make(report_numbers *n) {
+    for (size_t i = 0; i < n->n_tables; i++) {
+        table_numbers *t = &n->tables[i];
+        verdict_numbers *v = &t->verdict;
+        *v = (verdict_numbers){.leak_passed = strcmp(t->leaks.state, "passed") == 0,
+                               .held_out = n->scores.held_out_checked,
+                               .budgets = NEW(n, n->scores.n_series, verdict_at)};
+        EACH(score_series, s, n->scores.series, n->scores.n_series) {
+            if (is_judged(n, t, s)) {
+                v->budgets[v->n_budgets] = judge(n, t, s);
+                v->needed = worse_of(v->needed, v->budgets[v->n_budgets].needed);
+                v->n_budgets++;
+            }
+        }
+        if (v->n_budgets == 0) { v->needed = NAN; }
+        v->word = word_of(v->needed);
+    }
+}
