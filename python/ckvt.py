@@ -197,7 +197,7 @@ def _mean_rows(attention, rows):
 
 
 def features(attention, layer_attention, alpha, keys, values, inv_freq=None, version=1):
-    """What the learned score sees of one KV head, [T, D] (docs/budgets.md, section 2).
+    """What the learned score sees of one KV head, [T, D] (docs/policy.md, section 2).
 
     attention [query heads][rows][T]: the softmax rows of the last 64 positions, or of all; layer_attention [T]: their mean over all query
     heads of the layer; alpha [T], mean 1; keys, values [T][head_dim] as cached. inv_freq [head_dim / 2]: what keys were rotated with, pairs

@@ -1,4 +1,4 @@
-/* A table in one run directory, in rounds of passes. By demand (budgets.md section 3) one round:
+/* A table in one run directory, in rounds of passes. By demand (policy.md section 3) one round:
  * ask what heads want, fit; log what a learned score is fitted to, fit; try scores and floors on
  * the prompts of split `select`, take the best of each budget; score the table on the other
  * held-out prompts; then, where they are asked for, rounds of rewards: log losses under other

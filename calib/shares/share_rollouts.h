@@ -1,5 +1,5 @@
 /* Losses of a prompt when one KV head's share of the budget is multiplied (mode `layers`: one
- * layer's), all others as the table has them (docs/budgets.md, "Refinement by reward").
+ * layer's), all others as the table has them (docs/policy.md, "Refinement by reward").
  *
  *   unit   a head, or a layer; U = G or 1 of them a layer
  *   state  budget, layer, unit

@@ -1,5 +1,5 @@
 /* Rewards of shares (formats/shard/shard.md, /prompt/action_loss) on their way into new shares:
- * docs/budgets.md, "Refinement by reward". Each prompt's losses are kept, since the price, its
+ * docs/policy.md, "Refinement by reward". Each prompt's losses are kept, since the price, its
  * intervals and what is shrunk all come from resampling them. Internal to cql/fit. */
 #pragma once
 

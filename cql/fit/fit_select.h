@@ -1,5 +1,5 @@
 /* What a table with shares recommends, budget by budget: of several scores and floors the one that
- * costs the least on prompts that nothing else is told of (docs/budgets.md, section 3). */
+ * costs the least on prompts that nothing else is told of (docs/policy.md, section 3). */
 #pragma once
 
 #include "formats/table/table_file.h"

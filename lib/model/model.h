@@ -143,7 +143,7 @@ typedef struct target_input {
     int64_t first_row; /* rows of earlier tokens are fed and not counted */
     bool largest;      /* the largest over the rows and the group in place of the mean */
 } target_input;
-/* What later rows attend to (docs/budgets.md, section 3): out [L][G][T] = mean over the rows of
+/* What later rows attend to (docs/policy.md, section 3): out [L][G][T] = mean over the rows of
  * tokens first_row ... n-1 and the group's query heads of A[h][row][t] for prompt positions t. A
  * row's softmax is over all keys that it sees, the fed tokens' among them; 0 where a sliding window
  * hides t. The session is as before it: losses and targets may follow in any order. */
