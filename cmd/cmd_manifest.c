@@ -95,6 +95,11 @@ static void print_built(const build_cli *c, const build_job *j) {
     say("%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents\n", c->out,
         m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
         c->model ? "tokens" : "characters", d->n_documents);
+    if (m->dealt) {
+        say("note: too few documents (%zu) to be drawn for the splits: prompts were, and those of "
+            "one document may stand in several\n",
+            d->n_documents);
+    }
     say("left out: ");
     for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
         const size_t n = d->left_out[r].n;
@@ -139,8 +144,9 @@ static const opt build_rows[] = {
     OPT_OUTPUT("out", out, "FILE", "manifest to write", .letter = 'o'),
     OPT_TEXT("source", source, "NAME", "source of the PATHs without one of their own",
              .preset = "text"),
-    OPT_INT("prompts", build.prompts, "N", 1, 1000000, "how many, retrieval included",
-            .letter = 'n', .preset = "100"),
+    OPT_INT("prompts", build.prompts, "N", 0, 1000000,
+            "how many, retrieval included; 0: as many as the text gives, 100 at most",
+            .letter = 'n'),
     OPT_DOUBLE("retrieval", build.retrieval, "SHARE", 0, 1,
                "of the prompts that ask for facts hidden in the text"),
     OPT_TEXT("retrieval-source", build.retrieval_source, "NAME", "source of those",

@@ -48,7 +48,10 @@ typedef struct builder {
     source_state *sources;
     size_t n_sources, turn;
     vocabulary words;
-    hash_set prompts; /* that are there */
+    hash_set prompts;                         /* that are there */
+    int64_t n_prompts;                        /* how many are wanted */
+    int64_t n_in_split[BUILD_MAX_SPLITS + 1]; /* the rest last */
+    bool ran_out;                             /* of text */
     ckvc_err *err;
 } builder;
 
@@ -184,27 +187,41 @@ static ckvc_status take_span(builder *b, span *s) {
             if (s->document) { return CKVC_OK; }
         }
     }
+    b->ran_out = true;
     return ckvc_fail(b->err, CKVC_E_DATA,
                      "text for only %zu of %lld prompts (%zu documents; %zu spans were no prose); "
                      "give more text, fewer --prompts or shorter ones",
-                     b->out->n_entries, (long long)b->o->prompts, b->c->n_documents,
-                     b->out->n_junk);
+                     b->out->n_entries, (long long)b->n_prompts, b->c->n_documents, b->out->n_junk);
 }
 
 /* ---- entries ---- */
 
-static const char *split_of(const build_options *o, const corpus_document *d) {
+/* Where a document or prompt stands in the draw of splits: from 0 to 1, by its name alone. */
+static double place_of(const build_options *o, const char *source, const char *name) {
     CKVC_AUTO_FREE char *named =
-        ckvc_format("%llu\n%s\n%s", (unsigned long long)o->seed, d->source, d->name);
+        ckvc_format("%llu\n%s\n%s", (unsigned long long)o->seed, source, name);
     uint8_t digest[CKVC_SHA256_BYTES];
     ckvc_sha256_bytes(named, strlen(named), digest);
-    double place = 0.0, upto = 0.0;
+    double place = 0.0;
     for (int i = 7; i >= 0; i--) { place = (place + digest[i]) / 256.0; }
+    return place;
+}
+
+/* A split's number; n_splits: the rest. */
+static int split_of(const build_options *o, const corpus_document *d) {
+    const double place = place_of(o, d->source, d->name);
+    double upto = 0.0;
     for (int i = 0; i < o->n_splits; i++) {
         upto += o->splits[i].share;
-        if (place < upto) { return o->splits[i].name; }
+        if (place < upto) { return i; }
     }
-    return o->split_rest;
+    return o->n_splits;
+}
+
+static void put_in_split(const build_options *o, manifest_entry *e, int split) {
+    const char *name = split < o->n_splits ? o->splits[split].name : o->split_rest;
+    free(e->split);
+    e->split = name ? ckvc_strdup(name) : NULL;
 }
 
 typedef struct piece {
@@ -216,7 +233,7 @@ typedef struct piece {
 static bool add_entry(builder *b, const char *source, const span *s, piece text, piece tail,
                       int64_t length) {
     built_manifest *m = b->out;
-    const char *split = split_of(b->o, s->document);
+    const int split = split_of(b->o, s->document);
     char hex[CKVC_SHA256_HEX];
     ckvc_sha256_hex(text.text, text.n, hex);
     hex[12] = '\0';
@@ -225,12 +242,13 @@ static bool add_entry(builder *b, const char *source, const span *s, piece text,
     m->entries[m->n_entries++] =
         (manifest_entry){.id = ckvc_format("%s-%s", source, hex),
                          .source = ckvc_strdup(source),
-                         .split = split ? ckvc_strdup(split) : NULL,
                          .text = ckvc_text_copy(text.text, text.n),
                          .text_size = text.n,
                          .has_continuation = tail.n > 0,
                          .continuation = tail.n ? ckvc_text_copy(tail.text, tail.n) : NULL,
                          .continuation_size = tail.n};
+    put_in_split(b->o, &m->entries[m->n_entries - 1], split);
+    b->n_in_split[split]++;
     m->shortest = m->n_entries == 1 || length < m->shortest ? length : m->shortest;
     m->longest = length > m->longest ? length : m->longest;
     return true;
@@ -373,6 +391,66 @@ static ckvc_status collect_words(builder *b) {
     return CKVC_OK;
 }
 
+typedef struct placed {
+    double place;
+    manifest_entry *entry;
+} placed;
+
+static int by_place(const void *a, const void *b) {
+    const double x = ((const placed *)a)->place, y = ((const placed *)b)->place;
+    return (x > y) - (x < y);
+}
+
+/* How many prompts each split gets where documents are too few to be drawn from: its share, at
+ * least one. */
+static ckvc_status few_counts(const builder *b, int64_t *counts, ckvc_err *err) {
+    const build_options *o = b->o;
+    int64_t rest = b->n_prompts;
+    double share = 1.0;
+    for (int i = 0; i < o->n_splits; i++) {
+        const int64_t n = (int64_t)(o->splits[i].share * (double)b->n_prompts + 0.5);
+        counts[i] = o->splits[i].share > 0.0 && n == 0 ? 1 : n;
+        rest -= counts[i];
+        share -= o->splits[i].share;
+    }
+    counts[o->n_splits] = rest;
+    CKVC_FAIL_IF(rest < (share > 1e-9), err, CKVC_E_DATA,
+                 "%lld prompts are too few for %d splits; give more text, shorter prompts or fewer "
+                 "--split-share",
+                 (long long)b->n_prompts, o->n_splits + (share > 1e-9));
+    return CKVC_OK;
+}
+
+/* Where the draw of documents leaves a split without prompts, as that of a few documents does, the
+ * prompts are dealt instead: those of one document may then stand in several splits. */
+static ckvc_status deal_few(builder *b) {
+    const build_options *o = b->o;
+    int64_t counts[BUILD_MAX_SPLITS + 1];
+    double share = 1.0;
+    bool empty = false;
+    for (int i = 0; i < o->n_splits; i++) {
+        share -= o->splits[i].share;
+        empty = empty || (o->splits[i].share > 0.0 && b->n_in_split[i] == 0);
+    }
+    if (!empty && (share < 1e-9 || b->n_in_split[o->n_splits] > 0)) { return CKVC_OK; }
+    CKVC_TRY(few_counts(b, counts, b->err));
+    built_manifest *m = b->out;
+    CKVC_AUTO_FREE placed *order = ckvc_alloc(m->n_entries, sizeof *order);
+    for (size_t i = 0; i < m->n_entries; i++) {
+        manifest_entry *e = &m->entries[i];
+        order[i] = (placed){place_of(o, e->source, e->id), e};
+    }
+    qsort(order, m->n_entries, sizeof *order, by_place);
+    int split = 0;
+    for (size_t i = 0; i < m->n_entries; i++) {
+        while (counts[split] == 0) { split++; }
+        counts[split]--;
+        put_in_split(o, order[i].entry, split);
+    }
+    m->dealt = true;
+    return CKVC_OK;
+}
+
 static void shuffle_entries(builder *b) {
     const size_t n = b->out->n_entries;
     CKVC_AUTO_FREE manifest_entry *before = ckvc_copy(b->out->entries, n, sizeof *before);
@@ -385,24 +463,33 @@ static void shuffle_entries(builder *b) {
 }
 
 static ckvc_status build(builder *b) {
-    const int64_t n_retrieval = (int64_t)(b->o->retrieval * (double)b->o->prompts + 0.5);
+    const int64_t n_retrieval = (int64_t)(b->o->retrieval * (double)b->n_prompts + 0.5);
     order_documents(b);
     if (n_retrieval > 0 && b->c->n_documents > 0) { CKVC_TRY(collect_words(b)); }
-    for (int64_t i = 0; i < b->o->prompts - n_retrieval; i++) { CKVC_TRY(add_text_prompt(b)); }
+    for (int64_t i = 0; i < b->n_prompts - n_retrieval; i++) { CKVC_TRY(add_text_prompt(b)); }
     for (int64_t i = 0; i < n_retrieval; i++) { CKVC_TRY(add_retrieval_prompt(b, (uint32_t)i)); }
+    CKVC_TRY(deal_few(b));
     shuffle_entries(b);
     return CKVC_OK;
 }
 
 ckvc_status manifest_build(const corpus *c, const build_options *o, built_manifest *out,
                            ckvc_err *err) {
-    assert(o->prompts >= 1 && o->min_length >= 1 && o->max_length >= o->min_length &&
+    assert(o->prompts >= 0 && o->min_length >= 1 && o->max_length >= o->min_length &&
            o->continuation >= 0);
-    CKVC_AUTO(builder_fini) builder b = {.c = c, .o = o, .out = out, .err = err};
-    *out = (built_manifest){0};
-    const ckvc_status status = build(&b);
-    if (status != CKVC_OK) { built_manifest_fini(out); }
-    return status;
+    for (int64_t n = o->prompts ? o->prompts : BUILD_PROMPTS;;) {
+        ckvc_err failure = {0};
+        CKVC_AUTO(builder_fini)
+        builder b = {.c = c, .o = o, .n_prompts = n, .out = out, .err = &failure};
+        *out = (built_manifest){0};
+        const ckvc_status status = build(&b);
+        if (status == CKVC_OK) { return CKVC_OK; }
+        n = (int64_t)out->n_entries;
+        built_manifest_fini(out);
+        if (o->prompts || !b.ran_out || n == 0) {
+            return ckvc_fail(err, status, "%s", failure.text);
+        }
+    }
 }
 
 void built_manifest_write(const built_manifest *m, ckvc_buffer *out) {

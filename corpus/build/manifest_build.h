@@ -8,11 +8,14 @@
 #include "lib/base/buffer.h"
 #include "lib/token/tokenizer.h"
 
-enum { BUILD_MAX_SPLITS = 8 };
+enum {
+    BUILD_MAX_SPLITS = 8,
+    BUILD_PROMPTS = 100 /* at most, where no number is asked for */
+};
 
 typedef struct build_options {
-    const tokenizer *tok;           /* NULL: lengths are in characters */
-    int64_t prompts;                /* how many in all, retrieval included */
+    const tokenizer *tok; /* NULL: lengths are in characters */
+    int64_t prompts;      /* how many in all, retrieval included; 0: as many as the text gives */
     int64_t min_length, max_length; /* of a prompt, special tokens counted; drawn evenly between */
     /* At least so many tokens or characters follow; a retrieval prompt's may be shorter. */
     int64_t continuation;
@@ -20,7 +23,8 @@ typedef struct build_options {
     const char *retrieval_source; /* their source */
     /* share of the documents (and of all prompts cut from them) that go to a split; the rest to
      * split_rest. A document's place is (first 8 bytes, big-endian, of SHA-256(seed as decimal, LF,
-     * source, LF, name)) / 2^64. */
+     * source, LF, name)) / 2^64. Where that leaves a split of some share empty, prompts are dealt
+     * in the same way, by id, each split its share of them and at least one. */
     struct {
         const char *name;
         double share;
@@ -35,6 +39,7 @@ typedef struct built_manifest {
     size_t n_entries, capacity;
     size_t n_retrieval, n_junk; /* spans passed over: tables, listings, addresses */
     int64_t shortest, longest;  /* prompt lengths */
+    bool dealt;                 /* prompts of one document may stand in several splits */
 } built_manifest;
 
 /* Too little text for the prompts asked for is CKVC_E_DATA that says how many there were. */

@@ -210,6 +210,53 @@ static tokenizer *embedded(void) {
     return t;
 }
 
+/* As many prompts as there are, and every split has some, though one document leaves the draw
+ * nothing to choose from. */
+static void little_text(void **state) {
+    (void)state;
+    build_options o = {.min_length = 300,
+                       .max_length = 400,
+                       .continuation = 100,
+                       .splits = {{"heldout", 0.2}, {"select", 0.01}},
+                       .n_splits = 2,
+                       .split_rest = "fit",
+                       .seed = 1};
+    ckvc_err err = {0};
+    ckvc_buffer text = {0};
+    for (int i = 0; i < 100; i++) {
+        ckvc_buffer_printf(&text,
+                           "Of the towns along the river, number %d is the one that every "
+                           "traveller remembers, for its bridge.\n\n",
+                           i);
+    }
+    const char *path = in_temp_folder("little.txt");
+    assert_int_equal(ckvc_publish_bytes(path, text.data, text.size, true, &err), CKVC_OK);
+    corpus c = {0};
+    assert_int_equal(corpus_add(&c, "little", path, &err), CKVC_OK);
+    assert_int_equal(c.n_documents, 1);
+    built_manifest m;
+    if (manifest_build(&c, &o, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    assert_true(m.dealt && m.n_entries > 9 && m.n_entries < BUILD_PROMPTS);
+    size_t heldout = 0, select = 0;
+    for (size_t i = 0; i < m.n_entries; i++) {
+        heldout += strcmp(m.entries[i].split, "heldout") == 0;
+        select += strcmp(m.entries[i].split, "select") == 0;
+    }
+    assert_int_equal(heldout, (size_t)(0.2 * (double)m.n_entries + 0.5));
+    assert_int_equal(select, 1);
+    built_manifest_fini(&m);
+    o.prompts = 2; /* for three splits */
+    assert_int_equal(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "2 prompts are too few for 3 splits"));
+    err = (ckvc_err){0};
+    o.min_length = o.max_length = 100000;
+    o.prompts = 0;
+    assert_int_equal(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "text for only 0 of 100 prompts"));
+    corpus_fini(&c);
+    ckvc_buffer_fini(&text);
+}
+
 static void check_build(const tokenizer *tok) {
     int64_t unit = tok ? 1 : 4;
     build_options o = {.tok = tok,
@@ -417,6 +464,7 @@ int main(void) {
         cmocka_unit_test(builds_by_tokens),
         cmocka_unit_test(retrieval_answers_are_right),
         cmocka_unit_test(check_finds_repeats),
+        cmocka_unit_test(little_text),
     };
     return cmocka_run_group_tests(tests, make_corpus, temp_folder_remove);
 }
