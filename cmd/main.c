@@ -1,5 +1,5 @@
 /* ckvc: the list of verbs, and what the process needs around them. stdout is data, stderr is talk;
- * exit codes are listed in README.md. */
+ * exit codes are listed in docs/cli.md. */
 #include <errno.h>
 #include <jansson.h>
 #include <pthread.h>

@@ -90,5 +90,5 @@ typedef void (*ckvc_warn_fn)(const char *line);
 void ckvc_warn_set(ckvc_warn_fn fn);
 void ckvc_warn(const char *fmt, ...) CKVC_PRINTF(1, 2);
 
-/* The process exit code of a status (the list is in README.md). */
+/* The process exit code of a status (the list is in docs/cli.md). */
 int ckvc_exit_code(ckvc_status status);
