@@ -64,12 +64,8 @@ static const uint32_t *row_of(const sample *s, size_t p, uint32_t unit, const do
                : NULL;
 }
 
-/* Was an action of a row tried? The factor 1 is, where another one is. */
-static bool tried(const uint32_t *entries, uint32_t n_actions, uint32_t neutral, uint32_t action) {
-    bool any = false;
-    for (uint32_t a = 0; a < n_actions; a++) { any |= a != neutral && entries[a] > 0; }
-    return any && entries[action] > 0;
-}
+/* Was a row's state tried? All its actions are there then, and else the factor 1 alone. */
+static bool tried(const uint32_t *entries, uint32_t neutral) { return entries[neutral == 0] > 0; }
 
 /* n, mean reward in units of scale and mean cost [A] of a unit; r: a replicate, or CQL_SAMPLE.
  * Returns the prompts that tried it. */
@@ -82,12 +78,11 @@ static size_t means_of(const sample *s, uint32_t r, uint32_t unit, uint64_t *n, 
         const uint32_t weight = r == CQL_SAMPLE ? 1 : s->weights[r * s->w->n_prompts + p];
         const double *losses;
         const uint32_t *entries = row_of(s, p, unit, &losses);
-        if (!weight || !entries || !tried(entries, A, s->neutral, s->neutral)) { continue; }
+        if (!weight || !entries || !tried(entries, s->neutral)) { continue; }
         const double all = (double)s->n_units * ckvc_budget_tokens(s->w->first.budgets[s->budget],
                                                                    s->w->prompts[p].n_tokens);
         prompts++;
         for (uint32_t a = 0; a < A; a++) {
-            if (entries[a] == 0) { continue; }
             n[a] += weight;
             mean[a] += weight * (losses[s->neutral] - losses[a]);
             cost[a] += weight * ((double)entries[a] - entries[s->neutral]) / all;
@@ -303,7 +298,7 @@ static double scale_of(const fit_rewards *w, uint32_t neutral, uint64_t *n_recor
             const uint32_t T = w->prompts[p].n_tokens;
             if (ckvc_budget_tokens(w->first.budgets[b], T) >= T) { continue; }
             const double *losses = w->prompts[p].losses + row;
-            if (!tried(w->prompts[p].entries + row, A, neutral, (uint32_t)(i % A))) { continue; }
+            if (!tried(w->prompts[p].entries + row, neutral)) { continue; }
             const double reward = losses[neutral] - losses[i % A];
             sum += reward;
             squares += reward * reward;

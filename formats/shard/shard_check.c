@@ -168,6 +168,26 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
     return CKVC_OK;
 }
 
+/* Of share shards: all actions of a state were tried, or the table's own entries stand alone. */
+static ckvc_status check_tried(const shard *s, const char *where, ckvc_err *err) {
+    size_t actions, all = 1;
+    (void)shard_axis('A', &s->h, &actions);
+    for (const char *axis = "BLUA"; *axis; axis++) {
+        size_t extent;
+        (void)shard_axis(*axis, &s->h, &extent);
+        all *= extent;
+    }
+    for (size_t i = 0; s->action_entries && i < s->n_prompts * all; i += actions) {
+        size_t tried = 0;
+        for (size_t a = 0; a < actions; a++) { tried += s->action_entries[i + a] > 0; }
+        BAD_IF(tried > 1 && tried < actions,
+               "prompt/action_entries, row %zu, has %zu of the %zu actions of a state, must have "
+               "all or the table's own alone",
+               i / all, tried, actions);
+    }
+    return CKVC_OK;
+}
+
 static ckvc_status check_records(const shard *s, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
     const unsigned sides = shard_pass_named(h->pass)->sides; /* shard_header_check */
@@ -202,6 +222,7 @@ static ckvc_status check_records(const shard *s, const char *where, ckvc_err *er
 
 ckvc_status shard_rows_check(const shard *s, const char *where, ckvc_err *err) {
     CKVC_TRY(check_prompts(s, where, err));
+    CKVC_TRY(check_tried(s, where, err));
     for (size_t i = 0; i < s->n_baselines; i++) {
         const struct shard_baseline *b = &s->baselines[i];
         INDEX("baseline/prompt", b->prompt, s->n_prompts);

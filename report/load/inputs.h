@@ -98,7 +98,7 @@ typedef struct input_run {
     run_dir *dir;
     const char *tag, *name, *title; /* R1 */
     const run_pass *pass;           /* the last pass with baselines; NULL: only a scan */
-    const run_pass *scan;           /* a scan, or a pass of demand or score without one */
+    const run_pass *scan;           /* a scan, or a pass of demand, score or shares without one */
     bool taken;                     /* something is fitted from its prompts: not a scan alone */
     shard *head;                    /* without rows: the header of pass, else of scan */
     shard_header h;                 /* head's */

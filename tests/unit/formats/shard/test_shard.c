@@ -37,7 +37,8 @@ static const char *in_folder(const char *name) {
 
 static void test_round_trip(void **state) {
     (void)state;
-    static const char *const passes[] = {"scan", "demand", "score", "head", "gate", "both"};
+    static const char *const passes[] = {"scan", "demand", "score", "shares",
+                                         "head", "gate",   "both"};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         for (uint32_t n = 0; n <= 5; n += 5) {
             shard *s = fixture_shard(passes[i], n, 40), *t = NULL, *u = NULL;
@@ -475,6 +476,8 @@ CHANGE(with_record, shard_add_record(s, &(struct shard_record){0}))
 CHANGE(no_positions, s->h.setting.positions = 0)
 CHANGE(unknown_features, s->h.setting.features = 99)
 CHANGE(few_features, s->h.setting.n_features = 5)
+CHANGE(half_tried, s->action_entries[(2 * 12 + 3) * CKVC_HEAD_ACTIONS] = 0)
+CHANGE(one_tried, s->action_entries[2 * CKVC_HEAD_ACTIONS] = 20)
 CHANGE(odd_features, s->h.setting.n_features--)
 
 static void test_refusals_without_rollouts(void **state) {
@@ -492,6 +495,8 @@ static void test_refusals_without_rollouts(void **state) {
         {"score", unknown_features, "features is 99, a version"},
         {"score", few_features, "n_features is 5, must be 24 and"},
         {"score", odd_features, "n_features is 25"},
+        {"shares", half_tried, "action_entries, row 2, has 28 of the 29 actions of a state"},
+        {"shares", one_tried, "action_entries, row 0, has 2 of the 29"},
         {"score", with_record, "1 records in a score shard"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         shard *s = fixture_shard(cases[i].pass, 3, 0);
