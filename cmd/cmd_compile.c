@@ -368,7 +368,10 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
     static const shard_kind kinds[] = {SHARD_DEMAND, SHARD_SCORE};
     json_auto_t *passes = json_array();
     const int n = c->fit.score == CKVC_SCORE_LEARNED ? 2 : 1;
-    const double tried = n > 1 ? 9 : 3, references = 6;
+    const double references = 6;
+    select_candidate candidates[SELECT_MAX];
+    const double tried = (double)select_candidates(
+        true, c->fit.score, c->setup.inputs.setting.floor, c->fit.c_min, candidates);
     size_t n_select = 0;
     double hours = 0, disk = 0;
     repeat_cost cost;

@@ -335,8 +335,8 @@ static ckvc_status log_candidates(loop *c, const char *file, ckvc_err *err) {
     candidate_table tables[SELECT_MAX];
     score_policy policies[SELECT_MAX];
     const fit_options *f = c->o->fit;
-    const size_t n =
-        select_candidates(t, f->score, c->o->plan->options->setting.floor, f->c_min, candidates);
+    const size_t n = select_candidates(t->theta, f->score, c->o->plan->options->setting.floor,
+                                       f->c_min, candidates);
     CKVC_AUTO_FREE ckvc_c_min *c_min = ckvc_alloc(n * nB, sizeof *c_min);
     CKVC_AUTO_FREE ckvc_score *score = ckvc_alloc(n * nB, sizeof *score);
     for (size_t i = 0; i < n; i++) {

@@ -9,7 +9,7 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
-size_t select_candidates(const ckvc_table *t, ckvc_score_kind score, double counted, double c_min,
+size_t select_candidates(bool learned, ckvc_score_kind score, double counted, double c_min,
                          select_candidate out[SELECT_MAX]) {
     static const ckvc_score_kind all[] = {CKVC_SCORE_WINDOW, CKVC_SCORE_LEARNED, CKVC_SCORE_PAPER};
     double floors[] = {counted, 0.1, 0.2, c_min}; /* c_min in its place behind the first */
@@ -22,7 +22,7 @@ size_t select_candidates(const ckvc_table *t, ckvc_score_kind score, double coun
     size_t n = 0;
     for (size_t k = 0; k < (several ? 3 : 1); k++) {
         const ckvc_score_kind kind = several ? all[k] : score;
-        if (kind == CKVC_SCORE_LEARNED && !t->theta) { continue; }
+        if (kind == CKVC_SCORE_LEARNED && !learned) { continue; }
         double last = -1;
         for (size_t i = 0; i < sizeof floors / sizeof *floors; i++) {
             if (floors[i] <= last) { continue; }

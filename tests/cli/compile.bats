@@ -333,9 +333,14 @@ assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("la
     run "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run
     [ "$status" -eq 0 ]
     [[ $output == *"demand pass"*"this pass"*"score pass"*"this pass"*"this run"*"3 prompts that choose and 3 that judge"* && ! -e $DIR/x ]]
-    "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run --json | python3 -c '
+    "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run --c-min 0.15 --json | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
+# two prefills and a continuation, and at two budgets one of each reference (6), or of each score under each of four floors
+prefill = d["passes"][-1]["prefill_s"]
+one = (d["heldout_hours"] * 3600 / 3 - 2 * prefill) / (1 + 2 * 6)
+tried = ((d["select_hours"] * 3600 / 3 - 2 * prefill) / one - 1) / 2
+assert abs(tried - 12) < 1e-6, (tried, d)
 assert [p["pass"] for p in d["passes"]] == ["demand", "score"] and d["select_prompts"] == 3, d
 assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d

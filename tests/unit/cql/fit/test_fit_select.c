@@ -166,23 +166,20 @@ static void lines_that_do_not_belong(void **state) {
 static void candidates_begin_as_compiled(void **state) {
     (void)state;
     select_candidate c[SELECT_MAX];
-    ckvc_table *t = table_of(0.2, true);
-    assert_int_equal(select_candidates(t, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 9);
+    assert_int_equal(select_candidates(true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 9);
     assert_true(c[0].score == CKVC_SCORE_WINDOW && c[0].floor == 0.0625);
     assert_true(c[2].score == CKVC_SCORE_WINDOW && c[2].floor == 0.2);
     assert_true(c[3].score == CKVC_SCORE_LEARNED && c[3].floor == 0.0625);
     assert_true(c[8].score == CKVC_SCORE_PAPER && c[8].floor == 0.2);
-    assert_int_equal(select_candidates(t, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 4);
+    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 4);
     assert_true(c[3].floor == 0.3);
-    assert_int_equal(select_candidates(t, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 4);
+    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 4);
     assert_true(c[1].floor == 0.1 && c[2].floor == 0.15 && c[3].floor == 0.2);
-    assert_int_equal(select_candidates(t, CKVC_SCORE_WINDOW, 0.0625, 0.01, c), 3);
-    ckvc_table_free(t);
-    t = table_of(0.2, false); /* no more to try, and no learned score */
-    assert_int_equal(select_candidates(t, CKVC_SCORE_LEARNED, 0.2, 0.2, c), 2);
-    assert_int_equal(select_candidates(t, CKVC_SCORE_PAPER, 0.2, 0, c), 1);
+    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.01, c), 3);
+    /* no more to try, and no learned score */
+    assert_int_equal(select_candidates(false, CKVC_SCORE_LEARNED, 0.2, 0.2, c), 2);
+    assert_int_equal(select_candidates(false, CKVC_SCORE_PAPER, 0.2, 0, c), 1);
     assert_true(c[0].score == CKVC_SCORE_PAPER && c[0].floor == 0.2);
-    ckvc_table_free(t);
 }
 
 int main(void) {
