@@ -42,7 +42,9 @@ const opt opts_repeat[] = {
                 .preset = REPEAT_TEXT),
     OPT_FLAG("no-repeat", no_repeat,
              "no repetition: demand is what the continuation looks at; costs a prefill less"),
-    OPT_SETTING("positions", inputs.setting, "N", 2, 65536,
+    /* Half of them are the ends of a prompt, 12, and where the attention went: fewer than 32 hold
+     * next to nothing of that. */
+    OPT_SETTING("positions", inputs.setting, "N", 32, 65536,
                 "of each head whose features --side score logs", .preset = "128"),
     {0}};
 

@@ -180,7 +180,8 @@ assert not {"floor", "recent", "budget", "bins"} & set(plan), plan'
     run "${score[@]}" --dry-run
     [ "$status" -eq 0 ]
     [[ $output == *"score "*" s in all"* ]]
-    run "${score[@]}" --positions 1 --out "$DIR/no"
+    run "${score[@]}" --positions 31 --out "$DIR/no"
     [ "$status" -eq 64 ]
     one_line
+    [[ $output == *"wanted 32 to"* ]]
 }
