@@ -13,7 +13,7 @@ say() { printf '\n== %s (%d s)\n' "$1" $((SECONDS - started)); }
 say "two corpora from Debian's documentation packages"
 rm -rf "$out"
 mkdir -p "$out"
-scripts/demo-corpora.sh "$ckvc" "$out"
+scripts/corpora.py --newer "$ckvc" "$out" technical narrative
 
 for corpus in technical narrative; do
     say "compile: budgets of heads from $corpus prompts on $big"

@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+"""corpora.py [--newer] [--cut NAME] CKVC OUTDIR RECIPE... [KEY=VALUE...]: prompt manifests from the recipes data-manifests/RECIPE.json
+
+OUTDIR/RECIPE-all.jsonl are all prompts that the cut gives; RECIPE.jsonl those that share nothing with the recipes of `against` or with held-out prompts of their
+own; RECIPE-leaks.json the record that this was checked, for --leak-check. Packages that build/debs lacks come by apt-get download and are unpacked below build/:
+nothing is installed, no root is needed, and what is there is used, so that a second run works offline.
+
+A package or a manifest with another SHA-256 than the recipe's is an error. --newer takes another version of a package where the recipe's is not to be had, and says
+that the prompts, and so all numbers, are then others. KEY=VALUE puts another value into the cut (prompts=200), whose manifest is then compared with nothing.
+Exit 65: not what the recipe says; 66: no such recipe or model; 69: a package cannot be fetched."""
+import glob
+import hashlib
+import itertools
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import zlib
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RECIPES = os.environ.get("CKVC_RECIPES", ROOT + "/data-manifests")
+BUILD = os.environ.get("CKVC_CORPORA", ROOT + "/build")
+DEBS = BUILD + "/debs"
+CUT = {"model": str, "prompts": int, "retrieval": float, "min-length": int, "max-length": int, "continuation": int, "seed": int,
+       "against": list, "sha256": str}
+MAY = {"split-share": str, "split-rest": str, "facts": int}
+
+
+def say(text):
+    print("corpora:", text, file=sys.stderr)
+
+
+def fail(code, text):
+    say(text)
+    sys.exit(code)
+
+
+def sha256(path):
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+# ---- recipes ----
+def recipe(name):
+    """The recipe data-manifests/NAME.json, whose form is checked."""
+    path = f"{RECIPES}/{name}.json"
+
+    def want(value, place, kind, rule=lambda x: True, what=""):
+        if not isinstance(value, kind) or not rule(value):
+            fail(65, f"{path}: {place}: got {json.dumps(value)}, wanted {what or kind.__name__}; data-manifests/README.md says what stands there")
+        return value
+
+    def keys(value, place, needed, may=()):
+        want(value, place, dict, lambda x: set(needed) <= set(x) <= {*needed, *may}, f"the keys {', '.join(needed)}" + (f" and perhaps {', '.join(may)}" if may else ""))
+
+    def digest(value, place):
+        want(value, place, str, lambda x: re.fullmatch("[0-9a-f]{64}", x), "64 hexadecimal digits")
+    try:
+        with open(path) as f:
+            r = json.load(f)
+    except FileNotFoundError:
+        fail(66, f"{path}: no such recipe; there are {', '.join(sorted(os.path.basename(x)[:-5] for x in glob.glob(RECIPES + '/*.json')))}")
+    except ValueError as e:
+        fail(65, f"{path}: {e}, wanted JSON")
+    keys(r, "recipe", ("about", "packages", "sources", "cuts"), ("wordings",))
+    for i, p in enumerate(want(r["packages"], "packages", list)):
+        keys(p, f"packages[{i}]", ("deb", "sha256", "licence"), ("library",))
+        want(p["deb"], f"packages[{i}].deb", str, lambda x: re.fullmatch(r"[a-z0-9.+-]+_[^_/]+_[a-z0-9]+\.deb", x), "NAME_VERSION_ARCHITECTURE.deb")
+        digest(p["sha256"], f"packages[{i}].sha256")
+    packages = [p["deb"].split("_")[0] for p in r["packages"]]
+    for i, s in enumerate(want(r["sources"], "sources", list)):
+        keys(s, f"sources[{i}]", ("name", "package", "path", "what"), ("reader", "take"))
+        want(s["package"], f"sources[{i}].package", str, packages.__contains__, "one of packages")
+        want(s.get("reader", "bible"), f"sources[{i}].reader", str, READERS.__contains__, " or ".join(READERS))
+    for i, w in enumerate(r.get("wordings", [])):
+        want(w, f"wordings[{i}]", list, lambda x: len(x) == 3 and all(isinstance(t, str) for t in x), "a fact, its question and its answer")
+    for cut, c in want(r["cuts"], "cuts", dict).items():
+        keys(c, f"cuts.{cut}", CUT, MAY)
+        for key in c:
+            want(c[key], f"cuts.{cut}.{key}", {**CUT, **MAY}[key])
+        want("facts" in c, f"cuts.{cut}: facts", bool, lambda x: x == ("wordings" in r), "facts beside wordings, and no other")
+        digest(c["sha256"], f"cuts.{cut}.sha256")
+    return r
+
+
+# ---- packages ----
+def fetch(name, version):
+    """NAME[=VERSION] into DEBS, by the machine's package lists or, where it has none, lists of our own; None, or why not."""
+    def apt(*words, **where):
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, **where)
+        except FileNotFoundError:
+            return 1, "E: apt-get is missing"
+        return done.returncode, done.stdout + done.stderr
+
+    def reason(text):
+        return next((line for line in text.splitlines() if line.startswith("E:")), "no reason given")
+    options = []
+    if not re.search("Candidate: [0-9]", apt("apt-cache", "policy", name)[1]):
+        os.makedirs(BUILD + "/apt/lists/partial", exist_ok=True)
+        os.makedirs(BUILD + "/apt/cache/archives/partial", exist_ok=True)
+        options = ["-o", f"Dir::State::lists={BUILD}/apt/lists", "-o", f"Dir::Cache={BUILD}/apt/cache"]
+        if not glob.glob(BUILD + "/apt/lists/*Packages*"):
+            say(f"fetching package lists into {BUILD}/apt")
+            code, text = apt("apt-get", *options, "-q", "-q", "update")
+            if code:
+                return reason(text)
+    say(f"fetching {name} {version}".rstrip())
+    code, text = apt("apt-get", *options, "-q", "-q", "-o", "APT::Sandbox::User=root", "download", f"{name}={version}" if version else name, cwd=DEBS)
+    return reason(text) if code else None
+
+
+def deb(package, where, newer):
+    """Path of a recipe's package, and whether it is the recipe's, byte for byte."""
+    path, (name, version, _) = f"{DEBS}/{package['deb']}", package["deb"].split("_")
+    why = None if os.path.exists(path) else fetch(name, version.replace("%3a", ":"))
+    if os.path.exists(path):
+        got = sha256(path)
+        if got != package["sha256"]:
+            fail(65, f"{path}: sha256 {got}, wanted {package['sha256']} ({where}): delete the file, so that it is fetched again")
+        return path, True
+    if newer and not glob.glob(f"{DEBS}/{name}_*.deb"):
+        why = fetch(name, "") or why
+    others = sorted(glob.glob(f"{DEBS}/{name}_*.deb"))
+    if not newer or not others:
+        fail(69, f"{path}: missing, wanted by {where} ({why}): put it there (snapshot.debian.org keeps every version)" +
+             ("" if newer else ", or take another version with --newer, which makes other prompts"))
+    say(f"{others[-1]} in place of {package['deb']} ({where}; {why})")
+    return others[-1], False
+
+
+def unpacked(path):
+    folder = f"{BUILD}/unpacked/{os.path.basename(path)[:-4]}"
+    if not os.path.exists(folder):
+        part = tempfile.mkdtemp(dir=BUILD + "/unpacked")
+        subprocess.run(["dpkg-deb", "-x", path, part], check=True)
+        os.rename(part, folder)
+    return folder
+
+
+# ---- texts that are in no text file: a folder of them ----
+def bible(path, take, folder, packages):
+    """The text of bible-kjv-text, which is compressed in its own way, printed by the package's own reader a verse a line ("Ge1:3 And God said"): a file a chapter."""
+    def run(verses, libraries=""):
+        return subprocess.run([packages("bible-kjv") + "/usr/bin/bible", "-f", "-p", path + "/", verses], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              env={**os.environ, "LD_LIBRARY_PATH": libraries})
+    libraries = ""
+    if run("Genesis 1:1").returncode:  # a slim system has no readline
+        libraries = ":".join(sorted({os.path.dirname(x) for p in packages("library") for x in glob.glob(p + "/**/*.so.*", recursive=True)}))
+    for book in take:
+        verses = (re.fullmatch(r"([0-9]?[A-Za-z]+[0-9]+):\d+ (.*)", line) for line in run(f"{book} 1:1-{book} 150:200", libraries).stdout.splitlines())
+        for chapter, lines in itertools.groupby(filter(None, verses), lambda m: m[1]):
+            with open(f"{folder}/{chapter}.txt", "w") as f:
+                f.write(textwrap.fill(" ".join(word for m in lines for word in m[2].split()), 72, break_long_words=False, break_on_hyphens=False))
+
+
+def r_strings(path, take, folder, packages):
+    """Vectors of strings in an R package's data, a book each, its lines the strings, its title the first: a file a chapter."""
+    with open(path, "rb") as f:
+        data = f.read()
+    while data:  # length (4 bytes), then zlib of an XDR serialisation
+        stream = zlib.decompressobj()
+        x, data = stream.decompress(data[4:]), stream.unused_data
+        at = 18 + int.from_bytes(x[14:18], "big") + 4  # behind the header, the name of the encoding, and the vector's type
+        lines, n = [], int.from_bytes(x[at:at + 4], "big")
+        at += 4
+        for _ in range(n):
+            size = int.from_bytes(x[at + 4:at + 8], "big")
+            lines.append(x[at + 8:at + 8 + size].decode())
+            at += 8 + size
+        if lines[0] in take:
+            starts = [i for i, line in enumerate(lines) if line.lower().startswith("chapter ")] + [n]
+            for k, (begin, end) in enumerate(itertools.pairwise(starts)):
+                with open(f"{folder}/{lines[0].replace(' ', '-')}-{k + 1:02}.txt", "w") as f:
+                    f.write("\n".join(lines[begin + 1:end]))
+
+
+READERS = {"bible": bible, "r-strings": r_strings}
+
+# ---- retrieval in a recipe's own wordings ----
+NAMES = "Alma Boris Celia Dmitri Edda Farid Greta Hugo Ingrid Jonas Katya Lorenz Mirela Nils Olga Pavel Quentin Rosa Stefan Tilda".split()
+CITIES = "Lisbon Oslo Trieste Bergen Krakow Dublin Ghent Malaga Turin Bremen Lyon Porto".split()
+JOBS = "baker surgeon welder notary teacher plumber pilot tailor dentist florist lawyer carpenter".split()
+
+
+def asking(prompt, wording, n, source):
+    """A prompt of text with n facts of one wording scattered over its first nine tenths, cut to keep its length, that ends with the question for one of them; its
+    continuation is the answer and the other questions with theirs. Which, where and in which order comes from its id alone."""
+    rng = random.Random(prompt["id"])
+    fact, question, answer = wording
+    names, cities, jobs, others = (rng.sample(x, n) for x in (NAMES, CITIES, JOBS, NAMES))
+    planted = [{"a": a, "c": c, "j": j, "b": b if b != a else "Ursula", "n": rng.randrange(1000, 99999), "g": f"{rng.choice('ABCDEF')}{rng.randrange(10, 99)}",
+                "f": f"{rng.choice('KLMNPQ')}{rng.choice('RSTVX')}{rng.randrange(100, 999)}", "h": f"{rng.randrange(24)}:{rng.randrange(10, 60)}"}
+               for a, c, j, b in zip(names, cities, jobs, others)]
+    asked, text = rng.sample(planted, n), prompt["text"]
+    ask = [f"\n\nQuestion: {question.format(**x)}" for x in asked]
+    room = len(text) - sum(len(fact.format(**x)) + 2 for x in planted) - len(ask[0])
+    spaces = [m.start() for m in re.finditer(r"\s", text[:room])]
+    text = text[:spaces[-1]]
+    out, done = [], 0
+    for place, x in zip(sorted(0.9 * rng.random() for _ in planted), planted):
+        at = max(done, next((i + 1 for i in spaces if i >= place * len(text)), 0))
+        out += [text[done:at], fact.format(**x), " "]
+        done = at
+    return {**prompt, "id": "asking-" + prompt["id"], "source": source, "text": "".join(out) + text[done:] + ask[0],
+            "continuation": "".join(answer.format(**x) + q for x, q in zip(asked, ask[1:] + [""]))}
+
+
+# ---- manifests ----
+def build(ckvc, name, r, cut, newer, out):
+    """OUT-all.jsonl; whether all packages are the recipe's."""
+    model, exact, where = os.path.join(ROOT, cut["model"]), True, f"data-manifests/{name}.json"
+    if not os.path.exists(model):
+        fail(66, f"{model}: no such model, wanted by {where}" + (": make model-smollm2 fetches it" if "smollm2" in model else ""))
+    folders = {}
+    for p in r["packages"]:
+        if "library" not in p:
+            path, same = deb(p, where, newer)
+            folders[p["deb"].split("_")[0]], exact = unpacked(path), exact and same
+
+    def packages(which):
+        return [unpacked(deb(p, where, newer)[0]) for p in r["packages"] if "library" in p] if which == "library" else folders[which]
+    options = [f"--{key}={cut[key]}" for key in cut if key not in ("model", "against", "sha256", "retrieval", "facts")]
+    own = "wordings" in r
+    with tempfile.TemporaryDirectory() as scratch:
+        paths = []
+        for s in r["sources"]:
+            path = f"{folders[s['package']]}/{s['path']}"
+            if "reader" in s:
+                folder = f"{scratch}/{s['name']}"
+                os.mkdir(folder)
+                READERS[s["reader"]](path, s["take"], folder, packages)
+                path = folder
+            paths.append(f"{s['name']}={path}")
+        done = subprocess.run([ckvc, "manifest", "build", "--force", "--model", model, *options, f"--retrieval={0 if own else cut['retrieval']}",
+                               f"--retrieval-source={name}-retrieval", "--out", out + "-all.jsonl", *paths])
+    if done.returncode:
+        sys.exit(done.returncode)
+    if own:
+        with open(out + "-all.jsonl") as f:
+            prompts = [json.loads(line) for line in f]
+        n = round(cut["retrieval"] * len(prompts))  # of the first, as their order is drawn
+        with open(out + "-all.jsonl", "w") as f:
+            for i, p in enumerate(prompts):
+                p = asking(p, r["wordings"][i % len(r["wordings"])], cut["facts"], name + "-retrieval") if i < n else p
+                f.write(json.dumps(p, sort_keys=True, separators=(",", ":")) + "\n")
+    return exact
+
+
+def main(arguments):
+    newer, which, values, words = False, "ckvc-tiny-8l", {}, []
+    while arguments:
+        a = arguments.pop(0)
+        key, _, value = a.partition("=")
+        if a == "--newer":
+            newer = True
+        elif a == "--cut" and arguments:
+            which = arguments.pop(0)
+        elif key in {**CUT, **MAY} and value:
+            kind = {**CUT, **MAY}[key]
+            values[key] = value.split(",") if kind is list else kind(value)
+        else:
+            words.append(a)
+    if len(words) < 3 or any(w.startswith("-") for w in words):
+        fail(64, (__doc__ or "").splitlines()[0])
+    ckvc, out, names = os.path.realpath(words[0]), words[1], words[2:]
+    for folder in (DEBS, BUILD + "/unpacked", out):
+        os.makedirs(folder, exist_ok=True)
+    recipes, cuts = {}, {}
+
+    def load(name):
+        recipes[name] = recipe(name)
+        if which not in recipes[name]["cuts"]:
+            fail(65, f"data-manifests/{name}.json: cuts: no {which}, there are {', '.join(recipes[name]['cuts'])}")
+        cuts[name] = recipes[name]["cuts"][which] | values
+        return cuts[name]["against"]
+    for name in {other: None for n in names for other in [n, *load(n)]}:
+        load(name)
+    exact = all([build(ckvc, name, recipes[name], cuts[name], newer, f"{out}/{name}") for name in recipes])
+
+    def check(name, kind, *options):  # exit 1: something was shared
+        against = ",".join(f"{out}/{n}{kind if n in names else '-all'}.jsonl" for n in cuts[name]["against"])
+        code = subprocess.run([ckvc, "manifest", "check", "--force", f"{out}/{name}{kind}.jsonl", "--against", against, *options], stdout=subprocess.DEVNULL).returncode
+        if code > 1:
+            sys.exit(code)
+    for name in names:
+        check(name, "-all", "--clean", f"{out}/{name}.jsonl")
+    for name in names:
+        check(name, "", "--out", f"{out}/{name}-leaks.json")
+        got, wanted = sha256(f"{out}/{name}.jsonl"), cuts[name]["sha256"]
+        if exact and not values and got != wanted:
+            fail(65, f"{out}/{name}.jsonl: sha256 {got}, wanted {wanted} (data-manifests/{name}.json, cut {which}): the packages are the recipe's, so what cuts them has "
+                 "changed; where that is meant, put the new one into the recipe")
+        say(f"{out}/{name}.jsonl: " + (f"as in its recipe, {got}" if got == wanted else "other packages than its recipe's: all numbers made of it are others than those in "
+            "the README" if not exact else "compared with nothing, as its cut is another"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

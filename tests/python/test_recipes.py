@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""The recipes of data-manifests and what scripts/corpora.py makes of them. A recipe of a package made here is built, then with other bytes, versions and cuts; the demo's
+and the fresh ones are built, and compared with their SHA-256, where build/debs holds their packages (`make demo` fetches those of the demo). Nothing is fetched."""
+import importlib.util
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+CKVC = os.environ.get("CKVC", f"{ROOT}/build/release/ckvc")
+SCRIPT = f"{ROOT}/scripts/corpora.py"
+spec = importlib.util.spec_from_file_location("corpora", SCRIPT)
+corpora = importlib.util.module_from_spec(spec)
+sys.dont_write_bytecode = True
+spec.loader.exec_module(corpora)
+
+
+def run(folder, *arguments):
+    """Exit code and last line of standard error of corpora.py over folder's recipes and packages; apt-get is not on its PATH."""
+    done = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True,
+                          env={**os.environ, "PATH": f"{folder}/bin", "CKVC_RECIPES": f"{folder}/recipes", "CKVC_CORPORA": f"{folder}/build"})
+    return done.returncode, done.stderr.splitlines()[-1]
+
+
+def package(folder, version, texts):
+    """A .deb of texts, in folder/build/debs; its name and SHA-256."""
+    tree, name = f"{folder}/tree", f"toy-doc_{version}_all.deb"
+    os.makedirs(f"{tree}/DEBIAN", exist_ok=True)
+    os.makedirs(f"{tree}/usr/share/doc/toy", exist_ok=True)
+    with open(f"{tree}/DEBIAN/control", "w") as f:
+        f.write(f"Package: toy-doc\nVersion: {version}\nArchitecture: all\nMaintainer: none <none@localhost>\nDescription: a text\n")
+    for i, text in enumerate(texts):
+        with open(f"{tree}/usr/share/doc/toy/{i}.txt", "w") as f:
+            f.write(text)
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-b", tree, f"{folder}/build/debs/{name}"], check=True, stdout=subprocess.DEVNULL)
+    return name, corpora.sha256(f"{folder}/build/debs/{name}")
+
+
+def toy(folder):
+    def write(**changes):
+        with open(f"{folder}/recipes/toy.json", "w") as f:
+            json.dump({**recipe, **changes}, f)
+    for part in ("recipes", "build/debs", "bin", "out"):
+        os.makedirs(f"{folder}/{part}")
+    for tool in ("dpkg-deb", "tar", "xz", "rm", "gzip", "zstd"):
+        if shutil.which(tool):
+            os.symlink(shutil.which(tool), f"{folder}/bin/{tool}")
+    words = "river stone window garden letter winter market bridge candle forest".split()
+    rng = random.Random(1)
+    texts = ["\n\n".join(" ".join(rng.choices(words, k=60)) + "." for _ in range(12)) for _ in range(7)]
+    name, sha = package(folder, "1.0", texts[:6])
+    cut = {"model": f"{ROOT}/models/ckvc-tiny-8l", "prompts": 6, "retrieval": 0.5, "facts": 2, "min-length": 320, "max-length": 400, "continuation": 32,
+           "split-share": "heldout=0.5", "seed": 1, "against": ["toy"], "sha256": "0" * 64}
+    recipe = {"about": "a test", "packages": [{"deb": name, "sha256": sha, "licence": "none"}],
+              "sources": [{"name": "toy", "package": "toy-doc", "path": "usr/share/doc/toy", "what": "a text"}],
+              "wordings": [["{a} is in {c}.", "Where is {a}? {a} is in", " {c}."]], "cuts": {"ckvc-tiny-8l": cut}}
+    build = [CKVC, f"{folder}/out", "toy"]
+    write()
+    code, line = run(folder, *build)
+    assert code == 65 and "wanted " + "0" * 64 in line and "put the new one into the recipe" in line, line
+    cut["sha256"] = got = corpora.sha256(f"{folder}/out/toy.jsonl")
+    write()
+    assert run(folder, *build) == (0, f"corpora: {folder}/out/toy.jsonl: as in its recipe, {got}")
+    prompts = [json.loads(line) for line in open(f"{folder}/out/toy.jsonl")]
+    asking = [p for p in prompts if p["source"] == "toy-retrieval"]
+    assert len(prompts) == 6 and len(asking) == 3
+    for p in asking:  # the fact that is asked for stands in the text, and the continuation begins with its answer
+        who = re.search(r"Question: Where is (\w+)\? \1 is in$", p["text"])[1]
+        assert f"{who} is in{p['continuation'].split('.')[0]}." in p["text"], p
+    assert run(folder, *build, "prompts=4")[1].endswith("compared with nothing, as its cut is another")
+    # what the recipe says, and what it is held against
+    write(packages=[{**recipe["packages"][0], "sha256": "1" * 64}])
+    for newer in ([], ["--newer"]):
+        code, line = run(folder, *newer, *build)
+        assert code == 65 and f"{name}: sha256 {sha}, wanted {'1' * 64}" in line and "delete the file" in line, line
+    write()
+    os.remove(f"{folder}/build/debs/{name}")
+    package(folder, "1.1", texts[1:])
+    code, line = run(folder, *build)
+    assert code == 69 and f"{name}: missing" in line and "--newer" in line, line
+    code, line = run(folder, "--newer", *build)
+    assert code == 0 and "other packages than its recipe's" in line, line
+    for changes, what in (({"packages": [{"deb": name, "sha256": "12", "licence": ""}]}, "packages[0].sha256"), ({"sources": [{"name": "x"}]}, "sources[0]"),
+                          ({"wordings": [["one"]]}, "wordings[0]"), ({"cuts": {"ckvc-tiny-8l": {**cut, "prompts": "6"}}}, "cuts.ckvc-tiny-8l.prompts"),
+                          ({"cuts": {"other": cut}}, "cuts: no ckvc-tiny-8l, there are other")):
+        write(**changes)
+        code, line = run(folder, *build)
+        assert code == 65 and what in line and "toy.json" in line, (what, line)
+    assert run(folder, *build[:2], "no-such")[0] == 66
+
+
+def all_recipes():
+    """Their form; the fresh ones share no package with the others or with what the embedded models were trained on."""
+    names = [x[:-5] for x in sorted(os.listdir(f"{ROOT}/data-manifests")) if x.endswith(".json")]
+    with open(f"{ROOT}/data-manifests/compilerkv-paper.json") as f:
+        paper = json.load(f)
+    names.remove("compilerkv-paper")
+    assert all(set(c) == {"name", "what"} for c in paper["corpora"]) and paper["not-named"]
+    recipes = {name: corpora.recipe(name) for name in names}
+    with open(f"{ROOT}/models/recipe/corpus.py") as f:
+        trained = set(re.findall(r"[a-z0-9.-]+", f.read().split('"""')[1]))
+    seen = {}
+    for name, r in recipes.items():
+        for p in r["packages"]:
+            package_name = p["deb"].split("_")[0]
+            assert package_name not in trained and package_name not in seen, (name, package_name, seen.get(package_name))
+            seen[package_name] = name
+    wordings = [w[0] for r in recipes.values() for w in r.get("wordings", [])]
+    assert len(set(wordings)) == len(wordings) == 8
+    return recipes
+
+
+def there(recipes, names):
+    return all(os.path.exists(f"{corpora.DEBS}/{p['deb']}") for n in names for p in recipes[n]["packages"] if "library" not in p)
+
+
+recipes = all_recipes()
+with tempfile.TemporaryDirectory() as scratch:
+    toy(scratch)
+    demo, fresh = ["technical", "narrative"], ["fresh-technical", "fresh-narrative"]
+    for names, needed in ((demo, demo), (fresh, demo + fresh)):
+        if not there(recipes, needed):
+            continue  # offline: `make demo`, and results-budgets.sh with PARTS=fresh, fetch them, and compare as they build
+        done = subprocess.run([sys.executable, SCRIPT, CKVC, scratch, *names], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stderr.count("as in its recipe") == 2, done.stderr
