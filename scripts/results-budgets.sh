@@ -3,24 +3,28 @@
 #
 # MODEL is what `make model-smollm2` fetched, or another. PARTS names what to do: main (a table from PROMPTS technical prompts, demand and score passes,
 # and one of the demand of as many narrative ones; HELDOUT prompts of both corpora under the tables and the references at equal kept entries), shares
-# (references that need a table's shares), wide (budgets from a few tokens to half of the prompt), lengths (LENGTHS, the table as it is), wordings
-# (retrieval as no compile saw it), norepeat (both passes without the repeat pass). Finished parts are not made again, begun runs go on. Two
-# hours of one core in all. The embedded models: PARTS="main shares" PROMPTS=0 HELDOUT=0 BUDGETS=0.0625,0.125,0.25,0.5 MIN_LENGTH=320
-# MAX_LENGTH=448 WINDOW=32 CONTINUATION=64 scripts/results-budgets.sh CKVC models/ckvc-tiny-8l OUTDIR
+# (references that need a table's shares), wide (budgets from a few tokens to half of the prompt), lengths (LENGTHS, the table as it is), norepeat (both
+# passes without the repeat pass); fresh (what is recommended, compiled on the demo's corpora, on prompts of other packages and wordings that chose nothing: to be run
+# once). CUT is that of the recipes in data-manifests, CHANGES what is changed in it. Finished parts are not made again, begun runs go on. Two
+# hours of one core in all. The embedded models: PARTS="main shares" CUT=ckvc-tiny-8l CHANGES="prompts=100 split-share=heldout=0.3" PROMPTS=0 HELDOUT=0
+# BUDGETS=0.0625,0.125,0.25,0.5 WINDOW=32 CONTINUATION=64 scripts/results-budgets.sh CKVC models/ckvc-tiny-8l OUTDIR, and PARTS=fresh CUT=ckvc-tiny-8l WINDOW=32
+# CONTINUATION=64 with an OUTDIR of its own.
 set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-budgets.sh CKVC MODEL OUTDIR}")
 model=$(realpath "${2:?usage: results-budgets.sh CKVC MODEL OUTDIR}")
 root=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "${3:?usage: results-budgets.sh CKVC MODEL OUTDIR}"
 cd "$3"
-parts=" ${PARTS:-main shares wide lengths wordings norepeat} "
+parts=" ${PARTS:-main shares wide lengths norepeat} "
 n=${PROMPTS:-24} held=${HELDOUT:-20} budgets=${BUDGETS:-64,0.0625,0.125,0.25} threads=${THREADS:-1} window=${WINDOW:-64} continuation=${CONTINUATION:-96}
+cut=${CUT:-smollm2-135m}
 few=adakv,snapkv,cake,tova,kvzip,streamingllm
 
 part() { [[ $parts == *" $1 "* ]]; }
-corpora() { # OUTDIR PROMPTS SHORTEST LONGEST CORPORA
-    [ -e "$1/technical-leaks.json" ] || (out=$(realpath -m "$1") && cd "$root" && DEMO_MODEL=$model DEMO_CORPORA=$5 DEMO_PROMPTS=$2 DEMO_MIN_LENGTH=$3 DEMO_MAX_LENGTH=$4 \
-        DEMO_CONTINUATION=$continuation DEMO_HELDOUT=0.3 DEMO_SELECT=0 scripts/demo-corpora.sh "$ckvc" "$out")
+corpora() { # OUTDIR CORPORA [KEY=VALUE...]
+    local out=$1 names=$2
+    shift 2
+    [ -e "$out/${names%% *}-leaks.json" ] || "$root/scripts/corpora.py" --cut "$cut" "$ckvc" "$out" $names "$@"
 }
 pass() { # RUN SIDE CORPUS OPTION...
     local run=$1 side=$2 corpus=$3 resume=()
@@ -39,11 +43,14 @@ score() { # OUT MANIFEST PROMPTS BUDGETS TABLES [POLICIES]
         --table "$5" ${6:+--policy "$6"} --out "$1"
 }
 
-corpora . 100 "${MIN_LENGTH:-1024}" "${MAX_LENGTH:-1280}" "technical narrative"
-pass demand-technical demand technical -B "$budgets"
-pass score-technical score technical
-fit window.ckvt demand-technical
-fit learned.ckvt demand-technical score-technical
+# shellcheck disable=SC2086 # words
+corpora . "technical narrative" ${CHANGES:-}
+if [ ! -e learned.ckvt ] && [ "$parts $cut" != " fresh  ckvc-tiny-8l" ]; then
+    pass demand-technical demand technical -B "$budgets"
+    pass score-technical score technical
+    fit window.ckvt demand-technical
+    fit learned.ckvt demand-technical score-technical
+fi
 if part main; then
     pass demand-narrative demand narrative -B "$budgets"
     fit narrative.ckvt demand-narrative
@@ -65,16 +72,12 @@ for c in technical narrative; do
     ! part shares || score scores-shares-$c.jsonl $c.jsonl "$held" "$budgets" learned.ckvt headkv,duoattention,pooled
     ! part wide || score scores-wide-$c.jsonl $c.jsonl 10 16,0.03125,0.5 learned-wide.ckvt,window-wide.ckvt $few
     ! part norepeat || score scores-norepeat-$c.jsonl $c.jsonl "$held" "$budgets" learned-norepeat.ckvt,window-norepeat.ckvt
-    if part wordings; then
-        python3 "$root/scripts/other_wordings.py" $c.jsonl >wordings-$c.jsonl
-        score scores-wordings-$c.jsonl wordings-$c.jsonl 12 0.0625,0.125,0.25 learned.ckvt,window.ckvt $few
-    fi
 done
 if part lengths; then # held-out prompts that share no 13 words with one that the table comes from
     for c in technical narrative; do grep -F -m "$n" '"split":"fit"' $c.jsonl; done >seen.jsonl
     for lengths in ${LENGTHS:-480:544:80:narrative 3600:4000:24 7600:8000:24}; do # SHORTEST:LONGEST:PROMPTS[:narrative]
         IFS=: read -r shortest longest prompts narrative <<<"$lengths"
-        corpora "length-$longest" "$prompts" "$shortest" "$longest" "technical $narrative"
+        corpora "length-$longest" "technical $narrative" prompts="$prompts" min-length="$shortest" max-length="$longest" against="technical${narrative:+,$narrative}"
         for c in technical $narrative; do
             grep -F '"split":"heldout"' "length-$longest/$c-all.jsonl" | sed 's/"split":"heldout"/"split":"long"/' >"length-$longest/$c-long.jsonl"
             "$ckvc" manifest check --force "length-$longest/$c-long.jsonl" --against seen.jsonl --clean "length-$longest/$c-clean.jsonl" >/dev/null || [ $? -eq 1 ]
@@ -82,6 +85,44 @@ if part lengths; then # held-out prompts that share no 13 words with one that th
             # a prompt twice is beyond the context of many models: without kvzip, for which all prompts would be cut
             score "scores-$longest-$c.jsonl" "length-$longest/$c-heldout.jsonl" "$held" 0.0625,0.125,0.25 learned.ckvt,window.ckvt \
                 "$([ "$longest" -le 4000 ] && echo $few || echo ${few/kvzip,/})"
+        done
+    done
+fi
+compiled() { # RUN MANIFEST OPTION...: made as one would for a model of one's own
+    local run=$1 manifest=$2 resume=()
+    shift 2
+    [ ! -e "$run/run.json" ] || resume=(--resume)
+    [ -e "$run/table.ckvt" ] || "$ckvc" compile -q -t "$threads" --model "$model" --manifest "$manifest" -W "$window" -C "$continuation" -B 0.0625,0.125,0.25 --label "$run" \
+        --out "$run" "${resume[@]}" "$@"
+}
+fresh() { # OUT CORPUS TABLES OPTION...
+    local out=$1 c=$2 tables=$3
+    shift 3
+    [ -e "$out-$c.jsonl" ] || "$ckvc" score -q -t "$threads" --model "$model" --manifest "fresh/fresh-$c.jsonl" -W "$window" -C "$continuation" -B 0.0625,0.125,0.25 \
+        --table "$tables" "$@" --out "$out-$c.jsonl"
+}
+if part fresh; then
+    corpora fresh "fresh-technical fresh-narrative"
+    rules=adakv,snapkv,cake,expected-attention,tova,streamingllm,kvzip,random,identity
+    if [ "$cut" = smollm2-135m ]; then
+        tables=learned.ckvt,window.ckvt
+    else # as make demo, with T/16; the same with a round of rewards; the paper's tables, by its values and by ours
+        for c in technical narrative; do
+            compiled "compiled-$c" $c.jsonl
+            compiled "rewards-$c" $c.jsonl --rewards --rounds 1
+            compiled "paper-$c" $c.jsonl --config "$root/configs/paper.conf" --bins 3,2
+            compiled "shared-$c" $c.jsonl --config "$root/configs/shared.conf" --keep-window 16
+        done
+        tables=compiled-technical/table.ckvt,compiled-narrative/table.ckvt,rewards-technical/table.ckvt,rewards-narrative/table.ckvt
+    fi
+    for c in technical narrative; do
+        fresh scores-fresh $c "$tables" --policy $rules
+        fresh scores-fresh-alike $c "${tables%%,*}" --policy pooled,top-k,matched # the table's own capacities, or its entries
+        [ "$cut" = smollm2-135m ] || for k in paper shared; do
+            options=(--config "$root/configs/$k.conf")
+            [ $k = paper ] || options+=(--keep-window 16)
+            fresh "scores-fresh-$k" $c $k-technical/table.ckvt,$k-narrative/table.ckvt "${options[@]}" --policy identity,matched
+            fresh "scores-fresh-$k-alike" $c $k-technical/table.ckvt "${options[@]}" --equal-tokens --policy top-k,window-pooled,random
         done
     done
 fi

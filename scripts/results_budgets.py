@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tables of docs/results.md, Markdown, with 95% intervals over prompts (percentile bootstrap).
+"""Tables of docs/results.md, Markdown, with 95% intervals over prompts (percentile bootstrap; prompts of one document are drawn together).
 
-results_budgets.py [--quarter] [--only TEXT] SCORES.jsonl[,SCORES.jsonl...] ...
+results_budgets.py [--quarter] [--names NAME,...] [--only TEXT] SCORES.jsonl[,SCORES.jsonl...] ...
     A table of each argument (files joined by commas: the prompts that all have): policies by budgets; the first table's loss over the full cache, and
-    of each other policy the loss and its paired difference to that. --only: prompts whose source holds TEXT (!TEXT: does not); --quarter: the first table at a
+    of each other policy the loss and its paired difference to that. --names: the tables', in the order of the file; --only: prompts whose source holds TEXT (!TEXT: does not); --quarter: the first table at a
     quarter of each budget, where it was scored there.
 results_budgets.py --spearman RUN RUN
     rho of the shares that two demand runs give, by budget, resampling the prompts of both; beside it that of single prompts of one run, mean
@@ -21,11 +21,15 @@ NAMES = {"kvzip": "KVzip, a second prefill a prompt", "cake": "CAKE", "adakv": "
          "duoattention": "DuoAttention, our shares", "pooled": "our score, pooled over all heads", "identity": "the paper's score and thresholds, no table"}
 
 
-def interval(x):
-    """Mean and percentile bootstrap over prompts."""
-    rng = random.Random(1)
-    means = sorted(sum(rng.choices(x, k=len(x))) / len(x) for _ in range(DRAWS))
-    return sum(x) / len(x), means[int(0.025 * DRAWS)], means[int(0.975 * DRAWS) - 1]
+def interval(x, documents):
+    """Mean of {id: value}, and its percentile bootstrap over documents ({id: document})."""
+    rng, parts = random.Random(1), collections.defaultdict(list)
+    for i, value in x.items():
+        parts[documents[i]].append(value)
+    parts = [(sum(p), len(p)) for p in parts.values()]
+    draws = (rng.choices(parts, k=len(parts)) for _ in range(DRAWS))
+    means = sorted(sum(total for total, _ in d) / sum(n for _, n in d) for d in draws)
+    return sum(x.values()) / len(x), means[int(0.025 * DRAWS)], means[int(0.975 * DRAWS) - 1]
 
 
 def spearman(a, b):
@@ -63,8 +67,8 @@ def rho_table(runs):
               f"| {single[0]:.3f}; {single[1]:.3f} |")
 
 
-def loss_table(paths, only, quarter):
-    loss, entries, full, tables = collections.defaultdict(dict), collections.defaultdict(dict), {}, []
+def loss_table(paths, only, quarter, given):
+    loss, entries, full, tables, documents = collections.defaultdict(dict), collections.defaultdict(dict), {}, [], {}
     scores = collections.defaultdict(dict)
     for line in itertools.chain.from_iterable(map(open, paths)):
         r = json.loads(line)
@@ -76,7 +80,7 @@ def loss_table(paths, only, quarter):
         scores[name] |= {r.get("score"): None}
         loss[name, r["budget"]][r["id"]] = r["loss_comp"] - r["loss_full"]
         entries[name, r["budget"]][r["id"]] = r["entries"] / r["T"]
-        full[r["id"]] = r["loss_full"], r["T"]
+        full[r["id"]], documents[r["id"]] = (r["loss_full"], r["T"]), r.get("document", r["id"])
     names = list(dict.fromkeys(n for n, _ in loss))
     budgets = sorted({b for _, b in loss}, key=lambda b: sum(entries[names[0], b].values()))
     full = {i: x for i, x in full.items() if all(i in by for by in loss.values())}
@@ -85,29 +89,32 @@ def loss_table(paths, only, quarter):
     if quarter:
         budgets = [b for b in budgets if (first, b / 4) in loss]
     lengths = [t for _, t in full.values()]
-    print(f"{', '.join(paths)}: {len(full)} prompts, T {min(lengths)} to {max(lengths)}, loss of the full cache {interval([x for x, _ in full.values()])[0]:.3f}\n")
+    of = f" of {len({documents[i] for i in full})} documents" if any(documents[i] != i for i in full) else ""
+    print(f"{', '.join(paths)}: {len(full)} prompts{of}, T {min(lengths)} to {max(lengths)}, "
+          f"loss of the full cache {sum(x for x, _ in full.values()) / len(full):.3f}\n")
     print("| | " + " | ".join(f"{b:g}" if b >= 1 else f"T/{1 / b:g}" for b in budgets) + " |\n|" + " --- |" * (len(budgets) + 1))
     for name in sorted(names, key=lambda n: (not n.startswith("table"), sum(sum(loss[n, b].values()) for b in budgets))):
         cells = []
         for b in budgets:
             x, base = loss[name, b], loss[first, b / 4 if quarter else b]
-            mean, low, high = interval(list((base if name == first else x).values()))
+            mean, low, high = interval(base if name == first else x, documents)
             more = sum(entries[name, b][i] for i in x) / sum(entries[first, b][i] for i in x) - 1
             if name != first:
-                difference, low, high = interval([x[i] - base[i] for i in x])
+                difference, low, high = interval({i: x[i] - base[i] for i in x}, documents)
             cells.append(f"{mean:.3f} ({low:.3f} to {high:.3f})" if name == first else
                          f"{mean:.3f}, {difference:+.3f} ({low:.3f} to {high:.3f})" + (f" [{100 * more:+.0f}% entries]" if abs(more) > 0.005 else ""))
-        title = f"{name}, by score {' and '.join(scores[name])}" if name.startswith("table") else NAMES.get(name, name)
+        title = f"{given.get(name, name)}, by score {' and '.join(scores[name])}" if name.startswith("table") else NAMES.get(name, name)
         print(f"| {title} | " + " | ".join(cells).replace("-", "−") + " |")
     print()
 
 
-arguments = sys.argv[1:]
+arguments, options = sys.argv[1:], {}
 if arguments[0] == "--spearman":
     rho_table(arguments[1:3])
 else:
-    quarter = arguments[0] == "--quarter"
-    arguments = arguments[quarter:]
-    only = arguments[1] if arguments[0] == "--only" else ""
-    for paths in arguments[2:] if only else arguments:
-        loss_table(paths.split(","), only, quarter)
+    while arguments[0].startswith("--"):
+        key = arguments.pop(0)
+        options[key] = True if key == "--quarter" else arguments.pop(0)
+    given = {f"table {i + 1}": name for i, name in enumerate(options.get("--names", "").split(",")) if name}
+    for paths in arguments:
+        loss_table(paths.split(","), options.get("--only", ""), "--quarter" in options, given)
