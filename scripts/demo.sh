@@ -43,7 +43,7 @@ scores=
 for corpus in technical narrative; do
     heldout=(--config "$conf" --manifest "$out/$corpus.jsonl" --split heldout -q)
     "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/budgets-technical/table.ckvt,$out/budgets-narrative/table.ckvt" \
-        --budget 0.125,0.25 --policy identity,matched,top-k,snapkv,adakv,expected-attention --out "$out/scores-budgets-$corpus.jsonl"
+        --budget 0.125,0.25 --policy identity,matched,top-k,snapkv,adakv,expected-attention,window-pooled,random,kvzip --out "$out/scores-budgets-$corpus.jsonl"
     "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/technical.ckvt,$out/narrative.ckvt" --policy identity,matched \
         --attention-error --utilities --out "$out/scores-$corpus.jsonl"
     "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/technical.ckvt,$out/narrative.ckvt" --equal-tokens \
@@ -58,15 +58,16 @@ for kind in scores-budgets scores controls scores-4l; do scores+=,$out/$kind-tec
     "$out/technical-4l.ckvt" "$out/compiled-4l.ckvt" "$out/budgets-technical" "$out/budgets-narrative" "$out/run-technical" "$out/run-narrative" --scores "${scores#,}" --out "$out/report"
 
 say "done"
+scores=$out/scores-budgets
 cat <<EOF
+What $out/budgets-technical/table.ckvt brings on held-out prompts, nats per token over the full cache (recovered: 1 - table / best rule):
+
+$(scripts/recovered.py "technical=$scores-technical.jsonl" "narrative=$scores-narrative.jsonl" "both=$scores-technical.jsonl,$scores-narrative.jsonl")
+
 made:
-  $out/budgets-{technical,narrative}/table.ckvt      what we recommend: budgets by head for $big
-  $out/technical.ckvt  $out/narrative.ckvt     the paper's tables for it
-  $out/technical-4l.ckvt                             the first, mapped to $small
-  $out/compiled-4l.ckvt                              compiled for $small
-  $out/run-technical/  $out/run-narrative/     records, resumable
   $out/report/report.html                            open this
-next:
-  $ckvc inspect $out/budgets-technical/table.ckvt
-  $ckvc compile --config configs/quick.conf --model YOUR_MODEL_DIR --manifest $out/technical.jsonl --out my-run
+  $out/budgets-{technical,narrative}/table.ckvt      what we recommend: budgets by head for $big
+  $out/{technical,narrative}.ckvt                    the paper's tables for it, to compare with
+  $out/{technical,compiled}-4l.ckvt                  the first of these mapped to $small, and one compiled for it
+next, for a model and texts of your own: README.md
 EOF
