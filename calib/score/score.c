@@ -141,9 +141,10 @@ static void append_line(scorer *s, size_t i, uint32_t b, const policy_kept *kept
     char hash[17]; /* as a number a reader of JSON in doubles would round it */
     snprintf(hash, sizeof hash, "%016" PRIx64, p->token_hash);
     json_auto_t *o = json_pack(
-        "{s:s, s:s?, s:s?, s:s, s:s, s:s, s:s, s:s?, s:o, s:i, s:i, s:f, s:o, s:o, s:o, s:o, s:o, "
+        "{s:s, s:s?, s:s*, s:s?, s:s, s:s, s:s, s:s, s:s?, s:o, s:i, s:i, s:f, s:o, s:o, s:o, s:o, "
+        "s:o, "
         "s:o, s:o, s:I, s:i, s:o, s:o, s:o}",
-        "id", p->entry->id, "source", p->entry->source, "split",
+        "id", p->entry->id, "source", p->entry->source, "document", p->entry->document, "split",
         p->select    ? "select"
         : p->heldout ? "heldout"
                      : p->entry->split,

@@ -90,10 +90,11 @@ typedef struct document_text { /* a document, or a part of it, before it is copi
     bool ascii;
 } document_text;
 
-static void add_document(corpus *c, const document_text *d) {
+static void add_document(corpus *c, const document_text *d, const char *whole) {
     CKVC_GROW(c->documents, c->capacity, c->n_documents + 1);
     c->documents[c->n_documents++] = (corpus_document){.source = ckvc_strdup(d->source),
                                                        .name = ckvc_strdup(d->name),
+                                                       .whole = ckvc_strdup(whole),
                                                        .text = ckvc_text_copy(d->text, d->size),
                                                        .size = d->size,
                                                        .ascii = d->ascii};
@@ -103,7 +104,7 @@ static void add_document(corpus *c, const document_text *d) {
  * sentences, where a paragraph is too long). */
 static void add_parts(corpus *c, const document_text *d) {
     if (d->size / 2 < PART_BYTES) {
-        add_document(c, d);
+        add_document(c, d, d->name);
         return;
     }
     size_t n = d->size;
@@ -114,7 +115,7 @@ static void add_parts(corpus *c, const document_text *d) {
             part.size =
                 PART_BYTES + cut_paragraph(part.text + PART_BYTES, n - PART_BYTES, PART_BYTES / 2);
         }
-        add_document(c, &part);
+        add_document(c, &part, d->name);
         n -= part.size;
         while (n > 0 && d->text[d->size - n] == '\n') { n--; }
     }
@@ -233,7 +234,8 @@ ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err
 
 void corpus_fini(corpus *c) {
     for (size_t i = 0; i < c->n_documents; i++) {
-        CKVC_FREE(c->documents[i].source, c->documents[i].name, c->documents[i].text);
+        corpus_document *d = &c->documents[i];
+        CKVC_FREE(d->source, d->name, d->whole, d->text);
     }
     free(c->documents);
     for (int i = 0; i < CORPUS_REASON_COUNT; i++) { free(c->left_out[i].first); }

@@ -234,14 +234,17 @@ static bool add_entry(builder *b, const char *source, const span *s, piece text,
                       int64_t length) {
     built_manifest *m = b->out;
     const int split = split_of(b->o, s->document);
-    char hex[CKVC_SHA256_HEX];
+    CKVC_AUTO_FREE char *whole = ckvc_format("%s\n%s", s->document->source, s->document->whole);
+    char hex[CKVC_SHA256_HEX], document[CKVC_SHA256_HEX];
     ckvc_sha256_hex(text.text, text.n, hex);
-    hex[12] = '\0';
+    ckvc_sha256_hex(whole, strlen(whole), document);
+    hex[12] = document[12] = '\0';
     if (!hash_set_add(&b->prompts, strtoull(hex, NULL, 16))) { return false; }
     CKVC_GROW(m->entries, m->capacity, m->n_entries + 1);
     m->entries[m->n_entries++] =
         (manifest_entry){.id = ckvc_format("%s-%s", source, hex),
                          .source = ckvc_strdup(source),
+                         .document = ckvc_format("%s-%s", s->document->source, document),
                          .text = ckvc_text_copy(text.text, text.n),
                          .text_size = text.n,
                          .has_continuation = tail.n > 0,

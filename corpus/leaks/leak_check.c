@@ -16,10 +16,10 @@ enum { MAX_NAME_BYTES = 64, MAX_SPAN_WORDS = 60, MAX_PROMPT_WORDS = 12 };
 
 /* Keys of a manifest's line: with these alone, "file" and "tokens" mean what they mean there. */
 static const char *const manifest_keys[] = {
-    "id",     "source", "text",     "tokens",       "file",
-    "offset", "bytes",  "messages", "continuation", "continuation_tokens",
-    "split"};
-enum { KEY_ID = 0, KEY_TOKENS = 3, KEY_FILE = 4, KEY_CONTINUATION_TOKENS = 9, KEY_COUNT = 11 };
+    "id",     "source",  "text",     "tokens",       "file",
+    "offset", "bytes",   "messages", "continuation", "continuation_tokens",
+    "split",  "document"};
+enum { KEY_ID = 0, KEY_TOKENS = 3, KEY_FILE = 4, KEY_CONTINUATION_TOKENS = 9, KEY_COUNT = 12 };
 
 typedef struct prompt { /* of the manifest, not held out */
     uint32_t entry;     /* number in the manifest */

@@ -14,7 +14,8 @@
 
 enum {
     MAX_LINE_BYTES = 64 << 20,
-    MAX_NAME_BYTES = 255, /* id, source and split become fixed-length strings of the shards */
+    MAX_NAME_BYTES =
+        255, /* id, source, document and split become fixed-length strings of the shards */
     MAX_REFERENCED_MIB =
         2048 /* texts of all "file" lines together: a short line can name a long file */
 };
@@ -167,10 +168,18 @@ static ckvc_status read_messages(line_reader *r, const json_t *list, manifest_en
 }
 
 static ckvc_status check_keys(line_reader *r, const json_t *object) {
-    static const char *const keys[] = {
-        "id",     "source", "text",     "tokens",       "file",
-        "offset", "bytes",  "messages", "continuation", "continuation_tokens",
-        "split"};
+    static const char *const keys[] = {"id",
+                                       "source",
+                                       "document",
+                                       "text",
+                                       "tokens",
+                                       "file",
+                                       "offset",
+                                       "bytes",
+                                       "messages",
+                                       "continuation",
+                                       "continuation_tokens",
+                                       "split"};
     const char *key;
     json_t *value;
     MUST(r, json_is_object(object), "not a JSON object");
@@ -187,6 +196,7 @@ static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_ent
 #define GET(key) const json_t *key = json_object_get(object, #key)
     GET(id);
     GET(source);
+    GET(document);
     GET(split);
     GET(text);
     GET(tokens);
@@ -205,6 +215,7 @@ static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_ent
              "offset", "and \"bytes\" belong to \"file\"");
     CKVC_TRY(copy_name(r, "id", id, &e->id));
     if (source) { CKVC_TRY(copy_name(r, "source", source, &e->source)); }
+    if (document) { CKVC_TRY(copy_name(r, "document", document, &e->document)); }
     if (split) { CKVC_TRY(copy_name(r, "split", split, &e->split)); }
     if (text) { CKVC_TRY(copy_text(r, "text", text, &e->text, &e->text_size)); }
     if (file) { CKVC_TRY(read_file_text(r, object, e)); }
@@ -308,6 +319,7 @@ ckvc_status manifest_read_line(const char *path, uint32_t line, const char *text
 void manifest_entry_fini(manifest_entry *e) {
     free(e->id);
     free(e->source);
+    free(e->document);
     free(e->split);
     free(e->text);
     free(e->tokens);
@@ -336,8 +348,8 @@ static void set_ids(json_t *object, const char *key, const int32_t *ids, size_t 
 }
 
 char *manifest_line(const manifest_entry *e) {
-    json_auto_t *object =
-        json_pack("{s:s, s:s*, s:s*}", "id", e->id, "source", e->source, "split", e->split);
+    json_auto_t *object = json_pack("{s:s, s:s*, s:s*, s:s*}", "id", e->id, "source", e->source,
+                                    "document", e->document, "split", e->split);
     if (e->has_tokens) {
         set_ids(object, "tokens", e->tokens, e->n_tokens);
     } else if (e->n_messages) {

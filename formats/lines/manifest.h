@@ -16,8 +16,8 @@ typedef struct manifest_message {
 } manifest_message;
 
 typedef struct manifest_entry {
-    uint32_t line;             /* 1-based */
-    char *id, *source, *split; /* source, split may be NULL */
+    uint32_t line;                        /* 1-based */
+    char *id, *source, *document, *split; /* all but id may be NULL */
     /* exactly one of: text (read from "text" or from "file"), tokens, messages (n_messages > 0) */
     char *text;
     size_t text_size;

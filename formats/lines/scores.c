@@ -56,6 +56,7 @@ static const struct {
     { key, type, offsetof(score_row, member) }
     C("id", TEXT, id),
     C("source", TEXT_OR_NULL, source),
+    C("document", TEXT_OR_NULL, document),
     C("split", TEXT_OR_NULL, split),
     C("model", TEXT, model),
     C("manifest", TEXT, manifest),

@@ -21,8 +21,8 @@ enum {
 };
 
 typedef struct score_row {
-    uint32_t line;                   /* 1-based */
-    char *id, *source, *split;       /* source, split: NULL where the manifest had none */
+    uint32_t line;                        /* 1-based */
+    char *id, *source, *document, *split; /* all but id: NULL where the manifest had none */
     char *model, *manifest, *policy; /* model: its fingerprint; manifest: SHA-256 of its bytes */
     uint64_t token_hash; /* of the prompt's tokens, whatever manifest they stand in; 0: none */
     /* Content id of the table itself (policy "table"), of the one that a control is of, or whose

@@ -183,6 +183,10 @@ static void documents(void **state) {
         assert_true(c.documents[i].size >= CORPUS_MIN_BYTES);
         assert_int_equal(strlen(c.documents[i].text), c.documents[i].size);
         assert_true(i == 0 || strcmp(c.documents[i - 1].name, c.documents[i].name) != 0);
+        const char *part = strchr(c.documents[i].name, '#');
+        const size_t n = part ? (size_t)(part - c.documents[i].name) : strlen(c.documents[i].name);
+        assert_true(strncmp(c.documents[i].name, c.documents[i].whole, n) == 0 &&
+                    !c.documents[i].whole[n]);
     }
     assert_int_equal(seen, 1);
     corpus_fini(&c);
@@ -292,6 +296,7 @@ static void check_build(const tokenizer *tok) {
     ckvc_buffer_fini(&other);
 
     size_t heldout = 0, facts = 0;
+    const char *documents[30] = {NULL};
     for (size_t i = 0; i < a.n_entries; i++) {
         const manifest_entry *e = &a.entries[i];
         heldout += strcmp(e->split, "heldout") == 0;
@@ -305,7 +310,9 @@ static void check_build(const tokenizer *tok) {
         sprintf(whole, "%s%s", e->text, e->continuation);
         int found = 0;
         for (size_t d = 0; d < c.n_documents; d++) {
-            found += strstr(c.documents[d].text, whole) != NULL;
+            if (!strstr(c.documents[d].text, whole)) { continue; }
+            found++;
+            documents[i] = c.documents[d].whole;
         }
         assert_int_equal(found, 1);
         for (size_t k = 0; k < a.n_entries; k++) {
@@ -317,6 +324,13 @@ static void check_build(const tokenizer *tok) {
             }
         }
         free(whole);
+    }
+    /* of one document, parts or not: the same name, and of no other */
+    for (size_t i = 0; i < a.n_entries * a.n_entries; i++) {
+        const size_t x = i / a.n_entries, y = i % a.n_entries;
+        if (!documents[x] || !documents[y]) { continue; }
+        assert_true((strcmp(documents[x], documents[y]) == 0) ==
+                    (strcmp(a.entries[x].document, a.entries[y].document) == 0));
     }
     assert_int_equal(facts, 9);
     assert_true(heldout > 3 && heldout < 27);

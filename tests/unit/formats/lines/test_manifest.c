@@ -69,7 +69,8 @@ static void refuses(const char *text, const char *said) { refuses_bytes(text, st
 static void good_lines(void **state) {
     (void)state;
     const char *text =
-        "{\"id\":\"a\",\"text\":\"one\\u0000two\",\"source\":\"s\",\"split\":\"fit\"}\r\n"
+        "{\"id\":\"a\",\"text\":\"one\\u0000two\",\"source\":\"s\",\"split\":\"fit\","
+        "\"document\":\"d\"}\r\n"
         "{\"tokens\":[1,2,2147483647],\"id\":\"b\",\"continuation_tokens\":[4]}\n"
         "{\"id\":\"c\",\"file\":\"text.txt\",\"offset\":2,\"bytes\":3,\"continuation\":\" x\"}\n"
         "{\"id\":\"d\",\"file\":\"./text.txt\"}\n"
@@ -86,6 +87,8 @@ static void good_lines(void **state) {
     assert_memory_equal(m->entries[0].text, "one\0two", 7);
     assert_string_equal(m->entries[0].source, "s");
     assert_string_equal(m->entries[0].split, "fit");
+    assert_string_equal(m->entries[0].document, "d");
+    assert_null(m->entries[1].document);
     assert_false(m->entries[0].has_continuation || m->entries[0].has_tokens);
     assert_true(m->entries[1].has_tokens && m->entries[1].has_continuation_tokens);
     assert_int_equal(m->entries[1].tokens[2], INT32_MAX);
@@ -147,6 +150,7 @@ static void bad_lines(void **state) {
     refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation\":\"\"}", "\"continuation\" is empty");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation_tokens\":[]}", "not empty");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"source\":5}", "\"source\" must be a string");
+    refuses("{\"id\":\"a\",\"text\":\"x\",\"document\":[]}", "\"document\" must be a string");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"split\":\"\"}", "\"split\" has 0 bytes");
     refuses("{\"id\":\"a\",\"messages\":[]}", "not empty");
     refuses("{\"id\":\"a\",\"messages\":{}}", "must be an array");
@@ -215,10 +219,11 @@ static void long_line(void **state) {
 static void written_lines_read_back(void **state) {
     (void)state;
     char text[] = "quote \" slash \\ tab \t line\n \xE2\x82\xAC end", tail[] = " more";
-    char id[] = "x-1", source[] = "s", split[] = "heldout";
+    char id[] = "x-1", source[] = "s", document[] = "d", split[] = "heldout";
     int32_t ids[] = {5, 6};
     manifest_entry e = {.id = id,
                         .source = source,
+                        .document = document,
                         .split = split,
                         .text = text,
                         .text_size = sizeof text - 1,
@@ -226,10 +231,11 @@ static void written_lines_read_back(void **state) {
                         .continuation_size = 5,
                         .has_continuation = true};
     char *line = manifest_line(&e);
-    assert_string_equal(line,
-                        "{\"continuation\":\" "
-                        "more\",\"id\":\"x-1\",\"source\":\"s\",\"split\":\"heldout\",\"text\":"
-                        "\"quote \\\" slash \\\\ tab \\u0009 line\\u000a \xE2\x82\xAC end\"}");
+    assert_string_equal(
+        line,
+        "{\"continuation\":\" "
+        "more\",\"document\":\"d\",\"id\":\"x-1\",\"source\":\"s\",\"split\":\"heldout\",\"text\":"
+        "\"quote \\\" slash \\\\ tab \\u0009 line\\u000a \xE2\x82\xAC end\"}");
     manifest *m;
     ckvc_err err;
     assert_int_equal(read_bytes(line, strlen(line), &m, &err), CKVC_OK);

@@ -27,7 +27,8 @@ static void takes_rows(void **state) {
     ckvc_err err;
     char text[4096];
     snprintf(text, sizeof text,
-             "%s\n{\"id\":\"p1\",\"source\":\"s\",\"split\":null,\"model\":\"m\",\"manifest\":"
+             "%s\n{\"id\":\"p1\",\"source\":\"s\",\"document\":\"d\",\"split\":null,\"model\":"
+             "\"m\",\"manifest\":"
              "\"f\",\"policy\":\"matched\","
              "\"table\":\"%s\",\"tau\":0.87,"
              "\"T\":100,\"C\":0,\"budget\":0.25,\"r_struct\":4.5,\"r_sem\":null,\"bin_entropy\":"
@@ -41,6 +42,8 @@ static void takes_rows(void **state) {
     const score_row *a = &s->rows[0], *b = &s->rows[1];
     assert_string_equal(a->id, "p1");
     assert_null(a->source);
+    assert_null(a->document);
+    assert_string_equal(b->document, "d");
     assert_string_equal(a->split, "heldout");
     assert_string_equal(a->table, ID64);
     assert_int_equal(a->n_layers, 2);
