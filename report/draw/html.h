@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "lib/base/buffer.h"
@@ -24,9 +25,12 @@ void html_element(ckvc_buffer *b, const char *element, const char *cls, const ch
 void html_page_begin(ckvc_buffer *b, const char *title);
 static inline void html_page_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</body>\n</html>\n"); }
 
-/* Sections: <section id=...><h2>; the id is ours, plain letters. */
-void html_section_begin(ckvc_buffer *b, const char *id, const char *heading);
-static inline void html_section_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</section>\n"); }
+/* Sections: <section><h2>; the id is ours, plain letters. A folded one is opened by the reader, or
+ * by a link to its id, which stands inside. */
+void html_section_begin(ckvc_buffer *b, const char *id, const char *heading, bool folded);
+static inline void html_section_end(ckvc_buffer *b, bool folded) {
+    ckvc_buffer_text(b, folded ? "</div></details></section>\n" : "</section>\n");
+}
 /* A part that is folded until asked for; paper shows it as the reader left it. */
 void html_details_begin(ckvc_buffer *b, const char *summary);
 static inline void html_details_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</details>\n"); }
@@ -63,9 +67,11 @@ void html_heads_of(ckvc_buffer *b, const char *align, const char *const *texts, 
 void html_row_of(ckvc_buffer *b, const char *align, const char *const *texts, size_t n);
 
 /* Figures stand side by side where there is room. svg is markup (svg_render, not standalone);
- * caption is plain text; picture and numbers lie beside the page as name.svg and name.csv. */
+ * cls NULL, or "wide": in a row of its own; caption is plain text; picture and numbers lie beside
+ * the page as name.svg and name.csv. */
 static inline void html_figures_begin(ckvc_buffer *b) {
     ckvc_buffer_text(b, "<div class=\"figs\">\n");
 }
-void html_figure(ckvc_buffer *b, const ckvc_buffer *svg, const char *caption, const char *name);
+void html_figure(ckvc_buffer *b, const char *cls, const ckvc_buffer *svg, const char *caption,
+                 const char *name);
 static inline void html_figures_end(ckvc_buffer *b) { ckvc_buffer_text(b, "</div>\n"); }

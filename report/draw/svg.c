@@ -16,12 +16,12 @@ static const char standalone_style[] =
     ".h{paint-order:stroke;stroke:#fff;stroke-width:3;stroke-linejoin:round}.t{fill:#1b1f24}"
     ".m{fill:#59626d}.ax{stroke:#59626d;stroke-width:1;fill:none}.gr{stroke:#e4e7eb;stroke-width:1;"
     "fill:none}.ref{stroke:#1b1f24;stroke-width:1;stroke-dasharray:4 3;fill:none}.em{fill:#f0f1f3}"
-    ".ha{stroke:#9aa3ad;stroke-width:1;fill:none}.hw{stroke:#fff;stroke-width:2.4;"
-    "stroke-opacity:.75;fill:none}.hk{stroke:#000;stroke-width:1;fill:none}.da{stroke-dasharray:5 "
-    "4}.ba{fill-opacity:.18}.fr{fill:none;stroke:#c9ced6}.f0{fill:#0072b2}.f1{fill:#d55e00}"
-    ".f2{fill:#00825f}.f3{fill:#b4558c}.f4{fill:#a87900}.f5{fill:#4a4e57}.s0,.s1,.s2,.s3,.s4,"
-    ".s5{stroke-width:2;fill:none}.s0{stroke:#0072b2}.s1{stroke:#d55e00}.s2{stroke:#00825f}"
-    ".s3{stroke:#b4558c}.s4{stroke:#a87900}.s5{stroke:#4a4e57}";
+    ".da{stroke-dasharray:5 "
+    "4}.ba{fill-opacity:.18}.fr{fill:none;stroke:#c9ced6}.f0{fill:#0072b2}.f1{fill:#7a52c7}"
+    ".f2{fill:#00828f}.f3{fill:#c2478f}.f4{fill:#7d5a3c}.f5{fill:#737a00}.f6{fill:#6b7280}.s0,.s1,."
+    "s2,.s3,.s4,"
+    ".s5,.s6{stroke-width:2;fill:none}.s0{stroke:#0072b2}.s1{stroke:#7a52c7}.s2{stroke:#00828f}"
+    ".s3{stroke:#c2478f}.s4{stroke:#7d5a3c}.s5{stroke:#737a00}.s6{stroke:#6b7280}";
 
 void svg_init(svg *s, double width) { *s = (svg){.width = width}; }
 
@@ -93,19 +93,25 @@ void svg_rect(svg *s, double x, double y, double w, double h, const char *look, 
     close_shape(s, "rect", tip);
 }
 
-const char *const svg_stroke[SVG_SERIES] = {"s0", "s1", "s2", "s3", "s4", "s5"};
-const char *const svg_fill[SVG_SERIES] = {"f0", "f1", "f2", "f3", "f4", "f5"};
+void svg_dot(svg *s, double x, double y, double r, const char *look) {
+    PUT(s, "<circle cx=\"%s\" cy=\"%s\" r=\"%s\" %s=\"%s\"/>\n", coordinate(x), coordinate(y),
+        coordinate(r), look_of(look), look);
+}
+
+const char *const svg_stroke[SVG_SERIES] = {"s0", "s1", "s2", "s3", "s4", "s5", "s6"};
+const char *const svg_fill[SVG_SERIES] = {"f0", "f1", "f2", "f3", "f4", "f5", "f6"};
 
 void svg_marker(svg *s, int series, double x, double y, double r, const char *tip) {
     /* Unit outlines, scaled to about the circle's area. */
-    static const char *const outlines[SVG_SERIES] = {
+    enum { SHAPES = 6 };
+    static const char *const outlines[SHAPES] = {
         NULL,
         "M-.9-.9H.9V.9H-.9Z",
         "M0-1.25L1.25 0 0 1.25-1.25 0Z",
         "M0-1.2L1.2.9H-1.2Z",
         "M-1-.6L-.6-1 0-.4.6-1 1-.6.4 0 1 .6.6 1 0 .4-.6 1-1 .6-.4 0Z",
         "M-.35-1.2H.35V-.35H1.2V.35H.35V1.2H-.35V.35H-1.2V-.35H-.35Z"};
-    const char *outline = outlines[(series + series / SVG_SERIES) % SVG_SERIES],
+    const char *outline = outlines[(series + series / SVG_SERIES) % SHAPES],
                *fill = svg_fill[series % SVG_SERIES];
     if (outline) {
         PUT(s, "<path d=\"%s\" transform=\"translate(%s %s) scale(%s)\" class=\"%s\"", outline,
@@ -135,31 +141,6 @@ void svg_band(svg *s, size_t n, const double *x, const double *lo, const double 
     points(s, n, x, lo, false);
     points(s, n, x, hi, true);
     PUT(s, "Z\"/>\n");
-}
-
-void svg_hatch_begin(svg *s) {
-    s->hatch = s->body.size;
-    PUT(s, "<path class=\"hw\" d=\"M0 0");
-}
-
-void svg_hatch_cell(svg *s, double x, double y, double w, double h) {
-    /* Diagonals x + y = const, 6 units apart over the whole drawing so that neighbours join. */
-    const double first = ceil((x + y) / 6) * 6;
-    for (int i = 0; first + 6 * i < x + y + w + h; i++) {
-        const double k = first + 6 * i, x1 = fmax(x, k - (y + h)), x2 = fmin(x + w, k - y);
-        if (x2 > x1) {
-            PUT(s, "M%s %sL%s %s", coordinate(x1), coordinate(k - x1), coordinate(x2),
-                coordinate(k - x2));
-        }
-    }
-}
-
-void svg_hatch_end(svg *s) {
-    PUT(s, "\"/>\n");
-    /* once more, narrower and dark: legible on light and on dark fills */
-    CKVC_AUTO_FREE char *again = ckvc_strdup((const char *)s->body.data + s->hatch);
-    *strchr(again, 'w') = 'k'; /* of its class */
-    PUT(s, "%s", again);
 }
 
 void svg_label(svg *s, double x, double y, svg_anchor anchor, svg_font font, const char *text) {
@@ -215,7 +196,7 @@ double svg_paragraph(svg *s, double x, double y, double width, svg_font font, co
         const size_t take = p[n] == 0 || !fit ? n : fit;
         snprintf(line, sizeof line, "%.*s", (int)take, p);
         svg_label(s, x, y, SVG_START, font, line);
-        y += font.size * 1.28;
+        y += svg_leading(font);
         p += take;
         while (*p == ' ') { p++; }
     }

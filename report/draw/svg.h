@@ -7,8 +7,8 @@
  * Elements use no ids, so any number of drawings share one page.
  *
  * A look is a colour (svg_rgb) or classes: t text, m muted text, h beside them: a halo over lines
- * below, ax axis, gr grid line, ref reference line, em empty cell, fr frame, hw, hk hatching (light
- * below dark), da dashed, ba band, f0 ... f5 fill of a series, s0 ... s5 stroke of a series.
+ * below, ax axis, gr grid line, ref reference line, em empty cell, fr frame, da dashed, ba band, f0
+ * ... f5 fill of a series, s0 ... s6 stroke of a series.
  */
 #pragma once
 
@@ -18,14 +18,13 @@
 
 #include "lib/base/buffer.h"
 
-#define SVG_SERIES    6
+#define SVG_SERIES    7 /* the last is grey */
 #define SVG_TICKS_MAX 32
 
 typedef struct svg {
     ckvc_buffer body;
     char *title; /* what a screen reader says; svg_title writes it above the drawing, too */
     double width, height; /* height may be set at the end */
-    size_t hatch;         /* where the hatching under way began */
 } svg;
 
 void svg_init(svg *s, double width);
@@ -38,22 +37,20 @@ void svg_line(svg *s, double x1, double y1, double x2, double y2, const char *lo
 /* tip: shown by the browser over the shape; NULL: none. */
 void svg_rect(svg *s, double x, double y, double w, double h, const char *look, const char *tip);
 /* In the colour of a series and a shape (circle, square, diamond, triangle, cross, plus) that
- * repeats out of step with it, so that up to 36 series differ in one or the other. */
+ * repeats out of step with it, so that up to 42 series differ in one or the other. */
 void svg_marker(svg *s, int series, double x, double y, double r, const char *tip);
 extern const char *const svg_stroke[SVG_SERIES], *const svg_fill[SVG_SERIES]; /* their looks */
 /* A line through n points, and the area between two lines, in the colour of a series. */
 void svg_polyline(svg *s, size_t n, const double *x, const double *y, int series, bool dashed);
 void svg_band(svg *s, size_t n, const double *x, const double *lo, const double *hi, int series);
-/* Hatching, legible on any fill: any number of cells, one path for all. */
-void svg_hatch_begin(svg *s);
-void svg_hatch_cell(svg *s, double x, double y, double w, double h);
-void svg_hatch_end(svg *s);
+void svg_dot(svg *s, double x, double y, double r, const char *look);
 
 typedef struct svg_font {
     double size;
     const char *look;
     bool bold;
 } svg_font;
+static inline double svg_leading(svg_font f) { return f.size * 1.28; }
 typedef enum svg_anchor { SVG_START, SVG_MIDDLE, SVG_END } svg_anchor;
 void svg_label(svg *s, double x, double y, svg_anchor anchor, svg_font font, const char *text);
 void svg_label_up(svg *s, double x, double y, svg_font font, const char *text); /* from below */

@@ -13,20 +13,20 @@ double svg_title(svg *s, const char *title) {
     return svg_paragraph(s, PAD, TITLE_SIZE + 3, s->width - 2 * PAD, title_font, title);
 }
 
-double svg_legend(svg *s, double y, const char *const *names, size_t n) {
+double svg_legend(svg *s, double y, const chart_curve *curves, size_t n) {
     double x = PAD;
     for (size_t i = 0; i < n; i++) {
-        double w = 16 + svg_text_width(names[i], TICK_SIZE) + 12;
+        double w = 16 + svg_text_width(curves[i].name, TICK_SIZE) + 12;
         if (x > PAD && x + w > s->width - PAD) {
             x = PAD;
             y += 16;
         }
-        svg_marker(s, (int)i, x + 5, y - 3.5, 4, NULL);
+        svg_marker(s, curves[i].series, x + 5, y - 3.5, 4, NULL);
         if (w > s->width - PAD - x) { /* one name wider than the drawing */
-            y = svg_paragraph(s, x + 14, y, s->width - PAD - x - 14, tick_font, names[i]) -
+            y = svg_paragraph(s, x + 14, y, s->width - PAD - x - 14, tick_font, curves[i].name) -
                 TICK_SIZE * 1.28;
         } else {
-            svg_label(s, x + 14, y, SVG_START, tick_font, names[i]);
+            svg_label(s, x + 14, y, SVG_START, tick_font, curves[i].name);
         }
         x += w;
     }
@@ -142,11 +142,6 @@ svg_plot svg_plot_begin(svg *s, const svg_plot_spec *c) {
     svg_axis_draw_x(s, &p.x, p.y.to, p.y.from, c->text.x);
     s->height = p.y.from + 36;
     return p;
-}
-
-void svg_plot_x(svg *s, const svg_plot *p, double v) {
-    const double x = svg_axis_place(&p->x, v);
-    if (v > p->x.lo && v < p->x.hi) { svg_line(s, x, p->y.to, x, p->y.from, "ref"); }
 }
 
 void svg_plot_y(svg *s, const svg_plot *p, double v) {

@@ -21,7 +21,7 @@ static const svg_font title_font = {TITLE_SIZE, "t", true},
 
 double svg_title(svg *s, const char *title); /* y below it */
 /* Entries flow in lines; returns the y below. */
-double svg_legend(svg *s, double y, const char *const *names, size_t n);
+double svg_legend(svg *s, double y, const chart_curve *curves, size_t n);
 
 /* A step of 1, 2, 4, 5 times a power of ten so that labels of `need` units fit on cells of `have`
  * units. 4 is there for grids of fortieths: 0.8, 0.9, 1 ... */
@@ -67,5 +67,4 @@ typedef struct svg_plot_spec {
 } svg_plot_spec;
 svg_plot svg_plot_begin(svg *s, const svg_plot_spec *c);
 /* A reference line across the plot, where it is inside. */
-void svg_plot_x(svg *s, const svg_plot *p, double v);
 void svg_plot_y(svg *s, const svg_plot *p, double v);

@@ -1,4 +1,4 @@
-/* Whole charts on a drawing (svg.h): heat maps, bars, intervals, points, curves. Each lays itself
+/* Whole charts on a drawing (svg.h): heat maps, intervals, curves. Each lays itself
  * out below its title, in the width of the drawing, and sets the drawing's height. The default
  * width suits a phone's column and half a sheet of A4.
  *
@@ -47,67 +47,28 @@ typedef struct chart_heat_spec {
     bool y_up;                                       /* row 0 at the bottom */
     chart_scale scale;
     const char *missing; /* meaning of a blank cell; NULL when there is none */
-    size_t hatched;      /* bytes from a value to a bool: hatched over its colour; 0: nothing is */
-    const char *hatched_label;
+    size_t marked;       /* bytes from a value to a bool: a dot in its corner; 0: nothing has one */
+    const char *marked_label;
 } chart_heat_spec;
 void chart_heat(svg *s, const chart_heat_spec *c);
 
-/* Grouped bars over n categories that are numbers. */
-#define CHART_BARS 3
-typedef struct chart_bars_spec {
-    chart_text text;
-    struct chart_rows {
-        size_t n, stride;
-        const double *categories;
-    } rows;
-    const double *values[CHART_BARS]; /* of each series; NULL ends them */
-    const char *series[CHART_BARS];   /* their names; NULL: no legend */
-    double scale;                     /* of the values; 0: as they are */
-    size_t mark;                      /* 1 + category with a reference line; 0: none */
-    const char *mark_label;
-} chart_bars_spec;
-void chart_bars(svg *s, const chart_bars_spec *c);
-
-/* One row a thing: label and remark above, marker with interval below. Rows with a NaN mean say
- * `undefined` instead. */
+/* One line a thing: label, marker with interval, remark. */
 typedef struct chart_interval_row {
     const char *heading;        /* printed before the row when not NULL */
     const char *label, *remark; /* remark may be NULL */
-    double mean, lo, hi;        /* NaN bounds: no interval */
+    double mean, lo, hi;        /* NaN bounds: no interval; a row without mean is left out */
     int series;
-    double limit; /* a mark of its own on the row, drawn when draw_limit */
-    bool draw_limit;
+    double limit; /* a mark of its own on the row; NaN: none */
 } chart_interval_row;
 typedef struct chart_interval_spec {
     const char *title, *x_label;
-    const char *below, *above; /* words at the ends of the axis, either may be NULL */
-    const char *undefined;
-    double reference; /* NaN: none */
+    const char *reference_label; /* of the line at 0, which the axis always holds */
+    const char *remark_label;    /* of the remarks' column; NULL: none */
     size_t n;
     const chart_interval_row *rows;
     const char *limit_label; /* what the rows' limits are; NULL without */
 } chart_interval_spec;
 void chart_intervals(svg *s, const chart_interval_spec *c);
-
-typedef struct chart_point {
-    double x, y, lo, hi; /* lo, hi: vertical interval, NaN: none */
-    double radius;       /* 0: the usual 4 */
-    int series;
-    const char *tip; /* NULL: none */
-} chart_point;
-typedef struct chart_scatter_spec {
-    chart_text text;
-    size_t n, n_series;
-    const chart_point *points;
-    const char *const *series;       /* [n_series] */
-    const double *x_lines, *y_lines; /* thin lines across: bin edges, references */
-    size_t n_x_lines, n_y_lines;
-    bool zero_line;
-    bool diagonal; /* x = y */
-    bool square;   /* same range on both axes */
-    double height; /* of the plot; 0: 260 */
-} chart_scatter_spec;
-void chart_scatter(svg *s, const chart_scatter_spec *c);
 
 /* Lines through points in order of x, over linear or logarithmic axes. Points that a logarithmic
  * axis cannot show are left out. */
@@ -116,7 +77,7 @@ typedef struct chart_curve {
     const char *name;
     size_t n, stride;
     const double *x, *y; /* with a band its ends follow y */
-    int flags;
+    int flags, series;
 } chart_curve;
 enum { CHART_X_LOG = 1, CHART_Y_LOG = 2, CHART_ZERO_LINE = 4 };
 void chart_curves(svg *s, chart_text text, const chart_curve *curves, size_t n, int flags);

@@ -80,14 +80,14 @@ static double value_of(const chart_heat_spec *c, size_t p, size_t i) {
     return !isfinite(v) || (c->zero_is_blank && v == 0) ? NAN : v;
 }
 
-static bool is_hatched(const chart_heat_spec *c, size_t p, size_t i) {
-    return c->hatched && *(const bool *)(cell_at(c, p, i) + c->hatched);
+static bool is_marked(const chart_heat_spec *c, size_t p, size_t i) {
+    return c->marked && *(const bool *)(cell_at(c, p, i) + c->marked);
 }
 
 static bool any(const chart_heat_spec *c, bool blank) {
     for (size_t p = 0; p < c->grid.panels; p++) {
         for (size_t i = 0; i < c->grid.rows * c->grid.cols; i++) {
-            if (blank ? isnan(value_of(c, p, i)) : is_hatched(c, p, i)) { return true; }
+            if (blank ? isnan(value_of(c, p, i)) : is_marked(c, p, i)) { return true; }
         }
     }
     return false;
@@ -100,17 +100,12 @@ typedef struct heat_cells {
     bool print, tips;
 } heat_cells;
 
-/* boxed: on a ground of the cell's colour, which keeps it legible over hatching. */
 static void print_value(svg *s, const chart_heat_spec *c, const heat_cells *z, double value,
-                        double x0, double y0, bool boxed) {
+                        double x0, double y0) {
     char text[32];
     uint32_t rgb = scale_colour(&c->scale, value);
     double x = x0 + (z->w - z->gap) / 2, y = y0 + (z->h - z->gap) / 2;
     snprintf(text, sizeof text, "%.*f", c->scale.decimals, value);
-    if (boxed) {
-        double w = svg_text_width(text, z->text) * 0.98 + 2;
-        svg_rect(s, x - w / 2, y - z->text * 0.5, w, z->text, svg_rgb(rgb), NULL);
-    }
     svg_label(s, x, y + z->text * 0.36, SVG_MIDDLE,
               (svg_font){.size = z->text, .look = svg_rgb(svg_text_on(rgb))}, text);
 }
@@ -130,45 +125,40 @@ static void size_text(const chart_heat_spec *c, size_t p, heat_cells *z) {
     z->print = z->text >= 7;
 }
 
+/* In the upper right corner of a cell, clear of its number. */
+static void draw_mark(svg *s, double right, double top, double size, double v,
+                      const chart_heat_spec *c) {
+    const double r = fmin(2.4, size / 4);
+    svg_dot(s, right - r - 1.2, top + r + 1.2, r, svg_rgb(svg_text_on(scale_colour(&c->scale, v))));
+}
+
 static void heat_panel(svg *s, const chart_heat_spec *c, size_t p, double x0, double y0,
                        heat_cells z) {
     char text[96], a[32], b[32];
     size_text(c, p, &z);
-    for (int pass = 0; pass < (c->hatched ? 3 : 1); pass++) { /* colours; hatching; numbers on it */
-        if (pass == 1) { svg_hatch_begin(s); }
-        for (size_t i = 0; i < c->grid.rows * c->grid.cols; i++) {
-            const size_t r = i / c->grid.cols, k = i % c->grid.cols;
-            const double v = value_of(c, p, i), x = x0 + z.w * (double)k,
-                         y = y0 + z.h * (double)(c->y_up ? c->grid.rows - 1 - r : r);
-            const bool hatched = !isnan(v) && is_hatched(c, p, i);
-            if (pass == 1 && hatched) { svg_hatch_cell(s, x, y, z.w - z.gap, z.h - z.gap); }
-            if (pass == 2 && hatched && z.print) { print_value(s, c, &z, v, x, y, true); }
-            if (pass > 0) { continue; }
-            if (isnan(v)) {
-                svg_rect(s, x, y, z.w - z.gap, z.h - z.gap, "em", NULL);
-                continue;
-            }
-            snprintf(text, sizeof text, "%s %s, %s %s: %.6g", c->text.y,
-                     name_of(c->row_names, r, a), c->text.x, name_of(c->col_names, k, b), v);
-            svg_rect(s, x, y, z.w - z.gap, z.h - z.gap, svg_rgb(scale_colour(&c->scale, v)),
-                     z.tips ? text : NULL);
-            if (z.print) { print_value(s, c, &z, v, x, y, false); }
+    for (size_t i = 0; i < c->grid.rows * c->grid.cols; i++) {
+        const size_t r = i / c->grid.cols, k = i % c->grid.cols;
+        const double v = value_of(c, p, i), x = x0 + z.w * (double)k,
+                     y = y0 + z.h * (double)(c->y_up ? c->grid.rows - 1 - r : r);
+        if (isnan(v)) {
+            svg_rect(s, x, y, z.w - z.gap, z.h - z.gap, "em", NULL);
+            continue;
         }
-        if (pass == 1) { svg_hatch_end(s); }
+        snprintf(text, sizeof text, "%s %s, %s %s: %.6g", c->text.y, name_of(c->row_names, r, a),
+                 c->text.x, name_of(c->col_names, k, b), v);
+        svg_rect(s, x, y, z.w - z.gap, z.h - z.gap, svg_rgb(scale_colour(&c->scale, v)),
+                 z.tips ? text : NULL);
+        if (z.print) { print_value(s, c, &z, v, x, y); }
+        if (is_marked(c, p, i)) { draw_mark(s, x + z.w - z.gap, y, fmin(z.w, z.h), v, c); }
     }
     svg_rect(s, x0 - 0.5, y0 - 0.5, z.w * (double)c->grid.cols - z.gap + 1,
              z.h * (double)c->grid.rows - z.gap + 1, "fr", NULL);
 }
 
 /* A swatch of the legend with its words; the y below. */
-static double legend_line(svg *s, double left, double y, bool hatched, const char *words) {
-    if (hatched) {
-        svg_hatch_begin(s);
-        svg_hatch_cell(s, left, y - 7, 18, 11);
-        svg_hatch_end(s);
-    } else {
-        svg_rect(s, left, y - 7, 18, 11, "em", NULL);
-    }
+static double legend_line(svg *s, double left, double y, bool marked, const char *words) {
+    svg_rect(s, left, y - 7, 18, 11, "em", NULL);
+    if (marked) { svg_dot(s, left + 14, y - 3.4, 2.4, "t"); }
     svg_rect(s, left, y - 7, 18, 11, "fr", NULL);
     return svg_paragraph(s, left + 24, y + 2, s->width - left - 24 - PAD, note_font, words);
 }
@@ -186,8 +176,9 @@ void chart_heat(svg *s, const chart_heat_spec *spec) {
                                       : "Nothing to draw.");
         return;
     }
-    if (!any(c, false)) { copy.hatched = 0; }
-    const size_t across = c->grid.panels >= 3 ? 2 : 1;
+    if (!any(c, false)) { copy.marked = 0; }
+    const bool narrow = c->grid.cols <= 6;
+    const size_t across = c->grid.panels >= 3 || (c->grid.panels == 2 && narrow) ? 2 : 1;
     const double row_text = fmin(widest(c->row_names, c->grid.rows), 120),
                  left = PAD + LABEL_SIZE + 6 + row_text + 5, gap = 14,
                  width = (s->width - left - PAD - gap * (double)(across - 1)) / (double)across;
@@ -230,6 +221,6 @@ void chart_heat(svg *s, const chart_heat_spec *spec) {
     }
     y = colour_bar(s, left, y + 36, fmin(s->width - left - PAD, 300), &c->scale);
     if (c->missing && any(c, true)) { y = legend_line(s, left, y, false, c->missing); }
-    if (c->hatched) { y = legend_line(s, left, y, true, c->hatched_label); }
+    if (c->marked) { y = legend_line(s, left, y, true, c->marked_label); }
     s->height = y + 2;
 }

@@ -1,65 +1,9 @@
-/* Bars, intervals, points and curves: see svg_chart.h. */
+/* Intervals and curves: see svg_chart.h. */
 #include "report/draw/svg_axis.h"
 
 #include <stdio.h>
 
 #include "lib/base/memory.h"
-
-void chart_bars(svg *s, const chart_bars_spec *c) {
-    const struct chart_rows *rows = &c->rows;
-    const double scale = c->scale > 0 ? c->scale : 1;
-    double y = svg_title(s, c->text.title) + 6, hi = 0, widest = 0;
-    size_t n = 0;
-    char text[160];
-    for (; n < CHART_BARS && c->values[n]; n++) {
-        for (size_t i = 0; i < rows->n; i++) {
-            const double v = chart_at(c->values[n], rows->stride, i) * scale;
-            hi = fmax(hi, isfinite(v) ? v : 0);
-        }
-    }
-    for (size_t i = 0; i < rows->n; i++) {
-        snprintf(text, sizeof text, "%g", chart_at(rows->categories, rows->stride, i));
-        widest = fmax(widest, svg_text_width(text, TICK_SIZE));
-    }
-    if (c->series[0]) { y = svg_legend(s, y + 8, c->series, n) + 2; }
-    if (c->mark) { y += 12; }
-    const svg_axis v = svg_axis_over(0, hi > 0 ? hi * 1.04 : 1, 0, y + 190, y, 5);
-    const double left = PAD + LABEL_SIZE + 8 + svg_axis_tick_width(&v) + 5, right = s->width - PAD,
-                 slot = (right - left) / (double)(rows->n ? rows->n : 1),
-                 bar = slot * 0.8 / (double)(n ? n : 1);
-    svg_axis_draw_y(s, &v, left, right, c->text.y);
-    for (size_t k = 0; k < n; k++) {
-        for (size_t i = 0; i < rows->n; i++) {
-            const double value = chart_at(c->values[k], rows->stride, i) * scale,
-                         top = svg_axis_place(&v, value);
-            if (!(isfinite(value) && value > 0)) { continue; }
-            snprintf(text, sizeof text, "%g: %.6g", chart_at(rows->categories, rows->stride, i),
-                     value);
-            svg_rect(s, left + slot * ((double)i + 0.1) + bar * (double)k, top, bar, v.from - top,
-                     svg_fill[k], text);
-        }
-    }
-    svg_line(s, left, v.from, right, v.from, "ax");
-    if (c->mark) {
-        const double x = left + slot * ((double)(c->mark - 1) + 0.5);
-        svg_line(s, x, y - 2, x, v.from, "ref");
-        svg_label(s, x, y - 6, SVG_MIDDLE, note_font, c->mark_label);
-    }
-    for (size_t i = 0; i < rows->n; i += svg_thin(widest + 5, slot)) {
-        snprintf(text, sizeof text, "%g", chart_at(rows->categories, rows->stride, i));
-        svg_label(s, left + slot * ((double)i + 0.5), v.from + 13, SVG_MIDDLE, tick_font, text);
-    }
-    svg_label(s, (left + right) / 2, v.from + 28, SVG_MIDDLE, axis_font, c->text.x);
-    s->height = v.from + 36;
-}
-
-/* ---- intervals ---- */
-
-/* Label and remark share a line where they fit side by side. */
-static bool remark_below(const chart_interval_row *r, double width) {
-    return r->remark &&
-           svg_text_width(r->label, LABEL_SIZE) + svg_text_width(r->remark, TICK_SIZE) + 8 > width;
-}
 
 /* "0.5 (0.25 to 0.75)" */
 static void say_interval_tip(char *tip, size_t size, double mean, double lo, double hi) {
@@ -70,16 +14,10 @@ static void say_interval_tip(char *tip, size_t size, double mean, double lo, dou
 }
 
 /* The marker of a row with its interval and its limit, at the height `at`. */
-static void draw_interval(svg *s, const chart_interval_spec *c, const svg_axis *x,
-                          const chart_interval_row *r, double at) {
+static void draw_interval(svg *s, const svg_axis *x, const chart_interval_row *r, double at) {
     char tip[200];
-    if (r->draw_limit && isfinite(r->limit)) {
-        svg_rect(s, svg_axis_place(x, r->limit) - 1.5, at - 8, 3, 16, "f1", NULL);
-    }
-    if (!isfinite(r->mean)) {
-        svg_label(s, x->from, at + 3, SVG_START, note_font,
-                  c->undefined ? c->undefined : "undefined");
-        return;
+    if (isfinite(r->limit)) {
+        svg_rect(s, svg_axis_place(x, r->limit) - 1.5, at - 6, 3, 12, "f6", NULL);
     }
     if (isfinite(r->lo) && isfinite(r->hi)) {
         const double lo = svg_axis_place(x, r->lo), hi = svg_axis_place(x, r->hi);
@@ -92,93 +30,59 @@ static void draw_interval(svg *s, const chart_interval_spec *c, const svg_axis *
     svg_marker(s, r->series, svg_axis_place(x, r->mean), at, 4.2, tip);
 }
 
+/* Lines that a label takes in a column. */
+static double lines_of(const char *label, double width) {
+    CKVC_AUTO(svg_fini) svg measured;
+    svg_init(&measured, width);
+    return svg_paragraph(&measured, 0, 0, width, row_font, label) / svg_leading(row_font);
+}
+
 void chart_intervals(svg *s, const chart_interval_spec *c) {
-    const double left = PAD + 14, right = s->width - PAD - 14, top = svg_title(s, c->title) + 4;
-    double bottom = top, y = top;
-    svg_range range = SVG_NO_RANGE;
-    svg_widen(&range, c->reference);
-    for (size_t i = 0; i < c->n;
-         i++) { /* the same steps as below: grid lines go under everything */
+    enum { ROW = 19, HEADING = 24 };
+    const double top = svg_title(s, c->title) + 18;
+    double labels = 0, remarks = c->remark_label ? svg_text_width(c->remark_label, TICK_SIZE) : 0,
+           bottom = top, y = top;
+    svg_range range = {0, 0};
+    for (size_t i = 0; i < c->n; i++) {
         const chart_interval_row *r = &c->rows[i];
+        labels = fmax(labels, svg_text_width(r->label, LABEL_SIZE));
+        remarks = fmax(remarks, r->remark ? svg_text_width(r->remark, TICK_SIZE) : 0);
         svg_widen(&range, r->mean);
         svg_widen(&range, r->lo);
         svg_widen(&range, r->hi);
-        svg_widen(&range, r->draw_limit ? r->limit : NAN);
-        bottom += (r->heading ? 22 : 0) + (remark_below(r, right - left) ? 44 : 32);
+        svg_widen(&range, r->limit);
     }
-    const svg_axis x = svg_axis_over(range.lo, range.hi, 0.06, left, right, 5);
+    labels = fmin(labels + 1, 0.38 * s->width);
+    for (size_t i = 0; i < c->n; i++) { /* the same steps as below: the grid goes under all */
+        const chart_interval_row *r = &c->rows[i];
+        bottom += (r->heading ? HEADING : 0) + ROW +
+                  svg_leading(row_font) * (lines_of(r->label, labels) - 1);
+    }
+    const double left = PAD + labels + 12, right = s->width - PAD - remarks - 12;
+    const svg_axis x = svg_axis_over(range.lo, range.hi, 0.04, left, right, 4);
+    const double zero = svg_axis_place(&x, 0);
     svg_axis_draw_x(s, &x, top, bottom, c->x_label);
-    if (isfinite(c->reference)) {
-        const double at = svg_axis_place(&x, c->reference);
-        svg_line(s, at, top, at, bottom, "ref");
+    svg_line(s, zero, top, zero, bottom, "ref");
+    svg_label(s, zero, top - 4, SVG_MIDDLE, note_font, c->reference_label);
+    if (c->remark_label) {
+        svg_label(s, s->width - PAD, top - 4, SVG_END, note_font, c->remark_label);
     }
     for (size_t i = 0; i < c->n; i++) {
         const chart_interval_row *r = &c->rows[i];
         if (r->heading) {
-            svg_paragraph(s, PAD, y + 15, s->width - 2 * PAD, heading_font, r->heading);
-            y += 22;
+            svg_label(s, PAD, y + 17, SVG_START, heading_font, r->heading);
+            y += HEADING;
         }
-        svg_label(s, left, y + 12, SVG_START, row_font, r->label);
-        if (r->remark && !remark_below(r, right - left)) {
-            svg_label(s, right, y + 12, SVG_END, remark_font, r->remark);
-        } else if (r->remark) {
-            svg_label(s, left, y + 24, SVG_START, remark_font, r->remark);
-            y += 12;
-        }
-        draw_interval(s, c, &x, r, y + 23);
-        y += 32;
+        draw_interval(s, &x, r, y + ROW / 2.0);
+        if (r->remark) { svg_label(s, s->width - PAD, y + 13, SVG_END, remark_font, r->remark); }
+        svg_paragraph(s, PAD, y + 13, labels, row_font, r->label);
+        y += ROW + svg_leading(row_font) * (lines_of(r->label, labels) - 1);
     }
-    if (c->below) { svg_label(s, left, bottom + 42, SVG_START, note_font, c->below); }
-    if (c->above) { svg_label(s, right, bottom + 42, SVG_END, note_font, c->above); }
-    s->height = bottom + (c->below || c->above ? 50 : 36);
+    s->height = bottom + 36;
     if (c->limit_label) {
-        svg_rect(s, left + 6, s->height - 1, 3, 14, "f1", NULL);
-        s->height = svg_paragraph(s, left + 16, s->height + 10, right - left - 16, note_font,
+        svg_rect(s, PAD + 6, s->height - 1, 3, 14, "f6", NULL);
+        s->height = svg_paragraph(s, PAD + 16, s->height + 10, s->width - 2 * PAD - 16, note_font,
                                   c->limit_label);
-    }
-}
-
-/* ---- points ---- */
-
-void chart_scatter(svg *s, const chart_scatter_spec *c) {
-    double y = svg_title(s, c->text.title) + 6;
-    svg_range xs = SVG_NO_RANGE, ys = SVG_NO_RANGE;
-    for (size_t i = 0; i < c->n; i++) {
-        const chart_point *p = &c->points[i];
-        if (!isfinite(p->x) || !isfinite(p->y)) { continue; }
-        svg_widen(&xs, p->x);
-        svg_widen(&ys, p->y);
-        svg_widen(&ys, p->lo);
-        svg_widen(&ys, p->hi);
-    }
-    for (size_t i = 0; i < c->n_y_lines; i++) { svg_widen(&ys, c->y_lines[i]); }
-    if (c->zero_line) { svg_widen(&ys, 0); }
-    if (c->square) { xs = ys = (svg_range){fmin(xs.lo, ys.lo), fmax(xs.hi, ys.hi)}; }
-    if (c->series && c->n_series > 0) { y = svg_legend(s, y + 8, c->series, c->n_series) + 4; }
-    const svg_plot p = svg_plot_begin(s, &(svg_plot_spec){.text = c->text,
-                                                          .top = y,
-                                                          .height = c->height > 0 ? c->height : 260,
-                                                          .x_margin = 0.05,
-                                                          .xs = xs,
-                                                          .ys = ys});
-    for (size_t i = 0; i < c->n_x_lines; i++) { svg_plot_x(s, &p, c->x_lines[i]); }
-    for (size_t i = 0; i < c->n_y_lines; i++) { svg_plot_y(s, &p, c->y_lines[i]); }
-    if (c->zero_line) { svg_plot_y(s, &p, 0); }
-    const double a = fmax(p.x.lo, p.y.lo), b = fmin(p.x.hi, p.y.hi);
-    if (c->diagonal && b > a) {
-        svg_line(s, svg_axis_place(&p.x, a), svg_axis_place(&p.y, a), svg_axis_place(&p.x, b),
-                 svg_axis_place(&p.y, b), "ref");
-    }
-    for (size_t i = 0; i < c->n; i++) {
-        const chart_point *q = &c->points[i];
-        const double x = svg_axis_place(&p.x, q->x);
-        if (!isfinite(q->x) || !isfinite(q->y)) { continue; }
-        if (isfinite(q->lo) && isfinite(q->hi)) {
-            svg_line(s, x, svg_axis_place(&p.y, q->lo), x, svg_axis_place(&p.y, q->hi),
-                     svg_stroke[q->series % SVG_SERIES]);
-        }
-        svg_marker(s, q->series, x, svg_axis_place(&p.y, q->y), q->radius > 0 ? q->radius : 4,
-                   q->tip);
     }
 }
 
@@ -208,8 +112,9 @@ static double end_of(int flags, const curve_point *p, double v) {
     return isfinite(v) && (!(flags & CHART_Y_LOG) || v > 0) ? v : p->y;
 }
 
-static void draw_curve(svg *s, const chart_curve *k, int series, const svg_plot *plot, int flags,
+static void draw_curve(svg *s, const chart_curve *k, const svg_plot *plot, int flags,
                        const curve_point *points, size_t n) {
+    const int series = k->series;
     CKVC_AUTO_FREE double *at = ckvc_alloc(4 * n, sizeof *at);
     double *px = at, *py = at + n, *lo = at + 2 * n, *hi = at + 3 * n;
     for (size_t i = 0; i < n; i++) {
@@ -233,11 +138,7 @@ void chart_curves(svg *s, chart_text text, const chart_curve *curves, size_t n, 
     double top = svg_title(s, text.title) + 6;
     svg_range xs = SVG_NO_RANGE, ys = SVG_NO_RANGE;
     size_t all = 0;
-    CKVC_AUTO_FREE const char **names = ckvc_alloc(n, sizeof *names);
-    for (size_t k = 0; k < n; k++) {
-        names[k] = curves[k].name;
-        all += curves[k].n;
-    }
+    for (size_t k = 0; k < n; k++) { all += curves[k].n; }
     CKVC_AUTO_FREE curve_point *points = ckvc_alloc(all, sizeof *points);
     for (size_t k = 0; k < n; k++) {
         const size_t shown = points_of(&curves[k], flags, points);
@@ -254,7 +155,7 @@ void chart_curves(svg *s, chart_text text, const chart_curve *curves, size_t n, 
         return;
     }
     if (flags & CHART_ZERO_LINE) { svg_widen(&ys, 0); }
-    if (n > 1) { top = svg_legend(s, top + 8, names, n) + 4; }
+    if (n > 1) { top = svg_legend(s, top + 8, curves, n) + 4; }
     const svg_plot p = svg_plot_begin(s, &(svg_plot_spec){.text = text,
                                                           .top = top,
                                                           .height = 230,
@@ -264,6 +165,6 @@ void chart_curves(svg *s, chart_text text, const chart_curve *curves, size_t n, 
                                                           .flags = flags});
     if (flags & CHART_ZERO_LINE) { svg_plot_y(s, &p, 0); }
     for (size_t k = 0; k < n; k++) {
-        draw_curve(s, &curves[k], (int)k, &p, flags, points, points_of(&curves[k], flags, points));
+        draw_curve(s, &curves[k], &p, flags, points, points_of(&curves[k], flags, points));
     }
 }

@@ -76,7 +76,7 @@ TABLE(compared_columns, pair_numbers, OBJECTS(head, n_head, head_columns),
 SHARED_TABLE(pair_columns, pair_numbers, MEMBERS(a, b, not_compared, same_model),
              INCLUDE(compared_columns, WHEN(compared)));
 
-/* ---- verdict ---- */
+/* ---- findings ---- */
 
 /* "0.71 at budget 25% of T (95% over prompts: 0.5 to 0.8; ...)" */
 static const char *agreement_of(const pair_heads *h) {
@@ -91,7 +91,7 @@ static const char *agreement_of(const pair_heads *h) {
                    : "a corpus does not even agree with itself");
 }
 
-void pair_findings(const report_numbers *n, view *v) {
+static void pair_findings(const report_numbers *n, view *v) {
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
         const char *budgets = "";
         const bool by_shares = p->tables[0]->shape->share || p->tables[1]->shape->share;
@@ -143,25 +143,31 @@ static chart_interval_row agreement_row(const report_numbers *n, view *v, const 
     csv_number(&v->csv, h->budget);
     csv_text(&v->csv, layers);
     csv_row(&v->csv, agreement_columns, g);
-    chart_interval_row row = {.mean = g->rho, .lo = g->reach.lo, .hi = g->reach.hi};
-    row.heading =
-        all ? room_text(r, "%s and %s, budget %s", h->a, h->b, say_budget(h->budget)) : NULL;
+    chart_interval_row row = {
+        .mean = g->rho, .lo = g->reach.lo, .hi = g->reach.hi, .series = VIEW_REFERENCE};
     row.label = all ? "all heads" : room_text(r, "layers %s", layers);
     row.limit = g->reach.ceiling;
-    row.draw_limit = isfinite(row.limit);
     row.remark = room_text(
         r, "%s%s%s", say_fixed(g->rho, 2),
-        row.draw_limit || h->has_reach ? say(", limit %s", say_fixed(row.limit, 2)) : "", refits);
+        isfinite(row.limit) || h->has_reach ? say(", limit %s", say_fixed(row.limit, 2)) : "",
+        refits);
     return row;
 }
 
-/* A pair's agreement at one budget: all heads, then each group of layers. */
+/* A pair's agreement at one budget: all heads, then each group of layers. What is undefined, one
+ * side being constant, stands in the csv alone. */
 static size_t agreement_rows(const report_numbers *n, view *v, const pair_heads *h,
                              chart_interval_row *rows) {
     const layer_group all = {.rho = h->overall, .reach = h->reach};
     size_t k = 0;
-    rows[k++] = agreement_row(n, v, h, &all, true);
-    EACH(layer_group, g, h->groups, h->n_groups) { rows[k++] = agreement_row(n, v, h, g, false); }
+    for (size_t i = 0; i <= h->n_groups; i++) {
+        rows[k] = agreement_row(n, v, h, i ? &h->groups[i - 1] : &all, i == 0);
+        k += isfinite(rows[k].mean);
+    }
+    if (k) {
+        rows->heading =
+            room_text(&n->in->room, "%s and %s, budget %s", h->a, h->b, say_budget(h->budget));
+    }
     return k;
 }
 
@@ -169,6 +175,7 @@ static size_t agreement_rows(const report_numbers *n, view *v, const pair_heads 
  * limit. */
 static void draw_spearman(const report_numbers *n, view *v, bool shares) {
     size_t rows = 0, k = 0;
+    bool limits = false;
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
         EACH(pair_heads, h, p->head, shares ? 0 : p->n_head) { rows += 1 + h->n_groups; }
         EACH(pair_shares, s, p->shares, shares ? p->n_shares : 0) { rows += 1 + s->n_groups; }
@@ -187,56 +194,25 @@ static void draw_spearman(const report_numbers *n, view *v, bool shares) {
             k += agreement_rows(n, v, &h, list + k);
         }
     }
-    figure_intervals(
-        v,
-        .title = shares ? "Rank agreement of heads' shares between tables"
-                        : "Rank agreement of head weights between tables",
-        .x_label = "Spearman's ρ", .undefined = "undefined: one side is constant",
-        .below = "opposite order", .above = "same order", .n = rows, .rows = list,
-        .limit_label =
-            "limit: what two corpora of one truth can reach when each is only as sure of itself");
+    if (k == 0) {
+        figure_drop(v);
+        return;
+    }
+    for (size_t i = 0; i < k; i++) { limits |= isfinite(list[i].limit); }
+    figure_intervals(v,
+                     .title = shares ? "Rank agreement of heads' shares between tables"
+                                     : "Rank agreement of head weights between tables",
+                     .x_label = "Spearman's ρ (1: the same order, −1: the opposite)",
+                     .reference_label = "no relation", .n = k, .rows = list,
+                     .limit_label = limits ? "limit: what two corpora of one truth can reach when "
+                                             "each is only as sure of itself"
+                                           : NULL);
     figure_end(v, shares ? "spearman-shares" : "spearman",
                say("%s The limit is the root of the product of both corpora's reliabilities: ρ "
                    "between random halves of a corpus's own prompts, corrected for their length "
                    "(Spearman and Brown).",
                    shares ? "Lines are 95% intervals over resampled heads."
                           : "Lines are 95% intervals over refits from resampled prompts."));
-}
-
-/* Heads of two tables against each other; equal pairs of weights share a point whose area grows
- * with their number. */
-static void draw_weights(const report_numbers *n, view *v, const pair_numbers *p,
-                         const pair_heads *h, size_t number) {
-    const table_numbers *x = p->tables[0], *y = p->tables[1];
-    const double *grid = x->shape->head_grid;
-    const size_t A = x->shape->n_head_actions;
-    size_t *counts = NEW(n, A * A, size_t), n_points = 0, most = 8;
-    for (size_t i = 0; i < h->n; i++) {
-        const int a = x->entries[CKVC_SIDE_HEAD][i * x->n_budgets + h->b_index[0]].action,
-                  b = y->entries[CKVC_SIDE_HEAD][i * y->n_budgets + h->b_index[1]].action;
-        if (a >= 0 && b >= 0) {
-            const size_t c = ++counts[(size_t)a * A + (size_t)b];
-            most = c > most ? c : most;
-        }
-    }
-    chart_point *points = NEW(n, h->n, chart_point);
-    figure_begin(v, "weight_a,weight_b,heads");
-    for (size_t i = 0; i < A * A; i++) {
-        const double wx = grid[i / A], wy = grid[i % A], size = (double)counts[i] / (double)most;
-        if (counts[i] == 0) { continue; }
-        const char *tip = room_text(&n->in->room, "%zu heads: %.3f, %.3f", counts[i], wx, wy);
-        points[n_points++] = (chart_point){wx, wy, NAN, NAN, fmax(2.5, 11 * sqrt(size)), 0, tip};
-        figure_line(v, wx, wy, (double)counts[i]);
-    }
-    figure_scatter(v,
-                   .text = {say("Head weights of %s against %s, budget %s", y->title, x->title,
-                                say_budget(h->budget)),
-                            say("weight in %s", x->tag), say("weight in %s", y->tag)},
-                   .n = n_points, .points = points, .diagonal = true, .square = true,
-                   .height = 300);
-    figure_end(v, say("weights-pair-%zu", number),
-               "One point per pair of weights; its area is the number of heads. On the dashed line "
-               "both tables agree.");
 }
 
 /* ---- page ---- */
@@ -296,16 +272,13 @@ static void pair_notes(const pair_numbers *p, view *v) {
 }
 
 void agreement_section(const report_numbers *n, view *v) {
-    size_t number = 0;
+    pair_findings(n, v);
     page_text(
         v, "Two corpora should teach the same model the same head weights if these are a property "
            "of the model. Spearman's ρ compares the order of the heads; what one corpus reaches "
            "with itself, between random halves of its prompts, says how much to expect.");
     draw_spearman(n, v, false);
     draw_spearman(n, v, true);
-    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        EACH(pair_heads, h, p->head, p->n_head) { draw_weights(n, v, p, h, ++number); }
-    }
     page_fold(v, "Numbers: head weights and thresholds");
     page_table_begin(v, "Head weights", head_columns);
     EACH(pair_numbers, p, n->pairs, n->n_pairs) { page_rows(v, head_columns, p->head, p->n_head); }

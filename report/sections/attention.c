@@ -21,14 +21,15 @@ SHARED_TABLE(
     SHOWN(error_with_damage, "measured against damage, ρ", OF(correlation_columns), INTERVAL(2)),
     OBJECT(drift_with_damage, correlation_columns), OBJECTS(layers, n_layers, layer_columns));
 
-static void draw_layers(view *v, const attention_numbers *o, size_t number) {
+static void draw_layers(const report_numbers *n, view *v, const attention_numbers *o,
+                        size_t number) {
     const attention_layer *l = o->layers;
     const size_t L = o->n_layers, size = sizeof *l;
-    const int dots = L <= 64 ? CURVE_DOTS : 0;
+    const int dots = L <= 64 ? CURVE_DOTS : 0, own = series_of_table(n, &o->of);
     const chart_curve curves[] = {
-        {"bound, 2·√(C−1)·ε", L, size, &l->layer, &l->bound, dots | CURVE_DASHED},
-        {"measured", L, size, &l->layer, &l->error, dots},
-        {"with drift of hidden states", L, size, &l->layer, &l->drift, dots}};
+        {"bound, 2·√(C−1)·ε", L, size, &l->layer, &l->bound, dots | CURVE_DASHED, VIEW_REFERENCE},
+        {"measured", L, size, &l->layer, &l->error, dots, own},
+        {"with drift of hidden states", L, size, &l->layer, &l->drift, dots | CURVE_DASHED, own}};
     figure_table(v, layer_columns, l, L);
     figure_curves(
         v, curves, 3, CHART_Y_LOG,
@@ -65,10 +66,9 @@ void attention_section(const report_numbers *n, view *v) {
         "of \u2016A \u2212 A\u2032\u2016 (Frobenius) is at most 2\u00B7√(C\u22121)\u00B7ε, ε being "
         "the mean over heads of the root mean square of m over the C\u22121 queries.");
     EACH(attention_numbers, o, n->attention, n->n_attention) {
-        if (is_drawn(n, o)) { draw_layers(v, o, ++number); }
+        if (is_drawn(n, o)) { draw_layers(n, v, o, ++number); }
     }
-    page_fold(v, "Numbers: every policy, means over layers and prompts");
-    page_table_begin(v, NULL, attention_columns);
+    page_table_begin(v, "Every policy, means over layers and prompts", attention_columns);
     EACH(attention_numbers, o, n->attention, n->n_attention) {
         if (o == n->attention || !series_of_one_setting(&o->of, &o[-1].of)) {
             page_group(v, attention_columns, "budget %s, C = %u, model %.12s",
@@ -82,5 +82,4 @@ void attention_section(const report_numbers *n, view *v) {
                  "states have moved in the layers below; the Proposition says nothing about these, "
                  "so they may pass the bound. Against damage: Spearman over prompts of the mean "
                  "over layers with the rise of the loss, 95%% interval over resampled prompts.");
-    page_fold_end(v);
 }

@@ -12,69 +12,19 @@ TABLE(binding_columns, binding_numbers,
       MEMBERS(n, kept_mean, budget_mean, candidates_lo_mean, candidates_hi_mean,
               share_of_kept_in_window),
       INCLUDE(share_columns), JSON(source, .omit = true));
+TABLE(rests_columns, rests, MEMBERS(supported, by_loss, by_penalty, loss_flat));
+TABLE(choices_columns, gate_choices, JSON_AS(tag, "table"), MERGE(all, rests_columns));
 SHARED_TABLE(budget_columns, budget_numbers, MEMBERS(budget, alive, cells_occupied, cells_alive),
              JSON(advice, .omit = true), OBJECT(all, binding_columns),
              OBJECTS(sources, n_sources, binding_columns),
              OBJECTS(layers, n_layers, binding_columns),
-             JSON(cells, OF(binding_columns), BY(n_entropy, n_perplexity)));
+             JSON(cells, OF(binding_columns), BY(n_entropy, n_perplexity)),
+             OBJECTS(choices, n_choices, choices_columns));
 
-TABLE(budget_csv, budget_numbers, CSV(budget), MERGE(all, share_columns), CSV(cells_occupied),
-      CSV(cells_alive), CSV_AS(all.candidates_hi_mean, "candidates_at_highest_tau_mean"),
-      CSV_AS(all.kept_mean, "kept_mean"), CSV_AS(first.all.supported, "gate_choices"),
-      CSV_AS(first.all.by_loss, "by_loss_share"), CSV_AS(first.all.by_penalty, "by_penalty_share"),
-      CSV_AS(first.all.loss_flat, "loss_flat_share"));
-TABLE(layer_csv, binding_numbers, CSV(layer), INCLUDE(share_columns), CSV(kept_mean),
-      CSV(share_of_kept_in_window));
 TABLE(cell_csv, binding_numbers, CSV_AS(perplexity, "perplexity_bin"),
       CSV_AS(entropy, "entropy_bin"), INCLUDE(share_columns));
 
 /* ---- figures ---- */
-
-static double highest(const run_numbers *run) {
-    const struct shard_side *gate = &run->in.h.side[CKVC_SIDE_GATE];
-    return gate->actions[gate->n_actions - 1];
-}
-
-static void draw_budgets(view *v, const run_numbers *run) {
-    const budget_numbers *o = run->budgets;
-    const char *tag = "";
-    bool chosen = true;
-    figure_table(v, budget_csv, o, run->n_budgets);
-    EACH(budget_numbers, b, o, run->n_budgets) {
-        chosen &= b->n_choices > 0;
-        tag = b->n_choices ? b->first.tag : tag;
-    }
-    figure_bars(
-        v,
-        .text = {say("%s: where the gate can act, by budget", run->in.title),
-                 "budget: tokens, or share of the prompt", "per cent"},
-        .rows = {run->n_budgets, sizeof *o, &o->budget},
-        .values = {&o->all.binding, &o->all.sets_differ, chosen ? &o->first.all.by_loss : NULL},
-        .scale = 100,
-        .series = {say("binding: fewer candidates than the budget at τ = %.3g", highest(run)),
-                   "two thresholds of the grid keep different sets",
-                   say("thresholds of %s that the loss alone would choose", tag)});
-    figure_end(v, say("binding-budgets-%s", run->in.tag),
-               "Shares of (prompt, layer), and of the table's thresholds. Where sets hardly differ "
-               "a threshold's choice rests on its penalty.");
-}
-
-static void draw_layers(view *v, const run_numbers *run, const budget_numbers *o, size_t number) {
-    const binding_numbers *l = o->layers;
-    figure_table(v, layer_csv, l, o->n_layers);
-    figure_bars(v,
-                .text = {say("%s: where the gate can act, by layer, budget %s", run->in.title,
-                             say_budget(o->budget)),
-                         "layer", "per cent of prompts"},
-                .rows = {o->n_layers, sizeof *l, &l->layer},
-                .values = {&l->binding, &l->sets_differ}, .scale = 100,
-                .series = {say("fewer candidates than the budget at τ = %.3g", highest(run)),
-                           say("τ = %.3g and τ = %.3g keep different sets",
-                               run->in.h.side[CKVC_SIDE_GATE].actions[0], highest(run))});
-    figure_end(v, say("binding-layers-%s-b%zu", run->in.tag, number),
-               "Where both bars are low the gate's choice changes only its own penalty, not what "
-               "is kept.");
-}
 
 static void draw_cells(view *v, const run_numbers *run, const budget_numbers *o, size_t number) {
     static const char *const titles[] = {"binding at the highest threshold",
@@ -96,14 +46,14 @@ static void draw_cells(view *v, const run_numbers *run, const budget_numbers *o,
                "Share of (prompt, layer) of a cell's prompts, held-out ones included.");
 }
 
-/* ---- verdict ---- */
+/* ---- findings ---- */
 
 static const char *not_alive(const budget_numbers *o) {
     return say("%s: at budget %s the gate is not alive: %s.", o->run, say_budget(o->budget),
                o->advice ? o->advice : "");
 }
 
-void run_findings(const report_numbers *n, view *v) {
+static void run_findings(const report_numbers *n, view *v) {
     EACH(run_numbers, run, n->runs, n->n_runs) {
         const char *shares = "", *title = run->in.title;
         EACH(budget_numbers, o, run->budgets, run->n_budgets) {
@@ -191,6 +141,7 @@ static void note(view *v, const budget_numbers *o) {
 
 void binding_section(const report_numbers *n, view *v) {
     size_t budgets = 0, choices = 0;
+    run_findings(n, v);
     page_text(
         v,
         "A threshold matters only where fewer candidates than the budget pass it. Binding: even "
@@ -214,27 +165,20 @@ void binding_section(const report_numbers *n, view *v) {
         page_note(v, "The runs hold a scan alone: nothing was kept yet.");
     }
     EACH(run_numbers, run, n->runs, n->n_runs) {
-        if (run->n_budgets) { draw_budgets(v, run); }
-        for (size_t k = 0; k < run->n_budgets; k++) {
-            draw_layers(v, run, &run->budgets[k], k + 1);
-            draw_cells(v, run, &run->budgets[k], k + 1);
-        }
+        for (size_t k = 0; k < run->n_budgets; k++) { draw_cells(v, run, &run->budgets[k], k + 1); }
     }
     if (choices) {
-        page_fold(v, "What the thresholds rest on, by risk cell (layers counted)");
-        page_heads(v, NULL, "lllrrrrrrrr", "thresholds of", "run", "budget", "entropy bin",
-                   "perplexity bin", "binding", "sets differ", "choices", "by the loss",
-                   "by the penalty", "the loss is flat");
+        page_heads(v, "What the thresholds rest on, by risk cell (layers counted)", "lllrrrrrrrr",
+                   "thresholds of", "run", "budget", "entropy bin", "perplexity bin", "binding",
+                   "sets differ", "choices", "by the loss", "by the penalty", "the loss is flat");
         all_rows(n, v, cell_rows);
         page_table_end(v);
-        page_fold_end(v);
     }
     if (budgets) {
-        page_fold(v, "Tokens kept, by source");
-        page_heads(v, NULL, "lllrrrrrr", "run", "budget", "prompts from", "(prompt, layer)",
-                   "binding", "sets differ", "kept/layer", "allowed", "of them in window");
+        page_heads(v, "Tokens kept, by source", "lllrrrrrr", "run", "budget", "prompts from",
+                   "(prompt, layer)", "binding", "sets differ", "kept/layer", "allowed",
+                   "of them in window");
         all_rows(n, v, kept_rows);
         page_table_end(v);
-        page_fold_end(v);
     }
 }

@@ -1,5 +1,4 @@
-/* Comparisons of policies: their columns, where a table's gain is, what is compared with what, the
- * pictures of who does best. */
+/* Comparisons of policies: their columns, and what is compared with what. */
 #include <math.h>
 
 #include "lib/base/files.h"
@@ -98,233 +97,6 @@ SHARED_TABLE(score_columns, score_numbers, MERGE(files, file_columns), MEMBERS(h
              LIST_OF("against_controls", AGAINST_CONTROLS),
              LIST_OF("between_scores", BETWEEN_SCORES));
 
-bool comparison_among(const comparison_list *list, size_t n, const score_series *s,
-                      bool (*alike)(const score_series *a, const score_series *b)) {
-    EACH(comparison, c, list->of, n) {
-        if (alike(&c->of, s)) { return true; }
-    }
-    return false;
-}
-
-/* ---- where the gain is: a column a table, a row a part of the prompts ---- */
-
-/* "better +0.0868 (+0.0258 to +0.1994), n 10, 2.1% more tokens"; no word where nothing is decided.
- */
-static const char *where_of(const difference *of, bool decided) {
-    return say("%s%s%s, n %zu%s%s", decided ? difference_judged(of) : "", decided ? " " : "",
-               SAY_INTERVAL(of->d, 4), of->n, of->equal_tokens ? "" : ", ",
-               of->equal_tokens ? "" : say_more_tokens(of->kept_ratio));
-}
-
-/* The comparisons that say what each table brings, at equal tokens where they can. */
-typedef struct gains {
-    const comparison **of;
-    size_t n, parts;
-} gains;
-
-static gains gains_of(const report_numbers *n) {
-    const comparison_list *list = &n->scores.lists[AGAINST_IDENTITY];
-    gains g = {.of = NEW(n, list->n, const comparison *)};
-    EACH(comparison, c, list->of, list->n) {
-        if (c->of.kind != SCORE_TABLE) { continue; }
-        g.of[g.n] = comparison_gain(&n->scores, c);
-        g.parts += g.of[g.n]->n_sources + g.of[g.n]->n_kinds;
-        g.n++;
-    }
-    return g;
-}
-
-/* The part of a comparison that is of the same kind or source; NULL: there is none. */
-static const difference *part_like(const comparison *c, const difference *like) {
-    EACH(difference, d, c->kinds, c->n_kinds + c->n_sources) {
-        if (!d->kind == !like->kind && strcmp(difference_part(d), difference_part(like)) == 0) {
-            return d;
-        }
-    }
-    return NULL;
-}
-
-/* What each table gains on all prompts, or on such a part of them. */
-static void where_row(ckvc_buffer *b, const gains *g, const difference *part) {
-    html_row_begin(b);
-    html_cell(b, 'n', "%s", part ? difference_part(part) : "all");
-    for (size_t i = 0; i < g->n; i++) {
-        const difference *of = part ? part_like(g->of[i], part) : &g->of[i]->all;
-        const bool decided = of && (part ? difference_part_decided(of) : difference_decided(of));
-        html_cell(b, 'r', "%s", of ? where_of(of, decided) : "");
-    }
-    html_row_end(b);
-}
-
-/* A row for each kind, or each source, in the order of the first table that has it. */
-static void where_rows(ckvc_buffer *b, const gains *g, bool kinds) {
-    for (size_t i = 0; i < g->n; i++) {
-        EACH(difference, part, g->of[i]->kinds, g->of[i]->n_kinds + g->of[i]->n_sources) {
-            bool said = kinds != (part->kind != NULL);
-            for (size_t e = 0; e < i; e++) { said |= part_like(g->of[e], part) != NULL; }
-            if (!said) { where_row(b, g, part); }
-        }
-    }
-}
-
-static void where_table(const report_numbers *n, view *v) {
-    const gains g = gains_of(n);
-    ckvc_buffer *b = page(v);
-    if (g.parts == 0) { return; }
-    html_table_begin(b, "Where the gain is, at equal tokens kept where there is a matched control: "
-                        "nats/token (95% interval)");
-    html_head(b, 0, "prompts");
-    for (size_t i = 0; i < g.n; i++) {
-        html_head(b, 'r', "%s, %s%s", g.of[i]->of.title, say_budget(g.of[i]->of.budget),
-                  g.of[i]->base.kind == SCORE_MATCHED ? "" : ", against plain identity");
-    }
-    html_table_body(b);
-    where_row(b, &g, NULL);
-    html_row_begin(b);
-    html_cell(b, 'n', "median prompt");
-    for (size_t i = 0; i < g.n; i++) {
-        html_cell(b, 'r', "%s", say_signed(g.of[i]->all.median, 4));
-    }
-    html_row_end(b);
-    where_rows(b, &g, true);
-    where_rows(b, &g, false);
-    page_table_end(v);
-    page_note(
-        v,
-        "A part is called better or worse from %d prompts on. Intervals of parts are not corrected "
-        "for the number of parts: of twenty without a difference, one is expected to look decided.",
-        PART_MIN);
-}
-
-/* ---- figures ---- */
-
-static chart_interval_row interval_row(const report_numbers *n, const difference *of,
-                                       const char *heading, const char *label, int series) {
-    return (chart_interval_row){
-        .heading = heading,
-        .label = label,
-        .remark = room_text(&n->in->room, "%s · kept %s%s base %s · n %zu",
-                            say_signed(of->d.mean, 4), say_fixed(of->kept, 1),
-                            of->equal_tokens ? "," : " ≠", say_fixed(of->kept_base, 1), of->n),
-        .mean = of->d.mean,
-        .lo = of->d.lo,
-        .hi = of->d.hi,
-        .series = series,
-        .limit = NAN};
-}
-
-/* "policy,base,source,prompts,difference,..." of one comparison: all, then its parts. */
-static void reward_csv(ckvc_buffer *csv, const comparison *c) {
-    for (size_t i = 0; i < 1 + c->n_kinds + c->n_sources; i++) {
-        const difference *of = i == 0 ? &c->all : &c->kinds[i - 1];
-        csv_text(csv, c->of.title);
-        csv_text(csv, c->base.title);
-        csv_text(csv, i == 0 ? "all" : of->kind ? difference_part(of) : of->source);
-        csv_row(csv, difference_columns, of);
-    }
-}
-
-/* A table's rows: against plain identity, and, where it has a matched control, at equal tokens; its
- * parts by the latter then. Returns how many. */
-static size_t table_rows(const report_numbers *n, chart_interval_row *rows, const comparison *c,
-                         const comparison *gain, int series) {
-    size_t k = 0;
-    rows[k++] = interval_row(n, &c->all, c->of.title,
-                             gain != c ? "all, against plain identity" : "all prompts", series);
-    if (gain != c) {
-        rows[k++] = interval_row(
-            n, &gain->all, NULL,
-            gain->all.equal_tokens ? "all, at equal tokens" : "all, against matched", series);
-    }
-    EACH(difference, of, gain->kinds, gain->n_kinds + gain->n_sources) {
-        rows[k++] = interval_row(n, of, NULL, difference_part(of), series);
-    }
-    return k;
-}
-
-static void draw_reward(const report_numbers *n, view *v, const score_series *like, size_t number) {
-    const comparison_list *list = &n->scores.lists[AGAINST_IDENTITY];
-    size_t k = 0, most = 0;
-    int series = 0;
-    EACH(comparison, c, list->of, list->n) {
-        const comparison *gain = comparison_gain(&n->scores, c);
-        most += 2 + gain->n_kinds + gain->n_sources;
-    }
-    chart_interval_row *rows = NEW(n, most, chart_interval_row);
-    figure_begin(v, NULL);
-    ckvc_buffer_text(&v->csv, "policy,base,source,");
-    csv_names(&v->csv, difference_columns);
-    EACH(comparison, c, list->of, list->n) {
-        const comparison *gain = comparison_gain(&n->scores, c);
-        if (!series_of_one_setting(&c->of, like)) { continue; }
-        reward_csv(&v->csv, c);
-        if (c->of.kind == SCORE_TABLE) {
-            k += table_rows(n, &rows[k], c, gain, series);
-            if (gain != c) { reward_csv(&v->csv, gain); }
-        } else if (!score_is_control(c->of.kind)) { /* their parts: in the tables below */
-            rows[k++] = interval_row(n, &c->all, c->of.title, "all prompts", series);
-        }
-        /* Controls answer what a part of a table is worth: in tables and numbers, not in the
-         * pictures of who does best. */
-        series += !score_is_control(c->of.kind);
-    }
-    figure_intervals(v,
-                     .title = say("Reward on held-out prompts against identity, budget %s",
-                                  say_budget(like->budget)),
-                     .x_label = "difference of mean reward, nats per token (right is better)",
-                     .undefined = SAY_UNDEFINED, .below = "worse than identity",
-                     .above = "better than identity", .n = k, .rows = rows);
-    figure_end(v, say("reward-%zu", number),
-               "Paired by prompt; bars are 95% t intervals of the mean difference, the table held "
-               "fixed. Each row says how many tokens per layer were kept, and by its base: a gain "
-               "counts only where these are equal (≠: not within 2%). Parts of a table's prompts "
-               "are against identity at the threshold that keeps as many (matched) where that was "
-               "scored, else against plain identity.");
-}
-
-static void draw_reward_kept(const report_numbers *n, view *v, const score_series *like,
-                             size_t number) {
-    const comparison_list *list = &n->scores.lists[AGAINST_IDENTITY];
-    chart_point *points = NEW(n, list->n + 1, chart_point);
-    const char **names = NEW(n, list->n + 1, const char *);
-    size_t k = 0;
-    figure_begin(v, "policy,kept_per_layer,difference_nats_per_token,lo,hi");
-    EACH(comparison, c, list->of, list->n) {
-        const difference *of = &c->all;
-        if (!series_of_one_setting(&c->of, like)) { continue; }
-        if (k == 0) {
-            names[k] = "identity";
-            points[k++] = (chart_point){of->kept_base, 0, NAN, NAN, .tip = "identity"};
-        }
-        if (score_is_control(c->of.kind)) { continue; }
-        names[k] = c->of.title;
-        points[k] = (chart_point){of->kept, of->d.mean, of->d.lo, of->d.hi, 0, (int)k, names[k]};
-        k++;
-        csv_text(&v->csv, c->of.title);
-        figure_line(v, of->kept, of->d.mean, of->d.lo, of->d.hi);
-    }
-    figure_scatter(
-        v,
-        .text = {say("What is gained and what it costs, budget %s", say_budget(like->budget)),
-                 "tokens kept per layer, mean over prompts", "reward against identity, nats/token"},
-        .n = k, .n_series = k, .points = points, .series = names, .zero_line = true);
-    figure_end(v, say("reward-kept-%zu", number),
-               "Up is better, left is cheaper. A policy to the upper right of identity may have "
-               "bought its reward with tokens.");
-}
-
-static void draw_scores(const report_numbers *n, view *v) {
-    const comparison_list *list = &n->scores.lists[AGAINST_IDENTITY];
-    size_t number = 0;
-    EACH(comparison, c, list->of, list->n) {
-        if (comparison_among(list, (size_t)(c - list->of), &c->of, series_of_one_setting)) {
-            continue;
-        }
-        draw_reward(n, v, &c->of, ++number);
-        draw_reward_kept(n, v, &c->of, number);
-    }
-}
-
 /* ---- tables ---- */
 
 static void overall_table(view *v, const comparison_list *list, const char *caption) {
@@ -378,9 +150,9 @@ static void policies_table(const report_numbers *n, view *v) {
     const comparison_list *identity = &n->scores.lists[AGAINST_IDENTITY],
                           *matched = &n->scores.lists[AGAINST_MATCHED];
     if (identity->n + matched->n == 0) { return; }
-    page_fold(v, "Every policy on the same prompts");
-    page_heads(v, NULL, "lrrrrrr", "policy", "budget", "n", "kept/layer", "reward",
-               "against identity (95% interval)", "against matched (95% interval)");
+    page_heads(v, "Every policy on the same prompts", "lrrrrrr", "policy", "budget", "n",
+               "kept/layer", "reward", "against identity (95% interval)",
+               "against matched (95% interval)");
     EACH(score_series, of, n->scores.series, n->scores.n_series) {
         const difference *any = NULL;
         const char *by_identity = only_text(identity, of, &any),
@@ -390,10 +162,9 @@ static void policies_table(const report_numbers *n, view *v) {
                  say_fixed(any->kept, 1), say_fixed(any->reward, 4), by_identity, by_matched);
     }
     page_table_end(v);
-    page_fold_end(v);
 }
 
-void comparison_tables(const report_numbers *n, view *v) {
+void comparisons_section(const report_numbers *n, view *v) {
     static const struct {
         const char *caption, *parts; /* of all prompts (NULL: not shown), and by parts */
     } tables[SCORE_LISTS] = {
@@ -411,18 +182,20 @@ void comparison_tables(const report_numbers *n, view *v) {
         [AGAINST_MATCHED] = {NULL, "Against matched controls"},
         [AGAINST_IDENTITY] = {NULL, "Against identity (every weight 1.0, every threshold 0.90)"},
     };
-    size_t parts = 0;
-    where_table(n, v);
-    draw_scores(n, v);
+    const score_files *f = &n->in->scores;
+    page_note(v,
+              "Rows used: %zu. Left out: %zu of other splits, %zu of prompts that a run took "
+              "records from. Reward is minus the rise of the continuation's mean loss through "
+              "compression, in nats per token; 0 would be no loss at all. Differences are paired "
+              "by prompt; the interval is Student's t at 95%% over these prompts, beside that of a "
+              "bootstrap over them; both hold the table fixed: what calibrating again would change "
+              "is not in it. \u201ctokens differ\u201d: by more than 2%%.",
+              f->n_rows, f->dropped_split, f->dropped_seen);
     for (size_t k = 0; k < SCORE_LISTS; k++) {
         if (tables[k].caption) { overall_table(v, &n->scores.lists[k], tables[k].caption); }
-        parts += parts_in(&n->scores.lists[k]);
     }
     policies_table(n, v);
-    if (parts == 0) { return; }
-    page_fold(v, "By source and by length of the prompt (thirds)");
     for (size_t k = 0; k < SCORE_LISTS; k++) {
         parts_table(v, &n->scores.lists[k], tables[k].parts);
     }
-    page_fold_end(v);
 }

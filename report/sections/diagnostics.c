@@ -55,35 +55,6 @@ SHARED_TABLE(damage_columns, damage_numbers, MERGE(of, under_columns),
 
 /* ---- figures ---- */
 
-/* Quantiles of alpha, each sorted over the prompts on its own: three distribution curves. */
-static void draw_prompts(const report_numbers *n, view *v, const utility_numbers *o,
-                         size_t number) {
-    enum { CURVES = 3, FIELDS = CURVES + 1 };
-    static const char *const names[CURVES] = {"median position", "95% of positions below",
-                                              "largest"};
-    static const size_t quantiles[CURVES] = {2, 4, SCORE_QUANTILE_COUNT - 1};
-    double *rows = NEW(n, FIELDS * o->n, double), *sorted = NEW(n, o->n, double);
-    chart_curve curves[CURVES];
-    for (size_t k = 0; k < CURVES; k++) {
-        for (size_t i = 0; i < o->n; i++) {
-            sorted[i] = o->alpha_quantiles[i * o->n_quantiles + quantiles[k]];
-        }
-        qsort(sorted, o->n, sizeof *sorted, ckvc_order_double);
-        for (size_t i = 0; i < o->n; i++) {
-            rows[i * FIELDS] = 100 * ((double)i + 0.5) / (double)o->n;
-            rows[i * FIELDS + k + 1] = sorted[i];
-        }
-        curves[k] = (chart_curve){names[k], o->n, FIELDS * sizeof *rows, rows, rows + k + 1, 0};
-    }
-    figure_begin(v, "share_of_prompts,alpha_median,alpha_95,alpha_largest");
-    for (size_t i = 0; i < o->n; i++) { csv_numbers(&v->csv, rows + i * FIELDS, FIELDS); }
-    figure_curves(v, curves, CURVES, CHART_Y_LOG, say("Scores α by prompt, model %.12s", o->model),
-                  "prompts, from the lowest, per cent", "α (mean over positions is 1)");
-    figure_end(v, say("scores-prompts-%zu", number),
-               "Flat curves: the score is distributed alike in all prompts. Each curve is sorted "
-               "on its own.");
-}
-
 static void draw_heads(view *v, const utility_numbers *o, size_t number) {
     const double *values = o->spread_by_head;
     double lo = INFINITY, hi = -INFINITY;
@@ -128,29 +99,6 @@ static void draw_cells(view *v, const damage_numbers *o, size_t number) {
     figure_end(v, say("damage-%zu", number),
                "Mean rise of the continuation's loss when every prompt is compressed alike. If the "
                "risks told who is hurt, damage would rise to the upper right.");
-}
-
-static void draw_worst(const report_numbers *n, view *v, const damage_numbers *o, size_t number) {
-    static const char *const names[] = {"other prompts", "worst tenth"};
-    chart_point *points = NEW(n, o->n, chart_point);
-    const bool tips = o->n <= 2000;
-    size_t low = 0, high = o->n - o->worst.n_worst; /* the worst on top of the others */
-    EACH(damage_prompt, p, o->prompts, o->n) {
-        const char *tip =
-            !tips ? NULL : room_text(&n->in->room, "%s: %s", p->id, say_signed(p->damage, 3));
-        points[p->worst ? high++ : low++] =
-            (chart_point){p->r_struct, p->r_sem, NAN, NAN, p->worst ? 5 : 3, p->worst, tip};
-    }
-    figure_table(v, prompt_columns, o->prompts, o->n);
-    figure_scatter(
-        v,
-        .text = {say("The worst tenth: %s, budget %s", o->of.title, say_budget(o->of.budget)),
-                 "attention entropy R_struct, nats", "window perplexity R_sem"},
-        .n = o->n, .n_series = 2, .points = points, .series = names,
-        .x_lines = &o->edges_entropy[RISK_EDGES / 2],
-        .y_lines = &o->edges_perplexity[RISK_EDGES / 2], .n_x_lines = 1, .n_y_lines = 1);
-    figure_end(v, say("damage-worst-%zu", number),
-               "Dashed lines are the medians; low risk is the lower left quarter of the plane.");
 }
 
 /* ---- page ---- */
@@ -239,12 +187,6 @@ void diagnostics_section(const report_numbers *n, view *v) {
     if (scored) { utilities_part(n, v); }
     peaks_part(n, v);
     if (scored) { damage_part(n, v); }
-    for (size_t i = 0; i < n->n_utilities; i++) {
-        draw_prompts(n, v, &n->utilities[i], i + 1);
-        draw_heads(v, &n->utilities[i], i + 1);
-    }
-    for (size_t i = 0; i < n->n_damages; i++) {
-        draw_cells(v, &n->damages[i], i + 1);
-        draw_worst(n, v, &n->damages[i], i + 1);
-    }
+    for (size_t i = 0; i < n->n_utilities; i++) { draw_heads(v, &n->utilities[i], i + 1); }
+    for (size_t i = 0; i < n->n_damages; i++) { draw_cells(v, &n->damages[i], i + 1); }
 }

@@ -1,4 +1,4 @@
-/* Figures of a table's entries: weights, thresholds, records. */
+/* Figures of a table's entries: weights, thresholds. */
 #include "report/sections/sections.h"
 
 static void map_csv(ckvc_buffer *csv, const chart_heat_spec *map, const entry_map *m) {
@@ -31,8 +31,8 @@ chart_heat_spec entry_map_begin(const report_numbers *n, view *v, const entry_ma
         .values = panels,
         .panel_titles = heads ? NULL : titles,
         .y_up = !heads,
-        .hatched = m->hatched ? offsetof(entry, undecided) - m->member : 0,
-        .hatched_label = "undecided: not better than the neutral choice beyond chance"};
+        .marked = m->marked ? offsetof(entry, undecided) - m->member : 0,
+        .marked_label = "undecided: not better than the neutral choice beyond chance"};
     figure_begin(v, NULL);
     map_csv(&v->csv, &map, m);
     return map;

@@ -60,18 +60,26 @@ static void draw_thresholds(const report_numbers *n, view *v, const table_number
               "so every cell is shown.");
 }
 
+static bool all_alike(const table_numbers *t, size_t b) {
+    const threshold_numbers *g = &t->gate[b];
+    size_t used = 0;
+    for (size_t a = 0; a < g->n_actions; a++) { used += g->histogram[a] > 0; }
+    return used < 2;
+}
+
 void gate_section(const report_numbers *n, view *v) {
     page_text(v, "The intended direction is: higher risk, lower threshold, more tokens kept. "
                  "Counted over neighbouring cells that both have records; equal thresholds count "
                  "as not rising and as not falling.");
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        for (size_t k = 0; k < t->n_budgets; k++) { draw_thresholds(n, v, t, k); }
+        for (size_t k = 0; k < t->n_budgets; k++) {
+            if (!all_alike(t, k)) { draw_thresholds(n, v, t, k); }
+        }
     }
-    page_fold(v, "Numbers: monotone in risk?");
-    page_table_begin(v, "Monotone in risk?", threshold_columns);
+    page_table_begin(v, "Monotone in risk? Thresholds that are all the same have no map",
+                     threshold_columns);
     EACH(table_numbers, t, n->tables, n->n_tables) {
         page_rows(v, threshold_columns, t->gate, t->n_budgets);
     }
     page_table_end(v);
-    page_fold_end(v);
 }

@@ -47,11 +47,9 @@ void words_section(const report_numbers *n, view *v) {
          "share of bootstrap refits that choose what the table chose, mean over states"},
     };
     (void)n;
-    page_fold(v, "Reward, identity, limit, undecided ...");
     page_heads(v, NULL, "ll", "word", "meaning");
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         html_row(page(v), "ll", words[i][0], words[i][1]);
     }
     page_table_end(v);
-    page_fold_end(v);
 }

@@ -1,5 +1,5 @@
-/* The page: verdict first, then what supports it, then where everything came from; and report.json.
- */
+/* The page: the verdict, where it holds, what supports it; folded, everything else and where it
+ * came from; and report.json. */
 #include "lib/base/names.h"
 #include "report/sections/sections.h"
 
@@ -20,53 +20,64 @@ json_t *report_json(const report_numbers *n) {
 
 static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
 
-/* One line a section, in the order of the page. */
+/* One line a section, in the order of the page; a folded one shows its heading alone. */
 typedef struct section {
-    bool there;
-    const char *id, *word, *heading; /* its anchor; in the navigation, NULL: not there */
+    bool there, folded;
+    const char *id, *word, *heading; /* its anchor; in the table of contents */
     void (*write)(const report_numbers *n, view *v);
 } section;
+
+static void contents(ckvc_buffer *b, const section *list, size_t n, bool folded) {
+    const char *before = folded ? " <span>Folded:</span> " : "";
+    EACH(section, s, list, n) {
+        if (!s->there || s->folded != folded) { continue; }
+        ckvc_buffer_printf(b, "%s<a href=\"#%s\">%s</a>", before, s->id, s->word);
+        before = "";
+    }
+}
 
 void report_page(const report_numbers *n, view *v) {
     const size_t tables = n->n_tables, runs = n->n_runs, files = n->in->scores.n_files;
     const section sections[] = {
-        {true, "verdict", "Verdict", "Verdict", verdict_section},
-        {n->n_transfers, "transfer", "Transfer", "What a transfer costs", transfer_section},
-        {n->n_pairs, "agreement", "Agreement", "Do tables agree?", agreement_section},
-        {tables, "trust", "Trust", "How far to trust them", trust_section},
-        {shares_known(n), "shares", "Budgets", "Budgets of heads and layers", shares_section},
-        {tables, "heads", "Head weights", "Head weights", weights_section},
-        {tables, "gate", "Gate", "Gate thresholds", gate_section},
-        {tables, "evidence", "Evidence", "What the choices rest on", evidence_section},
-        {runs, "prompts", "Prompts", "Prompts", prompts_section},
-        {savings_known(n), "memo", NULL, "Rollouts saved", savings_section},
-        {runs, "binding", "Can the gate act?", "Can the gate act?", binding_section},
-        {n->n_attention, "attention", "Attention left out",
+        {true, false, "verdict", "Verdict", "Verdict", verdict_section},
+        {where_known(n), false, "where", "Where it holds", "Where it holds and where not",
+         where_section},
+        {n->n_pairs, false, "agreement", "Agreement", "Do tables agree?", agreement_section},
+        {shares_known(n), false, "shares", "Budgets", "Budgets of heads", shares_section},
+        {tables, false, "trust", "Trust", "How far to trust them", trust_section},
+        {files, true, "comparisons", "Comparisons", "Every comparison", comparisons_section},
+        {n->n_transfers, true, "transfer", "Transfer", "What a transfer costs", transfer_section},
+        {tables, true, "heads", "Head weights", "Head weights", weights_section},
+        {tables, true, "gate", "Gate", "Gate thresholds", gate_section},
+        {tables, true, "evidence", "Evidence", "What the choices rest on", evidence_section},
+        {runs, true, "prompts", "Prompts", "Prompts", prompts_section},
+        {savings_known(n), true, "memo", "Rollouts saved", "Rollouts saved", savings_section},
+        {runs, true, "binding", "Can the gate act?", "Can the gate act?", binding_section},
+        {n->n_attention, true, "attention", "Attention left out",
          "Attention that is left out, against the paper's bound", attention_section},
-        {tables || files, "diagnostics", "Diagnostics", "The paper's diagnostics",
+        {tables || files, true, "diagnostics", "Diagnostics", "The paper's diagnostics",
          diagnostics_section},
-        {true, "provenance", "Provenance", "Where this came from", provenance_section},
-        {true, "words", "Words", "What the words mean", words_section}};
+        {true, true, "provenance", "Provenance", "Where this came from", provenance_section},
+        {true, true, "words", "Words", "What the words mean", words_section}};
     const size_t n_sections = sizeof sections / sizeof *sections;
     ckvc_buffer *b = &v->html;
     html_page_begin(b, "ckvc report");
-    ckvc_buffer_text(b, "<header>\n<h1>How good and how stable are these tables?</h1>\n");
+    ckvc_buffer_text(b, "<header>\n");
+    html_element(b, "h1", NULL, "%s",
+                 tables == 1 ? "Deploy this table?" : "Which of these tables to deploy?");
     page_note(
         v,
         "ckvc %s report over %zu table%s, %zu run%s, %zu score file%s. All numbers: report.json.",
         CKVC_VERSION, tables, plural(tables), runs, plural(runs), files, plural(files));
     ckvc_buffer_text(b, "<nav>");
-    EACH(section, s, sections, n_sections) {
-        if (s->there && s->word) {
-            ckvc_buffer_printf(b, "<a href=\"#%s\">%s</a>", s->id, s->word);
-        }
-    }
+    contents(b, sections, n_sections, false);
+    contents(b, sections, n_sections, true);
     ckvc_buffer_text(b, "</nav>\n</header>\n<main>\n");
     EACH(section, s, sections, n_sections) {
         if (!s->there) { continue; }
-        html_section_begin(b, s->id, s->heading);
+        html_section_begin(b, s->id, s->heading, s->folded);
         s->write(n, v);
-        html_section_end(page(v));
+        html_section_end(page(v), s->folded);
     }
     ckvc_buffer_text(b, "</main>\n");
     html_page_end(b);

@@ -173,7 +173,6 @@ static void runs_table(const report_numbers *n, ckvc_buffer *b) {
 
 void provenance_section(const report_numbers *n, view *v) {
     ckvc_buffer *b = page(v);
-    page_fold(v, "Files, models, plans, settings");
     page_note(
         v,
         "Hashes are shortened here and whole in report.json. Equal content ids mean equal tables.");
@@ -185,5 +184,4 @@ void provenance_section(const report_numbers *n, view *v) {
         if (t->f.xfer) { flat_rows(b, "transfer", t->f.xfer, 0); }
         html_table_end(b);
     }
-    page_fold_end(v);
 }

@@ -13,22 +13,19 @@ json_t *report_json(const report_numbers *n);
 /* Appends to the page. */
 typedef void section_writer(const report_numbers *n, view *v);
 
-/* What the verdict says of its subject: lines of page and summary. In the order of the page. */
-section_writer leak_findings, score_findings, transfer_findings, pair_findings, entry_findings,
-    run_findings, leak_notes;
-
-/* The sections, between heading and end; page.c says where there is one. */
-section_writer verdict_section, transfer_section, agreement_section, trust_section, shares_section,
-    weights_section, gate_section, evidence_section, prompts_section, savings_section,
-    binding_section, attention_section, diagnostics_section, provenance_section, words_section;
-/* comparisons.c: tables and figures of the verdict; learning.c: figures of trust, and those behind
- * its fold. */
-section_writer comparison_tables, draw_learning, draw_learning_more;
+/* The sections, between heading and end, in the order of the page; page.c says where there is one.
+ * Each begins with its findings, lines of page and summary, where it has any. */
+section_writer verdict_section, where_section, agreement_section, shares_section, trust_section,
+    comparisons_section, transfer_section, weights_section, gate_section, evidence_section,
+    prompts_section, savings_section, binding_section, attention_section, diagnostics_section,
+    provenance_section, words_section;
+int series_of_table(const report_numbers *n, const score_series *s); /* its colour; grey: none */
+bool where_known(const report_numbers *n);
 bool savings_known(const report_numbers *n);
 bool shares_known(const report_numbers *n);
-/* comparisons.c: one of the first n of a list is of such a series. */
-bool comparison_among(const comparison_list *list, size_t n, const score_series *s,
-                      bool (*alike)(const score_series *a, const score_series *b));
+section_writer draw_learning; /* learning.c: figures of trust */
+/* leak_findings.c: what came of a table's leak check. */
+const char *leak_sentence(const leak_numbers *l);
 
 /* Parts of report.json. */
 columns_of verdict_columns, score_columns, transfer_columns, pair_columns, trust_columns,
@@ -45,6 +42,6 @@ typedef struct entry_map {
     ckvc_side side;
     size_t b, member; /* offset of the double of an entry that is shown */
     columns_of *csv;  /* of entries, in the order of the map */
-    bool hatched;     /* where undecided */
+    bool marked;      /* where undecided */
 } entry_map;
 chart_heat_spec entry_map_begin(const report_numbers *n, view *v, const entry_map *m);

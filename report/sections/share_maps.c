@@ -1,4 +1,4 @@
-/* The budgets of each table: shares of heads and of layers. */
+/* The budgets of each table: shares of heads. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -10,13 +10,7 @@ typedef struct share_entry { /* a head's at one budget */
     bool undecided; /* the interval holds an equal share; false where there is none */
 } share_entry;
 
-typedef struct layer_entry {
-    double layer, share, of_heads; /* NaN: the table has none of layers; mean over its heads */
-} layer_entry;
-
 TABLE(map_columns, share_entry, CSV(layer), CSV(head), CSV(share), CSV(lo), CSV(hi));
-TABLE(layer_columns, layer_entry, CSV(layer), CSV(share), CSV_AS(of_heads, "mean_of_heads"));
-
 static share_entry *entries_of(const report_numbers *n, const table_numbers *t, size_t b) {
     const size_t G = t->shape->n_heads, N = t->shape->n_layers * G;
     share_entry *list = NEW(n, N, share_entry);
@@ -44,56 +38,43 @@ static double held_by_tenth(const report_numbers *n, const share_entry *list, si
     return top / all;
 }
 
-static void draw_heads(const report_numbers *n, view *v, const table_numbers *t, size_t b) {
+/* A panel a budget. */
+static void draw_heads(const report_numbers *n, view *v, const table_numbers *t) {
     const size_t L = t->shape->n_layers, G = t->shape->n_heads, tenth = (L * G + 9) / 10;
-    const share_entry *list = entries_of(n, t, b);
-    const double *panel = &list->share;
+    const double **panels = NEW(n, t->n_budgets, const double *);
+    const char **titles = NEW(n, t->n_budgets, const char *), *held = "";
     double lo = 0.5, hi = 2; /* the colours' ends at least */
-    for (size_t i = 0; i < L * G; i++) {
-        lo = list[i].share > 0 ? fmin(lo, list[i].share) : lo;
-        hi = fmax(hi, list[i].share);
-    }
-    figure_table(v, map_columns, list, L * G);
-    figure_heat(
-        v,
-        .text = {say("%s: shares of heads, budget %s", t->title, say_budget(t->shape->budgets[b])),
-                 t->shape->head_axis ? "query head" : "KV head", "layer"},
-        .grid = {L, G, G * sizeof *list, sizeof *list, 1}, .values = &panel,
-        .scale = {"share of an equal budget, by powers of two: blue keeps less, white is "
-                  "1, orange more",
-                  2, lo, hi, 1.0, .diverging = true, .log = true},
-        .hatched = offsetof(share_entry, undecided) - offsetof(share_entry, share),
-        .hatched_label = "undecided: the interval over prompts holds an equal share");
-    figure_end(v, say("shares-%s-b%zu", t->tag, b + 1),
-               say("A head keeps about its share times the budget. The %zu of %zu heads with the "
-                   "most hold %s of all shares; the floor of the others may leave them less.",
-                   tenth, L * G, say_share(held_by_tenth(n, list, L * G, tenth))));
-}
-
-static void draw_layers(const report_numbers *n, view *v, const table_numbers *t, size_t b) {
-    const ckvc_table *k = t->shape;
-    const size_t L = k->n_layers, G = k->n_heads;
-    layer_entry *list = NEW(n, L, layer_entry);
-    for (size_t l = 0; l < L; l++) {
-        list[l] =
-            (layer_entry){.layer = (double)l,
-                          .share = k->layer_share ? k->layer_share[l * t->n_budgets + b] : NAN};
-        for (size_t g = 0; g < G; g++) {
-            list[l].of_heads += k->share[(l * G + g) * t->n_budgets + b] / (double)G;
+    figure_begin(v, NULL);
+    ckvc_buffer_text(&v->csv, "budget,");
+    csv_names(&v->csv, map_columns);
+    for (size_t b = 0; b < t->n_budgets; b++) {
+        const share_entry *list = entries_of(n, t, b);
+        const char *budget = say_budget(t->shape->budgets[b]);
+        panels[b] = &list->share;
+        titles[b] = room_text(&n->in->room, "budget %s", budget);
+        held = say_more(held, ", ", "%s at %s", say_share(held_by_tenth(n, list, L * G, tenth)),
+                        budget);
+        EACH(share_entry, x, list, L * G) {
+            lo = x->share > 0 ? fmin(lo, x->share) : lo;
+            hi = fmax(hi, x->share);
+            csv_number(&v->csv, t->shape->budgets[b]);
+            csv_row(&v->csv, map_columns, x);
         }
     }
-    figure_table(v, layer_columns, list, L);
-    figure_bars(
-        v,
-        .text = {say("%s: shares of layers, budget %s", t->title, say_budget(k->budgets[b])),
-                 "layer", "share"},
-        .rows = {L, sizeof *list, &list->layer},
-        .values = {&list->of_heads, k->layer_share ? &list->share : NULL},
-        .series = {"mean of its heads", k->layer_share ? "of the layer as one set" : NULL});
-    figure_end(
-        v, say("layer-shares-%s-b%zu", t->tag, b + 1),
-        "1 is an equal share. As one set: in mode layers, all heads of a layer keep the same "
-        "positions.");
+    figure_heat(v,
+                .text = {say("%s: shares of heads", t->title),
+                         t->shape->head_axis ? "query head" : "KV head", "layer"},
+                .grid = {L, G, G * sizeof(share_entry), sizeof(share_entry), t->n_budgets},
+                .values = panels, .panel_titles = titles,
+                .scale = {"share of an equal budget, by powers of two: blue keeps less, white is "
+                          "1, orange more",
+                          2, lo, hi, 1.0, .diverging = true, .log = true},
+                .marked = offsetof(share_entry, undecided) - offsetof(share_entry, share),
+                .marked_label = "undecided: the interval over prompts holds an equal share");
+    figure_end(v, say("shares-%s", t->tag),
+               say("A head keeps about its share times the budget. The %zu of %zu heads with the "
+                   "most hold of all shares %s; the floor of the others may leave them less.",
+                   tenth, L * G, held));
 }
 
 bool shares_known(const report_numbers *n) {
@@ -104,9 +85,6 @@ bool shares_known(const report_numbers *n) {
 
 void shares_section(const report_numbers *n, view *v) {
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        for (size_t b = 0; t->shape->share && b < t->n_budgets; b++) {
-            draw_heads(n, v, t, b);
-            draw_layers(n, v, t, b);
-        }
+        if (t->shape->share) { draw_heads(n, v, t); }
     }
 }

@@ -19,7 +19,7 @@ SHARED_TABLE(transfer_columns, report_numbers,
              JSON_AS(transfers, "rows", OF(row_columns), BY(n_transfers)),
              OBJECTS(matrices, n_matrices, matrix_columns));
 
-void transfer_findings(const report_numbers *n, view *v) {
+static void transfer_findings(const report_numbers *n, view *v) {
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
         finding(v, difference_judged(&r->against_compiled),
                 "transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s, %zu "
@@ -50,6 +50,7 @@ static void matrix_table(view *v, const transfer_matrix *m) {
 }
 
 void transfer_section(const report_numbers *n, view *v) {
+    transfer_findings(n, v);
     page_note(v, "Reward on the same prompts, nats per token, paired by prompt. Drop is compiled "
                  "less transferred: above 0 the transfer loses. \u201ckept \u00f7\u201d is the "
                  "transferred table's tokens kept over the compiled one's; away from 1 the two are "

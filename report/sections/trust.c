@@ -118,9 +118,9 @@ TABLE(known_columns, side_trust, MEMBERS(prompts, records, rollouts, even_counts
 SHARED_TABLE(trust_columns, side_trust, KEY(name), MEMBERS(missing),
              INCLUDE(known_columns, WHEN(known)));
 
-/* ---- verdict ---- */
+/* ---- findings ---- */
 
-void entry_findings(const report_numbers *n, view *v) {
+static void entry_findings(const report_numbers *n, view *v) {
     EACH(table_numbers, table, n->tables, n->n_tables) {
         const char *sides = "";
         EACH(side_trust, t, table->trust, CKVC_SIDE_COUNT) {
@@ -244,33 +244,28 @@ static void known_part(const report_numbers *n, view *v) {
                   (unsigned)n->in->o->replicates);
     }
     draw_learning(n, v);
-    page_fold(v,
-              "Where rewards vary, the paper's bound, ranks of actions, other settings of the fit");
+    page_fold(v, "Where rewards vary, the paper's bound, other settings of the fit");
     variance_part(n, v);
     EACH(side_trust, t, n->trust, n->n_trust) {
         if (t->known && t->bound.states) { bound_sentence(t, v); }
     }
-    draw_learning_more(n, v);
     settings_part(n, v);
     page_fold_end(v);
 }
 
 void trust_section(const report_numbers *n, view *v) {
+    const char *missing = "";
     bool any = false;
     EACH(side_trust, t, n->trust, n->n_trust) { any |= t->known; }
-    if (any) {
-        known_part(n, v);
-    } else { /* what is drawn without records lies beside the page alone */
-        const size_t size = page(v)->size;
-        draw_learning(n, v);
-        page(v)->size = size;
-    }
+    entry_findings(n, v);
+    if (any) { known_part(n, v); }
     EACH(table_numbers, t, n->tables, n->n_tables) {
         const side_trust *head = &t->trust[CKVC_SIDE_HEAD], *gate = &t->trust[CKVC_SIDE_GATE],
                          *of = head->known ? gate : head;
         if (of->known) { continue; }
-        page_note(v, "%s: nothing is said about %s%s, because %s.", t->title,
-                  of == head && !gate->known ? "its stability" : "its ",
-                  of == head && !gate->known ? "" : of->kind->entries, of->missing);
+        missing = say_more(missing, "; ", "of %s%s%s, because %s", t->tag,
+                           gate->known || head->known ? "\u2019s " : "",
+                           gate->known || head->known ? of->kind->entries : "", of->missing);
     }
+    if (*missing) { page_note(v, "Nothing is said here %s.", missing); }
 }

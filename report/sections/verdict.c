@@ -1,15 +1,11 @@
-/* What stands first: what tables bring on prompts that they were not fitted on, against identity,
- * where, against references. */
+/* What stands first: deploy each table or not, why, what it saves, and one picture of what every
+ * policy loses. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "report/sections/sections.h"
-
-/* A single prompt is named when a decided mean owes it more than this of the sum, of so many
- * prompts at least. */
-#define LARGE_SHARE 0.2
-#define LARGE_OF    10
 
 /* ---- columns ---- */
 
@@ -36,223 +32,229 @@ TABLE(at_columns, verdict_at, JSON_AS(of, "title", .make = title_of),
 SHARED_TABLE(verdict_columns, verdict_numbers, MEMBERS(word, needed, leak_passed, held_out),
              OBJECTS(budgets, n_budgets, at_columns));
 
-static const char *interval_of(const difference *of) { return SAY_INTERVAL(of->d, 4); }
+/* ---- banners ---- */
 
-/* "2.9% more tokens", between two texts; nothing where they are equal. */
-static const char *tokens_of(const difference *of, const char *before, const char *after) {
-    return of->equal_tokens ? "" : say("%s%s%s", before, say_more_tokens(of->kept_ratio), after);
+static const char *word_of(const char *word, double needed) {
+    return needed > 0 ? say("needs about %.0f more prompts", needed) : word;
 }
 
-/* ---- against identity ---- */
-
-/* "identity at one threshold", "identity at the thresholds 0.875 and 0.895": each `score` finds its
- * own. */
-static const char *name_matched(const score_series *s) {
-    const char *text = s->n_taus > 1 ? "identity at the thresholds " : "identity at one threshold";
-    for (size_t i = 0; s->n_taus > 1 && i < s->n_taus; i++) {
-        const char *joint = i == 0 ? "" : i + 1 == s->n_taus ? " and " : ", ";
-        text = say("%s%s%.4g", text, joint, s->taus[i]);
+/* "0.484 better (0.353 to 0.615)" */
+static const char *judged(const difference *of) {
+    const interval *d = &of->d;
+    if (d->lo > 0) {
+        return say("%s better (%s to %s)", say_fixed(d->mean, 3), say_fixed(d->lo, 3),
+                   say_fixed(d->hi, 3));
     }
-    return text;
-}
-
-/* "; median prompt +0.0039, one prompt is 31% of the sum": a mean that few prompts make. */
-static const char *name_spread(const difference *of) {
-    const bool large =
-        difference_decided(of) && of->n >= LARGE_OF && of->largest_share > LARGE_SHARE;
-    return say("%s%s",
-               isfinite(of->median) ? say("; median prompt %s", say_signed(of->median, 4)) : "",
-               large ? say(", one prompt is %s of the sum", say_share(of->largest_share)) : "");
-}
-
-static void gain_finding(const report_numbers *n, const comparison *c, view *v) {
-    const comparison *gain = comparison_gain(&n->scores, c);
-    const difference *plain = &c->all, *of = &gain->all;
-    const char *prompts = n->scores.held_out_checked ? "held-out prompts" : "prompts",
-               *title = c->of.title, *budget = say_budget(c->of.budget),
-               *kept = say_fixed(of->kept, 1), *kept_base = say_fixed(of->kept_base, 1);
-    if (gain != c) {
-        finding(v, say("%s%s", difference_judged(of), tokens_of(of, ", with ", " kept")),
-                "%s, budget %s%s: %s nats per token against %s (%s and %s tokens per layer), %zu "
-                "%s, 95%% interval%s. Against plain identity, which keeps %s: %s.",
-                title, budget, of->equal_tokens ? ", at equal tokens kept" : "", interval_of(of),
-                name_matched(&gain->base), kept, kept_base, of->n, prompts, name_spread(of),
-                say_fixed(plain->kept_base, 1), interval_of(plain));
-        return;
+    if (d->hi < 0) {
+        return say("%s worse (%s to %s)", say_fixed(-d->mean, 3), say_fixed(-d->hi, 3),
+                   say_fixed(-d->lo, 3));
     }
-    finding(v, of->equal_tokens ? difference_judged(of) : "not at equal tokens",
-            "%s, budget %s: %s nats per token against identity, keeping %s tokens per layer where "
-            "identity keeps %s, %zu %s, 95%% interval%s.%s",
-            title, budget, interval_of(of), kept, kept_base, of->n, prompts, name_spread(of),
-            of->equal_tokens ? "" : " Score the policy 'matched' too for a fair comparison.");
+    return say("%s%s", SAY_INTERVAL(*d, 3), d->lo < d->hi ? ", which decides nothing" : "");
 }
 
-/* ---- where ---- */
+static const char *against_identity(const verdict_need *need) {
+    return !need->by ? "It was not scored beside identity (no table)."
+           : !need->by->all.equal_tokens
+               ? "It was not scored beside identity at as many entries (`score` matched, too)."
+               : say("Against identity (no table) %s.", judged(&need->by->all));
+}
 
-/* "bible-kjv, tcl with 2.9% more tokens": the sources of one judgement, with their numbers where
- * nothing else has them; *n how many. */
-static const char *name_sources(const comparison *c, const char *judgement, bool numbers,
-                                size_t *n) {
+static const char *against_reference(const verdict_need *need) {
+    if (!need->by) {
+        return ". No simple reference was scored at as many entries (`score` snapkv, adakv and "
+               "others; --equal-tokens gives them a table's).";
+    }
+    const difference *of = &need->by->all;
+    return say(" where %s, the best simple reference at as many entries %s, loses %s: %s.",
+               need->by->base.policy, difference_equal_in(of), say_fixed(-of->reward_base, 3),
+               judged(of));
+}
+
+/* Whether a budget is one to deploy at, and why. */
+static const char *reason_of(const verdict_at *x) {
+    const double b = x->budget;
+    return say("at %s it loses %s nats per token over the full cache%s %s %.0f prompts.",
+               b < 1 ? say("%.4g%% of the cache", 100 * b) : say("%g entries a head", b),
+               say_fixed(x->loss.mean, 3), against_reference(&x->reference),
+               against_identity(&x->gain), x->prompts);
+}
+
+static const char *say_bytes(double bytes) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB"};
+    int unit = 0;
+    for (; unit < 3 && bytes >= 1000; unit++) { bytes /= 1024; }
+    return say("%.*f %s", unit == 0 || bytes >= 100 ? 0 : bytes >= 10 ? 1 : 2, bytes, units[unit]);
+}
+
+static const char *saved_by(const cache_numbers *c) {
+    return !isfinite(c->saved_bytes)
+               ? "How many bytes that saves is not known: these score lines do not say head_dim."
+               : say("A request of %.0f tokens keeps %s of %s of cache (%d-bit numbers): %s saved.",
+                     c->tokens, say_bytes(c->bytes), say_bytes(c->all_bytes), 8 * CACHE_BYTES,
+                     say_bytes(c->saved_bytes));
+}
+
+/* What no score can outweigh; "": nothing. */
+static const char *objection_to(const report_numbers *n, const table_numbers *t) {
+    const verdict_numbers *o = &t->verdict;
+    const score_files *f = &n->in->scores;
     const char *text = "";
-    *n = 0;
-    EACH(difference, of, c->sources, c->n_sources) {
-        if (!difference_part_decided(of) || strcmp(difference_judged(of), judgement) != 0) {
+    if (o->n_budgets == 0) {
+        text = f->n_files ? "The scores hold no line of it."
+                          : "No scores were given; `ckvc score --table T.ckvt --policy "
+                            "identity,matched,snapkv,adakv` on held-out prompts makes them.";
+    } else if (!o->held_out) {
+        text = f->used_seen ? "It was scored on prompts that tables were fitted from: the "
+                              "differences are too favourable."
+                            : "Whether it was scored on prompts that it was fitted from is not "
+                              "known: they are not marked as held out, and no run was given.";
+    }
+    return o->leak_passed ? text : say_more(text, " ", "%s", leak_sentence(&t->leaks));
+}
+
+static void banner(const report_numbers *n, view *v, const table_numbers *t) {
+    const verdict_numbers *o = &t->verdict;
+    ckvc_buffer *b = page(v);
+    const char *objection = objection_to(n, t), *word = word_of(o->word, o->needed);
+    ckvc_buffer_printf(b, "<article class=\"banner %s\">\n",
+                       o->needed == 0  ? "yes"
+                       : o->needed > 0 ? "more"
+                                       : "no");
+    html_element(b, "p", "word", "%s", word);
+    html_heading(b, 3, t->title);
+    if (*objection) {
+        page_text(v, "%s", objection);
+        finding_aside(v, word, say("%s: %s", t->title, objection));
+    }
+    EACH(verdict_at, x, o->budgets, o->n_budgets) {
+        const char *reason = reason_of(x);
+        finding_aside(v, word_of(x->word, x->needed), say("%s: %s", t->title, reason));
+        page_text(v, "A%s", reason + 1);
+        page_note(v, "%s", saved_by(&x->cache));
+    }
+    if (o->leak_passed) { page_note(v, "%s", leak_sentence(&t->leaks)); }
+    ckvc_buffer_text(b, "</article>\n");
+}
+
+/* ---- the picture ---- */
+
+typedef struct loss_row {
+    const char *label, *budget;
+    interval loss;
+    double kept;
+    size_t n;
+    int series;
+} loss_row;
+TABLE(loss_row_columns, loss_row, CSV_AS(budget, "budget"), CSV_AS(label, "policy"),
+      CSV_AS(n, "prompts"), CSV_AS(kept, "entries_per_head"),
+      CSV_AS(loss.mean, "loss_over_full_cache_nats_per_token"), CSV_AS(loss.lo, "lo"),
+      CSV_AS(loss.hi, "hi"));
+
+static int by_loss(const void *pa, const void *pb) {
+    const loss_row *a = pa, *b = pb;
+    return (a->loss.mean > b->loss.mean) - (a->loss.mean < b->loss.mean);
+}
+
+static const table_numbers *table_of(const report_numbers *n, const score_series *s) {
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        if (strcmp(t->f.content_id, s->table) == 0) { return t; }
+    }
+    return NULL;
+}
+
+int series_of_table(const report_numbers *n, const score_series *s) {
+    const table_numbers *t = s->kind == SCORE_TABLE ? table_of(n, s) : NULL;
+    return t ? view_series((size_t)(t - n->tables)) : VIEW_REFERENCE;
+}
+
+static bool is_shown(const score_series *s) {
+    return s->kind == SCORE_TABLE || s->kind == SCORE_IDENTITY || score_is_reference(s->kind);
+}
+
+static loss_row row_of(const report_numbers *n, const score_series *s) {
+    const table_numbers *t = s->kind == SCORE_TABLE ? table_of(n, s) : NULL;
+    loss_row o = {.label = t                        ? t->title
+                           : s->kind == SCORE_TABLE ? s->title
+                                                    : s->policy,
+                  .loss = series_loss(s),
+                  .n = s->n,
+                  .series = series_of_table(n, s)};
+    for (size_t i = 0; i < s->n; i++) { o.kept += score_row_kept(s->rows[i]) / (double)s->n; }
+    return o;
+}
+
+/* One row for each table and reference, the one that loses least, by loss. */
+static size_t rows_like(const report_numbers *n, const score_series *like, loss_row *rows) {
+    const table_numbers *table = NULL;
+    size_t k = 0, heads = 0;
+    EACH(score_series, s, n->scores.series, n->scores.n_series) {
+        if (!is_shown(s) || !series_of_one_setting(s, like)) { continue; }
+        const loss_row row = row_of(n, s);
+        size_t at = k;
+        for (size_t i = 0; i < k; i++) { at = strcmp(rows[i].label, row.label) == 0 ? i : at; }
+        if (!isfinite(row.loss.mean) || (at < k && rows[at].loss.mean <= row.loss.mean)) {
             continue;
         }
-        text = say_more(text, ", ", "%s%s%s", difference_part(of),
-                        numbers ? say(" %s of %zu prompts", interval_of(of), of->n) : "",
-                        tokens_of(of, " with ", ""));
-        ++*n;
+        rows[at] = row;
+        k += at == k;
+        table = table ? table : table_of(n, s);
     }
-    return text;
+    const char *model =
+        json_string_value(table ? json_object_get(table->f.meta, "model_name") : NULL);
+    const char *budget = room_text(&n->in->room, "%s%s%s", say_budget(like->budget),
+                                   model ? ", " : "", model ? model : "");
+    for (; heads < k; heads++) { rows[heads].budget = budget; }
+    qsort(rows, k, sizeof *rows, by_loss);
+    return k;
 }
 
-/* "of single sources better on tcl; undecided on 7". */
-static const char *describe_sources(const comparison *c, bool numbers) {
-    size_t n, m;
-    const char *better = name_sources(c, "better", numbers, &n),
-               *worse = name_sources(c, "worse", numbers, &m);
-    const size_t rest = c->n_sources - n - m;
-    if (n + m == 0) { return say("none of %zu sources is decided alone", c->n_sources); }
-    const char *text = n ? say("better on %s", better) : "";
-    if (m) { text = say_more(text, "; ", "worse on %s", worse); }
-    return say("of single sources %s%s", text, rest ? say("; undecided on %zu", rest) : "");
-}
-
-/* Where a table's gain is decided and where not: text against retrieval prompts, else by source.
- * For the summary alone: on the page the table right below the verdict says it. */
-static void where_finding(const report_numbers *n, const comparison *c, view *v) {
-    const comparison *gain = comparison_gain(&n->scores, c);
-    const char *text = "";
-    EACH(difference, of, gain->kinds, gain->n_kinds) {
-        text = say_more(text, "; ", "%s on %s, %s, %s and %s tokens%s, n %zu",
-                        difference_part_decided(of) ? difference_judged(of) : "undecided",
-                        difference_part(of), interval_of(of), say_fixed(of->kept, 1),
-                        say_fixed(of->kept_base, 1), tokens_of(of, " (", ")"), of->n);
-    }
-    if (gain->n_sources) {
-        text = say_more(text, "; ", "%s", describe_sources(gain, gain->n_kinds == 0));
-    }
-    if (*text) {
-        finding_aside(v, "where",
-                      say("%s, budget %s%s: %s.", c->of.title, say_budget(c->of.budget),
-                          gain == c ? ", against plain identity" : "", text));
-    }
-}
-
-/* ---- against references ---- */
-
-/* What one list says of a table against references. */
-typedef struct against {
-    const char *text;
-    bool worse;
-    size_t least, most; /* prompts */
-} against;
-
-static void gather_references(const comparison_list *list, const score_series *of_table, bool equal,
-                              against *x) {
-    EACH(comparison, c, list->of, list->n) {
-        const difference *of = &c->all;
-        if (!series_alike(&c->of, of_table) || c->base.kind == SCORE_MATCHED) { continue; }
-        const char *judged = difference_judged(of), *name = c->base.policy;
-        x->text = equal ? say_more(x->text, "; ", "%s %s %s, %s", judged,
-                                   difference_decided(of) ? "than" : "from", name, interval_of(of))
-                        : say_more(x->text, "; ", "%s %s with %s", name, interval_of(of),
-                                   say_more_tokens(of->kept_ratio));
-        x->worse |= equal && strcmp(judged, "worse") == 0;
-        x->least = of->n < x->least ? of->n : x->least;
-        x->most = of->n > x->most ? of->n : x->most;
-    }
-}
-
-/* Policies without a table are part of the verdict: those that keep as many tokens, and, marked,
- * those that do not. One line a table. */
-static void reference_finding(const report_numbers *n, const score_series *table, view *v) {
-    against fair = {.text = "", .least = SIZE_MAX}, other = {.text = ""};
-    gather_references(&n->scores.lists[AT_EQUAL_TOKENS], table, true, &fair);
-    other.least = fair.least;
-    other.most = fair.most;
-    gather_references(&n->scores.lists[AT_OTHER_TOKENS], table, false, &other);
-    if (!*fair.text && !*other.text) { return; }
-    finding(v,
-            fair.worse   ? "worse than a simple reference"
-            : *fair.text ? NULL
-                         : "not at equal tokens",
-            "%s, budget %s, against simple references%s%s%s%s; %s prompts.%s", table->title,
-            say_budget(table->budget), *fair.text ? " at as many tokens: " : "", fair.text,
-            !*other.text ? ""
-            : *fair.text ? "; not at equal tokens: "
-                         : ": ",
-            other.text,
-            other.least < other.most ? say("%zu to %zu", other.least, other.most)
-                                     : say("%zu", other.least),
-            *other.text ? " `ckvc score --equal-tokens` gives references the table's tokens." : "");
-}
-
-/* Tables of the two lists, each once: the first comparison with it says so. */
-static void reference_findings(const report_numbers *n, view *v) {
-    const comparison_list *lists[2] = {&n->scores.lists[AT_EQUAL_TOKENS],
-                                       &n->scores.lists[AT_OTHER_TOKENS]};
-    for (int l = 0; l < 2; l++) {
-        EACH(comparison, c, lists[l]->of, lists[l]->n) {
-            const bool said =
-                (l && comparison_among(lists[0], lists[0]->n, &c->of, series_alike)) ||
-                comparison_among(lists[l], (size_t)(c - lists[l]->of), &c->of, series_alike);
-            if (!said) { reference_finding(n, &c->of, v); }
+/* What every policy loses against what it keeps, budget by budget. */
+static void draw_losses(const report_numbers *n, view *v) {
+    const score_numbers *s = &n->scores;
+    loss_row *rows = NEW(n, s->n_series + 1, loss_row);
+    size_t k = 0;
+    EACH(score_series, x, s->series, s->n_series) {
+        bool first = is_shown(x);
+        for (const score_series *y = s->series; y < x; y++) {
+            first &= !(is_shown(y) && series_of_one_setting(x, y));
         }
+        if (first) { k += rows_like(n, x, rows + k); }
     }
+    if (k == 0) { return; }
+    chart_interval_row *list = NEW(n, k, chart_interval_row);
+    for (size_t i = 0; i < k; i++) {
+        const loss_row *x = &rows[i];
+        list[i] = (chart_interval_row){
+            .heading = i == 0 || x->budget != x[-1].budget ? x->budget : NULL,
+            .label = x->label,
+            .remark = room_text(&n->in->room, "%s · %s", say_fixed(x->loss.mean, 3),
+                                say_fixed(x->kept, 1)),
+            .mean = x->loss.mean,
+            .lo = x->loss.lo,
+            .hi = x->loss.hi,
+            .limit = NAN,
+            .series = x->series};
+    }
+    figure_table(v, loss_row_columns, rows, k);
+    figure_intervals(v, .title = "What is lost over the full cache, and what is kept",
+                     .x_label = "loss over the full cache, nats per token",
+                     .reference_label = "full cache", .remark_label = "loss · entries", .n = k,
+                     .rows = list);
+    figure_end_as(
+        v, "wide", "verdict",
+        "Left is better; sorted by loss. Bars are 95% t intervals of the mean over the "
+        "prompts; differences, paired by prompt, are decided more sharply than bars that "
+        "overlap. Entries: kept by a KV head, mean. Colours are tables, grey is what needs "
+        "none; what was scored under several settings is shown under its best.");
 }
-
-void score_findings(const report_numbers *n, view *v) {
-    const comparison_list *list = &n->scores.lists[AGAINST_IDENTITY];
-    size_t tables = 0;
-    EACH(comparison, c, list->of, list->n) {
-        if (c->of.kind != SCORE_TABLE) { continue; }
-        gain_finding(n, c, v);
-        where_finding(n, c, v);
-        tables++;
-    }
-    if (tables == 0) {
-        finding(v, "benefit not known",
-                n->in->scores.n_files
-                    ? "The scores hold no table beside identity on the same prompts."
-                    : "No scores were given; `ckvc score --table T.ckvt --policy identity,matched` "
-                      "on held-out prompts makes them.");
-    }
-    reference_findings(n, v);
-}
-
-/* ---- page ---- */
 
 void verdict_section(const report_numbers *n, view *v) {
-    const score_files *f = &n->in->scores;
-    ckvc_buffer_text(&v->html, "<div class=\"verdict\">\n");
-    leak_findings(n, v);
-    score_findings(n, v);
-    transfer_findings(n, v);
-    pair_findings(n, v);
-    entry_findings(n, v);
-    run_findings(n, v);
-    leak_notes(n, v);
+    ckvc_buffer_text(&v->html, "<div class=\"banners\">\n");
+    EACH(table_numbers, t, n->tables, n->n_tables) { banner(n, v, t); }
     ckvc_buffer_text(&v->html, "</div>\n");
-    if (f->n_files == 0) { return; }
-    if (f->used_seen) {
-        page_warn(v,
-                  "%zu of these rows are prompts that the tables were fitted from: the differences "
-                  "are too favourable.",
-                  f->used_seen);
-    } else if (!n->scores.held_out_checked) {
-        page_warn(
-            v, "The rows are not marked as held out and no run was given to check them against: if "
-               "these prompts were used for fitting, the differences below are too favourable.");
+    if (n->n_tables == 0) {
+        finding(v, "no verdict",
+                "No table was given: name the .ckvt files that the scores are of.");
     }
-    page_note(v,
-              "Rows used: %zu. Left out: %zu of other splits, %zu of prompts that a run took "
-              "records from. Reward is minus the rise of the continuation's mean loss through "
-              "compression, in nats per token; 0 would be no loss at all. Differences are paired "
-              "by prompt; the interval is Student's t at 95%% over these prompts, beside that of a "
-              "bootstrap over them; both hold the table fixed: what calibrating again would change "
-              "is not in it. \u201ctokens differ\u201d: by more than 2%%.",
-              f->n_rows, f->dropped_split, f->dropped_seen);
-    comparison_tables(n, v);
+    draw_losses(n, v);
 }

@@ -31,37 +31,15 @@ static void draw_weights(const report_numbers *n, view *v, const table_numbers *
                "Colours reach their ends at the ends of the action grid.");
 }
 
-static void draw_histogram(view *v, const table_numbers *t, size_t b) {
-    const weight_numbers *w = &t->head[b];
-    const double *grid = t->shape->head_grid;
-    size_t mark = 0;
-    figure_begin(v, "weight,heads");
-    for (size_t a = 0; a < w->n_actions; a++) {
-        figure_line(v, grid[a], w->histogram[a]);
-        mark = grid[a] == 1.0 ? a + 1 : mark;
-    }
-    figure_bars(v,
-                .text = {say("%s: how often each head weight is chosen, budget %s", t->title,
-                             say_budget(w->budget)),
-                         "head weight", "number of heads"},
-                .rows = {w->n_actions, sizeof *grid, grid}, .values = {w->histogram}, .mark = mark,
-                .mark_label = "1.0 = identity");
-    figure_end(v, say("weights-histogram-%s-b%zu", t->tag, b + 1),
-               "Every weight of the action grid. Heads without records stay at their start.");
-}
-
 void weights_section(const report_numbers *n, view *v) {
     EACH(table_numbers, t, n->tables, n->n_tables) {
         for (size_t k = 0; k < t->n_budgets; k++) {
-            draw_weights(n, v, t, k);
-            draw_histogram(v, t, k);
+            if (t->head[k].min < t->head[k].max) { draw_weights(n, v, t, k); }
         }
     }
-    page_fold(v, "Numbers");
-    page_table_begin(v, NULL, weight_columns);
+    page_table_begin(v, "Weights that are all the same have no map", weight_columns);
     EACH(table_numbers, t, n->tables, n->n_tables) {
         page_rows(v, weight_columns, t->head, t->n_budgets);
     }
     page_table_end(v);
-    page_fold_end(v);
 }

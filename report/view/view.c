@@ -35,7 +35,7 @@ void figure_table(view *v, columns_of *of, const void *rows, size_t n) {
     csv_table(&v->csv, of, rows, n);
 }
 
-void figure_end(view *v, const char *name, const char *caption) {
+void figure_end_as(view *v, const char *cls, const char *name, const char *caption) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer picture = {0};
     figure f = {.name = ckvc_strdup(name), .csv = v->csv};
     svg_render(&v->s, false, &picture);
@@ -43,7 +43,7 @@ void figure_end(view *v, const char *name, const char *caption) {
     svg_fini(&v->s);
     if (!v->in_figures) { html_figures_begin(&v->html); }
     v->in_figures = true;
-    html_figure(&v->html, &picture, caption, f.name);
+    html_figure(&v->html, cls, &picture, caption, f.name);
     CKVC_GROW(v->figures, v->cap_figures, v->n_figures + 1);
     v->figures[v->n_figures++] = f;
 }

@@ -11,6 +11,14 @@
 #include "report/view/columns.h"
 #include "report/view/say.h"
 
+/* One colour, one meaning, on the whole page: a table has its own in every figure (svg.h, series of
+ * a drawing), grey is what needs no table. */
+#define VIEW_REFERENCE (SVG_SERIES - 1)
+static inline int view_series(size_t table) {
+    const size_t own = SVG_SERIES - 1;
+    return (int)(table / own * SVG_SERIES + table % own);
+}
+
 typedef struct figure {
     char *name; /* of its files, name.svg and name.csv */
     ckvc_buffer svg, csv;
@@ -55,12 +63,11 @@ void figure_table(view *v, columns_of *of, const void *rows, size_t n);
     (const double[]){__VA_ARGS__}, sizeof((const double[]){__VA_ARGS__}) / sizeof(double)
 /* The members of a chart's spec (svg_chart.h); of curves: title and labels of the axes. */
 #define figure_heat(v, ...)      chart_heat(&(v)->s, &(chart_heat_spec){__VA_ARGS__})
-#define figure_bars(v, ...)      chart_bars(&(v)->s, &(chart_bars_spec){__VA_ARGS__})
-#define figure_scatter(v, ...)   chart_scatter(&(v)->s, &(chart_scatter_spec){__VA_ARGS__})
 #define figure_intervals(v, ...) chart_intervals(&(v)->s, &(chart_interval_spec){__VA_ARGS__})
 #define figure_curves(v, curves, n, flags, ...)                                                    \
     chart_curves(&(v)->s, (chart_text){__VA_ARGS__}, curves, n, flags)
-void figure_end(view *v, const char *name, const char *caption);
+#define figure_end(v, name, caption) figure_end_as(v, NULL, name, caption)
+void figure_end_as(view *v, const char *cls, const char *name, const char *caption);
 void figure_drop(view *v); /* nothing to show after all */
 
 /* One finding: a paragraph of the page and a line of the summary, its verdict (may be NULL) in

@@ -59,7 +59,7 @@ assert sum(c["n"] for row in d["cells"] for c in row) == 22
 for c in d["correlations"]:
     assert c["lo"] <= c["r"] <= c["hi"]
 PY
-    for figure in attention-1 scores-prompts-1 scores-heads-1 damage-1 damage-worst-1; do
+    for figure in attention-1 scores-heads-1 damage-1; do
         [ -s "$DIR/report/$figure.svg" ]
         [ -s "$DIR/report/$figure.csv" ]
     done

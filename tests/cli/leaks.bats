@@ -198,12 +198,12 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     "$CKVC" fit "$DIR/r-run" --leak-check "$DIR/r-dirty.json" --out "$DIR/r-dirty.ckvt" -q
     verdict r-clean "$DIR/clean.jsonl"
     [ "$state" = passed ]
-    grep -q 'Leak check passed: T1 .*none of its 4 prompts shares 13 words in a row' "$DIR/r-clean-report/report.html"
+    grep -q 'Leak check passed: none of its 4 prompts shares 13 words in a row' "$DIR/r-clean-report/report.html"
     verdict r-bare "$DIR/clean.jsonl"
     [ "$state" = "not checked" ]
-    grep -q 'class="warn".*its prompts were not checked for leaks' "$DIR/r-bare-report/report.html"
+    grep -q 'Its prompts were not checked for leaks' "$DIR/r-bare-report/report.html"
     run verdict r-dirty "$DIR/r-dirty.jsonl"
-    [[ $output == *"leak: T1 "*"at least 1 of its 4 prompts share text or ids with the prompts scored here"* ]]
+    [[ $output == *"do not deploy: T1 "*"At least 1 of its 4 prompts share text or ids with the prompts scored here"* ]]
     verdict r-clean "$DIR/r-dirty.jsonl"
     [ "$state" = "not compared" ]
     # what is required is said when the report is there: two prompts without a reference are no reason to deploy

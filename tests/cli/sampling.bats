@@ -147,7 +147,7 @@ assert sum(map(sum, run["coverage"]["drawn_cells"])) == 8
 scan = report["runs"][1]["coverage"]
 assert scan["prompts"] == 21 and scan["drawn"] is None and "drawn_cells" not in scan
 PY
-    for f in coverage-R1 coverage-sources-R1 coverage-R2 binding-budgets-R1 binding-R1-b1; do
+    for f in coverage-R1 coverage-R2 binding-R1-b1; do
         [ -s "$DIR/binding-report/$f.svg" ]
         [ -s "$DIR/binding-report/$f.csv" ]
     done

@@ -1,226 +1,277 @@
-/* The verdict's lines: what they call equal, where a gain is, and which references they name.
- * Method: score lines of a made-up table, whose differences and tokens are known, and the lines
- * that report_write gives back. */
+/* The rule by which a table is to be deployed, its words, and where it holds. Method: score lines
+ * of a small table whose differences are known, `verdict` in report.json, page and summary; prompts
+ * needed worked out by hand. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "formats/table/table_file.h"
+#include "lib/base/names.h"
 #include "tests/unit/report_fixture.h"
 
-#define TABLE "abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd"
-#define NAME  "table abcdefabcdef, budget 32 tokens"
+#define MANIFEST "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+#define FITTED   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define CHECK(leaked)                                                                              \
+    "{\"checks\":[{\"schema\":\"ckvc-leak-check-1\",\"manifest\":\"" FITTED                        \
+    "\",\"ngram\":13,\"shingle\":5,\"near\":0.5,\"holdout\":0,\"seed\":1,\"prompts\":7,"           \
+    "\"held_out\":2,\"near_duplicates_within\":0,\"leaked_prompts\":" leaked                       \
+    ",\"against\":[{\"sha256\":\"" MANIFEST "\",\"bytes\":1,\"lines\":1,\"texts\":1,\"words\":1,"  \
+    "\"shared_spans\":0,\"near_duplicates\":0,\"duplicate_ids\":0,\"leaked_lines\":0,"             \
+    "\"leaked_prompts\":" leaked "}]}],\"unchecked\":[]}"
 
-/* A score file of its own in the folder. */
-static FILE *open_scores(const char *name, const char **path) {
-    FILE *f = fopen(*path = in_temp_folder(name), "w");
-    assert_non_null(f);
-    return f;
-}
+/* What is scored: on n prompts the table gains `identity` over identity and `reference` over
+ * snapkv, each by turns `wave` more and less. */
+typedef struct scored {
+    int n;
+    double identity, reference, wave;
+    const char *word;
+    double needed;       /* NaN: null */
+    const char *leak;    /* META's leak_check; NULL: one that passed */
+    const char *policy;  /* instead of snapkv; "": no reference */
+    int kept, kept_base; /* entries of the table and of the others in a layer; 0: 24 */
+    bool seen;           /* the lines are not marked as held out */
+    bool parts;          /* by turns of two sources, one of them retrieval, where the gain is 0 */
+} scored;
+/* n, gains, wave and what is said of them; then what is not as usual. */
+#define SCORED(N, IDENTITY, REFERENCE, WAVE, WORD, ...)                                            \
+    {                                                                                              \
+        .n = N, .identity = IDENTITY, .reference = REFERENCE, .wave = WAVE, .word = WORD,          \
+        .needed = __VA_ARGS__                                                                      \
+    }
 
-/* One line of two layers that keep `kept` each; the reward is gain - 4. tau 0: none. */
-static void line(FILE *f, int prompt, const char *source, const char *policy, bool of_table,
-                 double tau, double gain, int kept) {
-    char threshold[32] = "null";
-    if (tau > 0) { snprintf(threshold, sizeof threshold, "%.17g", tau); }
+static void line(FILE *f, const scored *c, int i, const char *policy, const char *table,
+                 double gain, int kept) {
+    kept = kept ? kept : 24;
     fprintf(f,
-            "{\"id\":\"p%d\",\"source\":\"%s\",\"split\":\"heldout\",\"model\":\"m\",\"manifest\":"
-            "\"f\",\"policy\":\"%s\",\"table\":%s,"
-            "\"tau\":%s,\"T\":100,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_"
-            "entropy\":null,\"bin_perplexity\":null,"
-            "\"n_candidates\":null,\"n_kept\":[%d,%d],\"n_kept_window\":null,\"loss_full\":2,"
-            "\"loss_comp\":%.17g,\"reward\":%.17g}\n",
-            prompt, source, policy, of_table ? "\"" TABLE "\"" : "null", threshold, kept, kept,
+            "{\"id\":\"p%d\",\"source\":\"%s\",\"split\":\"%s\",\"model\":\"m\",\"manifest\":"
+            "\"" MANIFEST "\",\"policy\":\"%s\",\"table\":%s%s%s,\"tau\":null,\"T\":100,\"C\":8,"
+            "\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":null,"
+            "\"bin_perplexity\":null,\"n_candidates\":null,\"n_kept\":[%d,%d],\"entries\":%d,"
+            "\"head_dim\":16,\"n_kept_window\":null,\"loss_full\":2,\"loss_comp\":%.17g,"
+            "\"reward\":%.17g}\n",
+            i, c->parts && i % 2 ? "y-retrieval" : "x", c->seen ? "" : "heldout", policy,
+            table ? "\"" : "", table ? table : "null", table ? "\"" : "", kept, kept, 4 * kept,
             6 - gain, gain - 4);
 }
 
-/* report.json; page may be NULL. All the caller's to free. */
-static json_t *make(const char *const *files, size_t n, char **page, char **summary) {
-    char *whole = NULL;
-    report_options o = {.scores = files, .n_scores = n, .layer_bins = 2};
-    json_t *json = report_made(&o, summary, page ? page : &whole);
-    free(whole);
-    return json;
+/* The report of such scores: its JSON, the caller's to free. */
+static json_t *make(const scored *c, const char *also, char **summary, char **page) {
+    char table[512], path[512], *shown = NULL, *said = NULL;
+    table_file *t = table_file_around(ckvc_table_create(2, 2, 1, 1, 1, 2, 2), false);
+    t->table->window = 8;
+    t->table->n_query_heads = 2;
+    t->table->budgets[0] = 32;
+    for (int a = 0; a < 2; a++) {
+        t->table->head_grid[a] = 1 + 0.5 * a;
+        t->table->gate_grid[a] = 0.8 + 0.1 * a;
+    }
+    for (int i = 0; i < 4; i++) { t->table->weight[i] = 1.0f; }
+    t->table->tau[0] = t->table->tau[1] = (float)t->table->gate_grid[1];
+    json_object_set_new(t->meta, "leak_check",
+                        json_loads(c->leak ? c->leak : CHECK("0"), JSON_DECODE_ANY, NULL));
+    ckvc_err err = {0};
+    snprintf(table, sizeof table, "%s", in_temp_folder("t.ckvt"));
+    snprintf(path, sizeof path, "%s", in_temp_folder("s.jsonl"));
+    assert_int_equal(table_file_write(t, table, true, &err), CKVC_OK);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < c->n; i++) {
+        const double wave = i % 2 ? c->wave : -c->wave;
+        line(f, c, i, "identity", NULL, 0, c->kept_base);
+        line(f, c, i, "table", t->content_id,
+             c->identity + wave - (c->parts && i % 2 ? c->reference : 0), c->kept);
+        if (!c->policy || *c->policy) {
+            line(f, c, i, c->policy ? c->policy : "snapkv", NULL, c->identity - c->reference,
+                 c->kept_base);
+        }
+        if (also) { line(f, c, i, also, NULL, c->identity - 0.001, c->kept_base); }
+    }
+    fclose(f);
+    const char *inputs[] = {table}, *files[] = {path};
+    report_options o = {.inputs = inputs,
+                        .n_inputs = 1,
+                        .scores = files,
+                        .n_scores = c->n ? 1 : 0,
+                        .layer_bins = 2};
+    json_t *j = report_made(&o, &said, &shown);
+    *(summary ? summary : &said) = said;
+    if (!summary) { free(said); }
+    *(page ? page : &shown) = shown;
+    if (!page) { free(shown); }
+    table_file_free(t);
+    return j;
+}
+
+/* Waves of 0.25 on n prompts, an even number: the standard error is 0.25 / sqrt(n - 1). */
+static void the_three_answers(void **state) {
+    (void)state;
+    static const scored cases[] = {
+        SCORED(20, 1, 1, 0.25, "deploy", 0),
+        SCORED(20, 1, 0, 0, "deploy", 0),              /* not worse: the same, to the last bit */
+        SCORED(20, 0, 1, 0, "do not deploy", NAN),     /* not better than identity: the same */
+        SCORED(20, -1, 1, 0.25, "do not deploy", NAN), /* worse than identity */
+        SCORED(20, 1, -1, 0.25, "do not deploy", NAN), /* worse than the reference */
+        SCORED(20, 1, -0.01, 0.25, "do not deploy",
+               NAN), /* no better, and behind: more would not help */
+        /* t(19) = 2.0930: half of the interval is 0.12004; over 0.05 its square is 5.764, so 95.3
+           more prompts, and over 0.025 23.06, 441.1, to two digits */
+        SCORED(20, 0.05, 1, 0.25, "needs more prompts", 96),
+        SCORED(20, 1, 0.025, 0.25, "needs more prompts", 450),
+        SCORED(20, 0.05, 0.025, 0.25, "needs more prompts", 450), /* the larger need */
+        SCORED(20, 0.05, -1, 0.25, "do not deploy", NAN),
+        SCORED(1, 1, 1, 0, "needs more prompts", 9), /* no interval */
+        SCORED(1, 1, -1, 0, "needs more prompts", 9),
+        SCORED(6, 1, 1, 0.25, "needs more prompts", 4), /* decided, but by too few */
+        SCORED(6, 1, -1, 0.25, "do not deploy", NAN),
+        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .leak = "null"), /* no leak check */
+        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .leak = CHECK("3")),
+        SCORED(20, 0.05, 1, 0.25, "do not deploy", NAN, .leak = "null"),
+        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .policy = ""),      /* no reference */
+        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .policy = "kvzip"), /* none that is simple */
+        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .policy = "pooled"),
+        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .kept = 26,
+               .kept_base = 24), /* not at as many entries */
+        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .seen = true),
+        SCORED(0, 1, 1, 0.25, "do not deploy", NAN)}; /* not scored */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const scored *c = &cases[i];
+        json_auto_t *j = make(c, NULL, NULL, NULL);
+        const char *word = json_string_value(at(j, "tables.0.verdict.word"));
+        const json_t *needed = at(j, "tables.0.verdict.needed");
+        const double got = json_is_null(needed) ? NAN : json_number_value(needed);
+        if (strcmp(word, c->word) != 0 || !(got == c->needed || (isnan(got) && isnan(c->needed)))) {
+            fail_msg("case %zu: %s, %g more, wanted %s, %g", i, word, got, c->word, c->needed);
+        }
+        assert_int_equal(json_array_size(at(j, "tables.0.verdict.budgets")), c->n ? 1 : 0);
+    }
+}
+
+/* The best of several is the one that counts, and is named with its numbers; an entry is a key and
+ * a value of 16 numbers of two bytes. */
+static void what_it_rests_on(void **state) {
+    (void)state;
+    const scored c = SCORED(20, 1, 0.5, 0.0, "deploy", 0);
+    json_auto_t *j = make(&c, "adakv", NULL, NULL);
+    json_t *at_32 = at(j, "tables.0.verdict.budgets.0");
+    assert_string_equal(json_string_value(at(at_32, "reference.policy")), "adakv");
+    assert_string_equal(json_string_value(at(at_32, "reference.equal_in")),
+                        "in each layer of each prompt");
+    is(at_32, "reference.difference", 0.001);
+    is(at_32, "reference.prompts", 20);
+    assert_string_equal(json_string_value(at(at_32, "gain.policy")), "identity");
+    is(at_32, "gain.difference", 1);
+    is(at_32, "gain.lo", 1);
+    is(at_32, "loss.mean", 3);
+    is(at_32, "prompts", 20);
+    is(at_32, "cache.tokens", 100);
+    is(at_32, "cache.entries", 96);
+    is(at_32, "cache.all_entries", 400);
+    is(at_32, "cache.saved_bytes", (400 - 96) * 2 * 16 * 2);
+    assert_true(json_is_true(at(j, "tables.0.verdict.leak_passed")));
 }
 
 static void has(const char *text, const char *part) {
     if (!strstr(text, part)) { fail_msg("\"%s\" is not in:\n%s", part, text); }
 }
 
-static void lacks(const char *text, const char *part) {
-    if (strstr(text, part)) { fail_msg("\"%s\" is in:\n%s", part, text); }
-}
-
-/* A matched control that keeps 4% fewer tokens is no equal; thresholds of two score files are both
- * named. */
-static void tokens_of_the_matched_control(void **state) {
+/* Banner and summary say the same: word, reason, bytes. */
+static void words(void **state) {
     (void)state;
-    const char *files[3];
-    char *summary = NULL;
-    static const double taus[3] = {0.895, 0.875, 0.875};
-    static const int kept[3] = {25, 25, 26};
-    for (int k = 0; k < 3; k++) {
-        char name[32];
-        snprintf(name, sizeof name, "matched-%d.jsonl", k);
-        FILE *f = open_scores(name, &files[k]);
-        for (int i = 0; i < 4; i++) {
-            line(f, 4 * k + i, "x", "identity", false, 0, 0, 20);
-            line(f, 4 * k + i, "x", "table", true, 0, 0.5 + 0.01 * i, 26);
-            line(f, 4 * k + i, "x", "matched", true, taus[k], 0.25, kept[k]);
+    static const struct {
+        scored of;
+        const char *said[4];
+    } cases[] = {
+        {SCORED(20, 1, 0.5, 0.25, "deploy", 0),
+         {"deploy: T1 t: at 32 entries a head it loses 3.000 nats per token over the full cache "
+          "where snapkv, the best simple reference at as many entries in each layer of each "
+          "prompt, loses 3.500: 0.500 better (0.380 to 0.620). Against identity (no table) 1.000 "
+          "better (0.880 to 1.120). 20 prompts."}},
+        {SCORED(20, 1, -0.5, 0.25, "do not deploy", NAN), {": 0.500 worse (0.380 to 0.620)."}},
+        {SCORED(20, 1, 0.025, 0.25, "needs more prompts", 450),
+         {"needs about 450 more prompts: T1 t: ",
+          ": +0.025 (\u22120.095 to +0.145), which decides nothing."}},
+        {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .policy = ""),
+         {"No simple reference was scored at as many entries"}},
+        {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .leak = CHECK("3")),
+         {"do not deploy: T1 t: At least 3 of its 7 prompts share text or ids with the prompts "
+          "scored here"}},
+        {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .seen = true),
+         {"they are not marked as held out, and no run was given."}},
+        {SCORED(0, 1, 0.5, 0.25, "do not deploy", NAN), {"No scores were given"}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *summary = NULL, *page = NULL;
+        json_decref(make(&cases[i].of, NULL, &summary, &page));
+        for (size_t k = 0; k < 4 && cases[i].said[k]; k++) { has(summary, cases[i].said[k]); }
+        has(page, cases[i].of.needed == 0  ? "class=\"banner yes\""
+                  : cases[i].of.needed > 0 ? "class=\"banner more\""
+                                           : "class=\"banner no\"");
+        if (cases[i].of.n && !cases[i].of.leak) {
+            has(page, "Leak check passed: none of its 7 prompts shares 13 words in a row");
+            has(page, "A request of 100 tokens keeps 6.00 KiB of 25.0 KiB of cache (16-bit "
+                      "numbers): 19.0 KiB saved.");
         }
-        fclose(f);
+        free(summary);
+        free(page);
     }
-    json_t *j = make(files, 2, NULL, &summary);
-    has(summary, "better, with 4.0% more tokens kept: " NAME ": +0.2650");
-    has(summary, "against identity at the thresholds 0.875 and 0.895 (26.0 and 25.0 tokens per "
-                 "layer), 8 held-out prompts");
-    lacks(summary, "equal tokens");
-    lacks(summary, "one threshold");
-    json_t *fair =
-        json_array_get(json_object_get(json_object_get(j, "scores"), "at_equal_tokens"), 0);
-    has(json_string_value(json_object_get(fair, "base")), "(τ 0.875, 0.895)");
-    json_t *both = json_object_get(fair, "base_taus");
-    assert_int_equal(json_array_size(both), 2);
-    assert_true(json_number_value(json_array_get(both, 0)) == 0.875 &&
-                json_number_value(json_array_get(both, 1)) == 0.895);
-    json_decref(j);
-    free(summary);
-    j = make(files + 2, 1, NULL, &summary);
-    has(summary, "better: " NAME ", at equal tokens kept: +0.2650");
-    has(summary,
-        "against identity at one threshold (26.0 and 26.0 tokens per layer), 4 held-out prompts");
-    json_decref(j);
-    free(summary);
 }
 
-/* References are never left out: those with the table's tokens are preferred, what happens to keep
- * as many counts, the rest is marked. */
-static void references(void **state) {
+/* Better on one kind of prompts, the same on the other: said before anything that is folded. */
+static void where_it_holds(void **state) {
     (void)state;
-    const char *files[1];
-    char *page = NULL, *summary = NULL;
-    FILE *f = open_scores("references.jsonl", files);
-    for (int i = 0; i < 6; i++) {
-        const double wave = 0.01 * (i % 2);
-        line(f, i, "x", "identity", false, 0, 0, 20);
-        line(f, i, "x", "table", true, 0, 0.5 + wave, 26);
-        line(f, i, "x", "sink-recent", false, 0, 0.25,
-             32); /* scored both ways: this one is not used */
-        line(f, i, "x", "sink-recent", true, 0, 0.75, 26);
-        line(f, i, "x", "recent", false, 0, 0.25, 32);
-        line(f, i, "x", "random", true, 0, 0.5 + 0.01 * (i / 3), 26);
-    }
-    fclose(f);
-    json_t *j = make(files, 1, &page, &summary);
-    has(summary,
-        "worse than a simple reference: " NAME ", against simple references at as many tokens: ");
-    has(summary, "worse than sink-recent, \u22120.2450");
-    has(summary, "no difference shown from random, 0.0000");
-    has(summary, "; not at equal tokens: recent +0.2550");
-    has(summary, "with 19% fewer tokens; 6 prompts. `ckvc score --equal-tokens` gives references "
-                 "the table's tokens.");
-    lacks(summary, "sink-recent +0.2550");
-    json_t *of = json_object_get(j, "scores"), *fair = json_object_get(of, "at_equal_tokens"),
-           *other = json_object_get(of, "at_other_tokens");
-    assert_int_equal(json_array_size(fair), 2);
-    assert_int_equal(json_array_size(other), 1);
-    assert_string_equal(json_string_value(json_object_get(json_array_get(other, 0), "base")),
-                        "recent");
-    const char *table = strstr(page, "Not at equal tokens: references");
-    assert_non_null(table);
-    has(table, "better; tokens differ");
-    json_decref(j);
+    const scored c = SCORED(20, 1, 1, 0, "deploy", 0, .parts = true);
+    char *page = NULL;
+    json_decref(make(&c, NULL, NULL, &page));
+    const char *table = strstr(page, "id=\"where\""), *fold = strstr(page, "<details>");
+    assert_true(table && fold && table < fold);
+    has(table, ">T1, 32 tokens against snapkv</th>");
+    has(table, ">text prompts</td><td class=\"r\">10</td><td class=\"g\">+1.000</td>");
+    has(table, ">retrieval prompts</td><td class=\"r\">10</td><td class=\"u\">0.000</td>");
     free(page);
-    free(summary);
-    /* Nothing else there: the line begins with it. */
-    f = open_scores("unequal.jsonl", files);
-    for (int i = 0; i < 4; i++) {
-        line(f, i, "x", "table", true, 0, 0.5 + 0.01 * i, 26);
-        line(f, i, "x", "recent", false, 0, 0.75, 32);
-    }
-    fclose(f);
-    j = make(files, 1, NULL, &summary);
-    has(summary, "not at equal tokens: " NAME ", against simple references: recent \u22120.2350");
-    lacks(summary, "as many tokens");
-    lacks(summary, "worse than");
-    json_decref(j);
-    free(summary);
 }
 
-/* Which prompts a gain comes from: the line, the table in sight, the picture, all at equal tokens.
- */
-static void where_the_gain_is(void **state) {
+/* What is required is checked when all has been written. */
+static void required(void **state) {
     (void)state;
-    const char *files[1];
-    char *page = NULL, *summary = NULL;
-    FILE *f = open_scores("where.jsonl", files);
-    for (int i = 0; i < 16; i++) {
-        const char *source = i < 6 ? "a" : i < 12 ? "b" : "c-retrieval";
-        const double wave = i % 2 ? 1 : -1, gain = i < 6    ? 0.02 + 0.01 * wave
-                                                   : i < 12 ? 0.01 * wave
-                                                            : 0.5 + 0.1 * wave;
-        line(f, i, source, "identity", false, 0, -1, 20);
-        line(f, i, source, "table", true, 0, gain, i < 12 ? 25 : 26);
-        line(f, i, source, "matched", true, 0.9, 0, 25);
+    const scored c = SCORED(20, 1, 1, 0.25, "deploy", 0);
+    json_decref(make(&c, NULL, NULL, NULL)); /* writes the files */
+    char table[512], path[512], out[512];
+    snprintf(table, sizeof table, "%s", in_temp_folder("t.ckvt"));
+    snprintf(path, sizeof path, "%s", in_temp_folder("s.jsonl"));
+    snprintf(out, sizeof out, "%s", in_temp_folder("required"));
+    const char *inputs[] = {table}, *files[] = {path};
+    report_options o = {.inputs = inputs,
+                        .n_inputs = 1,
+                        .scores = files,
+                        .n_scores = 1,
+                        .layer_bins = 2,
+                        .out = out,
+                        .force = true,
+                        .require_deploy = true};
+    static const struct {
+        size_t tables, scores;
+        ckvc_status status;
+        const char *error;
+    } cases[] = {{1, 1, CKVC_OK, ""},
+                 {1, 0, CKVC_CHECK_FAILED, "T1 t: do not deploy, wanted deploy"},
+                 {0, 1, CKVC_CHECK_FAILED, "no table was given"}};
+    for (size_t i = 0; i < 3; i++) {
+        char *summary = NULL, *json = NULL;
+        ckvc_err err = {0};
+        o.n_inputs = cases[i].tables;
+        o.n_scores = cases[i].scores;
+        assert_int_equal(report_write(&o, &summary, &json, &err), cases[i].status);
+        assert_non_null(strstr(err.text, cases[i].error));
+        assert_true(summary && json && ckvc_file_exists(in_temp_folder("required/report.html")));
+        free(summary);
+        free(json);
     }
-    fclose(f);
-    json_t *j = make(files, 1, &page, &summary);
-    /* 16 differences: -0.01 three times, 0.01 six times, 0.03 three times, 0.4 and 0.6 twice; 0.6
-     * is 28% of their sum, 2.12 */
-    has(summary, "better: " NAME ", at equal tokens kept: +0.1325");
-    has(summary,
-        "16 held-out prompts, 95% interval; median prompt +0.0100, one prompt is 28% of the sum.");
-    has(summary, "\nwhere: " NAME ": better on text prompts, +0.0100 (");
-    has(summary, "), 25.0 and 25.0 tokens, n 12; undecided on retrieval prompts, +0.5000 (");
-    has(summary,
-        "), 26.0 and 25.0 tokens (4.0% more tokens), n 4; none of 3 sources is decided alone.\n");
-    json_t *fair =
-               json_array_get(json_object_get(json_object_get(j, "scores"), "at_equal_tokens"), 0),
-           *all = json_object_get(fair, "all");
-    assert_float_equal(json_number_value(json_object_get(all, "median")), 0.01, 1e-12);
-    assert_float_equal(json_number_value(json_object_get(all, "largest_share")), 0.6 / 2.12, 1e-12);
-    assert_int_equal(json_array_size(json_object_get(fair, "kinds")), 2);
-    const char *table = strstr(page, "Where the gain is, at equal tokens"),
-               *fold = strstr(page, "<details>");
-    assert_non_null(table);
-    assert_true(fold && table < fold);
-    has(table, ">+0.0200 (");
-    has(table, "not corrected for the number of parts");
-    has(table, ", n 4, 4.0% more tokens<");
-    has(page, "all, at equal tokens");
-    has(page, "kept 26.0 \u2260 base 25.0 · n 4");
-    json_decref(j);
-    free(page);
-    free(summary);
-    /* One kind, three sources, one with too few prompts to be called better: their numbers stand in
-     * the line, which says that plain identity is the opponent. */
-    f = open_scores("sources.jsonl", files);
-    for (int i = 0; i < 24; i++) {
-        const char *source = i < 10 ? "a" : i < 20 ? "b" : "c";
-        line(f, i, source, "identity", false, 0, 0, 25);
-        line(f, i, source, "table", true, 0, (i >= 10 && i < 20 ? -0.5 : 0.02) + 0.01 * (i % 2),
-             i >= 10 && i < 20 ? 26 : 25);
-    }
-    fclose(f);
-    j = make(files, 1, NULL, &summary);
-    has(summary,
-        "where: " NAME ", against plain identity: of single sources better on a +0.0250 (");
-    has(summary, ") of 10 prompts; worse on b \u22120.4950 (");
-    lacks(summary, "text prompts");
-    has(summary, ") of 10 prompts with 4.0% more tokens; undecided on 1.\n");
-    json_decref(j);
-    free(summary);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_matched_control),
-                                       cmocka_unit_test(references),
-                                       cmocka_unit_test(where_the_gain_is)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_three_answers), cmocka_unit_test(what_it_rests_on),
+        cmocka_unit_test(words), cmocka_unit_test(where_it_holds), cmocka_unit_test(required)};
     return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
