@@ -137,7 +137,9 @@ static ckvc_status calibrate(const verb_call *call, ckvc_err *err) {
     snprintf(pass, sizeof pass, "pass-01-%s", c->side);
     CKVC_TRY(run_setup_open(c, &j, err));
     CKVC_TRY(run_setup_open_shares(c, &j, err));
-    if (j.options.kind == SHARD_SHARES) { snprintf(pass, sizeof pass, "pass-01-shares"); }
+    if (j.options.kind == SHARD_SHARES) {
+        snprintf(pass, sizeof pass, "pass-01-%s", calibrate_sides(&j.options));
+    }
     j.plan.verb = "calibrate";
     if (j.options.kind != SHARD_LOGGED) { return calibrate_repeated(c, &j, pass, err); }
     USAGE_IF(c->log.until_stable > 0 && strcmp(c->side, "gate") == 0,

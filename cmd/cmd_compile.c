@@ -38,7 +38,8 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
         if (n->rollouts) { say(", %llu rollouts", (unsigned long long)n->rollouts); }
         say("; ");
     }
-    if (p->kind > PASS_GATE && p->kind != PASS_SHARES) {
+    const bool shares = p->kind == PASS_SHARES || p->kind == PASS_CUTS;
+    if (p->kind > PASS_GATE && !shares) {
         say("%s\n", p->kind == PASS_SELECT  ? "score and floor chosen"
                     : p->kind == PASS_SCORE ? "score fitted"
                                             : "shares fitted");
@@ -48,7 +49,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
         say("split-half reliability %.3f%s; ", n->reliability, n->stable ? " ended it here" : "");
     }
     say("%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
-    if (p->n_heldout && p->kind != PASS_SHARES) {
+    if (p->n_heldout && !shares) {
         say("  held-out reward %.5f", p->reward.mean);
         print_gain(stderr, ";", p->over[SCORE_IDENTITY]);
         print_gain(stderr, " over identity,", p->over[SCORE_MATCHED]);
@@ -132,16 +133,19 @@ static void print_choice(const select_losses *s, const double *budgets) {
  * there are none), and why they ended. */
 static void print_rewards(const compile_result *r) {
     if (r->n_rounds < 2) { return; }
-    say("\nstopped after round %zu: %s\n%-7s %-22s %12s  %s\n", r->n_rounds, why_stopped(r->stop),
-        "round", "shares changed", "reward",
-        r->select ? "over the round before [95%], split select" : "over the round before [95%]");
+    say("\nstopped after round %zu: %s\n%-7s %-26s %12s  over the round before [95%%], entries at "
+        "their price%s\n",
+        r->n_rounds, why_stopped(r->stop), "round", "changed", "reward",
+        r->select ? ", split select" : "");
     for (size_t i = 0; i < r->n_rounds; i++) {
         const alternation_round *round = &r->rounds[i];
         char changed[64] = "by demand";
         if (i > 0) {
-            snprintf(changed, sizeof changed, "%zu of %zu", round->changed, round->supported);
+            const pass_kind kind = r->passes[r->last_pass[i]].kind;
+            snprintf(changed, sizeof changed, "%zu of %zu %s", round->changed, round->supported,
+                     kind == PASS_CUTS ? "thresholds" : "shares");
         }
-        say("%zu%-6s %-22s %12.5f  ", i + 1, i == r->best ? " *" : "", changed, round->reward);
+        say("%zu%-6s %-26s %12.5f  ", i + 1, i == r->best ? " *" : "", changed, round->reward);
         if (i > 0 && round->gain.n) { print_gain(stderr, "", round->gain); }
         say("\n");
     }
@@ -245,16 +249,15 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
     const bool loop = c->fit.mode == CKVC_MODE_SHARED;
     const struct {
         bool used;
-        const char *of, *names[11];
+        const char *of, *names[12];
     } rules[] = {
         {loop,
          "--mode shared --score paper",
          {"head-grid", "beta-bud", "loss-reduction", "behaviour", "until-stable", "solver",
-          "reward", "unsupported"}},
+          "reward", "unsupported", "gate-grid", "bin-edges", "min-cell"}},
         {loop || c->rewards,
          "--rewards",
-         {"rounds", "gate-grid", "bins", "bin-edges", "min-cell", "variants", "rollouts",
-          "check-rollouts", "cql-alpha", "shrink"}},
+         {"rounds", "bins", "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink"}},
         {!loop,
          "--mode heads or layers",
          {"select", "rewards", "floor", "recent", "repeat", "no-repeat", "c-min"}},
@@ -401,20 +404,19 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
     /* Each round of rewards: a prefill of every fitted prompt and its rollouts, and held-out
      * scores; at most: many rollouts in one sweep cost less than as many alone. */
     const model_shape *shape = model_get_shape(j->e.model);
-    const double units = (double)shape->n_layers *
-                         (c->fit.mode == CKVC_MODE_HEADS ? (double)shape->n_kv_heads : 1),
-                 all_rollouts = units * j->n_budgets * (SHARE_FACTORS - 1),
-                 tries = j->options.variants >= 0 && (double)j->options.variants < all_rollouts
-                             ? (double)j->options.variants
-                             : all_rollouts,
-                 rewards =
-                     (double)c->rounds * ((double)(j->e.prompts->n - j->e.prompts->n_heldout) *
-                                              (d->prefill_s + (1 + tries) * d->single_s) / 3600 +
-                                          heldout) +
-                     (c->rounds ? (double)c->rounds + 1 : 0) * (double)n_select *
-                         (prefills_s + budgets_s) / 3600;
-    disk += (double)(c->rounds * (int64_t)j->e.prompts->n) * units * j->n_budgets * SHARE_FACTORS *
-            (sizeof(double) + sizeof(uint32_t));
+    const double n_fitted = (double)(j->e.prompts->n - j->e.prompts->n_heldout),
+                 limit = j->options.variants < 0 ? HUGE_VAL : (double)j->options.variants;
+    double rewards = (c->rounds ? (double)c->rounds + 1 : 0) * (double)n_select *
+                     (prefills_s + budgets_s) / 3600;
+    for (int64_t round = 0; round < c->rounds; round++) {
+        const bool gate = round % 2;
+        const uint32_t actions = gate ? SHARE_THRESHOLDS : SHARE_FACTORS;
+        const double states = (double)shape->n_layers * j->n_budgets *
+                              (!gate && c->fit.mode == CKVC_MODE_HEADS ? shape->n_kv_heads : 1),
+                     tries = fmin(limit, states * (actions - 1));
+        rewards += n_fitted * (d->prefill_s + (1 + tries) * d->single_s) / 3600 + heldout;
+        disk += (double)j->e.prompts->n * states * actions * (sizeof(double) + sizeof(uint32_t));
+    }
     hours += select + heldout + rewards;
     if (c->setup.inputs.json) {
         json_print_as_given(JSON_NUMBERS(
@@ -474,6 +476,10 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     }
     const size_t memory = c->setup.inputs.memory;
     c->fit.seed = c->setup.inputs.setting.seed;
+    c->fit.n_entropy_bins = c->fit.n_ppl_bins = 1; /* of thresholds below shares, but for --bins */
+    if (demand && opts_said("bins")) {
+        CKVC_TRY(inputs_bins(&c->setup.bins, &c->fit.n_entropy_bins, &c->fit.n_ppl_bins, err));
+    }
     c->fit.memory_max = memory > 0 ? memory : fit_defaults().memory_max;
     const compile_options o = {.probe = c->probe,
                                .rounds = (uint32_t)c->rounds,
@@ -514,11 +520,12 @@ static const opt rows[] = {
                "share of the held-out prompts that choose score, floor and round; the others judge",
                .preset = "0.5"),
     OPT_FLAG("rewards", rewards,
-             "then refine shares by rounds of rollouts, each head's (mode layers: layer's) share "
-             "times 1/4 to 4 (hours)"),
+             "then rounds of rollouts (hours): each head's (mode layers: layer's) share times 1/4 "
+             "to 4; thresholds below the shares; again"),
     OPT_TITLE("the loop, of --mode shared --score paper"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS - 1,
-            "rounds of a head and a gate pass at most, or of --rewards", .preset = "3"),
+            "rounds at most: of a head and a gate pass; of --rewards, one of them a round",
+            .preset = "3"),
     OPT_ENUM("probe", probe, PROBE_NAMES, "the loop, or a part of it to compare with"),
     OPT_TITLE("actions"),
     OPT_GROUP(opts_actions, setup),

@@ -4,6 +4,7 @@
 
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
+#include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
 #include "cql/fit/fit_select.h"
 #include "lib/base/buffer.h"
@@ -12,7 +13,7 @@
 typedef struct fit_cli {
     fit_options fit;
     const char *out, *tables, *choose;
-    opt_list split, leak_checks;
+    opt_list split, leak_checks, bins;
     int64_t pass;
     bool no_prov, force, json, quiet;
 } fit_cli;
@@ -119,12 +120,15 @@ static void print_demand(const fitted_demand *d, const double *budgets) {
 }
 
 static void print_rewards(const fitted_rewards *w, const double *budgets) {
+    const bool gate = w->side == CKVC_SIDE_GATE;
     if (!w->fitted) { return; }
-    say("rewards of %s: %" PRIu64 " records of %" PRIu64 " prompts; scale %.3g nats per token\n",
-        ckvc_mode_name(w->mode), w->n_records, w->n_prompts, w->scale);
+    say("rewards of %s%s: %" PRIu64 " records of %" PRIu64 " prompts; scale %.3g nats per token\n",
+        gate ? "thresholds below shares of " : "", ckvc_mode_name(w->mode), w->n_records,
+        w->n_prompts, w->scale);
     for (uint32_t b = 0; b < w->n_blocks; b++) {
         const rewards_block *of = &w->blocks[b];
-        say("  budget %g: %zu of %u shares changed", budgets[b], of->changed, w->n_units);
+        say("  budget %g: %zu of %u %s", budgets[b], of->changed, w->n_units,
+            gate ? "states have one" : "shares changed");
         if (w->n_replicates) { say(" (%zu undecided)", of->undecided); }
         if (of->shrunk) { say(", %zu more not beyond chance", of->shrunk); }
         say("; %zu tried on %zu prompts; price %.3g nats per token for a whole budget\n",
@@ -206,6 +210,7 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
         CKVC_TRY(leak_record_read(c->leak_checks.items[checks.n], &checks.items[checks.n], err));
     }
     fit_options o = c->fit;
+    CKVC_TRY(inputs_bins(&c->bins, &o.n_entropy_bins, &o.n_ppl_bins, err));
     o.pass = (int)c->pass;
     o.splits = c->split.items;
     o.n_splits = c->split.n;
@@ -239,6 +244,7 @@ static const opt rows[] = {
              "leave out command line, time and host: equal inputs, equal bytes"),
     OPT_FLAG("force", force, "overwrite --out"),
     OPT_GROUP(opts_fit, fit),
+    OPT_LIST("bins", bins, "E,P", "risk cells of thresholds below shares", .preset = "1,1"),
     OPT_INT("seed", fit.seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order",
             .preset = "1"),
     OPT_SIZE("memory", fit.memory_max, "limit for statistics and replicates", .preset = "4G"),
@@ -256,6 +262,7 @@ const verb verb_fit = {
              "       ckvc fit SHARD.h5... --out T.ckvt [options]",
     .examples = "  ckvc fit runs/books --out books.ckvt\n"
                 "  ckvc fit runs/demand runs/books --out both.ckvt   # shares beside weights\n"
+                "  ckvc fit runs/rewards --tables t.ckvt --out t2.ckvt # better shares, one price\n"
                 "  ckvc fit runs/a runs/b --out both.ckvt --bootstrap 200 --label both\n"
                 "  ckvc fit other-tool.h5 --out t.ckvt --unsupported safest --json\n",
     VERB_OPTIONS(rows),

@@ -43,7 +43,7 @@ LEARNED = ("THETA", "MASS")
 RAW = REQUIRED + SHARES + ("SHARELAY",) + LEARNED
 WINDOW_MAX = 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
-FLAG_SHARES = 4
+FLAG_SHARES, FLAG_RELATIVE = 4, 8
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
 FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many beside the numbers of the key; last rows of the attention that they read
 
@@ -255,6 +255,22 @@ def retain_head(s, recent, capacity):
     return np.sort(np.lexsort((t, s))[max(len(s) - capacity, 0) :])
 
 
+def count_above(s, recent, tau):
+    """How many positions a threshold on the scores over their mean leaves, of log scores s [T]: position 0, the last `recent`, and of the
+    others those with exp(s[t]) >= tau times their mean; all where tau is 0, and where no score of the others is above 0. The library's
+    number: sums in the order of positions."""
+    s = [float(x) for x in s]
+    others = s[1 : max(len(s) - recent, 0)]
+    most = max((x for x in others if x == x), default=-math.inf)
+    if not tau > 0 or most == -math.inf:
+        return len(s)
+    total = 0.0
+    for x in others:
+        total += math.exp(x - most) if x == x else 0.0
+    least = most + math.log(tau * (total / len(others)))
+    return len(s) - sum(not x >= least for x in others)
+
+
 def head_sets(scores, capacities, recent):
     """retain_head over nested lists: scores [...][T] and capacities [...] of one shape."""
     if np.ndim(capacities) == 0:
@@ -288,9 +304,9 @@ class Table:
             if _uint(data, at, size) != want:
                 self._fail(f"byte {at}: got {_uint(data, at, size)}, want {want}")
         flags = _uint(data, 24, 8)
-        if flags >= 2 * FLAG_SHARES:
+        if flags >= 2 * FLAG_RELATIVE:
             self._fail(f"byte 24: incompatible flags {flags:#x} are from a later format")
-        self.operator, self.has_shares = OPERATORS[flags % FLAG_SHARES], flags >= FLAG_SHARES
+        self.operator, self.has_shares, self.relative = OPERATORS[flags % FLAG_SHARES], bool(flags & FLAG_SHARES), bool(flags & FLAG_RELATIVE)
         n = _uint(data, 48, 4)
         if not 1 <= n <= 256 or 128 + 112 * n > len(data):
             self._fail(f"byte 48: {n} sections")
@@ -383,6 +399,8 @@ class Table:
         # The float32 of a table stand for the doubles of its grids: those are what every machine multiplies with.
         self.head_action, self.gate_action = self._on_grid("WEIGHT", self.head_grid), self._on_grid("TAU", self.gate_grid)
         self._check_shares()
+        if self.relative and not (self.has_shares and self.operator == "no-threshold"):
+            self._fail("section TAU: thresholds on scores over their mean are of tables with shares and the operator no-threshold")
         names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
         if not isinstance(self.meta, dict) or self.meta.get("shape") != dict(zip(names, shape)):
             self._fail("section META: shape does not agree with SHAPE")
@@ -502,11 +520,18 @@ class Table:
         f, recent = self.c_min[b]
         return capacities(share[..., b], clamp, n_tokens, head_floor(f, int(recent), clamp, n_tokens))
 
-    def sets(self, b, scores, mode=None, budget=None):
-        """Kept positions [L][G] (mode heads) or [L] (layers: the maximum over a layer's heads) by log scores [L][G][T]."""
+    def sets(self, b, scores, mode=None, budget=None, cell=(0, 0)):
+        """Kept positions [L][G] (mode heads) or [L] (layers: the maximum over a layer's heads) by log scores [L][G][T]. cell: bins() of the
+        prompt, by which a table with thresholds below its shares (self.relative) cuts the sets."""
         scores = np.asarray(scores, np.float64)
-        counts = self.capacities(b, scores.shape[-1], mode, budget)
-        return head_sets(scores if counts.ndim == 2 else np.fmax.reduce(scores, axis=1), counts, int(self.c_min[b][1]))
+        counts, recent = self.capacities(b, scores.shape[-1], mode, budget), int(self.c_min[b][1])
+        if counts.ndim == 1:
+            scores = np.fmax.reduce(scores, axis=1)
+        if self.relative:
+            for at in np.ndindex(counts.shape):
+                tau = self.gate_grid[self.gate_action[at[0], cell[0], cell[1], b]]
+                counts[at] = min(counts[at], count_above(scores[at], recent, tau))
+        return head_sets(scores, counts, recent)
 
 
 def read(path):
@@ -539,6 +564,8 @@ def main(argv):
                 share, (f, recent) = t.share[:, :, b], t.c_min[b]
                 print(f"    shares {share.min():.3g} ... {share.max():.3g}, floor {f:g} of the budget, {recent:.0f} recent; "
                       f"mode {t.score[b].mode}, score {t.score[b].kind}")
+        if t.relative:
+            print("  tau      thresholds on scores over their mean, below the shares")
         if t.theta is not None:
             print(f"  learned score: features of version {t.score[0].features}, {t.theta.shape[2]} a head")
         print(f"  sections {' '.join(t.sections)}" + (f"; not read (no zstandard module): {' '.join(t.skipped)}" if t.skipped else ""))

@@ -18,8 +18,8 @@ int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
 }
 
 const char *pass_kind_name(pass_kind kind) {
-    static const char *const names[PASS_KINDS] = {"head",  "gate",   "demand",
-                                                  "score", "select", "shares"};
+    static const char *const names[PASS_KINDS] = {"head",   "gate",   "demand", "score",
+                                                  "select", "shares", "cuts"};
     return names[kind];
 }
 
@@ -31,8 +31,8 @@ int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KIN
         for (int i = 0; i < n; i++) { passes[i] = (pass_kind)sides[i]; }
         return n;
     }
-    if (with.rewards) {
-        passes[n++] = PASS_SHARES;
+    if (with.round > 0) {
+        passes[n++] = with.round % 2 ? PASS_SHARES : PASS_CUTS;
         return n;
     }
     passes[n++] = PASS_DEMAND;
@@ -64,8 +64,10 @@ stop_rule alternation_stop(const alternation_round *round, uint32_t number, prob
     return number >= rounds ? STOP_ROUNDS : STOP_NOT;
 }
 
-size_t alternation_best(const alternation_round *rounds, size_t n) {
+size_t alternation_best(const alternation_round *rounds, size_t n, probe_kind probe,
+                        stop_rule stop) {
     size_t best = n - 1;
+    if (probe == PROBE_DEMAND) { return stop == STOP_HELDOUT ? n - 2 : n - 1; }
     for (size_t i = n; i-- > 0;) {
         if (rounds[i].reward > rounds[best].reward ||
             (isnan(rounds[best].reward) && !isnan(rounds[i].reward))) {

@@ -41,13 +41,14 @@ typedef enum pass_kind {
     PASS_SCORE,  /* targets and features -> a learned score */
     PASS_SELECT, /* losses of scores and floors -> what each budget recommends */
     PASS_SHARES, /* losses under other shares -> better ones */
+    PASS_CUTS,   /* losses under thresholds below them -> thresholds */
     PASS_KINDS
 } pass_kind;
 const char *pass_kind_name(pass_kind kind); /* "head", ... */
 /* What a run by demand has, beside shares. */
 typedef struct demand_passes {
     bool score, select;
-    bool rewards; /* of a round after the first: these alone */
+    uint32_t round; /* from 0; after the first: rewards of heads, of the gate below them, again */
 } demand_passes;
 /* Passes of a round, in order; returns how many. with: of PROBE_DEMAND. */
 int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KINDS]);
@@ -77,5 +78,8 @@ typedef struct alternation_round {
 stop_rule alternation_stop(const alternation_round *round, uint32_t number, probe_kind probe,
                            uint32_t rounds);
 /* Index of the round whose table goes out: the highest held-out objective, of equal ones the later;
- * the last round where nothing was measured. n >= 1. */
-size_t alternation_best(const alternation_round *rounds, size_t n);
+ * the last round where nothing was measured. n >= 1. By demand, where each round costs an engine
+ * more (thresholds) or rests on more rollouts, the last that was held to have gained: the one
+ * before where the held-out rule stopped it. */
+size_t alternation_best(const alternation_round *rounds, size_t n, probe_kind probe,
+                        stop_rule stop);

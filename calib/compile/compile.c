@@ -32,14 +32,14 @@ static plan pass_plan(const compile_options *o, pass_kind kind, const table_file
     *options = *o->plan->options;
     p.verb = "calibrate";
     p.options = options;
-    options->kind = kind == PASS_DEMAND   ? SHARD_DEMAND
-                    : kind == PASS_SCORE  ? SHARD_SCORE
-                    : kind == PASS_SHARES ? SHARD_SHARES
-                                          : SHARD_LOGGED;
+    options->kind = kind == PASS_DEMAND                        ? SHARD_DEMAND
+                    : kind == PASS_SCORE                       ? SHARD_SCORE
+                    : kind == PASS_SHARES || kind == PASS_CUTS ? SHARD_SHARES
+                                                               : SHARD_LOGGED;
     options->shares = table;
+    options->sides[CKVC_SIDE_HEAD] = kind == PASS_HEAD || kind == PASS_SHARES;
+    options->sides[CKVC_SIDE_GATE] = kind == PASS_GATE || kind == PASS_CUTS;
     if (options->kind != SHARD_LOGGED) { return p; }
-    options->sides[CKVC_SIDE_HEAD] = kind == PASS_HEAD;
-    options->sides[CKVC_SIDE_GATE] = kind == PASS_GATE;
     if (kind == PASS_GATE) { options->until_stable = 0; /* looks at heads */ }
     if (table) { /* --tables brings its own edges, whatever made them */
         p.edges = EDGES_QUANTILE;
@@ -78,10 +78,11 @@ json_t *compile_plan_json(const compile_options *o) {
             json_t *variants =
                 options.variants < 0 ? json_string("all") : json_integer(options.variants);
             json_object_set_new(json, "rewards",
-                                json_pack("{s:I, s:o, s:f, s:f, s:b}", "rounds",
+                                json_pack("{s:I, s:o, s:f, s:f, s:b, s:[ii]}", "rounds",
                                           (json_int_t)o->rounds, "variants", variants,
                                           "check_rollouts", options.check_rollouts, "cql_alpha",
-                                          f->cql_alpha, "shrink", f->shrink));
+                                          f->cql_alpha, "shrink", f->shrink, "bins",
+                                          (int)f->n_entropy_bins, (int)f->n_ppl_bins));
         }
         if (f->score == CKVC_SCORE_LEARNED) {
             JSON_NUMBERS(json, {"positions", options.setting.positions}, {"features", f->features});
@@ -293,16 +294,17 @@ static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file 
     return log_scores(c, of, policies, n, file, err);
 }
 
-/* The same, and read. NULL without such prompts. */
+/* The same, and read, net of what entries cost (NULL: nothing). NULL without such prompts. */
 static ckvc_status score_heldout(loop *c, const prompt_list *of, const table_file *table,
-                                 const char *file, heldout **out, ckvc_err *err) {
+                                 const char *file, const table_file *prices, heldout **out,
+                                 ckvc_err *err) {
     CKVC_AUTO_FREE char *path = NULL;
     heldout_free(*out);
     *out = NULL;
     if (of->n == 0) { return CKVC_OK; }
     if (!run_has_file(c->run, file)) { CKVC_TRY(log_heldout(c, of, table, file, err)); }
     CKVC_TRY(checked_path(c->run, file, &path, err));
-    return heldout_read(path, of, out, err);
+    return heldout_read(path, of, prices, out, err);
 }
 
 static void measure_pass(const heldout *h, compile_pass *p) {
@@ -395,18 +397,18 @@ static ckvc_status run_pass_of(loop *c, pass_kind kind, bool judged, ckvc_err *e
     CKVC_TRY(read_table(c, file, &fitted, err));
     table_file_free(c->table);
     c->table = fitted;
-    if (kind == PASS_HEAD || kind == PASS_GATE || kind == PASS_SHARES) {
-        const char *part = kind == PASS_SHARES ? "rewards" : ckvc_side_name((ckvc_side)kind);
+    const bool shares = kind == PASS_SHARES || kind == PASS_CUTS;
+    if (kind == PASS_HEAD || kind == PASS_GATE || shares) {
+        const char *part = kind == PASS_SHARES ? "rewards" : pass_kind_name(kind);
         p->changed = diagnostic(fitted, part, "changed");
         p->supported = diagnostic(fitted, part, "supported");
-        p->states = kind == PASS_SHARES
-                        ? diagnostic(fitted, part, "units") * fitted->table->n_budgets
-                        : diagnostic(fitted, part, "states");
+        p->states = shares ? diagnostic(fitted, part, "units") * fitted->table->n_budgets
+                           : diagnostic(fitted, part, "states");
     }
     memcpy(p->content_id, fitted->content_id, sizeof p->content_id);
     if (judged) {
         snprintf(file, sizeof file, "heldout/pass-%02d.jsonl", number);
-        CKVC_TRY(score_heldout(c, &c->heldout, fitted, file, &c->scores, err));
+        CKVC_TRY(score_heldout(c, &c->heldout, fitted, file, NULL, &c->scores, err));
         measure_pass(c->scores, p);
     }
     if (c->o->on_pass) { c->o->on_pass(c->o->ctx, p, &counts); }
@@ -422,7 +424,7 @@ static ckvc_status measure_start(loop *c, ckvc_err *err) {
     static const char file[] = "tables/pass-00.ckvt", lines[] = "heldout/pass-00.jsonl";
     const ckvc_table *start = c->o->start;
     if (c->o->tables) {
-        return score_heldout(c, &c->heldout, c->o->tables, lines, &c->round_start, err);
+        return score_heldout(c, &c->heldout, c->o->tables, lines, NULL, &c->round_start, err);
     }
     if (!start || start->op == CKVC_OPERATOR_PAPER || c->heldout.n == 0) { return CKVC_OK; }
     if (!run_has_file(c->run, file)) {
@@ -433,16 +435,34 @@ static ckvc_status measure_start(loop *c, ckvc_err *err) {
     }
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
     CKVC_TRY(read_table(c, file, &t, err));
-    return score_heldout(c, &c->heldout, t, lines, &c->round_start, err);
+    return score_heldout(c, &c->heldout, t, lines, NULL, &c->round_start, err);
+}
+
+/* Where round i (from 0) of a run by demand has the scores that it is held against others by. */
+static void file_of_round(const loop *c, size_t i, char file[48]) {
+    const compile_result *r = c->result;
+    const size_t pass = i < r->n_rounds ? r->last_pass[i] + 1 : r->n_passes;
+    if (c->select.n > 0) {
+        snprintf(file, 48, "select/round-%02zu.jsonl", i + 1);
+    } else {
+        snprintf(file, 48, "heldout/pass-%02zu.jsonl", pass);
+    }
 }
 
 /* By demand with rewards a round is held against the one before on the prompts that choose; without
- * such prompts on those that judge, as the loop's rounds are. */
+ * such prompts on those that judge, as the loop's rounds are. Both pay the price of the later
+ * table's shares for what they keep, as thresholds below shares keep less. */
 static ckvc_status choose_by(loop *c, ckvc_err *err) {
-    if (c->o->probe != PROBE_DEMAND || c->o->rounds == 0 || c->select.n == 0) { return CKVC_OK; }
+    const prompt_list *of = c->select.n > 0 ? &c->select : &c->heldout;
+    const size_t now = c->result->n_rounds;
     char file[48];
-    snprintf(file, sizeof file, "select/round-%02zu.jsonl", c->result->n_rounds + 1);
-    return score_heldout(c, &c->select, c->table, file, &c->choosing, err);
+    if (c->o->probe != PROBE_DEMAND || c->o->rounds == 0) { return CKVC_OK; }
+    if (now > 0) {
+        file_of_round(c, now - 1, file);
+        CKVC_TRY(score_heldout(c, of, c->table, file, c->table, &c->round_start, err));
+    }
+    file_of_round(c, now, file);
+    return score_heldout(c, of, c->table, file, c->table, &c->choosing, err);
 }
 
 static void end_round(loop *c, size_t first_pass) {
@@ -460,6 +480,9 @@ static void end_round(loop *c, size_t first_pass) {
     const double *before = start ? start->reward[SCORE_TABLE] : now->reward[SCORE_IDENTITY];
     round->reward = heldout_gain(now->reward[SCORE_TABLE], NULL, now->n).mean;
     if (before) { round->gain = heldout_gain(now->reward[SCORE_TABLE], before, now->n); }
+    if (c->choosing && r->n_rounds > 1) { /* prices differ from round to round: gains add up */
+        round->reward = r->rounds[r->n_rounds - 2].reward + round->gain.mean;
+    }
     heldout_free(c->round_start);
     c->round_start = ckvc_take(by);
 }
@@ -495,7 +518,7 @@ static ckvc_status run_round(loop *c, ckvc_err *err) {
     compile_result *r = c->result;
     const size_t first_pass = r->n_passes;
     const demand_passes with = {c->o->fit->score == CKVC_SCORE_LEARNED, c->select.n > 0,
-                                r->n_rounds > 0};
+                                (uint32_t)r->n_rounds};
     pass_kind passes[PASS_KINDS];
     const int n = probe_passes(c->o->probe, with, passes);
     for (int i = 0; i < n; i++) {
@@ -514,7 +537,7 @@ static ckvc_status run_round(loop *c, ckvc_err *err) {
 /* table.ckvt: the best round's, byte for byte. */
 static ckvc_status give_out(loop *c, ckvc_err *err) {
     compile_result *r = c->result;
-    r->best = alternation_best(r->rounds, r->n_rounds);
+    r->best = alternation_best(r->rounds, r->n_rounds, c->o->probe, r->stop);
     const compile_pass *p = &r->passes[r->last_pass[r->best]];
     char file[48];
     CKVC_AUTO_FREE char *bytes = NULL;

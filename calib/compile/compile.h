@@ -2,8 +2,8 @@
  * ask what heads want, fit; log what a learned score is fitted to, fit; try scores and floors on
  * the prompts of split `select`, take the best of each budget; score the table on the other
  * held-out prompts; then, where they are asked for, rounds of rewards: log losses under other
- * shares, fit, score. By rewards, the alternating loop (method.md section 7): log heads, fit,
- * score; log the gate under them, fit, score; again.
+ * shares, fit, score; under thresholds below them, fit, score; again. By rewards, the alternating
+ * loop (method.md section 7): log heads, fit, score; log the gate under them, fit, score; again.
  *
  * Every pass is a checkpoint: its shards (of a choice the lines of select/pass-03.jsonl), its table
  * (tables/pass-01.ckvt) and, of the loop's passes and a round's last, its held-out scores

@@ -71,9 +71,8 @@ setting calibrate_setting(const calibrate_options *o, const model_shape *shape) 
 
 const char *calibrate_sides(const calibrate_options *o) {
     unsigned sides = 0;
-    for (int i = 0; i < CKVC_SIDE_COUNT && o->kind == SHARD_LOGGED; i++) {
-        sides |= (unsigned)o->sides[i] << i;
-    }
+    const bool any = o->kind == SHARD_LOGGED || o->kind == SHARD_SHARES;
+    for (int i = 0; i < CKVC_SIDE_COUNT && any; i++) { sides |= (unsigned)o->sides[i] << i; }
     return shard_pass_name(o->kind, sides);
 }
 
@@ -321,8 +320,8 @@ static shard_header pass_header(const pass *s, const char *kind) {
             h.n_budgets = o->setting.budgets.n;
         }
         if (s->kind == SHARD_SHARES) {
-            h.side[CKVC_SIDE_HEAD].actions = ckvc_unconst(share_factors);
-            h.side[CKVC_SIDE_HEAD].n_actions = SHARE_FACTORS;
+            h.side[s->shares.o.side].actions = ckvc_unconst(s->shares.actions);
+            h.side[s->shares.o.side].n_actions = s->shares.A;
         }
         return h;
     }
@@ -370,7 +369,8 @@ static ckvc_status open_repeats(pass *s, ckvc_err *err) {
     const demand_options demand = {o->setting, o->instruction, o->n_instruction};
     worker_options options = calibrate_worker(o);
     if (s->kind == SHARD_SHARES) {
-        const share_rollouts_options shares = {o->shares, o->setting, o->variants,
+        const ckvc_side side = o->sides[CKVC_SIDE_GATE] ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;
+        const share_rollouts_options shares = {o->shares, side, o->setting, o->variants,
                                                o->check_rollouts};
         CKVC_TRY(share_rollouts_open(&s->shares, &shares, s->in, &options, err));
         return worker_open(&s->w, s->in, &options, NULL, err);

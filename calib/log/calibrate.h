@@ -20,8 +20,9 @@ typedef struct calibrate_options {
     setting setting; /* borrows; each layer's own budget goes under the table's block nearest to it
                         (prompt_sets.h) */
     bool sides[CKVC_SIDE_COUNT];
-    /* SHARD_LOGGED: actions of these sides; or neither's: what heads ask for, what a learned score
-     * is fitted to, losses under other shares. */
+    /* SHARD_LOGGED: actions of these sides; SHARD_SHARES: losses under other shares (head) or under
+     * thresholds below them (gate); or neither's: what heads ask for, what a learned score is
+     * fitted to. */
     shard_kind kind;
     const table_file *shares; /* SHARD_SHARES: the table whose shares they are, borrowed */
     /* Of the first two of those: ids of setting.repeat behind a blank line; none: no repeat pass.
@@ -77,7 +78,8 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
 
 /* One pass of demand into run's pass `name` ("pass-01-demand"), under the setting's budgets, floor
  * and recent, of targets and features ("pass-01-score"), or of losses under other shares
- * ("pass-01-shares"), by o->kind; held-out prompts are in it, marked. */
+ * ("pass-01-shares") or thresholds ("pass-01-cuts"), by o->kind; held-out prompts are in it,
+ * marked. */
 ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inputs *in,
                              const calibrate_options *o, pass_counts *counts,
                              ckvc_err *err) CKVC_MUST_CHECK;

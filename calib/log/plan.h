@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "calib/log/calibrate.h"
-#include "calib/prompt/edges.h"
+#include "cql/stats/edges.h"
 
 typedef struct plan {
     const char *verb; /* scan, calibrate */

@@ -386,6 +386,14 @@ static void layer_score(policy_sets *k, const table_in_use *t, uint32_t block, u
     }
 }
 
+/* What a table ranks a layer's set by, or a head's. */
+static const double *table_ranking(policy_sets *k, const table_in_use *t, uint32_t block,
+                                   uint32_t layer, uint32_t head, bool heads) {
+    if (heads) { return head_scores_at(&k->scores, t->score[block], layer, head); }
+    layer_score(k, t, block, layer);
+    return k->u;
+}
+
 /* ---- capacities -> k->c ---- */
 
 static uint32_t block_of(const policy_sets *k, const table_in_use *t, uint32_t b, uint32_t layer) {
@@ -408,6 +416,36 @@ static void each_layer(policy_sets *k) {
     }
 }
 
+/* How many positions the threshold of a prompt's risk cell leaves a layer or head: T without one.
+ */
+static uint32_t count_above(policy_sets *k, const table_in_use *t, uint32_t block, uint32_t layer,
+                            uint32_t head, bool heads, double tau) {
+    return tau > 0
+               ? ckvc_count_above(k->p->n_tokens, table_ranking(k, t, block, layer, head, heads),
+                                  (uint32_t)c_min_of(t->table, block).recent, tau)
+               : k->p->n_tokens;
+}
+
+static double threshold_of(const policy_sets *k, const table_in_use *t, uint32_t block,
+                           uint32_t layer) {
+    const ckvc_table *of = t->table;
+    return ckvc_table_relative(
+        of, layer, ckvc_bin_index(of->edges_entropy, of->n_entropy_bins - 1, k->stats->r_struct),
+        ckvc_bin_index(of->edges_ppl, of->n_ppl_bins - 1, k->stats->r_sem), block);
+}
+
+/* Thresholds below the capacities c [L][n_sets]. */
+static void cut(policy_sets *k, const table_in_use *t, uint32_t block, uint32_t n_sets) {
+    for (uint32_t l = 0; t->table->relative && l < k->L; l++) {
+        const double tau = threshold_of(k, t, block, l);
+        for (uint32_t g = 0; g < n_sets; g++) {
+            const uint32_t most = count_above(k, t, block, l, g, n_sets > 1, tau);
+            uint32_t *c = &k->c[l * n_sets + g];
+            *c = *c < most ? *c : most;
+        }
+    }
+}
+
 /* As many as a table keeps in each layer or head; *n_sets of a layer. */
 static ckvc_status allot_table(policy_sets *k, const table_in_use *t, uint32_t b, uint32_t *n_sets,
                                ckvc_err *err) {
@@ -422,6 +460,7 @@ static ckvc_status allot_table(policy_sets *k, const table_in_use *t, uint32_t b
                      "prompt \"%s\": a budget of %u tokens is below what every %s must keep; the "
                      "least is %u",
                      k->p->entry->id, B, *n_sets > 1 ? "head" : "layer", least);
+        cut(k, t, block, *n_sets);
     }
     for (uint32_t l = 0; s.mode == CKVC_MODE_SHARED && l < k->L; l++) {
         k->c[l] = is_paper(s) ? paper_layer(k, t, b, l, k->positions, &n_candidates) : B;
@@ -556,11 +595,10 @@ static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, u
     const table_in_use *t = table_of(k, i);
     const uint32_t block = t ? block_of(k, t, b, l) : 0;
     assert(t || (kind != SCORE_TABLE && !score_needs_table(kind)));
-    if (kind == SCORE_TABLE && k->kept.n_sets == 1) {
-        layer_score(k, t, block, l);
-    } else if (kind == SCORE_TABLE || kind == SCORE_POOLED) {
-        return head_scores_at(&k->scores, t->score[block], l, g);
-    } else if (r && kind != SCORE_DUOATTENTION) {
+    if (kind == SCORE_TABLE || kind == SCORE_POOLED) {
+        return table_ranking(k, t, block, l, g, kind == SCORE_POOLED || k->kept.n_sets > 1);
+    }
+    if (r && kind != SCORE_DUOATTENTION) {
         return head_scores_at(&k->scores, k->score[i], l, kind == SCORE_TOVA ? 0 : g);
     } else if (kind == SCORE_TOP_K && t) {
         counterpart(k, t, b, l, g, k->kept.n_sets > 1);
@@ -624,6 +662,14 @@ uint32_t policy_sets_unit(policy_sets *k, size_t i, uint32_t b, uint32_t layer, 
     return ckvc_retain(k->p->n_tokens, ranking(k, i, b, layer, set),
                        (ckvc_rule){.tau = -INFINITY, .budget = capacity}, positions, &n_candidates,
                        k->scratch);
+}
+
+uint32_t policy_sets_above(policy_sets *k, size_t i, uint32_t b, uint32_t layer, uint32_t set,
+                           double tau) {
+    const table_in_use *t = table_of(k, i);
+    const uint32_t block = block_of(k, t, b, layer);
+    return count_above(k, t, block, layer, set, asked_of(k, t, block).mode == CKVC_MODE_HEADS,
+                       tau < 0 ? threshold_of(k, t, block, layer) : tau);
 }
 
 /* ---- matched: one pass without continuations over the held-out prompts, which are those that

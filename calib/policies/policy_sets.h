@@ -97,6 +97,12 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
  * positions [min(capacity, T)] ascending; how many. */
 uint32_t policy_sets_unit(policy_sets *k, size_t i, uint32_t b, uint32_t layer, uint32_t set,
                           uint32_t capacity, uint32_t *positions);
+/* How many positions of it a threshold on its scores over their mean leaves (ckvc_count_above), of
+ * policy i, a table of mode `heads` or `layers`; tau < 0: the table's own in the prompt's risk
+ * cell.
+ */
+uint32_t policy_sets_above(policy_sets *k, size_t i, uint32_t b, uint32_t layer, uint32_t set,
+                           double tau);
 /* Bytes that it holds for the longest prompt. */
 size_t policy_sets_bytes(const policy_sets *k);
 /* SCORE_MATCHED, before its sets are asked for: counts the prompt in hand, then finds the

@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include "calib/prompt/edges.h"
+#include "cql/stats/edges.h"
 #include "calib/prompt/prompts.h"
 #include "formats/run/coverage.h"
 #include "formats/run/run_dir.h"

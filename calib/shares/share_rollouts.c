@@ -13,19 +13,19 @@
 enum { STAGE_SHARES = 7 }; /* of the random stream of a prompt (variants.c has 1 to 6) */
 
 const double share_factors[SHARE_FACTORS] = {0.25, 0.5, M_SQRT1_2, 1.0, M_SQRT2, 2.0, 4.0};
-#define NEUTRAL 3 /* the factor 1 */
+const double share_thresholds[SHARE_THRESHOLDS] = {0, 0.25, 0.5, M_SQRT1_2, 1, M_SQRT2, 2, 4, 8};
 
 /* The arrays and their lengths, for prompts of T tokens. */
 #define ARRAYS(X)                                                                                  \
     X(order, states)                                                                               \
     X(taken, states)                                                                               \
-    X(entries, states *SHARE_FACTORS)                                                              \
-    X(scratch, (size_t)s->L * s->U)                                                                \
+    X(entries, states * s->A)                                                                      \
+    X(scratch, (size_t)s->L * s->S)                                                                \
     X(base, s->L)                                                                                  \
     X(lanes, lanes)                                                                                \
     X(kept, lanes)                                                                                 \
-    X(offsets, lanes *(s->U + 1))                                                                  \
-    X(positions, lanes * s->U * T)                                                                 \
+    X(offsets, lanes *(s->S + 1))                                                                  \
+    X(positions, lanes * s->S * T)                                                                 \
     X(of_lane, lanes)
 
 static ckvc_status check_table(share_rollouts *s, const table_file *f, ckvc_err *err) {
@@ -50,9 +50,18 @@ ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options 
                           .L = (uint32_t)shape->n_layers,
                           .n_budgets = o->setting.budgets.n,
                           .max_tokens = in->prompts->max_tokens,
-                          .policy = {SCORE_TABLE, o->table}};
+                          .plain = *o->table->table,
+                          .file = *o->table};
     CKVC_TRY(check_table(s, o->table, err));
-    s->U = s->mode == CKVC_MODE_HEADS ? (uint32_t)shape->n_kv_heads : 1;
+    const bool gate = o->side == CKVC_SIDE_GATE;
+    s->actions = gate ? share_thresholds : share_factors;
+    s->A = gate ? SHARE_THRESHOLDS : SHARE_FACTORS;
+    while (s->actions[s->neutral] != !gate) { s->neutral++; } /* no threshold; a factor of 1 */
+    if (gate) { s->plain.relative = 0; }
+    s->file.table = &s->plain;
+    s->policy = (score_policy){SCORE_TABLE, &s->file};
+    s->S = s->mode == CKVC_MODE_HEADS ? (uint32_t)shape->n_kv_heads : 1;
+    s->U = gate ? 1 : s->S;
     s->choice = (policy_choice){.list = &s->policy,
                                 .n = 1,
                                 .setting = o->setting,
@@ -60,7 +69,7 @@ ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options 
                                 .score = CKVC_SCORE_COUNT};
     CKVC_TRY(policy_sets_create(&s->choice, shape, in->prompts, &s->policies, err));
     const size_t states = (size_t)s->n_budgets * s->L * s->U, T = in->prompts->max_tokens,
-                 most = (size_t)s->L * s->U * (SHARE_FACTORS - 1) + 1,
+                 most = (size_t)s->L * s->U * (s->A - 1) + 1,
                  lanes = most < SWEEP_MAX_LANES ? most : SWEEP_MAX_LANES;
     session_limits limits = {0};
     policy_sets_need(s->policies, &limits);
@@ -87,48 +96,71 @@ static size_t state_of(const share_rollouts *s, uint32_t b, uint32_t l, uint32_t
     return ((size_t)b * s->L + l) * s->U + u;
 }
 
-/* How many actions from `a` on keep equally many: a state's entries ascend with the factor, but for
- * the table's own, which may have one more than its share says. */
-static uint32_t equal_from(const uint32_t *entries, uint32_t a) {
+/* How many actions from `a` on keep equally many: a state's entries ascend with the factor, and
+ * those of each of its sets descend with the threshold; but for the table's own, which may have one
+ * more than its share says. */
+static uint32_t equal_from(const share_rollouts *s, const uint32_t *entries, uint32_t a) {
     uint32_t n = 1;
-    while (a + n < SHARE_FACTORS && a + n != NEUTRAL && a != NEUTRAL &&
-           entries[a + n] == entries[a]) {
+    while (a + n < s->A && a + n != s->neutral && a != s->neutral && entries[a + n] == entries[a]) {
         n++;
     }
     return n;
 }
 
-static int64_t rollouts_of(const uint32_t *entries) {
+static int64_t rollouts_of(const share_rollouts *s, const uint32_t *entries) {
     int64_t n = 0;
-    for (uint32_t a = 0; a < SHARE_FACTORS; a += equal_from(entries, a)) {
-        n += entries[a] != entries[NEUTRAL];
+    for (uint32_t a = 0; a < s->A; a += equal_from(s, entries, a)) {
+        n += entries[a] != entries[s->neutral];
     }
     return n;
 }
 
-/* Capacities of all actions -> entries, and which states are taken. */
+static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* Of side head no factor takes a unit above its threshold; of side gate capacities [L][S], in
+ * scratch, become what each threshold leaves of a layer's. */
+static void cut_actions(share_rollouts *s, uint32_t b, uint32_t *entries) {
+    const bool gate = s->o.side == CKVC_SIDE_GATE;
+    for (uint32_t i = 0; !gate && s->plain.relative && i < s->L * s->U; i++) {
+        const uint32_t most = policy_sets_above(s->policies, 0, b, i / s->U, i % s->U, -1);
+        for (uint32_t a = 0; a < s->A; a++) {
+            entries[i * s->A + a] = min_u32(entries[i * s->A + a], most);
+        }
+    }
+    for (uint32_t i = 0; gate && i < s->L * s->A; i++) {
+        const uint32_t l = i / s->A, a = i % s->A;
+        entries[i] = 0;
+        for (uint32_t k = 0; k < s->S; k++) {
+            entries[i] += min_u32(s->scratch[l * s->S + k],
+                                  policy_sets_above(s->policies, 0, b, l, k, s->actions[a]));
+        }
+    }
+}
+
+/* What all actions keep -> entries, and which states are taken. */
 static ckvc_status draw(share_rollouts *s, const prompt *p, ckvc_err *err) {
-    const uint32_t states = s->n_budgets * s->L * s->U;
+    const uint32_t states = s->n_budgets * s->L * s->U, T = p->n_tokens;
     ckvc_rng rng;
     int64_t n = 0;
     for (uint32_t b = 0; b < s->n_budgets; b++) {
-        const uint32_t B = ckvc_budget_tokens(s->o.setting.budgets.v[b], p->n_tokens);
-        const ckvc_share_actions of = {s->o.table->table, b, s->mode, share_factors, SHARE_FACTORS};
-        uint32_t least;
-        CKVC_FAIL_IF(ckvc_share_capacities(&of, B, p->n_tokens,
-                                           s->entries + state_of(s, b, 0, 0) * SHARE_FACTORS,
-                                           &least, s->scratch) != 0,
-                     err, CKVC_E_DATA,
+        const uint32_t B = ckvc_budget_tokens(s->o.setting.budgets.v[b], T);
+        const ckvc_share_actions of = {&s->plain, b, s->mode, s->actions, s->A};
+        uint32_t least, *entries = s->entries + state_of(s, b, 0, 0) * s->A;
+        const int rc = s->o.side == CKVC_SIDE_GATE
+                           ? ckvc_table_capacities(&s->plain, b, s->mode, B, T, s->scratch, &least)
+                           : ckvc_share_capacities(&of, B, T, entries, &least, s->scratch);
+        CKVC_FAIL_IF(rc != 0, err, CKVC_E_DATA,
                      "prompt \"%s\": a budget of %u tokens is below what every %s must keep; the "
                      "least is %u",
                      p->entry->id, B, s->mode == CKVC_MODE_HEADS ? "head" : "layer", least);
+        cut_actions(s, b, entries);
     }
     for (uint32_t i = 0; i < states; i++) { s->order[i] = i; }
     memset(s->taken, 0, states * sizeof *s->taken);
     ckvc_rng_init(&rng, s->o.setting.seed, ckvc_rng_key(p->entry->id), STAGE_SHARES);
     ckvc_rng_shuffle_u32(&rng, s->order, states);
     for (uint32_t i = 0; !p->heldout && i < states; i++) {
-        n += rollouts_of(s->entries + (size_t)s->order[i] * SHARE_FACTORS);
+        n += rollouts_of(s, s->entries + (size_t)s->order[i] * s->A);
         if (s->o.limit >= 0 && n > s->o.limit && i > 0) { break; }
         s->taken[s->order[i]] = true;
     }
@@ -148,23 +180,31 @@ typedef struct batch {
     int64_t n;      /* lanes: 0 is the table's own */
 } batch;
 
-/* The layer's sets with that of unit u made anew -> lane i's. */
-static void fill_lane(const batch *t, uint32_t l, uint32_t u, uint32_t capacity, int64_t i) {
+/* The layer's sets with that of unit u made anew, or under action a's threshold all, -> lane i's.
+ */
+static void fill_lane(const batch *t, uint32_t l, uint32_t u, uint32_t a, int64_t i) {
     share_rollouts *s = t->s;
     const kept_set *from = &t->kept->sets[l];
-    uint32_t *offsets = s->offsets + (size_t)i * (s->U + 1),
-             *positions = s->positions + (size_t)i * s->U * s->max_tokens;
+    const uint32_t *entries = s->entries + state_of(s, t->budget, l, u) * s->A;
+    uint32_t *offsets = s->offsets + (size_t)i * (s->S + 1),
+             *positions = s->positions + (size_t)i * s->S * s->max_tokens;
     offsets[0] = 0;
-    for (uint32_t k = 0; k < s->U; k++) {
-        uint32_t *to = positions + offsets[k], n = from->offsets[k + 1] - from->offsets[k];
-        if (k == u) {
-            n = policy_sets_unit(s->policies, 0, t->budget, l, u, capacity, to);
-        } else {
+    for (uint32_t k = 0; k < s->S; k++) {
+        const uint32_t own = from->offsets[k + 1] - from->offsets[k],
+                       n = s->o.side == CKVC_SIDE_GATE
+                               ? min_u32(own, policy_sets_above(s->policies, 0, t->budget, l, k,
+                                                                s->actions[a]))
+                           : k == u ? entries[a]
+                                    : own;
+        uint32_t *to = positions + offsets[k];
+        if (n == own) {
             memcpy(to, from->positions + from->offsets[k], n * sizeof *to);
+        } else {
+            (void)policy_sets_unit(s->policies, 0, t->budget, l, k, n, to);
         }
         offsets[k + 1] = offsets[k] + n;
     }
-    s->kept[i] = (kept_set){(int32_t)s->U, offsets, positions};
+    s->kept[i] = (kept_set){(int32_t)s->S, offsets, positions};
     s->lanes[i] = (rollout_lane){.parent = 0, .layer = (int32_t)l, .kept = &s->kept[i]};
 }
 
@@ -242,13 +282,13 @@ static ckvc_status budget_losses(batch *t, const prompt *p, ckvc_err *err) {
     for (uint32_t l = 0; l < s->L; l++) {
         for (uint32_t u = 0; u < s->U; u++) {
             const size_t state = state_of(s, t->budget, l, u);
-            const uint32_t *entries = s->entries + state * SHARE_FACTORS;
-            for (uint32_t a = 0, n; s->taken[state] && a < SHARE_FACTORS; a += n) {
-                n = equal_from(entries, a);
-                if (entries[a] == entries[NEUTRAL]) { continue; }
+            const uint32_t *entries = s->entries + state * s->A;
+            for (uint32_t a = 0, n; s->taken[state] && a < s->A; a += n) {
+                n = equal_from(s, entries, a);
+                if (entries[a] == entries[s->neutral]) { continue; }
                 if (t->n == lanes) { CKVC_TRY(flush(t, p, err)); }
-                s->of_lane[t->n] = (struct share_lane){state * SHARE_FACTORS + a, n};
-                fill_lane(t, l, u, entries[a], t->n++);
+                s->of_lane[t->n] = (struct share_lane){state * s->A + a, n};
+                fill_lane(t, l, u, a, t->n++);
             }
         }
     }
@@ -259,7 +299,7 @@ static ckvc_status budget_losses(batch *t, const prompt *p, ckvc_err *err) {
 
 ckvc_status share_rollouts_measure(share_rollouts *s, worker *w, const prompt *p, shard *rows,
                                    size_t row, bool *finite, ckvc_err *err) {
-    const size_t per_budget = (size_t)s->L * s->U * SHARE_FACTORS, all = per_budget * s->n_budgets;
+    const size_t per_budget = (size_t)s->L * s->U * s->A, all = per_budget * s->n_budgets;
     double *losses = rows->action_loss + row * all;
     uint32_t *entries = rows->action_entries + row * all;
     w->watcher = policy_sets_watch(s->policies, w->session);
@@ -274,11 +314,11 @@ ckvc_status share_rollouts_measure(share_rollouts *s, worker *w, const prompt *p
         CKVC_TRY(budget_losses(&t, p, err));
         *finite &= isfinite(t.own);
         for (size_t i = b * per_budget; i < (b + 1) * per_budget; i++) {
-            const bool own = i % SHARE_FACTORS == NEUTRAL;
-            const uint32_t *of = entries + i / SHARE_FACTORS * SHARE_FACTORS;
-            if (own || (s->taken[i / SHARE_FACTORS] && entries[i] == of[NEUTRAL])) {
+            const bool own = i % s->A == s->neutral;
+            const uint32_t *of = entries + i / s->A * s->A;
+            if (own || (s->taken[i / s->A] && entries[i] == of[s->neutral])) {
                 losses[i] = t.own;
-            } else if (!s->taken[i / SHARE_FACTORS]) {
+            } else if (!s->taken[i / s->A]) {
                 losses[i] = 0;
                 entries[i] = 0;
             }

@@ -1,9 +1,13 @@
-/* Losses of a prompt when one KV head's share of the budget is multiplied (mode `layers`: one
- * layer's), all others as the table has them (docs/policy.md, "Refinement by reward").
+/* Losses of a prompt under other capacities than a table's shares give (docs/policy.md,
+ * "Refinement by reward"): of side head when one KV head's share of the budget is multiplied (mode
+ * `layers`: one layer's), of side gate when a layer's sets are cut by a threshold; all others as
+ * the table has them.
  *
- *   unit   a head, or a layer; U = G or 1 of them a layer
+ *   unit   of side head a KV head, or a layer in mode `layers`; of side gate a layer: U a layer
  *   state  budget, layer, unit
- *   action a factor of share_factors: as many entries as ckvc_table_share_actions says
+ *   action of side head one of share_factors: as many entries as ckvc_share_capacities says, less
+ *          what the table's own threshold cuts; of side gate one of share_thresholds, in place of
+ *          the table's, which that side leaves out: as many as ckvc_count_above says
  *
  * What is tried: whole states in an order drawn from (seed, id), until the next one's rollouts
  * would be over the limit; the first always. Actions of a state that keep equally many keep the
@@ -16,33 +20,42 @@
 #include "calib/rollout/worker.h"
 #include "formats/shard/shard.h"
 
-enum { SHARE_FACTORS = 7 };
+enum { SHARE_FACTORS = 7, SHARE_THRESHOLDS = 9 };
 extern const double share_factors[SHARE_FACTORS]; /* 1/4, 1/2, 1/sqrt 2, 1, ..., 4 */
+/* 0, 1/4, 1/2, 1/sqrt 2, 1, ..., 2, 4, 8 of the mean score: the same for every run, so that runs
+ * pool. */
+extern const double share_thresholds[SHARE_THRESHOLDS];
 
 typedef struct share_rollouts_options {
     const table_file *table; /* with shares of its mode, the same in all blocks; borrowed */
-    setting setting;         /* budgets the table's; borrows */
-    int64_t limit;           /* rollouts a prompt; < 0: all */
-    double check;            /* share of them that is done again the plain way */
+    ckvc_side side;
+    setting setting; /* budgets the table's; borrows */
+    int64_t limit;   /* rollouts a prompt; < 0: all */
+    double check;    /* share of them that is done again the plain way */
 } share_rollouts_options;
 
 typedef struct share_rollouts {
     share_rollouts_options o;
     ckvc_mode mode;
-    uint32_t L, U, n_budgets, max_tokens;
+    ckvc_table
+        plain;       /* of side gate the table without thresholds: its arrays are the table's ... */
+    table_file file; /* ... and what policies draws on */
+    const double *actions;                   /* [A] */
+    uint32_t A, neutral;                     /* neutral: the action that the table's own sets are */
+    uint32_t L, U, S, n_budgets, max_tokens; /* S: sets of a layer */
     score_policy policy;
     policy_choice choice;
     policy_sets *policies;
     uint32_t *order;     /* [nB][L][U] states as they are drawn */
     bool *taken;         /* of each */
     uint32_t *entries;   /* [nB][L][U][A] of the prompt in hand */
-    uint32_t *scratch;   /* [L][U] */
+    uint32_t *scratch;   /* [L][S] */
     kept_set *base;      /* [L]: the plain way's */
     uint32_t most_lanes; /* of a batch, the table's own included */
     rollout_lane *lanes;
     kept_set *kept;      /* of each lane ... */
-    uint32_t *offsets;   /* [lanes][U + 1] */
-    uint32_t *positions; /* [lanes][U * max T] */
+    uint32_t *offsets;   /* [lanes][S + 1] */
+    uint32_t *positions; /* [lanes][S * max T] */
     struct share_lane {  /* whose loss a lane is */
         size_t action;   /* its place in the row of losses, and of as many ... */
         uint32_t n;      /* ... that keep the same */

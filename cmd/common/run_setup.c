@@ -145,18 +145,7 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
 }
 
 ckvc_status run_setup_open_bins(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    const opt_list *list = &c->bins;
-    long v[2] = {0, 0};
-    for (size_t i = 0; i < list->n && i < 2; i++) {
-        char *end;
-        v[i] = strtol(list->items[i], &end, 10);
-        v[i] = *end ? 0 : v[i];
-    }
-    USAGE_IF(
-        list->n != 2 || v[0] < 1 || v[1] < 1 || v[0] > 1024 || v[1] > 1024,
-        "--bins: wanted two numbers from 1 to 1024, entropy bins and perplexity bins, as in 20,4");
-    j->plan.n_entropy_bins = (uint32_t)v[0];
-    j->plan.n_ppl_bins = (uint32_t)v[1];
+    CKVC_TRY(inputs_bins(&c->bins, &j->plan.n_entropy_bins, &j->plan.n_ppl_bins, err));
     j->plan.min_cell = c->min_cell;
     j->plan.edges = c->bin_edges;
     return CKVC_OK;
@@ -268,7 +257,8 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
 }
 
 ckvc_status run_setup_open_shares(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    if (!c->tables || strcmp(c->side, "head") != 0) { return CKVC_OK; }
+    const bool head = strcmp(c->side, "head") == 0;
+    if (!c->tables || (!head && strcmp(c->side, "gate") != 0)) { return CKVC_OK; }
     CKVC_TRY(inputs_read_table(&c->inputs, &j->e, c->tables, &j->tables, err));
     const ckvc_table *t = j->tables->table;
     if (!t->share || ckvc_table_score(t, 0).mode == CKVC_MODE_SHARED) {
@@ -279,12 +269,15 @@ ckvc_status run_setup_open_shares(const run_setup_options *c, run_setup *j, ckvc
     USAGE_IF(c->scan || c->layer_budgets || c->sample > 0 || c->log.until_stable > 0 ||
                  c->log.behaviour != BEHAVIOUR_BALANCED || opts_given("bins") ||
                  opts_given("head-grid") || opts_given("gate-grid"),
-             "%s has shares, whose factors --side head tries on every prompt: leave out --scan, "
-             "--layer-budgets, --sample-prompts, --until-stable, --behaviour, --bins and grids",
+             "%s has shares, whose factors (--side head) or thresholds (--side gate) are tried on "
+             "every prompt: leave out --scan, --layer-budgets, --sample-prompts, --until-stable, "
+             "--behaviour, --bins and grids",
              c->tables);
     USAGE_IF(opts_given("budget"), "--tables brings its own budgets: leave out --budget");
     j->options.kind = SHARD_SHARES;
     j->options.shares = j->tables;
+    j->options.sides[CKVC_SIDE_HEAD] = head;
+    j->options.sides[CKVC_SIDE_GATE] = !head;
     j->n_budgets = t->n_budgets;
     memcpy(j->budgets, t->budgets, t->n_budgets * sizeof *j->budgets);
     j->options.setting.budgets = (setting_list){j->budgets, j->n_budgets};

@@ -115,7 +115,11 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
         if (repeat) { json_object_set(meta, "repeat", repeat); }
         if (select && !r->learned.fitted) { json_object_set(meta, "select", select); }
         if (r->table->table->theta && !r->learned.fitted) { carry_part(meta, from, "learned"); }
-        if (!r->rewards.fitted) { carry_part(meta, from, "rewards"); }
+        const fitted_rewards *w = &r->rewards;
+        if (!w->fitted || w->side == CKVC_SIDE_GATE) { carry_part(meta, from, "rewards"); }
+        if (r->table->table->relative && !(w->fitted && w->side == CKVC_SIDE_GATE)) {
+            carry_part(meta, from, "cuts");
+        }
     }
     if (!sides && !r->demand.carried) { return; }
     unite(meta, from, "plans");

@@ -104,6 +104,7 @@ static void fit_shares(fit_pool *pool, const fit_options *o, fit_result *r) {
     } else if (in && in->table->share) {
         r->demand.carried = true;
         if (ckvc_table_copy_shares(t, in->table)) { ckvc_out_of_memory(heads, sizeof(double)); }
+        t->relative = in->table->relative;
         if (in->share_interval) {
             r->table->share_interval = ckvc_copy(in->share_interval, 2 * heads, sizeof(double));
         }

@@ -12,6 +12,8 @@ fit_options fit_defaults(void) {
                          .score = CKVC_SCORE_LEARNED,
                          .features = CKVC_FEATURES_1,
                          .c_min = 0.2,
+                         .n_entropy_bins = 1,
+                         .n_ppl_bins = 1,
                          .seed = 1,
                          .memory_max = (size_t)4 << 30};
 }
@@ -119,10 +121,18 @@ static json_t *rewards_numbers(const fitted_rewards *w, const double *budgets) {
     return o;
 }
 
+double fit_price(const table_file *t, uint32_t b) {
+    const json_t *rewards = json_object_get(json_object_get(t->meta, "diagnostics"), "rewards"),
+                 *block = json_array_get(json_object_get(rewards, "by_budget"), b),
+                 *price = json_object_get(block, "price");
+    return json_is_number(price) && json_number_value(price) >= 0 ? json_number_value(price) : NAN;
+}
+
 json_t *fit_diagnostics(const fit_result *r) {
     json_t *o = json_object();
     if (r->rewards.fitted) {
-        json_object_set_new(o, "rewards", rewards_numbers(&r->rewards, r->table->table->budgets));
+        json_object_set_new(o, r->rewards.side == CKVC_SIDE_GATE ? "cuts" : "rewards",
+                            rewards_numbers(&r->rewards, r->table->table->budgets));
     }
     if (r->learned.fitted) { json_object_set_new(o, "learned", learned_numbers(&r->learned)); }
     if (r->demand.fitted) {

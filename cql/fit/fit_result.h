@@ -36,8 +36,9 @@ typedef struct fit_options {
     ckvc_score_kind score; /* ... and by what they are ranked; */
     uint32_t features;     /* version of a learned score's, CKVC_FEATURES_1 or 2 */
     double c_min; /* of the budget, what every set has at least; that of the demand if it is more */
-    bool shrink;  /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
-    uint64_t seed;                  /* of the resampling and of AdamW's order */
+    uint32_t n_entropy_bins, n_ppl_bins; /* risk cells of thresholds below shares */
+    bool shrink;   /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
+    uint64_t seed; /* of the resampling and of AdamW's order */
     size_t memory_max;              /* bytes for statistics */
     const table_file *incoming;     /* NULL: the shards' start tables */
     const char *probe;              /* META's probe; NULL: by the sides that were fitted */
@@ -92,16 +93,17 @@ typedef struct fitted_learned {
     double heldout, heldout_window, heldout_expected;
 } fitted_learned;
 
-/* What it found out about shares from rewards. */
+/* What it found out about shares, or thresholds below them, from rewards. */
 typedef struct rewards_block { /* one budget */
     size_t n_prompts;          /* that it leaves a choice in */
     double price;              /* nats per token for as many entries as a prompt may keep */
-    /* Of the units: tried; those whose share changed; taken back by --shrink; whose factor has an
-     * interval that holds 1 (with --bootstrap). */
+    /* Of the units: tried; those that changed; taken back by --shrink; whose choice has an interval
+     * that holds no change (with --bootstrap). */
     size_t supported, changed, shrunk, undecided;
 } rewards_block;
 typedef struct fitted_rewards {
     bool fitted;
+    ckvc_side side; /* head: shares; gate: thresholds */
     ckvc_mode mode;
     uint64_t n_prompts, n_records;
     uint32_t n_replicates, n_blocks, n_units;
@@ -122,6 +124,9 @@ typedef struct fit_result {
 void fit_result_free(fit_result *r);
 CKVC_AUTO_OF(fit_result, fit_result_free)
 
+/* Nats per token for as many entries as a prompt may keep under budget number b, as the table's
+ * shares were fitted from rewards; NaN: they were not. */
+double fit_price(const table_file *t, uint32_t b);
 /* What META says under "diagnostics": an object a side. New reference. */
 json_t *fit_diagnostics(const fit_result *r);
 /* The same and what else people ask for, as one object: for `ckvc fit --json`. New reference. */

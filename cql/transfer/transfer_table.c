@@ -336,6 +336,7 @@ static ckvc_status create_target(mapping *m, ckvc_err *err) {
     m->out->table->window = s->window;
     m->out->table->head_axis = s->head_axis;
     m->out->table->op = s->op;
+    m->out->table->relative = s->relative;
     return CKVC_OK;
 }
 

@@ -20,8 +20,8 @@ typedef struct shard_header {
     char ckvc_version[32], plan[CKVC_SHA256_HEX], fingerprint[CKVC_SHA256_HEX],
         manifest[CKVC_SHA256_HEX];
     char model_name[SHARD_STRING], family[32];
-    char pass[8];                           /* scan, demand, score, shares, head, gate, both */
-    char behaviour[16];                     /* balanced, uniform, epsilon-greedy; else: none */
+    char pass[8];       /* scan, demand, score, shares, cuts, head, gate, both */
+    char behaviour[16]; /* balanced, uniform, epsilon-greedy; else: none */
     uint32_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     setting setting;                        /* but for budgets and grids, which stand below */
     uint32_t n_budgets, n_entropy_bins, n_ppl_bins;
@@ -62,9 +62,11 @@ typedef struct shard {
     double *mass, *target, *target_features;
     float *features;
     double *expected_loss;
-    /* Share shards only, else NULL: the loss when one KV head (mode `heads`; layer, mode `layers`:
-     * U = G or 1 units a layer) keeps as many entries as the action says, all others what the table
-     * gives them; 0 entries: not tried. [n_prompts][nB][L][U][A] both. */
+    /* Share shards only, else NULL: the loss when one unit keeps as many entries as the action
+     * says, all others what the table gives them; 0 entries: not tried. [n_prompts][nB][L][U][A]
+     * both. Of pass shares a unit is a KV head (U = G; in mode `layers` a layer, U = 1) and an
+     * action a factor of its share; of pass cuts a layer (U = 1) and a threshold on its sets'
+     * scores. */
     double *action_loss;
     uint32_t *action_entries;
     size_t n_baselines;
@@ -109,8 +111,10 @@ typedef enum shard_kind {
     SHARD_SHARES
 } shard_kind;
 shard_kind shard_kind_of(const shard_header *h);
+/* Of a share shard: whose actions they are, factors or thresholds. */
+ckvc_side shard_action_side(const shard_header *h);
 typedef struct shard_pass {
-    const char *name; /* "scan", "demand", "score"; of sides "head", "gate", "both" */
+    const char *name; /* "scan", "demand", "score", "shares", "cuts"; of sides "head", ... */
     shard_kind kind;
     unsigned sides; /* that are logged, bit i: side i */
 } shard_pass;

@@ -65,7 +65,9 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
     for (size_t i = 0; i < n_list; i++) {
         const shard_attribute *a = &list[i];
         if (!a->list || a->setting) { continue; }
-        const bool shares = kind == SHARD_SHARES && strcmp(a->name, "head_actions") == 0,
+        const char *actions =
+            shard_action_side(h) == CKVC_SIDE_GATE ? "gate_actions" : "head_actions";
+        const bool shares = kind == SHARD_SHARES && strcmp(a->name, actions) == 0,
                    needed = kind == SHARD_LOGGED || shares ||
                             ((kind == SHARD_DEMAND || kind == SHARD_SHARES) &&
                              strcmp(a->name, "budgets") == 0);
@@ -101,7 +103,8 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
                "attribute %s is not UTF-8 text of at most %zu bytes", a->name, a->size - 1);
     }
     BAD_IF(!shard_pass_named(h->pass),
-           "attribute pass is \"%s\", must be scan, demand, score, shares, head, gate or both",
+           "attribute pass is \"%s\", must be scan, demand, score, shares, cuts, head, gate or "
+           "both",
            h->pass);
     CKVC_TRY(check_counts(h, where, list, n, err));
     CKVC_TRY(setting_check_values(&h->setting, SETTING_SHARD, where, err));
@@ -131,6 +134,7 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
     const uint32_t bins_entropy = h->n_entropy_bins ? h->n_entropy_bins : 1,
                    bins_ppl = h->n_ppl_bins ? h->n_ppl_bins : 1;
     const shard_group *g = &shard_groups[SHARD_GROUP_PROMPT];
+    const bool cuts = shard_kind_of(h) == SHARD_SHARES && shard_action_side(h) == CKVC_SIDE_GATE;
     for (size_t i = 0; i < s->n_prompts; i++) {
         const struct shard_prompt *p = &s->prompts[i];
         for (size_t k = 0; k < g->n_columns; k++) {
@@ -152,16 +156,18 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
         if (!shard_has_wide(w, h)) { continue; }
         const void *v = shard_array(s, w->offset);
         const size_t row = shard_wide_row(w, h);
+        const uint32_t heads = cuts && h->setting.mode == CKVC_MODE_HEADS ? h->n_kv_heads : 1;
         for (size_t k = 0; v && k < s->n_prompts * row; k++) {
             if (w->type != SHARD_U32) {
                 const double x =
                     w->type == SHARD_F64 ? ((const double *)v)[k] : (double)((const float *)v)[k];
                 BAD_IF(!isfinite(x), "prompt/%s, row %zu, is %g, must be finite", w->name, k / row,
                        x);
-            } else { /* of demand: a head has no more entries than the prompt has tokens */
-                const uint32_t n = ((const uint32_t *)v)[k], most = s->prompts[k / row].n_tokens;
-                BAD_IF(n > most, "prompt/%s, row %zu, is %u, must be at most n_tokens=%u", w->name,
-                       k / row, n, most);
+            } else { /* a head has no more entries than the prompt has tokens; cuts count G heads */
+                const uint32_t n = ((const uint32_t *)v)[k], T = s->prompts[k / row].n_tokens;
+                BAD_IF(n > (uint64_t)heads * T,
+                       "prompt/%s, row %zu, is %u, must be at most n_tokens=%u%s", w->name, k / row,
+                       n, T, heads > 1 ? " of each head" : "");
             }
         }
     }

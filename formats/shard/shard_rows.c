@@ -10,7 +10,8 @@
 static const shard_pass passes[] = {{"scan", SHARD_SCAN, 0},
                                     {"demand", SHARD_DEMAND, 0},
                                     {"score", SHARD_SCORE, 0},
-                                    {"shares", SHARD_SHARES, 0},
+                                    {"shares", SHARD_SHARES, 1u << CKVC_SIDE_HEAD},
+                                    {"cuts", SHARD_SHARES, 1u << CKVC_SIDE_GATE},
                                     {"head", SHARD_LOGGED, 1u << CKVC_SIDE_HEAD},
                                     {"gate", SHARD_LOGGED, 1u << CKVC_SIDE_GATE},
                                     {"both", SHARD_LOGGED, (1u << CKVC_SIDE_COUNT) - 1}};
@@ -28,6 +29,11 @@ const char *shard_pass_name(shard_kind kind, unsigned sides) {
         if (passes[i].kind == kind && passes[i].sides == sides) { return passes[i].name; }
     }
     return NULL;
+}
+
+ckvc_side shard_action_side(const shard_header *h) {
+    const shard_pass *p = shard_pass_named(h->pass);
+    return p && p->sides == 1u << CKVC_SIDE_GATE ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;
 }
 
 shard_kind shard_kind_of(const shard_header *h) {

@@ -89,17 +89,20 @@ bool shard_has_wide(const shard_wide *w, const shard_header *h) {
 }
 
 const char *shard_axis(char axis, const shard_header *h, size_t *extent) {
+    const ckvc_side side = shard_action_side(h);
+    const bool heads = side == CKVC_SIDE_HEAD && h->setting.mode == CKVC_MODE_HEADS;
     const struct {
         const char *name;
         uint32_t extent;
         char axis;
-    } axes[] = {{"budgets", h->n_budgets, 'B'},
-                {"n_layers", h->n_layers, 'L'},
-                {"n_kv_heads", h->n_kv_heads, 'G'},
-                {"units", h->setting.mode == CKVC_MODE_LAYERS ? 1 : h->n_kv_heads, 'U'},
-                {"head_actions", h->side[CKVC_SIDE_HEAD].n_actions, 'A'},
-                {"positions", h->setting.positions, 'P'},
-                {"n_features", h->setting.n_features, 'F'}};
+    } axes[] = {
+        {"budgets", h->n_budgets, 'B'},
+        {"n_layers", h->n_layers, 'L'},
+        {"n_kv_heads", h->n_kv_heads, 'G'},
+        {"units", heads ? h->n_kv_heads : 1, 'U'},
+        {side == CKVC_SIDE_HEAD ? "head_actions" : "gate_actions", h->side[side].n_actions, 'A'},
+        {"positions", h->setting.positions, 'P'},
+        {"n_features", h->setting.n_features, 'F'}};
     int i = 0;
     while (axes[i].axis != axis) { i++; }
     *extent = axes[i].extent;

@@ -380,21 +380,21 @@ static json_t *describe_summary(const table_file *t) {
         }
         shares = shares || t->evidence[s].share;
     }
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, "
-                     "s:o, s:b, s:b, "
-                     "s:O, s:O*, s:O*}",
-                     "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
-                     ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
-                     ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
-                     ckvc_json_reals(c->gate_grid, c->n_gate_actions), "edges_entropy",
-                     ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
-                     ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight",
-                     values[CKVC_SIDE_HEAD], "tau", values[CKVC_SIDE_GATE], "shares",
-                     describe_section(t, CKVT_SHARE), "layer_shares",
-                     describe_section(t, CKVT_LAYER_SHARE), "c_min", describe_c_min(c), "score",
-                     describe_score(c), "features", describe_features(t), "evidence", evidence,
-                     "bootstrap", shares, "signature", t->signature != NULL, "meta", t->meta,
-                     "transfer", t->xfer, "provenance", t->prov);
+    return json_pack(
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, "
+        "s:o*, s:o, s:b, s:b, "
+        "s:O, s:O*, s:O*}",
+        "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
+        ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
+        ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",
+        ckvc_json_reals(c->gate_grid, c->n_gate_actions), "edges_entropy",
+        ckvc_json_reals(c->edges_entropy, c->n_entropy_bins - 1), "edges_perplexity",
+        ckvc_json_reals(c->edges_ppl, c->n_ppl_bins - 1), "weight", values[CKVC_SIDE_HEAD], "tau",
+        values[CKVC_SIDE_GATE], "relative_thresholds", c->relative ? json_true() : NULL, "shares",
+        describe_section(t, CKVT_SHARE), "layer_shares", describe_section(t, CKVT_LAYER_SHARE),
+        "c_min", describe_c_min(c), "score", describe_score(c), "features", describe_features(t),
+        "evidence", evidence, "bootstrap", shares, "signature", t->signature != NULL, "meta",
+        t->meta, "transfer", t->xfer, "provenance", t->prov);
 }
 
 json_t *table_file_describe(const table_file *t, bool cells) {

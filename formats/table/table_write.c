@@ -133,8 +133,9 @@ static void fill_header(uint8_t header[CKVT_HEADER_BYTES], const table_file *t,
     const bool shares = t->table->share;
     ckvc_put_u16(header + CKVT_AT_MINOR, shares ? CKVT_MINOR_SHARES : CKVT_MINOR);
     ckvc_put_u16(header + CKVT_AT_BYTE_ORDER, CKVT_BYTE_ORDER_MARK);
-    ckvc_put_u64(header + CKVT_AT_INCOMPATIBLE,
-                 (uint64_t)t->table->op | (shares ? CKVT_FLAG_SHARES : 0));
+    ckvc_put_u64(header + CKVT_AT_INCOMPATIBLE, (uint64_t)t->table->op |
+                                                    (shares ? CKVT_FLAG_SHARES : 0) |
+                                                    (t->table->relative ? CKVT_FLAG_RELATIVE : 0));
     ckvc_put_u64(header + CKVT_AT_FILE_SIZE, file_size);
     ckvc_put_u64(header + CKVT_AT_DIRECTORY, CKVT_HEADER_BYTES);
     ckvc_put_u32(header + CKVT_AT_N_SECTIONS, (uint32_t)n_sections);

@@ -32,7 +32,8 @@ enum {
 };
 enum { TYPE_BYTES, TYPE_F32, TYPE_F64, TYPE_U32, TYPE_U64, TYPE_COUNT };
 enum { CODEC_RAW, CODEC_ZSTD, CODEC_COUNT };
-enum { FLAG_OPERATOR = 3, FLAG_SHARES = 4, FLAGS_KNOWN = 7 }; /* of the incompatible ones */
+/* Of the incompatible ones. */
+enum { FLAG_OPERATOR = 3, FLAG_SHARES = 4, FLAG_RELATIVE = 8, FLAGS_KNOWN = 15 };
 
 static const uint8_t magic[8] = {0x89, 'C', 'K', 'V', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t type_bytes[TYPE_COUNT] = {1, 4, 8, 4, 8};
@@ -55,8 +56,8 @@ typedef struct reader {
     const uint8_t *data;
     uint64_t size;
     uint32_t n_sections;
-    ckvc_operator op; /* the header's incompatible flags: these two */
-    bool shares;
+    ckvc_operator op; /* the header's incompatible flags: these three */
+    bool shares, relative;
     char *message;
     size_t message_size;
 } reader;
@@ -130,6 +131,7 @@ static int check_header(reader *r) {
             flags);
     r->op = (ckvc_operator)(flags & FLAG_OPERATOR);
     r->shares = flags & FLAG_SHARES;
+    r->relative = flags & FLAG_RELATIVE;
     FAIL_IF(r, ckvc_get_u64(h + 32) != r->size,
             "byte 32: file size %" PRIu64 ", but %" PRIu64 " bytes are there", ckvc_get_u64(h + 32),
             r->size);
@@ -389,6 +391,7 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
     t->window = shape[6];
     t->head_axis = shape[7];
     t->op = r->op;
+    t->relative = r->relative;
     void *const values[TARGETS] = {t->budgets,     t->head_grid,     t->gate_grid, t->weight,
                                    t->tau,         t->edges_entropy, t->edges_ppl, t->share,
                                    t->layer_share, t->c_min,         t->score,     t->theta,

@@ -427,7 +427,7 @@ PY
 import json, sys
 said = json.load(open(sys.argv[1] + "/rewards.json"))
 passes = [p["pass"] for p in said["passes"]]
-assert passes in (["pass-01-demand", "pass-02-score", "pass-03-select"] + ["pass-%02d-shares" % n for n in range(4, 4 + m)] for m in (1, 2)), passes
+assert passes in (["pass-01-demand", "pass-02-score", "pass-03-select"] + ["pass-04-shares", "pass-05-cuts"][:m] for m in (1, 2)), passes
 assert all("heldout" in p for p in said["passes"][2:]) and said["passes"][3]["supported"] > 0, said["passes"]
 mean = []
 for r in range(1, len(said["rounds"]) + 1): # of the table alone, on the prompts that choose
@@ -436,7 +436,7 @@ for r in range(1, len(said["rounds"]) + 1): # of the table alone, on the prompts
     mean.append(sum(l["reward"] for l in lines) / len(lines))
 assert all(abs(r["reward"] - m) < 1e-12 for r, m in zip(said["rounds"], mean)), (said["rounds"], mean)
 assert said["rounds"][0]["gain"] is None and abs(said["rounds"][1]["gain"]["mean"] - (mean[1] - mean[0])) < 1e-12, said["rounds"]
-best = max(range(len(mean)), key=lambda i: (mean[i], i))
+best = len(mean) - 1 - (said["stop"] == "held-out") # the last that was held to have gained
 assert said["best_round"] == best + 1 and said["content_id"] == said["passes"][2 + best]["content_id"], said
 PY
     for delay in 0.1 0.2 0.3 0.4 0.5 0.6; do

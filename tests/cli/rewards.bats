@@ -144,6 +144,65 @@ for i in 0, 1:
     assert abs(sum(l[i] for l in b["layer_shares"]) / 4 - 1) < 1e-12'
 }
 
+@test "thresholds below shares: sweep and plain way alike, after any interruption; fitted at the shares' price; score and inspect know them" {
+    has_h5py
+    cuts() { "$CKVC" calibrate "${COMMON[@]}" --side gate --tables "$DIR/rewarded.ckvt" --variants all --out "$@"; }
+    "$CKVC" fit "$DIR/run" --tables "$DIR/heads.ckvt" --out "$DIR/rewarded.ckvt" --no-prov -q
+    cuts "$DIR/cuts"
+    cuts "$DIR/cuts-checked" --check-rollouts 1
+    "$CKVC" verify "$DIR/cuts"
+    cuts "$DIR/cuts-plain" --rollouts plain --threads 1
+    diff <(shard_sums "$DIR/cuts") <(shard_sums "$DIR/cuts-plain")
+    for delay in 0.05 0.1 0.15 0.2; do
+        timeout -s KILL "$delay" "$CKVC" calibrate "${COMMON[@]}" --side gate --tables "$DIR/rewarded.ckvt" --variants all --out "$DIR/cuts-killed" --resume || true
+    done
+    cuts "$DIR/cuts-killed" --resume
+    diff <(shard_sums "$DIR/cuts") <(shard_sums "$DIR/cuts-killed")
+    run -0 "$CKVC" fit "$DIR/cuts" --tables "$DIR/rewarded.ckvt" --bootstrap 50 --bins 2,1 --out "$DIR/cut.ckvt" --no-prov
+    [[ $output == *"rewards of thresholds below shares of heads: "*"8 states have one"*"price"* ]]
+    "$CKVC" verify "$DIR/cut.ckvt"
+    "$CKVC" score --model "$MODEL" --window 16 --continuation 16 --manifest "$DIR/prompts.jsonl" --table "$DIR/rewarded.ckvt,$DIR/cut.ckvt" --policy top-k --equal-tokens -q \
+        --out "$DIR/cut.jsonl" 2>/dev/null
+    "$CKVC" inspect "$DIR/rewarded.ckvt" "$DIR/cut.ckvt" --json >"$DIR/tables.jsonl"
+    "$CKVC" inspect "$DIR/cut.ckvt" --json --cells >"$DIR/cells.json"
+    h5 - "$DIR" <<'PY'
+import glob, json, sys, h5py
+a, b = map(json.loads, open(sys.argv[1] + "/tables.jsonl"))
+assert "relative_thresholds" not in a and b["relative_thresholds"] and a["shares"] == b["shares"] and a["score"] == b["score"]
+assert b["shape"]["n_entropy_bins"] == 2 and b["meta"]["diagnostics"]["cuts"]["units"] == 8 and "rewards" in b["meta"]["diagnostics"]
+tau, edge = json.load(open(sys.argv[1] + "/cells.json"))["TAU"], b["edges_entropy"][0]
+flat = [x for l in tau for e in l for p in e for x in p]
+action = lambda x: min(range(9), key=lambda a: abs(b["gate_actions"][a] - x)) # TAU is float32
+assert len(set(flat)) > 1 and all(abs(b["gate_actions"][action(x)] - x) < 1e-6 for x in flat), flat
+lines = [json.loads(l) for l in open(sys.argv[1] + "/cut.jsonl")]
+score = {(l["id"], l["budget"], l["policy"], l["table"]): l for l in lines}
+less = n = 0
+for f in sorted(glob.glob(sys.argv[1] + "/cuts/pass-01-cuts/*.h5")):
+    h = h5py.File(f)
+    actions = list(h.attrs["gate_actions"])
+    losses, entries = h["prompt/action_loss"][:], h["prompt/action_entries"][:]
+    assert losses.shape[1:] == (2, 4, 1, 9) and actions[0] == 0 and actions == b["gate_actions"], losses.shape
+    for p, (name, split) in enumerate(zip(h["prompt/id"], h["prompt/split"])):
+        for i, budget in enumerate((24, 0.5)):
+            with_, without = (score[name.decode(), budget, "table", t["content_id"]] for t in (b, a))
+            assert losses[p, i, 0, 0, 0] == without["loss_comp"] and entries[p, i, :, 0, 0].sum() == without["entries"]
+            if split == b"heldout": continue
+            n += 1
+            assert (entries[p, i, :, 0, 1:] <= entries[p, i, :, 0, :1]).all() and (entries[p, i] >= 3 * 9).all()
+            e = int(h["prompt/r_struct"][p] >= edge)
+            want = sum(int(entries[p, i, l, 0, action(tau[l][e][0][i])]) for l in range(4))
+            assert with_["entries"] == want, (with_["entries"], want)
+            less += want < without["entries"]
+            # what goes beside the table keeps as many
+            assert score[name.decode(), budget, "top-k", b["content_id"]]["entries"] == want
+assert n >= 12 and less > 0, (n, less)
+PY
+    # shares under the thresholds: no factor takes a head beyond its own
+    "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/cut.ckvt" --check-rollouts 1 --out "$DIR/run-cut"
+    "$CKVC" fit "$DIR/run-cut" --tables "$DIR/cut.ckvt" --out "$DIR/again.ckvt" --no-prov -q
+    "$CKVC" inspect "$DIR/again.ckvt" --json | python3 -c 'import json, sys; t = json.load(sys.stdin); assert t["relative_thresholds"] and "cuts" in t["meta"]["diagnostics"]'
+}
+
 @test "what is refused: no table, another table, demand beside, thresholds, what does not apply" {
     refused() { # STATUS WORDS COMMAND...
         local status_wanted=$1 words=$2
@@ -160,7 +219,10 @@ for i in 0, 1:
     refused 65 "other shares" fit "$DIR/run" --tables "$DIR/odd.ckvt" --out "$DIR/none"
     refused 65 "mode heads" fit "$DIR/run" --tables "$DIR/layers.ckvt" --out "$DIR/none"
     refused 64 "no run of --side demand" fit "$DIR/run" "$DIR/demand" --tables "$DIR/heads.ckvt" --out "$DIR/none"
-    refused 64 "--side head" calibrate "${COMMON[@]}" --side gate --tables "$DIR/heads.ckvt" --out "$DIR/none"
+    "$CKVC" calibrate "${COMMON[@]}" --side gate --tables "$DIR/heads.ckvt" --variants 9 --out "$DIR/cuts-demand"
+    refused 65 "not from rewards" fit "$DIR/cuts-demand" --tables "$DIR/heads.ckvt" --out "$DIR/none"
+    refused 65 "other shares" fit "$DIR/cuts-demand" --tables "$DIR/odd.ckvt" --out "$DIR/none"
+    refused 65 "fit them apart" fit "$DIR/cuts-demand" "$DIR/run" --tables "$DIR/heads.ckvt" --out "$DIR/none"
     refused 64 "leave out" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --bins 2,2 --out "$DIR/none"
     refused 64 "--budget" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --budget 9 --out "$DIR/none"
 }

@@ -82,7 +82,7 @@ def test_operators():
     assert kept.tolist() == [1, 3] and n == 4  # 0 and 3 are equal
     with open(os.path.join(GOLDEN, "table", "mean-pool.ckvt"), "rb") as f:
         data = bytearray(f.read())
-    for flags, message in ((0, "operator paper"), (1, "operator no-utility"), (4, "SHARE is missing"), (8, "flags 0x8"),
+    for flags, message in ((0, "operator paper"), (1, "operator no-utility"), (4, "SHARE is missing"), (8, "section TAU"), (16, "flags 0x10"),
                            (1 << 40, "flags 0x10000000000")):
         data[24:32] = flags.to_bytes(8, "little")
         data[124:128] = binascii.crc32(bytes(data[:124])).to_bytes(4, "little")
@@ -140,7 +140,8 @@ def test_against_library():
     with library() as c:
         c.ckvc_head_floor.argtypes = (ctypes.c_double,) + (ctypes.c_uint32,) * 3
         c.ckvc_score_paper.argtypes = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p)
-        refused = ragged = 0
+        c.ckvc_count_above.argtypes = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_double)
+        refused = ragged = cut = 0
         for _ in range(600):
             L, G, T = (int(x) for x in rng.integers(1, (6, 5, 200)))
             B, recent, f = int(rng.integers(1, T + 9)), int(rng.integers(0, 10)), float(rng.random())
@@ -168,7 +169,13 @@ def test_against_library():
             assert np.array_equal(ckvt.score_window(attention, pool, norm), s)
             n = c.ckvc_retain_head(T, at(s), recent, int(counts[0, 0]), at(kept), at(scratch))
             assert ckvt.head_sets([s], counts[:1, 0], recent)[0].tolist() == kept[:n].tolist()
-        assert refused > 20 and ragged > 100
+            if T % 5 == 0:
+                s[rng.integers(0, T)] = np.nan
+            for tau in (0, 0.25, 1, 4):
+                above = ckvt.count_above(s, recent, tau)
+                assert c.ckvc_count_above(T, at(s), recent, tau) == above >= min(recent + 1, T)
+                cut += above < T
+        assert refused > 20 and ragged > 100 and cut > 100
 
 
 class HeadView(ctypes.Structure):

@@ -60,14 +60,16 @@ static void rounds_end(void **state) {
 static void the_best_round_goes_out(void **state) {
     (void)state;
     alternation_round r[3] = {{.reward = -0.3}, {.reward = -0.1}, {.reward = -0.2}};
-    assert_int_equal(alternation_best(r, 3), 1);
-    assert_int_equal(alternation_best(r, 1), 0);
+    assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 1);
+    assert_int_equal(alternation_best(r, 1, PROBE_JOINT, STOP_ROUNDS), 0);
     r[2].reward = -0.1; /* of equal ones the later */
-    assert_int_equal(alternation_best(r, 3), 2);
+    assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 2);
     r[2].reward = NAN;
-    assert_int_equal(alternation_best(r, 3), 1);
+    assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 1);
+    assert_int_equal(alternation_best(r, 3, PROBE_DEMAND, STOP_ROUNDS), 2);
+    assert_int_equal(alternation_best(r, 3, PROBE_DEMAND, STOP_HELDOUT), 1); /* the last to gain */
     r[0].reward = r[1].reward = NAN; /* nothing measured: the last */
-    assert_int_equal(alternation_best(r, 3), 2);
+    assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 2);
 }
 
 static void probes_have_names_and_sides(void **state) {
@@ -102,7 +104,11 @@ static void a_round_has_passes(void **state) {
     assert_int_equal(
         probe_passes(PROBE_DEMAND, (demand_passes){.score = true, .select = true}, passes), 3);
     assert_true(passes[1] == PASS_SCORE && passes[2] == PASS_SELECT);
-    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.rewards = true}, passes), 1);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 1}, passes), 1);
+    assert_int_equal(passes[0], PASS_SHARES);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 2}, passes), 1);
+    assert_int_equal(passes[0], PASS_CUTS);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 3}, passes), 1);
     assert_int_equal(passes[0], PASS_SHARES);
     assert_int_equal(probe_rounds(PROBE_DEMAND, 0), 1);
     assert_int_equal(probe_rounds(PROBE_DEMAND, 2), 3);

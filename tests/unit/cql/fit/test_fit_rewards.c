@@ -159,6 +159,77 @@ static void without_replicates(void **state) {
     finish(&w, s, t, &out);
 }
 
+/* Thresholds 0, 1, 2 of a layer leave 40, 30, 20 of its 40 entries: costs 0, -1/8, -1/4 of 80. The
+ * first layer loses 0.02 and 0.2 in the cell of low risk, in that of high risk nothing; the second
+ * more than an entry is worth, 0.4 for all 80, under any threshold. */
+static shard *new_cuts(void) {
+    static double budgets[] = {B}, thresholds[] = {0, 1, 2};
+    static const double lost[2][L][A] = {{{0, 0.02, 0.2}, {0, 0.06, 0.3}}, {{0}, {0, 0.06, 0.3}}};
+    shard *s = shard_create();
+    shard_header h = {.n_layers = L,
+                      .n_heads = G,
+                      .n_kv_heads = G,
+                      .n_entropy_bins = 1,
+                      .n_ppl_bins = 1,
+                      .n_budgets = 1,
+                      .budgets = budgets,
+                      .setting = {.mode = CKVC_MODE_HEADS}};
+    snprintf(h.pass, sizeof h.pass, "cuts");
+    h.side[CKVC_SIDE_GATE].actions = thresholds;
+    h.side[CKVC_SIDE_GATE].n_actions = A;
+    shard_header_copy(&s->h, &h);
+    for (uint32_t p = 0; p < PROMPTS; p++) {
+        struct shard_prompt row = {
+            .n_tokens = T, .n_continuation = 4, .r_struct = p % 2, .r_sem = 1};
+        snprintf(row.id, sizeof row.id, "p%u", p);
+        const size_t at = shard_add_prompt(s, &row) * L * A;
+        for (size_t i = 0; i < L * A; i++) {
+            s->action_entries[at + i] = (uint32_t)(G * B - 10 * (i % A));
+            s->action_loss[at + i] = 1 + lost[p % 2][i / A][i % A];
+        }
+    }
+    return s;
+}
+
+static void thresholds_at_the_shares_price(void **state) {
+    (void)state;
+    fit_options o = fit_defaults();
+    o.cql_alpha = 0;
+    o.replicates = 40;
+    o.n_entropy_bins = 2;
+    table_file *t = new_table();
+    shard *s = new_cuts();
+    fit_rewards w = {0};
+    fitted_rewards out = {0};
+    ckvc_err err = {0};
+    t->table->op = CKVC_OPERATOR_NO_THRESHOLD;
+    table_file in = {.meta = json_object()};
+    o.incoming = &in;
+    add_all(&w, s);
+    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "not from rewards"));
+    json_decref(in.meta);
+    free(out.blocks);
+    in.meta = json_pack("{s:{s:{s:[{s:f}]}}}", "diagnostics", "rewards", "by_budget", "price", 0.4);
+    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), CKVC_OK);
+    const ckvc_table *c = t->table;
+    assert_true(c->relative && c->n_entropy_bins == 2 && c->n_ppl_bins == 1);
+    assert_true(c->edges_entropy[0] == 0.5 && c->share[0] == 1 && c->share[3] == 1);
+    /* low risk: 0.05 is worth more than 0.02; high: 0.1 costs nothing; 0.06 and 0.3 too much */
+    static const double want[L][2] = {{1, 2}, {0, 0}};
+    for (uint32_t l = 0; l < L; l++) {
+        for (uint32_t e = 0; e < 2; e++) {
+            assert_true(ckvc_table_relative(c, l, e, 0, 0) == want[l][e]);
+        }
+    }
+    assert_true(out.side == CKVC_SIDE_GATE && out.n_units == 4);
+    const rewards_block *b = &out.blocks[0];
+    assert_float_equal(b->price, 0.4, 1e-15);
+    assert_true(b->changed == 2 && b->supported == 4 && b->undecided == 2);
+    json_decref(in.meta);
+    finish(&w, s, t, &out);
+}
+
 static void refused(double share, ckvc_mode mode, double factor, ckvc_status status,
                     const char *words) {
     const fit_options o = fit_defaults();
@@ -186,6 +257,7 @@ static void of_other_shares(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(choices_under_one_price), cmocka_unit_test(shrunk_and_untried),
-        cmocka_unit_test(without_replicates), cmocka_unit_test(of_other_shares)};
+        cmocka_unit_test(without_replicates), cmocka_unit_test(thresholds_at_the_shares_price),
+        cmocka_unit_test(of_other_shares)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

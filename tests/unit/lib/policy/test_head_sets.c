@@ -142,6 +142,25 @@ static void test_scores_by_hand(void **state) {
     assert_true(s[0] == log(0.125));
 }
 
+static void test_count_above(void **state) {
+    (void)state;
+    /* position 0 and the last 2 are not looked at; the others' mean is 1, but for a NaN */
+    double s[8] = {NAN, log(0.5), log(2.0), -INFINITY, log(1.0), log(1.5), INFINITY, NAN};
+    static const struct {
+        double tau;
+        uint32_t want;
+    } cases[] = {{0, 8}, {-1, 8}, {0.25, 7}, {0.75, 6}, {1.25, 5}, {1.75, 4}, {9, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(ckvc_count_above(8, s, 2, cases[i].tau), cases[i].want);
+    }
+    s[5] = NAN; /* 3.5 over 5 positions: 0.7 */
+    assert_int_equal(ckvc_count_above(8, s, 2, 1), 5);
+    for (int t = 1; t < 6; t++) { s[t] = -INFINITY; }
+    assert_int_equal(ckvc_count_above(8, s, 2, 9), 8); /* nothing to tell them by */
+    assert_int_equal(ckvc_count_above(8, s, 8, 9), 8);
+    assert_int_equal(ckvc_count_above(1, s, 0, 9), 1);
+}
+
 static const double *sorted_scores;
 static uint32_t sorted_begin_recent;
 static double forced_score(uint32_t t) {
@@ -272,6 +291,7 @@ static void test_table_check(void **state) {
         assert_memory_equal(message, text, strlen(text));                                          \
         (lvalue) = keep;                                                                           \
     } while (0)
+    BREACH(t->relative, 1, "TAU: thresholds on scores over their mean are of tables with shares");
     BREACH(t->share[3], -0.5, "SHARE[3] is -0.5");
     BREACH(t->share[3], NAN, "SHARE[3] is nan");
     BREACH(t->share[3], INFINITY, "SHARE[3] is inf");
@@ -355,9 +375,13 @@ static void test_share_actions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_capacities), cmocka_unit_test(test_share_actions),
-        cmocka_unit_test(test_capacities_hold),   cmocka_unit_test(test_scores_by_hand),
-        cmocka_unit_test(test_head_against_sort), cmocka_unit_test(test_table),
+        cmocka_unit_test(test_golden_capacities),
+        cmocka_unit_test(test_share_actions),
+        cmocka_unit_test(test_count_above),
+        cmocka_unit_test(test_capacities_hold),
+        cmocka_unit_test(test_scores_by_hand),
+        cmocka_unit_test(test_head_against_sort),
+        cmocka_unit_test(test_table),
         cmocka_unit_test(test_table_check),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* Risk-bin edges: see edges.h. */
-#include "calib/prompt/edges.h"
+#include "cql/stats/edges.h"
 
 #include "cql/stats/rank.h"
 #include "lib/base/memory.h"
