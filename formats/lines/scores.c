@@ -124,10 +124,14 @@ static ckvc_status get_layers(const reader *r, const char *key, const json_t *v,
     return CKVC_OK;
 }
 
-double score_row_kept(const score_row *row) {
+static double kept_in_all(const score_row *row) {
     double sum = 0;
     for (uint32_t i = 0; i < row->n_layers * row->n_sets; i++) { sum += row->n_kept[i]; }
-    return sum / row->n_layers / row->n_sets;
+    return sum;
+}
+
+double score_row_kept(const score_row *row) {
+    return kept_in_all(row) / row->n_layers / row->n_sets;
 }
 
 static ckvc_status get_column(const reader *r, size_t i) {
@@ -233,7 +237,7 @@ static ckvc_status check_row(const reader *r) {
              row->n_kept_window[i], row->n_kept[i]);
     }
     /* one set a layer stands for all its heads, however many */
-    const double kept = score_row_kept(row) * row->n_layers * row->n_sets;
+    const double kept = kept_in_all(row);
     MUST(r,
          isnan(row->entries) || (row->n_sets > 1 ? row->entries == kept
                                  : kept == 0     ? row->entries == 0

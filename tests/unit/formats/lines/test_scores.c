@@ -71,15 +71,18 @@ static void takes_sets_of_heads(void **state) {
         "\"n_kept_window\":[[8,7,1],[9,10,0]],\"entries\":102,\"mode\":\"heads\",",
         "\"n_candidates\":[100,100],\"n_kept\":[32,30],\"entries\":186,\"mode\":\"layers\",",
         "\"n_kept\":[32,30],\"entries\":186,\"mode\":\"layers\",\"score\":\"window\",",
-        "\"n_kept\":[0,0],\"entries\":0,"};
+        "\"n_kept\":[0,0],\"entries\":0,",
+        /* 11 / 3 / 3 * 3 * 3 is not 11 */
+        "\"n_kept\":[[3,1,1],[1,1,1],[1,1,1]],\"entries\":11,\"mode\":\"heads\",\"score\":"
+        "\"window\","};
     char text[4096] = "";
     scores *s = NULL;
     ckvc_err err;
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         snprintf(text + strlen(text), sizeof text - strlen(text), line, more[i]);
     }
     if (read_text(text, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    assert_int_equal(s->n, 4);
+    assert_int_equal(s->n, 5);
     assert_int_equal(s->rows[0].n_sets, 3);
     assert_int_equal(s->rows[0].n_layers, 2);
     assert_int_equal(s->rows[0].n_kept[5], 20);
