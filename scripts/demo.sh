@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each, by demand; then by the paper's
+# The main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each, by demand and then rewards; then by the paper's
 # way, to compare with, a calibration and a table of weights and thresholds each, one table mapped to the smaller model and one compiled for it, scores on held-out prompts beside references and controls, and the report that compares them.
 # Everything lands in build/demo.
 set -euo pipefail
@@ -16,9 +16,9 @@ mkdir -p "$out"
 scripts/corpora.py --newer "$ckvc" "$out" technical narrative
 
 for corpus in technical narrative; do
-    say "compile: budgets of heads from $corpus prompts on $big"
+    say "compile: budgets of heads from $corpus prompts on $big, by demand, then by rewards of heads and of the gate below"
     "$ckvc" compile --config "$conf" --model "$big" --manifest "$out/$corpus.jsonl" --budget 0.125,0.25 --label "budgets, $corpus" \
-        --leak-check "$out/$corpus-leaks.json" --out "$out/budgets-$corpus"
+        --rewards --rounds 2 --variants all --bootstrap 200 --shrink --leak-check "$out/$corpus-leaks.json" --out "$out/budgets-$corpus"
 done
 
 for corpus in technical narrative; do
