@@ -125,9 +125,16 @@ if part fresh; then
             fresh "scores-fresh-$k-alike" $c $k-technical/table.ckvt "${options[@]}" --equal-tokens --policy top-k,window-pooled,random
         done
     done
+    show() { # KIND NAMES: each corpus, both, both by retrieval and text
+        local files=("scores-fresh$1-technical.jsonl,scores-fresh$1-alike-technical.jsonl" "scores-fresh$1-narrative.jsonl,scores-fresh$1-alike-narrative.jsonl")
+        python3 "$root/scripts/results_budgets.py" --names "$2" "${files[@]}" "${files[0]},${files[1]}"
+        for only in retrieval '!retrieval'; do python3 "$root/scripts/results_budgets.py" --names "$2" --only "$only" "${files[0]},${files[1]}"; done
+    }
+    show "" "${tables//\/table.ckvt/}"
+    [ "$cut" = smollm2-135m ] || for k in paper shared; do show "-$k" "$k-technical,$k-narrative"; done
 fi
 for c in technical narrative; do # the references with shares beside the others
     if part main && part shares; then python3 "$root/scripts/results_budgets.py" scores-$c.jsonl,scores-shares-$c.jsonl; fi
 done
-python3 "$root/scripts/results_budgets.py" scores-*.jsonl
+[[ $parts == " fresh " ]] || python3 "$root/scripts/results_budgets.py" scores-[!f]*.jsonl
 ! part main || python3 "$root/scripts/results_budgets.py" --spearman demand-technical demand-narrative || echo "rho of the shares needs h5py and HDF5_PLUGIN_PATH"

@@ -18,7 +18,9 @@ import sys
 DRAWS = 2000
 NAMES = {"kvzip": "KVzip, a second prefill a prompt", "cake": "CAKE", "adakv": "AdaKV", "snapkv": "SnapKV", "pyramidkv": "PyramidKV", "h2o": "H2O",
          "streamingllm": "StreamingLLM", "expected-attention": "Expected Attention", "tova": "TOVA", "keydiff": "KeyDiff", "headkv": "HeadKV, our shares",
-         "duoattention": "DuoAttention, our shares", "pooled": "our score, pooled over all heads", "identity": "the paper's score and thresholds, no table"}
+         "duoattention": "DuoAttention, our shares", "pooled": "our score, pooled over all heads", "identity": "the paper's score and thresholds, no table",
+         "matched": "the paper's score, one threshold, as many in the mean", "top-k": "the paper's score", "window-pooled": "pooled window attention"}
+ALIKE = "top-k", "random", "window-pooled"
 
 
 def interval(x, documents):
@@ -74,10 +76,11 @@ def loss_table(paths, only, quarter, given):
         r = json.loads(line)
         if (only.removeprefix("!") in r["source"]) == only.startswith("!"):
             continue
-        if r["policy"] == "table" and r["table"] not in tables:
+        if r["table"] and r["table"] not in tables:
             tables.append(r["table"])
-        name = f"table {tables.index(r['table']) + 1}" if r["policy"] == "table" else r["policy"]
-        scores[name] |= {r.get("score"): None}
+        number = tables.index(r["table"]) + 1 if r["table"] else 0
+        name = f"table {number}" if r["policy"] == "table" else f"{r['policy']}@{number}" if number else r["policy"]
+        scores[name] |= {r.get("score") or "paper": None}
         loss[name, r["budget"]][r["id"]] = r["loss_comp"] - r["loss_full"]
         entries[name, r["budget"]][r["id"]] = r["entries"] / r["T"]
         full[r["id"]], documents[r["id"]] = (r["loss_full"], r["T"]), r.get("document", r["id"])
@@ -103,7 +106,11 @@ def loss_table(paths, only, quarter, given):
                 difference, low, high = interval({i: x[i] - base[i] for i in x}, documents)
             cells.append(f"{mean:.3f} ({low:.3f} to {high:.3f})" if name == first else
                          f"{mean:.3f}, {difference:+.3f} ({low:.3f} to {high:.3f})" + (f" [{100 * more:+.0f}% entries]" if abs(more) > 0.005 else ""))
-        title = f"{given.get(name, name)}, by score {' and '.join(scores[name])}" if name.startswith("table") else NAMES.get(name, name)
+        policy, _, number = name.partition("@")
+        beside = f"table {number}"
+        title = f"{given.get(name, name)}, by score {' and '.join(scores[name])}" if name.startswith("table") else NAMES.get(policy, policy)
+        if number:  # a control of a table, or a reference that keeps as many
+            title += (", as many in each layer or head" if policy in ALIKE else "") + (f" ({given.get(beside, beside)})" if len(tables) > 1 else "")
         print(f"| {title} | " + " | ".join(cells).replace("-", "−") + " |")
     print()
 
