@@ -165,7 +165,7 @@ typedef struct verdict_need {    /* one condition of the rule, as a table was sc
 /* What an entry costs is stated, not measured: a key and a value of head_dim numbers each. */
 #define CACHE_BYTES 2          /* of a number: float16, bfloat16 */
 typedef struct cache_numbers { /* of a request, means over prompts; NaN: not known */
-    double tokens, entries, all_entries, bytes, all_bytes, saved_bytes;
+    double tokens, layers, kv_heads, head_dim, entries, all_entries, bytes, all_bytes, saved_bytes;
 } cache_numbers;
 
 /* At one budget, under the score that the table recommends where that was scored. */

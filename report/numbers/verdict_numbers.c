@@ -58,17 +58,19 @@ static const comparison *against_identity(const score_numbers *s, const score_se
 
 static cache_numbers cache_of(const score_series *s) {
     cache_numbers o = {0};
+    const double n = (double)s->n;
     for (size_t i = 0; i < s->n; i++) {
         const score_row *x = s->rows[i];
-        const double kept = score_row_kept(x) * x->n_layers, heads = x->entries / kept,
-                     bytes = 2 * x->head_dim * CACHE_BYTES / (double)s->n;
-        const double all = heads * x->n_layers * x->n_tokens;
-        o.tokens += (double)x->n_tokens / (double)s->n;
-        o.entries += x->entries / (double)s->n;
-        o.all_entries += all / (double)s->n;
-        o.bytes += x->entries * bytes;
-        o.all_bytes += all * bytes;
+        o.layers = x->n_layers;
+        o.kv_heads = x->entries / (score_row_kept(x) * x->n_layers); /* alike on every line */
+        o.head_dim = x->head_dim;
+        o.tokens += (double)x->n_tokens / n;
+        o.entries += x->entries / n;
     }
+    o.all_entries = o.layers * o.kv_heads * o.tokens;
+    const double bytes = 2 * o.head_dim * CACHE_BYTES;
+    o.bytes = o.entries * bytes;
+    o.all_bytes = o.all_entries * bytes;
     o.saved_bytes = o.all_bytes - o.bytes;
     return o;
 }

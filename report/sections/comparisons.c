@@ -14,9 +14,6 @@ SAY(bootstrap_of, difference,
     o->has_bootstrap
         ? say("%s to %s", say_signed(o->bootstrap.lo, 4), say_signed(o->bootstrap.hi, 4))
         : "")
-SAY(part_of, difference,
-    o->has_lengths ? say("T from %u to %u", o->T_lo, o->T_hi) : difference_part(o))
-
 #define DIFFERENCE PAGE(d, "difference, nats/token (95% interval)", INTERVAL(4))
 #define VERDICT    PAGE(d, "verdict", .say = verdict_of, .align = "nn")
 #define KEPT       PAGE(kept, "kept/layer", FIXED(1)), PAGE(kept_base, "base keeps", FIXED(1))
@@ -28,20 +25,15 @@ TABLE(bootstrap_columns, bootstrap_ends, MEMBERS(lo, hi, replicates));
 TABLE(difference_columns, difference,
       MEMBERS(source, undefined, standard_error, largest_share, kept_ratio, equal_tokens),
       JSON_AS(equal_tokens, "equal_in", .make = equal_in_of), JSON(kind, .omit = true),
-      LENGTHS(T_lo), LENGTHS(T_hi), BOTH(n, "prompts"),
-      JSON_AS(d.mean, "difference", .csv = "difference_nats_per_token"),
-      JSON_AS(d.lo, "lo", .csv = "lo"), JSON_AS(d.hi, "hi", .csv = "hi"),
+      LENGTHS(T_lo), LENGTHS(T_hi), JSON_AS(d.mean, "difference"), JSON_AS(d.lo, "lo"),
+      JSON_AS(d.hi, "hi"),
       JSON(bootstrap, OF(bootstrap_columns), WHEN(has_bootstrap), .omit = true),
-      BOTH(reward, "reward"), BOTH(reward_base, "reward_base"), BOTH(kept, "kept_per_layer"),
-      BOTH(kept_base, "kept_per_layer_base"), BOTH(median, "median_difference"));
+      MEMBERS(n, reward, reward_base, kept, kept_base, median));
 
-/* Of a table of the page: all prompts, and parts of them. */
+/* Of a table of the page. */
 TABLE(all_columns, difference, PAGE(n, "n"), DIFFERENCE,
       PAGE(bootstrap, "bootstrap", .say = bootstrap_of), PAGE(median, "median prompt", SIGNED(4)),
       VERDICT, KEPT);
-TABLE(part_columns, difference, PAGE(source, "prompts", .say = part_of), PAGE(n, "n"), DIFFERENCE,
-      VERDICT, KEPT);
-
 /* What a row stands against, in a group that names the table. */
 static const char *base_of(const void *row) {
     const comparison *c = row;
@@ -111,26 +103,6 @@ static void overall_table(view *v, const comparison_list *list, const char *capt
     page_table_end(v);
 }
 
-static size_t parts_of(const comparison *c) { return c->n_kinds + c->n_sources + c->n_lengths; }
-
-static size_t parts_in(const comparison_list *list) {
-    size_t parts = 0;
-    EACH(comparison, c, list->of, list->n) { parts += parts_of(c); }
-    return parts;
-}
-
-static void parts_table(view *v, const comparison_list *list, const char *caption) {
-    if (parts_in(list) == 0) { return; }
-    page_table_begin(v, caption, part_columns);
-    EACH(comparison, c, list->of, list->n) {
-        if (parts_of(c) == 0) { continue; }
-        page_group(v, part_columns, "%s against %s, budget %s", c->of.title, c->base.title,
-                   say_budget(c->of.budget));
-        page_rows(v, part_columns, c->kinds, parts_of(c));
-    }
-    page_table_end(v);
-}
-
 /* The one comparison of a series in a list; *any: the last of them, unless it is another's. */
 static const char *only_text(const comparison_list *list, const score_series *s,
                              const difference **any) {
@@ -142,7 +114,7 @@ static const char *only_text(const comparison_list *list, const score_series *s,
         n++;
     }
     *any = *any ? *any : found;
-    return !found ? "" : n > 1 ? "several, below" : SAY_INTERVAL(found->d, 4);
+    return !found ? "" : n > 1 ? "several" : SAY_INTERVAL(found->d, 4);
 }
 
 /* Every policy against identity and against the control that keeps as many tokens as a table. */
@@ -165,37 +137,27 @@ static void policies_table(const report_numbers *n, view *v) {
 }
 
 void comparisons_section(const report_numbers *n, view *v) {
-    static const struct {
-        const char *caption, *parts; /* of all prompts (NULL: not shown), and by parts */
-    } tables[SCORE_LISTS] = {
-        [AT_EQUAL_TOKENS] = {"At equal tokens kept: a table against its matched control, and "
-                             "references that keep as many",
-                             "At equal tokens kept"},
-        [AT_OTHER_TOKENS] = {"Not at equal tokens: references that keep more or fewer (`score "
-                             "--equal-tokens` gives them the table's)",
-                             "Not at equal tokens"},
-        [AGAINST_CONTROLS] = {"What each part is worth: a table against itself without it",
-                              "Tables against their controls"},
-        [BETWEEN_TABLES] = {"Tables against each other", "Tables against each other"},
-        [BETWEEN_SCORES] = {"Which score: what needs no table under one against another",
-                            "Which score"},
-        [AGAINST_MATCHED] = {NULL, "Against matched controls"},
-        [AGAINST_IDENTITY] = {NULL, "Against identity (every weight 1.0, every threshold 0.90)"},
-    };
+    static const char *const captions[SCORE_LISTS] = {
+        [AT_EQUAL_TOKENS] = "At equal tokens kept: a table against its matched control, and "
+                            "references that keep as many",
+        [AT_OTHER_TOKENS] = "Not at equal tokens: references that keep more or fewer (`score "
+                            "--equal-tokens` gives them the table's)",
+        [AGAINST_CONTROLS] = "What each part is worth: a table against itself without it",
+        [BETWEEN_TABLES] = "Tables against each other",
+        [BETWEEN_SCORES] = "Which score: what needs no table under one against another"};
     const score_files *f = &n->in->scores;
-    page_note(v,
-              "Rows used: %zu. Left out: %zu of other splits, %zu of prompts that a run took "
-              "records from. Reward is minus the rise of the continuation's mean loss through "
-              "compression, in nats per token; 0 would be no loss at all. Differences are paired "
-              "by prompt; the interval is Student's t at 95%% over these prompts, beside that of a "
-              "bootstrap over them; both hold the table fixed: what calibrating again would change "
-              "is not in it. \u201ctokens differ\u201d: by more than 2%%.",
-              f->n_rows, f->dropped_split, f->dropped_seen);
+    page_note(
+        v,
+        "Rows used: %zu. Left out: %zu of other splits, %zu of prompts that a run took "
+        "records from. Reward is minus the rise of the continuation's mean loss through "
+        "compression, in nats per token; 0 would be no loss at all. Differences are paired "
+        "by prompt; the interval is Student's t at 95%% over these prompts, beside that of a "
+        "bootstrap over them; both hold the table fixed: what calibrating again would change "
+        "is not in it. \u201ctokens differ\u201d: by more than 2%%. Every comparison by kind, "
+        "source and length of the prompts is in report.json.",
+        f->n_rows, f->dropped_split, f->dropped_seen);
     for (size_t k = 0; k < SCORE_LISTS; k++) {
-        if (tables[k].caption) { overall_table(v, &n->scores.lists[k], tables[k].caption); }
+        if (captions[k]) { overall_table(v, &n->scores.lists[k], captions[k]); }
     }
     policies_table(n, v);
-    for (size_t k = 0; k < SCORE_LISTS; k++) {
-        parts_table(v, &n->scores.lists[k], tables[k].parts);
-    }
 }

@@ -263,9 +263,11 @@ void trust_section(const report_numbers *n, view *v) {
         const side_trust *head = &t->trust[CKVC_SIDE_HEAD], *gate = &t->trust[CKVC_SIDE_GATE],
                          *of = head->known ? gate : head;
         if (of->known) { continue; }
-        missing = say_more(missing, "; ", "of %s%s%s, because %s", t->tag,
-                           gate->known || head->known ? "\u2019s " : "",
-                           gate->known || head->known ? of->kind->entries : "", of->missing);
+        const bool demand = t->shape->share && !t->f.has_evidence,
+                   some = head->known || gate->known;
+        missing = say_more(missing, "; ", "of %s%s%s, because %s", t->tag, some ? "\u2019s " : "",
+                           some ? of->kind->entries : "",
+                           demand ? "its budgets come from demand, not from rewards" : of->missing);
     }
     if (*missing) { page_note(v, "Nothing is said here %s.", missing); }
 }

@@ -23,7 +23,8 @@ MAKE(gain_json, verdict_at, need_json(&o->gain))
 MAKE(reference_json, verdict_at, need_json(&o->reference))
 TABLE(loss_columns, interval, MEMBERS(mean, lo, hi));
 TABLE(cache_columns, cache_numbers,
-      MEMBERS(tokens, entries, all_entries, bytes, all_bytes, saved_bytes));
+      MEMBERS(tokens, layers, kv_heads, head_dim, entries, all_entries, bytes, all_bytes,
+              saved_bytes));
 MAKE(title_of, verdict_at, json_string(o->of->title))
 TABLE(at_columns, verdict_at, JSON_AS(of, "title", .make = title_of),
       MEMBERS(budget, word, prompts, needed), JSON_AS(gain, "gain", .make = gain_json),
@@ -89,9 +90,11 @@ static const char *say_bytes(double bytes) {
 static const char *saved_by(const cache_numbers *c) {
     return !isfinite(c->saved_bytes)
                ? "How many bytes that saves is not known: these score lines do not say head_dim."
-               : say("A request of %.0f tokens keeps %s of %s of cache (%d-bit numbers): %s saved.",
-                     c->tokens, say_bytes(c->bytes), say_bytes(c->all_bytes), 8 * CACHE_BYTES,
-                     say_bytes(c->saved_bytes));
+               : say("A request of %.0f tokens keeps %s of %s of cache, %s saved (%.0f layers of "
+                     "%.0f KV heads, keys and values of %.0f %d-bit numbers).",
+                     c->tokens, say_bytes(c->bytes), say_bytes(c->all_bytes),
+                     say_bytes(c->saved_bytes), c->layers, c->kv_heads, c->head_dim,
+                     8 * CACHE_BYTES);
 }
 
 /* What no score can outweigh; "": nothing. */

@@ -106,7 +106,7 @@ void where_section(const report_numbers *n, view *v) {
         v,
         "Above 0 the table loses less. Bold: the 95%% interval leaves 0 out, on %d prompts or "
         "more; not corrected for the number of parts: of twenty without a difference, one is "
-        "expected to look decided. * not at as many entries (within 2%%) on this part. All "
-        "intervals stand among the comparisons.",
+        "expected to look decided. * not at as many entries (within 2%%) on this part. "
+        "Intervals are in report.json.",
         PART_MIN);
 }

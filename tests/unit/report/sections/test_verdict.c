@@ -209,8 +209,8 @@ static void words(void **state) {
                                            : "class=\"banner no\"");
         if (cases[i].of.n && !cases[i].of.leak) {
             has(page, "Leak check passed: none of its 7 prompts shares 13 words in a row");
-            has(page, "A request of 100 tokens keeps 6.00 KiB of 25.0 KiB of cache (16-bit "
-                      "numbers): 19.0 KiB saved.");
+            has(page, "A request of 100 tokens keeps 6.00 KiB of 25.0 KiB of cache, 19.0 KiB saved "
+                      "(2 layers of 2 KV heads, keys and values of 16 16-bit numbers).");
         }
         free(summary);
         free(page);
