@@ -111,16 +111,21 @@ static void take_bootstrap(worker *w, difference *o) {
     memset(w->count, 0, w->replicates * sizeof *w->count);
 }
 
-/* As many entries in each layer; where a layer has one set, each of its heads keeps it. */
-static bool equal_layers(const score_row *x, const score_row *y) {
-    bool equal = x->n_layers == y->n_layers;
-    for (uint32_t l = 0; equal && l < x->n_layers; l++) {
+/* Where two rows of one model keep as many entries: 2, in each layer; 1, in all of them together;
+ * 0. Where a layer has one set, each of its heads keeps it. In whole numbers: means of as many
+ * entries may differ in their last bits. */
+static int equal_in(const score_row *x, const score_row *y) {
+    uint64_t all_x = 0, all_y = 0;
+    bool layers = true;
+    for (uint32_t l = 0; l < x->n_layers; l++) {
         uint64_t a = 0, b = 0;
         for (uint32_t i = 0; i < x->n_sets; i++) { a += x->n_kept[l * x->n_sets + i]; }
         for (uint32_t i = 0; i < y->n_sets; i++) { b += y->n_kept[l * y->n_sets + i]; }
-        equal = a * y->n_sets == b * x->n_sets;
+        layers &= a * y->n_sets == b * x->n_sets;
+        all_x += a * y->n_sets;
+        all_y += b * x->n_sets;
     }
-    return equal;
+    return layers ? 2 : all_x == all_y;
 }
 
 /* Rows of series a against the rows of the same prompts in series b. False: there are none. */
@@ -145,8 +150,9 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
         w->d[o->n++] = d;
         o->kept += score_row_kept(x);
         o->kept_base += score_row_kept(y);
-        o->equal_layers = o->equal_layers && equal_layers(x, y);
-        o->equal_prompts &= score_row_kept(x) == score_row_kept(y);
+        const int equal = x->n_layers == y->n_layers ? equal_in(x, y) : 0;
+        o->equal_layers &= equal == 2;
+        o->equal_prompts &= equal > 0;
         o->reward += x->reward;
         o->reward_base += y->reward;
     }

@@ -62,7 +62,8 @@ static cache_numbers cache_of(const score_series *s) {
     for (size_t i = 0; i < s->n; i++) {
         const score_row *x = s->rows[i];
         o.layers = x->n_layers;
-        o.kv_heads = x->entries / (score_row_kept(x) * x->n_layers); /* alike on every line */
+        o.kv_heads =
+            round(x->entries / (score_row_kept(x) * x->n_layers)); /* alike on every line */
         o.head_dim = x->head_dim;
         o.tokens += (double)x->n_tokens / n;
         o.entries += x->entries / n;
