@@ -4,7 +4,7 @@
 # MODEL is what `make model-smollm2` fetched, or another. PARTS names what to do: main (a table from PROMPTS technical prompts, demand and score passes,
 # and one of the demand of as many narrative ones; HELDOUT prompts of both corpora under the tables and the references at equal kept entries), shares
 # (references that need a table's shares), wide (budgets from a few tokens to half of the prompt), lengths (LENGTHS, the table as it is), norepeat (both
-# passes without the repeat pass); fresh (what is recommended, compiled on the demo's corpora, on prompts of other packages and wordings that chose nothing: to be run
+# passes without the repeat pass); probes (of a small model: what rewards add from budgets by demand and from equal ones, the gate below, the paper's weights on top); fresh (what is recommended, compiled on the demo's corpora, on prompts of other packages and wordings that chose nothing: to be run
 # once). CUT is that of the recipes in data-manifests, CHANGES what is changed in it. Finished parts are not made again, begun runs go on. Two
 # hours of one core in all. The embedded models: PARTS="main shares" CUT=ckvc-tiny-8l CHANGES="prompts=100 split-share=heldout=0.3" PROMPTS=0 HELDOUT=0
 # BUDGETS=0.0625,0.125,0.25,0.5 WINDOW=32 CONTINUATION=64 scripts/results-budgets.sh CKVC models/ckvc-tiny-8l OUTDIR, and PARTS=fresh CUT=ckvc-tiny-8l WINDOW=32
@@ -45,7 +45,8 @@ score() { # OUT MANIFEST PROMPTS BUDGETS TABLES [POLICIES]
 
 # shellcheck disable=SC2086 # words
 corpora . "technical narrative" ${CHANGES:-}
-if [ ! -e learned.ckvt ] && [ "$parts $cut" != " fresh  ckvc-tiny-8l" ]; then
+others=${parts/ probes / } # which makes its own tables
+if [ ! -e learned.ckvt ] && [ "$others" != " " ] && [ "$others $cut" != " fresh  ckvc-tiny-8l" ]; then
     pass demand-technical demand technical -B "$budgets"
     pass score-technical score technical
     fit window.ckvt demand-technical
@@ -132,6 +133,35 @@ if part fresh; then
     }
     show "" "${tables//\/table.ckvt/}"
     [ "$cut" = smollm2-135m ] || for k in paper shared; do show "-$k" "$k-technical,$k-narrative"; done
+fi
+rewarded() { # TABLE TO RUN SIDE
+    [ -e "$2" ] || { "$ckvc" calibrate -q -t "$threads" --side "$4" --tables "$1" --variants all --model "$model" --manifest technical.jsonl --split fit -W "$window" \
+        -C "$continuation" --out "$3" && "$ckvc" fit -q "$3" --tables "$1" --label "${2%.ckvt}" --out "$2"; }
+}
+probe() { # OUT TABLES OPTION...
+    local out=$1 tables=$2
+    shift 2
+    for c in technical narrative; do
+        [ -e "scores-$out-$c.jsonl" ] || "$ckvc" score -q -t "$threads" --model "$model" --manifest $c.jsonl --split heldout -W "$window" -C "$continuation" \
+            --table "$tables" "$@" --out "scores-$out-$c.jsonl"
+    done
+}
+if part probes; then
+    compiled probe technical.jsonl
+    cp probe/table.ckvt demand.ckvt
+    rewarded demand.ckvt heads.ckvt run-heads head
+    rewarded heads.ckvt gate.ckvt run-gate gate
+    rewarded gate.ckvt again.ckvt run-again head
+    # budgets all alike: a floor of all of B; and then, as the others, what each budget's floor was chosen to be
+    [ -e equal.ckvt ] || { pass equal demand technical --floor 1 -B 0.0625,0.125,0.25 --limit 0 && fit all-alike.ckvt equal; "$ckvc" score -q -t "$threads" --model "$model" \
+        --manifest technical.jsonl --split select -W "$window" -C "$continuation" --table all-alike.ckvt --c-min 0.05 --out equal.jsonl; "$ckvc" fit -q equal --choose equal.jsonl --out equal.ckvt; }
+    rewarded equal.ckvt equal-1.ckvt run-equal-1 head
+    rewarded equal-1.ckvt equal-2.ckvt run-equal-2 head
+    probe rewards demand.ckvt,heads.ckvt,gate.ckvt,again.ckvt,equal.ckvt,equal-1.ckvt,equal-2.ckvt
+    for kind in window paper; do probe "rewards-$kind" heads.ckvt --score $kind; done
+    [ -e weights.ckvt ] || { "$ckvc" calibrate -q -t "$threads" --side head --model "$model" --manifest technical.jsonl --split fit -W "$window" -C "$continuation" \
+        -B 0.0625,0.125,0.25 --bins 1,1 --out run-weights && "$ckvc" fit -q probe run-weights --pass 1 --out weights.ckvt; }
+    for mode in layers shared; do probe "weights-$mode" demand.ckvt,weights.ckvt --mode $mode --score paper; done
 fi
 for c in technical narrative; do # the references with shares beside the others
     if part main && part shares; then python3 "$root/scripts/results_budgets.py" scores-$c.jsonl,scores-shares-$c.jsonl; fi
