@@ -107,18 +107,20 @@ if part fresh; then
     rules=adakv,snapkv,cake,expected-attention,tova,streamingllm,kvzip,random,identity
     if [ "$cut" = smollm2-135m ]; then
         tables=learned.ckvt,window.ckvt
-    else # as make demo, with T/16; the same with a round of rewards; the paper's tables, by its values and by ours
+    else # by demand; with a round of rewards; the paper's tables, by its values and by ours; as make demo, with T/16
         for c in technical narrative; do
             compiled "compiled-$c" $c.jsonl
             compiled "rewards-$c" $c.jsonl --rewards --rounds 1
             compiled "paper-$c" $c.jsonl --config "$root/configs/paper.conf" --bins 3,2
             compiled "shared-$c" $c.jsonl --config "$root/configs/shared.conf" --keep-window 16
+            compiled "demo-$c" $c.jsonl --config "$root/configs/demo.conf" --rewards --rounds 2 --variants all --bootstrap 200 --shrink
         done
         tables=compiled-technical/table.ckvt,compiled-narrative/table.ckvt,rewards-technical/table.ckvt,rewards-narrative/table.ckvt
     fi
     for c in technical narrative; do
         fresh scores-fresh $c "$tables" --policy $rules
         fresh scores-fresh-alike $c "${tables%%,*}" --policy pooled,top-k,matched # the table's own capacities, or its entries
+        [ "$cut" = smollm2-135m ] || fresh scores-fresh-demo $c demo-technical/table.ckvt,demo-narrative/table.ckvt --policy adakv
         [ "$cut" = smollm2-135m ] || for k in paper shared; do
             options=(--config "$root/configs/$k.conf")
             [ $k = paper ] || options+=(--keep-window 16)
@@ -126,13 +128,19 @@ if part fresh; then
             fresh "scores-fresh-$k-alike" $c $k-technical/table.ckvt "${options[@]}" --equal-tokens --policy top-k,window-pooled,random
         done
     done
-    show() { # KIND NAMES: each corpus, both, both by retrieval and text
-        local files=("scores-fresh$1-technical.jsonl,scores-fresh$1-alike-technical.jsonl" "scores-fresh$1-narrative.jsonl,scores-fresh$1-alike-narrative.jsonl")
-        python3 "$root/scripts/results_budgets.py" --names "$2" "${files[@]}" "${files[0]},${files[1]}"
-        for only in retrieval '!retrieval'; do python3 "$root/scripts/results_budgets.py" --names "$2" --only "$only" "${files[0]},${files[1]}"; done
+    show() { # NAMES KIND...: each corpus, both, both by retrieval and text, the files of these kinds together
+        local names=$1 t="" a=""
+        shift
+        for k in "$@"; do t+=,scores-fresh$k-technical.jsonl a+=,scores-fresh$k-narrative.jsonl; done
+        python3 "$root/scripts/results_budgets.py" --names "$names" "${t#,}" "${a#,}" "${t#,}$a"
+        for only in retrieval '!retrieval'; do python3 "$root/scripts/results_budgets.py" --names "$names" --only "$only" "${t#,}" "${a#,}"; done
     }
-    show "" "${tables//\/table.ckvt/}"
-    [ "$cut" = smollm2-135m ] || for k in paper shared; do show "-$k" "$k-technical,$k-narrative"; done
+    if [ "$cut" = smollm2-135m ]; then
+        show "$tables" "" -alike
+    else
+        show "${tables//\/table.ckvt/},demo-technical,demo-narrative" "" -alike -demo
+        for k in paper shared; do show "$k-technical,$k-narrative" "-$k" "-$k-alike"; done
+    fi
 fi
 rewarded() { # TABLE TO RUN SIDE
     [ -e "$2" ] || { "$ckvc" calibrate -q -t "$threads" --side "$4" --tables "$1" --variants all --model "$model" --manifest technical.jsonl --split fit -W "$window" \
