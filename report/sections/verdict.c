@@ -174,11 +174,17 @@ static bool is_shown(const score_series *s) {
     return s->kind == SCORE_TABLE || s->kind == SCORE_IDENTITY || score_is_reference(s->kind);
 }
 
+/* A reference goes by its policy alone, unless it takes more than a prefill to have it. */
+static const char *label_of(const report_numbers *n, const score_series *s) {
+    const table_numbers *t = table_of(n, s);
+    if (s->kind == SCORE_TABLE) { return t ? t->title : s->title; }
+    return score_needs_table(s->kind) && t ? room_text(&n->in->room, "%s, by %s", s->policy, t->tag)
+           : s->kind == SCORE_KVZIP        ? "kvzip, reads twice"
+                                           : s->policy;
+}
+
 static loss_row row_of(const report_numbers *n, const score_series *s) {
-    const table_numbers *t = s->kind == SCORE_TABLE ? table_of(n, s) : NULL;
-    loss_row o = {.label = t                        ? t->title
-                           : s->kind == SCORE_TABLE ? s->title
-                                                    : s->policy,
+    loss_row o = {.label = label_of(n, s),
                   .loss = series_loss(s),
                   .n = s->n,
                   .series = series_of_table(n, s)};
@@ -247,8 +253,8 @@ static void draw_losses(const report_numbers *n, view *v) {
         v, "wide", "verdict",
         "Left is better; sorted by loss. Bars are 95% t intervals of the mean over the "
         "prompts; differences, paired by prompt, are decided more sharply than bars that "
-        "overlap. Entries: kept by a KV head, mean. Colours are tables, grey is what needs "
-        "none; what was scored under several settings is shown under its best.");
+        "overlap. Entries: kept by a KV head, mean. Colours are tables, grey is what "
+        "they are held against; what was scored under several settings is shown under its best.");
 }
 
 void verdict_section(const report_numbers *n, view *v) {

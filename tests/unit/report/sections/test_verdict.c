@@ -192,7 +192,7 @@ static void words(void **state) {
         {SCORED(20, 1, 0.025, 0.25, "needs more prompts", 450),
          {"needs about 450 more prompts: T1 t: ",
           ": +0.025 (\u22120.095 to +0.145), which decides nothing."}},
-        {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .policy = ""),
+        {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .policy = "kvzip"),
          {"No simple reference was scored at as many entries"}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .leak = CHECK("3")),
          {"do not deploy: T1 t: At least 3 of its 7 prompts share text or ids with the prompts "
@@ -212,6 +212,7 @@ static void words(void **state) {
             has(page, "A request of 100 tokens keeps 6.00 KiB of 25.0 KiB of cache, 19.0 KiB saved "
                       "(2 layers of 2 KV heads, keys and values of 16 16-bit numbers).");
         }
+        if (cases[i].of.policy) { has(page, ">kvzip, reads twice</text>"); }
         free(summary);
         free(page);
     }
