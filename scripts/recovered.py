@@ -3,7 +3,7 @@
 
 Of each argument and budget, over held-out prompts: the first table's loss over the full cache (nats per token), that of the best reference which reads the prompt
 once, of window attention pooled and of a random choice (one set a layer each), of KVzip, which reads it twice; and 1 - table / best. (a to b): 95% over
-prompts, percentile bootstrap. A reference that keeps fewer entries than the table (1% in the mean) is left out."""
+prompts, percentile bootstrap, those of one document drawn together. A reference that keeps fewer entries than the table (1% in the mean) is left out."""
 import collections
 import itertools
 import json
@@ -20,9 +20,13 @@ def mean(x):
     return sum(x) / len(x)
 
 
-def draws(n):
-    rng = random.Random(1)
-    return [rng.choices(range(n), k=n) for _ in range(DRAWS)]
+def draws(documents):
+    """Of prompts, by the documents {prompt: document} that they are from."""
+    of = collections.defaultdict(list)
+    for prompt, document in documents.items():
+        of[document].append(prompt)
+    rng, groups = random.Random(1), list(of.values())
+    return [list(itertools.chain.from_iterable(rng.choices(groups, k=len(groups)))) for _ in range(DRAWS)]
 
 
 def interval(values):
@@ -31,13 +35,14 @@ def interval(values):
 
 
 def rows(name, paths):
-    loss, entries, first = collections.defaultdict(dict), collections.defaultdict(dict), None
+    loss, entries, documents, first = collections.defaultdict(dict), collections.defaultdict(dict), {}, None
     for r in map(json.loads, itertools.chain.from_iterable(map(open, paths))):
         first = first or (r["table"] if r["policy"] == "table" else None)
         if r["policy"] in NAMES or r["policy"] in ALONE or r["policy"] == "table":
             key = (r["table"] or "") + r["policy"], r["budget"]
             loss[key][r["id"]] = r["loss_comp"] - r["loss_full"]
             entries[key][r["id"]] = r["entries"]
+            documents[r["id"]] = r.get("document") or r["id"]
     table = first + "table"
     for budget in sorted({b for _, b in loss}):
         ours = loss[table, budget]
@@ -45,7 +50,7 @@ def rows(name, paths):
         kept = {p: mean([entries[p, b][i] for i in ids]) for p, b in loss if b == budget}
         cost = {p: mean([loss[p, budget][i] for i in ids]) for p in kept if kept[p] > 0.99 * kept[table]}
         best = min((p for p in cost if p in NAMES), key=cost.get)
-        again = [(mean([ours[ids[k]] for k in d]), mean([loss[best, budget][ids[k]] for k in d])) for d in draws(len(ids))]
+        again = [(mean([ours[i] for i in d]), mean([loss[best, budget][i] for i in d])) for d in draws({i: documents[i] for i in ids})]
         low, high = interval([a for a, _ in again])
         worst, most = interval([1 - a / b for a, b in again])
         size = f"{budget:g}" if budget >= 1 else f"T/{1 / budget:g}"
@@ -57,6 +62,7 @@ lines = [["prompts", "B", "table", "best rule that reads the prompt once", "pool
 for argument in sys.argv[1:]:
     name, paths = argument.split("=", 1)
     lines += rows(name, paths.split(","))
+lines = list(zip(*(c for c in zip(*lines) if any(c[1:]))))  # without what was not scored
 widths = [max(map(len, column)) for column in zip(*lines)]
 lines.insert(1, ["-" * w for w in widths])
 for line in lines:
