@@ -22,10 +22,10 @@ typedef struct compile_cli {
 /* ---- talk ---- */
 
 static void print_gain(FILE *f, const char *what, rank_interval g) {
-    if (g.n >= 2) {
+    if (g.n_clusters >= 2) {
         fprintf(f, "%s %+.5f [%+.5f, %+.5f]", what, g.mean, g.lo, g.hi);
     } else {
-        fprintf(f, "%s %+.5f [one prompt]", what, g.mean);
+        fprintf(f, "%s %+.5f [one %s]", what, g.mean, g.n > 1 ? "document" : "prompt");
     }
 }
 
@@ -53,7 +53,8 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
         say("  held-out reward %.5f", p->reward.mean);
         print_gain(stderr, ";", p->over[SCORE_IDENTITY]);
         print_gain(stderr, " over identity,", p->over[SCORE_MATCHED]);
-        say(" at equal tokens kept\n");
+        say(" at equal tokens kept; %zu prompts of %zu documents\n", p->reward.n,
+            p->reward.n_clusters);
     }
 }
 
@@ -65,7 +66,8 @@ static void on_round(void *ctx, const compile_result *r, stop_rule stop) {
     say("round %zu: %zu of %zu supported entries changed", r->n_rounds, round->changed,
         round->supported);
     if (round->gain.n) {
-        say("; held-out %+.5f (standard error %.5f) over %s", round->gain.mean, round->gain.se,
+        say("; held-out %+.5f (standard error %.5f, %zu prompts of %zu documents) over %s",
+            round->gain.mean, round->gain.se, round->gain.n, round->gain.n_clusters,
             r->n_rounds > 1 ? "the round before" : "the start");
     }
     say("%s\n", stop == STOP_NOT ? "; another round" : "");
@@ -105,11 +107,11 @@ static void print_rounds(const compile_result *r) {
     }
     if (best->n_heldout) {
         const rank_interval *g = &best->over[SCORE_MATCHED];
-        say("at equal tokens kept the table is %s on %zu held-out prompts\n",
+        say("at equal tokens kept the table is %s on %zu held-out prompts of %zu documents\n",
             g->lo > 0   ? "better than identity"
             : g->hi < 0 ? "worse than identity"
                         : "not shown to differ from identity",
-            best->n_heldout);
+            best->n_heldout, best->reward.n_clusters);
     }
 }
 
@@ -161,8 +163,8 @@ static void print_references(const compile_pass *p) {
         print_gain(stderr, "", p->over[k]);
         say("\n");
     }
-    say("table        %14.1f  reward %.5f, %zu held-out prompts\n", p->kept[SCORE_TABLE],
-        p->reward.mean, p->n_heldout);
+    say("table        %14.1f  reward %.5f, %zu held-out prompts of %zu documents\n",
+        p->kept[SCORE_TABLE], p->reward.mean, p->n_heldout, p->reward.n_clusters);
 }
 
 static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r) {
@@ -197,7 +199,8 @@ static void print_summary(const compile_cli *c, const run_setup *j, const compil
 }
 
 static json_t *gain_json(rank_interval g) {
-    return JSON_NUMBERS(json_object(), {"mean", g.mean}, {"lo", g.lo}, {"hi", g.hi}, {"se", g.se});
+    return JSON_NUMBERS(json_object(), {"mean", g.mean}, {"lo", g.lo}, {"hi", g.hi}, {"se", g.se},
+                        {"prompts", g.n}, {"documents", g.n_clusters});
 }
 
 static json_t *pass_json(const compile_pass *p) {

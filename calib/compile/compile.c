@@ -311,11 +311,11 @@ static void measure_pass(const heldout *h, compile_pass *p) {
     if (!h) { return; }
     const double *reward = h->reward[SCORE_TABLE];
     p->n_heldout = h->n;
-    p->reward = heldout_gain(reward, NULL, h->n);
+    p->reward = heldout_gain(h, reward, NULL);
     memcpy(p->kept, h->kept, sizeof p->kept);
     for (int k = 0; k < SCORE_KIND_COUNT; k++) {
         if (k != SCORE_TABLE && h->reward[k]) {
-            p->over[k] = heldout_gain(reward, h->reward[k], h->n);
+            p->over[k] = heldout_gain(h, reward, h->reward[k]);
         }
     }
 }
@@ -478,8 +478,8 @@ static void end_round(loop *c, size_t first_pass) {
     const heldout *now = *by, *start = c->round_start;
     if (!now) { return; }
     const double *before = start ? start->reward[SCORE_TABLE] : now->reward[SCORE_IDENTITY];
-    round->reward = heldout_gain(now->reward[SCORE_TABLE], NULL, now->n).mean;
-    if (before) { round->gain = heldout_gain(now->reward[SCORE_TABLE], before, now->n); }
+    round->reward = heldout_gain(now, now->reward[SCORE_TABLE], NULL).mean;
+    if (before) { round->gain = heldout_gain(now, now->reward[SCORE_TABLE], before); }
     if (c->choosing && r->n_rounds > 1) { /* prices differ from round to round: gains add up */
         round->reward = r->rounds[r->n_rounds - 2].reward + round->gain.mean;
     }

@@ -56,6 +56,10 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, const tab
     CKVC_TRY(scores_read(path, &s, err));
     CKVC_AUTO_FREE uint32_t *counts = ckvc_calloc(SCORE_KIND_COUNT * n, sizeof *counts);
     double lines[SCORE_KIND_COUNT] = {0};
+    CKVC_AUTO_FREE const char **documents = ckvc_alloc(n, sizeof *documents);
+    for (size_t i = 0; i < n; i++) { documents[i] = prompts->items[i].entry->document; }
+    h->cluster = ckvc_alloc(n, sizeof *h->cluster);
+    rank_clusters(documents, n, h->cluster);
     for (size_t i = 0; i < s->n; i++) {
         const score_row *r = &s->rows[i];
         const score_kind k = score_kind_named(r->policy);
@@ -83,15 +87,19 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, const tab
 
 void heldout_free(heldout *h) {
     for (int k = 0; h && k < SCORE_KIND_COUNT; k++) { free(h->reward[k]); }
+    if (h) { free(h->cluster); }
     free(h);
 }
 
-rank_interval heldout_gain(const double *a, const double *b, size_t n) {
-    CKVC_AUTO_FREE double *d = ckvc_alloc(n, sizeof *d);
+rank_interval heldout_gain(const heldout *h, const double *a, const double *b) {
+    CKVC_AUTO_FREE double *d = ckvc_alloc(h->n, sizeof *d);
+    CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(h->n, sizeof *cluster);
     size_t k = 0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < h->n; i++) {
         const double v = b ? a[i] - b[i] : a[i];
-        if (isfinite(v)) { d[k++] = v; }
+        if (!isfinite(v)) { continue; }
+        cluster[k] = h->cluster[i];
+        d[k++] = v;
     }
-    return rank_mean_interval(d, k);
+    return rank_mean_interval(d, cluster, k);
 }

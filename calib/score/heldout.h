@@ -8,7 +8,8 @@
 #include "cql/stats/rank.h"
 
 typedef struct heldout {
-    size_t n; /* held-out prompts, in the plan's order */
+    size_t n;        /* held-out prompts, in the plan's order */
+    size_t *cluster; /* [n] of each: alike where prompts are of one document (cql/stats/rank.h) */
     /* By kind of policy: [n] nats per token, NaN where a loss was not finite; NULL: not scored. */
     double *reward[SCORE_KIND_COUNT];
     double kept[SCORE_KIND_COUNT]; /* tokens per layer, or KV head, means */
@@ -28,5 +29,6 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, const tab
                          heldout **out, ckvc_err *err) CKVC_MUST_CHECK;
 void heldout_free(heldout *h);
 CKVC_AUTO_OF(heldout, heldout_free)
-/* Mean and paired interval of a - b [n], over the prompts where both are finite. b NULL: of a. */
-rank_interval heldout_gain(const double *a, const double *b, size_t n);
+/* Mean and paired interval of a - b [h->n], over the prompts where both are finite, by documents. b
+ * NULL: of a. */
+rank_interval heldout_gain(const heldout *h, const double *a, const double *b);

@@ -133,16 +133,51 @@ static double t_975(double df) {
     return 0.5 * (lo + hi);
 }
 
-rank_interval rank_mean_interval(const double *d, size_t n) {
+typedef struct named {
+    const char *name;
+    size_t i;
+} named;
+
+static int by_name(const void *a, const void *b) {
+    const named *x = a, *y = b;
+    const int order = strcmp(x->name, y->name);
+    return order ? order : (x->i > y->i) - (x->i < y->i);
+}
+
+void rank_clusters(const char *const *names, size_t n, size_t *cluster) {
+    CKVC_AUTO_FREE named *sorted = ckvc_alloc(n, sizeof *sorted);
+    for (size_t i = 0; i < n; ++i) { sorted[i] = (named){names[i] ? names[i] : "", i}; }
+    qsort(sorted, n, sizeof *sorted, by_name);
+    for (size_t k = 0; k < n; ++k) {
+        const named *at = &sorted[k];
+        const bool again = k > 0 && *at->name && strcmp(at[-1].name, at->name) == 0;
+        cluster[at->i] = again ? cluster[at[-1].i] : at->i;
+    }
+}
+
+rank_interval rank_mean_interval(const double *d, const size_t *cluster, size_t n) {
     rank_interval r = {.mean = NAN, .lo = NAN, .hi = NAN, .se = NAN, .n = n};
     if (n == 0) { return r; }
     double sum = 0.0, squares = 0.0;
-    for (size_t i = 0; i < n; ++i) { sum += d[i]; }
+    size_t highest = n - 1;
+    for (size_t i = 0; i < n; ++i) {
+        sum += d[i];
+        if (cluster && cluster[i] > highest) { highest = cluster[i]; }
+    }
     r.mean = sum / (double)n;
-    if (n < 2) { return r; }
-    for (size_t i = 0; i < n; ++i) { squares += (d[i] - r.mean) * (d[i] - r.mean); }
-    r.se = sqrt(squares / (double)(n - 1) / (double)n);
-    double half = t_975((double)(n - 1)) * r.se;
+    CKVC_AUTO_FREE double *deviation = ckvc_calloc(highest + 1, sizeof *deviation);
+    CKVC_AUTO_FREE bool *there = ckvc_calloc(highest + 1, sizeof *there);
+    for (size_t i = 0; i < n; ++i) {
+        const size_t g = cluster ? cluster[i] : i;
+        r.n_clusters += !there[g];
+        there[g] = true;
+        deviation[g] += d[i] - r.mean;
+    }
+    if (r.n_clusters < 2) { return r; }
+    for (size_t g = 0; g <= highest; ++g) { squares += deviation[g] * deviation[g]; }
+    const double G = (double)r.n_clusters, per_prompt = G / (double)n;
+    r.se = sqrt(squares / (G - 1) * per_prompt / (double)n);
+    double half = t_975(G - 1) * r.se;
     r.lo = r.mean - half;
     r.hi = r.mean + half;
     return r;

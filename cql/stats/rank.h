@@ -23,12 +23,21 @@ typedef struct rank_layers {
 void rank_by_layer(const double *x, const double *y, size_t L, size_t G, size_t n_bins,
                    rank_layers *out);
 
+/* Things of one name, such as prompts of one document, are a cluster -> cluster [n], numbers below
+ * n, alike where the names are; NULL and "": each is its own. */
+void rank_clusters(const char *const *names, size_t n, size_t *cluster);
 typedef struct rank_interval {
     double mean, lo, hi, se;
-    size_t n;
+    size_t n, n_clusters;
 } rank_interval;
-/* Mean of paired differences d [n] with its 95% t interval; NaN bounds when n < 2. */
-rank_interval rank_mean_interval(const double *d, size_t n);
+/* Mean of paired differences d [n] with its 95% t interval. Clusters are what was drawn, whole: of
+ * one the differences may depend on each other, so that its deviations from the mean are summed
+ * before they are squared; of G clusters se^2 = G/(G - 1) sum_g (sum_{i in g} (d_i - mean))^2 /
+ * n^2, with G - 1 degrees of freedom (what resampling whole clusters gives: Davison and Hinkley
+ * 1997, section 3.8; Field and Welsh 2007). Each its own (cluster NULL): Student's. NaN bounds
+ * where there are fewer than two. cluster [n]: as rank_clusters numbers them, perhaps without some.
+ */
+rank_interval rank_mean_interval(const double *d, const size_t *cluster, size_t n);
 /* The p-quantiles (0..1) of x [n], linear interpolation between order statistics (NumPy's default);
  * NaN for n = 0. x is not changed. */
 void rank_quantile(const double *x, size_t n, const double *p, size_t n_p, double *out);

@@ -136,7 +136,7 @@ variance_split variance_of(const cql_logged *l, cql_reward reward) {
                             .common_one = ratio(signal, signal + rest),
                             .common_all =
                                 signal + rest > 0.0 ? signal / (signal + rest / n_prompts) : NAN,
-                            .action_interval = rank_mean_interval(pseudo, used)};
+                            .action_interval = rank_mean_interval(pseudo, NULL, used)};
 }
 
 /* ---- the calibration bound ---- */

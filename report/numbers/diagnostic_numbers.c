@@ -188,7 +188,7 @@ static void damage_make(report_numbers *n, const score_series *of, uint64_t stre
     }
     if (o.n < DAMAGE_PROMPTS_MIN) { return; }
     const worst_rows rows = {d.damage, d.first, d.second, o.n, NEW(n, o.n, bool)};
-    o.damage = rank_mean_interval(d.damage, o.n).mean;
+    o.damage = rank_mean_interval(d.damage, NULL, o.n).mean;
     o.worst = worst_low_risk(&rows, opt->replicates, opt->seed, stream);
     for (size_t i = 0; i < o.n; i++) { o.prompts[i].worst = rows.worst[i]; }
     fill_cells(&d, &o);

@@ -157,7 +157,7 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
         o->reward_base += y->reward;
     }
     if (o->n == 0 && o->undefined == 0) { return false; }
-    const rank_interval v = rank_mean_interval(w->d, o->n);
+    const rank_interval v = rank_mean_interval(w->d, NULL, o->n);
     const size_t n = o->n;
     const double count = (double)n;
     o->d = (interval){v.mean, v.lo, v.hi};
@@ -335,7 +335,7 @@ interval series_loss(const score_series *s) {
         v[n] = -s->rows[i]->reward;
         n += !isnan(v[n]);
     }
-    const rank_interval of = rank_mean_interval(v, n);
+    const rank_interval of = rank_mean_interval(v, NULL, n);
     return (interval){of.mean, of.lo, of.hi};
 }
 

@@ -122,7 +122,7 @@ static ckvc_status left_out(const side_work *w, const stability_fit *fit, size_t
         gain[k] = gain[p];
         k += isfinite(gain[p]);
     }
-    *out = rank_mean_interval(gain, k);
+    *out = rank_mean_interval(gain, NULL, k);
     return CKVC_OK;
 }
 
