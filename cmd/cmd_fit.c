@@ -104,12 +104,18 @@ static void print_units(const demand_units *u) {
     say(")");
 }
 
+/* "63 prompts", "63 prompts of 46 documents" */
+static void print_prompts(uint64_t prompts, uint64_t documents) {
+    say("%" PRIu64 " prompts", prompts);
+    if (documents < prompts) { say(" of %" PRIu64 " documents", documents); }
+}
+
 static void print_demand(const fitted_demand *d, const double *budgets) {
     if (d->carried) { say("demand: no records; shares are the incoming table's\n"); }
     if (!d->fitted) { return; }
-    say("demand: %" PRIu64 " prompts; undecided: the 95%% interval of %u resamples holds an equal "
-        "share\n",
-        d->n_prompts, d->n_replicates);
+    say("demand: ");
+    print_prompts(d->n_prompts, d->n_documents);
+    say("; undecided: the 95%% interval of %u resamples holds an equal share\n", d->n_replicates);
     for (uint32_t b = 0; b < d->n_blocks; b++) {
         say("  budget %g, %zu prompts: heads ", budgets[b], d->blocks[b].n_prompts);
         print_units(&d->blocks[b].heads);

@@ -98,6 +98,7 @@ static struct shard_prompt prompt_row(const prompt *p, const prefill_stats *stat
                                .r_sem = stats->r_sem};
     copy_text(row.id, p->entry->id);
     copy_text(row.source, p->entry->source);
+    copy_text(row.document, p->document);
     copy_text(row.split, p->heldout ? "heldout" : p->entry->split);
     return row;
 }

@@ -45,7 +45,7 @@ ckvc_status stable_add(stable *s, const shard *rows, ckvc_err *err) {
         if (r->side != s->side.which) { continue; }
         if (r->prompt != current) {
             current = r->prompt;
-            cql_counts_prompt(s->counts, rows->prompts[current].id);
+            cql_counts_prompt(s->counts, shard_prompt_cluster(&rows->prompts[current]));
         }
         const size_t state = shard_state(&s->side, r, &rows->prompts[r->prompt]);
         const double reward = s->reward == FIT_RAW ? r->reward : r->reward - r->baseline;

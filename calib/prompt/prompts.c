@@ -1,6 +1,8 @@
 /* Prompts from manifest lines: see prompts.h. */
 #include "calib/prompt/prompts.h"
 
+#include "cql/stats/rank.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -251,6 +253,18 @@ void prompts_add(prompt_list *list) {
         p->n_continuation > list->max_continuation ? p->n_continuation : list->max_continuation;
 }
 
+/* A document with one prompt is no more than that. */
+static void share_documents(prompt_list *list) {
+    CKVC_AUTO_FREE const char **names = ckvc_alloc(list->n, sizeof *names);
+    CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(list->n, sizeof *cluster);
+    for (size_t i = 0; i < list->n; i++) { names[i] = list->items[i].entry->document; }
+    rank_clusters(names, list->n, cluster);
+    for (size_t i = 0; i < list->n; i++) {
+        if (cluster[i] == i) { continue; }
+        list->items[i].document = list->items[cluster[i]].document = names[i];
+    }
+}
+
 ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape,
                           const prompt_options *options, prompt_list **out, ckvc_err *err) {
     const prompt_options own = divided_by(m, options), *o = &own;
@@ -278,6 +292,7 @@ ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_s
     CKVC_FAIL_IF(list->n == 0, err, CKVC_E_DATA, "%s: no prompt is left of %zu (%zu too short%s)",
                  m->path, m->n_entries, list->n_short,
                  o->n_splits ? ", the rest in other splits; look at --split" : "");
+    share_documents(list);
     *out = ckvc_take(&list);
     return CKVC_OK;
 }

@@ -16,8 +16,9 @@ typedef struct prompt {
     bool cut;                          /* shortened in the middle to max_tokens */
     bool heldout;                      /* no fit sees it */
     bool select;                       /* and settings are chosen by it: it judges none */
-    bool passed_over;    /* not drawn by --sample-prompts (sample.h): no part in a logging pass */
-    uint64_t token_hash; /* XXH64 of T, C and the ids */
+    bool passed_over;     /* not drawn by --sample-prompts (sample.h): no part in a logging pass */
+    uint64_t token_hash;  /* XXH64 of T, C and the ids */
+    const char *document; /* entry's, where others of the list are of it, too; else NULL */
 } prompt;
 
 typedef struct prompt_options {

@@ -31,10 +31,11 @@ ckvc_status fit_demand_add(fit_demand *d, const shard *s, size_t p, uint64_t has
     uint32_t *counts = ckvc_alloc(heads + layers, sizeof *counts);
     memcpy(counts, s->demand + p * heads, heads * sizeof *counts);
     memcpy(counts + heads, s->layer_demand + p * layers, layers * sizeof *counts);
-    d->prompts[d->n_prompts++] = (struct fit_demand_prompt){.hash = hash,
-                                                            .key = ckvc_rng_key(s->prompts[p].id),
-                                                            .n_tokens = s->prompts[p].n_tokens,
-                                                            .counts = counts};
+    d->prompts[d->n_prompts++] =
+        (struct fit_demand_prompt){.hash = hash,
+                                   .key = ckvc_rng_key(shard_prompt_cluster(&s->prompts[p])),
+                                   .n_tokens = s->prompts[p].n_tokens,
+                                   .counts = counts};
     return CKVC_OK;
 }
 
@@ -93,6 +94,8 @@ void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted
                            .blocks = ckvc_calloc(nB, sizeof *out->blocks)};
     CKVC_AUTO_FREE double *shares = ckvc_alloc(d->n_prompts * L * G, sizeof *shares);
     CKVC_AUTO_FREE uint64_t *keys = ckvc_alloc(d->n_prompts, sizeof *keys);
+    for (size_t p = 0; p < d->n_prompts; ++p) { keys[p] = d->prompts[p].key; }
+    out->n_documents = cql_n_clusters(keys, d->n_prompts);
     qsort(d->prompts, d->n_prompts, sizeof *d->prompts, ckvc_order_u64);
     for (uint32_t b = 0; b < nB; ++b) {
         demand_block *block = &out->blocks[b];

@@ -111,7 +111,7 @@ static ckvc_status admit(fit_pool *pool, const shard *s, size_t i, const incomin
         *use |= 1u << kind;
         if (kind >= CKVC_SIDE_COUNT) { continue; }
         pool->sides[kind].n_prompts++;
-        cql_counts_prompt(pool->sides[kind].counts, p->id);
+        cql_counts_prompt(pool->sides[kind].counts, shard_prompt_cluster(p));
     }
     pool->n_duplicates += duplicate;
     return CKVC_OK;

@@ -40,13 +40,20 @@ static void set_real(json_t *o, const char *key, double v) {
     if (isfinite(v)) { json_object_set_new(o, key, json_real(v)); }
 }
 
+/* How many prompts, and of how many documents where some share one. */
+static void set_prompts(json_t *o, uint64_t prompts, uint64_t documents) {
+    JSON_NUMBERS(o, {"prompts", prompts});
+    if (documents < prompts) { JSON_NUMBERS(o, {"documents", documents}); }
+}
+
 static json_t *side_numbers(const fitted_side *s, bool penalty) {
     const decided *d = &s->why;
     const uint64_t *records = d->records;
     const size_t n = d->n_supported;
     json_t *o = json_pack("{s:b}", "fitted", s->fitted);
-    JSON_NUMBERS(o, {"prompts", s->n_prompts}, {"records", s->n_records}, {"states", s->n_states},
-                 {"supported", n}, {"records_per_state_min", n ? records[0] : 0},
+    set_prompts(o, s->n_prompts, s->n_documents);
+    JSON_NUMBERS(o, {"records", s->n_records}, {"states", s->n_states}, {"supported", n},
+                 {"records_per_state_min", n ? records[0] : 0},
                  {"records_per_state_median", n ? records[n / 2] : 0},
                  {"records_per_state_max", n ? records[n - 1] : 0}, {"alpha_decided", d->n_alpha},
                  {"changed", s->n_changed}, {"shrunk", s->n_shrunk});
@@ -78,8 +85,8 @@ static json_t *units_numbers(const demand_units *u) {
 
 static json_t *demand_numbers(const fitted_demand *d, const double *budgets) {
     json_t *o = json_pack("{s:b}", "fitted", d->fitted), *list = json_array();
-    JSON_NUMBERS(o, {"prompts", d->n_prompts}, {"replicates", d->n_replicates},
-                 {"splits", d->n_splits});
+    set_prompts(o, d->n_prompts, d->n_documents);
+    JSON_NUMBERS(o, {"replicates", d->n_replicates}, {"splits", d->n_splits});
     for (uint32_t b = 0; b < d->n_blocks; ++b) {
         const demand_block *block = &d->blocks[b];
         json_t *of =
@@ -107,8 +114,9 @@ static json_t *rewards_numbers(const fitted_rewards *w, const double *budgets) {
     json_t *o = json_pack("{s:b, s:s, s:f}", "fitted", w->fitted, "mode", ckvc_mode_name(w->mode),
                           "scale", w->scale),
            *list = json_array();
-    JSON_NUMBERS(o, {"prompts", w->n_prompts}, {"records", w->n_records},
-                 {"replicates", w->n_replicates}, {"units", w->n_units});
+    set_prompts(o, w->n_prompts, w->n_documents);
+    JSON_NUMBERS(o, {"records", w->n_records}, {"replicates", w->n_replicates},
+                 {"units", w->n_units});
     for (uint32_t b = 0; b < w->n_blocks; ++b) {
         const rewards_block *block = &w->blocks[b];
         json_t *of = json_pack("{s:f, s:f}", "budget", budgets[b], "price", block->price);

@@ -51,7 +51,7 @@ fit_options fit_defaults(void);
 typedef struct fitted_side {
     bool fitted;  /* had records; otherwise the side is the incoming table's */
     bool carried; /* it is, with its evidence (fit_records.c) */
-    uint64_t n_records, n_prompts;
+    uint64_t n_records, n_prompts, n_documents; /* documents: of several prompts one, else each */
     size_t n_states;
     double scale;          /* rewards were divided by it */
     double certificate;    /* worst gradient of a state over max(1, max |mean reward|) */
@@ -76,7 +76,7 @@ typedef struct demand_block { /* one budget */
 typedef struct fitted_demand {
     bool fitted;  /* had records */
     bool carried; /* it had none: shares are the incoming table's */
-    uint64_t n_prompts;
+    uint64_t n_prompts, n_documents;
     uint32_t n_replicates, n_splits, n_blocks;
     demand_block *blocks; /* [nB] */
 } fitted_demand;
@@ -105,7 +105,7 @@ typedef struct fitted_rewards {
     bool fitted;
     ckvc_side side; /* head: shares; gate: thresholds */
     ckvc_mode mode;
-    uint64_t n_prompts, n_records;
+    uint64_t n_prompts, n_documents, n_records;
     uint32_t n_replicates, n_blocks, n_units;
     double scale;          /* rewards were divided by it, nats per token */
     rewards_block *blocks; /* [nB] */

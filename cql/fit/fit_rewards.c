@@ -45,7 +45,7 @@ ckvc_status fit_rewards_add(fit_rewards *w, const shard *s, size_t p, uint64_t h
     CKVC_GROW(w->prompts, w->capacity, w->n_prompts + 1);
     w->prompts[w->n_prompts++] = (struct fit_rewards_prompt){
         .hash = hash,
-        .key = ckvc_rng_key(s->prompts[p].id),
+        .key = ckvc_rng_key(shard_prompt_cluster(&s->prompts[p])),
         .n_tokens = s->prompts[p].n_tokens,
         .risk = {s->prompts[p].r_struct, s->prompts[p].r_sem},
         .losses = ckvc_copy(losses, n, sizeof(double)),
@@ -64,6 +64,7 @@ typedef struct sample {
     double scale;                        /* of rewards */
     double given;                        /* the price of thresholds, as logged; NaN: to be found */
     const uint8_t *weights;              /* [R][n_prompts]: CQL_RESAMPLE_BOOTSTRAP */
+    size_t n_clusters;                   /* documents of the prompts */
     double *price;                       /* [R + 1], R replicates and the sample itself */
 } sample;
 
@@ -269,6 +270,7 @@ static ckvc_status fit_block(const sample *s, table_file *t, rewards_block *out,
                                 .n_states = n,
                                 .n_actions = A,
                                 .n_replicates = s->o->replicates,
+                                .n_clusters = s->n_clusters,
                                 .scale = s->scale,
                                 .state = net_rewards};
     out->price = s->price[s->o->replicates] * s->scale;
@@ -420,6 +422,12 @@ static ckvc_status price_given(const fit_rewards *w, const fit_options *o, uint3
     return CKVC_OK;
 }
 
+static size_t documents_of(const fit_rewards *w) {
+    CKVC_AUTO_FREE uint64_t *keys = ckvc_alloc(w->n_prompts, sizeof *keys);
+    for (size_t p = 0; p < w->n_prompts; p++) { keys[p] = w->prompts[p].key; }
+    return cql_n_clusters(keys, w->n_prompts);
+}
+
 /* Which resampled prompts each replicate holds -> weights [R][n_prompts]. */
 static void draw_weights(const fit_rewards *w, const fit_options *o, uint8_t *weights) {
     const uint32_t R = o->replicates;
@@ -445,6 +453,7 @@ ckvc_status fit_rewards_table(fit_rewards *w, const fit_options *o, table_file *
                             .side = shard_action_side(h),
                             .mode = h->setting.mode,
                             .n_prompts = w->n_prompts,
+                            .n_documents = documents_of(w),
                             .n_replicates = R,
                             .n_blocks = nB,
                             .n_units = units_of(h) * n_cells,
@@ -471,6 +480,7 @@ ckvc_status fit_rewards_table(fit_rewards *w, const fit_options *o, table_file *
                     .scale = out->scale,
                     .given = NAN,
                     .weights = weights,
+                    .n_clusters = out->n_documents,
                     .price = price};
         if (gate) { CKVC_TRY(price_given(w, o, b, &s.given, err)); }
         CKVC_TRY(fit_block(&s, t, &out->blocks[b], err));

@@ -203,6 +203,7 @@ ckvc_status fit_side(const fitting *f, fitted_side *out, ckvc_err *err) {
     }
     if (out->fitted) {
         out->n_prompts = f->pool->n_prompts;
+        out->n_documents = cql_counts_clusters(f->pool->counts);
         out->n_records = cql_counts_records(f->pool->counts);
         out->scale = scale_of(f);
         CKVC_TRY(fit_states(f, out, err));

@@ -37,6 +37,8 @@ struct cql_counts {
     uint64_t prompt;   /* serial number of the prompt in hand, from 1 */
     uint64_t *prompts; /* [S] prompts with a record of the state */
     uint64_t *last;    /* [S] serial number of the last of them */
+    uint64_t *keys;    /* [n_keys] of the prompts so far */
+    size_t n_keys, cap_keys;
 };
 
 /* x * 2^bits towards zero, of |x| < 2^(127 - bits): a cast without its call per value. */
@@ -88,6 +90,7 @@ void cql_counts_free(cql_counts *c) {
     free(c->cells);
     free(c->prompts);
     free(c->last);
+    free(c->keys);
     free(c->weight);
     free(c->rep_n);
     free(c->rep_sum);
@@ -96,8 +99,12 @@ void cql_counts_free(cql_counts *c) {
 
 void cql_counts_prompt(cql_counts *c, const char *id) {
     c->prompt++;
+    CKVC_GROW(c->keys, c->cap_keys, c->n_keys + 1);
+    c->keys[c->n_keys++] = ckvc_rng_key(id);
     cql_resample_weights(c->seed, ckvc_rng_key(id), c->kind, c->n_replicates, c->weight);
 }
+
+size_t cql_counts_clusters(const cql_counts *c) { return cql_n_clusters(c->keys, c->n_keys); }
 
 ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double reward, double part,
                            ckvc_err *err) {
@@ -196,6 +203,7 @@ cql_resampled cql_counts_resampled(const cql_counts *c, double scale) {
                            .n_states = c->n_states,
                            .n_actions = c->n_actions,
                            .n_replicates = c->n_replicates,
+                           .n_clusters = cql_counts_clusters(c),
                            .scale = scale,
                            .state = state_of};
 }

@@ -24,7 +24,8 @@ cql_counts *cql_counts_create(size_t n_states, size_t n_actions);
 ckvc_status cql_counts_resample(cql_counts *c, uint32_t n_replicates, cql_resample kind,
                                 uint64_t seed, size_t memory_max, ckvc_err *err) CKVC_MUST_CHECK;
 void cql_counts_free(cql_counts *c);
-/* The records that follow are this prompt's. Give all records of a prompt under one call. */
+/* The records that follow are this prompt's, of this id, or of the document that it shares with
+ * others (resampled.h). Give all records of a prompt under one call. */
 void cql_counts_prompt(cql_counts *c, const char *id);
 /* reward and part (the share of the reward that is loss; equal to reward where no penalty is paid):
  * finite and within CQL_MAX_REWARD, else CKVC_E_DATA. */
@@ -33,6 +34,7 @@ ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double re
 
 uint64_t cql_counts_records(const cql_counts *c);               /* all of them */
 uint64_t cql_counts_prompts(const cql_counts *c, size_t state); /* with a record of this state */
+size_t cql_counts_clusters(const cql_counts *c); /* ids and documents that were named */
 /* Population standard deviation of all rewards (of all loss parts), pooled over every state; 0 when
  * they are all equal or none. */
 double cql_counts_sd(const cql_counts *c, bool of_parts);

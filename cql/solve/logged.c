@@ -190,6 +190,7 @@ cql_resampled cql_logged_resampled(const cql_logged *l, const uint8_t *weight,
                            .n_states = l->n_states,
                            .n_actions = l->n_actions,
                            .n_replicates = n_replicates,
+                           .n_clusters = cql_n_clusters(l->key, l->n_prompts),
                            .reward = reward,
                            .scale = scale,
                            .state = state_of};

@@ -22,7 +22,7 @@ typedef struct cql_block {
 typedef struct cql_logged {
     size_t n_states, n_actions, n_prompts, n_blocks;
     uint64_t n_records;
-    uint64_t *key;     /* [n_prompts] ckvc_rng_key of the id: names the prompt's streams */
+    uint64_t *key;     /* [n_prompts] ckvc_rng_key of the id, or of a document that prompts share */
     cql_block *blocks; /* [n_blocks] in the order of the prompts */
     uint32_t *n;       /* [n_blocks][A] */
     double *sum;       /* [n_blocks][A] advantages, nats per token */
@@ -41,7 +41,8 @@ typedef struct cql_logged {
 ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part, size_t memory_max,
                               cql_logged **out, ckvc_err *err) CKVC_MUST_CHECK;
 void cql_logged_free(cql_logged *l);
-/* The records that follow are this prompt's. Give all records of a prompt under one call. */
+/* The records that follow are this prompt's, named as in cql_counts_prompt. Give all records of a
+ * prompt under one call. */
 void cql_logged_prompt(cql_logged *l, const char *id);
 /* CKVC_E_DATA when a number is not finite or beyond CQL_MAX_REWARD. */
 ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double advantage,

@@ -26,6 +26,14 @@ void cql_resample_weights(uint64_t seed, uint64_t key, cql_resample kind, uint32
     }
 }
 
+size_t cql_n_clusters(const uint64_t *keys, size_t n) {
+    CKVC_AUTO_FREE uint64_t *sorted = ckvc_copy(keys, n, sizeof *sorted);
+    size_t clusters = 0;
+    qsort(sorted, n, sizeof *sorted, ckvc_order_u64);
+    for (size_t i = 0; i < n; ++i) { clusters += i == 0 || sorted[i] != sorted[i - 1]; }
+    return clusters;
+}
+
 ckvc_status cql_resampled_choices(const cql_resampled *s, const ckvc_actions *actions,
                                   double cql_alpha, uint16_t *choices, ckvc_err *err) {
     uint64_t n[CQL_MAX_ACTIONS];
@@ -81,7 +89,8 @@ double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int oth
     CKVC_AUTO_FREE double *d = ckvc_calloc(3 * A, sizeof *d);
     uint64_t *drawn = n + A;                /* replicates that define the difference */
     double *d_r = d + A, *square = d_r + A; /* one replicate's; sums of squared deviations */
-    double prompts = (double)differences(s, CQL_SAMPLE, state, other, n, d);
+    const double prompts =
+        fmin((double)differences(s, CQL_SAMPLE, state, other, n, d), (double)s->n_clusters);
     if (difference) { *difference = d[chosen]; }
     if (prompts < CQL_MIN_PROMPTS || R < CQL_MIN_REPLICATES || isnan(d[chosen])) {
         return -INFINITY;

@@ -15,9 +15,14 @@ typedef enum cql_resample {
     CQL_RESAMPLE_HALVES     /* 2k and 2k+1 are the two halves of the k-th random split */
 } cql_resample;
 
-/* weight [R] of a prompt in every replicate; key: ckvc_rng_key(prompt id). */
+/* weight [R] of a prompt in every replicate; key: ckvc_rng_key of its id, or of its document where
+ * it shares one with other prompts: these are drawn together or not at all (Davison and Hinkley
+ * 1997, section 3.8; Field and Welsh 2007). */
 void cql_resample_weights(uint64_t seed, uint64_t key, cql_resample kind, uint32_t n_replicates,
                           uint8_t *weight);
+
+/* How many different keys there are: what is drawn independently. */
+size_t cql_n_clusters(const uint64_t *keys, size_t n);
 
 /* What a fit is made from. */
 typedef enum cql_reward { CQL_ADVANTAGE, CQL_RAW, CQL_LOSS_PART } cql_reward;
@@ -29,6 +34,7 @@ struct cql_resampled {
     const uint8_t *weight; /* logged: [R][n_prompts] */
     size_t n_states, n_actions;
     uint32_t n_replicates;
+    size_t n_clusters; /* of all prompts: cql_n_clusters */
     cql_reward reward;
     double scale; /* of the means */
     /* n, mean [A] of a state in replicate r, in the sample itself for CQL_SAMPLE; 0 where n = 0.
@@ -56,6 +62,6 @@ void cql_choice_shares(const uint16_t *choices, uint32_t n_replicates, size_t n_
 double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int other,
                        double *difference);
 
-/* Fewer, and resampling says nothing. */
+/* Fewer prompts, or documents of theirs, or replicates, and resampling says nothing. */
 #define CQL_MIN_PROMPTS    8
 #define CQL_MIN_REPLICATES 20

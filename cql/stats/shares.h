@@ -15,15 +15,15 @@ typedef struct shares_sample {
     size_t L, X; /* layers; entries of a layer: KV heads, or 1 where a layer is one entry */
     size_t n_prompts;
     const double *shares; /* [n_prompts][L][X] entries kept over the budget, mean about 1 */
-    const uint64_t *keys; /* [n_prompts] ckvc_rng_key(id) */
+    const uint64_t *keys; /* [n_prompts] as of cql_resample_weights */
 } shares_sample;
 
 /* mean [L][X]; 1 everywhere without prompts. */
 void shares_mean(const shares_sample *s, double *mean);
 
 /* Percentiles 2.5 and 97.5 of the mean over bootstrap replicates: interval [L][X][2]. With fewer
- * than CQL_MIN_PROMPTS prompts or CQL_MIN_REPLICATES replicates it is all that a share can be, 0 to
- * L * X. */
+ * than CQL_MIN_PROMPTS prompts or documents or CQL_MIN_REPLICATES replicates it is all that a share
+ * can be, 0 to L * X. */
 void shares_bootstrap(const shares_sample *s, uint32_t replicates, uint64_t seed, double *interval);
 /* Of interval [n][2], those that hold 1: whether more or less than an equal share is not decided.
  */

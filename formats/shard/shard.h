@@ -46,6 +46,7 @@ typedef struct shard {
         uint64_t token_hash;
         double r_struct, r_sem, loss_full;
         uint16_t bin_entropy, bin_ppl;
+        char document[SHARD_STRING]; /* that several prompts of the run are of; "": its own */
     } * prompts;
     /* Scan and demand shards only, else NULL; 0 where the first demand shards have none. */
     double *rho_sd, *own_recent, *own_entropy; /* [n_prompts][L][G] */
@@ -87,6 +88,11 @@ typedef struct shard {
         uint64_t set_hash;
     } * records;
 } shard;
+
+/* What a prompt is drawn with, whole: the name of its document, else its own. */
+static inline const char *shard_prompt_cluster(const struct shard_prompt *p) {
+    return *p->document ? p->document : p->id;
+}
 
 shard *shard_create(void); /* empty, zero header */
 void shard_free(shard *s);

@@ -62,6 +62,7 @@ static void move_row(codec *c, shard *s, const shard_group *g, size_t i) {
     if (!c->out) { memset(row, 0, g->row_size); }
     for (size_t k = 0; k < g->n_columns; k++) {
         const shard_column *column = &g->columns[k];
+        if (column->need == SHARD_OF_NEW) { continue; /* move_documents */ }
         if (column->type == SHARD_TEXT) {
             move_text(c, row + column->offset, SHARD_STRING);
         } else {
@@ -77,6 +78,11 @@ static void move_row(codec *c, shard *s, const shard_group *g, size_t i) {
     }
 }
 
+/* Those of n prompts, behind everything else; where none has one, no byte. */
+static void move_documents(codec *c, struct shard_prompt *prompts, size_t n) {
+    for (size_t i = 0; i < n; i++) { move_text(c, prompts[i].document, SHARD_STRING); }
+}
+
 void shard_encode(const shard *s, ckvc_buffer *out) {
     codec c = {.out = out};
     for (int k = 0; k < SHARD_GROUPS; k++) {
@@ -90,12 +96,16 @@ void shard_encode(const shard *s, ckvc_buffer *out) {
             move_row(&c, ckvc_unconst(s), &shard_groups[k], i);
         }
     }
+    bool any = false;
+    for (size_t i = 0; i < s->n_prompts; i++) { any |= *s->prompts[i].document != 0; }
+    move_documents(&c, s->prompts, any ? s->n_prompts : 0);
 }
 
 /* The fewest bytes that a row of the group takes. */
 static size_t row_bytes(const shard_group *g, const shard_header *h) {
     size_t n = 0;
     for (size_t c = 0; c < g->n_columns; c++) {
+        if (g->columns[c].need == SHARD_OF_NEW) { continue; }
         n += g->columns[c].type == SHARD_TEXT ? 1 : shard_type_size(g->columns[c].type);
     }
     for (size_t j = 0; j < g->n_wide; j++) {
@@ -151,6 +161,9 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
             }
             *prompt += (uint32_t)s->n_prompts;
         }
+    }
+    if (in.pos < n && !in.failed) {
+        move_documents(&c, s->prompts + s->n_prompts, rows[SHARD_GROUP_PROMPT]);
     }
     CKVC_FAIL_IF(in.failed || in.pos != n, err, CKVC_E_DATA, "shard rows: %s at byte %llu of %zu",
                  in.failed ? "cut short or damaged" : "bytes left over", (unsigned long long)in.pos,

@@ -142,6 +142,13 @@ static void gather(char *to, const char *rows, size_t row_size, const shard_colu
     }
 }
 
+/* Are all texts of a gathered column empty? */
+static bool none(const char *bytes, size_t n) {
+    size_t i = 0;
+    while (i < n && !bytes[i]) { i++; }
+    return i == n;
+}
+
 static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g, ckvc_err *err) {
     const size_t rows = shard_rows(s, g);
     CKVC_AUTO_FREE char *column = ckvc_alloc(rows, SHARD_STRING);
@@ -156,6 +163,7 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
     for (size_t i = 0; i < g->n_columns; i++) {
         const shard_column *c = &g->columns[i];
         gather(column, shard_array(s, g->rows_offset), g->row_size, c, rows);
+        if (c->need == SHARD_OF_NEW && none(column, rows * (SHARD_STRING - 1))) { continue; }
         values v = c->type == SHARD_TEXT ? (values){text, text, 1, {0}, column}
                                          : numbers(c->type, 1, column);
         v.dims[0] = rows;

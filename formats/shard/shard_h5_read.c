@@ -410,7 +410,9 @@ static ckvc_status read_column(reader *r, hid_t group, int k, const shard_column
     const shard_group *g = &shard_groups[k];
     CKVC_AUTO(source_close) source from = NO_SOURCE;
     const bool first = *rows == SIZE_MAX;
-    const wanted_column want = {group, g, c->name, r->foreign && !c->required, NULL};
+    const wanted_column want = {group, g, c->name,
+                                c->need == SHARD_OF_NEW || (r->foreign && c->need == SHARD_OF_OURS),
+                                NULL};
     CKVC_TRY(open_column(r, &want, rows, &from));
     if (from.id < 0) { return CKVC_OK; }
     if (first) {

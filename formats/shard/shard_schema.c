@@ -11,22 +11,23 @@ size_t shard_type_size(shard_type type) {
 }
 
 /* ---- rows ---- */
-#define P(name, type, field, required)                                                             \
-    { name, type, offsetof(struct shard_prompt, field), required }
+#define P(name, type, field, need)                                                                 \
+    { name, type, offsetof(struct shard_prompt, field), SHARD_OF_##need }
 static const shard_column prompt_columns[] = {
-    P("id", SHARD_TEXT, id, true),
-    P("source", SHARD_TEXT, source, false),
-    P("split", SHARD_TEXT, split, false),
-    P("line", SHARD_U32, line, false),
-    P("n_tokens", SHARD_U32, n_tokens, false),
-    P("n_continuation", SHARD_U32, n_continuation, false),
-    P("cut", SHARD_U8, cut, false),
-    P("token_hash", SHARD_U64, token_hash, false),
-    P("r_struct", SHARD_F64, r_struct, false),
-    P("r_sem", SHARD_F64, r_sem, false),
-    P("loss_full", SHARD_F64, loss_full, false),
-    P("bin_entropy", SHARD_U16, bin_entropy, true),
-    P("bin_perplexity", SHARD_U16, bin_ppl, true),
+    P("id", SHARD_TEXT, id, ALL),
+    P("source", SHARD_TEXT, source, OURS),
+    P("split", SHARD_TEXT, split, OURS),
+    P("line", SHARD_U32, line, OURS),
+    P("n_tokens", SHARD_U32, n_tokens, OURS),
+    P("n_continuation", SHARD_U32, n_continuation, OURS),
+    P("cut", SHARD_U8, cut, OURS),
+    P("token_hash", SHARD_U64, token_hash, OURS),
+    P("r_struct", SHARD_F64, r_struct, OURS),
+    P("r_sem", SHARD_F64, r_sem, OURS),
+    P("loss_full", SHARD_F64, loss_full, OURS),
+    P("bin_entropy", SHARD_U16, bin_entropy, ALL),
+    P("bin_perplexity", SHARD_U16, bin_ppl, ALL),
+    P("document", SHARD_TEXT, document, NEW),
 };
 #undef P
 static const shard_wide prompt_wide[] = {
@@ -46,7 +47,7 @@ static const shard_wide prompt_wide[] = {
      SHARD_OF_ALL},
 };
 #define B(name, type, field)                                                                       \
-    { name, type, offsetof(struct shard_baseline, field), true }
+    { name, type, offsetof(struct shard_baseline, field), SHARD_OF_ALL }
 static const shard_column baseline_columns[] = {
     B("prompt", SHARD_U32, prompt),
     B("budget", SHARD_U16, budget),
@@ -60,15 +61,15 @@ static const shard_wide baseline_wide[] = {
     {"n_candidates_lo", SHARD_U32, offsetof(shard, n_candidates_lo), SHARD_ANY, "L", SHARD_OF_OURS},
     {"n_candidates_hi", SHARD_U32, offsetof(shard, n_candidates_hi), SHARD_ANY, "L", SHARD_OF_OURS},
 };
-#define R(name, type, field, required)                                                             \
-    { name, type, offsetof(struct shard_record, field), required }
+#define R(name, type, field, need)                                                                 \
+    { name, type, offsetof(struct shard_record, field), SHARD_OF_##need }
 static const shard_column record_columns[] = {
-    R("prompt", SHARD_U32, prompt, true),  R("side", SHARD_U8, side, true),
-    R("layer", SHARD_U16, layer, true),    R("head", SHARD_U16, head, true),
-    R("budget", SHARD_U16, budget, true),  R("action", SHARD_U8, action, true),
-    R("reward", SHARD_F64, reward, true),  R("baseline", SHARD_F64, baseline, true),
-    R("loss", SHARD_F64, loss, true),      R("n_candidates", SHARD_U32, n_candidates, false),
-    R("n_kept", SHARD_U32, n_kept, false), R("set_hash", SHARD_U64, set_hash, false),
+    R("prompt", SHARD_U32, prompt, ALL),  R("side", SHARD_U8, side, ALL),
+    R("layer", SHARD_U16, layer, ALL),    R("head", SHARD_U16, head, ALL),
+    R("budget", SHARD_U16, budget, ALL),  R("action", SHARD_U8, action, ALL),
+    R("reward", SHARD_F64, reward, ALL),  R("baseline", SHARD_F64, baseline, ALL),
+    R("loss", SHARD_F64, loss, ALL),      R("n_candidates", SHARD_U32, n_candidates, OURS),
+    R("n_kept", SHARD_U32, n_kept, OURS), R("set_hash", SHARD_U64, set_hash, OURS),
 };
 #undef R
 const shard_group shard_groups[SHARD_GROUPS] = {

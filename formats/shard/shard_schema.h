@@ -30,18 +30,18 @@ typedef enum shard_type {
 size_t shard_type_size(shard_type type); /* of numbers */
 
 /* ---- rows ---- */
+/* Which shards must have a column: all; ours, but not foreign ones; ours since it was thought of.
+ * Missing, it reads as zeros. A new column of texts is left out where all are empty. */
+typedef enum shard_need { SHARD_OF_ALL, SHARD_OF_OURS, SHARD_OF_NEW } shard_need;
 typedef struct shard_column {
     const char *name;
     shard_type type;
     size_t offset; /* in the row struct */
-    bool required; /* of foreign shards too */
+    shard_need need;
 } shard_column;
 
-/* A column with several values a row, in the shards of one kind of pass or of all. Which of them
- * must have it: all; ours, but not foreign ones; ours since it was thought of. Missing, it reads as
- * zeros. */
+/* A column with several values a row, in the shards of one kind of pass or of all. */
 enum { SHARD_ANY = -1, SHARD_HEADS = -2 }; /* the last: scan and demand */
-typedef enum shard_need { SHARD_OF_ALL, SHARD_OF_OURS, SHARD_OF_NEW } shard_need;
 typedef struct shard_wide {
     const char *name;
     shard_type type;  /* SHARD_U32, SHARD_F32 or SHARD_F64 */

@@ -54,7 +54,7 @@ static ckvc_status read_shard(reader *x, const shard *s, ckvc_err *err) {
                          advantage = r->reward - r->baseline;
             if (r->side != x->side) { continue; }
             if (!named) {
-                cql_logged_prompt(x->into, p->id);
+                cql_logged_prompt(x->into, shard_prompt_cluster(p));
                 CKVC_GROW(x->read, x->cap, x->n_read + 1);
                 x->read[x->n_read++] = key;
                 named = true;

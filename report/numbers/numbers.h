@@ -347,7 +347,7 @@ typedef struct difference {
     bool has_lengths, has_bootstrap, equal_tokens;
     bool equal_prompts, equal_layers; /* as many entries in each prompt, in each layer of it */
     uint32_t T_lo, T_hi;              /* with lengths: prompts from T_lo to T_hi tokens */
-    size_t n, undefined;
+    size_t n, n_documents, undefined; /* documents: of several prompts one, else each its own */
     double standard_error, median, largest_share; /* the last: of the sum, one prompt's */
     bootstrap_ends bootstrap;
     double reward, reward_base, kept, kept_base, kept_ratio; /* kept: tokens per layer */

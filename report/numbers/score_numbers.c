@@ -77,7 +77,8 @@ static size_t sources_of(const score_files *f, subset out[SOURCES_MAX]) {
 /* ---- differences ---- */
 
 /* What differences are computed with: scratch, and sums of a difference under Poisson(1) weights of
- * its prompts, a bootstrap over prompts whose weights a prompt has in every comparison. */
+ * its prompts, a bootstrap over prompts whose weights a prompt has in every comparison. Prompts of
+ * one document have the weights of the first of them. */
 typedef struct worker {
     report_numbers *n;
     subset sources[SOURCES_MAX];
@@ -86,7 +87,17 @@ typedef struct worker {
     uint8_t *weight;     /* [replicates] */
     double *sum, *count; /* [replicates] */
     double *d;           /* [rows] */
+    const score_row **x; /* [rows] */
 } worker;
+
+/* Mean and interval of what n rows say, by the documents of their prompts -> cluster [n]. */
+static rank_interval mean_of(const double *d, const score_row *const *rows, size_t n,
+                             size_t *cluster) {
+    CKVC_AUTO_FREE const char **names = ckvc_alloc(n, sizeof *names);
+    for (size_t i = 0; i < n; i++) { names[i] = rows[i]->document; }
+    rank_clusters(names, n, cluster);
+    return rank_mean_interval(d, cluster, n);
+}
 
 static void resample(worker *w, const char *id, double d) {
     cql_resample_weights(w->n->in->o->seed, ckvc_rng_key(id), CQL_RESAMPLE_BOOTSTRAP, w->replicates,
@@ -145,9 +156,8 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
             o->undefined++;
             continue;
         }
-        const double d = x->reward - y->reward;
-        if (bootstrap) { resample(w, x->id, d); }
-        w->d[o->n++] = d;
+        w->x[o->n] = x;
+        w->d[o->n++] = x->reward - y->reward;
         o->kept += score_row_kept(x);
         o->kept_base += score_row_kept(y);
         const int equal = x->n_layers == y->n_layers ? equal_in(x, y) : 0;
@@ -157,8 +167,11 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
         o->reward_base += y->reward;
     }
     if (o->n == 0 && o->undefined == 0) { return false; }
-    const rank_interval v = rank_mean_interval(w->d, NULL, o->n);
     const size_t n = o->n;
+    CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(n, sizeof *cluster);
+    const rank_interval v = mean_of(w->d, w->x, n, cluster);
+    for (size_t i = 0; bootstrap && i < n; i++) { resample(w, w->x[cluster[i]]->id, w->d[i]); }
+    o->n_documents = v.n_clusters;
     const double count = (double)n;
     o->d = (interval){v.mean, v.lo, v.hi};
     o->standard_error = v.se;
@@ -286,6 +299,7 @@ void score_numbers_make(report_numbers *n) {
     *w = (worker){.n = n, .replicates = R, .weight = NEW(n, R, uint8_t), .sum = NEW(n, R, double)};
     w->count = NEW(n, R, double);
     w->d = NEW(n, f->n_rows, double);
+    w->x = NEW(n, f->n_rows, const score_row *);
     w->n_sources = sources_of(f, w->sources);
     o->files = f;
     o->series = NEW(n, f->n_series, score_series);
@@ -330,12 +344,15 @@ const char *difference_equal_in(const difference *of) {
 
 interval series_loss(const score_series *s) {
     CKVC_AUTO_FREE double *v = ckvc_alloc(s->n, sizeof *v);
+    CKVC_AUTO_FREE const score_row **rows = ckvc_alloc(s->n, sizeof *rows);
+    CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(s->n, sizeof *cluster);
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) {
+        rows[n] = s->rows[i];
         v[n] = -s->rows[i]->reward;
         n += !isnan(v[n]);
     }
-    const rank_interval of = rank_mean_interval(v, NULL, n);
+    const rank_interval of = mean_of(v, rows, n, cluster);
     return (interval){of.mean, of.lo, of.hi};
 }
 

@@ -28,10 +28,10 @@ TABLE(difference_columns, difference,
       LENGTHS(T_lo), LENGTHS(T_hi), JSON_AS(d.mean, "difference"), JSON_AS(d.lo, "lo"),
       JSON_AS(d.hi, "hi"),
       JSON(bootstrap, OF(bootstrap_columns), WHEN(has_bootstrap), .omit = true),
-      MEMBERS(n, reward, reward_base, kept, kept_base, median));
+      MEMBERS(n, n_documents, reward, reward_base, kept, kept_base, median));
 
 /* Of a table of the page. */
-TABLE(all_columns, difference, PAGE(n, "n"), DIFFERENCE,
+TABLE(all_columns, difference, PAGE(n, "n"), PAGE(n_documents, "documents"), DIFFERENCE,
       PAGE(bootstrap, "bootstrap", .say = bootstrap_of), PAGE(median, "median prompt", SIGNED(4)),
       VERDICT, KEPT);
 /* What a row stands against, in a group that names the table. */

@@ -13,10 +13,11 @@
 static json_t *need_json(const verdict_need *need) {
     const comparison *by = need->by;
     if (!by) { return json_null(); }
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:I, s:s?, s:o}", "against", by->base.title,
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:I, s:I, s:s?, s:o}", "against", by->base.title,
                      "policy", by->base.policy, "difference", ckvc_json_real(by->all.d.mean), "lo",
                      ckvc_json_real(by->all.d.lo), "hi", ckvc_json_real(by->all.d.hi), "prompts",
-                     (json_int_t)by->all.n, "equal_in", difference_equal_in(&by->all), "needed",
+                     (json_int_t)by->all.n, "documents", (json_int_t)by->all.n_documents,
+                     "equal_in", difference_equal_in(&by->all), "needed",
                      ckvc_json_real(need->prompts));
 }
 MAKE(gain_json, verdict_at, need_json(&o->gain))

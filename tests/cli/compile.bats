@@ -478,10 +478,9 @@ assert d["disk_bytes"] > sum(p["disk_bytes"] for p in d["passes"]) + 1000, d'
 import os, subprocess, sys
 ckvc, model, manifest, folder = sys.argv[1:]
 base = [ckvc, "compile", "--model", model, "--manifest", manifest, "--dry-run", "-q", "--window", "16", "--continuation", "16"]
-loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported".split(),
-                "0.5,1 2 sum uniform 0.9 adamw raw safest".split()))
-rewards = dict(zip("rounds gate-grid bins bin-edges min-cell variants rollouts check-rollouts cql-alpha shrink".split(),
-                   "2 0.8,0.9 2,2 uniform 1 24 plain 0.5 0.5 true".split()))
+loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported gate-grid bin-edges min-cell".split(),
+                "0.5,1 2 sum uniform 0.9 adamw raw safest 0.8,0.9 uniform 1".split()))
+rewards = dict(zip("rounds bins variants rollouts check-rollouts cql-alpha shrink".split(), "2 2,2 24 plain 0.5 0.5 true".split()))
 demand = dict(zip("select rewards floor recent repeat no-repeat c-min".split(), "0.4 true 0.1 4 Again true 0.1".split()))
 learned = {"positions": "64", "features": "2"}
 always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window

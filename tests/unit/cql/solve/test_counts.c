@@ -38,6 +38,29 @@ static void add(cql_counts *c, size_t s, size_t a, double reward, double part) {
     if (cql_counts_add(c, s, a, reward, part, &err) != CKVC_OK) { fail_msg("%s", err.text); }
 }
 
+/* 24 prompts whose rewards differ by prompt: as their own they show that action 1 is better; as
+ * three of each of eight documents that agree they do not, and of four they may say nothing. */
+static void documents_are_drawn_whole(void **state) {
+    (void)state;
+    double bound[3];
+    for (int kind = 0; kind < 3; kind++) {
+        cql_counts *c = make(1, 2, 200, CQL_RESAMPLE_BOOTSTRAP, 3);
+        const int each = kind == 0 ? 1 : kind == 1 ? 3 : 6;
+        for (int p = 0; p < 24; p++) {
+            char id[16];
+            snprintf(id, sizeof id, "p%d", p / each);
+            cql_counts_prompt(c, id);
+            add(c, 0, 0, 0, 0);
+            add(c, 0, 1, p / 3 % 8 < 6 ? 0.3 : -0.3, 0);
+        }
+        assert_int_equal(cql_counts_clusters(c), 24 / each);
+        const cql_resampled s = cql_counts_resampled(c, 1.0);
+        bound[kind] = cql_lower_bound(&s, 0, 1, 0, NULL);
+        cql_counts_free(c);
+    }
+    assert_true(bound[0] > 0 && bound[1] < 0 && isfinite(bound[1]) && bound[2] == -INFINITY);
+}
+
 /* 60 prompts with records of two states; given in one order and in the reverse, every number must
  * have the same bits. */
 static void order_never_shows(void **state) {
@@ -283,6 +306,7 @@ static void few_prompts_prove_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(documents_are_drawn_whole),
         cmocka_unit_test(order_never_shows),
         cmocka_unit_test(moments_are_those_of_the_records),
         cmocka_unit_test(equal_rewards_have_no_deviation),

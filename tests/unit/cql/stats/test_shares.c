@@ -108,6 +108,34 @@ static void replicates_by_hand(void **state) {
     assert_int_equal(above, 1);
 }
 
+/* Every prompt four times: as four of one document they say what one says, as four of their own
+ * they would halve the interval. Seven documents are too few, however many prompts they have. */
+static void documents_are_drawn_whole(void **state) {
+    (void)state;
+    enum { P = 12, TIMES = 4 };
+    double profile[N], once[2 * N], whole[2 * N], own[2 * N], ratio = 0;
+    profile_of(profile);
+    CKVC_AUTO(release) shares_sample s = made(profile, 0.6, P, 0);
+    CKVC_AUTO(release) shares_sample many = made(profile, 0.6, P * TIMES, 0);
+    double *shares = ckvc_unconst(many.shares);
+    uint64_t *keys = ckvc_unconst(many.keys);
+    shares_bootstrap(&s, 400, 1, once);
+    for (size_t p = 0; p < P * TIMES; p++) {
+        memcpy(shares + p * N, s.shares + p / TIMES * N, N * sizeof *shares);
+    }
+    shares_bootstrap(&many, 400, 1, own);
+    for (size_t p = 0; p < P * TIMES; p++) { keys[p] = s.keys[p / TIMES]; }
+    shares_bootstrap(&many, 400, 1, whole);
+    for (int i = 0; i < 2 * N; i++) {
+        assert_true(fabs(whole[i] - once[i]) < 1e-12);
+        ratio += i % 2 ? (whole[i] - whole[i - 1]) / (own[i] - own[i - 1]) / N : 0;
+    }
+    assert_true(ratio > 1.7 && ratio < 2.3);
+    many.n_prompts = 7 * TIMES;
+    shares_bootstrap(&many, 400, 1, whole);
+    assert_true(whole[0] == 0.0 && whole[1] == N);
+}
+
 static void undecided_are_those_around_one(void **state) {
     (void)state;
     const double interval[5][2] = {{0.2, 0.9}, {0.9, 1.1}, {1.0, 1.4}, {1.2, 3.0}, {0.3, 1.0}};
@@ -156,6 +184,7 @@ int main(void) {
         cmocka_unit_test(means_by_hand),
         cmocka_unit_test(intervals_cover),
         cmocka_unit_test(replicates_by_hand),
+        cmocka_unit_test(documents_are_drawn_whole),
         cmocka_unit_test(undecided_are_those_around_one),
         cmocka_unit_test(halves_tell_profiles_from_noise),
     };

@@ -512,6 +512,36 @@ static void test_refusals_without_rollouts(void **state) {
     }
 }
 
+/* Documents stand in the file and in the log where some prompt has one; where none has, no byte of
+ * either is other than before there were any. */
+static void test_documents(void **state) {
+    (void)state;
+    shard *s = fixture_shard("demand", 3, 0), *t = NULL, *u = fixture_shard("demand", 0, 0);
+    ckvc_err err = {0};
+    ckvc_buffer none = {0}, bytes = {0};
+    shard_encode(s, &none);
+    snprintf(s->prompts[1].document, SHARD_STRING, "a document");
+    snprintf(s->prompts[2].document, SHARD_STRING, "a document");
+    shard_encode(s, &bytes);
+    assert_true(bytes.size == none.size + 3 + 2 * strlen("a document"));
+    assert_memory_equal(bytes.data, none.data, none.size);
+    assert_int_equal(shard_decode(u, bytes.data, bytes.size, &err), CKVC_OK);
+    assert_true(fixture_same(s, u));
+    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read_foreign(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_true(fixture_same(s, t));
+    assert_string_equal(shard_prompt_cluster(&t->prompts[2]), "a document");
+    assert_string_equal(shard_prompt_cluster(&t->prompts[0]), t->prompts[0].id);
+    s->prompts[1].document[0] = '\n';
+    assert_int_equal(shard_h5_write(s, in_folder("b.h5"), &err), CKVC_E_BUG);
+    assert_non_null(strstr(err.text, "prompt/document, row 1"));
+    ckvc_buffer_fini(&none);
+    ckvc_buffer_fini(&bytes);
+    shard_free(s);
+    shard_free(t);
+    shard_free(u);
+}
+
 /* A shard of `pass` without one of its columns, read as this program's own or as a stranger's. */
 static ckvc_status read_without(const char *pass, const char *name, bool foreign, shard **out,
                                 ckvc_err *err) {
@@ -597,7 +627,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),         cmocka_unit_test(test_unreadable_places),
         cmocka_unit_test(test_describe),         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_no_edges),         cmocka_unit_test(test_refusals_without_rollouts),
-        cmocka_unit_test(test_missing_columns),
+        cmocka_unit_test(test_documents),        cmocka_unit_test(test_missing_columns),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

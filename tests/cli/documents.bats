@@ -1,0 +1,86 @@
+#!/usr/bin/env bats
+# Prompts of one document are one draw: intervals of compile, fit and report; of prompts without one nothing changes.
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    prompts 24 >"$DIR/prompts.jsonl"
+    python3 - "$DIR" <<'PY'
+import json, sys
+own, shared = (open("%s/%s.jsonl" % (sys.argv[1], name), "w") for name in ("own", "shared"))
+for i, line in enumerate(open(sys.argv[1] + "/prompts.jsonl")):
+    p = json.loads(line)
+    print(json.dumps(p | {"document": "d%d" % i}), file=own)
+    print(json.dumps(p | ({"document": "d%d" % (i // 4)} if i < 20 else {})), file=shared)
+PY
+    for m in prompts own shared; do
+        "$CKVC" compile --model "$MODEL" --manifest "$DIR/$m.jsonl" --window 16 --continuation 16 --budget 0.25 --score window --select 0 \
+            --holdout 0.5 --seed 3 --shard-prompts 24 -q --json --out "$DIR/$m" >"$DIR/$m.json"
+    done
+}
+
+@test "prompts that are each their own: the same tables and intervals with their documents named and without" {
+    python3 - "$DIR" <<'PY'
+import json, sys
+plain, own, shared = (json.load(open("%s/%s.json" % (sys.argv[1], m))) for m in ("prompts", "own", "shared"))
+of = lambda r: r["passes"][-1]["heldout"]
+assert of(plain) == of(own) and of(plain)["over_snapkv"]["documents"] == of(plain)["prompts"], of(own)
+assert of(shared)["over_snapkv"]["documents"] < of(shared)["prompts"], of(shared)
+assert of(shared)["over_snapkv"]["mean"] == of(plain)["over_snapkv"]["mean"]
+PY
+    for m in prompts own shared; do "$CKVC" inspect "$DIR/$m/table.ckvt" --json --cells >"$DIR/$m.cells"; done
+    python3 - "$DIR" <<'PY'
+import json, sys
+plain, own, shared = (json.load(open("%s/%s.cells" % (sys.argv[1], m))) for m in ("prompts", "own", "shared"))
+ends = lambda t: [x for layer in t["sSHARE"] for head in layer for x in head]
+assert ends(plain) == ends(own) and plain["SHARE"] == own["SHARE"] == shared["SHARE"]
+wide = lambda t: sum(hi - lo for lo, hi in ends(t))
+assert wide(shared) > wide(plain), (wide(shared), wide(plain))
+d = [t["meta"]["diagnostics"]["demand"] for t in (plain, shared)]
+assert "documents" not in d[0] and d[1]["documents"] < d[1]["prompts"] == d[0]["prompts"], d
+PY
+}
+
+@test "compile, report and score lines: intervals by document, as numpy has them" {
+    "$CKVC" report "$DIR/shared/table.ckvt" "$DIR/shared" --scores "$DIR/shared/heldout/pass-01.jsonl" --out "$DIR/report" -q
+    "$CKVC" report "$DIR/prompts/table.ckvt" "$DIR/prompts" --scores "$DIR/prompts/heldout/pass-01.jsonl" --out "$DIR/report-own" -q
+    python3 - "$DIR" <<'PY'
+import collections, json, math, sys
+folder = sys.argv[1]
+lines = [json.loads(l) for l in open(folder + "/shared/heldout/pass-01.jsonl")]
+reward = {(l["policy"], l["id"]): l["reward"] for l in lines}
+document = {l["id"]: l.get("document", "of " + l["id"]) for l in lines}
+ids = sorted(document)
+assert any("document" not in l for l in lines) and all("document" not in json.loads(l) for l in open(folder + "/prompts/heldout/pass-01.jsonl"))
+def by_document(other):
+    d = [reward["table", i] - reward[other, i] for i in ids]
+    m, sums = sum(d) / len(d), collections.Counter()
+    for i, x in zip(ids, d):
+        sums[document[i]] += x - m
+    G = len(sums)
+    return m, math.sqrt(G / (G - 1) * sum(s * s for s in sums.values())) / len(d), len(d), G
+said = json.load(open(folder + "/shared.json"))["passes"][-1]["heldout"]
+near = lambda a, b: abs(a - b) <= 1e-9 * max(1e-3, abs(b))
+for other in "snapkv", "adakv", "identity":
+    m, se, n, G = by_document(other)
+    got = said["over_" + other]
+    assert near(got["mean"], m) and near(got["se"], se) and (got["prompts"], got["documents"]) == (n, G) and G < n, (got, m, se, n, G)
+def comparisons(x):
+    if isinstance(x, dict):
+        if {"difference", "n_documents", "standard_error"} <= set(x): yield x
+        for v in x.values(): yield from comparisons(v)
+    elif isinstance(x, list):
+        for v in x: yield from comparisons(v)
+wide, own = (list(comparisons(json.load(open("%s/%s/report.json" % (folder, r))))) for r in ("report", "report-own"))
+m, se, n, G = by_document("snapkv")
+hit = [c for c in wide if near(c["difference"], m) and c["n"] == n]
+assert hit and all(near(c["standard_error"], se) and c["n_documents"] == G for c in hit), (m, se, wide)
+same = [c for c in own if near(c["difference"], m)]
+assert same and all(c["n_documents"] == c["n"] for c in own) and same[0]["standard_error"] != hit[0]["standard_error"]
+b = [c["bootstrap"]["hi"] - c["bootstrap"]["lo"] for c in (hit[0], same[0])]
+assert b[0] != b[1] and "documents" in open(folder + "/report/report.html").read(), b
+PY
+    run "$CKVC" fit "$DIR/shared" --score window --out "$DIR/again.ckvt"
+    [ "$status" -eq 0 ]
+    [[ $output =~ "demand: "[0-9]+" prompts of "[0-9]+" documents" ]]
+}
