@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/shard/shard_side.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
@@ -24,8 +25,25 @@ static const char *q_units(bool advantage, bool sum) {
                       : "advantage in nats per token, divided by the reward scale";
 }
 
+/* Were both sides logged under the same start table, so that neither knew what the other became? Of
+ * a table that both are carried from its own word says it. */
+static bool one_start(const fit_options *o, const fit_pool *pool, const fit_result *r) {
+    if (r->sides[CKVC_SIDE_HEAD].carried && r->sides[CKVC_SIDE_GATE].carried) {
+        const char *said = json_string_value(json_object_get(o->incoming->meta, "probe"));
+        return said && strcmp(said, "both-one-start") == 0;
+    }
+    const fit_pool_side *head = &pool->sides[CKVC_SIDE_HEAD], *gate = &pool->sides[CKVC_SIDE_GATE];
+    bool same = head->n_prompts > 0 && gate->n_prompts > 0;
+    for (int i = 0; same && i < CKVC_SIDE_COUNT; ++i) {
+        const size_t n = shard_side_of(&head->start, (ckvc_side)i).n_states;
+        same = memcmp(head->start.side[i].start, gate->start.side[i].start, n * sizeof(float)) == 0;
+    }
+    return same;
+}
+
 /* The operator's, whatever sides were fitted; else by the sides that are there. */
-static const char *probe_of(const fit_options *o, const fit_result *r, char *room, size_t size) {
+static const char *probe_of(const fit_options *o, const fit_pool *pool, const fit_result *r,
+                            char *room, size_t size) {
     const ckvc_operator op = r->table->table->op;
     const char *only = NULL;
     int n = 0;
@@ -38,7 +56,7 @@ static const char *probe_of(const fit_options *o, const fit_result *r, char *roo
     if (op != CKVC_OPERATOR_PAPER) { return ckvc_operator_name(op); }
     if (o->probe) { return o->probe; }
     snprintf(room, size, "%s-only", only ? only : "demand");
-    return n > 1 ? "joint" : room;
+    return n < 2 ? room : one_start(o, pool, r) ? "both-one-start" : "joint";
 }
 
 /* The shards' setting, with the penalty of a side that paid it, and the text of the demand's repeat
@@ -176,7 +194,7 @@ void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
         "s:s, s:s, s:s}}",
         "schema", "ckvc-table-1", "label", o->label ? o->label : h->model_name, "model_name",
         h->model_name, "family", h->family, "fingerprint", h->fingerprint, "cql_alpha",
-        o->cql_alpha, "probe", probe_of(o, r, text, sizeof text), "passes",
+        o->cql_alpha, "probe", probe_of(o, pool, r, text, sizeof text), "passes",
         names_of(pool->passes, NULL), "plans", names_of(pool->plans, NULL), "diagnostics",
         fit_diagnostics(r), "reward", reward, "counts", counts, "unsupported", unsupported,
         "solver", "kind", o->solver == FIT_EXACT ? "exact" : "adamw", "certificate",

@@ -109,6 +109,12 @@ assert "pass-01-both" in json.dumps(run), run'
 import json, sys
 h, j = (json.load(open(p)) for p in sys.argv[1:])
 assert h["WEIGHT"] == j["WEIGHT"], "weights changed in a gate pass"' "$DIR/h.json" "$DIR/j.json"
+    # what a table is: of both sides, the one under the other, or both under one start
+    "$CKVC" fit "$DIR/gate" --tables "$DIR/head.ckvt" --out "$DIR/in-turn.ckvt" -q
+    "$CKVC" fit "$DIR/run" --out "$DIR/at-once.ckvt" -q
+    for t in head:head-only in-turn:joint at-once:both-one-start; do
+        "$CKVC" inspect "$DIR/${t%:*}.ckvt" --json | grep -q "\"probe\": *\"${t#*:}\"" || { echo "$t"; return 1; }
+    done
     run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --tables "$DIR/head.ckvt" --out "$DIR/x"
     [ "$status" -eq 64 ] # --bins beside --tables
 }

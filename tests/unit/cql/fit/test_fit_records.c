@@ -516,7 +516,7 @@ static void operators_are_carried(void **state) {
         fit_result *r = fit_one(fit_shard(s, "operator.h5"), &o);
         assert_int_equal(r->table->table->op, op);
         assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")),
-                            op ? ckvc_operator_name((ckvc_operator)op) : "joint");
+                            op ? ckvc_operator_name((ckvc_operator)op) : "both-one-start");
         assert_int_equal(json_array_size(json_object_get(r->table->meta, "layer_budgets")),
                          op == 1 ? L : 0);
         fit_result_free(r);
