@@ -22,8 +22,8 @@ import textwrap
 import zlib
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-RECIPES = os.environ.get("CKVC_RECIPES", ROOT + "/data-manifests")
-BUILD = os.environ.get("CKVC_CORPORA", ROOT + "/build")
+RECIPES = os.environ.get("CORPORA_RECIPES", ROOT + "/data-manifests")
+BUILD = os.environ.get("CORPORA_BUILD", ROOT + "/build")
 DEBS = BUILD + "/debs"
 CUT = {"model": str, "prompts": int, "retrieval": float, "min-length": int, "max-length": int, "continuation": int, "seed": int,
        "against": list, "sha256": str}
@@ -262,7 +262,10 @@ def main(arguments):
             which = arguments.pop(0)
         elif key in {**CUT, **MAY} and value:
             kind = {**CUT, **MAY}[key]
-            values[key] = value.split(",") if kind is list else kind(value)
+            try:
+                values[key] = value.split(",") if kind is list else kind(value)
+            except ValueError:
+                fail(64, f"{key}: got {value}, wanted {kind.__name__}")
         else:
             words.append(a)
     if len(words) < 3 or any(w.startswith("-") for w in words):

@@ -23,7 +23,7 @@ spec.loader.exec_module(corpora)
 def run(folder, *arguments):
     """Exit code and last line of standard error of corpora.py over folder's recipes and packages; apt-get is not on its PATH."""
     done = subprocess.run([sys.executable, SCRIPT, *arguments], capture_output=True, text=True,
-                          env={**os.environ, "PATH": f"{folder}/bin", "CKVC_RECIPES": f"{folder}/recipes", "CKVC_CORPORA": f"{folder}/build"})
+                          env={**os.environ, "PATH": f"{folder}/bin", "CORPORA_RECIPES": f"{folder}/recipes", "CORPORA_BUILD": f"{folder}/build"})
     return done.returncode, done.stderr.splitlines()[-1]
 
 
@@ -92,6 +92,7 @@ def toy(folder):
         code, line = run(folder, *build)
         assert code == 65 and what in line and "toy.json" in line, (what, line)
     assert run(folder, *build[:2], "no-such")[0] == 66
+    assert run(folder, *build, "prompts=six") == (64, "corpora: prompts: got six, wanted int")
 
 
 def all_recipes():
