@@ -23,12 +23,13 @@ static double round_up(double v) {
     return ceil(v / unit) * unit;
 }
 
-/* tie: an interval that ends at 0 holds. */
+/* tie: an interval that ends at 0 holds. Prompts of one document count as one towards the least; an
+ * interval is undefined for one document alone. */
 static verdict_need need_of(const comparison *by, bool tie) {
     const verdict_need never = {by, NAN};
     if (!by || !by->all.equal_tokens || by->all.n == 0) { return never; }
     const interval *d = &by->all.d;
-    const double n = (double)by->all.n, least = fmax(PART_MIN - n, 0);
+    const double n = (double)by->all.n, least = fmax(PART_MIN - (double)by->all.n_documents, 0);
     if (!isfinite(d->lo) || d->lo > 0 || (tie && d->lo == 0)) { return (verdict_need){by, least}; }
     if (!(d->mean > 0)) { return never; }
     const double width = (d->mean - d->lo) / d->mean;

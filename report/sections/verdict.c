@@ -75,10 +75,15 @@ static const char *against_reference(const verdict_need *need) {
 /* Whether a budget is one to deploy at, and why. */
 static const char *reason_of(const verdict_at *x) {
     const double b = x->budget;
-    return say("at %s it loses %s nats per token over the full cache%s %s %.0f prompts.",
+    const comparison *by = x->reference.by ? x->reference.by : x->gain.by;
+    const size_t documents = by ? by->all.n_documents : 0;
+    return say("at %s it loses %s nats per token over the full cache%s %s %.0f prompts%s.",
                b < 1 ? say("%.4g%% of the cache", 100 * b) : say("%g entries a head", b),
                say_fixed(x->loss.mean, 3), against_reference(&x->reference),
-               against_identity(&x->gain), x->prompts);
+               against_identity(&x->gain), x->prompts,
+               documents && documents < by->all.n
+                   ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")
+                   : "");
 }
 
 static const char *say_bytes(double bytes) {

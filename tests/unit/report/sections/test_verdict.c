@@ -31,6 +31,7 @@ typedef struct scored {
     const char *leak;    /* META's leak_check; NULL: one that passed */
     const char *policy;  /* instead of snapkv; "": no reference */
     int kept, kept_base; /* entries of the table and of the others in a layer; 0: 24 */
+    bool one_document;   /* all prompts are of it */
     bool seen;           /* the lines are not marked as held out */
     bool parts;          /* by turns of two sources, one of them retrieval, where the gain is 0 */
 } scored;
@@ -45,13 +46,14 @@ static void line(FILE *f, const scored *c, int i, const char *policy, const char
                  double gain, int kept) {
     kept = kept ? kept : 24;
     fprintf(f,
-            "{\"id\":\"p%d\",\"source\":\"%s\",\"split\":\"%s\",\"model\":\"m\",\"manifest\":"
+            "{\"id\":\"p%d\",%s\"source\":\"%s\",\"split\":\"%s\",\"model\":\"m\",\"manifest\":"
             "\"" MANIFEST "\",\"policy\":\"%s\",\"table\":%s%s%s,\"tau\":null,\"T\":100,\"C\":8,"
             "\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":null,"
             "\"bin_perplexity\":null,\"n_candidates\":null,\"n_kept\":[%d,%d],\"entries\":%d,"
             "\"head_dim\":16,\"n_kept_window\":null,\"loss_full\":2,\"loss_comp\":%.17g,"
             "\"reward\":%.17g}\n",
-            i, c->parts && i % 2 ? "y-retrieval" : "x", c->seen ? "" : "heldout", policy,
+            i, c->one_document ? "\"document\":\"d\"," : "",
+            c->parts && i % 2 ? "y-retrieval" : "x", c->seen ? "" : "heldout", policy,
             table ? "\"" : "", table ? table : "null", table ? "\"" : "", kept, kept, 4 * kept,
             6 - gain, gain - 4);
 }
@@ -123,6 +125,7 @@ static void the_three_answers(void **state) {
         SCORED(20, 0.05, -1, 0.25, "do not deploy", NAN),
         SCORED(1, 1, 1, 0, "needs more prompts", 9), /* no interval */
         SCORED(1, 1, -1, 0, "needs more prompts", 9),
+        SCORED(20, 1, 1, 0.25, "needs more prompts", 9, .one_document = true),
         SCORED(6, 1, 1, 0.25, "needs more prompts", 4), /* decided, but by too few */
         SCORED(6, 1, -1, 0.25, "do not deploy", NAN),
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .leak = "null"), /* no leak check */
