@@ -217,7 +217,7 @@ static ckvc_status try_alphas(const side_work *w, side_trust *t, ckvc_err *err) 
                            .changed_from_default = changed(w, choices[k], choices[DEFAULT]),
                            .changed_from_0 = changed(w, choices[k], choices[0]),
                            .mean_entry = sum / w->supported,
-                           .left_out = {NAN, NAN, NAN, NAN, 0},
+                           .left_out = {.mean = NAN, .lo = NAN, .hi = NAN, .se = NAN},
                            .vacuous = t->even_counts};
         with.fit.cql_alpha = alphas[k];
         if (half > 0) {
