@@ -85,6 +85,7 @@ static void move_documents(codec *c, struct shard_prompt *prompts, size_t n) {
 
 void shard_encode(const shard *s, ckvc_buffer *out) {
     codec c = {.out = out};
+    assert(out); /* else it would read */
     for (int k = 0; k < SHARD_GROUPS; k++) {
         ckvc_buffer_u32(out, (uint32_t)shard_rows(s, &shard_groups[k]));
     }

@@ -137,7 +137,7 @@ for s in shards:
     [ "$status" -eq 0 ]
     [[ $output == *memory* && $output == *"demand"* ]]
     "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --dry-run --json |
-        python3 -c 'import json, sys; d = json.load(sys.stdin); assert d["prompts"] == 12 and d["prompt_s"] > d["prefill_s"] > 0, d'
+        python3 -c 'import json, sys; d = json.load(sys.stdin); assert d["prompts"] == 12 and min(d["prompt_s"], d["prefill_s"]) > 0, d'
 }
 
 @test "beyond the context: in chunks where these fit, cut and said where they do not" {
