@@ -16,6 +16,7 @@ typedef struct compile_cli {
     probe_kind probe;
     int64_t rounds;
     double select;
+    opt_list cells;
     bool rewards;
 } compile_cli;
 
@@ -252,15 +253,16 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
     const bool loop = c->fit.mode == CKVC_MODE_SHARED;
     const struct {
         bool used;
-        const char *of, *names[12];
+        const char *of, *names[13];
     } rules[] = {
         {loop,
          "--mode shared --score paper",
          {"head-grid", "beta-bud", "loss-reduction", "behaviour", "until-stable", "solver",
-          "reward", "unsupported", "gate-grid", "bin-edges", "min-cell"}},
+          "reward", "unsupported", "gate-grid", "bins", "bin-edges", "min-cell"}},
         {loop || c->rewards,
          "--rewards",
-         {"rounds", "bins", "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink"}},
+         {"rounds", "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink"}},
+        {c->rewards, "--rewards", {"cells"}},
         {!loop,
          "--mode heads or layers",
          {"select", "rewards", "floor", "recent", "repeat", "no-repeat", "c-min"}},
@@ -479,10 +481,7 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     }
     const size_t memory = c->setup.inputs.memory;
     c->fit.seed = c->setup.inputs.setting.seed;
-    c->fit.n_entropy_bins = c->fit.n_ppl_bins = 1; /* of thresholds below shares, but for --bins */
-    if (demand && opts_said("bins")) {
-        CKVC_TRY(inputs_bins(&c->setup.bins, &c->fit.n_entropy_bins, &c->fit.n_ppl_bins, err));
-    }
+    CKVC_TRY(inputs_bins("cells", &c->cells, &c->fit.n_entropy_bins, &c->fit.n_ppl_bins, err));
     c->fit.memory_max = memory > 0 ? memory : fit_defaults().memory_max;
     const compile_options o = {.probe = c->probe,
                                .rounds = (uint32_t)c->rounds,
@@ -525,6 +524,7 @@ static const opt rows[] = {
     OPT_FLAG("rewards", rewards,
              "then rounds of rollouts (hours): each head's (mode layers: layer's) share times 1/4 "
              "to 4; thresholds below the shares; again"),
+    OPT_CELLS(cells),
     OPT_TITLE("the loop, of --mode shared --score paper"),
     OPT_INT("rounds", rounds, "N", 1, ALTERNATION_MAX_ROUNDS - 1,
             "rounds at most: of a head and a gate pass; of --rewards, one of them a round",

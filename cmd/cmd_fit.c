@@ -13,7 +13,7 @@
 typedef struct fit_cli {
     fit_options fit;
     const char *out, *tables, *choose;
-    opt_list split, leak_checks, bins;
+    opt_list split, leak_checks, cells;
     int64_t pass;
     bool no_prov, force, json, quiet;
 } fit_cli;
@@ -216,7 +216,7 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
         CKVC_TRY(leak_record_read(c->leak_checks.items[checks.n], &checks.items[checks.n], err));
     }
     fit_options o = c->fit;
-    CKVC_TRY(inputs_bins(&c->bins, &o.n_entropy_bins, &o.n_ppl_bins, err));
+    CKVC_TRY(inputs_bins("cells", &c->cells, &o.n_entropy_bins, &o.n_ppl_bins, err));
     o.pass = (int)c->pass;
     o.splits = c->split.items;
     o.n_splits = c->split.n;
@@ -250,7 +250,7 @@ static const opt rows[] = {
              "leave out command line, time and host: equal inputs, equal bytes"),
     OPT_FLAG("force", force, "overwrite --out"),
     OPT_GROUP(opts_fit, fit),
-    OPT_LIST("bins", bins, "E,P", "risk cells of thresholds below shares", .preset = "1,1"),
+    OPT_CELLS(cells),
     OPT_INT("seed", fit.seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order",
             .preset = "1"),
     OPT_SIZE("memory", fit.memory_max, "limit for statistics and replicates", .preset = "4G"),

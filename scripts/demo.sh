@@ -48,7 +48,7 @@ for corpus in technical narrative; do
         --attention-error --utilities --out "$out/scores-$corpus.jsonl"
     "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/technical.ckvt,$out/narrative.ckvt" --equal-tokens \
         --policy "$references,$controls" --out "$out/controls-$corpus.jsonl"
-    "$ckvc" score "${heldout[@]}" --model "$small" --table "$out/technical-4l.ckvt,$out/compiled-4l.ckvt" --policy identity,matched \
+    "$ckvc" score "${heldout[@]}" --model "$small" --table "$out/technical-4l.ckvt,$out/compiled-4l.ckvt" --policy identity,matched,snapkv,adakv \
         --out "$out/scores-4l-$corpus.jsonl"
 done
 
@@ -56,6 +56,10 @@ say "report"
 for kind in scores-budgets scores controls scores-4l; do scores+=,$out/$kind-technical.jsonl,$out/$kind-narrative.jsonl; done
 "$ckvc" report "$out/budgets-technical/table.ckvt" "$out/budgets-narrative/table.ckvt" "$out/technical.ckvt" "$out/narrative.ckvt" \
     "$out/technical-4l.ckvt" "$out/compiled-4l.ckvt" "$out/budgets-technical" "$out/budgets-narrative" "$out/run-technical" "$out/run-narrative" --scores "${scores#,}" --out "$out/report"
+budgets=$out/scores-budgets-technical.jsonl,$out/scores-budgets-narrative.jsonl # README's picture: what is recommended, and references
+"$ckvc" report -q "$out/budgets-technical/table.ckvt" "$out/budgets-narrative/table.ckvt" --scores "$budgets" --out "$out/picture"
+mv "$out/picture/verdict.svg" "$out/demo.svg"
+rm -r "$out/picture"
 
 say "done"
 scores=$out/scores-budgets
@@ -66,6 +70,7 @@ $(scripts/recovered.py "technical=$scores-technical.jsonl" "narrative=$scores-na
 
 made:
   $out/report/report.html                            open this
+  $out/demo.svg                                      its first picture, of the recommended tables alone
   $out/budgets-{technical,narrative}/table.ckvt      what we recommend: budgets by head for $big
   $out/{technical,narrative}.ckvt                    the paper's tables for it, to compare with
   $out/{technical,compiled}-4l.ckvt                  the first of these mapped to $small, and one compiled for it

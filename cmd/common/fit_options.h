@@ -4,6 +4,9 @@
 #include "cql/fit/fit_records.h"
 #include "cmd/common/options.h"
 
+#define OPT_CELLS(member)                                                                          \
+    OPT_LIST("cells", member, "E,P", "entropy and perplexity bins of thresholds below shares",     \
+             .preset = "1,1")
 extern const opt opts_fit[]; /* rows of fit_options: the fit */
 /* These two are calibrate's, too: what --until-stable judges by. */
 #define OPT_CQL_ALPHA(member)                                                                      \

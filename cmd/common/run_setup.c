@@ -145,7 +145,7 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
 }
 
 ckvc_status run_setup_open_bins(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    CKVC_TRY(inputs_bins(&c->bins, &j->plan.n_entropy_bins, &j->plan.n_ppl_bins, err));
+    CKVC_TRY(inputs_bins("bins", &c->bins, &j->plan.n_entropy_bins, &j->plan.n_ppl_bins, err));
     j->plan.min_cell = c->min_cell;
     j->plan.edges = c->bin_edges;
     return CKVC_OK;

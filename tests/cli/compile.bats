@@ -478,17 +478,18 @@ assert d["disk_bytes"] > sum(p["disk_bytes"] for p in d["passes"]) + 1000, d'
 import os, subprocess, sys
 ckvc, model, manifest, folder = sys.argv[1:]
 base = [ckvc, "compile", "--model", model, "--manifest", manifest, "--dry-run", "-q", "--window", "16", "--continuation", "16"]
-loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported gate-grid bin-edges min-cell".split(),
-                "0.5,1 2 sum uniform 0.9 adamw raw safest 0.8,0.9 uniform 1".split()))
-rewards = dict(zip("rounds bins variants rollouts check-rollouts cql-alpha shrink".split(), "2 2,2 24 plain 0.5 0.5 true".split()))
+loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported gate-grid bin-edges min-cell bins".split(),
+                "0.5,1 2 sum uniform 0.9 adamw raw safest 0.8,0.9 uniform 1 2,2".split()))
+rewards = dict(zip("rounds variants rollouts check-rollouts cql-alpha shrink".split(), "2 24 plain 0.5 0.5 true".split()))
 demand = dict(zip("select rewards floor recent repeat no-repeat c-min".split(), "0.4 true 0.1 4 Again true 0.1".split()))
 learned = {"positions": "64", "features": "2"}
+cells = {"cells": "2,2"} # which the loop has not, either
 always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window
     alpha keep-window seed continuation probe budget tables leak-check scan sample-prompts layer-budgets bootstrap mode score label out resume
     shard-prompts max-failures limit-time dry-run""".split()
 run = lambda args, **env: subprocess.run(base + args, capture_output=True, text=True, env={**os.environ, **env})
 offered = {l.lstrip("# ").split()[0] for l in run(["--print-config"]).stdout.splitlines()}
-sorted_out = [*loop, *rewards, *demand, *learned, *always]
+sorted_out = [*loop, *rewards, *demand, *learned, *cells, *always]
 assert offered == set(sorted_out) and len(sorted_out) == len(offered), (offered ^ set(sorted_out))
 
 def refused(options, of, mode):
@@ -502,7 +503,8 @@ def refused(options, of, mode):
 paper = ["--mode", "shared", "--score", "paper"]
 refused(loop, "--mode shared --score paper", [])
 refused(loop, "--mode shared --score paper", ["--rewards"])
-refused(rewards, "--rewards", ["--mode", "layers"])
+refused({**rewards, **cells}, "--rewards", ["--mode", "layers"])
+refused(cells, "--rewards", paper)
 refused(demand, "--mode heads or layers", paper)
 refused(learned, "--mode heads or layers with --score learned", ["--score", "window"])
 refused(learned, "--mode heads or layers with --score learned", paper)

@@ -158,7 +158,7 @@ for i in 0, 1:
     done
     cuts "$DIR/cuts-killed" --resume
     diff <(shard_sums "$DIR/cuts") <(shard_sums "$DIR/cuts-killed")
-    run -0 "$CKVC" fit "$DIR/cuts" --tables "$DIR/rewarded.ckvt" --bootstrap 50 --bins 2,1 --out "$DIR/cut.ckvt" --no-prov
+    run -0 "$CKVC" fit "$DIR/cuts" --tables "$DIR/rewarded.ckvt" --bootstrap 50 --cells 2,1 --out "$DIR/cut.ckvt" --no-prov
     [[ $output == *"rewards of thresholds below shares of heads: "*"8 states have one"*"price"* ]]
     "$CKVC" verify "$DIR/cut.ckvt"
     "$CKVC" score --model "$MODEL" --window 16 --continuation 16 --manifest "$DIR/prompts.jsonl" --table "$DIR/rewarded.ckvt,$DIR/cut.ckvt" --policy top-k --equal-tokens -q \
