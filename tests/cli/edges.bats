@@ -145,8 +145,9 @@ PY
         # 75: our clean stop; 124 and 137 are timeout(1)'s, 143 a signal before the handler stood
         [[ " 75 124 137 143 " == *" $rc "* ]] || { echo "$rc"; cat "$DIR/err"; return 1; }
         [ "$rc" -ne 75 ] || [ -s "$DIR/parts.jsonl.checkpoint" ]
-        [ ! -e "$DIR/parts.jsonl" ]
         stops=$((stops + 1))
+        [ "$rc" -eq 75 ] || [ ! -e "$DIR/parts.jsonl" ] || { rc=0 && break; } # killed as it ended
+        [ ! -e "$DIR/parts.jsonl" ]
         [ "$signal" = TERM ] && signal=KILL || signal=TERM
     done
     [ "$rc" -eq 0 ] || "$CKVC" score "${all[@]}" --out "$DIR/parts.jsonl" --resume 2>/dev/null
