@@ -81,7 +81,7 @@ json_t *compile_plan_json(const compile_options *o) {
                                 json_pack("{s:I, s:o, s:f, s:f, s:b, s:[ii]}", "rounds",
                                           (json_int_t)o->rounds, "variants", variants,
                                           "check_rollouts", options.check_rollouts, "cql_alpha",
-                                          f->cql_alpha, "shrink", f->shrink, "bins",
+                                          f->cql_alpha, "shrink", f->shrink, "cells",
                                           (int)f->n_entropy_bins, (int)f->n_ppl_bins));
         }
         if (f->score == CKVC_SCORE_LEARNED) {

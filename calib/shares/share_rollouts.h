@@ -22,8 +22,7 @@
 
 enum { SHARE_FACTORS = 7, SHARE_THRESHOLDS = 9 };
 extern const double share_factors[SHARE_FACTORS]; /* 1/4, 1/2, 1/sqrt 2, 1, ..., 4 */
-/* 0, 1/4, 1/2, 1/sqrt 2, 1, ..., 2, 4, 8 of the mean score: the same for every run, so that runs
- * pool. */
+/* 0, 1/4, 1/2, 1/sqrt 2, 1, sqrt 2, 2, 4, 8 times the mean score, in every run: so runs pool. */
 extern const double share_thresholds[SHARE_THRESHOLDS];
 
 typedef struct share_rollouts_options {
@@ -37,12 +36,12 @@ typedef struct share_rollouts_options {
 typedef struct share_rollouts {
     share_rollouts_options o;
     ckvc_mode mode;
-    ckvc_table
-        plain;       /* of side gate the table without thresholds: its arrays are the table's ... */
-    table_file file; /* ... and what policies draws on */
-    const double *actions;                   /* [A] */
-    uint32_t A, neutral;                     /* neutral: the action that the table's own sets are */
-    uint32_t L, U, S, n_budgets, max_tokens; /* S: sets of a layer */
+    ckvc_table plain;      /* the table, of side gate without thresholds; its arrays are borrowed */
+    table_file file;       /* around it: what policies draws on */
+    const double *actions; /* [A] */
+    uint32_t A, neutral;   /* neutral: the action that the table's own sets are */
+    uint32_t L, U, S;      /* S: sets of a layer */
+    uint32_t n_budgets, max_tokens;
     score_policy policy;
     policy_choice choice;
     policy_sets *policies;

@@ -245,7 +245,8 @@ static int by_identity(const void *a, const void *b) {
 
 static bool pass_has(const run_pass *p, int kind) {
     const shard_pass *of = shard_pass_named(p->kind);
-    return kind < CKVC_SIDE_COUNT ? of->sides >> kind & 1 : of->kind == shard_kinds[kind];
+    return kind < CKVC_SIDE_COUNT ? of->kind == SHARD_LOGGED && of->sides >> kind & 1
+                                  : of->kind == shard_kinds[kind];
 }
 
 /* The pass of each kind: the last complete one, or the one that was asked for, complete or not. */

@@ -444,6 +444,10 @@ PY
     done
     "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$DIR/rewards-killed" --resume --threads 1
     diff <(run_sums "$DIR/rewards") <(run_sums "$DIR/rewards-killed")
+    # shares and cuts are no side's passes: that demand stands beside them is what is said
+    run "$CKVC" fit "$DIR/rewards" --tables "$DIR/rewards/tables/pass-03.ckvt" --out "$DIR/none.ckvt"
+    [ "$status" -eq 64 ]
+    [[ $output == *"no run of --side demand"* ]]
     run "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 41 --out "$DIR/rewards" --resume
     [ "$status" -eq 65 ]
     [[ $output == *"rewards.variants: 40 there, 41 now"* ]]

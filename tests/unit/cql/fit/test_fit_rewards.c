@@ -29,10 +29,9 @@ static table_file *new_table(void) {
     return t;
 }
 
-/* A shard of share rewards; noise [UNITS]: what a prompt's gains of a head vary by, one prompt up,
- * the next down. */
-static shard *new_shard(uint32_t n, const double *noise) {
-    static double budgets[] = {B}, factors[] = {0.5, 1, 2};
+/* An empty shard of a pass; actions [A]. */
+static shard *shard_of(const char *pass, ckvc_side side, double *actions) {
+    static double budgets[] = {B};
     shard *s = shard_create();
     shard_header h = {.n_layers = L,
                       .n_heads = G,
@@ -42,10 +41,17 @@ static shard *new_shard(uint32_t n, const double *noise) {
                       .n_budgets = 1,
                       .budgets = budgets,
                       .setting = {.mode = CKVC_MODE_HEADS}};
-    snprintf(h.pass, sizeof h.pass, "shares");
-    h.side[CKVC_SIDE_HEAD].actions = factors;
-    h.side[CKVC_SIDE_HEAD].n_actions = A;
+    snprintf(h.pass, sizeof h.pass, "%s", pass);
+    h.side[side] = (struct shard_side){A, actions, NULL};
     shard_header_copy(&s->h, &h);
+    return s;
+}
+
+/* A shard of share rewards; noise [UNITS]: what a prompt's gains of a head vary by, one prompt up,
+ * the next down. */
+static shard *new_shard(uint32_t n, const double *noise) {
+    static double factors[] = {0.5, 1, 2};
+    shard *s = shard_of("shares", CKVC_SIDE_HEAD, factors);
     for (uint32_t p = 0; p < n; p++) {
         struct shard_prompt row = {.n_tokens = T, .n_continuation = 4};
         snprintf(row.id, sizeof row.id, "p%u", p);
@@ -163,21 +169,9 @@ static void without_replicates(void **state) {
  * first layer loses 0.02 and 0.2 in the cell of low risk, in that of high risk nothing; the second
  * more than an entry is worth, 0.4 for all 80, under any threshold. */
 static shard *new_cuts(void) {
-    static double budgets[] = {B}, thresholds[] = {0, 1, 2};
+    static double thresholds[] = {0, 1, 2};
     static const double lost[2][L][A] = {{{0, 0.02, 0.2}, {0, 0.06, 0.3}}, {{0}, {0, 0.06, 0.3}}};
-    shard *s = shard_create();
-    shard_header h = {.n_layers = L,
-                      .n_heads = G,
-                      .n_kv_heads = G,
-                      .n_entropy_bins = 1,
-                      .n_ppl_bins = 1,
-                      .n_budgets = 1,
-                      .budgets = budgets,
-                      .setting = {.mode = CKVC_MODE_HEADS}};
-    snprintf(h.pass, sizeof h.pass, "cuts");
-    h.side[CKVC_SIDE_GATE].actions = thresholds;
-    h.side[CKVC_SIDE_GATE].n_actions = A;
-    shard_header_copy(&s->h, &h);
+    shard *s = shard_of("cuts", CKVC_SIDE_GATE, thresholds);
     for (uint32_t p = 0; p < PROMPTS; p++) {
         struct shard_prompt row = {
             .n_tokens = T, .n_continuation = 4, .r_struct = p % 2, .r_sem = 1};
