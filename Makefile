@@ -181,13 +181,16 @@ format-check: ## clang-format without changing anything
 	@scripts/format.sh --check
 format: ## clang-format in place
 	@scripts/format.sh
-install: all ## program, policy library, Python reader and configurations into DESTDIR/PREFIX
+install: all ## program, policy library, Python package and configurations into DESTDIR/PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/ckvc
 	install -m 755 $(B)/ckvc $(DESTDIR)$(PREFIX)/bin/ckvc
 	install -m 644 lib/policy/ckvc_policy.h $(DESTDIR)$(PREFIX)/include/ckvc_policy.h
 	install -m 644 $(B)/libckvc_policy.a $(DESTDIR)$(PREFIX)/lib/libckvc_policy.a
 	install -m 755 $(B)/libh5zstd.so $(DESTDIR)$(PREFIX)/share/ckvc/libh5zstd.so
-	install -m 644 python/ckvt.py lib/policy/example/keep_set.c configs/*.conf $(DESTDIR)$(PREFIX)/share/ckvc/
+	install -m 644 lib/policy/example/keep_set.c configs/*.conf $(DESTDIR)$(PREFIX)/share/ckvc/
+	install -d $(DESTDIR)$(PREFIX)/share/ckvc/python/ckvc
+	install -m 644 python/pyproject.toml python/README.md $(DESTDIR)$(PREFIX)/share/ckvc/python/
+	install -m 644 python/ckvc/*.py $(DESTDIR)$(PREFIX)/share/ckvc/python/ckvc/
 	sed 's|@PREFIX@|$(PREFIX)|' lib/policy/ckvc_policy.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/ckvc_policy.pc
 clean: ## remove build/
 	rm -rf build

@@ -89,7 +89,7 @@ PY
     one_line
     [[ $output == *"was made with --"*"-grid"* ]]
     if python3 -c 'import numpy' 2>/dev/null; then
-        python3 python/ckvt.py "$DIR/small.ckvt" | grep -q .
+        PYTHONPATH=python python3 -m ckvc "$DIR/small.ckvt" | grep -q .
     fi
 }
 

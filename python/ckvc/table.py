@@ -1,38 +1,18 @@
-#!/usr/bin/env python3
-"""Reads a ckvc table (.ckvt, formats/table/table.md) with numpy and Python's own library, and keeps a set with it.
+"""The reader of tables (.ckvt, formats/table/table.md), and what a table says of a prompt: block, risk bins, capacities, kept sets."""
+from __future__ import annotations
 
-    import ckvt
-    table = ckvt.read("tables.ckvt")                  # checks every sum; raises ckvt.Error
-    print(table.meta["label"], table.weight.shape)    # W_head [L, G, nB], float32
-    e, p = table.bins(r_struct=5.1, r_sem=12.0)       # the prompt's risk bins
-    b = table.budget_index(512)
-    for layer in range(table.n_layers):               # alpha [T], rho [L, G, T] from your prefill
-        keep, n_candidates = table.keep(layer, e, p, b, alpha, rho[layer])
-        print(layer, n_candidates, keep)              # ascending positions of the tokens to keep
-
-A table with budgets for heads says how many positions each (layer, KV head) keeps, and by which score they are best ranked:
-
-    b = table.nearest_budget(256, n_tokens)
-    print(table.score[b])                             # Score(kind='window', window=32, pool=7, norm=True, ..., mode='heads')
-    scores = [[ckvt.score_window(mean_attention[l][g], table.score[b].pool, value_norm[l][g]) for g in ...] for l in ...]
-    sets = table.sets(b, scores, budget=256)          # [L][G] ascending positions; in mode `layers` [L]
-
-One with a learned score (table.theta is not None; score `learned`) ranks by features of the cache and of the attention's last 64 rows:
-
-    f = ckvt.features(attention, layer_attention, alpha, keys, values, inv_freq, table.score[0].features)
-    s = ckvt.score_learned(f, table.theta[l, g], table.mass[l, g], value_norm)
-
-`python3 ckvt.py T.ckvt` prints a summary. Evidence sections (QHEAD ...) are packed with zstd: they are read when the
-`zstandard` module can be imported and left out otherwise (table.skipped names them).
-"""
 import binascii
 import collections
 import hashlib
 import json
 import math
-import sys
+import os
+from typing import Any, List, Optional, Tuple, Union
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from .scores import FEATURES, Array, Error, bin_index, budget_tokens, capacities, count_above, head_floor, head_sets, retain, utility
 
 MAGIC = b"\x89CKV\r\n\x1a\n"
 TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8")]
@@ -45,14 +25,9 @@ WINDOW_MAX = 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
 FLAG_SHARES, FLAG_RELATIVE = 4, 8
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
-FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many beside the numbers of the key; last rows of the attention that they read
 
 Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
 PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
-
-
-class Error(ValueError):
-    """One line: file, place, got, wanted."""
 
 
 def _uint(data, at, size):
@@ -75,218 +50,25 @@ def _unpack(packed, raw_size):
     return raw
 
 
-def utility(alpha, rho, weight, operator="paper"):
-    """u[t] = max_g (alpha[t] * rho[g, t]) * weight[g]: inputs rounded to float32, products in double, in this order.
-
-    no-utility leaves rho out; mean-pool adds the heads in their order and divides by their number; no-threshold has the paper's u."""
-    alpha = np.asarray(alpha, np.float32).astype(np.float64)
-    weight = np.asarray(weight, np.float64)
-    if operator == "no-utility":
-        return alpha * weight.max()
-    rho = np.asarray(rho, np.float32).astype(np.float64)
-    x = (alpha[None, :] * rho) * weight[:, None]
-    if operator == "mean-pool":
-        total = x[0].copy()
-        for of_head in x[1:]:
-            total += of_head
-        return total / len(x)
-    return x.max(axis=0)
-
-
-def retain(u, tau, budget, keep_window=0):
-    """(kept positions ascending, number of candidates): all t with u[t] >= tau, or the `budget` largest, later ones first of equals."""
-    u = np.asarray(u, np.float64)
-    t = np.arange(len(u))
-    in_window = t >= len(u) - keep_window
-    candidates = t[(u >= tau) | in_window]
-    if len(candidates) <= budget:
-        return candidates, len(candidates)
-    x = np.where(np.isnan(u), -np.inf, u)[candidates]
-    order = np.lexsort((candidates, x, in_window[candidates]))  # the last key counts most
-    return np.sort(candidates[order[len(order) - budget :]]), len(candidates)
-
-
-def bin_index(edges, value):
-    """Number of inner edges <= value."""
-    return int(np.count_nonzero(np.asarray(edges) <= value))
-
-
-def budget_tokens(budget, n_tokens):
-    """A budget entry in tokens: itself from 1 up, a share of the prompt below."""
-    return int(budget) if budget >= 1 else math.floor(budget * n_tokens)
-
-
-def head_floor(f, recent, budget, n_tokens):
-    """The least that a head or layer keeps."""
-    return min(max(recent + 1, math.floor(f * budget)), n_tokens)
-
-
-def capacities(share, budget, n_tokens, floor):
-    """How many positions each unit keeps, in the shape of share: `budget` on the mean, none below floor (table.md, "Budgets for heads").
-    The library's numbers: every step is a double's, in its order."""
-    shape, share = np.shape(share), [float(x) for x in np.ravel(share)]
-    if floor > budget:
-        raise Error(f"a budget of {budget} entries a head is below the floor: at least {floor}")
-    if budget >= n_tokens:
-        return np.full(shape, n_tokens)
-    total = len(share) * budget
-
-    def at(z):
-        scaled = budget * z
-        return [min(x * scaled, n_tokens) if x * scaled > floor else floor for x in share]
-
-    def fits(z):
-        return sum(map(math.floor, at(z))) <= total
-
-    smallest = min((x for x in share if x > 0), default=math.inf)
-    lo, hi = 0.0, n_tokens / (budget * smallest) if budget * smallest > 0 else math.inf
-    if fits(hi):
-        lo = hi
-    else:
-        for _ in range(64):
-            mid = (lo + hi) / 2
-            lo, hi = (mid, hi) if fits(mid) else (lo, mid)
-    x = at(lo)
-    kept = [math.floor(v) for v in x]
-    takers = [i for i in range(len(x)) if share[i] > 0 and x[i] < n_tokens]
-    takers.sort(key=lambda i: (kept[i] - x[i], i))  # the largest fraction first
-    for i in takers[: total - sum(kept)]:
-        kept[i] += 1
-    return np.array(kept).reshape(shape)
-
-
-def _log(values):
-    return np.array([math.log(x) if x > 0 else -math.inf if x == 0 else math.nan for x in values])  # the C library's log, not numpy's
-
-
-def score_paper(alpha, rho, weight):
-    """log s of one head, [T]: alpha and rho rounded to float32."""
-    return _log(utility(alpha, np.asarray(rho)[None, :], [weight]).tolist())
-
-
-def score_window(attention, pool, norm=None):
-    """log s of one head, [T]: the mean attention of the last w rows and the head's query heads, its maximum over `pool` positions, times
-    the value norms."""
-    attention, side = np.asarray(attention, np.float64), pool // 2
-    most = np.array([attention[max(t - side, 0) : t + side + 1].max() for t in range(len(attention))])
-    return _log((most if norm is None else most * np.asarray(norm, np.float64)).tolist())
-
-
-def _added(rows):
-    """Their sum, in their order: numpy's own takes another."""
-    total = 0.0
-    for x in rows:
-        total = total + x
-    return total
-
-
-def _floored_log(values):
-    return _log(np.maximum(values, 1e-7).tolist())
-
-
-def _pool_log(a, k, most=False):
-    """log of the mean (zeros outside) or the maximum of a over k positions around each."""
-    padded = np.pad(a, k // 2)
-    around = [padded[i : i + len(a)] for i in range(k)]
-    return _floored_log(np.max(around, axis=0) if most else _added(around) / k)
-
-
-def _mean_rows(attention, rows):
-    last = attention[:, -rows:]
-    return _added(last.reshape(-1, last.shape[2])) / (last.shape[0] * last.shape[1])
-
-
-def features(attention, layer_attention, alpha, keys, values, inv_freq=None, version=1):
-    """What the learned score sees of one KV head, [T, D] (docs/policy.md, section 2).
-
-    attention [query heads][rows][T]: the softmax rows of the last 64 positions, or of all; layer_attention [T]: their mean over all query
-    heads of the layer; alpha [T], mean 1; keys, values [T][head_dim] as cached. inv_freq [head_dim / 2]: what keys were rotated with, pairs
-    (i, i + head_dim / 2); None: they were not. Version 2 is version 1 from column 14 on: the first three are not read."""
-    if version not in FEATURES:
-        raise Error(f"features of version {version} are none that this reader knows")
-    keys, values = (np.asarray(x, np.float32).astype(np.float64) for x in (keys, values))
-    T, half = len(keys), keys.shape[1] // 2
-    t = np.arange(T)
-    left, columns = (T - t).astype(np.float64), _window_features(attention, layer_attention, alpha, version) if FEATURES[version][1] else []
-    columns += [_floored_log(np.sqrt(_added(x * x for x in vectors.T))) for vectors in (values, keys)]
-    log_left = _log(left.tolist())
-    columns += [log_left, t == 0, t < 4, left <= 8, left <= 32, left <= 64, left / 1024, log_left * log_left]
-    if inv_freq is not None:
-        angle = t[:, None] * np.asarray(inv_freq, np.float64)
-        c, s, a, b = np.cos(angle), np.sin(angle), keys[:, :half], keys[:, half:]
-        keys = np.concatenate([a * c + b * s, b * c - a * s], axis=1)
-    return np.column_stack([*columns, keys, np.ones(T)]).astype(np.float64)
-
-
-def _window_features(attention, layer_attention, alpha, version):
-    """Columns 1 to 13."""
-    attention, columns = np.asarray(attention, np.float32).astype(np.float64), []
-    n_rows, T = attention.shape[1:]
-    needed = min(FEATURES[version][1], T)
-    if n_rows != needed:
-        raise Error(f"a window of {n_rows} rows: features of version {version} need the last {needed}")
-    for w in (8, 32, 64):
-        a = _mean_rows(attention, w)
-        columns += [_pool_log(a, 1), _pool_log(a, 5), _pool_log(a, 7, most=True)]
-    columns.append(_floored_log(np.max([_mean_rows(of_head[None], n_rows) for of_head in attention], axis=0)))
-    columns.append(_pool_log(np.asarray(layer_attention, np.float64), 5, most=True))
-    columns.append(_floored_log(np.asarray(alpha, np.float64) / T))
-    return [*columns, _pool_log(_mean_rows(attention, 16), 21)]
-
-
-def score_learned(f, theta, mass, norm):
-    """log s of one head, [T]: its features [T, D], theta [D] and mass, the norms of its values."""
-    f, theta = np.asarray(f, np.float64), np.asarray(theta, np.float32).astype(np.float64)
-    if f.shape[1] != len(theta):
-        raise Error(f"{f.shape[1]} features a token, but theta has {len(theta)}")
-    form = _added(theta[i] * f[:, i] for i in range(len(theta)))
-    most = form.max()
-    total = _added(math.exp(x - most) for x in form.tolist())
-    return form + (_log([mass])[0] - (most + math.log(total)) + _log(np.asarray(norm).tolist()))
-
-
-def retain_head(s, recent, capacity):
-    """Positions that one head or layer keeps, ascending: the last `recent` and 0 before any other, then the largest s, later ones first of
-    equals."""
-    s = np.array(s, np.float64)
-    t = np.arange(len(s))
-    s[np.isnan(s)] = -np.inf
-    s[(t == 0) | (t >= len(s) - recent)] = np.inf
-    return np.sort(np.lexsort((t, s))[max(len(s) - capacity, 0) :])
-
-
-def count_above(s, recent, tau):
-    """How many positions a threshold on the scores over their mean leaves, of log scores s [T]: position 0, the last `recent`, and of the
-    others those with exp(s[t]) >= tau times their mean; all where tau is 0, and where no score of the others is above 0. The library's
-    number: sums in the order of positions."""
-    s = [float(x) for x in s]
-    others = s[1 : max(len(s) - recent, 0)]
-    most = max((x for x in others if x == x), default=-math.inf)
-    if not tau > 0 or most == -math.inf:
-        return len(s)
-    total = 0.0
-    for x in others:
-        total += math.exp(x - most) if x == x else 0.0
-    least = most + math.log(tau * (total / len(others)))
-    return len(s) - sum(not x >= least for x in others)
-
-
-def head_sets(scores, capacities, recent):
-    """retain_head over nested lists: scores [...][T] and capacities [...] of one shape."""
-    if np.ndim(capacities) == 0:
-        return retain_head(scores, recent, int(capacities))
-    return [head_sets(s, c, recent) for s, c in zip(scores, capacities)]
-
-
 class Table:
-    """A table that was read: arrays as in the file, plus meta, prov, xfer (dicts or None), sections {name: array}, skipped."""
+    """A table that was read: arrays as in the file, plus meta, prov, xfer (dicts or None), sections {name: array}, skipped.
 
-    def __init__(self, name, data):
+    weight [L, G, nB], tau [L, E, P, nB], budgets [nB]; share [L, G, nB], layer_share [L, nB], c_min [nB, 2] (floor, recent), theta
+    [L, G, D] and mass [L, G], or None; score: a Score for each budget."""
+
+    def __init__(self, name: str, data: bytes):
+        """data: the file's bytes; name stands for it in messages."""
         self._name = name
         self.sections, self.skipped = {}, []
         self._check_header(data)
         self._read_sections(data)
         self._check_values()
+
+    @classmethod
+    def read(cls, path: Union[str, os.PathLike]) -> Table:
+        """Reads a file and checks every sum: Error with one line, or OSError."""
+        with open(path, "rb") as f:
+            return cls(str(path), f.read())
 
     def _fail(self, text):
         raise Error(f"{self._name}: {text}")
@@ -476,18 +258,18 @@ class Table:
 
     # ---- use ----
 
-    def bins(self, r_struct, r_sem):
+    def bins(self, r_struct: float, r_sem: float) -> Tuple[int, int]:
         """Entropy and perplexity bin of a prompt."""
         return bin_index(self.edges_entropy, r_struct), bin_index(self.edges_ppl, r_sem)
 
-    def budget_index(self, budget):
+    def budget_index(self, budget: float) -> int:
         """Index of a budget as it was calibrated (512, or a share such as 0.25)."""
         found = np.flatnonzero(self.budgets == budget)
         if not len(found):
             raise Error(f"{self._name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
         return int(found[0])
 
-    def nearest_budget(self, budget, n_tokens):
+    def nearest_budget(self, budget: float, n_tokens: int) -> int:
         """Index of the block that serves a budget (tokens, or a share below 1) for a prompt of n_tokens: that very budget, else the
         nearest by ratio (the least |log(b / B)|), of two equally near the lower. Pass the budget on to keep()."""
         def tokens(b):
@@ -499,7 +281,8 @@ class Table:
 
         return min(range(self.n_budgets), key=distance)
 
-    def keep(self, layer, e, p, b, alpha, rho, keep_window=None, budget=None):
+    def keep(self, layer: int, e: int, p: int, b: int, alpha: ArrayLike, rho: ArrayLike, keep_window: Optional[int] = None,
+             budget: Optional[float] = None) -> Tuple[Array, int]:
         """Positions that a layer keeps, and the candidates before the clamp. alpha [T], rho [G, T]. budget: clamp to this one (tokens,
         or a share below 1) in place of block b's own. A probe's table (self.operator) is kept by its own operator."""
         if keep_window is None:
@@ -509,7 +292,7 @@ class Table:
         clamp = budget_tokens(self.budgets[b] if budget is None else budget, len(alpha))
         return retain(utility(alpha, rho, weight, self.operator), tau, clamp, keep_window)
 
-    def capacities(self, b, n_tokens, mode=None, budget=None):
+    def capacities(self, b: int, n_tokens: int, mode: Optional[str] = None, budget: Optional[float] = None) -> Array:
         """How many positions each head [L, G] (mode heads) or layer [L] (layers) keeps of a prompt, by block b's shares and floor.
         budget: this one (tokens, or a share below 1) in place of block b's own. mode: in place of the recommended one."""
         mode = mode or self.score[b].mode
@@ -520,7 +303,8 @@ class Table:
         f, recent = self.c_min[b]
         return capacities(share[..., b], clamp, n_tokens, head_floor(f, int(recent), clamp, n_tokens))
 
-    def sets(self, b, scores, mode=None, budget=None, cell=(0, 0)):
+    def sets(self, b: int, scores: ArrayLike, mode: Optional[str] = None, budget: Optional[float] = None,
+             cell: Tuple[int, int] = (0, 0)) -> Any:
         """Kept positions [L][G] (mode heads) or [L] (layers: the maximum over a layer's heads) by log scores [L][G][T]. cell: bins() of the
         prompt, by which a table with thresholds below its shares (self.relative) cuts the sets."""
         scores = np.asarray(scores, np.float64)
@@ -533,44 +317,26 @@ class Table:
                 counts[at] = min(counts[at], count_above(scores[at], recent, tau))
         return head_sets(scores, counts, recent)
 
-
-def read(path):
-    """Reads and checks a table."""
-    with open(path, "rb") as f:
-        return Table(str(path), f.read())
-
-
-def main(argv):
-    if len(argv) < 2 or argv[1] in ("-h", "--help"):
-        print("usage: ckvt.py T.ckvt ...")
-        return 64 if len(argv) < 2 else 0
-    for path in argv[1:]:
-        try:
-            t = read(path)
-        except (OSError, Error) as problem:
-            print(f"ckvt.py: {problem}", file=sys.stderr)
-            return 65 if isinstance(problem, Error) else 66
-        print(f"{path}: ckvt table {t.content_id}")
-        print(f"  model    {t.meta.get('model_name')}  label {t.meta.get('label')}  fingerprint {t.meta.get('fingerprint')}")
-        if t.operator != "paper" and not t.has_shares:
-            print(f"  operator {t.operator}: a probe's table, not for deployment")
-        print(f"  shape    {t.n_layers} layers, {t.n_heads} {'query' if t.head_axis else 'KV'} heads of {t.n_query_heads} query heads, "
-              f"{t.n_entropy_bins} x {t.n_ppl_bins} bins, window {t.window}")
-        for b, budget in enumerate(t.budgets):
-            w, tau = t.weight[:, :, b], t.tau[..., b]
-            print(f"  budget {budget:g}: weight {w.min():.3f} ... {w.max():.3f}, mean {w.mean():.4f}; "
-                  f"tau {tau.min():.2f} ... {tau.max():.2f}, mean {tau.mean():.4f}")
-            if t.has_shares:
-                share, (f, recent) = t.share[:, :, b], t.c_min[b]
-                print(f"    shares {share.min():.3g} ... {share.max():.3g}, floor {f:g} of the budget, {recent:.0f} recent; "
-                      f"mode {t.score[b].mode}, score {t.score[b].kind}")
-        if t.relative:
-            print("  tau      thresholds on scores over their mean, below the shares")
-        if t.theta is not None:
-            print(f"  learned score: features of version {t.score[0].features}, {t.theta.shape[2]} a head")
-        print(f"  sections {' '.join(t.sections)}" + (f"; not read (no zstandard module): {' '.join(t.skipped)}" if t.skipped else ""))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    def info(self) -> str:
+        """What `python3 -m ckvc T.ckvt` prints of it: some lines, no newline at the end."""
+        axis = "query" if self.head_axis else "KV"
+        lines: List[str] = [f"{self._name}: ckvt table {self.content_id}", "  model    {model_name}  label {label}  fingerprint {fingerprint}".format(
+            **{k: self.meta.get(k) for k in ("model_name", "label", "fingerprint")})]
+        if self.operator != "paper" and not self.has_shares:
+            lines.append(f"  operator {self.operator}: a probe's table, not for deployment")
+        lines.append(f"  shape    {self.n_layers} layers, {self.n_heads} {axis} heads of {self.n_query_heads} query heads, "
+                     f"{self.n_entropy_bins} x {self.n_ppl_bins} bins, window {self.window}")
+        for b, budget in enumerate(self.budgets):
+            w, tau = self.weight[:, :, b], self.tau[..., b]
+            lines.append(f"  budget {budget:g}: weight {w.min():.3f} ... {w.max():.3f}, mean {w.mean():.4f}; "
+                         f"tau {tau.min():.2f} ... {tau.max():.2f}, mean {tau.mean():.4f}")
+            if self.has_shares:
+                share, (f, recent) = self.share[:, :, b], self.c_min[b]
+                lines.append(f"    shares {share.min():.3g} ... {share.max():.3g}, floor {f:g} of the budget, {recent:.0f} recent; "
+                             f"mode {self.score[b].mode}, score {self.score[b].kind}")
+        if self.relative:
+            lines.append("  tau      thresholds on scores over their mean, below the shares")
+        if self.theta is not None:
+            lines.append(f"  learned score: features of version {self.score[0].features}, {self.theta.shape[2]} a head")
+        skipped = f"; not read (no zstandard module): {' '.join(self.skipped)}" if self.skipped else ""
+        return "\n".join([*lines, f"  sections {' '.join(self.sections)}{skipped}"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""python/ckvt.py: the retention operator against the golden file and against itself by hand, budgets for heads bit for bit against the
+"""python/ckvc: the retention operator against the golden file and against itself by hand, budgets for heads bit for bit against the
 policy library, the reader on good and on damaged tables."""
 import binascii
 import contextlib
@@ -18,9 +18,10 @@ sys.path.insert(0, os.path.join(ROOT, "python"))
 try:
     import numpy as np
 except ImportError:
-    print("skipped: python test_ckvt: numpy is not installed (apt-get install -y python3-numpy)")
+    print("skipped: python test_ckvc: numpy is not installed (apt-get install -y python3-numpy)")
     sys.exit(0)
-import ckvt  # noqa: E402  (its folder was added above)
+import ckvc  # noqa: E402  (its folder was added above)
+import ckvc.__main__  # noqa: E402
 import numpy_llama  # noqa: E402
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
@@ -31,9 +32,9 @@ def test_golden_retention():
         cases = json.load(f)["cases"]
     assert len(cases) >= 9
     for c in cases:
-        u = ckvt.utility(c["alpha"], c["rho"], c["W_head"])
+        u = ckvc.utility(c["alpha"], c["rho"], c["W_head"])
         assert u.tolist() == c["u"], c["name"]
-        kept, n_candidates = ckvt.retain(u, c["tau"], c["B"])
+        kept, n_candidates = ckvc.retain(u, c["tau"], c["B"])
         assert (kept.tolist(), n_candidates) == (c["S"], c["n_cand"]), c["name"]
 
 
@@ -45,19 +46,19 @@ def test_retain_against_sort():
         tau, B, W = rng.integers(0, 7) / 4.0, int(rng.integers(0, T + 2)), int(rng.integers(0, T + 2)) * int(rng.integers(0, 2))
         candidates = [t for t in range(T) if u[t] >= tau or t >= T - W]
         want = sorted(sorted(candidates, key=lambda t: (t >= T - W, u[t], t), reverse=True)[:B])
-        kept, n = ckvt.retain(u, tau, B, W)
+        kept, n = ckvc.retain(u, tau, B, W)
         assert (kept.tolist(), n) == (want, len(candidates))
 
 
 def test_read():
-    t = ckvt.read(os.path.join(GOLDEN, "table", "one-layer.ckvt"))
+    t = ckvc.Table.read(os.path.join(GOLDEN, "table", "one-layer.ckvt"))
     assert t.weight.shape == (1, 1, 1) and t.tau.shape == (1, 2, 1, 1) and t.window == 16 and t.n_query_heads == 2
     assert t.bins(4.0, 9.0) == (0, 0) and t.bins(4.75, 9.0) == (1, 0)
     assert t.budget_index(0.25) == 0
     # u = alpha * rho * 1.025; T = 8, a quarter of it kept: 2 of the candidates.
     kept, n = t.keep(0, 0, 0, 0, np.ones(8), np.array([[1, 2, 0.5, 1, 1, 1, 0, 0]]))
     assert kept.tolist() == [1, 5] and n == 5
-    t = ckvt.read(os.path.join(GOLDEN, "table", "evidence.ckvt"))
+    t = ckvc.Table.read(os.path.join(GOLDEN, "table", "evidence.ckvt"))
     assert t.weight.shape == (1, 2, 2) and t.meta["label"] == "sample" and t.xfer == {"heads": "index"}
     assert set(t.skipped) <= {"QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE", "sHEAD", "sGATE", "hSIG"}
     if not t.skipped:
@@ -66,7 +67,7 @@ def test_read():
 
 def test_operators():
     """A probe's table is kept by its own operator. mean-pool.ckvt: a fit with --operator mean-pool, transferred to 1 layer, 2 heads."""
-    t = ckvt.read(os.path.join(GOLDEN, "table", "mean-pool.ckvt"))
+    t = ckvc.Table.read(os.path.join(GOLDEN, "table", "mean-pool.ckvt"))
     assert t.operator == "mean-pool" and t.meta["probe"] == "mean-pool"
     alpha, rho = np.array([1, 2, 1, 1]), np.array([[1, 1, 0.5, 1], [1, 0.5, 1, 0.75]])
     # weights 1.025 and 1.1: means 1.0625, 1.575, 0.806, 0.925 against 0.99; every maximum is over it
@@ -87,8 +88,8 @@ def test_operators():
         data[24:32] = flags.to_bytes(8, "little")
         data[124:128] = binascii.crc32(bytes(data[:124])).to_bytes(4, "little")
         try:
-            ckvt.Table("x", bytes(data))
-        except ckvt.Error as problem:
+            ckvc.Table("x", bytes(data))
+        except ckvc.Error as problem:
             assert message in str(problem), problem
         else:
             raise AssertionError(f"flags {flags} were read")
@@ -106,8 +107,8 @@ def test_golden_budgets():
     assert len(cases) > len(golden["capacities"]) >= 8
     for share, B, T, f, recent, want in cases:
         try:
-            assert ckvt.capacities(share, B, T, ckvt.head_floor(f, recent, B, T)).tolist() == want
-        except ckvt.Error as problem:
+            assert ckvc.capacities(share, B, T, ckvc.head_floor(f, recent, B, T)).tolist() == want
+        except ckvc.Error as problem:
             assert want is None and "at least 9" in str(problem)
         else:
             assert want is not None
@@ -146,33 +147,33 @@ def test_against_library():
             L, G, T = (int(x) for x in rng.integers(1, (6, 5, 200)))
             B, recent, f = int(rng.integers(1, T + 9)), int(rng.integers(0, 10)), float(rng.random())
             share = np.where(rng.random((L, G)) < 0.2, 0.0, np.exp2(rng.integers(-20, 20, (L, G)) / 4.0))
-            floor = ckvt.head_floor(f, recent, B, T)
+            floor = ckvc.head_floor(f, recent, B, T)
             assert c.ckvc_head_floor(f, recent, B, T) == floor
             counts = np.zeros((L, G), np.uint32)
             if c.ckvc_capacities(at(share), L * G, 1, B, T, floor, at(counts)):
                 refused += 1
                 try:
-                    ckvt.capacities(share, B, T, floor)
-                except ckvt.Error as problem:
+                    ckvc.capacities(share, B, T, floor)
+                except ckvc.Error as problem:
                     assert f"at least {floor}" in str(problem)
                 else:
                     raise AssertionError("a budget below its floor")
                 continue
-            assert np.array_equal(ckvt.capacities(share, B, T, floor), counts)
+            assert np.array_equal(ckvc.capacities(share, B, T, floor), counts)
             ragged += len(set(counts.ravel().tolist())) > 1
             alpha, rho, pool = rng.random(T).astype(np.float32), rng.random(T).astype(np.float32), int(rng.choice((1, 3, 7)))
             attention, norm = rng.choice((0.0, 0.25, 1 / 3, 0.7), T) * rng.random(), rng.random(T) if T % 2 else None
             s, kept, scratch = np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
             c.ckvc_score_paper(T, at(alpha), at(rho), 1.025, at(s))
-            assert np.array_equal(ckvt.score_paper(alpha, rho, 1.025), s)
+            assert np.array_equal(ckvc.score_paper(alpha, rho, 1.025), s)
             c.ckvc_score_window(T, at(attention), pool, None if norm is None else at(norm), at(s))
-            assert np.array_equal(ckvt.score_window(attention, pool, norm), s)
+            assert np.array_equal(ckvc.score_window(attention, pool, norm), s)
             n = c.ckvc_retain_head(T, at(s), recent, int(counts[0, 0]), at(kept), at(scratch))
-            assert ckvt.head_sets([s], counts[:1, 0], recent)[0].tolist() == kept[:n].tolist()
+            assert ckvc.head_sets([s], counts[:1, 0], recent)[0].tolist() == kept[:n].tolist()
             if T % 5 == 0:
                 s[rng.integers(0, T)] = np.nan
             for tau in (0, 0.25, 1, 4):
-                above = ckvt.count_above(s, recent, tau)
+                above = ckvc.count_above(s, recent, tau)
                 assert c.ckvc_count_above(T, at(s), recent, tau) == above >= min(recent + 1, T)
                 cut += above < T
         assert refused > 20 and ragged > 100 and cut > 100
@@ -209,19 +210,19 @@ def test_learned_against_library():
             inv_freq = rng.random(head_dim // 2) if T % 2 else None
             inputs = attention, rng.random(T) / T, rng.random(T), keys, values, inv_freq
             version = int(rng.integers(1, 3))
-            want, got = library_features(c, version, *inputs), ckvt.features(*inputs, version=version)
+            want, got = library_features(c, version, *inputs), ckvc.features(*inputs, version=version)
             D = {1: 24, 2: 11}[version] + head_dim
             assert got.shape == want.shape == (T, D) and np.abs(got - want).max() <= 1e-9
             if version == 2:
                 assert np.array_equal(want, library_features(c, 1, *inputs)[:, 13:])
-                assert np.array_equal(got, ckvt.features(None, None, None, *inputs[3:], version=2))
+                assert np.array_equal(got, ckvc.features(None, None, None, *inputs[3:], version=2))
             theta, mass = (rng.standard_normal(D) / 4).astype(np.float32), float(rng.random() + 0.01)
             norm, s, kept, scratch = rng.random(T), np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
             c.ckvc_linear_form(T, D, at(want), at(theta), at(s))
             c.ckvc_score_learned(T, mass, at(norm), at(s))
-            assert np.array_equal(ckvt.score_learned(want, theta, mass, norm), s)
+            assert np.array_equal(ckvc.score_learned(want, theta, mass, norm), s)
             n = c.ckvc_retain_head(T, at(s), 8, max(T // 3, 9), at(kept), at(scratch))
-            mine = ckvt.retain_head(ckvt.score_learned(got, theta, mass, norm), 8, max(T // 3, 9))
+            mine = ckvc.retain_head(ckvc.score_learned(got, theta, mass, norm), 8, max(T // 3, 9))
             assert mine.tolist() == kept[:n].tolist()
 
 
@@ -239,7 +240,7 @@ def test_golden_features():
             keys, values, a = layers[layer]
             group = len(a) // len(keys)
             own = a[head * group : (head + 1) * group]
-            f = ckvt.features(own, a.mean(axis=(0, 1)), alpha, keys[head], values[head], inv_freq)
+            f = ckvc.features(own, a.mean(axis=(0, 1)), alpha, keys[head], values[head], inv_freq)
             for t, want in rows.items():
                 got, want = f[int(t)], np.array(want)
                 small = (np.arange(len(want)) < 13) & (want < np.log(1e-5))
@@ -250,9 +251,9 @@ def test_golden_features():
 
 
 def test_shares():
-    t = ckvt.read(os.path.join(GOLDEN, "table", "shares.ckvt"))
+    t = ckvc.Table.read(os.path.join(GOLDEN, "table", "shares.ckvt"))
     assert t.has_shares and t.share.tolist() == [[[1.75, 1.5], [0.25, 0.5]]] and t.layer_share.tolist() == [[1, 1]]
-    assert t.score[0] == ckvt.Score("window", 32, 7, True, 0, "heads") and t.score[1].mode == "layers"
+    assert t.score[0] == ckvc.Score("window", 32, 7, True, 0, "heads") and t.score[1].mode == "layers"
     # 100 tokens, B = 25, a floor of 9: 43.75 z and max(9, 6.25 z) may hold 50 together
     counts = t.capacities(0, 100)
     assert counts.tolist() == [[41, 9]]
@@ -263,34 +264,34 @@ def test_shares():
     kept = t.sets(1, scores, budget=20)
     assert [x.tolist() for x in kept] == [[0, *range(81, 100)]]
     for wrong in (lambda: t.capacities(0, 100, budget=8), lambda: t.capacities(0, 100, mode="shared"),
-                  lambda: ckvt.read(os.path.join(GOLDEN, "table", "one-layer.ckvt")).capacities(0, 100)):
+                  lambda: ckvc.Table.read(os.path.join(GOLDEN, "table", "one-layer.ckvt")).capacities(0, 100)):
         try:
             wrong()
-        except ckvt.Error as problem:
+        except ckvc.Error as problem:
             assert "\n" not in str(problem)
         else:
             raise AssertionError("no error")
 
 
 def test_learned():
-    t = ckvt.read(os.path.join(GOLDEN, "table", "learned.ckvt"))
-    assert t.score[0] == ckvt.Score("learned", 64, 0, False, 1, "heads") and t.score[1].kind == "paper"
+    t = ckvc.Table.read(os.path.join(GOLDEN, "table", "learned.ckvt"))
+    assert t.score[0] == ckvc.Score("learned", 64, 0, False, 1, "heads") and t.score[1].kind == "paper"
     assert t.theta.shape == (1, 2, 26) and t.theta[0, 0, :3].tolist() == [-5 / 16, 2 / 16, -2 / 16] and t.mass.tolist() == [[0.75, 0.25]]
-    assert ckvt.read(os.path.join(GOLDEN, "table", "shares.ckvt")).theta is None
+    assert ckvc.Table.read(os.path.join(GOLDEN, "table", "shares.ckvt")).theta is None
     rows, vectors = np.full((1, 64, 100), 0.01), np.ones((100, 2))
     inputs = [rows, rows[0, 0], np.ones(100), vectors, vectors]
-    f = ckvt.features(*inputs)
+    f = ckvc.features(*inputs)
     norm = np.arange(1.0, 101.0)
-    s = ckvt.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
+    s = ckvc.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
     assert abs(np.sum(np.exp(s) / norm) - 0.75) < 1e-12
     for wrong, message in (
-        (lambda: ckvt.features(*inputs, version=3), "features of version 3 are none that this reader knows"),
-        (lambda: ckvt.features(rows[:, 32:], *inputs[1:]), "a window of 32 rows: features of version 1 need the last 64"),
-        (lambda: ckvt.score_learned(f, t.theta[0, 0, :24], 1.0, norm), "26 features a token, but theta has 24"),
+        (lambda: ckvc.features(*inputs, version=3), "features of version 3 are none that this reader knows"),
+        (lambda: ckvc.features(rows[:, 32:], *inputs[1:]), "a window of 32 rows: features of version 1 need the last 64"),
+        (lambda: ckvc.score_learned(f, t.theta[0, 0, :24], 1.0, norm), "26 features a token, but theta has 24"),
     ):
         try:
             wrong()
-        except ckvt.Error as problem:
+        except ckvc.Error as problem:
             assert str(problem) == message
         else:
             raise AssertionError(f"no error: {message}")
@@ -305,13 +306,13 @@ def test_example():
     with built("-I", os.path.join(ROOT, "lib", "policy"), example) as keep_set:
         for name in ("shares", "learned", "learned2"):
             path = os.path.join(GOLDEN, "table", name + ".ckvt")
-            t = ckvt.read(path)
+            t = ckvc.Table.read(path)
             if name != "shares":
-                f = ckvt.features(rows[None], rows.mean(axis=0, dtype=float), np.ones(T), cache, cache, version=t.score[0].features)
-                s = ckvt.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
+                f = ckvc.features(rows[None], rows.mean(axis=0, dtype=float), np.ones(T), cache, cache, version=t.score[0].features)
+                s = ckvc.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
             else:
-                s = ckvt.score_window(attention, t.score[0].pool, norm)
-            kept = ckvt.retain_head(s, 8, t.capacities(0, T)[0, 0])
+                s = ckvc.score_window(attention, t.score[0].pool, norm)
+            kept = ckvc.retain_head(s, 8, t.capacities(0, T)[0, 0])
             out = subprocess.run([keep_set, path], capture_output=True, text=True, check=True).stdout
             assert out.split(": ")[1].split() == [str(t) for t in kept], (name, out)
 
@@ -323,7 +324,7 @@ def changed(data, name, index, value):
         entry = memoryview(data)[at_entry : at_entry + 112]
         if bytes(entry[:8]).rstrip(b"\0") == name.encode():
             offset, stored = (int.from_bytes(entry[k : k + 8], "little") for k in (56, 64))
-            values = np.frombuffer(data, ckvt.TYPES[entry[10]], offset=offset, count=stored // ckvt.TYPES[entry[10]].itemsize)
+            values = np.frombuffer(data, ckvc.table.TYPES[entry[10]], offset=offset, count=stored // ckvc.table.TYPES[entry[10]].itemsize)
             values[index] = value
             entry[72:104] = hashlib.sha256(data[offset : offset + stored]).digest()
             entry[104:108] = binascii.crc32(data[offset : offset + stored]).to_bytes(4, "little")
@@ -338,7 +339,7 @@ def changed(data, name, index, value):
 def test_bad_shares():
     with open(os.path.join(GOLDEN, "table", "shares.ckvt"), "rb") as f:
         good = f.read()
-    ckvt.Table("x", changed(good, "SHARE", 0, 1.5))
+    ckvc.Table("x", changed(good, "SHARE", 0, 1.5))
     for name, index, value, message in (
         ("SHARE", 1, -1e-9, "section SHARE: shares are finite"), ("SHARE", 3, np.nan, "section SHARE: "),
         ("SHARELAY", 0, np.inf, "section SHARELAY: "),
@@ -347,8 +348,8 @@ def test_bad_shares():
         ("SCORE", 4, 1, "features of version 1, but section THETA is missing"), ("SCORE", 1, 0, "window 0"), ("SCORE", 5, 3, "mode 3"),
     ):
         try:
-            ckvt.Table("x", changed(good, name, index, value))
-        except ckvt.Error as problem:
+            ckvc.Table("x", changed(good, name, index, value))
+        except ckvc.Error as problem:
             assert message in str(problem) and "\n" not in str(problem), problem
         else:
             raise AssertionError(f"{name}[{index}] = {value} was read")
@@ -366,8 +367,8 @@ def redimensioned(data, name, dims):
 def test_bad_learned():
     with open(os.path.join(GOLDEN, "table", "learned.ckvt"), "rb") as f:
         good = f.read()
-    ckvt.Table("x", changed(good, "THETA", 0, 0.5))
-    ckvt.Table("x", redimensioned(good, "THETA", (1, 2, 26)))
+    ckvc.Table("x", changed(good, "THETA", 0, 0.5))
+    ckvc.Table("x", redimensioned(good, "THETA", (1, 2, 26)))
     for data, message in (
         (changed(good, "THETA", 51, np.nan), "section THETA: values are finite"),
         (changed(good, "MASS", 1, -1), "section MASS: values are finite, from 0 up"),
@@ -381,8 +382,8 @@ def test_bad_learned():
         (redimensioned(good, "MASS", (2, 1)), "section MASS: float64 (2, 1), SHAPE wants (1, 2)"),
     ):
         try:
-            ckvt.Table("x", data)
-        except ckvt.Error as problem:
+            ckvc.Table("x", data)
+        except ckvc.Error as problem:
             assert message in str(problem) and "\n" not in str(problem), problem
         else:
             raise AssertionError(f"no error: {message}")
@@ -390,7 +391,7 @@ def test_bad_learned():
 
 def test_nearest_budget():
     """As ckvc_nearest_budget: the same cases as in tests/unit/lib/policy/test_operators.c."""
-    t = ckvt.read(os.path.join(GOLDEN, "table", "one-layer.ckvt"))
+    t = ckvc.Table.read(os.path.join(GOLDEN, "table", "one-layer.ckvt"))
     for budgets, cases in (
         ([512, 64, 256, 128], [(256, 1000, 2), (300, 1000, 2), (380, 1000, 0), (1, 1000, 1), (1e9, 1000, 0)]),
         ([400, 100], [(200, 1000, 1)]),
@@ -410,8 +411,8 @@ def test_damage():
         damaged += [good[:i] + bytes([good[i] ^ flip]) + good[i + 1 :] for i in range(len(good)) for flip in (1, 0x80)]
         for data in damaged:
             try:
-                ckvt.Table(name, data)
-            except ckvt.Error as problem:
+                ckvc.Table(name, data)
+            except ckvc.Error as problem:
                 assert str(problem).startswith(name) and "\n" not in str(problem), problem
             else:
                 raise AssertionError(f"{name}: {len(data)} damaged bytes were read")
@@ -420,12 +421,12 @@ def test_damage():
 def test_command_line():
     out, err = io.StringIO(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        assert ckvt.main(["ckvt.py", os.path.join(GOLDEN, "table", "one-layer.ckvt")]) == 0
+        assert ckvc.__main__.main([os.path.join(GOLDEN, "table", "one-layer.ckvt")]) == 0
         path = os.path.join(folder, "x.ckvt")
-        assert ckvt.main(["ckvt.py", path]) == 66
+        assert ckvc.__main__.main([path]) == 66
         with open(path, "wb") as f:
             f.write(b"hello")
-        assert ckvt.main(["ckvt.py", path]) == 65
+        assert ckvc.__main__.main([path]) == 65
     assert "1 KV heads of 2 query heads" in out.getvalue() and len(err.getvalue().splitlines()) == 2
 
 
@@ -433,4 +434,4 @@ if __name__ == "__main__":
     tests = [f for name, f in sorted(globals().items()) if name.startswith("test_")]
     for test in tests:
         test()
-    print(f"python test_ckvt: {len(tests)} passed")
+    print(f"python test_ckvc: {len(tests)} passed")

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""The package's wheel: built from python/ without fetching anything, of the program's version, and read from as it is."""
+import glob
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+for module, package in (("pip", "pip"), ("setuptools", "setuptools"), ("wheel", "wheel"), ("numpy", "numpy")):
+    if not importlib.util.find_spec(module):
+        print(f"skipped: python test_wheel: {package} is not installed (apt-get install -y python3-{package})")
+        sys.exit(0)
+
+with tempfile.TemporaryDirectory() as folder:
+    # A copy: setuptools writes beside its sources. System packages build it: no network, no virtual environment.
+    shutil.copytree(os.path.join(ROOT, "python"), os.path.join(folder, "python"), ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-index", "--no-deps", "--no-build-isolation", "-w", folder, os.path.join(folder, "python")],
+                   check=True, capture_output=True)
+    (path,) = glob.glob(os.path.join(folder, "*.whl"))
+    with open(os.path.join(ROOT, "lib", "base", "names.h")) as f:
+        version = re.search(r'define CKVC_VERSION\s+"([^"]+)"', f.read()).group(1)
+    assert os.path.basename(path) == f"ckvc-{version}-py3-none-any.whl", path
+    with zipfile.ZipFile(path) as wheel:
+        names = wheel.namelist()
+        (metadata,) = (wheel.read(n).decode() for n in names if n.endswith(".dist-info/METADATA"))
+    sources = {os.path.basename(p) for p in glob.glob(os.path.join(ROOT, "python", "ckvc", "*.py"))}
+    assert {n[len("ckvc/"):] for n in names if n.startswith("ckvc/")} == sources, names
+    required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.M)
+    assert [r for r in required if "extra ==" not in r] == ["numpy"], required
+    table = os.path.join(ROOT, "tests", "golden", "table", "one-layer.ckvt")
+    out = subprocess.run([sys.executable, "-m", "ckvc", table], cwd=folder, env={**os.environ, "PYTHONPATH": path}, check=True, capture_output=True, text=True).stdout
+    assert out.startswith(f"{table}: ckvt table "), out
+print("python test_wheel: 1 passed")
