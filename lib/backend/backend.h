@@ -13,7 +13,8 @@
  *  - Nothing here knows layers, models, files or policies.
  * Activations are float32 rows, row-major, [n_rows][width]. D head dim, H query heads, G KV heads,
  * H = G * group. Several rollouts go side by side as lanes: lane i's n rows begin at row i *
- * be_padded_rows(n), so that no tile holds rows of two.
+ * be_padded_rows(n), so that no tile holds rows of two. A step of decoding has one row of each
+ * sequence, one behind the other.
  */
 #pragma once
 
@@ -74,6 +75,21 @@ typedef struct be_lane {
     int32_t to;   /* whose rows of `out` are written */
     const kept_set *kept; /* NULL: all prompt positions */
 } be_lane;
+
+/* Keys and values of one sequence and layer that hold only what is kept: KV head g's lie from row
+ * first[g] on, n_kept[g] of the prompt and n_own of later tokens behind them. */
+typedef struct be_held {
+    be_buf *k, *v;         /* [rows][D] */
+    const int64_t *first;  /* [G] */
+    const int64_t *n_kept; /* [G] */
+    const int64_t *hidden; /* [G]: so many of the list no longer lie in the sliding window */
+    int64_t n_own;
+} be_held;
+
+/* Of one position a row: cos and sin of position * inv_freq, [n][D/2] each. */
+typedef struct be_angles {
+    const float *cos, *sin;
+} be_angles;
 
 /* The last `window` of n prompt rows; q's first row is position row0, which begins a tile at or
  * before them. */
@@ -170,6 +186,18 @@ typedef struct backend_ops {
      * when they follow each other. */
     void (*attention_kept)(backend *be, const be_attention_shape *s, const be_continuation *c,
                            const be_lane *lanes, int64_t n_lanes, be_buf *out);
+    /* Copies the kept positions of a prompt of n (kept NULL: all n) from its cache -> to, whose
+     * n_kept say how many they are. */
+    void (*cache_keep)(backend *be, const be_attention_shape *s, const be_cache *prompt, int64_t n,
+                       const kept_set *kept, const be_held *to);
+    /* One row each of n sequences: rotates q [n][H*D] in place, writes k (rotated) and v [n][G*D]
+     * to the last of held[i]'s n_own rows. */
+    void (*held_rows)(backend *be, const be_attention_shape *s, const be_angles *angles, int64_t n,
+                      be_buf *q, const be_buf *k, const be_buf *v, const be_held *held);
+    /* Attention of row i of q over all that held[i] holds and its window shows; out [n][H*D]. With
+     * kernels of ours the bits are attention_kept's. */
+    void (*attention_held)(backend *be, const be_attention_shape *s, int64_t n, const be_buf *q,
+                           const be_held *held, be_buf *out);
     /* Attention mass of a window: mass[g][t] = sum over its rows j and the query heads of group g
      * of A[h][j][t], double, host [G][n]. Never materialises more than a tile of rows x keys. */
     ckvc_status (*window_mass)(backend *be, const be_attention_shape *s, const be_window *w,
@@ -201,9 +229,9 @@ typedef struct backend_ops {
      * Logits are tiled over the vocabulary, never stored whole. */
     ckvc_status (*head_nll)(backend *be, const be_weight *w, const be_buf *x, const be_rows *rows,
                             const int32_t *target, double *nll, ckvc_err *err);
-    /* Logits of one row, host [V]. */
-    ckvc_status (*head_logits)(backend *be, const be_weight *w, const be_buf *x, int64_t row,
-                               float *logits, ckvc_err *err);
+    /* Logits of rows row0 ... row0 + n - 1, host [n][V]. */
+    ckvc_status (*head_logits)(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
+                               int64_t n, float *logits, ckvc_err *err);
     /* dst rows dst_row ... = src rows src_row ... (width values each). */
     void (*copy_rows)(backend *be, const be_buf *src, int64_t src_row, be_buf *dst, int64_t dst_row,
                       int64_t n_rows, int64_t width);

@@ -1,9 +1,9 @@
 /* The layer loop: x -> x + O(attention(rope(QKV(norm x)))) -> x + down(silu(gate) * up)(norm x), L
  * times, then the final norm.
  *
- * One loop for every family, for prompts and for any number of continuations. Prefill and
- * continuation differ in which cache the rows' keys go to and which keys they look at. In the last
- * layer a prefill goes on with the rows that are read alone.
+ * One loop for every family, for prompts, for any number of continuations, and for a token each of
+ * sequences that are decoded. They differ in which cache the rows' keys go to and which keys they
+ * look at. In the last layer a prefill goes on with the rows that are read alone.
  *
  * Continuations are lanes of one batch (method.md section 4). A lane that differs from another in
  * one layer's kept set is the same up to that layer, so it joins there: it takes the other's hidden
@@ -11,6 +11,31 @@
  * Lanes lie in the order in which they join, so that the rows in work are always a prefix. */
 #include "lib/base/progress.h"
 #include "lib/model/forward.h"
+
+void activations_init(activations *act, const model *m, size_t rows) {
+    const model_shape *s = m->shape;
+    const size_t width = (size_t)s->width, q = (size_t)s->n_heads * (size_t)s->head_dim,
+                 kv = (size_t)s->n_kv_heads * (size_t)s->head_dim,
+                 mlp = (rows < FORWARD_ROWS ? rows : FORWARD_ROWS) * (size_t)s->intermediate;
+    be_buf *(*const create)(backend *, size_t) = m->be->ops->buf_create;
+    *act = (activations){.x = create(m->be, rows * width),
+                         .norm = create(m->be, rows * width),
+                         .q = create(m->be, rows * q),
+                         .mix = create(m->be, rows * q),
+                         .k = create(m->be, rows * kv),
+                         .v = create(m->be, rows * kv),
+                         .gate = create(m->be, mlp),
+                         .up = create(m->be, mlp),
+                         .x_part = create(m->be, 0),
+                         .mix_part = create(m->be, 0)};
+}
+
+void activations_fini(activations *act, backend *be) {
+    be_buf *const all[] = {act->x, act->norm, act->q,  act->mix,    act->k,
+                           act->v, act->gate, act->up, act->x_part, act->mix_part};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { be->ops->buf_free(be, all[i]); }
+    *act = (activations){0};
+}
 
 /* Rows in work (padding between lanes counted), lanes in work, the position of the first row. */
 typedef struct progress {
@@ -92,6 +117,18 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     return p->tap ? p->tap(p->tap_ctx, il, a->q, p->n_prompt, p->own, err) : CKVC_OK;
 }
 
+static void held_attention(const forward_pass *p, int32_t il) {
+    backend *be = p->m->be;
+    const backend_ops *op = be->ops;
+    const activations *a = p->act;
+    be_weight *const *w = p->m->layers[il];
+    const be_attention_shape attention = layer_attention(p->m, il), *s = &attention;
+    const be_held *held = p->held + il * p->n_rows;
+    op->matmul(be, w[W_Q], w[W_Q_BIAS], a->norm, p->n_rows, false, a->q);
+    op->held_rows(be, s, &p->angles, p->n_rows, a->q, a->k, a->v, held);
+    op->attention_held(be, s, p->n_rows, a->q, held, a->mix);
+}
+
 /* Output product and MLP of n rows from `row` on. */
 static void behind_attention(const forward_pass *p, be_weight *const *w, int64_t row, int64_t n) {
     model *m = p->m;
@@ -121,7 +158,11 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     op->rmsnorm(be, a->x, at->n_rows, w[W_ATTENTION_NORM], eps, a->norm);
     op->matmul(be, w[W_K], w[W_K_BIAS], a->norm, at->n_rows, false, a->k);
     op->matmul(be, w[W_V], w[W_V_BIAS], a->norm, at->n_rows, false, a->v);
-    CKVC_TRY(p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err));
+    if (p->held) {
+        held_attention(p, il);
+    } else {
+        CKVC_TRY(p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err));
+    }
     if (p->tap_attends && il == m->shape->n_layers - 1) { return CKVC_OK; }
     for (int64_t row = 0; row < at->n_rows; row += FORWARD_ROWS) {
         behind_attention(p, w, row,
@@ -167,10 +208,11 @@ ckvc_status model_head_nll(model *m, head_rows rows, const int32_t *target, doub
     return st;
 }
 
-ckvc_status model_head_logits(model *m, head_rows row, float *logits, ckvc_err *err) {
+ckvc_status model_head_logits(model *m, head_rows rows, float *logits, ckvc_err *err) {
     const backend_ops *op = m->be->ops;
     CKVC_TRY(op->weight_acquire(m->be, m->head, err));
-    const ckvc_status st = op->head_logits(m->be, m->head, row.x, row.at.row0, logits, err);
+    const ckvc_status st =
+        op->head_logits(m->be, m->head, rows.x, rows.at.row0, rows.at.n_rows, logits, err);
     op->weight_release(m->be, m->head);
     return st;
 }

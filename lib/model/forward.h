@@ -1,4 +1,4 @@
-/* Inside of lib/model: the one layer loop, for prefill and for continuations. */
+/* Inside of lib/model: the one layer loop, for prefill, continuations and decoding. */
 #pragma once
 
 #include "lib/model/model_weights.h"
@@ -15,6 +15,10 @@ typedef struct activations { /* rows padded to whole tiles */
     be_buf *gate, *up;         /* [at most FORWARD_ROWS][MLP] */
     be_buf *x_part, *mix_part; /* views of FORWARD_ROWS rows or fewer of x and mix */
 } activations;
+
+/* For `rows` rows (whole tiles) of the model; buffers are those of `act`, to be freed by _fini. */
+void activations_init(activations *act, const model *m, size_t rows);
+void activations_fini(activations *act, backend *be);
 
 /* Called after the attention of layer `layer` with queries and cache in place; q's first row is
  * position row0. Of continuations the queries and own caches of every lane. May read, never changes
@@ -42,14 +46,17 @@ typedef struct forward_pass {
     /* the tap stands in for attention_kept and fills act->mix; only the taps are wanted: nothing
      * follows the last one */
     bool tap_attends;
-    /* both */
+    /* a step of decoding (held not NULL): row i is the next token of sequence i */
+    const be_held *held; /* [L][n_rows] */
+    be_angles angles;    /* of the rows' positions */
+    /* prefill and continuation */
     layer_tap tap; /* or NULL */
     void *tap_ctx;
 } forward_pass;
 
 /* LlamaModel.forward (modeling_*.py, see model.h): embed_tokens, the layers in the order of
  * LlamaDecoderLayer.forward, norm. Leaves the normed top rows in act->norm: a prefill's from
- * forward_top_row on, a continuation's lane by lane. */
+ * forward_top_row on, a continuation's lane by lane, a step's row by row. */
 ckvc_status forward(const forward_pass *p, ckvc_err *err) CKVC_MUST_CHECK;
 /* The position of act->norm's first row after a prefill. */
 static inline int64_t forward_top_row(const forward_pass *p) {
@@ -65,5 +72,6 @@ typedef struct head_rows {
 } head_rows;
 ckvc_status model_head_nll(model *m, head_rows rows, const int32_t *target, double *nll,
                            ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status model_head_logits(model *m, head_rows row, float *logits,
+/* [rows][V] of one lane. */
+ckvc_status model_head_logits(model *m, head_rows rows, float *logits,
                               ckvc_err *err) CKVC_MUST_CHECK;

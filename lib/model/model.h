@@ -183,5 +183,8 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
 ckvc_status session_logits(session *s, int64_t position, float *logits,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
+/* After session_prefill: the logits of the token behind the prompt, [V]. */
+ckvc_status session_next_logits(session *s, float *logits, ckvc_err *err) CKVC_MUST_CHECK;
+
 /* Mean of n losses, accumulated in double in order: the reduction of method.md section 3. */
 double nll_mean(const double *nll, int64_t n);

@@ -4,6 +4,7 @@
 
 #include "lib/model/forward.h"
 #include "lib/model/head_watch.h"
+#include "lib/model/prompt_cache.h"
 #include "lib/model/window_stats.h"
 
 struct session {
@@ -13,7 +14,7 @@ struct session {
     be_cache *prompt; /* [L] */
     be_cache own;     /* one layer's worth, of every lane */
     be_buf *last;     /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
-    be_buf **bufs;    /* [n_bufs] all of the above */
+    be_buf **bufs;    /* [n_bufs] all of the above but for act's */
     size_t n_bufs, cap_bufs;
     be_lane *order;           /* [max_lanes] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
@@ -101,10 +102,7 @@ static be_buf *new_buf(session *s, size_t values) {
 static void create_buffers(session *s) {
     const model_shape *shape = s->m->shape;
     const buffer_sizes b = sizes_of(shape, s->limits);
-    const size_t width = (size_t)shape->width, mlp = (size_t)shape->intermediate,
-                 q = (size_t)shape->n_heads * (size_t)shape->head_dim,
-                 kv = (size_t)shape->n_kv_heads * (size_t)shape->head_dim,
-                 n_layers = (size_t)shape->n_layers;
+    const size_t n_layers = (size_t)shape->n_layers;
     const int64_t prompt_rows = be_padded_rows(s->limits.max_prompt);
     s->prompt = ckvc_alloc(n_layers, sizeof *s->prompt);
     for (size_t l = 0; l < n_layers; l++) {
@@ -112,17 +110,8 @@ static void create_buffers(session *s) {
             (be_cache){new_buf(s, b.prompt_cache), new_buf(s, b.prompt_cache), prompt_rows};
     }
     s->own = (be_cache){new_buf(s, b.own_cache), new_buf(s, b.own_cache), lane_rows(s->limits)};
-    s->act = (activations){.x = new_buf(s, b.rows * width),
-                           .norm = new_buf(s, b.rows * width),
-                           .q = new_buf(s, b.rows * q),
-                           .mix = new_buf(s, b.rows * q),
-                           .k = new_buf(s, b.rows * kv),
-                           .v = new_buf(s, b.rows * kv),
-                           .gate = new_buf(s, b.mlp_rows * mlp),
-                           .up = new_buf(s, b.mlp_rows * mlp),
-                           .x_part = new_buf(s, 0),
-                           .mix_part = new_buf(s, 0)};
-    s->last = new_buf(s, BE_ROW_TILE * width);
+    activations_init(&s->act, s->m, b.rows);
+    s->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
 }
 
 ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) {
@@ -157,6 +146,7 @@ void session_destroy(session *s) {
     if (!s) { return; }
     backend *be = s->m->be;
     for (size_t i = 0; i < s->n_bufs; i++) { be->ops->buf_free(be, s->bufs[i]); }
+    activations_fini(&s->act, be);
     CKVC_FREE(s->bufs, s->prompt);
     window_stats_fini(&s->stats);
     head_watch_fini(&s->watch);
@@ -430,6 +420,20 @@ ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err
     assert(position >= 0 && position < s->limits.max_prompt);
     const head_rows row = {s->act.norm, {position, 1, 1}};
     return model_head_logits(s->m, row, logits, err);
+}
+
+ckvc_status session_next_logits(session *s, float *logits, ckvc_err *err) {
+    assert(s->n_prompt > 0);
+    return model_head_logits(s->m, (head_rows){s->last, {0, 1, 1}}, logits, err);
+}
+
+prompt_cache session_prompt(const session *s) {
+    assert(s->n_prompt > 0);
+    return (prompt_cache){.m = s->m,
+                          .layers = s->prompt,
+                          .n_tokens = s->n_prompt,
+                          .n_total = s->n_total,
+                          .inv_freq = s->inv_freq};
 }
 
 double nll_mean(const double *nll, int64_t n) {

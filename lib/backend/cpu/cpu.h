@@ -75,6 +75,15 @@ static inline int64_t cpu_score_stride(int64_t n) { return (n + 15) / 16 * 16; }
  * computes with; rows of q lie H*D apart. */
 void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *q, const float *k,
                 int64_t n, float *score, int64_t stride);
+/* Attention of a block of BE_ROW_TILE query rows over two runs of keys, row r over span[r]; rows of
+ * q and out lie H*D apart, an empty span is padding and becomes 0. columns: as in cpu_fma, or NULL.
+ * score: a worker's scratch of cpu_attend_floats. */
+void cpu_attend(const cpu_backend *c, const be_attention_shape *s, const float *q,
+                const key_run runs[2], const row_span *span, const key_columns *columns,
+                float *score, float *out);
+/* n_columns as in cpu_fma_scratch. */
+size_t cpu_attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys,
+                         int64_t n_columns);
 /* The first key that row j sees. */
 static inline int64_t cpu_first_seen(const be_attention_shape *s, int64_t j) {
     return s->window && j >= s->window ? j - s->window + 1 : 0;
@@ -106,7 +115,9 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     /* cpu_attention.c, cpu_attention_window.c, cpu_attention_error.c */ \
     X(attention_causal) X(attention_kept) X(attention_targets) \
     X(window_mass) X(window_rows) \
-    X(attention_error)
+    X(attention_error) \
+    /* cpu_held.c */ \
+    X(cache_keep) X(held_rows) X(attention_held)
 /* clang-format on */
 #define DECLARE(name) __typeof__(*((backend_ops *)NULL)->name) cpu_##name;
 CPU_OPERATIONS(DECLARE)
@@ -119,6 +130,8 @@ void cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int6
 /* Scratch floats that the operations of these files take at most. */
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared);
+/* Of attention_held over at most so many keys. */
+size_t cpu_held_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys);
 void cpu_window_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker,
                         size_t *shared);
 void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker,

@@ -29,10 +29,8 @@ void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *
     for (int r = 0; r < BE_ROW_TILE; r++) { kernel_scale(score + r * stride, n, s->scale); }
 }
 
-/* A worker's scratch for attention over so many keys, in floats; n_columns as in cpu_fma_scratch.
- */
-static size_t attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys,
-                            int64_t n_columns) {
+size_t cpu_attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys,
+                         int64_t n_columns) {
     return c->fma ? cpu_fma_scratch(s->head_dim, n_columns)
                   : (size_t)(BE_ROW_TILE * cpu_score_stride(n_keys));
 }
@@ -45,11 +43,10 @@ static void add_row(const key_columns *columns, const float *row, row_span span,
                                                            hi - span.lo, inverse);
 }
 
-/* q, out: the block's first row at this head's columns; `columns` as in cpu_fma. score: scratch
- * [BE_ROW_TILE][stride]. A kernel: NOLINTNEXTLINE(readability-function-size) */
-static void attend(const cpu_backend *c, const be_attention_shape *s, const float *q,
-                   const key_run runs[2], const row_span *span, const key_columns *columns,
-                   float *score, float *out) {
+/* A kernel: NOLINTNEXTLINE(readability-function-size) */
+void cpu_attend(const cpu_backend *c, const be_attention_shape *s, const float *q,
+                const key_run runs[2], const row_span *span, const key_columns *columns,
+                float *score, float *out) {
     const int64_t n = runs[0].n + runs[1].n, stride = cpu_score_stride(n);
     const int ldq = s->n_heads * s->head_dim;
     float inverse[BE_ROW_TILE];
@@ -109,7 +106,7 @@ static void causal_task(void *ctx, int64_t task, int worker) {
         const int64_t j = row0 + r;
         span[r] = (row_span){cpu_first_seen(s, j) - k0, j < a->end ? j + 1 - k0 : 0};
     }
-    attend(a->c, s, a->q + at, runs, span, NULL, a->c->worker[worker].data, a->out + at);
+    cpu_attend(a->c, s, a->q + at, runs, span, NULL, a->c->worker[worker].data, a->out + at);
 }
 
 void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0, int64_t n_rows,
@@ -118,7 +115,7 @@ void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0
     const int64_t rows = be_padded_rows(n_rows);
     const size_t n = (size_t)(rows * s->n_heads * s->head_dim);
     assert(row0 % BE_ROW_TILE == 0 && row0 + rows <= cache->capacity && n <= q->n && n <= out->n);
-    cpu_need(c, attend_floats(c, s, row0 + rows, 0), 0);
+    cpu_need(c, cpu_attend_floats(c, s, row0 + rows, 0), 0);
     prompt_job a = {.c = c,
                     .s = s,
                     .row0 = row0,
@@ -214,7 +211,8 @@ static void kept_block(const kept_job *a, int64_t i_lane, int64_t tile, int64_t 
     }
     const int64_t from = ((lane->from * lane_rows + row0) * s->n_heads + h) * d,
                   to = ((lane->to * lane_rows + row0) * s->n_heads + h) * d;
-    attend(a->c, s, r->q->data + from, runs, span, columns, a->c->worker[worker].data, a->out + to);
+    cpu_attend(a->c, s, r->q->data + from, runs, span, columns, a->c->worker[worker].data,
+               a->out + to);
 }
 
 static void kept_task(void *ctx, int64_t task, int worker) {
@@ -258,7 +256,7 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_conti
     kept_job a = {.c = c, .s = s, .r = r, .out = out->data, .n_tiles = rows / BE_ROW_TILE};
     while (n_lanes > 0) {
         const int64_t n = take_lanes(&a, lanes, n_lanes);
-        cpu_need(c, attend_floats(c, s, a.n_keys + rows, 0), (size_t)a.n_gathered);
+        cpu_need(c, cpu_attend_floats(c, s, a.n_keys + rows, 0), (size_t)a.n_gathered);
         a.gathered = c->shared.data;
         if (a.n_gathered > 0) {
             ckvc_pool_run(be->pool, a.n_sets * s->n_kv_heads, gather_task, &a);
@@ -323,7 +321,7 @@ ckvc_status cpu_attention_targets(backend *be, const be_attention_shape *s,
                     .n_tiles = each,
                     .n_pieces = (n_tiles + each - 1) / each};
     take_lanes(&a.kept, &alone, 1);
-    cpu_need(c, attend_floats(c, s, r->n_prompt + padded, r->n_prompt),
+    cpu_need(c, cpu_attend_floats(c, s, r->n_prompt + padded, r->n_prompt),
              (size_t)(2 * a.n_pieces * s->n_heads * r->n_prompt));
     a.columns = (double *)c->shared.data;
     ckvc_pool_run(be->pool, a.n_pieces * s->n_heads, target_task, &a);
@@ -337,6 +335,8 @@ void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, co
                   one_set = 2 * most->n_prompt * s->n_kv_heads * s->head_dim,
                   gathered = most->n_lanes > 0 ? max64(one_set, GATHER_FLOATS) : 0,
                   columns = most->targets ? most->n_prompt : 0;
-    *per_worker = attend_floats(c, s, keys, columns);
+    *per_worker = cpu_held_floats(c, s, keys);
+    *per_worker =
+        (size_t)max64((int64_t)*per_worker, (int64_t)cpu_attend_floats(c, s, keys, columns));
     *shared = (size_t)max64(gathered, 2 * TARGET_PIECES * s->n_heads * columns);
 }

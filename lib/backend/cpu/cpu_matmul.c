@@ -109,15 +109,15 @@ static void matmul_task(void *ctx, int64_t task, int worker) {
 
 void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
                 int64_t n_rows, bool add, be_buf *y) {
-    const int64_t rows = be_padded_rows(n_rows);
+    const int64_t padded = be_padded_rows(n_rows);
     assert(w->f32 && (!bias || (bias->f32 && bias->m.rows * bias->m.cols == w->m.rows)));
-    assert((size_t)(rows * w->m.cols) <= x->n && (size_t)(rows * w->m.rows) <= y->n);
+    assert((size_t)(padded * w->m.cols) <= x->n && (size_t)(padded * w->m.rows) <= y->n);
     matmul_job m = {.c = cpu_of(be),
                     .w = w,
                     .bias = bias ? bias->f32 : NULL,
                     .x = x->data,
                     .y = y->data,
-                    .n_rows = rows,
+                    .n_rows = any_rows(cpu_of(be)) ? n_rows : padded,
                     .add = add};
     cut(&m);
     ckvc_pool_run(be->pool, m.n_row_tiles * m.n_tiles, matmul_task, &m);
@@ -139,7 +139,7 @@ typedef struct head_job {
     float *target_logit;   /* [n_lanes][n_rows] */
     float *max;            /* [HEAD_CHUNK][n_tiles] */
     double *sum;           /* the same: sum of exp(logit - max) */
-    float *logits;         /* head_logits: [vocab] of row row0 */
+    float *logits;         /* head_logits: [n_rows][vocab] */
 } head_job;
 
 /* Row `row` of x in [n_lanes][n_rows] of what is asked for, or -1. */
@@ -168,7 +168,7 @@ static void head_task(void *ctx, int64_t task, int worker) {
         const int64_t place = asked_of(h, h->first + r), at = r * h->n_tiles + tile;
         if (place < 0) { continue; }
         if (h->logits) {
-            memcpy(h->logits + col, logits, (size_t)width * sizeof *logits);
+            memcpy(h->logits + place * h->w->m.rows + col, logits, (size_t)width * sizeof *logits);
             continue;
         }
         const int64_t target = h->target[place % h->asked.n_rows] - col;
@@ -243,18 +243,21 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const
     return cpu_sync(be, err);
 }
 
-ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, int64_t row,
-                            float *logits, ckvc_err *err) {
+ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
+                            int64_t n, float *logits, ckvc_err *err) {
     cpu_backend *c = cpu_of(be);
+    const bool exact = any_rows(c);
+    const int64_t end = be_padded_rows(row0 + n),
+                  first = exact ? row0 : row0 / BE_ROW_TILE * BE_ROW_TILE;
     head_job h = {.c = c,
                   .w = w,
                   .x = x->data,
-                  .first = row / BE_ROW_TILE * BE_ROW_TILE,
-                  .n = BE_ROW_TILE,
-                  .asked = {.row0 = row, .n_rows = 1, .n_lanes = 1},
-                  .lane_rows = be_padded_rows(row + 1)};
-    h.logits = logits;
-    assert(w->f32 && (size_t)(h.lane_rows * w->m.cols) <= x->n);
+                  .first = first,
+                  .n = (exact ? row0 + n : end) - first,
+                  .asked = {.row0 = row0, .n_rows = n, .n_lanes = 1},
+                  .lane_rows = end,
+                  .logits = logits};
+    assert(w->f32 && (size_t)(end * w->m.cols) <= x->n);
     cut_head(&h, w->m.rows);
     cpu_need(c, HEAD_LOGITS, 0);
     run_head(&h);

@@ -81,7 +81,7 @@ static void head(void **state) {
     target[3] = VOCAB - 1;
     target[4] = 0;
     assert_int_equal(head_nll(b.be, bw, bx, (be_rows){row0, n, 1}, target, nll), CKVC_OK);
-    float *logits = ckvc_alloc(VOCAB, sizeof *logits);
+    float *logits = ckvc_alloc(2 * VOCAB, sizeof *logits);
     double *want = ckvc_alloc(VOCAB, sizeof *want);
     for (int64_t r = 0; r < n; r++) {
         double sum = 0;
@@ -95,8 +95,9 @@ static void head(void **state) {
         assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) <
                     2e-5); /* logits up to 30 in float32 */
         if (r % 50 == 0) {
-            assert_int_equal(b.be->ops->head_logits(b.be, bw, bx, row0 + r, logits, &err), CKVC_OK);
-            check_nmse("head_logits", logits, want, VOCAB);
+            assert_int_equal(b.be->ops->head_logits(b.be, bw, bx, row0 + r - 1, 2, logits, &err),
+                             CKVC_OK);
+            check_nmse("head_logits", logits + VOCAB, want, VOCAB);
         }
     }
     assert_int_equal(head_nll(b.be, bw, bx, (be_rows){0, 0, 1}, target, nll), CKVC_OK);
@@ -424,6 +425,56 @@ static void check_targets(const attention_case *c, bench *b, const be_continuati
     free(got), free(want), free(weights);
 }
 
+/* Two sequences of the same prompt, at own rows n_own - 1 and 0: each holds what is kept and its
+ * own rows so far, and attends to what its window shows; want [n_own][H*D] of naive_kept. */
+static void check_held(const attention_case *c, bench *b, const be_cache *prompt,
+                       const kept_set *kept, const double *want) {
+    enum { MAX_G = 8 };
+    const int64_t d = c->s.head_dim, width = c->s.n_heads * d, row[2] = {c->n_own - 1, 0};
+    int64_t first[2][MAX_G], n_kept[2][MAX_G], hidden[2][MAX_G];
+    be_held held[2];
+    be_buf *q = buffer(b->be, (size_t)(BE_ROW_TILE * width), NULL),
+           *out = buffer(b->be, (size_t)(BE_ROW_TILE * width), NULL);
+    for (int i = 0; i < 2; i++) {
+        const int64_t seen = c->s.window ? c->n + row[i] - c->s.window + 1 : 0;
+        int64_t n = 0;
+        for (int32_t g = 0; g < c->s.n_kv_heads; g++) {
+            const int32_t set = kept && kept->n_sets > 1 ? g : 0;
+            first[i][g] = n;
+            n_kept[i][g] = kept ? kept->offsets[set + 1] - kept->offsets[set] : c->n;
+            hidden[i][g] = seen > c->n ? n_kept[i][g] + seen - c->n : 0;
+            for (int64_t t = 0; t < n_kept[i][g] && seen <= c->n; t++) {
+                hidden[i][g] += (kept ? kept->positions[kept->offsets[set] + t] : t) < seen;
+            }
+            n += n_kept[i][g] + row[i] + 1;
+        }
+        held[i] = (be_held){buffer(b->be, (size_t)(n * d), NULL),
+                            buffer(b->be, (size_t)(n * d), NULL),
+                            first[i],
+                            n_kept[i],
+                            hidden[i],
+                            row[i] + 1};
+        b->be->ops->cache_keep(b->be, &c->s, prompt, c->n, kept, &held[i]);
+        for (int32_t g = 0; g < c->s.n_kv_heads; g++) {
+            const size_t to = (size_t)((first[i][g] + n_kept[i][g]) * d),
+                         size = (size_t)((row[i] + 1) * d);
+            b->be->ops->write(b->be, held[i].k, to, c->own_k + g * c->own_capacity * d, size);
+            b->be->ops->write(b->be, held[i].v, to, c->own_v + g * c->own_capacity * d, size);
+        }
+        b->be->ops->write(b->be, q, (size_t)(i * width), c->q + row[i] * width, (size_t)width);
+    }
+    b->be->ops->attention_held(b->be, &c->s, 2, q, held, out);
+    float *got = contents(b->be, out, (size_t)(2 * width));
+    for (int i = 0; i < 2; i++) {
+        check_nmse("attention_held", got + i * width, want + row[i] * width, (size_t)width);
+        b->be->ops->buf_free(b->be, held[i].k);
+        b->be->ops->buf_free(b->be, held[i].v);
+    }
+    b->be->ops->buf_free(b->be, q);
+    b->be->ops->buf_free(b->be, out);
+    free(got);
+}
+
 static void attention(void **state) {
     (void)state;
     static const struct {
@@ -522,6 +573,7 @@ static void attention(void **state) {
             got = contents(b.be, out, (size_t)(c.n_own * width));
             naive_kept(&c, c.q, c.own_k, c.own_v, kept, want);
             check_nmse("attention_kept", got, want, (size_t)(c.n_own * width));
+            check_held(&c, &b, &prompt, kept, want);
             free(got);
         }
         /* four lanes: sets shared and not, one that reads another's queries, one that is left out

@@ -228,7 +228,7 @@ static void heads(cpu_products way) {
         for (int v = 0; v < VOCAB; v++) { sum += exp(want[v]); }
         assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) < 2e-6);
     }
-    assert_int_equal(b.be->ops->head_logits(b.be, bw, bx, ROWS - 1, logits, &err), CKVC_OK);
+    assert_int_equal(b.be->ops->head_logits(b.be, bw, bx, ROWS - 1, 1, logits, &err), CKVC_OK);
     assert_true(nmse(logits, want, VOCAB) <= NMSE_BOUND);
     b.be->ops->weight_free(b.be, bw);
     b.be->ops->buf_free(b.be, bx);

@@ -1,0 +1,186 @@
+/* Sequences that hold what is kept, and their steps: see decoder.h. */
+#include "lib/model/decoder.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "lib/model/forward.h"
+#include "lib/model/prompt_cache.h"
+
+/* What a sequence holds of one layer. */
+typedef struct held_layer {
+    be_held held;
+    int64_t *first, *n_kept, *hidden; /* [G], held's; one piece of memory with `from` */
+    int64_t window;                   /* of the layer; 0: it sees everything */
+    /* where a window will hide some: the kept positions, and where each head's begin */
+    uint32_t *positions; /* or NULL */
+    int64_t *from;       /* [G] */
+} held_layer;
+
+struct sequence {
+    model *m;
+    int64_t n_prompt, n_own, room;
+    int64_t entries;
+    size_t bytes;
+    double *inv_freq;   /* [D/2] */
+    held_layer *layers; /* [L] */
+};
+
+struct decoder {
+    model *m;
+    int64_t max_sequences;
+    activations act;
+    be_held *held;    /* [L][max_sequences] */
+    float *cos, *sin; /* [max_sequences][D/2] */
+};
+
+/* ---- sequences ---- */
+
+static void layer_init(sequence *q, const prompt_cache *from, int32_t il, const kept_set *kept) {
+    const backend_ops *op = q->m->be->ops;
+    const be_attention_shape attention = layer_attention(q->m, il);
+    const int64_t n_heads = attention.n_kv_heads;
+    held_layer *l = &q->layers[il];
+    l->window = attention.window;
+    l->first = ckvc_calloc((size_t)(4 * n_heads), sizeof *l->first);
+    l->n_kept = l->first + n_heads;
+    l->hidden = l->n_kept + n_heads;
+    l->from = l->hidden + n_heads;
+    int64_t rows = 0;
+    for (int64_t g = 0; g < n_heads; g++) {
+        const uint32_t *offset = kept ? kept->offsets + (kept->n_sets == 1 ? 0 : g) : NULL;
+        l->first[g] = rows;
+        l->n_kept[g] = kept ? (int64_t)offset[1] - (int64_t)offset[0] : from->n_tokens;
+        l->from[g] = kept ? offset[0] : 0;
+        rows += l->n_kept[g] + q->room;
+        q->entries += l->n_kept[g];
+    }
+    const size_t values = (size_t)rows * (size_t)attention.head_dim;
+    l->held = (be_held){.k = op->buf_create(q->m->be, values),
+                        .v = op->buf_create(q->m->be, values),
+                        .first = l->first,
+                        .n_kept = l->n_kept,
+                        .hidden = l->hidden};
+    q->bytes += 2 * values * sizeof(float);
+    op->cache_keep(q->m->be, &attention, &from->layers[il], from->n_tokens, kept, &l->held);
+    if (kept && l->window) {
+        l->positions = ckvc_copy(kept->positions, kept->offsets[kept->n_sets], sizeof(uint32_t));
+    }
+}
+
+ckvc_status sequence_create(session *s, const kept_set *sets, int64_t room, sequence **out,
+                            ckvc_err *err) {
+    const prompt_cache from = session_prompt(s);
+    const model_shape *shape = from.m->shape;
+    const int64_t context = model_shape_context(shape);
+    *out = NULL;
+    assert(room >= 0);
+    assert(shape->rope != ROPE_DYNAMIC || from.n_tokens + room <= from.n_total);
+    CKVC_FAIL_IF(room > context - from.n_tokens, err, CKVC_E_DATA,
+                 "a prompt of %lld tokens and %lld more go beyond the model's context of %lld "
+                 "(config.json, max_position_embeddings)",
+                 (long long)from.n_tokens, (long long)room, (long long)context);
+    sequence *q = *out = ckvc_calloc(1, sizeof *q);
+    q->m = from.m;
+    q->n_prompt = from.n_tokens;
+    q->room = room;
+    q->inv_freq = ckvc_copy(from.inv_freq, (size_t)shape->head_dim / 2, sizeof *q->inv_freq);
+    q->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *q->layers);
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        layer_init(q, &from, l, sets ? &sets[l] : NULL);
+    }
+    const be_attention_shape attention = layer_attention(from.m, 0);
+    const be_extent most = {.n_prompt = from.n_tokens, .n_rows = room, .vocab = shape->vocab};
+    from.m->be->ops->reserve(from.m->be, &attention, q->inv_freq, &most);
+    return from.m->be->ops->sync(from.m->be, err);
+}
+
+void sequence_free(sequence *q) {
+    if (!q) { return; }
+    for (int32_t l = 0; l < q->m->shape->n_layers; l++) {
+        held_layer *layer = &q->layers[l];
+        q->m->be->ops->buf_free(q->m->be, layer->held.k);
+        q->m->be->ops->buf_free(q->m->be, layer->held.v);
+        CKVC_FREE(layer->first, layer->positions);
+    }
+    CKVC_FREE(q->inv_freq, q->layers, q);
+}
+
+int64_t sequence_length(const sequence *q) { return q->n_prompt + q->n_own; }
+int64_t sequence_entries(const sequence *q) { return q->entries; }
+size_t sequence_bytes(const sequence *q) { return q->bytes; }
+
+/* ---- steps ---- */
+
+ckvc_status decoder_create(model *m, int64_t max_sequences, decoder **out, ckvc_err *err) {
+    const size_t n = (size_t)max_sequences, half = (size_t)m->shape->head_dim / 2;
+    assert(max_sequences >= 1);
+    *out = NULL;
+    CKVC_AUTO(decoder_destroy_at) decoder *d = ckvc_calloc(1, sizeof *d);
+    d->m = m;
+    d->max_sequences = max_sequences;
+    d->held = ckvc_calloc(n * (size_t)m->shape->n_layers, sizeof *d->held);
+    d->cos = ckvc_alloc(n * half, sizeof *d->cos);
+    d->sin = ckvc_alloc(n * half, sizeof *d->sin);
+    activations_init(&d->act, m, (size_t)be_padded_rows(max_sequences));
+    CKVC_TRY(model_acquire(m, err));
+    *out = ckvc_take(&d);
+    return CKVC_OK;
+}
+
+void decoder_destroy(decoder *d) {
+    if (!d) { return; }
+    activations_fini(&d->act, d->m->be);
+    CKVC_FREE(d->held, d->cos, d->sin, d);
+}
+
+/* Of a head's list, kept positions and then the sequence's own, how many the query at `position`
+ * does not see; `before`: the same of an earlier one. */
+static int64_t hidden_of(const sequence *q, const held_layer *l, int64_t g, int64_t position,
+                         int64_t before) {
+    const int64_t seen = l->window && position >= l->window ? position - l->window + 1 : 0,
+                  n_kept = l->held.n_kept[g];
+    if (seen >= q->n_prompt) { return n_kept + seen - q->n_prompt; }
+    if (!l->positions) { return seen; }
+    const uint32_t *positions = l->positions + l->from[g];
+    while (before < n_kept && positions[before] < seen) { before++; }
+    return before;
+}
+
+/* Makes room for one more row and says where everything lies -> d's arrays, column i of n. */
+static void take_place(decoder *d, sequence *q, int64_t i, int64_t n) {
+    const int64_t half = d->m->shape->head_dim / 2, position = q->n_prompt + q->n_own++;
+    for (int64_t k = 0; k < half; k++) {
+        const double angle = (double)position * q->inv_freq[k];
+        d->cos[i * half + k] = (float)cos(angle);
+        d->sin[i * half + k] = (float)sin(angle);
+    }
+    for (int32_t il = 0; il < d->m->shape->n_layers; il++) {
+        held_layer *l = &q->layers[il];
+        l->held.n_own = q->n_own;
+        for (int64_t g = 0; g < d->m->shape->n_kv_heads; g++) {
+            l->hidden[g] = hidden_of(q, l, g, position, l->hidden[g]);
+        }
+        d->held[il * n + i] = l->held;
+    }
+}
+
+ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
+                         float *logits, ckvc_err *err) {
+    assert(n >= 1 && n <= d->max_sequences);
+    for (int64_t i = 0; i < n; i++) {
+        assert(sequences[i]->m == d->m && sequences[i]->n_own < sequences[i]->room);
+        CKVC_FAIL_IF(tokens[i] < 0 || tokens[i] >= d->m->shape->vocab, err, CKVC_E_DATA,
+                     "sequence %lld: token id %d is outside the model's vocabulary of %d",
+                     (long long)i, tokens[i], d->m->shape->vocab);
+    }
+    for (int64_t i = 0; i < n; i++) { take_place(d, sequences[i], i, n); }
+    const forward_pass pass = {.m = d->m,
+                               .act = &d->act,
+                               .tokens = tokens,
+                               .n_rows = n,
+                               .held = d->held,
+                               .angles = {d->cos, d->sin}};
+    CKVC_TRY(forward(&pass, err));
+    return model_head_logits(d->m, (head_rows){d->act.norm, {0, n, 1}}, logits, err);
+}

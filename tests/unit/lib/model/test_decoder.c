@@ -1,0 +1,241 @@
+/* Decoding from caches that hold only what is kept: against session_continue under the same sets,
+ * which is held against transformers elsewhere; alone and in a batch. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "lib/base/rng.h"
+#include "lib/model/decoder.h"
+#include "tests/unit/golden_model.h"
+
+enum { C = 70, MOST_T = 180, MAX_L = 8, MAX_G = 8, PROMPTS = 3 };
+
+/* Prompts of other lengths and ids. */
+static void fill_ids(int32_t *ids, int64_t n, int step, int32_t vocab) {
+    for (int64_t i = 0; i < n; i++) { ids[i] = (int32_t)((i * step + i * i * 7) % vocab); }
+}
+
+/* What one sequence keeps: head g of layer l about one position in 2 + (l + g) % 4, one head of
+ * each layer none; `shared`: the heads of a layer together. */
+typedef struct some_sets {
+    uint32_t offsets[MAX_L][MAX_G + 1], *positions[MAX_L];
+    kept_set sets[MAX_L];
+    int64_t entries;
+} some_sets;
+
+static void sets_fill(some_sets *s, const model_shape *shape, int64_t T, bool shared) {
+    ckvc_rng rng;
+    const int32_t n_sets = shared ? 1 : shape->n_kv_heads;
+    ckvc_rng_init(&rng, 5, (uint64_t)T, shared);
+    *s = (some_sets){0};
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        uint32_t n = 0;
+        s->positions[l] = ckvc_alloc((size_t)(n_sets * T), sizeof(uint32_t));
+        for (int32_t g = 0; g < n_sets; g++) {
+            for (uint32_t t = 0; t < T && (shared || g != l % n_sets); t++) {
+                if (ckvc_rng_below(&rng, (uint64_t)(2 + (l + g) % 4)) == 0) {
+                    s->positions[l][n++] = t;
+                }
+            }
+            s->offsets[l][g + 1] = n;
+        }
+        s->sets[l] = (kept_set){n_sets, s->offsets[l], s->positions[l]};
+        s->entries += shared ? (int64_t)n * shape->n_kv_heads : n;
+    }
+}
+
+static void sets_fini(some_sets *s) {
+    for (int l = 0; l < MAX_L; l++) { free(s->positions[l]); }
+}
+
+/* -log softmax(logits)[target], in double. */
+static double loss(const float *logits, int32_t n, int32_t target) {
+    double top = -INFINITY, sum = 0;
+    for (int32_t v = 0; v < n; v++) { top = (double)logits[v] > top ? (double)logits[v] : top; }
+    for (int32_t v = 0; v < n; v++) { sum += exp((double)logits[v] - top); }
+    return log(sum) + top - (double)logits[target];
+}
+
+/* A model and PROMPTS sequences that hold what is kept of their prompts, with the losses of their
+ * continuations as session_continue has them. */
+typedef struct scene {
+    bench b;
+    model *m;
+    const model_shape *shape;
+    sequence *sequences[PROMPTS];
+    int32_t ids[PROMPTS][MOST_T + C];
+    double nll[PROMPTS][C];
+    float *first; /* [PROMPTS][V] logits behind the prompts */
+} scene;
+
+static const int64_t prompt_tokens[PROMPTS] = {MOST_T, 97, 150};
+
+static void scene_open(scene *s, const char *kind, const char *path, int n_threads) {
+    ckvc_err err = {0};
+    session *one;
+    *s = (scene){.b = bench_open_kind(kind, n_threads)};
+    if (model_open_path(path, s->b.be, &s->m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    s->shape = model_get_shape(s->m);
+    const session_limits limits = {.max_prompt = MOST_T, .max_continuation = C, .max_window = 8};
+    assert_int_equal(session_create(s->m, limits, &one, &err), CKVC_OK);
+    s->first = ckvc_alloc((size_t)(PROMPTS * s->shape->vocab), sizeof *s->first);
+    for (int i = 0; i < PROMPTS; i++) {
+        const int64_t T = prompt_tokens[i];
+        some_sets kept;
+        prefill_stats stats;
+        fill_ids(s->ids[i], T + C, 13 + 2 * i, s->shape->vocab);
+        sets_fill(&kept, s->shape, T, i == 1);
+        const kept_set *sets = i == 2 ? NULL : kept.sets;
+        const prefill_input in = {.tokens = s->ids[i], .n = T, .n_total = T + C, .window = 8};
+        if (session_prefill(one, &in, &stats, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        assert_int_equal(session_next_logits(one, s->first + i * s->shape->vocab, &err), CKVC_OK);
+        assert_int_equal(session_continue(one, s->ids[i] + T, C, sets, s->nll[i], &err), CKVC_OK);
+        assert_int_equal(sequence_create(one, sets, C, &s->sequences[i], &err), CKVC_OK);
+        const int64_t units = (int64_t)s->shape->n_layers * s->shape->n_kv_heads,
+                      entries = sets ? kept.entries : units * T;
+        assert_int_equal(sequence_length(s->sequences[i]), T);
+        assert_int_equal(sequence_entries(s->sequences[i]), entries);
+        assert_int_equal(sequence_bytes(s->sequences[i]),
+                         (size_t)((entries + units * C) * 2 * s->shape->head_dim) * sizeof(float));
+        sets_fini(&kept);
+    }
+    session_destroy(one); /* what is kept is the sequences' own */
+}
+
+static void scene_close(scene *s) {
+    for (int i = 0; i < PROMPTS; i++) { sequence_free(s->sequences[i]); }
+    free(s->first);
+    model_close(s->m);
+    bench_close(&s->b);
+}
+
+/* Feeds the continuations of sequences from ... from + n - 1 side by side; logits [n][C][V], the
+ * first those behind the prompt. */
+static void decode(scene *s, int from, int n, float *logits) {
+    ckvc_err err = {0};
+    decoder *d;
+    const size_t V = (size_t)s->shape->vocab;
+    CKVC_AUTO_FREE float *step = ckvc_alloc((size_t)n * V, sizeof *step);
+    assert_int_equal(decoder_create(s->m, n, &d, &err), CKVC_OK);
+    for (int i = 0; i < n; i++) {
+        memcpy(logits + (size_t)i * C * V, s->first + (size_t)(from + i) * V, V * sizeof *logits);
+    }
+    for (int c = 0; c + 1 < C; c++) {
+        int32_t tokens[PROMPTS];
+        for (int i = 0; i < n; i++) { tokens[i] = s->ids[from + i][prompt_tokens[from + i] + c]; }
+        assert_int_equal(decoder_step(d, s->sequences + from, tokens, n, step, &err), CKVC_OK);
+        for (int i = 0; i < n; i++) {
+            memcpy(logits + ((size_t)i * C + (size_t)c + 1) * V, step + (size_t)i * V,
+                   V * sizeof *logits);
+        }
+    }
+    decoder_destroy(d);
+}
+
+/* Losses from the logits are session_continue's: the logits are the same bits with kernels of ours,
+ * and the sum over the vocabulary is in double here and by pieces in float there, some 1e-7. With
+ * OpenBLAS other shapes of calls round otherwise. */
+static void against_continue(const char *kind, const char *path, double tolerance) {
+    scene s;
+    worst w = {"nll", 0};
+    scene_open(&s, kind, path, 2);
+    const size_t V = (size_t)s.shape->vocab;
+    CKVC_AUTO_FREE float *logits = ckvc_alloc(PROMPTS * C * V, sizeof *logits);
+    decode(&s, 0, PROMPTS, logits);
+    for (int i = 0; i < PROMPTS; i++) {
+        for (int c = 0; c < C; c++) {
+            const int32_t target = s.ids[i][prompt_tokens[i] + c];
+            compare(&w, loss(logits + ((size_t)i * C + (size_t)c) * V, (int32_t)V, target),
+                    s.nll[i][c], tolerance);
+        }
+    }
+    worst_print(s.b.be->kernel, &w, 1);
+    scene_close(&s);
+}
+
+static void continuation(void **state) {
+    (void)state;
+    against_continue("cpu", "models/ckvc-tiny-4l", 2e-6);
+    against_continue("openblas", "models/ckvc-tiny-4l", 2e-5);
+}
+
+/* Windows of other lengths than the prompt's hide kept positions, then the sequence's own. */
+static void sliding_window(void **state) {
+    (void)state;
+    against_continue("cpu", "tests/golden/models/mistral-swa", 2e-6);
+    against_continue("cpu", "tests/golden/models/qwen2", 2e-6);
+}
+
+static void batches(void **state) {
+    (void)state;
+    float *logits[3];
+    size_t size = 0;
+    for (int way = 0; way < 3; way++) { /* one thread, all together; three threads; one by one */
+        scene s;
+        scene_open(&s, "cpu", "models/ckvc-tiny-4l", way == 1 ? 3 : 1);
+        const size_t each = (size_t)C * (size_t)s.shape->vocab;
+        size = PROMPTS * each * sizeof(float);
+        logits[way] = ckvc_alloc(size, 1);
+        if (way < 2) {
+            decode(&s, 0, PROMPTS, logits[way]);
+        } else {
+            for (int i = 0; i < PROMPTS; i++) { decode(&s, i, 1, logits[way] + (size_t)i * each); }
+        }
+        scene_close(&s);
+    }
+    assert_memory_equal(logits[0], logits[1], size);
+    assert_memory_equal(logits[0], logits[2], size);
+    for (int way = 0; way < 3; way++) { free(logits[way]); }
+}
+
+/* The context ends: room that does not fit is refused, and so is a token that is none. */
+static void limits(void **state) {
+    (void)state;
+    ckvc_err err = {0};
+    bench b = bench_open(1);
+    model *m;
+    session *s;
+    prefill_stats stats;
+    int32_t ids[20];
+    sequence *q;
+    decoder *d;
+    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    const model_shape *shape = model_get_shape(m);
+    const int64_t context = model_shape_context(shape);
+    CKVC_AUTO_FREE float *logits = ckvc_alloc((size_t)shape->vocab, sizeof *logits);
+    fill_ids(ids, 20, 3, shape->vocab);
+    assert_int_equal(
+        session_create(m, (session_limits){.max_prompt = 20, .max_window = 8}, &s, &err), CKVC_OK);
+    const prefill_input in = {.tokens = ids, .n = 20, .n_total = 20, .window = 8};
+    assert_int_equal(session_prefill(s, &in, &stats, &err), CKVC_OK);
+    assert_int_equal(sequence_create(s, NULL, context - 19, &q, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "go beyond the model's context"));
+    err = (ckvc_err){0};
+    assert_int_equal(sequence_create(s, NULL, 1, &q, &err), CKVC_OK);
+    assert_int_equal(decoder_create(m, 1, &d, &err), CKVC_OK);
+    assert_int_equal(decoder_step(d, &q, &(int32_t){shape->vocab}, 1, logits, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "outside the model's vocabulary"));
+    assert_int_equal(sequence_length(q), 20);
+    err = (ckvc_err){0};
+    assert_int_equal(decoder_step(d, &q, &(int32_t){7}, 1, logits, &err), CKVC_OK);
+    assert_int_equal(sequence_length(q), 21);
+    decoder_destroy(d);
+    sequence_free(q);
+    session_destroy(s);
+    model_close(m);
+    bench_close(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(continuation),
+        cmocka_unit_test(sliding_window),
+        cmocka_unit_test(batches),
+        cmocka_unit_test(limits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
