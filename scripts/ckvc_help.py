@@ -1,0 +1,86 @@
+"""What `ckvc help` says, as data: the one table of verbs and options that docs/cli.md, man pages and completions are made from."""
+import re
+import subprocess
+from dataclasses import dataclass
+
+# Options that one line of help introduces: "  -m, --model DIR      what [built-in value]", the second half perhaps on the next line.
+OPTION = re.compile(r"  (-(\w), |    )--([\w-]+)")
+
+
+@dataclass
+class Option:
+    left: str  # "-m, --model DIR"
+    letter: str  # "m" or ""
+    name: str  # "model"
+    metavar: str  # "DIR", "auto|cpu", "" of a flag
+    value: str  # built in, or ""
+    said: str
+
+    def is_path(self):
+        """A file, folder or run, or several: metavars name those so."""
+        return bool(re.fullmatch(r"DIR|FILE|RUN|[\w.]+\.[a-z0-9]+", self.metavar.removesuffix(",...")))
+
+    def words(self):
+        """What may be written, where that is a choice (or a list of names that the explanation has)."""
+        listed = re.split("[,;:] ", self.said) if self.metavar == "NAME,..." else self.metavar.split("|") if "|" in self.metavar else []
+        found = [w for w in listed if re.fullmatch("[a-z0-9-]+", w)]
+        return found if len(found) > 2 or "|" in self.metavar else []
+
+
+@dataclass
+class Verb:
+    name: str  # "fit", "manifest build"; "" for all options that stand in every verb
+    about: str
+    usage: list  # lines that begin with "ckvc"
+    examples: list
+    prose: str  # what stands between examples and options
+    groups: list  # (title, [Option]); the last one, without a title, is every verb's
+
+    def takes_paths(self):
+        """Whether an argument without an option is asked for; every such one is a path."""
+        return any(re.match(rf"ckvc {self.name} (?!\[?--|\[options)\S", line) for line in self.usage)
+
+
+def _options(lines):
+    for line, after in zip(lines, lines[1:] + [""]):
+        if match := OPTION.match(line):
+            left, said = (line, after) if after.startswith(" " * 37) else (line[:36], line[36:])
+            said, value = re.fullmatch(r"(.*?)(?: \[([^][]*)\])?", said.strip()).groups()
+            metavar = left[match.end():].strip()
+            yield Option(left.strip(), match[2] or "", match[3], metavar, "the cores" if match[3] == "threads" else value or "", said)
+
+
+def _text(ckvc, *words):
+    return subprocess.run([ckvc, "help", *words], check=True, capture_output=True, text=True).stdout.rstrip("\n")
+
+
+def listed_verbs(ckvc):
+    """[(heading, [(name, about)])], as `ckvc help` lists them."""
+    blocks = _text(ckvc).split("\n\n")[2:]
+    return [(block.split("\n")[0], re.findall(r"^  (\w+) +(.*)", block, re.M)) for block in blocks]
+
+
+def read_verb(ckvc, name):
+    title, usage, *blocks = _text(ckvc, *name.split()).split("\n\n")
+    verb = Verb(name, title.split(": ", 1)[1], [line[7:] for line in usage.split("\n")], [], "", [])
+    for block in blocks:
+        lines = block.split("\n")
+        titled = not OPTION.match(lines[0])
+        if OPTION.match(lines[titled:][0] if lines[titled:] else ""):
+            verb.groups.append((lines[0][:-1] if titled else "", list(_options(lines))))
+        elif lines[0] == "examples:":
+            verb.examples = [line[2:] for line in lines[1:] if line.startswith("  ")]
+            verb.prose = "\n".join(line for line in lines[1:] if not line.startswith("  "))
+        else:
+            verb.prose += ("\n\n" if verb.prose else "") + block
+    return verb
+
+
+def read_verbs(ckvc):
+    """Every verb whole, with those of two words that the usage of a listed one names."""
+    for _, names in listed_verbs(ckvc):
+        for name, _ in names:
+            verb = read_verb(ckvc, name)
+            yield verb
+            for two in dict.fromkeys(re.findall(rf"ckvc ({name} [a-z]+) ", " ".join(verb.usage))):
+                yield read_verb(ckvc, two)
