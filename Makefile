@@ -9,6 +9,11 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 CKVC_SHARED ?= ../shared
 export CKVC_SHARED
+# What is built has the time of its sources, not that of the building: the same sources give the same bytes.
+ifndef SOURCE_DATE_EPOCH
+SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || date -r NEWS.md +%s)
+endif
+export SOURCE_DATE_EPOCH
 
 CC ?= cc
 PKG_CONFIG ?= pkg-config
@@ -69,7 +74,7 @@ FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tools/*.c)))
 
-.PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install check-layers \
+.PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install uninstall check-layers \
         check-named-tests check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libh5zstd.so
 
@@ -181,17 +186,36 @@ format-check: ## clang-format without changing anything
 	@scripts/format.sh --check
 format: ## clang-format in place
 	@scripts/format.sh
-install: all ## program, policy library, Python package and configurations into DESTDIR/PREFIX
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/ckvc
-	install -m 755 $(B)/ckvc $(DESTDIR)$(PREFIX)/bin/ckvc
-	install -m 644 lib/policy/ckvc_policy.h $(DESTDIR)$(PREFIX)/include/ckvc_policy.h
-	install -m 644 $(B)/libckvc_policy.a $(DESTDIR)$(PREFIX)/lib/libckvc_policy.a
-	install -m 755 $(B)/libh5zstd.so $(DESTDIR)$(PREFIX)/share/ckvc/libh5zstd.so
-	install -m 644 lib/policy/example/keep_set.c configs/*.conf $(DESTDIR)$(PREFIX)/share/ckvc/
-	install -d $(DESTDIR)$(PREFIX)/share/ckvc/python/ckvc
-	install -m 644 python/pyproject.toml python/README.md $(DESTDIR)$(PREFIX)/share/ckvc/python/
-	install -m 644 python/ckvc/*.py $(DESTDIR)$(PREFIX)/share/ckvc/python/ckvc/
-	sed 's|@PREFIX@|$(PREFIX)|' lib/policy/ckvc_policy.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/ckvc_policy.pc
+# What is installed: mode, source, place below PREFIX. `make uninstall` goes by the same list.
+define INSTALLED
+755 $(B)/ckvc bin/ckvc
+644 lib/policy/ckvc_policy.h include/ckvc_policy.h
+644 $(B)/libckvc_policy.a lib/libckvc_policy.a
+644 $(B)/ckvc_policy.pc lib/pkgconfig/ckvc_policy.pc
+644 $(B)/libh5zstd.so lib/ckvc/libh5zstd.so
+644 lib/policy/example/keep_set.c share/ckvc/keep_set.c
+$(foreach f,$(wildcard configs/*.conf),644 $(f) share/ckvc/$(notdir $(f))$(newline))
+$(foreach f,python/pyproject.toml python/README.md $(wildcard python/ckvc/*.py),644 $(f) share/ckvc/$(f)$(newline))
+endef
+define newline
+
+
+endef
+export INSTALLED
+installed = { echo "$$INSTALLED"; find $(B)/share -type f -printf '644 %p share/%P\n'; } | grep .
+install: all $(B)/ckvc_policy.pc $(B)/share ## program, man pages, completions, policy library, Python package, configurations into DESTDIR/PREFIX
+	@$(installed) | while read -r mode from to; do \
+	    install -D -m "$$mode" "$$from" "$(DESTDIR)$(PREFIX)/$$to" || exit 1; done
+uninstall: $(B)/share ## what install has put there, and folders of ckvc's own that are then empty
+	@$(installed) | while read -r mode from to; do rm -f "$(DESTDIR)$(PREFIX)/$$to"; done
+	@find "$(DESTDIR)$(PREFIX)"/lib/ckvc "$(DESTDIR)$(PREFIX)"/share/ckvc -depth -type d -empty -delete 2>/dev/null || :
+$(B)/ckvc_policy.pc: lib/policy/ckvc_policy.pc.in FORCE
+	@sed 's|@PREFIX@|$(PREFIX)|' $< > $@
+# Man pages and completions, as the program and its pages have them.
+$(B)/share: $(B)/ckvc docs/cli.md $(wildcard formats/*/*.md configs/*.conf scripts/*.py)
+	$(call say,MAN $@)
+	@rm -rf $@
+	@scripts/manuals.py $(B)/ckvc $@/man && scripts/completions.py $(B)/ckvc $@ && touch $@
 clean: ## remove build/
 	rm -rf build
 help: ## this list

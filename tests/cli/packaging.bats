@@ -1,0 +1,86 @@
+#!/usr/bin/env bats
+# What is installed besides the program: man pages, completions; and that it goes again.
+
+load helper
+
+setup_file() {
+    export ROOT="$BATS_FILE_TMPDIR/root"
+    export SHARE="$ROOT/usr/share"
+    build install
+    export SOURCE_DATE_EPOCH=0
+}
+
+# build TARGET: of the program under test, as it is
+build() {
+    local folder
+    folder=build/$(basename "$(dirname "$CKVC")")
+    make -s -o all -o "$folder/ckvc" VARIANT="${folder#*/}" DESTDIR="$ROOT" PREFIX=/usr "$1"
+}
+
+# complete WORD...: what bash offers for the last one
+complete_last() {
+    bash -c 'source "$SHARE/bash-completion/completions/ckvc"
+        COMP_WORDS=(ckvc "$@") COMP_CWORD=$#
+        _ckvc
+        echo "${COMPREPLY[*]}"' bash "$@"
+}
+
+@test "every verb and every format has a man page, and mandoc finds nothing in them" {
+    for verb in $("$CKVC" help | sed -nE 's/^  ([a-z]+) .*/\1/p') manifest-build manifest-check; do
+        page=$(gzip -cd "$SHARE/man/man1/ckvc-$verb.1.gz" | sed 's/\\-/-/g')
+        for option in $("$CKVC" help ${verb/-/ } | grep -oE '^ +(-., )?--[a-z-]+' | grep -oE -- '--.*'); do
+            grep -q "^.fB\(-., \)\?$option\b" <<<"$page" || { echo "ckvc-$verb(1): no $option"; return 1; }
+        done
+    done
+    [ "$(find formats/*/*.md ! -name README.md | wc -l)" -eq "$(find "$SHARE/man/man5" -type f | wc -l)" ]
+    command -v mandoc || skip "mandoc is not installed"
+    for page in "$SHARE"/man/man?/*.gz; do
+        run mandoc -Tlint -Wwarning "$page"
+        [ -z "$output" ] || { head <<<"$output"; return 1; }
+    done
+}
+
+@test "bash completes verbs, options, choices and paths" {
+    [ "$(complete_last cali)" = calibrate ]
+    [ "$(complete_last help cali)" = calibrate ]
+    [ "$(complete_last manifest '')" = "build check" ]
+    [ "$(complete_last manifest build --retrieval-)" = --retrieval-source ]
+    [ "$(complete_last fit --solver '')" = "exact adamw" ]
+    [ "$(complete_last fit --solver = e)" = exact ]
+    [ "$(complete_last score --policy snapkv,ada)" = snapkv,adakv ]
+    [ "$(complete_last report --scores a.jsonl,NEWS)" = a.jsonl,NEWS.md ]
+    [ "$(complete_last calibrate -m models/ckvc-tiny-4)" = models/ckvc-tiny-4l ]
+    [ "$(complete_last inspect READ)" = README.md ]
+    [ -z "$(complete_last calibrate READ)" ]
+    [ "$(complete_last fit --config sha)" = shared ]
+    [ -z "$(complete_last fit --cql-alpha '')" ]
+}
+
+@test "every option that the tables call a path is completed as one" {
+    PYTHONPATH=scripts python3 - cmd <<'EOF'
+import glob, re
+from ckvc_help import Option
+rows = [row for path in glob.glob("cmd/**/*.c", recursive=True)
+        for row in re.findall(r'OPT_(?:INPUT|OUTPUT)S?\(\s*"([^"]+)",\s*[^,]+,\s*"([^"]+)"', open(path).read())]
+assert len(rows) > 20, rows
+for name, metavar in rows:
+    assert Option("", "", name, metavar, "", "").is_path(), f"--{name} {metavar}"
+EOF
+}
+
+@test "zsh and fish accept their completions" {
+    command -v zsh && command -v fish || skip "zsh or fish is not installed"
+    zsh -n "$SHARE/zsh/site-functions/_ckvc"
+    fish -n "$SHARE/fish/vendor_completions.d/ckvc.fish"
+    [ "$(fish -c 'source $SHARE/fish/vendor_completions.d/ckvc.fish; complete -C "ckvc manifest build --retrieval-s"' | cut -f 1)" = --retrieval-source ]
+}
+
+@test "uninstall leaves nothing of what install has put there" {
+    mkdir -p "$ROOT/usr/share/man/man1"
+    touch "$ROOT/usr/share/man/man1/others.1.gz"
+    [ "$(find "$ROOT" -type f | wc -l)" -gt 30 ]
+    (cd "$BATS_TEST_TMPDIR" && "$ROOT/usr/bin/ckvc" fit --config paper --print-config | grep -q 'config file')
+    build uninstall
+    [ "$(find "$ROOT" ! -type d)" = "$ROOT/usr/share/man/man1/others.1.gz" ]
+    [ -z "$(find "$ROOT" -name ckvc)" ]
+}
