@@ -223,7 +223,7 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
     CKVC_TRY(ckvc_file_read(path, CKVC_TABLE_MAX_BYTES, &bytes, &size, err));
     reader r = {.path = path, .file = (const uint8_t *)bytes, .t = t, .err = err};
     /* its message begins with the path */
-    CKVC_FAIL_IF(ckvc_table_parse_any(path, r.file, size, &t->table, message, sizeof message), err,
+    CKVC_FAIL_IF(ckvc_table_parse(path, r.file, size, &t->table, message, sizeof message), err,
                  CKVC_E_DATA, "%s", message);
     REFUSE_IF(&r, !ckvt_specs(t->table, r.specs), "section SHAPE: its evidence would overflow");
     const uint32_t n_sections = ckvc_get_u32(r.file + CKVT_AT_N_SECTIONS);

@@ -83,6 +83,8 @@ typedef struct ckvc_table {
     uint32_t n_budgets;                  /* nB */
     uint32_t window;    /* W, the observation window that alpha must be computed with */
     uint32_t head_axis; /* 0 KV heads, 1 query heads */
+    uint32_t visible; /* alpha is 0 the paper's, 1 divided by the share of rows that see a token */
+    uint32_t keep_window; /* the last positions that sets of the paper's operator begin with */
     uint32_t n_head_actions, n_gate_actions; /* sizes of the grids */
     ckvc_operator op;                        /* paper, unless the table is a probe's */
     double *budgets;                         /* [nB] >= 1 tokens, < 1 a share of T */
@@ -108,17 +110,11 @@ typedef struct ckvc_table {
 /* Reads the numeric sections of a .ckvt file. Checks the header's and directory's CRC-32 and each
  * of those sections' CRC-32 (the SHA-256 sums are `ckvc verify`'s business). Returns 0 and a table
  * to free with ckvc_table_free, or -1 with one line in message (message_size bytes; may be NULL,
- * 0). A table of another operator than the paper's and one with shares are refused: ckvc_utility
- * and ckvc_retain would run them wrongly. */
+ * 0). */
 int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size);
 /* The same from bytes in memory; `name` stands for the file in messages. */
 int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out,
                      char *message, size_t message_size);
-/* The same two for callers that heed table->op (utilities from ckvc_operator_utility, thresholds
- * from ckvc_table_tau) and what the table recommends (ckvc_table_score, ckvc_table_capacities). */
-int ckvc_table_read_any(const char *path, ckvc_table **out, char *message, size_t message_size);
-int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_table **out,
-                         char *message, size_t message_size);
 /* A table of the given shape with all arrays allocated: grids, weights and thresholds are the
  * caller's to fill, and so are window (0), head_axis (0), n_query_heads (n_heads) and op (the
  * paper's). NULL when memory is out or the shape is over the format's limits. */
@@ -293,6 +289,83 @@ void ckvc_score_learned(uint32_t n_tokens, double mass, const double *norm, doub
  * Where capacity is below recent + 1 the latest positions are kept. O(T) expected. */
 uint32_t ckvc_retain_head(uint32_t n_tokens, const double *s, uint32_t recent, uint32_t capacity,
                           uint32_t *kept, uint32_t *scratch);
+
+/* ---- from a prefill to the kept sets ----
+ *
+ * All of the above in one place: an engine hands over what its prefill computes, layer by layer,
+ * tile by tile, in float32, and asks for the sets. Nothing is allocated: everything lies in a
+ * workspace of the caller's, which is linear in the number of tokens. A prefill belongs to one
+ * thread at a time. Any table that fit or compile recommends will do, in each of its modes:
+ *
+ *   bytes -> begin -> for every layer: attention (or queries) and cache -> keep -> set
+ */
+
+/* The model, as far as sets depend on it. */
+typedef struct ckvc_geometry {
+    uint32_t n_layers, n_query_heads, n_kv_heads, head_dim;
+    /* [head_dim/2] that the keys in the cache were rotated with (pairs i and i + head_dim/2), read
+     * by ckvc_prefill_cache alone; NULL: keys are handed over before the rotation. */
+    const double *inv_freq;
+    /* 0: attention rows are handed over. Else queries are in their place, for engines that never
+     * hold a row: a logit is query_scale * (q . k), and a row sees all positions up to its own
+     * (no sliding window, no cap on logits). Needs keys after the rotation. */
+    double query_scale;
+} ckvc_geometry;
+
+/* What is asked for. Table and inv_freq are borrowed until the last call. */
+typedef struct ckvc_request {
+    const ckvc_table *table;
+    ckvc_geometry model;
+    uint32_t n_tokens; /* T */
+    double budget;     /* mean entries of a head: tokens from 1 up, whole; below a share of T */
+} ckvc_request;
+
+typedef struct ckvc_prefill ckvc_prefill;
+
+/* Bytes of a workspace for prompts of up to request->n_tokens, whatever the budget. SIZE_MAX: more
+ * than can be asked for. */
+size_t ckvc_prefill_bytes(const ckvc_request *request);
+/* Begins a prompt in a workspace [bytes], aligned as malloc does. NULL: refused, with one line in
+ * message (message_size bytes; may be NULL, 0): the model has another shape than the table, the
+ * prompt is no longer than the table's window, the budget is below what every head must keep, the
+ * table is a probe's, the workspace is too small. The block nearest to the budget is used
+ * (ckvc_nearest_budget), clamped to what was asked for. */
+ckvc_prefill *ckvc_prefill_begin(void *workspace, size_t bytes, const ckvc_request *request,
+                                 char *message, size_t message_size);
+/* How many of the prompt's last attention rows are wanted, R: 0 ... T. 0: none, then neither
+ * attention nor queries are handed over. Row i of them is the query at position T - R + i. */
+uint32_t ckvc_prefill_rows(const ckvc_prefill *p);
+
+/* What follows returns 0, or -1 where a tile is refused: p is as it was before, and
+ * ckvc_prefill_message says why. Every layer wants its rows (query heads 0 ... H-1, rows ascending)
+ * and its cache (KV heads 0 ... G-1, positions ascending), each once, cut into tiles as the caller
+ * likes; rows and cache of a layer in any order, the next layer's after both. */
+
+/* Attention of a query head: rows first_row ... first_row + n_rows - 1 of the R, each [T] after the
+ * softmax, 0 where it does not see. rows [n_rows][T]. */
+int ckvc_prefill_attention(ckvc_prefill *p, uint32_t layer, uint32_t query_head, uint32_t first_row,
+                           uint32_t n_rows, const float *rows);
+/* The same for engines with fused attention (query_scale): queries after the rotation, [n_rows]
+ * [head_dim]. A KV head's come before its cache. */
+int ckvc_prefill_queries(ckvc_prefill *p, uint32_t layer, uint32_t query_head, uint32_t first_row,
+                         uint32_t n_rows, const float *queries);
+/* Keys and values of a KV head at positions first ... first + n - 1, each [n][head_dim]. Where
+ * keys are not read (ckvc_prefill_reads_keys) they may be NULL. */
+int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32_t first,
+                       uint32_t n, const float *keys, const float *values);
+int ckvc_prefill_reads_keys(const ckvc_prefill *p);
+
+/* After the last layer, once: risk bin, thresholds, capacities, sets. r_sem: the perplexity of the
+ * prompt's last W tokens, exp of their mean loss in nats; read only where ckvc_prefill_reads_r_sem
+ * says so, which depends on the table. */
+int ckvc_prefill_keep(ckvc_prefill *p, double r_sem);
+int ckvc_prefill_reads_r_sem(const ckvc_prefill *p);
+/* The positions [*n] that a KV head keeps, ascending, in the workspace; in modes `shared` and
+ * `layers` all heads of a layer have the same pointer. NULL, 0: not kept yet, or no such head. */
+const uint32_t *ckvc_prefill_set(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
+                                 uint32_t *n);
+/* Why the last refused call was refused; "" without one. */
+const char *ckvc_prefill_message(const ckvc_prefill *p);
 
 #ifdef __cplusplus
 }

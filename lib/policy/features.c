@@ -4,10 +4,12 @@
  * Everything is in double and in the order that the header states, so that an engine, Python and
  * this library rank alike.
  */
-#include "lib/policy/ckvc_policy.h"
+#include "lib/policy/feature_columns.h"
 
 #include <math.h>
 #include <string.h>
+
+const uint32_t ckvc_mean_rows[CKVC_MEANS] = {8, 32, 64, 0, 16};
 
 uint32_t ckvc_features_count(uint32_t version, uint32_t head_dim) {
     if (version != CKVC_FEATURES_1 && version != CKVC_FEATURES_2) { return 0; }
@@ -74,19 +76,17 @@ static void key_features(const ckvc_head_view *v, uint32_t t, const float *key, 
     }
 }
 
-static double norm_of(const float *x, uint32_t n) {
+double ckvc_norm(const float *x, uint32_t n) {
     double sum = 0.0;
     for (uint32_t i = 0; i < n; i++) { sum += (double)x[i] * (double)x[i]; }
     return sqrt(sum);
 }
 
-/* Version 1 from CKVC_FEATURES_OWN on: what position and cache say of token t. */
-static void own_features(const ckvc_head_view *v, uint32_t t, double *f) {
-    const float *key = v->keys + (size_t)t * v->head_dim,
-                *value = v->values + (size_t)t * v->head_dim;
+void ckvc_features_own(const ckvc_head_view *v, uint32_t t, const float *key, const float *value,
+                       double *f) {
     const double left = (double)(v->n_tokens - t), log_left = log(left);
-    f[0] = floored_log(norm_of(value, v->head_dim));
-    f[1] = floored_log(norm_of(key, v->head_dim));
+    f[0] = floored_log(ckvc_norm(value, v->head_dim));
+    f[1] = floored_log(ckvc_norm(key, v->head_dim));
     f[2] = log_left;
     f[3] = t == 0;
     f[4] = t < 4;
@@ -108,22 +108,31 @@ void ckvc_features_late(uint32_t n_tokens, const double *layer_attention, const 
     }
 }
 
-/* The columns before them, of every token: what the window's rows say. */
-static void window_features(const ckvc_head_view *v, uint32_t D, double *f, double *scratch) {
-    static const uint32_t windows[3] = {8, 32, 64};
-    const uint32_t n = v->n_tokens;
-    double *a = scratch, *one = scratch + n;
-    for (uint32_t w = 0; w < 3; w++) {
-        mean_rows(v, windows[w], a);
-        pool_log(n, a, 1, 0, D, f + 3 * w);
-        pool_log(n, a, 5, 0, D, f + 3 * w + 1);
-        pool_log(n, a, 7, 1, D, f + 3 * w + 2);
+void ckvc_features_of_mean(uint32_t which, uint32_t n_tokens, const double *mean, uint32_t stride,
+                           double *f) {
+    if (which == CKVC_MEAN_LARGEST) {
+        pool_log(n_tokens, mean, 1, 0, stride, f + 9);
+    } else if (which == CKVC_MEAN_16) {
+        pool_log(n_tokens, mean, 21, 0, stride, f + 12);
+    } else {
+        f += 3 * (size_t)which;
+        pool_log(n_tokens, mean, 1, 0, stride, f);
+        pool_log(n_tokens, mean, 5, 0, stride, f + 1);
+        pool_log(n_tokens, mean, 7, 1, stride, f + 2);
     }
-    max_heads(v, a, one);
-    pool_log(n, a, 1, 0, D, f + 9);
-    mean_rows(v, 16, a);
-    pool_log(n, a, 21, 0, D, f + 12);
-    for (uint32_t t = 0; t < n; t++) {
+}
+
+/* The columns before the token's own: what the window's rows say. */
+static void window_features(const ckvc_head_view *v, uint32_t D, double *f, double *scratch) {
+    for (uint32_t which = 0; which < CKVC_MEANS; which++) {
+        if (which == CKVC_MEAN_LARGEST) {
+            max_heads(v, scratch, scratch + v->n_tokens);
+        } else {
+            mean_rows(v, ckvc_mean_rows[which], scratch);
+        }
+        ckvc_features_of_mean(which, v->n_tokens, scratch, D, f);
+    }
+    for (uint32_t t = 0; t < v->n_tokens; t++) {
         f[(size_t)t * D + CKVC_FEATURES_LATE] = f[(size_t)t * D + CKVC_FEATURES_LATE + 1] = 0.0;
     }
 }
@@ -132,7 +141,10 @@ void ckvc_features(uint32_t version, const ckvc_head_view *v, double *f, double 
     const uint32_t D = ckvc_features_count(version, v->head_dim),
                    own = CKVC_FEATURES_OWN - ckvc_features_first(version);
     if (own) { window_features(v, D, f, scratch); }
-    for (uint32_t t = 0; t < v->n_tokens; t++) { own_features(v, t, f + (size_t)t * D + own); }
+    for (uint32_t t = 0; t < v->n_tokens; t++) {
+        const size_t at = (size_t)t * v->head_dim;
+        ckvc_features_own(v, t, v->keys + at, v->values + at, f + (size_t)t * D + own);
+    }
 }
 
 void ckvc_linear_form(uint32_t n_tokens, uint32_t n_features, const double *f, const float *theta,

@@ -330,9 +330,9 @@ static int read_shape(const reader *r, uint32_t shape[8], uint32_t n_actions[2])
     return 0;
 }
 
-int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_table **out,
-                         char *message, /* NOLINT(readability-non-const-parameter): fail() writes */
-                         size_t message_size) {
+int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out,
+                     char *message, /* NOLINT(readability-non-const-parameter): fail() writes */
+                     size_t message_size) {
     reader reader_state = {.name = name,
                            .data = bytes,
                            .size = size,
@@ -408,28 +408,6 @@ int ckvc_table_parse_any(const char *name, const void *bytes, size_t size, ckvc_
     return 0;
 }
 
-/* A table that ckvc_utility and ckvc_retain alone would run wrongly goes again. */
-static int refuse_other(const reader *r, ckvc_table **out) {
-    const ckvc_operator op = (*out)->op;
-    const bool shares = (*out)->share != NULL;
-    if (op == CKVC_OPERATOR_PAPER && !shares) { return 0; }
-    ckvc_table_free(*out);
-    *out = NULL;
-    FAIL_IF(r, shares, "byte 24: a table with budgets for heads; read it with ckvc_table_read_any");
-    return fail(
-        r,
-        "byte 24: a probe's table, fitted for the operator %s; deploy one of the paper's operator",
-        ckvc_operator_name(op));
-}
-
-int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out,
-                     char *message, size_t message_size) {
-    const reader r = {.name = name, .message = message, .message_size = message_size};
-    return ckvc_table_parse_any(name, bytes, size, out, message, message_size)
-               ? -1
-               : refuse_other(&r, out);
-}
-
 /* The file's bytes, the caller's to free; NULL: refused, with its message. */
 static uint8_t *read_whole(const reader *r, int fd, size_t *size) {
     struct stat st;
@@ -459,7 +437,7 @@ static uint8_t *read_whole(const reader *r, int fd, size_t *size) {
     return bytes;
 }
 
-int ckvc_table_read_any(const char *path, ckvc_table **out, char *message, size_t message_size) {
+int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size) {
     const reader r = {.name = path, .message = message, .message_size = message_size};
     size_t size = 0;
     *out = NULL;
@@ -468,12 +446,7 @@ int ckvc_table_read_any(const char *path, ckvc_table **out, char *message, size_
     FAIL_IF(&r, fd < 0, "%s", strerror(errno));
     uint8_t *bytes = read_whole(&r, fd, &size);
     close(fd);
-    const int rc = bytes ? ckvc_table_parse_any(path, bytes, size, out, message, message_size) : -1;
+    const int rc = bytes ? ckvc_table_parse(path, bytes, size, out, message, message_size) : -1;
     free(bytes);
     return rc;
-}
-
-int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t message_size) {
-    const reader r = {.name = path, .message = message, .message_size = message_size};
-    return ckvc_table_read_any(path, out, message, message_size) ? -1 : refuse_other(&r, out);
 }

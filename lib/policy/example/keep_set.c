@@ -95,7 +95,7 @@ static int head_set(const ckvc_table *t) {
 int main(int argc, char **argv) {
     ckvc_table *t;
     char message[256];
-    if (argc != 2 || ckvc_table_read_any(argv[1], &t, message, sizeof message)) {
+    if (argc != 2 || ckvc_table_read(argv[1], &t, message, sizeof message)) {
         fprintf(stderr, "%s\n", argc == 2 ? message : "usage: keep_set T.ckvt");
         return 1;
     }

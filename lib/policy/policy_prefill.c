@@ -1,0 +1,694 @@
+/* From a prefill to the kept sets: see the header. A layer is in hand until its rows and its cache
+ * are whole; then the sums over its rows become scores, and only these are held for all layers.
+ *
+ *   T tokens · R last rows · W the table's window · L, H, G layers, query heads, KV heads
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/sizes.h"
+#include "lib/policy/feature_columns.h"
+
+enum { SUMS_MAX = CKVC_MEANS + 1 };
+
+/* Where the next tile begins: `at` counts a head's rows or positions. */
+typedef struct cursor {
+    uint32_t layer, head, at;
+} cursor;
+
+struct ckvc_prefill {
+    const ckvc_table *table;
+    ckvc_geometry model;
+    ckvc_score score;
+    uint32_t T, R, L, H, G, D;
+    uint32_t block, budget; /* B in tokens */
+    uint32_t recent, n_sets;
+    bool paper;     /* layers of one budget under the paper's operator */
+    bool by_weight; /* scores are made of alpha, rho and weights, when all layers are there */
+    bool late;      /* features of version 1 */
+    bool alpha_read, kept;
+    /* How many last rows each sum over rows reads; the alpha's is the last. */
+    uint32_t n_sums, sum_rows[SUMS_MAX];
+    cursor rows, cache;
+    uint32_t layer;           /* in hand */
+    double *alpha;            /* [T], a sum over layers and heads until they are all there */
+    double *norms;            /* of values, [L][G][T], or [G][T] of the layer in hand */
+    double *s;                /* [L][G][T], not by_weight */
+    double *layer_attention;  /* [L][T], late */
+    double *sums, *of_query;  /* of the layer in hand, [n_sums][G][T]; [H][T] late */
+    double *columns;          /* [T][CKVC_FEATURES_OWN], late */
+    double *own;              /* the features of one token */
+    double *u, *of_set;       /* [T] each */
+    double *weight;           /* [G] */
+    float *alpha_f32, *rho;   /* [T], [G][T] by_weight */
+    float *queries, *logits;  /* [H][R][D]; [H/G][R][T] of the KV head in hand */
+    uint32_t *c, *n_kept;     /* [L][G] */
+    uint32_t *kept_positions; /* [L][n_sets][T] */
+    uint32_t *scratch;        /* [T] */
+    char message[256];
+};
+
+/* ---- what a block needs, and where it lies ---- */
+
+static size_t of_layer(const ckvc_prefill *p, uint32_t layer, uint32_t head) {
+    return ((size_t)layer * p->G + head) * p->T;
+}
+
+/* Norms of the layer in hand alone, where scores are finished with their layer. */
+static double *norms_of(const ckvc_prefill *p, uint32_t layer, uint32_t head) {
+    return p->norms + of_layer(p, p->by_weight || p->late ? layer : 0, head);
+}
+
+static uint32_t group_of(const ckvc_prefill *p) { return p->H / p->G; }
+
+static void zero(double *x, size_t n) {
+    for (size_t i = 0; i < n; i++) { x[i] = 0.0; }
+}
+
+static void need_sum(ckvc_prefill *p, uint32_t rows) {
+    p->sum_rows[p->n_sums++] = rows;
+    p->R = rows > p->R ? rows : p->R;
+}
+
+/* What block b wants to see of a prompt of T tokens. */
+static void set_up(ckvc_prefill *p, const ckvc_request *r, uint32_t b) {
+    const ckvc_table *t = r->table;
+    *p = (ckvc_prefill){.table = t,
+                        .model = r->model,
+                        .score = ckvc_table_score(t, b),
+                        .T = r->n_tokens,
+                        .L = r->model.n_layers,
+                        .H = r->model.n_query_heads,
+                        .G = r->model.n_kv_heads,
+                        .D = r->model.head_dim,
+                        .block = b};
+    const bool heads = p->score.mode == CKVC_MODE_HEADS, shared = p->score.mode == CKVC_MODE_SHARED;
+    p->by_weight = p->score.kind == CKVC_SCORE_PAPER;
+    p->paper = shared && p->by_weight;
+    p->late = p->score.kind == CKVC_SCORE_LEARNED && ckvc_features_rows(p->score.features);
+    p->n_sets = heads ? p->G : 1;
+    p->recent = t->c_min ? (uint32_t)t->c_min[b].recent : 0;
+    if (p->score.kind == CKVC_SCORE_WINDOW) { need_sum(p, p->score.window); }
+    for (uint32_t i = 0; p->late && i < CKVC_MEANS; i++) { need_sum(p, ckvc_mean_rows[i]); }
+    p->alpha_read = p->by_weight || p->late || (t->relative && !shared && t->n_entropy_bins > 1);
+    if (p->alpha_read) { need_sum(p, t->window); }
+    p->R = p->R < p->T ? p->R : p->T;
+}
+
+/* Arrays one after the other, in room or, where that is NULL, only counted. */
+typedef struct arena {
+    char *room;
+    size_t at;
+    bool over;
+} arena;
+
+/* n1 * n2 * n3 values; 16 divides every place. */
+static void *take(arena *a, size_t n1, size_t n2, size_t n3, size_t size) {
+    const size_t at = a->at;
+    size_t n;
+    if (!ckvc_mul_size(n1, n2, &n) || !ckvc_mul_size(n, n3, &n) || !ckvc_mul_size(n, size, &n) ||
+        !ckvc_add_size(n, 15, &n) || !ckvc_add_size(at, n / 16 * 16, &a->at)) {
+        a->over = true;
+        return NULL;
+    }
+    return a->room ? a->room + at : NULL;
+}
+
+/* The bytes behind `room`, SIZE_MAX where they overflow. */
+static size_t lay_out(ckvc_prefill *p, void *room) {
+    const size_t T = p->T, L = p->L, G = p->G, H = p->H, D = p->D;
+    const bool all = p->by_weight || p->late, queries = p->model.query_scale > 0.0 && p->R;
+    arena a = {.room = room};
+    take(&a, 1, 1, 1, sizeof *p);
+    p->alpha = take(&a, p->alpha_read, T, 1, sizeof(double));
+    p->norms = take(&a, all ? L : 1, G, T, sizeof(double));
+    p->s = take(&a, p->by_weight ? 0 : L, G, T, sizeof(double));
+    p->layer_attention = take(&a, p->late, L, T, sizeof(double));
+    p->sums = take(&a, p->n_sums, G, T, sizeof(double));
+    p->of_query = take(&a, p->late, H, T, sizeof(double));
+    p->columns = take(&a, p->late, CKVC_FEATURES_OWN, T, sizeof(double));
+    p->own = take(&a, 1, 1, D + CKVC_FEATURES_1_KEY + 1, sizeof(double));
+    p->u = take(&a, 1, 1, T, sizeof(double));
+    p->of_set = take(&a, 1, 1, T, sizeof(double));
+    p->weight = take(&a, 1, 1, G, sizeof(double));
+    p->alpha_f32 = take(&a, p->alpha_read, T, 1, sizeof(float));
+    p->rho = take(&a, p->by_weight, G, T, sizeof(float));
+    p->queries = take(&a, queries ? H : 0, p->R, D, sizeof(float));
+    p->logits = take(&a, queries ? H / G : 0, p->R, T, sizeof(float));
+    p->c = take(&a, 1, L, G, sizeof(uint32_t));
+    p->n_kept = take(&a, 1, L, G, sizeof(uint32_t));
+    p->kept_positions = take(&a, L, p->n_sets, T, sizeof(uint32_t));
+    p->scratch = take(&a, 1, 1, T, sizeof(uint32_t));
+    return a.over ? SIZE_MAX : a.at;
+}
+
+size_t ckvc_prefill_bytes(const ckvc_request *request) {
+    size_t most = 0;
+    for (uint32_t b = 0; request->model.n_kv_heads && b < request->table->n_budgets; b++) {
+        ckvc_prefill p;
+        set_up(&p, request, b);
+        const size_t bytes = lay_out(&p, NULL);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* ---- refusals ---- */
+
+typedef struct note {
+    char *text;
+    size_t size;
+} note;
+
+__attribute__((format(printf, 2, 3))) static int refuse(note to, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    if (to.text && to.size) { vsnprintf(to.text, to.size, fmt, args); }
+    va_end(args);
+    return -1;
+}
+
+#define REFUSE(p, ...) refuse((note){(p)->message, sizeof(p)->message}, __VA_ARGS__)
+
+/* What no workspace mends. */
+static int check_request(const ckvc_request *r, note to) {
+    const ckvc_table *t = r->table;
+    const ckvc_geometry *m = &r->model;
+    if (t->op != CKVC_OPERATOR_PAPER && !(t->share && t->op == CKVC_OPERATOR_NO_THRESHOLD)) {
+        return refuse(to,
+                      "a probe's table, fitted for the operator %s; deploy one of the paper's "
+                      "operator",
+                      ckvc_operator_name(t->op));
+    }
+    if (t->n_layers != m->n_layers || t->n_heads != m->n_kv_heads ||
+        (t->head_axis && m->n_query_heads != m->n_kv_heads)) {
+        return refuse(to,
+                      "is for %u layers x %u %s heads, the model has %u x %u KV heads; `ckvc "
+                      "transfer` maps a table to another model",
+                      t->n_layers, t->n_heads, t->head_axis ? "query" : "KV", m->n_layers,
+                      m->n_kv_heads);
+    }
+    if (t->n_query_heads != m->n_query_heads) {
+        return refuse(to, "is for %u query heads, the model has %u", t->n_query_heads,
+                      m->n_query_heads);
+    }
+    if (!m->head_dim || m->head_dim > CKVC_TABLE_MAX_EXTENT || (m->inv_freq && m->head_dim % 2)) {
+        return refuse(to, "the model's keys have %u values: want 1 to %u, and pairs to rotate",
+                      m->head_dim, CKVC_TABLE_MAX_EXTENT);
+    }
+    if (t->theta && t->n_features != ckvc_features_count(t->score[0].features, m->head_dim)) {
+        return refuse(to, "its learned score is for keys of %u values, the model's have %u",
+                      t->n_features - ckvc_features_count(t->score[0].features, 0), m->head_dim);
+    }
+    if (!(m->query_scale >= 0.0 && m->query_scale < INFINITY) ||
+        (m->query_scale > 0.0 && !m->inv_freq)) {
+        return refuse(to,
+                      "query_scale is %g: want the logits' scale above 0 and keys after the "
+                      "rotation (inv_freq), or 0 for attention rows",
+                      m->query_scale);
+    }
+    if (r->n_tokens <= t->window) {
+        return refuse(to, "the prompt has %u tokens, need at least %" PRIu64 " (window %u + 1)",
+                      r->n_tokens, (uint64_t)t->window + 1, t->window);
+    }
+    if (!(r->budget > 0.0 && r->budget <= (double)UINT32_MAX) ||
+        (r->budget >= 1.0 && r->budget != floor(r->budget))) {
+        return refuse(to,
+                      "a budget of %.10g: want whole tokens from 1 up, or a share of the prompt "
+                      "between 0 and 1",
+                      r->budget);
+    }
+    return 0;
+}
+
+/* How many each set holds at most. */
+static int allot(ckvc_prefill *p, note to) {
+    const ckvc_mode mode = (ckvc_mode)p->score.mode;
+    uint32_t least = 1;
+    if (p->budget < least ||
+        (mode != CKVC_MODE_SHARED &&
+         ckvc_table_capacities(p->table, p->block, mode, p->budget, p->T, p->c, &least))) {
+        return refuse(to, "a budget of %u tokens is below what every %s must keep; the least is %u",
+                      p->budget, mode == CKVC_MODE_HEADS ? "head" : "layer", least);
+    }
+    for (uint32_t l = 0; mode == CKVC_MODE_SHARED && l < p->L; l++) { p->c[l] = p->budget; }
+    return 0;
+}
+
+ckvc_prefill *
+ckvc_prefill_begin(void *workspace, size_t bytes, const ckvc_request *request,
+                   char *message, /* NOLINT(readability-non-const-parameter): refuse() */
+                   size_t message_size) {
+    const note to = {message, message_size};
+    const ckvc_table *t = request->table;
+    if (check_request(request, to)) { return NULL; }
+    ckvc_prefill plan;
+    set_up(&plan, request,
+           ckvc_nearest_budget(t->budgets, t->n_budgets, request->budget, request->n_tokens));
+    plan.budget = ckvc_budget_tokens(request->budget, request->n_tokens);
+    const size_t wanted = lay_out(&plan, NULL);
+    if (!workspace || (uintptr_t)workspace % sizeof(double) || bytes < wanted ||
+        wanted == SIZE_MAX) {
+        refuse(to, "a workspace of %zu bytes%s: want %zu, aligned as malloc does", bytes,
+               workspace ? "" : " at NULL", wanted);
+        return NULL;
+    }
+    ckvc_prefill *p = workspace;
+    lay_out(&plan, workspace);
+    *p = plan;
+    if (allot(p, to)) { return NULL; }
+    zero(p->sums, p->n_sums * of_layer(p, 1, 0));
+    if (p->alpha_read) { zero(p->alpha, p->T); }
+    if (p->late) {
+        zero(p->of_query, (size_t)p->H * p->T);
+        zero(p->layer_attention, (size_t)p->L * p->T);
+    }
+    p->rows.layer = p->R ? 0 : p->L;
+    return p;
+}
+
+uint32_t ckvc_prefill_rows(const ckvc_prefill *p) { return p->R; }
+
+int ckvc_prefill_reads_keys(const ckvc_prefill *p) {
+    return p->score.kind == CKVC_SCORE_LEARNED || (p->model.query_scale > 0.0 && p->R);
+}
+
+int ckvc_prefill_reads_r_sem(const ckvc_prefill *p) {
+    return p->table->n_ppl_bins > 1 &&
+           (p->paper ? p->table->op == CKVC_OPERATOR_PAPER
+                     : p->table->relative && p->score.mode != CKVC_MODE_SHARED);
+}
+
+const char *ckvc_prefill_message(const ckvc_prefill *p) { return p->message; }
+
+/* ---- a layer is whole ---- */
+
+/* The mean over the rows of one of the sums -> p->u. */
+static const double *mean_of(ckvc_prefill *p, uint32_t sum, uint32_t head) {
+    const double *x = p->sums + ((size_t)sum * p->G + head) * p->T;
+    const uint32_t rows = p->sum_rows[sum] < p->R ? p->sum_rows[sum] : p->R;
+    for (uint32_t t = 0; t < p->T; t++) { p->u[t] = x[t] / ((double)rows * group_of(p)); }
+    return p->u;
+}
+
+/* The largest of the query heads' own means -> p->u. */
+static const double *largest_mean(ckvc_prefill *p, uint32_t head) {
+    const uint32_t group = group_of(p),
+                   rows = CKVC_FEATURES_1_ROWS < p->R ? CKVC_FEATURES_1_ROWS : p->R;
+    for (uint32_t q = 0; q < group; q++) {
+        const double *x = p->of_query + ((size_t)head * group + q) * p->T;
+        for (uint32_t t = 0; t < p->T; t++) {
+            const double mean = x[t] / (double)rows;
+            p->u[t] = q && p->u[t] > mean ? p->u[t] : mean;
+        }
+    }
+    return p->u;
+}
+
+/* Adds to the linear form what the rows say. */
+static void add_columns(ckvc_prefill *p, uint32_t head, double *s) {
+    const float *theta = p->table->theta + ((size_t)p->layer * p->G + head) * p->table->n_features;
+    enum { COLUMNS = CKVC_FEATURES_OWN };
+    for (uint32_t i = 0; i < CKVC_MEANS; i++) {
+        const double *mean = i == CKVC_MEAN_LARGEST ? largest_mean(p, head) : mean_of(p, i, head);
+        ckvc_features_of_mean(i, p->T, mean, COLUMNS, p->columns);
+    }
+    for (uint32_t t = 0; t < p->T; t++) {
+        double *late = p->columns + (size_t)t * COLUMNS + CKVC_FEATURES_LATE;
+        late[0] = late[1] = 0.0;
+    }
+    ckvc_linear_form(p->T, COLUMNS, p->columns, theta, p->u);
+    for (uint32_t t = 0; t < p->T; t++) { s[t] += p->u[t]; }
+}
+
+static void close_layer(ckvc_prefill *p) {
+    const size_t all = of_layer(p, 1, 0);
+    for (uint32_t g = 0; g < p->G; g++) {
+        double *s = p->s + of_layer(p, p->layer, g);
+        const double *norms = norms_of(p, p->layer, g);
+        if (p->score.kind == CKVC_SCORE_WINDOW) {
+            ckvc_score_window(p->T, mean_of(p, 0, g), p->score.pool, p->score.norm ? norms : NULL,
+                              s);
+        } else if (p->late) {
+            add_columns(p, g, s);
+        } else if (!p->by_weight) {
+            ckvc_score_learned(p->T, p->table->mass[(size_t)p->layer * p->G + g], norms, s);
+        }
+        if (!p->alpha_read) { continue; }
+        const double *mass = p->sums + (p->n_sums - 1) * all + of_layer(p, 0, g);
+        for (uint32_t t = 0; t < p->T; t++) { p->alpha[t] += mass[t]; }
+    }
+    zero(p->sums, p->n_sums * all);
+    if (p->late) { zero(p->of_query, (size_t)p->H * p->T); }
+    p->layer++;
+}
+
+/* ---- tiles ---- */
+
+typedef struct tile {
+    const char *what, *unit;
+    uint32_t layer, head, first, n;
+    uint32_t n_heads, length; /* heads of a layer; rows or positions of a head */
+} tile;
+
+/* A tile is the next one, and its layer is in hand. */
+static int expect(ckvc_prefill *p, const cursor *c, const cursor *other, const tile *t) {
+    if (p->kept || c->layer == p->L) {
+        return REFUSE(p, "%s of layer %u: all %u layers have theirs", t->what, t->layer, p->L);
+    }
+    if (t->layer != c->layer || t->head != c->head || t->first != c->at || t->n < 1 ||
+        t->n > t->length - c->at) {
+        return REFUSE(p,
+                      "%s: got %u %s from %u on of head %u in layer %u; want at most %u from %u on "
+                      "of head %u in layer %u (tiles come in order, each once)",
+                      t->what, t->n, t->unit, t->first, t->head, t->layer, t->length - c->at, c->at,
+                      c->head, c->layer);
+    }
+    if (other->layer < c->layer) {
+        return REFUSE(p, "%s of layer %u: layer %u is not whole yet", t->what, t->layer,
+                      other->layer);
+    }
+    return 0;
+}
+
+static void advance(ckvc_prefill *p, cursor *c, const tile *t) {
+    c->at += t->n;
+    if (c->at == t->length) {
+        c->at = 0;
+        c->head++;
+    }
+    if (c->head == t->n_heads) {
+        c->head = 0;
+        c->layer++;
+    }
+    if (p->rows.layer > p->layer && p->cache.layer > p->layer) { close_layer(p); }
+}
+
+/* Row i of the R into all sums that read it. */
+static void add_row(ckvc_prefill *p, uint32_t query_head, uint32_t i, const float *row) {
+    const uint32_t head = query_head / group_of(p), from_end = p->R - i,
+                   rows = CKVC_FEATURES_1_ROWS < p->R ? CKVC_FEATURES_1_ROWS : p->R;
+    for (uint32_t k = 0; k < p->n_sums; k++) {
+        double *sum = p->sums + ((size_t)k * p->G + head) * p->T;
+        for (uint32_t t = 0; from_end <= p->sum_rows[k] && t < p->T; t++) {
+            sum[t] += (double)row[t];
+        }
+    }
+    if (!p->late || from_end > rows) { return; }
+    const double share = 1.0 / ((double)(rows * group_of(p)) * p->G);
+    double *own = p->of_query + (size_t)query_head * p->T,
+           *layer = p->layer_attention + (size_t)p->layer * p->T;
+    for (uint32_t t = 0; t < p->T; t++) {
+        own[t] += (double)row[t];
+        layer[t] += share * (double)row[t];
+    }
+}
+
+static int check_values(ckvc_prefill *p, const tile *t, const float *x, size_t width,
+                        bool not_negative) {
+    for (uint32_t i = 0; i < t->n; i++, x += width) {
+        bool good = true;
+        for (size_t k = 0; k < width; k++) {
+            good &= fabsf(x[k]) < INFINITY && (!not_negative || x[k] >= 0.0f);
+        }
+        if (!good) {
+            return REFUSE(p, "%s of head %u in layer %u: %s %u holds a value that is %s", t->what,
+                          t->head, t->layer, t->unit, t->first + i,
+                          not_negative ? "below 0 or not finite" : "not finite");
+        }
+    }
+    return 0;
+}
+
+static tile rows_tile(const ckvc_prefill *p, const char *what, uint32_t layer, uint32_t head) {
+    return (tile){.what = what,
+                  .unit = "rows",
+                  .layer = layer,
+                  .head = head,
+                  .n_heads = p->H,
+                  .length = p->R};
+}
+
+int ckvc_prefill_attention(ckvc_prefill *p, uint32_t layer, uint32_t query_head, uint32_t first_row,
+                           uint32_t n_rows, const float *rows) {
+    tile t = rows_tile(p, "attention", layer, query_head);
+    t.first = first_row;
+    t.n = n_rows;
+    if (p->model.query_scale > 0.0) {
+        return REFUSE(p, "attention: query_scale is %g, so queries are wanted in its place",
+                      p->model.query_scale);
+    }
+    if (expect(p, &p->rows, &p->cache, &t) || check_values(p, &t, rows, p->T, true)) { return -1; }
+    for (uint32_t i = 0; i < n_rows; i++) {
+        add_row(p, query_head, first_row + i, rows + (size_t)i * p->T);
+    }
+    advance(p, &p->rows, &t);
+    return 0;
+}
+
+int ckvc_prefill_queries(ckvc_prefill *p, uint32_t layer, uint32_t query_head, uint32_t first_row,
+                         uint32_t n_rows, const float *queries) {
+    tile t = rows_tile(p, "queries", layer, query_head);
+    t.first = first_row;
+    t.n = n_rows;
+    if (!(p->model.query_scale > 0.0)) {
+        return REFUSE(p, "queries: query_scale is 0, so attention rows are wanted in their place");
+    }
+    if (expect(p, &p->rows, &p->cache, &t) || check_values(p, &t, queries, p->D, false)) {
+        return -1;
+    }
+    memcpy(p->queries + ((size_t)query_head * p->R + first_row) * p->D, queries,
+           (size_t)n_rows * p->D * sizeof *queries);
+    advance(p, &p->rows, &t);
+    return 0;
+}
+
+/* q . k in float, sixteen sums at a time: the same order everywhere, and one that compilers make
+ * vectors of. */
+static float dot(const float *q, const float *k, uint32_t n) {
+    enum { LANES = 16 };
+    float lane[LANES] = {0}, sum = 0;
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (uint32_t j = 0; j < LANES; j++) { lane[j] += q[i + j] * k[i + j]; }
+    }
+    for (; i < n; i++) { sum += q[i] * k[i]; }
+    for (uint32_t j = 0; j < LANES; j++) { sum += lane[j]; }
+    return sum;
+}
+
+/* Logits of the group's queries with a tile of keys. */
+static void add_logits(ckvc_prefill *p, const tile *t, const float *keys) {
+    const uint32_t rows = group_of(p) * p->R;
+    const float *queries = p->queries + (size_t)t->head * rows * p->D;
+    for (uint32_t r = 0; r < rows; r++) {
+        float *out = p->logits + (size_t)r * p->T + t->first;
+        for (uint32_t i = 0; i < t->n; i++) {
+            out[i] = dot(queries + (size_t)r * p->D, keys + (size_t)i * p->D, p->D);
+        }
+    }
+}
+
+/* A KV head's keys are all there: its group's rows, of which row i sees T - R + i + 1 positions. */
+static void add_softmaxes(ckvc_prefill *p, uint32_t head) {
+    const uint32_t group = group_of(p);
+    for (uint32_t r = 0; r < group * p->R; r++) {
+        const uint32_t i = r % p->R, seen = p->T - p->R + i + 1;
+        float *row = p->logits + (size_t)r * p->T;
+        double most = -INFINITY, sum = 0.0;
+        for (uint32_t t = 0; t < seen; t++) {
+            most = (double)row[t] > most ? (double)row[t] : most;
+        }
+        for (uint32_t t = 0; t < seen; t++) {
+            row[t] = (float)exp(p->model.query_scale * ((double)row[t] - most));
+            sum += (double)row[t];
+        }
+        for (uint32_t t = 0; t < p->T; t++) {
+            row[t] = t < seen ? (float)((double)row[t] / sum) : 0.0f;
+        }
+        add_row(p, head * group + r / p->R, i, row);
+    }
+}
+
+int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32_t first,
+                       uint32_t n, const float *keys, const float *values) {
+    const tile t = {.what = "cache",
+                    .unit = "positions",
+                    .layer = layer,
+                    .head = kv_head,
+                    .first = first,
+                    .n = n,
+                    .n_heads = p->G,
+                    .length = p->T};
+    const bool learned = p->score.kind == CKVC_SCORE_LEARNED,
+               queries = p->model.query_scale > 0.0 && p->R;
+    if (expect(p, &p->cache, &p->rows, &t)) { return -1; }
+    if (queries && p->rows.layer == layer && p->rows.head / group_of(p) <= kv_head) {
+        return REFUSE(p, "cache of head %u in layer %u: its queries come before it", kv_head,
+                      layer);
+    }
+    if (check_values(p, &t, values, p->D, false) ||
+        ((learned || queries) && check_values(p, &t, keys, p->D, false))) {
+        return -1;
+    }
+    double *norms = norms_of(p, layer, kv_head);
+    const size_t head = (size_t)layer * p->G + kv_head;
+    const ckvc_head_view v = {.n_tokens = p->T, .head_dim = p->D, .inv_freq = p->model.inv_freq};
+    const uint32_t n_own = p->D + CKVC_FEATURES_1_KEY + 1 - CKVC_FEATURES_OWN;
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t at = (size_t)i * p->D;
+        norms[first + i] = ckvc_norm(values + at, p->D);
+        if (!learned) { continue; }
+        ckvc_features_own(&v, first + i, keys + at, values + at, p->own);
+        ckvc_linear_form(1, n_own, p->own,
+                         p->table->theta + (head + 1) * p->table->n_features - n_own,
+                         p->s + head * p->T + first + i);
+    }
+    if (queries) { add_logits(p, &t, keys); }
+    if (queries && first + n == p->T) { add_softmaxes(p, kv_head); }
+    advance(p, &p->cache, &t);
+    return 0;
+}
+
+/* ---- sets ---- */
+
+/* alpha from the sums, and its entropy. */
+static int finish_alpha(ckvc_prefill *p, double *r_struct) {
+    const double scale = (double)p->T / ((double)p->table->window * p->L * p->H);
+    double sum = 0.0, entropy = 0.0;
+    for (uint32_t t = 0; t < p->T; t++) { p->alpha[t] *= scale; }
+    if (p->table->visible) { ckvc_alpha_visible(p->alpha, p->T, p->table->window); }
+    for (uint32_t t = 0; t < p->T; t++) {
+        p->alpha_f32[t] = (float)p->alpha[t];
+        sum += p->alpha[t];
+    }
+    if (!(sum > 0.0)) {
+        return REFUSE(p, "the attention rows are all 0: want rows after the softmax");
+    }
+    for (uint32_t t = 0; t < p->T; t++) {
+        const double x = p->alpha[t] / sum;
+        entropy -= x > 0.0 ? x * log(x) : 0.0;
+    }
+    *r_struct = entropy;
+    return 0;
+}
+
+/* The late columns' part, and a score of the form. */
+static void finish_learned(ckvc_prefill *p, uint32_t l) {
+    const ckvc_table *t = p->table;
+    double *late = p->columns;
+    ckvc_features_late(p->T, p->layer_attention + (size_t)l * p->T, p->alpha, 2, late);
+    for (uint32_t g = 0; g < p->G; g++) {
+        const size_t head = (size_t)l * p->G + g;
+        const float *theta = t->theta + head * t->n_features + CKVC_FEATURES_LATE;
+        double *s = p->s + head * p->T;
+        for (uint32_t i = 0; i < p->T; i++) {
+            const double *x = late + 2 * (size_t)i;
+            s[i] += (double)theta[0] * x[0] + (double)theta[1] * x[1];
+        }
+        ckvc_score_learned(p->T, t->mass[head], norms_of(p, l, g), s);
+    }
+}
+
+/* The norms of a layer over their means. */
+static void fill_rho(ckvc_prefill *p, uint32_t l) {
+    for (uint32_t g = 0; g < p->G; g++) {
+        const double *norms = norms_of(p, l, g);
+        double sum = 0.0;
+        for (uint32_t t = 0; t < p->T; t++) { sum += norms[t]; }
+        const double scale = 1.0 / (sum / (double)p->T + 1e-6);
+        float *rho = p->rho + (size_t)g * p->T;
+        for (uint32_t t = 0; t < p->T; t++) { rho[t] = (float)(norms[t] * scale); }
+    }
+}
+
+/* u of a layer by the paper, from rho. */
+static void layer_utility(ckvc_prefill *p, uint32_t l) {
+    for (uint32_t g = 0; g < p->G; g++) {
+        p->weight[g] = ckvc_table_weight(p->table, l, g, p->block);
+    }
+    ckvc_utility(p->T, p->G, p->alpha_f32, p->rho, p->weight, p->of_set);
+}
+
+/* By what a set is ranked: log scores [T]. */
+static const double *ranking(ckvc_prefill *p, uint32_t l, uint32_t g) {
+    if (p->n_sets > 1) {
+        if (!p->by_weight) { return p->s + of_layer(p, l, g); }
+        /* a weight changes nothing inside a head's own ranking */
+        ckvc_score_paper(p->T, p->alpha_f32, p->rho + (size_t)g * p->T, 1.0, p->of_set);
+    } else if (p->by_weight) {
+        layer_utility(p, l);
+        for (uint32_t t = 0; t < p->T; t++) { p->of_set[t] = log(p->of_set[t]); }
+    } else {
+        memcpy(p->of_set, p->s + of_layer(p, l, 0), p->T * sizeof *p->of_set);
+        for (uint32_t h = 1; h < p->G; h++) {
+            const double *s = p->s + of_layer(p, l, h);
+            for (uint32_t t = 0; t < p->T; t++) {
+                p->of_set[t] = s[t] > p->of_set[t] ? s[t] : p->of_set[t];
+            }
+        }
+    }
+    return p->of_set;
+}
+
+static void keep_layer(ckvc_prefill *p, uint32_t l, uint32_t e, uint32_t pb) {
+    const ckvc_table *t = p->table;
+    if (p->by_weight) { fill_rho(p, l); }
+    if (p->late) { finish_learned(p, l); }
+    for (uint32_t g = 0; g < p->n_sets; g++) {
+        const size_t set = (size_t)l * p->n_sets + g;
+        uint32_t *positions = p->kept_positions + set * p->T, n_candidates, capacity = p->c[set];
+        if (p->paper) {
+            layer_utility(p, l);
+            const ckvc_rule rule = {ckvc_table_tau(t, l, e, pb, p->block), capacity,
+                                    t->keep_window};
+            p->n_kept[set] =
+                ckvc_retain(p->T, p->of_set, rule, positions, &n_candidates, p->scratch);
+            continue;
+        }
+        const double *s = ranking(p, l, g);
+        if (t->relative && p->score.mode != CKVC_MODE_SHARED) {
+            const uint32_t most =
+                ckvc_count_above(p->T, s, p->recent, ckvc_table_relative(t, l, e, pb, p->block));
+            capacity = most < capacity ? most : capacity;
+        }
+        p->n_kept[set] = ckvc_retain_head(p->T, s, p->recent, capacity, positions, p->scratch);
+    }
+}
+
+int ckvc_prefill_keep(ckvc_prefill *p, double r_sem) {
+    const ckvc_table *t = p->table;
+    double r_struct = 0.0;
+    if (p->kept) { return REFUSE(p, "its sets are there already"); }
+    if (p->layer < p->L) {
+        const bool of_cache = p->rows.layer > p->layer;
+        const cursor *c = of_cache ? &p->cache : &p->rows;
+        return REFUSE(p,
+                      "the prefill is not whole: %s of head %u in layer %u is missing from %u on",
+                      of_cache ? "the cache" : "attention", c->head, c->layer, c->at);
+    }
+    if (ckvc_prefill_reads_r_sem(p) && !(r_sem > 0.0 && r_sem < INFINITY)) {
+        return REFUSE(p, "r_sem is %g: want the perplexity of the prompt's last %u tokens", r_sem,
+                      t->window);
+    }
+    if (p->alpha_read && finish_alpha(p, &r_struct)) { return -1; }
+    const uint32_t e = ckvc_bin_index(t->edges_entropy, t->n_entropy_bins - 1, r_struct),
+                   pb = ckvc_bin_index(t->edges_ppl, t->n_ppl_bins - 1, r_sem);
+    for (uint32_t l = 0; l < p->L; l++) { keep_layer(p, l, e, pb); }
+    p->kept = true;
+    return 0;
+}
+
+const uint32_t *ckvc_prefill_set(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
+                                 uint32_t *n) {
+    *n = 0;
+    if (!p->kept || layer >= p->L || kv_head >= p->G) { return NULL; }
+    const size_t set = (size_t)layer * p->n_sets + (p->n_sets > 1 ? kv_head : 0);
+    *n = p->n_kept[set];
+    return p->kept_positions + set * p->T;
+}

@@ -1,0 +1,515 @@
+/* From a prefill to the kept sets: what the library keeps of a real prefill that comes in tiles is
+ * what `ckvc score` keeps, for every table, mode and score; and tiles that are wrong are refused.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "calib/policies/policy_sets.h"
+#include "lib/base/rng.h"
+#include "tests/unit/golden_model.h"
+#include "tests/unit/sets_fixture.h"
+
+enum { W = 16, ROWS = 64, N_BUDGETS = 3, N_ASKED = 4 };
+static const double blocks[N_BUDGETS] = {12, 24, 48}, asked[N_ASKED] = {12, 30, 0.25, 4000};
+
+/* A model's prefill of one prompt, as an engine would have it. */
+typedef struct rig {
+    bench b;
+    model *m;
+    session *s;
+    uint32_t L, H, G, D, T, rows;
+    int32_t *tokens;
+    prompt item;
+    manifest_entry entry;
+    prompt_list prompts;
+    float *attention;             /* [L][H][rows][T] */
+    float *queries;               /* [L][H][rows][D] */
+    float *keys, *values, *plain; /* [L][G][T][D]; keys before the rotation */
+    double *inv_freq;             /* [D/2] */
+    prefill_stats stats;
+} rig;
+
+static void see(void *ctx, const prefill_head *h) {
+    rig *r = ctx;
+    const size_t T = r->T, D = r->D, l = (size_t)h->layer, g = (size_t)h->head,
+                 group = (size_t)h->group, rows = r->rows;
+    float *keys = r->keys + (l * r->G + g) * T * D, *plain = r->plain + (l * r->G + g) * T * D;
+    assert_int_equal(h->n_rows, rows);
+    memcpy(r->attention + (l * r->H + g * group) * rows * T, h->attention,
+           group * rows * T * sizeof(float));
+    for (size_t q = 0; q < group; q++) {
+        memcpy(r->queries + (l * r->H + g * group + q) * rows * D,
+               h->queries + (q * T + T - rows) * D, rows * D * sizeof(float));
+    }
+    memcpy(keys, h->keys, T * D * sizeof(float));
+    memcpy(r->values + (l * r->G + g) * T * D, h->values, T * D * sizeof(float));
+    for (size_t t = 0; t < T; t++) {
+        for (size_t i = 0; i < D / 2; i++) {
+            const double angle = (double)t * r->inv_freq[i], c = cos(angle), s = sin(angle),
+                         x = (double)keys[t * D + i], y = (double)keys[t * D + i + D / 2];
+            plain[t * D + i] = (float)(x * c + y * s);
+            plain[t * D + i + D / 2] = (float)(y * c - x * s);
+        }
+    }
+}
+
+static void open_rig(rig *r, const char *path, uint32_t T) {
+    ckvc_err err = {0};
+    *r = (rig){.b = bench_open(2)};
+    assert_int_equal(model_open_path(path, r->b.be, &r->m, &err), CKVC_OK);
+    const model_shape *shape = model_get_shape(r->m);
+    r->L = (uint32_t)shape->n_layers;
+    r->H = (uint32_t)shape->n_heads;
+    r->G = (uint32_t)shape->n_kv_heads;
+    r->D = (uint32_t)shape->head_dim;
+    r->T = T;
+    r->rows = T < ROWS ? T : ROWS;
+    r->tokens = calloc(T, sizeof *r->tokens);
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 5, T, 0);
+    for (uint32_t t = 0; t < T; t++) {
+        r->tokens[t] = (int32_t)ckvc_rng_below(&rng, (uint64_t)shape->vocab);
+    }
+    static char id[] = "p";
+    r->entry.id = id;
+    r->item = (prompt){.tokens = r->tokens, .n_tokens = T, .entry = &r->entry};
+    r->prompts.items = &r->item;
+    r->prompts.n = 1;
+    r->prompts.max_tokens = T;
+    const size_t lh = (size_t)r->L * r->H * r->rows, lg = (size_t)r->L * r->G * T;
+    r->attention = calloc(lh * T, sizeof(float));
+    r->queries = calloc(lh * r->D, sizeof(float));
+    r->keys = calloc(lg * r->D, sizeof(float));
+    r->values = calloc(lg * r->D, sizeof(float));
+    r->plain = calloc(lg * r->D, sizeof(float));
+    r->inv_freq = calloc(r->D / 2, sizeof(double));
+    const session_limits limits = {.max_prompt = T, .max_window = W, .max_watched = ROWS};
+    assert_int_equal(session_create(r->m, limits, &r->s, &err), CKVC_OK);
+    memcpy(r->inv_freq, session_key_frequencies(r->s), r->D / 2 * sizeof(double));
+}
+
+/* What the library is shown; r_struct and r_sem are of this kind of alpha. */
+static void prefill(rig *r, ckvc_alpha_kind alpha) {
+    ckvc_err err = {0};
+    const prefill_watcher watcher = {.n_rows = ROWS, .queries = true, .see = see, .ctx = r};
+    prefill_input in = {
+        .tokens = r->tokens, .n = r->T, .n_total = r->T, .window = W, .alpha_kind = alpha};
+    assert_int_equal(session_prefill(r->s, &in, &r->stats, &err), CKVC_OK);
+    memcpy(r->inv_freq, session_key_frequencies(r->s), r->D / 2 * sizeof(double));
+    in.watcher = &watcher;
+    assert_int_equal(session_prefill(r->s, &in, &r->stats, &err), CKVC_OK);
+}
+
+static void close_rig(rig *r) {
+    session_destroy(r->s);
+    model_close(r->m);
+    bench_close(&r->b);
+    CKVC_FREE(r->tokens, r->attention, r->queries, r->keys, r->values, r->plain, r->inv_freq);
+}
+
+/* A table with something of everything, whose risk cells lie around the prompt. */
+typedef struct kind {
+    ckvc_mode mode;
+    ckvc_score_kind score;
+    uint32_t features;
+    bool relative, visible;
+    uint32_t keep_window;
+} kind;
+
+static ckvc_table *make_table(const rig *r, const kind *k, bool shares) {
+    ckvc_table *t = new_start_table(r->L, r->G, 2, 2, blocks, N_BUDGETS, W, NULL);
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 3, k->mode * 16 + k->score * 4 + k->features, 1);
+    const size_t heads = (size_t)r->L * r->G;
+    t->n_query_heads = r->H;
+    t->edges_entropy[0] = r->stats.r_struct + 0.01;
+    t->edges_ppl[0] = r->stats.r_sem - 0.01;
+    t->visible = k->visible;
+    t->keep_window = k->keep_window;
+    for (size_t i = 0; i < heads * N_BUDGETS; i++) {
+        t->weight[i] = (float)t->head_grid[ckvc_rng_below(&rng, t->n_head_actions)];
+    }
+    for (size_t i = 0; i < (size_t)r->L * 4 * N_BUDGETS; i++) {
+        t->tau[i] = (float)t->gate_grid[ckvc_rng_below(&rng, t->n_gate_actions)];
+    }
+    if (!shares) { return t; }
+    assert_int_equal(ckvc_table_add_shares(t, 1), 0);
+    t->op = CKVC_OPERATOR_NO_THRESHOLD;
+    t->relative = k->relative;
+    const uint32_t D = ckvc_features_count(k->features, r->D);
+    if (D) { assert_int_equal(ckvc_table_add_learned(t, D), 0); }
+    for (size_t i = 0; i < heads * D; i++) {
+        t->theta[i] = (float)(ckvc_rng_double(&rng) - 0.5) / 2;
+    }
+    for (size_t i = 0; D && i < heads; i++) { t->mass[i] = ckvc_rng_double(&rng); }
+    for (size_t i = 0; i < heads * N_BUDGETS; i++) { t->share[i] = 2 * ckvc_rng_double(&rng); }
+    for (size_t i = 0; i < (size_t)r->L * N_BUDGETS; i++) {
+        t->layer_share[i] = 2 * ckvc_rng_double(&rng);
+    }
+    for (uint32_t b = 0; b < N_BUDGETS; b++) {
+        t->c_min[b] = (ckvc_c_min){0.2, 8};
+        t->score[b] = ckvc_default_score(k->score, k->features);
+        t->score[b].mode = k->mode;
+    }
+    char breach[256];
+    if (ckvc_table_check(t, breach, sizeof breach)) { fail_msg("%s", breach); }
+    return t;
+}
+
+typedef struct keeper {
+    ckvc_prefill *p;
+    void *workspace;
+    ckvc_request request;
+    char message[256];
+} keeper;
+
+static keeper keeper_of(const rig *r, const ckvc_table *t, double budget) {
+    return (keeper){.request = {.table = t,
+                                .model = {r->L, r->H, r->G, r->D, r->inv_freq, 0.0},
+                                .n_tokens = r->T,
+                                .budget = budget}};
+}
+
+/* In a workspace of just the bytes that are asked for, filled with what asan and NaNs show. */
+static bool begin(keeper *k) {
+    const size_t wanted = ckvc_prefill_bytes(&k->request),
+                 bytes = wanted < 1 << 24 ? wanted : 1 << 24;
+    k->workspace = malloc(bytes);
+    memset(k->workspace, 0xFF, bytes);
+    k->p = ckvc_prefill_begin(k->workspace, bytes, &k->request, k->message, sizeof k->message);
+    return k->p != NULL;
+}
+
+static void must(const keeper *k, int rc) {
+    if (rc) { fail_msg("%s", ckvc_prefill_message(k->p)); }
+}
+
+/* Hands over a layer's rows in tiles of at most `most`. */
+static void feed_rows(keeper *k, const rig *r, uint32_t l, uint32_t h, uint32_t most) {
+    const uint32_t R = ckvc_prefill_rows(k->p);
+    const bool queries = k->request.model.query_scale > 0;
+    for (uint32_t first = 0; first < R; first += most) {
+        const uint32_t n = R - first < most ? R - first : most;
+        const size_t row = ((size_t)l * r->H + h) * r->rows + r->rows - R + first;
+        must(k, queries ? ckvc_prefill_queries(k->p, l, h, first, n, r->queries + row * r->D)
+                        : ckvc_prefill_attention(k->p, l, h, first, n, r->attention + row * r->T));
+    }
+}
+
+static void feed_cache(keeper *k, const rig *r, uint32_t l, uint32_t g, uint32_t most) {
+    const float *keys = k->request.model.inv_freq ? r->keys : r->plain;
+    for (uint32_t first = 0; first < r->T; first += most) {
+        const size_t at = (((size_t)l * r->G + g) * r->T + first) * r->D;
+        must(k,
+             ckvc_prefill_cache(k->p, l, g, first, r->T - first < most ? r->T - first : most,
+                                ckvc_prefill_reads_keys(k->p) ? keys + at : NULL, r->values + at));
+    }
+}
+
+/* A whole prefill, layers in tiles of `most`, the cache before the rows where asked. */
+static void feed(keeper *k, const rig *r, uint32_t most, bool cache_first) {
+    for (uint32_t l = 0; l < r->L; l++) {
+        for (uint32_t g = 0; cache_first && g < r->G; g++) { feed_cache(k, r, l, g, most); }
+        for (uint32_t h = 0; h < r->H; h++) { feed_rows(k, r, l, h, most); }
+        for (uint32_t g = 0; !cache_first && g < r->G; g++) { feed_cache(k, r, l, g, most); }
+    }
+    must(k, ckvc_prefill_keep(k->p, ckvc_prefill_reads_r_sem(k->p) ? r->stats.r_sem : NAN));
+}
+
+/* Its sets are those of `ckvc score`. */
+static void compare_sets(const keeper *k, const rig *r, const policy_kept *kept) {
+    for (uint32_t l = 0; l < r->L; l++) {
+        for (uint32_t g = 0; g < r->G; g++) {
+            const kept_set *want = &kept->sets[l];
+            const uint32_t set = kept->n_sets > 1 ? g : 0, from = want->offsets[set];
+            uint32_t n;
+            const uint32_t *got = ckvc_prefill_set(k->p, l, g, &n);
+            assert_non_null(got);
+            assert_int_equal(n, want->offsets[set + 1] - from);
+            assert_memory_equal(got, want->positions + from, n * sizeof *got);
+        }
+    }
+}
+
+/* One table at every budget, by rows and by queries, keys rotated and not. */
+static void compare_table(const rig *r, const kind *of, bool shares) {
+    ckvc_err err = {0};
+    ckvc_table *t = make_table(r, of, shares);
+    CKVC_AUTO(table_file_free_at) table_file *file = table_file_around(t, false);
+    const score_policy list[] = {{SCORE_TABLE, file}};
+    policy_choice choice = {
+        .list = list,
+        .n = 1,
+        .setting = {.window = W,
+                    .alpha = of->visible ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER,
+                    .keep_window = of->keep_window,
+                    .budgets = {asked, N_ASKED}},
+        .nearest_budget = true,
+        .mode = CKVC_MODE_COUNT,
+        .score = CKVC_SCORE_COUNT};
+    CKVC_AUTO(policy_sets_free_at) policy_sets *sets = NULL;
+    prefill_stats stats;
+    session *s;
+    session_limits limits = {.max_prompt = r->T, .max_window = W};
+    assert_int_equal(policy_sets_create(&choice, model_get_shape(r->m), &r->prompts, &sets, &err),
+                     CKVC_OK);
+    policy_sets_need(sets, &limits);
+    assert_int_equal(session_create(r->m, limits, &s, &err), CKVC_OK);
+    assert_int_equal(policy_sets_prefill(sets, s, &r->item, &stats, &err), CKVC_OK);
+    for (uint32_t b = 0; b < N_ASKED; b++) {
+        const policy_kept *kept;
+        if (policy_sets_decide(sets, 0, b, &kept, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        for (int way = 0; way < 4; way++) {
+            keeper k = keeper_of(r, t, asked[b]);
+            if (way == 2) { k.request.model.query_scale = 1 / sqrt((double)r->D); }
+            if (way == 3) { k.request.model.inv_freq = NULL; }
+            if (!begin(&k)) { fail_msg("%s", k.message); }
+            feed(&k, r, way == 1 ? 7 : 4096, way == 1);
+            compare_sets(&k, r, kept);
+            free(k.workspace);
+        }
+    }
+    session_destroy(s);
+}
+
+static void compare_tables(const char *path, uint32_t T) {
+    rig r;
+    open_rig(&r, path, T);
+    for (int visible = 0; visible < 2; visible++) {
+        prefill(&r, visible ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER);
+        compare_table(&r, &(kind){.visible = visible, .keep_window = visible ? 5 : 0}, false);
+        for (int relative = 0; relative < 2; relative++) {
+            for (uint32_t i = 0; i < 12; i++) {
+                const kind k = {.mode = i % 3,
+                                .score = i / 3 < 2 ? i / 3 : CKVC_SCORE_LEARNED,
+                                .features = i / 3 < 2 ? 0 : i / 3 - 1,
+                                .relative = relative,
+                                .visible = visible};
+                compare_table(&r, &k, true);
+            }
+        }
+    }
+    close_rig(&r);
+}
+
+static void test_sets(void **state) {
+    (void)state;
+    compare_tables("models/ckvc-tiny-4l", 150);
+}
+
+/* ---- what is refused ---- */
+
+static void refused(const rig *r, const ckvc_request *request, const char *why) {
+    keeper k = keeper_of(r, request->table, request->budget);
+    k.request = *request;
+    assert_false(begin(&k));
+    if (!strstr(k.message, why)) { fail_msg("wanted \"%s\", got \"%s\"", why, k.message); }
+    free(k.workspace);
+}
+
+static void test_begin_refuses(void **state) {
+    (void)state;
+    rig r;
+    open_rig(&r, "models/ckvc-tiny-4l", 60);
+    const kind learned = {CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1};
+    ckvc_table *t = make_table(&r, &learned, true);
+    const keeper good = keeper_of(&r, t, 24);
+#define REFUSED(change, why)                                                                       \
+    {                                                                                              \
+        ckvc_request q = good.request;                                                             \
+        change;                                                                                    \
+        refused(&r, &q, why);                                                                      \
+    }
+    REFUSED(q.model.n_layers++, "is for 4 layers x 3 KV heads, the model has 5 x 3 KV heads")
+    REFUSED(q.model.n_kv_heads = 1, "the model has 4 x 1 KV heads")
+    REFUSED(q.model.n_kv_heads = 0, "the model has 4 x 0 KV heads")
+    REFUSED(q.model.n_query_heads++, "query heads, the model has")
+    REFUSED(q.model.head_dim += 2, "learned score is for keys of")
+    REFUSED(q.model.head_dim = 0, "the model's keys have 0 values")
+    REFUSED(q.model.head_dim = UINT32_MAX - 1, "the model's keys have 4294967294 values")
+    REFUSED(q.model.head_dim--, "and pairs to rotate")
+    REFUSED(q.model.query_scale = NAN, "query_scale is nan")
+    REFUSED(q.model.query_scale = -1, "query_scale is -1")
+    REFUSED((q.model.query_scale = 1, q.model.inv_freq = NULL), "keys after the rotation")
+    REFUSED(q.n_tokens = W, "the prompt has 16 tokens, need at least 17 (window 16 + 1)")
+    REFUSED(q.n_tokens = 0, "the prompt has 0 tokens")
+    REFUSED(q.budget = 0, "a budget of 0: want whole tokens")
+    REFUSED(q.budget = 12.5, "a budget of 12.5: want whole tokens")
+    REFUSED(q.budget = NAN, "a budget of nan")
+    REFUSED(q.budget = INFINITY, "a budget of inf")
+    REFUSED(q.budget = 8, "a budget of 8 tokens is below what every head must keep; the least is 9")
+    REFUSED(q.budget = 0.001, "a budget of 0 tokens is below")
+    /* what shares cannot stand beside is a probe's */
+    t->op = CKVC_OPERATOR_MEAN_POOL;
+    REFUSED((void)q, "a probe's table, fitted for the operator mean-pool")
+    t->op = CKVC_OPERATOR_NO_THRESHOLD;
+    t->head_axis = 1;
+    REFUSED((void)q, "is for 4 layers x 3 query heads")
+    t->head_axis = 0;
+    ckvc_table *probe = make_table(&r, &(kind){0}, false);
+    probe->op = CKVC_OPERATOR_NO_THRESHOLD;
+    REFUSED(q.table = probe, "a probe's table, fitted for the operator no-threshold")
+#undef REFUSED
+    /* a workspace that is none, too small, or not aligned */
+    char message[256];
+    const size_t bytes = ckvc_prefill_bytes(&good.request);
+    char *room = malloc(bytes + 1);
+    assert_null(ckvc_prefill_begin(NULL, bytes, &good.request, message, sizeof message));
+    assert_non_null(strstr(message, "a workspace of"));
+    assert_null(ckvc_prefill_begin(room, 16, &good.request, message, sizeof message));
+    assert_non_null(strstr(message, "a workspace of 16 bytes: want"));
+    assert_null(ckvc_prefill_begin(room + 1, bytes, &good.request, NULL, 0));
+    assert_non_null(ckvc_prefill_begin(room, bytes, &good.request, message, sizeof message));
+    free(room);
+    /* sizes beyond memory */
+    ckvc_request huge = good.request;
+    huge.model = (ckvc_geometry){UINT32_MAX, UINT32_MAX, UINT32_MAX, 64, NULL, 0};
+    huge.n_tokens = UINT32_MAX;
+    assert_true(ckvc_prefill_bytes(&huge) == SIZE_MAX);
+    ckvc_table_free(probe);
+    ckvc_table_free(t);
+    close_rig(&r);
+}
+
+/* A tile that is not the next one leaves everything as it was, and says what is wanted. */
+static void test_tiles(void **state) {
+    (void)state;
+    rig r;
+    open_rig(&r, "models/ckvc-tiny-4l", 60);
+    prefill(&r, CKVC_ALPHA_PAPER);
+    ckvc_table *t = make_table(
+        &r, &(kind){CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1, .relative = true}, true);
+    keeper k = keeper_of(&r, t, 24), plain = k;
+    if (!begin(&k) || !begin(&plain)) { fail_msg("%s%s", k.message, plain.message); }
+    ckvc_prefill *p = k.p;
+    float *bad = calloc((size_t)r.T * r.D + r.rows * r.T, sizeof *bad);
+    const float *rows = r.attention;
+    uint32_t n = 1;
+    assert_int_equal(ckvc_prefill_rows(p), 60);
+    assert_string_equal(ckvc_prefill_message(p), "");
+#define REFUSED(call, why)                                                                         \
+    {                                                                                              \
+        assert_int_equal(call, -1);                                                                \
+        if (!strstr(ckvc_prefill_message(p), why)) { fail_msg("%s", ckvc_prefill_message(p)); }    \
+    }
+    REFUSED(ckvc_prefill_attention(p, 0, 1, 0, 1, rows),
+            "attention: got 1 rows from 0 on of head 1 in layer 0; want at most 60 from 0 on of "
+            "head 0 in layer 0")
+    REFUSED(ckvc_prefill_attention(p, 0, 0, 1, 1, rows), "got 1 rows from 1 on")
+    REFUSED(ckvc_prefill_attention(p, 0, 0, 0, 0, rows), "got 0 rows")
+    REFUSED(ckvc_prefill_attention(p, 0, 0, 0, 61, rows), "got 61 rows")
+    REFUSED(ckvc_prefill_attention(p, 0, UINT32_MAX, 0, 1, rows), "of head 4294967295")
+    REFUSED(ckvc_prefill_attention(p, 1, 0, 0, 1, rows), "in layer 1; want")
+    REFUSED(ckvc_prefill_queries(p, 0, 0, 0, 1, r.queries), "attention rows are wanted")
+    REFUSED(ckvc_prefill_cache(p, 0, 0, 0, r.T + 1, r.keys, r.values), "got 61 positions")
+    REFUSED(ckvc_prefill_cache(p, 0, 0, UINT32_MAX, 2, r.keys, r.values), "from 4294967295 on")
+    bad[r.T + 3] = -0.5f;
+    REFUSED(ckvc_prefill_attention(p, 0, 0, 0, 2, bad),
+            "attention of head 0 in layer 0: rows 1 holds a value that is below 0 or not finite")
+    bad[r.T + 3] = NAN;
+    REFUSED(ckvc_prefill_attention(p, 0, 0, 0, 2, bad), "rows 1 holds a value")
+    bad[r.T + 3] = 0;
+    bad[3 * r.D] = INFINITY;
+    REFUSED(ckvc_prefill_cache(p, 0, 0, 0, 4, r.keys, bad), "positions 3 holds a value that is not")
+    REFUSED(ckvc_prefill_cache(p, 0, 0, 0, 4, bad, r.values), "positions 3 holds a value")
+    REFUSED(ckvc_prefill_keep(p, 20), "the prefill is not whole: attention of head 0 in layer 0 is "
+                                      "missing from 0 on")
+    assert_null(ckvc_prefill_set(p, 0, 0, &n));
+    assert_int_equal(n, 0);
+    feed_rows(&k, &r, 0, 0, 60);
+    REFUSED(ckvc_prefill_attention(p, 0, 0, 0, 60, rows), "of head 0 in layer 0; want at most 60 "
+                                                          "from 0 on of head 1")
+    for (uint32_t h = 1; h < r.H; h++) { feed_rows(&k, &r, 0, h, 60); }
+    REFUSED(ckvc_prefill_attention(p, 1, 0, 0, 1, rows), "layer 0 is not whole yet")
+    REFUSED(ckvc_prefill_keep(p, 20), "the cache of head 0 in layer 0 is missing from 0 on")
+    for (uint32_t g = 0; g < r.G; g++) { feed_cache(&k, &r, 0, g, 60); }
+    for (uint32_t l = 1; l < r.L; l++) {
+        for (uint32_t h = 0; h < r.H; h++) { feed_rows(&k, &r, l, h, 11); }
+        for (uint32_t g = 0; g < r.G; g++) { feed_cache(&k, &r, l, g, 11); }
+    }
+    REFUSED(ckvc_prefill_attention(p, 4, 0, 0, 1, rows), "all 4 layers have theirs")
+    REFUSED(ckvc_prefill_keep(p, 0), "r_sem is 0: want the perplexity of the prompt's last 16")
+    REFUSED(ckvc_prefill_keep(p, NAN), "r_sem is nan")
+    must(&k, ckvc_prefill_keep(p, r.stats.r_sem));
+    REFUSED(ckvc_prefill_keep(p, r.stats.r_sem), "its sets are there already")
+    REFUSED(ckvc_prefill_cache(p, 0, 0, 0, 1, r.keys, r.values), "all 4 layers have theirs")
+    assert_null(ckvc_prefill_set(p, r.L, 0, &n));
+    assert_null(ckvc_prefill_set(p, 0, r.G, &n));
+    /* all that was refused has left no trace */
+    feed(&plain, &r, 60, false);
+    for (uint32_t i = 0; i < r.L * r.G; i++) {
+        uint32_t n_plain;
+        const uint32_t *set = ckvc_prefill_set(p, i / r.G, i % r.G, &n),
+                       *want = ckvc_prefill_set(plain.p, i / r.G, i % r.G, &n_plain);
+        assert_int_equal(n, n_plain);
+        assert_memory_equal(set, want, n * sizeof *set);
+    }
+    free(k.workspace);
+
+    /* Queries come before the cache of their KV head; rows of nothing are none. */
+    k.request.model.query_scale = 0.5;
+    assert_true(begin(&k));
+    p = k.p;
+    REFUSED(ckvc_prefill_attention(p, 0, 0, 0, 1, rows), "so queries are wanted in its place")
+    feed_rows(&k, &r, 0, 0, 60);
+    REFUSED(ckvc_prefill_cache(p, 0, 0, 0, 4, r.keys, r.values), "its queries come before it")
+    free(k.workspace);
+    k.request.model.query_scale = 0;
+    assert_true(begin(&k));
+    p = k.p;
+    memset(r.attention, 0, (size_t)r.L * r.H * r.rows * r.T * sizeof *r.attention);
+    for (uint32_t l = 0; l < r.L; l++) {
+        for (uint32_t h = 0; h < r.H; h++) { feed_rows(&k, &r, l, h, 60); }
+        for (uint32_t g = 0; g < r.G; g++) { feed_cache(&k, &r, l, g, 60); }
+    }
+    REFUSED(ckvc_prefill_keep(p, 20), "the attention rows are all 0")
+#undef REFUSED
+    CKVC_FREE(k.workspace, plain.workspace, bad);
+    ckvc_table_free(t);
+    close_rig(&r);
+}
+
+/* Scores that read no attention want no rows, and none that read no keys want keys. */
+static void test_needs(void **state) {
+    (void)state;
+    static const struct {
+        kind of;
+        uint32_t rows;
+        bool keys, r_sem;
+    } cases[] = {
+        {{CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 2}, 0, true, false},
+        {{CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 2, .relative = true}, 16, true, true},
+        {{CKVC_MODE_SHARED, CKVC_SCORE_LEARNED, .features = 2, .relative = true}, 0, true, false},
+        {{CKVC_MODE_LAYERS, CKVC_SCORE_LEARNED, .features = 1}, 60, true, false},
+        {{.mode = CKVC_MODE_LAYERS, .score = CKVC_SCORE_WINDOW}, 32, false, false},
+        {{.mode = CKVC_MODE_HEADS, .score = CKVC_SCORE_PAPER}, 16, false, false},
+        {{.mode = CKVC_MODE_SHARED, .score = CKVC_SCORE_PAPER, .relative = true},
+         16,
+         false,
+         false}};
+    rig r;
+    open_rig(&r, "models/ckvc-tiny-4l", 60);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ckvc_table *t = make_table(&r, &cases[i].of, true);
+        keeper k = keeper_of(&r, t, 24);
+        assert_true(begin(&k));
+        assert_int_equal(ckvc_prefill_rows(k.p), cases[i].rows);
+        assert_int_equal(ckvc_prefill_reads_keys(k.p), cases[i].keys);
+        assert_int_equal(ckvc_prefill_reads_r_sem(k.p), cases[i].r_sem);
+        free(k.workspace);
+        ckvc_table_free(t);
+    }
+    close_rig(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sets),
+                                       cmocka_unit_test(test_begin_refuses),
+                                       cmocka_unit_test(test_tiles), cmocka_unit_test(test_needs)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
