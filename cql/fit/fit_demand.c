@@ -95,7 +95,7 @@ void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted
     CKVC_AUTO_FREE double *shares = ckvc_alloc(d->n_prompts * L * G, sizeof *shares);
     CKVC_AUTO_FREE uint64_t *keys = ckvc_alloc(d->n_prompts, sizeof *keys);
     for (size_t p = 0; p < d->n_prompts; ++p) { keys[p] = d->prompts[p].key; }
-    out->n_documents = cql_n_clusters(keys, d->n_prompts);
+    out->n_documents = cql_clusters(keys, d->n_prompts, NULL);
     qsort(d->prompts, d->n_prompts, sizeof *d->prompts, ckvc_order_u64);
     for (uint32_t b = 0; b < nB; ++b) {
         demand_block *block = &out->blocks[b];

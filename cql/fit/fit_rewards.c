@@ -64,7 +64,6 @@ typedef struct sample {
     double scale;                        /* of rewards */
     double given;                        /* the price of thresholds, as logged; NaN: to be found */
     const uint8_t *weights;              /* [R][n_prompts]: CQL_RESAMPLE_BOOTSTRAP */
-    size_t n_clusters;                   /* documents of the prompts */
     double *price;                       /* [R + 1], R replicates and the sample itself */
 } sample;
 
@@ -180,7 +179,14 @@ static size_t net_rewards(const cql_resampled *view, uint32_t r, size_t state, u
     const size_t prompts = means_of(s, r, (uint32_t)state, n, mean, cost);
     const double price = s->price[r == CQL_SAMPLE ? s->o->replicates : r];
     for (uint32_t a = 0; a < s->n_actions; a++) { mean[a] -= price * cost[a]; }
-    return prompts;
+    if (r != CQL_SAMPLE) { return prompts; }
+    CKVC_AUTO_FREE uint64_t *keys = ckvc_alloc(prompts, sizeof *keys);
+    for (size_t p = 0, k = 0; p < s->w->n_prompts; p++) {
+        const double *losses;
+        const uint32_t *entries = row_of(s, p, (uint32_t)state, &losses);
+        if (entries && tried(entries, s->neutral)) { keys[k++] = s->w->prompts[p].key; }
+    }
+    return cql_clusters(keys, prompts, NULL);
 }
 
 /* Shares of a block times the factors, mean 1 again -> to [n_units]. */
@@ -270,7 +276,6 @@ static ckvc_status fit_block(const sample *s, table_file *t, rewards_block *out,
                                 .n_states = n,
                                 .n_actions = A,
                                 .n_replicates = s->o->replicates,
-                                .n_clusters = s->n_clusters,
                                 .scale = s->scale,
                                 .state = net_rewards};
     out->price = s->price[s->o->replicates] * s->scale;
@@ -425,7 +430,7 @@ static ckvc_status price_given(const fit_rewards *w, const fit_options *o, uint3
 static size_t documents_of(const fit_rewards *w) {
     CKVC_AUTO_FREE uint64_t *keys = ckvc_alloc(w->n_prompts, sizeof *keys);
     for (size_t p = 0; p < w->n_prompts; p++) { keys[p] = w->prompts[p].key; }
-    return cql_n_clusters(keys, w->n_prompts);
+    return cql_clusters(keys, w->n_prompts, NULL);
 }
 
 /* Which resampled prompts each replicate holds -> weights [R][n_prompts]. */
@@ -480,7 +485,6 @@ ckvc_status fit_rewards_table(fit_rewards *w, const fit_options *o, table_file *
                     .scale = out->scale,
                     .given = NAN,
                     .weights = weights,
-                    .n_clusters = out->n_documents,
                     .price = price};
         if (gate) { CKVC_TRY(price_given(w, o, b, &s.given, err)); }
         CKVC_TRY(fit_block(&s, t, &out->blocks[b], err));

@@ -30,14 +30,18 @@ struct cql_counts {
     uint32_t n_replicates;
     cql_resample kind;
     uint64_t seed;
-    cell *cells;       /* [S][A] */
-    uint64_t *rep_n;   /* [S][A][R] weighted counts */
-    fixed *rep_sum;    /* [S][A][R] weighted sums */
-    uint8_t *weight;   /* [R] of the prompt in hand */
-    uint64_t prompt;   /* serial number of the prompt in hand, from 1 */
-    uint64_t *prompts; /* [S] prompts with a record of the state */
-    uint64_t *last;    /* [S] serial number of the last of them */
-    uint64_t *keys;    /* [n_keys] of the prompts so far */
+    cell *cells;     /* [S][A] */
+    uint64_t *rep_n; /* [S][A][R] weighted counts */
+    fixed *rep_sum;  /* [S][A][R] weighted sums */
+    uint8_t *weight; /* [R] of the prompt in hand */
+    uint64_t prompt; /* serial number of the prompt in hand, from 1 */
+    struct state_prompts {
+        uint64_t last; /* serial number of the last prompt with a record of the state */
+        uint64_t n;    /* such prompts */
+        uint64_t *key; /* [n] theirs, where there are replicates: what these are drawn by */
+        size_t cap;
+    } * of;         /* [S] */
+    uint64_t *keys; /* [n_keys] of the prompts so far */
     size_t n_keys, cap_keys;
 };
 
@@ -58,8 +62,7 @@ cql_counts *cql_counts_create(size_t n_states, size_t n_actions) {
     c->n_states = n_states;
     c->n_actions = n_actions;
     c->cells = ckvc_calloc(n_states, n_actions * sizeof *c->cells);
-    c->prompts = ckvc_calloc(n_states, sizeof *c->prompts);
-    c->last = ckvc_calloc(n_states, sizeof *c->last);
+    c->of = ckvc_calloc(n_states, sizeof *c->of);
     return c;
 }
 
@@ -88,8 +91,8 @@ ckvc_status cql_counts_resample(cql_counts *c, uint32_t n_replicates, cql_resamp
 void cql_counts_free(cql_counts *c) {
     if (!c) { return; }
     free(c->cells);
-    free(c->prompts);
-    free(c->last);
+    for (size_t s = 0; s < c->n_states; ++s) { free(c->of[s].key); }
+    free(c->of);
     free(c->keys);
     free(c->weight);
     free(c->rep_n);
@@ -104,7 +107,7 @@ void cql_counts_prompt(cql_counts *c, const char *id) {
     cql_resample_weights(c->seed, ckvc_rng_key(id), c->kind, c->n_replicates, c->weight);
 }
 
-size_t cql_counts_clusters(const cql_counts *c) { return cql_n_clusters(c->keys, c->n_keys); }
+size_t cql_counts_clusters(const cql_counts *c) { return cql_clusters(c->keys, c->n_keys, NULL); }
 
 ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double reward, double part,
                            ckvc_err *err) {
@@ -123,9 +126,14 @@ ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double re
     s->part += to_fixed(part, UNIT_BITS);
     s->square += to_fixed(reward * reward, SQUARE_BITS);
     s->part_square += to_fixed(part * part, SQUARE_BITS);
-    if (c->last[state] != c->prompt) {
-        c->last[state] = c->prompt;
-        c->prompts[state]++;
+    struct state_prompts *of = &c->of[state];
+    if (of->last != c->prompt) {
+        of->last = c->prompt;
+        if (c->n_replicates > 0) {
+            CKVC_GROW(of->key, of->cap, of->n + 1);
+            of->key[of->n] = c->keys[c->n_keys - 1];
+        }
+        of->n++;
     }
     if (c->n_replicates > 0) {
         uint64_t *rep_n = c->rep_n + at * c->n_replicates;
@@ -153,7 +161,7 @@ static cell pooled(const cql_counts *c) {
 
 uint64_t cql_counts_records(const cql_counts *c) { return pooled(c).n; }
 
-uint64_t cql_counts_prompts(const cql_counts *c, size_t state) { return c->prompts[state]; }
+uint64_t cql_counts_prompts(const cql_counts *c, size_t state) { return c->of[state].n; }
 
 double cql_counts_sd(const cql_counts *c, bool of_parts) {
     cell all = pooled(c);
@@ -195,7 +203,8 @@ static size_t state_of(const cql_resampled *s, uint32_t r, size_t state, uint64_
     } else {
         cql_counts_replicate(c, r, state, s->scale, n, mean);
     }
-    return c->prompts[state];
+    const struct state_prompts *of = &c->of[state];
+    return r == CQL_SAMPLE && of->key ? cql_clusters(of->key, of->n, NULL) : of->n;
 }
 
 cql_resampled cql_counts_resampled(const cql_counts *c, double scale) {
@@ -203,7 +212,6 @@ cql_resampled cql_counts_resampled(const cql_counts *c, double scale) {
                            .n_states = c->n_states,
                            .n_actions = c->n_actions,
                            .n_replicates = c->n_replicates,
-                           .n_clusters = cql_counts_clusters(c),
                            .scale = scale,
                            .state = state_of};
 }

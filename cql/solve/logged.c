@@ -40,6 +40,7 @@ ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part,
 void cql_logged_free(cql_logged *l) {
     if (!l) { return; }
     free(l->key);
+    free(l->cluster);
     free(l->blocks);
     free(l->n);
     free(l->sum);
@@ -102,6 +103,8 @@ ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double ad
 }
 
 void cql_logged_finish(cql_logged *l) {
+    l->cluster = ckvc_alloc(l->n_prompts, sizeof *l->cluster);
+    l->n_clusters = cql_clusters(l->key, l->n_prompts, l->cluster);
     l->order = ckvc_alloc(l->n_blocks, sizeof *l->order);
     /* a stable counting sort by state: prompts stay in their order */
     for (size_t i = 0; i < l->n_blocks; ++i) { l->first[l->blocks[i].state + 1]++; }
@@ -180,7 +183,13 @@ static size_t state_of(const cql_resampled *s, uint32_t r, size_t state, uint64_
                        double *mean) {
     const cql_logged *l = s->store;
     const cql_subset of = {r == CQL_SAMPLE ? NULL : s->weight + (size_t)r * l->n_prompts, 1.0, 0};
-    return cql_logged_state(l, state, &of, s->reward, s->scale, n, mean);
+    const size_t prompts = cql_logged_state(l, state, &of, s->reward, s->scale, n, mean);
+    if (r != CQL_SAMPLE) { return prompts; }
+    CKVC_AUTO_FREE uint64_t *keys = ckvc_alloc(prompts, sizeof *keys);
+    for (size_t k = 0; k < prompts; ++k) {
+        keys[k] = l->key[l->blocks[l->order[l->first[state] + k]].prompt];
+    }
+    return cql_clusters(keys, prompts, NULL);
 }
 
 cql_resampled cql_logged_resampled(const cql_logged *l, const uint8_t *weight,
@@ -190,7 +199,6 @@ cql_resampled cql_logged_resampled(const cql_logged *l, const uint8_t *weight,
                            .n_states = l->n_states,
                            .n_actions = l->n_actions,
                            .n_replicates = n_replicates,
-                           .n_clusters = cql_n_clusters(l->key, l->n_prompts),
                            .reward = reward,
                            .scale = scale,
                            .state = state_of};

@@ -22,7 +22,9 @@ typedef struct cql_block {
 typedef struct cql_logged {
     size_t n_states, n_actions, n_prompts, n_blocks;
     uint64_t n_records;
-    uint64_t *key;     /* [n_prompts] ckvc_rng_key of the id, or of a document that prompts share */
+    uint64_t *key;   /* [n_prompts] ckvc_rng_key of the id, or of a document that prompts share */
+    size_t *cluster; /* [n_prompts] cql_clusters of key */
+    size_t n_clusters;
     cql_block *blocks; /* [n_blocks] in the order of the prompts */
     uint32_t *n;       /* [n_blocks][A] */
     double *sum;       /* [n_blocks][A] advantages, nats per token */

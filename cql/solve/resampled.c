@@ -26,11 +26,31 @@ void cql_resample_weights(uint64_t seed, uint64_t key, cql_resample kind, uint32
     }
 }
 
-size_t cql_n_clusters(const uint64_t *keys, size_t n) {
-    CKVC_AUTO_FREE uint64_t *sorted = ckvc_copy(keys, n, sizeof *sorted);
+typedef struct keyed {
+    uint64_t key;
+    size_t at;
+} keyed;
+
+static int by_key(const void *pa, const void *pb) {
+    const keyed *a = pa, *b = pb;
+    const int order = (a->key > b->key) - (a->key < b->key);
+    return order ? order : (a->at > b->at) - (a->at < b->at);
+}
+
+size_t cql_clusters(const uint64_t *keys, size_t n, size_t *cluster) {
+    CKVC_AUTO_FREE keyed *sorted = ckvc_alloc(n, sizeof *sorted);
+    CKVC_AUTO_FREE size_t *first = ckvc_alloc(n, sizeof *first); /* appearance of the key */
     size_t clusters = 0;
-    qsort(sorted, n, sizeof *sorted, ckvc_order_u64);
-    for (size_t i = 0; i < n; ++i) { clusters += i == 0 || sorted[i] != sorted[i - 1]; }
+    for (size_t i = 0; i < n; ++i) { sorted[i] = (keyed){keys[i], i}; }
+    qsort(sorted, n, sizeof *sorted, by_key);
+    for (size_t k = 0; k < n; ++k) {
+        const bool again = k > 0 && sorted[k].key == sorted[k - 1].key;
+        first[sorted[k].at] = again ? first[sorted[k - 1].at] : sorted[k].at;
+        clusters += !again;
+    }
+    for (size_t i = 0, next = 0; cluster && i < n; ++i) {
+        cluster[i] = first[i] == i ? next++ : cluster[first[i]];
+    }
     return clusters;
 }
 
@@ -63,14 +83,15 @@ void cql_choice_shares(const uint16_t *choices, uint32_t n_replicates, size_t n_
     }
 }
 
-/* d [A]: mean rewards less that of `other`; NaN where either was not drawn. Returns the prompts. */
+/* d [A]: mean rewards less that of `other`; NaN where either was not drawn. Returns what state()
+ * does. */
 static size_t differences(const cql_resampled *s, uint32_t r, size_t state, int other, uint64_t *n,
                           double *d) {
-    size_t prompts = s->state(s, r, state, n, d);
+    const size_t clusters = s->state(s, r, state, n, d);
     bool known = other < 0 || n[other] > 0;
     double base = other < 0 || !known ? 0.0 : d[other];
     for (size_t a = 0; a < s->n_actions; ++a) { d[a] = known && n[a] > 0 ? d[a] - base : NAN; }
-    return prompts;
+    return clusters;
 }
 
 /* The t quantile (df degrees of freedom) at the probability of the normal quantile z > 0:
@@ -89,10 +110,9 @@ double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int oth
     CKVC_AUTO_FREE double *d = ckvc_calloc(3 * A, sizeof *d);
     uint64_t *drawn = n + A;                /* replicates that define the difference */
     double *d_r = d + A, *square = d_r + A; /* one replicate's; sums of squared deviations */
-    const double prompts =
-        fmin((double)differences(s, CQL_SAMPLE, state, other, n, d), (double)s->n_clusters);
+    const double clusters = (double)differences(s, CQL_SAMPLE, state, other, n, d);
     if (difference) { *difference = d[chosen]; }
-    if (prompts < CQL_MIN_PROMPTS || R < CQL_MIN_REPLICATES || isnan(d[chosen])) {
+    if (clusters < CQL_MIN_PROMPTS || R < CQL_MIN_REPLICATES || isnan(d[chosen])) {
         return -INFINITY;
     }
     /* pass 1: standard error of every action's difference */
@@ -116,11 +136,11 @@ double cql_lower_bound(const cql_resampled *s, size_t state, int chosen, int oth
         }
     }
     qsort(top, R, sizeof *top, ckvc_order_double);
-    /* Resampling n prompts shows (n-1)/n of the variance and tails that know it: both are put
+    /* Resampling n clusters shows (n-1)/n of the variance and tails that know it: both are put
      * right. */
-    double critical = normal_to_t(top[(size_t)ceil(0.95 * R) - 1], prompts - 1.0);
+    double critical = normal_to_t(top[(size_t)ceil(0.95 * R) - 1], clusters - 1.0);
     double se = drawn[chosen] > 0
-                    ? sqrt(square[chosen] / (double)drawn[chosen] * prompts / (prompts - 1.0))
+                    ? sqrt(square[chosen] / (double)drawn[chosen] * clusters / (clusters - 1.0))
                     : INFINITY;
     return d[chosen] - critical * se;
 }

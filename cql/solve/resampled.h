@@ -21,8 +21,9 @@ typedef enum cql_resample {
 void cql_resample_weights(uint64_t seed, uint64_t key, cql_resample kind, uint32_t n_replicates,
                           uint8_t *weight);
 
-/* How many different keys there are: what is drawn independently. */
-size_t cql_n_clusters(const uint64_t *keys, size_t n);
+/* How many different keys [n] there are: what is drawn independently. cluster [n] (may be NULL):
+ * the same number where keys are the same, counted from 0 by first appearance. */
+size_t cql_clusters(const uint64_t *keys, size_t n, size_t *cluster);
 
 /* What a fit is made from. */
 typedef enum cql_reward { CQL_ADVANTAGE, CQL_RAW, CQL_LOSS_PART } cql_reward;
@@ -34,11 +35,10 @@ struct cql_resampled {
     const uint8_t *weight; /* logged: [R][n_prompts] */
     size_t n_states, n_actions;
     uint32_t n_replicates;
-    size_t n_clusters; /* of all prompts: cql_n_clusters */
     cql_reward reward;
     double scale; /* of the means */
     /* n, mean [A] of a state in replicate r, in the sample itself for CQL_SAMPLE; 0 where n = 0.
-     * Returns the number of prompts with records of the state. */
+     * Returns 0 without records of the state; of the sample the number of clusters with some. */
     size_t (*state)(const cql_resampled *s, uint32_t r, size_t state, uint64_t *n, double *mean);
 };
 #define CQL_SAMPLE UINT32_MAX

@@ -18,7 +18,7 @@
 typedef struct partial_work {
     double *columns[PARTIAL_CONTROLS_MAX + 2]; /* controls, x, y: [n] each */
     double *drawn;                             /* [n] */
-    uint64_t *rows;                            /* [n] */
+    size_t *rows;                              /* [n] */
 } partial_work;
 
 static partial_work work_of(size_t n) {
@@ -60,7 +60,7 @@ static bool take_out(double *a, double *const *unit, size_t n_unit, size_t n) {
 
 /* rows NULL: as they are. */
 static partial_result correlate(partial_work *w, const partial_columns *c, bool ranks,
-                                const uint64_t *rows) {
+                                const size_t *rows) {
     double *unit[PARTIAL_CONTROLS_MAX];
     bool left[PARTIAL_CONTROLS_MAX + 2];
     size_t n_unit = 0;
@@ -95,11 +95,12 @@ partial_result partial_correlation(const partial_columns *c, bool ranks, uint32_
     partial_result out = correlate(&w, c, ranks, NULL);
     if (replicates == 0 || !isfinite(out.r)) { return out; }
     CKVC_AUTO_FREE double *r = ckvc_alloc(replicates, sizeof *r);
+    CKVC_AUTO(rank_members_fini) rank_members members = rank_members_of(c->cluster, c->n);
     ckvc_rng rng;
     size_t defined = 0;
     ckvc_rng_init(&rng, seed, stream, STAGE_PARTIAL);
     for (uint32_t b = 0; b < replicates; b++) {
-        for (size_t i = 0; i < c->n; i++) { w.rows[i] = ckvc_rng_below(&rng, c->n); }
+        rank_members_draw(&members, &rng, w.rows);
         r[defined] = correlate(&w, c, ranks, w.rows).r;
         defined += isfinite(r[defined]);
     }

@@ -13,6 +13,7 @@ typedef struct partial_columns {
     const double *x, *y;
     const double *controls[PARTIAL_CONTROLS_MAX];
     size_t n_controls, n;
+    const size_t *cluster; /* [n] rows drawn together (rank_clusters); NULL: each alone */
 } partial_columns;
 
 typedef struct partial_result {
@@ -26,6 +27,6 @@ typedef struct partial_result {
  * constant; of the values or, with `ranks`, of their average ranks (then it is Spearman's partial
  * correlation; without controls Spearman's rho). Undefined when n < controls + 3, when a residual
  * is zero to rounding, or where a value is NaN. Its interval from `replicates` (0: none) samples of
- * n rows with replacement, drawn from (seed, stream); ranks are taken anew in each. */
+ * n rows (rank_members_draw), drawn from (seed, stream); ranks are taken anew in each. */
 partial_result partial_correlation(const partial_columns *c, bool ranks, uint32_t replicates,
                                    uint64_t seed, uint64_t stream);

@@ -155,6 +155,34 @@ void rank_clusters(const char *const *names, size_t n, size_t *cluster) {
     }
 }
 
+rank_members rank_members_of(const size_t *cluster, size_t n) {
+    rank_members m = {.n = n, .first = ckvc_calloc(n + 2, sizeof *m.first)};
+    m.at = ckvc_alloc(n, sizeof *m.at);
+    CKVC_AUTO_FREE size_t *number = ckvc_calloc(n, sizeof *number); /* of a cluster, from 1 */
+    for (size_t i = 0; i < n; ++i) { number[cluster ? cluster[i] : i]++; }
+    for (size_t g = 0; g < n; ++g) {
+        if (number[g] == 0) { continue; }
+        m.first[m.n_clusters + 2] = m.first[m.n_clusters + 1] + number[g];
+        number[g] = ++m.n_clusters;
+    }
+    /* first[g + 1] runs from the start of cluster g to its end, which is the next one's start */
+    for (size_t i = 0; i < n; ++i) { m.at[m.first[number[cluster ? cluster[i] : i]]++] = i; }
+    return m;
+}
+
+void rank_members_fini(rank_members *m) {
+    free(m->first);
+    free(m->at);
+    *m = (rank_members){0};
+}
+
+void rank_members_draw(const rank_members *m, ckvc_rng *rng, size_t *rows) {
+    for (size_t n = 0; n < m->n;) {
+        const size_t g = (size_t)ckvc_rng_below(rng, m->n_clusters);
+        for (size_t k = m->first[g]; k < m->first[g + 1] && n < m->n; ++k) { rows[n++] = m->at[k]; }
+    }
+}
+
 rank_interval rank_mean_interval(const double *d, const size_t *cluster, size_t n) {
     rank_interval r = {.mean = NAN, .lo = NAN, .hi = NAN, .se = NAN, .n = n};
     if (n == 0) { return r; }

@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "lib/base/rng.h"
+
 /* Spearman's rho of x, y [n]; NaN for n < 2, a constant side, or a NaN among the values. */
 double rank_spearman(const double *x, const double *y, size_t n);
 /* Percentiles 2.5 and 97.5 of rho over resamples of the n pairs, drawn with repetition from a fixed
@@ -26,6 +28,17 @@ void rank_by_layer(const double *x, const double *y, size_t L, size_t G, size_t 
 /* Things of one name, such as prompts of one document, are a cluster -> cluster [n], numbers below
  * n, alike where the names are; NULL and "": each is its own. */
 void rank_clusters(const char *const *names, size_t n, size_t *cluster);
+/* The other way round: members of a cluster g are at[first[g]] .. at[first[g + 1] - 1]. */
+typedef struct rank_members {
+    size_t n, n_clusters, *first, *at; /* at [n], in their order within a cluster */
+} rank_members;
+/* cluster [n]: numbers below n, perhaps without some; NULL: each its own. */
+rank_members rank_members_of(const size_t *cluster, size_t n);
+void rank_members_fini(rank_members *m);
+/* A resample of the n things -> rows [n]: clusters drawn with repetition, whole but for the last.
+ */
+void rank_members_draw(const rank_members *m, ckvc_rng *rng, size_t *rows);
+
 typedef struct rank_interval {
     double mean, lo, hi, se;
     size_t n, n_clusters;

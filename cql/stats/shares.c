@@ -19,7 +19,7 @@ void shares_mean(const shares_sample *s, double *mean) {
 void shares_bootstrap(const shares_sample *s, uint32_t replicates, uint64_t seed,
                       double *interval) {
     const size_t N = s->L * s->X, P = s->n_prompts, R = replicates;
-    if (cql_n_clusters(s->keys, P) < CQL_MIN_PROMPTS || R < CQL_MIN_REPLICATES) {
+    if (cql_clusters(s->keys, P, NULL) < CQL_MIN_PROMPTS || R < CQL_MIN_REPLICATES) {
         for (size_t i = 0; i < N; ++i) {
             interval[2 * i] = 0.0;
             interval[2 * i + 1] = (double)N;

@@ -58,12 +58,19 @@ static double agreement(size_t n_states, size_t n_budgets, const double *x, cons
     return defined > 0 ? sum / (double)defined : NAN;
 }
 
-/* A random order of the prompts: the same for the same (seed, repeat). */
+/* A random order of the prompts, those of one document together, so that two sets share one
+ * document at most: the same for the same (seed, repeat). */
 static void shuffled(const cql_logged *l, uint64_t seed, uint32_t repeat, uint32_t *order) {
+    CKVC_AUTO(rank_members_fini) rank_members m = rank_members_of(l->cluster, l->n_prompts);
+    CKVC_AUTO_FREE uint32_t *clusters = ckvc_alloc(m.n_clusters, sizeof *clusters);
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, repeat, STAGE_SUBSET);
-    for (size_t p = 0; p < l->n_prompts; ++p) { order[p] = (uint32_t)p; }
-    ckvc_rng_shuffle_u32(&rng, order, l->n_prompts);
+    for (size_t g = 0; g < m.n_clusters; ++g) { clusters[g] = (uint32_t)g; }
+    ckvc_rng_shuffle_u32(&rng, clusters, m.n_clusters);
+    for (size_t g = 0, n = 0; g < m.n_clusters; ++g) {
+        const size_t *first = m.first + clusters[g];
+        for (size_t k = first[0]; k < first[1]; ++k) { order[n++] = (uint32_t)m.at[k]; }
+    }
 }
 
 static void only(uint8_t *weight, size_t n_prompts, const uint32_t *order, size_t n) {
@@ -152,8 +159,9 @@ ckvc_status stability_left_out(const stability_fit *s, size_t n, uint32_t repeat
             for (size_t k = l->first[i]; k < l->first[i + 1]; ++k) {
                 size_t at = (size_t)l->order[k] * A + (size_t)(a < 0 ? 0 : a);
                 uint32_t p = l->blocks[l->order[k]].prompt;
-                if (weight[p] || (changed && l->n[at] == 0)) {
-                    continue; /* fitted from it, or it never tried the action */
+                if (weight[p] || l->cluster[p] == l->cluster[order[n - 1]] ||
+                    (changed && l->n[at] == 0)) {
+                    continue; /* fitted from it or its document, or it never tried the action */
                 }
                 if (changed) { sum[p] += l->sum[at] / l->n[at]; }
                 blocks[p] += 1.0;

@@ -47,15 +47,15 @@ typedef struct stability_point {
     stability_spread to_full; /* a table of this size against that of all records */
 } stability_point;
 /* n <= n_prompts / 2: two disjoint random sets of n prompts; more: random halves of n random
- * prompts, corrected. */
+ * prompts, corrected. Prompts of one document are drawn one after the other. */
 ckvc_status stability_curve_point(const stability_fit *s, size_t n, double keep, uint32_t repeats,
                                   uint64_t seed, stability_point *out,
                                   ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Mean advantage of tables fitted from n random prompts, on the prompts left out, one change at a
- * time: each record of a prompt left out under the chosen action, 0 where the table keeps the
- * incoming one. gain [n_prompts]: a prompt's mean over its states and over the repeats in which it
- * was left out, NaN when it never was. 0 < n < n_prompts. */
+/* Mean advantage of tables fitted from n random prompts, on the prompts of other documents, one
+ * change at a time: each record of a prompt left out under the chosen action, 0 where the table
+ * keeps the incoming one. gain [n_prompts]: a prompt's mean over its states and over the repeats in
+ * which it was left out, NaN when it never was. 0 < n < n_prompts. */
 ckvc_status stability_left_out(const stability_fit *s, size_t n, uint32_t repeats, uint64_t seed,
                                double *gain, ckvc_err *err) CKVC_MUST_CHECK;
 

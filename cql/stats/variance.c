@@ -36,7 +36,7 @@ static void matrix_of(const cql_logged *l, size_t state, cql_reward reward, size
     m->N = 0;
     for (size_t k = l->first[state]; k < l->first[state + 1]; ++k) {
         size_t i = l->order[k], a = 0;
-        if (groups > 0 && l->blocks[i].prompt % groups == without) { continue; }
+        if (groups > 0 && l->cluster[l->blocks[i].prompt] % groups == without) { continue; }
         while (a < A && l->n[i * A + a] > 0) {
             m->y[m->N * A + a] = from[i * A + a] / l->n[i * A + a];
             a++;
@@ -114,8 +114,10 @@ variance_split variance_of(const cql_logged *l, cql_reward reward) {
                  n_prompts = s.n_prompts / (double)s.n_states, action = action_component(&s),
                  signal = fmax(action, 0.0);
 
-    /* pass 2: the jackknife over groups of prompts; pseudo-values G theta - (G - 1) theta_(-g) */
-    size_t G = l->n_prompts < GROUPS_MAX ? l->n_prompts : GROUPS_MAX, used = 0;
+    /* pass 2: the jackknife over groups of whole documents; pseudo-values G theta - (G - 1)
+     * theta_(-g) */
+    const size_t G = l->n_clusters < GROUPS_MAX ? l->n_clusters : GROUPS_MAX;
+    size_t used = 0;
     double pseudo[GROUPS_MAX];
     for (size_t g = 0; g < G && s.n_states > 0; ++g) {
         const sums without = sums_of(l, reward, G, g, &m);

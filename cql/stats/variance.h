@@ -26,7 +26,8 @@ typedef struct variance_split {
     /* Share of a mean profile of actions that is common to prompts: action / (action + rest / n),
      * for one prompt and for n_prompts. */
     double common_one, common_all;
-    /* of `action`, t interval over a delete-a-group jackknife of prompts */
+    /* of `action`, t interval over a delete-a-group jackknife of prompts, those of one document in
+     * one group */
     rank_interval action_interval;
 } variance_split;
 /* reward: CQL_ADVANTAGE or CQL_LOSS_PART (then prompt_raw is that of the raw reward's loss part

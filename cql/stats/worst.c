@@ -52,11 +52,14 @@ worst_share worst_low_risk(const worst_rows *of, uint32_t replicates, uint64_t s
     worst_share out = count(rows, n, column);
     for (size_t i = 0; of->worst && i < n; i++) { of->worst[rows[i].at] = i < out.n_worst; }
     if (n == 0 || replicates == 0) { return out; }
+    CKVC_AUTO(rank_members_fini) rank_members members = rank_members_of(of->cluster, n);
+    CKVC_AUTO_FREE size_t *drawn = ckvc_alloc(n, sizeof *drawn);
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, stream, STAGE_WORST);
     for (uint32_t b = 0; b < replicates; b++) {
+        rank_members_draw(&members, &rng, drawn);
         for (size_t i = 0; i < n; i++) {
-            size_t at = (size_t)ckvc_rng_below(&rng, n);
+            const size_t at = drawn[i];
             rows[i] = (row){of->damage[at], of->first[at], of->second[at], i};
         }
         shares[b] = count(rows, n, column).share;

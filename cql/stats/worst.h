@@ -8,7 +8,8 @@
 typedef struct worst_rows {
     const double *damage, *first, *second; /* [n], all finite: a damage and its two risks */
     size_t n;
-    bool *worst; /* [n] set to whether it is one of the worst tenth; NULL: not asked */
+    const size_t *cluster; /* [n] rows drawn together (rank_clusters); NULL: each alone */
+    bool *worst;           /* [n] set to whether it is one of the worst tenth; NULL: not asked */
 } worst_rows;
 
 /* The worst tenth: the ceil(n/10) largest damages, of equal ones those of later rows last. Low
@@ -21,7 +22,7 @@ typedef struct worst_share {
     double lo, hi; /* of share: percentiles 2.5 and 97.5 over resampled rows; NaN: none asked */
 } worst_share;
 
-/* `replicates` samples of n rows with replacement, drawn from (seed, stream), medians and worst
+/* `replicates` samples of n rows (rank_members_draw), drawn from (seed, stream), medians and worst
  * tenth taken anew in each. */
 worst_share worst_low_risk(const worst_rows *of, uint32_t replicates, uint64_t seed,
                            uint64_t stream);

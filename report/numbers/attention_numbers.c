@@ -62,6 +62,8 @@ static partial_result with_damage(const report_numbers *n, const score_row *cons
                                   size_t n_rows, int what, uint64_t stream) {
     CKVC_AUTO_FREE double *x = ckvc_calloc(n_rows, sizeof *x);
     CKVC_AUTO_FREE double *y = ckvc_calloc(n_rows, sizeof *y);
+    CKVC_AUTO_FREE const char **documents = ckvc_alloc(n_rows, sizeof *documents);
+    CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(n_rows, sizeof *cluster);
     size_t m = 0;
     for (size_t i = 0; i < n_rows; i++) {
         if (isnan(rows[i]->reward)) { continue; }
@@ -69,9 +71,10 @@ static partial_result with_damage(const report_numbers *n, const score_row *cons
         for (size_t l = 0; l < rows[i]->n_layers; l++) {
             x[m] += attention_of(rows[i], what, l) / rows[i]->n_layers;
         }
-        m++;
+        documents[m++] = rows[i]->document;
     }
-    const partial_columns c = {.x = x, .y = y, .n = m};
+    rank_clusters(documents, m, cluster);
+    const partial_columns c = {.x = x, .y = y, .n = m, .cluster = cluster};
     return partial_correlation(&c, true, n->in->o->replicates, n->in->o->seed, stream);
 }
 

@@ -122,6 +122,7 @@ static bool is_best(const score_files *f, const score_series *s) {
 /* Columns of the prompts, as the statistics take them. */
 typedef struct damage_columns {
     double *damage, *first, *second, *tokens; /* [n] nats per token, R_struct, R_sem, T */
+    size_t *cluster;                          /* [n] rank_clusters of their documents */
     uint64_t stream;
 } damage_columns;
 
@@ -159,7 +160,8 @@ static void correlate(const report_options *opt, const damage_columns *d, damage
                                    .y = d->damage,
                                    .controls = {d->tokens, second ? d->first : d->second},
                                    .n_controls = given,
-                                   .n = o->n};
+                                   .n = o->n,
+                                   .cluster = d->cluster};
         o->correlations[i] = (damage_correlation){
             .risk = second ? "r_sem" : "r_struct",
             .given = givens[given],
@@ -171,7 +173,8 @@ static void correlate(const report_options *opt, const damage_columns *d, damage
 static void damage_make(report_numbers *n, const score_series *of, uint64_t stream) {
     const report_options *opt = n->in->o;
     damage_columns d = {NEW(n, of->n, double), NEW(n, of->n, double), NEW(n, of->n, double),
-                        NEW(n, of->n, double), stream};
+                        NEW(n, of->n, double), NEW(n, of->n, size_t), stream};
+    const char **documents = NEW(n, of->n, const char *);
     damage_numbers o = {.of = *of, .prompts = NEW(n, of->n, damage_prompt)};
     o.n_cells = RISK_CELLS;
     o.n_edges = RISK_EDGES;
@@ -183,11 +186,13 @@ static void damage_make(report_numbers *n, const score_series *of, uint64_t stre
         d.first[o.n] = row->r_struct;
         d.second[o.n] = row->r_sem;
         d.tokens[o.n] = row->n_tokens;
+        documents[o.n] = row->document;
         o.prompts[o.n++] =
             (damage_prompt){row->id, row->r_struct, row->r_sem, -row->reward, row->n_tokens, false};
     }
     if (o.n < DAMAGE_PROMPTS_MIN) { return; }
-    const worst_rows rows = {d.damage, d.first, d.second, o.n, NEW(n, o.n, bool)};
+    rank_clusters(documents, o.n, d.cluster);
+    const worst_rows rows = {d.damage, d.first, d.second, o.n, d.cluster, NEW(n, o.n, bool)};
     o.damage = rank_mean_interval(d.damage, NULL, o.n).mean;
     o.worst = worst_low_risk(&rows, opt->replicates, opt->seed, stream);
     for (size_t i = 0; i < o.n; i++) { o.prompts[i].worst = rows.worst[i]; }

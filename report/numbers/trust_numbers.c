@@ -116,13 +116,15 @@ static ckvc_status left_out(const side_work *w, const stability_fit *fit, size_t
                             uint32_t repeats, rank_interval *out, ckvc_err *err) {
     const size_t N = w->l->n_prompts;
     CKVC_AUTO_FREE double *gain = ckvc_alloc(N, sizeof *gain);
+    CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(N, sizeof *cluster);
     size_t k = 0;
     CKVC_TRY(stability_left_out(fit, n, repeats, w->seed, gain, err));
     for (size_t p = 0; p < N; p++) {
         gain[k] = gain[p];
+        cluster[k] = w->l->cluster[p];
         k += isfinite(gain[p]);
     }
-    *out = rank_mean_interval(gain, NULL, k);
+    *out = rank_mean_interval(gain, cluster, k);
     return CKVC_OK;
 }
 

@@ -39,12 +39,13 @@ static void add(cql_counts *c, size_t s, size_t a, double reward, double part) {
 }
 
 /* 24 prompts whose rewards differ by prompt: as their own they show that action 1 is better; as
- * three of each of eight documents that agree they do not, and of four they may say nothing. */
+ * three of each of eight documents that agree they do not, and of four they may say nothing,
+ * whatever other states have. */
 static void documents_are_drawn_whole(void **state) {
     (void)state;
-    double bound[3];
-    for (int kind = 0; kind < 3; kind++) {
-        cql_counts *c = make(1, 2, 200, CQL_RESAMPLE_BOOTSTRAP, 3);
+    double bound[4];
+    for (int kind = 0; kind < 4; kind++) {
+        cql_counts *c = make(2, 2, 200, CQL_RESAMPLE_BOOTSTRAP, 3);
         const int each = kind == 0 ? 1 : kind == 1 ? 3 : 6;
         for (int p = 0; p < 24; p++) {
             char id[16];
@@ -54,11 +55,18 @@ static void documents_are_drawn_whole(void **state) {
             add(c, 0, 1, p / 3 % 8 < 6 ? 0.3 : -0.3, 0);
         }
         assert_int_equal(cql_counts_clusters(c), 24 / each);
+        for (int p = 0; kind == 3 && p < 24; p++) {
+            char id[16];
+            snprintf(id, sizeof id, "other %d", p);
+            cql_counts_prompt(c, id);
+            add(c, 1, 1, 0.1, 0);
+        }
         const cql_resampled s = cql_counts_resampled(c, 1.0);
         bound[kind] = cql_lower_bound(&s, 0, 1, 0, NULL);
         cql_counts_free(c);
     }
     assert_true(bound[0] > 0 && bound[1] < 0 && isfinite(bound[1]) && bound[2] == -INFINITY);
+    assert_true(bound[3] == -INFINITY);
 }
 
 /* 60 prompts with records of two states; given in one order and in the reverse, every number must

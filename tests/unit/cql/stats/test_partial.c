@@ -26,7 +26,7 @@ static const double damage[N] = {1.1793, 1.405,  1.1858, 1.1482, 1.1761, 1.436, 
                                  1.0933, 1.3965, 1.262,  1.2321, 1.3974, 1.3476, 1.5069, 1.3549};
 
 static void check(size_t n_controls, bool ranks, double want) {
-    partial_columns c = {structure, damage, {tokens, semantic}, n_controls, N};
+    partial_columns c = {structure, damage, {tokens, semantic}, n_controls, N, NULL};
     partial_result r;
     r = partial_correlation(&c, ranks, 0, 0, 0);
     if (!(fabs(r.r - want) < 1e-12)) {
@@ -56,34 +56,55 @@ static void edges(void **state) {
         with_nan[i] = i == 4 ? NAN : i;
     }
     /* a constant control says nothing; neither does one that another gives */
-    partial_columns constant = {structure, damage, {same}, 1, N},
-                    twice = {structure, damage, {tokens, linear}, 2, N};
+    partial_columns constant = {structure, damage, {same}, 1, N, NULL},
+                    twice = {structure, damage, {tokens, linear}, 2, N, NULL};
     r = partial_correlation(&constant, false, 0, 0, 0);
     assert_true(fabs(r.r - 0.5216170397257315) < 1e-12 && r.n_controls == 0);
     r = partial_correlation(&twice, false, 0, 0, 0);
     assert_true(fabs(r.r - 0.19346614049780295) < 1e-12 && r.n_controls == 1);
     /* nothing left to correlate */
-    partial_columns flat = {same, damage, {tokens}, 1, N}, given = {linear, damage, {tokens}, 1, N};
+    partial_columns flat = {same, damage, {tokens}, 1, N, NULL},
+                    given = {linear, damage, {tokens}, 1, N, NULL};
     r = partial_correlation(&flat, false, 0, 0, 0);
     assert_true(isnan(r.r));
     r = partial_correlation(&given, true, 0, 0, 0);
     assert_true(isnan(r.r));
-    partial_columns few = {structure, damage, {tokens}, 1, 3},
-                    none = {structure, damage, {tokens}, 1, 0};
+    partial_columns few = {structure, damage, {tokens}, 1, 3, NULL},
+                    none = {structure, damage, {tokens}, 1, 0, NULL};
     r = partial_correlation(&few, false, 0, 0, 0);
     assert_true(isnan(r.r));
     r = partial_correlation(&none, true, 10, 1, 1);
     assert_true(isnan(r.r) && isnan(r.lo));
-    partial_columns broken = {with_nan, damage, {tokens}, 1, N};
+    partial_columns broken = {with_nan, damage, {tokens}, 1, N, NULL};
     r = partial_correlation(&broken, true, 0, 0, 0);
     assert_true(isnan(r.r));
+}
+
+/* Four copies of every row, of one document each: with rows drawn alone the interval is half as
+ * wide as with documents drawn whole. */
+static void documents_are_drawn_whole(void **state) {
+    (void)state;
+    enum { EACH = 4 };
+    static double x[EACH * N], y[EACH * N];
+    size_t cluster[EACH * N];
+    for (size_t i = 0; i < EACH * N; i++) {
+        x[i] = structure[i / EACH];
+        y[i] = damage[i / EACH];
+        cluster[i] = i / EACH;
+    }
+    partial_columns c = {x, y, {NULL}, 0, EACH * N, NULL};
+    const partial_result alone = partial_correlation(&c, false, 2000, 1, 7);
+    c.cluster = cluster;
+    const partial_result whole = partial_correlation(&c, false, 2000, 1, 7);
+    const double wider = (atanh(whole.hi) - atanh(whole.lo)) / (atanh(alone.hi) - atanh(alone.lo));
+    assert_true(whole.r == alone.r && wider > 1.7 && wider < 2.4);
 }
 
 /* The bootstrap's spread is near the textbook's: sd of Fisher's z is 1/sqrt(n - 3 - controls).
  * Covers 0 where there is no relation. */
 static void intervals(void **state) {
     (void)state;
-    partial_columns c = {structure, damage, {tokens}, 1, N};
+    partial_columns c = {structure, damage, {tokens}, 1, N, NULL};
     partial_result a, b;
     a = partial_correlation(&c, false, 2000, 1, 7);
     b = partial_correlation(&c, false, 2000, 1, 7);
@@ -105,7 +126,7 @@ static void intervals(void **state) {
             x[i] += 2 * z[i]; /* x and y go with z, and not with each other beyond that */
             y[i] += 3 * z[i];
         }
-        partial_columns u = {x, y, {z}, 1, MANY};
+        partial_columns u = {x, y, {z}, 1, MANY, NULL};
         a = partial_correlation(&u, true, 200, (uint64_t)trial, 1);
         covered += a.lo <= 0 && 0 <= a.hi;
     }
@@ -114,6 +135,7 @@ static void intervals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(values), cmocka_unit_test(edges),
+                                       cmocka_unit_test(documents_are_drawn_whole),
                                        cmocka_unit_test(intervals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,6 +134,9 @@ static void clusters_widen_intervals(void **state) {
     rank_clusters(names, 6, cluster);
     const size_t want[6] = {0, 0, 2, 2, 4, 5};
     assert_memory_equal(cluster, want, sizeof want);
+    CKVC_AUTO(rank_members_fini) rank_members m = rank_members_of(cluster, 6);
+    assert_true(m.n_clusters == 4 && m.first[1] == 2 && m.first[2] == 4 && m.first[4] == 6);
+    assert_true(m.at[2] == 2 && m.at[3] == 3 && m.at[4] == 4 && m.at[5] == 5);
     rank_interval r = rank_mean_interval(d, cluster, 5);
     close_to(r.mean, 0.52);
     close_to(r.se, 0.3686136188477035);

@@ -75,6 +75,29 @@ static void variance_agrees_with_numpy(void **state) {
     cql_logged_free(l);
 }
 
+/* Six prompts, each twice: as documents of two they say of other prompts less than as twelve. */
+static void variance_is_by_document(void **state) {
+    (void)state;
+    double width[2];
+    for (int alone = 0; alone < 2; alone++) {
+        cql_logged *l = new_logged(1, 2, false);
+        for (int p = 0; p < 12; p++) {
+            char id[16];
+            snprintf(id, sizeof id, "%d", alone ? p : p / 2);
+            prompt(l, id);
+            add(l, 0, 0, 0, 0);
+            add(l, 0, 1, (double[]){.3, .5, -.1, .2, .9, .4}[p / 2], 0);
+        }
+        cql_logged_finish(l);
+        assert_int_equal(l->n_clusters, alone ? 12 : 6);
+        const rank_interval of = variance_of(l, CQL_ADVANTAGE).action_interval;
+        assert_int_equal(of.n, l->n_clusters);
+        width[alone] = of.hi - of.lo;
+        cql_logged_free(l);
+    }
+    assert_true(width[0] > 1.3 * width[1]);
+}
+
 static void corrections(void **state) {
     (void)state;
     close_to(stability_spearman_brown(0.5), 2.0 / 3.0);
@@ -111,6 +134,10 @@ static void prompts_left_out_by_hand(void **state) {
     assert_int_equal(stability_left_out(&s, 1, 32, 1, gain, &err), CKVC_OK);
     close_to(gain[0], 0.2);
     close_to(gain[1], 0.5);
+    l->cluster[1] = l->cluster[0]; /* of one document: neither is left out with the other */
+    assert_int_equal(stability_left_out(&s, 1, 32, 1, gain, &err), CKVC_OK);
+    assert_true(isnan(gain[0]) && isnan(gain[1]));
+    l->cluster[1] = 1;
     stability_ranks r = stability_rank_curve(l, 5, 1);
     assert_int_equal(r.n_states, 1);
     close_to(r.same[0], 1.1);
@@ -200,6 +227,7 @@ static void count_noise_by_hand(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(variance_agrees_with_numpy),
+        cmocka_unit_test(variance_is_by_document),
         cmocka_unit_test(corrections),
         cmocka_unit_test(prompts_left_out_by_hand),
         cmocka_unit_test(learning_curves_tell_signal_from_noise),
