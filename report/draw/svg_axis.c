@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "lib/base/memory.h"
 
@@ -13,20 +14,25 @@ double svg_title(svg *s, const char *title) {
     return svg_paragraph(s, PAD, TITLE_SIZE + 3, s->width - 2 * PAD, title_font, title);
 }
 
+#define SAMPLE 24.0 /* length of a line in the legend */
+
 double svg_legend(svg *s, double y, const chart_curve *curves, size_t n) {
     double x = PAD;
     for (size_t i = 0; i < n; i++) {
-        double w = 16 + svg_text_width(curves[i].name, TICK_SIZE) + 12;
+        const double w = SAMPLE + 6 + svg_text_width(curves[i].name, TICK_SIZE) + 12;
         if (x > PAD && x + w > s->width - PAD) {
             x = PAD;
             y += 16;
         }
-        svg_marker(s, curves[i].series, x + 5, y - 3.5, 4, NULL);
+        const double from = x + SAMPLE + 4;
+        svg_polyline(s, 2, (const double[]){x, x + SAMPLE}, (const double[]){y - 3.5, y - 3.5},
+                     curves[i].series, curves[i].flags & CURVE_DASHED);
+        svg_marker(s, curves[i].series, x + SAMPLE / 2, y - 3.5, 3.4, NULL);
         if (w > s->width - PAD - x) { /* one name wider than the drawing */
-            y = svg_paragraph(s, x + 14, y, s->width - PAD - x - 14, tick_font, curves[i].name) -
+            y = svg_paragraph(s, from, y, s->width - PAD - from, tick_font, curves[i].name) -
                 TICK_SIZE * 1.28;
         } else {
-            svg_label(s, x + 14, y, SVG_START, tick_font, curves[i].name);
+            svg_label(s, from, y, SVG_START, tick_font, curves[i].name);
         }
         x += w;
     }
@@ -95,6 +101,10 @@ static const char *tick_text(const svg_axis *a, double v, char text[32]) {
         snprintf(text, 32, "%.3g", v);
     } else {
         snprintf(text, 32, "%.*f", a->decimals, v);
+    }
+    if (*text == '-') { /* a minus sign, as in the page's other numbers */
+        memmove(text + 3, text + 1, strlen(text));
+        memcpy(text, "\u2212", 3);
     }
     return text;
 }

@@ -88,7 +88,7 @@ static void peaks_make(report_numbers *n) {
     n->peaks = NEW(n, most, peaks_numbers);
     EACH(table_numbers, t, n->tables, n->n_tables) {
         const ckvc_actions *a = &t->evidence[CKVC_SIDE_HEAD].side.actions;
-        for (size_t b = 0; b < t->n_budgets; b++) {
+        for (size_t b = 0; b < t->n_budgets && !t->shares_alone; b++) {
             CKVC_AUTO_FREE double *count = ckvc_calloc(a->n, sizeof *count);
             for (size_t s = b; s < t->n_entries[CKVC_SIDE_HEAD]; s += t->n_budgets) {
                 const entry *e = &t->entries[CKVC_SIDE_HEAD][s];

@@ -194,6 +194,7 @@ typedef struct table_numbers {
     table_file f;    /* borrowed */
     const char *run; /* "R1, R2" that it was fitted from; NULL: not among the inputs */
     const ckvc_table *shape;
+    bool shares_alone; /* budgets of heads or layers; neither weights nor thresholds were fitted */
     size_t n_budgets, n_sides, n_entries[CKVC_SIDE_COUNT];
     weight_numbers *head;    /* [nB] */
     threshold_numbers *gate; /* [nB] */

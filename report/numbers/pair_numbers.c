@@ -320,12 +320,13 @@ static void compare_tables(report_numbers *n, pair_numbers *p) {
         c.side = CKVC_SIDE_HEAD;
         c.X = x->n_heads;
         c.n_measures = 1 + bins;
-        p->head[p->n_head++] = heads_of(n, &c);
+        const bool fitted = !(p->tables[0]->shares_alone && p->tables[1]->shares_alone);
+        if (fitted) { p->head[p->n_head++] = heads_of(n, &c); }
         if (p->has_shares) { p->shares[p->n_shares++] = shares_of(n, &c, bins); }
         c.side = CKVC_SIDE_GATE;
         c.X = cells;
         c.n_measures = GATE_MEASURES;
-        if (same_cells) { p->gate[p->n_gate++] = gates_of(&c); }
+        if (same_cells && fitted) { p->gate[p->n_gate++] = gates_of(&c); }
     }
 }
 

@@ -237,6 +237,7 @@ void table_numbers_make(report_numbers *n) {
         t->f = *in->f;
         t->shape = in->f->table;
         t->run = in->n_runs ? input_run_tags(n->in, in) : NULL;
+        t->shares_alone = (t->shape->share || t->shape->layer_share) && !t->f.has_evidence;
         t->n_sides = CKVC_SIDE_COUNT;
         t->n_budgets = t->shape->n_budgets;
         t->head = NEW(n, t->n_budgets, weight_numbers);

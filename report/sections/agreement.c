@@ -134,7 +134,10 @@ static pair_heads of_shares(const pair_shares *s) {
 static chart_interval_row agreement_row(const report_numbers *n, view *v, const pair_heads *h,
                                         const layer_group *g, bool all) {
     room *r = &n->in->room;
-    const char *layers = all ? "all" : room_text(r, "%zu to %zu", g->first, g->last),
+    const bool one = !all && g->first == g->last;
+    const char *layers = all   ? "all"
+                         : one ? room_text(r, "%zu", g->first)
+                               : room_text(r, "%zu to %zu", g->first, g->last),
                *refits = h->has_reach && g->reach.replicates < SAY_REFITS
                              ? say(", %zu refits", g->reach.replicates)
                              : "";
@@ -145,7 +148,7 @@ static chart_interval_row agreement_row(const report_numbers *n, view *v, const 
     csv_row(&v->csv, agreement_columns, g);
     chart_interval_row row = {
         .mean = g->rho, .lo = g->reach.lo, .hi = g->reach.hi, .series = VIEW_REFERENCE};
-    row.label = all ? "all heads" : room_text(r, "layers %s", layers);
+    row.label = all ? "all heads" : room_text(r, "layer%s %s", one ? "" : "s", layers);
     row.limit = g->reach.ceiling;
     row.remark = room_text(
         r, "%s%s%s", say_fixed(g->rho, 2),
@@ -208,11 +211,13 @@ static void draw_spearman(const report_numbers *n, view *v, bool shares) {
                                              "each is only as sure of itself"
                                            : NULL);
     figure_end(v, shares ? "spearman-shares" : "spearman",
-               say("%s The limit is the root of the product of both corpora's reliabilities: ρ "
-                   "between random halves of a corpus's own prompts, corrected for their length "
-                   "(Spearman and Brown).",
+               say("%s%s",
                    shares ? "Lines are 95% intervals over resampled heads."
-                          : "Lines are 95% intervals over refits from resampled prompts."));
+                          : "Lines are 95% intervals over refits from resampled prompts.",
+                   limits ? " The limit is the root of the product of both corpora's "
+                            "reliabilities: ρ between random halves of a corpus's own prompts, "
+                            "corrected for their length (Spearman and Brown)."
+                          : ""));
 }
 
 /* ---- page ---- */
@@ -274,8 +279,9 @@ static void pair_notes(const pair_numbers *p, view *v) {
 void agreement_section(const report_numbers *n, view *v) {
     pair_findings(n, v);
     page_text(
-        v, "Two corpora should teach the same model the same head weights if these are a property "
-           "of the model. Spearman's ρ compares the order of the heads; what one corpus reaches "
+        v, "Two corpora should teach the same model the same budgets or weights of heads if these "
+           "are a property of the model. Spearman's ρ compares the order of the heads; what one "
+           "corpus reaches "
            "with itself, between random halves of its prompts, says how much to expect.");
     draw_spearman(n, v, false);
     draw_spearman(n, v, true);

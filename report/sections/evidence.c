@@ -53,9 +53,9 @@ void evidence_section(const report_numbers *n, view *v) {
     }
     EACH(table_numbers, t, n->tables, n->n_tables) {
         if (!t->f.has_evidence) {
-            page_note(v, "%s carries no counts: it was %s.", t->title,
-                      t->shape->share ? "fitted from demand, which logs no rewards"
-                                      : "transferred or imported, not fitted here");
+            page_note(v, "%s carries no counts: it %s.", t->title,
+                      t->shares_alone ? "holds budgets, neither weights nor thresholds"
+                                      : "was transferred or imported, not fitted here");
         }
     }
 }

@@ -60,11 +60,21 @@ static void draw_thresholds(const report_numbers *n, view *v, const table_number
               "so every cell is shown.");
 }
 
+/* Thresholds may stand below shares, too. */
 static bool all_alike(const table_numbers *t, size_t b) {
     const threshold_numbers *g = &t->gate[b];
     size_t used = 0;
     for (size_t a = 0; a < g->n_actions; a++) { used += g->histogram[a] > 0; }
     return used < 2;
+}
+
+bool gates_known(const report_numbers *n) {
+    bool any = false;
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        any |= !t->shares_alone;
+        for (size_t k = 0; k < t->n_budgets; k++) { any |= !all_alike(t, k); }
+    }
+    return any;
 }
 
 void gate_section(const report_numbers *n, view *v) {
@@ -79,7 +89,7 @@ void gate_section(const report_numbers *n, view *v) {
     page_table_begin(v, "Monotone in risk? Thresholds that are all the same have no map",
                      threshold_columns);
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        page_rows(v, threshold_columns, t->gate, t->n_budgets);
+        page_rows(v, threshold_columns, t->gate, t->shares_alone ? 0 : t->n_budgets);
     }
     page_table_end(v);
 }

@@ -23,7 +23,8 @@ void words_section(const report_numbers *n, view *v) {
          "correlation of ranks, average ranks for ties; undefined where one side is constant"},
         {"95% interval",
          "of a mean: Student's t over prompts, the table held fixed; of ρ: percentiles over refits "
-         "from resampled prompts, whose added noise draws it towards 0"},
+         "from resampled prompts, whose added noise draws it towards 0; prompts of one document "
+         "are drawn together everywhere"},
         {"split half",
          "mean ρ between refits from random halves of one run's prompts, corrected to the whole "
          "run (Spearman and Brown), with 95% of the splits: how far a corpus agrees with itself"},

@@ -23,6 +23,8 @@ int series_of_table(const report_numbers *n, const score_series *s); /* its colo
 bool where_known(const report_numbers *n);
 bool savings_known(const report_numbers *n);
 bool shares_known(const report_numbers *n);
+bool weights_known(const report_numbers *n);
+bool gates_known(const report_numbers *n);
 section_writer draw_learning; /* learning.c: figures of trust */
 /* leak_findings.c: what came of a table's leak check. */
 const char *leak_sentence(const leak_numbers *l);

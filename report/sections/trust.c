@@ -177,13 +177,14 @@ static void variance_part(const report_numbers *n, view *v) {
         n, v,
         "Where rewards vary: shares of the sums of squares of advantages within states, pooled",
         variance_table, offsetof(side_trust, has_variance));
-    page_note(v, "Two-way analysis per state, reward = prompt + action + rest, over prompts that "
-                 "logged the whole grid; raw: the same of rewards before the baseline is taken "
-                 "off. Shared: the variance of actions over itself plus the rest divided by the "
-                 "number of prompts. Supported: one prompt's ranking is mostly its own (below 50%% "
-                 "shared), that of all prompts mostly shared, and the variance of actions is above "
-                 "0 (jackknife over prompts). Refuted: 50%% is out of reach even at the upper end, "
-                 "or reached by one prompt. Last column: standard deviation between actions.");
+    page_note(v,
+              "Two-way analysis per state, reward = prompt + action + rest, over prompts that "
+              "logged the whole grid; raw: the same of rewards before the baseline is taken "
+              "off. Shared: the variance of actions over itself plus the rest divided by the "
+              "number of prompts. Supported: one prompt's ranking is mostly its own (below 50%% "
+              "shared), that of all prompts mostly shared, and the variance of actions is above "
+              "0 (jackknife over documents). Refuted: 50%% is out of reach even at the upper end, "
+              "or reached by one prompt. Last column: standard deviation between actions.");
 }
 
 static void bound_sentence(const side_trust *t, view *v) {
@@ -263,11 +264,12 @@ void trust_section(const report_numbers *n, view *v) {
         const side_trust *head = &t->trust[CKVC_SIDE_HEAD], *gate = &t->trust[CKVC_SIDE_GATE],
                          *of = head->known ? gate : head;
         if (of->known) { continue; }
-        const bool demand = t->shape->share && !t->f.has_evidence,
-                   some = head->known || gate->known;
+        const bool some = head->known || gate->known;
         missing = say_more(missing, "; ", "of %s%s%s, because %s", t->tag, some ? "\u2019s " : "",
                            some ? of->kind->entries : "",
-                           demand ? "its budgets come from demand, not from rewards" : of->missing);
+                           t->shares_alone ? "it holds budgets alone, whose undecided ones are "
+                                             "marked above"
+                                           : of->missing);
     }
     if (*missing) { page_note(v, "Nothing is said here %s.", missing); }
 }

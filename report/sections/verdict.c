@@ -57,14 +57,14 @@ static const char *judged(const difference *of) {
 static const char *against_identity(const verdict_need *need) {
     return !need->by ? "It was not scored beside identity (no table)."
            : !need->by->all.equal_tokens
-               ? "It was not scored beside identity at as many entries (`score` matched, too)."
+               ? "It was not scored beside identity at as many entries: add matched to --policy."
                : say("Against identity (no table) %s.", judged(&need->by->all));
 }
 
 static const char *against_reference(const verdict_need *need) {
     if (!need->by) {
-        return ". No simple reference was scored at as many entries (`score` snapkv, adakv and "
-               "others; --equal-tokens gives them a table's).";
+        return ". No simple reference was scored at as many entries: `ckvc score --policy "
+               "snapkv,adakv`, with --equal-tokens where the table keeps fewer than it may.";
     }
     const difference *of = &need->by->all;
     return say(" where %s, the best simple reference at as many entries %s, loses %s: %s.",
@@ -96,11 +96,8 @@ static const char *say_bytes(double bytes) {
 static const char *saved_by(const cache_numbers *c) {
     return !isfinite(c->saved_bytes)
                ? "How many bytes that saves is not known: these score lines do not say head_dim."
-               : say("A request of %.0f tokens keeps %s of %s of cache, %s saved (%.0f layers of "
-                     "%.0f KV heads, keys and values of %.0f %d-bit numbers).",
-                     c->tokens, say_bytes(c->bytes), say_bytes(c->all_bytes),
-                     say_bytes(c->saved_bytes), c->layers, c->kv_heads, c->head_dim,
-                     8 * CACHE_BYTES);
+               : say("A request of %.0f tokens keeps %s of %s of cache: %s saved.", c->tokens,
+                     say_bytes(c->bytes), say_bytes(c->all_bytes), say_bytes(c->saved_bytes));
 }
 
 /* What no score can outweigh; "": nothing. */
@@ -267,6 +264,13 @@ void verdict_section(const report_numbers *n, view *v) {
     ckvc_buffer_text(&v->html, "<div class=\"banners\">\n");
     EACH(table_numbers, t, n->tables, n->n_tables) { banner(n, v, t); }
     ckvc_buffer_text(&v->html, "</div>\n");
+    if (n->n_tables) {
+        page_note(v,
+                  "Bytes: keys and values as %d-bit numbers, all layers and KV heads. What a "
+                  "verdict asks for: better than identity and not worse than the best simple "
+                  "reference at as many entries, both decided, and a leak check passed.",
+                  8 * CACHE_BYTES);
+    }
     if (n->n_tables == 0) {
         finding(v, "no verdict",
                 "No table was given: name the .ckvt files that the scores are of.");

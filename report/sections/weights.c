@@ -31,6 +31,12 @@ static void draw_weights(const report_numbers *n, view *v, const table_numbers *
                "Colours reach their ends at the ends of the action grid.");
 }
 
+bool weights_known(const report_numbers *n) {
+    bool any = false;
+    EACH(table_numbers, t, n->tables, n->n_tables) { any |= !t->shares_alone; }
+    return any;
+}
+
 void weights_section(const report_numbers *n, view *v) {
     EACH(table_numbers, t, n->tables, n->n_tables) {
         for (size_t k = 0; k < t->n_budgets; k++) {
@@ -39,7 +45,7 @@ void weights_section(const report_numbers *n, view *v) {
     }
     page_table_begin(v, "Weights that are all the same have no map", weight_columns);
     EACH(table_numbers, t, n->tables, n->n_tables) {
-        page_rows(v, weight_columns, t->head, t->n_budgets);
+        page_rows(v, weight_columns, t->head, t->shares_alone ? 0 : t->n_budgets);
     }
     page_table_end(v);
 }
