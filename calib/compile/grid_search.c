@@ -39,6 +39,8 @@ static ckvc_status search_init(search *s, ckvc_err *err) {
     worker_options o = calibrate_worker(s->o);
     s->file = start_table_file(s->g->start);
     s->file->table->n_query_heads = (uint32_t)model_get_shape(s->g->inputs->model)->n_heads;
+    s->file->table->visible = s->o->setting.alpha == CKVC_ALPHA_VISIBLE;
+    s->file->table->keep_window = s->o->setting.keep_window;
     s->side = side_of_table(s->file->table, s->g->side);
     s->nB = s->side.nB;
     s->A = s->side.actions.n;

@@ -28,6 +28,8 @@ static void fill_shape(ckvc_table *t, const shard_header *h) {
     t->window = h->setting.window;
     t->n_query_heads = h->n_heads;
     t->head_axis = 0;
+    t->visible = h->setting.alpha == CKVC_ALPHA_VISIBLE;
+    t->keep_window = h->setting.keep_window;
     t->op = h->setting.op;
     memcpy(t->budgets, h->budgets, h->n_budgets * sizeof *t->budgets);
     for (int s = 0; s < CKVC_SIDE_COUNT; s++) {

@@ -391,6 +391,8 @@ static ckvc_status open_cells(fit_rewards *w, const fit_options *o, table_file *
     to->n_query_heads = from->n_query_heads;
     to->window = from->window;
     to->head_axis = from->head_axis;
+    to->visible = from->visible;
+    to->keep_window = from->keep_window;
     to->op = from->op;
     to->relative = 1;
     memcpy(to->budgets, from->budgets, from->n_budgets * sizeof *to->budgets);

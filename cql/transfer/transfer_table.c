@@ -335,6 +335,8 @@ static ckvc_status create_target(mapping *m, ckvc_err *err) {
     m->out->table->n_query_heads = to->n_query_heads;
     m->out->table->window = s->window;
     m->out->table->head_axis = s->head_axis;
+    m->out->table->visible = s->visible;
+    m->out->table->keep_window = s->keep_window;
     m->out->table->op = s->op;
     m->out->table->relative = s->relative;
     return CKVC_OK;

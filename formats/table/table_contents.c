@@ -8,13 +8,14 @@
 #include "lib/base/sizes.h"
 
 /* Dimensions by letter: L layers, G heads, E and P bins, e and p their inner edges, B budgets, h
- * and g actions of heads and gate, D features, digits themselves; JSON: none. */
+ * and g actions of heads and gate, D features, S numbers of SHAPE, digits themselves; JSON: none.
+ */
 static const struct {
     const char *name;
     ckvt_type type;
     const char *dims;
 } sections[CKVT_SECTION_COUNT] = {
-    [CKVT_SHAPE] = {"SHAPE", CKVT_U32, "8"},
+    [CKVT_SHAPE] = {"SHAPE", CKVT_U32, "S"},
     [CKVT_BUDGET] = {"BUDGET", CKVT_F64, "B"},
     [CKVT_GRIDHEAD] = {"GRIDHEAD", CKVT_F64, "h"},
     [CKVT_GRIDGATE] = {"GRIDGATE", CKVT_F64, "g"},
@@ -66,6 +67,7 @@ static uint64_t extent(const ckvc_table *t, char letter) {
     case 'h': return t->n_head_actions;
     case 'g': return t->n_gate_actions;
     case 'D': return t->n_features;
+    case 'S': return t->visible || t->keep_window ? CKVC_TABLE_SHAPE : 8;
     default: return (uint64_t)(letter - '0');
     }
 }
@@ -129,10 +131,18 @@ json_t **ckvt_json(table_file *t, ckvt_section s) {
     return s == CKVT_META ? &t->meta : s == CKVT_PROV ? &t->prov : s == CKVT_XFER ? &t->xfer : NULL;
 }
 
-void ckvt_shape(const ckvc_table *t, uint32_t out[8]) {
-    const uint32_t shape[8] = {t->n_layers,   t->n_query_heads, t->n_heads, t->n_entropy_bins,
-                               t->n_ppl_bins, t->n_budgets,     t->window,  t->head_axis};
+void ckvt_shape(const ckvc_table *t, uint32_t out[CKVC_TABLE_SHAPE]) {
+    const uint32_t shape[CKVC_TABLE_SHAPE] = {
+        t->n_layers,  t->n_query_heads, t->n_heads,   t->n_entropy_bins, t->n_ppl_bins,
+        t->n_budgets, t->window,        t->head_axis, t->visible,        t->keep_window};
     memcpy(out, shape, sizeof shape);
+}
+
+bool ckvt_rule_agrees(const table_file *t) {
+    const char *alpha = json_string_value(json_object_get(t->meta, "alpha_kind"));
+    const json_t *keep = json_object_get(t->meta, "keep_window");
+    return (!alpha || t->table->visible == (strcmp(alpha, "visible") == 0)) &&
+           (!keep || json_integer_value(keep) == t->table->keep_window);
 }
 
 table_file *table_file_around(ckvc_table *table, bool with_evidence) {
@@ -220,7 +230,7 @@ json_t *ckvt_shape_json(const ckvc_table *t) {
     static const char *const names[8] = {"n_layers",       "n_heads",           "n_kv_heads",
                                          "n_entropy_bins", "n_perplexity_bins", "n_budgets",
                                          "window",         "head_axis"};
-    uint32_t shape[8];
+    uint32_t shape[CKVC_TABLE_SHAPE];
     json_t *o = json_object();
     ckvt_shape(t, shape);
     for (int i = 0; i < 8; i++) { json_object_set_new(o, names[i], json_integer(shape[i])); }
@@ -271,7 +281,7 @@ static json_t *nested(const ckvt_spec *spec, const void *values, int axis, size_
 /* The numbers of one section; NULL where it is not there, or JSON. */
 static json_t *describe_section(const table_file *t, ckvt_section i) {
     ckvt_spec specs[CKVT_SECTION_COUNT];
-    uint32_t shape[8];
+    uint32_t shape[CKVC_TABLE_SHAPE];
     ckvt_shape(t->table, shape);
     const void *values = i == CKVT_SHAPE ? shape : ckvt_values(t, i);
     size_t at = 0;

@@ -124,7 +124,7 @@ size_t ckvt_type_bytes(ckvt_type type);
 void **ckvt_slot(struct table_file *t, ckvt_section s);
 void *ckvt_values(const struct table_file *t, ckvt_section s);
 json_t **ckvt_json(struct table_file *t, ckvt_section s); /* of META, pROV, xFER; else NULL */
-void ckvt_shape(const ckvc_table *t, uint32_t out[8]);    /* SHAPE's numbers */
+void ckvt_shape(const ckvc_table *t, uint32_t out[CKVC_TABLE_SHAPE]); /* SHAPE's numbers */
 
 /* Evidence, bootstrap shares and intervals, and signature: no NaN, Q = -inf exactly where nothing
  * was logged, shares of refits in [0, 1], intervals ordered and only beside shares. The message
@@ -133,6 +133,8 @@ ckvc_status ckvt_check_evidence(const struct table_file *t, ckvc_err *err) CKVC_
 /* META's "schema" and "shape", from the table. New reference. */
 json_t *ckvt_shape_json(const ckvc_table *t);
 #define CKVT_SCHEMA "ckvc-table-1"
+/* META's alpha_kind and keep_window, where they are there, are SHAPE's. */
+bool ckvt_rule_agrees(const struct table_file *t);
 /* The operator that META's "probe" stands for: one of those that leave a part of the paper's out,
  * else the paper's. NULL is fine. */
 ckvc_operator ckvt_probe_operator(const char *probe);

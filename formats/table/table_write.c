@@ -31,7 +31,7 @@ static void encode_values(ckvc_buffer *out, const ckvt_spec *spec, const void *v
 /* A section's bytes as they count in its SHA-256. */
 static void encode(const table_file *t, ckvt_section i, const ckvt_spec *spec, ckvc_buffer *out) {
     json_t **json = ckvt_json(ckvc_unconst(t), i);
-    uint32_t shape[8];
+    uint32_t shape[CKVC_TABLE_SHAPE];
     ckvt_shape(t->table, shape);
     if (json) {
         CKVC_AUTO_FREE char *text = ckvc_json_canonical(*json);
@@ -117,6 +117,9 @@ static ckvc_status prepare(table_file *t, const char *path, ckvc_err *err) {
     if (op != CKVC_OPERATOR_PAPER) {
         json_object_set_new(t->meta, "probe", json_string(ckvc_operator_name(op)));
     }
+    CKVC_FAIL_IF(!ckvt_rule_agrees(t), err, CKVC_E_BUG,
+                 "%s: refusing to write a table whose META has another alpha_kind or keep_window",
+                 path);
     return ckvt_probe_operator(json_string_value(json_object_get(t->meta, "probe"))) == op
                ? CKVC_OK
                : ckvc_fail(err, CKVC_E_BUG,

@@ -22,6 +22,7 @@ extern "C" {
 #define CKVC_TABLE_MAX_EXTENT  65535u
 #define CKVC_TABLE_MAX_ACTIONS 4096u
 #define CKVC_TABLE_MAX_BYTES   ((uint64_t)1 << 31)
+#define CKVC_TABLE_SHAPE       10 /* numbers of SHAPE; 8 where the last two are 0 */
 
 /* Whose kept sets a table was fitted for: the paper's operator, or one of the probes that leave a
  * part of it out (method.md section 7). What a probe is worth is a question for `ckvc score`; a
@@ -116,8 +117,9 @@ int ckvc_table_read(const char *path, ckvc_table **out, char *message, size_t me
 int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_table **out,
                      char *message, size_t message_size);
 /* A table of the given shape with all arrays allocated: grids, weights and thresholds are the
- * caller's to fill, and so are window (0), head_axis (0), n_query_heads (n_heads) and op (the
- * paper's). NULL when memory is out or the shape is over the format's limits. */
+ * caller's to fill, and so are window (0), head_axis (0), visible and keep_window (0),
+ * n_query_heads (n_heads) and op (the paper's). NULL when memory is out or the shape is over the
+ * format's limits. */
 ckvc_table *ckvc_table_create(uint32_t n_layers, uint32_t n_heads, uint32_t n_entropy_bins,
                               uint32_t n_ppl_bins, uint32_t n_budgets, uint32_t n_head_actions,
                               uint32_t n_gate_actions);

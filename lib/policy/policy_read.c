@@ -307,12 +307,20 @@ static void decode(const reader *r, const section *s, void *out) {
     }
 }
 
-/* SHAPE: L, H, G, E, P, nB, window, head axis; and the lengths of the two grids. */
-static int read_shape(const reader *r, uint32_t shape[8], uint32_t n_actions[2]) {
+/* SHAPE: L, H, G, E, P, nB, window, head axis, and where one of them is not 0 the kind of alpha and
+ * the kept window; and the lengths of the two grids. */
+static int read_shape(const reader *r, uint32_t shape[CKVC_TABLE_SHAPE], uint32_t n_actions[2]) {
     section s;
-    const target shape_section = {.name = "SHAPE", .type = TYPE_U32, .rank = 1, .dims = {8}};
+    const bool longer = find_section(r, "SHAPE", &s) && s.dims[0] == CKVC_TABLE_SHAPE;
+    const int n = longer ? CKVC_TABLE_SHAPE : 8;
+    const target shape_section = {
+        .name = "SHAPE", .type = TYPE_U32, .rank = 1, .dims = {(uint64_t)n}};
     if (check_section(r, &shape_section, &s)) { return -1; }
-    for (int i = 0; i < 8; i++) { shape[i] = ckvc_get_u32(r->data + s.offset + 4 * i); }
+    memset(shape, 0, CKVC_TABLE_SHAPE * sizeof *shape);
+    for (int i = 0; i < n; i++) { shape[i] = ckvc_get_u32(r->data + s.offset + 4 * i); }
+    FAIL_IF(r, longer && !shape[8] && !shape[9],
+            "byte %" PRIu64 ": SHAPE[8] and SHAPE[9] are 0: want a SHAPE of 8 numbers then",
+            s.offset + 32);
     for (int i = 0; i < 6; i++) {
         FAIL_IF(r, shape[i] < 1 || shape[i] > CKVC_TABLE_MAX_EXTENT,
                 "byte %" PRIu64 ": SHAPE[%d] is %u, want 1..%u", s.offset + 4 * (uint64_t)i, i,
@@ -343,7 +351,7 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     FAIL_IF(r, size > CKVC_TABLE_MAX_BYTES, "%zu bytes: a table has at most %" PRIu64, size,
             CKVC_TABLE_MAX_BYTES);
 
-    uint32_t shape[8], n_actions[2];
+    uint32_t shape[CKVC_TABLE_SHAPE], n_actions[2];
     if (check_header(r) || check_directory(r) || read_shape(r, shape, n_actions)) { return -1; }
 
     /* Dims first, so that what SHAPE claims is known to be in the file before memory is taken for
@@ -390,6 +398,8 @@ int ckvc_table_parse(const char *name, const void *bytes, size_t size, ckvc_tabl
     t->n_query_heads = shape[1];
     t->window = shape[6];
     t->head_axis = shape[7];
+    t->visible = shape[8];
+    t->keep_window = shape[9];
     t->op = r->op;
     t->relative = r->relative;
     void *const values[TARGETS] = {t->budgets,     t->head_grid,     t->gate_grid, t->weight,

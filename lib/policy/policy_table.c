@@ -124,6 +124,8 @@ ckvc_table *ckvc_table_clone(const ckvc_table *t) {
     c->n_query_heads = t->n_query_heads;
     c->window = t->window;
     c->head_axis = t->head_axis;
+    c->visible = t->visible;
+    c->keep_window = t->keep_window;
     c->op = t->op;
     c->relative = t->relative;
     memcpy(c->budgets, t->budgets, t->n_budgets * sizeof *c->budgets);
@@ -378,6 +380,7 @@ int ckvc_table_check(const ckvc_table *t, char *message, size_t message_size) {
     if (t->window < 1) { return FAIL("SHAPE[6] is 0: the window has at least one row"); }
     FAIL_IF(t->head_axis > 1, "SHAPE[7] is %u: the head axis is 0 (KV heads) or 1 (query heads)",
             t->head_axis);
+    FAIL_IF(t->visible > 1, "SHAPE[8] is %u: alpha is 0 (the paper's) or 1 (visible)", t->visible);
     FAIL_IF(t->n_query_heads < 1 || t->n_query_heads > CKVC_TABLE_MAX_EXTENT ||
                 t->n_query_heads % t->n_heads ||
                 (t->head_axis == 1 && t->n_query_heads != t->n_heads),

@@ -159,11 +159,13 @@ class Table:
 
     def _check_values(self):
         s = self.sections
-        if s["SHAPE"].shape != (8,) or s["SHAPE"].dtype != TYPES[3]:
-            self._fail("section SHAPE: want 8 values of u32")
+        if s["SHAPE"].shape not in ((8,), (10,)) or s["SHAPE"].dtype != TYPES[3]:
+            self._fail("section SHAPE: want 8 or 10 values of u32")
         shape = [int(x) for x in s["SHAPE"]]
         (self.n_layers, self.n_query_heads, self.n_heads, self.n_entropy_bins, self.n_ppl_bins, self.n_budgets, self.window,
-         self.head_axis) = shape
+         self.head_axis) = shape[:8]
+        visible, self.keep_window = shape[8:] or (0, 0)
+        self.alpha_kind = ("paper", "visible")[visible] if visible in (0, 1) else self._fail(f"SHAPE[8] is {visible}: alpha is 0 (the paper's) or 1 (visible)")
         L, _, G, E, P, nB = shape[:6]
         self.budgets, self.head_grid, self.gate_grid = s["BUDGET"], s["GRIDHEAD"], s["GRIDGATE"]
         self.weight, self.tau = s["WEIGHT"], s["TAU"]
@@ -286,7 +288,7 @@ class Table:
         """Positions that a layer keeps, and the candidates before the clamp. alpha [T], rho [G, T]. budget: clamp to this one (tokens,
         or a share below 1) in place of block b's own. A probe's table (self.operator) is kept by its own operator."""
         if keep_window is None:
-            keep_window = self.meta.get("keep_window", 0)
+            keep_window = self.keep_window
         weight = self.head_grid[self.head_action[layer, :, b]]
         tau = -math.inf if self.operator == "no-threshold" else self.gate_grid[self.gate_action[layer, e, p, b]]
         clamp = budget_tokens(self.budgets[b] if budget is None else budget, len(alpha))

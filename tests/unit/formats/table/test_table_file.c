@@ -204,6 +204,39 @@ static void test_round_trip(void **state) {
     t->table->layer_share = t->share_interval = NULL;
     t->table->score[1].mode = CKVC_MODE_HEADS;
     round_trip(t);
+    t = sample(); /* SHAPE of ten numbers */
+    t->table->visible = 1;
+    t->table->keep_window = 5;
+    json_object_set_new(t->meta, "alpha_kind", json_string("visible"));
+    json_object_set_new(t->meta, "keep_window", json_integer(5));
+    round_trip(t);
+}
+
+/* What META says of alpha and the kept window is what SHAPE says, or is not written, and not read.
+ */
+static void test_rule(void **state) {
+    (void)state;
+    table_file *t = sample();
+    ckvc_err err = {0};
+    for (int i = 0; i < 2; i++) {
+        json_object_clear(t->meta);
+        json_object_set_new(t->meta, i ? "keep_window" : "alpha_kind",
+                            i ? json_integer(5) : json_string("visible"));
+        assert_int_equal(table_file_write(t, path, true, &err), CKVC_E_BUG);
+        assert_non_null(strstr(err.text, "another alpha_kind or keep_window"));
+    }
+    t->table->keep_window = 5;
+    write_table(t, path);
+    ckvc_table *p = NULL;
+    assert_int_equal(ckvc_table_read(path, &p, NULL, 0), 0);
+    assert_int_equal(p->keep_window, 5);
+    assert_int_equal(p->visible, 0);
+    p->visible = 2;
+    char message[256];
+    assert_int_equal(ckvc_table_check(p, message, sizeof message), -1);
+    assert_string_equal(message, "SHAPE[8] is 2: alpha is 0 (the paper's) or 1 (visible)");
+    ckvc_table_free(p);
+    table_file_free(t);
 }
 
 /* A probe's table says so twice, in the header and in META, and is read whole. */
@@ -824,6 +857,11 @@ static void refuse_value(kit *k, const char *section, size_t index, double value
 
 static void test_value_refusals(void **state) {
     (void)state;
+    kit *longer = take_apart();
+    uint8_t ten[40] = {0};
+    memcpy(ten, part_of(longer, "SHAPE")->stored, 32);
+    refill(part_of(longer, "SHAPE"), ten, sizeof ten, 10);
+    refuse_kit(longer, 0, "SHAPE[8] and SHAPE[9] are 0: want a SHAPE of 8 numbers");
     static const struct {
         const char *section;
         size_t index;
@@ -1171,17 +1209,18 @@ static void test_not_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),         cmocka_unit_test(test_operators),
-        cmocka_unit_test(test_golden_files),       cmocka_unit_test(test_content_id),
-        cmocka_unit_test(test_without_evidence),   cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_describe_shares),    cmocka_unit_test(test_refuses_to_write),
-        cmocka_unit_test(test_describe_learned),   cmocka_unit_test(test_learned_refusals),
-        cmocka_unit_test(test_every_byte_flipped), cmocka_unit_test(test_every_length),
-        cmocka_unit_test(test_kit_is_sound),       cmocka_unit_test(test_accepted),
-        cmocka_unit_test(test_header_refusals),    cmocka_unit_test(test_entry_refusals),
-        cmocka_unit_test(test_layout_refusals),    cmocka_unit_test(test_value_refusals),
-        cmocka_unit_test(test_json_refusals),      cmocka_unit_test(test_share_refusals),
-        cmocka_unit_test(test_zstd_refusals),      cmocka_unit_test(test_not_files),
+        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_rule),
+        cmocka_unit_test(test_operators),        cmocka_unit_test(test_golden_files),
+        cmocka_unit_test(test_content_id),       cmocka_unit_test(test_without_evidence),
+        cmocka_unit_test(test_describe),         cmocka_unit_test(test_describe_shares),
+        cmocka_unit_test(test_refuses_to_write), cmocka_unit_test(test_describe_learned),
+        cmocka_unit_test(test_learned_refusals), cmocka_unit_test(test_every_byte_flipped),
+        cmocka_unit_test(test_every_length),     cmocka_unit_test(test_kit_is_sound),
+        cmocka_unit_test(test_accepted),         cmocka_unit_test(test_header_refusals),
+        cmocka_unit_test(test_entry_refusals),   cmocka_unit_test(test_layout_refusals),
+        cmocka_unit_test(test_value_refusals),   cmocka_unit_test(test_json_refusals),
+        cmocka_unit_test(test_share_refusals),   cmocka_unit_test(test_zstd_refusals),
+        cmocka_unit_test(test_not_files),
     };
     return cmocka_run_group_tests_name("table_file", tests, setup, temp_folder_remove);
 }
