@@ -12,7 +12,7 @@ from typing import Any, List, Optional, Tuple, Union
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .scores import FEATURES, Array, Error, bin_index, budget_tokens, capacities, count_above, head_floor, head_sets, retain, utility
+from .scores import FEATURES, Array, Error, bin_index, budget_tokens, capacities, count_above, head_floor, head_sets, retain, score_paper, utility
 
 MAGIC = b"\x89CKV\r\n\x1a\n"
 TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8")]
@@ -318,6 +318,62 @@ class Table:
                 tau = self.gate_grid[self.gate_action[at[0], cell[0], cell[1], b]]
                 counts[at] = min(counts[at], count_above(scores[at], recent, tau))
         return head_sets(scores, counts, recent)
+
+    def check_model(self, n_layers: int, n_query_heads: int, n_kv_heads: int, head_dim: int) -> None:
+        """Error where the table is for another model, or nobody should deploy it: the library's words."""
+        if self.operator != "paper" and not (self.has_shares and self.operator == "no-threshold"):
+            self._fail(f"a probe's table, fitted for the operator {self.operator}; deploy one of the paper's operator")
+        if (self.n_layers, self.n_heads) != (n_layers, n_kv_heads) or (self.head_axis and n_query_heads != n_kv_heads):
+            self._fail(f"is for {self.n_layers} layers x {self.n_heads} {'query' if self.head_axis else 'KV'} heads, the model has {n_layers} x "
+                       f"{n_kv_heads} KV heads; `ckvc transfer` maps a table to another model")
+        if self.n_query_heads != n_query_heads:
+            self._fail(f"is for {self.n_query_heads} query heads, the model has {n_query_heads}")
+        if self.theta is not None:
+            of_key = self.theta.shape[2] - FEATURES[self.score[0].features][0]
+            if of_key != head_dim:
+                self._fail(f"its learned score is for keys of {of_key} values, the model's have {head_dim}")
+
+    def begin(self, budget: Optional[float], n_tokens: int, mode: Optional[str] = None) -> Tuple[int, float, str]:
+        """Block, budget and mode that serve a prompt; Error where it cannot be served. budget: tokens, or a share of the prompt below 1;
+        None: the table's only one. mode: in place of the one that the block recommends."""
+        if budget is None:
+            if self.n_budgets > 1:
+                self._fail(f"which budget? It has {', '.join(f'{b:g}' for b in self.budgets)}")
+            budget = float(self.budgets[0])
+        if n_tokens <= self.window:
+            self._fail(f"the prompt has {n_tokens} tokens, need at least {self.window + 1} (window {self.window} + 1)")
+        if not 0 < budget < 2**32 or (budget >= 1 and budget != math.floor(budget)):
+            self._fail(f"a budget of {budget:.10g}: want whole tokens from 1 up, or a share of the prompt between 0 and 1")
+        b, tokens = self.nearest_budget(budget, n_tokens), budget_tokens(budget, n_tokens)
+        mode = mode or self.score[b].mode
+        least = 1 if mode == "shared" else head_floor(self.c_min[b][0], int(self.c_min[b][1]), tokens, n_tokens) if self.has_shares else 0
+        if tokens < least:
+            self._fail(f"a budget of {tokens} tokens is below what every {'head' if mode == 'heads' else 'layer'} must keep; the least is {least}")
+        if {"heads": self.share, "layers": self.layer_share, "shared": self.tau}.get(mode) is None:
+            self._fail(f"no shares for mode {mode}")
+        return b, budget, mode
+
+    def window_alpha(self, mass: ArrayLike) -> Array:
+        """alpha [T], mean 1, as the table wants it: from mass [T], the attention of the last `window` rows added over rows, layers and heads."""
+        alpha = np.array(mass, np.float64)
+        if self.meta.get("alpha_kind") == "visible":
+            left = np.minimum(np.arange(len(alpha), 0, -1), self.window)
+            alpha /= left / self.window
+        return alpha * (len(alpha) / alpha.sum())
+
+    def kept(self, b: int, scores: ArrayLike, mode: str, budget: float, cell: Tuple[int, int] = (0, 0), alpha: Optional[ArrayLike] = None) -> List[Any]:
+        """Kept positions of a prompt in any mode, as `sets`: [L][G] in mode heads, [L] in the others. scores [L, G, T]: log scores, or where
+        the block's score is the paper's rho, and then alpha [T]."""
+        scores, T = np.asarray(scores), np.shape(scores)[-1]
+        if self.score[b].kind == "paper":
+            if mode == "shared":
+                return [self.keep(layer, *cell, b, alpha, rho, budget=budget)[0] for layer, rho in enumerate(scores)]
+            weight = np.ones((self.n_layers, self.n_heads)) if mode == "heads" else self.head_grid[self.head_action[:, :, b]]
+            scores = np.array([[score_paper(alpha, *x) for x in zip(*of_layer)] for of_layer in zip(scores, weight)])
+        if mode != "shared":
+            return self.sets(b, scores, mode, budget, cell)
+        counts = [min(budget_tokens(budget, T), T)] * self.n_layers
+        return head_sets(np.fmax.reduce(scores, axis=1), counts, int(self.c_min[b][1]))
 
     def info(self) -> str:
         """What `python3 -m ckvc T.ckvt` prints of it: some lines, no newline at the end."""

@@ -1,0 +1,163 @@
+"""From a prefill in torch to the kept sets of one prompt (docs/policy.md, section 2): statistics of the last rows, K and V, layer by layer.
+
+Shapes: L layers, H query heads, G KV heads, D head_dim, T prompt tokens. One KV head's rows [H / G, rows, T] are there at a time, nothing T x T.
+"""
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, List, Optional, Union
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from .scores import FEATURES, Array, bin_index
+from .table import Table
+
+
+@dataclasses.dataclass(frozen=True)
+class Geometry:
+    """What of a model's shape its tables depend on. inv_freq [head_dim / 2]: what keys are rotated with, pairs (i, i + head_dim / 2); None:
+    keys come before rotation."""
+    n_layers: int
+    n_query_heads: int
+    n_kv_heads: int
+    head_dim: int
+    inv_freq: Optional[torch.Tensor] = None
+
+
+@dataclasses.dataclass
+class Kept:
+    """What is kept of a prompt. positions [L][G]: ascending, one array for all heads of a layer in modes `layers` and `shared`."""
+    mode: str
+    n_tokens: int
+    positions: List[List[Array]]
+    r_struct: Optional[float] = None  # nats; None where the table has no bins of it
+    r_sem: Optional[float] = None
+
+    @property
+    def entries(self) -> int:
+        """How many (layer, KV head, position) are kept, of L * G * n_tokens."""
+        return sum(len(p) for layer in self.positions for p in layer)
+
+
+def _log(x: torch.Tensor) -> torch.Tensor:
+    return x.clamp(min=1e-7).log()
+
+
+def _mean_pool(a: torch.Tensor, k: int) -> torch.Tensor:
+    return F.avg_pool1d(a[None, None], k, 1, k // 2)[0, 0]
+
+
+def _max_pool(a: torch.Tensor, k: int) -> torch.Tensor:
+    return F.max_pool1d(a[None, None], k, 1, k // 2)[0, 0]
+
+
+class Prefill:
+    """Statistics of one prompt as its layers are prefilled: `layer` for each, in order, then `keep`.
+
+    budget: tokens, or a share of the prompt below 1; None: the table's only one. mode: in place of the one that the table recommends.
+    Raises Error where the table does not suit the model or the prompt."""
+
+    def __init__(self, table: Table, geometry: Geometry, n_tokens: int, budget: Optional[float] = None, mode: Optional[str] = None):
+        self.table, self.geometry, self.n_tokens = table, geometry, n_tokens
+        table.check_model(geometry.n_layers, geometry.n_query_heads, geometry.n_kv_heads, geometry.head_dim)
+        self.block, self.budget, self.mode = table.begin(budget, n_tokens, mode)
+        self.score = table.score[self.block]
+        late = self.score.kind == "learned" and FEATURES[self.score.features][1] > 0
+        self._needs_alpha = self.score.kind == "paper" or late or table.n_entropy_bins > 1
+        self.needs_r_sem = table.n_ppl_bins > 1
+        self.rows = min(max(table.window if self._needs_alpha else 0, self.score.window), n_tokens)
+        """How many of the last queries `layer` wants."""
+        self._late = [] if late else None
+        self._scores: List[torch.Tensor] = []
+        self._norms: List[torch.Tensor] = []
+        self._mass: Union[float, torch.Tensor] = 0.0
+
+    def layer(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> None:
+        """The next layer: queries [H, rows or more, D] of the last positions, after rotation; keys, values [G, T, D] as cached."""
+        g, of_layer = self.geometry, []
+        group, layer, total = g.n_query_heads // g.n_kv_heads, len(self._scores), 0.0
+        norms = values.double().norm(dim=-1)
+        for head in range(g.n_kv_heads):
+            rows = self._attention(queries[head * group : (head + 1) * group], keys[head], scaling) if self.rows else None
+            if self._needs_alpha:
+                self._mass = self._mass + rows[:, -self.table.window :].sum((0, 1), dtype=torch.float64)
+            if self.score.kind == "window":
+                of_layer.append(self._window(rows, norms[head]))
+            elif self.score.kind == "learned":
+                of_layer.append(self._form(layer, head, rows, keys[head], norms[head]))
+                if self._late is not None:
+                    total = total + rows.sum((0, 1), dtype=torch.float64)
+        if self.score.kind == "paper":
+            of_layer = list((norms / (norms.mean(dim=-1, keepdim=True) + 1e-6)).float())
+        if self._late is not None:
+            self._late.append(total / (g.n_query_heads * rows.shape[1]))
+        self._norms.append(norms)
+        self._scores.append(torch.stack(of_layer))
+
+    def _attention(self, queries: torch.Tensor, keys: torch.Tensor, scaling: float) -> torch.Tensor:
+        """[group, rows, T] float32: each row's softmax over what it sees."""
+        logits = queries[:, -self.rows :].float() @ keys.float().T * scaling
+        position = torch.arange(self.n_tokens, device=keys.device)
+        return logits.masked_fill(position > position[-self.rows :, None], -math.inf).softmax(dim=-1)
+
+    def _mean(self, rows: torch.Tensor, window: int) -> torch.Tensor:
+        return rows[:, -window:].mean((0, 1), dtype=torch.float64)
+
+    def _window(self, rows: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+        s = _max_pool(self._mean(rows, self.score.window), self.score.pool)
+        return (s * norm if self.score.norm else s).log()
+
+    def _form(self, layer: int, head: int, rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+        """theta . f[t], but for the two late features, [T]."""
+        theta = torch.from_numpy(self.table.theta[layer, head].astype(np.float64)).to(keys.device)
+        T, columns = self.n_tokens, []
+        if rows is not None and self._late is not None:
+            for window in (8, 32, 64):
+                a = self._mean(rows, window)
+                columns += [a, _mean_pool(a, 5), _max_pool(a, 7)]
+            columns += [rows.mean(1, dtype=torch.float64).amax(0), torch.ones_like(a), torch.ones_like(a), _mean_pool(self._mean(rows, 16), 21)]
+        keys = keys.double()
+        columns = [_log(c) for c in [*columns, norm, keys.norm(dim=-1)]]
+        t = torch.arange(T, device=keys.device)
+        left = (T - t).double()
+        columns += [left.log(), t == 0, t < 4, left <= 8, left <= 32, left <= 64, left / 1024, left.log() ** 2]
+        f = torch.stack([c.double() for c in columns], dim=1)
+        n = f.shape[1]
+        return f @ theta[:n] + self._before_rotation(keys, t) @ theta[n:-1] + theta[-1]
+
+    def _before_rotation(self, keys: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
+        if self.geometry.inv_freq is None:
+            return keys
+        half = keys.shape[1] // 2
+        angle = t[:, None].float() * self.geometry.inv_freq.to(keys.device).float()  # float32, as models rotate
+        c, s, a, b = angle.cos().double(), angle.sin().double(), keys[:, :half], keys[:, half:]
+        return torch.cat([a * c + b * s, b * c - a * s], dim=1)
+
+    def keep(self, r_sem: Optional[float] = None) -> Kept:
+        """The kept sets, when all layers are there. r_sem: the perplexity of the window (docs/method.md, section 1), where needs_r_sem says so."""
+        t, alpha, r_struct = self.table, None, None
+        if self._needs_alpha:
+            alpha = t.window_alpha(self._mass.cpu().numpy())
+            p = alpha[alpha > 0] / alpha.sum()
+            r_struct = float(-(p * np.log(p)).sum())
+        cell = (bin_index(t.edges_entropy, r_struct) if t.n_entropy_bins > 1 else 0, bin_index(t.edges_ppl, r_sem) if self.needs_r_sem else 0)
+        scores = torch.stack([self._finished(layer, alpha) for layer in range(len(self._scores))]).cpu().numpy()
+        sets = t.kept(self.block, scores, self.mode, self.budget, cell, alpha)
+        if self.mode != "heads":
+            sets = [[of_layer] * self.geometry.n_kv_heads for of_layer in sets]
+        return Kept(self.mode, self.n_tokens, sets, r_struct, r_sem)
+
+    def _finished(self, layer: int, alpha: Optional[Array]) -> torch.Tensor:
+        """What a layer's positions are ranked by, [G, T]: log scores; of the score `paper` rho."""
+        s = self._scores[layer]
+        if self.score.kind != "learned":
+            return s
+        if self._late is not None:
+            theta = torch.from_numpy(self.table.theta[layer, :, 10:12].astype(np.float64)).to(s.device)
+            late = [_log(_max_pool(self._late[layer], 5)), _log(torch.from_numpy(alpha / self.n_tokens).to(s.device))]
+            s = s + theta @ torch.stack(late)
+        mass = torch.from_numpy(np.array(self.table.mass[layer], np.float64)).to(s.device)
+        return s + (mass.log()[:, None] - s.logsumexp(dim=-1, keepdim=True)) + self._norms[layer].log()

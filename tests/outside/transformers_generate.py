@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""ckvc.hf on the embedded model: kept sets against those of `ckvc score --sets`, and what `generate` writes from the compressed cache against the
+same model with a full cache and a mask, made here by hooks of its own. Tables are made here by calibrate and fit.
+
+Sets are held to the bit but for scores within 1e-4 of each other: two programs add float32 in two orders.
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import outside
+
+torch, transformers, np = outside.modules("torch", "transformers", "numpy")
+sys.path.insert(0, str(outside.ROOT / "python"))
+import ckvc  # noqa: E402  (its folder was added above)
+import ckvc.hf  # noqa: E402
+
+a = outside.arguments(smollm2=False)
+checks = outside.Checks()
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+MODEL, W = outside.ROOT / "models/ckvc-tiny-8l", 32
+tok = transformers.AutoTokenizer.from_pretrained(MODEL)
+ids = tok((a.text or outside.ROOT / "docs/method.md").read_text(), add_special_tokens=False)["input_ids"]
+prompts = [ids[600 * i : 600 * i + n] for i, n in enumerate((500, 257, 97))]
+folder = tempfile.TemporaryDirectory()
+tmp = pathlib.Path(folder.name)
+
+
+def tables():
+    """(table, modes): learned and window scores with shares, thresholds below them in risk cells, and the paper's with bins."""
+    common = ["--model", MODEL, "--manifest", fitted.name, "--window", W, "--continuation", 32, "--budget", "0.125,0.25", "-q"]
+    for side in ("demand", "score"):
+        outside.run(a.ckvc, "calibrate", "--side", side, *common, "--out", tmp / side)
+    outside.run(a.ckvc, "fit", tmp / "demand", "--score", "window", "--out", tmp / "window.ckvt", "-q")
+    outside.run(a.ckvc, "fit", tmp / "demand", "--score", "paper", "--out", tmp / "paper-scores.ckvt", "-q")
+    outside.run(a.ckvc, "fit", tmp / "demand", tmp / "score", "--out", tmp / "learned.ckvt", "-q")
+    outside.run(a.ckvc, "fit", tmp / "demand", tmp / "score", "--features", 2, "--out", tmp / "learned2.ckvt", "-q")
+    under = "window"  # thresholds are worth what an entry is worth, which rewards of shares say
+    for side, name, more in (("head", "shares", []), ("gate", "cut", ["--cells", "2,2"])):
+        incoming = ["--tables", tmp / f"{under}.ckvt"]
+        outside.run(a.ckvc, "calibrate", "--side", side, *incoming, *common[:-3], "--variants", 60, "-q", "--out", tmp / name)
+        outside.run(a.ckvc, "fit", tmp / name, *incoming, *more, "--out", tmp / f"{name}.ckvt", "-q")
+        under = name
+    outside.run(a.ckvc, "calibrate", "--side", "gate", "--bins", "3,2", "--variants", 40, *common, "--out", tmp / "bins")
+    outside.run(a.ckvc, "fit", tmp / "bins", "--out", tmp / "bins.ckvt", "-q")
+    every = ("heads", "layers", "shared")
+    return [("window", every), ("learned", every), ("learned2", ("heads",)), ("paper-scores", ("heads", "layers")), ("cut", ("heads", "layers")), ("bins", ("shared",))]
+
+
+fitted = outside.manifest([{"id": f"f{i}", "tokens": ids[10000 + 300 * i : 10300 + 300 * i]} for i in range(8)])
+asked = outside.manifest([{"id": f"p{i}", "tokens": p} for i, p in enumerate(prompts)])
+model = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
+L, H, G = (getattr(model.config, k) for k in ("num_hidden_layers", "num_attention_heads", "num_key_value_heads"))
+
+
+def by_hand(prompt, kept, n):
+    """Greedy tokens of the full cache, where a mask hides what is not kept, by layer and head."""
+    T, model.config._attn_implementation = len(prompt), "eager"
+
+    def hide(layer):
+        def hook(module, args, kwargs):
+            if kwargs["hidden_states"].shape[1] == 1:
+                mask = torch.full((1, H, 1, int(kwargs["cache_position"][-1]) + 1), -torch.inf)
+                mask[..., T:] = 0
+                for h in range(H):
+                    mask[0, h, 0, torch.from_numpy(kept.positions[layer][h * G // H].astype("int64"))] = 0
+                kwargs["attention_mask"] = mask
+            return args, kwargs
+        return hook
+
+    hooks = [layer.self_attn.register_forward_pre_hook(hide(i), with_kwargs=True) for i, layer in enumerate(model.model.layers)]
+    out = model.generate(torch.tensor([prompt]), max_new_tokens=n, do_sample=False)[0, T:].tolist()
+    for h in hooks:
+        h.remove()
+    model.config._attn_implementation = "sdpa"
+    return out
+
+
+n_sets = n_differ = n_tokens = n_other = n_held = 0
+for name, modes in tables():
+    table = ckvc.Table.read(tmp / f"{name}.ckvt")
+    for mode in modes:
+        options = [] if mode == "shared" and name == "bins" else ["--mode", mode]
+        out = outside.run(a.ckvc, "score", "--model", MODEL, "--manifest", asked.name, "--table", tmp / f"{name}.ckvt", "--sets",
+                          "--window", W, "--continuation", 0, *options, "-q")
+        want = {(x["id"], x["budget"]): x["sets"] for x in map(json.loads, out.splitlines())}
+        differ = 0
+        for i, prompt in enumerate(prompts):
+            for budget in (0.125, 0.25):
+                with ckvc.hf.compress(model, table, budget, mode) as c:
+                    got = model.generate(torch.tensor([prompt]), max_new_tokens=16, do_sample=False)[0, len(prompt):].tolist()
+                kept = c.kept[0]
+                for l, of_layer in enumerate(want[f"p{i}", budget]):
+                    for g, s in enumerate(of_layer if mode == "heads" else [of_layer] * G):
+                        n_sets += 1
+                        differ += s != kept.positions[l][g].tolist()
+                n_tokens += len(got)
+                n_other += sum(x != y for x, y in zip(got, by_hand(prompt, kept, 16)))
+                n_held += c.kept_bytes != kept.entries * 2 * model.config.head_dim * 4 or c.holds != ("ragged" if mode == "heads" else "cut")
+        n_differ += differ
+        print(f"{name}, {mode}: {differ} sets differ")
+print(f"{n_sets} sets, {n_tokens} tokens")
+checks.at_most("share of sets that differ from ckvc score's", n_differ / n_sets, 0.002)
+checks.at_most("tokens that differ from the full cache's under a mask", n_other, 0)
+checks.at_most("caches that hold other bytes than those of what is kept", n_held, 0)
+
+# The other ways through: each writes what one prompt alone writes from a cache that holds what is kept.
+table, prompt = ckvc.Table.read(tmp / "learned.ckvt"), torch.tensor([prompts[0]])
+
+
+def write(inputs, budget=0.25, cache=None, n=12, **options):
+    with ckvc.hf.compress(model, table, budget) as c:
+        out = model.generate(**inputs, past_key_values=cache, max_new_tokens=n, do_sample=False, **options)
+        if cache is not None:  # a second turn of several tokens on the same cache
+            more = torch.cat([out, torch.tensor([prompts[1][:5]])], dim=1)
+            out = model.generate(more, past_key_values=cache, max_new_tokens=n, do_sample=False)
+    return out[:, inputs["input_ids"].shape[1]:].tolist(), c.holds
+
+
+def static():
+    return transformers.StaticCache(config=model.config, max_cache_len=700)
+
+
+def errors():
+    """Every refusal is one line that says what it is about."""
+    def refused(action, words):
+        try:
+            action()
+        except ckvc.Error as problem:
+            return not (words in str(problem) and "\n" not in str(problem)) and print(problem) is None
+        return True
+
+    other = transformers.AutoModelForCausalLM.from_pretrained(MODEL.parent / "ckvc-tiny-4l")
+    cache = transformers.DynamicCache(config=model.config)
+    write({"input_ids": prompt}, cache=cache)
+    padded = {"input_ids": torch.tensor([prompts[2] + [0], prompts[2] + [5]]), "attention_mask": torch.tensor([[1] * 97 + [0], [1] * 98])}
+    return [refused(*x) for x in (
+        (lambda: ckvc.hf.compress(other, table), "is for 8 layers x 3 KV heads, the model has 4 x 3 KV heads"),
+        (lambda: write({"input_ids": prompt[:, :32]}), "the prompt has 32 tokens, need at least 33 (window 32 + 1)"),
+        (lambda: write({"input_ids": prompt}, 8), "a budget of 8 tokens is below what every head must keep; the least is 9"),
+        (lambda: write({"input_ids": prompt}, 20.5), "a budget of 20.5: want whole tokens from 1 up, or a share of the prompt between 0 and 1"),
+        (lambda: write({"input_ids": prompt}, None), "which budget? It has 0.125, 0.25"),
+        (lambda: write({"input_ids": torch.tensor([ids[:2040]])}), "2049 tokens are more than the model's context of 2048"),
+        (lambda: write(padded), "padded on the right"),
+        (lambda: model.generate(torch.cat([prompt] * 2, dim=1), past_key_values=cache, max_new_tokens=1), "inside `with ckvc.hf.compress(...)`"),
+    )]
+
+
+alone, twice = write({"input_ids": prompt}), write({"input_ids": prompt}, cache=transformers.DynamicCache(config=model.config))
+beams = write({"input_ids": prompt}, num_beams=3)
+masked = [write({"input_ids": prompt}, cache_implementation="static"), write({"input_ids": prompt}, cache=static()),
+          write({"input_ids": prompt}, num_beams=3, cache_implementation="static")]
+short = [0] * (len(prompts[0]) - len(prompts[1])) + prompts[1]
+batch = {"input_ids": torch.tensor([prompts[0], short]), "attention_mask": torch.tensor([[1] * len(short), [int(t >= len(short) - len(prompts[1])) for t in range(len(short))]])}
+rows = write(batch)[0]
+model.config._attn_implementation = "eager"
+eager = write({"input_ids": prompt})
+model.config._attn_implementation = "sdpa"
+checks.at_most("caches that cannot be cut: hidden, another text", sum(x != (y[0], "masked") for x, y in zip(masked, (alone, twice, beams))), 0)
+checks.at_most("a padded batch: rows of another text than alone", sum(x != y for x, y in zip(rows, (alone[0][0], write({"input_ids": torch.tensor([prompts[1]])})[0][0]))), 0)
+checks.at_most("eager attention: another text", eager != alone, 0)
+checks.at_most("two turns: the first is the same", twice[0][0][:12] != alone[0][0], 0)
+checks.at_most("what should be refused with its line and is not", sum(errors()), 0)
+checks.done()
