@@ -6,6 +6,7 @@
 VARIANT ?= release
 B := build/$(strip $(VARIANT))
 PREFIX ?= /usr/local
+LIBDIR ?= lib
 DESTDIR ?=
 CKVC_SHARED ?= ../shared
 export CKVC_SHARED
@@ -28,10 +29,12 @@ VARIANT_FLAGS := $(OPT_$(strip $(VARIANT)))
 ifeq ($(VARIANT_FLAGS),)
 $(error VARIANT=$(VARIANT) is not one of release, debug, asan, tsan, coverage, fuzz)
 endif
+# Two folders, the same bytes: `make reproducible`.
+RELEASE_MAP := $(if $(filter release,$(VARIANT)),-ffile-prefix-map=$(CURDIR)=.)
 # CI adds -Werror here.
 CFLAGS ?=
 # Fused multiply-adds stay off so that a result never depends on what the compiler chose to contract.
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(WARN) -ffp-contract=off -pthread $(VARIANT_FLAGS) $(CFLAGS) $(DEP_CFLAGS)
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(WARN) -ffp-contract=off -pthread $(VARIANT_FLAGS) $(RELEASE_MAP) $(CFLAGS) $(DEP_CFLAGS)
 
 # `make V=1` prints the commands whole.
 Q := $(if $(V),,@)
@@ -42,7 +45,7 @@ DEPS := hdf5-serial=libhdf5-dev openblas=libopenblas-pthread-dev libzstd=libzstd
         libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev libmd=libmd-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
 TEST_DEPS := cmocka=libcmocka-dev bats=bats
 DEP_NAMES := $(foreach d,$(DEPS),$(firstword $(subst =, ,$(d))))
-NO_BUILD_GOALS := help setup clean model-smollm2 check-layers check-named-tests format-check format
+NO_BUILD_GOALS := help setup clean reproducible model-smollm2 check-layers check-named-tests format-check format
 ifneq ($(filter-out $(NO_BUILD_GOALS) demo test,$(or $(MAKECMDGOALS),all)),)
 has = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo y || command -v $(1) 2>/dev/null)
 TEST_GOALS := unit unit-binaries cli-test check coverage
@@ -74,7 +77,7 @@ FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tools/*.c)))
 
-.PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install uninstall check-layers \
+.PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install uninstall deb static reproducible check-layers \
         check-named-tests check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libh5zstd.so
 
@@ -89,6 +92,16 @@ $(B)/libckvc_policy.a: $(POLICY_OBJ)
 	$(call say,AR $@)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
+# For a machine with nothing of this but a C library (glibc 2.34 or newer). Whoever passes it on passes the licences on, too.
+STATIC := $(B)/static/ckvc $(B)/static/LICENCES
+$(B)/static/ckvc: $(CMD_OBJ) $(B)/libckvc.a
+	$(call say,LINK $@)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -s -static-libgcc -o $@ $(CMD_OBJ) $(B)/libckvc.a \
+	    -Wl,-Bstatic $(filter-out -lm -lpthread,$(DEP_LIBS)) -lsz -laec -Wl,-Bdynamic -lpthread -lm
+$(B)/static/LICENCES: LICENSE $(foreach p,$(foreach d,$(DEPS),$(lastword $(subst =, ,$(d)))) libaec-dev,/usr/share/doc/$(p)/copyright)
+	@mkdir -p $(@D)
+	@for f in $^; do echo "==== $$f"; cat $$f; done > $@
 # The HDF5 filter plugin (zstd, id 32015) for h5py and h5dump: HDF5_PLUGIN_PATH=$(B).
 $(B)/libh5zstd.so: formats/shard/plugin/h5zstd_plugin.c formats/shard/h5_zstd.c
 	$(call say,LINK $@)
@@ -190,11 +203,13 @@ format: ## clang-format in place
 define INSTALLED
 755 $(B)/ckvc bin/ckvc
 644 lib/policy/ckvc_policy.h include/ckvc_policy.h
-644 $(B)/libckvc_policy.a lib/libckvc_policy.a
-644 $(B)/ckvc_policy.pc lib/pkgconfig/ckvc_policy.pc
+644 $(B)/libckvc_policy.a $(LIBDIR)/libckvc_policy.a
+644 $(B)/ckvc_policy.pc $(LIBDIR)/pkgconfig/ckvc_policy.pc
 644 $(B)/libh5zstd.so lib/ckvc/libh5zstd.so
 644 lib/policy/example/keep_set.c share/ckvc/keep_set.c
 $(foreach f,$(wildcard configs/*.conf),644 $(f) share/ckvc/$(notdir $(f))$(newline))
+$(foreach f,demo.sh corpora.py recovered.py,755 scripts/$(f) share/ckvc/scripts/$(f)$(newline))
+$(foreach f,$(wildcard models/ckvc-tiny-*/* data-manifests/*.json),644 $(f) share/ckvc/$(f)$(newline))
 $(foreach f,python/pyproject.toml python/README.md $(wildcard python/ckvc/*.py),644 $(f) share/ckvc/$(f)$(newline))
 endef
 define newline
@@ -209,8 +224,15 @@ install: all $(B)/ckvc_policy.pc $(B)/share ## program, man pages, completions, 
 uninstall: $(B)/share ## what install has put there, and folders of ckvc's own that are then empty
 	@$(installed) | while read -r mode from to; do rm -f "$(DESTDIR)$(PREFIX)/$$to"; done
 	@find "$(DESTDIR)$(PREFIX)"/lib/ckvc "$(DESTDIR)$(PREFIX)"/share/ckvc -depth -type d -empty -delete 2>/dev/null || :
+static: $(STATIC) ## a program that needs glibc alone, for a cluster: build/release/static
+reproducible: ## builds this commit in two folders of different names and compares all that is installed, and the packages
+	@scripts/reproducible.sh
+deb: ## a Debian package of the same, below build/ (dpkg-dev); lintian finds nothing in it
+	@rm -rf $(B)/deb
+	@$(MAKE) --no-print-directory install DESTDIR=$(B)/deb/root PREFIX=/usr LIBDIR=lib/$(shell $(CC) -print-multiarch)
+	@scripts/deb.sh $(B)/deb/root
 $(B)/ckvc_policy.pc: lib/policy/ckvc_policy.pc.in FORCE
-	@sed 's|@PREFIX@|$(PREFIX)|' $< > $@
+	@sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|' $< > $@
 # Man pages and completions, as the program and its pages have them.
 $(B)/share: $(B)/ckvc docs/cli.md $(wildcard formats/*/*.md configs/*.conf scripts/*.py)
 	$(call say,MAN $@)
@@ -220,6 +242,6 @@ clean: ## remove build/
 	rm -rf build
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9 -]+):.*## (.*)/  \1\t\2/' | expand -t 20
-	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage|fuzz ONEDNN=1|0 CC= CFLAGS= PREFIX= DESTDIR='
+	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage|fuzz ONEDNN=1|0 CC= CFLAGS= PREFIX= LIBDIR= DESTDIR='
 
 -include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d)

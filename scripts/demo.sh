@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # The main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each, by demand and then rewards; then by the paper's
 # way, to compare with, a calibration and a table of weights and thresholds each, one table mapped to the smaller model and one compiled for it, scores on held-out prompts beside references and controls, and the report that compares them.
-# Everything lands in build/demo.
+# Everything lands in build/demo of the folder that it is started in. Installed, it lies in share/ckvc/scripts and takes the ckvc of the PATH.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-ckvc=${1:?usage: demo.sh CKVC}
+home=$(realpath "$(dirname "$0")/..") # the checkout, or share/ckvc
+ckvc=$(command -v "${1:-ckvc}") || { echo "demo: no such program: ${1:-ckvc}; usage: demo.sh [CKVC]" >&2; exit 69; }
 out=build/demo
-big=models/ckvc-tiny-8l small=models/ckvc-tiny-4l conf=configs/demo.conf
+export CORPORA_BUILD=${CORPORA_BUILD:-$PWD/build}
+big=$home/models/ckvc-tiny-8l small=$home/models/ckvc-tiny-4l conf=demo
 started=$SECONDS
 say() { printf '\n== %s (%d s)\n' "$1" $((SECONDS - started)); }
 
 say "two corpora from Debian's documentation packages"
 rm -rf "$out"
 mkdir -p "$out"
-scripts/corpora.py --newer "$ckvc" "$out" technical narrative
+"$home/scripts/corpora.py" --newer "$ckvc" "$out" technical narrative
 
 for corpus in technical narrative; do
     say "compile: budgets of heads from $corpus prompts on $big, by demand, then by rewards of heads and of the gate below"
@@ -66,13 +67,13 @@ scores=$out/scores-budgets
 cat <<EOF
 What $out/budgets-technical/table.ckvt brings on held-out prompts, nats per token over the full cache (recovered: 1 - table / best rule):
 
-$(scripts/recovered.py "technical=$scores-technical.jsonl" "narrative=$scores-narrative.jsonl" "both=$scores-technical.jsonl,$scores-narrative.jsonl")
+$("$home/scripts/recovered.py" "technical=$scores-technical.jsonl" "narrative=$scores-narrative.jsonl" "both=$scores-technical.jsonl,$scores-narrative.jsonl")
 
 made:
   $out/report/report.html                            open this
   $out/demo.svg                                      its first picture, of the recommended tables alone
-  $out/budgets-{technical,narrative}/table.ckvt      what we recommend: budgets by head for $big
+  $out/budgets-{technical,narrative}/table.ckvt      what we recommend: budgets by head for ${big##*/}
   $out/{technical,narrative}.ckvt                    the paper's tables for it, to compare with
-  $out/{technical,compiled}-4l.ckvt                  the first of these mapped to $small, and one compiled for it
+  $out/{technical,compiled}-4l.ckvt                  the first of these mapped to ${small##*/}, and one compiled for it
 next, for a model and texts of your own: README.md
 EOF

@@ -100,7 +100,7 @@ def options(groups):
     for title, rows in groups:
         out.append(f".SS {plain(title or 'every verb')}")
         for o in rows:
-            out += [".TP", rf"\fB{plain(o.left.removesuffix(o.metavar).rstrip())}\fP" + rf" \fI{plain(o.metavar)}\fP" * bool(o.metavar)]
+            out += [".TP", rf"\fB{plain(o.left.removesuffix(o.metavar).rstrip())}\fP" + rf" \fI{plain(o.metavar)}\fP".replace("|", r"|\:") * bool(o.metavar)]
             out.append(plain(o.said) + f" [{plain(o.value)}]" * bool(o.value))
     return out
 

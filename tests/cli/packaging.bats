@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# What is installed besides the program: man pages, completions; and that it goes again.
+# What is installed: man pages, completions, a Debian package, a program that needs nothing; that it goes again; the same bytes wherever it is built.
 
 load helper
 
@@ -7,14 +7,13 @@ setup_file() {
     export ROOT="$BATS_FILE_TMPDIR/root"
     export SHARE="$ROOT/usr/share"
     build install
-    export SOURCE_DATE_EPOCH=0
 }
 
-# build TARGET: of the program under test, as it is
+# build TARGET...: of the program under test, as it is
 build() {
     local folder
     folder=build/$(basename "$(dirname "$CKVC")")
-    make -s -o all -o "$folder/ckvc" VARIANT="${folder#*/}" DESTDIR="$ROOT" PREFIX=/usr "$1"
+    make -s -o "$folder/flags" VARIANT="${folder#*/}" DESTDIR="$ROOT" PREFIX=/usr "$@"
 }
 
 # complete WORD...: what bash offers for the last one
@@ -73,6 +72,44 @@ EOF
     zsh -n "$SHARE/zsh/site-functions/_ckvc"
     fish -n "$SHARE/fish/vendor_completions.d/ckvc.fish"
     [ "$(fish -c 'source $SHARE/fish/vendor_completions.d/ckvc.fish; complete -C "ckvc manifest build --retrieval-s"' | cut -f 1)" = --retrieval-source ]
+}
+
+@test "the Debian package: the same bytes twice, runs where it is unpacked, and lintian finds nothing" {
+    local folder deb
+    command -v dpkg-shlibdeps || skip "dpkg-dev is not installed"
+    for folder in a b; do
+        build install DESTDIR="$BATS_TEST_TMPDIR/$folder/root" LIBDIR="lib/$(cc -print-multiarch)"
+        SOURCE_DATE_EPOCH=1700000000 scripts/deb.sh "$BATS_TEST_TMPDIR/$folder/root"
+    done
+    deb=$(ls "$BATS_TEST_TMPDIR"/a/*.deb)
+    cmp "$deb" "$BATS_TEST_TMPDIR"/b/*.deb
+    dpkg-deb -x "$deb" "$BATS_TEST_TMPDIR/root"
+    cd "$BATS_TEST_TMPDIR/root/usr/share/ckvc"
+    ../../bin/ckvc fit --config paper --print-config | grep -q 'config file'
+    ../../bin/ckvc verify models/ckvc-tiny-4l
+    bash -n scripts/demo.sh
+    command -v lintian || skip "lintian is not installed"
+    lintian --allow-root --fail-on error,warning "$deb"
+}
+
+@test "make static: needs the C library alone" {
+    local static
+    static=$(dirname "$CKVC")/static
+    case $static in *release*) ;; *) skip "of a release build" ;; esac
+    build static
+    [ "$(objdump -p "$static/ckvc" | awk '/NEEDED/ { print $2 }' | LC_ALL=C sort | xargs)" = "libc.so.6 libm.so.6" ]
+    "$static/ckvc" verify "$MODEL"
+    [ "$(grep -c '^==== ' "$static/LICENCES")" -eq 11 ]
+}
+
+@test "two folders, the same bytes" {
+    local folder built=(build/release/libckvc_policy.a build/release/libh5zstd.so)
+    for folder in a another/b; do
+        mkdir -p "$BATS_TEST_TMPDIR/$folder"
+        tar c --exclude=./build --exclude=./.git --exclude=./models . | tar x -C "$BATS_TEST_TMPDIR/$folder"
+        make -s -C "$BATS_TEST_TMPDIR/$folder" VARIANT=release "${built[@]}"
+    done
+    for file in "${built[@]}"; do cmp "$BATS_TEST_TMPDIR"/{a,another/b}/"$file"; done
 }
 
 @test "uninstall leaves nothing of what install has put there" {

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# deb.sh ROOT: of what `make install DESTDIR=ROOT PREFIX=/usr` has put there, ROOT/../ckvc_VERSION_ARCHITECTURE.deb. Times are
+# SOURCE_DATE_EPOCH's: the same files give the same bytes. DEBEMAIL names who made it.
+set -euo pipefail
+shopt -s inherit_errexit
+root=$(realpath "$1")
+version=$("$root/usr/bin/ckvc" --version | cut -d ' ' -f 2)
+architecture=$(dpkg --print-architecture)
+maintainer="the ckvc authors <${DEBEMAIL:-ckvc@packages.invalid}>"
+doc=$root/usr/share/doc/ckvc
+command -v dpkg-shlibdeps >/dev/null || { echo "deb: dpkg-shlibdeps is missing: apt-get install -y --no-install-recommends dpkg-dev" >&2; exit 69; }
+
+strip --strip-unneeded "$root/usr/bin/ckvc" "$root"/usr/lib/ckvc/*.so
+find "$root/usr/lib" -name "*.a" -exec strip --strip-debug --enable-deterministic-archives {} +
+mkdir -p "$doc" "$root/usr/share/zsh" "$root/DEBIAN"
+mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions" # where Debian's zsh looks
+{ printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nCopyright: 2026 the ckvc authors\nLicense: Expat\n'
+    sed -n '5,$s/^$/./; 5,$s/^/ /p' LICENSE; } >"$doc/copyright"
+gzip -9n <NEWS.md >"$doc/NEWS.md.gz"
+printf 'ckvc (%s) unstable; urgency=medium\n\n  * NEWS.md.gz says what is new.\n\n -- %s  %s\n' \
+    "$version" "$maintainer" "$(date -R -u -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$doc/changelog.gz"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/debian"
+echo 'Source: ckvc' >"$work/debian/control"
+depends=$(cd "$work" && dpkg-shlibdeps -O "$root/usr/bin/ckvc" "$root"/usr/lib/ckvc/*.so | sed -n 's/^shlibs:Depends=//p')
+cat >"$root/DEBIAN/control" <<EOF
+Package: ckvc
+Version: $version
+Architecture: $architecture
+Maintainer: $maintainer
+Section: science
+Priority: optional
+Installed-Size: $(du -sk --apparent-size --exclude=DEBIAN "$root" | cut -f 1)
+Depends: $depends, python3
+Suggests: libdnnl2, python3-numpy
+Description: compiler of KV-cache eviction policies
+ Makes, from some dozens of prompts and offline, a table that says how much of
+ its cache each KV head of a language model needs and what is worth keeping
+ there. With the library for engines that read such tables (C, and Python below
+ share/ckvc/python).
+EOF
+(cd "$root" && find usr -type f | LC_ALL=C sort | xargs md5sum) >"$root/DEBIAN/md5sums"
+chmod -R u=rwX,go=rX "$root"
+find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+dpkg-deb --root-owner-group -Zxz -z0 --threads-max=1 --build "$root" "$(dirname "$root")" # more threads are other bytes
