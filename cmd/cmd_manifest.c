@@ -211,7 +211,7 @@ static void print_facts_json(const manifest *m, const manifest_facts *f, const c
     JSON_NUMBERS(o, {"prompts", m->n_entries}, {"shortest", f->all.shortest},
                  {"longest", f->all.longest}, {"total", f->all.total},
                  {"shortest_continuation", f->shortest_continuation}, {"repeated", f->n_repeated},
-                 {"short", f->n_short});
+                 {"short", f->n_short}, {"documents_in_several_splits", f->n_split_documents});
     if (leaks) { json_object_set_new(o, "leaks", leaks); }
     json_print(o);
 }
@@ -251,6 +251,11 @@ static ckvc_status check(const verb_call *call, ckvc_err *err) {
         print_facts_json(m, &facts, unit, found);
     } else {
         print_facts(&facts, unit);
+    }
+    if (facts.n_split_documents) {
+        say("%s:%u: note: of the document of line %u, which is of another split (%zu such "
+            "documents): what is judged on them is not of documents unseen\n",
+            m->path, facts.first_split, facts.first_other, facts.n_split_documents);
     }
     CKVC_FAIL_IF(leaked.status != CKVC_OK, err, leaked.status, "%s", leaked.text);
     FAIL_IF(facts.n_repeated, CKVC_CHECK_FAILED,

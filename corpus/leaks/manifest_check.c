@@ -40,6 +40,27 @@ static void find_repeats(const manifest *m, manifest_facts *out) {
     }
 }
 
+static void find_split_documents(const manifest *m, manifest_facts *out) {
+    json_auto_t *first = json_object(), *several = json_object(); /* {document: entry} */
+    for (size_t i = 0; i < m->n_entries; i++) {
+        const manifest_entry *e = &m->entries[i];
+        if (!e->document || !e->split) { continue; }
+        const json_t *at = json_object_get(first, e->document);
+        if (!at) {
+            json_object_set_new(first, e->document, json_integer((json_int_t)i));
+            continue;
+        }
+        const manifest_entry *other = &m->entries[json_integer_value(at)];
+        if (strcmp(other->split, e->split) == 0) { continue; }
+        if (json_object_size(several) == 0) {
+            out->first_split = e->line;
+            out->first_other = other->line;
+        }
+        json_object_set_new(several, e->document, json_true());
+    }
+    out->n_split_documents = json_object_size(several);
+}
+
 static check_group *group_of(manifest_facts *out, const manifest_entry *e) {
     const char *source = e->source ? e->source : "", *split = e->split ? e->split : "";
     for (size_t i = 0; i < out->n_groups; i++) {
@@ -86,6 +107,7 @@ ckvc_status manifest_look(const manifest *m, const tokenizer *tok, int64_t min_l
                           manifest_facts *out, ckvc_err *err) {
     *out = (manifest_facts){.all.shortest = INT64_MAX, .shortest_continuation = -1};
     find_repeats(m, out);
+    find_split_documents(m, out);
     ckvc_status status = CKVC_OK;
     for (size_t i = 0; i < m->n_entries && status == CKVC_OK; i++) {
         status = look_at(m, &m->entries[i], tok, min_length, out, err);

@@ -20,6 +20,8 @@ typedef struct manifest_facts {
     check_group all;               /* source and split NULL */
     int64_t shortest_continuation; /* -1 where none is given */
     uint32_t first_repeated, first_original, first_short; /* lines, 0: none */
+    size_t n_split_documents;          /* whose prompts stand in several splits */
+    uint32_t first_split, first_other; /* lines of the first of them, 0: none */
 } manifest_facts;
 
 /* Lengths are tokens with tok, else characters (and a prompt given as tokens counts its ids). A

@@ -19,6 +19,21 @@ PY
     done
 }
 
+@test "manifest check says which documents stand in several splits" {
+    python3 - "$DIR" <<'PY'
+import json, sys
+with open(sys.argv[1] + "/split.jsonl", "w") as out:
+    for i, line in enumerate(open(sys.argv[1] + "/shared.jsonl")):
+        print(json.dumps(json.loads(line) | {"split": "heldout" if i % 8 == 3 or i >= 20 else "fit"}), file=out)
+PY
+    run "$CKVC" manifest check "$DIR/split.jsonl"
+    [ "$status" -eq 0 ]
+    [[ $output == *"split.jsonl:4: note: of the document of line 1, which is of another split (3 such documents)"* ]]
+    [ "$("$CKVC" manifest check "$DIR/split.jsonl" --json 2>/dev/null | python3 -c 'import json, sys; print(json.load(sys.stdin)["documents_in_several_splits"])')" -eq 3 ]
+    run "$CKVC" manifest check "$DIR/shared.jsonl"
+    [[ $output != *note:* ]]
+}
+
 @test "prompts that are each their own: the same tables and intervals with their documents named and without" {
     python3 - "$DIR" <<'PY'
 import json, sys
