@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tables of docs/results.md, Markdown, with 95% intervals over prompts (percentile bootstrap; prompts of one document are drawn together).
+"""Tables of docs/results.md and docs/findings.md, Markdown, with 95% intervals over prompts (percentile bootstrap; prompts of one document are drawn together).
 
 results_budgets.py [--quarter] [--names NAME,...] [--only TEXT] SCORES.jsonl[,SCORES.jsonl...] ...
     A table of each argument (files joined by commas: the prompts that all have): policies by budgets; the first table's loss over the full cache, and
