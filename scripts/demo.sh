@@ -64,10 +64,11 @@ rm -r "$out/picture"
 
 say "done"
 scores=$out/scores-budgets
+"$home/scripts/recovered.py" "technical=$scores-technical.jsonl" "narrative=$scores-narrative.jsonl" "both=$scores-technical.jsonl,$scores-narrative.jsonl" >"$out/recovered.md"
 cat <<EOF
 What $out/budgets-technical/table.ckvt brings on held-out prompts, nats per token over the full cache (recovered: 1 - table / best rule):
 
-$("$home/scripts/recovered.py" "technical=$scores-technical.jsonl" "narrative=$scores-narrative.jsonl" "both=$scores-technical.jsonl,$scores-narrative.jsonl")
+$(cat "$out/recovered.md")
 
 made:
   $out/report/report.html                            open this

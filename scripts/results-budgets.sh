@@ -104,7 +104,7 @@ fresh() { # OUT CORPUS TABLES OPTION...
 }
 if part fresh; then
     corpora fresh "fresh-technical fresh-narrative"
-    rules=adakv,snapkv,cake,expected-attention,tova,streamingllm,kvzip,random,identity
+    rules=adakv,snapkv,cake,expected-attention,tova,streamingllm,kvzip,window-pooled,random,identity
     if [ "$cut" = smollm2-135m ]; then
         tables=learned.ckvt,window.ckvt
     else # by demand; with a round of rewards; the paper's tables, by its values and by ours; as make demo, with T/16

@@ -92,6 +92,9 @@ def loss_table(paths, only, quarter, given):
     if quarter:
         budgets = [b for b in budgets if (first, b / 4) in loss]
     lengths = [t for _, t in full.values()]
+    if not lengths:
+        print(f"{', '.join(paths)}: no such prompts\n")
+        return
     of = f" of {len({documents[i] for i in full})} documents" if any(documents[i] != i for i in full) else ""
     print(f"{', '.join(paths)}: {len(full)} prompts{of}, T {min(lengths)} to {max(lengths)}, "
           f"loss of the full cache {sum(x for x, _ in full.values()) / len(full):.3f}\n")
