@@ -180,6 +180,7 @@ class Compression:
         self.check_context(self._width)
         self._collecting = [Prefill(self.table, self.geometry, self._width - first, self.budget, self.mode) for first in self._first]
 
+    @torch.no_grad()
     def _end(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         collected, self._collecting = self._collecting, None
         cache = output.past_key_values if collected else None
@@ -187,6 +188,8 @@ class Compression:
             return
         r_sem = self._perplexities(output.last_hidden_state) if collected[0].needs_r_sem else [None] * len(collected)
         self.kept = [p.keep(r) for p, r in zip(collected, r_sem)]
+        if any(layer.is_sliding for layer in cache.layers):
+            raise Error("a cache with a sliding window has lost positions by itself: want full attention in every layer")
         self.install(cache)
 
     def _perplexities(self, hidden: torch.Tensor) -> List[float]:
@@ -199,10 +202,8 @@ class Compression:
         return [float(x) for x in loss.mean(dim=1, dtype=torch.float64).exp()]
 
     def install(self, cache: Cache) -> None:
-        """Cuts the cache of the prompt to what is kept, or hides the rest where its class cannot be cut."""
-        layers, device = cache.layers, lambda x: x.keys.device
-        if any(layer.is_sliding for layer in layers):
-            raise Error("a cache with a sliding window has lost positions by itself: want full attention in every layer")
+        """Cuts the cache of the prompts to what is kept, or hides the rest where its class cannot be cut."""
+        layers = cache.layers
         positions = [[[torch.from_numpy(p.astype("int64")) + first for p in k.positions[l]] for k, first in zip(self.kept, self._first)]
                      for l in range(len(layers))]  # [L][B][G]
         of_token = [2 * x.keys.shape[1] * x.keys.shape[3] * x.keys.element_size() for x in layers] if layers[0].keys.ndim == 4 else []

@@ -75,6 +75,7 @@ class Prefill:
         self._norms: List[torch.Tensor] = []
         self._mass: Union[float, torch.Tensor] = 0.0
 
+    @torch.no_grad()
     def layer(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> None:
         """The next layer: queries [H, rows or more, D] of the last positions, after rotation; keys, values [G, T, D] as cached."""
         g, of_layer = self.geometry, []
@@ -136,6 +137,7 @@ class Prefill:
         c, s, a, b = angle.cos().double(), angle.sin().double(), keys[:, :half], keys[:, half:]
         return torch.cat([a * c + b * s, b * c - a * s], dim=1)
 
+    @torch.no_grad()
     def keep(self, r_sem: Optional[float] = None) -> Kept:
         """The kept sets, when all layers are there. r_sem: the perplexity of the window (docs/method.md, section 1), where needs_r_sem says so."""
         t, alpha, r_struct = self.table, None, None

@@ -70,7 +70,7 @@ def capacities(share: ArrayLike, budget: int, n_tokens: int, floor: int) -> Arra
     The library's numbers: every step is a double's, in its order."""
     shape, share = np.shape(share), [float(x) for x in np.ravel(share)]
     if floor > budget:
-        raise Error(f"a budget of {budget} entries a head is below the floor: at least {floor}")
+        raise Error(f"a budget of {budget} tokens is below what every {'head' if len(shape) == 2 else 'layer'} must keep; the least is {floor}")
     if budget >= n_tokens:
         return np.full(shape, n_tokens)
     total = len(share) * budget

@@ -58,7 +58,7 @@ class Table:
 
     def __init__(self, name: str, data: bytes):
         """data: the file's bytes; name stands for it in messages."""
-        self._name = name
+        self.name = name
         self.sections, self.skipped = {}, []
         self._check_header(data)
         self._read_sections(data)
@@ -71,7 +71,7 @@ class Table:
             return cls(str(path), f.read())
 
     def _fail(self, text):
-        raise Error(f"{self._name}: {text}")
+        raise Error(f"{self.name}: {text}")
 
     def _check_header(self, data):
         if data[:8] != MAGIC:
@@ -268,7 +268,7 @@ class Table:
         """Index of a budget as it was calibrated (512, or a share such as 0.25)."""
         found = np.flatnonzero(self.budgets == budget)
         if not len(found):
-            raise Error(f"{self._name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
+            raise Error(f"{self.name}: no budget {budget:g}; it has {', '.join(f'{b:g}' for b in self.budgets)}")
         return int(found[0])
 
     def nearest_budget(self, budget: float, n_tokens: int) -> int:
@@ -300,10 +300,13 @@ class Table:
         mode = mode or self.score[b].mode
         share = {"heads": self.share, "layers": self.layer_share}.get(mode)
         if share is None:
-            raise Error(f"{self._name}: no shares for mode {mode}")
+            raise Error(f"{self.name}: no shares for mode {mode}")
         clamp = budget_tokens(self.budgets[b] if budget is None else budget, n_tokens)
         f, recent = self.c_min[b]
-        return capacities(share[..., b], clamp, n_tokens, head_floor(f, int(recent), clamp, n_tokens))
+        try:
+            return capacities(share[..., b], clamp, n_tokens, head_floor(f, int(recent), clamp, n_tokens))
+        except Error as problem:
+            self._fail(problem)
 
     def sets(self, b: int, scores: ArrayLike, mode: Optional[str] = None, budget: Optional[float] = None,
              cell: Tuple[int, int] = (0, 0)) -> Any:
@@ -346,17 +349,16 @@ class Table:
             self._fail(f"a budget of {budget:.10g}: want whole tokens from 1 up, or a share of the prompt between 0 and 1")
         b, tokens = self.nearest_budget(budget, n_tokens), budget_tokens(budget, n_tokens)
         mode = mode or self.score[b].mode
-        least = 1 if mode == "shared" else head_floor(self.c_min[b][0], int(self.c_min[b][1]), tokens, n_tokens) if self.has_shares else 0
-        if tokens < least:
-            self._fail(f"a budget of {tokens} tokens is below what every {'head' if mode == 'heads' else 'layer'} must keep; the least is {least}")
-        if {"heads": self.share, "layers": self.layer_share, "shared": self.tau}.get(mode) is None:
-            self._fail(f"no shares for mode {mode}")
+        if mode != "shared":
+            self.capacities(b, n_tokens, mode, budget)  # or its refusal
+        elif tokens < 1:
+            self._fail("a budget of 0 tokens is below what every layer must keep; the least is 1")
         return b, budget, mode
 
     def window_alpha(self, mass: ArrayLike) -> Array:
         """alpha [T], mean 1, as the table wants it: from mass [T], the attention of the last `window` rows added over rows, layers and heads."""
         alpha = np.array(mass, np.float64)
-        if self.meta.get("alpha_kind") == "visible":
+        if self.alpha_kind == "visible":
             left = np.minimum(np.arange(len(alpha), 0, -1), self.window)
             alpha /= left / self.window
         return alpha * (len(alpha) / alpha.sum())
@@ -378,7 +380,7 @@ class Table:
     def info(self) -> str:
         """What `python3 -m ckvc T.ckvt` prints of it: some lines, no newline at the end."""
         axis = "query" if self.head_axis else "KV"
-        lines: List[str] = [f"{self._name}: ckvt table {self.content_id}", "  model    {model_name}  label {label}  fingerprint {fingerprint}".format(
+        lines: List[str] = [f"{self.name}: ckvt table {self.content_id}", "  model    {model_name}  label {label}  fingerprint {fingerprint}".format(
             **{k: self.meta.get(k) for k in ("model_name", "label", "fingerprint")})]
         if self.operator != "paper" and not self.has_shares:
             lines.append(f"  operator {self.operator}: a probe's table, not for deployment")

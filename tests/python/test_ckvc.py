@@ -109,7 +109,7 @@ def test_golden_budgets():
         try:
             assert ckvc.capacities(share, B, T, ckvc.head_floor(f, recent, B, T)).tolist() == want
         except ckvc.Error as problem:
-            assert want is None and "at least 9" in str(problem)
+            assert want is None and "the least is 9" in str(problem)
         else:
             assert want is not None
 
@@ -155,7 +155,7 @@ def test_against_library():
                 try:
                     ckvc.capacities(share, B, T, floor)
                 except ckvc.Error as problem:
-                    assert f"at least {floor}" in str(problem)
+                    assert str(problem) == f"a budget of {B} tokens is below what every head must keep; the least is {floor}"
                 else:
                     raise AssertionError("a budget below its floor")
                 continue
@@ -224,6 +224,80 @@ def test_learned_against_library():
             n = c.ckvc_retain_head(T, at(s), 8, max(T // 3, 9), at(kept), at(scratch))
             mine = ckvc.retain_head(ckvc.score_learned(got, theta, mass, norm), 8, max(T // 3, 9))
             assert mine.tolist() == kept[:n].tolist()
+
+
+def test_library_table():
+    """ckvc.library: capacities, bins, sets of every mode and the paper's, to the bit those of numpy; a prefill by ctypes; what is refused."""
+    rng = np.random.default_rng(9)
+    with built("-shared", "-fPIC") as path:
+        os.environ["CKVC_LIBRARY"] = path
+        from ckvc import library
+        library.load.cache_clear()
+        compared = 0
+        for name in ("one-layer", "mean-pool", "shares", "learned", "learned2"):
+            path = os.path.join(GOLDEN, "table", name + ".ckvt")
+            mine, its = ckvc.Table.read(path), library.Table.read(path)
+            for _ in range(20):
+                T, r_struct, r_sem = int(rng.integers(60, 300)), 10 * rng.random(), 20 * rng.random()
+                budget, cell = float(rng.choice((0.25, 40, 64, 0.9))), mine.bins(r_struct, r_sem)
+                b = mine.nearest_budget(budget, T)
+                assert its.bins(r_struct, r_sem) == cell and its.nearest_budget(budget, T) == b
+                alpha, rho = rng.random(T), rng.random((mine.n_heads, T))
+                (kept, n), (its_kept, its_n) = (t.keep(0, *cell, b, alpha, rho, budget=budget) for t in (mine, its))
+                assert kept.tolist() == its_kept.tolist() and n == its_n
+                with np.errstate(divide="ignore"):
+                    s = np.log(rng.integers(0, 9, (mine.n_layers, mine.n_heads, T)) * rng.random())
+                for mode in ("heads", "layers") if mine.has_shares else ():
+                    if mode == "layers" and mine.layer_share is None:
+                        continue
+                    assert np.array_equal(mine.capacities(b, T, mode, budget), its.capacities(b, T, mode, budget))
+                    for one, other in zip(*(np.ravel(np.array(t.sets(b, s, mode, budget, cell), object)) for t in (mine, its))):
+                        assert np.array_equal(one, other)
+                    compared += 1
+        assert compared > 60
+        for name in ("learned", "learned2"):
+            its = library.Table.read(os.path.join(GOLDEN, "table", name + ".ckvt"))
+            H, G, D, inv_freq = its.n_query_heads, its.n_heads, its.theta.shape[2] - ckvc.FEATURES[its.score[0].features][0], rng.random(1)
+            for T in (65, 200):
+                rows, values = rng.random((H, T, T)).astype(np.float32) ** 8 * np.tri(T, dtype=np.float32), rng.standard_normal((2, G, T, D)).astype(np.float32)
+                rows /= rows.sum(axis=2, keepdims=True)
+                p, keys, values = library.Prefill(its, H, D, T, 0.25, inv_freq), *values
+                last, b = rows[:, T - min(64, T) :], its.nearest_budget(0.25, T)
+                assert p.rows == ckvc.FEATURES[its.score[b].features][1] and not p.needs_r_sem
+                for h in range(H) if p.rows else ():
+                    p.attention(0, h, last[h, :20])
+                    p.attention(0, h, last[h, 20:], first_row=20)
+                for g in range(G):
+                    p.cache(0, g, keys[g], values[g])
+                alpha, group, s = its.window_alpha(rows[:, -its.window :].sum(axis=(0, 1), dtype=float)), H // G, []
+                for g in range(G):
+                    f = ckvc.features(last[g * group : (g + 1) * group], last.mean(axis=(0, 1), dtype=float), alpha, keys[g], values[g], inv_freq, its.score[b].features)
+                    s.append(ckvc.score_learned(f, its.theta[0, g], its.mass[0, g], np.linalg.norm(values[g].astype(float), axis=1)))
+                assert [x.tolist() for x in p.keep()[0]] == [x.tolist() for x in its.sets(b, [s], budget=0.25)[0]]
+            for make, message in (
+                (lambda: library.Prefill(its, H, D, 16, 0.25), "the prompt has 16 tokens, need at least"),
+                (lambda: library.Prefill(its, H, D, 200, 0.25, n_layers=7), "the model has 7 x"),
+                (lambda: library.Prefill(its, H, D, 200, 0.25).keep(), "the prefill is not whole"),
+                (lambda: its.capacities(0, 100, budget=8), "the least is 9"),
+                (lambda: ckvc.Table.read(os.path.join(GOLDEN, "table", "mean-pool.ckvt")).check_model(1, 2, 2, 2), "a probe's table, fitted for the operator mean-pool"),
+                (lambda: its.check_model(7, H, G, D), "the model has 7 x"),
+                (lambda: its.check_model(1, H + G, G, D), f"is for {H} query heads, the model has {H + G}"),
+                (lambda: its.check_model(1, H, G, D + 2), f"its learned score is for keys of {D} values, the model's have {D + 2}"),
+                (lambda: its.begin(0.25, its.window), f"the prompt has {its.window} tokens, need at least {its.window + 1} (window {its.window} + 1)"),
+                (lambda: its.begin(20.5, 100), "a budget of 20.5: want whole tokens from 1 up, or a share of the prompt between 0 and 1"),
+            ):
+                try:
+                    make()
+                except ckvc.Error as problem:
+                    assert message in str(problem) and "\n" not in str(problem), problem
+                else:
+                    raise AssertionError(f"no error: {message}")
+    os.environ["CKVC_LIBRARY"] = "/nowhere"
+    library.load.cache_clear()
+    try:
+        library.load()
+    except ckvc.Error as problem:
+        assert "install it, or name it in CKVC_LIBRARY" in str(problem)
 
 
 def test_golden_features():

@@ -1,0 +1,193 @@
+"""The same numbers from the shared library (libckvc_policy, lib/policy/ckvc_policy.h) by ctypes: a Table whose decisions are the library's, and
+a prefill for engines that have no torch.
+
+Where the library is: $CKVC_LIBRARY, else libckvc_policy.so beside this file, else where the loader finds it.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import pathlib
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_void_p, create_string_buffer
+from typing import Any, List, Optional, Tuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .scores import Array, Error, budget_tokens
+from .table import MODES, OPERATORS
+from .table import Table as NumpyTable
+
+MESSAGE = 1024
+
+
+class _Rule(ctypes.Structure):
+    _fields_ = [("tau", c_double), ("budget", c_uint32), ("keep_window", c_uint32)]
+
+
+class _Geometry(ctypes.Structure):
+    _fields_ = [(name, c_uint32) for name in ("n_layers", "n_query_heads", "n_kv_heads", "head_dim")] + [("inv_freq", c_void_p), ("query_scale", c_double)]
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [("table", c_void_p), ("model", _Geometry), ("n_tokens", c_uint32), ("budget", c_double)]
+
+
+_u, _p = c_uint32, c_void_p
+_FUNCTIONS = {  # name: result, arguments
+    "ckvc_table_parse": (c_int, c_char_p, c_char_p, c_size_t, POINTER(c_void_p), c_char_p, c_size_t),
+    "ckvc_table_free": (None, _p),
+    "ckvc_table_weight": (c_double, _p, _u, _u, _u),
+    "ckvc_table_tau": (c_double, _p, _u, _u, _u, _u),
+    "ckvc_table_capacities": (c_int, _p, _u, c_int, _u, _u, _p, POINTER(c_uint32)),
+    "ckvc_table_relative": (c_double, _p, _u, _u, _u, _u),
+    "ckvc_nearest_budget": (_u, _p, _u, c_double, _u),
+    "ckvc_bin_index": (_u, _p, _u, c_double),
+    "ckvc_operator_utility": (None, c_int, _u, _u, _p, _p, _p, _p),
+    "ckvc_retain": (_u, _u, _p, _Rule, _p, POINTER(c_uint32), _p),
+    "ckvc_retain_head": (_u, _u, _p, _u, _u, _p, _p),
+    "ckvc_count_above": (_u, _u, _p, _u, c_double),
+    "ckvc_prefill_bytes": (c_size_t, POINTER(_Request)),
+    "ckvc_prefill_begin": (_p, _p, c_size_t, POINTER(_Request), c_char_p, c_size_t),
+    "ckvc_prefill_rows": (_u, _p),
+    "ckvc_prefill_attention": (c_int, _p, _u, _u, _u, _u, _p),
+    "ckvc_prefill_queries": (c_int, _p, _u, _u, _u, _u, _p),
+    "ckvc_prefill_cache": (c_int, _p, _u, _u, _u, _u, _p, _p),
+    "ckvc_prefill_reads_r_sem": (c_int, _p),
+    "ckvc_prefill_keep": (c_int, _p, c_double),
+    "ckvc_prefill_set": (_p, _p, _u, _u, POINTER(c_uint32)),
+    "ckvc_prefill_message": (c_char_p, _p),
+}
+
+
+@functools.lru_cache(maxsize=None)
+def load(path: Optional[str] = None) -> ctypes.CDLL:
+    """The library with its functions' types; Error where it cannot be found or is another one. path: in place of the search."""
+    beside = sorted(pathlib.Path(__file__).parent.glob("libckvc_policy.so*"))
+    asked = path or os.environ.get("CKVC_LIBRARY")
+    for name in [asked] if asked else [*map(str, beside), "libckvc_policy.so.0", "libckvc_policy.so"]:
+        try:
+            library = ctypes.CDLL(name)
+            for function, (result, *arguments) in _FUNCTIONS.items():
+                getattr(library, function).restype, getattr(library, function).argtypes = result, arguments
+            return library
+        except (OSError, AttributeError) as problem:
+            why = str(problem)
+    raise Error(f"libckvc_policy: {why}; install it, or name it in CKVC_LIBRARY")
+
+
+def _at(array: Optional[Array]) -> Optional[c_void_p]:
+    return None if array is None else array.ctypes.data_as(c_void_p)
+
+
+def _double(x: ArrayLike) -> Array:
+    return np.ascontiguousarray(x, np.float64)
+
+
+class Table(NumpyTable):
+    """A Table that the library has read, too, and whose capacities and sets are the library's: to the bit those of ckvc.Table."""
+
+    def __init__(self, name: str, data: bytes):
+        super().__init__(name, data)
+        self._c, self._handle, message = load(), c_void_p(), create_string_buffer(MESSAGE)
+        if self._c.ckvc_table_parse(name.encode(), data, len(data), byref(self._handle), message, MESSAGE):
+            raise Error(message.value.decode())
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._c.ckvc_table_free(self._handle)
+
+    def bins(self, r_struct: float, r_sem: float) -> Tuple[int, int]:
+        edges = ((_double(e), x) for e, x in ((self.edges_entropy, r_struct), (self.edges_ppl, r_sem)))
+        return tuple(self._c.ckvc_bin_index(_at(e), len(e), x) for e, x in edges)
+
+    def nearest_budget(self, budget: float, n_tokens: int) -> int:
+        return self._c.ckvc_nearest_budget(_at(_double(self.budgets)), self.n_budgets, budget, n_tokens)
+
+    def keep(self, layer: int, e: int, p: int, b: int, alpha: ArrayLike, rho: ArrayLike, keep_window: Optional[int] = None,
+             budget: Optional[float] = None) -> Tuple[Array, int]:
+        alpha, rho = (np.ascontiguousarray(x, np.float32) for x in (alpha, rho))
+        weight = _double([self._c.ckvc_table_weight(self._handle, layer, g, b) for g in range(self.n_heads)])
+        T, n_candidates = len(alpha), c_uint32()
+        u, kept, scratch = np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
+        self._c.ckvc_operator_utility(OPERATORS.index(self.operator), T, self.n_heads, _at(alpha), _at(rho), _at(weight), _at(u))
+        rule = _Rule(self._c.ckvc_table_tau(self._handle, layer, e, p, b), budget_tokens(self.budgets[b] if budget is None else budget, T),
+                     self.keep_window if keep_window is None else keep_window)
+        n = self._c.ckvc_retain(T, _at(u), rule, _at(kept), byref(n_candidates), _at(scratch))
+        return kept[:n].astype(int), n_candidates.value
+
+    def capacities(self, b: int, n_tokens: int, mode: Optional[str] = None, budget: Optional[float] = None) -> Array:
+        mode = mode or self.score[b].mode
+        if {"heads": self.share, "layers": self.layer_share}.get(mode) is None:
+            self._fail(f"no shares for mode {mode}")
+        clamp, least = budget_tokens(self.budgets[b] if budget is None else budget, n_tokens), c_uint32()
+        c = np.zeros((self.n_layers, self.n_heads) if mode == "heads" else self.n_layers, np.uint32)
+        if self._c.ckvc_table_capacities(self._handle, b, MODES.index(mode), clamp, n_tokens, _at(c), byref(least)):
+            self._fail(f"a budget of {clamp} tokens is below what every {'head' if mode == 'heads' else 'layer'} must keep; the least is {least.value}")
+        return c.astype(int)
+
+    def sets(self, b: int, scores: ArrayLike, mode: Optional[str] = None, budget: Optional[float] = None, cell: Tuple[int, int] = (0, 0)) -> Any:
+        scores, recent = _double(scores), int(self.c_min[b][1])
+        counts, T = self.capacities(b, scores.shape[-1], mode, budget), scores.shape[-1]
+        if counts.ndim == 1:
+            scores = np.fmax.reduce(scores, axis=1)
+        kept, scratch, out = np.zeros(T, np.uint32), np.zeros(T, np.uint32), np.empty(counts.shape, object)
+        for at in np.ndindex(counts.shape):
+            tau = self._c.ckvc_table_relative(self._handle, at[0], *cell, b)
+            most = min(int(counts[at]), self._c.ckvc_count_above(T, _at(scores[at]), recent, tau))
+            out[at] = kept[: self._c.ckvc_retain_head(T, _at(scores[at]), recent, most, _at(kept), _at(scratch))].astype(int)
+        return out.tolist()
+
+
+class Prefill:
+    """Statistics and kept sets of one prompt by the library, for engines without torch: for each layer `queries` (or `attention`) and then
+    `cache`, at the end `keep`. Float32 in, tile by tile; Error with the library's line where something is refused.
+
+    query_scale: the logits' scale, where queries are handed over; 0: attention rows are. inv_freq [D / 2]: what cached keys were rotated
+    with; None: they come before rotation."""
+
+    def __init__(self, table: Table, n_query_heads: int, head_dim: int, n_tokens: int, budget: float, inv_freq: Optional[ArrayLike] = None,
+                 query_scale: float = 0.0, n_layers: Optional[int] = None, n_kv_heads: Optional[int] = None):
+        """n_layers, n_kv_heads: the model's, where they may not be the table's."""
+        self._c, self.table, self.head_dim = table._c, table, head_dim
+        self._inv_freq = None if inv_freq is None else _double(inv_freq)
+        geometry = _Geometry(n_layers or table.n_layers, n_query_heads, n_kv_heads or table.n_heads, head_dim, _at(self._inv_freq), query_scale)
+        self.n_layers, self.n_kv_heads = geometry.n_layers, geometry.n_kv_heads
+        request, message = _Request(table._handle, geometry, n_tokens, budget), create_string_buffer(MESSAGE)
+        size = self._c.ckvc_prefill_bytes(byref(request))
+        self._workspace = create_string_buffer(size) if size < 2**48 else None
+        self._p = self._c.ckvc_prefill_begin(self._workspace, size, byref(request), message, MESSAGE)
+        if not self._p:
+            raise Error(f"{table.name}: {message.value.decode()}")
+        self.rows: int = self._c.ckvc_prefill_rows(self._p)
+        """How many of the last queries or attention rows it wants."""
+        self.needs_r_sem = bool(self._c.ckvc_prefill_reads_r_sem(self._p))
+
+    def _checked(self, refused: int) -> None:
+        if refused:
+            raise Error(f"{self.table.name}: {self._c.ckvc_prefill_message(self._p).decode()}")
+
+    def queries(self, layer: int, query_head: int, queries: ArrayLike, first_row: int = 0) -> None:
+        """queries [n, D], after rotation, of rows first_row ... of the `rows`."""
+        x = np.ascontiguousarray(queries, np.float32)
+        self._checked(self._c.ckvc_prefill_queries(self._p, layer, query_head, first_row, len(x), _at(x)))
+
+    def attention(self, layer: int, query_head: int, rows: ArrayLike, first_row: int = 0) -> None:
+        """rows [n, T] after the softmax."""
+        x = np.ascontiguousarray(rows, np.float32)
+        self._checked(self._c.ckvc_prefill_attention(self._p, layer, query_head, first_row, len(x), _at(x)))
+
+    def cache(self, layer: int, kv_head: int, keys: ArrayLike, values: ArrayLike, first: int = 0) -> None:
+        """keys, values [n, D] of positions first ... as cached."""
+        k, v = (np.ascontiguousarray(x, np.float32) for x in (keys, values))
+        self._checked(self._c.ckvc_prefill_cache(self._p, layer, kv_head, first, len(k), _at(k), _at(v)))
+
+    def keep(self, r_sem: float = 0.0) -> List[List[Array]]:
+        """[L][G] ascending positions. r_sem: where needs_r_sem says so."""
+        self._checked(self._c.ckvc_prefill_keep(self._p, r_sem))
+        out, n = [], c_uint32()
+        for layer in range(self.n_layers):
+            sets = ((self._c.ckvc_prefill_set(self._p, layer, g, byref(n)), n.value) for g in range(self.n_kv_heads))
+            out.append([np.ctypeslib.as_array(ctypes.cast(at, POINTER(c_uint32)), (count,)).astype(int) if count else np.zeros(0, int) for at, count in sets])
+        return out

@@ -1,0 +1,99 @@
+"""A press for kvpress: `CompilerKVPress(table, compression_ratio=0.75)`, in pipelines and as `with press(model)`.
+
+What a table keeps depends on all layers of the prompt, so the cache is compressed when the last layer is there, not layer by layer.
+"""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+from typing import Any, Iterator, Optional, Union
+
+import torch
+from kvpress import BasePress
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicLayer
+
+from .hf import Compression
+from .prefill import Kept
+from .scores import Error
+from .table import Table
+
+TABLE, CONFIG = "table.ckvt", "press_config.json"
+
+
+class _Pressing(Compression):
+    """Leaves a cache as kvpress has it: cut tensors, or `masked_key_indices` that its patched attention heeds."""
+
+    def install(self, cache: Cache) -> None:
+        if len(self.kept) > 1:
+            raise Error(f"a batch of {len(self.kept)}: CompilerKVPress takes one prompt at a time")
+        (kept,) = self.kept
+        attention = {m.layer_idx: m for m in self.model.base_model.modules() if hasattr(m, "layer_idx") and hasattr(m, "num_key_value_groups")}
+        lengths = {len(p) for of_layer in kept.positions for p in of_layer}
+        if len(lengths) == 1 and kept.mode != "heads" and all(type(layer) is DynamicLayer for layer in cache.layers):
+            self.holds = "cut"
+            for layer, of_layer in zip(cache.layers, kept.positions):
+                t = torch.from_numpy(of_layer[0].astype("int64")).to(layer.keys.device)
+                layer.keys, layer.values = layer.keys[:, :, t], layer.values[:, :, t]
+            return
+        self.holds = "masked"
+        for index, module in attention.items():
+            hidden = torch.ones(self.geometry.n_kv_heads, kept.n_tokens, dtype=torch.bool)
+            for of_head, p in zip(hidden, kept.positions[index]):
+                of_head[torch.from_numpy(p.astype("int64"))] = False
+            heads, positions = hidden.nonzero(as_tuple=True)
+            module.masked_key_indices = (torch.zeros_like(heads), heads, positions)
+
+
+@dataclasses.dataclass
+class CompilerKVPress(BasePress):
+    """Keeps what a compiled table says.
+
+    table: a Table, or the path of a .ckvt file. compression_ratio: the share of entries that goes, as in every press; the budget is the rest,
+    and the table's nearest block serves it. mode: `heads`, `layers` or `shared` in place of the recommended one. After a prefill: kept (a
+    Kept: positions [L][G]) and holds: `cut` (the cache's tensors hold what is kept) where all sets are of one length, else `masked` (as AdaKV's
+    press: evicted keys are hidden by kvpress's patched attention, and their memory stays)."""
+
+    table: Union[Table, str]
+    compression_ratio: float = 0.0
+    mode: Optional[str] = None
+    kept: Optional[Kept] = dataclasses.field(default=None, init=False, repr=False)
+    holds: Optional[str] = dataclasses.field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.table, Table):
+            self.table = Table.read(self.table)
+
+    @classmethod
+    def from_pretrained(cls, folder: Union[str, os.PathLike], **fields: Any) -> CompilerKVPress:
+        """From a folder that holds table.ckvt and, if it likes, press_config.json (compression_ratio, mode); fields go before it."""
+        config = pathlib.Path(folder) / CONFIG
+        said = json.loads(config.read_text()) if config.exists() else {}
+        return cls(str(pathlib.Path(folder) / TABLE), **{**{k: said[k] for k in ("compression_ratio", "mode") if k in said}, **fields})
+
+    def save_pretrained(self, folder: Union[str, os.PathLike]) -> None:
+        """Writes what from_pretrained reads."""
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self.table.name, pathlib.Path(folder) / TABLE)
+        (pathlib.Path(folder) / CONFIG).write_text(json.dumps({"compression_ratio": self.compression_ratio, "mode": self.mode}) + "\n")
+
+    def compress(self, *args: Any, **kwargs: Any) -> Any:
+        raise Error("CompilerKVPress decides when all layers are there: it cannot be wrapped by presses that call it layer by layer")
+
+    @contextlib.contextmanager
+    def __call__(self, model: PreTrainedModel) -> Iterator[None]:
+        """Inside it the prompt (one sequence) that fills an empty cache is compressed."""
+        if self.compression_ratio == 0:
+            yield
+            return
+        if model.config.get_text_config()._attn_implementation != "sdpa":
+            raise Error("CompilerKVPress wants attn_implementation='sdpa', which kvpress patches")
+        pressing = _Pressing(model, self.table, 1 - self.compression_ratio, self.mode)
+        with pressing:
+            yield
+        if pressing.kept:
+            (self.kept,), self.holds = pressing.kept, pressing.holds
