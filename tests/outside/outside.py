@@ -22,7 +22,7 @@ def modules(*names):
         try:
             out.append(__import__(n))
         except ImportError:
-            skip(f"no Python module {n}: pip install torch transformers tokenizers gguf h5py")
+            skip(f"no Python module {n}: see tests/outside/README.md")
     return out
 
 
@@ -51,6 +51,14 @@ def run(ckvc, *args, stdin=None):
     if p.returncode:
         sys.exit(f"ckvc {' '.join(map(str, args))}: exit {p.returncode}: {p.stderr.decode()}")
     return p.stdout
+
+
+def example(name, *args):
+    """1 where a program of python/examples fails."""
+    p = subprocess.run([sys.executable, str(ROOT / "python/examples" / name), *map(str, args)], env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+                       capture_output=True, text=True)
+    print(p.stdout.strip() if p.returncode == 0 else p.stderr)
+    return int(p.returncode != 0)
 
 
 def manifest(entries):

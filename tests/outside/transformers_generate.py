@@ -2,11 +2,10 @@
 """ckvc.hf on the embedded model: kept sets against those of `ckvc score --sets`, and what `generate` writes from the compressed cache against the
 same model with a full cache and a mask, made here by hooks of its own. Tables are made here by calibrate and fit.
 
-Sets are held to the bit but for scores within 1e-4 of each other: two programs add float32 in two orders.
+One set in 500 may differ: two programs add float32 in two orders.
 """
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
@@ -127,18 +126,18 @@ def static():
 
 def errors():
     """Every refusal is one line that says what it is about."""
-    def refused(action, words):
+    def missed(action, words):
         try:
             action()
         except ckvc.Error as problem:
-            return not (words in str(problem) and "\n" not in str(problem)) and print(problem) is None
+            return words not in str(problem) or "\n" in str(problem)
         return True
 
     other = transformers.AutoModelForCausalLM.from_pretrained(MODEL.parent / "ckvc-tiny-4l")
     cache = transformers.DynamicCache(config=model.config)
     write({"input_ids": prompt}, cache=cache)
     padded = {"input_ids": torch.tensor([prompts[2] + [0], prompts[2] + [5]]), "attention_mask": torch.tensor([[1] * 97 + [0], [1] * 98])}
-    return [refused(*x) for x in (
+    return [missed(*x) for x in (
         (lambda: ckvc.hf.compress(other, table), "is for 8 layers x 3 KV heads, the model has 4 x 3 KV heads"),
         (lambda: write({"input_ids": prompt[:, :32]}), "the prompt has 32 tokens, need at least 33 (window 32 + 1)"),
         (lambda: write({"input_ids": prompt}, 8), "a budget of 8 tokens is below what every head must keep; the least is 9"),
@@ -165,4 +164,5 @@ checks.at_most("a padded batch: rows of another text than alone", sum(x != y for
 checks.at_most("eager attention: another text", eager != alone, 0)
 checks.at_most("two turns: the first is the same", twice[0][0][:12] != alone[0][0], 0)
 checks.at_most("what should be refused with its line and is not", sum(errors()), 0)
+checks.at_most("examples that fail", outside.example("generate_transformers.py", MODEL, tmp / "learned.ckvt", outside.ROOT / "docs/method.md"), 0)
 checks.done()

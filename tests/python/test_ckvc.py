@@ -492,6 +492,13 @@ def test_damage():
                 raise AssertionError(f"{name}: {len(data)} damaged bytes were read")
 
 
+def test_python_example():
+    for name, words in (("one-layer", "mode shared, score paper"), ("shares", "positions that each keeps"), ("learned", "mode heads, score learned")):
+        out = subprocess.run([sys.executable, os.path.join(ROOT, "python", "examples", "keep_numpy.py"), os.path.join(GOLDEN, "table", name + ".ckvt")],
+                             env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")}, capture_output=True, text=True, check=True).stdout
+        assert words in out and "layer 0: " in out, out
+
+
 def test_command_line():
     out, err = io.StringIO(), io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
