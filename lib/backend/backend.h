@@ -86,10 +86,14 @@ typedef struct be_held {
     int64_t n_own;
 } be_held;
 
-/* Of one position a row: cos and sin of position * inv_freq, [n][D/2] each. */
-typedef struct be_angles {
-    const float *cos, *sin;
-} be_angles;
+/* A step of decoding: row i of n is the next token of a sequence that holds held[i]. */
+typedef struct be_step {
+    int64_t n;
+    be_buf *q;              /* [n][H*D] */
+    const be_buf *k, *v;    /* [n][G*D] */
+    const be_held *held;    /* [n] */
+    const float *cos, *sin; /* [n][D/2], of the row's position * inv_freq; host */
+} be_step;
 
 /* The last `window` of n prompt rows; q's first row is position row0, which begins a tile at or
  * before them. */
@@ -190,14 +194,12 @@ typedef struct backend_ops {
      * n_kept say how many they are. */
     void (*cache_keep)(backend *be, const be_attention_shape *s, const be_cache *prompt, int64_t n,
                        const kept_set *kept, const be_held *to);
-    /* One row each of n sequences: rotates q [n][H*D] in place, writes k (rotated) and v [n][G*D]
-     * to the last of held[i]'s n_own rows. */
-    void (*held_rows)(backend *be, const be_attention_shape *s, const be_angles *angles, int64_t n,
-                      be_buf *q, const be_buf *k, const be_buf *v, const be_held *held);
+    /* Rotates q in place, writes k (rotated) and v to the last of held[i]'s n_own rows. */
+    void (*held_rows)(backend *be, const be_attention_shape *s, const be_step *rows);
     /* Attention of row i of q over all that held[i] holds and its window shows; out [n][H*D]. With
      * kernels of ours the bits are attention_kept's. */
-    void (*attention_held)(backend *be, const be_attention_shape *s, int64_t n, const be_buf *q,
-                           const be_held *held, be_buf *out);
+    void (*attention_held)(backend *be, const be_attention_shape *s, const be_step *rows,
+                           be_buf *out);
     /* Attention mass of a window: mass[g][t] = sum over its rows j and the query heads of group g
      * of A[h][j][t], double, host [G][n]. Never materialises more than a tile of rows x keys. */
     ckvc_status (*window_mass)(backend *be, const be_attention_shape *s, const be_window *w,

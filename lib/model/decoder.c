@@ -175,12 +175,15 @@ ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *
                      (long long)i, tokens[i], d->m->shape->vocab);
     }
     for (int64_t i = 0; i < n; i++) { take_place(d, sequences[i], i, n); }
-    const forward_pass pass = {.m = d->m,
-                               .act = &d->act,
-                               .tokens = tokens,
-                               .n_rows = n,
-                               .held = d->held,
-                               .angles = {d->cos, d->sin}};
+    const be_step step = {.n = n,
+                          .q = d->act.q,
+                          .k = d->act.k,
+                          .v = d->act.v,
+                          .held = d->held,
+                          .cos = d->cos,
+                          .sin = d->sin};
+    const forward_pass pass = {
+        .m = d->m, .act = &d->act, .tokens = tokens, .n_rows = n, .step = &step};
     CKVC_TRY(forward(&pass, err));
     return model_head_logits(d->m, (head_rows){d->act.norm, {0, n, 1}}, logits, err);
 }

@@ -123,10 +123,11 @@ static void held_attention(const forward_pass *p, int32_t il) {
     const activations *a = p->act;
     be_weight *const *w = p->m->layers[il];
     const be_attention_shape attention = layer_attention(p->m, il), *s = &attention;
-    const be_held *held = p->held + il * p->n_rows;
+    be_step rows = *p->step;
+    rows.held += il * p->n_rows;
     op->matmul(be, w[W_Q], w[W_Q_BIAS], a->norm, p->n_rows, false, a->q);
-    op->held_rows(be, s, &p->angles, p->n_rows, a->q, a->k, a->v, held);
-    op->attention_held(be, s, p->n_rows, a->q, held, a->mix);
+    op->held_rows(be, s, &rows);
+    op->attention_held(be, s, &rows, a->mix);
 }
 
 /* Output product and MLP of n rows from `row` on. */
@@ -158,7 +159,7 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     op->rmsnorm(be, a->x, at->n_rows, w[W_ATTENTION_NORM], eps, a->norm);
     op->matmul(be, w[W_K], w[W_K_BIAS], a->norm, at->n_rows, false, a->k);
     op->matmul(be, w[W_V], w[W_V_BIAS], a->norm, at->n_rows, false, a->v);
-    if (p->held) {
+    if (p->step) {
         held_attention(p, il);
     } else {
         CKVC_TRY(p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err));

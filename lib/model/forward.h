@@ -46,9 +46,7 @@ typedef struct forward_pass {
     /* the tap stands in for attention_kept and fills act->mix; only the taps are wanted: nothing
      * follows the last one */
     bool tap_attends;
-    /* a step of decoding (held not NULL): row i is the next token of sequence i */
-    const be_held *held; /* [L][n_rows] */
-    be_angles angles;    /* of the rows' positions */
+    const be_step *step; /* of decoding; its `held` is [L][n_rows] */
     /* prefill and continuation */
     layer_tap tap; /* or NULL */
     void *tap_ctx;

@@ -10,30 +10,24 @@
 
 #include "lib/backend/cpu/cpu.h"
 
-typedef struct held_job {
-    cpu_backend *c;
+typedef struct keep_job {
     const be_attention_shape *s;
-    const be_held *held; /* [n] */
-    /* cache_keep */
     const be_cache *prompt;
-    const kept_set *kept;
     int64_t n_prompt;
-    /* held_rows, attention_held */
-    const be_angles *angles;
-    float *q, *out;
-    const float *k, *v;
-} held_job;
+    const kept_set *kept;
+    const be_held *to;
+} keep_job;
 
 static void keep_task(void *ctx, int64_t g, int worker) {
     (void)worker;
-    const held_job *a = ctx;
+    const keep_job *a = ctx;
     const int64_t d = a->s->head_dim;
-    const size_t from = (size_t)(g * a->prompt->capacity * d), to = (size_t)(a->held->first[g] * d);
+    const size_t from = (size_t)(g * a->prompt->capacity * d), to = (size_t)(a->to->first[g] * d);
     const float *k = a->prompt->k->data + from, *v = a->prompt->v->data + from;
-    float *k_to = a->held->k->data + to, *v_to = a->held->v->data + to;
+    float *k_to = a->to->k->data + to, *v_to = a->to->v->data + to;
     int64_t n = a->n_prompt;
     const uint32_t *positions = a->kept ? cpu_kept_of(a->kept, g, &n) : NULL;
-    assert(n == a->held->n_kept[g]);
+    assert(n == a->to->n_kept[g]);
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = (positions ? (int64_t)positions[i] : i) * d;
         memcpy(k_to + i * d, k + at, (size_t)d * sizeof *k);
@@ -44,26 +38,26 @@ static void keep_task(void *ctx, int64_t g, int worker) {
 void cpu_cache_keep(backend *be, const be_attention_shape *s, const be_cache *prompt, int64_t n,
                     const kept_set *kept, const be_held *to) {
     assert(n <= prompt->capacity && (!kept || kept->n_sets == 1 || kept->n_sets == s->n_kv_heads));
-    held_job a = {.s = s, .held = to, .prompt = prompt, .kept = kept, .n_prompt = n};
+    keep_job a = {.s = s, .prompt = prompt, .n_prompt = n, .kept = kept, .to = to};
     ckvc_pool_run(be->pool, s->n_kv_heads, keep_task, &a);
 }
 
-void cpu_held_rows(backend *be, const be_attention_shape *s, const be_angles *angles, int64_t n,
-                   be_buf *q, const be_buf *k, const be_buf *v, const be_held *held) {
+void cpu_held_rows(backend *be, const be_attention_shape *s, const be_step *rows) {
     (void)be;
     const int64_t d = s->head_dim, half = d / 2;
-    for (int64_t i = 0; i < n; i++) {
-        const float *cos = angles->cos + i * half, *sin = angles->sin + i * half;
+    for (int64_t i = 0; i < rows->n; i++) {
+        const be_held *held = &rows->held[i];
+        const float *cos = rows->cos + i * half, *sin = rows->sin + i * half;
         for (int64_t h = 0; h < s->n_heads; h++) {
-            kernel_rope(q->data + (i * s->n_heads + h) * d, cos, sin, (int32_t)half);
+            kernel_rope(rows->q->data + (i * s->n_heads + h) * d, cos, sin, (int32_t)half);
         }
         for (int64_t g = 0; g < s->n_kv_heads; g++) {
             const int64_t from = (i * s->n_kv_heads + g) * d,
-                          to = (held[i].first[g] + held[i].n_kept[g] + held[i].n_own - 1) * d;
-            assert((size_t)(to + d) <= held[i].k->n);
-            memcpy(held[i].k->data + to, k->data + from, (size_t)d * sizeof(float));
-            memcpy(held[i].v->data + to, v->data + from, (size_t)d * sizeof(float));
-            kernel_rope(held[i].k->data + to, cos, sin, (int32_t)half);
+                          to = (held->first[g] + held->n_kept[g] + held->n_own - 1) * d;
+            assert((size_t)(to + d) <= held->k->n);
+            memcpy(held->k->data + to, rows->k->data + from, (size_t)d * sizeof(float));
+            memcpy(held->v->data + to, rows->v->data + from, (size_t)d * sizeof(float));
+            kernel_rope(held->k->data + to, cos, sin, (int32_t)half);
         }
     }
 }
@@ -73,12 +67,19 @@ size_t cpu_held_floats(const cpu_backend *c, const be_attention_shape *s, int64_
     return cpu_attend_floats(c, s, n_keys, 0) + (size_t)(2 * BE_ROW_TILE * s->head_dim);
 }
 
+typedef struct held_job {
+    cpu_backend *c;
+    const be_attention_shape *s;
+    const be_step *rows;
+    float *out;
+} held_job;
+
 static void held_task(void *ctx, int64_t task, int worker) {
     const held_job *a = ctx;
     const be_attention_shape *s = a->s;
     const int64_t i = task / s->n_kv_heads, g = task % s->n_kv_heads, d = s->head_dim,
                   group = s->n_heads / s->n_kv_heads;
-    const be_held *held = &a->held[i];
+    const be_held *held = &a->rows->held[i];
     const int64_t kept = held->n_kept[g], n = kept + held->n_own;
     const float *k = held->k->data + held->first[g] * d, *v = held->v->data + held->first[g] * d;
     const key_run runs[2] = {{k, v, kept}, {k + kept * d, v + kept * d, held->n_own}};
@@ -91,23 +92,24 @@ static void held_task(void *ctx, int64_t task, int worker) {
                       at = (i * s->n_heads + g * group + h) * d;
         row_span span[BE_ROW_TILE] = {{0}};
         for (int64_t r = 0; r < n_heads; r++) { span[r] = (row_span){held->hidden[g], n}; }
-        memcpy(q, a->q + at, (size_t)(n_heads * d) * sizeof *q);
+        memcpy(q, a->rows->q->data + at, (size_t)(n_heads * d) * sizeof *q);
         memset(q + n_heads * d, 0, (size_t)((BE_ROW_TILE - n_heads) * d) * sizeof *q);
         cpu_attend(a->c, &alone, q, runs, span, NULL, score, out);
         memcpy(a->out + at, out, (size_t)(n_heads * d) * sizeof *out);
     }
 }
 
-void cpu_attention_held(backend *be, const be_attention_shape *s, int64_t n, const be_buf *q,
-                        const be_held *held, be_buf *out) {
+void cpu_attention_held(backend *be, const be_attention_shape *s, const be_step *rows,
+                        be_buf *out) {
     cpu_backend *c = cpu_of(be);
+    const int64_t n_tasks = rows->n * s->n_kv_heads;
     int64_t most = 0;
-    for (int64_t i = 0; i < n * s->n_kv_heads; i++) {
-        const be_held *of = &held[i / s->n_kv_heads];
-        const int64_t keys = of->n_kept[i % s->n_kv_heads] + of->n_own;
+    for (int64_t i = 0; i < n_tasks; i++) {
+        const be_held *held = &rows->held[i / s->n_kv_heads];
+        const int64_t keys = held->n_kept[i % s->n_kv_heads] + held->n_own;
         most = keys > most ? keys : most;
     }
     cpu_need(c, cpu_held_floats(c, s, most), 0);
-    held_job a = {.c = c, .s = s, .held = held, .q = q->data, .out = out->data};
-    ckvc_pool_run(be->pool, n * s->n_kv_heads, held_task, &a);
+    held_job a = {.c = c, .s = s, .rows = rows, .out = out->data};
+    ckvc_pool_run(be->pool, n_tasks, held_task, &a);
 }

@@ -255,8 +255,8 @@ ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, in
                   .first = first,
                   .n = (exact ? row0 + n : end) - first,
                   .asked = {.row0 = row0, .n_rows = n, .n_lanes = 1},
-                  .lane_rows = end,
-                  .logits = logits};
+                  .lane_rows = end};
+    h.logits = logits;
     assert(w->f32 && (size_t)(end * w->m.cols) <= x->n);
     cut_head(&h, w->m.rows);
     cpu_need(c, HEAD_LOGITS, 0);

@@ -128,7 +128,8 @@ static ckvc_status run_held(const scene *s, float *y, ckvc_err *err) {
         for (int g = 0; g < KV_HEADS; g++) { n_kept[r][g] = r; }
         held[r] = (be_held){s->cache.k, s->cache.v, first, n_kept[r], hidden, 1};
     }
-    s->be->ops->attention_held(s->be, &shape, ROWS, s->bx, held, s->by);
+    const be_step rows = {.n = ROWS, .q = s->bx, .held = held};
+    s->be->ops->attention_held(s->be, &shape, &rows, s->by);
     return s->be->ops->read(s->be, s->by, 0, y, ROWS * IN, err);
 }
 

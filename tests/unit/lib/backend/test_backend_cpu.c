@@ -463,7 +463,7 @@ static void check_held(const attention_case *c, bench *b, const be_cache *prompt
         }
         b->be->ops->write(b->be, q, (size_t)(i * width), c->q + row[i] * width, (size_t)width);
     }
-    b->be->ops->attention_held(b->be, &c->s, 2, q, held, out);
+    b->be->ops->attention_held(b->be, &c->s, &(be_step){.n = 2, .q = q, .held = held}, out);
     float *got = contents(b->be, out, (size_t)(2 * width));
     for (int i = 0; i < 2; i++) {
         check_nmse("attention_held", got + i * width, want + row[i] * width, (size_t)width);
