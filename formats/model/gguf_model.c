@@ -224,6 +224,17 @@ static ckvc_status read_tensors(reader *r, model_shape *s) {
     return CKVC_OK;
 }
 
+static ckvc_status read_stops(const gguf *g, model_shape *s, ckvc_err *err) {
+    static const char *const keys[] = {"tokenizer.ggml.eos_token_id",
+                                       "tokenizer.ggml.eot_token_id"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        int64_t id = -1;
+        CKVC_TRY(gguf_int(g, keys[i], INT32_MIN, UINT32_MAX, &id, err));
+        if (!model_shape_stops(s, (int32_t)id)) { model_shape_stop(s, id); }
+    }
+    return CKVC_OK;
+}
+
 ckvc_status gguf_shape(const gguf *g, model_shape *s, ckvc_err *err) {
     static const char *const archs[] = {"llama", "qwen2"};
     *s = (model_shape){0};
@@ -241,7 +252,8 @@ ckvc_status gguf_shape(const gguf *g, model_shape *s, ckvc_err *err) {
     CKVC_TRY(check_supported(&r));
     CKVC_TRY(read_dims(&r, s));
     CKVC_TRY(read_rope(&r, s));
-    return read_tensors(&r, s);
+    CKVC_TRY(read_tensors(&r, s));
+    return read_stops(g, s, err);
 }
 
 /* ---- names ---- */

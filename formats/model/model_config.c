@@ -296,6 +296,25 @@ static ckvc_status read_dims(reading *r, const json_t *config, const family *f, 
     return CKVC_OK;
 }
 
+/* GenerationMixin.generate stops at generation_config.json's eos_token_id, which from_model_config
+ * takes from config.json where there is no such file. One id or a list. */
+static ckvc_status read_stops(const char *dir, const json_t *config, model_shape *s,
+                              ckvc_err *err) {
+    json_auto_t *generation = NULL;
+    CKVC_AUTO_FREE char *path = ckvc_path_join(dir, "generation_config.json");
+    if (ckvc_file_exists(path)) {
+        CKVC_TRY(ckvc_json_read(path, CONFIG_BYTES_MAX, &generation, err));
+    }
+    const json_t *ids = member(generation, "eos_token_id"), *id;
+    if (!ids) { ids = member(config, "eos_token_id"); }
+    size_t i;
+    if (json_is_integer(ids)) { model_shape_stop(s, json_integer_value(ids)); }
+    json_array_foreach(ids, i, id) {
+        if (json_is_integer(id)) { model_shape_stop(s, json_integer_value(id)); }
+    }
+    return CKVC_OK;
+}
+
 ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
     *s = (model_shape){0};
     json_auto_t *config = NULL;
@@ -315,5 +334,6 @@ ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
     s->output_bias = f->bias && read_bool(&r, config, f->bias, f->bias_default);
     s->qkv_bias = f->qkv_bias || s->output_bias;
     s->mlp_bias = f->mlp_bias && read_bool(&r, config, "mlp_bias", false);
-    return read_window(&r, config, f, s);
+    CKVC_TRY(read_window(&r, config, f, s));
+    return read_stops(dir, config, s, err);
 }

@@ -88,3 +88,15 @@ void rope_frequencies(const model_shape *s, int64_t n_total, double *inv_freq) {
         inv_freq[i] = f;
     }
 }
+
+void model_shape_stop(model_shape *s, int64_t id) {
+    if (id < 0 || id >= s->vocab || s->n_stop_ids == MODEL_STOP_IDS_MAX) { return; }
+    s->stop_ids[s->n_stop_ids++] = (int32_t)id;
+}
+
+bool model_shape_stops(const model_shape *s, int32_t id) {
+    for (int32_t i = 0; i < s->n_stop_ids; i++) {
+        if (s->stop_ids[i] == id) { return true; }
+    }
+    return false;
+}

@@ -23,6 +23,7 @@ typedef enum rope_kind { ROPE_DEFAULT, ROPE_LLAMA3, ROPE_LINEAR, ROPE_DYNAMIC } 
 #define MODEL_INTERMEDIATE_MAX (1 << 20)
 #define MODEL_VOCAB_MAX        (1 << 22)
 #define MODEL_POSITIONS_MAX    (1 << 26)
+#define MODEL_STOP_IDS_MAX     16
 
 typedef struct model_shape {
     char family[16]; /* model_type: llama, mistral, qwen2, internlm2 */
@@ -38,6 +39,8 @@ typedef struct model_shape {
     int32_t sliding_window; /* of the layers that have one; 0: no layer has */
     /* bit l: layer l sees everything in spite of sliding_window */
     uint64_t full_layers[MODEL_LAYERS_MAX / 64];
+    int32_t n_stop_ids;
+    int32_t stop_ids[MODEL_STOP_IDS_MAX]; /* tokens that end a text, inside the vocabulary */
 } model_shape;
 
 /* How many positions layer `layer` sees, its own among them; 0: all. Mistral's sliding_window holds
@@ -48,6 +51,10 @@ int32_t model_shape_window(const model_shape *s, int32_t layer);
  * dynamic scaling, whose point is to reach beyond (transformers itself has no limit; vLLM's is this
  * one). */
 int64_t model_shape_context(const model_shape *s);
+/* A token that ends a text; ids outside the vocabulary (-1 for none, say) and those beyond the cap
+ * are left out. */
+void model_shape_stop(model_shape *s, int64_t id);
+bool model_shape_stops(const model_shape *s, int32_t id);
 /* Number of weights, a tied head once: PreTrainedModel.num_parameters. */
 int64_t model_shape_parameters(const model_shape *s);
 /* The shape's part of the fingerprint (formats.md): "rope=..." etc., in lines; the caller frees. */

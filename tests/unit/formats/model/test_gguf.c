@@ -190,6 +190,7 @@ static void sound_file(void **state) {
         assert_int_equal(s.head_dim, DIM);
         assert_int_equal(s.vocab, VOCAB);
         assert_int_equal(s.max_positions, 128);
+        assert_true(s.n_stop_ids == 1 && s.stop_ids[0] == 63);
         assert_true(s.tied && !s.qkv_bias && !s.output_bias && !s.mlp_bias);
 
         model_spec *w;

@@ -386,6 +386,29 @@ static void refusals(void **state) {
 /* A path where nothing is: what looks like a Hub id is told how to get it, the rest what is
  * missing.
  */
+/* generation_config.json's ids before config.json's; what is no id of the vocabulary is left out.
+ */
+static void stop_ids(void **state) {
+    (void)state;
+    static const char name[] = "generation_config.json";
+    assert_int_equal(good("{}").n_stop_ids, 0);
+    model_shape s = good("{\"eos_token_id\":7}");
+    assert_true(s.n_stop_ids == 1 && model_shape_stops(&s, 7) && !model_shape_stops(&s, 0));
+    s = good("{\"eos_token_id\":[2,3,99,100,-1,\"x\"]}");
+    assert_true(s.n_stop_ids == 3 && s.stop_ids[2] == 99);
+    static const struct {
+        const char *text;
+        int32_t id;
+    } files[] = {{"{\"eos_token_id\":[9]}", 9}, {"{\"eos_token_id\":null}", 7}, {"{}", 7}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        FILE *f = fopen(in_temp_folder(name), "wb");
+        assert_true(f && fputs(files[i].text, f) >= 0 && fclose(f) == 0);
+        s = good("{\"eos_token_id\":7}");
+        assert_true(s.n_stop_ids == 1 && s.stop_ids[0] == files[i].id);
+    }
+    unlink(in_temp_folder(name));
+}
+
 static void hub_ids(void **state) {
     (void)state;
     static const struct {
@@ -414,6 +437,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),  cmocka_unit_test(fields),
                                        cmocka_unit_test(rope),      cmocka_unit_test(families),
                                        cmocka_unit_test(published), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(hub_ids)};
+                                       cmocka_unit_test(stop_ids),  cmocka_unit_test(hub_ids)};
     return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
