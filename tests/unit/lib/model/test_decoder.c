@@ -192,6 +192,89 @@ static void batches(void **state) {
     for (int way = 0; way < 3; way++) { free(logits[way]); }
 }
 
+/* The sets [L][1 or G][...] of a golden case. */
+static void sets_read(some_sets *s, const json_t *sets) {
+    const json_t *layer, *head;
+    size_t l, g, i;
+    *s = (some_sets){0};
+    json_array_foreach(sets, l, layer) {
+        uint32_t n = 0;
+        json_array_foreach(layer, g, head) {
+            s->offsets[l][g + 1] = n += (uint32_t)json_array_size(head);
+        }
+        s->positions[l] = ckvc_alloc(n, sizeof(uint32_t));
+        n = 0;
+        json_array_foreach(layer, g, head) {
+            for (i = 0; i < json_array_size(head); i++) {
+                s->positions[l][n++] = (uint32_t)json_integer_value(json_array_get(head, i));
+            }
+        }
+        s->sets[l] = (kept_set){(int32_t)json_array_size(layer), s->offsets[l], s->positions[l]};
+    }
+}
+
+/* Greedy tokens are those of transformers with a cache that was pruned by hand to the same sets,
+ * full, by layers and by heads (tests/golden/decode); losses in float32 there and here. */
+static void transformers(const char *name) {
+    ckvc_err err = {0};
+    worst w = {"nll", 0};
+    bench b = bench_open(2);
+    model *m;
+    decoder *d;
+    char path[64], file[64];
+    snprintf(path, sizeof path, "models/%s", name);
+    snprintf(file, sizeof file, "tests/golden/decode/%s.json", name);
+    assert_int_equal(model_open_path(path, b.be, &m, &err), CKVC_OK);
+    assert_int_equal(decoder_create(m, 1, &d, &err), CKVC_OK);
+    const int32_t V = model_get_shape(m)->vocab;
+    CKVC_AUTO_FREE float *logits = ckvc_alloc((size_t)V, sizeof *logits);
+    json_t *root = golden_read(file);
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(root, "cases"), i, one) {
+        int64_t T, n;
+        CKVC_AUTO_FREE int32_t *prompt = golden_ids(json_object_get(one, "prompt"), &T);
+        CKVC_AUTO_FREE int32_t *tokens = golden_ids(json_object_get(one, "tokens"), &n);
+        some_sets kept;
+        session *s;
+        sequence *q;
+        prefill_stats stats;
+        sets_read(&kept, json_object_get(one, "sets"));
+        const session_limits limits = {.max_prompt = T, .max_window = 1};
+        const prefill_input in = {.tokens = prompt, .n = T, .n_total = T + n, .window = 1};
+        assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+        assert_int_equal(session_prefill(s, &in, &stats, &err), CKVC_OK);
+        assert_int_equal(sequence_create(s, kept.positions[0] ? kept.sets : NULL, n - 1, &q, &err),
+                         CKVC_OK);
+        assert_int_equal(session_next_logits(s, logits, &err), CKVC_OK);
+        for (int64_t t = 0; t < n; t++) {
+            int32_t best = 0;
+            for (int32_t v = 1; v < V; v++) { best = logits[v] > logits[best] ? v : best; }
+            assert_int_equal(best, tokens[t]);
+            compare(&w, loss(logits, V, best),
+                    json_real_value(json_array_get(json_object_get(one, "nll"), (size_t)t)), 5e-5);
+            if (t + 1 < n) {
+                assert_int_equal(decoder_step(d, &q, &best, 1, logits, &err), CKVC_OK);
+            }
+        }
+        sequence_free(q);
+        session_destroy(s);
+        sets_fini(&kept);
+    }
+    assert_true(i == 4);
+    worst_print(name, &w, 1);
+    json_decref(root);
+    decoder_destroy(d);
+    model_close(m);
+    bench_close(&b);
+}
+
+static void golden(void **state) {
+    (void)state;
+    transformers("ckvc-tiny-4l");
+    transformers("ckvc-tiny-8l");
+}
+
 /* The context ends: room that does not fit is refused, and so is a token that is none. */
 static void limits(void **state) {
     (void)state;
@@ -232,10 +315,8 @@ static void limits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(continuation),
-        cmocka_unit_test(sliding_window),
-        cmocka_unit_test(batches),
-        cmocka_unit_test(limits),
+        cmocka_unit_test(continuation), cmocka_unit_test(sliding_window), cmocka_unit_test(batches),
+        cmocka_unit_test(golden),       cmocka_unit_test(limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
