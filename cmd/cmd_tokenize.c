@@ -5,25 +5,10 @@
 #include "cmd/verbs.h"
 #include "lib/base/json.h"
 
-enum { MAX_INPUT_BYTES = 1 << 30 };
-
 typedef struct tokenize_cli {
     const char *model;
     bool decode, no_special, json;
 } tokenize_cli;
-
-static ckvc_status read_stdin(ckvc_buffer *in, ckvc_err *err) {
-    char block[65536];
-    size_t n;
-    while ((n = fread(block, 1, sizeof block, stdin)) > 0 && in->size <= MAX_INPUT_BYTES) {
-        ckvc_buffer_append(in, block, n);
-    }
-    CKVC_FAIL_ERRNO_IF(ferror(stdin), err, CKVC_E_IO, "standard input");
-    FAIL_IF(in->size > MAX_INPUT_BYTES, CKVC_E_DATA,
-            "standard input: more than %d bytes; split the text", MAX_INPUT_BYTES);
-    ckvc_buffer_append(in, "", 0);
-    return CKVC_OK;
-}
 
 static bool is_gap(char c) { return isspace((unsigned char)c) || c == ',' || c == '[' || c == ']'; }
 
@@ -99,7 +84,7 @@ static ckvc_status tokenize(const verb_call *call, ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
     CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
     CKVC_TRY(inputs_need_tokenizer(c->model, &t, err));
-    CKVC_TRY(read_stdin(&in, err));
+    CKVC_TRY(inputs_read_stdin(&in, err));
     CKVC_TRY(c->decode ? decode(c, t, &in, &out, err) : encode(c, t, &in, &out, err));
     fwrite(out.data, 1, out.size, stdout);
     return CKVC_OK;

@@ -11,13 +11,28 @@
 #define HEADING(text)                                                                              \
     &(const verb) { .about = (text) }
 static const verb *const verbs[] = {
-    HEADING("prompts"),   &verb_manifest,  &verb_manifest_build,
-    &verb_manifest_check, &verb_tokenize,  HEADING("the compiler"),
-    &verb_scan,           &verb_calibrate, &verb_fit,
-    &verb_compile,        &verb_transfer,  HEADING("looking"),
-    &verb_score,          &verb_report,    &verb_perplexity,
-    &verb_inspect,        &verb_verify,    HEADING("this program"),
-    &verb_bench,          &verb_version,   NULL,
+    HEADING("prompts"),
+    &verb_manifest,
+    &verb_manifest_build,
+    &verb_manifest_check,
+    &verb_tokenize,
+    HEADING("the compiler"),
+    &verb_scan,
+    &verb_calibrate,
+    &verb_fit,
+    &verb_compile,
+    &verb_transfer,
+    HEADING("looking"),
+    &verb_score,
+    &verb_generate,
+    &verb_report,
+    &verb_perplexity,
+    &verb_inspect,
+    &verb_verify,
+    HEADING("this program"),
+    &verb_bench,
+    &verb_version,
+    NULL,
 };
 
 static void warn_on_stderr(const char *line) {

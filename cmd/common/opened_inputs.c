@@ -160,8 +160,24 @@ ckvc_status inputs_open_instruction(const inputs_options *o, opened_inputs *e, c
     return CKVC_OK;
 }
 
+enum { MAX_INPUT_BYTES = 1 << 30 };
+
+ckvc_status inputs_read_stdin(ckvc_buffer *in, ckvc_err *err) {
+    char block[65536];
+    size_t n;
+    while ((n = fread(block, 1, sizeof block, stdin)) > 0 && in->size <= MAX_INPUT_BYTES) {
+        ckvc_buffer_append(in, block, n);
+    }
+    CKVC_FAIL_ERRNO_IF(ferror(stdin), err, CKVC_E_IO, "standard input");
+    FAIL_IF(in->size > MAX_INPUT_BYTES, CKVC_E_DATA,
+            "standard input: more than %d bytes; split the text", MAX_INPUT_BYTES);
+    ckvc_buffer_append(in, "", 0);
+    return CKVC_OK;
+}
+
 ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
-    USAGE_IF(!o->manifest, "--manifest FILE is needed: `ckvc manifest build` makes one from text");
+    USAGE_IF(!o->manifest && !e->manifest,
+             "--manifest FILE is needed: `ckvc manifest build` makes one from text");
     e->prompt_options = (prompt_options){
         .splits = o->split.items,
         .n_splits = o->split.n,
@@ -176,7 +192,7 @@ ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_
         .select = o->select,
         .seed = o->setting.seed,
         .chat = e->chat};
-    CKVC_TRY(manifest_read(o->manifest, &e->manifest, err));
+    if (!e->manifest) { CKVC_TRY(manifest_read(o->manifest, &e->manifest, err)); }
     CKVC_TRY(prompts_build(e->manifest, e->tok, model_get_shape(e->model), &e->prompt_options,
                            &e->prompts, err));
     if (e->longest && e->prompts->n_cut && e->prompts->max_tokens == e->longest) {

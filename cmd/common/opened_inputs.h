@@ -7,6 +7,7 @@
 #include "formats/lines/manifest.h"
 #include "formats/table/table_file.h"
 #include "lib/backend/backend.h"
+#include "lib/base/buffer.h"
 #include "lib/base/pool.h"
 #include "lib/model/model.h"
 #include "lib/token/tokenizer.h"
@@ -72,7 +73,9 @@ ckvc_status inputs_need_tokenizer(const char *dir, tokenizer **out, ckvc_err *er
 ckvc_status inputs_open_instruction(const inputs_options *o, opened_inputs *e, const char *text,
                                     const char *of, const char *without,
                                     ckvc_err *err) CKVC_MUST_CHECK;
-/* Then the manifest and its prompts. */
+/* All of standard input, a NUL behind it. */
+ckvc_status inputs_read_stdin(ckvc_buffer *in, ckvc_err *err) CKVC_MUST_CHECK;
+/* Then the manifest, unless there is one, and its prompts. */
 ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 /* A table for this model that was made under this run's --alpha, --keep-window and --window;

@@ -1,0 +1,49 @@
+/* Texts from a prompt's full cache, or from what a policy keeps of it: what `ckvc generate` prints.
+ *
+ * A prompt is prefilled, a policy decides what stays, a sequence takes that over and nothing else,
+ * and the session with the whole cache is gone before the first step of decoding. Prompts go side
+ * by side, a token each a step; a prompt's tokens do not depend on those beside it. */
+#pragma once
+
+#include "calib/generate/token_choice.h"
+#include "calib/policies/policy_sets.h"
+
+typedef enum generate_end {
+    GENERATE_STOP,    /* the model's own end of a text, which is the last token */
+    GENERATE_LENGTH,  /* as many as were asked for */
+    GENERATE_CONTEXT, /* the model's context is full */
+    GENERATE_ENDS
+} generate_end;
+const char *generate_end_name(generate_end end); /* "stop", "length", "context" */
+
+typedef struct generate_options {
+    model *model;
+    const prompt_list *prompts;
+    policy_choice choice; /* one policy under one budget, or none */
+    bool full;            /* the full cache: alone, or beside the policy */
+    uint32_t max_new, batch;
+    token_choice how; /* seeded by choice.setting.seed and the prompt's id */
+} generate_options;
+
+/* What came of one prompt in one way. */
+typedef struct generated {
+    const prompt *prompt;
+    bool compressed; /* by the policy; else the full cache */
+    int32_t *tokens; /* [n] */
+    double *nll;     /* [n] nats */
+    uint32_t n;
+    generate_end end;
+    uint64_t entries;   /* (layer, KV head, position) that were held of the prompt */
+    size_t cache_bytes; /* these entries' keys and values */
+    double first_s;     /* from the beginning of the prefill to the first token */
+    double decode_s;    /* of the steps that it took part in */
+    double own_s;       /* its share of them, where others went along */
+} generated;
+
+/* Calls `see` with what came of each prompt in order, the full cache first: one way or two.
+ * Borrowed until it returns. CKVC_E_STOPPED after a clean stop: what was seen is complete. */
+typedef ckvc_status (*generate_seen)(void *ctx, const generated *ways, size_t n, ckvc_err *err);
+ckvc_status generate(const generate_options *o, generate_seen see, void *ctx,
+                     ckvc_err *err) CKVC_MUST_CHECK;
+/* Bytes that it takes besides the model's weights. */
+size_t generate_bytes(const generate_options *o, const backend *be);

@@ -1,0 +1,345 @@
+/* ckvc generate: texts from the full cache, or from what a table or another policy keeps of it. */
+#include "calib/generate/generate.h"
+
+#include "calib/demand/repeat_pass.h"
+#include "calib/rollout/memory_plan.h"
+#include "cmd/common/json_text.h"
+#include "cmd/common/opened_inputs.h"
+#include "cmd/verbs.h"
+#include "lib/base/progress.h"
+
+typedef struct generate_cli {
+    inputs_options inputs;
+    const char *prompt, *table, *policy;
+    opt_list budget;
+    policy_choice choice; /* mode, score */
+    bool chat, compare;
+    unsigned max_new, batch;
+    double temperature, top_p;
+} generate_cli;
+
+/* Of all prompts in one way. */
+typedef struct way_total {
+    double first_s, decode_s; /* decode_s: a batch's once */
+    uint64_t tokens, later;   /* later: those behind the first, which steps of decoding gave */
+    uint64_t bytes;
+    size_t n;
+} way_total;
+
+typedef struct generate_job {
+    const generate_cli *c;
+    opened_inputs e;
+    table_file *table;
+    score_policy policy;
+    double budgets[256];
+    way_total total[2]; /* the full cache, the policy */
+} generate_job;
+
+static void job_fini(generate_job *j) {
+    table_file_free(j->table);
+    inputs_close(&j->e);
+}
+
+/* ---- what there is to do ---- */
+
+/* --prompt or standard input as a manifest of one line. */
+static ckvc_status take_text(const generate_cli *c, generate_job *j, ckvc_err *err) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer in = {0};
+    if (c->inputs.manifest) { return CKVC_OK; }
+    if (!c->prompt) {
+        CKVC_TRY(inputs_read_stdin(&in, err));
+        if (in.size && in.data[in.size - 1] == '\n') { in.size--; }
+    }
+    const char *text = c->prompt ? c->prompt : (const char *)in.data;
+    const size_t size = c->prompt ? strlen(c->prompt) : in.size;
+    USAGE_IF(size == 0, "no prompt: give --prompt TEXT, text on standard input or --manifest FILE");
+    manifest *m = j->e.manifest = ckvc_calloc(1, sizeof *m);
+    manifest_entry *e = m->entries = ckvc_calloc(1, sizeof *e);
+    m->path = ckvc_strdup(c->prompt ? "--prompt" : "standard input");
+    m->n_entries = 1;
+    *e = (manifest_entry){.line = 1, .id = ckvc_strdup("prompt")};
+    if (c->chat) {
+        e->n_messages = 1;
+        e->messages = ckvc_calloc(1, sizeof *e->messages);
+        e->messages[0] = (manifest_message){ckvc_strdup("user"), ckvc_text_copy(text, size), size};
+    } else {
+        e->text = ckvc_text_copy(text, size);
+        e->text_size = size;
+    }
+    return CKVC_OK;
+}
+
+/* What decides a table's sets is as the table has it, unless it is asked for otherwise. */
+static ckvc_status read_table(const generate_cli *c, inputs_options *o, generate_job *j,
+                              ckvc_err *err) {
+    CKVC_AUTO(table_file_free_at) table_file *f = NULL;
+    CKVC_TRY(table_file_read(c->table, &f, err));
+    const setting made = setting_of_table(f->table, f->meta);
+    for (size_t i = 0; i < setting_n_fields; i++) {
+        const setting_field *field = &setting_fields[i];
+        if ((field->groups & SETTING_SCORE) && !opts_given(field->option) &&
+            !(made.unknown >> i & 1)) {
+            setting_set_number(field, &o->setting, setting_number(field, &made));
+        }
+    }
+    return inputs_read_table(o, &j->e, c->table, &j->table, err);
+}
+
+static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o, generate_job *j,
+                                 ckvc_err *err) {
+    j->policy = (score_policy){SCORE_TABLE, j->table};
+    if (!c->policy) { return CKVC_OK; }
+    j->policy.kind = score_kind_named(c->policy);
+    USAGE_IF(j->policy.kind == SCORE_KIND_COUNT || j->policy.kind == SCORE_TABLE,
+             "--policy: got '%s', wanted a policy of `ckvc score`", c->policy);
+    USAGE_IF(j->policy.kind == SCORE_MATCHED,
+             "--policy matched has a threshold that held-out prompts are counted for: `ckvc score` "
+             "finds it");
+    USAGE_IF((score_is_control(j->policy.kind) || score_needs_table(j->policy.kind)) && !j->table,
+             "--policy %s needs a --table", c->policy);
+    if (j->policy.kind != SCORE_KVZIP) { return CKVC_OK; }
+    return inputs_open_instruction(o, &j->e, REPEAT_TEXT, "kvzip", "leave out kvzip", err);
+}
+
+/* Prompts are cut where the tokens to come would find no room in the context. */
+static ckvc_status open_prompts(inputs_options *o, const generate_cli *c, generate_job *j,
+                                ckvc_err *err) {
+    const int64_t context = model_shape_context(model_get_shape(j->e.model)),
+                  most = context - (int64_t)c->max_new;
+    USAGE_IF(most < (int64_t)o->setting.window + 1,
+             "--max-new %u and a prompt of at least %u tokens do not fit the model's context of "
+             "%lld",
+             c->max_new, o->setting.window + 1, (long long)context);
+    o->max_tokens = o->max_tokens ? o->max_tokens : most;
+    o->setting.continuation = 0;
+    CKVC_TRY(inputs_open_prompts(o, &j->e, err));
+    if (j->e.prompts->n_cut && j->e.prompts->max_tokens == most) {
+        ckvc_warn("%zu prompt%s cut in the middle to at most %lld tokens: with --max-new %u the "
+                  "model's context of %lld holds no more",
+                  j->e.prompts->n_cut, j->e.prompts->n_cut == 1 ? " is" : "s are",
+                  (long long)o->max_tokens, c->max_new, (long long)context);
+    }
+    return CKVC_OK;
+}
+
+/* A batch's caches and activations within --memory. */
+static ckvc_status check_memory(const inputs_options *o, const generate_options *g,
+                                const generate_job *j, ckvc_err *err) {
+    const size_t limit = o->memory ? o->memory : memory_plan_default(),
+                 weights = model_converted_least(j->e.model), bytes = generate_bytes(g, j->e.be);
+    FAIL_IF(bytes > limit || weights > limit - bytes, CKVC_E_MEMORY,
+            "%u prompts of %u + %u tokens side by side need %.1f MB (weights %.1f), there are "
+            "%.1f: allow more with --memory, or give a smaller --batch or --max-tokens",
+            g->batch, g->prompts->max_tokens, g->max_new, ((double)bytes + (double)weights) / 1e6,
+            (double)weights / 1e6, (double)limit / 1e6);
+    return CKVC_OK;
+}
+
+/* ---- what came of it ---- */
+
+static const char *way_name(const generate_job *j, const generated *g) {
+    return g->compressed ? score_kind_name(j->policy.kind) : "full";
+}
+
+/* NaN where there is nothing to divide. */
+static double per_second(uint64_t n, double seconds) {
+    return n > 0 && seconds > 0 ? (double)n / seconds : NAN;
+}
+
+static ckvc_status print_json(const generate_job *j, const generated *g, ckvc_err *err) {
+    CKVC_AUTO_FREE char *text = NULL;
+    size_t size = 0;
+    json_t *tokens = json_array(), *nll = json_array();
+    if (j->e.tok) {
+        CKVC_TRY(tokenizer_decode(j->e.tok, g->tokens, g->n, true, &text, &size, err));
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        json_array_append_new(tokens, json_integer(g->tokens[i]));
+        json_array_append_new(nll, ckvc_json_real(g->nll[i]));
+    }
+    json_t *o =
+        json_pack("{s:s, s:s, s:s?, s:o, s:o, s:s, s:o}", "id", g->prompt->entry->id, "policy",
+                  way_name(j, g), "table", g->compressed && j->table ? j->table->content_id : NULL,
+                  "tokens", tokens, "nll", nll, "end", generate_end_name(g->end), "text",
+                  text ? json_stringn(text, size) : json_null());
+    JSON_NUMBERS(o, {"T", g->prompt->n_tokens}, {"budget", g->compressed ? j->budgets[0] : NAN},
+                 {"entries", (double)g->entries}, {"cache_bytes", (double)g->cache_bytes},
+                 {"first_token_s", g->first_s}, {"decode_s", g->decode_s},
+                 {"tokens_per_s", per_second(g->n ? g->n - 1 : 0, g->decode_s)});
+    json_print(o);
+    return CKVC_OK;
+}
+
+/* Lines of the text behind a bar, so that a reader sees where it begins and ends. */
+static ckvc_status print_text(const generate_job *j, const generated *g, ckvc_err *err) {
+    CKVC_AUTO_FREE char *text = NULL;
+    size_t size = 0;
+    if (!j->e.tok) {
+        printf("  |");
+        for (uint32_t i = 0; i < g->n; i++) { printf(" %d", g->tokens[i]); }
+        putchar('\n');
+        return CKVC_OK;
+    }
+    CKVC_TRY(tokenizer_decode(j->e.tok, g->tokens, g->n, true, &text, &size, err));
+    for (size_t at = 0; at < size;) {
+        const char *end = memchr(text + at, '\n', size - at);
+        const size_t n = end ? (size_t)(end - text) - at : size - at;
+        printf("  | %.*s\n", (int)n, text + at);
+        at += n + 1;
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status print_way(const generate_job *j, const generated *g, ckvc_err *err) {
+    const model_shape *s = model_get_shape(j->e.model);
+    const double units = (double)s->n_layers * s->n_kv_heads,
+                 speed = per_second(g->n ? g->n - 1 : 0, g->decode_s);
+    printf("  %-12s %8.1f of %u tokens held a head, %.2f MB; first token %.3f s", way_name(j, g),
+           (double)g->entries / units, g->prompt->n_tokens, (double)g->cache_bytes / 1e6,
+           g->first_s);
+    if (isfinite(speed)) { printf(", %.1f tokens/s", speed); }
+    printf("; %u tokens%s\n", g->n,
+           g->end == GENERATE_STOP      ? ", the model's end"
+           : g->end == GENERATE_CONTEXT ? ", the context is full"
+                                        : "");
+    return print_text(j, g, err);
+}
+
+static ckvc_status seen(void *ctx, const generated *ways, size_t n, ckvc_err *err) {
+    generate_job *j = ctx;
+    const bool json = j->c->inputs.json;
+    if (!json) { printf("%s\n", ways[0].prompt->entry->id); }
+    for (size_t w = 0; w < n; w++) {
+        const generated *g = &ways[w];
+        way_total *t = &j->total[g->compressed];
+        CKVC_TRY(json ? print_json(j, g, err) : print_way(j, g, err));
+        *t = (way_total){t->first_s + g->first_s,   t->decode_s + g->own_s,
+                         t->tokens + g->n,          t->later + (g->n ? g->n - 1 : 0),
+                         t->bytes + g->cache_bytes, t->n + 1};
+    }
+    if (n == 2 && !json) {
+        uint32_t same = 0;
+        while (same < ways[0].n && same < ways[1].n &&
+               ways[0].tokens[same] == ways[1].tokens[same]) {
+            same++;
+        }
+        printf("  the first %u tokens are the same; the cache is %.1f %% of the full one\n", same,
+               100.0 * (double)ways[1].cache_bytes / (double)ways[0].cache_bytes);
+    }
+    fflush(stdout);
+    return CKVC_OK;
+}
+
+static void print_totals(const generate_job *j) {
+    for (int w = 0; w < 2; w++) {
+        const way_total *t = &j->total[w];
+        if (t->n < 2) { continue; }
+        say("%-12s %zu prompts, %.2f MB a prompt, first token %.3f s, %.1f tokens/s side by side\n",
+            w ? score_kind_name(j->policy.kind) : "full", t->n,
+            (double)t->bytes / 1e6 / (double)t->n, t->first_s / (double)t->n,
+            per_second(t->later, t->decode_s));
+    }
+}
+
+static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
+    const generate_cli *c = call->options;
+    inputs_options o = c->inputs;
+    CKVC_AUTO(job_fini) generate_job j = {.c = c};
+    uint32_t n_budgets;
+    USAGE_IF(c->prompt && o.manifest, "--prompt and --manifest: give one of them");
+    USAGE_IF(c->chat && o.manifest, "--chat is of --prompt: a manifest has \"messages\"");
+    CKVC_TRY(inputs_budgets(&c->budget, j.budgets, &n_budgets, err));
+    USAGE_IF(opts_given("top-p") && c->temperature == 0, "--top-p draws: give a --temperature");
+    USAGE_IF(n_budgets != 1, "--budget: one at a time");
+    const bool compressed = c->table || c->policy;
+    USAGE_IF(c->compare && !compressed, "--compare needs a --table or --policy to compare with");
+    CKVC_TRY(inputs_open_model(&o, &j.e, err));
+    if (c->table) { CKVC_TRY(read_table(c, &o, &j, err)); }
+    CKVC_TRY(choose_policy(c, &o, &j, err));
+    if (!compressed) { o.setting.window = 1; } /* no statistic is asked for */
+    CKVC_TRY(take_text(c, &j, err));
+    CKVC_TRY(open_prompts(&o, c, &j, err));
+    const size_t n = j.e.prompts->n;
+    generate_options g = {.model = j.e.model,
+                          .prompts = j.e.prompts,
+                          .choice = c->choice,
+                          .full = c->compare || !compressed,
+                          .max_new = c->max_new,
+                          .batch = n < c->batch ? (unsigned)n : c->batch,
+                          .how = {c->temperature, c->top_p}};
+    g.choice.list = &j.policy;
+    g.choice.n = compressed;
+    g.choice.nearest_budget = true;
+    g.choice.instruction = j.e.instruction;
+    g.choice.n_instruction = j.e.n_instruction;
+    g.choice.setting = o.setting;
+    g.choice.setting.budgets = (setting_list){j.budgets, 1};
+    CKVC_TRY(check_memory(&o, &g, &j, err));
+    ckvc_stop_install();
+    CKVC_TRY(generate(&g, seen, &j, err));
+    if (!o.quiet) { print_totals(&j); }
+    return CKVC_OK;
+}
+
+#define OPTIONS_OF generate_cli
+static const opt rows[] = {
+    OPT_GROUP(opts_model, inputs),
+    OPT_TITLE("prompts"),
+    OPT_TEXT("prompt", prompt, "TEXT", "one prompt; without it and --manifest: standard input",
+             .letter = 'p'),
+    OPT_FLAG("chat", chat, "it is a user's message, for the model's chat template"),
+    OPT_INPUT("manifest", inputs.manifest, "FILE", "prompts, one JSON object a line"),
+    OPT_LIST("split", inputs.split, "NAME,...", "only prompts of these splits"),
+    OPT_DOUBLE("holdout", inputs.holdout, "F", 0, 1,
+               "share of prompts held out, drawn by seed and id, not by document"),
+    OPT_INT("limit", inputs.limit, "N", 0, 4e9, "prompts at most; 0: all"),
+    OPT_INT("max-tokens", inputs.max_tokens, "N", 0, 1e9,
+            "cut longer prompts in the middle; 0: context - max-new"),
+    OPT_GROUP(opts_chat, inputs),
+    OPT_FLAG("skip-short", inputs.skip_short,
+             "drop prompts of window tokens or fewer instead of refusing them"),
+    OPT_TITLE("what is kept"),
+    OPT_INPUT("table", table, "T.ckvt", "keep what this table keeps; without it and --policy: all"),
+    OPT_TEXT("policy", policy, "NAME", "keep what this policy of `ckvc score` keeps"),
+    OPT_LIST("budget", budget, "N",
+             "tokens kept per layer, or a share; a table by its nearest block", .letter = 'B',
+             .preset = "0.25"),
+    OPT_ENUM("mode", choice.mode, "shared|heads|layers|table",
+             "a table's sets: of layers, of KV heads or of layers by its shares; as it recommends",
+             .preset = "table"),
+    OPT_ENUM("score", choice.score, "paper|window|learned|table",
+             "by what a table's sets are ranked; as it recommends", .preset = "table"),
+    OPT_SETTING("window", inputs.setting, "N", 1, 1e6,
+                "observation window, the prompt's last N tokens; with --table: its own",
+                .letter = 'W'),
+    OPT_SETTING_NAME("alpha", inputs.setting,
+                     "attention mass as the paper has it, or per row that can see it; with "
+                     "--table: its own"),
+    OPT_SETTING("keep-window", inputs.setting, "N", 0, 1e6,
+                "always keep the last N tokens (within the budget); with --table: its own"),
+    OPT_FLAG("compare", compare, "the full cache beside it"),
+    OPT_TITLE("tokens"),
+    OPT_COUNT("max-new", max_new, "N", 1, 1e6, "tokens of a text at most", .letter = 'n',
+              .preset = "64"),
+    OPT_COUNT("batch", batch, "N", 1, 1024, "prompts side by side; texts do not depend on it",
+              .preset = "8"),
+    OPT_DOUBLE("temperature", temperature, "F", 0, 100, "0: always the likeliest token"),
+    OPT_DOUBLE("top-p", top_p, "F", 0, 1,
+               "draw from the likeliest tokens that together have this probability", .preset = "1"),
+    OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "names every random stream"),
+    {0}};
+
+const verb verb_generate = {
+    .name = "generate",
+    .about = "texts from a full or compressed cache",
+    .summary = "texts from the full cache, or from a cache that holds only what a table keeps",
+    .usage = "ckvc generate --model DIR [--prompt TEXT | --manifest FILE] [--table T.ckvt] "
+             "[--compare]",
+    .examples =
+        "  ckvc generate --model DIR --prompt 'Once upon a time' --max-new 40\n"
+        "  ckvc generate --model DIR --table t.ckvt --manifest m.jsonl --split heldout --limit 1 "
+        "--compare\n"
+        "  ckvc generate --model DIR --policy snapkv --budget 0.5 --chat --json < question.txt\n",
+    VERB_OPTIONS(rows),
+    .instead = "prompts come from --prompt, standard input or --manifest",
+    .work = generate_verb};

@@ -1,0 +1,118 @@
+#!/usr/bin/env bats
+# generate: texts from full and compressed caches. That tokens are transformers' is held by test_decoder; here what the verb makes of it.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    prompts 5 >"$DIR/prompts.jsonl"
+    "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.25,0.5 -q --out "$DIR/run"
+    "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
+}
+
+# generate OPTIONS: over prompts.jsonl, as JSON lines
+generate() { "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --max-new 12 --json -q "$@"; }
+# Without the times.
+tokens_of() { python3 -c 'import json, sys
+for x in sys.stdin:
+    o = json.loads(x); print(o["id"], o["policy"], o["tokens"], o["nll"], o["end"], o["entries"], o["cache_bytes"])'; }
+
+@test "what is generated has the losses that score gives it under the same sets" {
+    generate --table "$DIR/t.ckvt" --compare >"$DIR/g.jsonl"
+    python3 - "$DIR/prompts.jsonl" "$DIR/g.jsonl" "$DIR/again.jsonl" <<'END'
+import json, sys
+prompts = {o["id"]: o for o in map(json.loads, open(sys.argv[1]))}
+made = [json.loads(x) for x in open(sys.argv[2])]
+assert [x["policy"] for x in made] == ["full", "table"] * 5
+with open(sys.argv[3], "w") as f:
+    for x in made:
+        assert len(x["tokens"]) == len(x["nll"]) and (x["end"] == "stop" or len(x["tokens"]) == 12)
+        f.write(json.dumps({**prompts[x["id"]], "id": x["id"] + x["policy"], "continuation_tokens": x["tokens"]}) + "\n")
+full, table = made[0], made[1]
+L, G, D = 4, 3, 32
+assert full["entries"] == L * G * full["T"] and full["cache_bytes"] == 8 * D * full["entries"]
+assert table["entries"] == L * G * (full["T"] // 4) and table["cache_bytes"] == 8 * D * table["entries"]
+END
+    "$CKVC" score --model "$MODEL" --manifest "$DIR/again.jsonl" --table "$DIR/t.ckvt" --budget 0.25 --window 16 --continuation 12 -q >"$DIR/s.jsonl"
+    python3 - "$DIR/g.jsonl" "$DIR/s.jsonl" <<'END'
+import json, sys
+made, scored = ([json.loads(x) for x in open(p)] for p in sys.argv[1:])
+assert len(made) == len(scored)
+for g, s in zip(made, scored):
+    assert s["id"] == g["id"] + g["policy"]
+    want = s["loss_full" if g["policy"] == "full" else "loss_comp"]
+    assert abs(sum(g["nll"]) / len(g["nll"]) - want) < 2e-6, (g["id"], want)
+    assert g["policy"] == "full" or s["entries"] == g["entries"]
+END
+}
+
+@test "a prompt's tokens do not depend on its batch, on threads or on what is beside it" {
+    generate --table "$DIR/t.ckvt" -t 1 | tokens_of >"$DIR/a"
+    generate --table "$DIR/t.ckvt" -t 2 --batch 2 | tokens_of >"$DIR/b"
+    generate --table "$DIR/t.ckvt" -t 2 --compare | tokens_of | grep ' table ' >"$DIR/c"
+    diff "$DIR/a" "$DIR/b"
+    diff "$DIR/a" "$DIR/c"
+    generate --temperature 0.8 --top-p 0.9 | tokens_of >"$DIR/a"
+    generate --temperature 0.8 --top-p 0.9 --batch 3 | tokens_of >"$DIR/b"
+    diff "$DIR/a" "$DIR/b"
+    generate --temperature 0.8 --top-p 0.9 --seed 2 | tokens_of >"$DIR/b"
+    run -1 diff -q "$DIR/a" "$DIR/b"
+}
+
+@test "references keep what score keeps; a table's own window needs no option, and another one is refused" {
+    for policy in recent adakv kvzip; do
+        generate --policy $policy --window 16 --budget 24 --limit 2 | tokens_of >"$DIR/g"
+        "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --policy $policy --window 16 --budget 24 --continuation 0 --limit 2 -q |
+            python3 -c 'import json, sys; print(*[json.loads(x)["entries"] for x in sys.stdin])' >"$DIR/s"
+        [ "$(awk '{print $(NF-1)}' "$DIR/g" | xargs)" = "$(cat "$DIR/s")" ]
+    done
+    run "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --table "$DIR/t.ckvt" --window 32
+    [ "$status" -eq 65 ]
+    one_line
+}
+
+@test "text: a prompt on the command line or standard input, the block that --compare prints" {
+    run "$CKVC" generate --model "$MODEL" --prompt "The quick brown fox" --max-new 5 -q
+    [ "$status" -eq 0 ]
+    [[ ${lines[0]} == prompt && ${lines[1]} == *" full "*"tokens held a head"*"first token"* && ${lines[2]} == "  | "* ]]
+    [ "$(echo "The quick brown fox" | "$CKVC" generate --model "$MODEL" --max-new 5 -q --json | tokens_of)" = \
+        "$("$CKVC" generate --model "$MODEL" --prompt "The quick brown fox" --max-new 5 -q --json | tokens_of)" ]
+    run "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --table "$DIR/t.ckvt" --limit 1 --compare -q
+    [[ $output == *"the cache is 24."*" % of the full one"* || $output == *"the cache is 25.0 % of the full one"* ]]
+}
+
+@test "the context ends cleanly; what cannot be is one line" {
+    local long
+    long=$(printf '0%.0s,' $(seq 2040))
+    printf '{"id":"long","tokens":[%s7]}\n' "$long" >"$DIR/long.jsonl"
+    "$CKVC" generate --model "$MODEL" --manifest "$DIR/long.jsonl" --max-tokens 2048 --max-new 30 --json -q |
+        python3 -c 'import json, sys; o = json.load(sys.stdin); assert o["end"] == "context" and len(o["tokens"]) == 7, o'
+    # without --max-tokens the prompt is cut, and that is said
+    run --separate-stderr "$CKVC" generate --model "$MODEL" --manifest "$DIR/long.jsonl" --max-new 30 --json -q
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"cut in the middle to at most 2018 tokens"* && $output == *'"end":"length"'* ]]
+    fails() {
+        local status_wanted=$1 text=$2
+        shift 2
+        run "$CKVC" generate --model "$MODEL" "$@"
+        [ "$status" -eq "$status_wanted" ] || { echo "$* gave $status: $output"; return 1; }
+        one_line
+        [[ $output == *"$text"* ]] || { echo "$output"; return 1; }
+    }
+    fails 65 "need at least 17" --prompt "Too short" --table "$DIR/t.ckvt"
+    fails 64 "do not fit the model's context" --prompt x --max-new 2048
+    fails 64 "needs a --table" --prompt x --policy pooled
+    fails 64 "matched" --prompt x --policy matched
+    fails 64 "wanted a policy" --prompt x --policy nonesuch
+    fails 64 "give one of them" --prompt x --manifest "$DIR/prompts.jsonl"
+    fails 64 "to compare with" --prompt x --compare
+    fails 64 "one at a time" --prompt x --budget 8,16
+    fails 64 "give a --temperature" --prompt x --top-p 0.5
+    fails 64 "no prompt" --prompt ""
+    fails 71 "allow more with --memory" --manifest "$DIR/prompts.jsonl" --memory 1M
+    run "$CKVC" generate --model models/ckvc-tiny-8l --prompt x --table "$DIR/t.ckvt"
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *"layers x"* ]]
+}
