@@ -32,10 +32,7 @@ def geometry_of(model: PreTrainedModel) -> Geometry:
     H = config.num_attention_heads
     rotary = getattr(model.base_model, "rotary_emb", None)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // H
-    inv_freq = None if rotary is None else rotary.inv_freq
-    if inv_freq is not None and len(inv_freq) != head_dim // 2:
-        raise Error(f"the model rotates {2 * len(inv_freq)} of its keys' {head_dim} values: want all")
-    return Geometry(config.num_hidden_layers, H, getattr(config, "num_key_value_heads", None) or H, head_dim, inv_freq)
+    return Geometry(config.num_hidden_layers, H, getattr(config, "num_key_value_heads", None) or H, head_dim, getattr(rotary, "inv_freq", None))
 
 
 class KeptLayer(DynamicLayer):
@@ -127,6 +124,8 @@ class Compression:
         self.geometry, self.active = geometry_of(model), False
         g = self.geometry
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
+        if table.theta is not None and g.inv_freq is not None and len(g.inv_freq) != g.head_dim // 2:
+            raise Error(f"the model rotates {2 * len(g.inv_freq)} of its keys' {g.head_dim} values: the learned score wants all")
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0
@@ -223,6 +222,9 @@ class Compression:
     def _attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
         layer, n = getattr(key, "ckvc_layer", None), query.shape[2]
+        window = kwargs.get("sliding_window")
+        if kwargs.get("softcap") or kwargs.get("s_aux") is not None or (window and window < (layer.get_seq_length() if layer else key.shape[2])):
+            raise Error("attention with a sliding window shorter than the sequence, a cap on its logits or sinks of its own: want plain softmax attention")
         if self._collecting is not None:
             scaling = kwargs.get("scaling") or query.shape[3] ** -0.5
             for b, (p, first) in enumerate(zip(self._collecting, self._first)):

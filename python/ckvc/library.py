@@ -66,7 +66,7 @@ def load(path: Optional[str] = None) -> ctypes.CDLL:
     """The library with its functions' types; Error where it cannot be found or is another one. path: in place of the search."""
     beside = sorted(pathlib.Path(__file__).parent.glob("libckvc_policy.so*"))
     asked = path or os.environ.get("CKVC_LIBRARY")
-    for name in [asked] if asked else [*map(str, beside), "libckvc_policy.so.0", "libckvc_policy.so"]:
+    for name in [asked] if asked else [*map(str, beside), "libckvc_policy.so.1", "libckvc_policy.so"]:
         try:
             library = ctypes.CDLL(name)
             for function, (result, *arguments) in _FUNCTIONS.items():

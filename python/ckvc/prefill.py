@@ -79,12 +79,13 @@ class Prefill:
     def layer(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> None:
         """The next layer: queries [H, rows or more, D] of the last positions, after rotation; keys, values [G, T, D] as cached."""
         g, of_layer = self.geometry, []
+        first = self._norms[0].device if self._norms else keys.device  # where layers lie on several
         group, layer, total = g.n_query_heads // g.n_kv_heads, len(self._scores), 0.0
         norms = values.double().norm(dim=-1)
         for head in range(g.n_kv_heads):
             rows = self._attention(queries[head * group : (head + 1) * group], keys[head], scaling) if self.rows else None
             if self._needs_alpha:
-                self._mass = self._mass + rows[:, -self.table.window :].sum((0, 1), dtype=torch.float64)
+                self._mass = self._mass + rows[:, -self.table.window :].sum((0, 1), dtype=torch.float64).to(first)
             if self.score.kind == "window":
                 of_layer.append(self._window(rows, norms[head]))
             elif self.score.kind == "learned":
@@ -94,9 +95,9 @@ class Prefill:
         if self.score.kind == "paper":
             of_layer = list((norms / (norms.mean(dim=-1, keepdim=True) + 1e-6)).float())
         if self._late is not None:
-            self._late.append(total / (g.n_query_heads * rows.shape[1]))
-        self._norms.append(norms)
-        self._scores.append(torch.stack(of_layer))
+            self._late.append((total / (g.n_query_heads * rows.shape[1])).to(first))
+        self._norms.append(norms.to(first))
+        self._scores.append(torch.stack(of_layer).to(first))
 
     def _attention(self, queries: torch.Tensor, keys: torch.Tensor, scaling: float) -> torch.Tensor:
         """[group, rows, T] float32: each row's softmax over what it sees."""

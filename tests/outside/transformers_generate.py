@@ -56,7 +56,7 @@ model = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.flo
 L, H, G = (getattr(model.config, k) for k in ("num_hidden_layers", "num_attention_heads", "num_key_value_heads"))
 
 
-def by_hand(prompt, kept, n):
+def by_hand(model, prompt, kept, n):
     """Greedy tokens of the full cache, where a mask hides what is not kept, by layer and head."""
     T, model.config._attn_implementation = len(prompt), "eager"
 
@@ -98,7 +98,7 @@ for name, modes in tables():
                         n_sets += 1
                         differ += s != kept.positions[l][g].tolist()
                 n_tokens += len(got)
-                n_other += sum(x != y for x, y in zip(got, by_hand(prompt, kept, 16)))
+                n_other += sum(x != y for x, y in zip(got, by_hand(model, prompt, kept, 16)))
                 n_held += c.kept_bytes != kept.entries * 2 * model.config.head_dim * 4 or c.holds != ("ragged" if mode == "heads" else "cut")
         n_differ += differ
         print(f"{name}, {mode}: {differ} sets differ")
@@ -109,6 +109,29 @@ checks.at_most("caches that hold other bytes than those of what is kept", n_held
 
 # The other ways through: each writes what one prompt alone writes from a cache that holds what is kept.
 table, prompt = ckvc.Table.read(tmp / "learned.ckvt"), torch.tensor([prompts[0]])
+
+
+def others():
+    """Random models of other families and the same shape: how many tokens differ from the full cache's under a mask; and those to refuse."""
+    differ, shape = 0, dict(vocab_size=4096, hidden_size=192, intermediate_size=256, num_hidden_layers=L, num_attention_heads=H, num_key_value_heads=G, pad_token_id=0)
+    for config in (transformers.Qwen2Config(**shape), transformers.Qwen3Config(**shape, head_dim=32), transformers.Phi3Config(**shape),
+                   transformers.MistralConfig(**shape, sliding_window=None)):
+        torch.manual_seed(1)
+        m = transformers.AutoModelForCausalLM.from_config(config).eval()
+        m.generation_config.eos_token_id = None
+        with ckvc.hf.compress(m, table, 0.25) as c:
+            got = m.generate(prompt[:, :200], max_new_tokens=8, do_sample=False)[0, 200:].tolist()
+        differ += sum(x != y for x, y in zip(got, by_hand(m, prompts[0][:200], c.kept[0], 8))) + (len(got) != 8)
+    refused = 0
+    for config in (transformers.Gemma2Config(**shape, head_dim=32), transformers.MistralConfig(**shape, sliding_window=64)):
+        m = transformers.AutoModelForCausalLM.from_config(config).eval()
+        m.set_attn_implementation("eager")
+        try:
+            with ckvc.hf.compress(m, table, 0.25):
+                m.generate(prompt[:, :200], max_new_tokens=2)
+        except ckvc.Error:
+            refused += 1
+    return differ, 2 - refused
 
 
 def write(inputs, budget=0.25, cache=None, n=12, **options):
@@ -163,6 +186,9 @@ checks.at_most("caches that cannot be cut: hidden, another text", sum(x != (y[0]
 checks.at_most("a padded batch: rows of another text than alone", sum(x != y for x, y in zip(rows, (alone[0][0], write({"input_ids": torch.tensor([prompts[1]])})[0][0]))), 0)
 checks.at_most("eager attention: another text", eager != alone, 0)
 checks.at_most("two turns: the first is the same", twice[0][0][:12] != alone[0][0], 0)
+differ, accepted = others()
+checks.at_most("Qwen2, Qwen3, Phi-3, Mistral with random weights: tokens that differ from the full cache's under a mask", differ, 0)
+checks.at_most("logits with a cap, a sliding window: taken", accepted, 0)
 checks.at_most("what should be refused with its line and is not", sum(errors()), 0)
 checks.at_most("examples that fail", outside.example("generate_transformers.py", MODEL, tmp / "learned.ckvt", outside.ROOT / "docs/method.md"), 0)
 checks.done()
