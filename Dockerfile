@@ -1,5 +1,5 @@
 # ckvc on Debian 12, by the package that `make deb` builds: docker build -t ckvc . && docker run --rm -v "$PWD:/work" ckvc help
-# Untried: where it was written no container could be run.
+# Untried as an image: where it was written no container could be run. Its commands were, each stage in a fresh Debian 12 (debootstrap).
 FROM debian:12 AS build
 RUN apt-get update && apt-get install -y --no-install-recommends make dpkg-dev
 COPY . /src

@@ -10,9 +10,10 @@ maintainer="the ckvc authors <${DEBEMAIL:-ckvc@packages.invalid}>"
 doc=$root/usr/share/doc/ckvc
 command -v dpkg-shlibdeps >/dev/null || { echo "deb: dpkg-shlibdeps is missing: apt-get install -y --no-install-recommends dpkg-dev" >&2; exit 69; }
 
-strip --strip-unneeded "$root/usr/bin/ckvc" "$root"/usr/lib/ckvc/*.so
-find "$root/usr/lib" -name "*.a" -exec strip --strip-debug --enable-deterministic-archives {} +
-mkdir -p "$doc" "$root/usr/share/zsh" "$root/DEBIAN"
+mapfile -t shared < <(find "$root/usr/lib" -name '*.so*' -type f)
+strip --strip-unneeded "$root/usr/bin/ckvc" "${shared[@]}"
+find "$root/usr/lib" -name '*.a' -exec strip --strip-debug --enable-deterministic-archives {} +
+mkdir -p "$doc" "$root/usr/share/lintian/overrides" "$root/DEBIAN"
 mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions" # where Debian's zsh looks
 { printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nCopyright: 2026 the ckvc authors\nLicense: Expat\n'
     sed -n '5,$s/^$/./; 5,$s/^/ /p' LICENSE; } >"$doc/copyright"
@@ -24,7 +25,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/debian"
 echo 'Source: ckvc' >"$work/debian/control"
-depends=$(cd "$work" && dpkg-shlibdeps -O "$root/usr/bin/ckvc" "$root"/usr/lib/ckvc/*.so | sed -n 's/^shlibs:Depends=//p')
+depends=$(cd "$work" && dpkg-shlibdeps -O "$root/usr/bin/ckvc" "${shared[@]}" | sed -n 's/^shlibs:Depends=//p')
 cat >"$root/DEBIAN/control" <<EOF
 Package: ckvc
 Version: $version
@@ -41,6 +42,13 @@ Description: compiler of KV-cache eviction policies
  there. With the library for engines that read such tables (C, and Python below
  share/ckvc/python).
 EOF
+# Program, library and header are released together, in one package; engines link the library statically or bring it along.
+soname=$(objdump -p "${shared[@]}" | awk '/SONAME/ { print $2 }')
+if [ -n "$soname" ]; then
+    printf 'ckvc: package-name-doesnt-match-sonames\nckvc: link-to-shared-library-in-wrong-package\n' >"$root/usr/share/lintian/overrides/ckvc"
+    echo "${soname/.so./ } ckvc (>= $version)" >"$root/DEBIAN/shlibs"
+    echo 'activate-noawait ldconfig' >"$root/DEBIAN/triggers"
+fi
 (cd "$root" && find usr -type f | LC_ALL=C sort | xargs md5sum) >"$root/DEBIAN/md5sums"
 chmod -R u=rwX,go=rX "$root"
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
