@@ -18,7 +18,7 @@ class Option:
 
     def is_path(self):
         """A file, folder or run, or several: metavars name those so."""
-        return bool(re.fullmatch(r"DIR|FILE|RUN|[\w.]+\.[a-z0-9]+", self.metavar.removesuffix(",...")))
+        return bool(re.fullmatch(r"DIR|FILE|PATH|RUN|[\w.]+\.[a-z0-9]+", self.metavar.removesuffix(",...")))
 
     def words(self):
         """What may be written, where that is a choice (or a list of names that the explanation has)."""
