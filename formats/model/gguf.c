@@ -169,8 +169,8 @@ static ckvc_status read_tensor(reading *r, tensor_view *t, size_t *offset) {
     ckvc_cursor *c = &r->c;
     size_t at = c->pos;
     const uint32_t rank = ckvc_cursor_u32(c);
-    MUST_AT(r, at, c->failed || (rank >= 1 && rank <= TENSOR_MAX_RANK),
-            "tensor \"%s\" has rank %u; 1 ... %d are read", t->name, rank, TENSOR_MAX_RANK);
+    MUST_AT(r, at, c->failed || (rank >= 1 && rank <= GGUF_MAX_RANK),
+            "tensor \"%s\" has rank %u; 1 ... %u are read", t->name, rank, GGUF_MAX_RANK);
     t->rank = (int32_t)rank;
     for (uint32_t i = 0; i < rank && !c->failed; i++) {
         at = c->pos;

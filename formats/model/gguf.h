@@ -13,6 +13,7 @@
 #define GGUF_MAX_NAME      255u       /* bytes of a key or of a tensor's name */
 #define GGUF_MAX_ITEMS     (1u << 24) /* of one array */
 #define GGUF_MAX_ALIGNMENT (1u << 16)
+#define GGUF_MAX_RANK      4u
 #define GGUF_MAX_DIM       (UINT64_C(1) << 48)
 
 typedef enum gguf_type {

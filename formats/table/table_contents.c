@@ -47,6 +47,12 @@ static const struct {
 
 const char *ckvt_name(ckvt_section s) { return sections[s].name; }
 
+ckvt_section ckvt_named(const char *name) {
+    int s = 0;
+    while (s < CKVT_SECTION_COUNT && strcmp(name, sections[s].name) != 0) { s++; }
+    return (ckvt_section)s;
+}
+
 size_t ckvt_type_bytes(ckvt_type type) {
     static const size_t bytes[CKVT_TYPE_COUNT] = {1, 4, 8, 4, 8};
     return bytes[type];

@@ -8,13 +8,12 @@
 
 #include <jansson.h>
 
+#include "formats/table/table_arrays.h"
 #include "lib/base/hash.h"
-#include "lib/base/status.h"
-#include "lib/policy/ckvc_policy.h"
 
 struct table_file;
 
-enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_RANK_MAX = 5, CKVT_ALIGNMENT = 64 };
+enum { CKVT_HEADER_BYTES = 128, CKVT_ENTRY_BYTES = 112, CKVT_ALIGNMENT = 64 };
 enum {
     CKVT_MAJOR = 1,
     CKVT_MINOR = 0, /* of a table with shares: CKVT_MINOR_SHARES */
@@ -58,14 +57,6 @@ _Static_assert(CKVT_AT_HEADER_CRC + 4 == CKVT_HEADER_BYTES, "header ends with it
 _Static_assert(CKVT_ENTRY_CRC + 8 == CKVT_ENTRY_BYTES,
                "entry ends with its CRC and a reserved word");
 
-typedef enum ckvt_type {
-    CKVT_BYTES,
-    CKVT_F32,
-    CKVT_F64,
-    CKVT_U32,
-    CKVT_U64,
-    CKVT_TYPE_COUNT
-} ckvt_type;
 enum { CKVT_RAW = 0, CKVT_ZSTD = 1 };
 
 /* The sections that we know, in the order in which they are written. */
@@ -100,6 +91,7 @@ typedef enum ckvt_section {
     CKVT_XFER,
     CKVT_SECTION_COUNT
 } ckvt_section;
+_Static_assert((int)CKVT_SECTION_COUNT < TABLE_ARRAYS_MAX, "all sections and FLAGS are arrays");
 enum {
     CKVT_EVIDENCE_BEGIN = CKVT_QHEAD, /* before it: META and what the policy library reads, raw */
     CKVT_EVIDENCE_END = CKVT_LGATE + 1,
@@ -118,7 +110,7 @@ typedef struct ckvt_spec {
 /* False when a product overflows (evidence of a table at the format's limits). */
 bool ckvt_specs(const ckvc_table *t, ckvt_spec out[CKVT_SECTION_COUNT]);
 const char *ckvt_name(ckvt_section s);
-size_t ckvt_type_bytes(ckvt_type type);
+ckvt_section ckvt_named(const char *name); /* CKVT_SECTION_COUNT: none that we know */
 /* Where the pointer to a section's numbers stands, and the numbers: NULL when absent. SHAPE and
  * JSON sections have none. */
 void **ckvt_slot(struct table_file *t, ckvt_section s);
@@ -138,6 +130,10 @@ bool ckvt_rule_agrees(const struct table_file *t);
 /* The operator that META's "probe" stands for: one of those that leave a part of the paper's out,
  * else the paper's. NULL is fine. */
 ckvc_operator ckvt_probe_operator(const char *probe);
+
+/* The same as table_file_read, from bytes in memory; `path` is for messages. */
+ckvc_status ckvt_parse(const char *path, const uint8_t *bytes, size_t size, struct table_file **out,
+                       ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The content id over a directory of n entries. */
 void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA256_BYTES]);

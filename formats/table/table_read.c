@@ -39,8 +39,7 @@ static file_section section_at(const uint8_t *file, uint32_t index) {
         s.dims[d] = ckvc_get_u64(e + CKVT_ENTRY_DIMS + 8 * d);
         if (d < s.rank) { s.raw *= s.dims[d]; }
     }
-    s.known = 0;
-    while (s.known < CKVT_SECTION_COUNT && strcmp(s.name, ckvt_name(s.known)) != 0) { s.known++; }
+    s.known = ckvt_named(s.name);
     return s;
 }
 
@@ -219,14 +218,12 @@ static ckvc_status check_whole(reader *r) {
     return check_meta(r);
 }
 
-ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
-    CKVC_AUTO_FREE char *bytes = NULL;
+ckvc_status ckvt_parse(const char *path, const uint8_t *bytes, size_t size, table_file **out,
+                       ckvc_err *err) {
     CKVC_AUTO(table_file_free_at) table_file *t = ckvc_calloc(1, sizeof *t);
     char message[512];
-    size_t size = 0;
     *out = NULL;
-    CKVC_TRY(ckvc_file_read(path, CKVC_TABLE_MAX_BYTES, &bytes, &size, err));
-    reader r = {.path = path, .file = (const uint8_t *)bytes, .t = t, .err = err};
+    reader r = {.path = path, .file = bytes, .t = t, .err = err};
     /* its message begins with the path */
     CKVC_FAIL_IF(ckvc_table_parse(path, r.file, size, &t->table, message, sizeof message), err,
                  CKVC_E_DATA, "%s", message);
@@ -246,4 +243,12 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
               t->content_id);
     *out = ckvc_take(&t);
     return CKVC_OK;
+}
+
+ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
+    CKVC_AUTO_FREE char *bytes = NULL;
+    size_t size = 0;
+    *out = NULL;
+    CKVC_TRY(ckvc_file_read(path, CKVC_TABLE_MAX_BYTES, &bytes, &size, err));
+    return ckvt_parse(path, (const uint8_t *)bytes, size, out, err);
 }

@@ -83,7 +83,7 @@ typedef enum tensor_type {
     TENSOR_Q6_K,
     TENSOR_OTHER /* a type of the format that the runtime does not compute with */
 } tensor_type;
-#define TENSOR_MAX_RANK     4
+#define TENSOR_MAX_RANK     5
 #define TENSOR_BLOCK_VALUES 256 /* the most values of one block */
 
 /* Text and bytes are borrowed from whoever read the file. */
