@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""ckvc export and import against numpy: arrays as numpy reads them, layouts of other programs as numpy and json write them."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+try:
+    import numpy as np
+except ImportError:
+    print("skipped: python test_export: numpy is not installed (apt-get install -y python3-numpy)")
+    sys.exit(0)
+
+CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
+MODEL = os.path.join(ROOT, "models", "ckvc-tiny-8l")  # 8 layers, 6 query heads on 3 KV heads
+L, H, G = 8, 6, 3
+rng = np.random.default_rng(15)
+
+
+def ckvc(*args):
+    done = subprocess.run([CKVC, *map(str, args)], capture_output=True, text=True)
+    assert done.returncode == 0, (args, done.stderr)
+    return done.stdout
+
+
+def cells(table):
+    return json.loads(ckvc("inspect", table, "--json", "--cells"))
+
+
+def refused(words, *args):
+    done = subprocess.run([CKVC, *map(str, args)], capture_output=True, text=True)
+    assert done.returncode not in (0, 70) and words in done.stderr and done.stderr.count("\n") == 1, (args, done.returncode, done.stderr)
+
+
+def golden(name):
+    return os.path.join(ROOT, "tests", "golden", "table", name + ".ckvt")
+
+
+def test_npz_by_numpy():
+    for name in "evidence", "learned", "shares":
+        ckvc("export", golden(name), "--format", "npz", "--out", "a.npz", "-f")
+        arrays, want = dict(np.load("a.npz")), cells(golden(name))
+        for section, values in want.items():
+            if section in arrays and isinstance(values, list):
+                got = np.where(np.isfinite(arrays[section]), arrays[section].astype(float), np.nan)
+                assert np.array_equal(got, np.array(values, float), equal_nan=True), (name, section)
+        assert json.loads(bytes(arrays["META"])) == want["meta"]
+        np.savez("b.npz", **arrays)  # numpy's own zip file, in another order
+        ckvc("import", "b.npz", "--format", "npz", "--out", "b.ckvt", "-f")
+        assert cells("b.ckvt")["content_id"] == want["content_id"], name
+    np.savez_compressed("c.npz", **arrays)
+    refused("numpy.savez", "import", "c.npz", "--format", "npz", "--out", "c.ckvt")
+    np.savez("c.npz", **arrays | {"SHARE": arrays["SHARE"].astype("<f4")})
+    refused("section SHARE", "import", "c.npz", "--format", "npz", "--out", "c.ckvt")
+    np.savez("c.npz", **arrays | {"SHARE": np.asfortranarray(arrays["SHARE"].swapaxes(0, 1))})
+    refused("row-major", "import", "c.npz", "--format", "npz", "--out", "c.ckvt")
+
+
+def compilerkv(folder, weights, thresholds, edges, budgets, **more):
+    """As CompiledTables.save writes it: float32 arrays, edges that were float32."""
+    os.makedirs(folder, exist_ok=True)
+    np.save(os.path.join(folder, "W_head.npy"), weights.astype(np.float32))
+    np.save(os.path.join(folder, "T_gate.npy"), thresholds.astype(np.float32))
+    manifest = {"format_version": 2, "source": "offline-calibration", "head_table": "W_head.npy", "gate_table": "T_gate.npy",
+                "canonical_layers": weights.shape[-2], "num_heads": weights.shape[-1], "budget_values": budgets,
+                "entropy_edges": np.float32(edges[0]).tolist(), "ppl_edges": np.float32(edges[1]).tolist(),
+                "head_actions": np.linspace(0.8, 1.5, 29, dtype=np.float32).tolist(),
+                "gate_actions": np.linspace(0.8, 1.0, 21, dtype=np.float32).tolist(), "cql": {"conservative_weight": 0.75}} | more
+    with open(os.path.join(folder, "manifest.json"), "w") as f:
+        json.dump(manifest, f, indent=2, sort_keys=True)
+
+
+def test_compilerkv():
+    per_kv = rng.choice(np.linspace(0.8, 1.5, 29, dtype=np.float32), (2, L, G))
+    weights = per_kv.repeat(H // G, axis=-1)
+    thresholds = rng.choice(np.linspace(0.8, 1.0, 21, dtype=np.float32), (2, L, 20, 4))
+    edges = np.sort(rng.random(19)), [2.0, 4.0, 8.0]
+    compilerkv("theirs", weights, thresholds, edges, [64, 256])
+    ckvc("import", "theirs", "--format", "compilerkv", "--out", "q.ckvt", "-f")  # rows stay query heads
+    ckvc("import", "theirs", "--format", "compilerkv", "--model", MODEL, "--out", "kv.ckvt", "-f")
+    q, kv = cells("q.ckvt"), cells("kv.ckvt")
+    assert q["SHAPE"] == [L, H, H, 20, 4, 2, 64, 1] and kv["SHAPE"] == [L, H, G, 20, 4, 2, 64, 0]
+    assert np.array_equal(np.float32(q["WEIGHT"]), weights.transpose(1, 2, 0)) and np.array_equal(np.float32(kv["WEIGHT"]), per_kv.transpose(1, 2, 0))
+    assert np.array_equal(np.float32(q["TAU"]), thresholds.transpose(1, 2, 3, 0)) and q["BUDGET"] == [64, 256]
+    assert q["EDGEENT"] == np.float32(edges[0]).tolist() and q["GRIDHEAD"] == [(32 + a) / 40 for a in range(29)]
+    for table in "q", "kv":  # and back: the same arrays, whichever axis the table has
+        said = ckvc("export", table + ".ckvt", "--format", "compilerkv", "--out", "ours-" + table, "-f")
+        assert ("query heads there" in said) == (table == "kv")
+        assert np.array_equal(np.load(f"ours-{table}/W_head.npy"), weights) and np.array_equal(np.load(f"ours-{table}/T_gate.npy"), thresholds)
+        manifest = json.load(open(f"ours-{table}/manifest.json"))
+        assert manifest["format_version"] == 2 and manifest["budget_values"] == [64, 256] and manifest["entropy_edges"] == q["EDGEENT"]
+        ckvc("import", "ours-" + table, "--format", "compilerkv", "--out", "again.ckvt", "-f")
+        assert cells("again.ckvt")["WEIGHT"] == cells(table + ".ckvt")["WEIGHT"]
+    # no axis of budgets: whoever imports says which
+    compilerkv("one", weights[0], thresholds[0], edges, None)
+    refused("--budget", "import", "one", "--format", "compilerkv", "--out", "x.ckvt")
+    ckvc("import", "one", "--format", "compilerkv", "--budget", "0.25", "--out", "x.ckvt")
+    assert cells("x.ckvt")["BUDGET"] == [0.25]
+    refused("--length", "export", "x.ckvt", "--format", "compilerkv", "--out", "y")
+    ckvc("export", "x.ckvt", "--format", "compilerkv", "--length", 1001, "--out", "y")
+    assert json.load(open("y/manifest.json"))["budget_values"] == [250]
+    # what does not fit together
+    uneven = weights.copy()
+    uneven[0, 2, 1] = 1.5 if uneven[0, 2, 0] < 1.5 else 0.8
+    for words, change in [("share a KV head", {"weights": uneven}), ("section WEIGHT", {"weights": weights + 0.003}), ("is nan", {"thresholds": thresholds * np.nan}),
+                          ("layers", {"thresholds": thresholds[:, :-1]}), ("bins want", {"edges": (edges[0][1:], edges[1])}), ("budgets", {"budgets": [64]}),
+                          ("section EDGEENT", {"edges": (edges[0][::-1], edges[1])}), ("plain file name", {"head_table": "../W_head.npy"})]:
+        compilerkv("bad", **{"weights": weights, "thresholds": thresholds, "edges": edges, "budgets": [64, 256]} | change)
+        refused(words, "import", "bad", "--format", "compilerkv", "--model", MODEL, "--out", "x.ckvt", "-f")
+    refused("heads budgets of their own", "export", golden("shares"), "--format", "compilerkv", "--out", "y")
+
+
+def test_head_scores():
+    scores = rng.random((L, G))
+    scores[0, 0] = 0
+    per_query = scores[:, :, None] + np.array([-0.5, 0.5]) * scores[:, :, None]  # whose mean is the KV head's
+    os.makedirs("duo", exist_ok=True)
+    np.savetxt("duo/full_attention_heads.tsv", scores, delimiter="\t")
+    with open("heads.json", "w") as f:
+        f.write(json.dumps({f"{l}-{h}": [float(x), float(x)] for l in range(L) for h, x in enumerate(per_query[l].reshape(-1))}))
+    np.save("heads.npy", scores)
+    common = "--model", MODEL, "--budget", "0.125,64", "--c-min", "0.1", "-f"
+    for path, name in ("duo", "duo-attention"), ("heads.json", "headkv"), ("heads.npy", "kvzip"):
+        refused("--model", "import", path, "--format", name, "--budget", "0.25", "--out", "x.ckvt")
+        refused("--budget", "import", path, "--format", name, "--model", MODEL, "--out", "x.ckvt")
+        ckvc("import", path, "--format", name, "--out", name + ".ckvt", *common)
+        t = cells(name + ".ckvt")
+        assert t["SHAPE"][:3] == [L, H, G] and t["CMIN"] == [[0.1, 8]] * 2
+        for b in 0, 1:
+            np.testing.assert_allclose(np.array(t["SHARE"])[:, :, b], scores / scores.mean(), rtol=1e-12)
+        refused("--budget", "export", name + ".ckvt", "--format", name, "--out", "out-" + name)
+        said = ckvc("export", name + ".ckvt", "--format", name, "--budget", "64", "--out", "out-" + name)
+        assert "query heads" in said if name == "headkv" else "rows are KV heads" in said
+    graded = scores / scores.max()
+    np.testing.assert_allclose(np.loadtxt("out-duo-attention/full_attention_heads.tsv", delimiter="\t"), graded, rtol=1e-12)
+    np.testing.assert_allclose(np.load("out-kvzip"), graded, rtol=1e-6)
+    heads = json.loads(open("out-headkv").readline())
+    assert list(heads) == [f"{l}-{h}" for l in range(L) for h in range(H)]  # HeadKV reads them in this order
+    np.testing.assert_allclose([x for (x,) in heads.values()], graded.repeat(H // G, axis=-1).reshape(-1), rtol=1e-12)
+    for share in 0.25, 1, 1 / 24:
+        ckvc("export", "kvzip.ckvt", "--format", "duo-attention", "--budget", "64", "--full-share", share, "--out", "full", "-f")
+        full = np.loadtxt("full/full_attention_heads.tsv", delimiter="\t")
+        best = np.argsort(-scores, axis=None)[:round(share * L * G)]
+        assert np.array_equal(np.flatnonzero(full), np.sort(best)) and set(full.reshape(-1)) <= {0, 1}
+    np.save("wide.npy", rng.random((L, H)))
+    refused("8 layers of 6 KV heads", "import", "wide.npy", "--format", "kvzip", "--out", "x.ckvt", *common)
+    np.save("below.npy", -scores)
+    refused("score -", "import", "below.npy", "--format", "kvzip", "--out", "x.ckvt", *common)
+    np.savetxt("duo/full_attention_heads.tsv", scores[:, :2], delimiter="\t")
+    refused("line 1", "import", "duo", "--format", "duo-attention", "--out", "x.ckvt", *common)
+    refused("no budgets by head", "export", golden("one-layer"), "--format", "headkv", "--out", "x")
+    # what was imported is used like any other table
+    prompts = [{"id": f"p{i}", "tokens": [0] + rng.integers(256, 1000, 90).tolist()} for i in range(2)]
+    with open("p.jsonl", "w") as f:
+        f.writelines(json.dumps(p) + "\n" for p in prompts)
+    ckvc("score", "--model", MODEL, "--manifest", "p.jsonl", "--table", "headkv.ckvt", "-C", 8, "--budget", "64", "--out", "s.jsonl", "-q")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    tests = [f for n, f in list(globals().items()) if n.startswith("test_")]
+    for f in tests:
+        f()
+    print(f"python test_export: {len(tests)} passed")
