@@ -76,5 +76,9 @@ made:
   $out/budgets-{technical,narrative}/table.ckvt      what we recommend: budgets by head for ${big##*/}
   $out/{technical,narrative}.ckvt                    the paper's tables for it, to compare with
   $out/{technical,compiled}-4l.ckvt                  the first of these mapped to ${small##*/}, and one compiled for it
-next, for a model and texts of your own: README.md
+
 EOF
+say "generate: three held-out prompts of the domain that the technical table has not seen, from an eighth of the cache beside all of it"
+"$ckvc" generate -q --model "$big" --table "$out/budgets-technical/table.ckvt" --budget 0.125 --manifest "$out/narrative.jsonl" --split heldout \
+    --limit 3 --max-new 32 --batch 1 --compare
+printf '\nnext, for a model and texts of your own: README.md\n'
