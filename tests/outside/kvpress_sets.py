@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""ckvc.press in kvpress on SmolLM2: kept sets against those of `ckvc score --sets`, the same in kvpress's pipeline, and what the pipeline writes
+"""ckvc.press in kvpress on SmolLM2: kept sets against those of `ckvc score --sets` and of the library's own prefill, the same in kvpress's pipeline, and what the pipeline writes
 against ckvc.hf on the same prompt. Tables: --tables, or made here by a demand and a score pass over pieces of the book (minutes).
 
 A position may differ where two programs round float32 differently: at most 0.5% of those kept.
 """
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -14,7 +15,10 @@ import outside
 torch, transformers, kvpress, np = outside.modules("torch", "transformers", "kvpress", "numpy")
 sys.path.insert(0, str(outside.ROOT / "python"))
 import ckvc.hf  # noqa: E402  (its folder was added above)
+import ckvc.library  # noqa: E402
 import ckvc.press  # noqa: E402
+
+os.environ.setdefault("CKVC_LIBRARY", str(outside.ROOT / "build/release/libckvc_policy.so"))
 
 a = outside.arguments(tokens=(int, 1024, "prompt tokens"), prompts=(int, 2, "pieces of the book"), threads=(int, 1, "of ckvc and torch"),
                       budget=(float, 0.125, "share that is kept"), tables=(str, "", "files, with commas between"))
@@ -37,6 +41,23 @@ def manifest(which):
     return outside.manifest([{"id": f"p{i}", "tokens": p} for i, p in enumerate(which)])
 
 
+class Both(ckvc.prefill.Prefill):
+    """Hands what it gets to the library, too; sets of the recommended mode alone are that one's."""
+
+    def layer(self, queries, keys, values, scaling):
+        layer, g = len(self._scores), self.geometry
+        super().layer(queries, keys, values, scaling)
+        if layer == 0:
+            Both.its = ckvc.library.Prefill(ckvc.library.Table.read(self.table.name), g.n_query_heads, g.head_dim, self.n_tokens, self.budget, g.inv_freq, scaling)
+        for h in range(g.n_query_heads if Both.its.rows else 0):
+            Both.its.queries(layer, h, queries[h, -Both.its.rows :])
+        for h in range(g.n_kv_heads):
+            Both.its.cache(layer, h, keys[h], values[h])
+
+
+ckvc.hf.Prefill = Both
+
+
 def made(tmp):
     with manifest([p[:512] for p in fitted]) as m:
         for side in ("demand", "score"):
@@ -49,7 +70,7 @@ def made(tmp):
 
 with tempfile.TemporaryDirectory() as folder, manifest(prompts) as asked:
     tmp = pathlib.Path(folder)
-    n_sets = n_differ = n_kept = n_positions = 0
+    n_sets = n_differ = n_kept = n_positions = n_other = 0
     for path in a.tables.split(",") if a.tables else made(tmp):
         for mode in ("heads", "layers"):
             out = outside.run(a.ckvc, "score", "--model", a.gguf, "--manifest", asked.name, "--table", path, "--mode", mode, "--sets", "--continuation", 0, "--budget",
@@ -65,9 +86,12 @@ with tempfile.TemporaryDirectory() as folder, manifest(prompts) as asked:
                         differ += want != got
                         n_positions += len(want ^ got)
                         n_kept += len(want)
+                if mode == press.table.score[0].mode:
+                    n_other += sum(x.tolist() != y.tolist() for p, q in zip(Both.its.keep(), press.kept.positions) for x, y in zip(p, q))
             n_sets, n_differ = n_sets + len(prompts) * L * G, n_differ + differ
             print(f"{pathlib.Path(path).name}, {mode}: {differ} of {len(prompts) * L * G} sets differ")
     print(f"{n_differ} of {n_sets} sets differ, in {n_positions} of {n_kept} positions")
+    checks.at_most("sets that differ from the library's, of its own prefill", n_other / n_sets, 0.005)
     checks.at_most("positions that differ, of those kept", n_positions / 2 / n_kept, 0.005)
 
     press.save_pretrained(tmp / "press")
