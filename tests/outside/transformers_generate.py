@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""ckvc.hf on the embedded model: kept sets against those of `ckvc score --sets`, and what `generate` writes from the compressed cache against the
-same model with a full cache and a mask, made here by hooks of its own. Tables are made here by calibrate and fit.
+"""ckvc.hf on the embedded model: kept sets against those of `ckvc score --sets`, and what `generate` writes from the compressed cache against
+`ckvc generate` and against the same model with a full cache and a mask, made here by hooks of its own. Tables are made here by calibrate and fit.
 
 One set in 500 may differ: two programs add float32 in two orders.
 """
@@ -79,7 +79,7 @@ def by_hand(model, prompt, kept, n):
     return out
 
 
-n_sets = n_differ = n_tokens = n_other = n_held = 0
+n_sets = n_differ = n_tokens = n_other = n_program = n_held = 0
 for name, modes in tables():
     table = ckvc.Table.read(tmp / f"{name}.ckvt")
     for mode in modes:
@@ -87,7 +87,11 @@ for name, modes in tables():
         out = outside.run(a.ckvc, "score", "--model", MODEL, "--manifest", asked.name, "--table", tmp / f"{name}.ckvt", "--sets",
                           "--window", W, "--continuation", 0, *options, "-q")
         want = {(x["id"], x["budget"]): x["sets"] for x in map(json.loads, out.splitlines())}
-        differ = 0
+        differ, own = 0, {}
+        for budget in (0.125, 0.25):
+            out = outside.run(a.ckvc, "generate", "--model", MODEL, "--manifest", asked.name, "--table", tmp / f"{name}.ckvt", "--budget", budget, "--max-new", 16,
+                              *options, "--json", "-q")
+            own.update({(x["id"], x["budget"]): x["tokens"] for x in map(json.loads, out.splitlines())})
         for i, prompt in enumerate(prompts):
             for budget in (0.125, 0.25):
                 with ckvc.hf.compress(model, table, budget, mode) as c:
@@ -99,12 +103,14 @@ for name, modes in tables():
                         differ += s != kept.positions[l][g].tolist()
                 n_tokens += len(got)
                 n_other += sum(x != y for x, y in zip(got, by_hand(model, prompt, kept, 16)))
+                n_program += sum(x != y for x, y in zip(got, own[f"p{i}", budget]))
                 n_held += c.kept_bytes != kept.entries * 2 * model.config.head_dim * 4 or c.holds != ("ragged" if mode == "heads" else "cut")
         n_differ += differ
         print(f"{name}, {mode}: {differ} sets differ")
 print(f"{n_sets} sets, {n_tokens} tokens")
 checks.at_most("share of sets that differ from ckvc score's", n_differ / n_sets, 0.002)
 checks.at_most("tokens that differ from the full cache's under a mask", n_other, 0)
+checks.at_most("tokens that differ from ckvc generate's", n_program, 0)
 checks.at_most("caches that hold other bytes than those of what is kept", n_held, 0)
 
 # The other ways through: each writes what one prompt alone writes from a cache that holds what is kept.
