@@ -210,7 +210,8 @@ define INSTALLED
 $(foreach f,$(wildcard configs/*.conf),644 $(f) share/ckvc/$(notdir $(f))$(newline))
 $(foreach f,demo.sh corpora.py recovered.py,755 scripts/$(f) share/ckvc/scripts/$(f)$(newline))
 $(foreach f,$(wildcard models/ckvc-tiny-*/* data-manifests/*.json),644 $(f) share/ckvc/$(f)$(newline))
-$(foreach f,python/pyproject.toml python/README.md $(wildcard python/ckvc/*.py python/examples/*.py),644 $(f) share/ckvc/$(f)$(newline))
+$(foreach f,python/pyproject.toml python/README.md $(wildcard python/ckvc/*.py),644 $(f) share/ckvc/$(f)$(newline))
+$(foreach f,$(wildcard python/examples/*.py),755 $(f) share/ckvc/$(f)$(newline))
 endef
 define newline
 
