@@ -71,6 +71,7 @@ CMD_SRC := $(sort $(shell find cmd -name '*.c'))
 UNIT_SRC := $(sort $(shell find tests/unit -name 'test_*.c'))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
+POLICY_SO := libckvc_policy.so
 POLICY_OBJ := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard lib/policy/*.c)))
 UNIT_BIN := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/%)
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -79,7 +80,7 @@ TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tool
 
 .PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install uninstall deb static reproducible check-layers \
         check-named-tests check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
-all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libh5zstd.so
+all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libckvc_policy.so $(B)/libh5zstd.so
 
 $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
 	$(call say,LINK $@)
@@ -102,6 +103,12 @@ $(B)/static/ckvc: $(CMD_OBJ) $(B)/libckvc.a
 $(B)/static/LICENCES: LICENSE $(foreach p,$(foreach d,$(DEPS),$(lastword $(subst =, ,$(d)))) libaec-dev,/usr/share/doc/$(p)/copyright)
 	@mkdir -p $(@D)
 	@for f in $^; do echo "==== $$f"; cat $$f; done > $@
+# The same to link with at run time, for lib/policy/README.md's "Shared library": it exports what the header declares and nothing else.
+$(B)/libckvc_policy.so: $(POLICY_OBJ)
+	$(call say,LINK $@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -fvisibility=hidden -shared -Wl,-soname,$(POLICY_SO).1 -o $(B)/$(POLICY_SO).1.0.0 \
+	    $(sort $(wildcard lib/policy/*.c)) -lm
+	@ln -sf $(POLICY_SO).1.0.0 $(B)/$(POLICY_SO).1 && ln -sf $(POLICY_SO).1.0.0 $@
 # The HDF5 filter plugin (zstd, id 32015) for h5py and h5dump: HDF5_PLUGIN_PATH=$(B).
 $(B)/libh5zstd.so: formats/shard/plugin/h5zstd_plugin.c formats/shard/h5_zstd.c
 	$(call say,LINK $@)
@@ -139,6 +146,12 @@ $(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h tests/fuzz/replay.c $(B)/libckvc.a
 $(B)/fuzz/fuzz_config_file: FUZZ_OBJ = $(filter-out $(B)/cmd/main.o,$(CMD_OBJ))
 $(B)/fuzz/fuzz_config_file: $(CMD_OBJ)
 
+# lib/policy/example's programs on the repository's own runtime: `make unit-binaries`, so that they are built where tests are.
+$(B)/example/%: lib/policy/example/%.c $(B)/libckvc.a
+	$(call say,CC $<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $< $(B)/libckvc.a $(LDLIBS)
+
 $(B)/tools/%: tests/tools/%.c $(B)/flags
 	$(call say,CC $<)
 	@mkdir -p $(@D)
@@ -156,7 +169,7 @@ test: ## set up, build, run every test
 	@$(MAKE) --no-print-directory VARIANT=asan all unit-binaries fuzz-binaries
 	@scripts/test.sh
 .PHONY: unit-binaries
-unit-binaries: $(UNIT_BIN) $(TOOL_BIN)
+unit-binaries: $(UNIT_BIN) $(TOOL_BIN) $(B)/example/kept_generate
 unit: all unit-binaries ## unit tests alone, of this VARIANT
 	@scripts/unit.sh $(B)
 cli-test: all ## command-line tests alone
@@ -199,11 +212,14 @@ format-check: ## clang-format without changing anything
 	@scripts/format.sh --check
 format: ## clang-format in place
 	@scripts/format.sh
-# What is installed: mode, source, place below PREFIX. `make uninstall` goes by the same list.
+# What is installed: mode (or link), source, place below PREFIX. `make uninstall` goes by the same list.
 define INSTALLED
 755 $(B)/ckvc bin/ckvc
 644 lib/policy/ckvc_policy.h include/ckvc_policy.h
 644 $(B)/libckvc_policy.a $(LIBDIR)/libckvc_policy.a
+644 $(B)/$(POLICY_SO).1.0.0 $(LIBDIR)/$(POLICY_SO).1.0.0
+link $(POLICY_SO).1.0.0 $(LIBDIR)/$(POLICY_SO).1
+link $(POLICY_SO).1.0.0 $(LIBDIR)/$(POLICY_SO)
 644 $(B)/ckvc_policy.pc $(LIBDIR)/pkgconfig/ckvc_policy.pc
 644 $(B)/libh5zstd.so lib/ckvc/libh5zstd.so
 644 lib/policy/example/keep_set.c share/ckvc/keep_set.c
@@ -221,7 +237,9 @@ export INSTALLED
 installed = { echo "$$INSTALLED"; find $(B)/share -type f -printf '644 %p share/%P\n'; } | grep .
 install: all $(B)/ckvc_policy.pc $(B)/share ## program, man pages, completions, policy library, Python package, configurations into DESTDIR/PREFIX
 	@$(installed) | while read -r mode from to; do \
-	    install -D -m "$$mode" "$$from" "$(DESTDIR)$(PREFIX)/$$to" || exit 1; done
+	    case $$mode in \
+	    link) ln -sf "$$from" "$(DESTDIR)$(PREFIX)/$$to" ;; \
+	    *) install -D -m "$$mode" "$$from" "$(DESTDIR)$(PREFIX)/$$to" ;; esac || exit 1; done
 uninstall: $(B)/share ## what install has put there, and folders of ckvc's own that are then empty
 	@$(installed) | while read -r mode from to; do rm -f "$(DESTDIR)$(PREFIX)/$$to"; done
 	@find "$(DESTDIR)$(PREFIX)"/lib/ckvc "$(DESTDIR)$(PREFIX)"/share/ckvc -depth -type d -empty -delete 2>/dev/null || :

@@ -17,6 +17,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__ /* all of it is what the shared library exports, and nothing else */
+#pragma GCC visibility push(default)
+#endif
 
 /* Limits of the format: L, H, G, E, P, nB; actions of a grid; bytes of a file. */
 #define CKVC_TABLE_MAX_EXTENT  65535u
@@ -369,6 +372,9 @@ const uint32_t *ckvc_prefill_set(const ckvc_prefill *p, uint32_t layer, uint32_t
 /* Why the last refused call was refused; "" without one. */
 const char *ckvc_prefill_message(const ckvc_prefill *p);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

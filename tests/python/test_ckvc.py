@@ -372,23 +372,25 @@ def test_learned():
 
 
 def test_example():
-    """What an engine in C keeps by a table's score, from vectors made up as lib/policy/example/keep_set.c does."""
-    T, i = 64, np.arange(128)
-    rows = (np.tril(np.ones((T, T))) / np.arange(1, T + 1)[:, None]).astype(np.float32)
-    cache, norm, attention = np.where(i % 5, 0.25, -1.0).reshape(T, 2), np.where(i[:T] % 3, 0.75, 1.5), np.where(i[:T] % 4, 0.01, 0.08)
+    """What an engine in C keeps of a whole prefill, made up as lib/policy/example/keep_set.c does: here from the scores' own functions."""
+    T = 64
+    rows = np.tril(np.ones((T, T), np.float32)) / np.arange(1, T + 1, dtype=np.float32)[:, None]
     example = os.path.join(ROOT, "lib", "policy", "example", "keep_set.c")
     with built("-I", os.path.join(ROOT, "lib", "policy"), example) as keep_set:
         for name in ("shares", "learned", "learned2"):
             path = os.path.join(GOLDEN, "table", name + ".ckvt")
             t = ckvc.Table.read(path)
+            dim = 8 if name == "shares" else 2
+            cache = np.where(np.arange(T * dim) % 5, 0.25, -1.0).reshape(T, dim)
+            norm, alpha = np.linalg.norm(cache, axis=1), T / t.window * rows[-t.window :].sum(axis=0, dtype=float)
             if name != "shares":
-                f = ckvc.features(rows[None], rows.mean(axis=0, dtype=float), np.ones(T), cache, cache, version=t.score[0].features)
+                f = ckvc.features(rows[None], rows.mean(axis=0, dtype=float), alpha, cache, cache, version=t.score[0].features)
                 s = ckvc.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
             else:
-                s = ckvc.score_window(attention, t.score[0].pool, norm)
+                s = ckvc.score_window(rows[-t.score[0].window :].mean(axis=0, dtype=float), t.score[0].pool, norm)
             kept = ckvc.retain_head(s, 8, t.capacities(0, T)[0, 0])
             out = subprocess.run([keep_set, path], capture_output=True, text=True, check=True).stdout
-            assert out.split(": ")[1].split() == [str(t) for t in kept], (name, out)
+            assert out.splitlines()[0].split(": ")[1].split() == [str(t) for t in kept], (name, out)
 
 
 def changed(data, name, index, value):

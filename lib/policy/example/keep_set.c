@@ -1,5 +1,6 @@
-/* Reads a table and prints what it keeps of a made-up prompt of 64 tokens: of a table with budgets
- * for heads head 0 of layer 0, of the paper's layer 0. Build and run:
+/* Reads a table and prints what it keeps of a made-up prefill of 64 tokens, whose attention is
+ * spread evenly. With your engine's rows (or queries), keys and values in their place this is all
+ * that there is to do. C, and C++ too. Build and run:
  *
  *   cc keep_set.c $(pkg-config --cflags --libs ckvc_policy) -o keep_set && ./keep_set tables.ckvt
  */
@@ -7,89 +8,42 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { T = 64 };
+enum { T = 64, MOST_DIM = 1024 };
 
-static void print_set(const uint32_t *kept, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) { printf(" %u", kept[i]); }
-    printf("\n");
-}
+static float rows[T][T];          /* of one query head, after the softmax */
+static float cache[T * MOST_DIM]; /* keys and values of one KV head, [T][head_dim] */
 
-static void layer_set(const ckvc_table *t) {
-    /* From your prefill: window attention mass (mean 1) and, per KV head, the value norms over
-     * their mean. */
-    float alpha[T], *rho = malloc((size_t)t->n_heads * T * sizeof *rho);
-    double *weight = malloc(t->n_heads * sizeof *weight), u[T];
-    for (uint32_t i = 0; i < T; i++) { alpha[i] = i % 4 == 0 ? 2.5f : 0.5f; }
-    for (uint32_t i = 0; i < t->n_heads * T; i++) { rho[i] = i % 3 == 0 ? 1.5f : 0.75f; }
-
-    /* The prompt's risk bins choose the threshold. */
-    uint32_t e = ckvc_bin_index(t->edges_entropy, t->n_entropy_bins - 1, 5.0);
-    uint32_t p = ckvc_bin_index(t->edges_ppl, t->n_ppl_bins - 1, 12.0), kept[T], scratch[T],
-             n_candidates;
-    double tau = ckvc_table_tau(t, 0, e, p, 0);
-    for (uint32_t g = 0; g < t->n_heads; g++) { weight[g] = ckvc_table_weight(t, 0, g, 0); }
-    ckvc_utility(T, t->n_heads, alpha, rho, weight, u);
-    uint32_t n = ckvc_retain(T, u, (ckvc_rule){tau, ckvc_budget_tokens(t->budgets[0], T), 0}, kept,
-                             &n_candidates, scratch);
-    printf("layer 0 keeps %u of %u candidates at tau %.2f:", n, n_candidates, tau);
-    print_set(kept, n);
-    free(rho);
-    free(weight);
-}
-
-/* The learned score of a head, from what the prefill left behind: made up here, with one query head
- * a KV head and attention that is spread evenly. */
-static void learned_score(const ckvc_table *t, uint32_t head, const double *norm, double *s) {
-    const uint32_t version = t->score[0].features, D = t->n_features,
-                   head_dim = D - ckvc_features_count(version, 0);
-    static float attention[T][T];
-    double alpha[T], of_layer[T] = {0}, scratch[2 * T];
-    double *f = malloc((size_t)T * D * sizeof *f);
-    float *cache = malloc((size_t)T * head_dim * sizeof *cache);
-    for (uint32_t i = 0; i < T * head_dim; i++) { cache[i] = i % 5 ? 0.25f : -1.0f; }
-    for (uint32_t row = 0; row < T; row++) {
-        for (uint32_t i = 0; i <= row; i++) {
-            attention[row][i] = 1.0f / (float)(row + 1);
-            of_layer[i] += attention[row][i] / T;
-        }
-        alpha[row] = 1.0;
-    }
-    const ckvc_head_view v = {T, head_dim, 1, T, attention[0], cache, cache, NULL};
-    ckvc_features(version, &v, f, scratch);
-    if (ckvc_features_rows(version)) {
-        ckvc_features_late(T, of_layer, alpha, D, f + CKVC_FEATURES_LATE);
-    }
-    ckvc_linear_form(T, D, f, t->theta + (size_t)head * D, s);
-    ckvc_score_learned(T, t->mass[head], norm, s);
-    free(f);
-    free(cache);
-}
-
-static int head_set(const ckvc_table *t) {
-    const ckvc_score score = ckvc_table_score(t, 0);
-    const uint32_t budget = ckvc_budget_tokens(t->budgets[0], T);
-    uint32_t *c = malloc((size_t)t->n_layers * t->n_heads * sizeof *c), least, kept[T], scratch[T];
-    if (ckvc_table_capacities(t, 0, CKVC_MODE_HEADS, budget, T, c, &least)) {
-        fprintf(stderr, "%u entries a head are too few: at least %u\n", budget, least);
-        free(c);
-        return 1;
-    }
-    double attention[T], norm[T], s[T];
+static void make_up(uint32_t head_dim) {
     for (uint32_t i = 0; i < T; i++) {
-        attention[i] = i % 4 == 0 ? 0.08 : 0.01;
-        norm[i] = i % 3 == 0 ? 1.5 : 0.75;
+        for (uint32_t t = 0; t <= i; t++) { rows[i][t] = 1.0f / (float)(i + 1); }
     }
-    if (score.kind == CKVC_SCORE_LEARNED) {
-        learned_score(t, 0, norm, s);
-    } else {
-        ckvc_score_window(T, attention, score.pool, score.norm ? norm : NULL, s);
+    for (uint32_t i = 0; i < T * head_dim; i++) { cache[i] = i % 5 ? 0.25f : -1.0f; }
+}
+
+/* The prefill, layer by layer; a real one comes in tiles. */
+static int hand_over(ckvc_prefill *p, const ckvc_geometry *m) {
+    const uint32_t R = ckvc_prefill_rows(p); /* the last so many rows, or none */
+    for (uint32_t l = 0; l < m->n_layers; l++) {
+        for (uint32_t h = 0; R && h < m->n_query_heads; h++) {
+            if (ckvc_prefill_attention(p, l, h, 0, R, rows[T - R])) { return -1; }
+        }
+        for (uint32_t g = 0; g < m->n_kv_heads; g++) {
+            if (ckvc_prefill_cache(p, l, g, 0, T, cache, cache)) { return -1; }
+        }
     }
-    uint32_t n = ckvc_retain_head(T, s, (uint32_t)t->c_min[0].recent, c[0], kept, scratch);
-    printf("head 0 of layer 0 keeps %u, by the score %s:", n,
-           ckvc_score_name((ckvc_score_kind)score.kind));
-    print_set(kept, n);
-    free(c);
-    return 0;
+    return ckvc_prefill_keep(p, 12.0); /* the perplexity of the prompt's last tokens */
+}
+
+static void print_sets(const ckvc_prefill *p, const ckvc_geometry *m) {
+    for (uint32_t l = 0; l < m->n_layers; l++) {
+        for (uint32_t g = 0; g < m->n_kv_heads; g++) {
+            uint32_t n;
+            const uint32_t *set = ckvc_prefill_set(p, l, g, &n);
+            printf("layer %u head %u keeps %u:", l, g, n);
+            for (uint32_t i = 0; i < n; i++) { printf(" %u", set[i]); }
+            printf("\n");
+        }
+    }
 }
 
 int main(int argc, char **argv) {
@@ -99,18 +53,25 @@ int main(int argc, char **argv) {
         fprintf(stderr, "%s\n", argc == 2 ? message : "usage: keep_set T.ckvt");
         return 1;
     }
-    const ckvc_score score = ckvc_table_score(t, 0);
-    int rc = 0;
-    if (score.mode == CKVC_MODE_HEADS && score.kind != CKVC_SCORE_PAPER) {
-        rc = head_set(t);
-    } else if (!t->share && t->op == CKVC_OPERATOR_PAPER) {
-        layer_set(t);
+    /* Your model's; here what the table says, and its learned score of the keys' length. */
+    const uint32_t others = ckvc_features_count(ckvc_table_score(t, 0).features, 0);
+    ckvc_request r = {t, {t->n_layers, t->n_query_heads, t->n_heads, 8, NULL, 0.0}, T, 0.25};
+    if (t->theta) { r.model.head_dim = t->n_features - others; }
+    if (r.model.head_dim > MOST_DIM) { r.model.head_dim = MOST_DIM; }
+    make_up(r.model.head_dim);
+
+    const size_t bytes = ckvc_prefill_bytes(&r);
+    void *workspace = malloc(bytes);
+    ckvc_prefill *p = ckvc_prefill_begin(workspace, bytes, &r, message, sizeof message);
+    const int rc = !p || hand_over(p, &r.model);
+    if (!p) {
+        fprintf(stderr, "%s: %s\n", argv[1], message);
+    } else if (rc) {
+        fprintf(stderr, "%s: %s\n", argv[1], ckvc_prefill_message(p));
     } else {
-        fprintf(stderr, "mode %s, score %s, operator %s: not in this example\n",
-                ckvc_mode_name((ckvc_mode)score.mode), ckvc_score_name((ckvc_score_kind)score.kind),
-                ckvc_operator_name(t->op));
-        rc = 1;
+        print_sets(p, &r.model);
     }
+    free(workspace);
     ckvc_table_free(t);
     return rc;
 }
