@@ -157,7 +157,8 @@ static void print_rewards(const compile_result *r) {
 /* A table by demand beside references, over its budgets. */
 static void print_references(const compile_pass *p) {
     if (!p->n_heldout) { return; }
-    say("\n%-12s %14s  %s\n", "reference", "entries a head", "the table's reward over its [95%]");
+    say("\n%-12s %14s  %s\n", "reference", "entries a head",
+        "nats per token that the table loses less [95%]");
     for (int k = 0; k < SCORE_KIND_COUNT; k++) {
         if (!p->over[k].n) { continue; }
         say("%-12s %14.1f ", score_kind_name((score_kind)k), p->kept[k]);
