@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/memory.h"
 
@@ -90,21 +89,18 @@ static svg_axis over_log(double lo, double hi, double margin, double from, doubl
 
 /* Large counts read better as 12k than as 12000. */
 static const char *tick_text(const svg_axis *a, double v, char text[32]) {
-    const double top = fmax(fabs(a->lo), fabs(a->hi));
+    const double top = fmax(fabs(a->lo), fabs(a->hi)), size = fabs(v);
+    const char *sign = v < 0 ? "\u2212" : ""; /* as in the page's other numbers */
     if (a->log) {
         snprintf(text, 32, v >= 1e4 || v < 1e-3 ? "%.0e" : "%g", v);
     } else if (top >= 1e6) {
-        snprintf(text, 32, "%gM", v / 1e6);
+        snprintf(text, 32, "%s%gM", sign, size / 1e6);
     } else if (top >= 1e4) {
-        snprintf(text, 32, "%gk", v / 1e3);
+        snprintf(text, 32, "%s%gk", sign, size / 1e3);
     } else if (a->decimals > 6) {
-        snprintf(text, 32, "%.3g", v);
+        snprintf(text, 32, "%s%.3g", sign, size);
     } else {
-        snprintf(text, 32, "%.*f", a->decimals, v);
-    }
-    if (*text == '-') { /* a minus sign, as in the page's other numbers */
-        memmove(text + 3, text + 1, strlen(text));
-        memcpy(text, "\u2212", 3);
+        snprintf(text, 32, "%s%.*f", sign, a->decimals, size);
     }
     return text;
 }
