@@ -1,5 +1,5 @@
 /* The run directory (formats/run/run.md): plan, journal, durable prompt logs, published shards,
- * lock.
+ * lock. A run may be made in parts, each of which takes its share of the shards (run.md, "Parts").
  *
  * Writer: run_create (with resume: of a run that is there) locks the folder; for each pass,
  * run_pass_begin says which prompts are still to do; run_log_prompt makes one finished prompt
@@ -19,14 +19,27 @@
 
 typedef struct run_dir run_dir;
 
+/* Part `index` of `count`: of every pass the shards index, index + count, ... Count 0: the whole
+ * run. */
+typedef struct run_part {
+    uint32_t index, count;
+} run_part;
+#define RUN_MAX_PARTS 100000
+size_t run_part_size(run_part part, size_t n); /* of n shards, or what else is shared out so */
+
 /* Creates `path` (missing or empty, else CKVC_E_CREATE that suggests --resume) and writes run.json
  * = canonical plan. With resume, an existing run must have the same plan: a difference is
  * CKVC_E_MISMATCH naming the fields, old and new value; a missing folder is created. Takes the lock
  * (CKVC_E_SYSTEM when another process has it). The plan is borrowed. */
 ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out,
                        ckvc_err *err) CKVC_MUST_CHECK;
+/* The same of one part: its journal and its lock are its own, shards and plan are the run's, so
+ * that parts of one run may stand in one folder or each in its own. CKVC_E_MISMATCH when the folder
+ * holds parts of another number, CKVC_E_CREATE when it holds a whole run. */
+ckvc_status run_create_part(const char *path, const json_t *plan, run_part part, bool resume,
+                            run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Opens for reading: run.json and journal are parsed and checked, every published shard must be
- * there with its size. */
+ * there with its size. A run in parts that are not merged yet is CKVC_E_DATA. */
 ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
 void run_close(run_dir *r); /* releases the lock */
 CKVC_AUTO_OF(run_dir, run_close)
@@ -47,11 +60,13 @@ typedef struct run_pass_start {
     const char *backend;    /* recorded in journal lines; mixing kinds is CKVC_E_MISMATCH */
 } run_pass_start;
 /* `header` is written to every shard (copied). Replays logs; done [n_prompts] (caller's) is set
- * true for each prompt that is already published, logged or journaled as skipped, or that stands
- * behind the end of a pass that was ended early. A replayed log that completes its shard is
- * published. */
+ * true for each prompt that is already published, logged or journaled as skipped, that stands
+ * behind the end of a pass that was ended early, or that is another part's. A replayed log that
+ * completes its shard is published. */
 ckvc_status run_pass_begin(run_dir *r, const run_pass_start *start, const shard_header *header,
                            bool *done, ckvc_err *err) CKVC_MUST_CHECK;
+/* Is a prompt of the open pass this part's to do? */
+bool run_is_ours(const run_dir *r, uint32_t prompt);
 /* One finished prompt (number in the plan's order) with its rows (one prompt row): appended to the
  * shard's log and fsynced. Publishes the shard when its range is complete. Prompts may finish in
  * any order. */
@@ -70,8 +85,35 @@ ckvc_status run_pass_replay(run_dir *r, void (*fn)(void *ctx, const shard *rows)
  * shards are published and `reliability` (NaN: undefined) stayed below target. */
 ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool reached,
                             ckvc_err *err) CKVC_MUST_CHECK;
-/* True when all prompts of the pass are done; closes the pass's files. */
+/* True when all prompts of the pass, or of this part of it, are done; closes the pass's files. */
 bool run_pass_end(run_dir *r);
+
+/* ---- parts ---- */
+/* FOLDER/STEM-0-of-3END, the name of a part's own file; without a part FOLDER/STEMEND. free() it.
+ */
+char *run_part_path(const char *folder, const char *stem, run_part part, const char *end);
+/* The parts that have such a file, ascending by count, index; the caller's to free. */
+ckvc_status run_list_parts(const char *folder, const char *stem, const char *end, run_part **out,
+                           size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
+typedef struct run_merged {
+    uint32_t n_parts; /* 0: `path` was one run already */
+    size_t n_passes, n_shards;
+} run_merged;
+/* Publishes one run at `path` from the parts in it and in `folders` [n]: their shards, byte for
+ * byte, and the journal of a run that was made in one go. The parts must be all of one number, of
+ * one plan, arithmetic and shard header, and complete, and no shard may be there twice: otherwise
+ * CKVC_E_DATA or CKVC_E_MISMATCH names the part and what to do, and nothing is published. Parts in
+ * `path` are one run afterwards; those in other folders stay as they are. Merging again is no
+ * error. */
+ckvc_status run_merge(const char *path, const char *const *folders, size_t n, run_merged *out,
+                      ckvc_err *err) CKVC_MUST_CHECK;
+/* Publishes what parts make together; the same bytes may be there already, of a merge that was
+ * killed, other bytes are CKVC_E_CREATE. */
+ckvc_status run_publish_once(const char *path, const void *data, size_t size,
+                             ckvc_err *err) CKVC_MUST_CHECK;
+/* What a run's folder holds now, while processes write it or after: an object for `ckvc status`,
+ * docs/cli.md; new reference. Takes no lock. */
+ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* ---- reading ---- */
 typedef struct run_pass {

@@ -13,8 +13,6 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 
-#define MAX_PLAN_BYTES ((size_t)16 << 20)
-
 /* ---- names and ranges ---- */
 char *run_shard_path(const run_dir *r, const char *pass, uint32_t k, const char *end) {
     return ckvc_format("%s/%s/shard-%05u%s", r->path, pass, k, end);
@@ -38,39 +36,44 @@ run_pass_state *run_find_pass(const run_dir *r, const char *name) {
 }
 
 /* ---- folder and lock ---- */
-/* Nothing but what a create that was cut short leaves behind. */
-static ckvc_status folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) {
+ckvc_status run_folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) {
     DIR *dir = opendir(path);
     CKVC_FAIL_ERRNO_IF(!dir, err, CKVC_E_CREATE, "%s: cannot look into the folder", path);
     *fresh = true;
     for (struct dirent *e; (e = readdir(dir));) {
-        *fresh = *fresh &&
-                 (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-                  strcmp(e->d_name, "lock") == 0 || strncmp(e->d_name, "run.json.tmp.", 13) == 0);
+        *fresh = *fresh && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+                            strncmp(e->d_name, "lock", 4) == 0 || /* and lock-0-of-3 */
+                            strncmp(e->d_name, "run.json.tmp.", 13) == 0 ||
+                            strncmp(e->d_name, "plan-", 5) == 0);
     }
     closedir(dir);
     return CKVC_OK;
 }
 
-static ckvc_status take_lock(run_dir *r, ckvc_err *err) {
-    CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, "lock");
+static ckvc_status take_lock(const char *path, int operation, int *out, ckvc_err *err) {
     CKVC_AUTO(ckvc_close_at) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_CREATE, "%s: cannot create", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (flock(fd, operation | LOCK_NB) != 0) {
         CKVC_FAIL_ERRNO_IF(errno != EWOULDBLOCK, err, CKVC_E_SYSTEM,
                            "%s: this file system gives no lock", path);
         char holder[32] = "";
         const ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
         holder[n > 0 ? strcspn(holder, "\n") : 0] = 0;
-        return ckvc_fail(err, CKVC_E_BUSY,
-                         "%s: process %s is writing this run; wait for it or stop it", path,
-                         *holder ? holder : "(unknown)");
+        return ckvc_fail(err, CKVC_E_BUSY, "%s: %s%s is writing this run; wait for it or stop it",
+                         path, *holder ? "process " : "a part of it", holder);
     }
     /* The number is for the message above; the lock itself is the kernel's, so a dead process
      * holds none. */
-    if (ftruncate(fd, 0) == 0) { dprintf(fd, "%ld\n", (long)getpid()); }
-    r->lock = ckvc_take_fd(&fd);
+    if (operation == LOCK_EX && ftruncate(fd, 0) == 0) { dprintf(fd, "%ld\n", (long)getpid()); }
+    *out = ckvc_take_fd(&fd);
     return CKVC_OK;
+}
+
+ckvc_status run_lock(run_dir *r, ckvc_err *err) {
+    CKVC_AUTO_FREE char *whole = ckvc_path_join(r->path, "lock");
+    CKVC_AUTO_FREE char *own = run_part_path(r->path, "lock", r->part, "");
+    CKVC_TRY(take_lock(whole, r->part.count ? LOCK_SH : LOCK_EX, &r->lock, err));
+    return r->part.count ? take_lock(own, LOCK_EX, &r->part_lock, err) : CKVC_OK;
 }
 
 void run_close(run_dir *r) {
@@ -82,10 +85,12 @@ void run_close(run_dir *r) {
         free(r->passes[i]);
     }
     free(r->passes);
-    if (r->lock >= 0 && ftruncate(r->lock, 0) != 0) {
+    const int named = r->part.count ? r->part_lock : r->lock;
+    if (named >= 0 && ftruncate(named, 0) != 0) {
         errno = 0; /* an old pid stays in a file that nobody holds */
     }
     ckvc_close_at(&r->lock);
+    ckvc_close_at(&r->part_lock);
     json_decref(r->plan);
     json_decref(r->skipped);
     json_decref(r->notes);
@@ -94,22 +99,22 @@ void run_close(run_dir *r) {
     free(r);
 }
 
-static run_dir *new_run(const char *path) {
+run_dir *run_new(const char *path, run_part part) {
     run_dir *r = ckvc_calloc(1, sizeof *r);
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') { n--; }
-    r->lock = -1;
+    r->lock = r->part_lock = -1;
+    r->part = part;
     r->path = ckvc_format("%.*s", (int)n, path);
-    r->journal_path = ckvc_path_join(path, "journal.jsonl");
+    r->journal_path = run_part_path(r->path, "journal", part, ".jsonl");
     r->skipped = json_array();
     r->notes = json_array();
     return r;
 }
 
-/* run.json and journal; every published shard is there with its size. */
-static ckvc_status load(run_dir *r, ckvc_err *err) {
+ckvc_status run_load(run_dir *r, ckvc_err *err) {
     CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, "run.json");
-    CKVC_TRY(ckvc_json_read(path, MAX_PLAN_BYTES, &r->plan, err));
+    CKVC_TRY(ckvc_json_read(path, RUN_MAX_PLAN_BYTES, &r->plan, err));
     CKVC_FAIL_IF(!json_is_object(r->plan), err, CKVC_E_DATA, "%s: not a JSON object", path);
     run_hash_plan(r->plan, r->plan_hash);
     memcpy(r->pass_plan, r->plan_hash, sizeof r->pass_plan);
@@ -129,43 +134,105 @@ static ckvc_status load(run_dir *r, ckvc_err *err) {
     return CKVC_OK;
 }
 
-ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out,
-                       ckvc_err *err) {
+/* Parts of one number stand beside each other, and neither beside a whole run; seen under the
+ * lock. A part whose process has just begun shows by its lock alone. */
+static ckvc_status check_neighbours(const run_dir *r, ckvc_err *err) {
+    CKVC_AUTO_FREE char *whole = ckvc_path_join(r->path, "journal.jsonl");
+    CKVC_AUTO_FREE run_part *parts = NULL;
+    size_t n;
+    const bool is_whole = ckvc_file_exists(whole);
+    CKVC_FAIL_IF(
+        r->part.count && is_whole, err, CKVC_E_CREATE,
+        "%s: is a run in one piece, not in parts; go on with it without --shard, or choose "
+        "another --out",
+        r->path);
+    CKVC_TRY(run_list_parts(r->path, r->part.count ? "lock" : "journal",
+                            r->part.count ? "" : ".jsonl", &parts, &n, err));
+    CKVC_FAIL_IF(!r->part.count && !is_whole && n, err, CKVC_E_CREATE,
+                 "%s: is a run in %u parts; go on with them (--shard), join them with `ckvc merge "
+                 "%s`, or choose another --out",
+                 r->path, parts[0].count, r->path);
+    for (size_t i = 0; r->part.count && i < n; i++) {
+        CKVC_FAIL_IF(parts[i].count != r->part.count, err, CKVC_E_MISMATCH,
+                     "%s: has a part %u/%u, this one is %u/%u: parts of one run are all of one "
+                     "number; say --shard I/%u, or choose another --out",
+                     r->path, parts[i].index, parts[i].count, r->part.index, r->part.count,
+                     parts[i].count);
+    }
+    return CKVC_OK;
+}
+
+/* run.json, by whoever comes first. Temporary names are of a process, and processes on two machines
+ * may have one number, so that a part writes under a name of its own first. */
+static ckvc_status write_plan(const run_dir *r, const char *file, const json_t *plan,
+                              ckvc_err *err) {
+    CKVC_AUTO_FREE char *text = ckvc_json_canonical(plan);
+    CKVC_AUTO_FREE char *line = ckvc_format("%s\n", text);
+    if (!r->part.count) { return ckvc_publish_bytes(file, line, strlen(line), false, err); }
+    CKVC_AUTO_FREE char *own = run_part_path(r->path, "plan", r->part, ".json");
+    CKVC_TRY(ckvc_publish_bytes(own, line, strlen(line), true, err));
+    const bool linked = link(own, file) == 0 || errno == EEXIST; /* else no hard links here */
+    CKVC_FAIL_ERRNO_IF(!linked && rename(own, file) != 0, err, CKVC_E_CREATE,
+                       "%s: cannot rename into place", file);
+    CKVC_TRY(run_remove_file(own, err));
+    return ckvc_fsync_dir(r->path, err);
+}
+
+ckvc_status run_create_part(const char *path, const json_t *plan, run_part part, bool resume,
+                            run_dir **out, ckvc_err *err) {
     *out = NULL;
-    CKVC_AUTO(run_close_at) run_dir *r = new_run(path);
+    CKVC_AUTO(run_close_at) run_dir *r = run_new(path, part);
     CKVC_AUTO_FREE char *file = ckvc_path_join(r->path, "run.json");
     CKVC_AUTO_FREE char *parent = ckvc_path_dir(r->path);
     bool fresh = true;
     if (ckvc_file_exists(r->path)) {
         CKVC_FAIL_IF(!ckvc_is_dir(r->path), err, CKVC_E_CREATE,
                      "%s: exists and is not a folder; choose another --out", r->path);
-        CKVC_TRY(folder_is_fresh(r->path, &fresh, err));
-        CKVC_FAIL_IF(!fresh && !resume, err, CKVC_E_CREATE,
+        CKVC_TRY(run_folder_is_fresh(r->path, &fresh, err));
+        const bool begun = part.count ? ckvc_file_exists(r->journal_path) : !fresh;
+        CKVC_FAIL_IF(begun && !resume, err, CKVC_E_CREATE,
                      "%s: exists and is not empty; go on with --resume, or choose another --out",
-                     r->path);
+                     part.count ? r->journal_path : r->path);
     }
     CKVC_FAIL_IF(!fresh && !ckvc_file_exists(file), err, CKVC_E_CREATE,
                  "%s: is not empty and no run (it has no run.json); choose another --out", r->path);
     CKVC_TRY(ckvc_make_dirs(r->path, err));
     CKVC_TRY(ckvc_fsync_dir(parent, err));
-    CKVC_TRY(take_lock(r, err));
-    if (!ckvc_file_exists(file)) {
-        CKVC_AUTO_FREE char *text = ckvc_json_canonical(plan);
-        CKVC_AUTO_FREE char *line = ckvc_format("%s\n", text);
-        CKVC_TRY(ckvc_publish_bytes(file, line, strlen(line), false, err));
+    CKVC_TRY(run_lock(r, err));
+    const ckvc_status st = check_neighbours(r, err);
+    if (st != CKVC_OK && part.count && !ckvc_file_exists(r->journal_path)) {
+        CKVC_AUTO_FREE char *own = run_part_path(r->path, "lock", part, "");
+        unlink(own); /* it would stand in the others' way */
     }
-    CKVC_TRY(load(r, err));
-    char hash[CKVC_SHA256_HEX];
-    run_hash_plan(plan, hash);
-    CKVC_TRY(run_same_plan(r, hash, plan, err));
+    CKVC_TRY(st);
+    if (!ckvc_file_exists(file)) { CKVC_TRY(write_plan(r, file, plan, err)); }
+    CKVC_TRY(run_load(r, err));
+    CKVC_AUTO_FREE char *difference = run_plan_difference(r, plan);
+    CKVC_FAIL_IF(difference, err, CKVC_E_MISMATCH,
+                 "%s: %s another plan: %s; use that run's options, or another --out", file,
+                 part.count ? "this part has" : "--resume with", difference);
     *out = ckvc_take(&r);
     return CKVC_OK;
 }
 
+ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out,
+                       ckvc_err *err) {
+    return run_create_part(path, plan, (run_part){0}, resume, out, err);
+}
+
 ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) {
     *out = NULL;
-    CKVC_AUTO(run_close_at) run_dir *r = new_run(path);
-    CKVC_TRY(load(r, err));
+    CKVC_AUTO(run_close_at) run_dir *r = run_new(path, (run_part){0});
+    if (!ckvc_file_exists(r->journal_path) && ckvc_is_dir(r->path)) {
+        CKVC_AUTO_FREE run_part *parts = NULL;
+        size_t n;
+        CKVC_TRY(run_list_parts(r->path, "journal", ".jsonl", &parts, &n, err));
+        CKVC_FAIL_IF(n, err, CKVC_E_DATA,
+                     "%s: is a run in %u parts that are not one yet: `ckvc status %s` says what is "
+                     "missing, `ckvc merge` joins them",
+                     r->path, parts[0].count, r->path);
+    }
+    CKVC_TRY(run_load(r, err));
     *out = ckvc_take(&r);
     return CKVC_OK;
 }

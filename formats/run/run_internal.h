@@ -26,16 +26,18 @@ typedef struct run_writer run_writer; /* an open pass: run_pass.c */
 
 struct run_dir {
     char *path, *journal_path;
+    run_part part;
     json_t *plan, *skipped, *notes;
     char plan_hash[CKVC_SHA256_HEX]; /* of the run */
     char pass_plan[CKVC_SHA256_HEX]; /* of the passes that are begun */
-    int lock;                        /* -1: opened for reading */
+    int lock, part_lock;             /* -1: opened for reading; the whole run */
     uint64_t journal_size;
     run_pass_state **passes; /* in order of number and name */
     size_t n_passes, cap_passes;
     run_writer *writer;
 };
 
+#define RUN_MAX_PLAN_BYTES ((size_t)16 << 20)
 #define RUN_MAX_FILE_BYTES ((uint64_t)2 << 30) /* of a shard or checkpoint */
 
 uint32_t run_shard_count(const run_pass_state *p); /* shards of the whole pass */
@@ -49,13 +51,30 @@ run_pass_state *run_find_pass(const run_dir *r, const char *name);
 ckvc_status run_read_journaled(const char *path, uint64_t bytes, const char *sha256, char **data,
                                size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* run_plan.c: CKVC_E_MISMATCH names the fields that differ from the run's plan. */
-ckvc_status run_same_plan(const run_dir *r, const char *hash, const json_t *plan,
-                          ckvc_err *err) CKVC_MUST_CHECK;
+/* run_plan.c: the fields that differ from the run's plan, "bins: 3 there, 20 now"; NULL: none. The
+ * caller's to free. */
+char *run_plan_difference(const run_dir *r, const json_t *plan);
+
+/* run_folder.c */
+run_dir *run_new(const char *path, run_part part);
+/* Takes the run's lock: of a part shared, and the part's own besides. */
+ckvc_status run_lock(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
+/* run.json and the journal; every published shard is there with its size. */
+ckvc_status run_load(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
+/* *fresh: nothing is in the folder but what a create that was cut short leaves behind. */
+ckvc_status run_folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* run_parts.c */
+/* Shards of a pass that are this part's. */
+uint32_t run_own_shards(const run_dir *r, const run_pass_state *p);
 
 /* run_lines.c */
 /* "scan" -> 0, "pass-01-head" -> 1; kind points into name. False: no name of a pass. */
 bool run_pass_name(const char *name, int *number, const char **kind);
+/* The lines that begin a pass, publish its shard and skip its prompt (the i-th in the journal). */
+json_t *run_begin_line(const run_dir *r, const run_pass_state *p);
+json_t *run_shard_line(const run_pass_state *p, const run_shard *s);
+json_t *run_skip_line(const char *pass, uint32_t prompt, const char *id, const char *reason);
 /* A journal line into the struct; ctx: the run_dir. */
 ckvc_status run_take_line(void *ctx, const json_t *line, uint32_t number,
                           ckvc_err *err) CKVC_MUST_CHECK;
@@ -67,6 +86,9 @@ ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where,
                           ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* run_pass.c: temporary files of a process that was killed; the lock says that it is gone. */
-ckvc_status run_remove_temporaries(const char *dir, ckvc_err *err) CKVC_MUST_CHECK;
+/* run_pass.c: temporary files of a process that was killed; the lock says that it is gone. In a
+ * part those of its own shards. */
+ckvc_status run_remove_temporaries(const run_dir *r, const char *dir,
+                                   ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_remove_file(const char *path, ckvc_err *err) CKVC_MUST_CHECK; /* none is fine */
 void run_writer_free(run_writer *w);

@@ -80,8 +80,8 @@ static ckvc_status take_begin(run_dir *r, const json_t *line, const char *name, 
     return CKVC_OK;
 }
 
-static ckvc_status take_shard(run_pass_state *p, const json_t *line, const char *where,
-                              ckvc_err *err) {
+static ckvc_status take_shard(const run_dir *r, run_pass_state *p, const json_t *line,
+                              const char *where, ckvc_err *err) {
     uint64_t number, prompts;
     run_shard s = {0};
     CKVC_FAIL_IF(
@@ -95,6 +95,9 @@ static ckvc_status take_shard(run_pass_state *p, const json_t *line, const char 
         where, p->pub.name, run_shard_count(p));
     s.shard = (uint32_t)number;
     s.prompts = (uint32_t)prompts;
+    CKVC_FAIL_IF(r->part.count && s.shard % r->part.count != r->part.index, err, CKVC_E_DATA,
+                 "%s: shard %u of %s is not of part %u/%u", where, s.shard, p->pub.name,
+                 r->part.index, r->part.count);
     size_t at = p->pub.n_shards;
     while (at > 0 && p->shards[at - 1].shard > s.shard) { at--; }
     CKVC_FAIL_IF(at > 0 && p->shards[at - 1].shard == s.shard, err, CKVC_E_DATA,
@@ -156,16 +159,41 @@ static ckvc_status take_stable(run_pass_state *p, const json_t *line, const char
     return CKVC_OK;
 }
 
+json_t *run_begin_line(const run_dir *r, const run_pass_state *p) {
+    json_t *line = json_pack(
+        "{s:s, s:I, s:I, s:s, s:s}", "pass", p->pub.name, "n_prompts", (json_int_t)p->plan_prompts,
+        "shard_prompts", (json_int_t)p->shard_prompts, "backend", p->backend, "header", p->header);
+    if (strcmp(p->pub.plan, r->plan_hash) != 0) {
+        json_object_set_new(line, "plan", json_string(p->pub.plan));
+    }
+    return line;
+}
+
+json_t *run_shard_line(const run_pass_state *p, const run_shard *s) {
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "pass", p->pub.name, "shard",
+                     (json_int_t)s->shard, "prompts", (json_int_t)s->prompts, "rows",
+                     (json_int_t)s->rows, "bytes", (json_int_t)s->bytes, "sha256", s->sha256,
+                     "backend", p->backend);
+}
+
+json_t *run_skip_line(const char *pass, uint32_t prompt, const char *id, const char *reason) {
+    return json_pack("{s:s, s:I, s:s, s:s}", "pass", pass, "prompt", (json_int_t)prompt, "id", id,
+                     "reason", reason);
+}
+
 ckvc_status run_take_line(void *ctx, const json_t *line, uint32_t number, ckvc_err *err) {
     run_dir *r = ctx;
     CKVC_AUTO_FREE char *where = ckvc_format("%s:%u", r->journal_path, number);
+    CKVC_FAIL_IF(r->part.count &&
+                     (json_object_get(line, "note") || json_object_get(line, "until_stable")),
+                 err, CKVC_E_DATA, "%s: a line that no part of a run has", where);
     if (json_object_get(line, "note")) { return run_take_note(r, line, where, err); }
     const char *name = json_string_value(json_object_get(line, "pass"));
     CKVC_FAIL_IF(!name, err, CKVC_E_DATA, "%s: a line without \"pass\"", where);
     if (json_object_get(line, "n_prompts")) { return take_begin(r, line, name, where, err); }
     run_pass_state *p = run_find_pass(r, name);
     CKVC_FAIL_IF(!p, err, CKVC_E_DATA, "%s: pass %.40s has not been begun", where, name);
-    if (json_object_get(line, "sha256")) { return take_shard(p, line, where, err); }
+    if (json_object_get(line, "sha256")) { return take_shard(r, p, line, where, err); }
     if (json_object_get(line, "reason")) { return take_skip(r, p, line, where, err); }
     if (json_object_get(line, "until_stable")) { return take_stable(p, line, where, err); }
     return ckvc_fail(err, CKVC_E_DATA,

@@ -39,11 +39,11 @@ typedef enum prompt_state {
 
 struct run_writer {
     run_pass_state *pass;
-    shard *rows;        /* header of the pass; scratch for the rows of one shard */
-    uint8_t *state;     /* [plan_prompts] prompt_state */
-    uint32_t *left;     /* [n_shards] prompts still to do */
-    uint64_t *log_size; /* [n_shards] bytes of whole records in the log */
-    uint32_t n_shards, n_published;
+    shard *rows;                    /* header of the pass; scratch for the rows of one shard */
+    uint8_t *state;                 /* [plan_prompts] prompt_state */
+    uint32_t *left;                 /* [n_shards] prompts still to do */
+    uint64_t *log_size;             /* [n_shards] bytes of whole records in the log */
+    uint32_t n_shards, n_published; /* of the pass; of them this part's */
 };
 
 void run_writer_free(run_writer *w) {
@@ -102,7 +102,7 @@ static ckvc_status write_shard(run_writer *w, uint32_t k, const char *log_path, 
     return ckvc_publish_bytes(path, image, n, true, err);
 }
 
-static ckvc_status remove_file(const char *path, ckvc_err *err) {
+ckvc_status run_remove_file(const char *path, ckvc_err *err) {
     CKVC_FAIL_ERRNO_IF(unlink(path) != 0 && errno != ENOENT, err, CKVC_E_IO, "%s: cannot remove",
                        path);
     return CKVC_OK;
@@ -114,30 +114,35 @@ static ckvc_status publish_shard(run_dir *r, uint32_t k, ckvc_err *err) {
     CKVC_AUTO_FREE char *log_path = run_shard_path(r, w->pass->pub.name, k, ".log");
     CKVC_AUTO_FREE char *path = run_shard_path(r, w->pass->pub.name, k, ".h5");
     CKVC_TRY(write_shard(w, k, log_path, path, &entry, err));
-    CKVC_TRY(run_journal(r,
-                         json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "pass", w->pass->pub.name,
-                                   "shard", (json_int_t)k, "prompts", (json_int_t)entry.prompts,
-                                   "rows", (json_int_t)entry.rows, "bytes", (json_int_t)entry.bytes,
-                                   "sha256", entry.sha256, "backend", w->pass->backend),
-                         err));
+    CKVC_TRY(run_journal(r, run_shard_line(w->pass, &entry), err));
     uint32_t first, end;
     run_shard_range(w->pass, k, &first, &end);
     for (uint32_t i = first; i < end; i++) {
         w->state[i] = w->state[i] == PROMPT_LOGGED ? PROMPT_PUBLISHED : w->state[i];
     }
     w->n_published++;
-    return remove_file(log_path, err);
+    return run_remove_file(log_path, err);
 }
 
 /* ---- beginning ---- */
-ckvc_status run_remove_temporaries(const char *dir, ckvc_err *err) {
+static bool is_ours(const run_dir *r, uint32_t k) {
+    return r->part.count == 0 || k % r->part.count == r->part.index;
+}
+
+/* shard-00003.h5.tmp.PID.N of this part. */
+static bool is_own_name(const run_dir *r, const char *name) {
+    return r->part.count == 0 ||
+           (strncmp(name, "shard-", 6) == 0 && is_ours(r, (uint32_t)strtoul(name + 6, NULL, 10)));
+}
+
+ckvc_status run_remove_temporaries(const run_dir *r, const char *dir, ckvc_err *err) {
     DIR *folder = opendir(dir);
     CKVC_FAIL_ERRNO_IF(!folder, err, CKVC_E_IO, "%s: cannot look into the folder", dir);
     ckvc_status st = CKVC_OK;
     for (struct dirent *e; st == CKVC_OK && (e = readdir(folder));) {
-        if (!strstr(e->d_name, ".tmp.")) { continue; }
+        if (!strstr(e->d_name, ".tmp.") || !is_own_name(r, e->d_name)) { continue; }
         CKVC_AUTO_FREE char *path = ckvc_path_join(dir, e->d_name);
-        st = remove_file(path, err);
+        st = run_remove_file(path, err);
     }
     closedir(folder);
     return st;
@@ -160,14 +165,13 @@ static ckvc_status begin_line(run_dir *r, const run_pass_start *start, const sha
     header_hash(header, hash);
     const run_pass_state *p = run_find_pass(r, start->pass);
     if (!p) {
-        json_t *line =
-            json_pack("{s:s, s:I, s:I, s:s, s:s}", "pass", start->pass, "n_prompts",
-                      (json_int_t)start->n_prompts, "shard_prompts",
-                      (json_int_t)start->shard_prompts, "backend", start->backend, "header", hash);
-        if (strcmp(header->plan, r->plan_hash) != 0) {
-            json_object_set_new(line, "plan", json_string(header->plan));
-        }
-        return run_journal(r, line, err);
+        run_pass_state begun = {.plan_prompts = start->n_prompts,
+                                .shard_prompts = start->shard_prompts};
+        snprintf(begun.pub.name, sizeof begun.pub.name, "%s", start->pass);
+        snprintf(begun.backend, sizeof begun.backend, "%s", start->backend);
+        memcpy(begun.pub.plan, header->plan, sizeof begun.pub.plan);
+        memcpy(begun.header, hash, sizeof begun.header);
+        return run_journal(r, run_begin_line(r, &begun), err);
     }
     CKVC_FAIL_IF(
         p->plan_prompts != start->n_prompts || p->shard_prompts != start->shard_prompts, err,
@@ -220,7 +224,7 @@ static bool is_published(const run_writer *w, size_t published, uint32_t k) {
     return published < w->pass->pub.n_shards && w->pass->shards[published].shard == k;
 }
 
-/* Which prompts are done: journal, then logs. */
+/* Which prompts are done: journal, then logs; of other parts' shards nothing is known here. */
 static ckvc_status find_done(run_dir *r, ckvc_err *err) {
     run_writer *w = r->writer;
     const run_pass_state *p = w->pass;
@@ -232,6 +236,7 @@ static ckvc_status find_done(run_dir *r, ckvc_err *err) {
     }
     size_t published = 0;
     for (uint32_t k = 0; k < w->n_shards; k++) {
+        if (!is_ours(r, k)) { continue; }
         if (is_published(w, published, k)) {
             published++;
             w->n_published++;
@@ -241,7 +246,7 @@ static ckvc_status find_done(run_dir *r, ckvc_err *err) {
             }
             w->left[k] = 0;
             CKVC_AUTO_FREE char *path = run_shard_path(r, p->pub.name, k, ".log");
-            CKVC_TRY(remove_file(path, err));
+            CKVC_TRY(run_remove_file(path, err));
             continue;
         }
         CKVC_TRY(replay(r, k, err));
@@ -268,8 +273,8 @@ static ckvc_status open_writer(run_dir *r, const char *pass, const shard_header 
     CKVC_AUTO_FREE char *dir = ckvc_path_join(r->path, pass);
     CKVC_TRY(ckvc_make_dirs(dir, err));
     CKVC_TRY(ckvc_fsync_dir(r->path, err));
-    CKVC_TRY(run_remove_temporaries(dir, err));
-    CKVC_TRY(run_remove_temporaries(r->path, err));
+    CKVC_TRY(run_remove_temporaries(r, dir, err));
+    CKVC_TRY(run_remove_temporaries(r, r->path, err));
     return find_done(r, err);
 }
 
@@ -294,12 +299,17 @@ ckvc_status run_pass_begin(run_dir *r, const run_pass_start *start, const shard_
         return st;
     }
     for (uint32_t i = 0; i < start->n_prompts; i++) {
-        done[i] = r->writer->state[i] != PROMPT_TODO || i >= r->writer->pass->pub.n_prompts;
+        done[i] = r->writer->state[i] != PROMPT_TODO || i >= r->writer->pass->pub.n_prompts ||
+                  !run_is_ours(r, i);
     }
     return CKVC_OK;
 }
 
 /* ---- going on ---- */
+bool run_is_ours(const run_dir *r, uint32_t prompt) {
+    return is_ours(r, prompt / r->writer->pass->shard_prompts);
+}
+
 static ckvc_status prompt_done(run_dir *r, uint32_t prompt, prompt_state state, ckvc_err *err) {
     run_writer *w = r->writer;
     const uint32_t k = prompt / w->pass->shard_prompts;
@@ -309,7 +319,7 @@ static ckvc_status prompt_done(run_dir *r, uint32_t prompt, prompt_state state, 
 
 ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows, ckvc_err *err) {
     run_writer *w = r->writer;
-    assert(w && prompt < w->pass->pub.n_prompts && rows->n_prompts == 1);
+    assert(w && prompt < w->pass->pub.n_prompts && rows->n_prompts == 1 && run_is_ours(r, prompt));
     assert(rows->h.n_layers == w->rows->h.n_layers && rows->h.n_kv_heads == w->rows->h.n_kv_heads);
     CKVC_FAIL_IF(w->state[prompt] != PROMPT_TODO, err, CKVC_E_BUG,
                  "prompt %u of %s is logged twice", prompt, w->pass->pub.name);
@@ -331,13 +341,10 @@ ckvc_status run_log_prompt(run_dir *r, uint32_t prompt, const shard *rows, ckvc_
 ckvc_status run_skip_prompt(run_dir *r, uint32_t prompt, const char *id, const char *reason,
                             ckvc_err *err) {
     const run_writer *w = r->writer;
-    assert(w && prompt < w->pass->pub.n_prompts);
+    assert(w && prompt < w->pass->pub.n_prompts && run_is_ours(r, prompt));
     CKVC_FAIL_IF(w->state[prompt] != PROMPT_TODO, err, CKVC_E_BUG,
                  "prompt %u of %s is skipped when it is done", prompt, w->pass->pub.name);
-    CKVC_TRY(run_journal(r,
-                         json_pack("{s:s, s:I, s:s, s:s}", "pass", w->pass->pub.name, "prompt",
-                                   (json_int_t)prompt, "id", id, "reason", reason),
-                         err));
+    CKVC_TRY(run_journal(r, run_skip_line(w->pass->pub.name, prompt, id, reason), err));
     return prompt_done(r, prompt, PROMPT_SKIPPED, err);
 }
 
@@ -346,6 +353,7 @@ ckvc_status run_pass_replay(run_dir *r, void (*fn)(void *ctx, const shard *rows)
     run_writer *w = r->writer;
     size_t published = 0;
     for (uint32_t k = 0; k < w->n_shards; k++) {
+        if (!is_ours(r, k)) { continue; }
         if (is_published(w, published, k)) {
             CKVC_AUTO(shard_free_at) shard *rows = NULL;
             CKVC_TRY(run_read_shard(r, &w->pass->pub, published++, &rows, err));
@@ -380,7 +388,7 @@ ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool 
 
 bool run_pass_end(run_dir *r) {
     /* and durable: nothing is left that could fail */
-    const bool complete = r->writer->n_published == r->writer->n_shards;
+    const bool complete = r->writer->n_published == run_own_shards(r, r->writer->pass);
     run_writer_free(r->writer);
     r->writer = NULL;
     return complete;

@@ -1,0 +1,361 @@
+/* Runs in parts: their files' names, and many parts into one run (run.md, "Parts"). */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/run/coverage.h"
+#include "formats/run/run_internal.h"
+#include "lib/base/buffer.h"
+#include "lib/base/files.h"
+#include "lib/base/json.h"
+
+#define MAX_SMALL_FILE ((size_t)256 << 20)
+
+/* ---- names ---- */
+char *run_part_path(const char *path, const char *stem, run_part part, const char *end) {
+    return part.count ? ckvc_format("%s/%s-%u-of-%u%s", path, stem, part.index, part.count, end)
+                      : ckvc_format("%s/%s%s", path, stem, end);
+}
+
+static int by_count(const void *a, const void *b) {
+    const run_part *x = a, *y = b;
+    return x->count != y->count ? (x->count > y->count) - (x->count < y->count)
+                                : (x->index > y->index) - (x->index < y->index);
+}
+
+/* "journal-0-of-3.jsonl", as run_part_path writes it. */
+static bool part_of_name(const char *name, const char *stem, const char *end, run_part *out) {
+    const size_t n = strlen(stem);
+    if (strncmp(name, stem, n) != 0 || name[n] != '-') { return false; }
+    char *at;
+    const unsigned long index = strtoul(name + n + 1, &at, 10);
+    const unsigned long count = strncmp(at, "-of-", 4) == 0 ? strtoul(at + 4, NULL, 10) : 0;
+    if (count > RUN_MAX_PARTS || index >= count) { return false; }
+    *out = (run_part){(uint32_t)index, (uint32_t)count};
+    CKVC_AUTO_FREE char *exact = ckvc_format("%s-%u-of-%u%s", stem, out->index, out->count, end);
+    return strcmp(exact, name) == 0;
+}
+
+ckvc_status run_list_parts(const char *path, const char *stem, const char *end, run_part **out,
+                           size_t *n, ckvc_err *err) {
+    run_part *list = NULL;
+    size_t capacity = 0;
+    *out = NULL;
+    *n = 0;
+    DIR *dir = opendir(path);
+    CKVC_FAIL_ERRNO_IF(!dir, err, CKVC_E_NOINPUT, "%s: cannot look into the folder", path);
+    for (struct dirent *e; (e = readdir(dir));) {
+        run_part p;
+        if (!part_of_name(e->d_name, stem, end, &p)) { continue; }
+        CKVC_GROW(list, capacity, *n + 1);
+        list[(*n)++] = p;
+    }
+    closedir(dir);
+    if (list) { qsort(list, *n, sizeof *list, by_count); }
+    *out = list;
+    return CKVC_OK;
+}
+
+size_t run_part_size(run_part part, size_t n) {
+    return part.count == 0 ? n : part.index < n ? (n - part.index - 1) / part.count + 1 : 0;
+}
+
+uint32_t run_own_shards(const run_dir *r, const run_pass_state *p) {
+    return (uint32_t)run_part_size(r->part, run_shard_count(p));
+}
+
+/* ---- what is to be merged ---- */
+typedef struct merge {
+    run_dir *to;     /* where: plan and lock, no journal yet */
+    run_dir **parts; /* [n], by index once they are checked */
+    size_t n, capacity;
+    ckvc_buffer journal;
+} merge;
+
+static void merge_fini(merge *m) {
+    run_close(m->to);
+    for (size_t i = 0; i < m->n; i++) { run_close(m->parts[i]); }
+    free(m->parts);
+    ckvc_buffer_fini(&m->journal);
+}
+
+/* The parts of one folder; none is for the caller to judge. */
+static ckvc_status take_parts(merge *m, const char *folder, ckvc_err *err) {
+    CKVC_AUTO_FREE run_part *list = NULL;
+    size_t n;
+    CKVC_TRY(run_list_parts(folder, "journal", ".jsonl", &list, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        CKVC_GROW(m->parts, m->capacity, m->n + 1);
+        m->parts[m->n] = run_new(folder, list[i]);
+        CKVC_TRY(run_load(m->parts[m->n++], err));
+    }
+    return CKVC_OK;
+}
+
+static int by_index(const void *a, const void *b) {
+    return by_count(&(*(run_dir *const *)a)->part, &(*(run_dir *const *)b)->part);
+}
+
+/* One of each index of one number. */
+static ckvc_status check_numbers(const merge *m, ckvc_err *err) {
+    qsort(m->parts, m->n, sizeof(run_dir *), by_index);
+    const uint32_t count = m->parts[0]->part.count;
+    for (size_t i = 0; i < m->n; i++) {
+        const run_dir *p = m->parts[i];
+        CKVC_FAIL_IF(p->part.count != count, err, CKVC_E_MISMATCH,
+                     "%s: part %u/%u, but %s has one of %u: parts of one run are all of one number",
+                     p->path, p->part.index, p->part.count, m->parts[0]->path, count);
+        CKVC_FAIL_IF(
+            i && p->part.index == m->parts[i - 1]->part.index, err, CKVC_E_DATA,
+            "part %u/%u is there twice, in %s and in %s: its shards overlap; leave one out",
+            p->part.index, count, m->parts[i - 1]->path, p->path);
+        CKVC_FAIL_IF(p->part.index != i, err, CKVC_E_DATA,
+                     "%s: part %zu/%u is missing; make it with --shard %zu/%u, or name its folder",
+                     m->to->path, i, count, i, count);
+    }
+    CKVC_FAIL_IF(m->n != count, err, CKVC_E_DATA,
+                 "%s: part %zu/%u is missing; make it with --shard %zu/%u, or name its folder",
+                 m->to->path, m->n, count, m->n, count);
+    return CKVC_OK;
+}
+
+/* A pass of one part against the first part's. */
+static ckvc_status check_pass(const run_dir *part, const run_pass_state *p,
+                              const run_pass_state *first, const run_dir *first_run,
+                              ckvc_err *err) {
+    CKVC_FAIL_IF(p->plan_prompts != first->plan_prompts || p->shard_prompts != first->shard_prompts,
+                 err, CKVC_E_MISMATCH,
+                 "%s: %s was begun with %u prompts, %u to a shard, in %s with %u, %u to a shard",
+                 part->journal_path, p->pub.name, p->plan_prompts, p->shard_prompts,
+                 first_run->journal_path, first->plan_prompts, first->shard_prompts);
+    CKVC_FAIL_IF(strcmp(p->backend, first->backend) != 0, err, CKVC_E_MISMATCH,
+                 "%s: %s was made on backend \"%s\", in %s on \"%s\": their results differ in the "
+                 "last bits; make the part again where the others were made",
+                 part->journal_path, p->pub.name, p->backend, first_run->journal_path,
+                 first->backend);
+    CKVC_FAIL_IF(strcmp(p->header, first->header) != 0 || strcmp(p->pub.plan, first->pub.plan) != 0,
+                 err, CKVC_E_MISMATCH,
+                 "%s: %s was begun with other start tables, bin edges, grids or model than in %s",
+                 part->journal_path, p->pub.name, first_run->journal_path);
+    for (uint32_t i = 0, k = part->part.index; k < run_shard_count(p); i++, k += part->part.count) {
+        CKVC_FAIL_IF(i >= p->pub.n_shards || p->shards[i].shard != k, err, CKVC_E_DATA,
+                     "%s: %s: shard %u is missing (%zu of this part's %u are published); finish it "
+                     "with --shard %u/%u --resume",
+                     part->journal_path, p->pub.name, k, p->pub.n_shards, run_own_shards(part, p),
+                     part->part.index, part->part.count);
+    }
+    return CKVC_OK;
+}
+
+/* The same plan, the same passes, all of them whole. */
+static ckvc_status check_parts(const merge *m, ckvc_err *err) {
+    const run_dir *first = m->parts[0];
+    const int64_t most = json_integer_value(json_object_get(first->plan, "max_failures"));
+    for (size_t i = 0; i < m->n; i++) {
+        const run_dir *part = m->parts[i];
+        CKVC_AUTO_FREE char *difference = run_plan_difference(part, first->plan);
+        CKVC_FAIL_IF(difference, err, CKVC_E_MISMATCH,
+                     "%s/run.json: another plan than %s/run.json: %s; parts of one run are made "
+                     "with the same options",
+                     part->path, first->path, difference);
+        CKVC_FAIL_IF(part->n_passes != first->n_passes || part->n_passes == 0, err, CKVC_E_DATA,
+                     "%s: has begun %zu passes, part 0 %zu; go on with --shard %u/%u --resume",
+                     part->journal_path, part->n_passes, first->n_passes, part->part.index,
+                     part->part.count);
+        for (size_t k = 0; k < part->n_passes; k++) {
+            const run_pass_state *p = part->passes[k], *theirs = first->passes[k];
+            CKVC_FAIL_IF(strcmp(p->pub.name, theirs->pub.name) != 0, err, CKVC_E_DATA,
+                         "%s: has %s, part 0 %s", part->journal_path, p->pub.name,
+                         theirs->pub.name);
+            CKVC_TRY(check_pass(part, p, theirs, first, err));
+        }
+    }
+    for (size_t k = 0; k < first->n_passes; k++) {
+        size_t failures = 0;
+        for (size_t i = 0; i < m->n; i++) { failures += m->parts[i]->passes[k]->n_skipped; }
+        CKVC_FAIL_IF((int64_t)failures > most, err, CKVC_E_DATA,
+                     "%s: %zu prompts of %s leave no records in all parts together, --max-failures "
+                     "allows %" PRId64,
+                     first->path, failures, first->passes[k]->pub.name, most);
+    }
+    return CKVC_OK;
+}
+
+/* ---- the journal of one run ---- */
+static void put_line(merge *m, json_t *line) {
+    ckvc_json_append(&m->journal, line);
+    ckvc_buffer_u8(&m->journal, '\n');
+    json_decref(line);
+}
+
+/* The lines of the prompts of shard k that a part skipped, in the prompts' order, as a run that
+ * does one after the other has them. */
+static void put_skipped(merge *m, const run_dir *part, const run_pass_state *p, uint32_t k) {
+    uint32_t first, end;
+    run_shard_range(p, k, &first, &end);
+    for (uint32_t prompt = first; prompt < end; prompt++) {
+        size_t at = 0; /* in p->skipped, which counts what r->skipped has of this pass */
+        for (size_t i = 0; i < json_array_size(part->skipped); i++) {
+            const json_t *line = json_array_get(part->skipped, i);
+            const char *of = json_string_value(json_object_get(line, "pass"));
+            if (strcmp(of, p->pub.name) != 0 || p->skipped[at++] != prompt) { continue; }
+            put_line(m, run_skip_line(of, prompt, json_string_value(json_object_get(line, "id")),
+                                      json_string_value(json_object_get(line, "reason"))));
+        }
+    }
+}
+
+static void put_journal(merge *m) {
+    for (size_t i = 0; i < m->parts[0]->n_passes; i++) {
+        put_line(m, run_begin_line(m->parts[0], m->parts[0]->passes[i]));
+        for (uint32_t k = 0; k < run_shard_count(m->parts[0]->passes[i]); k++) {
+            const run_dir *part = m->parts[k % m->n];
+            if (part->passes[i]->n_skipped) { put_skipped(m, part, part->passes[i], k); }
+            put_line(m, run_shard_line(part->passes[i], &part->passes[i]->shards[k / m->n]));
+        }
+    }
+}
+
+/* ---- publishing ---- */
+/* A published shard, checked, into its place where it does not stand there. */
+static ckvc_status publish_shard(const merge *m, const run_dir *part, const run_pass_state *p,
+                                 const run_shard *s, ckvc_err *err) {
+    CKVC_AUTO_FREE char *from = run_shard_path(part, p->pub.name, s->shard, ".h5");
+    CKVC_AUTO_FREE char *to = run_shard_path(m->to, p->pub.name, s->shard, ".h5");
+    CKVC_AUTO_FREE char *log = run_shard_path(m->to, p->pub.name, s->shard, ".log");
+    CKVC_AUTO_FREE char *data = NULL;
+    size_t n;
+    CKVC_TRY(run_read_journaled(from, s->bytes, s->sha256, &data, &n, err));
+    if (strcmp(part->path, m->to->path) == 0) { return run_remove_file(log, err); }
+    return ckvc_publish_bytes(to, data, n, true, err);
+}
+
+/* What part 0 writes beside the shards, for all. */
+static ckvc_status publish_small(const merge *m, const char *name, ckvc_err *err) {
+    CKVC_AUTO_FREE char *from = ckvc_path_join(m->parts[0]->path, name);
+    CKVC_AUTO_FREE char *data = NULL;
+    size_t n;
+    if (strcmp(m->parts[0]->path, m->to->path) == 0 || !ckvc_file_exists(from)) { return CKVC_OK; }
+    CKVC_TRY(ckvc_file_read(from, MAX_SMALL_FILE, &data, &n, err));
+    return run_publish_file(m->to, name, data, n, true, err);
+}
+
+static ckvc_status publish_shards(const merge *m, run_merged *out, ckvc_err *err) {
+    const run_dir *first = m->parts[0];
+    for (size_t i = 0; i < first->n_passes; i++) {
+        CKVC_AUTO_FREE char *dir = ckvc_path_join(m->to->path, first->passes[i]->pub.name);
+        CKVC_TRY(ckvc_make_dirs(dir, err));
+        CKVC_TRY(run_remove_temporaries(m->to, dir, err));
+        for (uint32_t k = 0; k < run_shard_count(first->passes[i]); k++, out->n_shards++) {
+            const run_dir *part = m->parts[k % m->n];
+            const run_pass_state *p = part->passes[i];
+            CKVC_TRY(publish_shard(m, part, p, &p->shards[k / m->n], err));
+        }
+    }
+    CKVC_TRY(publish_small(m, "scan/edges.json", err));
+    CKVC_TRY(publish_small(m, COVERAGE_FILE, err));
+    CKVC_TRY(ckvc_fsync_dir(m->to->path, err));
+    out->n_parts = (uint32_t)m->n;
+    out->n_passes = first->n_passes;
+    return CKVC_OK;
+}
+
+/* The parts' own files of a run that is one now. */
+static ckvc_status remove_parts(const run_dir *to, ckvc_err *err) {
+    static const char *const files[][2] = {{"journal", ".jsonl"}, {"lock", ""}, {"plan", ".json"}};
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        CKVC_AUTO_FREE run_part *list = NULL;
+        size_t n;
+        CKVC_TRY(run_list_parts(to->path, files[f][0], files[f][1], &list, &n, err));
+        for (size_t i = 0; i < n; i++) {
+            CKVC_AUTO_FREE char *file = run_part_path(to->path, files[f][0], list[i], files[f][1]);
+            CKVC_TRY(run_remove_file(file, err));
+        }
+    }
+    return run_remove_temporaries(to, to->path, err);
+}
+
+/* A folder for the run, locked: no part of it is being written. */
+static ckvc_status open_target(merge *m, ckvc_err *err) {
+    const char *path = m->to->path;
+    bool fresh = true;
+    CKVC_FAIL_IF(ckvc_file_exists(path) && !ckvc_is_dir(path), err, CKVC_E_CREATE,
+                 "%s: exists and is not a folder; choose another", path);
+    CKVC_TRY(ckvc_make_dirs(path, err));
+    CKVC_TRY(run_lock(m->to, err));
+    CKVC_TRY(run_folder_is_fresh(path, &fresh, err));
+    CKVC_AUTO_FREE char *plan = ckvc_path_join(path, "run.json");
+    CKVC_FAIL_IF(!fresh && !ckvc_file_exists(plan), err, CKVC_E_CREATE,
+                 "%s: is not empty and no run (it has no run.json); choose another", path);
+    return CKVC_OK;
+}
+
+/* run.json: the parts', or what is there is of the same plan. */
+static ckvc_status publish_plan(const merge *m, ckvc_err *err) {
+    CKVC_AUTO_FREE char *file = ckvc_path_join(m->to->path, "run.json");
+    if (ckvc_file_exists(file)) {
+        CKVC_TRY(run_load(m->to, err));
+        CKVC_AUTO_FREE char *difference = run_plan_difference(m->to, m->parts[0]->plan);
+        CKVC_FAIL_IF(difference, err, CKVC_E_MISMATCH,
+                     "%s: another plan than that of the parts: %s; choose another folder", file,
+                     difference);
+        return CKVC_OK;
+    }
+    CKVC_AUTO_FREE char *text = ckvc_json_canonical(m->parts[0]->plan);
+    CKVC_AUTO_FREE char *line = ckvc_format("%s\n", text);
+    return ckvc_publish_bytes(file, line, strlen(line), false, err);
+}
+
+ckvc_status run_publish_once(const char *path, const void *data, size_t size, ckvc_err *err) {
+    CKVC_AUTO_FREE char *there = NULL;
+    size_t n;
+    if (!ckvc_file_exists(path)) { return ckvc_publish_bytes(path, data, size, false, err); }
+    CKVC_TRY(ckvc_file_read(path, SIZE_MAX - 1, &there, &n, err));
+    CKVC_FAIL_IF(n != size || memcmp(there, data, n) != 0, err, CKVC_E_CREATE,
+                 "%s: is there already, and not what these parts make; choose another name", path);
+    return CKVC_OK;
+}
+
+/* The journal makes it a run. */
+static ckvc_status publish_journal(const merge *m, ckvc_err *err) {
+    return run_publish_once(m->to->journal_path, m->journal.data, m->journal.size, err);
+}
+
+ckvc_status run_merge(const char *path, const char *const *folders, size_t n, run_merged *out,
+                      ckvc_err *err) {
+    CKVC_AUTO(merge_fini) merge m = {.to = run_new(path, (run_part){0})};
+    *out = (run_merged){0};
+    const bool there = ckvc_is_dir(m.to->path);
+    CKVC_FAIL_IF(!there && n == 0, err, CKVC_E_NOINPUT,
+                 "%s: no folder of a run, and no parts of a score beside it (%s.part-0-of-3)", path,
+                 path);
+    if (there) { CKVC_TRY(open_target(&m, err)); }
+    const bool whole = ckvc_file_exists(m.to->journal_path);
+    /* What a merge that was killed had no time to remove is no part any more. */
+    if (whole) { CKVC_TRY(remove_parts(m.to, err)); }
+    if (whole && n == 0) { return CKVC_OK; }
+    if (there) { CKVC_TRY(take_parts(&m, m.to->path, err)); }
+    for (size_t i = 0; i < n; i++) {
+        const size_t before = m.n;
+        CKVC_TRY(take_parts(&m, folders[i], err));
+        CKVC_FAIL_IF(m.n == before, err, CKVC_E_DATA,
+                     "%s: holds no part of a run (journal-0-of-3.jsonl); parts are made with "
+                     "--shard",
+                     folders[i]);
+    }
+    CKVC_FAIL_IF(m.n == 0, err, CKVC_E_DATA,
+                 "%s: holds no part of a run (journal-0-of-3.jsonl); parts are made with --shard",
+                 path);
+    CKVC_TRY(check_numbers(&m, err));
+    CKVC_TRY(check_parts(&m, err));
+    put_journal(&m);
+    if (!there) { CKVC_TRY(open_target(&m, err)); }
+    CKVC_TRY(publish_plan(&m, err));
+    if (whole) { CKVC_TRY(publish_journal(&m, err)); } /* another run's shards are not touched */
+    CKVC_TRY(publish_shards(&m, out, err));
+    CKVC_TRY(publish_journal(&m, err));
+    return remove_parts(m.to, err);
+}

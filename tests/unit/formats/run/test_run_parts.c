@@ -1,0 +1,199 @@
+/* Runs in parts: the same bytes whatever their number and order, resumed or not; what is missing,
+ * foreign or made otherwise; a merge that was killed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/base/files.h"
+#include "tests/unit/run_fixture.h"
+#include "tests/unit/temp_folder.h"
+
+#define WHOLE ((run_part){0, 0})
+
+static void shell(const char *format, ...) {
+    char command[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    assert_int_equal(system(command), 0);
+}
+
+/* Does at most `most` prompts of a part, one of them skipped. */
+static ckvc_status make(const char *name, run_part part, unsigned most, int seed, int max_failures,
+                        ckvc_err *err) {
+    run_dir *r = NULL;
+    bool done[RUN_PROMPTS];
+    shard_header h;
+    fixture_header(&h, "both");
+    json_t *plan = json_pack("{s:i, s:i, s:s, s:s}", "seed", seed, "max_failures", max_failures,
+                             "verb", "calibrate", "model_name", "fixture");
+    ckvc_status st = run_create_part(in_temp_folder(name), plan, part, true, &r, err);
+    const run_pass_start start = {RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"};
+    if (st == CKVC_OK) { st = run_pass_begin(r, &start, &h, done, err); }
+    for (uint32_t i = 0; st == CKVC_OK && i < RUN_PROMPTS && most > 0; i++) {
+        assert_true(done[i] || run_is_ours(r, i));
+        if (done[i]) { continue; }
+        most--;
+        if (i == RUN_SKIPPED) {
+            st = run_skip_prompt(r, i, "prompt-4", "loss is not finite", err);
+            continue;
+        }
+        shard *rows = shard_create();
+        shard_header_copy(&rows->h, &h);
+        fixture_prompt(rows, i, 5);
+        st = run_log_prompt(r, i, rows, err);
+        shard_free(rows);
+    }
+    if (st == CKVC_OK) { assert_int_equal(run_pass_end(r), most > 0); }
+    run_close(r);
+    json_decref(plan);
+    shard_header_fini(&h);
+    return st;
+}
+
+static void must_make(const char *name, run_part part, unsigned most) {
+    ckvc_err err = {0};
+    if (make(name, part, most, 1, 1, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+}
+
+static ckvc_status merge(const char *name, ckvc_err *err) {
+    run_merged merged;
+    *err = (ckvc_err){0};
+    return run_merge(in_temp_folder(name), NULL, 0, &merged, err);
+}
+
+static int setup(void **state) {
+    if (temp_folder_make(state) != 0) { return -1; }
+    must_make("whole", WHOLE, 99);
+    return 0;
+}
+
+static void shares_are_every_nth(void **state) {
+    (void)state;
+    for (uint32_t count = 1; count < 9; count++) {
+        size_t sum = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            const size_t n = run_part_size((run_part){i, count}, 5);
+            assert_int_equal(n, (5 + count - 1 - i) / count);
+            sum += n;
+        }
+        assert_int_equal(sum, 5);
+    }
+    assert_int_equal(run_part_size(WHOLE, 5), 5);
+}
+
+static void parts_make_the_bytes_of_a_whole_run(void **state) {
+    (void)state;
+    static const uint32_t counts[] = {1, 2, 3, 7}; /* of three shards */
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        char name[16];
+        ckvc_err err;
+        snprintf(name, sizeof name, "of-%u", counts[c]);
+        for (uint32_t i = counts[c]; i-- > 0;) { /* each in two goes */
+            must_make(name, (run_part){i, counts[c]}, 1);
+            must_make(name, (run_part){i, counts[c]}, 99);
+        }
+        if (merge(name, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder(name));
+        assert_int_equal(run_verify(in_temp_folder(name), &err), CKVC_OK);
+        must_make(name, WHOLE, 99); /* as a whole run it goes on: with nothing to do */
+    }
+}
+
+static void a_merge_that_was_killed_is_finished(void **state) {
+    (void)state;
+    ckvc_err err;
+    must_make("cut", (run_part){0, 2}, 99);
+    must_make("cut", (run_part){1, 2}, 99);
+    shell("cp %s/journal.jsonl %s/", in_temp_folder("whole"), in_temp_folder("cut"));
+    shell("rm %s/journal-0-of-2.jsonl", in_temp_folder("cut"));
+    assert_int_equal(merge("cut", &err), CKVC_OK);
+    shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder("cut"));
+}
+
+static void failures_count_together(void **state) {
+    (void)state;
+    ckvc_err err;
+    assert_int_equal(make("failed", (run_part){0, 2}, 99, 1, 0, &err), CKVC_OK);
+    assert_int_equal(make("failed", (run_part){1, 2}, 99, 1, 0, &err), CKVC_OK);
+    assert_int_equal(merge("failed", &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "--max-failures"));
+}
+
+static void what_is_unfinished_or_foreign_is_named(void **state) {
+    (void)state;
+    ckvc_err err;
+    must_make("unfinished", (run_part){0, 2}, 99);
+    must_make("unfinished", (run_part){1, 2}, 2);
+    assert_int_equal(merge("unfinished", &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "shard 1 is missing (0 of this part's 1 are published)"));
+    run_dir *r;
+    assert_int_equal(run_open(in_temp_folder("unfinished"), &r, &err), CKVC_E_DATA);
+    assert_int_equal(make("unfinished", (run_part){1, 2}, 99, 2, 1, &err), CKVC_E_MISMATCH);
+    assert_int_equal(make("unfinished", (run_part){1, 3}, 99, 1, 1, &err), CKVC_E_MISMATCH);
+    assert_int_equal(make("unfinished", WHOLE, 99, 1, 1, &err), CKVC_E_CREATE);
+    assert_int_equal(make("whole", (run_part){0, 1}, 99, 1, 1, &err), CKVC_E_CREATE);
+
+    json_t *status;
+    assert_int_equal(run_status(in_temp_folder("unfinished"), &status, &err), CKVC_OK);
+    const json_t *part = json_array_get(json_object_get(status, "parts"), 1);
+    const json_t *pass = json_array_get(json_object_get(part, "passes"), 0);
+    assert_int_equal(json_integer_value(json_object_get(pass, "prompts")), 3);
+    assert_int_equal(json_integer_value(json_object_get(pass, "done")),
+                     2); /* one of them skipped */
+    assert_int_equal(json_integer_value(json_object_get(pass, "skipped")), 1);
+    assert_true(json_is_false(json_object_get(status, "complete")));
+    json_decref(status);
+
+    shell("sed -i 's/\"header\":\"./\"header\":\"f/' %s/journal-1-of-2.jsonl",
+          in_temp_folder("unfinished"));
+    assert_int_equal(merge("unfinished", &err), CKVC_E_MISMATCH);
+    assert_non_null(strstr(err.text, "bin edges"));
+    /* a line of another part's shard, and one that parts do not have */
+    shell("tail -1 %s/journal-0-of-2.jsonl >> %s/journal-1-of-2.jsonl",
+          in_temp_folder("unfinished"), in_temp_folder("unfinished"));
+    assert_int_equal(merge("unfinished", &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "is not of part 1/2"));
+    shell("echo '{\"note\":\"round\",\"round\":1}' >> %s/journal-0-of-2.jsonl",
+          in_temp_folder("unfinished"));
+    assert_int_equal(merge("unfinished", &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "no part of a run has"));
+}
+
+static void only_a_folder_for_them_takes_parts(void **state) {
+    (void)state;
+    ckvc_err err = {0};
+    run_merged merged;
+    must_make("a", (run_part){0, 1}, 99);
+    char a[512]; /* in_temp_folder's buffers take turns */
+    snprintf(a, sizeof a, "%s", in_temp_folder("a"));
+    const char *from[] = {a};
+    assert_int_equal(make("other", WHOLE, 99, 2, 1, &err), CKVC_OK);
+    assert_int_equal(run_merge(in_temp_folder("other"), from, 1, &merged, &err), CKVC_E_MISMATCH);
+    shell("mkdir %s && touch %s/letters", in_temp_folder("mine"), in_temp_folder("mine"));
+    assert_int_equal(run_merge(in_temp_folder("mine"), from, 1, &merged, &err), CKVC_E_CREATE);
+    must_make("begun", WHOLE, 4); /* the same plan, and a journal that is not the parts' */
+    assert_int_equal(run_merge(in_temp_folder("begun"), from, 1, &merged, &err), CKVC_E_CREATE);
+    assert_int_equal(run_merge(in_temp_folder("joined"), from, 1, &merged, &err), CKVC_OK);
+    assert_true(merged.n_parts == 1 && merged.n_passes == 1 && merged.n_shards == 3);
+    shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder("joined"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shares_are_every_nth),
+        cmocka_unit_test(parts_make_the_bytes_of_a_whole_run),
+        cmocka_unit_test(a_merge_that_was_killed_is_finished),
+        cmocka_unit_test(failures_count_together),
+        cmocka_unit_test(what_is_unfinished_or_foreign_is_named),
+        cmocka_unit_test(only_a_folder_for_them_takes_parts),
+    };
+    return cmocka_run_group_tests(tests, setup, temp_folder_remove);
+}
