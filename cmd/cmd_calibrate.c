@@ -10,6 +10,16 @@ static double rollout_rate(const pass_counts *n) {
     return n->rollout_seconds > 0 ? (double)n->rollouts / n->rollout_seconds : 0;
 }
 
+/* What to do with what was made. */
+static void say_next(const run_setup_options *c, const run_setup *j, const char *next) {
+    if (j->part.count) {
+        say("wrote part %u/%u into %s; when all parts are there: ckvc merge %s\n", j->part.index,
+            j->part.count, c->out, c->out);
+    } else {
+        say("wrote %s; next: ckvc %s\n", c->out, next);
+    }
+}
+
 static ckvc_status print_counts_json(const run_setup_options *c, const run_setup *j,
                                      const pass_counts *n, const char *pass, ckvc_err *err) {
     json_t *gate, *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
@@ -53,7 +63,8 @@ static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
         say("checked the plain way: %llu rollouts, none differs\n", (unsigned long long)n->checked);
     }
     CKVC_TRY(gate_say(j->run, pass, stderr, NULL, err));
-    say("wrote %s; next: ckvc fit %s --out T.ckvt\n", c->out, c->out);
+    CKVC_AUTO_FREE char *next = ckvc_format("fit %s --out T.ckvt", c->out);
+    say_next(c, j, next);
     return CKVC_OK;
 }
 
@@ -112,19 +123,21 @@ static ckvc_status calibrate_repeated(const run_setup_options *c, run_setup *j, 
         }
         json_print_as_given(o);
     } else if (!c->inputs.quiet) {
-        char rate[64] = "", with[300] = "";
+        char rate[64] = "";
+        CKVC_AUTO_FREE char *next =
+            ckvc_format("fit %s%s%s --out T.ckvt", c->out, n.rollouts > 0 ? " --tables " : "",
+                        n.rollouts > 0 ? c->tables : "");
         if (n.rollouts > 0) {
             snprintf(rate, sizeof rate, "; %llu rollouts (%.1f/s)", (unsigned long long)n.rollouts,
                      rollout_rate(&n));
-            snprintf(with, sizeof with, " --tables %s", c->tables);
         }
         if (n.checked > 0) {
             say("checked the plain way: %llu rollouts, none differs\n",
                 (unsigned long long)n.checked);
         }
-        say("%s: %u prompts now, %u before, %u skipped, %.1f s%s\nwrote %s; next: ckvc fit %s%s "
-            "--out T.ckvt\n",
-            pass, n.prompts, n.resumed, n.skipped, n.seconds, rate, c->out, c->out, with);
+        say("%s: %u prompts now, %u before, %u skipped, %.1f s%s\n", pass, n.prompts, n.resumed,
+            n.skipped, n.seconds, rate);
+        say_next(c, j, next);
     }
     return CKVC_OK;
 }
@@ -166,7 +179,7 @@ static ckvc_status scan(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(run_setup_open_bins(c, &j, err));
     CKVC_TRY(run_setup_begin_run(c, &j, NULL, err));
     CKVC_TRY(calibrate_scan(j.run, &j.inputs, &j.options, &counts, err));
-    CKVC_TRY(run_setup_scan_coverage(&j, &cover, err));
+    if (!j.part.count) { CKVC_TRY(run_setup_scan_coverage(&j, &cover, err)); }
     if (c->inputs.json) {
         json_t *o = json_pack("{s:s}", "run", run_plan_hash(j.run));
         JSON_NUMBERS(o, {"prompts", counts.prompts}, {"resumed", counts.resumed},
@@ -178,9 +191,10 @@ static ckvc_status scan(const verb_call *call, ckvc_err *err) {
             coverage_say(&cover, true, stderr);
             coverage_print(&cover, stdout);
         }
-        say("scan: %u prompts now, %u before, %u skipped, %.1f s\nwrote %s; next: ckvc calibrate "
-            "... --scan %s\n",
-            counts.prompts, counts.resumed, counts.skipped, counts.seconds, c->out, c->out);
+        CKVC_AUTO_FREE char *next = ckvc_format("calibrate ... --scan %s", c->out);
+        say("scan: %u prompts now, %u before, %u skipped, %.1f s\n", counts.prompts, counts.resumed,
+            counts.skipped, counts.seconds);
+        say_next(c, &j, next);
     }
     return CKVC_OK;
 }
@@ -196,6 +210,7 @@ static const opt calibrate_rows[] = {OPT_ROWS(opts_inputs),
                                      OPT_CQL_ALPHA(log.until_cql_alpha),
                                      OPT_REWARD(log.until_reward),
                                      OPT_ROWS(opts_run),
+                                     OPT_ROWS(opts_shard),
                                      OPT_ROWS(opts_dry_run),
                                      {0}};
 
@@ -219,6 +234,7 @@ static const opt scan_rows[] = {{.name = "", .type = OPT_IS_PRESET, .group = cal
                                 OPT_ROWS(opts_inputs),
                                 OPT_ROWS(opts_bins),
                                 OPT_ROWS(opts_run),
+                                OPT_ROWS(opts_shard),
                                 {0}};
 
 const verb verb_scan = {

@@ -4,6 +4,7 @@
 #include "calib/demand/repeat_pass.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/common/score_checkpoint.h"
+#include "cmd/common/shard_option.h"
 #include "cmd/verbs.h"
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/files.h"
@@ -22,6 +23,7 @@ typedef struct score_job {
     uint32_t n_budgets;
     double *layer_budgets; /* [L] or NULL */
     score_checkpoint checkpoint;
+    run_part part; /* --shard */
 } score_job;
 
 static void job_fini(score_job *j) {
@@ -144,6 +146,11 @@ static json_t *settings_of(const score_cli *c, const score_job *j) {
     json_object_set_new(o, "kernel", json_string(j->e.be->kernel));
     json_object_set_new(o, "manifest", json_string(j->e.manifest->sha256));
     json_object_set_new(o, "program", json_string(CKVC_VERSION));
+    if (j->part.count) { /* what a merge goes by */
+        json_object_set_new(o, "shard", json_sprintf("%u/%u", j->part.index, j->part.count));
+        json_object_set_new(o, "prompts", json_sprintf("%zu", j->e.prompts->n));
+        json_object_set_new(o, "lines", json_sprintf("%zu", j->n_policies * j->n_budgets));
+    }
     if (tables.size) { json_object_set_new(o, "table", json_string((char *)tables.data)); }
     if (budgets.size) {
         json_object_set_new(o, "layer-budgets", json_string((char *)budgets.data));
@@ -164,6 +171,9 @@ static ckvc_status stopped_for_good(const score_cli *c, const ckvc_buffer *lines
 ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_AUTO(job_fini) score_job j = {0};
     USAGE_IF(c->resume && !c->out, "--resume goes on with an --out FILE; name it");
+    CKVC_TRY(shard_option(c->shard, &j.part, err));
+    USAGE_IF(j.part.count && (!c->out || c->score.vectors),
+             "--shard makes a part of an --out FILE, without --vectors");
     if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->score.force, err)); }
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
@@ -195,9 +205,13 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     if (c->own_command && c->out) {
         json_auto_t *settings = settings_of(c, &j);
-        j.checkpoint = (score_checkpoint){
-            .out = c->out, .per_prompt = per_prompt, .resume = c->resume, .force = c->score.force};
+        j.checkpoint = (score_checkpoint){.out = c->out,
+                                          .part = j.part,
+                                          .per_prompt = per_prompt,
+                                          .resume = c->resume,
+                                          .force = c->score.force};
         CKVC_TRY(score_checkpoint_open(&j.checkpoint, settings, &lines, err));
+        o.part = j.part;
         o.n_done = j.checkpoint.n_done;
         o.keep = score_checkpoint_keep;
         o.keep_ctx = &j.checkpoint;
@@ -209,7 +223,11 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     if (st != CKVC_OK && !kept) { score_checkpoint_remove(&j.checkpoint); }
     if (st == CKVC_E_STOPPED && !kept) { return stopped_for_good(c, &lines, &why, err); }
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
-    if (c->out) {
+    if (j.part.count) { /* the checkpoint is the part */
+        if (!o.quiet) {
+            say("wrote %s; when all parts are there: ckvc merge %s\n", j.checkpoint.path, c->out);
+        }
+    } else if (c->out) {
         CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->score.force, err));
         score_checkpoint_remove(&j.checkpoint);
     } else {
@@ -269,6 +287,7 @@ static const opt rows[] = {
     OPT_OUTPUT("vectors", score.vectors, "FILE.h5", "write alpha and rho of every prompt"),
     OPT_FLAG("force", score.force, "replace existing output"),
     OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
+    OPT_SHARD(shard),
     {0}};
 
 const verb verb_score = {

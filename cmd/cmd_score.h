@@ -11,7 +11,7 @@ typedef struct score_cli {
     opt_list tables, policies, budget;
     bool own_command;  /* of `ckvc score`: what is stopped goes on with --resume */
     bool budget_given; /* in place of the first table's */
-    const char *layer_budgets;
+    const char *layer_budgets, *shard;
     bool equal_tokens, resume;
     bool c_min_given; /* c_min in place of each table's floors */
     double c_min;

@@ -25,7 +25,7 @@ typedef struct pass {
     score_sampler sampler;
     share_rollouts shares;
     shard *rows;             /* one prompt's */
-    uint32_t n;              /* prompts that the pass takes */
+    uint32_t n, n_ours;      /* prompts that the pass takes; of them this part of a run */
     uint32_t *prompts;       /* [n] their places in in->prompts */
     bool *done;              /* [n] before this process began */
     size_t n_logged, logged; /* prompts that leave records; of these, before the one in hand */
@@ -409,7 +409,8 @@ static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
         s->n = run_pass_named(s->run, s->name)->n_prompts;
     }
     for (uint32_t i = 0; i < s->n; i++) {
-        s->counts->resumed += s->done[i];
+        s->n_ours += run_is_ours(s->run, i);
+        s->counts->resumed += s->done[i] && run_is_ours(s->run, i);
         s->n_logged += !prompt_of(s, i)->heldout;
     }
     s->failures = count_failures(s->run, s->name);
@@ -456,7 +457,7 @@ static ckvc_status do_prompts(pass *s, ckvc_err *err) {
             CKVC_FAIL_IF(calibrate_must_stop(s->o, s->start_s), err, CKVC_E_STOPPED,
                          "%s: stopped with %u of %u prompts done; the same command with --resume "
                          "goes on",
-                         run_path(s->run), n_done, s->n);
+                         run_path(s->run), n_done, s->n_ours);
             CKVC_TRY(do_prompt(s, i, err));
             CKVC_TRY(watch(s, err));
             ckvc_progress_update(n_done + 1,
@@ -472,7 +473,7 @@ static ckvc_status run_pass_over(pass *s, const char *kind, ckvc_err *err) {
     *counts = (pass_counts){.reliability = NAN};
     CKVC_TRY(pass_open(s, kind, err));
     s->start_s = ckvc_now_s();
-    ckvc_progress_start(s->name, rolls_out(s) ? "rollouts" : "prompts", s->n, counts->resumed,
+    ckvc_progress_start(s->name, rolls_out(s) ? "rollouts" : "prompts", s->n_ours, counts->resumed,
                         s->o->quiet);
     const ckvc_status st = do_prompts(s, err);
     ckvc_progress_finish();

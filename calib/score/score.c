@@ -24,6 +24,7 @@ typedef struct scorer {
     const prompt *p;
     prefill_stats stats;
     double loss_full;
+    size_t n_ours; /* prompts that are scored: all, or a part */
 } scorer;
 
 static void scorer_fini(scorer *s) {
@@ -65,8 +66,7 @@ static ckvc_status enter_prompt(scorer *s, const prompt *p, ckvc_err *err) {
 
 static ckvc_status go_on(const scorer *s, size_t n_done, ckvc_err *err) {
     if (!ckvc_stop_requested()) { return CKVC_OK; }
-    return ckvc_fail(err, CKVC_E_STOPPED, "stopped after %zu of %zu prompts; %s", n_done,
-                     s->in->prompts->n,
+    return ckvc_fail(err, CKVC_E_STOPPED, "stopped after %zu of %zu prompts; %s", n_done, s->n_ours,
                      s->o->keep ? "the same command with --resume goes on" : "nothing was written");
 }
 
@@ -231,12 +231,14 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
     const prompt_list *prompts = s->in->prompts;
     const size_t per_prompt = 1 + s->o->choice.n * s->o->choice.setting.budgets.n,
                  n_done = s->o->n_done;
+    s->n_ours = run_part_size(s->o->part, prompts->n);
     CKVC_TRY(find_matched(s, err));
     CKVC_TRY(count_done(s, lines, err));
     if (s->o->vectors) { CKVC_TRY(vectors_create(vectors, s->o->vectors, s->o->force, err)); }
-    ckvc_progress_start("score", "rollouts", prompts->n, n_done, s->o->quiet);
-    for (size_t n = s->o->vectors ? 0 : n_done; n < prompts->n; n++) {
-        const prompt *p = &prompts->items[n];
+    ckvc_progress_start("score", "rollouts", s->n_ours, n_done, s->o->quiet);
+    const size_t step = s->o->part.count ? s->o->part.count : 1;
+    for (size_t n = s->o->vectors ? 0 : n_done; n < s->n_ours; n++) {
+        const prompt *p = &prompts->items[s->o->part.index + n * step];
         CKVC_TRY(go_on(s, n < n_done ? n_done : n, err));
         if (n < n_done) {
             CKVC_TRY(enter_prompt(s, p, err)); /* for its vectors */

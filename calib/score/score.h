@@ -26,7 +26,8 @@ typedef struct score_options {
     bool attention_error, utilities; /* measures of score_measures.h */
     const char *vectors;             /* file to write alpha and rho to, or NULL */
     bool force, quiet;
-    size_t n_done; /* prompts whose lines are there already, from an earlier call */
+    run_part part; /* every part.count-th prompt alone; count 0: all */
+    size_t n_done; /* of these, whose lines are there already, from an earlier call */
     /* Takes each prompt's lines as they come: a score that is stopped can go on from them. NULL:
      * none does. */
     ckvc_status (*keep)(void *ctx, const void *lines, size_t size, ckvc_err *err);

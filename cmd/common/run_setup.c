@@ -97,6 +97,8 @@ const opt opts_run[] = {OPT_TITLE("run"),
                                 "stop cleanly after S seconds (exit 75); 0: no limit"),
                         {0}};
 
+const opt opts_shard[] = {OPT_SHARD(shard), {0}};
+
 const opt opts_dry_run[] = {
     OPT_FLAG("dry-run", dry_run, "check everything, time the longest prompt, write nothing"), {0}};
 
@@ -115,6 +117,12 @@ void run_setup_close(run_setup *j) {
 
 ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     USAGE_IF(c->inputs.setting.continuation < 1, "--continuation: got 0, wanted 1 to 1000000");
+    CKVC_TRY(shard_option(c->shard, &j->part, err));
+    USAGE_IF(j->part.count && c->dry_run, "--dry-run is of all prompts: leave out --shard");
+    USAGE_IF(j->part.count &&
+                 (c->log.until_stable > 0 || c->log.behaviour == BEHAVIOUR_EPSILON_GREEDY),
+             "--until-stable and --behaviour epsilon-greedy look at all prompts before the one in "
+             "hand, and a part has its own alone: leave out --shard, or those");
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     j->options = c->log;
     j->options.setting = c->inputs.setting;
@@ -245,6 +253,10 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
                                &j->grids[CKVC_SIDE_GATE], err));
     CKVC_TRY(run_setup_open_bins(c, j, err));
     CKVC_TRY(open_start_table(c, j, err));
+    USAGE_IF(j->part.count && (j->start || c->sample > 0) && !j->scan_run,
+             "--shard: bin edges and --sample-prompts come from a scan of all prompts, and a part "
+             "has its own alone: make one first (`ckvc scan --shard`, then `ckvc merge`, or `ckvc "
+             "scan` in one piece) and name it with --scan RUN");
     j->plan.sample = c->sample;
     setting *s = &j->options.setting;
     s->op = run_setup_table(j)->op;
@@ -348,16 +360,18 @@ void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost) {
 ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const json_t *whole,
                                 ckvc_err *err) {
     json_auto_t *own = whole ? NULL : plan_json(&j->plan);
-    const ckvc_status st = run_create(c->out, whole ? whole : own, c->resume, &j->run, err);
+    const ckvc_status st =
+        run_create_part(c->out, whole ? whole : own, j->part, c->resume, &j->run, err);
     ckvc_stop_install();
     return st;
 }
 
-/* Takes o. */
-static ckvc_status publish(run_dir *run, const char *name, json_t *o, ckvc_err *err) {
+/* Takes o. All parts of a run would write the same: the first one does. */
+static ckvc_status publish(const run_setup *j, const char *name, json_t *o, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = ckvc_json_canonical(o);
     json_decref(o);
-    return run_publish_file(run, name, text, strlen(text), true, err);
+    return j->part.index == 0 ? run_publish_file(j->run, name, text, strlen(text), true, err)
+                              : CKVC_OK;
 }
 
 /* The start table's edges, and how many of the scan's prompts fall between them. */
@@ -372,7 +386,7 @@ static ckvc_status edges_from_scan(run_setup *j, const scanned *s, const run_dir
         cells[ckvc_bin_index(t->edges_entropy, E - 1, s->items[i].r_struct) * P +
               ckvc_bin_index(t->edges_ppl, P - 1, s->items[i].r_sem)]++;
     }
-    return publish(j->run, "scan/edges.json",
+    return publish(j, "scan/edges.json",
                    json_pack("{s:o,s:o,s:o,s:s}", "edges_entropy",
                              ckvc_json_reals(t->edges_entropy, E - 1), "edges_perplexity",
                              ckvc_json_reals(t->edges_ppl, P - 1), "occupancy",
@@ -400,7 +414,7 @@ ckvc_status run_setup_set_edges(const run_setup_options *c, run_setup *j, ckvc_e
         .sample = c->sample,
         .seed = j->options.setting.seed};
     CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, &cover, err));
-    CKVC_TRY(publish(j->run, COVERAGE_FILE, coverage_json(&cover), err));
+    CKVC_TRY(publish(j, COVERAGE_FILE, coverage_json(&cover), err));
     const bool thresholds = j->options.sides[CKVC_SIDE_GATE] && t->op != CKVC_OPERATOR_NO_THRESHOLD;
     if (!c->inputs.quiet) { coverage_say(&cover, thresholds, stderr); }
     return CKVC_OK;
@@ -417,7 +431,7 @@ ckvc_status run_setup_scan_coverage(run_setup *j, coverage *out, ckvc_err *err) 
         .edges = {E, P, edges, edges + E}, .min_cell = j->plan.min_cell, .from = "this run's scan"};
     CKVC_TRY(scanned_edges(&s, j->run, j->plan.edges, &o.edges, err));
     CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, out, err));
-    return publish(j->run, COVERAGE_FILE, coverage_json(out), err);
+    return publish(j, COVERAGE_FILE, coverage_json(out), err);
 }
 
 ckvc_status run_setup_dry_run(const run_setup_options *c, run_setup *j, run_cost *out,

@@ -6,13 +6,14 @@
 #include "calib/log/calibrate.h"
 #include "calib/log/plan.h"
 #include "cmd/common/opened_inputs.h"
+#include "cmd/common/shard_option.h"
 #include "formats/run/coverage.h"
 #include "formats/table/table_file.h"
 
 typedef struct run_setup_options {
     inputs_options inputs;
     calibrate_options log; /* without what is opened */
-    const char *out, *side, *tables, *scan, *variants, *layer_budgets, *leak_check;
+    const char *out, *side, *tables, *scan, *variants, *layer_budgets, *leak_check, *shard;
     edge_kind bin_edges;
     opt_list budget, bins, head_grid, gate_grid;
     int64_t limit_time, sample;
@@ -27,6 +28,7 @@ extern const opt opts_repeat[]; /* of --side demand and score */
 extern const opt opts_bins[];   /* risk bins */
 extern const opt opts_actions[]; /* what is tried, and opts_bins */
 extern const opt opts_run[];     /* run */
+extern const opt opts_shard[];
 extern const opt opts_dry_run[];
 
 typedef struct run_setup {
@@ -41,6 +43,7 @@ typedef struct run_setup {
     table_file *tables;    /* --tables, or NULL */
     ckvc_table *start;     /* own table, when there is no --tables */
     run_dir *scan_run;     /* --scan */
+    run_part part;         /* --shard */
     run_dir *run;
 } run_setup;
 

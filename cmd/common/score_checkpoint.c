@@ -14,6 +14,14 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
+/* OUT.part-0-of-3 */
+static char *part_path(const char *out, run_part part) {
+    CKVC_AUTO_FREE char *folder = ckvc_path_dir(out);
+    CKVC_AUTO_FREE char *name = ckvc_path_name(out);
+    CKVC_AUTO_FREE char *stem = ckvc_format("%s.part", name);
+    return run_part_path(folder, stem, part, "");
+}
+
 /* Takes the lock; of a checkpoint that its holder removed meanwhile it would be worth nothing. */
 static ckvc_status take_lock(score_checkpoint *c, ckvc_err *err) {
     struct stat held;
@@ -28,7 +36,9 @@ static ckvc_status take_lock(score_checkpoint *c, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static ckvc_status compare(const char *path, json_t *ours, json_t *theirs, ckvc_err *err) {
+/* other, advice: of the message; "this command has", "give the same". */
+static ckvc_status compare(const char *path, json_t *ours, json_t *theirs, const char *other,
+                           const char *advice, ckvc_err *err) {
     json_auto_t *all = json_copy(ours);
     json_object_update_missing(all, theirs);
     const char *key;
@@ -37,9 +47,8 @@ static ckvc_status compare(const char *path, json_t *ours, json_t *theirs, ckvc_
         const char *a = json_string_value(json_object_get(theirs, key)),
                    *b = json_string_value(json_object_get(ours, key));
         CKVC_FAIL_IF(!a || !b || strcmp(a, b) != 0, err, CKVC_E_MISMATCH,
-                     "%s: was begun with %s %s, this command has %s; give the same, or "
-                     "begin anew with --force",
-                     path, key, a ? a : "unset", b ? b : "unset");
+                     "%s: was begun with %s %s, %s %s; %s, or begin anew with --force", path, key,
+                     a ? a : "unset", other, b ? b : "unset", advice);
     }
     return CKVC_OK;
 }
@@ -58,7 +67,7 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_bu
                                   ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
     size_t n, end;
-    c->path = ckvc_format("%s.checkpoint", c->out);
+    c->path = c->part.count ? part_path(c->out, c->part) : ckvc_format("%s.checkpoint", c->out);
     c->lock = -1;
     CKVC_TRY(take_lock(c, err));
     CKVC_TRY(ckvc_file_read(c->path, SIZE_MAX - 1, &text, &n, err));
@@ -76,7 +85,7 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_bu
     }
     json_auto_t *theirs = NULL;
     CKVC_TRY(ckvc_json_parse(text, (size_t)(rest++ - text), c->path, &theirs, err));
-    CKVC_TRY(compare(c->path, settings, theirs, err));
+    CKVC_TRY(compare(c->path, settings, theirs, "this command has", "give the same", err));
     c->n_done = whole_prompts(rest, c->per_prompt, &end);
     ckvc_buffer_append(lines, rest, end);
     c->size = (uint64_t)(rest - text) + end;
@@ -96,4 +105,127 @@ void score_checkpoint_remove(const score_checkpoint *c) {
 void score_checkpoint_fini(score_checkpoint *c) {
     if (c->path) { ckvc_close_at(&c->lock); }
     free(c->path);
+}
+
+/* ---- parts ---- */
+typedef struct score_part {
+    run_part part;
+    const char *out; /* that it was made with */
+    char *path, *text;
+    json_t *settings;
+    const char *lines; /* into text: not taken yet */
+} score_part;
+
+typedef struct score_parts {
+    score_part *items;
+    size_t n, capacity;
+} score_parts;
+
+static void parts_fini(score_parts *all) {
+    for (size_t i = 0; i < all->n; i++) {
+        free(all->items[i].path);
+        free(all->items[i].text);
+        json_decref(all->items[i].settings);
+    }
+    free(all->items);
+}
+
+static ckvc_status take_parts(score_parts *all, const char *out, ckvc_err *err) {
+    CKVC_AUTO_FREE char *folder = ckvc_path_dir(out);
+    CKVC_AUTO_FREE char *name = ckvc_path_name(out);
+    CKVC_AUTO_FREE char *stem = ckvc_format("%s.part", name);
+    CKVC_AUTO_FREE run_part *list = NULL;
+    size_t n = 0;
+    if (!ckvc_is_dir(folder)) { return CKVC_OK; }
+    CKVC_TRY(run_list_parts(folder, stem, "", &list, &n, err));
+    for (size_t i = 0; i < n; i++) {
+        CKVC_GROW(all->items, all->capacity, all->n + 1);
+        all->items[all->n++] =
+            (score_part){.part = list[i], .out = out, .path = part_path(out, list[i])};
+    }
+    return CKVC_OK;
+}
+
+static size_t count_in(const json_t *settings, const char *key) {
+    const char *text = json_string_value(json_object_get(settings, key));
+    return text ? strtoul(text, NULL, 10) : 0;
+}
+
+/* The settings, and the lines of all its prompts. */
+static ckvc_status read_part(score_part *p, ckvc_err *err) {
+    size_t n, end;
+    CKVC_TRY(ckvc_file_read(p->path, SIZE_MAX - 1, &p->text, &n, err));
+    char *rest = strchr(p->text, '\n');
+    CKVC_FAIL_IF(!rest, err, CKVC_E_DATA, "%s: holds no settings; begin it anew", p->path);
+    CKVC_TRY(ckvc_json_parse(p->text, (size_t)(rest++ - p->text), p->path, &p->settings, err));
+    p->lines = rest;
+    const size_t per_prompt = count_in(p->settings, "lines"),
+                 wanted = run_part_size(p->part, count_in(p->settings, "prompts"));
+    CKVC_FAIL_IF(per_prompt == 0, err, CKVC_E_DATA, "%s: not a part of a score", p->path);
+    const size_t got = whole_prompts(rest, per_prompt, &end);
+    CKVC_FAIL_IF(got != wanted || rest[end], err, CKVC_E_DATA,
+                 "%s: %zu of %zu prompts are done; finish it with --shard %u/%u --resume", p->path,
+                 got, wanted, p->part.index, p->part.count);
+    return CKVC_OK;
+}
+
+static int by_index(const void *a, const void *b) {
+    const run_part x = ((const score_part *)a)->part, y = ((const score_part *)b)->part;
+    return x.index != y.index ? (x.index > y.index) - (x.index < y.index)
+                              : (x.count > y.count) - (x.count < y.count);
+}
+
+/* All of one number, one of each, of the same settings. */
+static ckvc_status check_parts(score_parts *all, ckvc_err *err) {
+    score_part *first = all->items;
+    qsort(first, all->n, sizeof *first, by_index);
+    for (size_t i = 0; i < all->n; i++) {
+        score_part *p = &all->items[i];
+        CKVC_FAIL_IF(p->part.count != first->part.count, err, CKVC_E_MISMATCH,
+                     "%s: of %u parts, %s of %u: parts of one score are all of one number", p->path,
+                     p->part.count, first->path, first->part.count);
+        CKVC_FAIL_IF(i && p->part.index == p[-1].part.index, err, CKVC_E_DATA,
+                     "part %u/%u is there twice, %s and %s; leave one out", p->part.index,
+                     p->part.count, p[-1].path, p->path);
+        CKVC_TRY(read_part(p, err));
+        json_object_del(p->settings, "shard");
+        CKVC_TRY(compare(p->path, first->settings, p->settings, "part 0", "leave it out", err));
+    }
+    for (size_t i = 0; i < first->part.count; i++) {
+        CKVC_FAIL_IF(i >= all->n || all->items[i].part.index != i, err, CKVC_E_DATA,
+                     "%s: part %zu/%u is missing; make it with --shard %zu/%u, or name its --out",
+                     first->out, i, first->part.count, i, first->part.count);
+    }
+    return CKVC_OK;
+}
+
+/* As score_checkpoint_keep had them, prompt by prompt over the parts. */
+static void join_lines(score_parts *all, ckvc_buffer *lines) {
+    const size_t per_prompt = count_in(all->items[0].settings, "lines"),
+                 n = count_in(all->items[0].settings, "prompts");
+    for (size_t prompt = 0; prompt < n; prompt++) {
+        score_part *p = &all->items[prompt % all->n];
+        const char *end = p->lines;
+        for (size_t i = 0; i < per_prompt; i++) { end = strchr(end, '\n') + 1; }
+        ckvc_buffer_append(lines, p->lines, (size_t)(end - p->lines));
+        p->lines = end;
+    }
+}
+
+ckvc_status score_merge(const char *out, const char *const *outs, size_t n, size_t *n_parts,
+                        ckvc_err *err) {
+    CKVC_AUTO(parts_fini) score_parts all = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
+    *n_parts = 0;
+    CKVC_TRY(take_parts(&all, out, err));
+    for (size_t i = 0; i < n; i++) { CKVC_TRY(take_parts(&all, outs[i], err)); }
+    if (all.n == 0) { return CKVC_OK; }
+    CKVC_TRY(check_parts(&all, err));
+    join_lines(&all, &lines);
+    CKVC_TRY(run_publish_once(out, lines.data, lines.size, err));
+    for (size_t i = 0; i < all.n; i++) {
+        if (all.items[i].out == out) { unlink(all.items[i].path); }
+    }
+    *n_parts = all.n;
+    return CKVC_OK;
 }

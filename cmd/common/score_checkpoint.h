@@ -1,5 +1,6 @@
 /* What a stopped `ckvc score` goes on from (formats/lines/scores.md): OUT.checkpoint, one line with
- * the settings of the command, then the lines of every prompt that is done. */
+ * the settings of the command, then the lines of every prompt that is done. A part of a score
+ * (--shard) is the same, OUT.part-0-of-3, and stays until the parts are merged. */
 #pragma once
 
 #include <jansson.h>
@@ -7,11 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "formats/run/run_dir.h"
 #include "lib/base/buffer.h"
 #include "lib/base/status.h"
 
 typedef struct score_checkpoint {
-    const char *out;   /* the score's output */
+    const char *out; /* the score's output */
+    run_part part;
     size_t per_prompt; /* lines */
     bool resume, force;
     char *path;
@@ -29,5 +32,10 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_bu
 /* Makes a prompt's lines durable; ctx is the checkpoint. */
 ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size,
                                   ckvc_err *err) CKVC_MUST_CHECK;
+/* Joins the parts beside `out` and beside each of outs [n], the --out that they were made with, to
+ * `out`: CKVC_E_DATA or CKVC_E_MISMATCH names what is missing, there twice or made otherwise. Parts
+ * beside `out` are removed. *n_parts 0: there is no part of a score beside any of them. */
+ckvc_status score_merge(const char *out, const char *const *outs, size_t n, size_t *n_parts,
+                        ckvc_err *err) CKVC_MUST_CHECK;
 void score_checkpoint_remove(const score_checkpoint *c); /* the score is done */
 void score_checkpoint_fini(score_checkpoint *c);

@@ -1,0 +1,56 @@
+/* ckvc merge: the parts of a run, or of a score, into one. */
+#include "cmd/common/json_text.h"
+#include "cmd/common/score_checkpoint.h"
+#include "cmd/verbs.h"
+#include "formats/run/run_dir.h"
+
+typedef struct merge_cli {
+    bool json, quiet;
+} merge_cli;
+
+static ckvc_status merge(const verb_call *call, ckvc_err *err) {
+    const merge_cli *c = call->options;
+    run_merged done;
+    USAGE_IF(call->n == 0, "which run? ckvc merge RUN [PART...], or S.jsonl [PART.jsonl...]");
+    const char *out = call->items[0];
+    size_t n_scores;
+    CKVC_TRY(score_merge(out, call->items + 1, call->n - 1, &n_scores, err));
+    if (n_scores) {
+        if (c->json) {
+            json_print(JSON_NUMBERS(json_pack("{s:s}", "scores", out), {"parts", n_scores}));
+        } else if (!c->quiet) {
+            say("joined %zu parts into %s\n", n_scores, out);
+        }
+        return CKVC_OK;
+    }
+    CKVC_TRY(run_merge(out, call->items + 1, call->n - 1, &done, err));
+    if (c->json) {
+        json_print(JSON_NUMBERS(json_pack("{s:s}", "run", out), {"parts", done.n_parts},
+                                {"passes", done.n_passes}, {"shards", done.n_shards}));
+    } else if (!c->quiet && done.n_parts == 0) {
+        say("%s is one run already\n", out);
+    } else if (!c->quiet) {
+        say("joined %u parts, %zu shards, into %s\n", done.n_parts, done.n_shards, out);
+    }
+    return CKVC_OK;
+}
+
+#define OPTIONS_OF merge_cli
+static const opt merge_rows[] = {OPT_FLAG("json", json, "one JSON object on standard output"),
+                                 OPT_FLAG("quiet", quiet, "print nothing", .letter = 'q'),
+                                 {0}};
+
+const verb verb_merge = {
+    .name = "merge",
+    .about = "parts of a run (--shard) into one run",
+    .summary = "join the parts that --shard made: one run, or one file of scores",
+    .usage = "ckvc merge RUN [PART...]",
+
+    .examples = "  ckvc calibrate ... --scan scan-run --out run --shard 0/2 &\n"
+                "  ckvc calibrate ... --scan scan-run --out run --shard 1/2 & wait\n"
+                "  ckvc merge run                        # parts in one folder\n"
+                "  ckvc merge run host-a/run host-b/run  # parts in folders of their own\n"
+                "  ckvc merge s.jsonl                    # parts of `ckvc score --out s.jsonl`\n",
+    VERB_OPTIONS(merge_rows),
+    .reads_args = true,
+    .work = merge};

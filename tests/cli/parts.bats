@@ -1,0 +1,259 @@
+#!/usr/bin/env bats
+# Runs and scores in parts (--shard), joined by `ckvc merge`, looked at by `ckvc status`.
+
+load helper
+
+OF=(--model "$MODEL" --window 16 --continuation 16 --shard-prompts 1 -q)
+LOG=(--budget 16,0.5 --bins 2,2 --min-cell 1 --variants 24 --side head)
+LAUNCHERS='SLURM|OMPI|PMI|RANK|WORLD|JOB_COMPLETION'
+
+scan() { "$CKVC" scan "${OF[@]}" --manifest "$DIR/prompts.jsonl" --out "$@"; }
+log() { "$CKVC" calibrate "${OF[@]}" "${LOG[@]}" --manifest "$DIR/prompts.jsonl" --scan "$DIR/scan" --out "$@"; }
+score() { # its warning, of leaks, is another test's
+    "$CKVC" score --model "$MODEL" --window 16 --continuation 16 --budget 16,0.5 --policy identity,matched,snapkv --table "$DIR/t.ckvt" -q \
+        --manifest "$DIR/prompts.jsonl" --out "$@"
+}
+# parts N COMMAND OUT...: every part, the last one first
+parts() {
+    local n=$1 i
+    shift
+    for ((i = n - 1; i >= 0; i--)); do "$@" --shard "$i/$n"; done
+}
+same_run() { diff -r "$1" "$2"; }
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    prompts 8 >"$DIR/prompts.jsonl"
+    scan "$DIR/scan"
+    log "$DIR/whole"
+    parts 2 scan "$DIR/halves"
+    "$CKVC" fit "$DIR/whole" --out "$DIR/t.ckvt" -q
+    score "$DIR/whole.jsonl"
+}
+
+@test "the parts of a scan and of a calibration, in one folder, are the run that was made in one go" {
+    for n in 1 2 3 7; do
+        parts "$n" log "$DIR/run-$n"
+        "$CKVC" merge "$DIR/run-$n" -q
+        same_run "$DIR/whole" "$DIR/run-$n"
+        "$CKVC" verify "$DIR/run-$n"
+    done
+    parts 3 scan "$DIR/scan-3"
+    run "$CKVC" inspect "$DIR/scan-3"
+    [ "$status" -eq 65 ] && [[ $output == *"in 3 parts that are not one yet"*"ckvc merge"* ]]
+    "$CKVC" merge "$DIR/scan-3" -q
+    scan "$DIR/scan-3" --resume # coverage.json is of all prompts
+    same_run "$DIR/scan" "$DIR/scan-3"
+}
+
+@test "parts at once, and in folders of their own, in any order" {
+    for i in 0 1 2; do log "$DIR/at-once" --shard $i/3 & done
+    wait
+    "$CKVC" merge "$DIR/at-once" -q
+    same_run "$DIR/whole" "$DIR/at-once"
+    for i in 2 0 1; do log "$DIR/own-$i" --shard $i/3; done
+    "$CKVC" merge "$DIR/joined" "$DIR/own-1" "$DIR/own-0" "$DIR/own-2" -q
+    same_run "$DIR/whole" "$DIR/joined"
+    # again is no error, and what the parts hold is left to them
+    run "$CKVC" merge "$DIR/joined" "$DIR/own-2" "$DIR/own-1" "$DIR/own-0"
+    [ "$status" -eq 0 ] && [ -e "$DIR/own-0/journal-0-of-3.jsonl" ]
+    same_run "$DIR/whole" "$DIR/joined"
+    run "$CKVC" merge "$DIR/joined"
+    [ "$status" -eq 0 ] && [[ $output == *"is one run already"* ]]
+}
+
+@test "a pass of demand in parts" {
+    demand() { "$CKVC" calibrate "${OF[@]}" --side demand --budget 0.5 --recent 4 --manifest "$DIR/prompts.jsonl" --out "$@"; }
+    demand "$DIR/demand"
+    parts 3 demand "$DIR/demand-3"
+    "$CKVC" merge "$DIR/demand-3" -q
+    same_run "$DIR/demand" "$DIR/demand-3"
+}
+
+@test "a part that is killed goes on where it was" {
+    "$CKVC" calibrate "${OF[@]}" "${LOG[@]}" --manifest "$DIR/prompts.jsonl" --scan "$DIR/scan" --out "$DIR/killed" --shard 0/2 \
+        --variants 64 &
+    local pid=$!
+    until grep -q sha256 "$DIR/killed/journal-0-of-2.jsonl" 2>/dev/null; do kill -0 $pid; done
+    kill -9 $pid
+    local rc=0
+    wait $pid || rc=$?
+    [ $rc -eq 137 ]
+    run log "$DIR/killed" --shard 0/2 --variants 64
+    [ "$status" -eq 73 ] && [[ $output == *"journal-0-of-2.jsonl"*"--resume"* ]]
+    log "$DIR/killed" --shard 1/2 --variants 64
+    run "$CKVC" merge "$DIR/killed"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"is missing"*"finish it with --shard 0/2 --resume"* ]]
+    log "$DIR/killed" --shard 0/2 --variants 64 --resume
+    "$CKVC" merge "$DIR/killed" -q
+    log "$DIR/not-killed" --variants 64
+    same_run "$DIR/not-killed" "$DIR/killed"
+}
+
+@test "what is missing, there twice or of another plan is named, and nothing is joined" {
+    cp -r "$DIR/halves" "$DIR/gap"
+    sed -i '$d' "$DIR/gap/journal-1-of-2.jsonl" # as if killed before the line
+    run "$CKVC" merge "$DIR/gap"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"journal-1-of-2.jsonl: scan: shard 7 is missing (3 of this part's 4"* ]]
+    scan "$DIR/gap" --shard 1/2 --resume
+    "$CKVC" merge "$DIR/gap" -q
+    [ "$(shard_sums "$DIR/scan")" = "$(shard_sums "$DIR/gap")" ]
+
+    cp -r "$DIR/halves" "$DIR/one"
+    rm "$DIR/one/journal-1-of-2.jsonl"
+    run "$CKVC" merge "$DIR/one"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"part 1/2 is missing; make it with --shard 1/2"* ]]
+    run "$CKVC" merge "$DIR/twice" "$DIR/halves" "$DIR/one"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"part 0/2 is there twice"*"overlap"* ]]
+    [ ! -e "$DIR/twice" ]
+
+    scan "$DIR/other-seed" --seed 2 --shard 1/2
+    run "$CKVC" merge "$DIR/mixed" "$DIR/one" "$DIR/other-seed"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"another plan"*"seed: 2 there, 1 now"* ]]
+    head -7 "$DIR/prompts.jsonl" >"$DIR/fewer.jsonl"
+    run "$CKVC" scan "${OF[@]}" --manifest "$DIR/fewer.jsonl" --out "$DIR/one" --shard 1/2
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"manifest"*"n_prompts: 8 there, 7 now"* ]]
+    scan "$DIR/thirds" --shard 1/3
+    run "$CKVC" merge "$DIR/mixed" "$DIR/one" "$DIR/thirds"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"all of one number"* ]]
+    run "$CKVC" merge "$DIR/mixed" "$DIR/scan"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"holds no part of a run"* ]]
+    sed -i 's/"backend":"/&x/' "$DIR/one/journal-0-of-2.jsonl"
+    rm -rf "$DIR/second" && cp -r "$DIR/halves" "$DIR/second" && rm "$DIR/second/journal-0-of-2.jsonl"
+    run "$CKVC" merge "$DIR/mixed" "$DIR/one" "$DIR/second"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"backend"*"last bits"* ]]
+    [ ! -e "$DIR/mixed" ]
+    cp -r "$DIR/halves" "$DIR/rotten"
+    printf x | dd of="$DIR/rotten/scan/shard-00003.h5" bs=1 seek=2000 conv=notrunc status=none
+    run "$CKVC" merge "$DIR/rotten"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"shard-00003.h5: SHA-256"* ]]
+    [ ! -e "$DIR/rotten/journal.jsonl" ]
+}
+
+@test "two writers of one part, a part beside a whole run, parts of two numbers" {
+    mkdir "$DIR/busy"
+    exec 9>"$DIR/busy/lock-0-of-2" # this shell is the other writer
+    flock -n 9
+    run scan "$DIR/busy" --shard 0/2
+    [ "$status" -eq 75 ] && one_line && [[ $output == *"lock-0-of-2"* ]]
+    scan "$DIR/busy" --shard 1/2
+    exec 9>&-
+    scan "$DIR/busy" --shard 0/2
+    exec 9<"$DIR/busy/lock" # a part that goes on
+    flock -n -s 9
+    run "$CKVC" merge "$DIR/busy"
+    [ "$status" -eq 75 ] && one_line && [[ $output == *"a part of it is writing"* ]]
+    exec 9>&-
+
+    run scan "$DIR/halves" --shard 0/3
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"has a part 0/2, this one is 0/3"* ]]
+    [ ! -e "$DIR/halves/lock-0-of-3" ]
+    run scan "$DIR/halves" --resume
+    [ "$status" -eq 73 ] && one_line && [[ $output == *"is a run in 2 parts"* ]]
+    run scan "$DIR/scan" --shard 0/2 --resume
+    [ "$status" -eq 73 ] && one_line && [[ $output == *"in one piece, not in parts"* ]]
+}
+
+@test "what a part cannot know is refused" {
+    run "$CKVC" calibrate "${OF[@]}" "${LOG[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/none" --shard 0/2
+    [ "$status" -eq 64 ] && one_line && [[ $output == *"--scan RUN"* ]]
+    run log "$DIR/none" --shard 0/2 --until-stable 0.5
+    [ "$status" -eq 64 ] && one_line
+    run log "$DIR/none" --shard 0/2 --behaviour epsilon-greedy
+    [ "$status" -eq 64 ] && one_line
+    run "$CKVC" calibrate "${OF[@]}" "${LOG[@]}" --manifest "$DIR/prompts.jsonl" --scan "$DIR/halves" --out "$DIR/none"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"ckvc merge"* ]]
+    for bad in 2/2 -1/2 1 1/ /2 0/0 a/b 0/100001 "0 /2"; do
+        run scan "$DIR/none" --shard "$bad"
+        [ "$status" -eq 64 ] && one_line && [[ $output == *"--shard"* ]]
+    done
+    [ ! -e "$DIR/none" ]
+}
+
+# auto VARIABLE=VALUE...: what `--shard auto` takes, or its error
+auto() {
+    local name
+    for name in $(compgen -e | grep -E "^($LAUNCHERS)"); do unset "$name"; done
+    rm -rf "$DIR/auto"
+    env "$@" "$CKVC" scan "${OF[@]}" --manifest "$DIR/prompts.jsonl" --limit 1 --out "$DIR/auto" --shard auto 2>&1
+}
+
+@test "--shard auto takes what the launcher says, and says so" {
+    [ "$(auto SLURM_ARRAY_TASK_ID=7 SLURM_ARRAY_TASK_COUNT=4 SLURM_ARRAY_TASK_MIN=5 SLURM_ARRAY_TASK_MAX=8 SLURM_PROCID=0 SLURM_NTASKS=1)" = \
+        "part 2/4, by SLURM_ARRAY_TASK_ID" ]
+    [ -e "$DIR/auto/journal-2-of-4.jsonl" ]
+    [ "$(auto SLURM_PROCID=1 SLURM_NTASKS=3)" = "part 1/3, by SLURM_PROCID" ]
+    [ "$(auto OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3 SLURM_PROCID=0 SLURM_NTASKS=3)" = "part 2/3, by OMPI_COMM_WORLD_RANK" ]
+    [ "$(auto PMI_RANK=1 PMI_SIZE=2)" = "part 1/2, by PMI_RANK" ]
+    [ "$(auto RANK=0 WORLD_SIZE=2 LOCAL_RANK=0)" = "part 0/2, by RANK" ]
+    [ "$(auto JOB_COMPLETION_INDEX=3 JOB_COMPLETIONS=5)" = "part 3/5, by JOB_COMPLETION_INDEX" ]
+    for bad in "" "JOB_COMPLETION_INDEX=3" "SLURM_PROCID=3 SLURM_NTASKS=3" "RANK=x WORLD_SIZE=2" \
+        "SLURM_ARRAY_TASK_ID=4 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=0 SLURM_ARRAY_TASK_MAX=4" \
+        "SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=2 SLURM_PROCID=1 SLURM_NTASKS=3"; do
+        # shellcheck disable=SC2086
+        run auto $bad
+        [ "$status" -eq 64 ] && one_line && [[ $output == *"--shard auto"*"--shard I/N"* ]]
+    done
+}
+
+@test "status says what is done, what is missing and what failed" {
+    cp -r "$DIR/halves" "$DIR/seen"
+    sed -i '$d' "$DIR/seen/journal-0-of-2.jsonl"
+    run "$CKVC" status "$DIR/seen"
+    [ "$status" -eq 0 ]
+    [[ $output == *"scan of ckvc-tiny-4l"* ]]
+    grep -Eq '^0/2 +scan +4 +3 +0 ' <<<"$output"
+    grep -Eq '^1/2 +scan +4 +4 +0 ' <<<"$output"
+    [[ $output != *"next: ckvc merge"* ]]
+    rm "$DIR/seen/journal-1-of-2.jsonl"
+    # eight prompts a second: files at times that we know
+    for k in 0 2 4; do touch -d "2020-01-01 00:00:0$k" "$DIR/seen/scan/shard-0000$k.h5"; done
+    "$CKVC" status "$DIR/seen" --json | python3 -c '
+import json, sys
+o = json.load(sys.stdin)
+assert o["missing"] == ["1/2"] and not o["complete"] and not o["merged"], o
+(part,) = o["parts"]
+(scan,) = part["passes"]
+assert part["part"] == "0/2" and not part["complete"], part
+assert (scan["prompts"], scan["done"], scan["shards"], scan["shards_published"]) == (4, 3, 4, 3), scan
+assert scan["prompts_per_second"] == 0.5 and scan["seconds_left"] == 2, scan
+assert scan["seconds_since_write"] > 1e8, scan'
+    printf '%s\n' '{"id":"p06","pass":"scan","prompt":6,"reason":"not finite"}' >>"$DIR/seen/journal-0-of-2.jsonl"
+    run "$CKVC" status "$DIR/seen"
+    [[ $output == *'prompt "p06" leaves no records: not finite'* ]]
+    grep -Eq '^0/2 +scan +4 +4 +1 ' <<<"$output"
+    run "$CKVC" status "$DIR/halves" "$DIR/scan" --watch 1 # all is done: it ends
+    [ "$status" -eq 0 ] && [[ $output == *"next: ckvc merge $DIR/halves"* ]]
+    run "$CKVC" status "$DIR"
+    [ "$status" -eq 66 ] && one_line
+}
+
+@test "the parts of a score are the score that was made in one go" {
+    for n in 1 2 3 7; do
+        parts "$n" score "$DIR/s-$n.jsonl"
+        [ ! -e "$DIR/s-$n.jsonl" ]
+        "$CKVC" merge "$DIR/s-$n.jsonl" -q
+        cmp "$DIR/whole.jsonl" "$DIR/s-$n.jsonl"
+        [ ! -e "$DIR/s-$n.jsonl.part-0-of-$n" ]
+    done
+    mkdir "$DIR/a" "$DIR/b"
+    score "$DIR/a/s.jsonl" --shard 0/2
+    run "$CKVC" merge "$DIR/j.jsonl" "$DIR/a/s.jsonl"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"part 1/2 is missing"* ]]
+    score "$DIR/b/s.jsonl" --shard 1/2
+    sed -i '$d' "$DIR/b/s.jsonl.part-1-of-2" # killed within its last prompt
+    run "$CKVC" merge "$DIR/j.jsonl" "$DIR/a/s.jsonl" "$DIR/b/s.jsonl"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"3 of 4 prompts are done; finish it with --shard 1/2 --resume"* ]]
+    score "$DIR/b/s.jsonl" --shard 1/2 --resume
+    "$CKVC" merge "$DIR/j.jsonl" "$DIR/b/s.jsonl" "$DIR/a/s.jsonl" -q
+    cmp "$DIR/whole.jsonl" "$DIR/j.jsonl"
+    run "$CKVC" merge "$DIR/k.jsonl" "$DIR/a/s.jsonl" "$DIR/b/s.jsonl" "$DIR/a/s.jsonl"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"there twice"* ]]
+    rm "$DIR/b/s.jsonl.part-1-of-2"
+    score "$DIR/b/s.jsonl" --shard 1/2 --seed 2
+    run "$CKVC" merge "$DIR/k.jsonl" "$DIR/a/s.jsonl" "$DIR/b/s.jsonl"
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"was begun with seed 2, part 0 1"* ]]
+    [ ! -e "$DIR/k.jsonl" ]
+    run score "$DIR/c.jsonl" --shard 0/2 --vectors "$DIR/v.h5"
+    [ "$status" -eq 64 ] && one_line
+}
