@@ -53,17 +53,17 @@ class Pruned:
         self.logits = out.logits[0, -1].double()
 
     def greedy(self, n, stops=()):
-        """n tokens at most, their losses, and the least lead of a token over the next likely one."""
-        tokens, nll, lead = [], [], float("inf")
+        """n tokens at most, their losses, and by how much each leads the next likely one (its logit)."""
+        tokens, nll, leads = [], [], []
         while len(tokens) < n:
             top = self.logits.topk(2)
             tokens.append(int(top.indices[0]))
             nll.append(float(self.logits.logsumexp(0) - top.values[0]))
-            lead = min(lead, float(top.values[0] - top.values[1]))
+            leads.append(float(top.values[0] - top.values[1]))
             if len(tokens) == n or tokens[-1] in stops:
                 break
             self.step(tokens[-1])
-        return tokens, nll, lead
+        return tokens, nll, leads
 
 
 def some_sets(rng, L, n_sets, T):
@@ -82,8 +82,8 @@ def main():
     for T, n_sets in ((150, 0), (150, 1), (211, G), (97, G)):
         prompt = ids[500 * len(cases):][:T]
         sets = some_sets(rng, L, n_sets, T) if n_sets else None
-        tokens, nll, lead = Pruned(model, prompt, sets).greedy(NEW)
-        assert lead > 1e-3, f"case {len(cases)}: a lead of {lead} may fall to rounding"
+        tokens, nll, leads = Pruned(model, prompt, sets).greedy(NEW)
+        assert min(leads) > 1e-3, f"case {len(cases)}: a lead of {min(leads)} may fall to rounding"
         cases.append({"prompt": prompt, "sets": sets, "tokens": tokens, "nll": [round(x, 7) for x in nll]})
     Path(out).write_text(json.dumps({"cases": cases}, separators=(",", ":")) + "\n")
 
