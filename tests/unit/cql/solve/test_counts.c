@@ -48,7 +48,7 @@ static void documents_are_drawn_whole(void **state) {
         cql_counts *c = make(2, 2, 200, CQL_RESAMPLE_BOOTSTRAP, 3);
         const int each = kind == 0 ? 1 : kind == 1 ? 3 : 6;
         for (int p = 0; p < 24; p++) {
-            char id[16];
+            char id[32];
             snprintf(id, sizeof id, "p%d", p / each);
             cql_counts_prompt(c, id);
             add(c, 0, 0, 0, 0);
@@ -56,7 +56,7 @@ static void documents_are_drawn_whole(void **state) {
         }
         assert_int_equal(cql_counts_clusters(c), 24 / each);
         for (int p = 0; kind == 3 && p < 24; p++) {
-            char id[16];
+            char id[32];
             snprintf(id, sizeof id, "other %d", p);
             cql_counts_prompt(c, id);
             add(c, 1, 1, 0.1, 0);
