@@ -28,6 +28,10 @@ static ckvc_status check_paper(const table_file *t, const char *path, ckvc_err *
     CKVC_FAIL_IF(c->op != CKVC_OPERATOR_PAPER, err, CKVC_E_MISMATCH,
                  "%s: a table of the operator %s, and CompilerKV runs the paper's alone", path,
                  ckvc_operator_name(c->op));
+    CKVC_FAIL_IF(c->visible || c->keep_window, err, CKVC_E_MISMATCH,
+                 "%s: this table is for alpha %s and the last %u positions kept, CompilerKV's are "
+                 "for the paper's alpha and 0",
+                 path, c->visible ? "visible" : "paper", c->keep_window);
     const size_t n_weights = ckvc_weight_index(c, c->n_layers, 0, 0),
                  n_taus = ckvc_tau_index(c, c->n_layers, 0, 0, 0);
     for (size_t i = 0; i < n_weights; i++) {
@@ -52,6 +56,9 @@ static ckvc_status tokens_of(const ckvc_table *c, const export_options *o, const
                      "says of how many tokens",
                      path, c->budgets[b]);
         const uint32_t tokens = ckvc_budget_tokens(c->budgets[b], (uint32_t)o->length);
+        CKVC_FAIL_IF(!tokens, err, CKVC_E_USAGE,
+                     "%s: budget %g of --length %llu is less than a token", path, c->budgets[b],
+                     (unsigned long long)o->length);
         for (size_t i = 0; i < json_array_size(out); i++) {
             CKVC_FAIL_IF(json_integer_value(json_array_get(out, i)) == tokens, err, CKVC_E_USAGE,
                          "%s: two budgets are %u tokens of a prompt of %llu", path, tokens,
@@ -130,7 +137,8 @@ static void append_manifest(ckvc_buffer *b, const table_file *t, json_t *budgets
     json_t *alpha = json_object_get(t->meta, "cql_alpha");
     json_object_set_new(o, "cql", json_pack("{s:O?}", "conservative_weight", alpha));
     json_t *ours = json_pack("{s:s}", "content_id", t->content_id);
-    JSON_NUMBERS(ours, {"window", c->window}, {"n_kv_heads", c->n_heads});
+    JSON_NUMBERS(ours, {"window", c->window});
+    if (!c->head_axis) { json_object_set_new(ours, "n_kv_heads", json_integer(c->n_heads)); }
     json_object_set_new(ours, "budgets", ckvc_json_reals(c->budgets, c->n_budgets));
     json_object_set_new(o, "ckvc", ours);
     ckvc_json_append(b, o);
@@ -233,6 +241,8 @@ static ckvc_status read_budgets(folder_of *f, const import_options *o, ckvc_err 
     const json_t *theirs = json_object_get(f->manifest, "budget_values"),
                  *ours = json_object_get(json_object_get(f->manifest, "ckvc"), "budgets");
     if (ours || (theirs && !json_is_null(theirs))) {
+        CKVC_FAIL_IF(o->n_budgets, err, CKVC_E_USAGE,
+                     "%s: its manifest has budgets: leave out --budget", f->path);
         return numbers(f->path, ours ? ours : theirs, ours ? "ckvc.budgets" : "budget_values",
                        &f->budgets, &f->n_budgets, err);
     }
@@ -316,6 +326,15 @@ static ckvc_status fill(const folder_of *f, ckvc_table *t, ckvc_err *err) {
     return take_weights(f, t, err);
 }
 
+/* A count of our own object, where it is there. */
+static ckvc_status count_of(const char *path, const json_t *ours, const char *key, uint64_t most,
+                            uint64_t *out, ckvc_err *err) {
+    CKVC_REFUSE_IF(json_object_get(ours, key) && !ckvc_json_get_count(ours, key, most, out), err,
+                   path, "manifest.json: ckvc.%s is no whole number from 0 to %llu", key,
+                   (unsigned long long)most);
+    return CKVC_OK;
+}
+
 ckvc_status compilerkv_read(const char *path, const import_options *o, table_file **out,
                             ckvc_err *err) {
     CKVC_AUTO(folder_fini) folder_of f = {.path = path};
@@ -326,10 +345,10 @@ ckvc_status compilerkv_read(const char *path, const import_options *o, table_fil
     const uint32_t H = (uint32_t)f.head.dims[2], L = (uint32_t)f.head.dims[1];
     uint64_t G = model.known ? model.n_kv_heads : 0, window = WINDOW;
     CKVC_TRY(model_heads_check(&model, path, L, H, true, err));
-    if (!G) { (void)ckvc_json_get_count(ours, "n_kv_heads", H, &G); }
+    CKVC_TRY(count_of(path, ours, "window", UINT32_MAX, &window, err));
+    if (!G) { CKVC_TRY(count_of(path, ours, "n_kv_heads", H, &G, err)); }
     const bool query_heads = !G; /* nobody says how many share a KV head */
     G = G ? G : H;
-    (void)ckvc_json_get_count(ours, "window", UINT32_MAX, &window);
     CKVC_REFUSE_IF(H % G, err, path, "%u query heads do not share %llu KV heads", H,
                    (unsigned long long)G);
     ckvc_table *t =

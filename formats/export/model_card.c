@@ -86,8 +86,8 @@ static void append_prompts(ckvc_buffer *b, const json_t *meta) {
                        (long long)json_integer_value(json_object_get(meta, "continuation")));
     json_t *plans = json_object_get(meta, "plans");
     for (size_t i = 0; i < json_array_size(plans); i++) {
-        ckvc_buffer_printf(b, "- plan of a run: `%s`\n",
-                           json_string_value(json_array_get(plans, i)));
+        const char *plan = json_string_value(json_array_get(plans, i));
+        if (plan) { ckvc_buffer_printf(b, "- plan of a run: `%s`\n", plan); }
     }
 }
 

@@ -92,7 +92,7 @@ def test_compilerkv():
         manifest = json.load(open(f"ours-{table}/manifest.json"))
         assert manifest["format_version"] == 2 and manifest["budget_values"] == [64, 256] and manifest["entropy_edges"] == q["EDGEENT"]
         ckvc("import", "ours-" + table, "--format", "compilerkv", "--out", "again.ckvt", "-f")
-        assert cells("again.ckvt")["WEIGHT"] == cells(table + ".ckvt")["WEIGHT"]
+        assert all(cells("again.ckvt")[name] == cells(table + ".ckvt")[name] for name in ("WEIGHT", "SHAPE"))
     # no axis of budgets: whoever imports says which
     compilerkv("one", weights[0], thresholds[0], edges, None)
     refused("--budget", "import", "one", "--format", "compilerkv", "--out", "x.ckvt")
@@ -101,12 +101,15 @@ def test_compilerkv():
     refused("--length", "export", "x.ckvt", "--format", "compilerkv", "--out", "y")
     ckvc("export", "x.ckvt", "--format", "compilerkv", "--length", 1001, "--out", "y")
     assert json.load(open("y/manifest.json"))["budget_values"] == [250]
+    refused("less than a token", "export", "x.ckvt", "--format", "compilerkv", "--length", 3, "--out", "z")
+    refused("leave out --budget", "import", "theirs", "--format", "compilerkv", "--budget", "0.25", "--out", "z.ckvt")
     # what does not fit together
     uneven = weights.copy()
     uneven[0, 2, 1] = 1.5 if uneven[0, 2, 0] < 1.5 else 0.8
     for words, change in [("share a KV head", {"weights": uneven}), ("section WEIGHT", {"weights": weights + 0.003}), ("is nan", {"thresholds": thresholds * np.nan}),
                           ("layers", {"thresholds": thresholds[:, :-1]}), ("bins want", {"edges": (edges[0][1:], edges[1])}), ("budgets", {"budgets": [64]}),
-                          ("section EDGEENT", {"edges": (edges[0][::-1], edges[1])}), ("plain file name", {"head_table": "../W_head.npy"})]:
+                          ("section EDGEENT", {"edges": (edges[0][::-1], edges[1])}), ("plain file name", {"head_table": "../W_head.npy"}),
+                          ("ckvc.window is no", {"ckvc": {"window": "64"}})]:
         compilerkv("bad", **{"weights": weights, "thresholds": thresholds, "edges": edges, "budgets": [64, 256]} | change)
         refused(words, "import", "bad", "--format", "compilerkv", "--model", MODEL, "--out", "x.ckvt", "-f")
     refused("heads budgets of their own", "export", golden("shares"), "--format", "compilerkv", "--out", "y")

@@ -187,6 +187,24 @@ static void test_every_format_goes_somewhere(void **state) {
     }
 }
 
+/* What keeps other sets there than here does not go out. */
+static void test_compilerkv_has_one_rule(void **state) {
+    (void)state;
+    for (uint32_t keep = 0; keep < 2; keep++) {
+        ckvc_err err = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer note = {0};
+        CKVC_AUTO(table_file_free_at) table_file *t = read_golden("one-layer");
+        const export_options o = {.force = true, .length = 1000};
+        const char *path = in_temp_folder("compilerkv");
+        const exchange_format *f = format_of("compilerkv");
+        assert_int_equal(f->write_table(t, &o, path, &note, &err), CKVC_OK);
+        t->table->visible = !keep;
+        t->table->keep_window = keep;
+        assert_int_equal(f->write_table(t, &o, path, &note, &err), CKVC_E_MISMATCH);
+        assert_non_null(strstr(err.text, keep ? "the last 1 positions" : "alpha visible"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_tables_come_back),
@@ -194,6 +212,7 @@ int main(void) {
         cmocka_unit_test(test_gguf_by_our_reader),
         cmocka_unit_test(test_npy_headers),
         cmocka_unit_test(test_every_format_goes_somewhere),
+        cmocka_unit_test(test_compilerkv_has_one_rule),
     };
     return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
