@@ -230,9 +230,9 @@ static int check_request(const ckvc_request *r, note to) {
 static int allot(ckvc_prefill *p, note to) {
     const ckvc_mode mode = (ckvc_mode)p->score.mode;
     uint32_t least = 1;
-    if (p->budget < least ||
-        (mode != CKVC_MODE_SHARED &&
-         ckvc_table_capacities(p->table, p->block, mode, p->budget, p->T, p->c, &least))) {
+    if (mode == CKVC_MODE_SHARED
+            ? p->budget < least
+            : ckvc_table_capacities(p->table, p->block, mode, p->budget, p->T, p->c, &least)) {
         return refuse(to, "a budget of %u tokens is below what every %s must keep; the least is %u",
                       p->budget, mode == CKVC_MODE_HEADS ? "head" : "layer", least);
     }

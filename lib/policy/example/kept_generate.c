@@ -64,8 +64,9 @@ static ckvc_status open_run(run *r, char **argv, ckvc_err *err) {
 /* Prefills, and asks the library for the sets. */
 static ckvc_status prefill(run *r, double budget, int64_t room, ckvc_err *err) {
     const model_shape *shape = model_get_shape(r->m);
+    const int64_t n = (int64_t)r->n_ids, window = r->table->window;
     const session_limits limits = {
-        .max_prompt = (int64_t)r->n_ids, .max_window = r->table->window, .max_watched = 4096};
+        .max_prompt = n, .max_window = window < n ? window : n, .max_watched = 4096};
     prefill_stats stats;
     char message[256];
     CKVC_TRY(session_create(r->m, limits, &r->s, err));

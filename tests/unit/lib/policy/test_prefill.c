@@ -343,7 +343,8 @@ static void test_begin_refuses(void **state) {
     REFUSED(q.budget = NAN, "a budget of nan")
     REFUSED(q.budget = INFINITY, "a budget of inf")
     REFUSED(q.budget = 8, "a budget of 8 tokens is below what every head must keep; the least is 9")
-    REFUSED(q.budget = 0.001, "a budget of 0 tokens is below")
+    REFUSED(q.budget = 0.001,
+            "a budget of 0 tokens is below what every head must keep; the least is 9")
     /* what shares cannot stand beside is a probe's */
     t->op = CKVC_OPERATOR_MEAN_POOL;
     REFUSED((void)q, "a probe's table, fitted for the operator mean-pool")
