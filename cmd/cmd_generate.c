@@ -253,6 +253,9 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     USAGE_IF(n_budgets != 1, "--budget: one at a time");
     const bool compressed = c->table || c->policy;
     USAGE_IF(c->compare && !compressed, "--compare needs a --table or --policy to compare with");
+    USAGE_IF(opts_said("budget") && !compressed, "--budget is of a --table or --policy: name one");
+    USAGE_IF((opts_said("mode") || opts_said("score")) && !c->table,
+             "--mode and --score are of a --table: name one");
     CKVC_TRY(inputs_open_model(&o, &j.e, err));
     if (c->table) { CKVC_TRY(read_table(c, &o, &j, err)); }
     CKVC_TRY(choose_policy(c, &o, &j, err));

@@ -79,8 +79,9 @@ size_t generate_bytes(const generate_options *o, const backend *be) {
     const session_limits limits = limits_of(o);
     const size_t rows = (size_t)s->n_layers * (size_t)s->n_kv_heads *
                         (limits.max_prompt + (size_t)o->max_new),
-                 held = o->batch * rows * 2 * (size_t)s->head_dim * sizeof(float);
-    return held + session_bytes(s, limits) + session_scratch_bytes(be, s, limits);
+                 held = o->batch * rows * 2 * (size_t)s->head_dim * sizeof(float),
+                 logits = (size_t)s->vocab * (o->batch * sizeof(float) + sizeof(token_weight));
+    return held + logits + session_bytes(s, limits) + session_scratch_bytes(be, s, limits);
 }
 
 /* ---- a token ---- */
@@ -189,6 +190,10 @@ static ckvc_status run_way(generator *r, one *items, bool compressed, size_t fir
     for (size_t live = n; live > 0;) {
         CKVC_TRY(go_on(err));
         CKVC_TRY(step(r, items, n, &live, err));
+    }
+    for (size_t i = 0; i < n; i++) { /* the other way has the memory to itself */
+        sequence_free(items[i].sequence);
+        items[i].sequence = NULL;
     }
     return CKVC_OK;
 }

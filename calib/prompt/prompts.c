@@ -225,7 +225,7 @@ static ckvc_status build_one(const source *s, const model_shape *shape, const pr
                             " + 1%s); use --skip-short to drop such prompts",
                             all.n, own ? " before its continuation" : "",
                             o->window + 1 + (own ? 0 : o->continuation), o->window,
-                            own ? "" : " + continuation");
+                            own || wanted == 0 ? "" : " + continuation");
     }
     const size_t most = o->max_tokens > 0 ? (size_t)o->max_tokens : context - wanted,
                  kept = T < most ? T : most;

@@ -216,7 +216,7 @@ ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, c
                 t->head_axis != 0,
             CKVC_E_MISMATCH,
             "%s: is for %u layers x %u %s heads, the model has %d x %d KV heads; `ckvc transfer` "
-            "maps it",
+            "maps a table to another model",
             path, t->n_layers, t->n_heads, t->head_axis ? "query" : "KV", s->n_layers,
             s->n_kv_heads);
     FAIL_IF(t->theta &&

@@ -100,13 +100,15 @@ END
         one_line
         [[ $output == *"$text"* ]] || { echo "$output"; return 1; }
     }
-    fails 65 "need at least 17" --prompt "Too short" --table "$DIR/t.ckvt"
+    fails 65 "need at least 17 (window 16 + 1);" --prompt "Too short" --table "$DIR/t.ckvt"
     fails 64 "do not fit the model's context" --prompt x --max-new 2048
     fails 64 "needs a --table" --prompt x --policy pooled
     fails 64 "matched" --prompt x --policy matched
     fails 64 "wanted a policy" --prompt x --policy nonesuch
     fails 64 "give one of them" --prompt x --manifest "$DIR/prompts.jsonl"
     fails 64 "to compare with" --prompt x --compare
+    fails 64 "name one" --prompt x --budget 8
+    fails 64 "name one" --prompt x --policy snapkv --mode heads
     fails 64 "one at a time" --prompt x --budget 8,16
     fails 64 "give a --temperature" --prompt x --top-p 0.5
     fails 64 "no prompt" --prompt ""
@@ -114,5 +116,5 @@ END
     run "$CKVC" generate --model models/ckvc-tiny-8l --prompt x --table "$DIR/t.ckvt"
     [ "$status" -eq 65 ]
     one_line
-    [[ $output == *"layers x"* ]]
+    [[ $output == *"is for 4 layers x 3 KV heads, the model has 8 x 3 KV heads; \`ckvc transfer\` maps a table to another model" ]]
 }
