@@ -16,7 +16,7 @@ try:
 except ImportError:
     print("skipped: python test_score_policies: numpy and h5py are not installed (apt-get install -y python3-numpy python3-h5py)")
     sys.exit(0)
-import ckvt  # noqa: E402  (its folder was added above)
+import ckvc as ckvt  # noqa: E402  (its folder was added above; ckvc() runs the program)
 import numpy_llama  # noqa: E402
 
 CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
@@ -72,7 +72,7 @@ def table_set(table, kind, layer, cell, block, B, alpha, rho):
     w = np.array([table.head_grid[a] for a in table.head_action[layer, :, block]])
     taus = np.array([[table.gate_grid[a] for a in row] for row in table.gate_action[layer, :, :, block]])
     tau = taus[cell]
-    operator = kind if kind in ckvt.OPERATORS else table.operator
+    operator = kind if kind in ckvt.table.OPERATORS else table.operator
     if kind == "mean-gate":
         tau = snapped(table.gate_grid, sum(taus.ravel()) / taus.size)
     if kind == "head-only":
@@ -153,7 +153,7 @@ def budget_tokens(b, T):
 
 def test_tables_and_controls(world):
     for op in ("paper", "no-utility", "no-threshold", "mean-pool"):
-        table = ckvt.read(world.at(op + ".ckvt"))
+        table = ckvt.Table.read(world.at(op + ".ckvt"))
         assert table.operator == op
         lines, vectors = world.score([op], "--policy", ",".join(CONTROLS))
         assert len(lines) == 5 * 2 * (1 + len(CONTROLS))
@@ -201,7 +201,7 @@ def test_references(world):
 
 
 def test_equal_tokens(world):
-    tables = {ckvt.read(world.at(t + ".ckvt")).content_id: ckvt.read(world.at(t + ".ckvt")) for t in ("paper", "mean-pool")}
+    tables = {ckvt.Table.read(world.at(t + ".ckvt")).content_id: ckvt.Table.read(world.at(t + ".ckvt")) for t in ("paper", "mean-pool")}
     lines, vectors = world.score(["paper", "mean-pool"], "--policy", ",".join(REFERENCES), "--equal-tokens", "--budget", "30", "--nearest-budget")
     assert len(lines) == 5 * 2 * (1 + len(REFERENCES))
     kept = {(row["id"], row["table"]): row for row in lines if row["policy"] == "table"}
@@ -227,7 +227,7 @@ def test_shares(world):
     """A table with shares: what every head, or layer, keeps under the paper's score, and top-k at its capacities."""
     ckvc("calibrate", *world.common, "--continuation", 16, "--side", "demand", "--budget", "16,0.5", "--out", world.at("demand"))
     ckvc("fit", world.at("demand"), "--out", world.at("shares.ckvt"), "--bootstrap", 0, "-q")
-    table = ckvt.read(world.at("shares.ckvt"))
+    table = ckvt.Table.read(world.at("shares.ckvt"))
     for mode in ("heads", "layers"):
         lines, vectors = world.score(["shares"], "--mode", mode, "--score", "paper", "--policy", "top-k,streamingllm", "--equal-tokens")
         assert len(lines) == 5 * 2 * 3
@@ -260,7 +260,7 @@ def test_learned(world):
 
 
 def learned_sets(world, name, version):
-    table = ckvt.read(world.at(name + ".ckvt"))
+    table = ckvt.Table.read(world.at(name + ".ckvt"))
     assert table.score[0] == ckvt.Score("learned", {1: 64, 2: 0}[version], 0, False, version, "heads")
     with open(world.at("prompts.jsonl")) as f:
         tokens = {p["id"]: p["tokens"] for p in map(json.loads, f)}
@@ -288,7 +288,7 @@ def test_layer_budgets(world):
     budgets = [8, 40, 16, 12]
     with open(world.at("layers.txt"), "w") as f:
         f.write("# B of each layer\n" + "\n".join(map(str, budgets)) + "\n")
-    table = ckvt.read(world.at("paper.ckvt"))
+    table = ckvt.Table.read(world.at("paper.ckvt"))
     lines, vectors = world.score(["paper"], "--policy", "identity,recent,mean-gate,matched", "--layer-budgets", world.at("layers.txt"))
     assert len(lines) == 5 * 5
     total = {"table": 0, "matched": 0}
