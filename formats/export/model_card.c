@@ -115,10 +115,12 @@ ckvc_status model_card(const table_file *t, const char *report, ckvc_buffer *out
     }
     ckvc_buffer_text(out, "\n");
     append_prompts(out, meta);
-    ckvc_buffer_printf(out,
-                       "\n## Use\n\n`model.safetensors` holds the sections of a ckvc table, "
-                       "`META` its description as JSON text. `ckvc import . --format safetensors "
-                       "--out t.ckvt` gives the table back, with the content id `%s`.\n",
-                       t->content_id);
+    ckvc_buffer_printf(
+        out,
+        "\n## Use\n\n`model.safetensors` holds the sections of a ckvc table, "
+        "`META` its description as JSON text; `table.ckvt` is the same table, content id "
+        "`%s`, as engines read it (in Python `ckvc.Table.read`, "
+        "`CompilerKVPress.from_pretrained`).\n",
+        t->content_id);
     return CKVC_OK;
 }

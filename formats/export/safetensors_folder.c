@@ -74,7 +74,11 @@ ckvc_status safetensors_folder_write(table_file *t, const export_options *o, con
     CKVC_TRY(model_card(t, o->report, &card, err));
     CKVC_TRY(export_into(path, "model.safetensors", &file, o, err));
     CKVC_TRY(export_into(path, "config.json", &config, o, err));
-    return export_into(path, "README.md", &card, o, err);
+    CKVC_TRY(export_into(path, "README.md", &card, o, err));
+    CKVC_AUTO_FREE char *name = ckvc_path_join(path, "table.ckvt");
+    json_decref(t->prov); /* the command line and the host are nobody's business on a hub */
+    t->prov = NULL;
+    return table_file_write(t, name, o->force, err);
 }
 
 ckvc_status safetensors_folder_read(const char *path, const import_options *o, table_file **out,

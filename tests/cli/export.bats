@@ -21,6 +21,7 @@ refuses() {
         "$CKVC" verify "$DIR/$format.ckvt"
     done
     grep -q 'not known' "$DIR/safetensors/README.md"
+    [ "$(content_id "$DIR/safetensors/table.ckvt")" = "$(content_id "$GOLDEN/shares.ckvt")" ]
 }
 
 @test "the card states the verdict of the table's own report, and of no other" {
