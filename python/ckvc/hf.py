@@ -10,6 +10,8 @@ each other, at positions T, T + 1, ... as ever. Shapes: B sequences, H query hea
 """
 from __future__ import annotations
 
+import functools
+import os
 import sys
 from typing import Any, Callable, List, Optional, Tuple, Union
 
@@ -144,6 +146,8 @@ class Compression:
         self.model.set_attn_implementation(self._name)
         base = self.model.base_model
         self._hooks = [base.register_forward_pre_hook(self._begin, with_kwargs=True), base.register_forward_hook(self._end, with_kwargs=True)]
+        self._own_generate = vars(self.model).get("generate")
+        self.model.generate = self._whole_prefill(self.model.generate)
         self.active = True
         return self
 
@@ -151,9 +155,22 @@ class Compression:
         self.active, self._collecting = False, None
         for hook in self._hooks:
             hook.remove()
+        del self.model.generate
+        if self._own_generate is not None:
+            self.model.generate = self._own_generate
         self.model.set_attn_implementation(self._before)
         AttentionInterface._global_mapping.pop(self._name)
         AttentionMaskInterface._global_mapping.pop(self._name)
+
+    def _whole_prefill(self, generate: Callable[..., Any]) -> Callable[..., Any]:
+        """The model's generate, which no forward pass tells that its prompt is one of several chunks."""
+        @functools.wraps(generate)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            config = kwargs.get("generation_config") or (args[1] if len(args) > 1 else None) or self.model.generation_config
+            if kwargs.get("prefill_chunk_size", getattr(config, "prefill_chunk_size", None)) is not None:
+                raise Error("a prefill in chunks (prefill_chunk_size): the first would be taken for the prompt; want one prefill")
+            return generate(*args, **kwargs)
+        return checked
 
     def check_context(self, n_tokens: int) -> None:
         """Error where a sequence of n_tokens does not fit the model."""
@@ -257,7 +274,8 @@ class Compression:
         return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
 
 
-def compress(model: PreTrainedModel, table: Union[Table, str], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
+def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budget: Optional[float] = None,
+             mode: Optional[str] = None) -> Compression:
     """A context manager: inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept.
 
     budget: mean positions a head keeps: tokens from 1 up, a share of the prompt below 1; None: the table's only one. mode: `heads`, `layers`

@@ -171,6 +171,7 @@ def errors():
         (lambda: write({"input_ids": prompt[:, :32]}), "the prompt has 32 tokens, need at least 33 (window 32 + 1)"),
         (lambda: write({"input_ids": prompt}, 8), "a budget of 8 tokens is below what every head must keep; the least is 9"),
         (lambda: write({"input_ids": prompt}, 20.5), "a budget of 20.5: want whole tokens from 1 up, or a share of the prompt between 0 and 1"),
+        (lambda: write({"input_ids": prompt}, prefill_chunk_size=200), "a prefill in chunks (prefill_chunk_size)"),
         (lambda: write({"input_ids": prompt}, None), "which budget? It has 0.125, 0.25"),
         (lambda: write({"input_ids": torch.tensor([ids[:2040]])}), "2049 tokens are more than the model's context of 2048"),
         (lambda: write(padded), "padded on the right"),
