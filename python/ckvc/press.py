@@ -58,7 +58,7 @@ class CompilerKVPress(BasePress):
     Kept: positions [L][G]) and holds: `cut` (the cache's tensors hold what is kept) where all sets are of one length, else `masked` (as AdaKV's
     press: evicted keys are hidden by kvpress's patched attention, and their memory stays)."""
 
-    table: Union[Table, str]
+    table: Union[Table, str, os.PathLike]
     compression_ratio: float = 0.0
     mode: Optional[str] = None
     kept: Optional[Kept] = dataclasses.field(default=None, init=False, repr=False)
@@ -70,7 +70,8 @@ class CompilerKVPress(BasePress):
 
     @classmethod
     def from_pretrained(cls, folder: Union[str, os.PathLike], **fields: Any) -> CompilerKVPress:
-        """From a folder that holds table.ckvt and, if it likes, press_config.json (compression_ratio, mode); fields go before it."""
+        """From a folder that holds table.ckvt (as `ckvc export --format safetensors` writes one) and, if it likes, press_config.json
+        (compression_ratio, mode); fields go before it."""
         config = pathlib.Path(folder) / CONFIG
         said = json.loads(config.read_text()) if config.exists() else {}
         return cls(str(pathlib.Path(folder) / TABLE), **{**{k: said[k] for k in ("compression_ratio", "mode") if k in said}, **fields})

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import os
-from typing import Any, List, Optional, Tuple, Union
+from typing import Any, Dict, List, NoReturn, Optional, Tuple, Union
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -59,7 +59,8 @@ class Table:
     def __init__(self, name: str, data: bytes):
         """data: the file's bytes; name stands for it in messages."""
         self.name = name
-        self.sections, self.skipped = {}, []
+        self.sections: Dict[str, Array] = {}
+        self.skipped: List[str] = []
         self._check_header(data)
         self._read_sections(data)
         self._check_values()
@@ -70,7 +71,7 @@ class Table:
         with open(path, "rb") as f:
             return cls(str(path), f.read())
 
-    def _fail(self, text):
+    def _fail(self, text: object) -> NoReturn:
         raise Error(f"{self.name}: {text}")
 
     def _check_header(self, data):

@@ -28,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
         (metadata,) = (wheel.read(n).decode() for n in names if n.endswith(".dist-info/METADATA"))
-    sources = {os.path.basename(p) for p in glob.glob(os.path.join(ROOT, "python", "ckvc", "*.py"))}
+    sources = {os.path.basename(p) for p in glob.glob(os.path.join(ROOT, "python", "ckvc", "*.py"))} | {"py.typed"}
     assert {n[len("ckvc/"):] for n in names if n.startswith("ckvc/")} == sources, names
     required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.M)
     assert [r for r in required if "extra ==" not in r] == ["numpy"], required
