@@ -152,6 +152,7 @@ ckvc_status compilerkv_write(table_file *t, const export_options *o, const char 
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer head = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer gate = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer manifest = {0};
+    CKVC_TRY(expanded_check(c, path, err));
     CKVC_TRY(check_paper(t, path, err));
     CKVC_TRY(tokens_of(c, o, path, budgets, err));
     append_weights(&head, c);

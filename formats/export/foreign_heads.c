@@ -27,6 +27,14 @@ ckvc_status model_heads_check(const model_heads *m, const char *path, uint64_t n
     return CKVC_OK;
 }
 
+ckvc_status expanded_check(const ckvc_table *t, const char *path, ckvc_err *err) {
+    const uint64_t most = 1 << 24, n = (uint64_t)t->n_layers * t->n_query_heads * t->n_budgets;
+    CKVC_REFUSE_IF(n > most, err, path,
+                   "%u layers of %u query heads at %u budgets are more than %llu numbers",
+                   t->n_layers, t->n_query_heads, t->n_budgets, (unsigned long long)most);
+    return CKVC_OK;
+}
+
 void note_expanded(ckvc_buffer *note, const ckvc_table *t) {
     if (t->n_heads == t->n_query_heads) { return; }
     ckvc_buffer_printf(note,

@@ -17,6 +17,9 @@ ckvc_status model_heads_read(const char *path, model_heads *out, ckvc_err *err) 
 /* Rows of L layers and so many query heads (else KV heads) against the model, where it is known. */
 ckvc_status model_heads_check(const model_heads *m, const char *path, uint64_t n_layers,
                               uint64_t n_heads, bool query, ckvc_err *err) CKVC_MUST_CHECK;
+/* CKVC_E_DATA where a table's rows as query heads are more numbers than any model has: how many
+ * query heads share a KV head is a file's word alone. */
+ckvc_status expanded_check(const ckvc_table *t, const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 /* "3 KV heads as 9 query heads ..." where a table's rows are KV heads that several query heads
  * share. */
 void note_expanded(ckvc_buffer *note, const ckvc_table *t);

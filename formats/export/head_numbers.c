@@ -107,6 +107,7 @@ ckvc_status headkv_write(table_file *t, const export_options *o, const char *pat
     const ckvc_table *c = t->table;
     CKVC_AUTO_FREE double *values = NULL;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
+    CKVC_TRY(expanded_check(c, path, err));
     CKVC_TRY(graded(c, o, path, &values, err));
     const uint32_t H = c->n_query_heads, group = H / c->n_heads;
     for (uint32_t i = 0; i < c->n_layers * H; i++) {

@@ -205,6 +205,25 @@ static void test_compilerkv_has_one_rule(void **state) {
     }
 }
 
+/* A small file may say that one KV head has 65535 query heads. */
+static void test_no_more_rows_than_a_model_has(void **state) {
+    (void)state;
+    static const char *const formats[] = {"compilerkv", "headkv"};
+    for (int i = 0; i < 2; i++) {
+        ckvc_err err = {0};
+        ckvc_buffer note = {0};
+        CKVC_AUTO(table_file_free_at) table_file *t = read_golden("one-layer");
+        const export_options o = {.force = true, .length = 1000};
+        const uint32_t n_layers = t->table->n_layers;
+        t->table->n_layers = t->table->n_query_heads = CKVC_TABLE_MAX_EXTENT;
+        assert_int_equal(
+            format_of(formats[i])->write_table(t, &o, in_temp_folder("rows"), &note, &err),
+            CKVC_E_DATA);
+        assert_non_null(strstr(err.text, "65535 layers of 65535 query heads"));
+        t->table->n_layers = n_layers;
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_tables_come_back),
@@ -213,6 +232,7 @@ int main(void) {
         cmocka_unit_test(test_npy_headers),
         cmocka_unit_test(test_every_format_goes_somewhere),
         cmocka_unit_test(test_compilerkv_has_one_rule),
+        cmocka_unit_test(test_no_more_rows_than_a_model_has),
     };
     return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
