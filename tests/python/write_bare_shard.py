@@ -118,9 +118,9 @@ def write(args):
 
 def check(args):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
-    import ckvt
+    import ckvc
 
-    table = ckvt.read(args.table)
+    table = ckvc.Table.read(args.table)
     head = np.rint(table.weight * 40 - 32).astype(int)
     tau = np.rint(table.tau * 100 - 80).astype(int)
     want_head = np.array([[[best_head(l, g, b) for b in range(2)] for g in range(G)] for l in range(L)])
