@@ -149,10 +149,10 @@ static double per_second(uint64_t n, double seconds) {
 static ckvc_status print_json(const generate_job *j, const generated *g, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
     size_t size = 0;
-    json_t *tokens = json_array(), *nll = json_array();
     if (j->e.tok) {
         CKVC_TRY(tokenizer_decode(j->e.tok, g->tokens, g->n, true, &text, &size, err));
     }
+    json_t *tokens = json_array(), *nll = json_array();
     for (uint32_t i = 0; i < g->n; i++) {
         json_array_append_new(tokens, json_integer(g->tokens[i]));
         json_array_append_new(nll, ckvc_json_real(g->nll[i]));

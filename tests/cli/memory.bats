@@ -20,12 +20,13 @@ short_of_memory() {
 @test "memory that is out ends a calibration with 71 and one line; --resume goes on to the same bytes" {
     ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser has a malloc of its own"
     short_of_memory "$DIR/run" FAULT_COUNT="$DIR/count"
-    local calls part at shards ended=0 said=0
+    local calls part at shards ended=0 said=0 first=0
     calls=$(tr -d ' ' <"$DIR/count")
     for part in 3 5 8 35 60 70 80 90 97; do
         at=$((calls * part / 100))
         run --separate-stderr short_of_memory "$DIR/out-$part" FAULT_AT=$at
-        if [ "$status" -eq 139 ]; then # HDF5's own: its H5AC_create reads through what H5C_create could not allocate; once a file
+        if [ "$status" -eq 139 ]; then # HDF5's own, of the first file: formats/shard/h5_error.c
+            first=$((first + 1))
             rm -rf "$DIR/out-$part"
             run --separate-stderr short_of_memory "$DIR/out-$part" FAULT_AT=$((at + 1))
         fi
@@ -50,5 +51,6 @@ short_of_memory() {
         "$CKVC" verify "$DIR/out-$part"
     done
     [ "$ended" -eq 5 ]
+    [ "$first" -le 1 ]
     [ "$said" -ge 1 ] # the others were HDF5's own calls
 }
