@@ -159,6 +159,9 @@ typedef struct backend_ops {
     void (*weight_free)(backend *be, be_weight *w);
     ckvc_status (*weight_acquire)(backend *be, be_weight *w, ckvc_err *err);
     void (*weight_release)(backend *be, be_weight *w);
+    /* w is acquired soon: a backend may begin now what takes time of it, beside the operations that
+     * are under way. A hint that fails in silence; never acquires by itself. */
+    void (*weight_prefetch)(backend *be, const be_weight *w);
     /* Copies of weights that are kept together with the buffers: at most `bytes`, as far as what is
      * in use at one time allows. */
     void (*weight_limit)(backend *be, size_t bytes);
@@ -166,7 +169,7 @@ typedef struct backend_ops {
     /* x[r] = table[tokens[r]]; the one operation that takes a weight as it lies, acquired or not */
     void (*embed)(backend *be, const be_weight *table, const int32_t *tokens, int64_t n_rows,
                   be_buf *x);
-    /* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w */
+    /* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w. y may be x. */
     void (*rmsnorm)(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps,
                     be_buf *y);
     /* y[r] (+)= W x[r] + bias. bias may be NULL; add: the result is added to y (the residual). */

@@ -188,6 +188,7 @@ ckvc_status forward(const forward_pass *p, ckvc_err *err) {
     }
     for (int32_t il = 0; il < m->shape->n_layers; il++) {
         ckvc_status st = layer_acquire(m, il, err);
+        layer_prefetch(m, (il + 1) % m->shape->n_layers); /* behind the last one: the next pass's */
         if (st == CKVC_OK) { st = layer(p, il, &at, err); }
         layer_release(m, il);
         CKVC_TRY(st);

@@ -127,6 +127,13 @@ void layer_release(model *m, int32_t layer) {
     }
 }
 
+void layer_prefetch(const model *m, int32_t layer) {
+    for (layer_part part = 0; part < LAYER_PARTS; part++) {
+        const be_weight *w = m->layers[layer][part];
+        if (w) { m->be->ops->weight_prefetch(m->be, w); }
+    }
+}
+
 ckvc_status model_acquire(model *m, ckvc_err *err) {
     const backend_ops *op = m->be->ops;
     for (int32_t l = 0; l < m->shape->n_layers; l++) {

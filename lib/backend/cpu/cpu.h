@@ -107,7 +107,8 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     X(destroy) X(sync) X(reserve) X(scratch_bytes) \
     X(buf_create) X(buf_free) X(buf_view) X(write) X(read) \
     /* cpu_weights.c */ \
-    X(weight_create) X(weight_free) X(weight_acquire) X(weight_release) X(weight_limit) \
+    X(weight_create) X(weight_free) X(weight_acquire) X(weight_release) X(weight_prefetch) \
+    X(weight_limit) \
     /* cpu_rows.c */ \
     X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
     /* cpu_matmul.c */ \

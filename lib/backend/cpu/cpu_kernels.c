@@ -154,8 +154,7 @@ INLINE double sum_of_squares(const float *x, int64_t n) {
     return total;
 }
 
-CLONES void kernel_rmsnorm(const float *restrict x, const float *restrict w, float *restrict y,
-                           int64_t n, double eps) {
+CLONES void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double eps) {
     const float scale = (float)(1.0 / sqrt(sum_of_squares(x, n) / (double)n + eps));
     for (int64_t i = 0; i < n; i++) { y[i] = x[i] * scale * w[i]; }
 }

@@ -2,6 +2,8 @@
  * far as the limit of memory allows. */
 #include <assert.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_bf16.h"
@@ -117,6 +119,22 @@ void cpu_weight_release(backend *be, be_weight *w) {
     }
     w->own = NULL;
     w->f32 = NULL;
+}
+
+/* The file's pages of a copy that is to be made again: where they are not in memory, the system
+ * reads them while other threads compute. Making the copy is work for the same cores, of which
+ * nothing is won by beginning early; and of what is used in place the pages stay, or go as the
+ * system sees fit: asking each time would cost a walk over all of them. */
+void cpu_weight_prefetch(backend *be, const be_weight *w) {
+    (void)be;
+    const be_matrix *m = &w->m;
+    if (w->f32 || m->rows == 0) { return; }
+    const int64_t last = m->rows - 1,
+                  n = (last / m->block * m->stride + last % m->block + 1) * m->cols;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)m->bytes,
+                    skip = begin % page;
+    madvise((char *)ckvc_unconst(m->bytes) - skip,
+            (size_t)n * (m->type == BE_F32 ? 4 : 2) + (size_t)skip, MADV_WILLNEED);
 }
 
 void cpu_weight_limit(backend *be, size_t bytes) { cpu_of(be)->bytes_max = bytes; }

@@ -12,8 +12,12 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/unit/lib/backend/on_backend.h"
+#include "tests/unit/temp_folder.h"
 
 #define NMSE_BOUND 1e-11
 
@@ -168,6 +172,12 @@ static void norm_silu_embed(void **state) {
             }
         }
         check_nmse("rmsnorm", got, want, used);
+        be_buf *bz = buffer(b.be, all, x);
+        b.be->ops->rmsnorm(b.be, bz, n, bw, 1e-3f, bz);
+        float *in_place = contents(b.be, bz, used);
+        assert_memory_equal(in_place, got, used * sizeof *got);
+        b.be->ops->buf_free(b.be, bz);
+        free(in_place);
         free(got);
         b.be->ops->silu_mul(b.be, bx, bu, n, m, bx); /* in place */
         got = contents(b.be, bx, used);
@@ -200,6 +210,63 @@ static void norm_silu_embed(void **state) {
         b.be->ops->buf_free(b.be, by);
         free(x), free(w), free(u), free(want), free(got);
     }
+    bench_close(&b);
+}
+
+/* How many of a mapping's pages are in memory. */
+static size_t resident(void *map, size_t n_pages) {
+    unsigned char page[256];
+    size_t n = 0;
+    assert_true(n_pages <= sizeof page);
+    assert_int_equal(mincore(map, n_pages * (size_t)sysconf(_SC_PAGESIZE), page), 0);
+    for (size_t i = 0; i < n_pages; i++) { n += page[i] & 1; }
+    return n;
+}
+
+/* A weight whose pages are not in memory, from the middle of a page on: they come by themselves,
+ * and none where the copy that is made of them stays. */
+static void prefetch(void **state) {
+    (void)state;
+    enum { PAGES = 200, ROWS = 128 };
+    const size_t size = PAGES * (size_t)sysconf(_SC_PAGESIZE);
+    const char *path = in_temp_folder("weights");
+    bench b = bench_open_kind(kind, 1);
+    ckvc_err err = {0};
+    uint8_t *bytes = ckvc_calloc(size, 1);
+    FILE *made = fopen(path, "wb");
+    assert_non_null(made);
+    assert_int_equal(fwrite(bytes, 1, size, made), size);
+    fclose(made);
+    const int file = open(path, O_RDONLY);
+    assert_true(file >= 0 && fsync(file) == 0 &&
+                posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0);
+    uint8_t *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0);
+    assert_ptr_not_equal(map, MAP_FAILED);
+    if (resident(map, PAGES) > 0) {
+        printf("skipped: this file system keeps its files in memory\n");
+    } else {
+        const be_matrix m = {.bytes = map + 100,
+                             .type = BE_BF16,
+                             .rows = ROWS,
+                             .cols = (int64_t)(size - 100) / 2 / ROWS};
+        be_weight *w;
+        assert_int_equal(madvise(map, size, MADV_RANDOM), 0); /* nothing is read ahead */
+        assert_int_equal(b.be->ops->weight_create(b.be, &m, &w, &err), CKVC_OK);
+        b.be->ops->weight_prefetch(b.be, w);
+        for (int i = 0; i < 500 && resident(map, PAGES) < PAGES; i++) { usleep(10000); }
+        assert_int_equal(resident(map, PAGES), PAGES);
+        assert_int_equal(b.be->ops->weight_acquire(b.be, w, &err), CKVC_OK);
+        munmap(map, size);
+        posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+        map = mmap(map, size, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0);
+        b.be->ops->weight_prefetch(b.be, w);
+        usleep(50000);
+        assert_int_equal(resident(map, PAGES), 0);
+        b.be->ops->weight_free(b.be, w);
+    }
+    munmap(map, size);
+    close(file);
+    free(bytes);
     bench_close(&b);
 }
 
@@ -736,17 +803,22 @@ static void kinds(void **state) {
 int main(void) {
     static const char *const all[] = {"cpu", "openblas"};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul),        cmocka_unit_test(head),
-        cmocka_unit_test(head_extremes), cmocka_unit_test(norm_silu_embed),
-        cmocka_unit_test(weight_types),  cmocka_unit_test(attention),
-        cmocka_unit_test(rope),          cmocka_unit_test(row_does_not_depend_on_batch_or_threads),
+        cmocka_unit_test(matmul),
+        cmocka_unit_test(head),
+        cmocka_unit_test(head_extremes),
+        cmocka_unit_test(norm_silu_embed),
+        cmocka_unit_test(weight_types),
+        cmocka_unit_test(prefetch),
+        cmocka_unit_test(attention),
+        cmocka_unit_test(rope),
+        cmocka_unit_test(row_does_not_depend_on_batch_or_threads),
         cmocka_unit_test(kinds),
     };
     int failed = 0;
     for (size_t i = 0; i < 2; i++) {
         kind = all[i];
         ckvc_rng_init(&rng, 7, 7, 7);
-        failed += cmocka_run_group_tests_name(kind, tests, NULL, NULL);
+        failed += cmocka_run_group_tests_name(kind, tests, temp_folder_make, temp_folder_remove);
     }
     return failed;
 }
