@@ -1,0 +1,25 @@
+/* The JSON lines of `ckvc eval`: what is accepted is the same again when it is written and read. */
+#include "formats/lines/answers.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    ckvc_err err = {0};
+    CKVC_AUTO(answers_free_at) answers *a = NULL;
+    const ckvc_status st = answers_read(fuzz_file("a.jsonl", data, size), &a, &err);
+    if (st != CKVC_OK) {
+        must_refuse_well(st, &err);
+        return 0;
+    }
+    for (size_t i = 0; i < a->n; i++) {
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer once = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer again = {0};
+        answer_row back;
+        answers_append(&once, &a->rows[i]);
+        must(answers_read_line("line", 1, (char *)once.data, once.size, &back, &err) == CKVC_OK);
+        answers_append(&again, &back);
+        must(once.size == again.size && memcmp(once.data, again.data, once.size) == 0);
+        must(back.score >= 0 && back.score <= 1 && back.share <= 1);
+        answer_row_fini(&back);
+    }
+    return 0;
+}

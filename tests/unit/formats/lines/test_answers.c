@@ -1,0 +1,159 @@
+/* The lines of `ckvc eval`: written, read back to the same bits, and each single deviation refused
+ * with its line number. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "formats/lines/answers.h"
+#include "tests/unit/temp_folder.h"
+
+#define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static const char full[] =
+    "{\"aimed\":1024,\"answer\":\"4711\\n\",\"bytes\":1048576,\"budget\":null,\"control\":0,"
+    "\"depth\":0.25,\"end\":\"stop\",\"entries\":8192,\"group\":\"needle\",\"id\":\"n/1\","
+    "\"length\":1024,\"metric\":\"match\",\"model\":\"m\",\"nll\":0.5,\"policy\":\"full\","
+    "\"query\":\"unseen\",\"question\":9,\"reference_nll\":0.125,\"score\":1,\"share\":1,"
+    "\"table\":null,\"task\":\"niah\",\"tokens\":3}";
+static const char kept[] =
+    "{\"answer\":\"\",\"bytes\":262144,\"budget\":0.25,\"depth\":null,\"end\":\"length\","
+    "\"entries\":2048,\"group\":\"needle\",\"id\":\"n/1\",\"length\":1024,\"metric\":\"match\","
+    "\"model\":\"m\",\"nll\":null,\"policy\":\"table\",\"query\":\"seen\",\"repeat_tokens\":7,"
+    "\"score\":0.3,\"share\":0.25,\"table\":\"" ID64 "\",\"task\":\"niah\",\"tokens\":0,"
+    "\"window\":32}";
+
+static ckvc_status read_line(const char *line, answer_row *out, ckvc_err *err) {
+    *err = (ckvc_err){0};
+    return answers_read_line("a.jsonl", 3, line, strlen(line), out, err);
+}
+
+static void takes_rows(void **state) {
+    (void)state;
+    answer_row r;
+    ckvc_err err;
+    assert_int_equal(read_line(full, &r, &err), CKVC_OK);
+    assert_string_equal(r.id, "n/1");
+    assert_string_equal(r.answer, "4711\n");
+    assert_true(answer_is_full(&r) && r.unseen && !r.table && isnan(r.budget));
+    assert_true(r.n_tokens == 1024 && r.n_question == 9 && r.aimed == 1024 && r.n_answer == 3);
+    assert_true(r.depth == 0.25 && r.entries == 8192 && r.share == 1 && r.bytes == 1048576);
+    assert_true(r.score == 1 && r.control == 0 && r.nll == 0.5 && r.reference_nll == 0.125);
+    assert_true(isnan(r.repeat_tokens) && r.setting.window == 64);
+    answer_row_fini(&r);
+    assert_int_equal(read_line(kept, &r, &err), CKVC_OK);
+    assert_true(!answer_is_full(&r) && !r.unseen && r.budget == 0.25 && r.setting.window == 32);
+    assert_string_equal(r.table, ID64);
+    assert_true(isnan(r.depth) && isnan(r.nll) && isnan(r.control) && isnan(r.reference_nll));
+    assert_true(r.aimed == 0 && r.repeat_tokens == 7 && r.score == 0.3);
+    answer_row_fini(&r);
+}
+
+/* What is written is canonical and reads back to the same. */
+static void writes_what_it_reads(void **state) {
+    (void)state;
+    const char *lines[] = {full, kept};
+    for (int i = 0; i < 2; i++) {
+        answer_row r, back;
+        ckvc_err err;
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer once = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer again = {0};
+        assert_int_equal(read_line(lines[i], &r, &err), CKVC_OK);
+        r.score = 1.0 / 3;
+        answers_append(&once, &r);
+        assert_non_null(strstr((char *)once.data, "\"score\":0.33333333333333331"));
+        assert_null(strchr((char *)once.data, '\n'));
+        assert_int_equal(read_line((char *)once.data, &back, &err), CKVC_OK);
+        assert_true(back.score == 1.0 / 3);
+        answers_append(&again, &back);
+        assert_string_equal((char *)once.data, (char *)again.data);
+        answer_row_fini(&r);
+        answer_row_fini(&back);
+    }
+}
+
+static const struct {
+    const char *from, *to, *says;
+} bends[] = {
+    {"\"score\":0.3", "\"score\":1.5", "a.jsonl:3: score 1.5 and control"},
+    {"\"score\":0.3", "\"score\":null", "\"score\" is null, wanted a number"},
+    {"\"score\":0.3,", "", "\"score\" is missing, wanted a number"},
+    {"\"score\":0.3", "\"score\":0.3,\"score\":0.3", "a.jsonl:3:"},
+    {"\"score\":0.3", "\"score\":0.3,\"control\":-1", "control -1"},
+    {"\"budget\":0.25", "\"budget\":null", "policy \"table\" under budget"},
+    {"\"budget\":0.25", "\"budget\":0", "under budget 0"},
+    {"\"policy\":\"table\"", "\"policy\":\"full\"", "policy \"full\" under budget 0.25"},
+    {"\"share\":0.25", "\"share\":1.25", "share 1.25 of entries 2048"},
+    {"\"share\":0.25", "\"share\":0", "share 0 of entries 2048"},
+    {"\"entries\":2048", "\"entries\":2048.5", "entries 2048.5"},
+    {"\"length\":1024", "\"length\":0", "length 0"},
+    {"\"length\":1024", "\"length\":-1", "\"length\" is whole number, wanted a whole number"},
+    {"\"depth\":null", "\"depth\":2", "depth 2, wanted 0 to 1"},
+    {"\"query\":\"seen\"", "\"query\":\"both\"", "wanted \"seen\" or \"unseen\""},
+    {"\"query\":\"seen\"", "\"query\":\"seen\",\"question\":4", "4 tokens of a question"},
+    {"\"answer\":\"\"", "\"answer\":null", "\"answer\" is null, wanted a string"},
+    {"\"table\":\"0", "\"table\":\"X", "wanted a table's content id"},
+    {"\"table\":\"0", "\"mode\":\"heads\",\"table\":\"0", "unknown key \"mode\""},
+    {"\"tokens\":0", "\"tokens\":0,\"speed\":1", "unknown key \"speed\""},
+    {"\"window\":32", "\"window\":0", "\"window\" is whole number, wanted"},
+};
+
+static void refuses_each_deviation(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof bends / sizeof *bends; i++) {
+        char line[2048];
+        answer_row r;
+        ckvc_err err;
+        const char *at = strstr(kept, bends[i].from);
+        assert_non_null(at);
+        snprintf(line, sizeof line, "%.*s%s%s", (int)(at - kept), kept, bends[i].to,
+                 at + strlen(bends[i].from));
+        if (read_line(line, &r, &err) != CKVC_E_DATA || !strstr(err.text, bends[i].says)) {
+            fail_msg("%s: %s", bends[i].to, err.text);
+        }
+        answer_row_fini(&r);
+    }
+}
+
+static ckvc_status read_lines(const char *const *lines, size_t n, answers **out, ckvc_err *err) {
+    const char *path = in_temp_folder("a.jsonl");
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (size_t i = 0; i < n; i++) { fprintf(f, "%s\n", lines[i]); }
+    assert_int_equal(fclose(f), 0);
+    *err = (ckvc_err){0};
+    return answers_read(path, out, err);
+}
+
+/* Of one item, policy and budget there is one line; under another budget there may be another. */
+static void refuses_the_same_twice(void **state) {
+    (void)state;
+    answers *a = NULL;
+    ckvc_err err;
+    char other[2048];
+    snprintf(other, sizeof other, "%s", kept);
+    memcpy(strstr(other, "0.25"), "0.50", 4);
+    assert_int_equal(read_lines((const char *[]){full, kept, other}, 3, &a, &err), CKVC_OK);
+    assert_true(a->n == 3 && a->rows[2].line == 3 && a->rows[2].budget == 0.5);
+    answers_free(a);
+    assert_int_equal(read_lines((const char *[]){full, kept, kept}, 3, &a, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "a.jsonl:3: item \"n/1\""));
+    assert_non_null(strstr(err.text, "budget 0.25 is on line 2 already"));
+    assert_int_equal(read_lines(NULL, 0, &a, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "no rows"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_rows),
+        cmocka_unit_test(writes_what_it_reads),
+        cmocka_unit_test(refuses_each_deviation),
+        cmocka_unit_test(refuses_the_same_twice),
+    };
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
+}
