@@ -4,7 +4,10 @@
 # No trailing comments after a := value: make keeps the spaces.
 
 VARIANT ?= release
-B := build/$(strip $(VARIANT))
+# 1: the CUDA backend, for which nvcc and cuBLASLt have to be there (on the path, below /usr/local/cuda, or CUDA_HOME=...).
+# emulated: the same sources on tests/emulation instead, which runs kernels on the CPU: for tests.
+CUDA ?= 0
+B := build/$(strip $(VARIANT))$(patsubst %,-%,$(patsubst 1,cuda,$(filter-out 0,$(CUDA))))
 PREFIX ?= /usr/local
 LIBDIR ?= lib
 DESTDIR ?=
@@ -62,14 +65,34 @@ ONEDNN ?= $(shell printf '\043include <dnnl.h>\n_Static_assert(DNNL_VERSION_MAJO
 ifeq ($(strip $(ONEDNN)),1)
 DEP_CFLAGS += -DCKVC_ONEDNN
 endif
+ifeq ($(strip $(CUDA)),1)
+NVCC ?= $(firstword $(if $(CUDA_HOME),$(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(NVCC))
+cuda_lib = $(firstword $(wildcard $(foreach d,lib64 lib lib/x86_64-linux-gnu,$(CUDA_HOME)/$(d)/lib$(1).so $(CUDA_HOME)/$(d)/lib$(1).so.*)))
+CUDA_LIBS := $(foreach l,cublasLt cudart,$(call cuda_lib,$(l)))
+CUDA_PARTS := $(wildcard $(NVCC) $(CUDA_HOME)/include/cuda_runtime.h $(CUDA_HOME)/include/cublasLt.h) $(CUDA_LIBS)
+ifneq ($(words $(CUDA_PARTS)),5)
+$(error CUDA=1: found of nvcc, cuda_runtime.h, cublasLt.h, libcublasLt.so, libcudart.so: $(or $(strip $(CUDA_PARTS)),none). Install the CUDA Toolkit, or \
+  PyPI's nvidia-cuda-nvcc, nvidia-cuda-runtime, nvidia-cuda-cccl and nvidia-cublas and give CUDA_HOME=.../site-packages/nvidia/cu13)
+endif
+CUDA_ARCHS ?= 80 89 90a 100
+# The last one as PTX, too: what a newer device compiles for itself.
+CUDA_CODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+             $(foreach a,$(filter 100,$(CUDA_ARCHS)),-gencode arch=compute_$(a),code=compute_$(a))
+CUDA_CC = $(NVCC) -std=c++17 -O3 -lineinfo -I. $(CUDA_CODE) -Xcompiler -Wall,-Wextra $(NVCCFLAGS)
+DEP_CFLAGS += -DCKVC_CUDA -isystem $(CUDA_HOME)/include
+DEP_LIBS += $(CUDA_LIBS) -Wl,-rpath,$(patsubst %/,%,$(dir $(firstword $(CUDA_LIBS)))) -lstdc++
+endif
 endif
 LDLIBS += $(DEP_LIBS) -lpthread -lm
 
 # ---- sources: a room is a folder, a stage a folder in it; a file put there is built ----
-LIB_SRC := $(sort $(shell find lib formats calib cql corpus report -name '*.c' -not -path '*/example/*' -not -path '*/plugin/*'))
+LIB_SRC := $(sort $(shell find lib formats calib cql corpus report -name '*.c' -not -path '*/example/*' -not -path '*/plugin/*' \
+             $(if $(filter 0,$(CUDA)),-not -path '*/cuda/*')))
+CUDA_SRC := $(if $(filter-out 0,$(CUDA)),$(sort $(wildcard lib/backend/cuda/*.cu)))
 CMD_SRC := $(sort $(shell find cmd -name '*.c'))
 UNIT_SRC := $(sort $(shell find tests/unit -name 'test_*.c'))
-LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(CUDA_SRC:%.cu=$(B)/%.o)
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 POLICY_SO := libckvc_policy.so
 POLICY_OBJ := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard lib/policy/*.c)))
@@ -118,6 +141,10 @@ $(B)/%.o: %.c Makefile $(B)/flags
 	$(call say,CC $<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+$(B)/%.o: %.cu Makefile $(B)/flags
+	$(call say,NVCC $<)
+	@mkdir -p $(@D)
+	$(Q)$(CUDA_CC) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 # Rebuilds when compiler or flags change.
 $(B)/flags: FORCE
 	@mkdir -p $(@D); echo '$(CC) $(ALL_CFLAGS)' | cmp -s - $@ || echo '$(CC) $(ALL_CFLAGS)' > $@
@@ -261,6 +288,6 @@ clean: ## remove build/
 	rm -rf build
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9 -]+):.*## (.*)/  \1\t\2/' | expand -t 20
-	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage|fuzz ONEDNN=1|0 CC= CFLAGS= PREFIX= LIBDIR= DESTDIR='
+	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage|fuzz ONEDNN=1|0 CUDA=0|1 CC= CFLAGS= PREFIX= LIBDIR= DESTDIR='
 
 -include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d)

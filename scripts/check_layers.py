@@ -14,7 +14,7 @@ import sys
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 FACTORY = "lib/backend/backend_create.c"
-listed = ["git", "ls-files", "-co", "--exclude-standard", "--", "*.c", "*.h", "*.cu"]
+listed = ["git", "ls-files", "-co", "--exclude-standard", "--", "*.c", "*.h", "*.cu", "*.cuh"]
 sources = [f for f in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split() if os.path.exists(f)]
 product = [f for f in sources if not f.startswith("tests/")]
 findings = []
@@ -59,7 +59,7 @@ for folder in allowed:
 
 
 def unit(name):
-    return re.sub(r"\.(c|h|cu)$", "", name)
+    return re.sub(r"\.(c|h|cu|cuh)$", "", name)
 
 
 arrows = collections.defaultdict(set)

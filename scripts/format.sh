@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# clang-format over our C files; --check changes nothing and fails on a difference.
+# clang-format over our C and CUDA files; --check changes nothing and fails on a difference.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v clang-format >/dev/null || { echo "format: clang-format is missing: apt-get install -y clang-format" >&2; exit 69; }
-mapfile -t files < <(git ls-files -co --exclude-standard -- '*.c' '*.h')
+mapfile -t files < <(git ls-files -co --exclude-standard -- '*.c' '*.h' '*.cu' '*.cuh')
 if [ "${1:-}" = --check ]; then
     clang-format --dry-run --Werror "${files[@]}" && echo "format-check: ${#files[@]} files"
 else

@@ -1,0 +1,60 @@
+/* Launchers of the kernels, which the host's C and the .cu files share: plain pointers into the
+ * device's memory unless said otherwise, a stream first. They enqueue and return; a launch that
+ * fails is seen by cuda_check. */
+#pragma once
+
+#include <cuda_runtime.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- rows.cu ---- */
+
+/* Rows at positions as in rope: row i of n_lanes * lane_rows is row r = i % lane_rows of lane
+ * i / lane_rows, at position row0 + r; those with r >= n_rows are padding. */
+typedef struct cuda_rows {
+    int64_t row0, n_rows, lane_rows, n_lanes;
+} cuda_rows;
+
+/* to[r][0 ... stride-1] = bf16 of from[r][0 ... cols-1], 0 behind them. */
+void cuda_to_bf16(cudaStream_t stream, const float *from, int64_t n_rows, int64_t cols,
+                  int64_t stride, uint16_t *to);
+/* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w; the sum of squares in double. half: y in bf16, too,
+ * rows `stride` apart as in cuda_to_bf16, or NULL. */
+void cuda_rmsnorm_rows(cudaStream_t stream, const float *x, const float *w, int64_t n_rows,
+                       int64_t width, double eps, float *y, uint16_t *half, int64_t stride);
+/* y = silu(gate) * up; half as above. */
+void cuda_silu_mul_rows(cudaStream_t stream, const float *gate, const float *up, int64_t n_rows,
+                        int64_t width, float *y, uint16_t *half, int64_t stride);
+/* cos, sin [n_positions][half] of position * inv_freq[i], inv_freq [half]. */
+void cuda_rope_table(cudaStream_t stream, const double *inv_freq, int32_t half, int64_t n_positions,
+                     float *cos, float *sin);
+/* Rotates q [rows][n_heads][2 * half] in place. */
+void cuda_rope_rows(cudaStream_t stream, const cuda_rows *rows, int32_t n_heads, int32_t half,
+                    const float *cos, const float *sin, float *q);
+/* k (rotated) and v [rows][n_kv][2 * half] -> the lanes' caches [n_lanes][n_kv][capacity][D];
+ * padding becomes 0. */
+void cuda_cache_fill(cudaStream_t stream, const cuda_rows *rows, int32_t n_kv, int32_t half,
+                     const float *cos, const float *sin, const float *k, const float *v,
+                     int64_t capacity, float *k_cache, float *v_cache);
+/* norm[g][t] = ||v[g][t]||_2, v [n_kv][capacity][head_dim] */
+void cuda_value_norm_rows(cudaStream_t stream, const float *v, int32_t n_kv, int64_t capacity,
+                          int32_t head_dim, int64_t n, double *norm);
+/* y[r][i] = (add ? y[r][i] : 0) + bias[i] */
+void cuda_bias_rows(cudaStream_t stream, const float *bias, int64_t n_rows, int64_t n_out, bool add,
+                    float *y);
+
+/* ---- head.cu ---- */
+
+/* Logits [n_rows][width], of vocabulary entries col ... col + width - 1: into each row's running
+ * maximum and sum of exp(logit - maximum), and its target's logit where it lies there. */
+void cuda_head_tile(cudaStream_t stream, const float *logits, int64_t n_rows, int64_t col,
+                    int64_t width, const int32_t *target, float *max, double *sum,
+                    float *target_logit);
+
+#ifdef __cplusplus
+}
+#endif
