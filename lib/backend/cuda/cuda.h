@@ -51,13 +51,13 @@ typedef struct cuda_product cuda_product; /* cuda_matmul.c: a shape's algorithm 
 typedef struct cuda_staging cuda_staging; /* cuda_weights.c: from the file into device memory */
 
 /* cos and sin of position * inv_freq, device, [n_positions][half]. */
-typedef struct cuda_rope_table {
+typedef struct cuda_angle_table {
     int32_t half;
     int64_t n_positions;
     double *inv_freq;   /* host, [half] that the table was made from */
     cuda_memory angles; /* inv_freq, cos, sin */
     float *cos, *sin;
-} cuda_rope_table;
+} cuda_angle_table;
 
 typedef struct cuda_backend {
     backend base;
@@ -73,7 +73,7 @@ typedef struct cuda_backend {
     int64_t half_cols;
     cuda_memory upload; /* pinned host memory, a ring: arguments on their way ... */
     size_t upload_at;
-    cuda_rope_table rope;
+    cuda_angle_table rope;
     cuda_staging *staging;
     size_t bytes_max; /* weights and buffers; 0: no limit */
     size_t bytes_now;
