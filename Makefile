@@ -87,7 +87,7 @@ endif
 LDLIBS += $(DEP_LIBS) -lpthread -lm
 
 # ---- sources: a room is a folder, a stage a folder in it; a file put there is built ----
-LIB_SRC := $(sort $(shell find lib formats calib cql corpus report -name '*.c' -not -path '*/example/*' -not -path '*/plugin/*' \
+LIB_SRC := $(sort $(shell find lib formats calib cql corpus report tasks -name '*.c' -not -path '*/example/*' -not -path '*/plugin/*' \
              $(if $(filter 0,$(CUDA)),-not -path '*/cuda/*')))
 CUDA_SRC := $(if $(filter-out 0,$(CUDA)),$(sort $(wildcard lib/backend/cuda/*.cu)))
 CMD_SRC := $(sort $(shell find cmd -name '*.c'))

@@ -1,0 +1,236 @@
+/* Items of tasks: names to kinds, prompts fitted to their lengths, answers counted. task.h. */
+#include <math.h>
+#include <stdio.h>
+
+#include "lib/base/json.h"
+#include "tasks/task_kind.h"
+
+static const task_kind *const families[] = {task_needles};
+enum { N_FAMILIES = sizeof families / sizeof *families, ATTEMPTS = 32, MOST_UNITS = 1 << 22 };
+static const double even_depths[] = {0, 0.25, 0.5, 0.75, 1};
+
+/* ---- items ---- */
+static void free_texts(char **list, size_t n) {
+    for (size_t i = 0; i < n; i++) { free(list[i]); }
+    free(list);
+}
+
+static void item_fini(task_item *item) {
+    CKVC_FREE(item->id, item->prompt);
+    free_texts(item->answers, item->n_answers);
+    free_texts(item->classes, item->n_classes);
+    *item = (task_item){0};
+}
+
+void task_items_fini(task_items *list) {
+    for (size_t i = 0; i < list->n; i++) { item_fini(&list->items[i]); }
+    free(list->items);
+    *list = (task_items){0};
+}
+
+void task_answer(task_draft *d, const char *answer) {
+    task_item *item = d->item;
+    item->answers = ckvc_realloc_array(item->answers, item->n_answers + 1, sizeof *item->answers);
+    item->answers[item->n_answers++] = ckvc_strdup(answer);
+}
+
+json_t *task_item_json(const task_item *item) {
+    json_t *o = json_object(), *answers = json_array();
+    for (size_t i = 0; i < item->n_answers; i++) {
+        json_array_append_new(answers, json_string(item->answers[i]));
+    }
+    json_object_set_new(o, "id", json_string(item->id));
+    json_object_set_new(o, "task", json_string(item->task));
+    json_object_set_new(o, "group", json_string(item->group));
+    json_object_set_new(o, "prompt", json_stringn(item->prompt, item->prompt_size));
+    json_object_set_new(o, "answers", answers);
+    json_object_set_new(o, "metric", json_string(task_metric_name(item->metric)));
+    json_object_set_new(o, "depth", ckvc_json_real(item->depth));
+    return JSON_NUMBERS(o, {"question_at", (double)item->question_at},
+                        {"reply_at", (double)item->reply_at}, {"max_new", item->max_new},
+                        {"length", item->length});
+}
+
+/* ---- one prompt ---- */
+typedef struct maker {
+    const task_options *options;
+    const task_kind *kind;
+    haystack hay;
+    task_draft draft;
+    ckvc_err *err;
+} maker;
+
+/* The draft anew, with so many units; the same stream of numbers at every call of an attempt. */
+static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_t *tokens) {
+    task_draft *d = &m->draft;
+    task_item *item = d->item;
+    free_texts(item->answers, item->n_answers);
+    item->answers = NULL;
+    item->n_answers = 0;
+    item->depth = NAN;
+    d->text.size = 0;
+    ckvc_rng_init(&d->rng, m->options->seed, ckvc_rng_key(item->id), attempt);
+    m->kind->write(m->kind, d, units);
+    return m->options->count_tokens(m->options->counter, (const char *)d->text.data, d->text.size,
+                                    tokens, m->err);
+}
+
+/* The most units whose prompt has no more tokens than it may: a proportional guess between what
+ * fits and what does not, halves where it does not help. The draft is left with them. */
+static ckvc_status fit(maker *m, uint32_t attempt) {
+    const uint32_t least = m->kind->least_units, length = m->draft.length;
+    uint32_t low = least, high = MOST_UNITS, at = least;
+    size_t low_tokens = 0, tokens;
+    CKVC_TRY(write_units(m, low, attempt, &low_tokens));
+    CKVC_FAIL_IF(low_tokens > length, m->err, CKVC_E_DATA,
+                 "task %s: %zu tokens are its least, of a prompt of %u; leave it out or ask for "
+                 "longer ones",
+                 m->kind->name, low_tokens, length);
+    double each = 0; /* tokens a unit */
+    for (int step = 0; high - low > 1; step++) {
+        const double guess = each > 0 ? low + (length - low_tokens) / each : 2.0 * low + 8;
+        at = step % 4 == 3 && high < MOST_UNITS ? low + (high - low) / 2
+             : guess < high - 1                 ? (uint32_t)guess
+                                                : high - 1;
+        if (at <= low) { at = low + 1; }
+        CKVC_TRY(write_units(m, at, attempt, &tokens));
+        if (at > least && tokens > 0) {
+            each = ((double)tokens - (double)low_tokens) / ((double)at - low);
+        }
+        if (tokens <= length) {
+            low = at;
+            low_tokens = tokens;
+        } else {
+            high = at;
+        }
+    }
+    return at == low ? CKVC_OK : write_units(m, low, attempt, &tokens);
+}
+
+static size_t times_in(const char *text, size_t n, const char *word) {
+    size_t found = 0;
+    const size_t size = strlen(word);
+    for (const char *at = text; (at = memmem(at, n - (size_t)(at - text), word, size)); at++) {
+        found++;
+    }
+    return found;
+}
+
+static bool answers_stand(const task_kind *kind, const task_item *item) {
+    for (size_t i = 0; i < item->n_answers && kind->times; i++) {
+        if (times_in(item->prompt, item->question_at, item->answers[i]) != kind->times) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t number,
+                             task_item *item) {
+    const task_kind *kind = m->kind;
+    task_draft *d = &m->draft;
+    item->id = kind->placed ? ckvc_format("%s/%u/%g/%u", kind->name, length, depth, number)
+                            : ckvc_format("%s/%u/%u", kind->name, length, number);
+    item->task = kind->name;
+    item->group = kind->group;
+    item->metric = kind->metric;
+    item->max_new = kind->max_new;
+    item->length = length;
+    item->first_line = kind->first_line;
+    item->plain = kind->plain;
+    d->item = item;
+    d->depth = depth;
+    d->length = length;
+    d->hay = &m->hay;
+    for (uint32_t attempt = 0; attempt < ATTEMPTS; attempt++) {
+        CKVC_TRY(fit(m, attempt));
+        free(item->prompt);
+        item->prompt = ckvc_text_copy((const char *)d->text.data, d->text.size);
+        item->prompt_size = d->text.size;
+        if (kind->placed) { item->depth = depth; }
+        if (answers_stand(kind, item)) { return CKVC_OK; }
+    }
+    return ckvc_fail(
+        m->err, CKVC_E_DATA,
+        "task item %s: in %d draws its answer stood in the haystack, too; take another", item->id,
+        ATTEMPTS);
+}
+
+static ckvc_status make_kind(maker *m, task_items *out, size_t *room) {
+    const task_options *o = m->options;
+    const bool own = o->n_depths > 0;
+    const double *depths = own ? o->depths : even_depths;
+    const size_t n_depths = !m->kind->placed ? 1
+                            : own            ? o->n_depths
+                                             : sizeof even_depths / sizeof *even_depths;
+    for (size_t l = 0; l < o->n_lengths; l++) {
+        for (size_t p = 0; p < n_depths; p++) {
+            for (uint32_t k = 0; k < o->count; k++) {
+                CKVC_GROW(out->items, *room, out->n + 1);
+                out->items[out->n++] = (task_item){0};
+                CKVC_TRY(make_item(m, o->lengths[l], depths[p], k, &out->items[out->n - 1]));
+            }
+        }
+    }
+    return CKVC_OK;
+}
+
+/* ---- names ---- */
+static bool is_name(const char *name, size_t n, const char *wanted) {
+    return strlen(wanted) == n && memcmp(name, wanted, n) == 0;
+}
+
+static bool names_kind(const char *name, size_t n, const task_kind *kind) {
+    return is_name(name, n, kind->name) || is_name(name, n, kind->group) || is_name(name, n, "all");
+}
+
+static bool asked_for(const char *names, const task_kind *kind) {
+    for (const char *at = names;; at += strcspn(at, ",") + 1) {
+        if (names_kind(at, strcspn(at, ","), kind)) { return true; }
+        if (!at[strcspn(at, ",")]) { return false; }
+    }
+}
+
+static ckvc_status check_names(const char *names, ckvc_err *err) {
+    ckvc_buffer known = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer list = known;
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        for (const task_kind *k = families[f]; k->name; k++) {
+            ckvc_buffer_printf(&list, ", %s", k->name);
+        }
+    }
+    for (const char *at = names;; at += strcspn(at, ",") + 1) {
+        const size_t n = strcspn(at, ",");
+        bool found = false;
+        for (size_t f = 0; f < N_FAMILIES; f++) {
+            for (const task_kind *k = families[f]; k->name; k++) { found |= names_kind(at, n, k); }
+        }
+        CKVC_FAIL_IF(!found, err, CKVC_E_USAGE, "no task \"%.*s\"; there are all, %s", (int)n, at,
+                     (const char *)list.data + 2);
+        if (!at[n]) { return CKVC_OK; }
+    }
+}
+
+static void maker_fini(maker *m) {
+    haystack_fini(&m->hay);
+    ckvc_buffer_fini(&m->draft.text);
+}
+
+ckvc_status task_items_make(const char *names, const task_options *options, task_items *out,
+                            ckvc_err *err) {
+    CKVC_AUTO(maker_fini) maker m = {.options = options, .err = err};
+    size_t room = 0;
+    *out = (task_items){0};
+    CKVC_TRY(check_names(names, err));
+    if (options->haystack) { CKVC_TRY(haystack_read(options->haystack, &m.hay, err)); }
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        for (m.kind = families[f]; m.kind->name; m.kind++) {
+            if (asked_for(names, m.kind)) { CKVC_TRY(make_kind(&m, out, &room)); }
+        }
+    }
+    return CKVC_OK;
+}
+
+double task_score(const task_item *item, const char *answer) {
+    return metric_score(item->metric, (const char *const *)item->answers, item->n_answers, answer);
+}

@@ -1,0 +1,37 @@
+/* What a task is to task.c: a name, and a function that writes its prompt with so many units of
+ * filler. A unit is the task's own: a sentence, a pair, a line, a document. */
+#pragma once
+
+#include "lib/base/buffer.h"
+#include "lib/base/rng.h"
+#include "tasks/haystack.h"
+#include "tasks/task.h"
+
+typedef struct task_draft { /* an item while it is written; what is drawn comes from rng alone */
+    ckvc_rng rng;           /* of this item and attempt: the same at every number of units */
+    double depth;           /* asked for, or where the task leaves it to chance, set by write */
+    uint32_t length;
+    const haystack *hay;
+    ckvc_buffer text;
+    task_item *item; /* answers, question_at, reply_at are write's to set */
+} task_draft;
+
+typedef struct task_kind {
+    const char *name, *group;
+    /* Writes the prompt with `units` of filler: facts are drawn before filler, so that those of an
+     * item are the same at every number of units. */
+    void (*write)(const struct task_kind *kind, task_draft *d, uint32_t units);
+    int variant;          /* the write function's own */
+    uint32_t least_units; /* 1 at least */
+    uint32_t max_new;
+    task_metric metric;
+    uint32_t times;  /* that an answer stands in the context; 0: the task holds this by itself */
+    bool placed;     /* an item for each of the depths asked for */
+    bool first_line; /* task_item's */
+    bool plain;
+} task_kind;
+
+/* Each ends with a kind without a name. */
+extern const task_kind task_needles[];
+
+void task_answer(task_draft *d, const char *answer); /* copies */
