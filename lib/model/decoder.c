@@ -184,6 +184,6 @@ ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *
                           .sin = d->sin};
     const forward_pass pass = {
         .m = d->m, .act = &d->act, .tokens = tokens, .n_rows = n, .step = &step};
-    CKVC_TRY(forward(&pass, err));
-    return model_head_logits(d->m, (head_rows){d->act.norm, {0, n, 1}}, logits, err);
+    CKVC_TRY(forward(&pass, 1, err));
+    return model_head_logits(d->m, (head_rows){d->act.x, {0, n, 1}}, logits, err);
 }

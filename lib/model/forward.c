@@ -8,7 +8,12 @@
  * Continuations are lanes of one batch (method.md section 4). A lane that differs from another in
  * one layer's kept set is the same up to that layer, so it joins there: it takes the other's hidden
  * state, queries, keys and values, attends to its own set, and from then on goes with the batch.
- * Lanes lie in the order in which they join, so that the rows in work are always a prefix. */
+ * Lanes lie in the order in which they join, so that the rows in work are always a prefix.
+ *
+ * Passes of several prompts go through a layer one behind the other before the next layer is taken:
+ * weights that do not stay in memory are copied once for all of them. */
+#include <assert.h>
+
 #include "lib/base/progress.h"
 #include "lib/model/forward.h"
 
@@ -30,10 +35,17 @@ void activations_init(activations *act, const model *m, size_t rows) {
                          .mix_part = create(m->be, 0)};
 }
 
+void activations_beside(activations *act, const model *m, size_t rows, const activations *first) {
+    *act = *first;
+    act->x = m->be->ops->buf_create(m->be, rows * (size_t)m->shape->width);
+    act->beside = true;
+}
+
 void activations_fini(activations *act, backend *be) {
     be_buf *const all[] = {act->x, act->norm, act->q,  act->mix,    act->k,
                            act->v, act->gate, act->up, act->x_part, act->mix_part};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { be->ops->buf_free(be, all[i]); }
+    const size_t n = act->beside ? 1 : sizeof all / sizeof *all;
+    for (size_t i = 0; i < n; i++) { be->ops->buf_free(be, all[i]); }
     *act = (activations){0};
 }
 
@@ -172,40 +184,63 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     return CKVC_OK;
 }
 
-ckvc_status forward(const forward_pass *p, ckvc_err *err) {
+/* Embedded rows, a continuation's once for every start. */
+static progress begin(const forward_pass *p) {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
     progress at = {.n_rows = p->n_rows};
     op->embed(m->be, m->embedding, p->tokens, p->n_rows, p->act->x);
-    if (p->lanes) {
-        while (at.n_lanes < p->n_lanes && p->lanes[at.n_lanes].parent < 0) { at.n_lanes++; }
-        at.n_rows = at.n_lanes * lane_rows;
-        for (int64_t i = 1; i < at.n_lanes; i++) {
-            op->copy_rows(m->be, p->act->x, 0, p->act->x, i * lane_rows, lane_rows,
-                          m->shape->width);
-        }
+    if (!p->lanes) { return at; }
+    while (at.n_lanes < p->n_lanes && p->lanes[at.n_lanes].parent < 0) { at.n_lanes++; }
+    at.n_rows = at.n_lanes * lane_rows;
+    for (int64_t i = 1; i < at.n_lanes; i++) {
+        op->copy_rows(m->be, p->act->x, 0, p->act->x, i * lane_rows, lane_rows, m->shape->width);
     }
-    for (int32_t il = 0; il < m->shape->n_layers; il++) {
-        ckvc_status st = layer_acquire(m, il, err);
-        layer_prefetch(m, (il + 1) % m->shape->n_layers); /* behind the last one: the next pass's */
-        if (st == CKVC_OK) { st = layer(p, il, &at, err); }
-        layer_release(m, il);
-        CKVC_TRY(st);
+    return at;
+}
+
+static ckvc_status layer_of_all(const forward_pass *passes, int64_t n, int32_t il, progress *at,
+                                ckvc_err *err) {
+    model *m = passes->m;
+    CKVC_TRY(layer_acquire(m, il, err));
+    layer_prefetch(m, (il + 1) % m->shape->n_layers); /* behind the last one: the next passes' */
+    for (int64_t i = 0; i < n; i++) {
+        CKVC_TRY(layer(&passes[i], il, &at[i], err));
         ckvc_progress_step(0); /* a layer of a long prompt takes seconds */
     }
-    if (p->tap_attends) { return op->sync(m->be, err); }
+    return CKVC_OK;
+}
+
+ckvc_status forward(const forward_pass *passes, int64_t n, ckvc_err *err) {
+    model *m = passes->m;
+    const backend_ops *op = m->be->ops;
+    progress at[SESSIONS_TOGETHER];
+    assert(n >= 1 && n <= SESSIONS_TOGETHER);
+    for (int64_t i = 0; i < n; i++) { at[i] = begin(&passes[i]); }
+    for (int32_t il = 0; il < m->shape->n_layers; il++) {
+        const ckvc_status st = layer_of_all(passes, n, il, at, err);
+        layer_release(m, il);
+        CKVC_TRY(st);
+    }
     CKVC_TRY(op->weight_acquire(m->be, m->final_norm, err));
-    op->rmsnorm(m->be, p->act->x, at.n_rows, m->final_norm, (float)m->shape->rms_eps, p->act->norm);
+    for (int64_t i = 0; i < n; i++) {
+        if (passes[i].tap_attends) { continue; }
+        be_buf *x = passes[i].act->x;
+        op->rmsnorm(m->be, x, at[i].n_rows, m->final_norm, (float)m->shape->rms_eps, x);
+    }
     op->weight_release(m->be, m->final_norm);
     return op->sync(m->be, err);
 }
 
-ckvc_status model_head_nll(model *m, head_rows rows, const int32_t *target, double *nll,
-                           ckvc_err *err) {
+ckvc_status model_head_nll(model *m, const head_losses *of, int64_t n, ckvc_err *err) {
     const backend_ops *op = m->be->ops;
     CKVC_TRY(op->weight_acquire(m->be, m->head, err));
-    const ckvc_status st = op->head_nll(m->be, m->head, rows.x, &rows.at, target, nll, err);
+    ckvc_status st = CKVC_OK;
+    for (int64_t i = 0; i < n && st == CKVC_OK; i++) {
+        st = op->head_nll(m->be, m->head, of[i].rows.x, &of[i].rows.at, of[i].target, of[i].nll,
+                          err);
+    }
     op->weight_release(m->be, m->head);
     return st;
 }

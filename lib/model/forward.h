@@ -7,17 +7,21 @@
  * processor's caches when they are read again, and few of them exist at a time. */
 #define FORWARD_ROWS ((int64_t)1024)
 
-typedef struct activations { /* rows padded to whole tiles */
-    /* [rows][M]: the residual stream; its normed copy, after the loop the final norm's output */
-    be_buf *x, *norm;
+typedef struct activations {   /* rows padded to whole tiles */
+    be_buf *x;                 /* [rows][M]: the residual stream; after the loop normed */
+    be_buf *norm;              /* [rows][M]: a layer's normed copy of it */
     be_buf *q, *mix;           /* [rows][H*D] */
     be_buf *k, *v;             /* [rows][G*D] */
     be_buf *gate, *up;         /* [at most FORWARD_ROWS][MLP] */
     be_buf *x_part, *mix_part; /* views of FORWARD_ROWS rows or fewer of x and mix */
+    bool beside;               /* all but x are another's */
 } activations;
 
 /* For `rows` rows (whole tiles) of the model; buffers are those of `act`, to be freed by _fini. */
 void activations_init(activations *act, const model *m, size_t rows);
+/* For a pass that goes beside those of `first`, with as many rows: only x is not first's, for
+ * nothing else lasts from one layer to the next. */
+void activations_beside(activations *act, const model *m, size_t rows, const activations *first);
 void activations_fini(activations *act, backend *be);
 
 /* Called after the attention of layer `layer` with queries and cache in place; q's first row is
@@ -53,10 +57,12 @@ typedef struct forward_pass {
 } forward_pass;
 
 /* LlamaModel.forward (modeling_*.py, see model.h): embed_tokens, the layers in the order of
- * LlamaDecoderLayer.forward, norm. Leaves the normed top rows in act->norm: a prefill's from
- * forward_top_row on, a continuation's lane by lane, a step's row by row. */
-ckvc_status forward(const forward_pass *p, ckvc_err *err) CKVC_MUST_CHECK;
-/* The position of act->norm's first row after a prefill. */
+ * LlamaDecoderLayer.forward, norm. Leaves the normed top rows in act->x: a prefill's from
+ * forward_top_row on, a continuation's lane by lane, a step's row by row. n <= SESSIONS_TOGETHER
+ * passes of one model, each with an act->x of its own: all of them go through a layer before the
+ * next one is acquired, and none changes another's bits. */
+ckvc_status forward(const forward_pass *passes, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
+/* The position of act->x's first row after a prefill. */
 static inline int64_t forward_top_row(const forward_pass *p) {
     return p->first_row / BE_ROW_TILE * BE_ROW_TILE;
 }
@@ -68,7 +74,12 @@ typedef struct head_rows {
     const be_buf *x; /* normed */
     be_rows at;
 } head_rows;
-ckvc_status model_head_nll(model *m, head_rows rows, const int32_t *target, double *nll,
+typedef struct head_losses {
+    head_rows rows;
+    const int32_t *target;
+    double *nll;
+} head_losses;
+ckvc_status model_head_nll(model *m, const head_losses *of, int64_t n,
                            ckvc_err *err) CKVC_MUST_CHECK;
 /* [rows][V] of one lane. */
 ckvc_status model_head_logits(model *m, head_rows rows, float *logits,

@@ -43,11 +43,18 @@ ckvc_status session_create(model *m, session_limits limits, session **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
 void session_destroy(session *s);
 CKVC_AUTO_OF(session, session_destroy)
+/* n <= SESSIONS_TOGETHER sessions -> out [n], for prompts that go through the layers together
+ * (sessions_prefill, sessions_rollouts): what no prompt needs from one layer to the next is
+ * out[0]'s and the others work in it, until it is destroyed. One thread drives all of them. */
+#define SESSIONS_TOGETHER 64
+ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session **out,
+                            ckvc_err *err) CKVC_MUST_CHECK;
 /* Bytes that a session of these limits takes (activations, caches), for --dry-run and inspect.
  * Besides them come the backend's scratch (session_scratch_bytes) and the weights in float32 where
  * the file has another type (model_converted_bytes). All of it is there when session_create
  * returns: nothing after it allocates. */
 size_t session_bytes(const model_shape *shape, session_limits limits);
+size_t session_bytes_beside(const model_shape *shape, session_limits limits); /* of out[1] ... */
 size_t session_scratch_bytes(const backend *be, const model_shape *shape, session_limits limits);
 size_t model_converted_bytes(const model *m);
 /* However low the backend's weight_limit: the copies of the largest layer and of the head. */
@@ -106,6 +113,15 @@ typedef struct prefill_input {
  * the rotation, as past_key_values has them. */
 ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *stats,
                             ckvc_err *err) CKVC_MUST_CHECK;
+/* The same for a prompt of each of n sessions of one sessions_create, all through a layer before
+ * the next one is taken: where weights take turns in memory they are copied once for all of them.
+ * Results are the same bits. */
+typedef struct prefill_job {
+    session *session;
+    prefill_input in;
+    prefill_stats *stats;
+} prefill_job;
+ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Losses of the continuation (nats per token, [C] -> nll) teacher-forced after the prefilled
  * prompt, layer l attending to sets[l] of the prompt's positions (sets NULL: the full cache) and to
@@ -134,6 +150,17 @@ typedef struct rollout_lane {
 ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
                              const rollout_lane *lanes, int64_t n_lanes, double *nll,
                              ckvc_err *err) CKVC_MUST_CHECK;
+/* The same for each of n sessions of one sessions_create, through the layers as in
+ * sessions_prefill. */
+typedef struct rollout_job {
+    session *session;
+    const int32_t *continuation; /* [n] */
+    int64_t n;
+    const rollout_lane *lanes; /* [n_lanes] */
+    int64_t n_lanes;
+    double *nll; /* [n_lanes][n] */
+} rollout_job;
+ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Tokens that are fed after the prefilled prompt on its full cache, at positions T ...: n <=
  * max_targets. */

@@ -65,16 +65,22 @@ static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
                           .own_cache = lanes * per_slot};
 }
 
+size_t session_bytes_beside(const model_shape *s, session_limits l) {
+    if (!fits(l)) { return SIZE_MAX; }
+    const buffer_sizes b = sizes_of(s, l);
+    const size_t values =
+        (b.rows + BE_ROW_TILE) * (size_t)s->width + 2 * b.prompt_cache * (size_t)s->n_layers;
+    return values * sizeof(float) + window_stats_bytes(s, l.max_prompt) +
+           head_watch_bytes(s, l.max_prompt, l.max_watched);
+}
+
 size_t session_bytes(const model_shape *s, session_limits l) {
     if (!fits(l)) { return SIZE_MAX; }
     const buffer_sizes b = sizes_of(s, l);
-    const size_t width = (size_t)s->width,
-                 heads = (size_t)(s->n_heads + s->n_kv_heads) * (size_t)s->head_dim,
-                 values = 2 * (b.rows * (width + heads) + b.mlp_rows * (size_t)s->intermediate +
-                               b.prompt_cache * (size_t)s->n_layers + b.own_cache) +
-                          BE_ROW_TILE * width;
-    return values * sizeof(float) + window_stats_bytes(s, l.max_prompt) +
-           head_watch_bytes(s, l.max_prompt, l.max_watched);
+    const size_t heads = (size_t)(s->n_heads + s->n_kv_heads) * (size_t)s->head_dim,
+                 values = b.rows * ((size_t)s->width + 2 * heads) +
+                          2 * (b.mlp_rows * (size_t)s->intermediate + b.own_cache);
+    return values * sizeof(float) + session_bytes_beside(s, l);
 }
 
 static be_extent extent_of(const model_shape *shape, session_limits l) {
@@ -99,7 +105,7 @@ static be_buf *new_buf(session *s, size_t values) {
     return s->bufs[s->n_bufs++] = s->m->be->ops->buf_create(s->m->be, values);
 }
 
-static void create_buffers(session *s) {
+static void create_buffers(session *s, const session *first) {
     const model_shape *shape = s->m->shape;
     const buffer_sizes b = sizes_of(shape, s->limits);
     const size_t n_layers = (size_t)shape->n_layers;
@@ -109,22 +115,19 @@ static void create_buffers(session *s) {
         s->prompt[l] =
             (be_cache){new_buf(s, b.prompt_cache), new_buf(s, b.prompt_cache), prompt_rows};
     }
-    s->own = (be_cache){new_buf(s, b.own_cache), new_buf(s, b.own_cache), lane_rows(s->limits)};
-    activations_init(&s->act, s->m, b.rows);
     s->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
+    if (first) {
+        s->own = first->own;
+        activations_beside(&s->act, s->m, b.rows, &first->act);
+    } else {
+        s->own = (be_cache){new_buf(s, b.own_cache), new_buf(s, b.own_cache), lane_rows(s->limits)};
+        activations_init(&s->act, s->m, b.rows);
+    }
 }
 
-ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) {
+static session *new_session(model *m, session_limits limits, const session *first) {
     const model_shape *shape = m->shape;
-    *out = NULL;
-    CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0 ||
-                     limits.max_targets < 0 || limits.max_watched < 0,
-                 err, CKVC_E_USAGE,
-                 "a session needs a prompt length of at least 1 token and no negative length");
-    CKVC_FAIL_IF(!fits(limits), err, CKVC_E_MEMORY,
-                 "a session for prompts of %lld tokens does not fit the address space",
-                 (long long)limits.max_prompt);
-    CKVC_AUTO(session_destroy_at) session *s = ckvc_calloc(1, sizeof *s);
+    session *s = ckvc_calloc(1, sizeof *s);
     s->m = m;
     s->limits = limits;
     s->nll = ckvc_calloc((size_t)limits.max_window, sizeof *s->nll);
@@ -132,14 +135,33 @@ ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
     window_stats_init(&s->stats, shape, limits.max_prompt);
     head_watch_init(&s->watch, shape, limits.max_prompt, limits.max_watched);
-    create_buffers(s);
-    const be_extent most = extent_of(shape, limits);
-    const be_attention_shape attention = layer_attention(m, 0);
+    create_buffers(s, first);
     rope_frequencies(shape, limits.max_prompt + limits.max_continuation, s->inv_freq);
-    m->be->ops->reserve(m->be, &attention, s->inv_freq, &most);
-    CKVC_TRY(model_acquire(m, err));
-    *out = ckvc_take(&s);
-    return CKVC_OK;
+    return s;
+}
+
+ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session **out,
+                            ckvc_err *err) {
+    assert(n >= 1 && n <= SESSIONS_TOGETHER);
+    for (int64_t i = 0; i < n; i++) { out[i] = NULL; }
+    CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0 ||
+                     limits.max_targets < 0 || limits.max_watched < 0,
+                 err, CKVC_E_USAGE,
+                 "a session needs a prompt length of at least 1 token and no negative length");
+    CKVC_FAIL_IF(!fits(limits), err, CKVC_E_MEMORY,
+                 "a session for prompts of %lld tokens does not fit the address space",
+                 (long long)limits.max_prompt);
+    for (int64_t i = 0; i < n; i++) { out[i] = new_session(m, limits, i ? out[0] : NULL); }
+    const be_extent most = extent_of(m->shape, limits);
+    const be_attention_shape attention = layer_attention(m, 0);
+    m->be->ops->reserve(m->be, &attention, out[0]->inv_freq, &most);
+    const ckvc_status st = model_acquire(m, err);
+    for (int64_t i = 0; i < n && st != CKVC_OK; i++) { session_destroy_at(&out[i]); }
+    return st;
+}
+
+ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) {
+    return sessions_create(m, limits, 1, out, err);
 }
 
 void session_destroy(session *s) {
@@ -201,9 +223,11 @@ static ckvc_status stats_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     return in->watcher ? head_watch_layer(&s->watch, s->m, in->watcher, &seen, err) : CKVC_OK;
 }
 
-ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *stats,
-                            ckvc_err *err) {
-    backend *be = s->m->be;
+/* A prefill's pass; its tap takes ctx. */
+static ckvc_status prefill_pass(const prefill_job *job, stats_ctx *ctx, forward_pass *out,
+                                ckvc_err *err) {
+    session *s = job->session;
+    const prefill_input *in = &job->in;
     const int64_t n = in->n, window = in->window;
     assert(n <= s->limits.max_prompt && window >= 1 && window <= s->limits.max_window &&
            in->n_total >= n);
@@ -214,53 +238,65 @@ ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *
                  (long long)window + 1, (long long)window);
     CKVC_TRY(check_tokens(s, "prompt", in->tokens, n, in->n_total, err));
     rope_frequencies(s->m->shape, in->n_total, s->inv_freq);
-    stats_ctx ctx = {s, in};
-    forward_pass pass = pass_over(s, in->tokens, n);
-    pass.first_row = n - window - 1;
+    *ctx = (stats_ctx){s, in};
+    *out = pass_over(s, in->tokens, n);
+    out->first_row = n - window - 1;
     if (in->watcher) {
         assert(in->watcher->n_rows >= 1 && in->watcher->n_rows <= s->limits.max_watched);
-        pass.first_row = head_watch_first_row(in->watcher, n, pass.first_row);
+        out->first_row = head_watch_first_row(in->watcher, n, out->first_row);
     }
-    pass.tap = stats_tap;
-    pass.tap_ctx = &ctx;
-    const int64_t top = forward_top_row(&pass);
-    CKVC_TRY(forward(&pass, err));
-    /* the window's tokens are predicted by rows T-W-1 ... T-2 */
-    const head_rows rows = {s->act.norm, {n - window - 1 - top, window, 1}};
-    CKVC_TRY(model_head_nll(s->m, rows, in->tokens + n - window, s->nll, err));
-    be->ops->copy_rows(be, s->act.norm, n - 1 - top, s->last, 0, 1, s->m->shape->width);
-    window_stats_finish(&s->stats, n, window, in->alpha_kind, stats);
-    stats->r_sem = exp(nll_mean(s->nll, window));
-    s->n_prompt = n;
-    s->n_total = in->n_total;
-    return be->ops->sync(be, err);
-}
-
-/* Loss of the first continuation token, of which the prompt's last row decides. */
-static ckvc_status first_loss(session *s, const int32_t *continuation, ckvc_err *err) {
-    if (s->first_known && s->first_token == continuation[0]) { return CKVC_OK; }
-    const head_rows last = {s->last, {0, 1, 1}};
-    s->first_known = false;
-    CKVC_TRY(model_head_nll(s->m, last, continuation, &s->first_nll, err));
-    s->first_known = true;
-    s->first_token = continuation[0];
+    out->tap = stats_tap;
+    out->tap_ctx = ctx;
     return CKVC_OK;
 }
 
-typedef struct rollout_batch {
-    session *s;
-    const int32_t *continuation; /* [n] */
-    int64_t n;
-    const rollout_lane *lanes; /* [n_lanes] */
-    int64_t n_lanes;
-    layer_error *errors; /* [L] of lane 1 against lane 0, or NULL: they are not measured */
-} rollout_batch;
+ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) {
+    model *m = jobs->session->m;
+    const backend_ops *op = m->be->ops;
+    forward_pass passes[SESSIONS_TOGETHER];
+    stats_ctx ctx[SESSIONS_TOGETHER];
+    head_losses losses[SESSIONS_TOGETHER];
+    assert(n >= 1 && n <= SESSIONS_TOGETHER);
+    for (int64_t i = 0; i < n; i++) {
+        CKVC_TRY(prefill_pass(&jobs[i], &ctx[i], &passes[i], err));
+        session *s = jobs[i].session;
+        const prefill_input *in = &jobs[i].in;
+        /* the window's tokens are predicted by rows T-W-1 ... T-2 */
+        const int64_t row = in->n - in->window - 1 - forward_top_row(&passes[i]);
+        losses[i] = (head_losses){
+            {s->act.x, {row, in->window, 1}}, in->tokens + in->n - in->window, s->nll};
+    }
+    CKVC_TRY(forward(passes, n, err));
+    CKVC_TRY(model_head_nll(m, losses, n, err));
+    for (int64_t i = 0; i < n; i++) {
+        session *s = jobs[i].session;
+        const prefill_input *in = &jobs[i].in;
+        op->copy_rows(m->be, s->act.x, in->n - 1 - forward_top_row(&passes[i]), s->last, 0, 1,
+                      m->shape->width);
+        window_stats_finish(&s->stats, in->n, in->window, in->alpha_kind, jobs[i].stats);
+        jobs[i].stats->r_sem = exp(nll_mean(s->nll, in->window));
+        s->n_prompt = in->n;
+        s->n_total = in->n_total;
+    }
+    return op->sync(m->be, err);
+}
+
+ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *stats,
+                            ckvc_err *err) {
+    return sessions_prefill(&(prefill_job){s, *in, stats}, 1, err);
+}
+
+/* What error_tap measures, of lane 1 against lane 0. */
+typedef struct error_job {
+    const rollout_job *of;
+    layer_error *layers; /* [L] */
+} error_job;
 
 /* Lane 0 has the full cache, lane 1 the sets. */
 static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
                              const be_cache *own, ckvc_err *err) {
-    const rollout_batch *b = ctx;
-    session *s = b->s;
+    const rollout_job *b = ((error_job *)ctx)->of;
+    session *s = b->session;
     backend *be = s->m->be;
     const int64_t n_rows = b->n - 1;
     const be_attention_shape attention = layer_attention(s->m, layer);
@@ -268,7 +304,7 @@ static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
         .n_rows = n_rows, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
     const be_compared lanes = {.full = 0, .other = 1, .kept = &b->lanes[1].sets[layer]};
     CKVC_TRY(be->ops->attention_error(be, &attention, &rows, &lanes, s->row_errors, err));
-    layer_error *out = &b->errors[layer];
+    layer_error *out = &((error_job *)ctx)->layers[layer];
     *out = (layer_error){0};
     for (int32_t h = 0; h < attention.n_heads; h++) {
         double mass = 0, restricted = 0, actual = 0;
@@ -285,8 +321,8 @@ static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     return CKVC_OK;
 }
 
-static ckvc_status roll_out(rollout_batch *b, double *nll, ckvc_err *err) {
-    session *s = b->s;
+static ckvc_status check_rollouts(const rollout_job *b, ckvc_err *err) {
+    const session *s = b->session;
     const int64_t n = b->n, n_lanes = b->n_lanes;
     assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation && n_lanes >= 1 &&
            n_lanes <= max_lanes(s->limits));
@@ -298,35 +334,75 @@ static ckvc_status roll_out(rollout_batch *b, double *nll, ckvc_err *err) {
                                 : lane->parent < i && b->lanes[lane->parent].parent < 0);
         assert(lane->parent < 0 || lane[-1].parent < 0 || lane[-1].layer <= lane->layer);
     }
-    CKVC_TRY(check_tokens(s, "continuation", b->continuation, n, s->n_prompt + n, err));
-    CKVC_TRY(first_loss(s, b->continuation, err));
-    if (n > 1) {
-        forward_pass pass = pass_over(s, b->continuation, n - 1);
-        pass.lanes = b->lanes;
-        pass.n_lanes = n_lanes;
-        pass.n_prompt = s->n_prompt;
-        pass.own = &s->own;
-        pass.order = s->order;
-        pass.tap = b->errors ? error_tap : NULL;
-        pass.tap_ctx = b;
-        CKVC_TRY(forward(&pass, err));
-        /* behind the places of the first losses, and moved up below */
-        const head_rows rows = {s->act.norm, {0, n - 1, n_lanes}};
-        CKVC_TRY(model_head_nll(s->m, rows, b->continuation + 1, nll + n_lanes, err));
+    return check_tokens(s, "continuation", b->continuation, n, s->n_prompt + n, err);
+}
+
+static forward_pass rollout_pass(const rollout_job *b) {
+    session *s = b->session;
+    forward_pass pass = pass_over(s, b->continuation, b->n - 1);
+    pass.lanes = b->lanes;
+    pass.n_lanes = b->n_lanes;
+    pass.n_prompt = s->n_prompt;
+    pass.own = &s->own;
+    pass.order = s->order;
+    return pass;
+}
+
+/* What the head is asked: the loss of the first token, of which the prompt's last row decides,
+ * unless it is known; the others, behind the places of the lanes' first ones. -> losses, how many
+ * they are. */
+static int64_t rollout_losses(const rollout_job *b, head_losses losses[2]) {
+    session *s = b->session;
+    int64_t n = 0;
+    s->first_known = s->first_known && s->first_token == b->continuation[0];
+    if (!s->first_known) {
+        losses[n++] = (head_losses){{s->last, {0, 1, 1}}, b->continuation, &s->first_nll};
     }
-    for (int64_t i = 0; i < n_lanes; i++) {
-        nll[i * n] = s->first_nll;
-        memmove(nll + i * n + 1, nll + n_lanes + i * (n - 1), (size_t)(n - 1) * sizeof *nll);
+    if (b->n > 1) {
+        losses[n++] = (head_losses){
+            {s->act.x, {0, b->n - 1, b->n_lanes}}, b->continuation + 1, b->nll + b->n_lanes};
+    }
+    return n;
+}
+
+/* errors: of the first job, or NULL. */
+static ckvc_status roll_out(const rollout_job *jobs, int64_t n, error_job *errors, ckvc_err *err) {
+    forward_pass passes[SESSIONS_TOGETHER];
+    head_losses losses[2 * SESSIONS_TOGETHER];
+    int64_t n_passes = 0, n_losses = 0;
+    assert(n >= 1 && n <= SESSIONS_TOGETHER);
+    for (int64_t i = 0; i < n; i++) {
+        CKVC_TRY(check_rollouts(&jobs[i], err));
+        if (jobs[i].n > 1) { passes[n_passes++] = rollout_pass(&jobs[i]); }
+        n_losses += rollout_losses(&jobs[i], losses + n_losses);
+    }
+    if (errors) {
+        passes->tap = error_tap;
+        passes->tap_ctx = errors;
+    }
+    if (n_passes > 0) { CKVC_TRY(forward(passes, n_passes, err)); }
+    if (n_losses > 0) { CKVC_TRY(model_head_nll(jobs->session->m, losses, n_losses, err)); }
+    for (const rollout_job *b = jobs; b < jobs + n; b++) {
+        session *s = b->session;
+        s->first_known = true;
+        s->first_token = b->continuation[0];
+        for (int64_t i = 0; i < b->n_lanes; i++) {
+            b->nll[i * b->n] = s->first_nll;
+            memmove(b->nll + i * b->n + 1, b->nll + b->n_lanes + i * (b->n - 1),
+                    (size_t)(b->n - 1) * sizeof *b->nll);
+        }
     }
     return CKVC_OK;
+}
+
+ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) {
+    return roll_out(jobs, n, NULL, err);
 }
 
 ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
                              const rollout_lane *lanes, int64_t n_lanes, double *nll,
                              ckvc_err *err) {
-    rollout_batch b = {
-        .s = s, .continuation = continuation, .n = n, .lanes = lanes, .n_lanes = n_lanes};
-    return roll_out(&b, nll, err);
+    return sessions_rollouts(&(rollout_job){s, continuation, n, lanes, n_lanes, nll}, 1, err);
 }
 
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
@@ -342,7 +418,8 @@ ckvc_status session_attention_error(session *s, const int32_t *continuation, int
     const size_t rows = (size_t)s->m->shape->n_heads * (size_t)(s->limits.max_continuation - 1);
     if (!s->row_errors) { s->row_errors = ckvc_alloc(rows, sizeof *s->row_errors); }
     const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
-    return roll_out(&(rollout_batch){s, continuation, n, lanes, 2, layers}, nll, err);
+    const rollout_job job = {s, continuation, n, lanes, 2, nll};
+    return roll_out(&job, 1, &(error_job){&job, layers}, err);
 }
 
 typedef struct target_job {
@@ -388,7 +465,7 @@ ckvc_status session_targets(session *s, const target_input *in,
     pass.tap_attends = true;
     pass.tap = target_tap;
     pass.tap_ctx = &job;
-    return forward(&pass, err);
+    return forward(&pass, 1, err);
 }
 
 ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) {
@@ -411,14 +488,14 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
     CKVC_TRY(check_tokens(s, "sequence", tokens, n, n, err));
     rope_frequencies(s->m->shape, n, s->inv_freq);
     const forward_pass pass = pass_over(s, tokens, n);
-    CKVC_TRY(forward(&pass, err));
-    const head_rows rows = {s->act.norm, {0, n - 1, 1}};
-    return model_head_nll(s->m, rows, tokens + 1, nll, err);
+    CKVC_TRY(forward(&pass, 1, err));
+    const head_losses losses = {{s->act.x, {0, n - 1, 1}}, tokens + 1, nll};
+    return model_head_nll(s->m, &losses, 1, err);
 }
 
 ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err *err) {
     assert(position >= 0 && position < s->limits.max_prompt);
-    const head_rows row = {s->act.norm, {position, 1, 1}};
+    const head_rows row = {s->act.x, {position, 1, 1}};
     return model_head_logits(s->m, row, logits, err);
 }
 

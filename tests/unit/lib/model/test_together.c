@@ -1,0 +1,170 @@
+/* Prompts that go through the layers together: the same bits as each alone, whatever stays in
+ * memory of the weights and on any threads; and each layer is taken once for all of them.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "tests/unit/golden_model.h"
+
+enum { N = 3, C = 20, W = 16, T = 150, LANES = 3 };
+
+static const int64_t n_tokens[N] = {T, 17, 64}, n_continuation[N] = {C, 1, 7};
+static int32_t ids[N][T + C];
+static uint32_t positions[N][8];
+static const uint32_t offsets[2] = {0, 8};
+
+typedef struct outcome {
+    prefill_stats stats;
+    double r_sem, r_struct, alpha[T];
+    float rho[4 * 3 * T];
+    double nll[LANES * C], again[LANES * C];
+} outcome;
+
+/* The operations of a backend, with counts of what is acquired. */
+static backend_ops counting;
+static const backend_ops *real;
+static int64_t n_acquired;
+static ckvc_status count_acquire(backend *be, be_weight *w, ckvc_err *err) {
+    n_acquired++;
+    return real->weight_acquire(be, w, err);
+}
+
+typedef struct rig {
+    bench b;
+    model *m;
+    session *s[N];
+    kept_set kept[N];
+    rollout_lane lanes[N][LANES];
+} rig;
+
+static void rig_open(rig *r, int threads, size_t limit, bool together) {
+    ckvc_err err = {0};
+    *r = (rig){.b = bench_open(threads)};
+    real = r->b.be->ops;
+    counting = *real;
+    counting.weight_acquire = count_acquire;
+    r->b.be->ops = &counting;
+    if (limit) { real->weight_limit(r->b.be, limit); }
+    assert_int_equal(model_open_path("models/ckvc-tiny-4l", r->b.be, &r->m, &err), CKVC_OK);
+    const session_limits limits = {
+        .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES};
+    for (int i = 0; i < N && !together; i++) {
+        assert_int_equal(session_create(r->m, limits, &r->s[i], &err), CKVC_OK);
+    }
+    if (together) { assert_int_equal(sessions_create(r->m, limits, N, r->s, &err), CKVC_OK); }
+    for (int i = 0; i < N; i++) {
+        for (uint32_t t = 0; t < 8; t++) { positions[i][t] = 2 * t; }
+        r->kept[i] = (kept_set){1, offsets, positions[i]};
+        r->lanes[i][0] = (rollout_lane){.parent = -1};
+        for (int k = 1; k < LANES; k++) { /* of each prompt at other layers */
+            r->lanes[i][k] =
+                (rollout_lane){.parent = 0, .layer = (i + k) % 2 + k - 1, .kept = &r->kept[i]};
+        }
+    }
+}
+
+static void rig_close(rig *r) {
+    for (int i = 0; i < N; i++) { session_destroy(r->s[i]); }
+    model_close(r->m);
+    bench_close(&r->b);
+}
+
+static void keep(outcome *o, const model_shape *s, int64_t n) {
+    o->r_sem = o->stats.r_sem;
+    o->r_struct = o->stats.r_struct;
+    memcpy(o->alpha, o->stats.alpha, (size_t)n * sizeof *o->alpha);
+    const size_t n_rho = (size_t)s->n_layers * (size_t)s->n_kv_heads * (size_t)n;
+    assert_true(n_rho <= sizeof o->rho / sizeof *o->rho);
+    memcpy(o->rho, o->stats.rho, n_rho * sizeof *o->rho);
+    memset(&o->stats, 0, sizeof o->stats); /* pointers */
+}
+
+/* All prompts from tokens to losses: `at_once` of them together. */
+static void run(rig *r, int64_t at_once, outcome *out) {
+    ckvc_err err = {0};
+    prefill_job prefills[N];
+    rollout_job rollouts[N];
+    memset(out, 0, N * sizeof *out);
+    for (int i = 0; i < N; i++) {
+        prefills[i] = (prefill_job){r->s[i],
+                                    {.tokens = ids[i],
+                                     .n = n_tokens[i],
+                                     .n_total = n_tokens[i] + n_continuation[i],
+                                     .window = W},
+                                    &out[i].stats};
+        rollouts[i] = (rollout_job){
+            r->s[i], ids[i] + n_tokens[i], n_continuation[i], r->lanes[i], LANES, out[i].nll};
+    }
+    for (int64_t i = 0; i < N; i += at_once) {
+        assert_int_equal(sessions_prefill(prefills + i, at_once, &err), CKVC_OK);
+        for (int64_t k = i; k < i + at_once; k++) {
+            keep(&out[k], model_get_shape(r->m), n_tokens[k]);
+        }
+        assert_int_equal(sessions_rollouts(rollouts + i, at_once, &err), CKVC_OK);
+        for (int64_t k = i; k < i + at_once; k++) { rollouts[k].nll = out[k].again; }
+        assert_int_equal(sessions_rollouts(rollouts + i, at_once, &err), CKVC_OK);
+    }
+}
+
+static void same_bits(void **state) {
+    (void)state;
+    static outcome alone[N], together[N];
+    rig r;
+    rig_open(&r, 1, 0, false);
+    run(&r, 1, alone);
+    for (int i = 0; i < N; i++) {
+        const size_t n = (size_t)n_continuation[i];
+        assert_memory_equal(alone[i].nll, alone[i].again, sizeof alone[i].nll);
+        assert_true(alone[i].nll[0] > 0 && (n == 1 || alone[i].nll[n + 1] != alone[i].nll[1]));
+    }
+    rig_close(&r);
+    for (int threads = 1; threads <= 3; threads += 2) {
+        for (int low = 0; low < 2; low++) { /* a limit below everything: nothing stays */
+            rig_open(&r, threads, low ? 1 : 0, true);
+            run(&r, N, together);
+            assert_memory_equal(together, alone, sizeof alone);
+            ckvc_alloc_forbid("prompts that go together");
+            run(&r, N, together);
+            ckvc_alloc_permit();
+            assert_memory_equal(together, alone, sizeof alone);
+            run(&r, 1, together); /* one at a time in what they share */
+            assert_memory_equal(together, alone, sizeof alone);
+            rig_close(&r);
+        }
+    }
+}
+
+/* N prompts take as many weights as one: the layers' and the norm three times, and three times the
+ * head. */
+static void each_layer_once(void **state) {
+    (void)state;
+    enum { PASS = 4 * 9 + 1 };
+    static outcome out[N];
+    rig r;
+    rig_open(&r, 1, 1, true);
+    n_acquired = 0;
+    run(&r, N, out);
+    assert_int_equal(n_acquired, 3 * PASS + 3);
+    n_acquired = 0;
+    run(&r, 1, out);
+    /* the continuation of one token runs no rows, and its loss is known the second time */
+    assert_int_equal(n_acquired, 3 * (3 * PASS + 3) - 2 * PASS - 1);
+    rig_close(&r);
+}
+
+int main(void) {
+    uint32_t x = 1;
+    for (int i = 0; i < N; i++) {
+        for (int t = 0; t < T + C; t++) {
+            ids[i][t] = (int32_t)((x = x * 1664525 + 1013904223) >> 20);
+        }
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits),
+                                       cmocka_unit_test(each_layer_once)};
+    return cmocka_run_group_tests_name("together", tests, NULL, NULL);
+}
