@@ -6,58 +6,14 @@
 #include <string.h>
 
 #include "calib/actions/start_table.h"
-#include "calib/policies/allotments.h"
+#include "calib/policies/head_scores.h"
+#include "calib/policies/table_scores.h"
 #include "lib/base/memory.h"
 
 #define NO_TABLE SIZE_MAX
 
 /* Of tables without shares: what a reference takes in their place. */
 static const ckvc_c_min default_c_min = {.floor = 0.2, .recent = 8};
-
-/* ---- references that rank by head ---- */
-
-typedef enum allotment {
-    ALLOT_EVENLY, /* B each */
-    ALLOT_PYRAMID,
-    ALLOT_CAKE,
-    ALLOT_HEADKV,
-    ALLOT_FULL_HEADS,
-    ALLOT_LAYER_BY_RANK, /* the heads of a layer compete */
-    ALLOT_BY_RANK        /* all heads of all layers */
-} allotment;
-
-static const struct head_reference {
-    score_kind kind;
-    allotment allotment;
-    head_score score; /* duoattention and pooled rank by others */
-} head_references[] = {
-#define BY_HEAD(kind, allotment, score, window, pool, first, last)                                 \
-    {                                                                                              \
-        SCORE_##kind, ALLOT_##allotment, {                                                         \
-            HEAD_SCORE_##score, window, pool, false, first, last, NULL                             \
-        }                                                                                          \
-    }
-    BY_HEAD(H2O, EVENLY, H2O, 0, 0, 0, 8),
-    BY_HEAD(SNAPKV, EVENLY, SNAPKV, 32, 7, 0, 32),
-    BY_HEAD(PYRAMIDKV, PYRAMID, SNAPKV, 8, 7, 0, 8),
-    BY_HEAD(ADAKV, LAYER_BY_RANK, SNAPKV, 32, 7, 0, 32),
-    BY_HEAD(CAKE, CAKE, CAKE, 32, 5, 0, 32),
-    BY_HEAD(EXPECTED_ATTENTION, EVENLY, EXPECTED, 0, 0, 4, 0),
-    BY_HEAD(TOVA, EVENLY, TOVA, 1, 0, 0, 1),
-    BY_HEAD(KEYDIFF, EVENLY, KEYDIFF, 0, 0, 0, 0),
-    BY_HEAD(KVZIP, BY_RANK, KVZIP, 0, 0, 4, 0),
-    BY_HEAD(POOLED, BY_RANK, PAPER, 0, 0, 0, 0),
-    BY_HEAD(HEADKV, HEADKV, SNAPKV, 8, 7, 0, 8),
-    BY_HEAD(DUOATTENTION, FULL_HEADS, PAPER, 0, 0, 0, 0),
-#undef BY_HEAD
-};
-
-static const struct head_reference *reference_of(score_kind kind) {
-    for (size_t i = 0; i < sizeof head_references / sizeof *head_references; i++) {
-        if (head_references[i].kind == kind) { return &head_references[i]; }
-    }
-    return NULL;
-}
 
 /* A table in use. Policies that draw on one table share it. */
 typedef struct table_in_use {
@@ -85,7 +41,7 @@ struct policy_sets {
     table_in_use *tables; /* [n_tables] */
     size_t n_tables;
     size_t *of_policy;     /* [n_policies] its table; NO_TABLE for references that need none */
-    size_t *score;         /* [n_policies] of a head reference, among the head scores */
+    size_t *score;         /* [n_policies] of a rule with one, among the head scores */
     double *kept_by_step;  /* [n_policies][nB][MATCH_STEPS]: kept by identity at each threshold */
     double *kept_by_table; /* [n_policies][nB] */
     double *tau;           /* [n_policies][nB] */
@@ -194,7 +150,8 @@ static ckvc_status check_blocks(const policy_choice *o, const table_file *f, ckv
 /* What the blocks need beside the paper's numbers is there, and is scored. */
 static ckvc_status open_blocks(policy_sets *k, table_in_use *t, score_kind kind, ckvc_err *err) {
     const ckvc_table *table = t->table;
-    const bool by_share = kind == SCORE_HEADKV || kind == SCORE_DUOATTENTION;
+    const policy_rule *rule = policy_rule_of(kind);
+    const bool by_share = rule && rule->by_share;
     for (uint32_t b = 0; b < table->n_budgets; b++) {
         const ckvc_score s = asked_of(k, t, b);
         const bool heads = s.mode == CKVC_MODE_HEADS || by_share;
@@ -215,17 +172,8 @@ static ckvc_status open_blocks(policy_sets *k, table_in_use *t, score_kind kind,
         CKVC_FAIL_IF(k->o->setting.layer_budgets.n, err, CKVC_E_USAGE,
                      "--layer-budgets is for the paper's tables and references that keep B in "
                      "every layer");
-        static const head_score_kind kinds[] = {[CKVC_SCORE_PAPER] = HEAD_SCORE_PAPER,
-                                                [CKVC_SCORE_WINDOW] = HEAD_SCORE_WINDOW,
-                                                [CKVC_SCORE_LEARNED] = HEAD_SCORE_LEARNED};
-        t->score[b] = head_scores_add(
-            &k->scores, (head_score){.kind = kinds[s.kind],
-                                     .window = s.window,
-                                     .pool = s.pool,
-                                     .norm = s.norm,
-                                     .first = 1,
-                                     .last = (uint32_t)c_min_of(table, b).recent,
-                                     .table = s.kind == CKVC_SCORE_LEARNED ? table : NULL});
+        t->score[b] =
+            head_scores_add(&k->scores, table_score(s, table, (uint32_t)c_min_of(table, b).recent));
     }
     return CKVC_OK;
 }
@@ -265,6 +213,9 @@ static ckvc_status open_table(policy_sets *k, size_t i, uint32_t max_tokens, ckv
     return open_blocks(k, t, p->kind, err);
 }
 
+/* Its own, not the table's or a ranking of positions. */
+static bool has_score(const policy_rule *r) { return r->score.see || r->score.finish; }
+
 /* The second pass over every prompt. */
 static void open_repeat(policy_sets *k, const prompt_list *prompts) {
     k->repeat.instruction = k->o->instruction;
@@ -291,16 +242,13 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
     ARRAYS(TAKE)
     for (uint32_t g = 0; g < k->G; g++) { k->ones[g] = 1.0; }
     for (size_t i = 0; i < choice->n; i++) {
-        const struct head_reference *r = reference_of(choice->list[i].kind);
+        const policy_rule *r = policy_rule_of(choice->list[i].kind);
         CKVC_TRY(open_table(k, i, prompts->max_tokens, err));
         if (!r) { continue; }
-        if (r->kind != SCORE_POOLED && r->kind != SCORE_DUOATTENTION) {
-            k->score[i] = head_scores_add(&k->scores, r->score);
-        }
-        by_rank |= r->allotment >= ALLOT_LAYER_BY_RANK;
-        CKVC_FAIL_IF(choice->setting.layer_budgets.n && r->allotment != ALLOT_EVENLY, err,
-                     CKVC_E_USAGE, "--layer-budgets: %s has budgets of its own",
-                     score_kind_name(r->kind));
+        if (has_score(r)) { k->score[i] = head_scores_add(&k->scores, r->score); }
+        by_rank |= r->sorts;
+        CKVC_FAIL_IF(choice->setting.layer_budgets.n && r->allot, err, CKVC_E_USAGE,
+                     "--layer-budgets: %s has budgets of its own", score_kind_name(r->kind));
     }
     k->repeat.shape = shape;
     for (size_t i = 0; i < choice->n; i++) {
@@ -369,7 +317,7 @@ static void force(policy_sets *k, const table_in_use *t, uint32_t block) {
 static void layer_score(policy_sets *k, const table_in_use *t, uint32_t block, uint32_t layer) {
     const uint32_t T = k->p->n_tokens;
     const size_t score = t->score[block];
-    if (k->scores.kinds[score].kind == HEAD_SCORE_PAPER) {
+    if (asked_of(k, t, block).kind == CKVC_SCORE_PAPER) {
         double *weight = k->share;
         for (uint32_t g = 0; g < k->G; g++) {
             weight[g] = ckvc_table_weight(t->table, layer, g, block);
@@ -406,14 +354,6 @@ static uint32_t paper_layer(policy_sets *k, const table_in_use *t, uint32_t b, u
                             uint32_t *positions, uint32_t *n_candidates) {
     return prompt_sets_layer_at_budget(t->kept, block_of(k, t, b, layer), layer,
                                        tokens_of(k, b, layer), positions, n_candidates);
-}
-
-/* [L] becomes [L][G] in place: from the last on. */
-static void each_layer(policy_sets *k) {
-    for (uint32_t l = k->L; l-- > 0;) {
-        const uint32_t n = k->c[l];
-        for (uint32_t g = 0; g < k->G; g++) { k->c[l * k->G + g] = n; }
-    }
 }
 
 /* How many positions the threshold of a prompt's risk cell leaves a layer or head: T without one.
@@ -465,7 +405,7 @@ static ckvc_status allot_table(policy_sets *k, const table_in_use *t, uint32_t b
     for (uint32_t l = 0; s.mode == CKVC_MODE_SHARED && l < k->L; l++) {
         k->c[l] = is_paper(s) ? paper_layer(k, t, b, l, k->positions, &n_candidates) : B;
     }
-    if (*n_sets == 1) { each_layer(k); }
+    for (uint32_t u = k->L * k->G; *n_sets == 1 && u-- > 0;) { k->c[u] = k->c[u / k->G]; }
     return CKVC_OK;
 }
 
@@ -479,43 +419,29 @@ static const double *shares_of(policy_sets *k, const table_in_use *of, uint32_t 
     return k->share;
 }
 
-/* By the rule of a reference; all B without one. */
+/* By a rule; all B without one. */
 static void allot_reference(policy_sets *k, size_t i, uint32_t b) {
-    const struct head_reference *r = reference_of(k->o->list[i].kind);
+    const policy_rule *r = policy_rule_of(k->o->list[i].kind);
     const table_in_use *t = table_of(k, i);
-    const uint32_t T = k->p->n_tokens, B = tokens_of(k, b, 0), block = t ? block_of(k, t, b, 0) : 0,
-                   heads = k->L * k->G, window = r ? r->score.last : 0;
-    const ckvc_c_min c_min = t ? c_min_of(t->table, block) : default_c_min;
-    const uint32_t least = ckvc_head_floor(c_min.floor, (uint32_t)c_min.recent, B, T);
-    switch (r ? r->allotment : ALLOT_EVENLY) {
-    case ALLOT_PYRAMID:
-        allot_pyramid(k->L, B, window, T, k->c);
-        each_layer(k);
-        break;
-    case ALLOT_CAKE:
-        allot_cake(k->L, k->scores.preference, B, window, T, k->c);
-        each_layer(k);
-        break;
-    case ALLOT_HEADKV: allot_headkv(heads, shares_of(k, t, block), B, window, T, k->c); break;
-    case ALLOT_FULL_HEADS:
-        allot_full_heads(heads, shares_of(k, t, block), B, least, T, k->c);
-        break;
-    case ALLOT_LAYER_BY_RANK:
-        for (uint32_t l = 0; l < k->L; l++) {
-            const uint32_t floor = (uint32_t)(0.2 * B);
-            allot_by_rank(k->G, T, head_scores_at(&k->scores, k->score[i], l, 0), B,
-                          floor > window ? floor : window, k->c + (size_t)l * k->G, k->keys);
-        }
-        break;
-    case ALLOT_BY_RANK:
-        allot_by_rank(heads, T, head_scores_at(&k->scores, t ? t->score[block] : k->score[i], 0, 0),
-                      B, t ? least : r->score.first, k->c, k->keys);
-        break;
-    default:
-        for (uint32_t l = 0; l < k->L; l++) {
-            for (uint32_t g = 0; g < k->G; g++) { k->c[l * k->G + g] = tokens_of(k, b, l); }
-        }
+    if (!r || !r->allot) {
+        for (uint32_t u = 0; u < k->L * k->G; u++) { k->c[u] = tokens_of(k, b, u / k->G); }
+        return;
     }
+    const uint32_t T = k->p->n_tokens, B = tokens_of(k, b, 0), block = t ? block_of(k, t, b, 0) : 0;
+    const ckvc_c_min c_min = t ? c_min_of(t->table, block) : default_c_min;
+    const allot_ask ask = {.n_layers = k->L,
+                           .n_heads = k->G,
+                           .n_tokens = T,
+                           .budget = B,
+                           .s = has_score(r) ? head_scores_at(&k->scores, k->score[i], 0, 0)
+                                : t && !r->by_share
+                                    ? head_scores_at(&k->scores, t->score[block], 0, 0)
+                                    : NULL,
+                           .layer = k->scores.layer,
+                           .share = r->by_share ? shares_of(k, t, block) : NULL,
+                           .least = ckvc_head_floor(c_min.floor, (uint32_t)c_min.recent, B, T),
+                           .keys = k->keys};
+    r->allot(&ask, k->c);
 }
 
 /* ---- decisions ---- */
@@ -591,22 +517,23 @@ static void keep_matched(policy_sets *k, const table_in_use *t, size_t i, uint32
 /* What a layer's set, or a head's, is ranked by: k->u, or an array of the head scores. */
 static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, uint32_t g) {
     const score_kind kind = k->o->list[i].kind;
-    const struct head_reference *r = reference_of(kind);
+    const policy_rule *r = policy_rule_of(kind);
     const table_in_use *t = table_of(k, i);
     const uint32_t block = t ? block_of(k, t, b, l) : 0;
     assert(t || (kind != SCORE_TABLE && !score_needs_table(kind)));
     if (kind == SCORE_TABLE || kind == SCORE_POOLED) {
         return table_ranking(k, t, block, l, g, kind == SCORE_POOLED || k->kept.n_sets > 1);
     }
-    if (r && kind != SCORE_DUOATTENTION) {
-        return head_scores_at(&k->scores, k->score[i], l, kind == SCORE_TOVA ? 0 : g);
+    if (r && !r->rank) {
+        return head_scores_at(&k->scores, k->score[i], l, r->by_head ? g : 0);
     } else if (kind == SCORE_TOP_K && t) {
         counterpart(k, t, b, l, g, k->kept.n_sets > 1);
     } else if (kind == SCORE_TOP_K) {
         unit_utility(k, l, 0, k->G);
     } else if (l == 0 && g == 0) { /* one for all */
-        score_ranking(kind, k->p->n_tokens, k->o->setting.window, k->stats->alpha_f32,
-                      k->o->setting.seed, k->p->entry->id, k->u);
+        const rank_ask ask = {k->p->n_tokens, k->o->setting.window, k->stats->alpha_f32,
+                              k->o->setting.seed, k->p->entry->id};
+        r->rank(&ask, k->u);
         if (kind == SCORE_WINDOW && t && !is_paper(asked_of(k, t, block))) { force(k, t, block); }
     }
     return k->u;
@@ -615,7 +542,7 @@ static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, u
 ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
                                ckvc_err *err) {
     const score_kind kind = k->o->list[i].kind;
-    const struct head_reference *r = reference_of(kind);
+    const policy_rule *r = policy_rule_of(kind);
     const table_in_use *t = table_of(k, i);
     const ckvc_score asked = t ? asked_of(k, t, block_of(k, t, b, 0)) : (ckvc_score){0};
     const bool paper = t && !score_is_reference(kind) && is_paper(asked);
@@ -635,7 +562,7 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     } else {
         allot_reference(k, i, b);
     }
-    if (r && kind != SCORE_TOVA) { n_sets = k->G; }
+    if (r && r->by_head) { n_sets = k->G; }
     begin(k, n_sets);
     if (kind == SCORE_KVZIP) { k->kept.repeat_tokens = repeat_tokens(&k->repeat, k->p->n_tokens); }
     k->kept.mode = n_sets > 1 ? CKVC_MODE_HEADS : (ckvc_mode)asked.mode;

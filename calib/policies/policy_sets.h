@@ -4,26 +4,13 @@
  * A policy is how many positions each keeps (its capacities) and by what they are ranked. The
  * paper's tables, their controls and the references that rank positions once for all heads have one
  * set a layer (mode `shared`); tables with shares have what they recommend or what is asked for;
- * references that rank by head have one set a head (head_scores.h, allotments.h):
+ * references that rank by head have one set a head.
  *
- *   h2o                 the largest sums of attention over all rows and the last 8
- *   snapkv              the last 32, and the largest means of their attention, pooled over 7
- *   pyramidkv           the same with 8, fewer from layer to layer
- *   adakv               snapkv's scores; a fifth of B to each head, the rest of a layer by rank
- *   cake                the last 32, mean and variance of their attention; layers by its
- *                       entropy and variance
- *   expected-attention  4 sinks and the largest expected attention times the value norm
- *   tova                the last, and what it attends to, one set a layer
- *   keydiff             keys that are least like the mean key
- *   kvzip               what a second pass over the prompt attends to, all heads of all layers by
- *                       rank
+ * A reference is a file of rules/, and of our own there are
  *
- * and with the shares of a table:
- *
- *   pooled              its scores, all heads of all layers by rank above their floors
- *   headkv              pyramidkv's scores, a head's capacity by its share
- *   duoattention        heads by their shares: the first keep everything, the others 4 sinks and
- *                       recent positions, as many as the table's floor
+ *   top-k    identity's utility without its threshold, in each layer: the full-budget control
+ *            (method.md section 2, confound)
+ *   pooled   a table's scores, all heads of all layers by rank above their floors
  *
  * Beside a table the others keep as many as the table does in each layer or head: the same
  * capacities under another score. */
@@ -31,8 +18,8 @@
 
 #include "calib/actions/prompt_sets.h"
 #include "calib/prompt/prompts.h"
-#include "calib/policies/head_scores.h"
-#include "calib/policies/score_policies.h"
+#include "calib/policies/controls.h"
+#include "calib/policies/rules/rule.h"
 #include "formats/table/table_file.h"
 
 typedef struct score_policy {

@@ -10,9 +10,9 @@
  *             control for "more tokens kept" (method.md section 2, confound). One per table and
  *             budget.
  *
- * Controls of a table and references: score_policies.h. A reference keeps min(B, T) positions in
- * every layer; one that is given a table keeps in each layer of each prompt as many as that table
- * does there.
+ * Controls of a table and references: policies/policy_sets.h. A reference keeps min(B, T) positions
+ * in every layer; one that is given a table keeps in each layer of each prompt as many as that
+ * table does there.
  */
 #pragma once
 

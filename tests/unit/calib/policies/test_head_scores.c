@@ -11,6 +11,7 @@
 
 #include "calib/demand/expected_attention.h"
 #include "calib/policies/head_scores.h"
+#include "calib/policies/table_scores.h"
 #include "lib/base/rng.h"
 
 enum { T = 41, D = 8, GROUP = 2, ROWS = 16 };
@@ -57,10 +58,20 @@ static void make(made_up *m) {
                              .column_sum = m->sums};
 }
 
-static void score(const made_up *m, head_score kind, double *s, double *preference) {
-    const size_t n = head_score_scratch(kind.kind, T, D, GROUP);
+/* A rule's score under other numbers. */
+static head_score rule_score(score_kind kind, uint32_t window, uint32_t pool, uint32_t last) {
+    head_score s = policy_rule_of(kind)->score;
+    s.window = window;
+    s.pool = pool;
+    s.last = last;
+    return s;
+}
+
+static void score(const made_up *m, head_score kind, double *s, double *layer) {
+    const size_t n = head_score_scratch(&kind, T, D, GROUP);
     double *scratch = malloc(n * sizeof *scratch); /* of just this length, which asan looks at */
-    head_score_watched(&kind, &m->head, m->frequencies, s, preference, scratch);
+    kind.see(&kind, &m->head, m->frequencies, s, layer, scratch);
+    head_score_force(kind.first, kind.last, T, s);
     free(scratch);
 }
 
@@ -91,7 +102,7 @@ static void test_snapkv(void **state) {
     static made_up m;
     double s[T], want[T] = {0};
     make(&m);
-    score(&m, (head_score){.kind = HEAD_SCORE_SNAPKV, .window = 8, .pool = 7, .last = 8}, s, NULL);
+    score(&m, rule_score(SCORE_SNAPKV, 8, 7, 8), s, NULL);
     for (int t = 0; t < T - 8; t++) {
         for (int i = t - 3; i <= t + 3; i++) {
             if (i >= 0 && i < T - 8) { want[t] = fmax(want[t], mean_of(&m, 8, i)); }
@@ -100,13 +111,10 @@ static void test_snapkv(void **state) {
     near(s, want, 0, T - 8);
     forced(s, T - 8, T);
     /* Of a window that is longer than what is shown, what is shown. */
-    score(&m, (head_score){.kind = HEAD_SCORE_SNAPKV, .window = 64, .pool = 1, .last = 64}, s,
-          NULL);
+    score(&m, rule_score(SCORE_SNAPKV, 64, 1, 64), s, NULL);
     forced(s, 0, T);
-    score(
-        &m,
-        (head_score){.kind = HEAD_SCORE_WINDOW, .window = 64, .pool = 1, .norm = true, .first = 1},
-        s, NULL);
+    const ckvc_score window = {.kind = CKVC_SCORE_WINDOW, .window = 64, .pool = 1, .norm = 1};
+    score(&m, table_score(window, NULL, 0), s, NULL);
     for (int t = 1; t < T; t++) { want[t] = log(mean_of(&m, ROWS, t) * m.norms[t]); }
     near(s, want, 1, T);
     forced(s, 0, 1);
@@ -118,7 +126,7 @@ static void test_cake(void **state) {
     static made_up m;
     double s[T], each[PAST] = {0}, want[T] = {0}, entropy = 0, variance = 0, got[2] = {0};
     make(&m);
-    score(&m, (head_score){.kind = HEAD_SCORE_CAKE, .window = W, .pool = 5, .last = W}, s, got);
+    score(&m, rule_score(SCORE_CAKE, W, 5, W), s, got);
     for (int q = 0; q < GROUP; q++) {
         for (int t = 0; t < PAST; t++) {
             double sum = 0, squares = 0;
@@ -146,13 +154,15 @@ static void test_h2o_and_tova(void **state) {
     static made_up m;
     double s[T], want[T];
     make(&m);
-    score(&m, (head_score){.kind = HEAD_SCORE_H2O, .last = 8}, s, NULL);
+    score(&m, policy_rule_of(SCORE_H2O)->score, s, NULL);
     near(s, m.sums, 0, T - 8);
     forced(s, T - 8, T);
     for (int t = 0; t < T; t++) { want[t] = 2 * GROUP * mean_of(&m, 1, t); } /* two heads alike */
-    score(&m, (head_score){.kind = HEAD_SCORE_TOVA, .last = 1}, s, NULL);
+    double heads[2 * T];
+    score(&m, policy_rule_of(SCORE_TOVA)->score, heads, NULL);
     m.head.head = 1;
-    score(&m, (head_score){.kind = HEAD_SCORE_TOVA, .last = 1}, s, NULL);
+    score(&m, policy_rule_of(SCORE_TOVA)->score, heads + T, NULL);
+    memcpy(s, heads, sizeof s);
     near(s, want, 0, T - 1);
     forced(s, T - 1, T);
 }
@@ -162,7 +172,7 @@ static void test_keydiff(void **state) {
     static made_up m;
     double s[T], want[T], anchor[D] = {0};
     make(&m);
-    score(&m, (head_score){.kind = HEAD_SCORE_KEYDIFF}, s, NULL);
+    score(&m, policy_rule_of(SCORE_KEYDIFF)->score, s, NULL);
     for (int t = 0; t < T; t++) {
         double norm = 0;
         for (int i = 0; i < D; i++) { norm += (double)m.keys[t][i] * (double)m.keys[t][i]; }
@@ -196,7 +206,7 @@ static void test_expected(void **state) {
     static double x[N][D];
     double s[T], want[T] = {0}, every[T] = {0}; /* of all positions, without norms */
     make(&m);
-    score(&m, (head_score){.kind = HEAD_SCORE_EXPECTED, .first = SINKS}, s, NULL);
+    score(&m, policy_rule_of(SCORE_EXPECTED_ATTENTION)->score, s, NULL);
     for (int q = 0; q < GROUP; q++) {
         double mean[D] = {0}, cov[D][D] = {{0}}, R[D][D] = {{0}}, mu[D] = {0}, turned[D][D] = {{0}},
                both[D][D] = {{0}}, logit[T], sum = 0, first = 0;
@@ -258,17 +268,17 @@ static void test_expected(void **state) {
 static void test_shared(void **state) {
     (void)state;
     head_scores h = {0};
-    const head_score paper = {.kind = HEAD_SCORE_PAPER, .first = 1},
-                     snapkv = {.kind = HEAD_SCORE_SNAPKV, .window = 32, .pool = 7};
+    const head_score paper = table_score((ckvc_score){.kind = CKVC_SCORE_PAPER}, NULL, 0),
+                     snapkv = policy_rule_of(SCORE_SNAPKV)->score;
     assert_int_equal(head_scores_add(&h, paper), 0);
     assert_int_equal(h.watcher.n_rows, 0);
     assert_int_equal(head_scores_add(&h, snapkv), 1);
-    assert_int_equal(head_scores_add(&h, (head_score){.kind = HEAD_SCORE_TOVA}), 2);
+    assert_int_equal(head_scores_add(&h, policy_rule_of(SCORE_TOVA)->score), 2);
     assert_int_equal(h.watcher.n_rows, 32);
     assert_int_equal(head_scores_add(&h, snapkv), 1);
     assert_false(h.watcher.queries || h.watcher.column_sum);
-    assert_int_equal(head_scores_add(&h, (head_score){.kind = HEAD_SCORE_EXPECTED}), 3);
-    assert_int_equal(head_scores_add(&h, (head_score){.kind = HEAD_SCORE_H2O}), 4);
+    assert_int_equal(head_scores_add(&h, policy_rule_of(SCORE_EXPECTED_ATTENTION)->score), 3);
+    assert_int_equal(head_scores_add(&h, policy_rule_of(SCORE_H2O)->score), 4);
     assert_true(h.watcher.queries && h.watcher.column_sum);
     head_scores_fini(&h);
 }

@@ -12,8 +12,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "calib/policies/allotments.h"
+#include "calib/policies/rules/by_rank.h"
+#include "calib/policies/rules/rule.h"
 #include "lib/base/rng.h"
+
+static void allot(score_kind kind, allot_ask a, uint32_t *c) { policy_rule_of(kind)->allot(&a, c); }
+
+/* Of layers of one head. */
+static void pyramid(uint32_t L, uint32_t B, uint32_t T, uint32_t *c) {
+    allot(SCORE_PYRAMIDKV, (allot_ask){.n_layers = L, .n_heads = 1, .n_tokens = T, .budget = B}, c);
+}
+
+/* Preferences of four layers of two heads, of which the first is looked at: the other has as many.
+ */
+static void cake(const double preference[4], uint32_t B, uint32_t T, uint32_t *c) {
+    double layer[8];
+    uint32_t heads[8];
+    for (int l = 0; l < 4; l++) {
+        layer[2 * l] = preference[l] * 4; /* entropy times variance */
+        layer[2 * l + 1] = 0.25;
+    }
+    allot(SCORE_CAKE,
+          (allot_ask){.n_layers = 4, .n_heads = 2, .n_tokens = T, .budget = B, .layer = layer},
+          heads);
+    for (int l = 0; l < 4; l++) {
+        c[l] = heads[2 * l];
+        assert_int_equal(heads[2 * l + 1], c[l]);
+    }
+}
+
+/* Of one layer of n heads. */
+static void by_share(score_kind kind, uint32_t n, const double *share, uint32_t B, uint32_t T,
+                     uint32_t *c) {
+    allot(kind,
+          (allot_ask){
+              .n_layers = 1, .n_heads = n, .n_tokens = T, .budget = B, .share = share, .least = 10},
+          c);
+}
 
 static double sum_of(const uint32_t *c, uint32_t n) {
     double sum = 0;
@@ -39,45 +74,44 @@ static void test_pyramid(void **state) {
                  {6, 900, 6, 6, 6}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         uint32_t c[L];
-        allot_pyramid(L, cases[i].B, W, cases[i].T, c);
+        pyramid(L, cases[i].B, cases[i].T, c);
         assert_int_equal(c[0], cases[i].first);
         assert_int_equal(c[L - 1], cases[i].last);
         assert_true(sum_of(c, L) / L == cases[i].mean);
         for (int l = 2; l < L; l++) { assert_int_equal(c[l - 1] - c[l], c[0] - c[1]); }
     }
     uint32_t c[L];
-    allot_pyramid(L, 512, W, 1009,
-                  c); /* the lowest layer would keep 991 of 1,001 before the window */
+    pyramid(L, 512, 1009, c); /* the lowest layer would keep 991 of 1,001 before the window */
     assert_int_equal(c[0], 991);
-    allot_pyramid(L, 1024, W, 2034, c); /* 2032 - 50 = 1982 before the window's 8 */
+    pyramid(L, 1024, 2034, c); /* 2032 - 50 = 1982 before the window's 8 */
     assert_int_equal(c[0], 1990);
-    allot_pyramid(4, 100, W, 185, c); /* M = 180 is over T - W = 177; then m = 7, steps of 56 */
+    pyramid(4, 100, 185, c); /* M = 180 is over T - W = 177; then m = 7, steps of 56 */
     assert_int_equal(c[0], 185);
     assert_int_equal(c[3], 177 - 3 * 56 + W);
-    allot_pyramid(1, 64, W, 8192, c);
+    pyramid(1, 64, 8192, c);
     assert_int_equal(c[0], 64);
 }
 
 static void test_cake(void **state) {
     (void)state;
     uint32_t c[4];
-    /* 4 x (24 - 8) = 64 by 1:2:4:1, the window besides */
-    allot_cake(4, (const double[]){1, 2, 4, 1}, 24, 8, 100, c);
-    assert_memory_equal(c, ((const uint32_t[]){16, 24, 40, 16}), sizeof c);
+    /* 4 x (48 - 32) = 64 by 1:2:4:1, the window besides */
+    cake((const double[]){1, 2, 4, 1}, 48, 124, c);
+    assert_memory_equal(c, ((const uint32_t[]){40, 48, 64, 40}), sizeof c);
     /* Rounding leaves 64 - (21 + 21 + 21 + 0) = 1: to the first. */
-    allot_cake(4, (const double[]){1, 1, 1, 0}, 24, 8, 100, c);
-    assert_memory_equal(c, ((const uint32_t[]){30, 29, 29, 8}), sizeof c);
+    cake((const double[]){1, 1, 1, 0}, 48, 124, c);
+    assert_memory_equal(c, ((const uint32_t[]){54, 53, 53, 32}), sizeof c);
     /* Of 64, 60 are over the 22 of T - W: 38 to three, 12 each and 2 one each. */
-    allot_cake(4, (const double[]){2, 60, 1, 1}, 24, 8, 30, c);
-    assert_memory_equal(c, ((const uint32_t[]){23, 30, 22, 21}), sizeof c);
+    cake((const double[]){2, 60, 1, 1}, 48, 54, c);
+    assert_memory_equal(c, ((const uint32_t[]){47, 54, 46, 45}), sizeof c);
     /* What is handed out fills one, whose surplus goes on. */
-    allot_cake(4, (const double[]){20, 44, 0, 0}, 24, 8, 29, c);
-    assert_memory_equal(c, ((const uint32_t[]){29, 29, 20, 18}), sizeof c);
-    allot_cake(4, (const double[]){0, 0, 0, 0}, 24, 8, 100, c);
-    assert_memory_equal(c, ((const uint32_t[]){24, 24, 24, 24}), sizeof c);
-    allot_cake(4, (const double[]){1, 2, 4, 1}, 8, 8, 100, c); /* nothing beside the window */
-    assert_memory_equal(c, ((const uint32_t[]){8, 8, 8, 8}), sizeof c);
-    allot_cake(4, (const double[]){1, 2, 4, 1}, 24, 8, 20, c);
+    cake((const double[]){20, 44, 0, 0}, 48, 53, c);
+    assert_memory_equal(c, ((const uint32_t[]){53, 53, 44, 42}), sizeof c);
+    cake((const double[]){0, 0, 0, 0}, 48, 124, c);
+    assert_memory_equal(c, ((const uint32_t[]){48, 48, 48, 48}), sizeof c);
+    cake((const double[]){1, 2, 4, 1}, 32, 124, c); /* nothing beside the window */
+    assert_memory_equal(c, ((const uint32_t[]){32, 32, 32, 32}), sizeof c);
+    cake((const double[]){1, 2, 4, 1}, 48, 20, c);
     assert_memory_equal(c, ((const uint32_t[]){20, 20, 20, 20}), sizeof c);
 }
 
@@ -116,10 +150,10 @@ static void test_headkv(void **state) {
             score[n++] /= (double)json_array_size(list);
         }
         assert_int_equal(n, HEADS);
-        allot_headkv(HEADS, score, cases[i].B, 8, cases[i].T, c);
+        by_share(SCORE_HEADKV, HEADS, score, cases[i].B, cases[i].T, c);
         /* the means are given whole, and their heads rounded otherwise: 0.55 is seen */
         assert_true(fabs(sum_of(c, HEADS) / HEADS - cases[i].mean) < 0.6);
-        allot_headkv(HEADS, score, cases[i].B, 8, UINT32_MAX, c);
+        by_share(SCORE_HEADKV, HEADS, score, cases[i].B, UINT32_MAX, c);
         for (int h = 0; h < HEADS; h++) { most = c[h] > most ? c[h] : most; }
         if (cases[i].B == 512) {
             assert_int_equal(most - 8, cases[i].file[10] == 'r' ? 7696 : 26035);
@@ -128,20 +162,21 @@ static void test_headkv(void **state) {
     }
     /* b = 92, 91 of it by share: 4 x 91 x (0.5, 0.25, 0.25, 0), and 1 and the window to each. */
     uint32_t c[4];
-    allot_headkv(4, (const double[]){2, 1, 1, 0}, 100, 8, 1000, c);
+    by_share(SCORE_HEADKV, 4, (const double[]){2, 1, 1, 0}, 100, 1000, c);
     assert_memory_equal(c, ((const uint32_t[]){191, 100, 100, 9}), sizeof c);
-    allot_headkv(4, (const double[]){2, 1, 1, 0}, 100, 8, 150, c);
+    by_share(SCORE_HEADKV, 4, (const double[]){2, 1, 1, 0}, 100, 150, c);
     assert_memory_equal(c, ((const uint32_t[]){150, 100, 100, 9}), sizeof c);
 }
 
 static void test_full_heads(void **state) {
     (void)state;
     uint32_t c[4];
-    allot_full_heads(4, (const double[]){1, 3, 3, 0}, 50, 10, 100, c); /* 200: 40 and 90 and 70 */
+    by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 50, 100,
+             c); /* 200: 40 and 90 and 70 */
     assert_memory_equal(c, ((const uint32_t[]){10, 100, 80, 10}), sizeof c);
-    allot_full_heads(4, (const double[]){1, 3, 3, 0}, 5, 10, 100, c);
+    by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 5, 100, c);
     assert_memory_equal(c, ((const uint32_t[]){5, 5, 5, 5}), sizeof c);
-    allot_full_heads(4, (const double[]){1, 3, 3, 0}, 200, 10, 100, c);
+    by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 200, 100, c);
     assert_memory_equal(c, ((const uint32_t[]){100, 100, 100, 100}), sizeof c);
 }
 

@@ -1,15 +1,9 @@
-/* Controls and references of `ckvc score`: see score_policies.h. */
-#include "calib/policies/score_policies.h"
+/* Controls of `ckvc score`: see controls.h. */
+#include "calib/policies/controls.h"
 
 #include <assert.h>
 
 #include "calib/actions/start_table.h"
-#include "lib/base/names.h"
-#include "lib/base/rng.h"
-
-enum { STAGE_RANDOM = 16, SINKS = 4, POOL_SIDE = 3 };
-
-/* ---- controls ---- */
 
 /* The grid's value nearest to x. */
 static double snap(const double *grid, uint32_t n, double x) {
@@ -56,37 +50,4 @@ ckvc_table *score_control_table(score_kind control, const ckvc_table *from) {
              snap(t->head_grid, t->n_head_actions, ckvc_head_action(CKVC_HEAD_NEUTRAL)));
     }
     return t;
-}
-
-/* ---- references ---- */
-
-void score_ranking(score_kind reference, uint32_t n_tokens, uint32_t window, const float *alpha,
-                   uint64_t seed, const char *prompt_id, double *rank) {
-    const uint32_t T = n_tokens, before_window = window < T ? T - window : 0;
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, ckvc_rng_key(prompt_id), STAGE_RANDOM);
-    for (uint32_t t = 0; t < T; t++) {
-        switch (reference) {
-        case SCORE_RECENT: rank[t] = t; break;
-        case SCORE_SINK_RECENT:
-        case SCORE_STREAMINGLLM:
-        case SCORE_DUOATTENTION: /* of the first four the first: with room for fewer they are what
-                                   is kept */
-            rank[t] = t < SINKS ? 2.0 * T - t : t;
-            break;
-        case SCORE_RANDOM: rank[t] = ckvc_rng_double(&rng); break;
-        case SCORE_WINDOW: rank[t] = (double)alpha[t]; break;
-        default:
-            assert(reference == SCORE_WINDOW_POOLED);
-            if (t >= before_window) {
-                rank[t] = INFINITY;
-                break;
-            }
-            rank[t] = 0.0; /* alpha is not negative */
-            for (uint32_t i = t > POOL_SIDE ? t - POOL_SIDE : 0;
-                 i <= t + POOL_SIDE && i < before_window; i++) {
-                rank[t] = (double)alpha[i] > rank[t] ? (double)alpha[i] : rank[t];
-            }
-        }
-    }
 }

@@ -1,5 +1,5 @@
-/* Controls and references of `ckvc score` on cases small enough to be done by hand. What they keep
- * on a model's prompts is compared with numpy in tests/python/test_score_policies.py. */
+/* Controls of `ckvc score` on cases small enough to be done by hand. What they keep on a model's
+ * prompts is compared with numpy in tests/python/test_score_policies.py. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "calib/policies/score_policies.h"
+#include "calib/policies/controls.h"
 #include "tests/unit/sets_fixture.h"
 
 /* 2 layers, 2 heads, 2 x 2 bins, 2 budgets; weights and thresholds from their action numbers. */
@@ -69,69 +69,6 @@ static void test_controls(void **state) {
     ckvc_table_free(t);
 }
 
-static void check_kept(score_kind kind, uint32_t T, uint32_t window, const float *alpha, uint32_t n,
-                       const char *want) {
-    double rank[16];
-    uint32_t kept[16], scratch[16], n_candidates;
-    char got[64] = "";
-    score_ranking(kind, T, window, alpha, 1, "p", rank);
-    n = ckvc_retain(T, rank, (ckvc_rule){-INFINITY, n, 0}, kept, &n_candidates, scratch);
-    assert_int_equal(n_candidates, T);
-    for (uint32_t i = 0; i < n; i++) { sprintf(got + strlen(got), "%s%u", i ? " " : "", kept[i]); }
-    if (strcmp(got, want) != 0) {
-        fail_msg("%s, %u of %u: kept '%s', wanted '%s'", score_kind_name(kind), n, T, got, want);
-    }
-}
-
-static void test_references(void **state) {
-    (void)state;
-    /*                          0    1    2    3    4    5    6    7    8    9   10   11  */
-    static const float a[12] = {.1f, .2f, .9f, .1f, .1f, .1f, .1f, .1f, .1f, .5f, 3.f, .0f};
-    check_kept(SCORE_RECENT, 12, 2, a, 3, "9 10 11");
-    check_kept(SCORE_RECENT, 12, 2, a, 0, "");
-    check_kept(SCORE_SINK_RECENT, 12, 2, a, 6, "0 1 2 3 10 11");
-    check_kept(SCORE_SINK_RECENT, 12, 2, a, 4, "0 1 2 3");
-    check_kept(SCORE_SINK_RECENT, 12, 2, a, 2, "0 1");
-    check_kept(SCORE_SINK_RECENT, 12, 2, a, 12, "0 1 2 3 4 5 6 7 8 9 10 11");
-    check_kept(SCORE_WINDOW, 12, 2, a, 4, "1 2 9 10");
-    check_kept(SCORE_WINDOW, 12, 2, a, 6, "1 2 7 8 9 10"); /* of the equal ones the later */
-    /* The window 10, 11 first. Before it 0.9 reaches from 0 to 5 and 0.5 from 6 to 9; the 3.0
-     * inside the window reaches nobody. */
-    check_kept(SCORE_WINDOW_POOLED, 12, 2, a, 1, "11");
-    check_kept(SCORE_WINDOW_POOLED, 12, 2, a, 4, "4 5 10 11");
-    check_kept(SCORE_WINDOW_POOLED, 12, 2, a, 9, "0 1 2 3 4 5 9 10 11");
-    check_kept(SCORE_WINDOW_POOLED, 3, 8, a, 2, "1 2"); /* a prompt within the window */
-    /* An order by the prompt's name and the seed: the same again, nested, another for another
-     * prompt or seed. */
-    double first[12], again[12], other[12], seeded[12];
-    score_ranking(SCORE_RANDOM, 12, 2, a, 1, "p", first);
-    score_ranking(SCORE_RANDOM, 12, 2, a, 1, "p", again);
-    score_ranking(SCORE_RANDOM, 12, 2, a, 1, "q", other);
-    score_ranking(SCORE_RANDOM, 12, 2, a, 2, "p", seeded);
-    assert_memory_equal(first, again, sizeof first);
-    assert_memory_not_equal(first, other, sizeof first);
-    assert_memory_not_equal(first, seeded, sizeof first);
-}
-
-/* Every position is drawn as often as any other: 3 of 8, over 4,000 prompts. */
-static void test_random_is_fair(void **state) {
-    (void)state;
-    enum { PROMPTS = 4000, T = 8, N = 3 };
-    uint32_t count[T] = {0}, kept[T], scratch[T], n_candidates;
-    for (int i = 0; i < PROMPTS; i++) {
-        char id[32];
-        double rank[T];
-        snprintf(id, sizeof id, "prompt %d", i);
-        score_ranking(SCORE_RANDOM, T, 1, NULL, 1, id, rank);
-        const uint32_t n =
-            ckvc_retain(T, rank, (ckvc_rule){-INFINITY, N, 0}, kept, &n_candidates, scratch);
-        assert_int_equal(n, N);
-        for (uint32_t k = 0; k < n; k++) { count[kept[k]]++; }
-    }
-    const double p = (double)N / T, sd = sqrt(PROMPTS * p * (1 - p));
-    for (int t = 0; t < T; t++) { assert_true(fabs(count[t] - PROMPTS * p) < 4.5 * sd); }
-}
-
 static void test_names(void **state) {
     (void)state;
     for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
@@ -145,8 +82,6 @@ static void test_names(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_controls),
-        cmocka_unit_test(test_references),
-        cmocka_unit_test(test_random_is_fair),
         cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,21 @@
+/* Expected Attention: 4 sinks, and the largest attention expected of the next 512 positions
+ * (calib/demand/expected_attention.h) times the value norm. */
+#include "calib/demand/expected_attention.h"
+
+#include "calib/policies/rules/rules.h"
+
+static void see(const head_score *self, const prefill_head *h, const double *frequencies, double *s,
+                double *layer, double *scratch) {
+    (void)self, (void)layer;
+    expected_attention(h, frequencies, EXPECTED_SINKS, h->value_norms, s, scratch);
+}
+
+const policy_rule rule_expected_attention = {
+    .kind = SCORE_EXPECTED_ATTENTION,
+    .by_head = true,
+    .score = {.see = see,
+              .scratch = expected_attention_scratch,
+              .first = EXPECTED_SINKS,
+              .queries = true},
+    .is = {"Devoto et al. 2025, arXiv:2510.00636; kvpress, expected_attention_press.py",
+           "queries of all rows", .exact = true}};

@@ -1,0 +1,18 @@
+/* H2O: the largest sums of attention over all rows, and the last 8. Of a group of query heads the
+ * sum, where KVCache-Factory has a cache a query head. */
+#include <string.h>
+
+#include "calib/policies/rules/rules.h"
+
+static void see(const head_score *self, const prefill_head *h, const double *frequencies, double *s,
+                double *layer, double *scratch) {
+    (void)self, (void)frequencies, (void)layer, (void)scratch;
+    memcpy(s, h->column_sum, (size_t)h->n_tokens * sizeof *s);
+}
+
+const policy_rule rule_h2o = {
+    .kind = SCORE_H2O,
+    .by_head = true,
+    .score = {.see = see, .last = 8, .column_sum = true},
+    .is = {"Zhang et al. 2023, arXiv:2306.14048; KVCache-Factory, pyramidkv_utils.py",
+           "attention of all rows", .exact = true}};

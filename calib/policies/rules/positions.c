@@ -1,0 +1,23 @@
+/* Rankings that look at nothing of a prompt but its length: everything, the last positions, sinks
+ * and the last (as streamingllm), an order drawn by (seed, prompt id). */
+#include "calib/policies/rules/rules.h"
+#include "lib/base/rng.h"
+
+enum { STAGE_RANDOM = 16 };
+
+static void rank_recent(const rank_ask *a, double *u) {
+    for (uint32_t t = 0; t < a->n_tokens; t++) { u[t] = t; }
+}
+
+static void rank_random(const rank_ask *a, double *u) {
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, a->seed, ckvc_rng_key(a->prompt_id), STAGE_RANDOM);
+    for (uint32_t t = 0; t < a->n_tokens; t++) { u[t] = ckvc_rng_double(&rng); }
+}
+
+const policy_rule rule_recent = {.kind = SCORE_RECENT, .rank = rank_recent, .is = {.exact = true}};
+
+const policy_rule rule_sink_recent = {
+    .kind = SCORE_SINK_RECENT, .rank = rank_sinks, .is = {.exact = true}};
+
+const policy_rule rule_random = {.kind = SCORE_RANDOM, .rank = rank_random, .is = {.exact = true}};

@@ -1,0 +1,21 @@
+/* TOVA: the last position, and what it attends to, summed over all heads of a layer: one set. */
+#include <string.h>
+
+#include "calib/policies/rules/rules.h"
+#include "calib/policies/rules/window_attention.h"
+
+static void see(const head_score *self, const prefill_head *h, const double *frequencies, double *s,
+                double *layer, double *scratch) {
+    (void)self, (void)frequencies, (void)layer, (void)scratch;
+    double *all = s - (int64_t)h->head * h->n_tokens; /* head 0's */
+    if (h->head == 0) { memset(all, 0, (size_t)h->n_tokens * sizeof *all); }
+    for (int32_t q = 0; q < h->group; q++) {
+        const float *a = window_row(h, q, h->n_rows - 1);
+        for (int64_t t = 0; t < h->n_tokens; t++) { all[t] += (double)a[t]; }
+    }
+}
+
+const policy_rule rule_tova = {.kind = SCORE_TOVA,
+                               .score = {.see = see, .window = 1, .last = 1},
+                               .is = {"Oren et al. 2024, arXiv:2401.06104; kvpress, tova_press.py",
+                                      .query_aware = true, .exact = true}};
