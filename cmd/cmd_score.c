@@ -1,7 +1,6 @@
 /* ckvc score: losses of prompts under tables and reference policies, as JSON lines. */
 #include "cmd/cmd_score.h"
 
-#include "calib/demand/repeat_pass.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/common/score_checkpoint.h"
 #include "cmd/common/shard_option.h"
@@ -10,81 +9,30 @@
 #include "lib/base/files.h"
 #include "lib/base/progress.h"
 
-enum { MAX_TABLES = 64 };
-
 typedef struct score_job {
     opened_inputs e;
-    table_file *tables[MAX_TABLES];
-    size_t n_tables;
-    score_policy *policies;
-    size_t n_policies;
+    chosen_policies of;
     score_summary *summary;
-    double budgets[256];
-    uint32_t n_budgets;
     double *layer_budgets; /* [L] or NULL */
     score_checkpoint checkpoint;
     run_part part; /* --shard */
 } score_job;
 
 static void job_fini(score_job *j) {
-    for (size_t i = 0; i < j->n_tables; i++) { table_file_free(j->tables[i]); }
-    free(j->policies);
+    policies_close(&j->of);
     free(j->summary);
     free(j->layer_budgets);
     score_checkpoint_fini(&j->checkpoint);
     inputs_close(&j->e);
 }
 
-static ckvc_status read_tables(const score_cli *c, score_job *j, ckvc_err *err) {
-    USAGE_IF(c->tables.n > MAX_TABLES, "--table: %zu tables, at most %d", c->tables.n, MAX_TABLES);
-    for (; j->n_tables < c->tables.n; j->n_tables++) {
-        const char *path = c->tables.items[j->n_tables];
-        CKVC_TRY(inputs_read_table(&c->inputs, &j->e, path, &j->tables[j->n_tables], err));
-        const ckvc_table *t = j->tables[j->n_tables]->table;
-        USAGE_IF(c->c_min_given && !t->c_min, "%s: has no shares, which --c-min is of", path);
-        for (uint32_t b = 0; c->c_min_given && b < t->n_budgets; b++) {
-            t->c_min[b].floor = c->c_min;
-        }
+/* --c-min in place of each table's floors. */
+static ckvc_status set_floors(const score_cli *c, score_job *j, ckvc_err *err) {
+    for (size_t i = 0; c->c_min_given && i < j->of.n_tables; i++) {
+        const ckvc_table *t = j->of.tables[i]->table;
+        USAGE_IF(!t->c_min, "%s: has no shares, which --c-min is of", c->of.tables.items[i]);
+        for (uint32_t b = 0; b < t->n_budgets; b++) { t->c_min[b].floor = c->c_min; }
     }
-    return CKVC_OK;
-}
-
-/* What --policy names, in words. */
-#define POLICY_NAMES                                                                               \
-    "identity; recent, sink-recent, random, top-k, window, window-pooled; streamingllm, h2o, "     \
-    "snapkv, pyramidkv, adakv, cake, expected-attention, tova, keydiff, kvzip; of each table: "    \
-    "matched, "                                                                                    \
-    "no-utility, no-threshold, mean-gate, mean-pool, head-only, gate-only, pooled, headkv, "       \
-    "duoattention"
-
-/* Does this policy stand beside each table, or once beside all? */
-static bool beside_each_table(const score_cli *c, score_kind kind) {
-    return kind == SCORE_MATCHED || score_is_control(kind) || score_needs_table(kind) ||
-           (c->equal_tokens && score_is_reference(kind));
-}
-
-static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *err) {
-    j->policies = ckvc_calloc((j->n_tables + 1) * (c->policies.n + 1), sizeof *j->policies);
-    for (size_t i = 0; i < c->policies.n; i++) {
-        const char *name = c->policies.items[i];
-        const score_kind kind = score_kind_named(name);
-        USAGE_IF(kind == SCORE_KIND_COUNT || kind == SCORE_TABLE,
-                 "--policy: got '%s', wanted " POLICY_NAMES, name);
-        for (size_t k = 0; k < i; k++) {
-            USAGE_IF(strcmp(c->policies.items[k], name) == 0, "--policy: %s is given twice", name);
-        }
-        const bool each = beside_each_table(c, kind);
-        USAGE_IF(each && j->n_tables == 0, "--policy %s%s needs a --table", name,
-                 score_is_reference(kind) && !score_needs_table(kind) ? " with --equal-tokens"
-                                                                      : "");
-        for (size_t t = 0; t < (each ? j->n_tables : 1); t++) {
-            j->policies[j->n_policies++] = (score_policy){kind, each ? j->tables[t] : NULL};
-        }
-    }
-    for (size_t t = 0; t < j->n_tables; t++) {
-        j->policies[j->n_policies++] = (score_policy){SCORE_TABLE, j->tables[t]};
-    }
-    USAGE_IF(j->n_policies == 0, "nothing to score: give --table T.ckvt, --policy NAME, or both");
     return CKVC_OK;
 }
 
@@ -92,29 +40,18 @@ static ckvc_status choose_policies(const score_cli *c, score_job *j, ckvc_err *e
  * all layers: their mean. */
 static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
-    if (c->layer_budgets) {
-        CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
-        for (uint32_t l = 0; l < L; l++) { j->budgets[0] += j->layer_budgets[l]; }
-        j->budgets[0] /= L;
-        j->n_budgets = 1;
-        return CKVC_OK;
-    }
-    CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
-    if (j->n_tables && !c->budget_given) {
-        const ckvc_table *t = j->tables[0]->table;
-        USAGE_IF(t->n_budgets > PROMPT_SETS_MAX_BUDGETS,
-                 "%s: %u budgets, at most %d in one run; name some with --budget",
-                 c->tables.items[0], t->n_budgets, PROMPT_SETS_MAX_BUDGETS);
-        j->n_budgets = t->n_budgets;
-        memcpy(j->budgets, t->budgets, j->n_budgets * sizeof *j->budgets);
-    }
+    if (!c->layer_budgets) { return policies_budgets(&c->of, c->budget_given, &j->of, err); }
+    CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
+    for (uint32_t l = 0; l < L; l++) { j->of.budgets[0] += j->layer_budgets[l]; }
+    j->of.budgets[0] /= L;
+    j->of.n_budgets = 1;
     return CKVC_OK;
 }
 
 static void print_summary(const score_cli *c, const score_job *j) {
     say("%-18s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts", "tokens kept",
         "mean reward");
-    for (size_t i = 0; i < j->n_policies * j->n_budgets; i++) {
+    for (size_t i = 0; i < j->of.n * j->of.n_budgets; i++) {
         const score_summary *s = &j->summary[i];
         say("%-18s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
             s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
@@ -136,8 +73,8 @@ static json_t *settings_of(const score_cli *c, const score_job *j) {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer budgets = {0};
-    for (size_t i = 0; i < j->n_tables; i++) {
-        ckvc_buffer_printf(&tables, "%s%s", i ? "," : "", j->tables[i]->content_id);
+    for (size_t i = 0; i < j->of.n_tables; i++) {
+        ckvc_buffer_printf(&tables, "%s%s", i ? "," : "", j->of.tables[i]->content_id);
     }
     for (int l = 0; c->layer_budgets && l < model_get_shape(j->e.model)->n_layers; l++) {
         ckvc_buffer_printf(&budgets, "%s%.17g", l ? "," : "", j->layer_budgets[l]);
@@ -149,7 +86,7 @@ static json_t *settings_of(const score_cli *c, const score_job *j) {
     if (j->part.count) { /* what a merge goes by */
         json_object_set_new(o, "shard", json_sprintf("%u/%u", j->part.index, j->part.count));
         json_object_set_new(o, "prompts", json_sprintf("%zu", j->e.prompts->n));
-        json_object_set_new(o, "lines", json_sprintf("%zu", j->n_policies * j->n_budgets));
+        json_object_set_new(o, "lines", json_sprintf("%zu", j->of.n * j->of.n_budgets));
     }
     if (tables.size) { json_object_set_new(o, "table", json_string((char *)tables.data)); }
     if (budgets.size) {
@@ -177,30 +114,26 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->score.force, err)); }
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
-    for (size_t i = 0; i < c->policies.n; i++) {
-        if (score_kind_named(c->policies.items[i]) == SCORE_KVZIP && !j.e.instruction) {
-            CKVC_TRY(inputs_open_instruction(&c->inputs, &j.e, REPEAT_TEXT, "kvzip",
-                                             "leave out kvzip", err));
-        }
-    }
+    CKVC_TRY(policies_open_instruction(&c->of, &c->inputs, &j.e, err));
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
-    CKVC_TRY(read_tables(c, &j, err));
-    CKVC_TRY(choose_policies(c, &j, err));
+    CKVC_TRY(policies_open(&c->of, &c->inputs, &j.e, &j.of, err));
+    USAGE_IF(j.of.n == 0, "nothing to score: give --table T.ckvt, --policy NAME, or both");
+    CKVC_TRY(set_floors(c, &j, err));
     CKVC_TRY(choose_budgets(c, &j, err));
     const uint32_t L = (uint32_t)model_get_shape(j.e.model)->n_layers;
-    inputs_warn_budgets(&c->inputs, &j.e, j.layer_budgets ? j.layer_budgets : j.budgets,
-                        j.layer_budgets ? L : j.n_budgets);
-    const size_t per_prompt = j.n_policies * j.n_budgets;
+    inputs_warn_budgets(&c->inputs, &j.e, j.layer_budgets ? j.layer_budgets : j.of.budgets,
+                        j.layer_budgets ? L : j.of.n_budgets);
+    const size_t per_prompt = j.of.n * j.of.n_budgets;
     j.summary = ckvc_calloc(per_prompt, sizeof *j.summary);
     const calibrate_inputs inputs = {j.e.model, j.e.be, j.e.manifest, j.e.prompts};
     score_options o = c->score;
-    o.choice.list = j.policies;
-    o.choice.n = j.n_policies;
+    o.choice.list = j.of.list;
+    o.choice.n = j.of.n;
     o.choice.instruction = j.e.instruction;
     o.choice.n_instruction = j.e.n_instruction;
     o.choice.setting = c->inputs.setting;
     o.quiet = c->inputs.quiet;
-    o.choice.setting.budgets = (setting_list){j.budgets, j.n_budgets};
+    o.choice.setting.budgets = (setting_list){j.of.budgets, j.of.n_budgets};
     o.choice.setting.layer_budgets = (setting_list){j.layer_budgets, j.layer_budgets ? L : 0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     if (c->own_command && c->out) {
@@ -234,8 +167,8 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
         fwrite(lines.data, 1, lines.size, stdout);
     }
     if (!c->inputs.quiet) { print_summary(c, &j); }
-    for (size_t i = 0; i < j.n_tables; i++) {
-        leak_guard_warn(j.tables[i], c->tables.items[i], j.e.manifest->sha256);
+    for (size_t i = 0; i < j.of.n_tables; i++) {
+        leak_guard_warn(j.of.tables[i], c->of.tables.items[i], j.e.manifest->sha256);
     }
     return CKVC_OK;
 }
@@ -256,14 +189,7 @@ static const opt rows[] = {
     OPT_DOUBLE("select", inputs.select, "F", 0, 1,
                "share of the held-out prompts that --split select means and heldout does not, as "
                "in compile"),
-    OPT_TITLE("policies"),
-    OPT_INPUTS("table", tables, "T.ckvt,...", "tables to score"),
-    OPT_LIST("policy", policies, "NAME,...", POLICY_NAMES),
-    OPT_FLAG("equal-tokens", equal_tokens,
-             "references keep as many as each --table, by prompt and layer"),
-    OPT_LIST("budget", budget, "N,...",
-             "tokens kept per layer, or a share; with --table: the first table's", .letter = 'B',
-             .preset = "0.25"),
+    OPT_GROUP(opts_policies, of),
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_ENUM("mode", score.choice.mode, "shared|heads|layers|table",
              "a table's sets: of layers, of KV heads or of layers by its shares; as it recommends",

@@ -2,17 +2,17 @@
 #pragma once
 
 #include "calib/score/score.h"
-#include "cmd/common/opened_inputs.h"
+#include "cmd/common/chosen_policies.h"
 
 typedef struct score_cli {
     inputs_options inputs;
     score_options score; /* without what is opened */
+    policies_options of;
     const char *out;
-    opt_list tables, policies, budget;
     bool own_command;  /* of `ckvc score`: what is stopped goes on with --resume */
     bool budget_given; /* in place of the first table's */
     const char *layer_budgets, *shard;
-    bool equal_tokens, resume;
+    bool resume;
     bool c_min_given; /* c_min in place of each table's floors */
     double c_min;
 } score_cli;

@@ -1,0 +1,90 @@
+/* --table, --policy, --budget: see chosen_policies.h. */
+#include "cmd/common/chosen_policies.h"
+
+#include "calib/demand/repeat_pass.h"
+
+/* What --policy names, in words. */
+#define POLICY_NAMES                                                                               \
+    "identity; recent, sink-recent, random, top-k, window, window-pooled; streamingllm, h2o, "     \
+    "snapkv, pyramidkv, adakv, cake, expected-attention, tova, keydiff, kvzip; of each table: "    \
+    "matched, "                                                                                    \
+    "no-utility, no-threshold, mean-gate, mean-pool, head-only, gate-only, pooled, headkv, "       \
+    "duoattention"
+
+#define OPTIONS_OF policies_options
+const opt opts_policies[] = {
+    OPT_TITLE("policies"),
+    OPT_INPUTS("table", tables, "T.ckvt,...", "tables to look at"),
+    OPT_LIST("policy", names, "NAME,...", POLICY_NAMES),
+    OPT_FLAG("equal-tokens", equal_tokens,
+             "references keep as many as each --table, by prompt and layer"),
+    OPT_LIST("budget", budget, "N,...",
+             "tokens kept per layer, or a share; with --table: the first table's", .letter = 'B',
+             .preset = "0.25"),
+    {0}};
+
+ckvc_status policies_open_instruction(const policies_options *o, const inputs_options *inputs,
+                                      opened_inputs *e, ckvc_err *err) {
+    for (size_t i = 0; i < o->names.n; i++) {
+        if (score_kind_named(o->names.items[i]) == SCORE_KVZIP && !e->instruction) {
+            CKVC_TRY(
+                inputs_open_instruction(inputs, e, REPEAT_TEXT, "kvzip", "leave out kvzip", err));
+        }
+    }
+    return CKVC_OK;
+}
+
+/* Does this policy stand beside each table, or once beside all? */
+static bool beside_each_table(const policies_options *o, score_kind kind) {
+    return kind == SCORE_MATCHED || score_is_control(kind) || score_needs_table(kind) ||
+           (o->equal_tokens && score_is_reference(kind));
+}
+
+ckvc_status policies_open(const policies_options *o, const inputs_options *inputs,
+                          const opened_inputs *e, chosen_policies *out, ckvc_err *err) {
+    USAGE_IF(o->tables.n > MAX_TABLES, "--table: %zu tables, at most %d", o->tables.n, MAX_TABLES);
+    for (; out->n_tables < o->tables.n; out->n_tables++) {
+        CKVC_TRY(inputs_read_table(inputs, e, o->tables.items[out->n_tables],
+                                   &out->tables[out->n_tables], err));
+    }
+    out->list = ckvc_calloc((out->n_tables + 1) * (o->names.n + 1), sizeof *out->list);
+    for (size_t i = 0; i < o->names.n; i++) {
+        const char *name = o->names.items[i];
+        const score_kind kind = score_kind_named(name);
+        USAGE_IF(kind == SCORE_KIND_COUNT || kind == SCORE_TABLE,
+                 "--policy: got '%s', wanted " POLICY_NAMES, name);
+        for (size_t k = 0; k < i; k++) {
+            USAGE_IF(strcmp(o->names.items[k], name) == 0, "--policy: %s is given twice", name);
+        }
+        const bool each = beside_each_table(o, kind);
+        USAGE_IF(each && out->n_tables == 0, "--policy %s%s needs a --table", name,
+                 score_is_reference(kind) && !score_needs_table(kind) ? " with --equal-tokens"
+                                                                      : "");
+        for (size_t t = 0; t < (each ? out->n_tables : 1); t++) {
+            out->list[out->n++] = (score_policy){kind, each ? out->tables[t] : NULL};
+        }
+    }
+    for (size_t t = 0; t < out->n_tables; t++) {
+        out->list[out->n++] = (score_policy){SCORE_TABLE, out->tables[t]};
+    }
+    return CKVC_OK;
+}
+
+ckvc_status policies_budgets(const policies_options *o, bool given, chosen_policies *out,
+                             ckvc_err *err) {
+    CKVC_TRY(inputs_budgets(&o->budget, out->budgets, &out->n_budgets, err));
+    if (out->n_tables && !given) {
+        const ckvc_table *t = out->tables[0]->table;
+        USAGE_IF(t->n_budgets > PROMPT_SETS_MAX_BUDGETS,
+                 "%s: %u budgets, at most %d in one run; name some with --budget",
+                 o->tables.items[0], t->n_budgets, PROMPT_SETS_MAX_BUDGETS);
+        out->n_budgets = t->n_budgets;
+        memcpy(out->budgets, t->budgets, out->n_budgets * sizeof *out->budgets);
+    }
+    return CKVC_OK;
+}
+
+void policies_close(chosen_policies *p) {
+    for (size_t i = 0; i < p->n_tables; i++) { table_file_free(p->tables[i]); }
+    free(p->list);
+}

@@ -1,0 +1,37 @@
+/* The policies that a verb looks at: --table, --policy, --equal-tokens and --budget, the same for
+ * `ckvc score` and `ckvc eval`. */
+#pragma once
+
+#include "calib/policies/policy_sets.h"
+#include "cmd/common/opened_inputs.h"
+
+enum { MAX_TABLES = 64 };
+
+typedef struct policies_options {
+    opt_list tables, names, budget;
+    bool equal_tokens;
+} policies_options;
+extern const opt opts_policies[]; /* rows of policies_options */
+
+typedef struct chosen_policies {
+    table_file *tables[MAX_TABLES];
+    size_t n_tables;
+    score_policy *list; /* what --policy names, each beside each table that it needs; then tables */
+    size_t n;
+    double budgets[256];
+    uint32_t n_budgets;
+} chosen_policies;
+
+/* Before the prompts are opened: the instruction that kvzip repeats them with. */
+ckvc_status policies_open_instruction(const policies_options *o, const inputs_options *inputs,
+                                      opened_inputs *e, ckvc_err *err) CKVC_MUST_CHECK;
+/* The tables, and the policies in their order. *out is zero before, and the caller's to
+ * policies_close. */
+ckvc_status policies_open(const policies_options *o, const inputs_options *inputs,
+                          const opened_inputs *e, chosen_policies *out,
+                          ckvc_err *err) CKVC_MUST_CHECK;
+/* --budget; where it is not given (in the running verb, or as its caller has it) the first table's.
+ */
+ckvc_status policies_budgets(const policies_options *o, bool given, chosen_policies *out,
+                             ckvc_err *err) CKVC_MUST_CHECK;
+void policies_close(chosen_policies *p);
