@@ -184,6 +184,35 @@ $(B)/tools/%: tests/tools/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $<
 
+# ---- CUDA on the CPU, for tests: kernels and host code of lib/backend/cuda against tests/emulation, everything else as it is built anyway ----
+EMU := $(B)/emulated
+EMU_FLAGS := -I. -Itests/emulation -DCKVC_CUDA -DCKVC_CUDA_EMULATED
+EMU_CXX = clang++ -std=c++20 -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off $(VARIANT_FLAGS) $(EMU_FLAGS)
+EMU_C := $(sort lib/backend/backend_create.c $(wildcard lib/backend/cuda/*.c))
+EMU_OBJ := $(patsubst %,$(EMU)/%.o,$(sort $(wildcard lib/backend/cuda/*.cu tests/emulation/*.cc)) $(EMU_C))
+$(EMU)/%.c.o: %.c $(B)/flags
+	$(call say,CC $< (emulated))
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) $(EMU_FLAGS) -MMD -MP -c -o $@ $<
+# A device's code is C++ without exceptions; what its headers declare and one kernel does not use is no finding.
+$(EMU)/%.o: % Makefile
+	$(call say,CXX $< (emulated))
+	@mkdir -p $(@D)
+	$(Q)$(EMU_CXX) -Wno-unused-function -MMD -MP -c -o $@ -x c++ $<
+$(EMU)/libckvc.a: $(EMU_OBJ) $(LIB_OBJ)
+	$(call say,AR $@)
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $(EMU_OBJ) $(filter-out $(EMU_C:%.c=$(B)/%.o),$(LIB_OBJ))
+$(EMU)/ckvc: $(CMD_OBJ) $(EMU)/libckvc.a
+	$(call say,LINK $@)
+	$(Q)clang++ $(VARIANT_FLAGS) -o $@ $^ $(LDLIBS)
+$(EMU)/tests/%: $(EMU)/tests/emulation/%.cu.o $(EMU)/libckvc.a
+	$(call say,LINK $@)
+	$(Q)clang++ $(VARIANT_FLAGS) -o $@ $^ $(LDLIBS) -lcmocka
+.PHONY: emulated
+.SECONDARY: $(EMU)/tests/emulation/test_emulation.cu.o
+emulated: $(EMU)/ckvc $(EMU)/tests/test_emulation ## `--backend cuda` on the CPU, and its tests (tests/emulation; clang++)
+
 setup: ## install the Debian packages that building, testing and the demo need (apt-get, when allowed)
 	@scripts/setup.sh
 demo: ## set up, build, calibrate the embedded model, compile tables, write the report
@@ -290,4 +319,4 @@ help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9 -]+):.*## (.*)/  \1\t\2/' | expand -t 20
 	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage|fuzz ONEDNN=1|0 CUDA=0|1 CC= CFLAGS= PREFIX= LIBDIR= DESTDIR='
 
--include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d)
+-include $(LIB_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d)

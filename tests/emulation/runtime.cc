@@ -1,0 +1,346 @@
+/* CUDA's runtime on the CPU. Device memory lies between guard zones and begins as NaN; nothing that
+ * is enqueued happens before somebody waits for it; a host pointer where a device pointer belongs,
+ * or the other way round, ends the process with a message. */
+#include <deque>
+#include <map>
+#include <mutex>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vector>
+
+#include "device_memory.h"
+#include "emulation.h"
+
+namespace {
+enum { ZONE = 256 };
+const size_t TOTAL = (size_t)8 << 30;
+
+struct allocation {
+    size_t n, padded; /* asked for; a multiple of ZONE */
+};
+std::map<uintptr_t, allocation> device, pinned;
+size_t in_use;
+std::recursive_mutex lock;
+int running; /* nested: queues are being worked off */
+using guard = std::lock_guard<std::recursive_mutex>;
+
+bool inside(const std::map<uintptr_t, allocation> &of, const void *p, size_t n) {
+    auto it = of.upper_bound((uintptr_t)p);
+    if (it == of.begin()) { return false; }
+    --it;
+    return (uintptr_t)p + n <= it->first + it->second.n;
+}
+void open_to_reading(bool on) {
+    for (const auto &a : device) {
+        if (on) {
+            UNPOISON((void *)a.first, a.second.n);
+        } else {
+            POISON((void *)a.first, a.second.n);
+        }
+    }
+}
+} // namespace
+
+struct CUstream_st {
+    std::deque<std::function<void()>> work;
+    uint64_t issued, done;
+    bool non_blocking;
+};
+struct CUevent_st {
+    cudaStream_t stream;
+    uint64_t at;
+};
+
+namespace {
+std::vector<cudaStream_t> streams;
+CUstream_st null_stream;
+
+void drain(cudaStream_t s, uint64_t until) {
+    if (!running++) { open_to_reading(true); }
+    while (s->done < until) {
+        const std::function<void()> next = std::move(s->work.front());
+        s->work.pop_front();
+        next();
+        s->done++;
+    }
+    if (!--running) { open_to_reading(false); }
+}
+void drain_all(bool non_blocking_too) {
+    drain(&null_stream, null_stream.issued);
+    for (cudaStream_t s : streams) {
+        if (non_blocking_too || !s->non_blocking) { drain(s, s->issued); }
+    }
+}
+cudaError_t wait_for(cudaStream_t s) {
+    if (s) {
+        drain(s, s->issued);
+    } else {
+        drain_all(false);
+    }
+    return cudaSuccess;
+}
+void check_range(const char *what, const void *p, size_t n, bool on_device) {
+    if (n && inside(device, p, n) != on_device) {
+        emulation::stop("%s: %p, %zu bytes, %s device memory", what, p, n,
+                        on_device ? "is not within one allocation of" : "is");
+    }
+}
+} // namespace
+
+void emulation::enqueue(cudaStream_t stream, std::function<void()> work) {
+    const guard held(lock);
+    cudaStream_t s = stream ? stream : &null_stream;
+    s->work.push_back(std::move(work));
+    s->issued++;
+}
+bool emulation::in_device_memory(const void *p, size_t n) { return inside(device, p, n); }
+void emulation::check_guards(const char *after) {
+    for (const auto &a : device) {
+        unsigned char *p = (unsigned char *)a.first, *end = p + a.second.n;
+        const size_t behind = a.second.padded - a.second.n + ZONE;
+        UNPOISON(p - ZONE, ZONE);
+        UNPOISON(end, behind);
+        if (!zone_is_whole(p - ZONE, ZONE) || !zone_is_whole(end, behind)) {
+            stop("%s has written outside of an allocation of %zu bytes", after, a.second.n);
+        }
+        POISON(p - ZONE, ZONE);
+        POISON(end, behind);
+    }
+}
+void emulation::check_argument(const void *value, size_t n, bool is_pointer) {
+    const void *p = nullptr;
+    if (is_pointer && n == sizeof p) { memcpy(&p, value, n); }
+    const guard held(lock);
+    if (p && !inside(device, p, 1)) { stop("a kernel's argument %p is no device memory", p); }
+}
+
+/* ---- memory ---- */
+
+cudaError_t cudaMalloc(void **p, size_t n) {
+    const guard held(lock);
+    const size_t padded = (n + ZONE - 1) / ZONE * ZONE;
+    if (in_use + padded > TOTAL) { return cudaErrorMemoryAllocation; }
+    unsigned char *memory = (unsigned char *)aligned_alloc(ZONE, padded + 2 * ZONE);
+    if (!memory) { return cudaErrorMemoryAllocation; }
+    emulation::fill_zone(memory, padded + 2 * ZONE);
+    memset(memory + ZONE, 0xff, n);
+    POISON(memory, padded + 2 * ZONE);
+    *p = n ? memory + ZONE : nullptr;
+    device[(uintptr_t)memory + ZONE] = {n, padded};
+    in_use += padded;
+    return cudaSuccess;
+}
+cudaError_t cudaFree(void *p) {
+    if (!p) { return cudaSuccess; }
+    cudaDeviceSynchronize();
+    const guard held(lock);
+    auto it = device.find((uintptr_t)p);
+    if (it == device.end()) { emulation::stop("cudaFree: %p is no device memory", p); }
+    in_use -= it->second.padded;
+    unsigned char *memory = (unsigned char *)p - ZONE;
+    UNPOISON(memory, it->second.padded + 2 * ZONE);
+    memset(memory, 0xff, it->second.padded + 2 * ZONE);
+    device.erase(it);
+    free(memory);
+    return cudaSuccess;
+}
+cudaError_t cudaMallocAsync(void **p, size_t n, cudaStream_t) { return cudaMalloc(p, n); }
+cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return cudaFree(p); }
+cudaError_t cudaMallocHost(void **p, size_t n) {
+    const guard held(lock);
+    *p = malloc(n ? n : 1);
+    if (!*p) { return cudaErrorMemoryAllocation; }
+    memset(*p, 0xff, n);
+    pinned[(uintptr_t)*p] = {n, n};
+    return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **p, size_t n, unsigned) { return cudaMallocHost(p, n); }
+cudaError_t cudaFreeHost(void *p) {
+    if (!p) { return cudaSuccess; }
+    cudaDeviceSynchronize();
+    const guard held(lock);
+    if (!pinned.erase((uintptr_t)p)) { emulation::stop("cudaFreeHost: %p was not pinned", p); }
+    free(p);
+    return cudaSuccess;
+}
+cudaError_t cudaHostRegister(void *p, size_t n, unsigned) {
+    const guard held(lock);
+    pinned[(uintptr_t)p] = {n, n};
+    return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void *p) {
+    cudaDeviceSynchronize();
+    const guard held(lock);
+    if (!pinned.erase((uintptr_t)p)) {
+        emulation::stop("cudaHostUnregister: %p was not pinned", p);
+    }
+    return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
+    *free_bytes = TOTAL - in_use, *total = TOTAL;
+    return cudaSuccess;
+}
+
+/* ---- copies ---- */
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t s) {
+    const guard held(lock);
+    if (!width || !height) { return cudaSuccess; }
+    const size_t to_span = to_pitch * (height - 1) + width,
+                 from_span = from_pitch * (height - 1) + width;
+    const bool down = kind == cudaMemcpyDeviceToHost, up = kind == cudaMemcpyHostToDevice;
+    if (!down && !up && kind != cudaMemcpyDeviceToDevice) {
+        emulation::stop("cudaMemcpy: name the direction");
+    }
+    if (width > to_pitch || width > from_pitch) { emulation::stop("cudaMemcpy2D: a pitch"); }
+    check_range("copy to", to, to_span, !down);
+    check_range("copy from", from, from_span, !up);
+    std::vector<char> staged;
+    /* Of pageable memory the call takes its copy; pinned memory is read when its turn comes. */
+    if (up && !inside(pinned, from, from_span)) {
+        staged.assign((const char *)from, (const char *)from + from_span);
+    }
+    const bool stage = !staged.empty();
+    emulation::enqueue(s, [=, staged = std::move(staged)] {
+        const char *source = stage ? staged.data() : (const char *)from;
+        for (size_t i = 0; i < height; i++) {
+            memcpy((char *)to + i * to_pitch, source + i * from_pitch, width);
+        }
+    });
+    return down && !inside(pinned, to, to_span) ? wait_for(s) : cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind,
+                            cudaStream_t s) {
+    return cudaMemcpy2DAsync(to, n, from, n, n, 1, kind, s);
+}
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind) {
+    const guard held(lock);
+    drain_all(false);
+    cudaMemcpyAsync(to, from, n, kind, nullptr);
+    return wait_for(nullptr);
+}
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s) {
+    const guard held(lock);
+    check_range("cudaMemset", p, n, true);
+    emulation::enqueue(s, [=] { memset(p, byte, n); });
+    return cudaSuccess;
+}
+cudaError_t cudaMemset(void *p, int byte, size_t n) {
+    const guard held(lock);
+    drain_all(false);
+    return cudaMemsetAsync(p, byte, n, nullptr);
+}
+
+/* ---- streams and events ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
+    const guard held(lock);
+    *s = new CUstream_st();
+    (*s)->non_blocking = flags & cudaStreamNonBlocking;
+    streams.push_back(*s);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreate(cudaStream_t *s) { return cudaStreamCreateWithFlags(s, 0); }
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    const guard held(lock);
+    drain(s, s->issued);
+    std::erase(streams, s);
+    delete s;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    const guard held(lock);
+    return wait_for(s);
+}
+cudaError_t cudaDeviceSynchronize(void) {
+    const guard held(lock);
+    drain_all(true);
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
+    *e = new CUevent_st();
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, 0); }
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    delete e;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    const guard held(lock);
+    e->stream = s ? s : &null_stream, e->at = e->stream->issued;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+    const CUevent_st now = *e;
+    if (now.stream) {
+        emulation::enqueue(s, [now] { drain(now.stream, now.at); });
+    }
+    return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    const guard held(lock);
+    if (e->stream) { drain(e->stream, e->at); }
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+    const guard held(lock);
+    return e->stream && e->stream->done < e->at ? cudaErrorNotReady : cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
+    *ms = 1;
+    return cudaSuccess;
+}
+
+/* ---- the device ---- */
+
+cudaError_t cudaGetDeviceCount(int *n) {
+    *n = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int i) { return i ? cudaErrorInvalidDevice : cudaSuccess; }
+cudaError_t cudaGetDevice(int *i) {
+    *i = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i) {
+    *p = {};
+    snprintf(p->name, sizeof p->name, "emulated");
+    p->totalGlobalMem = TOTAL, p->sharedMemPerBlock = 48 << 10,
+    p->sharedMemPerBlockOptin = 99 << 10;
+    p->major = 8, p->minor = 9, p->multiProcessorCount = 4, p->warpSize = 32;
+    p->l2CacheSize = 4 << 20;
+    return cudaSetDevice(i);
+}
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, int i) {
+    struct cudaDeviceProp p;
+    cudaGetDeviceProperties(&p, i);
+    switch (what) {
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = (int)p.sharedMemPerBlockOptin; break;
+    case cudaDevAttrMultiProcessorCount: *value = p.multiProcessorCount; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = p.major; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = p.minor; break;
+    default: return cudaErrorInvalidValue;
+    }
+    return cudaSetDevice(i);
+}
+cudaError_t cudaDriverGetVersion(int *version) {
+    *version = 13000;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *version) { return cudaDriverGetVersion(version); }
+/* Errors of kernels end the process here, so none waits. */
+cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+cudaError_t cudaPeekAtLastError(void) { return cudaSuccess; }
+const char *cudaGetErrorName(cudaError_t e) {
+    return e == cudaSuccess                 ? "cudaSuccess"
+           : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
+                                            : "cudaError";
+}
+const char *cudaGetErrorString(cudaError_t e) {
+    return e == cudaSuccess                 ? "no error"
+           : e == cudaErrorMemoryAllocation ? "out of memory"
+                                            : "error";
+}
