@@ -29,7 +29,8 @@ typedef struct task_item {
     uint32_t max_new; /* tokens that an answer may have */
     uint32_t length;  /* tokens aimed at: the prompt has no more, and few less */
     double depth;     /* of the needle, 0 the beginning of the context, 1 its end; NaN: none */
-    bool first_line;  /* only the first line that is not empty counts: decoding may stop there */
+    bool first_line;  /* only the first line counts, behind any line feeds: decoding may stop at its
+                         end */
     bool plain;       /* goes on where it stops: no chat template around it */
 } task_item;
 

@@ -232,5 +232,10 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
 }
 
 double task_score(const task_item *item, const char *answer) {
-    return metric_score(item->metric, (const char *const *)item->answers, item->n_answers, answer);
+    const metric_texts texts = {(const char *const *)item->answers, item->n_answers,
+                                (const char *const *)item->classes, item->n_classes};
+    const char *line = answer + strspn(answer, "\n");
+    CKVC_AUTO_FREE char *first =
+        item->first_line ? ckvc_text_copy(line, strcspn(line, "\n")) : NULL;
+    return metric_score(item->metric, &texts, first ? first : answer);
 }
