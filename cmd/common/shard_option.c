@@ -39,6 +39,12 @@ static ckvc_status ask(const launcher *l, run_part *out, ckvc_err *err) {
     return CKVC_OK;
 }
 
+/* SLURM_PROCID of the shell of a batch script, which every job has: 0, and of no step. */
+static bool batch_shell(const launcher *l) {
+    return strcmp(l->index, "SLURM_PROCID") == 0 && getenv("SLURM_JOB_ID") &&
+           !getenv("SLURM_STEP_ID");
+}
+
 static bool differ(run_part a, run_part b) { return a.index != b.index || a.count != b.count; }
 
 static ckvc_status ask_all(run_part *out, ckvc_err *err) {
@@ -47,7 +53,7 @@ static ckvc_status ask_all(run_part *out, ckvc_err *err) {
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const launcher *l = &launchers[i];
         run_part part;
-        if (!getenv(l->index)) { continue; }
+        if (!getenv(l->index) || batch_shell(l)) { continue; }
         if (within && strcmp(l->index, "SLURM_PROCID") == 0) { continue; }
         CKVC_TRY(ask(l, &part, err));
         within = within || l->within;
