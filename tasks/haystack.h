@@ -25,3 +25,7 @@ typedef struct haystack_walk {
 haystack_walk haystack_begin(const haystack *hay, ckvc_rng *rng);
 /* Appends the next sentence, its white space made single spaces. */
 void haystack_sentence(haystack_walk *walk, ckvc_rng *rng, ckvc_buffer *out);
+
+/* The one line that a context of RULER's kind "noise" repeats. */
+#define HAYSTACK_REPEATED                                                                          \
+    "The tide comes in. The tide goes out. Gulls sit on the wall. Nothing else happens here."

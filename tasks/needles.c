@@ -130,9 +130,7 @@ static void write_context(task_draft *d, const struct needle_shape *s, const fac
         } else if (s->hay == HAY_NEEDLES) {
             distractor(d, s, f, i);
         } else {
-            ckvc_buffer_text(&d->text,
-                             "The tide comes in. The tide goes out. Gulls sit on the wall. "
-                             "Nothing else happens here.");
+            ckvc_buffer_text(&d->text, HAYSTACK_REPEATED);
         }
         ckvc_buffer_text(&d->text, gap);
     }

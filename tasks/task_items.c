@@ -5,7 +5,8 @@
 #include "lib/base/json.h"
 #include "tasks/task_kind.h"
 
-static const task_kind *const families[] = {task_needles};
+static const task_kind *const families[] = {task_needles, task_tracking, task_word_lists,
+                                            task_records, task_copies,   task_labels};
 enum { N_FAMILIES = sizeof families / sizeof *families, ATTEMPTS = 32, MOST_UNITS = 1 << 22 };
 static const double even_depths[] = {0, 0.25, 0.5, 0.75, 1};
 
@@ -34,16 +35,22 @@ void task_answer(task_draft *d, const char *answer) {
     item->answers[item->n_answers++] = ckvc_strdup(answer);
 }
 
+static json_t *texts_json(char *const *list, size_t n) {
+    json_t *array = json_array();
+    for (size_t i = 0; i < n; i++) { json_array_append_new(array, json_string(list[i])); }
+    return array;
+}
+
 json_t *task_item_json(const task_item *item) {
-    json_t *o = json_object(), *answers = json_array();
-    for (size_t i = 0; i < item->n_answers; i++) {
-        json_array_append_new(answers, json_string(item->answers[i]));
-    }
+    json_t *o = json_object();
     json_object_set_new(o, "id", json_string(item->id));
     json_object_set_new(o, "task", json_string(item->task));
     json_object_set_new(o, "group", json_string(item->group));
     json_object_set_new(o, "prompt", json_stringn(item->prompt, item->prompt_size));
-    json_object_set_new(o, "answers", answers);
+    json_object_set_new(o, "answers", texts_json(item->answers, item->n_answers));
+    if (item->n_classes) {
+        json_object_set_new(o, "classes", texts_json(item->classes, item->n_classes));
+    }
     json_object_set_new(o, "metric", json_string(task_metric_name(item->metric)));
     json_object_set_new(o, "depth", ckvc_json_real(item->depth));
     return JSON_NUMBERS(o, {"question_at", (double)item->question_at},
@@ -65,8 +72,9 @@ static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_
     task_draft *d = &m->draft;
     task_item *item = d->item;
     free_texts(item->answers, item->n_answers);
-    item->answers = NULL;
-    item->n_answers = 0;
+    free_texts(item->classes, item->n_classes);
+    item->answers = item->classes = NULL;
+    item->n_answers = item->n_classes = 0;
     item->depth = NAN;
     d->text.size = 0;
     ckvc_rng_init(&d->rng, m->options->seed, ckvc_rng_key(item->id), attempt);
@@ -79,19 +87,21 @@ static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_
  * fits and what does not, halves where it does not help. The draft is left with them. */
 static ckvc_status fit(maker *m, uint32_t attempt) {
     const uint32_t least = m->kind->least_units, length = m->draft.length;
-    uint32_t low = least, high = MOST_UNITS, at = least;
+    uint32_t low = least, at = least,
+             high = m->kind->most_units ? m->kind->most_units + 1 : MOST_UNITS;
     size_t low_tokens = 0, tokens;
     CKVC_TRY(write_units(m, low, attempt, &low_tokens));
     CKVC_FAIL_IF(low_tokens > length, m->err, CKVC_E_DATA,
                  "task %s: %zu tokens are its least, of a prompt of %u; leave it out or ask for "
                  "longer ones",
                  m->kind->name, low_tokens, length);
-    double each = 0; /* tokens a unit */
+    bool bounded = false; /* by what was tried */
+    double each = 0;      /* tokens a unit */
     for (int step = 0; high - low > 1; step++) {
         const double guess = each > 0 ? low + (length - low_tokens) / each : 2.0 * low + 8;
-        at = step % 4 == 3 && high < MOST_UNITS ? low + (high - low) / 2
-             : guess < high - 1                 ? (uint32_t)guess
-                                                : high - 1;
+        at = step % 4 == 3 && bounded ? low + (high - low) / 2
+             : guess < high - 1       ? (uint32_t)guess
+                                      : high - 1;
         if (at <= low) { at = low + 1; }
         CKVC_TRY(write_units(m, at, attempt, &tokens));
         if (at > least && tokens > 0) {
@@ -102,6 +112,7 @@ static ckvc_status fit(maker *m, uint32_t attempt) {
             low_tokens = tokens;
         } else {
             high = at;
+            bounded = true;
         }
     }
     return at == low ? CKVC_OK : write_units(m, low, attempt, &tokens);

@@ -21,8 +21,8 @@ typedef struct task_kind {
     /* Writes the prompt with `units` of filler: facts are drawn before filler, so that those of an
      * item are the same at every number of units. */
     void (*write)(const struct task_kind *kind, task_draft *d, uint32_t units);
-    int variant;          /* the write function's own */
-    uint32_t least_units; /* 1 at least */
+    int variant;                      /* the write function's own */
+    uint32_t least_units, most_units; /* 1 at least; 0: without end */
     uint32_t max_new;
     task_metric metric;
     uint32_t times;  /* that an answer stands in the context; 0: the task holds this by itself */
@@ -32,6 +32,7 @@ typedef struct task_kind {
 } task_kind;
 
 /* Each ends with a kind without a name. */
-extern const task_kind task_needles[];
+extern const task_kind task_needles[], task_tracking[], task_word_lists[], task_records[],
+    task_copies[], task_labels[];
 
 void task_answer(task_draft *d, const char *answer); /* copies */
