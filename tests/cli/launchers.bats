@@ -42,7 +42,10 @@ END
 teardown_file() {
     local pid
     for pid in slurmd.pid slurmctld.pid munge/pid; do
-        [ ! -e "$BATS_FILE_TMPDIR/slurm/$pid" ] || kill "$(cat "$BATS_FILE_TMPDIR/slurm/$pid")" || :
+        [ -e "$BATS_FILE_TMPDIR/slurm/$pid" ] || continue
+        pid=$(cat "$BATS_FILE_TMPDIR/slurm/$pid")
+        kill "$pid" || continue
+        tail --pid="$pid" -f /dev/null # it writes until it has ended
     done
 }
 
@@ -58,6 +61,7 @@ wait_for() {
     tail -n 3 "$DIR"/out/*.log 2>&1 || :
     return 1
 }
+node_is_idle() { [ "$(sinfo -h -o %T)" = idle ]; }
 queue_is_empty() { # what was queued again would wait for two minutes first
     squeue -h -r -o '%i %r' | awk '$2 == "BeginTime" {print $1}' | xargs -r -I{} scontrol update JobId={} StartTime=now || :
     [ -z "$(squeue -h)" ]
@@ -79,8 +83,7 @@ demand() { "$CKVC" calibrate --side demand --split fit --model "$MODEL" --manife
 @test "a chain of Slurm arrays, one task told to stop and one killed, ends in the table of one machine" {
     command -v slurmctld slurmd munged >/dev/null || skip "slurm-wlm or munge is not installed"
     [ "$(id -u)" -eq 0 ] || skip "slurmd wants root"
-    cluster
-    wait_for 30 sinfo -h
+    cluster && wait_for 30 node_is_idle || skip "Slurm does not start here: $(tail -n 1 "$SLURM"/*.log)"
     MANIFEST=$DIR/prompts.jsonl run examples/slurm/compile.sh "$DIR/out" 3 "${OF[@]}"
     echo "$output" && [ "$status" -eq 0 ]
     wait_for 30 test -s "$DIR/out/demand/pass-01-demand/shard-00000.h5"
