@@ -39,7 +39,7 @@ static ckvc_status measure_error(const inputs_options *o, bench_job *j, const be
     bench_error error;
     CKVC_TRY(backend_create(o->backend, CKVC_COMPUTE_F32, j->e.pool, &j->reference_be, err));
     j->reference_be->ops->weight_limit(j->reference_be,
-                                       (o->memory > 0 ? o->memory : memory_plan_default()) / 2);
+                                       memory_plan_limit(j->reference_be, o->memory) / 2);
     CKVC_TRY(inputs_load_model(o->model, j->reference_be, &j->reference, err));
     const calibrate_inputs inputs[2] = {
         {.model = j->reference, .backend = j->reference_be, .prompts = prompts},

@@ -125,7 +125,7 @@ static ckvc_status open_prompts(inputs_options *o, const generate_cli *c, genera
 /* A batch's caches and activations within --memory. */
 static ckvc_status check_memory(const inputs_options *o, const generate_options *g,
                                 const generate_job *j, ckvc_err *err) {
-    const size_t limit = o->memory ? o->memory : memory_plan_default(),
+    const size_t limit = memory_plan_limit(j->e.be, o->memory),
                  weights = model_converted_least(j->e.model), bytes = generate_bytes(g, j->e.be);
     FAIL_IF(bytes > limit || weights > limit - bytes, CKVC_E_MEMORY,
             "%u prompts of %u + %u tokens side by side need %.1f MB (weights %.1f), there are "

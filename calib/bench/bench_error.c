@@ -43,7 +43,7 @@ static ckvc_status open_arm(pair *p, arm *a, const calibrate_inputs *in, ckvc_er
     const worker_options o = {
         .setting = {.window = (uint32_t)p->o->window},
         .behaviour = {.sides = {true, true}, .limit = p->o->variants, .seed = p->o->seed},
-        .memory = p->o->memory ? p->o->memory : memory_plan_default() / 2};
+        .memory = p->o->memory ? p->o->memory : memory_plan_limit(in->backend, 0) / 2};
     a->be = in->backend;
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
         a->counts[side] = cql_counts_create(p->sides[side].n_states, p->sides[side].actions.n);

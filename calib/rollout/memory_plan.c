@@ -62,4 +62,9 @@ ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err
     return CKVC_OK;
 }
 
-size_t memory_plan_default(void) { return ckvc_available_memory() / 4 * 3; }
+size_t memory_plan_limit(const backend *be, size_t memory) {
+    if (be->memory_bytes) {
+        return memory && memory < be->memory_bytes ? memory : be->memory_bytes;
+    }
+    return memory ? memory : ckvc_available_memory() / 4 * 3;
+}

@@ -33,5 +33,6 @@ typedef struct memory_plan {
  * copies do not fit, the least is counted. CKVC_E_MEMORY when the least does not fit. */
 ckvc_status memory_plan_make(const memory_request *r, memory_plan *out,
                              ckvc_err *err) CKVC_MUST_CHECK;
-/* --memory's default: three quarters of what is free now. */
-size_t memory_plan_default(void);
+/* What buffers and copies of weights have to fit into: a GPU's memory, less where --memory asks for
+ * less; else --memory, 0 being three quarters of what is free now. */
+size_t memory_plan_limit(const backend *be, size_t memory);

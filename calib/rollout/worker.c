@@ -21,7 +21,7 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
                            .most_lanes = o->most_lanes,
                            .table = table,
                            .plain = o->rollouts == ROLLOUTS_PLAIN,
-                           .limit = o->memory ? o->memory : memory_plan_default()};
+                           .limit = memory_plan_limit(in->backend, o->memory)};
     if (table) { need.most = variants_extent(table, o->setting.layer_budgets.v, T, &o->behaviour); }
     CKVC_TRY(memory_plan_make(&need, &w->plan, err));
     need.limits.max_lanes = w->plan.lanes;

@@ -103,7 +103,7 @@ ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_
     CKVC_TRY(backend_create(o->backend, o->setting.compute, e->pool, &e->be, err));
     if (e->be->compute_warning[0]) { ckvc_warn("%s", e->be->compute_warning); }
     if (e->be->warning[0]) { ckvc_warn("%s", e->be->warning); }
-    e->be->ops->weight_limit(e->be, o->memory > 0 ? o->memory : memory_plan_default());
+    e->be->ops->weight_limit(e->be, memory_plan_limit(e->be, o->memory));
     return CKVC_OK;
 }
 

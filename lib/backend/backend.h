@@ -127,11 +127,12 @@ typedef struct be_row_error {
 typedef struct be_extent {
     int64_t n_prompt, n_rows, n_lanes; /* prompt rows; rows of a continuation; lanes */
     bool targets;                      /* attention_targets of such a continuation */
+    size_t product_values;             /* the most values that go into one product */
     int64_t vocab;
 } be_extent;
 
 typedef struct backend_ops {
-    const char *name; /* "cpu" */
+    const char *name; /* "cpu", "cuda" */
     void (*destroy)(backend *be);
     ckvc_status (*sync)(backend *be, ckvc_err *err);
     /* Takes the scratch memory that operations within `most` need, so that none of them allocates.
@@ -141,7 +142,8 @@ typedef struct backend_ops {
     /* Bytes that reserve takes. */
     size_t (*scratch_bytes)(const backend *be, const be_attention_shape *s, const be_extent *most);
 
-    /* Buffers: n float32 values, zeroed. read/write are n values from offset. */
+    /* Buffers: n float32 values, zeroed. read/write are n values from offset. Where a device's
+     * memory does not suffice, the next sync says so. */
     be_buf *(*buf_create)(backend *be, size_t n);
     void (*buf_free)(backend *be, be_buf *b);
     /* Points `view`, a buffer created with n = 0, at n values of another buffer from offset on,
@@ -249,8 +251,11 @@ struct backend {
     /* Bytes a value of the copies that every matrix gets; 0: only those that do not lie in float32
      * get one, in float32. */
     size_t matrix_copy_bytes;
-    /* "cpu/AVX2", "cpu/OpenBLAS-Zen": the kind and kernel that results depend on; recorded in
-     * journals. */
+    /* Of a device of its own that buffers and copies of weights may fill; 0: they lie in the host's
+     * memory. */
+    size_t memory_bytes;
+    /* "cpu/AVX2", "cpu/OpenBLAS-Zen", "cuda/NVIDIA H200 sm_90 ...": the kind and kernel that
+     * results depend on; recorded in journals. */
     char kernel[160];
     /* What a person should know, "" none: a faster or a more trusted kernel is left out; bf16 is
      * emulated. */
@@ -264,12 +269,12 @@ static inline int64_t be_padded_rows(int64_t n) {
     return (n + BE_ROW_TILE - 1) / BE_ROW_TILE * BE_ROW_TILE;
 }
 
-/* kind: "auto", "cpu", "openblas" (the CPU with OpenBLAS's products, which "cpu" takes alone where
- * it has no kernels of its own; later "cuda"; asked for and absent is CKVC_E_DEVICE, never a silent
- * fallback). The pool is borrowed and must outlive the backend. Pins the BLAS to one thread;
- * parallel work is cut over the pool. Kernels are checked before they are trusted
- * (cpu/cpu_selfcheck.h): one that fails and was not asked for by name gives way to the next, with a
- * warning. */
+/* kind: "cpu"; "openblas" (the CPU with OpenBLAS's products, which "cpu" takes alone where it has
+ * no kernels of its own); "cuda" (a GPU; asked for and absent is CKVC_E_DEVICE, which names what is
+ * missing, never a silent fallback); "auto": cuda where it is built in and a device answers, else
+ * cpu. The pool is borrowed and must outlive the backend. Pins the BLAS to one thread; parallel
+ * work is cut over the pool. Kernels are checked before they are trusted (cpu/cpu_selfcheck.h): one
+ * that fails and was not asked for by name gives way to the next, with a warning. */
 ckvc_status backend_create(const char *kind, ckvc_compute compute, ckvc_pool *pool, backend **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
 static inline void backend_destroy(backend *be) {

@@ -84,7 +84,12 @@ size_t session_bytes(const model_shape *s, session_limits l) {
 }
 
 static be_extent extent_of(const model_shape *shape, session_limits l) {
-    return (be_extent){.n_prompt = l.max_prompt,
+    const buffer_sizes b = sizes_of(shape, l);
+    const size_t heads = (size_t)shape->n_heads * (size_t)shape->head_dim,
+                 width = (size_t)shape->width, rows = b.rows * (width > heads ? width : heads),
+                 mlp = b.mlp_rows * (size_t)shape->intermediate;
+    return (be_extent){.product_values = rows > mlp ? rows : mlp,
+                       .n_prompt = l.max_prompt,
                        .n_rows = lane_rows(l),
                        .n_lanes = l.max_continuation > 1 || l.max_targets > 0 ? max_lanes(l) : 0,
                        .targets = l.max_targets > 0,
@@ -155,7 +160,8 @@ ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session 
     const be_extent most = extent_of(m->shape, limits);
     const be_attention_shape attention = layer_attention(m, 0);
     m->be->ops->reserve(m->be, &attention, out[0]->inv_freq, &most);
-    const ckvc_status st = model_acquire(m, err);
+    ckvc_status st = model_acquire(m, err);
+    if (st == CKVC_OK) { st = m->be->ops->sync(m->be, err); }
     for (int64_t i = 0; i < n && st != CKVC_OK; i++) { session_destroy_at(&out[i]); }
     return st;
 }
