@@ -280,6 +280,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
     }
     return cudaSuccess;
 }
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *ctx) {
+    emulation::enqueue(s, [=] { fn(ctx); });
+    return cudaSuccess;
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     const guard held(lock);
     if (e->stream) { drain(e->stream, e->at); }
