@@ -5,9 +5,8 @@
 
 VARIANT ?= release
 # 1: the CUDA backend, for which nvcc and cuBLASLt have to be there (on the path, below /usr/local/cuda, or CUDA_HOME=...).
-# emulated: the same sources on tests/emulation instead, which runs kernels on the CPU: for tests.
 CUDA ?= 0
-B := build/$(strip $(VARIANT))$(patsubst %,-%,$(patsubst 1,cuda,$(filter-out 0,$(CUDA))))
+B := build/$(strip $(VARIANT))$(if $(filter 1,$(CUDA)),-cuda)
 PREFIX ?= /usr/local
 LIBDIR ?= lib
 DESTDIR ?=
@@ -88,8 +87,8 @@ LDLIBS += $(DEP_LIBS) -lpthread -lm
 
 # ---- sources: a room is a folder, a stage a folder in it; a file put there is built ----
 LIB_SRC := $(sort $(shell find lib formats calib cql corpus report tasks -name '*.c' -not -path '*/example/*' -not -path '*/plugin/*' \
-             $(if $(filter 0,$(CUDA)),-not -path '*/cuda/*')))
-CUDA_SRC := $(if $(filter-out 0,$(CUDA)),$(sort $(wildcard lib/backend/cuda/*.cu)))
+             $(if $(filter 1,$(CUDA)),,-not -path '*/cuda/*')))
+CUDA_SRC := $(if $(filter 1,$(CUDA)),$(sort $(wildcard lib/backend/cuda/*.cu)))
 CMD_SRC := $(sort $(shell find cmd -name '*.c'))
 UNIT_SRC := $(sort $(shell find tests/unit -name 'test_*.c'))
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(CUDA_SRC:%.cu=$(B)/%.o)

@@ -26,19 +26,21 @@ struct be_buf {
     size_t own_n;
 };
 
-/* Device memory of a weight's size, which the layers of a model take turns in. */
-typedef struct cuda_slot {
-    void *data;
-    size_t bytes;
-    cudaEvent_t filled; /* the copy into it has arrived */
-    cudaEvent_t unused; /* what reads it has run */
-} cuda_slot;
+typedef struct cuda_piece cuda_piece; /* cuda_weights.c: rows on their way into device memory */
 
 struct be_weight {
     be_matrix m;
-    bool bf16;      /* a matrix of a backend that multiplies in bf16; a vector is float32 */
+    bool bf16;      /* a matrix of a backend that multiplies in bf16; anything else is float32 */
     int64_t stride; /* values a row: cols, and for bf16 whole 16 bytes, zeros behind cols */
-    cuda_slot *at;  /* [rows][stride], or NULL: not acquired yet, or dropped */
+    void *data;     /* device, [rows][stride]; NULL: not acquired yet, or dropped */
+    cuda_piece *pieces;
+    size_t n_pieces;
+    int users;          /* acquired and not released */
+    bool promised;      /* prefetched and not acquired yet */
+    bool arriving;      /* copied into, and the operations' stream does not know yet */
+    uint64_t turn;      /* when it was released last */
+    cudaEvent_t unused; /* what had read it then has run */
+    cudaEvent_t filled; /* the copy has arrived */
 };
 
 /* Memory that only grows, so that after the largest prompt nothing allocates. */
@@ -61,6 +63,7 @@ typedef struct cuda_angle_table {
 
 typedef struct cuda_backend {
     backend base;
+    bool bf16; /* products in bf16 */
     cudaStream_t stream;
     cublasLtHandle_t lt;
     cuda_memory workspace; /* cublasLt's */
@@ -68,14 +71,19 @@ typedef struct cuda_backend {
     size_t n_products, cap_products;
     cuda_memory scratch;  /* of the operation that is being enqueued */
     cuda_memory half;     /* bf16 values of activations, for products ... */
-    const float *half_of; /* ... and whose they are: half_n values from there; NULL: nobody's */
-    size_t half_n;
-    int64_t half_cols;
-    cuda_memory upload; /* pinned host memory, a ring: arguments on their way ... */
+    const float *half_of; /* ... and whose they are: whole tiles of rows; NULL: nobody's */
+    size_t half_n;        /* values of these rows */
+    int64_t half_cols;    /* of a row */
+    cuda_memory upload;   /* pinned host memory in two halves: arguments on their way */
     size_t upload_at;
+    int upload_half;
+    cudaEvent_t uploaded[2]; /* a half's last argument has left it */
     cuda_angle_table rope;
     cuda_staging *staging;
-    size_t bytes_max; /* weights and buffers; 0: no limit */
+    be_weight **weights; /* all there are */
+    size_t n_weights, cap_weights;
+    uint64_t turn;
+    size_t bytes_max; /* weights, buffers and scratch; 0: no limit */
     size_t bytes_now;
     ckvc_err failure; /* first failure of a call that returns nothing; handed out by sync */
 } cuda_backend;
@@ -88,12 +96,25 @@ static inline cuda_backend *cuda_of(backend *be) { return (cuda_backend *)be; }
  * false: there is a failure now. */
 bool cuda_ok(cuda_backend *c, cudaError_t st, const char *what);
 bool cuda_check(cuda_backend *c, const char *what); /* after launches */
+/* Whether something has failed since the last sync: then nothing is enqueued any more. An operation
+ * asks first. */
+static inline bool cuda_failed(const cuda_backend *c) { return c->failure.status != CKVC_OK; }
+/* Device memory: weights that nobody uses make room for it. NULL: none is left, recorded. */
+void *cuda_alloc(cuda_backend *c, size_t bytes, const char *what);
+void cuda_free(cuda_backend *c, void *data, size_t bytes);
+/* Makes it at least so many bytes; what it held is lost. false: recorded. */
+bool cuda_grow(cuda_backend *c, cuda_memory *m, size_t bytes, const char *what);
 /* Device memory of at least so many bytes for the operation that is being enqueued, 256-byte
  * aligned; the next operation's overwrites it. Within what `reserve` was told it never allocates.
  * NULL: out of device memory, recorded. */
 void *cuda_scratch(cuda_backend *c, size_t bytes);
 /* Copies a host argument to device memory in order with the stream; `from` is free on return. */
 void cuda_upload(cuda_backend *c, void *to, const void *from, size_t bytes);
+/* The same in two steps: pinned host memory for at most CUDA_UPLOAD bytes, to be filled at once;
+ * and its way to the device. NULL: recorded. */
+#define CUDA_UPLOAD ((size_t)16 << 20)
+void *cuda_upload_begin(cuda_backend *c, size_t bytes);
+void cuda_upload_end(cuda_backend *c, void *to, const void *from, size_t bytes);
 /* Waits and copies a result to the host; the first failure since the last sync. */
 ckvc_status cuda_download(cuda_backend *c, void *to, const void *from, size_t bytes, ckvc_err *err);
 /* A buffer that an operation is about to write: what was known of its bf16 values is forgotten.
@@ -117,10 +138,10 @@ static inline size_t cuda_align(size_t bytes) { return (bytes + 255) / 256 * 256
     X(buf_create) X(buf_free) X(buf_view) X(write) X(read) \
     /* cuda_weights.c */ \
     X(weight_create) X(weight_free) X(weight_acquire) X(weight_release) X(weight_limit) \
-    X(embed) \
+    X(weight_prefetch) X(embed) \
     /* cuda_rows.c */ \
     X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
-    /* cuda_matmul.c */ \
+    /* cuda_matmul.c, cuda_head.c */ \
     X(matmul) X(head_nll) X(head_logits) \
     /* cuda_attention.c */ \
     X(attention_causal) X(attention_kept) X(attention_targets) \
@@ -136,3 +157,30 @@ CUDA_OPERATIONS(DECLARE)
 size_t cuda_attention_scratch(const cuda_backend *c, const be_attention_shape *s,
                               const be_extent *most);
 size_t cuda_head_scratch(const cuda_backend *c, const be_extent *most);
+
+/* ---- parts of the backend's life ---- */
+
+void cuda_products_free(cuda_backend *c);
+bool cuda_staging_create(cuda_backend *c);
+void cuda_staging_free(cuda_backend *c);
+/* Drops a weight that nobody uses; false: there is none. */
+bool cuda_weight_drop(cuda_backend *c);
+
+/* ---- products (cuda_matmul.c) ---- */
+
+/* y [rows][stride] (+)= x [rows][cols of w] times rows first ... first + n_out - 1 of w. rows are
+ * whole tiles. few: one tile, by the algorithm of calls of fewer than BE_ROW_TILE rows. */
+typedef struct cuda_call {
+    const be_weight *w;
+    int64_t first, n_out;
+    const float *x;
+    int64_t rows;
+    bool few, add;
+    float *y;
+    int64_t stride;
+} cuda_call;
+bool cuda_multiply(cuda_backend *c, const cuda_call *p);
+/* Room for bf16 values of the rows that the caller's kernel writes to y, [padded rows][stride]: the
+ * next product takes them from there. NULL: products are not in bf16, or recorded. */
+uint16_t *cuda_half_room(cuda_backend *c, const float *y, int64_t n_rows, int64_t cols,
+                         int64_t *stride);

@@ -19,19 +19,24 @@ typedef struct cuda_rows {
     int64_t row0, n_rows, lane_rows, n_lanes;
 } cuda_rows;
 
-/* to[r][0 ... stride-1] = bf16 of from[r][0 ... cols-1], 0 behind them. */
+/* Rows in bf16 for a product: [padded][stride], 0 behind n_rows and behind a row's values. to NULL:
+ * not wanted. */
+typedef struct cuda_half {
+    uint16_t *to;
+    int64_t padded, stride;
+} cuda_half;
+
 void cuda_to_bf16(cudaStream_t stream, const float *from, int64_t n_rows, int64_t cols,
-                  int64_t stride, uint16_t *to);
-/* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w; the sum of squares in double. half: y in bf16, too,
- * rows `stride` apart as in cuda_to_bf16, or NULL. */
+                  const cuda_half *half);
+/* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w; the sum of squares in double. */
 void cuda_rmsnorm_rows(cudaStream_t stream, const float *x, const float *w, int64_t n_rows,
-                       int64_t width, double eps, float *y, uint16_t *half, int64_t stride);
-/* y = silu(gate) * up; half as above. */
+                       int64_t width, double eps, float *y, const cuda_half *half);
+/* y = silu(gate) * up */
 void cuda_silu_mul_rows(cudaStream_t stream, const float *gate, const float *up, int64_t n_rows,
-                        int64_t width, float *y, uint16_t *half, int64_t stride);
+                        int64_t width, float *y, const cuda_half *half);
 /* cos, sin [n_positions][half] of position * inv_freq[i], inv_freq [half]. */
-void cuda_rope_table(cudaStream_t stream, const double *inv_freq, int32_t half, int64_t n_positions,
-                     float *cos, float *sin);
+void cuda_fill_angles(cudaStream_t stream, const double *inv_freq, int32_t half,
+                      int64_t n_positions, float *cos, float *sin);
 /* Rotates q [rows][n_heads][2 * half] in place. */
 void cuda_rope_rows(cudaStream_t stream, const cuda_rows *rows, int32_t n_heads, int32_t half,
                     const float *cos, const float *sin, float *q);
@@ -49,11 +54,22 @@ void cuda_bias_rows(cudaStream_t stream, const float *bias, int64_t n_rows, int6
 
 /* ---- head.cu ---- */
 
-/* Logits [n_rows][width], of vocabulary entries col ... col + width - 1: into each row's running
- * maximum and sum of exp(logit - maximum), and its target's logit where it lies there. */
-void cuda_head_tile(cudaStream_t stream, const float *logits, int64_t n_rows, int64_t col,
-                    int64_t width, const int32_t *target, float *max, double *sum,
-                    float *target_logit);
+/* Rows first ... of those that the head runs over: lanes of lane_rows rows each, of which rows row0
+ * ... row0 + n_rows - 1 have a target [n_rows]; and what is known of them so far. */
+typedef struct cuda_losses {
+    int64_t first, lane_rows, row0, n_rows, n_lanes;
+    const int32_t *target;
+    float *max, *target_logit; /* of row first + i: [i] */
+    double *sum;               /* of exp(logit - max) */
+    double *nll;               /* [n_lanes][n_rows] */
+} cuda_losses;
+
+/* Takes in a tile: logits of vocabulary entries col ... col + width - 1, [rows][width], of rows
+ * `from` ... from + rows - 1 behind `first`. Tiles come in order, col 0 first. */
+void cuda_head_tile(cudaStream_t stream, const cuda_losses *l, const float *logits, int64_t from,
+                    int64_t rows, int64_t col, int64_t width);
+/* nll = log(sum) + max - target_logit */
+void cuda_head_losses(cudaStream_t stream, const cuda_losses *l);
 
 #ifdef __cplusplus
 }

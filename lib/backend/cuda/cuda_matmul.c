@@ -1,0 +1,251 @@
+/* Products with weights by cuBLASLt, y = x W^T: in its words W is a column-major matrix that is
+ * transposed, x and y have a row of ours in each column.
+ *
+ * cuBLASLt chooses a kernel by the shape of the whole call, so a row's bits would change with the
+ * rows beside it. Here the kernel is chosen once for a shape of weights and said in every call: for
+ * calls of whole tiles, MANY_ROWS being what it is chosen for, without split sums, so that a value
+ * is one chain over the columns whatever the number of rows; and for a step of decoding, one tile
+ * always, where a kernel for many rows would leave most of the device idle. */
+#include <assert.h>
+
+#include "lib/backend/cuda/cuda.h"
+
+#define MANY_ROWS 1024 /* the layer loop's largest piece behind attention */
+
+struct cuda_product {
+    int64_t n_out, cols, stride; /* of a row of W and x; of one of y */
+    bool bf16, few;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t w, x, y;
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+static bool blas_ok(cuda_backend *c, cublasStatus_t st, const char *what) {
+    if (st == CUBLAS_STATUS_SUCCESS) { return true; }
+    ckvc_fail(&c->failure, CKVC_E_DEVICE, "%s: cublasLt: %s: status %d", c->base.kernel, what,
+              (int)st);
+    return false;
+}
+
+static void product_fini(cuda_product *p) {
+    if (p->product) { cublasLtMatmulDescDestroy(p->product); }
+    const cublasLtMatrixLayout_t layouts[] = {p->w, p->x, p->y};
+    for (int i = 0; i < 3; i++) {
+        if (layouts[i]) { cublasLtMatrixLayoutDestroy(layouts[i]); }
+    }
+}
+
+void cuda_products_free(cuda_backend *c) {
+    for (size_t i = 0; i < c->n_products; i++) { product_fini(&c->products[i]); }
+    free(c->products);
+}
+
+/* ---- which kernel ---- */
+
+static bool set_rows(cuda_backend *c, const cuda_product *p, int64_t n_rows) {
+    const uint64_t n = (uint64_t)n_rows;
+    const cublasLtMatrixLayout_t both[] = {p->x, p->y};
+    for (int i = 0; i < 2; i++) {
+        if (!blas_ok(c,
+                     cublasLtMatrixLayoutSetAttribute(both[i], CUBLASLT_MATRIX_LAYOUT_COLS, &n,
+                                                      sizeof n),
+                     "a number of rows")) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool describe(cuda_backend *c, cuda_product *p) {
+    const cudaDataType_t type = p->bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const uint64_t in = (uint64_t)p->cols, out = (uint64_t)p->n_out;
+    const char *what = "describing a product";
+    return blas_ok(c, cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+                   what) &&
+           blas_ok(c,
+                   cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                  &transposed, sizeof transposed),
+                   what) &&
+           blas_ok(c, cublasLtMatrixLayoutCreate(&p->w, type, in, out, p->cols), what) &&
+           blas_ok(c, cublasLtMatrixLayoutCreate(&p->x, type, in, MANY_ROWS, p->cols), what) &&
+           blas_ok(c, cublasLtMatrixLayoutCreate(&p->y, CUDA_R_32F, out, MANY_ROWS, p->stride),
+                   what) &&
+           set_rows(c, p, p->few ? BE_ROW_TILE : MANY_ROWS);
+}
+
+/* Buffers begin at 256 bytes; views and rows within them at whole rows. */
+static uint32_t alignment(int64_t values, size_t bytes) {
+    return (size_t)values * bytes % 16 == 0 ? 16 : (uint32_t)bytes;
+}
+
+static bool prefer(cuda_backend *c, const cuda_product *p, cublasLtMatmulPreference_t preference) {
+    const size_t element = p->bf16 ? sizeof(uint16_t) : sizeof(float);
+    const size_t workspace = c->workspace.bytes;
+    /* partial sums in the workspace, added up in order: for a fixed number of rows alone */
+    const uint32_t sums =
+        p->few ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+    const uint32_t x = alignment(p->cols, element), y = alignment(p->stride, sizeof(float));
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } wanted[] = {{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+                  {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &x, sizeof x},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &x, sizeof x},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &y, sizeof y},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &y, sizeof y}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        if (!blas_ok(c,
+                     cublasLtMatmulPreferenceSetAttribute(preference, wanted[i].name,
+                                                          wanted[i].value, wanted[i].bytes),
+                     "choosing a kernel")) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether a kernel takes every number of rows that it will meet, without splitting sums. */
+static bool takes_any_rows(cuda_backend *c, cuda_product *p, const cublasLtMatmulAlgo_t *algo) {
+    static const int64_t rows[] = {BE_ROW_TILE, 5 * BE_ROW_TILE, 8 * MANY_ROWS, MANY_ROWS};
+    uint32_t split = 1;
+    if (cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split,
+                                             sizeof split, NULL) != CUBLAS_STATUS_SUCCESS ||
+        split > 1) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cublasLtMatmulHeuristicResult_t checked;
+        if (!set_rows(c, p, rows[i]) ||
+            cublasLtMatmulAlgoCheck(c->lt, p->product, p->w, p->x, p->y, p->y, algo, &checked) !=
+                CUBLAS_STATUS_SUCCESS ||
+            checked.workspaceSize > c->workspace.bytes) {
+            return false;
+        }
+    }
+    return true;
+}
+
+#define CANDIDATES 16
+
+static bool choose(cuda_backend *c, cuda_product *p) {
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    int n = 0, i = 0;
+    if (!blas_ok(c, cublasLtMatmulPreferenceCreate(&preference), "choosing a kernel")) {
+        return false;
+    }
+    const bool asked =
+        prefer(c, p, preference) &&
+        blas_ok(c,
+                cublasLtMatmulAlgoGetHeuristic(c->lt, p->product, p->w, p->x, p->y, p->y,
+                                               preference, CANDIDATES, found, &n),
+                "no kernel for a product");
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (!asked) { return false; }
+    while (i < n && (found[i].state != CUBLAS_STATUS_SUCCESS ||
+                     (!p->few && !takes_any_rows(c, p, &found[i].algo)))) {
+        i++;
+    }
+    if (i == n) {
+        ckvc_fail(&c->failure, CKVC_E_DEVICE,
+                  "%s: cublasLt has no kernel of one order of sums for a product with weights "
+                  "[%lld][%lld]",
+                  c->base.kernel, (long long)p->n_out, (long long)p->cols);
+        return false;
+    }
+    p->algorithm = found[i].algo;
+    return true;
+}
+
+static const cuda_product *product_of(cuda_backend *c, const cuda_call *call) {
+    cuda_product wanted = {.n_out = call->n_out,
+                           .cols = call->w->stride,
+                           .stride = call->stride,
+                           .bf16 = call->w->bf16,
+                           .few = call->few};
+    for (size_t i = 0; i < c->n_products; i++) {
+        const cuda_product *p = &c->products[i];
+        if (p->n_out == wanted.n_out && p->cols == wanted.cols && p->stride == wanted.stride &&
+            p->bf16 == wanted.bf16 && p->few == wanted.few) {
+            return p;
+        }
+    }
+    if (!describe(c, &wanted) || !choose(c, &wanted)) {
+        product_fini(&wanted);
+        return NULL;
+    }
+    CKVC_GROW(c->products, c->cap_products, c->n_products + 1);
+    c->products[c->n_products] = wanted;
+    return &c->products[c->n_products++];
+}
+
+/* ---- rows in bf16 ---- */
+
+uint16_t *cuda_half_room(cuda_backend *c, const float *y, int64_t n_rows, int64_t cols,
+                         int64_t *stride) {
+    const int64_t padded = be_padded_rows(n_rows);
+    *stride = (cols + 7) / 8 * 8;
+    c->half_of = NULL;
+    if (!c->bf16 ||
+        !cuda_grow(c, &c->half, (size_t)(padded * *stride) * sizeof(uint16_t), "rows in bf16")) {
+        return NULL;
+    }
+    c->half_of = y;
+    c->half_n = (size_t)(padded * cols);
+    c->half_cols = cols;
+    return c->half.data;
+}
+
+/* bf16 of n_rows rows of x, whole tiles: those that the kernel before has left, or made now. */
+static const uint16_t *half_rows(cuda_backend *c, const float *x, int64_t n_rows, int64_t cols) {
+    if (c->half_of == x && c->half_cols == cols && c->half_n >= (size_t)(n_rows * cols)) {
+        return c->half.data;
+    }
+    cuda_half half = {.padded = n_rows};
+    half.to = cuda_half_room(c, x, n_rows, cols, &half.stride);
+    if (half.to) { cuda_to_bf16(c->stream, x, n_rows, cols, &half); }
+    return half.to;
+}
+
+/* ---- the product ---- */
+
+bool cuda_multiply(cuda_backend *c, const cuda_call *call) {
+    const be_weight *w = call->w;
+    const cuda_product *p = product_of(c, call);
+    const float one = 1, onto = call->add ? 1 : 0;
+    assert(call->rows % BE_ROW_TILE == 0 && (!call->few || call->rows == BE_ROW_TILE));
+    if (!p) { return false; }
+    const void *x = w->bf16 ? (const void *)half_rows(c, call->x, call->rows, w->m.cols) : call->x;
+    if (!x || !set_rows(c, p, call->rows)) { return false; }
+    const char *weights = (const char *)w->data + (size_t)(call->first * w->stride) *
+                                                      (w->bf16 ? sizeof(uint16_t) : sizeof(float));
+    return blas_ok(c,
+                   cublasLtMatmul(c->lt, p->product, &one, weights, p->w, x, p->x, &onto, call->y,
+                                  p->y, call->y, p->y, &p->algorithm, c->workspace.data,
+                                  c->workspace.bytes, c->stream),
+                   "a product");
+}
+
+void cuda_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
+                 int64_t n_rows, bool add, be_buf *y) {
+    cuda_backend *c = cuda_of(be);
+    const int64_t padded = be_padded_rows(n_rows);
+    if (cuda_failed(c) || n_rows == 0) { return; }
+    assert(w->data && (!bias || (bias->data && bias->m.rows * bias->m.cols == w->m.rows)));
+    assert((size_t)(padded * w->m.cols) <= x->n && (size_t)(padded * w->m.rows) <= y->n);
+    float *to = cuda_written(c, y);
+    if (bias) { cuda_bias_rows(c->stream, bias->data, padded, w->m.rows, add, to); }
+    if (cuda_multiply(c, &(cuda_call){.w = w,
+                                      .n_out = w->m.rows,
+                                      .x = x->data,
+                                      .rows = padded,
+                                      .few = n_rows < BE_ROW_TILE,
+                                      .add = add || bias,
+                                      .y = to,
+                                      .stride = w->m.rows})) {
+        cuda_check(c, "a product with weights");
+    }
+}

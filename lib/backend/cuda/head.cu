@@ -1,0 +1,68 @@
+/* Losses from logits: log-sum-exp by running maxima and sums over pieces of the vocabulary
+ * (Milakov, Gimelshein: Online normalizer calculation for softmax, 2018), in the pieces' order. */
+#include "lib/backend/cuda/cuda_kernels.h"
+#include "lib/backend/cuda/device.cuh"
+
+#define THREADS 256
+#define WARPS   (THREADS / 32)
+
+static __device__ float block_max(float x) {
+    __shared__ float warps[WARPS];
+    x = warp_max(x);
+    if (threadIdx.x % 32 == 0) { warps[threadIdx.x / 32] = x; }
+    __syncthreads();
+    for (int i = 0; i < WARPS; i++) { x = warps[i] > x ? warps[i] : x; }
+    return x;
+}
+
+static __device__ double block_sum(double x) {
+    __shared__ double warps[WARPS];
+    x = warp_sum(x);
+    if (threadIdx.x % 32 == 0) { warps[threadIdx.x / 32] = x; }
+    __syncthreads();
+    double sum = 0;
+    for (int i = 0; i < WARPS; i++) { sum += warps[i]; }
+    return sum;
+}
+
+/* A block a row. */
+__global__ void head_tile(cuda_losses l, const float *logits, int64_t from, int64_t col,
+                          int64_t width) {
+    const int64_t at = from + blockIdx.x, row = l.first + at, i = row % l.lane_rows - l.row0;
+    const float *x = logits + blockIdx.x * width;
+    if (i < 0 || i >= l.n_rows) { return; }
+    float top = x[0];
+    for (int64_t j = threadIdx.x; j < width; j += THREADS) { top = x[j] > top ? x[j] : top; }
+    top = block_max(top);
+    double sum = 0;
+    for (int64_t j = threadIdx.x; j < width; j += THREADS) { sum += (double)expf(x[j] - top); }
+    sum = block_sum(sum);
+    if (threadIdx.x > 0) { return; }
+    const int64_t target = l.target[i] - col;
+    if (target >= 0 && target < width) { l.target_logit[at] = x[target]; }
+    if (col > 0) {
+        const float before = l.max[at], most = before > top ? before : top;
+        sum =
+            l.sum[at] * exp((double)before - (double)most) + sum * exp((double)top - (double)most);
+        top = most;
+    }
+    l.max[at] = top;
+    l.sum[at] = sum;
+}
+
+void cuda_head_tile(cudaStream_t stream, const cuda_losses *l, const float *logits, int64_t from,
+                    int64_t rows, int64_t col, int64_t width) {
+    LAUNCH(head_tile, (unsigned)rows, THREADS, 0, stream, *l, logits, from, col, width);
+}
+
+__global__ void head_losses(cuda_losses l) {
+    const int64_t place = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (place >= l.n_lanes * l.n_rows) { return; }
+    const int64_t at = place / l.n_rows * l.lane_rows + l.row0 + place % l.n_rows - l.first;
+    l.nll[place] = log(l.sum[at]) + (double)l.max[at] - (double)l.target_logit[at];
+}
+
+void cuda_head_losses(cudaStream_t stream, const cuda_losses *l) {
+    const int64_t n = l->n_lanes * l->n_rows;
+    LAUNCH(head_losses, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, stream, *l);
+}
