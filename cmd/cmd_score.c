@@ -232,6 +232,7 @@ const verb verb_score = {
         "Policy matched is identity at the one threshold that keeps as many tokens as its "
         "table does, on average over the held-out prompts\n"
         "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n",
+    .more = policies_explain,
     VERB_OPTIONS(rows),
     .instead = "tables go with --table",
     .work = score};

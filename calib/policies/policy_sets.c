@@ -15,6 +15,14 @@
 /* Of tables without shares: what a reference takes in their place. */
 static const ckvc_c_min default_c_min = {.floor = 0.2, .recent = 8};
 
+/* Whatever ranks by alpha looks at the window; thresholds keep fewer than they may. */
+const policy_properties *score_policy_properties(score_kind kind) {
+    static const policy_properties of_table = {.query_aware = true},
+                                   of_top_k = {.query_aware = true, .exact = true};
+    const policy_rule *r = policy_rule_of(kind);
+    return r ? &r->is : kind == SCORE_TOP_K ? &of_top_k : &of_table;
+}
+
 /* A table in use. Policies that draw on one table share it. */
 typedef struct table_in_use {
     const ckvc_table *table;
@@ -440,7 +448,8 @@ static void allot_reference(policy_sets *k, size_t i, uint32_t b) {
                            .layer = k->scores.layer,
                            .share = r->by_share ? shares_of(k, t, block) : NULL,
                            .least = ckvc_head_floor(c_min.floor, (uint32_t)c_min.recent, B, T),
-                           .keys = k->keys};
+                           .keys = k->keys,
+                           .scratch = k->positions}; /* sets come after */
     r->allot(&ask, k->c);
 }
 

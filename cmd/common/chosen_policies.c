@@ -5,11 +5,25 @@
 
 /* What --policy names, in words. */
 #define POLICY_NAMES                                                                               \
-    "identity; recent, sink-recent, random, top-k, window, window-pooled; streamingllm, h2o, "     \
-    "snapkv, pyramidkv, adakv, cake, expected-attention, tova, keydiff, kvzip; of each table: "    \
-    "matched, "                                                                                    \
-    "no-utility, no-threshold, mean-gate, mean-pool, head-only, gate-only, pooled, headkv, "       \
-    "duoattention"
+    "full, identity; recent, sink-recent, random, top-k, window, window-pooled; streamingllm, "    \
+    "h2o, snapkv, pyramidkv, dynamickv, adakv, cake, chunkkv, fastkv-selection, "                  \
+    "expected-attention, tova, keydiff, kvzip; of each table: matched, no-utility, no-threshold, " \
+    "mean-gate, mean-pool, head-only, gate-only, pooled, headkv, duoattention"
+
+void policies_explain(void) {
+    printf("\nreferences, what each looks at, whether it keeps just as many entries as it is told, "
+           "and "
+           "what it costs beside the prefill\n"
+           "(seen: it ranks by the attention of the prompt's last rows, and so serves the question "
+           "there):\n");
+    for (score_kind kind = 0; kind < SCORE_KIND_COUNT; kind++) {
+        const policy_properties *is = score_policy_properties(kind);
+        if (!is->source) { continue; }
+        printf("  %-20s %-7s %-8s %-22s %s\n", score_kind_name(kind),
+               is->query_aware ? "seen" : "unseen", is->exact ? "as many" : "about",
+               is->cost ? is->cost : "nothing", is->source);
+    }
+}
 
 #define OPTIONS_OF policies_options
 const opt opts_policies[] = {

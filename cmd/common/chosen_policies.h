@@ -12,6 +12,8 @@ typedef struct policies_options {
     bool equal_tokens;
 } policies_options;
 extern const opt opts_policies[]; /* rows of policies_options */
+/* A verb's `more`: what decides which policies may stand in one column, and what they cost. */
+void policies_explain(void);
 
 typedef struct chosen_policies {
     table_file *tables[MAX_TABLES];

@@ -102,6 +102,7 @@ static void print_option(const opt_value *v) {
 static void print_help(const verb *v, const opt_values *values) {
     printf("ckvc %s: %s\n\nusage: %s\n\nexamples:\n%s", v->name, v->summary ? v->summary : v->about,
            v->usage, v->examples);
+    if (v->more) { v->more(); }
     if (values->n && values->items[0].o->type != OPT_IS_TITLE) { printf("\noptions:\n"); }
     for (size_t i = 0; i < values->n; i++) {
         if (values->items[i].o->type == OPT_IS_TITLE) {

@@ -18,6 +18,7 @@ typedef struct verb {
     const char *summary;  /* in its own help; NULL: `about` */
     const char *usage;    /* "ckvc fit RUN... --out T.ckvt [options]" */
     const char *examples; /* two or three lines, each "  ckvc ...\n" */
+    void (*more)(void);   /* prints what else its help says behind them, or NULL */
     const opt *options;   /* rows of a struct of `size` bytes: VERB_OPTIONS */
     size_t size;
     ckvc_status (*work)(const verb_call *call, ckvc_err *err);

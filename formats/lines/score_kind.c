@@ -3,14 +3,38 @@
 
 #include <string.h>
 
-static const char *const names[SCORE_KIND_COUNT] = {
-    "table",         "identity",     "matched",    "recent",
-    "sink-recent",   "random",       "top-k",      "window",
-    "window-pooled", "streamingllm", "h2o",        "snapkv",
-    "pyramidkv",     "adakv",        "cake",       "expected-attention",
-    "tova",          "keydiff",      "kvzip",      "pooled",
-    "headkv",        "duoattention", "no-utility", "no-threshold",
-    "mean-gate",     "mean-pool",    "head-only",  "gate-only"};
+static const char *const names[SCORE_KIND_COUNT] = {"table",
+                                                    "identity",
+                                                    "full",
+                                                    "matched",
+                                                    "recent",
+                                                    "sink-recent",
+                                                    "random",
+                                                    "top-k",
+                                                    "window",
+                                                    "window-pooled",
+                                                    "streamingllm",
+                                                    "h2o",
+                                                    "snapkv",
+                                                    "pyramidkv",
+                                                    "adakv",
+                                                    "cake",
+                                                    "expected-attention",
+                                                    "tova",
+                                                    "keydiff",
+                                                    "kvzip",
+                                                    "dynamickv",
+                                                    "chunkkv",
+                                                    "fastkv-selection",
+                                                    "pooled",
+                                                    "headkv",
+                                                    "duoattention",
+                                                    "no-utility",
+                                                    "no-threshold",
+                                                    "mean-gate",
+                                                    "mean-pool",
+                                                    "head-only",
+                                                    "gate-only"};
 
 const char *score_kind_name(score_kind kind) { return names[kind]; }
 

@@ -7,6 +7,7 @@
 typedef enum score_kind {
     SCORE_TABLE,
     SCORE_IDENTITY,
+    SCORE_FULL,
     SCORE_MATCHED,
     SCORE_RECENT,
     SCORE_SINK_RECENT,
@@ -24,6 +25,9 @@ typedef enum score_kind {
     SCORE_TOVA,
     SCORE_KEYDIFF,
     SCORE_KVZIP,
+    SCORE_DYNAMICKV,
+    SCORE_CHUNKKV,
+    SCORE_FASTKV_SELECTION,
     SCORE_POOLED,
     SCORE_HEADKV,
     SCORE_DUOATTENTION,

@@ -12,19 +12,23 @@ setup_file() {
 score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 -q "$@"; }
 
 @test "score: references by head keep as many entries, in sets of layers and heads" {
-    score --policy streamingllm,h2o,snapkv,pyramidkv,adakv,cake,expected-attention,tova,keydiff,kvzip --budget 48,0.5 --sets >"$DIR/s.jsonl"
+    score --policy full,streamingllm,h2o,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv,fastkv-selection,expected-attention,tova,keydiff,kvzip --budget 48,0.5 --sets >"$DIR/s.jsonl"
     python3 - "$DIR/s.jsonl" <<'PY'
 import json, sys
 L, G = 4, 3
 rows = [json.loads(line) for line in open(sys.argv[1])]
-assert len(rows) == 3 * 10 * 2
+assert len(rows) == 3 * 14 * 2
 for r in rows:
-    one = r["policy"] in ("streamingllm", "tova")
+    one = r["policy"] in ("full", "streamingllm", "chunkkv", "tova")
     B = r["budget"] if r["budget"] >= 1 else int(r["budget"] * r["T"])
     heads = [s for layer in r["sets"] for s in ([layer] * G if one else layer)]
     assert len(r["sets"]) == L and len(heads) == L * G, r["policy"]
     assert r["entries"] == sum(map(len, heads)), r["policy"]
-    assert r["policy"] == "pyramidkv" or r["entries"] == L * G * B, (r["policy"], r["entries"])
+    B = r["T"] if r["policy"] == "full" else B
+    other = r["entries"] - L * G * B  # entries say what they used
+    assert other == 0 or r["policy"] in ("pyramidkv", "dynamickv", "chunkkv", "fastkv-selection"), (r["policy"], r["entries"])
+    assert other <= 0 if r["policy"] in ("dynamickv", "chunkkv", "fastkv-selection") else True, (r["policy"], r["entries"])
+    assert r["policy"] != "full" or r["reward"] == 0
     assert ("mode" not in r) if one else r["mode"] == "heads"
     assert r["n_kept"] == [len(x) if one else [len(s) for s in x] for x in r["sets"]]
     assert (r["n_candidates"] is None) == (not one) and "score" not in r and r["bin_entropy"] is None

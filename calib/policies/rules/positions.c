@@ -15,6 +15,10 @@ static void rank_random(const rank_ask *a, double *u) {
     for (uint32_t t = 0; t < a->n_tokens; t++) { u[t] = ckvc_rng_double(&rng); }
 }
 
+static void allot_all(const allot_ask *a, uint32_t *c) { allot_evenly(a, a->n_tokens, c); }
+
+const policy_rule rule_full = {.kind = SCORE_FULL, .rank = rank_recent, .allot = allot_all};
+
 const policy_rule rule_recent = {.kind = SCORE_RECENT, .rank = rank_recent, .is = {.exact = true}};
 
 const policy_rule rule_sink_recent = {

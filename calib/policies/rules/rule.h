@@ -61,6 +61,7 @@ typedef struct allot_ask {
     const double *share;                          /* [L][G] of a table, where a rule goes by them */
     uint32_t least;                               /* that each head of this table keeps anyway */
     uint64_t *keys;                               /* [L][G][T] of rules that sort */
+    uint32_t *scratch;                            /* [L][G + 1] */
 } allot_ask;
 
 /* ---- both, and what to know of it ---- */

@@ -4,6 +4,7 @@
 #include "calib/policies/rules/rule.h"
 
 #define POLICY_RULES(X)                                                                            \
+    X(full)                                                                                        \
     X(recent)                                                                                      \
     X(sink_recent)                                                                                 \
     X(random)                                                                                      \
@@ -18,6 +19,9 @@
     X(expected_attention)                                                                          \
     X(tova)                                                                                        \
     X(keydiff)                                                                                     \
+    X(dynamickv)                                                                                   \
+    X(chunkkv)                                                                                     \
+    X(fastkv_selection)                                                                            \
     X(kvzip)                                                                                       \
     X(pooled)                                                                                      \
     X(headkv)                                                                                      \

@@ -100,6 +100,24 @@ class Cake(kvpress.ScorerPress):
         return F.pad(s, (0, 32), value=INF)
 
 
+class Summed(kvpress.ScorerPress):
+    """Not in kvpress: DynamicKV's and FastKV's scores. The sum over 8 rows, mean of 7, of a group the sum."""
+    def score(self, module, hidden_states, keys, values, attentions, kwargs):
+        s = F.avg_pool1d(attentions[:, :, -8:, :-8].double().sum(2), 7, padding=3, stride=1)
+        s = s.view(1, G, GROUP, -1).sum(2)
+        summed.append(s[0])
+        return F.pad(s, (0, 8), value=INF)
+
+
+class ChunkKV(kvpress.ChunkKVPress):
+    """Gathers positions where kvpress gathers values, which its scores do not look at."""
+    def compress(self, module, hidden_states, keys, values, attentions, kwargs):
+        positions = torch.arange(keys.shape[2], dtype=keys.dtype).view(1, 1, -1, 1).expand_as(values)
+        gathered = super().compress(module, hidden_states, keys, positions, attentions, kwargs)
+        chunked.append(gathered[1][0, :, :, 0].long().tolist())
+        return gathered
+
+
 def later_first(press):
     """Equal scores, which a maximum over neighbours makes: the later position first, as everywhere in ckvc. What float32 tells apart stays."""
     caught, score = [], press.score
@@ -184,6 +202,27 @@ def cake(B, T, W=32):
     return each_head(x + W for x in c)
 
 
+def dynamickv(B, T, W=8, radio_max=10):
+    """update_and_reset_budget of dynamic_v11.py, with a cache a KV head; lengths in place of tensors. Models there have layers by fours."""
+    base = B - W
+    budget_size, length = min(int(radio_max * base), T - W), []
+    for layer in range(L):
+        length.append(budget_size)
+        if layer % 4 != 3 and layer != L - 1:
+            continue
+        attn = torch.stack(summed[:layer + 1])
+        n, dim1, tk = layer + 1, G * (T - W), base * G * (layer + 1)
+        counts = torch.bincount(attn.view(-1).topk(tk).indices // dim1, minlength=n).float() // n
+        if counts.sum().item() != dim1 and layer == L - 1:
+            counts[-1] += tk // L - counts.sum()
+        fix = [int((budget_size * (c / counts.sum().item())).item()) for c in counts]
+        ss_radio = sum(fix) / (base * L)
+        fix = [int(k // ss_radio) for k in fix]
+        fix[-1] += base * L - sum(fix)
+        length = [min(have, f, T - W) for have, f in zip(length, fix)]
+    return each_head(n + W for n in length)
+
+
 def headkv(B, T, W=8, beta=1.01):
     fixed = (B - W) // beta
     return np.minimum([[round(x * fixed * L * G + (B - W) - fixed) + W for x in row] for row in shares / shares.sum()], T)
@@ -219,6 +258,45 @@ def kvzip(B, tokens):
     return sets, gap(press.scores, sets, L * G)
 
 
+def chunkkv(B, tokens):
+    """kvpress as it is, with its own pooling; chunks of 10, a window of 32."""
+    T = tokens.shape[1]
+    press = ChunkKV(kvpress.SnapKVPress(ratio(B, T), window_size=32, kernel_size=5), chunk_length=10)
+    scores, least = later_first(press.press), INF
+    chunked.clear()
+    snapkv_module.F = F
+    with torch.no_grad(), press(models["sdpa"]):
+        models["sdpa"].model(input_ids=tokens, past_key_values=transformers.DynamicCache())
+    snapkv_module.F = Functional()
+    for s, heads in zip(scores, chunked):
+        assert heads.count(heads[0]) == G
+        of_chunk = torch.stack([c.mean() for c in s[0].sum(0).split(10)])
+        keep = torch.zeros(len(of_chunk), dtype=torch.bool)
+        keep[[t // 10 for t in heads[0]]] = True
+        d = ((of_chunk[keep].min() - of_chunk[~keep].max()) / of_chunk[keep].min()).item()
+        least = d if 1e-9 < d < least else least
+    return [heads[0] for heads in chunked], least
+
+
+def fastkv(B, tokens, W=8):
+    """update_kv of fastkv/utils.py on every layer's own attention in one prefill; behind the TSP layer, the middle one (15 of 32),
+    among tsp_indices alone, a fifth of the tokens."""
+    T, tsp_layer = tokens.shape[1], L // 2 - 1
+    tsp_length = int(T * 0.2)
+    summed.clear()
+    scores, _ = scores_of(Summed(ratio(B, T)), "eager", tokens)
+    total = scores[tsp_layer][:, :-W].sum(0)
+    tsp_indices = torch.cat([total.topk(tsp_length - W).indices, torch.arange(T - W, T)])
+    for s in scores[tsp_layer + 1:]:
+        seen = torch.full((T,), -INF, dtype=s.dtype)
+        seen[tsp_indices] = 0
+        s += seen
+    capacities = [B if l <= tsp_layer else min(B, tsp_length) for l in range(L)]
+    sets = ranked(scores, each_head(capacities))
+    order = total.sort(descending=True).values
+    return sets, min(gap(scores, sets, 1), ((order[tsp_length - W - 1] - order[tsp_length - W]) / order[tsp_length - W]).item())
+
+
 def by_head(B, tokens, press, attention, capacities=None):
     scores, n = scores_of(press, attention, tokens)
     assert capacities or n == [B] * L
@@ -237,6 +315,7 @@ def policies(B, tokens):
     T = tokens.shape[1]
     r = ratio(B, T)
     preferences.clear()
+    summed.clear()
     return {
         "streamingllm": by_layer(B, tokens, kvpress.StreamingLLMPress(r), "sdpa"),
         "h2o": by_head(B, tokens, H2O(r), "eager"),
@@ -244,6 +323,9 @@ def policies(B, tokens):
         "pyramidkv": by_head(B, tokens, kvpress.PyramidKVPress(r, **NARROW), "sdpa", pyramid),
         "adakv": adakv(B, tokens),
         "cake": by_head(B, tokens, Cake(r), "eager", cake),
+        "dynamickv": by_head(B, tokens, Summed(r), "eager", dynamickv),
+        "chunkkv": chunkkv(B, tokens),
+        "fastkv-selection": fastkv(B, tokens),
         "expected-attention": by_head(B, tokens, kvpress.ExpectedAttentionPress(r), "sdpa"),
         "tova": by_layer(B, tokens, kvpress.TOVAPress(r), "sdpa"),
         "keydiff": by_head(B, tokens, kvpress.KeyDiffPress(r), "sdpa"),
@@ -253,7 +335,7 @@ def policies(B, tokens):
     }
 
 
-preferences, least_gap, of_prompts = [], INF, []
+preferences, summed, chunked, least_gap, of_prompts = [], [], [], INF, []
 for ids in prompts:
     tokens, kept = torch.tensor([ids]), {}
     for B in BUDGETS:

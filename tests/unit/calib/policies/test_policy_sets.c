@@ -280,22 +280,27 @@ static void test_references(void **state) {
     table_file *t = table_of(&r, 0, CKVC_MODE_HEADS, CKVC_SCORE_PAPER);
     static const struct {
         score_kind kind;
-        bool one, even, exact; /* one set a layer; B in every set; L G B entries */
+        bool one, even; /* one set a layer; B in every set */
         uint32_t first, last;
-    } want[] = {{SCORE_STREAMINGLLM, true, true, true, 4, 8},
-                {SCORE_H2O, false, true, true, 0, 8},
-                {SCORE_SNAPKV, false, true, true, 0, 32},
-                {SCORE_PYRAMIDKV, false, false, false, 0, 8},
-                {SCORE_ADAKV, false, false, true, 0, 32},
-                {SCORE_CAKE, false, false, true, 0, 32},
-                {SCORE_EXPECTED_ATTENTION, false, true, true, 4, 0},
-                {SCORE_TOVA, true, true, true, 0, 1},
-                {SCORE_KEYDIFF, false, true, true, 0, 0},
-                {SCORE_KVZIP, false, false, true, 4, 0},
-                {SCORE_POOLED, false, false, true, 1, 8},
-                {SCORE_HEADKV, false, false, false, 0, 8},
-                {SCORE_DUOATTENTION, false, false, true, 1, 5}};
+    } want[] = {{SCORE_STREAMINGLLM, true, true, 4, 8},
+                {SCORE_H2O, false, true, 0, 8},
+                {SCORE_SNAPKV, false, true, 0, 32},
+                {SCORE_PYRAMIDKV, false, false, 0, 8},
+                {SCORE_ADAKV, false, false, 0, 32},
+                {SCORE_CAKE, false, false, 0, 32},
+                {SCORE_EXPECTED_ATTENTION, false, true, 4, 0},
+                {SCORE_TOVA, true, true, 0, 1},
+                {SCORE_KEYDIFF, false, true, 0, 0},
+                {SCORE_KVZIP, false, false, 4, 0},
+                {SCORE_FULL, true, false, 4, 32},
+                {SCORE_DYNAMICKV, false, false, 0, 8},
+                {SCORE_CHUNKKV, true, false, 0, 0},
+                {SCORE_FASTKV_SELECTION, false, false, 0, 8},
+                {SCORE_POOLED, false, false, 1, 8},
+                {SCORE_HEADKV, false, false, 0, 8},
+                {SCORE_DUOATTENTION, false, false, 1, 5}};
     enum { N = sizeof want / sizeof *want };
+    uint32_t n_other[N] = {0}; /* decisions of other than L G B entries */
     score_policy list[N];
     keeper w;
     for (size_t i = 0; i < N; i++) {
@@ -310,7 +315,7 @@ static void test_references(void **state) {
                 const policy_kept *kept = decide(&w, i, b, T);
                 const uint32_t B = (uint32_t)budgets[b];
                 assert_int_equal(kept->n_sets, want[i].one ? 1 : G);
-                assert_true(!want[i].exact || kept->entries == L * G * B);
+                n_other[i] += kept->entries != L * G * B;
                 for (uint32_t u = 0; u < L * kept->n_sets; u++) {
                     const uint32_t l = u / kept->n_sets, g = u % kept->n_sets,
                                    n = size_of(kept, l, g);
@@ -325,6 +330,16 @@ static void test_references(void **state) {
             }
         }
     }
+    for (size_t i = 0; i < N; i++) { /* what is said of a policy is so, here */
+        const policy_properties *is = score_policy_properties(want[i].kind);
+        /* dynamickv's early cuts are deeper than its last on other prompts: test_allotments.c */
+        assert_true(is->exact == (n_other[i] == 0) || want[i].kind == SCORE_DYNAMICKV);
+        assert_int_equal(!is->source, want[i].kind == SCORE_POOLED || want[i].kind == SCORE_FULL);
+        assert_int_equal(!!is->cost, want[i].kind == SCORE_KVZIP || want[i].kind == SCORE_H2O ||
+                                         want[i].kind == SCORE_EXPECTED_ATTENTION);
+    }
+    assert_true(score_policy_properties(SCORE_TABLE)->query_aware);
+    assert_false(score_policy_properties(SCORE_TABLE)->exact);
     close_keeper(&w);
     close_rig(&r);
 }

@@ -11,7 +11,7 @@
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
 
-enum { WINDOW = 16, MOST_BUDGETS = 2, MOST_PROMPTS = 2, N_POLICIES = 12 };
+enum { WINDOW = 16, MOST_BUDGETS = 2, MOST_PROMPTS = 2, N_POLICIES = 15 };
 
 typedef struct rig {
     bench b;

@@ -218,11 +218,100 @@ static void test_by_rank(void **state) {
     }
 }
 
+/* DynamicKV's update_and_reset_budget in the numbers of its own code, float32 and double, on
+ * made-up scores s [L][G][T] of which the last 8 are kept: c [L] before the window. */
+typedef struct scored {
+    double value;
+    uint32_t layer;
+} scored;
+
+static int descending(const void *pa, const void *pb) {
+    const scored *a = pa, *b = pb;
+    return a->value == b->value ? (a->layer > b->layer) - (a->layer < b->layer)
+                                : (a->value < b->value) - (a->value > b->value);
+}
+
+static bool dynamickv(uint32_t L, uint32_t G, uint32_t T, uint32_t base, const double *s,
+                      uint32_t *c) {
+    static scored flat[12 * 2 * 60];
+    const uint32_t K = 10 * base < T - 8 ? 10 * base : T - 8;
+    bool cut = false; /* a layer had less from before */
+    for (uint32_t l = 0; l < L; l++) {
+        const uint32_t N = l + 1;
+        uint32_t n = 0, length[12];
+        float counts[12] = {0}, sum = 0;
+        double parts = 0, left = (double)base * L;
+        c[l] = K;
+        if (l % 4 != 3 && N != L) { continue; }
+        for (uint32_t i = 0; i < N * G * T; i++) {
+            if (i % T < T - 8) { flat[n++] = (scored){s[i], i / (G * T)}; }
+        }
+        qsort(flat, n, sizeof *flat, descending);
+        for (uint32_t i = 0; i < base * G * N; i++) { counts[flat[i].layer] += 1; }
+        for (uint32_t i = 0; i < N; i++) { sum += counts[i] = floorf(counts[i] / (float)N); }
+        if (N == L) {
+            counts[l] += (float)(base * G) - sum;
+            sum = (float)(base * G);
+        }
+        for (uint32_t i = 0; i < N; i++) {
+            length[i] = (uint32_t)((float)K * (counts[i] / sum));
+            parts += length[i];
+        }
+        const double radio = parts / ((double)base * L);
+        for (uint32_t i = 0; i < N; i++) {
+            length[i] =
+                (uint32_t)rint((length[i] - fmod(length[i], radio)) / radio); /* Python's // */
+            left -= length[i];
+        }
+        length[l] += (uint32_t)left;
+        for (uint32_t i = 0; i < N; i++) {
+            length[i] = length[i] < K ? length[i] : K;
+            cut |= c[i] < length[i];
+            c[i] = length[i] < c[i] ? length[i] : c[i];
+        }
+    }
+    return cut;
+}
+
+static void test_dynamickv(void **state) {
+    (void)state;
+    enum { MOST_L = 12, G = 2, T = 60, ROUNDS = 400 };
+    static double s[MOST_L * G * T];
+    static uint64_t keys[MOST_L * G * T];
+    uint32_t scratch[MOST_L * (G + 1)], n_cut = 0, n_other = 0;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 5, 1, 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        const uint32_t L = 3 + (uint32_t)ckvc_rng_below(&rng, MOST_L - 2),
+                       base = 1 + (uint32_t)ckvc_rng_below(&rng, T - 9);
+        uint32_t c[MOST_L * G], want[MOST_L];
+        for (uint32_t l = 0; l < L; l++) { /* from layer to layer flatter or steeper */
+            const double power = exp(4 * ckvc_rng_double(&rng) - 2);
+            for (uint32_t i = 0; i < G * T; i++) {
+                s[l * G * T + i] = i % T < T - 8 ? pow(ckvc_rng_double(&rng), power) : INFINITY;
+            }
+        }
+        n_cut += dynamickv(L, G, T, base, s, want);
+        allot(SCORE_DYNAMICKV,
+              (allot_ask){.n_layers = L,
+                          .n_heads = G,
+                          .n_tokens = T,
+                          .budget = base + 8,
+                          .s = s,
+                          .keys = keys,
+                          .scratch = scratch},
+              c);
+        for (uint32_t u = 0; u < L * G; u++) { n_other += c[u] != want[u / G] + 8; }
+    }
+    assert_int_equal(n_other, 0);
+    assert_in_range(n_cut, 1, ROUNDS);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pyramid), cmocka_unit_test(test_cake),
         cmocka_unit_test(test_headkv),  cmocka_unit_test(test_full_heads),
-        cmocka_unit_test(test_by_rank),
+        cmocka_unit_test(test_by_rank), cmocka_unit_test(test_dynamickv),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
