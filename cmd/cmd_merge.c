@@ -1,4 +1,4 @@
-/* ckvc merge: the parts of a run, or of a score, into one. */
+/* ckvc merge: the parts of a run, a score or an eval into one. */
 #include "cmd/common/json_text.h"
 #include "cmd/common/score_checkpoint.h"
 #include "cmd/verbs.h"
@@ -43,14 +43,15 @@ static const opt merge_rows[] = {OPT_FLAG("json", json, "one JSON object on stan
 const verb verb_merge = {
     .name = "merge",
     .about = "parts of a run (--shard) into one run",
-    .summary = "join the parts that --shard made: one run, or one file of scores",
+    .summary = "join the parts that --shard made: one run, or one file of scores or answers",
     .usage = "ckvc merge RUN [PART...]",
 
-    .examples = "  ckvc calibrate ... --scan scan-run --out run --shard 0/2 &\n"
-                "  ckvc calibrate ... --scan scan-run --out run --shard 1/2 & wait\n"
-                "  ckvc merge run                        # parts in one folder\n"
-                "  ckvc merge run host-a/run host-b/run  # parts in folders of their own\n"
-                "  ckvc merge s.jsonl                    # parts of `ckvc score --out s.jsonl`\n",
+    .examples =
+        "  ckvc calibrate ... --scan scan-run --out run --shard 0/2 &\n"
+        "  ckvc calibrate ... --scan scan-run --out run --shard 1/2 & wait\n"
+        "  ckvc merge run                        # parts in one folder\n"
+        "  ckvc merge run host-a/run host-b/run  # parts in folders of their own\n"
+        "  ckvc merge s.jsonl                    # parts of `ckvc score` or `eval --out s.jsonl`\n",
     VERB_OPTIONS(merge_rows),
     .reads_args = true,
     .work = merge};

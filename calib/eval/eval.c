@@ -1,0 +1,346 @@
+/* Answers to items: see eval.h. */
+#include "calib/eval/eval.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "calib/generate/token_choice.h"
+#include "formats/lines/answers.h"
+#include "lib/base/progress.h"
+#include "lib/model/decoder.h"
+
+/* Steps that a forecast times. */
+enum { FORECAST_STEPS = 4 };
+
+/* One item under one policy and budget, or under the full cache (which is way 0). */
+typedef struct way {
+    const eval_item *item;
+    sequence *sequence;
+    const int32_t *question; /* [item->n_question], fed before the answer */
+    uint32_t n_fed;
+    int32_t *tokens; /* [max_new], n of them there */
+    uint32_t n;
+    double nll;      /* their sum */
+    const char *end; /* NULL: it goes on */
+    answer_row row;  /* borrows all its texts; what the answer decides comes last */
+} way;
+
+typedef struct evaluator {
+    const eval_options *o;
+    const model_shape *shape;
+    policy_sets *policies;
+    session *session;
+    decoder *decoder;
+    session_limits limits;
+    prompt p; /* in hand, with the room that its sequences need behind it */
+    prefill_stats stats;
+    size_t n_ways, batch; /* of an item; items */
+    size_t n_ours;        /* items of this part */
+    way *ways;            /* [batch][n_ways] */
+    float *logits;        /* [batch * n_ways][V] */
+    float *first;         /* [V] behind the prompt */
+    double *nll;          /* [max_continuation] */
+    sequence **live;      /* [batch * n_ways], with place and token: those that go on */
+    size_t *place;
+    int32_t *token;
+} evaluator;
+
+size_t eval_ways(const policy_choice *choice) { return 1 + choice->n * choice->setting.budgets.n; }
+
+static void drop_ways(evaluator *v) {
+    for (size_t i = 0; v->ways && i < v->batch * v->n_ways; i++) {
+        sequence_free(v->ways[i].sequence);
+        free(v->ways[i].tokens);
+        v->ways[i] = (way){0};
+    }
+}
+
+static void evaluator_fini(evaluator *v) {
+    drop_ways(v);
+    session_destroy(v->session);
+    policy_sets_free(v->policies);
+    decoder_destroy(v->decoder);
+    CKVC_FREE(v->ways, v->logits, v->first, v->nll, v->live, v->place, v->token);
+}
+
+/* ---- memory ---- */
+
+/* Rows of a way's sequence, of all layers and heads, for the longest prompt. */
+static double most_rows(const evaluator *v, size_t w) {
+    const prompt_list *prompts = &v->o->items->prompts;
+    const setting_list *budgets = &v->o->choice.setting.budgets;
+    uint32_t kept = prompts->max_tokens;
+    if (w > 0) {
+        const uint32_t B = ckvc_budget_tokens(budgets->v[(w - 1) % budgets->n], kept);
+        kept = B < kept ? B : kept;
+    }
+    return (double)v->shape->n_layers * v->shape->n_kv_heads *
+           ((double)kept + v->o->items->max_behind);
+}
+
+static size_t bytes_of(const evaluator *v) {
+    const size_t n = v->batch * v->n_ways;
+    double held = 0;
+    for (size_t w = 0; w < v->n_ways; w++) { held += most_rows(v, w); }
+    held *= (double)v->batch * 2 * v->shape->head_dim * sizeof(float);
+    return (size_t)held + (n + 1) * (size_t)v->shape->vocab * sizeof(float) +
+           policy_sets_bytes(v->policies) + session_bytes(v->shape, v->limits) +
+           session_scratch_bytes(v->o->be, v->shape, v->limits) +
+           model_converted_least(v->o->model);
+}
+
+static ckvc_status evaluator_init(evaluator *v, ckvc_err *err) {
+    const eval_options *o = v->o;
+    const prompt_list *prompts = &o->items->prompts;
+    v->shape = model_get_shape(o->model);
+    v->n_ways = eval_ways(&o->choice);
+    v->batch = o->batch < prompts->n ? o->batch : prompts->n;
+    v->n_ours = run_part_size(o->part, prompts->n);
+    v->limits = (session_limits){.max_prompt = prompts->max_tokens,
+                                 .max_continuation = prompts->max_continuation,
+                                 .max_window = o->choice.setting.window};
+    CKVC_TRY(policy_sets_create(&o->choice, v->shape, prompts, &v->policies, err));
+    policy_sets_need(v->policies, &v->limits);
+    const size_t bytes = bytes_of(v), n = v->batch * v->n_ways;
+    CKVC_FAIL_IF(bytes > o->memory, err, CKVC_E_MEMORY,
+                 "%zu items of up to %u tokens side by side, each under %zu caches, need %.1f MB, "
+                 "there are %.1f: allow more with --memory, or give a smaller --batch, fewer "
+                 "policies or budgets, or shorter items",
+                 v->batch, prompts->max_tokens, v->n_ways, (double)bytes / 1e6,
+                 (double)o->memory / 1e6);
+    v->ways = ckvc_calloc(n, sizeof *v->ways);
+    v->logits = ckvc_alloc(n * (size_t)v->shape->vocab, sizeof *v->logits);
+    v->first = ckvc_alloc((size_t)v->shape->vocab, sizeof *v->first);
+    v->nll = ckvc_alloc((size_t)prompts->max_continuation + 1, sizeof *v->nll);
+    v->live = ckvc_alloc(n, sizeof *v->live);
+    v->place = ckvc_alloc(n, sizeof *v->place);
+    v->token = ckvc_alloc(n, sizeof *v->token);
+    CKVC_TRY(session_create(o->model, v->limits, &v->session, err));
+    return decoder_create(o->model, (int64_t)n, &v->decoder, err);
+}
+
+/* ---- a token ---- */
+
+/* The answer's text: a byte 0, which no line of JSON holds, is a blank. */
+static ckvc_status text_of(const evaluator *v, const way *x, char **text, ckvc_err *err) {
+    size_t n;
+    CKVC_TRY(tokenizer_decode(v->o->tok, x->tokens, x->n, true, text, &n, err));
+    for (size_t i = 0; i < n; i++) { (*text)[i] = (char)((*text)[i] ? (*text)[i] : ' '); }
+    return CKVC_OK;
+}
+
+/* Whether the first line, behind any line feeds, is whole: task_item's first_line. */
+static ckvc_status line_is_whole(const evaluator *v, const way *x, bool *whole, ckvc_err *err) {
+    CKVC_AUTO_FREE char *text = NULL;
+    CKVC_TRY(text_of(v, x, &text, err));
+    *whole = strchr(text + strspn(text, "\n"), '\n') != NULL;
+    return CKVC_OK;
+}
+
+static ckvc_status take_token(evaluator *v, way *x, const float *logits, ckvc_err *err) {
+    const task_item *task = x->item->task;
+    double nll;
+    bool whole = false;
+    const int32_t id = token_choose(&(token_choice){0}, logits, v->shape->vocab, NULL, NULL, &nll);
+    x->tokens[x->n++] = id;
+    x->nll += nll;
+    if (task->first_line) { CKVC_TRY(line_is_whole(v, x, &whole, err)); }
+    x->end = model_shape_stops(v->shape, id) ? "stop"
+             : whole                         ? "line"
+             : x->n == task->max_new         ? "length"
+                                             : NULL;
+    return CKVC_OK;
+}
+
+/* ---- an item: its prefill, and what every way keeps of it ---- */
+
+static ckvc_status prefill(evaluator *v, size_t i, ckvc_err *err) {
+    v->p = v->o->items->prompts.items[i];
+    v->p.n_continuation = eval_item_behind(&v->o->items->items[i]);
+    CKVC_TRY(policy_sets_prefill(v->policies, v->session, &v->p, &v->stats, err));
+    return session_next_logits(v->session, v->first, err);
+}
+
+/* Mean loss of the right answer behind the prompt and the question; NaN where there is none. */
+static ckvc_status reference_nll(evaluator *v, size_t i, const kept_set *sets, double *out,
+                                 ckvc_err *err) {
+    const eval_item *x = &v->o->items->items[i];
+    const prompt *p = &v->o->items->prompts.items[i];
+    *out = NAN;
+    if (x->n_reference == 0) { return CKVC_OK; }
+    CKVC_TRY(session_continue(v->session, p->tokens + p->n_tokens, p->n_continuation, sets, v->nll,
+                              err));
+    *out = nll_mean(v->nll + x->n_question, x->n_reference);
+    return CKVC_OK;
+}
+
+/* What the line says of way w of item i but for the answer. */
+static void describe(const evaluator *v, size_t i, size_t w, const policy_kept *kept, way *x) {
+    const policy_choice *choice = &v->o->choice;
+    const uint32_t n_budgets = choice->setting.budgets.n;
+    const prompt *p = &v->o->items->prompts.items[i];
+    const task_item *task = x->item->task;
+    const score_policy *policy = w ? &choice->list[(w - 1) / n_budgets] : NULL;
+    const double all = (double)v->shape->n_layers * v->shape->n_kv_heads * p->n_tokens,
+                 entries = (double)sequence_entries(x->sequence);
+    x->row = (answer_row){
+        .id = task->id,
+        .task = ckvc_unconst(task->task),
+        .group = ckvc_unconst(task->group),
+        .model = ckvc_unconst(model_fingerprint(v->o->model)),
+        .policy = ckvc_unconst(policy ? score_kind_name(policy->kind) : ANSWERS_FULL),
+        .metric = ckvc_unconst(task_metric_name(task->metric)),
+        .table = policy && policy->table ? ckvc_unconst(policy->table->content_id) : NULL,
+        .unseen = v->o->unseen,
+        .n_tokens = p->n_tokens,
+        .n_question = x->item->n_question,
+        .aimed = task->length,
+        .depth = task->depth,
+        .budget = policy ? choice->setting.budgets.v[(w - 1) % n_budgets] : NAN,
+        .entries = entries,
+        .share = entries / all,
+        .bytes = entries * 2 * v->shape->head_dim * sizeof(float),
+        .control = x->item->control ? task_score(task, x->item->control) : NAN,
+        .repeat_tokens = kept && kept->repeat_tokens ? kept->repeat_tokens : NAN,
+        .setting = choice->setting};
+    x->row.setting.op = CKVC_OPERATOR_PAPER; /* a policy's own, as its name is */
+}
+
+static ckvc_status enter_way(evaluator *v, size_t i, size_t w, way *x, ckvc_err *err) {
+    const uint32_t n_budgets = v->o->choice.setting.budgets.n;
+    const prompt *p = &v->o->items->prompts.items[i];
+    const policy_kept *kept = NULL;
+    x->item = &v->o->items->items[i];
+    x->question = p->tokens + p->n_tokens;
+    x->tokens = ckvc_alloc(x->item->task->max_new, sizeof *x->tokens);
+    if (w > 0) {
+        const size_t k = w - 1;
+        CKVC_TRY(
+            policy_sets_decide(v->policies, k / n_budgets, (uint32_t)(k % n_budgets), &kept, err));
+    }
+    const kept_set *sets = kept ? kept->sets : NULL;
+    const int64_t room = (int64_t)x->item->n_question + x->item->task->max_new - 1;
+    CKVC_TRY(sequence_create(v->session, sets, room, &x->sequence, err));
+    describe(v, i, w, kept, x);
+    CKVC_TRY(reference_nll(v, i, sets, &x->row.reference_nll, err));
+    return x->item->n_question ? CKVC_OK : take_token(v, x, v->first, err);
+}
+
+/* ---- a batch ---- */
+
+/* A token of each of n ways that go on; *n_live: how many went. */
+static ckvc_status step(evaluator *v, way *ways, size_t n, size_t *n_live, ckvc_err *err) {
+    size_t live = 0;
+    for (size_t i = 0; i < n; i++) {
+        way *x = &ways[i];
+        if (x->end) { continue; }
+        v->place[live] = i;
+        v->live[live] = x->sequence;
+        v->token[live++] =
+            x->n_fed < x->item->n_question ? x->question[x->n_fed++] : x->tokens[x->n - 1];
+    }
+    *n_live = live;
+    if (live == 0) { return CKVC_OK; }
+    CKVC_TRY(decoder_step(v->decoder, v->live, v->token, (int64_t)live, v->logits, err));
+    for (size_t i = 0; i < live; i++) {
+        way *x = &ways[v->place[i]];
+        if (x->n_fed < x->item->n_question) { continue; }
+        CKVC_TRY(take_token(v, x, v->logits + i * (size_t)v->shape->vocab, err));
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status append_line(const evaluator *v, way *x, ckvc_buffer *lines, ckvc_err *err) {
+    CKVC_AUTO_FREE char *text = NULL;
+    CKVC_TRY(text_of(v, x, &text, err));
+    x->row.answer = text;
+    x->row.end = ckvc_unconst(x->end);
+    x->row.n_answer = x->n;
+    x->row.nll = x->nll / x->n;
+    x->row.score = task_score(x->item->task, text);
+    answers_append(lines, &x->row);
+    ckvc_buffer_u8(lines, '\n');
+    return CKVC_OK;
+}
+
+static size_t item_at(const evaluator *v, size_t n) {
+    return v->o->part.index + n * (v->o->part.count ? v->o->part.count : 1);
+}
+
+static ckvc_status go_on(const evaluator *v, size_t n_done, ckvc_err *err) {
+    CKVC_FAIL_IF(ckvc_stop_requested(), err, CKVC_E_STOPPED, "stopped after %zu of %zu items; %s",
+                 n_done, v->n_ours,
+                 v->o->keep ? "the same command with --resume goes on" : "nothing was written");
+    return CKVC_OK;
+}
+
+/* Items n ... n + many - 1 of this part. */
+static ckvc_status run_batch(evaluator *v, size_t n, size_t many, ckvc_buffer *lines,
+                             ckvc_err *err) {
+    for (size_t i = 0; i < many; i++) {
+        CKVC_TRY(go_on(v, n, err));
+        CKVC_TRY(prefill(v, item_at(v, n + i), err));
+        for (size_t w = 0; w < v->n_ways; w++) {
+            CKVC_TRY(enter_way(v, item_at(v, n + i), w, &v->ways[i * v->n_ways + w], err));
+        }
+    }
+    for (size_t live = 1; live > 0;) {
+        CKVC_TRY(go_on(v, n, err));
+        CKVC_TRY(step(v, v->ways, many * v->n_ways, &live, err));
+    }
+    for (size_t i = 0; i < many; i++) {
+        const size_t start = lines->size;
+        for (size_t w = 0; w < v->n_ways; w++) {
+            CKVC_TRY(append_line(v, &v->ways[i * v->n_ways + w], lines, err));
+        }
+        if (v->o->keep) {
+            CKVC_TRY(v->o->keep(v->o->keep_ctx, lines->data + start, lines->size - start, err));
+        }
+    }
+    drop_ways(v);
+    return CKVC_OK;
+}
+
+ckvc_status eval_answers(const eval_options *o, ckvc_buffer *lines, ckvc_err *err) {
+    CKVC_AUTO(evaluator_fini) evaluator v = {.o = o};
+    CKVC_TRY(evaluator_init(&v, err));
+    ckvc_progress_start("eval", "answers", v.n_ours, o->n_done, o->quiet);
+    for (size_t n = o->n_done; n < v.n_ours; n += v.batch) {
+        const size_t many = v.n_ours - n < v.batch ? v.n_ours - n : v.batch;
+        CKVC_TRY(run_batch(&v, n, many, lines, err));
+        ckvc_progress_update(n + many, (n + many - o->n_done) * v.n_ways);
+    }
+    ckvc_progress_finish();
+    return CKVC_OK;
+}
+
+/* ---- what it will cost ---- */
+
+ckvc_status eval_forecast_make(const eval_options *o, eval_forecast *out, ckvc_err *err) {
+    CKVC_AUTO(evaluator_fini) evaluator v = {.o = o};
+    const prompt_list *prompts = &o->items->prompts;
+    size_t longest = 0, live, steps = 0;
+    CKVC_TRY(evaluator_init(&v, err));
+    while (prompts->items[longest].n_tokens < prompts->max_tokens) { longest++; }
+    *out = (eval_forecast){bytes_of(&v), v.n_ours, v.n_ways, prompts->max_tokens, 0, 0, 0, 0};
+    const double start = ckvc_now_s();
+    CKVC_TRY(prefill(&v, longest, err));
+    const double prefilled = ckvc_now_s();
+    for (size_t w = 0; w < v.n_ways; w++) { CKVC_TRY(enter_way(&v, longest, w, &v.ways[w], err)); }
+    const double decided = ckvc_now_s();
+    do {
+        CKVC_TRY(step(&v, v.ways, v.n_ways, &live, err));
+        steps += live > 0;
+    } while (live > 0 && steps < FORECAST_STEPS);
+    out->prefill_s = prefilled - start;
+    out->decide_s = decided - prefilled;
+    out->step_s = steps ? (ckvc_now_s() - decided) / (double)steps : 0;
+    for (size_t n = 0; n < v.n_ours; n++) {
+        const size_t i = item_at(&v, n);
+        out->hours += (out->prefill_s + out->decide_s) * prompts->items[i].n_tokens /
+                          (double)prompts->max_tokens +
+                      out->step_s * eval_item_behind(&o->items->items[i]);
+    }
+    out->hours /= 3600;
+    return CKVC_OK;
+}

@@ -1,0 +1,47 @@
+/* Answers to items of tasks from the full cache and from what policies keep: the lines of `ckvc
+ * eval` (formats/lines/answers.md).
+ *
+ * A prompt is prefilled once. The full cache and every policy under every budget take over what
+ * they keep of it, each as a sequence of its own, and all sequences of some items go through the
+ * decoder side by side: first the tokens of a question that nobody had seen, then greedily a token
+ * each until the answer has ended. An item's lines depend on the item, the model and the policies
+ * alone. */
+#pragma once
+
+#include "calib/eval/eval_items.h"
+#include "calib/policies/policy_sets.h"
+#include "formats/run/run_dir.h"
+#include "lib/base/buffer.h"
+
+typedef struct eval_options {
+    model *model;
+    const backend *be;
+    const tokenizer *tok;
+    const eval_items *items;
+    policy_choice choice; /* none, or each under each of its setting's budgets */
+    bool unseen;          /* as the items were made */
+    uint32_t batch;       /* items side by side */
+    size_t memory;        /* bytes that all may take, the weights' copies included */
+    bool quiet;
+    run_part part; /* every part.count-th item alone; count 0: all */
+    size_t n_done; /* of these, whose lines are there already */
+    /* Takes each item's lines as they come; NULL: none does. */
+    ckvc_status (*keep)(void *ctx, const void *lines, size_t size, ckvc_err *err);
+    void *keep_ctx;
+} eval_options;
+
+/* Lines of an item: the full cache's, then policy by policy and budget by budget. */
+size_t eval_ways(const policy_choice *choice);
+/* Appends the lines of the items that are not done. CKVC_E_MEMORY, before anything is done, where
+ * `memory` does not hold the longest item; CKVC_E_STOPPED after a clean stop. */
+ckvc_status eval_answers(const eval_options *o, ckvc_buffer *lines, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* What all items cost, from the longest one's prefill, decisions and some steps: an upper bound. */
+typedef struct eval_forecast {
+    size_t bytes, n_items, n_ways;
+    uint32_t n_tokens;                  /* of the longest prompt */
+    double prefill_s, decide_s, step_s; /* of it; of all ways together; a step of all of them */
+    double hours;
+} eval_forecast;
+ckvc_status eval_forecast_make(const eval_options *o, eval_forecast *out,
+                               ckvc_err *err) CKVC_MUST_CHECK;

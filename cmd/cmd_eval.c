@@ -1,0 +1,331 @@
+/* ckvc eval: answers to tasks from the full cache, and from what tables and policies keep. */
+#include "calib/eval/eval.h"
+#include "calib/eval/eval_summary.h"
+#include "calib/rollout/memory_plan.h"
+#include "cmd/common/chosen_policies.h"
+#include "cmd/common/json_text.h"
+#include "cmd/common/score_checkpoint.h"
+#include "cmd/common/shard_option.h"
+#include "cmd/verbs.h"
+#include "formats/lines/answers.h"
+#include "lib/base/files.h"
+#include "lib/base/progress.h"
+#include "lib/base/text_lines.h"
+
+typedef struct eval_cli {
+    inputs_options inputs;
+    policies_options of;
+    opt_list tasks, lengths, depths;
+    const char *haystack, *out, *shard;
+    unsigned count, batch, query; /* query 1: unseen */
+    bool chat, resume, force, dry_run;
+} eval_cli;
+
+typedef struct eval_job {
+    opened_inputs e;
+    chosen_policies of;
+    task_items tasks;
+    eval_items *items;
+    score_checkpoint checkpoint;
+    run_part part;
+} eval_job;
+
+static void job_fini(eval_job *j) {
+    policies_close(&j->of);
+    eval_items_free(j->items);
+    task_items_fini(&j->tasks);
+    score_checkpoint_fini(&j->checkpoint);
+    inputs_close(&j->e);
+}
+
+/* ---- items ---- */
+
+static ckvc_status count_tokens(void *of, const char *text, size_t n, size_t *tokens,
+                                ckvc_err *err) {
+    CKVC_AUTO_FREE int32_t *ids = NULL;
+    return tokenizer_encode(of, text, n, true, &ids, tokens, err);
+}
+
+/* --lengths and --depths: numbers of lo to hi, each once. */
+static ckvc_status numbers_of(const char *option, const opt_list *list, double lo, double hi,
+                              double *out, ckvc_err *err) {
+    for (size_t i = 0; i < list->n; i++) {
+        char *end;
+        out[i] = strtod(list->items[i], &end);
+        USAGE_IF(*end || end == list->items[i] || !(out[i] >= lo && out[i] <= hi) ||
+                     (lo >= 1 && out[i] != floor(out[i])),
+                 "--%s: got '%s', wanted %g to %g", option, list->items[i], lo, hi);
+        for (size_t k = 0; k < i; k++) {
+            USAGE_IF(out[k] == out[i], "--%s: %s is given twice", option, list->items[i]);
+        }
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status make_tasks(const eval_cli *c, eval_job *j, ckvc_err *err) {
+    double lengths[256], depths[256];
+    uint32_t whole[256];
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer names = {0};
+    USAGE_IF(c->tasks.n == 0, "which tasks? --tasks niah, or all");
+    CKVC_TRY(numbers_of("lengths", &c->lengths, 1, 1e7, lengths, err));
+    CKVC_TRY(numbers_of("depths", &c->depths, 0, 1, depths, err));
+    for (size_t i = 0; i < c->lengths.n; i++) { whole[i] = (uint32_t)lengths[i]; }
+    for (size_t i = 0; i < c->tasks.n; i++) {
+        ckvc_buffer_printf(&names, "%s%s", i ? "," : "", c->tasks.items[i]);
+    }
+    const task_options o = {.seed = c->inputs.setting.seed,
+                            .lengths = whole,
+                            .n_lengths = c->lengths.n,
+                            .depths = depths,
+                            .n_depths = c->depths.n,
+                            .count = c->count,
+                            .haystack = c->haystack,
+                            .count_tokens = count_tokens,
+                            .counter = j->e.tok};
+    return task_items_make((char *)names.data, &o, &j->tasks, err);
+}
+
+static ckvc_status make_items(const eval_cli *c, eval_job *j, ckvc_err *err) {
+    const eval_text how = {.tok = j->e.tok,
+                           .shape = model_get_shape(j->e.model),
+                           .chat = c->chat ? &j->e.chat : NULL,
+                           .unseen = c->query,
+                           .longest = j->e.longest,
+                           .window = c->inputs.setting.window};
+    USAGE_IF(!j->e.tok, "%s: has no tokenizer for the tasks' text; add its tokenizer.json",
+             c->inputs.model);
+    USAGE_IF(c->chat && j->e.chat.style == CHAT_NONE,
+             "--chat: the model has no chat template; name one with --chat-template");
+    CKVC_TRY(make_tasks(c, j, err));
+    CKVC_TRY(eval_items_make(&how, &j->tasks, &j->items, err));
+    if (j->items->prompts.n_cut) {
+        ckvc_warn("%zu of %zu items are longer than the model's context: the middle of their "
+                  "context is left out",
+                  j->items->prompts.n_cut, j->items->prompts.n);
+    }
+    return CKVC_OK;
+}
+
+/* ---- what came of it ---- */
+
+/* Everything that decides the lines, as texts. */
+static json_t *settings_of(const eval_job *j, size_t n_ways) {
+    static const char *const others[] = {"out",  "force",  "resume",  "quiet",   "json",
+                                         "cost", "memory", "threads", "backend", "batch"};
+    json_t *o = opts_json();
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
+    for (size_t i = 0; i < j->of.n_tables; i++) {
+        ckvc_buffer_printf(&tables, "%s%s", i ? "," : "", j->of.tables[i]->content_id);
+    }
+    if (tables.size) { json_object_set_new(o, "table", json_string((char *)tables.data)); }
+    json_object_set_new(o, "model", json_string(model_fingerprint(j->e.model)));
+    json_object_set_new(o, "kernel", json_string(j->e.be->kernel));
+    json_object_set_new(o, "items", json_string(j->items->sha256));
+    json_object_set_new(o, "program", json_string(CKVC_VERSION));
+    if (j->part.count) { /* what a merge goes by */
+        json_object_set_new(o, "shard", json_sprintf("%u/%u", j->part.index, j->part.count));
+        json_object_set_new(o, "prompts", json_sprintf("%zu", j->items->prompts.n));
+        json_object_set_new(o, "lines", json_sprintf("%zu", n_ways));
+    }
+    return o;
+}
+
+static void print_series(const eval_series *s) {
+    const answer_row *r = s->of;
+    char budget[32] = "-", score[32] = "-";
+    if (!isnan(r->budget)) { snprintf(budget, sizeof budget, "%.10g", r->budget); }
+    if (!isnan(s->macro)) { snprintf(score, sizeof score, "%.4f", s->macro); }
+    say("%-18s %-14.12s %10s %8s %8.2f %7.2f%%", r->policy, r->table ? r->table : "-", budget,
+        score, s->bytes / 1e6, 100 * s->share);
+    for (int i = 0; i < EVAL_WORST && s->worst[i]; i++) {
+        say("%s%s %.2f", i ? ", " : "  ", s->worst[i], s->worst_score[i]);
+    }
+    fputc('\n', stderr);
+}
+
+/* Of the lines, those of before among them. */
+static ckvc_status print_summary(const ckvc_buffer *lines, size_t n_ways, ckvc_err *err) {
+    CKVC_AUTO_FREE answer_row *rows = NULL;
+    CKVC_AUTO(eval_summary_fini) eval_summary s = {0};
+    size_t n = 0, capacity = 0;
+    ckvc_status st = CKVC_OK;
+    for (ckvc_lines at = ckvc_lines_of(lines->data, lines->size);
+         st == CKVC_OK && ckvc_next_line(&at);) {
+        CKVC_GROW(rows, capacity, n + 1);
+        st = answers_read_line("answers", at.number, at.text, at.n, &rows[n++], err);
+    }
+    if (st == CKVC_OK) {
+        eval_summary_make(rows, n, n_ways, &s);
+        say("%-18s %-14s %10s %8s %8s %8s  %s\n", "policy", "table", "budget", "score", "MB",
+            "kept", "worst tasks");
+        for (size_t i = 0; i < s.n_series; i++) { print_series(&s.series[i]); }
+        say("score: mean over %zu of %zu tasks\n", s.n_done, s.n_tasks);
+        for (size_t t = 0; t < s.n_tasks; t++) {
+            const eval_mean *m = &s.tasks[t];
+            if (m->score > eval_bar(m->control)) { continue; }
+            say("%s is left out: the full cache has %.3f, not above %.3f (wrong answers have "
+                "%.3f)\n",
+                m->task, m->score, eval_bar(m->control), m->control);
+        }
+    }
+    for (size_t i = 0; i < n; i++) { answer_row_fini(&rows[i]); }
+    return st;
+}
+
+static ckvc_status print_forecast(const eval_cli *c, const eval_options *o, ckvc_err *err) {
+    eval_forecast f;
+    char duration[CKVC_DURATION];
+    CKVC_TRY(eval_forecast_make(o, &f, err));
+    if (c->inputs.json) {
+        json_print(JSON_NUMBERS(json_object(), {"items", f.n_items}, {"lines", f.n_ways},
+                                {"T", f.n_tokens}, {"prefill_s", f.prefill_s},
+                                {"decide_s", f.decide_s}, {"step_s", f.step_s},
+                                {"bytes", (double)f.bytes}, {"hours", f.hours}));
+        return CKVC_OK;
+    }
+    ckvc_duration(3600 * f.hours, duration);
+    printf("items              %zu, each under %zu caches\n", f.n_items, f.n_ways);
+    printf("longest prompt     %u tokens: prefill %.3f s, decisions %.3f s, a token of all caches "
+           "%.4f s\n",
+           f.n_tokens, f.prefill_s, f.decide_s, f.step_s);
+    printf("memory             %.1f MB of %.1f\n", (double)f.bytes / 1e6, (double)o->memory / 1e6);
+    printf("all                about %s at most\n", duration);
+    return CKVC_OK;
+}
+
+/* ---- the run ---- */
+
+static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
+    USAGE_IF(c->resume && !c->out, "--resume goes on with an --out FILE; name it");
+    CKVC_TRY(shard_option(c->shard, &j->part, err));
+    USAGE_IF(j->part.count && !c->out, "--shard makes a part of an --out FILE; name it");
+    if (c->out && !c->dry_run) { CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); }
+    CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
+    CKVC_TRY(policies_open_instruction(&c->of, &c->inputs, &j->e, err));
+    CKVC_TRY(policies_open(&c->of, &c->inputs, &j->e, &j->of, err));
+    for (size_t i = 0; i < j->of.n; i++) {
+        USAGE_IF(j->of.list[i].kind == SCORE_MATCHED,
+                 "--policy matched has a threshold that held-out prompts are counted for: `ckvc "
+                 "score` finds it");
+        USAGE_IF(j->of.list[i].kind == SCORE_FULL, "--policy full: the full cache is always there");
+    }
+    CKVC_TRY(policies_budgets(&c->of, opts_given("budget"), &j->of, err));
+    return make_items(c, j, err);
+}
+
+/* The answers, in one go or in what a checkpoint leaves to do. */
+static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc_err *err) {
+    const size_t n_ways = eval_ways(&o->choice);
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
+    if (c->out) {
+        json_auto_t *settings = settings_of(j, n_ways);
+        j->checkpoint = (score_checkpoint){.out = c->out,
+                                           .part = j->part,
+                                           .per_prompt = n_ways,
+                                           .resume = c->resume,
+                                           .force = c->force};
+        CKVC_TRY(score_checkpoint_open(&j->checkpoint, settings, &lines, err));
+        o->n_done = j->checkpoint.n_done;
+        o->keep = score_checkpoint_keep;
+        o->keep_ctx = &j->checkpoint;
+    }
+    ckvc_stop_install();
+    ckvc_err why = {0};
+    const ckvc_status st = eval_answers(o, &lines, &why);
+    const bool kept = o->keep && j->checkpoint.n_done > 0;
+    if (st != CKVC_OK && !kept) { score_checkpoint_remove(&j->checkpoint); }
+    if (st == CKVC_E_STOPPED && !kept) {
+        if (!c->out) { fwrite(lines.data, 1, lines.size, stdout); }
+        return ckvc_fail(err, CKVC_E_INTERRUPTED, "%.*s; %s", (int)strcspn(why.text, ";"), why.text,
+                         c->out ? "nothing was written" : "what is printed is complete");
+    }
+    FAIL_IF(st != CKVC_OK, st, "%s", why.text);
+    if (j->part.count) { /* the checkpoint is the part */
+        if (!o->quiet) {
+            say("wrote %s; when all parts are there: ckvc merge %s\n", j->checkpoint.path, c->out);
+        }
+    } else if (c->out) {
+        CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->force, err));
+        score_checkpoint_remove(&j->checkpoint);
+    } else {
+        fwrite(lines.data, 1, lines.size, stdout);
+    }
+    return o->quiet ? CKVC_OK : print_summary(&lines, n_ways, err);
+}
+
+static ckvc_status eval(const verb_call *call, ckvc_err *err) {
+    const eval_cli *c = call->options;
+    CKVC_AUTO(job_fini) eval_job j = {0};
+    CKVC_TRY(open_job(c, &j, err));
+    opened_inputs of_items = j.e;
+    of_items.prompts = &j.items->prompts;
+    inputs_warn_budgets(&c->inputs, &of_items, j.of.budgets, j.of.n ? j.of.n_budgets : 0);
+    eval_options o = {.model = j.e.model,
+                      .be = j.e.be,
+                      .tok = j.e.tok,
+                      .items = j.items,
+                      .choice = {.list = j.of.list,
+                                 .n = j.of.n,
+                                 .setting = c->inputs.setting,
+                                 .nearest_budget = true,
+                                 .mode = CKVC_MODE_COUNT,
+                                 .score = CKVC_SCORE_COUNT,
+                                 .instruction = j.e.instruction,
+                                 .n_instruction = j.e.n_instruction},
+                      .unseen = c->query,
+                      .batch = c->batch,
+                      .memory = memory_plan_limit(j.e.be, c->inputs.memory),
+                      .quiet = c->inputs.quiet,
+                      .part = j.part};
+    o.choice.setting.budgets = (setting_list){j.of.budgets, j.of.n_budgets};
+    return c->dry_run ? print_forecast(c, &o, err) : run_job(c, &j, &o, err);
+}
+
+#define OPTIONS_OF eval_cli
+static const opt rows[] = {
+    OPT_GROUP(opts_model, inputs),
+    OPT_TITLE("tasks"),
+    OPT_LIST("tasks", tasks, "NAME,...", "tasks or groups of them (tasks/README.md), or all"),
+    OPT_LIST("lengths", lengths, "N,...", "tokens of a prompt", .preset = "1024"),
+    OPT_LIST("depths", depths, "F,...",
+             "of a needle, 0 the beginning; default: 0 to 1 by quarters"),
+    OPT_COUNT("count", count, "N", 1, 1e6, "items of each task, length and depth", .preset = "5"),
+    OPT_INPUT("haystack", haystack, "FILE",
+              "text in whose sentences needles lie; without it: made up"),
+    OPT_ENUM("query", query, "seen|unseen",
+             "what a policy decides on: all of a prompt, or what stands before the question"),
+    OPT_FLAG("chat", chat, "items are a user's message, for the model's chat template"),
+    OPT_GROUP(opts_chat, inputs),
+    OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "names every random stream"),
+    OPT_GROUP(opts_policies, of),
+    OPT_SETTING("window", inputs.setting, "N", 1, 1e6,
+                "observation window, the prompt's last N tokens", .letter = 'W'),
+    OPT_SETTING_NAME("alpha", inputs.setting,
+                     "attention mass as the paper has it, or per row that can see it"),
+    OPT_SETTING("keep-window", inputs.setting, "N", 0, 1e6,
+                "always keep the last N tokens (within the budget)"),
+    OPT_TITLE("output"),
+    OPT_OUTPUT("out", out, "A.jsonl", "file to write; default: standard output", .letter = 'o'),
+    OPT_COUNT("batch", batch, "N", 1, 1024, "items side by side; answers do not depend on it",
+              .preset = "4"),
+    OPT_FLAG("force", force, "replace existing output"),
+    OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
+    OPT_SHARD(shard),
+    OPT_FLAG("dry-run", dry_run, "print what it will take, after one prefill, and stop"),
+    {0}};
+
+const verb verb_eval = {
+    .name = "eval",
+    .about = "answers to tasks from full and compressed caches",
+    .summary = "answers to tasks from the full cache, and from what tables and policies keep, as "
+               "JSON lines",
+    .usage = "ckvc eval --model DIR --tasks NAME,... [--table T.ckvt,...] [--policy NAME,...] "
+             "[--budget N,...] [--out A.jsonl]",
+    .examples = "  ckvc eval --model DIR --tasks all --table t.ckvt --policy snapkv,adakv --budget "
+                "0.25,0.125 --out a.jsonl\n"
+                "  ckvc eval --model DIR --tasks niah --lengths 1024,2048 --query unseen --policy "
+                "expected-attention --out u.jsonl\n",
+    VERB_OPTIONS(rows),
+    .instead = "tables go with --table",
+    .work = eval};

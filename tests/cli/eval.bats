@@ -1,0 +1,173 @@
+#!/usr/bin/env bats
+# eval: answers to tasks from full and compressed caches. That they are those of a decoder with one sequence is held by test_eval; here the verb.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    prompts 5 >"$DIR/prompts.jsonl"
+    "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.25,0.5 -q --out "$DIR/run"
+    "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
+    eval_to "$DIR/whole.jsonl"
+}
+
+# eval_to OUT OPTIONS: 10 items of two tasks, each under the full cache and 3 policies x 2 budgets
+eval_to() {
+    local out=$1
+    shift
+    "$CKVC" eval --model "$MODEL" --window 16 --tasks niah,niah-multikey-1 --lengths 200 --depths 0,0.5,1 --count 2 --table "$DIR/t.ckvt" \
+        --policy snapkv,random --budget 0.25,24 -q --out "$out" "$@"
+}
+
+@test "lines: the full cache first, then policies and budgets, of every item; each keeps what it says" {
+    python3 - "$DIR/whole.jsonl" "$(content_id "$DIR/t.ckvt")" <<'END'
+import json, sys
+rows = [json.loads(x) for x in open(sys.argv[1])]
+L, G, D = 4, 3, 32
+ways = [("full", None)] + [(p, b) for p in ("snapkv", "random", "table") for b in (0.25, 24)]
+assert len(rows) % 7 == 0 and len(rows) == 7 * len({r["id"] for r in rows}) == 7 * 8, len(rows)
+for i, r in enumerate(rows):
+    assert (r["policy"], r["budget"]) == ways[i % 7] and r["id"] == rows[i - i % 7]["id"]
+    T = r["length"]
+    assert 150 < T <= 205 and r["aimed"] == 200 and r["query"] == "seen" and "question" not in r
+    B = T if r["budget"] is None else int(r["budget"] * T) if r["budget"] < 1 else r["budget"]
+    assert r["entries"] == L * G * B, (r["entries"], L * G * B)
+    assert r["share"] == r["entries"] / (L * G * T) and r["bytes"] == 8 * D * r["entries"]
+    assert r["table"] == (sys.argv[2] if r["policy"] == "table" else None) and r["window"] == 16
+    assert 0 <= r["score"] <= 1 and r["tokens"] > 0 and r["nll"] > 0 and r["reference_nll"] > 0
+# policies answer otherwise than the full cache, and a quarter otherwise than 24 tokens
+assert any(a["answer"] != b["answer"] for a, b in zip(rows[0::7], rows[1::7]))
+assert any(a["answer"] != b["answer"] for a, b in zip(rows[1::7], rows[2::7]))
+END
+}
+
+@test "the same bytes for any threads and batch, and for parts 1, 2, 3 merged" {
+    eval_to "$DIR/t1.jsonl" -t 1 --batch 1
+    eval_to "$DIR/t2.jsonl" -t 2 --batch 3
+    cmp "$DIR/whole.jsonl" "$DIR/t1.jsonl"
+    cmp "$DIR/whole.jsonl" "$DIR/t2.jsonl"
+    for n in 1 2 3; do
+        for ((i = n - 1; i >= 0; i--)); do eval_to "$DIR/parts-$n.jsonl" --shard "$i/$n"; done
+        "$CKVC" merge "$DIR/parts-$n.jsonl" -q
+        cmp "$DIR/whole.jsonl" "$DIR/parts-$n.jsonl"
+    done
+    eval_to "$DIR/parts.jsonl" --shard 0/2
+    eval_to "$DIR/parts.jsonl" --shard 1/2 --seed 2
+    run "$CKVC" merge "$DIR/parts.jsonl"
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *"parts.jsonl.part-1-of-2: was begun with items"* ]]
+}
+
+@test "killed and stopped anywhere, resumed: the same bytes" {
+    local delay rc=0
+    for delay in 0.05 0.15 0.3; do
+        timeout -s KILL "$delay" "$CKVC" eval --model "$MODEL" --window 16 --tasks niah,niah-multikey-1 --lengths 200 --depths 0,0.5,1 --count 2 \
+            --table "$DIR/t.ckvt" --policy snapkv,random --budget 0.25,24 -q --batch 1 --out "$DIR/killed.jsonl" --resume || true
+    done
+    eval_to "$DIR/killed.jsonl" --resume --force
+    cmp "$DIR/whole.jsonl" "$DIR/killed.jsonl"
+    [ ! -e "$DIR/killed.jsonl.checkpoint" ]
+    # from a checkpoint with a torn line, and with other settings
+    eval_to "$DIR/torn.jsonl" --shard 0/1
+    mv "$DIR/torn.jsonl.part-0-of-1" "$DIR/torn"
+    python3 - "$DIR/torn" <<'END'
+import json, sys
+lines = open(sys.argv[1]).read().split("\n")
+settings = json.loads(lines[0])
+for key in ("shard", "prompts", "lines"):
+    del settings[key]
+text = "\n".join([json.dumps(settings, sort_keys=True, separators=(",", ":"))] + lines[1:12]) + "\n" + lines[12][:40]
+open(sys.argv[1] + ".jsonl.checkpoint", "w").write(text)
+END
+    run eval_to "$DIR/torn.jsonl"
+    [ "$status" -eq 73 ] && one_line && [[ $output == *"--resume"* ]]
+    run eval_to "$DIR/torn.jsonl" --resume --seed 2
+    [ "$status" -eq 65 ] && one_line && [[ $output == *"was begun with "*", this command has "* ]]
+    eval_to "$DIR/torn.jsonl" --resume
+    cmp "$DIR/whole.jsonl" "$DIR/torn.jsonl"
+}
+
+@test "unseen: what is kept is decided before the question, which is fed over it" {
+    eval_to "$DIR/unseen.jsonl" --query unseen
+    python3 - "$DIR/whole.jsonl" "$DIR/unseen.jsonl" <<'END'
+import json, sys
+seen, unseen = ([json.loads(x) for x in open(p)] for p in sys.argv[1:])
+assert len(seen) == len(unseen)
+for a, b in zip(seen, unseen):
+    assert b["query"] == "unseen" and b["question"] > 0 and a["length"] == b["length"] + b["question"]
+    if a["policy"] == "full":  # nothing is dropped: rows of a prefill against tokens of a step
+        assert a["answer"] == b["answer"] and abs(a["reference_nll"] - b["reference_nll"]) < 2e-6, a["id"]
+assert any(a["answer"] != b["answer"] for a, b in zip(seen, unseen) if a["policy"] == "snapkv")
+END
+}
+
+@test "the table at the end: means of the lines, what the full cache cannot do, bytes" {
+    run --separate-stderr "$CKVC" eval --model models/ckvc-tiny-8l --tasks niah,niah-single-3 --lengths 300 --depths 0.5 --count 3 --policy recent --budget 0.5
+    [ "$status" -eq 0 ]
+    echo "$output" >"$DIR/lines"
+    echo "$stderr" >"$DIR/talk"
+    python3 - "$DIR/lines" "$DIR/talk" <<'END'
+import json, sys
+rows = [json.loads(x) for x in open(sys.argv[1])]
+talk = open(sys.argv[2]).read().split("\n")
+mean = lambda policy: sum(r["score"] for r in rows if r["policy"] == policy and r["task"] == "niah") / 3
+full, recent = (next(x for x in talk if x.startswith(p + " ")).split() for p in ("full", "recent"))
+assert mean("full") > 0.1 and full[3] == f"{mean('full'):.4f}" and recent[3] == f"{mean('recent'):.4f}", (full, recent)
+assert full[5] == "100.00%" and recent[2] == "0.5" and 49 < float(recent[5][:-1]) <= 50
+assert "score: mean over 1 of 2 tasks" in talk
+assert any(x.startswith("niah-single-3 is left out: the full cache has 0.000, not above 0.100") for x in talk)
+END
+}
+
+@test "an answer of one line ends with it" {
+    "$CKVC" eval --model models/ckvc-tiny-8l --tasks few-shot --lengths 300 --count 2 -q >"$DIR/lines"
+    python3 - "$DIR/lines" <<'END'
+import json, sys
+for r in map(json.loads, open(sys.argv[1])):
+    text = r["answer"].lstrip("\n")
+    assert r["end"] == "line" and text.count("\n") == 1 and len(text) > 1, r
+END
+}
+
+@test "a dry run says what it takes and makes nothing; memory that is not there is refused first" {
+    run eval_to "$DIR/dry.jsonl" --dry-run
+    [ "$status" -eq 0 ]
+    [[ $output == *"8, each under 7 caches"*"prefill "*"memory  "*" MB of "*"about "*" at most"* ]]
+    [ ! -e "$DIR/dry.jsonl" ] && [ ! -e "$DIR/dry.jsonl.checkpoint" ]
+    run eval_to "$DIR/dry.jsonl" --dry-run --json
+    python3 -c 'import json, sys
+o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["hours"] > 0 and o["bytes"] > 1e6, o' "$output"
+    run eval_to "$DIR/dry.jsonl" --memory 1M
+    [ "$status" -eq 71 ]
+    one_line
+    [[ $output == *"allow more with --memory, or give a smaller --batch"* ]]
+    [ ! -e "$DIR/dry.jsonl.checkpoint" ]
+}
+
+@test "what cannot be is one line" {
+    fails() {
+        local status_wanted=$1 text=$2
+        shift 2
+        run "$CKVC" eval --model "$MODEL" --lengths 200 --count 1 --depths 1 -q "$@"
+        [ "$status" -eq "$status_wanted" ] || { echo "$* gave $status: $output"; return 1; }
+        one_line
+        [[ $output == *"$text"* ]] || { echo "$output"; return 1; }
+    }
+    fails 64 "which tasks?"
+    fails 64 "nonesuch" --tasks nonesuch
+    fails 64 "identity; recent" --tasks niah --policy nonesuch
+    fails 64 "matched" --tasks niah --table "$DIR/t.ckvt" --window 16 --policy matched
+    fails 64 "always there" --tasks niah --policy full
+    fails 64 "needs a --table" --tasks niah --policy pooled
+    fails 64 "is given twice" --tasks niah --policy recent,recent
+    fails 64 "--depths: got '2', wanted 0 to 1" --tasks niah --depths 2
+    fails 64 "--lengths: 64 is given twice" --tasks niah --lengths 64,64
+    fails 64 "name it" --tasks niah --resume
+    fails 64 "name it" --tasks niah --shard 0/2
+    fails 64 "no chat template" --tasks niah --chat
+    fails 65 "give --window 16" --tasks niah --table "$DIR/t.ckvt" --window 32
+    fails 65 "more than the model's context" --tasks niah --lengths 2047
+    fails 65 "wanted more than the window of 300" --tasks niah --window 300
+}
