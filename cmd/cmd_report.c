@@ -13,6 +13,8 @@ ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n,
     o.n_inputs = n;
     o.scores = c->scores.items;
     o.n_scores = c->scores.n;
+    o.answers = c->answers.items;
+    o.n_answers = c->answers.n;
     CKVC_AUTO_FREE char *summary = NULL, *numbers = NULL;
     o.require_deploy = c->require;
     const ckvc_status done = report_write(&o, &summary, &numbers, err);
@@ -26,8 +28,8 @@ ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n,
 static ckvc_status report(const verb_call *call, ckvc_err *err) {
     const report_cli *c = call->options;
     USAGE_IF(!c->report.out, "no --out DIR: where should the page go?");
-    USAGE_IF(call->n == 0 && c->scores.n == 0,
-             "nothing to report on; give tables, runs or --scores");
+    USAGE_IF(call->n == 0 && c->scores.n == 0 && c->answers.n == 0,
+             "nothing to report on; give tables, runs, --scores or --answers");
     return report_run(c, call->items, call->n, err);
 }
 
@@ -37,13 +39,16 @@ static const opt rows[] = {
                "folder for report.html, report.json and a .svg and .csv per figure", .letter = 'o'),
     OPT_INPUTS("scores", scores, "S.jsonl,...",
                "output of `ckvc score` on held-out prompts: what the tables bring"),
+    OPT_INPUTS("answers", answers, "A.jsonl,...",
+               "output of `ckvc eval`: scores on tasks, against what is kept"),
     OPT_ENUM("require", require, "nothing|deploy",
              "deploy: exit 1 unless that is the verdict on every table given"),
     OPT_TITLE("rank agreement"),
     OPT_COUNT("layer-bins", report.layer_bins, "N", 1, 64,
               "groups of consecutive layers for Spearman", .preset = "4"),
     OPT_COUNT("bootstrap", report.replicates, "R", 0, 10000,
-              "refits from resampled prompts, for intervals; needs the tables' runs; 0: none",
+              "refits from resampled prompts (needs the tables' runs) and resampled answers, for "
+              "intervals; 0: none",
               .preset = "1000"),
     OPT_INT("seed", report.seed, "N", 0, 9e15, "of the resampling", .preset = "1"),
     OPT_SIZE("memory", report.memory_max, "for the refits' counts", .preset = "1G"),
@@ -57,7 +62,8 @@ const verb verb_report = {
     .name = "report",
     .about = "stability and truth of tables, as a page",
     .summary = "how good and how stable tables are, as one page without scripts",
-    .usage = "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] --out DIR",
+    .usage =
+        "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] [--answers A.jsonl,...] --out DIR",
     .examples = "  ckvc report technical.ckvt narrative.ckvt runs/technical "
                 "runs/narrative --scores heldout.jsonl --out report\n"
                 "  ckvc report t.ckvt --out report          (the table "

@@ -6,7 +6,7 @@
 
 typedef struct report_cli {
     report_options report; /* without the lists of files */
-    opt_list scores;
+    opt_list scores, answers;
     unsigned require; /* 0 nothing, 1 deploy */
     bool quiet, json;
 } report_cli;

@@ -134,3 +134,15 @@ ckvc_status report_write(const report_options *o, char **summary, char **json, c
     *json = ckvc_strdup((const char *)text.data);
     return o->require_deploy ? check_verdicts(&n, err) : CKVC_OK;
 }
+
+ckvc_status report_answers(const report_options *o, char **text, ckvc_err *err) {
+    CKVC_AUTO(inputs_free) inputs in = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
+    report_numbers n;
+    CKVC_TRY(inputs_load(&in, o, err));
+    n = (report_numbers){.in = &in};
+    answer_numbers_make(&n);
+    answers_text(&n, &b);
+    *text = ckvc_strdup(b.data ? (const char *)b.data : "");
+    return CKVC_OK;
+}

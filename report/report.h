@@ -1,9 +1,9 @@
 /* The page of a report: what tables say, how far to trust them, and what they bring
  * (docs/method.md, section 10).
  *
- * report_write reads tables, runs and score files, computes every number once (numbers/numbers.h),
- * and shows them through one list of columns as report.json, csv files, figures and the page, so
- * that these cannot disagree.
+ * report_write reads tables, runs, score and answers files, computes every number once
+ * (numbers/numbers.h), and shows them through one list of columns as report.json, csv files,
+ * figures and the page, so that these cannot disagree.
  */
 #pragma once
 
@@ -16,3 +16,7 @@
  * the report written and both texts given, unless there are tables and all are to be deployed. */
 ckvc_status report_write(const report_options *o, char **summary, char **json,
                          ckvc_err *err) CKVC_MUST_CHECK;
+
+/* What the section of answers files says, as a plain table: *text the caller's to free. Of the
+ * options inputs, answers, replicates and seed count; nothing is written. */
+ckvc_status report_answers(const report_options *o, char **text, ckvc_err *err) CKVC_MUST_CHECK;

@@ -102,3 +102,8 @@ double mcnemar_exact(uint64_t b, uint64_t c) {
     }
     return fmin(1, 2 * tail);
 }
+
+double task_bar(double wrong) {
+    const double from = isnan(wrong) ? 0 : wrong;
+    return from + 0.1 * (1 - from);
+}

@@ -42,3 +42,7 @@ task_interval task_tail(const task_draws *d, size_t series, size_t base);
  * has; twice the smaller tail of Binomial(b + c, 1/2), at most 1 (McNemar 1947; exact as in Agresti
  * 2013, section 11.1). */
 double mcnemar_exact(uint64_t b, uint64_t c);
+
+/* A policy does a task where its mean score is above this: the mean score of wrong answers there
+ * (NaN: 0), and a tenth of what is left above it. */
+double task_bar(double wrong);

@@ -195,6 +195,7 @@ ckvc_status inputs_load(inputs *in, const report_options *o, ckvc_err *err) {
     }
     for (size_t t = 0; t < in->n_tables; t++) { fitted_from(in, &in->tables[t]); }
     CKVC_TRY(score_rows_load(in, err));
+    CKVC_TRY(answer_rows_load(in, err));
     return own_records_load(in, err);
 }
 
@@ -213,5 +214,6 @@ void inputs_free(inputs *in) {
         free(in->runs[i].sources);
     }
     for (size_t i = 0; i < in->scores.n_files; i++) { scores_free(in->scores.files[i]); }
+    for (size_t i = 0; i < in->answers.n_files; i++) { answers_free(in->answers.files[i]); }
     room_fini(&in->room);
 }

@@ -14,6 +14,7 @@
 #include "formats/shard/shard_side.h"
 #include "formats/table/table_file.h"
 #include "lib/base/names.h"
+#include "report/load/answer_files.h"
 #include "report/load/room.h"
 #include "report/load/score_series.h"
 #include "report/load/report_options.h"
@@ -122,6 +123,7 @@ typedef struct inputs {
     input_run *runs;
     size_t n_runs;
     score_files scores;
+    answer_files answers;
 } inputs;
 
 /* inputs_free also after an error. */
@@ -137,6 +139,9 @@ const char *input_run_tags(inputs *in, const input_table *t); /* "R1, R2" of its
 
 /* score_rows.c: reads the score files. */
 ckvc_status score_rows_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* answer_rows.c: reads the answers files. */
+ckvc_status answer_rows_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* own_records.c: fills the tables' sides. A table whose records are not here, or are not its own,
  * is no error. */

@@ -12,11 +12,13 @@ typedef struct report_options {
     size_t n_inputs;
     const char *const *scores; /* files of `ckvc score` */
     size_t n_scores;
+    const char *const *answers; /* files of `ckvc eval` */
+    size_t n_answers;
     const char *out;     /* folder; made when missing */
     bool require_deploy; /* every table must be one to deploy */
     bool force;          /* replace the files of an earlier report */
     uint32_t layer_bins; /* groups of layers for Spearman, 1 to 64 */
-    uint32_t replicates; /* refits of the bootstrap over prompts, 0: none */
+    uint32_t replicates; /* of the bootstraps: refits over prompts, answers; 0: none */
     uint64_t seed;       /* of the bootstrap */
     size_t memory_max;   /* bytes for the bootstrap's counts */
 } report_options;

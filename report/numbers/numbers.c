@@ -18,6 +18,7 @@ ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
     run_numbers_make(n);
     score_numbers_make(n);
     verdict_numbers_make(n);
+    answer_numbers_make(n);
     transfer_numbers_make(n);
     attention_numbers_make(n);
     diagnostic_numbers_make(n);

@@ -402,6 +402,55 @@ interval series_loss(const score_series *s); /* over the full cache: minus rewar
  * one, which is with plain identity. */
 const comparison *comparison_gain(const score_numbers *s, const comparison *c);
 
+/* ---- answers to tasks (answer_numbers.c) ---- */
+
+/* A task under the full cache. What it does no better than wrong answers says nothing of what was
+ * dropped: it is marked, and in no average. */
+typedef struct answer_task {
+    const char *task, *group, *metric;
+    size_t n;
+    interval full;
+    double control;       /* mean score of wrong answers there; 0 where none was taken */
+    bool counted, binary; /* averaged; every score is 0 or 1 */
+} answer_task;
+
+/* A policy's answers to one task, or to those of one length. */
+typedef struct answer_cell {
+    const char *task; /* NULL: of a length, all that count */
+    double length;    /* aimed at; NaN: any */
+    size_t n;
+    interval score, against; /* the latter: less the table's at the same budget */
+    size_t better, worse;    /* items scored above the table, below it */
+    double p;                /* McNemar's; NaN: scores are not 0 and 1, or there is no table */
+    bool decided;            /* by p where there is one, else by the interval */
+} answer_cell;
+
+/* One policy or table at one budget; means over the items of tasks that count. */
+typedef struct answer_line {
+    const char *title, *policy;
+    size_t colour;               /* the table's, else one of its own behind them */
+    bool full, table, base;      /* the full cache; a table; the one that others are held against */
+    double budget, share, bytes; /* budget NaN: the full cache */
+    double entries_ratio;        /* to the table's at the same budget; NaN: there is none */
+    size_t n;
+    interval macro, tail, against, tail_against;
+    bool decided;  /* against leaves 0 out, on PART_MIN items or more */
+    bool frontier; /* no other scores as much with as few bytes */
+    answer_cell *tasks, *lengths;
+    double *needle; /* [n_depths][n_aimed] over the bench's depths and lengths; NaN: no item */
+    size_t n_tasks, n_lengths, n_depths, n_aimed;
+} answer_line;
+
+/* What may stand in one column: one model, and the question seen or not when sets were decided. */
+typedef struct answer_bench {
+    const char *model, *query; /* "seen", "unseen" */
+    size_t n_items, n_lacking; /* answered by all; left out: some policy has no answer */
+    answer_task *tasks;
+    answer_line *lines;     /* the full cache, then by budget: tables, then by falling score */
+    double *depths, *aimed; /* of needles */
+    size_t n_tasks, n_counted, n_lines, n_depths, n_aimed;
+} answer_bench;
+
 /* ---- transfer (transfer_numbers.c) ---- */
 
 typedef struct transfer_row {
@@ -479,6 +528,7 @@ typedef struct report_numbers {
     pair_numbers *pairs;
     run_numbers *runs;
     score_numbers scores;
+    answer_bench *benches;
     transfer_row *transfers;
     transfer_matrix *matrices;
     attention_numbers *attention;
@@ -486,7 +536,7 @@ typedef struct report_numbers {
     peaks_numbers *peaks;
     damage_numbers *damages;
     size_t n_tables, n_trust, n_pairs, n_runs, n_transfers, n_matrices, n_attention, n_utilities,
-        n_peaks, n_damages;
+        n_peaks, n_damages, n_benches;
 } report_numbers;
 
 ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
@@ -498,6 +548,7 @@ void pair_numbers_make(report_numbers *n);
 void run_numbers_make(report_numbers *n);
 void score_numbers_make(report_numbers *n);
 void verdict_numbers_make(report_numbers *n);
+void answer_numbers_make(report_numbers *n);
 void transfer_numbers_make(report_numbers *n);
 void attention_numbers_make(report_numbers *n);
 void diagnostic_numbers_make(report_numbers *n);

@@ -8,8 +8,9 @@ TABLE(diagnostics_columns, report_numbers, OBJECTS(utilities, n_utilities, utili
       JSON_AS(damages, "damage", OF(damage_columns), BY(n_damages)));
 TABLE(report_columns, report_numbers, OBJECTS(tables, n_tables, table_columns),
       OBJECTS(pairs, n_pairs, pair_columns), OBJECTS(runs, n_runs, run_columns),
-      OBJECT(scores, score_columns), OBJECTS(attention, n_attention, attention_columns),
-      GROUP("diagnostics", diagnostics_columns), GROUP("transfers", transfer_columns));
+      OBJECT(scores, score_columns), JSON_AS(benches, "answers", OF(answer_columns), BY(n_benches)),
+      OBJECTS(attention, n_attention, attention_columns), GROUP("diagnostics", diagnostics_columns),
+      GROUP("transfers", transfer_columns));
 
 json_t *report_json(const report_numbers *n) {
     json_t *o = columns_json(report_columns, n);
@@ -37,11 +38,13 @@ static void contents(ckvc_buffer *b, const section *list, size_t n, bool folded)
 }
 
 void report_page(const report_numbers *n, view *v) {
-    const size_t tables = n->n_tables, runs = n->n_runs, files = n->in->scores.n_files;
+    const size_t tables = n->n_tables, runs = n->n_runs, files = n->in->scores.n_files,
+                 asked = n->in->answers.n_files;
     const section sections[] = {
         {true, false, "verdict", "Verdict", "Verdict", verdict_section},
         {where_known(n), false, "where", "Where it holds", "Where it holds and where not",
          where_section},
+        {n->n_benches, false, "answers", "Answers", "Answers to tasks", answers_section},
         {n->n_pairs, false, "agreement", "Agreement", "Do tables agree?", agreement_section},
         {shares_known(n), false, "shares", "Budgets", "Budgets of heads", shares_section},
         {tables, false, "trust", "Trust", "How far to trust them", trust_section},
@@ -64,11 +67,15 @@ void report_page(const report_numbers *n, view *v) {
     html_page_begin(b, "ckvc report");
     ckvc_buffer_text(b, "<header>\n");
     html_element(b, "h1", NULL, "%s",
-                 tables == 1 ? "Deploy this table?" : "Which of these tables to deploy?");
+                 tables == 1            ? "Deploy this table?"
+                 : tables == 0 && asked ? "What do tasks lose?"
+                                        : "Which of these tables to deploy?");
     page_note(
         v,
-        "ckvc %s report over %zu table%s, %zu run%s, %zu score file%s. All numbers: report.json.",
-        CKVC_VERSION, tables, plural(tables), runs, plural(runs), files, plural(files));
+        "ckvc %s report over %zu table%s, %zu run%s, %zu score file%s, %zu file%s of answers. All "
+        "numbers: report.json.",
+        CKVC_VERSION, tables, plural(tables), runs, plural(runs), files, plural(files), asked,
+        plural(asked));
     ckvc_buffer_text(b, "<nav>");
     contents(b, sections, n_sections, false);
     contents(b, sections, n_sections, true);

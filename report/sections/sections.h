@@ -15,11 +15,13 @@ typedef void section_writer(const report_numbers *n, view *v);
 
 /* The sections, between heading and end, in the order of the page; page.c says where there is one.
  * Each begins with its findings, lines of page and summary, where it has any. */
-section_writer verdict_section, where_section, agreement_section, shares_section, trust_section,
-    comparisons_section, transfer_section, weights_section, gate_section, evidence_section,
-    prompts_section, savings_section, binding_section, attention_section, diagnostics_section,
-    provenance_section, words_section;
+section_writer verdict_section, where_section, answers_section, agreement_section, shares_section,
+    trust_section, comparisons_section, transfer_section, weights_section, gate_section,
+    evidence_section, prompts_section, savings_section, binding_section, attention_section,
+    diagnostics_section, provenance_section, words_section;
 int series_of_table(const report_numbers *n, const score_series *s); /* its colour; grey: none */
+/* The table of the answers' numbers as plain text. */
+void answers_text(const report_numbers *n, ckvc_buffer *text);
 bool where_known(const report_numbers *n);
 bool savings_known(const report_numbers *n);
 bool shares_known(const report_numbers *n);
@@ -33,7 +35,7 @@ const char *leak_sentence(const leak_numbers *l);
 columns_of verdict_columns, score_columns, transfer_columns, pair_columns, trust_columns,
     weight_columns, threshold_columns, evidence_columns, leak_columns, table_columns, run_columns,
     coverage_columns, savings_columns, budget_columns, attention_columns, utility_columns,
-    peaks_columns, damage_columns, spread_columns, under_columns;
+    peaks_columns, damage_columns, spread_columns, under_columns, answer_columns;
 /* Of an entry: what refits say of it, also in its csv files. */
 columns_of refit_entry_columns, bound_entry_columns;
 

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "lib/base/json.h"
+#include "lib/base/memory.h"
 #include "report/draw/html.h"
 #include "report/view/say.h"
 
@@ -280,4 +281,61 @@ void columns_table(ckvc_buffer *html, const char *caption, columns_of *of, const
     columns_table_begin(html, caption, of);
     columns_rows(html, of, rows, n);
     html_table_end(html);
+}
+
+/* ---- plain text ---- */
+
+void plain_text(ckvc_buffer *text, const char *words) {
+    for (const char *c = words; *c; c++) {
+        ckvc_buffer_append(text, (unsigned char)*c < ' ' ? "?" : c, 1);
+    }
+}
+
+static void plain(ckvc_buffer *text, const char *words) {
+    plain_text(text, words);
+    ckvc_buffer_append(text, "", 1);
+}
+
+static void plain_head(ckvc_buffer *text, const column *c, const void *row) {
+    (void)row;
+    if (c->page) { plain(text, c->page); }
+}
+
+static void plain_cell(ckvc_buffer *text, const column *c, const void *row) {
+    if (c->page) { plain(text, cell_text(c, row)); }
+}
+
+static void plain_letter(ckvc_buffer *text, const column *c, const void *row) {
+    (void)row;
+    if (c->page) { ckvc_buffer_append(text, &(char){letter(c, true)}, 1); }
+}
+
+/* Columns of a terminal: characters, not bytes. */
+static size_t width_of(const char *words) {
+    size_t n = 0;
+    for (const char *c = words; *c; c++) { n += ((unsigned char)*c & 0xc0) != 0x80; }
+    return n;
+}
+
+void columns_text(ckvc_buffer *text, columns_of *of, const void *rows, size_t n) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer cells = {0}, letters = {0};
+    const size_t across = columns_on_page(of);
+    CKVC_AUTO_FREE size_t *width = ckvc_calloc(across, sizeof *width);
+    each_column(&letters, of, NULL, plain_letter);
+    each_column(&cells, of, NULL, plain_head);
+    for (size_t i = 0; i < n; i++) {
+        each_column(&cells, of, (const char *)rows + i * of()->size, plain_cell);
+    }
+    const char *at = (const char *)cells.data;
+    for (size_t i = 0; i < across * (n + 1); i++, at += strlen(at) + 1) {
+        const size_t w = width_of(at);
+        width[i % across] = w > width[i % across] ? w : width[i % across];
+    }
+    at = (const char *)cells.data;
+    for (size_t i = 0; i < across * (n + 1); i++, at += strlen(at) + 1) {
+        const size_t k = i % across, blanks = width[k] - width_of(at);
+        const bool right = letters.data[k] == 'r', last = k == across - 1;
+        ckvc_buffer_printf(text, "%*s%s%*s%s", right ? (int)blanks : 0, "", at,
+                           right || last ? 0 : (int)blanks, "", last ? "\n" : "  ");
+    }
 }

@@ -168,3 +168,8 @@ void columns_rows(ckvc_buffer *html, columns_of *of, const void *rows, size_t n)
 /* A whole table of rows [n]. */
 void columns_table(ckvc_buffer *html, const char *caption, columns_of *of, const void *rows,
                    size_t n);
+
+/* Text from outside for a terminal: control characters, which it would obey, are '?'. */
+void plain_text(ckvc_buffer *text, const char *words);
+/* The same table as plain text, in columns. */
+void columns_text(ckvc_buffer *text, columns_of *of, const void *rows, size_t n);

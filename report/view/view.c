@@ -54,7 +54,9 @@ void figure_drop(view *v) {
 }
 
 void finding_aside(view *v, const char *verdict, const char *line) {
-    ckvc_buffer_printf(&v->summary, "%s%s%s\n", verdict ? verdict : "", verdict ? ": " : "", line);
+    ckvc_buffer_printf(&v->summary, "%s%s", verdict ? verdict : "", verdict ? ": " : "");
+    plain_text(&v->summary, line);
+    ckvc_buffer_text(&v->summary, "\n");
 }
 
 void finding(view *v, const char *verdict, const char *fmt, ...) {

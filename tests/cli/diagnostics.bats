@@ -67,3 +67,45 @@ PY
     "$CKVC" report --scores "$DIR/s1.jsonl,$DIR/s2.jsonl" --bootstrap 50 --out "$DIR/again" -q
     diff -r "$DIR/report" "$DIR/again"
 }
+
+@test "report: answers to tasks: figures, the question seen apart from unseen, the same bytes" {
+    python3 - >"$DIR/answers.jsonl" <<'PY'
+import json
+for query in "seen", "unseen":
+    for task in "copy", "hop":
+        for k in range(12):
+            for policy, budget in ("full", None), ("snapkv", 0.25), ("snapkv", 0.125), ("adakv", 0.25), ("adakv", 0.125):
+                entries = 800 if budget is None else int(800 * budget)
+                print(json.dumps({
+                    "id": f"{task}/{k}", "task": task, "group": "needle", "model": "0" * 64, "query": query, "length": 100,
+                    "aimed": 64 << k % 2, "depth": k % 3 / 2, "policy": policy, "table": None, "budget": budget, "entries": entries,
+                    "share": entries / 800, "bytes": entries * 64, "metric": "match", "answer": "a", "tokens": 1, "end": "stop",
+                    "nll": None, "score": int(budget is None or k < 80 * budget - 5 * (policy == "snapkv"))}))
+PY
+    run "$CKVC" report --answers "$DIR/answers.jsonl" --out "$DIR/answers"
+    [ "$status" -eq 0 ]
+    [[ $output == *"12.5% of T, question unseen: full cache 1.000; best adakv 0.833."* ]]
+    for figure in scores bytes tail tasks lengths-b1 lengths-b2 needles-b1 needles-b2; do
+        for bench in 1 2; do
+            [ -s "$DIR/answers/answers-$bench-$figure.svg" ]
+            [ -s "$DIR/answers/answers-$bench-$figure.csv" ]
+        done
+    done
+    python3 - "$DIR/answers/report.json" "$DIR/answers/answers-1-tasks.csv" <<'PY'
+import csv, json, sys
+seen, unseen = json.load(open(sys.argv[1]))["answers"]
+assert (seen["query"], unseen["query"]) == ("seen", "unseen") and len(seen["lines"]) == 5
+rows = list(csv.DictReader(open(sys.argv[2])))
+assert len(rows) == 10 and rows[0]["policy"] == "full cache" and rows[0]["budget"] == ""
+cells = [c for line in seen["lines"] for c in line["tasks"]]
+assert [float(r["score"]) for r in rows] == [c["score"] for c in cells]
+assert all(c["score_lo"] <= c["score"] <= c["score_hi"] for c in cells)
+PY
+    "$CKVC" report --answers "$DIR/answers.jsonl" --out "$DIR/answers-again" -q
+    diff -r "$DIR/answers" "$DIR/answers-again"
+    echo '{"id":1}' >"$DIR/broken.jsonl"
+    run "$CKVC" report --answers "$DIR/broken.jsonl" --out "$DIR/never"
+    [ "$status" -eq 65 ]
+    [[ $output == *"broken.jsonl:1: "* ]]
+    [ ! -e "$DIR/never" ]
+}

@@ -123,6 +123,18 @@ static void page_shows_what_has_a_head(void **state) {
                         "<td class=\"r\">1.0 to 2.0</td></tr>\n");
 }
 
+static void text_stands_in_columns(void **state) {
+    (void)state;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
+    thing t[2] = {sample(), sample()};
+    t[0].name = "\u03c4\x1b";
+    t[1].share = 1;
+    columns_text(&text, thing_columns, t, 2);
+    assert_string_equal((const char *)text.data, "what   share       range\n"
+                                                 "\u03c4?       25%  1.0 to 2.0\n"
+                                                 "a \"b\"   100%  1.0 to 2.0\n");
+}
+
 static void figures_close_where_the_page_goes_on(void **state) {
     (void)state;
     CKVC_AUTO(view_fini) view v = {0};
@@ -163,6 +175,7 @@ int main(void) {
                                        cmocka_unit_test(json_members_by_name),
                                        cmocka_unit_test(csv_quotes_and_leaves_undefined_empty),
                                        cmocka_unit_test(page_shows_what_has_a_head),
+                                       cmocka_unit_test(text_stands_in_columns),
                                        cmocka_unit_test(figures_close_where_the_page_goes_on),
                                        cmocka_unit_test(numbers_are_said_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);

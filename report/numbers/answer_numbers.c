@@ -1,0 +1,402 @@
+/* What policies score on tasks: averages over those that the full cache can do, differences to the
+ * table at the same budget, tasks one by one, lengths, needles.
+ *
+ * An item counts where every policy of its bench has answered it: then all averages are over the
+ * same items, and differences are paired.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "cql/stats/task_scores.h"
+#include "lib/base/order.h"
+#include "report/numbers/numbers.h"
+
+#define DECIDED_P    0.05
+#define NEEDLE_CELLS 4096 /* a map of more depths and lengths is none */
+
+typedef struct worker {
+    report_numbers *n;
+    answer_bench *o;
+    const answer_row **rows; /* [n_lines][n_items] */
+    bool *keep;              /* [n_items] scratch: which are looked at */
+    size_t *task;            /* [n_items] of each item */
+} worker;
+
+static const answer_row *row_at(const worker *w, size_t line, size_t item) {
+    return w->rows[line * w->o->n_items + item];
+}
+
+static interval of_draws(task_interval x) { return (interval){x.mean, x.lo, x.hi}; }
+
+/* ---- items and tasks ---- */
+
+static int by_item(const void *pa, const void *pb) {
+    return answer_compare_items(*(const answer_row *const *)pa, *(const answer_row *const *)pb);
+}
+
+/* The items that every series of the bench has; first: [n_lines + 1] where each begins in rows. */
+static void take_items(worker *w, const answer_row *const *rows, const size_t *first) {
+    answer_bench *o = w->o;
+    const answer_row **found = NEW(w->n, o->n_lines, const answer_row *);
+    size_t most = first[1] - first[0], n = 0;
+    const answer_row **all = NEW(w->n, o->n_lines * most, const answer_row *);
+    for (size_t i = first[0]; i < first[1]; i++) {
+        bool everywhere = true;
+        for (size_t k = 0; k < o->n_lines && everywhere; k++) {
+            const answer_row *const *at =
+                bsearch(&rows[i], rows + first[k], first[k + 1] - first[k], sizeof *rows, by_item);
+            everywhere = at != NULL;
+            found[k] = at ? *at : NULL;
+        }
+        for (size_t k = 0; k < o->n_lines && everywhere; k++) { all[k * most + n] = found[k]; }
+        n += everywhere;
+    }
+    for (size_t k = 0; k < o->n_lines; k++) {
+        o->n_lacking =
+            first[k + 1] - first[k] - n > o->n_lacking ? first[k + 1] - first[k] - n : o->n_lacking;
+        memmove(all + k * n, all + k * most, n * sizeof *all);
+    }
+    w->rows = all;
+    o->n_items = n;
+}
+
+/* Items are in the order of their tasks. */
+static void take_tasks(worker *w) {
+    answer_bench *o = w->o;
+    o->tasks = NEW(w->n, o->n_items, answer_task);
+    for (size_t i = 0; i < o->n_items; i++) {
+        const answer_row *x = row_at(w, 0, i);
+        answer_task *t = o->n_tasks ? &o->tasks[o->n_tasks - 1] : NULL;
+        if (!t || strcmp(t->task, x->task) != 0) {
+            t = &o->tasks[o->n_tasks++];
+            *t = (answer_task){
+                .task = x->task, .group = x->group, .metric = x->metric, .binary = true};
+        }
+        w->task[i] = o->n_tasks - 1;
+        t->n++;
+        t->control += isnan(x->control) ? 0 : x->control;
+        for (size_t k = 0; k < o->n_lines; k++) {
+            const double score = row_at(w, k, i)->score;
+            t->binary &= score == 0 || score == 1;
+        }
+    }
+    for (size_t t = 0; t < o->n_tasks; t++) { o->tasks[t].control /= (double)o->tasks[t].n; }
+}
+
+/* ---- scores of kept items ---- */
+
+static task_draws draws_of(const worker *w) {
+    const answer_bench *o = w->o;
+    CKVC_AUTO_FREE size_t *first = ckvc_alloc(o->n_tasks + 1, sizeof *first);
+    CKVC_AUTO_FREE double *score = ckvc_alloc(o->n_lines * o->n_items, sizeof *score);
+    size_t n = 0, tasks = 0, last = SIZE_MAX, at = 0;
+    first[0] = 0;
+    for (size_t i = 0; i < o->n_items; i++) {
+        if (!w->keep[i]) { continue; }
+        tasks += w->task[i] != last;
+        first[tasks] = ++n;
+        last = w->task[i];
+    }
+    for (size_t k = 0; k < o->n_lines; k++) {
+        for (size_t i = 0; i < o->n_items; i++) {
+            if (w->keep[i]) { score[at++] = row_at(w, k, i)->score; }
+        }
+    }
+    const report_options *options = w->n->in->o;
+    return task_draws_of(&(task_scores){tasks, o->n_lines, first, score}, options->replicates,
+                         options->seed);
+}
+
+/* The table that a line is held against: the first at its budget. */
+static size_t base_of(const answer_bench *o, size_t line) {
+    for (size_t k = 0; k < o->n_lines; k++) {
+        if (o->lines[k].base && o->lines[k].budget == o->lines[line].budget) { return k; }
+    }
+    return TASK_ALONE;
+}
+
+static bool leaves_0_out(interval x, size_t n) { return n >= PART_MIN && (x.lo > 0 || x.hi < 0); }
+
+/* A line's scores of the kept items; task: the one that they are of, NULL: of several. */
+static answer_cell cell_of(const worker *w, const task_draws *d, size_t line,
+                           const answer_task *task) {
+    const size_t base = base_of(w->o, line);
+    answer_cell c = {.task = task ? task->task : NULL,
+                     .length = NAN,
+                     .score = of_draws(task_macro(d, line, TASK_ALONE)),
+                     .against = {NAN, NAN, NAN},
+                     .p = NAN};
+    for (size_t i = 0; i < w->o->n_items; i++) {
+        if (!w->keep[i]) { continue; }
+        c.n++;
+        if (base == TASK_ALONE) { continue; }
+        const double mine = row_at(w, line, i)->score, other = row_at(w, base, i)->score;
+        c.better += mine > other;
+        c.worse += mine < other;
+    }
+    if (base == TASK_ALONE || base == line) { return c; }
+    c.against = of_draws(task_macro(d, line, base));
+    c.decided = leaves_0_out(c.against, c.n);
+    if (task && task->binary) {
+        c.p = mcnemar_exact(c.better, c.worse);
+        c.decided = c.n >= PART_MIN && c.p < DECIDED_P;
+    }
+    return c;
+}
+
+static void each_task(worker *w) {
+    answer_bench *o = w->o;
+    for (size_t k = 0; k < o->n_lines; k++) {
+        o->lines[k].tasks = NEW(w->n, o->n_tasks, answer_cell);
+        o->lines[k].n_tasks = o->n_tasks;
+    }
+    for (size_t t = 0; t < o->n_tasks; t++) {
+        answer_task *task = &o->tasks[t];
+        for (size_t i = 0; i < o->n_items; i++) { w->keep[i] = w->task[i] == t; }
+        CKVC_AUTO(task_draws_fini) task_draws d = draws_of(w);
+        for (size_t k = 0; k < o->n_lines; k++) { o->lines[k].tasks[t] = cell_of(w, &d, k, task); }
+        task->full = o->lines[0].full ? o->lines[0].tasks[t].score : (interval){NAN, NAN, NAN};
+        task->counted = !(task->full.mean <= task_bar(task->control)); /* not known: it counts */
+        o->n_counted += task->counted;
+    }
+}
+
+static bool counts(const worker *w, size_t item) { return w->o->tasks[w->task[item]].counted; }
+
+static void all_tasks(worker *w) {
+    answer_bench *o = w->o;
+    size_t n = 0;
+    for (size_t i = 0; i < o->n_items; i++) { n += w->keep[i] = counts(w, i); }
+    CKVC_AUTO(task_draws_fini) task_draws d = draws_of(w);
+    for (size_t k = 0; k < o->n_lines; k++) {
+        answer_line *line = &o->lines[k];
+        const size_t base = base_of(o, k);
+        double entries = 0, base_entries = 0;
+        for (size_t i = 0; i < o->n_items; i++) {
+            if (!w->keep[i]) { continue; }
+            const answer_row *x = row_at(w, k, i);
+            line->share += x->share;
+            line->bytes += x->bytes;
+            entries += x->entries;
+            base_entries += base == TASK_ALONE ? NAN : row_at(w, base, i)->entries;
+        }
+        line->n = n;
+        line->share /= (double)n; /* 0/0: NaN */
+        line->bytes /= (double)n;
+        line->entries_ratio = entries / base_entries;
+        line->macro = of_draws(task_macro(&d, k, TASK_ALONE));
+        line->tail = of_draws(task_tail(&d, k, TASK_ALONE));
+        line->against = line->tail_against = (interval){NAN, NAN, NAN};
+        if (base == TASK_ALONE || base == k) { continue; }
+        line->against = of_draws(task_macro(&d, k, base));
+        line->tail_against = of_draws(task_tail(&d, k, base));
+        line->decided = leaves_0_out(line->against, n);
+    }
+    for (size_t k = 0; k < o->n_lines; k++) {
+        answer_line *x = &o->lines[k];
+        x->frontier = isfinite(x->macro.mean);
+        EACH(answer_line, y, o->lines, o->n_lines) {
+            const bool less = y->bytes<x->bytes, more = y->macro.mean> x->macro.mean;
+            x->frontier &=
+                !((less && y->macro.mean >= x->macro.mean) || (more && y->bytes <= x->bytes));
+        }
+    }
+}
+
+/* ---- lengths and needles ---- */
+
+static void add_number(double *sorted, size_t *n, double x) {
+    size_t i = 0;
+    while (i < *n && sorted[i] < x) { i++; }
+    if (i < *n && sorted[i] == x) { return; }
+    memmove(sorted + i + 1, sorted + i, (*n - i) * sizeof *sorted);
+    sorted[i] = x;
+    ++*n;
+}
+
+static void each_length(worker *w) {
+    answer_bench *o = w->o;
+    double *lengths = NEW(w->n, o->n_items + 1, double);
+    size_t n = 0;
+    for (size_t i = 0; i < o->n_items; i++) {
+        const uint32_t aimed = row_at(w, 0, i)->aimed;
+        if (aimed && counts(w, i)) { add_number(lengths, &n, aimed); }
+    }
+    if (n < 2) { return; }
+    for (size_t k = 0; k < o->n_lines; k++) {
+        o->lines[k].lengths = NEW(w->n, n, answer_cell);
+        o->lines[k].n_lengths = n;
+    }
+    for (size_t l = 0; l < n; l++) {
+        for (size_t i = 0; i < o->n_items; i++) {
+            w->keep[i] = counts(w, i) && row_at(w, 0, i)->aimed == lengths[l];
+        }
+        CKVC_AUTO(task_draws_fini) task_draws d = draws_of(w);
+        for (size_t k = 0; k < o->n_lines; k++) {
+            o->lines[k].lengths[l] = cell_of(w, &d, k, NULL);
+            o->lines[k].lengths[l].length = lengths[l];
+        }
+    }
+}
+
+static bool has_needle(const answer_row *x) { return x->aimed && !isnan(x->depth); }
+
+static size_t place_of(const double *sorted, size_t n, double x) {
+    const double *at = bsearch(&x, sorted, n, sizeof *sorted, ckvc_order_double);
+    return (size_t)(at - sorted);
+}
+
+static void needles(worker *w) {
+    answer_bench *o = w->o;
+    o->depths = NEW(w->n, o->n_items + 1, double);
+    o->aimed = NEW(w->n, o->n_items + 1, double);
+    for (size_t i = 0; i < o->n_items; i++) {
+        const answer_row *x = row_at(w, 0, i);
+        if (!has_needle(x)) { continue; }
+        add_number(o->depths, &o->n_depths, x->depth);
+        add_number(o->aimed, &o->n_aimed, x->aimed);
+    }
+    const size_t cells = o->n_aimed ? o->n_depths * o->n_aimed : 0;
+    if (cells == 0 || cells > NEEDLE_CELLS) { o->n_depths = o->n_aimed = 0; }
+    for (size_t k = 0; k < o->n_lines && o->n_depths; k++) {
+        double *sum = o->lines[k].needle = NEW(w->n, cells, double), *n = NEW(w->n, cells, double);
+        o->lines[k].n_depths = o->n_depths;
+        o->lines[k].n_aimed = o->n_aimed;
+        for (size_t i = 0; i < o->n_items; i++) {
+            const answer_row *x = row_at(w, k, i);
+            if (!has_needle(x)) { continue; }
+            const size_t at = place_of(o->depths, o->n_depths, x->depth) * o->n_aimed +
+                              place_of(o->aimed, o->n_aimed, x->aimed);
+            sum[at] += x->score;
+            n[at]++;
+        }
+        for (size_t i = 0; i < cells; i++) { sum[i] /= n[i]; /* 0/0: NaN */ }
+    }
+}
+
+/* ---- lines ---- */
+
+/* "T1 technical", "table 1a2b3c4d5e6f", "table"; "no-threshold of T1 technical", "snapkv". A table
+ * that no other has to be told from is not named by what is made with it. */
+static const char *title_of(report_numbers *n, const answer_row *x, bool one_table) {
+    const bool itself = strcmp(x->policy, score_kind_name(SCORE_TABLE)) == 0;
+    const input_table *t = x->table ? input_table_of(n->in, x->table) : NULL;
+    if (!x->table || (one_table && !(itself && t))) { return x->policy; }
+    const char *table = t ? t->title : room_text(&n->in->room, "table %.12s", x->table);
+    return itself ? table : room_text(&n->in->room, "%s of %s", x->policy, table);
+}
+
+/* A part of the setting in which the series differ. */
+static const char *setting_words(report_numbers *n, const answer_row *x, const answer_row *like) {
+    const char *words = "";
+    for (size_t i = 0; i < setting_n_fields; i++) {
+        const setting_field *field = &setting_fields[i];
+        char part[96];
+        if (field->title &&
+            setting_number(field, &x->setting) != setting_number(field, &like->setting) &&
+            setting_title(field, &x->setting, part, sizeof part)) {
+            words = room_text(&n->in->room, "%s, %s", words, part);
+        }
+    }
+    return words;
+}
+
+/* Known tables have the colours of the page, what else there is those behind them, by name. */
+static void take_colours(report_numbers *n, answer_bench *o) {
+    const char **names = NEW(n, o->n_lines + 1, const char *);
+    size_t count = 0;
+    for (size_t k = 0; k < o->n_lines; k++) {
+        answer_line *line = &o->lines[k];
+        line->colour = SIZE_MAX;
+        for (size_t t = 0; t < n->in->n_tables; t++) {
+            if (strcmp(line->title, n->in->tables[t].title) == 0) { line->colour = t; }
+        }
+        if (line->colour == SIZE_MAX && !line->full) { add_sorted(names, &count, line->title); }
+    }
+    for (size_t k = 0; k < o->n_lines; k++) {
+        for (size_t i = 0; i < count; i++) {
+            if (strcmp(names[i], o->lines[k].title) == 0) {
+                o->lines[k].colour = n->in->n_tables + i;
+            }
+        }
+    }
+}
+
+static void take_lines(report_numbers *n, answer_bench *o, const answer_row *const *rows,
+                       const size_t *first) {
+    const answer_row *like = rows[first[o->n_lines > 1 ? 1 : 0]];
+    const char *table = NULL;
+    bool one_table = true;
+    for (size_t k = 0; k < o->n_lines; k++) {
+        const char *of = rows[first[k]]->table;
+        one_table &= !of || !table || strcmp(of, table) == 0;
+        table = of ? of : table;
+    }
+    for (size_t k = 0; k < o->n_lines; k++) {
+        const answer_row *x = rows[first[k]];
+        o->lines[k] = (answer_line){
+            .title = room_text(&n->in->room, "%s%s",
+                               answer_is_full(x) ? "full cache" : title_of(n, x, one_table),
+                               answer_is_full(x) ? "" : setting_words(n, x, like)),
+            .policy = x->policy,
+            .full = answer_is_full(x),
+            .table = strcmp(x->policy, score_kind_name(SCORE_TABLE)) == 0,
+            .budget = x->budget};
+    }
+    take_colours(n, o);
+    for (size_t k = 0; k < o->n_lines; k++) { /* the first table at each budget */
+        size_t best = SIZE_MAX;
+        for (size_t i = 0; i < o->n_lines; i++) {
+            if (o->lines[i].table && o->lines[i].budget == o->lines[k].budget &&
+                (best == SIZE_MAX || o->lines[i].colour < o->lines[best].colour)) {
+                best = i;
+            }
+        }
+        o->lines[k].base = best == k;
+    }
+}
+
+/* The full cache; budget by budget tables, then what scores most. */
+static int by_rank(const void *pa, const void *pb) {
+    const answer_line *a = pa, *b = pb;
+    int c = b->full - a->full;
+    c = c ? c : (a->budget >= 1) - (b->budget >= 1);
+    c = c ? c : (a->budget < b->budget) - (a->budget > b->budget);
+    c = c ? c : b->table - a->table;
+    c = c ? c : (a->macro.mean < b->macro.mean) - (a->macro.mean > b->macro.mean);
+    return c ? c : strcmp(a->title, b->title);
+}
+
+static void make_bench(report_numbers *n, answer_bench *o, const answer_row *const *rows,
+                       size_t n_rows) {
+    size_t *first = NEW(n, n_rows + 1, size_t);
+    for (size_t i = 0; i < n_rows; i++) {
+        if (i == 0 || answer_compare_series(rows[i - 1], rows[i]) != 0) { first[o->n_lines++] = i; }
+    }
+    first[o->n_lines] = n_rows;
+    o->model = rows[0]->model;
+    o->query = rows[0]->unseen ? "unseen" : "seen";
+    o->lines = NEW(n, o->n_lines, answer_line);
+    take_lines(n, o, rows, first);
+    worker w = {n, o, NULL, NULL, NULL};
+    take_items(&w, rows, first);
+    w.keep = NEW(n, o->n_items + 1, bool);
+    w.task = NEW(n, o->n_items + 1, size_t);
+    take_tasks(&w);
+    each_task(&w);
+    all_tasks(&w);
+    each_length(&w);
+    needles(&w);
+    qsort(o->lines, o->n_lines, sizeof *o->lines, by_rank);
+}
+
+void answer_numbers_make(report_numbers *n) {
+    const answer_files *f = &n->in->answers;
+    n->benches = NEW(n, f->n_rows, answer_bench);
+    for (size_t i = 0, from = 0; i < f->n_rows; i++) {
+        const bool last = i + 1 == f->n_rows;
+        if (!last && answer_compare_benches(f->rows[i], f->rows[i + 1]) == 0) { continue; }
+        make_bench(n, &n->benches[n->n_benches++], f->rows + from, i + 1 - from);
+        from = i + 1;
+    }
+}

@@ -1,0 +1,188 @@
+/* Numbers of answers files in report.json, held against what is found by hand on a few items: which
+ * tasks count, averages, differences to the table, McNemar, lengths, needles; what is refused. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/base/memory.h"
+#include "tests/unit/report_fixture.h"
+
+#define MODEL "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+#define TABLE "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100"
+
+typedef struct line {
+    const char *task, *id, *query, *policy;
+    double budget, score, control; /* budget, control 0: none */
+    int aimed;
+    double depth; /* < 0: null */
+} line;
+
+static void put(FILE *f, line x) {
+    const double entries = x.budget > 0 ? 1200 * x.budget : 1200;
+    fprintf(f,
+            "{\"id\":\"%s\",\"task\":\"%s\",\"group\":\"g\",\"model\":\"" MODEL
+            "\",\"query\":\"%s\",\"length\":100,\"policy\":\"%s\",\"table\":%s,"
+            "\"entries\":%.0f,\"share\":%.17g,\"bytes\":%.0f,\"metric\":\"match\",\"score\":%.17g,"
+            "\"answer\":\"a\",\"tokens\":1,\"end\":\"stop\",\"nll\":null",
+            x.id, x.task, x.query, x.policy,
+            strcmp(x.policy, "table") == 0 ? "\"" TABLE "\"" : "null", entries, entries / 1200,
+            entries * 64, x.score);
+    x.budget > 0 ? fprintf(f, ",\"budget\":%g", x.budget) : fprintf(f, ",\"budget\":null");
+    x.depth >= 0 ? fprintf(f, ",\"depth\":%g", x.depth) : fprintf(f, ",\"depth\":null");
+    if (x.aimed) { fprintf(f, ",\"aimed\":%d", x.aimed); }
+    if (x.control > 0) { fprintf(f, ",\"control\":%g", x.control); }
+    fprintf(f, "}\n");
+}
+
+/* One item under the full cache, the table and SnapKV, at a quarter. */
+static void item(FILE *f, const char *query, const char *task, int k, double full, double table,
+                 double snapkv, double control, int aimed, double depth) {
+    char id[32];
+    snprintf(id, sizeof id, "%s-%02d", task, k);
+    put(f, (line){task, id, query, "full", 0, full, control, aimed, depth});
+    put(f, (line){task, id, query, "snapkv", 0.25, snapkv, control, aimed, depth});
+    put(f, (line){task, id, query, "table", 0.25, table, control, aimed, depth});
+}
+
+/* copy: 12 items, all right under full and table, SnapKV wrong on 7 of them; hop: 2 items with
+ * scores between; guess: the full cache scores what a wrong answer does. */
+static const char *written(const char *name, bool unseen) {
+    FILE *f = fopen(in_temp_folder(name), "wb");
+    assert_non_null(f);
+    for (int k = 0; k < 12; k++) {
+        item(f, "seen", "copy", k, 1, 1, k < 5, 0, k % 2 ? 64 : 128, k % 3 / 2.0);
+    }
+    item(f, "seen", "hop", 0, 0.75, 0.25, 0.5, 0, 64, -1);
+    item(f, "seen", "hop", 1, 0.25, 0.25, 0.5, 0, 128, -1);
+    item(f, "seen", "guess", 0, 0.5, 0, 1, 0.45, 64, -1);
+    item(f, "seen", "guess", 1, 0.25, 0, 1, 0.25, 128, -1);
+    put(f, (line){"hop", "hop-09", "seen", "full", 0, 1, 0, 64, -1}); /* nobody else's */
+    if (unseen) { item(f, "unseen", "copy", 0, 1, 0, 0, 0, 64, 0); }
+    assert_int_equal(fclose(f), 0);
+    return in_temp_folder(name);
+}
+
+static json_t *make(const char *const *files, size_t n, char **page) {
+    char *verdict = NULL;
+    report_options o = {
+        .answers = files, .n_answers = n, .layer_bins = 2, .replicates = 500, .seed = 1};
+    json_t *json = report_made(&o, &verdict, page);
+    free(verdict);
+    return json;
+}
+
+static void text_is(json_t *j, const char *path, const char *want) {
+    assert_string_equal(json_string_value(at(j, path)), want);
+}
+
+static void by_hand(void **state) {
+    (void)state;
+    const char *file = written("a.jsonl", true);
+    CKVC_AUTO_FREE char *page = NULL;
+    json_auto_t *j = make(&file, 1, &page);
+    assert_int_equal(json_array_size(at(j, "answers")), 2);
+    text_is(j, "answers.0.query", "seen");
+    text_is(j, "answers.1.query", "unseen");
+    is(j, "answers.0.n_items", 16);
+    is(j, "answers.0.n_lacking", 1);
+    is(j, "answers.0.n_counted", 2);
+    text_is(j, "answers.0.tasks.1.task", "guess");
+    assert_true(json_is_false(at(j, "answers.0.tasks.1.counted")));
+    assert_true(json_is_true(at(j, "answers.0.tasks.0.counted")));
+    is(j, "answers.0.tasks.1.full", 0.375);
+    is(j, "answers.0.tasks.1.control", 0.35);
+    /* means over copy and hop */
+    text_is(j, "answers.0.lines.0.policy", "full cache");
+    text_is(j, "answers.0.lines.1.policy", "table");
+    text_is(j, "answers.0.lines.2.policy", "snapkv");
+    is(j, "answers.0.lines.0.score", 0.75);
+    is(j, "answers.0.lines.1.score", (1 + 0.25) / 2);
+    is(j, "answers.0.lines.2.score", (5 / 12.0 + 0.5) / 2);
+    is(j, "answers.0.lines.1.task_p10", 0.25 + 0.1 * 0.75);
+    is(j, "answers.0.lines.1.bytes", 300 * 64);
+    is(j, "answers.0.lines.2.entries_over_table", 1);
+    is(j, "answers.0.lines.2.against_table", (5 / 12.0 - 1 + 0.25) / 2);
+    assert_true(json_is_false(at(j, "answers.0.lines.2.decided"))); /* one task says another */
+    assert_true(json_is_null(at(j, "answers.0.lines.0.against_table")));
+    assert_true(json_is_true(at(j, "answers.0.lines.1.frontier")));
+    assert_true(json_is_false(at(j, "answers.0.lines.2.frontier")));
+    /* copy: seven items that the table alone has; hop has other scores than 0 and 1 */
+    is(j, "answers.0.lines.2.tasks.0.mcnemar_p", 2 / 128.0);
+    is(j, "answers.0.lines.2.tasks.0.items_below_table", 7);
+    is(j, "answers.0.lines.2.tasks.0.items_above_table", 0);
+    assert_true(json_is_true(at(j, "answers.0.lines.2.tasks.0.decided")));
+    assert_true(json_is_null(at(j, "answers.0.lines.2.tasks.2.mcnemar_p")));
+    is(j, "answers.0.lines.2.tasks.2.against_table", 0.25);
+    assert_true(json_is_false(at(j, "answers.0.lines.2.tasks.2.decided"))); /* two items */
+    /* at 64 tokens copy has items 1, 3, ... 11, hop the first */
+    is(j, "answers.0.lines.2.lengths.0.length", 64);
+    is(j, "answers.0.lines.2.lengths.0.score", (2 / 6.0 + 0.5) / 2);
+    is(j, "answers.0.lines.2.lengths.1.score", (3 / 6.0 + 0.5) / 2);
+    /* depth 0: items 0, 3, 6, 9, of which 3 and 9 are of 64 tokens */
+    is(j, "answers.0.depths.2", 1);
+    is(j, "answers.0.aimed.1", 128);
+    is(j, "answers.0.lines.2.needle.0.0", 0.5);
+    is(j, "answers.0.lines.2.needle.2.1", 0.5);
+    assert_non_null(strstr(page, "25% of T, question seen: full cache 0.750; table 0.625; best "
+                                 "other snapkv 0.458 (\u22120.167"));
+}
+
+/* The same file twice counts once; another score of the same answer is an error. */
+static void in_several_files(void **state) {
+    (void)state;
+    const char *files[2];
+    char first[512];
+    snprintf(first, sizeof first, "%s", written("a.jsonl", false));
+    files[0] = first;
+    files[1] = written("b.jsonl", false);
+    CKVC_AUTO_FREE char *page = NULL, *text = NULL;
+    json_auto_t *j = make(files, 2, &page);
+    is(j, "answers.0.n_items", 16);
+    is(j, "answers.0.lines.1.score", (1 + 0.25) / 2);
+
+    FILE *f = fopen(files[1], "wb");
+    put(f, (line){"copy", "copy-00", "seen", "full", 0, 0, 0, 128, 0});
+    assert_int_equal(fclose(f), 0);
+    ckvc_err err = {0};
+    report_options o = {.answers = files, .n_answers = 2};
+    assert_int_equal(report_answers(&o, &text, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "item \"copy-00\""));
+}
+
+/* A plain table: its columns begin at one place in every line; nothing in it moves a terminal. */
+static void as_text(void **state) {
+    (void)state;
+    const char *file = written("a.jsonl", false);
+    CKVC_AUTO_FREE char *text = NULL;
+    ckvc_err err = {0};
+    report_options o = {.answers = &file, .n_answers = 1, .replicates = 100, .seed = 1};
+    FILE *f = fopen(file, "ab");
+    item(f, "seen", "tail\\u001b[2J", 0, 0, 0, 0, 0, 0, -1);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(report_answers(&o, &text, &err), CKVC_OK);
+    static const char *const lines[] = {
+        "question seen, model 001122334455: 2 of 4 tasks in averages, 17 items\n",
+        "\nleft out: guess, full cache 0.375, wrong answers 0.350\n",
+        "\nleft out: tail?[2J, full cache 0.000, wrong answers 0.000\n",
+        "\nbudget    policy      kept  ",
+        "\n          full cache  100%  ",
+        "\n25% of T  table        25%  ",
+        "\n25% of T  snapkv       25%  "};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        if (!strstr(text, lines[i])) { fail_msg("no \"%s\" in:\n%s", lines[i], text); }
+    }
+    assert_non_null(strstr(text, "  0.750 (0."));
+    assert_non_null(strstr(text, "(the table)\n"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_hand), cmocka_unit_test(in_several_files), cmocka_unit_test(as_text)};
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
+}
