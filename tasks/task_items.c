@@ -6,7 +6,8 @@
 #include "tasks/task_kind.h"
 
 static const task_kind *const families[] = {task_needles, task_tracking, task_word_lists,
-                                            task_records, task_copies,   task_labels};
+                                            task_records, task_copies,   task_labels,
+                                            task_qa,      task_longbench};
 enum { N_FAMILIES = sizeof families / sizeof *families, ATTEMPTS = 32, MOST_UNITS = 1 << 22 };
 static const double even_depths[] = {0, 0.25, 0.5, 0.75, 1};
 
@@ -64,6 +65,7 @@ typedef struct maker {
     const task_kind *kind;
     haystack hay;
     task_draft draft;
+    uint32_t records; /* of the kind's file; without one, no end */
     ckvc_err *err;
 } maker;
 
@@ -77,6 +79,7 @@ static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_
     item->n_answers = item->n_classes = 0;
     item->depth = NAN;
     d->text.size = 0;
+    d->full = false;
     ckvc_rng_init(&d->rng, m->options->seed, ckvc_rng_key(item->id), attempt);
     m->kind->write(m->kind, d, units);
     return m->options->count_tokens(m->options->counter, (const char *)d->text.data, d->text.size,
@@ -84,29 +87,27 @@ static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_
 }
 
 /* The most units whose prompt has no more tokens than it may: a proportional guess between what
- * fits and what does not, halves where it does not help. The draft is left with them. */
-static ckvc_status fit(maker *m, uint32_t attempt) {
+ * fits and what does not, halves where it does not help. The draft is left with them.
+ * *least_tokens: of the prompt with the fewest, which is too long where they are more than the
+ * length. */
+static ckvc_status fit(maker *m, uint32_t attempt, size_t *least_tokens) {
     const uint32_t least = m->kind->least_units, length = m->draft.length;
     uint32_t low = least, at = least,
              high = m->kind->most_units ? m->kind->most_units + 1 : MOST_UNITS;
     size_t low_tokens = 0, tokens;
     CKVC_TRY(write_units(m, low, attempt, &low_tokens));
-    CKVC_FAIL_IF(low_tokens > length, m->err, CKVC_E_DATA,
-                 "task %s: %zu tokens are its least, of a prompt of %u; leave it out or ask for "
-                 "longer ones",
-                 m->kind->name, low_tokens, length);
+    *least_tokens = low_tokens;
+    if (low_tokens > length) { return CKVC_OK; }
     bool bounded = false; /* by what was tried */
     double each = 0;      /* tokens a unit */
-    for (int step = 0; high - low > 1; step++) {
+    for (int step = 0; high - low > 1 && !(m->draft.full && at == low); step++) {
         const double guess = each > 0 ? low + (length - low_tokens) / each : 2.0 * low + 8;
         at = step % 4 == 3 && bounded ? low + (high - low) / 2
              : guess < high - 1       ? (uint32_t)guess
                                       : high - 1;
         if (at <= low) { at = low + 1; }
         CKVC_TRY(write_units(m, at, attempt, &tokens));
-        if (at > least && tokens > 0) {
-            each = ((double)tokens - (double)low_tokens) / ((double)at - low);
-        }
+        each = ((double)tokens - (double)low_tokens) / ((double)at - low);
         if (tokens <= length) {
             low = at;
             low_tokens = tokens;
@@ -153,14 +154,24 @@ static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t n
     d->depth = depth;
     d->length = length;
     d->hay = &m->hay;
+    size_t least = 0;
     for (uint32_t attempt = 0; attempt < ATTEMPTS; attempt++) {
-        CKVC_TRY(fit(m, attempt));
+        if (kind->open) {
+            d->record = (uint32_t)((number + (uint64_t)attempt * m->options->count) % m->records);
+        }
+        CKVC_TRY(fit(m, attempt, &least));
+        if (least > length && !kind->open) { break; }
+        if (least > length) { continue; /* of a file another record may do */ }
         free(item->prompt);
         item->prompt = ckvc_text_copy((const char *)d->text.data, d->text.size);
         item->prompt_size = d->text.size;
         if (kind->placed) { item->depth = depth; }
         if (answers_stand(kind, item)) { return CKVC_OK; }
     }
+    CKVC_FAIL_IF(least > length, m->err, CKVC_E_DATA,
+                 "task %s: %zu tokens are its least, of a prompt of %u; leave it out or ask for "
+                 "longer ones",
+                 kind->name, least, length);
     return ckvc_fail(
         m->err, CKVC_E_DATA,
         "task item %s: in %d draws its answer stood in the haystack, too; take another", item->id,
@@ -176,7 +187,7 @@ static ckvc_status make_kind(maker *m, task_items *out, size_t *room) {
                                              : sizeof even_depths / sizeof *even_depths;
     for (size_t l = 0; l < o->n_lengths; l++) {
         for (size_t p = 0; p < n_depths; p++) {
-            for (uint32_t k = 0; k < o->count; k++) {
+            for (uint32_t k = 0; k < o->count && k < m->records; k++) {
                 CKVC_GROW(out->items, *room, out->n + 1);
                 out->items[out->n++] = (task_item){0};
                 CKVC_TRY(make_item(m, o->lengths[l], depths[p], k, &out->items[out->n - 1]));
@@ -187,37 +198,37 @@ static ckvc_status make_kind(maker *m, task_items *out, size_t *room) {
 }
 
 /* ---- names ---- */
-static bool is_name(const char *name, size_t n, const char *wanted) {
-    return strlen(wanted) == n && memcmp(name, wanted, n) == 0;
-}
-
-static bool names_kind(const char *name, size_t n, const task_kind *kind) {
-    return is_name(name, n, kind->name) || is_name(name, n, kind->group) || is_name(name, n, "all");
-}
-
-static bool asked_for(const char *names, const task_kind *kind) {
+static bool in_list(const char *names, const char *wanted) {
     for (const char *at = names;; at += strcspn(at, ",") + 1) {
-        if (names_kind(at, strcspn(at, ","), kind)) { return true; }
-        if (!at[strcspn(at, ",")]) { return false; }
+        const size_t n = strcspn(at, ",");
+        if (strlen(wanted) == n && memcmp(at, wanted, n) == 0) { return true; }
+        if (!at[n]) { return false; }
     }
 }
 
+/* Whether every one of the names is known; the list of those that are, once each. */
 static ckvc_status check_names(const char *names, ckvc_err *err) {
-    ckvc_buffer known = {0};
-    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer list = known;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer known = {0};
+    ckvc_buffer_text(&known, "all");
     for (size_t f = 0; f < N_FAMILIES; f++) {
         for (const task_kind *k = families[f]; k->name; k++) {
-            ckvc_buffer_printf(&list, ", %s", k->name);
+            if (!in_list((const char *)known.data, k->group)) {
+                ckvc_buffer_printf(&known, ",%s", k->group);
+            }
+        }
+    }
+    for (size_t f = 0; f < N_FAMILIES; f++) {
+        for (const task_kind *k = families[f]; k->name; k++) {
+            if (!in_list((const char *)known.data, k->name)) {
+                ckvc_buffer_printf(&known, ",%s", k->name);
+            }
         }
     }
     for (const char *at = names;; at += strcspn(at, ",") + 1) {
         const size_t n = strcspn(at, ",");
-        bool found = false;
-        for (size_t f = 0; f < N_FAMILIES; f++) {
-            for (const task_kind *k = families[f]; k->name; k++) { found |= names_kind(at, n, k); }
-        }
-        CKVC_FAIL_IF(!found, err, CKVC_E_USAGE, "no task \"%.*s\"; there are all, %s", (int)n, at,
-                     (const char *)list.data + 2);
+        CKVC_AUTO_FREE char *name = ckvc_text_copy(at, n);
+        CKVC_FAIL_IF(!in_list((const char *)known.data, name), err, CKVC_E_USAGE,
+                     "no task \"%s\"; there are %s", name, (const char *)known.data);
         if (!at[n]) { return CKVC_OK; }
     }
 }
@@ -225,6 +236,21 @@ static ckvc_status check_names(const char *names, ckvc_err *err) {
 static void maker_fini(maker *m) {
     haystack_fini(&m->hay);
     ckvc_buffer_fini(&m->draft.text);
+}
+
+static ckvc_status open_and_make(maker *m, bool by_name, task_items *out, size_t *room) {
+    const task_kind *kind = m->kind;
+    void *file = NULL;
+    m->records = UINT32_MAX;
+    ckvc_status status =
+        kind->open ? kind->open(kind, m->options, &file, &m->records, m->err) : CKVC_OK;
+    m->draft.file = file;
+    if (status == CKVC_OK && by_name && !m->records) {
+        status = ckvc_fail(m->err, CKVC_E_USAGE, "task %s needs %s", kind->name, kind->needs);
+    }
+    if (status == CKVC_OK) { status = make_kind(m, out, room); }
+    if (kind->close) { kind->close(file); }
+    return status;
 }
 
 ckvc_status task_items_make(const char *names, const task_options *options, task_items *out,
@@ -236,7 +262,10 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
     if (options->haystack) { CKVC_TRY(haystack_read(options->haystack, &m.hay, err)); }
     for (size_t f = 0; f < N_FAMILIES; f++) {
         for (m.kind = families[f]; m.kind->name; m.kind++) {
-            if (asked_for(names, m.kind)) { CKVC_TRY(make_kind(&m, out, &room)); }
+            const bool by_name = in_list(names, m.kind->name);
+            if (by_name || in_list(names, m.kind->group) || in_list(names, "all")) {
+                CKVC_TRY(open_and_make(&m, by_name, out, &room));
+            }
         }
     }
     return CKVC_OK;

@@ -1,0 +1,233 @@
+/* Tasks from files of others: SQuAD's and HotpotQA's JSON, LongBench's folder. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/unit/tasks/task_fixture.h"
+#include "tests/unit/temp_folder.h"
+
+static const char *put(const char *name, const char *text) {
+    const char *path = in_temp_folder(name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+static const char squad[] =
+    "{\"data\":[{\"paragraphs\":["
+    "{\"context\":\"Rome lies on the Tiber.\",\"qas\":["
+    "{\"question\":\"Where is Rome?\",\"is_impossible\":false,"
+    "\"answers\":[{\"text\":\"on the Tiber\"},{\"text\":\"on the Tiber\"},{\"text\":\"Tiber\"}]},"
+    "{\"question\":\"Where is Oslo?\",\"is_impossible\":true,\"answers\":[{\"text\":\"Rome\"}]},"
+    "{\"question\":\"Not in it?\",\"answers\":[{\"text\":\"absent\"}]}]},"
+    "{\"context\":\"The Tiber is a river.\",\"qas\":[]},"
+    "{\"context\":\"Rome has seven hills.\",\"qas\":[]}]},"
+    "{\"paragraphs\":[{\"context\":\"A cat sleeps.\",\"qas\":["
+    "{\"question\":\"What sleeps?\",\"answers\":[{\"text\":\"cat\"}]}]},"
+    "{\"context\":\"A dog barks.\",\"qas\":[]},{\"context\":\"A dog barks.\",\"qas\":[]}]}]}";
+
+static void squad_has_the_question_s_paragraph(void **state) {
+    (void)state;
+    const char *path = put("squad.json", squad);
+    const uint32_t lengths[] = {45, 62, 400};
+    const task_options options = {.lengths = lengths,
+                                  .n_lengths = 3,
+                                  .count = 9,
+                                  .qa = &path,
+                                  .n_qa = 1,
+                                  .count_tokens = count_words};
+    CKVC_AUTO(task_items_fini) task_items list = make_with("qa-1", &options);
+    assert_int_equal(list.n, 6); /* two questions that can be answered, three lengths */
+    for (size_t i = 0; i < list.n; i++) {
+        const task_item *item = &list.items[i];
+        const bool rome = strstr(item->prompt + item->question_at, "Where is Rome?");
+        const char *gold = rome ? "Rome lies on the Tiber." : "A cat sleeps.";
+        assert_int_equal(item->n_answers, rome ? 2 : 1);
+        assert_int_equal(times_found(item->prompt, item->question_at, gold), 1);
+        const size_t docs = times_found(item->prompt, item->question_at, "Document ");
+        if (item->length == 400) {
+            assert_int_equal(docs, 5);   /* each once */
+        } else if (item->length == 62) { /* one's own article comes first */
+            assert_true(docs == 2 || docs == 3);
+            assert_true(times_found(item->prompt, item->question_at, rome ? "dog" : "Tiber") == 0);
+        }
+        assert_true(item->depth >= 0 && item->depth <= 1);
+        const double before = (double)(strstr(item->prompt, gold) - item->prompt);
+        assert_true(docs == 1 || fabs(before / (double)item->question_at - item->depth) < 0.5);
+    }
+}
+
+static const char hotpot[] =
+    "[{\"question\":\"Who?\",\"answer\":\"Ann\",\"context\":[[\"One\",[\"Ann sings.\",\" "
+    "Well.\"]],[\"Two\",[\"Bob hums.\"]]]},"
+    "{\"question\":\"When?\",\"answer\":\"noon\",\"context\":[[\"Two\",[\"Bob "
+    "hums.\"]],[\"Three\",[\"At noon.\"]]]}]";
+
+static void hotpot_has_all_of_its_documents(void **state) {
+    (void)state;
+    const char *paths[] = {put("squad.json", squad), put("hotpot.json", hotpot)};
+    const uint32_t length = 300;
+    const task_options options = {.lengths = &length,
+                                  .n_lengths = 1,
+                                  .count = 2,
+                                  .qa = paths,
+                                  .n_qa = 2,
+                                  .count_tokens = count_words};
+    CKVC_AUTO(task_items_fini) task_items list = make_with("qa-2,qa-1", &options);
+    assert_int_equal(list.n, 4);
+    assert_string_equal(list.items[0].task, "qa-1");
+    for (size_t i = 2; i < 4; i++) {
+        const task_item *item = &list.items[i];
+        const bool who = strstr(item->prompt + item->question_at, "Who?");
+        assert_string_equal(item->task, "qa-2");
+        assert_string_equal(item->answers[0], who ? "Ann" : "noon");
+        assert_int_equal(times_found(item->prompt, item->question_at, "One\nAnn sings. Well."), 1);
+        assert_int_equal(times_found(item->prompt, item->question_at, "Two\nBob hums."), 1);
+        assert_int_equal(times_found(item->prompt, item->question_at, "Document "), 3);
+    }
+}
+
+static const char prompts[] =
+    "{\"trec\":\"Kinds. {context}\\n{input}\",\"multi_news\":\"Sum up.\\n{context}\\nNow.\","
+    "\"samsum\":\"no context\",\"qasper\":\"{context} {x}\",\"lcc\":\"{context}\"}";
+
+static void longbench_fills_its_prompt(void **state) {
+    (void)state;
+    put("dataset2prompt.json", prompts);
+    put("trec.jsonl",
+        "{\"input\":\"Q: who\",\"context\":\"a b\",\"answers\":[\"Person\"],\"all_classes\":"
+        "[\"Person\",\"City\"],\"length\":3,\"_id\":\"x\"}\n"
+        "{\"input\":\"Q: where\",\"context\":\"1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 "
+        "9 "
+        "1 2 3 4 5 6 7 8 9\",\"answers\":[\"City\"],\"all_classes\":[\"City\"]}\n");
+    const uint32_t length = 38;
+    const task_options options = {.lengths = &length,
+                                  .n_lengths = 1,
+                                  .count = 5,
+                                  .longbench = temp_folder,
+                                  .count_tokens = count_words};
+    CKVC_AUTO(task_items_fini) task_items list = make_with("longbench", &options);
+    assert_int_equal(list.n, 2); /* of the one file that is there */
+    const task_item *item = &list.items[0], *cut = &list.items[1];
+    assert_string_equal(item->prompt, "Kinds. a b\nQ: who");
+    assert_string_equal(item->prompt + item->question_at, "\nQ: who");
+    assert_int_equal(item->reply_at, item->prompt_size);
+    assert_true(item->first_line && item->plain && item->max_new == 64);
+    assert_true(task_score(item, "Person, City") == 0.5);
+    assert_true(task_score(item, "\nPerson\nCity") == 1);
+    const size_t tokens = item_tokens(cut);
+    assert_true(tokens <= length && tokens > 18);
+    assert_memory_equal(cut->prompt, "Kinds. 1 2 3 ", 13);
+    assert_string_equal(cut->prompt + cut->question_at, "\nQ: where");
+    assert_string_equal(cut->prompt + cut->question_at - 4, " 8 9\nQ: where");
+}
+
+static void longbench_as_published(void **state) {
+    (void)state;
+    const char *shared = getenv("CKVC_SHARED");
+    char from[512];
+    snprintf(from, sizeof from, "%s/data/text/longbench/multi_news.jsonl",
+             shared ? shared : "../shared");
+    FILE *there = fopen(from, "r");
+    if (!there) { skip(); }
+    fclose(there);
+    put("dataset2prompt.json", prompts);
+    assert_int_equal(symlink(from, in_temp_folder("multi_news.jsonl")), 0);
+    const uint32_t lengths[] = {500, 20000};
+    const task_options options = {.lengths = lengths,
+                                  .n_lengths = 2,
+                                  .count = 3,
+                                  .longbench = temp_folder,
+                                  .count_tokens = count_words};
+    CKVC_AUTO(task_items_fini) task_items list = make_with("multi_news", &options);
+    assert_int_equal(list.n, 6);
+    for (size_t i = 0; i < list.n; i++) {
+        const task_item *item = &list.items[i];
+        const size_t tokens = item_tokens(item);
+        assert_true(tokens <= item->length && (item->length > 500 || tokens > 480));
+        assert_string_equal(item->prompt + item->question_at, "\nNow.");
+        assert_true(task_score(item, item->answers[0]) > 0.99);
+        assert_true(task_score(item, "said") < 0.1);
+    }
+    assert_int_equal(remove(in_temp_folder("multi_news.jsonl")), 0);
+}
+
+/* What is wrong is said with file, line, what was there and what is wanted. */
+static void refusals(void **state) {
+    (void)state;
+    static const struct {
+        const char *task, *file, *text, *says;
+        ckvc_status status;
+    } cases[] = {
+        {"qa-1", NULL, NULL, "task qa-1 needs --qa FILE", CKVC_E_USAGE},
+        {"qa-2", "a.json", "{\"data\":[]}", "task qa-2 needs --qa FILE", CKVC_E_USAGE},
+        {"qa-1", "a.json", "{\"data\":[]}", "no question that has an answer", CKVC_E_DATA},
+        {"qa-1", "a.json", "{}", "neither SQuAD's", CKVC_E_DATA},
+        {"qa-1", "a.json", "{\"data\":[{\"paragraphs\":[{}]}]}", "has no \"context\"", CKVC_E_DATA},
+        {"qa-1", "a.json",
+         "{\"data\":[{\"paragraphs\":[{\"context\":\"x\",\"qas\":[{\"question\":\"q\",\"answers\":"
+         "[7]}]}]}]}",
+         "has no \"text\"", CKVC_E_DATA},
+        {"qa-2", "a.json", "[{\"question\":\"q\",\"answer\":\"a\"}]", "item 0 lacks", CKVC_E_DATA},
+        {"qa-2", "a.json", "[{\"question\":\"q\",\"answer\":\"a\",\"context\":[[\"t\"]]}]",
+         "is not a title and an array", CKVC_E_DATA},
+        {"lcc", NULL, NULL, "task lcc needs --longbench DIR with its file", CKVC_E_USAGE},
+        {"lcc", "lcc.jsonl", "", "no line", CKVC_E_DATA},
+        {"lcc", "lcc.jsonl", "{\"input\":\"\",\"context\":\"\",\"answers\":[]}",
+         "lcc.jsonl:1: \"answers\" must be", CKVC_E_DATA},
+        {"lcc", "lcc.jsonl", "{\"input\":\"\",\"context\":7,\"answers\":[\"x\"]}",
+         "\"context\" and \"input\" must be texts", CKVC_E_DATA},
+        {"lcc", "lcc.jsonl", "{\"input\":", "lcc.jsonl:1: not a JSON object: ", CKVC_E_DATA},
+        {"lcc", "lcc.jsonl", "[]", "lcc.jsonl:1: not a JSON object", CKVC_E_DATA},
+        {"samsum", "samsum.jsonl", "{}", "\"samsum\" must be a text with {context}", CKVC_E_DATA},
+        {"qasper", "qasper.jsonl", "{}", "\"qasper\" must be a text with {context}", CKVC_E_DATA},
+        {"musique", "musique.jsonl", "{}", "\"musique\" must be", CKVC_E_DATA},
+        {"trec", "trec.jsonl", "{\"input\":\"\",\"context\":\"\",\"answers\":[\"x\"]}",
+         "\"all_classes\" must be", CKVC_E_DATA},
+    };
+    put("dataset2prompt.json", prompts);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint32_t length = 100;
+        const char *path = cases[i].file ? put(cases[i].file, cases[i].text) : NULL;
+        const bool qa = path && strstr(path, "a.json") && !strstr(path, ".jsonl");
+        const task_options options = {.lengths = &length,
+                                      .n_lengths = 1,
+                                      .count = 1,
+                                      .qa = qa ? &path : NULL,
+                                      .n_qa = qa,
+                                      .longbench = temp_folder,
+                                      .count_tokens = count_words};
+        ckvc_err err = {0};
+        task_items list;
+        const ckvc_status status = task_items_make(cases[i].task, &options, &list, &err);
+        task_items_fini(&list);
+        if (status != cases[i].status || !strstr(err.text, cases[i].says)) {
+            fail_msg("case %zu: status %d, \"%s\"", i, (int)status, err.text);
+        }
+    }
+    const uint32_t length = 100;
+    const task_options options = {.lengths = &length,
+                                  .n_lengths = 1,
+                                  .count = 1,
+                                  .longbench = temp_folder,
+                                  .count_tokens = count_words};
+    ckvc_err err = {0};
+    task_items list;
+    assert_int_equal(remove(in_temp_folder("dataset2prompt.json")), 0);
+    assert_int_equal(task_items_make("lcc", &options, &list, &err), CKVC_E_NOINPUT);
+    assert_non_null(strstr(err.text, "LongBench/config/dataset2prompt.json"));
+    task_items_fini(&list);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(squad_has_the_question_s_paragraph),
+        cmocka_unit_test(hotpot_has_all_of_its_documents),
+        cmocka_unit_test(longbench_fills_its_prompt),
+        cmocka_unit_test(longbench_as_published),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
+}
