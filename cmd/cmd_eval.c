@@ -1,6 +1,5 @@
 /* ckvc eval: answers to tasks from the full cache, and from what tables and policies keep. */
 #include "calib/eval/eval.h"
-#include "calib/eval/eval_summary.h"
 #include "calib/rollout/memory_plan.h"
 #include "cmd/common/chosen_policies.h"
 #include "cmd/common/json_text.h"
@@ -10,7 +9,7 @@
 #include "formats/lines/answers.h"
 #include "lib/base/files.h"
 #include "lib/base/progress.h"
-#include "lib/base/text_lines.h"
+#include "report/report.h"
 
 typedef struct eval_cli {
     inputs_options inputs;
@@ -131,46 +130,13 @@ static json_t *settings_of(const eval_job *j, size_t n_ways) {
     return o;
 }
 
-static void print_series(const eval_series *s) {
-    const answer_row *r = s->of;
-    char budget[32] = "-", score[32] = "-";
-    if (!isnan(r->budget)) { snprintf(budget, sizeof budget, "%.10g", r->budget); }
-    if (!isnan(s->macro)) { snprintf(score, sizeof score, "%.4f", s->macro); }
-    say("%-18s %-14.12s %10s %8s %8.2f %7.2f%%", r->policy, r->table ? r->table : "-", budget,
-        score, s->bytes / 1e6, 100 * s->share);
-    for (int i = 0; i < EVAL_WORST && s->worst[i]; i++) {
-        say("%s%s %.2f", i ? ", " : "  ", s->worst[i], s->worst_score[i]);
-    }
-    fputc('\n', stderr);
-}
-
 /* Of the lines, those of before among them. */
-static ckvc_status print_summary(const ckvc_buffer *lines, size_t n_ways, ckvc_err *err) {
-    CKVC_AUTO_FREE answer_row *rows = NULL;
-    CKVC_AUTO(eval_summary_fini) eval_summary s = {0};
-    size_t n = 0, capacity = 0;
-    ckvc_status st = CKVC_OK;
-    for (ckvc_lines at = ckvc_lines_of(lines->data, lines->size);
-         st == CKVC_OK && ckvc_next_line(&at);) {
-        CKVC_GROW(rows, capacity, n + 1);
-        st = answers_read_line("answers", at.number, at.text, at.n, &rows[n++], err);
-    }
-    if (st == CKVC_OK) {
-        eval_summary_make(rows, n, n_ways, &s);
-        say("%-18s %-14s %10s %8s %8s %8s  %s\n", "policy", "table", "budget", "score", "MB",
-            "kept", "worst tasks");
-        for (size_t i = 0; i < s.n_series; i++) { print_series(&s.series[i]); }
-        say("score: mean over %zu of %zu tasks\n", s.n_done, s.n_tasks);
-        for (size_t t = 0; t < s.n_tasks; t++) {
-            const eval_mean *m = &s.tasks[t];
-            if (m->score > eval_bar(m->control)) { continue; }
-            say("%s is left out: the full cache has %.3f, not above %.3f (wrong answers have "
-                "%.3f)\n",
-                m->task, m->score, eval_bar(m->control), m->control);
-        }
-    }
-    for (size_t i = 0; i < n; i++) { answer_row_fini(&rows[i]); }
-    return st;
+static ckvc_status print_summary(const ckvc_buffer *lines, uint64_t seed, ckvc_err *err) {
+    CKVC_AUTO_FREE char *text = NULL;
+    if (lines->size == 0) { return CKVC_OK; /* of a part without items */ }
+    CKVC_TRY(report_answers(lines->data, lines->size, seed, &text, err));
+    say("%s", text);
+    return CKVC_OK;
 }
 
 static ckvc_status print_forecast(const eval_cli *c, const eval_options *o, ckvc_err *err) {
@@ -251,7 +217,7 @@ static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc
     } else {
         fwrite(lines.data, 1, lines.size, stdout);
     }
-    return o->quiet ? CKVC_OK : print_summary(&lines, n_ways, err);
+    return o->quiet ? CKVC_OK : print_summary(&lines, c->inputs.setting.seed, err);
 }
 
 static ckvc_status eval(const verb_call *call, ckvc_err *err) {

@@ -247,11 +247,17 @@ static ckvc_status refuse_duplicates(const answers *a, ckvc_err *err) {
 
 ckvc_status answers_read(const char *path, answers **out, ckvc_err *err) {
     CKVC_AUTO(ckvc_map_close) ckvc_map map = {0};
-    CKVC_AUTO(answers_free_at) answers *a = ckvc_calloc(1, sizeof *a);
     *out = NULL;
     CKVC_TRY(ckvc_map_open(path, &map, err));
+    return answers_read_lines(path, map.data, (size_t)map.size, out, err);
+}
+
+ckvc_status answers_read_lines(const char *path, const uint8_t *data, size_t n, answers **out,
+                               ckvc_err *err) {
+    CKVC_AUTO(answers_free_at) answers *a = ckvc_calloc(1, sizeof *a);
+    *out = NULL;
     a->path = ckvc_strdup(path);
-    for (ckvc_lines at = ckvc_lines_of(map.data, (size_t)map.size); ckvc_next_line(&at);) {
+    for (ckvc_lines at = ckvc_lines_of(data, n); ckvc_next_line(&at);) {
         CKVC_GROW(a->rows, a->capacity, a->n + 1);
         /* counted before it is read: a half-read row is freed with the rest */
         CKVC_TRY(answers_read_line(path, at.number, at.text, at.n, &a->rows[a->n++], err));

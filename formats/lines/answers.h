@@ -51,6 +51,9 @@ void answers_append(ckvc_buffer *b, const answer_row *row);
  * contradict each other, or the same item x policy x budget twice are CKVC_E_DATA with
  * "FILE:LINE: ...". */
 ckvc_status answers_read(const char *path, answers **out, ckvc_err *err) CKVC_MUST_CHECK;
+/* The same of lines in memory, whose name is `path`. */
+ckvc_status answers_read_lines(const char *path, const uint8_t *data, size_t n, answers **out,
+                               ckvc_err *err) CKVC_MUST_CHECK;
 /* One line, which stands at `line` of `path`; *out is to be freed with answer_row_fini in every
  * case. */
 ckvc_status answers_read_line(const char *path, uint32_t line, const char *text, size_t n,

@@ -140,8 +140,9 @@ const char *input_run_tags(inputs *in, const input_table *t); /* "R1, R2" of its
 /* score_rows.c: reads the score files. */
 ckvc_status score_rows_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* answer_rows.c: reads the answers files. */
+/* answer_rows.c: reads the answers files; takes the rows of those that are read. */
 ckvc_status answer_rows_load(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status answer_rows_take(inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* own_records.c: fills the tables' sides. A table whose records are not here, or are not its own,
  * is no error. */

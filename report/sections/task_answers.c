@@ -27,6 +27,7 @@ TABLE(task_columns, answer_task, SHOWN(task, "task"), SHOWN(group, "of"), SHOWN(
       SHOWN(counted, "in averages", .say = counted_of, .align = "ll"), MEMBERS(binary));
 
 SAY(budget_of, answer_line, o->full ? "" : say_budget(o->budget))
+SAY(megabytes_of, answer_line, say_fixed(o->bytes / 1e6, 2))
 SAY(share_of, answer_line,
     say("%s%s", say_share(o->share), fabs(o->entries_ratio - 1) > 0.02 ? "*" : ""))
 SAY(against_of, answer_line,
@@ -39,9 +40,9 @@ TABLE(line_columns, answer_line, EVERY(budget, "budget"), EVERY(title, "policy")
       ENDS(macro, "score"), ENDS(tail, "task_p10"), ENDS(against, "against_table"),
       ENDS(tail_against, "task_p10_against_table"), EVERY(decided, "decided"),
       EVERY(frontier, "frontier"), PAGE(budget, "budget", .say = budget_of, .align = "nn"),
-      PAGE(title, "policy"), PAGE(share, "kept", .say = share_of, .align = "rr"),
-      PAGE(macro, "score", SPREAD(3)), PAGE(tail, "Task-P10", SPREAD(3)),
-      PAGE(against, "less the table", .say = against_of),
+      PAGE(title, "policy"), PAGE(bytes, "MB", .say = megabytes_of, .align = "rr"),
+      PAGE(share, "kept", .say = share_of, .align = "rr"), PAGE(macro, "score", SPREAD(3)),
+      PAGE(tail, "Task-P10", SPREAD(3)), PAGE(against, "less the table", .say = against_of),
       OBJECTS(tasks, n_tasks, task_cell_columns), OBJECTS(lengths, n_lengths, length_columns),
       JSON(needle, BY(n_depths, n_aimed)));
 SHARED_TABLE(answer_columns, answer_bench, MEMBERS(model, query, n_items, n_lacking, n_counted),
@@ -381,9 +382,9 @@ void answers_text(const report_numbers *n, ckvc_buffer *text) {
         ckvc_buffer_printf(text, "%s\n", bench_of(o));
         EACH(answer_task, t, o->tasks, o->n_tasks) {
             if (t->counted) { continue; }
-            ckvc_buffer_text(text, "left out: ");
+            ckvc_buffer_text(text, "left out of averages: ");
             plain_text(text, t->task);
-            ckvc_buffer_printf(text, ", full cache %s, wrong answers %s\n",
+            ckvc_buffer_printf(text, ": the full cache has %s, wrong answers %s\n",
                                say_fixed(t->full.mean, 3), say_fixed(t->control, 3));
         }
         columns_text(text, line_columns, o->lines, o->n_lines);

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "calib/eval/eval.h"
-#include "calib/eval/eval_summary.h"
 #include "formats/lines/answers.h"
 #include "lib/base/text_lines.h"
 #include "lib/model/decoder.h"
@@ -295,42 +294,12 @@ static void fits_the_context(void **state) {
     free(text);
 }
 
-/* Macro-averages over what the full cache can do, and the worst tasks first. */
-static void sums_up(void **state) {
-    (void)state;
-    /* per task: full, a policy; the third is beyond the full cache */
-    static const double scores[][2] = {{1, 0.5}, {0.5, 0.5}, {0.8, 0.1}, {0.2, 0.9}, {0.9, 0.3}};
-    char names[5][8];
-    answer_row rows[10];
-    for (int i = 0; i < 10; i++) { /* items 0, 1 of one task */
-        const int item = i / 2;
-        snprintf(names[item], sizeof names[item], "t%d", item < 2 ? 0 : item);
-        rows[i] = (answer_row){.task = names[item],
-                               .score = scores[item][i % 2],
-                               .control = item == 3 ? 0.15 : NAN,
-                               .bytes = i % 2 ? 10 + item : 100,
-                               .share = i % 2 ? 0.1 : 1};
-    }
-    CKVC_AUTO(eval_summary_fini) eval_summary s = {0};
-    eval_summary_make(rows, 10, 2, &s);
-    assert_true(s.n_series == 2 && s.n_tasks == 4 && s.n_done == 3);
-    assert_true(fabs(s.series[0].macro - (0.75 + 0.8 + 0.9) / 3) < 1e-15);
-    assert_true(fabs(s.series[1].macro - (0.5 + 0.1 + 0.3) / 3) < 1e-15);
-    assert_true(fabs(s.series[1].bytes - 12) < 1e-12 && fabs(s.series[1].share - 0.1) < 1e-15);
-    assert_string_equal(s.series[1].worst[0], "t2");
-    assert_string_equal(s.series[1].worst[1], "t4");
-    assert_string_equal(s.series[1].worst[2], "t0");
-    assert_true(s.series[1].worst_score[0] == 0.1 && s.tasks[2].score == 0.2);
-    assert_true(fabs(eval_bar(0.15) - 0.235) < 1e-15 && fabs(eval_bar(NAN) - 0.1) < 1e-15);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(seen),
         cmocka_unit_test(unseen),
         cmocka_unit_test(splits_at_the_question),
         cmocka_unit_test(fits_the_context),
-        cmocka_unit_test(sums_up),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -108,6 +108,12 @@ static void draws(void **state) {
     assert_true(single.mean == (0.5 + 1.75 / 3) / 2 && isnan(single.lo));
 }
 
+static void bar(void **state) {
+    (void)state;
+    near(task_bar(0.15), 0.235, 1e-15, "bar");
+    near(task_bar(NAN), 0.1, 1e-15, "bar");
+}
+
 static void mcnemar(void **state) {
     (void)state;
     json_auto_t *root = golden_read("tests/golden/tasks/tasks.json");
@@ -124,7 +130,10 @@ static void mcnemar(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(whole_distributions),
-                                       cmocka_unit_test(large_sample), cmocka_unit_test(one_task),
-                                       cmocka_unit_test(draws), cmocka_unit_test(mcnemar)};
+                                       cmocka_unit_test(large_sample),
+                                       cmocka_unit_test(one_task),
+                                       cmocka_unit_test(draws),
+                                       cmocka_unit_test(mcnemar),
+                                       cmocka_unit_test(bar)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
