@@ -146,8 +146,8 @@ static inline size_t cuda_align(size_t bytes) { return (bytes + 255) / 256 * 256
     /* cuda_attention.c */ \
     X(attention_causal) X(attention_kept) X(attention_targets) \
     X(window_mass) X(window_rows) \
-    X(attention_error) \
-    X(cache_keep) X(held_rows) X(attention_held)
+    /* cuda_held.c */ \
+    X(cache_keep) X(held_rows) X(attention_held) X(attention_error)
 /* clang-format on */
 #define DECLARE(name) __typeof__(*((backend_ops *)NULL)->name) cuda_##name;
 CUDA_OPERATIONS(DECLARE)
@@ -165,6 +165,17 @@ bool cuda_staging_create(cuda_backend *c);
 void cuda_staging_free(cuda_backend *c);
 /* Drops a weight that nobody uses; false: there is none. */
 bool cuda_weight_drop(cuda_backend *c);
+
+/* ---- attention (cuda_attention.c) ---- */
+
+/* Whether it can be enqueued; false: a failure is recorded. */
+bool cuda_attends(cuda_backend *c, const be_attention_shape *s);
+/* The n positions of KV head g in a set; their first in the set's list. */
+static inline uint32_t cuda_kept_of(const kept_set *kept, int64_t g, int64_t *n) {
+    const int64_t set = kept->n_sets == 1 ? 0 : g;
+    *n = (int64_t)kept->offsets[set + 1] - (int64_t)kept->offsets[set];
+    return kept->offsets[set];
+}
 
 /* ---- products (cuda_matmul.c) ---- */
 

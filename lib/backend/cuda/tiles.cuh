@@ -1,0 +1,134 @@
+// What attention.cu and columns.cu share: tiles of packed rows in shared memory, and the scores of
+// two of them. Blocks have THREADS threads, four warps.
+//
+// bf16 rows lie D + 8 values apart, float rows D + 4: with D a multiple of 16 the eight rows of 16
+// bytes that ldmatrix (or eight threads) read at a time fall into different banks.
+#pragma once
+
+#include "lib/backend/cuda/cuda_attention.h"
+#include "lib/backend/cuda/device.cuh"
+
+#define THREADS 128
+#define HIDDEN  (-INFINITY)
+#define LOG2_E  1.44269504088896340736f
+
+// Where a run's tile of keys begins, and whether all rows at positions j0 ... j1 see all of it.
+typedef struct key_tile {
+    int run, c;
+    bool whole;
+} key_tile;
+
+static __device__ __forceinline__ int position_of(const cuda_run *r, int c) {
+    if (c >= r->n) { return CUDA_ALL_SEEN; }
+    return r->positions ? (int)r->positions[c] : r->base + c;
+}
+
+static __device__ __forceinline__ bool sees(int j, int window, int position) {
+    return position <= j && position > j - window;
+}
+
+// Whether a row at positions j0 ... j1 sees a key of c ... c + n - 1.
+static __device__ __forceinline__ bool tile_seen(const cuda_run *r, int c, int n, int j0, int j1,
+                                                 int window, bool *whole) {
+    const int end = c + n < r->n ? c + n : r->n;
+    const int first = position_of(r, c), last = position_of(r, end - 1);
+    *whole = c + n <= r->n && last <= j0 && first > j1 - window;
+    return first <= j1 && last > j0 - window;
+}
+
+// The next tile of either run that some row sees; false: there is none.
+static __device__ bool next_tile(const cuda_head *h, int n, int j0, int j1, int window,
+                                 key_tile *at) {
+    for (at->c += n; at->run < 2; at->run++, at->c = 0) {
+        for (; at->c < h->run[at->run].n; at->c += n) {
+            if (tile_seen(&h->run[at->run], at->c, n, j0, j1, window, &at->whole)) { return true; }
+        }
+    }
+    return false;
+}
+
+// ---- bf16 ----
+
+// ROWS packed rows into shared memory, those from row n on as zeros.
+template <int ROWS, int D>
+static __device__ __forceinline__ void load_rows(uint16_t *to, const uint16_t *from, int n) {
+    for (int i = threadIdx.x; i < ROWS * (D / 8); i += THREADS) {
+        const int row = i / (D / 8), at = i % (D / 8) * 8;
+        cp_async_16(to + row * (D + 8) + at, from + (size_t)row * D + at, row < n);
+    }
+}
+
+// s = A B^T of a warp: MT * 16 rows of A, NT * 8 rows of B.
+template <int D, int MT, int NT>
+static __device__ __forceinline__ void scores(float s[MT][NT][4], const uint16_t *a,
+                                              const uint16_t *b) {
+    const int lane = threadIdx.x % 32;
+    a += (lane % 16) * (D + 8) + lane / 16 * 8;
+    b += (lane / 16 * 8 + lane % 8) * (D + 8) + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int i = 0; i < MT; i++) {
+#pragma unroll
+        for (int j = 0; j < NT; j++) { s[i][j][0] = s[i][j][1] = s[i][j][2] = s[i][j][3] = 0.0f; }
+    }
+#pragma unroll
+    for (int k = 0; k < D; k += 16) {
+        uint32_t fa[MT][4];
+#pragma unroll
+        for (int i = 0; i < MT; i++) { ldmatrix_x4(fa[i], a + i * 16 * (D + 8) + k); }
+#pragma unroll
+        for (int j = 0; j < NT; j += 2) {
+            uint32_t fb[4];
+            ldmatrix_x4(fb, b + j * 8 * (D + 8) + k);
+#pragma unroll
+            for (int i = 0; i < MT; i++) {
+                mma_bf16_16816(s[i][j], fa[i], fb);
+                mma_bf16_16816(s[i][j + 1], fa[i], fb + 2);
+            }
+        }
+    }
+}
+
+// ---- float: thread (y, x) = (threadIdx.x / 8, threadIdx.x % 8) has rows y * M ... of A and rows
+// x, x + 8, x + 16, x + 24 of B ----
+
+template <int ROWS, int D>
+static __device__ __forceinline__ void load_rows(float *to, const float *from, int n) {
+    for (int i = threadIdx.x; i < ROWS * (D / 4); i += THREADS) {
+        const int row = i / (D / 4), at = i % (D / 4) * 4;
+        cp_async_16(to + row * (D + 4) + at, from + (size_t)row * D + at, row < n);
+    }
+}
+
+template <int D, int M>
+static __device__ __forceinline__ void scores(float s[M][4], const float *a, const float *b) {
+    a += threadIdx.x / 8 * M * (D + 4);
+    b += threadIdx.x % 8 * (D + 4);
+#pragma unroll
+    for (int i = 0; i < M; i++) { s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0.0f; }
+    for (int k = 0; k < D; k += 4) {
+        float4 fa[M];
+#pragma unroll
+        for (int i = 0; i < M; i++) { fa[i] = *(const float4 *)(a + i * (D + 4) + k); }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float4 fb = *(const float4 *)(b + j * 8 * (D + 4) + k);
+#pragma unroll
+            for (int i = 0; i < M; i++) {
+                s[i][j] = fmaf(fa[i].x, fb.x, s[i][j]);
+                s[i][j] = fmaf(fa[i].y, fb.y, s[i][j]);
+                s[i][j] = fmaf(fa[i].z, fb.z, s[i][j]);
+                s[i][j] = fmaf(fa[i].w, fb.w, s[i][j]);
+            }
+        }
+    }
+}
+
+// Over the N lanes of a row, N a power of two.
+template <int N> static __device__ __forceinline__ float row_sum(float x) {
+    for (int step = N / 2; step; step /= 2) { x += __shfl_xor_sync(ALL_LANES, x, step); }
+    return x;
+}
+template <int N> static __device__ __forceinline__ float row_max(float x) {
+    for (int step = N / 2; step; step /= 2) { x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, step)); }
+    return x;
+}
