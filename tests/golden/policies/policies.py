@@ -1,6 +1,7 @@
 """Kept sets of reference policies as NVIDIA's kvpress computes them.
 
     python policies.py MODEL > MODEL.json      (in the repository's root; kvpress, transformers, torch, numpy)
+    python policies.py DIR PROMPTS.json        (any model: {"instruction": ids, "prompts": [ids], "budgets": [B]})
 
 MODEL is a key of MODELS below. README.md says which rule is whose and where it was changed.
 """
@@ -37,8 +38,12 @@ MODELS = {
     "ckvc-tiny-8l": ("models/ckvc-tiny-8l", lambda: embedded(200)),
     "qwen2": ("tests/golden/models/qwen2", random_qwen2),
 }
-path, prompts_of = MODELS[sys.argv[1]]
-instruction, prompts = prompts_of()
+if len(sys.argv) > 2:
+    path, given = sys.argv[1], json.load(open(sys.argv[2]))
+    instruction, prompts, BUDGETS = given["instruction"], given["prompts"], given["budgets"]
+else:
+    path, prompts_of = MODELS[sys.argv[1]]
+    instruction, prompts = prompts_of()
 models = {kind: transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation=kind).eval()
           for kind in ("sdpa", "eager")}
 config = models["sdpa"].config

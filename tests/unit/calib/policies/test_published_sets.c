@@ -1,6 +1,6 @@
 /* What references keep against the kept sets of kvpress, and of rules that it lacks written out in
  * Python (tests/golden/policies): every position. No score that decides is nearer to the next than
- * 3e-5 of itself, which float32 tells apart. */
+ * 1.7e-5 of itself, which float32 tells apart. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
