@@ -79,7 +79,9 @@ static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_
                          {"actions_per_prompt", d->actions}, {"distinct_per_prompt", d->distinct},
                          {"prefill_s", d->prefill_s}, {"rollout_s", d->rollout_s}, {"hours", hours},
                          {"records", round(cost.records)}, {"memory_bytes", d->memory.total},
-                         {"batch", d->memory.lanes}, {"disk_bytes", round(cost.disk_bytes)}));
+                         {"batch", d->memory.lanes}, {"prompts_together", d->memory.prompts},
+                         {"copied_bytes", d->memory.copied}, {"copy_s", d->copy_s},
+                         {"disk_bytes", round(cost.disk_bytes)}));
         return CKVC_OK;
     }
     run_setup_print_cost(j, &cost);

@@ -20,7 +20,8 @@ typedef struct pass {
     shard_kind kind;
     const ckvc_table *table; /* NULL: nothing is logged */
     pass_counts *counts;
-    worker w;
+    workers all;
+    worker *w; /* the prompt's in hand */
     demand_meter demand;
     score_sampler sampler;
     share_rollouts shares;
@@ -41,7 +42,11 @@ worker_options calibrate_worker(const calibrate_options *o) {
                                           .limit = o->variants,
                                           .seed = o->setting.seed},
                             .rollouts = o->rollouts,
-                            .memory = o->memory};
+                            .memory = o->memory,
+                            /* of a greedy behaviour each prompt's choices follow from the records
+                               before it; a repeat pass feeds each prompt by itself */
+                            .together = o->behaviour != BEHAVIOUR_EPSILON_GREEDY &&
+                                        (o->kind == SHARD_LOGGED || o->kind == SHARD_SCAN)};
 }
 
 setting calibrate_setting(const calibrate_options *o, const model_shape *shape) {
@@ -103,9 +108,10 @@ static struct shard_prompt prompt_row(const prompt *p, const prefill_stats *stat
     return row;
 }
 
-static ckvc_status measure_scanned(worker *w, const prompt *p, ckvc_err *err) {
-    CKVC_TRY(worker_prefill(w, p, err));
-    return worker_full(w, err);
+static ckvc_status measure_scanned(worker *const *w, const prompt *const *p, int64_t n,
+                                   ckvc_err *err) {
+    CKVC_TRY(workers_prefill(w, p, n, err));
+    return workers_full(w, n, err);
 }
 
 /* Statistics of heads, by which tables are transferred. */
@@ -116,12 +122,13 @@ static void put_statistics(const worker *w, size_t at, shard *rows) {
     memcpy(rows->own_entropy + at * n, w->stats.own_entropy, n * sizeof(double));
 }
 
+static bool finite_risks(const worker *w) {
+    return isfinite(w->stats.r_struct) && isfinite(w->stats.r_sem);
+}
+
 static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
-    worker *w = &s->w;
-    ckvc_alloc_forbid("a scan's prompt");
-    const ckvc_status st = measure_scanned(w, p, err);
-    ckvc_alloc_permit();
-    CKVC_TRY(st);
+    const worker *w = s->w;
+    (void)err;
     struct shard_prompt row = prompt_row(p, &w->stats);
     row.loss_full = w->losses.full;
     if (!isfinite(row.loss_full) || !isfinite(row.r_sem) || !isfinite(row.r_struct)) {
@@ -135,7 +142,7 @@ static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_
 /* Demand, or targets and features: what a prompt's repetition attends to; or losses under other
  * shares. */
 static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
-    worker *w = &s->w;
+    worker *w = s->w;
     bool finite = true;
     if (s->kind != SHARD_SHARES && !s->o->n_instruction && p->n_continuation < 2) {
         *bad = "its continuation has no row to look at: give 2 tokens at least, or a repeat pass";
@@ -185,10 +192,10 @@ static bool block_in_use(const prompt_sets *k, uint32_t b, uint32_t block) {
 /* The baseline's row of each budget; with budgets by layer the one baseline's, under every block
  * that its layers draw on. */
 static void log_baselines(pass *s, const char **bad) {
-    const prompt_sets *k = s->w.sets;
+    const prompt_sets *k = s->w->sets;
     for (uint32_t block = 0; block < k->table->n_budgets; block++) {
         const uint32_t b = k->layer_budgets ? 0 : block;
-        const double loss = s->w.losses.baseline[b];
+        const double loss = s->w->losses.baseline[b];
         if (!isfinite(loss)) {
             *bad = "a baseline loss is not finite";
             return;
@@ -210,7 +217,7 @@ static void log_baselines(pass *s, const char **bad) {
 
 /* The reward of a loss and a count of candidates, on an action's side and in its layer. */
 static double reward(const pass *s, const taken_action *t, double loss, uint32_t n_candidates) {
-    const rollouts *r = &s->w.losses;
+    const rollouts *r = &s->w->losses;
     const uint32_t tokens = prompt_sets_at(r->sets, t->budget, t->layer)->tokens;
     return reward_of(r->full, loss, s->o->setting.reduction, r->n_continuation,
                      reward_penalty(side_beta_bud((ckvc_side)t->side, s->o->setting.beta_bud),
@@ -218,7 +225,7 @@ static double reward(const pass *s, const taken_action *t, double loss, uint32_t
 }
 
 static void log_actions(pass *s, const char **bad) {
-    const rollouts *r = &s->w.losses;
+    const rollouts *r = &s->w->losses;
     const variant_list *v = r->variants;
     for (size_t i = 0; i < v->n_actions; i++) {
         const taken_action *t = &v->actions[i];
@@ -246,30 +253,34 @@ static void log_actions(pass *s, const char **bad) {
     }
 }
 
-/* From the prompt's tokens to all its losses, without an allocation. */
-static ckvc_status measure_logged(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
-    worker *w = &s->w;
-    CKVC_TRY(worker_prefill(w, p, err));
+/* From n prompts' tokens to all their losses, but for those whose risks are not finite. */
+static ckvc_status measure_logged(pass *s, worker *const *w, const prompt *const *p, int64_t n,
+                                  ckvc_err *err) {
+    worker *going[SESSIONS_TOGETHER];
+    int64_t n_going = 0;
+    CKVC_TRY(workers_prefill(w, p, n, err));
     const double prefilled_s = ckvc_now_s();
-    if (!isfinite(w->stats.r_struct) || !isfinite(w->stats.r_sem)) {
-        *bad = "a risk is not finite";
-        return CKVC_OK;
+    for (int64_t i = 0; i < n; i++) {
+        if (!finite_risks(w[i])) { continue; }
+        worker_keep(w[i], p[i], !p[i]->heldout);
+        going[n_going++] = w[i];
     }
-    worker_keep(w, p, !p->heldout);
-    CKVC_TRY(worker_rollouts(w, err));
-    s->counts->rollouts += variants_rollouts(&w->variants, w->sets->n_budgets);
+    if (n_going > 0) { CKVC_TRY(workers_rollouts(going, n_going, err)); }
     s->counts->rollout_seconds += ckvc_now_s() - prefilled_s;
-    if (!isfinite(w->losses.full)) { *bad = "the full-cache loss is not finite"; }
     return CKVC_OK;
 }
 
 static ckvc_status log_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
-    worker *w = &s->w;
-    w->share = epsilon_greedy_share(s->logged, s->n_logged);
-    ckvc_alloc_forbid("a prompt's prefill, kept sets and rollouts");
-    const ckvc_status st = measure_logged(s, p, bad, err);
-    ckvc_alloc_permit();
-    if (st != CKVC_OK || *bad) { return st; }
+    worker *w = s->w;
+    if (!finite_risks(w)) {
+        *bad = "a risk is not finite";
+        return CKVC_OK;
+    }
+    s->counts->rollouts += variants_rollouts(&w->variants, w->sets->n_budgets);
+    if (!isfinite(w->losses.full)) {
+        *bad = "the full-cache loss is not finite";
+        return CKVC_OK;
+    }
     if (s->o->check_rollouts > 0) {
         const rollouts_sample of = {s->o->check_rollouts, s->o->setting.seed, p->entry->id};
         CKVC_TRY(rollouts_check(&w->scratch, &w->losses, &of, &s->counts->checked, err));
@@ -344,7 +355,7 @@ static void learn(void *greedy, const shard *rows) { epsilon_greedy_learn(greedy
 
 static void pass_close(pass *s) {
     stable_free(s->until);
-    worker_close(&s->w);
+    workers_close(&s->all);
     demand_meter_close(&s->demand);
     score_sampler_close(&s->sampler);
     share_rollouts_close(&s->shares);
@@ -374,11 +385,11 @@ static ckvc_status open_repeats(pass *s, ckvc_err *err) {
         const share_rollouts_options shares = {o->shares, side, o->setting, o->variants,
                                                o->check_rollouts};
         CKVC_TRY(share_rollouts_open(&s->shares, &shares, s->in, &options, err));
-        return worker_open(&s->w, s->in, &options, NULL, err);
+        return workers_open(&s->all, s->in, &options, NULL, err);
     }
     demand_need(&demand, s->in, &options);
     if (s->kind == SHARD_SCORE) { score_sampler_need(o->setting.positions, s->in, &options); }
-    CKVC_TRY(worker_open(&s->w, s->in, &options, NULL, err));
+    CKVC_TRY(workers_open(&s->all, s->in, &options, NULL, err));
     CKVC_TRY(demand_meter_open(&s->demand, &demand, s->in, err));
     if (s->kind == SHARD_SCORE) {
         score_sampler_open(&s->sampler, &s->demand, o->setting.positions, s->in);
@@ -396,7 +407,8 @@ static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
         if (!s->table || !all->items[i].passed_over) { s->prompts[s->n++] = i; }
     }
     CKVC_TRY(repeats(s->kind) ? open_repeats(s, err)
-                              : worker_open(&s->w, s->in, &o, s->table, err));
+                              : workers_open(&s->all, s->in, &o, s->table, err));
+    s->w = s->all.items;
     const shard_header header = pass_header(s, kind);
     s->rows = shard_create();
     const run_pass_start start = {s->name, s->n, s->o->shard_prompts, s->in->backend->kernel};
@@ -404,7 +416,7 @@ static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
     shard_header_copy(&s->rows->h, &header);
     if (s->table && s->o->until_stable > 0) {
         CKVC_TRY(stable_create(s->table, s->o->until_cql_alpha, s->o->until_reward,
-                               s->o->setting.seed, s->w.plan.limit, &s->until, err));
+                               s->o->setting.seed, s->w->plan.limit, &s->until, err));
         CKVC_TRY(watch(s, err));
         s->n = run_pass_named(s->run, s->name)->n_prompts;
     }
@@ -414,23 +426,41 @@ static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
         s->n_logged += !prompt_of(s, i)->heldout;
     }
     s->failures = count_failures(s->run, s->name);
-    epsilon_greedy *greedy = s->w.o.behaviour.greedy;
+    epsilon_greedy *greedy = s->w->o.behaviour.greedy;
     return greedy ? run_pass_replay(s->run, learn, greedy, err) : CKVC_OK;
 }
 
-/* Prompt i of the pass: measured, and made durable. */
+/* The prompts at these places of the pass, each by a worker of its own, as far as they go through
+ * the layers together. No allocation. */
+static ckvc_status measure(pass *s, const uint32_t *at, int64_t n, ckvc_err *err) {
+    worker *w[SESSIONS_TOGETHER];
+    const prompt *p[SESSIONS_TOGETHER];
+    if (repeats(s->kind)) { return CKVC_OK; }
+    for (int64_t i = 0; i < n; i++) {
+        w[i] = &s->all.items[i];
+        w[i]->share = epsilon_greedy_share(s->logged, s->n_logged);
+        p[i] = prompt_of(s, at[i]);
+    }
+    ckvc_alloc_forbid("prefills, kept sets and rollouts");
+    const ckvc_status st =
+        s->kind == SHARD_SCAN ? measure_scanned(w, p, n, err) : measure_logged(s, w, p, n, err);
+    ckvc_alloc_permit();
+    return st;
+}
+
+/* Prompt i of the pass, which s->w has measured: made durable. */
 static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
     const prompt *p = prompt_of(s, i);
-    epsilon_greedy *greedy = s->w.o.behaviour.greedy;
+    epsilon_greedy *greedy = s->w->o.behaviour.greedy;
     const char *bad = NULL;
     shard_clear(s->rows);
-    static ckvc_status (*const measure[])(pass * s, const prompt *p, const char **bad,
+    static ckvc_status (*const rows_of[])(pass * s, const prompt *p, const char **bad,
                                           ckvc_err *err) = {[SHARD_LOGGED] = log_prompt,
                                                             [SHARD_SCAN] = scan_prompt,
                                                             [SHARD_DEMAND] = repeated_prompt,
                                                             [SHARD_SCORE] = repeated_prompt,
                                                             [SHARD_SHARES] = repeated_prompt};
-    CKVC_TRY(measure[s->kind](s, p, &bad, err));
+    CKVC_TRY(rows_of[s->kind](s, p, &bad, err));
     if (!bad) {
         CKVC_TRY(run_log_prompt(s->run, i, s->rows, err));
         s->counts->prompts++;
@@ -449,21 +479,34 @@ static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
     return CKVC_OK;
 }
 
+static uint32_t n_done(const pass_counts *c) { return c->resumed + c->prompts + c->skipped; }
+
 static ckvc_status do_prompts(pass *s, ckvc_err *err) {
     pass_counts *counts = s->counts;
-    for (uint32_t i = 0; !counts->stable && i < s->n; i++) {
-        if (!s->done[i]) {
-            const uint32_t n_done = counts->resumed + counts->prompts + counts->skipped;
-            CKVC_FAIL_IF(calibrate_must_stop(s->o, s->start_s), err, CKVC_E_STOPPED,
-                         "%s: stopped with %u of %u prompts done; the same command with --resume "
-                         "goes on",
-                         run_path(s->run), n_done, s->n_ours);
-            CKVC_TRY(do_prompt(s, i, err));
-            CKVC_TRY(watch(s, err));
-            ckvc_progress_update(n_done + 1,
-                                 rolls_out(s) ? counts->rollouts : n_done + 1 - counts->resumed);
+    uint32_t at[SESSIONS_TOGETHER];
+    for (uint32_t i = 0; !counts->stable && i < s->n;) {
+        int64_t n = 0;
+        for (; i < s->n && n < s->all.n; i++) {
+            if (!s->done[i]) {
+                at[n++] = i;
+            } else {
+                s->logged += !prompt_of(s, i)->heldout;
+            }
         }
-        s->logged += !prompt_of(s, i)->heldout;
+        if (n == 0) { break; }
+        CKVC_FAIL_IF(calibrate_must_stop(s->o, s->start_s), err, CKVC_E_STOPPED,
+                     "%s: stopped with %u of %u prompts done; the same command with --resume "
+                     "goes on",
+                     run_path(s->run), n_done(counts), s->n_ours);
+        CKVC_TRY(measure(s, at, n, err));
+        for (int64_t k = 0; !counts->stable && k < n; k++) {
+            s->w = &s->all.items[k];
+            CKVC_TRY(do_prompt(s, at[k], err));
+            CKVC_TRY(watch(s, err));
+            s->logged += !prompt_of(s, at[k])->heldout;
+            ckvc_progress_update(n_done(counts), rolls_out(s) ? counts->rollouts
+                                                              : n_done(counts) - counts->resumed);
+        }
     }
     return CKVC_OK;
 }
@@ -549,6 +592,26 @@ static void thin_out(variant_list *v, size_t n) {
     v->n = n < v->n ? n : v->n;
 }
 
+/* What a pass through the layers spends on copies of weights that do not stay. */
+static ckvc_status time_copies(const calibrate_inputs *in, const memory_plan *plan, double *copy_s,
+                               ckvc_err *err) {
+    const double start_s = ckvc_now_s();
+    *copy_s = 0;
+    if (plan->copied == 0) { return CKVC_OK; }
+    CKVC_TRY(model_acquire(in->model, err));
+    *copy_s = ckvc_now_s() - start_s;
+    return CKVC_OK;
+}
+
+/* The one prompt has paid for whole passes, whose copies the prompts of a batch share. */
+static void share_copies(const memory_plan *plan, dry_run *out) {
+    const double spared_s = out->copy_s * (1 - 1 / (double)plan->prompts),
+                 n_batches = ceil((double)out->timed / (double)plan->lanes);
+    out->prefill_s = fmax(out->prefill_s - spared_s, 1e-6);
+    out->single_s = fmax(out->single_s - spared_s, 1e-6);
+    out->rollout_s = fmax(out->rollout_s - spared_s * n_batches / (double)out->timed, 1e-6);
+}
+
 static ckvc_status time_prompt(worker *w, const prompt *p, dry_run *out, ckvc_err *err) {
     enum { SECONDS = 4 }; /* of timed rollouts, about */
     double start_s = ckvc_now_s(), loss;
@@ -589,15 +652,17 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     CKVC_AUTO(pass_close) pass s = {.in = in, .o = o, .kind = o->kind, .counts = &counts};
     *out = (repeat_dry_run){.n_tokens = p->n_tokens, .n_continuation = p->n_continuation};
     CKVC_TRY(open_repeats(&s, err));
-    out->memory = s.w.plan;
+    s.w = s.all.items;
+    out->memory = s.w->plan;
+    CKVC_TRY(time_copies(in, &out->memory, &out->copy_s, err));
     const shard_header header = pass_header(&s, calibrate_sides(o));
     s.rows = shard_create();
     shard_header_copy(&s.rows->h, &header);
     double start_s = ckvc_now_s();
-    CKVC_TRY(worker_prefill(&s.w, p, err));
+    CKVC_TRY(worker_prefill(s.w, p, err));
     out->prefill_s = ckvc_now_s() - start_s;
     start_s = ckvc_now_s();
-    CKVC_TRY(worker_full(&s.w, err));
+    CKVC_TRY(worker_full(s.w, err));
     out->single_s = ckvc_now_s() - start_s;
     start_s = ckvc_now_s();
     CKVC_TRY(repeated_prompt(&s, p, &bad, err));
@@ -612,9 +677,13 @@ ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_option
                               const ckvc_table *table, dry_run *out, ckvc_err *err) {
     const worker_options options = calibrate_worker(o);
     const prompt *longest = longest_of(in->prompts);
-    CKVC_AUTO(worker_close) worker w = {0};
+    CKVC_AUTO(workers_close) workers all = {0};
     *out = (dry_run){.n_tokens = longest->n_tokens, .n_continuation = longest->n_continuation};
-    CKVC_TRY(worker_open(&w, in, &options, table, err));
-    out->memory = w.plan;
-    return time_prompt(&w, longest, out, err);
+    CKVC_TRY(workers_open(&all, in, &options, table, err));
+    out->memory = all.items->plan;
+    CKVC_TRY(time_copies(in, &out->memory, &out->copy_s, err));
+    CKVC_TRY(time_prompt(all.items, longest, out, err));
+    out->compute_s = fmax(out->prefill_s - out->copy_s, 1e-6);
+    share_copies(&out->memory, out);
+    return CKVC_OK;
 }

@@ -88,7 +88,8 @@ typedef struct repeat_dry_run {
     uint32_t n_tokens, n_continuation;
     double prefill_s, single_s, prompt_s; /* prefill and continuation alone, which are done first;
                                              all of it */
-    size_t bytes;                         /* that it logs, before they are compressed */
+    double copy_s; /* of these: what a pass through the layers spends on copies of weights */
+    size_t bytes;  /* that it logs, before they are compressed */
     memory_plan memory;
 } repeat_dry_run;
 ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate_options *o,
@@ -111,9 +112,12 @@ ckvc_status calibrate_binding(const run_dir *run, const char *pass, pass_binding
 typedef struct dry_run {
     uint32_t n_tokens, n_continuation;
     uint64_t actions, distinct; /* of that prompt, both sides */
+    /* as a prompt of a batch that goes through the layers together: */
     double prefill_s;
     double rollout_s; /* one of many, the way that is asked for */
     double single_s;  /* one alone, as in a scan */
+    double copy_s;    /* what a pass through the layers spends on copies of weights */
+    double compute_s; /* what a prompt's prefill takes without them */
     uint64_t timed;   /* rollouts behind rollout_s */
     memory_plan memory;
 } dry_run;

@@ -4,9 +4,15 @@
 #include "calib/rollout/rollouts.h"
 #include "lib/base/sizes.h"
 
-/* Bytes with that many lanes, beside weights and sets; SIZE_MAX when they do not fit the address
+static size_t sets_of_one(const memory_request *r) {
+    return r->beside +
+           (r->table ? prompt_sets_bytes(r->table, r->most.max_tokens) + variants_bytes(&r->most)
+                     : 0);
+}
+
+/* Bytes of that many lanes and prompts, beside weights; SIZE_MAX when they do not fit the address
  * space. */
-static size_t bytes_with(const memory_request *r, size_t fixed, int64_t lanes) {
+static size_t bytes_with(const memory_request *r, int64_t lanes, int64_t prompts) {
     session_limits limits = r->limits;
     limits.max_lanes = lanes;
     const rollout_extent extent = {.max_lanes = lanes,
@@ -15,51 +21,100 @@ static size_t bytes_with(const memory_request *r, size_t fixed, int64_t lanes) {
                                    .n_layers = (uint32_t)r->shape->n_layers,
                                    .max_variants = r->most.n_variants};
     size_t total = session_bytes(r->shape, limits);
-    const bool fits =
-        total != SIZE_MAX && ckvc_add_size(total, fixed, &total) &&
-        ckvc_add_size(total, session_scratch_bytes(r->backend, r->shape, limits), &total) &&
-        ckvc_add_size(total, rollout_scratch_bytes(&extent), &total);
+    bool fits = total != SIZE_MAX &&
+                ckvc_add_size(total, session_scratch_bytes(r->backend, r->shape, limits), &total);
+    for (int64_t i = 0; i < prompts; i++) {
+        fits = fits && ckvc_add_size(total, rollout_scratch_bytes(&extent), &total) &&
+               ckvc_add_size(total, sets_of_one(r), &total) &&
+               (i == 0 || ckvc_add_size(total, session_bytes_beside(r->shape, limits), &total));
+    }
     return fits ? total : SIZE_MAX;
 }
 
+static bool one_lane(const memory_request *r) {
+    return r->plain || !(r->table || r->most_lanes > 1);
+}
+
+/* Rollouts of a prompt, at most. */
+static int64_t rollouts_of(const memory_request *r) {
+    return r->table            ? (int64_t)r->most.n_variants + r->table->n_budgets + 1
+           : r->most_lanes > 1 ? r->most_lanes
+                               : 1;
+}
+
+/* The most lanes that fit into so many bytes, by bisection: bytes grow with the lanes; 0: too few
+ * do. */
+static int64_t lanes_in(const memory_request *r, size_t bytes, int64_t prompts) {
+    int64_t lanes = one_lane(r) ? 1 : 2, top = rollouts_of(r);
+    if (bytes_with(r, lanes, prompts) > bytes) { return 0; }
+    if (one_lane(r)) { return 1; }
+    for (top = top < SWEEP_MAX_LANES ? top : SWEEP_MAX_LANES; lanes < top;) {
+        const int64_t mid = lanes + (top - lanes + 1) / 2;
+        if (bytes_with(r, mid, prompts) <= bytes) {
+            lanes = mid;
+        } else {
+            top = mid - 1;
+        }
+    }
+    return lanes;
+}
+
+/* Shares of the copies that plans leave room for: SHARES of them is all. */
+enum { SHARES = 8 };
+
+/* A plan with so many prompts and this share of the copies; copied SIZE_MAX: does not fit. */
+static memory_plan plan_with(const memory_request *r, int64_t prompts, int share) {
+    const size_t more = r->weights > r->weights_least ? r->weights - r->weights_least : 0,
+                 weights = share == SHARES ? r->weights
+                                           : r->weights_least + more / SHARES * (size_t)share;
+    const size_t room = r->limit > weights ? r->limit - weights : 0;
+    const int64_t lanes = lanes_in(r, room, prompts);
+    if (lanes == 0) { return (memory_plan){.copied = SIZE_MAX}; }
+    const size_t total = bytes_with(r, lanes, prompts), first = bytes_with(r, 1, prompts),
+                 sets = (size_t)prompts * sets_of_one(r);
+    return (memory_plan){.limit = r->limit,
+                         .weights = weights,
+                         .prompt = first - sets,
+                         .sets = sets,
+                         .batch = total - first,
+                         .total = total + weights,
+                         .lanes = lanes,
+                         .prompts = prompts,
+                         .copied = share == SHARES ? 0 : r->weights - (weights - r->weights_least),
+                         .passes = 1 + (rollouts_of(r) + lanes - 1) / lanes};
+}
+
+/* What a prompt takes: rows through the layers, of which each batch of rollouts has a start's more,
+ * and copies as the rows that take as long. */
+static double rows_a_prompt(const memory_request *r, const memory_plan *p) {
+    const double batches = (double)(p->passes - 1), lanes = (double)rollouts_of(r) + batches,
+                 copied = p->copied ? (double)p->copied / (double)r->weights : 0;
+    return (double)r->limits.max_prompt + lanes * (double)r->limits.max_continuation +
+           copied * (double)r->backend->copy_rows * (double)p->passes / (double)p->prompts;
+}
+
 ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err *err) {
-    const bool one = r->plain || !(r->table || r->most_lanes > 1);
-    const int64_t least = one ? 1 : 2;
-    *out =
-        (memory_plan){.limit = r->limit, .weights = r->weights, .sets = r->beside, .lanes = least};
-    if (r->table) {
-        out->sets += prompt_sets_bytes(r->table, r->most.max_tokens) + variants_bytes(&r->most);
-    }
-    size_t fixed = r->weights + out->sets;
-    if (bytes_with(r, fixed, least) > r->limit) {
-        /* the backend then converts weights again where they do not stay */
-        out->weights = r->weights_least;
-        fixed = r->weights_least + out->sets;
-    }
-    CKVC_FAIL_IF(bytes_with(r, fixed, least) > r->limit, err, CKVC_E_MEMORY,
-                 "a prompt of %lld + %lld tokens needs %.1f MB at least (weights %.1f, "
-                 "%s %.1f), there are %.1f: allow "
-                 "more with --memory, or shorten prompts with --max-tokens",
-                 (long long)r->limits.max_prompt, (long long)r->limits.max_continuation,
-                 (double)bytes_with(r, fixed, least) / 1e6, (double)out->weights / 1e6,
-                 r->beside ? "scores" : "kept sets", (double)out->sets / 1e6,
-                 (double)r->limit / 1e6);
-    if (!one) { /* bisection: bytes grow with the lanes */
-        int64_t top =
-            r->table ? (int64_t)r->most.n_variants + r->table->n_budgets + 1 : r->most_lanes;
-        for (top = top < SWEEP_MAX_LANES ? top : SWEEP_MAX_LANES; out->lanes < top;) {
-            const int64_t mid = out->lanes + (top - out->lanes + 1) / 2;
-            if (bytes_with(r, fixed, mid) <= r->limit) {
-                out->lanes = mid;
-            } else {
-                top = mid - 1;
+    const int64_t most = r->most_prompts > 1 && !r->plain ? r->most_prompts : 1;
+    *out = (memory_plan){.copied = SIZE_MAX};
+    for (int64_t prompts = 1; prompts <= most; prompts++) {
+        for (int share = SHARES; share >= 0; share--) {
+            const memory_plan p = plan_with(r, prompts, share);
+            if (p.copied != SIZE_MAX &&
+                (out->copied == SIZE_MAX || rows_a_prompt(r, &p) < rows_a_prompt(r, out))) {
+                *out = p;
             }
         }
     }
-    out->total = bytes_with(r, fixed, out->lanes);
-    out->prompt = bytes_with(r, fixed, 1) - fixed;
-    out->batch = out->total - out->prompt - fixed;
-    return CKVC_OK;
+    if (out->copied != SIZE_MAX) { return CKVC_OK; }
+    const size_t needs = bytes_with(r, one_lane(r) ? 1 : 2, 1);
+    return ckvc_fail(err, CKVC_E_MEMORY,
+                     "a prompt of %lld + %lld tokens needs %.1f MB at least (weights %.1f, "
+                     "%s %.1f), there are %.1f: allow "
+                     "more with --memory, or shorten prompts with --max-tokens",
+                     (long long)r->limits.max_prompt, (long long)r->limits.max_continuation,
+                     ((double)needs + (double)r->weights_least) / 1e6,
+                     (double)r->weights_least / 1e6, r->beside ? "scores" : "kept sets",
+                     (double)sets_of_one(r) / 1e6, (double)r->limit / 1e6);
 }
 
 size_t memory_plan_limit(const backend *be, size_t memory) {

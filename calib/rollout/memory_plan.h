@@ -1,5 +1,10 @@
 /* How much memory a calibration takes, known before it starts, and how many rollouts go side by
- * side within --memory. */
+ * side and how many prompts together within --memory.
+ *
+ * Where not all copies of weights fit, those that do not stay are made again in every pass through
+ * the layers. Prompts that go together share that; rollouts side by side make passes fewer; both
+ * take memory from the copies that stay and from each other. The plan is the one by which a prompt
+ * takes least, with copies counted as the backend says (copy_rows). */
 #pragma once
 
 #include "calib/actions/variants.h"
@@ -13,6 +18,7 @@ typedef struct memory_request {
     session_limits limits;         /* max_lanes is the plan's to choose */
     const ckvc_table *table;       /* NULL: no rollouts under kept sets (a scan), but for ... */
     int64_t most_lanes;            /* ... who makes these itself, so many side by side at most */
+    int64_t most_prompts;          /* that may go through the layers together; 0: as 1 */
     size_t beside;                 /* what is held for the longest prompt besides */
     variant_extent most;
     bool plain;   /* rollouts one at a time */
@@ -21,16 +27,21 @@ typedef struct memory_request {
 
 typedef struct memory_plan {
     size_t limit;   /* what it has to fit into */
-    size_t weights; /* float32 copies of weights that the file holds in another type */
-    size_t prompt;  /* the longest prompt: caches, activations, statistics, the backend's scratch */
-    size_t sets;    /* kept sets: baselines, distinct variants, actions; of a demand pass: scores */
-    size_t batch;   /* what the rollouts of a batch take beyond that */
+    size_t weights; /* copies of weights that the file holds in another type, as far as they fit */
+    /* the longest prompt, of each that goes together: caches, activations, statistics, and the
+     * backend's scratch */
+    size_t prompt;
+    size_t sets;  /* kept sets: baselines, distinct variants, actions; of a demand pass: scores */
+    size_t batch; /* what the rollouts of a batch take beyond that */
     size_t total;
-    int64_t lanes; /* rollouts of a batch, its starts included */
+    int64_t lanes;   /* rollouts of a batch, its starts included */
+    int64_t prompts; /* that go through the layers together; 1 where all copies stay */
+    size_t copied;   /* bytes of copies that do not stay: made again in a pass through the layers */
+    int64_t passes;  /* at most, of prefill and rollouts that are made at once */
 } memory_plan;
 
-/* The most lanes that fit and that can be used, at least 2 (1 without a sweep). Where all float32
- * copies do not fit, the least is counted. CKVC_E_MEMORY when the least does not fit. */
+/* The most lanes that fit and that can be used, at least 2 (1 without a sweep), where all copies
+ * fit. CKVC_E_MEMORY when one prompt with the least of both does not fit. */
 ckvc_status memory_plan_make(const memory_request *r, memory_plan *out,
                              ckvc_err *err) CKVC_MUST_CHECK;
 /* What buffers and copies of weights have to fit into: a GPU's memory, less where --memory asks for

@@ -63,6 +63,14 @@ ckvc_status rollout_variant(rollout_scratch *w, const rollouts *r, size_t i, dou
 /* All of them. The sweep needs a scratch and a session of at least 2 lanes. */
 ckvc_status rollouts_plain(rollout_scratch *w, rollouts *r, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status rollouts_sweep(rollout_scratch *w, rollouts *r, ckvc_err *err) CKVC_MUST_CHECK;
+/* The sweeps of n prompts, whose sessions are of one sessions_create, side by side through the
+ * layers: a batch of each at a time. */
+typedef struct prompt_rollouts {
+    rollout_scratch *scratch;
+    rollouts *losses;
+} prompt_rollouts;
+ckvc_status rollouts_sweep_together(const prompt_rollouts *of, int64_t n,
+                                    ckvc_err *err) CKVC_MUST_CHECK;
 
 typedef struct rollouts_sample {
     double share;

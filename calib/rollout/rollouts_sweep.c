@@ -110,17 +110,48 @@ static void store_losses(const rollout_scratch *w, rollouts *r, const batch *b) 
     }
 }
 
-ckvc_status rollouts_sweep(rollout_scratch *w, rollouts *r, ckvc_err *err) {
+typedef struct sweep {
+    what_is_left left;
     batch b;
-    what_is_left left = {.full = true};
-    assert(r->n_continuation <= w->most.max_continuation && w->most.max_lanes >= 2);
-    sort_variants(w, r);
-    while (next_batch(w, r, &left, &b)) {
-        fill_lanes(w, r, &b);
-        CKVC_TRY(session_rollouts(r->session, r->continuation, r->n_continuation, w->lanes,
-                                  b.n_starts + b.n_variants, w->nll, err));
-        store_losses(w, r, &b);
-        ckvc_progress_step((uint64_t)(b.n_starts + b.n_variants));
+    bool under_way;
+} sweep;
+
+ckvc_status rollouts_sweep_together(const prompt_rollouts *of, int64_t n, ckvc_err *err) {
+    sweep sweeps[SESSIONS_TOGETHER];
+    rollout_job jobs[SESSIONS_TOGETHER];
+    assert(n >= 1 && n <= SESSIONS_TOGETHER);
+    for (int64_t i = 0; i < n; i++) {
+        const rollout_extent *most = &of[i].scratch->most;
+        assert(of[i].losses->n_continuation <= most->max_continuation && most->max_lanes >= 2);
+        sweeps[i].left = (what_is_left){.full = true};
+        sort_variants(of[i].scratch, of[i].losses);
     }
-    return CKVC_OK;
+    for (;;) {
+        int64_t n_jobs = 0, n_lanes = 0;
+        for (int64_t i = 0; i < n; i++) {
+            rollout_scratch *w = of[i].scratch;
+            rollouts *r = of[i].losses;
+            batch *b = &sweeps[i].b;
+            sweeps[i].under_way = next_batch(w, r, &sweeps[i].left, b);
+            if (!sweeps[i].under_way) { continue; }
+            fill_lanes(w, r, b);
+            jobs[n_jobs] = (rollout_job){.session = r->session,
+                                         .continuation = r->continuation,
+                                         .n = r->n_continuation,
+                                         .lanes = w->lanes,
+                                         .n_lanes = b->n_starts + b->n_variants,
+                                         .nll = w->nll};
+            n_lanes += jobs[n_jobs++].n_lanes;
+        }
+        if (n_jobs == 0) { return CKVC_OK; }
+        CKVC_TRY(sessions_rollouts(jobs, n_jobs, err));
+        for (int64_t i = 0; i < n; i++) {
+            if (sweeps[i].under_way) { store_losses(of[i].scratch, of[i].losses, &sweeps[i].b); }
+        }
+        ckvc_progress_step((uint64_t)n_lanes);
+    }
+}
+
+ckvc_status rollouts_sweep(rollout_scratch *w, rollouts *r, ckvc_err *err) {
+    return rollouts_sweep_together(&(prompt_rollouts){w, r}, 1, err);
 }

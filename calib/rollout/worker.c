@@ -3,13 +3,21 @@
 
 #include <math.h>
 
-ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_options *o,
-                        const ckvc_table *table, ckvc_err *err) {
-    const model_shape *shape = model_get_shape(in->model);
+/* Prompts that are worth going together: until copies of weights take a tenth of a pass, about; a
+ * clean stop waits for all of them. */
+static int64_t most_prompts(const calibrate_inputs *in, const ckvc_table *table) {
+    const int64_t T = in->prompts->max_tokens, C = in->prompts->max_continuation,
+                  rows = !table && C > 0 && C < T ? C : T, /* of a pass, the least */
+        enough = (8 * in->backend->copy_rows + rows - 1) / rows,
+                  most = (int64_t)in->prompts->n < enough ? (int64_t)in->prompts->n : enough;
+    return most < SESSIONS_TOGETHER ? most : SESSIONS_TOGETHER;
+}
+
+static memory_request request_of(const calibrate_inputs *in, const worker_options *o,
+                                 const ckvc_table *table) {
     const uint32_t T = in->prompts->max_tokens, C = in->prompts->max_continuation;
-    *w = (worker){.o = *o, .share = EPSILON_FIRST};
     memory_request need = {.backend = in->backend,
-                           .shape = shape,
+                           .shape = model_get_shape(in->model),
                            .weights = model_converted_bytes(in->model),
                            .weights_least = model_converted_least(in->model),
                            .limits = {.max_prompt = T,
@@ -19,24 +27,30 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
                                       .max_watched = o->max_watched},
                            .beside = o->beside,
                            .most_lanes = o->most_lanes,
+                           .most_prompts = o->together ? most_prompts(in, table) : 1,
                            .table = table,
                            .plain = o->rollouts == ROLLOUTS_PLAIN,
                            .limit = memory_plan_limit(in->backend, o->memory)};
     if (table) { need.most = variants_extent(table, o->setting.layer_budgets.v, T, &o->behaviour); }
-    CKVC_TRY(memory_plan_make(&need, &w->plan, err));
-    need.limits.max_lanes = w->plan.lanes;
-    CKVC_TRY(session_create(in->model, need.limits, &w->session, err));
+    return need;
+}
+
+/* What it has beside its session and its plan. */
+static ckvc_status equip(worker *w, const memory_request *need, ckvc_err *err) {
+    const worker_options *o = &w->o;
+    const ckvc_table *table = need->table;
     const rollout_extent extent = {.max_lanes = w->plan.lanes,
-                                   .max_continuation = C,
+                                   .max_continuation = (uint32_t)need->limits.max_continuation,
                                    .n_budgets = table ? table->n_budgets : 0,
-                                   .n_layers = (uint32_t)shape->n_layers,
-                                   .max_variants = need.most.n_variants};
+                                   .n_layers = (uint32_t)need->shape->n_layers,
+                                   .max_variants = need->most.n_variants};
     rollout_scratch_init(&w->scratch, &extent);
     w->losses.session = w->session;
     if (!table) { return CKVC_OK; }
-    CKVC_TRY(prompt_sets_create(table, T, &o->setting, &w->sets, err));
+    CKVC_TRY(
+        prompt_sets_create(table, (uint32_t)need->limits.max_prompt, &o->setting, &w->sets, err));
     prompt_sets_by_layer(w->sets, o->setting.layer_budgets.v);
-    variants_reserve(&w->variants, &need.most);
+    variants_reserve(&w->variants, &need->most);
     w->losses.sets = w->sets;
     w->losses.variants = &w->variants;
     w->losses.baseline = ckvc_calloc(table->n_budgets, sizeof *w->losses.baseline);
@@ -44,6 +58,50 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
         w->o.behaviour.greedy = epsilon_greedy_create(table, o->behaviour.sides);
     }
     return CKVC_OK;
+}
+
+static ckvc_status open_all(worker *w, int64_t n, memory_request *need, const memory_plan *plan,
+                            const calibrate_inputs *in, const worker_options *o, ckvc_err *err) {
+    session *sessions[SESSIONS_TOGETHER];
+    need->limits.max_lanes = plan->lanes;
+    /* copies of weights stay as far as there is room beside what is neither they nor a session */
+    const size_t sessions_take = session_bytes(need->shape, need->limits) +
+                                 (size_t)(n - 1) * session_bytes_beside(need->shape, need->limits);
+    in->backend->ops->weight_limit(in->backend,
+                                   plan->limit - (plan->total - plan->weights - sessions_take));
+    CKVC_TRY(sessions_create(in->model, need->limits, n, sessions, err));
+    for (int64_t i = 0; i < n; i++) {
+        w[i] = (worker){.o = *o, .share = EPSILON_FIRST, .plan = *plan, .session = sessions[i]};
+    }
+    for (int64_t i = 0; i < n; i++) { CKVC_TRY(equip(&w[i], need, err)); }
+    return CKVC_OK;
+}
+
+ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_options *o,
+                        const ckvc_table *table, ckvc_err *err) {
+    memory_request need = request_of(in, o, table);
+    memory_plan plan;
+    *w = (worker){0};
+    need.most_prompts = 1;
+    CKVC_TRY(memory_plan_make(&need, &plan, err));
+    return open_all(w, 1, &need, &plan, in, o, err);
+}
+
+ckvc_status workers_open(workers *ws, const calibrate_inputs *in, const worker_options *o,
+                         const ckvc_table *table, ckvc_err *err) {
+    memory_request need = request_of(in, o, table);
+    memory_plan plan;
+    *ws = (workers){0};
+    CKVC_TRY(memory_plan_make(&need, &plan, err));
+    ws->n = plan.prompts;
+    ws->items = ckvc_calloc((size_t)ws->n, sizeof *ws->items);
+    return open_all(ws->items, ws->n, &need, &plan, in, o, err);
+}
+
+void workers_close(workers *ws) {
+    for (int64_t i = 0; i < ws->n; i++) { worker_close(&ws->items[i]); }
+    free(ws->items);
+    *ws = (workers){0};
 }
 
 void worker_close(worker *w) {
@@ -56,27 +114,63 @@ void worker_close(worker *w) {
     *w = (worker){0};
 }
 
-ckvc_status worker_prefill(worker *w, const prompt *p, ckvc_err *err) {
-    w->losses.continuation = p->tokens + p->n_tokens;
-    w->losses.n_continuation = p->n_continuation;
-    const uint32_t behind = w->fed > p->n_continuation ? w->fed : p->n_continuation;
-    const prefill_input in = {.tokens = p->tokens,
-                              .n = p->n_tokens,
-                              .n_total = (int64_t)p->n_tokens + behind,
-                              .window = w->o.setting.window,
-                              .alpha_kind = w->o.setting.alpha,
-                              .watcher = w->watcher};
-    return session_prefill(w->session, &in, &w->stats, err);
+ckvc_status workers_prefill(worker *const *w, const prompt *const *prompts, int64_t n,
+                            ckvc_err *err) {
+    prefill_job jobs[SESSIONS_TOGETHER];
+    for (int64_t i = 0; i < n; i++) {
+        const prompt *p = prompts[i];
+        const uint32_t behind = w[i]->fed > p->n_continuation ? w[i]->fed : p->n_continuation;
+        w[i]->losses.continuation = p->tokens + p->n_tokens;
+        w[i]->losses.n_continuation = p->n_continuation;
+        jobs[i] = (prefill_job){.session = w[i]->session,
+                                .in = {.tokens = p->tokens,
+                                       .n = p->n_tokens,
+                                       .n_total = (int64_t)p->n_tokens + behind,
+                                       .window = w[i]->o.setting.window,
+                                       .alpha_kind = w[i]->o.setting.alpha,
+                                       .watcher = w[i]->watcher},
+                                .stats = &w[i]->stats};
+    }
+    return sessions_prefill(jobs, n, err);
 }
 
-ckvc_status worker_full(worker *w, ckvc_err *err) {
-    const uint32_t C = w->losses.n_continuation;
-    w->losses.full = NAN;
-    if (C == 0) { return CKVC_OK; }
-    CKVC_TRY(session_continue(w->session, w->losses.continuation, C, NULL, w->scratch.nll, err));
-    w->losses.full = nll_mean(w->scratch.nll, C);
+ckvc_status workers_full(worker *const *w, int64_t n, ckvc_err *err) {
+    static const rollout_lane full = {.parent = -1};
+    rollout_job jobs[SESSIONS_TOGETHER];
+    int64_t n_jobs = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const rollouts *r = &w[i]->losses;
+        w[i]->losses.full = NAN;
+        if (r->n_continuation == 0) { continue; }
+        jobs[n_jobs++] = (rollout_job){r->session, r->continuation,  r->n_continuation, &full,
+                                       1,          w[i]->scratch.nll};
+    }
+    if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t C = w[i]->losses.n_continuation;
+        if (C > 0) { w[i]->losses.full = nll_mean(w[i]->scratch.nll, C); }
+    }
     return CKVC_OK;
 }
+
+ckvc_status workers_rollouts(worker *const *w, int64_t n, ckvc_err *err) {
+    prompt_rollouts of[SESSIONS_TOGETHER];
+    for (int64_t i = 0; i < n; i++) {
+        if (w[i]->o.rollouts == ROLLOUTS_PLAIN) {
+            CKVC_TRY(rollouts_plain(&w[i]->scratch, &w[i]->losses, err));
+        }
+        of[i] = (prompt_rollouts){&w[i]->scratch, &w[i]->losses};
+    }
+    return w[0]->o.rollouts == ROLLOUTS_PLAIN ? CKVC_OK : rollouts_sweep_together(of, n, err);
+}
+
+ckvc_status worker_prefill(worker *w, const prompt *p, ckvc_err *err) {
+    return workers_prefill(&w, &p, 1, err);
+}
+
+ckvc_status worker_full(worker *w, ckvc_err *err) { return workers_full(&w, 1, err); }
+
+ckvc_status worker_rollouts(worker *w, ckvc_err *err) { return workers_rollouts(&w, 1, err); }
 
 void worker_keep(worker *w, const prompt *p, bool logged) {
     behaviour_policy how = w->o.behaviour;
@@ -86,9 +180,4 @@ void worker_keep(worker *w, const prompt *p, bool logged) {
         epsilon_greedy_begin(how.greedy, w->share, w->sets->bin_entropy, w->sets->bin_ppl);
     }
     variants_build(&w->variants, w->sets, &how, p->entry->id);
-}
-
-ckvc_status worker_rollouts(worker *w, ckvc_err *err) {
-    return w->o.rollouts == ROLLOUTS_PLAIN ? rollouts_plain(&w->scratch, &w->losses, err)
-                                           : rollouts_sweep(&w->scratch, &w->losses, err);
 }

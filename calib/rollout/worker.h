@@ -1,6 +1,7 @@
 /* One prompt at a time: a session, what the prompt keeps under a table and under its actions, and
- * the losses of all of it. Calibration, the grid search and the benchmarks drive one; which
- * prompts, in what order, and what becomes of the losses is theirs.
+ * the losses of all of it. Calibration, the grid search and the benchmarks drive one, a calibration
+ * several where their prompts go through the layers together; which prompts, in what order, and
+ * what becomes of the losses is theirs.
  *
  * Sized once, for the longest prompt (worker_open): from a prompt's tokens to its losses nothing
  * allocates. A prompt goes worker_prefill, worker_keep, worker_rollouts.
@@ -36,6 +37,7 @@ typedef struct worker_options {
     uint32_t max_watched; /* last rows that w->watcher is shown */
     size_t beside;
     int64_t most_lanes; /* without a table: rollouts side by side at most; 0: none are */
+    bool together;      /* prompts may go through the layers together (workers_open) */
 } worker_options;
 
 typedef struct worker {
@@ -60,6 +62,16 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
                         const ckvc_table *table, ckvc_err *err) CKVC_MUST_CHECK;
 void worker_close(worker *w);
 
+/* As many as the memory plan has prompts go together: several under o->together alone, and where
+ * that spares copies of weights. */
+typedef struct workers {
+    worker *items; /* [n] */
+    int64_t n;
+} workers;
+ckvc_status workers_open(workers *ws, const calibrate_inputs *in, const worker_options *o,
+                         const ckvc_table *table, ckvc_err *err) CKVC_MUST_CHECK;
+void workers_close(workers *ws);
+
 /* -> stats. */
 ckvc_status worker_prefill(worker *w, const prompt *p, ckvc_err *err) CKVC_MUST_CHECK;
 /* The loss of the full cache alone -> losses.full; NaN without a continuation. */
@@ -69,3 +81,10 @@ ckvc_status worker_full(worker *w, ckvc_err *err) CKVC_MUST_CHECK;
 void worker_keep(worker *w, const prompt *p, bool logged);
 /* Full cache, baselines, variants: every loss that the prompt needs. */
 ckvc_status worker_rollouts(worker *w, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* The same three for a prompt each of n workers of one workers_open, through the layers together;
+ * prompts [n]. */
+ckvc_status workers_prefill(worker *const *w, const prompt *const *prompts, int64_t n,
+                            ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status workers_full(worker *const *w, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status workers_rollouts(worker *const *w, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;

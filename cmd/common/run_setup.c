@@ -341,6 +341,21 @@ ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err)
     return CKVC_OK;
 }
 
+/* compute_s: of a prompt's prefill; passes, at most; 0: not known. */
+static void print_copies(const memory_plan *m, double copy_s, double compute_s, int64_t passes) {
+    if (m->copied == 0) { return; }
+    const double mb = (double)m->copied / 1e6, each = mb / (double)m->prompts;
+    printf("copies of weights  %.1f MB do not stay: %.3f s a pass through the layers (%.1f GB/s), "
+           "for %lld prompts together\n",
+           mb, copy_s, mb / 1e3 / copy_s, (long long)m->prompts);
+    printf("                   %.1f MB a prompt and pass", each);
+    if (passes > 0) {
+        printf(", %.1f in at most %lld passes", each * (double)passes, (long long)passes);
+    }
+    printf("; a prefill computes %.3f s: %.0f together make it compute-bound\n", compute_s,
+           fmax(ceil(copy_s / compute_s), 1));
+}
+
 void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost) {
     const repeat_dry_run *d = &cost->longest;
     const memory_plan *m = &d->memory;
@@ -353,6 +368,7 @@ void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost) {
     printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, scores %.1f\n",
            (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
            (double)m->prompt / 1e6, (double)m->sets / 1e6);
+    print_copies(m, d->copy_s, fmax(d->prefill_s - d->copy_s, 1e-6), 0);
     printf("this pass          about %s at most, %.1f MB on disk\n", duration,
            cost->disk_bytes / 1e6);
 }
@@ -472,4 +488,5 @@ void run_setup_print_cost(const run_setup *j, const run_cost *cost) {
            (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
            (double)m->prompt / 1e6, (double)m->sets / 1e6, (long long)m->lanes,
            (double)m->batch / 1e6);
+    print_copies(m, d->copy_s, d->compute_s, m->passes);
 }

@@ -251,6 +251,9 @@ struct backend {
     /* Bytes a value of the copies that every matrix gets; 0: only those that do not lie in float32
      * get one, in float32. */
     size_t matrix_copy_bytes;
+    /* Copies of all of a model's weights take about as long as the products of so many rows; for
+     * plans alone. */
+    int64_t copy_rows;
     /* Of a device of its own that buffers and copies of weights may fill; 0: they lie in the host's
      * memory. */
     size_t memory_bytes;

@@ -24,7 +24,7 @@ void ckvc_progress_finish(void);
 /* Seconds in words, two units at most: "0.42 s", "37 s", "4 min 05 s", "2 h 05 min", "3 d 04 h". */
 void ckvc_duration(double seconds, char out[CKVC_DURATION]);
 
-/* Ctrl-C, SIGTERM and SIGHUP: the first asks for a clean stop after the prompt in hand, the second
+/* Ctrl-C, SIGTERM and SIGHUP: the first asks for a clean stop after the prompts in hand, the second
  * ends the process at once (130). */
 void ckvc_stop_install(void);
 bool ckvc_stop_requested(void);

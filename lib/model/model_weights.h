@@ -89,5 +89,3 @@ ckvc_status layer_acquire(model *m, int32_t layer, ckvc_err *err) CKVC_MUST_CHEC
 void layer_release(model *m, int32_t layer);
 /* layer_acquire of it comes soon (weight_prefetch). */
 void layer_prefetch(const model *m, int32_t layer);
-/* Acquires every weight once: what a backend converts is converted before the first pass. */
-ckvc_status model_acquire(model *m, ckvc_err *err) CKVC_MUST_CHECK;

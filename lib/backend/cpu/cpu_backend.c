@@ -183,6 +183,7 @@ static ckvc_status make(const cpu_fma *fma, cpu_products products, ckvc_pool *po
     *out = NULL;
     c->base.ops = &ops;
     c->base.pool = pool;
+    c->base.copy_rows = 32;
     c->n_threads = ckvc_pool_threads(pool);
     c->worker = ckvc_calloc((size_t)c->n_threads, sizeof *c->worker);
     c->fma = fma;

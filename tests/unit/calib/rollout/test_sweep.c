@@ -414,6 +414,65 @@ static void plan_of_a_large_prompt(void **state) {
     bench_close(&b);
 }
 
+/* LLaMA-3-8B's shapes and prompts of 512 tokens: one goes by itself where all copies fit; where
+ * they do not, some go together, and a prompt takes fewer copies than by itself. */
+static void plan_of_prompts_together(void **state) {
+    (void)state;
+    const model_shape shape = {.family = "llama",
+                               .n_layers = 32,
+                               .n_heads = 32,
+                               .n_kv_heads = 8,
+                               .head_dim = 128,
+                               .width = 4096,
+                               .intermediate = 14336,
+                               .vocab = 128256,
+                               .max_positions = 8192};
+    const double budgets[] = {128};
+    const size_t GB = 1000000000;
+    ckvc_err err = {0};
+    bench b = bench_open(1);
+    b.be->copy_rows = 14000; /* a device behind a bus */
+    ckvc_table *table = new_start_table(32, 8, 1, 1, budgets, 1, 64, NULL);
+    const behaviour_policy limited = {.sides = {true, true}, .limit = 256};
+    memory_request need = {.backend = b.be,
+                           .shape = &shape,
+                           .weights = 32 * GB,
+                           .weights_least = 3 * GB,
+                           .limits = {.max_prompt = 512, .max_continuation = 128, .max_window = 64},
+                           .table = table,
+                           .most_prompts = 40,
+                           .most = variants_extent(table, NULL, 512, &limited)};
+    memory_plan plan, alone;
+    int64_t prompts = 0;
+    for (size_t limit = 80 * GB; limit >= 10 * GB; limit -= 10 * GB) {
+        need.limit = limit;
+        need.most_prompts = 40;
+        if (memory_plan_make(&need, &plan, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        need.most_prompts = 1;
+        assert_int_equal(memory_plan_make(&need, &alone, &err), CKVC_OK);
+        printf("plan in %.0f GB: %lld prompts, %lld lanes, weights %.1f, %.1f copied a pass\n",
+               (double)limit / 1e9, (long long)plan.prompts, (long long)plan.lanes,
+               (double)plan.weights / 1e9, (double)plan.copied / 1e9);
+        assert_true(plan.total <= limit && plan.prompts <= 40 && alone.prompts == 1);
+        assert_true(plan.weights + plan.prompt + plan.sets + plan.batch == plan.total);
+        if (plan.copied == 0) {
+            assert_true(plan.prompts == 1 && plan.weights == 32 * GB && limit > 32 * GB);
+            continue;
+        }
+        assert_true(plan.copied == 32 * GB - (plan.weights - 3 * GB));
+        assert_true((double)plan.copied * (double)plan.passes / (double)plan.prompts <
+                    (double)alone.copied * (double)alone.passes);
+        prompts = plan.prompts;
+    }
+    assert_true(prompts > 1);
+    need.most_prompts = 40;
+    need.plain = true;
+    assert_int_equal(memory_plan_make(&need, &plan, &err), CKVC_OK);
+    assert_int_equal(plan.prompts, 1);
+    ckvc_table_free(table);
+    bench_close(&b);
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 static size_t in_use(void) {
     const struct mallinfo2 m = mallinfo2();
@@ -476,6 +535,15 @@ static void plan_is_true(void **state) {
         printf("%lld lanes: said %.0f bytes, took %.0f\n", (long long)plan.lanes, said, took);
         assert_true(fabs(took - said) <
                     0.02 * said + 500e3); /* pages and the scratch's rounding to 64 KiB a worker */
+        session *together[3];             /* weights and scratch are there */
+        const size_t before_them = in_use();
+        assert_int_equal(sessions_create(m, with, 3, together, &err), CKVC_OK);
+        const double they_took = (double)(in_use() - before_them),
+                     they_said = (double)(session_bytes(model_get_shape(m), with) +
+                                          2 * session_bytes_beside(model_get_shape(m), with));
+        printf("3 sessions: said %.0f bytes, took %.0f\n", they_said, they_took);
+        assert_true(fabs(they_took - they_said) < 0.02 * they_said + 100e3);
+        for (int i = 0; i < 3; i++) { session_destroy(together[i]); }
         rollout_scratch_fini(&w);
         variants_fini(&v);
         prompt_sets_destroy(k);
@@ -496,6 +564,7 @@ int main(void) {
         cmocka_unit_test(golden),
         cmocka_unit_test(check_rollouts),
         cmocka_unit_test(plan_of_a_large_prompt),
+        cmocka_unit_test(plan_of_prompts_together),
         cmocka_unit_test(plan_is_true),
     };
     return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);

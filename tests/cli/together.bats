@@ -1,0 +1,68 @@
+#!/usr/bin/env bats
+# Prompts that go through the layers together, where the memory does not hold all copies of weights: the same shards.
+
+bats_require_minimum_version 1.5.0
+load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    prompts 12 | python3 -c '
+import json, sys
+for i, line in enumerate(sys.stdin):
+    o = json.loads(line)
+    o["tokens"] = o["tokens"][:40 + i % 5]
+    print(json.dumps(o))' >"$DIR/prompts.jsonl"
+    calibrate "$DIR/all" --shard-prompts 3
+    calibrate "$DIR/few" --shard-prompts 3 --memory 12M
+}
+
+# together [options]: how many prompts the plan has go together; nothing where all copies stay.
+together() { calibrate "$DIR/none" --dry-run "$@" | sed -n 's/.* for \([0-9]*\) prompts together$/\1/p'; }
+
+@test "the plan: several prompts where copies do not stay, one where they do or where choices follow from records" {
+    [ "$(together --memory 12M)" -ge 3 ]
+    [ -z "$(together)" ]
+    [ "$(together --memory 12M --behaviour epsilon-greedy)" -eq 1 ]
+    [ "$(together --memory 12M --rollouts plain)" -eq 1 ]
+    run calibrate "$DIR/none" --dry-run --memory 12M
+    [[ $output == *"MB do not stay: "*" s a pass through the layers"*" MB a prompt and pass"*"make it compute-bound"* ]]
+}
+
+@test "the same shards, on one thread and on two, of the scan and of the pass" {
+    diff <(shard_sums "$DIR/all") <(shard_sums "$DIR/few")
+    [ "$(shard_sums "$DIR/few" | wc -l)" -eq 8 ]
+    calibrate "$DIR/two" --shard-prompts 3 --memory 14M --threads 2
+    diff <(shard_sums "$DIR/all") <(shard_sums "$DIR/two")
+}
+
+# without RUN SHARD ...: takes the pass's shards away, as if they had never been done.
+without() {
+    local run=$1 shard
+    shift
+    for shard; do
+        rm "$run"/pass-01-*/shard-0000"$shard".h5
+        sed -i "/\"pass\":\"pass-01-.*\"shard\":$shard[,}]/d" "$run/journal.jsonl"
+    done
+}
+
+@test "a run that ended inside a batch goes on with other batches: the same shards" {
+    for shards in 3 2,3 1,2,3 1; do # of three prompts each, of which none but the last ends where a batch does; and a hole
+        rm -rf "$DIR/part"
+        cp -r "$DIR/few" "$DIR/part"
+        # shellcheck disable=SC2086
+        without "$DIR/part" ${shards//,/ }
+        [ "$(shard_sums "$DIR/part" | wc -l)" -lt 8 ]
+        calibrate "$DIR/part" --shard-prompts 3 --memory 12M --resume
+        diff <(shard_sums "$DIR/all") <(shard_sums "$DIR/part")
+    done
+    "$CKVC" verify "$DIR/part"
+}
+
+@test "killed at any moment, stopped, resumed: the same shards" {
+    for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
+        timeout -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --shard-prompts 3 --memory 12M --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
+    done
+    timeout -s TERM 0.2 "$CKVC" calibrate "${SMALL[@]}" --shard-prompts 3 --memory 12M --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
+    calibrate "$DIR/killed" --shard-prompts 3 --memory 12M --resume
+    diff <(shard_sums "$DIR/all") <(shard_sums "$DIR/killed")
+}
