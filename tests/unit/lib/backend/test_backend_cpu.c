@@ -1,6 +1,7 @@
-/* Every operation of the CPU backend, with its own kernels and with OpenBLAS's, against a naive
- * loop in double, on shapes that are odd everywhere; and the promise that a row's bits depend
- * neither on the rows beside it nor on the number of threads.
+/* Every operation of the CPU backend, with its own kernels and with OpenBLAS's (or of the backend
+ * that CKVC_TEST_BACKEND names), against a naive loop in double, on shapes that are odd everywhere;
+ * and the promise that a row's bits depend neither on the rows beside it nor on the number of
+ * threads.
  *
  * Bounds are on the normalised mean square error, sum (got - want)^2 / sum want^2. A float32
  * product of n terms errs by about sqrt(n) * 2^-24 relative to the terms' size, that is 1e-7 ...
@@ -801,7 +802,8 @@ static void kinds(void **state) {
 }
 
 int main(void) {
-    static const char *const all[] = {"cpu", "openblas"};
+    const char *const asked = getenv("CKVC_TEST_BACKEND");
+    const char *const all[] = {asked ? asked : "cpu", "openblas"};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul),
         cmocka_unit_test(head),
@@ -815,7 +817,7 @@ int main(void) {
         cmocka_unit_test(kinds),
     };
     int failed = 0;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < (asked ? 1 : 2); i++) {
         kind = all[i];
         ckvc_rng_init(&rng, 7, 7, 7);
         failed += cmocka_run_group_tests_name(kind, tests, temp_folder_make, temp_folder_remove);
