@@ -6,7 +6,6 @@
 #define __host__
 #define __device__
 #define CUDART_VERSION 13000
-#define CUDART_CB
 
 #ifdef __cplusplus
 extern "C" {
@@ -101,8 +100,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s);
 typedef void (*cudaHostFn_t)(void *);
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *ctx);
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags CUDA_DEFAULT(0));
-typedef void (*cudaHostFn_t)(void *);
-cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void *context);
 cudaError_t cudaEventCreate(cudaEvent_t *e);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t e);

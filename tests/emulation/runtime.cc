@@ -259,10 +259,6 @@ cudaError_t cudaDeviceSynchronize(void) {
     drain_all(true);
     return cudaSuccess;
 }
-cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void *context) {
-    emulation::enqueue(s, [f, context] { f(context); });
-    return cudaSuccess;
-}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
     *e = new CUevent_st();
     return cudaSuccess;
