@@ -15,8 +15,8 @@
 typedef struct eval_cli {
     inputs_options inputs;
     policies_options of;
-    opt_list tasks, lengths, depths;
-    const char *haystack, *out, *cost, *shard;
+    opt_list tasks, lengths, depths, qa;
+    const char *haystack, *longbench, *out, *cost, *shard;
     unsigned count, batch, query; /* query 1: unseen */
     bool chat, resume, force, dry_run;
 } eval_cli;
@@ -80,6 +80,9 @@ static ckvc_status make_tasks(const eval_cli *c, eval_job *j, ckvc_err *err) {
                             .n_depths = c->depths.n,
                             .count = c->count,
                             .haystack = c->haystack,
+                            .longbench = c->longbench,
+                            .qa = c->qa.items,
+                            .n_qa = c->qa.n,
                             .count_tokens = count_tokens,
                             .counter = j->e.tok};
     return task_items_make((char *)names.data, &o, &j->tasks, err);
@@ -110,8 +113,9 @@ static ckvc_status make_items(const eval_cli *c, eval_job *j, ckvc_err *err) {
 
 /* Everything that decides the lines, as texts. */
 static json_t *settings_of(const eval_job *j, size_t n_ways) {
-    static const char *const others[] = {"out",  "force",  "resume",  "quiet",   "json",
-                                         "cost", "memory", "threads", "backend", "batch"};
+    static const char *const others[] = {"out",      "force",     "resume",  "quiet",   "json",
+                                         "cost",     "memory",    "threads", "backend", "batch",
+                                         "haystack", "longbench", "qa"}; /* items say them */
     json_t *o = opts_json();
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
@@ -269,6 +273,9 @@ static const opt rows[] = {
     OPT_COUNT("count", count, "N", 1, 1e6, "items of each task, length and depth", .preset = "5"),
     OPT_INPUT("haystack", haystack, "FILE",
               "text in whose sentences needles lie; without it: made up"),
+    OPT_INPUT("longbench", longbench, "DIR",
+              "LongBench's .jsonl files and dataset2prompt.json, for the group longbench"),
+    OPT_INPUTS("qa", qa, "FILE,...", "SQuAD's or HotpotQA's JSON, for qa-1 and qa-2"),
     OPT_ENUM("query", query, "seen|unseen",
              "what a policy decides on: all of a prompt, or what stands before the question"),
     OPT_FLAG("chat", chat, "items are a user's message, for the model's chat template"),

@@ -121,6 +121,35 @@ assert "left out of averages: niah-single-3: the full cache has 0.000, wrong ans
 END
 }
 
+@test "others' tasks: LongBench's files, SQuAD's JSON; the folder's name decides no line" {
+    mkdir -p "$DIR/lb"
+    python3 - "$DIR/lb" <<'END'
+import json, os, sys
+form = "Read the following text and answer.\n\n{context}\n\nQuestion: {input}\nAnswer:"
+json.dump({"qasper": form}, open(os.path.join(sys.argv[1], "dataset2prompt.json"), "w"))
+with open(os.path.join(sys.argv[1], "qasper.jsonl"), "w") as f:
+    for i in range(3):
+        f.write(json.dumps({"input": f"Who came {i} days ago?", "context": "The miller went out into the forest. " * 40, "answers": [f"man {i}"],
+                            "length": 200, "dataset": "qasper", "language": "en", "all_classes": None, "_id": f"id{i}"}) + "\n")
+paragraphs = [{"context": f"The {x} lives in the {y}.", "qas": [{"question": f"Where does the {x} live?", "id": x, "answers": [{"text": y, "answer_start": 0}]}]}
+              for x, y in (("baker", "mill"), ("king", "castle"), ("fisher", "hut"), ("smith", "forge"))]
+json.dump({"version": "1", "data": [{"title": "t", "paragraphs": paragraphs}]}, open(os.path.join(sys.argv[1], "squad.json"), "w"))
+END
+    cp -r "$DIR/lb" "$DIR/other"
+    others() { "$CKVC" eval --model "$MODEL" --window 16 --tasks qasper,qa-1 --lengths 120 --count 2 --policy recent -q --longbench "$1" --qa "$1/squad.json" --out "$2" "${@:3}"; }
+    others "$DIR/lb" "$DIR/lb.jsonl" --shard 0/2
+    others "$DIR/other" "$DIR/lb.jsonl" --shard 1/2
+    "$CKVC" merge "$DIR/lb.jsonl" -q
+    others "$DIR/lb" "$DIR/lb-whole.jsonl"
+    cmp "$DIR/lb.jsonl" "$DIR/lb-whole.jsonl"
+    python3 - "$DIR/lb.jsonl" <<'END'
+import json, sys
+rows = [json.loads(x) for x in open(sys.argv[1])]
+assert {r["task"] for r in rows} == {"qasper", "qa-1"} and len(rows) == 8, rows
+assert all(r["length"] <= 125 for r in rows)
+END
+}
+
 @test "an answer of one line ends with it" {
     "$CKVC" eval --model models/ckvc-tiny-8l --tasks few-shot --lengths 300 --count 2 -q >"$DIR/lines"
     python3 - "$DIR/lines" <<'END'
