@@ -158,6 +158,7 @@ static inline float float_of_bits(uint32_t bits) {
     memcpy(&x, &bits, sizeof x);
     return x;
 }
+static inline float exp2_of(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
 static inline float __uint_as_float(uint32_t bits) { return float_of_bits(bits); }
 static inline uint32_t __float_as_uint(float x) {
     uint32_t bits;

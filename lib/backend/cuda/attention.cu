@@ -96,20 +96,20 @@ static __device__ __forceinline__ void write_stats(const cuda_attend *a, int hea
 
 // A warp's rows are of one unit; a thread's are 8 apart: half i % 2 of its tile i / 2.
 
-// Scores of the keys that a row does not see become -inf; j: the position of a thread's first row.
+// Scores of the keys that a row does not see become -inf; c: the tile's first key, j: the position
+// of a thread's first row.
 template <int MT, int NT>
 static __device__ __forceinline__ void hide(float s[MT][NT][4], const cuda_run *run, int c, int j,
                                             int window) {
+    c += threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < NT; n++) {
+    for (int i = 0; i < 2 * MT; i++) {
+        const seen_keys seen = keys_seen(run, j + 8 * i, window);
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int t = position_of(run, c + n * 8 + threadIdx.x % 4 * 2 + e);
-#pragma unroll
-            for (int i = 0; i < MT; i++) {
-                if (!sees(j + 16 * i, window, t)) { s[i][n][e] = HIDDEN; }
-                if (!sees(j + 16 * i + 8, window, t)) { s[i][n][e + 2] = HIDDEN; }
-            }
+        for (int n = 0; n < 2 * NT; n++) {
+            const int key = c + n / 2 * 8 + n % 2;
+            float *x = &s[i / 2][n / 2][i % 2 * 2 + n % 2];
+            *x = key >= seen.first && key < seen.end ? *x : HIDDEN;
         }
     }
 }
@@ -123,11 +123,11 @@ static __device__ __forceinline__ float soften(float s[NT][4], int half, float s
 #pragma unroll
     for (int n = 0; n < NT; n++) { m = fmaxf(m, fmaxf(s[n][2 * half], s[n][2 * half + 1])); }
     m = fmaxf(*max, row_max<4>(m) * scale);
-    const float base = m == HIDDEN ? 0.0f : m, factor = exp2f(*max - base);
+    const float base = m == HIDDEN ? 0.0f : m, factor = exp2_of(*max - base);
 #pragma unroll
     for (int n = 0; n < NT; n++) {
-        s[n][2 * half] = exp2f(fmaf(s[n][2 * half], scale, -base));
-        s[n][2 * half + 1] = exp2f(fmaf(s[n][2 * half + 1], scale, -base));
+        s[n][2 * half] = exp2_of(fmaf(s[n][2 * half], scale, -base));
+        s[n][2 * half + 1] = exp2_of(fmaf(s[n][2 * half + 1], scale, -base));
         add += s[n][2 * half] + s[n][2 * half + 1];
     }
     *sum = fmaf(*sum, factor, add);
@@ -184,23 +184,32 @@ static __device__ __forceinline__ size_t row_at(const cuda_attend *a, int head, 
 }
 
 // The queries of a block's rows in bf16, zeros where there is none.
-template <int D, int ROWS>
+template <int D, int MT>
 static __device__ __forceinline__ void load_queries(const cuda_attend *a, const block_rows *b,
                                                     uint16_t *to) {
-    for (int i = threadIdx.x; i < ROWS * (D / 2); i += THREADS) {
-        const int at = i % (D / 2) * 2;
-        const row_place p = place_of(b, i / (D / 2));
-        float2 x = make_float2(0.0f, 0.0f);
-        if (p.unit && p.row < a->n_rows && at < a->head_dim) {
-            x = *(const float2 *)(b->keys->q + row_at(a, p.head, p.row) + at);
+    constexpr int PIECES = D / 4, AT_ONCE = rows_at_once(PIECES);
+    const int row = threadIdx.x / PIECES, at = threadIdx.x % PIECES * 4;
+    if (row >= AT_ONCE) { return; }
+#pragma unroll
+    for (int unit = 0; unit < MT; unit++) {
+        const row_place p = place_of(b, unit * CUDA_TILE + row);
+        const float *x = b->keys->q + row_at(a, p.head, p.row) + at;
+        const int64_t next = row_at(a, 0, AT_ONCE);
+        uint16_t *into = to + (unit * CUDA_TILE + row) * (D + 8) + at;
+#pragma unroll 8
+        for (int i = 0; i < CUDA_TILE; i += AT_ONCE, x += next, into += AT_ONCE * (D + 8)) {
+            const bool there = p.unit && p.row + i < a->n_rows;
+            float2 low = make_float2(0.0f, 0.0f), high = low;
+            if (there && at < a->head_dim) { low = *(const float2 *)x; }
+            if (there && at + 2 < a->head_dim) { high = *(const float2 *)(x + 2); }
+            *(uint2 *)into = make_uint2(pack_bf16(low.x, low.y), pack_bf16(high.x, high.y));
         }
-        *(uint32_t *)(to + i / (D / 2) * (D + 8) + at) = pack_bf16(x.x, x.y);
     }
 }
 
 template <int D, int KEYS>
 static __device__ __forceinline__ void load_tile(uint16_t *to, const void *from, int c) {
-    load_rows<KEYS, D>(to, (const uint16_t *)from + (size_t)c * D, KEYS);
+    load_rows<KEYS, D, 8>(to, (const uint16_t *)from + (size_t)c * D, KEYS);
     cp_async_commit();
 }
 
@@ -223,23 +232,23 @@ __global__ void __launch_bounds__(THREADS) attend_kernel(const cuda_attend a) {
     }
 #pragma unroll
     for (int i = 0; i < MT * OT * 4; i++) { o[i / 4 / OT][i / 4 % OT][i % 4] = 0.0f; }
-    key_tile at = {0, -KEYS, false}, next;
+    key_tile at = {0, -KEYS, false};
     bool more = next_tile(b.keys, KEYS, b.j0, b.j1, a.window, &at);
     if (more) { load_tile<D, KEYS>(k, b.keys->run[at.run].k, at.c); }
-    load_queries<D, ROWS>(&a, &b, q);
-    for (; more; at = next) {
+    load_queries<D, MT>(&a, &b, q);
+    while (more) {
         float s[MT][NT][4];
-        const cuda_run *run = &b.keys->run[at.run];
         cp_async_wait<0>();
         __syncthreads(); // the keys are there, and nobody reads the last tile's values any more
-        if (VALUES) { load_tile<D, KEYS>(v, run->v, at.c); }
+        if (VALUES) { load_tile<D, KEYS>(v, b.keys->run[at.run].v, at.c); }
         scores<D, MT, NT>(s, q + threadIdx.x / 32 * 16 * MT * (D + 8), k);
-        next = at;
-        more = next_tile(b.keys, KEYS, b.j0, b.j1, a.window, &next);
+        if (!at.whole) {
+            hide<MT, NT>(s, &b.keys->run[at.run], at.c, a.position + mine.row, a.window);
+        }
+        more = next_tile(b.keys, KEYS, b.j0, b.j1, a.window, &at);
         cp_async_wait<0>();
         __syncthreads(); // the values are there, and nobody reads the keys any more
-        if (more) { load_tile<D, KEYS>(k, b.keys->run[next.run].k, next.c); }
-        if (!at.whole) { hide<MT, NT>(s, run, at.c, a.position + mine.row, a.window); }
+        if (more) { load_tile<D, KEYS>(k, b.keys->run[at.run].k, at.c); }
 #pragma unroll
         for (int i = 0; i < 2 * MT; i++) {
             const int half = i % 2;
@@ -317,30 +326,31 @@ __global__ void __launch_bounds__(THREADS) attend_kernel_f32(const cuda_attend a
         const size_t first = (size_t)at.c * D;
         float s[M][4];
         __syncthreads();
-        load_rows<KEYS, D>(kv, (const float *)run->k + first, KEYS);
+        load_rows<KEYS, D, 4>(kv, (const float *)run->k + first, KEYS);
         cp_async_commit();
         cp_async_wait<0>();
         __syncthreads();
         scores<D, M>(s, q, kv);
         __syncthreads();
         if (a.values) {
-            load_rows<KEYS, D>(kv, (const float *)run->v + first, KEYS);
+            load_rows<KEYS, D, 4>(kv, (const float *)run->v + first, KEYS);
             cp_async_commit();
         }
 #pragma unroll
         for (int i = 0; i < M; i++) {
-            const int j = a.position + mine.row + i;
+            const seen_keys seen = keys_seen(run, a.position + mine.row + i, a.window);
             float m = HIDDEN, add = 0.0f;
 #pragma unroll
             for (int n = 0; n < 4; n++) {
-                if (!sees(j, a.window, position_of(run, at.c + x + 8 * n))) { s[i][n] = HIDDEN; }
+                const int key = at.c + x + 8 * n;
+                s[i][n] = key >= seen.first && key < seen.end ? s[i][n] : HIDDEN;
                 m = fmaxf(m, s[i][n]);
             }
             m = fmaxf(max[i], row_max<8>(m) * scale);
-            const float base = m == HIDDEN ? 0.0f : m, factor = exp2f(max[i] - base);
+            const float base = m == HIDDEN ? 0.0f : m, factor = exp2_of(max[i] - base);
 #pragma unroll
             for (int n = 0; n < 4; n++) {
-                s[i][n] = exp2f(fmaf(s[i][n], scale, -base));
+                s[i][n] = exp2_of(fmaf(s[i][n], scale, -base));
                 add += s[i][n];
                 p[(y * M + i) * (KEYS + 1) + x + 8 * n] = s[i][n];
             }

@@ -55,7 +55,7 @@ static __device__ __forceinline__ float share(const cuda_columns *a, const row_w
                                               int key, int position, float score,
                                               const float *stats) {
     const bool seen = sees(a->position + w->row + i, a->window, position);
-    const float e = exp2f(fmaf(score, a->scale * LOG2_E, -stats[2 * i])),
+    const float e = exp2_of(fmaf(score, a->scale * LOG2_E, -stats[2 * i])),
                 x = seen ? e * stats[2 * i + 1] : 0.0f;
     const int row = w->row + i - a->first_row;
     if (a->rows && row >= 0 && w->row + i < a->n_rows && key < a->n_keys) {
@@ -75,14 +75,14 @@ static __device__ __forceinline__ float either(bool largest, float a, float b) {
 template <int D, int ROWS>
 static __device__ __forceinline__ void load_rows_of(const cuda_columns *a, const row_walk *w,
                                                     uint16_t *to, float *stats) {
-    load_rows<ROWS, D>(to, (const uint16_t *)a->q + packed_row(a, w) * D, ROWS);
+    load_rows<ROWS, D, 8>(to, (const uint16_t *)a->q + packed_row(a, w) * D, ROWS);
     cp_async_commit();
     load_stats(a, w, ROWS, stats);
 }
 
 // D: width; MT: 16-key tiles of a warp; ROWS: query rows of a step.
 template <int D, int MT, int ROWS>
-__global__ void __launch_bounds__(THREADS) columns_kernel(const cuda_columns a) {
+__global__ void __launch_bounds__(THREADS, 3) columns_kernel(const cuda_columns a) {
     constexpr int KEYS = MT * CUDA_TILE, NT = ROWS / 8;
     DYNAMIC_SHARED(shared);
     uint16_t *const k = (uint16_t *)shared, *const q = k + KEYS * (D + 8);
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(THREADS) columns_kernel(const cuda_columns a) 
         total[i / 2][i % 2] = 0.0;
         position[i / 2][i % 2] = position_of(run, mine + 8 * i);
     }
-    load_rows<KEYS, D>(k, (const uint16_t *)run->k + (size_t)key0 * D, padded - key0);
+    load_rows<KEYS, D, 8>(k, (const uint16_t *)run->k + (size_t)key0 * D, padded - key0);
     row_walk w = first_rows(&a, ROWS), next;
     bool more = next_rows(&a, run, key0, KEYS, ROWS, &w);
     if (more) { load_rows_of<D, ROWS>(&a, &w, q, stats); }
@@ -157,13 +157,13 @@ __global__ void __launch_bounds__(THREADS) columns_kernel_f32(const cuda_columns
         &a.heads[a.rows ? a.head / (a.n_heads / a.n_kv_heads) : blockIdx.y].run[0];
     const int key0 = (int)blockIdx.x * KEYS, mine = key0 + threadIdx.x / 8 * 4;
     double total[4] = {0.0, 0.0, 0.0, 0.0};
-    load_rows<KEYS, D>(k, (const float *)run->k + (size_t)key0 * D, KEYS);
+    load_rows<KEYS, D, 4>(k, (const float *)run->k + (size_t)key0 * D, KEYS);
     cp_async_commit();
     row_walk w = first_rows(&a, ROWS);
     while (next_rows(&a, run, key0, KEYS, ROWS, &w)) {
         float s[4][4];
         __syncthreads();
-        load_rows<ROWS, D>(q, (const float *)a.q + packed_row(&a, &w) * D, ROWS);
+        load_rows<ROWS, D, 4>(q, (const float *)a.q + packed_row(&a, &w) * D, ROWS);
         cp_async_commit();
         load_stats(&a, &w, ROWS, stats);
         cp_async_wait<0>();

@@ -81,21 +81,21 @@ __global__ void __launch_bounds__(THREADS) compare_kernel(const cuda_compare a) 
     double sum[SOFTMAXES] = {0.0, 0.0, 0.0};
     for (int t = r.lo + threadIdx.x; t < r.hi; t += THREADS) {
         const float s = score_at(&r, 0, t);
-        sum[FULL] += (double)exp2f(s - max[FULL]);
+        sum[FULL] += (double)exp2_of(s - max[FULL]);
         if (is_kept(&r, t)) {
-            sum[RESTRICTED] += (double)exp2f(s - max[RESTRICTED]);
-            sum[ACTUAL] += (double)exp2f(score_at(&r, 1, t) - max[ACTUAL]);
+            sum[RESTRICTED] += (double)exp2_of(s - max[RESTRICTED]);
+            sum[ACTUAL] += (double)exp2_of(score_at(&r, 1, t) - max[ACTUAL]);
         }
     }
     for (int i = 0; i < SOFTMAXES; i++) { sum[i] = 1.0 / block_sum(sum[i], scratch); }
     double mass = 0.0, restricted = 0.0, actual = 0.0;
     for (int t = r.lo + threadIdx.x; t < r.hi; t += THREADS) {
         const float s = score_at(&r, 0, t);
-        const double p = (double)exp2f(s - max[FULL]) * sum[FULL];
+        const double p = (double)exp2_of(s - max[FULL]) * sum[FULL];
         double to_restricted = p, to_actual = p;
         if (is_kept(&r, t)) {
-            to_restricted -= (double)exp2f(s - max[RESTRICTED]) * sum[RESTRICTED];
-            to_actual -= (double)exp2f(score_at(&r, 1, t) - max[ACTUAL]) * sum[ACTUAL];
+            to_restricted -= (double)exp2_of(s - max[RESTRICTED]) * sum[RESTRICTED];
+            to_actual -= (double)exp2_of(score_at(&r, 1, t) - max[ACTUAL]) * sum[ACTUAL];
         } else {
             mass += p;
         }

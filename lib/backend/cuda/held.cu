@@ -86,7 +86,7 @@ static __device__ __forceinline__ void step_softmax(float *score, float *piece) 
     max = warp_max(max);
     const float base = max == -INFINITY ? 0.0f : max;
     for (int i = lane; i < CUDA_HELD_SPLIT; i += 32) {
-        score[i] = exp2f(score[i] - base);
+        score[i] = exp2_of(score[i] - base);
         sum += score[i];
     }
     sum = warp_sum(sum);
@@ -160,12 +160,12 @@ __global__ void bring_together_kernel(const cuda_step a, int stride) {
     float max = -INFINITY, sum = 0.0f;
     for (int i = 0; i < n; i++) { max = fmaxf(max, piece[i * (d + 2)]); }
     for (int i = 0; i < n; i++) {
-        sum = fmaf(piece[i * (d + 2) + 1], exp2f(piece[i * (d + 2)] - max), sum);
+        sum = fmaf(piece[i * (d + 2) + 1], exp2_of(piece[i * (d + 2)] - max), sum);
     }
     for (int c = threadIdx.x; c < d; c += THREADS) {
         float x = 0.0f;
         for (int i = 0; i < n; i++) {
-            x = fmaf(piece[i * (d + 2) + 2 + c], exp2f(piece[i * (d + 2)] - max), x);
+            x = fmaf(piece[i * (d + 2) + 2 + c], exp2_of(piece[i * (d + 2)] - max), x);
         }
         a.out[at * d + c] = x / sum;
     }

@@ -47,16 +47,47 @@ static __device__ bool next_tile(const cuda_head *h, int n, int j0, int j1, int 
     return false;
 }
 
-// ---- bf16 ----
+// The keys first ... end - 1 of a run are those that a row sees.
+typedef struct seen_keys {
+    int first, end;
+} seen_keys;
 
-// ROWS packed rows into shared memory, those from row n on as zeros.
-template <int ROWS, int D>
-static __device__ __forceinline__ void load_rows(uint16_t *to, const uint16_t *from, int n) {
-    for (int i = threadIdx.x; i < ROWS * (D / 8); i += THREADS) {
-        const int row = i / (D / 8), at = i % (D / 8) * 8;
-        cp_async_16(to + row * (D + 8) + at, from + (size_t)row * D + at, row < n);
+static __device__ __forceinline__ seen_keys keys_seen(const cuda_run *r, int j, int window) {
+    const int from = j - window + 1;
+    if (!r->positions) { return {from - r->base, j + 1 - r->base < r->n ? j + 1 - r->base : r->n}; }
+    int first = 0, n = window == CUDA_ALL_SEEN ? 0 : r->n; // of positions below `from`, by halving
+    while (n > 0) {
+        const int half = n / 2;
+        const bool below = (int)r->positions[first + half] < from;
+        first = below ? first + half + 1 : first;
+        n = below ? n - half - 1 : half;
+    }
+    return {first, r->n};
+}
+
+// Rows of so many pieces that the block's threads take at a time, a piece each: a power of two.
+static __host__ __device__ constexpr int rows_at_once(int pieces) {
+    int rows = 1;
+    while (2 * rows * pieces <= THREADS) { rows *= 2; }
+    return rows;
+}
+
+// ROWS packed rows into shared memory, PAD values behind each; those from row n on as zeros.
+template <int ROWS, int D, int PAD, class T>
+static __device__ __forceinline__ void load_rows(T *to, const T *from, int n) {
+    constexpr int EACH = 16 / (int)sizeof(T), PIECES = D / EACH, AT_ONCE = rows_at_once(PIECES);
+    static_assert(ROWS % AT_ONCE == 0, "whole turns");
+    const int row = threadIdx.x / PIECES, at = threadIdx.x % PIECES * EACH;
+    if (row >= AT_ONCE) { return; }
+    to += row * (D + PAD) + at;
+    from += row * D + at;
+#pragma unroll
+    for (int i = 0; i < ROWS; i += AT_ONCE) {
+        cp_async_16(to + i * (D + PAD), from + i * D, row + i < n);
     }
 }
+
+// ---- bf16 ----
 
 // s = A B^T of a warp: MT * 16 rows of A, NT * 8 rows of B.
 template <int D, int MT, int NT>
@@ -90,14 +121,6 @@ static __device__ __forceinline__ void scores(float s[MT][NT][4], const uint16_t
 
 // ---- float: thread (y, x) = (threadIdx.x / 8, threadIdx.x % 8) has rows y * M ... of A and rows
 // x, x + 8, x + 16, x + 24 of B ----
-
-template <int ROWS, int D>
-static __device__ __forceinline__ void load_rows(float *to, const float *from, int n) {
-    for (int i = threadIdx.x; i < ROWS * (D / 4); i += THREADS) {
-        const int row = i / (D / 4), at = i % (D / 4) * 4;
-        cp_async_16(to + row * (D + 4) + at, from + (size_t)row * D + at, row < n);
-    }
-}
 
 template <int D, int M>
 static __device__ __forceinline__ void scores(float s[M][4], const float *a, const float *b) {
