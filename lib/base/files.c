@@ -114,8 +114,13 @@ ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) {
     for (size_t i = 1;; i++) {
         if (path[i] != '/' && path[i] != 0) { continue; }
         part[i] = 0;
-        CKVC_FAIL_ERRNO_IF(mkdir(part, 0777) != 0 && !(errno == EEXIST && ckvc_is_dir(part)), err,
-                           CKVC_E_CREATE, "%s: cannot create the folder", part);
+        if (mkdir(part, 0777) == 0) {
+            CKVC_AUTO_FREE char *parent = ckvc_path_dir(part);
+            CKVC_TRY(ckvc_fsync_dir(parent, err));
+        } else {
+            CKVC_FAIL_ERRNO_IF(errno != EEXIST || !ckvc_is_dir(part), err, CKVC_E_CREATE,
+                               "%s: cannot create the folder", part);
+        }
         if (path[i] == 0) { return CKVC_OK; }
         part[i] = '/';
     }

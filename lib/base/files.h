@@ -38,7 +38,7 @@ bool ckvc_is_dir(const char *path);
 /* Is path the file or folder `other`, or below it, links followed? Also where path is not there
  * yet. */
 bool ckvc_path_within(const char *path, const char *other);
-/* mkdir -p of path itself; an existing folder is fine. */
+/* mkdir -p of path itself; an existing folder is fine. What is made is on disk. */
 ckvc_status ckvc_make_dirs(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 /* "dir/name", the caller's to free. An absolute name, or dir NULL, gives name alone. */

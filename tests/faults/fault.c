@@ -1,0 +1,224 @@
+/* A C library, preloaded, one of whose calls fails; campaign.py and memory.bats use it.
+ *
+ *   FAULT_CALL   open, write, fsync, rename, mkdir, mmap, malloc; any: all of them but malloc
+ *   FAULT_AT     which of these calls, from 1; of malloc it and all after it
+ *   FAULT_HOW    an errno (28); short: half of a write; kill: the process ends before the call
+ *   FAULT_COUNT  a file that gets the number of such calls
+ *   FAULT_SIZE   of malloc: calls for so many bytes or more (65536)
+ *   FAULT_BELOW  the folder on whose files calls are counted
+ *   FAULT_DISK   a folder that gets what a disk would have after a power cut: a file's bytes as
+ * they were when it was synced, under its inode's number, a folder's names when that was
+ *
+ * open stands for fopen too, write for pwrite, fwrite and ftruncate, rename for link, mmap for maps
+ * of files. What libc calls inside of itself is not seen. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void *__libc_malloc(size_t n);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *old, size_t n);
+
+#define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static _Thread_local int busy; /* in a call of ours: what that calls is nobody's */
+
+static long number(const char *name, long otherwise) {
+    const char *text = getenv(name);
+    return text ? atol(text) : otherwise;
+}
+
+/* One more call of this kind: its number where it is the one to fail, or 0. */
+static long call(const char *kind) {
+    static atomic_long calls;
+    static int file = -2;
+    const char *wanted = getenv("FAULT_CALL");
+    const int is_malloc = strcmp(kind, "malloc") == 0;
+    if (!wanted || (strcmp(wanted, kind) != 0 && (is_malloc || strcmp(wanted, "any") != 0))) {
+        return 0;
+    }
+    const long n = ++calls, at = number("FAULT_AT", -1);
+    if (file == -2) {
+        const char *path = getenv("FAULT_COUNT");
+        file = path ? REAL(open)(path, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
+    }
+    if (file >= 0) {
+        char text[24];
+        const int size = snprintf(text, sizeof text, "%-12ld\n", n);
+        if (REAL(pwrite)(file, text, (size_t)size, 0) != size) { abort(); }
+    }
+    return at > 0 && (n == at || (is_malloc && n > at)) ? n : 0;
+}
+
+/* Does a call of this kind on this path fail? *is_short: half of it does not. */
+static int fails(const char *kind, const char *path, int *is_short) {
+    const char *below = getenv("FAULT_BELOW"), *how = getenv("FAULT_HOW");
+    char cwd[PATH_MAX];
+    if (busy || !path || !below || !getcwd(cwd, sizeof cwd)) { return 0; }
+    const char *from = path[0] == '/' ? path : cwd; /* a relative path lies below where we are */
+    if (strncmp(from, below, strlen(below)) != 0) { return 0; }
+    busy = 1;
+    const int it_is = call(kind) > 0;
+    busy = 0;
+    if (!it_is || !how) { return 0; }
+    if (strcmp(how, "kill") == 0) { raise(SIGKILL); }
+    if (strcmp(how, "short") == 0) {
+        if (is_short) { *is_short = 1; }
+        return 0;
+    }
+    errno = atoi(how);
+    return 1;
+}
+
+/* The path of an open file, "/" where it is none of interest. */
+static const char *path_of(int fd, char path[PATH_MAX]) {
+    char link[40];
+    struct stat s;
+    strcpy(path, "/");
+    if (fd <= 2 || fstat(fd, &s) != 0 || !(S_ISREG(s.st_mode) || S_ISDIR(s.st_mode))) {
+        return path;
+    }
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(link, path, PATH_MAX - 1);
+    path[n > 0 ? n : 1] = '\0';
+    return path;
+}
+
+static int fails_fd(const char *kind, int fd, int *is_short) {
+    char path[PATH_MAX];
+    return !busy && fails(kind, path_of(fd, path), is_short);
+}
+
+/* ---- the disk ---- */
+
+static void put_names(int fd, FILE *to) {
+    DIR *dir = fdopendir(REAL(openat)(fd, ".", O_RDONLY));
+    for (struct dirent *d; dir && (d = readdir(dir)) != NULL;) {
+        if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0) {
+            fprintf(to, "%lu %d %s\n", (unsigned long)d->d_ino, d->d_type == DT_DIR, d->d_name);
+        }
+    }
+    if (dir) { closedir(dir); }
+}
+
+static void put_bytes(int fd, FILE *to) {
+    char piece[65536], self[40];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    const int from = REAL(open)(self, O_RDONLY); /* the file may be open for writing alone */
+    for (ssize_t n; (n = read(from, piece, sizeof piece)) > 0;) {
+        if (REAL(fwrite)(piece, 1, (size_t)n, to) != (size_t)n) { abort(); }
+    }
+    close(from);
+}
+
+static void keep(int fd) {
+    const char *disk = getenv("FAULT_DISK");
+    struct stat s;
+    if (!disk || busy || fstat(fd, &s) != 0) { return; }
+    busy = 1;
+    char path[PATH_MAX], whole[PATH_MAX];
+    snprintf(path, sizeof path, "%s/part", disk);
+    snprintf(whole, sizeof whole, "%s/%lu", disk, (unsigned long)s.st_ino);
+    FILE *to = fopen(path, "w");
+    if (!to) { abort(); }
+    (S_ISDIR(s.st_mode) ? put_names : put_bytes)(fd, to);
+    if (fclose(to) != 0 || REAL(rename)(path, whole) != 0) { abort(); }
+    busy = 0;
+}
+
+/* ---- the calls ---- */
+
+int open(const char *path, int flags, ...) {
+    va_list list;
+    va_start(list, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    return fails("open", path, NULL) ? -1 : REAL(open)(path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...) {
+    va_list list;
+    va_start(list, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    return fails("open", path, NULL) ? -1 : REAL(open64)(path, flags, mode);
+}
+
+FILE *fopen(const char *path, const char *how) {
+    return fails("open", path, NULL) ? NULL : REAL(fopen)(path, how);
+}
+
+ssize_t write(int fd, const void *data, size_t n) {
+    int half = 0;
+    return fails_fd("write", fd, &half) ? -1 : REAL(write)(fd, data, half && n > 1 ? n / 2 : n);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
+    int half = 0;
+    return fails_fd("write", fd, &half) ? -1
+                                        : REAL(pwrite)(fd, data, half && n > 1 ? n / 2 : n, at);
+}
+
+ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) { return pwrite(fd, data, n, at); }
+
+size_t fwrite(const void *data, size_t size, size_t n, FILE *f) {
+    int half = 0;
+    const int fd = fileno(f);
+    if (fails_fd("write", fd, &half)) { return 0; }
+    return REAL(fwrite)(data, size, half ? n / 2 : n, f);
+}
+
+int ftruncate(int fd, off_t n) { return fails_fd("write", fd, NULL) ? -1 : REAL(ftruncate)(fd, n); }
+
+int fsync(int fd) {
+    if (fails_fd("fsync", fd, NULL)) { return -1; }
+    const int result = REAL(fsync)(fd);
+    if (result == 0) { keep(fd); }
+    return result;
+}
+
+int rename(const char *from, const char *to) {
+    return fails("rename", to, NULL) ? -1 : REAL(rename)(from, to);
+}
+
+int link(const char *from, const char *to) {
+    return fails("rename", to, NULL) ? -1 : REAL(link)(from, to);
+}
+
+int mkdir(const char *path, mode_t mode) {
+    return fails("mkdir", path, NULL) ? -1 : REAL(mkdir)(path, mode);
+}
+
+void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset) {
+    return fd >= 0 && fails_fd("mmap", fd, NULL) ? MAP_FAILED
+                                                 : REAL(mmap)(at, n, prot, flags, fd, offset);
+}
+
+static int is_out(size_t bytes) {
+    static long least;
+    if (!least) { least = number("FAULT_SIZE", 65536); }
+    if (busy || bytes < (size_t)least) { return 0; }
+    busy = 1;
+    const int it_is = call("malloc") > 0;
+    busy = 0;
+    if (it_is) { errno = ENOMEM; }
+    return it_is;
+}
+
+void *malloc(size_t n) { return is_out(n) ? NULL : __libc_malloc(n); }
+
+void *calloc(size_t n, size_t size) { return is_out(n * size) ? NULL : __libc_calloc(n, size); }
+
+void *realloc(void *old, size_t n) { return is_out(n) ? NULL : __libc_realloc(old, n); }
