@@ -274,8 +274,10 @@ static ckvc_status open_prompt(bench *b) {
 }
 
 static ckvc_status run_demand(bench *b) {
-    bool finite;
-    CKVC_TRY(demand_measure(&b->demand, &b->worker, &b->repeated, &finite, b->err));
+    demand_meter *meter = &b->demand;
+    worker *w = &b->worker;
+    const prompt *p = &b->repeated;
+    CKVC_TRY(demand_measure(&meter, &w, &p, 1, b->err));
     b->worker.fed = 0;
     demand_entries(&b->demand, b->repeated.n_tokens, b->entries, b->entries);
     return CKVC_OK;

@@ -60,34 +60,54 @@ void demand_meter_close(demand_meter *m) {
     *m = (demand_meter){0};
 }
 
-static ckvc_status repeat(demand_meter *m, session *s, const prompt *p, ckvc_err *err) {
-    const uint32_t T = p->n_tokens;
-    const size_t n = entries(m->shape, T);
-    CKVC_TRY(repeat_targets(&m->repeat, s, p->tokens, T, m->y, m->more, err));
-    for (size_t i = 0; i < n; i += T) {
-        memset(m->y + i, 0, (T < SINKS ? T : SINKS) * sizeof *m->y);
+/* m->y of n prefilled prompts. */
+static ckvc_status repeat(demand_meter *const *m, worker *const *w, const prompt *const *p,
+                          int64_t n, ckvc_err *err) {
+    repeat_job jobs[SESSIONS_TOGETHER];
+    for (int64_t i = 0; i < n; i++) {
+        jobs[i] = (repeat_job){&m[i]->repeat,  w[i]->session, p[i]->tokens,
+                               p[i]->n_tokens, m[i]->y,       m[i]->more};
+    }
+    CKVC_TRY(repeat_targets(jobs, n, err));
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t T = p[i]->n_tokens;
+        for (size_t at = 0; at < entries(m[i]->shape, T); at += T) {
+            memset(m[i]->y + at, 0, (T < SINKS ? T : SINKS) * sizeof *m[i]->y);
+        }
     }
     return CKVC_OK;
 }
 
-ckvc_status demand_targets(demand_meter *m, worker *w, const prompt *p, ckvc_err *err) {
-    w->fed = m->o.n_instruction ? repeat_fed(&m->repeat, p->n_tokens) : rows_of(p->n_continuation);
-    CKVC_TRY(worker_prefill(w, p, err));
-    CKVC_TRY(worker_full(w, err));
-    if (m->o.n_instruction) { return repeat(m, w->session, p, err); }
-    const target_input in = {.tokens = p->tokens + p->n_tokens, .n = w->fed};
-    return session_targets(w->session, &in, m->y, err);
+static ckvc_status targets(demand_meter *const *m, worker *const *w, const prompt *const *p,
+                           int64_t n, ckvc_err *err) {
+    target_job jobs[SESSIONS_TOGETHER];
+    const bool repeats = m[0]->o.n_instruction > 0;
+    for (int64_t i = 0; i < n; i++) {
+        w[i]->fed =
+            repeats ? repeat_fed(&m[i]->repeat, p[i]->n_tokens) : rows_of(p[i]->n_continuation);
+        jobs[i] = (target_job){
+            w[i]->session, {.tokens = p[i]->tokens + p[i]->n_tokens, .n = w[i]->fed}, m[i]->y};
+    }
+    CKVC_TRY(workers_prefill(w, p, n, err));
+    CKVC_TRY(workers_full(w, n, err));
+    return repeats ? repeat(m, w, p, n, err) : sessions_targets(jobs, n, err);
 }
 
-ckvc_status demand_measure(demand_meter *m, worker *w, const prompt *p, bool *finite,
-                           ckvc_err *err) {
-    const size_t n = entries(m->shape, p->n_tokens);
-    CKVC_TRY(demand_targets(m, w, p, err));
-    CKVC_TRY(session_value_norms(w->session, m->more, err));
-    *finite = true;
-    for (size_t i = 0; i < n; i++) {
-        m->y[i] *= m->more[i];
-        *finite &= isfinite(m->y[i]) != 0;
+ckvc_status demand_targets(demand_meter *m, worker *w, const prompt *p, ckvc_err *err) {
+    return targets(&m, &w, &p, 1, err);
+}
+
+ckvc_status demand_measure(demand_meter *const *m, worker *const *w, const prompt *const *p,
+                           int64_t n, ckvc_err *err) {
+    CKVC_TRY(targets(m, w, p, n, err));
+    for (int64_t k = 0; k < n; k++) {
+        demand_meter *of = m[k];
+        CKVC_TRY(session_value_norms(w[k]->session, of->more, err));
+        of->finite = true;
+        for (size_t i = 0; i < entries(of->shape, p[k]->n_tokens); i++) {
+            of->y[i] *= of->more[i];
+            of->finite &= isfinite(of->y[i]) != 0;
+        }
     }
     return CKVC_OK;
 }

@@ -22,6 +22,7 @@ typedef struct demand_meter {
     const model_shape *shape;
     repeat_pass repeat;
     double *y, *more; /* [L][G][T] */
+    bool finite;      /* the measured prompt's scores are */
     demand_ranks ranks;
 } demand_meter;
 
@@ -37,9 +38,10 @@ void demand_meter_close(demand_meter *m);
  * of 2 tokens. */
 ckvc_status demand_targets(demand_meter *m, worker *w, const prompt *p,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* The same, and the scores. *finite: all of them are. */
-ckvc_status demand_measure(demand_meter *m, worker *w, const prompt *p, bool *finite,
-                           ckvc_err *err) CKVC_MUST_CHECK;
+/* The same, and the scores, of n prompts through the layers together where they are more than one,
+ * each with a meter of its own and a worker, the workers of one workers_open. */
+ckvc_status demand_measure(demand_meter *const *m, worker *const *w, const prompt *const *p,
+                           int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 /* What the measured prompt of T tokens asks for: heads [nB][L][G], layers [nB][L]. It uses up the
  * scores. Budgets as demand_count wants them. */
 void demand_entries(demand_meter *m, uint32_t n_tokens, uint32_t *heads, uint32_t *layers);

@@ -35,20 +35,39 @@ uint32_t repeat_tokens(const repeat_pass *r, uint32_t n_tokens) {
     return n_tokens + (n_tokens + chunk - 1) / chunk * r->n_instruction;
 }
 
-ckvc_status repeat_targets(const repeat_pass *r, session *s, const int32_t *tokens,
-                           uint32_t n_tokens, double *y, double *more, ckvc_err *err) {
-    const uint32_t I = r->n_instruction, chunk = chunk_of(r, n_tokens);
-    const size_t n = (size_t)r->shape->n_layers * (size_t)r->shape->n_kv_heads * n_tokens;
+static bool has_chunk(const repeat_job *of, uint32_t at) {
+    return at * chunk_of(of->pass, of->n_tokens) < of->n_tokens;
+}
+
+/* Chunk `at` of the job's prompt. */
+static target_job chunk_job(const repeat_job *of, uint32_t at) {
+    const repeat_pass *r = of->pass;
+    const uint32_t I = r->n_instruction, chunk = chunk_of(r, of->n_tokens), first = at * chunk,
+                   k = of->n_tokens - first < chunk ? of->n_tokens - first : chunk;
     memcpy(r->fed, r->instruction, I * sizeof *r->fed);
-    for (uint32_t first = 0; first < n_tokens; first += chunk) {
-        const uint32_t k = n_tokens - first < chunk ? n_tokens - first : chunk;
-        memcpy(r->fed + I, tokens + first, k * sizeof *r->fed);
-        const target_input in = {.tokens = r->fed,
-                                 .n = I + k,
-                                 .first_row = r->instruction_counts ? 0 : I,
-                                 .largest = true};
-        CKVC_TRY(session_targets(s, &in, first ? more : y, err));
-        for (size_t i = 0; first && i < n; i++) { y[i] = fmax(y[i], more[i]); }
+    memcpy(r->fed + I, of->tokens + first, k * sizeof *r->fed);
+    return (target_job){.session = of->session,
+                        .in = {.tokens = r->fed,
+                               .n = I + k,
+                               .first_row = r->instruction_counts ? 0 : I,
+                               .largest = true},
+                        .out = at ? of->more : of->y};
+}
+
+ckvc_status repeat_targets(const repeat_job *jobs, int64_t n, ckvc_err *err) {
+    target_job targets[SESSIONS_TOGETHER];
+    for (uint32_t at = 0;; at++) {
+        int64_t n_targets = 0;
+        for (int64_t i = 0; i < n; i++) {
+            if (has_chunk(&jobs[i], at)) { targets[n_targets++] = chunk_job(&jobs[i], at); }
+        }
+        if (n_targets == 0) { return CKVC_OK; }
+        CKVC_TRY(sessions_targets(targets, n_targets, err));
+        for (const repeat_job *of = jobs; at > 0 && of < jobs + n; of++) {
+            const model_shape *s = of->pass->shape;
+            const size_t values = (size_t)s->n_layers * (size_t)s->n_kv_heads * of->n_tokens;
+            if (!has_chunk(of, at)) { continue; }
+            for (size_t i = 0; i < values; i++) { of->y[i] = fmax(of->y[i], of->more[i]); }
+        }
     }
-    return CKVC_OK;
 }

@@ -25,9 +25,14 @@ int64_t repeat_longest(int64_t context, uint32_t n_instruction);
 uint32_t repeat_fed(const repeat_pass *r, uint32_t n_tokens);
 uint32_t repeat_most_fed(const repeat_pass *r, const prompt_list *prompts);
 uint32_t repeat_tokens(const repeat_pass *r, uint32_t n_tokens);
-/* y [L][G][T]: the largest attention that a position of the prefilled prompt gets from the rows
- * behind the instruction, or from its as well, over the group's query heads. more [L][G][T] is
- * scratch. */
-ckvc_status repeat_targets(const repeat_pass *r, session *s, const int32_t *tokens,
-                           uint32_t n_tokens, double *y, double *more,
-                           ckvc_err *err) CKVC_MUST_CHECK;
+typedef struct repeat_job {
+    const repeat_pass *pass; /* its `fed` is this job's alone */
+    session *session;
+    const int32_t *tokens; /* [n_tokens], the prefilled prompt */
+    uint32_t n_tokens;
+    /* [L][G][T]: the largest attention that a position of the prompt gets from the rows behind the
+     * instruction, or from its as well, over the group's query heads; more is scratch. */
+    double *y, *more;
+} repeat_job;
+/* n prompts, through the layers together where they are more than one. */
+ckvc_status repeat_targets(const repeat_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;

@@ -21,8 +21,8 @@ typedef struct pass {
     const ckvc_table *table; /* NULL: nothing is logged */
     pass_counts *counts;
     workers all;
-    worker *w; /* the prompt's in hand */
-    demand_meter demand;
+    worker *w;            /* the prompt's in hand */
+    demand_meter *demand; /* [all.n] of demand; one of score */
     score_sampler sampler;
     share_rollouts shares;
     shard *rows;             /* one prompt's */
@@ -43,10 +43,10 @@ worker_options calibrate_worker(const calibrate_options *o) {
                                           .seed = o->setting.seed},
                             .rollouts = o->rollouts,
                             .memory = o->memory,
-                            /* of a greedy behaviour each prompt's choices follow from the records
-                               before it; a repeat pass feeds each prompt by itself */
+                            /* a greedy behaviour's choices follow from the records before them;
+                               features and shares are taken prompt by prompt */
                             .together = o->behaviour != BEHAVIOUR_EPSILON_GREEDY &&
-                                        (o->kind == SHARD_LOGGED || o->kind == SHARD_SCAN)};
+                                        o->kind != SHARD_SCORE && o->kind != SHARD_SHARES};
 }
 
 setting calibrate_setting(const calibrate_options *o, const model_shape *shape) {
@@ -139,12 +139,34 @@ static ckvc_status scan_prompt(pass *s, const prompt *p, const char **bad, ckvc_
     return CKVC_OK;
 }
 
+/* Is there a row whose attention can be looked at? */
+static bool has_rows(const pass *s, const prompt *p) {
+    return s->kind == SHARD_SHARES || s->o->n_instruction || p->n_continuation > 1;
+}
+
+/* What the repetitions of n prompts attend to, but for those without a row. */
+static ckvc_status measure_demand(pass *s, worker *const *w, const prompt *const *p, int64_t n,
+                                  ckvc_err *err) {
+    demand_meter *meters[SESSIONS_TOGETHER];
+    worker *going[SESSIONS_TOGETHER];
+    const prompt *their[SESSIONS_TOGETHER];
+    int64_t n_going = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!has_rows(s, p[i])) { continue; }
+        meters[n_going] = &s->demand[i];
+        going[n_going] = w[i];
+        their[n_going++] = p[i];
+    }
+    return n_going > 0 ? demand_measure(meters, going, their, n_going, err) : CKVC_OK;
+}
+
 /* Demand, or targets and features: what a prompt's repetition attends to; or losses under other
  * shares. */
 static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
     worker *w = s->w;
+    demand_meter *meter = s->kind == SHARD_DEMAND ? &s->demand[w - s->all.items] : NULL;
     bool finite = true;
-    if (s->kind != SHARD_SHARES && !s->o->n_instruction && p->n_continuation < 2) {
+    if (!has_rows(s, p)) {
         *bad = "its continuation has no row to look at: give 2 tokens at least, or a repeat pass";
         return CKVC_OK;
     }
@@ -153,11 +175,14 @@ static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, c
     ckvc_alloc_forbid("what a prompt's repetition attends to");
     const uint64_t before = s->shares.n_rollouts;
     const double start_s = ckvc_now_s();
-    const ckvc_status st =
-        s->kind == SHARD_DEMAND ? demand_measure(&s->demand, w, p, &finite, err)
-        : s->kind == SHARD_SCORE
-            ? score_sampler_measure(&s->sampler, w, p, s->rows, at, &finite, err)
-            : share_rollouts_measure(&s->shares, w, p, s->rows, at, &finite, err);
+    ckvc_status st = CKVC_OK; /* of demand it is done */
+    if (s->kind == SHARD_SCORE) {
+        st = score_sampler_measure(&s->sampler, w, p, s->rows, at, &finite, err);
+    } else if (s->kind == SHARD_SHARES) {
+        st = share_rollouts_measure(&s->shares, w, p, s->rows, at, &finite, err);
+    } else if (meter) {
+        finite = meter->finite;
+    }
     ckvc_alloc_permit();
     CKVC_TRY(st);
     struct shard_prompt *row = &s->rows->prompts[at];
@@ -172,8 +197,8 @@ static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, c
     s->counts->rollouts += s->shares.n_rollouts - before;
     s->counts->rollout_seconds += ckvc_now_s() - start_s;
     s->counts->checked = s->shares.n_checked;
-    if (s->kind == SHARD_DEMAND) {
-        demand_entries(&s->demand, p->n_tokens, s->rows->demand + at * n * h->n_kv_heads,
+    if (meter) {
+        demand_entries(meter, p->n_tokens, s->rows->demand + at * n * h->n_kv_heads,
                        s->rows->layer_demand + at * n);
         put_statistics(w, at, s->rows);
     }
@@ -355,8 +380,9 @@ static void learn(void *greedy, const shard *rows) { epsilon_greedy_learn(greedy
 
 static void pass_close(pass *s) {
     stable_free(s->until);
+    for (int64_t i = 0; s->demand && i < s->all.n; i++) { demand_meter_close(&s->demand[i]); }
+    free(s->demand);
     workers_close(&s->all);
-    demand_meter_close(&s->demand);
     score_sampler_close(&s->sampler);
     share_rollouts_close(&s->shares);
     shard_free(s->rows);
@@ -390,9 +416,12 @@ static ckvc_status open_repeats(pass *s, ckvc_err *err) {
     demand_need(&demand, s->in, &options);
     if (s->kind == SHARD_SCORE) { score_sampler_need(o->setting.positions, s->in, &options); }
     CKVC_TRY(workers_open(&s->all, s->in, &options, NULL, err));
-    CKVC_TRY(demand_meter_open(&s->demand, &demand, s->in, err));
+    s->demand = ckvc_calloc((size_t)s->all.n, sizeof *s->demand);
+    for (int64_t i = 0; i < s->all.n; i++) {
+        CKVC_TRY(demand_meter_open(&s->demand[i], &demand, s->in, err));
+    }
     if (s->kind == SHARD_SCORE) {
-        score_sampler_open(&s->sampler, &s->demand, o->setting.positions, s->in);
+        score_sampler_open(&s->sampler, s->demand, o->setting.positions, s->in);
     }
     return CKVC_OK;
 }
@@ -430,20 +459,19 @@ static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
     return greedy ? run_pass_replay(s->run, learn, greedy, err) : CKVC_OK;
 }
 
-/* The prompts at these places of the pass, each by a worker of its own, as far as they go through
- * the layers together. No allocation. */
-static ckvc_status measure(pass *s, const uint32_t *at, int64_t n, ckvc_err *err) {
+/* n prompts, each by a worker of its own, as far as they go through the layers together. No
+ * allocation. */
+static ckvc_status measure(pass *s, const prompt *const *p, int64_t n, ckvc_err *err) {
     worker *w[SESSIONS_TOGETHER];
-    const prompt *p[SESSIONS_TOGETHER];
-    if (repeats(s->kind)) { return CKVC_OK; }
     for (int64_t i = 0; i < n; i++) {
         w[i] = &s->all.items[i];
         w[i]->share = epsilon_greedy_share(s->logged, s->n_logged);
-        p[i] = prompt_of(s, at[i]);
     }
-    ckvc_alloc_forbid("prefills, kept sets and rollouts");
-    const ckvc_status st =
-        s->kind == SHARD_SCAN ? measure_scanned(w, p, n, err) : measure_logged(s, w, p, n, err);
+    ckvc_status st = CKVC_OK; /* of the others each is measured when its rows are made */
+    ckvc_alloc_forbid("prefills, kept sets, rollouts and what repetitions attend to");
+    if (s->kind == SHARD_SCAN) { st = measure_scanned(w, p, n, err); }
+    if (s->kind == SHARD_LOGGED) { st = measure_logged(s, w, p, n, err); }
+    if (s->kind == SHARD_DEMAND) { st = measure_demand(s, w, p, n, err); }
     ckvc_alloc_permit();
     return st;
 }
@@ -483,11 +511,13 @@ static uint32_t n_done(const pass_counts *c) { return c->resumed + c->prompts + 
 
 static ckvc_status do_prompts(pass *s, ckvc_err *err) {
     pass_counts *counts = s->counts;
+    const prompt *p[SESSIONS_TOGETHER];
     uint32_t at[SESSIONS_TOGETHER];
     for (uint32_t i = 0; !counts->stable && i < s->n;) {
         int64_t n = 0;
         for (; i < s->n && n < s->all.n; i++) {
             if (!s->done[i]) {
+                p[n] = prompt_of(s, i);
                 at[n++] = i;
             } else {
                 s->logged += !prompt_of(s, i)->heldout;
@@ -498,12 +528,12 @@ static ckvc_status do_prompts(pass *s, ckvc_err *err) {
                      "%s: stopped with %u of %u prompts done; the same command with --resume "
                      "goes on",
                      run_path(s->run), n_done(counts), s->n_ours);
-        CKVC_TRY(measure(s, at, n, err));
+        CKVC_TRY(measure(s, p, n, err));
         for (int64_t k = 0; !counts->stable && k < n; k++) {
             s->w = &s->all.items[k];
             CKVC_TRY(do_prompt(s, at[k], err));
             CKVC_TRY(watch(s, err));
-            s->logged += !prompt_of(s, at[k])->heldout;
+            s->logged += !p[k]->heldout;
             ckvc_progress_update(n_done(counts), rolls_out(s) ? counts->rollouts
                                                               : n_done(counts) - counts->resumed);
         }
@@ -665,8 +695,12 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     CKVC_TRY(worker_full(s.w, err));
     out->single_s = ckvc_now_s() - start_s;
     start_s = ckvc_now_s();
+    CKVC_TRY(measure(&s, &p, 1, err));
     CKVC_TRY(repeated_prompt(&s, p, &bad, err));
     out->prompt_s = ckvc_now_s() - start_s;
+    /* of prefill, continuation and repetition */
+    const double shared_s = 3 * out->copy_s * (1 - 1 / (double)out->memory.prompts);
+    out->prompt_s = fmax(out->prompt_s - shared_s, 1e-6);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer row = {0};
     shard_encode(s.rows, &row);
     out->bytes = row.size;

@@ -87,7 +87,7 @@ ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inp
 typedef struct repeat_dry_run {
     uint32_t n_tokens, n_continuation;
     double prefill_s, single_s, prompt_s; /* prefill and continuation alone, which are done first;
-                                             all of it */
+                                             all of it, as a prompt of a batch */
     double copy_s; /* of these: what a pass through the layers spends on copies of weights */
     size_t bytes;  /* that it logs, before they are compressed */
     memory_plan memory;

@@ -179,6 +179,14 @@ typedef struct target_input {
  * hides t. The session is as before it: losses and targets may follow in any order. */
 ckvc_status session_targets(session *s, const target_input *in, double *out,
                             ckvc_err *err) CKVC_MUST_CHECK;
+/* The same for each of n sessions of one sessions_create, through the layers as in
+ * sessions_prefill. */
+typedef struct target_job {
+    session *session;
+    target_input in;
+    double *out; /* [L][G][T] */
+} target_job;
+ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 /* ||v|| [L][G][T] of the prefilled prompt. */
 ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* [D/2]: the key of position t is rotated by the angles t * frequency (pairs i and i + D/2), until

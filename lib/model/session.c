@@ -428,17 +428,11 @@ ckvc_status session_attention_error(session *s, const int32_t *continuation, int
     return roll_out(&job, 1, &(error_job){&job, layers}, err);
 }
 
-typedef struct target_job {
-    session *s;
-    const target_input *in;
-    double *out; /* [L][G][T] */
-} target_job;
-
 static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
                               const be_cache *own, ckvc_err *err) {
     const target_job *job = ctx;
-    const target_input *in = job->in;
-    session *s = job->s;
+    const target_input *in = &job->in;
+    session *s = job->session;
     backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
     const be_continuation rows = {
@@ -453,25 +447,32 @@ static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t
     return CKVC_OK;
 }
 
-ckvc_status session_targets(session *s, const target_input *in,
-                            double *out, /* NOLINT(readability-non-const-parameter): the job's */
-                            ckvc_err *err) {
-    assert(s->n_prompt > 0 && in->n >= 1 && in->n <= s->limits.max_targets && in->first_row >= 0 &&
-           in->first_row < in->n);
-    assert(s->m->shape->rope != ROPE_DYNAMIC || s->n_prompt + in->n <= s->n_total);
-    CKVC_TRY(check_tokens(s, "continuation", in->tokens, in->n, s->n_prompt + in->n, err));
-    const rollout_lane alone = {.parent = -1};
-    target_job job = {s, in, out};
-    forward_pass pass = pass_over(s, in->tokens, in->n);
-    pass.lanes = &alone;
-    pass.n_lanes = 1;
-    pass.n_prompt = s->n_prompt;
-    pass.own = &s->own;
-    pass.order = s->order;
-    pass.tap_attends = true;
-    pass.tap = target_tap;
-    pass.tap_ctx = &job;
-    return forward(&pass, 1, err);
+ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) {
+    static const rollout_lane alone = {.parent = -1};
+    forward_pass passes[SESSIONS_TOGETHER];
+    assert(n >= 1 && n <= SESSIONS_TOGETHER);
+    for (int64_t i = 0; i < n; i++) {
+        session *s = jobs[i].session;
+        const target_input *in = &jobs[i].in;
+        assert(s->n_prompt > 0 && in->n >= 1 && in->n <= s->limits.max_targets &&
+               in->first_row >= 0 && in->first_row < in->n);
+        assert(s->m->shape->rope != ROPE_DYNAMIC || s->n_prompt + in->n <= s->n_total);
+        CKVC_TRY(check_tokens(s, "continuation", in->tokens, in->n, s->n_prompt + in->n, err));
+        passes[i] = pass_over(s, in->tokens, in->n);
+        passes[i].lanes = &alone;
+        passes[i].n_lanes = 1;
+        passes[i].n_prompt = s->n_prompt;
+        passes[i].own = &s->own;
+        passes[i].order = s->order;
+        passes[i].tap_attends = true;
+        passes[i].tap = target_tap;
+        passes[i].tap_ctx = &jobs[i];
+    }
+    return forward(passes, n, err);
+}
+
+ckvc_status session_targets(session *s, const target_input *in, double *out, ckvc_err *err) {
+    return sessions_targets(&(target_job){s, *in, out}, 1, err);
 }
 
 ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) {

@@ -58,6 +58,19 @@ without() {
     "$CKVC" verify "$DIR/part"
 }
 
+@test "demand: the same shards with and without a repetition" {
+    for repeat in "" --no-repeat; do
+        # shellcheck disable=SC2086
+        calibrate "$DIR/demand$repeat" --side demand $repeat
+        # shellcheck disable=SC2086
+        [ "$(together --side demand --memory 12M $repeat)" -ge 3 ]
+        # shellcheck disable=SC2086
+        calibrate "$DIR/demand-few$repeat" --side demand --memory 12M $repeat
+        diff <(shard_sums "$DIR/demand$repeat") <(shard_sums "$DIR/demand-few$repeat")
+    done
+    [ "$(together --side score --memory 14M)" -eq 1 ]
+}
+
 @test "killed at any moment, stopped, resumed: the same shards" {
     for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
         timeout -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --shard-prompts 3 --memory 12M --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true

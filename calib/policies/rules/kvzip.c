@@ -8,7 +8,8 @@ enum { SINKS = 4 };
 static ckvc_status finish(const head_score *self, const scored_prompt *p, double *s,
                           ckvc_err *err) {
     (void)self;
-    return repeat_targets(p->repeat, p->session, p->tokens, p->n_tokens, s, p->more, err);
+    const repeat_job job = {p->repeat, p->session, p->tokens, p->n_tokens, s, p->more};
+    return repeat_targets(&job, 1, err);
 }
 
 static void allot(const allot_ask *a, uint32_t *c) {

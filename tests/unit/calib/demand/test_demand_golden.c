@@ -86,10 +86,11 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
     assert_int_equal(demand_meter_open(&m, &o, &in, &err), CKVC_OK);
     for (size_t i = 0; i < list->n; i++) {
         const prompt *p = &list->items[i];
-        bool finite;
+        demand_meter *meter = &m;
+        worker *one = &w;
         if (!repeat && p->n_continuation < 2) { continue; }
-        if (demand_measure(&m, &w, p, &finite, &err)) { fail_msg("%s", err.text); }
-        assert_true(finite);
+        if (demand_measure(&meter, &one, &p, 1, &err)) { fail_msg("%s", err.text); }
+        assert_true(m.finite);
         const uint32_t n = p->n_tokens;
         CKVC_AUTO_FREE double *most = ckvc_calloc((size_t)L * n, sizeof *most);
         for (size_t k = 0; k < (size_t)L * G * n; k++) { /* of each layer's heads */

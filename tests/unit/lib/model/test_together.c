@@ -23,6 +23,7 @@ typedef struct outcome {
     double r_sem, r_struct, alpha[T];
     float rho[4 * 3 * T];
     double nll[LANES * C], again[LANES * C];
+    double targets[4 * 3 * T];
 } outcome;
 
 /* The operations of a backend, with counts of what is acquired. */
@@ -51,8 +52,11 @@ static void rig_open(rig *r, int threads, size_t limit, bool together) {
     r->b.be->ops = &counting;
     if (limit) { real->weight_limit(r->b.be, limit); }
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", r->b.be, &r->m, &err), CKVC_OK);
-    const session_limits limits = {
-        .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES};
+    const session_limits limits = {.max_prompt = T,
+                                   .max_continuation = C,
+                                   .max_window = W,
+                                   .max_lanes = LANES,
+                                   .max_targets = T};
     for (int i = 0; i < N && !together; i++) {
         assert_int_equal(session_create(r->m, limits, &r->s[i], &err), CKVC_OK);
     }
@@ -89,6 +93,7 @@ static void run(rig *r, int64_t at_once, outcome *out) {
     ckvc_err err = {0};
     prefill_job prefills[N];
     rollout_job rollouts[N];
+    target_job targets[N];
     memset(out, 0, N * sizeof *out);
     for (int i = 0; i < N; i++) {
         prefills[i] = (prefill_job){r->s[i],
@@ -99,6 +104,8 @@ static void run(rig *r, int64_t at_once, outcome *out) {
                                     &out[i].stats};
         rollouts[i] = (rollout_job){
             r->s[i], ids[i] + n_tokens[i], n_continuation[i], r->lanes[i], LANES, out[i].nll};
+        targets[i] = (target_job){
+            r->s[i], {.tokens = ids[i], .n = n_tokens[i], .largest = true}, out[i].targets};
     }
     for (int64_t i = 0; i < N; i += at_once) {
         assert_int_equal(sessions_prefill(prefills + i, at_once, &err), CKVC_OK);
@@ -106,6 +113,7 @@ static void run(rig *r, int64_t at_once, outcome *out) {
             keep(&out[k], model_get_shape(r->m), n_tokens[k]);
         }
         assert_int_equal(sessions_rollouts(rollouts + i, at_once, &err), CKVC_OK);
+        assert_int_equal(sessions_targets(targets + i, at_once, &err), CKVC_OK);
         for (int64_t k = i; k < i + at_once; k++) { rollouts[k].nll = out[k].again; }
         assert_int_equal(sessions_rollouts(rollouts + i, at_once, &err), CKVC_OK);
     }
@@ -120,6 +128,7 @@ static void same_bits(void **state) {
     for (int i = 0; i < N; i++) {
         const size_t n = (size_t)n_continuation[i];
         assert_memory_equal(alone[i].nll, alone[i].again, sizeof alone[i].nll);
+        assert_true(alone[i].targets[0] > 0 && alone[i].targets[n_tokens[i] - 1] > 0);
         assert_true(alone[i].nll[0] > 0 && (n == 1 || alone[i].nll[n + 1] != alone[i].nll[1]));
     }
     rig_close(&r);
@@ -139,8 +148,8 @@ static void same_bits(void **state) {
     }
 }
 
-/* N prompts take as many weights as one: the layers' and the norm three times, and three times the
- * head. */
+/* N prompts take as many weights as one: the layers' and the norm four times, the head three times.
+ */
 static void each_layer_once(void **state) {
     (void)state;
     enum { PASS = 4 * 9 + 1 };
@@ -149,11 +158,11 @@ static void each_layer_once(void **state) {
     rig_open(&r, 1, 1, true);
     n_acquired = 0;
     run(&r, N, out);
-    assert_int_equal(n_acquired, 3 * PASS + 3);
+    assert_int_equal(n_acquired, 4 * PASS + 3);
     n_acquired = 0;
     run(&r, 1, out);
     /* the continuation of one token runs no rows, and its loss is known the second time */
-    assert_int_equal(n_acquired, 3 * (3 * PASS + 3) - 2 * PASS - 1);
+    assert_int_equal(n_acquired, 3 * (4 * PASS + 3) - 2 * PASS - 1);
     rig_close(&r);
 }
 
