@@ -61,7 +61,8 @@ typedef struct task_options {
 } task_options;
 
 /* Items of tasks by their names or the names of groups, separated by commas; "all" is every task.
- * Of groups and of "all", tasks whose files the options do not give are left out. In the order of
+ * Of groups and of "all", tasks whose files the options do not give are left out, and with a
+ * warning those that a length is too short for. In the order of
  * the list of tasks, then of lengths, depths and numbers. An item depends on the seed and its id
  * alone (and on the haystack and the tokenizer), never on what else is asked for. Every answer
  * stands in the context exactly as often as its task says. CKVC_E_USAGE: no such task; CKVC_E_DATA:

@@ -65,6 +65,7 @@ typedef struct maker {
     const task_kind *kind;
     haystack hay;
     task_draft draft;
+    bool by_name;     /* the kind was asked for by its own, not a group's */
     uint32_t records; /* of the kind's file; without one, no end */
     ckvc_err *err;
 } maker;
@@ -137,6 +138,7 @@ static bool answers_stand(const task_kind *kind, const task_item *item) {
     return true;
 }
 
+/* Without a prompt where the length is too short for a task that was not asked for by its name. */
 static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t number,
                              task_item *item) {
     const task_kind *kind = m->kind;
@@ -168,6 +170,11 @@ static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t n
         if (kind->placed) { item->depth = depth; }
         if (answers_stand(kind, item)) { return CKVC_OK; }
     }
+    if (least > length && !m->by_name) {
+        ckvc_warn("task %s is left out at %u tokens: it has %zu at least", kind->name, length,
+                  least);
+        return CKVC_OK;
+    }
     CKVC_FAIL_IF(least > length, m->err, CKVC_E_DATA,
                  "task %s: %zu tokens are its least, of a prompt of %u; leave it out or ask for "
                  "longer ones",
@@ -185,14 +192,17 @@ static ckvc_status make_kind(maker *m, task_items *out, size_t *room) {
     const size_t n_depths = !m->kind->placed ? 1
                             : own            ? o->n_depths
                                              : sizeof even_depths / sizeof *even_depths;
+    const size_t count = o->count < m->records ? o->count : m->records;
     for (size_t l = 0; l < o->n_lengths; l++) {
-        for (size_t p = 0; p < n_depths; p++) {
-            for (uint32_t k = 0; k < o->count && k < m->records; k++) {
-                CKVC_GROW(out->items, *room, out->n + 1);
-                out->items[out->n++] = (task_item){0};
-                CKVC_TRY(make_item(m, o->lengths[l], depths[p], k, &out->items[out->n - 1]));
-            }
+        bool fits = true;
+        for (size_t i = 0; i < n_depths * count && fits; i++) {
+            CKVC_GROW(out->items, *room, out->n + 1);
+            task_item *item = &out->items[out->n++];
+            *item = (task_item){0};
+            CKVC_TRY(make_item(m, o->lengths[l], depths[i / count], (uint32_t)(i % count), item));
+            fits = item->prompt != NULL;
         }
+        if (!fits) { item_fini(&out->items[--out->n]); }
     }
     return CKVC_OK;
 }
@@ -238,14 +248,14 @@ static void maker_fini(maker *m) {
     ckvc_buffer_fini(&m->draft.text);
 }
 
-static ckvc_status open_and_make(maker *m, bool by_name, task_items *out, size_t *room) {
+static ckvc_status open_and_make(maker *m, task_items *out, size_t *room) {
     const task_kind *kind = m->kind;
     void *file = NULL;
     m->records = UINT32_MAX;
     ckvc_status status =
         kind->open ? kind->open(kind, m->options, &file, &m->records, m->err) : CKVC_OK;
     m->draft.file = file;
-    if (status == CKVC_OK && by_name && !m->records) {
+    if (status == CKVC_OK && m->by_name && !m->records) {
         status = ckvc_fail(m->err, CKVC_E_USAGE, "task %s needs %s", kind->name, kind->needs);
     }
     if (status == CKVC_OK) { status = make_kind(m, out, room); }
@@ -262,9 +272,9 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
     if (options->haystack) { CKVC_TRY(haystack_read(options->haystack, &m.hay, err)); }
     for (size_t f = 0; f < N_FAMILIES; f++) {
         for (m.kind = families[f]; m.kind->name; m.kind++) {
-            const bool by_name = in_list(names, m.kind->name);
-            if (by_name || in_list(names, m.kind->group) || in_list(names, "all")) {
-                CKVC_TRY(open_and_make(&m, by_name, out, &room));
+            m.by_name = in_list(names, m.kind->name);
+            if (m.by_name || in_list(names, m.kind->group) || in_list(names, "all")) {
+                CKVC_TRY(open_and_make(&m, out, &room));
             }
         }
     }

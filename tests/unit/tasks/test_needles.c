@@ -172,6 +172,15 @@ static void refusals(void **state) {
     assert_int_equal(task_items_make("niah", &options, &list, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "task niah: "));
     task_items_fini(&list);
+    length = 80; /* of a group, what fits is there */
+    CKVC_AUTO(task_items_fini) task_items some = make_items("copying,ruler", length, 1);
+    bool copy = false, words = false;
+    for (size_t i = 0; i < some.n; i++) {
+        assert_non_null(some.items[i].prompt);
+        copy |= strcmp(some.items[i].task, "copy") == 0;
+        words |= strcmp(some.items[i].task, "common-words") == 0;
+    }
+    assert_true(copy && !words);
     err = (ckvc_err){0};
     const char *path = in_temp_folder("empty.txt");
     fclose(fopen(path, "w"));
