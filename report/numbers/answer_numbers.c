@@ -345,23 +345,29 @@ static void take_lines(report_numbers *n, answer_bench *o, const answer_row *con
     }
     take_colours(n, o);
     for (size_t k = 0; k < o->n_lines; k++) { /* the first table at each budget */
-        size_t best = SIZE_MAX;
+        size_t best = SIZE_MAX, least = SIZE_MAX;
         for (size_t i = 0; i < o->n_lines; i++) {
-            if (o->lines[i].table && o->lines[i].budget == o->lines[k].budget &&
-                (best == SIZE_MAX || o->lines[i].colour < o->lines[best].colour)) {
+            const answer_line *line = &o->lines[i];
+            const size_t place = line->colour < n->in->n_tables
+                                     ? line->colour
+                                     : n->in->n_tables + rows[first[i]]->line;
+            if (line->table && line->budget == o->lines[k].budget && place < least) {
                 best = i;
+                least = place;
             }
         }
         o->lines[k].base = best == k;
     }
 }
 
-/* The full cache; budget by budget tables, then what scores most. */
+/* The full cache; budget by budget tables, the one that others are held against first, then what
+ * scores most. */
 static int by_rank(const void *pa, const void *pb) {
     const answer_line *a = pa, *b = pb;
     int c = b->full - a->full;
     c = c ? c : (a->budget >= 1) - (b->budget >= 1);
     c = c ? c : (a->budget < b->budget) - (a->budget > b->budget);
+    c = c ? c : b->base - a->base;
     c = c ? c : b->table - a->table;
     c = c ? c : (a->macro.mean < b->macro.mean) - (a->macro.mean > b->macro.mean);
     return c ? c : strcmp(a->title, b->title);

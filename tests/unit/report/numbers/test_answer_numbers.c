@@ -23,6 +23,8 @@ typedef struct line {
     double depth; /* < 0: null */
 } line;
 
+static const char second_table[] = "second"; /* its id is before the other's */
+
 static void put(FILE *f, line x) {
     const double entries = x.budget > 0 ? 1200 * x.budget : 1200;
     fprintf(f,
@@ -30,9 +32,11 @@ static void put(FILE *f, line x) {
             "\",\"query\":\"%s\",\"length\":100,\"policy\":\"%s\",\"table\":%s,"
             "\"entries\":%.0f,\"share\":%.17g,\"bytes\":%.0f,\"metric\":\"match\",\"score\":%.17g,"
             "\"answer\":\"a\",\"tokens\":1,\"end\":\"stop\",\"nll\":null",
-            x.id, x.task, x.query, x.policy,
-            strcmp(x.policy, "table") == 0 ? "\"" TABLE "\"" : "null", entries, entries / 1200,
-            entries * 64, x.score);
+            x.id, x.task, x.query, x.policy == second_table ? "table" : x.policy,
+            x.policy == second_table         ? "\"" MODEL "\""
+            : strcmp(x.policy, "table") == 0 ? "\"" TABLE "\""
+                                             : "null",
+            entries, entries / 1200, entries * 64, x.score);
     x.budget > 0 ? fprintf(f, ",\"budget\":%g", x.budget) : fprintf(f, ",\"budget\":null");
     x.depth >= 0 ? fprintf(f, ",\"depth\":%g", x.depth) : fprintf(f, ",\"depth\":null");
     if (x.aimed) { fprintf(f, ",\"aimed\":%d", x.aimed); }
@@ -155,6 +159,27 @@ static void in_several_files(void **state) {
     assert_non_null(strstr(err.text, "item \"copy-00\""));
 }
 
+/* Others are held against the table that was given first: by the file, whatever its id. */
+static void first_table(void **state) {
+    (void)state;
+    const char *file = in_temp_folder("c.jsonl");
+    FILE *f = fopen(file, "wb");
+    for (int k = 0; k < 12; k++) {
+        char id[16];
+        snprintf(id, sizeof id, "copy-%02d", k);
+        put(f, (line){"copy", id, "seen", "full", 0, 1, 0, 0, -1});
+        put(f, (line){"copy", id, "seen", "table", 0.25, k < 6, 0, 0, -1});
+        put(f, (line){"copy", id, "seen", second_table, 0.25, 1, 0, 0, -1});
+    }
+    assert_int_equal(fclose(f), 0);
+    CKVC_AUTO_FREE char *page = NULL;
+    json_auto_t *j = make(&file, 1, &page);
+    text_is(j, "answers.0.lines.1.policy", "table ffeeddccbbaa");
+    text_is(j, "answers.0.lines.2.policy", "table 001122334455");
+    is(j, "answers.0.lines.2.against_table", 0.5);
+    assert_non_null(strstr(page, "table ffeeddccbbaa 0.500; best other table 001122334455 1.000"));
+}
+
 /* A plain table: its columns begin at one place in every line; nothing in it moves a terminal. */
 static void as_text(void **state) {
     (void)state;
@@ -185,7 +210,8 @@ static void as_text(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(by_hand), cmocka_unit_test(in_several_files), cmocka_unit_test(as_text)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(by_hand),
+                                       cmocka_unit_test(in_several_files),
+                                       cmocka_unit_test(first_table), cmocka_unit_test(as_text)};
     return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
