@@ -205,12 +205,23 @@ $(EMU)/libckvc.a: $(EMU_OBJ) $(LIB_OBJ)
 $(EMU)/ckvc: $(CMD_OBJ) $(EMU)/libckvc.a
 	$(call say,LINK $@)
 	$(Q)clang++ $(VARIANT_FLAGS) -o $@ $^ $(LDLIBS)
-$(EMU)/tests/%: $(EMU)/tests/emulation/%.cu.o $(EMU)/libckvc.a
+$(EMU)/tests/test_emulation: $(EMU)/tests/emulation/test_emulation.cu.o $(EMU)/libckvc.a
 	$(call say,LINK $@)
+	@mkdir -p $(@D)
 	$(Q)clang++ $(VARIANT_FLAGS) -o $@ $^ $(LDLIBS) -lcmocka
+$(EMU)/tests/%: $(B)/tests/%.o $(EMU)/libckvc.a
+	$(call say,LINK $@)
+	@mkdir -p $(@D)
+	$(Q)clang++ $(VARIANT_FLAGS) -o $@ $^ $(LDLIBS) -lcmocka
+$(B)/tests/%.o: tests/unit/%.c $(B)/flags
+	$(call say,CC $<)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+# Programs of tests/unit that run on the backend that CKVC_TEST_BACKEND names.
+EMU_UNIT := $(addprefix $(EMU)/tests/lib/,backend/test_backend_cuda backend/test_backend_cpu backend/test_attention_error model/test_model_golden)
 .PHONY: emulated
-.SECONDARY: $(EMU)/tests/emulation/test_emulation.cu.o
-emulated: $(EMU)/ckvc $(EMU)/tests/test_emulation ## `--backend cuda` on the CPU, and its tests (tests/emulation; clang++)
+.SECONDARY: $(EMU)/tests/emulation/test_emulation.cu.o $(EMU_UNIT:$(EMU)/%=$(B)/%.o)
+emulated: $(EMU)/ckvc $(EMU)/tests/test_emulation $(EMU_UNIT) ## `--backend cuda` on the CPU, and its tests (tests/emulation; clang++)
 
 setup: ## install the Debian packages that building, testing and the demo need (apt-get, when allowed)
 	@scripts/setup.sh

@@ -1,5 +1,6 @@
 /* ckvc eval: answers to tasks from the full cache, and from what tables and policies keep. */
 #include "calib/eval/eval.h"
+#include "calib/eval/eval_cost.h"
 #include "calib/rollout/memory_plan.h"
 #include "cmd/common/chosen_policies.h"
 #include "cmd/common/json_text.h"
@@ -14,8 +15,8 @@
 typedef struct eval_cli {
     inputs_options inputs;
     policies_options of;
-    opt_list tasks, lengths, depths;
-    const char *haystack, *out, *shard;
+    opt_list tasks, lengths, depths, qa;
+    const char *haystack, *longbench, *out, *cost, *shard;
     unsigned count, batch, query; /* query 1: unseen */
     bool chat, resume, force, dry_run;
 } eval_cli;
@@ -79,6 +80,9 @@ static ckvc_status make_tasks(const eval_cli *c, eval_job *j, ckvc_err *err) {
                             .n_depths = c->depths.n,
                             .count = c->count,
                             .haystack = c->haystack,
+                            .longbench = c->longbench,
+                            .qa = c->qa.items,
+                            .n_qa = c->qa.n,
                             .count_tokens = count_tokens,
                             .counter = j->e.tok};
     return task_items_make((char *)names.data, &o, &j->tasks, err);
@@ -109,8 +113,9 @@ static ckvc_status make_items(const eval_cli *c, eval_job *j, ckvc_err *err) {
 
 /* Everything that decides the lines, as texts. */
 static json_t *settings_of(const eval_job *j, size_t n_ways) {
-    static const char *const others[] = {"out",  "force",  "resume",  "quiet",   "json",
-                                         "cost", "memory", "threads", "backend", "batch"};
+    static const char *const others[] = {"out",      "force",     "resume",  "quiet",   "json",
+                                         "cost",     "memory",    "threads", "backend", "batch",
+                                         "haystack", "longbench", "qa"}; /* items say them */
     json_t *o = opts_json();
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
@@ -167,6 +172,7 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
     CKVC_TRY(shard_option(c->shard, &j->part, err));
     USAGE_IF(j->part.count && !c->out, "--shard makes a part of an --out FILE; name it");
     if (c->out && !c->dry_run) { CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); }
+    if (c->cost && !c->dry_run) { CKVC_TRY(ckvc_publish_check(c->cost, c->force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     CKVC_TRY(policies_open_instruction(&c->of, &c->inputs, &j->e, err));
     CKVC_TRY(policies_open(&c->of, &c->inputs, &j->e, &j->of, err));
@@ -220,6 +226,12 @@ static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc
     return o->quiet ? CKVC_OK : print_summary(&lines, c->inputs.setting.seed, err);
 }
 
+static ckvc_status write_cost(const eval_cli *c, const eval_options *o, ckvc_err *err) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer csv = {0};
+    CKVC_TRY(eval_cost(o, &csv, err));
+    return ckvc_publish_bytes(c->cost, csv.data, csv.size, c->force, err);
+}
+
 static ckvc_status eval(const verb_call *call, ckvc_err *err) {
     const eval_cli *c = call->options;
     CKVC_AUTO(job_fini) eval_job j = {0};
@@ -245,7 +257,9 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
                       .quiet = c->inputs.quiet,
                       .part = j.part};
     o.choice.setting.budgets = (setting_list){j.of.budgets, j.of.n_budgets};
-    return c->dry_run ? print_forecast(c, &o, err) : run_job(c, &j, &o, err);
+    if (c->dry_run) { return print_forecast(c, &o, err); }
+    CKVC_TRY(run_job(c, &j, &o, err));
+    return c->cost ? write_cost(c, &o, err) : CKVC_OK;
 }
 
 #define OPTIONS_OF eval_cli
@@ -259,6 +273,9 @@ static const opt rows[] = {
     OPT_COUNT("count", count, "N", 1, 1e6, "items of each task, length and depth", .preset = "5"),
     OPT_INPUT("haystack", haystack, "FILE",
               "text in whose sentences needles lie; without it: made up"),
+    OPT_INPUT("longbench", longbench, "DIR",
+              "LongBench's .jsonl files and dataset2prompt.json, for the group longbench"),
+    OPT_INPUTS("qa", qa, "FILE,...", "SQuAD's or HotpotQA's JSON, for qa-1 and qa-2"),
     OPT_ENUM("query", query, "seen|unseen",
              "what a policy decides on: all of a prompt, or what stands before the question"),
     OPT_FLAG("chat", chat, "items are a user's message, for the model's chat template"),
@@ -273,6 +290,8 @@ static const opt rows[] = {
                 "always keep the last N tokens (within the budget)"),
     OPT_TITLE("output"),
     OPT_OUTPUT("out", out, "A.jsonl", "file to write; default: standard output", .letter = 'o'),
+    OPT_OUTPUT("cost", cost, "FILE.csv",
+               "then measure what each cache costs: bytes, memory, times at batch 1 to 16, ratios"),
     OPT_COUNT("batch", batch, "N", 1, 1024, "items side by side; answers do not depend on it",
               .preset = "4"),
     OPT_FLAG("force", force, "replace existing output"),

@@ -24,10 +24,11 @@ static ckvc_status version(const verb_call *call, ckvc_err *err) {
     ckvc_err no_bf16 = {0};
     const ckvc_status st = backend_create("cpu", CKVC_COMPUTE_BF16, e.pool, &bf16, &no_bf16);
     unsigned major, minor, release;
-    char pcre2[64] = "", hdf5[32];
+    char pcre2[64] = "", hdf5[32], gpu[640];
     H5get_libversion(&major, &minor, &release);
     pcre2_config(PCRE2_CONFIG_VERSION, pcre2);
     snprintf(hdf5, sizeof hdf5, "%u.%u.%u", major, minor, release);
+    backend_cuda_text(gpu, sizeof gpu);
     const char *warning = e.be->warning[0] ? e.be->warning : NULL;
     const char *rows[][2] = {
         {"ckvc", CKVC_VERSION},
@@ -40,7 +41,8 @@ static ckvc_status version(const verb_call *call, ckvc_err *err) {
         {"pcre2", pcre2},
         {"kernel", e.be->kernel},
         {"bf16", st == CKVC_OK ? strstr(bf16->kernel, "+bf16-") + strlen("+bf16-") : no_bf16.text},
-        {"backends", "cpu, openblas"}};
+        {"backends", backend_kinds()},
+        {"cuda", gpu}};
     const size_t n_rows = sizeof rows / sizeof *rows;
     json_t *o = json_object();
     for (size_t i = 0; i < n_rows; i++) {
@@ -63,8 +65,8 @@ static ckvc_status version(const verb_call *call, ckvc_err *err) {
 static const opt options_rows[] = {OPT_FLAG("json", json, "one JSON object"), {0}};
 
 const verb verb_version = {.name = "version",
-                           .about = "build flags, libraries, BLAS kernel",
-                           .summary = "build flags, libraries, BLAS kernel in use",
+                           .about = "build flags, libraries, BLAS kernel, GPU",
+                           .summary = "build flags, libraries, BLAS kernel in use, GPU",
                            .usage = "ckvc version [--json]",
                            .examples = "  ckvc version\n",
                            VERB_OPTIONS(options_rows),

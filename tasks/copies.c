@@ -5,7 +5,7 @@
 #include "tasks/lexicon.h"
 #include "tasks/task_kind.h"
 
-enum { MOTTO_WORDS = 8, REPEATED_WORDS = 8 };
+enum { MOTTO_WORDS = 8, GIVEN_WORDS = 3, ASKED_WORDS = 5 };
 
 static void write_copy(const task_kind *kind, task_draft *d, uint32_t units) {
     (void)kind;
@@ -34,13 +34,15 @@ static void write_copy(const task_kind *kind, task_draft *d, uint32_t units) {
     task_answer(d, (const char *)motto.data);
 }
 
-/* The length of the first words of a text of n bytes. */
+/* The length of the first words of a text of n bytes; of all of it where it has no more. */
 static size_t first_words(const char *text, size_t n, int words) {
     size_t end = 0;
     for (; end < n && !(text[end] == ' ' && --words == 0); end++) {}
     return end;
 }
 
+/* A sentence and the next one's first words; the words behind these are the answer. Where that has
+ * too few words it is the answer as a whole. */
 static void write_repeat(const task_kind *kind, task_draft *d, uint32_t units) {
     (void)kind;
     haystack_walk walk = haystack_begin(d->hay, &d->rng);
@@ -56,12 +58,14 @@ static void write_repeat(const task_kind *kind, task_draft *d, uint32_t units) {
     ckvc_buffer_text(&d->text, "\n\n");
     d->item->question_at = d->text.size;
     CKVC_AUTO_FREE char *again = ckvc_text_copy((const char *)d->text.data + begin, end - begin);
-    const size_t said = next - begin - 1; /* without the space behind */
-    char *answer = again + said + 1;
-    ckvc_buffer_append(&d->text, again, said);
+    const char *sentence = again + (next - begin), *stop = again + (end - begin);
+    const char *answer = sentence + first_words(sentence, (size_t)(stop - sentence), GIVEN_WORDS);
+    answer = answer < stop ? answer + 1 : sentence;
+    const size_t n = first_words(answer, (size_t)(stop - answer), ASKED_WORDS);
+    CKVC_AUTO_FREE char *words = ckvc_text_copy(answer, n);
+    ckvc_buffer_append(&d->text, again, (size_t)(answer - again) - 1); /* but for the space */
     d->item->reply_at = d->text.size;
-    answer[first_words(answer, end - next, REPEATED_WORDS)] = 0;
-    task_answer(d, answer);
+    task_answer(d, words);
 }
 
 const task_kind task_copies[] = {{.name = "copy",

@@ -16,20 +16,20 @@ static const struct wording {
 } wordings[] = {
     {"Locker %k opens with the code %v.", "Which code opens locker %k?",
      "Locker %k opens with the code", "Which codes open locker %k? Name every one of them.",
-     "The codes that open locker %k are"},
+     "The codes that open locker %k are:"},
     {"The parcel called %k was stamped %v at the depot.",
      "What was stamped at the depot on the parcel called %k?", "The parcel called %k was stamped",
      "What was stamped at the depot on the parcel called %k? Give every stamp.",
-     "The stamps on the parcel called %k are"},
+     "The stamps on the parcel called %k are:"},
     {"Whoever telephones %k has to dial %v first.", "What has to be dialled first to telephone %k?",
      "Whoever telephones %k has to dial",
      "What can be dialled first to telephone %k? Name every possibility.",
-     "Whoever telephones %k can dial"},
+     "Whoever telephones %k can dial:"},
     {"In the register of boats, %k is entered as %v.",
      "As what is %k entered in the register of boats?",
      "In the register of boats, %k is entered as",
      "As what is %k entered in the register of boats? Give every entry.",
-     "The entries of %k in the register of boats are"},
+     "The entries of %k in the register of boats are:"},
 };
 enum { N_WORDINGS = sizeof wordings / sizeof *wordings };
 

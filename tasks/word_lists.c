@@ -42,7 +42,7 @@ static void ask_common(ckvc_buffer *out, uint32_t n) {
     ckvc_buffer_printf(out, "Which %u words does this list have most often?", n);
 }
 
-static const char common_reply[] = " Most often it has";
+static const char common_reply[] = " Most often it has:";
 
 static void write_common(const task_kind *kind, task_draft *d, uint32_t units) {
     (void)kind;
@@ -108,7 +108,7 @@ static void write_frequent(const task_kind *kind, task_draft *d, uint32_t units)
     d->item->question_at = d->text.size;
     ckvc_buffer_text(&d->text, "Which three coded words does the message have most often?");
     d->item->reply_at = d->text.size;
-    ckvc_buffer_text(&d->text, " The three most frequent words of the message are");
+    ckvc_buffer_text(&d->text, " The three most frequent words of the message are:");
     for (uint32_t k = 1; k <= FREQUENT; k++) { task_answer(d, coded[k]); }
     CKVC_FREE(coded, list);
 }

@@ -37,11 +37,11 @@ static ckvc_status write_text(const eval_text *how, const task_item *t, item_tex
     const char *at = memmem(turns, n, t->prompt, t->reply_at);
     CKVC_FAIL_IF(!at, err, CKVC_E_DATA,
                  "item \"%s\": the chat template changes the message; leave out --chat", t->id);
+    const char *reply = t->prompt + t->reply_at;
+    reply += *reply == ' '; /* what kept it from the question's end */
     out->question_at = (size_t)(at - turns) + t->question_at;
-    out->size = n + t->prompt_size - t->reply_at;
-    out->text = ckvc_alloc(out->size + 1, 1);
-    memcpy(out->text, turns, n);
-    memcpy(out->text + n, t->prompt + t->reply_at, t->prompt_size - t->reply_at + 1);
+    out->text = ckvc_format("%s%s", turns, reply);
+    out->size = strlen(out->text);
     return CKVC_OK;
 }
 

@@ -1,20 +1,43 @@
 /* Which backend: the CPU is always built; another one that is asked for and absent is an error,
  * never a silent fallback. */
+#include <stdio.h>
 #include <string.h>
 
 #include "lib/backend/backend.h"
 #include "lib/backend/cpu/cpu_backend.h"
+#include "lib/backend/cuda/cuda_backend.h"
+
+#ifdef CKVC_CUDA
+const char *backend_kinds(void) { return "cpu, openblas, cuda"; }
+void backend_cuda_text(char *text, size_t n) { cuda_device_text(text, n); }
+#else
+static const char not_built[] = "this ckvc was built without it (make CUDA=1)";
+
+const char *backend_kinds(void) { return "cpu, openblas"; }
+void backend_cuda_text(char *text, size_t n) { snprintf(text, n, "%s", not_built); }
+#endif
+
+/* The device where there is one. CKVC_E_DEVICE names what is missing. */
+static ckvc_status cuda(ckvc_compute compute, ckvc_pool *pool, backend **out, ckvc_err *err) {
+    *out = NULL;
+#ifdef CKVC_CUDA
+    return cuda_backend_create(compute, pool, out, err);
+#else
+    (void)compute, (void)pool;
+    return ckvc_fail(err, CKVC_E_DEVICE, "backend cuda: %s; use --backend cpu", not_built);
+#endif
+}
 
 ckvc_status backend_create(const char *kind, ckvc_compute compute, ckvc_pool *pool, backend **out,
                            ckvc_err *err) {
-    const bool openblas = strcmp(kind, "openblas") == 0;
-    if (openblas || strcmp(kind, "auto") == 0 || strcmp(kind, "cpu") == 0) {
+    const bool any = strcmp(kind, "auto") == 0, openblas = strcmp(kind, "openblas") == 0;
+    if (strcmp(kind, "cuda") == 0) { return cuda(compute, pool, out, err); }
+    if (any && cuda(compute, pool, out, NULL) == CKVC_OK) { return CKVC_OK; }
+    if (any || openblas || strcmp(kind, "cpu") == 0) {
         const cpu_products products = compute == CKVC_COMPUTE_BF16 ? CPU_BF16 : CPU_F32;
         return cpu_backend_create(openblas, products, pool, out, err);
     }
     *out = NULL;
-    CKVC_FAIL_IF(strcmp(kind, "cuda") == 0, err, CKVC_E_DEVICE,
-                 "backend cuda: this ckvc was built without it; use --backend cpu");
     return ckvc_fail(err, CKVC_E_USAGE,
                      "backend \"%s\" is unknown; use auto, cpu, openblas or cuda", kind);
 }

@@ -5,6 +5,8 @@
 
 #include "report/load/inputs.h"
 
+#define SERIES_MAX 1000 /* their answers to an item lie side by side */
+
 int answer_compare_benches(const answer_row *a, const answer_row *b) {
     int c = strcmp(a->model, b->model);
     return c ? c : a->unseen - b->unseen;
@@ -74,5 +76,15 @@ ckvc_status answer_rows_take(inputs *in, ckvc_err *err) {
         }
     }
     qsort(f->rows, f->n_rows, sizeof *f->rows, by_place);
-    return drop_repeated(f, err);
+    CKVC_TRY(drop_repeated(f, err));
+    size_t series = 0;
+    for (size_t i = 0; i < f->n_rows; i++) {
+        series += i == 0 || answer_compare_benches(f->rows[i - 1], f->rows[i]) != 0 ||
+                  answer_compare_series(f->rows[i - 1], f->rows[i]) != 0;
+    }
+    CKVC_FAIL_IF(series > SERIES_MAX, err, CKVC_E_DATA,
+                 "answers files: %zu policies, tables, budgets and models, wanted at most %d "
+                 "together; give fewer",
+                 series, SERIES_MAX);
+    return CKVC_OK;
 }

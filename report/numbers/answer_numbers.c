@@ -173,7 +173,7 @@ static void all_tasks(worker *w) {
         const size_t base = base_of(o, k);
         double entries = 0, base_entries = 0;
         for (size_t i = 0; i < o->n_items; i++) {
-            if (!w->keep[i]) { continue; }
+            if (n > 0 && !w->keep[i]) { continue; } /* where nothing counts: of all items */
             const answer_row *x = row_at(w, k, i);
             line->share += x->share;
             line->bytes += x->bytes;
@@ -181,8 +181,8 @@ static void all_tasks(worker *w) {
             base_entries += base == TASK_ALONE ? NAN : row_at(w, base, i)->entries;
         }
         line->n = n;
-        line->share /= (double)n; /* 0/0: NaN */
-        line->bytes /= (double)n;
+        line->share /= (double)(n ? n : o->n_items); /* 0/0: NaN */
+        line->bytes /= (double)(n ? n : o->n_items);
         line->entries_ratio = entries / base_entries;
         line->macro = of_draws(task_macro(&d, k, TASK_ALONE));
         line->tail = of_draws(task_tail(&d, k, TASK_ALONE));

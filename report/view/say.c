@@ -62,6 +62,7 @@ const char *say_interval(double mean, double lo, double hi, int decimals) {
 }
 
 const char *say_spread(double mean, double lo, double hi, int decimals) {
+    if (!isfinite(mean)) { return SAY_UNDEFINED; }
     return say("%s (%s to %s)", say_fixed(mean, decimals), say_fixed(lo, decimals),
                say_fixed(hi, decimals));
 }

@@ -121,6 +121,35 @@ assert "left out of averages: niah-single-3: the full cache has 0.000, wrong ans
 END
 }
 
+@test "others' tasks: LongBench's files, SQuAD's JSON; the folder's name decides no line" {
+    mkdir -p "$DIR/lb"
+    python3 - "$DIR/lb" <<'END'
+import json, os, sys
+form = "Read the following text and answer.\n\n{context}\n\nQuestion: {input}\nAnswer:"
+json.dump({"qasper": form}, open(os.path.join(sys.argv[1], "dataset2prompt.json"), "w"))
+with open(os.path.join(sys.argv[1], "qasper.jsonl"), "w") as f:
+    for i in range(3):
+        f.write(json.dumps({"input": f"Who came {i} days ago?", "context": "The miller went out into the forest. " * 40, "answers": [f"man {i}"],
+                            "length": 200, "dataset": "qasper", "language": "en", "all_classes": None, "_id": f"id{i}"}) + "\n")
+paragraphs = [{"context": f"The {x} lives in the {y}.", "qas": [{"question": f"Where does the {x} live?", "id": x, "answers": [{"text": y, "answer_start": 0}]}]}
+              for x, y in (("baker", "mill"), ("king", "castle"), ("fisher", "hut"), ("smith", "forge"))]
+json.dump({"version": "1", "data": [{"title": "t", "paragraphs": paragraphs}]}, open(os.path.join(sys.argv[1], "squad.json"), "w"))
+END
+    cp -r "$DIR/lb" "$DIR/other"
+    others() { "$CKVC" eval --model "$MODEL" --window 16 --tasks qasper,qa-1 --lengths 120 --count 2 --policy recent -q --longbench "$1" --qa "$1/squad.json" --out "$2" "${@:3}"; }
+    others "$DIR/lb" "$DIR/lb.jsonl" --shard 0/2
+    others "$DIR/other" "$DIR/lb.jsonl" --shard 1/2
+    "$CKVC" merge "$DIR/lb.jsonl" -q
+    others "$DIR/lb" "$DIR/lb-whole.jsonl"
+    cmp "$DIR/lb.jsonl" "$DIR/lb-whole.jsonl"
+    python3 - "$DIR/lb.jsonl" <<'END'
+import json, sys
+rows = [json.loads(x) for x in open(sys.argv[1])]
+assert {r["task"] for r in rows} == {"qasper", "qa-1"} and len(rows) == 8, rows
+assert all(r["length"] <= 125 for r in rows)
+END
+}
+
 @test "an answer of one line ends with it" {
     "$CKVC" eval --model models/ckvc-tiny-8l --tasks few-shot --lengths 300 --count 2 -q >"$DIR/lines"
     python3 - "$DIR/lines" <<'END'
@@ -129,6 +158,40 @@ for r in map(json.loads, open(sys.argv[1])):
     text = r["answer"].lstrip("\n")
     assert r["end"] == "line" and text.count("\n") == 1 and len(text) > 1, r
 END
+}
+
+@test "--cost: every policy beside the full cache at batch 1 to 16; a lookup does not grow with the prompt or the budget" {
+    "$CKVC" eval --model "$MODEL" --window 16 --tasks niah --lengths 130,1000 --depths 1 --count 1 --table "$DIR/t.ckvt" --policy recent,kvzip --budget 0.25,0.5 \
+        -q -t 1 --out "$DIR/of-cost.jsonl" --cost "$DIR/cost.csv"
+    python3 - "$DIR/of-cost.jsonl" "$DIR/cost.csv" <<'END'
+import csv, json, sys
+answers = [json.loads(x) for x in open(sys.argv[1])]
+rows = list(csv.DictReader(open(sys.argv[2])))
+assert len(rows) == 2 * (1 + 3 * 2) * 5
+near = lambda a, b: abs(a - b) <= 2e-5 * abs(b)
+full = {(r["length"], r["batch"]): r for r in rows if r["policy"] == "full"}
+lookups = []
+for r in rows:
+    v = {k: float(x) for k, x in r.items() if x and k not in ("policy", "table")}
+    f = {k: float(x) for k, x in full[r["length"], r["batch"]].items() if x and k not in ("policy", "table")}
+    a = next(a for a in answers if a["length"] == v["length"] and a["policy"] == r["policy"] and a["budget"] == v.get("budget"))
+    assert v["entries"] == a["entries"] and v["cache_bytes"] == a["bytes"] and r["table"] == (a["table"] or "")
+    assert near(v["bytes_ratio"], v["cache_bytes"] / f["cache_bytes"]) and near(v["peak_ratio"], v["peak_bytes"] / f["peak_bytes"])
+    assert near(v["first_ratio"], v["first_s"] / f["first_s"]) and near(v["token_ratio"], v["token_s"] / f["token_s"])
+    assert v["first_s"] > v["prefill_s"] + v["decide_s"] > 0 and v["token_s"] > 0
+    assert v["repeat_tokens"] == a.get("repeat_tokens", 0) and (v["repeat_tokens"] > v["length"]) == (r["policy"] == "kvzip")
+    assert (r["lookup_ns"] != "") == (r["policy"] == "table")
+    lookups += [v["lookup_ns"]] if r["lookup_ns"] else []
+# eight times the tokens, twice the budget: what grew with either would show
+assert max(lookups) < 4 * min(lookups), lookups
+bytes_of = lambda p, batch: float(next(r["peak_bytes"] for r in rows if r["policy"] == p and r["batch"] == batch and float(r["length"]) > 900))
+assert bytes_of("recent", "16") < 0.5 * bytes_of("full", "16")
+# a second pass over the prompt costs what it feeds
+first = lambda p: float(next(r["first_ratio"] for r in rows if r["policy"] == p and float(r["length"]) > 900))
+assert first("kvzip") > first("recent")
+END
+    run eval_to "$DIR/of-cost-2.jsonl" --cost "$DIR/cost.csv"
+    [ "$status" -eq 73 ] && one_line
 }
 
 @test "a dry run says what it takes and makes nothing; memory that is not there is refused first" {

@@ -3,6 +3,10 @@
 
 #include <stddef.h>
 
+#define __host__
+#define __device__
+#define CUDART_VERSION 13000
+
 #ifdef __cplusplus
 extern "C" {
 #define CUDA_DEFAULT(x) = x

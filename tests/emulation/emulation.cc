@@ -194,7 +194,7 @@ void perform(const copy &c) {
 }
 } // namespace
 
-void emulation::set_seed(uint64_t value) { seed = random_state = value; }
+void emulation_set_seed(uint64_t value) { seed = random_state = value; }
 
 void emulation::stop(const char *format, ...) {
     va_list args;
@@ -226,7 +226,7 @@ void emulation::enqueue_kernel(const launch_shape &s, cudaStream_t stream,
     }
     if (seed == UINT64_MAX) {
         const char *text = getenv("CKVC_EMULATED_SEED");
-        set_seed(text ? strtoull(text, nullptr, 10) : 0);
+        emulation_set_seed(text ? strtoull(text, nullptr, 10) : 0);
     }
     enqueue(stream, [s, thread] { run_kernel(s, thread); });
 }

@@ -11,9 +11,7 @@
 #include <tuple>
 #include <type_traits>
 
-#define __global__ static
-#define __device__
-#define __host__
+#define __global__
 #define __constant__
 #define __forceinline__ inline
 #define __restrict__ __restrict
@@ -63,6 +61,10 @@ template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T min(T a, T b) { return b < a ? b : a; }
 template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
 
+/* The order of blocks, warps, lanes and copies: 0 as they are numbered, else drawn; odd ones let
+ * each warp run ahead. CKVC_EMULATED_SEED before the first kernel. */
+extern "C" void emulation_set_seed(uint64_t seed);
+
 namespace emulation {
 extern unsigned char *dynamic_shared;
 
@@ -74,9 +76,6 @@ struct site {
 #define HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 [[noreturn]] void stop(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* The order of blocks, warps, lanes and copies: 0 as they are numbered, else drawn; odd ones let
- * each warp run ahead. CKVC_EMULATED_SEED before the first kernel. */
-void set_seed(uint64_t seed);
 /* Gives `mine` and waits for the other lanes; the last one runs `all` on what every lane gave. */
 void together(site where, void *mine, void (*all)(void **lanes));
 void barrier(site where);

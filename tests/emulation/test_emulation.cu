@@ -152,7 +152,7 @@ static void rows(void **state) {
     up(dx, x, sizeof x);
     for (uint64_t seed = 0; seed < 6; seed++) {
 #ifdef CKVC_CUDA_EMULATED
-        emulation::set_seed(seed);
+        emulation_set_seed(seed);
 #endif
         LAUNCH(row_sums, ROWS, 128, 2 * 128 * sizeof(float), NULL, dx, N, dy);
         down(y, dy, sizeof y);
@@ -277,7 +277,7 @@ static void races_and_missing_waits_show(void **state) {
     float *x = (float *)device(256), first[2][64], again[64];
     int differs[2] = {0, 0}, missing = 0;
     for (uint64_t seed = 0; seed < 4; seed++) {
-        emulation::set_seed(seed);
+        emulation_set_seed(seed);
         for (int barrier = 0; barrier < 2; barrier++) {
             if (barrier) {
                 LAUNCH(reversed<true>, 1, 64, 0, NULL, x);
@@ -295,7 +295,7 @@ static void races_and_missing_waits_show(void **state) {
     }
     assert_true(differs[0] && !differs[1] && missing);
     for (int i = 0; i < 64; i++) { assert_true(first[1][i] == (float)(63 - i)); }
-    emulation::set_seed(0);
+    emulation_set_seed(0);
     cudaFree(x);
 }
 

@@ -23,7 +23,11 @@ static inline bench bench_open_kind(const char *kind, int n_threads) {
     return b;
 }
 
-static inline bench bench_open(int n_threads) { return bench_open_kind("cpu", n_threads); }
+/* The CPU, or what CKVC_TEST_BACKEND names. */
+static inline bench bench_open(int n_threads) {
+    const char *kind = getenv("CKVC_TEST_BACKEND");
+    return bench_open_kind(kind ? kind : "cpu", n_threads);
+}
 
 static inline void bench_close(bench *b) {
     backend_destroy(b->be);

@@ -7,9 +7,9 @@
  *
  * Why results are the same bytes from run to run, and a row's whatever lies beside it: products
  * take one explicit algorithm a shape of weights, whose tiles and order of sums do not follow from
- * the number of rows (two of them: calls of fewer than BE_ROW_TILE rows, which are steps of
- * decoding, have their own, always run on a whole tile); kernels of ours give a row to threads by
- * its own place alone and sum in fixed trees; no float is added to atomically.
+ * the number of rows (two of them: rows of buffers that hold one tile and no more, as the steps of
+ * decoding do, have their own, always run on the whole tile); kernels of ours give a row to threads
+ * by its own place alone and sum in fixed trees; no float is added to atomically.
  */
 #pragma once
 
@@ -22,7 +22,8 @@
 struct be_buf {
     float *data; /* device, [n], 256-byte aligned unless it is a view */
     size_t n;
-    float *own; /* what buf_free gives back: [own_n], NULL for a view */
+    size_t whole; /* values of the buffer that a view is of; else n */
+    float *own;   /* what buf_free gives back: [own_n], NULL for a view */
     size_t own_n;
 };
 
@@ -180,7 +181,7 @@ static inline uint32_t cuda_kept_of(const kept_set *kept, int64_t g, int64_t *n)
 /* ---- products (cuda_matmul.c) ---- */
 
 /* y [rows][stride] (+)= x [rows][cols of w] times rows first ... first + n_out - 1 of w. rows are
- * whole tiles. few: one tile, by the algorithm of calls of fewer than BE_ROW_TILE rows. */
+ * whole tiles. few: one tile, by the algorithm of buffers that hold no more. */
 typedef struct cuda_call {
     const be_weight *w;
     int64_t first, n_out;
@@ -191,6 +192,10 @@ typedef struct cuda_call {
     int64_t stride;
 } cuda_call;
 bool cuda_multiply(cuda_backend *c, const cuda_call *p);
+/* Whether rows of so many values lie in a buffer of one tile. */
+static inline bool cuda_few(const be_buf *x, int64_t cols) {
+    return x->whole < (size_t)(2 * BE_ROW_TILE * cols);
+}
 /* Room for bf16 values of the rows that the caller's kernel writes to y, [padded rows][stride]: the
  * next product takes them from there. NULL: products are not in bf16, or recorded. */
 uint16_t *cuda_half_room(cuda_backend *c, const float *y, int64_t n_rows, int64_t cols,

@@ -106,7 +106,7 @@ be_buf *cuda_buf_create(backend *be, size_t n) {
     be_buf *b = ckvc_calloc(1, sizeof *b);
     if (n == 0) { return b; }
     const size_t bytes = n * sizeof *b->own;
-    b->n = n;
+    b->n = b->whole = n;
     b->own = b->data = cuda_alloc(c, bytes, "a buffer");
     if (!b->own) { return b; }
     b->own_n = n;
@@ -126,6 +126,7 @@ void cuda_buf_view(backend *be, be_buf *view, const be_buf *of, size_t offset, s
     assert(view->own_n == 0 && ckvc_span_ok(offset, n, of->n));
     view->data = of->data ? of->data + offset : NULL;
     view->n = n;
+    view->whole = of->whole;
 }
 
 void cuda_write(backend *be, be_buf *dst, size_t offset, const float *src, size_t n) {

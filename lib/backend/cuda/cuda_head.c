@@ -81,7 +81,7 @@ ckvc_status cuda_head_nll(backend *be, const be_weight *w, const be_buf *x, cons
     return cuda_download(c, nll, l.nll, (size_t)n_losses * sizeof *nll, err);
 }
 
-/* Tile by tile: of fewer rows than a tile, as in a step of decoding, by the products for few. */
+/* Tile by tile. */
 ckvc_status cuda_head_logits(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
                              int64_t n, float *logits, ckvc_err *err) {
     cuda_backend *c = cuda_of(be);
@@ -96,7 +96,7 @@ ckvc_status cuda_head_logits(backend *be, const be_weight *w, const be_buf *x, i
         cuda_call piece = {.w = w,
                            .x = x->data + tile * w->m.cols,
                            .rows = BE_ROW_TILE,
-                           .few = true,
+                           .few = cuda_few(x, w->m.cols),
                            .y = scratch};
         for (int64_t col = 0; col < vocab && logits_of(c, &piece, col); col += HEAD_TILE) {
             const size_t width = (size_t)piece.n_out * sizeof(float);

@@ -2,10 +2,11 @@
  * transposed, x and y have a row of ours in each column.
  *
  * cuBLASLt chooses a kernel by the shape of the whole call, so a row's bits would change with the
- * rows beside it. Here the kernel is chosen once for a shape of weights and said in every call: for
- * calls of whole tiles, MANY_ROWS being what it is chosen for, without split sums, so that a value
- * is one chain over the columns whatever the number of rows; and for a step of decoding, one tile
- * always, where a kernel for many rows would leave most of the device idle. */
+ * rows beside it. Here the kernel is chosen once for a shape of weights and said in every call,
+ * MANY_ROWS being what it is chosen for, without split sums, so that a value is one chain over the
+ * columns whatever the number of rows. A buffer that holds one tile, as a decoder's, has another
+ * one: always that tile, for which a kernel for many rows would leave most of the device idle.
+ */
 #include <assert.h>
 
 #include "lib/backend/cuda/cuda.h"
@@ -242,7 +243,7 @@ void cuda_matmul(backend *be, const be_weight *w, const be_weight *bias, const b
                                       .n_out = w->m.rows,
                                       .x = x->data,
                                       .rows = padded,
-                                      .few = n_rows < BE_ROW_TILE,
+                                      .few = cuda_few(x, w->m.cols),
                                       .add = add || bias,
                                       .y = to,
                                       .stride = w->m.rows})) {

@@ -140,7 +140,7 @@ static void convert_task(void *ctx, int64_t task, int worker) {
     }
 }
 
-#define CONVERT_TILE 262144 /* values a task, rounded up to whole rows */
+#define CONVERT_TILE 65536 /* values a task, rounded up to whole rows */
 
 static void convert(ckvc_pool *pool, convert_job *job) {
     job->rows = (CONVERT_TILE + job->m->cols - 1) / job->m->cols;

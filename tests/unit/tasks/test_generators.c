@@ -187,7 +187,7 @@ static void copies_stand_in_the_text(void **state) {
             for (const char *c = item->answers[0]; *c; c++) { words += *c == ' '; }
             assert_int_equal(words, 8);
             assert_memory_equal(at - 21, "The club's motto is: ", 21);
-        } else { /* the sentence in front of the answer is the prompt's end */
+        } else { /* what stands in front of the answer is the prompt's end */
             const size_t said = item->prompt_size - item->question_at;
             assert_memory_equal(at - 1 - said, item->prompt + item->question_at, said);
             assert_int_equal(at[-1], ' ');

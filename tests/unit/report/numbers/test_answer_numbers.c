@@ -26,7 +26,7 @@ typedef struct line {
 static const char second_table[] = "second"; /* its id is before the other's */
 
 static void put(FILE *f, line x) {
-    const double entries = x.budget > 0 ? 1200 * x.budget : 1200;
+    const double entries = x.budget >= 1 ? 600 : x.budget > 0 ? 1200 * x.budget : 1200;
     fprintf(f,
             "{\"id\":\"%s\",\"task\":\"%s\",\"group\":\"g\",\"model\":\"" MODEL
             "\",\"query\":\"%s\",\"length\":100,\"policy\":\"%s\",\"table\":%s,"
@@ -157,6 +157,15 @@ static void in_several_files(void **state) {
     report_options o = {.answers = files, .n_answers = 2, .out = in_temp_folder("never")};
     assert_int_equal(report_write(&o, &text, &text, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "item \"copy-00\""));
+
+    f = fopen(files[1], "wb");
+    for (int k = 0; k < 1001; k++) {
+        put(f, (line){"copy", "copy-00", "seen", "snapkv", 1000 + k, 0, 0, 128, 0});
+    }
+    assert_int_equal(fclose(f), 0);
+    err = (ckvc_err){0};
+    assert_int_equal(report_write(&o, &text, &text, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "1004 policies, tables, budgets"));
 }
 
 /* Others are held against the table that was given first: by the file, whatever its id. */

@@ -307,11 +307,58 @@ static void test_dynamickv(void **state) {
     assert_in_range(n_cut, 1, ROUNDS);
 }
 
+/* Whatever the length and the budget: no head keeps more than there is, and a rule that says so
+ * keeps just as many as it is told. */
+static void test_promises(void **state) {
+    (void)state;
+    enum { L = 5, G = 2, T = 70, ROUNDS = 200 };
+    static double s[L * G * T], layer[2 * L], share[L * G];
+    static uint64_t keys[L * G * T];
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 8, 1, 0);
+    uint32_t n_rules = 0;
+    for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
+        const policy_rule *r = policy_rule_of((score_kind)kind);
+        if (!r || !r->allot) { continue; }
+        n_rules++;
+        for (int round = 0; round < ROUNDS; round++) {
+            const uint32_t n = 1 + (uint32_t)ckvc_rng_below(&rng, T),
+                           B = 1 + (uint32_t)ckvc_rng_below(&rng, n + 3), most = B < n ? B : n;
+            uint32_t c[L * G], scratch[L * (G + 1)];
+            uint64_t sum = 0;
+            for (uint32_t i = 0; i < L * G; i++) { share[i] = pow(ckvc_rng_double(&rng), 3); }
+            for (uint32_t i = 0; i < 2 * L; i++) { layer[i] = ckvc_rng_double(&rng); }
+            for (uint32_t i = 0; i < L * G * n; i++) {
+                const bool forced = i % n < r->score.first || i % n + r->score.last >= n;
+                s[i] = forced ? INFINITY : ckvc_rng_double(&rng);
+            }
+            r->allot(&(allot_ask){.n_layers = L,
+                                  .n_heads = G,
+                                  .n_tokens = n,
+                                  .budget = B,
+                                  .s = s,
+                                  .layer = layer,
+                                  .share = share,
+                                  .least = most / 2,
+                                  .keys = keys,
+                                  .scratch = scratch},
+                     c);
+            for (uint32_t i = 0; i < L * G; i++) {
+                assert_in_range(c[i], 0, n);
+                sum += c[i];
+            }
+            if (r->is.exact) { assert_int_equal(sum, (uint64_t)L * G * most); }
+        }
+    }
+    assert_int_equal(n_rules, 11);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pyramid), cmocka_unit_test(test_cake),
-        cmocka_unit_test(test_headkv),  cmocka_unit_test(test_full_heads),
-        cmocka_unit_test(test_by_rank), cmocka_unit_test(test_dynamickv),
+        cmocka_unit_test(test_pyramid),  cmocka_unit_test(test_cake),
+        cmocka_unit_test(test_headkv),   cmocka_unit_test(test_full_heads),
+        cmocka_unit_test(test_by_rank),  cmocka_unit_test(test_dynamickv),
+        cmocka_unit_test(test_promises),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

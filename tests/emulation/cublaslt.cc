@@ -1,0 +1,254 @@
+/* D = alpha A^T B + beta C in columns, the one product that lib/backend/cuda asks for: A [k][m] and
+ * B [k][n] in bf16 or float32, C and D [m][n] in float32. Two algorithms, as the real one has many:
+ * a sum in two halves, and one chain over k. What the real one would refuse, or read past, ends the
+ * process. */
+#include <algorithm>
+#include <cublasLt.h>
+#include <vector>
+
+#include "device_memory.h"
+#include "emulation.h"
+
+struct cublasLtContext {
+    int unused;
+};
+struct cublasLtProduct {
+    cublasOperation_t trans[2];
+};
+struct cublasLtLayout {
+    cudaDataType_t type;
+    uint64_t rows, cols;
+    int64_t leading;
+};
+struct cublasLtPreference {
+    uint64_t workspace;
+    uint32_t reductions, alignment[4]; /* of A, B, C, D */
+};
+
+namespace {
+/* What an algorithm's bytes mean here. */
+struct algorithm {
+    uint32_t split, alignment[4];
+    uint64_t k;
+};
+algorithm meaning(const cublasLtMatmulAlgo_t *a) {
+    algorithm m;
+    memcpy(&m, a, sizeof m);
+    return m;
+}
+template <class T> cublasStatus_t take(T *to, const void *value, size_t n) {
+    if (n != sizeof *to) { return CUBLAS_STATUS_INVALID_VALUE; }
+    memcpy(to, value, n);
+    return CUBLAS_STATUS_SUCCESS;
+}
+size_t size_of(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
+
+bool fits(cublasLtMatmulDesc_t p, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+          cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {
+    for (cublasLtMatrixLayout_t l : {a, b, c, d}) {
+        if (!l->rows || !l->cols || l->leading < (int64_t)l->rows) { return false; }
+    }
+    return p->trans[0] == CUBLAS_OP_T && p->trans[1] == CUBLAS_OP_N && a->type == b->type &&
+           c->type == CUDA_R_32F && d->type == CUDA_R_32F && a->rows == b->rows &&
+           a->cols == d->rows && b->cols == d->cols && c->rows == d->rows && c->cols == d->cols;
+}
+
+void check(const char *name, const void *p, const cublasLtLayout *l, uint32_t alignment) {
+    const size_t size = size_of(l->type);
+    const size_t span = ((l->cols - 1) * (uint64_t)l->leading + l->rows) * size;
+    if ((uintptr_t)p % alignment || (alignment > size && l->leading * size % alignment)) {
+        emulation::stop("cublasLtMatmul: %s at %p is not aligned to %u bytes", name, p, alignment);
+    }
+    if (!emulation::in_device_memory(p, span)) {
+        emulation::stop("cublasLtMatmul: %s at %p, %zu bytes, is not within one allocation", name,
+                        p, span);
+    }
+}
+
+float value(const void *p, cudaDataType_t type, size_t i) {
+    return type == CUDA_R_16BF ? float_of_bits((uint32_t)((const uint16_t *)p)[i] << 16)
+                               : ((const float *)p)[i];
+}
+
+struct call {
+    cublasLtLayout a, b, d;
+    const void *from_a, *from_b;
+    const float *c;
+    float *to, alpha, beta;
+    uint32_t split;
+};
+
+enum { AT_ONCE = 16 };
+/* sum[i] += a[k][i] x[k], k in order */
+__attribute__((target_clones("avx2", "default"))) void chains(float sum[AT_ONCE], const float *a,
+                                                              const float *x, size_t n) {
+    float s[AT_ONCE] = {0};
+    for (size_t k = 0; k < n; k++) {
+        for (int i = 0; i < AT_ONCE; i++) { s[i] += a[k * AT_ONCE + i] * x[k]; }
+    }
+    for (int i = 0; i < AT_ONCE; i++) { sum[i] += s[i]; }
+}
+
+void multiply(const call &p) {
+    const size_t m = p.a.cols, n = p.b.cols, k = p.a.rows, part = (k + p.split - 1) / p.split;
+    std::vector<float> a(k * AT_ONCE), b(n * k);
+    for (size_t j = 0; j < n; j++) {
+        for (size_t i = 0; i < k; i++) {
+            b[j * k + i] = value(p.from_b, p.b.type, j * (size_t)p.b.leading + i);
+        }
+    }
+    for (size_t first = 0; first < m; first += AT_ONCE) {
+        const size_t width = std::min<size_t>(AT_ONCE, m - first);
+        for (size_t c = 0; c < AT_ONCE; c++) {
+            for (size_t i = 0; i < k; i++) {
+                const size_t at = (first + c) * (size_t)p.a.leading + i;
+                a[i * AT_ONCE + c] = c < width ? value(p.from_a, p.a.type, at) : 0;
+            }
+        }
+        for (size_t j = 0; j < n; j++) {
+            float sum[AT_ONCE] = {0};
+            for (size_t i = 0; i < k; i += part) {
+                chains(sum, &a[i * AT_ONCE], &b[j * k + i], std::min(part, k - i));
+            }
+            for (size_t c = 0; c < width; c++) {
+                const size_t at = j * (size_t)p.d.leading + first + c;
+                const float there = p.beta == 0 ? 0 : p.beta * p.c[at];
+                p.to[at] = p.alpha * sum[c] + there;
+            }
+        }
+    }
+}
+} // namespace
+
+size_t cublasLtGetVersion(void) { return 0; }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+    *handle = new cublasLtContext();
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale) {
+    *desc = new cublasLtProduct();
+    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
+                                                                : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+    delete desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t name,
+                                              const void *value, size_t n) {
+    return take(&desc->trans[name == CUBLASLT_MATMUL_DESC_TRANSB], value, n);
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
+                                          uint64_t rows, uint64_t cols, int64_t leading) {
+    *layout = new cublasLtLayout{type, rows, cols, leading};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t name,
+                                                const void *value, size_t n) {
+    return take(name == CUBLASLT_MATRIX_LAYOUT_ROWS ? &layout->rows : &layout->cols, value, n);
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
+    *preference = new cublasLtPreference{0, UINT32_MAX, {256, 256, 256, 256}};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+    delete preference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t name,
+                                                    const void *value, size_t n) {
+    switch (name) {
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return take(&preference->workspace, value, n);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return take(&preference->reductions, value, n);
+    default:
+        return take(&preference->alignment[name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
+                    value, n);
+    }
+}
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t name,
+                                                    void *value, size_t n, size_t *) {
+    const uint32_t split = meaning(algo).split;
+    if (name != CUBLASLT_ALGO_CONFIG_SPLITK_NUM || n != sizeof split) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    memcpy(value, &split, n);
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *found, int *n) {
+    *n = 0;
+    if (!fits(desc, a, b, c, d)) { return CUBLAS_STATUS_NOT_SUPPORTED; }
+    for (uint32_t split = 2; split >= 1 && *n < wanted; split--) {
+        const size_t workspace = split > 1 ? d->rows * d->cols * split * 4 : 0;
+        if (split > 1 && !(preference->reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)) {
+            continue;
+        }
+        if (workspace > preference->workspace) { continue; }
+        algorithm m = {split, {}, a->rows};
+        memcpy(m.alignment, preference->alignment, sizeof m.alignment);
+        found[*n] = {};
+        memcpy(&found[*n].algo, &m, sizeof m);
+        found[(*n)++].workspaceSize = workspace;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result) {
+    const algorithm m = meaning(algo);
+    *result = {};
+    result->workspaceSize = m.split > 1 ? d->rows * d->cols * m.split * 4 : 0;
+    return m.split && m.k == a->rows && fits(desc, a, b, c, d) ? CUBLAS_STATUS_SUCCESS
+                                                               : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                              const void *a, cublasLtMatrixLayout_t layout_a, const void *b,
+                              cublasLtMatrixLayout_t layout_b, const void *beta, const void *c,
+                              cublasLtMatrixLayout_t layout_c, void *d,
+                              cublasLtMatrixLayout_t layout_d, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_bytes, cudaStream_t stream) {
+    cublasLtMatmulHeuristicResult_t checked;
+    if (cublasLtMatmulAlgoCheck(handle, desc, layout_a, layout_b, layout_c, layout_d, algo,
+                                &checked) != CUBLAS_STATUS_SUCCESS ||
+        checked.workspaceSize > workspace_bytes) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    const algorithm m = meaning(algo);
+    check("A", a, layout_a, m.alignment[0]);
+    check("B", b, layout_b, m.alignment[1]);
+    check("C", c, layout_c, m.alignment[2]);
+    check("D", d, layout_d, m.alignment[3]);
+    if (workspace_bytes && !emulation::in_device_memory(workspace, workspace_bytes)) {
+        emulation::stop("cublasLtMatmul: the workspace is not device memory");
+    }
+    const call p = {*layout_a,
+                    *layout_b,
+                    *layout_d,
+                    a,
+                    b,
+                    (const float *)c,
+                    (float *)d,
+                    *(const float *)alpha,
+                    *(const float *)beta,
+                    m.split};
+    emulation::enqueue(stream, [p] { multiply(p); });
+    return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,448 @@
+/* The CUDA backend beside the CPU's, operation by operation, where there is a device, or the
+ * emulation of one (tests/emulation): head dimensions 64 ... 256, groups of 1 ... 8 query heads,
+ * odd numbers of heads, sliding windows, lengths that are a multiple of nothing. Each operation's
+ * normalised error, sum (got - want)^2 / sum want^2, has a bound of its own (`bounds`); the same
+ * bytes from run to run, in whatever order threads and blocks run.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/lib/backend/on_backend.h"
+
+/* Of the emulation alone: the order of what has none. */
+void emulation_set_seed(uint64_t seed) __attribute__((weak));
+
+/* float32 against float32 differs by the order of sums and by exp: a float32 sum of n terms errs by
+ * about sqrt(n) 2^-24, so 1e-13 ... 1e-12 squared; 1e-11 as in test_backend_cpu.c. Rounding to bf16
+ * errs by 2^-7 / sqrt 12 of a mantissa in 1 ... 2, whose square is 7/3 on average: 2.2e-6 squared.
+ * A product has two such factors: 4.4e-6, bound 1e-5. Attention rounds queries, keys, values and
+ * weights: scores of about 0.75 here err by 1.6e-3, so their exps by 2.5e-6 squared (window mass,
+ * targets), outputs by 4.4e-6 more: 7e-6, bound 2e-5. The error of
+ * attention itself (attention_error) is a difference of rows, in float32 also with bf16. What only
+ * moves or turns rows is the same in both. */
+static const struct bound {
+    const char *part;
+    double f32, bf16;
+} bounds[] = {
+    {"rope", 1e-11, 1e-11},
+    {"cache k", 1e-11, 1e-11},
+    {"cache v", 0, 0},
+    {"value norms", 1e-11, 1e-11},
+    {"causal", 1e-11, 2e-5},
+    {"causal, last tile", 1e-11, 2e-5},
+    {"window mass", 1e-11, 2e-5},
+    {"window rows", 1e-11, 2e-5},
+    {"kept", 1e-11, 2e-5},
+    {"targets", 1e-11, 2e-5},
+    {"largest targets", 1e-11, 2e-5},
+    {"targets' rows", 1e-11, 2e-5},
+    {"mass left out", 1e-11, 1e-11},
+    {"restricted", 1e-11, 1e-11},
+    {"actual", 1e-11, 1e-11},
+    {"held q", 1e-11, 1e-11},
+    {"held k", 1e-11, 1e-11},
+    {"held", 1e-11, 2e-5},
+    {"embed", 0, 0},
+    {"rmsnorm", 1e-11, 1e-11},
+    {"silu", 1e-11, 1e-11},
+    {"product", 1e-11, 1e-5},
+    {"product with bias", 1e-11, 1e-5},
+    {"added product", 1e-11, 1e-5},
+    {"losses", 1e-11, 1e-5},
+    {"logits", 1e-11, 1e-5},
+    {"copied rows", 0, 0},
+};
+
+typedef struct outcome {
+    const char *part;
+    double *v;
+    size_t n;
+} outcome;
+typedef struct outcomes {
+    outcome all[32];
+    int n;
+} outcomes;
+
+static double *put(outcomes *o, const char *part, size_t n) {
+    o->all[o->n] = (outcome){part, ckvc_calloc(n, sizeof(double)), n};
+    return o->all[o->n++].v;
+}
+static void put_buffer(outcomes *o, const char *part, backend *be, const be_buf *b, size_t from,
+                       size_t n) {
+    ckvc_err err = {0};
+    float *v = ckvc_alloc(n, sizeof *v);
+    double *to = put(o, part, n);
+    assert_int_equal(be->ops->read(be, b, from, v, n, &err), CKVC_OK);
+    for (size_t i = 0; i < n; i++) { to[i] = (double)v[i]; }
+    free(v);
+}
+static void outcomes_free(outcomes *o) {
+    for (int i = 0; i < o->n; i++) { free(o->all[i].v); }
+}
+
+typedef struct shape_case {
+    int32_t n_heads, n_kv, d, window;
+    int64_t n, n_own;
+} shape_case;
+enum { LANES = 3, MAX_G = 8 };
+
+/* What both backends get: the same numbers, drawn from the case alone. */
+typedef struct inputs {
+    be_attention_shape s;
+    int64_t n, n_own, rows, own_rows, capacity; /* rows, own_rows: whole tiles of n, n_own */
+    double inv_freq[128];
+    float *q, *k, *v, *own_q, *own_k, *own_v; /* [rows][H*D] ...; own: of LANES lanes */
+    kept_set sets[2]; /* one for all heads; one a head, of different sizes, the second empty */
+} inputs;
+
+static inputs inputs_create(const shape_case *c) {
+    const int64_t d = c->d, h = c->n_heads, g = c->n_kv;
+    inputs in = {.s = {c->n_heads, c->n_kv, c->d, c->window, (float)(1 / sqrt((double)d))},
+                 .n = c->n,
+                 .n_own = c->n_own,
+                 .rows = be_padded_rows(c->n),
+                 .own_rows = be_padded_rows(c->n_own)};
+    in.capacity = in.rows + 64;
+    ckvc_rng_init(&rng, (uint64_t)d, (uint64_t)h, (uint64_t)c->n);
+    for (int64_t i = 0; i < d / 2; i++) {
+        in.inv_freq[i] = pow(10000.0, -2.0 * (double)i / (double)d);
+    }
+    in.q = values((size_t)(in.rows * h * d), 1.5);
+    in.k = values((size_t)(in.rows * g * d), 1.5);
+    in.v = values((size_t)(in.rows * g * d), 1);
+    in.own_q = values((size_t)(LANES * in.own_rows * h * d), 1.5);
+    in.own_k = values((size_t)(LANES * in.own_rows * g * d), 1.5);
+    in.own_v = values((size_t)(LANES * in.own_rows * g * d), 1);
+    uint32_t *shared = ckvc_calloc(2, sizeof *shared),
+             *offsets = ckvc_calloc((size_t)(g + 1), sizeof *offsets),
+             *positions = ckvc_alloc((size_t)in.n, sizeof *positions),
+             *of_heads = ckvc_alloc((size_t)(g * in.n), sizeof *of_heads);
+    for (int64_t t = 0; t < in.n; t += t % 3 + 1) { positions[shared[1]++] = (uint32_t)t; }
+    for (int64_t i = 0; i < g; i++) {
+        offsets[i + 1] = offsets[i];
+        for (int64_t t = i; i != 1 && t < in.n; t += i + 2) {
+            of_heads[offsets[i + 1]++] = (uint32_t)t;
+        }
+    }
+    in.sets[0] = (kept_set){1, shared, positions};
+    in.sets[1] = (kept_set){(int32_t)g, offsets, of_heads};
+    return in;
+}
+static void inputs_free(inputs *in) {
+    CKVC_FREE(in->q, in->k, in->v, in->own_q, in->own_k, in->own_v);
+    for (int i = 0; i < 2; i++) {
+        free((uint32_t *)(uintptr_t)in->sets[i].offsets);
+        free((uint32_t *)(uintptr_t)in->sets[i].positions);
+    }
+}
+
+/* ---- attention ---- */
+
+/* A step of decoding: two sequences that hold what is kept of the prompt, one set for all heads or
+ * one a head, and one row of their own. */
+static void run_held(backend *be, const inputs *in, const be_cache *prompt, outcomes *o) {
+    const kept_set *sets = in->sets;
+    const be_attention_shape *s = &in->s;
+    const int64_t d = s->head_dim, n_g = s->n_kv_heads, width = s->n_heads * d;
+    int64_t first[2][MAX_G], n_kept[2][MAX_G], hidden[2][MAX_G], total[2];
+    be_held held[2];
+    float cos_of[2 * 128], sin_of[2 * 128];
+    for (int i = 0; i < 2; i++) {
+        int64_t n = 0;
+        for (int64_t g = 0; g < n_g; g++) {
+            const int64_t set = sets[i].n_sets > 1 ? g : 0, seen = in->n - s->window + 1;
+            first[i][g] = n, hidden[i][g] = 0;
+            n_kept[i][g] = sets[i].offsets[set + 1] - sets[i].offsets[set];
+            for (int64_t t = 0; s->window && t < n_kept[i][g]; t++) {
+                hidden[i][g] += sets[i].positions[sets[i].offsets[set] + t] < seen;
+            }
+            n += n_kept[i][g] + 1;
+        }
+        total[i] = n;
+        held[i] = (be_held){buffer(be, (size_t)(n * d), NULL),
+                            buffer(be, (size_t)(n * d), NULL),
+                            first[i],
+                            n_kept[i],
+                            hidden[i],
+                            1};
+        be->ops->cache_keep(be, s, prompt, in->n, &sets[i], &held[i]);
+        for (int64_t x = 0; x < d / 2; x++) {
+            cos_of[i * d / 2 + x] = (float)cos((double)in->n * in->inv_freq[x]);
+            sin_of[i * d / 2 + x] = (float)sin((double)in->n * in->inv_freq[x]);
+        }
+    }
+    be_buf *q = buffer(be, (size_t)(BE_ROW_TILE * width), NULL),
+           *k = buffer(be, (size_t)(BE_ROW_TILE * n_g * d), NULL),
+           *v = buffer(be, (size_t)(BE_ROW_TILE * n_g * d), NULL),
+           *out = buffer(be, (size_t)(BE_ROW_TILE * width), NULL);
+    be->ops->write(be, q, 0, in->own_q, (size_t)(2 * width));
+    be->ops->write(be, k, 0, in->own_k, (size_t)(2 * n_g * d));
+    be->ops->write(be, v, 0, in->own_v, (size_t)(2 * n_g * d));
+    const be_step step = {2, q, k, v, held, cos_of, sin_of};
+    be->ops->held_rows(be, s, &step);
+    be->ops->attention_held(be, s, &step, out);
+    put_buffer(o, "held q", be, q, 0, (size_t)(2 * width));
+    put_buffer(o, "held k", be, held[1].k, 0, (size_t)(total[1] * d));
+    put_buffer(o, "held", be, out, 0, (size_t)(2 * width));
+    be_buf *const all[] = {q, k, v, out, held[0].k, held[0].v, held[1].k, held[1].v};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { be->ops->buf_free(be, all[i]); }
+}
+
+static void run_continuation(backend *be, const inputs *in, const be_cache *prompt, be_buf *out,
+                             outcomes *o) {
+    const be_attention_shape *s = &in->s;
+    const int64_t d = s->head_dim, width = s->n_heads * d, kv = s->n_kv_heads * d;
+    const size_t n_own = (size_t)(LANES * in->own_rows);
+    const be_rows rows = {in->n, in->n_own, LANES};
+    be_buf *q = buffer(be, n_own * (size_t)width, in->own_q),
+           *k = buffer(be, n_own * (size_t)kv, in->own_k),
+           *v = buffer(be, n_own * (size_t)kv, in->own_v);
+    const be_cache own = {buffer(be, n_own * (size_t)kv, NULL),
+                          buffer(be, n_own * (size_t)kv, NULL), in->own_rows};
+    be->ops->rope(be, s, in->inv_freq, &rows, q);
+    be->ops->cache_rows(be, s, in->inv_freq, &rows, k, v, &own);
+    const be_continuation c = {in->n_own, in->n, q, *prompt, own};
+    const kept_set *sets = in->sets;
+    const be_lane lanes[LANES] = {{0, 0, &sets[0]}, {1, 1, &sets[1]}, {0, 2, NULL}};
+    be->ops->attention_kept(be, s, &c, lanes, LANES, out);
+    for (int i = 0; i < LANES; i++) {
+        put_buffer(o, "kept", be, out, (size_t)(i * in->own_rows * width),
+                   (size_t)(in->n_own * width));
+    }
+    ckvc_err err = {0};
+    const size_t columns = (size_t)(s->n_kv_heads * in->n);
+    for (int largest = 0; largest < 2; largest++) {
+        assert_int_equal(be->ops->attention_targets(
+                             be, s, &c, &(be_target_rows){in->n_own / 3, largest}, out,
+                             put(o, largest ? "largest targets" : "targets", columns), &err),
+                         CKVC_OK);
+    }
+    put_buffer(o, "targets' rows", be, out, 0, (size_t)(in->n_own * width));
+    const size_t n_errors = (size_t)(s->n_heads * in->n_own);
+    be_row_error *errors = ckvc_calloc(n_errors, sizeof *errors);
+    assert_int_equal(
+        be->ops->attention_error(be, s, &c, &(be_compared){0, 1, &sets[1]}, errors, &err), CKVC_OK);
+    double *mass = put(o, "mass left out", n_errors), *restricted = put(o, "restricted", n_errors),
+           *actual = put(o, "actual", n_errors);
+    for (size_t i = 0; i < n_errors; i++) {
+        mass[i] = errors[i].mass, restricted[i] = errors[i].restricted,
+        actual[i] = errors[i].actual;
+    }
+    free(errors);
+    run_held(be, in, prompt, o);
+    be_buf *const all[] = {q, k, v, own.k, own.v};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { be->ops->buf_free(be, all[i]); }
+}
+
+static void run_attention(backend *be, const inputs *in, outcomes *o) {
+    const be_attention_shape *s = &in->s;
+    const int64_t d = s->head_dim, width = s->n_heads * d, kv = s->n_kv_heads * d,
+                  most = in->rows > LANES * in->own_rows ? in->rows : LANES * in->own_rows,
+                  window = in->n < 17 ? in->n : 17,
+                  row0 = (in->n - window) / BE_ROW_TILE * BE_ROW_TILE;
+    const size_t cache = (size_t)(in->capacity * kv);
+    const be_rows rows = {0, in->n, 1};
+    ckvc_err err = {0};
+    be_buf *q = buffer(be, (size_t)(in->rows * width), in->q),
+           *k = buffer(be, (size_t)(in->rows * kv), in->k),
+           *v = buffer(be, (size_t)(in->rows * kv), in->v),
+           *out = buffer(be, (size_t)(most * width), NULL), *tail = buffer(be, 0, NULL);
+    const be_cache prompt = {buffer(be, cache, NULL), buffer(be, cache, NULL), in->capacity};
+    be->ops->rope(be, s, in->inv_freq, &rows, q);
+    be->ops->cache_rows(be, s, in->inv_freq, &rows, k, v, &prompt);
+    put_buffer(o, "rope", be, q, 0, (size_t)(in->n * width));
+    put_buffer(o, "cache k", be, prompt.k, 0, cache);
+    put_buffer(o, "cache v", be, prompt.v, 0, cache);
+    const size_t columns = (size_t)(s->n_kv_heads * in->n);
+    assert_int_equal(
+        be->ops->value_norms(be, s, in->n, &prompt, put(o, "value norms", columns), &err), CKVC_OK);
+    be->ops->attention_causal(be, s, 0, in->n, q, &prompt, out);
+    put_buffer(o, "causal", be, out, 0, (size_t)(in->n * width));
+    be->ops->buf_view(be, tail, q, (size_t)(row0 * width), (size_t)((in->rows - row0) * width));
+    be->ops->attention_causal(be, s, row0, in->n - row0, tail, &prompt, out);
+    put_buffer(o, "causal, last tile", be, out, 0, (size_t)((in->n - row0) * width));
+    assert_int_equal(be->ops->window_mass(be, s, &(be_window){in->n, window, row0}, tail, &prompt,
+                                          put(o, "window mass", columns), &err),
+                     CKVC_OK);
+    const size_t n_rows = (size_t)(s->n_heads * window * in->n);
+    float *own = ckvc_alloc(n_rows, sizeof *own);
+    assert_int_equal(
+        be->ops->window_rows(be, s, &(be_window){in->n, window, 0}, q, &prompt, own, &err),
+        CKVC_OK);
+    double *to = put(o, "window rows", n_rows);
+    for (size_t i = 0; i < n_rows; i++) { to[i] = (double)own[i]; }
+    free(own);
+    run_continuation(be, in, &prompt, out, o);
+    be_buf *const all[] = {tail, q, k, v, out, prompt.k, prompt.v};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { be->ops->buf_free(be, all[i]); }
+}
+
+/* ---- rows and products ---- */
+
+/* n rows of n_in values; matrices of n_out rows, a vocabulary of 3 n_out. */
+static void run_rows(backend *be, const shape_case *c, outcomes *o) {
+    const int64_t n = c->n, n_in = c->n_heads * c->d + 1 - c->n_heads % 2, n_out = 2 * c->d + 3,
+                  vocab = 3 * n_out, rows = be_padded_rows(n);
+    ckvc_rng_init(&rng, (uint64_t)n, (uint64_t)n_in, 5);
+    float *x = values((size_t)(rows * n_in), 2), *w = values((size_t)(vocab * n_in), 0.1),
+          *bias = values((size_t)n_out, 1), *scale = values((size_t)n_in, 1),
+          *sums = values((size_t)(rows * n_out), 1);
+    be_buf *bx = buffer(be, (size_t)(rows * n_in), x),
+           *by = buffer(be, (size_t)(rows * n_in), NULL),
+           *out = buffer(be, (size_t)(rows * n_out), sums);
+    be_weight *matrix = weight(be, w, n_out, n_in), *head = weight(be, w, vocab, n_in),
+              *vector = weight(be, bias, n_out, 1), *norm = weight(be, scale, n_in, 1);
+    const size_t n_y = (size_t)(n * n_out), n_x = (size_t)(n * n_in);
+    int32_t *target = ckvc_alloc((size_t)rows, sizeof *target);
+    for (int64_t i = 0; i < rows; i++) { target[i] = (int32_t)(i * 31 % vocab); }
+    ckvc_err err = {0};
+    be->ops->matmul(be, matrix, NULL, bx, n, true, out);
+    put_buffer(o, "added product", be, out, 0, n_y);
+    be->ops->matmul(be, matrix, NULL, bx, n, false, out);
+    put_buffer(o, "product", be, out, 0, n_y);
+    be->ops->matmul(be, matrix, vector, bx, 3, false, out);
+    put_buffer(o, "product with bias", be, out, 0, (size_t)(3 * n_out));
+    assert_int_equal(be->ops->head_nll(be, head, bx, &(be_rows){0, n, 1}, target,
+                                       put(o, "losses", (size_t)n), &err),
+                     CKVC_OK);
+    float *logits = ckvc_alloc((size_t)(2 * vocab), sizeof *logits);
+    assert_int_equal(be->ops->head_logits(be, head, bx, n / 2, 2, logits, &err), CKVC_OK);
+    double *to = put(o, "logits", (size_t)(2 * vocab));
+    for (int64_t i = 0; i < 2 * vocab; i++) { to[i] = (double)logits[i]; }
+    be->ops->rmsnorm(be, bx, n, norm, 1e-5f, by);
+    put_buffer(o, "rmsnorm", be, by, 0, n_x);
+    be->ops->silu_mul(be, bx, by, n, n_in, by);
+    put_buffer(o, "silu", be, by, 0, n_x);
+    be->ops->copy_rows(be, bx, 2, by, 1, n - 2, n_in);
+    put_buffer(o, "copied rows", be, by, (size_t)n_in, (size_t)((n - 2) * n_in));
+    be->ops->embed(be, head, target, n, by);
+    put_buffer(o, "embed", be, by, 0, n_x);
+    be_buf *const buffers[] = {bx, by, out};
+    be_weight *const weights[] = {matrix, head, vector, norm};
+    for (size_t i = 0; i < 3; i++) { be->ops->buf_free(be, buffers[i]); }
+    for (size_t i = 0; i < 4; i++) { be->ops->weight_free(be, weights[i]); }
+    free(x), free(w), free(bias), free(scale), free(sums), free(target), free(logits);
+}
+
+/* ---- beside the CPU ---- */
+
+static ckvc_pool *pool;
+
+static outcomes run(const char *kind, ckvc_compute compute, const shape_case *c) {
+    outcomes o = {0};
+    backend *be;
+    ckvc_err err = {0};
+    inputs in = inputs_create(c);
+    assert_int_equal(backend_create(kind, compute, pool, &be, &err), CKVC_OK);
+    run_attention(be, &in, &o);
+    run_rows(be, c, &o);
+    assert_int_equal(be->ops->sync(be, &err), CKVC_OK);
+    backend_destroy(be);
+    inputs_free(&in);
+    return o;
+}
+
+static bool is_device(void) {
+    backend *be;
+    ckvc_err err = {0};
+    if (backend_create("cuda", CKVC_COMPUTE_F32, pool, &be, &err) == CKVC_OK) {
+        backend_destroy(be);
+        return true;
+    }
+    assert_int_equal(err.status, CKVC_E_DEVICE);
+    printf("skipped: %s\n", err.text);
+    return false;
+}
+
+static const shape_case cases[] = {
+    {1, 1, 64, 0, 66, 5},     {3, 3, 64, 40, 130, 70}, {5, 1, 80, 0, 200, 33},
+    {6, 3, 128, 0, 129, 65},  {8, 1, 96, 64, 191, 20}, {14, 2, 64, 0, 75, 30},
+    {2, 1, 256, 100, 140, 9}, {6, 3, 32, 0, 100, 64},
+};
+enum { N_CASES = sizeof cases / sizeof *cases, N_BOUNDS = sizeof bounds / sizeof *bounds };
+
+static void beside_the_cpu(void **state) {
+    (void)state;
+    double seen[2][N_BOUNDS] = {{0}};
+    bool met[N_BOUNDS] = {false};
+    int wrong = 0;
+    if (!is_device()) { skip(); }
+    for (int i = 0; i < N_CASES; i++) {
+        outcomes want = run("cpu", CKVC_COMPUTE_F32, &cases[i]);
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            outcomes got = run("cuda", bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32, &cases[i]);
+            for (int j = 0; j < want.n; j++) {
+                const outcome *w = &want.all[j], *g = &got.all[j];
+                double error = 0, size = 0;
+                int b = 0;
+                while (strcmp(bounds[b].part, w->part) != 0) { b++; }
+                for (size_t x = 0; x < w->n; x++) {
+                    error += (g->v[x] - w->v[x]) * (g->v[x] - w->v[x]);
+                    size += w->v[x] * w->v[x];
+                }
+                error = error == 0 ? 0 : error / size;
+                met[b] = true;
+                if (!(error <= seen[bf16][b])) { seen[bf16][b] = error; }
+                if (!(error <= (bf16 ? bounds[b].bf16 : bounds[b].f32))) {
+                    print_error("%s, %s, %d heads of %d, %d for keys, window %d, %d + %d rows: "
+                                "error %.3g\n",
+                                w->part, bf16 ? "bf16" : "f32", cases[i].n_heads, cases[i].d,
+                                cases[i].n_kv, cases[i].window, (int)cases[i].n,
+                                (int)cases[i].n_own, error);
+                    wrong++;
+                }
+            }
+            outcomes_free(&got);
+        }
+        outcomes_free(&want);
+    }
+    for (int b = 0; b < N_BOUNDS; b++) {
+        assert_true(met[b]);
+        printf("%-20s f32 %.1e of %.0e   bf16 %.1e of %.0e\n", bounds[b].part, seen[0][b],
+               bounds[b].f32, seen[1][b], bounds[b].bf16);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+/* Again, and in the emulation in other orders of threads and blocks. */
+static void same_bytes(void **state) {
+    (void)state;
+    if (!is_device()) { skip(); }
+    for (int i = 1; i < N_CASES; i += 3) {
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            outcomes first = {0};
+            for (uint64_t seed = 0; seed < 3; seed++) {
+                if (emulation_set_seed) { emulation_set_seed(seed); }
+                outcomes o = run("cuda", bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32, &cases[i]);
+                for (int j = 0; seed && j < o.n; j++) {
+                    if (memcmp(o.all[j].v, first.all[j].v, o.all[j].n * sizeof(double)) != 0) {
+                        fail_msg("%s, case %d, bf16 %d, order %d: other bytes", o.all[j].part, i,
+                                 bf16, (int)seed);
+                    }
+                }
+                if (seed) {
+                    outcomes_free(&o);
+                } else {
+                    first = o;
+                }
+            }
+            outcomes_free(&first);
+        }
+    }
+    if (emulation_set_seed) { emulation_set_seed(0); }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(beside_the_cpu),
+        cmocka_unit_test(same_bytes),
+    };
+    ckvc_err err = {0};
+    if (ckvc_pool_create(2, &pool, &err) != CKVC_OK) { return 1; }
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    ckvc_pool_destroy(pool);
+    return failed;
+}
