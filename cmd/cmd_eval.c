@@ -311,6 +311,7 @@ const verb verb_eval = {
                 "0.25,0.125 --out a.jsonl\n"
                 "  ckvc eval --model DIR --tasks niah --lengths 1024,2048 --query unseen --policy "
                 "expected-attention --out u.jsonl\n",
+    .more = policies_explain,
     VERB_OPTIONS(rows),
     .instead = "tables go with --table",
     .work = eval};

@@ -15,14 +15,6 @@
 /* Of tables without shares: what a reference takes in their place. */
 static const ckvc_c_min default_c_min = {.floor = 0.2, .recent = 8};
 
-/* Whatever ranks by alpha looks at the window; thresholds keep fewer than they may. */
-const policy_properties *score_policy_properties(score_kind kind) {
-    static const policy_properties of_table = {.query_aware = true},
-                                   of_top_k = {.query_aware = true, .exact = true};
-    const policy_rule *r = policy_rule_of(kind);
-    return r ? &r->is : kind == SCORE_TOP_K ? &of_top_k : &of_table;
-}
-
 /* A table in use. Policies that draw on one table share it. */
 typedef struct table_in_use {
     const ckvc_table *table;

@@ -45,9 +45,6 @@ typedef struct policy_choice {
 
 typedef struct policy_sets policy_sets;
 
-/* What to know of a policy beside its sets; for ever. */
-const policy_properties *score_policy_properties(score_kind kind);
-
 /* What one policy keeps; valid until the next. */
 typedef struct policy_kept {
     ckvc_mode mode;

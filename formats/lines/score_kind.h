@@ -40,6 +40,16 @@ typedef enum score_kind {
     SCORE_KIND_COUNT
 } score_kind;
 const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
+
+/* What decides beside which others a policy may stand, and what it costs. */
+typedef struct policy_properties {
+    const char *source; /* paper and code; NULL: ours */
+    const char *cost;   /* beside the prefill of which it looks at the last rows; NULL: nothing */
+    bool query_aware;   /* ranks by the attention of the prompt's last rows, where its question is:
+                           what it keeps serves that question */
+    bool exact;         /* keeps L·G·B entries; else `entries` of a line is what it used */
+} policy_properties;
+const policy_properties *score_policy_properties(score_kind kind);
 /* The kind that goes by this name; SCORE_KIND_COUNT: none does. */
 score_kind score_kind_named(const char *name);
 /* Ranks positions without looking at a table's entries. */

@@ -334,11 +334,16 @@ static void take_lines(report_numbers *n, answer_bench *o, const answer_row *con
     }
     for (size_t k = 0; k < o->n_lines; k++) {
         const answer_row *x = rows[first[k]];
+        const score_kind kind = score_kind_named(x->policy);
+        const policy_properties is =
+            kind < SCORE_KIND_COUNT ? *score_policy_properties(kind) : (policy_properties){0};
         o->lines[k] = (answer_line){
             .title = room_text(&n->in->room, "%s%s",
                                answer_is_full(x) ? "full cache" : title_of(n, x, one_table),
                                answer_is_full(x) ? "" : setting_words(n, x, like)),
             .policy = x->policy,
+            .aware = is.query_aware,
+            .besides = is.cost ? is.cost : "",
             .full = answer_is_full(x),
             .table = strcmp(x->policy, score_kind_name(SCORE_TABLE)) == 0,
             .budget = x->budget};

@@ -428,6 +428,8 @@ typedef struct answer_cell {
 /* One policy or table at one budget; means over the items of tasks that count. */
 typedef struct answer_line {
     const char *title, *policy;
+    bool aware;                  /* ranks by the prompt's last rows (policy_properties) */
+    const char *besides;         /* what it costs beside a prefill; "": nothing */
     size_t colour;               /* the table's, else one of its own behind them */
     bool full, table, base;      /* the full cache; a table; the one that others are held against */
     double budget, share, bytes; /* budget NaN: the full cache */

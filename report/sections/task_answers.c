@@ -30,6 +30,7 @@ SAY(budget_of, answer_line, o->full ? "" : say_budget(o->budget))
 SAY(megabytes_of, answer_line, say_fixed(o->bytes / 1e6, 2))
 SAY(share_of, answer_line,
     say("%s%s", say_share(o->share), fabs(o->entries_ratio - 1) > 0.02 ? "*" : ""))
+SAY(aware_of, answer_line, o->full ? "" : o->aware ? "the last rows" : "other")
 SAY(against_of, answer_line,
     o->base ? "(the table)"
     : !isfinite(o->against.mean)
@@ -39,10 +40,12 @@ TABLE(line_columns, answer_line, EVERY(budget, "budget"), EVERY(title, "policy")
       EVERY(share, "share"), EVERY(bytes, "bytes"), EVERY(entries_ratio, "entries_over_table"),
       ENDS(macro, "score"), ENDS(tail, "task_p10"), ENDS(against, "against_table"),
       ENDS(tail_against, "task_p10_against_table"), EVERY(decided, "decided"),
-      EVERY(frontier, "frontier"), PAGE(budget, "budget", .say = budget_of, .align = "nn"),
-      PAGE(title, "policy"), PAGE(bytes, "MB", .say = megabytes_of, .align = "rr"),
+      EVERY(frontier, "frontier"), EVERY(aware, "query_aware"), EVERY(besides, "costs_besides"),
+      PAGE(budget, "budget", .say = budget_of, .align = "nn"), PAGE(title, "policy"),
+      PAGE(bytes, "MB", .say = megabytes_of, .align = "rr"),
       PAGE(share, "kept", .say = share_of, .align = "rr"), PAGE(macro, "score", SPREAD(3)),
       PAGE(tail, "Task-P10", SPREAD(3)), PAGE(against, "less the table", .say = against_of),
+      PAGE(aware, "ranks by", .say = aware_of, .align = "ll"), PAGE(besides, "costs besides"),
       OBJECTS(tasks, n_tasks, task_cell_columns), OBJECTS(lengths, n_lengths, length_columns),
       JSON(needle, BY(n_depths, n_aimed)));
 SHARED_TABLE(answer_columns, answer_bench, MEMBERS(model, query, n_items, n_lacking, n_counted),

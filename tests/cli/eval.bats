@@ -190,6 +190,13 @@ assert bytes_of("recent", "16") < 0.5 * bytes_of("full", "16")
 first = lambda p: float(next(r["first_ratio"] for r in rows if r["policy"] == p and float(r["length"]) > 900))
 assert first("kvzip") > first("recent")
 END
+    "$CKVC" report --answers "$DIR/of-cost.jsonl" --out "$DIR/of-cost" -q
+    python3 - "$DIR/of-cost/report.json" <<'END'
+import json, sys
+lines = json.load(open(sys.argv[1]))["answers"][0]["lines"]
+said = {x["policy"].split()[0]: (x["query_aware"], x["costs_besides"]) for x in lines}
+assert said == {"full": (False, ""), "table": (True, ""), "recent": (False, ""), "kvzip": (False, "a second prefill")}, said
+END
     run eval_to "$DIR/of-cost-2.jsonl" --cost "$DIR/cost.csv"
     [ "$status" -eq 73 ] && one_line
 }

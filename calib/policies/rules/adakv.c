@@ -19,6 +19,4 @@ const policy_rule rule_adakv = {
     .by_head = true,
     .sorts = true,
     .score = {.see = window_see_largest, .window = WINDOW, .pool = 7, .last = WINDOW},
-    .allot = allot,
-    .is = {"Feng et al. 2024, arXiv:2407.11550; kvpress, adakv_press.py", .query_aware = true,
-           .exact = true}};
+    .allot = allot};

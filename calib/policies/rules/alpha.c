@@ -21,8 +21,6 @@ static void rank_pooled(const rank_ask *a, double *u) {
     }
 }
 
-const policy_rule rule_window = {
-    .kind = SCORE_WINDOW, .rank = rank_alpha, .is = {.query_aware = true, .exact = true}};
+const policy_rule rule_window = {.kind = SCORE_WINDOW, .rank = rank_alpha};
 
-const policy_rule rule_window_pooled = {
-    .kind = SCORE_WINDOW_POOLED, .rank = rank_pooled, .is = {.query_aware = true, .exact = true}};
+const policy_rule rule_window_pooled = {.kind = SCORE_WINDOW_POOLED, .rank = rank_pooled};

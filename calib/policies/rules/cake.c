@@ -84,9 +84,7 @@ static void allot(const allot_ask *a, uint32_t *c) {
     for (uint32_t l = 0; l < L; l++) { allot_layer(a, l, c[l * G] + WINDOW, c); }
 }
 
-const policy_rule rule_cake = {
-    .kind = SCORE_CAKE,
-    .by_head = true,
-    .score = {.see = see, .window = WINDOW, .pool = 5, .last = WINDOW},
-    .allot = allot,
-    .is = {"Qin et al. 2025, arXiv:2503.12491; cake/utils.py", .query_aware = true, .exact = true}};
+const policy_rule rule_cake = {.kind = SCORE_CAKE,
+                               .by_head = true,
+                               .score = {.see = see, .window = WINDOW, .pool = 5, .last = WINDOW},
+                               .allot = allot};

@@ -48,5 +48,4 @@ static void allot(const allot_ask *a, uint32_t *c) {
 const policy_rule rule_chunkkv = {
     .kind = SCORE_CHUNKKV,
     .score = {.see = window_see_mean, .finish = finish, .window = WINDOW, .pool = 5},
-    .allot = allot,
-    .is = {"Liu et al. 2025, arXiv:2502.00299; kvpress, chunkkv_press.py", .query_aware = true}};
+    .allot = allot};

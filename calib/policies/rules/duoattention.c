@@ -19,10 +19,8 @@ static void allot(const allot_ask *a, uint32_t *c) {
     }
 }
 
-const policy_rule rule_duoattention = {
-    .kind = SCORE_DUOATTENTION,
-    .by_head = true,
-    .by_share = true,
-    .rank = rank_sinks,
-    .allot = allot,
-    .is = {"Xiao et al. 2024, arXiv:2410.10819; duo_attn/utils.py", .exact = true}};
+const policy_rule rule_duoattention = {.kind = SCORE_DUOATTENTION,
+                                       .by_head = true,
+                                       .by_share = true,
+                                       .rank = rank_sinks,
+                                       .allot = allot};

@@ -75,6 +75,4 @@ const policy_rule rule_dynamickv = {
     .by_head = true,
     .sorts = true,
     .score = {.see = window_see_mean, .window = WINDOW, .pool = 7, .last = WINDOW},
-    .allot = allot,
-    .is = {"Zhou et al. 2024, arXiv:2412.14838; kv_compression/token_drop/methods/dynamic_v11.py",
-           .query_aware = true}};
+    .allot = allot};

@@ -10,12 +10,9 @@ static void see(const head_score *self, const prefill_head *h, const double *fre
     expected_attention(h, frequencies, EXPECTED_SINKS, h->value_norms, s, scratch);
 }
 
-const policy_rule rule_expected_attention = {
-    .kind = SCORE_EXPECTED_ATTENTION,
-    .by_head = true,
-    .score = {.see = see,
-              .scratch = expected_attention_scratch,
-              .first = EXPECTED_SINKS,
-              .queries = true},
-    .is = {"Devoto et al. 2025, arXiv:2510.00636; kvpress, expected_attention_press.py",
-           "queries of all rows", .exact = true}};
+const policy_rule rule_expected_attention = {.kind = SCORE_EXPECTED_ATTENTION,
+                                             .by_head = true,
+                                             .score = {.see = see,
+                                                       .scratch = expected_attention_scratch,
+                                                       .first = EXPECTED_SINKS,
+                                                       .queries = true}};

@@ -54,14 +54,12 @@ static void allot(const allot_ask *a, uint32_t *c) {
     }
 }
 
-const policy_rule rule_fastkv_selection = {
-    .kind = SCORE_FASTKV_SELECTION,
-    .by_head = true,
-    .score = {.see = window_see_mean,
-              .finish = finish,
-              .scratch = scratch,
-              .window = WINDOW,
-              .pool = 7,
-              .last = WINDOW},
-    .allot = allot,
-    .is = {"Jo et al. 2025, arXiv:2502.01068; baselines/fastkv/utils.py", .query_aware = true}};
+const policy_rule rule_fastkv_selection = {.kind = SCORE_FASTKV_SELECTION,
+                                           .by_head = true,
+                                           .score = {.see = window_see_mean,
+                                                     .finish = finish,
+                                                     .scratch = scratch,
+                                                     .window = WINDOW,
+                                                     .pool = 7,
+                                                     .last = WINDOW},
+                                           .allot = allot};

@@ -11,8 +11,4 @@ static void see(const head_score *self, const prefill_head *h, const double *fre
 }
 
 const policy_rule rule_h2o = {
-    .kind = SCORE_H2O,
-    .by_head = true,
-    .score = {.see = see, .last = 8, .column_sum = true},
-    .is = {"Zhang et al. 2023, arXiv:2306.14048; KVCache-Factory, pyramidkv_utils.py",
-           "attention of all rows", .exact = true}};
+    .kind = SCORE_H2O, .by_head = true, .score = {.see = see, .last = 8, .column_sum = true}};

@@ -24,5 +24,4 @@ const policy_rule rule_headkv = {
     .by_head = true,
     .by_share = true,
     .score = {.see = window_see_largest, .window = WINDOW, .pool = 7, .last = WINDOW},
-    .allot = allot,
-    .is = {"Fu et al. 2024, arXiv:2410.19258; headkv/snapkv_utils.py", .query_aware = true}};
+    .allot = allot};

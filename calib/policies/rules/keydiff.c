@@ -33,8 +33,4 @@ static void see(const head_score *self, const prefill_head *h, const double *fre
     }
 }
 
-const policy_rule rule_keydiff = {
-    .kind = SCORE_KEYDIFF,
-    .by_head = true,
-    .score = {.see = see},
-    .is = {"Park et al. 2025, arXiv:2504.15364; kvpress, keydiff_press.py", .exact = true}};
+const policy_rule rule_keydiff = {.kind = SCORE_KEYDIFF, .by_head = true, .score = {.see = see}};

@@ -20,6 +20,4 @@ const policy_rule rule_kvzip = {.kind = SCORE_KVZIP,
                                 .by_head = true,
                                 .sorts = true,
                                 .score = {.finish = finish, .first = SINKS},
-                                .allot = allot,
-                                .is = {"Kim et al. 2025, arXiv:2505.23416; kvpress, kvzip_press.py",
-                                       "a second prefill", .exact = true}};
+                                .allot = allot};

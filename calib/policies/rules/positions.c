@@ -19,9 +19,8 @@ static void allot_all(const allot_ask *a, uint32_t *c) { allot_evenly(a, a->n_to
 
 const policy_rule rule_full = {.kind = SCORE_FULL, .rank = rank_recent, .allot = allot_all};
 
-const policy_rule rule_recent = {.kind = SCORE_RECENT, .rank = rank_recent, .is = {.exact = true}};
+const policy_rule rule_recent = {.kind = SCORE_RECENT, .rank = rank_recent};
 
-const policy_rule rule_sink_recent = {
-    .kind = SCORE_SINK_RECENT, .rank = rank_sinks, .is = {.exact = true}};
+const policy_rule rule_sink_recent = {.kind = SCORE_SINK_RECENT, .rank = rank_sinks};
 
-const policy_rule rule_random = {.kind = SCORE_RANDOM, .rank = rank_random, .is = {.exact = true}};
+const policy_rule rule_random = {.kind = SCORE_RANDOM, .rank = rank_random};

@@ -25,6 +25,4 @@ const policy_rule rule_pyramidkv = {
     .kind = SCORE_PYRAMIDKV,
     .by_head = true,
     .score = {.see = window_see_largest, .window = WINDOW, .pool = 7, .last = WINDOW},
-    .allot = allot,
-    .is = {"Cai et al. 2024, arXiv:2406.02069; KVCache-Factory, pyramidkv_utils.py",
-           .query_aware = true}};
+    .allot = allot};

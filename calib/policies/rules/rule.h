@@ -1,6 +1,6 @@
 /* A policy from elsewhere, in a file of its own: by what it ranks the positions of a prompt, taken
  * from one prefill, and how many of them each KV head keeps. Sets are made of both by the retention
- * operator (policy_sets.h); what a rule file holds is what its paper or repository says.
+ * operator (policy_sets.h); what a rule file holds is what its source says (score_kind.c).
  *
  *   L layers of G KV heads · T prompt tokens · B the budget, mean entries of a head
  *   A the attention of the prompt's last rows, over the query heads of a group */
@@ -64,15 +64,7 @@ typedef struct allot_ask {
     uint32_t *scratch;                            /* [L][G + 1] */
 } allot_ask;
 
-/* ---- both, and what to know of it ---- */
-
-typedef struct policy_properties {
-    const char *source; /* paper and repository; NULL: ours */
-    const char *cost;   /* beside the prefill of which it looks at the last rows; NULL: nothing */
-    bool query_aware;   /* ranks by the attention of the prompt's last rows, where its question is:
-                           what it keeps serves that question */
-    bool exact;         /* keeps L·G·B entries; else `entries` of a line is what it used */
-} policy_properties;
+/* ---- both ---- */
 
 typedef struct policy_rule {
     score_kind kind;
@@ -83,7 +75,6 @@ typedef struct policy_rule {
     void (*rank)(const rank_ask *a, double *u); /* u [T]; NULL: by the scores */
     /* c [L][G], none above T. NULL: B each. */
     void (*allot)(const allot_ask *a, uint32_t *c);
-    policy_properties is;
 } policy_rule;
 
 /* NULL: a table, one of its controls, or top-k. */

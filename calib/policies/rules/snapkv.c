@@ -6,6 +6,4 @@
 const policy_rule rule_snapkv = {
     .kind = SCORE_SNAPKV,
     .by_head = true,
-    .score = {.see = window_see_largest, .window = 32, .pool = 7, .last = 32},
-    .is = {"Li et al. 2024, arXiv:2404.14469; snapkv_utils.py", .query_aware = true,
-           .exact = true}};
+    .score = {.see = window_see_largest, .window = 32, .pool = 7, .last = 32}};

@@ -8,7 +8,4 @@ void rank_sinks(const rank_ask *a, double *u) {
     for (uint32_t t = 0; t < a->n_tokens; t++) { u[t] = t < SINKS ? 2.0 * a->n_tokens - t : t; }
 }
 
-const policy_rule rule_streamingllm = {
-    .kind = SCORE_STREAMINGLLM,
-    .rank = rank_sinks,
-    .is = {"Xiao et al. 2024, arXiv:2309.17453; kvpress", .exact = true}};
+const policy_rule rule_streamingllm = {.kind = SCORE_STREAMINGLLM, .rank = rank_sinks};

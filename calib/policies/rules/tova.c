@@ -15,7 +15,4 @@ static void see(const head_score *self, const prefill_head *h, const double *fre
     }
 }
 
-const policy_rule rule_tova = {.kind = SCORE_TOVA,
-                               .score = {.see = see, .window = 1, .last = 1},
-                               .is = {"Oren et al. 2024, arXiv:2401.06104; kvpress, tova_press.py",
-                                      .query_aware = true, .exact = true}};
+const policy_rule rule_tova = {.kind = SCORE_TOVA, .score = {.see = see, .window = 1, .last = 1}};

@@ -105,6 +105,9 @@ static void by_hand(void **state) {
     text_is(j, "answers.0.lines.0.policy", "full cache");
     text_is(j, "answers.0.lines.1.policy", "table");
     text_is(j, "answers.0.lines.2.policy", "snapkv");
+    assert_true(json_is_true(at(j, "answers.0.lines.2.query_aware")));
+    assert_true(json_is_false(at(j, "answers.0.lines.0.query_aware")));
+    text_is(j, "answers.0.lines.2.costs_besides", "");
     is(j, "answers.0.lines.0.score", 0.75);
     is(j, "answers.0.lines.1.score", (1 + 0.25) / 2);
     is(j, "answers.0.lines.2.score", (5 / 12.0 + 0.5) / 2);
@@ -215,7 +218,8 @@ static void as_text(void **state) {
         if (!strstr(text, wanted[i])) { fail_msg("no \"%s\" in:\n%s", wanted[i], text); }
     }
     assert_non_null(strstr(text, "  0.750 (0."));
-    assert_non_null(strstr(text, "(the table)\n"));
+    assert_non_null(strstr(text, "(the table)"));
+    assert_non_null(strstr(text, "  the last rows"));
 }
 
 int main(void) {
