@@ -1,0 +1,166 @@
+/* The CUDA backend's host side, where there is a device, or the emulation of one: weights that take
+ * turns in device memory, the bf16 values that it keeps of rows, device memory that is out. What is
+ * computed with them is test_backend_cuda's.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/lib/backend/on_backend.h"
+
+/* Of the emulation alone: the order of what has none, and whether copies are early or late. */
+void emulation_set_seed(uint64_t seed) __attribute__((weak));
+
+static ckvc_pool *pool;
+
+/* NULL: no device. */
+static backend *device(ckvc_compute compute) {
+    backend *be;
+    ckvc_err err = {0};
+    return backend_create("cuda", compute, pool, &be, &err) == CKVC_OK ? be : NULL;
+}
+
+enum { N_LAYERS = 6, ROUNDS = 3, ROWS = 64, WIDTH = 72 };
+
+/* x goes ROUNDS times through N_LAYERS weights, of which `limit` bytes hold some; 0: no limit. */
+static float *rounds(ckvc_compute compute, size_t limit, const float *data, const float *x) {
+    backend *be = device(compute);
+    ckvc_err err = {0};
+    be_weight *w[N_LAYERS];
+    if (limit) { be->ops->weight_limit(be, limit); }
+    be_buf *from = buffer(be, ROWS * WIDTH, x), *to = buffer(be, ROWS * WIDTH, NULL);
+    for (int i = 0; i < N_LAYERS; i++) {
+        const be_matrix m = {
+            .bytes = data + (size_t)i * WIDTH * WIDTH, .rows = WIDTH, .cols = WIDTH};
+        assert_int_equal(be->ops->weight_create(be, &m, &w[i], &err), CKVC_OK);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < N_LAYERS; i++) {
+            assert_int_equal(be->ops->weight_acquire(be, w[i], &err), CKVC_OK);
+            be->ops->weight_prefetch(be, w[(i + 1) % N_LAYERS]);
+            be->ops->matmul(be, w[i], NULL, from, ROWS, false, to);
+            be->ops->copy_rows(be, to, 0, from, 0, ROWS, WIDTH);
+            be->ops->weight_release(be, w[i]);
+        }
+    }
+    float *got = contents(be, from, ROWS * WIDTH);
+    for (int i = 0; i < N_LAYERS; i++) { be->ops->weight_free(be, w[i]); }
+    be->ops->buf_free(be, from);
+    be->ops->buf_free(be, to);
+    backend_destroy(be);
+    return got;
+}
+
+/* The same bytes whether all weights stay, three of them, or none (a limit below the workspace
+ * alone). */
+static void weights_take_turns(void **state) {
+    (void)state;
+    const size_t others = ((size_t)64 << 20) + 2 * ROWS * WIDTH * sizeof(float) + 65536;
+    float *data = values((size_t)N_LAYERS * WIDTH * WIDTH, 0.2), *x = values(ROWS * WIDTH, 1);
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        const ckvc_compute compute = bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32;
+        const size_t one = WIDTH * WIDTH * (bf16 ? sizeof(uint16_t) : sizeof(float));
+        backend *be = device(compute);
+        if (!be) {
+            free(data), free(x);
+            skip();
+        }
+        backend_destroy(be);
+        float *all = rounds(compute, 0, data, x);
+        for (uint64_t seed = 0; seed < 3; seed++) {
+            if (emulation_set_seed) { emulation_set_seed(seed); }
+            float *three = rounds(compute, others + 3 * one, data, x),
+                  *none = rounds(compute, 1, data, x);
+            assert_memory_equal(three, all, ROWS * WIDTH * sizeof *all);
+            assert_memory_equal(none, all, ROWS * WIDTH * sizeof *all);
+            free(three), free(none);
+        }
+        if (emulation_set_seed) { emulation_set_seed(0); }
+        free(all);
+    }
+    free(data), free(x);
+}
+
+/* Whoever writes rows after they were rounded for a product has the next product see it: the host,
+ * a copy, a product onto them, a write through a view. */
+static void rounded_rows_are_forgotten(void **state) {
+    (void)state;
+    enum { BYTES = ROWS * WIDTH * sizeof(float) };
+    backend *be = device(CKVC_COMPUTE_BF16);
+    if (!be) { skip(); }
+    float *data = values(WIDTH * WIDTH, 0.2), *x = values(ROWS * WIDTH, 1),
+          *other = values(ROWS * WIDTH, 1);
+    be_weight *w = weight(be, data, WIDTH, WIDTH), *norm = weight(be, other, WIDTH, 1);
+    be_buf *rows = buffer(be, ROWS * WIDTH, NULL), *from = buffer(be, ROWS * WIDTH, other),
+           *to = buffer(be, ROWS * WIDTH, NULL), *view = buffer(be, 0, NULL);
+    be->ops->matmul(be, w, NULL, from, ROWS, false, to);
+    float *want = contents(be, to, ROWS * WIDTH);
+    for (int way = 0; way < 4; way++) {
+        be->ops->write(be, rows, 0, x, ROWS * WIDTH);
+        if (way % 2) { be->ops->rmsnorm(be, rows, ROWS, norm, 1e-6f, rows); }
+        be->ops->matmul(be, w, NULL, rows, ROWS, false, to);
+        switch (way) {
+        case 0: be->ops->write(be, rows, 0, other, ROWS * WIDTH); break;
+        case 1: be->ops->copy_rows(be, from, 0, rows, 0, ROWS, WIDTH); break;
+        case 2:
+            be->ops->buf_view(be, view, rows, 0, ROWS * WIDTH / 2);
+            be->ops->write(be, view, 0, other, ROWS * WIDTH / 2);
+            be->ops->buf_view(be, view, rows, ROWS * WIDTH / 2, ROWS * WIDTH / 2);
+            be->ops->write(be, view, 0, other + ROWS * WIDTH / 2, ROWS * WIDTH / 2);
+            break;
+        default: /* 0 * W + other */
+            be->ops->write(be, rows, 0, other, ROWS * WIDTH);
+            be->ops->buf_free(be, to);
+            to = buffer(be, ROWS * WIDTH, NULL);
+            be->ops->matmul(be, w, NULL, to, ROWS, true, rows);
+        }
+        be->ops->matmul(be, w, NULL, rows, ROWS, false, to);
+        float *got = contents(be, to, ROWS * WIDTH);
+        if (memcmp(got, want, BYTES) != 0) { fail_msg("way %d: the rows from before", way); }
+        free(got);
+    }
+    be_buf *const bufs[] = {rows, from, to, view};
+    for (int i = 0; i < 4; i++) { be->ops->buf_free(be, bufs[i]); }
+    be->ops->weight_free(be, w);
+    be->ops->weight_free(be, norm);
+    backend_destroy(be);
+    free(data), free(x), free(other), free(want);
+}
+
+/* A buffer that no device holds: one line that says what to lower, nothing computed until it was
+ * handed out, and a backend that goes on behind it. */
+static void memory_is_out(void **state) {
+    (void)state;
+    ckvc_err err = {0};
+    backend *be = device(CKVC_COMPUTE_F32);
+    if (!be) { skip(); }
+    float *x = values(ROWS * WIDTH, 1), *same;
+    be_buf *small = buffer(be, ROWS * WIDTH, x), *huge = buffer(be, be->memory_bytes / 2, NULL);
+    be->ops->copy_rows(be, huge, 0, small, 0, ROWS, WIDTH);
+    assert_int_equal(be->ops->sync(be, &err), CKVC_E_MEMORY);
+    assert_non_null(strstr(err.text, "is out of memory"));
+    assert_non_null(strstr(err.text, "lower --max-tokens"));
+    err = (ckvc_err){0};
+    assert_int_equal(be->ops->sync(be, &err), CKVC_OK);
+    same = contents(be, small, ROWS * WIDTH);
+    assert_memory_equal(same, x, ROWS * WIDTH * sizeof *x);
+    be->ops->buf_free(be, huge);
+    be->ops->buf_free(be, small);
+    backend_destroy(be);
+    free(x), free(same);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_take_turns),
+        cmocka_unit_test(rounded_rows_are_forgotten),
+        cmocka_unit_test(memory_is_out),
+    };
+    ckvc_err err = {0};
+    if (ckvc_pool_create(2, &pool, &err) != CKVC_OK) { return 1; }
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    ckvc_pool_destroy(pool);
+    return failed;
+}
