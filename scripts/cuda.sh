@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# The CUDA backend where there is no GPU: kernels and host code compiled for every device and looked at, then run by the CPU (tests/emulation)
+# beside the CPU backend. Steps whose tools are missing are skipped and counted.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+skipped=0
+skip() { echo "cuda: skipped: $1"; skipped=$((skipped + 1)); }
+
+if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || [ -n "${CUDA_HOME:-}" ]; then
+    objects=$(printf '%s\n' lib/backend/cuda/*.c lib/backend/cuda/*.cu lib/backend/backend_create.c | sed 's|\(.*\)\.cu\?$|build/cuda/\1.o|')
+    mkdir -p build/cuda
+    rm -f $objects # all of them, so that the log has all
+    # Lines of one file stay together.
+    make -j2 -Otarget CUDA=1 B=build/cuda CFLAGS=-Werror NVCCFLAGS='-Xptxas -v' $objects >build/cuda/log 2>&1 || { tail -n 40 build/cuda/log; exit 1; }
+    scripts/cuda_code.py build/cuda/log build/cuda/lib/backend/cuda
+    command -v cuobjdump >/dev/null || skipped=$((skipped + 1))
+else
+    skip "no nvcc; kernels are not compiled for a device"
+fi
+
+if command -v clang++ >/dev/null && [ "$(uname -m)" = x86_64 ]; then
+    make -j2 CFLAGS=-Werror emulated
+    export CKVC_TEST_BACKEND=cuda
+    printf '%s\n' test_emulation lib/backend/test_backend_cuda lib/backend/test_backend_cpu lib/backend/test_attention_error lib/model/test_model_golden |
+        xargs -P2 -I{} sh -c 'out=$(build/release/emulated/tests/{} 2>&1) && echo "cuda: {} passed" || { echo "$out"; echo "cuda: {} failed"; exit 255; }'
+    /usr/bin/python3 tests/emulation/beside_cpu.py build/release/emulated/ckvc
+else
+    skip "no clang++ or no x86-64; kernels do not run on the CPU"
+fi
+echo "cuda: $skipped skipped"
