@@ -67,6 +67,7 @@ typedef struct maker {
     task_draft draft;
     bool by_name;     /* the kind was asked for by its own, not a group's */
     uint32_t records; /* of the kind's file; without one, no end */
+    size_t room;      /* of the list of items */
     ckvc_err *err;
 } maker;
 
@@ -102,7 +103,7 @@ static ckvc_status fit(maker *m, uint32_t attempt, size_t *least_tokens) {
     bool bounded = false; /* by what was tried */
     double each = 0;      /* tokens a unit */
     for (int step = 0; high - low > 1 && !(m->draft.full && at == low); step++) {
-        const double guess = each > 0 ? low + (length - low_tokens) / each : 2.0 * low + 8;
+        const double guess = each > 0 ? low + (double)(length - low_tokens) / each : 2.0 * low + 8;
         at = step % 4 == 3 && bounded ? low + (high - low) / 2
              : guess < high - 1       ? (uint32_t)guess
                                       : high - 1;
@@ -185,7 +186,7 @@ static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t n
         ATTEMPTS);
 }
 
-static ckvc_status make_kind(maker *m, task_items *out, size_t *room) {
+static ckvc_status make_kind(maker *m, task_items *out) {
     const task_options *o = m->options;
     const bool own = o->n_depths > 0;
     const double *depths = own ? o->depths : even_depths;
@@ -196,7 +197,7 @@ static ckvc_status make_kind(maker *m, task_items *out, size_t *room) {
     for (size_t l = 0; l < o->n_lengths; l++) {
         bool fits = true;
         for (size_t i = 0; i < n_depths * count && fits; i++) {
-            CKVC_GROW(out->items, *room, out->n + 1);
+            CKVC_GROW(out->items, m->room, out->n + 1);
             task_item *item = &out->items[out->n++];
             *item = (task_item){0};
             CKVC_TRY(make_item(m, o->lengths[l], depths[i / count], (uint32_t)(i % count), item));
@@ -248,7 +249,7 @@ static void maker_fini(maker *m) {
     ckvc_buffer_fini(&m->draft.text);
 }
 
-static ckvc_status open_and_make(maker *m, task_items *out, size_t *room) {
+static ckvc_status open_and_make(maker *m, task_items *out) {
     const task_kind *kind = m->kind;
     void *file = NULL;
     m->records = UINT32_MAX;
@@ -258,7 +259,7 @@ static ckvc_status open_and_make(maker *m, task_items *out, size_t *room) {
     if (status == CKVC_OK && m->by_name && !m->records) {
         status = ckvc_fail(m->err, CKVC_E_USAGE, "task %s needs %s", kind->name, kind->needs);
     }
-    if (status == CKVC_OK) { status = make_kind(m, out, room); }
+    if (status == CKVC_OK) { status = make_kind(m, out); }
     if (kind->close) { kind->close(file); }
     return status;
 }
@@ -266,7 +267,6 @@ static ckvc_status open_and_make(maker *m, task_items *out, size_t *room) {
 ckvc_status task_items_make(const char *names, const task_options *options, task_items *out,
                             ckvc_err *err) {
     CKVC_AUTO(maker_fini) maker m = {.options = options, .err = err};
-    size_t room = 0;
     *out = (task_items){0};
     CKVC_TRY(check_names(names, err));
     if (options->haystack) { CKVC_TRY(haystack_read(options->haystack, &m.hay, err)); }
@@ -274,7 +274,7 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
         for (m.kind = families[f]; m.kind->name; m.kind++) {
             m.by_name = in_list(names, m.kind->name);
             if (m.by_name || in_list(names, m.kind->group) || in_list(names, "all")) {
-                CKVC_TRY(open_and_make(&m, out, &room));
+                CKVC_TRY(open_and_make(&m, out));
             }
         }
     }
