@@ -435,10 +435,65 @@ static void same_bytes(void **state) {
     if (emulation_set_seed) { emulation_set_seed(0); }
 }
 
+/* A row of attention has the same bytes whatever lies beside it: rows behind it, other lanes, more
+ * of them than go side by side. Three query heads a group: a block's two are of two tiles of rows.
+ */
+static void rows_beside_others(void **state) {
+    (void)state;
+    enum { MANY = 70, WIDTH = 6 * 80, FEW = 70 };
+    static const shape_case shape = {6, 2, 80, 60, 150, 20};
+    if (!is_device()) { skip(); }
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        backend *be;
+        ckvc_err err = {0};
+        inputs in = inputs_create(&shape);
+        const int64_t own_rows = in.own_rows, kv = 2 * 80;
+        float *k = values((size_t)(in.capacity * kv), 1.5),
+              *v = values((size_t)(in.capacity * kv), 1);
+        assert_int_equal(
+            backend_create("cuda", bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32, pool, &be, &err),
+            CKVC_OK);
+        be_buf *q = buffer(be, (size_t)(in.rows * WIDTH), in.q),
+               *out = buffer(be, (size_t)(MANY * own_rows * WIDTH), NULL),
+               *own_q = buffer(be, (size_t)(LANES * own_rows * WIDTH), in.own_q);
+        const be_cache prompt = {buffer(be, (size_t)(in.capacity * kv), k),
+                                 buffer(be, (size_t)(in.capacity * kv), v), in.capacity},
+                       own = {buffer(be, (size_t)(LANES * own_rows * kv), in.own_k),
+                              buffer(be, (size_t)(LANES * own_rows * kv), in.own_v), own_rows};
+        be->ops->attention_causal(be, &in.s, 0, in.n, q, &prompt, out);
+        float *all = contents(be, out, FEW * WIDTH);
+        be->ops->attention_causal(be, &in.s, 0, FEW, q, &prompt, out);
+        float *few = contents(be, out, FEW * WIDTH);
+        assert_memory_equal(all, few, FEW * WIDTH * sizeof *all);
+        free(all), free(few);
+
+        const be_continuation c = {in.n_own, in.n, own_q, prompt, own};
+        const size_t lane = (size_t)(own_rows * WIDTH);
+        be_lane lanes[MANY];
+        for (int i = 0; i < MANY; i++) { lanes[i] = (be_lane){i / 2 % 3, i, &in.sets[i / 3 % 2]}; }
+        be->ops->attention_kept(be, &in.s, &c, lanes, MANY, out);
+        all = contents(be, out, MANY * lane);
+        for (int i = 0; i < MANY; i++) { /* every way to have a set and rows once, and the last */
+            if (i >= 12 && i < MANY - 2) { continue; }
+            be->ops->attention_kept(be, &in.s, &c, &(be_lane){lanes[i].from, 0, lanes[i].kept}, 1,
+                                    out);
+            few = contents(be, out, lane);
+            assert_memory_equal(all + (size_t)i * lane, few, lane * sizeof *all);
+            free(few);
+        }
+        be_buf *const buffers[] = {q, out, own_q, prompt.k, prompt.v, own.k, own.v};
+        for (size_t i = 0; i < 7; i++) { be->ops->buf_free(be, buffers[i]); }
+        free(all), free(k), free(v);
+        backend_destroy(be);
+        inputs_free(&in);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beside_the_cpu),
         cmocka_unit_test(same_bytes),
+        cmocka_unit_test(rows_beside_others),
     };
     ckvc_err err = {0};
     if (ckvc_pool_create(2, &pool, &err) != CKVC_OK) { return 1; }
