@@ -9,6 +9,7 @@
 #include "cmd/verbs.h"
 #include "formats/lines/answers.h"
 #include "lib/base/files.h"
+#include "lib/base/json.h"
 #include "lib/base/progress.h"
 #include "report/report.h"
 
@@ -16,7 +17,7 @@ typedef struct eval_cli {
     inputs_options inputs;
     policies_options of;
     opt_list tasks, lengths, depths, qa;
-    const char *haystack, *longbench, *out, *cost, *shard;
+    const char *haystack, *longbench, *items, *out, *cost, *shard;
     unsigned count, batch, query; /* query 1: unseen */
     bool chat, resume, force, dry_run;
 } eval_cli;
@@ -109,13 +110,23 @@ static ckvc_status make_items(const eval_cli *c, eval_job *j, ckvc_err *err) {
     return CKVC_OK;
 }
 
+static ckvc_status write_items(const eval_cli *c, const eval_job *j, ckvc_err *err) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
+    for (size_t i = 0; i < j->tasks.n; i++) {
+        json_auto_t *o = task_item_json(&j->tasks.items[i]);
+        ckvc_json_append(&lines, o);
+        ckvc_buffer_u8(&lines, '\n');
+    }
+    return ckvc_publish_bytes(c->items, lines.data, lines.size, c->force, err);
+}
+
 /* ---- what came of it ---- */
 
 /* Everything that decides the lines, as texts. */
 static json_t *settings_of(const eval_job *j, size_t n_ways) {
-    static const char *const others[] = {"out",      "force",     "resume",  "quiet",   "json",
-                                         "cost",     "memory",    "threads", "backend", "batch",
-                                         "haystack", "longbench", "qa"}; /* items say them */
+    static const char *const others[] = {
+        "out",     "force", "resume",   "quiet",     "json", "cost", "memory", "threads",
+        "backend", "batch", "haystack", "longbench", "qa",   "items"}; /* what is made says it */
     json_t *o = opts_json();
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
@@ -172,6 +183,7 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
     CKVC_TRY(shard_option(c->shard, &j->part, err));
     USAGE_IF(j->part.count && !c->out, "--shard makes a part of an --out FILE; name it");
     if (c->out && !c->dry_run) { CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); }
+    if (c->items) { CKVC_TRY(ckvc_publish_check(c->items, c->force, err)); }
     if (c->cost && !c->dry_run) { CKVC_TRY(ckvc_publish_check(c->cost, c->force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     CKVC_TRY(policies_open_instruction(&c->of, &c->inputs, &j->e, err));
@@ -257,6 +269,7 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
                       .quiet = c->inputs.quiet,
                       .part = j.part};
     o.choice.setting.budgets = (setting_list){j.of.budgets, j.of.n_budgets};
+    if (c->items) { CKVC_TRY(write_items(c, &j, err)); }
     if (c->dry_run) { return print_forecast(c, &o, err); }
     CKVC_TRY(run_job(c, &j, &o, err));
     return c->cost ? write_cost(c, &o, err) : CKVC_OK;
@@ -290,6 +303,7 @@ static const opt rows[] = {
                 "always keep the last N tokens (within the budget)"),
     OPT_TITLE("output"),
     OPT_OUTPUT("out", out, "A.jsonl", "file to write; default: standard output", .letter = 'o'),
+    OPT_OUTPUT("items", items, "I.jsonl", "write the items, too: prompts, answers, metrics"),
     OPT_OUTPUT("cost", cost, "FILE.csv",
                "then measure what each cache costs: bytes, memory, times at batch 1 to 16, ratios"),
     OPT_COUNT("batch", batch, "N", 1, 1024, "items side by side; answers do not depend on it",

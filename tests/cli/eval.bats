@@ -151,9 +151,11 @@ END
 }
 
 @test "an answer of one line ends with it" {
-    "$CKVC" eval --model models/ckvc-tiny-8l --tasks few-shot --lengths 300 --count 2 -q >"$DIR/lines"
-    python3 - "$DIR/lines" <<'END'
+    "$CKVC" eval --model models/ckvc-tiny-8l --tasks few-shot --lengths 300 --count 2 --items "$DIR/items" -q >"$DIR/lines"
+    python3 - "$DIR/lines" "$DIR/items" <<'END'
 import json, sys
+items = [json.loads(x) for x in open(sys.argv[2])]
+assert [i["id"] for i in items] == [json.loads(x)["id"] for x in open(sys.argv[1])] and all(i["answers"][0] in i["prompt"] for i in items)
 for r in map(json.loads, open(sys.argv[1])):
     text = r["answer"].lstrip("\n")
     assert r["end"] == "line" and text.count("\n") == 1 and len(text) > 1, r
@@ -240,4 +242,25 @@ o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["h
     fails 65 "give --window 16" --tasks niah --table "$DIR/t.ckvt" --window 32
     fails 65 "more than the model's context" --tasks niah --lengths 2047
     fails 65 "wanted more than the window of 300" --tasks niah --window 300
+}
+
+@test "scripts/eval-backbone.sh: a plan, then tables, answers, costs and the page, on an embedded model" {
+    export CKVC BUDGETS=0.25 POLICIES=random LENGTHS=400
+    prompts 12 | sed 's/"source"/"split":"fit","source"/' >"$DIR/backbone.jsonl"
+    prompts 4 | sed 's/"id":"/"id":"h/; s/"source"/"split":"heldout","source"/' >>"$DIR/backbone.jsonl"
+    backbone() { scripts/eval-backbone.sh "$1" "$2" "$DIR/backbone.jsonl" "$DIR/backbone" "${@:3}"; }
+    run backbone nonesuch "$MODEL"
+    [ "$status" -eq 64 ] && [[ $output == *"usage: scripts/eval-backbone.sh NAME"* ]]
+    run backbone qwen2-7b "$DIR/nonesuch"
+    [ "$status" -eq 66 ] && [[ $output == *"fetch Qwen/Qwen2-7B-Instruct" ]]
+    run backbone tiny "$MODEL"
+    [ "$status" -eq 0 ] && [ ! -e "$DIR/backbone/demand" ]
+    [ "$(grep -c "^all  .*about .* at most" <<<"$output")" -eq 4 ] && [ "$(grep -c "^this run  .*about .*MB on disk" <<<"$output")" -eq 2 ]
+    backbone tiny "$MODEL" compile eval report 2>"$DIR/talk" || { tail -n 3 "$DIR/talk"; return 1; }
+    for q in seen unseen; do
+        python3 -c 'import json, sys
+rows = [json.loads(x) for x in open(sys.argv[1])]
+assert [r["policy"] for r in rows[:4]] == ["full", "random", "table", "table"] and {r["query"] for r in rows} == {sys.argv[2]}' "$DIR/backbone/ruler-$q.jsonl" $q
+    done
+    [ "$(wc -l <"$DIR/backbone/costs.csv")" -eq 21 ] && [ -e "$DIR/backbone/report/report.html" ]
 }
