@@ -26,20 +26,17 @@ static head_places places_of(int64_t rows, int64_t n_losses, int64_t vocab) {
     return at;
 }
 
+/* Of a tile of rows over the whole vocabulary. */
+static size_t logits_bytes(int64_t vocab) { return (size_t)(BE_ROW_TILE * vocab) * sizeof(float); }
+
 size_t cuda_head_scratch(const cuda_backend *c, const be_extent *most) {
     const int64_t prompt = be_padded_rows(most->n_prompt),
                   lanes = most->n_lanes * be_padded_rows(most->n_rows),
                   rows = prompt > lanes ? prompt : lanes;
     (void)c;
-    return places_of(rows > 0 ? rows : BE_ROW_TILE, rows, most->vocab).all;
-}
-
-/* One piece of the vocabulary for one piece of the rows. */
-static bool logits_of(cuda_backend *c, cuda_call *piece, int64_t col) {
-    const int64_t rest = piece->w->m.rows - col;
-    piece->first = col;
-    piece->n_out = piece->stride = rest < HEAD_TILE ? rest : HEAD_TILE;
-    return cuda_multiply(c, piece);
+    const size_t losses = places_of(rows > 0 ? rows : BE_ROW_TILE, rows, most->vocab).all,
+                 logits = logits_bytes(most->vocab);
+    return losses > logits ? losses : logits;
 }
 
 ckvc_status cuda_head_nll(backend *be, const be_weight *w, const be_buf *x, const be_rows *rows,
@@ -72,7 +69,10 @@ ckvc_status cuda_head_nll(backend *be, const be_weight *w, const be_buf *x, cons
                            .rows = end - row < HEAD_ROWS ? end - row : HEAD_ROWS,
                            .y = (float *)(scratch + at.logits)};
         for (int64_t col = 0; col < w->m.rows; col += HEAD_TILE) {
-            if (!logits_of(c, &piece, col)) { return cuda_sync(be, err); }
+            const int64_t rest = w->m.rows - col;
+            piece.first = col;
+            piece.n_out = piece.stride = rest < HEAD_TILE ? rest : HEAD_TILE;
+            if (!cuda_multiply(c, &piece)) { return cuda_sync(be, err); }
             cuda_head_tile(c->stream, &l, piece.y, row - first, piece.rows, col, piece.n_out);
         }
     }
@@ -81,32 +81,33 @@ ckvc_status cuda_head_nll(backend *be, const be_weight *w, const be_buf *x, cons
     return cuda_download(c, nll, l.nll, (size_t)n_losses * sizeof *nll, err);
 }
 
-/* Tile by tile. */
+/* A tile of rows at a time, over the whole vocabulary: these are few rows, as a step of decoding
+ * has, for which one product and one copy beat pieces of both. */
 ckvc_status cuda_head_logits(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
                              int64_t n, float *logits, ckvc_err *err) {
     cuda_backend *c = cuda_of(be);
     const int64_t vocab = w->m.rows;
     if (cuda_failed(c) || n == 0) { return cuda_sync(be, err); }
     assert(w->data && (size_t)(be_padded_rows(row0 + n) * w->m.cols) <= x->n);
-    float *scratch = cuda_scratch(c, places_of(BE_ROW_TILE, n, vocab).all);
+    float *scratch = cuda_scratch(c, logits_bytes(vocab));
     for (int64_t tile = row0 / BE_ROW_TILE * BE_ROW_TILE; scratch && tile < row0 + n;
          tile += BE_ROW_TILE) {
         const int64_t from = tile > row0 ? tile : row0,
                       to = tile + BE_ROW_TILE < row0 + n ? tile + BE_ROW_TILE : row0 + n;
-        cuda_call piece = {.w = w,
-                           .x = x->data + tile * w->m.cols,
-                           .rows = BE_ROW_TILE,
-                           .few = cuda_few(x, w->m.cols),
-                           .y = scratch};
-        for (int64_t col = 0; col < vocab && logits_of(c, &piece, col); col += HEAD_TILE) {
-            const size_t width = (size_t)piece.n_out * sizeof(float);
-            cuda_ok(c,
-                    cudaMemcpy2DAsync(logits + (from - row0) * vocab + col,
-                                      (size_t)vocab * sizeof(float),
-                                      scratch + (from - tile) * piece.n_out, width, width,
-                                      (size_t)(to - from), cudaMemcpyDeviceToHost, c->stream),
-                    "copying logits");
+        if (!cuda_multiply(c, &(cuda_call){.w = w,
+                                           .n_out = vocab,
+                                           .x = x->data + tile * w->m.cols,
+                                           .rows = BE_ROW_TILE,
+                                           .few = cuda_few(x, w->m.cols),
+                                           .y = scratch,
+                                           .stride = vocab})) {
+            break;
         }
+        cuda_ok(c,
+                cudaMemcpyAsync(logits + (from - row0) * vocab, scratch + (from - tile) * vocab,
+                                (size_t)((to - from) * vocab) * sizeof(float),
+                                cudaMemcpyDeviceToHost, c->stream),
+                "copying logits");
     }
     return cuda_sync(be, err);
 }
