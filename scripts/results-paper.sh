@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# The paper's claims at its own hyper-parameters, on loss and on tasks: scripts/results-paper.sh CKVC MODEL OUTDIR
+#
+# PARTS names what to do: full (20 x 4 cells, W = 64, C = 128, 29 weights and 21 thresholds, all technical and narrative prompts that are fitted on, some 670 each; scores
+# of tables and controls on those held out; the report with the diagnostics of its figure 1), ablations (needles under the table without each of its parts, and
+# under alpha = 0), needles (length x depth at T/8 and T/4 under that table, one by demand, and references), probes (its loops with another compiler, from PROBED
+# prompts, on loss and needles). Finished files are not made again, begun runs go on. Embedded 8-layer model: about half an hour of two cores with VARIANTS=24.
+set -euo pipefail
+ckvc=$(realpath "${1:?usage: results-paper.sh CKVC MODEL OUTDIR}")
+model=$(realpath "${2:?usage: results-paper.sh CKVC MODEL OUTDIR}")
+root=$(cd "$(dirname "$0")/.." && pwd)
+mkdir -p "${3:?usage: results-paper.sh CKVC MODEL OUTDIR}"
+cd "$3"
+parts=" ${PARTS:-full ablations needles probes} "
+paper=(-t "${THREADS:-2}" --config "$root/configs/paper.conf" --model "$model" -B 0.25)
+controls=no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only,identity
+needles=${NEEDLES:-niah,niah-single-2,niah-multikey-1} # what the embedded model can do of them
+
+part() { [[ $parts == *" $1 "* ]]; }
+made() { # FILE COMMAND...: unless it is there
+    local file=$1
+    shift
+    [ -e "$file" ] || "$@"
+}
+logged() { # RUN CORPUS OPTION...
+    local run=$1 corpus=$2 resume=()
+    shift 2
+    [ ! -e "$run/run.json" ] || resume=(--resume)
+    [ -e "$run.done" ] || { "$ckvc" calibrate -q "${paper[@]}" --variants "${VARIANTS:-256}" --manifest "$corpus.jsonl" --split fit --leak-check "$corpus-leaks.json" --out "$run" \
+        "${resume[@]}" "$@" && touch "$run.done"; }
+}
+eval_() { # OUT LENGTHS TABLES POLICIES BUDGETS [OPTION...]
+    [ -e "$1" ] || "$ckvc" eval -t "${THREADS:-2}" --model "$model" --tasks "$needles" --lengths "$2" --count 4 --table "$3" --policy "$4" -B "$5" --out "$1" "${@:6}"
+}
+
+made technical-leaks.json "$root/scripts/corpora.py" --newer --cut ckvc-tiny-8l "$ckvc" . technical narrative prompts=900 continuation=128 split-share=heldout=0.2
+corpora=technical
+! part full || corpora="technical narrative"
+for c in $corpora; do
+    logged "run-$c" "$c"
+    made "$c.ckvt" "$ckvc" fit "run-$c" -q --config "$root/configs/paper.conf" --label "$c" --out "$c.ckvt"
+    made "$c-a0.ckvt" "$ckvc" fit "run-$c" -q --config "$root/configs/paper.conf" --cql-alpha 0 --label "$c, alpha 0" --out "$c-a0.ckvt"
+done
+if part full; then
+    for c in technical narrative; do
+        made scores-$c.jsonl "$ckvc" score -q "${paper[@]}" --manifest $c.jsonl --split heldout --limit "${HELDOUT:-0}" --table technical.ckvt,narrative.ckvt \
+            --policy $controls,matched,window --utilities --out scores-$c.jsonl
+        made others-$c.jsonl "$ckvc" score -q "${paper[@]}" --manifest $c.jsonl --split heldout --limit "${HELDOUT:-0}" --table $c-a0.ckvt --equal-tokens \
+            --policy identity,matched,sink-recent,window-pooled,snapkv,random --out others-$c.jsonl
+    done
+    made report/report.html "$ckvc" report technical.ckvt narrative.ckvt technical-a0.ckvt narrative-a0.ckvt run-technical run-narrative --bootstrap 200 \
+        --scores scores-technical.jsonl,scores-narrative.jsonl,others-technical.jsonl,others-narrative.jsonl --out report
+fi
+! part ablations || eval_ ablations.jsonl 400 technical.ckvt,technical-a0.ckvt $controls,snapkv,adakv 0.25,0.5,0.9 --count 12
+if part needles; then
+    made demand/table.ckvt "$ckvc" compile -q -t "${THREADS:-2}" --model "$model" --manifest technical.jsonl --limit 120 -B 0.125,0.25 --label demand --out demand
+    eval_ needles.jsonl 256,512,1024 demand/table.ckvt,technical.ckvt streamingllm,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv 0.125,0.25,0.5
+fi
+if part probes; then
+    tables=
+    for p in joint independent grid-search epsilon-greedy; do
+        made probe-$p/table.ckvt "$ckvc" compile -q "${paper[@]}" --bins 3,2 --variants "${VARIANTS:-256}" --rounds 1 --manifest technical.jsonl --limit "${PROBED:-100}" --probe $p \
+            --label $p --out probe-$p
+        tables+=,probe-$p/table.ckvt
+    done
+    made probes.jsonl "$ckvc" score -q "${paper[@]}" --manifest technical.jsonl --split heldout --table "${tables#,}" --policy identity,matched --out probes.jsonl
+    eval_ probes-needles.jsonl 400 "${tables#,}" snapkv 0.5 --count 12
+fi
+for answers in ablations needles probes-needles; do
+    [ ! -e $answers.jsonl ] || "$ckvc" report --answers $answers.jsonl --force --out tasks-$answers
+done
