@@ -83,10 +83,11 @@ static void see(void *ctx, const prefill_head *head) {
     }
     for (size_t i = 0; i < h->n; i++) {
         const head_score *kind = &h->kinds[i];
-        double *s = head_scores_at(h, i, l, g);
+        const score_room to = {h->frequencies, head_scores_at(h, i, l, g), h->layer + 2 * l,
+                               h->scratch};
         if (!kind->see) { continue; }
-        kind->see(kind, head, h->frequencies, s, h->layer + 2 * l, h->scratch);
-        if (!kind->finish) { head_score_force(kind->first, kind->last, h->n_tokens, s); }
+        kind->see(kind, head, &to);
+        if (!kind->finish) { head_score_force(kind->first, kind->last, h->n_tokens, to.s); }
     }
 }
 
@@ -102,21 +103,22 @@ const prefill_watcher *head_scores_watch(head_scores *h, const session *s) {
 ckvc_status head_scores_finish(head_scores *h, session *s, const int32_t *tokens,
                                const prefill_stats *stats, ckvc_err *err) {
     const uint32_t T = h->n_tokens = (uint32_t)stats->n_tokens;
-    const scored_prompt p = {.n_layers = h->n_layers,
-                             .n_heads = h->n_heads,
-                             .n_tokens = T,
-                             .session = s,
-                             .tokens = tokens,
-                             .stats = stats,
-                             .repeat = h->repeat,
-                             .layer_attention = h->layer_attention,
-                             .norms = h->norms,
-                             .more = h->more,
-                             .scratch = h->scratch};
+    scored_prompt p = {.n_layers = h->n_layers,
+                       .n_heads = h->n_heads,
+                       .n_tokens = T,
+                       .session = s,
+                       .tokens = tokens,
+                       .stats = stats,
+                       .repeat = h->repeat,
+                       .layer_attention = h->layer_attention,
+                       .norms = h->norms,
+                       .more = h->more,
+                       .scratch = h->scratch};
     for (size_t i = 0; i < h->n; i++) {
         const head_score *kind = &h->kinds[i];
         if (!kind->finish) { continue; }
-        CKVC_TRY(kind->finish(kind, &p, h->values[i], err));
+        p.s = h->values[i];
+        CKVC_TRY(kind->finish(kind, &p, err));
         for (uint32_t u = 0; u < h->n_layers * h->n_heads; u++) {
             head_score_force(kind->first, kind->last, T, h->values[i] + (size_t)u * T);
         }

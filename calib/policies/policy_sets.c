@@ -532,6 +532,7 @@ static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, u
     } else if (kind == SCORE_TOP_K) {
         unit_utility(k, l, 0, k->G);
     } else if (l == 0 && g == 0) { /* one for all */
+        assert(r);
         const rank_ask ask = {k->p->n_tokens, k->o->setting.window, k->stats->alpha_f32,
                               k->o->setting.seed, k->p->entry->id};
         r->rank(&ask, k->u);

@@ -6,43 +6,37 @@
 
 /* ---- paper: log of alpha * rho ---- */
 
-static ckvc_status finish_paper(const head_score *self, const scored_prompt *p, double *s,
-                                ckvc_err *err) {
+static ckvc_status finish_paper(const head_score *self, const scored_prompt *p, ckvc_err *err) {
     (void)self, (void)err;
     for (size_t u = 0; u < (size_t)p->n_layers * p->n_heads; u++) {
         ckvc_score_paper(p->n_tokens, p->stats->alpha_f32, p->stats->rho + u * p->n_tokens, 1.0,
-                         s + u * p->n_tokens);
+                         p->s + u * p->n_tokens);
     }
     return CKVC_OK;
 }
 
 /* ---- window: log of the window's mean attention, pooled ---- */
 
-static void see_window(const head_score *self, const prefill_head *h, const double *frequencies,
-                       double *s, double *layer, double *scratch) {
-    (void)frequencies, (void)layer;
-    window_mean(h, self->window, scratch);
-    ckvc_score_window((uint32_t)h->n_tokens, scratch, self->pool,
-                      self->norm ? h->value_norms : NULL, s);
+static void see_window(const head_score *self, const prefill_head *h, const score_room *to) {
+    window_mean(h, self->window, to->scratch);
+    ckvc_score_window((uint32_t)h->n_tokens, to->scratch, self->pool,
+                      self->norm ? h->value_norms : NULL, to->s);
 }
 
 /* ---- learned: a linear form of features ---- */
 
 /* Without the late features. */
-static void see_learned(const head_score *self, const prefill_head *h, const double *frequencies,
-                        double *s, double *layer, double *scratch) {
-    (void)layer;
+static void see_learned(const head_score *self, const prefill_head *h, const score_room *to) {
     const ckvc_table *t = self->table;
-    const ckvc_head_view v = head_features_view(h, frequencies);
-    double *f = scratch + 2 * h->n_tokens;
-    ckvc_features(t->score->features, &v, f, scratch);
+    const ckvc_head_view v = head_features_view(h, to->frequencies);
+    double *f = to->scratch + 2 * h->n_tokens;
+    ckvc_features(t->score->features, &v, f, to->scratch);
     const size_t head = (size_t)h->layer * t->n_heads + (size_t)h->head;
-    ckvc_linear_form(v.n_tokens, t->n_features, f, t->theta + head * t->n_features, s);
+    ckvc_linear_form(v.n_tokens, t->n_features, f, t->theta + head * t->n_features, to->s);
 }
 
 /* Adds the late features' part to every head, and makes scores of the forms. */
-static ckvc_status finish_learned(const head_score *self, const scored_prompt *p, double *values,
-                                  ckvc_err *err) {
+static ckvc_status finish_learned(const head_score *self, const scored_prompt *p, ckvc_err *err) {
     (void)err;
     const ckvc_table *t = self->table;
     const uint32_t T = p->n_tokens, D = t->n_features;
@@ -55,7 +49,7 @@ static ckvc_status finish_learned(const head_score *self, const scored_prompt *p
         for (uint32_t g = 0; g < p->n_heads; g++) {
             const size_t head = (size_t)l * p->n_heads + g;
             const float *theta = t->theta + head * D + CKVC_FEATURES_LATE;
-            double *s = values + head * T;
+            double *s = p->s + head * T;
             for (uint32_t i = 0; has_late && i < T; i++) {
                 s[i] += (double)theta[0] * late[2 * i] + (double)theta[1] * late[2 * i + 1];
             }

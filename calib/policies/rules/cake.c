@@ -33,12 +33,10 @@ static void preferred(const prefill_head *h, int64_t rows, int64_t n, double *x,
     }
 }
 
-static void see(const head_score *self, const prefill_head *h, const double *frequencies, double *s,
-                double *layer, double *scratch) {
-    (void)frequencies;
+static void see(const head_score *self, const prefill_head *h, const score_room *to) {
     const int64_t T = h->n_tokens, before = T > self->window ? T - self->window : 0;
-    preferred(h, window_rows(h, self->window), before, scratch, layer);
-    window_pool(scratch, before, self->pool, false, s);
+    preferred(h, window_rows(h, self->window), before, to->scratch, to->layer);
+    window_pool(to->scratch, before, self->pool, false, to->s);
 }
 
 /* `total` more to the layers [n] below `most`, equally, the remainder one each from the first on;

@@ -24,11 +24,10 @@ static void chunk_means(uint32_t G, uint32_t T, double *s) {
     }
 }
 
-static ckvc_status finish(const head_score *self, const scored_prompt *p, double *s,
-                          ckvc_err *err) {
+static ckvc_status finish(const head_score *self, const scored_prompt *p, ckvc_err *err) {
     (void)self, (void)err;
     for (uint32_t l = 0; l < p->n_layers; l++) {
-        chunk_means(p->n_heads, p->n_tokens, s + (size_t)l * p->n_heads * p->n_tokens);
+        chunk_means(p->n_heads, p->n_tokens, p->s + (size_t)l * p->n_heads * p->n_tokens);
     }
     return CKVC_OK;
 }

@@ -4,10 +4,9 @@
 
 #include "calib/policies/rules/rules.h"
 
-static void see(const head_score *self, const prefill_head *h, const double *frequencies, double *s,
-                double *layer, double *scratch) {
-    (void)self, (void)layer;
-    expected_attention(h, frequencies, EXPECTED_SINKS, h->value_norms, s, scratch);
+static void see(const head_score *self, const prefill_head *h, const score_room *to) {
+    (void)self;
+    expected_attention(h, to->frequencies, EXPECTED_SINKS, h->value_norms, to->s, to->scratch);
 }
 
 const policy_rule rule_expected_attention = {.kind = SCORE_EXPECTED_ATTENTION,

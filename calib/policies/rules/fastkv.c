@@ -23,11 +23,10 @@ static size_t scratch(size_t T, size_t D, size_t group) {
     return 2 * T + D;
 }
 
-static ckvc_status finish(const head_score *self, const scored_prompt *p, double *s,
-                          ckvc_err *err) {
+static ckvc_status finish(const head_score *self, const scored_prompt *p, ckvc_err *err) {
     (void)self, (void)err;
     const uint32_t T = p->n_tokens, G = p->n_heads, from = first_above(p->n_layers);
-    const double *heads = s + (size_t)(from - 1) * G * T;
+    const double *heads = p->s + (size_t)(from - 1) * G * T;
     double *sum = p->scratch;
     uint32_t *kept = (uint32_t *)(sum + T), n_candidates, at = 0;
     for (uint32_t t = 0; t < T; t++) {
@@ -42,7 +41,9 @@ static ckvc_status finish(const head_score *self, const scored_prompt *p, double
             at++;
             continue;
         }
-        for (uint32_t u = from * G; u < p->n_layers * G; u++) { s[(size_t)u * T + t] = -INFINITY; }
+        for (uint32_t u = from * G; u < p->n_layers * G; u++) {
+            p->s[(size_t)u * T + t] = -INFINITY;
+        }
     }
     return CKVC_OK;
 }

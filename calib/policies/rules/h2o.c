@@ -4,10 +4,9 @@
 
 #include "calib/policies/rules/rules.h"
 
-static void see(const head_score *self, const prefill_head *h, const double *frequencies, double *s,
-                double *layer, double *scratch) {
-    (void)self, (void)frequencies, (void)layer, (void)scratch;
-    memcpy(s, h->column_sum, (size_t)h->n_tokens * sizeof *s);
+static void see(const head_score *self, const prefill_head *h, const score_room *to) {
+    (void)self;
+    memcpy(to->s, h->column_sum, (size_t)h->n_tokens * sizeof *to->s);
 }
 
 const policy_rule rule_h2o = {

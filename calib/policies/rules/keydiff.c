@@ -17,11 +17,10 @@ static double length(const float *k, int64_t n) {
     return fmax(sqrt(sum), 1e-12);
 }
 
-static void see(const head_score *self, const prefill_head *h, const double *frequencies, double *s,
-                double *layer, double *scratch) {
-    (void)self, (void)frequencies, (void)layer;
+static void see(const head_score *self, const prefill_head *h, const score_room *to) {
+    (void)self;
     const int64_t D = h->head_dim;
-    double *anchor = scratch;
+    double *anchor = to->scratch;
     memset(anchor, 0, (size_t)D * sizeof *anchor);
     for (int64_t t = 0; t < h->n_tokens; t++) {
         const float *k = h->keys + t * D;
@@ -29,7 +28,7 @@ static void see(const head_score *self, const prefill_head *h, const double *fre
         for (int64_t i = 0; i < D; i++) { anchor[i] += (double)k[i] / norm; }
     }
     for (int64_t t = 0; t < h->n_tokens; t++) {
-        s[t] = -dot(anchor, h->keys + t * D, D) / length(h->keys + t * D, D);
+        to->s[t] = -dot(anchor, h->keys + t * D, D) / length(h->keys + t * D, D);
     }
 }
 

@@ -5,10 +5,9 @@
 
 enum { SINKS = 4 };
 
-static ckvc_status finish(const head_score *self, const scored_prompt *p, double *s,
-                          ckvc_err *err) {
+static ckvc_status finish(const head_score *self, const scored_prompt *p, ckvc_err *err) {
     (void)self;
-    const repeat_job job = {p->repeat, p->session, p->tokens, p->n_tokens, s, p->more};
+    const repeat_job job = {p->repeat, p->session, p->tokens, p->n_tokens, p->s, p->more};
     return repeat_targets(&job, 1, err);
 }
 

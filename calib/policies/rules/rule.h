@@ -22,19 +22,26 @@ typedef struct scored_prompt {
     const repeat_pass *repeat; /* of scores that repeat the prompt */
     /* Of learned scores: [L][T] of head_features_add; [L][G][T] of the values. */
     const double *layer_attention, *norms;
+    double *s;       /* [L][G][T] */
     double *more;    /* [L][G][T], of scores that repeat */
     double *scratch; /* as asked for */
 } scored_prompt;
 
+/* Where a head's scores go. */
+typedef struct score_room {
+    const double *frequencies; /* [D/2] that queries and keys were rotated with */
+    double *s;                 /* [T], behind those of the layer's heads before it */
+    double *layer;             /* [2]: sums over the layer's heads, for an allotment */
+    double *scratch;           /* as asked for */
+} score_room;
+
 /* Scores s[l][g][t] of KV heads. */
 typedef struct head_score head_score;
 struct head_score {
-    /* A head as the prefill shows it -> s [T] of it, behind those of the layer's heads before it.
-     * layer [2]: sums over the layer's heads, for an allotment. NULL: nothing is to be seen. */
-    void (*see)(const head_score *self, const prefill_head *head, const double *frequencies,
-                double *s, double *layer, double *scratch);
+    /* A head as the prefill shows it. NULL: nothing is to be seen. */
+    void (*see)(const head_score *self, const prefill_head *h, const score_room *to);
     /* After the prefill, all of s. NULL: there is nothing left to do. */
-    ckvc_status (*finish)(const head_score *self, const scored_prompt *p, double *s, ckvc_err *err);
+    ckvc_status (*finish)(const head_score *self, const scored_prompt *p, ckvc_err *err);
     /* Doubles of scratch, for heads of D and `group` query heads; NULL: T + D. */
     size_t (*scratch)(size_t T, size_t D, size_t group);
     uint32_t window, pool;    /* rows of A that are looked at; positions that are pooled */

@@ -4,10 +4,9 @@
 #include "calib/policies/rules/rules.h"
 #include "calib/policies/rules/window_attention.h"
 
-static void see(const head_score *self, const prefill_head *h, const double *frequencies, double *s,
-                double *layer, double *scratch) {
-    (void)self, (void)frequencies, (void)layer, (void)scratch;
-    double *all = s - (int64_t)h->head * h->n_tokens; /* head 0's */
+static void see(const head_score *self, const prefill_head *h, const score_room *to) {
+    (void)self;
+    double *all = to->s - (int64_t)h->head * h->n_tokens; /* head 0's */
     if (h->head == 0) { memset(all, 0, (size_t)h->n_tokens * sizeof *all); }
     for (int32_t q = 0; q < h->group; q++) {
         const float *a = window_row(h, q, h->n_rows - 1);

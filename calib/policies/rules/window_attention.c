@@ -35,14 +35,10 @@ static void see(const head_score *self, const prefill_head *h, bool largest, dou
     window_pool(scratch, before, self->pool, largest, s);
 }
 
-void window_see_largest(const head_score *self, const prefill_head *h, const double *frequencies,
-                        double *s, double *layer, double *scratch) {
-    (void)frequencies, (void)layer;
-    see(self, h, true, s, scratch);
+void window_see_largest(const head_score *self, const prefill_head *h, const score_room *to) {
+    see(self, h, true, to->s, to->scratch);
 }
 
-void window_see_mean(const head_score *self, const prefill_head *h, const double *frequencies,
-                     double *s, double *layer, double *scratch) {
-    (void)frequencies, (void)layer;
-    see(self, h, false, s, scratch);
+void window_see_mean(const head_score *self, const prefill_head *h, const score_room *to) {
+    see(self, h, false, to->s, to->scratch);
 }

@@ -16,7 +16,5 @@ void window_mean(const prefill_head *h, uint32_t window, double *mean);
 void window_pool(const double *x, int64_t n, uint32_t pool, bool largest, double *s);
 /* head_score.see: mean of A before the window, the largest or the mean of `pool` positions, which
  * pooling does not cross. */
-void window_see_largest(const head_score *self, const prefill_head *h, const double *frequencies,
-                        double *s, double *layer, double *scratch);
-void window_see_mean(const head_score *self, const prefill_head *h, const double *frequencies,
-                     double *s, double *layer, double *scratch);
+void window_see_largest(const head_score *self, const prefill_head *h, const score_room *to);
+void window_see_mean(const head_score *self, const prefill_head *h, const score_room *to);
