@@ -14,22 +14,20 @@ enum { MOST_FACTS = 4 };
 static const struct wording {
     const char *fact, *question, *reply, *questions, *replies; /* of one value, of several */
 } wordings[] = {
-    {"Locker %k opens with the code %v.", "Which code opens locker %k?",
-     "Locker %k opens with the code", "Which codes open locker %k? Name every one of them.",
-     "The codes that open locker %k are:"},
-    {"The parcel called %k was stamped %v at the depot.",
-     "What was stamped at the depot on the parcel called %k?", "The parcel called %k was stamped",
-     "What was stamped at the depot on the parcel called %k? Give every stamp.",
-     "The stamps on the parcel called %k are:"},
+    {"The number of the boat %k is %v.", "What is the number of the boat %k?",
+     "The number of the boat %k is", "What are the numbers of the boat %k? Name every one of them.",
+     "The numbers of the boat %k are:"},
+    {"The stamp on the parcel %k is %v.", "What is the stamp on the parcel %k?",
+     "The stamp on the parcel %k is", "What are the stamps on the parcel %k? Give every stamp.",
+     "The stamps on the parcel %k are:"},
     {"Whoever telephones %k has to dial %v first.", "What has to be dialled first to telephone %k?",
      "Whoever telephones %k has to dial",
      "What can be dialled first to telephone %k? Name every possibility.",
      "Whoever telephones %k can dial:"},
-    {"In the register of boats, %k is entered as %v.",
-     "As what is %k entered in the register of boats?",
-     "In the register of boats, %k is entered as",
-     "As what is %k entered in the register of boats? Give every entry.",
-     "The entries of %k in the register of boats are:"},
+    {"The serial number of the engine %k is %v.", "What is the serial number of the engine %k?",
+     "The serial number of the engine %k is",
+     "What are the serial numbers of the engine %k? Give all of them.",
+     "The serial numbers of the engine %k are:"},
 };
 enum { N_WORDINGS = sizeof wordings / sizeof *wordings };
 
