@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# The CUDA backend on a machine with one GPU, in under ten minutes: builds, tests, checks and measures it, into one CSV (README.md).
+#   tests/bench/gpu.sh OUT.csv            # needs the CUDA Toolkit, what `scripts/setup.sh` installs, 20 GB below TMPDIR
+#   tests/bench/gpu.sh --dry OUT.csv      # the same steps with the emulation and a tiny shape, anywhere: whether this script is right
+# Settings, from the environment: LAYERS (of LLaMA-3-8B's shape, 32), TOKENS (8192), CONTINUATION (128), BUDGET (1024), VARIANTS (256), PYTHON (with torch,
+# for the rows beside), SKIP (steps by name: build test sanitize measure).
+# A step that fails is said and counted at the end; the others run.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+dry=
+[ "${1:-}" != --dry ] || { dry=1; shift; }
+[ $# -eq 1 ] || { echo "usage: tests/bench/gpu.sh [--dry] OUT.csv" >&2; exit 2; }
+out=$(realpath -m "$1")
+work=$(mktemp -d "${TMPDIR:-/tmp}/ckvc-gpu-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+failed=
+python=${PYTHON:-python3} continuation=${CONTINUATION:-128} variants=${VARIANTS:-256}
+if [ -n "$dry" ]; then
+    b=build/release ckvc=build/release/emulated/ckvc tests=build/release/emulated/tests tokens=${TOKENS:-128} budget=${BUDGET:-32} continuation=16 variants=4 window=16
+    shape=(2 6 3 32 96 128 512) device="emulated"
+else
+    b=build/gpu ckvc=build/gpu/ckvc tests=build/gpu/tests tokens=${TOKENS:-8192} budget=${BUDGET:-1024} window=64
+    shape=("${LAYERS:-32}" 32 8 128 4096 14336 128256)
+    device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1 | tr ',' ' ') || exit 69
+fi
+say() { echo "gpu.sh: $SECONDS s: $*" >&2; }
+step() { # NAME COMMAND...
+    [[ " ${SKIP:-} " != *" $1 "* ]] || { say "$1: left out"; return 0; }
+    say "$1"
+    "${@:2}" || { say "$1: FAILED"; failed+=" $1"; }
+}
+rows() { awk -v tail="$device,$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" '{ print $0 "," tail }' >>"$out"; }
+
+programs=(lib/backend/test_backend_cuda lib/backend/test_backend_cpu lib/backend/test_attention_error lib/model/test_model_golden)
+build() {
+    if [ -n "$dry" ]; then
+        make -j"$(nproc)" all emulated $b/tools/make_model >&2
+    else
+        arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
+        [ "$arch" != 90 ] || arch=90a
+        make -j"$(nproc)" CUDA=1 CUDA_ARCHS="$arch" B=$b all $b/tools/make_model $(printf "$tests/%s " "${programs[@]}") >&2 &&
+            PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin nvcc -std=c++17 -arch="sm_$arch" -I. -o $tests/test_emulation tests/emulation/test_emulation.cu -lcmocka
+    fi
+}
+try() {
+    local bad=0
+    for t in test_emulation "${programs[@]}"; do
+        CKVC_TEST_BACKEND=cuda "$tests/$t" >"$work/test.txt" 2>&1 || { cat "$work/test.txt" >&2; bad=1; }
+        grep -E ' of .* bf16 ' "$work/test.txt" >&2 # the errors seen, beside their bounds
+    done
+    HDF5_PLUGIN_PATH=$PWD/$b /usr/bin/python3 tests/emulation/beside_cpu.py "$ckvc" >&2 || bad=1
+    return $bad
+}
+sanitize() {
+    local tool bad=0 under=()
+    printf '{"id":"a","tokens":[%s]}\n' "$(seq -s, 5 90)" >"$work/short.jsonl"
+    for tool in memcheck racecheck initcheck; do
+        if [ -z "$dry" ]; then
+            command -v compute-sanitizer >/dev/null || { say "compute-sanitizer is not on the path"; return 1; }
+            under=(compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "$work/$tool.txt")
+        fi
+        for compute in f32 bf16; do
+            "${under[@]}" "$ckvc" score --model models/ckvc-tiny-4l --manifest "$work/short.jsonl" --window 16 --continuation 8 --policy full,snapkv,kvzip \
+                --budget 24 --backend cuda --compute $compute -q >/dev/null || { bad=1; tail -n 20 "$work/$tool.txt" >&2; }
+            "${under[@]}" "$ckvc" generate --model models/ckvc-tiny-4l --manifest "$work/short.jsonl" --policy snapkv --budget 24 --window 16 --max-new 4 \
+                --backend cuda --compute $compute -q >/dev/null || { bad=1; tail -n 20 "$work/$tool.txt" >&2; }
+        done
+        [ -z "$dry" ] || break
+    done
+    return $bad
+}
+measure() {
+    local bad=0
+    $b/tools/make_model "$work/model" "${shape[@]}" || return 1
+    say "weights written"
+    "$ckvc" bench --model "$work/model" --backend cuda --compute bf16 --max-tokens "$tokens" --continuation "$continuation" --budget "$budget" --window $window \
+        --variants "$variants" --repeats 3 --error-prompts 0 --stage matmul,attention,prefill,demand,sweep,rewards-sweep >"$work/bench.csv" || bad=1
+    sed '1,2d; s/^/ckvc,/' "$work/bench.csv" | awk -F, '{ print $1 "," $2 "," $3 "," $5 "," $7 "," $9 ",share " $11 "; " $12 }' | rows
+    awk -v n="$((tokens - 64))" -v vocab="${shape[6]}" 'BEGIN { s = 7; for (p = 0; p < 16; p++) { line = "{\"id\":\"p" p "\",\"tokens\":["
+        for (t = 0; t < n; t++) { s = (s * 1103515245 + 12345) % 2147483648; line = line (t ? "," : "") s % vocab }; print line "]}" } }' >"$work/prompts.jsonl"
+    for batch in 1 16; do
+        "$ckvc" generate --model "$work/model" --manifest "$work/prompts.jsonl" --limit "$batch" --batch "$batch" --max-new 32 --policy snapkv --budget "$budget" \
+            --window $window --compare --backend cuda --compute bf16 --json -q >"$work/texts.jsonl" || bad=1
+        "$python" - "$work/texts.jsonl" "$batch" "$tokens" <<'PY' | rows
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+for policy in ("full", "snapkv"):
+    one = [r for r in rows if r["policy"] == policy]
+    bytes_held = sum(r["cache_bytes"] for r in one)
+    print(f"ckvc,generate,batch={sys.argv[2]} T={sys.argv[3]} {policy},tokens,{one[0]['decode_s']:.6g},{one[0]['tokens_per_s']:.6g},{bytes_held} bytes held")
+PY
+    done
+    if "$python" -c 'import torch' 2>/dev/null; then
+        "$python" tests/bench/gpu_pytorch.py "${shape[@]}" "$tokens" ${dry:+cpu} | rows || bad=1
+    else
+        say "no torch: no rows beside (PYTHON=...)"
+    fi
+    return $bad
+}
+
+echo "program,stage,shape,unit,seconds,rate,note,device,commit" >"$out"
+step build build
+step test try
+step sanitize sanitize
+step measure measure
+say "wrote $out${failed:+; FAILED:$failed}"
+[ -z "$failed" ]
