@@ -54,8 +54,9 @@ typedef struct cpu_backend {
     cpu_scratch *worker; /* [n_threads] */
     cpu_scratch shared;
     rope_table rope;
-    size_t bytes_max; /* copies of weights and buffers; 0: no limit */
-    size_t bytes_now;
+    size_t bytes_max;              /* copies of weights and buffers; 0: no limit */
+    size_t bytes_now, bytes_spare; /* what is taken; of it, spare copies */
+    size_t bytes_turns;            /* the most that these were: of weights that take turns */
     cpu_scratch spare[SPARE_COPIES];
     int n_spare;
     ckvc_err failure;      /* first failure of a call that returns nothing; handed out by sync */

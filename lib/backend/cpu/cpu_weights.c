@@ -74,6 +74,7 @@ static float *take_copy(cpu_backend *c, size_t n) {
         if (c->spare[i].n == n) {
             float *copy = c->spare[i].data;
             c->spare[i] = c->spare[--c->n_spare];
+            c->bytes_spare -= n * sizeof(float);
             return copy;
         }
     }
@@ -101,18 +102,23 @@ ckvc_status cpu_weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
 }
 
 /* While everything fits the limit a copy stays: nothing is won by converting it again. Beyond it
- * the memory waits for the next weight of its size, so that from the second pass over a model on
- * nothing is allocated: what is taken is then what fits the limit, or the buffers, the largest
- * layer and the head, whichever is more. */
+ * the memory waits for the next weight of its size, so that after a few passes over a model nothing
+ * is allocated and the same weights take turns: what is taken is then what fits the limit, or the
+ * buffers, the largest layer and the head, whichever is more. */
 void cpu_weight_release(backend *be, be_weight *w) {
     cpu_backend *c = cpu_of(be);
-    if (!w->own || c->bytes_max == 0 || c->bytes_now <= c->bytes_max) { return; }
+    if (!w->own || c->bytes_max == 0 ||
+        c->bytes_now - c->bytes_spare + c->bytes_turns <= c->bytes_max) {
+        return;
+    }
     cpu_bf16_drop(w);
     const size_t n = copy_floats(c, w);
     int n_same = 0;
     for (int i = 0; i < c->n_spare; i++) { n_same += c->spare[i].n == n; }
     if (n_same < SPARE_PER_SIZE && c->n_spare < SPARE_COPIES) {
         c->spare[c->n_spare++] = (cpu_scratch){w->own, n};
+        c->bytes_spare += n * sizeof *w->own;
+        c->bytes_turns = c->bytes_spare > c->bytes_turns ? c->bytes_spare : c->bytes_turns;
     } else {
         c->bytes_now -= n * sizeof *w->own;
         free(w->own);

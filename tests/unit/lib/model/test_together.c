@@ -133,10 +133,14 @@ static void same_bits(void **state) {
     }
     rig_close(&r);
     for (int threads = 1; threads <= 3; threads += 2) {
-        for (int low = 0; low < 2; low++) { /* a limit below everything: nothing stays */
+        /* no limit; one below everything, so that nothing stays; and what some copies fit into */
+        for (int low = 0; low < 3; low++) {
             rig_open(&r, threads, low ? 1 : 0, true);
+            if (low == 2) { real->weight_limit(r.b.be, 17000000); }
             run(&r, N, together);
             assert_memory_equal(together, alone, sizeof alone);
+            run(&r, N, together);
+            run(&r, N, together);
             ckvc_alloc_forbid("prompts that go together");
             run(&r, N, together);
             ckvc_alloc_permit();
