@@ -239,7 +239,10 @@ static void each_length(worker *w) {
     }
 }
 
-static bool has_needle(const answer_row *x) { return x->aimed && !isnan(x->depth); }
+/* At depths that were asked for: other tasks draw theirs, and would be rows of one item. */
+static bool has_needle(const answer_row *x) {
+    return x->aimed && !isnan(x->depth) && strcmp(x->group, "needle") == 0;
+}
 
 static size_t place_of(const double *sorted, size_t n, double x) {
     const double *at = bsearch(&x, sorted, n, sizeof *sorted, ckvc_order_double);

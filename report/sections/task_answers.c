@@ -259,9 +259,10 @@ static void draw_needles(const place *p, view *v, const answer_line *from, size_
                 .grid = {o->n_depths, cols, cols * sizeof(double), sizeof(double), k},
                 .values = values, .panel_titles = titles, .row_names = depths, .col_names = aimed,
                 .scale = {"score", 2, 0, 1, 0, false, false}, .missing = "no item");
-    figure_end(v, name_of(p, say("needles-b%zu", number)),
-               "Mean score of items with a needle at that depth (0% is the beginning), whether or "
-               "not their task is in averages: hold each map against the full cache's.");
+    figure_end(
+        v, name_of(p, say("needles-b%zu", number)),
+        "Mean score of the needle tasks' items at that depth (0% is the beginning), whether or "
+        "not the task is in averages: hold each map against the full cache's.");
 }
 
 /* ---- page ---- */

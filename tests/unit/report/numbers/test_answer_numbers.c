@@ -28,11 +28,12 @@ static const char second_table[] = "second"; /* its id is before the other's */
 static void put(FILE *f, line x) {
     const double entries = x.budget >= 1 ? 600 : x.budget > 0 ? 1200 * x.budget : 1200;
     fprintf(f,
-            "{\"id\":\"%s\",\"task\":\"%s\",\"group\":\"g\",\"model\":\"" MODEL
+            "{\"id\":\"%s\",\"task\":\"%s\",\"group\":\"%s\",\"model\":\"" MODEL
             "\",\"query\":\"%s\",\"length\":100,\"policy\":\"%s\",\"table\":%s,"
             "\"entries\":%.0f,\"share\":%.17g,\"bytes\":%.0f,\"metric\":\"match\",\"score\":%.17g,"
             "\"answer\":\"a\",\"tokens\":1,\"end\":\"stop\",\"nll\":null",
-            x.id, x.task, x.query, x.policy == second_table ? "table" : x.policy,
+            x.id, x.task, x.depth == 0.3 ? "records" : "needle", x.query,
+            x.policy == second_table ? "table" : x.policy,
             x.policy == second_table         ? "\"" MODEL "\""
             : strcmp(x.policy, "table") == 0 ? "\"" TABLE "\""
                                              : "null",
@@ -62,7 +63,7 @@ static const char *written(const char *name, bool unseen) {
     for (int k = 0; k < 12; k++) {
         item(f, "seen", "copy", k, 1, 1, k < 5, 0, k % 2 ? 64 : 128, k % 3 / 2.0);
     }
-    item(f, "seen", "hop", 0, 0.75, 0.25, 0.5, 0, 64, -1);
+    item(f, "seen", "hop", 0, 0.75, 0.25, 0.5, 0, 64, 0.3); /* of another group: not on the map */
     item(f, "seen", "hop", 1, 0.25, 0.25, 0.5, 0, 128, -1);
     item(f, "seen", "guess", 0, 0.5, 0, 1, 0.45, 64, -1);
     item(f, "seen", "guess", 1, 0.25, 0, 1, 0.25, 128, -1);
@@ -132,6 +133,7 @@ static void by_hand(void **state) {
     is(j, "answers.0.lines.2.lengths.0.score", (2 / 6.0 + 0.5) / 2);
     is(j, "answers.0.lines.2.lengths.1.score", (3 / 6.0 + 0.5) / 2);
     /* depth 0: items 0, 3, 6, 9, of which 3 and 9 are of 64 tokens */
+    assert_int_equal(json_array_size(at(j, "answers.0.depths")), 3);
     is(j, "answers.0.depths.2", 1);
     is(j, "answers.0.aimed.1", 128);
     is(j, "answers.0.lines.2.needle.0.0", 0.5);
