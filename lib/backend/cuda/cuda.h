@@ -161,6 +161,9 @@ size_t cuda_head_scratch(const cuda_backend *c, const be_extent *most);
 
 /* ---- parts of the backend's life ---- */
 
+/* Room for more shapes than a model has: a prompt's first product then allocates nothing of ours.
+ */
+void cuda_products_reserve(cuda_backend *c);
 void cuda_products_free(cuda_backend *c);
 bool cuda_staging_create(cuda_backend *c);
 void cuda_staging_free(cuda_backend *c);

@@ -269,6 +269,7 @@ static bool open_device(cuda_backend *c) {
                   c->base.kernel, (int)st);
         return false;
     }
+    cuda_products_reserve(c);
     return cuda_grow(c, &c->workspace, WORKSPACE_BYTES, "cublasLt's workspace") &&
            cuda_staging_create(c);
 }

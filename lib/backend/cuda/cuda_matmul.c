@@ -36,6 +36,8 @@ static void product_fini(cuda_product *p) {
     }
 }
 
+void cuda_products_reserve(cuda_backend *c) { CKVC_GROW(c->products, c->cap_products, 64); }
+
 void cuda_products_free(cuda_backend *c) {
     for (size_t i = 0; i < c->n_products; i++) { product_fini(&c->products[i]); }
     free(c->products);
