@@ -21,8 +21,8 @@ fi
 if command -v clang++ >/dev/null && [ "$(uname -m)" = x86_64 ]; then
     make -j2 CFLAGS=-Werror emulated
     export CKVC_TEST_BACKEND=cuda
-    printf '%s\n' test_emulation lib/backend/test_backend_cuda lib/backend/test_backend_cpu lib/backend/test_attention_error lib/model/test_model_golden |
-        xargs -P2 -I{} sh -c 'out=$(build/release/emulated/tests/{} 2>&1) && echo "cuda: {} passed" || { echo "$out"; echo "cuda: {} failed"; exit 255; }'
+    find build/release/emulated/tests -type f -name 'test_*' -perm -u+x | sort |
+        xargs -P2 -I{} sh -c 'out=$({} 2>&1) && echo "cuda: {} passed" || { echo "$out"; echo "cuda: {} failed"; exit 255; }'
     /usr/bin/python3 tests/emulation/beside_cpu.py build/release/emulated/ckvc
 else
     skip "no clang++ or no x86-64; kernels do not run on the CPU"
