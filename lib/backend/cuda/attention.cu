@@ -215,7 +215,7 @@ static __device__ __forceinline__ void load_tile(uint16_t *to, const void *from,
 
 // D: width; MT: units of a block and 16-row tiles of a warp; KEYS: of a step.
 template <int D, int MT, int KEYS, bool VALUES>
-__global__ void __launch_bounds__(THREADS) attend_kernel(const cuda_attend a) {
+__global__ void __launch_bounds__(THREADS, 2) attend_kernel(const cuda_attend a) {
     constexpr int ROWS = MT * CUDA_TILE, NT = KEYS / 8, OT = VALUES ? D / 8 : 1;
     DYNAMIC_SHARED(shared);
     uint16_t *const q = (uint16_t *)shared, *const k = q + ROWS * (D + 8),
@@ -296,7 +296,7 @@ template <int D, int MT, int KEYS> static void attend(cudaStream_t stream, const
 // 16 M rows of a unit; a thread has M of them, and every eighth of a tile's 32 keys or every eighth
 // four of D columns.
 template <int D, int M>
-__global__ void __launch_bounds__(THREADS) attend_kernel_f32(const cuda_attend a) {
+__global__ void __launch_bounds__(THREADS, 3) attend_kernel_f32(const cuda_attend a) {
     constexpr int ROWS = 16 * M, KEYS = 32, OT = D / 32, PARTS = CUDA_TILE / ROWS;
     DYNAMIC_SHARED(shared);
     float *const q = (float *)shared, *const kv = q + ROWS * (D + 4),

@@ -40,8 +40,11 @@ static __device__ __forceinline__ bool tile_seen(const cuda_run *r, int c, int n
 static __device__ bool next_tile(const cuda_head *h, int n, int j0, int j1, int window,
                                  key_tile *at) {
     for (at->c += n; at->run < 2; at->run++, at->c = 0) {
-        for (; at->c < h->run[at->run].n; at->c += n) {
-            if (tile_seen(&h->run[at->run], at->c, n, j0, j1, window, &at->whole)) { return true; }
+        const cuda_run *r = &h->run[at->run];
+        for (; at->c < r->n && position_of(r, at->c) <= j1; at->c += n) {
+            if (tile_seen(r, at->c, n, j0, j1, window, &at->whole)) { return true; }
+            const int first = (j0 - window + 1 - r->base) / n * n; // of the first row's window
+            if (!r->positions && first > at->c) { at->c = first - n; }
         }
     }
     return false;

@@ -360,7 +360,7 @@ static bool is_device(void) {
 static const shape_case cases[] = {
     {1, 1, 64, 0, 66, 5},     {3, 3, 64, 40, 130, 70}, {5, 1, 80, 0, 200, 33},
     {6, 3, 128, 0, 129, 65},  {8, 1, 96, 64, 191, 20}, {14, 2, 64, 0, 75, 30},
-    {2, 1, 256, 100, 140, 9}, {6, 3, 32, 0, 100, 64},
+    {2, 1, 256, 100, 140, 9}, {6, 3, 34, 0, 100, 64},
 };
 enum { N_CASES = sizeof cases / sizeof *cases, N_BOUNDS = sizeof bounds / sizeof *bounds };
 
