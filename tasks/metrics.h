@@ -10,7 +10,8 @@
  * f1               of words, after SQuAD's normalisation: lower case, no ASCII punctuation, no
  *                  articles
  * rouge-l          of summaries, as the Python package rouge 1.0.1 has it: the words of the longest
- *                  common subsequences of all pairs of sentences, as a set
+ *                  common subsequences of all pairs of sentences, as a set (the package gives 0
+ * where a pair of some thousand words meets Python's limit of recursion; this does not)
  * code-similarity  fuzzywuzzy 0.18's ratio without python-Levenshtein (difflib's, in whole percent)
  *                  of the first line without a '`', '#' or "//"
  * classification   1 over the number of labels that stand in the answer, the right one among them
