@@ -32,7 +32,7 @@ with tempfile.TemporaryDirectory() as of_items:
                 if item["metric"] not in METRICS:
                     sys.exit(f"{items}: item {item['id']} has the metric {item['metric']}, which kvpress's scorer for RULER does not know")
                 text = item["prompt"].encode()
-                context, question, reply = text[: item["question_at"]], text[item["question_at"] : item["reply_at"]], text[item["reply_at"] :]
+                context, question, reply = text[: item["question_at"]], text[item["question_at"] : item["reply_at"]], text[item["reply_at"] :].removeprefix(b" ")
                 out.write(json.dumps({"context": context.decode(), "question": question.decode(), "answer_prefix": reply.decode(), "answer": item["answers"],
                                       "task": METRICS[item["metric"]] + item["task"].replace("_", "-"), "max_new_tokens": item["max_new"]}) + "\n")
         evaluate_registry.DATASET_REGISTRY["ckvc"] = of_items
