@@ -10,7 +10,7 @@ static const struct {
 } kinds[SCORE_KIND_COUNT] = {
     [SCORE_TABLE] = {"table", {.query_aware = true}},
     [SCORE_IDENTITY] = {"identity", {.query_aware = true}},
-    [SCORE_FULL] = {"full"},
+    [SCORE_FULL] = {.name = "full"},
     [SCORE_MATCHED] = {"matched", {.query_aware = true}},
     [SCORE_RECENT] = {"recent", {.exact = true}},
     [SCORE_SINK_RECENT] = {"sink-recent", {.exact = true}},
