@@ -98,8 +98,8 @@ static __device__ __forceinline__ void step_softmax(float *score, float *piece) 
 
 // blockIdx.x: piece; y: KV head and HEADS of its query heads; z: the row.
 template <int HEADS> __global__ void __launch_bounds__(THREADS) step_kernel(const cuda_step a) {
-    __shared__ float q[HEADS * CUDA_WIDEST], score[HEADS][CUDA_HELD_SPLIT],
-        part[HEADS][2 * THREADS];
+    alignas(8) __shared__ float q[HEADS * CUDA_WIDEST]; // pairs are read
+    __shared__ float score[HEADS][CUDA_HELD_SPLIT], part[HEADS][2 * THREADS];
     const int group = a.n_heads / a.n_kv_heads, parts = (group + HEADS - 1) / HEADS,
               g = (int)blockIdx.y / parts, h0 = (int)blockIdx.y % parts * HEADS,
               n_heads = group - h0 < HEADS ? group - h0 : HEADS, d = a.head_dim;
