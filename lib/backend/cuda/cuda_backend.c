@@ -13,6 +13,7 @@
 
 bool cuda_ok(cuda_backend *c, cudaError_t st, const char *what) {
     if (st == cudaSuccess) { return true; }
+    cudaGetLastError(); /* or the next launch's check finds it once more */
     ckvc_fail(&c->failure, CKVC_E_DEVICE, "%s: %s: %s (%s)", c->base.kernel, what,
               cudaGetErrorString(st), cudaGetErrorName(st));
     return false;
@@ -56,7 +57,8 @@ void *cuda_alloc(cuda_backend *c, size_t bytes, const char *what) {
 
 void cuda_free(cuda_backend *c, void *data, size_t bytes) {
     if (!data) { return; }
-    cudaFree(data); /* after all that is enqueued */
+    cudaStreamSynchronize(c->stream); /* what is enqueued reads it */
+    cudaFree(data);
     c->bytes_now -= bytes;
 }
 

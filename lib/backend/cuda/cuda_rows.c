@@ -70,6 +70,7 @@ bool cuda_angles(cuda_backend *c, const double *inv_freq, int32_t half, int64_t 
     const int64_t rounded = (n_positions + 511) / 512 * 512,
                   n = fits && rounded < t->n_positions ? t->n_positions : rounded;
     const size_t table = (size_t)(n * half) * sizeof(float), head = cuda_align(bytes);
+    t->n_positions = 0; /* there are none if anything of this fails */
     if (!cuda_grow(c, &t->angles, head + 2 * table, "positions' angles")) { return false; }
     if (!fits) {
         free(t->inv_freq);
@@ -77,12 +78,13 @@ bool cuda_angles(cuda_backend *c, const double *inv_freq, int32_t half, int64_t 
     }
     memcpy(t->inv_freq, inv_freq, bytes);
     t->half = half;
-    t->n_positions = n;
     t->cos = (float *)((char *)t->angles.data + head);
     t->sin = t->cos + n * half;
     cuda_upload(c, t->angles.data, inv_freq, bytes);
     cuda_fill_angles(c->stream, t->angles.data, half, n, t->cos, t->sin);
-    return cuda_check(c, "positions' angles");
+    cuda_check(c, "positions' angles");
+    t->n_positions = cuda_failed(c) ? 0 : n;
+    return !cuda_failed(c);
 }
 
 static bool lane_rows(cuda_backend *c, const be_attention_shape *s, const double *inv_freq,

@@ -193,8 +193,10 @@ ckvc_status cuda_weight_create(backend *be, const be_matrix *m, be_weight **out,
     return CKVC_OK;
 }
 
+/* Not before the ways are done with its pieces, and the operations' stream with its memory. */
 static void drop(cuda_backend *c, be_weight *w) {
-    if (w->arriving) { cudaEventSynchronize(w->filled); }
+    if (w->filled) { cudaEventSynchronize(w->filled); }
+    if (w->unused && w->data) { cudaEventSynchronize(w->unused); }
     cuda_free(c, w->data, bytes_of(w));
     w->data = NULL;
     w->arriving = w->promised = false;
@@ -297,7 +299,10 @@ ckvc_status cuda_weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
         cuda_ok(c, cudaStreamWaitEvent(c->stream, w->filled, 0), "waiting for a weight");
         w->arriving = false;
     }
-    if (cuda_failed(c)) { return cuda_sync(be, err); }
+    if (cuda_failed(c)) {
+        if (!w->users) { drop(c, w); } /* who knows whether all of it has come */
+        return cuda_sync(be, err);
+    }
     w->promised = false;
     w->users++;
     return CKVC_OK;
@@ -320,6 +325,10 @@ void cuda_weight_prefetch(backend *be, const be_weight *soon) {
     if (w->data) {
         w->promised = true;
         fill(c, w);
+    }
+    if (cuda_failed(c)) {
+        drop(c, w);
+        c->failure = (ckvc_err){0}; /* who acquires it meets it again */
     }
 }
 
