@@ -1,7 +1,8 @@
 /* D = alpha A^T B + beta C in columns, the one product that lib/backend/cuda asks for: A [k][m] and
- * B [k][n] in bf16 or float32, C and D [m][n] in float32. Two algorithms, as the real one has many:
- * a sum in two halves, and one chain over k. What the real one would refuse, or read past, ends the
- * process. */
+ * B [k][n] in bf16 or float32, C and D [m][n] in float32. Three algorithms, as the real one has
+ * many: a sum in two halves; one that says that it has one chain and splits it for more than a tile
+ * of rows, as kernels might that share out tiles to multiprocessors; and one chain over k. What the
+ * real one would refuse, or read past, ends the process. */
 #include <algorithm>
 #include <cublasLt.h>
 #include <vector>
@@ -28,9 +29,10 @@ struct cublasLtPreference {
 namespace {
 /* What an algorithm's bytes mean here. */
 struct algorithm {
-    uint32_t split, alignment[4];
+    uint32_t split, by_rows, alignment[4];
     uint64_t k;
 };
+enum { TILE = 64 };
 algorithm meaning(const cublasLtMatmulAlgo_t *a) {
     algorithm m;
     memcpy(&m, a, sizeof m);
@@ -194,13 +196,14 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               cublasLtMatmulHeuristicResult_t *found, int *n) {
     *n = 0;
     if (!fits(desc, a, b, c, d)) { return CUBLAS_STATUS_NOT_SUPPORTED; }
-    for (uint32_t split = 2; split >= 1 && *n < wanted; split--) {
+    for (uint32_t i = 0; i < 3 && *n < wanted; i++) {
+        const uint32_t split = i == 0 ? 2 : 1;
         const size_t workspace = split > 1 ? d->rows * d->cols * split * 4 : 0;
         if (split > 1 && !(preference->reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)) {
             continue;
         }
         if (workspace > preference->workspace) { continue; }
-        algorithm m = {split, {}, a->rows};
+        algorithm m = {split, i == 1, {}, a->rows};
         memcpy(m.alignment, preference->alignment, sizeof m.alignment);
         found[*n] = {};
         memcpy(&found[*n].algo, &m, sizeof m);
@@ -248,7 +251,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                     (float *)d,
                     *(const float *)alpha,
                     *(const float *)beta,
-                    m.split};
+                    m.by_rows && layout_b->cols > TILE ? 2 : m.split};
     emulation::enqueue(stream, [p] { multiply(p); });
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -51,6 +51,10 @@ void cuda_value_norm_rows(cudaStream_t stream, const float *v, int32_t n_kv, int
 /* y[r][i] = (add ? y[r][i] : 0) + bias[i] */
 void cuda_bias_rows(cudaStream_t stream, const float *bias, int64_t n_rows, int64_t n_out, bool add,
                     float *y);
+/* Sets *found (zeroed) to 1 where a bit of the n first values of rows a differs from b's; rows lie
+ * `stride` apart. */
+void cuda_rows_differ(cudaStream_t stream, const float *a, const float *b, int64_t n_rows,
+                      int64_t n, int64_t stride, uint32_t *found);
 
 /* ---- head.cu ---- */
 

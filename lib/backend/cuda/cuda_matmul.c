@@ -3,15 +3,18 @@
  *
  * cuBLASLt chooses a kernel by the shape of the whole call, so a row's bits would change with the
  * rows beside it. Here the kernel is chosen once for a shape of weights and said in every call,
- * MANY_ROWS being what it is chosen for, without split sums, so that a value is one chain over the
- * columns whatever the number of rows. A buffer that holds one tile, as a decoder's, has another
- * one: always that tile, for which a kernel for many rows would leave most of the device idle.
+ * MANY_ROWS being what it is chosen for, without split sums and without memory for parts of them,
+ * so that a value is one chain over the columns whatever the number of rows; and tried
+ * (rows_alike), since a kernel that hands out its work by the number of tiles could split sums all
+ * the same. A buffer that holds one tile, as a decoder's, has another one: always that tile, for
+ * which a kernel for many rows would leave most of the device idle.
  */
 #include <assert.h>
 
 #include "lib/backend/cuda/cuda.h"
 
 #define MANY_ROWS 1024 /* the layer loop's largest piece behind attention */
+#define SOME_ROWS (5 * BE_ROW_TILE)
 
 struct cuda_product {
     int64_t n_out, cols, stride; /* of a row of W and x; of one of y */
@@ -84,7 +87,7 @@ static uint32_t alignment(int64_t values, size_t bytes) {
 
 static bool prefer(cuda_backend *c, const cuda_product *p, cublasLtMatmulPreference_t preference) {
     const size_t element = p->bf16 ? sizeof(uint16_t) : sizeof(float);
-    const size_t workspace = c->workspace.bytes;
+    const size_t workspace = p->few ? c->workspace.bytes : 0;
     /* partial sums in the workspace, added up in order: for a fixed number of rows alone */
     const uint32_t sums =
         p->few ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
@@ -112,7 +115,7 @@ static bool prefer(cuda_backend *c, const cuda_product *p, cublasLtMatmulPrefere
 
 /* Whether a kernel takes every number of rows that it will meet, without splitting sums. */
 static bool takes_any_rows(cuda_backend *c, cuda_product *p, const cublasLtMatmulAlgo_t *algo) {
-    static const int64_t rows[] = {BE_ROW_TILE, 5 * BE_ROW_TILE, 8 * MANY_ROWS, MANY_ROWS};
+    static const int64_t rows[] = {BE_ROW_TILE, SOME_ROWS, 8 * MANY_ROWS, MANY_ROWS};
     uint32_t split = 1;
     if (cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split,
                                              sizeof split, NULL) != CUBLAS_STATUS_SUCCESS ||
@@ -124,16 +127,83 @@ static bool takes_any_rows(cuda_backend *c, cuda_product *p, const cublasLtMatmu
         if (!set_rows(c, p, rows[i]) ||
             cublasLtMatmulAlgoCheck(c->lt, p->product, p->w, p->x, p->y, p->y, algo, &checked) !=
                 CUBLAS_STATUS_SUCCESS ||
-            checked.workspaceSize > c->workspace.bytes) {
+            checked.workspaceSize > 0) {
             return false;
         }
     }
     return true;
 }
 
+/* ---- whether a row's bits follow from the rows beside it ---- */
+
+typedef struct trial {
+    const be_weight *w;
+    const cublasLtMatmulAlgo_t *algorithm;
+    const char *x;
+} trial;
+
+/* Rows first ... first + n - 1 of the trial's x, times the weights' first rows, to y. */
+static bool try_rows(cuda_backend *c, const cuda_product *p, const trial *t, int64_t first,
+                     int64_t n, float *y) {
+    const float one = 1, zero = 0;
+    const size_t row = (size_t)p->cols * (p->bf16 ? sizeof(uint16_t) : sizeof(float));
+    return set_rows(c, p, n) &&
+           cublasLtMatmul(c->lt, p->product, &one, t->w->data, p->w, t->x + (size_t)first * row,
+                          p->x, &zero, y, p->y, y, p->y, t->algorithm, NULL, 0,
+                          c->stream) == CUBLAS_STATUS_SUCCESS;
+}
+
+/* Whether rows get the same bits in calls of one tile, of some and of as many as there is room for,
+ * up to MANY_ROWS. In cublasLt's workspace, which a kernel for any number of rows does without; x
+ * is the weights themselves, over and over. Waits for the device, once a shape. */
+static bool rows_alike(cuda_backend *c, const cuda_product *p, const be_weight *w,
+                       const cublasLtMatmulAlgo_t *algorithm) {
+    const size_t x_row = (size_t)p->cols * (p->bf16 ? sizeof(uint16_t) : sizeof(float)),
+                 y_row = (size_t)p->stride * sizeof(float),
+                 beside = SOME_ROWS * y_row + sizeof(uint32_t),
+                 room = c->workspace.bytes > beside ? c->workspace.bytes - beside : 0,
+                 fits = room / (x_row + y_row) / BE_ROW_TILE * BE_ROW_TILE;
+    const int64_t n = fits < MANY_ROWS ? (int64_t)fits : MANY_ROWS, rest = n - BE_ROW_TILE;
+    const struct {
+        int64_t first, n;
+    } calls[] = {
+        {0, BE_ROW_TILE}, {rest, BE_ROW_TILE}, {BE_ROW_TILE, rest < SOME_ROWS ? rest : SOME_ROWS}};
+    const char *what = "trying a product";
+    uint32_t differs = 0;
+    if (rest <= 0) { return true; }
+    char *x = c->workspace.data;
+    float *all = (float *)(x + (size_t)n * x_row), *some = all + n * p->stride;
+    uint32_t *found = (uint32_t *)(some + SOME_ROWS * p->stride);
+    const trial t = {w, algorithm, x};
+    for (int64_t row = 0, part; row < n; row += part) {
+        part = n - row < w->m.rows ? n - row : w->m.rows;
+        if (!cuda_ok(c,
+                     cudaMemcpyAsync(x + (size_t)row * x_row, w->data, (size_t)part * x_row,
+                                     cudaMemcpyDeviceToDevice, c->stream),
+                     what)) {
+            return false;
+        }
+    }
+    if (!cuda_ok(c, cudaMemsetAsync(found, 0, sizeof *found, c->stream), what) ||
+        !try_rows(c, p, &t, 0, n, all)) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        if (!try_rows(c, p, &t, calls[i].first, calls[i].n, some)) { return false; }
+        cuda_rows_differ(c->stream, all + calls[i].first * p->stride, some, calls[i].n, p->n_out,
+                         p->stride, found);
+    }
+    return cuda_check(c, what) &&
+           cuda_ok(
+               c,
+               cudaMemcpyAsync(&differs, found, sizeof differs, cudaMemcpyDeviceToHost, c->stream),
+               what) &&
+           cuda_ok(c, cudaStreamSynchronize(c->stream), what) && !differs;
+}
+
 #define CANDIDATES 16
 
-static bool choose(cuda_backend *c, cuda_product *p) {
+static bool choose(cuda_backend *c, cuda_product *p, const be_weight *w) {
     cublasLtMatmulPreference_t preference = NULL;
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     int n = 0, i = 0;
@@ -148,10 +218,13 @@ static bool choose(cuda_backend *c, cuda_product *p) {
                 "no kernel for a product");
     cublasLtMatmulPreferenceDestroy(preference);
     if (!asked) { return false; }
-    while (i < n && (found[i].state != CUBLAS_STATUS_SUCCESS ||
-                     (!p->few && !takes_any_rows(c, p, &found[i].algo)))) {
+    while (i < n && !cuda_failed(c) &&
+           (found[i].state != CUBLAS_STATUS_SUCCESS ||
+            (!p->few &&
+             !(takes_any_rows(c, p, &found[i].algo) && rows_alike(c, p, w, &found[i].algo))))) {
         i++;
     }
+    if (cuda_failed(c)) { return false; }
     if (i == n) {
         ckvc_fail(&c->failure, CKVC_E_DEVICE,
                   "%s: cublasLt has no kernel of one order of sums for a product with weights "
@@ -176,7 +249,7 @@ static const cuda_product *product_of(cuda_backend *c, const cuda_call *call) {
             return p;
         }
     }
-    if (!describe(c, &wanted) || !choose(c, &wanted)) {
+    if (!describe(c, &wanted) || !choose(c, &wanted, call->w)) {
         product_fini(&wanted);
         return NULL;
     }
@@ -223,12 +296,13 @@ bool cuda_multiply(cuda_backend *c, const cuda_call *call) {
     if (!p) { return false; }
     const void *x = w->bf16 ? (const void *)half_rows(c, call->x, call->rows, w->m.cols) : call->x;
     if (!x || !set_rows(c, p, call->rows)) { return false; }
+    const size_t workspace = call->few ? c->workspace.bytes : 0;
     const char *weights = (const char *)w->data + (size_t)(call->first * w->stride) *
                                                       (w->bf16 ? sizeof(uint16_t) : sizeof(float));
     return blas_ok(c,
                    cublasLtMatmul(c->lt, p->product, &one, weights, p->w, x, p->x, &onto, call->y,
-                                  p->y, call->y, p->y, &p->algorithm, c->workspace.data,
-                                  c->workspace.bytes, c->stream),
+                                  p->y, call->y, p->y, &p->algorithm,
+                                  workspace ? c->workspace.data : NULL, workspace, c->stream),
                    "a product");
 }
 

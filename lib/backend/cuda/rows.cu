@@ -240,3 +240,17 @@ void cuda_value_norm_rows(cudaStream_t stream, const float *v, int32_t n_kv, int
     LAUNCH(value_norm, dim3(pieces_of(n, THREADS / 32), (unsigned)n_kv), THREADS, 0, stream, v,
            capacity, head_dim, n, norm);
 }
+
+__global__ void rows_differ(const uint32_t *a, const uint32_t *b, int64_t n, int64_t stride,
+                            uint32_t *found) {
+    const int64_t row = (int64_t)blockIdx.x * stride;
+    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
+        if (a[row + i] != b[row + i]) { *found = 1; }
+    }
+}
+
+void cuda_rows_differ(cudaStream_t stream, const float *a, const float *b, int64_t n_rows,
+                      int64_t n, int64_t stride, uint32_t *found) {
+    LAUNCH(rows_differ, (unsigned)n_rows, THREADS, 0, stream, (const uint32_t *)a,
+           (const uint32_t *)b, n, stride, found);
+}
