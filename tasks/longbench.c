@@ -180,7 +180,8 @@ static void write_longbench(const task_kind *kind, task_draft *d, uint32_t units
     {                                                                                              \
         .name = (NAME), .group = "longbench", .write = write_longbench, .least_units = 1,          \
         .max_new = (TOKENS), .metric = (METRIC), .first_line = (FIRST_LINE), .plain = (PLAIN),     \
-        .needs = "--longbench DIR with its file", .open = open_longbench, .close = close_longbench \
+        .needs = "--longbench DIR with " NAME ".jsonl", .open = open_longbench,                    \
+        .close = close_longbench                                                                   \
     }
 const task_kind task_longbench[] = {
     LONGBENCH("narrativeqa", TASK_F1, 128, false, false),

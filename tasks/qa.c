@@ -263,9 +263,10 @@ static void write_qa(const task_kind *kind, task_draft *d, uint32_t units) {
     free(docs);
 }
 
-#define QA(NAME, VARIANT)                                                                          \
+#define QA(NAME, VARIANT, WHOSE)                                                                   \
     {                                                                                              \
         .name = (NAME), .group = "ruler", .write = write_qa, .variant = (VARIANT), .max_new = 32,  \
-        .metric = TASK_MATCH_PART, .needs = "--qa FILE", .open = open_qa, .close = close_qa        \
+        .metric = TASK_MATCH_PART, .needs = "--qa FILE in " WHOSE "'s JSON", .open = open_qa,      \
+        .close = close_qa                                                                          \
     }
-const task_kind task_qa[] = {QA("qa-1", SQUAD), QA("qa-2", HOTPOT), {0}};
+const task_kind task_qa[] = {QA("qa-1", SQUAD, "SQuAD"), QA("qa-2", HOTPOT, "HotpotQA"), {0}};

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "tasks/task_kind.h"
 
@@ -65,9 +66,11 @@ typedef struct maker {
     const task_kind *kind;
     haystack hay;
     task_draft draft;
-    bool by_name;     /* the kind was asked for by its own, not a group's */
-    uint32_t records; /* of the kind's file; without one, no end */
-    size_t room;      /* of the list of items */
+    bool by_name;        /* the kind was asked for by its own, not a group's */
+    uint32_t records;    /* of the kind's file; without one, no end */
+    size_t room;         /* of the list of items */
+    bool too_short;      /* a length for a kind that was left out of it */
+    const char *lacking; /* what a kind that was left out would read */
     ckvc_err *err;
 } maker;
 
@@ -195,6 +198,7 @@ static ckvc_status make_kind(maker *m, task_items *out) {
                                              : sizeof even_depths / sizeof *even_depths;
     const size_t count = o->count < m->records ? o->count : m->records;
     for (size_t l = 0; l < o->n_lengths; l++) {
+        const size_t before = out->n;
         bool fits = true;
         for (size_t i = 0; i < n_depths * count && fits; i++) {
             CKVC_GROW(out->items, m->room, out->n + 1);
@@ -203,7 +207,8 @@ static ckvc_status make_kind(maker *m, task_items *out) {
             CKVC_TRY(make_item(m, o->lengths[l], depths[i / count], (uint32_t)(i % count), item));
             fits = item->prompt != NULL;
         }
-        if (!fits) { item_fini(&out->items[--out->n]); }
+        m->too_short = m->too_short || !fits;
+        while (!fits && out->n > before) { item_fini(&out->items[--out->n]); }
     }
     return CKVC_OK;
 }
@@ -259,9 +264,20 @@ static ckvc_status open_and_make(maker *m, task_items *out) {
     if (status == CKVC_OK && m->by_name && !m->records) {
         status = ckvc_fail(m->err, CKVC_E_USAGE, "task %s needs %s", kind->name, kind->needs);
     }
+    if (!m->records) { m->lacking = kind->needs; }
     if (status == CKVC_OK) { status = make_kind(m, out); }
     if (kind->close) { kind->close(file); }
     return status;
+}
+
+/* Whether the files that the options name are there, read or not. */
+static ckvc_status check_files(const task_options *o, ckvc_err *err) {
+    CKVC_FAIL_IF(o->longbench && !ckvc_is_dir(o->longbench), err, CKVC_E_NOINPUT,
+                 "%s: no such folder; want that of LongBench's .jsonl files", o->longbench);
+    for (size_t i = 0; i < o->n_qa; i++) {
+        CKVC_FAIL_IF(!ckvc_file_exists(o->qa[i]), err, CKVC_E_NOINPUT, "%s: not there", o->qa[i]);
+    }
+    return CKVC_OK;
 }
 
 ckvc_status task_items_make(const char *names, const task_options *options, task_items *out,
@@ -269,6 +285,7 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
     CKVC_AUTO(maker_fini) maker m = {.options = options, .err = err};
     *out = (task_items){0};
     CKVC_TRY(check_names(names, err));
+    CKVC_TRY(check_files(options, err));
     if (options->haystack) { CKVC_TRY(haystack_read(options->haystack, &m.hay, err)); }
     for (size_t f = 0; f < N_FAMILIES; f++) {
         for (m.kind = families[f]; m.kind->name; m.kind++) {
@@ -278,6 +295,10 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
             }
         }
     }
+    CKVC_FAIL_IF(!out->n && !m.too_short, err, CKVC_E_USAGE,
+                 "tasks \"%s\": all are left out; they need %s", names, m.lacking);
+    CKVC_FAIL_IF(!out->n, err, CKVC_E_DATA,
+                 "tasks \"%s\": all are left out; ask for longer prompts", names);
     return CKVC_OK;
 }
 

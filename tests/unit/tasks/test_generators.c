@@ -228,6 +228,25 @@ static void labels_are_learnt_from_others(void **state) {
     }
 }
 
+/* A length that is too short for one item of a task is left out for all of them. */
+static void too_short_for_one_is_for_all(void **state) {
+    (void)state;
+    size_t some = 0;
+    for (uint32_t length = 220; length < 250; length += 3) {
+        const uint32_t lengths[] = {length, 600};
+        const task_options options = {
+            .seed = 7, .lengths = lengths, .n_lengths = 2, .count = 2, .count_tokens = count_words};
+        CKVC_AUTO(task_items_fini) task_items list = make_with("records", &options);
+        size_t pairs = 0;
+        for (size_t i = 0; i < list.n; i++) {
+            pairs += strcmp(list.items[i].task, "kv-retrieval") == 0;
+        }
+        assert_true(pairs == 10 || pairs == 20); /* five depths */
+        some += pairs == 20;
+    }
+    assert_true(some > 0 && some < 10);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(variables_are_followed),
@@ -237,6 +256,7 @@ int main(void) {
         cmocka_unit_test(lines_differ),
         cmocka_unit_test(copies_stand_in_the_text),
         cmocka_unit_test(labels_are_learnt_from_others),
+        cmocka_unit_test(too_short_for_one_is_for_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,8 +161,9 @@ static void refusals(void **state) {
         const char *task, *file, *text, *says;
         ckvc_status status;
     } cases[] = {
-        {"qa-1", NULL, NULL, "task qa-1 needs --qa FILE", CKVC_E_USAGE},
-        {"qa-2", "a.json", "{\"data\":[]}", "task qa-2 needs --qa FILE", CKVC_E_USAGE},
+        {"qa-1", NULL, NULL, "task qa-1 needs --qa FILE in SQuAD's JSON", CKVC_E_USAGE},
+        {"qa-2", "a.json", "{\"data\":[]}", "task qa-2 needs --qa FILE in HotpotQA's JSON",
+         CKVC_E_USAGE},
         {"qa-1", "a.json", "{\"data\":[]}", "no question that has an answer", CKVC_E_DATA},
         {"qa-1", "a.json", "{}", "neither SQuAD's", CKVC_E_DATA},
         {"qa-1", "a.json", "{\"data\":[{\"paragraphs\":[{}]}]}", "has no \"context\"", CKVC_E_DATA},
@@ -173,7 +174,7 @@ static void refusals(void **state) {
         {"qa-2", "a.json", "[{\"question\":\"q\",\"answer\":\"a\"}]", "item 0 lacks", CKVC_E_DATA},
         {"qa-2", "a.json", "[{\"question\":\"q\",\"answer\":\"a\",\"context\":[[\"t\"]]}]",
          "is not a title and an array", CKVC_E_DATA},
-        {"lcc", NULL, NULL, "task lcc needs --longbench DIR with its file", CKVC_E_USAGE},
+        {"lcc", NULL, NULL, "task lcc needs --longbench DIR with lcc.jsonl", CKVC_E_USAGE},
         {"lcc", "lcc.jsonl", "", "no line", CKVC_E_DATA},
         {"lcc", "lcc.jsonl", "{\"input\":\"\",\"context\":\"\",\"answers\":[]}",
          "lcc.jsonl:1: \"answers\" must be", CKVC_E_DATA},
@@ -221,6 +222,40 @@ static void refusals(void **state) {
     task_items_fini(&list);
 }
 
+/* Where nothing is left to ask there is no list without items; what the options name is there. */
+static void nothing_left(void **state) {
+    (void)state;
+    const char *squad_path = put("squad.json", squad), *absent = in_temp_folder("absent");
+    const struct {
+        const char *tasks, *longbench, *qa, *says;
+        uint32_t length;
+        ckvc_status status;
+    } cases[] = {
+        {"longbench", NULL, NULL, "they need --longbench DIR", 100, CKVC_E_USAGE},
+        {"needle", NULL, NULL, "ask for longer prompts", 5, CKVC_E_DATA},
+        {"longbench,needle", NULL, NULL, "ask for longer prompts", 5, CKVC_E_DATA},
+        {"niah", absent, NULL, "no such folder", 100, CKVC_E_NOINPUT},
+        {"niah", squad_path, NULL, "no such folder", 100, CKVC_E_NOINPUT},
+        {"niah", NULL, absent, "absent: not there", 100, CKVC_E_NOINPUT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const task_options options = {.lengths = &cases[i].length,
+                                      .n_lengths = 1,
+                                      .count = 1,
+                                      .longbench = cases[i].longbench,
+                                      .qa = &cases[i].qa,
+                                      .n_qa = cases[i].qa != NULL,
+                                      .count_tokens = count_words};
+        ckvc_err err = {0};
+        task_items list;
+        const ckvc_status status = task_items_make(cases[i].tasks, &options, &list, &err);
+        task_items_fini(&list);
+        if (status != cases[i].status || !strstr(err.text, cases[i].says)) {
+            fail_msg("case %zu: status %d, \"%s\"", i, (int)status, err.text);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(squad_has_the_question_s_paragraph),
@@ -228,6 +263,7 @@ int main(void) {
         cmocka_unit_test(longbench_fills_its_prompt),
         cmocka_unit_test(longbench_as_published),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(nothing_left),
     };
     return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
