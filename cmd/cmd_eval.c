@@ -55,7 +55,8 @@ static ckvc_status numbers_of(const char *option, const opt_list *list, double l
         out[i] = strtod(list->items[i], &end);
         USAGE_IF(*end || end == list->items[i] || !(out[i] >= lo && out[i] <= hi) ||
                      (lo >= 1 && out[i] != floor(out[i])),
-                 "--%s: got '%s', wanted %g to %g", option, list->items[i], lo, hi);
+                 "--%s: got '%s', wanted %s%g to %.10g", option, list->items[i],
+                 lo >= 1 ? "whole numbers from " : "", lo, hi);
         for (size_t k = 0; k < i; k++) {
             USAGE_IF(out[k] == out[i], "--%s: %s is given twice", option, list->items[i]);
         }
@@ -110,6 +111,21 @@ static ckvc_status make_items(const eval_cli *c, eval_job *j, ckvc_err *err) {
     return CKVC_OK;
 }
 
+/* Parts, and a run that goes on, have the same items: what the file holds already stays. */
+static ckvc_status publish_items(const eval_cli *c, const eval_job *j, const ckvc_buffer *lines,
+                                 ckvc_err *err) {
+    CKVC_AUTO_FREE char *there = NULL;
+    size_t n = 0;
+    ckvc_err why = {0};
+    const ckvc_status st = ckvc_publish_bytes(c->items, lines->data, lines->size, c->force, &why);
+    if (st == CKVC_E_CREATE && (c->resume || j->part.count) &&
+        ckvc_file_read(c->items, lines->size, &there, &n, &(ckvc_err){0}) == CKVC_OK &&
+        n == lines->size && memcmp(there, lines->data, n) == 0) {
+        return CKVC_OK;
+    }
+    return st == CKVC_OK ? st : ckvc_fail(err, st, "%s", why.text);
+}
+
 static ckvc_status write_items(const eval_cli *c, const eval_job *j, ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     for (size_t i = 0; i < j->tasks.n; i++) {
@@ -117,7 +133,7 @@ static ckvc_status write_items(const eval_cli *c, const eval_job *j, ckvc_err *e
         ckvc_json_append(&lines, o);
         ckvc_buffer_u8(&lines, '\n');
     }
-    return ckvc_publish_bytes(c->items, lines.data, lines.size, c->force, err);
+    return publish_items(c, j, &lines, err);
 }
 
 /* ---- what came of it ---- */
@@ -178,13 +194,32 @@ static ckvc_status print_forecast(const eval_cli *c, const eval_options *o, ckvc
 
 /* ---- the run ---- */
 
+/* Files that would overwrite each other, or what is there. */
+static ckvc_status check_outputs(const eval_cli *c, const eval_job *j, ckvc_err *err) {
+    const struct {
+        const char *option, *path;
+        bool check;
+    } files[] = {{"out", c->out, !c->dry_run},
+                 {"items", c->items, !c->resume && !j->part.count},
+                 {"cost", c->cost, !c->dry_run}};
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t k = 0; k < i && files[i].path; k++) {
+            USAGE_IF(files[k].path && strcmp(files[i].path, files[k].path) == 0,
+                     "--%s and --%s are both %s; give each a file of its own", files[k].option,
+                     files[i].option, files[i].path);
+        }
+        if (files[i].path && files[i].check) {
+            CKVC_TRY(ckvc_publish_check(files[i].path, c->force, err));
+        }
+    }
+    return CKVC_OK;
+}
+
 static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
     USAGE_IF(c->resume && !c->out, "--resume goes on with an --out FILE; name it");
     CKVC_TRY(shard_option(c->shard, &j->part, err));
     USAGE_IF(j->part.count && !c->out, "--shard makes a part of an --out FILE; name it");
-    if (c->out && !c->dry_run) { CKVC_TRY(ckvc_publish_check(c->out, c->force, err)); }
-    if (c->items) { CKVC_TRY(ckvc_publish_check(c->items, c->force, err)); }
-    if (c->cost && !c->dry_run) { CKVC_TRY(ckvc_publish_check(c->cost, c->force, err)); }
+    CKVC_TRY(check_outputs(c, j, err));
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     CKVC_TRY(policies_open_instruction(&c->of, &c->inputs, &j->e, err));
     CKVC_TRY(policies_open(&c->of, &c->inputs, &j->e, &j->of, err));

@@ -82,7 +82,7 @@ static ckvc_status take(const eval_text *how, eval_items *e, size_t i, ids *cont
     const bool too_long = (int64_t)context->n > most;
     CKVC_FAIL_IF(too_long && (x->task->length > 0 || most + seen <= window), err, CKVC_E_DATA,
                  "item \"%s\": %zu tokens, a question of %zu and an answer of %u are more than the "
-                 "model's context of %lld%s",
+                 "model's context of %lld%s; ask for shorter ones",
                  x->task->id, context->n, question->n, x->task->max_new, (long long)context_size,
                  how->longest ? " holds beside a repetition" : "");
     if (too_long) {

@@ -272,8 +272,7 @@ void verdict_section(const report_numbers *n, view *v) {
                   8 * CACHE_BYTES);
     }
     if (n->n_tables == 0) {
-        finding(v, "no verdict",
-                "No table was given: name the .ckvt files that the scores are of.");
+        finding(v, "no verdict", "No table was given: name the .ckvt files that are to be judged.");
     }
     draw_losses(n, v);
 }

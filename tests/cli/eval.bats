@@ -242,6 +242,28 @@ o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["h
     fails 65 "give --window 16" --tasks niah --table "$DIR/t.ckvt" --window 32
     fails 65 "more than the model's context" --tasks niah --lengths 2047
     fails 65 "wanted more than the window of 300" --tasks niah --window 300
+    fails 65 "ask for shorter ones" --tasks niah --lengths 2047
+    fails 64 "wanted whole numbers from 1 to 10000000" --tasks niah --lengths 64.5
+    fails 64 "all are left out; they need --longbench DIR" --tasks longbench
+    fails 66 "no such folder" --tasks niah --longbench "$DIR/nonesuch"
+    cp "$DIR/t.ckvt" "$DIR/copy.ckvt"
+    fails 64 "hold the same table; leave one out" --tasks niah --window 16 --table "$DIR/t.ckvt,$DIR/copy.ckvt"
+    fails 64 "--out and --cost are both $DIR/one" --tasks niah --out "$DIR/one" --cost "$DIR/one" --force
+    [ ! -e "$DIR/one" ]
+}
+
+@test "--items: what a part or a stopped run has written stays, all else is refused" {
+    items() { eval_to "$DIR/with-items.jsonl" --items "$DIR/with.items" "$@"; }
+    items --shard 0/2
+    cp "$DIR/with.items" "$DIR/before"
+    items --shard 1/2
+    items --shard 1/2 --resume
+    cmp "$DIR/with.items" "$DIR/before"
+    run items
+    [ "$status" -eq 73 ] && one_line
+    run items --shard 1/2 --resume --seed 2
+    [ "$status" -eq 73 ] && one_line && [[ $output == *"with.items: exists already"* ]]
+    cmp "$DIR/with.items" "$DIR/before"
 }
 
 @test "scripts/eval-backbone.sh: a plan, then tables, answers, costs and the page, on an embedded model" {
