@@ -201,7 +201,7 @@ static void describe(const evaluator *v, size_t i, size_t w, const policy_kept *
         .share = entries / all,
         .bytes = entries * 2 * v->shape->head_dim * sizeof(float),
         .control = x->item->control ? task_score(task, x->item->control) : NAN,
-        .repeat_tokens = kept && kept->repeat_tokens ? kept->repeat_tokens : NAN,
+        .repeat_tokens = kept && kept->repeat_tokens ? (double)kept->repeat_tokens : NAN,
         .setting = choice->setting};
     x->row.setting.op = CKVC_OPERATOR_PAPER; /* a policy's own, as its name is */
 }

@@ -95,9 +95,11 @@ task_interval task_tail(const task_draws *d, size_t series, size_t base) {
 }
 
 double mcnemar_exact(uint64_t b, uint64_t c) {
-    const double n = (double)(b + c), few = (double)(b < c ? b : c);
+    const uint64_t few = b < c ? b : c;
+    const double n = (double)(b + c);
     double tail = 0;
-    for (double k = 0; k <= few; k++) {
+    for (uint64_t i = 0; i <= few; i++) {
+        const double k = (double)i;
         tail += exp(lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1) - n * log(2));
     }
     return fmin(1, 2 * tail);

@@ -424,7 +424,8 @@ ckvc_status session_attention_error(session *s, const int32_t *continuation, int
     const size_t rows = (size_t)s->m->shape->n_heads * (size_t)(s->limits.max_continuation - 1);
     if (!s->row_errors) { s->row_errors = ckvc_alloc(rows, sizeof *s->row_errors); }
     const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
-    const rollout_job job = {s, continuation, n, lanes, 2, nll};
+    rollout_job job = {s, continuation, n, lanes, 2, NULL};
+    job.nll = nll;
     return roll_out(&job, 1, &(error_job){&job, layers}, err);
 }
 
@@ -496,8 +497,7 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
     rope_frequencies(s->m->shape, n, s->inv_freq);
     const forward_pass pass = pass_over(s, tokens, n);
     CKVC_TRY(forward(&pass, 1, err));
-    const head_losses losses = {{s->act.x, {0, n - 1, 1}}, tokens + 1, nll};
-    return model_head_nll(s->m, &losses, 1, err);
+    return model_head_nll(s->m, &(head_losses){{s->act.x, {0, n - 1, 1}}, tokens + 1, nll}, 1, err);
 }
 
 ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err *err) {

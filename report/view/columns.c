@@ -327,6 +327,7 @@ void columns_text(ckvc_buffer *text, columns_of *of, const void *rows, size_t n)
         each_column(&cells, of, (const char *)rows + i * of()->size, plain_cell);
     }
     const char *at = (const char *)cells.data;
+    assert(at); /* a table has a column */
     for (size_t i = 0; i < across * (n + 1); i++, at += strlen(at) + 1) {
         const size_t w = width_of(at);
         width[i % across] = w > width[i % across] ? w : width[i % across];
