@@ -151,23 +151,45 @@ template <int HEADS> __global__ void __launch_bounds__(THREADS) step_kernel(cons
     }
 }
 
-// blockIdx.x: query head; y: the row.
-__global__ void bring_together_kernel(const cuda_step a, int stride) {
+#define AT_ONCE 256 // pieces whose factors lie in shared memory
+
+// blockIdx.x: query head; y: the row. Factors are taken once each, by threads side by side; sums
+// are chains over the pieces in their order.
+__global__ void __launch_bounds__(THREADS) bring_together_kernel(const cuda_step a, int stride) {
+    constexpr int COLUMNS = CUDA_WIDEST / THREADS;
+    __shared__ float warps[WARPS], factor[AT_ONCE], part[AT_ONCE];
     const int d = a.head_dim, h = blockIdx.x, g = h / (a.n_heads / a.n_kv_heads);
     const int64_t at = (int64_t)blockIdx.y * a.n_heads + h;
     const int n = cuda_held_pieces(a.heads[(int64_t)blockIdx.y * a.n_kv_heads + g].n);
     const float *piece = a.pieces + at * stride * (d + 2);
-    float max = -INFINITY, sum = 0.0f;
-    for (int i = 0; i < n; i++) { max = fmaxf(max, piece[i * (d + 2)]); }
-    for (int i = 0; i < n; i++) {
-        sum = fmaf(piece[i * (d + 2) + 1], exp2_of(piece[i * (d + 2)] - max), sum);
-    }
-    for (int c = threadIdx.x; c < d; c += THREADS) {
-        float x = 0.0f;
-        for (int i = 0; i < n; i++) {
-            x = fmaf(piece[i * (d + 2) + 2 + c], exp2_of(piece[i * (d + 2)] - max), x);
+    float max = -INFINITY, sum = 0.0f, x[COLUMNS] = {0.0f};
+    for (int i = threadIdx.x; i < n; i += THREADS) { max = fmaxf(max, piece[i * (d + 2)]); }
+    max = warp_max(max);
+    if (threadIdx.x % 32 == 0) { warps[threadIdx.x / 32] = max; }
+    __syncthreads();
+    for (int i = 0; i < WARPS; i++) { max = fmaxf(max, warps[i]); }
+    for (int first = 0; first < n; first += AT_ONCE, piece += AT_ONCE * (d + 2)) {
+        const int count = n - first < AT_ONCE ? n - first : AT_ONCE;
+        __syncthreads(); // nobody reads the factors before any more
+        for (int i = threadIdx.x; i < count; i += THREADS) {
+            factor[i] = exp2_of(piece[i * (d + 2)] - max);
+            part[i] = piece[i * (d + 2) + 1];
         }
-        a.out[at * d + c] = x / sum;
+        __syncthreads();
+#pragma unroll 8
+        for (int i = 0; i < count; i++) {
+            sum = fmaf(part[i], factor[i], sum);
+#pragma unroll
+            for (int k = 0; k < COLUMNS; k++) {
+                const int c = (int)threadIdx.x + k * THREADS;
+                if (c < d) { x[k] = fmaf(piece[i * (d + 2) + 2 + c], factor[i], x[k]); }
+            }
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < COLUMNS; k++) {
+        const int c = (int)threadIdx.x + k * THREADS;
+        if (c < d) { a.out[at * d + c] = x[k] / sum; }
     }
 }
 
