@@ -192,21 +192,24 @@ static void shuffle_questions(qa_file *f, uint64_t seed, const char *task) {
     }
 }
 
-/* The first of the files that has the kind's format. */
+/* The one of the files that has the kind's format. */
 static ckvc_status open_qa(const task_kind *kind, const task_options *o, void **file, uint32_t *n,
                            ckvc_err *err) {
     *n = 0;
     for (size_t i = 0; i < o->n_qa; i++) {
-        close_qa(*file);
-        qa_file *f = ckvc_calloc(1, sizeof *f);
-        *file = f;
+        json_auto_t *root = NULL;
+        CKVC_TRY(ckvc_json_read(o->qa[i], MAX_FILE, &root, err));
+        if (json_is_array(root) != (kind->variant == HOTPOT)) { continue; }
+        qa_file *f = *file;
+        CKVC_FAIL_IF(f, err, CKVC_E_USAGE,
+                     "task %s: of %s and %s only one can be read; join them or leave one out",
+                     kind->name, f->path, o->qa[i]);
+        *file = f = ckvc_calloc(1, sizeof *f);
         f->path = o->qa[i];
-        CKVC_TRY(ckvc_json_read(f->path, MAX_FILE, &f->root, err));
-        if (json_is_array(f->root) != (kind->variant == HOTPOT)) { continue; }
+        f->root = json_incref(root);
         CKVC_TRY(read_qa(f, err));
         shuffle_questions(f, o->seed, kind->name);
         *n = (uint32_t)f->n_questions;
-        return CKVC_OK;
     }
     return CKVC_OK;
 }

@@ -69,6 +69,7 @@ typedef struct maker {
     bool by_name;        /* the kind was asked for by its own, not a group's */
     uint32_t records;    /* of the kind's file; without one, no end */
     size_t room;         /* of the list of items */
+    bool found;          /* a kind of this family has something to read, or reads nothing */
     bool too_short;      /* a length for a kind that was left out of it */
     const char *lacking; /* what a kind that was left out would read */
     ckvc_err *err;
@@ -264,7 +265,8 @@ static ckvc_status open_and_make(maker *m, task_items *out) {
     if (status == CKVC_OK && m->by_name && !m->records) {
         status = ckvc_fail(m->err, CKVC_E_USAGE, "task %s needs %s", kind->name, kind->needs);
     }
-    if (!m->records) { m->lacking = kind->needs; }
+    if (!m->records && !m->lacking) { m->lacking = kind->needs; }
+    m->found = m->found || m->records;
     if (status == CKVC_OK) { status = make_kind(m, out); }
     if (kind->close) { kind->close(file); }
     return status;
@@ -288,15 +290,21 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
     CKVC_TRY(check_files(options, err));
     if (options->haystack) { CKVC_TRY(haystack_read(options->haystack, &m.hay, err)); }
     for (size_t f = 0; f < N_FAMILIES; f++) {
+        bool asked = false;
+        m.found = false;
         for (m.kind = families[f]; m.kind->name; m.kind++) {
             m.by_name = in_list(names, m.kind->name);
             if (m.by_name || in_list(names, m.kind->group) || in_list(names, "all")) {
+                asked = true;
                 CKVC_TRY(open_and_make(&m, out));
             }
         }
+        CKVC_FAIL_IF(families[f] == task_longbench && asked && !m.found && options->longbench, err,
+                     CKVC_E_NOINPUT, "%s: holds none of the .jsonl files of the tasks asked for",
+                     options->longbench);
     }
     CKVC_FAIL_IF(!out->n && !m.too_short, err, CKVC_E_USAGE,
-                 "tasks \"%s\": all are left out; they need %s", names, m.lacking);
+                 "tasks \"%s\": all are left out; the first needs %s", names, m.lacking);
     CKVC_FAIL_IF(!out->n, err, CKVC_E_DATA,
                  "tasks \"%s\": all are left out; ask for longer prompts", names);
     return CKVC_OK;

@@ -244,7 +244,7 @@ o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["h
     fails 65 "wanted more than the window of 300" --tasks niah --window 300
     fails 65 "ask for shorter ones" --tasks niah --lengths 2047
     fails 64 "wanted whole numbers from 1 to 10000000" --tasks niah --lengths 64.5
-    fails 64 "all are left out; they need --longbench DIR" --tasks longbench
+    fails 64 "all are left out; the first needs --longbench DIR with narrativeqa.jsonl" --tasks longbench
     fails 66 "no such folder" --tasks niah --longbench "$DIR/nonesuch"
     cp "$DIR/t.ckvt" "$DIR/copy.ckvt"
     fails 64 "hold the same table; leave one out" --tasks niah --window 16 --table "$DIR/t.ckvt,$DIR/copy.ckvt"

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "tests/unit/tasks/task_fixture.h"
 #include "tests/unit/temp_folder.h"
@@ -226,25 +227,31 @@ static void refusals(void **state) {
 static void nothing_left(void **state) {
     (void)state;
     const char *squad_path = put("squad.json", squad), *absent = in_temp_folder("absent");
+    const char *empty = in_temp_folder("empty"), *twice[] = {squad_path, put("again.json", squad)};
+    assert_int_equal(mkdir(empty, 0777), 0);
     const struct {
         const char *tasks, *longbench, *qa, *says;
         uint32_t length;
         ckvc_status status;
     } cases[] = {
-        {"longbench", NULL, NULL, "they need --longbench DIR", 100, CKVC_E_USAGE},
+        {"longbench", NULL, NULL, "the first needs --longbench DIR with narrativeqa.jsonl", 100,
+         CKVC_E_USAGE},
         {"needle", NULL, NULL, "ask for longer prompts", 5, CKVC_E_DATA},
         {"longbench,needle", NULL, NULL, "ask for longer prompts", 5, CKVC_E_DATA},
         {"niah", absent, NULL, "no such folder", 100, CKVC_E_NOINPUT},
         {"niah", squad_path, NULL, "no such folder", 100, CKVC_E_NOINPUT},
         {"niah", NULL, absent, "absent: not there", 100, CKVC_E_NOINPUT},
+        {"all", empty, NULL, "empty: holds none of the .jsonl files", 3000, CKVC_E_NOINPUT},
+        {"qa-1", NULL, "both", "again.json only one can be read", 100, CKVC_E_USAGE},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const bool both = cases[i].qa && strcmp(cases[i].qa, "both") == 0;
         const task_options options = {.lengths = &cases[i].length,
                                       .n_lengths = 1,
                                       .count = 1,
                                       .longbench = cases[i].longbench,
-                                      .qa = &cases[i].qa,
-                                      .n_qa = cases[i].qa != NULL,
+                                      .qa = both ? twice : &cases[i].qa,
+                                      .n_qa = both ? 2 : cases[i].qa != NULL,
                                       .count_tokens = count_words};
         ckvc_err err = {0};
         task_items list;
