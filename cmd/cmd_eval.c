@@ -223,6 +223,13 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     CKVC_TRY(policies_open_instruction(&c->of, &c->inputs, &j->e, err));
     CKVC_TRY(policies_open(&c->of, &c->inputs, &j->e, &j->of, err));
+    for (size_t i = 0; i < j->of.n_tables; i++) { /* answers are told apart by their tables' ids */
+        for (size_t k = 0; k < i; k++) {
+            USAGE_IF(strcmp(j->of.tables[i]->content_id, j->of.tables[k]->content_id) == 0,
+                     "--table: %s and %s hold the same table; leave one out", c->of.tables.items[k],
+                     c->of.tables.items[i]);
+        }
+    }
     for (size_t i = 0; i < j->of.n; i++) {
         USAGE_IF(j->of.list[i].kind == SCORE_MATCHED,
                  "--policy matched has a threshold that held-out prompts are counted for: `ckvc "

@@ -60,12 +60,6 @@ ckvc_status policies_open(const policies_options *o, const inputs_options *input
     for (; out->n_tables < o->tables.n; out->n_tables++) {
         CKVC_TRY(inputs_read_table(inputs, e, o->tables.items[out->n_tables],
                                    &out->tables[out->n_tables], err));
-        for (size_t i = 0; i < out->n_tables; i++) {
-            USAGE_IF(strcmp(out->tables[i]->content_id, out->tables[out->n_tables]->content_id) ==
-                         0,
-                     "--table: %s and %s hold the same table; leave one out", o->tables.items[i],
-                     o->tables.items[out->n_tables]);
-        }
     }
     out->list = ckvc_calloc((out->n_tables + 1) * (o->names.n + 1), sizeof *out->list);
     for (size_t i = 0; i < o->names.n; i++) {
