@@ -251,7 +251,7 @@ for b in range(2):
 
     compile "$DIR/greedy" --probe epsilon-greedy --rounds 1
     for _ in $(seq 20); do
-        timeout -s KILL 0.5 "$CKVC" compile "${PAPER[@]}" "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/greedy2" --probe epsilon-greedy \
+        timeout --foreground -s KILL 0.5 "$CKVC" compile "${PAPER[@]}" "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/greedy2" --probe epsilon-greedy \
             --rounds 1 --resume 2>/dev/null && break
     done
     compile "$DIR/greedy2" --probe epsilon-greedy --rounds 1 --resume
@@ -307,7 +307,7 @@ PY
     "$CKVC" fit -q "$DIR/score-hand" --tables "$DIR/demand-hand.ckvt" --choose "$DIR/select-hand.jsonl" --out "$DIR/chosen-hand.ckvt"
     [ "$(content_id "$DIR/chosen-hand.ckvt")" = "$(content_id "$DIR/demand/table.ckvt")" ]
     for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
-        timeout -s KILL "$delay" "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1 || true
+        timeout --foreground -s KILL "$delay" "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1 || true
     done
     "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1
     diff <(run_sums "$DIR/demand") <(run_sums "$DIR/demand-killed")
@@ -440,7 +440,7 @@ best = len(mean) - 1 - (said["stop"] == "held-out") # the last that was held to 
 assert said["best_round"] == best + 1 and said["content_id"] == said["passes"][2 + best]["content_id"], said
 PY
     for delay in 0.1 0.2 0.3 0.4 0.5 0.6; do
-        timeout -s KILL "$delay" "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$DIR/rewards-killed" --resume --threads 1 || true
+        timeout --foreground -s KILL "$delay" "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$DIR/rewards-killed" --resume --threads 1 || true
     done
     "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$DIR/rewards-killed" --resume --threads 1
     diff <(run_sums "$DIR/rewards") <(run_sums "$DIR/rewards-killed")

@@ -57,7 +57,7 @@ for s in shards:
 
 @test "killed at any moment, stopped, resumed: the same shards" {
     for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
-        timeout -s KILL "$delay" "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
+        timeout --foreground -s KILL "$delay" "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
     done
     timeout -s TERM 0.2 "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
     demand "$DIR/killed" --resume
@@ -166,7 +166,7 @@ print(json.dumps({"id": "long", "tokens": ids}))' "$1"; }
     "${score[@]}" --out "$DIR/score" --threads 2
     "$CKVC" verify "$DIR/score"
     for delay in 0.05 0.15 0.3; do
-        timeout -s KILL "$delay" "${score[@]}" --out "$DIR/score-killed" --threads 1 --resume || true
+        timeout --foreground -s KILL "$delay" "${score[@]}" --out "$DIR/score-killed" --threads 1 --resume || true
     done
     "${score[@]}" --out "$DIR/score-killed" --threads 1 --resume
     diff <(shard_sums "$DIR/score") <(shard_sums "$DIR/score-killed")

@@ -63,7 +63,7 @@ END
 @test "killed and stopped anywhere, resumed: the same bytes" {
     local delay rc=0
     for delay in 0.05 0.15 0.3; do
-        timeout -s KILL "$delay" "$CKVC" eval --model "$MODEL" --window 16 --tasks niah,niah-multikey-1 --lengths 200 --depths 0,0.5,1 --count 2 \
+        timeout --foreground -s KILL "$delay" "$CKVC" eval --model "$MODEL" --window 16 --tasks niah,niah-multikey-1 --lengths 200 --depths 0,0.5,1 --count 2 \
             --table "$DIR/t.ckvt" --policy snapkv,random --budget 0.25,24 -q --batch 1 --out "$DIR/killed.jsonl" --resume || true
     done
     eval_to "$DIR/killed.jsonl" --resume --force

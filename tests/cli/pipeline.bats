@@ -57,7 +57,7 @@ assert "pass-01-both" in json.dumps(run), run'
 
 @test "killed at any moment, resumed: the same shards" {
     for delay in 0.15 0.3 0.5 0.7 0.9; do
-        timeout -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
+        timeout --foreground -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
     done
     calibrate "$DIR/killed" --resume
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/killed")

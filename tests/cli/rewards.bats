@@ -75,7 +75,7 @@ PY
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/plain")
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/less")
     for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
-        timeout -s KILL "$delay" "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --variants all --out "$DIR/killed" --resume || true
+        timeout --foreground -s KILL "$delay" "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --variants all --out "$DIR/killed" --resume || true
     done
     rewards "$DIR/killed" --resume
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/killed")
@@ -154,7 +154,7 @@ for i in 0, 1:
     cuts "$DIR/cuts-plain" --rollouts plain --threads 1
     diff <(shard_sums "$DIR/cuts") <(shard_sums "$DIR/cuts-plain")
     for delay in 0.05 0.1 0.15 0.2; do
-        timeout -s KILL "$delay" "$CKVC" calibrate "${COMMON[@]}" --side gate --tables "$DIR/rewarded.ckvt" --variants all --out "$DIR/cuts-killed" --resume || true
+        timeout --foreground -s KILL "$delay" "$CKVC" calibrate "${COMMON[@]}" --side gate --tables "$DIR/rewarded.ckvt" --variants all --out "$DIR/cuts-killed" --resume || true
     done
     cuts "$DIR/cuts-killed" --resume
     diff <(shard_sums "$DIR/cuts") <(shard_sums "$DIR/cuts-killed")

@@ -69,7 +69,7 @@ PY
     cmp <("$CKVC" inspect "$DIR/own.ckvt" --json --cells | python3 -c 'import json, sys; t = json.load(sys.stdin); print(t["NHEAD"], t["MHEAD"], t["NGATE"], t["MGATE"])') \
         <("$CKVC" inspect "$DIR/ten.ckvt" --json --cells | python3 -c 'import json, sys; t = json.load(sys.stdin); print(t["NHEAD"], t["MHEAD"], t["NGATE"], t["MGATE"])')
     for delay in 0.3 0.6 0.9 1.2; do
-        timeout -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.2 --variants 4 --sample-prompts 10 \
+        timeout --foreground -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.2 --variants 4 --sample-prompts 10 \
             --out "$DIR/stopped" --resume || true
     done
     drawing "$DIR/stopped" --resume

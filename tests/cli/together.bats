@@ -73,7 +73,7 @@ without() {
 
 @test "killed at any moment, stopped, resumed: the same shards" {
     for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
-        timeout -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --shard-prompts 3 --memory 12M --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
+        timeout --foreground -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --shard-prompts 3 --memory 12M --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
     done
     timeout -s TERM 0.2 "$CKVC" calibrate "${SMALL[@]}" --shard-prompts 3 --memory 12M --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
     calibrate "$DIR/killed" --shard-prompts 3 --memory 12M --resume
