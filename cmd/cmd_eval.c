@@ -120,7 +120,7 @@ static ckvc_status publish_items(const eval_cli *c, const eval_job *j, const ckv
     const ckvc_status st = ckvc_publish_bytes(c->items, lines->data, lines->size, c->force, &why);
     if (st == CKVC_E_CREATE && (c->resume || j->part.count) &&
         ckvc_file_read(c->items, lines->size, &there, &n, &(ckvc_err){0}) == CKVC_OK &&
-        n == lines->size && memcmp(there, lines->data, n) == 0) {
+        n == lines->size && n && memcmp(there, lines->data, n) == 0) {
         return CKVC_OK;
     }
     return st == CKVC_OK ? st : ckvc_fail(err, st, "%s", why.text);

@@ -179,7 +179,7 @@ static void first_table(void **state) {
     const char *file = in_temp_folder("c.jsonl");
     FILE *f = fopen(file, "wb");
     for (int k = 0; k < 12; k++) {
-        char id[16];
+        char id[32];
         snprintf(id, sizeof id, "copy-%02d", k);
         put(f, (line){"copy", id, "seen", "full", 0, 1, 0, 0, -1});
         put(f, (line){"copy", id, "seen", "table", 0.25, k < 6, 0, 0, -1});
