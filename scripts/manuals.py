@@ -3,6 +3,7 @@
 page formats/*/*.md. What they say stands there and nowhere else. Dated by SOURCE_DATE_EPOCH: equal sources, equal bytes."""
 import glob
 import gzip
+import itertools
 import os
 import re
 import subprocess
@@ -89,10 +90,9 @@ def prose(text):
     """A verb's: paragraphs, and indented lines as they are."""
     out = []
     for paragraph in filter(None, text.split("\n\n")):
-        out.append(".PP")
-        for line in paragraph.split("\n"):
-            out += block([line[2:]]) + [".PP"] if line.startswith("  ") else [plain(line)]
-    return out[:-1] if out and out[-1] == ".PP" else out
+        for indented, lines in itertools.groupby(paragraph.split("\n"), lambda line: line.startswith("  ")):
+            out += block(line[2:] for line in lines) if indented else [".PP", *map(plain, lines)]
+    return out
 
 
 def options(groups):

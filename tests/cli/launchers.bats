@@ -31,7 +31,7 @@ SelectType=select/cons_tres
 DefMemPerCPU=100
 MpiDefault=none
 ReturnToService=2
-SchedulerParameters=requeue_delay=1,sched_interval=2
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
 SlurmdParameters=config_overrides
 NodeName=$(hostname -s) NodeAddr=127.0.0.1 CPUs=4 RealMemory=1000
 PartitionName=all Nodes=ALL Default=YES State=UP
@@ -69,7 +69,7 @@ queue_is_empty() { # what was queued again would wait for two minutes first
 
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
-    prompts 400 | python3 -c '
+    prompts 300 | python3 -c '
 import json, sys
 for i, line in enumerate(sys.stdin):
     prompt = json.loads(line)
