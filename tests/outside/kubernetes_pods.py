@@ -20,7 +20,7 @@ def pod(job, work, whole=False, **env):
     spec = job["spec"]["template"]["spec"]
     for c in spec["initContainers"] + spec["containers"]:
         os.environ.update({e["name"]: e["value"] for e in c.get("env", [])}, **env)
-        args = [a.replace("/work", str(work)) for a in c["args"] if not (whole and a in ("--shard", "auto"))]
+        args = [a.replace("/data", str(work)) for a in c["args"] if not (whole and a in ("--shard", "auto"))]
         outside.run(CKVC, *args, *(SMALL if args[0] == "calibrate" else []))
 
 
