@@ -28,7 +28,12 @@ if [ "${as_root[*]:-}" != false ] && command -v apt-get >/dev/null; then
     trap 'rm -f "$log"' EXIT
     if "${as_root[@]}" apt-get update >"$log" 2>&1; then
         install "${missing[@]}" "${wanted[@]}" && { echo "setup: installed" >&2; exit 0; }
-        install "${missing[@]}" && { echo "setup: installed, without ${wanted[*]}" >&2; exit 0; }
+        if install "${missing[@]}"; then
+            without=()
+            for p in "${wanted[@]}"; do install "$p" || without+=("$p"); done
+            echo "setup: installed, without ${without[*]}" >&2
+            exit 0
+        fi
     fi
     tail -n 5 "$log" >&2
 fi

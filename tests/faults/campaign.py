@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models/ckvc-tiny-4l"
 SMALL = ["--model", MODEL, "--window", "16", "--continuation", "16", "--threads", "1", "-q"]
 LOG = ["--budget", "16,0.5", "--bins", "2,2", "--min-cell", "1", "--variants", "8", "--shard-prompts", "2"]
-# name: command line, what it is run with the second time, what it makes. Paths are those of the work folder.
+# name: command line, and what it is run with the second time. Paths are those of the work folder.
 COMMANDS = {
     "scan": (["scan", *SMALL, "--manifest", "p.jsonl", "--shard-prompts", "2", "--out", "made"], ["--resume"]),
     "calibrate": (["calibrate", "--side", "head", *SMALL, *LOG, "--manifest", "p.jsonl", "--out", "made"], ["--resume"]),
@@ -35,7 +35,6 @@ COMMANDS = {
     "manifest": (["manifest", "build", "text.txt", "--min-length", "200", "--max-length", "300", "--continuation", "40", "--out", "made.jsonl"], ["--force"]),
     "export": (["export", "t.ckvt", "--format", "safetensors", "--out", "made"], ["--force"]),
 }
-MERGED = {"merge"} # what they make is there before, in parts
 KINDS = {"open": ["28", "5"], "write": ["28", "5", "4", "short", "kill", "power"], "fsync": ["5", "kill", "power"], "rename": ["28", "kill", "power"],
          "mkdir": ["28"], "mmap": ["12"], "malloc": ["12"]}
 NAMED = {65, 66, 69, 71, 73, 74, 75}
@@ -182,7 +181,7 @@ def main():
         inputs(ckvc, start)
         for name in a.only.split(",") if a.only else COMMANDS:
             of = start
-            if name in MERGED:
+            if name == "merge": # of what is there before, in parts
                 of = folder / "parts"
                 shutil.copytree(start, of)
                 for i in "01":
