@@ -82,9 +82,9 @@ text = "\n".join([json.dumps(settings, sort_keys=True, separators=(",", ":"))] +
 open(sys.argv[1] + ".jsonl.checkpoint", "w").write(text)
 END
     run eval_to "$DIR/torn.jsonl"
-    [ "$status" -eq 73 ] && one_line && [[ $output == *"--resume"* ]]
+    [ "$status" -eq 73 ]; one_line; [[ $output == *"--resume"* ]]
     run eval_to "$DIR/torn.jsonl" --resume --seed 2
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"was begun with "*", this command has "* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"was begun with "*", this command has "* ]]
     eval_to "$DIR/torn.jsonl" --resume
     cmp "$DIR/whole.jsonl" "$DIR/torn.jsonl"
 }
@@ -200,14 +200,14 @@ said = {x["policy"].split()[0]: (x["query_aware"], x["costs_besides"]) for x in 
 assert said == {"full": (False, ""), "table": (True, ""), "recent": (False, ""), "kvzip": (False, "a second prefill")}, said
 END
     run eval_to "$DIR/of-cost-2.jsonl" --cost "$DIR/cost.csv"
-    [ "$status" -eq 73 ] && one_line
+    [ "$status" -eq 73 ]; one_line
 }
 
 @test "a dry run says what it takes and makes nothing; memory that is not there is refused first" {
     run eval_to "$DIR/dry.jsonl" --dry-run
     [ "$status" -eq 0 ]
     [[ $output == *"8, each under 7 caches"*"prefill "*"memory  "*" MB of "*"about "*" at most"* ]]
-    [ ! -e "$DIR/dry.jsonl" ] && [ ! -e "$DIR/dry.jsonl.checkpoint" ]
+    [ ! -e "$DIR/dry.jsonl" ]; [ ! -e "$DIR/dry.jsonl.checkpoint" ]
     run eval_to "$DIR/dry.jsonl" --dry-run --json
     python3 -c 'import json, sys
 o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["hours"] > 0 and o["bytes"] > 1e6, o' "$output"
@@ -260,9 +260,9 @@ o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["h
     items --shard 1/2 --resume
     cmp "$DIR/with.items" "$DIR/before"
     run items
-    [ "$status" -eq 73 ] && one_line
+    [ "$status" -eq 73 ]; one_line
     run items --shard 1/2 --resume --seed 2
-    [ "$status" -eq 73 ] && one_line && [[ $output == *"with.items: exists already"* ]]
+    [ "$status" -eq 73 ]; one_line; [[ $output == *"with.items: exists already"* ]]
     cmp "$DIR/with.items" "$DIR/before"
 }
 
@@ -272,17 +272,17 @@ o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["h
     prompts 4 | sed 's/"id":"/"id":"h/; s/"source"/"split":"heldout","source"/' >>"$DIR/backbone.jsonl"
     backbone() { scripts/eval-backbone.sh "$1" "$2" "$DIR/backbone.jsonl" "$DIR/backbone" "${@:3}"; }
     run backbone nonesuch "$MODEL"
-    [ "$status" -eq 64 ] && [[ $output == *"usage: scripts/eval-backbone.sh NAME"* ]]
+    [ "$status" -eq 64 ]; [[ $output == *"usage: scripts/eval-backbone.sh NAME"* ]]
     run backbone qwen2-7b "$DIR/nonesuch"
-    [ "$status" -eq 66 ] && [[ $output == *"fetch Qwen/Qwen2-7B-Instruct" ]]
+    [ "$status" -eq 66 ]; [[ $output == *"fetch Qwen/Qwen2-7B-Instruct" ]]
     run backbone tiny "$MODEL"
-    [ "$status" -eq 0 ] && [ ! -e "$DIR/backbone/demand" ]
-    [ "$(grep -c "^all  .*about .* at most" <<<"$output")" -eq 4 ] && [ "$(grep -c "^this run  .*about .*MB on disk" <<<"$output")" -eq 2 ]
+    [ "$status" -eq 0 ]; [ ! -e "$DIR/backbone/demand" ]
+    [ "$(grep -c "^all  .*about .* at most" <<<"$output")" -eq 4 ]; [ "$(grep -c "^this run  .*about .*MB on disk" <<<"$output")" -eq 2 ]
     backbone tiny "$MODEL" compile eval report 2>"$DIR/talk" || { tail -n 3 "$DIR/talk"; return 1; }
     for q in seen unseen; do
         python3 -c 'import json, sys
 rows = [json.loads(x) for x in open(sys.argv[1])]
 assert [r["policy"] for r in rows[:4]] == ["full", "random", "table", "table"] and {r["query"] for r in rows} == {sys.argv[2]}' "$DIR/backbone/ruler-$q.jsonl" $q
     done
-    [ "$(wc -l <"$DIR/backbone/costs.csv")" -eq 21 ] && [ -e "$DIR/backbone/report/report.html" ]
+    [ "$(wc -l <"$DIR/backbone/costs.csv")" -eq 21 ]; [ -e "$DIR/backbone/report/report.html" ]
 }

@@ -64,7 +64,7 @@ build() {
         run "$example" "$MODEL" "$DIR/$table.ckvt" 0.5 "$text" 8
         [ "$status" -eq 0 ]
         kept=$(sed -nE 's/^kept: ([0-9]+) .*/\1/p' <<<"$output")
-        [ "$kept" -gt 0 ] && [ $((2 * kept)) -le "$entries" ]
+        [ "$kept" -gt 0 ]; [ $((2 * kept)) -le "$entries" ]
     done
     run "$example" "$MODEL" "$DIR/heads.ckvt" 2 "$text" 8
     [ "$status" -eq 1 ]

@@ -40,7 +40,7 @@ setup_file() {
     done
     parts 3 scan "$DIR/scan-3"
     run "$CKVC" inspect "$DIR/scan-3"
-    [ "$status" -eq 65 ] && [[ $output == *"in 3 parts that are not one yet"*"ckvc merge"* ]]
+    [ "$status" -eq 65 ]; [[ $output == *"in 3 parts that are not one yet"*"ckvc merge"* ]]
     "$CKVC" merge "$DIR/scan-3" -q
     scan "$DIR/scan-3" --resume # coverage.json is of all prompts
     same_run "$DIR/scan" "$DIR/scan-3"
@@ -56,10 +56,10 @@ setup_file() {
     same_run "$DIR/whole" "$DIR/joined"
     # again is no error, and what the parts hold is left to them
     run "$CKVC" merge "$DIR/joined" "$DIR/own-2" "$DIR/own-1" "$DIR/own-0"
-    [ "$status" -eq 0 ] && [ -e "$DIR/own-0/journal-0-of-3.jsonl" ]
+    [ "$status" -eq 0 ]; [ -e "$DIR/own-0/journal-0-of-3.jsonl" ]
     same_run "$DIR/whole" "$DIR/joined"
     run "$CKVC" merge "$DIR/joined"
-    [ "$status" -eq 0 ] && [[ $output == *"is one run already"* ]]
+    [ "$status" -eq 0 ]; [[ $output == *"is one run already"* ]]
 }
 
 @test "a pass of demand in parts" {
@@ -80,10 +80,10 @@ setup_file() {
     wait $pid || rc=$?
     [ $rc -eq 137 ]
     run log "$DIR/killed" --shard 0/2 --variants 64
-    [ "$status" -eq 73 ] && [[ $output == *"journal-0-of-2.jsonl"*"--resume"* ]]
+    [ "$status" -eq 73 ]; [[ $output == *"journal-0-of-2.jsonl"*"--resume"* ]]
     log "$DIR/killed" --shard 1/2 --variants 64
     run "$CKVC" merge "$DIR/killed"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"is missing"*"finish it with --shard 0/2 --resume"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"is missing"*"finish it with --shard 0/2 --resume"* ]]
     log "$DIR/killed" --shard 0/2 --variants 64 --resume
     "$CKVC" merge "$DIR/killed" -q
     log "$DIR/not-killed" --variants 64
@@ -94,7 +94,7 @@ setup_file() {
     cp -r "$DIR/halves" "$DIR/gap"
     sed -i '$d' "$DIR/gap/journal-1-of-2.jsonl" # as if killed before the line
     run "$CKVC" merge "$DIR/gap"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"journal-1-of-2.jsonl: scan: shard 7 is missing (3 of this part's 4"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"journal-1-of-2.jsonl: scan: shard 7 is missing (3 of this part's 4"* ]]
     scan "$DIR/gap" --shard 1/2 --resume
     "$CKVC" merge "$DIR/gap" -q
     [ "$(shard_sums "$DIR/scan")" = "$(shard_sums "$DIR/gap")" ]
@@ -102,31 +102,31 @@ setup_file() {
     cp -r "$DIR/halves" "$DIR/one"
     rm "$DIR/one/journal-1-of-2.jsonl"
     run "$CKVC" merge "$DIR/one"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"part 1/2 is missing; make it with --shard 1/2"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"part 1/2 is missing; make it with --shard 1/2"* ]]
     run "$CKVC" merge "$DIR/twice" "$DIR/halves" "$DIR/one"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"part 0/2 is there twice"*"overlap"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"part 0/2 is there twice"*"overlap"* ]]
     [ ! -e "$DIR/twice" ]
 
     scan "$DIR/other-seed" --seed 2 --shard 1/2
     run "$CKVC" merge "$DIR/mixed" "$DIR/one" "$DIR/other-seed"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"another plan"*"seed: 2 there, 1 now"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"another plan"*"seed: 2 there, 1 now"* ]]
     head -7 "$DIR/prompts.jsonl" >"$DIR/fewer.jsonl"
     run "$CKVC" scan "${OF[@]}" --manifest "$DIR/fewer.jsonl" --out "$DIR/one" --shard 1/2
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"manifest"*"n_prompts: 8 there, 7 now"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"manifest"*"n_prompts: 8 there, 7 now"* ]]
     scan "$DIR/thirds" --shard 1/3
     run "$CKVC" merge "$DIR/mixed" "$DIR/one" "$DIR/thirds"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"all of one number"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"all of one number"* ]]
     run "$CKVC" merge "$DIR/mixed" "$DIR/scan"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"holds no part of a run"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"holds no part of a run"* ]]
     sed -i 's/"backend":"/&x/' "$DIR/one/journal-0-of-2.jsonl"
     rm -rf "$DIR/second" && cp -r "$DIR/halves" "$DIR/second" && rm "$DIR/second/journal-0-of-2.jsonl"
     run "$CKVC" merge "$DIR/mixed" "$DIR/one" "$DIR/second"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"backend"*"last bits"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"backend"*"last bits"* ]]
     [ ! -e "$DIR/mixed" ]
     cp -r "$DIR/halves" "$DIR/rotten"
     printf x | dd of="$DIR/rotten/scan/shard-00003.h5" bs=1 seek=2000 conv=notrunc status=none
     run "$CKVC" merge "$DIR/rotten"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"shard-00003.h5: SHA-256"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"shard-00003.h5: SHA-256"* ]]
     [ ! -e "$DIR/rotten/journal.jsonl" ]
 }
 
@@ -135,37 +135,37 @@ setup_file() {
     exec 9>"$DIR/busy/lock-0-of-2" # this shell is the other writer
     flock -n 9
     run scan "$DIR/busy" --shard 0/2
-    [ "$status" -eq 75 ] && one_line && [[ $output == *"lock-0-of-2"* ]]
+    [ "$status" -eq 75 ]; one_line; [[ $output == *"lock-0-of-2"* ]]
     scan "$DIR/busy" --shard 1/2
     exec 9>&-
     scan "$DIR/busy" --shard 0/2
     exec 9<"$DIR/busy/lock" # a part that goes on
     flock -n -s 9
     run "$CKVC" merge "$DIR/busy"
-    [ "$status" -eq 75 ] && one_line && [[ $output == *"a part of it is writing"* ]]
+    [ "$status" -eq 75 ]; one_line; [[ $output == *"a part of it is writing"* ]]
     exec 9>&-
 
     run scan "$DIR/halves" --shard 0/3
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"has a part 0/2, this one is 0/3"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"has a part 0/2, this one is 0/3"* ]]
     [ ! -e "$DIR/halves/lock-0-of-3" ]
     run scan "$DIR/halves" --resume
-    [ "$status" -eq 73 ] && one_line && [[ $output == *"is a run in 2 parts"* ]]
+    [ "$status" -eq 73 ]; one_line; [[ $output == *"is a run in 2 parts"* ]]
     run scan "$DIR/scan" --shard 0/2 --resume
-    [ "$status" -eq 73 ] && one_line && [[ $output == *"in one piece, not in parts"* ]]
+    [ "$status" -eq 73 ]; one_line; [[ $output == *"in one piece, not in parts"* ]]
 }
 
 @test "what a part cannot know is refused" {
     run "$CKVC" calibrate "${OF[@]}" "${LOG[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/none" --shard 0/2
-    [ "$status" -eq 64 ] && one_line && [[ $output == *"--scan RUN"* ]]
+    [ "$status" -eq 64 ]; one_line; [[ $output == *"--scan RUN"* ]]
     run log "$DIR/none" --shard 0/2 --until-stable 0.5
-    [ "$status" -eq 64 ] && one_line
+    [ "$status" -eq 64 ]; one_line
     run log "$DIR/none" --shard 0/2 --behaviour epsilon-greedy
-    [ "$status" -eq 64 ] && one_line
+    [ "$status" -eq 64 ]; one_line
     run "$CKVC" calibrate "${OF[@]}" "${LOG[@]}" --manifest "$DIR/prompts.jsonl" --scan "$DIR/halves" --out "$DIR/none"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"ckvc merge"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"ckvc merge"* ]]
     for bad in 2/2 -1/2 1 1/ /2 0/0 a/b 0/100001 "0 /2"; do
         run scan "$DIR/none" --shard "$bad"
-        [ "$status" -eq 64 ] && one_line && [[ $output == *"--shard"* ]]
+        [ "$status" -eq 64 ]; one_line; [[ $output == *"--shard"* ]]
     done
     [ ! -e "$DIR/none" ]
 }
@@ -195,7 +195,7 @@ auto() {
         "SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=2 SLURM_PROCID=1 SLURM_NTASKS=3"; do
         # shellcheck disable=SC2086
         run auto $bad
-        [ "$status" -eq 64 ] && one_line && [[ $output == *"--shard auto"*"--shard I/N"* ]]
+        [ "$status" -eq 64 ]; one_line; [[ $output == *"--shard auto"*"--shard I/N"* ]]
     done
 }
 
@@ -226,9 +226,9 @@ assert scan["seconds_since_write"] > 1e8, scan'
     [[ $output == *'prompt "p06" leaves no records: not finite'* ]]
     grep -Eq '^0/2 +scan +4 +4 +1 ' <<<"$output"
     run "$CKVC" status "$DIR/halves" "$DIR/scan" --watch 1 # all is done: it ends
-    [ "$status" -eq 0 ] && [[ $output == *"next: ckvc merge $DIR/halves"* ]]
+    [ "$status" -eq 0 ]; [[ $output == *"next: ckvc merge $DIR/halves"* ]]
     run "$CKVC" status "$DIR"
-    [ "$status" -eq 66 ] && one_line
+    [ "$status" -eq 66 ]; one_line
 }
 
 @test "the parts of a score are the score that was made in one go" {
@@ -242,21 +242,21 @@ assert scan["seconds_since_write"] > 1e8, scan'
     mkdir "$DIR/a" "$DIR/b"
     score "$DIR/a/s.jsonl" --shard 0/2
     run "$CKVC" merge "$DIR/j.jsonl" "$DIR/a/s.jsonl"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"part 1/2 is missing"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"part 1/2 is missing"* ]]
     score "$DIR/b/s.jsonl" --shard 1/2
     sed -i '$d' "$DIR/b/s.jsonl.part-1-of-2" # killed within its last prompt
     run "$CKVC" merge "$DIR/j.jsonl" "$DIR/a/s.jsonl" "$DIR/b/s.jsonl"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"3 of 4 prompts are done; finish it with --shard 1/2 --resume"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"3 of 4 prompts are done; finish it with --shard 1/2 --resume"* ]]
     score "$DIR/b/s.jsonl" --shard 1/2 --resume
     "$CKVC" merge "$DIR/j.jsonl" "$DIR/b/s.jsonl" "$DIR/a/s.jsonl" -q
     cmp "$DIR/whole.jsonl" "$DIR/j.jsonl"
     run "$CKVC" merge "$DIR/k.jsonl" "$DIR/a/s.jsonl" "$DIR/b/s.jsonl" "$DIR/a/s.jsonl"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"there twice"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"there twice"* ]]
     rm "$DIR/b/s.jsonl.part-1-of-2"
     score "$DIR/b/s.jsonl" --shard 1/2 --seed 2
     run "$CKVC" merge "$DIR/k.jsonl" "$DIR/a/s.jsonl" "$DIR/b/s.jsonl"
-    [ "$status" -eq 65 ] && one_line && [[ $output == *"was begun with seed 2, part 0 1"* ]]
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"was begun with seed 2, part 0 1"* ]]
     [ ! -e "$DIR/k.jsonl" ]
     run score "$DIR/c.jsonl" --shard 0/2 --vectors "$DIR/v.h5"
-    [ "$status" -eq 64 ] && one_line
+    [ "$status" -eq 64 ]; one_line
 }
