@@ -1,7 +1,5 @@
 /* Copying: a motto of eight words, asked for; and the text repeated from one of its sentences on,
  * which takes no instruction to be understood. */
-#include <math.h>
-
 #include "tasks/lexicon.h"
 #include "tasks/task_kind.h"
 
@@ -16,7 +14,7 @@ static void write_copy(const task_kind *kind, task_draft *d, uint32_t units) {
         ckvc_buffer_printf(&motto, "%s%s", i ? " " : "", lexicon_noun(nouns[i]));
     }
     haystack_walk walk = haystack_begin(d->hay, &d->rng);
-    const uint32_t place = (uint32_t)floor(d->depth * units + 0.5);
+    const uint32_t place = task_place(d->depth, units);
     ckvc_buffer_text(&d->text, "The following text has the motto of a club in it.\n\n");
     for (uint32_t i = 0; i <= units; i++) {
         if (i) { ckvc_buffer_text(&d->text, " "); }
@@ -46,7 +44,7 @@ static size_t first_words(const char *text, size_t n, int words) {
 static void write_repeat(const task_kind *kind, task_draft *d, uint32_t units) {
     (void)kind;
     haystack_walk walk = haystack_begin(d->hay, &d->rng);
-    const uint32_t place = (uint32_t)floor(d->depth * (units - 2) + 0.5);
+    const uint32_t place = task_place(d->depth, units - 2);
     size_t begin = 0, next = 0, end = 0;
     for (uint32_t i = 0; i < units; i++) {
         if (i) { ckvc_buffer_text(&d->text, " "); }

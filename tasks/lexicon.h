@@ -1,5 +1,5 @@
-/* Words that tasks are made of: ordinary English that begins with a consonant; no noun is part of
- * another. */
+/* Words that tasks are made of: ordinary English, which begins with a consonant but for places; no
+ * noun is part of another. */
 #pragma once
 
 #include <stdint.h>

@@ -1,7 +1,6 @@
 /* Needle in a haystack (G. Kamradt's test) and RULER's eight kinds of it (Hsieh et al., "RULER:
  * What's the Real Context Size of Your Long-Context Language Models?", COLM 2024, appendix B):
  * facts with a key and a value, between sentences, a repeated line, or facts of the same form. */
-#include <math.h>
 #include <stdio.h>
 
 #include "lib/base/order.h"
@@ -117,7 +116,7 @@ static void write_context(task_draft *d, const struct needle_shape *s, const fac
     const char *gap = s->hay == HAY_SENTENCES ? " " : "\n";
     uint32_t placed = 0;
     for (uint32_t i = 0; i <= units; i++) {
-        for (; placed < f->n && floor(f->places[placed] * units + 0.5) <= i; placed++) {
+        for (; placed < f->n && task_place(f->places[placed], units) <= i; placed++) {
             const uint32_t k = f->order[placed];
             say(&d->text, f->wording->fact, f->keys[k], f->values[k]);
             ckvc_buffer_text(&d->text, gap);

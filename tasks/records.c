@@ -2,14 +2,8 @@
  * Middle: How Language Models Use Long Contexts" (TACL 2024), keys and values UUIDs; the lines of
  * LongEval (Li et al., "How Long Can Open-Source LLMs Truly Promise on Context Length?", 2023),
  * keys words, values numbers of five digits. */
-#include <math.h>
-
 #include "tasks/lexicon.h"
 #include "tasks/task_kind.h"
-
-static uint32_t place_of(double depth, uint32_t units) {
-    return (uint32_t)floor(depth * units + 0.5);
-}
 
 static void write_pairs(const task_kind *kind, task_draft *d, uint32_t units) {
     (void)kind;
@@ -17,7 +11,7 @@ static void write_pairs(const task_kind *kind, task_draft *d, uint32_t units) {
     lexicon_uuid(&d->rng, key);
     lexicon_uuid(&d->rng, value);
     ckvc_buffer_text(&d->text, "This is an object in JSON.\n\n{");
-    for (uint32_t i = 0, place = place_of(d->depth, units); i <= units; i++) {
+    for (uint32_t i = 0, place = task_place(d->depth, units); i <= units; i++) {
         char other[2][LEXICON_NAME_BYTES];
         if (i != place) {
             lexicon_uuid(&d->rng, other[0]);
@@ -42,7 +36,7 @@ static void write_lines(const task_kind *kind, task_draft *d, uint32_t units) {
     const unsigned value = 10000 + (unsigned)ckvc_rng_below(&d->rng, 90000);
     lexicon_name(names[0], key);
     ckvc_buffer_text(&d->text, "These are the meters of a waterworks and what they show.\n\n");
-    for (uint32_t i = 0, place = place_of(d->depth, units); i <= units; i++) {
+    for (uint32_t i = 0, place = task_place(d->depth, units); i <= units; i++) {
         unsigned shown = value;
         lexicon_name(names[1 + i], other);
         while (i != place && shown == value) {

@@ -227,17 +227,11 @@ static bool in_list(const char *names, const char *wanted) {
 static ckvc_status check_names(const char *names, ckvc_err *err) {
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer known = {0};
     ckvc_buffer_text(&known, "all");
-    for (size_t f = 0; f < N_FAMILIES; f++) {
-        for (const task_kind *k = families[f]; k->name; k++) {
-            if (!in_list((const char *)known.data, k->group)) {
-                ckvc_buffer_printf(&known, ",%s", k->group);
-            }
-        }
-    }
-    for (size_t f = 0; f < N_FAMILIES; f++) {
-        for (const task_kind *k = families[f]; k->name; k++) {
-            if (!in_list((const char *)known.data, k->name)) {
-                ckvc_buffer_printf(&known, ",%s", k->name);
+    for (size_t i = 0; i < 2 * N_FAMILIES; i++) { /* groups, then tasks */
+        for (const task_kind *k = families[i % N_FAMILIES]; k->name; k++) {
+            const char *name = i < N_FAMILIES ? k->group : k->name;
+            if (!in_list((const char *)known.data, name)) {
+                ckvc_buffer_printf(&known, ",%s", name);
             }
         }
     }

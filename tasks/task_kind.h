@@ -1,6 +1,8 @@
-/* What a task is to task.c: a name, and a function that writes its prompt with so many units of
- * filler. A unit is the task's own: a sentence, a pair, a line, a document. */
+/* What a task is to task_items.c: a name, and a function that writes its prompt with so many units
+ * of filler. A unit is the task's own: a sentence, a pair, a line, a document. */
 #pragma once
+
+#include <math.h>
 
 #include "lib/base/buffer.h"
 #include "lib/base/rng.h"
@@ -46,3 +48,8 @@ extern const task_kind task_needles[], task_tracking[], task_word_lists[], task_
     task_copies[], task_labels[], task_qa[], task_longbench[];
 
 void task_answer(task_draft *d, const char *answer); /* copies */
+
+/* Units that stand before what lies at a depth. */
+static inline uint32_t task_place(double depth, uint32_t units) {
+    return (uint32_t)floor(depth * units + 0.5);
+}

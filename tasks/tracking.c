@@ -1,6 +1,5 @@
 /* RULER's variable tracking: a value, and variables that get it from each other in four hops, among
  * one line repeated; the question is for all of them. A short example comes first, as there. */
-#include <math.h>
 #include <stdio.h>
 
 #include "lib/base/order.h"
@@ -59,7 +58,7 @@ static void write_tracking(const task_kind *kind, task_draft *d, uint32_t units)
     ckvc_buffer_text(&d->text, ".\n\n");
     int placed = 0;
     for (uint32_t i = 0; i <= units; i++) {
-        for (; placed < CHAIN && floor(places[placed] * units + 0.5) <= i; placed++) {
+        for (; placed < CHAIN && task_place(places[placed], units) <= i; placed++) {
             assign(&d->text, &real, placed);
         }
         if (i < units) { ckvc_buffer_text(&d->text, HAYSTACK_REPEATED "\n"); }

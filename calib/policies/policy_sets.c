@@ -236,6 +236,7 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
                  n_cells = choice->n * choice->setting.budgets.n;
     bool by_rank = false;
     *out = NULL;
+    k->repeat.shape = shape;
 #define TAKE(array, n)                                                                             \
     (array) = ckvc_calloc((n), sizeof *(array));                                                   \
     k->bytes += (n) * sizeof *(array);
@@ -247,12 +248,9 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
         if (!r) { continue; }
         if (has_score(r)) { k->score[i] = head_scores_add(&k->scores, r->score); }
         by_rank |= r->sorts;
+        if (r->kind == SCORE_KVZIP && !k->repeat.fed) { open_repeat(k, prompts); }
         CKVC_FAIL_IF(choice->setting.layer_budgets.n && r->allot, err, CKVC_E_USAGE,
                      "--layer-budgets: %s has budgets of its own", score_kind_name(r->kind));
-    }
-    k->repeat.shape = shape;
-    for (size_t i = 0; i < choice->n; i++) {
-        if (choice->list[i].kind == SCORE_KVZIP && !k->repeat.fed) { open_repeat(k, prompts); }
     }
     head_scores_reserve(&k->scores, shape, prompts->max_tokens);
     if (by_rank) {

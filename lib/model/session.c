@@ -14,7 +14,7 @@ struct session {
     be_cache *prompt; /* [L] */
     be_cache own;     /* one layer's worth, of every lane */
     be_buf *last;     /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
-    be_buf **bufs;    /* [n_bufs] all of the above but for act's */
+    be_buf **bufs;    /* [n_bufs] its own of the above, but for act's */
     size_t n_bufs, cap_bufs;
     be_lane *order;           /* [max_lanes] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
@@ -343,11 +343,12 @@ static ckvc_status check_rollouts(const rollout_job *b, ckvc_err *err) {
     return check_tokens(s, "continuation", b->continuation, n, s->n_prompt + n, err);
 }
 
-static forward_pass rollout_pass(const rollout_job *b) {
-    session *s = b->session;
-    forward_pass pass = pass_over(s, b->continuation, b->n - 1);
-    pass.lanes = b->lanes;
-    pass.n_lanes = b->n_lanes;
+/* Lanes [n_lanes] of n tokens behind the prompt. */
+static forward_pass pass_behind(session *s, const int32_t *tokens, int64_t n,
+                                const rollout_lane *lanes, int64_t n_lanes) {
+    forward_pass pass = pass_over(s, tokens, n);
+    pass.lanes = lanes;
+    pass.n_lanes = n_lanes;
     pass.n_prompt = s->n_prompt;
     pass.own = &s->own;
     pass.order = s->order;
@@ -378,9 +379,13 @@ static ckvc_status roll_out(const rollout_job *jobs, int64_t n, error_job *error
     int64_t n_passes = 0, n_losses = 0;
     assert(n >= 1 && n <= SESSIONS_TOGETHER);
     for (int64_t i = 0; i < n; i++) {
-        CKVC_TRY(check_rollouts(&jobs[i], err));
-        if (jobs[i].n > 1) { passes[n_passes++] = rollout_pass(&jobs[i]); }
-        n_losses += rollout_losses(&jobs[i], losses + n_losses);
+        const rollout_job *b = &jobs[i];
+        CKVC_TRY(check_rollouts(b, err));
+        if (b->n > 1) {
+            passes[n_passes++] =
+                pass_behind(b->session, b->continuation, b->n - 1, b->lanes, b->n_lanes);
+        }
+        n_losses += rollout_losses(b, losses + n_losses);
     }
     if (errors) {
         passes->tap = error_tap;
@@ -459,12 +464,7 @@ ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) {
                in->first_row >= 0 && in->first_row < in->n);
         assert(s->m->shape->rope != ROPE_DYNAMIC || s->n_prompt + in->n <= s->n_total);
         CKVC_TRY(check_tokens(s, "continuation", in->tokens, in->n, s->n_prompt + in->n, err));
-        passes[i] = pass_over(s, in->tokens, in->n);
-        passes[i].lanes = &alone;
-        passes[i].n_lanes = 1;
-        passes[i].n_prompt = s->n_prompt;
-        passes[i].own = &s->own;
-        passes[i].order = s->order;
+        passes[i] = pass_behind(s, in->tokens, in->n, &alone, 1);
         passes[i].tap_attends = true;
         passes[i].tap = target_tap;
         passes[i].tap_ctx = &jobs[i];
