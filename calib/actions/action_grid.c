@@ -53,12 +53,6 @@ void action_grid_default(ckvc_side side, action_grid *out) {
     }
 }
 
-bool action_grid_is_default(ckvc_side side, const double *values, uint32_t n) {
-    action_grid usual;
-    action_grid_default(side, &usual);
-    return n == usual.n && memcmp(values, usual.values, n * sizeof *values) == 0;
-}
-
 ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n, action_grid *out,
                               ckvc_err *err) {
     const side_kind *kind = side_kind_of(side);

@@ -22,4 +22,3 @@ void action_grid_default(ckvc_side side, action_grid *out);
  * CKVC_E_USAGE. */
 ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n, action_grid *out,
                               ckvc_err *err) CKVC_MUST_CHECK;
-bool action_grid_is_default(ckvc_side side, const double *values, uint32_t n);

@@ -25,18 +25,14 @@ uint64_t prompt_hash(const char *what, uint64_t seed, const char *id) {
     return first;
 }
 
-bool prompt_is_heldout(uint64_t seed, const char *id, double share) {
-    return share > 0 && (double)prompt_hash("", seed, id) * 0x1p-64 < share;
-}
-
 static bool of_split(const manifest_entry *e, const char *split) {
     return e->split && strcmp(e->split, split) == 0;
 }
 
 /* A manifest may hold prompts out by itself; they are treated like those that --holdout draws. */
 bool prompt_held_out(const manifest_entry *e, uint64_t seed, double holdout) {
-    return prompt_is_heldout(seed, e->id, holdout) || of_split(e, "heldout") ||
-           of_split(e, "select");
+    return (holdout > 0 && (double)prompt_hash("", seed, e->id) * 0x1p-64 < holdout) ||
+           of_split(e, "heldout") || of_split(e, "select");
 }
 
 static bool held_out(const manifest_entry *e, const prompt_options *o) {
@@ -144,15 +140,6 @@ static ckvc_status ids_of(const source *s, const chat_template *chat, ids *out, 
     }
     return e->n_messages ? encode_messages(s, chat, out, err)
                          : encode(s, e->text, e->text_size, true, out, err);
-}
-
-ckvc_status prompt_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok,
-                       const chat_template *chat, int32_t **items, size_t *n, ckvc_err *err) {
-    ids list = {0};
-    CKVC_TRY(ids_of(&(source){m, e, tok}, chat, &list, err));
-    *items = list.items;
-    *n = list.n;
-    return CKVC_OK;
 }
 
 /* The line's own continuation; n 0 where it has none. */

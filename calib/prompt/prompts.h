@@ -43,13 +43,6 @@ typedef struct prompt_list {
     uint32_t max_tokens, max_continuation; /* over the list */
 } prompt_list;
 
-/* The prompt's ids (text and messages tokenised; without its continuation), whatever they are:
- * lengths and vocabulary are not checked. tok may be NULL when the prompt is given as ids. *ids is
- * the caller's to free. */
-ckvc_status prompt_ids(const manifest *m, const manifest_entry *e, const tokenizer *tok,
-                       const chat_template *chat, int32_t **ids, size_t *n,
-                       ckvc_err *err) CKVC_MUST_CHECK;
-
 /* tokenizer may be NULL when every prompt is given as ids. */
 ckvc_status prompts_build(const manifest *m, const tokenizer *tok, const model_shape *shape,
                           const prompt_options *o, prompt_list **out,
@@ -64,7 +57,6 @@ void prompts_add(prompt_list *list);
  * depends on seed and id alone. `what` names the order and ends in LF; "" is that of the hold-out.
  */
 uint64_t prompt_hash(const char *what, uint64_t seed, const char *id);
-/* Held out when prompt_hash / 2^64 < share (formats.md). */
-bool prompt_is_heldout(uint64_t seed, const char *id, double share);
-/* By such a draw, or by its manifest: of split "heldout" or "select". */
+/* Held out when prompt_hash / 2^64 < holdout (formats.md), or by its manifest: of split "heldout"
+ * or "select". */
 bool prompt_held_out(const manifest_entry *e, uint64_t seed, double holdout);

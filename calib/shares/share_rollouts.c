@@ -12,8 +12,10 @@
 
 enum { STAGE_SHARES = 7 }; /* of the random stream of a prompt (variants.c has 1 to 6) */
 
-const double share_factors[SHARE_FACTORS] = {0.25, 0.5, M_SQRT1_2, 1.0, M_SQRT2, 2.0, 4.0};
-const double share_thresholds[SHARE_THRESHOLDS] = {0, 0.25, 0.5, M_SQRT1_2, 1, M_SQRT2, 2, 4, 8};
+static const double share_factors[SHARE_FACTORS] = {0.25, 0.5, M_SQRT1_2, 1.0, M_SQRT2, 2.0, 4.0};
+/* times the mean score, in every run: so runs pool */
+static const double share_thresholds[SHARE_THRESHOLDS] = {0,       0.25, 0.5, M_SQRT1_2, 1,
+                                                          M_SQRT2, 2,    4,   8};
 
 /* The arrays and their lengths, for prompts of T tokens. */
 #define ARRAYS(X)                                                                                  \

@@ -5,9 +5,9 @@
  *
  *   unit   of side head a KV head, or a layer in mode `layers`; of side gate a layer: U a layer
  *   state  budget, layer, unit
- *   action of side head one of share_factors: as many entries as ckvc_share_capacities says, less
- *          what the table's own threshold cuts; of side gate one of share_thresholds, in place of
- *          the table's, which that side leaves out: as many as ckvc_count_above says
+ *   action of side head a factor, 1/4 to 4: as many entries as ckvc_share_capacities says, less
+ *          what the table's own threshold cuts; of side gate a threshold, 0 to 8 mean scores, in
+ *          place of the table's, which that side leaves out: as many as ckvc_count_above says
  *
  * What is tried: whole states in an order drawn from (seed, id), until the next one's rollouts
  * would be over the limit; the first always. Actions of a state that keep equally many keep the
@@ -21,9 +21,6 @@
 #include "formats/shard/shard.h"
 
 enum { SHARE_FACTORS = 7, SHARE_THRESHOLDS = 9 };
-extern const double share_factors[SHARE_FACTORS]; /* 1/4, 1/2, 1/sqrt 2, 1, ..., 4 */
-/* 0, 1/4, 1/2, 1/sqrt 2, 1, sqrt 2, 2, 4, 8 times the mean score, in every run: so runs pool. */
-extern const double share_thresholds[SHARE_THRESHOLDS];
 
 typedef struct share_rollouts_options {
     const table_file *table; /* with shares of its mode, the same in all blocks; borrowed */

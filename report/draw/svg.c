@@ -99,7 +99,7 @@ void svg_dot(svg *s, double x, double y, double r, const char *look) {
 }
 
 const char *const svg_stroke[SVG_SERIES] = {"s0", "s1", "s2", "s3", "s4", "s5", "s6"};
-const char *const svg_fill[SVG_SERIES] = {"f0", "f1", "f2", "f3", "f4", "f5", "f6"};
+static const char *const fills[SVG_SERIES] = {"f0", "f1", "f2", "f3", "f4", "f5", "f6"};
 
 void svg_marker(svg *s, int series, double x, double y, double r, const char *tip) {
     /* Unit outlines, scaled to about the circle's area. */
@@ -112,7 +112,7 @@ void svg_marker(svg *s, int series, double x, double y, double r, const char *ti
         "M-1-.6L-.6-1 0-.4.6-1 1-.6.4 0 1 .6.6 1 0 .4-.6 1-1 .6-.4 0Z",
         "M-.35-1.2H.35V-.35H1.2V.35H.35V1.2H-.35V.35H-1.2V-.35H-.35Z"};
     const char *outline = outlines[(series + series / SVG_SERIES) % SHAPES],
-               *fill = svg_fill[series % SVG_SERIES];
+               *fill = fills[series % SVG_SERIES];
     if (outline) {
         PUT(s, "<path d=\"%s\" transform=\"translate(%s %s) scale(%s)\" class=\"%s\"", outline,
             coordinate(x), coordinate(y), coordinate(r), fill);
@@ -137,7 +137,7 @@ void svg_polyline(svg *s, size_t n, const double *x, const double *y, int series
 }
 
 void svg_band(svg *s, size_t n, const double *x, const double *lo, const double *hi, int series) {
-    PUT(s, "<path class=\"%s ba\" d=\"", svg_fill[series % SVG_SERIES]);
+    PUT(s, "<path class=\"%s ba\" d=\"", fills[series % SVG_SERIES]);
     points(s, n, x, lo, false);
     points(s, n, x, hi, true);
     PUT(s, "Z\"/>\n");

@@ -39,7 +39,7 @@ void svg_rect(svg *s, double x, double y, double w, double h, const char *look, 
 /* In the colour of a series and a shape (circle, square, diamond, triangle, cross, plus) that
  * repeats out of step with it, so that up to 42 series differ in one or the other. */
 void svg_marker(svg *s, int series, double x, double y, double r, const char *tip);
-extern const char *const svg_stroke[SVG_SERIES], *const svg_fill[SVG_SERIES]; /* their looks */
+extern const char *const svg_stroke[SVG_SERIES]; /* the looks of their lines */
 /* A line through n points, and the area between two lines, in the colour of a series. */
 void svg_polyline(svg *s, size_t n, const double *x, const double *y, int series, bool dashed);
 void svg_band(svg *s, size_t n, const double *x, const double *lo, const double *hi, int series);

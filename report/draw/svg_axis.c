@@ -105,7 +105,7 @@ static const char *tick_text(const svg_axis *a, double v, char text[32]) {
     return text;
 }
 
-double svg_axis_tick_width(const svg_axis *a) {
+static double tick_width(const svg_axis *a) {
     char text[32];
     double w = 0;
     for (size_t i = 0; i < a->n; i++) {
@@ -125,7 +125,7 @@ void svg_axis_draw_x(svg *s, const svg_axis *a, double top, double bottom, const
     svg_label(s, (a->from + a->to) / 2, bottom + 28, SVG_MIDDLE, axis_font, label);
 }
 
-void svg_axis_draw_y(svg *s, const svg_axis *a, double left, double right, const char *label) {
+static void draw_y(svg *s, const svg_axis *a, double left, double right, const char *label) {
     char text[32];
     for (size_t i = 0; i < a->n; i++) {
         double y = svg_axis_place(a, a->ticks[i]);
@@ -140,11 +140,10 @@ svg_plot svg_plot_begin(svg *s, const svg_plot_spec *c) {
     svg_plot p;
     p.y = (c->flags & CHART_Y_LOG ? over_log : svg_axis_over)(c->ys.lo, c->ys.hi, 0.05,
                                                               c->top + c->height, c->top, 6);
-    const double left = PAD + LABEL_SIZE + 8 + svg_axis_tick_width(&p.y) + 5,
-                 right = s->width - PAD - 8;
+    const double left = PAD + LABEL_SIZE + 8 + tick_width(&p.y) + 5, right = s->width - PAD - 8;
     p.x = (c->flags & CHART_X_LOG ? over_log : svg_axis_over)(c->xs.lo, c->xs.hi, c->x_margin, left,
                                                               right, 6);
-    svg_axis_draw_y(s, &p.y, left, right, c->text.y);
+    draw_y(s, &p.y, left, right, c->text.y);
     svg_axis_draw_x(s, &p.x, p.y.to, p.y.from, c->text.x);
     s->height = p.y.from + 36;
     return p;

@@ -39,9 +39,7 @@ typedef struct svg_axis {
  * whatever fits. */
 svg_axis svg_axis_over(double lo, double hi, double margin, double from, double to, size_t want);
 double svg_axis_place(const svg_axis *a, double v);
-double svg_axis_tick_width(const svg_axis *a);
 void svg_axis_draw_x(svg *s, const svg_axis *a, double top, double bottom, const char *label);
-void svg_axis_draw_y(svg *s, const svg_axis *a, double left, double right, const char *label);
 
 /* The range of values seen so far. */
 typedef struct svg_range {

@@ -37,7 +37,7 @@ columns_of verdict_columns, score_columns, transfer_columns, pair_columns, trust
     coverage_columns, savings_columns, budget_columns, attention_columns, utility_columns,
     peaks_columns, damage_columns, spread_columns, under_columns, answer_columns;
 /* Of an entry: what refits say of it, also in its csv files. */
-columns_of refit_entry_columns, bound_entry_columns;
+columns_of refit_entry_columns;
 
 /* entry_maps.c: begins the figure of a side's entries at a budget: layers by heads, or entropy bins
  * by layers with a panel for each perplexity bin; title and scale are left to the caller. */

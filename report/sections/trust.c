@@ -13,13 +13,12 @@ SHARED_TABLE(refit_entry_columns, entry, BOTH(agree, "agreeing_refits"),
              JSON(verdict, .csv = "verdict", .bare = true));
 
 #define BOUND(m, name, in_csv) JSON_AS(m, name, .csv = (in_csv), WHEN(bounded))
-SHARED_TABLE(bound_entry_columns, entry, BOUND(bound.n_prompts, "n_prompts", "prompts"),
-             BOUND(bound.n_actions, "n_actions", "actions"), BOUND(bound.width, "width", "width"),
-             BOUND(bound.width_raw, "width_raw", "width_raw_rewards"),
-             BOUND(bound.bound, "uniform", "uniform_bound"),
-             BOUND(excess, "excess", "excess_bound"),
-             BOUND(excess_raw, "excess_raw", "excess_bound_raw_rewards"),
-             BOUND(bound.spread, "spread", "spread_of_means"));
+TABLE(bound_entry_columns, entry, BOUND(bound.n_prompts, "n_prompts", "prompts"),
+      BOUND(bound.n_actions, "n_actions", "actions"), BOUND(bound.width, "width", "width"),
+      BOUND(bound.width_raw, "width_raw", "width_raw_rewards"),
+      BOUND(bound.bound, "uniform", "uniform_bound"), BOUND(excess, "excess", "excess_bound"),
+      BOUND(excess_raw, "excess_raw", "excess_bound_raw_rewards"),
+      BOUND(bound.spread, "spread", "spread_of_means"));
 
 /* ---- variance ---- */
 

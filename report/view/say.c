@@ -71,12 +71,6 @@ const char *say_budget(double budget) {
     return budget < 1 ? say("%.4g%% of T", 100 * budget) : say("%g tokens", budget);
 }
 
-const char *say_more_tokens(double ratio) {
-    if (!isfinite(ratio)) { return "other numbers of tokens"; }
-    double percent = 100 * fabs(ratio - 1);
-    return say("%.*f%% %s tokens", percent < 10 ? 1 : 0, percent, ratio > 1 ? "more" : "fewer");
-}
-
 const char *say_few_refits(double n, bool brackets) {
     return n < SAY_REFITS ? say(brackets ? " (%.0f refits)" : ", %.0f refits", n) : "";
 }

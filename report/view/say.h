@@ -25,7 +25,6 @@ const char *say_interval(double mean, double lo, double hi,
 const char *say_spread(double mean, double lo, double hi, int decimals); /* without signs */
 #define SAY_INTERVAL(x, decimals) say_interval((x).mean, (x).lo, (x).hi, decimals)
 #define SAY_SPREAD(x, decimals)   say_spread((x).mean, (x).lo, (x).hi, decimals)
-const char *say_budget(double budget);     /* 96 tokens, 25% of T */
-const char *say_more_tokens(double ratio); /* 2.9% more tokens, 4.0% fewer tokens */
+const char *say_budget(double budget); /* 96 tokens, 25% of T */
 /* ", 312 refits", " (312 refits)", nothing where they are not few. */
 const char *say_few_refits(double n, bool brackets);
