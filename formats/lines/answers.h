@@ -54,10 +54,5 @@ ckvc_status answers_read(const char *path, answers **out, ckvc_err *err) CKVC_MU
 /* The same of lines in memory, whose name is `path`. */
 ckvc_status answers_read_lines(const char *path, const uint8_t *data, size_t n, answers **out,
                                ckvc_err *err) CKVC_MUST_CHECK;
-/* One line, which stands at `line` of `path`; *out is to be freed with answer_row_fini in every
- * case. */
-ckvc_status answers_read_line(const char *path, uint32_t line, const char *text, size_t n,
-                              answer_row *out, ckvc_err *err) CKVC_MUST_CHECK;
-void answer_row_fini(answer_row *row);
 void answers_free(answers *a);
 CKVC_AUTO_OF(answers, answers_free)

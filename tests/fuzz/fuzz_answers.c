@@ -13,13 +13,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (size_t i = 0; i < a->n; i++) {
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer once = {0};
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer again = {0};
-        answer_row back;
+        CKVC_AUTO(answers_free_at) answers *back = NULL;
         answers_append(&once, &a->rows[i]);
-        must(answers_read_line("line", 1, (char *)once.data, once.size, &back, &err) == CKVC_OK);
-        answers_append(&again, &back);
+        must(answers_read_lines("line", once.data, once.size, &back, &err) == CKVC_OK);
+        answers_append(&again, back->rows);
         must(once.size == again.size && memcmp(once.data, again.data, once.size) == 0);
-        must(back.score >= 0 && back.score <= 1 && back.share <= 1);
-        answer_row_fini(&back);
+        must(back->rows->score >= 0 && back->rows->score <= 1 && back->rows->share <= 1);
     }
     return 0;
 }

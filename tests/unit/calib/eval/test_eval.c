@@ -11,7 +11,6 @@
 
 #include "calib/eval/eval.h"
 #include "formats/lines/answers.h"
-#include "lib/base/text_lines.h"
 #include "lib/model/decoder.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/load_tokenizer.h"
@@ -191,9 +190,10 @@ static void is_what_one_sequence_gives(bool unseen) {
     ckvc_err err = {0};
     size_t n = 0;
     assert_int_equal(eval_answers(&o, &lines, &err), CKVC_OK);
-    for (ckvc_lines at = ckvc_lines_of(lines.data, lines.size); ckvc_next_line(&at); n++) {
-        answer_row r;
-        assert_int_equal(answers_read_line("a", at.number, at.text, at.n, &r, &err), CKVC_OK);
+    CKVC_AUTO(answers_free_at) answers *read = NULL;
+    assert_int_equal(answers_read_lines("a", lines.data, lines.size, &read, &err), CKVC_OK);
+    for (; n < read->n; n++) {
+        const answer_row r = read->rows[n];
         const size_t i = n / N_WAYS, way = n % N_WAYS;
         oracle want = answer_alone(items, i, way, &o);
         assert_string_equal(r.id, tasks[i].id);
@@ -211,7 +211,6 @@ static void is_what_one_sequence_gives(bool unseen) {
         /* "41" and "blue" are each other's wrong answers; the story has no other */
         assert_true(i < 2 ? r.control == 0 : isnan(r.control));
         free(want.text);
-        answer_row_fini(&r);
     }
     assert_int_equal(n, N_ITEMS * N_WAYS);
 }

@@ -28,30 +28,31 @@ static const char kept[] =
     "\"score\":0.3,\"share\":0.25,\"table\":\"" ID64 "\",\"task\":\"niah\",\"tokens\":0,"
     "\"window\":32}";
 
-static ckvc_status read_line(const char *line, answer_row *out, ckvc_err *err) {
+static ckvc_status read_line(const char *line, answers **out, ckvc_err *err) {
     *err = (ckvc_err){0};
-    return answers_read_line("a.jsonl", 3, line, strlen(line), out, err);
+    return answers_read_lines("a.jsonl", (const uint8_t *)line, strlen(line), out, err);
 }
 
 static void takes_rows(void **state) {
     (void)state;
-    answer_row r;
+    CKVC_AUTO(answers_free_at) answers *first = NULL;
+    CKVC_AUTO(answers_free_at) answers *second = NULL;
     ckvc_err err;
-    assert_int_equal(read_line(full, &r, &err), CKVC_OK);
-    assert_string_equal(r.id, "n/1");
-    assert_string_equal(r.answer, "4711\n");
-    assert_true(answer_is_full(&r) && r.unseen && !r.table && isnan(r.budget));
-    assert_true(r.n_tokens == 1024 && r.n_question == 9 && r.aimed == 1024 && r.n_answer == 3);
-    assert_true(r.depth == 0.25 && r.entries == 8192 && r.share == 1 && r.bytes == 1048576);
-    assert_true(r.score == 1 && r.control == 0 && r.nll == 0.5 && r.reference_nll == 0.125);
-    assert_true(isnan(r.repeat_tokens) && r.setting.window == 64);
-    answer_row_fini(&r);
-    assert_int_equal(read_line(kept, &r, &err), CKVC_OK);
-    assert_true(!answer_is_full(&r) && !r.unseen && r.budget == 0.25 && r.setting.window == 32);
-    assert_string_equal(r.table, ID64);
-    assert_true(isnan(r.depth) && isnan(r.nll) && isnan(r.control) && isnan(r.reference_nll));
-    assert_true(r.aimed == 0 && r.repeat_tokens == 7 && r.score == 0.3);
-    answer_row_fini(&r);
+    assert_int_equal(read_line(full, &first, &err), CKVC_OK);
+    const answer_row *r = first->rows;
+    assert_string_equal(r->id, "n/1");
+    assert_string_equal(r->answer, "4711\n");
+    assert_true(answer_is_full(r) && r->unseen && !r->table && isnan(r->budget));
+    assert_true(r->n_tokens == 1024 && r->n_question == 9 && r->aimed == 1024 && r->n_answer == 3);
+    assert_true(r->depth == 0.25 && r->entries == 8192 && r->share == 1 && r->bytes == 1048576);
+    assert_true(r->score == 1 && r->control == 0 && r->nll == 0.5 && r->reference_nll == 0.125);
+    assert_true(isnan(r->repeat_tokens) && r->setting.window == 64);
+    assert_int_equal(read_line(kept, &second, &err), CKVC_OK);
+    r = second->rows;
+    assert_true(!answer_is_full(r) && !r->unseen && r->budget == 0.25 && r->setting.window == 32);
+    assert_string_equal(r->table, ID64);
+    assert_true(isnan(r->depth) && isnan(r->nll) && isnan(r->control) && isnan(r->reference_nll));
+    assert_true(r->aimed == 0 && r->repeat_tokens == 7 && r->score == 0.3);
 }
 
 /* What is written is canonical and reads back to the same. */
@@ -59,31 +60,30 @@ static void writes_what_it_reads(void **state) {
     (void)state;
     const char *lines[] = {full, kept};
     for (int i = 0; i < 2; i++) {
-        answer_row r, back;
+        CKVC_AUTO(answers_free_at) answers *r = NULL;
+        CKVC_AUTO(answers_free_at) answers *back = NULL;
         ckvc_err err;
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer once = {0};
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer again = {0};
         assert_int_equal(read_line(lines[i], &r, &err), CKVC_OK);
-        r.score = 1.0 / 3;
-        answers_append(&once, &r);
+        r->rows->score = 1.0 / 3;
+        answers_append(&once, r->rows);
         assert_non_null(strstr((char *)once.data, "\"score\":0.33333333333333331"));
         assert_null(strchr((char *)once.data, '\n'));
         assert_int_equal(read_line((char *)once.data, &back, &err), CKVC_OK);
-        assert_true(back.score == 1.0 / 3);
-        answers_append(&again, &back);
+        assert_true(back->rows->score == 1.0 / 3);
+        answers_append(&again, back->rows);
         assert_string_equal((char *)once.data, (char *)again.data);
-        answer_row_fini(&r);
-        answer_row_fini(&back);
     }
 }
 
 static const struct {
     const char *from, *to, *says;
 } bends[] = {
-    {"\"score\":0.3", "\"score\":1.5", "a.jsonl:3: score 1.5 and control"},
+    {"\"score\":0.3", "\"score\":1.5", "a.jsonl:1: score 1.5 and control"},
     {"\"score\":0.3", "\"score\":null", "\"score\" is null, wanted a number"},
     {"\"score\":0.3,", "", "\"score\" is missing, wanted a number"},
-    {"\"score\":0.3", "\"score\":0.3,\"score\":0.3", "a.jsonl:3:"},
+    {"\"score\":0.3", "\"score\":0.3,\"score\":0.3", "a.jsonl:1:"},
     {"\"score\":0.3", "\"score\":0.3,\"control\":-1", "control -1"},
     {"\"budget\":0.25", "\"budget\":null", "policy \"table\" under budget"},
     {"\"budget\":0.25", "\"budget\":0", "under budget 0"},
@@ -107,7 +107,7 @@ static void refuses_each_deviation(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof bends / sizeof *bends; i++) {
         char line[2048];
-        answer_row r;
+        answers *r = NULL;
         ckvc_err err;
         const char *at = strstr(kept, bends[i].from);
         assert_non_null(at);
@@ -116,7 +116,7 @@ static void refuses_each_deviation(void **state) {
         if (read_line(line, &r, &err) != CKVC_E_DATA || !strstr(err.text, bends[i].says)) {
             fail_msg("%s: %s", bends[i].to, err.text);
         }
-        answer_row_fini(&r);
+        assert_null(r);
     }
 }
 
