@@ -5,8 +5,7 @@
 
 enum { MOTTO_WORDS = 8, GIVEN_WORDS = 3, ASKED_WORDS = 5 };
 
-static void write_copy(const task_kind *kind, task_draft *d, uint32_t units) {
-    (void)kind;
+static void write_copy(task_draft *d, uint32_t units) {
     uint32_t nouns[MOTTO_WORDS];
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer motto = {0};
     lexicon_draw(&d->rng, lexicon_nouns(), nouns, MOTTO_WORDS);
@@ -41,8 +40,7 @@ static size_t first_words(const char *text, size_t n, int words) {
 
 /* A sentence and the next one's first words; the words behind these are the answer. Where that has
  * too few words it is the answer as a whole. */
-static void write_repeat(const task_kind *kind, task_draft *d, uint32_t units) {
-    (void)kind;
+static void write_repeat(task_draft *d, uint32_t units) {
     haystack_walk walk = haystack_begin(d->hay, &d->rng);
     const uint32_t place = task_place(d->depth, units - 2);
     size_t begin = 0, next = 0, end = 0;

@@ -25,8 +25,7 @@ static const struct {
       "trombone", "cello", "mandolin"}},
 };
 
-static void write_labels(const task_kind *kind, task_draft *d, uint32_t units) {
-    (void)kind;
+static void write_labels(task_draft *d, uint32_t units) {
     uint32_t first[KINDS];
     task_item *item = d->item;
     const uint32_t asked = (uint32_t)ckvc_rng_below(&d->rng, KINDS),

@@ -150,7 +150,7 @@ static void copy_texts(const json_t *list, char ***out, size_t *n) {
 
 /* A prompt that is too long loses its middle, as in pred.py (which cuts tokens; these are bytes).
  */
-static void write_longbench(const task_kind *kind, task_draft *d, uint32_t units) {
+static void write_longbench(task_draft *d, uint32_t units) {
     const longbench_file *f = d->file;
     const json_t *record = json_array_get(f->records, d->record);
     task_item *item = d->item;
@@ -171,7 +171,7 @@ static void write_longbench(const task_kind *kind, task_draft *d, uint32_t units
     }
     item->reply_at = d->text.size;
     copy_texts(json_object_get(record, "answers"), &item->answers, &item->n_answers);
-    if (kind->metric == TASK_CLASSIFICATION) {
+    if (d->kind->metric == TASK_CLASSIFICATION) {
         copy_texts(json_object_get(record, "all_classes"), &item->classes, &item->n_classes);
     }
 }

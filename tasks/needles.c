@@ -134,11 +134,11 @@ static void write_context(task_draft *d, const struct needle_shape *s, const fac
     d->text.size--; /* the last gap */
 }
 
-static void write_needles(const task_kind *kind, task_draft *d, uint32_t units) {
-    const struct needle_shape *s = &shapes[kind->variant];
+static void write_needles(task_draft *d, uint32_t units) {
+    const struct needle_shape *s = &shapes[d->kind->variant];
     const bool several = s->asked * s->values > 1;
     CKVC_AUTO(facts_fini) facts f = {0};
-    draw_facts(d, s, kind->placed, &f);
+    draw_facts(d, s, d->kind->placed, &f);
     ckvc_buffer_text(&d->text, "Read this text carefully; a question about it follows.\n\n");
     write_context(d, s, &f, units);
     ckvc_buffer_text(&d->text, "\n\n");

@@ -242,7 +242,7 @@ static uint32_t choose_docs(task_draft *d, const qa_file *f, const qa_question *
     return chosen;
 }
 
-static void write_qa(const task_kind *kind, task_draft *d, uint32_t units) {
+static void write_qa(task_draft *d, uint32_t units) {
     const qa_file *f = d->file;
     const qa_question *q = &f->questions[d->record];
     uint32_t *docs = ckvc_alloc(f->n_docs, sizeof *docs);
@@ -251,7 +251,7 @@ static void write_qa(const task_kind *kind, task_draft *d, uint32_t units) {
     ckvc_buffer_text(&d->text, "Here are documents to answer a question from.\n\n");
     for (uint32_t i = 0; i < n; i++) {
         ckvc_buffer_printf(&d->text, "Document %u:\n%s\n\n", i + 1, f->docs[docs[i]].text);
-        if (kind->variant == SQUAD && docs[i] == q->gold[0]) {
+        if (d->kind->variant == SQUAD && docs[i] == q->gold[0]) {
             d->item->depth = n > 1 ? i / (n - 1.0) : 0;
         }
     }

@@ -5,8 +5,7 @@
 #include "tasks/lexicon.h"
 #include "tasks/task_kind.h"
 
-static void write_pairs(const task_kind *kind, task_draft *d, uint32_t units) {
-    (void)kind;
+static void write_pairs(task_draft *d, uint32_t units) {
     char key[LEXICON_NAME_BYTES], value[LEXICON_NAME_BYTES];
     lexicon_uuid(&d->rng, key);
     lexicon_uuid(&d->rng, value);
@@ -28,8 +27,7 @@ static void write_pairs(const task_kind *kind, task_draft *d, uint32_t units) {
     task_answer(d, value);
 }
 
-static void write_lines(const task_kind *kind, task_draft *d, uint32_t units) {
-    (void)kind;
+static void write_lines(task_draft *d, uint32_t units) {
     uint32_t *names = ckvc_alloc(lexicon_names(), sizeof *names);
     char key[LEXICON_NAME_BYTES], other[LEXICON_NAME_BYTES];
     lexicon_draw(&d->rng, lexicon_names(), names, lexicon_names());

@@ -63,7 +63,6 @@ json_t *task_item_json(const task_item *item) {
 /* ---- one prompt ---- */
 typedef struct maker {
     const task_options *options;
-    const task_kind *kind;
     haystack hay;
     task_draft draft;
     bool by_name;        /* the kind was asked for by its own, not a group's */
@@ -87,7 +86,7 @@ static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_
     d->text.size = 0;
     d->full = false;
     ckvc_rng_init(&d->rng, m->options->seed, ckvc_rng_key(item->id), attempt);
-    m->kind->write(m->kind, d, units);
+    d->kind->write(d, units);
     return m->options->count_tokens(m->options->counter, (const char *)d->text.data, d->text.size,
                                     tokens, m->err);
 }
@@ -97,9 +96,9 @@ static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_
  * *least_tokens: of the prompt with the fewest, which is too long where they are more than the
  * length. */
 static ckvc_status fit(maker *m, uint32_t attempt, size_t *least_tokens) {
-    const uint32_t least = m->kind->least_units, length = m->draft.length;
+    const uint32_t least = m->draft.kind->least_units, length = m->draft.length;
     uint32_t low = least, at = least,
-             high = m->kind->most_units ? m->kind->most_units + 1 : MOST_UNITS;
+             high = m->draft.kind->most_units ? m->draft.kind->most_units + 1 : MOST_UNITS;
     size_t low_tokens = 0, tokens;
     CKVC_TRY(write_units(m, low, attempt, &low_tokens));
     *least_tokens = low_tokens;
@@ -146,7 +145,7 @@ static bool answers_stand(const task_kind *kind, const task_item *item) {
 /* Without a prompt where the length is too short for a task that was not asked for by its name. */
 static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t number,
                              task_item *item) {
-    const task_kind *kind = m->kind;
+    const task_kind *kind = m->draft.kind;
     task_draft *d = &m->draft;
     item->id = kind->placed ? ckvc_format("%s/%u/%g/%u", kind->name, length, depth, number)
                             : ckvc_format("%s/%u/%u", kind->name, length, number);
@@ -194,9 +193,9 @@ static ckvc_status make_kind(maker *m, task_items *out) {
     const task_options *o = m->options;
     const bool own = o->n_depths > 0;
     const double *depths = own ? o->depths : even_depths;
-    const size_t n_depths = !m->kind->placed ? 1
-                            : own            ? o->n_depths
-                                             : sizeof even_depths / sizeof *even_depths;
+    const size_t n_depths = !m->draft.kind->placed ? 1
+                            : own                  ? o->n_depths
+                                                   : sizeof even_depths / sizeof *even_depths;
     const size_t count = o->count < m->records ? o->count : m->records;
     for (size_t l = 0; l < o->n_lengths; l++) {
         const size_t before = out->n;
@@ -250,7 +249,7 @@ static void maker_fini(maker *m) {
 }
 
 static ckvc_status open_and_make(maker *m, task_items *out) {
-    const task_kind *kind = m->kind;
+    const task_kind *kind = m->draft.kind;
     void *file = NULL;
     m->records = UINT32_MAX;
     ckvc_status status =
@@ -286,9 +285,9 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
     for (size_t f = 0; f < N_FAMILIES; f++) {
         bool asked = false;
         m.found = false;
-        for (m.kind = families[f]; m.kind->name; m.kind++) {
-            m.by_name = in_list(names, m.kind->name);
-            if (m.by_name || in_list(names, m.kind->group) || in_list(names, "all")) {
+        for (m.draft.kind = families[f]; m.draft.kind->name; m.draft.kind++) {
+            m.by_name = in_list(names, m.draft.kind->name);
+            if (m.by_name || in_list(names, m.draft.kind->group) || in_list(names, "all")) {
                 asked = true;
                 CKVC_TRY(open_and_make(&m, out));
             }

@@ -10,8 +10,9 @@
 #include "tasks/task.h"
 
 typedef struct task_draft { /* an item while it is written; what is drawn comes from rng alone */
-    ckvc_rng rng;           /* of this item and attempt: the same at every number of units */
-    double depth;           /* asked for, or where the task leaves it to chance, set by write */
+    const struct task_kind *kind;
+    ckvc_rng rng; /* of this item and attempt: the same at every number of units */
+    double depth; /* asked for, or where the task leaves it to chance, set by write */
     uint32_t length;
     const haystack *hay;
     const void *file; /* of a kind with open */
@@ -25,7 +26,7 @@ typedef struct task_kind {
     const char *name, *group;
     /* Writes the prompt with `units` of filler: facts are drawn before filler, so that those of an
      * item are the same at every number of units. */
-    void (*write)(const struct task_kind *kind, task_draft *d, uint32_t units);
+    void (*write)(task_draft *d, uint32_t units);
     int variant;                      /* the write function's own */
     uint32_t least_units, most_units; /* 0: without end */
     uint32_t max_new;

@@ -40,8 +40,7 @@ static void reply(ckvc_buffer *out, unsigned value) {
     ckvc_buffer_printf(out, " The variables that have the value %u are", value);
 }
 
-static void write_tracking(const task_kind *kind, task_draft *d, uint32_t units) {
-    (void)kind;
+static void write_tracking(task_draft *d, uint32_t units) {
     chain example, real;
     double places[CHAIN];
     draw_chain(&d->rng, EXAMPLE_LETTERS, &example);

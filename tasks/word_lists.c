@@ -44,8 +44,7 @@ static void ask_common(ckvc_buffer *out, uint32_t n) {
 
 static const char common_reply[] = " Most often it has:";
 
-static void write_common(const task_kind *kind, task_draft *d, uint32_t units) {
-    (void)kind;
+static void write_common(task_draft *d, uint32_t units) {
     const common_plan p = common_plan_of(d->length);
     uint32_t *names = ckvc_alloc(lexicon_names(), sizeof *names);
     lexicon_draw(&d->rng, lexicon_names(), names, lexicon_names());
@@ -88,8 +87,7 @@ static void draw_coded(ckvc_rng *rng, char (*coded)[CODED_LETTERS + 1], uint32_t
     }
 }
 
-static void write_frequent(const task_kind *kind, task_draft *d, uint32_t units) {
-    (void)kind;
+static void write_frequent(task_draft *d, uint32_t units) {
     const uint32_t kinds = d->length / 50 > 8 ? d->length / 50 : 8;
     char(*coded)[CODED_LETTERS + 1] = ckvc_alloc(kinds, sizeof *coded);
     uint32_t *list = ckvc_alloc(units, sizeof *list), n = 0;
