@@ -12,6 +12,7 @@
 #include "calib/demand/demand_meter.h"
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
+#include "lib/base/order.h"
 #include "lib/base/progress.h"
 #include "lib/base/rng.h"
 
@@ -529,11 +530,6 @@ static const bench_stage stages[] = {
 };
 enum { N_STAGES = sizeof stages / sizeof *stages - 1 };
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Runs a stage up to o->repeats times, the first time unmeasured unless that alone takes long, and
  * adds its row to the table. */
 static ckvc_status measure(bench *b, const bench_stage *stage, const bench_row *r) {
@@ -550,7 +546,7 @@ static ckvc_status measure(bench *b, const bench_stage *stage, const bench_row *
         each[n] = ckvc_now_s() - start_s;
         spent_s += each[n++];
     }
-    qsort(each, (size_t)n, sizeof *each, by_value);
+    qsort(each, (size_t)n, sizeof *each, ckvc_order_double);
     const double median_s = each[n / 2] / scale + r->fixed, min_s = each[0] / scale + r->fixed;
     ckvc_buffer_printf(b->csv, "%s,%s,%.6g,%s,%d,%.6g,%.6g,%.6g,", stage->name, r->shape, r->work,
                        stage->unit, n, median_s, min_s, r->work / median_s);

@@ -1,6 +1,7 @@
 /* Scanned prompts, risk cells, stratified sampling: see sample.h. */
 #include "calib/prompt/sample.h"
 
+#include "lib/base/order.h"
 #include "lib/policy/ckvc_policy.h"
 
 /* ---- the draw ---- */
@@ -151,16 +152,12 @@ static int by_place(const void *a, const void *b) {
     return x->ppl != y->ppl ? (x->ppl < y->ppl ? -1 : 1) : strcmp(x->source, y->source);
 }
 
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Names in byte order, each once. */
 static void list_sources(const placed *all, size_t n, coverage *c) {
     CKVC_AUTO_FREE const char **names = ckvc_calloc(n, sizeof *names);
     c->sources = ckvc_calloc(n, sizeof *c->sources);
     for (size_t i = 0; i < n; i++) { names[i] = all[i].source; }
-    qsort(names, n, sizeof *names, by_text);
+    qsort(names, n, sizeof *names, ckvc_order_text);
     for (size_t i = 0; i < n; i++) {
         if (i == 0 || strcmp(names[i], names[i - 1]) != 0) {
             c->sources[c->n_sources++] = ckvc_strdup(names[i]);
@@ -175,8 +172,8 @@ static void list_rows(placed *all, size_t n, coverage *c) {
     qsort(all, n, sizeof *all, by_place);
     for (size_t i = 0; i < n; i++) {
         if (i == 0 || by_place(&all[i], &all[i - 1]) != 0) {
-            char *const *at =
-                bsearch(&all[i].source, c->sources, c->n_sources, sizeof *c->sources, by_text);
+            char *const *at = bsearch(&all[i].source, c->sources, c->n_sources, sizeof *c->sources,
+                                      ckvc_order_text);
             c->rows[c->n_rows++] = (coverage_row){.entropy = all[i].entropy,
                                                   .ppl = all[i].ppl,
                                                   .source = (uint32_t)(at - c->sources)};

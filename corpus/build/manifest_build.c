@@ -8,6 +8,7 @@
 #include "corpus/build/cuts.h"
 #include "corpus/build/retrieval.h"
 #include "corpus/texts.h"
+#include "lib/base/order.h"
 #include "lib/base/rng.h"
 #include "lib/base/utf8.h"
 
@@ -395,14 +396,9 @@ static ckvc_status collect_words(builder *b) {
 }
 
 typedef struct placed {
-    double place;
+    double place; /* first: they are ordered by it */
     manifest_entry *entry;
 } placed;
-
-static int by_place(const void *a, const void *b) {
-    const double x = ((const placed *)a)->place, y = ((const placed *)b)->place;
-    return (x > y) - (x < y);
-}
 
 /* How many prompts each split gets where documents are too few to be drawn from: its share, at
  * least one. */
@@ -443,7 +439,7 @@ static ckvc_status deal_few(builder *b) {
         manifest_entry *e = &m->entries[i];
         order[i] = (placed){place_of(o, e->source, e->id), e};
     }
-    qsort(order, m->n_entries, sizeof *order, by_place);
+    qsort(order, m->n_entries, sizeof *order, ckvc_order_double);
     int split = 0;
     for (size_t i = 0; i < m->n_entries; i++) {
         while (counts[split] == 0) { split++; }

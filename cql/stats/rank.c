@@ -15,14 +15,9 @@
 enum { RESAMPLES = 2000 };
 
 typedef struct keyed {
-    double value;
+    double value; /* first: they are ordered by it */
     size_t index;
 } keyed;
-
-static int by_value(const void *a, const void *b) {
-    double x = ((const keyed *)a)->value, y = ((const keyed *)b)->value;
-    return (x > y) - (x < y);
-}
 
 /* out[i] = 2 * (average rank of x[i]) - (n + 1): twice the centred rank, an integer, so that all
  * sums below are exact in double up to about 100,000 values. All NaN when a value is NaN. */
@@ -37,7 +32,7 @@ static void centred_ranks(const double *x, size_t n, double *out) {
         for (size_t i = 0; i < n; ++i) { out[i] = NAN; }
         return;
     }
-    qsort(sorted, n, sizeof *sorted, by_value);
+    qsort(sorted, n, sizeof *sorted, ckvc_order_double);
     for (size_t first = 0; first < n;) {
         size_t last = first;
         while (last + 1 < n && sorted[last + 1].value == sorted[first].value) { last++; }

@@ -10,7 +10,7 @@
 #define PROMPT_LOG_MAX_RECORD ((uint32_t)1 << 30)
 
 typedef struct prompt_log_record {
-    uint32_t prompt;     /* number in the plan */
+    uint32_t prompt;     /* number in the plan; first: records are ordered by it */
     const uint8_t *rows; /* shard_encode's bytes; into prompt_log.bytes */
     size_t n;
     uint64_t offset; /* of the record in the file */

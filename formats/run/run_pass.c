@@ -29,6 +29,7 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 
 typedef enum prompt_state {
     PROMPT_TODO,
@@ -53,11 +54,6 @@ void run_writer_free(run_writer *w) {
     free(w->left);
     free(w->log_size);
     free(w);
-}
-
-static int by_prompt(const void *a, const void *b) {
-    const prompt_log_record *x = a, *y = b;
-    return (x->prompt > y->prompt) - (x->prompt < y->prompt);
 }
 
 /* Rows of a log record onto w->rows; CKVC_E_DATA names file and byte. */
@@ -86,7 +82,7 @@ static ckvc_status write_shard(run_writer *w, uint32_t k, const char *log_path, 
     CKVC_FAIL_IF(log.n_records != logged, err, CKVC_E_IO,
                  "%s: %zu whole records, %u were written; has another program touched it?",
                  log_path, log.n_records, logged);
-    if (log.n_records) { qsort(log.records, log.n_records, sizeof *log.records, by_prompt); }
+    if (log.n_records) { qsort(log.records, log.n_records, sizeof *log.records, ckvc_order_u32); }
     shard_clear(w->rows);
     for (size_t i = 0; i < log.n_records; i++) {
         CKVC_TRY(take_record(w, log_path, &log.records[i], err));

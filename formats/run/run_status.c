@@ -7,10 +7,11 @@
 #include "formats/run/run_internal.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
+#include "lib/base/order.h"
 
 /* Prompts that became durable up to a time, in seconds. */
 typedef struct mark {
-    double s;
+    double s; /* first: they are ordered by it */
     uint32_t prompts;
 } mark;
 
@@ -21,11 +22,6 @@ typedef struct progress {
     mark *marks;                     /* [n_marks] by file, then by time */
     size_t n_marks;
 } progress;
-
-static int by_time(const void *a, const void *b) {
-    const mark *x = a, *y = b;
-    return (x->s > y->s) - (x->s < y->s);
-}
 
 static void add_mark(progress *o, const char *path, uint32_t prompts) {
     struct stat info;
@@ -62,7 +58,7 @@ static ckvc_status count_pass(const run_dir *r, const run_pass_state *p, progres
         o->done += done + (uint32_t)log.n_records;
         add_mark(o, path, (uint32_t)log.n_records);
     }
-    if (o->n_marks) { qsort(o->marks, o->n_marks, sizeof *o->marks, by_time); }
+    if (o->n_marks) { qsort(o->marks, o->n_marks, sizeof *o->marks, ckvc_order_double); }
     return CKVC_OK;
 }
 

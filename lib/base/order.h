@@ -1,4 +1,5 @@
-/* Comparisons for qsort and bsearch: numbers ascending, text in byte order. */
+/* Comparisons for qsort and bsearch: numbers ascending, text in byte order; of structs by the
+ * member that they begin with. */
 #pragma once
 
 #include <stdint.h>
@@ -20,7 +21,6 @@ static inline int ckvc_order_u64(const void *pa, const void *pb) {
     return (a > b) - (a < b);
 }
 
-/* Of strings, and of structs that begin with one. */
 static inline int ckvc_order_text(const void *pa, const void *pb) {
     return strcmp(*(const char *const *)pa, *(const char *const *)pb);
 }

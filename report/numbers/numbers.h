@@ -557,6 +557,8 @@ void diagnostic_numbers_make(report_numbers *n);
 
 /* Names in byte order, each once; has room for another. */
 void add_sorted(const char **names, size_t *n, const char *name);
+/* A text of META; "" without it. transfer_numbers.c */
+const char *text_in(const json_t *o, const char *key);
 
 #define NEW(n, count, T) ((T *)room_for(&(n)->in->room, (count), sizeof(T)))
 /* For each x of list [n]. */

@@ -5,7 +5,7 @@
 
 #include "report/numbers/numbers.h"
 
-static const char *text_in(const json_t *o, const char *key) {
+const char *text_in(const json_t *o, const char *key) {
     const char *v = json_string_value(json_object_get(o, key));
     return v ? v : "";
 }

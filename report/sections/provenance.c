@@ -20,10 +20,6 @@ TABLE(shape_columns, ckvc_table,
       JSON(budgets, .make = budgets_of), JSON(edges_entropy, .make = entropy_of),
       JSON_AS(edges_ppl, "edges_perplexity", .make = perplexity_of));
 
-static const char *text_in(const json_t *o, const char *key) {
-    const char *v = json_string_value(json_object_get(o, key));
-    return v ? v : "";
-}
 SAY(content_of, table_numbers, say("%.12s…", o->f.content_id))
 SAY(model_of, table_numbers, text_in(o->f.meta, "model_name"))
 SAY(fingerprint_of, table_numbers, say("%.12s…", text_in(o->f.meta, "fingerprint")))

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 #include "report/sections/sections.h"
 
 /* ---- columns ---- */
@@ -111,13 +112,8 @@ static void draw_scores(const place *p, view *v) {
 
 /* The points of one policy, in order of bytes. */
 typedef struct cost_point {
-    double megabytes, score;
+    double megabytes, score; /* ordered by the first */
 } cost_point;
-
-static int by_megabytes(const void *pa, const void *pb) {
-    const cost_point *a = pa, *b = pb;
-    return (a->megabytes > b->megabytes) - (a->megabytes < b->megabytes);
-}
 
 /* Points of the lines that have the title; NULL: of the frontier. */
 static chart_curve curve_of(const place *p, const char *title, bool tail) {
@@ -134,7 +130,7 @@ static chart_curve curve_of(const place *p, const char *title, bool tail) {
         points[c.n++] = (cost_point){x->bytes / 1e6, tail ? x->tail.mean : x->macro.mean};
         c.series = title ? series_of(x) : c.series;
     }
-    qsort(points, c.n, sizeof *points, by_megabytes);
+    qsort(points, c.n, sizeof *points, ckvc_order_double);
     return c;
 }
 
