@@ -4,14 +4,16 @@
 # PARTS names what to do: full (20 x 4 cells, W = 64, C = 128, 29 weights and 21 thresholds, all technical and narrative prompts that are fitted on, some 670 each; scores
 # of tables and controls on those held out; the report with the diagnostics of its figure 1), ablations (needles under the table without each of its parts, and
 # under alpha = 0), needles (length x depth at T/8 and T/4 under that table, one by demand, and references), probes (its loops with another compiler, from PROBED
-# prompts, on loss and needles). Finished files are not made again, begun runs go on. Embedded 8-layer model: about half an hour of two cores with VARIANTS=24.
+# prompts, on loss and needles), depths (shares by demand of one model on another: SMOLLM2, a GGUF file, beside the embedded ones; controls are equal shares and the
+# model's own, shuffled among its heads). Finished files are not made again, begun runs go on. Embedded 8-layer model: about half an hour of two cores with VARIANTS=24.
 set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-paper.sh CKVC MODEL OUTDIR}")
 model=$(realpath "${2:?usage: results-paper.sh CKVC MODEL OUTDIR}")
 root=$(cd "$(dirname "$0")/.." && pwd)
+smollm2=${SMOLLM2:+$(realpath "$SMOLLM2")}
 mkdir -p "${3:?usage: results-paper.sh CKVC MODEL OUTDIR}"
 cd "$3"
-parts=" ${PARTS:-full ablations needles probes} "
+parts=" ${PARTS:-full ablations needles probes depths} "
 paper=(-t "${THREADS:-2}" --config "$root/configs/paper.conf" --model "$model" -B 0.25)
 controls=no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only,identity
 needles=${NEEDLES:-niah,niah-single-2,niah-multikey-1} # what the embedded model can do of them
@@ -34,7 +36,8 @@ eval_() { # OUT LENGTHS TABLES POLICIES BUDGETS [OPTION...]
 }
 
 made technical-leaks.json "$root/scripts/corpora.py" --newer --cut ckvc-tiny-8l "$ckvc" . technical narrative prompts=900 continuation=128 split-share=heldout=0.2
-corpora=technical
+corpora=
+! part ablations && ! part needles || corpora=technical
 ! part full || corpora="technical narrative"
 for c in $corpora; do
     logged "run-$c" "$c"
@@ -64,8 +67,56 @@ if part probes; then
         tables+=,probe-$p/table.ckvt
     done
     made probes.jsonl "$ckvc" score -q "${paper[@]}" --manifest technical.jsonl --split heldout --table "${tables#,}" --policy identity,matched --out probes.jsonl
-    eval_ probes-needles.jsonl 400 "${tables#,}" snapkv 0.5 --count 12
+    eval_ probes-needles.jsonl 400 "${tables#,}" snapkv 0.25,0.5 --count 12
 fi
-for answers in ablations needles probes-needles; do
+shuffled() { # TABLE OUT SEED: the shares of its heads, dealt out anew
+    [ -e "$2" ] || { "$ckvc" export "$1" --format npz --out "$2.npz" && python3 - "$2.npz" "$3" <<'EOF' && "$ckvc" import "$2.npz" --format npz --out "$2"; }
+import random, sys
+import numpy
+arrays = dict(numpy.load(sys.argv[1]))
+rows = arrays["SHARE"].reshape(-1, arrays["SHARE"].shape[-1])  # heads of all layers; a column a budget
+order = list(range(len(rows)))
+random.Random(int(sys.argv[2])).shuffle(order)
+arrays["SHARE"] = rows[order].reshape(arrays["SHARE"].shape)
+numpy.savez(sys.argv[1], **arrays)
+EOF
+}
+if part depths; then
+    mkdir -p depths
+    declare -A models=([8l]=$root/models/ckvc-tiny-8l [4l]=$root/models/ckvc-tiny-4l)
+    [ -z "$smollm2" ] || models[smollm2]=$smollm2
+    setting=(-q -t "${THREADS:-2}" -W 32)
+    demand() { # OUT MODEL FLOOR PROMPTS
+        local resume=()
+        [ ! -e "$1/run.json" ] || resume=(--resume)
+        [ -e "$1.ckvt" ] || { "$ckvc" calibrate "${setting[@]}" --side demand --floor "$3" --model "$2" --manifest technical.jsonl --split fit --limit "$4" --leak-check technical-leaks.json \
+            -C 64 -B 0.125,0.25,0.5 --out "$1" "${resume[@]}" && "$ckvc" fit -q "$1" --out "$1.ckvt"; }
+    }
+    for m in "${!models[@]}"; do demand "depths/$m" "${models[$m]}" 0.2 64; done
+    for m in 8l 4l; do
+        demand "depths/equal-$m" "${models[$m]}" 1 1
+        made depths/own-$m.ckvt "$ckvc" transfer depths/$m.ckvt --scan depths/$m --out depths/own-$m.ckvt # without its evidence, which would not fit
+        tables=depths/$m.ckvt,depths/equal-$m.ckvt names=compiled,equal
+        for k in 1 2 3; do
+            shuffled depths/own-$m.ckvt depths/shuffled-$m-$k.ckvt $k
+            tables+=,depths/shuffled-$m-$k.ckvt names+=,shuffled-$k
+        done
+        for from in "${!models[@]}"; do
+            [ "$from" != $m ] || continue
+            for h in index rank signature; do
+                made "depths/$from-$m-$h.ckvt" "$ckvc" transfer "depths/$from.ckvt" --scan depths/$m --heads $h --out "depths/$from-$m-$h.ckvt"
+                tables+=,depths/$from-$m-$h.ckvt names+=,$from-$h
+            done
+        done
+        for c in technical narrative; do
+            made depths/$m-$c.jsonl "$ckvc" score "${setting[@]}" --model "${models[$m]}" --manifest $c.jsonl --split heldout --limit 100 -C 64 -B 0.125,0.25,0.5 --table "$tables" \
+                --policy adakv,snapkv,streamingllm --out depths/$m-$c.jsonl
+            python3 "$root/scripts/results_budgets.py" --names "$names" depths/$m-$c.jsonl
+        done
+        [ $m = 4l ] || made depths-$m.jsonl "$ckvc" eval "${setting[@]}" --model "${models[$m]}" --tasks "$needles" --lengths 400 --count 12 --seed 20261122 -B 0.125,0.25,0.5 \
+            --table "$tables" --policy adakv,snapkv --out depths-$m.jsonl # 4 layers find next to nothing in their full cache
+    done
+fi
+for answers in ablations needles probes-needles depths-8l; do
     [ ! -e $answers.jsonl ] || "$ckvc" report --answers $answers.jsonl --force --out tasks-$answers
 done
