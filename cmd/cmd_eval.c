@@ -19,6 +19,7 @@ typedef struct eval_cli {
     opt_list tasks, lengths, depths, qa;
     const char *haystack, *longbench, *items, *out, *cost, *shard;
     unsigned count, batch, query; /* query 1: unseen */
+    int64_t limit_time;
     bool chat, resume, force, dry_run;
 } eval_cli;
 
@@ -140,9 +141,10 @@ static ckvc_status write_items(const eval_cli *c, const eval_job *j, ckvc_err *e
 
 /* Everything that decides the lines, as texts. */
 static json_t *settings_of(const eval_job *j, size_t n_ways) {
-    static const char *const others[] = {
-        "out",     "force", "resume",   "quiet",     "json", "cost", "memory", "threads",
-        "backend", "batch", "haystack", "longbench", "qa",   "items"}; /* what is made says it */
+    static const char
+        *const others[] = {"out",    "force",   "resume",    "quiet", "json",     "cost",
+                           "memory", "threads", "backend",   "batch", "haystack", "longbench",
+                           "qa",     "items",   "limit-time"}; /* what is made says it */
     json_t *o = opts_json();
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
@@ -256,7 +258,7 @@ static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc
         o->keep = score_checkpoint_keep;
         o->keep_ctx = &j->checkpoint;
     }
-    ckvc_stop_install();
+    ckvc_stop_install((double)c->limit_time);
     ckvc_err why = {0};
     const ckvc_status st = eval_answers(o, &lines, &why);
     const bool kept = o->keep && j->checkpoint.n_done > 0;
@@ -352,6 +354,7 @@ static const opt rows[] = {
               .preset = "4"),
     OPT_FLAG("force", force, "replace existing output"),
     OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
+    OPT_LIMIT_TIME(limit_time),
     OPT_SHARD(shard),
     OPT_FLAG("dry-run", dry_run, "print what it will take, after one prefill, and stop"),
     {0}};

@@ -278,7 +278,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     g.choice.setting = o.setting;
     g.choice.setting.budgets = (setting_list){j.budgets, 1};
     CKVC_TRY(check_memory(&o, &g, &j, err));
-    ckvc_stop_install();
+    ckvc_stop_install(0);
     CKVC_TRY(generate(&g, seen, &j, err));
     if (!o.quiet) { print_totals(&j); }
     return CKVC_OK;

@@ -140,7 +140,7 @@ static ckvc_status perplexity(const verb_call *call, ckvc_err *err) {
     const perplexity_cli *c = call->options;
     USAGE_IF(c->logits.n && !c->inputs.json, "--logits needs --json");
     CKVC_AUTO(job_fini) perplexity_job j = {0};
-    ckvc_stop_install();
+    ckvc_stop_install(0);
     CKVC_TRY(read_positions(&j, &c->logits, err));
     CKVC_TRY(open_job(&j, c->inputs, err));
     return run_job(&j, c, err);

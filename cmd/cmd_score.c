@@ -67,8 +67,8 @@ static void print_summary(const score_cli *c, const score_job *j) {
 
 /* Everything that decides the lines, as texts: options by their values, inputs by what they are. */
 static json_t *settings_of(const score_cli *c, const score_job *j) {
-    static const char *const others[] = {"out",  "vectors", "force",   "resume", "quiet",
-                                         "json", "memory",  "threads", "backend"};
+    static const char *const others[] = {"out",  "vectors", "force",   "resume",  "quiet",
+                                         "json", "memory",  "threads", "backend", "limit-time"};
     json_t *o = opts_json();
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
@@ -149,7 +149,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
         o.keep = score_checkpoint_keep;
         o.keep_ctx = &j.checkpoint;
     }
-    ckvc_stop_install();
+    ckvc_stop_install((double)c->limit_time);
     ckvc_err why = {0};
     const ckvc_status st = score_prompts(&inputs, &o, &lines, j.summary, &why);
     const bool kept = o.keep && j.checkpoint.n_done > 0;
@@ -213,6 +213,7 @@ static const opt rows[] = {
     OPT_OUTPUT("vectors", score.vectors, "FILE.h5", "write alpha and rho of every prompt"),
     OPT_FLAG("force", score.force, "replace existing output"),
     OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
+    OPT_LIMIT_TIME(limit_time),
     OPT_SHARD(shard),
     {0}};
 

@@ -12,6 +12,7 @@ typedef struct score_cli {
     bool own_command;  /* of `ckvc score`: what is stopped goes on with --resume */
     bool budget_given; /* in place of the first table's */
     const char *layer_budgets, *shard;
+    int64_t limit_time;
     bool resume;
     bool c_min_given; /* c_min in place of each table's floors */
     double c_min;

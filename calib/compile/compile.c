@@ -20,7 +20,6 @@ typedef struct loop {
     prompt_list select, heldout;    /* who chooses, who judges; items borrowed */
     heldout *scores, *round_start;  /* under `table`; under the table that the round began with */
     heldout *choosing;              /* by demand with rewards: under `table`, of those who choose */
-    double started_s;
 } loop;
 
 /* ---- plans ---- */
@@ -115,13 +114,8 @@ static ckvc_status stopped(const loop *c, const char *what, ckvc_err *err) {
                      run_path(c->run), what);
 }
 
-/* What is left of --limit-time; stops where nothing is. */
-static ckvc_status time_left(loop *c, ckvc_err *err) {
-    const calibrate_options *o = c->o->plan->options;
-    const double spent_s = ckvc_now_s() - c->started_s;
-    c->pass_options.limit_time_s = o->limit_time_s > 0 ? o->limit_time_s - spent_s : 0;
-    const bool over = o->limit_time_s > 0 && c->pass_options.limit_time_s <= 0;
-    return over || ckvc_stop_requested() ? stopped(c, "between two steps", err) : CKVC_OK;
+static ckvc_status go_on(const loop *c, ckvc_err *err) {
+    return ckvc_stop_requested() ? stopped(c, "between two steps", err) : CKVC_OK;
 }
 
 static ckvc_status publish_table(loop *c, table_file *t, const char *file, ckvc_err *err) {
@@ -219,7 +213,7 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
         select_take(c->result->select, c->table);
         return publish_table(c, c->table, file, err);
     }
-    CKVC_TRY(time_left(c, err));
+    CKVC_TRY(go_on(c, err));
     if (c->o->probe == PROBE_GRID_SEARCH) {
         const grid_pass grid = {.run = c->run,
                                 .name = p->name,
@@ -269,7 +263,7 @@ static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_p
     if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     ckvc_err why = {0};
-    CKVC_TRY(time_left(c, err));
+    CKVC_TRY(go_on(c, err));
     const ckvc_status st = heldout_score(p->inputs, prompts, &o, &lines, &why);
     if (st == CKVC_E_STOPPED) { return stopped(c, "while scoring held-out prompts", err); }
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
@@ -575,8 +569,7 @@ ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *
               .o = o,
               .result = result,
               .select = heldout_prompts(o->plan->inputs->prompts, true),
-              .heldout = heldout_prompts(o->plan->inputs->prompts, false),
-              .started_s = ckvc_now_s()};
+              .heldout = heldout_prompts(o->plan->inputs->prompts, false)};
     *result = (compile_result){.stop = STOP_NOT};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         CKVC_TRY(run_clean_folder(run, folders[i], err));

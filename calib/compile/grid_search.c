@@ -16,7 +16,6 @@ typedef struct search {
     const grid_pass *g;
     const calibrate_options *o;
     pass_counts *counts;
-    double start_s;
     table_file *file;    /* the result; its table is what is tried */
     struct side side;    /* of it */
     size_t nB, A, cells; /* cells of the side: 1, E * P */
@@ -119,7 +118,7 @@ static ckvc_status try_range(search *s, const char *file, size_t first, size_t e
     for (size_t i = first; i < end; i++) {
         const prompt *p = &prompts->items[i];
         if (p->heldout || p->passed_over) { continue; }
-        CKVC_FAIL_IF(calibrate_must_stop(s->o, s->start_s), err, CKVC_E_STOPPED,
+        CKVC_FAIL_IF(ckvc_stop_requested(), err, CKVC_E_STOPPED,
                      "%s: stopped before prompt %zu of %zu; the same command with --resume goes on",
                      run_path(s->g->run), i + 1, prompts->n);
         CKVC_TRY(try_prompt(s, p, err));
@@ -256,7 +255,7 @@ static ckvc_status try_all(search *s, ckvc_err *err) {
 
 ckvc_status grid_search(const grid_pass *g, table_file **out, pass_counts *counts, ckvc_err *err) {
     CKVC_AUTO(search_fini)
-    search s = {.g = g, .o = g->options, .counts = counts, .start_s = ckvc_now_s()};
+    search s = {.g = g, .o = g->options, .counts = counts};
     *out = NULL;
     CKVC_TRY(search_init(&s, err));
     const ckvc_status st = try_all(&s, err);

@@ -81,11 +81,6 @@ const char *calibrate_sides(const calibrate_options *o) {
     return shard_pass_name(o->kind, sides);
 }
 
-bool calibrate_must_stop(const calibrate_options *o, double start_s) {
-    return ckvc_stop_requested() ||
-           (o->limit_time_s > 0 && ckvc_now_s() - start_s > o->limit_time_s);
-}
-
 static void copy_text(char dst[SHARD_STRING], const char *src) {
     snprintf(dst, SHARD_STRING, "%s", src ? src : "");
 }
@@ -524,7 +519,7 @@ static ckvc_status do_prompts(pass *s, ckvc_err *err) {
             }
         }
         if (n == 0) { break; }
-        CKVC_FAIL_IF(calibrate_must_stop(s->o, s->start_s), err, CKVC_E_STOPPED,
+        CKVC_FAIL_IF(ckvc_stop_requested(), err, CKVC_E_STOPPED,
                      "%s: stopped with %u of %u prompts done; the same command with --resume "
                      "goes on",
                      run_path(s->run), n_done(counts), s->n_ours);
@@ -534,6 +529,7 @@ static ckvc_status do_prompts(pass *s, ckvc_err *err) {
             CKVC_TRY(do_prompt(s, at[k], err));
             CKVC_TRY(watch(s, err));
             s->logged += !p[k]->heldout;
+            ckvc_progress_disk(run_path(s->run), run_pass_bytes(s->run));
             ckvc_progress_update(n_done(counts), rolls_out(s) ? counts->rollouts
                                                               : n_done(counts) - counts->resumed);
         }

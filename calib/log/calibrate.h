@@ -37,7 +37,6 @@ typedef struct calibrate_options {
     size_t memory;         /* bytes; 0: three quarters of what is free */
     uint32_t shard_prompts;
     int64_t max_failures;
-    double limit_time_s;    /* 0: none */
     double until_stable;    /* a logging pass of heads ends with the shard at which its reliability
                                (stable.h) reaches this; 0: never */
     double until_cql_alpha; /* of the fit that it is the reliability of */
@@ -63,8 +62,6 @@ setting calibrate_setting(const calibrate_options *o, const model_shape *shape);
 worker_options calibrate_worker(const calibrate_options *o);
 /* The sides that are logged, as --side names them. */
 const char *calibrate_sides(const calibrate_options *o);
-/* Has a run that began at start_s to stop now: on request, or by limit_time_s? */
-bool calibrate_must_stop(const calibrate_options *o, double start_s);
 
 /* Pass 0: statistics of every prompt (method.md section 8). CKVC_E_STOPPED after a clean stop. */
 ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,

@@ -31,6 +31,10 @@ extern const opt opts_model[];      /* model and machine */
 extern const opt opts_prompts[];    /* prompts */
 extern const opt opts_statistics[]; /* statistics; --continuation 0 is for verbs that take it */
 extern const opt opts_chat[];       /* how messages become text; opts_prompts has them */
+/* Of what can be stopped: for ckvc_stop_install. */
+#define OPT_LIMIT_TIME(member)                                                                     \
+    OPT_INT("limit-time", member, "S", 0, 1e9,                                                     \
+            "stop cleanly after S seconds (exit 75); 0: no limit")
 #define OPT_LAYER_BUDGETS(member)                                                                  \
     OPT_INPUT("layer-budgets", member, "FILE",                                                     \
               "a budget of its own for each layer, one number a line")

@@ -93,8 +93,7 @@ const opt opts_run[] = {OPT_TITLE("run"),
                                   "prompts per shard file", .preset = "16"),
                         OPT_INT("max-failures", log.max_failures, "N", 0, 1e9,
                                 "prompts that may fail (non-finite loss) before the run stops"),
-                        OPT_INT("limit-time", limit_time, "S", 0, 1e9,
-                                "stop cleanly after S seconds (exit 75); 0: no limit"),
+                        OPT_LIMIT_TIME(limit_time),
                         {0}};
 
 const opt opts_shard[] = {OPT_SHARD(shard), {0}};
@@ -136,7 +135,6 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j->e, err));
     USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
-    j->options.limit_time_s = (double)c->limit_time;
     j->options.memory = c->inputs.memory;
     j->options.quiet = c->inputs.quiet;
     j->plan = (plan){.inputs = &j->inputs,
@@ -378,7 +376,7 @@ ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const 
     json_auto_t *own = whole ? NULL : plan_json(&j->plan);
     const ckvc_status st =
         run_create_part(c->out, whole ? whole : own, j->part, c->resume, &j->run, err);
-    ckvc_stop_install();
+    ckvc_stop_install((double)c->limit_time);
     return st;
 }
 

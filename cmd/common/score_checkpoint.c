@@ -13,6 +13,7 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "lib/base/progress.h"
 
 /* OUT.part-0-of-3 */
 static char *part_path(const char *out, run_part part) {
@@ -95,7 +96,9 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_bu
 ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size, ckvc_err *err) {
     score_checkpoint *c = ctx;
     c->n_done++;
-    return durable_append(c->path, &c->size, lines, size, err);
+    CKVC_TRY(durable_append(c->path, &c->size, lines, size, err));
+    ckvc_progress_disk(c->path, c->size);
+    return CKVC_OK;
 }
 
 void score_checkpoint_remove(const score_checkpoint *c) {

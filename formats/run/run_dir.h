@@ -85,6 +85,8 @@ ckvc_status run_pass_replay(run_dir *r, void (*fn)(void *ctx, const shard *rows)
  * shards are published and `reliability` (NaN: undefined) stayed below target. */
 ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool reached,
                             ckvc_err *err) CKVC_MUST_CHECK;
+/* Bytes of the open pass's shards and logs, of this part's. */
+uint64_t run_pass_bytes(const run_dir *r);
 /* True when all prompts of the pass, or of this part of it, are done; closes the pass's files. */
 bool run_pass_end(run_dir *r);
 

@@ -117,6 +117,7 @@ static ckvc_status publish_shard(run_dir *r, uint32_t k, ckvc_err *err) {
         w->state[i] = w->state[i] == PROMPT_LOGGED ? PROMPT_PUBLISHED : w->state[i];
     }
     w->n_published++;
+    w->log_size[k] = 0;
     return run_remove_file(log_path, err);
 }
 
@@ -380,6 +381,15 @@ ckvc_status run_pass_stable(run_dir *r, double target, double reliability, bool 
                     err);
     w->n_shards = run_shard_count(w->pass);
     return st;
+}
+
+uint64_t run_pass_bytes(const run_dir *r) {
+    const run_writer *w = r->writer;
+    const run_pass_state *p = w->pass;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < p->pub.n_shards; i++) { bytes += p->shards[i].bytes; }
+    for (uint32_t k = 0; k < w->n_shards; k++) { bytes += w->log_size[k]; }
+    return bytes;
 }
 
 bool run_pass_end(run_dir *r) {

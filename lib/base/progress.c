@@ -1,13 +1,18 @@
 /* Progress on stderr: see progress.h. */
 #include "lib/base/progress.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "lib/base/memory.h"
+#include "lib/base/status.h"
 
 double ckvc_now_s(void) {
     struct timespec t;
@@ -15,56 +20,173 @@ double ckvc_now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-#define FIRST_S  3.0 /* of seconds between lines where there is no terminal */
-#define NEXT_S   30.0
+#define FIRST_S                                                                                    \
+    3.0 /* seconds to the first line where there is no terminal; the next at twice that */
+#define MOST_S   600.0
 #define REDRAW_S 0.2
 
+/* Memory over time: sums of a line's fit by least squares, in seconds of the job and bytes. */
+typedef struct memory_samples {
+    double n, t, m, tt, tm;
+} memory_samples;
+
 static struct {
-    bool shown, terminal;
-    char what[64], unit[32];
-    uint64_t done, total, units, inside, resumed;
-    double start_s, next_s;
+    bool running, quiet, terminal;
+    char what[64], unit[32], folder[4096];
+    uint64_t done, total, units, inside, resumed, bytes;
+    double start_s, redraw_s, line_s, sample_s; /* when it began; when the next one is due */
+    memory_samples before, since; /* the last line; before that back to the last but one */
+    double memory;                /* the last sample; 0: not known */
 } job;
 
-static void show(double now) {
-    const double elapsed = now - job.start_s, rate = (double)(job.units + job.inside) / elapsed;
-    const uint64_t fresh = job.done - job.resumed;
-    char inside[64] = "", speed[64] = "", eta[64] = "";
-    if (job.inside > 0) {
-        snprintf(inside, sizeof inside, " and %llu %s", (unsigned long long)job.inside, job.unit);
-    }
-    if (isfinite(rate) && rate > 0) {
-        snprintf(speed, sizeof speed, ", %.*f %s/s", rate < 0.1 ? 3 : 1, rate, job.unit);
-    }
-    if (fresh > 0 && job.done < job.total) {
-        const double left = elapsed / (double)fresh * (double)(job.total - job.done);
-        snprintf(eta, sizeof eta, ", ETA %d:%02d:%02d", (int)(left / 3600), (int)(left / 60) % 60,
-                 (int)left % 60);
-    }
-    fprintf(stderr, "%s%s: %llu of %llu prompts%s%s%s%s", job.terminal ? "\r\033[K" : "", job.what,
-            (unsigned long long)job.done, (unsigned long long)job.total, inside, speed, eta,
-            job.terminal ? "" : "\n");
-    fflush(stderr);
-    job.next_s = now + (job.terminal ? REDRAW_S : NEXT_S);
+/* ---- memory ---- */
+
+/* Resident bytes of the process's own: not of mapped files, weights above all, which the kernel
+ * takes back when it needs them. */
+static double own_memory(void) {
+    char text[128] = "";
+    unsigned long long all = 0, resident = 0, shared = 0;
+    const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) { return 0; }
+    const ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0 || sscanf(text, "%llu %llu %llu", &all, &resident, &shared) != 3) { return 0; }
+    return (double)(resident - shared) * (double)sysconf(_SC_PAGESIZE);
 }
 
+static void sample_memory(double now) {
+    const double t = now - job.start_s;
+    memory_samples *s = &job.since;
+    job.sample_s = now + REDRAW_S;
+    job.memory = own_memory();
+    *s = (memory_samples){s->n + 1, s->t + t, s->m + job.memory, s->tt + t * t,
+                          s->tm + t * job.memory};
+}
+
+/* Bytes a second; NaN: too few samples. */
+static double slope_of(const memory_samples *s) {
+    enum { FEWEST = 10 };
+    return s->n < FEWEST ? NAN : (s->n * s->tm - s->t * s->m) / (s->n * s->tt - s->t * s->t);
+}
+
+/* ---- lines ---- */
+
+/* Seconds to the end at this process's own rate; 0: done, or not known. */
+static double seconds_left(double now) {
+    const uint64_t fresh = job.done - job.resumed;
+    return fresh > 0 && job.done < job.total
+               ? (now - job.start_s) / (double)fresh * (double)(job.total - job.done)
+               : 0;
+}
+
+/* Bytes of all prompts, from those of the ones that are done; 0: not known. */
+static double disk_forecast(void) {
+    return job.done > 0 ? (double)job.bytes / (double)job.done * (double)job.total : 0;
+}
+
+static double disk_free(void) {
+    struct statvfs info;
+    return job.bytes > 0 && statvfs(job.folder, &info) == 0
+               ? (double)info.f_bavail * (double)info.f_frsize
+               : INFINITY;
+}
+
+/* What a short line leaves out: when it ends, disk, memory. */
+static void say_rest(double now) {
+    const double left = seconds_left(now), room = disk_free();
+    if (left > 0 && left < 1e9) {
+        const time_t end = time(NULL) + (time_t)left;
+        struct tm local;
+        char text[32];
+        strftime(text, sizeof text, "%Y-%m-%d %H:%M", localtime_r(&end, &local));
+        fprintf(stderr, " (%s)", text);
+    }
+    if (job.bytes > 0) {
+        fprintf(stderr, ", %.1f of about %.1f MB written", (double)job.bytes / 1e6,
+                disk_forecast() / 1e6);
+        if (isfinite(room)) { fprintf(stderr, ", %.1f GB free", room / 1e9); }
+    }
+    if (job.memory > 0) {
+        const memory_samples *a = &job.before, *b = &job.since;
+        const double slope = slope_of(
+            &(memory_samples){a->n + b->n, a->t + b->t, a->m + b->m, a->tt + b->tt, a->tm + b->tm});
+        fprintf(stderr, ", memory %.1f MB", job.memory / 1e6);
+        if (isfinite(slope)) { fprintf(stderr, " %+.1f MB/h", slope * 3600 / 1e6); }
+    }
+    fputc('\n', stderr);
+}
+
+/* whole: a line that stays, with all that is known. */
+static void show(double now, bool whole) {
+    const double elapsed = now - job.start_s, rate = (double)(job.units + job.inside) / elapsed,
+                 left = seconds_left(now);
+    if (job.quiet) { return; }
+    fprintf(stderr, "%s%s: %llu of %llu prompts", job.terminal ? "\r\033[K" : "", job.what,
+            (unsigned long long)job.done, (unsigned long long)job.total);
+    if (job.inside > 0) {
+        fprintf(stderr, " and %llu %s", (unsigned long long)job.inside, job.unit);
+    }
+    if (isfinite(rate) && rate > 0) {
+        fprintf(stderr, ", %.*f %s/s", rate < 0.1 ? 3 : 1, rate, job.unit);
+    }
+    if (left > 0) {
+        fprintf(stderr, ", ETA %.0f:%02.0f:%02.0f", floor(left / 3600),
+                floor(fmod(left, 3600) / 60), floor(fmod(left, 60)));
+    }
+    if (whole) { say_rest(now); }
+    fflush(stderr);
+    job.redraw_s = now + REDRAW_S;
+}
+
+/* What will be missing. Memory has to have grown since the last line and before it: a longer
+ * prompt's first use of its buffers is no trend. */
+static void warn_of_what_lacks(double now) {
+    const double room = disk_free(), more = disk_forecast() - (double)job.bytes,
+                 available = (double)ckvc_available_memory(), before = slope_of(&job.before),
+                 since = slope_of(&job.since), growth = fmin(before, since) * seconds_left(now);
+    if (more > room) {
+        ckvc_warn("%s: about %.1f MB more will be written, and %.1f MB are free in %s; make room: "
+                  "what is done stays, and --resume goes on behind it",
+                  job.what, more / 1e6, room / 1e6, job.folder);
+    }
+    if (before > 0 && since > 0 && growth > available) {
+        ckvc_warn(
+            "%s: memory grows, by the end by about %.1f MB, and %.1f MB are available; please "
+            "report this: what is done stays, and --resume goes on behind it",
+            job.what, growth / 1e6, available / 1e6);
+    }
+}
+
+/* The first line that stays comes after FIRST_S, on a terminal after MOST_S, the others when the
+ * job is twice as old, MOST_S apart at most. */
 static void show_when_due(void) {
     const double now = ckvc_now_s();
-    if (job.shown && now >= job.next_s) { show(now); }
+    if (!job.running) { return; }
+    if (now >= job.sample_s) { sample_memory(now); }
+    if (now >= job.line_s) {
+        show(now, true);
+        warn_of_what_lacks(now);
+        job.before = job.since;
+        job.since = (memory_samples){0};
+        job.line_s = now + fmin(fmax(now - job.start_s, FIRST_S), MOST_S);
+    } else if (job.terminal && now >= job.redraw_s) {
+        show(now, false);
+    }
 }
 
 void ckvc_progress_start(const char *what, const char *unit, uint64_t total, uint64_t already,
                          bool quiet) {
     const char *term = getenv("TERM");
     memset(&job, 0, sizeof job);
-    job.shown = !quiet;
+    job.running = true;
+    job.quiet = quiet;
     job.terminal = isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
     snprintf(job.what, sizeof job.what, "%s", what);
     snprintf(job.unit, sizeof job.unit, "%s", unit);
     job.total = total;
     job.done = job.resumed = already;
     job.start_s = ckvc_now_s();
-    job.next_s = job.start_s + (job.terminal ? 0 : FIRST_S);
+    job.line_s = job.start_s + (job.terminal ? MOST_S : FIRST_S);
     show_when_due();
 }
 
@@ -80,11 +202,15 @@ void ckvc_progress_step(uint64_t units) {
     show_when_due();
 }
 
+void ckvc_progress_disk(const char *path, uint64_t bytes) {
+    snprintf(job.folder, sizeof job.folder, "%s", path);
+    job.bytes = bytes;
+}
+
 void ckvc_progress_finish(void) {
     job.inside = 0;
-    if (job.shown) { show(ckvc_now_s()); }
-    if (job.shown && job.terminal) { fputc('\n', stderr); }
-    job.shown = false;
+    if (job.running) { show(ckvc_now_s(), true); }
+    job.running = false;
 }
 
 void ckvc_duration(double seconds, char out[CKVC_DURATION]) {
@@ -105,6 +231,7 @@ void ckvc_duration(double seconds, char out[CKVC_DURATION]) {
 }
 
 static volatile sig_atomic_t requests;
+static double deadline_s = INFINITY;
 
 static void on_signal(int sig) {
     static const char first[] =
@@ -116,7 +243,8 @@ static void on_signal(int sig) {
     (void)ignored;
 }
 
-void ckvc_stop_install(void) {
+void ckvc_stop_install(double limit_s) {
+    deadline_s = limit_s > 0 ? ckvc_now_s() + limit_s : INFINITY;
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
@@ -127,4 +255,4 @@ void ckvc_stop_install(void) {
     }
 }
 
-bool ckvc_stop_requested(void) { return requests > 0; }
+bool ckvc_stop_requested(void) { return requests > 0 || ckvc_now_s() > deadline_s; }

@@ -1,7 +1,14 @@
 /* A long job as its user sees it: the clock, progress, stopping on request.
  *
- * Progress goes to stderr, of one job at a time: a redrawn line on a terminal, elsewhere a line
- * after a few seconds and then every 30 s, nothing with -q. */
+ * Progress goes to stderr, of one job at a time, nothing with -q: a redrawn line on a terminal, and
+ * lines that stay, there every ten minutes, elsewhere also sooner, and at the end. These say
+ *
+ *     scan: 120 of 4000 prompts, 3.4 prompts/s, ETA 0:19:01 (2026-11-23 01:14), 1.2 of about 40.0
+ *     MB written, 120.3 GB free, memory 812.0 MB +0.3 MB/h
+ *
+ * with the resident memory but for mapped files, and its slope (least squares) since the line
+ * before the last one. Behind them a warning, also with -q, of disk that will not do, and of memory
+ * that grows by more than there is until the end. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,6 +23,8 @@ void ckvc_progress_start(const char *what, const char *unit, uint64_t total, uin
 /* `done` prompts of total, `units` (rollouts) since the start; the ETA is from this process's own
  * rate. */
 void ckvc_progress_update(uint64_t done, uint64_t units);
+/* Bytes in files of all prompts that are done, and one of these files or its folder (copied). */
+void ckvc_progress_disk(const char *path, uint64_t bytes);
 /* Inside a prompt: so many units more, until the next update counts them. */
 void ckvc_progress_step(uint64_t units);
 void ckvc_progress_finish(void);
@@ -25,6 +34,6 @@ void ckvc_progress_finish(void);
 void ckvc_duration(double seconds, char out[CKVC_DURATION]);
 
 /* Ctrl-C, SIGTERM and SIGHUP: the first asks for a clean stop after the prompts in hand, the second
- * ends the process at once (130). */
-void ckvc_stop_install(void);
+ * ends the process at once (130). So does the end of limit_s seconds from now, 0: none. */
+void ckvc_stop_install(double limit_s);
 bool ckvc_stop_requested(void);

@@ -237,6 +237,39 @@ stop_after() {
     [ "$(wc -l <"$DIR/some")" -eq $((2 * n)) ]
 }
 
+@test "progress off a terminal: how far, what is written and free, memory; -q: nothing" {
+    local all=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16)
+    local says=' prompts, .*, [0-9.]* of about [0-9.]* MB written, [0-9.]* GB free, memory [0-9.]* MB'
+    "$CKVC" scan "${all[@]}" --out "$DIR/watched" 2>"$DIR/err"
+    grep -Eq "^scan: ([0-9]+) of \1$says" "$DIR/err"
+    "$CKVC" score "${all[@]}" --policy identity --budget 16 --out "$DIR/watched.jsonl" 2>"$DIR/err"
+    grep -Eq "^score: ([0-9]+) of \1$says" "$DIR/err"
+    "$CKVC" score "${all[@]}" --policy identity --budget 16 --out "$DIR/watched-2.jsonl" -q 2>"$DIR/err"
+    [ ! -s "$DIR/err" ]
+}
+
+@test "--limit-time: 75 between two prompts, of parts too; resumed: the same bytes" {
+    local all=(--model "$MODEL" --manifest "$DIR/limited.jsonl" --window 16 --continuation 16 --budget 16 --policy identity,random -q -t 1) rc=0
+    prompts 400 >"$DIR/limited.jsonl"
+    SECONDS=0
+    "$CKVC" score "${all[@]}" --out "$DIR/limited-whole.jsonl"
+    local took=$SECONDS
+    for out in "" "--shard 0/2"; do
+        rc=0
+        # shellcheck disable=SC2086 # two words
+        "$CKVC" score "${all[@]}" --out "$DIR/limited-scores.jsonl" --limit-time 1 $out 2>"$DIR/err" || rc=$?
+        [ "$rc" -ne 0 ] || [ "$took" -ge 4 ] || skip "400 prompts in $took s"
+        [ "$rc" -eq 75 ]
+        grep -q "^ckvc score: stopped after [1-9][0-9]* of [24]00 prompts; the same command with --resume goes on" "$DIR/err"
+        # shellcheck disable=SC2086
+        "$CKVC" score "${all[@]}" --out "$DIR/limited-scores.jsonl" $out --resume
+        [ -z "$out" ] || "$CKVC" score "${all[@]}" --out "$DIR/limited-scores.jsonl" --shard 1/2
+        [ -z "$out" ] || "$CKVC" merge "$DIR/limited-scores.jsonl" -q
+        cmp "$DIR/limited-whole.jsonl" "$DIR/limited-scores.jsonl"
+        rm "$DIR/limited-scores.jsonl"
+    done
+}
+
 @test "HUP is as TERM: a clean stop, 75, and --resume goes on" {
     local rc
     prompts 60 >"$DIR/many.jsonl"

@@ -89,6 +89,30 @@ END
     cmp "$DIR/whole.jsonl" "$DIR/torn.jsonl"
 }
 
+@test "--limit-time: 75 between two items, of parts too; resumed: the same bytes" {
+    local child rc=0 many=(--count 20 -t 1 --batch 1)
+    SECONDS=0
+    eval_to "$DIR/many.jsonl" "${many[@]}"
+    local took=$SECONDS
+    eval_to "$DIR/limited.jsonl" "${many[@]}" --shard 0/2 --limit-time 1 2>"$DIR/err" || rc=$?
+    [ "$rc" -ne 0 ] || [ "$took" -ge 4 ] || skip "80 items in $took s"
+    [ "$rc" -eq 75 ]
+    grep -q "^ckvc eval: stopped after [1-9][0-9]* of 40 items; the same command with --resume goes on" "$DIR/err"
+    eval_to "$DIR/limited.jsonl" "${many[@]}" --shard 0/2 --resume
+    eval_to "$DIR/limited.jsonl" "${many[@]}" --shard 1/2
+    "$CKVC" merge "$DIR/limited.jsonl" -q
+    cmp "$DIR/many.jsonl" "$DIR/limited.jsonl"
+    rc=0
+    eval_to "$DIR/stopped.jsonl" "${many[@]}" & # and a signal
+    until [ -s "$DIR/stopped.jsonl.checkpoint" ] && [ "$(wc -l <"$DIR/stopped.jsonl.checkpoint")" -gt 7 ]; do sleep 0.05; done
+    read -r child <"/proc/$!/task/$!/children" || true # no line end
+    kill -TERM "${child% }"
+    wait "$!" || rc=$?
+    [ "$rc" -eq 75 ]
+    eval_to "$DIR/stopped.jsonl" "${many[@]}" --resume
+    cmp "$DIR/many.jsonl" "$DIR/stopped.jsonl"
+}
+
 @test "unseen: what is kept is decided before the question, which is fed over it" {
     eval_to "$DIR/unseen.jsonl" --query unseen
     python3 - "$DIR/whole.jsonl" "$DIR/unseen.jsonl" <<'END'

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/base/buffer.h"
@@ -308,7 +309,7 @@ static void hash_keys(void **state) {
 
 static void
 hung_up(void) { /* a terminal's signal comes more than once, and is never the last word */
-    ckvc_stop_install();
+    ckvc_stop_install(0);
     if (ckvc_stop_requested()) { _exit(1); }
     raise(SIGHUP);
     raise(SIGHUP);
@@ -317,20 +318,28 @@ hung_up(void) { /* a terminal's signal comes more than once, and is never the la
 
 static void hung_up_under_nohup(void) {
     signal(SIGHUP, SIG_IGN);
-    ckvc_stop_install();
+    ckvc_stop_install(0);
     raise(SIGHUP);
     _exit(ckvc_stop_requested() ? 1 : 42);
 }
 
 static void stopped_twice(void) {
-    ckvc_stop_install();
+    ckvc_stop_install(0);
     raise(SIGHUP);
     raise(SIGTERM);
     _exit(1);
 }
 
+static void out_of_time(void) {
+    ckvc_stop_install(0.05);
+    if (ckvc_stop_requested()) { _exit(1); }
+    nanosleep(&(struct timespec){.tv_nsec = 60000000}, NULL);
+    _exit(ckvc_stop_requested() ? 42 : 1);
+}
+
 static void test_stop(void **state) {
     (void)state;
+    assert_int_equal(ending(out_of_time), 42);
     assert_int_equal(ending(hung_up), 42);
     assert_int_equal(ending(hung_up_under_nohup), 42);
     assert_int_equal(ending(stopped_twice), 130);
@@ -346,6 +355,7 @@ static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool
     dup2(fileno(f), STDERR_FILENO);
     ckvc_progress_start("job", "rollouts", 10, already, quiet);
     ckvc_progress_step(2);
+    if (done == 5) { ckvc_progress_disk("/", 2000000); }
     ckvc_progress_update(done, units);
     ckvc_progress_finish();
     dup2(before, STDERR_FILENO);
@@ -359,12 +369,52 @@ static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool
 static void test_progress(void **state) {
     (void)state;
     CKVC_AUTO_FREE char *resumed = progress_text(10, 10, 0, false);
-    assert_string_equal(resumed, "job: 10 of 10 prompts\n"); /* no rate of nothing */
+    assert_int_equal(strncmp(resumed, "job: 10 of 10 prompts, memory ", 30),
+                     0); /* no rate of nothing */
     CKVC_AUTO_FREE char *half = progress_text(2, 5, 7, false);
     assert_int_equal(strncmp(half, "job: 5 of 10 prompts, ", 22), 0);
-    assert_non_null(strstr(half, " rollouts/s, ETA 0:00:00\n"));
+    assert_non_null(strstr(half, " rollouts/s, ETA 0:00:00 (20"));
+    assert_non_null(strstr(half, "), 2.0 of about 4.0 MB written, "));
+    assert_non_null(strstr(half, " GB free, memory "));
+    assert_int_equal(half[strlen(half) - 1], '\n');
     CKVC_AUTO_FREE char *nothing = progress_text(0, 10, 7, true);
     assert_string_equal(nothing, "");
+}
+
+static char warnings[4096];
+
+static void take_warning(const char *line) {
+    snprintf(warnings + strlen(warnings), sizeof warnings - strlen(warnings), "%s\n", line);
+}
+
+/* Lines come after 3 and 6 seconds; memory has to grow before each of them to be warned of. */
+static char *warned(uint64_t bytes) {
+    enum { SECONDS = 7, EACH = 1 << 20 };
+    char *held[SECONDS * 10] = {0};
+    warnings[0] = 0;
+    ckvc_warn_set(take_warning);
+    ckvc_progress_start("job", "prompts", (uint64_t)1 << 40, 0, true);
+    ckvc_progress_disk("/", bytes);
+    for (uint64_t i = 0; i < SECONDS * 10; i++) {
+        memset(held[i] = ckvc_alloc(EACH, 1), 1, EACH);
+        ckvc_progress_update(i + 1, i + 1);
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    ckvc_progress_finish();
+    ckvc_warn_set(NULL);
+    for (uint64_t i = 0; i < SECONDS * 10; i++) { free(held[i]); }
+    return warnings;
+}
+
+static void test_what_will_lack(void **state) {
+    (void)state;
+    const char *said = warned(1000000);
+    const char *disk = strstr(said, "MB more will be written, "),
+               *memory = strstr(said, "job: memory grows, by the end by about ");
+    assert_non_null(disk);
+    assert_non_null(memory);
+    assert_non_null(strstr(disk + 1, "MB more will be written, "));             /* each line's */
+    assert_null(strstr(memory + 1, "job: memory grows, by the end by about ")); /* the second's */
 }
 
 static void durations(void **state) {
@@ -399,8 +449,8 @@ int main(void) {
         cmocka_unit_test(test_errors),        cmocka_unit_test(test_alloc_guard),
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(durations),
         cmocka_unit_test(hash_keys),          cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_progress),      cmocka_unit_test(test_lines),
-        cmocka_unit_test(test_json_rules),
+        cmocka_unit_test(test_progress),      cmocka_unit_test(test_what_will_lack),
+        cmocka_unit_test(test_lines),         cmocka_unit_test(test_json_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
