@@ -223,7 +223,7 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
     USAGE_IF(j->part.count && !c->out, "--shard makes a part of an --out FILE; name it");
     CKVC_TRY(check_outputs(c, j, err));
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
-    CKVC_TRY(policies_open_instruction(&c->of, &c->inputs, &j->e, err));
+    CKVC_TRY(policies_open_kvzip(&c->of, &c->inputs, &j->e, err));
     CKVC_TRY(policies_open(&c->of, &c->inputs, &j->e, &j->of, err));
     for (size_t i = 0; i < j->of.n_tables; i++) { /* answers are told apart by their tables' ids */
         for (size_t k = 0; k < i; k++) {
@@ -305,8 +305,7 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
                                  .nearest_budget = true,
                                  .mode = CKVC_MODE_COUNT,
                                  .score = CKVC_SCORE_COUNT,
-                                 .instruction = j.e.instruction,
-                                 .n_instruction = j.e.n_instruction},
+                                 .texts = j.e.kvzip},
                       .unseen = c->query,
                       .batch = c->batch,
                       .memory = memory_plan_limit(j.e.be, c->inputs.memory),

@@ -98,7 +98,7 @@ static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o,
     USAGE_IF((score_is_control(j->policy.kind) || score_needs_table(j->policy.kind)) && !j->table,
              "--policy %s needs a --table", c->policy);
     if (j->policy.kind != SCORE_KVZIP) { return CKVC_OK; }
-    return inputs_open_instruction(o, &j->e, REPEAT_TEXT, "kvzip", "leave out kvzip", err);
+    return inputs_open_kvzip(o, &j->e, err);
 }
 
 /* Prompts are cut where the tokens to come would find no room in the context. */
@@ -273,8 +273,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     g.choice.list = &j.policy;
     g.choice.n = compressed;
     g.choice.nearest_budget = true;
-    g.choice.instruction = j.e.instruction;
-    g.choice.n_instruction = j.e.n_instruction;
+    g.choice.texts = j.e.kvzip;
     g.choice.setting = o.setting;
     g.choice.setting.budgets = (setting_list){j.budgets, 1};
     CKVC_TRY(check_memory(&o, &g, &j, err));

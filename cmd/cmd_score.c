@@ -114,7 +114,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->score.force, err)); }
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
-    CKVC_TRY(policies_open_instruction(&c->of, &c->inputs, &j.e, err));
+    CKVC_TRY(policies_open_kvzip(&c->of, &c->inputs, &j.e, err));
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open(&c->of, &c->inputs, &j.e, &j.of, err));
     USAGE_IF(j.of.n == 0, "nothing to score: give --table T.ckvt, --policy NAME, or both");
@@ -129,8 +129,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     score_options o = c->score;
     o.choice.list = j.of.list;
     o.choice.n = j.of.n;
-    o.choice.instruction = j.e.instruction;
-    o.choice.n_instruction = j.e.n_instruction;
+    o.choice.texts = j.e.kvzip;
     o.choice.setting = c->inputs.setting;
     o.quiet = c->inputs.quiet;
     o.choice.setting.budgets = (setting_list){j.of.budgets, j.of.n_budgets};

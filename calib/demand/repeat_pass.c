@@ -30,11 +30,6 @@ uint32_t repeat_most_fed(const repeat_pass *r, const prompt_list *prompts) {
     return most;
 }
 
-uint32_t repeat_tokens(const repeat_pass *r, uint32_t n_tokens) {
-    const uint32_t chunk = chunk_of(r, n_tokens);
-    return n_tokens + (n_tokens + chunk - 1) / chunk * r->n_instruction;
-}
-
 static bool has_chunk(const repeat_job *of, uint32_t at) {
     return at * chunk_of(of->pass, of->n_tokens) < of->n_tokens;
 }
@@ -47,10 +42,7 @@ static target_job chunk_job(const repeat_job *of, uint32_t at) {
     memcpy(r->fed, r->instruction, I * sizeof *r->fed);
     memcpy(r->fed + I, of->tokens + first, k * sizeof *r->fed);
     return (target_job){.session = of->session,
-                        .in = {.tokens = r->fed,
-                               .n = I + k,
-                               .first_row = r->instruction_counts ? 0 : I,
-                               .largest = true},
+                        .in = {.tokens = r->fed, .n = I + k, .first_row = I, .largest = true},
                         .out = at ? of->more : of->y};
 }
 

@@ -63,7 +63,7 @@ void head_scores_reserve(head_scores *h, const model_shape *shape, uint32_t max_
         }
     }
     h->scratch = reserve(h, most);
-    if (h->repeat) { h->more = reserve(h, all); }
+    if (h->reconstruction) { h->more = reserve(h, all); }
 }
 
 void head_scores_fini(head_scores *h) {
@@ -109,7 +109,7 @@ ckvc_status head_scores_finish(head_scores *h, session *s, const int32_t *tokens
                        .session = s,
                        .tokens = tokens,
                        .stats = stats,
-                       .repeat = h->repeat,
+                       .reconstruction = h->reconstruction,
                        .layer_attention = h->layer_attention,
                        .norms = h->norms,
                        .more = h->more,

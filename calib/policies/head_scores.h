@@ -13,11 +13,11 @@ typedef struct head_scores {
     /* Where a learned score is wanted: [L][T] of head_features_add; [L][G][T] of the values. */
     double *layer_attention, *norms;
     size_t n, cap, cap_values;
-    size_t bytes;              /* that are reserved */
-    prefill_watcher watcher;   /* n_rows 0: nothing is to be seen */
-    const double *frequencies; /* [D/2] of the session */
-    const repeat_pass *repeat; /* of what repeats the prompt, borrowed */
-    double *more;              /* [L][G][max T]: its scratch */
+    size_t bytes;                         /* that are reserved */
+    prefill_watcher watcher;              /* n_rows 0: nothing is to be seen */
+    const double *frequencies;            /* [D/2] of the session */
+    const reconstruction *reconstruction; /* of what repeats the prompt, borrowed */
+    double *more;                         /* [L][G][max T]: its scratch */
     double *scratch;
     uint32_t n_tokens; /* of the prompt in hand */
 } head_scores;

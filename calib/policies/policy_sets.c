@@ -36,8 +36,8 @@ struct policy_sets {
     const policy_choice *o;
     uint32_t L, G;
     head_scores scores;
-    repeat_pass repeat; /* of kvzip; fed NULL: nothing is repeated */
-    uint32_t most_fed;
+    reconstruction repeat; /* of kvzip; fed NULL: nothing is repeated */
+    uint32_t most_fed, most_among;
     table_in_use *tables; /* [n_tables] */
     size_t n_tables;
     size_t *of_policy;     /* [n_policies] its table; NO_TABLE for references that need none */
@@ -91,7 +91,7 @@ void policy_sets_free(policy_sets *k) {
     head_scores_fini(&k->scores);
 #define FREE(array, n) free(array);
     ARRAYS(FREE)
-    CKVC_FREE(k->keys, k->repeat.fed, k);
+    CKVC_FREE(k->keys, k->repeat.fed, k->repeat.positions, k);
 }
 
 /* B of a layer, as it was asked for. */
@@ -217,13 +217,16 @@ static ckvc_status open_table(policy_sets *k, size_t i, uint32_t max_tokens, ckv
 static bool has_score(const policy_rule *r) { return r->score.see || r->score.finish; }
 
 /* The second pass over every prompt. */
-static void open_repeat(policy_sets *k, const prompt_list *prompts) {
-    k->repeat.instruction = k->o->instruction;
-    k->repeat.n_instruction = k->o->n_instruction;
-    k->repeat.instruction_counts = true;
-    k->most_fed = repeat_most_fed(&k->repeat, prompts);
-    k->repeat.fed = ckvc_calloc(k->most_fed, sizeof *k->repeat.fed);
-    k->scores.repeat = &k->repeat;
+static void open_repeat(policy_sets *k, uint32_t max_tokens) {
+    reconstruction *r = &k->repeat;
+    r->texts = k->o->texts;
+    r->n_units = (size_t)k->L * k->G;
+    k->most_fed = reconstruction_fed(&r->texts, max_tokens);
+    k->most_among = reconstruction_among(&r->texts, max_tokens);
+    r->fed = ckvc_calloc(k->most_fed, sizeof *r->fed);
+    r->positions = ckvc_calloc(k->most_among, sizeof *r->positions);
+    k->bytes += k->most_fed * sizeof *r->fed + k->most_among * sizeof *r->positions;
+    k->scores.reconstruction = r;
 }
 
 ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *shape,
@@ -236,7 +239,6 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
                  n_cells = choice->n * choice->setting.budgets.n;
     bool by_rank = false;
     *out = NULL;
-    k->repeat.shape = shape;
 #define TAKE(array, n)                                                                             \
     (array) = ckvc_calloc((n), sizeof *(array));                                                   \
     k->bytes += (n) * sizeof *(array);
@@ -248,7 +250,7 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
         if (!r) { continue; }
         if (has_score(r)) { k->score[i] = head_scores_add(&k->scores, r->score); }
         by_rank |= r->sorts;
-        if (r->kind == SCORE_KVZIP && !k->repeat.fed) { open_repeat(k, prompts); }
+        if (r->kind == SCORE_KVZIP && !k->repeat.fed) { open_repeat(k, prompts->max_tokens); }
         CKVC_FAIL_IF(choice->setting.layer_budgets.n && r->allot, err, CKVC_E_USAGE,
                      "--layer-budgets: %s has budgets of its own", score_kind_name(r->kind));
     }
@@ -264,11 +266,12 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
 void policy_sets_need(const policy_sets *k, session_limits *limits) {
     limits->max_watched = k->scores.watcher.n_rows;
     limits->max_targets = k->most_fed;
+    limits->max_among = k->most_among;
 }
 
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) {
-    const uint32_t fed = k->repeat.fed ? repeat_fed(&k->repeat, p->n_tokens) : 0;
+    const uint32_t fed = k->repeat.fed ? reconstruction_fed(&k->repeat.texts, p->n_tokens) : 0;
     const prefill_input in = {.tokens = p->tokens,
                               .n = p->n_tokens,
                               .n_total = (int64_t)p->n_tokens +
@@ -564,7 +567,9 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     }
     if (r && r->by_head) { n_sets = k->G; }
     begin(k, n_sets);
-    if (kind == SCORE_KVZIP) { k->kept.repeat_tokens = repeat_tokens(&k->repeat, k->p->n_tokens); }
+    if (kind == SCORE_KVZIP) {
+        k->kept.repeat_tokens = reconstruction_tokens(&k->repeat.texts, k->p->n_tokens);
+    }
     k->kept.mode = n_sets > 1 ? CKVC_MODE_HEADS : (ckvc_mode)asked.mode;
     k->kept.score = kind == SCORE_TABLE || kind == SCORE_POOLED ? (ckvc_score_kind)asked.kind
                                                                 : CKVC_SCORE_PAPER;

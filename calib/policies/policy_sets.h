@@ -39,8 +39,7 @@ typedef struct policy_choice {
     /* CKVC_MODE_COUNT, CKVC_SCORE_COUNT: as each table recommends */
     ckvc_mode mode;
     ckvc_score_kind score;
-    const int32_t *instruction; /* [n_instruction] of kvzip, borrowed */
-    uint32_t n_instruction;
+    reconstruction_texts texts; /* of kvzip */
 } policy_choice;
 
 typedef struct policy_sets policy_sets;

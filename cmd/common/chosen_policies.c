@@ -1,8 +1,6 @@
 /* --table, --policy, --budget: see chosen_policies.h. */
 #include "cmd/common/chosen_policies.h"
 
-#include "calib/demand/repeat_pass.h"
-
 /* What --policy names, in words. */
 #define POLICY_NAMES                                                                               \
     "full, identity; recent, sink-recent, random, top-k, window, window-pooled; streamingllm, "    \
@@ -37,12 +35,11 @@ const opt opts_policies[] = {
              .preset = "0.25"),
     {0}};
 
-ckvc_status policies_open_instruction(const policies_options *o, const inputs_options *inputs,
-                                      opened_inputs *e, ckvc_err *err) {
+ckvc_status policies_open_kvzip(const policies_options *o, const inputs_options *inputs,
+                                opened_inputs *e, ckvc_err *err) {
     for (size_t i = 0; i < o->names.n; i++) {
         if (score_kind_named(o->names.items[i]) == SCORE_KVZIP && !e->instruction) {
-            CKVC_TRY(
-                inputs_open_instruction(inputs, e, REPEAT_TEXT, "kvzip", "leave out kvzip", err));
+            CKVC_TRY(inputs_open_kvzip(inputs, e, err));
         }
     }
     return CKVC_OK;

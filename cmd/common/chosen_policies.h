@@ -24,9 +24,9 @@ typedef struct chosen_policies {
     uint32_t n_budgets;
 } chosen_policies;
 
-/* Before the prompts are opened: the instruction that kvzip repeats them with. */
-ckvc_status policies_open_instruction(const policies_options *o, const inputs_options *inputs,
-                                      opened_inputs *e, ckvc_err *err) CKVC_MUST_CHECK;
+/* Before the prompts are opened: what kvzip repeats them with, where it is among the policies. */
+ckvc_status policies_open_kvzip(const policies_options *o, const inputs_options *inputs,
+                                opened_inputs *e, ckvc_err *err) CKVC_MUST_CHECK;
 /* The tables, and the policies in their order. *out is zero before, and the caller's to
  * policies_close. */
 ckvc_status policies_open(const policies_options *o, const inputs_options *inputs,

@@ -141,23 +141,48 @@ ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_er
                                                 : chat_template_date(&e->chat, o->chat_date, err);
 }
 
-ckvc_status inputs_open_instruction(const inputs_options *o, opened_inputs *e, const char *text,
-                                    const char *of, const char *without, ckvc_err *err) {
+static ckvc_status text_ids(const opened_inputs *e, const char *text, int32_t **ids, uint32_t *n,
+                            ckvc_err *err) {
+    size_t count;
+    CKVC_TRY(tokenizer_encode(e->tok, text, strlen(text), false, ids, &count, err));
+    *n = (uint32_t)count;
+    return CKVC_OK;
+}
+
+/* Prompts are cut to `longest`, which leaves room for their repetition. */
+static ckvc_status cut_prompts(const inputs_options *o, opened_inputs *e, int64_t longest,
+                               const char *of, ckvc_err *err) {
     const int64_t context = model_shape_context(model_get_shape(e->model));
-    CKVC_AUTO_FREE char *whole = ckvc_format("\n\n%s", text);
-    size_t n;
-    USAGE_IF(!e->tok, "%s: has no tokenizer for %s's text; add its tokenizer.json, or %s", o->model,
-             of, without);
-    CKVC_TRY(tokenizer_encode(e->tok, whole, strlen(whole), false, &e->instruction, &n, err));
-    const int64_t longest = repeat_longest(context, (uint32_t)n);
     USAGE_IF(longest <= o->setting.window,
-             "%s is %zu tokens: the model's context of %" PRId64
+             "%s is %u tokens: the model's context of %" PRId64
              " holds no prompt of more than --window %u tokens, the text and the prompt again",
-             of, n, context, o->setting.window);
+             of, e->n_instruction, context, o->setting.window);
     if (longest < context - o->setting.continuation) { e->longest = longest; }
-    e->n_instruction = (uint32_t)n;
     e->instruction_of = of;
     return CKVC_OK;
+}
+
+ckvc_status inputs_open_instruction(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
+    const int64_t context = model_shape_context(model_get_shape(e->model));
+    CKVC_AUTO_FREE char *text = ckvc_format("\n\n%s", o->setting.repeat);
+    USAGE_IF(!e->tok,
+             "%s: has no tokenizer for --repeat's text; add its tokenizer.json, or say --no-repeat",
+             o->model);
+    CKVC_TRY(text_ids(e, text, &e->instruction, &e->n_instruction, err));
+    return cut_prompts(o, e, repeat_longest(context, e->n_instruction), "--repeat", err);
+}
+
+ckvc_status inputs_open_kvzip(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
+    const int64_t context = model_shape_context(model_get_shape(e->model));
+    USAGE_IF(!e->tok,
+             "%s: has no tokenizer for kvzip's text; add its tokenizer.json, or leave out kvzip",
+             o->model);
+    CKVC_TRY(text_ids(e, RECONSTRUCTION_TEXT, &e->instruction, &e->n_instruction, err));
+    CKVC_TRY(text_ids(e, RECONSTRUCTION_LATER, &e->later, &e->kvzip.n_later, err));
+    e->kvzip.first = e->instruction;
+    e->kvzip.n_first = e->n_instruction;
+    e->kvzip.later = e->later;
+    return cut_prompts(o, e, reconstruction_longest(&e->kvzip, context), "kvzip", err);
 }
 
 enum { MAX_INPUT_BYTES = 1 << 30 };
@@ -238,7 +263,7 @@ void inputs_close(opened_inputs *e) {
     prompts_free(e->prompts);
     manifest_free(e->manifest);
     tokenizer_free(e->tok);
-    free(e->instruction);
+    CKVC_FREE(e->instruction, e->later);
     model_close(e->model);
     backend_destroy(e->be);
     ckvc_pool_destroy(e->pool);

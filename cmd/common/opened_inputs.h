@@ -2,6 +2,7 @@
  * the option rows for them, so that the same option means the same in every verb. */
 #pragma once
 
+#include "calib/policies/rules/reconstruction.h"
 #include "calib/prompt/prompts.h"
 #include "cmd/common/options.h"
 #include "formats/lines/manifest.h"
@@ -46,10 +47,12 @@ typedef struct opened_inputs {
     tokenizer *tok; /* NULL: the directory has none */
     manifest *manifest;
     int64_t longest; /* prompts are cut to that many tokens, too; 0: to what was asked for alone */
-    /* what a repetition is asked for with (inputs_open_instruction), and whose text it is */
-    int32_t *instruction;
+    /* what a repetition is asked for with (inputs_open_instruction), and whose text it is; of
+     * kvzip's with the text of later chunks beside it */
+    int32_t *instruction, *later;
     uint32_t n_instruction;
     const char *instruction_of;
+    reconstruction_texts kvzip;
     prompt_list *prompts;
     prompt_options prompt_options;
     chat_template chat;
@@ -71,12 +74,14 @@ ckvc_status inputs_open_tokenizer(const char *dir, int32_t vocab, tokenizer **ou
                                   ckvc_err *err) CKVC_MUST_CHECK;
 /* The tokenizer alone, where there must be one. */
 ckvc_status inputs_need_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) CKVC_MUST_CHECK;
-/* The ids of a blank line and `text`, with which a prompt's repetition is asked for; prompts that
- * are opened after it are cut to what the context holds beside both, with a warning. Messages name
- * it `of` ("--repeat") and how one does `without` ("say --no-repeat"). */
-ckvc_status inputs_open_instruction(const inputs_options *o, opened_inputs *e, const char *text,
-                                    const char *of, const char *without,
+/* The ids of a blank line and --repeat's text, with which a prompt's repetition is asked for;
+ * prompts that are opened after it are cut to what the context holds beside both, with a warning.
+ */
+ckvc_status inputs_open_instruction(const inputs_options *o, opened_inputs *e,
                                     ckvc_err *err) CKVC_MUST_CHECK;
+/* The same for kvzip's texts -> e->kvzip. */
+ckvc_status inputs_open_kvzip(const inputs_options *o, opened_inputs *e,
+                              ckvc_err *err) CKVC_MUST_CHECK;
 /* All of standard input, a NUL behind it. */
 ckvc_status inputs_read_stdin(ckvc_buffer *in, ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest, unless there is one, and its prompts. */

@@ -127,8 +127,7 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
     j->options.setting = c->inputs.setting;
     j->options.kind = shard_pass_named(c->side)->kind;
     if (j->options.kind != SHARD_LOGGED && !c->no_repeat && *c->inputs.setting.repeat) {
-        CKVC_TRY(inputs_open_instruction(&c->inputs, &j->e, c->inputs.setting.repeat, "--repeat",
-                                         "say --no-repeat", err));
+        CKVC_TRY(inputs_open_instruction(&c->inputs, &j->e, err));
     }
     j->options.instruction = j->e.instruction;
     j->options.n_instruction = j->e.n_instruction;

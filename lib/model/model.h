@@ -37,6 +37,7 @@ typedef struct session_limits {
     int64_t max_window;       /* W */
     int64_t max_lanes;        /* rollouts side by side in session_rollouts; 0: as 1 */
     int64_t max_targets;      /* tokens of session_targets; 0: it is not called */
+    int64_t max_among;        /* positions of a target_input's `among`; 0: it has none */
     int64_t max_watched;      /* rows that a prefill_watcher is shown; 0: nobody watches */
 } session_limits;
 ckvc_status session_create(model *m, session_limits limits, session **out,
@@ -172,11 +173,15 @@ typedef struct target_input {
     int64_t n;
     int64_t first_row; /* rows of earlier tokens are fed and not counted */
     bool largest;      /* the largest over the rows and the group in place of the mean */
+    /* The prompt's positions that are counted, n <= max_among of them in one set; NULL: all T. */
+    const kept_set *among;
 } target_input;
 /* What later rows attend to (docs/policy.md, section 3): out [L][G][T] = mean over the rows of
  * tokens first_row ... n-1 and the group's query heads of A[h][row][t] for prompt positions t. A
  * row's softmax is over all keys that it sees, the fed tokens' among them; 0 where a sliding window
- * hides t. The session is as before it: losses and targets may follow in any order. */
+ * hides t. With `among` out is [L][G][n], the softmax over these positions and the fed tokens
+ * alone, no window hides any, and the rows' hidden states are what the full cache makes of them.
+ * The session is as before it: losses and targets may follow in any order. */
 ckvc_status session_targets(session *s, const target_input *in, double *out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 /* The same for each of n sessions of one sessions_create, through the layers as in
@@ -184,7 +189,7 @@ ckvc_status session_targets(session *s, const target_input *in, double *out,
 typedef struct target_job {
     session *session;
     target_input in;
-    double *out; /* [L][G][T] */
+    double *out; /* [L][G][T], or [L][G][n] of `among` */
 } target_job;
 ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 /* ||v|| [L][G][T] of the prefilled prompt. */

@@ -20,9 +20,9 @@ if not directory.is_dir():
 tok = transformers.AutoTokenizer.from_pretrained(directory)
 ids = tok(a.text.read_text(errors="replace")[: 8 * a.tokens * a.prompts], add_special_tokens=False)["input_ids"]
 prompts = [ids[i * a.tokens : (i + 1) * a.tokens] for i in range(a.prompts)]
-instruction = tok("\n\nRepeat the previous context exactly.", add_special_tokens=False)["input_ids"]
+instruction, later = (tok(f"\n\nRepeat the {text}", add_special_tokens=False)["input_ids"] for text in ("previous context exactly.", "part of the previous context exactly, starting with"))
 with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
-    json.dump({"instruction": instruction, "prompts": prompts, "budgets": [a.budget]}, f)
+    json.dump({"instruction": instruction, "later": later, "prompts": prompts, "budgets": [a.budget]}, f)
     f.flush()
     script = [sys.executable, "tests/golden/policies/policies.py", str(directory), f.name]
     theirs = json.loads(subprocess.run(script, check=True, stdout=subprocess.PIPE, cwd=outside.ROOT).stdout)

@@ -1,14 +1,14 @@
-/* KVzip: what a second pass over the prompt attends to (repeat_pass.h), all heads of all layers by
+/* KVzip: what the prompt's reconstruction attends to (reconstruction.h), all heads of all layers by
  * rank; 4 sinks. */
 #include "calib/policies/rules/by_rank.h"
+#include "calib/policies/rules/reconstruction.h"
 #include "calib/policies/rules/rules.h"
 
 enum { SINKS = 4 };
 
 static ckvc_status finish(const head_score *self, const scored_prompt *p, ckvc_err *err) {
     (void)self;
-    const repeat_job job = {p->repeat, p->session, p->tokens, p->n_tokens, p->s, p->more};
-    return repeat_targets(&job, 1, err);
+    return reconstruct(p->reconstruction, p->session, p->tokens, p->n_tokens, p->s, p->more, err);
 }
 
 static void allot(const allot_ask *a, uint32_t *c) {

@@ -6,7 +6,7 @@
  *   A the attention of the prompt's last rows, over the query heads of a group */
 #pragma once
 
-#include "calib/demand/repeat_pass.h"
+#include "calib/policies/rules/reconstruction.h"
 #include "formats/lines/score_kind.h"
 #include "lib/model/model.h"
 #include "lib/policy/ckvc_policy.h"
@@ -19,7 +19,7 @@ typedef struct scored_prompt {
     session *session;                     /* its full cache */
     const int32_t *tokens;                /* [T] */
     const prefill_stats *stats;
-    const repeat_pass *repeat; /* of scores that repeat the prompt */
+    const reconstruction *reconstruction; /* of scores that repeat the prompt */
     /* Of learned scores: [L][T] of head_features_add; [L][G][T] of the values. */
     const double *layer_attention, *norms;
     double *s;       /* [L][G][T] */

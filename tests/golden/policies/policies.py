@@ -1,7 +1,7 @@
 """Kept sets of reference policies as NVIDIA's kvpress computes them.
 
     python policies.py MODEL > MODEL.json      (in the repository's root; kvpress, transformers, torch, numpy)
-    python policies.py DIR PROMPTS.json        (any model: {"instruction": ids, "prompts": [ids], "budgets": [B]})
+    python policies.py DIR PROMPTS.json        (any model: {"instruction": ids, "later": ids, "prompts": [ids], "budgets": [B]})
 
 MODEL is a key of MODELS below. README.md says which rule is whose and where it was changed.
 """
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 import transformers
 
 BUDGETS = (40, 64)
+CHUNK = 48  # of KVzip's chunks, where they are not the published 2,048
 INF = float("inf")
 WIDE, NARROW = dict(window_size=32, kernel_size=7), dict(window_size=8, kernel_size=7)
 torch.set_num_threads(1)
@@ -40,10 +41,11 @@ MODELS = {
 }
 if len(sys.argv) > 2:
     path, given = sys.argv[1], json.load(open(sys.argv[2]))
-    instruction, prompts, BUDGETS = given["instruction"], given["prompts"], given["budgets"]
+    instruction, later, prompts, BUDGETS = given["instruction"], given["later"], given["prompts"], given["budgets"]
 else:
     path, prompts_of = MODELS[sys.argv[1]]
     instruction, prompts = prompts_of()
+    later = instruction[-2::-1]  # of later chunks: any ids that are not as many
 models = {kind: transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation=kind).eval()
           for kind in ("sdpa", "eager")}
 config = models["sdpa"].config
@@ -73,7 +75,8 @@ class Tokenizer:
     chat_template = None
 
     def encode(self, text, **_):
-        return torch.tensor([instruction if text.startswith("\n\nRepeat the previous") else []], dtype=torch.long)
+        said = {"\n\nRepeat the previous context exactly.": instruction, "\n\nRepeat the part of the previous context exactly, starting with": later}
+        return torch.tensor([said.get(text, [])], dtype=torch.long)
 
 
 snapkv_module.F = Functional()
@@ -256,9 +259,9 @@ def adakv(B, tokens):
     return sets, gap([s[0] for s in scores], sets, G)
 
 
-def kvzip(B, tokens):
+def kvzip(B, tokens, chunk_size=2048):
     T = tokens.shape[1]
-    press = KVzip((L * G * (T - B) + 0.5) / (L * G * T))
+    press = KVzip((L * G * (T - B) + 0.5) / (L * G * T), chunk_size=chunk_size)
     sets = masked(press, tokens)
     return sets, gap(press.scores, sets, L * G)
 
@@ -342,12 +345,14 @@ def policies(B, tokens):
 
 preferences, summed, chunked, least_gap, of_prompts = [], [], [], INF, []
 for ids in prompts:
-    tokens, kept = torch.tensor([ids]), {}
+    tokens, kept, in_chunks = torch.tensor([ids]), {}, {}
     for B in BUDGETS:
         for name, (sets, least) in policies(B, tokens).items():
             kept.setdefault(name, {})[str(B)] = sets
             least_gap = min(least_gap, least)
-    of_prompts.append({"tokens": ids, "kept": kept})
-json.dump({"about": "kept positions, [L][G][...] or [L][...]: see README.md", "model": path, "instruction": instruction, "budgets": BUDGETS,
+        in_chunks[str(B)], least = kvzip(B, tokens, CHUNK)
+        least_gap = min(least_gap, least)
+    of_prompts.append({"tokens": ids, "kept": kept, "in_chunks": in_chunks})
+json.dump({"about": "kept positions, [L][G][...] or [L][...]: see README.md", "model": path, "instruction": instruction, "later": later, "chunk": CHUNK, "budgets": BUDGETS,
            "shares": shares.tolist(), "least_gap": float(f"{least_gap:.1e}"), "prompts": of_prompts}, sys.stdout, separators=(",", ":"))
 print()

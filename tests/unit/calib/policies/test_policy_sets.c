@@ -100,13 +100,13 @@ typedef struct keeper {
 
 static void open_keeper(keeper *w, const rig *r, const score_policy *list, size_t n) {
     ckvc_err err = {0};
-    w->choice = (policy_choice){.list = list,
-                                .n = n,
-                                .instruction = r->instruction,
-                                .n_instruction = (uint32_t)r->n_instruction,
-                                .setting = {.window = 16, .budgets = {budgets, N_BUDGETS}},
-                                .mode = CKVC_MODE_COUNT,
-                                .score = CKVC_SCORE_COUNT};
+    w->choice =
+        (policy_choice){.list = list,
+                        .n = n,
+                        .texts = {.first = r->instruction, .n_first = (uint32_t)r->n_instruction},
+                        .setting = {.window = 16, .budgets = {budgets, N_BUDGETS}},
+                        .mode = CKVC_MODE_COUNT,
+                        .score = CKVC_SCORE_COUNT};
     if (policy_sets_create(&w->choice, model_get_shape(r->m), &r->prompts, &w->k, &err) !=
         CKVC_OK) {
         fail_msg("%s", err.text);

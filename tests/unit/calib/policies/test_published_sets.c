@@ -25,7 +25,7 @@ typedef struct rig {
     prompt items[MOST_PROMPTS];
     prompt_list prompts;
     score_policy policies[N_POLICIES];
-    int32_t *instruction;
+    int32_t *instruction, *later;
     policy_choice choice;
 } rig;
 
@@ -112,7 +112,7 @@ static void choose(rig *r) {
     const char *name;
     json_t *sets;
     size_t n = 0;
-    int64_t n_instruction;
+    int64_t n_instruction, n_later;
     r->list = (setting_list){r->budgets, (uint32_t)json_array_size(budgets)};
     assert_in_range(r->list.n, 1, MOST_BUDGETS);
     for (size_t i = 0; i < r->list.n; i++) {
@@ -126,10 +126,13 @@ static void choose(rig *r) {
         r->policies[n++] = (score_policy){kind, score_needs_table(kind) ? r->table : NULL};
     }
     r->instruction = golden_ids(json_object_get(r->root, "instruction"), &n_instruction);
+    r->later = golden_ids(json_object_get(r->root, "later"), &n_later);
     r->choice = (policy_choice){.list = r->policies,
                                 .n = N_POLICIES,
-                                .instruction = r->instruction,
-                                .n_instruction = (uint32_t)n_instruction,
+                                .texts = {.first = r->instruction,
+                                          .later = r->later,
+                                          .n_first = (uint32_t)n_instruction,
+                                          .n_later = (uint32_t)n_later},
                                 .setting = {.window = WINDOW, .budgets = r->list},
                                 .mode = CKVC_MODE_COUNT,
                                 .score = CKVC_SCORE_COUNT};
@@ -137,17 +140,17 @@ static void choose(rig *r) {
 
 static void close_rig(rig *r) {
     for (size_t i = 0; i < r->prompts.n; i++) { free(r->items[i].tokens); }
-    free(r->instruction);
+    CKVC_FREE(r->instruction, r->later);
     table_file_free(r->table);
     json_decref(r->root);
     model_close(r->m);
     bench_close(&r->b);
 }
 
-/* Policy i under every budget. */
-static uint32_t compare_policy(const rig *r, policy_sets *k, size_t p, size_t i) {
-    const score_kind kind = r->policies[i].kind;
-    const json_t *want = json_object_get(sets_of(r, p), score_kind_name(kind));
+/* Policy i under every budget; `fed`: what kvzip's second pass takes. */
+static uint32_t compare_policy(const rig *r, policy_sets *k, size_t i, uint32_t fed,
+                               const json_t *want) {
+    const score_kind kind = r->choice.list[i].kind;
     uint32_t others = 0;
     for (uint32_t b = 0; b < r->list.n; b++) {
         ckvc_err err = {0};
@@ -155,36 +158,57 @@ static uint32_t compare_policy(const rig *r, policy_sets *k, size_t p, size_t i)
         const policy_kept *kept;
         snprintf(budget, sizeof budget, "%.0f", r->budgets[b]);
         assert_int_equal(policy_sets_decide(k, i, b, &kept, &err), CKVC_OK);
-        assert_int_equal(kept->repeat_tokens,
-                         kind == SCORE_KVZIP ? r->items[p].n_tokens + r->choice.n_instruction : 0);
+        assert_int_equal(kept->repeat_tokens, kind == SCORE_KVZIP ? fed : 0);
         others += compare_sets(kept, r, score_kind_name(kind), json_object_get(want, budget));
     }
     return others;
 }
 
-static void compare_model(const char *golden) {
-    rig r = {0};
+/* Every policy, kvzip in one piece; or kvzip in chunks alone. Positions that differ. */
+static uint32_t compare_sets_of(rig *r, bool in_chunks) {
+    static const score_policy kvzip = {.kind = SCORE_KVZIP};
     ckvc_err err = {0};
     policy_sets *k;
     session *s;
     uint32_t others = 0;
+    const uint32_t first = r->choice.texts.n_first, later = r->choice.texts.n_later + 8;
+    if (in_chunks) {
+        r->choice.list = &kvzip;
+        r->choice.n = 1;
+        r->choice.texts.chunk = (uint32_t)json_number_value(json_object_get(r->root, "chunk"));
+    }
+    if (policy_sets_create(&r->choice, model_get_shape(r->m), &r->prompts, &k, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
+    session_limits limits = {.max_prompt = r->prompts.max_tokens, .max_window = WINDOW};
+    policy_sets_need(k, &limits);
+    assert_int_equal(limits.max_targets, in_chunks ? later + 48 : first + r->prompts.max_tokens);
+    assert_int_equal(limits.max_among, in_chunks ? 4 + 48 : 0);
+    assert_int_equal(session_create(r->m, limits, &s, &err), CKVC_OK);
+    for (size_t p = 0; p < r->prompts.n; p++) {
+        prefill_stats stats;
+        const uint32_t T = r->items[p].n_tokens;
+        assert_int_equal(policy_sets_prefill(k, s, &r->items[p], &stats, &err), CKVC_OK);
+        for (size_t i = 0; i < r->choice.n; i++) {
+            const json_t *of = json_array_get(json_object_get(r->root, "prompts"), p);
+            others += compare_policy(
+                r, k, i, T + first + (in_chunks ? (T - 1) / 48 * later : 0),
+                in_chunks ? json_object_get(of, "in_chunks")
+                          : json_object_get(sets_of(r, p), score_kind_name(r->policies[i].kind)));
+        }
+    }
+    policy_sets_free(k);
+    session_destroy(s);
+    return others;
+}
+
+static void compare_model(const char *golden) {
+    rig r = {0};
     open_model(&r, golden);
     read_prompts(&r);
     choose(&r);
-    if (policy_sets_create(&r.choice, model_get_shape(r.m), &r.prompts, &k, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
-    session_limits limits = {.max_prompt = r.prompts.max_tokens, .max_window = WINDOW};
-    policy_sets_need(k, &limits);
-    assert_int_equal(session_create(r.m, limits, &s, &err), CKVC_OK);
-    for (size_t p = 0; p < r.prompts.n; p++) {
-        prefill_stats stats;
-        assert_int_equal(policy_sets_prefill(k, s, &r.items[p], &stats, &err), CKVC_OK);
-        for (size_t i = 0; i < N_POLICIES; i++) { others += compare_policy(&r, k, p, i); }
-    }
-    assert_int_equal(others, 0);
-    policy_sets_free(k);
-    session_destroy(s);
+    assert_int_equal(compare_sets_of(&r, false), 0);
+    assert_int_equal(compare_sets_of(&r, true), 0);
     close_rig(&r);
 }
 
