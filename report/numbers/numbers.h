@@ -223,11 +223,16 @@ typedef struct layer_group {
     reach reach;
 } layer_group;
 
-typedef struct pair_heads { /* at one budget */
-    const char *a, *b;      /* tags */
-    double budget, overall, bin_mean, bin_min, share_equal, mean_abs_difference;
-    size_t n, n_groups, b_index[2]; /* the last: of the budget in either table */
-    const char *interval_missing;   /* why there is no reach; NULL: there is */
+/* Heads at one budget: their weights; or their shares, where both tables have them. Of shares lo
+ * and hi of the reach are over resampled heads (a table has no replicates of its shares, only each
+ * one's interval, and the shares of a prompt are not independent); split halves are what the fits
+ * said of their own prompts, corrected to all of them, NaN where they said nothing. */
+typedef struct pair_heads {
+    const char *a, *b; /* tags */
+    double budget, overall, bin_mean, bin_min, mean_abs_difference;
+    double share_equal; /* of weights */
+    size_t n, n_groups;
+    const char *interval_missing; /* why there is no reach; NULL: there is */
     bool has_reach;
     reach reach;
     layer_group *groups;
@@ -248,26 +253,13 @@ typedef struct pair_gates { /* at one budget */
     pair_cells all, binding; /* cells with records in both; where the gate binds in both */
 } pair_gates;
 
-/* Heads' shares of one budget, where both tables have them. Their reach: lo and hi over resampled
- * heads (a table has no replicates of its shares, only each one's interval, and the shares of a
- * prompt are not independent); split halves are what the fits said of their own prompts, corrected
- * to all of them, NaN where they said nothing. */
-typedef struct pair_shares {
-    const char *a, *b;
-    double budget, overall, bin_mean, bin_min, mean_abs_difference;
-    reach reach;
-    size_t n, n_groups;
-    layer_group *groups;
-} pair_shares;
-
 typedef struct pair_numbers {
     const table_numbers *tables[2];
     const char *a, *b;
     const char *not_compared; /* why; NULL: they are */
     bool same_model, compared, same_edges;
-    pair_heads *head;
+    pair_heads *head, *shares;
     pair_gates *gate;
-    pair_shares *shares;
     size_t n_head, n_gate, n_shares;
     bool has_shares;
 } pair_numbers;

@@ -129,38 +129,45 @@ static const char *missing(const columns_of *c) {
 
 /* ---- heads ---- */
 
-static pair_heads heads_of(report_numbers *n, columns_of *c) {
-    const size_t bins = c->n_measures - 1, N = c->L * c->X;
-    reach *reaches = NEW(n, c->n_measures, reach);
+static const reach no_reach = {NAN, NAN, NAN, .split_half_a.mean = NAN, .split_half_b.mean = NAN};
+
+/* Rank agreement of the columns, in all and by groups of layers. */
+static pair_heads ranks_of(report_numbers *n, const columns_of *c) {
+    const size_t bins = c->n_measures - 1;
     pair_heads h = {.a = c->t[0]->tag,
                     .b = c->t[1]->tag,
                     .budget = c->t[0]->shape->budgets[c->b[0]],
-                    .n = N,
+                    .n = c->L * c->X,
                     .n_groups = bins,
-                    .b_index = {c->b[0], c->b[1]},
-                    .interval_missing = missing(c),
+                    .reach = no_reach,
                     .groups = NEW(n, bins, layer_group)};
     rank_layers ranks;
-    double measures[GATE_MEASURES];
-    take_own(c);
-    measure(c->x[0], c->x[1], N, measures);
-    h.share_equal = measures[MEASURE_EQUAL];
-    h.mean_abs_difference = measures[MEASURE_DIFFERENCE];
     rank_by_layer(c->x[0], c->x[1], c->L, c->X, bins, &ranks);
     h.overall = ranks.overall;
     h.bin_mean = ranks.bin_mean;
     h.bin_min = ranks.bin_min;
-    h.has_reach = !h.interval_missing;
-    for (size_t m = 0; m < c->n_measures; m++) {
-        reaches[m] = (reach){NAN, NAN, NAN, .split_half_a.mean = NAN, .split_half_b.mean = NAN};
-    }
-    if (h.has_reach) { reach_of(c, reaches); }
-    h.reach = reaches[0];
     for (size_t i = 0, first = 0; i < bins; i++) {
         const size_t size = rank_bin_size(c->L, bins, i);
-        h.groups[i] = (layer_group){first, first + size - 1, ranks.bins[i], reaches[i + 1]};
+        h.groups[i] = (layer_group){first, first + size - 1, ranks.bins[i], no_reach};
         first += size;
     }
+    return h;
+}
+
+static pair_heads heads_of(report_numbers *n, columns_of *c) {
+    double measures[GATE_MEASURES];
+    reach reaches[MEASURES_MAX];
+    take_own(c);
+    pair_heads h = ranks_of(n, c);
+    measure(c->x[0], c->x[1], h.n, measures);
+    h.share_equal = measures[MEASURE_EQUAL];
+    h.mean_abs_difference = measures[MEASURE_DIFFERENCE];
+    h.interval_missing = missing(c);
+    h.has_reach = !h.interval_missing;
+    if (!h.has_reach) { return h; }
+    reach_of(c, reaches);
+    h.reach = reaches[0];
+    for (size_t i = 0; i < h.n_groups; i++) { h.groups[i].reach = reaches[i + 1]; }
     return h;
 }
 
@@ -231,40 +238,23 @@ static double reliability_of(const table_numbers *t, size_t b) {
     return json_is_number(o) ? stability_spearman_brown(json_number_value(o)) : NAN;
 }
 
-static pair_shares shares_of(report_numbers *n, const columns_of *c, size_t bins) {
-    const size_t N = c->L * c->X;
-    pair_shares h = {.a = c->t[0]->tag,
-                     .b = c->t[1]->tag,
-                     .budget = c->t[0]->shape->budgets[c->b[0]],
-                     .reach = {.split_half_a.mean = reliability_of(c->t[0], c->b[0]),
-                               .split_half_b.mean = reliability_of(c->t[1], c->b[1])},
-                     .n = N,
-                     .n_groups = bins,
-                     .groups = NEW(n, bins, layer_group)};
-    rank_layers ranks;
-    h.mean_abs_difference = 0;
-    for (size_t i = 0; i < N; i++) {
+static pair_heads shares_of(report_numbers *n, const columns_of *c) {
+    double apart = 0;
+    for (size_t i = 0; i < c->L * c->X; i++) {
         for (int k = 0; k < 2; k++) {
             c->x[k][i] = c->t[k]->shape->share[i * c->t[k]->n_budgets + c->b[k]];
         }
-        h.mean_abs_difference += fabs(c->x[0][i] - c->x[1][i]) / (double)N;
+        apart += fabs(c->x[0][i] - c->x[1][i]) / (double)(c->L * c->X);
     }
-    rank_by_layer(c->x[0], c->x[1], c->L, c->X, bins, &ranks);
-    h.overall = ranks.overall;
-    h.bin_mean = ranks.bin_mean;
-    h.bin_min = ranks.bin_min;
+    pair_heads h = ranks_of(n, c);
+    h.mean_abs_difference = apart;
+    h.reach.split_half_a.mean = reliability_of(c->t[0], c->b[0]);
+    h.reach.split_half_b.mean = reliability_of(c->t[1], c->b[1]);
     h.reach.ceiling = stability_ceiling(h.reach.split_half_a.mean, h.reach.split_half_b.mean);
-    rank_spearman_ends(c->x[0], c->x[1], N, &h.reach.lo, &h.reach.hi);
-    for (size_t i = 0, first = 0; i < bins; i++) {
-        const size_t size = rank_bin_size(c->L, bins, i), at = first * c->X;
-        reach *r = &h.groups[i].reach;
-        h.groups[i] =
-            (layer_group){first,
-                          first + size - 1,
-                          ranks.bins[i],
-                          {NAN, NAN, NAN, .split_half_a.mean = NAN, .split_half_b.mean = NAN}};
-        rank_spearman_ends(c->x[0] + at, c->x[1] + at, size * c->X, &r->lo, &r->hi);
-        first += size;
+    rank_spearman_ends(c->x[0], c->x[1], h.n, &h.reach.lo, &h.reach.hi);
+    for (layer_group *g = h.groups; g < h.groups + h.n_groups; g++) {
+        rank_spearman_ends(c->x[0] + g->first * c->X, c->x[1] + g->first * c->X,
+                           (g->last - g->first + 1) * c->X, &g->reach.lo, &g->reach.hi);
     }
     return h;
 }
@@ -303,7 +293,7 @@ static void compare_tables(report_numbers *n, pair_numbers *p) {
                  bins = n->in->o->layer_bins < x->n_layers ? n->in->o->layer_bins : x->n_layers;
     p->head = NEW(n, (size_t)x->n_budgets * y->n_budgets, pair_heads);
     p->gate = NEW(n, (size_t)x->n_budgets * y->n_budgets, pair_gates);
-    p->shares = NEW(n, (size_t)x->n_budgets * y->n_budgets, pair_shares);
+    p->shares = NEW(n, (size_t)x->n_budgets * y->n_budgets, pair_heads);
     p->has_shares = x->share && y->share;
     p->same_edges = same_cells &&
                     same_reals(x->edges_entropy, y->edges_entropy, x->n_entropy_bins - 1,
@@ -322,7 +312,7 @@ static void compare_tables(report_numbers *n, pair_numbers *p) {
         c.n_measures = 1 + bins;
         const bool fitted = !(p->tables[0]->shares_alone && p->tables[1]->shares_alone);
         if (fitted) { p->head[p->n_head++] = heads_of(n, &c); }
-        if (p->has_shares) { p->shares[p->n_shares++] = shares_of(n, &c, bins); }
+        if (p->has_shares) { p->shares[p->n_shares++] = shares_of(n, &c); }
         c.side = CKVC_SIDE_GATE;
         c.X = cells;
         c.n_measures = GATE_MEASURES;

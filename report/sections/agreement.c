@@ -40,12 +40,11 @@ TABLE(head_columns, pair_heads, PAGE(a, "pair", .say = pair_of, .align = "nl"),
       ARRAYS(groups, n_groups, group_columns),
       ARRAYS(groups, n_groups, group_reach_columns, OF_REACH));
 
-SAY(shares_pair_of, pair_shares, say("%s, %s", o->a, o->b))
-SAY(shares_range_of, pair_shares,
+SAY(shares_range_of, pair_heads,
     isfinite(o->reach.lo) ? say("%s to %s", say_fixed(o->reach.lo, 2), say_fixed(o->reach.hi, 2))
                           : SAY_UNDEFINED)
 TABLE(group_ends_columns, layer_group, JSON_AS(reach.lo, "bin_lo"), JSON_AS(reach.hi, "bin_hi"));
-TABLE(share_columns, pair_shares, PAGE(a, "pair", .say = shares_pair_of, .align = "nl"),
+TABLE(share_columns, pair_heads, PAGE(a, "pair", .say = pair_of, .align = "nl"),
       SHOWN(budget, "budget", BUDGET, .align = "nl"), SHOWN(overall, "ρ, all heads", FIXED(3)),
       JSON_AS(reach.lo, "lo"), JSON_AS(reach.hi, "hi"),
       PAGE(reach.lo, "95% over heads", .say = shares_range_of),
@@ -103,7 +102,7 @@ static void pair_findings(const report_numbers *n, view *v) {
             finding(v, NULL, "Head weights of %s and %s, Spearman's ρ: %s.", p->a, p->b, budgets);
         }
         budgets = "";
-        EACH(pair_shares, s, p->shares, p->n_shares) {
+        EACH(pair_heads, s, p->shares, p->n_shares) {
             budgets = say_more(budgets, "; ", "%s at budget %s (95%% over heads: %s)",
                                say_fixed(s->overall, 3), say_budget(s->budget), shares_range_of(s));
         }
@@ -117,18 +116,6 @@ static void pair_findings(const report_numbers *n, view *v) {
 /* ---- figures ---- */
 
 TABLE(agreement_columns, layer_group, CSV_AS(rho, "spearman"), MERGE(reach, reach_columns));
-
-/* Shares as the figure takes weights. */
-static pair_heads of_shares(const pair_shares *s) {
-    pair_heads h = {.a = s->a,
-                    .b = s->b,
-                    .budget = s->budget,
-                    .overall = s->overall,
-                    .n_groups = s->n_groups,
-                    .groups = s->groups,
-                    .reach = s->reach};
-    return h;
-}
 
 /* A row of the figure, and its line of the csv: a group of layers, or all heads. */
 static chart_interval_row agreement_row(const report_numbers *n, view *v, const pair_heads *h,
@@ -180,8 +167,9 @@ static void draw_spearman(const report_numbers *n, view *v, bool shares) {
     size_t rows = 0, k = 0;
     bool limits = false;
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        EACH(pair_heads, h, p->head, shares ? 0 : p->n_head) { rows += 1 + h->n_groups; }
-        EACH(pair_shares, s, p->shares, shares ? p->n_shares : 0) { rows += 1 + s->n_groups; }
+        EACH(pair_heads, h, shares ? p->shares : p->head, shares ? p->n_shares : p->n_head) {
+            rows += 1 + h->n_groups;
+        }
     }
     if (rows == 0) { return; }
     chart_interval_row *list = NEW(n, rows, chart_interval_row);
@@ -189,12 +177,8 @@ static void draw_spearman(const report_numbers *n, view *v, bool shares) {
     ckvc_buffer_text(&v->csv, "a,b,budget,layers,");
     csv_names(&v->csv, agreement_columns);
     EACH(pair_numbers, p, n->pairs, n->n_pairs) {
-        EACH(pair_heads, h, p->head, shares ? 0 : p->n_head) {
+        EACH(pair_heads, h, shares ? p->shares : p->head, shares ? p->n_shares : p->n_head) {
             k += agreement_rows(n, v, h, list + k);
-        }
-        EACH(pair_shares, s, p->shares, shares ? p->n_shares : 0) {
-            const pair_heads h = of_shares(s);
-            k += agreement_rows(n, v, &h, list + k);
         }
     }
     if (k == 0) {
