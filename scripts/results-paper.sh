@@ -66,7 +66,7 @@ if part probes; then
             --label $p --out probe-$p
         tables+=,probe-$p/table.ckvt
     done
-    made probes.jsonl "$ckvc" score -q "${paper[@]}" --manifest technical.jsonl --split heldout --table "${tables#,}" --policy identity,matched --out probes.jsonl
+    made probes.jsonl "$ckvc" score -q "${paper[@]}" --manifest technical.jsonl --split heldout --limit "${HELDOUT:-0}" --table "${tables#,}" --policy identity,matched --out probes.jsonl
     eval_ probes-needles.jsonl 400 "${tables#,}" snapkv 0.25,0.5 --count 12
 fi
 shuffled() { # TABLE OUT SEED: the shares of its heads, dealt out anew
