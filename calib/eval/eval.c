@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "calib/generate/token_choice.h"
 #include "formats/lines/answers.h"
 #include "lib/base/progress.h"
 #include "lib/model/decoder.h"
@@ -37,12 +36,12 @@ typedef struct evaluator {
     size_t n_ways, batch; /* of an item; items */
     size_t n_ours;        /* items of this part */
     way *ways;            /* [batch][n_ways] */
-    float *logits;        /* [batch * n_ways][V] */
-    float *first;         /* [V] behind the prompt */
+    be_greedy first;      /* behind the prompt */
     double *nll;          /* [max_continuation] */
     sequence **live;      /* [batch * n_ways], with place and token: those that go on */
     size_t *place;
     int32_t *token;
+    be_greedy *next; /* [batch * n_ways] */
 } evaluator;
 
 size_t eval_ways(const policy_choice *choice) { return 1 + choice->n * choice->setting.budgets.n; }
@@ -60,7 +59,7 @@ static void evaluator_fini(evaluator *v) {
     session_destroy(v->session);
     policy_sets_free(v->policies);
     decoder_destroy(v->decoder);
-    CKVC_FREE(v->ways, v->logits, v->first, v->nll, v->live, v->place, v->token);
+    CKVC_FREE(v->ways, v->nll, v->live, v->place, v->token, v->next);
 }
 
 /* ---- memory ---- */
@@ -79,12 +78,10 @@ static double most_rows(const evaluator *v, size_t w) {
 }
 
 static size_t bytes_of(const evaluator *v) {
-    const size_t n = v->batch * v->n_ways;
     double held = 0;
     for (size_t w = 0; w < v->n_ways; w++) { held += most_rows(v, w); }
     held *= (double)v->batch * 2 * v->shape->head_dim * sizeof(float);
-    return (size_t)held + (n + 1) * (size_t)v->shape->vocab * sizeof(float) +
-           policy_sets_bytes(v->policies) + session_bytes(v->shape, v->limits) +
+    return (size_t)held + policy_sets_bytes(v->policies) + session_bytes(v->shape, v->limits) +
            session_scratch_bytes(v->o->be, v->shape, v->limits) +
            model_converted_least(v->o->model);
 }
@@ -109,12 +106,11 @@ static ckvc_status evaluator_init(evaluator *v, ckvc_err *err) {
                  v->batch, prompts->max_tokens, v->n_ways, (double)bytes / 1e6,
                  (double)o->memory / 1e6);
     v->ways = ckvc_calloc(n, sizeof *v->ways);
-    v->logits = ckvc_alloc(n * (size_t)v->shape->vocab, sizeof *v->logits);
-    v->first = ckvc_alloc((size_t)v->shape->vocab, sizeof *v->first);
     v->nll = ckvc_alloc((size_t)prompts->max_continuation + 1, sizeof *v->nll);
     v->live = ckvc_alloc(n, sizeof *v->live);
     v->place = ckvc_alloc(n, sizeof *v->place);
     v->token = ckvc_alloc(n, sizeof *v->token);
+    v->next = ckvc_alloc(n, sizeof *v->next);
     CKVC_TRY(session_create(o->model, v->limits, &v->session, err));
     return decoder_create(o->model, (int64_t)n, &v->decoder, err);
 }
@@ -137,18 +133,16 @@ static ckvc_status line_is_whole(const evaluator *v, const way *x, bool *whole, 
     return CKVC_OK;
 }
 
-static ckvc_status take_token(evaluator *v, way *x, const float *logits, ckvc_err *err) {
+static ckvc_status take_token(evaluator *v, way *x, be_greedy next, ckvc_err *err) {
     const task_item *task = x->item->task;
-    double nll;
     bool whole = false;
-    const int32_t id = token_choose(&(token_choice){0}, logits, v->shape->vocab, NULL, NULL, &nll);
-    x->tokens[x->n++] = id;
-    x->nll += nll;
+    x->tokens[x->n++] = next.id;
+    x->nll += next.nll;
     if (task->first_line) { CKVC_TRY(line_is_whole(v, x, &whole, err)); }
-    x->end = model_shape_stops(v->shape, id) ? "stop"
-             : whole                         ? "line"
-             : x->n == task->max_new         ? "length"
-                                             : NULL;
+    x->end = model_shape_stops(v->shape, next.id) ? "stop"
+             : whole                              ? "line"
+             : x->n == task->max_new              ? "length"
+                                                  : NULL;
     return CKVC_OK;
 }
 
@@ -158,7 +152,7 @@ static ckvc_status prefill(evaluator *v, size_t i, ckvc_err *err) {
     v->p = v->o->items->prompts.items[i];
     v->p.n_continuation = eval_item_behind(&v->o->items->items[i]);
     CKVC_TRY(policy_sets_prefill(v->policies, v->session, &v->p, &v->stats, err));
-    return session_next_logits(v->session, v->first, err);
+    return session_next_greedy(v->session, &v->first, err);
 }
 
 /* Mean loss of the right answer behind the prompt and the question; NaN where there is none. */
@@ -241,11 +235,11 @@ static ckvc_status step(evaluator *v, way *ways, size_t n, size_t *n_live, ckvc_
     }
     *n_live = live;
     if (live == 0) { return CKVC_OK; }
-    CKVC_TRY(decoder_step(v->decoder, v->live, v->token, (int64_t)live, v->logits, err));
+    CKVC_TRY(decoder_step_greedy(v->decoder, v->live, v->token, (int64_t)live, v->next, err));
     for (size_t i = 0; i < live; i++) {
         way *x = &ways[v->place[i]];
         if (x->n_fed < x->item->n_question) { continue; }
-        CKVC_TRY(take_token(v, x, v->logits + i * (size_t)v->shape->vocab, err));
+        CKVC_TRY(take_token(v, x, v->next[i], err));
     }
     return CKVC_OK;
 }

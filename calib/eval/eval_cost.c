@@ -23,16 +23,13 @@ typedef struct meter {
     const eval_options *o;
     const model_shape *shape;
     decoder *decoder;
-    float *logits; /* [MOST][V] */
+    be_greedy next[MOST];
     prompt p;      /* in hand, with room for steps */
     measured full; /* of it */
     ckvc_buffer *csv;
 } meter;
 
-static void meter_fini(meter *m) {
-    decoder_destroy(m->decoder);
-    free(m->logits);
-}
+static void meter_fini(meter *m) { decoder_destroy(m->decoder); }
 
 /* One policy at work on the prompt in hand. */
 typedef struct subject {
@@ -80,7 +77,7 @@ static ckvc_status time_prefill(meter *m, subject *s, measured *out, ckvc_err *e
     for (int r = 0; r < REPEATS; r++) {
         const double start = ckvc_now_s();
         CKVC_TRY(policy_sets_prefill(s->policies, s->session, &m->p, &s->stats, err));
-        CKVC_TRY(session_next_logits(s->session, m->logits, err));
+        CKVC_TRY(session_next_greedy(s->session, m->next, err));
         out->prefill_s = least(out->prefill_s, ckvc_now_s() - start);
     }
     return CKVC_OK;
@@ -132,7 +129,7 @@ static ckvc_status time_batch(meter *m, subject *s, const kept_set *sets, int k,
     double best = DBL_MAX;
     for (uint32_t t = 0; t < m->p.n_continuation; t++) {
         const double start = ckvc_now_s();
-        CKVC_TRY(decoder_step(m->decoder, h.of, tokens, n, m->logits, err));
+        CKVC_TRY(decoder_step_greedy(m->decoder, h.of, tokens, n, m->next, err));
         best = least(best, ckvc_now_s() - start);
     }
     out->token_s[k] = best;
@@ -235,7 +232,6 @@ static const prompt *longest_of(const eval_items *items, uint32_t length) {
 ckvc_status eval_cost(const eval_options *o, ckvc_buffer *csv, ckvc_err *err) {
     CKVC_AUTO(meter_fini) meter m = {.o = o, .shape = model_get_shape(o->model), .csv = csv};
     const eval_items *items = o->items;
-    m.logits = ckvc_alloc(MOST * (size_t)m.shape->vocab, sizeof *m.logits);
     CKVC_TRY(decoder_create(o->model, MOST, &m.decoder, err));
     ckvc_buffer_text(csv, "length,policy,table,budget,batch,entries,cache_bytes,peak_bytes,"
                           "prefill_s,decide_s,first_s,token_s,lookup_ns,bytes_ratio,peak_ratio,"

@@ -22,11 +22,12 @@ typedef struct generator {
     session_limits limits;
     size_t n_ways;
     one *items[2];   /* [batch] each: the full cache, the policy */
-    float *logits;   /* [batch][V] */
+    float *logits;   /* [batch][V], NULL when greedy */
     sequence **live; /* [batch], with place and token: those that go on */
     size_t *place;
     int32_t *token;
-    token_weight *weights; /* [V] */
+    be_greedy *next;       /* [batch] */
+    token_weight *weights; /* [V], NULL when greedy */
 } generator;
 
 const char *generate_end_name(generate_end end) {
@@ -47,8 +48,12 @@ static void generator_fini(generator *r) {
     drop_batch(r);
     policy_sets_free(r->policies);
     decoder_destroy(r->decoder);
-    CKVC_FREE(r->items[0], r->items[1], r->logits, r->live, r->place, r->token, r->weights);
+    CKVC_FREE(r->items[0], r->items[1], r->logits, r->live, r->place, r->token, r->next,
+              r->weights);
 }
+
+/* Then logits stay with the backend. */
+static bool is_greedy(const generate_options *o) { return o->how.temperature == 0; }
 
 static session_limits limits_of(const generate_options *o) {
     return (session_limits){.max_prompt = o->prompts->max_tokens,
@@ -62,11 +67,14 @@ static ckvc_status generator_init(generator *r, ckvc_err *err) {
     r->limits = limits_of(o);
     r->n_ways = (size_t)o->full + (o->choice.n > 0);
     for (size_t w = 0; w < r->n_ways; w++) { r->items[w] = ckvc_calloc(batch, sizeof(one)); }
-    r->logits = ckvc_alloc(batch * (size_t)r->shape->vocab, sizeof *r->logits);
     r->live = ckvc_alloc(batch, sizeof *r->live);
     r->place = ckvc_alloc(batch, sizeof *r->place);
     r->token = ckvc_alloc(batch, sizeof *r->token);
-    r->weights = ckvc_alloc((size_t)r->shape->vocab, sizeof *r->weights);
+    r->next = ckvc_calloc(batch, sizeof *r->next);
+    if (!is_greedy(o)) {
+        r->logits = ckvc_alloc(batch * (size_t)r->shape->vocab, sizeof *r->logits);
+        r->weights = ckvc_alloc((size_t)r->shape->vocab, sizeof *r->weights);
+    }
     if (o->choice.n > 0) {
         CKVC_TRY(policy_sets_create(&o->choice, r->shape, o->prompts, &r->policies, err));
         policy_sets_need(r->policies, &r->limits);
@@ -80,20 +88,28 @@ size_t generate_bytes(const generate_options *o, const backend *be) {
     const size_t rows = (size_t)s->n_layers * (size_t)s->n_kv_heads *
                         (limits.max_prompt + (size_t)o->max_new),
                  held = o->batch * rows * 2 * (size_t)s->head_dim * sizeof(float),
-                 logits = (size_t)s->vocab * (o->batch * sizeof(float) + sizeof(token_weight));
+                 logits = is_greedy(o) ? 0
+                                       : (size_t)s->vocab *
+                                             (o->batch * sizeof(float) + sizeof(token_weight));
     return held + logits + session_bytes(s, limits) + session_scratch_bytes(be, s, limits);
 }
 
 /* ---- a token ---- */
 
-/* The next token of x by its logits; whether the sequence ends with it. */
-static void take_token(generator *r, one *x, const float *logits) {
+/* The next token of x: the i-th of the greedy ones, or drawn by the i-th logits; whether the
+ * sequence ends with it. */
+static void take_token(generator *r, one *x, size_t i) {
     generated *g = &x->g;
-    const int32_t id =
-        token_choose(&r->o->how, logits, r->shape->vocab, &x->rng, r->weights, &g->nll[g->n]);
-    g->tokens[g->n++] = id;
+    const size_t V = (size_t)r->shape->vocab;
+    be_greedy next = r->next[i];
+    if (r->logits) {
+        next.id = token_draw(&r->o->how, r->logits + i * V, r->shape->vocab, &x->rng, r->weights,
+                             &next.nll);
+    }
+    g->nll[g->n] = next.nll;
+    g->tokens[g->n++] = next.id;
     x->over = true;
-    if (model_shape_stops(r->shape, id)) {
+    if (model_shape_stops(r->shape, next.id)) {
         g->end = GENERATE_STOP;
     } else if (g->n == x->most) {
         g->end = x->most < r->o->max_new ? GENERATE_CONTEXT : GENERATE_LENGTH;
@@ -137,8 +153,9 @@ static ckvc_status enter(generator *r, session *s, one *x, const prompt *p, ckvc
     g->entries = (uint64_t)sequence_entries(x->sequence);
     g->cache_bytes = g->entries * 2 * (size_t)r->shape->head_dim * sizeof(float);
     if (!x->over) {
-        CKVC_TRY(session_next_logits(s, r->logits, err));
-        take_token(r, x, r->logits);
+        CKVC_TRY(r->logits ? session_next_logits(s, r->logits, err)
+                           : session_next_greedy(s, r->next, err));
+        take_token(r, x, 0);
     }
     g->first_s = ckvc_now_s() - start;
     return CKVC_OK;
@@ -164,10 +181,10 @@ static ckvc_status step(generator *r, one *items, size_t n, size_t *n_live, ckvc
     *n_live = live;
     if (live == 0) { return CKVC_OK; }
     const double start = ckvc_now_s();
-    CKVC_TRY(decoder_step(r->decoder, r->live, r->token, (int64_t)live, r->logits, err));
-    for (size_t i = 0; i < live; i++) {
-        take_token(r, &items[r->place[i]], r->logits + i * (size_t)r->shape->vocab);
-    }
+    CKVC_TRY(r->logits
+                 ? decoder_step(r->decoder, r->live, r->token, (int64_t)live, r->logits, err)
+                 : decoder_step_greedy(r->decoder, r->live, r->token, (int64_t)live, r->next, err));
+    for (size_t i = 0; i < live; i++) { take_token(r, &items[r->place[i]], i); }
     const double seconds = ckvc_now_s() - start;
     for (size_t i = 0; i < live; i++) {
         items[r->place[i]].g.decode_s += seconds;

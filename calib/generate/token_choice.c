@@ -4,14 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int32_t likeliest(const float *logits, int32_t vocab) {
-    int32_t best = 0;
-    for (int32_t v = 1; v < vocab; v++) {
-        if (logits[v] > logits[best]) { best = v; }
-    }
-    return best;
-}
-
 /* The larger first, of equal ones the lower id. */
 static int by_weight(const void *a, const void *b) {
     const token_weight *x = a, *y = b;
@@ -35,20 +27,16 @@ static int32_t draw(double top_p, token_weight *w, int32_t n, double sum, ckvc_r
     return w[i].id;
 }
 
-int32_t token_choose(const token_choice *how, const float *logits, int32_t vocab, ckvc_rng *rng,
-                     token_weight *scratch, double *nll) {
-    const int32_t best = likeliest(logits, vocab);
-    const double top = (double)logits[best];
-    double sum = 0, weights = 0;
-    for (int32_t v = 0; v < vocab; v++) { sum += exp((double)logits[v] - top); }
-    int32_t id = best;
-    if (how->temperature > 0) {
-        for (int32_t v = 0; v < vocab; v++) {
-            scratch[v] = (token_weight){exp(((double)logits[v] - top) / how->temperature), v};
-            weights += scratch[v].p;
-        }
-        id = draw(how->top_p, scratch, vocab, weights, rng);
+int32_t token_draw(const token_choice *how, const float *logits, int32_t vocab, ckvc_rng *rng,
+                   token_weight *scratch, double *nll) {
+    double top = (double)logits[0], sum = 0, weights = 0;
+    for (int32_t v = 1; v < vocab; v++) { top = (double)logits[v] > top ? (double)logits[v] : top; }
+    for (int32_t v = 0; v < vocab; v++) {
+        sum += exp((double)logits[v] - top);
+        scratch[v] = (token_weight){exp(((double)logits[v] - top) / how->temperature), v};
+        weights += scratch[v].p;
     }
+    const int32_t id = draw(how->top_p, scratch, vocab, weights, rng);
     *nll = log(sum) + top - (double)logits[id];
     return id;
 }

@@ -114,6 +114,12 @@ typedef struct be_compared {
     const kept_set *kept;
 } be_compared;
 
+/* Greedy decoding of one row: the first of the largest logits, and -log softmax of it, nats. */
+typedef struct be_greedy {
+    double nll;
+    int32_t id;
+} be_greedy;
+
 /* How far one attention row moves when prompt positions are left out of the cache (the paper's
  * Proposition; method.md section 10). p is the row over all that it sees. */
 typedef struct be_row_error {
@@ -239,6 +245,9 @@ typedef struct backend_ops {
     /* Logits of rows row0 ... row0 + n - 1, host [n][V]. */
     ckvc_status (*head_logits)(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
                                int64_t n, float *logits, ckvc_err *err);
+    /* The likeliest entries of the same rows, host [n]. */
+    ckvc_status (*head_greedy)(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
+                               int64_t n, be_greedy *next, ckvc_err *err);
     /* dst rows dst_row ... = src rows src_row ... (width values each). */
     void (*copy_rows)(backend *be, const be_buf *src, int64_t src_row, be_buf *dst, int64_t dst_row,
                       int64_t n_rows, int64_t width);

@@ -165,8 +165,9 @@ static void take_place(decoder *d, sequence *q, int64_t i, int64_t n) {
     }
 }
 
-ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
-                         float *logits, ckvc_err *err) {
+/* -> the rows of the tokens that follow, normed, in d->act.x */
+static ckvc_status advance(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
+                           ckvc_err *err) {
     assert(n >= 1 && n <= d->max_sequences);
     for (int64_t i = 0; i < n; i++) {
         assert(sequences[i]->m == d->m && sequences[i]->n_own < sequences[i]->room);
@@ -184,6 +185,17 @@ ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *
                           .sin = d->sin};
     const forward_pass pass = {
         .m = d->m, .act = &d->act, .tokens = tokens, .n_rows = n, .step = &step};
-    CKVC_TRY(forward(&pass, 1, err));
+    return forward(&pass, 1, err);
+}
+
+ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
+                         float *logits, ckvc_err *err) {
+    CKVC_TRY(advance(d, sequences, tokens, n, err));
     return model_head_logits(d->m, (head_rows){d->act.x, {0, n, 1}}, logits, err);
+}
+
+ckvc_status decoder_step_greedy(decoder *d, sequence *const *sequences, const int32_t *tokens,
+                                int64_t n, be_greedy *next, ckvc_err *err) {
+    CKVC_TRY(advance(d, sequences, tokens, n, err));
+    return model_head_greedy(d->m, (head_rows){d->act.x, {0, n, 1}}, next, err);
 }

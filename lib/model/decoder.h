@@ -38,3 +38,6 @@ CKVC_AUTO_OF(decoder, decoder_destroy)
  * each with room left; logits [n][V] of the tokens that follow. */
 ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
                          float *logits, ckvc_err *err) CKVC_MUST_CHECK;
+/* The same step -> the likeliest tokens that follow, [n]; the logits stay with the backend. */
+ckvc_status decoder_step_greedy(decoder *d, sequence *const *sequences, const int32_t *tokens,
+                                int64_t n, be_greedy *next, ckvc_err *err) CKVC_MUST_CHECK;

@@ -253,3 +253,12 @@ ckvc_status model_head_logits(model *m, head_rows rows, float *logits, ckvc_err 
     op->weight_release(m->be, m->head);
     return st;
 }
+
+ckvc_status model_head_greedy(model *m, head_rows rows, be_greedy *next, ckvc_err *err) {
+    const backend_ops *op = m->be->ops;
+    CKVC_TRY(op->weight_acquire(m->be, m->head, err));
+    const ckvc_status st =
+        op->head_greedy(m->be, m->head, rows.x, rows.at.row0, rows.at.n_rows, next, err);
+    op->weight_release(m->be, m->head);
+    return st;
+}

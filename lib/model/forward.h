@@ -68,8 +68,8 @@ static inline int64_t forward_top_row(const forward_pass *p) {
 }
 
 /* lm_head of LlamaForCausalLM and the loss of ForCausalLMLoss (loss/loss_utils.py): the backend's
- * head_nll and head_logits with the model's head, which is acquired for the call alone: it is a
- * model's largest matrix. */
+ * head_nll, head_logits and head_greedy with the model's head, which is acquired for the call
+ * alone: it is a model's largest matrix. */
 typedef struct head_rows {
     const be_buf *x; /* normed */
     be_rows at;
@@ -83,4 +83,6 @@ ckvc_status model_head_nll(model *m, const head_losses *of, int64_t n,
                            ckvc_err *err) CKVC_MUST_CHECK;
 /* [rows][V] of one lane. */
 ckvc_status model_head_logits(model *m, head_rows rows, float *logits,
+                              ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status model_head_greedy(model *m, head_rows rows, be_greedy *next,
                               ckvc_err *err) CKVC_MUST_CHECK;

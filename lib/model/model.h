@@ -228,6 +228,8 @@ ckvc_status session_logits(session *s, int64_t position, float *logits,
 
 /* After session_prefill: the logits of the token behind the prompt, [V]. */
 ckvc_status session_next_logits(session *s, float *logits, ckvc_err *err) CKVC_MUST_CHECK;
+/* The likeliest such token; the logits stay with the backend. */
+ckvc_status session_next_greedy(session *s, be_greedy *next, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Mean of n losses, accumulated in double in order: the reduction of method.md section 3. */
 double nll_mean(const double *nll, int64_t n);

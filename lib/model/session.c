@@ -546,6 +546,11 @@ ckvc_status session_next_logits(session *s, float *logits, ckvc_err *err) {
     return model_head_logits(s->m, (head_rows){s->last, {0, 1, 1}}, logits, err);
 }
 
+ckvc_status session_next_greedy(session *s, be_greedy *next, ckvc_err *err) {
+    assert(s->n_prompt > 0);
+    return model_head_greedy(s->m, (head_rows){s->last, {0, 1, 1}}, next, err);
+}
+
 prompt_cache session_prompt(const session *s) {
     assert(s->n_prompt > 0);
     return (prompt_cache){.m = s->m,

@@ -113,7 +113,7 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     /* cpu_rows.c */ \
     X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
     /* cpu_matmul.c */ \
-    X(matmul) X(head_nll) X(head_logits) \
+    X(matmul) X(head_nll) X(head_logits) X(head_greedy) \
     /* cpu_attention.c, cpu_attention_window.c, cpu_attention_error.c */ \
     X(attention_causal) X(attention_kept) X(attention_targets) \
     X(window_mass) X(window_rows) \

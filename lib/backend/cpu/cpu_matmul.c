@@ -137,6 +137,7 @@ typedef struct head_job {
     int64_t lane_rows;
     const int32_t *target; /* [n_rows] */
     float *target_logit;   /* [n_lanes][n_rows] */
+    int32_t *first_max;    /* head_greedy: [rows][n_tiles], the first with the piece's max */
     float *max;            /* [HEAD_CHUNK][n_tiles] */
     double *sum;           /* the same: sum of exp(logit - max) */
     float *logits;         /* head_logits: [n_rows][vocab] */
@@ -146,6 +147,17 @@ typedef struct head_job {
 static int64_t asked_of(const head_job *h, int64_t row) {
     const int64_t lane = row / h->lane_rows, i = row - lane * h->lane_rows - h->asked.row0;
     return i < 0 || i >= h->asked.n_rows ? -1 : lane * h->asked.n_rows + i;
+}
+
+/* The first of the largest logits of a piece, and the sum of exp(logit - it), in double. */
+static double greedy_piece(const float *logits, int64_t width, float *max, int32_t *first_max) {
+    double sum = 0;
+    int32_t best = 0;
+    for (int32_t i = 1; i < width; i++) { best = logits[i] > logits[best] ? i : best; }
+    for (int64_t i = 0; i < width; i++) { sum += exp((double)logits[i] - (double)logits[best]); }
+    *max = logits[best];
+    *first_max = best;
+    return sum;
 }
 
 static void head_task(void *ctx, int64_t task, int worker) {
@@ -169,6 +181,10 @@ static void head_task(void *ctx, int64_t task, int worker) {
         if (place < 0) { continue; }
         if (h->logits) {
             memcpy(h->logits + place * h->w->m.rows + col, logits, (size_t)width * sizeof *logits);
+            continue;
+        }
+        if (h->first_max) {
+            h->sum[at] = greedy_piece(logits, width, &h->max[at], &h->first_max[at]);
             continue;
         }
         const int64_t target = h->target[place % h->asked.n_rows] - col;
@@ -261,6 +277,42 @@ ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, in
     cut_head(&h, w->m.rows);
     cpu_need(c, HEAD_LOGITS, 0);
     run_head(&h);
+    cpu_bf16_check(c);
+    return cpu_sync(be, err);
+}
+
+/* Rows a tile at a time: within what cpu_head_scratch counts for losses. */
+ckvc_status cpu_head_greedy(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
+                            int64_t n, be_greedy *next, ckvc_err *err) {
+    cpu_backend *c = cpu_of(be);
+    const bool exact = any_rows(c);
+    const int64_t end = exact ? row0 + n : be_padded_rows(row0 + n);
+    head_job h = {.c = c,
+                  .w = w,
+                  .x = x->data,
+                  .asked = {.row0 = row0, .n_rows = n, .n_lanes = 1},
+                  .lane_rows = be_padded_rows(row0 + n)};
+    assert(w->f32 && (size_t)(h.lane_rows * w->m.cols) <= x->n);
+    cut_head(&h, w->m.rows);
+    cpu_need(c, HEAD_LOGITS, (size_t)(4 * BE_ROW_TILE * h.n_tiles));
+    h.sum = (double *)c->shared.data;
+    h.max = c->shared.data + 2 * BE_ROW_TILE * h.n_tiles;
+    h.first_max = (int32_t *)(h.max + BE_ROW_TILE * h.n_tiles);
+    h.first = exact ? row0 : row0 / BE_ROW_TILE * BE_ROW_TILE;
+    for (; h.first < end; h.first += BE_ROW_TILE) {
+        h.n = length_of(end, h.first, BE_ROW_TILE);
+        run_head(&h);
+        for (int64_t r = 0; r < h.n; r++) {
+            const int64_t place = asked_of(&h, h.first + r), at = r * h.n_tiles;
+            int64_t best = 0;
+            if (place < 0) { continue; }
+            for (int64_t t = 1; t < h.n_tiles; t++) {
+                best = h.max[at + t] > h.max[at + best] ? t : best;
+            }
+            next[place] = (be_greedy){.nll = loss_of(&h, r, h.max[at + best]),
+                                      .id = (int32_t)(best * h.tile) + h.first_max[at + best]};
+        }
+    }
     cpu_bf16_check(c);
     return cpu_sync(be, err);
 }

@@ -26,8 +26,16 @@ static head_places places_of(int64_t rows, int64_t n_losses, int64_t vocab) {
     return at;
 }
 
-/* Of a tile of rows over the whole vocabulary. */
-static size_t logits_bytes(int64_t vocab) { return (size_t)(BE_ROW_TILE * vocab) * sizeof(float); }
+typedef struct greedy_rows { /* of a tile */
+    double nll[BE_ROW_TILE];
+    int32_t id[BE_ROW_TILE];
+} greedy_rows;
+
+/* Of a tile of rows over the whole vocabulary; and with its rows' likeliest behind it. */
+static size_t tile_bytes(int64_t vocab) {
+    return cuda_align((size_t)(BE_ROW_TILE * vocab) * sizeof(float));
+}
+static size_t logits_bytes(int64_t vocab) { return tile_bytes(vocab) + sizeof(greedy_rows); }
 
 size_t cuda_head_scratch(const cuda_backend *c, const be_extent *most) {
     const int64_t prompt = be_padded_rows(most->n_prompt),
@@ -82,32 +90,67 @@ ckvc_status cuda_head_nll(backend *be, const be_weight *w, const be_buf *x, cons
 }
 
 /* A tile of rows at a time, over the whole vocabulary: these are few rows, as a step of decoding
- * has, for which one product and one copy beat pieces of both. */
+ * has, for which one product beats pieces of it. */
+typedef struct logits_tile {
+    int64_t from, n;     /* rows of x; how many, at most a tile */
+    const float *logits; /* [n][vocab], in the scratch memory */
+    greedy_rows *greedy; /* there, too */
+} logits_tile;
+
+/* The next tile of rows row0 ... row0 + n - 1, t->n rows on; false: that was the last, or recorded.
+ */
+static bool next_logits(cuda_backend *c, const be_weight *w, const be_buf *x, int64_t end,
+                        logits_tile *t) {
+    const int64_t vocab = w->m.rows, from = t->from + t->n, tile = from / BE_ROW_TILE * BE_ROW_TILE;
+    float *scratch = from < end ? cuda_scratch(c, logits_bytes(vocab)) : NULL;
+    if (!scratch || !cuda_multiply(c, &(cuda_call){.w = w,
+                                                   .n_out = vocab,
+                                                   .x = x->data + tile * w->m.cols,
+                                                   .rows = BE_ROW_TILE,
+                                                   .few = cuda_few(x, w->m.cols),
+                                                   .y = scratch,
+                                                   .stride = vocab})) {
+        return false;
+    }
+    t->from = from;
+    t->n = (tile + BE_ROW_TILE < end ? tile + BE_ROW_TILE : end) - from;
+    t->logits = scratch + (from - tile) * vocab;
+    t->greedy = (greedy_rows *)((char *)scratch + tile_bytes(vocab));
+    return true;
+}
+
 ckvc_status cuda_head_logits(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
                              int64_t n, float *logits, ckvc_err *err) {
     cuda_backend *c = cuda_of(be);
-    const int64_t vocab = w->m.rows;
+    const size_t row = (size_t)w->m.rows * sizeof *logits;
+    logits_tile t = {.from = row0};
     if (cuda_failed(c) || n == 0) { return cuda_sync(be, err); }
     assert(w->data && (size_t)(be_padded_rows(row0 + n) * w->m.cols) <= x->n);
-    float *scratch = cuda_scratch(c, logits_bytes(vocab));
-    for (int64_t tile = row0 / BE_ROW_TILE * BE_ROW_TILE; scratch && tile < row0 + n;
-         tile += BE_ROW_TILE) {
-        const int64_t from = tile > row0 ? tile : row0,
-                      to = tile + BE_ROW_TILE < row0 + n ? tile + BE_ROW_TILE : row0 + n;
-        if (!cuda_multiply(c, &(cuda_call){.w = w,
-                                           .n_out = vocab,
-                                           .x = x->data + tile * w->m.cols,
-                                           .rows = BE_ROW_TILE,
-                                           .few = cuda_few(x, w->m.cols),
-                                           .y = scratch,
-                                           .stride = vocab})) {
-            break;
-        }
+    while (next_logits(c, w, x, row0 + n, &t)) {
         cuda_ok(c,
-                cudaMemcpyAsync(logits + (from - row0) * vocab, scratch + (from - tile) * vocab,
-                                (size_t)((to - from) * vocab) * sizeof(float),
+                cudaMemcpyAsync(logits + (t.from - row0) * w->m.rows, t.logits, (size_t)t.n * row,
                                 cudaMemcpyDeviceToHost, c->stream),
                 "copying logits");
+    }
+    return cuda_sync(be, err);
+}
+
+ckvc_status cuda_head_greedy(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
+                             int64_t n, be_greedy *next, ckvc_err *err) {
+    cuda_backend *c = cuda_of(be);
+    logits_tile t = {.from = row0};
+    if (cuda_failed(c) || n == 0) { return cuda_sync(be, err); }
+    assert(w->data && (size_t)(be_padded_rows(row0 + n) * w->m.cols) <= x->n);
+    while (next_logits(c, w, x, row0 + n, &t)) {
+        greedy_rows got;
+        cuda_head_greedy_rows(c->stream, t.logits, t.n, w->m.rows, t.greedy->id, t.greedy->nll);
+        cuda_check(c, "greedy decoding");
+        const size_t n_got = (size_t)t.n;
+        CKVC_TRY(cuda_download(c, got.nll, t.greedy->nll, n_got * sizeof *got.nll, err));
+        CKVC_TRY(cuda_download(c, got.id, t.greedy->id, n_got * sizeof *got.id, err));
+        for (int64_t i = 0; i < t.n; i++) {
+            next[t.from - row0 + i] = (be_greedy){.nll = got.nll[i], .id = got.id[i]};
+        }
     }
     return cuda_sync(be, err);
 }

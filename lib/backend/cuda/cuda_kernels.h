@@ -72,6 +72,9 @@ typedef struct cuda_losses {
  * `from` ... from + rows - 1 behind `first`. Tiles come in order, col 0 first. */
 void cuda_head_tile(cudaStream_t stream, const cuda_losses *l, const float *logits, int64_t from,
                     int64_t rows, int64_t col, int64_t width);
+/* Of each row of logits [rows][vocab]: the first of the largest, and log-sum-exp minus it. */
+void cuda_head_greedy_rows(cudaStream_t stream, const float *logits, int64_t rows, int64_t vocab,
+                           int32_t *id, double *nll);
 /* nll = log(sum) + max - target_logit */
 void cuda_head_losses(cudaStream_t stream, const cuda_losses *l);
 

@@ -66,3 +66,29 @@ void cuda_head_losses(cudaStream_t stream, const cuda_losses *l) {
     const int64_t n = l->n_lanes * l->n_rows;
     LAUNCH(head_losses, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, stream, *l);
 }
+
+/* A block a row. */
+__global__ void head_greedy(const float *logits, int64_t vocab, int32_t *id, double *nll) {
+    __shared__ int64_t firsts[THREADS];
+    const float *x = logits + blockIdx.x * vocab;
+    float top = x[0];
+    for (int64_t j = threadIdx.x; j < vocab; j += THREADS) { top = x[j] > top ? x[j] : top; }
+    top = block_max(top);
+    double sum = 0;
+    int64_t first = vocab;
+    for (int64_t j = threadIdx.x; j < vocab; j += THREADS) {
+        if (x[j] == top && j < first) { first = j; }
+        sum += (double)expf(x[j] - top);
+    }
+    firsts[threadIdx.x] = first;
+    sum = block_sum(sum);
+    if (threadIdx.x > 0) { return; }
+    for (int i = 1; i < THREADS; i++) { first = firsts[i] < first ? firsts[i] : first; }
+    id[blockIdx.x] = first < vocab ? (int32_t)first : 0; /* nothing equals a NaN */
+    nll[blockIdx.x] = log(sum);
+}
+
+void cuda_head_greedy_rows(cudaStream_t stream, const float *logits, int64_t rows, int64_t vocab,
+                           int32_t *id, double *nll) {
+    LAUNCH(head_greedy, (unsigned)rows, THREADS, 0, stream, logits, vocab, id, nll);
+}

@@ -116,21 +116,18 @@ static kept_set *gather_sets(const run *r, uint32_t *positions, uint32_t *offset
 /* N tokens behind the prompt, by the largest logit, on what the sets keep. */
 static ckvc_status generate(run *r, const char *name, const kept_set *sets, int64_t n,
                             ckvc_err *err) {
-    const size_t V = (size_t)model_get_shape(r->m)->vocab;
     CKVC_AUTO(sequence_free_at) sequence *q = NULL;
     CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
-    CKVC_AUTO_FREE float *logits = ckvc_calloc(V, sizeof *logits);
-    CKVC_AUTO_FREE int32_t *tokens = ckvc_calloc((size_t)n + 1, sizeof *tokens);
+    CKVC_AUTO_FREE int32_t *tokens = ckvc_calloc((size_t)n, sizeof *tokens);
     CKVC_AUTO_FREE char *text = NULL;
     size_t size;
-    CKVC_TRY(session_next_logits(r->s, logits, err));
+    be_greedy next;
+    CKVC_TRY(session_next_greedy(r->s, &next, err));
     CKVC_TRY(sequence_create(r->s, sets, n, &q, err));
     CKVC_TRY(decoder_create(r->m, 1, &d, err));
     for (int64_t i = 0; i < n; i++) {
-        for (size_t v = 1; v < V; v++) {
-            if (logits[v] > logits[tokens[i]]) { tokens[i] = (int32_t)v; }
-        }
-        CKVC_TRY(decoder_step(d, &q, &tokens[i], 1, logits, err));
+        tokens[i] = next.id;
+        CKVC_TRY(decoder_step_greedy(d, &q, &tokens[i], 1, &next, err));
     }
     CKVC_TRY(tokenizer_decode(r->tok, tokens, (size_t)n, true, &text, &size, err));
     printf("%s: %lld entries kept, %zu bytes, %s\n", name, (long long)sequence_entries(q),

@@ -121,6 +121,46 @@ static void head(void **state) {
     bench_close(&b);
 }
 
+/* The first of the largest logits wherever equal ones lie: in one piece of the vocabulary or in
+ * several, in any row; its loss as from the logits. A NaN has none. */
+static void head_greedy(void **state) {
+    (void)state;
+    enum { ROWS = 70, IN = 5, VOCAB = 3001 };
+    bench b = bench_open_kind(kind, 3);
+    float *w = values(VOCAB * IN, 1), *x = ckvc_calloc(128 * IN, sizeof *x);
+    float *logits = ckvc_alloc(ROWS * VOCAB, sizeof *logits);
+    be_greedy next[ROWS], alone;
+    ckvc_err err = {0};
+    for (int r = 0; r < ROWS; r++) { x[r * IN + r % IN] = 1; } /* a logit is a weight */
+    static const int32_t first[IN] = {0, 17, 500, 2999, 1000},
+                         again[IN] = {1, 2900, 501, 3000, 1024};
+    for (int i = 0; i < IN; i++) { w[first[i] * IN + i] = w[again[i] * IN + i] = 2.0f + (float)i; }
+    for (int nan = 0; nan < 2; nan++) {
+        if (nan) { w[700 * IN + 4] = NAN; }
+        be_weight *bw = weight(b.be, w, VOCAB, IN);
+        be_buf *bx = buffer(b.be, 128 * IN, x);
+        assert_int_equal(b.be->ops->head_logits(b.be, bw, bx, 3, ROWS - 3, logits, &err), CKVC_OK);
+        assert_int_equal(b.be->ops->head_greedy(b.be, bw, bx, 3, ROWS - 3, next, &err), CKVC_OK);
+        for (int r = 0; r < ROWS - 3; r++) {
+            const int i = (r + 3) % IN;
+            const float *row = logits + r * VOCAB;
+            double sum = 0;
+            for (int v = 0; v < VOCAB; v++) { sum += exp((double)row[v] - (double)row[first[i]]); }
+            const int32_t id = next[r].id;
+            const double nll = next[r].nll; /* exp is float32's on a device: 1e-6 */
+            assert_true(nan ? id >= 0 && id < VOCAB : id == first[i]);
+            assert_true(nan ? isnan(nll) : fabs(nll - log(sum)) < 1e-6);
+        }
+        assert_int_equal(b.be->ops->head_greedy(b.be, bw, bx, 41, 1, &alone, &err), CKVC_OK);
+        assert_true(nan || alone.nll == next[38].nll);
+        assert_int_equal(alone.id, next[38].id);
+        b.be->ops->weight_free(b.be, bw);
+        b.be->ops->buf_free(b.be, bx);
+    }
+    free(w), free(x), free(logits);
+    bench_close(&b);
+}
+
 /* Targets of probability near 1 and logits that overflow a plain exp. */
 static void head_extremes(void **state) {
     (void)state;
@@ -815,10 +855,15 @@ int main(void) {
     const char *const asked = getenv("CKVC_TEST_BACKEND");
     const char *const all[] = {asked ? asked : "cpu", "openblas"};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul),        cmocka_unit_test(head),
-        cmocka_unit_test(head_extremes), cmocka_unit_test(norm_silu_embed),
-        cmocka_unit_test(weight_types),  cmocka_unit_test(attention),
-        cmocka_unit_test(rope),          cmocka_unit_test(row_does_not_depend_on_batch_or_threads),
+        cmocka_unit_test(matmul),
+        cmocka_unit_test(head),
+        cmocka_unit_test(head_extremes),
+        cmocka_unit_test(head_greedy),
+        cmocka_unit_test(norm_silu_embed),
+        cmocka_unit_test(weight_types),
+        cmocka_unit_test(attention),
+        cmocka_unit_test(rope),
+        cmocka_unit_test(row_does_not_depend_on_batch_or_threads),
     };
     const struct CMUnitTest of_the_cpu[] = {
         cmocka_unit_test(prefetch),

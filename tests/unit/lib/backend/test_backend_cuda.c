@@ -53,6 +53,7 @@ static const struct bound {
     {"added product", 1e-11, 1e-5},
     {"losses", 1e-11, 1e-5},
     {"logits", 1e-11, 1e-5},
+    {"greedy losses", 1e-11, 1e-5},
     {"copied rows", 0, 0},
 };
 
@@ -297,6 +298,7 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
               *vector = weight(be, bias, n_out, 1), *norm = weight(be, scale, n_in, 1);
     const size_t n_y = (size_t)(n * n_out), n_x = (size_t)(n * n_in);
     int32_t *target = ckvc_alloc((size_t)rows, sizeof *target);
+    be_greedy *next = ckvc_alloc((size_t)n, sizeof *next);
     for (int64_t i = 0; i < rows; i++) { target[i] = (int32_t)(i * 31 % vocab); }
     ckvc_err err = {0};
     be->ops->matmul(be, matrix, NULL, bx, n, true, out);
@@ -312,6 +314,9 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
     assert_int_equal(be->ops->head_logits(be, head, bx, n / 2, 2, logits, &err), CKVC_OK);
     double *to = put(o, "logits", (size_t)(2 * vocab));
     for (int64_t i = 0; i < 2 * vocab; i++) { to[i] = (double)logits[i]; }
+    assert_int_equal(be->ops->head_greedy(be, head, bx, 0, n, next, &err), CKVC_OK);
+    to = put(o, "greedy losses", (size_t)n);
+    for (int64_t i = 0; i < n; i++) { to[i] = next[i].nll; }
     be->ops->rmsnorm(be, bx, n, norm, 1e-5f, by);
     put_buffer(o, "rmsnorm", be, by, 0, n_x);
     be->ops->silu_mul(be, bx, by, n, n_in, by);
@@ -324,7 +329,7 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
     be_weight *const weights[] = {matrix, head, vector, norm};
     for (size_t i = 0; i < 3; i++) { be->ops->buf_free(be, buffers[i]); }
     for (size_t i = 0; i < 4; i++) { be->ops->weight_free(be, weights[i]); }
-    free(x), free(w), free(bias), free(scale), free(sums), free(target), free(logits);
+    free(x), free(w), free(bias), free(scale), free(sums), free(target), free(logits), free(next);
 }
 
 /* ---- beside the CPU ---- */
