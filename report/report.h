@@ -3,7 +3,7 @@
  *
  * report_write reads tables, runs, score and answers files, computes every number once
  * (numbers/numbers.h), and shows them through one list of columns as report.json, csv files,
- * figures and the page, so that these cannot disagree.
+ * figures and the page, so that these cannot disagree. The folder appears whole.
  */
 #pragma once
 
@@ -11,8 +11,8 @@
 #include "report/load/report_options.h"
 
 /* *summary: the verdict as plain text, one finding a line; *json: report.json's text. Both the
- * caller's to free. A folder that holds a report already is CKVC_E_CREATE without force; what a
- * report that was cut short left there is replaced. Under require_deploy CKVC_CHECK_FAILED, with
+ * caller's to free. A folder that holds a report already is CKVC_E_CREATE without force, one that
+ * holds anything else in every case. Under require_deploy CKVC_CHECK_FAILED, with
  * the report written and both texts given, unless there are tables and all are to be deployed. */
 ckvc_status report_write(const report_options *o, char **summary, char **json,
                          ckvc_err *err) CKVC_MUST_CHECK;

@@ -154,6 +154,17 @@ ckvc_status ckvc_fsync_dir(const char *path, ckvc_err *err) {
     return CKVC_OK;
 }
 
+/* Removes a folder of files. */
+static void remove_folder(int at, const char *name) {
+    const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    for (struct dirent *e; folder && (e = readdir(folder));) { unlinkat(fd, e->d_name, 0); }
+    if (folder) {
+        closedir(folder);
+        unlinkat(at, name, AT_REMOVEDIR);
+    }
+}
+
 /* Removes PATH.tmp.PID.N of processes that are gone: what a kill left half written. */
 static void sweep_temporaries(const char *path, const char *dir) {
     CKVC_AUTO_FREE char *name = ckvc_path_name(path);
@@ -167,13 +178,17 @@ static void sweep_temporaries(const char *path, const char *dir) {
         const size_t digits = strspn(end + (*end == '.'), "0123456789");
         if (*end != '.' || digits == 0 || end[1 + digits] || pid <= 0) { continue; }
         if (kill((pid_t)pid, 0) == 0 || errno != ESRCH) { continue; }
-        unlinkat(dirfd(folder), e->d_name, 0);
+        if (unlinkat(dirfd(folder), e->d_name, 0) != 0) { remove_folder(dirfd(folder), e->d_name); }
     }
     if (folder) { closedir(folder); }
 }
 
-ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ckvc_err *err) {
+static char *temporary_of(const char *path) {
     static atomic_uint counter;
+    return ckvc_format("%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
+}
+
+ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ckvc_err *err) {
     struct stat info;
     *p = (ckvc_publish){.force = force};
     const bool exists = lstat(path, &info) == 0;
@@ -189,7 +204,7 @@ ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ck
                  "%s: the folder %s does not exist; create it first", path, dir);
     sweep_temporaries(path, dir);
     p->path = ckvc_strdup(path);
-    p->tmp_path = ckvc_format("%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
+    p->tmp_path = temporary_of(path);
     return CKVC_OK;
 }
 
@@ -254,4 +269,54 @@ ckvc_status ckvc_publish_bytes(const char *path, const void *data, size_t n, boo
     CKVC_TRY(ckvc_publish_begin(&p, path, force, err));
     CKVC_TRY(write_all(p.tmp_path, path, data, n, err));
     return ckvc_publish_commit(&p, err);
+}
+
+ckvc_status ckvc_new_folder_begin(ckvc_new_folder *f, const char *path, ckvc_err *err) {
+    CKVC_AUTO_FREE char *name = ckvc_path_name(path);
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') { n--; }
+    CKVC_AUTO_FREE char *there = realpath(path, NULL); /* behind links */
+    *f = (ckvc_new_folder){.path = there ? ckvc_take(&there) : ckvc_text_copy(path, n)};
+    CKVC_FAIL_IF(strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "/") == 0, err,
+                 CKVC_E_CREATE, "%s: has no name that a new folder could take; give one", path);
+    CKVC_AUTO_FREE char *above = ckvc_path_dir(f->path);
+    CKVC_TRY(ckvc_make_dirs(above, err));
+    sweep_temporaries(f->path, above);
+    f->tmp_path = temporary_of(f->path);
+    CKVC_FAIL_ERRNO_IF(mkdir(f->tmp_path, 0777) != 0, err, CKVC_E_CREATE,
+                       "%s: cannot create the folder", f->tmp_path);
+    return CKVC_OK;
+}
+
+/* *old: where the folder that was there lies now, the caller's to free. */
+static ckvc_status folder_into_place(const ckvc_new_folder *f, bool force, char **old,
+                                     ckvc_err *err) {
+    CKVC_TRY(ckvc_fsync_dir(f->tmp_path, err));
+    if (rename(f->tmp_path, f->path) == 0) { return CKVC_OK; }
+    CKVC_FAIL_ERRNO_IF(!force || (errno != ENOTEMPTY && errno != EEXIST), err, CKVC_E_CREATE,
+                       "%s: cannot rename into place", f->path);
+    *old = temporary_of(f->path);
+    CKVC_FAIL_ERRNO_IF(rename(f->path, *old) != 0, err, CKVC_E_CREATE, "%s: cannot rename away",
+                       f->path);
+    if (rename(f->tmp_path, f->path) == 0) { return CKVC_OK; }
+    const ckvc_status st =
+        ckvc_fail_errno(err, CKVC_E_CREATE, "%s: cannot rename into place", f->path);
+    rename(*old, f->path);
+    return st;
+}
+
+ckvc_status ckvc_new_folder_commit(ckvc_new_folder *f, bool force, ckvc_err *err) {
+    CKVC_AUTO_FREE char *above = ckvc_path_dir(f->path);
+    CKVC_AUTO_FREE char *old = NULL;
+    CKVC_TRY(folder_into_place(f, force, &old, err));
+    CKVC_TRY(ckvc_fsync_dir(above, err));
+    if (old) { remove_folder(AT_FDCWD, old); }
+    return CKVC_OK;
+}
+
+void ckvc_new_folder_abort(ckvc_new_folder *f) {
+    if (f->tmp_path) { remove_folder(AT_FDCWD, f->tmp_path); }
+    free(f->path);
+    free(f->tmp_path);
+    *f = (ckvc_new_folder){0};
 }

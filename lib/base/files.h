@@ -67,3 +67,18 @@ void ckvc_publish_abort(ckvc_publish *p); /* removes tmp_path; fine after commit
 /* All in one for bytes in memory. */
 ckvc_status ckvc_publish_bytes(const char *path, const void *data, size_t n, bool force,
                                ckvc_err *err) CKVC_MUST_CHECK;
+
+/* A folder of files that appears whole: filled under tmp_path beside its final name, then renamed.
+ */
+typedef struct ckvc_new_folder {
+    char *path, *tmp_path;
+} ckvc_new_folder;
+/* Makes the temporary folder, and what is missing above it. Removes what killed processes left for
+ * this name. */
+ckvc_status ckvc_new_folder_begin(ckvc_new_folder *f, const char *path,
+                                  ckvc_err *err) CKVC_MUST_CHECK;
+/* All files in it are published: sync, rename, sync the folder above. An empty folder gives way,
+ * one of files alone with force: it is renamed away first, so that for an instant there is none,
+ * and removed last. */
+ckvc_status ckvc_new_folder_commit(ckvc_new_folder *f, bool force, ckvc_err *err) CKVC_MUST_CHECK;
+void ckvc_new_folder_abort(ckvc_new_folder *f); /* removes it; frees; fine after commit */

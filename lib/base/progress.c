@@ -45,13 +45,15 @@ static struct {
  * takes back when it needs them. */
 static double own_memory(void) {
     char text[128] = "";
-    unsigned long long all = 0, resident = 0, shared = 0;
     const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     if (fd < 0) { return 0; }
     const ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
-    if (n <= 0 || sscanf(text, "%llu %llu %llu", &all, &resident, &shared) != 3) { return 0; }
-    return (double)(resident - shared) * (double)sysconf(_SC_PAGESIZE);
+    if (n <= 0) { return 0; }
+    char *at; /* pages: all, resident, of these mapped from files */
+    strtoull(text, &at, 10);
+    const unsigned long long resident = strtoull(at, &at, 10), mapped = strtoull(at, &at, 10);
+    return resident > mapped ? (double)(resident - mapped) * (double)sysconf(_SC_PAGESIZE) : 0;
 }
 
 static void sample_memory(double now) {

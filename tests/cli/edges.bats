@@ -457,26 +457,37 @@ stop_after() {
     [ ! -e "$DIR/big.jsonl" ]
 }
 
-@test "report: killed half way it is made whole by a rerun; the files are those of one that was not" {
+@test "report: killed half way there is none; the next one is whole, and nothing lies beside it" {
     "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$DIR/whole" -q
     caught=0
     for try in $(seq 30); do
         out="$DIR/killed-$try"
         "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$out" -q &
         writer=$!
-        until [ -e "$out/report.unfinished" ] || ! kill -0 "$writer" 2>/dev/null; do :; done
-        until compgen -G "$out/*.svg" >/dev/null || ! kill -0 "$writer" 2>/dev/null; do :; done
+        until compgen -G "$out.tmp.*/*.svg" >/dev/null || ! kill -0 "$writer" 2>/dev/null; do :; done
         kill -9 "$writer" 2>/dev/null || true
         wait "$writer" || true
-        if [ -e "$out/report.unfinished" ]; then caught=$((caught + 1)); fi
-        if [ -e "$out/report.unfinished" ] || [ ! -e "$out/report.html" ]; then
-            touch "$out/report.html.tmp.1.1"
-            "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$out" -q
-            diff -r "$DIR/whole" "$out"
+        if [ ! -e "$out" ]; then
+            caught=$((caught + 1))
+            compgen -G "$out.tmp.*"
+            "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$out/" -q
         fi
+        diff -r "$DIR/whole" "$out"
+        run compgen -G "$out.tmp.*"
+        [ "$status" -eq 1 ]
         [ "$caught" -lt 3 ] || break
     done
     [ "$caught" -gt 0 ]
     run "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out "$out" -q
     [ "$status" -eq 73 ] # whole now: not without --force
+    echo 1 >"$out/earlier.csv"
+    ln -s "$out" "$DIR/link"
+    "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$DIR/link" --force -q
+    [ -L "$DIR/link" ]
+    diff -r "$DIR/whole" "$out"
+    mkdir "$out/mine"
+    run "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out "$out" --force -q
+    [ "$status" -eq 73 ]; one_line; [[ $output == *"holds mine, which is no report's"* ]]
+    (cd "$DIR/whole" && run "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out . --force -q && [ "$status" -eq 73 ])
+    [ -d "$out/mine" ]
 }

@@ -6,13 +6,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 
 #include "formats/table/table_file.h"
 #include "lib/base/files.h"
@@ -501,40 +499,36 @@ static void cut_short(void **state) {
     ckvc_err err = {0};
     char *a = NULL, *b = NULL;
     assert_int_equal(ckvc_make_dirs(in_temp_folder("cut"), &err), CKVC_OK);
-    copy_file(in_temp_folder("cut.ckvt"),
-              in_temp_folder("cut/weights-T1-b1.csv")); /* no report's */
+    copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/mine"));
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
-    assert_non_null(strstr(err.text, "exists already"));
-    assert_false(ckvc_file_exists(in_temp_folder("cut/report.unfinished")));
-    assert_int_equal(unlink(in_temp_folder("cut/weights-T1-b1.csv")), 0);
-    assert_int_equal(rmdir(in_temp_folder("cut")), 0); /* nothing else was written */
+    assert_non_null(strstr(err.text, "holds mine, which is no report's"));
+    assert_int_equal(unlink(in_temp_folder("cut/mine")), 0);
+    /* what a killed process left; what one that lives is at; a folder that is empty */
+    assert_int_equal(ckvc_make_dirs(in_temp_folder("cut.tmp.99999999.0"), &err), CKVC_OK);
+    copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut.tmp.99999999.0/report.json"));
+    assert_int_equal(ckvc_make_dirs(in_temp_folder("cut.tmp.1.0"), &err), CKVC_OK);
     err = (ckvc_err){0};
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_OK);
-    assert_false(ckvc_file_exists(in_temp_folder("cut/report.unfinished")));
     free(a);
     free(b);
+    assert_false(ckvc_file_exists(in_temp_folder("cut.tmp.99999999.0")));
+    assert_true(ckvc_file_exists(in_temp_folder("cut.tmp.1.0")));
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
-    static const char *const gone[] = {"cut/report.html", "cut/report.json",
-                                       "cut/weights-T1-b1.svg"};
-    for (size_t i = 0; i < 4; i++) { /* in the order of the files, backwards */
-        copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/report.unfinished"));
-        copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/report.html.tmp.1.2"));
-        copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/mine.tmp.1.2"));
-        for (size_t k = 0; k < i; k++) { assert_int_equal(unlink(in_temp_folder(gone[k])), 0); }
-        err = (ckvc_err){0};
-        assert_int_equal(report_write(&o, &a, &b, &err), CKVC_OK);
-        free(a);
-        free(b);
-        for (size_t k = 0; k < 3; k++) { assert_true(ckvc_file_exists(in_temp_folder(gone[k]))); }
-        assert_false(ckvc_file_exists(in_temp_folder("cut/report.unfinished")));
-        assert_false(ckvc_file_exists(in_temp_folder("cut/report.html.tmp.1.2")));
-        assert_true(ckvc_file_exists(in_temp_folder("cut/mine.tmp.1.2")));
-    }
-    copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/report.unfinished"));
-    CKVC_AUTO(ckvc_close_at) int lock = open(in_temp_folder("cut/report.unfinished"), O_RDWR);
-    assert_int_equal(flock(lock, LOCK_EX), 0); /* it is being written */
-    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_BUSY);
-    assert_non_null(strstr(err.text, "another process"));
+    assert_non_null(strstr(err.text, "holds a report already"));
+    copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/earlier.csv"));
+    assert_int_equal(unlink(in_temp_folder("cut/report.html")), 0);
+    err = (ckvc_err){0};
+    report_options forced = o;
+    forced.force = true;
+    assert_int_equal(report_write(&forced, &a, &b, &err), CKVC_OK);
+    free(a);
+    free(b);
+    assert_true(ckvc_file_exists(in_temp_folder("cut/report.html")));
+    assert_false(ckvc_file_exists(in_temp_folder("cut/earlier.csv"))); /* one report at a time */
+    assert_int_equal(rmdir(in_temp_folder("cut.tmp.1.0")), 0);
+    char command[600]; /* and nothing beside it */
+    snprintf(command, sizeof command, "test -z \"$(ls -d %s.tmp.* 2>/dev/null)\"", out);
+    assert_int_equal(system(command), 0);
 }
 
 /* META's leak_check as it may come from outside, without scores: the check alone decides. */
