@@ -86,6 +86,7 @@ static ckvc_status make_tasks(const eval_cli *c, eval_job *j, ckvc_err *err) {
                             .longbench = c->longbench,
                             .qa = c->qa.items,
                             .n_qa = c->qa.n,
+                            .quiet = c->inputs.quiet,
                             .count_tokens = count_tokens,
                             .counter = j->e.tok};
     return task_items_make((char *)names.data, &o, &j->tasks, err);

@@ -1,8 +1,8 @@
 /* ckvc generate: texts from the full cache, or from what a table or another policy keeps of it. */
 #include "calib/generate/generate.h"
 
-#include "calib/demand/repeat_pass.h"
 #include "calib/rollout/memory_plan.h"
+#include "cmd/common/chosen_policies.h"
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
@@ -89,9 +89,7 @@ static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o,
                                  ckvc_err *err) {
     j->policy = (score_policy){SCORE_TABLE, j->table};
     if (!c->policy) { return CKVC_OK; }
-    j->policy.kind = score_kind_named(c->policy);
-    USAGE_IF(j->policy.kind == SCORE_KIND_COUNT || j->policy.kind == SCORE_TABLE,
-             "--policy: got '%s', wanted a policy of `ckvc score`", c->policy);
+    CKVC_TRY(policy_named(c->policy, &j->policy.kind, err));
     USAGE_IF(j->policy.kind == SCORE_MATCHED,
              "--policy matched has a threshold that held-out prompts are counted for: `ckvc score` "
              "finds it");

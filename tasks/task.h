@@ -56,6 +56,7 @@ typedef struct task_options {
     const char *longbench; /* a folder of LongBench's files, see longbench.c; or NULL */
     const char *const *qa; /* files in SQuAD's or HotpotQA's JSON, for qa-1 and qa-2 */
     size_t n_qa;
+    bool quiet; /* no progress on stderr */
     task_count_fn count_tokens;
     void *counter; /* its `of` */
 } task_options;
@@ -66,10 +67,10 @@ typedef struct task_options {
  * the list of tasks, then of lengths, depths and numbers. An item depends on the seed and its id
  * alone (and on the haystack and the tokenizer), never on what else is asked for. Every answer
  * stands in the context exactly as often as its task says. CKVC_E_USAGE: no such task,
- * or one without its file; CKVC_E_NOINPUT: a file or folder of the options is not there;
- * CKVC_E_DATA: a length too short for a task, a file that does not hold what it should. Of OK
- * there is one item at least. *out is to be released
- * with task_items_fini in every case. */
+ * one without its file, or files that no task asked for reads; CKVC_E_NOINPUT: a file or folder of
+ * the options is not there; CKVC_E_DATA: a length too short for a task, a file that does not hold
+ * what it should. Of OK there is one item at least. *out is to be released with task_items_fini in
+ * every case. */
 ckvc_status task_items_make(const char *names, const task_options *options, task_items *out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 

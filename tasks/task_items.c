@@ -4,6 +4,8 @@
 
 #include "lib/base/files.h"
 #include "lib/base/json.h"
+#include "lib/base/nearest.h"
+#include "lib/base/progress.h"
 #include "tasks/task_kind.h"
 
 static const task_kind *const families[] = {task_needles, task_tracking, task_word_lists,
@@ -65,6 +67,7 @@ typedef struct maker {
     const task_options *options;
     haystack hay;
     task_draft draft;
+    uint64_t n_past;     /* items that kinds before this one could have had */
     bool by_name;        /* the kind was asked for by its own, not a group's */
     uint32_t records;    /* of the kind's file; without one, no end */
     size_t room;         /* of the list of items */
@@ -189,13 +192,17 @@ static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t n
         ATTEMPTS);
 }
 
+static size_t depths_of(const task_options *o, const task_kind *kind) {
+    return !kind->placed     ? 1
+           : o->n_depths > 0 ? o->n_depths
+                             : sizeof even_depths / sizeof *even_depths;
+}
+
 static ckvc_status make_kind(maker *m, task_items *out) {
     const task_options *o = m->options;
-    const bool own = o->n_depths > 0;
-    const double *depths = own ? o->depths : even_depths;
-    const size_t n_depths = !m->draft.kind->placed ? 1
-                            : own                  ? o->n_depths
-                                                   : sizeof even_depths / sizeof *even_depths;
+    const double *depths = o->n_depths > 0 ? o->depths : even_depths;
+    const size_t n_depths = depths_of(o, m->draft.kind);
+    uint64_t n_tried = m->n_past;
     const size_t count = o->count < m->records ? o->count : m->records;
     for (size_t l = 0; l < o->n_lengths; l++) {
         const size_t before = out->n;
@@ -206,6 +213,7 @@ static ckvc_status make_kind(maker *m, task_items *out) {
             *item = (task_item){0};
             CKVC_TRY(make_item(m, o->lengths[l], depths[i / count], (uint32_t)(i % count), item));
             fits = item->prompt != NULL;
+            ckvc_progress_update(++n_tried, out->n);
         }
         m->too_short = m->too_short || !fits;
         while (!fits && out->n > before) { item_fini(&out->items[--out->n]); }
@@ -220,6 +228,33 @@ static bool in_list(const char *names, const char *wanted) {
         if (strlen(wanted) == n && memcmp(at, wanted, n) == 0) { return true; }
         if (!at[n]) { return false; }
     }
+}
+
+static bool is_asked(const char *names, const task_kind *kind) {
+    return in_list(names, kind->name) || in_list(names, kind->group) || in_list(names, "all");
+}
+
+/* Items that the names ask for of these kinds, if each of its files has enough. */
+static uint64_t n_asked(const char *names, const task_options *o, const task_kind *kinds) {
+    uint64_t n = 0;
+    for (const task_kind *k = kinds; k->name; k++) {
+        if (is_asked(names, k)) { n += (uint64_t)o->n_lengths * depths_of(o, k) * o->count; }
+    }
+    return n;
+}
+
+/* `known`: names between commas. */
+static ckvc_status unknown(const char *name, const ckvc_buffer *known, ckvc_err *err) {
+    const char *all = (const char *)known->data;
+    nearest near = {.word = name};
+    for (const char *at = all; *at; at += *at == ',') {
+        const size_t n = strcspn(at, ",");
+        CKVC_AUTO_FREE char *one = ckvc_text_copy(at, n);
+        nearest_try(&near, one);
+        at += n;
+    }
+    CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean \"", "\"?");
+    return ckvc_fail(err, CKVC_E_USAGE, "no task \"%s\"; there are %s%s", name, all, hint);
 }
 
 /* Whether every one of the names is known; the list of those that are, once each. */
@@ -237,8 +272,7 @@ static ckvc_status check_names(const char *names, ckvc_err *err) {
     for (const char *at = names;; at += strcspn(at, ",") + 1) {
         const size_t n = strcspn(at, ",");
         CKVC_AUTO_FREE char *name = ckvc_text_copy(at, n);
-        CKVC_FAIL_IF(!in_list((const char *)known.data, name), err, CKVC_E_USAGE,
-                     "no task \"%s\"; there are %s", name, (const char *)known.data);
+        if (!in_list((const char *)known.data, name)) { return unknown(name, &known, err); }
         if (!at[n]) { return CKVC_OK; }
     }
 }
@@ -261,12 +295,17 @@ static ckvc_status open_and_make(maker *m, task_items *out) {
     if (!m->records && !m->lacking) { m->lacking = kind->needs; }
     m->found = m->found || m->records;
     if (status == CKVC_OK) { status = make_kind(m, out); }
+    m->n_past += (uint64_t)m->options->n_lengths * depths_of(m->options, kind) * m->options->count;
     if (kind->close) { kind->close(file); }
     return status;
 }
 
-/* Whether the files that the options name are there, read or not. */
-static ckvc_status check_files(const task_options *o, ckvc_err *err) {
+/* Whether the files that the options name are there, and some task is asked for that reads them. */
+static ckvc_status check_files(const char *names, const task_options *o, ckvc_err *err) {
+    CKVC_FAIL_IF(o->longbench && !n_asked(names, o, task_longbench), err, CKVC_E_USAGE,
+                 "--longbench: no task asked for reads it; leave it out, or ask for longbench");
+    CKVC_FAIL_IF(o->n_qa && !n_asked(names, o, task_qa), err, CKVC_E_USAGE,
+                 "--qa: no task asked for reads it; leave it out, or ask for qa-1 or qa-2");
     CKVC_FAIL_IF(o->longbench && !ckvc_is_dir(o->longbench), err, CKVC_E_NOINPUT,
                  "%s: no such folder; want that of LongBench's .jsonl files", o->longbench);
     for (size_t i = 0; i < o->n_qa; i++) {
@@ -280,14 +319,17 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
     CKVC_AUTO(maker_fini) maker m = {.options = options, .err = err};
     *out = (task_items){0};
     CKVC_TRY(check_names(names, err));
-    CKVC_TRY(check_files(options, err));
+    CKVC_TRY(check_files(names, options, err));
     if (options->haystack) { CKVC_TRY(haystack_read(options->haystack, &m.hay, err)); }
+    uint64_t total = 0;
+    for (size_t f = 0; f < N_FAMILIES; f++) { total += n_asked(names, options, families[f]); }
+    ckvc_progress_start("making items", "prompts", total, 0, options->quiet);
     for (size_t f = 0; f < N_FAMILIES; f++) {
         bool asked = false;
         m.found = false;
         for (m.draft.kind = families[f]; m.draft.kind->name; m.draft.kind++) {
             m.by_name = in_list(names, m.draft.kind->name);
-            if (m.by_name || in_list(names, m.draft.kind->group) || in_list(names, "all")) {
+            if (is_asked(names, m.draft.kind)) {
                 asked = true;
                 CKVC_TRY(open_and_make(&m, out));
             }
@@ -296,6 +338,7 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
                      CKVC_E_NOINPUT, "%s: holds none of the .jsonl files of the tasks asked for",
                      options->longbench);
     }
+    ckvc_progress_clear();
     CKVC_FAIL_IF(!out->n && !m.too_short, err, CKVC_E_USAGE,
                  "tasks \"%s\": all are left out; the first needs %s", names, m.lacking);
     CKVC_FAIL_IF(!out->n, err, CKVC_E_DATA,

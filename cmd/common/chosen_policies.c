@@ -1,6 +1,8 @@
 /* --table, --policy, --budget: see chosen_policies.h. */
 #include "cmd/common/chosen_policies.h"
 
+#include "lib/base/nearest.h"
+
 /* What --policy names, in words. */
 #define POLICY_NAMES                                                                               \
     "full, identity; recent, sink-recent, random, top-k, window, window-pooled; streamingllm, "    \
@@ -45,6 +47,18 @@ ckvc_status policies_open_kvzip(const policies_options *o, const inputs_options 
     return CKVC_OK;
 }
 
+ckvc_status policy_named(const char *name, score_kind *kind, ckvc_err *err) {
+    nearest near = {.word = name};
+    for (score_kind k = SCORE_TABLE + 1; k < SCORE_KIND_COUNT; k++) {
+        nearest_try(&near, score_kind_name(k));
+    }
+    CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean '", "'?");
+    *kind = score_kind_named(name);
+    USAGE_IF(*kind == SCORE_KIND_COUNT || *kind == SCORE_TABLE,
+             "--policy: got '%s', wanted " POLICY_NAMES "%s", name, hint);
+    return CKVC_OK;
+}
+
 /* Does this policy stand beside each table, or once beside all? */
 static bool beside_each_table(const policies_options *o, score_kind kind) {
     return kind == SCORE_MATCHED || score_is_control(kind) || score_needs_table(kind) ||
@@ -61,9 +75,8 @@ ckvc_status policies_open(const policies_options *o, const inputs_options *input
     out->list = ckvc_calloc((out->n_tables + 1) * (o->names.n + 1), sizeof *out->list);
     for (size_t i = 0; i < o->names.n; i++) {
         const char *name = o->names.items[i];
-        const score_kind kind = score_kind_named(name);
-        USAGE_IF(kind == SCORE_KIND_COUNT || kind == SCORE_TABLE,
-                 "--policy: got '%s', wanted " POLICY_NAMES, name);
+        score_kind kind;
+        CKVC_TRY(policy_named(name, &kind, err));
         for (size_t k = 0; k < i; k++) {
             USAGE_IF(strcmp(o->names.items[k], name) == 0, "--policy: %s is given twice", name);
         }

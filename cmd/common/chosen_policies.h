@@ -15,6 +15,9 @@ extern const opt opts_policies[]; /* rows of policies_options */
 /* A verb's `more`: what decides which policies may stand in one column, and what they cost. */
 void policies_explain(void);
 
+/* The policy that --policy means by a name. */
+ckvc_status policy_named(const char *name, score_kind *kind, ckvc_err *err) CKVC_MUST_CHECK;
+
 typedef struct chosen_policies {
     table_file *tables[MAX_TABLES];
     size_t n_tables;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cmd/common/options.h"
+#include "lib/base/nearest.h"
 #include "lib/base/status.h"
 
 typedef enum opt_origin { FROM_DEFAULT, FROM_CONFIG, FROM_ENVIRONMENT, FROM_FLAG } opt_origin;
@@ -21,7 +22,6 @@ typedef struct opt_values {
 
 /* Tells whether some verb has an option of this name, and else offers all names of options to a
  * near miss: what a config file or the environment holds may be meant for another verb. */
-typedef struct nearest nearest;
 typedef bool opt_known_fn(const char *name, nearest *near);
 
 /* Adds a table's rows, whose values are in the zeroed struct at `base`, with their presets. */
@@ -41,14 +41,3 @@ ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **
 const char *opt_metavar(const opt *o);
 /* The value as it would be written on a command line; the caller frees. NULL: it has none. */
 char *opt_value_text(const opt_value *v);
-
-/* The known word that a mistyped one is nearest to by edit distance, or that it is the beginning
- * of: nearest_try for each. */
-struct nearest {
-    const char *word;
-    char found[64]; /* "": none is near */
-    size_t distance;
-};
-void nearest_try(nearest *n, const char *candidate);
-/* What was found between two texts, or ""; the caller frees. */
-char *nearest_hint(const nearest *n, const char *before, const char *after);

@@ -209,6 +209,11 @@ void ckvc_progress_disk(const char *path, uint64_t bytes) {
     job.bytes = bytes;
 }
 
+void ckvc_progress_clear(void) {
+    if (job.terminal && !job.quiet) { fputs("\r\033[K", stderr); }
+    job.running = false;
+}
+
 void ckvc_progress_finish(void) {
     job.inside = 0;
     if (job.running) { show(ckvc_now_s(), true); }

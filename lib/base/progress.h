@@ -28,6 +28,8 @@ void ckvc_progress_disk(const char *path, uint64_t bytes);
 /* Inside a prompt: so many units more, until the next update counts them. */
 void ckvc_progress_step(uint64_t units);
 void ckvc_progress_finish(void);
+/* Ends a job that is a step on the way to another: no line of its end, the redrawn one goes. */
+void ckvc_progress_clear(void);
 
 #define CKVC_DURATION 48
 /* Seconds in words, two units at most: "0.42 s", "37 s", "4 min 05 s", "2 h 05 min", "3 d 04 h". */

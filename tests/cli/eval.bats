@@ -252,8 +252,14 @@ o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["h
         [[ $output == *"$text"* ]] || { echo "$output"; return 1; }
     }
     fails 64 "which tasks?"
-    fails 64 "nonesuch" --tasks nonesuch
+    fails 64 "no task \"nonesuch\"; there are all,needle" --tasks nonesuch
+    [[ $output != *"did you mean"* ]]
+    fails 64 'did you mean "frequent-words"?' --tasks niah,freqent-words
     fails 64 "identity; recent" --tasks niah --policy nonesuch
+    [[ $output != *"did you mean"* ]]
+    fails 64 "did you mean 'snapkv'?" --tasks niah --policy snpakv
+    fails 64 "--longbench: no task asked for reads it" --tasks niah,qa-1 --longbench "$DIR"
+    fails 64 "--qa: no task asked for reads it" --tasks niah,longbench --longbench "$DIR" --qa "$DIR/nonesuch"
     fails 64 "matched" --tasks niah --table "$DIR/t.ckvt" --window 16 --policy matched
     fails 64 "always there" --tasks niah --policy full
     fails 64 "needs a --table" --tasks niah --policy pooled
@@ -269,7 +275,7 @@ o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["h
     fails 65 "ask for shorter ones" --tasks niah --lengths 2047
     fails 64 "wanted whole numbers from 1 to 10000000" --tasks niah --lengths 64.5
     fails 64 "all are left out; the first needs --longbench DIR with narrativeqa.jsonl" --tasks longbench
-    fails 66 "no such folder" --tasks niah --longbench "$DIR/nonesuch"
+    fails 66 "no such folder" --tasks qasper --longbench "$DIR/nonesuch"
     cp "$DIR/t.ckvt" "$DIR/copy.ckvt"
     fails 64 "hold the same table; leave one out" --tasks niah --window 16 --table "$DIR/t.ckvt,$DIR/copy.ckvt"
     fails 64 "--out and --cost are both $DIR/one" --tasks niah --out "$DIR/one" --cost "$DIR/one" --force

@@ -194,13 +194,14 @@ static void refusals(void **state) {
         const uint32_t length = 100;
         const char *path = cases[i].file ? put(cases[i].file, cases[i].text) : NULL;
         const bool qa = path && strstr(path, "a.json") && !strstr(path, ".jsonl");
-        const task_options options = {.lengths = &length,
-                                      .n_lengths = 1,
-                                      .count = 1,
-                                      .qa = qa ? &path : NULL,
-                                      .n_qa = qa,
-                                      .longbench = temp_folder,
-                                      .count_tokens = count_words};
+        const task_options options = {
+            .lengths = &length,
+            .n_lengths = 1,
+            .count = 1,
+            .qa = qa ? &path : NULL,
+            .n_qa = qa,
+            .longbench = strncmp(cases[i].task, "qa-", 3) == 0 ? NULL : temp_folder,
+            .count_tokens = count_words};
         ckvc_err err = {0};
         task_items list;
         const ckvc_status status = task_items_make(cases[i].task, &options, &list, &err);
@@ -238,9 +239,11 @@ static void nothing_left(void **state) {
          CKVC_E_USAGE},
         {"needle", NULL, NULL, "ask for longer prompts", 5, CKVC_E_DATA},
         {"longbench,needle", NULL, NULL, "ask for longer prompts", 5, CKVC_E_DATA},
-        {"niah", absent, NULL, "no such folder", 100, CKVC_E_NOINPUT},
-        {"niah", squad_path, NULL, "no such folder", 100, CKVC_E_NOINPUT},
-        {"niah", NULL, absent, "absent: not there", 100, CKVC_E_NOINPUT},
+        {"longbench", absent, NULL, "no such folder", 100, CKVC_E_NOINPUT},
+        {"lcc,niah", squad_path, NULL, "no such folder", 100, CKVC_E_NOINPUT},
+        {"qa-1", NULL, absent, "absent: not there", 100, CKVC_E_NOINPUT},
+        {"niah,qa-2", absent, NULL, "--longbench: no task asked for reads it", 100, CKVC_E_USAGE},
+        {"niah,lcc", NULL, squad_path, "--qa: no task asked for reads it", 100, CKVC_E_USAGE},
         {"all", empty, NULL, "empty: holds none of the .jsonl files", 3000, CKVC_E_NOINPUT},
         {"qa-1", NULL, "both", "again.json only one can be read", 100, CKVC_E_USAGE},
     };
