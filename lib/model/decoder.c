@@ -21,7 +21,8 @@ struct sequence {
     model *m;
     int64_t n_prompt, n_own, room;
     int64_t entries;
-    size_t bytes;
+    size_t n_values;    /* of `values`: keys, then values, layer by layer */
+    be_buf *values;     /* one piece of memory, which the layers' are views of */
     double *inv_freq;   /* [D/2] */
     held_layer *layers; /* [L] */
 };
@@ -36,8 +37,15 @@ struct decoder {
 
 /* ---- sequences ---- */
 
+/* How many keys, and as many values. */
+static size_t layer_values(const sequence *q, int32_t il) {
+    const held_layer *l = &q->layers[il];
+    const int64_t last = q->m->shape->n_kv_heads - 1;
+    return (size_t)((l->first[last] + l->n_kept[last] + q->room) * q->m->shape->head_dim);
+}
+
+/* Where everything of a layer will lie. */
 static void layer_init(sequence *q, const prompt_cache *from, int32_t il, const kept_set *kept) {
-    const backend_ops *op = q->m->be->ops;
     const be_attention_shape attention = layer_attention(q->m, il);
     const int64_t n_heads = attention.n_kv_heads;
     held_layer *l = &q->layers[il];
@@ -55,17 +63,28 @@ static void layer_init(sequence *q, const prompt_cache *from, int32_t il, const 
         rows += l->n_kept[g] + q->room;
         q->entries += l->n_kept[g];
     }
-    const size_t values = (size_t)rows * (size_t)attention.head_dim;
-    l->held = (be_held){.k = op->buf_create(q->m->be, values),
-                        .v = op->buf_create(q->m->be, values),
-                        .first = l->first,
-                        .n_kept = l->n_kept,
-                        .hidden = l->hidden};
-    q->bytes += 2 * values * sizeof(float);
-    op->cache_keep(q->m->be, &attention, &from->layers[il], from->n_tokens, kept, &l->held);
+    q->n_values += 2 * layer_values(q, il);
     if (kept && l->window) {
         l->positions = ckvc_copy(kept->positions, kept->offsets[kept->n_sets], sizeof(uint32_t));
     }
+}
+
+/* Takes layer il's part of the memory, *at values on, and copies what is kept into it. */
+static void layer_fill(sequence *q, const prompt_cache *from, int32_t il, const kept_set *kept,
+                       size_t *at) {
+    const backend_ops *op = q->m->be->ops;
+    const be_attention_shape attention = layer_attention(q->m, il);
+    const size_t n = layer_values(q, il);
+    held_layer *l = &q->layers[il];
+    l->held = (be_held){.k = op->buf_create(q->m->be, 0),
+                        .v = op->buf_create(q->m->be, 0),
+                        .first = l->first,
+                        .n_kept = l->n_kept,
+                        .hidden = l->hidden};
+    op->buf_view(q->m->be, l->held.k, q->values, *at, n);
+    op->buf_view(q->m->be, l->held.v, q->values, *at + n, n);
+    *at += 2 * n;
+    op->cache_keep(q->m->be, &attention, &from->layers[il], from->n_tokens, kept, &l->held);
 }
 
 ckvc_status sequence_create(session *s, const kept_set *sets, int64_t room, sequence **out,
@@ -89,6 +108,11 @@ ckvc_status sequence_create(session *s, const kept_set *sets, int64_t room, sequ
     for (int32_t l = 0; l < shape->n_layers; l++) {
         layer_init(q, &from, l, sets ? &sets[l] : NULL);
     }
+    q->values = from.m->be->ops->buf_create(from.m->be, q->n_values);
+    size_t at = 0;
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        layer_fill(q, &from, l, sets ? &sets[l] : NULL, &at);
+    }
     const be_attention_shape attention = layer_attention(from.m, 0);
     const be_extent most = {.n_prompt = from.n_tokens, .n_rows = room, .vocab = shape->vocab};
     from.m->be->ops->reserve(from.m->be, &attention, q->inv_freq, &most);
@@ -103,12 +127,13 @@ void sequence_free(sequence *q) {
         q->m->be->ops->buf_free(q->m->be, layer->held.v);
         CKVC_FREE(layer->first, layer->positions);
     }
+    q->m->be->ops->buf_free(q->m->be, q->values);
     CKVC_FREE(q->inv_freq, q->layers, q);
 }
 
 int64_t sequence_length(const sequence *q) { return q->n_prompt + q->n_own; }
 int64_t sequence_entries(const sequence *q) { return q->entries; }
-size_t sequence_bytes(const sequence *q) { return q->bytes; }
+size_t sequence_bytes(const sequence *q) { return q->n_values * sizeof(float); }
 
 /* ---- steps ---- */
 

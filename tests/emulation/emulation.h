@@ -64,6 +64,8 @@ template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
 /* The order of blocks, warps, lanes and copies: 0 as they are numbered, else drawn; odd ones let
  * each warp run ahead. CKVC_EMULATED_SEED before the first kernel. */
 extern "C" void emulation_set_seed(uint64_t seed);
+/* How often device memory or pinned memory was taken so far. */
+extern "C" uint64_t emulation_allocations(void);
 
 namespace emulation {
 extern unsigned char *dynamic_shared;

@@ -21,6 +21,7 @@ struct allocation {
 };
 std::map<uintptr_t, allocation> device, pinned;
 size_t in_use;
+uint64_t n_allocations; /* ever */
 std::recursive_mutex lock;
 int running; /* nested: queues are being worked off */
 using guard = std::lock_guard<std::recursive_mutex>;
@@ -88,6 +89,10 @@ void check_range(const char *what, const void *p, size_t n, bool on_device) {
 }
 } // namespace
 
+uint64_t emulation_allocations(void) {
+    const guard held(lock);
+    return n_allocations;
+}
 void emulation::enqueue(cudaStream_t stream, std::function<void()> work) {
     const guard held(lock);
     cudaStream_t s = stream ? stream : &null_stream;
@@ -129,6 +134,7 @@ cudaError_t cudaMalloc(void **p, size_t n) {
     *p = n ? memory + ZONE : nullptr;
     device[(uintptr_t)memory + ZONE] = {n, padded};
     in_use += padded;
+    n_allocations++;
     return cudaSuccess;
 }
 cudaError_t cudaFree(void *p) {
@@ -153,6 +159,7 @@ cudaError_t cudaMallocHost(void **p, size_t n) {
     if (!*p) { return cudaErrorMemoryAllocation; }
     memset(*p, 0xff, n);
     pinned[(uintptr_t)*p] = {n, n};
+    n_allocations++;
     return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void **p, size_t n, unsigned) { return cudaMallocHost(p, n); }

@@ -1,6 +1,6 @@
 /* The CUDA backend's host side, where there is a device, or the emulation of one: weights that take
- * turns in device memory, the bf16 values that it keeps of rows, device memory that is out. What is
- * computed with them is test_backend_cuda's.
+ * turns in device memory, the bf16 values that it keeps of rows, device memory that is out, how
+ * often a prompt takes some. What is computed with them is test_backend_cuda's.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,10 +8,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "lib/model/decoder.h"
 #include "tests/unit/lib/backend/on_backend.h"
 
 /* Of the emulation alone: the order of what has none, and whether copies are early or late. */
 void emulation_set_seed(uint64_t seed) __attribute__((weak));
+uint64_t emulation_allocations(void) __attribute__((weak));
 
 static ckvc_pool *pool;
 
@@ -152,11 +154,60 @@ static void memory_is_out(void **state) {
     free(x), free(same);
 }
 
+/* A prompt of T tokens through everything that a run does with one; how often it has taken memory
+ * of the device. */
+static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
+    enum { C = 6 };
+    int32_t ids[128];
+    prefill_stats stats;
+    double nll[C];
+    sequence *q;
+    be_greedy next;
+    ckvc_err err = {0};
+    const uint64_t before = emulation_allocations();
+    for (int i = 0; i < 128; i++) { ids[i] = i * 7 % 400 + 5; }
+    const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = 8};
+    assert_int_equal(session_prefill(s, &in, &stats, &err), CKVC_OK);
+    assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
+    assert_int_equal(session_next_greedy(s, &next, &err), CKVC_OK);
+    assert_int_equal(sequence_create(s, NULL, C, &q, &err), CKVC_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(decoder_step_greedy(d, &q, &next.id, 1, &next, &err), CKVC_OK);
+    }
+    sequence_free(q);
+    return emulation_allocations() - before;
+}
+
+/* A prompt takes nothing of the device but its sequence's memory, once: the first and a longer
+ * one, in float32 and in bf16. */
+static void prompts_allocate_once(void **state) {
+    (void)state;
+    if (!emulation_allocations) { skip(); }
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        backend *be = device(bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32);
+        model *m;
+        session *s;
+        decoder *d;
+        ckvc_err err = {0};
+        assert_int_equal(model_open_path("models/ckvc-tiny-4l", be, &m, &err), CKVC_OK);
+        const session_limits limits = {.max_prompt = 90, .max_continuation = 6, .max_window = 8};
+        assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+        assert_int_equal(decoder_create(m, 1, &d, &err), CKVC_OK);
+        assert_int_equal(allocations_of(s, d, 40), 1);
+        assert_int_equal(allocations_of(s, d, 90), 1);
+        decoder_destroy(d);
+        session_destroy(s);
+        model_close(m);
+        backend_destroy(be);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_take_turns),
         cmocka_unit_test(rounded_rows_are_forgotten),
         cmocka_unit_test(memory_is_out),
+        cmocka_unit_test(prompts_allocate_once),
     };
     ckvc_err err = {0};
     if (ckvc_pool_create(2, &pool, &err) != CKVC_OK) { return 1; }
