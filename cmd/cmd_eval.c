@@ -157,10 +157,10 @@ static json_t *settings_of(const eval_job *j, size_t n_ways) {
     json_object_set_new(o, "kernel", json_string(j->e.be->kernel));
     json_object_set_new(o, "items", json_string(j->items->sha256));
     json_object_set_new(o, "program", json_string(CKVC_VERSION));
-    if (j->part.count) { /* what a merge goes by */
+    json_object_set_new(o, "prompts", json_sprintf("%zu", j->items->prompts.n));
+    json_object_set_new(o, "lines", json_sprintf("%zu", n_ways));
+    if (j->part.count) {
         json_object_set_new(o, "shard", json_sprintf("%u/%u", j->part.index, j->part.count));
-        json_object_set_new(o, "prompts", json_sprintf("%zu", j->items->prompts.n));
-        json_object_set_new(o, "lines", json_sprintf("%zu", n_ways));
     }
     return o;
 }

@@ -1,9 +1,13 @@
-/* ckvc inspect and ckvc verify: what a table, shard, run, model or manifest is; check it whole. */
+/* ckvc inspect and ckvc verify: what a table, shard, run, model, manifest, or a file of scores or
+ * answers is; check it whole. */
 #include <sys/stat.h>
 
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
+#include "formats/lines/answers.h"
+#include "formats/lines/rows.h"
+#include "formats/lines/scores.h"
 #include "formats/model/gguf.h"
 #include "formats/model/model_files.h"
 #include "formats/run/run_dir.h"
@@ -105,6 +109,63 @@ static ckvc_status look_at_manifest(const looking *c, const char *path, json_t *
     return CKVC_OK;
 }
 
+/* Counts of what a file of results holds: of a row prompt or item, policy, table and budget. */
+static void count_row(json_t *o, const char *id, const char *policy, const char *table,
+                      double budget) {
+    json_object_set_new(json_object_get(o, "ids"), id, json_true());
+    count_one(json_object_get(o, "policies"), policy);
+    count_one(json_object_get(o, "tables"), table && *table ? table : NULL);
+    if (!isfinite(budget)) { return; } /* the full cache */
+    CKVC_AUTO_FREE char *text = ckvc_format("%.10g", budget);
+    count_one(json_object_get(o, "budgets"), text);
+}
+
+/* Takes the ids' names: they are counted. */
+static json_t *counted(json_t *o, size_t n_lines, const char *of) {
+    json_object_set_new(o, of,
+                        json_integer((json_int_t)json_object_size(json_object_get(o, "ids"))));
+    json_object_del(o, "ids");
+    json_object_set_new(o, "lines", json_integer((json_int_t)n_lines));
+    return o;
+}
+
+static ckvc_status look_at_scores(const looking *c, const char *path, json_t **out, ckvc_err *err) {
+    (void)c;
+    CKVC_AUTO(scores_free_at) scores *s = NULL;
+    CKVC_TRY(scores_read(path, &s, err));
+    if (!out) { return CKVC_OK; }
+    json_t *o = json_pack("{s:{}, s:{}, s:{}, s:{}, s:{}, s:{}, s:{}}", "ids", "models",
+                          "manifests", "splits", "policies", "tables", "budgets");
+    for (size_t i = 0; i < s->n; i++) {
+        const score_row *r = &s->rows[i];
+        count_row(o, r->id, r->policy, r->table, r->budget);
+        count_one(json_object_get(o, "models"), r->model);
+        count_one(json_object_get(o, "manifests"), r->manifest);
+        count_one(json_object_get(o, "splits"), r->split);
+    }
+    *out = counted(o, s->n, "prompts");
+    return CKVC_OK;
+}
+
+static ckvc_status look_at_answers(const looking *c, const char *path, json_t **out,
+                                   ckvc_err *err) {
+    (void)c;
+    CKVC_AUTO(answers_free_at) answers *a = NULL;
+    CKVC_TRY(answers_read(path, &a, err));
+    if (!out) { return CKVC_OK; }
+    json_t *o = json_pack("{s:{}, s:{}, s:{}, s:{}, s:{}, s:{}, s:{}}", "ids", "models", "tasks",
+                          "queries", "policies", "tables", "budgets");
+    for (size_t i = 0; i < a->n; i++) {
+        const answer_row *r = &a->rows[i];
+        count_row(o, r->id, r->policy, r->table, r->budget);
+        count_one(json_object_get(o, "models"), r->model);
+        count_one(json_object_get(o, "tasks"), r->task);
+        count_one(json_object_get(o, "queries"), r->unseen ? "unseen" : "seen");
+    }
+    *out = counted(o, a->n, "items");
+    return CKVC_OK;
+}
+
 /* ---- which kind ---- */
 
 typedef struct artifact {
@@ -114,7 +175,8 @@ typedef struct artifact {
 
 static const artifact table = {"table", look_at_table}, a_shard = {"shard", look_at_shard},
                       run = {"run", look_at_run}, model_dir = {"model", look_at_model},
-                      a_manifest = {"manifest", look_at_manifest};
+                      a_manifest = {"manifest", look_at_manifest},
+                      a_score = {"scores", look_at_scores}, an_eval = {"answers", look_at_answers};
 
 static bool ends_with(const char *path, const char *suffix) {
     size_t n = strlen(path), k = strlen(suffix);
@@ -153,11 +215,13 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
     } else if (gguf_is_file(path)) {
         *out = &model_dir;
     } else if (ends_with(path, ".jsonl")) {
-        *out = &a_manifest;
+        const char *whose = rows_verb(path);
+        *out = !whose ? &a_manifest : strcmp(whose, "score") == 0 ? &a_score : &an_eval;
     } else {
         return ckvc_fail(err, CKVC_E_DATA,
-                         "%s: not a table (.ckvt), a shard (.h5), a model (.gguf) or a manifest "
-                         "(.jsonl); of a run or a model in a folder give the folder",
+                         "%s: not a table (.ckvt), a shard (.h5), a model (.gguf) or a manifest, "
+                         "scores or answers (.jsonl); of a run or a model in a folder give the "
+                         "folder",
                          path);
     }
     return CKVC_OK;
@@ -246,7 +310,7 @@ static ckvc_status verify(const verb_call *call, ckvc_err *err) {
     return st;
 }
 
-#define WANTED "a table, shard, run, model or manifest"
+#define WANTED "a table, shard, run, model, manifest, scores or answers"
 
 #define OPTIONS_OF looking
 static const opt inspect_rows[] = {

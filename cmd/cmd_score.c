@@ -83,10 +83,10 @@ static json_t *settings_of(const score_cli *c, const score_job *j) {
     json_object_set_new(o, "kernel", json_string(j->e.be->kernel));
     json_object_set_new(o, "manifest", json_string(j->e.manifest->sha256));
     json_object_set_new(o, "program", json_string(CKVC_VERSION));
-    if (j->part.count) { /* what a merge goes by */
+    json_object_set_new(o, "prompts", json_sprintf("%zu", j->e.prompts->n));
+    json_object_set_new(o, "lines", json_sprintf("%zu", j->of.n * j->of.n_budgets));
+    if (j->part.count) {
         json_object_set_new(o, "shard", json_sprintf("%u/%u", j->part.index, j->part.count));
-        json_object_set_new(o, "prompts", json_sprintf("%zu", j->e.prompts->n));
-        json_object_set_new(o, "lines", json_sprintf("%zu", j->of.n * j->of.n_budgets));
     }
     if (tables.size) { json_object_set_new(o, "table", json_string((char *)tables.data)); }
     if (budgets.size) {

@@ -1,9 +1,11 @@
-/* ckvc status: how far a run and its parts are. */
+/* ckvc status: how far a run, score or eval and its parts are. */
 #include <time.h>
 
 #include "cmd/common/json_text.h"
+#include "cmd/common/score_checkpoint.h"
 #include "cmd/verbs.h"
 #include "formats/run/run_dir.h"
+#include "lib/base/files.h"
 #include "lib/base/progress.h"
 
 typedef struct status_cli {
@@ -55,9 +57,18 @@ static void print_status(const json_t *o) {
     const bool complete = json_is_true(json_object_get(o, "complete")),
                merged = json_is_true(json_object_get(o, "merged"));
     const char *made_by = json_string_value(json_object_get(o, "verb")),
-               *model = json_string_value(json_object_get(o, "model_name"));
-    printf("%s: %s of %s, plan %.12s...\n", run, made_by ? made_by : "run",
-           model ? model : "a model", json_string_value(json_object_get(o, "plan_hash")));
+               *model = json_string_value(json_object_get(o, "model_name")),
+               *plan = json_string_value(json_object_get(o, "plan_hash"));
+    if (json_array_size(parts) == 0) {
+        printf("%s: %s, all there; ckvc inspect says what it holds\n", run, made_by);
+        return;
+    }
+    if (plan) {
+        printf("%s: %s of %s, plan %.12s...\n", run, made_by ? made_by : "run",
+               model ? model : "a model", plan);
+    } else {
+        printf("%s:\n", run);
+    }
     printf("%-10s %-15s %8s %8s %8s %10s %10s %16s\n", "part", "pass", "prompts", "done", "skipped",
            "per hour", "ends in", "last write");
     for (size_t i = 0; i < json_array_size(parts); i++) { print_part(json_array_get(parts, i)); }
@@ -70,12 +81,13 @@ static void print_status(const json_t *o) {
 
 static ckvc_status status(const verb_call *call, ckvc_err *err) {
     const status_cli *c = call->options;
-    USAGE_IF(call->n == 0, "which run? ckvc status RUN...");
+    USAGE_IF(call->n == 0, "which run, score or eval? ckvc status RUN...");
     for (bool complete = false; !complete;) {
         complete = true;
         for (size_t i = 0; i < call->n; i++) {
             json_t *o;
-            CKVC_TRY(run_status(call->items[i], &o, err));
+            const char *path = call->items[i];
+            CKVC_TRY(ckvc_is_dir(path) ? run_status(path, &o, err) : score_status(path, &o, err));
             complete = complete && json_is_true(json_object_get(o, "complete"));
             if (c->json) {
                 json_print_as_given(o);
@@ -98,9 +110,9 @@ static const opt status_rows[] = {
     {0}};
 
 const verb verb_status = {.name = "status",
-                          .about = "how far a run and its parts are",
-                          .usage = "ckvc status RUN... [options]",
-                          .examples = "  ckvc status run\n"
+                          .about = "how far a run, score or eval and its parts are",
+                          .usage = "ckvc status RUN|S.jsonl|A.jsonl... [options]",
+                          .examples = "  ckvc status run s.jsonl\n"
                                       "  ckvc status host-a/run host-b/run --watch 60\n"
                                       "  ckvc status run --json | jq .missing\n",
                           VERB_OPTIONS(status_rows),

@@ -1,14 +1,18 @@
 /* What a stopped score goes on from: see score_checkpoint.h. */
 #include "cmd/common/score_checkpoint.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "formats/lines/rows.h"
 #include "formats/run/durable_append.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
@@ -117,6 +121,7 @@ typedef struct score_part {
     char *path, *text;
     json_t *settings;
     const char *lines; /* into text: not taken yet */
+    size_t per_prompt; /* of these */
 } score_part;
 
 typedef struct score_parts {
@@ -154,19 +159,34 @@ static size_t count_in(const json_t *settings, const char *key) {
     return text ? strtoul(text, NULL, 10) : 0;
 }
 
-/* The settings, and the lines of all its prompts. */
-static ckvc_status read_part(score_part *p, ckvc_err *err) {
-    size_t n, end;
+/* The settings, and the lines behind them; settings NULL: it was killed before its first line. */
+static ckvc_status open_part(score_part *p, ckvc_err *err) {
+    size_t n;
     CKVC_TRY(ckvc_file_read(p->path, SIZE_MAX - 1, &p->text, &n, err));
     char *rest = strchr(p->text, '\n');
-    CKVC_FAIL_IF(!rest, err, CKVC_E_DATA, "%s: holds no settings; begin it anew", p->path);
+    if (!rest) { return CKVC_OK; }
     CKVC_TRY(ckvc_json_parse(p->text, (size_t)(rest++ - p->text), p->path, &p->settings, err));
     p->lines = rest;
-    const size_t per_prompt = count_in(p->settings, "lines"),
-                 wanted = run_part_size(p->part, count_in(p->settings, "prompts"));
-    CKVC_FAIL_IF(per_prompt == 0, err, CKVC_E_DATA, "%s: not a part of a score", p->path);
-    const size_t got = whole_prompts(rest, per_prompt, &end);
-    CKVC_FAIL_IF(got != wanted || rest[end], err, CKVC_E_DATA,
+    p->per_prompt = count_in(p->settings, "lines");
+    CKVC_FAIL_IF(p->per_prompt == 0, err, CKVC_E_DATA, "%s: not a checkpoint or part of a score",
+                 p->path);
+    return CKVC_OK;
+}
+
+/* Prompts of a part whose lines are there, of how many. */
+static size_t prompts_of(const score_part *p, size_t *wanted, size_t *end) {
+    *wanted = run_part_size(p->part, count_in(p->settings, "prompts"));
+    assert(p->per_prompt > 0);
+    return whole_prompts(p->lines, p->per_prompt, end);
+}
+
+/* With the lines of all its prompts. */
+static ckvc_status read_part(score_part *p, ckvc_err *err) {
+    size_t wanted, end;
+    CKVC_TRY(open_part(p, err));
+    CKVC_FAIL_IF(!p->settings, err, CKVC_E_DATA, "%s: holds no settings; begin it anew", p->path);
+    const size_t got = prompts_of(p, &wanted, &end);
+    CKVC_FAIL_IF(got != wanted || p->lines[end], err, CKVC_E_DATA,
                  "%s: %zu of %zu prompts are done; finish it with --shard %u/%u --resume", p->path,
                  got, wanted, p->part.index, p->part.count);
     return CKVC_OK;
@@ -204,7 +224,7 @@ static ckvc_status check_parts(score_parts *all, ckvc_err *err) {
 
 /* As score_checkpoint_keep had them, prompt by prompt over the parts. */
 static void join_lines(score_parts *all, ckvc_buffer *lines) {
-    const size_t per_prompt = count_in(all->items[0].settings, "lines"),
+    const size_t per_prompt = all->items[0].per_prompt,
                  n = count_in(all->items[0].settings, "prompts");
     for (size_t prompt = 0; prompt < n; prompt++) {
         score_part *p = &all->items[prompt % all->n];
@@ -230,5 +250,80 @@ ckvc_status score_merge(const char *out, const char *const *outs, size_t n, size
         if (all.items[i].out == out) { unlink(all.items[i].path); }
     }
     *n_parts = all.n;
+    return CKVC_OK;
+}
+
+/* ---- status ---- */
+
+static double seconds_of(struct statx_timestamp t) {
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* As of a run's part with one pass. The rate is that of the time from the file's making, where the
+ * file system knows it, to its last line. */
+static ckvc_status describe_part(score_part *p, json_t **out, ckvc_err *err) {
+    struct statx info = {0};
+    struct timespec now;
+    size_t wanted, end;
+    CKVC_TRY(open_part(p, err));
+    json_t *name =
+        p->part.count ? json_sprintf("%u/%u", p->part.index, p->part.count) : json_null();
+    if (!p->settings) {
+        *out =
+            json_pack("{s:o, s:[], s:[], s:b}", "part", name, "passes", "skipped", "complete", 0);
+        return CKVC_OK;
+    }
+    const size_t done = prompts_of(p, &wanted, &end);
+    const bool complete = done >= wanted,
+               known = statx(AT_FDCWD, p->path, 0, STATX_BTIME | STATX_MTIME, &info) == 0,
+               born = known && (info.stx_mask & STATX_BTIME) != 0;
+    clock_gettime(CLOCK_REALTIME, &now); /* files' times are the wall clock's */
+    const double written = seconds_of(info.stx_mtime),
+                 took = born ? written - seconds_of(info.stx_btime) : 0,
+                 rate = complete || done == 0 || took <= 0 ? NAN : (double)done / took,
+                 ago = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - written;
+    *out =
+        json_pack("{s:o, s:[{s:s, s:I, s:I, s:i, s:b, s:o, s:o, s:o}], s:[], s:b}", "part", name,
+                  "passes", "pass", json_object_get(p->settings, "items") ? "eval" : "score",
+                  "prompts", (json_int_t)wanted, "done", (json_int_t)done, "skipped", 0, "complete",
+                  complete, "prompts_per_second", ckvc_json_real(rate), "seconds_left",
+                  ckvc_json_real((double)(wanted - done) / rate), "seconds_since_write",
+                  ckvc_json_real(known ? fmax(0, ago) : NAN), "skipped", "complete", complete);
+    return CKVC_OK;
+}
+
+ckvc_status score_status(const char *out, json_t **status, ckvc_err *err) {
+    CKVC_AUTO(parts_fini) score_parts all = {0};
+    CKVC_AUTO_FREE char *checkpoint = ckvc_format("%s.checkpoint", out);
+    json_auto_t *parts = json_array(), *missing = json_array();
+    bool complete = true;
+    if (ckvc_file_exists(checkpoint)) {
+        CKVC_GROW(all.items, all.capacity, 1);
+        all.items[all.n++] = (score_part){.out = out, .path = ckvc_strdup(checkpoint)};
+    } else {
+        CKVC_TRY(take_parts(&all, out, err));
+    }
+    const char *whole = all.n ? NULL : rows_verb(out);
+    CKVC_FAIL_IF(all.n == 0 && !whole, err, ckvc_file_exists(out) ? CKVC_E_DATA : CKVC_E_NOINPUT,
+                 "%s: no run, no score or eval, and no part of one; name what --out named", out);
+    uint32_t at = 0;
+    for (size_t i = 0; i < all.n; i++) {
+        const run_part part = all.items[i].part;
+        json_t *o;
+        for (; at < part.index; at++) {
+            json_array_append_new(missing, json_sprintf("%u/%u", at, part.count));
+        }
+        at = part.index + 1;
+        CKVC_TRY(describe_part(&all.items[i], &o, err));
+        complete = complete && json_is_true(json_object_get(o, "complete"));
+        json_array_append_new(parts, o);
+    }
+    for (; all.n && at < all.items[all.n - 1].part.count; at++) {
+        json_array_append_new(missing, json_sprintf("%u/%u", at, all.items[all.n - 1].part.count));
+    }
+    const bool merged = all.n == 0 || all.items[0].part.count == 0;
+    *status = json_pack("{s:s, s:s*, s:O, s:O, s:b, s:b}", "run", out, "verb", whole, "parts",
+                        parts, "missing", missing, "complete",
+                        complete && json_array_size(missing) == 0, "merged", merged);
     return CKVC_OK;
 }

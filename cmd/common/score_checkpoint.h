@@ -37,5 +37,8 @@ ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size,
  * beside `out` are removed. *n_parts 0: there is no part of a score beside any of them. */
 ckvc_status score_merge(const char *out, const char *const *outs, size_t n, size_t *n_parts,
                         ckvc_err *err) CKVC_MUST_CHECK;
+/* How far the score or eval of `out` is, an object as run_status gives; new reference. By its
+ * checkpoint, else its parts, else the file. Takes no lock. */
+ckvc_status score_status(const char *out, json_t **status, ckvc_err *err) CKVC_MUST_CHECK;
 void score_checkpoint_remove(const score_checkpoint *c); /* the score is done */
 void score_checkpoint_fini(score_checkpoint *c);

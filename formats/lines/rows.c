@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/text_lines.h"
@@ -99,6 +100,20 @@ ckvc_status rows_read(const row_kind *kind, const char *path, const void *data, 
     CKVC_FAIL_IF(at.number == 0, err, CKVC_E_DATA, "%s: no rows, wanted the output of `%s`", path,
                  kind->verb);
     return CKVC_OK;
+}
+
+const char *rows_verb(const char *path) {
+    CKVC_AUTO(ckvc_map_close) ckvc_map file = {0};
+    json_auto_t *first = NULL;
+    if (ckvc_map_open(path, &file, &(ckvc_err){0}) != CKVC_OK) { return NULL; }
+    ckvc_lines at = ckvc_lines_of(file.data, (size_t)file.size);
+    if (!ckvc_next_line(&at) || at.n > LINE_MAX_BYTES ||
+        ckvc_json_parse(at.text, at.n, path, &first, &(ckvc_err){0}) != CKVC_OK) {
+        return NULL;
+    }
+    return json_object_get(first, "loss_comp") ? "score"
+           : json_object_get(first, "metric")  ? "eval"
+                                               : NULL;
 }
 
 bool rows_repeat(const row_kind *kind, const void *rows, size_t n, size_t size,

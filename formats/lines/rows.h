@@ -61,6 +61,9 @@ typedef struct row_kind {
 /* Every line of the file `path`, whose bytes are given; one at least, each at most 64 MiB. */
 ckvc_status rows_read(const row_kind *kind, const char *path, const void *data, size_t n,
                       void *list, ckvc_err *err) CKVC_MUST_CHECK;
+/* Whose lines a file holds, by the keys of its first one: "score", "eval"; NULL: nobody's that are
+ * read here. */
+const char *rows_verb(const char *path);
 /* Are there two of n rows of `size` bytes that compare as equal? Which, the earlier one first. */
 bool rows_repeat(const row_kind *kind, const void *rows, size_t n, size_t size,
                  const void *pair[2]);

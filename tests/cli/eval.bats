@@ -76,8 +76,7 @@ END
 import json, sys
 lines = open(sys.argv[1]).read().split("\n")
 settings = json.loads(lines[0])
-for key in ("shard", "prompts", "lines"):
-    del settings[key]
+del settings["shard"]
 text = "\n".join([json.dumps(settings, sort_keys=True, separators=(",", ":"))] + lines[1:12]) + "\n" + lines[12][:40]
 open(sys.argv[1] + ".jsonl.checkpoint", "w").write(text)
 END
@@ -87,6 +86,30 @@ END
     [ "$status" -eq 65 ]; one_line; [[ $output == *"was begun with "*", this command has "* ]]
     eval_to "$DIR/torn.jsonl" --resume
     cmp "$DIR/whole.jsonl" "$DIR/torn.jsonl"
+}
+
+@test "inspect and verify of answers: whose and how many; status of a stopped one" {
+    "$CKVC" inspect "$DIR/whole.jsonl" --json | python3 -c '
+import json, sys
+o = json.load(sys.stdin)
+assert (o["kind"], o["items"], o["lines"]) == ("answers", 8, 56), o
+assert o["policies"] == {"full": 8, "table": 16, "snapkv": 16, "random": 16} and o["queries"] == {"seen": 56}, o
+assert o["budgets"] == {"0.25": 24, "24": 24} and len(o["models"]) == 1 and list(o["tables"].values()) == [16], o
+assert set(o["tasks"]) == {"niah-single", "niah-multikey-1"} or sum(o["tasks"].values()) == 56, o'
+    run "$CKVC" verify "$DIR/whole.jsonl"
+    [ "$status" -eq 0 ]; [[ $output == *": ok, answers" ]]
+    sed '3s/"score":[0-9.]*/"score":2/' "$DIR/whole.jsonl" >"$DIR/bent.jsonl"
+    run "$CKVC" verify "$DIR/bent.jsonl"
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"bent.jsonl:3: "* ]]
+    eval_to "$DIR/half.jsonl" --shard 0/1
+    sed '24,$d' "$DIR/half.jsonl.part-0-of-1" >"$DIR/half.jsonl.checkpoint" # 22 lines: three of eight items, and one more line
+    sed -i '1s/"shard":"[^"]*",//' "$DIR/half.jsonl.checkpoint"
+    rm "$DIR/half.jsonl.part-0-of-1"
+    run "$CKVC" status "$DIR/half.jsonl"
+    [ "$status" -eq 0 ]
+    grep -Eq '^- +eval +8 +3 +0 ' <<<"$output"
+    run "$CKVC" status "$DIR/whole.jsonl" --watch 1 # all is there: it ends
+    [ "$status" -eq 0 ]; [[ $output == *": eval, all there; ckvc inspect "* ]]
 }
 
 @test "--limit-time: 75 between two items, of parts too; resumed: the same bytes" {

@@ -231,6 +231,41 @@ assert scan["seconds_since_write"] > 1e8, scan'
     [ "$status" -eq 66 ]; one_line
 }
 
+@test "status, inspect and verify of a score: what is done and missing of its parts, what it holds" {
+    score "$DIR/seen.jsonl" --shard 0/3
+    score "$DIR/seen.jsonl" --shard 2/3
+    sed -i '$d' "$DIR/seen.jsonl.part-2-of-3"
+    "$CKVC" status "$DIR/seen.jsonl" --json | python3 -c '
+import json, sys
+o = json.load(sys.stdin)
+assert o["missing"] == ["1/3"] and not o["complete"] and not o["merged"], o
+whole, half = o["parts"]
+assert whole["complete"] and whole["part"] == "0/3", o
+(a,), (b,) = whole["passes"], half["passes"]
+assert a["done"] == a["prompts"] and b["done"] == b["prompts"] - 1 and b["pass"] == "score", o
+assert a["prompts_per_second"] is None and 0 <= b["seconds_since_write"] < 600, o'
+    score "$DIR/seen.jsonl" --shard 1/3
+    score "$DIR/seen.jsonl" --shard 2/3 --resume
+    run "$CKVC" status "$DIR/seen.jsonl" --watch 1
+    [ "$status" -eq 0 ]; [[ $output == *"next: ckvc merge $DIR/seen.jsonl"* ]]
+    "$CKVC" merge "$DIR/seen.jsonl" -q
+    run "$CKVC" status "$DIR/seen.jsonl"
+    [ "$status" -eq 0 ]; [[ $output == *": score, all there; ckvc inspect "* ]]
+    "$CKVC" inspect "$DIR/seen.jsonl" --json | python3 -c '
+import json, sys
+o, rows = json.load(sys.stdin), [json.loads(x) for x in open(sys.argv[1])]
+assert o["kind"] == "scores" and o["lines"] == len(rows) and o["prompts"] == len({r["id"] for r in rows}), o
+assert o["policies"] == {p: sum(r["policy"] == p for r in rows) for p in {r["policy"] for r in rows}}, o
+assert list(o["models"]) == [rows[0]["model"]] and list(o["manifests"]) == [rows[0]["manifest"]], o' "$DIR/seen.jsonl"
+    run "$CKVC" verify "$DIR/seen.jsonl"
+    [ "$status" -eq 0 ]; [[ $output == *": ok, scores" ]]
+    sed -i '2s/"reward":-*[0-9]/"reward":7/' "$DIR/seen.jsonl"
+    run "$CKVC" verify "$DIR/seen.jsonl"
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"seen.jsonl:2: "* ]]
+    run "$CKVC" status "$DIR/prompts.jsonl"
+    [ "$status" -eq 65 ]; one_line; [[ $output == *"no run, no score or eval"* ]]
+}
+
 @test "the parts of a score are the score that was made in one go" {
     for n in 1 2 3 7; do
         parts "$n" score "$DIR/s-$n.jsonl"
