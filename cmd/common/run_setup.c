@@ -383,8 +383,7 @@ ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const 
 static ckvc_status publish(const run_setup *j, const char *name, json_t *o, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = ckvc_json_canonical(o);
     json_decref(o);
-    return j->part.index == 0 ? run_publish_file(j->run, name, text, strlen(text), true, err)
-                              : CKVC_OK;
+    return j->part.index == 0 ? run_publish_file(j->run, name, text, strlen(text), err) : CKVC_OK;
 }
 
 /* The start table's edges, and how many of the scan's prompts fall between them. */

@@ -147,12 +147,13 @@ const json_t *run_skipped(const run_dir *r);
 /* Everything checked, shards read whole; for `ckvc verify`. */
 ckvc_status run_verify(const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 json_t *run_describe(const run_dir *r); /* for `ckvc inspect`; new reference */
-/* Writes a file of the run (scan/edges.json, tables/...) atomically below the run's folder. */
-ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n, bool force,
+/* Writes a file of the run (scan/edges.json, tables/...) atomically below the run's folder,
+ * replaced when it is there. */
+ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n,
                              ckvc_err *err) CKVC_MUST_CHECK;
 
 /* ---- notes: journal lines of a run of compile beside its passes ---- */
-/* A file as run_publish_file, replaced when it is there, and a journal line
+/* A file as run_publish_file, and a journal line
  * {"note":"file","name","bytes","sha256"} that makes it a checkpoint. */
 ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, size_t n,
                                 ckvc_err *err) CKVC_MUST_CHECK;

@@ -9,13 +9,13 @@ static bool is_inside(const char *name) {
     return name && *name && *name != '/' && !strstr(name, "..");
 }
 
-ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n, bool force,
+ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n,
                              ckvc_err *err) {
     CKVC_FAIL_IF(!is_inside(name), err, CKVC_E_BUG, "%s: not a name within a run", name);
     CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, name);
     CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
     CKVC_TRY(ckvc_make_dirs(dir, err));
-    return ckvc_publish_bytes(path, data, n, force, err);
+    return ckvc_publish_bytes(path, data, n, true, err);
 }
 
 /* ---- notes ---- */
@@ -69,7 +69,7 @@ static ckvc_status note_file(run_dir *r, const char *name, const void *data, siz
 
 ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, size_t n,
                                 ckvc_err *err) {
-    CKVC_TRY(run_publish_file(r, name, data, n, true, err));
+    CKVC_TRY(run_publish_file(r, name, data, n, err));
     return note_file(r, name, data, n, err);
 }
 

@@ -240,7 +240,7 @@ static ckvc_status publish_small(const merge *m, const char *name, ckvc_err *err
     size_t n;
     if (strcmp(m->parts[0]->path, m->to->path) == 0 || !ckvc_file_exists(from)) { return CKVC_OK; }
     CKVC_TRY(ckvc_file_read(from, MAX_SMALL_FILE, &data, &n, err));
-    return run_publish_file(m->to, name, data, n, true, err);
+    return run_publish_file(m->to, name, data, n, err);
 }
 
 static ckvc_status publish_shards(const merge *m, run_merged *out, ckvc_err *err) {

@@ -48,10 +48,8 @@ static void take_prompts(inputs *in, input_run *run, const shard *s) {
     CKVC_GROW(run->prompts, run->cap_prompts, run->n_prompts + s->n_prompts);
     for (size_t i = 0; i < s->n_prompts; i++) {
         const struct shard_prompt *p = &s->prompts[i];
-        const size_t source = source_of(in, run, p->source);
         run->prompts[run->n_prompts++] = (input_prompt){.id = room_text(&in->room, "%s", p->id),
-                                                        .source = source,
-                                                        .source_name = run->sources[source].name,
+                                                        .source = source_of(in, run, p->source),
                                                         .n_tokens = p->n_tokens,
                                                         .heldout = strcmp(p->split, "heldout") == 0,
                                                         .token_hash = p->token_hash,

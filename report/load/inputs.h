@@ -62,7 +62,7 @@ typedef struct input_table {
 } input_table;
 
 typedef struct input_prompt {
-    const char *id, *source_name;
+    const char *id;
     size_t source; /* of the run's sources */
     uint32_t n_tokens;
     bool heldout;

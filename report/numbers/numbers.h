@@ -60,7 +60,6 @@ typedef struct threshold_numbers { /* at one budget */
 
 typedef struct action_count {
     double action, logged, chosen;
-    double logged_share, chosen_share; /* per cent */
 } action_count;
 
 /* What thresholds rest on: numbers of them, or shares of those with records. */

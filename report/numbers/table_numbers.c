@@ -188,12 +188,7 @@ static void evidence_make(report_numbers *n, const table_numbers *t, side_eviden
         percentile += count_percentile(e->n + i * A, A, a);
         if (e->share) { stability += e->share[i * A + (size_t)a]; }
     }
-    for (size_t a = 0; a < A; a++) {
-        action_count *k = &o->actions[a];
-        k->action = o->side.grid[a];
-        k->logged_share = o->records > 0 ? 100 * k->logged / o->records : 0;
-        k->chosen_share = chosen > 0 ? 100 * k->chosen / chosen : 0;
-    }
+    for (size_t a = 0; a < A; a++) { o->actions[a].action = o->side.grid[a]; }
     const size_t k = o->supported = d.n_supported;
     const size_t lower = k ? (k - 1) / 2 : 0, upper = k / 2;
     o->min = k ? (double)d.records[0] : NAN;
