@@ -90,7 +90,7 @@ if part depths; then
         local resume=()
         [ ! -e "$1/run.json" ] || resume=(--resume)
         [ -e "$1.ckvt" ] || { "$ckvc" calibrate "${setting[@]}" --side demand --floor "$3" --model "$2" --manifest technical.jsonl --split fit --limit "$4" --leak-check technical-leaks.json \
-            -C 64 -B 0.125,0.25,0.5 --out "$1" "${resume[@]}" && "$ckvc" fit -q "$1" --out "$1.ckvt"; }
+            -C 64 -B 0.125,0.25,0.5 --out "$1" "${resume[@]}" && "$ckvc" fit -q "$1" --label "${1#depths/}" --out "$1.ckvt"; }
     }
     for m in "${!models[@]}"; do demand "depths/$m" "${models[$m]}" 0.2 64; done
     for m in 8l 4l; do
@@ -113,10 +113,13 @@ if part depths; then
                 --policy adakv,snapkv,streamingllm --out depths/$m-$c.jsonl
             python3 "$root/scripts/results_budgets.py" --names "$names" depths/$m-$c.jsonl
         done
-        [ $m = 4l ] || made depths-$m.jsonl "$ckvc" eval "${setting[@]}" --model "${models[$m]}" --tasks "$needles" --lengths 400 --count 12 --seed 20261122 -B 0.125,0.25,0.5 \
-            --table "$tables" --policy adakv,snapkv --out depths-$m.jsonl # 4 layers find next to nothing in their full cache
+        [ $m = 8l ] || continue # 4 layers find next to nothing in their full cache
+        made depths/needles.jsonl "$ckvc" eval "${setting[@]}" --model "${models[$m]}" --tasks "$needles" --lengths 400 --count 12 --seed 20261122 -B 0.125,0.25,0.5 \
+            --table "$tables" --policy adakv,snapkv --out depths/needles.jsonl
+        # shellcheck disable=SC2086 # words
+        "$ckvc" report -q ${tables//,/ } --answers depths/needles.jsonl --force --out tasks-depths
     done
 fi
-for answers in ablations needles probes-needles depths-8l; do
+for answers in ablations needles probes-needles; do
     [ ! -e $answers.jsonl ] || "$ckvc" report --answers $answers.jsonl --force --out tasks-$answers
 done
