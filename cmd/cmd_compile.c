@@ -299,12 +299,12 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
              "paper with it");
     const char *name = probe_name(probe);
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
-        USAGE_IF(opts_given("cql-alpha") && c->fit.cql_alpha != 0,
+        USAGE_IF(opts_said("cql-alpha") && c->fit.cql_alpha != 0,
                  "--probe %s is --cql-alpha 0: leave --cql-alpha out", name);
         c->fit.cql_alpha = 0;
     }
     if (probe == PROBE_EPSILON_GREEDY) {
-        USAGE_IF(opts_given("behaviour") && c->setup.log.behaviour != BEHAVIOUR_EPSILON_GREEDY,
+        USAGE_IF(opts_said("behaviour") && c->setup.log.behaviour != BEHAVIOUR_EPSILON_GREEDY,
                  "--probe epsilon-greedy chooses its actions itself: leave --behaviour out");
         c->setup.log.behaviour = BEHAVIOUR_EPSILON_GREEDY;
     }
@@ -314,8 +314,7 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
     if (probe == PROBE_GRID_SEARCH) {
         USAGE_IF(c->setup.layer_budgets,
                  "--probe grid-search has one weight for all layers: leave --layer-budgets out");
-        USAGE_IF(c->setup.tables ||
-                     (opts_given("bin-edges") && c->setup.bin_edges != EDGES_UNIFORM),
+        USAGE_IF(c->setup.tables || (opts_said("bin-edges") && c->setup.bin_edges != EDGES_UNIFORM),
                  "--probe grid-search has uniform bin edges of its own: leave --tables and "
                  "--bin-edges out");
         c->setup.bin_edges = EDGES_UNIFORM;

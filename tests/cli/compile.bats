@@ -248,6 +248,9 @@ for b in range(2):
     diff <(run_sums "$DIR/grid") <(run_sums "$DIR/grid2")
     run compile "$DIR/x" --probe grid-search --bin-edges quantile
     [ "$status" -eq 64 ]
+    for probe in grid-search epsilon-greedy; do # what a configuration says otherwise is not asked for
+        compile "$DIR/x" --config configs/paper.conf --probe $probe --dry-run >/dev/null
+    done
 
     compile "$DIR/greedy" --probe epsilon-greedy --rounds 1
     for _ in $(seq 20); do
