@@ -7,30 +7,11 @@
 
 #include "calib/actions/start_table.h"
 #include "calib/policies/head_scores.h"
-#include "calib/policies/table_scores.h"
+#include "calib/policies/matched_tau.h"
+#include "calib/policies/table_in_use.h"
 #include "lib/base/memory.h"
 
 #define NO_TABLE SIZE_MAX
-
-/* Of tables without shares: what a reference takes in their place. */
-static const ckvc_c_min default_c_min = {.floor = 0.2, .recent = 8};
-
-/* A table in use. Policies that draw on one table share it. */
-typedef struct table_in_use {
-    const ckvc_table *table;
-    const char *name; /* of the file */
-    ckvc_table *own;  /* the same, when it was made here: the paper's way, whatever it holds */
-    prompt_sets *kept;
-    size_t *score;     /* [nB] of each block, among the head scores */
-    bool beyond_paper; /* a block's sets are not the paper's */
-} table_in_use;
-
-/* Thresholds that SCORE_MATCHED looks through, from 0 (everything) on: to 5 in steps of 1/200, and
- * to 25, ever wider, where heads may keep few. */
-enum { MATCH_STEPS = 1000 };
-static double match_tau(const table_in_use *t, int j) {
-    return t->beyond_paper ? j / 200.0 * (j / 200.0) : j / 200.0;
-}
 
 struct policy_sets {
     const policy_choice *o;
@@ -40,19 +21,18 @@ struct policy_sets {
     uint32_t most_fed, most_among;
     table_in_use *tables; /* [n_tables] */
     size_t n_tables;
-    size_t *of_policy;     /* [n_policies] its table; NO_TABLE for references that need none */
-    size_t *score;         /* [n_policies] of a rule with one, among the head scores */
-    double *kept_by_step;  /* [n_policies][nB][MATCH_STEPS]: kept by identity at each threshold */
-    double *kept_by_table; /* [n_policies][nB] */
-    double *tau;           /* [n_policies][nB] */
-    uint32_t *positions;   /* [L][G * max T] */
-    uint32_t *offsets;     /* [L][G + 1] */
-    uint32_t *scratch;     /* [max T] */
-    uint32_t *c;           /* [L][G]: capacities */
-    uint64_t *keys;        /* [L][G][max T] where anything goes by rank */
-    double *u, *ones;      /* [max T]; [G] */
-    double *share;         /* [L][G] of a block */
-    size_t bytes;          /* of all this, but for the scores */
+    size_t *of_policy;    /* [n_policies] its table; NO_TABLE for references that need none */
+    size_t *score;        /* [n_policies] of a rule with one, among the head scores */
+    matched_tau *matched; /* [n_policies][nB] of SCORE_MATCHED */
+    double *tau;          /* [n_policies][nB] of it */
+    uint32_t *positions;  /* [L][G * max T] */
+    uint32_t *offsets;    /* [L][G + 1] */
+    uint32_t *scratch;    /* [max T] */
+    uint32_t *c;          /* [L][G]: capacities */
+    uint64_t *keys;       /* [L][G][max T] where anything goes by rank */
+    double *u, *ones;     /* [max T]; [G] */
+    double *share;        /* [L][G] of a block */
+    size_t bytes;         /* of all this, but for the scores */
     /* the prompt in hand */
     const prompt *p;
     const prefill_stats *stats;
@@ -65,8 +45,7 @@ struct policy_sets {
     X(k->tables, k->o->n)                                                                          \
     X(k->of_policy, k->o->n)                                                                       \
     X(k->score, k->o->n)                                                                           \
-    X(k->kept_by_step, n_cells *MATCH_STEPS)                                                       \
-    X(k->kept_by_table, n_cells)                                                                   \
+    X(k->matched, n_cells)                                                                         \
     X(k->tau, n_cells)                                                                             \
     X(k->positions, heads *T)                                                                      \
     X(k->offsets, heads + k->L)                                                                    \
@@ -106,76 +85,9 @@ static uint32_t tokens_of(const policy_sets *k, uint32_t b, uint32_t layer) {
 
 /* ---- tables ---- */
 
-/* By what a block's sets are made. */
-static ckvc_score asked_of(const policy_sets *k, const table_in_use *t, uint32_t block) {
-    if (t->own) { return (ckvc_score){0}; }
-    const ckvc_score own = ckvc_table_score(t->table, block);
-    ckvc_score s = own;
-    if (k->o->score != CKVC_SCORE_COUNT && k->o->score != own.kind) {
-        s = ckvc_default_score(k->o->score, own.features);
-    }
-    s.mode = k->o->mode == CKVC_MODE_COUNT ? own.mode : k->o->mode;
-    return s;
-}
-
 /* Policy i's, or NULL. */
 static const table_in_use *table_of(const policy_sets *k, size_t i) {
     return k->of_policy[i] == NO_TABLE ? NULL : &k->tables[k->of_policy[i]];
-}
-
-/* The paper's way: layers of one budget under its operator. */
-static bool is_paper(ckvc_score s) {
-    return s.mode == CKVC_MODE_SHARED && s.kind == CKVC_SCORE_PAPER;
-}
-
-static ckvc_c_min c_min_of(const ckvc_table *t, uint32_t block) {
-    return t->c_min ? t->c_min[block] : default_c_min;
-}
-
-/* Without leave to take a near block, a table must hold the very budgets. */
-static ckvc_status check_blocks(const policy_choice *o, const table_file *f, ckvc_err *err) {
-    const ckvc_table *t = f->table;
-    for (uint32_t b = 0;
-         !o->nearest_budget && !o->setting.layer_budgets.n && b < o->setting.budgets.n; b++) {
-        const uint32_t block =
-            ckvc_nearest_budget(t->budgets, t->n_budgets, o->setting.budgets.v[b], 1);
-        CKVC_FAIL_IF(t->budgets[block] != o->setting.budgets.v[b], err, CKVC_E_MISMATCH,
-                     "the table %.12s... has no block for budget %.10g; use one of its "
-                     "own, or --nearest-budget",
-                     f->content_id, o->setting.budgets.v[b]);
-    }
-    return CKVC_OK;
-}
-
-/* What the blocks need beside the paper's numbers is there, and is scored. */
-static ckvc_status open_blocks(policy_sets *k, table_in_use *t, score_kind kind, ckvc_err *err) {
-    const ckvc_table *table = t->table;
-    const policy_rule *rule = policy_rule_of(kind);
-    const bool by_share = rule && rule->by_share;
-    for (uint32_t b = 0; b < table->n_budgets; b++) {
-        const ckvc_score s = asked_of(k, t, b);
-        const bool heads = s.mode == CKVC_MODE_HEADS || by_share;
-        CKVC_FAIL_IF((heads && !table->share) ||
-                         (s.mode == CKVC_MODE_LAYERS && !table->layer_share),
-                     err, CKVC_E_MISMATCH,
-                     "the table %.12s... has no shares of %s, which %s needs; fit one from a "
-                     "demand pass",
-                     t->name, heads ? "heads" : "layers",
-                     by_share ? score_kind_name(kind)
-                     : heads  ? "mode heads"
-                              : "mode layers");
-        CKVC_FAIL_IF(s.kind == CKVC_SCORE_LEARNED && !table->theta, err, CKVC_E_MISMATCH,
-                     "the table %.12s... has no learned score; fit one from a run of --side score",
-                     t->name);
-        t->beyond_paper |= !is_paper(s);
-        if (by_share || (is_paper(s) && kind != SCORE_POOLED)) { continue; }
-        CKVC_FAIL_IF(k->o->setting.layer_budgets.n, err, CKVC_E_USAGE,
-                     "--layer-budgets is for the paper's tables and references that keep B in "
-                     "every layer");
-        t->score[b] =
-            head_scores_add(&k->scores, table_score(s, table, (uint32_t)c_min_of(table, b).recent));
-    }
-    return CKVC_OK;
 }
 
 /* Finds or opens the table that policy i draws on. */
@@ -183,6 +95,7 @@ static ckvc_status open_table(policy_sets *k, size_t i, uint32_t max_tokens, ckv
     const score_policy *p = &k->o->list[i];
     const setting *made = &k->o->setting;
     table_in_use *t = &k->tables[k->n_tables];
+    t->choice = k->o;
     k->of_policy[i] = NO_TABLE;
     if (p->kind == SCORE_IDENTITY) {
         const start_table_spec spec = {.n_layers = k->L,
@@ -195,7 +108,7 @@ static ckvc_status open_table(policy_sets *k, size_t i, uint32_t max_tokens, ckv
     } else if (!p->table) {
         return CKVC_OK; /* a reference that needs none */
     } else {
-        CKVC_TRY(check_blocks(k->o, p->table, err));
+        CKVC_TRY(table_check_budgets(k->o, p->table, err));
         if (score_is_control(p->kind)) { t->own = score_control_table(p->kind, p->table->table); }
         t->table = t->own ? t->own : p->table->table;
         t->name = p->table->content_id;
@@ -203,14 +116,14 @@ static ckvc_status open_table(policy_sets *k, size_t i, uint32_t max_tokens, ckv
     for (size_t n = 0; !t->own && n < k->n_tables; n++) {
         if (k->tables[n].table == t->table) {
             k->of_policy[i] = n;
-            return open_blocks(k, &k->tables[n], p->kind, err);
+            return table_open_blocks(&k->tables[n], p->kind, &k->scores, err);
         }
     }
     k->of_policy[i] = k->n_tables++;
     t->score = ckvc_calloc(t->table->n_budgets, sizeof *t->score);
     CKVC_TRY(prompt_sets_create(t->table, max_tokens, made, &t->kept, err));
     k->bytes += prompt_sets_bytes(t->table, max_tokens);
-    return open_blocks(k, t, p->kind, err);
+    return table_open_blocks(t, p->kind, &k->scores, err);
 }
 
 /* Its own, not the table's or a ranking of positions. */
@@ -310,7 +223,7 @@ static void unit_utility(policy_sets *k, uint32_t layer, uint32_t head, uint32_t
 
 /* What a block's sets begin with, before all others. */
 static void force(policy_sets *k, const table_in_use *t, uint32_t block) {
-    head_score_force(1, (uint32_t)c_min_of(t->table, block).recent, k->p->n_tokens, k->u);
+    head_score_force(1, (uint32_t)table_c_min(t, block).recent, k->p->n_tokens, k->u);
 }
 
 /* The maximum over the layer's heads, under the paper's score of their products with the weights.
@@ -318,7 +231,7 @@ static void force(policy_sets *k, const table_in_use *t, uint32_t block) {
 static void layer_score(policy_sets *k, const table_in_use *t, uint32_t block, uint32_t layer) {
     const uint32_t T = k->p->n_tokens;
     const size_t score = t->score[block];
-    if (asked_of(k, t, block).kind == CKVC_SCORE_PAPER) {
+    if (table_asked(t, block).kind == CKVC_SCORE_PAPER) {
         double *weight = k->share;
         for (uint32_t g = 0; g < k->G; g++) {
             weight[g] = ckvc_table_weight(t->table, layer, g, block);
@@ -363,7 +276,7 @@ static uint32_t count_above(policy_sets *k, const table_in_use *t, uint32_t bloc
                             uint32_t head, bool heads, double tau) {
     return tau > 0
                ? ckvc_count_above(k->p->n_tokens, table_ranking(k, t, block, layer, head, heads),
-                                  (uint32_t)c_min_of(t->table, block).recent, tau)
+                                  (uint32_t)table_c_min(t, block).recent, tau)
                : k->p->n_tokens;
 }
 
@@ -391,7 +304,7 @@ static void cut(policy_sets *k, const table_in_use *t, uint32_t block, uint32_t 
 static ckvc_status allot_table(policy_sets *k, const table_in_use *t, uint32_t b, uint32_t *n_sets,
                                ckvc_err *err) {
     const uint32_t block = block_of(k, t, b, 0), B = tokens_of(k, b, 0);
-    const ckvc_score s = asked_of(k, t, block);
+    const ckvc_score s = table_asked(t, block);
     uint32_t least, n_candidates;
     *n_sets = s.mode == CKVC_MODE_HEADS ? k->G : 1;
     if (s.mode != CKVC_MODE_SHARED) {
@@ -404,7 +317,7 @@ static ckvc_status allot_table(policy_sets *k, const table_in_use *t, uint32_t b
         cut(k, t, block, *n_sets);
     }
     for (uint32_t l = 0; s.mode == CKVC_MODE_SHARED && l < k->L; l++) {
-        k->c[l] = is_paper(s) ? paper_layer(k, t, b, l, k->positions, &n_candidates) : B;
+        k->c[l] = asked_is_paper(s) ? paper_layer(k, t, b, l, k->positions, &n_candidates) : B;
     }
     for (uint32_t u = k->L * k->G; *n_sets == 1 && u-- > 0;) { k->c[u] = k->c[u / k->G]; }
     return CKVC_OK;
@@ -429,7 +342,7 @@ static void allot_reference(policy_sets *k, size_t i, uint32_t b) {
         return;
     }
     const uint32_t T = k->p->n_tokens, B = tokens_of(k, b, 0), block = t ? block_of(k, t, b, 0) : 0;
-    const ckvc_c_min c_min = t ? c_min_of(t->table, block) : default_c_min;
+    const ckvc_c_min c_min = table_c_min(t, block);
     const allot_ask ask = {.n_layers = k->L,
                            .n_heads = k->G,
                            .n_tokens = T,
@@ -496,11 +409,11 @@ static void counterpart(policy_sets *k, const table_in_use *t, uint32_t b, uint3
                         uint32_t head, bool heads) {
     const uint32_t block = block_of(k, t, b, layer);
     unit_utility(k, layer, head, heads ? 1 : k->G);
-    if (!is_paper(asked_of(k, t, block))) { force(k, t, block); }
+    if (!asked_is_paper(table_asked(t, block))) { force(k, t, block); }
 }
 
 static void keep_matched(policy_sets *k, const table_in_use *t, size_t i, uint32_t b) {
-    const ckvc_score s = asked_of(k, t, block_of(k, t, b, 0));
+    const ckvc_score s = table_asked(t, block_of(k, t, b, 0));
     const double tau = policy_sets_tau(k, i, b);
     const bool clamped = s.mode == CKVC_MODE_SHARED;
     begin(k, s.mode == CKVC_MODE_HEADS ? k->G : 1);
@@ -511,7 +424,7 @@ static void keep_matched(policy_sets *k, const table_in_use *t, size_t i, uint32
             counterpart(k, t, b, l, g, k->kept.n_sets > 1);
             keep(k, l, k->u,
                  (ckvc_rule){tau, clamped ? tokens_of(k, b, l) : k->p->n_tokens,
-                             is_paper(s) ? k->o->setting.keep_window : 0});
+                             asked_is_paper(s) ? k->o->setting.keep_window : 0});
         }
     }
 }
@@ -537,7 +450,9 @@ static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, u
         const rank_ask ask = {k->p->n_tokens, k->o->setting.window, k->stats->alpha_f32,
                               k->o->setting.seed, k->p->entry->id};
         r->rank(&ask, k->u);
-        if (kind == SCORE_WINDOW && t && !is_paper(asked_of(k, t, block))) { force(k, t, block); }
+        if (kind == SCORE_WINDOW && t && !asked_is_paper(table_asked(t, block))) {
+            force(k, t, block);
+        }
     }
     return k->u;
 }
@@ -547,8 +462,8 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     const score_kind kind = k->o->list[i].kind;
     const policy_rule *r = policy_rule_of(kind);
     const table_in_use *t = table_of(k, i);
-    const ckvc_score asked = t ? asked_of(k, t, block_of(k, t, b, 0)) : (ckvc_score){0};
-    const bool paper = t && !score_is_reference(kind) && is_paper(asked);
+    const ckvc_score asked = t ? table_asked(t, block_of(k, t, b, 0)) : (ckvc_score){0};
+    const bool paper = t && !score_is_reference(kind) && asked_is_paper(asked);
     *out = &k->kept;
     k->kept.bins = kind != SCORE_MATCHED && kind != SCORE_IDENTITY && paper ? t->kept : NULL;
     if (kind == SCORE_MATCHED) {
@@ -574,10 +489,11 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     k->kept.score = kind == SCORE_TABLE || kind == SCORE_POOLED ? (ckvc_score_kind)asked.kind
                                                                 : CKVC_SCORE_PAPER;
     if (kind == SCORE_TABLE && asked.mode != CKVC_MODE_SHARED) {
-        k->kept.floor = c_min_of(t->table, block_of(k, t, b, 0)).floor;
+        k->kept.floor = table_c_min(t, block_of(k, t, b, 0)).floor;
     }
     /* recent tokens are kept as by the tables beside; the other rankings have their own */
-    const bool windowed = (kind == SCORE_WINDOW || kind == SCORE_TOP_K) && (!t || is_paper(asked));
+    const bool windowed =
+        (kind == SCORE_WINDOW || kind == SCORE_TOP_K) && (!t || asked_is_paper(asked));
     for (uint32_t l = 0; l < k->L; l++) {
         for (uint32_t g = 0; g < n_sets; g++) {
             keep(k, l, ranking(k, i, b, l, g),
@@ -600,45 +516,30 @@ uint32_t policy_sets_above(policy_sets *k, size_t i, uint32_t b, uint32_t layer,
                            double tau) {
     const table_in_use *t = table_of(k, i);
     const uint32_t block = block_of(k, t, b, layer);
-    return count_above(k, t, block, layer, set, asked_of(k, t, block).mode == CKVC_MODE_HEADS,
+    return count_above(k, t, block, layer, set, table_asked(t, block).mode == CKVC_MODE_HEADS,
                        tau < 0 ? threshold_of(k, t, block, layer) : tau);
 }
 
 /* ---- matched: one pass without continuations over the held-out prompts, which are those that
  * count; over all when none is ---- */
 
-/* n_above[j]: tokens with u >= tau_j, or in the window that is kept. Counted by their last step,
- * then summed from above. */
-static void count_steps(const policy_sets *k, const table_in_use *of, uint32_t keep_window,
-                        uint32_t n_above[MATCH_STEPS]) {
-    memset(n_above, 0, MATCH_STEPS * sizeof *n_above);
-    for (uint32_t t = 0; t < k->p->n_tokens; t++) {
-        const double step = floor((of->beyond_paper ? sqrt(k->u[t]) : k->u[t]) * 200.0);
-        int j = step >= MATCH_STEPS - 1 ? MATCH_STEPS - 1 : (int)step;
-        while (j + 1 < MATCH_STEPS && k->u[t] >= match_tau(of, j + 1)) { j++; }
-        while (j > 0 && k->u[t] < match_tau(of, j)) { j--; }
-        n_above[t + keep_window >= k->p->n_tokens ? MATCH_STEPS - 1 : j]++;
-    }
-    for (int j = MATCH_STEPS - 2; j >= 0; j--) { n_above[j] += n_above[j + 1]; }
-}
-
 /* What a prompt keeps under every threshold and under the table, into the sums. */
 static ckvc_status count_cell(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const table_in_use *t = table_of(k, i);
-    const ckvc_score s = asked_of(k, t, block_of(k, t, b, 0));
-    const size_t cell = i * k->o->setting.budgets.n + b;
-    double *kept = k->kept_by_step + cell * MATCH_STEPS;
-    uint32_t n_above[MATCH_STEPS], n_sets;
+    const ckvc_score s = table_asked(t, block_of(k, t, b, 0));
+    matched_tau *m = &k->matched[i * k->o->setting.budgets.n + b];
+    uint32_t n_sets;
     CKVC_TRY(allot_table(k, t, b, &n_sets, err));
+    m->wide = t->beyond_paper;
     for (uint32_t l = 0; l < k->L; l++) {
-        const uint32_t most = s.mode == CKVC_MODE_SHARED ? tokens_of(k, b, l) : k->p->n_tokens;
+        const matched_unit unit = {.u = k->u,
+                                   .n_tokens = k->p->n_tokens,
+                                   .keep_window = asked_is_paper(s) ? k->o->setting.keep_window : 0,
+                                   .most = s.mode == CKVC_MODE_SHARED ? tokens_of(k, b, l)
+                                                                      : k->p->n_tokens};
         for (uint32_t g = 0; g < n_sets; g++) {
             counterpart(k, t, b, l, g, n_sets > 1);
-            count_steps(k, t, is_paper(s) ? k->o->setting.keep_window : 0, n_above);
-            for (int j = 0; j < MATCH_STEPS; j++) {
-                kept[j] += n_above[j] < most ? n_above[j] : most;
-            }
-            k->kept_by_table[cell] += k->c[l * k->G + g];
+            matched_tau_add(m, &unit, k->c[l * k->G + g]);
         }
     }
     return CKVC_OK;
@@ -657,15 +558,9 @@ ckvc_status policy_sets_count(policy_sets *k, ckvc_err *err) {
 void policy_sets_match(policy_sets *k) {
     const uint32_t n_budgets = k->o->setting.budgets.n;
     for (size_t c = 0; c < k->o->n * n_budgets; c++) {
-        if (k->o->list[c / n_budgets].kind != SCORE_MATCHED) { continue; }
-        /* Of thresholds that keep equally many (the clamp decides, or none does) the one nearest to
-         * the start table's. */
-        int best = (int)(ckvc_gate_action(CKVC_GATE_START) * 200);
-        const double *kept = k->kept_by_step + c * MATCH_STEPS, wanted = k->kept_by_table[c];
-        for (int j = 0; j < MATCH_STEPS; j++) {
-            if (fabs(kept[j] - wanted) < fabs(kept[best] - wanted)) { best = j; }
+        if (k->o->list[c / n_budgets].kind == SCORE_MATCHED) {
+            k->tau[c] = matched_tau_find(&k->matched[c]);
         }
-        k->tau[c] = match_tau(table_of(k, c / n_budgets), best);
     }
 }
 
