@@ -33,7 +33,7 @@ static ckvc_status look_at_table(const looking *c, const char *path, json_t **ou
 static ckvc_status look_at_shard(const looking *c, const char *path, json_t **out, ckvc_err *err) {
     (void)c;
     shard *s = NULL;
-    CKVC_TRY(shard_h5_read_hostile(path, &s, err));
+    CKVC_TRY(shard_h5_read(path, true, &s, err));
     if (out) { *out = shard_describe(s); }
     shard_free(s);
     return CKVC_OK;

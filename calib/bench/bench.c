@@ -495,7 +495,7 @@ static ckvc_status run_shard_write(bench *b) {
 
 static ckvc_status run_shard_read(bench *b) {
     CKVC_AUTO(shard_free_at) shard *s = NULL;
-    return shard_h5_read(b->path, &s, b->err);
+    return shard_h5_read(b->path, false, &s, b->err);
 }
 
 static ckvc_status open_shard(bench *b, bench_row *row) {

@@ -360,7 +360,7 @@ static ckvc_status read_run(fit_pool *pool, const source *s, uint32_t number, ck
 static ckvc_status read_bare(fit_pool *pool, const source *s, uint32_t number, ckvc_err *err) {
     const fit_options *o = pool->options;
     CKVC_AUTO(shard_free_at) shard *rows = NULL;
-    CKVC_TRY(shard_h5_read_hostile(s->path, &rows, err));
+    CKVC_TRY(shard_h5_read(s->path, true, &rows, err));
     CKVC_TRY(fit_leaks_add(&pool->leaks, NULL, rows->h.manifest, o->leak_checks, o->n_leak_checks,
                            s->path, err));
     CKVC_TRY(add_shard(pool, rows, &(incoming){s->path, number, ~0u}, err));

@@ -283,7 +283,8 @@ ckvc_status run_read_shard(const run_dir *r, const run_pass *pass, size_t k, sha
     size_t n;
     *out = NULL;
     CKVC_TRY(run_read_journaled(path, entry->bytes, entry->sha256, &bytes, &n, err));
-    CKVC_TRY(shard_h5_read_image((const uint8_t *)bytes, n, path, &s, err));
+    const shard_bytes file = {path, (const uint8_t *)bytes, n, false};
+    CKVC_TRY(shard_h5_read_bytes(&file, SHARD_CPU_S, SHARD_WALL_S, &s, err));
     CKVC_FAIL_IF(strcmp(s->h.plan, pass->plan) != 0, err, CKVC_E_DATA,
                  "%s: belongs to plan %.16s..., this pass is of %.16s...", path, s->h.plan,
                  pass->plan);

@@ -1,15 +1,13 @@
 /* The reader of HDF5 shards. Nothing is taken at its word: links, layouts, filters, ranks, lengths
  * and types are looked at before any value is read, and every value is checked before the shard is
- * handed out. Foreign files come here in a child (shard_hostile.c). */
+ * handed out. Files come here in a child (shard_hostile.c). */
 
 #include "formats/shard/h5_error.h"
 #include "formats/shard/h5_zstd.h"
 #include "formats/shard/shard_check.h"
 #include "formats/shard/shard_h5.h"
 #include "formats/shard/shard_schema.h"
-#include "lib/base/files.h"
 
-#define MAX_FILE_BYTES  ((size_t)2 << 30)
 #define MAX_CHUNK_BYTES ((hsize_t)64 << 20)
 #define MAX_LINKS       1024
 
@@ -463,21 +461,6 @@ static ckvc_status read_group(reader *r, int k) {
     return CKVC_OK;
 }
 
-/* From an open access list to a checked shard. */
-static ckvc_status read_file(const char *name, hid_t access, const char *path, bool foreign,
-                             shard **out, ckvc_err *err) {
-    CKVC_AUTO(shard_free_at) shard *s = shard_create();
-    H5_AUTO hid_t file = H5Fopen(name, H5F_ACC_RDONLY, access);
-    reader r = {path, file, foreign, s, err};
-    BROKEN_IF(&r, file < 0, "%s: not a readable HDF5 file", path);
-    CKVC_TRY(check_links(&r, file, ""));
-    CKVC_TRY(read_header(&r));
-    for (int k = 0; k < SHARD_GROUPS; k++) { CKVC_TRY(read_group(&r, k)); }
-    CKVC_TRY(shard_rows_check(s, path, err));
-    *out = ckvc_take(&s);
-    return CKVC_OK;
-}
-
 /* Old superblocks keep metadata without checksums: edits there are read as if they were meant. */
 static ckvc_status check_superblock(const uint8_t *bytes, size_t n, const char *path,
                                     ckvc_err *err) {
@@ -491,35 +474,26 @@ static ckvc_status check_superblock(const uint8_t *bytes, size_t n, const char *
     return CKVC_OK;
 }
 
-ckvc_status shard_h5_read_image(const uint8_t *bytes, size_t n, const char *path, shard **out,
-                                ckvc_err *err) {
+ckvc_status shard_h5_read_here(const shard_bytes *from, shard **out, ckvc_err *err) {
+    const char *path = from->path;
     *out = NULL;
-    CKVC_TRY(check_superblock(bytes, n, path, err));
+    CKVC_TRY(check_superblock(from->data, from->size, path, err));
     CKVC_TRY(h5_begin(err));
     H5_AUTO hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     /* HDF5 copies the image at once; it takes a plain pointer for lack of const. */
     if (access < 0 || H5Pset_fapl_core(access, (size_t)1 << 20, 0) < 0 ||
-        H5Pset_file_image(access, ckvc_unconst(bytes), n) < 0) {
-        return h5_fail(err, CKVC_E_SYSTEM, "%s: %zu bytes cannot be given to HDF5", path, n);
+        H5Pset_file_image(access, ckvc_unconst(from->data), from->size) < 0) {
+        return h5_fail(err, CKVC_E_SYSTEM, "%s: %zu bytes cannot be given to HDF5", path,
+                       from->size);
     }
-    return read_file("shard", access, path, false, out, err);
-}
-
-ckvc_status shard_h5_read(const char *path, shard **out, ckvc_err *err) {
-    CKVC_AUTO_FREE char *bytes = NULL;
-    size_t n;
-    *out = NULL;
-    CKVC_TRY(ckvc_file_read(path, MAX_FILE_BYTES, &bytes, &n, err));
-    return shard_h5_read_image((const uint8_t *)bytes, n, path, out, err);
-}
-
-ckvc_status shard_h5_read_foreign(const char *path, shard **out, ckvc_err *err) {
-    *out = NULL;
-    ckvc_map map;
-    CKVC_TRY(ckvc_map_open(path, &map, err));
-    const ckvc_status st = check_superblock(map.data, (size_t)map.size, path, err);
-    ckvc_map_close(&map);
-    CKVC_TRY(st);
-    CKVC_TRY(h5_begin(err));
-    return read_file(path, H5P_DEFAULT, path, true, out, err);
+    H5_AUTO hid_t file = H5Fopen("shard", H5F_ACC_RDONLY, access);
+    CKVC_AUTO(shard_free_at) shard *s = shard_create();
+    reader r = {path, file, from->foreign, s, err};
+    BROKEN_IF(&r, file < 0, "%s: not a readable HDF5 file", path);
+    CKVC_TRY(check_links(&r, file, ""));
+    CKVC_TRY(read_header(&r));
+    for (int k = 0; k < SHARD_GROUPS; k++) { CKVC_TRY(read_group(&r, k)); }
+    CKVC_TRY(shard_rows_check(s, path, err));
+    *out = ckvc_take(&s);
+    return CKVC_OK;
 }

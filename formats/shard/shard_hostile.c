@@ -1,8 +1,9 @@
-/* Bare shards of other producers: read in a forked child.
+/* Shards are read in a forked child, a run's own as those of other producers.
  *
  * HDF5 is not made for crafted files (CVE lists are long, and edits of a good file are enough to
- * make it crash or spin), so it meets them in a process that may die: limits on CPU, memory and
- * files, no terminal, a deadline on the wall clock. What comes back through the pipe is our own
+ * make it crash or spin), so it meets them in a process that may die: it has the file's bytes and a
+ * pipe, no open file, no terminal, limits on CPU and memory, a deadline on the wall clock, and of
+ * system calls those for memory and to write to the pipe. What comes back through that is our own
  * plain encoding, which the parent reads as bytes from outside and checks again.
  *
  *   u8 kind: 0 rows, 1 error · u64 length · then for an error u32 status and text; for rows the
@@ -10,10 +11,15 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,12 +27,19 @@
 #include "formats/shard/shard_check.h"
 #include "formats/shard/shard_codec.h"
 #include "formats/shard/shard_h5.h"
+#include "lib/base/files.h"
 #include "lib/base/progress.h"
 
-#define CPU_SECONDS  60
-#define WALL_SECONDS 180
-#define CHILD_BYTES  ((uint64_t)4 << 30) /* beyond what the parent has mapped already */
-#define MAX_MESSAGE  ((uint64_t)3 << 30)
+#define MAX_FILE_BYTES ((size_t)2 << 30)
+#define CHILD_BYTES    ((uint64_t)4 << 30) /* beyond the file, and what the parent has mapped */
+#define MAX_MESSAGE    ((uint64_t)3 << 30)
+#define PIPE           3 /* the child's one open file but for /dev/null */
+
+#if defined(__x86_64__)
+#define OWN_ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define OWN_ARCH AUDIT_ARCH_AARCH64
+#endif
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1 /* maps terabytes of shadow: a limit on address space would end it at once */
@@ -66,25 +79,73 @@ static void put_all(int fd, const uint8_t *data, size_t n) {
     }
 }
 
-/* Never returns: _exit leaves the parent's exit handlers and unflushed streams alone. */
-static _Noreturn void child(const char *path, int out, unsigned cpu_s) {
+/* ---- the child ---- */
+
+/* From here on any other system call does nothing but fail with EPERM. */
+static void allow_few_calls(void) {
+#ifdef OWN_ARCH
+#define LOAD(member) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, member))
+#define ALLOW        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+#define REFUSE       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)
+#define IF_NOT(test, x)                                                                            \
+    BPF_JUMP(BPF_JMP | (test) | BPF_K, x, 1, 0) /* the next line, else skip it */
+#define ALLOW_CALL(name) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_##name, 0, 1), ALLOW
+    static struct sock_filter calls[] = {
+        LOAD(arch),
+        IF_NOT(BPF_JEQ, OWN_ARCH),
+        REFUSE,
+        LOAD(nr),
+        ALLOW_CALL(write),
+        ALLOW_CALL(brk),
+        ALLOW_CALL(munmap),
+        ALLOW_CALL(mremap),
+        ALLOW_CALL(madvise),
+        ALLOW_CALL(exit_group),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_mmap, 2, 0),
+        IF_NOT(BPF_JEQ, __NR_mprotect),
+        REFUSE,
+        LOAD(args[2]), /* of both: no page of theirs is code */
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
+        REFUSE,
+        ALLOW,
+    };
+    const struct sock_fprog program = {sizeof calls / sizeof *calls, calls};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) {
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program); /* or this kernel has none */
+    }
+#endif
+}
+
+/* What the child may do: see the top. */
+static void confine(int out, unsigned cpu_s, size_t file_bytes) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    signal(SIGPIPE, SIG_DFL);
-    signal(SIGXCPU, SIG_DFL);
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (int fd = 0; null >= 0 && fd < 3; fd++) { dup2(null, fd); }
+    static const int standing[] = {SIGPIPE, SIGXCPU}, parents[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < 2; i++) { signal(standing[i], SIG_DFL); }
+    for (size_t i = 0; i < 3; i++) { signal(parents[i], SIG_IGN); } /* who ends, and us with it */
+    dup2(out, PIPE);
+    const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; null >= 0 && fd < PIPE; fd++) { dup2(null, fd); }
     limit(RLIMIT_CORE, 0, 0);
-    limit(RLIMIT_FSIZE, 0, 0);
     limit(RLIMIT_CPU, cpu_s, cpu_s + 1);
-    if (!SANITIZED) {
-        uint64_t most = mapped_bytes() + CHILD_BYTES;
+    if (!SANITIZED) { /* HDF5 makes two copies of the file */
+        const uint64_t most = mapped_bytes() + CHILD_BYTES + 2 * (uint64_t)file_bytes;
         limit(RLIMIT_AS, most, most);
     }
+    closefrom(PIPE + 1);
+#ifndef CKVC_UNCONFINED
+    limit(RLIMIT_FSIZE, 0, 0);
+    allow_few_calls();
+#endif
+}
+
+/* Never returns: _exit leaves the parent's exit handlers and unflushed streams alone. */
+static _Noreturn void child(const shard_bytes *file, int out, unsigned cpu_s) {
+    confine(out, cpu_s, file->size);
     ckvc_err err = {0};
     shard *s = NULL;
     ckvc_buffer body = {0};
     uint8_t head[9] = {0};
-    const ckvc_status st = shard_h5_read_foreign(path, &s, &err);
+    const ckvc_status st = shard_h5_read_here(file, &s, &err);
     if (st == CKVC_OK) {
         shard_header_encode(&s->h, &body);
         shard_encode(s, &body);
@@ -94,10 +155,12 @@ static _Noreturn void child(const char *path, int out, unsigned cpu_s) {
         ckvc_buffer_text(&body, err.text);
     }
     ckvc_put_u64(head + 1, body.size);
-    put_all(out, head, sizeof head);
-    put_all(out, body.data, body.size);
+    put_all(PIPE, head, sizeof head);
+    put_all(PIPE, body.data, body.size);
     _exit(0);
 }
+
+/* ---- the parent ---- */
 
 /* Reads n bytes or stops at the deadline, the end or an error. */
 static size_t get_all(int fd, uint8_t *data, size_t n, double deadline) {
@@ -165,8 +228,9 @@ static ckvc_status take_error(const message *m, ckvc_err *err) {
                      m->size > 4 ? (const char *)m->body + 4 : "");
 }
 
-ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wall_s, shard **out,
-                                  ckvc_err *err) {
+ckvc_status shard_h5_read_bytes(const shard_bytes *file, unsigned cpu_s, unsigned wall_s,
+                                shard **out, ckvc_err *err) {
+    const char *path = file->path;
     *out = NULL;
     int ends[2];
     CKVC_TRY(h5_begin(err)); /* once here instead of in every child */
@@ -180,7 +244,7 @@ ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wal
         close(ends[1]);
         return failed;
     }
-    if (pid == 0) { child(path, ends[1], cpu_s); }
+    if (pid == 0) { child(file, ends[1], cpu_s); }
     close(ends[1]);
     CKVC_AUTO(message_fini) message m = {.kind = 1};
     const double deadline = ckvc_now_s() + wall_s;
@@ -205,6 +269,11 @@ ckvc_status shard_h5_read_limited(const char *path, unsigned cpu_s, unsigned wal
     return m.kind == 0 ? take_rows(&m, path, out, err) : take_error(&m, err);
 }
 
-ckvc_status shard_h5_read_hostile(const char *path, shard **out, ckvc_err *err) {
-    return shard_h5_read_limited(path, CPU_SECONDS, WALL_SECONDS, out, err);
+ckvc_status shard_h5_read(const char *path, bool foreign, shard **out, ckvc_err *err) {
+    CKVC_AUTO_FREE char *bytes = NULL;
+    size_t n;
+    *out = NULL;
+    CKVC_TRY(ckvc_file_read(path, MAX_FILE_BYTES, &bytes, &n, err));
+    const shard_bytes file = {path, (const uint8_t *)bytes, n, foreign};
+    return shard_h5_read_bytes(&file, SHARD_CPU_S, SHARD_WALL_S, out, err);
 }

@@ -44,9 +44,9 @@ static void test_round_trip(void **state) {
             shard *s = fixture_shard(passes[i], n, 40), *t = NULL, *u = NULL;
             ckvc_err err = {0};
             assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-            assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+            assert_int_equal(shard_h5_read(in_folder("a.h5"), false, &t, &err), CKVC_OK);
             assert_true(fixture_same(s, t));
-            assert_int_equal(shard_h5_read_hostile(in_folder("a.h5"), &u, &err), CKVC_OK);
+            assert_int_equal(shard_h5_read(in_folder("a.h5"), true, &u, &err), CKVC_OK);
             assert_true(fixture_same(s, u));
             assert_string_equal(err.text, "");
             shard_free(s);
@@ -69,7 +69,7 @@ static void test_extreme_values(void **state) {
     s->prompts[1].line = UINT32_MAX;
     memset(s->prompts[1].id, 'x', SHARD_STRING - 1);
     assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), false, &t, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
     assert_true(signbit(t->records[0].reward));
     shard_free(s);
@@ -100,7 +100,7 @@ static void test_large_attributes(void **state) {
             (float)ckvc_gate_action((int)(i * 7 % CKVC_GATE_ACTIONS));
     }
     assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), false, &t, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
     shard_free(s);
     shard_free(t);
@@ -113,8 +113,8 @@ static void test_no_edges(void **state) {
     ckvc_err err = {0};
     s->h.n_entropy_bins = s->h.n_ppl_bins = 1;
     assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
-    assert_int_equal(shard_h5_read_hostile(in_folder("a.h5"), &u, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), false, &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), true, &u, &err), CKVC_OK);
     assert_true(fixture_same(s, t) && fixture_same(s, u));
     assert_int_equal(t->h.n_ppl_bins, 1);
     shard_free(s);
@@ -160,7 +160,7 @@ static void test_golden(void **state) {
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         shard *s = fixture_shard(files[i].pass, files[i].prompts, 6), *t;
         ckvc_err err = {0};
-        if (shard_h5_read(files[i].path, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        if (shard_h5_read(files[i].path, false, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         snprintf(s->h.ckvc_version, sizeof s->h.ckvc_version, "0.1.0");
         for (size_t k = 0; files[i].bare && k < 2 * 4; k++) {
             s->rho_sd[k] = s->own_recent[k] = s->own_entropy[k] = 0;
@@ -334,7 +334,7 @@ static void test_optional_header(void **state) {
         shard_header_fini(&h);
     }
     assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), false, &t, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
     assert_int_equal(t->h.setting.op, CKVC_OPERATOR_MEAN_POOL);
     json_t *about = shard_describe(t);
@@ -342,7 +342,7 @@ static void test_optional_header(void **state) {
     assert_int_equal(json_array_size(json_object_get(about, "layer_budgets")), 2);
     json_decref(about);
     shard_free(t);
-    assert_int_equal(shard_h5_read_hostile(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), true, &t, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
     shard_free(t);
     ckvc_buffer_fini(&plain);
@@ -528,7 +528,7 @@ static void test_documents(void **state) {
     assert_int_equal(shard_decode(u, bytes.data, bytes.size, &err), CKVC_OK);
     assert_true(fixture_same(s, u));
     assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read_foreign(in_folder("a.h5"), &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_folder("a.h5"), true, &t, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
     assert_string_equal(shard_prompt_cluster(&t->prompts[2]), "a document");
     assert_string_equal(shard_prompt_cluster(&t->prompts[0]), t->prompts[0].id);
@@ -551,8 +551,7 @@ static ckvc_status read_without(const char *pass, const char *name, bool foreign
     assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
     H5Fclose(file);
     shard_free(s);
-    return foreign ? shard_h5_read_foreign(in_folder("a.h5"), out, err)
-                   : shard_h5_read(in_folder("a.h5"), out, err);
+    return shard_h5_read(in_folder("a.h5"), foreign, out, err);
 }
 
 /* A demand or score shard needs its columns: zeros would be shares. What was added later may be
@@ -585,9 +584,9 @@ static void test_unreadable_places(void **state) {
     ckvc_err err = {0};
     assert_int_equal(shard_h5_write(s, "/nowhere/a.h5", &err), CKVC_E_CREATE);
     err.status = CKVC_OK;
-    assert_int_equal(shard_h5_read("/nowhere/a.h5", &t, &err), CKVC_E_NOINPUT);
+    assert_int_equal(shard_h5_read("/nowhere/a.h5", false, &t, &err), CKVC_E_NOINPUT);
     err.status = CKVC_OK;
-    assert_int_equal(shard_h5_read(folder, &t, &err), CKVC_E_NOINPUT);
+    assert_int_equal(shard_h5_read(folder, false, &t, &err), CKVC_E_NOINPUT);
     assert_null(t);
     if (access("/dev/full", W_OK) == 0) {
         err.status = CKVC_OK;

@@ -6,16 +6,27 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <zstd.h>
 
+#include "formats/shard/h5_error.h"
 #include "formats/shard/h5_zstd.h"
 #include "lib/base/files.h"
 #include "tests/unit/shard_fixture.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#endif
 
 static char folder[64], good_path[80], bent_path[80], other_path[80];
 static shard *good;
@@ -54,10 +65,21 @@ static hid_t bend(void) {
     return file;
 }
 
+static ckvc_status read_within(const char *path, unsigned cpu_s, unsigned wall_s, shard **out,
+                               ckvc_err *err) {
+    char *bytes;
+    size_t n;
+    assert_int_equal(ckvc_file_read(path, 1 << 24, &bytes, &n, NULL), CKVC_OK);
+    const shard_bytes file = {path, (const uint8_t *)bytes, n, true};
+    const ckvc_status st = shard_h5_read_bytes(&file, cpu_s, wall_s, out, err);
+    free(bytes);
+    return st;
+}
+
 static void expect_refused_at(const char *path, const char *word) {
     shard *s = NULL;
     ckvc_err err = {0};
-    ckvc_status st = shard_h5_read_hostile(path, &s, &err);
+    ckvc_status st = shard_h5_read(path, true, &s, &err);
     if (st != CKVC_E_DATA || !strstr(err.text, word) || strchr(err.text, '\n')) {
         fail_msg("wanted a refusal naming \"%s\", got %d: %s", word, (int)st, err.text);
     }
@@ -72,9 +94,7 @@ static void expect_refused(hid_t file, const char *word) {
 static void expect_taken(hid_t file, shard **out) {
     H5Fclose(file);
     ckvc_err err = {0};
-    if (shard_h5_read_hostile(bent_path, out, &err) != CKVC_OK) {
-        fail_msg("refused: %s", err.text);
-    }
+    if (shard_h5_read(bent_path, true, out, &err) != CKVC_OK) { fail_msg("refused: %s", err.text); }
 }
 
 /* Replaces a 1-D dataset by one of `rows` values of value, with the creation list given
@@ -381,16 +401,121 @@ static void test_not_a_shard(void **state) {
     expect_refused(f, "attribute format is missing");
     shard *s;
     ckvc_err err = {0};
-    assert_int_equal(shard_h5_read_hostile("/nowhere/x.h5", &s, &err), CKVC_E_NOINPUT);
+    assert_int_equal(shard_h5_read("/nowhere/x.h5", true, &s, &err), CKVC_E_NOINPUT);
     err.status = CKVC_OK;
-    assert_int_equal(shard_h5_read_hostile(folder, &s, &err), CKVC_E_NOINPUT);
+    assert_int_equal(shard_h5_read(folder, true, &s, &err), CKVC_E_NOINPUT);
+}
+
+/* ---- HDF5 taken over: the zstd filter of this process is the attacker, the child's a copy ---- */
+#ifdef CKVC_UNCONFINED
+static void test_taken_over(void **state) {
+    (void)state;
+    skip();
+}
+#else
+enum { TRIES = 12, NOT_TRIED = 1000 };
+static int aim; /* what the filter does: TRIES and then values; or what a limit ends */
+enum { AIM_TRY, AIM_MEMORY, AIM_CPU };
+static char new_path[80];
+
+/* 0: it was done; else errno. */
+static int errno_of(long result) { return result < 0 ? errno : 0; }
+
+/* Ways out of the child, each with its errno; the last is to write to a file that the parent has
+ * open, which is EBADF where it is closed here. */
+static void try_all(double *got) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    char byte = 0;
+    int n = 0, written = 0;
+    got[n++] = errno_of(socket(AF_INET, SOCK_STREAM, 0));
+    got[n++] = errno_of(connect(3, (struct sockaddr *)&to, sizeof to));
+    got[n++] = errno_of(open(new_path, O_WRONLY | O_CREAT, 0600));
+    got[n++] = errno_of(open("/etc/passwd", O_RDONLY));
+    got[n++] = errno_of(execl("/bin/true", "true", NULL));
+    got[n++] = errno_of(fork());
+    got[n++] = errno_of(kill(getppid(), 0));
+    got[n++] = errno_of(ptrace(PTRACE_TRACEME, 0, NULL, NULL));
+    got[n++] = errno_of(unlink(good_path));
+    got[n++] = errno_of(read(0, &byte, 1));
+    void *code = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    got[n++] = code == MAP_FAILED ? errno : 0;
+    for (int fd = 4; fd < 64; fd++) { written += write(fd, &byte, 1) == 1; }
+    got[n++] = written ? 0 : EPERM;
+}
+
+static size_t attack(unsigned flags, size_t cd_nelmts, const unsigned cd_values[], size_t nbytes,
+                     size_t *buf_size, void **buf) {
+    double first;
+    memcpy(&first, *buf, sizeof first);
+    if (first != NOT_TRIED) { /* another column */
+        return h5_zstd_class.filter(flags, cd_nelmts, cd_values, nbytes, buf_size, buf);
+    }
+    if (!(flags & H5Z_FLAG_REVERSE)) { return nbytes; }
+    for (int i = 0; aim == AIM_MEMORY && i < 8; i++) { /* 8 GiB of addresses, never touched */
+        const int how = MAP_PRIVATE | MAP_ANONYMOUS;
+        if (mmap(NULL, (size_t)1 << 30, PROT_READ | PROT_WRITE, how, -1, 0) == MAP_FAILED) {
+            return i > 2 ? 0 : nbytes;
+        }
+    }
+    for (volatile int spin = 1; aim == AIM_CPU && spin;) {}
+    try_all(*buf);
+    return nbytes;
+}
+
+static void test_taken_over(void **state) {
+    (void)state;
+    static const H5Z_class2_t attacker = {H5Z_CLASS_T_VERS, H5_ZSTD_ID, 1,    1,
+                                          "zstd",           NULL,       NULL, attack};
+    double values[60];
+    for (int i = 0; i < 60; i++) { values[i] = NOT_TRIED; }
+    snprintf(new_path, sizeof new_path, "%s/new", folder);
+    assert_true(H5Zregister(&attacker) >= 0);
+    hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
+    hsize_t chunk = 60;
+    H5Pset_chunk(create, 1, &chunk);
+    H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 0, NULL);
+    replace(f, "record/loss", H5T_IEEE_F64LE, 60, create, values);
+    H5Pclose(create);
+    H5Fclose(f);
+
+    const int parents = open("/dev/null", O_WRONLY);
+    shard *s = NULL;
+    ckvc_err err = {0};
+    aim = AIM_TRY;
+    if (read_within(bent_path, 5, 10, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    for (int i = 0; i < TRIES; i++) {
+        if (s->records[i].loss != EPERM) { fail_msg("try %d: errno %g", i, s->records[i].loss); }
+    }
+    assert_true(s->records[TRIES].loss == NOT_TRIED);
+    assert_int_not_equal(access(new_path, F_OK), 0);
+    assert_int_equal(access(good_path, F_OK), 0);
+    shard_free(s);
+    close(parents);
+#ifndef SANITIZED
+    aim = AIM_MEMORY;
+    expect_refused_at(bent_path, "record/loss cannot be read");
+#endif
+    aim = AIM_CPU;
+    assert_int_equal(read_within(bent_path, 1, 30, &s, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "over its CPU time"));
+    H5Zunregister(H5_ZSTD_ID);
+}
+#endif
+
+/* No filter that lies about as a library. */
+static void test_no_plugins(void **state) {
+    (void)state;
+    unsigned kinds = ~0u;
+    assert_int_equal(h5_begin(NULL), CKVC_OK);
+    assert_true(H5PLget_loading_state(&kinds) >= 0);
+    assert_int_equal(kinds, 0);
 }
 
 static void test_deadline(void **state) {
     (void)state;
     shard *s;
     ckvc_err err = {0};
-    assert_int_equal(shard_h5_read_limited(good_path, 10, 0, &s, &err), CKVC_E_DATA);
+    assert_int_equal(read_within(good_path, 10, 0, &s, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "did not finish"));
 }
 
@@ -399,7 +524,7 @@ static void test_deadline(void **state) {
  * different. */
 static void test_random_damage(void **state) {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SANITIZED
     const int rounds = 150;
 #else
     const int rounds = 2500;
@@ -425,7 +550,7 @@ static void test_random_damage(void **state) {
         close(fd);
         shard *s = NULL;
         ckvc_err err = {0};
-        ckvc_status st = shard_h5_read_limited(bent_path, 5, 10, &s, &err);
+        ckvc_status st = read_within(bent_path, 5, 10, &s, &err);
         if (st == CKVC_OK) {
             taken++;
             assert_true(fixture_same(s, good));
@@ -447,6 +572,7 @@ int main(void) {
         cmocka_unit_test(test_zstd_frames),   cmocka_unit_test(test_shapes_and_values),
         cmocka_unit_test(test_missing),       cmocka_unit_test(test_other_producers),
         cmocka_unit_test(test_not_a_shard),   cmocka_unit_test(test_deadline),
+        cmocka_unit_test(test_taken_over),    cmocka_unit_test(test_no_plugins),
         cmocka_unit_test(test_random_damage),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
