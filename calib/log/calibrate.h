@@ -85,8 +85,9 @@ typedef struct repeat_dry_run {
     uint32_t n_tokens, n_continuation;
     double prefill_s, single_s, prompt_s; /* prefill and continuation alone, which are done first;
                                              all of it, as a prompt of a batch */
-    double copy_s; /* of these: what a pass through the layers spends on copies of weights */
-    size_t bytes;  /* that it logs, before they are compressed */
+    double copy_s;    /* of these: what a pass through the layers spends on copies of weights */
+    double compute_s; /* what a prompt's prefill takes without them */
+    size_t bytes;     /* that it logs, before they are compressed */
     memory_plan memory;
 } repeat_dry_run;
 ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate_options *o,

@@ -365,7 +365,7 @@ void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost) {
     printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, scores %.1f\n",
            (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
            (double)m->prompt / 1e6, (double)m->sets / 1e6);
-    print_copies(m, d->copy_s, fmax(d->prefill_s - d->copy_s, 1e-6), 0);
+    print_copies(m, d->copy_s, d->compute_s, 0);
     printf("this pass          about %s at most, %.1f MB on disk\n", duration,
            cost->disk_bytes / 1e6);
 }
