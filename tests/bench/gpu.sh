@@ -3,7 +3,7 @@
 #   tests/bench/gpu.sh OUT.csv            # needs the CUDA Toolkit, what `scripts/setup.sh` installs, 20 GB below TMPDIR
 #   tests/bench/gpu.sh --dry OUT.csv      # the same steps with the emulation and a tiny shape, anywhere: whether this script is right
 # Settings, from the environment: LAYERS (of LLaMA-3-8B's shape, 32), TOKENS (8192), CONTINUATION (128), BUDGET (1024), VARIANTS (256), PYTHON (with torch,
-# for the rows beside), SKIP (steps by name: build test sanitize measure).
+# for the rows beside), SKIP (steps by name: build test sanitize measure stream).
 # A step that fails is said and counted at the end; the others run.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -17,10 +17,10 @@ failed=
 python=${PYTHON:-python3} continuation=${CONTINUATION:-128} variants=${VARIANTS:-256}
 if [ -n "$dry" ]; then
     b=build/release ckvc=build/release/emulated/ckvc tests=build/release/emulated/tests tokens=${TOKENS:-128} budget=${BUDGET:-32} continuation=16 variants=4 window=16
-    shape=(2 6 3 32 96 128 512) device="emulated"
+    shape=(2 6 3 32 96 128 512) large=(4 16 2 16 128 448 512) device="emulated"
 else
     b=build/gpu ckvc=build/gpu/ckvc tests=build/gpu/tests tokens=${TOKENS:-8192} budget=${BUDGET:-1024} window=64
-    shape=("${LAYERS:-32}" 32 8 128 4096 14336 128256)
+    shape=("${LAYERS:-32}" 32 8 128 4096 14336 128256) large=(8 64 8 128 8192 28672 128256)
     device=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1 | tr ',' ' ') || exit 69
 fi
 say() { echo "gpu.sh: $SECONDS s: $*" >&2; }
@@ -69,6 +69,10 @@ sanitize() {
     done
     return $bad
 }
+prompts() { # N VOCAB: random ids, the longest that fit
+    awk -v prompts="$1" -v n="$((tokens - 64))" -v vocab="$2" 'BEGIN { s = 7; for (p = 0; p < prompts; p++) { line = "{\"id\":\"p" p "\",\"tokens\":["
+        for (t = 0; t < n; t++) { s = (s * 1103515245 + 12345) % 2147483648; line = line (t ? "," : "") s % vocab }; print line "]}" } }'
+}
 measure() {
     local bad=0
     $b/tools/make_model "$work/model" "${shape[@]}" || return 1
@@ -76,8 +80,7 @@ measure() {
     "$ckvc" bench --model "$work/model" --backend cuda --compute bf16 --max-tokens "$tokens" --continuation "$continuation" --budget "$budget" --window $window \
         --variants "$variants" --repeats 3 --error-prompts 0 --stage matmul,attention,prefill,demand,sweep,rewards-sweep >"$work/bench.csv" || bad=1
     sed '1,2d; s/^/ckvc,/' "$work/bench.csv" | awk -F, '{ print $1 "," $2 "," $3 "," $5 "," $7 "," $9 ",share " $11 "; " $12 }' | rows
-    awk -v n="$((tokens - 64))" -v vocab="${shape[6]}" 'BEGIN { s = 7; for (p = 0; p < 16; p++) { line = "{\"id\":\"p" p "\",\"tokens\":["
-        for (t = 0; t < n; t++) { s = (s * 1103515245 + 12345) % 2147483648; line = line (t ? "," : "") s % vocab }; print line "]}" } }' >"$work/prompts.jsonl"
+    prompts 16 "${shape[6]}" >"$work/prompts.jsonl"
     for batch in 1 16; do
         "$ckvc" generate --model "$work/model" --manifest "$work/prompts.jsonl" --limit "$batch" --batch "$batch" --max-new 32 --policy snapkv --budget "$budget" \
             --window $window --compare --backend cuda --compute bf16 --json -q >"$work/texts.jsonl" || bad=1
@@ -98,10 +101,34 @@ PY
     return $bad
 }
 
+# Eight layers of LLaMA-3-70B's shape, of which --memory leaves room for half at most, so that they are copied as a larger model's are: prompts per second
+# of a pass of demand without a repetition (a prompt goes twice through the layers), from two runs that differ in prompts alone; and the plan's roofline.
+stream() {
+    local n plan memory seconds=() few=8 many=40 layers=${large[0]}
+    [ -z "$dry" ] || { few=2 many=6; }
+    rm -rf "$work/model"
+    $b/tools/make_model "$work/large" "${large[@]}" || return 1
+    prompts "$many" "${large[6]}" >"$work/prompts.jsonl"
+    local pass=("$ckvc" calibrate --model "$work/large" --manifest "$work/prompts.jsonl" --side demand --no-repeat --max-tokens "$tokens" --window "$window"
+        --continuation "$continuation" --budget 0.25 --backend cuda --compute bf16)
+    memory=$("${pass[@]}" --out "$work/none" --dry-run 2>/dev/null | sed -n 's/^memory.*: weights \([0-9.]*\), prompt \([0-9.]*\),.*/\1 \2/p' |
+        awk '{ printf "%dK", ($1 / 2 + $2) * 1e6 / 1024 }')
+    plan=$("${pass[@]}" --memory "$memory" --out "$work/none" --dry-run | sed -n '/^copies/,/compute-bound/p' | tr -s ' \n,' '  ;')
+    [ -n "$plan" ] || { say "stream: with --memory $memory all copies stay"; return 1; }
+    for n in "$few" "$many"; do
+        local start=$EPOCHREALTIME
+        "${pass[@]}" --memory "$memory" --limit "$n" --out "$work/stream-$n" -q >/dev/null || return 1
+        seconds+=("$(awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')")
+    done
+    awk -v n=$((many - few)) -v s="${seconds[1]}" -v few="${seconds[0]}" -v shape="L=$layers of 80 T=$tokens C=$continuation" -v layers="$layers" -v plan="$plan" 'BEGIN {
+        s -= few; printf "ckvc,stream,%s,prompts,%.6g,%.6g,80 layers by proportion %.6g a second; %s\n", shape, s, n / s, n / s * layers / 80, plan }' | rows
+}
+
 echo "program,stage,shape,unit,seconds,rate,note,device,commit" >"$out"
 step build build
 step test try
 step sanitize sanitize
 step measure measure
+step stream stream
 say "wrote $out${failed:+; FAILED:$failed}"
 [ -z "$failed" ]
