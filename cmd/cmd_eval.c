@@ -140,31 +140,6 @@ static ckvc_status write_items(const eval_cli *c, const eval_job *j, ckvc_err *e
 
 /* ---- what came of it ---- */
 
-/* Everything that decides the lines, as texts. */
-static json_t *settings_of(const eval_job *j, size_t n_ways) {
-    static const char
-        *const others[] = {"out",    "force",   "resume",    "quiet", "json",     "cost",
-                           "memory", "threads", "backend",   "batch", "haystack", "longbench",
-                           "qa",     "items",   "limit-time"}; /* what is made says it */
-    json_t *o = opts_json();
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
-    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
-    for (size_t i = 0; i < j->of.n_tables; i++) {
-        ckvc_buffer_printf(&tables, "%s%s", i ? "," : "", j->of.tables[i]->content_id);
-    }
-    if (tables.size) { json_object_set_new(o, "table", json_string((char *)tables.data)); }
-    json_object_set_new(o, "model", json_string(model_fingerprint(j->e.model)));
-    json_object_set_new(o, "kernel", json_string(j->e.be->kernel));
-    json_object_set_new(o, "items", json_string(j->items->sha256));
-    json_object_set_new(o, "program", json_string(CKVC_VERSION));
-    json_object_set_new(o, "prompts", json_sprintf("%zu", j->items->prompts.n));
-    json_object_set_new(o, "lines", json_sprintf("%zu", n_ways));
-    if (j->part.count) {
-        json_object_set_new(o, "shard", json_sprintf("%u/%u", j->part.index, j->part.count));
-    }
-    return o;
-}
-
 /* Of the lines, those of before among them. */
 static ckvc_status print_summary(const ckvc_buffer *lines, uint64_t seed, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
@@ -245,15 +220,16 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
 
 /* The answers, in one go or in what a checkpoint leaves to do. */
 static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc_err *err) {
-    const size_t n_ways = eval_ways(&o->choice);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
+    j->checkpoint = (score_checkpoint){.out = c->out,
+                                       .part = j->part,
+                                       .n_prompts = j->items->prompts.n,
+                                       .per_prompt = eval_ways(&o->choice),
+                                       .resume = c->resume,
+                                       .force = c->force};
     if (c->out) {
-        json_auto_t *settings = settings_of(j, n_ways);
-        j->checkpoint = (score_checkpoint){.out = c->out,
-                                           .part = j->part,
-                                           .per_prompt = n_ways,
-                                           .resume = c->resume,
-                                           .force = c->force};
+        json_auto_t *settings = policies_settings(&j->of, &j->e);
+        json_object_set_new(settings, "items", json_string(j->items->sha256));
         CKVC_TRY(score_checkpoint_open(&j->checkpoint, settings, &lines, err));
         o->n_done = j->checkpoint.n_done;
         o->keep = score_checkpoint_keep;
@@ -262,24 +238,8 @@ static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc
     ckvc_stop_install((double)c->limit_time);
     ckvc_err why = {0};
     const ckvc_status st = eval_answers(o, &lines, &why);
-    const bool kept = o->keep && j->checkpoint.n_done > 0;
-    if (st != CKVC_OK && !kept) { score_checkpoint_remove(&j->checkpoint); }
-    if (st == CKVC_E_STOPPED && !kept) {
-        if (!c->out) { fwrite(lines.data, 1, lines.size, stdout); }
-        return ckvc_fail(err, CKVC_E_INTERRUPTED, "%.*s; %s", (int)strcspn(why.text, ";"), why.text,
-                         c->out ? "nothing was written" : "what is printed is complete");
-    }
-    FAIL_IF(st != CKVC_OK, st, "%s", why.text);
-    if (j->part.count) { /* the checkpoint is the part */
-        if (!o->quiet) {
-            say("wrote %s; when all parts are there: ckvc merge %s\n", j->checkpoint.path, c->out);
-        }
-    } else if (c->out) {
-        CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->force, err));
-        score_checkpoint_remove(&j->checkpoint);
-    } else {
-        fwrite(lines.data, 1, lines.size, stdout);
-    }
+    CKVC_TRY(score_checkpoint_end(&j->checkpoint, &lines, st, &why, "what is printed is complete",
+                                  o->quiet, err));
     return o->quiet ? CKVC_OK : print_summary(&lines, c->inputs.setting.seed, err);
 }
 

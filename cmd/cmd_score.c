@@ -65,44 +65,17 @@ static void print_summary(const score_cli *c, const score_job *j) {
     }
 }
 
-/* Everything that decides the lines, as texts: options by their values, inputs by what they are. */
 static json_t *settings_of(const score_cli *c, const score_job *j) {
-    static const char *const others[] = {"out",  "vectors", "force",   "resume",  "quiet",
-                                         "json", "memory",  "threads", "backend", "limit-time"};
-    json_t *o = opts_json();
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
-    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
+    json_t *o = policies_settings(&j->of, &j->e);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer budgets = {0};
-    for (size_t i = 0; i < j->of.n_tables; i++) {
-        ckvc_buffer_printf(&tables, "%s%s", i ? "," : "", j->of.tables[i]->content_id);
-    }
     for (int l = 0; c->layer_budgets && l < model_get_shape(j->e.model)->n_layers; l++) {
         ckvc_buffer_printf(&budgets, "%s%.17g", l ? "," : "", j->layer_budgets[l]);
     }
-    json_object_set_new(o, "model", json_string(model_fingerprint(j->e.model)));
-    json_object_set_new(o, "kernel", json_string(j->e.be->kernel));
     json_object_set_new(o, "manifest", json_string(j->e.manifest->sha256));
-    json_object_set_new(o, "program", json_string(CKVC_VERSION));
-    json_object_set_new(o, "prompts", json_sprintf("%zu", j->e.prompts->n));
-    json_object_set_new(o, "lines", json_sprintf("%zu", j->of.n * j->of.n_budgets));
-    if (j->part.count) {
-        json_object_set_new(o, "shard", json_sprintf("%u/%u", j->part.index, j->part.count));
-    }
-    if (tables.size) { json_object_set_new(o, "table", json_string((char *)tables.data)); }
     if (budgets.size) {
         json_object_set_new(o, "layer-budgets", json_string((char *)budgets.data));
     }
     return o;
-}
-
-/* Lines that are there when a score is stopped are printed; where no checkpoint holds a prompt,
- * there is nothing to go on from. */
-static ckvc_status stopped_for_good(const score_cli *c, const ckvc_buffer *lines,
-                                    const ckvc_err *why, ckvc_err *err) {
-    if (!c->out) { fwrite(lines->data, 1, lines->size, stdout); }
-    return ckvc_fail(err, CKVC_E_INTERRUPTED, "%.*s; %s", (int)strcspn(why->text, ";"), why->text,
-                     c->out ? "nothing was written"
-                            : "their lines are complete, and with --out one could go on from here");
 }
 
 ckvc_status score_run(const score_cli *c, ckvc_err *err) {
@@ -135,13 +108,14 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.choice.setting.budgets = (setting_list){j.of.budgets, j.of.n_budgets};
     o.choice.setting.layer_budgets = (setting_list){j.layer_budgets, j.layer_budgets ? L : 0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
+    j.checkpoint = (score_checkpoint){.out = c->out,
+                                      .part = j.part,
+                                      .n_prompts = j.e.prompts->n,
+                                      .per_prompt = per_prompt,
+                                      .resume = c->resume,
+                                      .force = c->score.force};
     if (c->own_command && c->out) {
         json_auto_t *settings = settings_of(c, &j);
-        j.checkpoint = (score_checkpoint){.out = c->out,
-                                          .part = j.part,
-                                          .per_prompt = per_prompt,
-                                          .resume = c->resume,
-                                          .force = c->score.force};
         CKVC_TRY(score_checkpoint_open(&j.checkpoint, settings, &lines, err));
         o.part = j.part;
         o.n_done = j.checkpoint.n_done;
@@ -151,20 +125,9 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     ckvc_stop_install((double)c->limit_time);
     ckvc_err why = {0};
     const ckvc_status st = score_prompts(&inputs, &o, &lines, j.summary, &why);
-    const bool kept = o.keep && j.checkpoint.n_done > 0;
-    if (st != CKVC_OK && !kept) { score_checkpoint_remove(&j.checkpoint); }
-    if (st == CKVC_E_STOPPED && !kept) { return stopped_for_good(c, &lines, &why, err); }
-    CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
-    if (j.part.count) { /* the checkpoint is the part */
-        if (!o.quiet) {
-            say("wrote %s; when all parts are there: ckvc merge %s\n", j.checkpoint.path, c->out);
-        }
-    } else if (c->out) {
-        CKVC_TRY(ckvc_publish_bytes(c->out, lines.data, lines.size, c->score.force, err));
-        score_checkpoint_remove(&j.checkpoint);
-    } else {
-        fwrite(lines.data, 1, lines.size, stdout);
-    }
+    CKVC_TRY(score_checkpoint_end(
+        &j.checkpoint, &lines, st, &why,
+        "their lines are complete, and with --out one could go on from here", o.quiet, err));
     if (!c->inputs.quiet) { print_summary(c, &j); }
     for (size_t i = 0; i < j.of.n_tables; i++) {
         leak_guard_warn(j.of.tables[i], c->of.tables.items[i], j.e.manifest->sha256);

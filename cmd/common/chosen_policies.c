@@ -108,6 +108,24 @@ ckvc_status policies_budgets(const policies_options *o, bool given, chosen_polic
     return CKVC_OK;
 }
 
+json_t *policies_settings(const chosen_policies *of, const opened_inputs *e) {
+    static const char *const others[] = {"out",     "force",   "resume",  "quiet",    "json",
+                                         "memory",  "threads", "backend", "batch",    "limit-time",
+                                         "vectors", "cost",    "items",   "haystack", "longbench",
+                                         "qa"}; /* of eval's last four its items' hash says it */
+    json_t *o = opts_json();
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) { json_object_del(o, others[i]); }
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer tables = {0};
+    for (size_t i = 0; i < of->n_tables; i++) {
+        ckvc_buffer_printf(&tables, "%s%s", i ? "," : "", of->tables[i]->content_id);
+    }
+    if (tables.size) { json_object_set_new(o, "table", json_string((char *)tables.data)); }
+    json_object_set_new(o, "model", json_string(model_fingerprint(e->model)));
+    json_object_set_new(o, "kernel", json_string(e->be->kernel));
+    json_object_set_new(o, "program", json_string(CKVC_VERSION));
+    return o;
+}
+
 void policies_close(chosen_policies *p) {
     for (size_t i = 0; i < p->n_tables; i++) { table_file_free(p->tables[i]); }
     free(p->list);

@@ -39,4 +39,8 @@ ckvc_status policies_open(const policies_options *o, const inputs_options *input
  */
 ckvc_status policies_budgets(const policies_options *o, bool given, chosen_policies *out,
                              ckvc_err *err) CKVC_MUST_CHECK;
+/* What decides the lines under these policies, as texts: the running verb's options by their
+ * values, model and tables by what they are. New reference, to which the verb adds its other
+ * inputs. */
+json_t *policies_settings(const chosen_policies *of, const opened_inputs *e);
 void policies_close(chosen_policies *p);

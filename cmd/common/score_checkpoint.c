@@ -74,6 +74,11 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_bu
     size_t n, end;
     c->path = c->part.count ? part_path(c->out, c->part) : ckvc_format("%s.checkpoint", c->out);
     c->lock = -1;
+    json_object_set_new(settings, "prompts", json_sprintf("%zu", c->n_prompts));
+    json_object_set_new(settings, "lines", json_sprintf("%zu", c->per_prompt));
+    if (c->part.count) {
+        json_object_set_new(settings, "shard", json_sprintf("%u/%u", c->part.index, c->part.count));
+    }
     CKVC_TRY(take_lock(c, err));
     CKVC_TRY(ckvc_file_read(c->path, SIZE_MAX - 1, &text, &n, err));
     char *rest = strchr(text, '\n');
@@ -105,8 +110,28 @@ ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size, ckv
     return CKVC_OK;
 }
 
-void score_checkpoint_remove(const score_checkpoint *c) {
+static void remove_it(const score_checkpoint *c) {
     if (c->path) { unlink(c->path); }
+}
+
+ckvc_status score_checkpoint_end(score_checkpoint *c, const ckvc_buffer *lines, ckvc_status st,
+                                 const ckvc_err *why, const char *printed, bool quiet,
+                                 ckvc_err *err) {
+    const bool for_good = st == CKVC_E_STOPPED && c->n_done == 0;
+    if (st != CKVC_OK && c->n_done == 0) { remove_it(c); }
+    if (!c->out && (st == CKVC_OK || for_good)) { fwrite(lines->data, 1, lines->size, stdout); }
+    CKVC_FAIL_IF(for_good, err, CKVC_E_INTERRUPTED, "%.*s; %s", (int)strcspn(why->text, ";"),
+                 why->text, c->out ? "nothing was written" : printed);
+    CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why->text);
+    if (c->part.count) { /* the checkpoint is the part */
+        if (!quiet) {
+            fprintf(stderr, "wrote %s; when all parts are there: ckvc merge %s\n", c->path, c->out);
+        }
+    } else if (c->out) {
+        CKVC_TRY(ckvc_publish_bytes(c->out, lines->data, lines->size, c->force, err));
+        remove_it(c);
+    }
+    return CKVC_OK;
 }
 
 void score_checkpoint_fini(score_checkpoint *c) {
