@@ -62,8 +62,8 @@ fi
 if part probes; then
     tables=
     for p in joint independent grid-search epsilon-greedy; do
-        made probe-$p/table.ckvt "$ckvc" compile -q "${paper[@]}" --bins 3,2 --variants "${VARIANTS:-256}" --rounds 1 --manifest technical.jsonl --limit "${PROBED:-100}" --probe $p \
-            --label $p --out probe-$p
+        made probe-$p/table.ckvt "$ckvc" compile -q "${paper[@]}" --bins 3,2 --variants "${VARIANTS:-256}" --manifest technical.jsonl --limit "${PROBED:-100}" \
+            --leak-check technical-leaks.json --probe $p --label $p --out probe-$p
         tables+=,probe-$p/table.ckvt
     done
     made probes.jsonl "$ckvc" score -q "${paper[@]}" --manifest technical.jsonl --split heldout --limit "${HELDOUT:-0}" --table "${tables#,}" --policy identity,matched --out probes.jsonl
