@@ -1,6 +1,5 @@
 /* Items of tasks: names to kinds, prompts fitted to their lengths, answers counted. task.h. */
 #include <math.h>
-#include <stdio.h>
 
 #include "lib/base/files.h"
 #include "lib/base/json.h"

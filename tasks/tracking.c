@@ -1,6 +1,5 @@
 /* RULER's variable tracking: a value, and variables that get it from each other in four hops, among
  * one line repeated; the question is for all of them. A short example comes first, as there. */
-#include <stdio.h>
 
 #include "lib/base/order.h"
 #include "tasks/task_kind.h"

@@ -1,6 +1,5 @@
 /* RULER's common words and frequent words: which words of a list stand there most often. */
 #include <math.h>
-#include <stdio.h>
 
 #include "tasks/lexicon.h"
 #include "tasks/task_kind.h"

@@ -2,8 +2,6 @@
  * gives the doubles of (32+a)/40. */
 #pragma once
 
-#include <stdbool.h>
-
 #include "lib/base/names.h"
 #include "lib/base/status.h"
 

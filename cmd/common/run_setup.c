@@ -4,7 +4,6 @@
 #include "calib/demand/repeat_pass.h"
 #include "calib/prompt/sample.h"
 #include "calib/actions/start_table.h"
-#include "cmd/common/json_text.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/common/run_text.h"
 #include "formats/lines/layer_budgets.h"

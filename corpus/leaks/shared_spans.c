@@ -6,7 +6,6 @@
  * named, never whether a span is found. */
 #include "corpus/leaks/shared_spans.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "corpus/hashes.h"

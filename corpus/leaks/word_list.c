@@ -1,7 +1,6 @@
 /* Words of texts: see word_list.h. */
 #include "corpus/leaks/word_list.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "corpus/texts.h"

@@ -2,8 +2,6 @@
  * (window, KV heads) stands in an object "ckvc" of ours, which it leaves alone. */
 #include "formats/export/compilerkv.h"
 
-#include <math.h>
-
 #include "formats/export/foreign_heads.h"
 #include "formats/export/npy.h"
 #include "formats/export/safetensors_folder.h"

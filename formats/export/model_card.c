@@ -1,8 +1,6 @@
 /* A table in words, as the README.md of a folder on a model hub. */
-#include <math.h>
 
 #include "formats/export/safetensors_folder.h"
-#include "lib/base/files.h"
 #include "lib/base/json.h"
 
 enum { REPORT_MAX = 256 << 20 };

@@ -3,7 +3,6 @@
 #include "formats/export/safetensors_folder.h"
 
 #include "formats/model/model_readers.h"
-#include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 

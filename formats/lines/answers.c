@@ -2,7 +2,6 @@
 #include "formats/lines/answers.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "formats/lines/rows.h"

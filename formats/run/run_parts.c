@@ -1,8 +1,6 @@
 /* Runs in parts: their files' names, and many parts into one run (run.md, "Parts"). */
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  *
  *   T tokens · R last rows · W the table's window · L, H, G layers, query heads, KV heads
  */
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>

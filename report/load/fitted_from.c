@@ -4,7 +4,6 @@
  * have these plans: a compiled run has both sides, each round's; made by hand with the four verbs,
  * each side has a run of its own; `fit a b` pools the last passes of both.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
  * here and said on the page.
  */
 #include <math.h>
-#include <stdlib.h>
 
 #include "lib/base/memory.h"
 #include "lib/base/order.h"

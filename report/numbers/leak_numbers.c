@@ -1,7 +1,6 @@
 /* Whether the prompts behind a table were checked for leaks, and against the prompts that it is
  * scored on here (manifest.md, "Leaks"). */
 #include "formats/lines/leak_record.h"
-#include "lib/base/memory.h"
 #include "report/numbers/numbers.h"
 
 /* The manifests that a table's score rows are of, as keys; true: every check so far compared it. */

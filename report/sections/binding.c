@@ -1,6 +1,5 @@
 /* Where the gate can change what is kept: per budget, source, layer and risk cell, and what its
  * choices rest on. */
-#include <math.h>
 
 #include "report/sections/sections.h"
 

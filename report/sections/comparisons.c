@@ -1,5 +1,4 @@
 /* Comparisons of policies: their columns, and what is compared with what. */
-#include <math.h>
 
 #include "lib/base/files.h"
 #include "lib/base/memory.h"

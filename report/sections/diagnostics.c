@@ -1,9 +1,7 @@
 /* The paper's diagnostics: scores by prompt and head, two peaks of weights, damage by risk, the
  * worst tenth. */
 #include <math.h>
-#include <stdlib.h>
 
-#include "lib/base/order.h"
 #include "report/sections/sections.h"
 
 /* ---- columns ---- */

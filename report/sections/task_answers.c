@@ -2,7 +2,6 @@
  * one, lengths, needles. A part for each model, and for the question seen or not. */
 #include <math.h>
 
-#include "lib/base/memory.h"
 #include "lib/base/order.h"
 #include "report/sections/sections.h"
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "lib/base/json.h"
-#include "lib/base/memory.h"
 #include "report/sections/sections.h"
 
 /* ---- columns ---- */
