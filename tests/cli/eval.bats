@@ -265,6 +265,26 @@ o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["h
     [ ! -e "$DIR/dry.jsonl.checkpoint" ]
 }
 
+@test "the making of items says how far it is on a terminal, and nothing of it stays" {
+    python3 - <<'END'
+import os, pty, subprocess
+def said(*options):
+    ours, theirs = pty.openpty()
+    p = subprocess.Popen([os.environ["CKVC"], "eval", "--model", os.environ["MODEL"], "--tasks", "niah", "--lengths", "200", "--count", "2", "--dry-run", *options],
+                         stdout=subprocess.DEVNULL, stderr=theirs, env=dict(os.environ, TERM="xterm"))
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 4096): text += part
+    except OSError: pass  # the other end is closed
+    assert p.wait() == 0
+    return text
+text = said()
+assert text.startswith(b"\r\x1b[Kmaking items: 0 of 10 prompts") and text.endswith(b"\r\x1b[K") and b"\n" not in text, text
+assert said("-q") == b""
+END
+}
+
 @test "what cannot be is one line" {
     fails() {
         local status_wanted=$1 text=$2

@@ -132,7 +132,10 @@ static void longbench_as_published(void **state) {
     snprintf(there, sizeof there, "%s/data/text/longbench/multi_news.jsonl",
              shared ? shared : "../shared");
     char *from = realpath(there, NULL); /* a link's target is relative to the link */
-    if (!from) { skip(); }
+    if (!from) {
+        skip();
+        return; /* for who reads it: skip() does not come back */
+    }
     put("dataset2prompt.json", prompts);
     assert_int_equal(symlink(from, in_temp_folder("multi_news.jsonl")), 0);
     free(from);
