@@ -19,7 +19,7 @@ static bool ends_with(const char *name, const char *ending) {
 static ckvc_status check_folder(const report_options *o, ckvc_err *err) {
     DIR *folder = opendir(o->out);
     bool report = false;
-    char *other = NULL;
+    CKVC_AUTO_FREE char *other = NULL;
     CKVC_FAIL_IF(!folder && ckvc_file_exists(o->out), err, CKVC_E_CREATE,
                  "%s: is no folder that can be looked into; give another --out", o->out);
     for (struct dirent *e; folder && !other && (e = readdir(folder));) {
@@ -32,7 +32,6 @@ static ckvc_status check_folder(const report_options *o, ckvc_err *err) {
         }
     }
     if (folder) { closedir(folder); }
-    CKVC_AUTO_FREE char *named = other;
     CKVC_FAIL_IF(other, err, CKVC_E_CREATE,
                  "%s: holds %s, which is no report's; a report has a folder of its own, give "
                  "another --out",

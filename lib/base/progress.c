@@ -24,10 +24,11 @@ double ckvc_now_s(void) {
     3.0 /* seconds to the first line where there is no terminal; the next at twice that */
 #define MOST_S   600.0
 #define REDRAW_S 0.2
+#define SLOPE_S  60.0
 
 /* Memory over time: sums of a line's fit by least squares, in seconds of the job and bytes. */
 typedef struct memory_samples {
-    double n, t, m, tt, tm;
+    double from, n, t, m, tt, tm; /* from: the first one's time */
 } memory_samples;
 
 static struct {
@@ -61,14 +62,16 @@ static void sample_memory(double now) {
     memory_samples *s = &job.since;
     job.sample_s = now + REDRAW_S;
     job.memory = own_memory();
-    *s = (memory_samples){s->n + 1, s->t + t, s->m + job.memory, s->tt + t * t,
-                          s->tm + t * job.memory};
+    *s = (memory_samples){s->n > 0 ? s->from : t, s->n + 1,      s->t + t,
+                          s->m + job.memory,      s->tt + t * t, s->tm + t * job.memory};
 }
 
-/* Bytes a second; NaN: too few samples. */
-static double slope_of(const memory_samples *s) {
+/* Bytes a second; NaN: not over a minute, and less says what the beginning took. */
+static double slope_of(const memory_samples *s, double now) {
     enum { FEWEST = 10 };
-    return s->n < FEWEST ? NAN : (s->n * s->tm - s->t * s->m) / (s->n * s->tt - s->t * s->t);
+    return s->n < FEWEST || now - job.start_s - s->from < SLOPE_S
+               ? NAN
+               : (s->n * s->tm - s->t * s->m) / (s->n * s->tt - s->t * s->t);
 }
 
 /* ---- lines ---- */
@@ -110,8 +113,13 @@ static void say_rest(double now) {
     }
     if (job.memory > 0) {
         const memory_samples *a = &job.before, *b = &job.since;
-        const double slope = slope_of(
-            &(memory_samples){a->n + b->n, a->t + b->t, a->m + b->m, a->tt + b->tt, a->tm + b->tm});
+        const memory_samples both = {a->n > 0 ? a->from : b->from,
+                                     a->n + b->n,
+                                     a->t + b->t,
+                                     a->m + b->m,
+                                     a->tt + b->tt,
+                                     a->tm + b->tm};
+        const double slope = slope_of(&both, now);
         fprintf(stderr, ", memory %.1f MB", job.memory / 1e6);
         if (isfinite(slope)) { fprintf(stderr, " %+.1f MB/h", slope * 3600 / 1e6); }
     }
@@ -144,8 +152,9 @@ static void show(double now, bool whole) {
  * prompt's first use of its buffers is no trend. */
 static void warn_of_what_lacks(double now) {
     const double room = disk_free(), more = disk_forecast() - (double)job.bytes,
-                 available = (double)ckvc_available_memory(), before = slope_of(&job.before),
-                 since = slope_of(&job.since), growth = fmin(before, since) * seconds_left(now);
+                 available = (double)ckvc_available_memory(), before = slope_of(&job.before, now),
+                 since = slope_of(&job.since, now),
+                 growth = fmin(before, since) * seconds_left(now);
     if (more > room) {
         ckvc_warn("%s: about %.1f MB more will be written, and %.1f MB are free in %s; make room: "
                   "what is done stays, and --resume goes on behind it",

@@ -7,8 +7,8 @@
  *     MB written, 120.3 GB free, memory 812.0 MB +0.3 MB/h
  *
  * with the resident memory but for mapped files, and its slope (least squares) since the line
- * before the last one. Behind them a warning, also with -q, of disk that will not do, and of memory
- * that grows by more than there is until the end. */
+ * before the last one, where that is a minute. Behind them a warning, also with -q, of disk that
+ * will not do, and of memory that grows by more than there is until the end. */
 #pragma once
 
 #include <stdbool.h>
