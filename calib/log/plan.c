@@ -47,33 +47,29 @@ json_t *plan_json(const plan *p) {
     json_object_update(json, more);
     json_decref(more);
     setting s = calibrate_setting(o, model_get_shape(p->inputs->model));
-    const bool logs = s.budgets.n > 0 && o->kind == SHARD_LOGGED;
+    const bool logs = s.budgets.n > 0 && o->kind == SHARD_LOGGED, shares = o->kind == SHARD_SHARES;
     if (logs && strcmp(p->start_table, "identity") != 0) {
         memset(s.grid, 0, sizeof s.grid); /* a start table brings its own */
     }
-    if (o->kind != SHARD_LOGGED) { set(json, "side", json_string(calibrate_sides(o))); }
+    if (logs || o->kind != SHARD_LOGGED) { set(json, "side", json_string(calibrate_sides(o))); }
     setting_write(json, SETTING_PLAN, &s,
-                  o->kind == SHARD_DEMAND || o->kind == SHARD_SHARES ? SETTING_PENALTY
-                  : logs                                             ? 0
-                                                                     : SETTING_LOGGED);
+                  o->kind == SHARD_DEMAND || shares ? SETTING_PENALTY
+                  : logs                            ? 0
+                                                    : SETTING_LOGGED);
     if (p->leak_check) { json_object_set(json, "leak_check", p->leak_check); }
-    if (o->kind == SHARD_SHARES) {
+    if (logs || shares) {
         set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
         set(json, "check_rollouts", json_real(o->check_rollouts));
-        set(json, "start_table", json_string(o->shares->content_id));
+        set(json, "start_table", json_string(shares ? o->shares->content_id : p->start_table));
     }
     if (!logs) { return json; }
-    set(json, "side", json_string(calibrate_sides(o)));
     set(json, "bins", json_pack("[i,i]", (int)p->n_entropy_bins, (int)p->n_ppl_bins));
     set(json, "bin_edges", json_string(p->edges == EDGES_QUANTILE ? "quantile" : "uniform"));
     set(json, "edges_from", json_string(p->edges_from));
     set(json, "min_cell", json_integer(p->min_cell));
     set(json, "behaviour", json_string(behaviour_name(o->behaviour)));
-    set(json, "variants", o->variants < 0 ? json_string("all") : json_integer(o->variants));
-    set(json, "check_rollouts", json_real(o->check_rollouts));
     if (p->sample > 0) { set(json, "sample_prompts", json_integer(p->sample)); }
     if (p->sample > 0 && p->sample_from) { set(json, "sample_from", json_string(p->sample_from)); }
-    set(json, "start_table", json_string(p->start_table));
     /* What later versions added is written only where it is not neutral: a plan without it keeps
      * its hash. */
     if (o->until_stable <= 0) { return json; }
