@@ -50,16 +50,9 @@ typedef enum cublasLtMatmulPreferenceAttributes_t {
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8
 } cublasLtMatmulPreferenceAttributes_t;
 typedef enum cublasLtMatmulAlgoConfigAttributes_t {
-    CUBLASLT_ALGO_CONFIG_ID = 0,
-    CUBLASLT_ALGO_CONFIG_TILE_ID = 1,
-    CUBLASLT_ALGO_CONFIG_SPLITK_NUM = 2,
-    CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3
+    CUBLASLT_ALGO_CONFIG_SPLITK_NUM = 2
 } cublasLtMatmulAlgoConfigAttributes_t;
-enum {
-    CUBLASLT_REDUCTION_SCHEME_NONE = 0,
-    CUBLASLT_REDUCTION_SCHEME_INPLACE = 1,
-    CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2
-};
+enum { CUBLASLT_REDUCTION_SCHEME_NONE = 0, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2 };
 
 size_t cublasLtGetVersion(void);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle);

@@ -43,6 +43,9 @@ template <class T> cublasStatus_t take(T *to, const void *value, size_t n) {
     memcpy(to, value, n);
     return CUBLAS_STATUS_SUCCESS;
 }
+size_t workspace_of(uint32_t split, cublasLtMatrixLayout_t d) {
+    return split > 1 ? d->rows * d->cols * split * sizeof(float) : 0;
+}
 size_t size_of(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
 
 bool fits(cublasLtMatmulDesc_t p, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -123,12 +126,17 @@ void multiply(const call &p) {
 } // namespace
 
 size_t cublasLtGetVersion(void) { return 0; }
+#define DESTROY(name, type)                                                                        \
+    cublasStatus_t name(type thing) {                                                              \
+        delete thing;                                                                              \
+        return CUBLAS_STATUS_SUCCESS;                                                              \
+    }
+DESTROY(cublasLtDestroy, cublasLtHandle_t)
+DESTROY(cublasLtMatmulDescDestroy, cublasLtMatmulDesc_t)
+DESTROY(cublasLtMatrixLayoutDestroy, cublasLtMatrixLayout_t)
+DESTROY(cublasLtMatmulPreferenceDestroy, cublasLtMatmulPreference_t)
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
     *handle = new cublasLtContext();
-    return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
-    delete handle;
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
@@ -136,10 +144,6 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
     *desc = new cublasLtProduct();
     return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
                                                                 : CUBLAS_STATUS_NOT_SUPPORTED;
-}
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
-    delete desc;
-    return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t name,
@@ -151,10 +155,6 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDa
     *layout = new cublasLtLayout{type, rows, cols, leading};
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
-    delete layout;
-    return CUBLAS_STATUS_SUCCESS;
-}
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t name,
                                                 const void *value, size_t n) {
@@ -162,10 +162,6 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
     *preference = new cublasLtPreference{0, UINT32_MAX, {256, 256, 256, 256}};
-    return CUBLAS_STATUS_SUCCESS;
-}
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
-    delete preference;
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
@@ -198,7 +194,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     if (!fits(desc, a, b, c, d)) { return CUBLAS_STATUS_NOT_SUPPORTED; }
     for (uint32_t i = 0; i < 3 && *n < wanted; i++) {
         const uint32_t split = i == 0 ? 2 : 1;
-        const size_t workspace = split > 1 ? d->rows * d->cols * split * 4 : 0;
+        const size_t workspace = workspace_of(split, d);
         if (split > 1 && !(preference->reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)) {
             continue;
         }
@@ -218,7 +214,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
                                        cublasLtMatmulHeuristicResult_t *result) {
     const algorithm m = meaning(algo);
     *result = {};
-    result->workspaceSize = m.split > 1 ? d->rows * d->cols * m.split * 4 : 0;
+    result->workspaceSize = workspace_of(m.split, d);
     return m.split && m.k == a->rows && fits(desc, a, b, c, d) ? CUBLAS_STATUS_SUCCESS
                                                                : CUBLAS_STATUS_NOT_SUPPORTED;
 }

@@ -16,18 +16,14 @@ extern "C" {
 
 typedef enum cudaError {
     cudaSuccess = 0,
-    cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidDevice = 101,
-    cudaErrorNoDevice = 100,
     cudaErrorNotReady = 600
 } cudaError_t;
 typedef enum cudaMemcpyKind {
-    cudaMemcpyHostToHost,
-    cudaMemcpyHostToDevice,
-    cudaMemcpyDeviceToHost,
-    cudaMemcpyDeviceToDevice,
-    cudaMemcpyDefault
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3
 } cudaMemcpyKind;
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
@@ -44,55 +40,35 @@ typedef struct dim3 {
     unsigned x, y, z;
 } dim3;
 #endif
-enum cudaDeviceAttr {
-    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
-    cudaDevAttrMultiProcessorCount = 16,
-    cudaDevAttrComputeCapabilityMajor = 75,
-    cudaDevAttrComputeCapabilityMinor = 76
-};
 struct cudaDeviceProp {
     char name[256];
-    size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
-    int major, minor, multiProcessorCount, warpSize, l2CacheSize;
+    size_t totalGlobalMem;
+    int major, minor;
 };
 #ifndef __cplusplus
 typedef struct cudaDeviceProp cudaDeviceProp;
 #endif
-enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
-enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
-enum { cudaHostAllocDefault = 0, cudaHostRegisterDefault = 0, cudaHostRegisterReadOnly = 8 };
+enum { cudaStreamNonBlocking = 1 };
+enum { cudaEventDisableTiming = 2 };
 
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
-cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device);
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
 cudaError_t cudaDriverGetVersion(int *version);
-cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaGetLastError(void);
-cudaError_t cudaPeekAtLastError(void);
 const char *cudaGetErrorString(cudaError_t e);
 const char *cudaGetErrorName(cudaError_t e);
 cudaError_t cudaMalloc(void **p, size_t n);
-cudaError_t cudaMallocAsync(void **p, size_t n, cudaStream_t s);
 cudaError_t cudaFree(void *p);
-cudaError_t cudaFreeAsync(void *p, cudaStream_t s);
 cudaError_t cudaMallocHost(void **p, size_t n);
-cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags);
 cudaError_t cudaFreeHost(void *p);
-cudaError_t cudaHostRegister(void *p, size_t n, unsigned flags);
-cudaError_t cudaHostUnregister(void *p);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind,
                             cudaStream_t s CUDA_DEFAULT(nullptr));
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
-                              size_t width, size_t height, cudaMemcpyKind kind,
-                              cudaStream_t s CUDA_DEFAULT(nullptr));
 cudaError_t cudaMemset(void *p, int byte, size_t n);
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s CUDA_DEFAULT(nullptr));
-cudaError_t cudaStreamCreate(cudaStream_t *s);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
@@ -100,13 +76,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s);
 typedef void (*cudaHostFn_t)(void *);
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *ctx);
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags CUDA_DEFAULT(0));
-cudaError_t cudaEventCreate(cudaEvent_t *e);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s CUDA_DEFAULT(nullptr));
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
 cudaError_t cudaEventQuery(cudaEvent_t e);
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 
 #ifdef __cplusplus
 }

@@ -12,9 +12,7 @@
 #include <type_traits>
 
 #define __global__
-#define __constant__
 #define __forceinline__ inline
-#define __restrict__ __restrict
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 /* In a section of their own, which the emulator fills with NaN before every block. */
@@ -23,7 +21,6 @@
 
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
-const int warpSize = 32;
 
 struct alignas(8) float2 {
     float x, y;
@@ -34,32 +31,9 @@ struct alignas(16) float4 {
 struct alignas(8) uint2 {
     unsigned x, y;
 };
-struct alignas(16) uint4 {
-    unsigned x, y, z, w;
-};
-struct alignas(8) int2 {
-    int x, y;
-};
-struct alignas(16) int4 {
-    int x, y, z, w;
-};
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
-    return {x, y, z, w};
-}
-static inline int2 make_int2(int x, int y) { return {x, y}; }
-static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
-
-#define __expf expf /* glibc has declared functions of these names */
-#define __logf logf
-static inline float __fdividef(float x, float y) { return x / y; }
-static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
-static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-template <class T> static inline T __ldg(const T *p) { return *p; }
-template <class T> static inline T min(T a, T b) { return b < a ? b : a; }
-template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
 
 /* The order of blocks, warps, lanes and copies: 0 as they are numbered, else drawn; odd ones let
  * each warp run ahead. CKVC_EMULATED_SEED before the first kernel. */
@@ -105,32 +79,20 @@ void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_
                    [kernel, kept] { std::apply(kernel, kept); });
 }
 
-template <class T, class Source> T shuffle(site where, T x, int source, Source) {
+template <class T> T shuffle(site where, T x, int mask) {
     struct one {
         T x;
-        int source;
+        int mask;
         T got;
-    } mine = {x, source, x};
+    } mine = {x, mask, x};
     together(where, &mine, [](void **lanes) {
         for (int i = 0; i < 32; i++) {
             one *o = (one *)lanes[i];
-            o->got = ((one *)lanes[Source::of(i, o->source)])->x;
+            o->got = ((one *)lanes[(i ^ o->mask) & 31])->x;
         }
     });
     return mine.got;
 }
-struct by_xor {
-    static int of(int lane, int mask) { return (lane ^ mask) & 31; }
-};
-struct by_index {
-    static int of(int, int source) { return source & 31; }
-};
-struct by_down {
-    static int of(int lane, int d) { return lane + d < 32 ? lane + d : lane; }
-};
-struct by_up {
-    static int of(int lane, int d) { return lane - d >= 0 ? lane - d : lane; }
-};
 static inline void full(unsigned mask, const char *what) {
     if (mask != 0xffffffffu) {
         stop("%s with mask %08x: the emulation knows whole warps", what, mask);
@@ -145,15 +107,10 @@ static inline void __syncwarp(unsigned mask = 0xffffffffu, HERE) {
     emulation::full(mask, "__syncwarp");
     emulation::together({"__syncwarp", file, line}, nullptr, [](void **) {});
 }
-#define SHUFFLE(name, how)                                                                         \
-    template <class T> static inline T name(unsigned mask, T x, int which, HERE) {                 \
-        emulation::full(mask, #name);                                                              \
-        return emulation::shuffle(emulation::site{#name, file, line}, x, which, emulation::how()); \
-    }
-SHUFFLE(__shfl_xor_sync, by_xor)
-SHUFFLE(__shfl_sync, by_index)
-SHUFFLE(__shfl_down_sync, by_down)
-SHUFFLE(__shfl_up_sync, by_up)
+template <class T> static inline T __shfl_xor_sync(unsigned mask, T x, int step, HERE) {
+    emulation::full(mask, "__shfl_xor_sync");
+    return emulation::shuffle({"__shfl_xor_sync", file, line}, x, step);
+}
 
 static inline float float_of_bits(uint32_t bits) {
     float x;
@@ -161,14 +118,9 @@ static inline float float_of_bits(uint32_t bits) {
     return x;
 }
 static inline float exp2_of(float x) { return x < -126.0f ? 0.0f : exp2f(x); }
-static inline float __uint_as_float(uint32_t bits) { return float_of_bits(bits); }
-static inline uint32_t __float_as_uint(float x) {
+static inline uint32_t bf16_bits(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-static inline uint32_t bf16_bits(float x) {
-    const uint32_t bits = __float_as_uint(x);
     return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
 }
 static inline uint32_t pack_bf16(float lo, float hi) { return bf16_bits(lo) | bf16_bits(hi) << 16; }

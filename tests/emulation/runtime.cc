@@ -151,8 +151,6 @@ cudaError_t cudaFree(void *p) {
     free(memory);
     return cudaSuccess;
 }
-cudaError_t cudaMallocAsync(void **p, size_t n, cudaStream_t) { return cudaMalloc(p, n); }
-cudaError_t cudaFreeAsync(void *p, cudaStream_t) { return cudaFree(p); }
 cudaError_t cudaMallocHost(void **p, size_t n) {
     const guard held(lock);
     *p = malloc(n ? n : 1);
@@ -162,26 +160,12 @@ cudaError_t cudaMallocHost(void **p, size_t n) {
     n_allocations++;
     return cudaSuccess;
 }
-cudaError_t cudaHostAlloc(void **p, size_t n, unsigned) { return cudaMallocHost(p, n); }
 cudaError_t cudaFreeHost(void *p) {
     if (!p) { return cudaSuccess; }
     cudaDeviceSynchronize();
     const guard held(lock);
     if (!pinned.erase((uintptr_t)p)) { emulation::stop("cudaFreeHost: %p was not pinned", p); }
     free(p);
-    return cudaSuccess;
-}
-cudaError_t cudaHostRegister(void *p, size_t n, unsigned) {
-    const guard held(lock);
-    pinned[(uintptr_t)p] = {n, n};
-    return cudaSuccess;
-}
-cudaError_t cudaHostUnregister(void *p) {
-    cudaDeviceSynchronize();
-    const guard held(lock);
-    if (!pinned.erase((uintptr_t)p)) {
-        emulation::stop("cudaHostUnregister: %p was not pinned", p);
-    }
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
@@ -191,36 +175,23 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
 
 /* ---- copies ---- */
 
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
-                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t s) {
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind,
+                            cudaStream_t s) {
     const guard held(lock);
-    if (!width || !height) { return cudaSuccess; }
-    const size_t to_span = to_pitch * (height - 1) + width,
-                 from_span = from_pitch * (height - 1) + width;
+    if (!n) { return cudaSuccess; }
     const bool down = kind == cudaMemcpyDeviceToHost, up = kind == cudaMemcpyHostToDevice;
-    if (!down && !up && kind != cudaMemcpyDeviceToDevice) {
-        emulation::stop("cudaMemcpy: name the direction");
-    }
-    if (width > to_pitch || width > from_pitch) { emulation::stop("cudaMemcpy2D: a pitch"); }
-    check_range("copy to", to, to_span, !down);
-    check_range("copy from", from, from_span, !up);
+    check_range("copy to", to, n, !down);
+    check_range("copy from", from, n, !up);
     std::vector<char> staged;
     /* Of pageable memory the call takes its copy; pinned memory is read when its turn comes. */
-    if (up && !inside(pinned, from, from_span)) {
-        staged.assign((const char *)from, (const char *)from + from_span);
+    if (up && !inside(pinned, from, n)) {
+        staged.assign((const char *)from, (const char *)from + n);
     }
     const bool stage = !staged.empty();
     emulation::enqueue(s, [=, staged = std::move(staged)] {
-        const char *source = stage ? staged.data() : (const char *)from;
-        for (size_t i = 0; i < height; i++) {
-            memcpy((char *)to + i * to_pitch, source + i * from_pitch, width);
-        }
+        memcpy(to, stage ? staged.data() : (const char *)from, n);
     });
-    return down && !inside(pinned, to, to_span) ? wait_for(s) : cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind,
-                            cudaStream_t s) {
-    return cudaMemcpy2DAsync(to, n, from, n, n, 1, kind, s);
+    return down && !inside(pinned, to, n) ? wait_for(s) : cudaSuccess;
 }
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind) {
     const guard held(lock);
@@ -249,7 +220,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     streams.push_back(*s);
     return cudaSuccess;
 }
-cudaError_t cudaStreamCreate(cudaStream_t *s) { return cudaStreamCreateWithFlags(s, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     const guard held(lock);
     drain(s, s->issued);
@@ -270,7 +240,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
     *e = new CUevent_st();
     return cudaSuccess;
 }
-cudaError_t cudaEventCreate(cudaEvent_t *e) { return cudaEventCreateWithFlags(e, 0); }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
     delete e;
     return cudaSuccess;
@@ -300,11 +269,6 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
     const guard held(lock);
     return e->stream && e->stream->done < e->at ? cudaErrorNotReady : cudaSuccess;
 }
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
-    *ms = 1;
-    return cudaSuccess;
-}
-
 /* ---- the device ---- */
 
 cudaError_t cudaGetDeviceCount(int *n) {
@@ -312,39 +276,19 @@ cudaError_t cudaGetDeviceCount(int *n) {
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int i) { return i ? cudaErrorInvalidDevice : cudaSuccess; }
-cudaError_t cudaGetDevice(int *i) {
-    *i = 0;
-    return cudaSuccess;
-}
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i) {
     *p = {};
     snprintf(p->name, sizeof p->name, "emulated");
-    p->totalGlobalMem = TOTAL, p->sharedMemPerBlock = 48 << 10,
-    p->sharedMemPerBlockOptin = 99 << 10;
-    p->major = 8, p->minor = 9, p->multiProcessorCount = 4, p->warpSize = 32;
-    p->l2CacheSize = 4 << 20;
-    return cudaSetDevice(i);
-}
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr what, int i) {
-    struct cudaDeviceProp p;
-    cudaGetDeviceProperties(&p, i);
-    switch (what) {
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = (int)p.sharedMemPerBlockOptin; break;
-    case cudaDevAttrMultiProcessorCount: *value = p.multiProcessorCount; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = p.major; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = p.minor; break;
-    default: return cudaErrorInvalidValue;
-    }
+    p->totalGlobalMem = TOTAL;
+    p->major = 8, p->minor = 9;
     return cudaSetDevice(i);
 }
 cudaError_t cudaDriverGetVersion(int *version) {
     *version = 13000;
     return cudaSuccess;
 }
-cudaError_t cudaRuntimeGetVersion(int *version) { return cudaDriverGetVersion(version); }
 /* Errors of kernels end the process here, so none waits. */
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
-cudaError_t cudaPeekAtLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorName(cudaError_t e) {
     return e == cudaSuccess                 ? "cudaSuccess"
            : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"

@@ -1,8 +1,8 @@
 /* What kernels are written with: launches, the sums of a warp, bf16, and the three instructions
  * that C++ has no words for (mma, ldmatrix, cp.async), as inline PTX. With CKVC_CUDA_EMULATED the
  * same names run on the CPU (tests/emulation), so kernels keep to what stands here, to threadIdx,
- * blockIdx, blockDim, gridDim, __shared__, __syncthreads, __syncwarp, __shfl_sync and
- * __shfl_xor_sync with all 32 lanes, and to plain C++.
+ * blockIdx, blockDim, gridDim, __shared__, __syncthreads, __syncwarp and __shfl_xor_sync with all
+ * 32 lanes, and to plain C++.
  *
  * Fragments of mma.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), g = lane / 4,
  * t = lane % 4, the lower half of a register first:
