@@ -91,10 +91,8 @@ typedef struct ids {
 static void ids_fini(ids *list) { free(list->items); }
 
 /* "FILE:LINE: prompt "ID"" and the text behind it. */
-static ckvc_status refuse(const source *s, ckvc_err *err, ckvc_status status, const char *fmt, ...)
-    CKVC_PRINTF(4, 5);
-static ckvc_status refuse(const source *s, ckvc_err *err, ckvc_status status, const char *fmt,
-                          ...) {
+static ckvc_status CKVC_PRINTF(4, 5)
+    refuse(const source *s, ckvc_err *err, ckvc_status status, const char *fmt, ...) {
     char text[sizeof err->text];
     va_list args;
     va_start(args, fmt);

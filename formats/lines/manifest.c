@@ -3,7 +3,6 @@
 #include "formats/lines/manifest.h"
 
 #include <jansson.h>
-#include <stdio.h>
 
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"
@@ -21,7 +20,7 @@ enum {
 };
 
 typedef struct line_reader {
-    const char *path;   /* of the manifest */
+    const char *where;  /* "FILE:LINE" */
     const char *folder; /* its own, resolved: "file" must stay inside */
     uint32_t line;
     uint64_t referenced; /* bytes read for "file" lines so far */
@@ -29,19 +28,8 @@ typedef struct line_reader {
 } line_reader;
 
 /* A rule of a line; MUST_KEY: of one of its members. */
-#define MUST(r, holds, ...)                                                                        \
-    do {                                                                                           \
-        if (!(holds)) { return refuse((r), __VA_ARGS__); }                                         \
-    } while (0)
+#define MUST(r, holds, ...)              CKVC_REFUSE_IF(!(holds), (r)->err, (r)->where, __VA_ARGS__)
 #define MUST_KEY(r, holds, key, problem) MUST(r, holds, "\"%s\" %s", key, problem)
-static ckvc_status CKVC_PRINTF(2, 3) refuse(line_reader *r, const char *fmt, ...) {
-    char what[1024];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(what, sizeof what, fmt, args);
-    va_end(args);
-    return ckvc_fail(r->err, CKVC_E_DATA, "%s:%u: %s", r->path, r->line, what);
-}
 
 static ckvc_status copy_text(line_reader *r, const char *key, const json_t *v, char **out,
                              size_t *size) {
@@ -87,8 +75,7 @@ static ckvc_status resolve_inside(line_reader *r, const char *name, char **out) 
     }
     CKVC_AUTO_FREE char *joined = ckvc_path_join(r->folder, name);
     CKVC_AUTO_FREE char *resolved = realpath(joined, NULL);
-    CKVC_FAIL_ERRNO_IF(!resolved, r->err, CKVC_E_NOINPUT, "%s:%u: \"file\" %s", r->path, r->line,
-                       joined);
+    CKVC_FAIL_ERRNO_IF(!resolved, r->err, CKVC_E_NOINPUT, "%s: \"file\" %s", r->where, joined);
     const size_t n = strlen(r->folder);
     MUST_KEY(r, strncmp(resolved, r->folder, n) == 0 && (resolved[n] == '/' || n == 1), "file",
              "leads outside the manifest's folder");
@@ -293,8 +280,10 @@ ckvc_status manifest_read(const char *path, manifest **out, ckvc_err *err) {
     CKVC_TRY(find_folder(path, &folder, err));
     ckvc_sha256_hex(map.data, (size_t)map.size, m->sha256);
     CKVC_FAIL_IF(map.size == 0, err, CKVC_E_DATA, "%s: empty; want one JSON object a line", path);
-    line_reader r = {.path = path, .folder = folder, .err = err};
+    line_reader r = {.folder = folder, .err = err};
     for (ckvc_lines at = ckvc_lines_of(map.data, (size_t)map.size); ckvc_next_line(&at);) {
+        CKVC_AUTO_FREE char *where = ckvc_format("%s:%u", path, at.number);
+        r.where = where;
         r.line = at.number;
         CKVC_FAIL_IF(r.line == UINT32_MAX, err, CKVC_E_DATA, "%s: more than %u lines", path,
                      UINT32_MAX - 1);
@@ -311,8 +300,9 @@ ckvc_status manifest_read_line(const char *path, uint32_t line, const char *text
                                manifest_entry *out, ckvc_err *err) {
     *out = (manifest_entry){0};
     CKVC_AUTO_FREE char *folder = NULL;
+    CKVC_AUTO_FREE char *where = ckvc_format("%s:%u", path, line);
     CKVC_TRY(find_folder(path, &folder, err));
-    line_reader r = {.path = path, .folder = folder, .line = line, .err = err};
+    line_reader r = {.where = where, .folder = folder, .line = line, .err = err};
     return read_line(&r, text, n, out);
 }
 
