@@ -10,6 +10,7 @@
 
 #include "corpus/texts.h"
 #include "lib/base/memory.h"
+#include "lib/base/text_lines.h"
 #include "lib/base/utf8.h"
 
 /* Share of ASCII characters from which on a text counts as ASCII. */
@@ -149,10 +150,6 @@ static void html_text(const char *text, size_t n, ckvc_buffer *out) {
 }
 
 /* ---- line by line formats ---- */
-static size_t line_length(const char *text, size_t n) {
-    const char *end = memchr(text, '\n', n);
-    return end ? (size_t)(end - text) : n;
-}
 
 static bool begins(const char *line, size_t n, const char *what) {
     return n >= strlen(what) && memcmp(line, what, strlen(what)) == 0;
@@ -195,9 +192,9 @@ static void man_text(const char *text, size_t n, ckvc_buffer *out) {
     static const char fonts[] = " B I BR IR RB RI BI IB SM SB OP ",
                       breaks[] = " PP P LP TP IP RS RE sp nf fi CS CE AP ";
     bool defining = false; /* between .de and .. */
-    for (size_t i = 0, length; i < n; i += length + 1) {
-        const char *line = text + i;
-        length = line_length(line, n - i);
+    for (ckvc_lines l = ckvc_lines_of(text, n); ckvc_next_line(&l);) {
+        const char *line = l.text;
+        const size_t length = l.n;
         if (defining || begins(line, length, ".de")) {
             defining = !begins(line, length, "..");
         } else if (length == 0) {
@@ -246,18 +243,16 @@ static void info_line(const char *line, size_t n, ckvc_buffer *out) {
 
 static void info_text(const char *text, size_t n, ckvc_buffer *out) {
     bool menu = false;
-    for (size_t i = 0, length; i < n; i += length + 1) {
-        const char *line = text + i;
-        length = line_length(line, n - i);
+    for (ckvc_lines l = ckvc_lines_of(text, n); ckvc_next_line(&l);) {
+        const char *line = l.text;
+        const size_t length = l.n;
         if (length && line[0] == '\x1f') {
             /* a node: its header line follows; the tag tables at the end are no text */
-            const char *next = i + length + 1 < n ? line + length + 1 : "";
-            size_t left = i + length + 1 < n ? n - i - length - 1 : 0;
-            if (begins(next, left, "Tag Table:") || begins(next, left, "Indirect:") ||
-                begins(next, left, "Local Variables:") || begins(next, left, "End Tag Table")) {
+            ckvc_next_line(&l);
+            if (begins(l.text, l.n, "Tag Table:") || begins(l.text, l.n, "Indirect:") ||
+                begins(l.text, l.n, "Local Variables:") || begins(l.text, l.n, "End Tag Table")) {
                 break;
             }
-            length += 1 + line_length(next, left);
             end_line(out, 2);
             menu = false;
         } else if (begins(line, length, "* Menu:")) {
@@ -280,9 +275,9 @@ static bool is_rule(const char *line, size_t n) {
 }
 
 static void rst_text(const char *text, size_t n, ckvc_buffer *out) {
-    for (size_t i = 0, length; i < n; i += length + 1) {
-        const char *line = text + i;
-        length = line_length(line, n - i);
+    for (ckvc_lines l = ckvc_lines_of(text, n); ckvc_next_line(&l);) {
+        const char *line = l.text;
+        const size_t length = l.n;
         size_t indent = 0;
         while (indent < length && line[indent] == ' ') { indent++; }
         if (begins(line + indent, length - indent, ".. ") || is_rule(line, length) ||
