@@ -7,6 +7,7 @@
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
 #include "lib/base/progress.h"
+#include "lib/base/text_lines.h"
 
 typedef struct generate_cli {
     inputs_options inputs;
@@ -179,11 +180,8 @@ static ckvc_status print_text(const generate_job *j, const generated *g, ckvc_er
         return CKVC_OK;
     }
     CKVC_TRY(tokenizer_decode(j->e.tok, g->tokens, g->n, true, &text, &size, err));
-    for (size_t at = 0; at < size;) {
-        const char *end = memchr(text + at, '\n', size - at);
-        const size_t n = end ? (size_t)(end - text) - at : size - at;
-        printf("  | %.*s\n", (int)n, text + at);
-        at += n + 1;
+    for (ckvc_lines at = ckvc_lines_of(text, size); ckvc_next_line(&at);) {
+        printf("  | %.*s\n", (int)at.n, at.text);
     }
     return CKVC_OK;
 }

@@ -1,5 +1,6 @@
 /* tiktoken's rank files: a piece's rank is its id and its place in the order of merging. */
 #include "formats/tokenizer/tokenizer_readers.h"
+#include "lib/base/text_lines.h"
 
 enum {
     MAX_PIECE_BYTES = 1024,
@@ -45,7 +46,7 @@ bool tiktoken_looks_like(const ckvc_map *file) {
     return i >= 4 && i + 1 < file->size && p[i] == ' ' && p[i + 1] >= '0' && p[i + 1] <= '9';
 }
 
-static ckvc_status read_line(token_reader *r, size_t line, const uint8_t *text, size_t n) {
+static ckvc_status read_line(token_reader *r, uint32_t line, const uint8_t *text, size_t n) {
     const uint8_t *space = memchr(text, ' ', n);
     size_t spelled = space ? (size_t)(space - text) : n, size;
     int64_t rank = spelled + 1 < n ? 0 : -1;
@@ -56,10 +57,10 @@ static ckvc_status read_line(token_reader *r, size_t line, const uint8_t *text, 
     uint8_t raw[MAX_PIECE_BYTES];
     char alphabet[2 * MAX_PIECE_BYTES];
     CKVC_FAIL_IF(spelled / 4 * 3 > sizeof raw, r->err, CKVC_E_DATA,
-                 "%s:%zu: a piece of about %zu bytes; at most %d are read", r->path, line,
+                 "%s:%u: a piece of about %zu bytes; at most %d are read", r->path, line,
                  spelled / 4 * 3, MAX_PIECE_BYTES);
     CKVC_FAIL_IF(rank < 0 || rank > MAX_RANK || !base64_bytes(text, spelled, raw, &size), r->err,
-                 CKVC_E_DATA, "%s:%zu: want a piece in base64, one space and its rank from 0 to %d",
+                 CKVC_E_DATA, "%s:%u: want a piece in base64, one space and its rank from 0 to %d",
                  r->path, line, MAX_RANK);
     const token_text piece = token_copy(alphabet, token_spell_bytes(raw, size, alphabet));
     return token_add_piece(
@@ -67,13 +68,9 @@ static ckvc_status read_line(token_reader *r, size_t line, const uint8_t *text, 
 }
 
 static ckvc_status read_lines(token_reader *r, const ckvc_map *file) {
-    size_t line = 1;
-    for (uint64_t at = 0; at < file->size; line++) {
-        const uint8_t *text = file->data + at, *end = memchr(text, '\n', file->size - at);
-        size_t n = end ? (size_t)(end - text) : file->size - at;
-        at += n + 1;
-        n -= n > 0 && text[n - 1] == '\r';
-        if (n > 0) { CKVC_TRY(read_line(r, line, text, n)); }
+    for (ckvc_lines at = ckvc_lines_of(file->data, (size_t)file->size); ckvc_next_line(&at);) {
+        at.n -= at.n > 0 && at.text[at.n - 1] == '\r';
+        if (at.n > 0) { CKVC_TRY(read_line(r, at.number, (const uint8_t *)at.text, at.n)); }
     }
     bool alone[256] = {false}; /* every byte is a piece, or some texts could not be encoded */
     for (size_t i = 0; i < r->spec->n_pieces; i++) {

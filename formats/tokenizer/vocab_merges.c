@@ -1,27 +1,26 @@
 /* vocab.json and merges.txt, with the rules of Qwen2's tokenizer around them. */
 #include "formats/tokenizer/tokenizer_readers.h"
 #include "lib/base/json.h"
+#include "lib/base/text_lines.h"
 #include "lib/base/utf8.h"
 
 /* One merge a line, by rank: two parts and one space; but for "#version: ..." and empty lines. */
 static ckvc_status read_merges(token_reader *r) {
     CKVC_AUTO_FREE char *text = NULL;
-    size_t size, lines = 1, line = 1;
+    size_t size, lines = 1;
     CKVC_TRY(ckvc_file_read(r->path, TOKENIZER_MAX_BYTES, &text, &size, r->err));
     const size_t bad = ckvc_utf8_check(text, size);
     REFUSE_IF(r, bad < size, "byte %zu is not UTF-8", bad);
     for (size_t i = 0; i < size; i++) { lines += text[i] == '\n'; }
     CKVC_TRY(token_reserve_merges(r, "the file", lines));
-    for (size_t at = 0; at < size; line++) {
-        const char *begin = text + at, *end = memchr(begin, '\n', size - at);
-        size_t n = end ? (size_t)(end - begin) : size - at;
-        at += n + 1;
-        n -= n > 0 && begin[n - 1] == '\r';
-        if (n == 0 || (line == 1 && n >= 8 && memcmp(begin, "#version", 8) == 0)) { continue; }
+    for (ckvc_lines at = ckvc_lines_of(text, size); ckvc_next_line(&at);) {
+        const char *begin = at.text;
+        const size_t n = at.n - (at.n > 0 && begin[at.n - 1] == '\r');
+        if (n == 0 || (at.number == 1 && n >= 8 && memcmp(begin, "#version", 8) == 0)) { continue; }
         const char *space = memchr(begin, ' ', n);
         size_t left = space ? (size_t)(space - begin) : 0, right = space ? n - left - 1 : 0;
         CKVC_FAIL_IF(left == 0 || right == 0 || memchr(space + 1, ' ', right), r->err, CKVC_E_DATA,
-                     "%s:%zu: want two parts and one space between them", r->path, line);
+                     "%s:%u: want two parts and one space between them", r->path, at.number);
         token_add_merge(r->spec, begin, left, space + 1, right);
     }
     return CKVC_OK;
