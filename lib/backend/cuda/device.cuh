@@ -125,3 +125,13 @@ template <class T> static __device__ __forceinline__ T warp_max(T x) {
     }
     return x;
 }
+/* Over a block of N threads, in each of them, warps in their order; once a kernel. */
+template <int N> static __device__ __forceinline__ double block_sum(double x) {
+    __shared__ double warps[N / 32];
+    x = warp_sum(x);
+    if (threadIdx.x % 32 == 0) { warps[threadIdx.x / 32] = x; }
+    __syncthreads();
+    double sum = 0;
+    for (int i = 0; i < N / 32; i++) { sum += warps[i]; }
+    return sum;
+}

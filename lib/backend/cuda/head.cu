@@ -15,16 +15,6 @@ static __device__ float block_max(float x) {
     return x;
 }
 
-static __device__ double block_sum(double x) {
-    __shared__ double warps[WARPS];
-    x = warp_sum(x);
-    if (threadIdx.x % 32 == 0) { warps[threadIdx.x / 32] = x; }
-    __syncthreads();
-    double sum = 0;
-    for (int i = 0; i < WARPS; i++) { sum += warps[i]; }
-    return sum;
-}
-
 /* A block a row. */
 __global__ void head_tile(cuda_losses l, const float *logits, int64_t from, int64_t col,
                           int64_t width) {
@@ -36,7 +26,7 @@ __global__ void head_tile(cuda_losses l, const float *logits, int64_t from, int6
     top = block_max(top);
     double sum = 0;
     for (int64_t j = threadIdx.x; j < width; j += THREADS) { sum += (double)expf(x[j] - top); }
-    sum = block_sum(sum);
+    sum = block_sum<THREADS>(sum);
     if (threadIdx.x > 0) { return; }
     const int64_t target = l.target[i] - col;
     if (target >= 0 && target < width) { l.target_logit[at] = x[target]; }
@@ -81,7 +71,7 @@ __global__ void head_greedy(const float *logits, int64_t vocab, int32_t *id, dou
         sum += (double)expf(x[j] - top);
     }
     firsts[threadIdx.x] = first;
-    sum = block_sum(sum);
+    sum = block_sum<THREADS>(sum);
     if (threadIdx.x > 0) { return; }
     for (int i = 1; i < THREADS; i++) { first = firsts[i] < first ? firsts[i] : first; }
     id[blockIdx.x] = first < vocab ? (int32_t)first : 0; /* nothing equals a NaN */

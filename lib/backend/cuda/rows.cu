@@ -96,17 +96,6 @@ void cuda_silu_mul_rows(cudaStream_t stream, const float *gate, const float *up,
            up, n_rows, width, y, *half);
 }
 
-/* The sum over the block, in every thread. */
-static __device__ double block_sum(double x) {
-    __shared__ double warps[THREADS / 32];
-    x = warp_sum(x);
-    if (threadIdx.x % 32 == 0) { warps[threadIdx.x / 32] = x; }
-    __syncthreads();
-    double sum = 0;
-    for (int i = 0; i < THREADS / 32; i++) { sum += warps[i]; }
-    return sum;
-}
-
 __global__ void rmsnorm(const float *x, const float *w, int64_t n_rows, int64_t width, double eps,
                         float *y, cuda_half half) {
     const int64_t row = blockIdx.x;
@@ -118,7 +107,7 @@ __global__ void rmsnorm(const float *x, const float *w, int64_t n_rows, int64_t 
         load_run(from, col, width, v);
         for (int i = 0; i < RUN; i++) { squares += (double)v[i] * (double)v[i]; }
     }
-    const float scale = (float)(1.0 / sqrt(block_sum(squares) / (double)width + eps));
+    const float scale = (float)(1.0 / sqrt(block_sum<THREADS>(squares) / (double)width + eps));
     for (int64_t col = threadIdx.x * RUN; col < width; col += THREADS * RUN) {
         float v[RUN] = {0}, by[RUN];
         if (there) {
