@@ -481,9 +481,9 @@ stop_after() {
     run "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out "$out" -q
     [ "$status" -eq 73 ] # whole now: not without --force
     echo 1 >"$out/earlier.csv"
-    ln -s "$out" "$DIR/link"
-    "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$DIR/link" --force -q
-    [ -L "$DIR/link" ]
+    ln -s "$out" "$DIR/report-link"
+    "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$DIR/report-link" --force -q
+    [ -L "$DIR/report-link" ]
     diff -r "$DIR/whole" "$out"
     mkdir "$out/mine"
     run "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out "$out" --force -q
