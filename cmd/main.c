@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "cmd/verbs.h"
+#include "lib/base/files.h"
 #include "lib/base/memory.h"
 
 #define HEADING(text)                                                                              \
@@ -106,7 +107,19 @@ static int run_on_own_stack(program *p) {
     return p->rc;
 }
 
+/* A mapped file that became shorter, or whose disk does not answer. */
+static void on_lost_page(int sig, siginfo_t *info, void *context) {
+    (void)sig, (void)context;
+    const char *path = ckvc_map_at(info->si_addr);
+    say("ckvc: %s: became shorter while it was being read, or cannot be read any more; what is on "
+        "disk stays, and a run goes on with --resume\n",
+        path ? path : "a mapped file");
+    _exit(74);
+}
+
 int main(int argc, char **argv) {
+    const struct sigaction lost = {.sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO};
+    sigaction(SIGBUS, &lost, NULL);
     ckvc_warn_set(warn_on_stderr);
     json_set_alloc_funcs(allocate, free);
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f`: the write fails, and says so */

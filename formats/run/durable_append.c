@@ -34,6 +34,7 @@ static ckvc_status write_synced(int fd, const char *path, uint64_t at, const uin
 
 ckvc_status durable_append(const char *path, uint64_t *size, const uint8_t *bytes, size_t n,
                            ckvc_err *err) {
+    CKVC_TRY(ckvc_maps_check(err));
     CKVC_AUTO(ckvc_close_at) int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_CREATE, "%s: cannot create", path);
     const ckvc_status st = write_synced(fd, path, *size, bytes, n, err);

@@ -258,6 +258,8 @@ ckvc_status shard_h5_read_bytes(const shard_bytes *file, unsigned cpu_s, unsigne
     CKVC_FAIL_IF(late, err, CKVC_E_DATA,
                  "%s: HDF5 did not finish reading it within %u s; the file is damaged or crafted",
                  path, wall_s);
+    CKVC_FAIL_IF(!m.whole && WIFEXITED(how) && WEXITSTATUS(how) == ckvc_exit_code(CKVC_E_MEMORY),
+                 err, CKVC_E_MEMORY, "%s: reading it needs more memory than is to be had", path);
     if (!m.whole) {
         const bool signalled = WIFSIGNALED(how);
         return ckvc_fail(

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,40 +23,101 @@ void ckvc_close_at(int *fd) {
 
 /* Opens a regular file for reading; a folder, FIFO or device is refused before anything is read
  * from it. *fd is the caller's, also after a failure. */
-static ckvc_status open_regular(const char *path, int *fd, uint64_t *size, ckvc_err *err) {
+static ckvc_status open_regular(const char *path, int *fd, struct stat *info, ckvc_err *err) {
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     CKVC_FAIL_ERRNO_IF(*fd < 0, err, CKVC_E_NOINPUT, "%s: cannot open", path);
-    struct stat info;
-    CKVC_FAIL_ERRNO_IF(fstat(*fd, &info) != 0, err, CKVC_E_NOINPUT, "%s: cannot look at", path);
-    CKVC_FAIL_IF(!S_ISREG(info.st_mode), err, CKVC_E_NOINPUT, "%s: not a regular file%s", path,
-                 S_ISDIR(info.st_mode) ? " but a folder" : "");
-    *size = (uint64_t)info.st_size;
+    CKVC_FAIL_ERRNO_IF(fstat(*fd, info) != 0, err, CKVC_E_NOINPUT, "%s: cannot look at", path);
+    CKVC_FAIL_IF(!S_ISREG(info->st_mode), err, CKVC_E_NOINPUT, "%s: not a regular file%s", path,
+                 S_ISDIR(info->st_mode) ? " but a folder" : "");
     return CKVC_OK;
+}
+
+/* ---- maps: what is read through them has to stay as it is ---- */
+typedef struct mapped {
+    struct mapped *next;
+    char *path;
+    const uint8_t *data;
+    struct stat was;
+} mapped;
+static mapped *maps;
+static pthread_mutex_t maps_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void remember_map(const char *path, const uint8_t *data, const struct stat *was) {
+    mapped *m = ckvc_alloc(1, sizeof *m);
+    *m = (mapped){.path = ckvc_strdup(path), .data = data, .was = *was};
+    pthread_mutex_lock(&maps_lock);
+    m->next = maps;
+    maps = m;
+    pthread_mutex_unlock(&maps_lock);
+}
+
+static void forget_map(const uint8_t *data) {
+    pthread_mutex_lock(&maps_lock);
+    mapped **at = &maps;
+    while (*at && (*at)->data != data) { at = &(*at)->next; }
+    mapped *m = *at;
+    if (m) {
+        *at = m->next;
+        CKVC_FREE(m->path, m);
+    }
+    pthread_mutex_unlock(&maps_lock);
+}
+
+const char *ckvc_map_at(const void *address) {
+    for (const mapped *m = maps; m; m = m->next) {
+        const uintptr_t from = (uintptr_t)m->data, at = (uintptr_t)address;
+        if (at >= from && at - from < (uintptr_t)m->was.st_size) { return m->path; }
+    }
+    return NULL;
+}
+
+ckvc_status ckvc_maps_check(ckvc_err *err) {
+    ckvc_status st = CKVC_OK;
+    pthread_mutex_lock(&maps_lock);
+    for (const mapped *m = maps; m && st == CKVC_OK; m = m->next) {
+        struct stat now;
+        const struct stat *was = &m->was;
+        if (stat(m->path, &now) == 0 && now.st_dev == was->st_dev && now.st_ino == was->st_ino &&
+            (now.st_size != was->st_size || now.st_mtim.tv_sec != was->st_mtim.tv_sec ||
+             now.st_mtim.tv_nsec != was->st_mtim.tv_nsec)) {
+            st = ckvc_fail(err, CKVC_E_DATA,
+                           "%s: was written to while it was being read; replace a file by renaming "
+                           "a new one over it, and run this again",
+                           m->path);
+        }
+    }
+    pthread_mutex_unlock(&maps_lock);
+    return st;
 }
 
 ckvc_status ckvc_map_open(const char *path, ckvc_map *out, ckvc_err *err) {
     *out = (ckvc_map){.data = (const uint8_t *)""};
     CKVC_AUTO(ckvc_close_at) int fd = -1;
-    uint64_t size;
-    CKVC_TRY(open_regular(path, &fd, &size, err));
-    if (size == 0) { return CKVC_OK; }
-    void *data = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
+    struct stat info;
+    CKVC_TRY(open_regular(path, &fd, &info, err));
+    if (info.st_size == 0) { return CKVC_OK; }
+    void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     CKVC_FAIL_ERRNO_IF(data == MAP_FAILED, err, CKVC_E_SYSTEM, "%s: cannot map", path);
-    *out = (ckvc_map){data, size};
+    *out = (ckvc_map){data, (uint64_t)info.st_size};
+    remember_map(path, data, &info);
     return CKVC_OK;
 }
 
 void ckvc_map_close(ckvc_map *map) {
-    if (map->size) { munmap(ckvc_unconst(map->data), (size_t)map->size); }
+    if (map->size) {
+        forget_map(map->data);
+        munmap(ckvc_unconst(map->data), (size_t)map->size);
+    }
     *map = (ckvc_map){0};
 }
 
 ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *size, ckvc_err *err) {
     CKVC_AUTO(ckvc_close_at) int fd = -1;
-    uint64_t length;
+    struct stat info;
     *out = NULL;
     *size = 0;
-    CKVC_TRY(open_regular(path, &fd, &length, err));
+    CKVC_TRY(open_regular(path, &fd, &info, err));
+    const uint64_t length = (uint64_t)info.st_size;
     CKVC_FAIL_IF(length > cap, err, CKVC_E_DATA, "%s: %llu bytes, at most %zu are read", path,
                  (unsigned long long)length, cap);
     CKVC_AUTO_FREE char *text = ckvc_alloc((size_t)length + 1, 1);
@@ -221,6 +283,7 @@ ckvc_status ckvc_publish_check(const char *path, bool force, ckvc_err *err) {
 }
 
 static ckvc_status into_place(const ckvc_publish *p, ckvc_err *err) {
+    CKVC_TRY(ckvc_maps_check(err));
     CKVC_AUTO(ckvc_close_at) int fd = open(p->tmp_path, O_RDONLY | O_CLOEXEC);
     CKVC_FAIL_ERRNO_IF(fd < 0 || fsync(fd) != 0, err, CKVC_E_IO, "%s: cannot sync", p->tmp_path);
     /* link() fails where the name has appeared since begin: nothing is overwritten without force.

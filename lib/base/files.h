@@ -29,6 +29,12 @@ typedef struct ckvc_map {
 } ckvc_map;
 ckvc_status ckvc_map_open(const char *path, ckvc_map *out, ckvc_err *err) CKVC_MUST_CHECK;
 void ckvc_map_close(ckvc_map *map);
+/* CKVC_E_DATA where a mapped file has been written to since, in place: what was computed may be of
+ * both. (Another file under its name does no harm, the map is of the one that was there.) Asked
+ * before anything becomes durable: publish_commit here, appends in formats/run. */
+ckvc_status ckvc_maps_check(ckvc_err *err) CKVC_MUST_CHECK;
+/* The path of the map that address lies in, NULL: none. For a signal handler: takes no lock. */
+const char *ckvc_map_at(const void *address);
 
 /* Reads a regular file of at most cap bytes; *out (NUL-terminated) is the caller's to free. */
 ckvc_status ckvc_file_read(const char *path, size_t cap, char **out, size_t *size,

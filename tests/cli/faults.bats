@@ -1,7 +1,36 @@
 #!/usr/bin/env bats
 # Calls that fail, processes that are killed, power that is cut: some of tests/faults/campaign.py, which tries all of them.
 
+bats_require_minimum_version 1.5.0
 load helper
+
+setup_file() {
+    export DIR=$BATS_FILE_TMPDIR
+    prompts 16 >"$DIR/prompts.jsonl"
+    demand "$DIR/whole"
+    "$CKVC" fit "$DIR/whole" --out "$DIR/whole.ckvt" -q
+    "${CC:-cc}" -shared -fPIC -o "$DIR/fault.so" tests/faults/fault.c -ldl
+}
+
+demand() { # OUT [OPTION...]
+    "$CKVC" calibrate --side demand --model "${FROM:-$MODEL}" --manifest "${OF:-$DIR/prompts.jsonl}" --window 16 --continuation 16 \
+        --budget 0.25 --shard-prompts 1 --threads 1 -q --out "$@"
+}
+
+# under_way OUT: demand runs in the background as $pid, has published a shard, and waits until it is told to go on
+under_way() {
+    demand "$1" &
+    pid=$!
+    until [ -e "$1/pass-01-demand/shard-00000.h5" ]; do kill -0 $pid; done
+    kill -STOP $pid
+    [ ! -e "$1/pass-01-demand/shard-00015.h5" ]
+}
+
+go_on() { # its exit code in $status
+    kill -CONT $pid
+    status=0
+    wait $pid || status=$?
+}
 
 @test "whatever call fails, or where the process ends, the command goes on to the same bytes" {
     ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser has a malloc of its own"
@@ -10,4 +39,81 @@ load helper
     [ "$status" -eq 0 ]
     [[ $output == *" 0 failed" ]]
     ! grep -E "(open|write|fsync|rename): 0 calls" <<<"$output"
+}
+
+@test "killed at any moment, and killed again as it resumes: the same bytes" {
+    run python3 tests/faults/campaign.py --kills 24 --only compile,score,eval,merge,fit,report "$CKVC"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *" kills, 0 failed" ]]
+}
+
+@test "a clock that jumps a year forth and back at each look changes no bytes" {
+    ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser stands before what is preloaded"
+    jumping() { FAULT_CLOCK=31536000 FAULT_CALL=clock FAULT_COUNT="$DIR/looks" LD_PRELOAD="$DIR/fault.so" "$@"; }
+    export -f jumping
+    jumping "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.25 --shard-prompts 1 \
+        --threads 1 -q --out "$DIR/jumped" --limit-time 86400
+    [ "$(shard_sums "$DIR/jumped")" = "$(shard_sums "$DIR/whole")" ]
+    rm -f "$DIR/looks"
+    jumping "$CKVC" fit "$DIR/jumped" --out "$DIR/jumped.ckvt" -q
+    [ "$(cat "$DIR/looks")" -ge 1 ]
+    [ "$(content_id "$DIR/jumped.ckvt")" = "$(content_id "$DIR/whole.ckvt")" ]
+    for _ in 1 2; do
+        rm -f "$DIR/looks"
+        jumping "$CKVC" status "$DIR/jumped" --json >"$DIR/status.json"
+        [ "$(cat "$DIR/looks")" -ge 1 ]
+        python3 -c 'import json, sys; p = json.load(open(sys.argv[1]))["parts"][0]["passes"][0]; assert p["seconds_since_write"] >= 0, p' "$DIR/status.json"
+    done
+}
+
+@test "a manifest that changes: unharmed under a run, refused by the next" {
+    cp "$DIR/prompts.jsonl" "$DIR/changing.jsonl"
+    OF=$DIR/changing.jsonl under_way "$DIR/manifest"
+    sed -i 's/300/301/' "$DIR/changing.jsonl"
+    go_on
+    [ "$status" -eq 0 ]
+    [ "$(shard_sums "$DIR/manifest")" = "$(shard_sums "$DIR/whole")" ]
+    OF=$DIR/changing.jsonl run demand "$DIR/manifest" --resume
+    [ "$status" -eq 65 ]; one_line; [[ $output == *manifest* ]]
+    OF=$DIR/prompts.jsonl demand "$DIR/manifest" --resume
+}
+
+@test "a model's file that changes: by another under its name unharmed, refused by the next; in place refused" {
+    cp -r "$MODEL" "$DIR/ckvc-tiny-4l" # its name is in the shards
+    FROM=$DIR/ckvc-tiny-4l under_way "$DIR/renamed"
+    cp "$DIR/ckvc-tiny-4l/model.safetensors" "$DIR/ckvc-tiny-4l/new"
+    printf '\001' | dd of="$DIR/ckvc-tiny-4l/new" bs=1 seek=2000000 conv=notrunc status=none
+    mv "$DIR/ckvc-tiny-4l/new" "$DIR/ckvc-tiny-4l/model.safetensors"
+    go_on
+    [ "$status" -eq 0 ]
+    [ "$(shard_sums "$DIR/renamed")" = "$(shard_sums "$DIR/whole")" ]
+    FROM=$DIR/ckvc-tiny-4l run demand "$DIR/renamed" --resume
+    [ "$status" -eq 65 ]; one_line; [[ $output == *model* ]]
+
+    rm -rf "$DIR/ckvc-tiny-4l"
+    cp -r "$MODEL" "$DIR/ckvc-tiny-4l"
+    FROM=$DIR/ckvc-tiny-4l under_way "$DIR/in-place"
+    printf '\001' | dd of="$DIR/ckvc-tiny-4l/model.safetensors" bs=1 seek=2000000 conv=notrunc status=none
+    go_on 2>"$DIR/said"
+    [ "$status" -eq 65 ]
+    FROM=$MODEL demand "$DIR/in-place" --resume
+    [ "$(shard_sums "$DIR/in-place")" = "$(shard_sums "$DIR/whole")" ]
+}
+
+@test "a model's file that is cut off under a run: one line that names it, and 74" {
+    ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser stands before what is preloaded"
+    rm -rf "$DIR/ckvc-tiny-4l"
+    cp -r "$MODEL" "$DIR/ckvc-tiny-4l"
+    run env FAULT_CALL=mmap FAULT_AT=1 FAULT_HOW=short FAULT_BELOW="$DIR/ckvc-tiny-4l" LD_PRELOAD="$DIR/fault.so" "$CKVC" verify "$DIR/ckvc-tiny-4l"
+    [ "$status" -eq 74 ]; one_line; [[ $output == *"model.safetensors: became shorter"* ]]
+}
+
+@test "two writers: the second is told so, and the first goes on" {
+    under_way "$DIR/two"
+    run demand "$DIR/two" --resume
+    [ "$status" -eq 75 ]; one_line; [[ $output == *"$DIR/two"* ]]
+    go_on
+    [ "$status" -eq 0 ]
+    [ "$(shard_sums "$DIR/two")" = "$(shard_sums "$DIR/whole")" ]
 }

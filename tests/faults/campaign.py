@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""campaign.py [--every K] [--most N] [--only NAME] CKVC: calls below a command that fail, one at a time.
+"""campaign.py [--every K] [--most N] [--only NAME] [--kills N [--seed S]] CKVC: calls below a command that fail, one at a time.
 
 Every kind of call (fault.c) of every command below is counted, then made to fail at its first, K-th, 2K-th, ... up to the N-th call, in each way. The command has to
 end with one line and an exit code of docs/cli.md, or to do its work all the same; the same command again (--resume or --force) has to end with the bytes of a run
 that nothing befell, and leave nothing else behind. Two ways are `kill` (SIGKILL before the call) and `power` (that, and the disk holds what was synced alone).
+
+--kills N: no calls, but SIGKILL at random moments, N in all over the commands. What is killed is run again, and that killed, too, until it gets through.
 
 Prints a line for each command and kind, and one for each failure; exit 1 with one."""
 import argparse
@@ -11,11 +13,13 @@ import hashlib
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models/ckvc-tiny-4l"
@@ -28,6 +32,8 @@ COMMANDS = {
     "demand": (["calibrate", "--side", "demand", *SMALL, "--budget", "0.25", "--shard-prompts", "2", "--manifest", "p.jsonl", "--out", "made"], ["--resume"]),
     "compile": (["compile", *SMALL, "--budget", "0.25", "--manifest", "p.jsonl", "--out", "made"], ["--resume"]),
     "score": (["score", *SMALL, "--manifest", "p.jsonl", "--table", "t.ckvt", "--policy", "adakv,matched", "--out", "made.jsonl"], ["--resume"]),
+    "eval": (["eval", "--model", MODEL, "--window", "16", "--threads", "1", "-q", "--tasks", "niah,copy", "--lengths", "120", "--count", "2", "--table", "t.ckvt", "--policy",
+              "snapkv", "--budget", "0.25", "--out", "made.jsonl"], ["--resume"]),
     "part": (["calibrate", "--side", "demand", *SMALL, "--budget", "0.25", "--shard-prompts", "1", "--manifest", "p.jsonl", "--out", "made", "--shard", "1/2"], ["--resume"]),
     "merge": (["merge", "made", "-q"], []),
     "fit": (["fit", "run", "-q", "--out", "made.ckvt"], ["--force"]),
@@ -115,7 +121,9 @@ class Trial:
         self.command, self.again = COMMANDS[name]
         self.crashed = False
         self.fresh()
+        began = time.monotonic()
         must(run(ckvc, self.command, work))
+        self.seconds = time.monotonic() - began
         self.wanted = made(ckvc, work)
 
     def fresh(self):
@@ -155,12 +163,34 @@ class Trial:
             p = run(self.ckvc, self.command + self.again, self.work)
             if p.returncode != 0:
                 return f"again: exit {p.returncode}: {p.stderr.strip()[-300:]}"
+        return self.compare(how)
+
+    def compare(self, how):
         got = made(self.ckvc, self.work)
         if how == "power": # the removal of a published shard's log need not be on disk
             got = {k: v for k, v in got.items() if not k.endswith(".log")}
         if got != self.wanted:
             return "other files: " + ", ".join(sorted(k for k in got.keys() | self.wanted.keys() if got.get(k) != self.wanted.get(k)))
         return None
+
+    def kill_at_random(self, rng, most):
+        """Kills it up to `most` times before it gets through: how many, and None or what is wrong."""
+        self.fresh()
+        kills, args = 0, self.command
+        while True:
+            began = time.monotonic()
+            p = subprocess.Popen([self.ckvc, *map(str, args)], cwd=self.work, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+            try:
+                _, said = p.communicate(timeout=rng.uniform(0, self.seconds) if kills < most else None)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                _, said = p.communicate()
+            if p.returncode == 0:
+                self.seconds = (self.seconds + time.monotonic() - began) / 2 if kills == 0 else self.seconds
+                return kills, self.compare("kill")
+            if p.returncode != -signal.SIGKILL:
+                return kills, f"after {kills} kills: exit {p.returncode}: {said.strip()[-300:]}"
+            kills, args = kills + 1, self.command + self.again
 
 
 def main():
@@ -169,9 +199,12 @@ def main():
     p.add_argument("--every", type=int, default=1)
     p.add_argument("--most", type=int, default=200)
     p.add_argument("--only", default="")
+    p.add_argument("--kills", type=int, default=0)
+    p.add_argument("--seed", type=int, default=1)
     p.add_argument("ckvc")
     a = p.parse_args()
     ckvc, failed, done = os.path.abspath(a.ckvc), 0, 0
+    names, rng = a.only.split(",") if a.only else list(COMMANDS), random.Random(a.seed)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder).resolve()
         FAULT = folder / "fault.so"
@@ -179,7 +212,7 @@ def main():
         start = folder / "start"
         start.mkdir()
         inputs(ckvc, start)
-        for name in a.only.split(",") if a.only else COMMANDS:
+        for i_name, name in enumerate(names):
             of = start
             if name == "merge": # of what is there before, in parts
                 of = folder / "parts"
@@ -187,6 +220,16 @@ def main():
                 for i in "01":
                     must(run(ckvc, COMMANDS["part"][0][:-1] + [i + "/2"], of))
             t = Trial(ckvc, name, of, folder / "work")
+            if a.kills:
+                kills = trials = wrong = 0
+                while kills < a.kills * (i_name + 1) // len(names) - a.kills * i_name // len(names):
+                    n, why = t.kill_at_random(rng, 5)
+                    kills, trials, wrong = kills + n, trials + 1, wrong + bool(why)
+                    if why:
+                        print(f"  FAIL {name}: {why}", flush=True)
+                print(f"{name}: killed {kills} times in {trials} runs, {wrong} wrong", flush=True)
+                failed, done = failed + wrong, done + kills
+                continue
             for kind, ways in KINDS.items():
                 n = t.count(kind)
                 at = range(1, min(n, a.most) + 1, a.every)
@@ -195,7 +238,7 @@ def main():
                 for i, how, why in wrong:
                     print(f"  FAIL {name}: {kind} {i} {how}: {why}", flush=True)
                 failed, done = failed + len(wrong), done + len(at) * len(ways)
-    print(f"{done} faults, {failed} failed")
+    print(f"{done} {'kills' if a.kills else 'faults'}, {failed} failed")
     sys.exit(failed > 0)
 
 

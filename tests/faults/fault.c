@@ -2,12 +2,13 @@
  *
  *   FAULT_CALL   open, write, fsync, rename, mkdir, mmap, malloc; any: all of them but malloc
  *   FAULT_AT     which of these calls, from 1; of malloc it and all after it
- *   FAULT_HOW    an errno (28); short: half of a write; kill: the process ends before the call
- *   FAULT_COUNT  a file that gets the number of such calls
- *   FAULT_SIZE   of malloc: calls for so many bytes or more (65536)
- *   FAULT_BELOW  the folder on whose files calls are counted
- *   FAULT_DISK   a folder that gets what a disk would have after a power cut: a file's bytes as
- * they were when it was synced, under its inode's number, a folder's names when that was
+ *   FAULT_HOW    an errno (28); short: half of a write, or of a file that is mapped; kill: the
+ * process ends before the call FAULT_COUNT  a file that gets the number of such calls FAULT_SIZE of
+ * malloc: calls for so many bytes or more (65536) FAULT_BELOW  the folder on whose files calls are
+ * counted FAULT_CLOCK  seconds by which the wall clock jumps forth and back at every look at it;
+ * FAULT_CALL "clock" counts them FAULT_DISK   a folder that gets what a disk would have after a
+ * power cut: a file's bytes as they were when it was synced, under its inode's number, a folder's
+ * names when that was
  *
  * open stands for fopen too, write for pwrite, fwrite and ftruncate, rename for link, mmap for maps
  * of files. What libc calls inside of itself is not seen. */
@@ -25,6 +26,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 void *__libc_malloc(size_t n);
@@ -57,7 +59,8 @@ static long call(const char *kind) {
     if (file >= 0) {
         char text[24];
         const int size = snprintf(text, sizeof text, "%-12ld\n", n);
-        if (REAL(pwrite)(file, text, (size_t)size, 0) != size) { abort(); }
+        /* what a child calls that may not write is of no interest, but fails like the rest */
+        if (REAL(pwrite)(file, text, (size_t)size, 0) != size && errno != EPERM) { abort(); }
     }
     return at > 0 && (n == at || (is_malloc && n > at)) ? n : 0;
 }
@@ -202,8 +205,32 @@ int mkdir(const char *path, mode_t mode) {
 }
 
 void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset) {
-    return fd >= 0 && fails_fd("mmap", fd, NULL) ? MAP_FAILED
-                                                 : REAL(mmap)(at, n, prot, flags, fd, offset);
+    int half = 0;
+    char path[PATH_MAX];
+    if (fd >= 0 && fails_fd("mmap", fd, &half)) { return MAP_FAILED; }
+    void *map = REAL(mmap)(at, n, prot, flags, fd, offset);
+    if (half && truncate(path_of(fd, path), (off_t)(n / 2)) != 0) { abort(); }
+    return map;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *t) {
+    static atomic_long looks;
+    const int result = REAL(clock_gettime)(clock, t);
+    const long by = clock == CLOCK_REALTIME && !busy ? number("FAULT_CLOCK", 0) : 0;
+    if (result == 0 && by) {
+        busy = 1;
+        call("clock");
+        busy = 0;
+        t->tv_sec += looks++ % 2 ? by : -by;
+    }
+    return result;
+}
+
+time_t time(time_t *to) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    if (to) { *to = t.tv_sec; }
+    return t.tv_sec;
 }
 
 static int is_out(size_t bytes) {
