@@ -188,6 +188,8 @@ class Trial:
             if p.returncode == 0:
                 self.seconds = (self.seconds + time.monotonic() - began) / 2 if kills == 0 else self.seconds
                 return kills, self.compare("kill")
+            if kills and p.returncode == 73 and "made.jsonl: exists already" in said: # killed as it ended: score and eval say so
+                return kills, self.compare("kill")
             if p.returncode != -signal.SIGKILL:
                 return kills, f"after {kills} kills: exit {p.returncode}: {said.strip()[-300:]}"
             kills, args = kills + 1, self.command + self.again
