@@ -187,7 +187,8 @@ static ckvc_status check_outputs(const eval_cli *c, const eval_job *j, ckvc_err 
                      files[i].option, files[i].path);
         }
         if (files[i].path && files[i].check) {
-            CKVC_TRY(ckvc_publish_check(files[i].path, c->force, err));
+            CKVC_TRY(i == 0 ? score_checkpoint_out_check(c->out, c->resume, c->force, err)
+                            : ckvc_publish_check(files[i].path, c->force, err));
         }
     }
     return CKVC_OK;

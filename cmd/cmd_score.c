@@ -84,7 +84,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_TRY(shard_option(c->shard, &j.part, err));
     USAGE_IF(j.part.count && (!c->out || c->score.vectors),
              "--shard makes a part of an --out FILE, without --vectors");
-    if (c->out) { CKVC_TRY(ckvc_publish_check(c->out, c->score.force, err)); }
+    if (c->out) { CKVC_TRY(score_checkpoint_out_check(c->out, c->resume, c->score.force, err)); }
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open_kvzip(&c->of, &c->inputs, &j.e, err));

@@ -114,6 +114,22 @@ static void remove_it(const score_checkpoint *c) {
     if (c->path) { unlink(c->path); }
 }
 
+ckvc_status score_checkpoint_out_check(const char *out, bool resume, bool force, ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = ckvc_format("%s.checkpoint", out);
+    const bool ended = resume && ckvc_file_exists(out) && ckvc_file_exists(path);
+    return ended ? CKVC_OK : ckvc_publish_check(out, force, err);
+}
+
+/* Where a command before this one was killed as it ended, the file is there with these lines. */
+static ckvc_status publish(const score_checkpoint *c, const ckvc_buffer *lines, ckvc_err *err) {
+    CKVC_AUTO_FREE char *there = NULL;
+    size_t n = 0;
+    const bool same = c->resume && ckvc_file_exists(c->out) &&
+                      ckvc_file_read(c->out, SIZE_MAX - 1, &there, &n, NULL) == CKVC_OK &&
+                      n == lines->size && memcmp(there, lines->data, n) == 0;
+    return ckvc_publish_bytes(c->out, lines->data, lines->size, c->force || same, err);
+}
+
 ckvc_status score_checkpoint_end(score_checkpoint *c, const ckvc_buffer *lines, ckvc_status st,
                                  const ckvc_err *why, const char *printed, bool quiet,
                                  ckvc_err *err) {
@@ -128,7 +144,7 @@ ckvc_status score_checkpoint_end(score_checkpoint *c, const ckvc_buffer *lines, 
             fprintf(stderr, "wrote %s; when all parts are there: ckvc merge %s\n", c->path, c->out);
         }
     } else if (c->out) {
-        CKVC_TRY(ckvc_publish_bytes(c->out, lines->data, lines->size, c->force, err));
+        CKVC_TRY(publish(c, lines, err));
         remove_it(c);
     }
     return CKVC_OK;

@@ -32,6 +32,10 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_bu
 /* Makes a prompt's lines durable; ctx is the checkpoint. */
 ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size,
                                   ckvc_err *err) CKVC_MUST_CHECK;
+/* Would `out` be taken? As ckvc_publish_check; with resume also where it lies beside its
+ * checkpoint: the command was killed as it ended. */
+ckvc_status score_checkpoint_out_check(const char *out, bool resume, bool force,
+                                       ckvc_err *err) CKVC_MUST_CHECK;
 /* What came of all lines: `st`, and why. Writes, prints or leaves them to the part that they are,
  * which quiet does not say. Where they were stopped and no checkpoint holds a prompt there is
  * nothing to go on from: CKVC_E_INTERRUPTED, with `printed` of lines that are. */
