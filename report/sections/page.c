@@ -19,8 +19,6 @@ json_t *report_json(const report_numbers *n) {
     return o;
 }
 
-static const char *plural(size_t n) { return n == 1 ? "" : "s"; }
-
 /* One line a section, in the order of the page; a folded one shows its heading alone. */
 typedef struct section {
     bool there, folded;
@@ -41,7 +39,7 @@ void report_page(const report_numbers *n, view *v) {
     const size_t tables = n->n_tables, runs = n->n_runs, files = n->in->scores.n_files,
                  asked = n->in->answers.n_files;
     const section sections[] = {
-        {true, false, "verdict", "Verdict", "Verdict", verdict_section},
+        {tables || files || !asked, false, "verdict", "Verdict", "Verdict", verdict_section},
         {where_known(n), false, "where", "Where it holds", "Where it holds and where not",
          where_section},
         {n->n_benches, false, "answers", "Answers", "Answers to tasks", answers_section},
@@ -70,12 +68,18 @@ void report_page(const report_numbers *n, view *v) {
                  tables == 1            ? "Deploy this table?"
                  : tables == 0 && asked ? "What do tasks lose?"
                                         : "Which of these tables to deploy?");
-    page_note(
-        v,
-        "ckvc %s report over %zu table%s, %zu run%s, %zu score file%s, %zu file%s of answers. All "
-        "numbers: report.json.",
-        CKVC_VERSION, tables, plural(tables), runs, plural(runs), files, plural(files), asked,
-        plural(asked));
+    const struct {
+        size_t n;
+        const char *of;
+    } read[] = {{tables, "table"}, {runs, "run"}, {files, "score file"}, {asked, "answer file"}};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer over = {0};
+    for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
+        if (!read[i].n) { continue; }
+        ckvc_buffer_printf(&over, "%s%zu %s%s", over.size ? ", " : "", read[i].n, read[i].of,
+                           read[i].n == 1 ? "" : "s");
+    }
+    page_note(v, "ckvc %s report over %s. All numbers: report.json.", CKVC_VERSION,
+              (const char *)over.data);
     ckvc_buffer_text(b, "<nav>");
     contents(b, sections, n_sections, false);
     contents(b, sections, n_sections, true);

@@ -212,16 +212,16 @@ static void as_text(void **state) {
         "question seen, model 001122334455: 2 of 4 tasks in averages, 17 items\n",
         "\nleft out of averages: guess: the full cache has 0.375, wrong answers 0.350\n",
         "\nleft out of averages: tail?[2J: the full cache has 0.000, wrong answers 0.000\n",
-        "\nbudget    policy        MB  kept  ",
-        "\n          full cache  0.08  100%  ",
-        "\n25% of T  table       0.02   25%  ",
-        "\n25% of T  snapkv      0.02   25%  "};
+        "\nbudget    policy        MB  ",
+        "\n          full cache  0.08  0.750 (0.",
+        "  100%  ",
+        "\n25% of T  table       0.02  0.625 (0.",
+        "(the table)  0.325 (0.",
+        "   25%  the last rows",
+        "\n25% of T  snapkv      0.02  0.458 (0."};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         if (!strstr(text, wanted[i])) { fail_msg("no \"%s\" in:\n%s", wanted[i], text); }
     }
-    assert_non_null(strstr(text, "  0.750 (0."));
-    assert_non_null(strstr(text, "(the table)"));
-    assert_non_null(strstr(text, "  the last rows"));
 }
 
 int main(void) {
