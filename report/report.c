@@ -2,6 +2,7 @@
 #include "report/report.h"
 
 #include <dirent.h>
+#include <unistd.h>
 
 #include "lib/base/files.h"
 #include "lib/base/json.h"
@@ -15,6 +16,8 @@ static bool ends_with(const char *name, const char *ending) {
     return n > k && strcmp(name + n - k, ending) == 0;
 }
 
+static const char scores_name[] = "scores.jsonl"; /* of transfer --report, which stays */
+
 /* Before any work: the folder is a report's own, and an earlier one goes when asked alone. */
 static ckvc_status check_folder(const report_options *o, ckvc_err *err) {
     DIR *folder = opendir(o->out);
@@ -24,7 +27,9 @@ static ckvc_status check_folder(const report_options *o, ckvc_err *err) {
                  "%s: is no folder that can be looked into; give another --out", o->out);
     for (struct dirent *e; folder && !other && (e = readdir(folder));) {
         const char *name = e->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) { continue; }
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, scores_name) == 0) {
+            continue;
+        }
         report = true;
         if (strcmp(name, "report.html") != 0 && strcmp(name, "report.json") != 0 &&
             !ends_with(name, ".svg") && !ends_with(name, ".csv")) {
@@ -58,7 +63,11 @@ static ckvc_status publish(const report_options *o, const view *v, const ckvc_bu
     }
     CKVC_TRY(put(&to, "report", ".json", json, err));
     CKVC_TRY(put(&to, "report", ".html", &v->html, err));
-    return ckvc_new_folder_commit(&to, o->force, err);
+    CKVC_AUTO_FREE char *was = ckvc_path_join(to.path, scores_name);
+    CKVC_AUTO_FREE char *stays = ckvc_path_join(to.tmp_path, scores_name);
+    const bool there = ckvc_file_exists(was);
+    CKVC_FAIL_ERRNO_IF(there && link(was, stays) != 0, err, CKVC_E_CREATE, "%s: cannot link", was);
+    return ckvc_new_folder_commit(&to, o->force || there, err);
 }
 
 static ckvc_status check_verdicts(const report_numbers *n, ckvc_err *err) {

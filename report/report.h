@@ -12,8 +12,9 @@
 
 /* *summary: the verdict as plain text, one finding a line; *json: report.json's text. Both the
  * caller's to free. A folder that holds a report already is CKVC_E_CREATE without force, one that
- * holds anything else in every case. Under require_deploy CKVC_CHECK_FAILED, with
- * the report written and both texts given, unless there are tables and all are to be deployed. */
+ * holds anything else but scores.jsonl, which stays, in every case. Under require_deploy
+ * CKVC_CHECK_FAILED, with the report written and both texts given, unless there are tables and all
+ * are to be deployed. */
 ckvc_status report_write(const report_options *o, char **summary, char **json,
                          ckvc_err *err) CKVC_MUST_CHECK;
 

@@ -152,7 +152,7 @@ PY
         [ -s "$DIR/binding-report/$f.csv" ]
     done
     echo '{"schema":1}' >"$DIR/binding/scan/coverage.json"
-    run "$CKVC" report "$DIR/binding" --out "$DIR/x"
+    run "$CKVC" report "$DIR/binding" --out "$DIR/no-report"
     [ "$status" -eq 65 ]
     one_line
     [[ $output == *coverage.json*schema* ]]

@@ -135,6 +135,12 @@ for row in got:
     assert m[0]["pairs"] == 1 and abs(m[0]["drop"][0][0] + row["against_compiled"]["difference"]) < 1e-12
     assert m[0]["mean_drop"] == m[0]["drop"][0][0]
 PY
+    cp "$DIR/rep/scores.jsonl" "$DIR/scores"
+    "$CKVC" report "$DIR/back.ckvt" --scores "$DIR/rep/scores.jsonl" --out "$DIR/rep" --force
+    cmp "$DIR/scores" "$DIR/rep/scores.jsonl" # it is no report's, and stays
+    run "$CKVC" report "$DIR/back.ckvt" --out "$DIR/rep"
+    [ "$status" -eq 73 ]
+    one_line
     run "$CKVC" transfer "$DIR/there.ckvt" --to-shape 4,3 --out "$DIR/y.ckvt" --report "$DIR/rep2" --manifest "$DIR/prompts.jsonl"
     [ "$status" -eq 64 ]
     one_line
