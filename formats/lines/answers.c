@@ -171,7 +171,8 @@ ckvc_status answers_read_lines(const char *path, const uint8_t *data, size_t n, 
 
 void answers_free(answers *a) {
     if (!a) { return; }
-    for (answer_row *row = a->rows; row < a->rows + a->n; row++) {
+    for (size_t i = 0; i < a->n; i++) {
+        answer_row *row = &a->rows[i];
         CKVC_FREE(row->id, row->task, row->group, row->model, row->policy, row->metric, row->end,
                   row->table, row->answer);
     }
