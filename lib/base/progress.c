@@ -20,8 +20,8 @@ double ckvc_now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-#define FIRST_S                                                                                    \
-    3.0 /* seconds to the first line where there is no terminal; the next at twice that */
+/* Where there is no terminal: seconds to the first line; the next comes at twice that. */
+#define FIRST_S  3.0
 #define MOST_S   600.0
 #define REDRAW_S 0.2
 #define SLOPE_S  60.0
