@@ -310,8 +310,9 @@ static json_t *describe_cells(const table_file *t) {
 
 /* Of the values of one budget (every n_budgets-th): least, mean, most, and the share that is
  * `neutral` (as float32). */
-static json_t *describe_values(const struct side *side, const double *budgets, uint32_t b) {
-    const float *values = side->entries, neutral = (float)side->kind->start;
+static json_t *describe_values(const struct side *side, const double *budgets, uint32_t b,
+                               double neutral) {
+    const float *values = side->entries;
     char share_at[32];
     double least = INFINITY, most = -INFINITY, sum = 0.0;
     size_t count = 0, n_neutral = 0;
@@ -320,9 +321,9 @@ static json_t *describe_values(const struct side *side, const double *budgets, u
         least = x < least ? x : least;
         most = x > most ? x : most;
         sum += x;
-        n_neutral += values[i] == neutral;
+        n_neutral += values[i] == (float)neutral;
     }
-    snprintf(share_at, sizeof share_at, "share_at_%.1f", side->kind->start);
+    snprintf(share_at, sizeof share_at, "share_at_%.1f", neutral);
     return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o}", "budget", ckvc_json_real(budgets[b]),
                      "entries", (json_int_t)count, "min", ckvc_json_real(least), "mean",
                      ckvc_json_real(sum / (double)count), "max", ckvc_json_real(most), share_at,
@@ -387,9 +388,10 @@ static json_t *describe_summary(const table_file *t) {
     bool shares = false;
     for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
         const struct side side = side_of_table(c, (ckvc_side)s);
+        const double neutral = c->relative && s == CKVC_SIDE_GATE ? 0 : side.kind->start;
         values[s] = json_array();
         for (uint32_t b = 0; b < c->n_budgets; b++) {
-            json_array_append_new(values[s], describe_values(&side, c->budgets, b));
+            json_array_append_new(values[s], describe_values(&side, c->budgets, b, neutral));
         }
         if (t->has_evidence) {
             json_array_append_new(evidence, describe_side(&side, t->evidence[s].n));

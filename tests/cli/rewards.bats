@@ -200,7 +200,7 @@ PY
     # shares under the thresholds: no factor takes a head beyond its own
     "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/cut.ckvt" --check-rollouts 1 --out "$DIR/run-cut"
     "$CKVC" fit "$DIR/run-cut" --tables "$DIR/cut.ckvt" --out "$DIR/again.ckvt" --no-prov -q
-    "$CKVC" inspect "$DIR/again.ckvt" --json | python3 -c 'import json, sys; t = json.load(sys.stdin); assert t["relative_thresholds"] and "cuts" in t["meta"]["diagnostics"]'
+    "$CKVC" inspect "$DIR/again.ckvt" --json | python3 -c 'import json, sys; t = json.load(sys.stdin); assert t["relative_thresholds"] and "share_at_0.0" in t["tau"][0] and "cuts" in t["meta"]["diagnostics"]'
 }
 
 @test "what is refused: no table, another table, demand beside, thresholds, what does not apply" {
