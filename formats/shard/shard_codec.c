@@ -163,7 +163,7 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
             *prompt += (uint32_t)s->n_prompts;
         }
     }
-    if (in.pos < n && !in.failed) {
+    if (in.pos < n && !in.failed && rows[SHARD_GROUP_PROMPT] > 0) {
         move_documents(&c, s->prompts + s->n_prompts, rows[SHARD_GROUP_PROMPT]);
     }
     CKVC_FAIL_IF(in.failed || in.pos != n, err, CKVC_E_DATA, "shard rows: %s at byte %llu of %zu",
