@@ -1,11 +1,10 @@
 /* Fits of shards in the test's temporary folder. */
 #pragma once
 
-#include <string.h>
-
 #include "cql/fit/fit_records.h"
 #include "formats/shard/shard_h5.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 /* Writes the shard and frees it; its path. */
 static inline const char *fit_shard(shard *s, const char *name) {

@@ -1,11 +1,10 @@
 /* Writing GGUF files for tests, sound ones and others: nothing here is shared with the reader. */
 #pragma once
 
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "lib/base/buffer.h"
+#include "tests/unit/unit.h"
 
 typedef struct gguf_maker {
     uint32_t version;

@@ -3,6 +3,7 @@
 
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "tests/unit/unit.h"
 
 static inline json_t *golden_read(const char *path) {
     ckvc_err err = {0};

@@ -2,12 +2,10 @@
  * measured use. */
 #pragma once
 
-#include <math.h>
-#include <stdio.h>
-
 #include "formats/model/model_files.h"
 #include "lib/model/model_info.h"
 #include "tests/unit/golden.h"
+#include "tests/unit/unit.h"
 
 /* A backend on n threads, destroyed by bench_close. */
 typedef struct bench {

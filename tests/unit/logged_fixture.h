@@ -1,9 +1,8 @@
 /* Logged rewards as tests make them: cmocka fails where the library does. */
 #pragma once
 
-#include <math.h>
-
 #include "cql/solve/logged.h"
+#include "tests/unit/unit.h"
 
 static ckvc_err err;
 

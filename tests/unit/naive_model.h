@@ -3,12 +3,8 @@
  * the files, taken apart here once more. */
 #pragma once
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "formats/model/model_files.h"
+#include "tests/unit/unit.h"
 
 /* Whether layer `layer`'s query at position j sees the key at position t <= j. */
 typedef bool (*naive_sees)(const void *ctx, int32_t layer, int64_t j, int64_t t);

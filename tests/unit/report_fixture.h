@@ -2,14 +2,11 @@
 #pragma once
 
 #include <jansson.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/files.h"
 #include "report/report.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 /* Writes a report into a subfolder of its own, which it names in o->out. Its JSON, verdict and page
  * are the caller's to free. */

@@ -1,25 +1,19 @@
 /* One file of score lines, written and read back, for the tests of their reader. */
 #pragma once
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "formats/lines/scores.h"
+#include "tests/unit/unit.h"
 
 static char path[] = "/tmp/ckvc-scores-XXXXXX";
 
 static inline int setup(void **state) {
-    (void)state;
     int fd = mkstemp(path);
     return fd < 0 ? -1 : close(fd);
 }
 
-static inline int teardown(void **state) {
-    (void)state;
-    return unlink(path);
-}
+static inline int teardown(void **state) { return unlink(path); }
 
 static inline ckvc_status read_text(const char *text, scores **out, ckvc_err *err) {
     FILE *f = fopen(path, "wb");

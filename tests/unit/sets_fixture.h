@@ -3,6 +3,7 @@
 
 #include "calib/actions/start_table.h"
 #include "calib/actions/variants.h"
+#include "tests/unit/unit.h"
 
 static inline ckvc_table *new_start_table(uint32_t L, uint32_t G, uint32_t E, uint32_t P,
                                           const double *budgets, uint32_t n_budgets, uint32_t W,

@@ -3,14 +3,13 @@
 #pragma once
 
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
+
+#include "tests/unit/unit.h"
 
 static char temp_folder[256];
 
 static inline int temp_folder_make(void **state) {
-    (void)state;
     const char *below = getenv("TMPDIR");
     snprintf(temp_folder, sizeof temp_folder, "%s/ckvc-test-XXXXXX", below ? below : "/tmp");
     return mkdtemp(temp_folder) ? 0 : -1;
@@ -18,12 +17,10 @@ static inline int temp_folder_make(void **state) {
 
 static inline int temp_folder_remove_one(const char *path, const struct stat *info, int kind,
                                          struct FTW *at) {
-    (void)info, (void)kind, (void)at;
     return remove(path);
 }
 
 static inline int temp_folder_remove(void **state) {
-    (void)state;
     return nftw(temp_folder, temp_folder_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 

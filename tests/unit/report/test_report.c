@@ -1,21 +1,12 @@
 /* Reports of small tables whose numbers can be worked out by hand. Method: write tables and score
  * lines, run report_write, read report.json back. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "formats/table/table_file.h"
 #include "lib/base/files.h"
 #include "lib/base/names.h"
 #include "tests/unit/report_fixture.h"
+#include "tests/unit/unit.h"
 
 static const char hostile[] = "<script>alert(1)</script> & \"x\"";
 
@@ -106,7 +97,6 @@ static const int first_weights[4] = {8, 12, 4, 16}, second_weights[4] = {8, 16, 
                  ones[4] = {8, 8, 8, 8};
 
 static void table_alone(void **state) {
-    (void)state;
     table_file *t = small(hostile, first_weights, true);
     give_evidence(t);
     put(t, in_temp_folder("alone.ckvt"));
@@ -172,7 +162,6 @@ static void table_alone(void **state) {
 }
 
 static void two_tables(void **state) {
-    (void)state;
     table_file *a = small("a", first_weights, false), *b = small("b", second_weights, false),
                *c = small("c", ones, false);
     b->table->tau[0] = (float)ckvc_gate_action(13); /* 0.93 against 0.95 */
@@ -208,7 +197,6 @@ static void two_tables(void **state) {
 }
 
 static void other_shapes_are_not_compared(void **state) {
-    (void)state;
     table_file *a = small("a", first_weights, false),
                *b = table_file_around(ckvc_table_create(1, 1, 1, 1, 1, 2, 2), false);
     put(a, in_temp_folder("a2.ckvt"));
@@ -256,7 +244,6 @@ static void score_line(FILE *f, const char *id, const char *source, const char *
 }
 
 static void paired_differences(void **state) {
-    (void)state;
     table_file *t = small("t", first_weights, false);
     put(t, in_temp_folder("t.ckvt"));
     FILE *f = fopen(in_temp_folder("s.jsonl"), "w");
@@ -318,7 +305,6 @@ static void paired_differences(void **state) {
  * controls apart from these, every policy with identity and with the match; by length in thirds;
  * budgets by layer for themselves. */
 static void controls_and_references(void **state) {
-    (void)state;
     table_file *t = small("t", first_weights, false);
     put(t, in_temp_folder("t.ckvt"));
     FILE *f = fopen(in_temp_folder("c.jsonl"), "w");
@@ -421,7 +407,6 @@ static void controls_and_references(void **state) {
 
 /* The same prompt under the same policy in two files counts once, and must not say two things. */
 static void rows_of_two_files(void **state) {
-    (void)state;
     table_file *t = small("t", first_weights, false);
     put(t, in_temp_folder("t.ckvt"));
     const char *files[3];
@@ -464,7 +449,6 @@ static void rows_of_two_files(void **state) {
 }
 
 static void inputs_that_are_none(void **state) {
-    (void)state;
     const char *inputs[] = {in_temp_folder("missing.ckvt")};
     report_options o = {
         .inputs = inputs, .n_inputs = 1, .out = in_temp_folder("never"), .layer_bins = 4};
@@ -487,7 +471,6 @@ static void copy_file(const char *from, const char *to) {
 /* A report that was cut short, at any file, is replaced by a rerun; what others put there is not.
  */
 static void cut_short(void **state) {
-    (void)state;
     table_file *t = small("x", first_weights, true);
     put(t, in_temp_folder("cut.ckvt"));
     table_file_free(t);
@@ -545,7 +528,6 @@ static void cut_short(void **state) {
                       "\"leaked_lines\":0,\"leaked_prompts\":" leaked "}]}"
 
 static void leak_checks(void **state) {
-    (void)state;
     static const char *const cases[][2] = {
         {"{\"checks\":[" CHECK("0") "],\"unchecked\":[]}", "passed"},
         {"{\"checks\":[" CHECK("0") "," CHECK("3") "],\"unchecked\":[]}", "shared"},

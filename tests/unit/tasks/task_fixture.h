@@ -2,13 +2,9 @@
 #pragma once
 
 #include <ctype.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 #include "tasks/task.h"
+#include "tests/unit/unit.h"
 
 /* Runs of letters, single digits and other characters but spaces: close to what tokenizers do. */
 static inline ckvc_status count_words(void *of, const char *text, size_t n, size_t *tokens,

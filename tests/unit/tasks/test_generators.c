@@ -20,7 +20,6 @@ static bool among(const char *word, char *const *list, size_t n) {
 }
 
 static void variables_are_followed(void **state) {
-    (void)state;
     CKVC_AUTO(task_items_fini) task_items list = make_items("variable-tracking", 600, 20);
     for (size_t i = 0; i < list.n; i++) {
         const task_item *item = &list.items[i];
@@ -61,7 +60,6 @@ static size_t add_tally(tally *list, size_t n, const char *word) {
 }
 
 static void common_words_are_common(void **state) {
-    (void)state;
     static const struct {
         uint32_t length;
         size_t answers, often, seldom;
@@ -96,7 +94,6 @@ static int by_times(const void *a, const void *b) {
 }
 
 static void frequent_words_are_frequent(void **state) {
-    (void)state;
     static tally words[2000];
     const uint32_t short_length = 140; /* where the fourth would stand as often as the fifth */
     const task_options options = {
@@ -124,7 +121,6 @@ static void frequent_words_are_frequent(void **state) {
 }
 
 static void pairs_are_an_object(void **state) {
-    (void)state;
     CKVC_AUTO(task_items_fini) task_items list = make_items("kv-retrieval", 3000, 2);
     assert_int_equal(list.n, 10);
     for (size_t i = 0; i < list.n; i++) {
@@ -149,7 +145,6 @@ static void pairs_are_an_object(void **state) {
 }
 
 static void lines_differ(void **state) {
-    (void)state;
     CKVC_AUTO(task_items_fini) task_items list = make_items("lines", 3000, 2);
     static tally names[1000];
     for (size_t i = 0; i < list.n; i++) {
@@ -171,7 +166,6 @@ static void lines_differ(void **state) {
 }
 
 static void copies_stand_in_the_text(void **state) {
-    (void)state;
     CKVC_AUTO(task_items_fini) task_items list = make_items("copy,repeat", 900, 3);
     assert_int_equal(list.n, 30);
     for (size_t i = 0; i < list.n; i++) {
@@ -198,7 +192,6 @@ static void copies_stand_in_the_text(void **state) {
 
 /* A thing has one label wherever it stands, and that asked for has the answer. */
 static void labels_are_learnt_from_others(void **state) {
-    (void)state;
     CKVC_AUTO(task_items_fini) task_items list = make_items("few-shot", 400, 40);
     static tally known[100];
     size_t n = 0;
@@ -230,7 +223,6 @@ static void labels_are_learnt_from_others(void **state) {
 
 /* A length that is too short for one item of a task is left out for all of them. */
 static void too_short_for_one_is_for_all(void **state) {
-    (void)state;
     size_t some = 0;
     for (uint32_t length = 220; length < 250; length += 3) {
         const uint32_t lengths[] = {length, 600};

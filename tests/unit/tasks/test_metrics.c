@@ -19,7 +19,6 @@ static size_t texts(const json_t *list, const char **out) {
 }
 
 static void scores_are_the_originals(void **state) {
-    (void)state;
     json_auto_t *cases = golden_read("tests/golden/tasks/metrics.json");
     size_t seen[TASK_METRIC_COUNT] = {0}, i;
     json_t *c;
@@ -40,7 +39,6 @@ static void scores_are_the_originals(void **state) {
 }
 
 static void first_line_alone(void **state) {
-    (void)state;
     char right[] = "right", *answers[] = {right};
     const task_item item = {
         .answers = answers, .n_answers = 1, .metric = TASK_MATCH_PART, .first_line = true};

@@ -6,7 +6,6 @@
 #include "tests/unit/temp_folder.h"
 
 static void needle_lies_at_its_depth(void **state) {
-    (void)state;
     const double depths[] = {0, 0.1, 0.5, 0.9, 1};
     const uint32_t lengths[] = {256, 1024, 4096};
     const task_options options = {.seed = 3,
@@ -33,7 +32,6 @@ static void needle_lies_at_its_depth(void **state) {
 }
 
 static void prompts_hit_their_length(void **state) {
-    (void)state;
     for (uint32_t length = 300; length < 20000; length = length * 3 + 1) {
         CKVC_AUTO(task_items_fini) task_items list = make_items("all", length, 2);
         for (size_t i = 0; i < list.n; i++) {
@@ -46,7 +44,6 @@ static void prompts_hit_their_length(void **state) {
 }
 
 static void items_depend_on_seed_and_id_alone(void **state) {
-    (void)state;
     CKVC_AUTO(task_items_fini) task_items all = make_items("all", 700, 3);
     CKVC_AUTO(task_items_fini) task_items one = make_items("niah-multikey-2", 700, 2);
     size_t found = 0;
@@ -68,7 +65,6 @@ static void items_depend_on_seed_and_id_alone(void **state) {
 
 /* Each answer once in the context, the keys asked for in the question, the answer not in it. */
 static void answers_follow_from_the_context(void **state) {
-    (void)state;
     static const struct {
         const char *task;
         size_t answers;
@@ -104,7 +100,6 @@ static void answers_follow_from_the_context(void **state) {
 
 /* niah-multikey-2, -3: the context is lines of one form, whose keys and values all differ. */
 static void distractors_differ(void **state) {
-    (void)state;
     CKVC_AUTO(task_items_fini) task_items words = make_items("niah-multikey-2", 2000, 2);
     for (size_t i = 0; i < words.n; i++) {
         const task_item *item = &words.items[i];
@@ -139,7 +134,6 @@ static void distractors_differ(void **state) {
 }
 
 static void haystacks_of_a_file(void **state) {
-    (void)state;
     const char *path = in_temp_folder("hay.txt");
     FILE *f = fopen(path, "w");
     fputs("One  two three. Four\nfive six! Is that\n\nall 3.5 of it? Yes.", f);
@@ -160,7 +154,6 @@ static void haystacks_of_a_file(void **state) {
 }
 
 static void refusals(void **state) {
-    (void)state;
     uint32_t length = 20;
     task_options options = {
         .lengths = &length, .n_lengths = 1, .count = 1, .count_tokens = count_words};

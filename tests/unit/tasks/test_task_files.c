@@ -30,7 +30,6 @@ static const char squad[] =
     "{\"context\":\"A dog barks.\",\"qas\":[]},{\"context\":\"A dog barks.\",\"qas\":[]}]}]}";
 
 static void squad_has_the_question_s_paragraph(void **state) {
-    (void)state;
     const char *path = put("squad.json", squad);
     const uint32_t lengths[] = {45, 62, 400};
     const task_options options = {.lengths = lengths,
@@ -67,7 +66,6 @@ static const char hotpot[] =
     "hums.\"]],[\"Three\",[\"At noon.\"]]]}]";
 
 static void hotpot_has_all_of_its_documents(void **state) {
-    (void)state;
     const char *paths[] = {put("squad.json", squad), put("hotpot.json", hotpot)};
     const uint32_t length = 300;
     const task_options options = {.lengths = &length,
@@ -95,7 +93,6 @@ static const char prompts[] =
     "\"samsum\":\"no context\",\"qasper\":\"{context} {x}\",\"lcc\":\"{context}\"}";
 
 static void longbench_fills_its_prompt(void **state) {
-    (void)state;
     put("dataset2prompt.json", prompts);
     put("trec.jsonl",
         "{\"input\":\"Q: who\",\"context\":\"a b\",\"answers\":[\"Person\"],\"all_classes\":"
@@ -126,7 +123,6 @@ static void longbench_fills_its_prompt(void **state) {
 }
 
 static void longbench_as_published(void **state) {
-    (void)state;
     const char *shared = getenv("CKVC_SHARED");
     char there[512];
     snprintf(there, sizeof there, "%s/data/text/longbench/multi_news.jsonl",
@@ -160,7 +156,6 @@ static void longbench_as_published(void **state) {
 
 /* What is wrong is said with file, line, what was there and what is wanted. */
 static void refusals(void **state) {
-    (void)state;
     static const struct {
         const char *task, *file, *text, *says;
         ckvc_status status;
@@ -229,7 +224,6 @@ static void refusals(void **state) {
 
 /* Where nothing is left to ask there is no list without items; what the options name is there. */
 static void nothing_left(void **state) {
-    (void)state;
     const char *squad_path = put("squad.json", squad), *absent = in_temp_folder("absent");
     const char *empty = in_temp_folder("empty"), *twice[] = {squad_path, put("again.json", squad)};
     assert_int_equal(mkdir(empty, 0777), 0);

@@ -1,19 +1,10 @@
 /* Action grids: exact decimals from integers, what is refused, where start tables begin, and that a
  * coarse grid is a part of a fine one: the actions that both have keep the same sets. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "calib/actions/action_grid.h"
 #include "cql/solve/reward.h"
 #include "lib/base/rng.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
 
 #define HEADS "0.8:1.5:0.025" /* the default grids (formats/side) */
 #define GATES "0.8:1:0.01"
@@ -29,7 +20,6 @@ static ckvc_status parse(ckvc_side side, const char *text, action_grid *g, ckvc_
 }
 
 static void test_values(void **state) {
-    (void)state;
     ckvc_err err;
     action_grid g, of;
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
@@ -56,7 +46,6 @@ static void test_values(void **state) {
 }
 
 static void test_refused(void **state) {
-    (void)state;
     static const struct {
         ckvc_side side;
         const char *text, *says;
@@ -94,7 +83,6 @@ static void test_refused(void **state) {
 }
 
 static void test_start(void **state) {
-    (void)state;
     static const struct {
         const char *gates;
         double start;
@@ -132,7 +120,6 @@ static void test_start(void **state) {
 /* Full-grid actions of a made-up prompt under two grids: equal values give equal sets, candidate
  * counts and hashes. */
 static void test_coarse_is_part_of_fine(void **state) {
-    (void)state;
     enum { L = 3, G = 2, T = 90, W = 16 };
     static const char *const grids_of[2][CKVC_SIDE_COUNT] = {
         {HEADS, GATES}, {"0.8:1.5:0.1", "0.8,0.85,0.9,0.96,1"}};
@@ -196,7 +183,6 @@ static void test_coarse_is_part_of_fine(void **state) {
 
 /* Means in, one reward out: the reduction touches the losses and leaves the penalty alone. */
 static void test_reward(void **state) {
-    (void)state;
     const double penalty = reward_penalty(side_beta_bud(CKVC_SIDE_GATE, 0.5), 100, 30, 20);
     assert_true(penalty == 0.5 / 100 * 10);
     assert_true(reward_penalty(side_beta_bud(CKVC_SIDE_HEAD, 0.5), 100, 30, 20) == 0.0);

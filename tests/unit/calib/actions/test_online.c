@@ -1,17 +1,9 @@
 /* What is decided while a pass is logged: epsilon-greedy's choices, and the reliability that ends a
  * pass. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
 #include "calib/actions/epsilon_greedy.h"
 #include "calib/log/stable.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
 
 enum { L = 3, G = 4, A = CKVC_HEAD_ACTIONS };
 
@@ -78,7 +70,6 @@ static double reliability(int n_prompts, double noise, uint64_t seed) {
 }
 
 static void halves_of_a_clear_truth_agree(void **state) {
-    (void)state;
     assert_true(reliability(12, 0.001, 1) > 0.999);
     double noisy = reliability(12, 0.5, 1), more = reliability(96, 0.5, 1),
            nothing = reliability(12, 1000.0, 1);
@@ -93,7 +84,6 @@ static void halves_of_a_clear_truth_agree(void **state) {
 /* Where actions are logged unequally often, alpha decides for the frequent ones; where prompts log
  * different actions, raw rewards follow the prompts' own levels. */
 static void the_fit_to_come_is_what_is_judged(void **state) {
-    (void)state;
     enum { PROMPTS = 24 };
     const double alpha = fit_defaults().cql_alpha;
     shard *frequent = new_rows(), *levels = new_rows();
@@ -132,7 +122,6 @@ static void the_fit_to_come_is_what_is_judged(void **state) {
 }
 
 static void the_share_of_chance_falls_linearly(void **state) {
-    (void)state;
     assert_true(epsilon_greedy_share(0, 11) == 0.3);
     assert_true(fabs(epsilon_greedy_share(10, 11) - 0.05) < 1e-15);
     assert_true(fabs(epsilon_greedy_share(5, 11) - 0.175) < 1e-15);
@@ -145,7 +134,6 @@ static int pick(epsilon_greedy *g, uint32_t layer, uint32_t head, ckvc_rng *rng)
 }
 
 static void the_best_running_mean_is_tried_first(void **state) {
-    (void)state;
     const bool sides[CKVC_SIDE_COUNT] = {true, false};
     ckvc_table *t = new_table();
     ckvc_rng rng;

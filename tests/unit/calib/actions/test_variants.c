@@ -1,17 +1,10 @@
 /* Kept sets, distinct variants and the behaviour policy on made-up prompts: what is logged is
  * exactly what the policies promise (method.md sections 4 and 5), independent of order, with whole
  * grids per state and no rollout for a set that exists already. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "lib/base/hash.h"
 #include "lib/base/rng.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
 
 enum { L = 4, G = 3, T = 96, W = 16 };
 
@@ -45,7 +38,6 @@ static void drop(fixture *f) {
 /* Every action of the full grid points at a variant with exactly its set, equal sets share one,
  * none equals the baseline. */
 static void test_full_grid(void **state) {
-    (void)state;
     fixture f;
     double budgets[] = {12, 24, 0.5};
     make(&f, budgets, 3, 5);
@@ -90,7 +82,6 @@ static void test_full_grid(void **state) {
 
 /* Two budgets over T keep every candidate alike: one group, shared rollouts. */
 static void test_budgets_share(void **state) {
-    (void)state;
     fixture f;
     double budgets[] = {20, T, 2 * T};
     make(&f, budgets, 3, 6);
@@ -113,7 +104,6 @@ static void test_budgets_share(void **state) {
 /* Balanced: whole grids, within the limit on each side, a prefix of one order whatever the limit;
  * undone takes leave no trace. */
 static void test_balanced(void **state) {
-    (void)state;
     fixture f;
     double budgets[] = {12, 24};
     make(&f, budgets, 2, 7);
@@ -159,7 +149,6 @@ static void test_balanced(void **state) {
 
 /* Uniform: bounded, within the limit, and with unequal counts, as independent draws have. */
 static void test_uniform(void **state) {
-    (void)state;
     fixture f;
     double budgets[] = {12};
     make(&f, budgets, 1, 8);
@@ -187,7 +176,6 @@ static void test_uniform(void **state) {
 
 /* A set's hash is the one that formats.md defines, by hand for a set of two positions. */
 static void test_set_hash(void **state) {
-    (void)state;
     variant_list v = {0};
     const uint32_t positions[] = {1, 258};
     const uint8_t bytes[] = {2, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0};

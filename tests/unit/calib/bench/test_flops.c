@@ -1,11 +1,6 @@
 /* Counted operations of a shape small enough to count by hand. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "calib/bench/flops.h"
+#include "tests/unit/unit.h"
 
 /* Two layers of width 4, two query heads of 3 on one KV head, MLP of 5, vocabulary of 7. A row
  * costs, in multiply-adds: queries 4*6 = 24, keys and values 2*4*3 = 24, output 24, MLP 3*4*5 = 60,
@@ -19,7 +14,6 @@ static const model_shape shape = {.n_layers = 2,
                                   .vocab = 7};
 
 static void prefill_is_counted_by_hand(void **state) {
-    (void)state;
     /* T = 6, W = 2. First layer: 6 rows of 132, 1+...+6 = 21 keys. Last: 6 rows of 24, then rows 3,
      * 4, 5 with 108 each and 4+5+6 keys. Head: 2 rows. */
     assert_true(flops_prefill(&shape, 6, 2) ==
@@ -31,7 +25,6 @@ static void prefill_is_counted_by_hand(void **state) {
 }
 
 static void rollouts_are_counted_by_hand(void **state) {
-    (void)state;
     const uint32_t n_kept[2] = {4, 2};
     /* C = 4: 3 rows, which see 1+2+3 = 6 keys of their own. */
     assert_true(flops_rollout(&shape, 9, 4, n_kept) ==

@@ -1,15 +1,7 @@
 /* The loop's decisions: every stop rule at its edge, which round's table goes out, what a probe
  * runs. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "calib/compile/alternation.h"
+#include "tests/unit/unit.h"
 
 static alternation_round round_of(size_t changed, size_t supported, double gain, double se,
                                   size_t n) {
@@ -26,7 +18,6 @@ static stop_rule after(size_t changed, size_t supported, double gain, double se,
 }
 
 static void fewer_than_one_percent_and_one_entry(void **state) {
-    (void)state;
     assert_int_equal(after(0, 10, 1, 0.1, 9, 1), STOP_CONVERGED);
     assert_int_equal(after(1, 10, 1, 0.1, 9, 1),
                      STOP_NOT); /* 1% of 10 is less than one entry: one change is enough to go on */
@@ -36,7 +27,6 @@ static void fewer_than_one_percent_and_one_entry(void **state) {
 }
 
 static void a_rise_must_exceed_one_standard_error(void **state) {
-    (void)state;
     assert_int_equal(after(5, 10, 0.1, 0.1, 9, 1), STOP_HELDOUT);
     assert_int_equal(after(5, 10, 0.11, 0.1, 9, 1), STOP_NOT);
     assert_int_equal(after(5, 10, -0.5, 0.1, 9, 1), STOP_HELDOUT);
@@ -47,7 +37,6 @@ static void a_rise_must_exceed_one_standard_error(void **state) {
 }
 
 static void rounds_end(void **state) {
-    (void)state;
     assert_int_equal(after(5, 10, 1, 0.1, 9, 2), STOP_NOT);
     assert_int_equal(after(5, 10, 1, 0.1, 9, 3), STOP_ROUNDS);
     alternation_round r = round_of(5, 10, 1, 0.1, 9);
@@ -58,7 +47,6 @@ static void rounds_end(void **state) {
 }
 
 static void the_best_round_goes_out(void **state) {
-    (void)state;
     alternation_round r[3] = {{.reward = -0.3}, {.reward = -0.1}, {.reward = -0.2}};
     assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 1);
     assert_int_equal(alternation_best(r, 1, PROBE_JOINT, STOP_ROUNDS), 0);
@@ -73,7 +61,6 @@ static void the_best_round_goes_out(void **state) {
 }
 
 static void probes_have_names_and_sides(void **state) {
-    (void)state;
     ckvc_side sides[CKVC_SIDE_COUNT];
     char names[256] = "";
     for (int p = 0; p < PROBE_DEMAND; p++) { /* which a mode asks for */
@@ -90,7 +77,6 @@ static void probes_have_names_and_sides(void **state) {
 }
 
 static void a_round_has_passes(void **state) {
-    (void)state;
     pass_kind passes[PASS_KINDS];
     assert_int_equal(
         probe_passes(PROBE_JOINT, (demand_passes){.score = true, .select = true}, passes), 2);

@@ -1,16 +1,9 @@
 /* Demand: counts against the rule done naively, ties, edges of the budget. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdbool.h>
-
 #include "calib/demand/demand.h"
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
 #include "lib/policy/ckvc_policy.h"
+#include "tests/unit/unit.h"
 
 enum { UNITS = 7, TOKENS = 61 };
 
@@ -50,7 +43,6 @@ static void naive(const double *s, uint32_t T, uint32_t B, double f, uint32_t re
 }
 
 static void test_counts(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     demand_ranks r;
@@ -80,7 +72,6 @@ static void test_counts(void **state) {
 
 /* Whatever the budget is beyond T, all; where the floor is all of the budget, the same for all. */
 static void test_edges(void **state) {
-    (void)state;
     demand_ranks r;
     double s[2 * 12] = {0, 5, -0.0, 1e-300, 1e300};
     uint32_t got[2];

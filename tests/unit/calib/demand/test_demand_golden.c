@@ -1,16 +1,9 @@
 /* A prompt's demand against an independent float64 program (tests/golden/budgets/README.md): the
  * embedded 4-layer model, from ids to entries of every head. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "calib/demand/demand_meter.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/load_tokenizer.h"
+#include "tests/unit/unit.h"
 
 enum { L = 4, G = 3, N_BUDGETS = 3 };
 
@@ -115,7 +108,6 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
 /* Entries, exactly but for positions whose scores differ by less than float32 can tell: at most
  * two entries, so four heads one off, of all prompts and budgets. */
 static void test_golden(void **state) {
-    (void)state;
     golden_case c = open_case(2);
     prompt_list *list = prompts_of(&c);
     measured got[8];
@@ -152,7 +144,6 @@ static void test_golden(void **state) {
 
 /* One thread or three, one prompt or several: the same entries; and another target gives others. */
 static void test_same(void **state) {
-    (void)state;
     measured one[8] = {0}, three[8] = {0}, alone[8] = {0}, next[8] = {0};
     golden_case c = open_case(1);
     prompt_list *list = prompts_of(&c);
@@ -176,7 +167,6 @@ static void test_same(void **state) {
 
 /* What the program puts before a prompt's repetition is what the other program put there. */
 static void test_instruction(void **state) {
-    (void)state;
     static const char text[] = "\n\nRepeat the previous context exactly.";
     golden_case c = open_case(1);
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
@@ -191,7 +181,6 @@ static void test_instruction(void **state) {
 }
 
 static void test_longest(void **state) {
-    (void)state;
     assert_int_equal(repeat_longest(2048, 9), 1019);  /* twice, and the instruction */
     assert_int_equal(repeat_longest(5300, 10), 3242); /* in chunks of 2,048 */
     assert_true(repeat_longest(8, 9) < 1);

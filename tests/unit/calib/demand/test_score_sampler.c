@@ -1,15 +1,8 @@
 /* Targets and features that a score pass logs, on the embedded 4-layer model and the prompts of
  * tests/golden/budgets. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "calib/demand/score_sampler.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 enum { L = 4, G = 3, HEADS = L * G, F = 56, ALL = 512, FEW = 32 };
 
@@ -131,7 +124,6 @@ static void check_few(const measured *few, const measured *all, uint32_t T) {
 }
 
 static void test_golden(void **state) {
-    (void)state;
     ckvc_err err = {0};
     bench b = bench_open_kind("cpu", 2);
     model *m;

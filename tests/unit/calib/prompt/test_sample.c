@@ -1,14 +1,5 @@
 /* Stratified sampling: cells as even as the corpus allows, picks by id and never by place, new
  * prompts leave the old picks alone; the coverage file, and what it refuses. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +7,7 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
+#include "tests/unit/unit.h"
 
 enum { MOST = 400 };
 
@@ -40,14 +32,12 @@ static bool draws(const sample_item *items, const bool *drawn, size_t n, const c
 }
 
 static void test_hash(void **state) {
-    (void)state;
     assert_true(sample_hash(1, "p01") == UINT64_C(0xc4460fd5f80f869e));
     assert_true(sample_hash(UINT64_MAX, "na\xc3\xafve \xe6\x97\xa5") ==
                 UINT64_C(0x9ed294eb61f47a64));
 }
 
 static void test_even(void **state) {
-    (void)state;
     sample_item items[MOST];
     bool drawn[MOST];
     for (uint64_t seed = 1; seed < 20; seed++) {
@@ -75,7 +65,6 @@ static void test_even(void **state) {
 }
 
 static void test_places_do_not_matter(void **state) {
-    (void)state;
     sample_item items[MOST], mixed[MOST];
     bool drawn[MOST], again[MOST];
     make(items, 300, 0, 12, 3);
@@ -94,7 +83,6 @@ static void test_places_do_not_matter(void **state) {
 /* In a cell the picks are the first of one order. Prompts that are added push out at most as many
  * as they bring; in a cell without new prompts no prompt comes in that was not drawn before. */
 static void test_adding_prompts(void **state) {
-    (void)state;
     sample_item items[MOST];
     bool before[MOST], after[MOST];
     for (uint64_t seed = 1; seed < 12; seed++) {
@@ -179,7 +167,6 @@ static size_t passed_over(const prompt_list *list) {
 }
 
 static void test_prompts(void **state) {
-    (void)state;
     world w;
     ckvc_err err = {0};
     coverage c;
@@ -220,7 +207,6 @@ static void test_prompts(void **state) {
 static char folder[64];
 
 static int make_folder(void **state) {
-    (void)state;
     snprintf(folder, sizeof folder, "/tmp/ckvc-sample-XXXXXX");
     char scan[80];
     if (!mkdtemp(folder)) { return -1; }
@@ -229,7 +215,6 @@ static int make_folder(void **state) {
 }
 
 static int drop_folder(void **state) {
-    (void)state;
     char path[100];
     snprintf(path, sizeof path, "%s/" COVERAGE_FILE, folder);
     unlink(path);
@@ -248,7 +233,6 @@ static void put(const char *text) {
 }
 
 static void test_file(void **state) {
-    (void)state;
     world w;
     ckvc_err err = {0};
     coverage c, back;
@@ -282,7 +266,6 @@ static void test_file(void **state) {
     "\"prompts\":3,\"drawn\":null,\"sources\":" sources ",\"cells\":" cells "}"
 
 static void test_hostile_file(void **state) {
-    (void)state;
     static const struct {
         const char *text, *member;
     } cases[] = {

@@ -7,17 +7,6 @@
  * more); losses and rewards 2e-5 nats, advantages 5e-6 (float32 against float32 in another order of
  * summation; the reference's own float32 is within 1.6e-6 and 1.1e-6 of float64).
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "calib/actions/prompt_sets.h"
 #include "cql/solve/reward.h"
 #include "lib/base/files.h"
@@ -25,6 +14,7 @@
 #include "lib/model/model.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
 
 static const double LOSS_TOLERANCE = 2e-5, ADVANTAGE_TOLERANCE = 5e-6;
 
@@ -206,12 +196,10 @@ static void run_golden(const char *golden, const char *dir) {
 }
 
 static void test_embedded(void **state) {
-    (void)state;
     run_golden("tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l");
 }
 
 static void test_tinystories(void **state) {
-    (void)state;
     const char *shared = getenv("CKVC_SHARED");
     char *dir = ckvc_path_join(shared ? shared : "../shared", "data/models/tinystories-656k");
     if (!ckvc_is_dir(dir)) {

@@ -1,20 +1,14 @@
 /* The sweep against the plain way, its oracle: the same bits for every variant, whatever the batch,
  * the threads and the order of prompts, in ordinary runs and at the edges; --check-rollouts; and
  * the memory that a run says it will take. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <malloc.h>
-#include <string.h>
 
 #include "calib/rollout/memory_plan.h"
 #include "calib/rollout/rollouts.h"
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
 
 enum { MAX_T = 260, MAX_C = 70, MAX_W = 32, ALL = 80 };
 
@@ -159,7 +153,6 @@ static void check_case(const char *dir, const char *what, const double *budgets,
 }
 
 static void cases(void **state) {
-    (void)state;
     static const struct {
         const char *what;
         double budgets[4];
@@ -187,7 +180,6 @@ static void cases(void **state) {
 }
 
 static void other_models(void **state) {
-    (void)state;
     static const char *const dirs[] = {
         "models/ckvc-tiny-8l", "tests/golden/models/llama-mha", "tests/golden/models/llama3-gqa",
         "tests/golden/models/llama31-scaled", "tests/golden/models/llama-newstyle"};
@@ -208,7 +200,6 @@ static void add_variant(variant_list *v, uint32_t layer, const uint32_t *positio
 }
 
 static void by_hand(void **state) {
-    (void)state;
     static losses plain, got, first;
     const double budget = 20;
     const uint32_t T = 75, C = 9, one[] = {74}, some[] = {0, 3, 4, 40, 41, 73};
@@ -256,7 +247,6 @@ static void by_hand(void **state) {
 
 /* A prompt's losses do not depend on the prompts before it. */
 static void any_order(void **state) {
-    (void)state;
     static losses l[2][3];
     const uint32_t T[3] = {240, 33, 100}, C[3] = {70, 2, 40};
     const double budgets[] = {16, 0.3};
@@ -276,7 +266,6 @@ static void any_order(void **state) {
 /* The golden prompts, whole grids: every variant within 1e-5 nats of the plain way is what is asked
  * for; none differs at all. */
 static void golden(void **state) {
-    (void)state;
     static losses plain, got;
     ckvc_err err = {0};
     json_t *root = golden_read("tests/golden/method/ckvc-tiny-4l.json");
@@ -308,7 +297,6 @@ static void golden(void **state) {
 }
 
 static void check_rollouts(void **state) {
-    (void)state;
     static losses got;
     const double budget = 16;
     const uint32_t T = 90, C = 12;
@@ -358,7 +346,6 @@ static void check_rollouts(void **state) {
 
 /* SmolLM2-135M's shapes, a prompt of 32k tokens and 10^5 actions, in 24 GB. */
 static void plan_of_a_large_prompt(void **state) {
-    (void)state;
     const model_shape shape = {.family = "llama",
                                .n_layers = 30,
                                .n_heads = 9,
@@ -417,7 +404,6 @@ static void plan_of_a_large_prompt(void **state) {
 /* LLaMA-3-8B's shapes and prompts of 512 tokens: one goes by itself where all copies fit; where
  * they do not, some go together, and a prompt takes fewer copies than by itself. */
 static void plan_of_prompts_together(void **state) {
-    (void)state;
     const model_shape shape = {.family = "llama",
                                .n_layers = 32,
                                .n_heads = 32,
@@ -482,7 +468,6 @@ static size_t in_use(void) {
 
 /* What the plan says is what malloc gives out. */
 static void plan_is_true(void **state) {
-    (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     printf("skipped: a sanitizer's own malloc does not count\n");
     skip();

@@ -1,14 +1,5 @@
 /* Building manifests: markup to text, the same bytes for the same input, disjoint prompts,
  * retrieval answers that are right. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -21,6 +12,7 @@
 #include "lib/base/files.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 /* ---- converters ---- */
 static void converts(text_kind kind, const char *from, const char *want) {
@@ -33,7 +25,6 @@ static void converts(text_kind kind, const char *from, const char *want) {
 }
 
 static void markup(void **state) {
-    (void)state;
     converts(TEXT_HTML,
              "<html><head><title>t</title></head><body><h1>Top</h1><p>one &amp; <b>two</b>\n three "
              "&#x41;&lt;&rsquo;</p><!-- no > -->"
@@ -71,7 +62,6 @@ static void markup(void **state) {
 
 /* Arbitrary bytes must convert without trouble (the sanitizers look on). */
 static void noise(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 5, 0, 0);
     static const char *const bits[] = {
@@ -165,7 +155,6 @@ static void read_corpus(corpus *c) {
 }
 
 static void documents(void **state) {
-    (void)state;
     corpus c;
     read_corpus(&c);
     assert_true(c.n_documents > FILES); /* parts */
@@ -193,7 +182,6 @@ static void documents(void **state) {
 }
 
 static void damaged_gzip(void **state) {
-    (void)state;
     const char *path = in_temp_folder("bad.gz");
     put("bad.gz", "\x1f\x8b\x08 not gzip at all", false);
     corpus c = {0};
@@ -217,7 +205,6 @@ static tokenizer *embedded(void) {
 /* As many prompts as there are, and every split has some, though one document leaves the draw
  * nothing to choose from. */
 static void little_text(void **state) {
-    (void)state;
     build_options o = {.min_length = 300,
                        .max_length = 400,
                        .continuation = 100,
@@ -373,13 +360,9 @@ static void check_build(const tokenizer *tok) {
     corpus_fini(&c);
 }
 
-static void builds_by_characters(void **state) {
-    (void)state;
-    check_build(NULL);
-}
+static void builds_by_characters(void **state) { check_build(NULL); }
 
 static void builds_by_tokens(void **state) {
-    (void)state;
     tokenizer *t = embedded();
     check_build(t);
     tokenizer_free(t);
@@ -388,7 +371,6 @@ static void builds_by_tokens(void **state) {
 /* Undoes a phrasing by hand: each question in the continuation has its key's value as the answer,
  * and the prompt states it once. */
 static void retrieval_answers_are_right(void **state) {
-    (void)state;
     vocabulary words = {0};
     char *text = story(1, 40);
     vocabulary_add(&words, text, strlen(text), false);
@@ -440,7 +422,6 @@ static void retrieval_answers_are_right(void **state) {
 }
 
 static void check_finds_repeats(void **state) {
-    (void)state;
     const char *path = in_temp_folder("r.jsonl");
     put("r.jsonl",
         "{\"id\":\"a\",\"text\":\"x "

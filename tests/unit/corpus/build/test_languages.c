@@ -1,14 +1,5 @@
 /* Manifests from text that is not English: where scripts without spaces are cut, what is prose in
  * them, and whole builds from made-up text of six scripts, with and without a tokenizer. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "corpus/build/cuts.h"
@@ -20,6 +11,7 @@
 #include "lib/base/utf8.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 /* ---- cuts ---- */
 
@@ -41,7 +33,6 @@ static void cuts_are(const char *want) {
 }
 
 static void cuts(void **state) {
-    (void)state;
     cuts_are("Plain| words,| (a.b)| x-y|  and|\n\nmore,|\twhere| spaces|  are");
     cuts_are("\u4ED6/\u8BF4\uFF1A|\u201C\u597D\u3002\u201D|\u7136/\u540E\uFF0C|\u8D70/\u4E86");
     cuts_are("\u4F60/\u597D,|\u4E16/\u754C.|\u3000\u5B83/\uFF08\u89C1/\u56FE\uFF09|\u7684");
@@ -55,7 +46,6 @@ static void cuts(void **state) {
 
 /* Good cuts within 256 bytes, else fine ones; never inside of a character. */
 static void nearest_cut(void **state) {
-    (void)state;
     char text[1200] = "";
     for (int i = 0; i < 300; i++) { strcat(text, i == 20 ? "\u3002" : "\u6C34"); }
     const size_t n = strlen(text);
@@ -74,7 +64,6 @@ static void nearest_cut(void **state) {
 }
 
 static void prose(void **state) {
-    (void)state;
     static const struct {
         const char *text;
         bool is;
@@ -187,7 +176,6 @@ static void builds(const language *l, const tokenizer *tok, int64_t min_length, 
 }
 
 static void every_language_builds(void **state) {
-    (void)state;
     tokenizer *tok;
     ckvc_err err;
     if (load_tokenizer("models/ckvc-tiny-8l", &tok, &err) != CKVC_OK) { fail_msg("%s", err.text); }
@@ -204,7 +192,6 @@ static void every_language_builds(void **state) {
 
 /* Chinese clauses that begin alike: the error does not ask for letters alone. */
 static void too_few_words(void **state) {
-    (void)state;
     const build_options o = {.prompts = 1,
                              .min_length = 20,
                              .max_length = 60,
@@ -227,7 +214,6 @@ static void too_few_words(void **state) {
 
 /* Keys and values of retrieval prompts. */
 static void words(void **state) {
-    (void)state;
     static const struct {
         const char *text, *want; /* apart by spaces, in their order */
     } cases[] = {

@@ -1,14 +1,5 @@
 /* The leak guard: words, JSON strings, shared spans and near-duplicates against brute force, files
  * of every hostile kind. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -21,6 +12,7 @@
 #include "corpus/leaks/word_list.h"
 #include "lib/base/rng.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 static const char *file_of(const char *name, const void *bytes, size_t n) {
     const char *path = in_temp_folder(name);
@@ -46,7 +38,6 @@ static void words_are(const char *text, size_t n, const char *want) {
 }
 
 static void test_words(void **state) {
-    (void)state;
     const char nul[] = "a\0b", bad[] = "x\xFF\xC3y\xE2\x80z", cut[] = "end\xE2\x80";
     words_are("", 0, "");
     words_are(" \t.,;!", 6, "");
@@ -113,7 +104,6 @@ static ckvc_status scan(const char *text, size_t n, ckvc_buffer *got) {
 }
 
 static void test_json_strings(void **state) {
-    (void)state;
     static const struct {
         const char *text, *want;
     } good[] = {
@@ -174,7 +164,6 @@ static void test_json_strings(void **state) {
 
 /* Cut and changed lines: an answer, no crash (the sanitizers look on). */
 static void test_json_noise(void **state) {
-    (void)state;
     const char line[] =
         "{\"id\":\"a\\u00e9\",\"t\":[\"x\\\\y\",{\"k\":\"\\ud83d\\ude00\"},null,1e5],\"u\":{}}";
     ckvc_rng rng;
@@ -203,7 +192,6 @@ static void random_words(ckvc_rng *rng, unsigned vocabulary, size_t n, word_list
 }
 
 static void test_spans_brute_force(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 3, 0, 0);
     size_t n_spans = 0;
@@ -290,7 +278,6 @@ static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word
 }
 
 static void test_near_brute_force(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 4, 0, 0);
     static const double thresholds[] = {0.2, 0.5, 0.8, 1.0};
@@ -392,7 +379,6 @@ static const leak_against *counts_of(const manifest *m, const char *eval, leak_r
 }
 
 static void test_findings(void **state) {
-    (void)state;
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"Before. " TWELVE
                               " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
                               " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said "
@@ -450,7 +436,6 @@ static void test_findings(void **state) {
 /* Twelve characters in a row are not thirteen, whatever stands between them; a prompt with a few
  * characters changed is near. */
 static void test_without_spaces(void **state) {
-    (void)state;
     manifest *m = manifest_of("{\"id\":\"zh\",\"text\":\"\u6C38\u548C\u4E5D\u5E74\uFF0C\u5C81"
                               "\u5728\u7678\u4E11\uFF0C\u66AE\u6625\u4E4B\u521D\uFF0C\u4F1A"
                               "\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\u3002\"}\n"
@@ -485,7 +470,6 @@ static void test_without_spaces(void **state) {
 }
 
 static void test_own_file(void **state) {
-    (void)state;
     const char text[] =
         "{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n{\"id\":\"b\",\"text\":\"and " TWELVE
         " thirteen\"}\n{\"id\":\"c\",\"text\":\"quite different words of another kind stand here "
@@ -508,7 +492,6 @@ static void test_own_file(void **state) {
 }
 
 static void test_references(void **state) {
-    (void)state;
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
     file_of("t.txt", "and " TWELVE " thirteen", strlen("and " TWELVE " thirteen"));
     leak_result r;
@@ -532,7 +515,6 @@ static void test_references(void **state) {
 }
 
 static void test_hostile_files(void **state) {
-    (void)state;
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
     leak_result r;
     const leak_against *a =
@@ -579,7 +561,6 @@ static void test_hostile_files(void **state) {
 
 /* Two gzip members, many lines: the same findings as unpacked; the hash is of the packed bytes. */
 static void test_packed(void **state) {
-    (void)state;
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
     for (int member = 0; member < 2; member++) {
         gzFile z = gzopen(in_temp_folder("e.gz"), member ? "ab" : "wb");

@@ -1,20 +1,12 @@
 /* A manifest without some of its lines: the bytes of the others, and what is refused. Method: whole
  * files compared byte for byte. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "corpus/leaks/manifest_clean.h"
 #include "lib/base/files.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 static void put(const char *name, const char *text) {
     FILE *f = fopen(in_temp_folder(name), "wb");
@@ -46,7 +38,6 @@ static void holds(const char *name, const char *want) {
 #define C "{\"id\":\"c\",\"text\":\"\xC3\xA4\"}"
 
 static void lines_stay_as_they_are(void **state) {
-    (void)state;
     static const struct {
         const char *text;
         bool out[3];
@@ -82,7 +73,6 @@ static void lines_stay_as_they_are(void **state) {
 }
 
 static void refusals_leave_no_file(void **state) {
-    (void)state;
     const bool all[2] = {true, true}, none[2] = {false, false};
     manifest *m = manifest_of(A "\n" C "\n");
     ckvc_err err = {0};
@@ -117,7 +107,6 @@ static void refusals_leave_no_file(void **state) {
 }
 
 static void ready_knows_what_is_in_the_way(void **state) {
-    (void)state;
     manifest *m = manifest_of(A "\n" C "\n");
     put("eval.jsonl", "{}\n");
     put("old.jsonl", "{}\n");

@@ -1,20 +1,10 @@
 /* From demand shards to shares: against golden/budgets, by hand, and beside the records of sides.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "formats/run/run_dir.h"
 #include "tests/unit/fit_fixture.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/shard_fixture.h"
+#include "tests/unit/unit.h"
 
 enum { L = 2, G = 2, NB = 3 }; /* of the fixture */
 
@@ -72,7 +62,6 @@ static shard *golden_shard(const json_t *prompt, uint32_t n_tokens) {
 
 /* Shares of one prompt are its demand over B, and capacities from them what the golden file has. */
 static void golden_shares_and_capacities(void **state) {
-    (void)state;
     json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *prompt;
     size_t i;
     const fit_options o = fit_defaults();
@@ -112,7 +101,6 @@ static void golden_shares_and_capacities(void **state) {
 /* ---- by hand ---- */
 
 static void means_leave_out_the_held_out_and_the_short(void **state) {
-    (void)state;
     shard *s = fixture_of("demand", 0, 12); /* held out: 4, 9 */
     s->prompts[3].n_tokens = 64;            /* no longer than the third budget */
     for (size_t i = 0; i < NB * L * G; i++) { s->demand[3 * NB * L * G + i] %= 65; }
@@ -161,7 +149,6 @@ static void means_leave_out_the_held_out_and_the_short(void **state) {
 
 /* No budget leaves a choice: equal shares, nothing decided. */
 static void budgets_without_a_choice(void **state) {
-    (void)state;
     shard *s = fixture_of("demand", 0, 4);
     s->h.budgets[1] = 9; /* all of it goes into floors */
     s->h.budgets[2] = 4096;
@@ -181,7 +168,6 @@ static void budgets_without_a_choice(void **state) {
 }
 
 static void cuts_order_and_duplicates_never_show(void **state) {
-    (void)state;
     const fit_options o = fit_defaults();
     const char *whole = fit_shard(fixture_of("demand", 0, 15), "whole.h5"),
                *parts[3] = {fit_shard(fixture_of("demand", 7, 8), "b.h5"),
@@ -217,7 +203,6 @@ static fitted_learned learned_of(const char *const *paths, size_t n) {
 
 /* What two runs share judges once, and not at all where one of them fits it. */
 static void held_out_prompts_judge_once(void **state) {
-    (void)state;
     const char *demand = fit_shard(fixture_of("demand", 0, 10), "of-demand.h5"),
                *few = fit_shard(fixture_of("score", 0, 10), "few.h5"),       /* held out: 4, 9 */
                    *more = fit_shard(fixture_of("score", 3, 12), "more.h5"); /* 4, 9, 14 */
@@ -267,7 +252,6 @@ static json_t *part(const table_file *t, const char *object, const char *key) {
 
 /* One table from both at once, from records after demand, and from demand after records. */
 static void records_and_demand_make_one_table(void **state) {
-    (void)state;
     fit_options o = fit_defaults();
     const char *paths[2] = {fit_shard(fixture_of("demand", 0, 15), "demand.h5"),
                             fit_shard(fixture_of("both", 0, 15), "records.h5")};
@@ -332,7 +316,6 @@ static void log_pass(run_dir *run, const char *pass, uint32_t n) {
 
 /* The last complete demand pass of a run; one that is not is fitted where it is asked for. */
 static void runs_give_their_demand(void **state) {
-    (void)state;
     const char *path = in_temp_folder("run");
     fit_options o = fit_defaults();
     run_dir *run = NULL;
@@ -362,7 +345,6 @@ static void runs_give_their_demand(void **state) {
 }
 
 static void pools_are_checked(void **state) {
-    (void)state;
     fit_options o = fit_defaults();
     const char *plain = fit_shard(fixture_of("demand", 0, 6), "plain.h5"),
                *records = fit_shard(fixture_of("both", 0, 6), "sides.h5");

@@ -5,18 +5,6 @@
  * actions from advantages, say what it did not see, and give the same table however the records are
  * cut into shards.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cql/stats/rank.h"
 #include "formats/run/run_dir.h"
 #include "lib/base/json.h"
@@ -25,6 +13,7 @@
 #include "lib/base/rng.h"
 #include "lib/base/status.h"
 #include "tests/unit/fit_fixture.h"
+#include "tests/unit/unit.h"
 
 enum { L = 3, G = 2, E = 2, P = 2, NB = 2, A_H = CKVC_HEAD_ACTIONS, A_G = CKVC_GATE_ACTIONS };
 
@@ -220,7 +209,6 @@ static int gate_action(const fit_result *r, int l, int e, int p, int b) {
 /* 54 prompts (6 more held out), the whole grid each: an error of a mean is 0.0003 on the head side
  * against 0.001 a step, twice that on the gate side, whose cells share the prompts. */
 static void best_actions_are_found(void **state) {
-    (void)state;
     fit_options o = fit_defaults();
     fit_result *r = fit_one(world_shard(&plain, "found.h5", 0, 60), &o);
     int head_right = 0, gate_right = 0;
@@ -263,7 +251,6 @@ static void best_actions_are_found(void **state) {
 /* Rewards far below the noise of counts (method.md section 5): uniform draws let the counts choose,
  * the whole grid never does. */
 static void uniform_counts_choose_balanced_ones_do_not(void **state) {
-    (void)state;
     world w = plain;
     w.gate = false;
     w.uniform = true;
@@ -315,7 +302,6 @@ static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA2
 }
 
 static void cuts_and_order_of_shards_never_show(void **state) {
-    (void)state;
     world w = plain;
     w.penalty = 0.0005;
     fit_options o = fit_defaults();
@@ -347,7 +333,6 @@ static void cuts_and_order_of_shards_never_show(void **state) {
 }
 
 static void unsupported_cells_get_what_was_asked_for(void **state) {
-    (void)state;
     world w = plain;
     w.skip_layer = 2;
     const char *path = world_shard(&w, "holes.h5", 0, 60);
@@ -374,7 +359,6 @@ static void unsupported_cells_get_what_was_asked_for(void **state) {
 }
 
 static void a_side_without_records_is_the_incoming_table(void **state) {
-    (void)state;
     world w = plain;
     w.head = false;
     fit_options o = fit_defaults();
@@ -412,7 +396,6 @@ static void a_side_without_records_is_the_incoming_table(void **state) {
 }
 
 static void splits_are_respected(void **state) {
-    (void)state;
     const char *path = world_shard(&plain, "splits.h5", 0, 40);
     const char *odd[1] = {"odd"}, *heldout[1] = {"heldout"}, *none[1] = {"neither"};
     fit_options o = fit_defaults();
@@ -430,7 +413,6 @@ static void splits_are_respected(void **state) {
 }
 
 static void duplicates_count_once(void **state) {
-    (void)state;
     const char *paths[2] = {world_shard(&plain, "d1.h5", 0, 12),
                             world_shard(&plain, "d2.h5", 8, 12)};
     fit_options o = fit_defaults();
@@ -458,7 +440,6 @@ static void give_layer_budgets(shard_header *h, double step) {
 
 /* Each field that one fit must share, changed alone. */
 static void pools_are_checked(void **state) {
-    (void)state;
     const char *fields[] = {"made with --continuation 48, ",
                             "made with --keep-window 4, ",
                             "made with --alpha visible, ",
@@ -506,7 +487,6 @@ static void pools_are_checked(void **state) {
 /* The operator of the records is the table's, and META names it as the probe, whichever sides there
  * were. */
 static void operators_are_carried(void **state) {
-    (void)state;
     for (int op = 0; op < CKVC_OPERATOR_COUNT; ++op) {
         shard *s = new_shard();
         s->h.setting.op = (ckvc_operator)op;
@@ -524,7 +504,6 @@ static void operators_are_carried(void **state) {
 }
 
 static void broken_records_are_refused(void **state) {
-    (void)state;
     const char *words[] = {"no /baseline row", "nats per token", "is there a second time",
                            "/baseline row"};
     fit_options o = fit_defaults();
@@ -547,7 +526,6 @@ static void broken_records_are_refused(void **state) {
 
 /* Rewards that no action changes: scale 1, a warning, and the tie rules choose. */
 static void nothing_to_scale(void **state) {
-    (void)state;
     world w = plain;
     w.noise = w.effect = 0.0;
     fit_options o = fit_defaults();
@@ -564,7 +542,6 @@ static void nothing_to_scale(void **state) {
 /* A penalty larger than any change of loss takes every gate choice to the top threshold; the loss
  * part must still be told apart. */
 static void penalty_and_loss_are_told_apart(void **state) {
-    (void)state;
     world w = plain;
     w.head = false;
     w.penalty = 1.0;
@@ -584,7 +561,6 @@ static void penalty_and_loss_are_told_apart(void **state) {
 }
 
 static void shrinking_keeps_what_chance_explains(void **state) {
-    (void)state;
     fit_options o = fit_defaults();
     const char *path = world_shard(&plain, "shrink.h5", 0, 60);
     o.shrink = true;
@@ -633,7 +609,6 @@ static void shrinking_keeps_what_chance_explains(void **state) {
  * must not where there is none: the ceiling that reports put beside any comparison of two corpora.
  */
 static void halves_agree_where_there_is_something_to_agree_on(void **state) {
-    (void)state;
     enum { S = L * G * NB, R = 20 };
     world w = plain;
     fit_options o = fit_defaults();
@@ -683,7 +658,6 @@ static void log_pass(run_dir *run, const char *pass, const char *kind, const wor
 }
 
 static void runs_give_their_last_complete_passes(void **state) {
-    (void)state;
     ckvc_err err = {0};
     run_dir *run = NULL;
     const char *path = in_temp_folder("run");

@@ -1,16 +1,6 @@
 /* From losses under other shares to shares: choices and price by hand, resampling, refusals. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "cql/fit/fit_rewards.h"
+#include "tests/unit/unit.h"
 
 /* 2 layers of 2 heads, B = 20 of T = 100, factors 1/2, 1, 2: from equal shares 10, 20, 40 entries
  * of 80, costs -1/8, 0, 1/4. */
@@ -86,7 +76,6 @@ static void finish(fit_rewards *w, shard *s, table_file *t, fitted_rewards *out)
  * actions (0.1 - 0.4/4 = 0 = -0.05 + 0.4/8), and stays; the first doubles, the others halve: what
  * one takes two give. At any lower price the second doubles too, and there is not enough. */
 static void choices_under_one_price(void **state) {
-    (void)state;
     fit_options o = fit_defaults();
     o.cql_alpha = 0;
     o.replicates = 40;
@@ -120,7 +109,6 @@ static void choices_under_one_price(void **state) {
  * and with it the price, from which alone the third would gain by halving: both go back. The last,
  * which no prompt tried, keeps its share. */
 static void shrunk_and_untried(void **state) {
-    (void)state;
     static const double noise[UNITS] = {0.01, 0.1, 0, 0};
     fit_options o = fit_defaults();
     o.cql_alpha = 0;
@@ -148,7 +136,6 @@ static void shrunk_and_untried(void **state) {
 
 /* No replicates, no intervals; and a loss beyond any is refused. */
 static void without_replicates(void **state) {
-    (void)state;
     fit_options o = fit_defaults();
     o.cql_alpha = 0;
     table_file *t = new_table();
@@ -186,7 +173,6 @@ static shard *new_cuts(void) {
 }
 
 static void thresholds_at_the_shares_price(void **state) {
-    (void)state;
     fit_options o = fit_defaults();
     o.cql_alpha = 0;
     o.replicates = 40;
@@ -242,7 +228,6 @@ static void refused(double share, ckvc_mode mode, double factor, ckvc_status sta
 }
 
 static void of_other_shares(void **state) {
-    (void)state;
     refused(1.5, CKVC_MODE_HEADS, 1, CKVC_E_MISMATCH, "other shares");
     refused(1, CKVC_MODE_LAYERS, 1, CKVC_E_MISMATCH, "mode heads");
     refused(1, CKVC_MODE_HEADS, 1.1, CKVC_E_DATA, "must hold 1");

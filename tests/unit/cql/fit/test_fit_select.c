@@ -1,16 +1,8 @@
 /* The choice of score and floor by budget: the least mean loss, ties to the first, prompts whole or
  * not at all, and what the table says then. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "cql/fit/fit_select.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 enum { nB = 2, nC = 3 };
 static const double budgets[nB] = {8, 0.5};
@@ -73,7 +65,6 @@ static const char *lines_of(const double (*losses)[nB][nC], int n_prompts) {
 }
 
 static void the_least_mean_of_each_budget(void **state) {
-    (void)state;
     static const double losses[3][nB][nC] = {
         {{0.5, 0.25, 0.75}, {0.5, 1.5, 0.5}},
         {{1.5, 0.25, 0.75}, {0.5, 0.5, 0.5}},
@@ -114,7 +105,6 @@ static void the_least_mean_of_each_budget(void **state) {
 }
 
 static void a_budget_without_whole_prompts_stays(void **state) {
-    (void)state;
     static const double losses[1][nB][nC] = {{{NAN, 0.5, 0.5}, {0.5, 0.5, 0.25}}};
     ckvc_err err = {0};
     CKVC_AUTO(table_file_free_at) table_file *t = table_file_around(table_of(0.125, true), false);
@@ -138,7 +128,6 @@ static void refused(const char *path, const ckvc_table *t, ckvc_status status, c
 }
 
 static void lines_that_do_not_belong(void **state) {
-    (void)state;
     static const double losses[2][nB][nC] = {0};
     ckvc_table *t = table_of(0.125, false);
     refused(lines_of(losses, 2), t, CKVC_E_MISMATCH, "learned score, which the table has not");
@@ -164,7 +153,6 @@ static void lines_that_do_not_belong(void **state) {
 }
 
 static void candidates_begin_as_compiled(void **state) {
-    (void)state;
     select_candidate c[SELECT_MAX];
     assert_int_equal(select_candidates(true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 9);
     assert_true(c[0].score == CKVC_SCORE_WINDOW && c[0].floor == 0.0625);

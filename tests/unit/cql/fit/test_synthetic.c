@@ -7,22 +7,12 @@
  * counted over independent worlds with fixed seeds, so the numbers below are exact, and each bound
  * says what a working fit must reach; the measured rate stands beside it.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "cql/stats/rank.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
+#include "tests/unit/unit.h"
 
 enum {
     LAYERS = 6,
@@ -58,7 +48,6 @@ static double grid[A];
 static const ckvc_actions actions = {A, grid, 1.0};
 
 static int fill_grid(void **state) {
-    (void)state;
     for (int a = 0; a < A; a++) { grid[a] = ckvc_head_action(a); }
     return 0;
 }
@@ -170,7 +159,6 @@ static world nth(const world *w, int i) {
  * steps of a flat parabola, whatever a state's count. Measured: 296 of 300 within 4 steps, 3.4% of
  * the gain lost, rho 0.959. */
 static void best_tables_are_recovered(void **state) {
-    (void)state;
     int near = 0, n = 0;
     double lost = 0, possible = 0, rho = 0;
     for (int i = 0; i < 20; i++) {
@@ -204,7 +192,6 @@ static void best_tables_are_recovered(void **state) {
  * 100 states although the chosen is the best of 29; with something to find it must speak. Measured:
  * 15 of 360, 149 of 149. */
 static void undecided_means_undecided(void **state) {
-    (void)state;
     int wrong = 0, quiet = 0, found = 0, large = 0;
     for (int i = 0; i < 24; i++) {
         for (int something = 0; something < 2; something++) {
@@ -248,7 +235,6 @@ static void undecided_means_undecided(void **state) {
  * reflected about the estimate 66% of new pairs and 72% of means, bias-corrected 67% and 73%,
  * estimate +- 1.96 deviations on Fisher's scale 83% and 95%. */
 static void spearman_interval_covers_the_mean_rho(void **state) {
-    (void)state;
     enum { WORLDS = 24, PAIRS = 24, R = 200 };
     static uint16_t choices[2][R * STATES];
     int inside = 0, above = 0, n = 0, means = 0;
@@ -309,7 +295,6 @@ static void spearman_interval_covers_the_mean_rho(void **state) {
  * Measured, of 150 choices: uniform rho 0.16, 0.16, 0.24, within 4 steps of the best 60, 60, 62,
  * decided by alpha 146; balanced 0.947, 144, none; uniform at alpha 0 0.951. */
 static void counts_alone_fail_uniform_logging(void **state) {
-    (void)state;
     static const double effects[] = {0.0002, 0.002, 0.01};
     for (size_t k = 0; k < sizeof effects / sizeof *effects; k++) {
         double uniform_rho = 0, plain_rho = 0, balanced_rho = 0;
@@ -353,7 +338,6 @@ static void counts_alone_fail_uniform_logging(void **state) {
  * a hundred of them: unequal counts then turn choices, by few steps: measured rho 0.931, 134 of 150
  * within 4 steps of the best, 114 choices by alpha. */
 static void unit_scale_tames_unequal_counts(void **state) {
-    (void)state;
     double rho = 0;
     int near = 0, decided = 0;
     for (int i = 0; i < 10; i++) {
@@ -379,7 +363,6 @@ static void unit_scale_tames_unequal_counts(void **state) {
  * state, and raw rewards find the truth in them as advantages do. Measured: uniform rho 0.16, at
  * alpha 0 0.05; balanced raw and advantages 0.94. */
 static void prompts_that_differ_fail_uniform_logging_of_raw_rewards(void **state) {
-    (void)state;
     double uniform_rho = 0, plain_rho = 0, balanced_rho = 0, balanced_raw = 0;
     for (int i = 0; i < 10; i++) {
         world w = nth(&usual, i);

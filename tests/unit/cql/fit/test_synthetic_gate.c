@@ -8,23 +8,13 @@
  * the penalty alone chooses), under the middle one both speak, under the largest there is nothing
  * to pay. Seeds are fixed: the rates below are exact.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "cql/fit/fit_records.h"
 #include "lib/base/rng.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 enum { L = 2, E = 3, P = 2, CELLS = E * P, NB = 3, A = CKVC_GATE_ACTIONS, FREE = 12, WORLDS = 6 };
 enum { FLAT, BOTH, LOSS }; /* the budgets */
@@ -182,7 +172,6 @@ static void count(const fit_result *r, int world, tally *t) {
  * both do, the loss's where it alone does. Measured: 60 of 60 in each, of the reward 0, 5.7%
  * and 4.8% lost. */
 static void the_best_thresholds_are_found(void **state) {
-    (void)state;
     tally t = {0};
     for (int world = 0; world < WORLDS; world++) {
         fit_result *r = fit_world(world, false, FIT_INCOMING);
@@ -224,7 +213,6 @@ static void the_best_thresholds_are_found(void **state) {
  * half of the cells. Measured within 3 steps: 32, 57, 56 of 60; of the reward 5%, 13% and 14% lost;
  * 140 of 180 choices by alpha. */
 static void unequal_counts_cost_rewards(void **state) {
-    (void)state;
     tally t = {0};
     size_t by_alpha = 0;
     for (int world = 0; world < WORLDS; world++) {
@@ -250,7 +238,6 @@ static void unequal_counts_cost_rewards(void **state) {
 
 /* A cell without prompts gets what was asked for; every other cell is the same whatever that is. */
 static void cells_without_prompts_follow_the_rule(void **state) {
-    (void)state;
     for (int world = 0; world < 2; world++) {
         fit_result *r[3];
         for (int kind = FIT_INCOMING; kind <= FIT_NEIGHBOUR; kind++) {

@@ -1,18 +1,9 @@
 /* Sufficient statistics: exact in any order; resampling over prompts with the distribution that it
  * claims. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "lib/base/rng.h"
+#include "tests/unit/unit.h"
 
 #define LIMIT ((size_t)1 << 28)
 
@@ -42,7 +33,6 @@ static void add(cql_counts *c, size_t s, size_t a, double reward, double part) {
  * three of each of eight documents that agree they do not, and of four they may say nothing,
  * whatever other states have. */
 static void documents_are_drawn_whole(void **state) {
-    (void)state;
     double bound[4];
     for (int kind = 0; kind < 4; kind++) {
         cql_counts *c = make(2, 2, 200, CQL_RESAMPLE_BOOTSTRAP, 3);
@@ -72,7 +62,6 @@ static void documents_are_drawn_whole(void **state) {
 /* 60 prompts with records of two states; given in one order and in the reverse, every number must
  * have the same bits. */
 static void order_never_shows(void **state) {
-    (void)state;
     enum { S = 2, A = 3, R = 16, P = 60 };
     cql_counts *both[2];
     for (int k = 0; k < 2; ++k) {
@@ -112,7 +101,6 @@ static void order_never_shows(void **state) {
 }
 
 static void moments_are_those_of_the_records(void **state) {
-    (void)state;
     cql_counts *c = make(1, 2, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
     const double r[4] = {0.5, -0.25, 1e-7, 0.125};
     uint64_t n[2];
@@ -132,7 +120,6 @@ static void moments_are_those_of_the_records(void **state) {
 }
 
 static void equal_rewards_have_no_deviation(void **state) {
-    (void)state;
     cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
     cql_counts_prompt(c, "a");
     for (int i = 0; i < 1000; ++i) { add(c, 0, 0, 0.1, 1234.1); }
@@ -142,7 +129,6 @@ static void equal_rewards_have_no_deviation(void **state) {
 }
 
 static void rewards_out_of_range_are_refused(void **state) {
-    (void)state;
     cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300, 16385.0};
     cql_counts_prompt(c, "a");
@@ -156,7 +142,6 @@ static void rewards_out_of_range_are_refused(void **state) {
 }
 
 static void memory_has_a_cap(void **state) {
-    (void)state;
     cql_counts *c = cql_counts_create(1000, 29);
     ckvc_err err = {0};
     assert_int_equal(cql_counts_resample(c, 100000, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &err),
@@ -171,7 +156,6 @@ static void memory_has_a_cap(void **state) {
 /* A prompt's weight has mean 1 and variance 1 over replicates, and is the same in every state and
  * in every object of one seed. */
 static void bootstrap_weights_are_poisson(void **state) {
-    (void)state;
     enum { R = 200, P = 50 };
     cql_counts *c = make(P, 1, R, CQL_RESAMPLE_BOOTSTRAP, 4);
     cql_counts *twin = make(1, 1, R, CQL_RESAMPLE_BOOTSTRAP, 4);
@@ -205,7 +189,6 @@ static void bootstrap_weights_are_poisson(void **state) {
 }
 
 static void halves_are_complements(void **state) {
-    (void)state;
     enum { R = 40, P = 100 };
     cql_counts *c = make(1, 1, R, CQL_RESAMPLE_HALVES, 4);
     for (int p = 0; p < P; ++p) {
@@ -230,7 +213,6 @@ static void halves_are_complements(void **state) {
 /* One state, five actions of which one is truly better: with many prompts every refit finds it; the
  * shares say so. */
 static void shares_tell_certain_from_uncertain(void **state) {
-    (void)state;
     enum { A = 5, R = 100 };
     const double gaps[2] = {1.0, 0.0};
     for (int k = 0; k < 2; ++k) {
@@ -268,7 +250,6 @@ static void shares_tell_certain_from_uncertain(void **state) {
 /* The bound must hold for the best of 29 under no effect at all: at most about 5% of states may
  * pass (the naive bound passes most). */
 static void best_of_many_is_rarely_called_better(void **state) {
-    (void)state;
     enum { S = 200, A = 29, R = 200, P = 40 };
     cql_counts *c = make(S, A, R, CQL_RESAMPLE_BOOTSTRAP, 4);
     ckvc_rng rng;
@@ -295,7 +276,6 @@ static void best_of_many_is_rarely_called_better(void **state) {
 }
 
 static void few_prompts_prove_nothing(void **state) {
-    (void)state;
     cql_counts *c = make(1, 2, 100, CQL_RESAMPLE_BOOTSTRAP, 4);
     for (int p = 0; p < CQL_MIN_PROMPTS - 1; ++p) {
         char id[16];

@@ -1,21 +1,12 @@
 /* The fit of one state, against the reference values of tests/golden/method/cql.json (its README
  * states the tolerances) and against itself: gradients by finite differences, brute force, limits
  * in alpha. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdbool.h>
-#include <string.h>
-
 #include "cql/solve/adamw.h"
 #include "cql/solve/cql.h"
 #include "lib/base/names.h"
 #include "lib/base/rng.h"
 #include "tests/unit/golden.h"
+#include "tests/unit/unit.h"
 
 /* The objective at q for one state, with sumsq [A] = sum r^2: the constant variance part included.
  */
@@ -51,7 +42,6 @@ static double at(const json_t *object, const char *key) {
 }
 
 static void exact_solution_agrees_with_golden(void **state) {
-    (void)state;
     json_t *root = golden();
     double grid[CKVC_HEAD_ACTIONS];
     for (int a = 0; a < CKVC_HEAD_ACTIONS; ++a) { grid[a] = ckvc_head_action(a); }
@@ -104,7 +94,6 @@ static void exact_solution_agrees_with_golden(void **state) {
 /* Rewards of a fit are on unit scale: a few evaluations suffice there, for any counts and alpha,
  * and a wide range costs a few more. */
 static void few_steps_at_any_scale(void **state) {
-    (void)state;
     static const struct {
         double scale;
         int most;
@@ -150,7 +139,6 @@ static void order_of_golden(const void *ctx, uint32_t epoch, uint32_t *order, si
 }
 
 static void adamw_agrees_with_golden(void **state) {
-    (void)state;
     json_t *root = golden(), *run;
     size_t k;
     json_array_foreach(json_object_get(root, "adamw"), k, run) {
@@ -196,7 +184,6 @@ static void adamw_agrees_with_golden(void **state) {
 /* With a large step and many epochs AdamW without decay must come to the exact minimum: two
  * solvers, one objective. */
 static void adamw_reaches_the_exact_minimum(void **state) {
-    (void)state;
     enum { A = 4, N = 200 };
     cql_record records[N];
     uint64_t n[A] = {0};
@@ -228,7 +215,6 @@ static void adamw_reaches_the_exact_minimum(void **state) {
 }
 
 static void seeded_order_is_a_permutation_of_its_own_for_each_epoch(void **state) {
-    (void)state;
     enum { N = 1000 };
     uint32_t a[N], b[N], again[N];
     bool seen[N] = {false};
@@ -245,7 +231,6 @@ static void seeded_order_is_a_permutation_of_its_own_for_each_epoch(void **state
 }
 
 static void omega_solves_its_equation(void **state) {
-    (void)state;
     for (double x = -60.0; x < 2000.0; x += 0.137) {
         double w = cql_omega(x);
         assert_true(w >= 0.0);
@@ -280,7 +265,6 @@ static problem random_problem(uint64_t seed, double scale, double decades) {
 }
 
 static void gradient_by_finite_differences_is_zero(void **state) {
-    (void)state;
     for (uint64_t k = 0; k < 50; ++k) {
         problem p = random_problem(k, 1.0, 1.0);
         double q[CKVC_HEAD_ACTIONS];
@@ -299,7 +283,6 @@ static void gradient_by_finite_differences_is_zero(void **state) {
 }
 
 static void no_other_point_is_lower(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 11, 0, 0);
     for (uint64_t k = 0; k < 50; ++k) {
@@ -319,7 +302,6 @@ static void no_other_point_is_lower(void **state) {
 }
 
 static void wide_ranges_are_certified(void **state) {
-    (void)state;
     const double scales[] = {1e-12, 1e-4, 1.0, 1e2, 1e4, 1e6},
                  alphas[] = {1e-6, 0.01, 0.1, 0.75, 5.0};
     for (uint64_t k = 0; k < 40; ++k) {
@@ -354,7 +336,6 @@ static void wide_ranges_are_certified(void **state) {
 /* More pessimism: the gap of Q between a rare and a frequent action of equal mean grows with alpha;
  * at alpha = 0 it is none. */
 static void pessimism_grows_with_alpha(void **state) {
-    (void)state;
     uint64_t n[3] = {1, 100, 100};
     double rbar[3] = {0.25, 0.25, 0.2}, q[3], last = 0.0;
     cql_certificate cert;
@@ -370,7 +351,6 @@ static void pessimism_grows_with_alpha(void **state) {
 /* method.md section 5: with exactly equal counts the order of Q is the order of the means, for
  * every alpha. */
 static void equal_counts_keep_the_order_of_means(void **state) {
-    (void)state;
     for (uint64_t k = 0; k < 200; ++k) {
         problem p = random_problem(k, k % 2 ? 1e-3 : 1.0, 0.0);
         for (size_t a = 0; a < p.A; ++a) { p.n[a] = 40; }
@@ -386,7 +366,6 @@ static void equal_counts_keep_the_order_of_means(void **state) {
 }
 
 static void bad_numbers_are_no_solution(void **state) {
-    (void)state;
     uint64_t n[2] = {3, 4};
     double rbar[2] = {0.0, NAN}, q[2];
     cql_certificate cert;

@@ -1,23 +1,13 @@
 /* Logged rewards kept by prompt: refits must be those of the counts with the same seed. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "lib/base/rng.h"
 #include "tests/unit/logged_fixture.h"
+#include "tests/unit/unit.h"
 
 /* Uneven counts, states without records of some prompts: every replicate's choice is that of
  * cql_counts, and so is the bound's verdict. */
 static void refits_are_those_of_counts(void **state) {
-    (void)state;
     enum { S = 5, A = 6, N = 30, R = 40 };
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3};
     for (int even = 0; even < 2; ++even) {
@@ -69,7 +59,6 @@ static void refits_are_those_of_counts(void **state) {
 /* cql_choice leaves out the solver where counts are equal: it must choose as the solver does, near
  * ties included. */
 static void equal_counts_need_no_solver(void **state) {
-    (void)state;
     enum { A = 7 };
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4},
                  gaps[] = {0.0, 1e-16, 4e-10, 1.1e-9, 3e-9, 1e-8, 1e-3};
@@ -92,7 +81,6 @@ static void equal_counts_need_no_solver(void **state) {
 }
 
 static void raw_rewards_and_loss_parts(void **state) {
-    (void)state;
     uint64_t n[2];
     double mean[2];
     cql_logged *l = new_logged(1, 2, true);

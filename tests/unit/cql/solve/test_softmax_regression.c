@@ -1,16 +1,8 @@
 /* The fit of a head's learned score: targets that a linear form made are found again, the objective
  * is flat where it stops, weights stand for positions that were not logged. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <string.h>
-
 #include "cql/solve/softmax_regression.h"
 #include "lib/base/rng.h"
+#include "tests/unit/unit.h"
 
 enum { D = 5, N = 40, PROMPTS = 6 }; /* the last feature is the constant 1 */
 
@@ -50,7 +42,6 @@ static void make(data *d, const double *truth) {
 }
 
 static void test_finds_the_form_that_made_the_targets(void **state) {
-    (void)state;
     static data d;
     const double truth[D] = {2.0, -0.7, 0.4, 0.05, 0.0};
     double theta[D];
@@ -95,7 +86,6 @@ static double stated(const data *d, double ridge, const double *theta) {
 }
 
 static void test_stops_where_the_objective_is_flat(void **state) {
-    (void)state;
     static data d;
     make(&d, NULL);
     for (int p = 0; p < PROMPTS; p++) {
@@ -124,7 +114,6 @@ static void test_stops_where_the_objective_is_flat(void **state) {
 }
 
 static void test_a_weight_stands_for_equal_positions(void **state) {
-    (void)state;
     static data d, twice;
     double a[D], b[D];
     make(&d, NULL);
@@ -146,7 +135,6 @@ static void test_a_weight_stands_for_equal_positions(void **state) {
 }
 
 static void test_no_target_no_form(void **state) {
-    (void)state;
     static data d;
     double theta[D];
     make(&d, NULL);

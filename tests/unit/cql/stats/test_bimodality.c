@@ -3,16 +3,8 @@
  * the nearest unimodal function, solved by scipy's linprog, which also agrees with diptest on each
  * value spread evenly over its bar. Sarle: scipy.stats.skew and kurtosis with bias=False.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <string.h>
-
 #include "cql/stats/bimodality.h"
+#include "tests/unit/unit.h"
 
 enum { ACTIONS = 29 };
 
@@ -29,7 +21,6 @@ static double dip_of_sample(const double *x, const double *count, size_t k) {
 }
 
 static void samples(void **state) {
-    (void)state;
     static const double two_normals[] = {-0.99, -0.89, -0.62, -0.49, -0.45, -0.27, 0.0,
                                          0.06,  0.3,   0.36,  0.49,  1.1,   1.16,  1.34,
                                          1.66,  1.71,  2.07,  2.54,  2.97,  3.11,  3.7};
@@ -68,7 +59,6 @@ static void samples(void **state) {
 }
 
 static void histograms(void **state) {
-    (void)state;
     double grid[ACTIONS];
     for (int a = 0; a < ACTIONS; a++) { grid[a] = (32 + a) / 40.0; }
     static const struct {
@@ -121,7 +111,6 @@ static void histograms(void **state) {
 /* p is uniform where the hypothesis holds at its edge: even draws are called two-peaked at 5% about
  * one time in twenty. */
 static void level(void **state) {
-    (void)state;
     double grid[10], count[10];
     int called = 0;
     uint64_t x = 88172645463325252u; /* xorshift64: not the generator under test */
@@ -140,7 +129,6 @@ static void level(void **state) {
 }
 
 static void undefined(void **state) {
-    (void)state;
     double grid[3] = {0.8, 0.9, 1.0}, none[3] = {0}, one[3] = {0, 5, 0}, three[3] = {1, 1, 1};
     bimodality b;
     b = bimodality_test(grid, none, 3, 100, 1);

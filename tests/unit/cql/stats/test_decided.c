@@ -1,13 +1,6 @@
 /* What decided a choice, in states small enough to see. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-
 #include "cql/stats/decided.h"
+#include "tests/unit/unit.h"
 
 /* Two layers, two cells, two budgets, three thresholds; equal counts but in one state, where the
  * action of the best mean was logged once. States in order [l][x][b]. */
@@ -28,7 +21,6 @@ static const double q[S * A] = {
     0, -1, 0, 1, 0,   0,   1, 0, 0, 9, 1, 9}; /* 9: never logged, not looked at */
 
 static void splits_and_states(void **state) {
-    (void)state;
     const decided_from from = {.S = S,
                                .X = 2,
                                .nB = 2,
@@ -66,7 +58,6 @@ static void splits_and_states(void **state) {
 
 /* No penalty, nothing to split; counts that are all equal say nothing. */
 static void without_penalty(void **state) {
-    (void)state;
     const decided_from from = {
         .S = 2, .X = 1, .nB = 2, .actions = {A, grid, 1.0}, .n = n, .q = q, .mean = mean};
     decided d = decided_of(&from);
@@ -78,7 +69,6 @@ static void without_penalty(void **state) {
 
 /* Q of another solver: the loss part's choice is held against the exact one, not against Q's. */
 static void like_with_like(void **state) {
-    (void)state;
     const double stopped[A] = {0.3, 0, 0};
     const decided_from from = {.S = 1,
                                .X = 1,

@@ -1,22 +1,13 @@
 /* Where the gate can act: sizes at the ends of a grid tell whether any two thresholds keep
  * different sets; what the advice says. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <string.h>
-
 #include "cql/stats/gate_binding.h"
 #include "lib/base/rng.h"
 #include "lib/policy/ckvc_policy.h"
+#include "tests/unit/unit.h"
 
 /* Against the operator itself: over random utilities the sums count exactly the cases where some
  * two thresholds keep different sets. */
 static void test_against_the_operator(void **state) {
-    (void)state;
     enum { T = 60, A = 21 };
     ckvc_rng rng;
     ckvc_rng_init(&rng, 5, 1, 0);
@@ -56,7 +47,6 @@ static void test_against_the_operator(void **state) {
 }
 
 static void test_advice(void **state) {
-    (void)state;
     char text[256];
     gate_binding none = {0};
     assert_true(isnan(gate_binding_share(&none)) && !gate_is_alive(&none));

@@ -1,16 +1,9 @@
 /* Partial correlations against NumPy: residuals of numpy.linalg.lstsq on a constant and the
  * controls (of scipy.stats.rankdata's ranks), then numpy.corrcoef; without controls
  * scipy.stats.spearmanr. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-
 #include "cql/stats/partial.h"
 #include "cql/stats/rank.h"
+#include "tests/unit/unit.h"
 
 enum { N = 24 };
 static const double tokens[N] = {396, 668, 326, 321, 609, 580, 850, 678, 608, 598, 449, 307,
@@ -36,7 +29,6 @@ static void check(size_t n_controls, bool ranks, double want) {
 }
 
 static void values(void **state) {
-    (void)state;
     check(0, false, 0.5216170397257315);
     check(1, false, 0.19346614049780295);
     check(2, false, 0.2699431069729215);
@@ -47,7 +39,6 @@ static void values(void **state) {
 }
 
 static void edges(void **state) {
-    (void)state;
     partial_result r;
     double same[N], linear[N], with_nan[N];
     for (int i = 0; i < N; i++) {
@@ -83,7 +74,6 @@ static void edges(void **state) {
 /* Four copies of every row, of one document each: with rows drawn alone the interval is half as
  * wide as with documents drawn whole. */
 static void documents_are_drawn_whole(void **state) {
-    (void)state;
     enum { EACH = 4 };
     static double x[EACH * N], y[EACH * N];
     size_t cluster[EACH * N];
@@ -103,7 +93,6 @@ static void documents_are_drawn_whole(void **state) {
 /* The bootstrap's spread is near the textbook's: sd of Fisher's z is 1/sqrt(n - 3 - controls).
  * Covers 0 where there is no relation. */
 static void intervals(void **state) {
-    (void)state;
     partial_columns c = {structure, damage, {tokens}, 1, N, NULL};
     partial_result a, b;
     a = partial_correlation(&c, false, 2000, 1, 7);

@@ -1,16 +1,9 @@
 /* Rank statistics against tests/golden/method/spearman.json, intervals and quantiles against SciPy
  * and NumPy. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-
 #include "cql/stats/rank.h"
 #include "lib/base/rng.h"
 #include "tests/unit/golden.h"
+#include "tests/unit/unit.h"
 
 static size_t flatten(const json_t *rows, double *out, size_t *columns) {
     size_t n = 0;
@@ -30,7 +23,6 @@ static void same(double got, const json_t *want, const char *name, const char *w
 }
 
 static void golden_cases(void **state) {
-    (void)state;
     json_t *root = golden_read("tests/golden/method/spearman.json"), *c;
     size_t i;
     json_array_foreach(json_object_get(root, "cases"), i, c) {
@@ -54,7 +46,6 @@ static void golden_cases(void **state) {
 /* Of normal pairs as wide as theory says: atanh rho has a standard error of
  * sqrt((1 + rho^2 / 2) / (n - 3)) (Bonett and Wright). */
 static void ends_are_those_of_theory(void **state) {
-    (void)state;
     enum { N = 400 };
     double x[N], y[N], lo, hi, same[2];
     ckvc_rng rng;
@@ -79,7 +70,6 @@ static void ends_are_those_of_theory(void **state) {
 }
 
 static void undefined_is_nan(void **state) {
-    (void)state;
     double x[3] = {1.0, NAN, 2.0}, y[3] = {1.0, 2.0, 3.0};
     assert_true(isnan(rank_spearman(x, y, 3)));
     assert_true(isnan(rank_spearman(y, y, 1)));
@@ -89,7 +79,6 @@ static void undefined_is_nan(void **state) {
 }
 
 static void bins_are_array_split(void **state) {
-    (void)state;
     assert_int_equal(rank_bin_size(30, 4, 0), 8);
     assert_int_equal(rank_bin_size(30, 4, 1), 8);
     assert_int_equal(rank_bin_size(30, 4, 2), 7);
@@ -105,7 +94,6 @@ static void close_to(double got, double want) {
 
 /* Expected numbers: scipy.stats.t.interval(0.95, n - 1, loc=mean, scale=scipy.stats.sem(d)). */
 static void mean_intervals_agree_with_scipy(void **state) {
-    (void)state;
     double d[5] = {0.5, -0.25, 1.5, 0.75, 0.1}, line[40];
     rank_interval r = rank_mean_interval(d, NULL, 5);
     close_to(r.mean, 0.52);
@@ -127,7 +115,6 @@ static void mean_intervals_agree_with_scipy(void **state) {
 /* Expected numbers: numpy, by the formula of rank.h; t from scipy. Three documents, of five
  * prompts: what the mean is does not change, the interval becomes wider. */
 static void clusters_widen_intervals(void **state) {
-    (void)state;
     const double d[6] = {0.5, -0.25, 1.5, 0.75, 0.1, 7};
     const char *const names[6] = {"b", "b", "a", "a", "", NULL};
     size_t cluster[6];
@@ -156,7 +143,6 @@ static void clusters_widen_intervals(void **state) {
 
 /* Expected numbers: numpy.quantile. */
 static void quantiles_agree_with_numpy(void **state) {
-    (void)state;
     const double d[5] = {0.5, -0.25, 1.5, 0.75, 0.1}, p[6] = {0.0, 0.025, 0.3, 0.5, 0.975, 1.0};
     const double want[6] = {-0.25, -0.215, 0.18, 0.5, 1.4249999999999998, 1.5};
     double got[6];

@@ -1,18 +1,10 @@
 /* Shares from demand: means by hand, intervals that cover and decide, halves that tell a common
  * profile from noise. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-
 #include "cql/solve/resampled.h"
 #include "cql/stats/shares.h"
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
+#include "tests/unit/unit.h"
 
 enum { L = 6, X = 4, N = L * X };
 
@@ -40,7 +32,6 @@ static void profile_of(double *profile) {
 }
 
 static void means_by_hand(void **state) {
-    (void)state;
     const double shares[3][2] = {{0.5, 1.5}, {1.0, 1.0}, {0.25, 1.75}};
     double mean[2];
     shares_mean(&(shares_sample){1, 2, 3, shares[0], NULL}, mean);
@@ -52,7 +43,6 @@ static void means_by_hand(void **state) {
 /* The interval of a mean of independent prompts: near the normal one, narrower with more prompts;
  * the true value lies inside about as often as it says. */
 static void intervals_cover(void **state) {
-    (void)state;
     double profile[N], interval[2 * N], wide[2 * N];
     int inside = 0, all = 0;
     profile_of(profile);
@@ -76,7 +66,6 @@ static void intervals_cover(void **state) {
 
 /* What each replicate is, by hand: weights of cql_resample_weights. */
 static void replicates_by_hand(void **state) {
-    (void)state;
     enum { P = 9, R = 20 };
     double profile[N], interval[2 * N], values[R];
     uint8_t weight[P][R];
@@ -111,7 +100,6 @@ static void replicates_by_hand(void **state) {
 /* Every prompt four times: as four of one document they say what one says, as four of their own
  * they would halve the interval. Seven documents are too few, however many prompts they have. */
 static void documents_are_drawn_whole(void **state) {
-    (void)state;
     enum { P = 12, TIMES = 4 };
     double profile[N], once[2 * N], whole[2 * N], own[2 * N], ratio = 0;
     profile_of(profile);
@@ -137,7 +125,6 @@ static void documents_are_drawn_whole(void **state) {
 }
 
 static void undecided_are_those_around_one(void **state) {
-    (void)state;
     const double interval[5][2] = {{0.2, 0.9}, {0.9, 1.1}, {1.0, 1.4}, {1.2, 3.0}, {0.3, 1.0}};
     double profile[N], few[2 * N];
     assert_int_equal(shares_undecided(interval[0], 5), 3);
@@ -149,7 +136,6 @@ static void undecided_are_those_around_one(void **state) {
 }
 
 static void halves_tell_profiles_from_noise(void **state) {
-    (void)state;
     double profile[N], flat[N];
     profile_of(profile);
     for (int i = 0; i < N; i++) { flat[i] = 1.0; }

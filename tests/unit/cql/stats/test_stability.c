@@ -1,24 +1,14 @@
 /* Variance, bounds, learning curves and gains on prompts left out, against numbers worked out by
  * hand or with NumPy (said where they stand). */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "cql/stats/stability.h"
 #include "cql/stats/variance.h"
 #include "lib/base/rng.h"
 #include "tests/unit/logged_fixture.h"
+#include "tests/unit/unit.h"
 
 /* Expected numbers: a two-way analysis of variance per state and its delete-one jackknife, written
  * out with NumPy. */
 static void variance_agrees_with_numpy(void **state) {
-    (void)state;
     static const double y0[4][3] = {{0, .3, -.2}, {0, .5, .1}, {0, -.1, .4}, {0, .2, .2}},
                         base0[4] = {-1, -2, -.5, -3};
     static const double y1[4][3] = {{0, 1, .5}, {0, .6, -.3}, {0, 0, 0}, {0, .9, .1}},
@@ -77,7 +67,6 @@ static void variance_agrees_with_numpy(void **state) {
 
 /* Six prompts, each twice: as documents of two they say of other prompts less than as twelve. */
 static void variance_is_by_document(void **state) {
-    (void)state;
     double width[2];
     for (int alone = 0; alone < 2; alone++) {
         cql_logged *l = new_logged(1, 2, false);
@@ -99,7 +88,6 @@ static void variance_is_by_document(void **state) {
 }
 
 static void corrections(void **state) {
-    (void)state;
     close_to(stability_spearman_brown(0.5), 2.0 / 3.0);
     close_to(stability_spearman_brown(-0.25), -0.25);
     assert_true(isnan(stability_spearman_brown(NAN)));
@@ -116,7 +104,6 @@ static void corrections(void **state) {
  * fitted from the second, action 2 brings the first 0.2. Sorted on both: 1.1, 0.75, 0; each half in
  * the other's order: the means of (0.5, 2, 0) and (0.2, 1, 0). */
 static void prompts_left_out_by_hand(void **state) {
-    (void)state;
     static const double grid[3] = {0.9, 1.0, 1.1};
     static const int incoming[1] = {0};
     cql_logged *l = new_logged(1, 3, false);
@@ -153,7 +140,6 @@ static void prompts_left_out_by_hand(void **state) {
 /* A world where prompts agree gives 1 from the first prompt on; one of pure noise stays near 0 and
  * gains nothing on prompts left out. */
 static void learning_curves_tell_signal_from_noise(void **state) {
-    (void)state;
     enum { S = 40, A = 9, N = 24 };
     double grid[A], gain[N];
     int incoming[S];
@@ -211,7 +197,6 @@ static void learning_curves_tell_signal_from_noise(void **state) {
  * the rarer lose, so the choice turns whenever the better one is drawn more rarely: (1 -
  * C(8,4)/2^8) / 2 = 0.36328125 of draws. (Q of the rarer is lower by far more than 1e-3.) */
 static void count_noise_by_hand(void **state) {
-    (void)state;
     const uint64_t n[2] = {4, 4}, many[2] = {100000, 100000};
     const double mean[2] = {0.001, 0.0}, apart[2] = {5.0, 0.0};
     const cql_fit fit = {.cql_alpha = 0.75, .actions = {.n = 2}}, plain = {.actions = {.n = 2}};

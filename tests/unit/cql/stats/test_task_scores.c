@@ -1,16 +1,8 @@
 /* Averages over tasks, their tails, two-level intervals and McNemar's test against NumPy, SciPy and
  * statsmodels (tests/golden/tasks). */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <string.h>
-
 #include "cql/stats/task_scores.h"
 #include "tests/unit/golden.h"
+#include "tests/unit/unit.h"
 
 enum { REPLICATES = 40000, MOST = 256 };
 
@@ -57,7 +49,6 @@ static void check(const json_t *c, double within) {
 }
 
 static void whole_distributions(void **state) {
-    (void)state;
     json_auto_t *root = golden_read("tests/golden/tasks/tasks.json");
     json_t *c;
     size_t i;
@@ -66,13 +57,11 @@ static void whole_distributions(void **state) {
 }
 
 static void large_sample(void **state) {
-    (void)state;
     json_auto_t *root = golden_read("tests/golden/tasks/tasks.json");
     check(json_object_get(root, "large"), 0.1);
 }
 
 static void one_task(void **state) {
-    (void)state;
     json_auto_t *root = golden_read("tests/golden/tasks/tasks.json");
     const json_t *c = json_object_get(root, "single"), *a = json_object_get(c, "a"),
                  *ends = json_object_get(c, "ends");
@@ -90,7 +79,6 @@ static void one_task(void **state) {
 /* A replicate is of (seed, its number): more of them do not change the first; no difference of a
  * series with itself; nothing of nothing. */
 static void draws(void **state) {
-    (void)state;
     const double score[10] = {0, 1, 1, 0.5, 0.25, 1, 1, 0, 0, 1};
     const task_scores s = {2, 2, (size_t[]){0, 2, 5}, score}, none = {0, 1, (size_t[]){0}, NULL};
     CKVC_AUTO(task_draws_fini) task_draws few = task_draws_of(&s, 50, 7);
@@ -109,13 +97,11 @@ static void draws(void **state) {
 }
 
 static void bar(void **state) {
-    (void)state;
     near(task_bar(0.15), 0.235, 1e-15, "bar");
     near(task_bar(NAN), 0.1, 1e-15, "bar");
 }
 
 static void mcnemar(void **state) {
-    (void)state;
     json_auto_t *root = golden_read("tests/golden/tasks/tasks.json");
     json_t *c;
     size_t i;

@@ -1,14 +1,7 @@
 /* Depth mapping against golden/method/transfer.json: integers and halves, compared exactly. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdlib.h>
-
 #include "cql/transfer/transfer.h"
 #include "tests/unit/golden.h"
+#include "tests/unit/unit.h"
 
 static uint32_t extent(const json_t *c, const char *key) {
     json_int_t n = json_integer_value(json_object_get(c, key));
@@ -33,7 +26,6 @@ static void same_indices(const double *got, const double *want, size_t n) {
 }
 
 static void test_golden(void **state) {
-    (void)state;
     json_t *root = golden_read("tests/golden/method/transfer.json"), *c;
     size_t i, n_checked = 0;
     json_array_foreach(json_object_get(root, "heads"), i, c) {
@@ -68,7 +60,6 @@ static void test_golden(void **state) {
 
 /* The largest extents and index that the header allows are exact. */
 static void test_limits(void **state) {
-    (void)state;
     enum { N = 65536 };
     double *source = malloc(N * sizeof *source), target[2];
     for (uint32_t i = 0; i < N; i++) { source[i] = 65535; }

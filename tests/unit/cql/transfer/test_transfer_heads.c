@@ -1,17 +1,9 @@
 /* Matching heads between models: the assignment against brute force, rank and signature on layers
  * whose answer is known. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-
 #include "cql/transfer/assignment.h"
 #include "cql/transfer/transfer.h"
 #include "lib/base/rng.h"
+#include "tests/unit/unit.h"
 
 /* ---- assignment ---- */
 static double least_total(uint32_t n, uint32_t m, const double *cost, uint32_t row, unsigned used) {
@@ -27,7 +19,6 @@ static double least_total(uint32_t n, uint32_t m, const double *cost, uint32_t r
 }
 
 static void test_assignment_brute_force(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 9, 0, 0);
     for (int round = 0; round < 600; round++) {
@@ -51,7 +42,6 @@ static void test_assignment_brute_force(void **state) {
 }
 
 static void test_assignment_large(void **state) {
-    (void)state;
     enum { N = 200 };
     double *cost = malloc(N * N * sizeof *cost);
     uint32_t column[N];
@@ -67,7 +57,6 @@ static void test_assignment_large(void **state) {
 
 /* ---- rank ---- */
 static void test_rank(void **state) {
-    (void)state;
     const double source[2][4] = {{9, 0, 28, 4}, {5, 5, 1, 7}}; /* ascending: 0 4 9 28, 1 5 5 7 */
     const double spread[3][4] = {{0.3, 0.1, 0.4, 0.2}, {1, 1, 1, 1}, {4, 3, 2, 1}};
     const uint32_t want[3][4] = {
@@ -100,7 +89,6 @@ static void random_signature(ckvc_rng *rng, size_t n, double *s) {
 /* A target whose layers are the source's with the heads shuffled and other units: every head finds
  * its own. */
 static void test_signature_finds_shuffled_heads(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 21, 0, 0);
     for (int round = 0; round < 50; round++) {
@@ -140,7 +128,6 @@ static void test_signature_finds_shuffled_heads(void **state) {
 
 /* Least squared distance by trying every way; more and fewer heads, and between layers. */
 static void test_signature_brute_force(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 22, 0, 0);
     static const uint32_t shapes[][2] = {{5, 5}, {6, 3}, {3, 6}, {2, 5}, {1, 3}, {4, 1}};
@@ -204,7 +191,6 @@ static void test_signature_brute_force(void **state) {
 /* One target layer takes the mean over all source layers, each through its own pairing; statistics
  * without spread decide nothing. */
 static void test_signature_one_layer(void **state) {
-    (void)state;
     const double source[3][2][3] = {
         {{1, 7, 7}, {2, 7, 7}}, {{2, 7, 7}, {1, 7, 7}}, {{1, 7, 7}, {2, 7, 7}}};
     const double target[1][2][3] = {{{20, 0, 0}, {10, 0, 0}}};

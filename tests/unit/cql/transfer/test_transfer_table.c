@@ -1,14 +1,7 @@
 /* Shares in a table that is mapped to another shape: by depth and place, again of mean 1. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-
 #include "cql/transfer/transfer_table.h"
 #include "lib/base/memory.h"
+#include "tests/unit/unit.h"
 
 enum { L = 3, G = 2, NB = 2 };
 
@@ -53,7 +46,6 @@ static table_file *mapped_to(const table_file *from, uint32_t layers, uint32_t h
 static void close_to(double got, double want) { assert_float_equal(got, want, 1e-14); }
 
 static void shares_by_depth_and_place(void **state) {
-    (void)state;
     CKVC_AUTO(table_file_free_at) table_file *from = source_table(true);
     CKVC_AUTO(table_file_free_at) table_file *to = mapped_to(from, 2, 3);
     const ckvc_table *t = to->table;
@@ -73,7 +65,6 @@ static void shares_by_depth_and_place(void **state) {
 
 /* Depth that leaves out a layer moves the mean: it is put right. */
 static void means_are_one_again(void **state) {
-    (void)state;
     CKVC_AUTO(table_file_free_at) table_file *from = source_table(true);
     for (size_t l = 0; l < L; l++) {
         from->table->layer_share[l * NB] = l == 1 ? 2.0 : 0.5;
@@ -91,7 +82,6 @@ static void means_are_one_again(void **state) {
 }
 
 static void layers_only_where_they_are(void **state) {
-    (void)state;
     CKVC_AUTO(table_file_free_at) table_file *from = source_table(false);
     CKVC_AUTO(table_file_free_at) table_file *to = mapped_to(from, L, G);
     assert_null(to->table->layer_share);
@@ -102,7 +92,6 @@ static void layers_only_where_they_are(void **state) {
 
 /* Its features are coordinates of the other model's keys. */
 static void a_learned_score_stays_behind(void **state) {
-    (void)state;
     CKVC_AUTO(table_file_free_at) table_file *from = source_table(false);
     ckvc_table *c = from->table;
     assert_int_equal(ckvc_table_add_learned(c, ckvc_features_count(CKVC_FEATURES_1, 2)), 0);

@@ -1,19 +1,12 @@
 /* Tables through other containers and back: the same content id; damaged files; the GGUF file by
  * our own reader. What numpy and other programs say of them: tests/python/test_export.py. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "formats/export/export.h"
 #include "formats/export/npy.h"
 #include "formats/model/gguf.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 static const char *const golden[] = {"evidence",  "learned",   "learned2",
                                      "mean-pool", "one-layer", "shares"};
@@ -46,7 +39,6 @@ static void write_as(const char *format, const char *name, const char *path) {
 }
 
 static void test_whole_tables_come_back(void **state) {
-    (void)state;
     static const char *const formats[] = {"safetensors", "npz"};
     for (size_t i = 0; i < 2 * N_GOLDEN; i++) {
         const char *format = formats[i % 2], *name = golden[i / 2];
@@ -99,7 +91,6 @@ static size_t damage(const char *format, const char *file, const char *path) {
 }
 
 static void test_damaged_files_are_refused(void **state) {
-    (void)state;
     CKVC_AUTO_FREE char *npz = ckvc_strdup(in_temp_folder("t.npz"));
     CKVC_AUTO_FREE char *folder = ckvc_strdup(in_temp_folder("t"));
     CKVC_AUTO_FREE char *inside = ckvc_path_join(folder, "model.safetensors");
@@ -112,7 +103,6 @@ static void test_damaged_files_are_refused(void **state) {
 }
 
 static void test_gguf_by_our_reader(void **state) {
-    (void)state;
     for (size_t i = 0; i < N_GOLDEN; i++) {
         ckvc_err err = {0};
         const gguf_value *v = NULL;
@@ -141,7 +131,6 @@ static void test_gguf_by_our_reader(void **state) {
 }
 
 static void test_npy_headers(void **state) {
-    (void)state;
     static const struct {
         const char *header, *words; /* NULL: it is read */
     } cases[] = {
@@ -178,7 +167,6 @@ static void test_npy_headers(void **state) {
 }
 
 static void test_every_format_goes_somewhere(void **state) {
-    (void)state;
     for (size_t i = 0; i < exchange_n_formats; i++) {
         const exchange_format *f = &exchange_formats[i];
         assert_true(!f->write_table != !f->write_run && !f->read != !f->why_not);
@@ -189,7 +177,6 @@ static void test_every_format_goes_somewhere(void **state) {
 
 /* What keeps other sets there than here does not go out. */
 static void test_compilerkv_has_one_rule(void **state) {
-    (void)state;
     for (uint32_t keep = 0; keep < 2; keep++) {
         ckvc_err err = {0};
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer note = {0};
@@ -207,7 +194,6 @@ static void test_compilerkv_has_one_rule(void **state) {
 
 /* A small file may say that one KV head has 65535 query heads. */
 static void test_no_more_rows_than_a_model_has(void **state) {
-    (void)state;
     static const char *const formats[] = {"compilerkv", "headkv"};
     for (int i = 0; i < 2; i++) {
         ckvc_err err = {0};

@@ -1,13 +1,5 @@
 /* GGUF files: what a sound one gives, one malformed file a rule, random damage, and whole models
  * written both ways. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-
 #include "formats/model/gguf.h"
 #include "formats/tokenizer/tokenizer_files.h"
 #include "lib/base/rng.h"
@@ -16,6 +8,7 @@
 #include "tests/unit/golden_model.h"
 #include "tests/unit/quantised_blocks.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 static const char *path; /* of the file that each test writes */
 static ckvc_rng rng;
@@ -156,7 +149,6 @@ static gguf_maker tiny(void) {
 /* ---- sound files ---- */
 
 static void sound_file(void **state) {
-    (void)state;
     for (uint32_t version = 2; version <= 3; version++) {
         gguf_maker g = tiny();
         g.version = version;
@@ -223,7 +215,6 @@ static void must_refuse(const char *word) {
 }
 
 static void headers(void **state) {
-    (void)state;
     gguf_maker g = tiny();
     tiny_tensors(&g, true, false);
     size_t n;
@@ -361,7 +352,6 @@ static void odd_freqs(gguf_maker *g) {
 }
 
 static void one_thing_wrong(void **state) {
-    (void)state;
     const struct {
         spoil_fn spoil;
         const char *word;
@@ -415,7 +405,6 @@ static void one_thing_wrong(void **state) {
 
 /* Keys that decide the shape, one left out or given another value. */
 static void shape_keys(void **state) {
-    (void)state;
     const struct {
         const char *key;
         int64_t v; /* -1: left out; -2: a string */
@@ -468,7 +457,6 @@ static void shape_keys(void **state) {
 /* A shape that the tensors do not have is the loader's to refuse, as with a directory; so is a
  * value that is not finite. */
 static void tensors_against_shape(void **state) {
-    (void)state;
     ckvc_err err = {0};
     gguf_maker g = tiny();
     tiny_tensor(&g, "token_embd.weight", WIDTH, VOCAB, false);
@@ -521,7 +509,6 @@ static void use_all(void) {
 }
 
 static void random_damage(void **state) {
-    (void)state;
     gguf_maker g = tiny();
     for (size_t k = 0; k < N_QUANTISED; k++) {
         uint8_t block[210];
@@ -647,7 +634,6 @@ static void write_embedded(const char *model_dir, bool as_f32) {
 }
 
 static void same_logits_as_directory(void **state) {
-    (void)state;
     enum { N = 48, V = 4096 };
     static float want[V], got[V];
     double want_nll[N], got_nll[N];
@@ -663,7 +649,6 @@ static void same_logits_as_directory(void **state) {
 /* The same network as qwen2 (rows as they are) and as llama (rows of q and k, and their biases, in
  * pairs); and with quantised matrices as with the float32 values that these stand for. */
 static void rows_and_biases(void **state) {
-    (void)state;
     enum { N = 40 };
     float logits[3][VOCAB];
     double nll[3][N];
@@ -687,7 +672,6 @@ static void rows_and_biases(void **state) {
 }
 
 static void quantised_model(void **state) {
-    (void)state;
     enum { N = 40 };
     float logits[2][VOCAB];
     double nll[2][N];
@@ -748,7 +732,6 @@ static void quantised_model(void **state) {
 
 /* What a converter writes for Llama 3.1: by 8, low 1, high 4, original 8,192. */
 static void llama3_rope(void **state) {
-    (void)state;
     enum { D = 64 };
     for (int factor = 8; factor <= 32; factor *= 4) {
         float freqs[D / 2];
@@ -783,7 +766,6 @@ static void llama3_rope(void **state) {
 }
 
 static void linear_rope(void **state) {
-    (void)state;
     for (int legacy = 0; legacy < 2; legacy++) {
         gguf_maker g = tiny();
         if (legacy) {
@@ -818,7 +800,6 @@ static tokenizer *open_tokenizer(const char *model_path) {
 }
 
 static void tiny_ids(void **state) {
-    (void)state;
     gguf_maker g = tiny();
     put(&g);
     tokenizer *t = open_tokenizer(path);
@@ -839,7 +820,6 @@ static void tiny_ids(void **state) {
 /* The embedded models' tokenizer written as GGUF metadata cuts and merges as tokenizer.json does.
  */
 static void same_ids_as_directory(void **state) {
-    (void)state;
     ckvc_err err = {0};
     token_spec *spec;
     char *name;
@@ -927,7 +907,6 @@ static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown) {
 }
 
 static void score_ids(void **state) {
-    (void)state;
     gguf_maker g = g_begin();
     score_keys(&g, 8, true);
     put(&g);
@@ -1012,7 +991,6 @@ static void token_bos(gguf_maker *g) {
 }
 
 static void tokenizer_refusals(void **state) {
-    (void)state;
     const struct {
         spoil_fn spoil;
         const char *word;

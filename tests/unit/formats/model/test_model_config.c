@@ -1,21 +1,12 @@
 /* config.json: defaults, both spellings of the rotary part, and what is refused, a table row each.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "formats/model/model_files.h"
 #include "formats/model/model_readers.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 static const char base[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_"
                            "heads\":4,\"hidden_size\":32,"
@@ -57,7 +48,6 @@ static model_shape good(const char *patch) {
 }
 
 static void defaults(void **state) {
-    (void)state;
     const model_shape s = good("{}");
     assert_true(s.n_layers == 2 && s.n_heads == 4 && s.n_kv_heads == 4 && s.head_dim == 8 &&
                 s.width == 32 && s.vocab == 100);
@@ -70,7 +60,6 @@ static void defaults(void **state) {
 }
 
 static void fields(void **state) {
-    (void)state;
     model_shape s = good("{\"num_key_value_heads\":2,\"head_dim\":6,\"tie_word_embeddings\":true,"
                          "\"attention_bias\":true,\"mlp_bias\":true,"
                          "\"bos_token_id\":1,\"eos_token_id\":[2,3,99,100,-1],\"rms_norm_eps\":1e-"
@@ -94,7 +83,6 @@ static void fields(void **state) {
 }
 
 static void rope(void **state) {
-    (void)state;
 #define LLAMA3                                                                                     \
     "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_"     \
     "embeddings\":32"
@@ -147,7 +135,6 @@ static void rope(void **state) {
 /* What the families' config classes do where config.json says nothing, or says it in their own way.
  */
 static void families(void **state) {
-    (void)state;
     model_shape s = good("{\"model_type\":\"mistral\",\"num_attention_heads\":8}");
     assert_true(s.n_kv_heads == 8 && s.sliding_window == 4096 && s.max_positions == 131072 &&
                 !s.qkv_bias);
@@ -196,7 +183,6 @@ static void families(void **state) {
 /* The families' own config.json files, and the numbers of weights that their makers publish, added
  * up here tensor by tensor. */
 static void published(void **state) {
-    (void)state;
     static const struct {
         const char *dir;
         int64_t layers, heads, kv_heads, head_dim, width, mlp, vocab;
@@ -278,7 +264,6 @@ static void published(void **state) {
 }
 
 static void refusals(void **state) {
-    (void)state;
     static const struct {
         const char *patch, *words[2];
     } cases[] = {
@@ -389,7 +374,6 @@ static void refusals(void **state) {
 /* generation_config.json's ids before config.json's; what is no id of the vocabulary is left out.
  */
 static void stop_ids(void **state) {
-    (void)state;
     static const char name[] = "generation_config.json";
     assert_int_equal(good("{}").n_stop_ids, 0);
     model_shape s = good("{\"eos_token_id\":7}");
@@ -410,7 +394,6 @@ static void stop_ids(void **state) {
 }
 
 static void hub_ids(void **state) {
-    (void)state;
     static const struct {
         const char *path;
         bool id;

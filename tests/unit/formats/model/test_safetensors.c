@@ -1,13 +1,4 @@
 /* The safetensors reader: what a sound file gives, and one malformed file a rule. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "formats/model/model_readers.h"
@@ -15,6 +6,7 @@
 #include "lib/base/rng.h"
 #include "lib/base/status.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 static void put(const char *name, const void *data, size_t n) {
     FILE *f = fopen(in_temp_folder(name), "wb");
@@ -58,7 +50,6 @@ static void refused(const char *word) {
 }
 
 static void sound_file(void **state) {
-    (void)state;
     /* header padded with spaces, names not in order, a scalar, an empty tensor, a type that nobody
      * computes with */
     put_tensors("model.safetensors",
@@ -94,7 +85,6 @@ static void sound_file(void **state) {
     "\"t\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
 static void malformed_headers(void **state) {
-    (void)state;
     static const struct {
         const char *header, *word;
         size_t n_data;
@@ -144,7 +134,6 @@ static void malformed_headers(void **state) {
 }
 
 static void malformed_lengths(void **state) {
-    (void)state;
     uint8_t bytes[64] = {0};
     for (size_t n = 0; n < 8; n++) {
         put("model.safetensors", bytes, n);
@@ -176,7 +165,6 @@ static void count_warning(const char *line) {
 }
 
 static void several_files(void **state) {
-    (void)state;
     ckvc_err err = {0};
     model_spec *w;
     drop("model.safetensors");
@@ -244,7 +232,6 @@ static void several_files(void **state) {
 /* A sound file with 1 ... 4 bytes changed at random: refused or read, never a crash (run it under
  * ASan). Every view must lie in the file. */
 static void random_damage(void **state) {
-    (void)state;
     FILE *f = fopen("tests/golden/models/bad/control/model.safetensors", "rb");
     assert_non_null(f);
     static uint8_t whole[16384], bytes[16384];

@@ -1,13 +1,6 @@
 /* The run directory: create, resume, skip, read, and every torn or bent file that a resume may
  * find. What happens when single system calls fail or the process dies between them is in
  * test_run_faults.c. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,6 +8,7 @@
 #include "formats/run/prompt_log.h"
 #include "lib/base/files.h"
 #include "tests/unit/run_fixture.h"
+#include "tests/unit/unit.h"
 
 static char folder[64];
 static char path_text[8][160];
@@ -37,7 +31,6 @@ static void shell(const char *format, ...) {
 }
 
 static int setup(void **state) {
-    (void)state;
     unsigned before = 0;
     bool complete;
     return !fixture_folder(folder, "run") ||
@@ -45,7 +38,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     shell("rm -rf %s", folder);
     return 0;
 }
@@ -104,7 +96,6 @@ static void make_half(const char *run) {
 }
 
 static void test_create_and_read(void **state) {
-    (void)state;
     run_dir *r;
     ckvc_err err = {0};
     assert_int_equal(run_open(at("whole/"), &r, &err), CKVC_OK);
@@ -155,7 +146,6 @@ static void test_create_and_read(void **state) {
 }
 
 static void test_create_refusals(void **state) {
-    (void)state;
     run_dir *r;
     json_t *plan = fixture_plan();
     ckvc_err err = {0};
@@ -178,7 +168,6 @@ static void test_create_refusals(void **state) {
 }
 
 static void test_plan_mismatch(void **state) {
-    (void)state;
     run_dir *r;
     ckvc_err err = {0};
     json_t *plan = fixture_plan();
@@ -200,7 +189,6 @@ static void test_plan_mismatch(void **state) {
 }
 
 static void test_pass_mismatch(void **state) {
-    (void)state;
     make_half(at("bent"));
     json_t *plan = fixture_plan();
     shard_header h;
@@ -239,7 +227,6 @@ static void test_pass_mismatch(void **state) {
 }
 
 static void test_lock(void **state) {
-    (void)state;
     run_dir *r, *second;
     json_t *plan = fixture_plan();
     ckvc_err err = {0};
@@ -263,7 +250,6 @@ static void test_lock(void **state) {
 }
 
 static void test_resume_after_stop(void **state) {
-    (void)state;
     unsigned before;
     make_half(at("half"));
     finish_and_compare(at("half"), &before);
@@ -273,7 +259,6 @@ static void test_resume_after_stop(void **state) {
 /* The log cut at every byte, and continued with junk: what was whole before the cut counts, the
  * rest is done again. */
 static void test_torn_log(void **state) {
-    (void)state;
     make_half(at("half"));
     char log_path[200];
     snprintf(log_path, sizeof log_path, "%s/" RUN_PASS "/shard-00000.log", at("half"));
@@ -329,7 +314,6 @@ static void test_torn_log(void **state) {
 
 /* The worked example of formats/run/run.md, byte for byte. */
 static void test_documented_record(void **state) {
-    (void)state;
     shard *s = shard_create();
     s->h.n_layers = s->h.n_heads = s->h.n_kv_heads = 1;
     strcpy(s->h.pass, "gate");
@@ -390,7 +374,6 @@ static void test_documented_record(void **state) {
 
 /* Whole records (right checksum) that do not belong there are an error, not a torn end. */
 static void test_wrong_log(void **state) {
-    (void)state;
     bool complete;
     unsigned before = 0;
     ckvc_err err = {0};
@@ -407,7 +390,6 @@ static void test_wrong_log(void **state) {
 }
 
 static void test_torn_journal(void **state) {
-    (void)state;
     size_t n, plan_size;
     char *journal = read_text(at("whole/journal.jsonl"), &n);
     free(read_text(at("whole/run.json"), &plan_size));
@@ -478,7 +460,6 @@ static void test_torn_journal(void **state) {
 }
 
 static void test_changed_shard(void **state) {
-    (void)state;
     ckvc_err err = {0};
     run_dir *r;
     shard *s;
@@ -508,7 +489,6 @@ static void test_changed_shard(void **state) {
 /* A shard whose prompts were all skipped is published empty; a pass without prompts is complete at
  * once. */
 static void test_empty_shards(void **state) {
-    (void)state;
     json_t *plan = fixture_plan();
     shard_header h;
     fixture_header(&h, "scan");
@@ -544,7 +524,6 @@ static void test_empty_shards(void **state) {
 }
 
 static void test_misuse(void **state) {
-    (void)state;
     json_t *plan = fixture_plan();
     shard_header h;
     fixture_header(&h, "both");

@@ -6,12 +6,6 @@
  * line with exit code 73 or 74, nothing half-written has a final name, and a resume ends with the
  * bytes of a run that nothing happened to.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <sys/stat.h>
@@ -21,6 +15,7 @@
 
 #include "lib/base/files.h"
 #include "tests/unit/run_fixture.h"
+#include "tests/unit/unit.h"
 
 typedef enum fault { FAULT_NONE, FAULT_ONCE, FAULT_FOR_GOOD, FAULT_SHORT, FAULT_DIE } fault;
 static fault armed;
@@ -100,7 +95,6 @@ static void shell(const char *format, ...) {
 }
 
 static int setup(void **state) {
-    (void)state;
     unsigned before = 0;
     bool complete;
     if (!fixture_folder(folder, "faults")) { return -1; }
@@ -110,7 +104,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     shell("rm -rf %s", folder);
     return 0;
 }
@@ -192,19 +185,14 @@ static void try_all(fault kind, int error, int step) {
 }
 
 static void test_disk_full(void **state) {
-    (void)state;
     try_all(FAULT_ONCE, ENOSPC, 1);
     try_all(FAULT_FOR_GOOD, ENOSPC, 4);
 }
 
-static void test_disk_broken(void **state) {
-    (void)state;
-    try_all(FAULT_FOR_GOOD, EIO, 5);
-}
+static void test_disk_broken(void **state) { try_all(FAULT_FOR_GOOD, EIO, 5); }
 
 /* Short writes are no errors. */
 static void test_short_writes(void **state) {
-    (void)state;
     for (int n = 1; n < 120; n += 7) {
         shell("rm -rf %s", run);
         unsigned before = 0;
@@ -227,7 +215,6 @@ static void test_short_writes(void **state) {
 /* The process dies before its N-th call (in a write: after half of it); so does the one that
  * resumes, a little later, and so on to the end. */
 static void test_killed_at_every_step(void **state) {
-    (void)state;
     bool finished = false;
     for (int n = 1; !finished; n++) {
         shell("rm -rf %s", run);

@@ -1,18 +1,8 @@
 /* What a run of compile keeps besides its shards: checkpointed files, passes with plans of their
  * own, passes that end early; and journal lines about them that make no sense. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "lib/base/files.h"
 #include "tests/unit/run_fixture.h"
+#include "tests/unit/unit.h"
 
 static char folder[256];
 
@@ -25,7 +15,6 @@ static const char *at(const char *name) {
 }
 
 static int setup(void **state) {
-    (void)state;
     unsigned before = 0;
     bool complete;
     return !fixture_folder(folder, "notes") ||
@@ -33,7 +22,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     char command[512];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command);
@@ -56,7 +44,6 @@ static void copy_whole(const char *to) {
 }
 
 static void a_checkpoint_is_what_the_journal_says(void **state) {
-    (void)state;
     ckvc_err err = {0};
     copy_whole("files");
     run_dir *r = resume("files");
@@ -82,7 +69,6 @@ static void a_checkpoint_is_what_the_journal_says(void **state) {
 }
 
 static void a_pass_ends_early_and_stays_so(void **state) {
-    (void)state;
     ckvc_err err = {0};
     bool done[RUN_PROMPTS];
     char hash[CKVC_SHA256_HEX];
@@ -135,7 +121,6 @@ static void a_pass_ends_early_and_stays_so(void **state) {
 }
 
 static void lines_that_make_no_sense_are_refused(void **state) {
-    (void)state;
 #define HASH "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\""
     static const char *const lines[] = {
         "{\"note\":7}",

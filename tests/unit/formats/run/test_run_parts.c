@@ -1,18 +1,9 @@
 /* Runs in parts: the same bytes whatever their number and order, resumed or not; what is missing,
  * foreign or made otherwise; a merge that was killed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "lib/base/files.h"
 #include "tests/unit/run_fixture.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 #define WHOLE ((run_part){0, 0})
 
@@ -76,7 +67,6 @@ static int setup(void **state) {
 }
 
 static void shares_are_every_nth(void **state) {
-    (void)state;
     for (uint32_t count = 1; count < 9; count++) {
         size_t sum = 0;
         for (uint32_t i = 0; i < count; i++) {
@@ -90,7 +80,6 @@ static void shares_are_every_nth(void **state) {
 }
 
 static void parts_make_the_bytes_of_a_whole_run(void **state) {
-    (void)state;
     static const uint32_t counts[] = {1, 2, 3, 7}; /* of three shards */
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         char name[16];
@@ -108,7 +97,6 @@ static void parts_make_the_bytes_of_a_whole_run(void **state) {
 }
 
 static void a_merge_that_was_killed_is_finished(void **state) {
-    (void)state;
     ckvc_err err;
     must_make("cut", (run_part){0, 2}, 99);
     must_make("cut", (run_part){1, 2}, 99);
@@ -119,7 +107,6 @@ static void a_merge_that_was_killed_is_finished(void **state) {
 }
 
 static void failures_count_together(void **state) {
-    (void)state;
     ckvc_err err;
     assert_int_equal(make("failed", (run_part){0, 2}, 99, 1, 0, &err), CKVC_OK);
     assert_int_equal(make("failed", (run_part){1, 2}, 99, 1, 0, &err), CKVC_OK);
@@ -128,7 +115,6 @@ static void failures_count_together(void **state) {
 }
 
 static void what_is_unfinished_or_foreign_is_named(void **state) {
-    (void)state;
     ckvc_err err;
     must_make("unfinished", (run_part){0, 2}, 99);
     must_make("unfinished", (run_part){1, 2}, 2);
@@ -168,7 +154,6 @@ static void what_is_unfinished_or_foreign_is_named(void **state) {
 }
 
 static void only_a_folder_for_them_takes_parts(void **state) {
-    (void)state;
     ckvc_err err = {0};
     run_merged merged;
     must_make("a", (run_part){0, 1}, 99);

@@ -1,17 +1,10 @@
 /* formats/setting: the table against the enums it names, JSON there and back, what is compared. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "formats/setting/setting.h"
 #include "lib/base/json.h"
+#include "tests/unit/unit.h"
 
 /* Names in the table are those of the enums, in their order; neutral values are in range. */
 static void test_names(void **state) {
-    (void)state;
     char room[64];
     setting s = setting_neutral();
     for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
@@ -62,7 +55,6 @@ static setting unusual(void) {
 
 /* Every place that has a key gives the value back; what is neutral leaves no sparse key. */
 static void test_json(void **state) {
-    (void)state;
     const setting from = unusual(), plain = setting_neutral();
     for (int place = 0; place < SETTING_PLACES; place++) {
         json_t *o = json_object(), *less = json_object();
@@ -94,7 +86,6 @@ static void test_json(void **state) {
 /* What the table was made under against a run's: each difference alone, its option named; what META
  * does not say is not compared. */
 static void test_match(void **state) {
-    (void)state;
     const struct {
         const char *option, *key;
         json_t *value;
@@ -154,7 +145,6 @@ static void test_match(void **state) {
 
 /* Of a scan, what only rewards know is neutral; titles name what is not. */
 static void test_scans_and_titles(void **state) {
-    (void)state;
     setting s = unusual();
     char title[64];
     setting_without(&s, SETTING_LOGGED);
@@ -173,7 +163,6 @@ static void test_scans_and_titles(void **state) {
 
 /* One line of UTF-8 that fits; what is refused changes nothing. */
 static void test_texts(void **state) {
-    (void)state;
     const setting_field *f = setting_of_option("repeat");
     char most[SETTING_TEXT_SIZE + 1] = "";
     setting s = setting_neutral(), other = s;

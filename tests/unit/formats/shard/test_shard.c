@@ -1,29 +1,19 @@
 /* Shards: rows in memory, the plain encoding, the HDF5 file, and everything that must be refused.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <hdf5.h>
-#include <math.h>
 #include <unistd.h>
 #include <zstd.h>
 
 #include "formats/shard/h5_zstd.h"
 #include "lib/base/files.h"
 #include "tests/unit/shard_fixture.h"
+#include "tests/unit/unit.h"
 
 static char folder[64];
 
-static int make_folder(void **state) {
-    (void)state;
-    return fixture_folder(folder, "shard") ? 0 : -1;
-}
+static int make_folder(void **state) { return fixture_folder(folder, "shard") ? 0 : -1; }
 
 static int remove_folder(void **state) {
-    (void)state;
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     return system(command);
@@ -36,7 +26,6 @@ static const char *in_folder(const char *name) {
 }
 
 static void test_round_trip(void **state) {
-    (void)state;
     static const char *const passes[] = {"scan", "demand", "score", "shares",
                                          "head", "gate",   "both"};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
@@ -59,7 +48,6 @@ static void test_round_trip(void **state) {
 /* Values that a careless path would bend: -0, the smallest and largest doubles, 255-byte texts,
  * hashes over 2^63. */
 static void test_extreme_values(void **state) {
-    (void)state;
     shard *s = fixture_shard("both", 2, 4), *t;
     ckvc_err err = {0};
     s->records[0].reward = -0.0;
@@ -78,7 +66,6 @@ static void test_extreme_values(void **state) {
 
 /* Start tables beyond 64 KiB leave the object header for HDF5's dense attribute storage. */
 static void test_large_attributes(void **state) {
-    (void)state;
     shard *s = shard_create(), *t;
     ckvc_err err = {0};
     fixture_header(&s->h, "gate");
@@ -108,7 +95,6 @@ static void test_large_attributes(void **state) {
 
 /* A scan that names one bin of each kind: edges of length 0. */
 static void test_no_edges(void **state) {
-    (void)state;
     shard *s = fixture_shard("scan", 1, 0), *t, *u;
     ckvc_err err = {0};
     s->h.n_entropy_bins = s->h.n_ppl_bins = 1;
@@ -123,7 +109,6 @@ static void test_no_edges(void **state) {
 }
 
 static void test_same_bytes(void **state) {
-    (void)state;
     shard *s = fixture_shard("both", 4, 50), *t = fixture_shard("both", 4, 50);
     uint8_t *a, *b;
     size_t n, m;
@@ -144,7 +129,6 @@ static void test_same_bytes(void **state) {
 /* Files of earlier versions are read for ever; with the libraries that wrote them, the bytes are
  * the same as well. */
 static void test_golden(void **state) {
-    (void)state;
     static const struct {
         const char *path, *pass;
         uint32_t prompts;
@@ -204,7 +188,6 @@ static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t 
 
 /* The file as formats/shard/shard.md has it, looked at with HDF5 itself. */
 static void test_layout(void **state) {
-    (void)state;
     shard *s = fixture_shard("both", 3, 10);
     ckvc_err err = {0};
     assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
@@ -244,7 +227,6 @@ static void test_layout(void **state) {
 }
 
 static void test_encode_decode(void **state) {
-    (void)state;
     static const char *const passes[] = {"scan", "demand", "score", "both"};
     for (size_t k = 0; k < sizeof passes / sizeof *passes; k++) {
         shard *s = fixture_shard(passes[k], 2, 3), *t = fixture_shard(passes[k], 1, 3);
@@ -290,7 +272,6 @@ static void test_encode_decode(void **state) {
 }
 
 static void test_header_copy(void **state) {
-    (void)state;
     shard *s = fixture_shard("gate", 0, 0), *t = fixture_shard("head", 0, 0);
     shard_header_copy(&t->h, &s->h);
     assert_true(fixture_same(s, t));
@@ -310,7 +291,6 @@ static void test_header_copy(void **state) {
 /* What a header may have besides: through HDF5, through plain bytes, and without a trace where it
  * says nothing. */
 static void test_optional_header(void **state) {
-    (void)state;
     shard *s = fixture_shard("head", 2, 3), *t = NULL;
     ckvc_err err = {0};
     ckvc_buffer plain = {0}, full = {0};
@@ -401,7 +381,6 @@ CHANGE(big_floor, s->h.setting.floor = 1.5)
 CHANGE(wrong_side, strcpy(s->h.pass, "head"))
 
 static void test_refusals(void **state) {
-    (void)state;
     static const struct {
         void (*change)(shard *s);
         const char *word;
@@ -481,7 +460,6 @@ CHANGE(one_tried, s->action_entries[2 * CKVC_HEAD_ACTIONS] = 20)
 CHANGE(odd_features, s->h.setting.n_features--)
 
 static void test_refusals_without_rollouts(void **state) {
-    (void)state;
     static const struct {
         const char *pass;
         void (*change)(shard *s);
@@ -515,7 +493,6 @@ static void test_refusals_without_rollouts(void **state) {
 /* Documents stand in the file and in the log where some prompt has one; where none has, no byte of
  * either is other than before there were any. */
 static void test_documents(void **state) {
-    (void)state;
     shard *s = fixture_shard("demand", 3, 0), *t = NULL, *u = fixture_shard("demand", 0, 0);
     ckvc_err err = {0};
     ckvc_buffer none = {0}, bytes = {0};
@@ -557,7 +534,6 @@ static ckvc_status read_without(const char *pass, const char *name, bool foreign
 /* A demand or score shard needs its columns: zeros would be shares. What was added later may be
  * missing, and is zeros then. */
 static void test_missing_columns(void **state) {
-    (void)state;
     static const char *const cases[][2] = {{"demand", "prompt/demand"},
                                            {"demand", "prompt/layer_demand"},
                                            {"score", "prompt/target_features"},
@@ -579,7 +555,6 @@ static void test_missing_columns(void **state) {
 }
 
 static void test_unreadable_places(void **state) {
-    (void)state;
     shard *s = fixture_shard("head", 1, 1), *t;
     ckvc_err err = {0};
     assert_int_equal(shard_h5_write(s, "/nowhere/a.h5", &err), CKVC_E_CREATE);
@@ -597,7 +572,6 @@ static void test_unreadable_places(void **state) {
 }
 
 static void test_describe(void **state) {
-    (void)state;
     shard *s = fixture_shard("both", 2, 4);
     json_t *d = shard_describe(s);
     assert_int_equal(json_integer_value(json_object_get(d, "records")), 8);

@@ -1,15 +1,8 @@
 /* Foreign shards: files made and bent through HDF5's own interface, and thousands of damaged ones.
  * Each is read in a child. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <errno.h>
 #include <fcntl.h>
 #include <hdf5.h>
-#include <math.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -23,6 +16,7 @@
 #include "formats/shard/h5_zstd.h"
 #include "lib/base/files.h"
 #include "tests/unit/shard_fixture.h"
+#include "tests/unit/unit.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
@@ -32,7 +26,6 @@ static char folder[64], good_path[80], bent_path[80], other_path[80];
 static shard *good;
 
 static int setup(void **state) {
-    (void)state;
     if (!fixture_folder(folder, "hostile")) { return -1; }
     snprintf(good_path, sizeof good_path, "%s/good.h5", folder);
     snprintf(bent_path, sizeof bent_path, "%s/bent.h5", folder);
@@ -43,7 +36,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    (void)state;
     shard_free(good);
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", folder);
@@ -113,7 +105,6 @@ static void replace(hid_t file, const char *name, hid_t type, hsize_t rows, hid_
 }
 
 static void test_links(void **state) {
-    (void)state;
     hid_t f = bend();
     H5Ldelete(f, "record/reward", H5P_DEFAULT);
     H5Lcreate_external(other_path, "record/reward", f, "record/reward", H5P_DEFAULT, H5P_DEFAULT);
@@ -132,7 +123,6 @@ static void test_links(void **state) {
 }
 
 static void test_storage(void **state) {
-    (void)state;
     double values[60] = {0};
     hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_external(create, "/etc/passwd", 0, 480);
@@ -201,7 +191,6 @@ static void test_storage(void **state) {
 
 /* Frames that unfold to another size than their chunk: HDF5 itself does not look. */
 static void test_zstd_frames(void **state) {
-    (void)state;
     static const size_t sizes[] = {8, 479, 481, 100 << 20};
     for (size_t i = 0; i < 4; i++) {
         hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
@@ -224,7 +213,6 @@ static void test_zstd_frames(void **state) {
 }
 
 static void test_shapes_and_values(void **state) {
-    (void)state;
     double values[120];
     for (int i = 0; i < 120; i++) { values[i] = 0.5; }
     hid_t f = bend();
@@ -286,7 +274,6 @@ static void test_shapes_and_values(void **state) {
 }
 
 static void test_missing(void **state) {
-    (void)state;
     for (int k = 0; k < SHARD_GROUPS; k++) {
         for (size_t i = 0; i < shard_groups[k].n_columns; i++) {
             const shard_column *c = &shard_groups[k].columns[i];
@@ -330,7 +317,6 @@ static void test_missing(void **state) {
 /* What a program that knows formats.md alone may well write: signed integers, f32, variable-length
  * text, deflate, no optional column. */
 static void test_other_producers(void **state) {
-    (void)state;
     hid_t f = bend();
     static const char *const optional[] = {
         "prompt/source",      "prompt/split",          "prompt/line",   "prompt/n_tokens",
@@ -383,7 +369,6 @@ static void test_other_producers(void **state) {
 }
 
 static void test_not_a_shard(void **state) {
-    (void)state;
     assert_int_equal(ckvc_publish_bytes(bent_path, "", 0, true, NULL), CKVC_OK);
     expect_refused_at(bent_path, "not an HDF5 file");
     char zeros[100] = "\x89HDF\r\n\x1a\n";
@@ -408,10 +393,7 @@ static void test_not_a_shard(void **state) {
 
 /* ---- HDF5 taken over: the zstd filter of this process is the attacker, the child's a copy ---- */
 #ifdef CKVC_UNCONFINED
-static void test_taken_over(void **state) {
-    (void)state;
-    skip();
-}
+static void test_taken_over(void **state) { skip(); }
 #else
 enum { TRIES = 12, NOT_TRIED = 1000 };
 static int aim; /* what the filter does: TRIES and then values; or what a limit ends */
@@ -463,7 +445,6 @@ static size_t attack(unsigned flags, size_t cd_nelmts, const unsigned cd_values[
 }
 
 static void test_taken_over(void **state) {
-    (void)state;
     static const H5Z_class2_t attacker = {H5Z_CLASS_T_VERS, H5_ZSTD_ID, 1,    1,
                                           "zstd",           NULL,       NULL, attack};
     double values[60];
@@ -504,7 +485,6 @@ static void test_taken_over(void **state) {
 
 /* No filter that lies about as a library. */
 static void test_no_plugins(void **state) {
-    (void)state;
     unsigned kinds = ~0u;
     assert_int_equal(h5_begin(NULL), CKVC_OK);
     assert_true(H5PLget_loading_state(&kinds) >= 0);
@@ -512,7 +492,6 @@ static void test_no_plugins(void **state) {
 }
 
 static void test_deadline(void **state) {
-    (void)state;
     shard *s;
     ckvc_err err = {0};
     assert_int_equal(read_within(good_path, 10, 0, &s, &err), CKVC_E_DATA);
@@ -523,7 +502,6 @@ static void test_deadline(void **state) {
  * Metadata and chunks both carry checksums in this layout, so nothing may come back silently
  * different. */
 static void test_random_damage(void **state) {
-    (void)state;
 #ifdef SANITIZED
     const int rounds = 150;
 #else

@@ -1,13 +1,6 @@
 /* Every side: its view of a table agrees with the table's own indices, and its kind with itself. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "formats/side/side.h"
+#include "tests/unit/unit.h"
 
 enum { L = 3, G = 2, E = 4, P = 3, NB = 2 };
 
@@ -23,7 +16,6 @@ static ckvc_table *new_table(void) {
 }
 
 static void states_are_the_tables(void **state) {
-    (void)state;
     ckvc_table *t = new_table();
     const struct side head = side_of_table(t, CKVC_SIDE_HEAD),
                       gate = side_of_table(t, CKVC_SIDE_GATE);
@@ -52,7 +44,6 @@ static void states_are_the_tables(void **state) {
 }
 
 static void neutral_and_safest(void **state) {
-    (void)state;
     ckvc_table *t = new_table();
     const struct side head = side_of_table(t, CKVC_SIDE_HEAD),
                       gate = side_of_table(t, CKVC_SIDE_GATE);
@@ -68,7 +59,6 @@ static void neutral_and_safest(void **state) {
 }
 
 static void kinds_are_whole(void **state) {
-    (void)state;
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         const side_kind *k = side_kind_of((ckvc_side)i);
         assert_true(k->entry && k->entries && k->grid_option && k->grid_text && k->start_name);

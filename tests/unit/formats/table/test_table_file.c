@@ -1,16 +1,6 @@
 /* The .ckvt reader and writer: round trip, same bytes twice, content id, and every refusal that
  * formats/table/table.md lists. Files are damaged blindly (each byte, each length) and knowingly:
  * taken apart into sections, changed, put together again with sums that fit. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
@@ -20,6 +10,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 static char path[512], path2[512];
 
@@ -194,7 +185,6 @@ static void round_trip(table_file *t) {
 }
 
 static void test_round_trip(void **state) {
-    (void)state;
     round_trip(sample());
     round_trip(sample_with_shares());
     round_trip(sample_with_theta());
@@ -215,7 +205,6 @@ static void test_round_trip(void **state) {
 /* What META says of alpha and the kept window is what SHAPE says, or is not written, and not read.
  */
 static void test_rule(void **state) {
-    (void)state;
     table_file *t = sample();
     ckvc_err err = {0};
     for (int i = 0; i < 2; i++) {
@@ -241,7 +230,6 @@ static void test_rule(void **state) {
 
 /* A probe's table says so twice, in the header and in META, and is read whole. */
 static void test_operators(void **state) {
-    (void)state;
     char first_id[CKVC_SHA256_HEX] = "";
     for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
         table_file *t = sample();
@@ -309,7 +297,6 @@ static table_file *one_layer(void) {
  * version, so of the file with evidence only the content id is compared. CKVC_UPDATE_GOLDEN=1 makes
  * new ones: only with a new format. */
 static void test_golden_files(void **state) {
-    (void)state;
     static const struct {
         const char *path;
         table_file *(*make)(void);
@@ -340,7 +327,6 @@ static void test_golden_files(void **state) {
 }
 
 static void test_content_id(void **state) {
-    (void)state;
     table_file *t = sample();
     write_table(t, path);
     char id[CKVC_SHA256_HEX];
@@ -359,7 +345,6 @@ static void test_content_id(void **state) {
 }
 
 static void test_without_evidence(void **state) {
-    (void)state;
     table_file *t = table_file_around(ckvc_table_create(2, 1, 1, 1, 1, 1, 1),
                                       false); /* one bin: both edge sections are empty */
     t->table->window = 1;
@@ -381,7 +366,6 @@ static void test_without_evidence(void **state) {
 }
 
 static void test_describe(void **state) {
-    (void)state;
     table_file *t = sample();
     write_table(t, path);
     json_t *cells = table_file_describe(t, true), *d = table_file_describe(t, false);
@@ -404,7 +388,6 @@ static void test_describe(void **state) {
 }
 
 static void test_describe_shares(void **state) {
-    (void)state;
     table_file *t = sample_with_shares();
     json_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
     json_auto_t *want = json_loads(
@@ -432,7 +415,6 @@ static void test_describe_shares(void **state) {
 }
 
 static void test_describe_learned(void **state) {
-    (void)state;
     table_file *t = sample_with_theta();
     json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true),
                 *mass = json_loads("[[0.75, 0.25]]", 0, NULL);
@@ -448,7 +430,6 @@ static void test_describe_learned(void **state) {
 }
 
 static void test_refuses_to_write(void **state) {
-    (void)state;
     table_file *t = sample();
     ckvc_err err = {0};
     write_table(t, path);
@@ -483,7 +464,6 @@ static void refuse(const char *what, const uint8_t *bytes, size_t size, const ch
 }
 
 static void test_every_byte_flipped(void **state) {
-    (void)state;
     table_file *t = sample();
     write_table(t, path);
     size_t size;
@@ -508,7 +488,6 @@ static void test_every_byte_flipped(void **state) {
 }
 
 static void test_every_length(void **state) {
-    (void)state;
     table_file *t = sample();
     write_table(t, path);
     size_t size;
@@ -668,7 +647,6 @@ static void accept_kit(kit *k) {
 }
 
 static void test_kit_is_sound(void **state) {
-    (void)state;
     kit *k = take_apart();
     size_t size, n;
     uint8_t *file = assemble(k, &size, 0), *bytes = slurp(path, &n);
@@ -679,7 +657,6 @@ static void test_kit_is_sound(void **state) {
 }
 
 static void test_accepted(void **state) {
-    (void)state;
     /* Unknown optional sections, raw or packed, a newer minor and unknown compatible flags are
      * skipped. */
     kit *k = take_apart();
@@ -711,7 +688,6 @@ static void test_accepted(void **state) {
 }
 
 static void test_header_refusals(void **state) {
-    (void)state;
     static const struct {
         int at, bytes;
         uint64_t value;
@@ -755,7 +731,6 @@ static void test_header_refusals(void **state) {
 }
 
 static void test_entry_refusals(void **state) {
-    (void)state;
     static const struct {
         const char *section;
         int at, bytes;
@@ -815,7 +790,6 @@ static void test_entry_refusals(void **state) {
 }
 
 static void test_layout_refusals(void **state) {
-    (void)state;
     kit *k = take_apart();
     k->filler = 0x20;
     refuse_kit(k, 0, "padding before section");
@@ -856,7 +830,6 @@ static void refuse_value(kit *k, const char *section, size_t index, double value
 }
 
 static void test_value_refusals(void **state) {
-    (void)state;
     kit *longer = take_apart();
     uint8_t ten[40] = {0};
     memcpy(ten, part_of(longer, "SHAPE")->stored, 32);
@@ -907,7 +880,6 @@ static void test_value_refusals(void **state) {
 
 /* Of a table with shares. */
 static void test_share_refusals(void **state) {
-    (void)state;
     static const struct {
         const char *section;
         size_t index;
@@ -970,7 +942,6 @@ static void test_share_refusals(void **state) {
 
 /* Of a table with a learned score. */
 static void test_learned_refusals(void **state) {
-    (void)state;
     static const struct {
         const char *section;
         size_t index;
@@ -1033,7 +1004,6 @@ static void test_learned_refusals(void **state) {
 }
 
 static void test_json_refusals(void **state) {
-    (void)state;
     static const struct {
         const char *section, *text, *message;
     } cases[] = {
@@ -1092,7 +1062,6 @@ static void repack(part *p, const void *raw, size_t size, int content_size, int 
 }
 
 static void test_zstd_refusals(void **state) {
-    (void)state;
     uint8_t raw[12 * 8];
     kit *k = take_apart();
     part *p = part_of(k, "QHEAD");
@@ -1188,7 +1157,6 @@ static void test_zstd_refusals(void **state) {
 }
 
 static void test_not_files(void **state) {
-    (void)state;
     ckvc_err err = {0};
     table_file *t = NULL;
     ckvc_table *p = NULL;

@@ -1,15 +1,6 @@
 /* Tokenizer files other than tokenizer.json (SentencePiece, tiktoken, vocab.json with merges.txt),
  * the front door that picks one, published vectors of text and ids, and damaged files. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +11,7 @@
 #include "lib/token/tokenizer.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 /* Each test begins with an empty folder. */
 static int clear_before(void **state) {
@@ -158,7 +150,6 @@ static void put_model(model_options o) {
 }
 
 static void sentencepiece_rules(void **state) {
-    (void)state;
     put_model(usual);
     encodes_to("ab ab", 5, true, 3,
                (const int32_t[]){1, 8, 8}); /* BOS without a config, as LlamaTokenizer */
@@ -190,7 +181,6 @@ static void sentencepiece_rules(void **state) {
 }
 
 static void sentencepiece_config(void **state) {
-    (void)state;
     put_model(usual);
     put("tokenizer_config.json",
         "{\"tokenizer_class\":\"InternLM2Tokenizer\",\"add_bos_token\":false}");
@@ -226,7 +216,6 @@ static void sentencepiece_config(void **state) {
 }
 
 static void sentencepiece_refused(void **state) {
-    (void)state;
     const struct {
         model_options o;
         const char *said;
@@ -308,7 +297,6 @@ static void put_ranks(const char *more) {
 }
 
 static void tiktoken_rules(void **state) {
-    (void)state;
     put("tokenizer_config.json", LLAMA3_CONFIG);
     put_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n"); /* bc, ab, abc, " a" */
     encodes_to("abc", 3, true, 2,
@@ -321,7 +309,6 @@ static void tiktoken_rules(void **state) {
 }
 
 static void tiktoken_refused(void **state) {
-    (void)state;
     put_ranks("");
     refuses("names no special tokens");
     put("tokenizer_config.json", "{\"added_tokens_decoder\":{}}");
@@ -361,7 +348,6 @@ static void tiktoken_refused(void **state) {
     "\"9\":{\"content\":\"<|im_start|>\",\"special\":true,\"normalized\":false}}}"
 
 static void vocab_merges_rules(void **state) {
-    (void)state;
     put("tokenizer_config.json", QWEN2_CONFIG);
     put("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2,\"\xC3\x83\":3,\"\xC2\xA9\":4,\"1\":5,\"11\":6}");
     put("merges.txt", "#version: 0.2\na b\r\n\n1 1");
@@ -374,7 +360,6 @@ static void vocab_merges_rules(void **state) {
 /* Canonical order with marks of Unicode 1 and of Unicode 14: the reference implementation's tables
  * end at Unicode 9. */
 static void nfc_as_the_reference_has_it(void **state) {
-    (void)state;
     put("tokenizer_config.json", QWEN2_CONFIG);
     put("vocab.json", "{\"a\":0,\"\xC3\x83\":3,\"\xC2\xA9\":4}"); /* the two bytes of U+00E9; other
                                                                      bytes have no piece */
@@ -391,7 +376,6 @@ static void nfc_as_the_reference_has_it(void **state) {
 }
 
 static void vocab_merges_refused(void **state) {
-    (void)state;
     put("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
     tokenizer *none;
     ckvc_err missing;
@@ -428,7 +412,6 @@ static void vocab_merges_refused(void **state) {
 
 /* ---- the front door ---- */
 static void picks_in_order(void **state) {
-    (void)state;
     tokenizer *t;
     ckvc_err err;
     assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_E_NOINPUT);
@@ -479,7 +462,6 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds) 
 }
 
 static void damaged_files(void **state) {
-    (void)state;
     ckvc_buffer b = small_model(usual);
     damage("tokenizer.model", b.data, b.size, 2000);
     ckvc_buffer_fini(&b);
@@ -553,7 +535,6 @@ static void check_vectors(const char *vectors, const char *name) {
 }
 
 static void published_vectors(void **state) {
-    (void)state;
     static const struct {
         const char *name, *dir, *files[4]; /* pairs: name there, name in a model directory */
     } sets[] = {

@@ -2,10 +2,9 @@
  * buffers and weights. */
 #pragma once
 
-#include <string.h>
-
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 static ckvc_rng rng;
 

@@ -1,17 +1,7 @@
 /* Base: sizes, cursor, buffer, hashes with published values, the random streams' pinned first
  * values, the pool, atomic publishing, canonical JSON. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <sys/syscall.h>
@@ -29,9 +19,9 @@
 #include "lib/base/rng.h"
 #include "lib/base/sizes.h"
 #include "lib/base/text_lines.h"
+#include "tests/unit/unit.h"
 
 static void test_sizes(void **state) {
-    (void)state;
     size_t v;
     assert_true(ckvc_mul_size(3, 5, &v));
     assert_int_equal(v, 15);
@@ -44,7 +34,6 @@ static void test_sizes(void **state) {
 }
 
 static void test_cursor(void **state) {
-    (void)state;
     const uint8_t bytes[] = {1, 2, 3, 4, 5, 6};
     ckvc_cursor c = {bytes, sizeof bytes, 0, false};
     assert_int_equal(ckvc_cursor_u32(&c), 0x04030201);
@@ -55,7 +44,6 @@ static void test_cursor(void **state) {
 }
 
 static void test_buffer(void **state) {
-    (void)state;
     ckvc_buffer b = {0};
     ckvc_buffer_printf(&b, "%d-%s", 7, "x");
     ckvc_buffer_u32(&b, 0x11223344);
@@ -68,7 +56,6 @@ static void test_buffer(void **state) {
 
 /* FIPS 180-2 "abc"; zlib's and xxHash's published check values. */
 static void test_hashes(void **state) {
-    (void)state;
     char hex[CKVC_SHA256_HEX];
     ckvc_sha256_hex("abc", 3, hex);
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -78,7 +65,6 @@ static void test_hashes(void **state) {
 
 /* Philox4x32-10 with counter and key zero: the known answer of Random123's kat_vectors. */
 static void test_rng(void **state) {
-    (void)state;
     ckvc_rng r;
     ckvc_rng_init(&r, 0, 0, 0);
     assert_int_equal(ckvc_rng_u32(&r), 0x6627e8d5);
@@ -115,7 +101,6 @@ static void count_task(void *ctx, int64_t task, int worker) {
 }
 
 static void test_pool(void **state) {
-    (void)state;
     static atomic_int done[TASKS];
     for (int threads = 1; threads <= 5; threads++) {
         ckvc_err err = {0};
@@ -132,7 +117,6 @@ static void test_pool(void **state) {
 }
 
 static void test_publish(void **state) {
-    (void)state;
     char dir[] = "/tmp/ckvc-test-XXXXXX", path[64], missing[160];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/file", dir);
@@ -177,7 +161,6 @@ static void test_publish(void **state) {
 }
 
 static void test_lines(void **state) {
-    (void)state;
     static const char text[] = "one\n\nthree";
     static const size_t sizes[] = {3, 0, 5};
     uint32_t n = 0;
@@ -192,7 +175,6 @@ static void test_lines(void **state) {
 }
 
 static void test_json_rules(void **state) {
-    (void)state;
     json_t *o = json_pack("{s:i, s:i, s:s, s:s, s:f}", "n", 7, "less", -1, "hex", "0af", "text",
                           "0aF", "real", 7.0);
     uint64_t v = 0;
@@ -209,7 +191,6 @@ static void test_json_rules(void **state) {
 }
 
 static void test_json(void **state) {
-    (void)state;
     ckvc_err err = {0};
     json_t *v;
     const char *text = "{\"b\": 1, \"a\": [0.1, 1e300, \"q\\\"\\u0001\", null, true], \"B\": 2.0}";
@@ -224,7 +205,6 @@ static void test_json(void **state) {
 }
 
 static void test_errors(void **state) {
-    (void)state;
     ckvc_err err = {0};
     assert_int_equal(ckvc_fail(&err, CKVC_E_DATA, "first %s", "a\nb"), CKVC_E_DATA);
     assert_int_equal(ckvc_fail(&err, CKVC_E_IO, "second"), CKVC_E_IO);
@@ -262,7 +242,6 @@ static void allocate_refused(void) {
 
 /* Memory that is out ends the process with the exit code of CKVC_E_MEMORY. */
 static void test_out_of_memory(void **state) {
-    (void)state;
     assert_int_equal(ending(allocate_overflow), 71);
     assert_int_equal(ending(allocate_refused), 71);
 }
@@ -285,7 +264,6 @@ static void allocate_permitted(void) {
 /* In a debug build an allocation inside the guard ends the process; in others the guard is nothing.
  */
 static void test_alloc_guard(void **state) {
-    (void)state;
 #ifdef CKVC_DEBUG
     assert_int_equal(ending(allocate_forbidden), -1);
     assert_int_equal(ending(allocate_permitted), 0);
@@ -300,7 +278,6 @@ static void test_alloc_guard(void **state) {
 }
 
 static void hash_keys(void **state) {
-    (void)state;
     const uint64_t key = ckvc_hash_key();
     assert_true(key & 1);
     assert_true(ckvc_hash_key() == key);
@@ -339,7 +316,6 @@ static void out_of_time(void) {
 }
 
 static void test_stop(void **state) {
-    (void)state;
     assert_int_equal(ending(out_of_time), 42);
     assert_int_equal(ending(hung_up), 42);
     assert_int_equal(ending(hung_up_under_nohup), 42);
@@ -368,7 +344,6 @@ static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool
 }
 
 static void test_progress(void **state) {
-    (void)state;
     CKVC_AUTO_FREE char *resumed = progress_text(10, 10, 0, false);
     assert_int_equal(strncmp(resumed, "job: 10 of 10 prompts, memory ", 30),
                      0); /* no rate of nothing */
@@ -417,7 +392,6 @@ static char *warned(bool grow, uint64_t bytes) {
 }
 
 static void test_what_will_lack(void **state) {
-    (void)state;
     assert_string_equal(warned(false, 0), "");
     const char *said = warned(true, 1000000);
     const char *disk = said, *memory = strstr(said, "job: memory grows, by the end by about ");
@@ -430,7 +404,6 @@ static void test_what_will_lack(void **state) {
 }
 
 static void durations(void **state) {
-    (void)state;
     static const struct {
         double s;
         const char *text;

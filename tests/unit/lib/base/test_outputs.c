@@ -1,21 +1,13 @@
 /* Outputs that are in the way: what nothing may replace, and what is an input or inside one; and
  * JSON lines whose keys keep their order. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 static ckvc_status check(const char *name, bool force) {
     ckvc_err err = {0};
@@ -25,7 +17,6 @@ static ckvc_status check(const char *name, bool force) {
 }
 
 static void test_only_regular_files_are_replaced(void **state) {
-    (void)state;
     ckvc_err err = {0};
     assert_int_equal(ckvc_publish_bytes(in_temp_folder("file"), "x", 1, false, &err), CKVC_OK);
     assert_int_equal(symlink("file", in_temp_folder("link")), 0);
@@ -42,7 +33,6 @@ static void test_only_regular_files_are_replaced(void **state) {
 }
 
 static void test_within(void **state) {
-    (void)state;
     ckvc_err err = {0};
     assert_int_equal(ckvc_make_dirs(in_temp_folder("run/pass"), &err), CKVC_OK);
     assert_int_equal(ckvc_make_dirs(in_temp_folder("runs"), &err), CKVC_OK);
@@ -77,7 +67,6 @@ static void test_within(void **state) {
 }
 
 static void test_keys_as_given(void **state) {
-    (void)state;
     json_auto_t *o =
         json_pack("{s:i, s:[f, f], s:{s:n, s:s}}", "b", 1, "c", 0.5, 3.0, "a", "z", "y", "q");
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer line = {0};

@@ -1,15 +1,8 @@
 /* Features of the learned score against an independent float64 program (tests/golden/budgets), and
  * the score that is made of them. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "lib/policy/ckvc_policy.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 enum { MAX_T = 256, HEAD_DIM = 32, D = CKVC_FEATURES_1_KEY + HEAD_DIM + 1, G = 3, ROWS = 64 };
 
@@ -114,18 +107,11 @@ static void golden(bool rotated) {
     bench_close(&b);
 }
 
-static void golden_keys_as_cached(void **state) {
-    (void)state;
-    golden(true);
-}
+static void golden_keys_as_cached(void **state) { golden(true); }
 
-static void golden_keys_before_rotation(void **state) {
-    (void)state;
-    golden(false);
-}
+static void golden_keys_before_rotation(void **state) { golden(false); }
 
 static void unknown_versions_have_no_features(void **state) {
-    (void)state;
     assert_int_equal(ckvc_features_count(CKVC_FEATURES_1, 64), 88);
     assert_int_equal(ckvc_features_count(CKVC_FEATURES_2, 64), 75);
     assert_int_equal(ckvc_features_count(0, 64), 0);
@@ -134,7 +120,6 @@ static void unknown_versions_have_no_features(void **state) {
 
 /* By the formula, with a form so large that exp alone would overflow. */
 static void score_is_mass_times_softmax_times_norm(void **state) {
-    (void)state;
     const float theta[2] = {2.0f, -1.0f};
     const double f[3][2] = {{500.0, 100.0}, {500.5, 100.0}, {499.0, 100.0}},
                  norm[3] = {1.0, 0.5, 3.0};
@@ -151,7 +136,6 @@ static void score_is_mass_times_softmax_times_norm(void **state) {
 
 /* The column that stands for the window's score is the one that tables have by default. */
 static void one_column_is_the_default_window_score(void **state) {
-    (void)state;
     enum { T = 50, ALL = 40 };
     static float attention[2][ALL][T], cache[T][2];
     static double mean[T], s[T], scratch[2 * T], f[T][CKVC_FEATURES_1_KEY + 3];

@@ -1,18 +1,9 @@
 /* Budgets for heads and layers: capacities against golden/budgets and their own definition, the
  * scores by hand, a head's set against a full sort, and what a table with shares must hold. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "lib/base/rng.h"
 #include "lib/policy/share_actions.h"
 #include "tests/unit/golden.h"
+#include "tests/unit/unit.h"
 
 enum { UNITS_MAX = 64, TOKENS_MAX = 64 };
 
@@ -42,7 +33,6 @@ static void assert_capacities(const double *share, uint32_t n, uint32_t B, uint3
 }
 
 static void test_golden_capacities(void **state) {
-    (void)state;
     json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *c, *p;
     double share[UNITS_MAX], want[UNITS_MAX];
     uint32_t n_refused = 0, n_prompts = 0, capacities[UNITS_MAX];
@@ -84,7 +74,6 @@ static void test_golden_capacities(void **state) {
 /* Whatever the shares: every floor met, nothing above T, the sum N where units with a share can
  * hold it, never more; a larger share never gets less; other strides and scales give the same. */
 static void test_capacities_hold(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 5, 0, 0);
     for (int round = 0; round < 3000; round++) {
@@ -125,7 +114,6 @@ static void test_capacities_hold(void **state) {
 }
 
 static void test_scores_by_hand(void **state) {
-    (void)state;
     const float alpha[3] = {2.0f, 0.5f, 0.0f}, rho[3] = {0.75f, 4.0f, 1.0f};
     const double attention[6] = {0.125, 0.5, 0.25, 0.0, 0.0, 0.0625}, norm[6] = {2, 2, 2, 2, 4, 0};
     double s[6];
@@ -143,7 +131,6 @@ static void test_scores_by_hand(void **state) {
 }
 
 static void test_count_above(void **state) {
-    (void)state;
     /* position 0 and the last 2 are not looked at; the others' mean is 1, but for a NaN */
     double s[8] = {NAN, log(0.5), log(2.0), -INFINITY, log(1.0), log(1.5), INFINITY, NAN};
     static const struct {
@@ -178,7 +165,6 @@ static int by_position(const void *a, const void *b) {
 }
 
 static void test_head_against_sort(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 6, 0, 0);
     for (int round = 0; round < 5000; round++) {
@@ -237,7 +223,6 @@ static ckvc_table *table_with_theta(void) {
 }
 
 static void test_table(void **state) {
-    (void)state;
     ckvc_table *t = table_with_shares(1), *plain = ckvc_table_create(1, 1, 1, 1, 1, 1, 1);
     uint32_t c[4], least = 0;
     char message[256] = "";
@@ -279,7 +264,6 @@ static void test_table(void **state) {
 
 /* Each change is undone after its check. */
 static void test_table_check(void **state) {
-    (void)state;
     ckvc_table *t = table_with_shares(0);
     char message[256] = "";
     assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
@@ -344,7 +328,6 @@ static void test_table_check(void **state) {
 /* Of every unit the capacities under a multiplied share: z stays that of the table's own shares, so
  * that the unmultiplied one is found again by its two neighbours, and the floor and T hold. */
 static void test_share_actions(void **state) {
-    (void)state;
     static const double factor[] = {0.25, 0.999999, 1, 1.000001, 4, 1e9};
     enum { N = 6, FACTORS = 6 };
     ckvc_table *t = ckvc_table_create(2, 3, 1, 1, 1, 1, 1);

@@ -1,25 +1,15 @@
 /* The operators of the probes (method.md section 7) and budgets by layer: utilities by hand, every
  * action of every state against a straight reading of the definitions, the nearest block, the file
  * of budgets. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
 
 static void test_utilities_by_hand(void **state) {
-    (void)state;
     const float alpha[3] = {2.0f, 0.5f, 1.0f},
                 rho[6] = {1.0f, 4.0f, 0.5f, 1.5f, 2.0f, 0.25f}; /* [2][3] */
     const double weight[2] = {1.5, 0.8};
@@ -51,7 +41,6 @@ static void test_utilities_by_hand(void **state) {
 
 /* Four tokens, two heads, one layer; what each operator keeps of them with room for two. */
 static void test_sets_by_hand(void **state) {
-    (void)state;
     static const float alpha[4] = {1.0f, 0.95f, 0.875f, 0.25f},
                        rho[8] = {0.5f, 0.5f, 1.25f, 8.0f, 0.5f, 1.0f, 0.5f, 0.5f};
     static const struct {
@@ -121,7 +110,6 @@ static uint32_t by_definition(const ckvc_table *t, const float *alpha, const flo
 }
 
 static void test_actions_against_definition(void **state) {
-    (void)state;
     static const double budgets[2] = {10, 0.5}, by_layer[L] = {6, 40, 19};
     static float alpha[T], rho[L * G * T];
     ckvc_rng rng;
@@ -217,7 +205,6 @@ static void test_actions_against_definition(void **state) {
 /* What is reserved for budgets by layer is enough for the full grid and for every limit, and is no
  * more than it says. */
 static void test_extent_by_layer(void **state) {
-    (void)state;
     static const double budget = 4, by_layer[L] = {60, 12, 0.5};
     static float alpha[T], rho[L * G * T];
     ckvc_rng rng;
@@ -256,7 +243,6 @@ static void test_extent_by_layer(void **state) {
 /* ---- budgets ---- */
 
 static void test_nearest_budget(void **state) {
-    (void)state;
     const double tokens[4] = {512, 64, 256, 128}; /* in no order */
     assert_int_equal(ckvc_nearest_budget(tokens, 4, 256, 1000), 2);
     assert_int_equal(ckvc_nearest_budget(tokens, 4, 300, 1000), 2);
@@ -296,7 +282,6 @@ static ckvc_status read_text(const char *text, uint32_t n_layers, double **out, 
 }
 
 static void test_layer_budgets_file(void **state) {
-    (void)state;
     double *b, distinct[4];
     ckvc_err err;
     assert_non_null(mkdtemp(folder));

@@ -1,20 +1,11 @@
 /* The policy library against golden/method/retention.json (bit for bit), against a full sort, and
  * at its edges. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "lib/base/rng.h"
 #include "lib/base/names.h"
 #include "lib/policy/ckvc_policy.h"
 #include "lib/policy/retain_many.h"
 #include "tests/unit/golden.h"
+#include "tests/unit/unit.h"
 
 static double number(const json_t *v) {
     assert_true(json_is_number(v));
@@ -22,7 +13,6 @@ static double number(const json_t *v) {
 }
 
 static void test_golden_retention(void **state) {
-    (void)state;
     json_t *root = golden_read("tests/golden/method/retention.json");
     size_t index;
     json_t *c;
@@ -100,7 +90,6 @@ static uint32_t retain_by_sort(uint32_t T, const double *u, double tau, uint32_t
 }
 
 static void test_retain_against_sort(void **state) {
-    (void)state;
     enum { T_MAX = 300 };
     ckvc_rng rng;
     ckvc_rng_init(&rng, 7, 0, 0);
@@ -132,7 +121,6 @@ static void test_retain_against_sort(void **state) {
  * ckvc_retain on the utilities of that action, on random vectors with many ties (alpha and rho from
  * a few values), any budget and any keep_window. */
 static void test_retain_many(void **state) {
-    (void)state;
     enum { T_MAX = 200, G_MAX = 4, A = 29 };
     static float alpha[T_MAX], rho[G_MAX * T_MAX];
     static double own[T_MAX], others[T_MAX], u[T_MAX], weights[A], taus[CKVC_GATE_ACTIONS];
@@ -196,7 +184,6 @@ static void test_retain_many(void **state) {
 
 /* The cost that retain_many.h states: an action costs steps of B and of T/64, never of T. */
 static void test_retain_many_cost(void **state) {
-    (void)state;
     enum { T = 32768, B = 512, A = 29 };
     double *own = calloc(T, sizeof *own), *others = calloc(T, sizeof *others), weights[A];
     uint32_t *kept = calloc(T, sizeof *kept), n;
@@ -228,7 +215,6 @@ static void test_retain_many_cost(void **state) {
 }
 
 static void test_retain_patterns(void **state) {
-    (void)state;
     enum { T = 200000, B = 1000 };
     double *u = calloc(T, sizeof *u);
     uint32_t *kept = calloc(B, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand;
@@ -254,7 +240,6 @@ static void test_retain_patterns(void **state) {
 }
 
 static void test_retain_edges(void **state) {
-    (void)state;
     const double u[4] = {1.0, NAN, 0.5, 1.0};
     uint32_t kept[4], scratch[4], n_cand = 99;
     assert_int_equal(ckvc_retain(0, NULL, (ckvc_rule){0.5, 3, 0}, NULL, &n_cand, NULL), 0);
@@ -274,7 +259,6 @@ static void test_retain_edges(void **state) {
 }
 
 static void test_bins(void **state) {
-    (void)state;
     const double edges[5] = {1.0, 2.0, 2.0, 2.0, 5.0};
     assert_int_equal(ckvc_bin_index(edges, 5, 0.5), 0);
     assert_int_equal(ckvc_bin_index(edges, 5, 1.0), 1);
@@ -288,7 +272,6 @@ static void test_bins(void **state) {
 }
 
 static void test_budget(void **state) {
-    (void)state;
     assert_int_equal(ckvc_budget_tokens(512.0, 100), 512);
     assert_int_equal(ckvc_budget_tokens(1.0, 100), 1);
     assert_int_equal(ckvc_budget_tokens(0.25, 511), 127);
@@ -298,7 +281,6 @@ static void test_budget(void **state) {
 }
 
 static void test_grid_index(void **state) {
-    (void)state;
     double grid[29];
     for (int a = 0; a < 29; a++) { grid[a] = (32 + a) / 40.0; }
     for (int a = 0; a < 29; a++) {
@@ -311,7 +293,6 @@ static void test_grid_index(void **state) {
 }
 
 static void test_alpha_visible(void **state) {
-    (void)state;
     /* T = 6, W = 4: rows 2..5 see position t >= 2 with 4, 3, 2, 1 rows. */
     double alpha[6] = {1.0, 2.0, 1.0, 0.75, 0.5, 0.25};
     ckvc_alpha_visible(alpha, 6, 4);
@@ -326,7 +307,6 @@ static void test_alpha_visible(void **state) {
 
 /* What the library refuses of a table in memory; each change is undone after its check. */
 static void test_table_check(void **state) {
-    (void)state;
     ckvc_table *t = ckvc_table_create(2, 3, 4, 2, 2, 29, 21);
     char message[256] = "";
     assert_non_null(t);

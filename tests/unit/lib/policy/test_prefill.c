@@ -1,18 +1,11 @@
 /* From a prefill to the kept sets: what the library keeps of a real prefill that comes in tiles is
  * what `ckvc score` keeps, for every table, mode and score; and tiles that are wrong are refused.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "calib/policies/policy_sets.h"
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
 
 enum { W = 16, ROWS = 64, N_BUDGETS = 3, N_ASKED = 4 };
 static const double blocks[N_BUDGETS] = {12, 24, 48}, asked[N_ASKED] = {12, 30, 0.25, 4000};
@@ -297,10 +290,7 @@ static void compare_tables(const char *path, uint32_t T) {
     close_rig(&r);
 }
 
-static void test_sets(void **state) {
-    (void)state;
-    compare_tables("models/ckvc-tiny-4l", 150);
-}
+static void test_sets(void **state) { compare_tables("models/ckvc-tiny-4l", 150); }
 
 /* ---- what is refused ---- */
 
@@ -313,7 +303,6 @@ static void refused(const rig *r, const ckvc_request *request, const char *why) 
 }
 
 static void test_begin_refuses(void **state) {
-    (void)state;
     rig r;
     open_rig(&r, "models/ckvc-tiny-4l", 60);
     const kind learned = {CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1};
@@ -379,7 +368,6 @@ static void test_begin_refuses(void **state) {
 
 /* A tile that is not the next one leaves everything as it was, and says what is wanted. */
 static void test_tiles(void **state) {
-    (void)state;
     rig r;
     open_rig(&r, "models/ckvc-tiny-4l", 60);
     prefill(&r, CKVC_ALPHA_PAPER);
@@ -477,7 +465,6 @@ static void test_tiles(void **state) {
 
 /* Scores that read no attention want no rows, and none that read no keys want keys. */
 static void test_needs(void **state) {
-    (void)state;
     static const struct {
         kind of;
         uint32_t rows;

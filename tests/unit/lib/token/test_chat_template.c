@@ -1,19 +1,11 @@
 /* Chat templates against what jinja2 makes of the families' own templates
  * (tests/golden/chat/README.md), the choice of one by the tokens of a tokenizer, and BOS: once. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "lib/token/chat_template.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/load_tokenizer.h"
+#include "tests/unit/unit.h"
 
 /* A tokenizer with a piece a letter and the given special tokens; BOS is the first of them, put in
  * front when asked for. */
@@ -80,7 +72,6 @@ static const struct {
 #define N_FAMILIES (sizeof families / sizeof *families)
 
 static void rendered_as_by_jinja(void **state) {
-    (void)state;
     ckvc_err err = {0};
     json_t *root = golden_read("tests/golden/chat/expected.json");
     size_t n_seen[N_FAMILIES] = {0};
@@ -139,7 +130,6 @@ static void rendered_as_by_jinja(void **state) {
 }
 
 static void choices(void **state) {
-    (void)state;
     ckvc_err err = {0};
     chat_template t = {.style = CHAT_LLAMA3, .system = "x"};
     chat_message m = {"user", "hello", 5};
@@ -185,7 +175,6 @@ static void choices(void **state) {
 /* A real tokenizer: BOS of a rendered prompt is the id that the tokenizer's own rule would have put
  * there, once. */
 static void one_bos(void **state) {
-    (void)state;
     char dir[512];
     const char *shared = getenv("CKVC_SHARED");
     snprintf(dir, sizeof dir, "%s/data/tokenizers/mistral-7b-instruct-v0.2",
@@ -224,7 +213,6 @@ static void one_bos(void **state) {
 /* "Today Date" is the template's own until another is given; a template without one refuses it, and
  * so is what could be a marker. */
 static void dates(void **state) {
-    (void)state;
     const chat_message m = {"user", "a", 1};
     ckvc_err err = {0};
     chat_template t;

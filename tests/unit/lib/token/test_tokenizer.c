@@ -1,14 +1,5 @@
 /* Tokenizers against ids that Hugging Face tokenizers gave (tests/golden/tokenizer), hostile
  * tokenizer.json files, and the limits that keep bad patterns and long words from hanging. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "lib/base/buffer.h"
@@ -19,6 +10,7 @@
 #include "tests/unit/golden.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 static void put(const char *name, const char *text) {
     FILE *f = fopen(in_temp_folder(name), "w");
@@ -82,10 +74,7 @@ static void check_golden(const char *dir, const char *name) {
     json_decref(golden);
 }
 
-static void embedded_model(void **state) {
-    (void)state;
-    check_golden("models/ckvc-tiny-8l", "ckvc-tiny-8l");
-}
+static void embedded_model(void **state) { check_golden("models/ckvc-tiny-8l", "ckvc-tiny-8l"); }
 
 static void shared_tokenizer(const char *below, const char *name) {
     const char *shared = getenv("CKVC_SHARED");
@@ -98,16 +87,9 @@ static void shared_tokenizer(const char *below, const char *name) {
     check_golden(dir, name);
 }
 
-static void metaspace_tinystories(void **state) {
-    (void)state;
-    shared_tokenizer("models", "tinystories-656k");
-}
-static void metaspace_llama2(void **state) {
-    (void)state;
-    shared_tokenizer("tokenizers", "llama2");
-}
+static void metaspace_tinystories(void **state) { shared_tokenizer("models", "tinystories-656k"); }
+static void metaspace_llama2(void **state) { shared_tokenizer("tokenizers", "llama2"); }
 static void metaspace_mistral(void **state) {
-    (void)state;
     shared_tokenizer("tokenizers", "mistral-7b-instruct-v0.2");
 }
 
@@ -138,12 +120,10 @@ static void encodes_to(const char *json, const char *text, bool special, size_t 
 }
 
 static void both_merge_spellings(void **state) {
-    (void)state;
     encodes_to(HEAD BYTE_LEVEL MODEL, "aababb", true, 3, (const int32_t[]){3, 2, 1});
 }
 
 static void added_tokens_and_flags(void **state) {
-    (void)state;
     const char *json = "{\"added_tokens\":[{\"id\":9,\"content\":\"<x>\",\"lstrip\":true,"
                        "\"rstrip\":true,\"normalized\":false,\"special\":true},"
                        "{\"id\":10,\"content\":\"<xy>\",\"normalized\":false},{\"id\":11,"
@@ -160,7 +140,6 @@ static void added_tokens_and_flags(void **state) {
 }
 
 static void config_decides_for_llama_classes(void **state) {
-    (void)state;
     const char *json = "{\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"normalized\":false,"
                        "\"special\":true}]," SPELLED MODEL;
     put("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,"
@@ -174,7 +153,6 @@ static void config_decides_for_llama_classes(void **state) {
 }
 
 static void normalizers(void **state) {
-    (void)state;
     encodes_to("{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{"
                "\"type\":\"Replace\",\"pattern\":{"
                "\"String\":\"\xC3\xA9\"},"
@@ -191,7 +169,6 @@ static void normalizers(void **state) {
 
 /* Mistral v0.3 has it; the merge a+U+2581 shows whether words end before U+2581. */
 static void metaspace_schemes(void **state) {
-    (void)state;
     encodes_to(METASPACE(",\"prepend_scheme\":\"first\",\"split\":false"), "a a<x>a", true, 5,
                (const int32_t[]){1, 3, 0, 9, 0});
     encodes_to(METASPACE(",\"prepend_scheme\":\"first\",\"split\":true"), "a a<x>a", true, 4,
@@ -224,7 +201,6 @@ static void refuses(const char *json, const char *said) {
 #define WITH(part)         "{" part "," BYTE_LEVEL MODEL
 
 static void hostile_files(void **state) {
-    (void)state;
     refuses("", "not valid JSON");
     refuses("[]", "want an object");
     refuses("{\"model\":", "not valid JSON");
@@ -320,7 +296,6 @@ static void hostile_files(void **state) {
     "\"},\"behavior\":\"Isolated\",\"invert\":false}," SPELLED MODEL
 
 static void hostile_patterns(void **state) {
-    (void)state;
     refuses(WITH_REGEX("(a"), "pattern 0: character 2");
     refuses(WITH_REGEX("[a"), "pattern 0");
     refuses(WITH_REGEX("a{9999999}"), "pattern 0");
@@ -339,7 +314,6 @@ static void hostile_patterns(void **state) {
 
 /* Exponential patterns end in an error, and soon. */
 static void catastrophic_patterns(void **state) {
-    (void)state;
     const char *const patterns[] = {WITH_REGEX("(a+)+$b"), WITH_REGEX("(a|aa)+c"),
                                     WITH_REGEX("(a*)*d"), WITH_REGEX("((a?){30}){30}e")};
     char text[4001];
@@ -366,7 +340,6 @@ static void catastrophic_patterns(void **state) {
 
 /* A word of a million symbols that all merge: quadratic work would take hours. */
 static void long_words(void **state) {
-    (void)state;
     enum { N = 1000000 };
     char *text = malloc(N);
     for (size_t i = 0; i < N; i++) { text[i] = "aab"[i % 3]; }
@@ -409,7 +382,6 @@ static double encode_timed(const char *file, const char *text, size_t n, ckvc_st
  * every place, rules that each double the text, a prefix longer than the text. Each ends soon, with
  * an error that names the part. */
 static void greedy_files(void **state) {
-    (void)state;
     enum { N = 200000, LONG = 20000 };
     static char text[N];
     ckvc_err err;
@@ -457,7 +429,6 @@ static void greedy_files(void **state) {
 /* A text of marks in the wrong order: sorting them by exchanging neighbours would take 10^10 steps.
  */
 static void marks_out_of_order(void **state) {
-    (void)state;
     enum { N = 100000 };
     char *text = malloc(1 + 4 * N);
     ckvc_err err;
@@ -486,7 +457,6 @@ static void marks_out_of_order(void **state) {
 }
 
 static void decode_refuses_unknown_ids(void **state) {
-    (void)state;
     tokenizer *t;
     ckvc_err err;
     put("tokenizer.json", HEAD BYTE_LEVEL
@@ -505,7 +475,6 @@ static void decode_refuses_unknown_ids(void **state) {
 
 /* Pieces and what is put around a text need a row each; an added token needs one when it is met. */
 static void fits_a_vocabulary(void **state) {
-    (void)state;
     static const char added[] =
         "{\"added_tokens\":[{\"id\":7,\"content\":\"<x>\"}]," BYTE_LEVEL MODEL;
     static const char around[] =
@@ -535,14 +504,12 @@ static void fits_a_vocabulary(void **state) {
 }
 
 static void missing_file(void **state) {
-    (void)state;
     tokenizer *t;
     ckvc_err err;
     assert_int_equal(load_tokenizer("/nonexistent-folder", &t, &err), CKVC_E_NOINPUT);
 }
 
 static void fingerprint_follows_what_decides_ids(void **state) {
-    (void)state;
     tokenizer *a, *b;
     ckvc_err err;
     put("tokenizer.json", HEAD BYTE_LEVEL MODEL);
@@ -563,7 +530,6 @@ static void fingerprint_follows_what_decides_ids(void **state) {
 }
 
 static void utf8_steps(void **state) {
-    (void)state;
     assert_int_equal(ckvc_utf8_check("abc\xE2\x82\xAC", 6), 6);
     assert_int_equal(ckvc_utf8_check("abcdefgh\xC0\x80", 10), 8);
     assert_int_equal(ckvc_utf8_check("\xED\xA0\x80", 3), 0);

@@ -1,19 +1,11 @@
 /* The drawing and page writers: what they write is well-formed whatever the labels hold, ticks are
  * nice, colours are ordered. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <ctype.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "lib/base/memory.h"
 #include "report/draw/html.h"
 #include "report/draw/svg_chart.h"
+#include "tests/unit/unit.h"
 
 /* Every element closed in order, every attribute quoted, every & the start of an entity that XML
  * knows, no stray <. Returns NULL, or where it stopped. */
@@ -81,7 +73,6 @@ static const char hostile[] =
     "</text></svg><script>alert(\"1\" & '2')</script>\x01\xff\xe2\x80\xae";
 
 static void checker_sees_faults(void **state) {
-    (void)state;
     assert_null(malformed("<a b=\"c\">d &amp; e<f/></a>"));
     assert_non_null(malformed("<a>"));
     assert_non_null(malformed("<a></b>"));
@@ -91,7 +82,6 @@ static void checker_sees_faults(void **state) {
 }
 
 static void text_is_escaped(void **state) {
-    (void)state;
     ckvc_buffer b = {0};
     html_text(&b, "a<b> & \"c\" 'd' \xCF\x84");
     assert_string_equal((char *)b.data, "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39; \xCF\x84");
@@ -108,7 +98,6 @@ static void text_is_escaped(void **state) {
 }
 
 static void page_is_well_formed(void **state) {
-    (void)state;
     ckvc_buffer b = {0}, picture = {0};
     svg s;
     svg_init(&s, 100);
@@ -150,7 +139,6 @@ static void page_is_well_formed(void **state) {
 }
 
 static void standalone_svg_needs_no_style_sheet(void **state) {
-    (void)state;
     ckvc_buffer b = {0};
     svg s;
     svg_init(&s, 10);
@@ -181,7 +169,6 @@ static void check_ticks(double lo, double hi, size_t want, size_t n, const doubl
 }
 
 static void ticks_are_nice(void **state) {
-    (void)state;
     check_ticks(0, 10, 5, 6, (double[]){0, 2, 4, 6, 8, 10}, 0);
     check_ticks(0.8, 1.0, 5, 5, (double[]){0.8, 0.85, 0.9, 0.95, 1.0}, 2);
     check_ticks(-0.011, 0.012, 4, 3, (double[]){-0.01, 0, 0.01}, 2);
@@ -208,7 +195,6 @@ static double luminance(uint32_t rgb) {
 }
 
 static void colours_are_ordered(void **state) {
-    (void)state;
     for (int i = 1; i <= 100; i++) {
         assert_true(luminance(svg_sequential(i / 100.0)) >
                     luminance(svg_sequential((i - 1) / 100.0)) - 0.51); /* rounding */
@@ -221,7 +207,6 @@ static void colours_are_ordered(void **state) {
 }
 
 static void text_width_counts_characters(void **state) {
-    (void)state;
     assert_true(svg_text_width("τ", 10) == svg_text_width("o", 10));
     assert_true(svg_text_width("", 10) == 0);
     assert_true(svg_text_width("WW", 10) > svg_text_width("ll", 10));
@@ -239,7 +224,6 @@ static void check_chart(svg *s) {
 }
 
 static void heat_maps_are_well_formed(void **state) {
-    (void)state;
     svg s;
     /* From one cell to many, with every cell missing, flat scales, hostile words; the
      * marked cells stand behind their values. */
@@ -282,7 +266,6 @@ static void heat_maps_are_well_formed(void **state) {
 }
 
 static void intervals_are_well_formed(void **state) {
-    (void)state;
     svg s;
     const chart_interval_row rows[] = {
         {"heading", hostile, hostile, 0.5, 0.25, 0.75, 0, 2.0},
@@ -304,7 +287,6 @@ static void intervals_are_well_formed(void **state) {
 }
 
 static void curves_are_well_formed(void **state) {
-    (void)state;
     svg s;
     /* Undefined and, on logarithmic axes, negative values are left out; bands that are
      * undefined shrink to the line. */

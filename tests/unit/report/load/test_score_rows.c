@@ -2,17 +2,8 @@
  * numbers, noise. Each ends as a report whose page and figures hold no broken number, or as one
  * line with exit code 65 and no page.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <ctype.h>
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "lib/base/buffer.h"
@@ -20,6 +11,7 @@
 #include "lib/base/rng.h"
 #include "report/report.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 enum { PROMPTS = 12 };
 static char scores_path[512], out_path[512];
@@ -164,7 +156,6 @@ static void report_on(const ckvc_buffer *b, const char *what) {
 
 /* Every key, once in the first and once in the last line, as each of these. */
 static void every_key(void **state) {
-    (void)state;
     static const char *const instead[] = {NULL,
                                           "null",
                                           "true",
@@ -212,7 +203,6 @@ static void every_key(void **state) {
 
 /* Numbers that overflow in sums and differences, in every line. */
 static void extremes(void **state) {
-    (void)state;
     static const struct {
         const char *key, *value;
     } cases[] = {{"r_struct", "1e308"}, {"r_struct", "-1e308"}, {"r_sem", "1.7e308"},
@@ -241,7 +231,6 @@ static void extremes(void **state) {
 
 /* Arrays as large as a line holds: refused, or taken without more memory than they bring. */
 static void large_arrays(void **state) {
-    (void)state;
     static const char *const at[] = {"n_kept", "attention_epsilon", "alpha_quantiles",
                                      "utility_quantiles"};
     for (size_t c = 0; c < sizeof at / sizeof *at; c++) {
@@ -267,7 +256,6 @@ static void large_arrays(void **state) {
 }
 
 static void noise(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     ckvc_buffer good = {0};

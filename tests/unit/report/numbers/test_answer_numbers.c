@@ -1,17 +1,10 @@
 /* Numbers of answers files in report.json, held against what is found by hand on a few items: which
  * tasks count, averages, differences to the table, McNemar, lengths, needles; what is refused. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "lib/base/memory.h"
 #include "tests/unit/report_fixture.h"
+#include "tests/unit/unit.h"
 
 #define MODEL "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 #define TABLE "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100"
@@ -87,7 +80,6 @@ static void text_is(json_t *j, const char *path, const char *want) {
 }
 
 static void by_hand(void **state) {
-    (void)state;
     const char *file = written("a.jsonl", true);
     CKVC_AUTO_FREE char *page = NULL;
     json_auto_t *j = make(&file, 1, &page);
@@ -144,7 +136,6 @@ static void by_hand(void **state) {
 
 /* The same file twice counts once; another score of the same answer is an error. */
 static void in_several_files(void **state) {
-    (void)state;
     const char *files[2];
     char first[512];
     snprintf(first, sizeof first, "%s", written("a.jsonl", false));
@@ -175,7 +166,6 @@ static void in_several_files(void **state) {
 
 /* Others are held against the table that was given first: by the file, whatever its id. */
 static void first_table(void **state) {
-    (void)state;
     const char *file = in_temp_folder("c.jsonl");
     FILE *f = fopen(file, "wb");
     for (int k = 0; k < 12; k++) {
@@ -196,7 +186,6 @@ static void first_table(void **state) {
 
 /* A plain table: its columns begin at one place in every line; nothing in it moves a terminal. */
 static void as_text(void **state) {
-    (void)state;
     const char *file = written("a.jsonl", false);
     CKVC_AUTO_FREE char *text = NULL;
     ckvc_err err = {0};

@@ -2,23 +2,14 @@
  * with measured attention and utilities. Expected correlations, cells and shares from NumPy and
  * scipy.stats on the same 20 rows. Hostile score files end as one line.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "formats/table/table_file.h"
 #include "lib/base/files.h"
 #include "lib/base/names.h"
 #include "tests/unit/report_fixture.h"
+#include "tests/unit/unit.h"
 
 enum { N = 20 };
 
@@ -75,7 +66,6 @@ static json_t *make(const char *const *inputs, size_t n, const char *scores, uin
 }
 
 static void numbers(void **state) {
-    (void)state;
     char *page = NULL;
     json_t *j = make(NULL, 0, write_scores(false), 0, &page);
     is(j, "attention.0.n", N);
@@ -138,7 +128,6 @@ static void numbers(void **state) {
 /* Top-k of the window is preferred; nothing varies there, so nothing is correlated; intervals hold
  * their values. */
 static void fixed_policy_and_intervals(void **state) {
-    (void)state;
     char *page = NULL;
     json_t *j = make(NULL, 0, write_scores(true), 200, &page);
     assert_string_equal(json_string_value(at(j, "diagnostics.damage.0.policy")), "window");
@@ -154,7 +143,6 @@ static void fixed_policy_and_intervals(void **state) {
 }
 
 static void two_peaks_of_weights(void **state) {
-    (void)state;
     table_file *t = table_file_around(
         ckvc_table_create(8, 4, 1, 1, 1, CKVC_HEAD_ACTIONS, CKVC_GATE_ACTIONS), false);
     ckvc_table *k = t->table;
@@ -186,7 +174,6 @@ static void two_peaks_of_weights(void **state) {
 
 /* Score files whose lines contradict each other: one line, CKVC_E_DATA. */
 static void hostile_scores(void **state) {
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         FILE *f = fopen(in_temp_folder("h.jsonl"), "wb");
         write_line(f, 0, "identity", 0.1, true);

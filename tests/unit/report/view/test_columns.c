@@ -1,16 +1,8 @@
 /* One list of a struct's columns: its JSON, its csv and its table on the page; numbers as text. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "report/view/view.h"
+#include "tests/unit/unit.h"
 
 typedef struct ends {
     double lo, hi;
@@ -59,7 +51,6 @@ static void check_json(columns_of *of, const thing *t, const char *want) {
 }
 
 static void json_has_every_member(void **state) {
-    (void)state;
     thing t = sample();
     check_json(
         thing_columns, &t,
@@ -82,7 +73,6 @@ typedef struct pair {
 TABLE(pair_columns, pair, JSON(things, OF(named_columns), BY(n), .as = AS_MEMBERS));
 
 static void json_members_by_name(void **state) {
-    (void)state;
     pair p = {.things = {sample(), sample()}, .n = 2};
     p.things[0].name = "first";
     p.things[1].name = NULL; /* left out */
@@ -93,7 +83,6 @@ static void json_members_by_name(void **state) {
 }
 
 static void csv_quotes_and_leaves_undefined_empty(void **state) {
-    (void)state;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer csv = {0};
     thing t[2] = {sample(), sample()};
     t[1].share = NAN;
@@ -104,7 +93,6 @@ static void csv_quotes_and_leaves_undefined_empty(void **state) {
 }
 
 static void page_shows_what_has_a_head(void **state) {
-    (void)state;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer html = {0};
     thing t = sample();
     t.name = "x";
@@ -124,7 +112,6 @@ static void page_shows_what_has_a_head(void **state) {
 }
 
 static void text_stands_in_columns(void **state) {
-    (void)state;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     thing t[2] = {sample(), sample()};
     t[0].name = "\u03c4\x1b";
@@ -136,7 +123,6 @@ static void text_stands_in_columns(void **state) {
 }
 
 static void figures_close_where_the_page_goes_on(void **state) {
-    (void)state;
     CKVC_AUTO(view_fini) view v = {0};
     const thing t = sample();
     page_text(&v, "before");
@@ -153,7 +139,6 @@ static void figures_close_where_the_page_goes_on(void **state) {
 }
 
 static void numbers_are_said_alike(void **state) {
-    (void)state;
     assert_string_equal(say_fixed(-0.0001, 2), "0.00");
     assert_string_equal(say_fixed(-1.5, 1), "\u22121.5");
     assert_string_equal(say_signed(0.25, 2), "+0.25");
