@@ -141,10 +141,10 @@ static ckvc_status write_items(const eval_cli *c, const eval_job *j, ckvc_err *e
 /* ---- what came of it ---- */
 
 /* Of the lines, those of before among them. */
-static ckvc_status print_summary(const ckvc_buffer *lines, uint64_t seed, ckvc_err *err) {
+static ckvc_status print_summary(const score_checkpoint *of, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
-    if (lines->size == 0) { return CKVC_OK; /* of a part without items */ }
-    CKVC_TRY(report_answers(lines->data, lines->size, seed, &text, err));
+    if (of->n_lines == 0) { return CKVC_OK; /* of a part without items */ }
+    CKVC_TRY(report_answers((const uint8_t *)of->lines, of->n_lines, &text, err));
     say("%s", text);
     return CKVC_OK;
 }
@@ -231,7 +231,7 @@ static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc
     if (c->out) {
         json_auto_t *settings = policies_settings(&j->of, &j->e);
         json_object_set_new(settings, "items", json_string(j->items->sha256));
-        CKVC_TRY(score_checkpoint_open(&j->checkpoint, settings, &lines, err));
+        CKVC_TRY(score_checkpoint_open(&j->checkpoint, settings, err));
         o->n_done = j->checkpoint.n_done;
         o->keep = score_checkpoint_keep;
         o->keep_ctx = &j->checkpoint;
@@ -241,7 +241,7 @@ static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc
     const ckvc_status st = eval_answers(o, &lines, &why);
     CKVC_TRY(score_checkpoint_end(&j->checkpoint, &lines, st, &why, "what is printed is complete",
                                   o->quiet, err));
-    return o->quiet ? CKVC_OK : print_summary(&lines, c->inputs.setting.seed, err);
+    return o->quiet ? CKVC_OK : print_summary(&j->checkpoint, err);
 }
 
 static ckvc_status write_cost(const eval_cli *c, const eval_options *o, ckvc_err *err) {

@@ -116,7 +116,9 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
                                       .force = c->score.force};
     if (c->own_command && c->out) {
         json_auto_t *settings = settings_of(c, &j);
-        CKVC_TRY(score_checkpoint_open(&j.checkpoint, settings, &lines, err));
+        CKVC_TRY(score_checkpoint_open(&j.checkpoint, settings, err));
+        CKVC_TRY(score_count_done(&inputs, &o, j.checkpoint.lines, j.checkpoint.n_lines, j.summary,
+                                  err));
         o.part = j.part;
         o.n_done = j.checkpoint.n_done;
         o.keep = score_checkpoint_keep;

@@ -18,7 +18,7 @@
 ckvc_status report_write(const report_options *o, char **summary, char **json,
                          ckvc_err *err) CKVC_MUST_CHECK;
 
-/* What the section of answers says of lines of `ckvc eval` in memory [n bytes], as a plain table:
- * *text the caller's to free. */
-ckvc_status report_answers(const uint8_t *lines, size_t n, uint64_t seed, char **text,
+/* What the section of answers says of lines of `ckvc eval` in memory [n bytes], as a plain table
+ * with the intervals of a report with built-in values: *text the caller's to free. */
+ckvc_status report_answers(const uint8_t *lines, size_t n, char **text,
                            ckvc_err *err) CKVC_MUST_CHECK;

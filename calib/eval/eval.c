@@ -283,12 +283,12 @@ static ckvc_status run_batch(evaluator *v, size_t n, size_t many, ckvc_buffer *l
         CKVC_TRY(step(v, v->ways, many * v->n_ways, &live, err));
     }
     for (size_t i = 0; i < many; i++) {
-        const size_t start = lines->size;
         for (size_t w = 0; w < v->n_ways; w++) {
             CKVC_TRY(append_line(v, &v->ways[i * v->n_ways + w], lines, err));
         }
         if (v->o->keep) {
-            CKVC_TRY(v->o->keep(v->o->keep_ctx, lines->data + start, lines->size - start, err));
+            CKVC_TRY(v->o->keep(v->o->keep_ctx, lines->data, lines->size, err));
+            lines->size = 0;
         }
     }
     drop_ways(v);

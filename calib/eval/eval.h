@@ -25,15 +25,16 @@ typedef struct eval_options {
     bool quiet;
     run_part part; /* every part.count-th item alone; count 0: all */
     size_t n_done; /* of these, whose lines are there already */
-    /* Takes each item's lines as they come; NULL: none does. */
+    /* Takes each item's lines as they come, which nobody holds then; NULL: none does. */
     ckvc_status (*keep)(void *ctx, const void *lines, size_t size, ckvc_err *err);
     void *keep_ctx;
 } eval_options;
 
 /* Lines of an item: the full cache's, then policy by policy and budget by budget. */
 size_t eval_ways(const policy_choice *choice);
-/* Appends the lines of the items that are not done. CKVC_E_MEMORY, before anything is done, where
- * `memory` does not hold the longest item; CKVC_E_STOPPED after a clean stop. */
+/* Appends the lines of the items that are not done, without those that o->keep takes.
+ * CKVC_E_MEMORY, before anything is done, where `memory` does not hold the longest item;
+ * CKVC_E_STOPPED after a clean stop. */
 ckvc_status eval_answers(const eval_options *o, ckvc_buffer *lines, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* What all items cost, from the longest one's prefill, decisions and some steps: an upper bound. */

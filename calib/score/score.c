@@ -52,8 +52,8 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
     score_measures_init(&s->measures, shape, limits, o->attention_error, o->utilities);
     for (size_t i = 0; i < o->choice.n; i++) {
         for (uint32_t b = 0; b < n_budgets; b++) {
-            s->summary[i * n_budgets + b] = (score_summary){
-                .policy = o->choice.list[i], .budget = o->choice.setting.budgets.v[b]};
+            s->summary[i * n_budgets + b].policy = o->choice.list[i];
+            s->summary[i * n_budgets + b].budget = o->choice.setting.budgets.v[b];
         }
     }
     return CKVC_OK;
@@ -209,20 +209,23 @@ static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, 
     return CKVC_OK;
 }
 
-/* Lines of before count in the summary as when they were written. */
-static ckvc_status count_done(scorer *s, const ckvc_buffer *lines, ckvc_err *err) {
-    const size_t per_prompt = s->o->choice.n * s->o->choice.setting.budgets.n;
-    const char *line = (const char *)lines->data;
-    for (size_t k = 0; k < s->o->n_done * per_prompt; k++) {
-        const size_t n = strcspn(line, "\n");
-        json_auto_t *o = NULL;
-        CKVC_TRY(ckvc_json_parse(line, n, "a score line of before", &o, err));
-        const json_t *reward = json_object_get(o, "reward");
-        score_summary *sum = &s->summary[k % per_prompt];
+ckvc_status score_count_done(const calibrate_inputs *in, const score_options *o, const char *lines,
+                             size_t n, score_summary *summary, ckvc_err *err) {
+    const size_t per_prompt = o->choice.n * o->choice.setting.budgets.n;
+    const model_shape *shape = model_get_shape(in->model);
+    const double n_heads = (double)shape->n_layers * shape->n_kv_heads;
+    for (size_t k = 0; n > 0; k++) {
+        const char *end = memchr(lines, '\n', n);
+        const size_t of_line = end ? (size_t)(end - lines) : n;
+        json_auto_t *line = NULL;
+        CKVC_TRY(ckvc_json_parse(lines, of_line, "a score line of before", &line, err));
+        const json_t *reward = json_object_get(line, "reward");
+        score_summary *sum = &summary[k % per_prompt];
         sum->n++;
         sum->reward_mean += json_is_number(reward) ? json_number_value(reward) : NAN;
-        sum->kept_mean += json_number_value(json_object_get(o, "entries")) / s->L / s->G;
-        line += n + 1;
+        sum->kept_mean += json_number_value(json_object_get(line, "entries")) / n_heads;
+        lines += end ? of_line + 1 : of_line;
+        n -= end ? of_line + 1 : of_line;
     }
     return CKVC_OK;
 }
@@ -233,7 +236,6 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
                  n_done = s->o->n_done;
     s->n_ours = run_part_size(s->o->part, prompts->n);
     CKVC_TRY(find_matched(s, err));
-    CKVC_TRY(count_done(s, lines, err));
     if (s->o->vectors) { CKVC_TRY(vectors_create(vectors, s->o->vectors, s->o->force, err)); }
     ckvc_progress_start("score", "rollouts", s->n_ours, n_done, s->o->quiet);
     const size_t step = s->o->part.count ? s->o->part.count : 1;
@@ -243,10 +245,10 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
         if (n < n_done) {
             CKVC_TRY(enter_prompt(s, p, err)); /* for its vectors */
         } else {
-            const size_t start = lines->size;
             CKVC_TRY(score_prompt(s, p, lines, err));
             if (s->o->keep) {
-                CKVC_TRY(s->o->keep(s->o->keep_ctx, lines->data + start, lines->size - start, err));
+                CKVC_TRY(s->o->keep(s->o->keep_ctx, lines->data, lines->size, err));
+                lines->size = 0;
             }
             ckvc_progress_update(n + 1, (n + 1 - n_done) * per_prompt);
         }

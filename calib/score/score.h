@@ -28,8 +28,8 @@ typedef struct score_options {
     bool force, quiet;
     run_part part; /* every part.count-th prompt alone; count 0: all */
     size_t n_done; /* of these, whose lines are there already, from an earlier call */
-    /* Takes each prompt's lines as they come: a score that is stopped can go on from them. NULL:
-     * none does. */
+    /* Takes each prompt's lines as they come: a score that is stopped can go on from them, and
+     * nobody holds them. NULL: none does. */
     ckvc_status (*keep)(void *ctx, const void *lines, size_t size, ckvc_err *err);
     void *keep_ctx;
 } score_options;
@@ -41,7 +41,12 @@ typedef struct score_summary { /* one per policy x budget, in that order */
     double reward_mean, kept_mean; /* nats per token; tokens per layer, or head */
 } score_summary;
 
-/* Appends one JSON line per prompt x budget x policy to `lines`, which holds those of the first
- * n_done prompts. summary [policies * budgets] is filled. CKVC_E_STOPPED after a clean stop. */
+/* Adds `lines` [n bytes] of prompts that are done to summary [policies * budgets], as when they
+ * were written. */
+ckvc_status score_count_done(const calibrate_inputs *in, const score_options *o, const char *lines,
+                             size_t n, score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
+/* Appends one JSON line per prompt x budget x policy to `lines`, of the prompts behind the first
+ * n_done; without those that o->keep takes. summary [policies * budgets], zero or of
+ * score_count_done, is filled. CKVC_E_STOPPED after a clean stop. */
 ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ckvc_buffer *lines,
                           score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;

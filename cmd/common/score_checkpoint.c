@@ -59,19 +59,32 @@ static ckvc_status compare(const char *path, json_t *ours, json_t *theirs, const
 }
 
 /* Whole prompts of a text: how many, and where they end. */
-static size_t whole_prompts(const char *text, size_t per_prompt, size_t *end) {
+static size_t whole_prompts(const char *text, size_t n, size_t per_prompt, size_t *end) {
     size_t n_lines = 0;
     *end = 0;
-    for (const char *p = text, *next; (next = strchr(p, '\n')); p = next + 1) {
+    for (const char *p = text, *next; (next = memchr(p, '\n', n - (size_t)(p - text)));
+         p = next + 1) {
         if (++n_lines % per_prompt == 0) { *end = (size_t)(next + 1 - text); }
     }
     return n_lines / per_prompt;
 }
 
-ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_buffer *lines,
-                                  ckvc_err *err) {
-    CKVC_AUTO_FREE char *text = NULL;
-    size_t n, end;
+/* What stands behind the first line, the settings, of a checkpoint's file, and how many bytes;
+ * NULL: it was killed before the end of that line. */
+static const char *behind_settings(const ckvc_map *map, size_t *n) {
+    const char *text = (const char *)map->data, *end = memchr(text, '\n', map->size);
+    *n = end ? map->size - (size_t)(end + 1 - text) : 0;
+    return end ? end + 1 : NULL;
+}
+
+static ckvc_status read_settings(const ckvc_map *map, size_t n_behind, const char *path,
+                                 json_t **out, ckvc_err *err) {
+    return ckvc_json_parse((const char *)map->data, map->size - n_behind - 1, path, out, err);
+}
+
+ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_err *err) {
+    json_auto_t *theirs = NULL;
+    size_t n;
     c->path = c->part.count ? part_path(c->out, c->part) : ckvc_format("%s.checkpoint", c->out);
     c->lock = -1;
     json_object_set_new(settings, "prompts", json_sprintf("%zu", c->n_prompts));
@@ -80,30 +93,31 @@ ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_bu
         json_object_set_new(settings, "shard", json_sprintf("%u/%u", c->part.index, c->part.count));
     }
     CKVC_TRY(take_lock(c, err));
-    CKVC_TRY(ckvc_file_read(c->path, SIZE_MAX - 1, &text, &n, err));
-    char *rest = strchr(text, '\n');
-    const bool begun =
-        rest && strchr(rest + 1, '\n'); /* else it was killed before its first line */
+    CKVC_TRY(ckvc_map_open(c->path, &c->map, err));
+    c->lines = behind_settings(&c->map, &n);
+    const bool begun = c->lines && memchr(c->lines, '\n', n);
     CKVC_FAIL_IF(begun && !c->resume && !c->force, err, CKVC_E_CREATE,
                  "%s: a score was stopped here; go on with --resume, or begin anew with --force",
                  c->path);
     if (!begun || !c->resume) {
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer head = {0};
+        ckvc_map_close(&c->map);
         ckvc_json_append(&head, settings);
         ckvc_buffer_u8(&head, '\n');
+        c->head = head.size;
         return durable_append(c->path, &c->size, head.data, head.size, err);
     }
-    json_auto_t *theirs = NULL;
-    CKVC_TRY(ckvc_json_parse(text, (size_t)(rest++ - text), c->path, &theirs, err));
+    CKVC_TRY(read_settings(&c->map, n, c->path, &theirs, err));
     CKVC_TRY(compare(c->path, settings, theirs, "this command has", "give the same", err));
-    c->n_done = whole_prompts(rest, c->per_prompt, &end);
-    ckvc_buffer_append(lines, rest, end);
-    c->size = (uint64_t)(rest - text) + end;
+    c->head = c->map.size - n;
+    c->n_done = whole_prompts(c->lines, n, c->per_prompt, &c->n_lines);
+    c->size = c->head + c->n_lines;
     return CKVC_OK;
 }
 
 ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size, ckvc_err *err) {
     score_checkpoint *c = ctx;
+    ckvc_map_close(&c->map);
     c->n_done++;
     CKVC_TRY(durable_append(c->path, &c->size, lines, size, err));
     ckvc_progress_disk(c->path, c->size);
@@ -121,13 +135,25 @@ ckvc_status score_checkpoint_out_check(const char *out, bool resume, bool force,
 }
 
 /* Where a command before this one was killed as it ended, the file is there with these lines. */
-static ckvc_status publish(const score_checkpoint *c, const ckvc_buffer *lines, ckvc_err *err) {
-    CKVC_AUTO_FREE char *there = NULL;
-    size_t n = 0;
+static ckvc_status publish(const score_checkpoint *c, ckvc_err *err) {
+    CKVC_AUTO(ckvc_map_close) ckvc_map there = {0};
     const bool same = c->resume && ckvc_file_exists(c->out) &&
-                      ckvc_file_read(c->out, SIZE_MAX - 1, &there, &n, NULL) == CKVC_OK &&
-                      n == lines->size && memcmp(there, lines->data, n) == 0;
-    return ckvc_publish_bytes(c->out, lines->data, lines->size, c->force || same, err);
+                      ckvc_map_open(c->out, &there, NULL) == CKVC_OK && there.size == c->n_lines &&
+                      memcmp(there.data, c->lines, c->n_lines) == 0;
+    return ckvc_publish_bytes(c->out, c->lines, c->n_lines, c->force || same, err);
+}
+
+/* What was appended, before a line that a kill cut off. */
+static ckvc_status map_lines(score_checkpoint *c, ckvc_err *err) {
+    ckvc_map_close(&c->map);
+    CKVC_TRY(ckvc_map_open(c->path, &c->map, err));
+    CKVC_FAIL_IF(
+        c->map.size < c->size, err, CKVC_E_IO,
+        "%s: is shorter than the %llu bytes written to it; has another program touched it?",
+        c->path, (unsigned long long)c->size);
+    c->lines = (const char *)c->map.data + c->head;
+    c->n_lines = c->size - c->head;
+    return CKVC_OK;
 }
 
 ckvc_status score_checkpoint_end(score_checkpoint *c, const ckvc_buffer *lines, ckvc_status st,
@@ -139,12 +165,18 @@ ckvc_status score_checkpoint_end(score_checkpoint *c, const ckvc_buffer *lines, 
     CKVC_FAIL_IF(for_good, err, CKVC_E_INTERRUPTED, "%.*s; %s", (int)strcspn(why->text, ";"),
                  why->text, c->out ? "nothing was written" : printed);
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why->text);
+    if (c->path) {
+        CKVC_TRY(map_lines(c, err));
+    } else {
+        c->lines = (const char *)lines->data;
+        c->n_lines = lines->size;
+    }
     if (c->part.count) { /* the checkpoint is the part */
         if (!quiet) {
             fprintf(stderr, "wrote %s; when all parts are there: ckvc merge %s\n", c->path, c->out);
         }
-    } else if (c->out) {
-        CKVC_TRY(publish(c, lines, err));
+    } else if (c->path) {
+        CKVC_TRY(publish(c, err));
         remove_it(c);
     }
     return CKVC_OK;
@@ -152,6 +184,7 @@ ckvc_status score_checkpoint_end(score_checkpoint *c, const ckvc_buffer *lines, 
 
 void score_checkpoint_fini(score_checkpoint *c) {
     if (c->path) { ckvc_close_at(&c->lock); }
+    ckvc_map_close(&c->map);
     free(c->path);
 }
 
@@ -159,10 +192,11 @@ void score_checkpoint_fini(score_checkpoint *c) {
 typedef struct score_part {
     run_part part;
     const char *out; /* that it was made with */
-    char *path, *text;
+    char *path;
+    ckvc_map map;
     json_t *settings;
-    const char *lines; /* into text: not taken yet */
-    size_t per_prompt; /* of these */
+    const char *lines;    /* into map: not taken yet */
+    size_t n, per_prompt; /* bytes of these, lines of a prompt */
 } score_part;
 
 typedef struct score_parts {
@@ -173,7 +207,7 @@ typedef struct score_parts {
 static void parts_fini(score_parts *all) {
     for (size_t i = 0; i < all->n; i++) {
         free(all->items[i].path);
-        free(all->items[i].text);
+        ckvc_map_close(&all->items[i].map);
         json_decref(all->items[i].settings);
     }
     free(all->items);
@@ -200,14 +234,12 @@ static size_t count_in(const json_t *settings, const char *key) {
     return text ? strtoul(text, NULL, 10) : 0;
 }
 
-/* The settings, and the lines behind them; settings NULL: it was killed before its first line. */
+/* settings NULL: it was killed before its first line. */
 static ckvc_status open_part(score_part *p, ckvc_err *err) {
-    size_t n;
-    CKVC_TRY(ckvc_file_read(p->path, SIZE_MAX - 1, &p->text, &n, err));
-    char *rest = strchr(p->text, '\n');
-    if (!rest) { return CKVC_OK; }
-    CKVC_TRY(ckvc_json_parse(p->text, (size_t)(rest++ - p->text), p->path, &p->settings, err));
-    p->lines = rest;
+    CKVC_TRY(ckvc_map_open(p->path, &p->map, err));
+    p->lines = behind_settings(&p->map, &p->n);
+    if (!p->lines) { return CKVC_OK; }
+    CKVC_TRY(read_settings(&p->map, p->n, p->path, &p->settings, err));
     p->per_prompt = count_in(p->settings, "lines");
     CKVC_FAIL_IF(p->per_prompt == 0, err, CKVC_E_DATA, "%s: not a checkpoint or part of a score",
                  p->path);
@@ -218,7 +250,7 @@ static ckvc_status open_part(score_part *p, ckvc_err *err) {
 static size_t prompts_of(const score_part *p, size_t *wanted, size_t *end) {
     *wanted = run_part_size(p->part, count_in(p->settings, "prompts"));
     assert(p->per_prompt > 0);
-    return whole_prompts(p->lines, p->per_prompt, end);
+    return whole_prompts(p->lines, p->n, p->per_prompt, end);
 }
 
 /* With the lines of all its prompts. */
@@ -227,7 +259,7 @@ static ckvc_status read_part(score_part *p, ckvc_err *err) {
     CKVC_TRY(open_part(p, err));
     CKVC_FAIL_IF(!p->settings, err, CKVC_E_DATA, "%s: holds no settings; begin it anew", p->path);
     const size_t got = prompts_of(p, &wanted, &end);
-    CKVC_FAIL_IF(got != wanted || p->lines[end], err, CKVC_E_DATA,
+    CKVC_FAIL_IF(got != wanted || end < p->n, err, CKVC_E_DATA,
                  "%s: %zu of %zu prompts are done; finish it with --shard %u/%u --resume", p->path,
                  got, wanted, p->part.index, p->part.count);
     return CKVC_OK;
@@ -269,10 +301,14 @@ static void join_lines(score_parts *all, ckvc_buffer *lines) {
                  n = count_in(all->items[0].settings, "prompts");
     for (size_t prompt = 0; prompt < n; prompt++) {
         score_part *p = &all->items[prompt % all->n];
-        const char *end = p->lines;
-        for (size_t i = 0; i < per_prompt; i++) { end = strchr(end, '\n') + 1; }
-        ckvc_buffer_append(lines, p->lines, (size_t)(end - p->lines));
-        p->lines = end;
+        size_t of_one = 0;
+        for (size_t i = 0; i < per_prompt; i++) {
+            const char *at = p->lines + of_one;
+            of_one += (size_t)((char *)memchr(at, '\n', p->n - of_one) + 1 - at);
+        }
+        ckvc_buffer_append(lines, p->lines, of_one);
+        p->lines += of_one;
+        p->n -= of_one;
     }
 }
 

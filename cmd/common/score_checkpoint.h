@@ -10,6 +10,7 @@
 
 #include "formats/run/run_dir.h"
 #include "lib/base/buffer.h"
+#include "lib/base/files.h"
 #include "lib/base/status.h"
 
 typedef struct score_checkpoint {
@@ -18,27 +19,33 @@ typedef struct score_checkpoint {
     size_t n_prompts, per_prompt; /* of the whole score, lines of each */
     bool resume, force;
     char *path;
-    int lock;      /* descriptor of path, on which the lock stands; with path */
-    uint64_t size; /* bytes that are durable */
-    size_t n_done; /* prompts */
+    int lock;            /* descriptor of path, on which the lock stands; with path */
+    uint64_t head, size; /* bytes of its first line; that are durable */
+    size_t n_done;       /* prompts */
+    /* [n_lines bytes] The lines of prompts that are done, as they stand in the file: from _open to
+     * the first _keep, and from _end on, then without a path what it was given. */
+    const char *lines;
+    size_t n_lines;
+    ckvc_map map;
 } score_checkpoint;
 
-/* Begins one, or with resume goes on with the one that is there: the lines of its whole prompts go
- * to `lines`, and n_done is how many. One that holds lines of prompts is CKVC_E_CREATE without
- * resume or force; other settings (an object of texts, to which it adds the numbers and the part)
- * are CKVC_E_MISMATCH that names what differs; one that another process writes is CKVC_E_BUSY. */
-ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings, ckvc_buffer *lines,
+/* Begins one, or with resume goes on with the one that is there: n_done and `lines` are of its
+ * whole prompts. One that holds lines of prompts is CKVC_E_CREATE without resume or force; other
+ * settings (an object of texts, to which it adds the numbers and the part) are CKVC_E_MISMATCH that
+ * names what differs; one that another process writes is CKVC_E_BUSY. */
+ckvc_status score_checkpoint_open(score_checkpoint *c, json_t *settings,
                                   ckvc_err *err) CKVC_MUST_CHECK;
-/* Makes a prompt's lines durable; ctx is the checkpoint. */
+/* Makes a prompt's lines durable: who made them need not hold them. ctx is the checkpoint. */
 ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size,
                                   ckvc_err *err) CKVC_MUST_CHECK;
 /* Would `out` be taken? As ckvc_publish_check; with resume also where it lies beside its
  * checkpoint: the command was killed as it ended. */
 ckvc_status score_checkpoint_out_check(const char *out, bool resume, bool force,
                                        ckvc_err *err) CKVC_MUST_CHECK;
-/* What came of all lines: `st`, and why. Writes, prints or leaves them to the part that they are,
- * which quiet does not say. Where they were stopped and no checkpoint holds a prompt there is
- * nothing to go on from: CKVC_E_INTERRUPTED, with `printed` of lines that are. */
+/* What came of all lines: `st`, and why. Writes those that were kept, prints `lines`, which no path
+ * has, or leaves them to the part that they are, which quiet does not say. Where they were stopped
+ * and no checkpoint holds a prompt there is nothing to go on from: CKVC_E_INTERRUPTED, with
+ * `printed` of lines that are. */
 ckvc_status score_checkpoint_end(score_checkpoint *c, const ckvc_buffer *lines, ckvc_status st,
                                  const ckvc_err *why, const char *printed, bool quiet,
                                  ckvc_err *err) CKVC_MUST_CHECK;

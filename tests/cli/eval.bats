@@ -168,6 +168,17 @@ assert "left out of averages: niah-single-3: the full cache has 0.000, wrong ans
 END
 }
 
+@test "the table at the end has the intervals that a report of the file has, whatever the run's seed" {
+    "$CKVC" eval --model models/ckvc-tiny-8l --tasks niah --lengths 150 --count 8 --policy snapkv --budget 0.7 --seed 7 --out "$DIR/seed.jsonl" 2>"$DIR/talk"
+    "$CKVC" report --answers "$DIR/seed.jsonl" --out "$DIR/seed" --json 2>/dev/null >"$DIR/seed.json"
+    python3 - "$DIR/talk" "$DIR/seed.json" <<'END'
+import json, sys
+line = json.load(open(sys.argv[2]))["answers"][0]["lines"][1]
+want = "snapkv {:.2f} {:.3f} ({:.3f} to {:.3f})".format(line["bytes"] / 1e6, line["score"], line["score_lo"], line["score_hi"])
+assert any(want in " ".join(x.split()) for x in open(sys.argv[1])), want
+END
+}
+
 @test "others' tasks: LongBench's files, SQuAD's JSON; the folder's name decides no line" {
     mkdir -p "$DIR/lb"
     python3 - "$DIR/lb" <<'END'

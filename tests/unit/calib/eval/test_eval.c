@@ -225,6 +225,29 @@ static void unseen(void **state) {
     is_what_one_sequence_gives(true);
 }
 
+static ckvc_status take(void *ctx, const void *lines, size_t size, ckvc_err *err) {
+    (void)err;
+    ckvc_buffer_append(ctx, lines, size);
+    return CKVC_OK;
+}
+
+/* Memory does not grow with the items: lines that somebody keeps are held by nobody else. */
+static void kept_lines_are_let_go(void **state) {
+    (void)state;
+    CKVC_AUTO(eval_items_free_at) eval_items *items = items_of(false);
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0}, whole = {0}, kept = {0};
+    eval_options o = options_of(items, false, 2);
+    ckvc_err err = {0};
+    assert_int_equal(eval_answers(&o, &whole, &err), CKVC_OK);
+    o.keep = take;
+    o.keep_ctx = &kept;
+    assert_int_equal(eval_answers(&o, &lines, &err), CKVC_OK);
+    assert_int_equal(lines.size, 0);
+    assert_true(lines.capacity < whole.size);
+    assert_int_equal(kept.size, whole.size);
+    assert_memory_equal(kept.data, whole.data, whole.size);
+}
+
 /* Seen or not, the model reads the same tokens. */
 static void splits_at_the_question(void **state) {
     (void)state;
@@ -297,6 +320,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(seen),
         cmocka_unit_test(unseen),
+        cmocka_unit_test(kept_lines_are_let_go),
         cmocka_unit_test(splits_at_the_question),
         cmocka_unit_test(fits_the_context),
     };
