@@ -358,6 +358,11 @@ static ckvc_status folder_into_place(const ckvc_new_folder *f, bool force, char 
     if (rename(f->tmp_path, f->path) == 0) { return CKVC_OK; }
     CKVC_FAIL_ERRNO_IF(!force || (errno != ENOTEMPTY && errno != EEXIST), err, CKVC_E_CREATE,
                        "%s: cannot rename into place", f->path);
+    /* In one step, where kernel and file system can; else there is none for an instant. */
+    if (renameat2(AT_FDCWD, f->tmp_path, AT_FDCWD, f->path, RENAME_EXCHANGE) == 0) {
+        *old = ckvc_strdup(f->tmp_path);
+        return CKVC_OK;
+    }
     *old = temporary_of(f->path);
     CKVC_FAIL_ERRNO_IF(rename(f->path, *old) != 0, err, CKVC_E_CREATE, "%s: cannot rename away",
                        f->path);

@@ -84,7 +84,7 @@ typedef struct ckvc_new_folder {
 ckvc_status ckvc_new_folder_begin(ckvc_new_folder *f, const char *path,
                                   ckvc_err *err) CKVC_MUST_CHECK;
 /* All files in it are published: sync, rename, sync the folder above. An empty folder gives way,
- * one of files alone with force: it is renamed away first, so that for an instant there is none,
- * and removed last. */
+ * one of files alone with force: the two change names (renameat2), or where the file system cannot
+ * it is renamed away first, so that for an instant there is none; it is removed last. */
 ckvc_status ckvc_new_folder_commit(ckvc_new_folder *f, bool force, ckvc_err *err) CKVC_MUST_CHECK;
 void ckvc_new_folder_abort(ckvc_new_folder *f); /* removes it; frees; fine after commit */

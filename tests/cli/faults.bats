@@ -48,6 +48,35 @@ go_on() { # its exit code in $status
     [[ $output == *" kills, 0 failed" ]]
 }
 
+@test "report --force, killed at any call that ends it: the earlier report or the new one, whole" {
+    ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser stands before what is preloaded"
+    local report=("$CKVC" report "$DIR/whole.ckvt" -q) call calls back
+    "${report[@]}" --out "$DIR/old"
+    "${report[@]}" "$DIR/whole" --bootstrap 2 --out "$DIR/new"
+    # again CALL AT HOW: over the earlier one
+    again() {
+        rm -rf "$DIR/there" && cp -r "$DIR/old" "$DIR/there"
+        env FAULT_BELOW="$DIR/there" FAULT_CALL="$1" FAULT_AT="$2" FAULT_HOW="$3" FAULT_COUNT="$DIR/calls" LD_PRELOAD="$DIR/fault.so" \
+            "${report[@]}" "$DIR/whole" --bootstrap 2 --out "$DIR/there" --force
+    }
+    for call in fsync rename; do
+        rm -f "$DIR/calls"
+        again $call 0 kill
+        diff -r "$DIR/new" "$DIR/there"
+        calls=$(tr -d ' ' <"$DIR/calls")
+        [ "$calls" -gt 3 ]
+        for ((back = 0; back < 3; back++)); do
+            run again $call $((calls - back)) kill
+            [ "$status" -eq 137 ]
+            diff -r "$DIR/old" "$DIR/there" >/dev/null || diff -r "$DIR/new" "$DIR/there"
+        done
+    done
+    again rename "$calls" 22 # a file system without it
+    diff -r "$DIR/new" "$DIR/there"
+    run compgen -G "$DIR/there.tmp.*"
+    [ "$status" -eq 1 ]
+}
+
 @test "a clock that jumps a year forth and back at each look changes no bytes" {
     ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser stands before what is preloaded"
     jumping() { FAULT_CLOCK=31536000 FAULT_CALL=clock FAULT_COUNT="$DIR/looks" LD_PRELOAD="$DIR/fault.so" "$@"; }

@@ -10,8 +10,8 @@
  * power cut: a file's bytes as they were when it was synced, under its inode's number, a folder's
  * names when that was
  *
- * open stands for fopen too, write for pwrite, fwrite and ftruncate, rename for link, mmap for maps
- * of files. What libc calls inside of itself is not seen. */
+ * open stands for fopen too, write for pwrite, fwrite and ftruncate, rename for link and renameat2,
+ * mmap for maps of files. What libc calls inside of itself is not seen. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -194,6 +194,10 @@ int fsync(int fd) {
 
 int rename(const char *from, const char *to) {
     return fails("rename", to, NULL) ? -1 : REAL(rename)(from, to);
+}
+
+int renameat2(int in, const char *from, int into, const char *to, unsigned how) {
+    return fails("rename", to, NULL) ? -1 : REAL(renameat2)(in, from, into, to, how);
 }
 
 int link(const char *from, const char *to) {
