@@ -3,7 +3,8 @@
  *
  * One loop for every family, for prompts, for any number of continuations, and for a token each of
  * sequences that are decoded. They differ in which cache the rows' keys go to and which keys they
- * look at. In the last layer a prefill goes on with the rows that are read alone.
+ * look at. In the last layer a prefill goes on with the rows that are read alone, and with those
+ * that are named from any layer on.
  *
  * Continuations are lanes of one batch (method.md section 4). A lane that differs from another in
  * one layer's kept set is the same up to that layer, so it joins there: it takes the other's hidden
@@ -53,6 +54,48 @@ void activations_fini(activations *act, backend *be) {
 typedef struct progress {
     int64_t n_rows, n_lanes, row0;
 } progress;
+
+/* How many rows a prefill goes on with, of those that it names. */
+static int64_t rows_of(const forward_pass *p) { return p->rows->offsets[1]; }
+
+/* Rows of all tokens: those that go on to the front, in place; and back to where they were. */
+static void to_front(const forward_pass *p, be_buf *x, int64_t width) {
+    const uint32_t *at = p->rows->positions;
+    for (int64_t i = 0; i < rows_of(p); i++) {
+        p->m->be->ops->copy_rows(p->m->be, x, at[i], x, i, 1, width);
+    }
+}
+static void to_places(const forward_pass *p, be_buf *x, int64_t width) {
+    const uint32_t *at = p->rows->positions;
+    for (int64_t i = rows_of(p); i-- > 0;) {
+        p->m->be->ops->copy_rows(p->m->be, x, i, x, at[i], 1, width);
+    }
+}
+
+/* Of the rows that go on, at the front: rotated and cached at their own positions, among which what
+ * other rows leave behind is read by nobody. */
+static ckvc_status rows_attention(const forward_pass *p, int32_t il, ckvc_err *err) {
+    model *m = p->m;
+    const backend_ops *op = m->be->ops;
+    const activations *a = p->act;
+    be_weight *const *w = m->layers[il];
+    be_attention_shape attention = layer_attention(m, il), *s = &attention;
+    const be_rows all = {.n_rows = p->n_rows, .n_lanes = 1};
+    const int64_t n = rows_of(p), kv = (int64_t)s->n_kv_heads * s->head_dim,
+                  heads = (int64_t)s->n_heads * s->head_dim;
+
+    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, n, false, a->q);
+    to_places(p, a->k, kv);
+    to_places(p, a->v, kv);
+    to_places(p, a->q, heads);
+    op->cache_rows(m->be, s, p->inv_freq, &all, a->k, a->v, &p->prompt[il]);
+    op->rope(m->be, s, p->inv_freq, &all, a->q);
+    to_front(p, a->q, heads);
+    op->cache_keep(m->be, s, &p->prompt[il], p->n_rows, p->rows, p->held);
+    s->window = 0;
+    op->attention_causal(m->be, s, 0, n, a->q, p->among, a->mix);
+    return p->tap ? p->tap(p->tap_ctx, il, a->q, 0, p->among, err) : CKVC_OK;
+}
 
 static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress *at,
                                     ckvc_err *err) {
@@ -167,12 +210,19 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     const activations *a = p->act;
     be_weight *const *w = m->layers[il];
     const float eps = (float)m->shape->rms_eps;
+    const bool chosen = p->rows && il >= p->from;
 
+    if (chosen && il == p->from) {
+        at->n_rows = rows_of(p);
+        to_front(p, a->x, m->shape->width);
+    }
     op->rmsnorm(be, a->x, at->n_rows, w[W_ATTENTION_NORM], eps, a->norm);
     op->matmul(be, w[W_K], w[W_K_BIAS], a->norm, at->n_rows, false, a->k);
     op->matmul(be, w[W_V], w[W_V_BIAS], a->norm, at->n_rows, false, a->v);
     if (p->step) {
         held_attention(p, il);
+    } else if (chosen) {
+        CKVC_TRY(rows_attention(p, il, err));
     } else {
         CKVC_TRY(p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err));
     }

@@ -40,6 +40,12 @@ typedef struct forward_pass {
     /* prefill (lanes NULL): the rows are positions 0 ... n_rows-1; what is read of the top rows
      * begins here: the last layer leaves earlier tiles at their keys and values */
     int64_t first_row;
+    /* a prefill that goes on with some of its rows (propagate_input): from layer `from` on these
+     * alone, n positions, which attend to each other in `among`; first_row is 0. NULL: with all */
+    const kept_set *rows;
+    int32_t from;
+    const be_cache *among; /* one layer's worth of n */
+    const be_held *held;   /* of it: where each head's n begin */
     /* continuation: every lane's rows are positions n_prompt ...; own is one layer's cache of every
      * lane, used by each layer in turn */
     const rollout_lane *lanes; /* [n_lanes], in the order that session_rollouts asks for */
@@ -58,9 +64,9 @@ typedef struct forward_pass {
 
 /* LlamaModel.forward (modeling_*.py, see model.h): embed_tokens, the layers in the order of
  * LlamaDecoderLayer.forward, norm. Leaves the normed top rows in act->x: a prefill's from
- * forward_top_row on, a continuation's lane by lane, a step's row by row. n <= SESSIONS_TOGETHER
- * passes of one model, each with an act->x of its own: all of them go through a layer before the
- * next one is acquired, and none changes another's bits. */
+ * forward_top_row on or those of `rows`, a continuation's lane by lane, a step's row by row. n <=
+ * SESSIONS_TOGETHER passes of one model, each with an act->x of its own: all of them go through a
+ * layer before the next one is acquired, and none changes another's bits. */
 ckvc_status forward(const forward_pass *passes, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 /* The position of act->x's first row after a prefill. */
 static inline int64_t forward_top_row(const forward_pass *p) {

@@ -37,8 +37,9 @@ typedef struct session_limits {
     int64_t max_window;       /* W */
     int64_t max_lanes;        /* rollouts side by side in session_rollouts; 0: as 1 */
     int64_t max_targets;      /* tokens of session_targets; 0: it is not called */
-    int64_t max_among;        /* positions of a target_input's `among`; 0: it has none */
+    int64_t max_among;        /* positions of `among` and `rows` below; 0: there are none */
     int64_t max_watched;      /* rows that a prefill_watcher is shown; 0: nobody watches */
+    int32_t propagate_from;   /* session_propagate's first layer, below L; 0: it is not called */
 } session_limits;
 ckvc_status session_create(model *m, session_limits limits, session **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
@@ -126,6 +127,24 @@ typedef struct prefill_job {
     prefill_stats *stats;
 } prefill_job;
 ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* The prefilled prompt once more, but that from layer limits.propagate_from on it goes on with some
+ * of its rows alone (token-selective propagation; FastKV, Jo et al. 2025, arXiv:2502.01068,
+ * baselines/fastkv/llama_model.py): they keep their positions, and each attends to those of them up
+ * to itself, no sliding window among them. */
+typedef struct propagate_input {
+    const int32_t *tokens; /* [T] that are prefilled */
+    const kept_set *rows;  /* one set of n <= max_among positions, the last of them T - 1 */
+    /* Of the layers from propagate_from on, or NULL: n_tokens is n, and keys are the rows'. */
+    const prefill_watcher *watcher;
+} propagate_input;
+/* The session is as before it, and has what this pass leaves, too, until its next prefill: a cache
+ * and a first token. Costs (from·T + (L - from)·n)/(L·T) of a prefill. */
+ckvc_status session_propagate(session *s, const propagate_input *in, ckvc_err *err) CKVC_MUST_CHECK;
+/* Which of the two everything below is asked of, whoever takes over what is kept (decoder.h)
+ * included; the prefill's until it is said otherwise. Of the propagation's cache sets name
+ * positions of `rows` in the layers from propagate_from on; the others hold nothing. */
+void session_turn(session *s, bool propagated);
 
 /* Losses of the continuation (nats per token, [C] -> nll) teacher-forced after the prefilled
  * prompt, layer l attending to sets[l] of the prompt's positions (sets NULL: the full cache) and to

@@ -7,16 +7,26 @@
 #include "lib/model/prompt_cache.h"
 #include "lib/model/window_stats.h"
 
+/* What a pass over the prompt leaves. */
+typedef struct passed {
+    be_cache *prompt; /* [L] */
+    be_buf *last;     /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
+    /* a first continuation token's loss, from `last`: the same in every rollout, computed once */
+    int32_t first_token;
+    bool first_known;
+    double first_nll;
+} passed;
+
 struct session {
     model *m;
     session_limits limits;
     activations act;
-    be_cache *prompt;    /* [L] */
-    be_cache own;        /* one layer's worth, of every lane */
-    be_cache among;      /* one layer's worth, of target_input.among */
-    int64_t *among_rows; /* [2][G]: its be_held's first and n_kept */
-    be_buf *last;  /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
-    be_buf **bufs; /* [n_bufs] its own of the above, but for act's */
+    passed whole, chosen; /* `chosen` of session_propagate: below limits.propagate_from whole's */
+    passed *now;          /* of them */
+    be_cache own;         /* one layer's worth, of every lane */
+    be_cache among;       /* one layer's worth, of max_among positions */
+    int64_t *among_rows;  /* [2][G]: its be_held's first and n_kept */
+    be_buf **bufs;        /* [n_bufs] its own of the above, but for act's */
     size_t n_bufs, cap_bufs;
     be_lane *order;           /* [max_lanes] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
@@ -26,10 +36,6 @@ struct session {
     double *inv_freq; /* [D/2], of the sequence in hand */
     /* the prompt in hand; n_prompt 0: none */
     int64_t n_prompt, n_total;
-    /* a first continuation token's loss, from `last`: the same in every rollout, computed once */
-    int32_t first_token;
-    bool first_known;
-    double first_nll;
 };
 
 /* ---- sizes ---- */
@@ -71,8 +77,10 @@ static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
 size_t session_bytes_beside(const model_shape *s, session_limits l) {
     if (!fits(l)) { return SIZE_MAX; }
     const buffer_sizes b = sizes_of(s, l);
-    const size_t values =
-        (b.rows + BE_ROW_TILE) * (size_t)s->width + 2 * b.prompt_cache * (size_t)s->n_layers;
+    const size_t again = l.propagate_from ? (size_t)(s->n_layers - l.propagate_from) : 0,
+                 lasts = (l.propagate_from ? 2 : 1) * BE_ROW_TILE,
+                 values = (b.rows + lasts) * (size_t)s->width +
+                          2 * b.prompt_cache * ((size_t)s->n_layers + again);
     return values * sizeof(float) + window_stats_bytes(s, l.max_prompt) +
            head_watch_bytes(s, l.max_prompt, l.max_watched);
 }
@@ -113,17 +121,26 @@ static be_buf *new_buf(session *s, size_t values) {
     return s->bufs[s->n_bufs++] = s->m->be->ops->buf_create(s->m->be, values);
 }
 
-static void create_buffers(session *s, const session *first) {
+/* Below layer `from` the caches are those of `below`. */
+static void create_passed(session *s, passed *p, int32_t from, const passed *below) {
     const model_shape *shape = s->m->shape;
-    const buffer_sizes b = sizes_of(shape, s->limits);
-    const size_t n_layers = (size_t)shape->n_layers;
-    const int64_t prompt_rows = be_padded_rows(s->limits.max_prompt);
-    s->prompt = ckvc_alloc(n_layers, sizeof *s->prompt);
-    for (size_t l = 0; l < n_layers; l++) {
-        s->prompt[l] =
-            (be_cache){new_buf(s, b.prompt_cache), new_buf(s, b.prompt_cache), prompt_rows};
+    const size_t n = sizes_of(shape, s->limits).prompt_cache;
+    p->prompt = ckvc_alloc((size_t)shape->n_layers, sizeof *p->prompt);
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        p->prompt[l] = l < from ? below->prompt[l]
+                                : (be_cache){new_buf(s, n), new_buf(s, n),
+                                             be_padded_rows(s->limits.max_prompt)};
     }
-    s->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
+    p->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
+}
+
+static void create_buffers(session *s, const session *first) {
+    const buffer_sizes b = sizes_of(s->m->shape, s->limits);
+    create_passed(s, &s->whole, 0, NULL);
+    s->now = &s->whole;
+    if (s->limits.propagate_from) {
+        create_passed(s, &s->chosen, s->limits.propagate_from, &s->whole);
+    }
     if (first) {
         s->own = first->own;
         s->among = first->among;
@@ -154,10 +171,11 @@ static session *new_session(model *m, session_limits limits, const session *firs
 
 ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session **out,
                             ckvc_err *err) {
-    assert(n >= 1 && n <= SESSIONS_TOGETHER);
+    assert(n >= 1 && n <= SESSIONS_TOGETHER && limits.propagate_from < m->shape->n_layers);
     for (int64_t i = 0; i < n; i++) { out[i] = NULL; }
     CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0 ||
-                     limits.max_targets < 0 || limits.max_watched < 0 || limits.max_among < 0,
+                     limits.max_targets < 0 || limits.max_watched < 0 || limits.max_among < 0 ||
+                     limits.propagate_from < 0,
                  err, CKVC_E_USAGE,
                  "a session needs a prompt length of at least 1 token and no negative length");
     CKVC_FAIL_IF(!fits(limits), err, CKVC_E_MEMORY,
@@ -182,7 +200,7 @@ void session_destroy(session *s) {
     backend *be = s->m->be;
     for (size_t i = 0; i < s->n_bufs; i++) { be->ops->buf_free(be, s->bufs[i]); }
     activations_fini(&s->act, be);
-    CKVC_FREE(s->bufs, s->prompt);
+    CKVC_FREE(s->bufs, s->whole.prompt, s->chosen.prompt);
     window_stats_fini(&s->stats);
     head_watch_fini(&s->watch);
     CKVC_FREE(s->row_errors, s->nll, s->order, s->inv_freq, s->among_rows, s);
@@ -214,7 +232,7 @@ static forward_pass pass_over(session *s, const int32_t *tokens, int64_t n) {
                           .tokens = tokens,
                           .inv_freq = s->inv_freq,
                           .n_rows = n,
-                          .prompt = s->prompt};
+                          .prompt = s->now->prompt};
 }
 
 typedef struct stats_ctx {
@@ -245,7 +263,8 @@ static ckvc_status prefill_pass(const prefill_job *job, stats_ctx *ctx, forward_
     assert(n <= s->limits.max_prompt && window >= 1 && window <= s->limits.max_window &&
            in->n_total >= n);
     s->n_prompt = 0;
-    s->first_known = false;
+    s->now = &s->whole;
+    s->now->first_known = false;
     CKVC_FAIL_IF(n < window + 1, err, CKVC_E_DATA,
                  "the prompt has %lld tokens, need at least %lld (window %lld + 1)", (long long)n,
                  (long long)window + 1, (long long)window);
@@ -284,7 +303,7 @@ ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) 
     for (int64_t i = 0; i < n; i++) {
         session *s = jobs[i].session;
         const prefill_input *in = &jobs[i].in;
-        op->copy_rows(m->be, s->act.x, in->n - 1 - forward_top_row(&passes[i]), s->last, 0, 1,
+        op->copy_rows(m->be, s->act.x, in->n - 1 - forward_top_row(&passes[i]), s->now->last, 0, 1,
                       m->shape->width);
         window_stats_finish(&s->stats, in->n, in->window, in->alpha_kind, jobs[i].stats);
         jobs[i].stats->r_sem = exp(nll_mean(s->nll, in->window));
@@ -297,6 +316,63 @@ ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) 
 ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *stats,
                             ckvc_err *err) {
     return sessions_prefill(&(prefill_job){s, *in, stats}, 1, err);
+}
+
+/* ---- once more with some of the rows ---- */
+
+/* s->among as what holds n positions of every head. */
+static be_held held_among(session *s, int64_t n) {
+    const int64_t n_heads = s->m->shape->n_kv_heads;
+    for (int64_t g = 0; g < n_heads; g++) {
+        s->among_rows[g] = g * s->among.capacity;
+        s->among_rows[n_heads + g] = n;
+    }
+    return (be_held){.k = s->among.k,
+                     .v = s->among.v,
+                     .first = s->among_rows,
+                     .n_kept = s->among_rows + n_heads};
+}
+
+typedef struct propagate_ctx {
+    session *s;
+    const propagate_input *in;
+} propagate_ctx;
+
+static ckvc_status propagate_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
+                                 const be_cache *cache, ckvc_err *err) {
+    const propagate_input *in = ((propagate_ctx *)ctx)->in;
+    session *s = ((propagate_ctx *)ctx)->s;
+    const be_attention_shape attention = layer_attention(s->m, layer);
+    const layer_seen seen = {layer, in->rows->offsets[1], row0, q, cache, s->stats.norm};
+    if (layer < s->limits.propagate_from || !in->watcher) { return CKVC_OK; }
+    CKVC_TRY(
+        s->m->be->ops->value_norms(s->m->be, &attention, seen.n_tokens, cache, s->stats.norm, err));
+    return head_watch_layer(&s->watch, s->m, in->watcher, &seen, err);
+}
+
+ckvc_status session_propagate(session *s, const propagate_input *in, ckvc_err *err) {
+    backend *be = s->m->be;
+    const int64_t n = in->rows->offsets[1];
+    const be_held held = held_among(s, n);
+    assert(s->n_prompt > 0 && s->limits.propagate_from > 0 && n <= s->limits.max_among);
+    assert(in->rows->n_sets == 1 && n > 0 && in->rows->positions[n - 1] == s->n_prompt - 1);
+    forward_pass pass = pass_over(s, in->tokens, s->n_prompt);
+    s->chosen.first_known = false;
+    pass.prompt = s->chosen.prompt;
+    pass.rows = in->rows;
+    pass.from = s->limits.propagate_from;
+    pass.among = &s->among;
+    pass.held = &held;
+    pass.tap = propagate_tap;
+    pass.tap_ctx = &(propagate_ctx){s, in};
+    CKVC_TRY(forward(&pass, 1, err));
+    be->ops->copy_rows(be, s->act.x, n - 1, s->chosen.last, 0, 1, s->m->shape->width);
+    return be->ops->sync(be, err);
+}
+
+void session_turn(session *s, bool propagated) {
+    assert(!propagated || s->limits.propagate_from > 0);
+    s->now = propagated ? &s->chosen : &s->whole;
 }
 
 /* What error_tap measures, of lane 1 against lane 0. */
@@ -314,7 +390,7 @@ static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     const int64_t n_rows = b->n - 1;
     const be_attention_shape attention = layer_attention(s->m, layer);
     const be_continuation rows = {
-        .n_rows = n_rows, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
+        .n_rows = n_rows, .n_prompt = row0, .q = q, .prompt = s->now->prompt[layer], .own = *own};
     const be_compared lanes = {.full = 0, .other = 1, .kept = &b->lanes[1].sets[layer]};
     CKVC_TRY(be->ops->attention_error(be, &attention, &rows, &lanes, s->row_errors, err));
     layer_error *out = &((error_job *)ctx)->layers[layer];
@@ -368,9 +444,9 @@ static forward_pass pass_behind(session *s, const int32_t *tokens, int64_t n,
 static int64_t rollout_losses(const rollout_job *b, head_losses losses[2]) {
     session *s = b->session;
     int64_t n = 0;
-    s->first_known = s->first_known && s->first_token == b->continuation[0];
-    if (!s->first_known) {
-        losses[n++] = (head_losses){{s->last, {0, 1, 1}}, b->continuation, &s->first_nll};
+    s->now->first_known = s->now->first_known && s->now->first_token == b->continuation[0];
+    if (!s->now->first_known) {
+        losses[n++] = (head_losses){{s->now->last, {0, 1, 1}}, b->continuation, &s->now->first_nll};
     }
     if (b->n > 1) {
         losses[n++] = (head_losses){
@@ -402,10 +478,10 @@ static ckvc_status roll_out(const rollout_job *jobs, int64_t n, error_job *error
     if (n_losses > 0) { CKVC_TRY(model_head_nll(jobs->session->m, losses, n_losses, err)); }
     for (const rollout_job *b = jobs; b < jobs + n; b++) {
         session *s = b->session;
-        s->first_known = true;
-        s->first_token = b->continuation[0];
+        s->now->first_known = true;
+        s->now->first_token = b->continuation[0];
         for (int64_t i = 0; i < b->n_lanes; i++) {
-            b->nll[i * b->n] = s->first_nll;
+            b->nll[i * b->n] = s->now->first_nll;
             memmove(b->nll + i * b->n + 1, b->nll + b->n_lanes + i * (b->n - 1),
                     (size_t)(b->n - 1) * sizeof *b->nll);
         }
@@ -432,7 +508,7 @@ ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
 ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n,
                                     const kept_set *sets, double *nll, layer_error *layers,
                                     ckvc_err *err) {
-    assert(max_lanes(s->limits) >= 2 && n >= 2);
+    assert(max_lanes(s->limits) >= 2 && n >= 2 && s->now == &s->whole);
     const size_t rows = (size_t)s->m->shape->n_heads * (size_t)(s->limits.max_continuation - 1);
     if (!s->row_errors) { s->row_errors = ckvc_alloc(rows, sizeof *s->row_errors); }
     const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
@@ -444,16 +520,8 @@ ckvc_status session_attention_error(session *s, const int32_t *continuation, int
 /* The layer's keys and values of these positions, as if the prompt had no others. */
 static be_cache gather_among(session *s, int32_t layer, int64_t n_prompt, const kept_set *among) {
     const be_attention_shape attention = layer_attention(s->m, layer);
-    const int64_t n_heads = attention.n_kv_heads;
-    const be_held to = {.k = s->among.k,
-                        .v = s->among.v,
-                        .first = s->among_rows,
-                        .n_kept = s->among_rows + n_heads};
-    for (int64_t g = 0; g < n_heads; g++) {
-        s->among_rows[g] = g * s->among.capacity;
-        s->among_rows[n_heads + g] = among->offsets[1];
-    }
-    s->m->be->ops->cache_keep(s->m->be, &attention, &s->prompt[layer], n_prompt, among, &to);
+    const be_held to = held_among(s, among->offsets[1]);
+    s->m->be->ops->cache_keep(s->m->be, &attention, &s->now->prompt[layer], n_prompt, among, &to);
     return s->among;
 }
 
@@ -465,7 +533,7 @@ static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t
     backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
     const be_continuation rows = {
-        .n_rows = in->n, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
+        .n_rows = in->n, .n_prompt = row0, .q = q, .prompt = s->now->prompt[layer], .own = *own};
     const be_target_rows counted = {in->first_row, in->largest};
     be_attention_shape seen = attention;
     be_continuation counting = rows;
@@ -516,7 +584,7 @@ ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) {
     assert(s->n_prompt > 0);
     for (int32_t l = 0; l < s->m->shape->n_layers; l++) {
         const be_attention_shape attention = layer_attention(s->m, l);
-        CKVC_TRY(be->ops->value_norms(be, &attention, s->n_prompt, &s->prompt[l], out, err));
+        CKVC_TRY(be->ops->value_norms(be, &attention, s->n_prompt, &s->now->prompt[l], out, err));
         out += attention.n_kv_heads * s->n_prompt;
     }
     return CKVC_OK;
@@ -527,6 +595,7 @@ const double *session_key_frequencies(const session *s) { return s->inv_freq; }
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
                           ckvc_err *err) {
     assert(n >= 1 && n <= s->limits.max_prompt);
+    s->now = &s->whole;
     s->n_prompt = 0; /* the cache will hold this sequence, but no statistics */
     CKVC_TRY(check_tokens(s, "sequence", tokens, n, n, err));
     rope_frequencies(s->m->shape, n, s->inv_freq);
@@ -543,18 +612,18 @@ ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err
 
 ckvc_status session_next_logits(session *s, float *logits, ckvc_err *err) {
     assert(s->n_prompt > 0);
-    return model_head_logits(s->m, (head_rows){s->last, {0, 1, 1}}, logits, err);
+    return model_head_logits(s->m, (head_rows){s->now->last, {0, 1, 1}}, logits, err);
 }
 
 ckvc_status session_next_greedy(session *s, be_greedy *next, ckvc_err *err) {
     assert(s->n_prompt > 0);
-    return model_head_greedy(s->m, (head_rows){s->last, {0, 1, 1}}, next, err);
+    return model_head_greedy(s->m, (head_rows){s->now->last, {0, 1, 1}}, next, err);
 }
 
 prompt_cache session_prompt(const session *s) {
     assert(s->n_prompt > 0);
     return (prompt_cache){.m = s->m,
-                          .layers = s->prompt,
+                          .layers = s->now->prompt,
                           .n_tokens = s->n_prompt,
                           .n_total = s->n_total,
                           .inv_freq = s->inv_freq};
