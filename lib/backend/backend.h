@@ -149,7 +149,9 @@ typedef struct backend_ops {
     size_t (*scratch_bytes)(const backend *be, const be_attention_shape *s, const be_extent *most);
 
     /* Buffers: n float32 values, zeroed. read/write are n values from offset. Where a device's
-     * memory does not suffice, the next sync says so. */
+     * memory does not suffice, the next sync says so. Rows in a buffer of BE_ROW_TILE rows are
+     * those of steps of decoding: a product may have a kernel of its own for them, with other last
+     * bits than for the rows of larger ones. */
     be_buf *(*buf_create)(backend *be, size_t n);
     void (*buf_free)(backend *be, be_buf *b);
     /* Points `view`, a buffer created with n = 0, at n values of another buffer from offset on,

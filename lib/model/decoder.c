@@ -27,12 +27,15 @@ struct sequence {
     held_layer *layers; /* [L] */
 };
 
+/* A step goes in passes of one tile of rows, BE_ROW_TILE sequences, however many there are. */
 struct decoder {
     model *m;
     int64_t max_sequences;
-    activations act;
-    be_held *held;    /* [L][max_sequences] */
-    float *cos, *sin; /* [max_sequences][D/2] */
+    activations *act;     /* [n_passes], each of one tile */
+    forward_pass *passes; /* [n_passes] */
+    be_step *steps;       /* [n_passes] */
+    be_held *held;        /* [n_passes][L][sequences of the pass] */
+    float *cos, *sin;     /* [max_sequences][D/2] */
 };
 
 /* ---- sequences ---- */
@@ -138,7 +141,8 @@ size_t sequence_bytes(const sequence *q) { return q->n_values * sizeof(float); }
 /* ---- steps ---- */
 
 ckvc_status decoder_create(model *m, int64_t max_sequences, decoder **out, ckvc_err *err) {
-    const size_t n = (size_t)max_sequences, half = (size_t)m->shape->head_dim / 2;
+    const size_t n = (size_t)max_sequences, half = (size_t)m->shape->head_dim / 2,
+                 n_passes = (size_t)be_padded_rows(max_sequences) / BE_ROW_TILE;
     assert(max_sequences >= 1);
     *out = NULL;
     CKVC_AUTO(decoder_destroy_at) decoder *d = ckvc_calloc(1, sizeof *d);
@@ -147,7 +151,13 @@ ckvc_status decoder_create(model *m, int64_t max_sequences, decoder **out, ckvc_
     d->held = ckvc_calloc(n * (size_t)m->shape->n_layers, sizeof *d->held);
     d->cos = ckvc_alloc(n * half, sizeof *d->cos);
     d->sin = ckvc_alloc(n * half, sizeof *d->sin);
-    activations_init(&d->act, m, (size_t)be_padded_rows(max_sequences));
+    d->act = ckvc_alloc(n_passes, sizeof *d->act);
+    d->passes = ckvc_alloc(n_passes, sizeof *d->passes);
+    d->steps = ckvc_alloc(n_passes, sizeof *d->steps);
+    activations_init(&d->act[0], m, BE_ROW_TILE);
+    for (size_t i = 1; i < n_passes; i++) {
+        activations_beside(&d->act[i], m, BE_ROW_TILE, &d->act[0]);
+    }
     CKVC_TRY(model_acquire(m, err));
     *out = ckvc_take(&d);
     return CKVC_OK;
@@ -155,8 +165,10 @@ ckvc_status decoder_create(model *m, int64_t max_sequences, decoder **out, ckvc_
 
 void decoder_destroy(decoder *d) {
     if (!d) { return; }
-    activations_fini(&d->act, d->m->be);
-    CKVC_FREE(d->held, d->cos, d->sin, d);
+    for (int64_t i = 0; i < d->max_sequences; i += BE_ROW_TILE) {
+        activations_fini(&d->act[i / BE_ROW_TILE], d->m->be);
+    }
+    CKVC_FREE(d->act, d->passes, d->steps, d->held, d->cos, d->sin, d);
 }
 
 /* Of a head's list, kept positions and then the sequence's own, how many the query at `position`
@@ -172,8 +184,12 @@ static int64_t hidden_of(const sequence *q, const held_layer *l, int64_t g, int6
     return before;
 }
 
-/* Makes room for one more row and says where everything lies -> d's arrays, column i of n. */
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Makes room for one more row and says where everything lies -> d's arrays, row i of n. */
 static void take_place(decoder *d, sequence *q, int64_t i, int64_t n) {
+    const int64_t first = i / BE_ROW_TILE * BE_ROW_TILE, n_beside = min64(n - first, BE_ROW_TILE);
+    be_held *held = d->held + first * d->m->shape->n_layers + (i - first);
     const int64_t half = d->m->shape->head_dim / 2, position = q->n_prompt + q->n_own++;
     for (int64_t k = 0; k < half; k++) {
         const double angle = (double)position * q->inv_freq[k];
@@ -186,13 +202,15 @@ static void take_place(decoder *d, sequence *q, int64_t i, int64_t n) {
         for (int64_t g = 0; g < d->m->shape->n_kv_heads; g++) {
             l->hidden[g] = hidden_of(q, l, g, position, l->hidden[g]);
         }
-        d->held[il * n + i] = l->held;
+        held[il * n_beside] = l->held;
     }
 }
 
-/* -> the rows of the tokens that follow, normed, in d->act.x */
+/* -> the rows of the tokens that follow, normed, in each pass's act->x */
 static ckvc_status advance(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
                            ckvc_err *err) {
+    const int64_t half = d->m->shape->head_dim / 2;
+    int64_t n_passes = 0;
     assert(n >= 1 && n <= d->max_sequences);
     for (int64_t i = 0; i < n; i++) {
         assert(sequences[i]->m == d->m && sequences[i]->n_own < sequences[i]->room);
@@ -201,26 +219,43 @@ static ckvc_status advance(decoder *d, sequence *const *sequences, const int32_t
                      (long long)i, tokens[i], d->m->shape->vocab);
     }
     for (int64_t i = 0; i < n; i++) { take_place(d, sequences[i], i, n); }
-    const be_step step = {.n = n,
-                          .q = d->act.q,
-                          .k = d->act.k,
-                          .v = d->act.v,
-                          .held = d->held,
-                          .cos = d->cos,
-                          .sin = d->sin};
-    const forward_pass pass = {
-        .m = d->m, .act = &d->act, .tokens = tokens, .n_rows = n, .step = &step};
-    return forward(&pass, 1, err);
+    for (int64_t i = 0; i < n; i += BE_ROW_TILE, n_passes++) {
+        const activations *act = &d->act[n_passes];
+        be_step *step = &d->steps[n_passes];
+        *step = (be_step){.n = min64(n - i, BE_ROW_TILE),
+                          .q = act->q,
+                          .k = act->k,
+                          .v = act->v,
+                          .held = d->held + i * d->m->shape->n_layers,
+                          .cos = d->cos + i * half,
+                          .sin = d->sin + i * half};
+        d->passes[n_passes] = (forward_pass){
+            .m = d->m, .act = act, .tokens = tokens + i, .n_rows = step->n, .step = step};
+    }
+    for (int64_t i = 0; i < n_passes; i += SESSIONS_TOGETHER) {
+        CKVC_TRY(forward(d->passes + i, min64(n_passes - i, SESSIONS_TOGETHER), err));
+    }
+    return CKVC_OK;
+}
+
+static head_rows rows_of(const decoder *d, int64_t first, int64_t n) {
+    return (head_rows){d->act[first / BE_ROW_TILE].x, {0, min64(n - first, BE_ROW_TILE), 1}};
 }
 
 ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
                          float *logits, ckvc_err *err) {
     CKVC_TRY(advance(d, sequences, tokens, n, err));
-    return model_head_logits(d->m, (head_rows){d->act.x, {0, n, 1}}, logits, err);
+    for (int64_t i = 0; i < n; i += BE_ROW_TILE) {
+        CKVC_TRY(model_head_logits(d->m, rows_of(d, i, n), logits + i * d->m->shape->vocab, err));
+    }
+    return CKVC_OK;
 }
 
 ckvc_status decoder_step_greedy(decoder *d, sequence *const *sequences, const int32_t *tokens,
                                 int64_t n, be_greedy *next, ckvc_err *err) {
     CKVC_TRY(advance(d, sequences, tokens, n, err));
-    return model_head_greedy(d->m, (head_rows){d->act.x, {0, n, 1}}, next, err);
+    for (int64_t i = 0; i < n; i += BE_ROW_TILE) {
+        CKVC_TRY(model_head_greedy(d->m, rows_of(d, i, n), next + i, err));
+    }
+    return CKVC_OK;
 }

@@ -66,7 +66,10 @@ static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
     const size_t lanes = (size_t)(lane_rows(l) * max_lanes(l)),
                  prompt = (size_t)be_padded_rows(l.max_prompt),
                  per_slot = (size_t)s->n_kv_heads * (size_t)s->head_dim,
-                 rows = prompt > lanes ? prompt : lanes;
+                 most = prompt > lanes ? prompt : lanes,
+                 /* never one tile: such buffers are a decoder's (backend.h, buf_create), and a
+                    prompt's bits would follow from whether all of a session's are as short */
+        rows = most > BE_ROW_TILE ? most : 2 * BE_ROW_TILE;
     return (buffer_sizes){.rows = rows,
                           .mlp_rows = rows < FORWARD_ROWS ? rows : FORWARD_ROWS,
                           .prompt_cache = prompt * per_slot,

@@ -31,7 +31,7 @@ step() { # NAME COMMAND...
 }
 rows() { awk -v tail="$device,$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" '{ print $0 "," tail }' >>"$out"; }
 
-programs=(lib/backend/test_backend_cuda lib/backend/test_cuda_host lib/backend/test_backend_cpu lib/backend/test_attention_error lib/model/test_model_golden)
+programs=(lib/backend/test_backend_cuda lib/backend/test_cuda_host lib/backend/test_backend_cpu lib/backend/test_attention_error lib/model/test_model_golden lib/model/test_decoder)
 build() {
     if [ -n "$dry" ]; then
         make -j"$(nproc)" all emulated $b/tools/make_model >&2

@@ -192,6 +192,84 @@ static void batches(void **state) {
     for (int way = 0; way < 3; way++) { free(logits[way]); }
 }
 
+enum { MANY = 130, STEPS = 2, SESSIONS = 3 };
+
+/* Greedy tokens and their losses of sequences from ... from + n - 1, side by side; sequence i holds
+ * what is kept of session i % 3's prompt. */
+static void decode_greedy(model *m, session *const *sessions, int from, int n,
+                          double out[][STEPS][2]) {
+    ckvc_err err = {0};
+    decoder *d;
+    sequence *sequences[MANY];
+    int32_t tokens[MANY];
+    be_greedy next[MANY];
+    for (int i = 0; i < n; i++) {
+        const int id = from + i;
+        some_sets kept;
+        sets_fill(&kept, model_get_shape(m), prompt_tokens[id % SESSIONS], id % 2);
+        assert_int_equal(
+            sequence_create(sessions[id % SESSIONS], kept.sets, STEPS, &sequences[i], &err),
+            CKVC_OK);
+        sets_fini(&kept);
+        tokens[i] = 5 + 3 * id;
+    }
+    assert_int_equal(decoder_create(m, n, &d, &err), CKVC_OK);
+    for (int step = 0; step < STEPS; step++) {
+        assert_int_equal(decoder_step_greedy(d, sequences, tokens, n, next, &err), CKVC_OK);
+        for (int i = 0; i < n; i++) {
+            tokens[i] = next[i].id;
+            out[i][step][0] = next[i].id;
+            out[i][step][1] = next[i].nll;
+        }
+    }
+    for (int i = 0; i < n; i++) { sequence_free(sequences[i]); }
+    decoder_destroy(d);
+}
+
+/* A sequence's tokens and losses are the same bits alone and beside up to 129 others, in another
+ * place; and a continuation's losses in a session made for longer prompts than one tile. */
+static void any_batch(void **state) {
+    (void)state;
+    static const struct { int from, n; } runs[] = {{65, 65}, {0, 64}, {57, 16}, {3, 1}, {129, 1}};
+    static double all[MANY][STEPS][2], some[MANY][STEPS][2];
+    ckvc_err err = {0};
+    bench b = bench_open(2);
+    model *m;
+    session *sessions[SESSIONS], *small;
+    prefill_stats stats;
+    int32_t ids[MOST_T + 8];
+    double nll[2][8];
+    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    session_limits limits = {.max_prompt = MOST_T, .max_continuation = 8, .max_window = 8};
+    for (int i = 0; i < SESSIONS; i++) {
+        const int64_t T = prompt_tokens[i];
+        fill_ids(ids, T, 13 + 2 * i, model_get_shape(m)->vocab);
+        const prefill_input in = {.tokens = ids, .n = T, .n_total = T + STEPS, .window = 8};
+        assert_int_equal(session_create(m, limits, &sessions[i], &err), CKVC_OK);
+        assert_int_equal(session_prefill(sessions[i], &in, &stats, &err), CKVC_OK);
+    }
+    decode_greedy(m, sessions, 0, MANY, all);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        decode_greedy(m, sessions, runs[i].from, runs[i].n, some);
+        assert_memory_equal(some, all + runs[i].from, (size_t)runs[i].n * sizeof *some);
+    }
+
+    limits.max_prompt = 40;
+    assert_int_equal(session_create(m, limits, &small, &err), CKVC_OK);
+    fill_ids(ids, 48, 11, model_get_shape(m)->vocab);
+    const prefill_input in = {.tokens = ids, .n = 40, .n_total = 48, .window = 8};
+    session *const both[] = {small, sessions[0]};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(session_prefill(both[i], &in, &stats, &err), CKVC_OK);
+        assert_int_equal(session_continue(both[i], ids + 40, 8, NULL, nll[i], &err), CKVC_OK);
+    }
+    assert_memory_equal(nll[0], nll[1], sizeof nll[0]);
+    for (int i = 0; i < SESSIONS; i++) { session_destroy(sessions[i]); }
+    session_destroy(small);
+    model_close(m);
+    bench_close(&b);
+}
+
 /* The sets [L][1 or G][...] of a golden case. */
 static void sets_read(some_sets *s, const json_t *sets) {
     const json_t *layer, *head;
@@ -313,7 +391,7 @@ static void limits(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(continuation), cmocka_unit_test(sliding_window), cmocka_unit_test(batches),
-        cmocka_unit_test(golden),       cmocka_unit_test(limits),
+        cmocka_unit_test(any_batch),    cmocka_unit_test(golden),         cmocka_unit_test(limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
