@@ -20,6 +20,15 @@ static double widest(const char *const *names, size_t n) {
     return w;
 }
 
+/* Of a panel: its own above it, the axis' below. */
+static double widest_title(const chart_heat_spec *c) {
+    double w = svg_text_width(c->text.x, LABEL_SIZE);
+    for (size_t p = 0; c->panel_titles && p < c->grid.panels; p++) {
+        w = fmax(w, svg_text_width(c->panel_titles[p], LABEL_SIZE));
+    }
+    return w;
+}
+
 static double scaled(const chart_scale *c, double v) { return c->log ? log2(fmax(v, c->lo)) : v; }
 
 static uint32_t scale_colour(const chart_scale *c, double v) {
@@ -188,13 +197,14 @@ void chart_heat(svg *s, const chart_heat_spec *spec) {
     /* few rows: room for the axis' name */
     z.h = fmax(z.h, (svg_text_width(c->text.y, LABEL_SIZE) + 2) / (double)c->grid.rows);
     z.gap = fmin(z.w, z.h) >= 8 ? 1 : 0;
-    const double panel_w = z.w * (double)c->grid.cols, panel_h = z.h * (double)c->grid.rows;
+    const double panel_w = z.w * (double)c->grid.cols, panel_h = z.h * (double)c->grid.rows,
+                 pitch = gap + fmin(fmax(panel_w, widest_title(c)), width);
     const size_t x_step = svg_thin(widest(c->col_names, c->grid.cols) + 5, z.w),
                  y_step = svg_thin(TICK_SIZE + 1.5, z.h);
     char number[32];
     for (size_t p = 0; p < c->grid.panels; p++) {
         const size_t column = p % across;
-        const double x0 = left + (panel_w + gap) * (double)column;
+        const double x0 = left + pitch * (double)column;
         double y0 = y + 4;
         if (c->panel_titles) {
             y0 += LABEL_SIZE;

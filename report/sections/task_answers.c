@@ -45,9 +45,9 @@ TABLE(line_columns, answer_line, EVERY(budget, "budget"), EVERY(title, "policy")
       PAGE(bytes, "MB", .say = megabytes_of, .align = "rr"), PAGE(macro, "score", SPREAD(3)),
       PAGE(against, "less the table", .say = against_of), PAGE(tail, "Task-P10", SPREAD(3)),
       PAGE(share, "kept", .say = share_of, .align = "rr"),
-      PAGE(aware, "ranks by", .say = aware_of, .align = "nn"), PAGE(besides, "costs besides"),
-      OBJECTS(tasks, n_tasks, task_cell_columns), OBJECTS(lengths, n_lengths, length_columns),
-      JSON(needle, BY(n_depths, n_aimed)));
+      PAGE(aware, "ranks by", .say = aware_of, .align = "nn"),
+      PAGE(besides, "costs besides", .align = "nn"), OBJECTS(tasks, n_tasks, task_cell_columns),
+      OBJECTS(lengths, n_lengths, length_columns), JSON(needle, BY(n_depths, n_aimed)));
 SHARED_TABLE(answer_columns, answer_bench, MEMBERS(model, query, n_items, n_lacking, n_counted),
              OBJECTS(tasks, n_tasks, task_columns), OBJECTS(lines, n_lines, line_columns),
              JSON(depths, BY(n_depths)), JSON(aimed, BY(n_aimed)));

@@ -1,6 +1,7 @@
 /* The drawing and page writers: what they write is well-formed whatever the labels hold, ticks are
  * nice, colours are ordered. */
 #include <ctype.h>
+#include <stdio.h>
 
 #include "lib/base/memory.h"
 #include "report/draw/html.h"
@@ -265,6 +266,33 @@ static void heat_maps_are_well_formed(void **state) {
     check_chart(&s);
 }
 
+/* Where the text begins (middle: of it) that a drawing has once. */
+static double x_of_text(const svg *s, const char *text) {
+    char end[64];
+    snprintf(end, sizeof end, ">%s</text>", text);
+    const char *at = strstr((const char *)s->body.data, end);
+    assert_non_null(at);
+    while (strncmp(at, "<text x=\"", 9) != 0) { at--; }
+    return strtod(at + 9, NULL);
+}
+
+/* A panel narrower than its title leaves it its room: what is beside it begins behind. */
+static void titles_of_narrow_heat_maps_have_room(void **state) {
+    const double v = 1, *all[3] = {&v, &v, &v};
+    svg s;
+    svg_init(&s, CHART_WIDTH);
+    chart_heat(&s,
+               &(chart_heat_spec){.text = {"t", "length", "depth"},
+                                  .grid = {1, 1, sizeof v, sizeof v, 3},
+                                  .values = all,
+                                  .panel_titles = (const char *[]){"an expected title", "b", "c"},
+                                  .scale = {"score", 2, 0, 1, 0, false, false}});
+    ckvc_buffer_u8(&s.body, 0);
+    assert_true(x_of_text(&s, "b") >=
+                x_of_text(&s, "an expected title") + svg_text_width("an expected title", 11));
+    svg_fini(&s);
+}
+
 static void intervals_are_well_formed(void **state) {
     svg s;
     const chart_interval_row rows[] = {
@@ -314,6 +342,7 @@ int main(void) {
                                        cmocka_unit_test(colours_are_ordered),
                                        cmocka_unit_test(text_width_counts_characters),
                                        cmocka_unit_test(heat_maps_are_well_formed),
+                                       cmocka_unit_test(titles_of_narrow_heat_maps_have_room),
                                        cmocka_unit_test(intervals_are_well_formed),
                                        cmocka_unit_test(curves_are_well_formed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
