@@ -15,7 +15,7 @@
  *   length       T of the prompt
  *   cache_bytes  keys and values of what is kept, float32, of one prompt; entries are how many
  *   peak_bytes   at most: the last prompt's session, what its policy holds, all sequences of the
- *                batch; without the weights
+ *                batch; without the weights (counted: see below)
  *   prefill_s    with the statistics that the policy asks for (of the full cache: with none)
  *   decide_s     from them to the sets; first_s: from the beginning to the first token, with the
  *                taking over of what is kept
@@ -23,6 +23,10 @@
  *   lookup_ns    of a table's entries for a prompt: its block, its risk cell, a number a head and
  *                layer; empty without a table
  *   *_ratio      to the full cache's at the same length and batch
+ *
+ * Memory is counted, as what is resident depends on what the allocator kept of the policy before
+ * and on pages not touched yet. Held once against VmHWM, reset before each (8 layers, T = 987,
+ * batch 1 to 16): sequences are at most 0.4% below what is counted, sessions 7% to 53%.
  *
  * Batches that `memory` does not hold are left out, and that is warned of; CKVC_E_MEMORY where it
  * does not hold one prompt. */
