@@ -83,9 +83,9 @@ if part lengths; then # held-out prompts that share no 13 words with one that th
             grep -F '"split":"heldout"' "length-$longest/$c-all.jsonl" | sed 's/"split":"heldout"/"split":"long"/' >"length-$longest/$c-long.jsonl"
             "$ckvc" manifest check --force "length-$longest/$c-long.jsonl" --against seen.jsonl --clean "length-$longest/$c-clean.jsonl" >/dev/null || [ $? -eq 1 ]
             sed 's/"split":"long"/"split":"heldout"/' "length-$longest/$c-clean.jsonl" >"length-$longest/$c-heldout.jsonl"
-            # a prompt twice is beyond the context of many models: without kvzip, for which all prompts would be cut
+            # SmolLM2's 8,192 positions hold a prompt and the 2,048 of it that kvzip repeats at a time up to some 6,100: beyond, without kvzip, for which all prompts would be cut
             score "scores-$longest-$c.jsonl" "length-$longest/$c-heldout.jsonl" "$held" 0.0625,0.125,0.25 learned.ckvt,window.ckvt \
-                "$([ "$longest" -le 4000 ] && echo $few || echo ${few/kvzip,/})"
+                "$([ "$longest" -le 6000 ] && echo $few || echo ${few/kvzip,/})"
         done
     done
 fi
