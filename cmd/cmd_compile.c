@@ -294,9 +294,8 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
         c->setup.side = "demand";
         return CKVC_OK;
     }
-    USAGE_IF(c->fit.score != CKVC_SCORE_PAPER,
-             "--mode shared is the loop over heads and gate, by the paper's score: say --score "
-             "paper with it");
+    USAGE_IF(c->fit.score != CKVC_SCORE_PAPER, "--mode shared is the loop over heads and gate, by "
+                                               "the paper's score: say --score paper with it");
     const char *name = probe_name(probe);
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
         USAGE_IF(opts_said("cql-alpha") && c->fit.cql_alpha != 0,
@@ -541,12 +540,10 @@ static const opt rows[] = {
 const verb verb_compile = {
     .name = "compile",
     .about = "prompts to a table: what heads ask for, fitted and scored; or the paper's loop",
-    .summary =
-        "prompts to a table of budgets by head and a learned score: demand pass, fit, score pass, "
-        "fit, the best score and floor by held-out prompts, scores of others.\nWith --mode shared "
-        "--score paper the paper's: head pass, fit, gate "
-        "pass, fit, until "
-        "nothing changes or nothing is gained",
+    .summary = "prompts to a table of budgets by head and a learned score: demand pass, fit, score "
+               "pass, fit, the best score and floor by held-out prompts, scores of others.\nWith "
+               "--mode shared --score paper the paper's: head pass, fit, gate pass, fit, until "
+               "nothing changes or nothing is gained",
     .usage = "ckvc compile --model DIR --manifest FILE --out RUN [options]",
     .examples =
         "  ckvc compile --model models/ckvc-tiny-8l --manifest prompts.jsonl --budget 0.25 "
@@ -558,14 +555,12 @@ const verb verb_compile = {
         "  ckvc compile ... --mode shared --score paper --out runs/loop     # the paper's, as in "
         "configs/paper.conf\n"
         "  ckvc compile ... --mode shared --score paper --probe head-only --out runs/heads # what "
-        "the "
-        "gate is worth\n"
+        "the gate is worth\n"
         "  ckvc compile ... --dry-run                          # how long, how much memory\n\n"
         "The table is RUN/table.ckvt. What each of its budgets recommends is chosen on the prompts "
         "of split select, half of the held-out ones or those that\n"
         "the manifest names, and judged on the others. Of the paper's loop it is the round with "
-        "the "
-        "best held-out reward (the last when nothing is held out).\n"
+        "the best held-out reward (the last when nothing is held out).\n"
         "--holdout draws prompts, not documents: two prompts of one document may stand on both "
         "sides. Whether they share text:\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "

@@ -91,9 +91,8 @@ static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o,
     j->policy = (score_policy){SCORE_TABLE, j->table};
     if (!c->policy) { return CKVC_OK; }
     CKVC_TRY(policy_named(c->policy, &j->policy.kind, err));
-    USAGE_IF(j->policy.kind == SCORE_MATCHED,
-             "--policy matched has a threshold that held-out prompts are counted for: `ckvc score` "
-             "finds it");
+    USAGE_IF(j->policy.kind == SCORE_MATCHED, "--policy matched has a threshold that held-out "
+                                              "prompts are counted for: `ckvc score` finds it");
     USAGE_IF((score_is_control(j->policy.kind) || score_needs_table(j->policy.kind)) && !j->table,
              "--policy %s needs a --table", c->policy);
     if (j->policy.kind != SCORE_KVZIP) { return CKVC_OK; }
@@ -105,10 +104,10 @@ static ckvc_status open_prompts(inputs_options *o, const generate_cli *c, genera
                                 ckvc_err *err) {
     const int64_t context = model_shape_context(model_get_shape(j->e.model)),
                   most = context - (int64_t)c->max_new;
-    USAGE_IF(most < (int64_t)o->setting.window + 1,
-             "--max-new %u and a prompt of at least %u tokens do not fit the model's context of "
-             "%lld",
-             c->max_new, o->setting.window + 1, (long long)context);
+    USAGE_IF(
+        most < (int64_t)o->setting.window + 1,
+        "--max-new %u and a prompt of at least %u tokens do not fit the model's context of %lld",
+        c->max_new, o->setting.window + 1, (long long)context);
     o->max_tokens = o->max_tokens ? o->max_tokens : most;
     o->setting.continuation = 0;
     CKVC_TRY(inputs_open_prompts(o, &j->e, err));
@@ -310,9 +309,9 @@ static const opt rows[] = {
     OPT_SETTING("window", inputs.setting, "N", 1, 1e6,
                 "observation window, the prompt's last N tokens; with --table: its own",
                 .letter = 'W'),
-    OPT_SETTING_NAME("alpha", inputs.setting,
-                     "attention mass as the paper has it, or per row that can see it; with "
-                     "--table: its own"),
+    OPT_SETTING_NAME(
+        "alpha", inputs.setting,
+        "attention mass as the paper has it, or per row that can see it; with --table: its own"),
     OPT_SETTING("keep-window", inputs.setting, "N", 0, 1e6,
                 "always keep the last N tokens (within the budget); with --table: its own"),
     OPT_FLAG("compare", compare, "the full cache beside it"),
@@ -331,8 +330,8 @@ const verb verb_generate = {
     .name = "generate",
     .about = "texts from a full or compressed cache",
     .summary = "texts from the full cache, or from a cache that holds only what a table keeps",
-    .usage = "ckvc generate --model DIR [--prompt TEXT | --manifest FILE] [--table T.ckvt] "
-             "[--compare]",
+    .usage =
+        "ckvc generate --model DIR [--prompt TEXT | --manifest FILE] [--table T.ckvt] [--compare]",
     .examples =
         "  ckvc generate --model DIR --prompt 'Once upon a time' --max-new 40\n"
         "  ckvc generate --model DIR --table t.ckvt --manifest m.jsonl --split heldout --limit 1 "

@@ -58,10 +58,9 @@ static ckvc_status read_form(longbench_file *f, const char *folder, const char *
                  path);
     CKVC_TRY(ckvc_json_read(path, MAX_PROMPTS_FILE, &f->prompts, err));
     f->form = json_string_value(json_object_get(f->prompts, name));
-    CKVC_REFUSE_IF(!f->form || !good_form(f->form), err, path,
-                   "\"%s\" must be a text with {context} once, {input} at most once and no other "
-                   "brace",
-                   name);
+    CKVC_REFUSE_IF(
+        !f->form || !good_form(f->form), err, path,
+        "\"%s\" must be a text with {context} once, {input} at most once and no other brace", name);
     return CKVC_OK;
 }
 

@@ -148,10 +148,9 @@ static ckvc_status hotpot_pass(qa_file *f, bool questions, ckvc_err *err) {
     json_array_foreach(f->root, i, item) {
         const char *question = text_of(item, "question"), *answer = text_of(item, "answer");
         const json_t *context = json_object_get(item, "context");
-        CKVC_REFUSE_IF(!question || !answer || !json_array_size(context), err, f->path,
-                       "item %zu lacks a text \"question\", a text \"answer\" or the array "
-                       "\"context\"",
-                       i);
+        CKVC_REFUSE_IF(
+            !question || !answer || !json_array_size(context), err, f->path,
+            "item %zu lacks a text \"question\", a text \"answer\" or the array \"context\"", i);
         qa_question *q = questions ? new_question(f, question) : NULL;
         if (q) {
             add_answer(q, answer);

@@ -107,14 +107,13 @@ ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err
     }
     if (out->copied != SIZE_MAX) { return CKVC_OK; }
     const size_t needs = bytes_with(r, one_lane(r) ? 1 : 2, 1);
-    return ckvc_fail(err, CKVC_E_MEMORY,
-                     "a prompt of %lld + %lld tokens needs %.1f MB at least (weights %.1f, "
-                     "%s %.1f), there are %.1f: allow "
-                     "more with --memory, or shorten prompts with --max-tokens",
-                     (long long)r->limits.max_prompt, (long long)r->limits.max_continuation,
-                     ((double)needs + (double)r->weights_least) / 1e6,
-                     (double)r->weights_least / 1e6, r->beside ? "scores" : "kept sets",
-                     (double)sets_of_one(r) / 1e6, (double)r->limit / 1e6);
+    return ckvc_fail(
+        err, CKVC_E_MEMORY,
+        "a prompt of %lld + %lld tokens needs %.1f MB at least (weights %.1f, %s %.1f), there are "
+        "%.1f: allow more with --memory, or shorten prompts with --max-tokens",
+        (long long)r->limits.max_prompt, (long long)r->limits.max_continuation,
+        ((double)needs + (double)r->weights_least) / 1e6, (double)r->weights_least / 1e6,
+        r->beside ? "scores" : "kept sets", (double)sets_of_one(r) / 1e6, (double)r->limit / 1e6);
 }
 
 size_t memory_plan_limit(const backend *be, size_t memory) {

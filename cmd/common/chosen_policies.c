@@ -12,8 +12,7 @@
 
 void policies_explain(void) {
     printf("\nreferences, what each looks at, whether it keeps just as many entries as it is told, "
-           "and "
-           "what it costs beside the prefill\n"
+           "and what it costs beside the prefill\n"
            "(seen: it ranks by the attention of the prompt's last rows, and so serves the question "
            "there):\n");
     for (score_kind kind = 0; kind < SCORE_KIND_COUNT; kind++) {

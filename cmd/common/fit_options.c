@@ -20,11 +20,10 @@ const opt opts_fit[] = {
         .preset = "learned"),
     OPT_COUNT("features", features, "1|2", 1, 2,
               "of a learned score; 2: without those of the attention's last rows", .preset = "1"),
-    OPT_DOUBLE(
-        "c-min", c_min, "F", 0, 1,
-        "of demand: share of the budget that every head keeps at least, where it was counted "
-        "with less (--floor)",
-        .preset = "0.2"),
+    OPT_DOUBLE("c-min", c_min, "F", 0, 1,
+               "of demand: share of the budget that every head keeps at least, where it was "
+               "counted with less (--floor)",
+               .preset = "0.2"),
     OPT_FLAG("shrink", shrink,
              "keep weight 1.0, the threshold nearest to 0.90 or a share unless the bootstrap shows "
              "a better action"),

@@ -16,24 +16,21 @@ const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
                            OPT_GROUP(opts_statistics, inputs),
                            {0}};
 
-const opt opts_log[] = {
-    OPT_CHOICE(
-        "side", side, "head|gate|both|demand|score",
-        "which table to try actions of; demand: what each head asks for, without any; score: "
-        "what a learned score is fitted to",
-        .preset = "both"),
-    OPT_LAYER_BUDGETS(layer_budgets),
-    OPT_SETTING_NAME("operator", inputs.setting,
-                     "how sets are kept: as in the paper; without value norms; without thresholds; "
-                     "by the mean over heads"),
-    {0}};
+const opt opts_log[] = {OPT_CHOICE("side", side, "head|gate|both|demand|score",
+                                   "which table to try actions of; demand: what each head asks "
+                                   "for, without any; score: what a learned score is fitted to",
+                                   .preset = "both"),
+                        OPT_LAYER_BUDGETS(layer_budgets),
+                        OPT_SETTING_NAME("operator", inputs.setting,
+                                         "how sets are kept: as in the paper; without value norms; "
+                                         "without thresholds; by the mean over heads"),
+                        {0}};
 
 const opt opts_repeat[] = {
-    OPT_SETTING(
-        "floor", inputs.setting, "F", 0, 1,
-        "share of the budget that every head has, whatever others ask for; a table may keep "
-        "more (--c-min)",
-        .preset = "0.05"),
+    OPT_SETTING("floor", inputs.setting, "F", 0, 1,
+                "share of the budget that every head has, whatever others ask for; a table may "
+                "keep more (--c-min)",
+                .preset = "0.05"),
     OPT_SETTING("recent", inputs.setting, "N", 0, 1e6,
                 "last tokens that every head keeps, beside the first", .preset = "8"),
     OPT_SETTING("repeat", inputs.setting, "TEXT", 0, 0,
@@ -313,13 +310,13 @@ static ckvc_status check_demand_budgets(const run_setup *j, ckvc_err *err) {
 ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     setting *s = &j->options.setting;
     USAGE_IF(c->tables || c->scan || c->layer_budgets || c->sample > 0,
-             "%s looks at every prompt and starts from no table: leave out --tables, "
-             "--scan, --layer-budgets and --sample-prompts",
+             "%s looks at every prompt and starts from no table: leave out --tables, --scan, "
+             "--layer-budgets and --sample-prompts",
              c->side);
     if (!j->e.instruction) { *s->repeat = 0; }
     USAGE_IF(!j->e.instruction && s->continuation < 2,
-             "--no-repeat looks at what the continuation's tokens attend to: give --continuation "
-             "2 or more");
+             "--no-repeat looks at what the continuation's tokens attend to: give --continuation 2 "
+             "or more");
     if (j->options.kind == SHARD_SCORE) { return CKVC_OK; /* of no budget */ }
     CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
     s->budgets = (setting_list){j->budgets, j->n_budgets};

@@ -18,11 +18,10 @@ enum { MANIFEST_MAX = 16 << 20, WINDOW = 64 };
 
 static ckvc_status check_paper(const table_file *t, const char *path, ckvc_err *err) {
     const ckvc_table *c = t->table;
-    CKVC_FAIL_IF(
-        c->share, err, CKVC_E_MISMATCH,
-        "%s: this table gives heads budgets of their own, which CompilerKV's layout has no "
-        "place for (safetensors, npz and duo-attention do)",
-        path);
+    CKVC_FAIL_IF(c->share, err, CKVC_E_MISMATCH,
+                 "%s: this table gives heads budgets of their own, which CompilerKV's layout has "
+                 "no place for (safetensors, npz and duo-attention do)",
+                 path);
     CKVC_FAIL_IF(c->op != CKVC_OPERATOR_PAPER, err, CKVC_E_MISMATCH,
                  "%s: a table of the operator %s, and CompilerKV runs the paper's alone", path,
                  ckvc_operator_name(c->op));
@@ -302,11 +301,11 @@ static ckvc_status take_weights(const folder_of *f, ckvc_table *t, ckvc_err *err
                        b = (uint32_t)(i / H / t->n_layers);
         const float w = (float)npy_real(&f->head, i);
         float *at = &t->weight[ckvc_weight_index(t, l, h / group, b)];
-        CKVC_REFUSE_IF(h % group && *at != w, err, f->path,
-                       "layer %u: query heads %u and %u share a KV head and have the weights %g "
-                       "and %g: without \"ckvc\" in manifest.json, and without --model, rows are "
-                       "kept as query heads",
-                       l, h - 1, h, (double)*at, (double)w);
+        CKVC_REFUSE_IF(
+            h % group && *at != w, err, f->path,
+            "layer %u: query heads %u and %u share a KV head and have the weights %g and %g: "
+            "without \"ckvc\" in manifest.json, and without --model, rows are kept as query heads",
+            l, h - 1, h, (double)*at, (double)w);
         *at = w;
     }
     return CKVC_OK;

@@ -37,9 +37,9 @@ static ckvc_status append_verdict(const table_file *t, const char *path, ckvc_bu
                                   ckvc_err *err) {
     json_auto_t *report = NULL;
     if (!path) {
-        ckvc_buffer_text(b, "No report came with this table: whether it should be deployed is not "
-                            "known. Score it on prompts that chose nothing (`ckvc score`, `ckvc "
-                            "report`) first.\n\n");
+        ckvc_buffer_text(
+            b, "No report came with this table: whether it should be deployed is not known. Score "
+               "it on prompts that chose nothing (`ckvc score`, `ckvc report`) first.\n\n");
         return CKVC_OK;
     }
     CKVC_TRY(ckvc_json_read(path, REPORT_MAX, &report, err));
@@ -54,17 +54,17 @@ static ckvc_status append_verdict(const table_file *t, const char *path, ckvc_bu
     CKVC_FAIL_IF(!found, err, CKVC_E_MISMATCH,
                  "%s: a report of other tables: none has the content id %s", path, t->content_id);
     const json_t *verdict = json_object_get(found, "verdict");
-    ckvc_buffer_printf(b,
-                       "Its report's verdict: **%s**. %s. Loss is in nats per token over the full "
-                       "cache (95%% over documents).\n\n"
-                       "| budget | verdict | loss | prompts | cache, bytes a prompt (16-bit) |\n"
-                       "| --- | --- | --- | --- | --- |\n",
-                       text_of(verdict, "word"),
-                       json_is_true(json_object_get(verdict, "leak_passed"))
-                           ? "It was judged on prompts that share no text with those that it was "
-                             "made from"
-                           : "No check says that it was judged on prompts that share no text with "
-                             "those that it was made from");
+    ckvc_buffer_printf(
+        b,
+        "Its report's verdict: **%s**. %s. Loss is in nats per token over the full cache (95%% "
+        "over documents).\n\n"
+        "| budget | verdict | loss | prompts | cache, bytes a prompt (16-bit) |\n"
+        "| --- | --- | --- | --- | --- |\n",
+        text_of(verdict, "word"),
+        json_is_true(json_object_get(verdict, "leak_passed"))
+            ? "It was judged on prompts that share no text with those that it was made from"
+            : "No check says that it was judged on prompts that share no text with those that it "
+              "was made from");
     json_array_foreach(json_object_get(verdict, "budgets"), i, at) { append_verdict_row(b, at); }
     ckvc_buffer_text(b, "\n");
     return CKVC_OK;
@@ -115,10 +115,9 @@ ckvc_status model_card(const table_file *t, const char *report, ckvc_buffer *out
     append_prompts(out, meta);
     ckvc_buffer_printf(
         out,
-        "\n## Use\n\n`model.safetensors` holds the sections of a ckvc table, "
-        "`META` its description as JSON text; `table.ckvt` is the same table, content id "
-        "`%s`, as engines read it (in Python `ckvc.Table.read`, "
-        "`CompilerKVPress.from_pretrained`).\n",
+        "\n## Use\n\n`model.safetensors` holds the sections of a ckvc table, `META` its "
+        "description as JSON text; `table.ckvt` is the same table, content id `%s`, as engines "
+        "read it (in Python `ckvc.Table.read`, `CompilerKVPress.from_pretrained`).\n",
         t->content_id);
     return CKVC_OK;
 }

@@ -141,11 +141,10 @@ static ckvc_status check_neighbours(const run_dir *r, ckvc_err *err) {
     CKVC_AUTO_FREE run_part *parts = NULL;
     size_t n;
     const bool is_whole = ckvc_file_exists(whole);
-    CKVC_FAIL_IF(
-        r->part.count && is_whole, err, CKVC_E_CREATE,
-        "%s: is a run in one piece, not in parts; go on with it without --shard, or choose "
-        "another --out",
-        r->path);
+    CKVC_FAIL_IF(r->part.count && is_whole, err, CKVC_E_CREATE,
+                 "%s: is a run in one piece, not in parts; go on with it without --shard, or "
+                 "choose another --out",
+                 r->path);
     CKVC_TRY(run_list_parts(r->path, r->part.count ? "lock" : "journal",
                             r->part.count ? "" : ".jsonl", &parts, &n, err));
     CKVC_FAIL_IF(!r->part.count && !is_whole && n, err, CKVC_E_CREATE,
@@ -288,13 +287,13 @@ ckvc_status run_read_shard(const run_dir *r, const run_pass *pass, size_t k, sha
     CKVC_FAIL_IF(strcmp(s->h.plan, pass->plan) != 0, err, CKVC_E_DATA,
                  "%s: belongs to plan %.16s..., this pass is of %.16s...", path, s->h.plan,
                  pass->plan);
-    CKVC_FAIL_IF(strcmp(s->h.pass, pass->kind) != 0 || s->n_prompts != entry->prompts ||
-                     s->n_records != entry->rows,
-                 err, CKVC_E_DATA,
-                 "%s: %zu prompts and %zu records of pass \"%s\", the journal says %u and %llu of "
-                 "\"%s\"",
-                 path, s->n_prompts, s->n_records, s->h.pass, entry->prompts,
-                 (unsigned long long)entry->rows, pass->kind);
+    CKVC_FAIL_IF(
+        strcmp(s->h.pass, pass->kind) != 0 || s->n_prompts != entry->prompts ||
+            s->n_records != entry->rows,
+        err, CKVC_E_DATA,
+        "%s: %zu prompts and %zu records of pass \"%s\", the journal says %u and %llu of \"%s\"",
+        path, s->n_prompts, s->n_records, s->h.pass, entry->prompts,
+        (unsigned long long)entry->rows, pass->kind);
     *out = ckvc_take(&s);
     return CKVC_OK;
 }

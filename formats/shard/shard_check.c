@@ -102,10 +102,10 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
         BAD_IF(a->type == SHARD_TEXT && !clean_text((const char *)h + a->offset, a->size),
                "attribute %s is not UTF-8 text of at most %zu bytes", a->name, a->size - 1);
     }
-    BAD_IF(!shard_pass_named(h->pass),
-           "attribute pass is \"%s\", must be scan, demand, score, shares, cuts, head, gate or "
-           "both",
-           h->pass);
+    BAD_IF(
+        !shard_pass_named(h->pass),
+        "attribute pass is \"%s\", must be scan, demand, score, shares, cuts, head, gate or both",
+        h->pass);
     CKVC_TRY(check_counts(h, where, list, n, err));
     CKVC_TRY(setting_check_values(&h->setting, SETTING_SHARD, where, err));
     for (size_t i = 0; i < n; i++) {
@@ -216,8 +216,7 @@ static ckvc_status check_records(const shard *s, const char *where, ckvc_err *er
         INDEX("record/budget", r->budget, h->n_budgets);
         INDEX("record/action", r->action, h->side[r->side].n_actions);
         BAD_IF(h->setting.reduction == CKVC_LOSS_SUM && s->prompts[r->prompt].n_continuation == 0,
-               "prompt/n_continuation, row %u, is 0, must be at least 1 where losses "
-               "are summed",
+               "prompt/n_continuation, row %u, is 0, must be at least 1 where losses are summed",
                r->prompt);
         FINITE("record/reward", r->reward);
         FINITE("record/baseline", r->baseline);

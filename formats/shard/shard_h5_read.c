@@ -203,8 +203,8 @@ static ckvc_status read_array(reader *r, const shard_attribute *a) {
             n = want[i] && n > SHARD_MAX_TABLE / want[i] ? SHARD_MAX_TABLE + 1 : n * want[i];
         }
         REFUSE_IF(r, !same || n > SHARD_MAX_TABLE,
-                  "attribute %s has other dimensions than the other attributes ask "
-                  "for (%s), or over %zu entries",
+                  "attribute %s has other dimensions than the other attributes ask for (%s), or "
+                  "over %zu entries",
                   a->name,
                   rank == 3 ? "[n_layers, n_kv_heads, budgets]" : "[n_layers, E, P, budgets]",
                   SHARD_MAX_TABLE);
@@ -295,8 +295,7 @@ static ckvc_status check_filters(reader *r, const source *from, hid_t create) {
                                                sizeof name, name, &config);
         while (kind < 4 && known[kind] != id) { kind++; }
         REFUSE_IF(r, kind == 4,
-                  "%s uses filter %d (%.40s); shuffle, deflate, fletcher32 and zstd "
-                  "(%d) are read",
+                  "%s uses filter %d (%.40s); shuffle, deflate, fletcher32 and zstd (%d) are read",
                   from->name, (int)id, name[0] ? name : "unknown", H5_ZSTD_ID);
         REFUSE_IF(r, seen[kind]++ || seen[2] + seen[3] > 1, "%s is compressed more than once",
                   from->name);

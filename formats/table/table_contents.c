@@ -193,8 +193,8 @@ void table_file_free(table_file *t) {
 static ckvc_status check_side(const char *side, const table_evidence *e, size_t n, ckvc_err *err) {
     for (size_t i = 0; i < n; i++) {
         BAD_IF(e->n[i] ? !isfinite(e->q[i]) : !(isinf(e->q[i]) && e->q[i] < 0),
-               "Q%s[%zu] is %g with %llu records: want a finite value where an action was "
-               "logged, -inf elsewhere",
+               "Q%s[%zu] is %g with %llu records: want a finite value where an action was logged, "
+               "-inf elsewhere",
                side, i, e->q[i], (unsigned long long)e->n[i]);
         BAD_IF(e->n[i] > RECORDS_MAX, "N%s[%zu] is %llu, over the limit of 2^53", side, i,
                (unsigned long long)e->n[i]);
@@ -399,9 +399,8 @@ static json_t *describe_summary(const table_file *t) {
         shares = shares || t->evidence[s].share;
     }
     return json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, "
-        "s:o*, s:o, s:b, s:b, "
-        "s:O, s:O*, s:O*}",
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*, s:o, "
+        "s:b, s:b, s:O, s:O*, s:O*}",
         "content_id", t->content_id, "shape", ckvt_shape_json(c), "budgets",
         ckvc_json_reals(c->budgets, c->n_budgets), "head_actions",
         ckvc_json_reals(c->head_grid, c->n_head_actions), "gate_actions",

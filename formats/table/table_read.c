@@ -182,11 +182,10 @@ static ckvc_status check_meta(const reader *r) {
     REFUSE_IF(r, ckvt_probe_operator(probe) != r->t->table->op,
               "section META: probe is %s, but the header's flags say the operator %s",
               probe ? probe : "missing", ckvc_operator_name(r->t->table->op));
-    REFUSE_IF(
-        r, !ckvt_rule_agrees(r->t),
-        "section META: alpha_kind or keep_window is not what SHAPE says (%s, %u); a table from "
-        "before SHAPE held them: fit it again from its runs",
-        r->t->table->visible ? "visible" : "paper", r->t->table->keep_window);
+    REFUSE_IF(r, !ckvt_rule_agrees(r->t),
+              "section META: alpha_kind or keep_window is not what SHAPE says (%s, %u); a table "
+              "from before SHAPE held them: fit it again from its runs",
+              r->t->table->visible ? "visible" : "paper", r->t->table->keep_window);
     json_auto_t *want = ckvt_shape_json(r->t->table);
     const json_t *got = json_object_get(meta, "shape");
     const char *key;

@@ -161,10 +161,9 @@ static void warn_of_what_lacks(double now) {
                   job.what, more / 1e6, room / 1e6, job.folder);
     }
     if (before > 0 && since > 0 && growth > available) {
-        ckvc_warn(
-            "%s: memory grows, by the end by about %.1f MB, and %.1f MB are available; please "
-            "report this: what is done stays, and --resume goes on behind it",
-            job.what, growth / 1e6, available / 1e6);
+        ckvc_warn("%s: memory grows, by the end by about %.1f MB, and %.1f MB are available; "
+                  "please report this: what is done stays, and --resume goes on behind it",
+                  job.what, growth / 1e6, available / 1e6);
     }
 }
 

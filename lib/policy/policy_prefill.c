@@ -179,10 +179,9 @@ static int check_request(const ckvc_request *r, note to) {
     const ckvc_table *t = r->table;
     const ckvc_geometry *m = &r->model;
     if (t->op != CKVC_OPERATOR_PAPER && !(t->share && t->op == CKVC_OPERATOR_NO_THRESHOLD)) {
-        return refuse(to,
-                      "a probe's table, fitted for the operator %s; deploy one of the paper's "
-                      "operator",
-                      ckvc_operator_name(t->op));
+        return refuse(
+            to, "a probe's table, fitted for the operator %s; deploy one of the paper's operator",
+            ckvc_operator_name(t->op));
     }
     if (t->n_layers != m->n_layers || t->n_heads != m->n_kv_heads ||
         (t->head_axis && m->n_query_heads != m->n_kv_heads)) {

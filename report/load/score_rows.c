@@ -154,9 +154,8 @@ static ckvc_status drop_repeated(score_files *f, entry *rows, ckvc_err *err) {
         }
         const double a = last->row->reward, b = now->row->reward;
         CKVC_FAIL_IF(!(fabs(a - b) <= 1e-4 || (isnan(a) && isnan(b))), err, CKVC_E_DATA,
-                     "score files: prompt \"%s\", policy \"%s\", budget %g: reward %.9g in "
-                     "one, %.9g in another; they were made with different options, report "
-                     "them apart",
+                     "score files: prompt \"%s\", policy \"%s\", budget %g: reward %.9g in one, "
+                     "%.9g in another; they were made with different options, report them apart",
                      now->row->id, now->row->policy, now->row->budget, a, b);
         f->dropped_twice++;
     }

@@ -145,8 +145,8 @@ static void warn_of_slow_blas(backend *be, const char *core) {
                  has_avx512 ? "SkylakeX" : "Haswell");
     }
     snprintf(be->warning, sizeof be->warning,
-             "OpenBLAS runs its %s kernel although this CPU has %s: %s (results change in the "
-             "last bits)",
+             "OpenBLAS runs its %s kernel although this CPU has %s: %s (results change in the last "
+             "bits)",
              core, unused, advice);
 #else
     (void)be, (void)core;
@@ -164,9 +164,8 @@ static ckvc_status check_blas_buffers(int n_threads, ckvc_err *err) {
     void *probe = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CKVC_FAIL_IF(probe == MAP_FAILED, err, CKVC_E_MEMORY,
-                 "OpenBLAS needs %zu MiB for %d threads and the system refuses them; raise "
-                 "the limit (ulimit -v, -d) or "
-                 "use fewer --threads",
+                 "OpenBLAS needs %zu MiB for %d threads and the system refuses them; raise the "
+                 "limit (ulimit -v, -d) or use fewer --threads",
                  bytes >> 20, n_threads);
     munmap(probe, bytes);
     return CKVC_OK;

@@ -245,8 +245,7 @@ static ckvc_status check(scene *s, const trial *t, ckvc_pool *one, ckvc_err *err
         ckvc_pool_run(all, m.n, meet, &m);
         CKVC_TRY(run(s, t, together, err));
         CKVC_FAIL_IF(memcmp(alone, together, n * sizeof *alone) != 0, err, CKVC_E_DEVICE,
-                     "%s gets %s wrong on this machine (self-check: %d threads differ from "
-                     "one)",
+                     "%s gets %s wrong on this machine (self-check: %d threads differ from one)",
                      s->be->kernel, t->what, ckvc_pool_threads(all));
     }
     return CKVC_OK;
