@@ -116,12 +116,3 @@ static inline uint8_t *g_end(gguf_maker *g, size_t *size) {
     *size = b.size;
     return b.data;
 }
-
-static inline void g_write(const char *path, const void *bytes, size_t n) {
-    unlink(path); /* a file that is truncated and written again is flushed to disk by some file
-                     systems */
-    FILE *f = fopen(path, "wb");
-    if (f == NULL || fwrite(bytes, 1, n, f) != n || fclose(f) != 0) {
-        fail_msg("cannot write %s", path);
-    }
-}

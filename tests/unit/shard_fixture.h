@@ -20,13 +20,6 @@ static inline double *fixture_reals(size_t n, double first, double step) {
     return v;
 }
 
-/* A fresh folder, in memory where the system has such a place: these tests sync a lot. */
-static inline bool fixture_folder(char *path /* [64] */, const char *name) {
-    snprintf(path, 64, "%s/ckvc-%s-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp",
-             name);
-    return mkdtemp(path) != NULL;
-}
-
 enum { FIXTURE_FEATURES = CKVC_FEATURES_1_KEY + 2 + 1, FIXTURE_POSITIONS = 6 };
 
 /* 2 layers, 4 heads, 2 KV heads, 3 budgets, 3 x 2 bins. */

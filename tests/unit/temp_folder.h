@@ -1,5 +1,6 @@
 /* A folder of a test program's own: cmocka's group setup and teardown, or of one test. Removed with
- * all that lies in it. Below TMPDIR, else /tmp. */
+ * all that lies in it. Below TMPDIR, else in memory where the system has such a place: many tests
+ * sync. */
 #pragma once
 
 #include <ftw.h>
@@ -10,8 +11,8 @@
 static char temp_folder[256];
 
 static inline int temp_folder_make(void **state) {
-    const char *below = getenv("TMPDIR");
-    snprintf(temp_folder, sizeof temp_folder, "%s/ckvc-test-XXXXXX", below ? below : "/tmp");
+    const char *below = getenv("TMPDIR"), *memory = access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm";
+    snprintf(temp_folder, sizeof temp_folder, "%s/ckvc-test-XXXXXX", below ? below : memory);
     return mkdtemp(temp_folder) ? 0 : -1;
 }
 
@@ -31,4 +32,29 @@ static inline const char *in_temp_folder(const char *name) {
     char *path = paths[turn++ % 8];
     snprintf(path, sizeof paths[0], "%s/%s", temp_folder, name);
     return path;
+}
+
+/* A file at a path: a new one, for what is truncated and written again is flushed to disk by some
+ * file systems. */
+static inline void write_bytes(const char *path, const void *bytes, size_t n) {
+    unlink(path);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f) != 0) { fail_msg("cannot write %s", path); }
+}
+
+/* A text in the folder; its path. */
+static inline const char *put_text(const char *name, const char *text) {
+    const char *path = in_temp_folder(name);
+    write_bytes(path, text, strlen(text));
+    return path;
+}
+
+/* A command that succeeds. */
+static inline void shell(const char *format, ...) {
+    char command[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(command, sizeof command, format, args);
+    va_end(args);
+    if (system(command) != 0) { fail_msg("%s", command); }
 }

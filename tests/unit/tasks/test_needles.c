@@ -134,10 +134,8 @@ static void distractors_differ(void **state) {
 }
 
 static void haystacks_of_a_file(void **state) {
-    const char *path = in_temp_folder("hay.txt");
-    FILE *f = fopen(path, "w");
-    fputs("One  two three. Four\nfive six! Is that\n\nall 3.5 of it? Yes.", f);
-    fclose(f);
+    const char *path =
+        put_text("hay.txt", "One  two three. Four\nfive six! Is that\n\nall 3.5 of it? Yes.");
     const uint32_t length = 200;
     const task_options options = {.lengths = &length,
                                   .n_lengths = 1,
@@ -175,9 +173,7 @@ static void refusals(void **state) {
     }
     assert_true(copy && !words);
     err = (ckvc_err){0};
-    const char *path = in_temp_folder("empty.txt");
-    fclose(fopen(path, "w"));
-    options.haystack = path;
+    options.haystack = put_text("empty.txt", "");
     assert_int_equal(task_items_make("niah", &options, &list, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "nothing but white space"));
     task_items_fini(&list);

@@ -7,15 +7,6 @@
 #include "tests/unit/tasks/task_fixture.h"
 #include "tests/unit/temp_folder.h"
 
-static const char *put(const char *name, const char *text) {
-    const char *path = in_temp_folder(name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
-    return path;
-}
-
 static const char squad[] =
     "{\"data\":[{\"paragraphs\":["
     "{\"context\":\"Rome lies on the Tiber.\",\"qas\":["
@@ -30,7 +21,7 @@ static const char squad[] =
     "{\"context\":\"A dog barks.\",\"qas\":[]},{\"context\":\"A dog barks.\",\"qas\":[]}]}]}";
 
 static void squad_has_the_question_s_paragraph(void **state) {
-    const char *path = put("squad.json", squad);
+    const char *path = put_text("squad.json", squad);
     const uint32_t lengths[] = {45, 62, 400};
     const task_options options = {.lengths = lengths,
                                   .n_lengths = 3,
@@ -66,7 +57,7 @@ static const char hotpot[] =
     "hums.\"]],[\"Three\",[\"At noon.\"]]]}]";
 
 static void hotpot_has_all_of_its_documents(void **state) {
-    const char *paths[] = {put("squad.json", squad), put("hotpot.json", hotpot)};
+    const char *paths[] = {put_text("squad.json", squad), put_text("hotpot.json", hotpot)};
     const uint32_t length = 300;
     const task_options options = {.lengths = &length,
                                   .n_lengths = 1,
@@ -93,8 +84,9 @@ static const char prompts[] =
     "\"samsum\":\"no context\",\"qasper\":\"{context} {x}\",\"lcc\":\"{context}\"}";
 
 static void longbench_fills_its_prompt(void **state) {
-    put("dataset2prompt.json", prompts);
-    put("trec.jsonl",
+    put_text("dataset2prompt.json", prompts);
+    put_text(
+        "trec.jsonl",
         "{\"input\":\"Q: who\",\"context\":\"a b\",\"answers\":[\"Person\"],\"all_classes\":"
         "[\"Person\",\"City\"],\"length\":3,\"_id\":\"x\"}\n"
         "{\"input\":\"Q: where\",\"context\":\"1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 9 1 2 3 4 5 6 7 8 "
@@ -132,7 +124,7 @@ static void longbench_as_published(void **state) {
         skip();
         return; /* for who reads it: skip() does not come back */
     }
-    put("dataset2prompt.json", prompts);
+    put_text("dataset2prompt.json", prompts);
     assert_int_equal(symlink(from, in_temp_folder("multi_news.jsonl")), 0);
     free(from);
     const uint32_t lengths[] = {500, 20000};
@@ -187,10 +179,10 @@ static void refusals(void **state) {
         {"trec", "trec.jsonl", "{\"input\":\"\",\"context\":\"\",\"answers\":[\"x\"]}",
          "\"all_classes\" must be", CKVC_E_DATA},
     };
-    put("dataset2prompt.json", prompts);
+    put_text("dataset2prompt.json", prompts);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const uint32_t length = 100;
-        const char *path = cases[i].file ? put(cases[i].file, cases[i].text) : NULL;
+        const char *path = cases[i].file ? put_text(cases[i].file, cases[i].text) : NULL;
         const bool qa = path && strstr(path, "a.json") && !strstr(path, ".jsonl");
         const task_options options = {
             .lengths = &length,
@@ -224,8 +216,9 @@ static void refusals(void **state) {
 
 /* Where nothing is left to ask there is no list without items; what the options name is there. */
 static void nothing_left(void **state) {
-    const char *squad_path = put("squad.json", squad), *absent = in_temp_folder("absent");
-    const char *empty = in_temp_folder("empty"), *twice[] = {squad_path, put("again.json", squad)};
+    const char *squad_path = put_text("squad.json", squad), *absent = in_temp_folder("absent");
+    const char *empty = in_temp_folder("empty"),
+               *twice[] = {squad_path, put_text("again.json", squad)};
     assert_int_equal(mkdir(empty, 0777), 0);
     const struct {
         const char *tasks, *longbench, *qa, *says;

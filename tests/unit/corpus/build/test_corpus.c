@@ -84,19 +84,11 @@ static void noise(void **state) {
 
 /* ---- a small corpus of our own: sentences of made-up words, no two paragraphs alike but one ----
  */
-static void put(const char *name, const char *text, bool gz) {
-    const char *path = in_temp_folder(name);
-    if (gz) {
-        gzFile f = gzopen(path, "wb");
-        assert_non_null(f);
-        assert_int_equal(gzwrite(f, text, (unsigned)strlen(text)), strlen(text));
-        assert_int_equal(gzclose(f), Z_OK);
-    } else {
-        FILE *f = fopen(path, "w");
-        assert_non_null(f);
-        fputs(text, f);
-        assert_int_equal(fclose(f), 0);
-    }
+static void put_gz(const char *name, const char *text) {
+    gzFile f = gzopen(in_temp_folder(name), "wb");
+    assert_non_null(f);
+    assert_int_equal(gzwrite(f, text, (unsigned)strlen(text)), strlen(text));
+    assert_int_equal(gzclose(f), Z_OK);
 }
 
 static const char repeated[] = "This very paragraph stands at the front of every document of the "
@@ -135,15 +127,15 @@ static int make_corpus(void **state) {
                  : i % 3 == 1 ? "%02d.txt.gz"
                               : "%02d.txt",
                  i);
-        put(name, text, i % 3 == 1);
+        i % 3 == 1 ? put_gz(name, text) : (void)put_text(name, text);
         free(text);
     }
-    put("tiny.txt", "too short", false);
-    put("picture.png", "not looked at", false);
-    put("utf16.txt", "\xFF\xFEh", false);
+    put_text("tiny.txt", "too short");
+    put_text("picture.png", "not looked at");
+    put_text("utf16.txt", "\xFF\xFEh");
     ckvc_buffer garbled = {0}; /* Chinese in GB 2312 */
     for (int i = 0; i < 300; i++) { ckvc_buffer_text(&garbled, "\xD6\xD0\xCE\xC4"); }
-    put("garbled.txt", (char *)garbled.data, false);
+    put_text("garbled.txt", (char *)garbled.data);
     ckvc_buffer_fini(&garbled);
     return 0;
 }
@@ -183,7 +175,7 @@ static void documents(void **state) {
 
 static void damaged_gzip(void **state) {
     const char *path = in_temp_folder("bad.gz");
-    put("bad.gz", "\x1f\x8b\x08 not gzip at all", false);
+    put_text("bad.gz", "\x1f\x8b\x08 not gzip at all");
     corpus c = {0};
     ckvc_err err = {0};
     assert_int_equal(corpus_add(&c, "x", path, &err), CKVC_E_DATA);
@@ -423,11 +415,10 @@ static void retrieval_answers_are_right(void **state) {
 
 static void check_finds_repeats(void **state) {
     const char *path = in_temp_folder("r.jsonl");
-    put("r.jsonl",
-        "{\"id\":\"a\",\"text\":\"x "
-        "y\"}\n{\"id\":\"b\",\"tokens\":[1,2]}\n{\"id\":\"c\",\"text\":\"x "
-        "y\"}\n{\"id\":\"d\",\"tokens\":[1,2]}\n{\"id\":\"e\",\"tokens\":[9999]}\n",
-        false);
+    put_text("r.jsonl",
+             "{\"id\":\"a\",\"text\":\"x "
+             "y\"}\n{\"id\":\"b\",\"tokens\":[1,2]}\n{\"id\":\"c\",\"text\":\"x "
+             "y\"}\n{\"id\":\"d\",\"tokens\":[1,2]}\n{\"id\":\"e\",\"tokens\":[9999]}\n");
     manifest *m;
     manifest_facts f;
     ckvc_err err = {0};

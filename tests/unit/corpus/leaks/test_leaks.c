@@ -16,10 +16,7 @@
 
 static const char *file_of(const char *name, const void *bytes, size_t n) {
     const char *path = in_temp_folder(name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
+    write_bytes(path, bytes, n);
     return path;
 }
 

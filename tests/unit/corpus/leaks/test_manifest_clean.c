@@ -8,17 +8,10 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
-static void put(const char *name, const char *text) {
-    FILE *f = fopen(in_temp_folder(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    assert_int_equal(fclose(f), 0);
-}
-
 static manifest *manifest_of(const char *text) {
     manifest *m;
     ckvc_err err = {0};
-    put("m.jsonl", text);
+    put_text("m.jsonl", text);
     if (manifest_read(in_temp_folder("m.jsonl"), &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     return m;
 }
@@ -84,7 +77,7 @@ static void refusals_leave_no_file(void **state) {
                                         A "\n{\"id\":\"d\",\"text\":\"xx\"}\n", A "\n" C, ""};
     for (size_t i = 0; i < sizeof later / sizeof *later;
          i++) { /* longer, shorter, of the same length, without its LF, empty */
-        put("m.jsonl", later[i]);
+        put_text("m.jsonl", later[i]);
         err = (ckvc_err){0};
         assert_int_equal(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err),
                          CKVC_E_DATA);
@@ -96,7 +89,7 @@ static void refusals_leave_no_file(void **state) {
     manifest_free(m);
     assert_false(ckvc_file_exists(in_temp_folder("c.jsonl")));
     m = manifest_of(A "\n" C "\n");
-    put("c.jsonl", "mine");
+    put_text("c.jsonl", "mine");
     assert_int_equal(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), false, &err),
                      CKVC_E_CREATE);
     holds("c.jsonl", "mine");
@@ -108,8 +101,8 @@ static void refusals_leave_no_file(void **state) {
 
 static void ready_knows_what_is_in_the_way(void **state) {
     manifest *m = manifest_of(A "\n" C "\n");
-    put("eval.jsonl", "{}\n");
-    put("old.jsonl", "{}\n");
+    put_text("eval.jsonl", "{}\n");
+    put_text("old.jsonl", "{}\n");
     char eval[320], other[320];
     snprintf(eval, sizeof eval, "%s/eval.jsonl", temp_folder);
     snprintf(other, sizeof other, "%s/sub/c.jsonl", temp_folder);
@@ -135,7 +128,7 @@ static void ready_knows_what_is_in_the_way(void **state) {
     assert_int_equal(manifest_clean_ready(m, read, 1, other, false, &err), CKVC_OK);
     manifest_free(m);
     /* A "file" is found from its manifest's folder only. */
-    put("t.txt", "some text");
+    put_text("t.txt", "some text");
     m = manifest_of(A "\n{\"id\":\"f\",\"file\":\"t.txt\"}\n");
     err = (ckvc_err){0};
     assert_int_equal(manifest_clean_ready(m, read, 1, other, false, &err), CKVC_E_USAGE);

@@ -65,8 +65,7 @@ static bool reads(const char *format, const char *file, const char *path, const 
     const import_options o = {0};
     CKVC_AUTO(table_file_free_at) table_file *t = NULL;
     remove(file); /* a file that is cut short and written again is waited for by some disks */
-    FILE *f = fopen(file, "wb");
-    assert_true(f && fwrite(bytes, 1, n, f) == n && fclose(f) == 0);
+    write_bytes(file, bytes, n);
     const ckvc_status st = format_of(format)->read(path, &o, &t, &err);
     assert_true(st != CKVC_E_BUG && err.status == st);
     assert_true(st == CKVC_OK ? t != NULL : *err.text && !strchr(err.text, '\n'));

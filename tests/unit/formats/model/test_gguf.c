@@ -16,7 +16,7 @@ static ckvc_rng rng;
 static void put(gguf_maker *g) {
     size_t n;
     uint8_t *bytes = g_end(g, &n);
-    g_write(path, bytes, n);
+    write_bytes(path, bytes, n);
     free(bytes);
 }
 
@@ -248,17 +248,17 @@ static void headers(void **state) {
         for (int b = 0; b < edits[i].width; b++) {
             bytes[edits[i].at + (size_t)b] = (uint8_t)(edits[i].v >> 8 * b);
         }
-        g_write(path, bytes, n);
+        write_bytes(path, bytes, n);
         must_refuse(edits[i].word);
     }
     for (size_t cut = 0; cut < n;
          cut += cut < 2000 ? 1 : 97) { /* every prefix of the file is refused */
-        g_write(path, sound, cut);
+        write_bytes(path, sound, cut);
         must_refuse("");
     }
     memcpy(bytes, sound, n);
     memset(bytes + n, 0, 64);
-    g_write(path, bytes, n + 32);
+    write_bytes(path, bytes, n + 32);
     must_refuse("32 bytes behind the last tensor belong to none");
     free(sound);
     free(bytes);
@@ -526,7 +526,7 @@ static void random_damage(void **state) {
     const size_t tables = 24 + g.keys.size + g.infos.size; /* everything before the data */
     size_t n;
     uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n, 1);
-    g_write(path, sound, n);
+    write_bytes(path, sound, n);
     for (int i = 0; i < 6000; i++) {
         memcpy(bytes, sound, n);
         const uint64_t edits = 1 + ckvc_rng_below(&rng, 3);
@@ -539,7 +539,7 @@ static void random_damage(void **state) {
                 bytes[at] = (uint8_t)ckvc_rng_below(&rng, 256);
             }
         }
-        g_write(path, bytes, ckvc_rng_below(&rng, 16) ? n : ckvc_rng_below(&rng, n));
+        write_bytes(path, bytes, ckvc_rng_below(&rng, 16) ? n : ckvc_rng_below(&rng, n));
         use_all();
     }
     free(sound);

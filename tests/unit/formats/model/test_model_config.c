@@ -13,10 +13,7 @@ static const char base[] = "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"
                            "\"intermediate_size\":40,\"vocab_size\":100}";
 
 static ckvc_status read_text(const char *text, model_shape *s, ckvc_err *err) {
-    FILE *f = fopen(in_temp_folder("config.json"), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    assert_int_equal(fclose(f), 0);
+    put_text("config.json", text);
     return model_config_read(temp_folder, s, err);
 }
 
@@ -385,8 +382,7 @@ static void stop_ids(void **state) {
         int32_t id;
     } files[] = {{"{\"eos_token_id\":[9]}", 9}, {"{\"eos_token_id\":null}", 7}, {"{}", 7}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        FILE *f = fopen(in_temp_folder(name), "wb");
-        assert_true(f && fputs(files[i].text, f) >= 0 && fclose(f) == 0);
+        put_text(name, files[i].text);
         s = good("{\"eos_token_id\":7}");
         assert_true(s.n_stop_ids == 1 && s.stop_ids[0] == files[i].id);
     }

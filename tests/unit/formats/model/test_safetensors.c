@@ -8,13 +8,6 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
-static void put(const char *name, const void *data, size_t n) {
-    FILE *f = fopen(in_temp_folder(name), "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(data, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
 static void drop(const char *name) { unlink(in_temp_folder(name)); }
 
 /* A file of the header text and n_data bytes 0, 1, 2 ... */
@@ -25,7 +18,7 @@ static void put_tensors(const char *name, const char *header, size_t n_data) {
     ckvc_put_u64(bytes, n);
     memcpy(bytes + 8, header, n);
     for (size_t i = 0; i < n_data; i++) { bytes[8 + n + i] = (uint8_t)i; }
-    put(name, bytes, 8 + n + n_data);
+    write_bytes(in_temp_folder(name), bytes, 8 + n + n_data);
 }
 
 static ckvc_status read_dir(model_spec **out, ckvc_err *err) {
@@ -136,10 +129,10 @@ static void malformed_headers(void **state) {
 static void malformed_lengths(void **state) {
     uint8_t bytes[64] = {0};
     for (size_t n = 0; n < 8; n++) {
-        put("model.safetensors", bytes, n);
+        write_bytes(in_temp_folder("model.safetensors"), bytes, n);
         refused("too few");
     }
-    put("model.safetensors", bytes, 8); /* header of 0 bytes */
+    write_bytes(in_temp_folder("model.safetensors"), bytes, 8); /* header of 0 bytes */
     refused("JSON object");
     static const struct {
         uint64_t length;
@@ -152,7 +145,7 @@ static void malformed_lengths(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ckvc_put_u64(bytes, cases[i].length);
         bytes[8] = '{';
-        put("model.safetensors", bytes, sizeof bytes);
+        write_bytes(in_temp_folder("model.safetensors"), bytes, sizeof bytes);
         refused(cases[i].word);
     }
 }
@@ -172,7 +165,8 @@ static void several_files(void **state) {
     put_tensors("one.safetensors", "{" T("F32", "[1]", "[0,4]") "}", 4);
     put_tensors("two.safetensors",
                 "{\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4);
-#define INDEX(text) put("model.safetensors.index.json", text, sizeof(text) - 1)
+#define INDEX(text)                                                                                \
+    write_bytes(in_temp_folder("model.safetensors.index.json"), text, sizeof(text) - 1)
     INDEX("{\"metadata\":{\"total_size\":8},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one."
           "safetensors\"}}");
     ckvc_warn_set(count_warning);
@@ -198,7 +192,8 @@ static void several_files(void **state) {
             strncat(escaped, *p == '\\' ? "\\\\" : (char[]){*p, 0},
                     sizeof escaped - strlen(escaped) - 1);
         }
-        put("model.safetensors.index.json", text,
+        write_bytes(
+            in_temp_folder("model.safetensors.index.json"), text,
             (size_t)snprintf(text, sizeof text, "{\"weight_map\":{\"t\":\"%s\"}}", escaped));
         refused("plain names");
     }
@@ -250,7 +245,7 @@ static void random_damage(void **state) {
                                                   : ckvc_rng_below(&rng, 256));
         }
         const size_t size = ckvc_rng_below(&rng, 8) ? n : ckvc_rng_below(&rng, n);
-        put("model.safetensors", bytes, size);
+        write_bytes(in_temp_folder("model.safetensors"), bytes, size);
         ckvc_err err = {0};
         model_spec *w;
         const ckvc_status rc = read_dir(&w, &err);

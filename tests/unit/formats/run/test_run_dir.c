@@ -8,38 +8,15 @@
 #include "formats/run/prompt_log.h"
 #include "lib/base/files.h"
 #include "tests/unit/run_fixture.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
-
-static char folder[64];
-static char path_text[8][160];
-static int next_path;
-
-/* folder/name; a few are valid at a time */
-static const char *at(const char *name) {
-    char *p = path_text[next_path++ % 8];
-    snprintf(p, sizeof path_text[0], "%s/%s", folder, name);
-    return p;
-}
-
-static void shell(const char *format, ...) {
-    char command[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    assert_int_equal(system(command), 0);
-}
 
 static int setup(void **state) {
     unsigned before = 0;
     bool complete;
-    return !fixture_folder(folder, "run") ||
-           fixture_run(at("whole"), false, &before, &complete, NULL) || !complete || before;
-}
-
-static int teardown(void **state) {
-    shell("rm -rf %s", folder);
-    return 0;
+    return temp_folder_make(state) ||
+           fixture_run(in_temp_folder("whole"), false, &before, &complete, NULL) || !complete ||
+           before;
 }
 
 static char *read_text(const char *path, size_t *n) {
@@ -62,7 +39,7 @@ static void finish_and_compare(const char *run, unsigned *before) {
     assert_true(complete);
     shell("for k in 0 1 2; do cmp %s/whole/" RUN_PASS "/shard-0000$k.h5 %s/" RUN_PASS
           "/shard-0000$k.h5 || exit 1; done",
-          folder, run);
+          temp_folder, run);
     shell("test \"$(ls %s | tr '\\n' ' ')\" = 'journal.jsonl lock " RUN_PASS " run.json '", run);
     shell("test $(ls %s/" RUN_PASS " | wc -l) = 3", run);
     if (run_verify(run, &err) != CKVC_OK) { fail_msg("%s", err.text); }
@@ -98,7 +75,7 @@ static void make_half(const char *run) {
 static void test_create_and_read(void **state) {
     run_dir *r;
     ckvc_err err = {0};
-    assert_int_equal(run_open(at("whole/"), &r, &err), CKVC_OK);
+    assert_int_equal(run_open(in_temp_folder("whole/"), &r, &err), CKVC_OK);
     assert_int_equal(run_pass_count(r), 1);
     const run_pass *p = run_pass_at(r, 0);
     assert_string_equal(p->name, RUN_PASS);
@@ -132,16 +109,16 @@ static void test_create_and_read(void **state) {
     assert_int_equal(json_integer_value(json_object_get(pass, "prompts_skipped")), 1);
     json_decref(d);
     run_close(r);
-    assert_int_equal(run_verify(at("whole"), &err), CKVC_OK);
+    assert_int_equal(run_verify(in_temp_folder("whole"), &err), CKVC_OK);
     /* A second resume of a finished run has nothing to do and changes nothing. */
     unsigned before;
-    shell("cp -r %s/whole %s/again; sha256sum %s/again/journal.jsonl > %s/sum", folder, folder,
-          folder, folder);
-    finish_and_compare(at("again"), &before);
+    shell("cp -r %s/whole %s/again; sha256sum %s/again/journal.jsonl > %s/sum", temp_folder,
+          temp_folder, temp_folder, temp_folder);
+    finish_and_compare(in_temp_folder("again"), &before);
     assert_int_equal(before, RUN_PROMPTS);
-    shell("sha256sum -c --quiet %s/sum", folder);
+    shell("sha256sum -c --quiet %s/sum", temp_folder);
     /* A folder that is not there yet is created by --resume. */
-    finish_and_compare(at("by-resume"), &before);
+    finish_and_compare(in_temp_folder("by-resume"), &before);
     assert_int_equal(before, 0);
 }
 
@@ -149,20 +126,22 @@ static void test_create_refusals(void **state) {
     run_dir *r;
     json_t *plan = fixture_plan();
     ckvc_err err = {0};
-    assert_int_equal(run_create(at("whole"), plan, false, &r, &err), CKVC_E_CREATE);
+    assert_int_equal(run_create(in_temp_folder("whole"), plan, false, &r, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "--resume"));
-    shell("mkdir %s/foreign; touch %s/foreign/x; touch %s/file", folder, folder, folder);
+    shell("mkdir %s/foreign; touch %s/foreign/x; touch %s/file", temp_folder, temp_folder,
+          temp_folder);
     err.status = CKVC_OK;
-    assert_int_equal(run_create(at("foreign"), plan, true, &r, &err), CKVC_E_CREATE);
+    assert_int_equal(run_create(in_temp_folder("foreign"), plan, true, &r, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "run.json"));
     err.status = CKVC_OK;
-    assert_int_equal(run_create(at("file"), plan, true, &r, &err), CKVC_E_CREATE);
+    assert_int_equal(run_create(in_temp_folder("file"), plan, true, &r, &err), CKVC_E_CREATE);
     err.status = CKVC_OK;
-    assert_int_equal(run_open(at("nowhere"), &r, &err), CKVC_E_NOINPUT);
+    assert_int_equal(run_open(in_temp_folder("nowhere"), &r, &err), CKVC_E_NOINPUT);
     assert_null(r);
     /* Left by a create that was killed before run.json: as good as empty. */
-    shell("mkdir %s/begun; touch %s/begun/lock %s/begun/run.json.tmp.1.0", folder, folder, folder);
-    assert_int_equal(run_create(at("begun"), plan, false, &r, NULL), CKVC_OK);
+    shell("mkdir %s/begun; touch %s/begun/lock %s/begun/run.json.tmp.1.0", temp_folder, temp_folder,
+          temp_folder);
+    assert_int_equal(run_create(in_temp_folder("begun"), plan, false, &r, NULL), CKVC_OK);
     run_close(r);
     json_decref(plan);
 }
@@ -175,12 +154,12 @@ static void test_plan_mismatch(void **state) {
     json_object_set_new(plan, "threads", json_integer(64));
     json_object_set_new(plan, "backend", json_string("cuda"));
     json_object_set_new(plan, "limit_time", json_integer(5));
-    assert_int_equal(run_create(at("whole"), plan, true, &r, &err), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("whole"), plan, true, &r, &err), CKVC_OK);
     run_close(r);
     json_object_set_new(plan, "window", json_integer(16));
     json_object_set_new(json_object_get(plan, "bins"), "entropy", json_integer(20));
     json_object_set_new(plan, "seed", json_integer(3));
-    assert_int_equal(run_create(at("whole"), plan, true, &r, &err), CKVC_E_MISMATCH);
+    assert_int_equal(run_create(in_temp_folder("whole"), plan, true, &r, &err), CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "window: 8 there, 16 now"));
     assert_non_null(strstr(err.text, "bins.entropy: 3 there, 20 now"));
     assert_non_null(strstr(err.text, "seed: absent there, 3 now"));
@@ -189,13 +168,13 @@ static void test_plan_mismatch(void **state) {
 }
 
 static void test_pass_mismatch(void **state) {
-    make_half(at("bent"));
+    make_half(in_temp_folder("bent"));
     json_t *plan = fixture_plan();
     shard_header h;
     fixture_header(&h, "both");
     run_dir *r;
     bool done[64];
-    assert_int_equal(run_create(at("bent"), plan, true, &r, NULL), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("bent"), plan, true, &r, NULL), CKVC_OK);
     ckvc_err err = {0};
     assert_int_equal(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cuda"},
                                     &h, done, &err),
@@ -230,38 +209,39 @@ static void test_lock(void **state) {
     run_dir *r, *second;
     json_t *plan = fixture_plan();
     ckvc_err err = {0};
-    assert_int_equal(run_create(at("whole"), plan, true, &r, NULL), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("whole"), plan, true, &r, NULL), CKVC_OK);
     pid_t pid = fork();
     if (pid == 0) {
         char want[64];
         snprintf(want, sizeof want, "process %ld is writing", (long)getppid());
-        bool ok = run_create(at("whole"), plan, true, &second, &err) == CKVC_E_BUSY &&
+        bool ok = run_create(in_temp_folder("whole"), plan, true, &second, &err) == CKVC_E_BUSY &&
                   strstr(err.text, want);
-        ok = ok && run_open(at("whole"), &second, NULL) == CKVC_OK; /* readers need no lock */
+        ok = ok &&
+             run_open(in_temp_folder("whole"), &second, NULL) == CKVC_OK; /* readers need no lock */
         _exit(ok ? 0 : 1);
     }
     int how;
     waitpid(pid, &how, 0);
     assert_int_equal(how, 0);
     run_close(r);
-    assert_int_equal(run_create(at("whole"), plan, true, &r, NULL), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("whole"), plan, true, &r, NULL), CKVC_OK);
     run_close(r);
     json_decref(plan);
 }
 
 static void test_resume_after_stop(void **state) {
     unsigned before;
-    make_half(at("half"));
-    finish_and_compare(at("half"), &before);
+    make_half(in_temp_folder("half"));
+    finish_and_compare(in_temp_folder("half"), &before);
     assert_int_equal(before, 3);
 }
 
 /* The log cut at every byte, and continued with junk: what was whole before the cut counts, the
  * rest is done again. */
 static void test_torn_log(void **state) {
-    make_half(at("half"));
+    make_half(in_temp_folder("half"));
     char log_path[200];
-    snprintf(log_path, sizeof log_path, "%s/" RUN_PASS "/shard-00000.log", at("half"));
+    snprintf(log_path, sizeof log_path, "%s/" RUN_PASS "/shard-00000.log", in_temp_folder("half"));
     size_t n;
     char *bytes = read_text(log_path, &n);
     prompt_log log;
@@ -302,10 +282,10 @@ static void test_torn_log(void **state) {
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         for (int zeros = 0; zeros < 2; zeros++) {
             unsigned before;
-            make_half(at("half"));
+            make_half(in_temp_folder("half"));
             write_text(log_path, bytes, cuts[i]);
             if (zeros) { assert_int_equal(truncate(log_path, (off_t)cuts[i] + 64), 0); }
-            finish_and_compare(at("half"), &before);
+            finish_and_compare(in_temp_folder("half"), &before);
             assert_int_equal(before, 1 + (cuts[i] >= second) + (cuts[i] == n));
         }
     }
@@ -350,9 +330,10 @@ static void test_documented_record(void **state) {
     uint64_t size = 0;
     size_t n, n_page;
     shard_encode(s, &rows);
-    assert_int_equal(prompt_log_append(at("example.log"), &size, 5, rows.data, rows.size, NULL),
-                     CKVC_OK);
-    char *bytes = read_text(at("example.log"), &n),
+    assert_int_equal(
+        prompt_log_append(in_temp_folder("example.log"), &size, 5, rows.data, rows.size, NULL),
+        CKVC_OK);
+    char *bytes = read_text(in_temp_folder("example.log"), &n),
          *page = read_text("formats/run/run.md", &n_page);
     size_t seen = 0;
     for (char *line = page; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
@@ -377,50 +358,52 @@ static void test_wrong_log(void **state) {
     bool complete;
     unsigned before = 0;
     ckvc_err err = {0};
-    make_half(at("half"));
-    shell("cd %s/" RUN_PASS " && cp shard-00000.log shard-00002.log", at("half"));
-    assert_int_equal(fixture_run(at("half"), true, &before, &complete, &err), CKVC_E_DATA);
+    make_half(in_temp_folder("half"));
+    shell("cd %s/" RUN_PASS " && cp shard-00000.log shard-00002.log", in_temp_folder("half"));
+    assert_int_equal(fixture_run(in_temp_folder("half"), true, &before, &complete, &err),
+                     CKVC_E_DATA);
     assert_non_null(strstr(err.text, "not of this shard"));
-    make_half(at("half"));
+    make_half(in_temp_folder("half"));
     shell("cd %s/" RUN_PASS " && cp shard-00000.log x && cat x >> shard-00000.log && rm x",
-          at("half"));
+          in_temp_folder("half"));
     err.status = CKVC_OK;
-    assert_int_equal(fixture_run(at("half"), true, &before, &complete, &err), CKVC_E_DATA);
+    assert_int_equal(fixture_run(in_temp_folder("half"), true, &before, &complete, &err),
+                     CKVC_E_DATA);
     assert_non_null(strstr(err.text, "there twice"));
 }
 
 static void test_torn_journal(void **state) {
     size_t n, plan_size;
-    char *journal = read_text(at("whole/journal.jsonl"), &n);
-    free(read_text(at("whole/run.json"), &plan_size));
+    char *journal = read_text(in_temp_folder("whole/journal.jsonl"), &n);
+    free(read_text(in_temp_folder("whole/run.json"), &plan_size));
     size_t last = n - 1;
     while (journal[last - 1] != '\n') { last--; }
     /* Cut within the last line (the publication of shard 2): its file is there without a line and
      * is made again. */
     for (size_t cut = last; cut < n; cut += 13) {
-        shell("rm -rf %s/torn; cp -r %s/whole %s/torn", folder, folder, folder);
-        write_text(at("torn/journal.jsonl"), journal, cut);
+        shell("rm -rf %s/torn; cp -r %s/whole %s/torn", temp_folder, temp_folder, temp_folder);
+        write_text(in_temp_folder("torn/journal.jsonl"), journal, cut);
         run_dir *r; /* a reader takes what is whole and leaves the file alone */
-        assert_int_equal(run_open(at("torn"), &r, NULL), CKVC_OK);
+        assert_int_equal(run_open(in_temp_folder("torn"), &r, NULL), CKVC_OK);
         assert_int_equal(run_pass_at(r, 0)->n_shards, 2);
         assert_false(run_pass_at(r, 0)->complete);
         run_close(r);
         unsigned before;
-        finish_and_compare(at("torn"), &before);
+        finish_and_compare(in_temp_folder("torn"), &before);
         assert_int_equal(before, 6);
         size_t now;
-        char *text = read_text(at("torn/journal.jsonl"), &now);
+        char *text = read_text(in_temp_folder("torn/journal.jsonl"), &now);
         assert_int_equal(now, n);
         assert_memory_equal(text, journal, n);
         free(text);
     }
     /* A last line of zeros with a newline, as a hole in a file system would have it. */
-    shell("rm -rf %s/torn; cp -r %s/whole %s/torn", folder, folder, folder);
+    shell("rm -rf %s/torn; cp -r %s/whole %s/torn", temp_folder, temp_folder, temp_folder);
     char *holed = malloc(n);
     memcpy(holed, journal, n);
     memset(holed + last, 0, n - last - 1);
-    write_text(at("torn/journal.jsonl"), holed, n);
-    finish_and_compare(at("torn"), NULL);
+    write_text(in_temp_folder("torn/journal.jsonl"), holed, n);
+    finish_and_compare(in_temp_folder("torn"), NULL);
     /* Anywhere else a bad line is an error that names it. */
     size_t second = strcspn(journal, "\n") + 1;
     static const struct {
@@ -447,11 +430,12 @@ static void test_torn_journal(void **state) {
         ckvc_buffer_append(&text, journal, second);
         ckvc_buffer_printf(&text, "%s\n", bad[i].line);
         ckvc_buffer_append(&text, journal + second, n - second);
-        write_text(at("torn/journal.jsonl"), text.data, text.size);
+        write_text(in_temp_folder("torn/journal.jsonl"), text.data, text.size);
         ckvc_buffer_fini(&text);
         run_dir *r;
         ckvc_err err = {0};
-        if (run_open(at("torn"), &r, &err) != CKVC_E_DATA || !strstr(err.text, bad[i].word)) {
+        if (run_open(in_temp_folder("torn"), &r, &err) != CKVC_E_DATA ||
+            !strstr(err.text, bad[i].word)) {
             fail_msg("case %zu: %s", i, err.text);
         }
     }
@@ -463,25 +447,25 @@ static void test_changed_shard(void **state) {
     ckvc_err err = {0};
     run_dir *r;
     shard *s;
-    shell("rm -rf %s/bent; cp -r %s/whole %s/bent", folder, folder, folder);
+    shell("rm -rf %s/bent; cp -r %s/whole %s/bent", temp_folder, temp_folder, temp_folder);
     size_t n;
     char name[200];
-    snprintf(name, sizeof name, "%s/" RUN_PASS "/shard-00001.h5", at("bent"));
+    snprintf(name, sizeof name, "%s/" RUN_PASS "/shard-00001.h5", in_temp_folder("bent"));
     char *bytes = read_text(name, &n);
     bytes[n / 2] ^= 1;
     write_text(name, bytes, n);
-    assert_int_equal(run_open(at("bent"), &r, NULL), CKVC_OK);
+    assert_int_equal(run_open(in_temp_folder("bent"), &r, NULL), CKVC_OK);
     assert_int_equal(run_read_shard(r, run_pass_at(r, 0), 1, &s, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "SHA-256"));
     run_close(r);
     err.status = CKVC_OK;
-    assert_int_equal(run_verify(at("bent"), &err), CKVC_E_DATA);
+    assert_int_equal(run_verify(in_temp_folder("bent"), &err), CKVC_E_DATA);
     write_text(name, bytes, n - 1);
     err.status = CKVC_OK;
-    assert_int_equal(run_open(at("bent"), &r, &err), CKVC_E_DATA);
+    assert_int_equal(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA);
     assert_int_equal(unlink(name), 0);
     err.status = CKVC_OK;
-    assert_int_equal(run_open(at("bent"), &r, &err), CKVC_E_DATA);
+    assert_int_equal(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "not there"));
     free(bytes);
 }
@@ -495,7 +479,7 @@ static void test_empty_shards(void **state) {
     run_dir *r;
     bool done[2];
     ckvc_err err = {0};
-    assert_int_equal(run_create(at("empty"), plan, false, &r, &err), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("empty"), plan, false, &r, &err), CKVC_OK);
     assert_int_equal(run_pass_begin(r, &(run_pass_start){"scan", 2, 2, "cpu"}, &h, done, &err),
                      CKVC_OK);
     assert_int_equal(run_skip_prompt(r, 0, "a", "x", &err), CKVC_OK);
@@ -518,7 +502,7 @@ static void test_empty_shards(void **state) {
     assert_int_equal(run_publish_file(r, "tables/pass-01.ckvt", "x", 1, &err), CKVC_OK);
     assert_int_equal(run_publish_file(r, "../x", "x", 1, NULL), CKVC_E_BUG);
     run_close(r);
-    assert_int_equal(run_verify(at("empty"), &err), CKVC_OK);
+    assert_int_equal(run_verify(in_temp_folder("empty"), &err), CKVC_OK);
     json_decref(plan);
     shard_header_fini(&h);
 }
@@ -529,7 +513,7 @@ static void test_misuse(void **state) {
     fixture_header(&h, "both");
     run_dir *r;
     bool done[RUN_PROMPTS];
-    assert_int_equal(run_create(at("misuse"), plan, false, &r, NULL), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("misuse"), plan, false, &r, NULL), CKVC_OK);
     assert_int_equal(
         run_pass_begin(r, &(run_pass_start){"pass-1-both", 1, 1, "cpu"}, &h, done, NULL),
         CKVC_E_BUG);
@@ -572,5 +556,5 @@ int main(void) {
         cmocka_unit_test(test_empty_shards),
         cmocka_unit_test(test_misuse),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_folder_remove);
 }

@@ -15,6 +15,7 @@
 
 #include "lib/base/files.h"
 #include "tests/unit/run_fixture.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
 typedef enum fault { FAULT_NONE, FAULT_ONCE, FAULT_FOR_GOOD, FAULT_SHORT, FAULT_DIE } fault;
@@ -80,32 +81,15 @@ int link(const char *from, const char *to) {
 
 int unlink(const char *path) { return strike() ? -1 : (int)syscall(SYS_unlink, path); }
 
-static char folder[64], run[80], whole[80];
-
-static void shell(const char *format, ...) {
-    char command[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    fault was = armed;
-    armed = FAULT_NONE;
-    if (system(command) != 0) { fail_msg("%s", command); }
-    armed = was;
-}
+static const char *run, *whole;
 
 static int setup(void **state) {
     unsigned before = 0;
     bool complete;
-    if (!fixture_folder(folder, "faults")) { return -1; }
-    snprintf(run, sizeof run, "%s/run", folder);
-    snprintf(whole, sizeof whole, "%s/whole", folder);
+    if (temp_folder_make(state) != 0) { return -1; }
+    run = strdup(in_temp_folder("run"));
+    whole = strdup(in_temp_folder("whole"));
     return fixture_run(whole, false, &before, &complete, NULL) || !complete;
-}
-
-static int teardown(void **state) {
-    shell("rm -rf %s", folder);
-    return 0;
 }
 
 /* What is there under a final name is whole: every shard file equals the undisturbed run's,
@@ -252,5 +236,5 @@ int main(void) {
         cmocka_unit_test(test_short_writes),
         cmocka_unit_test(test_killed_at_every_step),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_folder_remove);
 }

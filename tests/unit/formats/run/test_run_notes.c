@@ -2,45 +2,29 @@
  * own, passes that end early; and journal lines about them that make no sense. */
 #include "lib/base/files.h"
 #include "tests/unit/run_fixture.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
-
-static char folder[256];
-
-static const char *at(const char *name) {
-    static char path[2][512];
-    static int next;
-    char *p = path[next++ % 2];
-    snprintf(p, sizeof path[0], "%s/%s", folder, name);
-    return p;
-}
 
 static int setup(void **state) {
     unsigned before = 0;
     bool complete;
-    return !fixture_folder(folder, "notes") ||
-           fixture_run(at("whole"), false, &before, &complete, NULL);
-}
-
-static int teardown(void **state) {
-    char command[512];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return temp_folder_make(state) ||
+           fixture_run(in_temp_folder("whole"), false, &before, &complete, NULL);
 }
 
 static run_dir *resume(const char *name) {
     ckvc_err err = {0};
     run_dir *r;
     json_t *plan = fixture_plan();
-    if (run_create(at(name), plan, true, &r, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (run_create(in_temp_folder(name), plan, true, &r, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
     json_decref(plan);
     return r;
 }
 
 static void copy_whole(const char *to) {
-    char command[1024];
-    snprintf(command, sizeof command, "rm -rf %s/%s && cp -r %s/whole %s/%s", folder, to, folder,
-             folder, to);
-    assert_int_equal(system(command), 0);
+    shell("rm -rf %s/%s && cp -r %s/whole %s/%s", temp_folder, to, temp_folder, temp_folder, to);
 }
 
 static void a_checkpoint_is_what_the_journal_says(void **state) {
@@ -62,9 +46,10 @@ static void a_checkpoint_is_what_the_journal_says(void **state) {
     free(data);
     assert_int_equal(json_array_size(run_notes(r)), 3);
     run_close(r);
-    assert_int_equal(run_verify(at("files"), &err), CKVC_OK);
-    assert_int_equal(ckvc_publish_bytes(at("files/tables/a"), "threE", 5, true, &err), CKVC_OK);
-    assert_int_equal(run_verify(at("files"), &err), CKVC_E_DATA);
+    assert_int_equal(run_verify(in_temp_folder("files"), &err), CKVC_OK);
+    assert_int_equal(ckvc_publish_bytes(in_temp_folder("files/tables/a"), "threE", 5, true, &err),
+                     CKVC_OK);
+    assert_int_equal(run_verify(in_temp_folder("files"), &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "tables/a"));
 }
 
@@ -77,7 +62,7 @@ static void a_pass_ends_early_and_stays_so(void **state) {
     json_t *plan = fixture_plan(), *other = json_pack("{s:s}", "verb", "calibrate");
     fixture_header(&h, "both");
     run_hash_plan(other, hash);
-    assert_int_equal(run_create(at("early"), plan, false, &r, &err), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("early"), plan, false, &r, &err), CKVC_OK);
     run_set_pass_plan(r, hash);
     assert_int_equal(run_pass_begin(r,
                                     &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
@@ -96,9 +81,9 @@ static void a_pass_ends_early_and_stays_so(void **state) {
     assert_true(p->complete && p->n_prompts == RUN_SHARD && p->stable.reached);
     assert_true(run_pass_end(r));
     run_close(r);
-    assert_int_equal(run_verify(at("early"), &err), CKVC_OK);
+    assert_int_equal(run_verify(in_temp_folder("early"), &err), CKVC_OK);
 
-    assert_int_equal(run_create(at("early"), plan, true, &r, &err), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("early"), plan, true, &r, &err), CKVC_OK);
     p = run_pass_named(r, RUN_PASS);
     assert_true(p->complete && p->stable.known && p->stable.target == 0.9 &&
                 p->stable.reliability == 0.93);
@@ -145,8 +130,9 @@ static void lines_that_make_no_sense_are_refused(void **state) {
     char *journal;
     size_t n;
     ckvc_err err = {0};
-    assert_int_equal(ckvc_file_read(at("whole/journal.jsonl"), 1 << 20, &journal, &n, &err),
-                     CKVC_OK);
+    assert_int_equal(
+        ckvc_file_read(in_temp_folder("whole/journal.jsonl"), 1 << 20, &journal, &n, &err),
+        CKVC_OK);
     copy_whole("lines");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char text[512];
@@ -155,11 +141,14 @@ static void lines_that_make_no_sense_are_refused(void **state) {
         ckvc_buffer_append(&all, journal, n);
         snprintf(text, sizeof text, "%s\n", lines[i]);
         ckvc_buffer_append(&all, text, strlen(text));
-        assert_int_equal(
-            ckvc_publish_bytes(at("lines/journal.jsonl"), all.data, all.size, true, &err), CKVC_OK);
+        assert_int_equal(ckvc_publish_bytes(in_temp_folder("lines/journal.jsonl"), all.data,
+                                            all.size, true, &err),
+                         CKVC_OK);
         ckvc_buffer_fini(&all);
         err = (ckvc_err){0};
-        if (run_open(at("lines"), &r, &err) != CKVC_E_DATA) { fail_msg("accepted: %s", lines[i]); }
+        if (run_open(in_temp_folder("lines"), &r, &err) != CKVC_E_DATA) {
+            fail_msg("accepted: %s", lines[i]);
+        }
         assert_non_null(strstr(err.text, "journal.jsonl:"));
     }
     free(journal);
@@ -171,5 +160,5 @@ int main(void) {
         cmocka_unit_test(a_pass_ends_early_and_stays_so),
         cmocka_unit_test(lines_that_make_no_sense_are_refused),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, temp_folder_remove);
 }

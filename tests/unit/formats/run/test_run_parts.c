@@ -7,15 +7,6 @@
 
 #define WHOLE ((run_part){0, 0})
 
-static void shell(const char *format, ...) {
-    char command[2048];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(command, sizeof command, format, args);
-    va_end(args);
-    assert_int_equal(system(command), 0);
-}
-
 /* Does at most `most` prompts of a part, one of them skipped. */
 static ckvc_status make(const char *name, run_part part, unsigned most, int seed, int max_failures,
                         ckvc_err *err) {

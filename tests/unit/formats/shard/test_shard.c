@@ -7,23 +7,8 @@
 #include "formats/shard/h5_zstd.h"
 #include "lib/base/files.h"
 #include "tests/unit/shard_fixture.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
-
-static char folder[64];
-
-static int make_folder(void **state) { return fixture_folder(folder, "shard") ? 0 : -1; }
-
-static int remove_folder(void **state) {
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
-static const char *in_folder(const char *name) {
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
 
 static void test_round_trip(void **state) {
     static const char *const passes[] = {"scan", "demand", "score", "shares",
@@ -32,10 +17,10 @@ static void test_round_trip(void **state) {
         for (uint32_t n = 0; n <= 5; n += 5) {
             shard *s = fixture_shard(passes[i], n, 40), *t = NULL, *u = NULL;
             ckvc_err err = {0};
-            assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-            assert_int_equal(shard_h5_read(in_folder("a.h5"), false, &t, &err), CKVC_OK);
+            assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
+            assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err), CKVC_OK);
             assert_true(fixture_same(s, t));
-            assert_int_equal(shard_h5_read(in_folder("a.h5"), true, &u, &err), CKVC_OK);
+            assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), true, &u, &err), CKVC_OK);
             assert_true(fixture_same(s, u));
             assert_string_equal(err.text, "");
             shard_free(s);
@@ -56,8 +41,8 @@ static void test_extreme_values(void **state) {
     s->records[3].set_hash = UINT64_MAX;
     s->prompts[1].line = UINT32_MAX;
     memset(s->prompts[1].id, 'x', SHARD_STRING - 1);
-    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), false, &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
     assert_true(signbit(t->records[0].reward));
     shard_free(s);
@@ -86,8 +71,8 @@ static void test_large_attributes(void **state) {
         s->h.side[CKVC_SIDE_GATE].start[i] =
             (float)ckvc_gate_action((int)(i * 7 % CKVC_GATE_ACTIONS));
     }
-    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), false, &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
     shard_free(s);
     shard_free(t);
@@ -98,9 +83,9 @@ static void test_no_edges(void **state) {
     shard *s = fixture_shard("scan", 1, 0), *t, *u;
     ckvc_err err = {0};
     s->h.n_entropy_bins = s->h.n_ppl_bins = 1;
-    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), false, &t, &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), true, &u, &err), CKVC_OK);
+    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), true, &u, &err), CKVC_OK);
     assert_true(fixture_same(s, t) && fixture_same(s, u));
     assert_int_equal(t->h.n_ppl_bins, 1);
     shard_free(s);
@@ -190,13 +175,13 @@ static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t 
 static void test_layout(void **state) {
     shard *s = fixture_shard("both", 3, 10);
     ckvc_err err = {0};
-    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
     char *bytes;
     size_t n;
-    assert_int_equal(ckvc_file_read(in_folder("a.h5"), 1 << 24, &bytes, &n, &err), CKVC_OK);
+    assert_int_equal(ckvc_file_read(in_temp_folder("a.h5"), 1 << 24, &bytes, &n, &err), CKVC_OK);
     assert_int_equal(bytes[8], 3); /* superblock */
     free(bytes);
-    hid_t file = H5Fopen(in_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
     assert_true(file >= 0);
     check_column(file, "record/reward", H5T_IEEE_F64LE, 30);
     check_column(file, "record/side", H5T_STD_U8LE, 30);
@@ -295,8 +280,8 @@ static void test_optional_header(void **state) {
     ckvc_err err = {0};
     ckvc_buffer plain = {0}, full = {0};
     shard_header_encode(&s->h, &plain);
-    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    hid_t file = H5Fopen(in_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
+    hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
     assert_int_equal(H5Aexists(file, "operator"), 0);
     assert_int_equal(H5Aexists(file, "layer_budgets"), 0);
     H5Fclose(file);
@@ -313,8 +298,8 @@ static void test_optional_header(void **state) {
                                       h.setting.op == CKVC_OPERATOR_MEAN_POOL));
         shard_header_fini(&h);
     }
-    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), false, &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
     assert_int_equal(t->h.setting.op, CKVC_OPERATOR_MEAN_POOL);
     json_t *about = shard_describe(t);
@@ -322,7 +307,7 @@ static void test_optional_header(void **state) {
     assert_int_equal(json_array_size(json_object_get(about, "layer_budgets")), 2);
     json_decref(about);
     shard_free(t);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), true, &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), true, &t, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
     shard_free(t);
     ckvc_buffer_fini(&plain);
@@ -504,13 +489,13 @@ static void test_documents(void **state) {
     assert_memory_equal(bytes.data, none.data, none.size);
     assert_int_equal(shard_decode(u, bytes.data, bytes.size, &err), CKVC_OK);
     assert_true(fixture_same(s, u));
-    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_folder("a.h5"), true, &t, &err), CKVC_OK);
+    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
+    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), true, &t, &err), CKVC_OK);
     assert_true(fixture_same(s, t));
     assert_string_equal(shard_prompt_cluster(&t->prompts[2]), "a document");
     assert_string_equal(shard_prompt_cluster(&t->prompts[0]), t->prompts[0].id);
     s->prompts[1].document[0] = '\n';
-    assert_int_equal(shard_h5_write(s, in_folder("b.h5"), &err), CKVC_E_BUG);
+    assert_int_equal(shard_h5_write(s, in_temp_folder("b.h5"), &err), CKVC_E_BUG);
     assert_non_null(strstr(err.text, "prompt/document, row 1"));
     ckvc_buffer_fini(&none);
     ckvc_buffer_fini(&bytes);
@@ -523,12 +508,12 @@ static void test_documents(void **state) {
 static ckvc_status read_without(const char *pass, const char *name, bool foreign, shard **out,
                                 ckvc_err *err) {
     shard *s = fixture_shard(pass, 2, 0);
-    assert_int_equal(shard_h5_write(s, in_folder("a.h5"), err), CKVC_OK);
-    hid_t file = H5Fopen(in_folder("a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), err), CKVC_OK);
+    hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
     assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
     H5Fclose(file);
     shard_free(s);
-    return shard_h5_read(in_folder("a.h5"), foreign, out, err);
+    return shard_h5_read(in_temp_folder("a.h5"), foreign, out, err);
 }
 
 /* A demand or score shard needs its columns: zeros would be shares. What was added later may be
@@ -561,7 +546,7 @@ static void test_unreadable_places(void **state) {
     err.status = CKVC_OK;
     assert_int_equal(shard_h5_read("/nowhere/a.h5", false, &t, &err), CKVC_E_NOINPUT);
     err.status = CKVC_OK;
-    assert_int_equal(shard_h5_read(folder, false, &t, &err), CKVC_E_NOINPUT);
+    assert_int_equal(shard_h5_read(temp_folder, false, &t, &err), CKVC_E_NOINPUT);
     assert_null(t);
     if (access("/dev/full", W_OK) == 0) {
         err.status = CKVC_OK;
@@ -602,5 +587,5 @@ int main(void) {
         cmocka_unit_test(test_no_edges),         cmocka_unit_test(test_refusals_without_rollouts),
         cmocka_unit_test(test_documents),        cmocka_unit_test(test_missing_columns),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

@@ -16,20 +16,21 @@
 #include "formats/shard/h5_zstd.h"
 #include "lib/base/files.h"
 #include "tests/unit/shard_fixture.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #endif
 
-static char folder[64], good_path[80], bent_path[80], other_path[80];
+static char good_path[280], bent_path[280], other_path[280];
 static shard *good;
 
 static int setup(void **state) {
-    if (!fixture_folder(folder, "hostile")) { return -1; }
-    snprintf(good_path, sizeof good_path, "%s/good.h5", folder);
-    snprintf(bent_path, sizeof bent_path, "%s/bent.h5", folder);
-    snprintf(other_path, sizeof other_path, "%s/other.h5", folder);
+    if (temp_folder_make(state) != 0) { return -1; }
+    snprintf(good_path, sizeof good_path, "%s/good.h5", temp_folder);
+    snprintf(bent_path, sizeof bent_path, "%s/bent.h5", temp_folder);
+    snprintf(other_path, sizeof other_path, "%s/other.h5", temp_folder);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     good = fixture_shard("both", 3, 20);
     return shard_h5_write(good, good_path, NULL) || shard_h5_write(good, other_path, NULL);
@@ -37,9 +38,7 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     shard_free(good);
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
+    return temp_folder_remove(state);
 }
 
 /* A fresh copy of the good file, open for bending. */
@@ -131,8 +130,7 @@ static void test_storage(void **state) {
     H5Pclose(create);
 
     /* A virtual dataset whose source is a FIFO: opening it would wait for ever. */
-    char fifo[80];
-    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    const char *fifo = in_temp_folder("fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
     hsize_t rows = 60;
     f = bend();
@@ -388,7 +386,7 @@ static void test_not_a_shard(void **state) {
     ckvc_err err = {0};
     assert_int_equal(shard_h5_read("/nowhere/x.h5", true, &s, &err), CKVC_E_NOINPUT);
     err.status = CKVC_OK;
-    assert_int_equal(shard_h5_read(folder, true, &s, &err), CKVC_E_NOINPUT);
+    assert_int_equal(shard_h5_read(temp_folder, true, &s, &err), CKVC_E_NOINPUT);
 }
 
 /* ---- HDF5 taken over: the zstd filter of this process is the attacker, the child's a copy ---- */
@@ -398,7 +396,7 @@ static void test_taken_over(void **state) { skip(); }
 enum { TRIES = 12, NOT_TRIED = 1000 };
 static int aim; /* what the filter does: TRIES and then values; or what a limit ends */
 enum { AIM_TRY, AIM_MEMORY, AIM_CPU };
-static char new_path[80];
+static char new_path[280];
 
 /* 0: it was done; else errno. */
 static int errno_of(long result) { return result < 0 ? errno : 0; }
@@ -449,7 +447,7 @@ static void test_taken_over(void **state) {
                                           "zstd",           NULL,       NULL, attack};
     double values[60];
     for (int i = 0; i < 60; i++) { values[i] = NOT_TRIED; }
-    snprintf(new_path, sizeof new_path, "%s/new", folder);
+    snprintf(new_path, sizeof new_path, "%s", in_temp_folder("new"));
     assert_true(H5Zregister(&attacker) >= 0);
     hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
     hsize_t chunk = 60;

@@ -125,13 +125,6 @@ static uint8_t *slurp(const char *from, size_t *size) {
     return (uint8_t *)bytes;
 }
 
-static void spill(const char *to, const void *bytes, size_t size) {
-    FILE *f = fopen(to, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, size, f), size);
-    assert_int_equal(fclose(f), 0);
-}
-
 /* ---- good files ---- */
 
 static void round_trip(table_file *t) {
@@ -451,7 +444,7 @@ static void test_refuses_to_write(void **state) {
 static void refuse(const char *what, const uint8_t *bytes, size_t size, const char *message) {
     table_file *t = NULL;
     ckvc_err err = {0};
-    spill(path2, bytes, size);
+    write_bytes(path2, bytes, size);
     if (table_file_read(path2, &t, &err) != CKVC_E_DATA ||
         (message && !strstr(err.text, message))) {
         fail_msg("%s: want a refusal with '%s', got '%s'", what, message ? message : "", err.text);
@@ -641,7 +634,7 @@ static void refuse_kit(kit *k, int flags, const char *message) {
 static void accept_kit(kit *k) {
     size_t size;
     uint8_t *file = assemble(k, &size, 0);
-    spill(path2, file, size);
+    write_bytes(path2, file, size);
     table_file_free(read_table(path2));
     kit_free(k);
 }
@@ -674,7 +667,7 @@ static void test_accepted(void **state) {
     refill(p, raw, sizeof raw, UINT64_MAX);
     size_t size;
     uint8_t *file = assemble(k, &size, 0);
-    spill(path2, file, size);
+    write_bytes(path2, file, size);
     table_file *t = read_table(path2);
     assert_string_equal(t->content_id, id);
     table_file_free(t);

@@ -18,17 +18,6 @@ static int clear_before(void **state) {
     return temp_folder_remove(state) || mkdir(temp_folder, 0700);
 }
 
-static void put_bytes(const char *name, const void *bytes, size_t n) {
-    const char *path = in_temp_folder(name);
-    unlink(path);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
-static void put(const char *name, const char *text) { put_bytes(name, text, strlen(text)); }
-
 static void refuses(const char *said) {
     tokenizer *t;
     ckvc_err err;
@@ -145,7 +134,7 @@ static const model_options usual = {2, true, false, true, false, true, false};
 
 static void put_model(model_options o) {
     ckvc_buffer b = small_model(o);
-    put_bytes("tokenizer.model", b.data, b.size);
+    write_bytes(in_temp_folder("tokenizer.model"), b.data, b.size);
     ckvc_buffer_fini(&b);
 }
 
@@ -174,7 +163,7 @@ static void sentencepiece_rules(void **state) {
     o.bytes = false;
     put_model(o);
     encodes_to("xyab", 4, false, 3, (const int32_t[]){4, 0, 7}); /* one unknown for a run */
-    put("tokenizer_config.json", "{\"legacy\":false}");
+    put_text("tokenizer_config.json", "{\"legacy\":false}");
     put_model(usual);
     encodes_to("ab</s>ab", 8, false, 3, (const int32_t[]){8, 2, 7});
     encodes_to(" ab", 3, false, 1, (const int32_t[]){8});
@@ -182,36 +171,39 @@ static void sentencepiece_rules(void **state) {
 
 static void sentencepiece_config(void **state) {
     put_model(usual);
-    put("tokenizer_config.json",
-        "{\"tokenizer_class\":\"InternLM2Tokenizer\",\"add_bos_token\":false}");
+    put_text("tokenizer_config.json",
+             "{\"tokenizer_class\":\"InternLM2Tokenizer\",\"add_bos_token\":false}");
     encodes_to("ab", 2, true, 1, (const int32_t[]){8});
-    put("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,"
-                                 "\"bos_token\":\"</s>\",\"add_eos_token\":"
-                                 "true,\"eos_token\":{\"content\":\"<s>\"}}");
+    put_text("tokenizer_config.json",
+             "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,"
+             "\"bos_token\":\"</s>\",\"add_eos_token\":"
+             "true,\"eos_token\":{\"content\":\"<s>\"}}");
     encodes_to("ab", 2, true, 3, (const int32_t[]){2, 8, 1});
     /* InternLM2 names tokens on ids that its model has other pieces for */
-    put("tokenizer_config.json",
+    put_text(
+        "tokenizer_config.json",
         "{\"added_tokens_decoder\":{\"9\":{\"content\":\"<|x|>\",\"special\":true,\"normalized\":"
         "false},"
         "\"300\":{\"content\":\"<|y|>\",\"special\":true,\"normalized\":false}}}");
     encodes_to("<|x|>aba<|y|>", 13, false, 4, (const int32_t[]){9, 4, 9, 300});
     decodes_to(9, "<|x|>");
-    put("tokenizer_config.json", "{\"tokenizer_class\":\"T5Tokenizer\"}");
+    put_text("tokenizer_config.json", "{\"tokenizer_class\":\"T5Tokenizer\"}");
     refuses("\"T5Tokenizer\"");
-    put("tokenizer_config.json", "{\"add_bos_token\":true,\"bos_token\":\"<none>\"}");
+    put_text("tokenizer_config.json", "{\"add_bos_token\":true,\"bos_token\":\"<none>\"}");
     refuses("\"<none>\" is not a token");
-    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"1x\":{\"content\":\"<|x|>\"}}}");
+    put_text("tokenizer_config.json",
+             "{\"added_tokens_decoder\":{\"1x\":{\"content\":\"<|x|>\"}}}");
     refuses("the key is no id");
-    put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"7\":{\"content\":\"<s>\"}}}");
+    put_text("tokenizer_config.json", "{\"added_tokens_decoder\":{\"7\":{\"content\":\"<s>\"}}}");
     refuses("\"<s>\" has id 1");
-    put("tokenizer_config.json", "{\"added_tokens_decoder\":[]}");
+    put_text("tokenizer_config.json", "{\"added_tokens_decoder\":[]}");
     refuses("want an object");
-    put("tokenizer_config.json", "{\"split_special_tokens\":true}");
+    put_text("tokenizer_config.json", "{\"split_special_tokens\":true}");
     refuses("split_special_tokens");
-    put("tokenizer_config.json", "[]");
+    put_text("tokenizer_config.json", "[]");
     refuses("want an object");
-    put("tokenizer_config.json", "{}");
-    put("added_tokens.json", "{\"<pad>\":266}");
+    put_text("tokenizer_config.json", "{}");
+    put_text("added_tokens.json", "{\"<pad>\":266}");
     refuses("\"<pad>\" is not in added_tokens_decoder");
 }
 
@@ -246,7 +238,7 @@ static void sentencepiece_refused(void **state) {
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
         ckvc_buffer b = small_model(usual);
         piece(&b, pieces[i].text, pieces[i].n, 0, pieces[i].type);
-        put_bytes("tokenizer.model", b.data, b.size);
+        write_bytes(in_temp_folder("tokenizer.model"), b.data, b.size);
         ckvc_buffer_fini(&b);
         refuses(pieces[i].said);
     }
@@ -266,7 +258,7 @@ static void sentencepiece_refused(void **state) {
                   {"\x80", 1, "without its number"},
                   {"", 0, "UNIGRAM"}};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
-        put_bytes("tokenizer.model", broken[i].bytes, broken[i].n);
+        write_bytes(in_temp_folder("tokenizer.model"), broken[i].bytes, broken[i].n);
         refuses(broken[i].said);
     }
 }
@@ -292,12 +284,12 @@ static ckvc_buffer small_ranks(const char *more) {
 
 static void put_ranks(const char *more) {
     ckvc_buffer b = small_ranks(more);
-    put_bytes("tokenizer.model", b.data, b.size);
+    write_bytes(in_temp_folder("tokenizer.model"), b.data, b.size);
     ckvc_buffer_fini(&b);
 }
 
 static void tiktoken_rules(void **state) {
-    put("tokenizer_config.json", LLAMA3_CONFIG);
+    put_text("tokenizer_config.json", LLAMA3_CONFIG);
     put_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n"); /* bc, ab, abc, " a" */
     encodes_to("abc", 3, true, 2,
                (const int32_t[]){300, 258}); /* a whole word that is a piece is not merged */
@@ -311,9 +303,9 @@ static void tiktoken_rules(void **state) {
 static void tiktoken_refused(void **state) {
     put_ranks("");
     refuses("names no special tokens");
-    put("tokenizer_config.json", "{\"added_tokens_decoder\":{}}");
+    put_text("tokenizer_config.json", "{\"added_tokens_decoder\":{}}");
     refuses("is read as Llama-3's alone");
-    put("tokenizer_config.json", LLAMA3_CONFIG);
+    put_text("tokenizer_config.json", LLAMA3_CONFIG);
     const struct {
         const char *more, *said;
     } cases[] = {{"YWI=\n", ":257: want a piece in base64"},
@@ -337,7 +329,7 @@ static void tiktoken_refused(void **state) {
     strcpy(longest + 2000, " 256\n");
     put_ranks(longest);
     refuses("at most 1024");
-    put("tokenizer.model", "YQ== 0\n");
+    put_text("tokenizer.model", "YQ== 0\n");
     refuses("the byte 0x00 has no piece");
 }
 
@@ -348,9 +340,10 @@ static void tiktoken_refused(void **state) {
     "\"9\":{\"content\":\"<|im_start|>\",\"special\":true,\"normalized\":false}}}"
 
 static void vocab_merges_rules(void **state) {
-    put("tokenizer_config.json", QWEN2_CONFIG);
-    put("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2,\"\xC3\x83\":3,\"\xC2\xA9\":4,\"1\":5,\"11\":6}");
-    put("merges.txt", "#version: 0.2\na b\r\n\n1 1");
+    put_text("tokenizer_config.json", QWEN2_CONFIG);
+    put_text("vocab.json",
+             "{\"a\":0,\"b\":1,\"ab\":2,\"\xC3\x83\":3,\"\xC2\xA9\":4,\"1\":5,\"11\":6}");
+    put_text("merges.txt", "#version: 0.2\na b\r\n\n1 1");
     encodes_to("abe\xCC\x81"
                "<|im_start|>11",
                strlen("abe..<|im_start|>11"), true, 6,
@@ -360,10 +353,10 @@ static void vocab_merges_rules(void **state) {
 /* Canonical order with marks of Unicode 1 and of Unicode 14: the reference implementation's tables
  * end at Unicode 9. */
 static void nfc_as_the_reference_has_it(void **state) {
-    put("tokenizer_config.json", QWEN2_CONFIG);
-    put("vocab.json", "{\"a\":0,\"\xC3\x83\":3,\"\xC2\xA9\":4}"); /* the two bytes of U+00E9; other
-                                                                     bytes have no piece */
-    put("merges.txt", "");
+    put_text("tokenizer_config.json", QWEN2_CONFIG);
+    put_text("vocab.json", "{\"a\":0,\"\xC3\x83\":3,\"\xC2\xA9\":4}"); /* the two bytes of U+00E9;
+                                                                     other bytes have no piece */
+    put_text("merges.txt", "");
     encodes_to("e\xCC\x96\xCC\x81", 5, true, 2,
                (const int32_t[]){3, 4}); /* U+0316 below, then the acute: they change places */
     encodes_to("e\xE0\xA2\x99\xCC\x81", 6, true, 0,
@@ -376,7 +369,7 @@ static void nfc_as_the_reference_has_it(void **state) {
 }
 
 static void vocab_merges_refused(void **state) {
-    put("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
+    put_text("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
     tokenizer *none;
     ckvc_err missing;
     assert_int_equal(load_tokenizer(temp_folder, &none, &missing),
@@ -398,9 +391,9 @@ static void vocab_merges_refused(void **state) {
         {"{\"a\":0,\"b\":1,\"ab\":2}", "a \xFF", QWEN2_CONFIG, "not UTF-8"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         clear_before(NULL);
-        put("vocab.json", cases[i].vocab);
-        put("merges.txt", cases[i].merges);
-        if (cases[i].config) { put("tokenizer_config.json", cases[i].config); }
+        put_text("vocab.json", cases[i].vocab);
+        put_text("merges.txt", cases[i].merges);
+        if (cases[i].config) { put_text("tokenizer_config.json", cases[i].config); }
         tokenizer *t;
         ckvc_err err;
         ckvc_status status = load_tokenizer(temp_folder, &t, &err);
@@ -415,12 +408,12 @@ static void picks_in_order(void **state) {
     tokenizer *t;
     ckvc_err err;
     assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_E_NOINPUT);
-    put("vocab.json", "not JSON");
-    put("merges.txt", "");
+    put_text("vocab.json", "not JSON");
+    put_text("merges.txt", "");
     refuses("vocab.json");
-    put("tokenizer.model", "\x0B");
+    put_text("tokenizer.model", "\x0B");
     refuses("tokenizer.model");
-    put("tokenizer.json", "not JSON");
+    put_text("tokenizer.json", "not JSON");
     refuses("tokenizer.json");
 }
 
@@ -443,7 +436,7 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds) 
                               : bad[at] ^ (uint8_t)(1u << ckvc_rng_below(&rng, 8));
             }
         }
-        put_bytes(name, bad, size);
+        write_bytes(in_temp_folder(name), bad, size);
         free(bad);
         tokenizer *t;
         ckvc_err err;
@@ -465,18 +458,18 @@ static void damaged_files(void **state) {
     ckvc_buffer b = small_model(usual);
     damage("tokenizer.model", b.data, b.size, 2000);
     ckvc_buffer_fini(&b);
-    put("tokenizer_config.json", LLAMA3_CONFIG);
+    put_text("tokenizer_config.json", LLAMA3_CONFIG);
     b = small_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n");
     damage("tokenizer.model", b.data, b.size, 1000);
     ckvc_buffer_fini(&b);
     damage("tokenizer_config.json", (const uint8_t *)LLAMA3_CONFIG, strlen(LLAMA3_CONFIG), 500);
     clear_before(NULL);
-    put("tokenizer_config.json", QWEN2_CONFIG);
+    put_text("tokenizer_config.json", QWEN2_CONFIG);
     const char vocab[] = "{\"a\":0,\"b\":1,\"ab\":2,\"1\":5,\"11\":6}",
                merges[] = "#version: 0.2\na b\n1 1\n";
-    put("vocab.json", vocab);
+    put_text("vocab.json", vocab);
     damage("merges.txt", (const uint8_t *)merges, strlen(merges), 1000);
-    put("merges.txt", merges);
+    put_text("merges.txt", merges);
     damage("vocab.json", (const uint8_t *)vocab, strlen(vocab), 1000);
 }
 

@@ -12,13 +12,6 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
-static void put(const char *name, const char *text) {
-    FILE *f = fopen(in_temp_folder(name), "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(text, 1, strlen(text), f), strlen(text));
-    assert_int_equal(fclose(f), 0);
-}
-
 /* ---- golden ---- */
 static size_t from_hex(const json_t *v, char **out) {
     const char *hex = json_string_value(v);
@@ -108,7 +101,7 @@ static void encodes_to(const char *json, const char *text, bool special, size_t 
                        const int32_t *want) {
     tokenizer *t;
     ckvc_err err;
-    put("tokenizer.json", json);
+    put_text("tokenizer.json", json);
     if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
     int32_t *ids;
     size_t n_ids;
@@ -142,14 +135,15 @@ static void added_tokens_and_flags(void **state) {
 static void config_decides_for_llama_classes(void **state) {
     const char *json = "{\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"normalized\":false,"
                        "\"special\":true}]," SPELLED MODEL;
-    put("tokenizer_config.json", "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,"
-                                 "\"bos_token\":{\"content\":\"<s>\"},"
-                                 "\"model_max_length\":1000000000000000019884624838656}");
+    put_text("tokenizer_config.json",
+             "{\"tokenizer_class\":\"LlamaTokenizer\",\"add_bos_token\":true,"
+             "\"bos_token\":{\"content\":\"<s>\"},"
+             "\"model_max_length\":1000000000000000019884624838656}");
     encodes_to(json, "ab", true, 2, (const int32_t[]){9, 2});
-    put("tokenizer_config.json", "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"add_bos_"
-                                 "token\":true,\"bos_token\":\"<s>\"}");
+    put_text("tokenizer_config.json", "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"add_bos_"
+                                      "token\":true,\"bos_token\":\"<s>\"}");
     encodes_to(json, "ab", true, 1, (const int32_t[]){2});
-    put("tokenizer_config.json", "{}");
+    put_text("tokenizer_config.json", "{}");
 }
 
 static void normalizers(void **state) {
@@ -189,7 +183,7 @@ static void metaspace_schemes(void **state) {
 static void refuses(const char *json, const char *said) {
     tokenizer *t;
     ckvc_err err;
-    put("tokenizer.json", json);
+    put_text("tokenizer.json", json);
     ckvc_status status = load_tokenizer(temp_folder, &t, &err);
     if (status != CKVC_E_DATA || !strstr(err.text, said) || strchr(err.text, '\n')) {
         fail_msg("want \"%s\", got status %d: %s", said, status, err.text);
@@ -320,7 +314,7 @@ static void catastrophic_patterns(void **state) {
     memset(text, 'a', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
-        put("tokenizer.json", patterns[i]);
+        put_text("tokenizer.json", patterns[i]);
         tokenizer *t;
         ckvc_err err;
         assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
@@ -343,7 +337,7 @@ static void long_words(void **state) {
     enum { N = 1000000 };
     char *text = malloc(N);
     for (size_t i = 0; i < N; i++) { text[i] = "aab"[i % 3]; }
-    put("tokenizer.json", HEAD BYTE_LEVEL MODEL);
+    put_text("tokenizer.json", HEAD BYTE_LEVEL MODEL);
     tokenizer *t;
     ckvc_err err;
     int32_t *ids;
@@ -367,7 +361,7 @@ static double encode_timed(const char *file, const char *text, size_t n, ckvc_st
     tokenizer *t;
     int32_t *ids;
     size_t n_ids;
-    put("tokenizer.json", file);
+    put_text("tokenizer.json", file);
     *err = (ckvc_err){0};
     if (load_tokenizer(temp_folder, &t, err) != CKVC_OK) { fail_msg("%s", err->text); }
     const double start = ckvc_now_s();
@@ -439,9 +433,10 @@ static void marks_out_of_order(void **state) {
     for (size_t i = 0; i < N; i++) { /* U+0315, class 232, and U+0327, class 202 */
         memcpy(text + 1 + 4 * i, "\xCC\x95\xCC\xA7", 4);
     }
-    put("tokenizer.json", "{\"normalizer\":{\"type\":\"NFC\"}," BYTE_LEVEL
-                          "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\u00CC\":1,\"\u0137\":"
-                          "2,\"\u00A7\":3},\"merges\":[]}}");
+    put_text("tokenizer.json",
+             "{\"normalizer\":{\"type\":\"NFC\"}," BYTE_LEVEL
+             "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\u00CC\":1,\"\u0137\":"
+             "2,\"\u00A7\":3},\"merges\":[]}}");
     assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
     const double start = ckvc_now_s();
     assert_int_equal(tokenizer_encode(t, text, 1 + 4 * N, false, &ids, &n, &err), CKVC_OK);
@@ -459,8 +454,8 @@ static void marks_out_of_order(void **state) {
 static void decode_refuses_unknown_ids(void **state) {
     tokenizer *t;
     ckvc_err err;
-    put("tokenizer.json", HEAD BYTE_LEVEL
-        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":5},\"merges\":[]}}"); /* a gap */
+    put_text("tokenizer.json", HEAD BYTE_LEVEL
+             "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":5},\"merges\":[]}}"); /* a gap */
     assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
     assert_int_equal(tokenizer_vocab_size(t), 6);
     const int32_t bad[] = {-1, 3, 6, INT32_MAX};
@@ -495,7 +490,7 @@ static void fits_a_vocabulary(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
         ckvc_err err = {0};
-        put("tokenizer.json", cases[i].file);
+        put_text("tokenizer.json", cases[i].file);
         if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         assert_int_equal(tokenizer_fits(t, cases[i].vocab, &err),
                          cases[i].wrong ? CKVC_E_DATA : CKVC_OK);
@@ -512,17 +507,17 @@ static void missing_file(void **state) {
 static void fingerprint_follows_what_decides_ids(void **state) {
     tokenizer *a, *b;
     ckvc_err err;
-    put("tokenizer.json", HEAD BYTE_LEVEL MODEL);
+    put_text("tokenizer.json", HEAD BYTE_LEVEL MODEL);
     assert_int_equal(load_tokenizer(temp_folder, &a, &err), CKVC_OK);
-    put("tokenizer.json",
-        "{" BYTE_LEVEL "\"model\":{\"merges\":[[\"a\",\"b\"],\"a "
-        "ab\"],\"vocab\":{\"aab\":3,\"ab\":2,\"b\":1,\"a\":0},\"type\":\"BPE\"}}");
+    put_text("tokenizer.json",
+             "{" BYTE_LEVEL "\"model\":{\"merges\":[[\"a\",\"b\"],\"a "
+             "ab\"],\"vocab\":{\"aab\":3,\"ab\":2,\"b\":1,\"a\":0},\"type\":\"BPE\"}}");
     assert_int_equal(load_tokenizer(temp_folder, &b, &err), CKVC_OK);
     assert_string_equal(tokenizer_fingerprint(a), tokenizer_fingerprint(b));
     tokenizer_free(b);
-    put("tokenizer.json", HEAD BYTE_LEVEL "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,"
-                                          "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3},"
-                                          "\"merges\":[\"a b\",[\"a\",\"ab\"]]}}");
+    put_text("tokenizer.json", HEAD BYTE_LEVEL "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,"
+                                               "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3},"
+                                               "\"merges\":[\"a b\",[\"a\",\"ab\"]]}}");
     assert_int_equal(load_tokenizer(temp_folder, &b, &err), CKVC_OK);
     assert_string_not_equal(tokenizer_fingerprint(a), tokenizer_fingerprint(b));
     tokenizer_free(a);
