@@ -92,7 +92,7 @@ static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_
     return CKVC_OK;
 }
 
-/* ---- --side demand, --side score ---- */
+/* ---- --side demand, --side score; the dry run of a scan, too ---- */
 
 static ckvc_status print_repeat_dry_run(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     repeat_cost cost;
@@ -179,6 +179,10 @@ static ckvc_status scan(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(run_setup_open(c, &j, err));
     j.plan.verb = "scan";
     CKVC_TRY(run_setup_open_bins(c, &j, err));
+    if (c->dry_run) {
+        j.options.kind = SHARD_SCAN;
+        return print_repeat_dry_run(c, &j, err);
+    }
     CKVC_TRY(run_setup_begin_run(c, &j, NULL, err));
     CKVC_TRY(calibrate_scan(j.run, &j.inputs, &j.options, &counts, err));
     if (!j.part.count) { CKVC_TRY(run_setup_scan_coverage(&j, &cover, err)); }
@@ -237,6 +241,7 @@ static const opt scan_rows[] = {{.name = "", .type = OPT_IS_PRESET, .group = cal
                                 OPT_ROWS(opts_bins),
                                 OPT_ROWS(opts_run),
                                 OPT_ROWS(opts_shard),
+                                OPT_ROWS(opts_dry_run),
                                 {0}};
 
 const verb verb_scan = {

@@ -471,18 +471,19 @@ static ckvc_status measure(pass *s, const prompt *const *p, int64_t n, ckvc_err 
     return st;
 }
 
+static ckvc_status (*const rows_of[])(pass *s, const prompt *p, const char **bad,
+                                      ckvc_err *err) = {[SHARD_LOGGED] = log_prompt,
+                                                        [SHARD_SCAN] = scan_prompt,
+                                                        [SHARD_DEMAND] = repeated_prompt,
+                                                        [SHARD_SCORE] = repeated_prompt,
+                                                        [SHARD_SHARES] = repeated_prompt};
+
 /* Prompt i of the pass, which s->w has measured: made durable. */
 static ckvc_status do_prompt(pass *s, uint32_t i, ckvc_err *err) {
     const prompt *p = prompt_of(s, i);
     epsilon_greedy *greedy = s->w->o.behaviour.greedy;
     const char *bad = NULL;
     shard_clear(s->rows);
-    static ckvc_status (*const rows_of[])(pass * s, const prompt *p, const char **bad,
-                                          ckvc_err *err) = {[SHARD_LOGGED] = log_prompt,
-                                                            [SHARD_SCAN] = scan_prompt,
-                                                            [SHARD_DEMAND] = repeated_prompt,
-                                                            [SHARD_SCORE] = repeated_prompt,
-                                                            [SHARD_SHARES] = repeated_prompt};
     CKVC_TRY(rows_of[s->kind](s, p, &bad, err));
     if (!bad) {
         CKVC_TRY(run_log_prompt(s->run, i, s->rows, err));
@@ -688,7 +689,8 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     pass_counts counts = {0};
     CKVC_AUTO(pass_close) pass s = {.in = in, .o = o, .kind = o->kind, .counts = &counts};
     *out = (repeat_dry_run){.n_tokens = p->n_tokens, .n_continuation = p->n_continuation};
-    CKVC_TRY(open_repeats(&s, err));
+    const worker_options scans = calibrate_worker(o);
+    CKVC_TRY(repeats(s.kind) ? open_repeats(&s, err) : workers_open(&s.all, in, &scans, NULL, err));
     s.w = s.all.items;
     out->memory = s.w->plan;
     CKVC_TRY(time_copies(in, &out->memory, &out->copy_s, err));
@@ -704,10 +706,10 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     out->single_s = ckvc_now_s() - start_s;
     start_s = ckvc_now_s();
     CKVC_TRY(measure(&s, &p, 1, err));
-    CKVC_TRY(repeated_prompt(&s, p, &bad, err));
+    CKVC_TRY(rows_of[s.kind](&s, p, &bad, err));
     out->prompt_s = ckvc_now_s() - start_s;
-    /* of prefill, continuation and repetition */
-    const double shared_s = 3 * out->copy_s * (1 - 1 / (double)out->memory.prompts);
+    const double passes = repeats(s.kind) ? 3 : 2, /* prefill, continuation, repetition */
+        shared_s = passes * out->copy_s * (1 - 1 / (double)out->memory.prompts);
     out->prompt_s = fmax(out->prompt_s - shared_s, 1e-6);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer row = {0};
     shard_encode(s.rows, &row);

@@ -80,7 +80,7 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
 ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inputs *in,
                              const calibrate_options *o, pass_counts *counts,
                              ckvc_err *err) CKVC_MUST_CHECK;
-/* For --dry-run of it: the longest prompt done once. */
+/* For --dry-run of it, or of a scan (o->kind): the longest prompt done once. */
 typedef struct repeat_dry_run {
     uint32_t n_tokens, n_continuation;
     double prefill_s, single_s, prompt_s; /* prefill and continuation alone, which are done first;

@@ -325,12 +325,19 @@ ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc
     return CKVC_OK;
 }
 
+/* What the files of n prompts' shards take beside their rows: HDF5's own structures, and lines of
+ * the journal. */
+static double shard_files(const run_setup *j, double n) {
+    const double each = 24e3; /* 20 to 21 kB, measured over the kinds of pass */
+    return each * ceil(n / j->options.shard_prompts);
+}
+
 ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err) {
     const double n = (double)j->e.prompts->n;
     repeat_dry_run *d = &out->longest;
     CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, d, err));
     out->hours = n * d->prompt_s / 3600;
-    out->disk_bytes = n * (double)d->bytes;
+    out->disk_bytes = n * (double)d->bytes + shard_files(j, n);
     return CKVC_OK;
 }
 
@@ -460,7 +467,8 @@ ckvc_status run_setup_dry_run(const run_setup_options *c, run_setup *j, run_cost
                       3600;
     out->records = (double)d->actions * logged;
     out->disk_bytes = out->records * 18 +
-                      n * (200.0 + 20.0 * j->n_budgets * model_get_shape(j->e.model)->n_layers);
+                      n * (200.0 + 20.0 * j->n_budgets * model_get_shape(j->e.model)->n_layers) +
+                      shard_files(j, n) * (out->scan_hours > 0 ? 2 : 1);
     return CKVC_OK;
 }
 

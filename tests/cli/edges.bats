@@ -248,6 +248,19 @@ stop_after() {
     [ ! -s "$DIR/err" ]
 }
 
+@test "the dry run of a scan: what it takes at most, nothing written" {
+    local all=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --shard-prompts 1 -q)
+    "$CKVC" scan "${all[@]}" --out "$DIR/forecast" --dry-run --json >"$DIR/forecast.json"
+    [ ! -e "$DIR/forecast" ]
+    "$CKVC" scan "${all[@]}" --out "$DIR/forecast" >/dev/null
+    python3 - "$DIR/forecast.json" "$(cat "$DIR"/forecast/scan/*.h5 "$DIR/forecast/journal.jsonl" | wc -c)" "$(wc -l <"$DIR/prompts.jsonl")" <<'END'
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["prompts"] == int(sys.argv[3]) and min(d["hours"], d["memory_bytes"], d["prompt_s"], d["prefill_s"]) > 0, d
+assert int(sys.argv[2]) <= d["disk_bytes"] <= 2 * int(sys.argv[2]), (d, sys.argv)
+END
+}
+
 @test "--limit-time: 75 between two prompts, of parts too; resumed: the same bytes" {
     local all=(--model "$MODEL" --manifest "$DIR/limited.jsonl" --window 16 --continuation 16 --budget 16 --policy identity,random -q -t 1) rc=0
     prompts 400 >"$DIR/limited.jsonl"
