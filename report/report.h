@@ -3,8 +3,7 @@
  *
  * report_write reads tables, runs, score and answers files, computes every number once
  * (numbers/numbers.h), and shows them through one list of columns as report.json, csv files,
- * figures and the page, so that these cannot disagree. The folder appears whole.
- */
+ * figures and the page, so that these cannot disagree. The folder appears whole. */
 #pragma once
 
 #include "lib/base/status.h"

@@ -63,14 +63,13 @@ typedef struct task_options {
 
 /* Items of tasks by their names or the names of groups, separated by commas; "all" is every task.
  * Of groups and of "all", tasks whose files the options do not give are left out, and with a
- * warning, of a length, those that it is too short for. In the order of
- * the list of tasks, then of lengths, depths and numbers. An item depends on the seed and its id
- * alone (and on the haystack and the tokenizer), never on what else is asked for. Every answer
- * stands in the context exactly as often as its task says. CKVC_E_USAGE: no such task,
- * one without its file, or files that no task asked for reads; CKVC_E_NOINPUT: a file or folder of
- * the options is not there; CKVC_E_DATA: a length too short for a task, a file that does not hold
- * what it should. Of OK there is one item at least. *out is to be released with task_items_fini in
- * every case. */
+ * warning, of a length, those that it is too short for. In the order of the list of tasks, then of
+ * lengths, depths and numbers. An item depends on the seed and its id alone (and on the haystack
+ * and the tokenizer), never on what else is asked for. Every answer stands in the context exactly
+ * as often as its task says. CKVC_E_USAGE: no such task, one without its file, or files that no
+ * task asked for reads; CKVC_E_NOINPUT: a file or folder of the options is not there; CKVC_E_DATA:
+ * a length too short for a task, a file that does not hold what it should. Of OK there is one item
+ * at least. *out is to be released with task_items_fini in every case. */
 ckvc_status task_items_make(const char *names, const task_options *options, task_items *out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 

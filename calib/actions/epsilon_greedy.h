@@ -2,8 +2,7 @@
  * advantage of what was tried before.
  *
  * What a prompt tries depends on the prompts before it in the plan's order, so a resumed pass first
- * learns from the records that are there; sums are made in that order, and the same again.
- */
+ * learns from the records that are there; sums are made in that order, and the same again. */
 #pragma once
 
 #include "calib/actions/prompt_sets.h"

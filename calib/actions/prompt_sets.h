@@ -3,8 +3,7 @@
  *
  * The operator itself is lib/policy's; this holds a prompt's vectors, the baseline's sets and
  * scratch. Buffers are sized once for the longest prompt (prompt_sets_create); prompt_sets_build
- * points it at a prompt's statistics, which must stay valid while it is used.
- */
+ * points it at a prompt's statistics, which must stay valid while it is used. */
 #pragma once
 
 #include "formats/setting/setting.h"

@@ -1,7 +1,6 @@
 /* Which actions of a prompt are logged (the behaviour policy, method.md section 5), and the
  * distinct kept sets that they amount to (section 4): an action that keeps the baseline's set costs
- * no rollout, equal sets cost one.
- */
+ * no rollout, equal sets cost one. */
 #pragma once
 
 #include "calib/actions/epsilon_greedy.h"

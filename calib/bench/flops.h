@@ -4,8 +4,7 @@
  * A multiply and an add are two. Matrix products and attention (scores and mix) alone are counted,
  * for the rows that are needed and no padding: norms, rotations, exponentials and statistics are
  * work too, but theirs is not the machine's sgemm rate. Of a prefill, keys that a sliding window
- * hides are not counted.
- */
+ * hides are not counted. */
 #pragma once
 
 #include "calib/actions/variants.h"

@@ -1,6 +1,5 @@
 /* The alternating loop's decisions (method.md section 7): which pass comes next under a probe, when
- * a round was the last one, which round's table goes out. Numbers in, decisions out.
- */
+ * a round was the last one, which round's table goes out. Numbers in, decisions out. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,17 +1,16 @@
-/* A table in one run directory, in rounds of passes. By demand (policy.md section 3) one round:
- * ask what heads want, fit; log what a learned score is fitted to, fit; try scores and floors on
- * the prompts of split `select`, take the best of each budget; score the table on the other
- * held-out prompts; then, where they are asked for, rounds of rewards: log losses under other
- * shares, fit, score; under thresholds below them, fit, score; again. By rewards, the alternating
- * loop (method.md section 7): log heads, fit, score; log the gate under them, fit, score; again.
+/* A table in one run directory, in rounds of passes. By demand (policy.md section 3) one round: ask
+ * what heads want, fit; log what a learned score is fitted to, fit; try scores and floors on the
+ * prompts of split `select`, take the best of each budget; score the table on the other held-out
+ * prompts; then, where they are asked for, rounds of rewards: log losses under other shares, fit,
+ * score; under thresholds below them, fit, score; again. By rewards, the alternating loop
+ * (method.md section 7): log heads, fit, score; log the gate under them, fit, score; again.
  *
  * Every pass is a checkpoint: its shards (of a choice the lines of select/pass-03.jsonl), its table
  * (tables/pass-01.ckvt) and, of the loop's passes and a round's last, its held-out scores
  * (heldout/pass-01.jsonl) are published and journaled one after the other, each a function of those
  * before it, so a run that was stopped anywhere ends with the same bytes. A pass carries the plan
  * of the one `calibrate` that logs the same: its shards are that run's shards, its table the one
- * that `fit --tables` makes of them.
- */
+ * that `fit --tables` makes of them. */
 #pragma once
 
 #include "calib/compile/alternation.h"

@@ -4,8 +4,7 @@
  *
  * Position 0 and the last `recent` are every unit's (forced); with its best others each has at
  * least m = ckvc_head_floor(f, recent, B, T). The rest of N goes by rank over all units. Of equal
- * scores the lower unit comes first, then the later position.
- */
+ * scores the lower unit comes first, then the later position. */
 #pragma once
 
 #include <stddef.h>

@@ -3,8 +3,7 @@
  *
  * y is the largest attention that a position gets in the repeat pass (repeat_pass.h), 0 for the
  * first 4 positions. Without an instruction y is the mean attention of the continuation's rows. A
- * head's scores are y times the norms of its values, a layer's the largest of its heads'.
- */
+ * head's scores are y times the norms of its values, a layer's the largest of its heads'. */
 #pragma once
 
 #include "calib/demand/demand.h"

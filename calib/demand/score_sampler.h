@@ -7,8 +7,7 @@
  * highest targets (of equal ones the later), P/2 together, and as many of the others, drawn
  * whatever their target is. A prompt of P tokens or fewer has all. The sum of features weighted by
  * the targets is of all T, and so is the cross-entropy of Expected Attention's estimate, which is
- * there to be compared with.
- */
+ * there to be compared with. */
 #pragma once
 
 #include "calib/demand/demand_meter.h"

@@ -3,8 +3,7 @@
  *
  * A prompt's records depend on the prompt, the table and the seed alone, so a run that is stopped
  * and resumed, on any number of threads, makes the same shards. Memory is sized for the longest
- * prompt before the first one.
- */
+ * prompt before the first one. */
 #pragma once
 
 #include "calib/demand/score_sampler.h"
@@ -26,8 +25,7 @@ typedef struct calibrate_options {
     shard_kind kind;
     const table_file *shares; /* SHARD_SHARES: the table whose shares they are, borrowed */
     /* Of the first two of those: ids of setting.repeat behind a blank line; none: no repeat pass.
-     * Borrowed.
-     */
+     * Borrowed. */
     const int32_t *instruction;
     uint32_t n_instruction;
     behaviour_kind behaviour;

@@ -5,8 +5,7 @@
  * exactly, with the alpha and the rewards of the fit to come; Spearman's rho of the two halves'
  * weights over the states that both support, mean over budgets and splits, corrected to the whole
  * by Spearman-Brown: 2 rho / (1 + rho). Sums are exact, so threads, resumes and the order of
- * prompts never show.
- */
+ * prompts never show. */
 #pragma once
 
 #include "cql/fit/fit_records.h"

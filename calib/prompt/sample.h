@@ -3,8 +3,7 @@
  *
  * Who is drawn depends on the prompts' ids, their cells and the seed, never on their places: in a
  * cell prompts stand in the order of a hash of (seed, id), and a cell gives the first of that
- * order. New prompts find their places in it and push out at most as many as they are.
- */
+ * order. New prompts find their places in it and push out at most as many as they are. */
 #pragma once
 
 #include "cql/stats/edges.h"

@@ -3,8 +3,7 @@
  *
  * An action's loss is free when it keeps the baseline's set or one that another action asked for.
  * Per side, since a side is logged by itself as well as with the other; a set that both sides ask
- * for counts in both, though it is rolled out once.
- */
+ * for counts in both, though it is rolled out once. */
 #pragma once
 
 #include <jansson.h>

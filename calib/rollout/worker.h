@@ -4,8 +4,7 @@
  * what becomes of the losses is theirs.
  *
  * Sized once, for the longest prompt (worker_open): from a prompt's tokens to its losses nothing
- * allocates. A prompt goes worker_prefill, worker_keep, worker_rollouts.
- */
+ * allocates. A prompt goes worker_prefill, worker_keep, worker_rollouts. */
 #pragma once
 
 #include "calib/actions/variants.h"

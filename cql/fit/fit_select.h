@@ -24,8 +24,7 @@ typedef struct select_losses {
 /* Which score and floor a table (with a learned score or without) can be tried under, in the order
  * in which they are preferred: by `score`, or where that is the learned one by the window's, the
  * learned one and the paper's; each with the floor that demand was counted with, and with those of
- * 0.1, 0.2 and c_min that are more.
- */
+ * 0.1, 0.2 and c_min that are more. */
 size_t select_candidates(bool learned, ckvc_score_kind score, double counted, double c_min,
                          select_candidate out[SELECT_MAX]);
 /* Makes block b recommend a candidate. */

@@ -2,10 +2,9 @@
  * tasks and prompts fix them; whether two policies answer one task alike. Plain arrays.
  *
  * Intervals are of a bootstrap of two levels: tasks are drawn with repetition, and of each drawn
- * one its items, so that they speak of other tasks like these (Davison and Hinkley 1997,
- * section 3.8, strategy 2: a little wide where a task has few items). Of one task it is the
- * bootstrap over its items. All series are judged by the same draws: differences are paired.
- */
+ * one its items, so that they speak of other tasks like these (Davison and Hinkley 1997, section
+ * 3.8, strategy 2: a little wide where a task has few items). Of one task it is the bootstrap over
+ * its items. All series are judged by the same draws: differences are paired. */
 #pragma once
 
 #include <stddef.h>

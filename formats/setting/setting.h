@@ -5,8 +5,7 @@
  *
  * A new setting is a field of the struct, a row of the table in setting.c, an option (cmd) and the
  * code that heeds it. A field of 0 bits in `unknown` is known, so a plain {0} is a setting of
- * zeros; setting_neutral() is the program's.
- */
+ * zeros; setting_neutral() is the program's. */
 #pragma once
 
 #include <jansson.h>

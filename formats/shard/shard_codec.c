@@ -1,6 +1,5 @@
 /* Shard rows and header as plain bytes: see shard_codec.h. One walk over the fields serves both
- * ways.
- */
+ * ways. */
 #include "formats/shard/shard_codec.h"
 
 #include <assert.h>

@@ -3,8 +3,7 @@
  * A state is [l][x][b]: layer, what the side tells apart in a layer (KV heads, or cells of risk),
  * budget. Each has one entry, a value of the side's grid of actions. What a side is stands in a
  * file of its own (side_head.c, side_gate.c) and in the list of lib/base/names.h; everybody else
- * asks a `struct side`, which is made from a table, a shard (shard_side.h) or a shape.
- */
+ * asks a `struct side`, which is made from a table, a shard (shard_side.h) or a shape. */
 #pragma once
 
 #include <stdbool.h>

@@ -2,8 +2,7 @@
  * CSV, JSON lines).
  *
  * Appending cannot fail (memory.h). data is always NUL-terminated behind size when not NULL.
- * Zero-initialise; ckvc_buffer_fini frees, also as CKVC_AUTO(ckvc_buffer_fini).
- */
+ * Zero-initialise; ckvc_buffer_fini frees, also as CKVC_AUTO(ckvc_buffer_fini). */
 #pragma once
 
 #include <stdbool.h>

@@ -2,8 +2,7 @@
  *
  * The cursor never reads past its end: a short read sets `failed` once and yields zeros from there
  * on, so a parser may read a whole header and test cursor.failed afterwards. `pos` at the first
- * failure stays, for the message "... at byte N".
- */
+ * failure stays, for the message "... at byte N". */
 #pragma once
 
 #include <stdbool.h>

@@ -3,8 +3,7 @@
  *
  * Publishing: temporary name in the same folder -> write -> fsync -> rename -> fsync of the folder.
  * A file is never seen half-written and never overwritten without force. A write error at any step
- * removes the temporary file.
- */
+ * removes the temporary file. */
 #pragma once
 
 #include <stdbool.h>

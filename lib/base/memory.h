@@ -6,8 +6,7 @@
  * So nobody tests these results. lib/policy, which engines embed, has none of this; --memory is a
  * limit of its own, and running into that is a CKVC_E_MEMORY.
  *
- * Memory is the caller's: free() it. n * size == 0 gives a unique pointer.
- */
+ * Memory is the caller's: free() it. n * size == 0 gives a unique pointer. */
 #pragma once
 
 #include <stddef.h>

@@ -2,8 +2,7 @@
  * never influences what it computes, so results are the same bytes for any number of threads.
  *
  * One ckvc_pool_run at a time per pool; the calling thread takes part as worker 0. fn must not call
- * ckvc_pool_run itself.
- */
+ * ckvc_pool_run itself. */
 #pragma once
 
 #include <stdint.h>

@@ -3,8 +3,7 @@
  *
  * A stream is named by (seed, key, stage), never by thread, time or order of work: key is usually
  * ckvc_rng_key(prompt id). The same name gives the same numbers on every machine; the first values
- * are pinned in a test.
- */
+ * are pinned in a test. */
 #pragma once
 
 #include <stdint.h>

@@ -2,8 +2,7 @@
  * the prompt (docs/policy.md, "Features").
  *
  * Everything is in double and in the order that the header states, so that an engine, Python and
- * this library rank alike.
- */
+ * this library rank alike. */
 #include "lib/policy/feature_columns.h"
 
 #include <math.h>

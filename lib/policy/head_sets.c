@@ -2,8 +2,7 @@
  * positions these are is ckvc_retain_head's (retention.c).
  *
  * Products are taken in the order that the header states, without contraction (Makefile), so that
- * every machine finds the same z and the same capacities.
- */
+ * every machine finds the same z and the same capacities. */
 #include "lib/policy/share_actions.h"
 
 #include <assert.h>

@@ -2,8 +2,7 @@
  *
  * A table's META names the plans of its passes. Those of one side may lie in any of the runs that
  * have these plans: a compiled run has both sides, each round's; made by hand with the four verbs,
- * each side has a run of its own; `fit a b` pools the last passes of both.
- */
+ * each side has a run of its own; `fit a b` pools the last passes of both. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,8 +2,7 @@
  * files whole. Loading is what can fail; everything after it is arithmetic on this.
  *
  * inputs_load reads, inputs_free releases. What the rest of a report allocates comes from `room`,
- * too.
- */
+ * too. */
 #pragma once
 
 #include "cql/solve/logged.h"

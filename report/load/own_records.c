@@ -2,8 +2,7 @@
  * (cql/solve/logged.h).
  *
  * Only where the runs are among the inputs and the records, counted and averaged, are the table's
- * own.
- */
+ * own. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

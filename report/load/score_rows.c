@@ -1,8 +1,7 @@
 /* Which rows of the score files count, and their series.
  *
  * When some rows are marked as held out, those alone; when runs are given, prompts that one of them
- * used for records (by name, or by their tokens) are left out, as long as others remain.
- */
+ * used for records (by name, or by their tokens) are left out, as long as others remain. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -2,8 +2,7 @@
  * table at the same budget, tasks one by one, lengths, needles.
  *
  * An item counts where every policy of its bench has answered it: then all averages are over the
- * same items, and differences are paired.
- */
+ * same items, and differences are paired. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -3,8 +3,7 @@
  * risks; where the worst tenth of it lies.
  *
  * The paper shows them as pictures without stating tests; where it is silent the choice is made
- * here and said on the page.
- */
+ * here and said on the page. */
 #include <math.h>
 
 #include "lib/base/memory.h"

@@ -1,7 +1,6 @@
 /* What a report says, as numbers: computed once from the inputs, shown by the sections. An
  * undefined number is NaN. Members are named as in report.json where they can be, and what a
- * section names stands in the struct that it shows. All of it lives in the inputs' room.
- */
+ * section names stands in the struct that it shows. All of it lives in the inputs' room. */
 #pragma once
 
 #include "cql/stats/bimodality.h"

@@ -1,7 +1,6 @@
 /* Two tables against each other: rank agreement of head weights, agreement of thresholds where both
  * have records, and how far both are fixed by the prompts that the tables were fitted from (reach,
- * numbers.h).
- */
+ * numbers.h). */
 #include <math.h>
 
 #include "lib/base/memory.h"

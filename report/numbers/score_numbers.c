@@ -3,8 +3,7 @@
  *
  * Rows are paired by model, manifest, prompt, budget and C; under one score, but for what compares
  * scores. Intervals hold the table fixed: they are over the prompts that it is scored on, Student's
- * t and a bootstrap.
- */
+ * t and a bootstrap. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,7 +1,6 @@
 /* What a table's own records say about how far to trust it: undecided entries, learning curves,
  * gains on prompts left out, variance, the paper's calibration bound, and what other settings of
- * the fit would have chosen.
- */
+ * the fit would have chosen. */
 #include <math.h>
 
 #include "cql/solve/adamw.h"

@@ -3,8 +3,7 @@
  * At each budget it must be better than identity and not worse than the best simple reference, both
  * at as many entries, on held-out prompts, and decided: the whole 95% interval says so. Its prompts
  * must have passed the leak check. Where only the number of prompts is in the way, that is said as
- * a number: an interval shrinks as 1/sqrt(n).
- */
+ * a number: an interval shrinks as 1/sqrt(n). */
 #include <math.h>
 
 #include "report/numbers/numbers.h"

@@ -1,8 +1,7 @@
 /* Numbers as text, as every page, figure and finding of a report says them.
  *
  * Each result stays valid for the next 64 calls (reports are made by one thread), so that one line
- * can hold many. What is not finite is "undefined".
- */
+ * can hold many. What is not finite is "undefined". */
 #pragma once
 
 #include <stdarg.h>

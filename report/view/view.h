@@ -2,8 +2,7 @@
  *
  * Sections append to the page by page_... , or by html_... on page(v). A figure is figure_begin or
  * figure_table, which give its numbers (v->csv, columns.h), one chart, and figure_end, which puts
- * it beside the figure before it and keeps picture and numbers as files.
- */
+ * it beside the figure before it and keeps picture and numbers as files. */
 #pragma once
 
 #include "report/draw/html.h"

@@ -1,5 +1,4 @@
-/* What the tests on whole models share: one backend, and tolerances with their
- * measured use. */
+/* What the tests on whole models share: one backend, and tolerances with their measured use. */
 #pragma once
 
 #include "formats/model/model_files.h"

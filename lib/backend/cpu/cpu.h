@@ -5,8 +5,7 @@
  * into tiles whose sizes follow from the shapes of the weights (and, in attention, from the row's
  * own place) alone; with OpenBLAS every tile has BE_ROW_TILE rows, padding included, and the BLAS
  * runs on one thread inside a tile (kernels of ours do not see what lies beside a row, cpu_fma.h);
- * and whatever is summed over tiles is summed in tile order.
- */
+ * and whatever is summed over tiles is summed in tile order. */
 #pragma once
 
 #include "lib/backend/backend.h"

@@ -4,8 +4,7 @@
  * A task is one query head and one block of BE_ROW_TILE rows. Both lanes' scores are taken over
  * every prompt key and the lane's own keys, so that column t is position t in both; the kept
  * columns are then gathered and get a softmax of their own, as a compressed cache computes it.
- * Nothing is derived from the identity that the numbers are there to test.
- */
+ * Nothing is derived from the identity that the numbers are there to test. */
 #include <assert.h>
 
 #include "lib/backend/cpu/cpu.h"

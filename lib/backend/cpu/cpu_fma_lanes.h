@@ -2,8 +2,7 @@
  * that it defines LANES, NAME(x) (x with the width's suffix), TARGET (the function attribute), V
  * (the vector type), V_LOAD(p), V_STORE(p, v), V_ALL(f) (f in every lane), V_FMA(a, b, c) = a * b +
  * c rounded once, V_MAX(a, b). Plain operators on V are the compiler's. No lane ever meets another,
- * so the width does not show in the results.
- */
+ * so the width does not show in the results. */
 #define PANEL (2 * LANES) /* columns of a tile */
 
 typedef int32_t NAME(ints) __attribute__((vector_size(LANES * sizeof(int32_t))));

@@ -3,8 +3,7 @@
  * Written so that one source gives the same bits on every x86 level: sums run in a fixed number of
  * lanes, no product is contracted into a fused multiply-add (the Makefile's -ffp-contract=off), and
  * exp is ours. The compiler emits a version for AVX-512, AVX2 and the baseline, and the loader
- * picks one. libm's expf would be a fifth of a rollout's time: it is scalar.
- */
+ * picks one. libm's expf would be a fifth of a rollout's time: it is scalar. */
 #include <math.h>
 #include <string.h>
 

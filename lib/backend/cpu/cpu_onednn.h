@@ -5,8 +5,7 @@
  * accumulation, together with the buffers that every worker needs for it. Weights are packed once
  * into the layout that oneDNN prefers. Every call runs on the calling thread alone; calls of
  * different workers may overlap. Shapes and handles belong to the library object and must go before
- * it.
- */
+ * it. */
 #pragma once
 
 #include <stdbool.h>

@@ -5,8 +5,7 @@
  *
  * Tolerances, from that README: sets and counts exact (they are decided by margins of 5e-5 and
  * more); losses and rewards 2e-5 nats, advantages 5e-6 (float32 against float32 in another order of
- * summation; the reference's own float32 is within 1.6e-6 and 1.1e-6 of float64).
- */
+ * summation; the reference's own float32 is within 1.6e-6 and 1.1e-6 of float64). */
 #include "calib/actions/prompt_sets.h"
 #include "cql/solve/reward.h"
 #include "lib/base/files.h"

@@ -3,8 +3,7 @@
  * A prompt has a large effect of its own (0.5 nats) on every reward; an action's true effect is a
  * parabola around the state's best action; each record carries noise. The fit must find the best
  * actions from advantages, say what it did not see, and give the same table however the records are
- * cut into shards.
- */
+ * cut into shards. */
 #include "cql/stats/rank.h"
 #include "formats/run/run_dir.h"
 #include "lib/base/json.h"

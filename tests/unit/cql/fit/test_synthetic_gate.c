@@ -6,8 +6,7 @@
  * action 12 a threshold also pays for its candidates beyond the budget. What can act differs by
  * budget, as in a model: under the smallest no threshold changes a kept set (the loss is flat and
  * the penalty alone chooses), under the middle one both speak, under the largest there is nothing
- * to pay. Seeds are fixed: the rates below are exact.
- */
+ * to pay. Seeds are fixed: the rates below are exact. */
 #include <unistd.h>
 
 #include "cql/fit/fit_records.h"

@@ -1,8 +1,7 @@
 /* The dip and Sarle's coefficient against other programs. Samples: the Python package diptest
  * 0.12.0 (Hartigan's algorithm AS 217 as corrected by Maechler). Histograms: a linear programme for
  * the nearest unimodal function, solved by scipy's linprog, which also agrees with diptest on each
- * value spread evenly over its bar. Sarle: scipy.stats.skew and kurtosis with bias=False.
- */
+ * value spread evenly over its bar. Sarle: scipy.stats.skew and kurtosis with bias=False. */
 #include "cql/stats/bimodality.h"
 #include "tests/unit/unit.h"
 

@@ -366,8 +366,7 @@ static void refusals(void **state) {
 }
 
 /* A path where nothing is: what looks like a Hub id is told how to get it, the rest what is
- * missing.
- */
+ * missing. */
 /* generation_config.json's ids before config.json's; what is no id of the vocabulary is left out.
  */
 static void stop_ids(void **state) {

@@ -4,8 +4,7 @@
  * Each counts the calls that are made while it is armed; at the N-th it fails (once, or from there
  * on) or ends the process as a crash would. For every N until a run gets through: the error is one
  * line with exit code 73 or 74, nothing half-written has a final name, and a resume ends with the
- * bytes of a run that nothing happened to.
- */
+ * bytes of a run that nothing happened to. */
 #include <dirent.h>
 #include <errno.h>
 #include <sys/stat.h>

@@ -6,8 +6,7 @@
  * Bounds are on the normalised mean square error, sum (got - want)^2 / sum want^2. A float32
  * product of n terms errs by about sqrt(n) * 2^-24 relative to the terms' size, that is 1e-7 ...
  * 1e-6, so a square of 1e-13 ... 1e-12; a wrong pairing, head, mask or position gives 1e-2 and
- * more. 1e-11 leaves a factor of ten over what any BLAS kernel does.
- */
+ * more. 1e-11 leaves a factor of ten over what any BLAS kernel does. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

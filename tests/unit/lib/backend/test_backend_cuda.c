@@ -2,8 +2,7 @@
  * emulation of one (tests/emulation): head dimensions 64 ... 256, groups of 1 ... 8 query heads,
  * odd numbers of heads, sliding windows, lengths that are a multiple of nothing. Each operation's
  * normalised error, sum (got - want)^2 / sum want^2, has a bound of its own (`bounds`); the same
- * bytes from run to run, in whatever order threads and blocks run.
- */
+ * bytes from run to run, in whatever order threads and blocks run. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,8 +1,7 @@
 /* Our kernels bit by bit: products are the chain of fused multiply-adds that cpu_fma.h states,
  * whatever lies beside a row or column, and every vector width gives the same bytes. The width of
  * AVX-512 runs here on any machine with AVX2: the same source on vectors that the compiler puts
- * together, and where the CPU has AVX-512 that, too.
- */
+ * together, and where the CPU has AVX-512 that, too. */
 #if defined(__GNUC__)
 #pragma GCC diagnostic ignored                                                                     \
     "-Wpsabi" /* 64-byte vectors by value; every such function is inlined */

@@ -1,7 +1,6 @@
 /* The CUDA backend's host side, where there is a device, or the emulation of one: weights that take
  * turns in device memory, the bf16 values that it keeps of rows, device memory that is out, how
- * often a prompt takes some. What is computed with them is test_backend_cuda's.
- */
+ * often a prompt takes some. What is computed with them is test_backend_cuda's. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

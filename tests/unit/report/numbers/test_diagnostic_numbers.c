@@ -1,7 +1,6 @@
 /* The diagnostics' numbers in report.json: 20 made-up prompts scored under identity and window,
  * with measured attention and utilities. Expected correlations, cells and shares from NumPy and
- * scipy.stats on the same 20 rows. Hostile score files end as one line.
- */
+ * scipy.stats on the same 20 rows. Hostile score files end as one line. */
 #include <jansson.h>
 #include <unistd.h>
 
