@@ -1,5 +1,4 @@
-/* ckvc compile: to a table by demand, or by the alternating loop, head pass and gate pass in turn.
- */
+/* ckvc compile: to a table by demand, or by the alternating loop of head and gate passes. */
 #include "calib/compile/compile.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"

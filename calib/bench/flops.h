@@ -25,6 +25,5 @@ double flops_rollout(const model_shape *s, int64_t T, int64_t C, const uint32_t 
  * it, and the head. */
 double flops_variant(const model_shape *s, int64_t C, int32_t layer, uint32_t n_kept_own,
                      const uint32_t *n_kept);
-/* One sweep over a prompt's variants; baselines that a later batch repeats are not counted again.
- */
+/* A sweep over a prompt's variants; baselines that a later batch repeats are not counted again. */
 double flops_sweep(const model_shape *s, const prompt_sets *k, const variant_list *v, uint32_t C);

@@ -316,8 +316,7 @@ static void measure_pass(const heldout *h, compile_pass *p) {
 
 /* ---- the choice ---- */
 
-/* The table under one score and floor in all its budgets: its arrays are the table's but for two.
- */
+/* The table under one score and floor in all budgets: its arrays are the table's but for two. */
 typedef struct candidate_table {
     ckvc_table table;
     table_file file;

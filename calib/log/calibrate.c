@@ -612,8 +612,7 @@ ckvc_status calibrate_binding(const run_dir *run, const char *name, pass_binding
 
 /* ---- dry run ---- */
 
-/* Leaves n of the variants, spread over the list, for timing: every layer and both sides are in it.
- */
+/* Leaves n of the variants, spread over the list, for timing: of every layer and both sides. */
 static void thin_out(variant_list *v, size_t n) {
     for (size_t i = 0; n < v->n && i < n; i++) { v->items[i] = v->items[i * v->n / n]; }
     v->n = n < v->n ? n : v->n;

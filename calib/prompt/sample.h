@@ -35,8 +35,7 @@ typedef struct scanned {
     size_t n, capacity;
 } scanned;
 
-/* CKVC_E_DATA when the run has no complete scan. A scan whose prompts are all held out gives n = 0.
- */
+/* CKVC_E_DATA: the run has no complete scan. A scan whose prompts are all held out gives n = 0. */
 ckvc_status scanned_read(const run_dir *run, scanned *out, ckvc_err *err) CKVC_MUST_CHECK;
 void scanned_fini(scanned *s);
 /* Edges from the scanned prompts into the arrays of `out`. CKVC_E_DATA when there are none. */

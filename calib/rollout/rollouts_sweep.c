@@ -24,8 +24,7 @@ static void sort_variants(rollout_scratch *w, const rollouts *r) {
     }
 }
 
-/* The rollouts of one batch in the order of work: starts, then variants, which leave these starts.
- */
+/* The rollouts of a batch in the order of work: starts, then variants, which leave these starts. */
 typedef struct batch {
     int64_t n_starts, n_variants;
     int64_t full;                                /* lane of the full cache, or -1 */

@@ -182,8 +182,7 @@ typedef struct batch {
     int64_t n;      /* lanes: 0 is the table's own */
 } batch;
 
-/* The layer's sets with that of unit u made anew, or under action a's threshold all, -> lane i's.
- */
+/* The layer's sets with unit u's made anew, or under action a's threshold all, -> lane i's. */
 static void fill_lane(const batch *t, uint32_t l, uint32_t u, uint32_t a, int64_t i) {
     share_rollouts *s = t->s;
     const kept_set *from = &t->kept->sets[l];

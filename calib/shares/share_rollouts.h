@@ -59,8 +59,7 @@ typedef struct share_rollouts {
     uint64_t n_rollouts, n_checked; /* so far */
 } share_rollouts;
 
-/* CKVC_E_MISMATCH where the table's blocks do not have one mode (not `shared`), or lack its shares.
- */
+/* CKVC_E_MISMATCH where the table's blocks have not one mode (not `shared`), or lack its shares. */
 ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options *o,
                                 const calibrate_inputs *in, worker_options *w, ckvc_err *err)
     CKVC_MUST_CHECK; /* adds what the worker has to hold */

@@ -1,5 +1,4 @@
-/* Lines of a file of any length, one at a time: memory for the longest line only. gzip is unpacked.
- */
+/* Lines of a file of any length, one at a time: memory for the longest alone. gzip is unpacked. */
 #pragma once
 
 #include "lib/base/hash.h"

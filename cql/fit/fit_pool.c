@@ -18,8 +18,7 @@
 
 /* ---- prompts already seen ---- */
 
-/* What a pass may log: a side each, demand, what a learned score is fitted to, rewards of shares.
- */
+/* What a pass may log: a side, demand, what a learned score is fitted to, rewards of shares. */
 enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_SHARES, POOL_KINDS };
 static const shard_kind shard_kinds[] = {
     [POOL_DEMAND] = SHARD_DEMAND, [POOL_SCORE] = SHARD_SCORE, [POOL_SHARES] = SHARD_SHARES};

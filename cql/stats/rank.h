@@ -35,8 +35,7 @@ typedef struct rank_members {
 /* cluster [n]: numbers below n, perhaps without some; NULL: each its own. */
 rank_members rank_members_of(const size_t *cluster, size_t n);
 void rank_members_fini(rank_members *m);
-/* A resample of the n things -> rows [n]: clusters drawn with repetition, whole but for the last.
- */
+/* A resample of n things -> rows [n]: clusters drawn with repetition, whole but for the last. */
 void rank_members_draw(const rank_members *m, ckvc_rng *rng, size_t *rows);
 
 typedef struct rank_interval {

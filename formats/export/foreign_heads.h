@@ -1,5 +1,4 @@
-/* What the formats of other programs share: whose heads their rows are, and a table made of them.
- */
+/* What other programs' formats share: whose heads their rows are, and a table made of them. */
 #pragma once
 
 #include "formats/export/export.h"

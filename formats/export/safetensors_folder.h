@@ -13,7 +13,6 @@ ckvc_status safetensors_folder_read(const char *path, const import_options *o, t
 /* Writes a file into the folder, which is made. */
 ckvc_status export_into(const char *folder, const char *name, const ckvc_buffer *text,
                         const export_options *o, ckvc_err *err) CKVC_MUST_CHECK;
-/* The README.md; `report` is NULL or a report.json. CKVC_E_MISMATCH where that is another table's.
- */
+/* The README.md; `report` is NULL or a report.json. CKVC_E_MISMATCH where it is another table's. */
 ckvc_status model_card(const table_file *t, const char *report, ckvc_buffer *out,
                        ckvc_err *err) CKVC_MUST_CHECK;

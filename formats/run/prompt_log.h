@@ -24,8 +24,7 @@ typedef struct prompt_log {
     uint64_t dropped; /* bytes behind them: a torn append */
 } prompt_log;
 
-/* Reads the records up to the first one that is short or damaged. A missing file is an empty log.
- */
+/* Reads the records up to the first that is short or damaged. A missing file is an empty log. */
 ckvc_status prompt_log_read(const char *path, prompt_log *out, ckvc_err *err) CKVC_MUST_CHECK;
 void prompt_log_free(prompt_log *log);
 

@@ -91,8 +91,7 @@ uint64_t run_pass_bytes(const run_dir *r);
 bool run_pass_end(run_dir *r);
 
 /* ---- parts ---- */
-/* FOLDER/STEM-0-of-3END, the name of a part's own file; without a part FOLDER/STEMEND. free() it.
- */
+/* FOLDER/STEM-0-of-3END, a part's own file; without a part FOLDER/STEMEND. free() it. */
 char *run_part_path(const char *folder, const char *stem, run_part part, const char *end);
 /* The parts that have such a file, ascending by count, index; the caller's to free. */
 ckvc_status run_list_parts(const char *folder, const char *stem, const char *end, run_part **out,
@@ -160,8 +159,7 @@ ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, 
 /* The same line for a file that is published already: it is read, and replaces an older line of its
  * name. */
 ckvc_status run_checkpoint(run_dir *r, const char *name, ckvc_err *err) CKVC_MUST_CHECK;
-/* Removes what a killed process left half written in a folder of the run; no such folder is fine.
- */
+/* Removes what a killed process left half written in a folder of the run; it need not be there. */
 ckvc_status run_clean_folder(run_dir *r, const char *folder, ckvc_err *err) CKVC_MUST_CHECK;
 bool run_has_file(const run_dir *r, const char *name); /* such a line is there */
 /* Reads a checkpoint after checking its size and SHA-256. *data is NUL-terminated; free() it. */

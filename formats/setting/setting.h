@@ -103,8 +103,7 @@ typedef struct setting_field {
 
 extern const setting_field setting_fields[];
 extern const size_t setting_n_fields;
-/* The key in a place without its mark, NULL: not there; *mark (may be NULL): ' ', '~', '?' or '!'.
- */
+/* The key in a place without its mark, NULL: none; *mark (may be NULL): ' ', '~', '?' or '!'. */
 const char *setting_key(const setting_field *f, setting_place place, char *mark);
 const setting_field *setting_of_option(const char *option);
 const setting_field *setting_of_key(setting_place place, const char *key);

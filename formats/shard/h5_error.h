@@ -10,8 +10,7 @@
 /* Once at each door to HDF5: nothing is printed by the library, no plugin is loaded from a folder
  * that an environment variable names, and our zstd filter is registered. */
 ckvc_status h5_begin(ckvc_err *err) CKVC_MUST_CHECK;
-/* The usual text, then ": " and what HDF5 itself says of its innermost failure. Clears the stack.
- */
+/* The usual text, then ": " and what HDF5 says of its innermost failure. Clears the stack. */
 ckvc_status h5_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) CKVC_PRINTF(3, 4);
 
 /* Any id of ours; -1: none. h5_take hands it on; h5_close closes it, and says whether that went

@@ -46,8 +46,7 @@ static ckvc_status same_length(const reader *r, const gguf_value *list, const ch
     return CKVC_OK;
 }
 
-/* The lists of tokens. Without types all are normal; only SentencePiece's merging asks for scores.
- */
+/* The lists of tokens. Without types all are normal; SentencePiece's merging asks for scores. */
 static ckvc_status find_lists(reader *r) {
     static const char types[] = "tokenizer.ggml.token_type", scores[] = "tokenizer.ggml.scores";
     CKVC_TRY(gguf_array(r->g, "tokenizer.ggml.tokens", GGUF_STRING, &r->tokens, r->to->err));

@@ -205,8 +205,7 @@ static ckvc_status read_byte_level(reader *r, const char *place, const json_t *s
     return CKVC_OK;
 }
 
-/* Both generations: prepend_scheme and split, or add_prefix_space (true: always), split always on.
- */
+/* Both generations: prepend_scheme and split; or add_prefix_space (true: always), always split. */
 static ckvc_status read_metaspace(reader *r, const char *place, const json_t *step) {
     static const char *const schemes[] = {[TOKEN_PREFIX_NEVER] = "never",
                                           [TOKEN_PREFIX_FIRST] = "first",

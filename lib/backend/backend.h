@@ -291,8 +291,7 @@ static inline int64_t be_padded_rows(int64_t n) {
  * that fails and was not asked for by name gives way to the next, with a warning. */
 ckvc_status backend_create(const char *kind, ckvc_compute compute, ckvc_pool *pool, backend **out,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* What is built in, "cpu, openblas"; and what there is for "cuda": the device, or what is missing.
- */
+/* What is built in, "cpu, openblas"; and of "cuda" the device, or what is missing. */
 const char *backend_kinds(void);
 void backend_cuda_text(char *text, size_t n);
 static inline void backend_destroy(backend *be) {

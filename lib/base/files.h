@@ -73,8 +73,7 @@ void ckvc_publish_abort(ckvc_publish *p); /* removes tmp_path; fine after commit
 ckvc_status ckvc_publish_bytes(const char *path, const void *data, size_t n, bool force,
                                ckvc_err *err) CKVC_MUST_CHECK;
 
-/* A folder of files that appears whole: filled under tmp_path beside its final name, then renamed.
- */
+/* A folder that appears whole: filled under tmp_path beside its final name, then renamed. */
 typedef struct ckvc_new_folder {
     char *path, *tmp_path;
 } ckvc_new_folder;

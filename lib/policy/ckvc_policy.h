@@ -157,8 +157,7 @@ double ckvc_table_tau(const ckvc_table *t, uint32_t l, uint32_t e, uint32_t p, u
 /* The bin of a value: the number of inner edges <= value (method.md section 8). A value outside
  * falls in the end bin. */
 uint32_t ckvc_bin_index(const double *edges, uint32_t n_edges, double value);
-/* B of a budget entry for a prompt of T tokens: the entry itself from 1 up, floor(share * T) below.
- */
+/* B of a budget entry for a prompt of T tokens: the entry from 1 up, floor(share * T) below. */
 uint32_t ckvc_budget_tokens(double budget, uint32_t n_tokens);
 /* Which of a table's budgets [n] (its blocks) serves `budget` (tokens from 1 up, a share of T
  * below) for a prompt of T = n_tokens tokens: that very budget when it is there; else the nearest
@@ -207,8 +206,7 @@ uint32_t ckvc_retain(uint32_t n_tokens, const double *u, ckvc_rule rule, uint32_
 
 /* What a table recommends for block b; of one without shares the paper's score in mode `shared`. */
 ckvc_score ckvc_table_score(const ckvc_table *t, uint32_t b);
-/* The least that a set holds where B = budget on the mean: min(max(recent + 1, floor(f * B)), T).
- */
+/* The least that a set holds, B = budget the mean: min(max(recent + 1, floor(f * B)), T). */
 uint32_t ckvc_head_floor(double f, uint32_t recent, uint32_t budget, uint32_t n_tokens);
 /* How many positions each of n units keeps (heads: n = L * G; layers: n = L), from share[i *
  * stride] (finite, >= 0; their scale does not matter). With N = n * budget, T = n_tokens, m = least

@@ -25,8 +25,7 @@ uint32_t ckvc_features_rows(uint32_t version) {
 
 static double floored_log(double x) { return log(x > 1e-7 ? x : 1e-7); }
 
-/* out[t * stride] = log of the mean (zeros outside) or the maximum of x over k positions around t.
- */
+/* out[t * stride] = log of the mean (zeros outside) or maximum of x over k positions around t. */
 static void pool_log(uint32_t n, const double *x, uint32_t k, int take_max, uint32_t stride,
                      double *out) {
     for (uint32_t t = 0; t < n; t++) {

@@ -123,8 +123,7 @@ static ckvc_status search(encoder *e, size_t level, const char *text, size_t n, 
     return rc >= 0 || rc == PCRE2_ERROR_NOMATCH ? CKVC_OK : match_failed(e, level, rc);
 }
 
-/* Cuts a span by pattern `level`; matches and what lies between them go to the next, words at last.
- */
+/* Cuts a span by pattern `level`; matches and what lies between go to the next, words at last. */
 static ckvc_status encode_span(encoder *e, size_t level, const char *text, size_t n) {
     if (n == 0) { return CKVC_OK; }
     if (level == e->t->spec->n_splits) {

@@ -23,8 +23,7 @@ typedef enum cpu_products {
                           on any CPU; CKVC_E_DEVICE without it */
 } cpu_products;
 
-/* A tile of a product: y [n_rows][width] (+)= rows x [n_rows][cols] times columns col ... of W^T.
- */
+/* A product's tile: y [n_rows][width] (+)= rows x [n_rows][cols] times columns col ... of W^T. */
 typedef struct cpu_tile {
     const be_weight *w;
     const float *x;
