@@ -45,8 +45,11 @@ worker_options calibrate_worker(const calibrate_options *o) {
                             .memory = o->memory,
                             /* a greedy behaviour's choices follow from the records before them;
                                features and shares are taken prompt by prompt */
-                            .together = o->behaviour != BEHAVIOUR_EPSILON_GREEDY &&
-                                        o->kind != SHARD_SCORE && o->kind != SHARD_SHARES};
+                            .most_prompts = o->behaviour != BEHAVIOUR_EPSILON_GREEDY &&
+                                                    o->kind != SHARD_SCORE &&
+                                                    o->kind != SHARD_SHARES
+                                                ? SESSIONS_TOGETHER
+                                                : 0};
 }
 
 setting calibrate_setting(const calibrate_options *o, const model_shape *shape) {

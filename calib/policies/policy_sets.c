@@ -184,7 +184,7 @@ void policy_sets_need(const policy_sets *k, session_limits *limits) {
 
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) {
-    const uint32_t fed = k->repeat.fed ? reconstruction_fed(&k->repeat.texts, p->n_tokens) : 0;
+    const uint32_t fed = policy_sets_fed(k, p);
     const prefill_input in = {.tokens = p->tokens,
                               .n = p->n_tokens,
                               .n_total = (int64_t)p->n_tokens +
@@ -194,6 +194,10 @@ ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, pre
                               .watcher = policy_sets_watch(k, s)};
     CKVC_TRY(session_prefill(s, &in, stats, err));
     return policy_sets_enter(k, s, p, stats, err);
+}
+
+uint32_t policy_sets_fed(const policy_sets *k, const prompt *p) {
+    return k->repeat.fed ? reconstruction_fed(&k->repeat.texts, p->n_tokens) : 0;
 }
 
 const prefill_watcher *policy_sets_watch(policy_sets *k, const session *s) {
@@ -523,11 +527,10 @@ uint32_t policy_sets_above(policy_sets *k, size_t i, uint32_t b, uint32_t layer,
 /* ---- matched: one pass without continuations over the held-out prompts, which are those that
  * count; over all when none is ---- */
 
-/* What a prompt keeps under every threshold and under the table, into the sums. */
-static ckvc_status count_cell(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
+/* What a prompt keeps under every threshold and under the table, into the sums m. */
+static ckvc_status count_cell(policy_sets *k, size_t i, uint32_t b, matched_tau *m, ckvc_err *err) {
     const table_in_use *t = table_of(k, i);
     const ckvc_score s = table_asked(t, block_of(k, t, b, 0));
-    matched_tau *m = &k->matched[i * k->o->setting.budgets.n + b];
     uint32_t n_sets;
     CKVC_TRY(allot_table(k, t, b, &n_sets, err));
     m->wide = t->beyond_paper;
@@ -545,21 +548,22 @@ static ckvc_status count_cell(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
     return CKVC_OK;
 }
 
-ckvc_status policy_sets_count(policy_sets *k, ckvc_err *err) {
-    for (size_t i = 0; i < k->o->n; i++) {
-        for (uint32_t b = 0; k->o->list[i].kind == SCORE_MATCHED && b < k->o->setting.budgets.n;
-             b++) {
-            CKVC_TRY(count_cell(k, i, b, err));
+ckvc_status policy_sets_count(policy_sets *k, policy_sets *sum, ckvc_err *err) {
+    const uint32_t n_budgets = k->o->setting.budgets.n;
+    for (size_t c = 0; c < k->o->n * n_budgets; c++) {
+        if (k->o->list[c / n_budgets].kind == SCORE_MATCHED) {
+            CKVC_TRY(
+                count_cell(k, c / n_budgets, (uint32_t)(c % n_budgets), &sum->matched[c], err));
         }
     }
     return CKVC_OK;
 }
 
-void policy_sets_match(policy_sets *k) {
+void policy_sets_match(policy_sets *k, const policy_sets *of) {
     const uint32_t n_budgets = k->o->setting.budgets.n;
     for (size_t c = 0; c < k->o->n * n_budgets; c++) {
         if (k->o->list[c / n_budgets].kind == SCORE_MATCHED) {
-            k->tau[c] = matched_tau_find(&k->matched[c]);
+            k->tau[c] = matched_tau_find(&of->matched[c]);
         }
     }
 }

@@ -48,8 +48,10 @@ void policy_sets_need(const policy_sets *k, session_limits *limits);
 /* Prefills a prompt and points everything at it. */
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* The two halves of it, for who prefills: the watcher of the prefill (NULL: none is needed), and
- * everything pointed at the prompt. */
+/* The parts of it, for who prefills: tokens that a second pass will feed behind the prompt (0:
+ * there is none), the watcher of the prefill (NULL: none is needed), and everything pointed at the
+ * prompt. */
+uint32_t policy_sets_fed(const policy_sets *k, const prompt *p);
 const prefill_watcher *policy_sets_watch(policy_sets *k, const session *s);
 ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
                               const prefill_stats *stats, ckvc_err *err) CKVC_MUST_CHECK;
@@ -70,8 +72,8 @@ uint32_t policy_sets_above(policy_sets *k, size_t i, uint32_t b, uint32_t layer,
                            double tau);
 /* Bytes that it holds for the longest prompt. */
 size_t policy_sets_bytes(const policy_sets *k);
-/* SCORE_MATCHED, before its sets are asked for: counts the prompt in hand, then finds the
- * thresholds. */
-ckvc_status policy_sets_count(policy_sets *k, ckvc_err *err) CKVC_MUST_CHECK;
-void policy_sets_match(policy_sets *k);
+/* SCORE_MATCHED, before its sets are asked for: counts k's prompt in hand into the counts of `sum`,
+ * of the same policies; then finds the thresholds by the counts of `of`. */
+ckvc_status policy_sets_count(policy_sets *k, policy_sets *sum, ckvc_err *err) CKVC_MUST_CHECK;
+void policy_sets_match(policy_sets *k, const policy_sets *of);
 double policy_sets_tau(const policy_sets *k, size_t i, uint32_t b);

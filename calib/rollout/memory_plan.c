@@ -21,7 +21,7 @@ static size_t bytes_with(const memory_request *r, int64_t lanes, int64_t prompts
                                    .n_layers = (uint32_t)r->shape->n_layers,
                                    .max_variants = r->most.n_variants};
     size_t total = session_bytes(r->shape, limits);
-    bool fits = total != SIZE_MAX &&
+    bool fits = total != SIZE_MAX && ckvc_add_size(total, r->held, &total) &&
                 ckvc_add_size(total, session_scratch_bytes(r->backend, r->shape, limits), &total);
     for (int64_t i = 0; i < prompts; i++) {
         fits = fits && ckvc_add_size(total, rollout_scratch_bytes(&extent), &total) &&
@@ -37,15 +37,16 @@ static bool one_lane(const memory_request *r) {
 
 /* Rollouts of a prompt, at most. */
 static int64_t rollouts_of(const memory_request *r) {
-    return r->table            ? (int64_t)r->most.n_variants + r->table->n_budgets + 1
-           : r->most_lanes > 1 ? r->most_lanes
-                               : 1;
+    const int64_t lanes = r->most_lanes > 1 ? r->most_lanes : 1;
+    return r->table                ? (int64_t)r->most.n_variants + r->table->n_budgets + 1
+           : r->n_rollouts > lanes ? r->n_rollouts
+                                   : lanes;
 }
 
 /* The most lanes that fit into so many bytes, by bisection: bytes grow with the lanes; 0: too few
  * do. */
 static int64_t lanes_in(const memory_request *r, size_t bytes, int64_t prompts) {
-    int64_t lanes = one_lane(r) ? 1 : 2, top = rollouts_of(r);
+    int64_t lanes = one_lane(r) ? 1 : 2, top = r->table ? rollouts_of(r) : r->most_lanes;
     if (bytes_with(r, lanes, prompts) > bytes) { return 0; }
     if (one_lane(r)) { return 1; }
     for (top = top < SWEEP_MAX_LANES ? top : SWEEP_MAX_LANES; lanes < top;) {
@@ -74,7 +75,7 @@ static memory_plan plan_with(const memory_request *r, int64_t prompts, int share
                  sets = (size_t)prompts * sets_of_one(r);
     return (memory_plan){.limit = r->limit,
                          .weights = weights,
-                         .prompt = first - sets,
+                         .prompt = first - sets - r->held,
                          .sets = sets,
                          .batch = total - first,
                          .total = total + weights,

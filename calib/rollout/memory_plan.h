@@ -18,8 +18,10 @@ typedef struct memory_request {
     session_limits limits;         /* max_lanes is the plan's to choose */
     const ckvc_table *table;       /* NULL: no rollouts under kept sets (a scan), but for ... */
     int64_t most_lanes;            /* ... who makes these itself, so many side by side at most */
+    int64_t n_rollouts;            /* ... and so many of a prompt in all; 0: as most_lanes */
     int64_t most_prompts;          /* that may go through the layers together; 0: as 1 */
     size_t beside;                 /* what is held for the longest prompt besides */
+    size_t held;                   /* of the backend's memory, by others, whatever the plan */
     variant_extent most;
     bool plain;   /* rollouts one at a time */
     size_t limit; /* what it has to fit into */
@@ -31,10 +33,10 @@ typedef struct memory_plan {
     /* the longest prompt, of each that goes together: caches, activations, statistics, and the
      * backend's scratch */
     size_t prompt;
-    size_t sets;  /* kept sets: baselines, distinct variants, actions; of a demand pass: scores */
-    size_t batch; /* what the rollouts of a batch take beyond that */
-    size_t total;
-    int64_t lanes;   /* rollouts of a batch, its starts included */
+    size_t sets;   /* kept sets: baselines, distinct variants, actions; of a demand pass: scores */
+    size_t batch;  /* what the rollouts of a batch take beyond that */
+    size_t total;  /* with the request's `held` */
+    int64_t lanes; /* rollouts of a batch, its starts included */
     int64_t prompts; /* that go through the layers together; 1 where all copies stay */
     size_t copied;   /* bytes of copies that do not stay: made again in a pass through the layers */
     int64_t passes;  /* at most, of prefill and rollouts that are made at once */

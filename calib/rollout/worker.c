@@ -3,14 +3,16 @@
 
 #include <math.h>
 
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 /* Prompts that are worth going together: until copies of weights take a tenth of a pass, about; a
  * clean stop waits for all of them. */
-static int64_t most_prompts(const calibrate_inputs *in, const ckvc_table *table) {
+static int64_t most_prompts(const calibrate_inputs *in, const worker_options *o,
+                            const ckvc_table *table) {
     const int64_t T = in->prompts->max_tokens, C = in->prompts->max_continuation,
                   rows = !table && C > 0 && C < T ? C : T, /* of a pass, the least */
-        enough = (8 * in->backend->copy_rows + rows - 1) / rows,
-                  most = (int64_t)in->prompts->n < enough ? (int64_t)in->prompts->n : enough;
-    return most < SESSIONS_TOGETHER ? most : SESSIONS_TOGETHER;
+        enough = (8 * in->backend->copy_rows + rows - 1) / rows;
+    return least(least(enough, (int64_t)in->prompts->n), least(o->most_prompts, SESSIONS_TOGETHER));
 }
 
 static memory_request request_of(const calibrate_inputs *in, const worker_options *o,
@@ -24,10 +26,13 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                                       .max_continuation = C,
                                       .max_window = o->setting.window,
                                       .max_targets = o->max_targets,
+                                      .max_among = o->max_among,
                                       .max_watched = o->max_watched},
                            .beside = o->beside,
+                           .held = o->held,
                            .most_lanes = o->most_lanes,
-                           .most_prompts = o->together ? most_prompts(in, table) : 1,
+                           .n_rollouts = o->n_rollouts,
+                           .most_prompts = most_prompts(in, o, table),
                            .table = table,
                            .plain = o->rollouts == ROLLOUTS_PLAIN,
                            .limit = memory_plan_limit(in->backend, o->memory)};
@@ -65,7 +70,7 @@ static ckvc_status open_all(worker *w, int64_t n, memory_request *need, const me
     session *sessions[SESSIONS_TOGETHER];
     need->limits.max_lanes = plan->lanes;
     /* copies of weights stay as far as there is room beside what is neither they nor a session */
-    const size_t sessions_take = session_bytes(need->shape, need->limits) +
+    const size_t sessions_take = need->held + session_bytes(need->shape, need->limits) +
                                  (size_t)(n - 1) * session_bytes_beside(need->shape, need->limits);
     in->backend->ops->weight_limit(in->backend,
                                    plan->limit - (plan->total - plan->weights - sessions_take));
@@ -142,8 +147,12 @@ ckvc_status workers_full(worker *const *w, int64_t n, ckvc_err *err) {
         const rollouts *r = &w[i]->losses;
         w[i]->losses.full = NAN;
         if (r->n_continuation == 0) { continue; }
-        jobs[n_jobs++] = (rollout_job){r->session, r->continuation,  r->n_continuation, &full,
-                                       1,          w[i]->scratch.nll};
+        jobs[n_jobs++] = (rollout_job){.session = r->session,
+                                       .continuation = r->continuation,
+                                       .n = r->n_continuation,
+                                       .lanes = &full,
+                                       .n_lanes = 1,
+                                       .nll = w[i]->scratch.nll};
     }
     if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
     for (int64_t i = 0; i < n; i++) {

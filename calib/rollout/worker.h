@@ -33,10 +33,14 @@ typedef struct worker_options {
     /* For who looks at what later rows attend to (calib/demand): tokens of session_targets, and
      * bytes that it holds beside the worker. */
     uint32_t max_targets;
+    uint32_t max_among;   /* positions of a target_input's `among` */
     uint32_t max_watched; /* last rows that w->watcher is shown */
     size_t beside;
+    size_t held;        /* of the backend's memory, by others, beside all workers */
     int64_t most_lanes; /* without a table: rollouts side by side at most; 0: none are */
-    bool together;      /* prompts may go through the layers together (workers_open) */
+    int64_t n_rollouts; /* likewise: of a prompt in all; 0: as most_lanes */
+    /* Prompts that may go through the layers together, at most (workers_open); 0: one at a time */
+    int64_t most_prompts;
 } worker_options;
 
 typedef struct worker {
@@ -61,7 +65,7 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
                         const ckvc_table *table, ckvc_err *err) CKVC_MUST_CHECK;
 void worker_close(worker *w);
 
-/* As many as the memory plan has prompts go together: several under o->together alone, and where
+/* As many as the memory plan has prompts go together: several where o->most_prompts allows it, and
  * that spares copies of weights. */
 typedef struct workers {
     worker *items; /* [n] */

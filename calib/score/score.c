@@ -11,45 +11,56 @@
 #include "lib/base/json.h"
 #include "lib/base/progress.h"
 
+/* A prompt of those that go through the layers together. */
+typedef struct lane {
+    const prompt *p;
+    worker *w;
+    policy_sets *policies;
+    score_measures measures;
+    ckvc_buffer lines;
+} lane;
+
 typedef struct scorer {
     const calibrate_inputs *in;
     const score_options *o;
     score_summary *summary;
     uint32_t L, G;
-    session *session;
-    policy_sets *policies;
-    score_measures measures;
-    double *nll; /* [2 max C] */
-    /* the prompt in hand */
-    const prompt *p;
-    prefill_stats stats;
-    double loss_full;
-    size_t n_ours; /* prompts that are scored: all, or a part */
+    policy_workers workers;
+    lane *lanes;     /* [n_lanes] */
+    int64_t n_lanes; /* prompts together, at most */
+    size_t n_ours;   /* prompts that are scored: all, or a part */
 } scorer;
 
 static void scorer_fini(scorer *s) {
-    session_destroy(s->session);
-    policy_sets_free(s->policies);
-    score_measures_fini(&s->measures);
-    free(s->nll);
+    for (int64_t i = 0; i < s->n_lanes; i++) {
+        score_measures_fini(&s->lanes[i].measures);
+        ckvc_buffer_fini(&s->lanes[i].lines);
+    }
+    policy_workers_close(&s->workers);
+    free(s->lanes);
 }
 
 static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
     const model_shape *shape = model_get_shape(s->in->model);
     const score_options *o = s->o;
-    const prompt_list *prompts = s->in->prompts;
     const uint32_t n_budgets = o->choice.setting.budgets.n;
+    const int64_t lanes = o->attention_error ? 2 : 1;
     s->L = (uint32_t)shape->n_layers;
     s->G = (uint32_t)shape->n_kv_heads;
-    s->nll = ckvc_calloc(2 * ((size_t)prompts->max_continuation + 1), sizeof *s->nll);
-    CKVC_TRY(policy_sets_create(&o->choice, shape, prompts, &s->policies, err));
-    session_limits limits = {.max_prompt = prompts->max_tokens,
-                             .max_continuation = prompts->max_continuation,
-                             .max_window = o->choice.setting.window,
-                             .max_lanes = o->attention_error ? 2 : 1};
-    policy_sets_need(s->policies, &limits);
-    CKVC_TRY(session_create(s->in->model, limits, &s->session, err));
-    score_measures_init(&s->measures, shape, limits, o->attention_error, o->utilities);
+    const worker_options asked = {.memory = o->memory,
+                                  .most_lanes = lanes,
+                                  .n_rollouts = 1 + lanes * (int64_t)(o->choice.n * n_budgets),
+                                  .most_prompts = SESSIONS_TOGETHER};
+    CKVC_TRY(policy_workers_open(&s->workers, s->in, &o->choice, asked, err));
+    s->n_lanes = s->workers.all.n;
+    s->lanes = ckvc_calloc((size_t)s->n_lanes, sizeof *s->lanes);
+    for (int64_t i = 0; i < s->n_lanes; i++) {
+        lane *x = &s->lanes[i];
+        x->w = &s->workers.all.items[i];
+        x->policies = s->workers.sets[i];
+        score_measures_init(&x->measures, shape, s->in->prompts->max_tokens, o->attention_error,
+                            o->utilities);
+    }
     for (size_t i = 0; i < o->choice.n; i++) {
         for (uint32_t b = 0; b < n_budgets; b++) {
             s->summary[i * n_budgets + b].policy = o->choice.list[i];
@@ -59,9 +70,10 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static ckvc_status enter_prompt(scorer *s, const prompt *p, ckvc_err *err) {
-    s->p = p;
-    return policy_sets_prefill(s->policies, s->session, p, &s->stats, err);
+/* Prompts [n] into the lanes. */
+static ckvc_status enter_prompts(scorer *s, const prompt *const *p, int64_t n, ckvc_err *err) {
+    for (int64_t i = 0; i < n; i++) { s->lanes[i].p = p[i]; }
+    return policy_workers_prefill(&s->workers, p, n, err);
 }
 
 static ckvc_status go_on(const scorer *s, size_t n_done, ckvc_err *err) {
@@ -79,20 +91,27 @@ static ckvc_status find_matched(scorer *s, ckvc_err *err) {
     for (size_t i = 0; i < choice->n; i++) { any |= choice->list[i].kind == SCORE_MATCHED; }
     if (!any) { return CKVC_OK; }
     const size_t n_counting = prompts->n_heldout ? prompts->n_heldout : prompts->n;
+    const prompt *p[SESSIONS_TOGETHER];
+    policy_sets *sum = s->lanes->policies;
     size_t n_counted = 0;
     ckvc_progress_start("thresholds that match", "prompts", n_counting, 0, s->o->quiet);
-    for (size_t n = 0; n < prompts->n; n++) {
-        if (prompts->n_heldout && !prompts->items[n].heldout) { continue; }
+    for (size_t at = 0; n_counted < n_counting;) {
+        int64_t n = 0;
+        for (; at < prompts->n && n < s->n_lanes; at++) {
+            if (!prompts->n_heldout || prompts->items[at].heldout) { p[n++] = &prompts->items[at]; }
+        }
         CKVC_TRY(go_on(s, s->o->n_done, err));
-        CKVC_TRY(enter_prompt(s, &prompts->items[n], err));
-        CKVC_TRY(policy_sets_count(s->policies, err));
-        n_counted++;
+        CKVC_TRY(enter_prompts(s, p, n, err));
+        for (int64_t i = 0; i < n; i++) {
+            CKVC_TRY(policy_sets_count(s->lanes[i].policies, sum, err));
+        }
+        n_counted += (size_t)n;
         ckvc_progress_update(n_counted, n_counted);
     }
-    policy_sets_match(s->policies);
+    for (int64_t i = 0; i < s->n_lanes; i++) { policy_sets_match(s->lanes[i].policies, sum); }
     for (size_t i = 0; i < choice->n; i++) {
         for (uint32_t b = 0; b < choice->setting.budgets.n; b++) {
-            s->summary[i * choice->setting.budgets.n + b].tau = policy_sets_tau(s->policies, i, b);
+            s->summary[i * choice->setting.budgets.n + b].tau = policy_sets_tau(sum, i, b);
         }
     }
     return CKVC_OK;
@@ -104,40 +123,42 @@ static uint32_t set_size(const kept_set *of, uint32_t i) {
     return of->offsets[i + 1] - of->offsets[i];
 }
 
-static json_t *size_json(const scorer *s, const kept_set *of, uint32_t i) {
-    (void)s;
+static json_t *size_json(const scorer *s, const lane *x, const kept_set *of, uint32_t i) {
+    (void)s, (void)x;
     return json_integer(set_size(of, i));
 }
-static json_t *window_json(const scorer *s, const kept_set *of, uint32_t i) {
+static json_t *window_json(const scorer *s, const lane *x, const kept_set *of, uint32_t i) {
     return json_integer(kept_in_window(of->positions + of->offsets[i], set_size(of, i),
-                                       s->p->n_tokens, s->o->choice.setting.window));
+                                       x->p->n_tokens, s->o->choice.setting.window));
 }
-static json_t *positions_json(const scorer *s, const kept_set *of, uint32_t i) {
-    (void)s;
+static json_t *positions_json(const scorer *s, const lane *x, const kept_set *of, uint32_t i) {
+    (void)s, (void)x;
     return ckvc_json_u32s(of->positions + of->offsets[i], set_size(of, i));
 }
 
 /* Something of every set: [L], or [L][G] where heads have sets of their own. */
-static json_t *by_set(const scorer *s, const policy_kept *kept,
-                      json_t *(*of)(const scorer *, const kept_set *, uint32_t)) {
+static json_t *by_set(const scorer *s, const lane *x, const policy_kept *kept,
+                      json_t *(*of)(const scorer *, const lane *, const kept_set *, uint32_t)) {
     json_t *layers = json_array();
     for (uint32_t l = 0; l < s->L; l++) {
         json_t *heads = kept->n_sets > 1 ? json_array() : layers;
         for (uint32_t i = 0; i < kept->n_sets; i++) {
-            json_array_append_new(heads, of(s, &kept->sets[l], i));
+            json_array_append_new(heads, of(s, x, &kept->sets[l], i));
         }
         if (heads != layers) { json_array_append_new(layers, heads); }
     }
     return layers;
 }
 
-static void append_line(scorer *s, size_t i, uint32_t b, const policy_kept *kept, double loss,
-                        ckvc_buffer *lines) {
-    const prompt *p = s->p;
+static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_kept *kept,
+                        double loss) {
+    const prompt *p = x->p;
+    const prefill_stats *stats = &x->w->stats;
+    const double full = x->w->losses.full;
     const policy_choice *choice = &s->o->choice;
     const score_policy *policy = &choice->list[i];
     score_summary *sum = &s->summary[i * choice->setting.budgets.n + b];
-    const double reward = reward_of(s->loss_full, loss, CKVC_LOSS_MEAN, p->n_continuation, 0.0);
+    const double reward = reward_of(full, loss, CKVC_LOSS_MEAN, p->n_continuation, 0.0);
     char hash[17]; /* as a number a reader of JSON in doubles would round it */
     snprintf(hash, sizeof hash, "%016" PRIx64, p->token_hash);
     json_auto_t *o = json_pack(
@@ -153,13 +174,13 @@ static void append_line(scorer *s, size_t i, uint32_t b, const policy_kept *kept
         policy->table ? policy->table->content_id : NULL, "tau",
         policy->kind == SCORE_MATCHED ? json_real(sum->tau) : json_null(), "T", (int)p->n_tokens,
         "C", (int)p->n_continuation, "budget", choice->setting.budgets.v[b], "r_struct",
-        ckvc_json_real(s->stats.r_struct), "r_sem", ckvc_json_real(s->stats.r_sem), "bin_entropy",
+        ckvc_json_real(stats->r_struct), "r_sem", ckvc_json_real(stats->r_sem), "bin_entropy",
         kept->bins ? json_integer(kept->bins->bin_entropy) : json_null(), "bin_perplexity",
         kept->bins ? json_integer(kept->bins->bin_ppl) : json_null(), "n_candidates",
         kept->n_sets > 1 ? json_null() : ckvc_json_u32s(kept->n_candidates, s->L), "n_kept",
-        by_set(s, kept, size_json), "n_kept_window", by_set(s, kept, window_json), "entries",
+        by_set(s, x, kept, size_json), "n_kept_window", by_set(s, x, kept, window_json), "entries",
         (json_int_t)kept->entries, "head_dim", (int)model_get_shape(s->in->model)->head_dim,
-        "loss_full", ckvc_json_real(s->loss_full), "loss_comp", ckvc_json_real(loss), "reward",
+        "loss_full", ckvc_json_real(full), "loss_comp", ckvc_json_real(loss), "reward",
         ckvc_json_real(reward));
     setting made = choice->setting; /* members that only say something where they are not neutral */
     made.op =
@@ -171,39 +192,50 @@ static void append_line(scorer *s, size_t i, uint32_t b, const policy_kept *kept
     if (kept->repeat_tokens) {
         json_object_set_new(o, "repeat_tokens", json_integer(kept->repeat_tokens));
     }
-    if (s->o->sets) { json_object_set_new(o, "sets", by_set(s, kept, positions_json)); }
-    score_measures_attention(&s->measures, o);
+    if (s->o->sets) { json_object_set_new(o, "sets", by_set(s, x, kept, positions_json)); }
+    score_measures_attention(&x->measures, o);
     if (i == 0 && b == 0) { /* of the prompt, so once: on its first line */
-        score_measures_utilities(&s->measures, &s->stats, o);
+        score_measures_utilities(&x->measures, stats, o);
     }
-    ckvc_json_append(lines, o);
-    ckvc_buffer_u8(lines, '\n');
+    ckvc_json_append(&x->lines, o);
+    ckvc_buffer_u8(&x->lines, '\n');
     sum->n++;
     sum->reward_mean += reward;
     sum->kept_mean += (double)kept->entries / s->L / s->G;
 }
 
-static ckvc_status score_prompt(scorer *s, const prompt *p, ckvc_buffer *lines, ckvc_err *err) {
-    const int32_t *continuation = p->tokens + p->n_tokens;
-    const int64_t C = p->n_continuation;
-    CKVC_TRY(enter_prompt(s, p, err));
-    s->loss_full = NAN;
-    if (C > 0) {
-        CKVC_TRY(session_continue(s->session, continuation, C, NULL, s->nll, err));
-        s->loss_full = nll_mean(s->nll, C);
+/* Lanes 0 ... n - 1 under policy i and budget number b. */
+static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, ckvc_err *err) {
+    rollout_job jobs[SESSIONS_TOGETHER];
+    const policy_kept *kept[SESSIONS_TOGETHER];
+    int64_t n_jobs = 0;
+    for (int64_t k = 0; k < n; k++) {
+        lane *x = &s->lanes[k];
+        const int64_t C = x->p->n_continuation;
+        CKVC_TRY(policy_sets_decide(x->policies, i, b, &kept[k], err));
+        jobs[n_jobs] =
+            score_measures_rollout(&x->measures, x->w->session, x->p->tokens + x->p->n_tokens, C,
+                                   kept[k]->sets, x->w->scratch.nll);
+        n_jobs += C > 0;
     }
+    if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
+    for (int64_t k = 0; k < n; k++) {
+        lane *x = &s->lanes[k];
+        const uint32_t C = x->p->n_continuation;
+        const double *nll = x->w->scratch.nll + (x->measures.n_rows ? C : 0);
+        append_line(s, x, i, b, kept[k], C ? nll_mean(nll, C) : NAN);
+    }
+    ckvc_progress_step((uint64_t)n_jobs);
+    return CKVC_OK;
+}
+
+/* Prompts [n] together; each one's lines in its lane. */
+static ckvc_status score_group(scorer *s, const prompt *const *p, int64_t n, ckvc_err *err) {
+    CKVC_TRY(enter_prompts(s, p, n, err));
+    CKVC_TRY(workers_full(s->workers.w, n, err));
     for (size_t i = 0; i < s->o->choice.n; i++) {
         for (uint32_t b = 0; b < s->o->choice.setting.budgets.n; b++) {
-            double loss = NAN;
-            const policy_kept *kept;
-            CKVC_TRY(policy_sets_decide(s->policies, i, b, &kept, err));
-            if (C > 0) {
-                CKVC_TRY(score_measures_continue(&s->measures, s->session, continuation, C,
-                                                 kept->sets, s->nll, err));
-                loss = nll_mean(s->nll, C);
-                ckvc_progress_step(1);
-            }
-            append_line(s, i, b, kept, loss, lines);
+            CKVC_TRY(score_policy_of(s, n, i, b, err));
         }
     }
     return CKVC_OK;
@@ -230,6 +262,34 @@ ckvc_status score_count_done(const calibrate_inputs *in, const score_options *o,
     return CKVC_OK;
 }
 
+static const prompt *prompt_of(const scorer *s, size_t n) {
+    const size_t step = s->o->part.count ? s->o->part.count : 1;
+    return &s->in->prompts->items[s->o->part.index + n * step];
+}
+
+/* A lane's lines, none of a prompt whose lines are there: kept, or behind those of the prompts
+ * before. */
+static ckvc_status take_lines(const scorer *s, lane *x, ckvc_buffer *lines, ckvc_err *err) {
+    const size_t n = x->lines.size;
+    x->lines.size = 0;
+    if (n > 0 && s->o->keep) { return s->o->keep(s->o->keep_ctx, x->lines.data, n, err); }
+    ckvc_buffer_append(lines, x->lines.data, n);
+    return CKVC_OK;
+}
+
+static ckvc_status add_vectors(const scorer *s, const lane *x, vectors_file *vectors,
+                               ckvc_err *err) {
+    const prompt *p = x->p;
+    const prompt_vectors v = {.number = (uint32_t)(p->entry - s->in->manifest->entries),
+                              .id = p->entry->id,
+                              .T = p->n_tokens,
+                              .L = s->L,
+                              .G = s->G,
+                              .alpha = x->w->stats.alpha_f32,
+                              .rho = x->w->stats.rho};
+    return vectors_add(vectors, &v, err);
+}
+
 static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *lines, ckvc_err *err) {
     const prompt_list *prompts = s->in->prompts;
     const size_t per_prompt = 1 + s->o->choice.n * s->o->choice.setting.budgets.n,
@@ -238,30 +298,22 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
     CKVC_TRY(find_matched(s, err));
     if (s->o->vectors) { CKVC_TRY(vectors_create(vectors, s->o->vectors, s->o->force, err)); }
     ckvc_progress_start("score", "rollouts", s->n_ours, n_done, s->o->quiet);
-    const size_t step = s->o->part.count ? s->o->part.count : 1;
-    for (size_t n = s->o->vectors ? 0 : n_done; n < s->n_ours; n++) {
-        const prompt *p = &prompts->items[s->o->part.index + n * step];
+    for (size_t n = s->o->vectors ? 0 : n_done, many; n < s->n_ours; n += many) {
+        const prompt *p[SESSIONS_TOGETHER];
+        const size_t rest = (n < n_done ? n_done : s->n_ours) - n;
+        many = rest < (size_t)s->n_lanes ? rest : (size_t)s->n_lanes;
+        for (size_t k = 0; k < many; k++) { p[k] = prompt_of(s, n + k); }
         CKVC_TRY(go_on(s, n < n_done ? n_done : n, err));
         if (n < n_done) {
-            CKVC_TRY(enter_prompt(s, p, err)); /* for its vectors */
+            CKVC_TRY(enter_prompts(s, p, (int64_t)many, err)); /* for their vectors */
         } else {
-            CKVC_TRY(score_prompt(s, p, lines, err));
-            if (s->o->keep) {
-                CKVC_TRY(s->o->keep(s->o->keep_ctx, lines->data, lines->size, err));
-                lines->size = 0;
-            }
-            ckvc_progress_update(n + 1, (n + 1 - n_done) * per_prompt);
+            CKVC_TRY(score_group(s, p, (int64_t)many, err));
         }
-        if (s->o->vectors) {
-            const prompt_vectors v = {.number = (uint32_t)(p->entry - s->in->manifest->entries),
-                                      .id = p->entry->id,
-                                      .T = p->n_tokens,
-                                      .L = s->L,
-                                      .G = s->G,
-                                      .alpha = s->stats.alpha_f32,
-                                      .rho = s->stats.rho};
-            CKVC_TRY(vectors_add(vectors, &v, err));
+        for (size_t k = 0; k < many; k++) {
+            CKVC_TRY(take_lines(s, &s->lanes[k], lines, err));
+            if (s->o->vectors) { CKVC_TRY(add_vectors(s, &s->lanes[k], vectors, err)); }
         }
+        if (n >= n_done) { ckvc_progress_update(n + many, (n + many - n_done) * per_prompt); }
     }
     ckvc_progress_finish();
     return s->o->vectors ? vectors_commit(vectors, err) : CKVC_OK;

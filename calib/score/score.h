@@ -17,7 +17,7 @@
 #pragma once
 
 #include "calib/log/calibrate.h"
-#include "calib/policies/policy_sets.h"
+#include "calib/policies/policy_workers.h"
 #include "lib/base/buffer.h"
 
 typedef struct score_options {
@@ -26,10 +26,12 @@ typedef struct score_options {
     bool attention_error, utilities; /* measures of score_measures.h */
     const char *vectors;             /* file to write alpha and rho to, or NULL */
     bool force, quiet;
+    size_t memory; /* bytes; 0: three quarters of what is free */
     run_part part; /* every part.count-th prompt alone; count 0: all */
     size_t n_done; /* of these, whose lines are there already, from an earlier call */
     /* Takes each prompt's lines as they come: a score that is stopped can go on from them, and
-     * nobody holds them. NULL: none does. */
+     * nobody holds them. NULL: none does. Those of prompts that go through the layers together come
+     * one prompt after the other. */
     ckvc_status (*keep)(void *ctx, const void *lines, size_t size, ckvc_err *err);
     void *keep_ctx;
 } score_options;

@@ -7,7 +7,7 @@
 #include "formats/lines/scores.h"
 #include "lib/base/json.h"
 
-void score_measures_init(score_measures *m, const model_shape *shape, session_limits limits,
+void score_measures_init(score_measures *m, const model_shape *shape, uint32_t max_tokens,
                          bool attention, bool utilities) {
     *m = (score_measures){.attention = attention,
                           .utilities = utilities,
@@ -15,7 +15,7 @@ void score_measures_init(score_measures *m, const model_shape *shape, session_li
                           .n_heads = shape->n_heads,
                           .n_kv_heads = shape->n_kv_heads};
     if (attention) { m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers); }
-    if (utilities) { m->u = ckvc_calloc((size_t)limits.max_prompt, sizeof *m->u); }
+    if (utilities) { m->u = ckvc_calloc(max_tokens, sizeof *m->u); }
 }
 
 void score_measures_fini(score_measures *m) {
@@ -24,14 +24,19 @@ void score_measures_fini(score_measures *m) {
     *m = (score_measures){0};
 }
 
-ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t *continuation,
-                                    int64_t n, const kept_set *sets, double *nll, ckvc_err *err) {
-    m->n_rows = 0;
-    if (!m->attention || n < 2) { return session_continue(s, continuation, n, sets, nll, err); }
-    CKVC_TRY(session_attention_error(s, continuation, n, sets, nll, m->layers, err));
-    memcpy(nll, nll + n, (size_t)n * sizeof *nll); /* of the two rollouts the compressed one */
-    m->n_rows = n - 1;
-    return CKVC_OK;
+rollout_job score_measures_rollout(score_measures *m, session *s, const int32_t *continuation,
+                                   int64_t n, const kept_set *sets, double *nll) {
+    const bool measured = m->attention && n >= 2;
+    m->n_rows = measured ? n - 1 : 0;
+    m->lanes[0] = (rollout_lane){.parent = -1};
+    m->lanes[measured] = (rollout_lane){.parent = -1, .sets = sets};
+    return (rollout_job){.session = s,
+                         .continuation = continuation,
+                         .n = n,
+                         .lanes = m->lanes,
+                         .n_lanes = measured ? 2 : 1,
+                         .nll = nll,
+                         .errors = measured ? m->layers : NULL};
 }
 
 /* One number of every layer, times `scale`. */

@@ -9,20 +9,20 @@
 
 typedef struct score_measures {
     bool attention, utilities;
+    rollout_lane lanes[2];                 /* of the rollout in hand */
     int64_t n_layers, n_heads, n_kv_heads; /* L, H, G */
     layer_error *layers;                   /* [L], of the last measured rollout */
     int64_t n_rows;                        /* its C - 1; 0: there is none */
     double *u;                             /* [max T] */
 } score_measures;
 
-void score_measures_init(score_measures *m, const model_shape *shape, session_limits limits,
+void score_measures_init(score_measures *m, const model_shape *shape, uint32_t max_tokens,
                          bool attention, bool utilities);
 void score_measures_fini(score_measures *m);
-/* session_continue under sets [L] -> nll [C] (room for 2 C), measured on the way where attention is
- * asked for and C >= 2. */
-ckvc_status score_measures_continue(score_measures *m, session *s, const int32_t *continuation,
-                                    int64_t n, const kept_set *sets, double *nll,
-                                    ckvc_err *err) CKVC_MUST_CHECK;
+/* A rollout of n tokens under sets [L], measured on the way where attention is asked for and n >=
+ * 2: then the full cache's goes beside it and in front. nll [n], or [2][n] of both. */
+rollout_job score_measures_rollout(score_measures *m, session *s, const int32_t *continuation,
+                                   int64_t n, const kept_set *sets, double *nll);
 /* Adds "attention_epsilon", "attention_bound", "attention_error", "attention_drift" [L] of the last
  * rollout to a line; null where the continuation has no rows to measure. Nothing when attention was
  * not asked for. */

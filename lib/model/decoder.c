@@ -246,7 +246,8 @@ ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *
                          float *logits, ckvc_err *err) {
     CKVC_TRY(advance(d, sequences, tokens, n, err));
     for (int64_t i = 0; i < n; i += BE_ROW_TILE) {
-        CKVC_TRY(model_head_logits(d->m, rows_of(d, i, n), logits + i * d->m->shape->vocab, err));
+        const head_rows rows = rows_of(d, i, n);
+        CKVC_TRY(model_head_logits(d->m, &rows, 1, logits + i * d->m->shape->vocab, err));
     }
     return CKVC_OK;
 }
@@ -255,7 +256,8 @@ ckvc_status decoder_step_greedy(decoder *d, sequence *const *sequences, const in
                                 int64_t n, be_greedy *next, ckvc_err *err) {
     CKVC_TRY(advance(d, sequences, tokens, n, err));
     for (int64_t i = 0; i < n; i += BE_ROW_TILE) {
-        CKVC_TRY(model_head_greedy(d->m, rows_of(d, i, n), next + i, err));
+        const head_rows rows = rows_of(d, i, n);
+        CKVC_TRY(model_head_greedy(d->m, &rows, 1, next + i, err));
     }
     return CKVC_OK;
 }

@@ -87,8 +87,8 @@ typedef struct head_losses {
 } head_losses;
 ckvc_status model_head_nll(model *m, const head_losses *of, int64_t n,
                            ckvc_err *err) CKVC_MUST_CHECK;
-/* [rows][V] of one lane. */
-ckvc_status model_head_logits(model *m, head_rows rows, float *logits,
+/* [rows][V] of one lane each, one behind the other. */
+ckvc_status model_head_logits(model *m, const head_rows *of, int64_t n, float *logits,
                               ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status model_head_greedy(model *m, head_rows rows, be_greedy *next,
+ckvc_status model_head_greedy(model *m, const head_rows *of, int64_t n, be_greedy *next,
                               ckvc_err *err) CKVC_MUST_CHECK;

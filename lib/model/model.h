@@ -173,6 +173,19 @@ typedef struct rollout_lane {
 ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
                              const rollout_lane *lanes, int64_t n_lanes, double *nll,
                              ckvc_err *err) CKVC_MUST_CHECK;
+/* The Proposition of the paper on one layer (method.md section 10): A the rows of the C-1
+ * continuation queries under the full cache. */
+typedef struct layer_error {
+    /* mean over query heads h of sqrt(mean over rows j of m[h][j]^2), m the mass on prompt
+     * positions outside the set */
+    double epsilon;
+    /* mean over h of ||A[h] - A'[h]||_F, A' the rows restricted to the kept set and renormalised */
+    double restricted;
+    /* the same with the rows of the compressed rollout, whose hidden states have moved too: beyond
+     * the Proposition */
+    double actual;
+} layer_error;
+
 /* The same for each of n sessions of one sessions_create, through the layers as in
  * sessions_prefill. */
 typedef struct rollout_job {
@@ -182,6 +195,8 @@ typedef struct rollout_job {
     const rollout_lane *lanes; /* [n_lanes] */
     int64_t n_lanes;
     double *nll; /* [n_lanes][n] */
+    /* [L] or NULL: as session_attention_error has them, of its two lanes; left alone for n 1 */
+    layer_error *errors;
 } rollout_job;
 ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 
@@ -217,19 +232,6 @@ ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) CKVC_MUS
  * the next prefill. */
 const double *session_key_frequencies(const session *s);
 
-/* The Proposition of the paper on one layer (method.md section 10): A the rows of the C-1
- * continuation queries under the full cache. */
-typedef struct layer_error {
-    /* mean over query heads h of sqrt(mean over rows j of m[h][j]^2), m the mass on prompt
-     * positions outside the set */
-    double epsilon;
-    /* mean over h of ||A[h] - A'[h]||_F, A' the rows restricted to the kept set and renormalised */
-    double restricted;
-    /* the same with the rows of the compressed rollout, whose hidden states have moved too: beyond
-     * the Proposition */
-    double actual;
-} layer_error;
-
 /* The full rollout and the one under `sets` [L] side by side, n >= 2 tokens: losses nll [2][n],
  * bits as from session_continue, and the layers' errors -> layers [L]. The session needs 2 lanes;
  * its scratch for this [H][C-1] is there from the first use on. */
@@ -249,6 +251,11 @@ ckvc_status session_logits(session *s, int64_t position, float *logits,
 ckvc_status session_next_logits(session *s, float *logits, ckvc_err *err) CKVC_MUST_CHECK;
 /* The likeliest such token; the logits stay with the backend. */
 ckvc_status session_next_greedy(session *s, be_greedy *next, ckvc_err *err) CKVC_MUST_CHECK;
+/* The same of each of n sessions of one sessions_create: logits [n][V], next [n]. */
+ckvc_status sessions_next_logits(session *const *s, int64_t n, float *logits,
+                                 ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status sessions_next_greedy(session *const *s, int64_t n, be_greedy *next,
+                                 ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Mean of n losses, accumulated in double in order: the reduction of method.md section 3. */
 double nll_mean(const double *nll, int64_t n);

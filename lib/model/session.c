@@ -378,16 +378,10 @@ void session_turn(session *s, bool propagated) {
     s->now = propagated ? &s->chosen : &s->whole;
 }
 
-/* What error_tap measures, of lane 1 against lane 0. */
-typedef struct error_job {
-    const rollout_job *of;
-    layer_error *layers; /* [L] */
-} error_job;
-
 /* Lane 0 has the full cache, lane 1 the sets. */
 static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
                              const be_cache *own, ckvc_err *err) {
-    const rollout_job *b = ((error_job *)ctx)->of;
+    const rollout_job *b = ctx;
     session *s = b->session;
     backend *be = s->m->be;
     const int64_t n_rows = b->n - 1;
@@ -396,7 +390,7 @@ static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
         .n_rows = n_rows, .n_prompt = row0, .q = q, .prompt = s->now->prompt[layer], .own = *own};
     const be_compared lanes = {.full = 0, .other = 1, .kept = &b->lanes[1].sets[layer]};
     CKVC_TRY(be->ops->attention_error(be, &attention, &rows, &lanes, s->row_errors, err));
-    layer_error *out = &((error_job *)ctx)->layers[layer];
+    layer_error *out = &b->errors[layer];
     *out = (layer_error){0};
     for (int32_t h = 0; h < attention.n_heads; h++) {
         double mass = 0, restricted = 0, actual = 0;
@@ -458,8 +452,15 @@ static int64_t rollout_losses(const rollout_job *b, head_losses losses[2]) {
     return n;
 }
 
-/* errors: of the first job, or NULL. */
-static ckvc_status roll_out(const rollout_job *jobs, int64_t n, error_job *errors, ckvc_err *err) {
+/* The scratch of error_tap. */
+static void take_errors(const rollout_job *b) {
+    session *s = b->session;
+    const size_t rows = (size_t)s->m->shape->n_heads * (size_t)(s->limits.max_continuation - 1);
+    assert(b->n_lanes == 2 && s->now == &s->whole);
+    if (!s->row_errors) { s->row_errors = ckvc_alloc(rows, sizeof *s->row_errors); }
+}
+
+ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) {
     forward_pass passes[SESSIONS_TOGETHER];
     head_losses losses[2 * SESSIONS_TOGETHER];
     int64_t n_passes = 0, n_losses = 0;
@@ -467,15 +468,15 @@ static ckvc_status roll_out(const rollout_job *jobs, int64_t n, error_job *error
     for (int64_t i = 0; i < n; i++) {
         const rollout_job *b = &jobs[i];
         CKVC_TRY(check_rollouts(b, err));
-        if (b->n > 1) {
-            passes[n_passes++] =
-                pass_behind(b->session, b->continuation, b->n - 1, b->lanes, b->n_lanes);
-        }
         n_losses += rollout_losses(b, losses + n_losses);
-    }
-    if (errors) {
-        passes->tap = error_tap;
-        passes->tap_ctx = errors;
+        if (b->n <= 1) { continue; }
+        forward_pass *pass = &passes[n_passes++];
+        *pass = pass_behind(b->session, b->continuation, b->n - 1, b->lanes, b->n_lanes);
+        if (b->errors) {
+            take_errors(b);
+            pass->tap = error_tap;
+            pass->tap_ctx = ckvc_unconst(b);
+        }
     }
     if (n_passes > 0) { CKVC_TRY(forward(passes, n_passes, err)); }
     if (n_losses > 0) { CKVC_TRY(model_head_nll(jobs->session->m, losses, n_losses, err)); }
@@ -492,14 +493,10 @@ static ckvc_status roll_out(const rollout_job *jobs, int64_t n, error_job *error
     return CKVC_OK;
 }
 
-ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) {
-    return roll_out(jobs, n, NULL, err);
-}
-
 ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
                              const rollout_lane *lanes, int64_t n_lanes, double *nll,
                              ckvc_err *err) {
-    return sessions_rollouts(&(rollout_job){s, continuation, n, lanes, n_lanes, nll}, 1, err);
+    return sessions_rollouts(&(rollout_job){s, continuation, n, lanes, n_lanes, nll, NULL}, 1, err);
 }
 
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
@@ -511,13 +508,9 @@ ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
 ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n,
                                     const kept_set *sets, double *nll, layer_error *layers,
                                     ckvc_err *err) {
-    assert(max_lanes(s->limits) >= 2 && n >= 2 && s->now == &s->whole);
-    const size_t rows = (size_t)s->m->shape->n_heads * (size_t)(s->limits.max_continuation - 1);
-    if (!s->row_errors) { s->row_errors = ckvc_alloc(rows, sizeof *s->row_errors); }
+    assert(max_lanes(s->limits) >= 2 && n >= 2);
     const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
-    rollout_job job = {s, continuation, n, lanes, 2, NULL};
-    job.nll = nll;
-    return roll_out(&job, 1, &(error_job){&job, layers}, err);
+    return sessions_rollouts(&(rollout_job){s, continuation, n, lanes, 2, nll, layers}, 1, err);
 }
 
 /* The layer's keys and values of these positions, as if the prompt had no others. */
@@ -610,17 +603,35 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
 ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err *err) {
     assert(position >= 0 && position < s->limits.max_prompt);
     const head_rows row = {s->act.x, {position, 1, 1}};
-    return model_head_logits(s->m, row, logits, err);
+    return model_head_logits(s->m, &row, 1, logits, err);
+}
+
+/* Of each session the row behind the prompt. */
+static void last_rows(session *const *s, int64_t n, head_rows *rows) {
+    for (int64_t i = 0; i < n; i++) {
+        assert(s[i]->n_prompt > 0);
+        rows[i] = (head_rows){s[i]->now->last, {0, 1, 1}};
+    }
+}
+
+ckvc_status sessions_next_logits(session *const *s, int64_t n, float *logits, ckvc_err *err) {
+    head_rows rows[SESSIONS_TOGETHER];
+    last_rows(s, n, rows);
+    return model_head_logits(s[0]->m, rows, n, logits, err);
+}
+
+ckvc_status sessions_next_greedy(session *const *s, int64_t n, be_greedy *next, ckvc_err *err) {
+    head_rows rows[SESSIONS_TOGETHER];
+    last_rows(s, n, rows);
+    return model_head_greedy(s[0]->m, rows, n, next, err);
 }
 
 ckvc_status session_next_logits(session *s, float *logits, ckvc_err *err) {
-    assert(s->n_prompt > 0);
-    return model_head_logits(s->m, (head_rows){s->now->last, {0, 1, 1}}, logits, err);
+    return sessions_next_logits(&s, 1, logits, err);
 }
 
 ckvc_status session_next_greedy(session *s, be_greedy *next, ckvc_err *err) {
-    assert(s->n_prompt > 0);
-    return model_head_greedy(s->m, (head_rows){s->now->last, {0, 1, 1}}, next, err);
+    return sessions_next_greedy(&s, 1, next, err);
 }
 
 prompt_cache session_prompt(const session *s) {

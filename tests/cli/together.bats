@@ -1,8 +1,16 @@
 #!/usr/bin/env bats
-# Prompts that go through the layers together, where the memory does not hold all copies of weights: the same shards.
+# Prompts that go through the layers together, where the memory does not hold all copies of weights: the same shards, the same lines.
 
 bats_require_minimum_version 1.5.0
 load helper
+
+SCORE=(--model "$MODEL" --window 16 --continuation 16 --budget 16,0.5 --policy identity,snapkv,pyramidkv,kvzip -q --sets)
+
+score() { # OUT [options]
+    local out=$1
+    shift
+    "$CKVC" score "${SCORE[@]}" --manifest "$DIR/prompts.jsonl" --out "$out" "$@"
+}
 
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
@@ -14,6 +22,7 @@ for i, line in enumerate(sys.stdin):
     print(json.dumps(o))' >"$DIR/prompts.jsonl"
     calibrate "$DIR/all" --shard-prompts 3
     calibrate "$DIR/few" --shard-prompts 3 --memory 12M
+    score "$DIR/all.jsonl" --memory 1G
 }
 
 # together [options]: how many prompts the plan has go together; nothing where all copies stay.
@@ -78,4 +87,23 @@ without() {
     timeout -s TERM 0.2 "$CKVC" calibrate "${SMALL[@]}" --shard-prompts 3 --memory 12M --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
     calibrate "$DIR/killed" --shard-prompts 3 --memory 12M --resume
     diff <(shard_sums "$DIR/all") <(shard_sums "$DIR/killed")
+}
+
+@test "score: the same lines whatever stays in memory, on any threads, in parts" {
+    [ "$(wc -l <"$DIR/all.jsonl")" -eq 96 ]
+    for memory in 12M 13M 15M; do
+        score "$DIR/$memory.jsonl" --memory "$memory" --threads 2
+        cmp "$DIR/all.jsonl" "$DIR/$memory.jsonl"
+    done
+    for i in 0 1 2; do score "$DIR/parts.jsonl" --memory 13M --shard "$i/3"; done
+    "$CKVC" merge "$DIR/parts.jsonl" -q
+    cmp "$DIR/all.jsonl" "$DIR/parts.jsonl"
+}
+
+@test "score: killed and stopped among prompts that go together, resumed: the same lines" {
+    for delay in 0.05 0.1 0.2 0.3 0.4; do
+        timeout --foreground -s KILL "$delay" "$CKVC" score "${SCORE[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed.jsonl" --memory 13M --resume || true
+    done
+    [ -e "$DIR/killed.jsonl" ] || score "$DIR/killed.jsonl" --memory 13M --resume
+    cmp "$DIR/all.jsonl" "$DIR/killed.jsonl"
 }

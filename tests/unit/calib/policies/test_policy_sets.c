@@ -228,9 +228,9 @@ static void test_counterparts(void **state) {
         open_keeper(&w, &r, list, N);
         for (size_t p = 0; p < N_PROMPTS; p++) {
             enter(&w, &r.items[p]);
-            assert_int_equal(policy_sets_count(w.k, &err), CKVC_OK);
+            assert_int_equal(policy_sets_count(w.k, w.k, &err), CKVC_OK);
         }
-        policy_sets_match(w.k);
+        policy_sets_match(w.k, w.k);
         for (size_t p = 0; p < N_PROMPTS; p++) {
             const uint32_t T = r.items[p].n_tokens;
             enter(&w, &r.items[p]);
