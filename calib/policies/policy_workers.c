@@ -12,6 +12,7 @@ ckvc_status policy_workers_open(policy_workers *p, const calibrate_inputs *in,
     o.max_watched = (uint32_t)limits.max_watched;
     o.max_targets = (uint32_t)limits.max_targets;
     o.max_among = (uint32_t)limits.max_among;
+    o.propagate_from = limits.propagate_from;
     o.beside += policy_sets_bytes(p->sets[0]);
     CKVC_TRY(workers_open(&p->all, in, &o, NULL, err));
     for (int64_t i = 0; i < p->all.n; i++) {

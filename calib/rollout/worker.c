@@ -27,6 +27,7 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                                       .max_window = o->setting.window,
                                       .max_targets = o->max_targets,
                                       .max_among = o->max_among,
+                                      .propagate_from = o->propagate_from,
                                       .max_watched = o->max_watched},
                            .beside = o->beside,
                            .held = o->held,

@@ -35,6 +35,7 @@ typedef struct worker_options {
     uint32_t max_targets;
     uint32_t max_among;   /* positions of a target_input's `among` */
     uint32_t max_watched; /* last rows that w->watcher is shown */
+    int32_t propagate_from;
     size_t beside;
     size_t held;        /* of the backend's memory, by others, beside all workers */
     int64_t most_lanes; /* without a table: rollouts side by side at most; 0: none are */
