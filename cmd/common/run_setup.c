@@ -377,7 +377,7 @@ ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const 
                                 ckvc_err *err) {
     json_auto_t *own = whole ? NULL : plan_json(&j->plan);
     const ckvc_status st =
-        run_create_part(c->out, whole ? whole : own, j->part, c->resume, &j->run, err);
+        run_create(c->out, whole ? whole : own, j->part, c->resume, &j->run, err);
     ckvc_stop_install((double)c->limit_time);
     return st;
 }

@@ -72,7 +72,7 @@ static ckvc_status ask_all(run_part *out, ckvc_err *err) {
 }
 
 ckvc_status shard_option(const char *text, run_part *out, ckvc_err *err) {
-    *out = (run_part){0};
+    *out = RUN_WHOLE;
     if (!text) { return CKVC_OK; }
     if (strcmp(text, "auto") == 0) { return ask_all(out, err); }
     CKVC_AUTO_FREE char *index_text = ckvc_format("%.*s", (int)strcspn(text, "/"), text);

@@ -161,8 +161,6 @@ static cell pooled(const cql_counts *c) {
 
 uint64_t cql_counts_records(const cql_counts *c) { return pooled(c).n; }
 
-uint64_t cql_counts_prompts(const cql_counts *c, size_t state) { return c->of[state].n; }
-
 double cql_counts_sd(const cql_counts *c, bool of_parts) {
     cell all = pooled(c);
     if (all.n == 0) { return 0.0; }

@@ -32,9 +32,8 @@ void cql_counts_prompt(cql_counts *c, const char *id);
 ckvc_status cql_counts_add(cql_counts *c, size_t state, size_t action, double reward, double part,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
-uint64_t cql_counts_records(const cql_counts *c);               /* all of them */
-uint64_t cql_counts_prompts(const cql_counts *c, size_t state); /* with a record of this state */
-size_t cql_counts_clusters(const cql_counts *c); /* ids and documents that were named */
+uint64_t cql_counts_records(const cql_counts *c); /* all of them */
+size_t cql_counts_clusters(const cql_counts *c);  /* ids and documents that were named */
 /* Population standard deviation of all rewards (of all loss parts), pooled over every state; 0 when
  * they are all equal or none. */
 double cql_counts_sd(const cql_counts *c, bool of_parts);

@@ -24,20 +24,19 @@ typedef struct run_dir run_dir;
 typedef struct run_part {
     uint32_t index, count;
 } run_part;
+#define RUN_WHOLE     ((run_part){0, 0})
 #define RUN_MAX_PARTS 100000
 size_t run_part_size(run_part part, size_t n); /* of n shards, or what else is shared out so */
 
 /* Creates `path` (missing or empty, else CKVC_E_CREATE that suggests --resume) and writes run.json
  * = canonical plan. With resume, an existing run must have the same plan: a difference is
  * CKVC_E_MISMATCH naming the fields, old and new value; a missing folder is created. Takes the lock
- * (CKVC_E_SYSTEM when another process has it). The plan is borrowed. */
-ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out,
-                       ckvc_err *err) CKVC_MUST_CHECK;
-/* The same of one part: its journal and its lock are its own, shards and plan are the run's, so
- * that parts of one run may stand in one folder or each in its own. CKVC_E_MISMATCH when the folder
- * holds parts of another number, CKVC_E_CREATE when it holds a whole run. */
-ckvc_status run_create_part(const char *path, const json_t *plan, run_part part, bool resume,
-                            run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
+ * (CKVC_E_BUSY when another process has it). The plan is borrowed. Of a part, journal and lock are
+ * its own, shards and plan are the run's, so that parts of one run may stand in one folder or each
+ * in its own: CKVC_E_MISMATCH when the folder holds parts of another number, CKVC_E_CREATE when it
+ * holds a whole run. */
+ckvc_status run_create(const char *path, const json_t *plan, run_part part, bool resume,
+                       run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Opens for reading: run.json and journal are parsed and checked, every published shard must be
  * there with its size. A run in parts that are not merged yet is CKVC_E_DATA. */
 ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) CKVC_MUST_CHECK;

@@ -177,8 +177,8 @@ static ckvc_status write_plan(const run_dir *r, const char *file, const json_t *
     return ckvc_fsync_dir(r->path, err);
 }
 
-ckvc_status run_create_part(const char *path, const json_t *plan, run_part part, bool resume,
-                            run_dir **out, ckvc_err *err) {
+ckvc_status run_create(const char *path, const json_t *plan, run_part part, bool resume,
+                       run_dir **out, ckvc_err *err) {
     *out = NULL;
     CKVC_AUTO(run_close_at) run_dir *r = run_new(path, part);
     CKVC_AUTO_FREE char *file = ckvc_path_join(r->path, "run.json");
@@ -214,14 +214,9 @@ ckvc_status run_create_part(const char *path, const json_t *plan, run_part part,
     return CKVC_OK;
 }
 
-ckvc_status run_create(const char *path, const json_t *plan, bool resume, run_dir **out,
-                       ckvc_err *err) {
-    return run_create_part(path, plan, (run_part){0}, resume, out, err);
-}
-
 ckvc_status run_open(const char *path, run_dir **out, ckvc_err *err) {
     *out = NULL;
-    CKVC_AUTO(run_close_at) run_dir *r = run_new(path, (run_part){0});
+    CKVC_AUTO(run_close_at) run_dir *r = run_new(path, RUN_WHOLE);
     if (!ckvc_file_exists(r->journal_path) && ckvc_is_dir(r->path)) {
         CKVC_AUTO_FREE run_part *parts = NULL;
         size_t n;

@@ -324,7 +324,7 @@ static ckvc_status publish_journal(const merge *m, ckvc_err *err) {
 
 ckvc_status run_merge(const char *path, const char *const *folders, size_t n, run_merged *out,
                       ckvc_err *err) {
-    CKVC_AUTO(merge_fini) merge m = {.to = run_new(path, (run_part){0})};
+    CKVC_AUTO(merge_fini) merge m = {.to = run_new(path, RUN_WHOLE)};
     *out = (run_merged){0};
     const bool there = ckvc_is_dir(m.to->path);
     CKVC_FAIL_IF(!there && n == 0, err, CKVC_E_NOINPUT,

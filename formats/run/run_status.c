@@ -112,7 +112,7 @@ static ckvc_status describe_part(const char *path, run_part part, json_t **out, 
 }
 
 ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) {
-    CKVC_AUTO(run_close_at) run_dir *whole = run_new(path, (run_part){0});
+    CKVC_AUTO(run_close_at) run_dir *whole = run_new(path, RUN_WHOLE);
     CKVC_AUTO_FREE run_part *list = NULL;
     CKVC_AUTO_FREE char *plan_path = ckvc_path_join(whole->path, "run.json");
     json_auto_t *plan = NULL, *parts = json_array(), *missing = json_array();
@@ -124,7 +124,7 @@ ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) {
     bool complete = true;
     for (size_t i = 0; i < n || i == 0; i++) {
         json_t *part;
-        CKVC_TRY(describe_part(whole->path, n ? list[i] : (run_part){0}, &part, err));
+        CKVC_TRY(describe_part(whole->path, n ? list[i] : RUN_WHOLE, &part, err));
         complete = complete && json_is_true(json_object_get(part, "complete"));
         json_array_append_new(parts, part);
     }

@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     leak_record_fini(&leaks);
     CKVC_AUTO(run_close_at) run_dir *resumed = NULL;
     err = (ckvc_err){0};
-    must(run_create(fuzz_path("run"), run_plan(run), true, &resumed, &err) == CKVC_OK);
+    must(run_create(fuzz_path("run"), run_plan(run), RUN_WHOLE, true, &resumed, &err) == CKVC_OK);
     must(strcmp(run_plan_hash(run), run_plan_hash(resumed)) == 0);
     return 0;
 }

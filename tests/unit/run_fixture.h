@@ -25,7 +25,7 @@ static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *d
     shard_header h;
     fixture_header(&h, "both");
     json_t *plan = fixture_plan();
-    ckvc_status st = run_create(path, plan, resume, &r, err);
+    ckvc_status st = run_create(path, plan, RUN_WHOLE, resume, &r, err);
     st = st ? st
             : run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h,
                              done, err);

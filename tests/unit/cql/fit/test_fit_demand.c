@@ -320,7 +320,7 @@ static void runs_give_their_demand(void **state) {
     fit_options o = fit_defaults();
     run_dir *run = NULL;
     json_auto_t *plan = json_pack("{s:s}", "model_name", "fixture");
-    assert_int_equal(run_create(path, plan, false, &run, NULL), CKVC_OK);
+    assert_int_equal(run_create(path, plan, RUN_WHOLE, false, &run, NULL), CKVC_OK);
     log_pass(run, "pass-01-demand", 4);
     run_close(run);
     refused(path, NULL, &o, CKVC_E_DATA, "finish it with calibrate --resume");
@@ -329,7 +329,7 @@ static void runs_give_their_demand(void **state) {
     assert_int_equal(part->demand.n_prompts, 4);
     fit_result_free(part);
     o.pass = 0;
-    assert_int_equal(run_create(path, plan, true, &run, NULL), CKVC_OK);
+    assert_int_equal(run_create(path, plan, RUN_WHOLE, true, &run, NULL), CKVC_OK);
     log_pass(run, "pass-01-demand", 6);
     run_close(run);
     fit_result *r = fit_one(path, &o),

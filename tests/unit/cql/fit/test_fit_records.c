@@ -666,7 +666,9 @@ static void runs_give_their_last_complete_passes(void **state) {
     json_t *plan = json_pack("{s:s, s:i}", "verb", "calibrate", "seed", 1);
     float moved[L * G * NB];
     for (int i = 0; i < L * G * NB; ++i) { moved[i] = 1.1f; }
-    if (run_create(path, plan, false, &run, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    if (run_create(path, plan, RUN_WHOLE, false, &run, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
+    }
     log_pass(run, "pass-01-head", "head", &poor, 10, NULL);
     log_pass(run, "pass-02-gate", "gate", &gate, 20, moved);
     log_pass(run, "pass-03-head", "head", &head, 20, moved);

@@ -85,8 +85,8 @@ static void order_never_shows(void **state) {
     for (size_t s = 0; s < S; ++s) {
         uint64_t n[2][A];
         double mean[2][A], part[2][A];
-        assert_int_equal(cql_counts_prompts(both[0], s), P);
         for (int k = 0; k < 2; ++k) { cql_counts_state(both[k], s, 0.7, n[k], mean[k], part[k]); }
+        assert_int_equal(n[0][0], P);
         assert_memory_equal(n[0], n[1], sizeof n[0]);
         assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
         assert_memory_equal(part[0], part[1], sizeof part[0]);

@@ -54,7 +54,7 @@ static void make_half(const char *run) {
     fixture_header(&h, "both");
     run_dir *r;
     bool done[RUN_PROMPTS];
-    assert_int_equal(run_create(run, plan, false, &r, NULL), CKVC_OK);
+    assert_int_equal(run_create(run, plan, RUN_WHOLE, false, &r, NULL), CKVC_OK);
     assert_int_equal(run_pass_begin(r,
                                     &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
                                     &h, done, NULL),
@@ -126,22 +126,26 @@ static void test_create_refusals(void **state) {
     run_dir *r;
     json_t *plan = fixture_plan();
     ckvc_err err = {0};
-    assert_int_equal(run_create(in_temp_folder("whole"), plan, false, &r, &err), CKVC_E_CREATE);
+    assert_int_equal(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, false, &r, &err),
+                     CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "--resume"));
     shell("mkdir %s/foreign; touch %s/foreign/x; touch %s/file", temp_folder, temp_folder,
           temp_folder);
     err.status = CKVC_OK;
-    assert_int_equal(run_create(in_temp_folder("foreign"), plan, true, &r, &err), CKVC_E_CREATE);
+    assert_int_equal(run_create(in_temp_folder("foreign"), plan, RUN_WHOLE, true, &r, &err),
+                     CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "run.json"));
     err.status = CKVC_OK;
-    assert_int_equal(run_create(in_temp_folder("file"), plan, true, &r, &err), CKVC_E_CREATE);
+    assert_int_equal(run_create(in_temp_folder("file"), plan, RUN_WHOLE, true, &r, &err),
+                     CKVC_E_CREATE);
     err.status = CKVC_OK;
     assert_int_equal(run_open(in_temp_folder("nowhere"), &r, &err), CKVC_E_NOINPUT);
     assert_null(r);
     /* Left by a create that was killed before run.json: as good as empty. */
     shell("mkdir %s/begun; touch %s/begun/lock %s/begun/run.json.tmp.1.0", temp_folder, temp_folder,
           temp_folder);
-    assert_int_equal(run_create(in_temp_folder("begun"), plan, false, &r, NULL), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("begun"), plan, RUN_WHOLE, false, &r, NULL),
+                     CKVC_OK);
     run_close(r);
     json_decref(plan);
 }
@@ -154,12 +158,13 @@ static void test_plan_mismatch(void **state) {
     json_object_set_new(plan, "threads", json_integer(64));
     json_object_set_new(plan, "backend", json_string("cuda"));
     json_object_set_new(plan, "limit_time", json_integer(5));
-    assert_int_equal(run_create(in_temp_folder("whole"), plan, true, &r, &err), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, &err), CKVC_OK);
     run_close(r);
     json_object_set_new(plan, "window", json_integer(16));
     json_object_set_new(json_object_get(plan, "bins"), "entropy", json_integer(20));
     json_object_set_new(plan, "seed", json_integer(3));
-    assert_int_equal(run_create(in_temp_folder("whole"), plan, true, &r, &err), CKVC_E_MISMATCH);
+    assert_int_equal(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, &err),
+                     CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "window: 8 there, 16 now"));
     assert_non_null(strstr(err.text, "bins.entropy: 3 there, 20 now"));
     assert_non_null(strstr(err.text, "seed: absent there, 3 now"));
@@ -174,7 +179,7 @@ static void test_pass_mismatch(void **state) {
     fixture_header(&h, "both");
     run_dir *r;
     bool done[64];
-    assert_int_equal(run_create(in_temp_folder("bent"), plan, true, &r, NULL), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("bent"), plan, RUN_WHOLE, true, &r, NULL), CKVC_OK);
     ckvc_err err = {0};
     assert_int_equal(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cuda"},
                                     &h, done, &err),
@@ -209,12 +214,13 @@ static void test_lock(void **state) {
     run_dir *r, *second;
     json_t *plan = fixture_plan();
     ckvc_err err = {0};
-    assert_int_equal(run_create(in_temp_folder("whole"), plan, true, &r, NULL), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL), CKVC_OK);
     pid_t pid = fork();
     if (pid == 0) {
         char want[64];
         snprintf(want, sizeof want, "process %ld is writing", (long)getppid());
-        bool ok = run_create(in_temp_folder("whole"), plan, true, &second, &err) == CKVC_E_BUSY &&
+        bool ok = run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &second, &err) ==
+                      CKVC_E_BUSY &&
                   strstr(err.text, want);
         ok = ok &&
              run_open(in_temp_folder("whole"), &second, NULL) == CKVC_OK; /* readers need no lock */
@@ -224,7 +230,7 @@ static void test_lock(void **state) {
     waitpid(pid, &how, 0);
     assert_int_equal(how, 0);
     run_close(r);
-    assert_int_equal(run_create(in_temp_folder("whole"), plan, true, &r, NULL), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL), CKVC_OK);
     run_close(r);
     json_decref(plan);
 }
@@ -479,7 +485,8 @@ static void test_empty_shards(void **state) {
     run_dir *r;
     bool done[2];
     ckvc_err err = {0};
-    assert_int_equal(run_create(in_temp_folder("empty"), plan, false, &r, &err), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("empty"), plan, RUN_WHOLE, false, &r, &err),
+                     CKVC_OK);
     assert_int_equal(run_pass_begin(r, &(run_pass_start){"scan", 2, 2, "cpu"}, &h, done, &err),
                      CKVC_OK);
     assert_int_equal(run_skip_prompt(r, 0, "a", "x", &err), CKVC_OK);
@@ -513,7 +520,8 @@ static void test_misuse(void **state) {
     fixture_header(&h, "both");
     run_dir *r;
     bool done[RUN_PROMPTS];
-    assert_int_equal(run_create(in_temp_folder("misuse"), plan, false, &r, NULL), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("misuse"), plan, RUN_WHOLE, false, &r, NULL),
+                     CKVC_OK);
     assert_int_equal(
         run_pass_begin(r, &(run_pass_start){"pass-1-both", 1, 1, "cpu"}, &h, done, NULL),
         CKVC_E_BUG);

@@ -16,7 +16,7 @@ static run_dir *resume(const char *name) {
     ckvc_err err = {0};
     run_dir *r;
     json_t *plan = fixture_plan();
-    if (run_create(in_temp_folder(name), plan, true, &r, &err) != CKVC_OK) {
+    if (run_create(in_temp_folder(name), plan, RUN_WHOLE, true, &r, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }
     json_decref(plan);
@@ -62,7 +62,8 @@ static void a_pass_ends_early_and_stays_so(void **state) {
     json_t *plan = fixture_plan(), *other = json_pack("{s:s}", "verb", "calibrate");
     fixture_header(&h, "both");
     run_hash_plan(other, hash);
-    assert_int_equal(run_create(in_temp_folder("early"), plan, false, &r, &err), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("early"), plan, RUN_WHOLE, false, &r, &err),
+                     CKVC_OK);
     run_set_pass_plan(r, hash);
     assert_int_equal(run_pass_begin(r,
                                     &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
@@ -83,7 +84,7 @@ static void a_pass_ends_early_and_stays_so(void **state) {
     run_close(r);
     assert_int_equal(run_verify(in_temp_folder("early"), &err), CKVC_OK);
 
-    assert_int_equal(run_create(in_temp_folder("early"), plan, true, &r, &err), CKVC_OK);
+    assert_int_equal(run_create(in_temp_folder("early"), plan, RUN_WHOLE, true, &r, &err), CKVC_OK);
     p = run_pass_named(r, RUN_PASS);
     assert_true(p->complete && p->stable.known && p->stable.target == 0.9 &&
                 p->stable.reliability == 0.93);

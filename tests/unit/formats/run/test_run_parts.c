@@ -5,8 +5,6 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
-#define WHOLE ((run_part){0, 0})
-
 /* Does at most `most` prompts of a part, one of them skipped. */
 static ckvc_status make(const char *name, run_part part, unsigned most, int seed, int max_failures,
                         ckvc_err *err) {
@@ -16,7 +14,7 @@ static ckvc_status make(const char *name, run_part part, unsigned most, int seed
     fixture_header(&h, "both");
     json_t *plan = json_pack("{s:i, s:i, s:s, s:s}", "seed", seed, "max_failures", max_failures,
                              "verb", "calibrate", "model_name", "fixture");
-    ckvc_status st = run_create_part(in_temp_folder(name), plan, part, true, &r, err);
+    ckvc_status st = run_create(in_temp_folder(name), plan, part, true, &r, err);
     const run_pass_start start = {RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"};
     if (st == CKVC_OK) { st = run_pass_begin(r, &start, &h, done, err); }
     for (uint32_t i = 0; st == CKVC_OK && i < RUN_PROMPTS && most > 0; i++) {
@@ -53,7 +51,7 @@ static ckvc_status merge(const char *name, ckvc_err *err) {
 
 static int setup(void **state) {
     if (temp_folder_make(state) != 0) { return -1; }
-    must_make("whole", WHOLE, 99);
+    must_make("whole", RUN_WHOLE, 99);
     return 0;
 }
 
@@ -67,7 +65,7 @@ static void shares_are_every_nth(void **state) {
         }
         assert_int_equal(sum, 5);
     }
-    assert_int_equal(run_part_size(WHOLE, 5), 5);
+    assert_int_equal(run_part_size(RUN_WHOLE, 5), 5);
 }
 
 static void parts_make_the_bytes_of_a_whole_run(void **state) {
@@ -83,7 +81,7 @@ static void parts_make_the_bytes_of_a_whole_run(void **state) {
         if (merge(name, &err) != CKVC_OK) { fail_msg("%s", err.text); }
         shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder(name));
         assert_int_equal(run_verify(in_temp_folder(name), &err), CKVC_OK);
-        must_make(name, WHOLE, 99); /* as a whole run it goes on: with nothing to do */
+        must_make(name, RUN_WHOLE, 99); /* as a whole run it goes on: with nothing to do */
     }
 }
 
@@ -115,7 +113,7 @@ static void what_is_unfinished_or_foreign_is_named(void **state) {
     assert_int_equal(run_open(in_temp_folder("unfinished"), &r, &err), CKVC_E_DATA);
     assert_int_equal(make("unfinished", (run_part){1, 2}, 99, 2, 1, &err), CKVC_E_MISMATCH);
     assert_int_equal(make("unfinished", (run_part){1, 3}, 99, 1, 1, &err), CKVC_E_MISMATCH);
-    assert_int_equal(make("unfinished", WHOLE, 99, 1, 1, &err), CKVC_E_CREATE);
+    assert_int_equal(make("unfinished", RUN_WHOLE, 99, 1, 1, &err), CKVC_E_CREATE);
     assert_int_equal(make("whole", (run_part){0, 1}, 99, 1, 1, &err), CKVC_E_CREATE);
 
     json_t *status;
@@ -151,11 +149,11 @@ static void only_a_folder_for_them_takes_parts(void **state) {
     char a[512]; /* in_temp_folder's buffers take turns */
     snprintf(a, sizeof a, "%s", in_temp_folder("a"));
     const char *from[] = {a};
-    assert_int_equal(make("other", WHOLE, 99, 2, 1, &err), CKVC_OK);
+    assert_int_equal(make("other", RUN_WHOLE, 99, 2, 1, &err), CKVC_OK);
     assert_int_equal(run_merge(in_temp_folder("other"), from, 1, &merged, &err), CKVC_E_MISMATCH);
     shell("mkdir %s && touch %s/letters", in_temp_folder("mine"), in_temp_folder("mine"));
     assert_int_equal(run_merge(in_temp_folder("mine"), from, 1, &merged, &err), CKVC_E_CREATE);
-    must_make("begun", WHOLE, 4); /* the same plan, and a journal that is not the parts' */
+    must_make("begun", RUN_WHOLE, 4); /* the same plan, and a journal that is not the parts' */
     assert_int_equal(run_merge(in_temp_folder("begun"), from, 1, &merged, &err), CKVC_E_CREATE);
     assert_int_equal(run_merge(in_temp_folder("joined"), from, 1, &merged, &err), CKVC_OK);
     assert_true(merged.n_parts == 1 && merged.n_passes == 1 && merged.n_shards == 3);
