@@ -1,13 +1,6 @@
 /* The next token: the nucleus against its definition, the draw's frequencies, its stream. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-
 #include "calib/generate/token_choice.h"
+#include "tests/unit/unit.h"
 
 enum { V = 6, N = 20000 };
 /* probabilities 0.4, 0.25, 0.25, 0.06, 0.03, 0.01, in another order */
@@ -39,7 +32,6 @@ static void about(int count, double share) {
 }
 
 static void nucleus(void **state) {
-    (void)state;
     int count[V];
     draw(&(token_choice){.temperature = 1, .top_p = 1}, count);
     for (int i = 0; i < V; i++) { about(count[i], p[i]); }

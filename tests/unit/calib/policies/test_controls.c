@@ -1,17 +1,8 @@
 /* Controls of `ckvc score` on cases small enough to be done by hand. What they keep on a model's
  * prompts is compared with numpy in tests/python/test_score_policies.py. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "calib/policies/controls.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
 
 /* 2 layers, 2 heads, 2 x 2 bins, 2 budgets; weights and thresholds from their action numbers. */
 static ckvc_table *table_of(const int weight[8], const int tau[16]) {
@@ -27,7 +18,6 @@ static ckvc_table *table_of(const int weight[8], const int tau[16]) {
 }
 
 static void test_controls(void **state) {
-    (void)state;
     static const int weight[8] = {0, 28, 8, 7, 3, 3, 20, 9};
     /* [layer][cell][budget]: cells of (0, 0) are 0, 1, 20, 19; of (0, 1) 3, 3, 4, 4; of (1, 0) 5,
      * 5, 5, 6; of (1, 1) 20 all */
@@ -70,7 +60,6 @@ static void test_controls(void **state) {
 }
 
 static void test_names(void **state) {
-    (void)state;
     for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
         assert_int_equal(score_kind_named(score_kind_name((score_kind)kind)), kind);
     }

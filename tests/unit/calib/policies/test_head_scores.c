@@ -1,18 +1,9 @@
 /* Scores of a KV head on made-up attention, keys and queries, against their rules written out. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "calib/demand/expected_attention.h"
 #include "calib/policies/head_scores.h"
 #include "calib/policies/table_scores.h"
 #include "lib/base/rng.h"
+#include "tests/unit/unit.h"
 
 enum { T = 41, D = 8, GROUP = 2, ROWS = 16 };
 
@@ -98,7 +89,6 @@ static double mean_of(const made_up *m, int w, int t) {
 }
 
 static void test_snapkv(void **state) {
-    (void)state;
     static made_up m;
     double s[T], want[T] = {0};
     make(&m);
@@ -121,7 +111,6 @@ static void test_snapkv(void **state) {
 }
 
 static void test_cake(void **state) {
-    (void)state;
     enum { W = 8, PAST = T - W };
     static made_up m;
     double s[T], each[PAST] = {0}, want[T] = {0}, entropy = 0, variance = 0, got[2] = {0};
@@ -150,7 +139,6 @@ static void test_cake(void **state) {
 }
 
 static void test_h2o_and_tova(void **state) {
-    (void)state;
     static made_up m;
     double s[T], want[T];
     make(&m);
@@ -168,7 +156,6 @@ static void test_h2o_and_tova(void **state) {
 }
 
 static void test_keydiff(void **state) {
-    (void)state;
     static made_up m;
     double s[T], want[T], anchor[D] = {0};
     make(&m);
@@ -200,7 +187,6 @@ static void rotate(const made_up *m, double p, const double *x, double *y) {
 }
 
 static void test_expected(void **state) {
-    (void)state;
     enum { SINKS = 4, AHEAD = 512, N = T - SINKS };
     static made_up m;
     static double x[N][D];
@@ -266,7 +252,6 @@ static void test_expected(void **state) {
 
 /* Equal scores are one, and know what the prefill has to show. */
 static void test_shared(void **state) {
-    (void)state;
     head_scores h = {0};
     const head_score paper = table_score((ckvc_score){.kind = CKVC_SCORE_PAPER}, NULL, 0),
                      snapkv = policy_rule_of(SCORE_SNAPKV)->score;

@@ -1,15 +1,7 @@
 /* The threshold that keeps as many as a table, against counting under every threshold. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdlib.h>
-
 #include "calib/policies/matched_tau.h"
 #include "lib/base/rng.h"
+#include "tests/unit/unit.h"
 
 enum { T = 300, UNITS = 7, WINDOW = 5, MOST = 90 };
 
@@ -27,7 +19,6 @@ static double kept(double u[UNITS][T], double tau, uint32_t most) {
 
 /* Utilities of mean 1 or so; some lie on a threshold. */
 static void test_nearest(void **state) {
-    (void)state;
     static double u[UNITS][T];
     ckvc_rng rng;
     ckvc_rng_init(&rng, 11, 1, 1);

@@ -7,6 +7,7 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
 enum { MOST = 400 };
@@ -204,32 +205,8 @@ static void test_prompts(void **state) {
     scanned_fini(&w.scan);
 }
 
-static char folder[64];
-
 static int make_folder(void **state) {
-    snprintf(folder, sizeof folder, "/tmp/ckvc-sample-XXXXXX");
-    char scan[80];
-    if (!mkdtemp(folder)) { return -1; }
-    snprintf(scan, sizeof scan, "%s/scan", folder);
-    return mkdir(scan, 0777);
-}
-
-static int drop_folder(void **state) {
-    char path[100];
-    snprintf(path, sizeof path, "%s/" COVERAGE_FILE, folder);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/scan", folder);
-    rmdir(path);
-    return rmdir(folder);
-}
-
-static void put(const char *text) {
-    char path[100];
-    snprintf(path, sizeof path, "%s/" COVERAGE_FILE, folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
+    return temp_folder_make(state) || mkdir(in_temp_folder("scan"), 0777);
 }
 
 static void test_file(void **state) {
@@ -237,15 +214,15 @@ static void test_file(void **state) {
     ckvc_err err = {0};
     coverage c, back;
     bool there = true;
-    assert_int_equal(coverage_read(folder, &back, &there, &err), CKVC_OK);
+    assert_int_equal(coverage_read(temp_folder, &back, &there, &err), CKVC_OK);
     assert_false(there);
     make_world(&w);
     const sample_options some = options(8);
     assert_int_equal(sample_prompts(&w.scan, &some, &w.list, &c, &err), CKVC_OK);
     json_t *o = coverage_json(&c);
     char *text = ckvc_json_canonical(o);
-    put(text);
-    assert_int_equal(coverage_read(folder, &back, &there, &err), CKVC_OK);
+    put_text(COVERAGE_FILE, text);
+    assert_int_equal(coverage_read(temp_folder, &back, &there, &err), CKVC_OK);
     assert_true(there && back.logged && back.sample == 8 && back.min_cell == 3 &&
                 back.n_unscanned == c.n_unscanned);
     assert_int_equal(back.n_rows, c.n_rows);
@@ -294,14 +271,14 @@ static void test_hostile_file(void **state) {
     ckvc_err err = {0};
     coverage c;
     bool there;
-    put(FILE_OF("[2,1]", "[1]", "[]", "[\"a\"]", "[[0,0,0,2,0],[1,0,0,1,0]]"));
-    assert_int_equal(coverage_read(folder, &c, &there, &err), CKVC_OK);
+    put_text(COVERAGE_FILE, FILE_OF("[2,1]", "[1]", "[]", "[\"a\"]", "[[0,0,0,2,0],[1,0,0,1,0]]"));
+    assert_int_equal(coverage_read(temp_folder, &c, &there, &err), CKVC_OK);
     assert_false(c.logged);
     coverage_fini(&c);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         err = (ckvc_err){0};
-        put(cases[i].text);
-        assert_int_equal(coverage_read(folder, &c, &there, &err), CKVC_E_DATA);
+        put_text(COVERAGE_FILE, cases[i].text);
+        assert_int_equal(coverage_read(temp_folder, &c, &there, &err), CKVC_E_DATA);
         if (!strstr(err.text, cases[i].member) || !strstr(err.text, "coverage.json")) {
             fail_msg("case %zu says: %s", i, err.text);
         }
@@ -319,5 +296,5 @@ int main(void) {
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_hostile_file),
     };
-    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+    return cmocka_run_group_tests(tests, make_folder, temp_folder_remove);
 }

@@ -1,20 +1,10 @@
 /* Merging by score (SentencePiece, tiktoken) against a plain statement of its rule: again and again
  * join the two neighbours whose text is the piece with the highest score, the leftmost of equals.
  * Random vocabularies and texts, short words and long ones. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "lib/base/rng.h"
 #include "lib/base/utf8.h"
 #include "lib/token/tokenizer.h"
+#include "tests/unit/unit.h"
 
 #define SPACE "\xE2\x96\x81"
 
@@ -157,12 +147,10 @@ static void one_vocabulary(uint64_t seed) {
 }
 
 static void equals_the_plain_rule(void **state) {
-    (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) { one_vocabulary(seed); }
 }
 
 static void unknown_characters_become_bytes_after_merging(void **state) {
-    (void)state;
     token_spec *spec = new_spec(300);
     spec->byte_fallback = true;
     add(spec, "<unk>", 5, TOKEN_PIECE_RESERVED, 0);
@@ -188,7 +176,6 @@ static void unknown_characters_become_bytes_after_merging(void **state) {
 }
 
 static void refuses_bad_scores_and_pieces(void **state) {
-    (void)state;
     for (int i = 0; i < 3; i++) {
         token_spec *spec = new_spec(4);
         char longest[2000];

@@ -1,17 +1,8 @@
 /* The lines of `ckvc eval`: written, read back to the same bits, and each single deviation refused
  * with its line number. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "formats/lines/answers.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -34,7 +25,6 @@ static ckvc_status read_line(const char *line, answers **out, ckvc_err *err) {
 }
 
 static void takes_rows(void **state) {
-    (void)state;
     CKVC_AUTO(answers_free_at) answers *first = NULL;
     CKVC_AUTO(answers_free_at) answers *second = NULL;
     ckvc_err err;
@@ -57,7 +47,6 @@ static void takes_rows(void **state) {
 
 /* What is written is canonical and reads back to the same. */
 static void writes_what_it_reads(void **state) {
-    (void)state;
     const char *lines[] = {full, kept};
     for (int i = 0; i < 2; i++) {
         CKVC_AUTO(answers_free_at) answers *r = NULL;
@@ -104,7 +93,6 @@ static const struct {
 };
 
 static void refuses_each_deviation(void **state) {
-    (void)state;
     for (size_t i = 0; i < sizeof bends / sizeof *bends; i++) {
         char line[2048];
         answers *r = NULL;
@@ -132,7 +120,6 @@ static ckvc_status read_lines(const char *const *lines, size_t n, answers **out,
 
 /* Of one item, policy and budget there is one line; under another budget there may be another. */
 static void refuses_the_same_twice(void **state) {
-    (void)state;
     answers *a = NULL;
     ckvc_err err;
     char other[2048];

@@ -1,55 +1,22 @@
 /* The manifest reader: every kind of line that is right, and every kind that is wrong, each with
  * the line that it names. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "formats/lines/manifest.h"
 #include "lib/base/hash.h"
-
-static char folder[] = "/tmp/ckvc-manifest-XXXXXX";
-
-static void put(const char *name, const char *bytes, size_t n) {
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 static int make_folder(void **state) {
-    (void)state;
-    if (!mkdtemp(folder)) { return -1; }
-    put("text.txt", "0123456789 \xE2\x82\xAC", 14);
-    put("broken.txt", "ok \xFF", 4);
-    char link[256];
-    snprintf(link, sizeof link, "%s/outside", folder);
-    return symlink("/etc/hostname", link);
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    const char *const names[] = {"text.txt", "broken.txt", "outside", "m.jsonl"};
-    char path[256];
-    for (size_t i = 0; i < 4; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    return rmdir(folder);
+    if (temp_folder_make(state) != 0) { return -1; }
+    put_text("text.txt", "0123456789 \xE2\x82\xAC");
+    put_text("broken.txt", "ok \xFF");
+    return symlink("/etc/hostname", in_temp_folder("outside"));
 }
 
 static ckvc_status read_bytes(const char *bytes, size_t n, manifest **out, ckvc_err *err) {
-    char path[256];
-    put("m.jsonl", bytes, n);
-    snprintf(path, sizeof path, "%s/m.jsonl", folder);
+    const char *path = in_temp_folder("m.jsonl");
+    write_bytes(path, bytes, n);
     *err = (ckvc_err){0};
     return manifest_read(path, out, err);
 }
@@ -67,7 +34,6 @@ static void refuses_bytes(const char *bytes, size_t n, const char *said) {
 static void refuses(const char *text, const char *said) { refuses_bytes(text, strlen(text), said); }
 
 static void good_lines(void **state) {
-    (void)state;
     const char *text =
         "{\"id\":\"a\",\"text\":\"one\\u0000two\",\"source\":\"s\",\"split\":\"fit\","
         "\"document\":\"d\"}\r\n"
@@ -112,7 +78,6 @@ static void good_lines(void **state) {
 }
 
 static void bad_lines(void **state) {
-    (void)state;
     refuses("", "empty");
     refuses("{\"id\":\"a\",\"text\":\"x\"}\n\n", ":2: blank line");
     refuses("  \t\n", ":1: blank line");
@@ -198,17 +163,15 @@ static void bad_lines(void **state) {
 }
 
 static void missing_manifest(void **state) {
-    (void)state;
     manifest *m;
     ckvc_err err = {0};
     assert_int_equal(manifest_read("/nonexistent/m.jsonl", &m, &err), CKVC_E_NOINPUT);
     assert_null(m);
     err = (ckvc_err){0};
-    assert_int_not_equal(manifest_read(folder, &m, &err), CKVC_OK); /* a folder */
+    assert_int_not_equal(manifest_read(temp_folder, &m, &err), CKVC_OK); /* a folder */
 }
 
 static void long_line(void **state) {
-    (void)state;
     size_t n = ((size_t)64 << 20) + 1;
     char *line = malloc(n);
     memset(line, ' ', n);
@@ -217,7 +180,6 @@ static void long_line(void **state) {
 }
 
 static void written_lines_read_back(void **state) {
-    (void)state;
     char text[] = "quote \" slash \\ tab \t line\n \xE2\x82\xAC end", tail[] = " more";
     char id[] = "x-1", source[] = "s", document[] = "d", split[] = "heldout";
     int32_t ids[] = {5, 6};
@@ -260,5 +222,5 @@ int main(void) {
         cmocka_unit_test(long_line),
         cmocka_unit_test(written_lines_read_back),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_folder, temp_folder_remove);
 }

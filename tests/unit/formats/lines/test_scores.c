@@ -1,16 +1,7 @@
 /* The reader of `ckvc score` lines: takes what the command writes, refuses each single deviation
  * with its line number. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/unit/scores_fixture.h"
+#include "tests/unit/unit.h"
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -22,7 +13,6 @@ static const char good[] = "{\"id\":\"p1\",\"source\":null,\"split\":\"heldout\"
                            "\"loss_full\":2.5,\"loss_comp\":2.75,\"reward\":-0.25}";
 
 static void takes_rows(void **state) {
-    (void)state;
     scores *s = NULL;
     ckvc_err err;
     char text[4096];
@@ -61,7 +51,6 @@ static void takes_rows(void **state) {
 
 /* Sets of heads: [L][G]. Of two modes, or scores, of a table there are two rows. */
 static void takes_sets_of_heads(void **state) {
-    (void)state;
     static const char line[] =
         "{\"id\":\"p1\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64
         "\",\"T\":100,\"C\":0,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,%s"
@@ -105,7 +94,6 @@ static void append_with(char text[4096], const char *more) {
 }
 
 static void tells_budgets_by_layer_apart(void **state) {
-    (void)state;
     static const char *const layers[] = {"", "\"layer_budgets\":[24,40],",
                                          "\"layer_budgets\":[40,24],\"operator\":\"mean-pool\","};
     char text[4096] = "";
@@ -126,7 +114,6 @@ static void tells_budgets_by_layer_apart(void **state) {
 
 /* Which score: paper, 0 and 64 unless the row says otherwise; rows of two scores are two rows. */
 static void tells_scores_apart(void **state) {
-    (void)state;
     static const char *const more[] = {"\"token_hash\":\"fedcba9876543210\",",
                                        "\"alpha\":\"visible\",", "\"keep_window\":8,",
                                        "\"window\":16,"};
@@ -166,14 +153,13 @@ static void refused(const char *from, const char *to, const char *says) {
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
     char place[64];
-    snprintf(place, sizeof place, "%s:2", path);
+    snprintf(place, sizeof place, "%s:2", in_temp_folder("s.jsonl"));
     if (!strstr(err.text, place) || !strstr(err.text, says)) {
         fail_msg("'%s' does not say '%s' and '%s'", err.text, place, says);
     }
 }
 
 static void refuses_deviations(void **state) {
-    (void)state;
     refused("\"T\":100", "\"T\":100,\"x\":1", "unknown key \"x\"");
     refused("\"T\":100,", "", "\"T\" is missing");
     refused("\"T\":100", "\"T\":100,\"T\":100", "");
@@ -221,7 +207,6 @@ static void refuses_deviations(void **state) {
 }
 
 static void refuses_files(void **state) {
-    (void)state;
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text("", &s, &err), CKVC_E_DATA);
@@ -242,5 +227,5 @@ int main(void) {
         cmocka_unit_test(takes_sets_of_heads),          cmocka_unit_test(takes_rows),
         cmocka_unit_test(tells_budgets_by_layer_apart), cmocka_unit_test(tells_scores_apart),
         cmocka_unit_test(refuses_deviations),           cmocka_unit_test(refuses_files)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

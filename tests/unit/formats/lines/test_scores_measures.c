@@ -1,15 +1,7 @@
 /* The keys of --attention-error and --utilities in score lines: taken when they hold together,
  * refused with the line's number in every single deviation. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
-
 #include "tests/unit/scores_fixture.h"
+#include "tests/unit/unit.h"
 
 /* L = 2, G = 1, C = 5: the bound is 4 epsilon, the drift at most sqrt(8). */
 #define BASE                                                                                       \
@@ -25,7 +17,6 @@ static const char good[] = BASE ",\"attention_epsilon\":[0.25,0.5],\"attention_b
                                 "0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]}";
 
 static void takes(void **state) {
-    (void)state;
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text(good, &s, &err), CKVC_OK);
@@ -57,14 +48,13 @@ static void refused(const char *from, const char *to, const char *says) {
     ckvc_err err;
     assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
     char place[64];
-    snprintf(place, sizeof place, "%s:1", path);
+    snprintf(place, sizeof place, "%s:1", in_temp_folder("s.jsonl"));
     if (!strstr(err.text, place) || !strstr(err.text, says) || strchr(err.text, '\n')) {
         fail_msg("'%s' does not say '%s' and '%s'", err.text, place, says);
     }
 }
 
 static void refuses(void **state) {
-    (void)state;
     refused("\"attention_drift\":[0.5,2.25],", "", "attention_drift");
     refused("\"attention_drift\":[0.5,2.25],", "\"attention_drift\":null,", "attention_drift");
     refused("[0.25,0.5]", "[0.25]", "attention_epsilon");
@@ -98,5 +88,5 @@ static void refuses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(takes), cmocka_unit_test(refuses)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

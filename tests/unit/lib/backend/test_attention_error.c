@@ -5,13 +5,8 @@
  *
  * Tolerance: float32 scores of size up to about 10 give probabilities right to about 1e-6 relative.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/unit/lib/backend/on_backend.h"
+#include "tests/unit/unit.h"
 
 enum { LANES = 3, FULL = 2, OTHER = 1 };
 
@@ -104,7 +99,6 @@ static void measure(backend *be, const rows_case *c, size_t n_q, size_t n_k, siz
 }
 
 static void rows(void **state) {
-    (void)state;
     static const struct {
         int32_t n_heads, n_kv, d, window;
         int64_t n_prompt, n_rows;
@@ -159,7 +153,6 @@ static void rows(void **state) {
 /* All that is left has a weight that a float cannot hold beside the largest: the restricted row is
  * still a distribution. */
 static void nearly_all_mass_lost(void **state) {
-    (void)state;
     bench b = bench_open(1);
     rows_case c = {
         .s = {1, 1, 2, 0, 1.0f}, .n_prompt = 2, .n_rows = 1, .capacity = 64, .own_capacity = 64};
@@ -181,7 +174,6 @@ static void nearly_all_mass_lost(void **state) {
 }
 
 static void layers(void **state) {
-    (void)state;
     enum { T = 150, C = 70, KEPT = 40, MAX_LAYERS = 8 };
     ckvc_err err = {0};
     bench b = bench_open(2);

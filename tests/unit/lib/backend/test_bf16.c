@@ -4,18 +4,13 @@
  * buffers on any CPU that has the library. And the promises of float32 kept: bits that depend
  * neither on threads, nor on the rows beside a row, nor on the limit of memory; the sweep's losses
  * equal the plain way's. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <unistd.h>
 
 #include "calib/bench/bench_error.h"
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_backend.h"
 #include "tests/unit/lib/backend/on_backend.h"
+#include "tests/unit/unit.h"
 
 /* Both sides multiply the same rounded numbers, so what is left is float32 summation, as in
  * test_backend_cpu. Without rounding an operand is off by up to 2^-9, which gives 1e-6 and more. */
@@ -61,7 +56,6 @@ static void say_what_ran(const bench *b) {
 }
 
 static void rounding(void **state) {
-    (void)state;
     for (int i = 0; i < 300000; i++) {
         uint32_t bits = (uint32_t)ckvc_rng_u64(&rng), got_bits;
         if (i % 4 == 0) { /* ties and their neighbours */
@@ -347,7 +341,6 @@ BY_EVERY_ROAD(whole_model)
 
 /* Its name, its warning, and the memory that copies take. */
 static void stated(void **state) {
-    (void)state;
     ckvc_err err = {0};
     bench b = bench_open(1);
     assert_int_equal(b.be->compute, CKVC_COMPUTE_F32);
@@ -378,7 +371,6 @@ static void stated(void **state) {
 /* The measure of `ckvc bench`: nothing between float32 and itself, and between float32 and bf16
  * less than what actions do. */
 static void measured_error(void **state) {
-    (void)state;
     enum { N = 3 };
     ckvc_err err = {0};
     manifest_entry entries[N] = {

@@ -1,15 +1,10 @@
 /* No kernel is trusted because another one passed: what happens when the check at the start finds
  * one wrong, on one thread or on several; and what the kernels that take its place compute. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "lib/backend/cpu/cpu_backend.h"
 #include "lib/backend/cpu/cpu_fma.h"
 #include "lib/backend/cpu/cpu_selfcheck.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 static const char *broken; /* kernels whose name has this are spoilt */
 static int from_threads;
@@ -21,7 +16,6 @@ static void spoil(const char *kernel, int n_threads, float *y, size_t n) {
 }
 
 static int set_up(void **state) {
-    (void)state;
     cpu_selfcheck_spoil = spoil;
     broken = "nothing";
     from_threads = 1;
@@ -30,7 +24,6 @@ static int set_up(void **state) {
 }
 
 static int tear_down(void **state) {
-    (void)state;
     cpu_selfcheck_spoil = NULL;
     return 0;
 }
@@ -43,7 +36,6 @@ static ckvc_status create(bool openblas, cpu_products products, bench *b, ckvc_e
 }
 
 static void whole(void **state) {
-    (void)state;
     bench b;
     ckvc_err err;
     assert_int_equal(create(false, CPU_F32, &b, &err), CKVC_OK);
@@ -54,7 +46,6 @@ static void whole(void **state) {
 
 /* Chosen by the program: the next kernel takes over, and a person is told. */
 static void gives_way(void **state) {
-    (void)state;
     const cpu_fma *const *list = cpu_fma_list();
     if (!*list) {
         print_message("skipped: this CPU has no kernels of ours\n");
@@ -79,7 +70,6 @@ static void gives_way(void **state) {
 
 /* Asked for by name, or the last: an error that says what else there is. */
 static void stops(void **state) {
-    (void)state;
     static const struct {
         const char *broken;
         bool openblas;
@@ -105,7 +95,6 @@ static void stops(void **state) {
 
 /* The embedded model's losses on every kernel of ours that this CPU has: the same bytes. */
 static void same_model_on_every_width(void **state) {
-    (void)state;
     enum { T = 100, C = 20 };
     double nll[2][C];
     const cpu_fma *const *list = cpu_fma_list();

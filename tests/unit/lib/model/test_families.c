@@ -2,18 +2,13 @@
  * configuration (against transformers), kept sets under a sliding window (against plain loops), the
  * fused matrix with biases, one rotary base for prompt and continuation, and weights that do not
  * stay in memory. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <unistd.h>
 
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/naive_model.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 #define MODELS "tests/golden/models/"
 
@@ -108,7 +103,6 @@ static int32_t *longest(const char *name, int64_t *n) {
 }
 
 static void configurations(void **state) {
-    (void)state;
     json_t *root = golden_read("tests/golden/model-variants/expected.json");
     const json_t *cases = json_object_get(root, "cases");
     assert_true(json_array_size(cases) >= 8);
@@ -191,7 +185,6 @@ static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t 
 }
 
 static void kept_under_window(void **state) {
-    (void)state;
     int64_t n;
     int32_t *ids = longest("mistral-swa", &n);
     check_kept(MODELS "mistral-swa", ids, n,
@@ -248,7 +241,6 @@ static void write_model(const char *config, const tensor_out *t, size_t n) {
 /* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and the same network as a
  * Llama stores it. */
 static void fused_with_biases(void **state) {
-    (void)state;
     enum {
         M = 24,
         H = 6,
@@ -350,7 +342,6 @@ static void fused_with_biases(void **state) {
  * sequence in one piece. T alone fits the configured positions (104), so a base from T would be
  * another. */
 static void dynamic_base(void **state) {
-    (void)state;
     int64_t n;
     int32_t *ids = longest("internlm2", &n);
     opened o = open_model(MODELS "internlm2", 2, 0);
@@ -372,7 +363,6 @@ static void dynamic_base(void **state) {
 
 /* Limits from nothing to everything, and other numbers of threads: the same bytes. */
 static void memory_limits(void **state) {
-    (void)state;
     static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[128];

@@ -1,16 +1,9 @@
 /* Statistics and losses of compressed caches on trained models, against an independent PyTorch
  * reference (tests/golden/method/README.md): the kept sets are the file's own, so this tests the
  * runtime and not the selection. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "lib/base/files.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 enum { ALPHA, RHO, STRUCT, SEM, FULL, COMP, REWARD, ADVANTAGE, N_WORST };
 
@@ -207,13 +200,11 @@ static void check_file(const char *name, const char *golden, const char *dir) {
 }
 
 static void embedded_model(void **state) {
-    (void)state;
     check_file("ckvc-tiny-4l", "tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l");
 }
 
 /* A model that others trained: read where it lies, never copied. */
 static void outside_model(void **state) {
-    (void)state;
     const char *shared = getenv("CKVC_SHARED");
     char *dir = ckvc_format("%s/data/models/tinystories-656k", shared ? shared : "../shared");
     if (!ckvc_is_dir(dir)) {
@@ -229,7 +220,6 @@ static void outside_model(void **state) {
 /* The statistics' identities on the larger embedded model: alpha has mean 1, `visible` too; with T
  * = W + 1 it still works. */
 static void alpha_identities(void **state) {
-    (void)state;
     ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
@@ -293,7 +283,6 @@ static void alpha_identities(void **state) {
 /* A prompt's numbers are the same bytes for any number of threads, whatever ran before in the
  * session, however long it may get. */
 static void same_bytes(void **state) {
-    (void)state;
     enum { T = 131, C = 20 };
     double first[C], first_alpha[T];
     float first_rho[8 * 3 * T];
@@ -352,7 +341,6 @@ static void same_bytes(void **state) {
 /* Continuing from the full cache is the same network as scoring prompt and continuation in one
  * piece. */
 static void continuation_equals_one_piece(void **state) {
-    (void)state;
     enum { T = 100, C = 70 };
     ckvc_err err = {0};
     bench b = bench_open(2);

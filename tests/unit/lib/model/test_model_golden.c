@@ -1,14 +1,7 @@
 /* Whole models against Hugging Face transformers (tests/golden/models/README.md says how those
  * numbers were made), and the malformed models, each of which must be refused by name. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 #define MODELS "tests/golden/models/"
 
@@ -123,43 +116,16 @@ static void check_model(const char *name) {
     bench_close(&b);
 }
 
-static void llama_mha(void **state) {
-    (void)state;
-    check_model("llama-mha");
-}
-static void llama3_gqa(void **state) {
-    (void)state;
-    check_model("llama3-gqa");
-}
-static void llama31_scaled(void **state) {
-    (void)state;
-    check_model("llama31-scaled");
-}
-static void llama_newstyle(void **state) {
-    (void)state;
-    check_model("llama-newstyle");
-}
+static void llama_mha(void **state) { check_model("llama-mha"); }
+static void llama3_gqa(void **state) { check_model("llama3-gqa"); }
+static void llama31_scaled(void **state) { check_model("llama31-scaled"); }
+static void llama_newstyle(void **state) { check_model("llama-newstyle"); }
 
-static void mistral(void **state) {
-    (void)state;
-    check_model("mistral");
-}
-static void mistral_swa(void **state) {
-    (void)state;
-    check_model("mistral-swa");
-}
-static void qwen2(void **state) {
-    (void)state;
-    check_model("qwen2");
-}
-static void qwen2_untied(void **state) {
-    (void)state;
-    check_model("qwen2-untied");
-}
-static void internlm2(void **state) {
-    (void)state;
-    check_model("internlm2");
-}
+static void mistral(void **state) { check_model("mistral"); }
+static void mistral_swa(void **state) { check_model("mistral-swa"); }
+static void qwen2(void **state) { check_model("qwen2"); }
+static void qwen2_untied(void **state) { check_model("qwen2-untied"); }
+static void internlm2(void **state) { check_model("internlm2"); }
 
 /* One malformed model a row, and the words that its message must have. */
 static const struct {
@@ -186,7 +152,6 @@ static const struct {
 };
 
 static void bad_models_are_refused(void **state) {
-    (void)state;
     bench b = bench_open(2);
     for (size_t i = 0; i < sizeof bad_models / sizeof *bad_models; i++) {
         ckvc_err err = {0}, again = {0};
@@ -217,7 +182,6 @@ static void bad_models_are_refused(void **state) {
 }
 
 static void missing_directory(void **state) {
-    (void)state;
     ckvc_err err = {0};
     bench b = bench_open(1);
     model *m;
@@ -228,7 +192,6 @@ static void missing_directory(void **state) {
 
 /* Prompts that a session must refuse rather than read outside its tables. */
 static void bad_tokens(void **state) {
-    (void)state;
     ckvc_err err = {0};
     bench b = bench_open(1);
     model *m;

@@ -1,14 +1,7 @@
 /* What later rows attend to, and what a prefill shows: against an independent float64 program
  * (tests/golden/budgets), and against each other. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 /* got against want [L][G][T] in nested arrays; the first n_zero positions are zero in the file by
  * definition. 2e-6 but for one value in four hundred: in the last layer scores have gone through
@@ -81,15 +74,9 @@ static void golden(const char *kind) {
     bench_close(&b);
 }
 
-static void golden_own_kernels(void **state) {
-    (void)state;
-    golden("cpu");
-}
+static void golden_own_kernels(void **state) { golden("cpu"); }
 
-static void golden_openblas(void **state) {
-    (void)state;
-    golden("openblas");
-}
+static void golden_openblas(void **state) { golden("openblas"); }
 
 enum { T = 150, C = 90, L = 4, G = 3, GROUP = 2, D = 32, ROWS = 40 };
 
@@ -130,7 +117,6 @@ static void fill_ids(int32_t *ids, int n, int step) {
 
 /* A watcher sees what the statistics and queries times keys say. */
 static void watcher(void **state) {
-    (void)state;
     ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
@@ -197,7 +183,6 @@ static void watcher(void **state) {
 /* The same bytes on any number of threads, whatever came before in the session and however much it
  * may hold; a continuation's losses do not notice. */
 static void same_bytes(void **state) {
-    (void)state;
     static double first[2][L * G * T], out[L * G * T];
     double first_nll[C], nll[C];
     int32_t ids[T + C];
@@ -236,7 +221,6 @@ static void same_bytes(void **state) {
 /* Sets of different lengths for the KV heads of a layer: a sweep's lanes, which join at their
  * layer, have the bits of the plain way. */
 static void ragged_sets(void **state) {
-    (void)state;
     ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;

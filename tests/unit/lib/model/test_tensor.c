@@ -1,17 +1,9 @@
 /* Tensors as they lie in a file: every quantised type against values worked out another way, and by
  * hand. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-
 #include "tests/unit/quantised_blocks.h"
+#include "tests/unit/unit.h"
 
 static void blocks_of_every_type(void **state) {
-    (void)state;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     for (size_t k = 0; k < N_QUANTISED; k++) {
@@ -45,7 +37,6 @@ static void blocks_of_every_type(void **state) {
 
 /* A few values worked out by hand from the definition: 0x3C00 is 1, 0x4000 is 2, 0xB800 is -0.5. */
 static void blocks_by_hand(void **state) {
-    (void)state;
     float out[256];
     {
         uint8_t b[18] = {0x00, 0x40, 0x80, 0x1F}; /* d = 2; bytes 80 1F 00 ... */

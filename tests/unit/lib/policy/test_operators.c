@@ -7,6 +7,7 @@
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
 static void test_utilities_by_hand(void **state) {
@@ -268,23 +269,14 @@ static void test_nearest_budget(void **state) {
     assert_int_equal(ckvc_nearest_budget(&alone, 1, 0.01, 0), 0); /* no prompt: still some block */
 }
 
-static char folder[] = "/tmp/ckvc-operators-XXXXXX";
-static char path[64];
-
 static ckvc_status read_text(const char *text, uint32_t n_layers, double **out, ckvc_err *err) {
-    snprintf(path, sizeof path, "%s/b.txt", folder);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    fputs(text, f);
-    assert_int_equal(fclose(f), 0);
     *err = (ckvc_err){0};
-    return layer_budgets_read(path, n_layers, out, err);
+    return layer_budgets_read(put_text("b.txt", text), n_layers, out, err);
 }
 
 static void test_layer_budgets_file(void **state) {
     double *b, distinct[4];
     ckvc_err err;
-    assert_non_null(mkdtemp(folder));
     assert_int_equal(read_text("# by layer\n\n 64 # first\r\n\t128\n64", 3, &b, &err), CKVC_OK);
     assert_true(b[0] == 64 && b[1] == 128 && b[2] == 64);
     assert_int_equal(layer_budgets_distinct(b, 3, distinct, 4), 2);
@@ -321,10 +313,10 @@ static void test_layer_budgets_file(void **state) {
             fail_msg("case %zu: '%s' lacks '%s'", i, err.text, bad[i].message);
         }
     }
-    assert_int_equal(layer_budgets_read(folder, 3, &b, &err), CKVC_E_NOINPUT);
+    assert_int_equal(layer_budgets_read(temp_folder, 3, &b, &err), CKVC_E_NOINPUT);
+    const char *path = in_temp_folder("b.txt");
     unlink(path);
     assert_int_equal(layer_budgets_read(path, 3, &b, &err), CKVC_E_NOINPUT);
-    rmdir(folder);
 }
 
 int main(void) {
@@ -336,5 +328,5 @@ int main(void) {
         cmocka_unit_test(test_nearest_budget),
         cmocka_unit_test(test_layer_budgets_file),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }

@@ -195,7 +195,7 @@ static void as_text(void **state) {
     char *lines = NULL;
     size_t size;
     assert_int_equal(ckvc_file_read(file, 1 << 20, &lines, &size, &err), CKVC_OK);
-    assert_int_equal(report_answers((const uint8_t *)lines, size, 1, &text, &err), CKVC_OK);
+    assert_int_equal(report_answers((const uint8_t *)lines, size, &text, &err), CKVC_OK);
     free(lines);
     static const char *const wanted[] = {
         "question seen, model 001122334455: 2 of 4 tasks in averages, 17 items\n",

@@ -1,17 +1,9 @@
 /* What is compared with what, and what is called equal. Method: score lines of a made-up table,
  * whose differences and tokens are known, and the page and the numbers that report_write makes. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "tests/unit/report_fixture.h"
+#include "tests/unit/unit.h"
 
 #define TABLE "abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd"
 
@@ -55,7 +47,6 @@ static void has(const char *text, const char *part) {
 /* A matched control that keeps 4% fewer tokens is no equal; thresholds of two score files are both
  * named. */
 static void tokens_of_the_matched_control(void **state) {
-    (void)state;
     const char *files[2];
     char *page = NULL;
     static const double taus[2] = {0.895, 0.875};
@@ -86,7 +77,6 @@ static void tokens_of_the_matched_control(void **state) {
 /* References are never left out: those with the table's tokens are preferred, what happens to keep
  * as many counts, the rest is marked. */
 static void references(void **state) {
-    (void)state;
     const char *files[1];
     char *page = NULL;
     FILE *f = open_scores("references.jsonl", files);

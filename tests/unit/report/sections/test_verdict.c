@@ -1,15 +1,10 @@
 /* The rule by which a table is to be deployed, its words, and where it holds. Method: score lines
  * of a small table whose differences are known, `verdict` in report.json, page and summary; prompts
  * needed worked out by hand. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "formats/table/table_file.h"
 #include "lib/base/names.h"
 #include "tests/unit/report_fixture.h"
+#include "tests/unit/unit.h"
 
 #define MANIFEST "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 #define FITTED   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
@@ -108,7 +103,6 @@ static json_t *make(const scored *c, const char *also, char **summary, char **pa
 
 /* Waves of 0.25 on n prompts, an even number: the standard error is 0.25 / sqrt(n - 1). */
 static void the_three_answers(void **state) {
-    (void)state;
     static const scored cases[] = {
         SCORED(20, 1, 1, 0.25, "deploy", 0),
         SCORED(20, 1, 0, 0, "deploy", 0),              /* not worse: the same, to the last bit */
@@ -154,7 +148,6 @@ static void the_three_answers(void **state) {
 /* The best of several is the one that counts, and is named with its numbers; an entry is a key and
  * a value of 16 numbers of two bytes. */
 static void what_it_rests_on(void **state) {
-    (void)state;
     const scored c = SCORED(20, 1, 0.5, 0.0, "deploy", 0);
     json_auto_t *j = make(&c, "adakv", NULL, NULL);
     json_t *at_32 = at(j, "tables.0.verdict.budgets.0");
@@ -181,7 +174,6 @@ static void has(const char *text, const char *part) {
 
 /* Banner and summary say the same: word, reason, bytes. */
 static void words(void **state) {
-    (void)state;
     static const struct {
         scored of;
         const char *said[4];
@@ -223,7 +215,6 @@ static void words(void **state) {
 
 /* Better on one kind of prompts, the same on the other: said before anything that is folded. */
 static void where_it_holds(void **state) {
-    (void)state;
     const scored c = SCORED(20, 1, 1, 0, "deploy", 0, .parts = true);
     char *page = NULL;
     json_decref(make(&c, NULL, NULL, &page));
@@ -237,7 +228,6 @@ static void where_it_holds(void **state) {
 
 /* What is required is checked when all has been written. */
 static void required(void **state) {
-    (void)state;
     const scored c = SCORED(20, 1, 1, 0.25, "deploy", 0);
     json_decref(make(&c, NULL, NULL, NULL)); /* writes the files */
     char table[512], path[512], out[512];

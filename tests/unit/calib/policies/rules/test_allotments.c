@@ -1,20 +1,11 @@
 /* Capacities of references: values of the published rules on the lengths and budgets that they were
  * published for, and what every rule promises. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <jansson.h>
-#include <math.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "calib/policies/rules/by_rank.h"
 #include "calib/policies/rules/rule.h"
 #include "lib/base/rng.h"
+#include "tests/unit/unit.h"
 
 static void allot(score_kind kind, allot_ask a, uint32_t *c) { policy_rule_of(kind)->allot(&a, c); }
 
@@ -58,7 +49,6 @@ static double sum_of(const uint32_t *c, uint32_t n) {
 
 /* The transcribed formulas on 32 layers: first, last and mean tokens with the window of 8. */
 static void test_pyramid(void **state) {
-    (void)state;
     enum { L = 32, W = 8 };
     static const struct {
         uint32_t B, T, first, last;
@@ -93,7 +83,6 @@ static void test_pyramid(void **state) {
 }
 
 static void test_cake(void **state) {
-    (void)state;
     uint32_t c[4];
     /* 4 x (48 - 32) = 64 by 1:2:4:1, the window besides */
     cake((const double[]){1, 2, 4, 1}, 48, 124, c);
@@ -117,7 +106,6 @@ static void test_cake(void **state) {
 
 /* HeadKV's shipped tables: the largest capacity before the window, mean tokens that are kept. */
 static void test_headkv(void **state) {
-    (void)state;
     static const struct {
         const char *file;
         uint32_t B, T;
@@ -169,7 +157,6 @@ static void test_headkv(void **state) {
 }
 
 static void test_full_heads(void **state) {
-    (void)state;
     uint32_t c[4];
     by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 50, 100,
              c); /* 200: 40 and 90 and 70 */
@@ -182,7 +169,6 @@ static void test_full_heads(void **state) {
 
 /* Against a plain statement: after the floors, again and again the best that is left. */
 static void test_by_rank(void **state) {
-    (void)state;
     enum { N = 5, T = 40 };
     static double s[N * T];
     static uint64_t scratch[N * T];
@@ -274,7 +260,6 @@ static bool dynamickv(uint32_t L, uint32_t G, uint32_t T, uint32_t base, const d
 }
 
 static void test_dynamickv(void **state) {
-    (void)state;
     enum { MOST_L = 12, G = 2, T = 60, ROUNDS = 400 };
     static double s[MOST_L * G * T];
     static uint64_t keys[MOST_L * G * T];
@@ -310,7 +295,6 @@ static void test_dynamickv(void **state) {
 /* Whatever the length and the budget: no head keeps more than there is, and a rule that says so
  * keeps just as many as it is told. */
 static void test_promises(void **state) {
-    (void)state;
     enum { L = 5, G = 2, T = 70, ROUNDS = 200 };
     static double s[L * G * T], layer[2 * L], share[L * G];
     static uint64_t keys[L * G * T];

@@ -1,16 +1,7 @@
 /* Rankings that are one for all heads, on cases small enough to be done by hand. What they keep on
  * a model's prompts is compared with numpy in tests/python/test_score_policies.py. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "calib/policies/rules/rule.h"
+#include "tests/unit/unit.h"
 
 static void rank(score_kind kind, uint32_t T, uint32_t window, const float *alpha, uint64_t seed,
                  const char *id, double *u) {
@@ -33,7 +24,6 @@ static void check_kept(score_kind kind, uint32_t T, uint32_t window, const float
 }
 
 static void test_references(void **state) {
-    (void)state;
     /*                          0    1    2    3    4    5    6    7    8    9   10   11  */
     static const float a[12] = {.1f, .2f, .9f, .1f, .1f, .1f, .1f, .1f, .1f, .5f, 3.f, .0f};
     check_kept(SCORE_RECENT, 12, 2, a, 3, "9 10 11");
@@ -64,7 +54,6 @@ static void test_references(void **state) {
 
 /* Every position is drawn as often as any other: 3 of 8, over 4,000 prompts. */
 static void test_random_is_fair(void **state) {
-    (void)state;
     enum { PROMPTS = 4000, T = 8, N = 3 };
     uint32_t count[T] = {0}, kept[T], scratch[T], n_candidates;
     for (int i = 0; i < PROMPTS; i++) {

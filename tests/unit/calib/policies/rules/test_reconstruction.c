@@ -1,18 +1,12 @@
 /* How much a reconstruction feeds, and which prompts it fits; what it finds is compared with
  * kvpress in tests/unit/calib/policies/test_published_sets.c. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "calib/policies/rules/reconstruction.h"
+#include "tests/unit/unit.h"
 
 /* A later chunk is behind 13 + 8 tokens. */
 static const reconstruction_texts texts = {.n_first = 9, .n_later = 13};
 
 static void test_lengths(void **state) {
-    (void)state;
     static const uint32_t cases[][4] = {/* T; fed at a time, in all, among */
                                         {1, 10, 10, 0},
                                         {2048, 2057, 2057, 0},
@@ -30,7 +24,6 @@ static void test_lengths(void **state) {
 }
 
 static void test_longest(void **state) {
-    (void)state;
     assert_int_equal(reconstruction_longest(&texts, 2048), 1019); /* twice, and the instruction */
     assert_int_equal(reconstruction_longest(&texts, 4110), 2048); /* a chunk */
     assert_int_equal(reconstruction_longest(&texts, 8192), 6123);
