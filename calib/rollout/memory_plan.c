@@ -1,6 +1,8 @@
 /* Memory of a calibration: see memory_plan.h. */
 #include "calib/rollout/memory_plan.h"
 
+#include <math.h>
+
 #include "calib/rollout/rollouts.h"
 #include "lib/base/sizes.h"
 
@@ -10,11 +12,17 @@ static size_t sets_of_one(const memory_request *r) {
                      : 0);
 }
 
+/* So many prompts have their rows joined where one would leave part of the device idle. */
+static int64_t joined_of(const memory_request *r, int64_t prompts) {
+    return prompts > 1 && r->limits.max_prompt < r->backend->fill_rows ? prompts : 0;
+}
+
 /* Bytes of that many lanes and prompts, beside weights; SIZE_MAX when they do not fit the address
  * space. */
 static size_t bytes_with(const memory_request *r, int64_t lanes, int64_t prompts) {
     session_limits limits = r->limits;
     limits.max_lanes = lanes;
+    limits.joined = joined_of(r, prompts);
     const rollout_extent extent = {.max_lanes = lanes,
                                    .max_continuation = (uint32_t)limits.max_continuation,
                                    .n_budgets = r->table ? r->table->n_budgets : 0,
@@ -81,16 +89,18 @@ static memory_plan plan_with(const memory_request *r, int64_t prompts, int share
                          .total = total + weights,
                          .lanes = lanes,
                          .prompts = prompts,
+                         .joined = joined_of(r, prompts),
                          .copied = share == SHARES ? 0 : r->weights - (weights - r->weights_least),
                          .passes = 1 + (rollouts_of(r) + lanes - 1) / lanes};
 }
 
-/* What a prompt takes: rows through the layers, of which each batch of rollouts has a start's more,
- * and copies as the rows that take as long. */
+/* What a prompt takes: rows through the layers, its share of what fills the device at least, of
+ * which each batch of rollouts has a start's more, and copies as the rows that take as long. */
 static double rows_a_prompt(const memory_request *r, const memory_plan *p) {
     const double batches = (double)(p->passes - 1), lanes = (double)rollouts_of(r) + batches,
-                 copied = p->copied ? (double)p->copied / (double)r->weights : 0;
-    return (double)r->limits.max_prompt + lanes * (double)r->limits.max_continuation +
+                 copied = p->copied ? (double)p->copied / (double)r->weights : 0,
+                 fill = (double)r->backend->fill_rows / (double)p->prompts;
+    return fmax((double)r->limits.max_prompt, fill) + lanes * (double)r->limits.max_continuation +
            copied * (double)r->backend->copy_rows * (double)p->passes / (double)p->prompts;
 }
 

@@ -3,8 +3,9 @@
  *
  * Where not all copies of weights fit, those that do not stay are made again in every pass through
  * the layers. Prompts that go together share that; rollouts side by side make passes fewer; both
- * take memory from the copies that stay and from each other. The plan is the one by which a prompt
- * takes least, with copies counted as the backend says (copy_rows). */
+ * take memory from the copies that stay and from each other. Short prompts leave part of a GPU idle
+ * (fill_rows): those that go together then have their rows joined. The plan is the one by which a
+ * prompt takes least, with copies counted as the backend says (copy_rows). */
 #pragma once
 
 #include "calib/actions/variants.h"
@@ -37,7 +38,9 @@ typedef struct memory_plan {
     size_t batch;  /* what the rollouts of a batch take beyond that */
     size_t total;  /* with the request's `held` */
     int64_t lanes; /* rollouts of a batch, its starts included */
-    int64_t prompts; /* that go through the layers together; 1 where all copies stay */
+    int64_t prompts; /* that go through the layers together; 1 where all copies stay and they fill
+                        the device each */
+    int64_t joined;  /* prompts, where their rows go through products as one; else 0 */
     size_t copied;   /* bytes of copies that do not stay: made again in a pass through the layers */
     int64_t passes;  /* at most, of prefill and rollouts that are made at once */
 } memory_plan;

@@ -5,13 +5,15 @@
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Prompts that are worth going together: until copies of weights take a tenth of a pass, about; a
- * clean stop waits for all of them. */
+/* Prompts that are worth going together: until copies of weights take a tenth of a pass, about, and
+ * until they fill the device; a clean stop waits for all of them. */
 static int64_t most_prompts(const calibrate_inputs *in, const worker_options *o,
                             const ckvc_table *table) {
     const int64_t T = in->prompts->max_tokens, C = in->prompts->max_continuation,
                   rows = !table && C > 0 && C < T ? C : T, /* of a pass, the least */
-        enough = (8 * in->backend->copy_rows + rows - 1) / rows;
+        copying = (8 * in->backend->copy_rows + rows - 1) / rows,
+                  filling = (in->backend->fill_rows + T - 1) / T,
+                  enough = copying > filling ? copying : filling;
     return least(least(enough, (int64_t)in->prompts->n), least(o->most_prompts, SESSIONS_TOGETHER));
 }
 
@@ -70,6 +72,7 @@ static ckvc_status open_all(worker *w, int64_t n, memory_request *need, const me
                             const calibrate_inputs *in, const worker_options *o, ckvc_err *err) {
     session *sessions[SESSIONS_TOGETHER];
     need->limits.max_lanes = plan->lanes;
+    need->limits.joined = plan->joined;
     /* copies of weights stay as far as there is room beside what is neither they nor a session */
     const size_t sessions_take = need->held + session_bytes(need->shape, need->limits) +
                                  (size_t)(n - 1) * session_bytes_beside(need->shape, need->limits);

@@ -341,8 +341,13 @@ ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err)
     return CKVC_OK;
 }
 
-/* compute_s: of a prompt's prefill; passes, at most; 0: not known. */
+/* And which prompts go together. compute_s: of a prompt's prefill; passes, at most; 0: not known.
+ */
 static void print_copies(const memory_plan *m, double copy_s, double compute_s, int64_t passes) {
+    if (m->joined > 0) {
+        printf("prompts together   rows of %lld go through a layer's products as one\n",
+               (long long)m->joined);
+    }
     if (m->copied == 0) { return; }
     const double mb = (double)m->copied / 1e6, each = mb / (double)m->prompts;
     printf("copies of weights  %.1f MB do not stay: %.3f s a pass through the layers (%.1f GB/s), "

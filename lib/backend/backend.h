@@ -265,6 +265,8 @@ struct backend {
     /* Copies of all of a model's weights take about as long as the products of so many rows; for
      * plans alone. */
     int64_t copy_rows;
+    /* Rows of a product with weights below which part of the device is idle; 0: there are none. */
+    int64_t fill_rows;
     /* Of a device of its own that buffers and copies of weights may fill; 0: they lie in the host's
      * memory. */
     size_t memory_bytes;

@@ -154,7 +154,7 @@ ckvc_status decoder_create(model *m, int64_t max_sequences, decoder **out, ckvc_
     d->act = ckvc_alloc(n_passes, sizeof *d->act);
     d->passes = ckvc_alloc(n_passes, sizeof *d->passes);
     d->steps = ckvc_alloc(n_passes, sizeof *d->steps);
-    activations_init(&d->act[0], m, BE_ROW_TILE);
+    activations_init(&d->act[0], m, BE_ROW_TILE, BE_ROW_TILE);
     for (size_t i = 1; i < n_passes; i++) {
         activations_beside(&d->act[i], m, BE_ROW_TILE, &d->act[0]);
     }

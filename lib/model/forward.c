@@ -12,19 +12,21 @@
  * Lanes lie in the order in which they join, so that the rows in work are always a prefix.
  *
  * Passes of several prompts go through a layer one behind the other before the next layer is taken:
- * weights that do not stay in memory are copied once for all of them. */
+ * weights that do not stay in memory are copied once for all of them. Rows of short prompts can
+ * stand one behind the other, so that products have enough of them to fill a GPU; each prompt then
+ * attends by itself, in the last layer it goes by itself. */
 #include <assert.h>
 
 #include "lib/base/progress.h"
 #include "lib/model/forward.h"
 
-void activations_init(activations *act, const model *m, size_t rows) {
+void activations_init(activations *act, const model *m, size_t x_rows, size_t rows) {
     const model_shape *s = m->shape;
     const size_t width = (size_t)s->width, q = (size_t)s->n_heads * (size_t)s->head_dim,
                  kv = (size_t)s->n_kv_heads * (size_t)s->head_dim,
                  mlp = (rows < FORWARD_ROWS ? rows : FORWARD_ROWS) * (size_t)s->intermediate;
     be_buf *(*const create)(backend *, size_t) = m->be->ops->buf_create;
-    *act = (activations){.x = create(m->be, rows * width),
+    *act = (activations){.x = create(m->be, x_rows * width),
                          .norm = create(m->be, rows * width),
                          .q = create(m->be, rows * q),
                          .mix = create(m->be, rows * q),
@@ -42,10 +44,19 @@ void activations_beside(activations *act, const model *m, size_t rows, const act
     act->beside = true;
 }
 
+void activations_behind(activations *act, const model *m, const activations *all) {
+    be_buf **const views[] = {&act->x, &act->norm, &act->q, &act->mix, &act->k, &act->v};
+    *act = *all;
+    act->all = all;
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
+        *views[i] = m->be->ops->buf_create(m->be, 0);
+    }
+}
+
 void activations_fini(activations *act, backend *be) {
     be_buf *const all[] = {act->x, act->norm, act->q,  act->mix,    act->k,
                            act->v, act->gate, act->up, act->x_part, act->mix_part};
-    const size_t n = act->beside ? 1 : sizeof all / sizeof *all;
+    const size_t n = act->all ? 6 : act->beside ? 1 : sizeof all / sizeof *all;
     for (size_t i = 0; i < n; i++) { be->ops->buf_free(be, all[i]); }
     *act = (activations){0};
 }
@@ -97,17 +108,33 @@ static ckvc_status rows_attention(const forward_pass *p, int32_t il, ckvc_err *e
     return p->tap ? p->tap(p->tap_ctx, il, a->q, 0, p->among, err) : CKVC_OK;
 }
 
+/* Of a prompt's rows in work, whose queries are there and whose keys are cached. */
+static ckvc_status prompt_attends(const forward_pass *p, int32_t il, const progress *at,
+                                  ckvc_err *err) {
+    model *m = p->m;
+    const activations *a = p->act;
+    const be_attention_shape s = layer_attention(m, il);
+    const be_rows rows = {at->row0, at->n_rows, 1};
+    m->be->ops->rope(m->be, &s, p->inv_freq, &rows, a->q);
+    m->be->ops->attention_causal(m->be, &s, at->row0, at->n_rows, a->q, &p->prompt[il], a->mix);
+    return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, &p->prompt[il], err) : CKVC_OK;
+}
+
+static void cache_prompt(const forward_pass *p, int32_t il) {
+    const be_attention_shape s = layer_attention(p->m, il);
+    const be_rows rows = {.n_rows = p->n_rows, .n_lanes = 1};
+    p->m->be->ops->cache_rows(p->m->be, &s, p->inv_freq, &rows, p->act->k, p->act->v,
+                              &p->prompt[il]);
+}
+
 static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress *at,
                                     ckvc_err *err) {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const activations *a = p->act;
     be_weight *const *w = m->layers[il];
-    const be_attention_shape attention = layer_attention(m, il), *s = &attention;
-    const be_cache *cache = &p->prompt[il];
-    const be_rows rows = {.n_rows = p->n_rows, .n_lanes = 1};
 
-    op->cache_rows(m->be, s, p->inv_freq, &rows, a->k, a->v, cache);
+    cache_prompt(p, il);
     if (il == m->shape->n_layers - 1 && forward_top_row(p) > 0) {
         /* whole tiles, so that the rows' bits stay what they were */
         at->row0 = forward_top_row(p);
@@ -117,10 +144,7 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
                       m->shape->width);
     }
     op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, at->n_rows, false, a->q);
-    const be_rows top = {at->row0, at->n_rows, 1};
-    op->rope(m->be, s, p->inv_freq, &top, a->q);
-    op->attention_causal(m->be, s, at->row0, at->n_rows, a->q, cache, a->mix);
-    return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, cache, err) : CKVC_OK;
+    return prompt_attends(p, il, at, err);
 }
 
 /* The lanes in work, those of one start together, as they share its set; then the lanes that join.
@@ -186,11 +210,10 @@ static void held_attention(const forward_pass *p, int32_t il) {
 }
 
 /* Output product and MLP of n rows from `row` on. */
-static void behind_attention(const forward_pass *p, be_weight *const *w, int64_t row, int64_t n) {
-    model *m = p->m;
+static void behind_attention(model *m, const activations *a, be_weight *const *w, int64_t row,
+                             int64_t n) {
     backend *be = m->be;
     const backend_ops *op = be->ops;
-    const activations *a = p->act;
     const int64_t rows = be_padded_rows(n), width = m->shape->width,
                   heads = (int64_t)m->shape->n_heads * m->shape->head_dim;
     op->buf_view(be, a->x_part, a->x, (size_t)(row * width), (size_t)(rows * width));
@@ -201,6 +224,13 @@ static void behind_attention(const forward_pass *p, be_weight *const *w, int64_t
     op->matmul(be, w[W_UP], w[W_UP_BIAS], a->norm, n, false, a->up);
     op->silu_mul(be, a->gate, a->up, n, m->shape->intermediate, a->gate);
     op->matmul(be, w[W_DOWN], w[W_DOWN_BIAS], a->gate, n, true, a->x_part);
+}
+
+static void rows_behind_attention(model *m, const activations *a, be_weight *const *w,
+                                  int64_t n_rows) {
+    for (int64_t row = 0; row < n_rows; row += FORWARD_ROWS) {
+        behind_attention(m, a, w, row, row + FORWARD_ROWS < n_rows ? FORWARD_ROWS : n_rows - row);
+    }
 }
 
 static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_err *err) {
@@ -227,10 +257,61 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
         CKVC_TRY(p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err));
     }
     if (p->tap_attends && il == m->shape->n_layers - 1) { return CKVC_OK; }
-    for (int64_t row = 0; row < at->n_rows; row += FORWARD_ROWS) {
-        behind_attention(p, w, row,
-                         row + FORWARD_ROWS < at->n_rows ? FORWARD_ROWS : at->n_rows - row);
+    rows_behind_attention(m, a, w, at->n_rows);
+    return CKVC_OK;
+}
+
+/* Rows of a pass, padding counted, at most. */
+static int64_t most_rows(const forward_pass *p) {
+    return be_padded_rows(p->n_rows) * (p->lanes ? p->n_lanes : 1);
+}
+
+/* Gives each pass its place in the buffers that hold all of them: of x always, of the others where
+ * the passes are joined, else all work in the same. -> rows in all */
+static int64_t place(const forward_pass *passes, int64_t n, bool joined) {
+    const model_shape *s = passes->m->shape;
+    backend *be = passes->m->be;
+    const size_t heads = (size_t)s->n_heads * (size_t)s->head_dim,
+                 kv = (size_t)s->n_kv_heads * (size_t)s->head_dim;
+    size_t row = 0;
+    for (const forward_pass *p = passes; p < passes + n; p++) {
+        const activations *a = p->act, *all = a->all;
+        const size_t rows = (size_t)most_rows(p), behind = joined ? row : 0;
+        const struct {
+            be_buf *view, *of;
+            size_t row, width;
+        } parts[] = {{a->x, all->x, row, (size_t)s->width},
+                     {a->norm, all->norm, behind, (size_t)s->width},
+                     {a->q, all->q, behind, heads},
+                     {a->mix, all->mix, behind, heads},
+                     {a->k, all->k, behind, kv},
+                     {a->v, all->v, behind, kv}};
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            be->ops->buf_view(be, parts[i].view, parts[i].of, parts[i].row * parts[i].width,
+                              rows * parts[i].width);
+        }
+        row += rows;
     }
+    return (int64_t)row;
+}
+
+/* A layer of prompts whose n_rows rows stand one behind the other, all of them in work. */
+static ckvc_status layer_joined(const forward_pass *passes, int64_t n, int32_t il, int64_t n_rows,
+                                ckvc_err *err) {
+    model *m = passes->m;
+    const backend_ops *op = m->be->ops;
+    const activations *a = passes->act->all;
+    be_weight *const *w = m->layers[il];
+    op->rmsnorm(m->be, a->x, n_rows, w[W_ATTENTION_NORM], (float)m->shape->rms_eps, a->norm);
+    op->matmul(m->be, w[W_K], w[W_K_BIAS], a->norm, n_rows, false, a->k);
+    op->matmul(m->be, w[W_V], w[W_V_BIAS], a->norm, n_rows, false, a->v);
+    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, n_rows, false, a->q);
+    for (const forward_pass *p = passes; p < passes + n; p++) {
+        cache_prompt(p, il);
+        CKVC_TRY(prompt_attends(p, il, &(progress){.n_rows = p->n_rows}, err));
+    }
+    rows_behind_attention(m, a, w, n_rows);
+    ckvc_progress_step(0);
     return CKVC_OK;
 }
 
@@ -250,11 +331,15 @@ static progress begin(const forward_pass *p) {
     return at;
 }
 
-static ckvc_status layer_of_all(const forward_pass *passes, int64_t n, int32_t il, progress *at,
-                                ckvc_err *err) {
+/* joined: rows of prompts that stand one behind the other; 0: each goes by itself. */
+static ckvc_status layer_of_all(const forward_pass *passes, int64_t n, int32_t il, int64_t joined,
+                                progress *at, ckvc_err *err) {
     model *m = passes->m;
     CKVC_TRY(layer_acquire(m, il, err));
     layer_prefetch(m, (il + 1) % m->shape->n_layers); /* behind the last one: the next passes' */
+    if (joined > 0 && il < m->shape->n_layers - 1) {
+        return layer_joined(passes, n, il, joined, err);
+    }
     for (int64_t i = 0; i < n; i++) {
         CKVC_TRY(layer(&passes[i], il, &at[i], err));
         ckvc_progress_step(0); /* a layer of a long prompt takes seconds */
@@ -267,9 +352,12 @@ ckvc_status forward(const forward_pass *passes, int64_t n, ckvc_err *err) {
     const backend_ops *op = m->be->ops;
     progress at[SESSIONS_TOGETHER];
     assert(n >= 1 && n <= SESSIONS_TOGETHER);
+    const bool together = passes->act->all && !passes->lanes && !passes->rows;
+    const int64_t placed = passes->act->all ? place(passes, n, together) : 0,
+                  joined = together ? placed : 0;
     for (int64_t i = 0; i < n; i++) { at[i] = begin(&passes[i]); }
     for (int32_t il = 0; il < m->shape->n_layers; il++) {
-        const ckvc_status st = layer_of_all(passes, n, il, at, err);
+        const ckvc_status st = layer_of_all(passes, n, il, joined, at, err);
         layer_release(m, il);
         CKVC_TRY(st);
     }

@@ -15,13 +15,20 @@ typedef struct activations {   /* rows padded to whole tiles */
     be_buf *gate, *up;         /* [at most FORWARD_ROWS][MLP] */
     be_buf *x_part, *mix_part; /* views of FORWARD_ROWS rows or fewer of x and mix */
     bool beside;               /* all but x are another's */
+    /* of passes whose rows stand one behind the other (activations_behind), or NULL: what holds all
+     * of them; x to v above are views of a pass's part */
+    const struct activations *all;
 } activations;
 
-/* For `rows` rows (whole tiles) of the model; buffers are those of `act`, to be freed by _fini. */
-void activations_init(activations *act, const model *m, size_t rows);
+/* For x_rows rows of x and `rows` of the others (whole tiles) of the model; buffers are those of
+ * `act`, to be freed by _fini. */
+void activations_init(activations *act, const model *m, size_t x_rows, size_t rows);
 /* For a pass that goes beside those of `first`, with as many rows: only x is not first's, for
  * nothing else lasts from one layer to the next. */
 void activations_beside(activations *act, const model *m, size_t rows, const activations *first);
+/* For a pass whose rows have a place among those of other passes in `all`: in a prefill these go
+ * through a layer's products as one. `all` holds the rows of as many passes as go together. */
+void activations_behind(activations *act, const model *m, const activations *all);
 void activations_fini(activations *act, backend *be);
 
 /* Called after the attention of layer `layer` with queries and cache in place; q's first row is
@@ -65,8 +72,9 @@ typedef struct forward_pass {
 /* LlamaModel.forward (modeling_*.py, see model.h): embed_tokens, the layers in the order of
  * LlamaDecoderLayer.forward, norm. Leaves the normed top rows in act->x: a prefill's from
  * forward_top_row on or those of `rows`, a continuation's lane by lane, a step's row by row. n <=
- * SESSIONS_TOGETHER passes of one model, each with an act->x of its own: all of them go through a
- * layer before the next one is acquired, and none changes another's bits. */
+ * SESSIONS_TOGETHER passes of one model, each with an act->x of its own, or all of one act->all:
+ * all of them go through a layer before the next one is acquired, and none changes another's bits.
+ */
 ckvc_status forward(const forward_pass *passes, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 /* The position of act->x's first row after a prefill. */
 static inline int64_t forward_top_row(const forward_pass *p) {

@@ -40,6 +40,9 @@ typedef struct session_limits {
     int64_t max_among;        /* positions of `among` and `rows` below; 0: there are none */
     int64_t max_watched;      /* rows that a prefill_watcher is shown; 0: nobody watches */
     int32_t propagate_from;   /* session_propagate's first layer, below L; 0: it is not called */
+    /* sessions of one sessions_create whose prompts' rows go through a layer's products as one,
+     * which takes activations for all; 0: each by itself */
+    int64_t joined;
 } session_limits;
 ckvc_status session_create(model *m, session_limits limits, session **out,
                            ckvc_err *err) CKVC_MUST_CHECK;

@@ -20,7 +20,7 @@ typedef struct passed {
 struct session {
     model *m;
     session_limits limits;
-    activations act;
+    activations act, all; /* all: out[0]'s of limits.joined sessions */
     passed whole, chosen; /* `chosen` of session_propagate: below limits.propagate_from whole's */
     passed *now;          /* of them */
     be_cache own;         /* one layer's worth, of every lane */
@@ -58,7 +58,7 @@ static bool fits(session_limits l) {
 }
 
 typedef struct buffer_sizes {
-    size_t rows, mlp_rows;                 /* of activations */
+    size_t rows, all_rows, mlp_rows; /* of activations: x's of a session; the others'; MLP's */
     size_t prompt_cache, own_cache, among; /* values of one layer's K (or V) */
 } buffer_sizes;
 
@@ -69,9 +69,11 @@ static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
                  most = prompt > lanes ? prompt : lanes,
                  /* never one tile: such buffers are a decoder's (backend.h, buf_create), and a
                     prompt's bits would follow from whether all of a session's are as short */
-        rows = most > BE_ROW_TILE ? most : 2 * BE_ROW_TILE;
+        rows = most > BE_ROW_TILE ? most : 2 * BE_ROW_TILE, joined = prompt * (size_t)l.joined,
+                 all = rows > joined ? rows : joined;
     return (buffer_sizes){.rows = rows,
-                          .mlp_rows = rows < FORWARD_ROWS ? rows : FORWARD_ROWS,
+                          .all_rows = all,
+                          .mlp_rows = all < FORWARD_ROWS ? all : FORWARD_ROWS,
                           .prompt_cache = prompt * per_slot,
                           .own_cache = lanes * per_slot,
                           .among = (size_t)be_padded_rows(l.max_among) * per_slot};
@@ -92,7 +94,7 @@ size_t session_bytes(const model_shape *s, session_limits l) {
     if (!fits(l)) { return SIZE_MAX; }
     const buffer_sizes b = sizes_of(s, l);
     const size_t heads = (size_t)(s->n_heads + s->n_kv_heads) * (size_t)s->head_dim,
-                 values = b.rows * ((size_t)s->width + 2 * heads) +
+                 values = b.all_rows * ((size_t)s->width + 2 * heads) +
                           2 * (b.mlp_rows * (size_t)s->intermediate + b.own_cache + b.among);
     return values * sizeof(float) + session_bytes_beside(s, l);
 }
@@ -100,7 +102,7 @@ size_t session_bytes(const model_shape *s, session_limits l) {
 static be_extent extent_of(const model_shape *shape, session_limits l) {
     const buffer_sizes b = sizes_of(shape, l);
     const size_t heads = (size_t)shape->n_heads * (size_t)shape->head_dim,
-                 width = (size_t)shape->width, rows = b.rows * (width > heads ? width : heads),
+                 width = (size_t)shape->width, rows = b.all_rows * (width > heads ? width : heads),
                  mlp = b.mlp_rows * (size_t)shape->intermediate;
     return (be_extent){.product_values = rows > mlp ? rows : mlp,
                        .n_prompt = l.max_prompt,
@@ -147,12 +149,21 @@ static void create_buffers(session *s, const session *first) {
     if (first) {
         s->own = first->own;
         s->among = first->among;
-        activations_beside(&s->act, s->m, b.rows, &first->act);
+        if (s->limits.joined) {
+            activations_behind(&s->act, s->m, &first->all);
+        } else {
+            activations_beside(&s->act, s->m, b.rows, &first->act);
+        }
     } else {
         s->own = (be_cache){new_buf(s, b.own_cache), new_buf(s, b.own_cache), lane_rows(s->limits)};
         s->among = (be_cache){new_buf(s, b.among), new_buf(s, b.among),
                               be_padded_rows(s->limits.max_among)};
-        activations_init(&s->act, s->m, b.rows);
+        if (s->limits.joined) {
+            activations_init(&s->all, s->m, b.rows * (size_t)s->limits.joined, b.all_rows);
+            activations_behind(&s->act, s->m, &s->all);
+        } else {
+            activations_init(&s->act, s->m, b.rows, b.rows);
+        }
     }
 }
 
@@ -174,6 +185,7 @@ static session *new_session(model *m, session_limits limits, const session *firs
 
 ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session **out,
                             ckvc_err *err) {
+    assert(!limits.joined || limits.joined == n);
     assert(n >= 1 && n <= SESSIONS_TOGETHER && limits.propagate_from < m->shape->n_layers);
     for (int64_t i = 0; i < n; i++) { out[i] = NULL; }
     CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0 ||
@@ -203,6 +215,7 @@ void session_destroy(session *s) {
     backend *be = s->m->be;
     for (size_t i = 0; i < s->n_bufs; i++) { be->ops->buf_free(be, s->bufs[i]); }
     activations_fini(&s->act, be);
+    if (s->all.x) { activations_fini(&s->all, be); }
     CKVC_FREE(s->bufs, s->whole.prompt, s->chosen.prompt);
     window_stats_fini(&s->stats);
     head_watch_fini(&s->watch);

@@ -452,6 +452,15 @@ static void plan_of_prompts_together(void **state) {
     }
     assert_true(prompts > 1);
     need.most_prompts = 40;
+    /* all copies stay, and a prompt of 512 tokens is half of what fills the device, one of 1,024
+     * all of it */
+    need.limit = 80 * GB;
+    b.be->fill_rows = 1024;
+    assert_int_equal(memory_plan_make(&need, &plan, &err), CKVC_OK);
+    assert_true(plan.prompts == 2 && plan.joined == 2 && plan.copied == 0);
+    need.limits.max_prompt = 1024;
+    assert_int_equal(memory_plan_make(&need, &plan, &err), CKVC_OK);
+    assert_true(plan.prompts == 1 && plan.joined == 0);
     need.plain = true;
     assert_int_equal(memory_plan_make(&need, &plan, &err), CKVC_OK);
     assert_int_equal(plan.prompts, 1);
@@ -521,6 +530,7 @@ static void plan_is_true(void **state) {
         assert_true(fabs(took - said) <
                     0.02 * said + 500e3); /* pages and the scratch's rounding to 64 KiB a worker */
         session *together[3];             /* weights and scratch are there */
+        with.joined = lanes > 4 ? 3 : 0;
         const size_t before_them = in_use();
         assert_int_equal(sessions_create(m, with, 3, together, &err), CKVC_OK);
         const double they_took = (double)(in_use() - before_them),
