@@ -116,7 +116,8 @@ void cuda_upload(cuda_backend *c, void *to, const void *from, size_t bytes);
 #define CUDA_UPLOAD ((size_t)16 << 20)
 void *cuda_upload_begin(cuda_backend *c, size_t bytes);
 void cuda_upload_end(cuda_backend *c, void *to, const void *from, size_t bytes);
-/* Waits and copies a result to the host; the first failure since the last sync. */
+/* Waits and copies a result to the host, through the same pinned memory; the first failure since
+ * the last sync. */
 ckvc_status cuda_download(cuda_backend *c, void *to, const void *from, size_t bytes, ckvc_err *err);
 /* A buffer that an operation is about to write: what was known of its bf16 values is forgotten.
  * Whoever writes a buffer comes by here; reading is b->data. */

@@ -180,9 +180,19 @@ void cuda_upload(cuda_backend *c, void *to, const void *from, size_t bytes) {
 
 ckvc_status cuda_download(cuda_backend *c, void *to, const void *from, size_t bytes,
                           ckvc_err *err) {
-    if (!cuda_failed(c) && bytes > 0) {
-        cuda_ok(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream),
-                "copying from the device");
+    const char *what = "copying from the device";
+    for (size_t at = 0, part; at < bytes; at += part) {
+        part = bytes - at < CUDA_UPLOAD ? bytes - at : CUDA_UPLOAD;
+        void *pinned = cuda_upload_begin(c, part); /* free again before anybody else asks for it */
+        if (!pinned ||
+            !cuda_ok(c,
+                     cudaMemcpyAsync(pinned, (const char *)from + at, part, cudaMemcpyDeviceToHost,
+                                     c->stream),
+                     what) ||
+            !cuda_ok(c, cudaStreamSynchronize(c->stream), what)) {
+            break;
+        }
+        memcpy((char *)to + at, pinned, part);
     }
     return cuda_sync(&c->base, err);
 }

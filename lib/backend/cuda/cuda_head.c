@@ -127,10 +127,8 @@ ckvc_status cuda_head_logits(backend *be, const be_weight *w, const be_buf *x, i
     if (cuda_failed(c) || n == 0) { return cuda_sync(be, err); }
     assert(w->data && (size_t)(be_padded_rows(row0 + n) * w->m.cols) <= x->n);
     while (next_logits(c, w, x, row0 + n, &t)) {
-        cuda_ok(c,
-                cudaMemcpyAsync(logits + (t.from - row0) * w->m.rows, t.logits, (size_t)t.n * row,
-                                cudaMemcpyDeviceToHost, c->stream),
-                "copying logits");
+        CKVC_TRY(cuda_download(c, logits + (t.from - row0) * w->m.rows, t.logits, (size_t)t.n * row,
+                               err));
     }
     return cuda_sync(be, err);
 }
