@@ -33,7 +33,8 @@ typedef struct bench {
     const bench_options *o;
     ckvc_buffer *csv;
     ckvc_err *err;
-    double peak; /* flop/s of the matmul stage; 0: not run */
+    double peak;       /* flop/s of the matmul stage; 0: not run */
+    int64_t gemm_rows; /* of that stage's product */
     /* matmul, attention */
     be_weight *w;
     float *values; /* of w */
@@ -99,22 +100,29 @@ static void drop_bufs(bench *b) {
     }
 }
 
+/* On a GPU the model's gate matrix and rows enough to fill it: what it does best. */
 static ckvc_status open_matmul(bench *b, bench_row *row) {
     const backend_ops *ops = b->be->ops;
-    b->values = random_values(b, 3, (size_t)GEMM_OUT * GEMM_IN, 1);
-    const be_matrix m = {.bytes = b->values, .type = BE_F32, .rows = GEMM_OUT, .cols = GEMM_IN};
+    const model_shape *s = b->model && b->be->fill_rows ? model_get_shape(b->model) : NULL;
+    const int64_t n_rows = s ? 8 * b->be->fill_rows : GEMM_ROWS,
+                  out = s ? s->intermediate : GEMM_OUT, in = s ? s->width : GEMM_IN,
+                  most = out > n_rows ? out : n_rows;
+    b->values = random_values(b, 3, (size_t)(most * in), 1);
+    const be_matrix m = {.bytes = b->values, .type = BE_F32, .rows = out, .cols = in};
     CKVC_TRY(ops->weight_create(b->be, &m, &b->w, b->err));
     CKVC_TRY(ops->weight_acquire(b->be, b->w, b->err));
-    fill_buf(b, 0, b->values, (size_t)GEMM_ROWS * GEMM_IN);
-    fill_buf(b, 1, NULL, (size_t)GEMM_ROWS * GEMM_OUT);
-    row->work = row->flop = 2.0 * GEMM_ROWS * GEMM_OUT * GEMM_IN;
+    fill_buf(b, 0, b->values, (size_t)(n_rows * in));
+    fill_buf(b, 1, NULL, (size_t)(n_rows * out));
+    b->gemm_rows = n_rows;
+    row->work = row->flop = 2.0 * (double)n_rows * (double)out * (double)in;
     row->runs = PEAK_RUNS;
-    snprintf(row->shape, sizeof row->shape, "%dx%dx%d", GEMM_ROWS, GEMM_OUT, GEMM_IN);
+    snprintf(row->shape, sizeof row->shape, "%lldx%lldx%lld", (long long)n_rows, (long long)out,
+             (long long)in);
     return CKVC_OK;
 }
 
 static ckvc_status run_matmul(bench *b) {
-    b->be->ops->matmul(b->be, b->w, NULL, b->bufs[0], GEMM_ROWS, false, b->bufs[1]);
+    b->be->ops->matmul(b->be, b->w, NULL, b->bufs[0], b->gemm_rows, false, b->bufs[1]);
     return b->be->ops->sync(b->be, b->err);
 }
 

@@ -31,7 +31,7 @@ step() { # NAME COMMAND...
 }
 rows() { awk -v tail="$device,$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" '{ print $0 "," tail }' >>"$out"; }
 
-programs=(lib/backend/test_backend_cuda lib/backend/test_cuda_host lib/backend/test_backend_cpu lib/backend/test_attention_error lib/model/test_model_golden lib/model/test_decoder)
+programs=(lib/backend/test_backend_cuda lib/backend/test_cuda_host lib/backend/test_backend_cpu lib/backend/test_attention_error lib/model/test_model_golden lib/model/test_decoder lib/model/test_together calib/policies/test_published_sets)
 build() {
     if [ -n "$dry" ]; then
         make -j"$(nproc)" all emulated $b/tools/make_model >&2
@@ -79,7 +79,9 @@ measure() {
     say "weights written"
     "$ckvc" bench --model "$work/model" --backend cuda --compute bf16 --max-tokens "$tokens" --continuation "$continuation" --budget "$budget" --window $window \
         --variants "$variants" --repeats 3 --error-prompts 0 --stage matmul,attention,prefill,demand,sweep,rewards-sweep >"$work/bench.csv" || bad=1
-    sed '1,2d; s/^/ckvc,/' "$work/bench.csv" | awk -F, '{ print $1 "," $2 "," $3 "," $5 "," $7 "," $9 ",share " $11 "; " $12 }' | rows
+    # each stage with its operations a second and their share of the matmul stage's; the demand pass in prefills, token for token
+    sed '1,2d; s/^/ckvc,/' "$work/bench.csv" | awk -F, '{ print $1 "," $2 "," $3 "," $5 "," $7 "," $9 "," ($10 ? sprintf("%.4g TFLOP/s; share %s; ", $10 / $7 / 1000, $11) : "") $12
+        rate[$2] = $9 } END { if (rate["demand"]) { printf "ckvc,demand-in-prefills,,prefills,,%.3g,of at most 4\n", rate["prefill"] / rate["demand"] } }' | rows
     prompts 16 "${shape[6]}" >"$work/prompts.jsonl"
     for batch in 1 16; do
         "$ckvc" generate --model "$work/model" --manifest "$work/prompts.jsonl" --limit "$batch" --batch "$batch" --max-new 32 --policy snapkv --budget "$budget" \
@@ -90,7 +92,7 @@ rows = [json.loads(line) for line in open(sys.argv[1])]
 for policy in ("full", "snapkv"):
     one = [r for r in rows if r["policy"] == policy]
     bytes_held = sum(r["cache_bytes"] for r in one)
-    print(f"ckvc,generate,batch={sys.argv[2]} T={sys.argv[3]} {policy},tokens,{one[0]['decode_s']:.6g},{one[0]['tokens_per_s']:.6g},{bytes_held} bytes held")
+    print(f"ckvc,generate,batch={sys.argv[2]} T={sys.argv[3]} {policy},tokens,{one[0]['decode_s']:.6g},{one[0]['tokens_per_s']:.6g},{1000 / one[0]['tokens_per_s']:.4g} ms a token of each; {bytes_held} bytes held")
 PY
     done
     if "$python" -c 'import torch' 2>/dev/null; then
