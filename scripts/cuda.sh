@@ -10,14 +10,16 @@ bounded() {
 }
 skip() { echo "cuda: skipped: $1"; skipped=$((skipped + 1)); }
 
-if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || [ -n "${CUDA_HOME:-}" ]; then
+# cuobjdump (and nvdisasm, which it calls) where nvcc is: the toolkit, or PyPI's wheels below CUDA_HOME
+PATH=$PATH:${CUDA_HOME:+$CUDA_HOME/bin:}/usr/local/cuda/bin
+if command -v nvcc >/dev/null || [ -n "${CUDA_HOME:-}" ]; then
     objects=$(printf '%s\n' lib/backend/cuda/*.c lib/backend/cuda/*.cu lib/backend/backend_create.c | sed 's|\(.*\)\.cu\?$|build/cuda/\1.o|')
     mkdir -p build/cuda
     rm -f $objects # all of them, so that the log has all
     # Lines of one file stay together.
     make -j2 -Otarget CUDA=1 B=build/cuda CFLAGS=-Werror NVCCFLAGS='-Xptxas -v' $objects >build/cuda/log 2>&1 || { tail -n 40 build/cuda/log; exit 1; }
     scripts/cuda_code.py build/cuda/log build/cuda/lib/backend/cuda
-    command -v cuobjdump >/dev/null || skipped=$((skipped + 1))
+    { command -v cuobjdump && command -v nvdisasm; } >/dev/null || skipped=$((skipped + 1))
 else
     skip "no nvcc; kernels are not compiled for a device"
 fi

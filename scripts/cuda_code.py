@@ -4,7 +4,7 @@
 usage: cuda_code.py LOG FOLDER   (what `-Xptxas -v` said; where the objects are)
 
 Fails where a kernel spills more than SPILLS bytes (stores), or where a kernel of attention in bf16 has no HMMA on some device. For instructions it
-needs cuobjdump (CUDA Toolkit, or PyPI's nvidia-cuda-cuobjdump) on the path; without it says so and looks at spills alone.
+needs cuobjdump and nvdisasm (CUDA Toolkit, or PyPI's nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm) on the path; without it says so and looks at spills alone.
 """
 import collections
 import glob
@@ -34,7 +34,7 @@ print(f"cuda: {len(kernels)} kernels on {', '.join(devices)}; {len(spilling)} sp
 if not kernels:
     bad.append("no kernel was compiled")
 
-if shutil.which("cuobjdump"):
+if shutil.which("cuobjdump") and shutil.which("nvdisasm"):
     found = collections.Counter()
     for obj in sorted(glob.glob(folder + "/*.o")):
         listing = subprocess.run(["cuobjdump", "-sass", obj], capture_output=True, text=True).stdout
@@ -49,6 +49,6 @@ if shutil.which("cuobjdump"):
     if found:
         print(f"cuda: {len(found)} kernels of attention in bf16 with {min(found.values())} to {max(found.values())} tensor-core instructions")
 else:
-    print("cuda: skipped: cuobjdump is not there, instructions not looked at")
+    print("cuda: skipped: cuobjdump or nvdisasm is not there, instructions not looked at")
 print("\n".join(bad), end="\n" if bad else "")
 sys.exit(bool(bad))
