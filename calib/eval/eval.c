@@ -36,7 +36,7 @@ typedef struct evaluator {
     size_t n_ways, batch; /* of an item; items */
     size_t n_ours;        /* items of this part */
     way *ways;            /* [batch][n_ways] */
-    be_greedy first;      /* behind the prompt */
+    be_greedy first;      /* behind the prompt, but for policies that propagate */
     double *nll;          /* [max_continuation] */
     sequence **live;      /* [batch * n_ways], with place and token: those that go on */
     size_t *place;
@@ -217,7 +217,10 @@ static ckvc_status enter_way(evaluator *v, size_t i, size_t w, way *x, ckvc_err 
     CKVC_TRY(sequence_create(v->session, sets, room, &x->sequence, err));
     describe(v, i, w, kept, x);
     CKVC_TRY(reference_nll(v, i, sets, &x->row.reference_nll, err));
-    return x->item->n_question ? CKVC_OK : take_token(v, x, v->first, err);
+    if (x->item->n_question) { return CKVC_OK; }
+    be_greedy first = v->first;
+    if (kept && kept->propagated) { CKVC_TRY(session_next_greedy(v->session, &first, err)); }
+    return take_token(v, x, first, err);
 }
 
 /* ---- a batch ---- */

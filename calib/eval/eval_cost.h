@@ -16,7 +16,8 @@
  *   cache_bytes  keys and values of what is kept, float32, of one prompt; entries are how many
  *   peak_bytes   at most: the last prompt's session, what its policy holds, all sequences of the
  *                batch; without the weights (counted: see below)
- *   prefill_s    with the statistics that the policy asks for (of the full cache: with none)
+ *   prefill_s    with the statistics that the policy asks for (of the full cache: with none), and
+ *                with kvzip's second pass and fastkv's, which in FastKV is instead of the first
  *   decide_s     from them to the sets; first_s: from the beginning to the first token, with the
  *                taking over of what is kept
  *   token_s      a step of the whole batch

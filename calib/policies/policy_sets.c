@@ -8,6 +8,7 @@
 #include "calib/actions/start_table.h"
 #include "calib/policies/head_scores.h"
 #include "calib/policies/matched_tau.h"
+#include "calib/policies/rules/rules.h"
 #include "calib/policies/table_in_use.h"
 #include "lib/base/memory.h"
 
@@ -19,7 +20,8 @@ struct policy_sets {
     head_scores scores;
     reconstruction repeat; /* of kvzip; fed NULL: nothing is repeated */
     uint32_t most_fed, most_among;
-    table_in_use *tables; /* [n_tables] */
+    uint32_t propagate_from; /* of fastkv; 0: nothing is propagated */
+    table_in_use *tables;    /* [n_tables] */
     size_t n_tables;
     size_t *of_policy;    /* [n_policies] its table; NO_TABLE for references that need none */
     size_t *score;        /* [n_policies] of a rule with one, among the head scores */
@@ -35,6 +37,7 @@ struct policy_sets {
     size_t bytes;         /* of all this, but for the scores */
     /* the prompt in hand */
     const prompt *p;
+    session *session;
     const prefill_stats *stats;
     policy_kept kept;
     uint32_t *n_done; /* [L] sets of each layer that are there */
@@ -135,11 +138,20 @@ static void open_repeat(policy_sets *k, uint32_t max_tokens) {
     r->texts = k->o->texts;
     r->n_units = (size_t)k->L * k->G;
     k->most_fed = reconstruction_fed(&r->texts, max_tokens);
-    k->most_among = reconstruction_among(&r->texts, max_tokens);
+    const uint32_t among = reconstruction_among(&r->texts, max_tokens);
+    k->most_among = among > k->most_among ? among : k->most_among;
     r->fed = ckvc_calloc(k->most_fed, sizeof *r->fed);
-    r->positions = ckvc_calloc(k->most_among, sizeof *r->positions);
-    k->bytes += k->most_fed * sizeof *r->fed + k->most_among * sizeof *r->positions;
+    r->positions = ckvc_calloc(among, sizeof *r->positions);
+    k->bytes += k->most_fed * sizeof *r->fed + among * sizeof *r->positions;
     k->scores.reconstruction = r;
+}
+
+/* A prefill of its own of every prompt. */
+static void open_propagation(policy_sets *k, uint32_t max_tokens) {
+    const uint32_t from = fastkv_from(k->L), n = fastkv_rows(max_tokens);
+    if (from == k->L) { return; }
+    k->propagate_from = from;
+    k->most_among = n > k->most_among ? n : k->most_among;
 }
 
 ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *shape,
@@ -164,6 +176,7 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
         if (has_score(r)) { k->score[i] = head_scores_add(&k->scores, r->score); }
         by_rank |= r->sorts;
         if (r->kind == SCORE_KVZIP && !k->repeat.fed) { open_repeat(k, prompts->max_tokens); }
+        if (r->kind == SCORE_FASTKV) { open_propagation(k, prompts->max_tokens); }
         CKVC_FAIL_IF(choice->setting.layer_budgets.n && r->allot, err, CKVC_E_USAGE,
                      "--layer-budgets: %s has budgets of its own", score_kind_name(r->kind));
     }
@@ -180,6 +193,7 @@ void policy_sets_need(const policy_sets *k, session_limits *limits) {
     limits->max_watched = k->scores.watcher.n_rows;
     limits->max_targets = k->most_fed;
     limits->max_among = k->most_among;
+    limits->propagate_from = (int32_t)k->propagate_from;
 }
 
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
@@ -207,6 +221,7 @@ const prefill_watcher *policy_sets_watch(policy_sets *k, const session *s) {
 ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
                               const prefill_stats *stats, ckvc_err *err) {
     k->p = p;
+    k->session = s;
     k->stats = stats;
     CKVC_TRY(head_scores_finish(&k->scores, s, p->tokens, stats, err));
     for (size_t i = 0; i < k->n_tables; i++) { prompt_sets_build(k->tables[i].kept, stats); }
@@ -469,6 +484,8 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     const ckvc_score asked = t ? table_asked(t, block_of(k, t, b, 0)) : (ckvc_score){0};
     const bool paper = t && !score_is_reference(kind) && asked_is_paper(asked);
     *out = &k->kept;
+    k->kept.propagated = kind == SCORE_FASTKV && k->propagate_from;
+    session_turn(k->session, k->kept.propagated);
     k->kept.bins = kind != SCORE_MATCHED && kind != SCORE_IDENTITY && paper ? t->kept : NULL;
     if (kind == SCORE_MATCHED) {
         keep_matched(k, t, i, b);

@@ -27,12 +27,14 @@ typedef struct policy_sets policy_sets;
 typedef struct policy_kept {
     ckvc_mode mode;
     ckvc_score_kind score;
-    double floor;            /* of a table's capacities by shares: of B, the least; elsewhere 0 */
-    uint32_t n_sets;         /* of a layer: 1 or G */
-    kept_set *sets;          /* [L] */
-    uint32_t *n_candidates;  /* [L], of layers with one set */
-    uint64_t entries;        /* kept (layer, KV head, position) */
-    uint32_t repeat_tokens;  /* that a second pass was fed to choose them; 0: none */
+    double floor;           /* of a table's capacities by shares: of B, the least; elsewhere 0 */
+    uint32_t n_sets;        /* of a layer: 1 or G */
+    kept_set *sets;         /* [L] */
+    uint32_t *n_candidates; /* [L], of layers with one set */
+    uint64_t entries;       /* kept (layer, KV head, position) */
+    uint32_t repeat_tokens; /* that a second pass was fed to choose them; 0: none */
+    bool propagated;        /* the session is turned to a prefill of the policy's own, a cache and a
+                               first token (session_turn) */
     const prompt_sets *bins; /* whose risk cell the policy looked at, or NULL */
 } policy_kept;
 
@@ -55,7 +57,8 @@ uint32_t policy_sets_fed(const policy_sets *k, const prompt *p);
 const prefill_watcher *policy_sets_watch(policy_sets *k, const session *s);
 ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
                               const prefill_stats *stats, ckvc_err *err) CKVC_MUST_CHECK;
-/* What policy `i` keeps of it under budget number b. CKVC_E_DATA where the budget is below what the
+/* What policy `i` keeps of it under budget number b, of the cache that the session is then turned
+ * to. CKVC_E_DATA where the budget is below what the
  * heads must keep. */
 ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,
                                ckvc_err *err) CKVC_MUST_CHECK;

@@ -215,7 +215,7 @@ static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, c
         CKVC_TRY(policy_sets_decide(x->policies, i, b, &kept[k], err));
         jobs[n_jobs] =
             score_measures_rollout(&x->measures, x->w->session, x->p->tokens + x->p->n_tokens, C,
-                                   kept[k]->sets, x->w->scratch.nll);
+                                   kept[k], x->w->scratch.nll);
         n_jobs += C > 0;
     }
     if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }

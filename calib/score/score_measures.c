@@ -25,11 +25,11 @@ void score_measures_fini(score_measures *m) {
 }
 
 rollout_job score_measures_rollout(score_measures *m, session *s, const int32_t *continuation,
-                                   int64_t n, const kept_set *sets, double *nll) {
-    const bool measured = m->attention && n >= 2;
+                                   int64_t n, const policy_kept *kept, double *nll) {
+    const bool measured = m->attention && n >= 2 && !kept->propagated;
     m->n_rows = measured ? n - 1 : 0;
     m->lanes[0] = (rollout_lane){.parent = -1};
-    m->lanes[measured] = (rollout_lane){.parent = -1, .sets = sets};
+    m->lanes[measured] = (rollout_lane){.parent = -1, .sets = kept->sets};
     return (rollout_job){.session = s,
                          .continuation = continuation,
                          .n = n,

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "lib/model/model.h"
+#include "calib/policies/policy_sets.h"
 
 typedef struct score_measures {
     bool attention, utilities;
@@ -19,10 +19,11 @@ typedef struct score_measures {
 void score_measures_init(score_measures *m, const model_shape *shape, uint32_t max_tokens,
                          bool attention, bool utilities);
 void score_measures_fini(score_measures *m);
-/* A rollout of n tokens under sets [L], measured on the way where attention is asked for and n >=
- * 2: then the full cache's goes beside it and in front. nll [n], or [2][n] of both. */
+/* A rollout of n tokens under what a policy keeps, measured on the way where attention is asked
+ * for, n >= 2 and the cache is the prompt's own: then the full cache's goes beside it and in front,
+ * which is not there beside one of some rows. nll [n], or [2][n] of both. */
 rollout_job score_measures_rollout(score_measures *m, session *s, const int32_t *continuation,
-                                   int64_t n, const kept_set *sets, double *nll);
+                                   int64_t n, const policy_kept *kept, double *nll);
 /* Adds "attention_epsilon", "attention_bound", "attention_error", "attention_drift" [L] of the last
  * rollout to a line; null where the continuation has no rows to measure. Nothing when attention was
  * not asked for. */

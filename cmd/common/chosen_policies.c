@@ -6,7 +6,7 @@
 /* What --policy names, in words. */
 #define POLICY_NAMES                                                                               \
     "full, identity; recent, sink-recent, random, top-k, window, window-pooled; streamingllm, "    \
-    "h2o, snapkv, pyramidkv, dynamickv, adakv, cake, chunkkv, fastkv-selection, "                  \
+    "h2o, snapkv, pyramidkv, dynamickv, adakv, cake, chunkkv, fastkv, "                            \
     "expected-attention, tova, keydiff, kvzip; of each table: matched, no-utility, no-threshold, " \
     "mean-gate, mean-pool, head-only, gate-only, pooled, headkv, duoattention"
 

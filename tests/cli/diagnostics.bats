@@ -37,6 +37,11 @@ PY
         --attention-error --limit 1 -q
     [ "$status" -eq 0 ]
     [[ $output == *'"attention_bound":null'* ]]
+    # fastkv's rollout is on a cache of its own, which no full one is beside
+    run "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 16 --policy fastkv \
+        --attention-error --limit 1 -q
+    [ "$status" -eq 0 ]
+    [[ $output == *'"attention_bound":null'* ]]
 }
 
 @test "report: the bound by layer, damage by risk and score distributions from measured scores" {

@@ -21,7 +21,7 @@
     X(keydiff)                                                                                     \
     X(dynamickv)                                                                                   \
     X(chunkkv)                                                                                     \
-    X(fastkv_selection)                                                                            \
+    X(fastkv)                                                                                      \
     X(kvzip)                                                                                       \
     X(pooled)                                                                                      \
     X(headkv)                                                                                      \
@@ -30,6 +30,10 @@
 #define DECLARE(name) extern const policy_rule rule_##name;
 POLICY_RULES(DECLARE)
 #undef DECLARE
+
+/* fastkv's: the first layer of which some rows alone go on, L for none; and how many. */
+uint32_t fastkv_from(uint32_t n_layers);
+uint32_t fastkv_rows(uint32_t n_tokens);
 
 /* streamingllm's: four sinks, then the last positions. */
 void rank_sinks(const rank_ask *a, double *u);

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 import transformers
 
 BUDGETS = (40, 64)
+CONTINUED = 12  # tokens whose losses are taken behind FastKV's cache: the prompt's first
 CHUNK = 48  # of KVzip's chunks, where they are not the published 2,048
 INF = float("inf")
 WIDE, NARROW = dict(window_size=32, kernel_size=7), dict(window_size=8, kernel_size=7)
@@ -109,7 +110,7 @@ class Cake(kvpress.ScorerPress):
 
 
 class Summed(kvpress.ScorerPress):
-    """Not in kvpress: DynamicKV's and FastKV's scores. The sum over 8 rows, mean of 7, of a group the sum."""
+    """Not in kvpress: DynamicKV's scores. The sum over 8 rows, mean of 7, of a group the sum."""
     def score(self, module, hidden_states, keys, values, attentions, kwargs):
         s = F.avg_pool1d(attentions[:, :, -8:, :-8].double().sum(2), 7, padding=3, stride=1)
         s = s.view(1, G, GROUP, -1).sum(2)
@@ -286,23 +287,72 @@ def chunkkv(B, tokens):
     return [heads[0] for heads in chunked], least
 
 
+# ---- FastKV: its own forward pass ----
+
+def through(model, x, positions, layers, cache, masks):
+    """LlamaModel.forward's loop over `layers` from hidden states at these positions; attention weights of each."""
+    weights = []
+    rotary = model.model.rotary_emb(x, positions)
+    for l in layers:
+        layer = model.model.layers[l]
+        hook = layer.self_attn.register_forward_hook(lambda module, given, out: weights.append(out[1].double()))
+        x = layer(x, attention_mask=masks[l], position_ids=positions, past_key_values=cache, position_embeddings=rotary)
+        hook.remove()
+    return x, weights
+
+
+def causal(n, before=0):
+    """[1, 1, n, before + n]: all of `before`, and rows up to themselves."""
+    return torch.full((n, n), -INF).triu(1)[None, None] if before == 0 else torch.cat([torch.zeros(1, 1, n, before), causal(n)], -1)
+
+
+def update_kv(weights, capacity, tsp_length, W=8):
+    """update_kv of fastkv/utils.py: indices of a layer's KV heads (None: all), of the tokens that go on, scores."""
+    q_len = weights.shape[-1]
+    attn_cache = F.avg_pool1d(weights[:, :, -W:, :-W].sum(-2), kernel_size=7, padding=3, stride=1).view(G, GROUP, q_len - W).sum(-2)
+    attn_cache = attn_cache + attn_cache * torch.arange(q_len - W) * 1e-13  # of equal ones the later
+    window = torch.arange(q_len - W, q_len)
+    indices = None if q_len < capacity else torch.cat([attn_cache.topk(capacity - W).indices, window.expand(G, -1)], 1).sort().values
+    total = attn_cache.sum(-2)
+    return indices, torch.cat([total.topk(tsp_length - W).indices, window]).sort().values, attn_cache, total
+
+
+def nearest(s, n):
+    """How far the n-th largest of s is above the next, relative to itself."""
+    order = s.sort(descending=True).values
+    return ((order[..., n - 1] - order[..., n]) / order[..., n - 1]).min().item() if 0 < n < s.shape[-1] else INF
+
+
 def fastkv(B, tokens, W=8):
-    """update_kv of fastkv/utils.py on every layer's own attention in one prefill; behind the TSP layer, the middle one (15 of 32),
-    among tsp_indices alone, a fifth of the tokens."""
-    T, tsp_layer = tokens.shape[1], L // 2 - 1
-    tsp_length = int(T * 0.2)
-    summed.clear()
-    scores, _ = scores_of(Summed(ratio(B, T)), "eager", tokens)
-    total = scores[tsp_layer][:, :-W].sum(0)
-    tsp_indices = torch.cat([total.topk(tsp_length - W).indices, torch.arange(T - W, T)])
-    for s in scores[tsp_layer + 1:]:
-        seen = torch.full((T,), -INF, dtype=s.dtype)
-        seen[tsp_indices] = 0
-        s += seen
-    capacities = [B if l <= tsp_layer else min(B, tsp_length) for l in range(L)]
-    sets = ranked(scores, each_head(capacities))
-    order = total.sort(descending=True).values
-    return sets, min(gap(scores, sets, 1), ((order[tsp_length - W - 1] - order[tsp_length - W]) / order[tsp_length - W]).item())
+    """llama_model_forward_fastkv: behind the TSP layer, the middle one (15 of 32), tsp_indices alone, a fifth of the tokens; then, of the
+    first tokens once more, their losses behind the compressed cache."""
+    model, T, tsp_layer = models["eager"], tokens.shape[1], L // 2 - 1
+    tsp_length, least, cache, sets = int(T * 0.2), INF, transformers.DynamicCache(), []
+    with torch.no_grad():
+        x, positions = model.model.embed_tokens(tokens), torch.arange(T)[None]
+        for l in range(L):
+            x, (weights,) = through(model, x, positions, [l], cache, {l: causal(x.shape[1])})
+            indices, tsp_indices, scores, total = update_kv(weights, B, tsp_length)
+            layer = cache.layers[l]
+            if indices is None:
+                indices = torch.arange(x.shape[1]).expand(G, -1)
+            else:
+                least = min(least, nearest(scores, B - W))
+                at = indices[None, :, :, None].expand(-1, -1, -1, layer.keys.shape[-1])
+                layer.keys, layer.values = layer.keys.gather(2, at), layer.values.gather(2, at)
+            sets.append([positions[0, i].tolist() for i in indices])
+            if l == tsp_layer:
+                least = min(least, nearest(total, tsp_length - W))
+                x, positions = x[:, tsp_indices], positions[:, tsp_indices]
+        logits = [model.lm_head(model.model.norm(x[:, -1:]))]
+        C = tokens[:, :CONTINUED]
+        x = model.model.embed_tokens(C)
+        masks = [causal(CONTINUED, len(of[0])) for of in sets]
+        x, _ = through(model, x, torch.arange(T, T + CONTINUED)[None], range(L), cache, masks)
+        logits.append(model.lm_head(model.model.norm(x[:, :-1])))
+        nll = F.cross_entropy(torch.cat(logits, 1)[0].double(), C[0], reduction="none")
+    continued[str(B)] = nll.tolist()
+    return sets, least
 
 
 def by_head(B, tokens, press, attention, capacities=None):
@@ -333,7 +383,7 @@ def policies(B, tokens):
         "cake": by_head(B, tokens, Cake(r), "eager", cake),
         "dynamickv": by_head(B, tokens, Summed(r), "eager", dynamickv),
         "chunkkv": chunkkv(B, tokens),
-        "fastkv-selection": fastkv(B, tokens),
+        "fastkv": fastkv(B, tokens),
         "expected-attention": by_head(B, tokens, kvpress.ExpectedAttentionPress(r), "sdpa"),
         "tova": by_layer(B, tokens, kvpress.TOVAPress(r), "sdpa"),
         "keydiff": by_head(B, tokens, kvpress.KeyDiffPress(r), "sdpa"),
@@ -345,14 +395,14 @@ def policies(B, tokens):
 
 preferences, summed, chunked, least_gap, of_prompts = [], [], [], INF, []
 for ids in prompts:
-    tokens, kept, in_chunks = torch.tensor([ids]), {}, {}
+    tokens, kept, in_chunks, continued = torch.tensor([ids]), {}, {}, {}
     for B in BUDGETS:
         for name, (sets, least) in policies(B, tokens).items():
             kept.setdefault(name, {})[str(B)] = sets
             least_gap = min(least_gap, least)
         in_chunks[str(B)], least = kvzip(B, tokens, CHUNK)
         least_gap = min(least_gap, least)
-    of_prompts.append({"tokens": ids, "kept": kept, "in_chunks": in_chunks})
+    of_prompts.append({"tokens": ids, "kept": kept, "in_chunks": in_chunks, "fastkv_nll": continued})
 json.dump({"about": "kept positions, [L][G][...] or [L][...]: see README.md", "model": path, "instruction": instruction, "later": later, "chunk": CHUNK, "budgets": BUDGETS,
            "shares": shares.tolist(), "least_gap": float(f"{least_gap:.1e}"), "prompts": of_prompts}, sys.stdout, separators=(",", ":"))
 print()

@@ -82,8 +82,9 @@ static eval_items *items_of(bool unseen) {
 }
 
 static double budgets[] = {0.25, 24};
-static const score_policy policies[] = {{SCORE_SNAPKV, NULL}, {SCORE_KEYDIFF, NULL}};
-enum { N_WAYS = 5 };
+static const score_policy policies[] = {
+    {SCORE_SNAPKV, NULL}, {SCORE_KEYDIFF, NULL}, {SCORE_FASTKV, NULL}};
+enum { N_WAYS = 7 };
 
 static eval_options options_of(const eval_items *items, bool unseen, uint32_t batch) {
     setting made = setting_neutral();
@@ -94,7 +95,7 @@ static eval_options options_of(const eval_items *items, bool unseen, uint32_t ba
                           .tok = tok,
                           .items = items,
                           .choice = {.list = policies,
-                                     .n = 2,
+                                     .n = (N_WAYS - 1) / 2,
                                      .setting = made,
                                      .mode = CKVC_MODE_COUNT,
                                      .score = CKVC_SCORE_COUNT},
@@ -197,7 +198,10 @@ static void is_what_one_sequence_gives(bool unseen) {
         const size_t i = n / N_WAYS, way = n % N_WAYS;
         oracle want = answer_alone(items, i, way, &o);
         assert_string_equal(r.id, tasks[i].id);
-        assert_string_equal(r.policy, way == 0 ? "full" : way < 3 ? "snapkv" : "keydiff");
+        assert_string_equal(r.policy, way == 0  ? "full"
+                                      : way < 3 ? "snapkv"
+                                      : way < 5 ? "keydiff"
+                                                : "fastkv");
         assert_true(way ? r.budget == budgets[(way - 1) % 2] : isnan(r.budget));
         assert_string_equal(r.answer, want.text);
         assert_int_equal(r.n_answer, want.n);

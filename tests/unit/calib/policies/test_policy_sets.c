@@ -295,7 +295,7 @@ static void test_references(void **state) {
                 {SCORE_FULL, true, false, 4, 32},
                 {SCORE_DYNAMICKV, false, false, 0, 8},
                 {SCORE_CHUNKKV, true, false, 0, 0},
-                {SCORE_FASTKV_SELECTION, false, false, 0, 8},
+                {SCORE_FASTKV, false, false, 0, 8},
                 {SCORE_POOLED, false, false, 1, 8},
                 {SCORE_HEADKV, false, false, 0, 8},
                 {SCORE_DUOATTENTION, false, false, 1, 5}};
@@ -336,7 +336,8 @@ static void test_references(void **state) {
         assert_true(is->exact == (n_other[i] == 0) || want[i].kind == SCORE_DYNAMICKV);
         assert_int_equal(!is->source, want[i].kind == SCORE_POOLED || want[i].kind == SCORE_FULL);
         assert_int_equal(!!is->cost, want[i].kind == SCORE_KVZIP || want[i].kind == SCORE_H2O ||
-                                         want[i].kind == SCORE_EXPECTED_ATTENTION);
+                                         want[i].kind == SCORE_EXPECTED_ATTENTION ||
+                                         want[i].kind == SCORE_FASTKV);
     }
     assert_true(score_policy_properties(SCORE_TABLE)->query_aware);
     assert_false(score_policy_properties(SCORE_TABLE)->exact);

@@ -1,6 +1,6 @@
 /* What references keep against the kept sets of kvpress, and of rules that it lacks written out in
- * Python (tests/golden/policies): every position. No score that decides is nearer to the next than
- * 1.7e-5 of itself, which float32 tells apart. */
+ * Python (tests/golden/policies): every position, and fastkv's losses. No score that decides is
+ * nearer to the next than 1.7e-5 of itself, which float32 tells apart. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
 
-enum { WINDOW = 16, MOST_BUDGETS = 2, MOST_PROMPTS = 2, N_POLICIES = 15 };
+enum { WINDOW = 16, CONTINUED = 12, MOST_BUDGETS = 2, MOST_PROMPTS = 2, N_POLICIES = 15 };
 
 typedef struct rig {
     bench b;
@@ -164,6 +164,30 @@ static uint32_t compare_policy(const rig *r, policy_sets *k, size_t i, uint32_t 
     return others;
 }
 
+/* Losses of the prompt's first tokens once more behind what fastkv keeps, the first of which its
+ * own prefill decides; 5e-5 of losses up to 20, where scores in float32 have gone through all
+ * layers. */
+static void compare_losses(const rig *r, policy_sets *k, session *s, size_t p, size_t i, worst *w) {
+    const json_t *of = json_array_get(json_object_get(r->root, "prompts"), p), *nll;
+    const char *budget;
+    json_object_foreach(json_object_get(of, "fastkv_nll"), budget, nll) {
+        ckvc_err err = {0};
+        double got[CONTINUED];
+        const policy_kept *kept;
+        uint32_t b = 0;
+        while (r->budgets[b] != strtod(budget, NULL)) { b++; }
+        assert_int_equal(json_array_size(nll), CONTINUED);
+        assert_int_equal(policy_sets_decide(k, i, b, &kept, &err), CKVC_OK);
+        assert_true(kept->propagated);
+        if (session_continue(s, r->items[p].tokens, CONTINUED, kept->sets, got, &err) != CKVC_OK) {
+            fail_msg("%s", err.text);
+        }
+        for (size_t t = 0; t < CONTINUED; t++) {
+            compare(w, got[t], json_number_value(json_array_get(nll, t)), 5e-5);
+        }
+    }
+}
+
 /* Every policy, kvzip in one piece; or kvzip in chunks alone. Positions that differ. */
 static uint32_t compare_sets_of(rig *r, bool in_chunks) {
     static const score_policy kvzip = {.kind = SCORE_KVZIP};
@@ -171,6 +195,7 @@ static uint32_t compare_sets_of(rig *r, bool in_chunks) {
     policy_sets *k;
     session *s;
     uint32_t others = 0;
+    worst losses = {"losses of fastkv", 0};
     const uint32_t first = r->choice.texts.n_first, later = r->choice.texts.n_later + 8;
     if (in_chunks) {
         r->choice.list = &kvzip;
@@ -180,10 +205,12 @@ static uint32_t compare_sets_of(rig *r, bool in_chunks) {
     if (policy_sets_create(&r->choice, model_get_shape(r->m), &r->prompts, &k, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }
-    session_limits limits = {.max_prompt = r->prompts.max_tokens, .max_window = WINDOW};
+    session_limits limits = {
+        .max_prompt = r->prompts.max_tokens, .max_continuation = CONTINUED, .max_window = WINDOW};
     policy_sets_need(k, &limits);
     assert_int_equal(limits.max_targets, in_chunks ? later + 48 : first + r->prompts.max_tokens);
-    assert_int_equal(limits.max_among, in_chunks ? 4 + 48 : 0);
+    assert_int_equal(limits.max_among, in_chunks ? 4 + 48 : r->prompts.max_tokens / 5);
+    assert_int_equal(limits.propagate_from, in_chunks ? 0 : r->L / 2);
     assert_int_equal(session_create(r->m, limits, &s, &err), CKVC_OK);
     for (size_t p = 0; p < r->prompts.n; p++) {
         prefill_stats stats;
@@ -195,8 +222,10 @@ static uint32_t compare_sets_of(rig *r, bool in_chunks) {
                 r, k, i, T + first + (in_chunks ? (T - 1) / 48 * later : 0),
                 in_chunks ? json_object_get(of, "in_chunks")
                           : json_object_get(sets_of(r, p), score_kind_name(r->policies[i].kind)));
+            if (r->choice.list[i].kind == SCORE_FASTKV) { compare_losses(r, k, s, p, i, &losses); }
         }
     }
+    if (!in_chunks) { worst_print(r->b.be->kernel, &losses, 1); }
     policy_sets_free(k);
     session_destroy(s);
     return others;
