@@ -6,6 +6,7 @@
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
+#include "cql/fit/fit_records.h"
 #include "cql/fit/fit_select.h"
 #include "lib/base/buffer.h"
 #include "lib/base/files.h"

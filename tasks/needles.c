@@ -1,7 +1,6 @@
 /* Needle in a haystack (G. Kamradt's test) and RULER's eight kinds of it (Hsieh et al., "RULER:
  * What's the Real Context Size of Your Long-Context Language Models?", COLM 2024, appendix B):
  * facts with a key and a value, between sentences, a repeated line, or facts of the same form. */
-#include <stdio.h>
 
 #include "lib/base/order.h"
 #include "tasks/lexicon.h"

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "calib/actions/prompt_sets.h"
-#include "formats/shard/shard_h5.h"
+#include "formats/shard/shard.h"
 #include "lib/base/rng.h"
 
 #define EPSILON_FIRST 0.3

@@ -7,6 +7,7 @@
 #include "calib/actions/start_table.h"
 #include "calib/compile/grid_search.h"
 #include "calib/score/heldout.h"
+#include "cql/fit/fit_records.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/progress.h"

@@ -17,7 +17,7 @@
 #include "calib/log/calibrate.h"
 #include "calib/log/plan.h"
 #include "formats/lines/score_kind.h"
-#include "cql/fit/fit_records.h"
+#include "cql/fit/fit_result.h"
 #include "cql/fit/fit_select.h"
 
 typedef struct compile_pass {

@@ -10,7 +10,7 @@
 #include "calib/shares/share_rollouts.h"
 #include "calib/rollout/rollout_savings.h"
 #include "calib/rollout/worker.h"
-#include "cql/fit/fit_records.h"
+#include "cql/fit/fit_result.h"
 #include "cql/stats/gate_binding.h"
 #include "formats/run/run_dir.h"
 #include "lib/policy/ckvc_policy.h"

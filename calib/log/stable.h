@@ -8,7 +8,7 @@
  * prompts never show. */
 #pragma once
 
-#include "cql/fit/fit_records.h"
+#include "cql/fit/fit_result.h"
 #include "formats/run/run_dir.h"
 #include "lib/base/memory.h"
 #include "lib/policy/ckvc_policy.h"

@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "lib/base/json.h"
 #include "lib/base/memory.h"
 
 static void print_line(ckvc_buffer *line, json_t *o) {

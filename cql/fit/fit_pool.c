@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cql/fit/head_signature.h"
 #include "cql/fit/prompt_records.h"
 #include "cql/solve/reward.h"
 #include "formats/run/run_dir.h"

@@ -7,7 +7,6 @@
 #include "cql/transfer/transfer.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "formats/shard/h5_zstd.h"
-#include "lib/base/memory.h"
 
 ckvc_status h5_begin(ckvc_err *err) {
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);

@@ -1,7 +1,6 @@
 /* See svg_axis.h. */
 #include "report/draw/svg_axis.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -13,7 +13,6 @@ size_t cpu_fma_scratch(int32_t head_dim, int64_t n_columns) {
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 #include <math.h>
-#include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
