@@ -1,14 +1,9 @@
 /* Scores of prompts that go through the layers together, because the memory does not hold all
  * copies of weights: the same lines as one by one, and each layer is taken once for all of them.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "calib/score/score.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 enum { N = 6, T = 60, C = 12, W = 8, BUDGETS = 2 };
 
@@ -98,7 +93,6 @@ static void score(size_t memory, bool measures, scored *out) {
 }
 
 static void same_lines(void **state) {
-    (void)state;
     for (int measures = 0; measures < 2; measures++) {
         CKVC_AUTO(scored_fini) scored alone = {0}, together = {0};
         score((size_t)1 << 32, measures, &alone);

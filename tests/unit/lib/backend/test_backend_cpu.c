@@ -7,17 +7,13 @@
  * product of n terms errs by about sqrt(n) * 2^-24 relative to the terms' size, that is 1e-7 ...
  * 1e-6, so a square of 1e-13 ... 1e-12; a wrong pairing, head, mask or position gives 1e-2 and
  * more. 1e-11 leaves a factor of ten over what any BLAS kernel does. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/unit/lib/backend/on_backend.h"
 #include "tests/unit/temp_folder.h"
+#include "tests/unit/unit.h"
 
 #define NMSE_BOUND 1e-11
 
@@ -31,7 +27,6 @@ static void check_nmse(const char *what, const float *got, const double *want, s
 /* ---- products ---- */
 
 static void matmul(void **state) {
-    (void)state;
     const int64_t shapes[][3] = {
         {1, 1, 1}, {63, 192, 50}, {64, 96, 64}, {65, 97, 33}, {130, 2055, 19}}; /* rows, out, in */
     bench b = bench_open_kind(kind, 3);
@@ -71,7 +66,6 @@ static void matmul(void **state) {
 }
 
 static void head(void **state) {
-    (void)state;
     enum { ROWS = 150, IN = 37, VOCAB = 1291 };
     bench b = bench_open_kind(kind, 2);
     float *w = values(VOCAB * IN, 2), *x = values(192 * IN, 1);
@@ -123,7 +117,6 @@ static void head(void **state) {
 /* The first of the largest logits wherever equal ones lie: in one piece of the vocabulary or in
  * several, in any row; its loss as from the logits. A NaN has none. */
 static void head_greedy(void **state) {
-    (void)state;
     enum { ROWS = 70, IN = 5, VOCAB = 3001 };
     bench b = bench_open_kind(kind, 3);
     float *w = values(VOCAB * IN, 1), *x = ckvc_calloc(128 * IN, sizeof *x);
@@ -162,7 +155,6 @@ static void head_greedy(void **state) {
 
 /* Targets of probability near 1 and logits that overflow a plain exp. */
 static void head_extremes(void **state) {
-    (void)state;
     bench b = bench_open_kind(kind, 1);
     float *w = ckvc_calloc(700, sizeof *w), x[64] = {1.0f};
     for (int i = 0; i < 700; i++) { w[i] = -300.0f; }
@@ -189,7 +181,6 @@ static void head_extremes(void **state) {
 /* ---- rows ---- */
 
 static void norm_silu_embed(void **state) {
-    (void)state;
     const int64_t n = 67, widths[] = {1, 7, 50, 200};
     bench b = bench_open_kind(kind, 2);
     for (size_t k = 0; k < 4; k++) {
@@ -268,7 +259,6 @@ static size_t resident(void *map, size_t n_pages) {
 /* A weight whose pages are not in memory, from the middle of a page on: they come by themselves,
  * and none where the copy that is made of them stays. */
 static void prefetch(void **state) {
-    (void)state;
     enum { PAGES = 200, ROWS = 128 };
     const size_t size = PAGES * (size_t)sysconf(_SC_PAGESIZE);
     const char *path = in_temp_folder("weights");
@@ -314,7 +304,6 @@ static void prefetch(void **state) {
 
 /* Every float16 and bfloat16 bit pattern, at addresses that are aligned to nothing. */
 static void weight_types(void **state) {
-    (void)state;
     bench b = bench_open_kind(kind, 2);
     uint8_t *bytes = ckvc_alloc(65536 * 4 + 1, 1);
     int32_t *ids = ckvc_alloc(65536, sizeof *ids);
@@ -585,7 +574,6 @@ static void check_held(const attention_case *c, bench *b, const be_cache *prompt
 }
 
 static void attention(void **state) {
-    (void)state;
     static const struct {
         int32_t n_heads, n_kv, d, window;
         int64_t n, n_own;
@@ -713,7 +701,6 @@ static void attention(void **state) {
 /* Pairs are (i, i + D/2), not (2i, 2i+1); positions are absolute; K is rotated in the cache, V is
  * not; the slots up to the next tile are zero. */
 static void rope(void **state) {
-    (void)state;
     enum { H = 4, G = 2, D = 10, N = 70, CAP = 192, POS0 = 900, ROWS = 2 * 128 };
     bench b = bench_open_kind(kind, 2);
     const be_attention_shape s = {H, G, D, 0, 1};
@@ -774,7 +761,6 @@ static void rope(void **state) {
 /* Rows 0 ... 9 of a product, of both attentions and of the head, bit for bit the same when 1, 10,
  * 64, 100 or 300 rows are asked for, on 1, 2 and 3 threads, with junk in the padding. */
 static void row_does_not_depend_on_batch_or_threads(void **state) {
-    (void)state;
     enum { IN = 192, OUT = 200, VOCAB = 600, MAX = 320, KEEP = 10, H = 6, G = 3, D = 32 };
     const int64_t batches[] = {300, 10, 64, 100, 300};
     float *w = values(OUT * IN, 1), *head_w = values(VOCAB * IN, 1), *x = values(MAX * IN, 1),
@@ -823,7 +809,6 @@ static void row_does_not_depend_on_batch_or_threads(void **state) {
 }
 
 static void kinds(void **state) {
-    (void)state;
     ckvc_err err = {0};
     ckvc_pool *pool;
     backend *be;

@@ -3,13 +3,8 @@
  * odd numbers of heads, sliding windows, lengths that are a multiple of nothing. Each operation's
  * normalised error, sum (got - want)^2 / sum want^2, has a bound of its own (`bounds`); the same
  * bytes from run to run, in whatever order threads and blocks run. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/unit/lib/backend/on_backend.h"
+#include "tests/unit/unit.h"
 
 /* Of the emulation alone: the order of what has none. */
 void emulation_set_seed(uint64_t seed) __attribute__((weak));
@@ -369,7 +364,6 @@ static const shape_case cases[] = {
 enum { N_CASES = sizeof cases / sizeof *cases, N_BOUNDS = sizeof bounds / sizeof *bounds };
 
 static void beside_the_cpu(void **state) {
-    (void)state;
     double seen[2][N_BOUNDS] = {{0}};
     bool met[N_BOUNDS] = {false};
     int wrong = 0;
@@ -413,7 +407,6 @@ static void beside_the_cpu(void **state) {
 
 /* Again, and in the emulation in other orders of threads and blocks. */
 static void same_bytes(void **state) {
-    (void)state;
     if (!is_device()) { skip(); }
     for (int i = 1; i < N_CASES; i += 3) {
         for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -443,7 +436,6 @@ static void same_bytes(void **state) {
  * of them than go side by side. Three query heads a group: a block's two are of two tiles of rows.
  */
 static void rows_beside_others(void **state) {
-    (void)state;
     enum { MANY = 70, WIDTH = 6 * 80, FEW = 70 };
     static const shape_case shape = {6, 2, 80, 60, 150, 20};
     if (!is_device()) { skip(); }

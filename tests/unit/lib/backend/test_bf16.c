@@ -322,18 +322,9 @@ static void whole_model(cpu_products way) {
 
 /* Every test by every road: emulated, oneDNN's float32, and the best that this machine has. */
 #define BY_EVERY_ROAD(test)                                                                        \
-    static void test##_emulated(void **state) {                                                    \
-        (void)state;                                                                               \
-        test(CPU_BF16_EMULATED);                                                                   \
-    }                                                                                              \
-    static void test##_wide(void **state) {                                                        \
-        (void)state;                                                                               \
-        test(CPU_BF16_WIDE);                                                                       \
-    }                                                                                              \
-    static void test##_best(void **state) {                                                        \
-        (void)state;                                                                               \
-        test(CPU_BF16);                                                                            \
-    }
+    static void test##_emulated(void **state) { test(CPU_BF16_EMULATED); }                         \
+    static void test##_wide(void **state) { test(CPU_BF16_WIDE); }                                 \
+    static void test##_best(void **state) { test(CPU_BF16); }
 BY_EVERY_ROAD(products)
 BY_EVERY_ROAD(heads)
 BY_EVERY_ROAD(rows_alone)

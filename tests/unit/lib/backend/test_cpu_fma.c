@@ -6,18 +6,12 @@
 #pragma GCC diagnostic ignored                                                                     \
     "-Wpsabi" /* 64-byte vectors by value; every such function is inlined */
 #endif
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "lib/backend/backend.h"
 #include "lib/backend/cpu/cpu_fma.c" /* its static functions are what is tested */
 #include "lib/base/memory.h"
 #include "lib/base/rng.h"
+#include "tests/unit/unit.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 typedef float wide __attribute__((vector_size(64)));
@@ -80,7 +74,6 @@ static int widths(const cpu_fma *list[3]) {
 }
 
 static void product_is_its_chain(void **state) {
-    (void)state;
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     static const int64_t shapes[][3] = {{1, 1, 1},     {2, 16, 5},    {3, 17, 64},  {4, 31, 383},
@@ -122,7 +115,6 @@ static void product_is_its_chain(void **state) {
 /* Spans of every kind: causal, under a window, without an end in the middle of a step, padding; two
  * runs, one, none. */
 static void attention_of_every_width(void **state) {
-    (void)state;
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     static const struct {
@@ -203,7 +195,6 @@ static void attention_of_every_width(void **state) {
 }
 
 static void sum_of_exponentials(void **state) {
-    (void)state;
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     for (int64_t n = 1; n < 300; n += n < 40 ? 1 : 37) {
@@ -227,7 +218,6 @@ static void sum_of_exponentials(void **state) {
 /* A broken model must not look whole: NaN among the keys or values that a row sees reaches the row,
  * and no other. */
 static void attention_keeps_nan(void **state) {
-    (void)state;
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     enum { D = 8, N = 200 };
@@ -254,10 +244,7 @@ int main(void) {
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #else
-static void elsewhere(void **state) {
-    (void)state;
-    assert_null(*cpu_fma_list());
-}
+static void elsewhere(void **state) { assert_null(*cpu_fma_list()); }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(elsewhere)};

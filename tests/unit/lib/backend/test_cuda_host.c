@@ -1,14 +1,9 @@
 /* The CUDA backend's host side, where there is a device, or the emulation of one: weights that take
  * turns in device memory, the bf16 values that it keeps of rows, device memory that is out, how
  * often a prompt takes some. What is computed with them is test_backend_cuda's. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "lib/model/decoder.h"
 #include "tests/unit/lib/backend/on_backend.h"
+#include "tests/unit/unit.h"
 
 /* Of the emulation alone: the order of what has none, and whether copies are early or late. */
 void emulation_set_seed(uint64_t seed) __attribute__((weak));
@@ -57,7 +52,6 @@ static float *rounds(ckvc_compute compute, size_t limit, const float *data, cons
 /* The same bytes whether all weights stay, three of them, or none (a limit below the workspace
  * alone). */
 static void weights_take_turns(void **state) {
-    (void)state;
     const size_t others = ((size_t)64 << 20) + 2 * ROWS * WIDTH * sizeof(float) + 65536;
     float *data = values((size_t)N_LAYERS * WIDTH * WIDTH, 0.2), *x = values(ROWS * WIDTH, 1);
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -87,7 +81,6 @@ static void weights_take_turns(void **state) {
 /* Whoever writes rows after they were rounded for a product has the next product see it: the host,
  * a copy, a product onto them, a write through a view. */
 static void rounded_rows_are_forgotten(void **state) {
-    (void)state;
     enum { BYTES = ROWS * WIDTH * sizeof(float) };
     backend *be = device(CKVC_COMPUTE_BF16);
     if (!be) { skip(); }
@@ -133,7 +126,6 @@ static void rounded_rows_are_forgotten(void **state) {
 /* A buffer that no device holds: one line that says what to lower, nothing computed until it was
  * handed out, and a backend that goes on behind it. */
 static void memory_is_out(void **state) {
-    (void)state;
     ckvc_err err = {0};
     backend *be = device(CKVC_COMPUTE_F32);
     if (!be) { skip(); }
@@ -180,7 +172,6 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
 /* A prompt takes nothing of the device but its sequence's memory, once: the first and a longer
  * one, in float32 and in bf16. */
 static void prompts_allocate_once(void **state) {
-    (void)state;
     if (!emulation_allocations) { skip(); }
     for (int bf16 = 0; bf16 < 2; bf16++) {
         backend *be = device(bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32);

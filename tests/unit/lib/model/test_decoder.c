@@ -1,16 +1,9 @@
 /* Decoding from caches that hold only what is kept: against session_continue under the same sets,
  * which is held against transformers elsewhere; alone and in a batch. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "lib/base/rng.h"
 #include "lib/model/decoder.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 enum { C = 70, MOST_T = 180, MAX_L = 8, MAX_G = 8, PROMPTS = 3 };
 
@@ -158,20 +151,17 @@ static void against_continue(const char *kind, const char *path, double toleranc
 }
 
 static void continuation(void **state) {
-    (void)state;
     against_continue("cpu", "models/ckvc-tiny-4l", 2e-6);
     against_continue("openblas", "models/ckvc-tiny-4l", 2e-5);
 }
 
 /* Windows of other lengths than the prompt's hide kept positions, then the sequence's own. */
 static void sliding_window(void **state) {
-    (void)state;
     against_continue("cpu", "tests/golden/models/mistral-swa", 2e-6);
     against_continue("cpu", "tests/golden/models/qwen2", 2e-6);
 }
 
 static void batches(void **state) {
-    (void)state;
     float *logits[3];
     size_t size = 0;
     for (int way = 0; way < 3; way++) { /* one thread, all together; three threads; one by one */
@@ -229,7 +219,6 @@ static void decode_greedy(model *m, session *const *sessions, int from, int n,
 /* A sequence's tokens and losses are the same bits alone and beside up to 129 others, in another
  * place; and a continuation's losses in a session made for longer prompts than one tile. */
 static void any_batch(void **state) {
-    (void)state;
     static const struct { int from, n; } runs[] = {{65, 65}, {0, 64}, {57, 16}, {3, 1}, {129, 1}};
     static double all[MANY][STEPS][2], some[MANY][STEPS][2];
     ckvc_err err = {0};
@@ -345,14 +334,12 @@ static void transformers(const char *name) {
 }
 
 static void golden(void **state) {
-    (void)state;
     transformers("ckvc-tiny-4l");
     transformers("ckvc-tiny-8l");
 }
 
 /* The context ends: room that does not fit is refused, and so is a token that is none. */
 static void limits(void **state) {
-    (void)state;
     ckvc_err err = {0};
     bench b = bench_open(1);
     model *m;

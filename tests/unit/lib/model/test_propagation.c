@@ -1,16 +1,9 @@
 /* A prefill that goes on with some of its rows: with all of them it is the prefill; in the last
  * layer alone it is the last rows as a continuation behind the others, under sets of that layer.
  * From a layer in the middle on: tests/unit/calib/policies, against transformers. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "lib/model/decoder.h"
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 enum { T = 150, TAIL = 70, SHORT = T - TAIL, C = 6, L = 4, G = 3, D = 32, V = 4096, ROWS = 8 };
 
@@ -87,7 +80,6 @@ static void close_rig(rig *r) {
 
 /* The same bits: logits, losses, what the watcher sees. */
 static void all_rows(void **state) {
-    (void)state;
     static watched whole, again;
     static float logits[2][V];
     double nll[2][C];
@@ -126,7 +118,6 @@ static uint32_t choose(uint32_t *positions) {
  * session and from a sequence that is decoded, and the prefill's keys at the chosen positions, but
  * for float32 (1e-5, of which an eighth is used). */
 static void last_layer(void **state) {
-    (void)state;
     static watched whole, chosen;
     static float logits[V];
     ckvc_err err = {0};

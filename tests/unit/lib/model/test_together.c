@@ -1,15 +1,8 @@
 /* Prompts that go through the layers together: the same bits as each alone, whatever stays in
  * memory of the weights and on any threads; and each layer is taken once for all of them.
  */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "tests/unit/golden_model.h"
+#include "tests/unit/unit.h"
 
 enum { N = 3, C = 20, W = 16, T = 150, LANES = 3 };
 
@@ -122,7 +115,6 @@ static void run(rig *r, int64_t at_once, outcome *out) {
 }
 
 static void same_bits(void **state) {
-    (void)state;
     static outcome alone[N], together[N];
     rig r;
     rig_open(&r, 1, 0, 0);
@@ -159,7 +151,6 @@ static void same_bits(void **state) {
 /* N prompts take as many weights as one: the layers' and the norm four times, the head three times.
  */
 static void each_layer_once(void **state) {
-    (void)state;
     enum { PASS = 4 * 9 + 1 };
     static outcome out[N];
     rig r;
