@@ -4,7 +4,7 @@
 bats_require_minimum_version 1.5.0
 load helper
 
-SCORE=(--model "$MODEL" --window 16 --continuation 16 --budget 16,0.5 --policy identity,snapkv,pyramidkv,kvzip -q --sets)
+SCORE=(--model "$MODEL" --window 16 --continuation 16 --budget 16,0.5 --policy identity,snapkv,pyramidkv,kvzip,fastkv -q --sets)
 
 score() { # OUT [options]
     local out=$1
@@ -90,7 +90,7 @@ without() {
 }
 
 @test "score: the same lines whatever stays in memory, on any threads, in parts" {
-    [ "$(wc -l <"$DIR/all.jsonl")" -eq 96 ]
+    [ "$(wc -l <"$DIR/all.jsonl")" -eq 120 ]
     for memory in 12M 13M 15M; do
         score "$DIR/$memory.jsonl" --memory "$memory" --threads 2
         cmp "$DIR/all.jsonl" "$DIR/$memory.jsonl"
