@@ -4,6 +4,7 @@
 #include "calib/rollout/memory_plan.h"
 #include "cmd/common/chosen_policies.h"
 #include "cmd/common/json_text.h"
+#include "cmd/common/run_setup.h"
 #include "cmd/common/score_checkpoint.h"
 #include "cmd/common/shard_option.h"
 #include "cmd/verbs.h"
@@ -154,10 +155,12 @@ static ckvc_status print_forecast(const eval_cli *c, const eval_options *o, ckvc
     char duration[CKVC_DURATION];
     CKVC_TRY(eval_forecast_make(o, &f, err));
     if (c->inputs.json) {
-        json_print(JSON_NUMBERS(json_object(), {"items", f.n_items}, {"lines", f.n_ways},
-                                {"T", f.n_tokens}, {"prefill_s", f.prefill_s},
-                                {"decide_s", f.decide_s}, {"step_s", f.step_s},
-                                {"bytes", (double)f.bytes}, {"hours", f.hours}));
+        json_print(
+            JSON_NUMBERS(json_object(), {"items", f.n_items}, {"lines", f.n_ways},
+                         {"T", f.n_tokens}, {"prefill_s", f.prefill_s}, {"decide_s", f.decide_s},
+                         {"step_s", f.step_s}, {"bytes", (double)f.memory.total},
+                         {"prompts_together", f.memory.prompts}, {"copied_bytes", f.memory.copied},
+                         {"copy_s", f.copy_s}, {"compute_s", f.compute_s}, {"hours", f.hours}));
         return CKVC_OK;
     }
     ckvc_duration(3600 * f.hours, duration);
@@ -165,7 +168,9 @@ static ckvc_status print_forecast(const eval_cli *c, const eval_options *o, ckvc
     printf("longest prompt     %u tokens: prefill %.3f s, decisions %.3f s, a token of all caches "
            "%.4f s\n",
            f.n_tokens, f.prefill_s, f.decide_s, f.step_s);
-    printf("memory             %.1f MB of %.1f\n", (double)f.bytes / 1e6, (double)o->memory / 1e6);
+    printf("memory             %.1f MB of %.1f\n", (double)f.memory.total / 1e6,
+           (double)o->memory / 1e6);
+    run_setup_print_copies(&f.memory, f.copy_s, f.compute_s, 0);
     printf("all                about %s at most\n", duration);
     return CKVC_OK;
 }

@@ -124,7 +124,7 @@ static ckvc_status open_prompts(inputs_options *o, const generate_cli *c, genera
 static ckvc_status check_memory(const inputs_options *o, const generate_options *g,
                                 const generate_job *j, ckvc_err *err) {
     const size_t limit = memory_plan_limit(j->e.be, o->memory),
-                 weights = model_converted_least(j->e.model), bytes = generate_bytes(g, j->e.be);
+                 weights = model_converted_least(j->e.model), bytes = generate_bytes(g);
     FAIL_IF(bytes > limit || weights > limit - bytes, CKVC_E_MEMORY,
             "%u prompts of %u + %u tokens side by side need %.1f MB (weights %.1f), there are "
             "%.1f: allow more with --memory, or give a smaller --batch or --max-tokens",
@@ -259,6 +259,8 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(open_prompts(&o, c, &j, err));
     const size_t n = j.e.prompts->n;
     generate_options g = {.model = j.e.model,
+                          .be = j.e.be,
+                          .memory = o.memory,
                           .prompts = j.e.prompts,
                           .choice = c->choice,
                           .full = c->compare || !compressed,

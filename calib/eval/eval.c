@@ -27,17 +27,17 @@ typedef struct way {
 typedef struct evaluator {
     const eval_options *o;
     const model_shape *shape;
-    policy_sets *policies;
-    session *session;
+    policy_workers workers;
     decoder *decoder;
-    session_limits limits;
-    prompt p; /* in hand, with the room that its sequences need behind it */
-    prefill_stats stats;
+    bool forecast;
+    be_buf *others; /* a forecast's place of the sequences of all items but one */
+    /* of each worker: what it has in hand, with the room that its sequences need behind it, and the
+     * token behind it */
+    prompt p[SESSIONS_TOGETHER];
+    be_greedy first[SESSIONS_TOGETHER]; /* but for policies that propagate */
     size_t n_ways, batch; /* of an item; items */
     size_t n_ours;        /* items of this part */
     way *ways;            /* [batch][n_ways] */
-    be_greedy first;      /* behind the prompt, but for policies that propagate */
-    double *nll;          /* [max_continuation] */
     sequence **live;      /* [batch * n_ways], with place and token: those that go on */
     size_t *place;
     int32_t *token;
@@ -56,10 +56,10 @@ static void drop_ways(evaluator *v) {
 
 static void evaluator_fini(evaluator *v) {
     drop_ways(v);
-    session_destroy(v->session);
-    policy_sets_free(v->policies);
+    policy_workers_close(&v->workers);
+    if (v->others) { v->o->be->ops->buf_free(v->o->be, v->others); }
     decoder_destroy(v->decoder);
-    CKVC_FREE(v->ways, v->nll, v->live, v->place, v->token, v->next);
+    CKVC_FREE(v->ways, v->live, v->place, v->token, v->next);
 }
 
 /* ---- memory ---- */
@@ -68,50 +68,62 @@ static void evaluator_fini(evaluator *v) {
 static double most_rows(const evaluator *v, size_t w) {
     const prompt_list *prompts = &v->o->items->prompts;
     const setting_list *budgets = &v->o->choice.setting.budgets;
-    uint32_t kept = prompts->max_tokens;
+    double kept = prompts->max_tokens;
     if (w > 0) {
-        const uint32_t B = ckvc_budget_tokens(budgets->v[(w - 1) % budgets->n], kept);
-        kept = B < kept ? B : kept;
+        const double beyond = policy_sets_beyond((uint32_t)v->shape->n_layers);
+        const uint32_t B =
+            ckvc_budget_tokens(budgets->v[(w - 1) % budgets->n], prompts->max_tokens);
+        kept = B + beyond < kept ? B + beyond : kept;
     }
-    return (double)v->shape->n_layers * v->shape->n_kv_heads *
-           ((double)kept + v->o->items->max_behind);
+    return (double)v->shape->n_layers * v->shape->n_kv_heads * (kept + v->o->items->max_behind);
 }
 
-static size_t bytes_of(const evaluator *v) {
+/* Bytes of all sequences of a batch. */
+static size_t held_bytes(const evaluator *v) {
     double held = 0;
     for (size_t w = 0; w < v->n_ways; w++) { held += most_rows(v, w); }
     held *= (double)v->batch * 2 * v->shape->head_dim * sizeof(float);
-    return (size_t)held + policy_sets_bytes(v->policies) + session_bytes(v->shape, v->limits) +
-           session_scratch_bytes(v->o->be, v->shape, v->limits) +
-           model_converted_least(v->o->model);
+    return held < (double)(SIZE_MAX / 2) ? (size_t)held : SIZE_MAX / 2;
+}
+
+static ckvc_status open_workers(evaluator *v, ckvc_err *err) {
+    const eval_options *o = v->o;
+    const prompt_list *prompts = &o->items->prompts;
+    const calibrate_inputs in = {.model = o->model, .backend = o->be, .prompts = prompts};
+    const worker_options asked = {.memory = o->memory,
+                                  .held = held_bytes(v),
+                                  .n_rollouts = (int64_t)v->n_ways,
+                                  .most_prompts = (int64_t)v->batch};
+    ckvc_err why = {0};
+    if (v->forecast && asked.held <= o->memory) { /* copies that will give way do so now */
+        v->others =
+            o->be->ops->buf_create(o->be, (asked.held - asked.held / v->batch) / sizeof(float));
+    }
+    const ckvc_status st = policy_workers_open(&v->workers, &in, &o->choice, asked, &why);
+    CKVC_FAIL_IF(st == CKVC_E_MEMORY, err, st,
+                 "%zu items side by side, each under %zu caches, hold %.1f MB, and with these "
+                 "%.*s: allow more with --memory, or give a smaller --batch, fewer policies or "
+                 "budgets, or shorter items",
+                 v->batch, v->n_ways, (double)asked.held / 1e6, (int)strcspn(why.text, ":"),
+                 why.text);
+    CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
+    return CKVC_OK;
 }
 
 static ckvc_status evaluator_init(evaluator *v, ckvc_err *err) {
     const eval_options *o = v->o;
-    const prompt_list *prompts = &o->items->prompts;
+    const size_t n_items = o->items->prompts.n;
     v->shape = model_get_shape(o->model);
     v->n_ways = eval_ways(&o->choice);
-    v->batch = o->batch < prompts->n ? o->batch : prompts->n;
-    v->n_ours = run_part_size(o->part, prompts->n);
-    v->limits = (session_limits){.max_prompt = prompts->max_tokens,
-                                 .max_continuation = prompts->max_continuation,
-                                 .max_window = o->choice.setting.window};
-    CKVC_TRY(policy_sets_create(&o->choice, v->shape, prompts, &v->policies, err));
-    policy_sets_need(v->policies, &v->limits);
-    const size_t bytes = bytes_of(v), n = v->batch * v->n_ways;
-    CKVC_FAIL_IF(bytes > o->memory, err, CKVC_E_MEMORY,
-                 "%zu items of up to %u tokens side by side, each under %zu caches, need %.1f MB, "
-                 "there are %.1f: allow more with --memory, or give a smaller --batch, fewer "
-                 "policies or budgets, or shorter items",
-                 v->batch, prompts->max_tokens, v->n_ways, (double)bytes / 1e6,
-                 (double)o->memory / 1e6);
+    v->batch = o->batch < n_items ? o->batch : n_items;
+    v->n_ours = run_part_size(o->part, n_items);
+    const size_t n = v->batch * v->n_ways;
+    CKVC_TRY(open_workers(v, err));
     v->ways = ckvc_calloc(n, sizeof *v->ways);
-    v->nll = ckvc_alloc((size_t)prompts->max_continuation + 1, sizeof *v->nll);
     v->live = ckvc_alloc(n, sizeof *v->live);
     v->place = ckvc_alloc(n, sizeof *v->place);
     v->token = ckvc_alloc(n, sizeof *v->token);
     v->next = ckvc_alloc(n, sizeof *v->next);
-    CKVC_TRY(session_create(o->model, v->limits, &v->session, err));
     return decoder_create(o->model, (int64_t)n, &v->decoder, err);
 }
 
@@ -148,23 +160,44 @@ static ckvc_status take_token(evaluator *v, way *x, be_greedy next, ckvc_err *er
 
 /* ---- an item: its prefill, and what every way keeps of it ---- */
 
-static ckvc_status prefill(evaluator *v, size_t i, ckvc_err *err) {
-    v->p = v->o->items->prompts.items[i];
-    v->p.n_continuation = eval_item_behind(&v->o->items->items[i]);
-    CKVC_TRY(policy_sets_prefill(v->policies, v->session, &v->p, &v->stats, err));
-    return session_next_greedy(v->session, &v->first, err);
+/* Items [n] -> the workers' prompts. */
+static ckvc_status prefill(evaluator *v, const size_t *items, int64_t n, ckvc_err *err) {
+    const prompt *p[SESSIONS_TOGETHER];
+    session *s[SESSIONS_TOGETHER];
+    for (int64_t k = 0; k < n; k++) {
+        v->p[k] = v->o->items->prompts.items[items[k]];
+        v->p[k].n_continuation = eval_item_behind(&v->o->items->items[items[k]]);
+        p[k] = &v->p[k];
+        s[k] = v->workers.w[k]->session;
+    }
+    CKVC_TRY(policy_workers_prefill(&v->workers, p, n, err));
+    return sessions_next_greedy(s, n, v->first, err);
 }
 
-/* Mean loss of the right answer behind the prompt and the question; NaN where there is none. */
-static ckvc_status reference_nll(evaluator *v, size_t i, const kept_set *sets, double *out,
-                                 ckvc_err *err) {
-    const eval_item *x = &v->o->items->items[i];
-    const prompt *p = &v->o->items->prompts.items[i];
-    *out = NAN;
-    if (x->n_reference == 0) { return CKVC_OK; }
-    CKVC_TRY(session_continue(v->session, p->tokens + p->n_tokens, p->n_continuation, sets, v->nll,
-                              err));
-    *out = nll_mean(v->nll + x->n_question, x->n_reference);
+/* Mean losses of the right answers behind prompts and questions, of one way of each item; NaN where
+ * there is none. */
+static ckvc_status reference_nll(evaluator *v, const size_t *items, int64_t n,
+                                 const rollout_lane *lanes, way *const *ways, ckvc_err *err) {
+    rollout_job jobs[SESSIONS_TOGETHER];
+    int64_t n_jobs = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const prompt *p = &v->o->items->prompts.items[items[k]];
+        ways[k]->row.reference_nll = NAN;
+        if (ways[k]->item->n_reference == 0) { continue; }
+        jobs[n_jobs++] = (rollout_job){.session = v->workers.w[k]->session,
+                                       .continuation = p->tokens + p->n_tokens,
+                                       .n = p->n_continuation,
+                                       .lanes = &lanes[k],
+                                       .n_lanes = 1,
+                                       .nll = v->workers.w[k]->scratch.nll};
+    }
+    if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
+    for (int64_t k = 0; k < n; k++) {
+        const eval_item *x = ways[k]->item;
+        if (x->n_reference == 0) { continue; }
+        ways[k]->row.reference_nll =
+            nll_mean(v->workers.w[k]->scratch.nll + x->n_question, x->n_reference);
+    }
     return CKVC_OK;
 }
 
@@ -200,7 +233,9 @@ static void describe(const evaluator *v, size_t i, size_t w, const policy_kept *
     x->row.setting.op = CKVC_OPERATOR_PAPER; /* a policy's own, as its name is */
 }
 
-static ckvc_status enter_way(evaluator *v, size_t i, size_t w, way *x, ckvc_err *err) {
+/* Way w of the item that worker k has in hand; *lane: a rollout of it. */
+static ckvc_status enter_way(evaluator *v, size_t i, int64_t k, size_t w, way *x,
+                             rollout_lane *lane, ckvc_err *err) {
     const uint32_t n_budgets = v->o->choice.setting.budgets.n;
     const prompt *p = &v->o->items->prompts.items[i];
     const policy_kept *kept = NULL;
@@ -208,19 +243,34 @@ static ckvc_status enter_way(evaluator *v, size_t i, size_t w, way *x, ckvc_err 
     x->question = p->tokens + p->n_tokens;
     x->tokens = ckvc_alloc(x->item->task->max_new, sizeof *x->tokens);
     if (w > 0) {
-        const size_t k = w - 1;
-        CKVC_TRY(
-            policy_sets_decide(v->policies, k / n_budgets, (uint32_t)(k % n_budgets), &kept, err));
+        CKVC_TRY(policy_sets_decide(v->workers.sets[k], (w - 1) / n_budgets,
+                                    (uint32_t)((w - 1) % n_budgets), &kept, err));
     }
-    const kept_set *sets = kept ? kept->sets : NULL;
+    *lane = (rollout_lane){.parent = -1, .sets = kept ? kept->sets : NULL};
     const int64_t room = (int64_t)x->item->n_question + x->item->task->max_new - 1;
-    CKVC_TRY(sequence_create(v->session, sets, room, &x->sequence, err));
+    CKVC_TRY(sequence_create(v->workers.w[k]->session, lane->sets, room, &x->sequence, err));
     describe(v, i, w, kept, x);
-    CKVC_TRY(reference_nll(v, i, sets, &x->row.reference_nll, err));
     if (x->item->n_question) { return CKVC_OK; }
-    be_greedy first = v->first;
-    if (kept && kept->propagated) { CKVC_TRY(session_next_greedy(v->session, &first, err)); }
+    be_greedy first = v->first[k];
+    if (kept && kept->propagated) {
+        CKVC_TRY(session_next_greedy(v->workers.w[k]->session, &first, err));
+    }
     return take_token(v, x, first, err);
+}
+
+/* Items [n] in all their ways, ways [n][n_ways]. */
+static ckvc_status enter_items(evaluator *v, const size_t *items, int64_t n, way *ways,
+                               ckvc_err *err) {
+    rollout_lane lanes[SESSIONS_TOGETHER];
+    way *x[SESSIONS_TOGETHER];
+    for (size_t w = 0; w < v->n_ways; w++) {
+        for (int64_t k = 0; k < n; k++) {
+            x[k] = &ways[(size_t)k * v->n_ways + w];
+            CKVC_TRY(enter_way(v, items[k], k, w, x[k], &lanes[k], err));
+        }
+        CKVC_TRY(reference_nll(v, items, n, lanes, x, err));
+    }
+    return CKVC_OK;
 }
 
 /* ---- a batch ---- */
@@ -274,12 +324,14 @@ static ckvc_status go_on(const evaluator *v, size_t n_done, ckvc_err *err) {
 /* Items n ... n + many - 1 of this part. */
 static ckvc_status run_batch(evaluator *v, size_t n, size_t many, ckvc_buffer *lines,
                              ckvc_err *err) {
-    for (size_t i = 0; i < many; i++) {
+    const size_t together = (size_t)v->workers.all.n;
+    for (size_t i = 0; i < many; i += together) {
+        const size_t group = many - i < together ? many - i : together;
+        size_t items[SESSIONS_TOGETHER];
+        for (size_t k = 0; k < group; k++) { items[k] = item_at(v, n + i + k); }
         CKVC_TRY(go_on(v, n, err));
-        CKVC_TRY(prefill(v, item_at(v, n + i), err));
-        for (size_t w = 0; w < v->n_ways; w++) {
-            CKVC_TRY(enter_way(v, item_at(v, n + i), w, &v->ways[i * v->n_ways + w], err));
-        }
+        CKVC_TRY(prefill(v, items, (int64_t)group, err));
+        CKVC_TRY(enter_items(v, items, (int64_t)group, &v->ways[i * v->n_ways], err));
     }
     for (size_t live = 1; live > 0;) {
         CKVC_TRY(go_on(v, n, err));
@@ -314,23 +366,32 @@ ckvc_status eval_answers(const eval_options *o, ckvc_buffer *lines, ckvc_err *er
 /* ---- what it will cost ---- */
 
 ckvc_status eval_forecast_make(const eval_options *o, eval_forecast *out, ckvc_err *err) {
-    CKVC_AUTO(evaluator_fini) evaluator v = {.o = o};
+    CKVC_AUTO(evaluator_fini) evaluator v = {.o = o, .forecast = true};
     const prompt_list *prompts = &o->items->prompts;
     size_t longest = 0, live, steps = 0;
     CKVC_TRY(evaluator_init(&v, err));
     while (prompts->items[longest].n_tokens < prompts->max_tokens) { longest++; }
-    *out = (eval_forecast){bytes_of(&v), v.n_ours, v.n_ways, prompts->max_tokens, 0, 0, 0, 0};
+    *out = (eval_forecast){.memory = v.workers.all.items->plan,
+                           .n_items = v.n_ours,
+                           .n_ways = v.n_ways,
+                           .n_tokens = prompts->max_tokens};
+    const calibrate_inputs in = {.model = o->model, .backend = o->be, .prompts = prompts};
+    CKVC_TRY(worker_time_copies(&in, &out->memory, &out->copy_s, err));
     const double start = ckvc_now_s();
-    CKVC_TRY(prefill(&v, longest, err));
+    CKVC_TRY(prefill(&v, &longest, 1, err));
     const double prefilled = ckvc_now_s();
-    for (size_t w = 0; w < v.n_ways; w++) { CKVC_TRY(enter_way(&v, longest, w, &v.ways[w], err)); }
+    CKVC_TRY(enter_items(&v, &longest, 1, v.ways, err));
     const double decided = ckvc_now_s();
     do {
         CKVC_TRY(step(&v, v.ways, v.n_ways, &live, err));
         steps += live > 0;
     } while (live > 0 && steps < FORECAST_STEPS);
-    out->prefill_s = prefilled - start;
-    out->decide_s = decided - prefilled;
+    /* the one item has paid for copies that those of a group share */
+    const double spared_s = out->copy_s * (1 - 1 / (double)out->memory.prompts),
+                 n_references = o->items->items[longest].n_reference > 0 ? (double)v.n_ways : 0;
+    out->compute_s = worker_compute_s(&in, prefilled - start, out->copy_s, prompts->max_tokens);
+    out->prefill_s = fmax(prefilled - start - spared_s, 1e-6);
+    out->decide_s = fmax(decided - prefilled - spared_s * n_references, 1e-6);
     out->step_s = steps ? (ckvc_now_s() - decided) / (double)steps : 0;
     for (size_t n = 0; n < v.n_ours; n++) {
         const size_t i = item_at(&v, n);

@@ -1,21 +1,21 @@
 /* Answers to items of tasks from the full cache and from what policies keep: the lines of `ckvc
  * eval` (formats/lines/answers.md).
  *
- * A prompt is prefilled once. The full cache and every policy under every budget take over what
- * they keep of it, each as a sequence of its own, and all sequences of some items go through the
- * decoder side by side: first the tokens of a question that nobody had seen, then greedily a token
- * each until the answer has ended. An item's lines depend on the item, the model and the policies
- * alone. */
+ * A prompt is prefilled once, several together where copies of weights do not stay in memory. The
+ * full cache and every policy under every budget take over what they keep of it, each as a sequence
+ * of its own, and all sequences of some items go through the decoder side by side: first the tokens
+ * of a question that nobody had seen, then greedily a token each until the answer has ended. An
+ * item's lines depend on the item, the model and the policies alone. */
 #pragma once
 
 #include "calib/eval/eval_items.h"
-#include "calib/policies/policy_sets.h"
+#include "calib/policies/policy_workers.h"
 #include "formats/run/run_dir.h"
 #include "lib/base/buffer.h"
 
 typedef struct eval_options {
     model *model;
-    const backend *be;
+    backend *be;
     const tokenizer *tok;
     const eval_items *items;
     policy_choice choice; /* none, or each under each of its setting's budgets */
@@ -39,9 +39,11 @@ ckvc_status eval_answers(const eval_options *o, ckvc_buffer *lines, ckvc_err *er
 
 /* What all items cost, from the longest one's prefill, decisions and some steps: an upper bound. */
 typedef struct eval_forecast {
-    size_t bytes, n_items, n_ways;
+    memory_plan memory; /* prompts: items that are prefilled together */
+    size_t n_items, n_ways;
     uint32_t n_tokens;                  /* of the longest prompt */
     double prefill_s, decide_s, step_s; /* of it; of all ways together; a step of all of them */
+    double copy_s, compute_s; /* of copies that do not stay, a pass; of a prefill without them */
     double hours;
 } eval_forecast;
 ckvc_status eval_forecast_make(const eval_options *o, eval_forecast *out,

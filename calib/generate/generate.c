@@ -16,10 +16,9 @@ typedef struct one { /* of a batch, in one way */
 
 typedef struct generator {
     const generate_options *o;
-    policy_sets *policies; /* NULL: none */
+    policy_choice none; /* of the full cache */
     decoder *decoder;
     const model_shape *shape;
-    session_limits limits;
     size_t n_ways;
     one *items[2];   /* [batch] each: the full cache, the policy */
     float *logits;   /* [batch][V], NULL when greedy */
@@ -46,7 +45,6 @@ static void drop_batch(generator *r) {
 
 static void generator_fini(generator *r) {
     drop_batch(r);
-    policy_sets_free(r->policies);
     decoder_destroy(r->decoder);
     CKVC_FREE(r->items[0], r->items[1], r->logits, r->live, r->place, r->token, r->next,
               r->weights);
@@ -64,7 +62,8 @@ static ckvc_status generator_init(generator *r, ckvc_err *err) {
     const generate_options *o = r->o;
     const size_t batch = o->batch;
     r->shape = model_get_shape(o->model);
-    r->limits = limits_of(o);
+    r->none = o->choice;
+    r->none.n = 0;
     r->n_ways = (size_t)o->full + (o->choice.n > 0);
     for (size_t w = 0; w < r->n_ways; w++) { r->items[w] = ckvc_calloc(batch, sizeof(one)); }
     r->live = ckvc_alloc(batch, sizeof *r->live);
@@ -75,23 +74,27 @@ static ckvc_status generator_init(generator *r, ckvc_err *err) {
         r->logits = ckvc_alloc(batch * (size_t)r->shape->vocab, sizeof *r->logits);
         r->weights = ckvc_alloc((size_t)r->shape->vocab, sizeof *r->weights);
     }
-    if (o->choice.n > 0) {
-        CKVC_TRY(policy_sets_create(&o->choice, r->shape, o->prompts, &r->policies, err));
-        policy_sets_need(r->policies, &r->limits);
-    }
+    /* what the policy cannot do is refused before texts of the full cache are made */
+    CKVC_AUTO(policy_sets_free_at) policy_sets *policies = NULL;
+    CKVC_TRY(policy_sets_create(&o->choice, r->shape, o->prompts, &policies, err));
     return decoder_create(o->model, o->batch, &r->decoder, err);
 }
 
-size_t generate_bytes(const generate_options *o, const backend *be) {
+/* Bytes of n sequences. */
+static size_t held_bytes(const generate_options *o, size_t n) {
+    const model_shape *s = model_get_shape(o->model);
+    const size_t rows =
+        (size_t)s->n_layers * (size_t)s->n_kv_heads * ((size_t)o->prompts->max_tokens + o->max_new);
+    return n * rows * 2 * (size_t)s->head_dim * sizeof(float);
+}
+
+size_t generate_bytes(const generate_options *o) {
     const model_shape *s = model_get_shape(o->model);
     const session_limits limits = limits_of(o);
-    const size_t rows = (size_t)s->n_layers * (size_t)s->n_kv_heads *
-                        (limits.max_prompt + (size_t)o->max_new),
-                 held = o->batch * rows * 2 * (size_t)s->head_dim * sizeof(float),
-                 logits = is_greedy(o) ? 0
-                                       : (size_t)s->vocab *
-                                             (o->batch * sizeof(float) + sizeof(token_weight));
-    return held + logits + session_bytes(s, limits) + session_scratch_bytes(be, s, limits);
+    const size_t logits =
+        is_greedy(o) ? 0 : (size_t)s->vocab * (o->batch * sizeof(float) + sizeof(token_weight));
+    return held_bytes(o, o->batch) + logits + session_bytes(s, limits) +
+           session_scratch_bytes(o->be, s, limits);
 }
 
 /* ---- a token ---- */
@@ -118,46 +121,55 @@ static void take_token(generator *r, one *x, size_t i) {
     }
 }
 
-/* ---- a prompt: prefill, what is kept, the first token ---- */
+/* ---- prompts: prefill, what is kept, the first token ---- */
 
-static ckvc_status enter(generator *r, session *s, one *x, const prompt *p, ckvc_err *err) {
+static void begin(const generator *r, one *x, const prompt *p) {
     const int64_t room = model_shape_context(r->shape) - p->n_tokens;
-    const uint32_t most = room < r->o->max_new ? (uint32_t)room : r->o->max_new;
     generated *g = &x->g;
-    prefill_stats stats;
-    const double start = ckvc_now_s();
-    const kept_set *sets = NULL;
-    x->most = most;
-    x->over = most == 0;
+    x->most = room < r->o->max_new ? (uint32_t)room : r->o->max_new;
+    x->over = x->most == 0;
     g->prompt = p;
     g->end = GENERATE_CONTEXT;
-    g->tokens = ckvc_alloc(most, sizeof *g->tokens);
-    g->nll = ckvc_alloc(most, sizeof *g->nll);
+    g->tokens = ckvc_alloc(x->most, sizeof *g->tokens);
+    g->nll = ckvc_alloc(x->most, sizeof *g->nll);
     ckvc_rng_init(&x->rng, r->o->choice.setting.seed, ckvc_rng_key(p->entry->id), STAGE_GENERATE);
-    if (g->compressed) {
-        prompt with_room = *p;
-        const policy_kept *kept;
-        with_room.n_continuation = most;
-        CKVC_TRY(policy_sets_prefill(r->policies, s, &with_room, &stats, err));
-        CKVC_TRY(policy_sets_decide(r->policies, 0, 0, &kept, err));
-        sets = kept->sets;
-    } else {
-        const prefill_input in = {.tokens = p->tokens,
-                                  .n = p->n_tokens,
-                                  .n_total = (int64_t)p->n_tokens + most,
-                                  .window = r->limits.max_window,
-                                  .alpha_kind = r->o->choice.setting.alpha};
-        CKVC_TRY(session_prefill(s, &in, &stats, err));
-    }
-    CKVC_TRY(sequence_create(s, sets, most > 0 ? most - 1 : 0, &x->sequence, err));
+}
+
+/* What the k-th worker's prompt keeps. */
+static ckvc_status take_over(const generator *r, policy_workers *w, int64_t k, one *x,
+                             ckvc_err *err) {
+    const policy_kept *kept = NULL;
+    generated *g = &x->g;
+    if (g->compressed) { CKVC_TRY(policy_sets_decide(w->sets[k], 0, 0, &kept, err)); }
+    CKVC_TRY(sequence_create(w->w[k]->session, kept ? kept->sets : NULL,
+                             x->most > 0 ? x->most - 1 : 0, &x->sequence, err));
     g->entries = (uint64_t)sequence_entries(x->sequence);
     g->cache_bytes = g->entries * 2 * (size_t)r->shape->head_dim * sizeof(float);
-    if (!x->over) {
-        CKVC_TRY(r->logits ? session_next_logits(s, r->logits, err)
-                           : session_next_greedy(s, r->next, err));
-        take_token(r, x, 0);
+    return CKVC_OK;
+}
+
+/* Prompts [n], a worker's each. */
+static ckvc_status enter(generator *r, policy_workers *w, one *items, const prompt *prompts,
+                         int64_t n, ckvc_err *err) {
+    prompt with_room[SESSIONS_TOGETHER];
+    const prompt *p[SESSIONS_TOGETHER];
+    session *s[SESSIONS_TOGETHER];
+    const double start = ckvc_now_s();
+    for (int64_t k = 0; k < n; k++) {
+        begin(r, &items[k], &prompts[k]);
+        with_room[k] = prompts[k];
+        with_room[k].n_continuation = items[k].most;
+        p[k] = &with_room[k];
+        s[k] = w->w[k]->session;
     }
-    g->first_s = ckvc_now_s() - start;
+    CKVC_TRY(policy_workers_prefill(w, p, n, err));
+    for (int64_t k = 0; k < n; k++) { CKVC_TRY(take_over(r, w, k, &items[k], err)); }
+    CKVC_TRY(r->logits ? sessions_next_logits(s, n, r->logits, err)
+                       : sessions_next_greedy(s, n, r->next, err));
+    for (int64_t k = 0; k < n; k++) {
+        if (!items[k].over) { take_token(r, &items[k], (size_t)k); }
+        items[k].g.first_s = ckvc_now_s() - start;
+    }
     return CKVC_OK;
 }
 
@@ -196,14 +208,19 @@ static ckvc_status step(generator *r, one *items, size_t n, size_t *n_live, ckvc
 /* Prompts first ... first + n - 1 in one way. */
 static ckvc_status run_way(generator *r, one *items, bool compressed, size_t first, size_t n,
                            ckvc_err *err) {
-    CKVC_AUTO(session_destroy_at) session *s = NULL;
-    CKVC_TRY(session_create(r->o->model, r->limits, &s, err));
-    for (size_t i = 0; i < n; i++) {
-        items[i].g.compressed = compressed;
+    const generate_options *o = r->o;
+    CKVC_AUTO(policy_workers_close) policy_workers w = {.all = {0}};
+    const calibrate_inputs in = {.model = o->model, .backend = o->be, .prompts = o->prompts};
+    const worker_options asked = {
+        .memory = o->memory, .held = held_bytes(o, n), .most_prompts = (int64_t)n};
+    CKVC_TRY(policy_workers_open(&w, &in, compressed ? &o->choice : &r->none, asked, err));
+    for (size_t i = 0; i < n; i++) { items[i].g.compressed = compressed; }
+    for (size_t i = 0, group; i < n; i += group) {
+        group = n - i < (size_t)w.all.n ? n - i : (size_t)w.all.n;
         CKVC_TRY(go_on(err));
-        CKVC_TRY(enter(r, s, &items[i], &r->o->prompts->items[first + i], err));
+        CKVC_TRY(enter(r, &w, &items[i], &o->prompts->items[first + i], (int64_t)group, err));
     }
-    session_destroy(ckvc_take(&s)); /* from here on there is what is kept, and no more */
+    policy_workers_close(&w); /* from here on there is what is kept, and no more */
     for (size_t live = n; live > 0;) {
         CKVC_TRY(go_on(err));
         CKVC_TRY(step(r, items, n, &live, err));

@@ -1,12 +1,13 @@
 /* Texts from a prompt's full cache, or from what a policy keeps of it: what `ckvc generate` prints.
  *
- * A prompt is prefilled, a policy decides what stays, a sequence takes that over and nothing else,
- * and the session with the whole cache is gone before the first step of decoding. Prompts go side
- * by side, a token each a step; a prompt's tokens do not depend on those beside it. */
+ * A prompt is prefilled, with others where copies of weights do not stay in memory, a policy
+ * decides what stays, a sequence takes that over and nothing else, and the session with the whole
+ * cache is gone before the first step of decoding. Prompts go side by side, a token each a step; a
+ * prompt's tokens do not depend on those beside it. */
 #pragma once
 
 #include "calib/generate/token_choice.h"
-#include "calib/policies/policy_sets.h"
+#include "calib/policies/policy_workers.h"
 
 typedef enum generate_end {
     GENERATE_STOP,    /* the model's own end of a text, which is the last token */
@@ -18,7 +19,9 @@ const char *generate_end_name(generate_end end); /* "stop", "length", "context" 
 
 typedef struct generate_options {
     model *model;
+    backend *be;
     const prompt_list *prompts;
+    size_t memory;        /* bytes that all may take; 0: three quarters of what is free */
     policy_choice choice; /* one policy under one budget, or none */
     bool full;            /* the full cache: alone, or beside the policy */
     uint32_t max_new, batch;
@@ -35,7 +38,8 @@ typedef struct generated {
     generate_end end;
     uint64_t entries;   /* (layer, KV head, position) that were held of the prompt */
     size_t cache_bytes; /* these entries' keys and values */
-    double first_s;     /* from the beginning of the prefill to the first token */
+    double first_s;     /* from the beginning of the prefill, of those that it goes with, to the */
+                        /* first token */
     double decode_s;    /* of the steps that it took part in */
     double own_s;       /* its share of them, where others went along */
 } generated;
@@ -45,5 +49,5 @@ typedef struct generated {
 typedef ckvc_status (*generate_seen)(void *ctx, const generated *ways, size_t n, ckvc_err *err);
 ckvc_status generate(const generate_options *o, generate_seen see, void *ctx,
                      ckvc_err *err) CKVC_MUST_CHECK;
-/* Bytes that it takes besides the model's weights. */
-size_t generate_bytes(const generate_options *o, const backend *be);
+/* Bytes that it takes besides the model's weights, where prompts are prefilled one at a time. */
+size_t generate_bytes(const generate_options *o);

@@ -621,28 +621,6 @@ static void thin_out(variant_list *v, size_t n) {
     v->n = n < v->n ? n : v->n;
 }
 
-/* What a pass through the layers spends on copies of weights that do not stay. */
-static ckvc_status time_copies(const calibrate_inputs *in, const memory_plan *plan, double *copy_s,
-                               ckvc_err *err) {
-    const double start_s = ckvc_now_s();
-    *copy_s = 0;
-    if (plan->copied == 0) { return CKVC_OK; }
-    CKVC_TRY(model_acquire(in->model, err));
-    CKVC_TRY(in->backend->ops->sync(in->backend, err)); /* a device's copies are under way */
-    *copy_s = ckvc_now_s() - start_s;
-    return CKVC_OK;
-}
-
-/* What a prompt's prefill takes without copies. A device copies beside its products, so that the
- * longer of both is what was timed: where that is the copies, products count as the backend says.
- */
-static double compute_of(const calibrate_inputs *in, double prefill_s, double copy_s,
-                         uint32_t n_tokens) {
-    if (!in->backend->memory_bytes) { return fmax(prefill_s - copy_s, 1e-6); }
-    return prefill_s > 1.1 * copy_s ? prefill_s
-                                    : copy_s * n_tokens / (double)in->backend->copy_rows;
-}
-
 /* The one prompt has paid for whole passes, whose copies the prompts of a batch share. */
 static void share_copies(const memory_plan *plan, dry_run *out) {
     const double spared_s = out->copy_s * (1 - 1 / (double)plan->prompts),
@@ -695,14 +673,14 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     CKVC_TRY(repeats(s.kind) ? open_repeats(&s, err) : workers_open(&s.all, in, &scans, NULL, err));
     s.w = s.all.items;
     out->memory = s.w->plan;
-    CKVC_TRY(time_copies(in, &out->memory, &out->copy_s, err));
+    CKVC_TRY(worker_time_copies(in, &out->memory, &out->copy_s, err));
     const shard_header header = pass_header(&s, calibrate_sides(o));
     s.rows = shard_create();
     shard_header_copy(&s.rows->h, &header);
     double start_s = ckvc_now_s();
     CKVC_TRY(worker_prefill(s.w, p, err));
     out->prefill_s = ckvc_now_s() - start_s;
-    out->compute_s = compute_of(in, out->prefill_s, out->copy_s, p->n_tokens);
+    out->compute_s = worker_compute_s(in, out->prefill_s, out->copy_s, p->n_tokens);
     start_s = ckvc_now_s();
     CKVC_TRY(worker_full(s.w, err));
     out->single_s = ckvc_now_s() - start_s;
@@ -727,9 +705,9 @@ ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_option
     *out = (dry_run){.n_tokens = longest->n_tokens, .n_continuation = longest->n_continuation};
     CKVC_TRY(workers_open(&all, in, &options, table, err));
     out->memory = all.items->plan;
-    CKVC_TRY(time_copies(in, &out->memory, &out->copy_s, err));
+    CKVC_TRY(worker_time_copies(in, &out->memory, &out->copy_s, err));
     CKVC_TRY(time_prompt(all.items, longest, out, err));
-    out->compute_s = compute_of(in, out->prefill_s, out->copy_s, longest->n_tokens);
+    out->compute_s = worker_compute_s(in, out->prefill_s, out->copy_s, longest->n_tokens);
     share_copies(&out->memory, out);
     return CKVC_OK;
 }

@@ -73,6 +73,12 @@ uint32_t policy_sets_unit(policy_sets *k, size_t i, uint32_t b, uint32_t layer, 
  */
 uint32_t policy_sets_above(policy_sets *k, size_t i, uint32_t b, uint32_t layer, uint32_t set,
                            double tau);
+/* Entries that a KV head keeps beyond its budget, in the mean over all heads of a prompt, at most:
+ * pyramidkv's steps from layer to layer are whole tokens, (L - 2) / 2; chunkkv has a chunk of 10 at
+ * least; headkv rounds. The others keep as many as they are given or fewer. */
+static inline double policy_sets_beyond(uint32_t n_layers) {
+    return n_layers > 22 ? (n_layers - 2) / 2.0 : 10;
+}
 /* Bytes that it holds for the longest prompt. */
 size_t policy_sets_bytes(const policy_sets *k);
 /* SCORE_MATCHED, before its sets are asked for: counts k's prompt in hand into the counts of `sum`,

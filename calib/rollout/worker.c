@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "lib/base/progress.h"
+
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Prompts that are worth going together: until copies of weights take a tenth of a pass, about, and
@@ -193,4 +195,22 @@ void worker_keep(worker *w, const prompt *p, bool logged) {
         epsilon_greedy_begin(how.greedy, w->share, w->sets->bin_entropy, w->sets->bin_ppl);
     }
     variants_build(&w->variants, w->sets, &how, p->entry->id);
+}
+
+ckvc_status worker_time_copies(const calibrate_inputs *in, const memory_plan *plan, double *copy_s,
+                               ckvc_err *err) {
+    const double start_s = ckvc_now_s();
+    *copy_s = 0;
+    if (plan->copied == 0) { return CKVC_OK; }
+    CKVC_TRY(model_acquire(in->model, err));
+    CKVC_TRY(in->backend->ops->sync(in->backend, err)); /* a device's copies are under way */
+    *copy_s = ckvc_now_s() - start_s;
+    return CKVC_OK;
+}
+
+double worker_compute_s(const calibrate_inputs *in, double prefill_s, double copy_s,
+                        uint32_t n_tokens) {
+    if (!in->backend->memory_bytes) { return fmax(prefill_s - copy_s, 1e-6); }
+    return prefill_s > 1.1 * copy_s ? prefill_s
+                                    : copy_s * n_tokens / (double)in->backend->copy_rows;
 }

@@ -92,3 +92,14 @@ ckvc_status workers_prefill(worker *const *w, const prompt *const *prompts, int6
                             ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status workers_full(worker *const *w, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status workers_rollouts(worker *const *w, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* ---- for dry runs ---- */
+
+/* What a pass through the layers spends on copies of weights that do not stay. */
+ckvc_status worker_time_copies(const calibrate_inputs *in, const memory_plan *plan, double *copy_s,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+/* What a prompt's prefill takes without copies. A device copies beside its products, so that the
+ * longer of both is what was timed: where that is the copies, products count as the backend says.
+ */
+double worker_compute_s(const calibrate_inputs *in, double prefill_s, double copy_s,
+                        uint32_t n_tokens);

@@ -341,9 +341,7 @@ ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err)
     return CKVC_OK;
 }
 
-/* And which prompts go together. compute_s: of a prompt's prefill; passes, at most; 0: not known.
- */
-static void print_copies(const memory_plan *m, double copy_s, double compute_s, int64_t passes) {
+void run_setup_print_copies(const memory_plan *m, double copy_s, double compute_s, int64_t passes) {
     if (m->joined > 0) {
         printf("prompts together   rows of %lld go through a layer's products as one\n",
                (long long)m->joined);
@@ -373,7 +371,7 @@ void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost) {
     printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, scores %.1f\n",
            (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
            (double)m->prompt / 1e6, (double)m->sets / 1e6);
-    print_copies(m, d->copy_s, d->compute_s, 0);
+    run_setup_print_copies(m, d->copy_s, d->compute_s, 0);
     printf("this pass          about %s at most, %.1f MB on disk\n", duration,
            cost->disk_bytes / 1e6);
 }
@@ -493,5 +491,5 @@ void run_setup_print_cost(const run_setup *j, const run_cost *cost) {
            (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
            (double)m->prompt / 1e6, (double)m->sets / 1e6, (long long)m->lanes,
            (double)m->batch / 1e6);
-    print_copies(m, d->copy_s, d->compute_s, m->passes);
+    run_setup_print_copies(m, d->copy_s, d->compute_s, m->passes);
 }

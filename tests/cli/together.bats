@@ -12,6 +12,8 @@ score() { # OUT [options]
     "$CKVC" score "${SCORE[@]}" --manifest "$DIR/prompts.jsonl" --out "$out" "$@"
 }
 
+EVAL=(--model "$MODEL" --tasks copy,niah --lengths 150 --count 2 --policy snapkv,pyramidkv --budget 0.25 --window 8 --batch 4 -q)
+
 setup_file() {
     export DIR=$BATS_FILE_TMPDIR
     prompts 12 | python3 -c '
@@ -106,4 +108,39 @@ without() {
     done
     [ -e "$DIR/killed.jsonl" ] || score "$DIR/killed.jsonl" --memory 13M --resume
     cmp "$DIR/all.jsonl" "$DIR/killed.jsonl"
+}
+
+@test "eval: the dry run says how many items are prefilled together; the same answers, in parts, killed and resumed" {
+    run "$CKVC" eval "${EVAL[@]}" --dry-run --memory 18M
+    [ "$status" -eq 0 ]
+    [[ $output == *"MB do not stay: "*" for "[2-4]" prompts together"*"make it compute-bound"* ]]
+    run "$CKVC" eval "${EVAL[@]}" --dry-run
+    [[ $output != *"do not stay"* ]]
+    "$CKVC" eval "${EVAL[@]}" --out "$DIR/answers.jsonl"
+    "$CKVC" eval "${EVAL[@]}" --out "$DIR/few.jsonl" --memory 18M --threads 2
+    cmp "$DIR/answers.jsonl" "$DIR/few.jsonl"
+    for i in 0 1 2; do "$CKVC" eval "${EVAL[@]}" --out "$DIR/thirds.jsonl" --memory 18M --shard "$i/3"; done
+    "$CKVC" merge "$DIR/thirds.jsonl" -q
+    cmp "$DIR/answers.jsonl" "$DIR/thirds.jsonl"
+    for delay in 0.1 0.2 0.4 0.6; do
+        timeout --foreground -s KILL "$delay" "$CKVC" eval "${EVAL[@]}" --batch 3 --out "$DIR/some.jsonl" --memory 18M --resume || true
+    done
+    [ -e "$DIR/some.jsonl" ] || "$CKVC" eval "${EVAL[@]}" --batch 3 --out "$DIR/some.jsonl" --memory 18M --resume
+    cmp "$DIR/answers.jsonl" "$DIR/some.jsonl"
+}
+
+# texts [options]: without what the clock says.
+texts() {
+    "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --policy snapkv --budget 0.25 --window 8 --compare --json --max-new 12 -q "$@" |
+        sed 's/"[a-z_]*_s": *[^,}]*//g'
+}
+
+@test "generate: the same texts, likeliest and drawn" {
+    for how in "" "--temperature 0.8"; do
+        # shellcheck disable=SC2086
+        texts $how >"$DIR/all.txt"
+        [ "$(grep -c tokens "$DIR/all.txt")" -eq 24 ]
+        # shellcheck disable=SC2086
+        diff "$DIR/all.txt" <(texts $how --memory 13M --batch 5)
+    done
 }

@@ -512,11 +512,41 @@ static void test_learned(void **state) {
     check_learned(CKVC_FEATURES_2);
 }
 
+/* What a rule of whole steps or chunks gives a head beyond its budget, in the mean. */
+static double beyond(score_kind kind, uint32_t n_layers, uint32_t T, uint32_t B) {
+    static uint32_t c[100];
+    static double s[100 * 1001];
+    double sum = 0;
+    for (size_t i = 0; i < n_layers * T; i++) { s[i] = (double)(i * 7919 % 1009); }
+    const allot_ask ask = {.n_layers = n_layers, .n_heads = 1, .n_tokens = T, .budget = B, .s = s};
+    policy_rule_of(kind)->allot(&ask, c);
+    for (uint32_t l = 0; l < n_layers; l++) { sum += c[l]; }
+    return sum / n_layers - B;
+}
+
+/* policy_sets_beyond: never more, and not much less. */
+static void beyond_the_budget(void **state) {
+    (void)state;
+    for (uint32_t n_layers = 2; n_layers <= 100; n_layers += n_layers < 10 ? 1 : 9) {
+        double most = 0;
+        static const uint32_t lengths[] = {21, 60, 120, 1001};
+        for (int i = 0; i < 4; i++) {
+            for (uint32_t B = 1; B < lengths[i]; B++) {
+                const double steps = beyond(SCORE_PYRAMIDKV, n_layers, lengths[i], B),
+                             chunks = beyond(SCORE_CHUNKKV, n_layers, lengths[i], B);
+                most = fmax(most, fmax(steps, chunks));
+            }
+        }
+        assert_true(most <= policy_sets_beyond(n_layers));
+        assert_true(most >= policy_sets_beyond(n_layers) - 2);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden_sets), cmocka_unit_test(test_counterparts),
         cmocka_unit_test(test_references),  cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_learned),
+        cmocka_unit_test(test_learned),     cmocka_unit_test(beyond_the_budget),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
