@@ -35,10 +35,10 @@ typedef struct evaluator {
      * token behind it */
     prompt p[SESSIONS_TOGETHER];
     be_greedy first[SESSIONS_TOGETHER]; /* but for policies that propagate */
-    size_t n_ways, batch; /* of an item; items */
-    size_t n_ours;        /* items of this part */
-    way *ways;            /* [batch][n_ways] */
-    sequence **live;      /* [batch * n_ways], with place and token: those that go on */
+    size_t n_ways, batch;               /* of an item; items */
+    size_t n_ours;                      /* items of this part */
+    way *ways;                          /* [batch][n_ways] */
+    sequence **live; /* [batch * n_ways], with place and token: those that go on */
     size_t *place;
     int32_t *token;
     be_greedy *next; /* [batch * n_ways] */
@@ -93,6 +93,7 @@ static ckvc_status open_workers(evaluator *v, ckvc_err *err) {
     const worker_options asked = {.memory = o->memory,
                                   .held = held_bytes(v),
                                   .n_rollouts = (int64_t)v->n_ways,
+                                  .steps = (double)o->items->max_behind / (double)v->batch,
                                   .most_prompts = (int64_t)v->batch};
     ckvc_err why = {0};
     if (v->forecast && asked.held <= o->memory) { /* copies that will give way do so now */

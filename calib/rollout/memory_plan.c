@@ -101,7 +101,8 @@ static double rows_a_prompt(const memory_request *r, const memory_plan *p) {
                  copied = p->copied ? (double)p->copied / (double)r->weights : 0,
                  fill = (double)r->backend->fill_rows / (double)p->prompts;
     return fmax((double)r->limits.max_prompt, fill) + lanes * (double)r->limits.max_continuation +
-           copied * (double)r->backend->copy_rows * (double)p->passes / (double)p->prompts;
+           copied * (double)r->backend->copy_rows *
+               ((double)p->passes / (double)p->prompts + r->steps);
 }
 
 ckvc_status memory_plan_make(const memory_request *r, memory_plan *out, ckvc_err *err) {

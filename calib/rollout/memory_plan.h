@@ -20,6 +20,7 @@ typedef struct memory_request {
     const ckvc_table *table;       /* NULL: no rollouts under kept sets (a scan), but for ... */
     int64_t most_lanes;            /* ... who makes these itself, so many side by side at most */
     int64_t n_rollouts;            /* ... and so many of a prompt in all; 0: as most_lanes */
+    double steps;                  /* passes beside, a prompt's share of them: decoding */
     int64_t most_prompts;          /* that may go through the layers together; 0: as 1 */
     size_t beside;                 /* what is held for the longest prompt besides */
     size_t held;                   /* of the backend's memory, by others, whatever the plan */

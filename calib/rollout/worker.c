@@ -37,6 +37,7 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                            .held = o->held,
                            .most_lanes = o->most_lanes,
                            .n_rollouts = o->n_rollouts,
+                           .steps = o->steps,
                            .most_prompts = most_prompts(in, o, table),
                            .table = table,
                            .plain = o->rollouts == ROLLOUTS_PLAIN,

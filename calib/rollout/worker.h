@@ -40,6 +40,7 @@ typedef struct worker_options {
     size_t held;        /* of the backend's memory, by others, beside all workers */
     int64_t most_lanes; /* without a table: rollouts side by side at most; 0: none are */
     int64_t n_rollouts; /* likewise: of a prompt in all; 0: as most_lanes */
+    double steps; /* passes beside, a prompt's share of them: decoding, while workers are open */
     /* Prompts that may go through the layers together, at most (workers_open); 0: one at a time */
     int64_t most_prompts;
 } worker_options;

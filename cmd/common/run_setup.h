@@ -100,7 +100,7 @@ void run_setup_print_cost(const run_setup *j, const run_cost *cost);
 /* The table that a run starts under. Borrowed. */
 ckvc_table *run_setup_table(const run_setup *j);
 void run_setup_close(run_setup *j);
-/* Of a dry run: which prompts go together, which copies of weights do not stay, what they take in seconds and how many prompts
- * make up for it; nothing where all stay. compute_s: of a prompt's prefill; passes, at most; 0: not
- * known. */
+/* Of a dry run: which prompts go together, which copies of weights do not stay, what they take in
+ * seconds and how many prompts make up for it; nothing where all stay. compute_s: of a prompt's
+ * prefill; passes, at most; 0: not known. */
 void run_setup_print_copies(const memory_plan *m, double copy_s, double compute_s, int64_t passes);
