@@ -68,7 +68,7 @@ ckvc_status worker_open(worker *w, const calibrate_inputs *in, const worker_opti
 void worker_close(worker *w);
 
 /* As many as the memory plan has prompts go together: several where o->most_prompts allows it, and
- * that spares copies of weights. */
+ * that spares copies of weights or fills a device. */
 typedef struct workers {
     worker *items; /* [n] */
     int64_t n;
