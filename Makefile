@@ -218,7 +218,7 @@ $(B)/tests/%.o: tests/unit/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 # Programs of tests/unit that run on the backend that CKVC_TEST_BACKEND names.
-EMU_UNIT := $(addprefix $(EMU)/tests/,calib/policies/test_published_sets $(addprefix lib/,backend/test_backend_cuda backend/test_cuda_host backend/test_backend_cpu backend/test_attention_error model/test_model_golden model/test_decoder model/test_together))
+EMU_UNIT := $(addprefix $(EMU)/tests/,calib/policies/test_published_sets $(addprefix lib/,backend/test_backend_cuda backend/test_cuda_host backend/test_backend_cpu backend/test_attention_error model/test_model_golden model/test_decoder model/test_together model/test_propagation))
 .PHONY: emulated
 .SECONDARY: $(EMU)/tests/emulation/test_emulation.cu.o $(EMU_UNIT:$(EMU)/%=$(B)/%.o)
 emulated: $(EMU)/ckvc $(EMU)/tests/test_emulation $(EMU_UNIT) ## `--backend cuda` on the CPU, and its tests (tests/emulation; clang++)

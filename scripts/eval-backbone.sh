@@ -35,7 +35,7 @@ esac
 [ -e "$model" ] || { echo "eval-backbone: $model is not there; fetch $hub" >&2; exit 66; }
 mkdir -p "$out"
 lengths=${LENGTHS:-$lengths} budgets=${BUDGETS:-512,0.125,0.25}
-policies=${POLICIES:-streamingllm,h2o,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv,expected-attention,tova,keydiff,random}
+policies=${POLICIES:-streamingllm,h2o,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv,fastkv,expected-attention,tova,keydiff,random}
 machine=(--model "$model" --compute "${COMPUTE:-f32}" --backend "${BACKEND:-auto}" -W "$window" ${THREADS:+-t "$THREADS"})
 say() { printf '\n== %s\n' "$*"; }
 
