@@ -40,7 +40,8 @@ static void print_part(const json_t *part) {
         print_duration("%10s ", json_is_true(json_object_get(pass, "complete"))
                                     ? NULL
                                     : json_object_get(pass, "seconds_left"));
-        print_duration("%12s ago\n", json_object_get(pass, "seconds_since_write"));
+        const json_t *ago = json_object_get(pass, "seconds_since_write");
+        print_duration(json_is_number(ago) ? "%12s ago\n" : "%16s\n", ago);
     }
     for (size_t i = 0; i < json_array_size(skipped); i++) {
         const json_t *s = json_array_get(skipped, i);
@@ -75,6 +76,9 @@ static void print_status(const json_t *o) {
     for (size_t i = 0; i < json_array_size(missing); i++) {
         const char *part = json_string_value(json_array_get(missing, i));
         printf("%-10s not here: --shard %s\n", part, part);
+    }
+    if (!complete && merged && made_by && strcmp(made_by, "compile") == 0) {
+        printf("no table.ckvt yet: fits and scores follow each pass\n");
     }
     if (complete && !merged) { printf("all parts are there; next: ckvc merge %s\n", run); }
 }

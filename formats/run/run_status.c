@@ -92,7 +92,10 @@ static ckvc_status describe_part(const char *path, run_part part, json_t **out, 
     CKVC_AUTO(run_close_at) run_dir *r = run_new(path, part);
     CKVC_TRY(run_load(r, err));
     json_auto_t *passes = json_array();
-    bool complete = r->n_passes > 0;
+    /* compile has fits and scores between its passes, and ends with a table */
+    const char *verb = json_string_value(json_object_get(r->plan, "verb"));
+    bool complete =
+        r->n_passes > 0 && (!verb || strcmp(verb, "compile") != 0 || run_has_file(r, "table.ckvt"));
     for (size_t i = 0; i < r->n_passes; i++) {
         progress o;
         const ckvc_status st = count_pass(r, r->passes[i], &o, err);

@@ -70,6 +70,36 @@ setup_file() {
     same_run "$DIR/demand" "$DIR/demand-3"
 }
 
+@test "rewards of shares and of thresholds below them, and features, in parts: any number, in any order, killed and resumed" {
+    local all=(calibrate "${OF[@]}" --manifest "$DIR/prompts.jsonl") kind n
+    "$CKVC" "${all[@]}" --side demand --budget 0.5 --recent 4 --out "$DIR/asked"
+    "$CKVC" fit "$DIR/asked" --out "$DIR/shares.ckvt" -q
+    shares() { "$CKVC" "${all[@]}" --side head --tables "$DIR/shares.ckvt" --variants 8 --out "$@"; }
+    cuts() { "$CKVC" "${all[@]}" --side gate --tables "$DIR/shares.ckvt" --variants 8 --out "$@"; }
+    features() { "$CKVC" "${all[@]}" --side score --positions 32 --out "$@"; }
+    for kind in shares cuts features; do
+        $kind "$DIR/$kind"
+        for n in 1 2 3 7; do
+            [ $kind = shares ] || [ "$n" -eq 3 ] || continue
+            parts "$n" $kind "$DIR/$kind-$n"
+            "$CKVC" merge "$DIR/$kind-$n" -q
+            same_run "$DIR/$kind" "$DIR/$kind-$n"
+        done
+    done
+    for n in 2 3 7; do
+        shares "$DIR/shares-killed-$n" --shard "0/$n" &
+        local pid=$! rc=0
+        until grep -q sha256 "$DIR/shares-killed-$n/journal-0-of-$n.jsonl" 2>/dev/null; do kill -0 $pid; done
+        kill -9 $pid 2>/dev/null || true
+        wait $pid || rc=$?
+        echo "part 0/$n: exit $rc"
+        for ((i = n - 1; i > 0; i--)); do shares "$DIR/shares-killed-$n" --shard "$i/$n"; done
+        shares "$DIR/shares-killed-$n" --shard "0/$n" --resume
+        "$CKVC" merge "$DIR/shares-killed-$n" -q
+        same_run "$DIR/shares" "$DIR/shares-killed-$n"
+    done
+}
+
 @test "a part that is killed goes on where it was" {
     "$CKVC" calibrate "${OF[@]}" "${LOG[@]}" --manifest "$DIR/prompts.jsonl" --scan "$DIR/scan" --out "$DIR/killed" --shard 0/2 \
         --variants 64 &
@@ -227,6 +257,12 @@ assert scan["seconds_since_write"] > 1e8, scan'
     grep -Eq '^0/2 +scan +4 +4 +1 ' <<<"$output"
     run "$CKVC" status "$DIR/halves" "$DIR/scan" --watch 1 # all is done: it ends
     [ "$status" -eq 0 ]; [[ $output == *"next: ckvc merge $DIR/halves"* ]]
+    # between the passes of a compile, whose end is its table
+    cp -r "$DIR/scan" "$DIR/between"
+    sed -i 's/"verb":"scan"/"verb":"compile"/' "$DIR/between/run.json"
+    run "$CKVC" status "$DIR/between"
+    [ "$status" -eq 0 ]; [[ $output == *"no table.ckvt yet"* ]]
+    "$CKVC" status "$DIR/between" --json | grep -q '"complete":false,"merged"'
     run "$CKVC" status "$DIR"
     [ "$status" -eq 66 ]; one_line
 }
