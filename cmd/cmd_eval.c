@@ -155,12 +155,12 @@ static ckvc_status print_forecast(const eval_cli *c, const eval_options *o, ckvc
     char duration[CKVC_DURATION];
     CKVC_TRY(eval_forecast_make(o, &f, err));
     if (c->inputs.json) {
-        json_print(
-            JSON_NUMBERS(json_object(), {"items", f.n_items}, {"lines", f.n_ways},
-                         {"T", f.n_tokens}, {"prefill_s", f.prefill_s}, {"decide_s", f.decide_s},
-                         {"step_s", f.step_s}, {"bytes", (double)f.memory.total},
-                         {"prompts_together", f.memory.prompts}, {"copied_bytes", f.memory.copied},
-                         {"copy_s", f.copy_s}, {"compute_s", f.compute_s}, {"hours", f.hours}));
+        json_print(JSON_NUMBERS(
+            json_object(), {"items", f.n_items}, {"lines", f.n_ways}, {"T", f.n_tokens},
+            {"prefill_s", f.prefill_s}, {"decide_s", f.decide_s}, {"step_s", f.step_s},
+            {"bytes", (double)f.memory.total}, {"prompts_together", f.memory.prompts},
+            {"copied_bytes", f.memory.copied}, {"copy_s", f.copy_s}, {"compute_s", f.compute_s},
+            {"hours", f.hours}, {"disk_bytes", f.disk_bytes}));
         return CKVC_OK;
     }
     ckvc_duration(3600 * f.hours, duration);
@@ -171,7 +171,8 @@ static ckvc_status print_forecast(const eval_cli *c, const eval_options *o, ckvc
     printf("memory             %.1f MB of %.1f\n", (double)f.memory.total / 1e6,
            (double)o->memory / 1e6);
     run_setup_print_copies(&f.memory, f.copy_s, f.compute_s, 0);
-    printf("all                about %s at most\n", duration);
+    printf("all                about %s at most, about %.1f MB on disk\n", duration,
+           f.disk_bytes / 1e6);
     return CKVC_OK;
 }
 

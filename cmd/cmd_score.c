@@ -1,6 +1,7 @@
 /* ckvc score: losses of prompts under tables and reference policies, as JSON lines. */
 #include "cmd/cmd_score.h"
 
+#include "cmd/common/json_text.h"
 #include "cmd/common/leak_guard.h"
 #include "cmd/common/score_checkpoint.h"
 #include "cmd/common/shard_option.h"
@@ -78,13 +79,42 @@ static json_t *settings_of(const score_cli *c, const score_job *j) {
     return o;
 }
 
+static ckvc_status print_forecast(const score_job *j, const calibrate_inputs *in,
+                                  const score_options *o, bool json, ckvc_err *err) {
+    score_forecast f;
+    char duration[CKVC_DURATION];
+    CKVC_TRY(score_forecast_make(in, o, &f, err));
+    const memory_plan *m = &f.memory;
+    if (json) {
+        json_print_as_given(JSON_NUMBERS(
+            json_object(), {"prompts", j->e.prompts->n}, {"lines", j->of.n * j->of.n_budgets},
+            {"longest", f.n_tokens}, {"prefill_s", f.prefill_s}, {"prompt_s", f.prompt_s},
+            {"hours", f.hours}, {"memory_bytes", m->total}, {"prompts_together", m->prompts},
+            {"disk_bytes", f.disk_bytes}));
+        return CKVC_OK;
+    }
+    ckvc_duration(3600 * f.hours, duration);
+    printf("prompts            %zu, %zu lines each\n", j->e.prompts->n, j->of.n * j->of.n_budgets);
+    printf("longest prompt     %u + %u tokens: prefill %.3f s, all of it %.3f s\n", f.n_tokens,
+           f.n_continuation, f.prefill_s, f.prompt_s);
+    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, sets %.1f\n",
+           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
+           (double)m->prompt / 1e6, (double)m->sets / 1e6);
+    printf("this score         about %s at most, about %.1f MB on disk\n", duration,
+           f.disk_bytes / 1e6);
+    return CKVC_OK;
+}
+
 ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_AUTO(job_fini) score_job j = {0};
     USAGE_IF(c->resume && !c->out, "--resume goes on with an --out FILE; name it");
     CKVC_TRY(shard_option(c->shard, &j.part, err));
     USAGE_IF(j.part.count && (!c->out || c->score.vectors),
              "--shard makes a part of an --out FILE, without --vectors");
-    if (c->out) { CKVC_TRY(score_checkpoint_out_check(c->out, c->resume, c->score.force, err)); }
+    USAGE_IF(j.part.count && c->dry_run, "--dry-run is of all prompts: leave out --shard");
+    if (c->out && !c->dry_run) {
+        CKVC_TRY(score_checkpoint_out_check(c->out, c->resume, c->score.force, err));
+    }
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open_kvzip(&c->of, &c->inputs, &j.e, err));
@@ -108,6 +138,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.memory = c->inputs.memory;
     o.choice.setting.budgets = (setting_list){j.of.budgets, j.of.n_budgets};
     o.choice.setting.layer_budgets = (setting_list){j.layer_budgets, j.layer_budgets ? L : 0};
+    if (c->dry_run) { return print_forecast(&j, &inputs, &o, c->inputs.json, err); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     j.checkpoint = (score_checkpoint){.out = c->out,
                                       .part = j.part,
@@ -180,6 +211,7 @@ static const opt rows[] = {
     OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
     OPT_LIMIT_TIME(limit_time),
     OPT_SHARD(shard),
+    OPT_FLAG("dry-run", dry_run, "check everything, time the longest prompt, write nothing"),
     {0}};
 
 const verb verb_score = {

@@ -13,7 +13,7 @@ typedef struct score_cli {
     bool budget_given; /* in place of the first table's */
     const char *layer_budgets, *shard;
     int64_t limit_time;
-    bool resume;
+    bool resume, dry_run;
     bool c_min_given; /* c_min in place of each table's floors */
     double c_min;
 } score_cli;

@@ -9,7 +9,7 @@
 #include "lib/model/decoder.h"
 
 /* Steps that a forecast times. */
-enum { FORECAST_STEPS = 4 };
+enum { FORECAST_STEPS = 4, TOKEN_BYTES = 8 /* of a token in a line, about, at most */ };
 
 /* One item under one policy and budget, or under the full cache (which is way 0). */
 typedef struct way {
@@ -394,8 +394,15 @@ ckvc_status eval_forecast_make(const eval_options *o, eval_forecast *out, ckvc_e
     out->prefill_s = fmax(prefilled - start - spared_s, 1e-6);
     out->decide_s = fmax(decided - prefilled - spared_s * n_references, 1e-6);
     out->step_s = steps ? (ckvc_now_s() - decided) / (double)steps : 0;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
+    for (size_t w = 0; w < v.n_ways; w++) {
+        v.ways[w].end = "length";
+        CKVC_TRY(append_line(&v, &v.ways[w], &lines, err));
+    }
     for (size_t n = 0; n < v.n_ours; n++) {
         const size_t i = item_at(&v, n);
+        out->disk_bytes +=
+            (double)lines.size + (double)v.n_ways * TOKEN_BYTES * o->items->items[i].task->max_new;
         out->hours += (out->prefill_s + out->decide_s) * prompts->items[i].n_tokens /
                           (double)prompts->max_tokens +
                       out->step_s * eval_item_behind(&o->items->items[i]);

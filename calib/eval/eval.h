@@ -44,7 +44,7 @@ typedef struct eval_forecast {
     uint32_t n_tokens;                  /* of the longest prompt */
     double prefill_s, decide_s, step_s; /* of it; of all ways together; a step of all of them */
     double copy_s, compute_s; /* of copies that do not stay, a pass; of a prefill without them */
-    double hours;
+    double hours, disk_bytes;
 } eval_forecast;
 ckvc_status eval_forecast_make(const eval_options *o, eval_forecast *out,
                                ckvc_err *err) CKVC_MUST_CHECK;

@@ -333,3 +333,43 @@ ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ck
     }
     return CKVC_OK;
 }
+
+/* ---- what it will cost ---- */
+
+ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options *o,
+                                score_forecast *out, ckvc_err *err) {
+    const prompt_list *all = in->prompts;
+    const size_t per_prompt = o->choice.n * o->choice.setting.budgets.n;
+    CKVC_AUTO_FREE score_summary *summary = ckvc_calloc(per_prompt, sizeof *summary);
+    CKVC_AUTO(scorer_fini) scorer s = {.in = in, .o = o, .summary = summary};
+    const prompt *longest = all->items;
+    bool matches = false;
+    double tokens = 0, counted = 0; /* of all prompts; of those that thresholds are found by */
+    for (const prompt *p = all->items; p < all->items + all->n; p++) {
+        if (p->n_tokens + p->n_continuation > longest->n_tokens + longest->n_continuation) {
+            longest = p;
+        }
+        tokens += p->n_tokens + p->n_continuation;
+        counted += !all->n_heldout || p->heldout ? p->n_tokens : 0;
+    }
+    for (size_t i = 0; i < o->choice.n; i++) { matches |= o->choice.list[i].kind == SCORE_MATCHED; }
+    CKVC_TRY(scorer_init(&s, err));
+    policy_sets *sets = s.lanes->policies;
+    *out = (score_forecast){.memory = s.workers.all.items->plan,
+                            .n_tokens = longest->n_tokens,
+                            .n_continuation = longest->n_continuation};
+    const double start_s = ckvc_now_s();
+    CKVC_TRY(enter_prompts(&s, &longest, 1, err));
+    if (matches) {
+        CKVC_TRY(policy_sets_count(sets, sets, err));
+        policy_sets_match(sets, sets);
+    }
+    out->prefill_s = ckvc_now_s() - start_s;
+    CKVC_TRY(score_group(&s, &longest, 1, err));
+    out->prompt_s = ckvc_now_s() - start_s - out->prefill_s;
+    out->hours = (out->prompt_s * tokens / (longest->n_tokens + longest->n_continuation) +
+                  (matches ? out->prefill_s * counted / longest->n_tokens : 0)) /
+                 3600;
+    out->disk_bytes = (double)s.lanes->lines.size * (double)all->n;
+    return CKVC_OK;
+}

@@ -52,3 +52,13 @@ ckvc_status score_count_done(const calibrate_inputs *in, const score_options *o,
  * score_count_done, is filled. CKVC_E_STOPPED after a clean stop. */
 ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ckvc_buffer *lines,
                           score_summary *summary, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* What all prompts cost, from the longest one done once: an upper bound. */
+typedef struct score_forecast {
+    memory_plan memory;
+    uint32_t n_tokens, n_continuation; /* of the longest prompt */
+    double prefill_s, prompt_s;        /* of it; of all that is asked of it, a prefill among it */
+    double hours, disk_bytes;
+} score_forecast;
+ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options *o,
+                                score_forecast *out, ckvc_err *err) CKVC_MUST_CHECK;

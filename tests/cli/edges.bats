@@ -253,12 +253,32 @@ stop_after() {
     "$CKVC" scan "${all[@]}" --out "$DIR/forecast" --dry-run --json >"$DIR/forecast.json"
     [ ! -e "$DIR/forecast" ]
     "$CKVC" scan "${all[@]}" --out "$DIR/forecast" >/dev/null
+    # the one file of events: nothing is written to it by coming again
+    cp "$DIR/forecast/journal.jsonl" "$DIR/journal-before"
+    for _ in 1 2 3; do "$CKVC" scan "${all[@]}" --out "$DIR/forecast" --resume >/dev/null; done
+    cmp "$DIR/journal-before" "$DIR/forecast/journal.jsonl"
     python3 - "$DIR/forecast.json" "$(cat "$DIR"/forecast/scan/*.h5 "$DIR/forecast/journal.jsonl" | wc -c)" "$(wc -l <"$DIR/prompts.jsonl")" <<'END'
 import json, sys
 d = json.load(open(sys.argv[1]))
 assert d["prompts"] == int(sys.argv[3]) and min(d["hours"], d["memory_bytes"], d["prompt_s"], d["prefill_s"]) > 0, d
 assert int(sys.argv[2]) <= d["disk_bytes"] <= 2 * int(sys.argv[2]), (d, sys.argv)
 END
+}
+
+@test "the dry run of a score: what it takes, nothing written" {
+    local all=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --policy identity,snapkv,matched --budget 16,0.5 --table "$DIR/t.ckvt" -q)
+    "$CKVC" score "${all[@]}" --out "$DIR/forecast.jsonl" --dry-run --json >"$DIR/forecast.json"
+    run compgen -G "$DIR/forecast.jsonl*"
+    [ "$status" -eq 1 ]
+    "$CKVC" score "${all[@]}" --out "$DIR/forecast.jsonl"
+    python3 - "$DIR/forecast.json" "$DIR/forecast.jsonl" <<'END'
+import json, sys
+d, lines = json.load(open(sys.argv[1])), open(sys.argv[2]).readlines()
+assert d["prompts"] * d["lines"] == len(lines) and d["prompt_s"] > d["prefill_s"] > 0 and d["hours"] > 0, d
+assert d["memory_bytes"] > 1e6 and abs(d["disk_bytes"] / sum(map(len, lines)) - 1) < 0.05, d
+END
+    run "$CKVC" score "${all[@]}" --out "$DIR/forecast.jsonl" --dry-run --shard 0/2
+    [ "$status" -eq 64 ]; one_line
 }
 
 @test "--limit-time: 75 between two prompts, of parts too; resumed: the same bytes" {

@@ -268,7 +268,7 @@ END
     [ ! -e "$DIR/dry.jsonl" ]; [ ! -e "$DIR/dry.jsonl.checkpoint" ]
     run eval_to "$DIR/dry.jsonl" --dry-run --json
     python3 -c 'import json, sys
-o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["hours"] > 0 and o["bytes"] > 1e6, o' "$output"
+o = json.loads(sys.argv[1]); assert o["items"] == 8 and o["lines"] == 7 and o["hours"] > 0 and o["bytes"] > 1e6 and 56 * 300 < o["disk_bytes"] < 56 * 3000, o' "$output"
     run eval_to "$DIR/dry.jsonl" --memory 1M
     [ "$status" -eq 71 ]
     one_line
