@@ -1,19 +1,11 @@
 /* Answers of `ckvc eval` on an embedded model: against the session's own losses and against a
  * decoder that takes one sequence a token at a time; items as token ids; what is summed up. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <math.h>
-#include <string.h>
-
 #include "calib/eval/eval.h"
 #include "formats/lines/answers.h"
 #include "lib/model/decoder.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/load_tokenizer.h"
+#include "tests/unit/unit.h"
 
 enum { N_ITEMS = 3, MAX_NEW = 9, WINDOW = 8 };
 
@@ -37,7 +29,6 @@ static tokenizer *tok;
 static task_item tasks[N_ITEMS];
 
 static int open_all(void **state) {
-    (void)state;
     ckvc_err err = {0};
     b = bench_open(2);
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
@@ -63,7 +54,6 @@ static int open_all(void **state) {
 }
 
 static int close_all(void **state) {
-    (void)state;
     tokenizer_free(tok);
     model_close(m);
     bench_close(&b);
@@ -219,15 +209,9 @@ static void is_what_one_sequence_gives(bool unseen) {
     assert_int_equal(n, N_ITEMS * N_WAYS);
 }
 
-static void seen(void **state) {
-    (void)state;
-    is_what_one_sequence_gives(false);
-}
+static void seen(void **state) { is_what_one_sequence_gives(false); }
 
-static void unseen(void **state) {
-    (void)state;
-    is_what_one_sequence_gives(true);
-}
+static void unseen(void **state) { is_what_one_sequence_gives(true); }
 
 static ckvc_status take(void *ctx, const void *lines, size_t size, ckvc_err *err) {
     (void)err;
@@ -237,7 +221,6 @@ static ckvc_status take(void *ctx, const void *lines, size_t size, ckvc_err *err
 
 /* Memory does not grow with the items: lines that somebody keeps are held by nobody else. */
 static void kept_lines_are_let_go(void **state) {
-    (void)state;
     CKVC_AUTO(eval_items_free_at) eval_items *items = items_of(false);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0}, whole = {0}, kept = {0};
     eval_options o = options_of(items, false, 2);
@@ -254,7 +237,6 @@ static void kept_lines_are_let_go(void **state) {
 
 /* Seen or not, the model reads the same tokens. */
 static void splits_at_the_question(void **state) {
-    (void)state;
     CKVC_AUTO(eval_items_free_at) eval_items *whole = items_of(false);
     CKVC_AUTO(eval_items_free_at) eval_items *split = items_of(true);
     for (int i = 0; i < N_ITEMS; i++) {
@@ -280,7 +262,6 @@ static void splits_at_the_question(void **state) {
 /* What is too long is cut in the middle, unless it was made for a length; what is too short is
  * refused. */
 static void fits_the_context(void **state) {
-    (void)state;
     const model_shape *shape = model_get_shape(m);
     const size_t context = (size_t)model_shape_context(shape), size = 12 * context;
     char *text = ckvc_alloc(size + 1, 1);

@@ -1,17 +1,10 @@
 /* What policies keep of the golden prompts: sets by a table's shares against an independent
  * program's, their counterparts under other scores, and what every reference promises. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
-#include <string.h>
-
 #include "calib/policies/policy_sets.h"
 #include "lib/base/rng.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
 
 enum { L = 4, G = 3, N_PROMPTS = 3, N_BUDGETS = 3, MOST = 32 };
 static const double budgets[N_BUDGETS] = {12, 24, 48};
@@ -166,7 +159,6 @@ static uint32_t apart(const policy_kept *kept, uint32_t l, uint32_t g, const jso
 }
 
 static void test_golden_sets(void **state) {
-    (void)state;
     rig r = open_rig();
     settle(&r);
     uint32_t others = 0;
@@ -211,7 +203,6 @@ static bool holds(const policy_kept *kept, uint32_t l, uint32_t g, uint32_t t) {
 /* Beside a table with shares: the same capacities under other scores, as many by one threshold,
  * what begins every set. */
 static void test_counterparts(void **state) {
-    (void)state;
     rig r = open_rig();
     settle(&r);
     for (int layers = 0; layers < 2; layers++) {
@@ -273,7 +264,6 @@ static void test_counterparts(void **state) {
 
 /* Every reference at its own allotment: how many entries, and what comes before all else. */
 static void test_references(void **state) {
-    (void)state;
     rig r = open_rig();
     settle(&r);
     CKVC_AUTO(table_file_free_at)
@@ -356,7 +346,6 @@ static void expect_refused(const rig *r, const policy_choice *choice, ckvc_statu
 }
 
 static void test_refusals(void **state) {
-    (void)state;
     rig r = open_rig();
     settle(&r);
     CKVC_AUTO(table_file_free_at)
@@ -507,7 +496,6 @@ static void check_learned(uint32_t version) {
 }
 
 static void test_learned(void **state) {
-    (void)state;
     check_learned(CKVC_FEATURES_1);
     check_learned(CKVC_FEATURES_2);
 }
@@ -526,7 +514,6 @@ static double beyond(score_kind kind, uint32_t n_layers, uint32_t T, uint32_t B)
 
 /* policy_sets_beyond: never more, and not much less. */
 static void beyond_the_budget(void **state) {
-    (void)state;
     for (uint32_t n_layers = 2; n_layers <= 100; n_layers += n_layers < 10 ? 1 : 9) {
         double most = 0;
         static const uint32_t lengths[] = {21, 60, 120, 1001};

@@ -1,15 +1,10 @@
 /* What references keep against the kept sets of kvpress, and of rules that it lacks written out in
  * Python (tests/golden/policies): every position, and fastkv's losses. No score that decides is
  * nearer to the next than 1.7e-5 of itself, which float32 tells apart. */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "calib/policies/policy_sets.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
 
 enum { WINDOW = 16, CONTINUED = 12, MOST_BUDGETS = 2, MOST_PROMPTS = 2, N_POLICIES = 15 };
 
@@ -242,20 +237,15 @@ static void compare_model(const char *golden) {
 }
 
 static void test_4_layers(void **state) {
-    (void)state;
     compare_model("tests/golden/policies/ckvc-tiny-4l.json");
 }
 
 static void test_8_layers(void **state) {
-    (void)state;
     compare_model("tests/golden/policies/ckvc-tiny-8l.json");
 }
 
 /* Random weights, biases on queries, keys and values. */
-static void test_qwen2(void **state) {
-    (void)state;
-    compare_model("tests/golden/policies/qwen2.json");
-}
+static void test_qwen2(void **state) { compare_model("tests/golden/policies/qwen2.json"); }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
