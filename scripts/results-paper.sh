@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# The paper's claims at its own hyper-parameters, on loss and on tasks: scripts/results-paper.sh CKVC MODEL OUTDIR
+# The paper's claims at its own hyper-parameters, on loss and on tasks: scripts/results-paper.sh CKVC MODEL OUTDIR [OTHER]
 #
 # PARTS names what to do: full (20 x 4 cells, W = 64, C = 128, 29 weights and 21 thresholds, all technical and narrative prompts that are fitted on, some 670 each; scores
 # of tables and controls on those held out; the report with the diagnostics of its figure 1), ablations (needles under the table without each of its parts, and
 # under alpha = 0), needles (length x depth at T/8 and T/4 under that table, one by demand, and references), probes (its loops with another compiler, from PROBED
-# prompts, on loss and needles), depths (shares by demand of one model on another: SMOLLM2, a GGUF file, beside the embedded ones; controls are equal shares and the
-# model's own, shuffled among its heads). Finished files are not made again, begun runs go on. Embedded 8-layer model: about half an hour of two cores with VARIANTS=24.
+# prompts, on loss and needles), depths (shares by demand of MODEL on OTHER, the embedded 4-layer model, and of OTHER on MODEL; of SMOLLM2, a GGUF file, on both; controls are
+# equal shares and the model's own, shuffled among its heads; needles on MODEL). Finished files are not made again, begun runs go on. Embedded 8-layer model: about half an
+# hour of two cores with VARIANTS=24.
 set -euo pipefail
-ckvc=$(realpath "${1:?usage: results-paper.sh CKVC MODEL OUTDIR}")
-model=$(realpath "${2:?usage: results-paper.sh CKVC MODEL OUTDIR}")
+ckvc=$(realpath "${1:?usage: results-paper.sh CKVC MODEL OUTDIR [OTHER]}")
+model=$(realpath "${2:?usage: results-paper.sh CKVC MODEL OUTDIR [OTHER]}")
 root=$(cd "$(dirname "$0")/.." && pwd)
+other=$(realpath "${4:-$root/models/ckvc-tiny-4l}")
 smollm2=${SMOLLM2:+$(realpath "$SMOLLM2")}
-mkdir -p "${3:?usage: results-paper.sh CKVC MODEL OUTDIR}"
+mkdir -p "${3:?usage: results-paper.sh CKVC MODEL OUTDIR [OTHER]}"
 cd "$3"
 parts=" ${PARTS:-full ablations needles probes depths} "
 paper=(-t "${THREADS:-2}" --config "$root/configs/paper.conf" --model "$model" -B 0.25)
@@ -83,7 +85,7 @@ EOF
 }
 if part depths; then
     mkdir -p depths
-    declare -A models=([8l]=$root/models/ckvc-tiny-8l [4l]=$root/models/ckvc-tiny-4l)
+    declare -A models=(["${model##*/}"]=$model ["${other##*/}"]=$other)
     [ -z "$smollm2" ] || models[smollm2]=$smollm2
     setting=(-q -t "${THREADS:-2}" -W 32)
     demand() { # OUT MODEL FLOOR PROMPTS
@@ -93,27 +95,27 @@ if part depths; then
             -C 64 -B 0.125,0.25,0.5 --out "$1" "${resume[@]}" && "$ckvc" fit -q "$1" --label "${1#depths/}" --out "$1.ckvt"; }
     }
     for m in "${!models[@]}"; do demand "depths/$m" "${models[$m]}" 0.2 64; done
-    for m in 8l 4l; do
+    for m in "${model##*/}" "${other##*/}"; do
         demand "depths/equal-$m" "${models[$m]}" 1 1
-        made depths/own-$m.ckvt "$ckvc" transfer depths/$m.ckvt --scan depths/$m --out depths/own-$m.ckvt # without its evidence, which would not fit
+        made "depths/own-$m.ckvt" "$ckvc" transfer "depths/$m.ckvt" --scan "depths/$m" --out "depths/own-$m.ckvt" # without its evidence, which would not fit
         tables=depths/$m.ckvt,depths/equal-$m.ckvt names=compiled,equal
         for k in 1 2 3; do
-            shuffled depths/own-$m.ckvt depths/shuffled-$m-$k.ckvt $k
+            shuffled "depths/own-$m.ckvt" "depths/shuffled-$m-$k.ckvt" $k
             tables+=,depths/shuffled-$m-$k.ckvt names+=,shuffled-$k
         done
         for from in "${!models[@]}"; do
-            [ "$from" != $m ] || continue
+            [ "$from" != "$m" ] || continue
             for h in index rank signature; do
-                made "depths/$from-$m-$h.ckvt" "$ckvc" transfer "depths/$from.ckvt" --scan depths/$m --heads $h --out "depths/$from-$m-$h.ckvt"
+                made "depths/$from-$m-$h.ckvt" "$ckvc" transfer "depths/$from.ckvt" --scan "depths/$m" --heads $h --out "depths/$from-$m-$h.ckvt"
                 tables+=,depths/$from-$m-$h.ckvt names+=,$from-$h
             done
         done
         for c in technical narrative; do
-            made depths/$m-$c.jsonl "$ckvc" score "${setting[@]}" --model "${models[$m]}" --manifest $c.jsonl --split heldout --limit 100 -C 64 -B 0.125,0.25,0.5 --table "$tables" \
-                --policy adakv,snapkv,streamingllm --out depths/$m-$c.jsonl
-            python3 "$root/scripts/results_budgets.py" --names "$names" depths/$m-$c.jsonl
+            made "depths/$m-$c.jsonl" "$ckvc" score "${setting[@]}" --model "${models[$m]}" --manifest $c.jsonl --split heldout --limit 100 -C 64 -B 0.125,0.25,0.5 --table "$tables" \
+                --policy adakv,snapkv,streamingllm --out "depths/$m-$c.jsonl"
+            python3 "$root/scripts/results_budgets.py" --names "$names" "depths/$m-$c.jsonl"
         done
-        [ $m = 8l ] || continue # 4 layers find next to nothing in their full cache
+        [ "$m" = "${model##*/}" ] || continue # 4 layers find next to nothing in their full cache
         made depths/needles.jsonl "$ckvc" eval "${setting[@]}" --model "${models[$m]}" --tasks "$needles" --lengths 400 --count 12 --seed 20261122 -B 0.125,0.25,0.5 \
             --table "$tables" --policy adakv,snapkv --out depths/needles.jsonl
         # shellcheck disable=SC2086 # words
