@@ -117,6 +117,7 @@ static const backend_ops ops = {.name = "cpu", CPU_OPERATIONS(OPERATION)};
 
 /* ---- which kernel ---- */
 
+#if defined(__x86_64__)
 static bool is_one_of(const char *name, const char *const *names) {
     for (; *names; names++) {
         if (strcasecmp(name, *names) == 0) { return true; }
@@ -127,7 +128,6 @@ static bool is_one_of(const char *name, const char *const *names) {
 /* OpenBLAS chooses its kernel by CPU model when it is loaded, or as OPENBLAS_CORETYPE says. One
  * that leaves vector units idle is worth a warning, since it halves the speed. */
 static void warn_of_slow_blas(backend *be, const char *core) {
-#if defined(__x86_64__)
     static const char *const with_avx512[] = {"SkylakeX", "Cooperlake", "Sapphirerapids", NULL};
     static const char *const with_avx2[] = {"Haswell", "Zen", "Excavator", NULL};
     __builtin_cpu_init();
@@ -148,10 +148,10 @@ static void warn_of_slow_blas(backend *be, const char *core) {
              "OpenBLAS runs its %s kernel although this CPU has %s: %s (results change in the last "
              "bits)",
              core, unused, advice);
-#else
-    (void)be, (void)core;
-#endif
 }
+#else
+static void warn_of_slow_blas(backend *be, const char *core) { (void)be, (void)core; }
+#endif
 
 /* OpenBLAS takes a buffer of this size for every thread that calls it, at the thread's first call,
  * and tries for ever when the system refuses one (0.3.21, blas_memory_alloc). */
