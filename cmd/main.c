@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "cmd/verbs.h"
 #include "lib/base/files.h"
@@ -117,7 +118,19 @@ static void on_lost_page(int sig, siginfo_t *info, void *context) {
     _exit(74);
 }
 
+/* OpenBLAS (0.3.21) starts a worker thread a core as it is loaded, each with 128 MiB that it tries
+ * for until it has them, and a fork() waits for them: under a limit of addresses (ulimit -v) that
+ * is for ever. Only our own threads call it, so it shall have none, and it asks the environment
+ * before main: begin again. */
+static void begin_without_blas_threads(char **argv) {
+    const char *name = "OPENBLAS_NUM_THREADS", *n = getenv(name);
+    if ((!n || strcmp(n, "1") != 0) && setenv(name, "1", true) == 0) {
+        execv("/proc/self/exe", argv); /* where there is no /proc all goes on as it is */
+    }
+}
+
 int main(int argc, char **argv) {
+    begin_without_blas_threads(argv);
     const struct sigaction lost = {.sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO};
     sigaction(SIGBUS, &lost, NULL);
     ckvc_warn_set(warn_on_stderr);

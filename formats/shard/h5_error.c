@@ -7,11 +7,13 @@
 #include "formats/shard/h5_zstd.h"
 
 ckvc_status h5_begin(ckvc_err *err) {
+    /* Where there is no memory for it 1.10 crashes as it starts, and in a file's H5AC_create; so
+     * ask for what either takes first. */
+    free(ckvc_alloc(8 << 20, 1));
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     H5PLset_loading_state(0);
     /* The defaults but for the second: a file's metadata cache, half a megabyte, stays for the next
-     * file. Where there is no memory for one, H5AC_create of 1.10 crashes; so ask for it first. */
-    free(ckvc_alloc(1 << 20, 1));
+     * file. */
     H5set_free_list_limits(1 << 20, 1 << 20, 4 << 20, 256 << 10, 16 << 20, 1 << 20);
     if (H5Zfilter_avail(H5_ZSTD_ID) <= 0 && H5Zregister(&h5_zstd_class) < 0) {
         return h5_fail(err, CKVC_E_BUG, "HDF5 cannot register the zstd filter");

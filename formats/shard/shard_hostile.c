@@ -264,8 +264,9 @@ ckvc_status shard_h5_read_bytes(const shard_bytes *file, unsigned cpu_s, unsigne
         const bool signalled = WIFSIGNALED(how);
         return ckvc_fail(
             err, CKVC_E_DATA,
-            "%s: the reading process ended early (%s %d%s); the file is damaged or crafted", path,
-            signalled ? "signal" : "exit", signalled ? WTERMSIG(how) : WEXITSTATUS(how),
+            "%s: the reading process ended early (%s %d%s); the file is damaged or crafted, or "
+            "memory was short",
+            path, signalled ? "signal" : "exit", signalled ? WTERMSIG(how) : WEXITSTATUS(how),
             signalled && WTERMSIG(how) == SIGXCPU ? ", over its CPU time" : "");
     }
     return m.kind == 0 ? take_rows(&m, path, out, err) : take_error(&m, err);

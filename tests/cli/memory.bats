@@ -54,3 +54,19 @@ short_of_memory() {
     [ "$first" -le 1 ]
     [ "$said" -ge 1 ] # the others were HDF5's own calls
 }
+
+@test "a limit of addresses: the work is done or one line says that memory is out, and nothing waits for it" {
+    ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser maps terabytes"
+    "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.25 -q --out "$DIR/demand"
+    local mb done=0
+    for mb in 120 160 200 260 400; do
+        run timeout 120 bash -c "ulimit -v $((mb * 1024)); exec '$CKVC' fit '$DIR/demand' -q --force --out '$DIR/limited.ckvt'"
+        echo "$mb MB: exit $status: $output"
+        if [ "$status" -eq 0 ]; then
+            done=$((done + 1))
+        else
+            [ "$status" -eq 71 ]; one_line
+        fi
+    done
+    [ "$done" -ge 3 ] # a worker of OpenBLAS's would have had its 128 MiB before
+}
