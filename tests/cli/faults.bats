@@ -146,3 +146,66 @@ go_on() { # its exit code in $status
     [ "$status" -eq 0 ]
     [ "$(shard_sums "$DIR/two")" = "$(shard_sums "$DIR/whole")" ]
 }
+
+# lines VERB OUT [OPTION...]: of score and eval, which wait in OUT.checkpoint until all are there
+lines() {
+    local verb=$1 out=$2 of=(--manifest "${OF:-$DIR/many.jsonl}" --continuation 16)
+    shift 2
+    [ "$verb" = score ] || of=(--tasks copy --lengths 120 --count 30 --batch 1)
+    "$CKVC" "$verb" --model "${FROM:-$MODEL}" "${of[@]}" --window 16 --budget 0.25 --policy recent --threads 1 -q --out "$out" "$@"
+}
+
+# lines_under_way VERB OUT: as under_way
+lines_under_way() {
+    lines "$1" "$2" &
+    pid=$!
+    until [ "$(wc -l 2>/dev/null <"$2.checkpoint")" -gt 3 ] 2>/dev/null; do kill -0 $pid; done
+    kill -STOP $pid
+    [ ! -e "$2" ]
+}
+
+@test "score and eval: a clock that jumps, two writers, a manifest and a model's file that change" {
+    ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser stands before what is preloaded"
+    prompts 60 >"$DIR/many.jsonl"
+    cp "$DIR/many.jsonl" "$DIR/changes.jsonl"
+    local verb out weights
+    for verb in score eval; do
+        out=$DIR/$verb
+        rm -rf "$DIR/ckvc-tiny-4l"
+        cp -r "$MODEL" "$DIR/ckvc-tiny-4l"
+        weights=$DIR/ckvc-tiny-4l/model.safetensors
+        lines $verb "$out.jsonl"
+        export -f lines
+        FAULT_CLOCK=31536000 FAULT_CALL=clock FAULT_COUNT="$out.looks" LD_PRELOAD="$DIR/fault.so" bash -c "lines $verb '$out-jumped.jsonl'"
+        cmp "$out.jsonl" "$out-jumped.jsonl"
+
+        OF=$DIR/changes.jsonl lines_under_way $verb "$out-two.jsonl"
+        sed -i 's/300/301/' "$DIR/changes.jsonl"
+        run lines $verb "$out-two.jsonl" --resume
+        [ "$status" -eq 75 ]; one_line; [[ $output == *"$out-two.jsonl"* ]]
+        go_on
+        [ "$status" -eq 0 ]
+        cmp "$out.jsonl" "$out-two.jsonl"
+
+        # another file under its name: what runs is unharmed; the next is refused
+        FROM=$DIR/ckvc-tiny-4l lines_under_way $verb "$out-other.jsonl"
+        cp "$weights" "$weights.new"
+        printf '\001' | dd of="$weights.new" bs=1 seek=2000000 conv=notrunc status=none
+        mv "$weights.new" "$weights"
+        cp "$out-other.jsonl.checkpoint" "$out-next.jsonl.checkpoint"
+        go_on
+        [ "$status" -eq 0 ]
+        cmp <(grep -v '"model"' "$out.jsonl") <(grep -v '"model"' "$out-other.jsonl")
+        FROM=$DIR/ckvc-tiny-4l run lines $verb "$out-next.jsonl" --resume
+        [ "$status" -eq 65 ]; one_line; [[ $output == *model* ]]
+
+        # in place: refused
+        FROM=$DIR/ckvc-tiny-4l lines_under_way $verb "$out-place.jsonl"
+        printf '\002' | dd of="$weights" bs=1 seek=2000000 conv=notrunc status=none
+        go_on 2>"$DIR/said"
+        [ "$status" -eq 65 ]
+        [ ! -e "$out-place.jsonl" ]
+    done
+    OF=$DIR/changes.jsonl run lines score "$DIR/score-two.jsonl" --resume --force
+    [ "$status" -ne 0 ] || [ "$(cmp "$DIR/score.jsonl" "$DIR/score-two.jsonl" | wc -l)" -eq 1 ]
+}

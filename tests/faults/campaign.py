@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""campaign.py [--every K] [--most N] [--only NAME] [--kills N [--seed S]] CKVC: calls below a command that fail, one at a time.
+"""campaign.py [--every K] [--most N] [--only NAME,...] [--kinds KIND,...] [--kills N [--seed S]] CKVC: calls below a command that fail, one at a time.
 
 Every kind of call (fault.c) of every command below is counted, then made to fail at its first, K-th, 2K-th, ... up to the N-th call, in each way. The command has to
 end with one line and an exit code of docs/cli.md, or to do its work all the same; the same command again (--resume or --force) has to end with the bytes of a run
@@ -40,9 +40,18 @@ COMMANDS = {
     "report": (["report", "t.ckvt", "run", "--scores", "s.jsonl", "-q", "--out", "made"], ["--force"]),
     "manifest": (["manifest", "build", "text.txt", "--min-length", "200", "--max-length", "300", "--continuation", "40", "--out", "made.jsonl"], ["--force"]),
     "export": (["export", "t.ckvt", "--format", "safetensors", "--out", "made"], ["--force"]),
+    "features": (["calibrate", "--side", "score", *SMALL, "--shard-prompts", "2", "--manifest", "p.jsonl", "--out", "made"], ["--resume"]),
+    "gather": (["merge", "made", "in/0", "in/1", "-q"], []),
+    "join": (["merge", "made.jsonl", "-q"], []),
+    "transfer": (["transfer", "t.ckvt", "--to-shape", "6,3", "--out", "made.ckvt"], ["--force"]),
+    "import": (["import", "in/t", "--format", "safetensors", "--out", "made.ckvt"], ["--force"]),
+    "records": (["export", "run", "--format", "records", "--out", "made.jsonl"], ["--force"]),
+    "check": (["manifest", "check", "p.jsonl", "--model", MODEL, "--against", "in/e.jsonl", "--out", "made.json", "--clean", "made.jsonl"], ["--force"]),
+    "vectors": (["score", *SMALL, "--manifest", "p.jsonl", "--table", "t.ckvt", "--vectors", "made.h5", "--limit", "2"], []),
 }
-KINDS = {"open": ["28", "5"], "write": ["28", "5", "4", "short", "kill", "power"], "fsync": ["5", "kill", "power"], "rename": ["28", "kill", "power"],
-         "mkdir": ["28"], "mmap": ["12"], "malloc": ["12"]}
+KINDS = {"open": ["28", "5"], "write": ["28", "5", "4", "short", "kill", "power"], "close": ["28", "5"], "fsync": ["5", "kill", "power"],
+         "rename": ["28", "kill", "power"], "unlink": ["5", "kill", "power"], "mkdir": ["28"], "mmap": ["12"], "malloc": ["12"]}
+PARTS = {"merge": "part", "gather": "part", "join": "score"} # what is merged: parts of which command
 NAMED = {65, 66, 69, 71, 73, 74, 75}
 
 
@@ -68,6 +77,9 @@ def inputs(ckvc, folder):
     must(run(ckvc, COMMANDS["demand"][0][:-1] + ["run"], folder))
     must(run(ckvc, ["fit", "run", "-q", "--out", "t.ckvt"], folder))
     must(run(ckvc, COMMANDS["score"][0][:-1] + ["s.jsonl"], folder))
+    (folder / "in").mkdir()
+    (folder / "in/e.jsonl").write_text('{"text": "words that no prompt has, about nothing that one of them says, and not one of them twice"}\n')
+    must(run(ckvc, ["export", "t.ckvt", "--format", "safetensors", "--out", "in/t"], folder))
 
 
 def made(ckvc, folder):
@@ -75,7 +87,7 @@ def made(ckvc, folder):
     out = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_file() and not name.startswith(("p.", "t.", "s.", "text", "run/")):
+        if path.is_file() and not name.startswith(("p.", "t.", "s.", "text", "run/", "in/")):
             quiet = path.name.startswith(("journal", "lock"))
             if name.endswith(".ckvt"):
                 table = subprocess.run([ckvc, "inspect", "--json", path], stdout=subprocess.PIPE).stdout
@@ -201,6 +213,7 @@ def main():
     p.add_argument("--every", type=int, default=1)
     p.add_argument("--most", type=int, default=200)
     p.add_argument("--only", default="")
+    p.add_argument("--kinds", default=",".join(KINDS))
     p.add_argument("--kills", type=int, default=0)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("ckvc")
@@ -216,11 +229,11 @@ def main():
         inputs(ckvc, start)
         for i_name, name in enumerate(names):
             of = start
-            if name == "merge": # of what is there before, in parts
-                of = folder / "parts"
+            if name in PARTS: # what is there before, in parts
+                of = folder / name
                 shutil.copytree(start, of)
                 for i in "01":
-                    must(run(ckvc, COMMANDS["part"][0][:-1] + [i + "/2"], of))
+                    must(run(ckvc, [*COMMANDS[PARTS[name]][0], "--shard", i + "/2", *(["--out", "in/" + i] if name == "gather" else [])], of))
             t = Trial(ckvc, name, of, folder / "work")
             if a.kills:
                 kills = trials = wrong = 0
@@ -232,14 +245,15 @@ def main():
                 print(f"{name}: killed {kills} times in {trials} runs, {wrong} wrong", flush=True)
                 failed, done = failed + wrong, done + kills
                 continue
-            for kind, ways in KINDS.items():
-                n = t.count(kind)
-                at = range(1, min(n, a.most) + 1, a.every)
-                wrong = [(i, how, why) for i in at for how in ways if (why := t.one(kind, i, how))]
-                print(f"{name} {kind}: {n} calls, {len(at) * len(ways)} tried, {len(wrong)} wrong", flush=True)
-                for i, how, why in wrong:
-                    print(f"  FAIL {name}: {kind} {i} {how}: {why}", flush=True)
-                failed, done = failed + len(wrong), done + len(at) * len(ways)
+            for kind in a.kinds.split(","):
+                n, ways = t.count(kind), KINDS[kind]
+                at, wrong = range(1, min(n, a.most) + 1, a.every), 0
+                for i, how in ((i, how) for i in at for how in ways):
+                    if why := t.one(kind, i, how):
+                        wrong += 1
+                        print(f"  FAIL {name}: {kind} {i} {how}: {why}", flush=True)
+                print(f"{name} {kind}: {n} calls, {len(at) * len(ways)} tried, {wrong} wrong", flush=True)
+                failed, done = failed + wrong, done + len(at) * len(ways)
     print(f"{done} {'kills' if a.kills else 'faults'}, {failed} failed")
     sys.exit(failed > 0)
 

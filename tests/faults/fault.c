@@ -1,17 +1,19 @@
 /* A C library, preloaded, one of whose calls fails; campaign.py and memory.bats use it.
  *
- *   FAULT_CALL   open, write, fsync, rename, mkdir, mmap, malloc; any: all of them but malloc
- *   FAULT_AT     which of these calls, from 1; of malloc it and all after it
- *   FAULT_HOW    an errno (28); short: half of a write, or of a file that is mapped; kill: the
- * process ends before the call FAULT_COUNT  a file that gets the number of such calls FAULT_SIZE of
- * malloc: calls for so many bytes or more (65536) FAULT_BELOW  the folder on whose files calls are
- * counted FAULT_CLOCK  seconds by which the wall clock jumps forth and back at every look at it;
- * FAULT_CALL "clock" counts them FAULT_DISK   a folder that gets what a disk would have after a
- * power cut: a file's bytes as they were when it was synced, under its inode's number, a folder's
- * names when that was
+ * - FAULT_CALL: open, write, close, fsync, rename, unlink, mkdir, mmap, malloc; any: all but malloc
+ * - FAULT_AT: which of these calls, from 1; of malloc it and all after it
+ * - FAULT_HOW: an errno (28); short: half of a write, or of a file that is mapped; kill: SIGKILL
+ * - FAULT_COUNT: a file that gets the number of such calls
+ * - FAULT_SIZE: of malloc, calls for so many bytes or more (65536)
+ * - FAULT_BELOW: the folder on whose files calls are counted
+ * - FAULT_CLOCK: seconds by which the wall clock jumps forth and back at every look at it;
+ *   FAULT_CALL "clock" counts them
+ * - FAULT_DISK: a folder that gets what a disk would have after a power cut: a file's bytes as they
+ *   were when it was synced, under its inode's number, a folder's names when that was
  *
- * open stands for fopen too, write for pwrite, fwrite and ftruncate, rename for link and renameat2,
- * mmap for maps of files. What libc calls inside of itself is not seen. */
+ * open stands for fopen, openat and opendir too, write for pwrite, fwrite and ftruncate, close for
+ * fclose, rename for link and renameat2, unlink for unlinkat, mmap for maps of files, malloc for
+ * calloc, realloc and aligned_alloc from main on. What libc calls inside of itself is not seen. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -32,6 +34,9 @@
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *old, size_t n);
+void *__libc_memalign(size_t alignment, size_t n);
+int __libc_start_main(int (*main)(int, char **, char **), int n, char **args, void (*init)(void),
+                      void (*fini)(void), void (*end)(void), void *stack);
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
@@ -159,6 +164,16 @@ int open64(const char *path, int flags, ...) {
     return fails("open", path, NULL) ? -1 : REAL(open64)(path, flags, mode);
 }
 
+int openat(int at, const char *path, int flags, ...) {
+    va_list list;
+    va_start(list, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    return fails_fd("open", at, NULL) ? -1 : REAL(openat)(at, path, flags, mode);
+}
+
+DIR *opendir(const char *path) { return fails("open", path, NULL) ? NULL : REAL(opendir)(path); }
+
 FILE *fopen(const char *path, const char *how) {
     return fails("open", path, NULL) ? NULL : REAL(fopen)(path, how);
 }
@@ -185,6 +200,20 @@ size_t fwrite(const void *data, size_t size, size_t n, FILE *f) {
 
 int ftruncate(int fd, off_t n) { return fails_fd("write", fd, NULL) ? -1 : REAL(ftruncate)(fd, n); }
 
+int close(int fd) { /* it is closed all the same, as Linux has it */
+    const int failed = fails_fd("close", fd, NULL), why = errno;
+    const int result = REAL(close)(fd);
+    if (failed) { errno = why; }
+    return failed ? -1 : result;
+}
+
+int fclose(FILE *f) {
+    const int failed = fails_fd("close", fileno(f), NULL), why = errno;
+    const int result = REAL(fclose)(f);
+    if (failed) { errno = why; }
+    return failed ? EOF : result;
+}
+
 int fsync(int fd) {
     if (fails_fd("fsync", fd, NULL)) { return -1; }
     const int result = REAL(fsync)(fd);
@@ -202,6 +231,12 @@ int renameat2(int in, const char *from, int into, const char *to, unsigned how) 
 
 int link(const char *from, const char *to) {
     return fails("rename", to, NULL) ? -1 : REAL(link)(from, to);
+}
+
+int unlink(const char *path) { return fails("unlink", path, NULL) ? -1 : REAL(unlink)(path); }
+
+int unlinkat(int at, const char *path, int flags) {
+    return fails_fd("unlink", at, NULL) ? -1 : REAL(unlinkat)(at, path, flags);
 }
 
 int mkdir(const char *path, mode_t mode) {
@@ -237,10 +272,12 @@ time_t time(time_t *to) {
     return t.tv_sec;
 }
 
+static int in_main; /* what libraries ask for before it is nobody's */
+
 static int is_out(size_t bytes) {
     static long least;
     if (!least) { least = number("FAULT_SIZE", 65536); }
-    if (busy || bytes < (size_t)least) { return 0; }
+    if (busy || !in_main || bytes < (size_t)least) { return 0; }
     busy = 1;
     const int it_is = call("malloc") > 0;
     busy = 0;
@@ -253,3 +290,22 @@ void *malloc(size_t n) { return is_out(n) ? NULL : __libc_malloc(n); }
 void *calloc(size_t n, size_t size) { return is_out(n * size) ? NULL : __libc_calloc(n, size); }
 
 void *realloc(void *old, size_t n) { return is_out(n) ? NULL : __libc_realloc(old, n); }
+
+void *aligned_alloc(size_t alignment, size_t n) {
+    return is_out(n) ? NULL : __libc_memalign(alignment, n);
+}
+
+/* ---- main ---- */
+
+static int (*real_main)(int, char **, char **);
+
+static int our_main(int n, char **args, char **environment) {
+    in_main = 1;
+    return real_main(n, args, environment);
+}
+
+int __libc_start_main(int (*main)(int, char **, char **), int n, char **args, void (*init)(void),
+                      void (*fini)(void), void (*end)(void), void *stack) {
+    real_main = main;
+    return REAL(__libc_start_main)(our_main, n, args, init, fini, end, stack);
+}
