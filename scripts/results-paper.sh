@@ -72,7 +72,7 @@ if part probes; then
     eval_ probes-needles.jsonl 400 "${tables#,}" snapkv 0.25,0.5 --count 12
 fi
 shuffled() { # TABLE OUT SEED: the shares of its heads, dealt out anew
-    [ -e "$2" ] || { "$ckvc" export "$1" --format npz --out "$2.npz" && python3 - "$2.npz" "$3" <<'EOF' && "$ckvc" import "$2.npz" --format npz --out "$2"; }
+    [ -e "$2" ] || { "$ckvc" export "$1" --force --format npz --out "$2.npz" && python3 - "$2.npz" "$3" <<'EOF' && "$ckvc" import "$2.npz" --format npz --out "$2"; }
 import random, sys
 import numpy
 arrays = dict(numpy.load(sys.argv[1]))
