@@ -60,7 +60,7 @@ short_of_memory() {
     "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.25 -q --out "$DIR/demand"
     local mb done=0
     for mb in 120 160 200 260 400; do
-        run timeout 120 bash -c "ulimit -v $((mb * 1024)); exec '$CKVC' fit '$DIR/demand' -q --force --out '$DIR/limited.ckvt'"
+        run timeout 120 env -u OPENBLAS_NUM_THREADS bash -c "ulimit -v $((mb * 1024)); exec '$CKVC' fit '$DIR/demand' -q --force --out '$DIR/limited.ckvt'"
         echo "$mb MB: exit $status: $output"
         if [ "$status" -eq 0 ]; then
             done=$((done + 1))
