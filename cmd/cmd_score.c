@@ -3,6 +3,7 @@
 
 #include "cmd/common/json_text.h"
 #include "cmd/common/leak_guard.h"
+#include "cmd/common/run_setup.h"
 #include "cmd/common/score_checkpoint.h"
 #include "cmd/common/shard_option.h"
 #include "cmd/verbs.h"
@@ -90,6 +91,7 @@ static ckvc_status print_forecast(const score_job *j, const calibrate_inputs *in
             json_object(), {"prompts", j->e.prompts->n}, {"lines", j->of.n * j->of.n_budgets},
             {"longest", f.n_tokens}, {"prefill_s", f.prefill_s}, {"prompt_s", f.prompt_s},
             {"hours", f.hours}, {"memory_bytes", m->total}, {"prompts_together", m->prompts},
+            {"copied_bytes", m->copied}, {"copy_s", f.copy_s}, {"compute_s", f.compute_s},
             {"disk_bytes", f.disk_bytes}));
         return CKVC_OK;
     }
@@ -100,6 +102,7 @@ static ckvc_status print_forecast(const score_job *j, const calibrate_inputs *in
     printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, sets %.1f\n",
            (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
            (double)m->prompt / 1e6, (double)m->sets / 1e6);
+    run_setup_print_copies(m, f.copy_s, f.compute_s, m->passes);
     printf("this score         about %s at most, about %.1f MB on disk\n", duration,
            f.disk_bytes / 1e6);
     return CKVC_OK;

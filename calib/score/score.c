@@ -358,8 +358,10 @@ ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options 
     *out = (score_forecast){.memory = s.workers.all.items->plan,
                             .n_tokens = longest->n_tokens,
                             .n_continuation = longest->n_continuation};
+    CKVC_TRY(worker_time_copies(in, &out->memory, &out->copy_s, err));
     const double start_s = ckvc_now_s();
     CKVC_TRY(enter_prompts(&s, &longest, 1, err));
+    out->compute_s = worker_compute_s(in, ckvc_now_s() - start_s, out->copy_s, longest->n_tokens);
     if (matches) {
         CKVC_TRY(policy_sets_count(sets, sets, err));
         policy_sets_match(sets, sets);
@@ -367,6 +369,10 @@ ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options 
     out->prefill_s = ckvc_now_s() - start_s;
     CKVC_TRY(score_group(&s, &longest, 1, err));
     out->prompt_s = ckvc_now_s() - start_s - out->prefill_s;
+    /* the one prompt has paid for copies that those that go together share */
+    const double spared_s = out->copy_s * (1 - 1 / (double)out->memory.prompts);
+    out->prefill_s = fmax(out->prefill_s - spared_s, 1e-6);
+    out->prompt_s = fmax(out->prompt_s - spared_s * (double)out->memory.passes, 1e-6);
     out->hours = (out->prompt_s * tokens / (longest->n_tokens + longest->n_continuation) +
                   (matches ? out->prefill_s * counted / longest->n_tokens : 0)) /
                  3600;

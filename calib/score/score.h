@@ -58,6 +58,7 @@ typedef struct score_forecast {
     memory_plan memory;
     uint32_t n_tokens, n_continuation; /* of the longest prompt */
     double prefill_s, prompt_s;        /* of it; of all that is asked of it, a prefill among it */
+    double copy_s, compute_s; /* of copies that do not stay, a pass; of a prefill without them */
     double hours, disk_bytes;
 } score_forecast;
 ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options *o,

@@ -92,6 +92,8 @@ without() {
 }
 
 @test "score: the same lines whatever stays in memory, on any threads, in parts" {
+    run "$CKVC" score "${SCORE[@]}" --manifest "$DIR/prompts.jsonl" --memory 13M --dry-run
+    [[ $output == *"MB do not stay: "*" s a pass through the layers"*"make it compute-bound"* ]]
     [ "$(wc -l <"$DIR/all.jsonl")" -eq 120 ]
     for memory in 12M 13M 15M; do
         score "$DIR/$memory.jsonl" --memory "$memory" --threads 2
