@@ -124,8 +124,11 @@ ckvc_status score_checkpoint_keep(void *ctx, const void *lines, size_t size, ckv
     return CKVC_OK;
 }
 
-static void remove_it(const score_checkpoint *c) {
-    if (c->path) { unlink(c->path); }
+static ckvc_status remove_it(const score_checkpoint *c, ckvc_err *err) {
+    CKVC_FAIL_IF(c->path && unlink(c->path) != 0, err, CKVC_E_IO,
+                 "%s: cannot remove it: %s; %s, which it was for, has all that was kept here",
+                 c->path, strerror(errno), c->out);
+    return CKVC_OK;
 }
 
 ckvc_status score_checkpoint_out_check(const char *out, bool resume, bool force, ckvc_err *err) {
@@ -160,7 +163,9 @@ ckvc_status score_checkpoint_end(score_checkpoint *c, const ckvc_buffer *lines, 
                                  const ckvc_err *why, const char *printed, bool quiet,
                                  ckvc_err *err) {
     const bool for_good = st == CKVC_E_STOPPED && c->n_done == 0;
-    if (st != CKVC_OK && c->n_done == 0) { remove_it(c); }
+    if (st != CKVC_OK && c->n_done == 0 && remove_it(c, NULL) != CKVC_OK) {
+        ckvc_warn("%s holds nothing and could not be removed", c->path);
+    }
     if (!c->out && (st == CKVC_OK || for_good)) { fwrite(lines->data, 1, lines->size, stdout); }
     CKVC_FAIL_IF(for_good, err, CKVC_E_INTERRUPTED, "%.*s; %s", (int)strcspn(why->text, ";"),
                  why->text, c->out ? "nothing was written" : printed);
@@ -175,9 +180,9 @@ ckvc_status score_checkpoint_end(score_checkpoint *c, const ckvc_buffer *lines, 
         if (!quiet) {
             fprintf(stderr, "wrote %s; when all parts are there: ckvc merge %s\n", c->path, c->out);
         }
-    } else if (c->path) {
+    } else if (c->out) {
         CKVC_TRY(publish(c, err));
-        remove_it(c);
+        CKVC_TRY(remove_it(c, err));
     }
     return CKVC_OK;
 }
