@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every cmocka binary below BUILD/tests. Prints what failed, the reasons of what was skipped, and in its last lines which kernels the
-# tests have run and which they have not ("ran: PATH" in a test's output):
+# Runs every cmocka binary below BUILD/tests, two at a time. Prints what failed, the reasons of what was skipped, and in its last lines
+# which kernels the tests have run and which they have not ("ran: PATH" in a test's output):
 #   ran: AVX2, AVX-512, ...
 #   not on this CPU: bf16 by AMX
 #   unit BUILD: N passed, N failed, N skipped
@@ -10,11 +10,20 @@ cd "$(dirname "$0")/.."
 build=${1:?usage: unit.sh BUILD}
 export OPENBLAS_NUM_THREADS=1 # no worker threads of the library's own beside our pool's
 passed=0 failed=0 skipped=0 said=
+outputs=$(mktemp -d)
+trap 'rm -rf "$outputs"' EXIT
+programs=
 for t in $(find "$build"/tests -name 'test_*' -type f -perm -u+x | sort); do
     [ -e "tests/unit/${t#"$build"/tests/}.c" ] || continue # of a test that has moved
     [[ $build != *tsan ]] || grep -qs 'lib/base/pool\.h' "$t.d" || continue
-    out=$(CMOCKA_MESSAGE_OUTPUT=TAP timeout 600 "$t" 2>&1)
-    rc=$?
+    programs+=$t$'\n'
+done
+one() { { CMOCKA_MESSAGE_OUTPUT=TAP timeout 600 "$1" 2>&1; printf '\n%d\n' $?; } >"$2/${1//\//+}"; }
+export -f one
+xargs -P2 -I{} bash -c 'one {} '"$outputs" <<<"${programs%$'\n'}"
+for t in $programs; do
+    out=$(cat "$outputs/${t//\//+}")
+    rc=${out##*$'\n'}
     s=$(grep -c '# SKIP' <<<"$out")
     f=$(grep '^not ok' <<<"$out" | grep -vc '# SKIP')
     p=$(grep '^ok' <<<"$out" | grep -vc '# SKIP')
