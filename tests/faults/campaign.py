@@ -98,7 +98,7 @@ def made(ckvc, folder):
 
 
 def inodes(folder):
-    return {p.stat().st_ino: ([(c.stat().st_ino, c.is_dir(), c.name) for c in p.iterdir()] if p.is_dir() else p.read_bytes()) for p in [folder, *folder.rglob("*")]}
+    return {(p.stat().st_ino, p.is_dir()): ([(c.stat().st_ino, c.is_dir(), c.name) for c in p.iterdir()] if p.is_dir() else p.read_bytes()) for p in [folder, *folder.rglob("*")]}
 
 
 def after_power_cut(folder, before, disk):
@@ -106,9 +106,9 @@ def after_power_cut(folder, before, disk):
     top = folder.stat().st_ino
 
     def names(inode):
-        listing = disk / str(inode)
+        listing = disk / f"{inode}.names"
         if not listing.exists():
-            return before.get(inode, [])
+            return before.get((inode, True), [])
         lines = (line.split(" ", 2) for line in listing.read_text().splitlines())
         return [(int(i), d == "1", n) for i, d, n in lines]
 
@@ -120,7 +120,7 @@ def after_power_cut(folder, before, disk):
             elif (disk / str(i)).exists():
                 shutil.copy(disk / str(i), to / name)
             else:
-                (to / name).write_bytes(before.get(i, b""))
+                (to / name).write_bytes(before.get((i, False), b""))
 
     put(top, folder.with_suffix(".new"))
     shutil.rmtree(folder)

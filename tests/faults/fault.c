@@ -138,7 +138,8 @@ static void keep(int fd) {
     busy = 1;
     char path[PATH_MAX], whole[PATH_MAX];
     snprintf(path, sizeof path, "%s/part", disk);
-    snprintf(whole, sizeof whole, "%s/%lu", disk, (unsigned long)s.st_ino);
+    snprintf(whole, sizeof whole, "%s/%lu%s", disk, (unsigned long)s.st_ino,
+             S_ISDIR(s.st_mode) ? ".names" : ""); /* a number may be a removed file's */
     FILE *to = fopen(path, "w");
     if (!to) { abort(); }
     (S_ISDIR(s.st_mode) ? put_names : put_bytes)(fd, to);
