@@ -26,6 +26,23 @@ static inline bench bench_open(int n_threads) {
     return bench_open_kind(kind ? kind : "cpu", n_threads);
 }
 
+/* From here on the weights that are acquired are counted in `acquired`, one of a program. */
+static struct {
+    const backend_ops *real;
+    backend_ops ops;
+    int64_t n;
+} acquired;
+static inline ckvc_status count_acquire(backend *be, be_weight *w, ckvc_err *err) {
+    acquired.n++;
+    return acquired.real->weight_acquire(be, w, err);
+}
+static inline void bench_count_acquired(bench *b) {
+    acquired.real = b->be->ops;
+    acquired.ops = *acquired.real;
+    acquired.ops.weight_acquire = count_acquire;
+    b->be->ops = &acquired.ops;
+}
+
 static inline void bench_close(bench *b) {
     backend_destroy(b->be);
     ckvc_pool_destroy(b->pool);

@@ -12,16 +12,6 @@ static const score_policy policies[] = {
     {SCORE_IDENTITY, NULL}, {SCORE_SNAPKV, NULL}, {SCORE_ADAKV, NULL}};
 enum { POLICIES = sizeof policies / sizeof *policies };
 
-/* The operations of a backend, with a count of what is acquired, and the limit that it was given.
- */
-static backend_ops counting;
-static const backend_ops *real;
-static int64_t n_acquired;
-static ckvc_status count_acquire(backend *be, be_weight *w, ckvc_err *err) {
-    n_acquired++;
-    return real->weight_acquire(be, w, err);
-}
-
 typedef struct scored {
     ckvc_buffer lines;
     int64_t acquired, kept; /* kept: prompts whose lines have come */
@@ -47,10 +37,7 @@ static void score(size_t memory, bool measures, scored *out) {
     bench b = bench_open(2);
     model *m;
     ckvc_err err = {0};
-    real = b.be->ops;
-    counting = *real;
-    counting.weight_acquire = count_acquire;
-    b.be->ops = &counting;
+    bench_count_acquired(&b);
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
     const manifest made = {.entries = entries, .n_entries = N, .sha256 = "none"};
     prompt_list list = {.items = items};
@@ -85,9 +72,9 @@ static void score(size_t memory, bool measures, scored *out) {
     o.choice.setting.budgets = (setting_list){budgets, BUDGETS};
     const calibrate_inputs in = {m, b.be, &made, &list};
     score_summary summary[POLICIES * BUDGETS];
-    n_acquired = 0;
+    acquired.n = 0;
     if (score_prompts(&in, &o, &out->lines, summary, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    out->acquired = n_acquired;
+    out->acquired = acquired.n;
     model_close(m);
     bench_close(&b);
 }

@@ -19,15 +19,6 @@ typedef struct outcome {
     double targets[4 * 3 * T];
 } outcome;
 
-/* The operations of a backend, with counts of what is acquired. */
-static backend_ops counting;
-static const backend_ops *real;
-static int64_t n_acquired;
-static ckvc_status count_acquire(backend *be, be_weight *w, ckvc_err *err) {
-    n_acquired++;
-    return real->weight_acquire(be, w, err);
-}
-
 typedef struct rig {
     bench b;
     model *m;
@@ -40,11 +31,8 @@ typedef struct rig {
 static void rig_open(rig *r, int threads, size_t limit, int together) {
     ckvc_err err = {0};
     *r = (rig){.b = bench_open(threads)};
-    real = r->b.be->ops;
-    counting = *real;
-    counting.weight_acquire = count_acquire;
-    r->b.be->ops = &counting;
-    if (limit) { real->weight_limit(r->b.be, limit); }
+    bench_count_acquired(&r->b);
+    if (limit) { r->b.be->ops->weight_limit(r->b.be, limit); }
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", r->b.be, &r->m, &err), CKVC_OK);
     const session_limits limits = {.max_prompt = T,
                                    .max_continuation = C,
@@ -132,7 +120,7 @@ static void same_bits(void **state) {
         /* no limit; one below everything, so that nothing stays; and what some copies fit into */
         for (int low = 0; low < (slow ? 1 : 3); low++) {
             rig_open(&r, threads, low ? 1 : 0, 1 + way / 2);
-            if (low == 2) { real->weight_limit(r.b.be, 17000000); }
+            if (low == 2) { r.b.be->ops->weight_limit(r.b.be, 17000000); }
             run(&r, N, together);
             assert_memory_equal(together, alone, sizeof alone);
             run(&r, N, together);
@@ -155,13 +143,13 @@ static void each_layer_once(void **state) {
     static outcome out[N];
     rig r;
     rig_open(&r, 1, 1, 1);
-    n_acquired = 0;
+    acquired.n = 0;
     run(&r, N, out);
-    assert_int_equal(n_acquired, 4 * PASS + 3);
-    n_acquired = 0;
+    assert_int_equal(acquired.n, 4 * PASS + 3);
+    acquired.n = 0;
     run(&r, 1, out);
     /* the continuation of one token runs no rows, and its loss is known the second time */
-    assert_int_equal(n_acquired, 3 * (4 * PASS + 3) - 2 * PASS - 1);
+    assert_int_equal(acquired.n, 3 * (4 * PASS + 3) - 2 * PASS - 1);
     rig_close(&r);
 }
 
