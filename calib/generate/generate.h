@@ -38,8 +38,7 @@ typedef struct generated {
     generate_end end;
     uint64_t entries;   /* (layer, KV head, position) that were held of the prompt */
     size_t cache_bytes; /* these entries' keys and values */
-    double first_s;     /* from the beginning of the prefill, of those that it goes with, to the */
-                        /* first token */
+    double first_s;     /* from the group's prefill on to the first token */
     double decode_s;    /* of the steps that it took part in */
     double own_s;       /* its share of them, where others went along */
 } generated;
