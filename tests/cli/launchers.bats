@@ -62,9 +62,13 @@ wait_for() {
     return 1
 }
 node_is_idle() { [ "$(sinfo -h -o %T)" = idle ]; }
-queue_is_empty() { # what was queued again would wait for two minutes first
-    squeue -h -r -o '%i %r' | awk '$2 == "BeginTime" {print $1}' | xargs -r -I{} scontrol update JobId={} StartTime=now || :
-    [ -z "$(squeue -h)" ]
+# What was queued again would wait for two minutes. Not in the second in which it was taken down, though: Slurm would refuse to start it,
+# by a credential revoked in that second, and count it as failed.
+queue_is_empty() {
+    local again queue
+    again=$(squeue -h -r -o '%i %r' | awk '$2 == "BeginTime" {print $1}')
+    [ -z "$again" ] || { sleep 2; xargs -I{} scontrol update JobId={} StartTime=now <<<"$again" || :; }
+    queue=$(squeue -h) && [ -z "$queue" ]
 }
 
 setup_file() {
