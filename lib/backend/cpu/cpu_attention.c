@@ -64,7 +64,7 @@ void cpu_attend(const cpu_backend *c, const be_attention_shape *s, const float *
         memset(row + hi, 0, (size_t)(n - hi) * sizeof *row);
         const double one = padding ? 0.0 : 1.0 / kernel_softmax(row + lo, hi - lo, NULL);
         inverse[r] = (float)one;
-        if (columns && r >= columns->first && r < columns->end && lo < runs[0].n) {
+        if (columns && r >= columns->first && lo < runs[0].n) {
             add_row(columns, row, span[r], runs[0].n, one);
         }
     }
@@ -287,7 +287,7 @@ static void target_task(void *ctx, int64_t task, int worker) {
     memset(into, 0, (size_t)n * sizeof *into);
     for (int64_t tile = first; tile < first + a->n_tiles && tile < a->kept.n_tiles; tile++) {
         const int64_t before = max64(0, a->rows->first_row - tile * BE_ROW_TILE);
-        const key_columns columns = {into, (int32_t)before, BE_ROW_TILE, a->rows->largest};
+        const key_columns columns = {into, (int32_t)before, a->rows->largest};
         kept_block(&a->kept, 0, tile, h, before < BE_ROW_TILE ? &columns : NULL, worker);
     }
 }

@@ -33,12 +33,12 @@ typedef struct row_span {
     int64_t lo, hi;
 } row_span;
 
-/* What the rows first ... end-1 of a block give to the keys of its first run, added to, or compared
+/* What the rows from `first` on of a block give to the keys of its first run, added to, or compared
  * with, what is there. */
 typedef struct key_columns {
-    double *into;       /* [keys of the first run] */
-    int32_t first, end; /* inside of the block; rows of padding never count */
-    bool largest;       /* the largest share of a row; false: their sum */
+    double *into;  /* [keys of the first run] */
+    int32_t first; /* inside of the block; rows of padding never count */
+    bool largest;  /* the largest share of a row; false: their sum */
 } key_columns;
 
 typedef struct cpu_fma {

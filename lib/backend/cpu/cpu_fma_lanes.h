@@ -1,8 +1,8 @@
 /* Products and attention on vectors of LANES floats; cpu_fma.c includes this once per width. Before
  * that it defines LANES, NAME(x) (x with the width's suffix), TARGET (the function attribute), V
  * (the vector type), V_LOAD(p), V_STORE(p, v), V_ALL(f) (f in every lane), V_FMA(a, b, c) = a * b +
- * c rounded once, V_MAX(a, b). Plain operators on V are the compiler's. No lane ever meets another,
- * so the width does not show in the results. */
+ * c rounded once, V_MAX(a, b). Plain operators on V are the compiler's. Lanes meet in exp_sum and
+ * fold_columns alone, always as 16 of them, so the width does not show in the results. */
 #define PANEL (2 * LANES) /* columns of a tile */
 
 typedef int32_t NAME(ints) __attribute__((vector_size(LANES * sizeof(int32_t))));
@@ -238,7 +238,7 @@ TARGET static void NAME(fold_columns)(const key_columns *c, const NAME(block) * 
     _Alignas(64) float shift[BE_ROW_TILE], inverse[BE_ROW_TILE], part[FMA_KEYS * 16],
         turned[16 * FMA_KEYS];
     for (int r = 0; r < BE_ROW_TILE; r++) {
-        const bool counts = r >= c->first && r < c->end && b->span[r].hi > b->span[r].lo;
+        const bool counts = r >= c->first && b->span[r].hi > b->span[r].lo;
         shift[r] = counts ? b->max[r] : INFINITY; /* exp(-inf) = 0 */
         inverse[r] = counts ? 1.0f / b->sum[r] : 0.0f;
     }

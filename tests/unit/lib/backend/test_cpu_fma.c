@@ -149,7 +149,7 @@ static void attention_of_every_width(void **state) {
             list[i]->attend((int32_t)d, 0.2f, q, stride, runs, span, NULL, got[i], scratch);
             for (int m = 0; m < 2; m++) { /* asking for columns changes nothing else */
                 column[i][m] = ckvc_calloc(n_first, sizeof(double));
-                const key_columns columns = {column[i][m], 5, 50, m};
+                const key_columns columns = {column[i][m], 5, m};
                 list[i]->attend((int32_t)d, 0.2f, q, stride, runs, span, &columns, again, scratch);
                 assert_memory_equal(again, got[i], n_got);
                 assert_memory_equal(column[i][m], column[0][m], n_first * sizeof(double));
@@ -166,7 +166,7 @@ static void attention_of_every_width(void **state) {
                 max = e[t] > max ? e[t] : max;
             }
             for (int64_t t = span[r].lo; t < span[r].hi; t++) { sum += e[t] = exp(e[t] - max); }
-            for (int64_t t = span[r].lo; r >= 5 && r < 50 && t < span[r].hi; t++) {
+            for (int64_t t = span[r].lo; r >= 5 && t < span[r].hi; t++) {
                 if (t >= cases[k].first) { break; }
                 want_column[0][t] += e[t] / sum;
                 want_column[1][t] = fmax(want_column[1][t], e[t] / sum);
