@@ -69,6 +69,12 @@ void cpu_need(cpu_backend *c, size_t per_worker, size_t shared);
 
 #define CPU_MOST_ROWS 256 /* of a task of a product */
 
+/* n things in pieces of so many: how many pieces; the length of the one that begins at `from`. */
+static inline int64_t cpu_pieces(int64_t n, int64_t piece) { return (n + piece - 1) / piece; }
+static inline int64_t cpu_piece_length(int64_t n, int64_t from, int64_t piece) {
+    return n - from < piece ? n - from : piece;
+}
+
 /* Score rows are this long: whole vectors. */
 static inline int64_t cpu_score_stride(int64_t n) { return (n + 15) / 16 * 16; }
 /* score [BE_ROW_TILE][stride] = scale q k^T for n keys [n][D], by whichever product the backend

@@ -313,13 +313,13 @@ ckvc_status cpu_attention_targets(backend *be, const be_attention_shape *s,
     cpu_backend *c = cpu_of(be);
     const be_lane alone = {0};
     const int64_t padded = be_padded_rows(r->n_rows), n_tiles = padded / BE_ROW_TILE,
-                  each = (n_tiles + TARGET_PIECES - 1) / TARGET_PIECES;
+                  each = cpu_pieces(n_tiles, TARGET_PIECES);
     assert(r->n_prompt <= r->prompt.capacity && padded <= r->own.capacity && rows->first_row >= 0 &&
            rows->first_row < r->n_rows);
     target_job a = {.kept = {.c = c, .s = s, .r = r, .out = out->data, .n_tiles = n_tiles},
                     .rows = rows,
                     .n_tiles = each,
-                    .n_pieces = (n_tiles + each - 1) / each};
+                    .n_pieces = cpu_pieces(n_tiles, each)};
     take_lanes(&a.kept, &alone, 1);
     cpu_need(c, cpu_attend_floats(c, s, r->n_prompt + padded, r->n_prompt),
              (size_t)(2 * a.n_pieces * s->n_heads * r->n_prompt));

@@ -56,7 +56,7 @@ size_t cpu_scratch_bytes(const backend *be, const be_attention_shape *s, const b
 
 be_buf *cpu_buf_create(backend *be, size_t n) {
     be_buf *b = ckvc_alloc(1, sizeof *b);
-    float *data = ckvc_alloc_aligned(n ? n : 1, sizeof *data);
+    float *data = ckvc_alloc_aligned(n, sizeof *data);
     memset(data, 0, n * sizeof *data);
     *b = (be_buf){data, n, data, n};
     cpu_of(be)->bytes_now += n * sizeof *data;

@@ -105,10 +105,10 @@ size_t cpu_bf16_scratch_bytes(const cpu_backend *c) {
 /* ---- weights ---- */
 
 static int64_t piece_width(int64_t n_out, int64_t col) {
-    return col + BF16_PIECE <= n_out ? BF16_PIECE : n_out - col;
+    return cpu_piece_length(n_out, col, BF16_PIECE);
 }
 
-static int64_t n_pieces(const be_weight *w) { return (w->m.rows + BF16_PIECE - 1) / BF16_PIECE; }
+static int64_t n_pieces(const be_weight *w) { return cpu_pieces(w->m.rows, BF16_PIECE); }
 
 static const onednn_shape *shape_of(const cpu_bf16 *b, int64_t n, int64_t k) {
     for (size_t i = 0; i < b->n_shapes; i++) {
@@ -174,7 +174,7 @@ static void pack_task(void *ctx, int64_t task, int worker) {
     float row[4096];
     for (int64_t r = 0; r < width; r++) {
         for (int64_t at = 0; at < k; at += 4096) {
-            const int64_t n = at + 4096 < k ? 4096 : k - at;
+            const int64_t n = cpu_piece_length(k, at, 4096);
             cpu_weight_read(w, col + r, at, row, n);
             round_to(b, row, to, r * k + at, n);
         }

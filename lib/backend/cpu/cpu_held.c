@@ -88,7 +88,7 @@ static void held_task(void *ctx, int64_t task, int worker) {
     float *score = a->c->worker[worker].data, *q = score + cpu_attend_floats(a->c, &alone, n, 0),
           *out = q + BE_ROW_TILE * d;
     for (int64_t h = 0; h < group; h += BE_ROW_TILE) {
-        const int64_t n_heads = group - h < BE_ROW_TILE ? group - h : BE_ROW_TILE,
+        const int64_t n_heads = cpu_piece_length(group, h, BE_ROW_TILE),
                       at = (i * s->n_heads + g * group + h) * d;
         row_span span[BE_ROW_TILE] = {{0}};
         for (int64_t r = 0; r < n_heads; r++) { span[r] = (row_span){held->hidden[g], n}; }

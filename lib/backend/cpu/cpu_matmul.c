@@ -13,13 +13,6 @@
 #define ROW_BLOCK   1024 /* rows that meet a piece of the weights before the next piece is read */
 #define MOST_COLS   256  /* columns of a task at most */
 
-static int64_t pieces_of(int64_t n, int64_t piece) { return (n + piece - 1) / piece; }
-
-/* Of the piece that begins at `from`: the last one may be shorter. */
-static int64_t length_of(int64_t n, int64_t from, int64_t piece) {
-    return n - from < piece ? n - from : piece;
-}
-
 /* What every product with weights comes down to. */
 static void product(const cpu_backend *c, const cpu_tile *t, int worker) {
     const int64_t n_in = t->w->m.cols;
@@ -45,7 +38,7 @@ static bool any_rows(const cpu_backend *c) { return c->fma && !cpu_bf16_packed(c
 /* Columns a task: equal pieces of at most `most`, in whole vectors. OpenBLAS packs a task's rows of
  * x anew, so narrow pieces pay for that more than once; wider ones leave threads without work. */
 static int64_t column_tile(int64_t n_out, int64_t most) {
-    return pieces_of(pieces_of(n_out, pieces_of(n_out, most)), 16) * 16;
+    return cpu_pieces(cpu_pieces(n_out, cpu_pieces(n_out, most)), 16) * 16;
 }
 
 typedef struct matmul_job {
@@ -67,9 +60,9 @@ static void cut(matmul_job *m) {
     int64_t rows = any_rows(m->c) ? CPU_MOST_ROWS : BE_ROW_TILE, cols = MOST_COLS;
     for (;;) {
         m->row_tile = rows;
-        m->n_row_tiles = pieces_of(m->n_rows, rows);
+        m->n_row_tiles = cpu_pieces(m->n_rows, rows);
         m->tile = cpu_bf16_packed(m->c) ? BF16_PIECE : column_tile(n_out, cols);
-        m->n_tiles = pieces_of(n_out, m->tile);
+        m->n_tiles = cpu_pieces(n_out, m->tile);
         if (!any_rows(m->c) || m->c->n_threads == 1 ||
             m->n_tiles * m->n_row_tiles >= 4 * m->c->n_threads) {
             return;
@@ -89,14 +82,14 @@ static void matmul_task(void *ctx, int64_t task, int worker) {
     const matmul_job *m = ctx;
     const int64_t n_out = m->w->m.rows, whole = ROW_BLOCK / m->row_tile,
                   block = task / (whole * m->n_tiles) * whole, in_block = task - block * m->n_tiles,
-                  n_block = length_of(m->n_row_tiles, block, whole);
+                  n_block = cpu_piece_length(m->n_row_tiles, block, whole);
     const int64_t row = (block + in_block % n_block) * m->row_tile,
                   col = in_block / n_block * m->tile;
     const cpu_tile t = {.w = m->w,
                         .x = m->x + row * m->w->m.cols,
-                        .n_rows = length_of(m->n_rows, row, m->row_tile),
+                        .n_rows = cpu_piece_length(m->n_rows, row, m->row_tile),
                         .col = col,
-                        .width = length_of(n_out, col, m->tile),
+                        .width = cpu_piece_length(n_out, col, m->tile),
                         .onto = m->add || m->bias,
                         .y = m->y + row * n_out + col,
                         .y_stride = n_out};
@@ -132,7 +125,7 @@ typedef struct head_job {
     const float *x;
     int64_t tile, n_tiles; /* vocabulary entries of a task; pieces of that many */
     int64_t row_tile;      /* rows of a task */
-    int64_t first, n;      /* rows of this chunk, whole tiles */
+    int64_t first, n;      /* rows of this chunk */
     be_rows asked;         /* for, of every lane */
     int64_t lane_rows;
     const int32_t *target; /* [n_rows] */
@@ -163,9 +156,10 @@ static double greedy_piece(const float *logits, int64_t width, float *max, int32
 static void head_task(void *ctx, int64_t task, int worker) {
     const head_job *h = ctx;
     /* A piece of the vocabulary meets all rows of the chunk while it is in the cache. */
-    const int64_t pieces = pieces_of(h->n, h->row_tile), tile = task / pieces,
-                  row = task % pieces * h->row_tile, n_rows = length_of(h->n, row, h->row_tile);
-    const int64_t col = tile * h->tile, width = length_of(h->w->m.rows, col, h->tile);
+    const int64_t pieces = cpu_pieces(h->n, h->row_tile), tile = task / pieces,
+                  row = task % pieces * h->row_tile,
+                  n_rows = cpu_piece_length(h->n, row, h->row_tile);
+    const int64_t col = tile * h->tile, width = cpu_piece_length(h->w->m.rows, col, h->tile);
     float *logits = h->c->worker[worker].data; /* [n_rows][tile] */
     product(h->c,
             &(cpu_tile){.w = h->w,
@@ -198,11 +192,11 @@ static void head_task(void *ctx, int64_t task, int worker) {
 static void cut_head(head_job *h, int64_t vocab) {
     h->row_tile = any_rows(h->c) ? CPU_MOST_ROWS : BE_ROW_TILE;
     h->tile = HEAD_LOGITS / h->row_tile;
-    h->n_tiles = pieces_of(vocab, h->tile);
+    h->n_tiles = cpu_pieces(vocab, h->tile);
 }
 
 static void run_head(head_job *h) {
-    ckvc_pool_run(h->c->base.pool, pieces_of(h->n, h->row_tile) * h->n_tiles, head_task, h);
+    ckvc_pool_run(h->c->base.pool, cpu_pieces(h->n, h->row_tile) * h->n_tiles, head_task, h);
 }
 
 void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker,
@@ -225,17 +219,31 @@ static double loss_of(const head_job *h, int64_t r, float target_logit) {
     return log(total) + top - (double)target_logit;
 }
 
-ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const be_rows *rows,
-                         const int32_t *target, double *nll, ckvc_err *err) {
-    cpu_backend *c = cpu_of(be);
+static head_job head_of(cpu_backend *c, const be_weight *w, const be_buf *x, const be_rows *rows) {
     head_job h = {.c = c,
                   .w = w,
                   .x = x->data,
                   .asked = *rows,
-                  .lane_rows = be_padded_rows(rows->row0 + rows->n_rows),
-                  .target = target};
+                  .lane_rows = be_padded_rows(rows->row0 + rows->n_rows)};
+    assert(w->f32 && (size_t)(rows->n_lanes * h.lane_rows * w->m.cols) <= x->n);
+    cut_head(&h, w->m.rows);
+    return h;
+}
+
+/* Of n rows of one lane: with our kernels these alone, else the whole tiles that hold them. */
+static head_job head_of_lane(cpu_backend *c, const be_weight *w, const be_buf *x, int64_t row0,
+                             int64_t n) {
+    head_job h = head_of(c, w, x, &(be_rows){.row0 = row0, .n_rows = n, .n_lanes = 1});
+    h.first = any_rows(c) ? row0 : row0 / BE_ROW_TILE * BE_ROW_TILE;
+    h.n = (any_rows(c) ? row0 + n : h.lane_rows) - h.first;
+    return h;
+}
+
+ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const be_rows *rows,
+                         const int32_t *target, double *nll, ckvc_err *err) {
+    cpu_backend *c = cpu_of(be);
+    head_job h = head_of(c, w, x, rows);
     const int64_t end = rows->n_lanes * h.lane_rows;
-    assert(w->f32 && (size_t)(end * w->m.cols) <= x->n);
     if (rows->n_rows == 0 || rows->n_lanes == 0) { return cpu_sync(be, err); }
     /* whole tiles before row0 are skipped for the first lane alone */
     assert(rows->n_lanes == 1 || rows->row0 < BE_ROW_TILE);
@@ -243,12 +251,12 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const
     const be_extent most = {.n_rows = rows->n_rows, .n_lanes = rows->n_lanes, .vocab = w->m.rows};
     cpu_head_scratch(c, &most, &per_worker, &shared);
     cpu_need(c, per_worker, shared);
-    cut_head(&h, w->m.rows);
+    h.target = target;
     h.sum = (double *)c->shared.data;
     h.max = c->shared.data + 2 * HEAD_CHUNK * h.n_tiles;
     h.target_logit = h.max + HEAD_CHUNK * h.n_tiles;
     for (h.first = rows->row0 / BE_ROW_TILE * BE_ROW_TILE; h.first < end; h.first += HEAD_CHUNK) {
-        h.n = length_of(end, h.first, HEAD_CHUNK);
+        h.n = cpu_piece_length(end, h.first, HEAD_CHUNK);
         run_head(&h);
         for (int64_t r = 0; r < h.n; r++) {
             const int64_t place = asked_of(&h, h.first + r);
@@ -262,19 +270,8 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const
 ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
                             int64_t n, float *logits, ckvc_err *err) {
     cpu_backend *c = cpu_of(be);
-    const bool exact = any_rows(c);
-    const int64_t end = be_padded_rows(row0 + n),
-                  first = exact ? row0 : row0 / BE_ROW_TILE * BE_ROW_TILE;
-    head_job h = {.c = c,
-                  .w = w,
-                  .x = x->data,
-                  .first = first,
-                  .n = (exact ? row0 + n : end) - first,
-                  .asked = {.row0 = row0, .n_rows = n, .n_lanes = 1},
-                  .lane_rows = end};
+    head_job h = head_of_lane(c, w, x, row0, n);
     h.logits = logits;
-    assert(w->f32 && (size_t)(end * w->m.cols) <= x->n);
-    cut_head(&h, w->m.rows);
     cpu_need(c, HEAD_LOGITS, 0);
     run_head(&h);
     cpu_bf16_check(c);
@@ -285,22 +282,14 @@ ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, in
 ckvc_status cpu_head_greedy(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
                             int64_t n, be_greedy *next, ckvc_err *err) {
     cpu_backend *c = cpu_of(be);
-    const bool exact = any_rows(c);
-    const int64_t end = exact ? row0 + n : be_padded_rows(row0 + n);
-    head_job h = {.c = c,
-                  .w = w,
-                  .x = x->data,
-                  .asked = {.row0 = row0, .n_rows = n, .n_lanes = 1},
-                  .lane_rows = be_padded_rows(row0 + n)};
-    assert(w->f32 && (size_t)(h.lane_rows * w->m.cols) <= x->n);
-    cut_head(&h, w->m.rows);
+    head_job h = head_of_lane(c, w, x, row0, n);
+    const int64_t end = h.first + h.n;
     cpu_need(c, HEAD_LOGITS, (size_t)(4 * BE_ROW_TILE * h.n_tiles));
     h.sum = (double *)c->shared.data;
     h.max = c->shared.data + 2 * BE_ROW_TILE * h.n_tiles;
     h.first_max = (int32_t *)(h.max + BE_ROW_TILE * h.n_tiles);
-    h.first = exact ? row0 : row0 / BE_ROW_TILE * BE_ROW_TILE;
     for (; h.first < end; h.first += BE_ROW_TILE) {
-        h.n = length_of(end, h.first, BE_ROW_TILE);
+        h.n = cpu_piece_length(end, h.first, BE_ROW_TILE);
         run_head(&h);
         for (int64_t r = 0; r < h.n; r++) {
             const int64_t place = asked_of(&h, h.first + r), at = r * h.n_tiles;

@@ -34,7 +34,7 @@ static void rows_task(void *ctx, int64_t task, int worker) {
 
 /* Tasks of BE_ROW_TILE rows over the pool, or all of them here when there is little to do. */
 static void run_rows(backend *be, row_job *job, int64_t values_per_row) {
-    const int64_t n_tasks = (job->n_rows + BE_ROW_TILE - 1) / BE_ROW_TILE;
+    const int64_t n_tasks = cpu_pieces(job->n_rows, BE_ROW_TILE);
     if (job->n_rows * values_per_row >= PARALLEL_MIN) {
         ckvc_pool_run(be->pool, n_tasks, rows_task, job);
         return;

@@ -43,7 +43,7 @@ void cpu_weight_read(const be_weight *w, int64_t row, int64_t first, float *dst,
     }
     uint16_t piece[4096]; /* a tensor in a file need not be aligned to its type */
     for (int64_t i = 0; i < n; i += 4096) {
-        const int64_t part = i + 4096 < n ? 4096 : n - i;
+        const int64_t part = cpu_piece_length(n, i, 4096);
         memcpy(piece, (const char *)m->bytes + (at + i) * 2, (size_t)part * 2);
         (m->type == BE_BF16 ? kernel_from_bf16 : kernel_from_f16)(piece, dst + i, part);
     }
@@ -60,8 +60,9 @@ static void convert_task(void *ctx, int64_t task, int worker) {
     (void)worker;
     const convert_job *job = ctx;
     const be_matrix *m = &job->w->m;
-    const int64_t end = (task + 1) * job->rows < m->rows ? (task + 1) * job->rows : m->rows;
-    for (int64_t row = task * job->rows; row < end;) {
+    int64_t row = task * job->rows;
+    const int64_t end = row + cpu_piece_length(m->rows, row, job->rows);
+    while (row < end) {
         const int64_t rest = m->block - row % m->block, n = row + rest < end ? rest : end - row;
         cpu_weight_read(job->w, row, 0, job->w->own + row * m->cols, n * m->cols);
         row += n;
@@ -79,7 +80,7 @@ static float *take_copy(cpu_backend *c, size_t n) {
         }
     }
     c->bytes_now += n * sizeof(float);
-    return ckvc_alloc_aligned(n ? n : 1, sizeof(float));
+    return ckvc_alloc_aligned(n, sizeof(float));
 }
 
 /* float32 that lies aligned and in one piece in the file is used in place; anything else is
@@ -95,8 +96,8 @@ ckvc_status cpu_weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
     }
     if (!w->own) { w->own = take_copy(c, copy_floats(c, w)); }
     if (w->bf16) { return cpu_bf16_pack(c, w, err); }
-    convert_job job = {w, m->cols < CONVERT_TILE ? (CONVERT_TILE + m->cols - 1) / m->cols : 1};
-    ckvc_pool_run(be->pool, (m->rows + job.rows - 1) / job.rows, convert_task, &job);
+    convert_job job = {w, cpu_pieces(CONVERT_TILE, m->cols)};
+    ckvc_pool_run(be->pool, cpu_pieces(m->rows, job.rows), convert_task, &job);
     w->f32 = w->own;
     return CKVC_OK;
 }
