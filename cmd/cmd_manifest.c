@@ -92,12 +92,18 @@ static void print_built(const build_cli *c, const build_job *j) {
             {"prompts", m->n_entries}, {"retrieval", m->n_retrieval}, {"shortest", m->shortest}));
         return;
     }
-    say("%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents\n", c->out,
-        m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
-        c->model ? "tokens" : "characters", d->n_documents);
+    size_t n_whole = 0; /* parts of one text lie side by side */
+    for (size_t i = 0; i < d->n_documents; i++) {
+        const corpus_document *at = &d->documents[i];
+        n_whole += i == 0 || strcmp(at->whole, at[-1].whole) != 0 ||
+                   strcmp(at->source, at[-1].source) != 0;
+    }
+    say("%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents in %zu parts\n",
+        c->out, m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
+        c->model ? "tokens" : "characters", n_whole, d->n_documents);
     if (m->dealt) {
-        say("note: too few documents (%zu) to be drawn for the splits: prompts were, and those of "
-            "one document may stand in several\n",
+        say("note: too few parts (%zu) to be drawn for the splits: prompts were, and those of one "
+            "part may stand in several\n",
             d->n_documents);
     }
     say("left out: ");
@@ -162,7 +168,8 @@ static const opt build_rows[] = {
             "at least so much follows each; -1: 128 tokens, 512 characters", .preset = "-1"),
     OPT_TITLE("splits and order"),
     OPT_LIST("split-share", shares, "NAME=SHARE",
-             "share of the documents whose prompts get this split"),
+             "share of the documents, of those from 64 KB on of parts of 32 KB, whose prompts get "
+             "this split"),
     OPT_TEXT("split-rest", build.split_rest, "NAME", "split of the others", .preset = "fit"),
     OPT_INT("seed", build.seed, "N", 0, 9007199254740992.0, "of every draw and shuffle",
             .preset = "1"),

@@ -21,10 +21,10 @@ typedef struct build_options {
     int64_t continuation;
     double retrieval;             /* share of the prompts */
     const char *retrieval_source; /* their source */
-    /* share of the documents (and of all prompts cut from them) that go to a split; the rest to
-     * split_rest. A document's place is (first 8 bytes, big-endian, of SHA-256(seed as decimal, LF,
-     * source, LF, name)) / 2^64. Where that leaves a split of some share empty, prompts are dealt
-     * in the same way, by id, each split its share of them and at least one. */
+    /* share of the documents or parts (and of all prompts cut from them) that go to a split; the
+     * rest to split_rest. A document's place is (first 8 bytes, big-endian, of SHA-256(seed as
+     * decimal, LF, source, LF, name)) / 2^64. Where that leaves a split of some share empty,
+     * prompts are dealt in the same way, by id, each split its share of them and at least one. */
     struct {
         const char *name;
         double share;

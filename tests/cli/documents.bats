@@ -34,6 +34,20 @@ PY
     [[ $output != *note:* ]]
 }
 
+@test "manifest build: a long document is in parts, which are drawn for splits" {
+    python3 - "$DIR" <<'PY'
+import sys
+line = "Word%d is followed by another one of %d kinds, and so it goes on until the sentence is over.\n\n"
+for name, n in ("long", 900), ("short", 300):
+    open("%s/%s.txt" % (sys.argv[1], name), "w").writelines(line % (i, n) for i in range(n))
+PY
+    run "$CKVC" manifest build "$DIR/long.txt" "$DIR/short.txt" --prompts 30 --split-share heldout=0.5 --out "$DIR/parts.jsonl"
+    [ "$status" -eq 0 ]
+    [[ $output == *" from 2 documents in 4 parts"* ]]
+    run "$CKVC" manifest check "$DIR/parts.jsonl"
+    [[ $output == *"(1 such documents)"* ]]
+}
+
 @test "prompts that are each their own: the same tables and intervals with their documents named and without" {
     python3 - "$DIR" <<'PY'
 import json, sys

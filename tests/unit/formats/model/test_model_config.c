@@ -1,6 +1,7 @@
 /* config.json: defaults, both spellings of the rotary part, and what is refused, a table row each.
  */
 #include <jansson.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "formats/model/model_files.h"
@@ -365,8 +366,6 @@ static void refusals(void **state) {
     }
 }
 
-/* A path where nothing is: what looks like a Hub id is told how to get it, the rest what is
- * missing. */
 /* generation_config.json's ids before config.json's; what is no id of the vocabulary is left out.
  */
 static void stop_ids(void **state) {
@@ -388,6 +387,8 @@ static void stop_ids(void **state) {
     unlink(in_temp_folder(name));
 }
 
+/* A path where nothing is: what looks like a Hub id is told how to get it, the rest what is
+ * missing. */
 static void hub_ids(void **state) {
     static const struct {
         const char *path;
@@ -411,10 +412,25 @@ static void hub_ids(void **state) {
     }
 }
 
+/* A folder that a GGUF file was downloaded into: which file to name. */
+static void gguf_folders(void **state) {
+    static const char *const names[] = {"folder/b.gguf", "folder/a.gguf", "folder/LICENSE"};
+    assert_int_equal(mkdir(in_temp_folder("folder"), 0777), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) { put_text(names[i], "{}"); }
+    for (int with_config = 0; with_config < 2; with_config++) {
+        model_shape s;
+        ckvc_err err = {0};
+        if (with_config) { put_text("folder/config.json", "{}"); }
+        assert_true(model_files_shape(in_temp_folder("folder"), &s, &err) != CKVC_OK);
+        assert_true(with_config == !strstr(err.text, "named itself: "));
+        assert_true(with_config == !strstr(err.text, "/folder/a.gguf"));
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults),  cmocka_unit_test(fields),
-                                       cmocka_unit_test(rope),      cmocka_unit_test(families),
-                                       cmocka_unit_test(published), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(stop_ids),  cmocka_unit_test(hub_ids)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults), cmocka_unit_test(fields),    cmocka_unit_test(rope),
+        cmocka_unit_test(families), cmocka_unit_test(published), cmocka_unit_test(refusals),
+        cmocka_unit_test(stop_ids), cmocka_unit_test(hub_ids),   cmocka_unit_test(gguf_folders)};
     return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
