@@ -1,6 +1,7 @@
 /* See svg.h. */
 #include "report/draw/svg.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,8 +183,8 @@ double svg_text_width(const char *text, double size) {
 double svg_paragraph(svg *s, double x, double y, double width, svg_font font, const char *text) {
     const char *p = text;
     while (*p) {
-        /* The longest run of whole words that fits; a single word that does not is cut between
-         * characters. */
+        /* The longest run of whole words that fits, or of their parts up to a hyphen; a single one
+         * that does not is cut between characters. */
         size_t fit = 0, n = 0;
         char line[512];
         double used = 0;
@@ -191,7 +192,8 @@ double svg_paragraph(svg *s, double x, double y, double width, svg_font font, co
             used += width_of(p[n]) * font.size * (font.bold ? 1.06 : 1.0);
             if (used > width && n > 0) { break; }
             do { n++; } while (p[n] && !starts_character(p[n]) && n < sizeof line - 1);
-            if (p[n] == ' ' || p[n] == 0) { fit = n; }
+            const bool hyphen = n > 1 && p[n - 1] == '-' && isalnum((unsigned char)p[n - 2]);
+            if (p[n] == ' ' || p[n] == 0 || hyphen) { fit = n; }
         }
         const size_t take = p[n] == 0 || !fit ? n : fit;
         snprintf(line, sizeof line, "%.*s", (int)take, p);

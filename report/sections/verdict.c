@@ -57,7 +57,7 @@ static const char *against_identity(const verdict_need *need) {
     return !need->by ? "It was not scored beside identity (no table)."
            : !need->by->all.equal_tokens
                ? "It was not scored beside identity at as many entries: add matched to --policy."
-               : say("Against identity (no table) %s.", judged(&need->by->all));
+               : say("Against %s (no table) %s.", need->by->base.policy, judged(&need->by->all));
 }
 
 static const char *against_reference(const verdict_need *need) {
@@ -266,8 +266,9 @@ void verdict_section(const report_numbers *n, view *v) {
     if (n->n_tables) {
         page_note(v,
                   "Bytes: keys and values as %d-bit numbers, all layers and KV heads. What a "
-                  "verdict asks for: better than identity and not worse than the best simple "
-                  "reference at as many entries, both decided, and a leak check passed.",
+                  "verdict asks for: better than identity (matched, where that was scored) and not "
+                  "worse than the best simple reference at as many entries, both decided, and a "
+                  "leak check passed.",
                   8 * CACHE_BYTES);
     }
     if (n->n_tables == 0) {

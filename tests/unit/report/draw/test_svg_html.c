@@ -224,6 +224,28 @@ static void check_chart(svg *s) {
     svg_fini(s);
 }
 
+/* A model's name breaks at a hyphen rather than anywhere; what is a sign is no hyphen. */
+static void long_labels_break_at_hyphens(void **state) {
+    static const struct {
+        const char *text, *lines;
+    } cases[] = {{"T1 SmolLM2-135M-Instruct.Q4_1", ">T1 SmolLM2-135M-</text>\n>Instruct.Q4_1<"},
+                 {"by the name of a b --policy all", ">by the name of a b</text>\n>--policy all<"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        svg s;
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0}, lines = {0};
+        svg_init(&s, 400);
+        svg_paragraph(&s, 0, 0, 150, (svg_font){.size = 12, .look = "t"}, cases[i].text);
+        svg_render(&s, false, &b);
+        svg_fini(&s);
+        for (const char *p = strstr((char *)b.data, "<text"); p; p = strstr(p + 1, "<text")) {
+            const char *from = strchr(p, '>');
+            ckvc_buffer_append(&lines, from, strcspn(from, "\n") + 1);
+        }
+        ckvc_buffer_u8(&lines, 0);
+        if (!strstr((char *)lines.data, cases[i].lines)) { fail_msg("%s", (char *)lines.data); }
+    }
+}
+
 static void heat_maps_are_well_formed(void **state) {
     svg s;
     /* From one cell to many, with every cell missing, flat scales, hostile words; the
@@ -341,6 +363,7 @@ int main(void) {
                                        cmocka_unit_test(ticks_are_nice),
                                        cmocka_unit_test(colours_are_ordered),
                                        cmocka_unit_test(text_width_counts_characters),
+                                       cmocka_unit_test(long_labels_break_at_hyphens),
                                        cmocka_unit_test(heat_maps_are_well_formed),
                                        cmocka_unit_test(titles_of_narrow_heat_maps_have_room),
                                        cmocka_unit_test(intervals_are_well_formed),

@@ -26,6 +26,7 @@ typedef struct scored {
     const char *leak;    /* META's leak_check; NULL: one that passed */
     const char *policy;  /* instead of snapkv; "": no reference */
     int kept, kept_base; /* entries of the table and of the others in a layer; 0: 24 */
+    double matched;      /* what its matched control gains over identity; 0: none */
     bool one_document;   /* all prompts are of it */
     bool seen;           /* the lines are not marked as held out */
     bool parts;          /* by turns of two sources, one of them retrieval, where the gain is 0 */
@@ -83,6 +84,7 @@ static json_t *make(const scored *c, const char *also, char **summary, char **pa
             line(f, c, i, c->policy ? c->policy : "snapkv", NULL, c->identity - c->reference,
                  c->kept_base);
         }
+        if (c->matched) { line(f, c, i, "matched", t->content_id, c->matched, c->kept_base); }
         if (also) { line(f, c, i, also, NULL, c->identity - 0.001, c->kept_base); }
     }
     fclose(f);
@@ -183,6 +185,8 @@ static void words(void **state) {
           "where snapkv, the best simple reference at as many entries in each layer of each "
           "prompt, loses 3.500: 0.500 better (0.380 to 0.620). Against identity (no table) 1.000 "
           "better (0.880 to 1.120). 20 prompts."}},
+        {SCORED(20, 1, 0.5, 0.25, "deploy", 0, .matched = 0.25),
+         {" Against matched (no table) 0.750 better (0.630 to 0.870). 20 prompts."}},
         {SCORED(20, 1, -0.5, 0.25, "do not deploy", NAN), {": 0.500 worse (0.380 to 0.620)."}},
         {SCORED(20, 1, 0.025, 0.25, "needs more prompts", 450),
          {"needs about 450 more prompts: T1 t: ",
