@@ -9,6 +9,7 @@
  *   4. each word is merged (bpe.c). */
 #include "lib/token/tokenizer.h"
 
+#include <ctype.h>
 #include <time.h>
 
 #include "lib/base/buffer.h"
@@ -208,9 +209,7 @@ static ckvc_status cut_added(encoder *e, const trie *added, const char *text, si
     size_t done = 0;
     for (size_t at = 0; at < n;) {
         int32_t index;
-        size_t length = added->first[(uint8_t)text[at]]
-                            ? trie_longest(added, text + at, n - at, &index, &e->added_steps)
-                            : 0;
+        const size_t length = trie_longest(added, text + at, n - at, &index, &e->added_steps);
         CKVC_FAIL_IF(e->added_steps > e->most_added_steps, e->err, CKVC_E_DATA,
                      "%s: added_tokens: finding them takes too long in this text", e->t->name);
         if (length == 0) {
@@ -325,9 +324,11 @@ static int fallback_byte(const id_text *text) {
     if (text->size != 6 || memcmp(text->bytes, "<0x", 3) != 0 || text->bytes[5] != '>') {
         return -1;
     }
-    char digits[3] = {text->bytes[3], text->bytes[4], '\0'};
+    const char digits[3] = {text->bytes[3], text->bytes[4], '\0'};
     char *end;
-    long value = digits[0] == ' ' || digits[0] == '-' ? -1 : strtol(digits, &end, 16);
+    /* what Rust's from_str_radix takes: strtol would pass over white space and a minus, too */
+    const bool begins = digits[0] == '+' || isxdigit((unsigned char)digits[0]);
+    const long value = begins ? strtol(digits, &end, 16) : -1;
     return value >= 0 && end == digits + 2 ? (int)value : -1;
 }
 

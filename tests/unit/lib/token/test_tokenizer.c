@@ -295,6 +295,11 @@ static void hostile_patterns(void **state) {
     refuses(WITH_REGEX("a{9999999}"), "pattern 0");
     refuses(WITH_REGEX("((((a{1,99}){1,99}){1,99}){1,99}){1,99}"), "pattern 0");
     refuses(WITH_REGEX("\\\\h+"), "not supported");
+    refuses(WITH_REGEX("[\\\\w]+"), "\\w, \\W and \\X are not supported");
+    refuses(WITH_REGEX("[[:alpha:]]+"), "[:name:]");
+    refuses(WITH_REGEX("\\\\x{61}+a{1,2}+b"), "character 12: {n,m}+");
+    refuses(WITH_REGEX("a{,2}"), "character 1: {,n}");
+    refuses(WITH_REGEX("(?im:a.b)"), "character 0: the option m");
     refuses(WITH_REGEX("\\\\p{Han}"), "general categories");
     refuses(WITH_REGEX("[a[b]]"), "set inside a set");
     refuses(WITH_REGEX("(*LIMIT_MATCH=9)a"), "(*VERB)");
@@ -304,6 +309,22 @@ static void hostile_patterns(void **state) {
     refuses("{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":"
             "\"Isolated\"}," SPELLED MODEL,
             "not a Regex");
+}
+
+/* U+180E is no white space to Oniguruma, inside of sets and out; tokenizers 0.23.3. */
+static void white_space_of_patterns(void **state) {
+    const char *const spaces[] = {"\\\\s", "[\\\\s]", "[^\\\\S]"};
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+        char json[600];
+        snprintf(
+            json, sizeof json,
+            "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"%s\"},"
+            "\"behavior\":\"Isolated\"}," SPELLED
+            "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\" \":1,\"\xE1\xA0\x8E\":2,"
+            "\"a \":3,\"a\xE1\xA0\x8E\":4},\"merges\":[[\"a\",\" \"],[\"a\",\"\xE1\xA0\x8E\"]]}}",
+            spaces[i]);
+        encodes_to(json, "a a\xE1\xA0\x8E", false, 3, (const int32_t[]){0, 1, 4});
+    }
 }
 
 /* Exponential patterns end in an error, and soon. */
@@ -451,6 +472,26 @@ static void marks_out_of_order(void **state) {
     tokenizer_free(t);
 }
 
+/* As tokenizers 0.23.3 decodes them: hexadecimal digits, or a plus and one. */
+static void byte_pieces_and_what_looks_like_them(void **state) {
+    tokenizer *t;
+    ckvc_err err;
+    char *text;
+    size_t n;
+    put_text("tokenizer.json",
+             "{\"added_tokens\":[{\"id\":1,\"content\":\"<0x+5>\"},{\"id\":2,\"content\":"
+             "\"<0x\\t5>\"},{\"id\":3,\"content\":\"<0x-5>\"},{\"id\":4,\"content\":\"<0x4a>\"}],"
+             "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},"
+             "{\"type\":\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,"
+             "\"vocab\":{\"a\":0},\"merges\":[]}}");
+    if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    assert_int_equal(
+        tokenizer_decode(t, (const int32_t[]){1, 2, 3, 4, 0}, 5, false, &text, &n, &err), CKVC_OK);
+    assert_string_equal(text, "\x05<0x\t5><0x-5>Ja");
+    free(text);
+    tokenizer_free(t);
+}
+
 static void decode_refuses_unknown_ids(void **state) {
     tokenizer *t;
     ckvc_err err;
@@ -545,10 +586,12 @@ int main(void) {
         cmocka_unit_test(metaspace_schemes),
         cmocka_unit_test(hostile_files),
         cmocka_unit_test(hostile_patterns),
+        cmocka_unit_test(white_space_of_patterns),
         cmocka_unit_test(catastrophic_patterns),
         cmocka_unit_test(long_words),
         cmocka_unit_test(greedy_files),
         cmocka_unit_test(marks_out_of_order),
+        cmocka_unit_test(byte_pieces_and_what_looks_like_them),
         cmocka_unit_test(decode_refuses_unknown_ids),
         cmocka_unit_test(fits_a_vocabulary),
         cmocka_unit_test(missing_file),
