@@ -15,8 +15,6 @@ const char *task_metric_name(task_metric metric) {
 }
 
 /* ---- characters, as Python's str and re have them ---- */
-static bool is_space(int32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
-
 static bool is_word(int32_t c) { /* \w of a text that has lost its underscores */
     const char kind = c < 0 ? 'C' : utf8proc_category_string(c)[0];
     return kind == 'L' || kind == 'N';
@@ -66,7 +64,7 @@ static void add_words(words *w, const char *text, size_t n) {
     while (at < n) {
         int32_t c;
         const size_t step = char_next(text + at, n - at, &c);
-        if (is_space(c)) {
+        if (is_python_space(c)) {
             if (at > begin) { add_word(w, text + begin, at - begin); }
             begin = at + step;
         }

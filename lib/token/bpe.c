@@ -53,7 +53,7 @@ static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size
     uint64_t steps = 0; /* pieces are short (MAX_SCORED_BYTES): no limit is needed */
     for (size_t i = 0, step; i < n; i += step) {
         int32_t index, id;
-        step = b->whole.n_nodes ? trie_longest(&b->whole, word + i, n - i, &index, &steps) : 0;
+        step = trie_longest(&b->whole, word + i, n - i, &index, &steps);
         if (step) {
             id = spec->pieces[index].id;
         } else {
@@ -188,7 +188,7 @@ ckvc_status bpe_encode(const bpe *b, bpe_scratch *scratch, const char *word, siz
             return CKVC_OK;
         }
     }
-    if (scratch->symbol_capacity < n) { CKVC_GROW(scratch->symbols, scratch->symbol_capacity, n); }
+    CKVC_GROW(scratch->symbols, scratch->symbol_capacity, n);
     const size_t used = first_symbols(b, scratch, word, n);
     assert(used <= n);
     if (used == 0) { return CKVC_OK; }

@@ -35,3 +35,8 @@ static inline bool is_white_space(int32_t c) {
            (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
            c == 0x205F || c == 0x3000;
 }
+
+/* As Python's str.isspace() has it. */
+static inline bool is_python_space(int32_t c) {
+    return is_white_space(c) || (c >= 0x1C && c <= 0x1F);
+}

@@ -112,13 +112,13 @@ ckvc_status chat_template_date(chat_template *t, const char *date, ckvc_err *err
 
 static bool is_role(const chat_message *m, const char *role) { return strcmp(m->role, role) == 0; }
 
-/* Jinja's `trim` is Python's str.strip(): white space as str.isspace() has it, at both ends. */
+/* Jinja's `trim` is Python's str.strip(). */
 static void append_trimmed(ckvc_buffer *b, const chat_message *m) {
     size_t begin = m->content_size, end = 0;
     int32_t c;
     for (size_t i = 0, n; i < m->content_size; i += n) {
         n = char_next(m->content + i, m->content_size - i, &c);
-        if (!is_white_space(c) && !(c >= 28 && c <= 31)) {
+        if (!is_python_space(c)) {
             begin = i < begin ? i : begin;
             end = i + n;
         }

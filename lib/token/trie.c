@@ -58,10 +58,9 @@ int32_t trie_add(trie *t, const char *text, size_t n, int32_t index) {
     return old;
 }
 
-size_t trie_longest(const trie *t, const char *text, size_t n, int32_t *index, uint64_t *steps) {
+size_t trie_walk(const trie *t, const char *text, size_t n, int32_t *index, uint64_t *steps) {
     size_t best = 0;
     uint32_t node = 1;
-    if (!t->first[(uint8_t)text[0]]) { return 0; }
     for (size_t i = 0; i < n; i++) {
         const struct trie_edge *edge = trie_slot(t, key_of(node, text[i]));
         ++*steps;
