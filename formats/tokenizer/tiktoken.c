@@ -8,7 +8,7 @@ enum {
     MAX_RANK = (1 << 24) - 1
 };
 
-static int base64_value(uint8_t c) {
+static int base64_value(char c) {
     return c >= 'A' && c <= 'Z'   ? c - 'A'
            : c >= 'a' && c <= 'z' ? c - 'a' + 26
            : c >= '0' && c <= '9' ? c - '0' + 52
@@ -18,7 +18,7 @@ static int base64_value(uint8_t c) {
 }
 
 /* RFC 4648 with its padding; out has room for n / 4 * 3 bytes. False when it is not that. */
-static bool base64_bytes(const uint8_t *text, size_t n, uint8_t *out, size_t *size) {
+static bool base64_bytes(const char *text, size_t n, uint8_t *out, size_t *size) {
     *size = 0;
     if (n == 0 || n % 4 != 0) { return false; }
     for (size_t i = 0; i < n; i += 4) {
@@ -40,28 +40,24 @@ static bool base64_bytes(const uint8_t *text, size_t n, uint8_t *out, size_t *si
 }
 
 bool tiktoken_looks_like(const ckvc_map *file) {
-    const uint8_t *p = file->data;
+    const char *p = (const char *)file->data;
     size_t i = 0;
     while (i < file->size && i < 2048 && (base64_value(p[i]) >= 0 || p[i] == '=')) { i++; }
     return i >= 4 && i + 1 < file->size && p[i] == ' ' && p[i + 1] >= '0' && p[i + 1] <= '9';
 }
 
-static ckvc_status read_line(token_reader *r, uint32_t line, const uint8_t *text, size_t n) {
-    const uint8_t *space = memchr(text, ' ', n);
+static ckvc_status read_line(token_reader *r, uint32_t line, const char *text, size_t n) {
+    const char *space = memchr(text, ' ', n);
     size_t spelled = space ? (size_t)(space - text) : n, size;
-    int64_t rank = spelled + 1 < n ? 0 : -1;
-    for (size_t i = spelled + 1; i < n && rank >= 0; i++) {
-        rank =
-            text[i] >= '0' && text[i] <= '9' && rank <= MAX_RANK ? rank * 10 + (text[i] - '0') : -1;
-    }
+    const int64_t rank = space ? token_number(space + 1, n - spelled - 1, MAX_RANK) : -1;
     uint8_t raw[MAX_PIECE_BYTES];
     char alphabet[2 * MAX_PIECE_BYTES];
     CKVC_FAIL_IF(spelled / 4 * 3 > sizeof raw, r->err, CKVC_E_DATA,
                  "%s:%u: a piece of about %zu bytes; at most %d are read", r->path, line,
                  spelled / 4 * 3, MAX_PIECE_BYTES);
-    CKVC_FAIL_IF(rank < 0 || rank > MAX_RANK || !base64_bytes(text, spelled, raw, &size), r->err,
-                 CKVC_E_DATA, "%s:%u: want a piece in base64, one space and its rank from 0 to %d",
-                 r->path, line, MAX_RANK);
+    CKVC_FAIL_IF(rank < 0 || !base64_bytes(text, spelled, raw, &size), r->err, CKVC_E_DATA,
+                 "%s:%u: want a piece in base64, one space and its rank from 0 to %d", r->path,
+                 line, MAX_RANK);
     const token_text piece = token_copy(alphabet, token_spell_bytes(raw, size, alphabet));
     return token_add_piece(
         r, (token_piece){.text = piece, .id = (int32_t)rank, .score = -(float)rank});
@@ -70,7 +66,7 @@ static ckvc_status read_line(token_reader *r, uint32_t line, const uint8_t *text
 static ckvc_status read_lines(token_reader *r, const ckvc_map *file) {
     for (ckvc_lines at = ckvc_lines_of(file->data, (size_t)file->size); ckvc_next_line(&at);) {
         at.n -= at.n > 0 && at.text[at.n - 1] == '\r';
-        if (at.n > 0) { CKVC_TRY(read_line(r, at.number, (const uint8_t *)at.text, at.n)); }
+        if (at.n > 0) { CKVC_TRY(read_line(r, at.number, at.text, at.n)); }
     }
     bool alone[256] = {false}; /* every byte is a piece, or some texts could not be encoded */
     for (size_t i = 0; i < r->spec->n_pieces; i++) {

@@ -6,14 +6,12 @@
 
 enum { MAX_STEPS = 64 /* of a sequence of normalizers, pre-tokenizers, decoders */ };
 
-typedef token_reader reader;
-
 /* ---- small readers ---- */
 
 #define UNSUPPORTED_IF(r, condition, place, what)                                                  \
     REFUSE_IF(r, condition, "%s: \"%.64s\" is not supported", place, what)
 
-static ckvc_status take_text(reader *r, const char *place, const json_t *v, token_text *out) {
+static ckvc_status take_text(token_reader *r, const char *place, const json_t *v, token_text *out) {
     WANT(r, json_is_string(v), place, v, "a string");
     *out = token_copy(json_string_value(v), json_string_length(v));
     return CKVC_OK;
@@ -38,7 +36,7 @@ static size_t index_of(const char *text, const char *const *list) {
 /* ---- model ---- */
 
 /* Both spellings: "left right" and ["left", "right"]. */
-static ckvc_status read_merge(reader *r, size_t i, const json_t *merge) {
+static ckvc_status read_merge(token_reader *r, size_t i, const json_t *merge) {
     const json_t *a = json_array_get(merge, 0), *b = json_array_get(merge, 1);
     const char *left = json_string_value(a), *right = json_string_value(b);
     size_t n_left = json_string_length(a), n_right = json_string_length(b);
@@ -62,7 +60,7 @@ static ckvc_status read_merge(reader *r, size_t i, const json_t *merge) {
     return CKVC_OK;
 }
 
-static ckvc_status read_merges(reader *r, const json_t *merges) {
+static ckvc_status read_merges(token_reader *r, const json_t *merges) {
     WANT(r, json_is_array(merges), "model.merges", merges, "an array");
     CKVC_TRY(token_reserve_merges(r, "model.merges", json_array_size(merges)));
     for (size_t i = 0; i < json_array_size(merges); i++) {
@@ -71,7 +69,7 @@ static ckvc_status read_merges(reader *r, const json_t *merges) {
     return CKVC_OK;
 }
 
-static ckvc_status read_unknown(reader *r, const json_t *unk) {
+static ckvc_status read_unknown(token_reader *r, const json_t *unk) {
     if (!unk || json_is_null(unk)) { return CKVC_OK; }
     WANT(r, json_is_string(unk), "model.unk_token", unk, "a string or null");
     r->spec->unk_id = token_id_of(r->spec, json_string_value(unk));
@@ -80,7 +78,7 @@ static ckvc_status read_unknown(reader *r, const json_t *unk) {
     return CKVC_OK;
 }
 
-static ckvc_status read_model(reader *r, json_t *model) {
+static ckvc_status read_model(token_reader *r, json_t *model) {
     token_spec *spec = r->spec;
     bool *const flags[] = {&spec->fuse_unk, &spec->byte_fallback, &spec->ignore_merges};
     static const char *const flag_keys[] = {"fuse_unk", "byte_fallback", "ignore_merges"},
@@ -111,7 +109,7 @@ static ckvc_status read_model(reader *r, json_t *model) {
 
 /* ---- added tokens ---- */
 
-static ckvc_status read_added(reader *r, const json_t *list) {
+static ckvc_status read_added(token_reader *r, const json_t *list) {
     if (!list || json_is_null(list)) { return CKVC_OK; }
     WANT(r, json_is_array(list), "added_tokens", list, "an array");
     CKVC_TRY(token_reserve_added(r, "added_tokens", json_array_size(list)));
@@ -129,11 +127,11 @@ static ckvc_status read_added(reader *r, const json_t *list) {
 /* ---- steps: an object with a type, or a Sequence of them ---- */
 
 /* last, alone: its place in the sequence. */
-typedef ckvc_status (*step_fn)(reader *r, const char *place, const json_t *step, bool last,
+typedef ckvc_status (*step_fn)(token_reader *r, const char *place, const json_t *step, bool last,
                                bool alone);
 
-static ckvc_status each_step(reader *r, const json_t *root, const char *place, const char *list_key,
-                             step_fn fn) {
+static ckvc_status each_step(token_reader *r, const json_t *root, const char *place,
+                             const char *list_key, step_fn fn) {
     const json_t *value = json_object_get(root, place);
     if (!token_given(root, place)) { return CKVC_OK; }
     WANT(r, json_is_object(value), place, value, "an object or null");
@@ -154,16 +152,16 @@ static ckvc_status each_step(reader *r, const json_t *root, const char *place, c
 }
 
 /* {"pattern": {"String": from}, "content": to} of a Replace. */
-static ckvc_status read_replace(reader *r, const char *place, const json_t *step, token_text *from,
-                                token_text *to) {
+static ckvc_status read_replace(token_reader *r, const char *place, const json_t *step,
+                                token_text *from, token_text *to) {
     const json_t *plain = json_object_get(json_object_get(step, "pattern"), "String");
     UNSUPPORTED_IF(r, !plain, place, "Replace of a Regex");
     CKVC_TRY(take_text(r, place, plain, from));
     return take_text(r, place, json_object_get(step, "content"), to);
 }
 
-static ckvc_status normalizer_step(reader *r, const char *place, const json_t *step, bool last,
-                                   bool alone) {
+static ckvc_status normalizer_step(token_reader *r, const char *place, const json_t *step,
+                                   bool last, bool alone) {
     static const char *const types[] = {[TOKEN_NORM_PREPEND] = "Prepend",
                                         [TOKEN_NORM_REPLACE] = "Replace",
                                         [TOKEN_NORM_NFC] = "NFC",
@@ -180,7 +178,7 @@ static ckvc_status normalizer_step(reader *r, const char *place, const json_t *s
                : read_replace(r, place, step, &rule->from, &rule->to);
 }
 
-static ckvc_status read_split(reader *r, const char *place, const json_t *step) {
+static ckvc_status read_split(token_reader *r, const char *place, const json_t *step) {
     const char *regex = string_of(json_object_get(step, "pattern"), "Regex");
     const char *behavior = string_of(step, "behavior");
     bool invert;
@@ -193,7 +191,7 @@ static ckvc_status read_split(reader *r, const char *place, const json_t *step) 
     return CKVC_OK;
 }
 
-static ckvc_status read_byte_level(reader *r, const char *place, const json_t *step) {
+static ckvc_status read_byte_level(token_reader *r, const char *place, const json_t *step) {
     token_spec *spec = r->spec;
     bool use_regex;
     CKVC_TRY(token_take_flag(r, place, step, "add_prefix_space", true, &spec->add_prefix_space));
@@ -206,7 +204,7 @@ static ckvc_status read_byte_level(reader *r, const char *place, const json_t *s
 }
 
 /* Both generations: prepend_scheme and split; or add_prefix_space (true: always), always split. */
-static ckvc_status read_metaspace(reader *r, const char *place, const json_t *step) {
+static ckvc_status read_metaspace(token_reader *r, const char *place, const json_t *step) {
     static const char *const schemes[] = {[TOKEN_PREFIX_NEVER] = "never",
                                           [TOKEN_PREFIX_FIRST] = "first",
                                           [TOKEN_PREFIX_ALWAYS] = "always",
@@ -229,8 +227,8 @@ static ckvc_status read_metaspace(reader *r, const char *place, const json_t *st
     return CKVC_OK;
 }
 
-static ckvc_status pre_tokenizer_step(reader *r, const char *place, const json_t *step, bool last,
-                                      bool alone) {
+static ckvc_status pre_tokenizer_step(token_reader *r, const char *place, const json_t *step,
+                                      bool last, bool alone) {
     const char *type = type_of(step);
     if (strcmp(type, "Split") == 0) { return read_split(r, place, step); }
     if (strcmp(type, "Digits") == 0) {
@@ -262,7 +260,7 @@ static bool is_leading_space(const json_t *strip) {
            json_integer_value(json_object_get(strip, "stop")) == 0;
 }
 
-static ckvc_status read_decoder_steps(reader *r, const json_t *list) {
+static ckvc_status read_decoder_steps(token_reader *r, const json_t *list) {
     enum { REPLACE, BYTE_FALLBACK, FUSE, STRIP };
     static const char *const order[] = {"Replace", "ByteFallback", "Fuse", "Strip", NULL};
     token_spec *spec = r->spec;
@@ -292,7 +290,7 @@ static ckvc_status read_decoder_steps(reader *r, const json_t *list) {
     return CKVC_OK;
 }
 
-static ckvc_status read_decoder(reader *r, const json_t *decoder) {
+static ckvc_status read_decoder(token_reader *r, const json_t *decoder) {
     const char *type = type_of(decoder);
     const bool bytes = strcmp(type, "ByteLevel") == 0;
     const json_t *list = json_object_get(decoder, "decoders");
@@ -308,7 +306,7 @@ static ckvc_status read_decoder(reader *r, const json_t *decoder) {
 /* ---- template ---- */
 
 /* The ids of a special token, behind those of prefix or suffix. */
-static ckvc_status add_special(reader *r, const char *place, const json_t *step,
+static ckvc_status add_special(token_reader *r, const char *place, const json_t *step,
                                const char *special, bool after) {
     token_spec *spec = r->spec;
     const json_t *named = json_object_get(json_object_get(step, "special_tokens"), special),
@@ -326,7 +324,7 @@ static ckvc_status add_special(reader *r, const char *place, const json_t *step,
     return CKVC_OK;
 }
 
-static ckvc_status read_template(reader *r, const char *place, const json_t *step) {
+static ckvc_status read_template(token_reader *r, const char *place, const json_t *step) {
     const json_t *single = json_object_get(step, "single");
     bool after = false;
     REFUSE_IF(r, !json_is_array(single) || json_array_size(single) > MAX_STEPS,
@@ -346,8 +344,8 @@ static ckvc_status read_template(reader *r, const char *place, const json_t *ste
     return CKVC_OK;
 }
 
-static ckvc_status post_processor_step(reader *r, const char *place, const json_t *step, bool last,
-                                       bool alone) {
+static ckvc_status post_processor_step(token_reader *r, const char *place, const json_t *step,
+                                       bool last, bool alone) {
     const char *type = type_of(step);
     (void)last, (void)alone;
     if (strcmp(type, "ByteLevel") == 0) {

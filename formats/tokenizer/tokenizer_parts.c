@@ -118,6 +118,15 @@ bool token_is_id(const json_t *v) {
     return json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= INT32_MAX;
 }
 
+int64_t token_number(const char *text, size_t n, int64_t most) {
+    int64_t number = n ? 0 : -1;
+    for (size_t i = 0; i < n && number >= 0; i++) {
+        number = text[i] >= '0' && text[i] <= '9' ? number * 10 + (text[i] - '0') : -1;
+        number = number <= most ? number : -1;
+    }
+    return number;
+}
+
 ckvc_status token_take_flag(const token_reader *r, const char *place, const json_t *object,
                             const char *key, bool otherwise, bool *out) {
     const json_t *v = json_object_get(object, key);
@@ -247,15 +256,6 @@ const char *token_config_token(const token_config *config, const char *key) {
     return json_string_value(json_is_object(token) ? json_object_get(token, "content") : token);
 }
 
-/* A key of added_tokens_decoder: decimal digits alone. */
-static int64_t id_of_key(const char *key) {
-    int64_t id = *key ? 0 : -1;
-    for (; *key && id >= 0; key++) {
-        id = *key >= '0' && *key <= '9' && id <= INT32_MAX ? id * 10 + (*key - '0') : -1;
-    }
-    return id <= INT32_MAX ? id : -1;
-}
-
 /* added_tokens.json, which older versions wrote, may hold what the config has and nothing else. */
 static ckvc_status check_added_json(const token_reader *r) {
     CKVC_AUTO_FREE char *path = ckvc_path_join(r->model, "added_tokens.json");
@@ -311,7 +311,7 @@ ckvc_status token_config_added(token_reader *r, const token_config *config) {
     json_object_foreach(table, key, entry) {
         char place[96];
         snprintf(place, sizeof place, "added_tokens_decoder.\"%.32s\"", key);
-        const int64_t id = id_of_key(key);
+        const int64_t id = token_number(key, strlen(key), INT32_MAX);
         REFUSE_IF(&at, id < 0, "%s: the key is no id; want a whole number from 0", place);
         CKVC_TRY(token_take_added(&at, place, entry, id));
         CKVC_TRY(replace_same(&at, place, before, r->path));

@@ -71,6 +71,8 @@ void token_set_spaces(token_spec *spec, token_spaces how);
 const char *token_json_kind(const json_t *v);            /* "an object", ... */
 bool token_given(const json_t *object, const char *key); /* there and not null */
 bool token_is_id(const json_t *v);                       /* a whole number from 0, 31 bits */
+/* The number that the n bytes are, decimal digits alone, at most `most`; -1: they are none. */
+int64_t token_number(const char *text, size_t n, int64_t most);
 /* true, false, or absent or null (`otherwise`). */
 ckvc_status token_take_flag(const token_reader *r, const char *place, const json_t *object,
                             const char *key, bool otherwise, bool *out) CKVC_MUST_CHECK;
