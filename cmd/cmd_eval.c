@@ -319,7 +319,7 @@ static const opt rows[] = {
                "then measure what each cache costs: bytes, memory, times at batch 1 to 16, ratios"),
     OPT_COUNT("batch", batch, "N", 1, 1024, "items side by side; answers do not depend on it",
               .preset = "4"),
-    OPT_FLAG("force", force, "replace existing output"),
+    OPT_FLAG("force", force, "replace existing output", .letter = 'f'),
     OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
     OPT_LIMIT_TIME(limit_time),
     OPT_SHARD(shard),

@@ -235,7 +235,7 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
 #define OPTIONS_OF fit_cli
 static const opt rows[] = {
     OPT_TITLE("input and output"),
-    OPT_OUTPUT("out", out, "T.ckvt", "the table to write"),
+    OPT_OUTPUT("out", out, "T.ckvt", "the table to write", .letter = 'o'),
     OPT_INPUT("tables", tables, "T.ckvt",
               "incoming table (default: the start table of the records)"),
     OPT_INPUT("choose", choose, "S.jsonl",
@@ -249,7 +249,7 @@ static const opt rows[] = {
                "records of `manifest check`, where runs hold none"),
     OPT_FLAG("no-prov", no_prov,
              "leave out command line, time and host: equal inputs, equal bytes"),
-    OPT_FLAG("force", force, "overwrite --out"),
+    OPT_FLAG("force", force, "overwrite --out", .letter = 'f'),
     OPT_GROUP(opts_fit, fit),
     OPT_CELLS(cells),
     OPT_INT("seed", fit.seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order",

@@ -53,7 +53,7 @@ static const opt rows[] = {
     OPT_INT("seed", report.seed, "N", 0, 9e15, "of the resampling", .preset = "1"),
     OPT_SIZE("memory", report.memory_max, "for the refits' counts", .preset = "1G"),
     OPT_TITLE("output"),
-    OPT_FLAG("force", report.force, "replace an earlier report in DIR"),
+    OPT_FLAG("force", report.force, "replace an earlier report in DIR", .letter = 'f'),
     OPT_FLAG("json", json, "print report.json instead of the verdict"),
     OPT_FLAG("quiet", quiet, "print nothing", .letter = 'q'),
     {0}};

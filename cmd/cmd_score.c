@@ -210,7 +210,7 @@ static const opt rows[] = {
     OPT_FLAG("utilities", score.utilities,
              "quantiles of the utility scores by head, on each prompt's first line"),
     OPT_OUTPUT("vectors", score.vectors, "FILE.h5", "write alpha and rho of every prompt"),
-    OPT_FLAG("force", score.force, "replace existing output"),
+    OPT_FLAG("force", score.force, "replace existing output", .letter = 'f'),
     OPT_FLAG("resume", resume, "go on with an --out that was stopped"),
     OPT_LIMIT_TIME(limit_time),
     OPT_SHARD(shard),

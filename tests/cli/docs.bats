@@ -63,6 +63,10 @@ run_page() {
     diff docs/cli.md "$PAGES/cli.md" || { echo "run: scripts/cli_options.py build/release/ckvc docs/cli.md"; return 1; }
 }
 
+@test "--out and --force are -o and -f in every verb" {
+    ! grep -E '^\| `--(out|force)( |`)' docs/cli.md
+}
+
 @test "links of README and docs lead to files, and README has at most 100 lines" {
     for page in README.md docs/*.md; do
         for link in $(grep -oE '\]\([^)# ]+' "$page" | cut -c 3- | grep -v '://'); do
