@@ -35,7 +35,7 @@ static char *word_at(const char *choices, unsigned at) {
 
 /* ---- the list ---- */
 
-static opt_values *running; /* of the verb that this process is */
+static opt_values *running; /* the first that were added: of the verb that this process is */
 
 static opt_value *find(opt_values *v, const char *name, size_t n) {
     for (size_t i = 0; i < v->n; i++) {
@@ -168,12 +168,10 @@ static ckvc_status set_setting(const opt *o, setting *s, const char *text, const
     return CKVC_OK;
 }
 
-/* Values point into texts that live as long as the process. */
+/* For as long as the running verb's values. */
 static char *keep(char *text) {
-    static char **kept;
-    static size_t n_kept, capacity;
-    CKVC_GROW(kept, capacity, n_kept + 1);
-    return kept[n_kept++] = text;
+    CKVC_GROW(running->kept, running->capacity, running->n_kept + 1);
+    return running->kept[running->n_kept++] = text;
 }
 
 static ckvc_status add_items(opt_list *list, const char *text, const char *where, ckvc_err *err) {
@@ -238,7 +236,7 @@ static void set_preset(opt_value *v) {
 }
 
 static void add_rows(opt_values *v, const opt *table, void *base, bool offered) {
-    for (const opt *o = table; o->name; o++) {
+    for (const opt *o = table; o && o->name; o++) {
         opt_value value = {o, (char *)base + o->at, FROM_DEFAULT};
         if (o->type == OPT_IS_GROUP || o->type == OPT_IS_PRESET) {
             add_rows(v, o->group, value.at, offered && o->type == OPT_IS_GROUP);
@@ -253,6 +251,12 @@ static void add_rows(opt_values *v, const opt *table, void *base, bool offered) 
 void opt_values_add(opt_values *v, const opt *table, void *base) {
     running = running ? running : v;
     add_rows(v, table, base, true);
+}
+
+void opt_values_fini(opt_values *v) {
+    for (size_t i = 0; i < v->n_kept; i++) { free(v->kept[i]); }
+    free(v->kept);
+    running = running == v ? NULL : running;
 }
 
 /* The same from a file or the environment: what is wrong is the configuration. */

@@ -18,14 +18,18 @@ enum { OPT_VALUES_MAX = 96 };
 typedef struct opt_values {
     opt_value items[OPT_VALUES_MAX]; /* titles too; groups as their rows */
     size_t n;
+    char **kept; /* [n_kept] texts that values point into */
+    size_t n_kept, capacity;
 } opt_values;
 
 /* Tells whether some verb has an option of this name, and else offers all names of options to a
  * near miss: what a config file or the environment holds may be meant for another verb. */
 typedef bool opt_known_fn(const char *name, nearest *near);
 
-/* Adds a table's rows, whose values are in the zeroed struct at `base`, with their presets. */
+/* Adds a table's rows, whose values are in the zeroed struct at `base`, with their presets. The
+ * first that are added are the running verb's, which hold the texts of all until they end. */
 void opt_values_add(opt_values *v, const opt *table, void *base);
+void opt_values_fini(opt_values *v);
 /* "option = value" lines, # comments. A path without a slash that is no file is one of the
  * configurations that come with the program. */
 ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *known,

@@ -235,11 +235,11 @@ static ckvc_status look_ahead(int argc, char **argv, bool *help, bool *config, c
 static int verb_run(const verb *v, bool help, int argc, char **argv) {
     CKVC_AUTO_FREE void *options = ckvc_calloc(1, v->size);
     CKVC_AUTO_FREE const char **items = ckvc_calloc((size_t)argc, sizeof *items);
-    static opt_values values;
+    CKVC_AUTO(opt_values_fini) opt_values values = {0};
     verb_call call = {.options = options, .items = items, .argc = argc, .argv = argv};
     bool config = false;
     ckvc_err err = {0};
-    if (v->options) { opt_values_add(&values, v->options, options); }
+    opt_values_add(&values, v->options, options);
     const ckvc_status ahead = look_ahead(argc, argv, &help, &config, &err);
     if (help) { /* with the built-in defaults */
         print_help(v, &values);

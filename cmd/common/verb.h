@@ -34,6 +34,6 @@ typedef struct verb {
  * Errors are one line "ckvc VERB: ..." on stderr, with --json also an object. Returns the exit
  * code. */
 int verbs_run(const verb *const *all, int argc, char **argv);
-/* A verb's struct as it is without flags: built-in values, the environment's. For a verb that does
- * another one's work. */
+/* A verb's struct as it is without flags: built-in values, the configuration's, the environment's.
+ * For a verb that does another one's work. */
 ckvc_status verb_values(const verb *v, void *options, ckvc_err *err) CKVC_MUST_CHECK;
