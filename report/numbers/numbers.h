@@ -378,9 +378,8 @@ typedef struct score_numbers {
 #define PART_MIN 10 /* prompts from which on a part of them is called better or worse */
 /* "better", "worse", "no difference shown", "too few prompts to tell": by the interval. */
 const char *difference_judged(const difference *of);
-bool difference_decided(const difference *of);      /* better or worse */
-bool difference_part_decided(const difference *of); /* the same from PART_MIN prompts on */
-const char *difference_part(const difference *of);  /* "text prompts", the source, "(no source)" */
+bool difference_decided(const difference *of);     /* better or worse, from PART_MIN prompts on */
+const char *difference_part(const difference *of); /* "text prompts", the source, "(no source)" */
 /* Where both keep as many entries: "in each layer of each prompt", "in each prompt", "on average";
  * NULL: they do not. */
 const char *difference_equal_in(const difference *of);

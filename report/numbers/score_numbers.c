@@ -4,6 +4,7 @@
  * Rows are paired by model, manifest, prompt, budget and C; under one score, but for what compares
  * scores. Intervals hold the table fixed: they are over the prompts that it is scored on, Student's
  * t and a bootstrap. */
+#include <fnmatch.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -30,9 +31,7 @@ static const subset kinds[2] = {{NULL, "text", 0, UINT32_MAX}, {NULL, "retrieval
 /* Retrieval prompts are those of sources whose names end so, as `manifest` names them: they reward
  * reach, text rewards nearness. */
 static const char *kind_of(const char *source) {
-    static const char ending[] = "retrieval";
-    const size_t n = source ? strlen(source) : 0, m = sizeof ending - 1;
-    return n >= m && strcmp(source + n - m, ending) == 0 ? "retrieval" : "text";
+    return source && fnmatch("*retrieval", source, 0) == 0 ? "retrieval" : "text";
 }
 
 static bool in_subset(const subset *of, const score_row *x) {
@@ -323,10 +322,8 @@ const char *difference_judged(const difference *of) {
     return of->d.lo > 0 ? "better" : of->d.hi < 0 ? "worse" : "no difference shown";
 }
 
-bool difference_decided(const difference *of) { return of->d.lo > 0 || of->d.hi < 0; }
-
-bool difference_part_decided(const difference *of) {
-    return difference_decided(of) && of->n >= PART_MIN;
+bool difference_decided(const difference *of) {
+    return of->n >= PART_MIN && (of->d.lo > 0 || of->d.hi < 0);
 }
 
 const char *difference_part(const difference *of) {

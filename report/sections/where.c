@@ -44,11 +44,11 @@ static const difference *part_named(const comparison *c, const char *name) {
 }
 
 /* "+1.310", green or red where decided; "*": not at as many entries. */
-static void cell(ckvc_buffer *b, const difference *of, bool decided) {
+static void cell(ckvc_buffer *b, const difference *of) {
     html_cell(b,
-              !of || !decided  ? 'u'
-              : of->d.mean > 0 ? 'g'
-                               : 'b',
+              !of || !difference_decided(of) ? 'u'
+              : of->d.mean > 0               ? 'g'
+                                             : 'b',
               "%s%s", of ? say_signed(of->d.mean, 3) : "", !of || of->equal_tokens ? "" : "*");
 }
 
@@ -68,10 +68,7 @@ static void part_row(ckvc_buffer *b, const judgements *g, const char *name) {
     html_row_begin(b);
     html_cell(b, 'n', "%s", name ? name : "all prompts");
     html_cell(b, 'r', "%s", prompts_of(g, name));
-    EACH(judgement, j, g->of, g->n) {
-        const difference *of = name ? part_named(j->by, name) : &j->by->all;
-        cell(b, of, of && (name ? difference_part_decided(of) : difference_decided(of)));
-    }
+    EACH(judgement, j, g->of, g->n) { cell(b, name ? part_named(j->by, name) : &j->by->all); }
     html_row_end(b);
 }
 

@@ -52,19 +52,19 @@ const char *say_share(double v) {
     return isfinite(v) ? say("%.*f%%", v > 0 && v < 0.1 ? 1 : 0, 100 * v) : SAY_UNDEFINED;
 }
 
-const char *say_interval(double mean, double lo, double hi, int decimals) {
+static const char *with_ends(double mean, double lo, double hi, int decimals,
+                             const char *(*one)(double v, int decimals)) {
     if (!isfinite(mean)) { return SAY_UNDEFINED; }
-    if (!isfinite(lo) || !isfinite(hi)) {
-        return say("%s (no interval)", say_signed(mean, decimals));
-    }
-    return say("%s (%s to %s)", say_signed(mean, decimals), say_signed(lo, decimals),
-               say_signed(hi, decimals));
+    if (!isfinite(lo) || !isfinite(hi)) { return say("%s (no interval)", one(mean, decimals)); }
+    return say("%s (%s to %s)", one(mean, decimals), one(lo, decimals), one(hi, decimals));
+}
+
+const char *say_interval(double mean, double lo, double hi, int decimals) {
+    return with_ends(mean, lo, hi, decimals, say_signed);
 }
 
 const char *say_spread(double mean, double lo, double hi, int decimals) {
-    if (!isfinite(mean)) { return SAY_UNDEFINED; }
-    return say("%s (%s to %s)", say_fixed(mean, decimals), say_fixed(lo, decimals),
-               say_fixed(hi, decimals));
+    return with_ends(mean, lo, hi, decimals, say_fixed);
 }
 
 const char *say_budget(double budget) {

@@ -228,6 +228,11 @@ static void where_it_holds(void **state) {
     has(table, ">text prompts</td><td class=\"r\">10</td><td class=\"g\">+1.000</td>");
     has(table, ">retrieval prompts</td><td class=\"r\">10</td><td class=\"u\">0.000</td>");
     free(page);
+    /* fewer than 10 prompts decide nothing, all of them together neither */
+    const scored few = SCORED(8, 1, 1, 0.25, "needs more prompts", 2, .parts = true);
+    json_decref(make(&few, NULL, NULL, &page));
+    has(page, ">all prompts</td><td class=\"r\">8</td><td class=\"u\">+0.500</td>");
+    free(page);
 }
 
 /* What is required is checked when all has been written. */

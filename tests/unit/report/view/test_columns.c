@@ -145,6 +145,7 @@ static void numbers_are_said_alike(void **state) {
     assert_string_equal(say_signed(NAN, 2), SAY_UNDEFINED);
     assert_string_equal(say_share(0.055), "5.5%");
     assert_string_equal(say_interval(1, NAN, 2, 1), "+1.0 (no interval)");
+    assert_string_equal(say_spread(0.5, NAN, NAN, 1), "0.5 (no interval)");
     assert_string_equal(SAY_INTERVAL(((const struct { double mean, lo, hi; }){1, -1, 3}), 0),
                         "+1 (\u22121 to +3)");
     assert_string_equal(say_budget(0.25), "25% of T");
