@@ -221,7 +221,7 @@ static ckvc_status open_job(const eval_cli *c, eval_job *j, ckvc_err *err) {
                  "score` finds it");
         USAGE_IF(j->of.list[i].kind == SCORE_FULL, "--policy full: the full cache is always there");
     }
-    CKVC_TRY(policies_budgets(&c->of, opts_given("budget"), &j->of, err));
+    CKVC_TRY(policies_budgets(&c->of, &j->of, err));
     return make_items(c, j, err);
 }
 

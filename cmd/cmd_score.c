@@ -30,7 +30,7 @@ static void job_fini(score_job *j) {
 
 /* --c-min in place of each table's floors. */
 static ckvc_status set_floors(const score_cli *c, score_job *j, ckvc_err *err) {
-    for (size_t i = 0; c->c_min_given && i < j->of.n_tables; i++) {
+    for (size_t i = 0; c->c_min >= 0 && i < j->of.n_tables; i++) {
         const ckvc_table *t = j->of.tables[i]->table;
         USAGE_IF(!t->c_min, "%s: has no shares, which --c-min is of", c->of.tables.items[i]);
         for (uint32_t b = 0; b < t->n_budgets; b++) { t->c_min[b].floor = c->c_min; }
@@ -42,7 +42,7 @@ static ckvc_status set_floors(const score_cli *c, score_job *j, ckvc_err *err) {
  * all layers: their mean. */
 static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
-    if (!c->layer_budgets) { return policies_budgets(&c->of, c->budget_given, &j->of, err); }
+    if (!c->layer_budgets) { return policies_budgets(&c->of, &j->of, err); }
     CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
     for (uint32_t l = 0; l < L; l++) { j->of.budgets[0] += j->layer_budgets[l]; }
     j->of.budgets[0] /= L;
@@ -175,8 +175,6 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
 static ckvc_status score(const verb_call *call, ckvc_err *err) {
     score_cli *c = call->options;
     c->own_command = true;
-    c->budget_given = opts_given("budget");
-    c->c_min_given = c->c_min >= 0;
     return score_run(c, err);
 }
 

@@ -9,13 +9,11 @@ typedef struct score_cli {
     score_options score; /* without what is opened */
     policies_options of;
     const char *out;
-    bool own_command;  /* of `ckvc score`: what is stopped goes on with --resume */
-    bool budget_given; /* in place of the first table's */
+    bool own_command; /* of `ckvc score`: what is stopped goes on with --resume */
     const char *layer_budgets, *shard;
     int64_t limit_time;
     bool resume, dry_run;
-    bool c_min_given; /* c_min in place of each table's floors */
-    double c_min;
+    double c_min; /* in place of each table's floors; below 0: those */
 } score_cli;
 
 ckvc_status score_run(const score_cli *c, ckvc_err *err) CKVC_MUST_CHECK;

@@ -85,6 +85,7 @@ static ckvc_status write_scores(const transfer_cli *c, const table_file *table, 
     if (c->split.n) { s.inputs.split = c->split; }
     s.inputs.setting = setting_of_table(table->table, table->meta);
     s.inputs.setting.compute = CKVC_COMPUTE_F32;
+    s.c_min = -1;
     s.of.tables = (opt_list){{c->out, c->against}, c->against ? 2 : 1};
     s.of.names = (opt_list){{"identity", "matched"}, 2};
     s.out = scores;

@@ -93,10 +93,9 @@ ckvc_status policies_open(const policies_options *o, const inputs_options *input
     return CKVC_OK;
 }
 
-ckvc_status policies_budgets(const policies_options *o, bool given, chosen_policies *out,
-                             ckvc_err *err) {
+ckvc_status policies_budgets(const policies_options *o, chosen_policies *out, ckvc_err *err) {
     CKVC_TRY(inputs_budgets(&o->budget, out->budgets, &out->n_budgets, err));
-    if (out->n_tables && !given) {
+    if (out->n_tables && !opts_given("budget")) {
         const ckvc_table *t = out->tables[0]->table;
         USAGE_IF(t->n_budgets > PROMPT_SETS_MAX_BUDGETS,
                  "%s: %u budgets, at most %d in one run; name some with --budget",

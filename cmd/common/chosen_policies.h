@@ -35,8 +35,8 @@ ckvc_status policies_open_kvzip(const policies_options *o, const inputs_options 
 ckvc_status policies_open(const policies_options *o, const inputs_options *inputs,
                           const opened_inputs *e, chosen_policies *out,
                           ckvc_err *err) CKVC_MUST_CHECK;
-/* --budget; where it is not `given` (opts_given, or as the caller has it) the first table's. */
-ckvc_status policies_budgets(const policies_options *o, bool given, chosen_policies *out,
+/* --budget; where the running verb was given none the first table's. */
+ckvc_status policies_budgets(const policies_options *o, chosen_policies *out,
                              ckvc_err *err) CKVC_MUST_CHECK;
 /* What decides the lines under these policies, as texts: the running verb's options by their
  * values, model and tables by what they are. New reference, to which the verb adds its other
