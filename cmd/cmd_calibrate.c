@@ -23,7 +23,7 @@ static void say_next(const run_setup_options *c, const run_setup *j, const char 
 static ckvc_status print_counts_json(const run_setup_options *c, const run_setup *j,
                                      const pass_counts *n, const char *pass, ckvc_err *err) {
     json_t *gate, *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
-    CKVC_TRY(gate_say(j->run, pass, NULL, &gate, err));
+    CKVC_TRY(gate_say(j->run, pass, false, &gate, err));
     JSON_NUMBERS(o, {"prompts", n->prompts}, {"resumed", n->resumed}, {"skipped", n->skipped},
                  {"rollouts", n->rollouts}, {"records", n->records},
                  {"records_at_baseline", n->actions_equal}, {"seconds", n->seconds},
@@ -62,7 +62,7 @@ static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
     if (c->log.check_rollouts > 0) {
         say("checked the plain way: %llu rollouts, none differs\n", (unsigned long long)n->checked);
     }
-    CKVC_TRY(gate_say(j->run, pass, stderr, NULL, err));
+    CKVC_TRY(gate_say(j->run, pass, true, NULL, err));
     CKVC_AUTO_FREE char *next = ckvc_format("fit %s --out T.ckvt", c->out);
     say_next(c, j, next);
     return CKVC_OK;
@@ -194,8 +194,8 @@ static ckvc_status scan(const verb_call *call, ckvc_err *err) {
         json_print_as_given(o);
     } else if (!c->inputs.quiet) {
         if (cover.n_rows) {
-            coverage_say(&cover, true, stderr);
-            coverage_print(&cover, stdout);
+            coverage_say(&cover, true);
+            coverage_print(&cover);
         }
         CKVC_AUTO_FREE char *next = ckvc_format("calibrate ... --scan %s", c->out);
         say("scan: %u prompts now, %u before, %u skipped, %.1f s\n", counts.prompts, counts.resumed,

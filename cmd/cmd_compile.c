@@ -21,11 +21,11 @@ typedef struct compile_cli {
 
 /* ---- talk ---- */
 
-static void print_gain(FILE *f, const char *what, rank_interval g) {
+static void print_gain(const char *what, rank_interval g) {
     if (g.n_clusters >= 2) {
-        fprintf(f, "%s %+.5f [%+.5f, %+.5f]", what, g.mean, g.lo, g.hi);
+        say("%s %+.5f [%+.5f, %+.5f]", what, g.mean, g.lo, g.hi);
     } else {
-        fprintf(f, "%s %+.5f [one %s]", what, g.mean, g.n > 1 ? "document" : "prompt");
+        say("%s %+.5f [one %s]", what, g.mean, g.n > 1 ? "document" : "prompt");
     }
 }
 
@@ -51,8 +51,8 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     say("%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
     if (p->n_heldout && !shares) {
         say("  held-out reward %.5f", p->reward.mean);
-        print_gain(stderr, ";", p->over[SCORE_IDENTITY]);
-        print_gain(stderr, " over identity,", p->over[SCORE_MATCHED]);
+        print_gain(";", p->over[SCORE_IDENTITY]);
+        print_gain(" over identity,", p->over[SCORE_MATCHED]);
         say(" at equal tokens kept; %zu prompts of %zu documents\n", p->reward.n,
             p->reward.n_clusters);
     }
@@ -148,7 +148,7 @@ static void print_rewards(const compile_result *r) {
                      kind == PASS_CUTS ? "thresholds" : "shares");
         }
         say("%zu%-6s %-26s %12.5f  ", i + 1, i == r->best ? " *" : "", changed, round->reward);
-        if (i > 0 && round->gain.n) { print_gain(stderr, "", round->gain); }
+        if (i > 0 && round->gain.n) { print_gain("", round->gain); }
         say("\n");
     }
 }
@@ -161,7 +161,7 @@ static void print_references(const compile_pass *p) {
     for (int k = 0; k < SCORE_KIND_COUNT; k++) {
         if (!p->over[k].n) { continue; }
         say("%-12s %14.1f ", score_kind_name((score_kind)k), p->kept[k]);
-        print_gain(stderr, "", p->over[k]);
+        print_gain("", p->over[k]);
         say("\n");
     }
     say("table        %14.1f  reward %.5f, %zu held-out prompts of %zu documents\n",
@@ -498,8 +498,8 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(compile_run(j.run, &o, r, err));
     json_t *gate = json_null();
     if (!demand) {
-        CKVC_TRY(gate_say(j.run, r->passes[r->last_pass[r->best]].name,
-                          c->setup.inputs.quiet ? NULL : stderr, &gate, err));
+        CKVC_TRY(gate_say(j.run, r->passes[r->last_pass[r->best]].name, !c->setup.inputs.quiet,
+                          &gate, err));
     }
     if (!c->setup.inputs.quiet) { print_summary(c, &j, r); }
     if (c->setup.inputs.json) {

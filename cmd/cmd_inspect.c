@@ -1,5 +1,6 @@
 /* ckvc inspect and ckvc verify: what a table, shard, run, model, manifest, or a file of scores or
  * answers is; check it whole. */
+#include <fnmatch.h>
 #include <sys/stat.h>
 
 #include "cmd/common/json_text.h"
@@ -178,11 +179,6 @@ static const artifact table = {"table", look_at_table}, a_shard = {"shard", look
                       a_manifest = {"manifest", look_at_manifest},
                       a_score = {"scores", look_at_scores}, an_eval = {"answers", look_at_answers};
 
-static bool ends_with(const char *path, const char *suffix) {
-    size_t n = strlen(path), k = strlen(suffix);
-    return n >= k && strcmp(path + n - k, suffix) == 0;
-}
-
 static bool folder_has(const char *folder, const char *name) {
     CKVC_AUTO_FREE char *path = ckvc_path_join(folder, name);
     return ckvc_file_exists(path);
@@ -208,13 +204,13 @@ static ckvc_status artifact_of(const char *path, const artifact **out, ckvc_err 
     char head[5] = "";
     const size_t n = fread(head, 1, 4, f);
     fclose(f);
-    if ((n == 4 && strcmp(head, "\211CKV") == 0) || ends_with(path, ".ckvt")) {
+    if ((n == 4 && strcmp(head, "\211CKV") == 0) || fnmatch("*.ckvt", path, 0) == 0) {
         *out = &table;
-    } else if ((n == 4 && strcmp(head, "\211HDF") == 0) || ends_with(path, ".h5")) {
+    } else if ((n == 4 && strcmp(head, "\211HDF") == 0) || fnmatch("*.h5", path, 0) == 0) {
         *out = &a_shard;
     } else if (gguf_is_file(path)) {
         *out = &model_dir;
-    } else if (ends_with(path, ".jsonl")) {
+    } else if (fnmatch("*.jsonl", path, 0) == 0) {
         const char *whose = rows_verb(path);
         *out = !whose ? &a_manifest : strcmp(whose, "score") == 0 ? &a_score : &an_eval;
     } else {
@@ -285,7 +281,7 @@ static ckvc_status inspect(const verb_call *call, ckvc_err *err) {
         shorten(what, "layer_shares");
         shorten_features(what);
     }
-    json_text(stdout, what, 2);
+    json_text(what, 2);
     json_decref(what);
     return CKVC_OK;
 }

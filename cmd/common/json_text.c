@@ -46,21 +46,21 @@ static const char *cell(const json_t *v) {
 }
 
 /* A list of scalars on one line: all of a short one, beginning and end of a long one. */
-static void print_list(FILE *out, const json_t *list) {
+static void print_list(const json_t *list) {
     size_t n = json_array_size(list);
     for (size_t i = 0; i < n; i++) {
         if (n > LIST_WHOLE && i >= LIST_HEAD && i + 1 < n) {
-            if (i == LIST_HEAD) { fputs(" ...", out); }
+            if (i == LIST_HEAD) { printf(" ..."); }
             continue;
         }
-        fprintf(out, "%s%s", i ? " " : "", cell(json_array_get(list, i)));
+        printf("%s%s", i ? " " : "", cell(json_array_get(list, i)));
     }
-    if (n > LIST_WHOLE) { fprintf(out, "  (%zu)", n); }
-    fputs(n ? "\n" : "none\n", out);
+    if (n > LIST_WHOLE) { printf("  (%zu)", n); }
+    printf(n ? "\n" : "none\n");
 }
 
 /* Objects of one kind as rows; the first one's keys are the columns. */
-static void print_table(FILE *out, const json_t *list, int indent) {
+static void print_table(const json_t *list, int indent) {
     size_t n = json_array_size(list), n_columns = 0;
     json_t *first = json_array_get(list, 0);
     const char *columns[32];
@@ -78,17 +78,17 @@ static void print_table(FILE *out, const json_t *list, int indent) {
         widths[n_columns++] = json_is_number(value) ? width : -width;
     }
     for (size_t row = 0; row <= n && row <= ROWS_MAX; row++) {
-        fprintf(out, "%*s", indent, "");
+        printf("%*s", indent, "");
         for (size_t c = 0; c < n_columns; c++) {
             const json_t *object = row ? json_array_get(list, row - 1) : NULL;
             /* the last column is not padded, so that lines have no trailing blanks */
             int width = c + 1 == n_columns && widths[c] < 0 ? 0 : widths[c];
-            fprintf(out, "%s%*s", c ? "  " : "", width,
-                    row ? cell(json_object_get(object, columns[c])) : columns[c]);
+            printf("%s%*s", c ? "  " : "", width,
+                   row ? cell(json_object_get(object, columns[c])) : columns[c]);
         }
-        fputc('\n', out);
+        putchar('\n');
     }
-    if (n > ROWS_MAX) { fprintf(out, "%*s... %zu more\n", indent, "", n - ROWS_MAX); }
+    if (n > ROWS_MAX) { printf("%*s... %zu more\n", indent, "", n - ROWS_MAX); }
 }
 
 static bool is_object(const json_t *v) { return json_is_object(v); }
@@ -114,7 +114,7 @@ static bool are_rows(const json_t *list) {
     return true;
 }
 
-void json_text(FILE *out, json_t *object, int indent) {
+void json_text(json_t *object, int indent) {
     const char *key;
     json_t *value;
     int width = 0;
@@ -125,24 +125,24 @@ void json_text(FILE *out, json_t *object, int indent) {
     }
     json_object_foreach(object, key, value) {
         if (json_is_object(value)) {
-            fprintf(out, "%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
-            json_text(out, value, indent + 2);
+            printf("%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
+            json_text(value, indent + 2);
         } else if (json_is_array(value) && json_array_size(value) && all(value, is_object)) {
-            fprintf(out, "%*s%s:\n", indent, "", key);
+            printf("%*s%s:\n", indent, "", key);
             if (are_rows(value)) {
-                print_table(out, value, indent + 2);
+                print_table(value, indent + 2);
                 continue;
             }
             for (size_t i = 0; i < json_array_size(value); i++) {
-                fprintf(out, "%*s%zu:\n", indent + 2, "", i + 1);
-                json_text(out, json_array_get(value, i), indent + 4);
+                printf("%*s%zu:\n", indent + 2, "", i + 1);
+                json_text(json_array_get(value, i), indent + 4);
             }
         } else {
-            fprintf(out, "%*s%s:%*s", indent, "", key, width - (int)strlen(key) + 1, "");
+            printf("%*s%s:%*s", indent, "", key, width - (int)strlen(key) + 1, "");
             if (json_is_array(value) && all(value, is_scalar)) {
-                print_list(out, value);
+                print_list(value);
             } else {
-                fprintf(out, "%s\n", cell(value));
+                printf("%s\n", cell(value));
             }
         }
     }

@@ -1,8 +1,6 @@
 /* JSON on standard output: one line for programs, or text for people. */
 #pragma once
 
-#include <stdio.h>
-
 #include "lib/base/json.h"
 
 /* One canonical line; takes the reference. */
@@ -10,4 +8,4 @@ void json_print(json_t *o);
 /* The same with keys in the order in which they were set. */
 void json_print_as_given(json_t *o);
 /* Aligned keys, short lists on one line, lists of objects as small tables. */
-void json_text(FILE *out, json_t *object, int indent);
+void json_text(json_t *object, int indent);

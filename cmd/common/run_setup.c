@@ -434,7 +434,7 @@ ckvc_status run_setup_set_edges(const run_setup_options *c, run_setup *j, ckvc_e
     CKVC_TRY(sample_prompts(&s, &o, j->e.prompts, &cover, err));
     CKVC_TRY(publish(j, COVERAGE_FILE, coverage_json(&cover), err));
     const bool thresholds = j->options.sides[CKVC_SIDE_GATE] && t->op != CKVC_OPERATOR_NO_THRESHOLD;
-    if (!c->inputs.quiet) { coverage_say(&cover, thresholds, stderr); }
+    if (!c->inputs.quiet) { coverage_say(&cover, thresholds); }
     return CKVC_OK;
 }
 

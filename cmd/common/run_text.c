@@ -2,6 +2,7 @@
 #include "cmd/common/run_text.h"
 
 #include "calib/log/calibrate.h"
+#include "cmd/common/options.h"
 #include "lib/base/json.h"
 
 enum { NAMED = 60 }; /* thin cells in a message; the file names all */
@@ -18,7 +19,7 @@ static size_t next_cell(const coverage *c, size_t i, uint64_t *prompts, uint64_t
     return i;
 }
 
-void coverage_say(const coverage *c, bool thresholds, FILE *f) {
+void coverage_say(const coverage *c, bool thresholds) {
     uint64_t prompts, drawn, all = 0, all_drawn = 0, occupied = 0, thin = 0;
     const uint64_t cells = (uint64_t)c->n_entropy_bins * c->n_ppl_bins;
     for (size_t i = 0; i < c->n_rows; occupied++) {
@@ -27,25 +28,20 @@ void coverage_say(const coverage *c, bool thresholds, FILE *f) {
         all_drawn += drawn;
         thin += (c->logged ? drawn : prompts) < c->min_cell;
     }
-    fprintf(f, "risk cells: %llu of %llu hold the %llu scanned prompts",
-            (unsigned long long)occupied, (unsigned long long)cells, (unsigned long long)all);
-    if (c->sample > 0) {
-        fprintf(f, "; %llu of them drawn for logging", (unsigned long long)all_drawn);
-    }
+    say("risk cells: %llu of %llu hold the %llu scanned prompts", (unsigned long long)occupied,
+        (unsigned long long)cells, (unsigned long long)all);
+    if (c->sample > 0) { say("; %llu of them drawn for logging", (unsigned long long)all_drawn); }
     if (c->n_unscanned) {
-        fprintf(f, "; %u prompts are not in the scan%s", c->n_unscanned,
-                c->sample > 0 ? " and cannot be drawn" : "");
+        say("; %u prompts are not in the scan%s", c->n_unscanned,
+            c->sample > 0 ? " and cannot be drawn" : "");
     }
-    fputc('\n', f);
+    say("\n");
     if (!thresholds || (thin == 0 && occupied == cells)) { return; }
-    fprintf(f, "risk cells below --min-cell %u, whose thresholds rest on little: %llu", c->min_cell,
-            (unsigned long long)thin);
-    if (occupied < cells) {
-        fprintf(f, ", and %llu empty ones", (unsigned long long)(cells - occupied));
-    }
+    say("risk cells below --min-cell %u, whose thresholds rest on little: %llu", c->min_cell,
+        (unsigned long long)thin);
+    if (occupied < cells) { say(", and %llu empty ones", (unsigned long long)(cells - occupied)); }
     if (thin) {
-        fprintf(f, "\n  entropy/perplexity bin: prompts%s:",
-                c->sample > 0 ? " drawn of those there" : "");
+        say("\n  entropy/perplexity bin: prompts%s:", c->sample > 0 ? " drawn of those there" : "");
     }
     uint64_t named = 0;
     for (size_t i = 0; i < c->n_rows && named <= NAMED;) {
@@ -53,66 +49,64 @@ void coverage_say(const coverage *c, bool thresholds, FILE *f) {
         i = next_cell(c, i, &prompts, &drawn);
         if ((c->logged ? drawn : prompts) >= c->min_cell) { continue; }
         if (named++ == NAMED) {
-            fprintf(f, " and %llu more in " COVERAGE_FILE, (unsigned long long)(thin - NAMED));
+            say(" and %llu more in " COVERAGE_FILE, (unsigned long long)(thin - NAMED));
         } else if (c->sample > 0) {
-            fprintf(f, " %u/%u: %llu of %llu%s", at->entropy, at->ppl, (unsigned long long)drawn,
-                    (unsigned long long)prompts, named < thin ? "," : "");
+            say(" %u/%u: %llu of %llu%s", at->entropy, at->ppl, (unsigned long long)drawn,
+                (unsigned long long)prompts, named < thin ? "," : "");
         } else {
-            fprintf(f, " %u/%u: %llu%s", at->entropy, at->ppl, (unsigned long long)prompts,
-                    named < thin ? "," : "");
+            say(" %u/%u: %llu%s", at->entropy, at->ppl, (unsigned long long)prompts,
+                named < thin ? "," : "");
         }
     }
-    fputc('\n', f);
+    say("\n");
 }
 
-void coverage_print(const coverage *c, FILE *f) {
-    fputs("entropy_bin\tperplexity_bin\tprompts", f);
+void coverage_print(const coverage *c) {
+    printf("entropy_bin\tperplexity_bin\tprompts");
     for (size_t s = 0; s < c->n_sources; s++) {
-        fputc('\t', f);
+        putchar('\t');
         for (const char *p = c->sources[s]; *p; p++) { /* names come from a manifest */
-            fputc((unsigned char)*p < 0x20 ? ' ' : *p, f);
+            putchar((unsigned char)*p < 0x20 ? ' ' : *p);
         }
     }
-    fputc('\n', f);
+    putchar('\n');
     for (size_t i = 0; i < c->n_rows;) {
         uint64_t prompts, drawn;
         const size_t end = next_cell(c, i, &prompts, &drawn);
-        fprintf(f, "%u\t%u\t%llu", c->rows[i].entropy, c->rows[i].ppl, (unsigned long long)prompts);
+        printf("%u\t%u\t%llu", c->rows[i].entropy, c->rows[i].ppl, (unsigned long long)prompts);
         for (size_t s = 0; s < c->n_sources; s++) { /* a cell's rows ascend by source */
             const bool here = i < end && c->rows[i].source == s;
-            fprintf(f, "\t%u", here ? c->rows[i].prompts : 0);
+            printf("\t%u", here ? c->rows[i].prompts : 0);
             i += here;
         }
-        fputc('\n', f);
+        putchar('\n');
     }
 }
 
-static void print_budget(FILE *f, double budget) {
-    fprintf(f, budget < 1 ? "%.4g of the prompt" : "%.0f", budget);
-}
+static void say_budget(double budget) { say(budget < 1 ? "%.4g of the prompt" : "%.0f", budget); }
 
-ckvc_status gate_say(const run_dir *run, const char *pass, FILE *f, json_t **json, ckvc_err *err) {
+ckvc_status gate_say(const run_dir *run, const char *pass, bool talk, json_t **json,
+                     ckvc_err *err) {
     pass_binding binding;
     CKVC_TRY(calibrate_binding(run, pass, &binding, err));
     const gate_binding *of = binding.by_budget;
     const double *budgets = binding.budgets;
     const uint32_t n = binding.n_budgets;
-    if (f && n == 0 && run_pass_named(run, pass)) { fputs("gate: no thresholds are in use\n", f); }
-    for (uint32_t b = 0; f && b < n; b++) {
-        fprintf(f,
-                b ? ", %.1f%% at "
-                  : "gate: thresholds keep different sets on %.1f%% of (prompt, layer) at budget ",
-                100 * gate_binding_differ_share(&of[b]));
-        print_budget(f, budgets[b]);
-        if (b + 1 == n) { fputc('\n', f); }
+    if (talk && n == 0 && run_pass_named(run, pass)) { say("gate: no thresholds are in use\n"); }
+    for (uint32_t b = 0; talk && b < n; b++) {
+        say(b ? ", %.1f%% at "
+              : "gate: thresholds keep different sets on %.1f%% of (prompt, layer) at budget ",
+            100 * gate_binding_differ_share(&of[b]));
+        say_budget(budgets[b]);
+        if (b + 1 == n) { say("\n"); }
     }
-    for (uint32_t b = 0; f && b < n; b++) {
+    for (uint32_t b = 0; talk && b < n; b++) {
         char advice[256];
         if (gate_is_alive(&of[b])) { continue; }
         gate_advice(&of[b], binding.top, advice, sizeof advice);
-        fputs("gate: not alive at budget ", f);
-        print_budget(f, budgets[b]);
-        fprintf(f, ", choices there rest on its penalty: %s\n", advice);
+        say("gate: not alive at budget ");
+        say_budget(budgets[b]);
+        say(", choices there rest on its penalty: %s\n", advice);
     }
     if (json) {
         *json = json_array();

@@ -1,22 +1,21 @@
-/* What a run says to people: where risk cells are thin, what each source gives, what was drawn; and
- * where the gate can act. */
+/* What a run says to people, on stderr: where risk cells are thin, what each source gives, what was
+ * drawn; and where the gate can act. */
 #pragma once
 
 #include <jansson.h>
-#include <stdio.h>
 
 #include "formats/run/coverage.h"
 #include "formats/run/run_dir.h"
 
 /* Cells that hold prompts, how many are drawn, and, where the run tries thresholds, the cells below
  * --min-cell by name. */
-void coverage_say(const coverage *c, bool thresholds, FILE *f);
-/* Tab-separated, one line a cell that holds prompts: bins, all sources together, then each. */
-void coverage_print(const coverage *c, FILE *f);
+void coverage_say(const coverage *c, bool thresholds);
+/* On stdout: tab-separated, one line a cell that holds prompts: bins, all sources together, then
+ * each. */
+void coverage_print(const coverage *c);
 
-/* At the end of a pass, budget by budget. f: one line for all budgets and one with what to change
- * for each at which the gate is not alive; where no thresholds are in use it says so; NULL:
- * nothing. json: a list of {alive, binding, budget, sets_differ}, a new reference; NULL: none
- * wanted. */
-ckvc_status gate_say(const run_dir *run, const char *pass, FILE *f, json_t **json,
+/* At the end of a pass, budget by budget. talk: one line for all budgets and one with what to
+ * change for each at which the gate is not alive; where no thresholds are in use it says so. json:
+ * a list of {alive, binding, budget, sets_differ}, a new reference; NULL: none wanted. */
+ckvc_status gate_say(const run_dir *run, const char *pass, bool talk, json_t **json,
                      ckvc_err *err) CKVC_MUST_CHECK;
