@@ -2,6 +2,7 @@
 #include "report/report.h"
 
 #include <dirent.h>
+#include <fnmatch.h>
 #include <unistd.h>
 
 #include "lib/base/files.h"
@@ -10,11 +11,6 @@
 #include "report/load/inputs.h"
 #include "report/numbers/numbers.h"
 #include "report/sections/sections.h"
-
-static bool ends_with(const char *name, const char *ending) {
-    const size_t n = strlen(name), k = strlen(ending);
-    return n > k && strcmp(name + n - k, ending) == 0;
-}
 
 static const char scores_name[] = "scores.jsonl"; /* of transfer --report, which stays */
 
@@ -32,7 +28,7 @@ static ckvc_status check_folder(const report_options *o, ckvc_err *err) {
         }
         report = true;
         if (strcmp(name, "report.html") != 0 && strcmp(name, "report.json") != 0 &&
-            !ends_with(name, ".svg") && !ends_with(name, ".csv")) {
+            fnmatch("?*.svg", name, 0) != 0 && fnmatch("?*.csv", name, 0) != 0) {
             other = ckvc_strdup(name);
         }
     }

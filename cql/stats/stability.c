@@ -251,7 +251,7 @@ stability_ranks stability_rank_curve(const cql_logged *l, uint32_t repeats, uint
     return out;
 }
 
-void stability_ranks_free(stability_ranks *r) {
+void stability_ranks_fini(stability_ranks *r) {
     free(r->same);
     *r = (stability_ranks){0};
 }

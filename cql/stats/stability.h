@@ -67,4 +67,4 @@ typedef struct stability_ranks {
     double *same, *lo, *hi, *other; /* [A] each */
 } stability_ranks;
 stability_ranks stability_rank_curve(const cql_logged *l, uint32_t repeats, uint64_t seed);
-void stability_ranks_free(stability_ranks *r);
+void stability_ranks_fini(stability_ranks *r);

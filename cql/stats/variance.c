@@ -114,8 +114,7 @@ variance_split variance_of(const cql_logged *l, cql_reward reward) {
                  n_prompts = s.n_prompts / (double)s.n_states, action = action_component(&s),
                  signal = fmax(action, 0.0);
 
-    /* pass 2: the jackknife over groups of whole documents; pseudo-values G theta - (G - 1)
-     * theta_(-g) */
+    /* the jackknife over groups of whole documents; pseudo-values G theta - (G - 1) theta_(-g) */
     const size_t G = l->n_clusters < GROUPS_MAX ? l->n_clusters : GROUPS_MAX;
     size_t used = 0;
     double pseudo[GROUPS_MAX];

@@ -8,7 +8,7 @@
  *
  * A look is a colour (svg_rgb) or classes: t text, m muted text, h beside them: a halo over lines
  * below, ax axis, gr grid line, ref reference line, em empty cell, fr frame, da dashed, ba band, f0
- * ... f5 fill of a series, s0 ... s6 stroke of a series.
+ * ... f6 fill of a series, s0 ... s6 its stroke.
  */
 #pragma once
 

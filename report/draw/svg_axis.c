@@ -67,6 +67,8 @@ svg_axis svg_axis_over(double lo, double hi, double margin, double from, double 
     return a;
 }
 
+/* The same on a logarithmic scale, of positive values: ticks at 1, 2, 5 or at powers of ten,
+ * whatever fits. */
 static svg_axis over_log(double lo, double hi, double margin, double from, double to, size_t want) {
     static const double steps[3] = {1, 2, 5};
     bool any = lo > 0 && hi >= lo && isfinite(hi);
@@ -135,20 +137,20 @@ static void draw_y(svg *s, const svg_axis *a, double left, double right, const c
     svg_label_up(s, PAD + LABEL_SIZE - 2, (a->from + a->to) / 2, axis_font, label);
 }
 
-svg_plot svg_plot_begin(svg *s, const svg_plot_spec *c) {
+svg_plot svg_plot_begin(svg *s, chart_text text, double top, svg_range xs, svg_range ys,
+                        int flags) {
+    enum { HEIGHT = 230 };
     svg_plot p;
-    p.y = (c->flags & CHART_Y_LOG ? over_log : svg_axis_over)(c->ys.lo, c->ys.hi, 0.05,
-                                                              c->top + c->height, c->top, 6);
+    p.y =
+        (flags & CHART_Y_LOG ? over_log : svg_axis_over)(ys.lo, ys.hi, 0.05, top + HEIGHT, top, 6);
     const double left = PAD + LABEL_SIZE + 8 + tick_width(&p.y) + 5, right = s->width - PAD - 8;
-    p.x = (c->flags & CHART_X_LOG ? over_log : svg_axis_over)(c->xs.lo, c->xs.hi, c->x_margin, left,
-                                                              right, 6);
-    draw_y(s, &p.y, left, right, c->text.y);
-    svg_axis_draw_x(s, &p.x, p.y.to, p.y.from, c->text.x);
+    p.x = (flags & CHART_X_LOG ? over_log : svg_axis_over)(xs.lo, xs.hi, 0.03, left, right, 6);
+    draw_y(s, &p.y, left, right, text.y);
+    svg_axis_draw_x(s, &p.x, p.y.to, p.y.from, text.x);
+    if (flags & CHART_ZERO_LINE && p.y.lo < 0 && p.y.hi > 0) {
+        const double zero = svg_axis_place(&p.y, 0);
+        svg_line(s, left, zero, right, zero, "ref");
+    }
     s->height = p.y.from + 36;
     return p;
-}
-
-void svg_plot_y(svg *s, const svg_plot *p, double v) {
-    const double y = svg_axis_place(&p->y, v);
-    if (v > p->y.lo && v < p->y.hi) { svg_line(s, p->x.from, y, p->x.to, y, "ref"); }
 }

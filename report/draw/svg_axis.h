@@ -34,9 +34,7 @@ typedef struct svg_axis {
     int decimals;
     bool log;
 } svg_axis;
-/* An axis with `margin` (share of its length) beyond lo and hi; hi < lo is an axis over nothing.
- * log: for positive values on a logarithmic scale, with ticks at 1, 2, 5 or at powers of ten,
- * whatever fits. */
+/* An axis with `margin` (share of its length) beyond lo and hi; hi < lo is an axis over nothing. */
 svg_axis svg_axis_over(double lo, double hi, double margin, double from, double to, size_t want);
 double svg_axis_place(const svg_axis *a, double v);
 void svg_axis_draw_x(svg *s, const svg_axis *a, double top, double bottom, const char *label);
@@ -53,16 +51,9 @@ static inline void svg_widen(svg_range *r, double v) {
     }
 }
 
-/* Two axes over ranges, their lines drawn, in the width of the drawing. */
+/* Two axes over ranges, their lines drawn, in the width of the drawing; with a reference line at 0,
+ * where that is inside. flags: CHART_X_LOG, CHART_Y_LOG, CHART_ZERO_LINE. */
 typedef struct svg_plot {
     svg_axis x, y;
 } svg_plot;
-typedef struct svg_plot_spec {
-    chart_text text;
-    double top, height, x_margin;
-    svg_range xs, ys;
-    int flags; /* CHART_X_LOG, CHART_Y_LOG */
-} svg_plot_spec;
-svg_plot svg_plot_begin(svg *s, const svg_plot_spec *c);
-/* A reference line across the plot, where it is inside. */
-void svg_plot_y(svg *s, const svg_plot *p, double v);
+svg_plot svg_plot_begin(svg *s, chart_text text, double top, svg_range xs, svg_range ys, int flags);

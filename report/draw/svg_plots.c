@@ -156,14 +156,7 @@ void chart_curves(svg *s, chart_text text, const chart_curve *curves, size_t n, 
     }
     if (flags & CHART_ZERO_LINE) { svg_widen(&ys, 0); }
     if (n > 1) { top = svg_legend(s, top + 8, curves, n) + 4; }
-    const svg_plot p = svg_plot_begin(s, &(svg_plot_spec){.text = text,
-                                                          .top = top,
-                                                          .height = 230,
-                                                          .x_margin = 0.03,
-                                                          .xs = xs,
-                                                          .ys = ys,
-                                                          .flags = flags});
-    if (flags & CHART_ZERO_LINE) { svg_plot_y(s, &p, 0); }
+    const svg_plot p = svg_plot_begin(s, text, top, xs, ys, flags);
     for (size_t k = 0; k < n; k++) {
         draw_curve(s, &curves[k], &p, flags, points, points_of(&curves[k], flags, points));
     }

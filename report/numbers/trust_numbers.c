@@ -143,7 +143,7 @@ static ckvc_status draw_left_out(const side_work *w, side_refits *r, ckvc_err *e
 }
 
 static void sort_ranks(const side_work *w, side_trust *t) {
-    CKVC_AUTO(stability_ranks_free)
+    CKVC_AUTO(stability_ranks_fini)
     stability_ranks k = stability_rank_curve(w->l, RANK_REPEATS, w->seed);
     t->rank_states = k.n_states;
     t->n_ranks = w->l->n_actions;

@@ -125,9 +125,7 @@ static chart_interval_row agreement_row(const report_numbers *n, view *v, const 
     const char *layers = all   ? "all"
                          : one ? room_text(r, "%zu", g->first)
                                : room_text(r, "%zu to %zu", g->first, g->last),
-               *refits = h->has_reach && g->reach.replicates < SAY_REFITS
-                             ? say(", %zu refits", g->reach.replicates)
-                             : "";
+               *refits = h->has_reach ? say_few_refits((double)g->reach.replicates, false) : "";
     csv_text(&v->csv, h->a);
     csv_text(&v->csv, h->b);
     csv_number(&v->csv, h->budget);

@@ -11,7 +11,6 @@ TABLE(binding_columns, binding_numbers,
       MEMBERS(n, kept_mean, budget_mean, candidates_lo_mean, candidates_hi_mean,
               share_of_kept_in_window),
       INCLUDE(share_columns), JSON(source, .omit = true));
-TABLE(rests_columns, rests, MEMBERS(supported, by_loss, by_penalty, loss_flat));
 TABLE(choices_columns, gate_choices, JSON_AS(tag, "table"), MERGE(all, rests_columns));
 SHARED_TABLE(budget_columns, budget_numbers, MEMBERS(budget, alive, cells_occupied, cells_alive),
              JSON(advice, .omit = true), OBJECT(all, binding_columns),

@@ -3,7 +3,7 @@
 
 #include "report/sections/sections.h"
 
-TABLE(rests_columns, rests, MEMBERS(supported, by_loss, by_penalty, loss_flat));
+SHARED_TABLE(rests_columns, rests, MEMBERS(supported, by_loss, by_penalty, loss_flat));
 TABLE(budget_rests_columns, budget_rests, MERGE(all, rests_columns),
       JSON_AS(cells, "cells", OF(rests_columns), BY(n_entropy, n_perplexity)));
 TABLE(share_columns, side_evidence, SHOWN_AS(all.by_loss, "by_loss", "by loss", SHARE, ELSE("")),

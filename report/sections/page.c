@@ -23,7 +23,7 @@ json_t *report_json(const report_numbers *n) {
 typedef struct section {
     bool there, folded;
     const char *id, *word, *heading; /* its anchor; in the table of contents */
-    void (*write)(const report_numbers *n, view *v);
+    section_writer *write;
 } section;
 
 static void contents(ckvc_buffer *b, const section *list, size_t n, bool folded) {

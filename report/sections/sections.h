@@ -35,7 +35,7 @@ const char *leak_sentence(const leak_numbers *l);
 columns_of verdict_columns, score_columns, transfer_columns, pair_columns, trust_columns,
     weight_columns, threshold_columns, evidence_columns, leak_columns, table_columns, run_columns,
     coverage_columns, savings_columns, budget_columns, attention_columns, utility_columns,
-    peaks_columns, damage_columns, spread_columns, under_columns, answer_columns;
+    peaks_columns, damage_columns, spread_columns, under_columns, answer_columns, rests_columns;
 /* Of an entry: what refits say of it, also in its csv files. */
 columns_of refit_entry_columns;
 

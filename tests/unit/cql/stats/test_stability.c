@@ -133,7 +133,7 @@ static void prompts_left_out_by_hand(void **state) {
     close_to(r.other[0], 0.35);
     close_to(r.other[1], 1.5);
     close_to(r.other[2], 0.0);
-    stability_ranks_free(&r);
+    stability_ranks_fini(&r);
     cql_logged_free(l);
 }
 
