@@ -400,23 +400,28 @@ typedef struct placed {
     manifest_entry *entry;
 } placed;
 
-/* How many prompts each split gets where documents are too few to be drawn from: its share, at
- * least one. */
-static ckvc_status few_counts(const builder *b, int64_t *counts, ckvc_err *err) {
+/* How many prompts each split gets where documents are too few to be drawn from: its share, rounded
+ * so that all of them make what their shares do together, and at least one; and the rest likewise.
+ */
+static ckvc_status few_counts(const builder *b, bool has_rest, int64_t *counts) {
     const build_options *o = b->o;
-    int64_t rest = b->n_prompts;
-    double share = 1.0;
+    int64_t left = b->n_prompts, waiting = has_rest; /* for their one */
+    double upto = 0.0;
+    for (int i = 0; i < o->n_splits; i++) { waiting += o->splits[i].share > 0.0; }
+    CKVC_FAIL_IF(left < waiting, b->err, CKVC_E_DATA,
+                 "%lld prompts are too few for %lld splits; give more text, shorter prompts or "
+                 "fewer --split-share",
+                 (long long)left, (long long)waiting);
     for (int i = 0; i < o->n_splits; i++) {
-        const int64_t n = (int64_t)(o->splits[i].share * (double)b->n_prompts + 0.5);
-        counts[i] = o->splits[i].share > 0.0 && n == 0 ? 1 : n;
-        rest -= counts[i];
-        share -= o->splits[i].share;
+        const bool any = o->splits[i].share > 0.0;
+        upto += o->splits[i].share;
+        waiting -= any;
+        const int64_t share = (int64_t)(upto * (double)b->n_prompts + 0.5) - b->n_prompts + left,
+                      least = share > any ? share : any;
+        counts[i] = !any ? 0 : least < left - waiting ? least : left - waiting;
+        left -= counts[i];
     }
-    counts[o->n_splits] = rest;
-    CKVC_FAIL_IF(rest < (share > 1e-9), err, CKVC_E_DATA,
-                 "%lld prompts are too few for %d splits; give more text, shorter prompts or fewer "
-                 "--split-share",
-                 (long long)b->n_prompts, o->n_splits + (share > 1e-9));
+    counts[o->n_splits] = left;
     return CKVC_OK;
 }
 
@@ -431,8 +436,9 @@ static ckvc_status deal_few(builder *b) {
         share -= o->splits[i].share;
         empty = empty || (o->splits[i].share > 0.0 && b->n_in_split[i] == 0);
     }
-    if (!empty && (share < 1e-9 || b->n_in_split[o->n_splits] > 0)) { return CKVC_OK; }
-    CKVC_TRY(few_counts(b, counts, b->err));
+    const bool has_rest = share > 1e-9;
+    if (!empty && (!has_rest || b->n_in_split[o->n_splits] > 0)) { return CKVC_OK; }
+    CKVC_TRY(few_counts(b, has_rest, counts));
     built_manifest *m = b->out;
     CKVC_AUTO_FREE placed *order = ckvc_alloc(m->n_entries, sizeof *order);
     for (size_t i = 0; i < m->n_entries; i++) {

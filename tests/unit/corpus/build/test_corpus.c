@@ -228,6 +228,18 @@ static void little_text(void **state) {
     assert_int_equal(heldout, (size_t)(0.2 * (double)m.n_entries + 0.5));
     assert_int_equal(select, 1);
     built_manifest_fini(&m);
+    build_options all = o; /* shares that leave none for the rest, and are no whole prompts */
+    all.prompts = 10;
+    all.n_splits = 4;
+    for (int i = 0; i < 4; i++) {
+        all.splits[i].name = &"a\0b\0c\0d"[2 * i];
+        all.splits[i].share = 0.25;
+    }
+    if (manifest_build(&c, &all, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    size_t of[4] = {0};
+    for (size_t i = 0; i < m.n_entries; i++) { of[m.entries[i].split[0] - 'a']++; }
+    for (int i = 0; i < 4; i++) { assert_int_equal(of[i], i % 2 ? 2 : 3); }
+    built_manifest_fini(&m);
     o.prompts = 2; /* for three splits */
     assert_int_equal(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "2 prompts are too few for 3 splits"));
