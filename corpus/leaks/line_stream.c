@@ -18,8 +18,8 @@ struct line_stream {
     unsigned char *raw;   /* [BLOCK_BYTES] as read */
     bool packed, at_end;
     z_stream z;
-    bool z_open, z_done; /* z_done: between two members */
-    char *text;          /* unpacked, not handed out yet: [begin, end) */
+    bool z_done; /* between two members */
+    char *text;  /* unpacked, not handed out yet: [begin, end) */
     size_t begin, end, capacity;
 };
 
@@ -41,7 +41,7 @@ ckvc_status line_stream_open(const char *path, line_stream **out, ckvc_err *err)
 void line_stream_close(line_stream *s) {
     if (!s) { return; }
     if (s->fd >= 0) { close(s->fd); }
-    if (s->z_open) { inflateEnd(&s->z); }
+    if (s->packed) { inflateEnd(&s->z); }
     CKVC_FREE(s->path, s->raw, s->text, s);
 }
 
@@ -54,7 +54,6 @@ static ckvc_status read_raw(line_stream *s, size_t *n, ckvc_err *err) {
     if (s->bytes == 0 && got >= 2 && s->raw[0] == 0x1F && s->raw[1] == 0x8B) {
         s->packed = true;
         if (inflateInit2(&s->z, 15 + 16) != Z_OK) { ckvc_out_of_memory(1, sizeof s->z); }
-        s->z_open = true;
     }
     ckvc_sha256_update(&s->sha, s->raw, (size_t)got);
     s->bytes += (uint64_t)got;

@@ -141,7 +141,6 @@ bool leak_next(leak_index *x, const word_list *text, const uint64_t *grams, size
         *from = i + span->n - LEAK_GRAM + 1;
         return true;
     }
-    *from = text->n;
     return false;
 }
 
