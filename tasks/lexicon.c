@@ -51,14 +51,13 @@ const char *lexicon_place(ckvc_rng *rng) { return places[ckvc_rng_below(rng, COU
 
 /* The beginning of a shuffle. */
 void lexicon_draw(ckvc_rng *rng, uint32_t of, uint32_t *out, uint32_t n) {
-    uint32_t *all = ckvc_alloc(of, sizeof *all);
+    CKVC_AUTO_FREE uint32_t *all = ckvc_alloc(of, sizeof *all);
     for (uint32_t i = 0; i < of; i++) { all[i] = i; }
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t k = i + (uint32_t)ckvc_rng_below(rng, of - i);
         out[i] = all[k];
         all[k] = all[i];
     }
-    free(all);
 }
 
 uint32_t lexicon_names(void) { return COUNT(adjectives) * COUNT(nouns); }

@@ -39,10 +39,9 @@ static void close_qa(void *file) {
 }
 
 /* ---- reading: documents first, then the questions, which look theirs up ---- */
-static ckvc_status add_doc(qa_file *f, const char *text, int64_t article) {
+static void add_doc(qa_file *f, const char *text, int64_t article) {
     CKVC_GROW(f->docs, f->docs_room, f->n_docs + 1);
     f->docs[f->n_docs++] = (qa_doc){ckvc_strdup(text), article};
-    return CKVC_OK;
 }
 
 static void sort_docs(qa_file *f) {
@@ -117,8 +116,11 @@ static ckvc_status squad_pass(qa_file *f, bool questions, ckvc_err *err) {
             const char *doc = text_of(paragraph, "context");
             CKVC_REFUSE_IF(!doc, err, f->path, "paragraph %zu of \"data\"[%zu] has no \"context\"",
                            p, a);
-            CKVC_TRY(questions ? squad_questions(f, paragraph, doc, err)
-                               : add_doc(f, doc, (int64_t)a));
+            if (questions) {
+                CKVC_TRY(squad_questions(f, paragraph, doc, err));
+            } else {
+                add_doc(f, doc, (int64_t)a);
+            }
         }
     }
     return CKVC_OK;
@@ -161,7 +163,7 @@ static ckvc_status hotpot_pass(qa_file *f, bool questions, ckvc_err *err) {
             if (q) {
                 q->gold[q->n_gold++] = find_doc(f, (const char *)doc.data);
             } else {
-                CKVC_TRY(add_doc(f, (const char *)doc.data, NO_ARTICLE));
+                add_doc(f, (const char *)doc.data, NO_ARTICLE);
             }
         }
     }
@@ -220,8 +222,8 @@ static uint32_t choose_docs(task_draft *d, const qa_file *f, const qa_question *
     const uint32_t n = (uint32_t)f->n_docs;
     const int64_t article = f->docs[q->gold[0]].article;
     uint32_t chosen = 0;
-    uint32_t *order = ckvc_alloc(n, sizeof *order);
-    bool *taken = ckvc_calloc(n, sizeof *taken);
+    CKVC_AUTO_FREE uint32_t *order = ckvc_alloc(n, sizeof *order);
+    CKVC_AUTO_FREE bool *taken = ckvc_calloc(n, sizeof *taken);
     lexicon_draw(&d->rng, n, order, n);
     for (uint32_t i = 0; i < q->n_gold; i++) {
         if (!taken[q->gold[i]]) { out[chosen++] = q->gold[i]; }
@@ -237,14 +239,13 @@ static uint32_t choose_docs(task_draft *d, const qa_file *f, const qa_question *
             }
         }
     }
-    CKVC_FREE(order, taken);
     return chosen;
 }
 
 static void write_qa(task_draft *d, uint32_t units) {
     const qa_file *f = d->file;
     const qa_question *q = &f->questions[d->record];
-    uint32_t *docs = ckvc_alloc(f->n_docs, sizeof *docs);
+    CKVC_AUTO_FREE uint32_t *docs = ckvc_alloc(f->n_docs, sizeof *docs);
     const uint32_t n = choose_docs(d, f, q, units, docs);
     ckvc_rng_shuffle_u32(&d->rng, docs, n);
     ckvc_buffer_text(&d->text, "Here are documents to answer a question from.\n\n");
@@ -262,7 +263,6 @@ static void write_qa(task_draft *d, uint32_t units) {
     ckvc_buffer_text(&d->text, " Answer:");
     for (uint32_t i = 0; i < q->n_answers; i++) { task_answer(d, q->answers[i]); }
     d->full = n == f->n_docs;
-    free(docs);
 }
 
 #define QA(NAME, VARIANT, WHOSE)                                                                   \

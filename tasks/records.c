@@ -28,7 +28,7 @@ static void write_pairs(task_draft *d, uint32_t units) {
 }
 
 static void write_lines(task_draft *d, uint32_t units) {
-    uint32_t *names = ckvc_alloc(lexicon_names(), sizeof *names);
+    CKVC_AUTO_FREE uint32_t *names = ckvc_alloc(lexicon_names(), sizeof *names);
     char key[LEXICON_NAME_BYTES], other[LEXICON_NAME_BYTES];
     lexicon_draw(&d->rng, lexicon_names(), names, lexicon_names());
     const unsigned value = 10000 + (unsigned)ckvc_rng_below(&d->rng, 90000);
@@ -50,7 +50,6 @@ static void write_lines(task_draft *d, uint32_t units) {
     ckvc_buffer_printf(&d->text, " Meter %s shows", key);
     CKVC_AUTO_FREE char *answer = ckvc_format("%u", value);
     task_answer(d, answer);
-    free(names);
 }
 
 const task_kind task_records[] = {{.name = "kv-retrieval",

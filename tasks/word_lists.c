@@ -22,7 +22,7 @@ static common_plan common_plan_of(uint32_t length) {
 static void write_list(task_draft *d, const uint32_t *names, uint32_t common, uint32_t often,
                        uint32_t others, uint32_t seldom) {
     const uint32_t n = common * often + others * seldom;
-    uint32_t *list = ckvc_alloc(n, sizeof *list);
+    CKVC_AUTO_FREE uint32_t *list = ckvc_alloc(n, sizeof *list);
     for (uint32_t i = 0; i < n; i++) {
         list[i] =
             i < common * often ? names[i / often] : names[common + (i - common * often) / seldom];
@@ -33,7 +33,6 @@ static void write_list(task_draft *d, const uint32_t *names, uint32_t common, ui
         lexicon_name(list[i], name);
         ckvc_buffer_printf(&d->text, "%s%u. %s", i ? " " : "", i + 1, name);
     }
-    free(list);
     ckvc_buffer_text(&d->text, "\n");
 }
 
@@ -45,7 +44,7 @@ static const char common_reply[] = " Most often it has:";
 
 static void write_common(task_draft *d, uint32_t units) {
     const common_plan p = common_plan_of(d->length);
-    uint32_t *names = ckvc_alloc(lexicon_names(), sizeof *names);
+    CKVC_AUTO_FREE uint32_t *names = ckvc_alloc(lexicon_names(), sizeof *names);
     lexicon_draw(&d->rng, lexicon_names(), names, lexicon_names());
     const uint32_t *real = names + p.common + p.example_others;
     ckvc_buffer_text(&d->text, "Some words of a list stand in it more often than the others.\n\n");
@@ -65,7 +64,6 @@ static void write_common(task_draft *d, uint32_t units) {
     ask_common(&d->text, p.common);
     d->item->reply_at = d->text.size;
     ckvc_buffer_text(&d->text, common_reply);
-    free(names);
 }
 
 /* ---- frequent words: coded words, the k-th most frequent of N words N k^-2 / zeta(2) times; the
@@ -88,8 +86,9 @@ static void draw_coded(ckvc_rng *rng, char (*coded)[CODED_LETTERS + 1], uint32_t
 
 static void write_frequent(task_draft *d, uint32_t units) {
     const uint32_t kinds = d->length / 50 > 8 ? d->length / 50 : 8;
-    char(*coded)[CODED_LETTERS + 1] = ckvc_alloc(kinds, sizeof *coded);
-    uint32_t *list = ckvc_alloc(units, sizeof *list), n = 0;
+    CKVC_AUTO_FREE char(*coded)[CODED_LETTERS + 1] = ckvc_alloc(kinds, sizeof *coded);
+    CKVC_AUTO_FREE uint32_t *list = ckvc_alloc(units, sizeof *list);
+    uint32_t n = 0;
     const double zeta2 = 9.8696044010893586 / 6; /* pi^2 / 6 */
     draw_coded(&d->rng, coded, kinds);
     for (uint32_t k = 0; k < kinds; k++) {
@@ -107,7 +106,6 @@ static void write_frequent(task_draft *d, uint32_t units) {
     d->item->reply_at = d->text.size;
     ckvc_buffer_text(&d->text, " The three most frequent words of the message are:");
     for (uint32_t k = 1; k <= FREQUENT; k++) { task_answer(d, coded[k]); }
-    CKVC_FREE(coded, list);
 }
 
 const task_kind task_word_lists[] = {{.name = "common-words",
