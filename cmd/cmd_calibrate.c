@@ -22,8 +22,9 @@ static void say_next(const run_setup_options *c, const run_setup *j, const char 
 
 static ckvc_status print_counts_json(const run_setup_options *c, const run_setup *j,
                                      const pass_counts *n, const char *pass, ckvc_err *err) {
-    json_t *gate, *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
+    json_t *gate;
     CKVC_TRY(gate_say(j->run, pass, false, &gate, err));
+    json_t *o = json_pack("{s:s, s:s}", "run", run_plan_hash(j->run), "pass", pass);
     JSON_NUMBERS(o, {"prompts", n->prompts}, {"resumed", n->resumed}, {"skipped", n->skipped},
                  {"rollouts", n->rollouts}, {"records", n->records},
                  {"records_at_baseline", n->actions_equal}, {"seconds", n->seconds},

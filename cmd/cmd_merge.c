@@ -45,7 +45,6 @@ const verb verb_merge = {
     .about = "parts of a run (--shard) into one run",
     .summary = "join the parts that --shard made: one run, or one file of scores or answers",
     .usage = "ckvc merge RUN [PART...]",
-
     .examples =
         "  ckvc calibrate ... --scan scan-run --out run --shard 0/2 &\n"
         "  ckvc calibrate ... --scan scan-run --out run --shard 1/2 & wait\n"

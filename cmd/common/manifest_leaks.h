@@ -23,4 +23,5 @@ extern const opt opts_leaks[]; /* rows of leaks_cli */
  * and the clean manifest (without `repeats` [n_entries], too). CKVC_CHECK_FAILED when anything is
  * shared. */
 ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok,
-                           const bool *repeats, bool json, json_t **found, ckvc_err *err);
+                           const bool *repeats, bool json, json_t **found,
+                           ckvc_err *err) CKVC_MUST_CHECK;

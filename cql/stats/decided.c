@@ -66,7 +66,7 @@ static double correlation(const decided_from *from, const int *chosen) {
 
 decided decided_of(const decided_from *from) {
     const size_t S = from->S, A = from->actions.n, X = from->X, nB = from->nB;
-    decided d = {.S = S, .X = X, .nB = nB, .chosen = ckvc_alloc(S, sizeof *d.chosen)};
+    decided d = {.X = X, .nB = nB, .chosen = ckvc_alloc(S, sizeof *d.chosen)};
     CKVC_AUTO_FREE double *row = ckvc_alloc(A, sizeof *row);
     d.records = ckvc_alloc(S, sizeof *d.records);
     if (from->part) {

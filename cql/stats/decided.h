@@ -29,7 +29,7 @@ typedef struct decided_split {
 } decided_split;
 
 typedef struct decided {
-    size_t S, X, nB;
+    size_t X, nB;
     int *chosen;          /* [S] by q; -1: no records */
     bool *by_loss, *flat; /* [S], all layers of [nB][X]; NULL without part */
     decided_split *split; /* [nB][X] */

@@ -40,9 +40,9 @@ void html_heading(ckvc_buffer *b, int level, const char *text); /* 2 or 3 */
     (html_element(b, "p", cls, __VA_ARGS__), ckvc_buffer_text(b, "\n"))
 
 /* Tables scroll inside their own box when they are wider than the page: begin, heads, body, rows of
- * cells, end. align: 'l' text, 'n' text that stays on one line, 'r' number, 0 none. html_group is a
- * row that names the rows below it; html_heads (with the body) and html_row take a letter and a
- * text for each cell. */
+ * cells, end. align: 'l' text, 'n' text that stays on one line, 'r' number, 'g' a better one, 'b' a
+ * worse one, 'u' one that decides nothing, 0 none. html_group is a row that names the rows below
+ * it; html_heads (with the body) and html_row take a letter and a text for each cell. */
 void html_table_begin(ckvc_buffer *b, const char *caption);
 #define html_head(b, align, ...)                                                                   \
     html_element(b, "th scope=\"col\"", (const char[2]){align}, __VA_ARGS__)

@@ -138,7 +138,7 @@ static rests share_of(decided_split s, double n) {
 /* What the penalty is to blame for: every entry, every budget and risk cell, all. */
 static void penalty_make(report_numbers *n, const table_numbers *t, const decided *d,
                          side_evidence *o) {
-    for (size_t i = 0; i < d->S; i++) {
+    for (size_t i = 0; i < o->states; i++) {
         if (d->chosen[i] < 0) { continue; }
         o->entries[i].by_loss = (signed char)d->by_loss[i];
         o->entries[i].loss_flat = (signed char)d->flat[i];

@@ -79,6 +79,8 @@ static void judge_entries(const side_work *w, side_trust *t) {
 
 /* ---- curves ---- */
 
+enum { SIZES = 80 }; /* a size_t doubles 64 times */
+
 /* Doubling, then all: no two sizes closer than by a third. */
 static size_t next_size(size_t n, size_t all) { return 8 * n <= 3 * all ? 2 * n : all; }
 
@@ -94,7 +96,6 @@ static ckvc_status add_point(const side_work *w, size_t prompts, double keep, ui
 }
 
 static ckvc_status draw_curves(const side_work *w, side_refits *r, ckvc_err *err) {
-    enum { SIZES = 80 }; /* a size_t doubles 64 times */
     const size_t N = w->l->n_prompts;
     const uint32_t repeats = repeats_for(w->l, 3);
     r->curve_repeats = repeats;
@@ -129,7 +130,7 @@ static ckvc_status left_out(const side_work *w, const stability_fit *fit, size_t
 
 static ckvc_status draw_left_out(const side_work *w, side_refits *r, ckvc_err *err) {
     const size_t N = w->l->n_prompts, most = N * 9 / 10;
-    r->left_out = NEW(w->n, 80, left_out_point);
+    r->left_out = NEW(w->n, SIZES, left_out_point);
     for (size_t n = 1; n <= most; n = next_size(n, most)) {
         left_out_point *p = &r->left_out[r->n_left_out++];
         const double share = (double)n / (double)N; /* means over random prompts */
