@@ -190,7 +190,8 @@ static ckvc_status encode_words(encoder *e, const char *text, size_t n) {
     return encode_span(e, 0, text, n);
 }
 
-/* \w of the reference implementation: letters, marks, digits, connectors, the joiners. */
+/* \w of the reference implementation: letters (circled and squared ones, too), marks, digits,
+ * connectors, the joiners. */
 static bool is_word_char(int32_t c) {
     enum {
         WORD = 1 << UTF8PROC_CATEGORY_LU | 1 << UTF8PROC_CATEGORY_LL | 1 << UTF8PROC_CATEGORY_LT |
@@ -198,7 +199,9 @@ static bool is_word_char(int32_t c) {
                1 << UTF8PROC_CATEGORY_MC | 1 << UTF8PROC_CATEGORY_ME | 1 << UTF8PROC_CATEGORY_ND |
                1 << UTF8PROC_CATEGORY_NL | 1 << UTF8PROC_CATEGORY_PC
     };
-    return (WORD >> utf8proc_category(c) & 1) || c == 0x200C || c == 0x200D;
+    return (WORD >> utf8proc_category(c) & 1) || c == 0x200C || c == 0x200D ||
+           (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+           (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
 typedef ckvc_status (*rest_fn)(encoder *e, const char *text, size_t n);

@@ -130,6 +130,8 @@ static void added_tokens_and_flags(void **state) {
     encodes_to(json, "a  <x> \nb<xy>bb abb", true, 8,
                (const int32_t[]){9, 0, 9, 1, 10, 11, 2, 1}); /* ' ' has no piece: dropped */
     encodes_to(json, "<xy", false, 0, NULL);
+    /* a circled letter and U+1F189 are letters to \w, a circled digit is none */
+    encodes_to(json, "\u24B6bb \U0001F189bb \u2460bb", false, 5, (const int32_t[]){1, 1, 1, 1, 11});
 }
 
 static void config_decides_for_llama_classes(void **state) {
