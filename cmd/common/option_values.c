@@ -277,26 +277,35 @@ static char *trim(char *s) {
 }
 
 /* `--config default`: PREFIX/share/ckvc beside the installed program's bin, configs in the checkout
- * that it was built in. The caller frees. */
-static char *find_config(const char *name) {
+ * that it was built in. *out: the caller's to free. */
+static ckvc_status find_config(const char *name, char **out, ckvc_err *err) {
     static const char *const folders[] = {"../share/ckvc", "../../configs"};
     char program[PATH_MAX];
     const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n < 0 || strchr(name, '/') || ckvc_file_exists(name)) { return ckvc_strdup(name); }
+    if (n < 0 || strchr(name, '/') || ckvc_file_exists(name)) {
+        *out = ckvc_strdup(name);
+        return CKVC_OK;
+    }
     program[n] = 0;
     CKVC_AUTO_FREE char *bin = ckvc_path_dir(program);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        char *path = ckvc_format("%s/%s/%s.conf", bin, folders[i], name);
-        if (ckvc_file_exists(path)) { return path; }
-        free(path);
+        CKVC_AUTO_FREE char *path = ckvc_format("%s/%s/%s.conf", bin, folders[i], name);
+        if (ckvc_file_exists(path)) {
+            *out = ckvc_take(&path);
+            return CKVC_OK;
+        }
     }
-    return ckvc_strdup(name);
+    return ckvc_fail(err, CKVC_E_NOINPUT,
+                     "--config %s: no such file, and none comes with the program by that name: "
+                     "default, demo, paper, quick and shared do",
+                     name);
 }
 
 ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *known, ckvc_err *err) {
     char *text;
     size_t n;
-    CKVC_AUTO_FREE char *found = find_config(path);
+    CKVC_AUTO_FREE char *found = NULL;
+    CKVC_TRY(find_config(path, &found, err));
     CKVC_TRY(ckvc_file_read(found, CONFIG_MAX_BYTES, &text, &n, err));
     (void)keep(text);
     int line = 0;

@@ -46,6 +46,16 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     [ -z "$stderr" ]
 }
 
+@test "--config NAME that is none: those that come with the program are named" {
+    run "$CKVC" scan --config quikc
+    [ "$status" -eq 66 ]
+    one_line
+    for conf in configs/*.conf; do
+        name=$(basename "$conf" .conf)
+        [[ ${output#*by that name} == *"$name"* ]] || { echo "$name: $output"; return 1; }
+    done
+}
+
 @test "--config NAME finds the configuration of the checkout, and of an installed program" {
     for name in default paper; do
         diff <("$CKVC" calibrate --config "$name" --print-config) <("$CKVC" calibrate --config "configs/$name.conf" --print-config)
