@@ -71,9 +71,9 @@ static ckvc_status take_record(run_writer *w, const char *path, const prompt_log
     return CKVC_OK;
 }
 
-/* Log (or, when every prompt was skipped, nothing) -> shard file. */
-static ckvc_status write_shard(run_writer *w, uint32_t k, const char *log_path, const char *path,
-                               run_shard *entry, ckvc_err *err) {
+/* Log (or, when every prompt was skipped, nothing) -> w->rows. The log's bytes are not held any
+ * longer: the shard's image takes as much again. */
+static ckvc_status read_rows(run_writer *w, uint32_t k, const char *log_path, ckvc_err *err) {
     uint32_t first, end, logged = 0;
     run_shard_range(w->pass, k, &first, &end);
     for (uint32_t i = first; i < end; i++) { logged += w->state[i] == PROMPT_LOGGED; }
@@ -87,6 +87,12 @@ static ckvc_status write_shard(run_writer *w, uint32_t k, const char *log_path, 
     for (size_t i = 0; i < log.n_records; i++) {
         CKVC_TRY(take_record(w, log_path, &log.records[i], err));
     }
+    return CKVC_OK;
+}
+
+static ckvc_status write_shard(run_writer *w, uint32_t k, const char *log_path, const char *path,
+                               run_shard *entry, ckvc_err *err) {
+    CKVC_TRY(read_rows(w, k, log_path, err));
     CKVC_AUTO_FREE uint8_t *image = NULL;
     size_t n = 0;
     CKVC_TRY(shard_h5_image(w->rows, &image, &n, err));
