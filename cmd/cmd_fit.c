@@ -48,10 +48,10 @@ static void print_side(const fitted_side *s, ckvc_side side, const double *budge
         return;
     }
     say("%s: %" PRIu64 " records of %" PRIu64
-        " prompts; %zu of %zu states supported (records each: %" PRIu64 " / %" PRIu64 " / %" PRIu64
+        " prompts; %zu of %zu states supported (records each: %" PRIu64 " / %.10g / %" PRIu64
         " least, median, most); %zu entries changed\n",
-        name, s->n_records, s->n_prompts, n, s->n_states, n ? d->records[0] : 0,
-        n ? d->records[n / 2] : 0, n ? d->records[n - 1] : 0, s->n_changed);
+        name, s->n_records, s->n_prompts, n, s->n_states, n ? d->records[0] : 0, n ? d->median : 0,
+        n ? d->records[n - 1] : 0, s->n_changed);
     say("  scale %.3g nats per token; choices that the plain mean reward would not make: %zu of "
         "%zu (%.1f%%)",
         s->scale, d->n_alpha, n, 100.0 * (double)d->n_alpha / (double)n);

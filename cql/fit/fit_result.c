@@ -54,7 +54,7 @@ static json_t *side_numbers(const fitted_side *s, bool penalty) {
     set_prompts(o, s->n_prompts, s->n_documents);
     JSON_NUMBERS(o, {"records", s->n_records}, {"states", s->n_states}, {"supported", n},
                  {"records_per_state_min", n ? records[0] : 0},
-                 {"records_per_state_median", n ? records[n / 2] : 0},
+                 {"records_per_state_median", n ? d->median : 0},
                  {"records_per_state_max", n ? records[n - 1] : 0}, {"alpha_decided", d->n_alpha},
                  {"changed", s->n_changed}, {"shrunk", s->n_shrunk});
     set_real(o, "alpha_decided_share", n ? (double)d->n_alpha / (double)n : NAN);

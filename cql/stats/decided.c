@@ -95,6 +95,8 @@ decided decided_of(const decided_from *from) {
         of->flat += d.flat[s];
     }
     qsort(d.records, d.n_supported, sizeof *d.records, ckvc_order_u64);
+    const size_t k = d.n_supported, lower = k ? (k - 1) / 2 : 0, upper = k / 2;
+    d.median = k ? ((double)d.records[lower] + (double)d.records[upper]) / 2 : NAN;
     d.correlation = correlation(from, d.chosen);
     return d;
 }

@@ -35,6 +35,7 @@ typedef struct decided {
     decided_split *split; /* [nB][X] */
     size_t n_supported;   /* states with records */
     uint64_t *records;    /* [n_supported] of each, ascending */
+    double median;        /* of these; NaN without any */
     size_t n_alpha;       /* choices that the plain mean would not make */
     double correlation;   /* Spearman, over logged actions: chosen or not against the action's
                              share of its state's records; NaN: all counts are equal */

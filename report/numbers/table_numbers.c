@@ -190,9 +190,8 @@ static void evidence_make(report_numbers *n, const table_numbers *t, side_eviden
     }
     for (size_t a = 0; a < A; a++) { o->actions[a].action = o->side.grid[a]; }
     const size_t k = o->supported = d.n_supported;
-    const size_t lower = k ? (k - 1) / 2 : 0, upper = k / 2;
     o->min = k ? (double)d.records[0] : NAN;
-    o->median = k ? ((double)d.records[lower] + (double)d.records[upper]) / 2 : NAN;
+    o->median = d.median;
     o->mean = o->records / (double)k;
     o->max = k ? (double)d.records[k - 1] : NAN;
     o->alpha_decided = (double)d.n_alpha / (double)k;

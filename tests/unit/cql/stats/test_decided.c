@@ -67,6 +67,20 @@ static void without_penalty(void **state) {
     decided_fini(&d);
 }
 
+/* States of 19 and of 12 records: between the two. */
+static void median_of_an_even_number(void **state) {
+    const decided_from from = {.S = 2,
+                               .X = 1,
+                               .nB = 2,
+                               .actions = {A, grid, 1.0},
+                               .n = n + 4 * A,
+                               .q = q + 4 * A,
+                               .mean = mean + 4 * A};
+    decided d = decided_of(&from);
+    assert_true(d.median == 15.5);
+    decided_fini(&d);
+}
+
 /* Q of another solver: the loss part's choice is held against the exact one, not against Q's. */
 static void like_with_like(void **state) {
     const double stopped[A] = {0.3, 0, 0};
@@ -88,6 +102,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_and_states),
         cmocka_unit_test(without_penalty),
+        cmocka_unit_test(median_of_an_even_number),
         cmocka_unit_test(like_with_like),
     };
     return cmocka_run_group_tests_name("decided", tests, NULL, NULL);
