@@ -14,13 +14,6 @@
 
 enum { MAX_NAME_BYTES = 64, MAX_SPAN_WORDS = 60, MAX_PROMPT_WORDS = 12 };
 
-/* Keys of a manifest's line: with these alone, "file" and "tokens" mean what they mean there. */
-static const char *const manifest_keys[] = {
-    "id",     "source",  "text",     "tokens",       "file",
-    "offset", "bytes",   "messages", "continuation", "continuation_tokens",
-    "split",  "document"};
-enum { KEY_ID = 0, KEY_TOKENS = 3, KEY_FILE = 4, KEY_CONTINUATION_TOKENS = 9, KEY_COUNT = 12 };
-
 typedef struct prompt { /* of the manifest, not held out */
     uint32_t entry;     /* number in the manifest */
     leak_text text;     /* its own words */
@@ -53,7 +46,7 @@ typedef struct guard {
     uint64_t *grams;
     size_t cap_grams;
     unsigned keys; /* of a manifest that it has, as bits */
-    bool foreign;  /* it has others */
+    bool foreign;  /* it has others: its "file" and "tokens" are something else */
     bool looking, leaked;
     char *id;
     bool id_is_string;
@@ -223,11 +216,10 @@ static ckvc_status look_at_text(guard *g, const char *field, const char *text, s
 /* Every leaf: the line's id, whether the line is a manifest's, and (g->looking) its texts. */
 static ckvc_status take_leaf(void *ctx, const json_leaf *leaf, ckvc_err *err) {
     guard *g = ctx;
-    unsigned k = 0;
-    while (k < KEY_COUNT && strcmp(leaf->field, manifest_keys[k]) != 0) { k++; }
-    g->foreign |= k == KEY_COUNT;
-    g->keys |= k < KEY_COUNT ? 1u << k : 0;
-    if (leaf->depth == 1 && (k == KEY_ID || strcmp(leaf->field, "_id") == 0)) {
+    const manifest_key k = manifest_key_of(leaf->field);
+    g->foreign |= k == MANIFEST_KEY_COUNT;
+    g->keys |= k < MANIFEST_KEY_COUNT ? 1u << k : 0;
+    if (leaf->depth == 1 && (k == MANIFEST_KEY_id || strcmp(leaf->field, "_id") == 0)) {
         free(g->id);
         g->id = ckvc_format("%.*s", (int)strnlen(leaf->text, leaf->n < 4096 ? leaf->n : 4096),
                             leaf->text);
@@ -240,9 +232,9 @@ static ckvc_status take_leaf(void *ctx, const json_leaf *leaf, ckvc_err *err) {
 
 /* What a manifest's line names but does not hold: a file's text, tokens. */
 static ckvc_status look_at_references(guard *g, const char *text, size_t n, ckvc_err *err) {
-    const bool file = g->keys & 1u << KEY_FILE;
-    if (g->foreign || !(g->keys & 1u << KEY_ID) ||
-        !(g->keys & (1u << KEY_TOKENS | 1u << KEY_FILE | 1u << KEY_CONTINUATION_TOKENS))) {
+    const bool file = g->keys & 1u << MANIFEST_KEY_file;
+    if (g->foreign || !(g->keys & 1u << MANIFEST_KEY_id) ||
+        !(file || g->keys & (1u << MANIFEST_KEY_tokens | 1u << MANIFEST_KEY_continuation_tokens))) {
         return CKVC_OK;
     }
     CKVC_FAIL_IF(g->line >= UINT32_MAX, err, CKVC_E_DATA, "%s: more than %u lines of a manifest",

@@ -154,43 +154,29 @@ static ckvc_status read_messages(line_reader *r, const json_t *list, manifest_en
     return CKVC_OK;
 }
 
+manifest_key manifest_key_of(const char *word) {
+#define X(name) #name,
+    static const char *const names[] = {MANIFEST_KEYS(X)};
+#undef X
+    size_t k = 0;
+    while (k < MANIFEST_KEY_COUNT && strcmp(names[k], word) != 0) { k++; }
+    return (manifest_key)k;
+}
+
 static ckvc_status check_keys(line_reader *r, const json_t *object) {
-    static const char *const keys[] = {"id",
-                                       "source",
-                                       "document",
-                                       "text",
-                                       "tokens",
-                                       "file",
-                                       "offset",
-                                       "bytes",
-                                       "messages",
-                                       "continuation",
-                                       "continuation_tokens",
-                                       "split"};
     const char *key;
     json_t *value;
     MUST(r, json_is_object(object), "not a JSON object");
     json_object_foreach(ckvc_unconst(object), key, value) {
-        size_t i = 0;
-        while (i < sizeof keys / sizeof *keys && strcmp(keys[i], key) != 0) { i++; }
-        MUST(r, i < sizeof keys / sizeof *keys, "unknown key \"%.64s\"", key);
+        MUST(r, manifest_key_of(key) < MANIFEST_KEY_COUNT, "unknown key \"%.64s\"", key);
     }
     return CKVC_OK;
 }
 
 static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_entry *e) {
     CKVC_TRY(check_keys(r, object));
-#define GET(key) const json_t *key = json_object_get(object, #key)
-    GET(id);
-    GET(source);
-    GET(document);
-    GET(split);
-    GET(text);
-    GET(tokens);
-    GET(file);
-    GET(messages);
-    GET(continuation);
-    GET(continuation_tokens);
+#define GET(key) const json_t *key = json_object_get(object, #key);
+    MANIFEST_KEYS(GET)
 #undef GET
     MUST_KEY(r, id, "id", "is missing");
     const int bodies = !!text + !!tokens + !!file + !!messages;
@@ -198,8 +184,7 @@ static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_ent
          bodies ? "more than one" : "none");
     MUST_KEY(r, !continuation || !continuation_tokens, "continuation",
              "and \"continuation_tokens\" together; want at most one");
-    MUST_KEY(r, file || !(json_object_get(object, "offset") || json_object_get(object, "bytes")),
-             "offset", "and \"bytes\" belong to \"file\"");
+    MUST_KEY(r, file || !(offset || bytes), "offset", "and \"bytes\" belong to \"file\"");
     CKVC_TRY(copy_name(r, "id", id, &e->id));
     if (source) { CKVC_TRY(copy_name(r, "source", source, &e->source)); }
     if (document) { CKVC_TRY(copy_name(r, "document", document, &e->document)); }

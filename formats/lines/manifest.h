@@ -9,6 +9,17 @@
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
 
+/* The keys of a line. */
+/* clang-format off */
+#define MANIFEST_KEYS(X) \
+    X(id) X(source) X(document) X(split) X(text) X(tokens) X(file) X(offset) X(bytes) X(messages) \
+    X(continuation) X(continuation_tokens)
+/* clang-format on */
+#define X(name) MANIFEST_KEY_##name,
+typedef enum manifest_key { MANIFEST_KEYS(X) MANIFEST_KEY_COUNT } manifest_key;
+#undef X
+manifest_key manifest_key_of(const char *word); /* MANIFEST_KEY_COUNT: none of them */
+
 typedef struct manifest_message {
     char *role; /* system, user, assistant */
     char *content;
