@@ -341,7 +341,7 @@ ckvc_status compilerkv_read(const char *path, const import_options *o, table_fil
     CKVC_TRY(read_folder(&f, o, err));
     const json_t *ours = json_object_get(f.manifest, "ckvc");
     const uint32_t H = (uint32_t)f.head.dims[2], L = (uint32_t)f.head.dims[1];
-    uint64_t G = model.known ? model.n_kv_heads : 0, window = WINDOW;
+    uint64_t G = model.path ? model.n_kv_heads : 0, window = WINDOW;
     CKVC_TRY(model_heads_check(&model, path, L, H, true, err));
     CKVC_TRY(count_of(path, ours, "window", UINT32_MAX, &window, err));
     if (!G) { CKVC_TRY(count_of(path, ours, "n_kv_heads", H, &G, err)); }

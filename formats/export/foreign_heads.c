@@ -9,7 +9,6 @@ ckvc_status model_heads_read(const char *path, model_heads *out, ckvc_err *err) 
     *out = (model_heads){.path = path};
     if (!path) { return CKVC_OK; }
     CKVC_TRY(model_files_shape(path, &shape, err));
-    out->known = true;
     out->n_layers = (uint32_t)shape.n_layers;
     out->n_query_heads = (uint32_t)shape.n_heads;
     out->n_kv_heads = (uint32_t)shape.n_kv_heads;
@@ -20,7 +19,7 @@ ckvc_status model_heads_read(const char *path, model_heads *out, ckvc_err *err) 
 ckvc_status model_heads_check(const model_heads *m, const char *path, uint64_t n_layers,
                               uint64_t n_heads, bool query, ckvc_err *err) {
     const uint32_t want = query ? m->n_query_heads : m->n_kv_heads;
-    CKVC_FAIL_IF(m->known && (n_layers != m->n_layers || n_heads != want), err, CKVC_E_MISMATCH,
+    CKVC_FAIL_IF(m->path && (n_layers != m->n_layers || n_heads != want), err, CKVC_E_MISMATCH,
                  "%s: %llu layers of %llu %s heads, the model %s has %u of %u", path,
                  (unsigned long long)n_layers, (unsigned long long)n_heads, query ? "query" : "KV",
                  m->path, m->n_layers, want);
@@ -47,12 +46,12 @@ ckvc_status table_of_import(ckvc_table *table, const char *path, const char *for
                             const model_heads *m, table_file **out, ckvc_err *err) {
     char breach[256];
     CKVC_AUTO(table_file_free_at) table_file *t = table_file_around(table, false);
-    CKVC_AUTO_FREE char *name = m->known ? ckvc_path_name(m->path) : NULL;
+    CKVC_AUTO_FREE char *name = m->path ? ckvc_path_name(m->path) : NULL;
     CKVC_REFUSE_IF(ckvc_table_check(t->table, breach, sizeof breach), err, path, "section %s",
                    breach);
     json_object_update_new(t->meta,
                            json_pack("{s:s, s:s?, s:s?, s:n, s:s, s:i}", "label", "imported",
-                                     "model_name", name, "family", m->known ? m->family : NULL,
+                                     "model_name", name, "family", m->path ? m->family : NULL,
                                      "fingerprint", "alpha_kind", "paper", "keep_window", 0));
     json_object_set_new(t->meta, "imported_from", json_string(format));
     *out = ckvc_take(&t);

@@ -6,10 +6,9 @@
 
 /* --model: whose layers and heads rows are. */
 typedef struct model_heads {
-    bool known;
     uint32_t n_layers, n_query_heads, n_kv_heads;
     char family[sizeof((model_shape *)0)->family];
-    const char *path; /* borrowed */
+    const char *path; /* borrowed; NULL: not known */
 } model_heads;
 
 ckvc_status model_heads_read(const char *path, model_heads *out, ckvc_err *err) CKVC_MUST_CHECK;

@@ -109,25 +109,18 @@ static ckvc_status read_entry(const char *path, const ckvc_map *map, uint64_t *a
     return npy_parse(where, map->data + data, size, out, err);
 }
 
-static ckvc_status read_map(const char *path, const ckvc_map *map, table_file **out,
-                            ckvc_err *err) {
+ckvc_status npz_read(const char *path, const import_options *o, table_file **out, ckvc_err *err) {
+    (void)o;
+    CKVC_AUTO(ckvc_map_close) ckvc_map map = {0};
     table_array items[TABLE_ARRAYS_MAX] = {0};
-    const uint8_t *end = find_end(map);
+    *out = NULL;
+    CKVC_TRY(ckvc_map_open(path, &map, err));
+    const uint8_t *end = find_end(&map);
     CKVC_REFUSE_IF(!end, err, path, "not a .npz file (numpy.savez): no end of a zip directory");
     const size_t n = ckvc_get_u16(end + 10);
     uint64_t at = ckvc_get_u32(end + 16);
     CKVC_REFUSE_IF(n > TABLE_ARRAYS_MAX, err, path, "%zu arrays, a table has at most %d", n,
                    TABLE_ARRAYS_MAX);
-    for (size_t i = 0; i < n; i++) { CKVC_TRY(read_entry(path, map, &at, &items[i], err)); }
+    for (size_t i = 0; i < n; i++) { CKVC_TRY(read_entry(path, &map, &at, &items[i], err)); }
     return table_file_from_arrays(path, items, n, out, err);
-}
-
-ckvc_status npz_read(const char *path, const import_options *o, table_file **out, ckvc_err *err) {
-    (void)o;
-    ckvc_map map;
-    *out = NULL;
-    CKVC_TRY(ckvc_map_open(path, &map, err));
-    const ckvc_status st = read_map(path, &map, out, err);
-    ckvc_map_close(&map);
-    return st;
 }

@@ -14,6 +14,11 @@ typedef struct line_writer {
     uint64_t n; /* lines */
 } line_writer;
 
+static void writer_fini(line_writer *w) {
+    if (w->f) { fclose(w->f); }
+    ckvc_buffer_fini(&w->line);
+}
+
 /* {"kind":...,"prompt_id":...,"sequence_length":T,"full_loss":...,"budget":tokens,"layer":l */
 static void begin_line(line_writer *w, const char *kind, size_t prompt, uint32_t budget,
                        uint32_t layer) {
@@ -113,30 +118,18 @@ static ckvc_status write_pass(line_writer *w, const run_dir *r, ckvc_err *err) {
 
 ckvc_status record_lines_write(const run_dir *r, const export_options *o, const char *path,
                                ckvc_buffer *note, ckvc_err *err) {
-    ckvc_publish publish;
-    line_writer w = {0};
-    ckvc_status st = CKVC_OK;
+    CKVC_AUTO(ckvc_publish_abort) ckvc_publish publish = {0};
+    CKVC_AUTO(writer_fini) line_writer w = {0};
     CKVC_TRY(ckvc_publish_begin(&publish, path, o->force, err));
     w.f = fopen(publish.tmp_path, "wb");
-    if (!w.f) { st = ckvc_fail_errno(err, CKVC_E_CREATE, "%s", publish.tmp_path); }
-    for (size_t i = 0; i < run_pass_count(r) && st == CKVC_OK; i++) {
+    CKVC_FAIL_ERRNO_IF(!w.f, err, CKVC_E_CREATE, "%s", publish.tmp_path);
+    for (size_t i = 0; i < run_pass_count(r); i++) {
         w.pass = run_pass_at(r, i);
-        st = write_pass(&w, r, err);
+        CKVC_TRY(write_pass(&w, r, err));
     }
-    if (w.f) {
-        const bool failed = ferror(w.f) != 0;
-        if ((fclose(w.f) != 0 || failed) && st == CKVC_OK) {
-            st = ckvc_fail_errno(err, CKVC_E_IO, "%s: writing", path);
-        }
-    }
-    ckvc_buffer_fini(&w.line);
-    if (st == CKVC_OK && !w.n) {
-        st = ckvc_fail(err, CKVC_E_DATA, "%s: no pass of this run has records", run_path(r));
-    }
-    if (st != CKVC_OK) {
-        ckvc_publish_abort(&publish);
-        return st;
-    }
+    const bool failed = ferror(w.f) != 0, closed = fclose(ckvc_take(&w.f)) == 0;
+    CKVC_FAIL_ERRNO_IF(failed || !closed, err, CKVC_E_IO, "%s: writing", path);
+    CKVC_FAIL_IF(!w.n, err, CKVC_E_DATA, "%s: no pass of this run has records", run_path(r));
     ckvc_buffer_printf(note, "%llu records", (unsigned long long)w.n);
     return ckvc_publish_commit(&publish, err);
 }
