@@ -1,5 +1,5 @@
-/* Inside the run directory: the struct that run_folder.c (folder, lock, reading), run_lines.c
- * (journal), run_files.c (notes) and run_pass.c (writing a pass) share. */
+/* Inside the run directory: the struct that its sources share, and what each of them offers the
+ * others. */
 #pragma once
 
 #include "formats/run/run_dir.h"
@@ -71,7 +71,7 @@ uint32_t run_own_shards(const run_dir *r, const run_pass_state *p);
 /* run_lines.c */
 /* "scan" -> 0, "pass-01-head" -> 1; kind points into name. False: no name of a pass. */
 bool run_pass_name(const char *name, int *number, const char **kind);
-/* The lines that begin a pass, publish its shard and skip its prompt (the i-th in the journal). */
+/* The lines that begin a pass, publish its shard and skip its prompt. New references. */
 json_t *run_begin_line(const run_dir *r, const run_pass_state *p);
 json_t *run_shard_line(const run_pass_state *p, const run_shard *s);
 json_t *run_skip_line(const char *pass, uint32_t prompt, const char *id, const char *reason);

@@ -7,13 +7,10 @@
 
 #define BAD_IF(condition, ...) CKVC_REFUSE_IF(condition, err, where, __VA_ARGS__)
 
-/* Well-formed UTF-8 without control characters that ends within size bytes. */
+/* One line that ends within size bytes. */
 static bool clean_text(const char *text, size_t size) {
     const size_t n = strnlen(text, size);
-    for (size_t i = 0; i < n; i++) {
-        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) { return false; }
-    }
-    return n < size && ckvc_utf8_check(text, n) == n;
+    return n < size && ckvc_utf8_is_line(text, n);
 }
 
 /* Finite, at least `least`, each larger than the one before (or equal where ties are fine). */
@@ -39,7 +36,8 @@ static ckvc_status check_start(const char *where, const char *name, const shard_
     const size_t n = shard_side_of(h, side).n_states;
     BAD_IF(n > SHARD_MAX_TABLE, "attribute %s has %zu entries, at most %zu are read", name, n,
            SHARD_MAX_TABLE);
-    BAD_IF(!s->start, "attribute %s is missing; only scan shards may lack it", name);
+    BAD_IF(!s->start, "attribute %s is missing; only shards of passes that log nothing may lack it",
+           name);
     const double lo = s->actions[0], hi = s->actions[s->n_actions - 1];
     for (size_t i = 0; i < n; i++) {
         BAD_IF(!(s->start[i] >= lo - slack && s->start[i] <= hi + slack),
@@ -59,14 +57,14 @@ static ckvc_status check_count(const char *where, const char *name, const char *
 static ckvc_status check_counts(const shard_header *h, const char *where,
                                 const shard_attribute *list, size_t n_list, ckvc_err *err) {
     const shard_kind kind = shard_kind_of(h);
+    size_t n_actions;
+    const char *actions = shard_axis('A', h, &n_actions);
     CKVC_TRY(check_count(where, "n_layers", "", h->n_layers, 1, SHARD_MAX_LAYERS, err));
     CKVC_TRY(check_count(where, "n_heads", "", h->n_heads, 1, SHARD_MAX_HEADS, err));
     CKVC_TRY(check_count(where, "n_kv_heads", "", h->n_kv_heads, 1, h->n_heads, err));
     for (size_t i = 0; i < n_list; i++) {
         const shard_attribute *a = &list[i];
         if (!a->list || a->setting) { continue; }
-        const char *actions =
-            shard_action_side(h) == CKVC_SIDE_GATE ? "gate_actions" : "head_actions";
         const bool shares = kind == SHARD_SHARES && strcmp(a->name, actions) == 0,
                    needed = kind == SHARD_LOGGED || shares ||
                             ((kind == SHARD_DEMAND || kind == SHARD_SHARES) &&

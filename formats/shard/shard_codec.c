@@ -178,24 +178,22 @@ ckvc_status shard_decode(shard *s, const uint8_t *bytes, size_t n, ckvc_err *err
  * that was begun before such a part existed goes on with the same hash of its header. */
 static const uint8_t has_start[] = {1, 2, 64}; /* of each side */
 _Static_assert(CKVC_SIDE_COUNT <= 3, "a fourth side's start table needs a second byte of parts");
-enum { HAS_LATER = 32 };
-static const struct {
+typedef struct part {
     const char *key;
     uint8_t bit;
     bool bare; /* its bit says it all */
-} early_parts[] = {
-    {"layer_budgets", 4, false},
-    {"operator", 8, false},
-    {"compute", 16, false},
-    {"loss_reduction", 128, true},
-};
-enum { N_EARLY = sizeof early_parts / sizeof *early_parts };
+} part;
 
-static int early(const shard_attribute *a) {
-    for (int i = 0; i < N_EARLY; i++) {
-        if (strcmp(a->name, early_parts[i].key) == 0) { return i; }
-    }
-    return -1;
+/* Of a sparse attribute. */
+static const part *part_of(const shard_attribute *a) {
+    static const part parts[] = {{"layer_budgets", 4, false},
+                                 {"operator", 8, false},
+                                 {"compute", 16, false},
+                                 {"loss_reduction", 128, true},
+                                 {NULL, 32, false}}; /* all that came later */
+    const part *p = parts;
+    while (p->key && strcmp(a->name, p->key) != 0) { p++; }
+    return p;
 }
 
 typedef struct header_codec {
@@ -213,7 +211,7 @@ static uint8_t parts_of(const header_codec *k) {
         const shard_attribute *a = &k->list[i];
         if (shard_attribute_dims(k->h, a, false, dims) < 0) { continue; }
         if (a->start != SHARD_SIDE_NONE) { parts |= has_start[a->start]; }
-        if (a->sparse) { parts |= early(a) < 0 ? HAS_LATER : early_parts[early(a)].bit; }
+        if (a->sparse) { parts |= part_of(a)->bit; }
     }
     return parts;
 }
@@ -249,10 +247,8 @@ static void move_singles(header_codec *k, shard_type from, shard_type to) {
 static void move_sparse(header_codec *k) {
     for (size_t i = 0; i < k->n; i++) {
         const shard_attribute *a = &k->list[i];
-        const int e = early(a);
-        if (!a->sparse || !(k->parts & (e < 0 ? HAS_LATER : early_parts[e].bit))) { continue; }
-        if (a->list) { continue; }
-        if (e >= 0 && early_parts[e].bare) {
+        if (!a->sparse || a->list || !(k->parts & part_of(a)->bit)) { continue; }
+        if (part_of(a)->bare) {
             setting_set_number(a->setting, &k->h->setting, a->setting->most);
         } else {
             move_single(k, a);
@@ -263,8 +259,7 @@ static void move_sparse(header_codec *k) {
 static void move_counts(header_codec *k, bool sparse) {
     for (size_t i = 0; i < k->n; i++) {
         const shard_attribute *a = &k->list[i];
-        if (a->list && a->sparse == sparse &&
-            (!sparse || k->parts & (early(a) < 0 ? HAS_LATER : early_parts[early(a)].bit))) {
+        if (a->list && a->sparse == sparse && (!sparse || k->parts & part_of(a)->bit)) {
             move_number(&k->c, (char *)k->h + a->count_offset, 4);
         }
     }

@@ -3,7 +3,8 @@
  *
  * Rows (formats/run/run.md): u32 n_prompts, n_baselines, n_records, L, G, u8 kind of pass; then the
  * rows of each kind, field after field in the order of the column tables, strings as u8 length and
- * bytes; behind each row its wide values (u32[L], f64[L][G], u32[nB][L][G]). */
+ * bytes; behind each row its wide values; behind all rows the prompts' documents, if one has any.
+ */
 #pragma once
 
 #include "formats/shard/shard.h"

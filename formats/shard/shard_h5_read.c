@@ -338,7 +338,7 @@ typedef struct wanted_column {
     hid_t group;
     const shard_group *g;
     const char *name;
-    bool optional;
+    shard_need need;
     const shard_wide *wide; /* NULL: a value a row */
 } wanted_column;
 
@@ -353,7 +353,8 @@ static ckvc_status open_column(reader *r, const wanted_column *want, size_t *row
     snprintf(from->name, sizeof from->name, "%s/%s", g->name, want->name);
     CKVC_TRY(find_member(r, want->group, want->name, from->name, H5O_TYPE_DATASET, &found));
     if (!found) {
-        REFUSE_IF(r, !want->optional, "dataset %s is missing", from->name);
+        REFUSE_IF(r, want->need == SHARD_OF_ALL || (want->need == SHARD_OF_OURS && !r->foreign),
+                  "dataset %s is missing", from->name);
         return CKVC_OK;
     }
     from->id = H5Dopen2(want->group, want->name, H5P_DEFAULT);
@@ -407,9 +408,7 @@ static ckvc_status read_column(reader *r, hid_t group, int k, const shard_column
     const shard_group *g = &shard_groups[k];
     CKVC_AUTO(source_close) source from = NO_SOURCE;
     const bool first = *rows == SIZE_MAX;
-    const wanted_column want = {group, g, c->name,
-                                c->need == SHARD_OF_NEW || (r->foreign && c->need == SHARD_OF_OURS),
-                                NULL};
+    const wanted_column want = {group, g, c->name, c->need, NULL};
     CKVC_TRY(open_column(r, &want, rows, &from));
     if (from.id < 0) { return CKVC_OK; }
     if (first) {
@@ -432,8 +431,7 @@ static ckvc_status read_wide(reader *r, hid_t group, const shard_group *g, const
     char *to = shard_array(r->s, w->offset);
     REFUSE_IF(r, *rows > SHARD_MAX_LAYER_VALUES / row, "%zu rows of %s, at most %zu are read",
               *rows, g->name, SHARD_MAX_LAYER_VALUES / row);
-    const wanted_column want = {
-        group, g, w->name, w->need == SHARD_OF_NEW || (r->foreign && w->need == SHARD_OF_OURS), w};
+    const wanted_column want = {group, g, w->name, w->need, w};
     CKVC_TRY(open_column(r, &want, rows, &from));
     if (from.id >= 0) { return read_numbers(r, &from, *rows * row, w->type, to); }
     if (*rows) { memset(to, 0, *rows * row * shard_type_size(w->type)); }

@@ -6,7 +6,7 @@
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 size_t shard_type_size(shard_type type) {
-    static const size_t size[] = {1, 2, 4, 8, 4, 8, SHARD_STRING, 4};
+    static const size_t size[] = {1, 2, 4, 8, 4, 8, SHARD_STRING};
     return size[type];
 }
 

@@ -9,7 +9,7 @@
 
 ckvc_status vectors_create(vectors_file *v, const char *path, bool force, ckvc_err *err) {
     v->file = -1;
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    CKVC_TRY(h5_begin(err));
     CKVC_TRY(ckvc_publish_begin(&v->publish, path, force, err));
     H5_AUTO hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
