@@ -157,7 +157,6 @@ ckvc_status answers_read_lines(const char *path, const uint8_t *data, size_t n, 
     CKVC_AUTO(answers_free_at) answers *a = ckvc_calloc(1, sizeof *a);
     const void *pair[2];
     *out = NULL;
-    a->path = ckvc_strdup(path);
     CKVC_TRY(rows_read(&kind, path, data, n, a, err));
     if (rows_repeat(&kind, a->rows, a->n, sizeof *a->rows, pair)) {
         const answer_row *first = pair[0], *again = pair[1];
@@ -176,5 +175,5 @@ void answers_free(answers *a) {
         CKVC_FREE(row->id, row->task, row->group, row->model, row->policy, row->metric, row->end,
                   row->table, row->answer);
     }
-    CKVC_FREE(a->rows, a->path, a);
+    CKVC_FREE(a->rows, a);
 }

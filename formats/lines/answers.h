@@ -39,7 +39,6 @@ typedef struct answer_row {
 } answer_row;
 
 typedef struct answers {
-    char *path;
     answer_row *rows;
     size_t n, capacity;
 } answers;
