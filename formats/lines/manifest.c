@@ -45,9 +45,7 @@ static ckvc_status copy_name(line_reader *r, const char *key, const json_t *v, c
     CKVC_TRY(copy_text(r, key, v, out, &size));
     MUST(r, size >= 1 && size <= MAX_NAME_BYTES, "\"%s\" has %zu bytes; want 1 to %d", key, size,
          MAX_NAME_BYTES);
-    for (const char *c = *out; c < *out + size; c++) {
-        MUST_KEY(r, (unsigned char)*c >= 0x20 && *c != 0x7F, key, "has a control character");
-    }
+    MUST_KEY(r, ckvc_utf8_is_line(*out, size), key, "has a control character");
     return CKVC_OK;
 }
 

@@ -152,8 +152,8 @@ bool setting_set_name(const setting_field *f, char mark, setting *s, const char 
 
 bool setting_set_text(const setting_field *f, setting *s, const char *text) {
     const size_t n = strlen(text);
-    bool fits = f->type == SETTING_TEXT && n < SETTING_TEXT_SIZE && ckvc_utf8_check(text, n) == n;
-    for (const char *p = text; *p; p++) { fits &= (unsigned char)*p >= 0x20 && *p != 0x7f; }
+    const bool fits =
+        f->type == SETTING_TEXT && n < SETTING_TEXT_SIZE && ckvc_utf8_is_line(text, n);
     if (fits) { snprintf((char *)s + f->offset, SETTING_TEXT_SIZE, "%s", text); }
     return fits;
 }

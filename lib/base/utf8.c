@@ -49,6 +49,13 @@ size_t ckvc_utf8_check(const char *text, size_t n) {
     return n;
 }
 
+bool ckvc_utf8_is_line(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f) { return false; }
+    }
+    return ckvc_utf8_check(text, n) == n;
+}
+
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size) {
     size_t bad;
     char *out = ckvc_alloc(n + 1, 3); /* one bad byte becomes three */

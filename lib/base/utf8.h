@@ -1,6 +1,7 @@
 /* UTF-8 checks over bytes with explicit lengths (NUL is an ordinary character). Pure functions. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Bytes of the character that begins at text (1 ... 4), or 0 when no well-formed one does; then
@@ -9,6 +10,8 @@
 size_t ckvc_utf8_step(const char *text, size_t n, size_t *bad);
 /* Offset of the first byte that is not well-formed UTF-8; n when all is well. */
 size_t ckvc_utf8_check(const char *text, size_t n);
+/* Well-formed and of one line: no control characters, so that it can be printed anywhere. */
+bool ckvc_utf8_is_line(const char *text, size_t n);
 /* A copy with every ill-formed run replaced by U+FFFD, NUL behind *out_size. The caller frees. */
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size);
 /* Shortens n so that no character is cut at the end of a well-formed text. */

@@ -571,6 +571,9 @@ static void utf8_steps(void **state) {
     assert_int_equal(ckvc_utf8_check("abc\xE2\x82\xAC", 6), 6);
     assert_int_equal(ckvc_utf8_check("abcdefgh\xC0\x80", 10), 8);
     assert_int_equal(ckvc_utf8_check("\xED\xA0\x80", 3), 0);
+    assert_true(ckvc_utf8_is_line("caf\xC3\xA9", 5) && ckvc_utf8_is_line("", 0));
+    assert_false(ckvc_utf8_is_line("a\tb", 3) || ckvc_utf8_is_line("a\0b", 3) ||
+                 ckvc_utf8_is_line("a\x7F", 2) || ckvc_utf8_is_line("\xC0\x80", 2));
     assert_int_equal(ckvc_utf8_floor("a\xE2\x82\xAC", 3), 1);
     assert_int_equal(ckvc_utf8_floor("a\xE2\x82\xAC", 4), 4);
 }
