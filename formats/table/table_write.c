@@ -104,15 +104,10 @@ static ckvc_status prepare(table_file *t, const char *path, ckvc_err *err) {
     ckvc_err why = {0};
     json_object_set_new(t->meta, "schema", json_string(CKVT_SCHEMA));
     json_object_set_new(t->meta, "shape", ckvt_shape_json(t->table));
-    if (ckvc_table_check(t->table, breach, sizeof breach)) {
-        snprintf(why.text, sizeof why.text, "%s", breach);
-        why.status = CKVC_E_BUG;
-    } else {
-        why.status = ckvt_check_evidence(t, &why);
-    }
-    CKVC_FAIL_IF(why.status != CKVC_OK, err, CKVC_E_BUG,
+    const bool broken = ckvc_table_check(t->table, breach, sizeof breach);
+    CKVC_FAIL_IF(broken || ckvt_check_evidence(t, &why) != CKVC_OK, err, CKVC_E_BUG,
                  "%s: refusing to write a table that its reader would refuse: section %s", path,
-                 why.text);
+                 broken ? breach : why.text);
     /* An operator's name is its probe's: META and the header's flags must agree. */
     if (op != CKVC_OPERATOR_PAPER) {
         json_object_set_new(t->meta, "probe", json_string(ckvc_operator_name(op)));
@@ -120,11 +115,10 @@ static ckvc_status prepare(table_file *t, const char *path, ckvc_err *err) {
     CKVC_FAIL_IF(!ckvt_rule_agrees(t), err, CKVC_E_BUG,
                  "%s: refusing to write a table whose META has another alpha_kind or keep_window",
                  path);
-    return ckvt_probe_operator(json_string_value(json_object_get(t->meta, "probe"))) == op
-               ? CKVC_OK
-               : ckvc_fail(err, CKVC_E_BUG,
-                           "%s: refusing to write a table of the paper's operator as a probe's",
-                           path);
+    const char *probe = json_string_value(json_object_get(t->meta, "probe"));
+    CKVC_FAIL_IF(ckvt_probe_operator(probe) != op, err, CKVC_E_BUG,
+                 "%s: refusing to write a table of the paper's operator as a probe's", path);
+    return CKVC_OK;
 }
 
 /* The bytes that stand in front of a directory of n sections. */
