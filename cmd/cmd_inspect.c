@@ -92,9 +92,9 @@ static ckvc_status look_at_manifest(const looking *c, const char *path, json_t *
     size_t with_tokens = 0, with_messages = 0, with_continuation = 0, text_bytes = 0, n_tokens = 0;
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
-        with_tokens += e->has_tokens;
+        with_tokens += e->tokens != NULL;
         with_messages += e->n_messages > 0;
-        with_continuation += e->has_continuation || e->has_continuation_tokens;
+        with_continuation += e->continuation || e->continuation_tokens;
         text_bytes += e->text_size;
         n_tokens += e->n_tokens;
         count_one(sources, e->source);

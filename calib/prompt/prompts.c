@@ -132,7 +132,7 @@ static ckvc_status encode_messages(const source *s, const chat_template *chat, i
 
 static ckvc_status ids_of(const source *s, const chat_template *chat, ids *out, ckvc_err *err) {
     const manifest_entry *e = s->e;
-    if (e->has_tokens) {
+    if (e->tokens) {
         *out = (ids){ckvc_copy(e->tokens, e->n_tokens, sizeof *e->tokens), e->n_tokens};
         return CKVC_OK;
     }
@@ -143,10 +143,9 @@ static ckvc_status ids_of(const source *s, const chat_template *chat, ids *out, 
 /* The line's own continuation; n 0 where it has none. */
 static ckvc_status continuation_of(const source *s, ids *out, ckvc_err *err) {
     const manifest_entry *e = s->e;
-    if (!e->has_continuation_tokens) {
-        return e->has_continuation
-                   ? encode(s, e->continuation, e->continuation_size, false, out, err)
-                   : CKVC_OK;
+    if (!e->continuation_tokens) {
+        return e->continuation ? encode(s, e->continuation, e->continuation_size, false, out, err)
+                               : CKVC_OK;
     }
     *out = (ids){ckvc_copy(e->continuation_tokens, e->n_continuation_tokens, sizeof *out->items),
                  e->n_continuation_tokens};
@@ -193,7 +192,7 @@ static ckvc_status build_one(const source *s, const model_shape *shape, const pr
     CKVC_AUTO(ids_fini) ids next = {0};
     CKVC_TRY(ids_of(s, &o->chat, &all, err));
     CKVC_TRY(continuation_of(s, &next, err));
-    const bool own = s->e->has_continuation || s->e->has_continuation_tokens;
+    const bool own = s->e->continuation || s->e->continuation_tokens;
     const size_t wanted = (size_t)o->continuation, context = (size_t)model_shape_context(shape);
     const size_t C = own && next.n < wanted ? next.n : wanted;
     const size_t T = own ? all.n : all.n > C ? all.n - C : 0;

@@ -248,7 +248,6 @@ static bool add_entry(builder *b, const char *source, const span *s, piece text,
                          .document = ckvc_format("%s-%s", s->document->source, document),
                          .text = ckvc_text_copy(text.text, text.n),
                          .text_size = text.n,
-                         .has_continuation = tail.n > 0,
                          .continuation = tail.n ? ckvc_text_copy(tail.text, tail.n) : NULL,
                          .continuation_size = tail.n};
     put_in_split(b->o, &m->entries[m->n_entries - 1], split);

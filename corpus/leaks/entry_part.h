@@ -12,12 +12,12 @@ typedef struct entry_part { /* borrowed from the entry */
 } entry_part;
 
 static inline entry_part entry_part_of(const manifest_entry *e, bool continuation) {
-    return continuation ? (entry_part){.is_ids = e->has_continuation_tokens,
+    return continuation ? (entry_part){.is_ids = e->continuation_tokens != NULL,
                                        .text = e->continuation,
                                        .size = e->continuation_size,
                                        .ids = e->continuation_tokens,
                                        .n_ids = e->n_continuation_tokens}
-                        : (entry_part){.is_ids = e->has_tokens,
+                        : (entry_part){.is_ids = e->tokens != NULL,
                                        .text = e->text,
                                        .size = e->text_size,
                                        .ids = e->tokens,

@@ -107,8 +107,7 @@ static ckvc_status add_prompt(guard *g, size_t i, ckvc_err *err) {
     CKVC_TRY(add_text(g, e, false, number, err));
     *p = (prompt){.entry = (uint32_t)i, .text = g->texts[g->n_texts - 1]};
     CKVC_TRY(near_index_add(g->near, &g->words, p->text.first, p->text.count, err));
-    return e->has_continuation || e->has_continuation_tokens ? add_text(g, e, true, number, err)
-                                                             : CKVC_OK;
+    return e->continuation || e->continuation_tokens ? add_text(g, e, true, number, err) : CKVC_OK;
 }
 
 static ckvc_status add_prompts(guard *g, ckvc_err *err) {
@@ -241,10 +240,10 @@ static ckvc_status look_at_references(guard *g, const char *text, size_t n, ckvc
                  g->path, UINT32_MAX - 1);
     CKVC_AUTO(manifest_entry_fini) manifest_entry e = {0};
     CKVC_TRY(manifest_read_line(g->path, (uint32_t)g->line, text, n, &e, err));
-    const char *const fields[] = {e.has_tokens ? "tokens"
-                                  : file       ? "file"
-                                               : NULL,
-                                  e.has_continuation_tokens ? "continuation_tokens" : NULL};
+    const char *const fields[] = {e.tokens ? "tokens"
+                                  : file   ? "file"
+                                           : NULL,
+                                  e.continuation_tokens ? "continuation_tokens" : NULL};
     for (int k = 0; k < 2; k++) {
         CKVC_AUTO_FREE char *found = NULL;
         size_t size;

@@ -25,7 +25,7 @@ static void find_repeats(const manifest *m, manifest_facts *out) {
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
         char hash[CKVC_SHA256_HEX];
-        if (e->has_tokens) {
+        if (e->tokens) {
             ckvc_sha256_hex(e->tokens, e->n_tokens * sizeof *e->tokens, hash);
         } else {
             ckvc_sha256_hex(e->text, e->text_size, hash);
@@ -89,7 +89,7 @@ static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tok
     check_group *group = group_of(out, e);
     int64_t length, tail;
     CKVC_TRY(length_of(m, e, tok, false, &length, err));
-    if (e->has_continuation || e->has_continuation_tokens) {
+    if (e->continuation || e->continuation_tokens) {
         CKVC_TRY(length_of(m, e, tok, true, &tail, err));
         out->shortest_continuation =
             out->shortest_continuation < 0 ? tail : smaller(tail, out->shortest_continuation);

@@ -190,19 +190,14 @@ static ckvc_status read_entry(line_reader *r, const json_t *object, manifest_ent
     if (text) { CKVC_TRY(copy_text(r, "text", text, &e->text, &e->text_size)); }
     if (file) { CKVC_TRY(read_file_text(r, object, e)); }
     if (messages) { CKVC_TRY(read_messages(r, messages, e)); }
-    if (tokens) {
-        e->has_tokens = true;
-        CKVC_TRY(copy_ids(r, "tokens", tokens, &e->tokens, &e->n_tokens));
-    }
+    if (tokens) { CKVC_TRY(copy_ids(r, "tokens", tokens, &e->tokens, &e->n_tokens)); }
     if (continuation) {
-        e->has_continuation = true;
         CKVC_TRY(
             copy_text(r, "continuation", continuation, &e->continuation, &e->continuation_size));
         MUST_KEY(r, e->continuation_size > 0, "continuation",
                  "is empty; leave it out to use the prompt's last tokens");
     }
     if (continuation_tokens) {
-        e->has_continuation_tokens = true;
         CKVC_TRY(copy_ids(r, "continuation_tokens", continuation_tokens, &e->continuation_tokens,
                           &e->n_continuation_tokens));
     }
@@ -323,7 +318,7 @@ static void set_ids(json_t *object, const char *key, const int32_t *ids, size_t 
 char *manifest_line(const manifest_entry *e) {
     json_auto_t *object = json_pack("{s:s, s:s*, s:s*, s:s*}", "id", e->id, "source", e->source,
                                     "document", e->document, "split", e->split);
-    if (e->has_tokens) {
+    if (e->tokens) {
         set_ids(object, "tokens", e->tokens, e->n_tokens);
     } else if (e->n_messages) {
         json_t *list = json_array();
@@ -336,11 +331,11 @@ char *manifest_line(const manifest_entry *e) {
     } else {
         json_object_set_new(object, "text", json_stringn(e->text, e->text_size));
     }
-    if (e->has_continuation) {
+    if (e->continuation) {
         json_object_set_new(object, "continuation",
                             json_stringn(e->continuation, e->continuation_size));
     }
-    if (e->has_continuation_tokens) {
+    if (e->continuation_tokens) {
         set_ids(object, "continuation_tokens", e->continuation_tokens, e->n_continuation_tokens);
     }
     return ckvc_json_canonical(object);

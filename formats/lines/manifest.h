@@ -29,23 +29,22 @@ typedef struct manifest_message {
 typedef struct manifest_entry {
     uint32_t line;                        /* 1-based */
     char *id, *source, *document, *split; /* all but id may be NULL */
-    /* exactly one of: text (read from "text" or from "file"), tokens, messages (n_messages > 0) */
+    /* exactly one of: text (read from "text" or from "file"), tokens, messages (n_messages > 0);
+     * NULL: not there */
     char *text;
     size_t text_size;
     int32_t *tokens;
     size_t n_tokens;
-    bool has_tokens;
     bool has_file; /* text was read from "file" */
     /* a conversation; text is then "role LF content LF" of each message: what checks of repeats,
      * leaks and lengths look at */
     manifest_message *messages;
     size_t n_messages;
-    /* at most one of them; none: the last C ids of the prompt are the continuation */
+    /* at most one of them; both NULL: the last C ids of the prompt are the continuation */
     char *continuation;
     size_t continuation_size;
     int32_t *continuation_tokens;
     size_t n_continuation_tokens;
-    bool has_continuation, has_continuation_tokens;
 } manifest_entry;
 
 typedef struct manifest {

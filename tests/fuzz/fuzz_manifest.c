@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
-        must(e->id && (e->text != NULL) + e->has_tokens == 1);
+        must(e->id && (e->text != NULL) + (e->tokens != NULL) == 1);
         if (!e->has_file) { there_and_back(path, e); }
     }
     return 0;

@@ -55,8 +55,8 @@ static void good_lines(void **state) {
     assert_string_equal(m->entries[0].split, "fit");
     assert_string_equal(m->entries[0].document, "d");
     assert_null(m->entries[1].document);
-    assert_false(m->entries[0].has_continuation || m->entries[0].has_tokens);
-    assert_true(m->entries[1].has_tokens && m->entries[1].has_continuation_tokens);
+    assert_false(m->entries[0].continuation || m->entries[0].tokens);
+    assert_true(m->entries[1].tokens && m->entries[1].continuation_tokens);
     assert_int_equal(m->entries[1].tokens[2], INT32_MAX);
     assert_null(m->entries[1].source);
     assert_string_equal(m->entries[2].text, "234");
@@ -190,8 +190,7 @@ static void written_lines_read_back(void **state) {
                         .text = text,
                         .text_size = sizeof text - 1,
                         .continuation = tail,
-                        .continuation_size = 5,
-                        .has_continuation = true};
+                        .continuation_size = 5};
     char *line = manifest_line(&e);
     assert_string_equal(
         line,
@@ -208,7 +207,7 @@ static void written_lines_read_back(void **state) {
     free(line);
     free(again);
     manifest_free(m);
-    manifest_entry t = {.id = id, .tokens = ids, .n_tokens = 2, .has_tokens = true};
+    manifest_entry t = {.id = id, .tokens = ids, .n_tokens = 2};
     line = manifest_line(&t);
     assert_string_equal(line, "{\"id\":\"x-1\",\"tokens\":[5,6]}");
     free(line);
