@@ -13,6 +13,7 @@ ckvc_status vectors_create(vectors_file *v, const char *path, bool force, ckvc_e
     CKVC_TRY(ckvc_publish_begin(&v->publish, path, force, err));
     H5_AUTO hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
+    H5Pset_sieve_buf_size(access, 0); /* H5Dwrite writes, and fails, not a close that nobody asks */
     H5_AUTO hid_t create = H5Pcreate(H5P_FILE_CREATE);
     H5Pset_obj_track_times(create, false);
     v->file = H5Fcreate(v->publish.tmp_path, H5F_ACC_EXCL, create, access);
