@@ -292,44 +292,62 @@ static ckvc_status check_parts(score_parts *all, ckvc_err *err) {
         json_object_del(p->settings, "shard");
         CKVC_TRY(compare(p->path, first->settings, p->settings, "part 0", "leave it out", err));
     }
-    for (size_t i = 0; i < first->part.count; i++) {
-        CKVC_FAIL_IF(i >= all->n || all->items[i].part.index != i, err, CKVC_E_DATA,
-                     "%s: part %zu/%u is missing; make it with --shard %zu/%u, or name its --out",
-                     first->out, i, first->part.count, i, first->part.count);
-    }
     return CKVC_OK;
 }
 
-/* As score_checkpoint_keep had them, prompt by prompt over the parts. */
-static void join_lines(score_parts *all, ckvc_buffer *lines) {
-    const size_t per_prompt = all->items[0].per_prompt,
-                 n = count_in(all->items[0].settings, "prompts");
-    for (size_t prompt = 0; prompt < n; prompt++) {
-        score_part *p = &all->items[prompt % all->n];
-        size_t of_one = 0;
-        for (size_t i = 0; i < per_prompt; i++) {
-            const char *at = p->lines + of_one;
-            of_one += (size_t)((char *)memchr(at, '\n', p->n - of_one) + 1 - at);
-        }
-        ckvc_buffer_append(lines, p->lines, of_one);
-        p->lines += of_one;
-        p->n -= of_one;
+/* Takes the lines of the next prompt, none where there are no more. */
+static size_t take_prompt(score_part *p) {
+    const char *from = p->lines;
+    for (size_t i = 0; i < p->per_prompt && p->n; i++) {
+        const char *end = memchr(p->lines, '\n', p->n);
+        const size_t size = end ? (size_t)(end + 1 - p->lines) : p->n;
+        p->lines += size;
+        p->n -= size;
     }
+    return (size_t)(p->lines - from);
+}
+
+/* As score_checkpoint_keep had them, prompt by prompt over the parts. Those of a part that is gone
+ * are those `there`, in the file that a merge has made which was killed as it removed the parts. */
+static ckvc_status join_lines(score_parts *all, score_part *there, ckvc_buffer *lines,
+                              ckvc_err *err) {
+    const score_part *first = all->items;
+    const size_t n = count_in(first->settings, "prompts");
+    there->per_prompt = first->per_prompt;
+    for (size_t prompt = 0; prompt < n; prompt++) {
+        const score_part key = {
+            .part = {.index = (unsigned)(prompt % first->part.count), .count = first->part.count}};
+        score_part *p = bsearch(&key, all->items, all->n, sizeof key, by_index);
+        const size_t of_there = take_prompt(there), size = p ? take_prompt(p) : of_there;
+        CKVC_FAIL_IF(size == 0, err, CKVC_E_DATA,
+                     "%s: part %u/%u is missing; make it with --shard %u/%u, or name its --out",
+                     first->out, key.part.index, key.part.count, key.part.index, key.part.count);
+        ckvc_buffer_append(lines, (p ? p : there)->lines - size, size);
+    }
+    return CKVC_OK;
 }
 
 ckvc_status score_merge(const char *out, const char *const *outs, size_t n, size_t *n_parts,
                         ckvc_err *err) {
     CKVC_AUTO(parts_fini) score_parts all = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
+    CKVC_AUTO(ckvc_map_close) ckvc_map map = {0};
+    score_part there = {0};
     *n_parts = 0;
     CKVC_TRY(take_parts(&all, out, err));
     for (size_t i = 0; i < n; i++) { CKVC_TRY(take_parts(&all, outs[i], err)); }
     if (all.n == 0) { return CKVC_OK; }
     CKVC_TRY(check_parts(&all, err));
-    join_lines(&all, &lines);
+    if (ckvc_file_exists(out)) {
+        CKVC_TRY(ckvc_map_open(out, &map, err));
+        there = (score_part){.lines = (const char *)map.data, .n = map.size};
+    }
+    CKVC_TRY(join_lines(&all, &there, &lines, err));
     CKVC_TRY(run_publish_once(out, lines.data, lines.size, err));
     for (size_t i = 0; i < all.n; i++) {
-        if (all.items[i].out == out) { unlink(all.items[i].path); }
+        const char *path = all.items[i].path;
+        CKVC_FAIL_IF(all.items[i].out == out && unlink(path) != 0, err, CKVC_E_IO,
+                     "%s: cannot remove it: %s; %s has its lines", path, strerror(errno), out);
     }
     *n_parts = all.n;
     return CKVC_OK;
