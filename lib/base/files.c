@@ -286,10 +286,9 @@ static ckvc_status into_place(const ckvc_publish *p, ckvc_err *err) {
     CKVC_TRY(ckvc_maps_check(err));
     CKVC_AUTO(ckvc_close_at) int fd = open(p->tmp_path, O_RDONLY | O_CLOEXEC);
     CKVC_FAIL_ERRNO_IF(fd < 0 || fsync(fd) != 0, err, CKVC_E_IO, "%s: cannot sync", p->tmp_path);
-    /* link() fails where the name has appeared since begin: nothing is overwritten without force.
-     * File systems without hard links fall back to a rename after a second look. */
-    if (!p->force && link(p->tmp_path, p->path) == 0) {
-        unlink(p->tmp_path);
+    /* Nothing is overwritten without force, not even a name that has appeared since begin. File
+     * systems that cannot promise that (NFS) get a rename after a second look. */
+    if (!p->force && renameat2(AT_FDCWD, p->tmp_path, AT_FDCWD, p->path, RENAME_NOREPLACE) == 0) {
         return CKVC_OK;
     }
     CKVC_FAIL_IF(!p->force && (errno == EEXIST || ckvc_file_exists(p->path)), err, CKVC_E_CREATE,

@@ -74,6 +74,10 @@ int rename(const char *from, const char *to) {
     return strike() ? -1 : (int)syscall(SYS_rename, from, to);
 }
 
+int renameat2(int in, const char *from, int into, const char *to, unsigned how) {
+    return strike() ? -1 : (int)syscall(SYS_renameat2, in, from, into, to, how);
+}
+
 int link(const char *from, const char *to) {
     return strike() ? -1 : (int)syscall(SYS_link, from, to);
 }
