@@ -38,6 +38,10 @@ go_on() { # its exit code in $status
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *" 0 failed" ]]
+    run python3 tests/faults/campaign.py --kinds write,unlink --only join,vectors "$CKVC"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ $output == *" 0 failed" ]]
     ! grep -E "(open|write|fsync|rename): 0 calls" <<<"$output"
 }
 

@@ -47,7 +47,7 @@ COMMANDS = {
     "import": (["import", "in/t", "--format", "safetensors", "--out", "made.ckvt"], ["--force"]),
     "records": (["export", "run", "--format", "records", "--out", "made.jsonl"], ["--force"]),
     "check": (["manifest", "check", "p.jsonl", "--model", MODEL, "--against", "in/e.jsonl", "--out", "made.json", "--clean", "made.jsonl"], ["--force"]),
-    "vectors": (["score", *SMALL, "--manifest", "p.jsonl", "--table", "t.ckvt", "--vectors", "made.h5", "--limit", "2"], []),
+    "vectors": (["score", *SMALL, "--manifest", "p.jsonl", "--table", "t.ckvt", "--vectors", "made.h5", "--limit", "2"], ["--force"]),
 }
 KINDS = {"open": ["28", "5"], "write": ["28", "5", "4", "short", "kill", "power"], "close": ["28", "5"], "fsync": ["5", "kill", "power"],
          "rename": ["28", "kill", "power"], "unlink": ["5", "kill", "power"], "mkdir": ["28"], "mmap": ["12"], "malloc": ["12"]}
@@ -164,7 +164,7 @@ class Trial:
         elif kind == "malloc" and p.returncode == -signal.SIGSEGV and not self.crashed:
             self.crashed = True # HDF5's own, of its first file: README.md here
         elif p.returncode != 0:
-            lines = [line for line in p.stderr.splitlines() if not line.startswith("warning:")]
+            lines = [line for line in p.stderr.splitlines() if not line.startswith(("warning:", "leaks:"))]
             if p.returncode not in NAMED:
                 return f"exit {p.returncode}: {p.stderr.strip()[-300:]}"
             if len(lines) != 1 or not lines[0].startswith("ckvc"):

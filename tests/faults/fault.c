@@ -195,8 +195,10 @@ ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) { return pwrite(f
 size_t fwrite(const void *data, size_t size, size_t n, FILE *f) {
     int half = 0;
     const int fd = fileno(f);
-    if (fails_fd("write", fd, &half)) { return 0; }
-    return REAL(fwrite)(data, size, half ? n / 2 : n, f);
+    const int failed = fails_fd("write", fd, &half);
+    const size_t put = failed ? 0 : REAL(fwrite)(data, size, half ? n / 2 : n, f);
+    if (failed || half) { f->_flags |= 0x20; } /* glibc's _IO_ERR_SEEN: ferror() has to see it */
+    return put;
 }
 
 int ftruncate(int fd, off_t n) { return fails_fd("write", fd, NULL) ? -1 : REAL(ftruncate)(fd, n); }
