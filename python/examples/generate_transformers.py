@@ -12,6 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import ckvc.hf
 
+if len(sys.argv) < 4:
+    sys.exit(__doc__)
 folder, table, text = sys.argv[1:4]
 budget, mode = float(sys.argv[4]) if len(sys.argv) > 4 else 0.25, sys.argv[5] if len(sys.argv) > 5 else None
 tokenizer = AutoTokenizer.from_pretrained(folder)

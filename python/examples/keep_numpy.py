@@ -9,6 +9,8 @@ import numpy as np
 
 import ckvc
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
 table = ckvc.Table.read(sys.argv[1])
 print(table.info())
 T, budget = 1000, float(sys.argv[2]) if len(sys.argv) > 2 else 0.25

@@ -10,6 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
 
 from ckvc.press import CompilerKVPress
 
+if len(sys.argv) < 4:
+    sys.exit(__doc__)
 folder, table, text = sys.argv[1:4]
 ratio = float(sys.argv[4]) if len(sys.argv) > 4 else 0.75
 model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa").eval()
