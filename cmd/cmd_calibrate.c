@@ -103,7 +103,8 @@ static ckvc_status print_repeat_dry_run(const run_setup_options *c, run_setup *j
         json_print_as_given(JSON_NUMBERS(
             json_object(), {"prompts", j->e.prompts->n}, {"longest", d->n_tokens},
             {"prefill_s", d->prefill_s}, {"prompt_s", d->prompt_s}, {"hours", cost.hours},
-            {"memory_bytes", d->memory.total}, {"disk_bytes", round(cost.disk_bytes)}));
+            {"memory_bytes", (double)d->memory.total + cost.shard_bytes},
+            {"disk_bytes", round(cost.disk_bytes)}));
         return CKVC_OK;
     }
     run_setup_print_repeat(j, &cost);

@@ -388,11 +388,11 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
         const char *name = calibrate_sides(&j->options);
         hours += cost.hours;
         disk += cost.disk_bytes;
-        json_array_append_new(passes,
-                              JSON_NUMBERS(json_pack("{s:s}", "pass", name),
-                                           {"prefill_s", d->prefill_s}, {"prompt_s", d->prompt_s},
-                                           {"hours", cost.hours}, {"memory_bytes", d->memory.total},
-                                           {"disk_bytes", round(cost.disk_bytes)}));
+        json_array_append_new(
+            passes, JSON_NUMBERS(json_pack("{s:s}", "pass", name), {"prefill_s", d->prefill_s},
+                                 {"prompt_s", d->prompt_s}, {"hours", cost.hours},
+                                 {"memory_bytes", (double)d->memory.total + cost.shard_bytes},
+                                 {"disk_bytes", round(cost.disk_bytes)}));
         if (c->setup.inputs.json) { continue; }
         printf("%s pass\n", name);
         run_setup_print_repeat(j, &cost);

@@ -338,6 +338,8 @@ ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err)
     CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, d, err));
     out->hours = n * d->prompt_s / 3600;
     out->disk_bytes = n * (double)d->bytes + shard_files(j, n);
+    /* its rows, and HDF5's image of them as it grows: 2.5 times what is logged, measured */
+    out->shard_bytes = 2.5 * fmin(n, j->options.shard_prompts) * (double)d->bytes;
     return CKVC_OK;
 }
 
@@ -371,6 +373,8 @@ void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost) {
     printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, scores %.1f\n",
            (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
            (double)m->prompt / 1e6, (double)m->sets / 1e6);
+    printf("                   up to %.1f MB more while a shard is written (--shard-prompts)\n",
+           cost->shard_bytes / 1e6);
     run_setup_print_copies(m, d->copy_s, d->compute_s, 0);
     printf("this pass          about %s at most, %.1f MB on disk\n", duration,
            cost->disk_bytes / 1e6);

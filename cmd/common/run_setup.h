@@ -69,6 +69,7 @@ ckvc_status run_setup_open_shares(const run_setup_options *o, run_setup *j,
 typedef struct repeat_cost {
     repeat_dry_run longest;
     double hours, disk_bytes;
+    double shard_bytes; /* of memory, beside the plan's: while a shard is written */
 } repeat_cost;
 ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err) CKVC_MUST_CHECK;
 void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost); /* on stdout */
