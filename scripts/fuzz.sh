@@ -35,10 +35,8 @@ run)
         target=fuzz_${target#fuzz_} name=${target#fuzz_}
         grown=build/fuzz/corpus/$name found=build/fuzz/found/$name
         mkdir -p "$grown" "$found"
-        leaks=1
-        [ "$name" = config_file ] && leaks=0 # values stay until the process ends: libFuzzer would look for a leak every time
-        build/fuzz/fuzz/"$target" -detect_leaks=$leaks -max_total_time="${FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=2048 -max_len=20000 \
-            -print_final_stats=1 -artifact_prefix="$found/" "$grown" "$corpus/$name" >"$TMPDIR/log" 2>&1
+        build/fuzz/fuzz/"$target" -max_total_time="${FUZZ_SECONDS:-60}" -timeout=10 -rss_limit_mb=2048 -max_len=20000 -print_final_stats=1 \
+            -artifact_prefix="$found/" "$grown" "$corpus/$name" >"$TMPDIR/log" 2>&1
         rc=$?
         line=$(grep -o 'cov: [0-9]* ft: [0-9]* corp: [0-9]*' "$TMPDIR/log" | tail -n 1)
         runs=$(sed -n 's/^stat::number_of_executed_units: //p' "$TMPDIR/log")

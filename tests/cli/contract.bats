@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # The contract of the command line: help, exit codes, one-line errors, configuration, streams.
 
+bats_require_minimum_version 1.5.0
 load helper
 setup() { DIR=$BATS_TEST_TMPDIR; }
 
