@@ -3,7 +3,7 @@
 #include "report/sections/sections.h"
 
 /* What the verdict turns on at one budget of a table: against the best simple reference, or, where
- * none was scored, identity. */
+ * none was scored, identity or matched. */
 typedef struct judgement {
     const table_numbers *table;
     const verdict_at *at;
@@ -93,7 +93,7 @@ void where_section(const report_numbers *n, view *v) {
     html_head(b, 'r', "n");
     EACH(judgement, j, g.of, g.n) {
         html_head(b, 'r', "%s, %s against %s", j->table->tag, say_budget(j->at->budget),
-                  j->by == j->at->reference.by ? j->by->base.policy : "identity");
+                  j->by->base.policy);
     }
     html_table_body(b);
     part_row(b, &g, NULL);

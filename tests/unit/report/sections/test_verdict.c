@@ -233,6 +233,12 @@ static void where_it_holds(void **state) {
     json_decref(make(&few, NULL, NULL, &page));
     has(page, ">all prompts</td><td class=\"r\">8</td><td class=\"u\">+0.500</td>");
     free(page);
+    /* without a simple reference: against what the verdict is */
+    const scored alone =
+        SCORED(20, 1, 0, 0, "deploy", 0, .policy = "", .matched = 0.25, .parts = true);
+    json_decref(make(&alone, NULL, NULL, &page));
+    has(page, ">T1, 32 tokens against matched</th>");
+    free(page);
 }
 
 /* What is required is checked when all has been written. */
