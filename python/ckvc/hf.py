@@ -10,12 +10,15 @@ each other, at positions T, T + 1, ... as ever. Shapes: B sequences, H query hea
 """
 from __future__ import annotations
 
+import ctypes
 import functools
+import inspect
 import os
 import sys
-from typing import Any, Callable, List, Optional, Tuple, Union
+from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 import torch
+import torch.nn.functional as F
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
@@ -26,6 +29,8 @@ from .scores import Error
 from .table import Table
 
 IMPLEMENTATIONS = ("sdpa", "eager")  # those that take a mask by head
+REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would be taken for the prompt,", "assistant_model": "assisted generation",
+           "assistant_early_exit": "assisted generation", "use_mtp": "assisted generation", "prompt_lookup_num_tokens": "prompt lookup"}
 
 
 def geometry_of(model: PreTrainedModel) -> Geometry:
@@ -37,87 +42,157 @@ def geometry_of(model: PreTrainedModel) -> Geometry:
     return Geometry(config.num_hidden_layers, H, getattr(config, "num_key_value_heads", None) or H, head_dim, getattr(rotary, "inv_freq", None))
 
 
+def _give_back() -> None:
+    """Hands what was freed back to the system: glibc's allocator keeps it, so that a prompt's dropped cache would stay resident."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)
+
+
+class _Group(NamedTuple):
+    """Heads that keep nearly as many positions: one tensor for all, so that attention reads it as it lies."""
+    heads: List[int]  # b * G + g
+    longest: int  # rows of kept positions; those of new tokens follow
+    filled: Optional[torch.Tensor]  # [n, 1, 1, longest]: which rows are; None: all
+    keys: torch.Tensor  # [n, rows, D], rows beyond the new tokens' for those to come
+    values: torch.Tensor
+
+
 class KeptLayer(DynamicLayer):
     """A cache layer that holds the kept keys and values of a prompt, each head's own number of them, and all new ones.
 
-    To transformers it is as long as the whole sequence, so that positions go on at T. keys, values [B, G, new, D]: the new ones."""
+    To transformers it is as long as the whole sequence, so that positions go on at T."""
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions: List[List[torch.Tensor]], owner: Compression):
-        """keys, values [B, G, T, D] of the whole prompt, whose kept rows are copied; positions [B][G]: ascending."""
+    SPARE = 32  # rows of a group for tokens to come
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, positions: List[torch.Tensor], queries: torch.Tensor, owner: Compression):
+        """keys, values [B, G, T, D] of the whole prompt, whose kept rows are copied; positions [B * G]: ascending; queries [B, H, rows, D]: the
+        prompt's last, no more than the owner wants."""
         super().__init__()
         self.lazy_initialization(keys, values)
-        self.keys, self.values = keys[:, :, :0].clone(), values[:, :, :0].clone()
-        self.owner, self.n_prompt = owner, keys.shape[2]
-        lengths = [[len(p) for p in of_sequence] for of_sequence in positions]
-        self._hold(torch.tensor(lengths, device=keys.device),
-                   *(torch.cat([x[b, g, p.to(x.device)] for b, of in enumerate(positions) for g, p in enumerate(of)]) for x in (keys, values)))
+        self.shape, self.owner, self.queries = keys.shape, owner, queries
+        self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
 
-    def _hold(self, lengths: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self.lengths, self.kept_keys, self.kept_values = lengths, keys, values  # [B, G]; [sum of lengths, D], sequence by sequence, head by head
-        slots = torch.arange(int(lengths.max()), device=lengths.device) < lengths[..., None]
-        self.slots = None if bool(slots.all()) else slots  # [B, G, longest]: which are filled; None: all
+    def _lay(self, positions: List[torch.Tensor], keys: List[torch.Tensor], values: List[torch.Tensor], new: int) -> None:
+        """Puts heads of like length side by side: keys, values [B * G][kept + new, D]."""
+        self.positions, self.new, self.groups, start = positions, new, [], 0
+        kept = [len(p) for p in positions]
+        order = sorted(range(len(kept)), key=lambda head: -kept[head])
+        while start < len(order):
+            longest = kept[order[start]]
+            heads = [head for head in order[start:] if kept[head] >= longest - longest // 8]
+            start += len(heads)
+            lying = [of[0].new_zeros(len(heads), longest + new + self.SPARE, self.shape[3]) for of in (keys, values)]
+            for of, out in zip((keys, values), lying):
+                for head, rows in zip(heads, out):
+                    rows[: kept[head]], rows[longest : longest + new] = of[head][: kept[head]], of[head][kept[head] :]
+            lengths = torch.tensor([kept[head] for head in heads], device=self.device)
+            filled = None if kept[heads[-1]] == longest else torch.arange(longest, device=self.device) < lengths[:, None, None, None]
+            self.groups.append(_Group(heads, longest, filled, *lying))
+        self._order = torch.tensor(order, device=self.device)  # of heads, group by group
+        self._place = self._order.argsort()
 
-    def _padded(self, kept: torch.Tensor) -> torch.Tensor:
-        """[B, G, longest, D], for the attention that is computed now."""
-        if self.slots is None:
-            return kept.view(*self.lengths.shape, -1, kept.shape[1])
-        out = kept.new_zeros(*self.slots.shape, kept.shape[1])
-        out[self.slots] = kept
-        return out
+    def _heads(self, of: str) -> List[torch.Tensor]:
+        """keys or values [B * G][kept + new, D]."""
+        out = {head: torch.cat([rows[: len(self.positions[head])], rows[group.longest : group.longest + self.new]])
+               for group in self.groups for head, rows in zip(group.heads, getattr(group, of))}
+        return [out[head] for head in range(len(out))]
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, cache_kwargs: Any = None) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Takes new keys and values [B, G, n, D]; all that new queries attend to, padded, [B, G, longest + new, D]."""
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Takes new keys and values [B, G, n, D], and gives them back: `attend` reads what is held."""
         if not self.owner.active:
             raise Error("a compressed cache is used inside `with ckvc.hf.compress(...)`, where it was made")
-        super().update(key_states, value_states)
-        self.owner.check_context(self.get_seq_length())
-        keys, values = (torch.cat([self._padded(kept), new], dim=2) for kept, new in ((self.kept_keys, self.keys), (self.kept_values, self.values)))
-        keys.ckvc_layer = self  # for the attention, which sees no cache
-        return keys, values
+        n, start = key_states.shape[2], 0
+        self.owner.check_context(self.get_seq_length() + n)
+        keys, values = (x.flatten(0, 1)[self._order] for x in (key_states, value_states))
+        for i, group in enumerate(self.groups):
+            at, end = group.longest + self.new, start + len(group.heads)
+            if at + n > group.keys.shape[1]:
+                room = (len(group.heads), n + self.SPARE, self.shape[3])
+                group = group._replace(**{of: torch.cat([(x := getattr(group, of))[:, :at], x.new_zeros(room)], dim=1) for of in ("keys", "values")})
+                self.groups[i] = group
+            group.keys[:, at : at + n], group.values[:, at : at + n] = keys[start:end], values[start:end]
+            start = end
+        self.new += n
+        key_states.ckvc_layer = self  # for the attention, which sees no cache
+        return key_states, value_states
 
-    def mask(self, n_queries: int, n_query_heads: int) -> Optional[torch.Tensor]:
-        """What the last new tokens see, [B, H, n_queries, longest + new], True: seen; None: all."""
-        if self.slots is None and n_queries == 1:
+    def attend(self, query: torch.Tensor, scaling: Optional[float]) -> torch.Tensor:
+        """Attention of the last n new tokens, query [B, H, n, D], to all that is held: [B, n, H, D]."""
+        B, H, n, D = query.shape
+        if self.owner.rows:
+            self.queries = torch.cat([self.queries, query], dim=2)[:, :, -self.owner.rows :]
+        rows = query.reshape(len(self.positions), -1, n, D)[self._order]  # [heads, H / G, n, D]
+        if n == 1:  # a KV head's query heads see the same: they are rows of one product
+            rows = rows.transpose(1, 2)
+        out, start = [], 0
+        for group in self.groups:
+            end, n_rows = start + len(group.heads), group.longest + self.new
+            keys, values = (x[:, None, :n_rows].expand(-1, rows.shape[1], -1, -1) for x in (group.keys, group.values))
+            out.append(F.scaled_dot_product_attention(rows[start:end], keys, values, self._seen(group, n), scale=scaling))
+            start = end
+        out = torch.cat(out)[self._place]
+        return out.view(B, H, n, D).transpose(1, 2).contiguous()
+
+    def _seen(self, group: _Group, n: int) -> Optional[torch.Tensor]:
+        """What the last n new tokens see of a group's rows, [heads or 1, 1, n, rows], True: seen; None: all."""
+        if group.filled is None and n == 1:
             return None
-        (B, G), new = self.lengths.shape, self.keys.shape[2]
-        slots = self.slots if self.slots is not None else self.lengths.new_ones((B, G, int(self.lengths[0, 0])), dtype=torch.bool)
-        t = torch.arange(new, device=slots.device)
-        seen = (t <= t[new - n_queries :, None]).expand(B, G, n_queries, new)
-        out = torch.cat([slots[:, :, None].expand(-1, -1, n_queries, -1), seen], dim=3)
-        return out.repeat_interleave(n_query_heads // G, dim=1)
+        t = torch.arange(self.new, device=self.device)
+        kept = group.filled if group.filled is not None else t.new_ones((1, 1, 1, group.longest), dtype=torch.bool)
+        new = t <= t[self.new - n :, None]
+        return torch.cat([kept.expand(-1, -1, n, -1), new.expand(len(kept), 1, -1, -1)], dim=3)
+
+    def whole(self) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """keys, values [B, G, length, D] with 0 where a position was dropped, and which are held, [B, G, length]."""
+        B, G, T, D = self.shape
+        keys = self.groups[0].keys.new_zeros(B * G, T + self.new, D)
+        values, held = torch.zeros_like(keys), torch.zeros(keys.shape[:2], dtype=torch.bool, device=self.device)
+        for head, (p, k, v) in enumerate(zip(self.positions, self._heads("keys"), self._heads("values"))):
+            at = torch.cat([p, torch.arange(T, T + self.new, device=self.device)])
+            keys[head, at], values[head, at], held[head, at] = k, v, True
+        return keys.unflatten(0, (B, G)), values.unflatten(0, (B, G)), held.unflatten(0, (B, G))
 
     def nbytes(self) -> int:
         """Of keys and values that are held, new ones included."""
-        return sum(x.numel() * x.element_size() for x in (self.kept_keys, self.kept_values, self.keys, self.values))
+        return 2 * self.shape[3] * self.groups[0].keys.element_size() * sum(len(p) + self.new for p in self.positions)
 
     def get_seq_length(self) -> int:
-        return self.n_prompt + self.keys.shape[2]
+        return self.shape[2] + self.new
 
-    def get_mask_sizes(self, cache_position: torch.Tensor) -> Tuple[int, int]:
-        return self.get_seq_length() + cache_position.shape[0], 0
+    def get_mask_sizes(self, query: Any) -> Tuple[int, int]:
+        """query: how many tokens come, or their positions, as transformers before 5.5 has it."""
+        return self.get_seq_length() + (query if isinstance(query, int) else len(query)), 0
 
     def crop(self, max_length: int) -> None:
-        n = max_length + self.get_seq_length() if max_length < 0 else max_length
-        if n < self.n_prompt:
-            raise Error(f"a compressed prompt of {self.n_prompt} tokens cannot be cropped to {n}")
-        self.keys, self.values = self.keys[:, :, : n - self.n_prompt], self.values[:, :, : n - self.n_prompt]
+        """max_length: how long it is to be; up to 0: how many tokens go."""
+        n = max_length + self.get_seq_length() if max_length <= 0 else max_length
+        if n < self.shape[2]:
+            raise Error(f"a compressed prompt of {self.shape[2]} tokens cannot be cropped to {n}")
+        gone = max(self.get_seq_length() - n, 0)
+        self.new, self.queries = self.new - gone, self.queries[:, :, : max(self.queries.shape[2] - gone, 0)]
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        of_sequence = self.lengths.sum(dim=1).tolist()
-        chosen = torch.arange(len(of_sequence), device=self.lengths.device)[indices.to(self.lengths.device)]
-        self._hold(self.lengths[chosen], *(torch.cat([x.split(of_sequence)[b] for b in chosen.tolist()]) for x in (self.kept_keys, self.kept_values)))
-        self.keys, self.values = self.keys[chosen], self.values[chosen]
+        B, G = self.shape[:2]
+        chosen = torch.arange(B, device=indices.device)[indices].tolist()
+        if chosen == list(range(B)):
+            return
+        heads = [b * G + g for b in chosen for g in range(G)]
+        keys, values = self._heads("keys"), self._heads("values")
+        self.shape, self.queries = torch.Size((len(chosen), *self.shape[1:])), self.queries[chosen]
+        self._lay([self.positions[h] for h in heads], [keys[h] for h in heads], [values[h] for h in heads], self.new)
 
     reorder_cache = batch_select_indices
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        self.batch_select_indices(torch.arange(len(self.lengths)).repeat_interleave(repeats))
+        self.batch_select_indices(torch.arange(self.shape[0]).repeat_interleave(repeats))
 
 
 class Compression:
-    """What `compress` gives. Inside its `with` block every prefill of the model is compressed; after one:
+    """What `compress` gives. Inside its `with` block every prefill of the model is compressed, and later turns are kept whole until
+    `recompress`; after a prefill:
 
-    kept: a Kept for each sequence of the batch; holds: `cut` (kept keys and values alone, all heads of a layer alike), `ragged` (the same,
+    kept: a Kept for each sequence of the batch, `whole` where the prompt was too short to cut; holds: `cut` (kept keys and values alone, all heads of a layer alike), `ragged` (the same,
     each head its own number) or `masked` (the cache class cannot be cut, so nothing is saved: evicted positions are hidden);
     kept_bytes, full_bytes: of the prompt's keys and values, as held and before."""
 
@@ -131,7 +206,10 @@ class Compression:
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0
+        self.rows = 0
+        """How many of the newest queries a layer remembers, for recompress."""
         self._collecting: Optional[List[Prefill]] = None
+        self._queries: List[torch.Tensor] = []  # [L] of [B, H, rows, D], the prompt's last
         self._hidden: Optional[torch.Tensor] = None  # [L, B, G, T] where masked: True: kept
         self._context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
@@ -163,12 +241,16 @@ class Compression:
         AttentionMaskInterface._global_mapping.pop(self._name)
 
     def _whole_prefill(self, generate: Callable[..., Any]) -> Callable[..., Any]:
-        """The model's generate, which no forward pass tells that its prompt is one of several chunks."""
+        """The model's generate, which no forward pass tells that its prompt is one of several chunks, or has guesses in it."""
+        signature = inspect.signature(generate)
+
         @functools.wraps(generate)
         def checked(*args: Any, **kwargs: Any) -> Any:
-            config = kwargs.get("generation_config") or (args[1] if len(args) > 1 else None) or self.model.generation_config
-            if kwargs.get("prefill_chunk_size", getattr(config, "prefill_chunk_size", None)) is not None:
-                raise Error("a prefill in chunks (prefill_chunk_size): the first would be taken for the prompt; want one prefill")
+            given = {**kwargs, **signature.bind_partial(*args).arguments}
+            config = given.get("generation_config") or self.model.generation_config
+            for name, why in REFUSED.items():
+                if given.get(name, getattr(config, name, None)) not in (None, False):
+                    raise Error(f"{why} ({name}) does not go with a compressed cache: leave it out")
             return generate(*args, **kwargs)
         return checked
 
@@ -181,20 +263,39 @@ class Compression:
 
     def _begin(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         cache, ids = kwargs.get("past_key_values"), kwargs.get("input_ids", args[0] if args else None)
-        shape = (ids if ids is not None else kwargs["inputs_embeds"]).shape
+        shape, padding = (ids if ids is not None else kwargs["inputs_embeds"]).shape, kwargs.get("attention_mask")
+        padding = padding if padding is not None and padding.ndim == 2 else None
         if (cache is None and kwargs.get("use_cache") is False) or (cache is not None and cache.get_seq_length() > 0):
             self._collecting = None
+            if padding is not None and isinstance(cache.layers[0], KeptLayer) and not bool(padding[:, cache.layers[0].shape[2] :].all()):
+                raise Error("a later turn that is padded: want turns of equal length, or one sequence at a time")
             return
-        self._ids, self._hidden = ids, None
+        self._ids, self._hidden, self._queries = ids, None, []
         self._first = [0] * shape[0]  # of each sequence's prompt: behind what pads it on the left
-        padding = kwargs.get("attention_mask")
-        if padding is not None and padding.ndim == 2:
+        if padding is not None:
             self._first = (padding != 0).int().argmax(dim=1).tolist()
             if not all(bool(row[first:].all()) for row, first in zip(padding, self._first)):
                 raise Error("a batch that is padded on the right: want padding_side='left'")
         self._width = shape[1]
         self.check_context(self._width)
-        self._collecting = [Prefill(self.table, self.geometry, self._width - first, self.budget, self.mode) for first in self._first]
+        self._offset = self._first_positions(kwargs.get("position_ids"))
+        self._collecting = self._prefills(self._width)
+
+    def _first_positions(self, position_ids: Optional[torch.Tensor]) -> List[int]:
+        """Position of each prompt's first token, by which its key was rotated."""
+        if position_ids is None:
+            return self._first
+        if position_ids.ndim != 2:
+            raise Error(f"position_ids of {position_ids.ndim} dimensions: want a number a token")
+        rows = [row[first:] for row, first in zip(position_ids.expand(len(self._first), -1), self._first)]
+        if any(bool((row.diff() != 1).any()) for row in rows):
+            raise Error("position_ids that leave gaps: want each prompt's ascending by one")
+        return [int(row[0]) for row in rows]
+
+    def _prefills(self, width: int) -> List[Prefill]:
+        out = [Prefill(self.table, self.geometry, width - first, self.budget, self.mode, offset) for first, offset in zip(self._first, self._offset)]
+        self.rows = max(p.rows for p in out)
+        return out
 
     @torch.no_grad()
     def _end(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -202,7 +303,8 @@ class Compression:
         cache = output.past_key_values if collected else None
         if cache is None:
             return
-        r_sem = self._perplexities(output.last_hidden_state) if collected[0].needs_r_sem else [None] * len(collected)
+        wanted = any(p.needs_r_sem for p in collected)
+        r_sem = self._perplexities(output.last_hidden_state) if wanted else [None] * len(collected)
         self.kept = [p.keep(r) for p, r in zip(collected, r_sem)]
         if any(layer.is_sliding for layer in cache.layers):
             raise Error("a cache with a sliding window has lost positions by itself: want full attention in every layer")
@@ -219,20 +321,53 @@ class Compression:
 
     def install(self, cache: Cache) -> None:
         """Cuts the cache of the prompts to what is kept, or hides the rest where its class cannot be cut."""
-        layers = cache.layers
-        positions = [[[torch.from_numpy(p.astype("int64")) + first for p in k.positions[l]] for k, first in zip(self.kept, self._first)]
-                     for l in range(len(layers))]  # [L][B][G]
+        layers, (L, B, G) = cache.layers, (len(cache.layers), len(self.kept), self.geometry.n_kv_heads)
         of_token = [2 * x.keys.shape[1] * x.keys.shape[3] * x.keys.element_size() for x in layers] if layers[0].keys.ndim == 4 else []
-        self.full_bytes = self.kept_bytes = sum(b * self._width * len(self.kept) for b in of_token)
+        self.full_bytes = self.kept_bytes = sum(b * self._width * B for b in of_token)
         if getattr(cache, "offloading", False) or any(type(layer) is not DynamicLayer for layer in layers):
             self.holds = "masked"
-            self._hidden = torch.zeros(len(layers), len(self.kept), self.geometry.n_kv_heads, self._width, dtype=torch.bool)
-            for l, b, g in ((l, b, g) for l in range(len(layers)) for b in range(len(self.kept)) for g in range(self.geometry.n_kv_heads)):
-                self._hidden[l, b, g, positions[l][b][g]] = True
+            self._hidden = torch.zeros(L, B * G, self._width, dtype=torch.bool)
+            for l in range(L):
+                for of_head, p in zip(self._hidden[l], self._positions(l)):
+                    of_head[p] = True
+            self._hidden = self._hidden.unflatten(1, (B, G))
             return
-        cache.layers = [KeptLayer(layer.keys, layer.values, positions[l], self) for l, layer in enumerate(layers)]
+        self._cut(cache, ((layer.keys, layer.values) for layer in layers))
+
+    def _positions(self, layer: int) -> List[torch.Tensor]:
+        """[B * G]: where a layer's kept tokens lie in the cache."""
+        return [torch.from_numpy(p.astype("int64")) + first for kept, first in zip(self.kept, self._first) for p in kept.positions[layer]]
+
+    def _cut(self, cache: Cache, whole: Iterable[Tuple[torch.Tensor, torch.Tensor]]) -> None:
+        for l, (keys, values) in enumerate(whole):
+            positions = [p.to(keys.device) for p in self._positions(l)]
+            cache.layers[l] = KeptLayer(keys, values, positions, self._queries[l], self)
         self.kept_bytes = sum(layer.nbytes() for layer in cache.layers)
-        self.holds = "cut" if all(layer.slots is None for layer in cache.layers) else "ragged"
+        if cache.layers[0].device.type == "cpu":
+            _give_back()
+        even = all(len({len(p) for p in layer.positions}) == 1 for layer in cache.layers)
+        self.holds = "cut" if even else "ragged"
+
+    @torch.no_grad()
+    def recompress(self, cache: Cache) -> List[Kept]:
+        """Cuts a cache again that was cut here and has grown, between turns: to the same budget of its whole length. What was dropped stays
+        dropped; what is held, later turns included, is ranked as if it had just been prefilled, by the newest queries. Gives the new `kept`.
+
+        Error where the cache was not cut by this Compression, or its sequences are not those of the prompts (beams); where the table has bins
+        of perplexity, which only a prefill knows."""
+        layers = cache.layers
+        if not layers or not all(isinstance(layer, KeptLayer) and layer.owner is self and layer.shape[0] == len(self._first) for layer in layers):
+            raise Error("recompress: want the cache that was cut here, of the same sequences")
+        prefills = self._prefills(cache.get_seq_length())
+        if any(p.needs_r_sem for p in prefills):
+            raise Error("recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
+        for layer in layers:
+            keys, values, held = layer.whole()
+            for b, (p, first) in enumerate(zip(prefills, self._first)):
+                p.layer(layer.queries[b], keys[b, :, first:], values[b, :, first:], self._scaling, held[b, :, first:])
+        self.kept, self._queries = [p.keep() for p in prefills], [layer.queries for layer in layers]
+        self._cut(cache, (layer.whole()[:2] for layer in layers))
+        return self.kept
 
     # ---- attention ----
 
@@ -240,14 +375,15 @@ class Compression:
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
         layer, n = getattr(key, "ckvc_layer", None), query.shape[2]
         window = kwargs.get("sliding_window")
-        if kwargs.get("softcap") or kwargs.get("s_aux") is not None or (window and window < (layer.get_seq_length() if layer else key.shape[2])):
-            raise Error("attention with a sliding window shorter than the sequence, a cap on its logits or sinks of its own: want plain softmax attention")
+        if kwargs.get("softcap") or any(kwargs.get(x) is not None for x in ("s_aux", "position_bias")) or (window and window < (layer.get_seq_length() if layer else key.shape[2])):
+            raise Error("attention with a sliding window shorter than the sequence, a cap on its logits, a bias or sinks of its own: want plain softmax attention")
         if self._collecting is not None:
-            scaling = kwargs.get("scaling") or query.shape[3] ** -0.5
+            self._scaling = kwargs.get("scaling") or query.shape[3] ** -0.5
+            self._queries.append(query[:, :, max(n - self.rows, 0) :].clone())
             for b, (p, first) in enumerate(zip(self._collecting, self._first)):
-                p.layer(query[b, :, max(n - p.rows, 0) :], key[b, :, first:n], value[b, :, first:n], scaling)
+                p.layer(query[b, :, max(n - p.rows, first) :], key[b, :, first:n], value[b, :, first:n], self._scaling)
         elif layer is not None:
-            attention_mask = self._as_wanted(layer.mask(n, query.shape[1]), query)
+            return layer.attend(query, kwargs.get("scaling")), None
         elif self._hidden is not None:
             attention_mask = self._merged(module.layer_idx, query, key, attention_mask)
         return self._original(module)(module, query, key, value, attention_mask, **kwargs)

@@ -41,6 +41,11 @@ class Kept:
         """How many (layer, KV head, position) are kept, of L * G * n_tokens."""
         return sum(len(p) for layer in self.positions for p in layer)
 
+    @property
+    def whole(self) -> bool:
+        """Nothing was dropped: the prompt is no longer than the table's window, or than the budget."""
+        return all(len(p) == self.n_tokens for layer in self.positions for p in layer)
+
 
 def _log(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(min=1e-7).log()
@@ -58,34 +63,45 @@ class Prefill:
     """Statistics of one prompt as its layers are prefilled: `layer` for each, in order, then `keep`.
 
     budget: tokens, or a share of the prompt below 1; None: the table's only one. mode: in place of the one that the table recommends.
+    first_position: that of the first token, which its key was rotated by. A prompt no longer than the table's window is kept whole.
     Raises Error where the table does not suit the model or the prompt."""
 
-    def __init__(self, table: Table, geometry: Geometry, n_tokens: int, budget: Optional[float] = None, mode: Optional[str] = None):
-        self.table, self.geometry, self.n_tokens = table, geometry, n_tokens
+    def __init__(self, table: Table, geometry: Geometry, n_tokens: int, budget: Optional[float] = None, mode: Optional[str] = None,
+                 first_position: int = 0):
+        self.table, self.geometry, self.n_tokens, self.first_position = table, geometry, n_tokens, first_position
         table.check_model(geometry.n_layers, geometry.n_query_heads, geometry.n_kv_heads, geometry.head_dim)
         self.block, self.budget, self.mode = table.begin(budget, n_tokens, mode)
         self.score = table.score[self.block]
         late = self.score.kind == "learned" and FEATURES[self.score.features][1] > 0
         self._needs_alpha = self.score.kind == "paper" or late or table.n_entropy_bins > 1
-        self.needs_r_sem = table.n_ppl_bins > 1
-        self.rows = min(max(table.window if self._needs_alpha else 0, self.score.window), n_tokens)
-        """How many of the last queries `layer` wants."""
+        self._short = n_tokens <= table.window
+        self.needs_r_sem = table.n_ppl_bins > 1 and not self._short
+        self.rows = max(table.window if self._needs_alpha else 0, self.score.window)
+        """How many of the last queries `layer` wants, or all where the prompt has fewer."""
         self._late = [] if late else None
         self._scores: List[torch.Tensor] = []
         self._norms: List[torch.Tensor] = []
+        self._held: List[Array] = []
         self._mass: Union[float, torch.Tensor] = 0.0
 
     @torch.no_grad()
-    def layer(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> None:
-        """The next layer: queries [H, rows or more, D] of the last positions, after rotation; keys, values [G, T, D] as cached."""
+    def layer(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None) -> None:
+        """The next layer: queries [H, rows or more, D] of the last positions, after rotation; keys, values [G, T, D] as cached. held [G, T]:
+        False where a position was dropped before, whose key and value are 0; None: all are there."""
+        if self._short:
+            return
         g, of_layer = self.geometry, []
         first = self._norms[0].device if self._norms else keys.device  # where layers lie on several
         group, layer, total = g.n_query_heads // g.n_kv_heads, len(self._scores), 0.0
         norms = values.double().norm(dim=-1)
         for head in range(g.n_kv_heads):
-            rows = self._attention(queries[head * group : (head + 1) * group], keys[head], scaling) if self.rows else None
+            rows = None
+            if self.rows:
+                rows = self._attention(queries[head * group : (head + 1) * group], keys[head], scaling, None if held is None else held[head])
             if self._needs_alpha:
                 self._mass = self._mass + rows[:, -self.table.window :].sum((0, 1), dtype=torch.float64).to(first)
+            if self.score.window:  # the score's own rows, of a table whose window is longer
+                rows = rows[:, -self.score.window :]
             if self.score.kind == "window":
                 of_layer.append(self._window(rows, norms[head]))
             elif self.score.kind == "learned":
@@ -93,17 +109,25 @@ class Prefill:
                 if self._late is not None:
                     total = total + rows.sum((0, 1), dtype=torch.float64)
         if self.score.kind == "paper":
-            of_layer = list((norms / (norms.mean(dim=-1, keepdim=True) + 1e-6)).float())
+            n_held = self.n_tokens if held is None else held.sum(dim=-1, keepdim=True)
+            of_layer = list((norms / (norms.sum(dim=-1, keepdim=True) / n_held + 1e-6)).float())
         if self._late is not None:
             self._late.append((total / (g.n_query_heads * rows.shape[1])).to(first))
+        scores = torch.stack(of_layer)
+        if held is not None:
+            self._held.append(held.cpu().numpy())
+            scores = scores.masked_fill(~held, 0 if self.score.kind == "paper" else -math.inf)
         self._norms.append(norms.to(first))
-        self._scores.append(torch.stack(of_layer).to(first))
+        self._scores.append(scores.to(first))
 
-    def _attention(self, queries: torch.Tensor, keys: torch.Tensor, scaling: float) -> torch.Tensor:
-        """[group, rows, T] float32: each row's softmax over what it sees."""
-        logits = queries[:, -self.rows :].float() @ keys.float().T * scaling
+    def _attention(self, queries: torch.Tensor, keys: torch.Tensor, scaling: float, held: Optional[torch.Tensor]) -> torch.Tensor:
+        """[group, rows, T] float32: each row's softmax over what it sees; 0 where it sees nothing that is held."""
+        logits = queries[:, -min(self.rows, self.n_tokens) :].float() @ keys.float().T * scaling
         position = torch.arange(self.n_tokens, device=keys.device)
-        return logits.masked_fill(position > position[-self.rows :, None], -math.inf).softmax(dim=-1)
+        unseen = position > position[-logits.shape[1] :, None]
+        if held is None:
+            return logits.masked_fill(unseen, -math.inf).softmax(dim=-1)
+        return logits.masked_fill(unseen | ~held, -math.inf).softmax(dim=-1).nan_to_num()
 
     def _mean(self, rows: torch.Tensor, window: int) -> torch.Tensor:
         return rows[:, -window:].mean((0, 1), dtype=torch.float64)
@@ -134,14 +158,16 @@ class Prefill:
         if self.geometry.inv_freq is None:
             return keys
         half = keys.shape[1] // 2
-        angle = t[:, None].float() * self.geometry.inv_freq.to(keys.device).float()  # float32, as models rotate
+        angle = (self.first_position + t[:, None]).float() * self.geometry.inv_freq.to(keys.device).float()  # float32, as models rotate
         c, s, a, b = angle.cos().double(), angle.sin().double(), keys[:, :half], keys[:, half:]
         return torch.cat([a * c + b * s, b * c - a * s], dim=1)
 
     @torch.no_grad()
     def keep(self, r_sem: Optional[float] = None) -> Kept:
         """The kept sets, when all layers are there. r_sem: the perplexity of the window (docs/method.md, section 1), where needs_r_sem says so."""
-        t, alpha, r_struct = self.table, None, None
+        t, alpha, r_struct, g = self.table, None, None, self.geometry
+        if self._short:
+            return Kept(self.mode, self.n_tokens, [[np.arange(self.n_tokens)] * g.n_kv_heads] * g.n_layers)
         if self._needs_alpha:
             alpha = t.window_alpha(self._mass.cpu().numpy())
             p = alpha[alpha > 0] / alpha.sum()
@@ -150,7 +176,9 @@ class Prefill:
         scores = torch.stack([self._finished(layer, alpha) for layer in range(len(self._scores))]).cpu().numpy()
         sets = t.kept(self.block, scores, self.mode, self.budget, cell, alpha)
         if self.mode != "heads":
-            sets = [[of_layer] * self.geometry.n_kv_heads for of_layer in sets]
+            sets = [[of_layer] * g.n_kv_heads for of_layer in sets]
+        if self._held:  # a capacity may be more than a head still holds
+            sets = [[p[held[p]] for p, held in zip(*of_layer)] for of_layer in zip(sets, self._held)]
         return Kept(self.mode, self.n_tokens, sets, r_struct, r_sem)
 
     def _finished(self, layer: int, alpha: Optional[Array]) -> torch.Tensor:

@@ -34,7 +34,7 @@ class _Pressing(Compression):
         (kept,) = self.kept
         attention = {m.layer_idx: m for m in self.model.base_model.modules() if hasattr(m, "layer_idx") and hasattr(m, "num_key_value_groups")}
         lengths = {len(p) for of_layer in kept.positions for p in of_layer}
-        if len(lengths) == 1 and kept.mode != "heads" and all(type(layer) is DynamicLayer for layer in cache.layers):
+        if len(lengths) == 1 and (kept.mode != "heads" or kept.whole) and all(type(layer) is DynamicLayer for layer in cache.layers):
             self.holds = "cut"
             for layer, of_layer in zip(cache.layers, kept.positions):
                 t = torch.from_numpy(of_layer[0].astype("int64")).to(layer.keys.device)

@@ -344,13 +344,15 @@ class Table:
             if self.n_budgets > 1:
                 self._fail(f"which budget? It has {', '.join(f'{b:g}' for b in self.budgets)}")
             budget = float(self.budgets[0])
-        if n_tokens <= self.window:
-            self._fail(f"the prompt has {n_tokens} tokens, need at least {self.window + 1} (window {self.window} + 1)")
+        elif isinstance(budget, float) and budget == 1:
+            self._fail("a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
         if not 0 < budget < 2**32 or (budget >= 1 and budget != math.floor(budget)):
             self._fail(f"a budget of {budget:.10g}: want whole tokens from 1 up, or a share of the prompt between 0 and 1")
         b, tokens = self.nearest_budget(budget, n_tokens), budget_tokens(budget, n_tokens)
         mode = mode or self.score[b].mode
-        if mode != "shared":
+        if n_tokens <= self.window:
+            pass  # kept whole
+        elif mode != "shared":
             self.capacities(b, n_tokens, mode, budget)  # or its refusal
         elif tokens < 1:
             self._fail("a budget of 0 tokens is below what every layer must keep; the least is 1")

@@ -5,7 +5,10 @@
 One set in 500 may differ: two programs add float32 in two orders.
 """
 import json
+import os
 import pathlib
+import re
+import subprocess
 import sys
 import tempfile
 
@@ -21,7 +24,7 @@ checks = outside.Checks()
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
-MODEL, W = outside.ROOT / "models/ckvc-tiny-8l", 32
+MODEL, W, WIDE = outside.ROOT / "models/ckvc-tiny-8l", 32, 96
 tok = transformers.AutoTokenizer.from_pretrained(MODEL)
 ids = tok((a.text or outside.ROOT / "docs/method.md").read_text(), add_special_tokens=False)["input_ids"]
 prompts = [ids[600 * i : 600 * i + n] for i, n in enumerate((500, 257, 97))]
@@ -30,7 +33,8 @@ tmp = pathlib.Path(folder.name)
 
 
 def tables():
-    """(table, modes): learned and window scores with shares, thresholds below them in risk cells, and the paper's with bins."""
+    """(table, modes): learned and window scores with shares, the learned one below a longer window, thresholds below them in risk cells, and the
+    paper's with bins."""
     common = ["--model", MODEL, "--manifest", fitted.name, "--window", W, "--continuation", 32, "--budget", "0.125,0.25", "-q"]
     for side in ("demand", "score"):
         outside.run(a.ckvc, "calibrate", "--side", side, *common, "--out", tmp / side)
@@ -38,6 +42,9 @@ def tables():
     outside.run(a.ckvc, "fit", tmp / "demand", "--score", "paper", "--out", tmp / "paper-scores.ckvt", "-q")
     outside.run(a.ckvc, "fit", tmp / "demand", tmp / "score", "--out", tmp / "learned.ckvt", "-q")
     outside.run(a.ckvc, "fit", tmp / "demand", tmp / "score", "--features", 2, "--out", tmp / "learned2.ckvt", "-q")
+    for side in ("demand", "score"):
+        outside.run(a.ckvc, "calibrate", "--side", side, *common, "--window", WIDE, "--out", tmp / f"{side}-wide")
+    outside.run(a.ckvc, "fit", tmp / "demand-wide", tmp / "score-wide", "--out", tmp / "wide.ckvt", "-q")
     under = "window"  # thresholds are worth what an entry is worth, which rewards of shares say
     for side, name, more in (("head", "shares", []), ("gate", "cut", ["--cells", "2,2"])):
         incoming = ["--tables", tmp / f"{under}.ckvt"]
@@ -47,7 +54,7 @@ def tables():
     outside.run(a.ckvc, "calibrate", "--side", "gate", "--bins", "3,2", "--variants", 40, *common, "--out", tmp / "bins")
     outside.run(a.ckvc, "fit", tmp / "bins", "--out", tmp / "bins.ckvt", "-q")
     every = ("heads", "layers", "shared")
-    return [("window", every), ("learned", every), ("learned2", ("heads",)), ("paper-scores", ("heads", "layers")), ("cut", ("heads", "layers")), ("bins", ("shared",))]
+    return [("window", every), ("learned", every), ("wide", ("heads",)), ("learned2", ("heads",)), ("paper-scores", ("heads", "layers")), ("cut", ("heads", "layers")), ("bins", ("shared",))]
 
 
 fitted = outside.manifest([{"id": f"f{i}", "tokens": ids[10000 + 300 * i : 10300 + 300 * i]} for i in range(8)])
@@ -63,7 +70,7 @@ def by_hand(model, prompt, kept, n):
     def hide(layer):
         def hook(module, args, kwargs):
             if kwargs["hidden_states"].shape[1] == 1:
-                mask = torch.full((1, H, 1, int(kwargs["cache_position"][-1]) + 1), -torch.inf)
+                mask = torch.full((1, H, 1, kwargs["past_key_values"].get_seq_length(layer) + 1), -torch.inf)
                 mask[..., T:] = 0
                 for h in range(H):
                     mask[0, h, 0, torch.from_numpy(kept.positions[layer][h * G // H].astype("int64"))] = 0
@@ -85,7 +92,7 @@ for name, modes in tables():
     for mode in modes:
         options = [] if mode == "shared" and name == "bins" else ["--mode", mode]
         out = outside.run(a.ckvc, "score", "--model", MODEL, "--manifest", asked.name, "--table", tmp / f"{name}.ckvt", "--sets",
-                          "--window", W, "--continuation", 0, *options, "-q")
+                          "--window", table.window, "--continuation", 0, *options, "-q")
         want = {(x["id"], x["budget"]): x["sets"] for x in map(json.loads, out.splitlines())}
         differ, own = 0, {}
         for budget in (0.125, 0.25):
@@ -168,15 +175,107 @@ def errors():
     padded = {"input_ids": torch.tensor([prompts[2] + [0], prompts[2] + [5]]), "attention_mask": torch.tensor([[1] * 97 + [0], [1] * 98])}
     return [missed(*x) for x in (
         (lambda: ckvc.hf.compress(other, table), "is for 8 layers x 3 KV heads, the model has 4 x 3 KV heads"),
-        (lambda: write({"input_ids": prompt[:, :32]}), "the prompt has 32 tokens, need at least 33 (window 32 + 1)"),
+        (lambda: write({"input_ids": prompt}, 1.0), "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for"),
         (lambda: write({"input_ids": prompt}, 8), "a budget of 8 tokens is below what every head must keep; the least is 9"),
         (lambda: write({"input_ids": prompt}, 20.5), "a budget of 20.5: want whole tokens from 1 up, or a share of the prompt between 0 and 1"),
-        (lambda: write({"input_ids": prompt}, prefill_chunk_size=200), "a prefill in chunks (prefill_chunk_size)"),
+        (lambda: write({"input_ids": prompt}, prefill_chunk_size=200), "a prefill in chunks, of which the first would be taken for the prompt, (prefill_chunk_size) does not go"),
+        (lambda: write({"input_ids": prompt}, prompt_lookup_num_tokens=3), "prompt lookup (prompt_lookup_num_tokens) does not go with a compressed cache"),
+        (lambda: write({"input_ids": prompt}, assistant_model=other), "assisted generation (assistant_model) does not go with a compressed cache"),
         (lambda: write({"input_ids": prompt}, None), "which budget? It has 0.125, 0.25"),
         (lambda: write({"input_ids": torch.tensor([ids[:2040]])}), "2049 tokens are more than the model's context of 2048"),
         (lambda: write(padded), "padded on the right"),
         (lambda: model.generate(torch.cat([prompt] * 2, dim=1), past_key_values=cache, max_new_tokens=1), "inside `with ckvc.hf.compress(...)`"),
     )]
+
+
+def sets(c, prompt, **inputs):
+    """Positions that a prefill keeps, of each sequence."""
+    with c, torch.no_grad():
+        model(prompt, use_cache=True, **inputs)
+    return [[[p.tolist() for p in layer] for layer in kept.positions] for kept in c.kept]
+
+
+def elsewhere():
+    """Sets of prompts whose first position is not 0: an offset, padding on the left without position_ids. How many differ."""
+    c, n = ckvc.hf.compress(model, table, 0.25), prompt.shape[1]
+    (at_0,) = sets(c, prompt)
+    (moved,) = sets(c, prompt, position_ids=torch.arange(700, 700 + n)[None])
+    (padded,) = sets(c, torch.cat([torch.zeros(1, 80, dtype=int), prompt], dim=1), attention_mask=(torch.arange(n + 80) >= 80).long()[None])
+    return sum(x != at_0[l][g] for out in (moved, padded) for l, layer in enumerate(out) for g, x in enumerate(layer))
+
+
+def kept_whole():
+    """Prompts of 1, 31 and 32 tokens, at or below the window, alone and beside a long one: how often not kept whole, or another text than the
+    full cache's."""
+    wrong = 0
+    for n in (1, W - 1, W):
+        inputs = {"input_ids": prompt[:, :n], "attention_mask": torch.ones(1, n, dtype=int)}
+        full = model.generate(**inputs, max_new_tokens=8, do_sample=False)[0, n:].tolist()
+        with ckvc.hf.compress(model, table, 0.25) as c:
+            got = model.generate(**inputs, max_new_tokens=8, do_sample=False)[0, n:].tolist()
+        wrong += got != full or not c.kept[0].whole or c.kept_bytes != c.full_bytes or c.holds != "cut"
+        rows = torch.cat([torch.zeros(1, 400 - n, dtype=int), prompt[:, :n]], dim=1)
+        both = {"input_ids": torch.cat([rows, prompt[:, :400]]), "attention_mask": (torch.arange(400) >= torch.tensor([[400 - n], [0]])).long()}
+        with ckvc.hf.compress(model, table, 0.25) as c:
+            got = model.generate(**both, max_new_tokens=8, do_sample=False)[0, 400:].tolist()
+        wrong += got != full or [k.whole for k in c.kept] != [True, False]
+    return wrong
+
+
+def again():
+    """recompress: after a first prompt that was kept whole it must keep what a prefill of all text keeps; entries of a second cut are those of
+    the budget; texts go on. Of windows, modes and scores; how many sets differ, and how often it went wrong."""
+    differ = wrong = 0
+    turns = torch.tensor([prompts[0], [*prompts[1], *prompts[2], *ids[5000:5146]]])  # 500 tokens each
+    for name, mode in (("learned", "heads"), ("learned", "layers"), ("window", "heads"), ("window", "shared"), ("paper-scores", "heads")):
+        t = ckvc.Table.read(tmp / f"{name}.ckvt")
+        for n in (20, 32):
+            with ckvc.hf.compress(model, t, 0.25, mode) as c, torch.no_grad():
+                cache = model(turns[:, :n], use_cache=True).past_key_values
+                for start, end in ((n, 450), (450, 452), (452, 500)):
+                    model(turns[:, start:end], past_key_values=cache, use_cache=True)
+                c.recompress(cache)
+                got, before = [[[p.tolist() for p in layer] for layer in kept.positions] for kept in c.kept], c.kept[0].entries
+                model(turns[:, :300], past_key_values=cache, use_cache=True)
+                c.recompress(cache)
+                logits = model(turns[:, :1], past_key_values=cache, use_cache=True).logits
+                wrong += not bool(logits.isfinite().all()) or cache.get_seq_length() != 801 or c.kept[0].entries > L * G * 200 or c.kept[0].entries < before
+            want = sets(ckvc.hf.compress(model, t, 0.25, mode), turns)
+            differ += sum(x != want[b][l][g] for b, of in enumerate(got) for l, layer in enumerate(of) for g, x in enumerate(layer))
+    return differ, wrong
+
+
+def refused_turns():
+    """What a later turn must not do."""
+    def missed(action, words):
+        try:
+            action()
+        except ckvc.Error as problem:
+            return words not in str(problem)
+        return True
+
+    with ckvc.hf.compress(model, table, 0.25) as c, torch.no_grad():
+        cache = model(prompt, use_cache=True).past_key_values
+        mask = torch.ones(1, prompt.shape[1] + 3, dtype=int)
+        mask[0, -3] = 0
+        out = [missed(lambda: model(prompt[:, :3], attention_mask=mask, past_key_values=cache), "a later turn that is padded"),
+               missed(lambda: c.recompress(transformers.DynamicCache(config=model.config)), "want the cache that was cut here"),
+               missed(lambda: model(prompt, position_ids=torch.arange(0, 2 * prompt.shape[1], 2)[None], use_cache=True), "position_ids that leave gaps")]
+    with ckvc.hf.compress(model, tmp / "bins.ckvt", 0.25) as of_bins, torch.no_grad():
+        cache = model(prompt, use_cache=True).past_key_values
+        return sum(out) + missed(lambda: of_bins.recompress(cache), "recompress: the table has bins of perplexity")
+
+
+def readme():
+    """1 where README's Python does not run as it stands, or keeps another share."""
+    block = (outside.ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    (tmp / "run").mkdir()
+    for link, to in (("DIR", MODEL), ("docs", outside.ROOT / "docs"), ("run/table.ckvt", tmp / "learned.ckvt")):
+        (tmp / link).symlink_to(to)
+    done = subprocess.run([sys.executable, "-c", block], cwd=tmp, env={**os.environ, "PYTHONPATH": str(outside.ROOT / "python")}, capture_output=True, text=True)
+    print((done.stdout or done.stderr).splitlines()[-1])
+    found = re.search(r"^(\d+) of (\d+) bytes kept$", done.stdout, re.M)
+    return int(not found or not 0.24 < int(found[1]) / int(found[2]) < 0.26)
 
 
 alone, twice = write({"input_ids": prompt}), write({"input_ids": prompt}, cache=transformers.DynamicCache(config=model.config))
@@ -197,5 +296,12 @@ differ, accepted = others()
 checks.at_most("Qwen2, Qwen3, Phi-3, Mistral with random weights: tokens that differ from the full cache's under a mask", differ, 0)
 checks.at_most("logits with a cap, a sliding window: taken", accepted, 0)
 checks.at_most("what should be refused with its line and is not", sum(errors()), 0)
+checks.at_most("prompts that begin elsewhere than at position 0: sets that differ", elsewhere(), 0)
+checks.at_most("prompts no longer than the window: not whole, or another text", kept_whole(), 0)
+differ, wrong = again()
+checks.at_most("recompress after a prompt that was kept whole: sets that differ from those of one prefill", differ, 2)
+checks.at_most("recompress: entries over the budget, or logits that are no numbers", wrong, 0)
+checks.at_most("what a later turn must not do and may", refused_turns(), 0)
+checks.at_most("README's ten lines fail", readme(), 0)
 checks.at_most("examples that fail", outside.example("generate_transformers.py", MODEL, tmp / "learned.ckvt", outside.ROOT / "docs/method.md"), 0)
 checks.done()
