@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ckvc.press in kvpress on SmolLM2: kept sets against those of `ckvc score --sets` and of the library's own prefill, the same in kvpress's pipeline, and what the pipeline writes
+"""ckvc.press in kvpress on the embedded model, or --hf and --gguf (SmolLM2): kept sets against those of `ckvc score --sets` and of the library's own prefill, the same in kvpress's pipeline, and what the pipeline writes
 against ckvc.hf on the same prompt. Tables: --tables, or made here by a demand and a score pass over pieces of the book (minutes).
 
 A position may differ where two programs round float32 differently: at most 0.5% of those kept.
@@ -20,20 +20,19 @@ import ckvc.press  # noqa: E402
 
 os.environ.setdefault("CKVC_LIBRARY", str(outside.ROOT / "build/release/libckvc_policy.so"))
 
-a = outside.arguments(tokens=(int, 1024, "prompt tokens"), prompts=(int, 2, "pieces of the book"), threads=(int, 1, "of ckvc and torch"),
+TINY = outside.ROOT / "models/ckvc-tiny-8l"
+a = outside.arguments(smollm2=False, hf=(pathlib.Path, TINY, "a directory of float32"), gguf=(pathlib.Path, TINY, "the same model for ckvc"), tokens=(int, 512, "prompt tokens"), prompts=(int, 2, "pieces of the book"), threads=(int, 1, "of ckvc and torch"),
                       budget=(float, 0.125, "share that is kept"), tables=(str, "", "files, with commas between"))
 checks = outside.Checks()
 torch.set_num_threads(a.threads)
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
-directory = a.models / "f32"
-if not directory.is_dir():
-    outside.skip(f"{directory} is not there: make model-smollm2 in an environment with torch and transformers")
-tok = transformers.AutoTokenizer.from_pretrained(directory)
+tok = transformers.AutoTokenizer.from_pretrained(a.hf)
+a.text = a.text or outside.ROOT / "docs/method.md"
 text = a.text.read_text(errors="replace")
 pieces = [tok(text[8 * a.tokens * i : 8 * a.tokens * (i + 1)], add_special_tokens=False)["input_ids"][: a.tokens] for i in range(a.prompts + 4)]
 prompts, fitted = pieces[: a.prompts], pieces[a.prompts :]
-model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+model = transformers.AutoModelForCausalLM.from_pretrained(a.hf, dtype=torch.float32).eval()
 L, G = model.config.num_hidden_layers, model.config.num_key_value_heads
 
 
@@ -98,6 +97,9 @@ with tempfile.TemporaryDirectory() as folder, manifest(prompts) as asked:
     press = ckvc.press.CompilerKVPress.from_pretrained(tmp / "press", mode="heads")
     pipe = transformers.pipeline("kv-press-text-generation", model=model, tokenizer=tok)
     context = text[:4000]
+    with torch.no_grad(), press(model):  # no longer than the table's window: kept whole, by the press too
+        model.model(input_ids=torch.tensor([prompts[0][: press.table.window]]), past_key_values=transformers.DynamicCache())
+    checks.at_most("a short prompt: not kept whole", not press.kept.whole or press.holds != "cut", 0)
     answer = pipe(context, question="\nWhat is this about?", press=press, max_new_tokens=12)["answer"]
     given = pipe.preprocess(context, ["\nWhat is this about?"], "", 10**6)
     cache, n = transformers.DynamicCache(), given["context_ids"].shape[1]
@@ -108,5 +110,5 @@ with tempfile.TemporaryDirectory() as folder, manifest(prompts) as asked:
     print(f"pipeline, {press.holds}: {answer!r}")
     checks.at_most("pipeline: another set than ckvc.hf's", sum(x.tolist() != y.tolist() for p, q in zip(press.kept.positions, c.kept[0].positions) for x, y in zip(p, q)), 0)
     checks.at_most("pipeline: another text than ckvc.hf's", answer != own, 0)
-    checks.at_most("examples that fail", outside.example("press_kvpress.py", directory, tmp / "press" / "table.ckvt", a.text), 0)
+    checks.at_most("examples that fail", outside.example("press_kvpress.py", a.hf, tmp / "press" / "table.ckvt", a.text), 0)
 checks.done()
