@@ -564,7 +564,6 @@ void compile_result_free(compile_result *r) {
 
 ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *result,
                         ckvc_err *err) {
-    static const char *const folders[] = {"tables", "select", "heldout", "grid"};
     CKVC_AUTO(loop_fini)
     loop c = {.run = run,
               .o = o,
@@ -572,9 +571,6 @@ ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *
               .select = heldout_prompts(o->plan->inputs->prompts, true),
               .heldout = heldout_prompts(o->plan->inputs->prompts, false)};
     *result = (compile_result){.stop = STOP_NOT};
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        CKVC_TRY(run_clean_folder(run, folders[i], err));
-    }
     CKVC_TRY(measure_start(&c, err));
     while (result->stop == STOP_NOT) { CKVC_TRY(run_round(&c, err)); }
     return give_out(&c, err);

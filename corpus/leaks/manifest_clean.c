@@ -75,7 +75,7 @@ ckvc_status manifest_clean_write(const manifest *m, const bool *left_out, const 
     CKVC_AUTO(line_stream_close_at) line_stream *s = NULL;
     CKVC_TRY(ckvc_publish_begin(&p, path, force, err));
     CKVC_TRY(line_stream_open(m->path, &s, err));
-    FILE *f = fopen(p.tmp_path, "wbxe");
+    FILE *f = fopen(p.tmp_path, "wbe");
     CKVC_FAIL_ERRNO_IF(!f, err, CKVC_E_CREATE, "%s: cannot create", p.tmp_path);
     const ckvc_status st = copy_lines(m, left_out, s, f, path, err);
     CKVC_FAIL_ERRNO_IF(fclose(f) != 0 && st == CKVC_OK, err, CKVC_E_IO,

@@ -158,8 +158,6 @@ ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, 
 /* The same line for a file that is published already: it is read, and replaces an older line of its
  * name. */
 ckvc_status run_checkpoint(run_dir *r, const char *name, ckvc_err *err) CKVC_MUST_CHECK;
-/* Removes what a killed process left half written in a folder of the run; it need not be there. */
-ckvc_status run_clean_folder(run_dir *r, const char *folder, ckvc_err *err) CKVC_MUST_CHECK;
 bool run_has_file(const run_dir *r, const char *name); /* such a line is there */
 /* Reads a checkpoint after checking its size and SHA-256. *data is NUL-terminated; free() it. */
 ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_t *n,

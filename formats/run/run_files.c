@@ -81,11 +81,6 @@ ckvc_status run_checkpoint(run_dir *r, const char *name, ckvc_err *err) {
     return note_file(r, name, data, n, err);
 }
 
-ckvc_status run_clean_folder(run_dir *r, const char *folder, ckvc_err *err) {
-    CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, folder);
-    return ckvc_is_dir(path) ? run_remove_temporaries(r, path, err) : CKVC_OK;
-}
-
 ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_t *n,
                           ckvc_err *err) {
     const json_t *line = find_file(r, name);

@@ -86,9 +86,6 @@ ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where,
                           ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* run_pass.c: temporary files of a process that was killed; the lock says that it is gone. In a
- * part those of its own shards. */
-ckvc_status run_remove_temporaries(const run_dir *r, const char *dir,
-                                   ckvc_err *err) CKVC_MUST_CHECK;
+/* run_pass.c */
 ckvc_status run_remove_file(const char *path, ckvc_err *err) CKVC_MUST_CHECK; /* none is fine */
 void run_writer_free(run_writer *w);

@@ -246,7 +246,6 @@ static ckvc_status publish_shards(const merge *m, run_merged *out, ckvc_err *err
     for (size_t i = 0; i < first->n_passes; i++) {
         CKVC_AUTO_FREE char *dir = ckvc_path_join(m->to->path, first->passes[i]->pub.name);
         CKVC_TRY(ckvc_make_dirs(dir, err));
-        CKVC_TRY(run_remove_temporaries(m->to, dir, err));
         for (uint32_t k = 0; k < run_shard_count(first->passes[i]); k++, out->n_shards++) {
             const run_dir *part = m->parts[k % m->n];
             const run_pass_state *p = part->passes[i];
@@ -273,7 +272,7 @@ static ckvc_status remove_parts(const run_dir *to, ckvc_err *err) {
             CKVC_TRY(run_remove_file(file, err));
         }
     }
-    return run_remove_temporaries(to, to->path, err);
+    return CKVC_OK;
 }
 
 /* A folder for the run, locked: no part of it is being written. */

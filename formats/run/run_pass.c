@@ -3,7 +3,7 @@
  * The steps of publishing shard k, each of which may be the last one before a crash, and what a
  * resume finds:
  *
- *   1 temporary file, write, sync   a *.tmp.* file: removed; the log is whole, so the shard is
+ *   1 temporary file, write, sync   a *.tmp.R file: removed; the log is whole, so the shard is
  *                                   written again
  *   2 rename, sync the folder       shard-k.h5 without a journal line: written again from the log,
  *                                   with the same bytes
@@ -15,7 +15,6 @@
  * until then.
  */
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,25 +129,6 @@ static ckvc_status publish_shard(run_dir *r, uint32_t k, ckvc_err *err) {
 /* ---- beginning ---- */
 static bool is_ours(const run_dir *r, uint32_t k) {
     return r->part.count == 0 || k % r->part.count == r->part.index;
-}
-
-/* shard-00003.h5.tmp.PID.N of this part. */
-static bool is_own_name(const run_dir *r, const char *name) {
-    return r->part.count == 0 ||
-           (strncmp(name, "shard-", 6) == 0 && is_ours(r, (uint32_t)strtoul(name + 6, NULL, 10)));
-}
-
-ckvc_status run_remove_temporaries(const run_dir *r, const char *dir, ckvc_err *err) {
-    DIR *folder = opendir(dir);
-    CKVC_FAIL_ERRNO_IF(!folder, err, CKVC_E_IO, "%s: cannot look into the folder", dir);
-    ckvc_status st = CKVC_OK;
-    for (struct dirent *e; st == CKVC_OK && (e = readdir(folder));) {
-        if (!strstr(e->d_name, ".tmp.") || !is_own_name(r, e->d_name)) { continue; }
-        CKVC_AUTO_FREE char *path = ckvc_path_join(dir, e->d_name);
-        st = run_remove_file(path, err);
-    }
-    closedir(folder);
-    return st;
 }
 
 /* The program's version is no part of it: an upgrade between two sessions does not end a run. */
@@ -276,8 +256,6 @@ static ckvc_status open_writer(run_dir *r, const char *pass, const shard_header 
     CKVC_AUTO_FREE char *dir = ckvc_path_join(r->path, pass);
     CKVC_TRY(ckvc_make_dirs(dir, err));
     CKVC_TRY(ckvc_fsync_dir(r->path, err));
-    CKVC_TRY(run_remove_temporaries(r, dir, err));
-    CKVC_TRY(run_remove_temporaries(r, r->path, err));
     return find_done(r, err);
 }
 

@@ -16,7 +16,8 @@ ckvc_status vectors_create(vectors_file *v, const char *path, bool force, ckvc_e
     H5Pset_sieve_buf_size(access, 0); /* H5Dwrite writes, and fails, not a close that nobody asks */
     H5_AUTO hid_t create = H5Pcreate(H5P_FILE_CREATE);
     H5Pset_obj_track_times(create, false);
-    v->file = H5Fcreate(v->publish.tmp_path, H5F_ACC_EXCL, create, access);
+    H5Pset_file_locking(access, false, true); /* publish holds a lock on it already */
+    v->file = H5Fcreate(v->publish.tmp_path, H5F_ACC_TRUNC, create, access);
     if (v->file >= 0) { return CKVC_OK; }
     vectors_abort(v);
     return ckvc_fail(err, CKVC_E_CREATE, "%s: cannot create the HDF5 file", path);

@@ -4,13 +4,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -227,32 +228,52 @@ static void remove_folder(int at, const char *name) {
     }
 }
 
-/* Removes PATH.tmp.PID.N of processes that are gone: what a kill left half written. */
+/* ---- temporaries: PATH.tmp.R, R of 16 random hex digits. Whoever makes one holds a lock on it, so
+ * that one without an owner shows: a pid says nothing across containers and machines. ---- */
 static void sweep_temporaries(const char *path, const char *dir) {
     CKVC_AUTO_FREE char *name = ckvc_path_name(path);
     CKVC_AUTO_FREE char *begin = ckvc_format("%s.tmp.", name);
     const size_t n = strlen(begin);
     DIR *folder = opendir(dir);
     for (struct dirent *e; folder && (e = readdir(folder));) {
-        if (strncmp(e->d_name, begin, n) != 0) { continue; }
-        char *end;
-        const long pid = strtol(e->d_name + n, &end, 10);
-        const size_t digits = strspn(end + (*end == '.'), "0123456789");
-        if (*end != '.' || digits == 0 || end[1 + digits] || pid <= 0) { continue; }
-        if (kill((pid_t)pid, 0) == 0 || errno != ESRCH) { continue; }
+        if (strncmp(e->d_name, begin, n) != 0 || strlen(e->d_name + n) != 16 ||
+            strspn(e->d_name + n, "0123456789abcdef") != 16) {
+            continue;
+        }
+        CKVC_AUTO(ckvc_close_at)
+        int fd = openat(dirfd(folder), e->d_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        /* It fails too where a file system has no locks: nothing goes there. */
+        if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) != 0) { continue; }
         if (unlinkat(dirfd(folder), e->d_name, 0) != 0) { remove_folder(dirfd(folder), e->d_name); }
     }
     if (folder) { closedir(folder); }
 }
 
 static char *temporary_of(const char *path) {
-    static atomic_uint counter;
-    return ckvc_format("%s.tmp.%ld.%u", path, (long)getpid(), atomic_fetch_add(&counter, 1));
+    uint64_t random = 0;
+    while (getrandom(&random, sizeof random, 0) < 0 && errno == EINTR) {}
+    return ckvc_format("%s.tmp.%016" PRIx64, path, random);
 }
 
-ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ckvc_err *err) {
+/* Makes a file or a folder of such a name, and holds it. */
+static ckvc_status make_temporary(const char *path, bool folder, char **tmp_path, int *held,
+                                  ckvc_err *err) {
     struct stat info;
-    *p = (ckvc_publish){.force = force};
+    do { /* until no sweep has come between the making and the lock */
+        ckvc_close_at(held);
+        free(*tmp_path);
+        *tmp_path = temporary_of(path);
+        const int flags = folder ? O_RDONLY | O_DIRECTORY : O_WRONLY | O_CREAT | O_EXCL;
+        const bool made = !folder || mkdir(*tmp_path, 0777) == 0;
+        *held = made ? open(*tmp_path, flags | O_CLOEXEC, 0666) : -1;
+        CKVC_FAIL_ERRNO_IF(*held < 0, err, CKVC_E_CREATE, "%s: cannot create", *tmp_path);
+        (void)!flock(*held, LOCK_EX);
+    } while (fstat(*held, &info) == 0 && !same_file(*tmp_path, &info));
+    return CKVC_OK;
+}
+
+static ckvc_status may_publish(const char *path, const char *dir, bool force, ckvc_err *err) {
+    struct stat info;
     const bool exists = lstat(path, &info) == 0;
     CKVC_FAIL_IF(exists && S_ISDIR(info.st_mode), err, CKVC_E_CREATE,
                  "%s: is a folder; give a file name", path);
@@ -261,31 +282,38 @@ ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ck
                  S_ISLNK(info.st_mode) ? "a symbolic link" : "no regular file");
     CKVC_FAIL_IF(exists && !force, err, CKVC_E_CREATE,
                  "%s: exists already; use --force to replace it", path);
-    CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
     CKVC_FAIL_IF(!ckvc_is_dir(dir), err, CKVC_E_CREATE,
                  "%s: the folder %s does not exist; create it first", path, dir);
-    sweep_temporaries(path, dir);
-    p->path = ckvc_strdup(path);
-    p->tmp_path = temporary_of(path);
     return CKVC_OK;
 }
 
+ckvc_status ckvc_publish_check(const char *path, bool force, ckvc_err *err) {
+    CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
+    return may_publish(path, dir, force, err);
+}
+
+ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force, ckvc_err *err) {
+    CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
+    *p = (ckvc_publish){.held = -1, .force = force};
+    CKVC_TRY(may_publish(path, dir, force, err));
+    sweep_temporaries(path, dir);
+    p->path = ckvc_strdup(path);
+    return make_temporary(path, false, &p->tmp_path, &p->held, err);
+}
+
 void ckvc_publish_abort(ckvc_publish *p) {
-    if (p->tmp_path) { unlink(p->tmp_path); }
+    if (p->tmp_path) {
+        unlink(p->tmp_path);
+        ckvc_close_at(&p->held);
+    }
     free(p->path);
     free(p->tmp_path);
     *p = (ckvc_publish){0};
 }
 
-ckvc_status ckvc_publish_check(const char *path, bool force, ckvc_err *err) {
-    CKVC_AUTO(ckvc_publish_abort) ckvc_publish p = {0};
-    return ckvc_publish_begin(&p, path, force, err);
-}
-
 static ckvc_status into_place(const ckvc_publish *p, ckvc_err *err) {
     CKVC_TRY(ckvc_maps_check(err));
-    CKVC_AUTO(ckvc_close_at) int fd = open(p->tmp_path, O_RDONLY | O_CLOEXEC);
-    CKVC_FAIL_ERRNO_IF(fd < 0 || fsync(fd) != 0, err, CKVC_E_IO, "%s: cannot sync", p->tmp_path);
+    CKVC_FAIL_ERRNO_IF(fsync(p->held) != 0, err, CKVC_E_IO, "%s: cannot sync", p->tmp_path);
     /* Nothing is overwritten without force, not even a name that has appeared since begin. File
      * systems that cannot promise that (NFS) get a rename after a second look. */
     if (!p->force && renameat2(AT_FDCWD, p->tmp_path, AT_FDCWD, p->path, RENAME_NOREPLACE) == 0) {
@@ -306,30 +334,17 @@ ckvc_status ckvc_publish_commit(ckvc_publish *p, ckvc_err *err) {
     return st;
 }
 
-static ckvc_status write_all(const char *tmp_path, const char *path, const uint8_t *bytes, size_t n,
-                             ckvc_err *err) {
-    int fd = open(tmp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_CREATE, "%s: cannot create", tmp_path);
-    for (size_t put = 0; put < n;) {
-        const ssize_t got = write(fd, bytes + put, n - put);
-        if (got < 0 && errno == EINTR) { continue; }
-        if (got <= 0) {
-            const ckvc_status st = ckvc_fail_errno(
-                err, CKVC_E_IO, "%s: writing failed at byte %zu of %zu", path, put, n);
-            close(fd);
-            return st;
-        }
-        put += (size_t)got;
-    }
-    CKVC_FAIL_ERRNO_IF(close(fd) != 0, err, CKVC_E_IO, "%s: writing failed at the end", path);
-    return CKVC_OK;
-}
-
 ckvc_status ckvc_publish_bytes(const char *path, const void *data, size_t n, bool force,
                                ckvc_err *err) {
     CKVC_AUTO(ckvc_publish_abort) ckvc_publish p = {0};
     CKVC_TRY(ckvc_publish_begin(&p, path, force, err));
-    CKVC_TRY(write_all(p.tmp_path, path, data, n, err));
+    for (size_t put = 0; put < n;) {
+        const ssize_t got = write(p.held, (const uint8_t *)data + put, n - put);
+        if (got < 0 && errno == EINTR) { continue; }
+        CKVC_FAIL_ERRNO_IF(got <= 0, err, CKVC_E_IO, "%s: writing failed at byte %zu of %zu", path,
+                           put, n);
+        put += (size_t)got;
+    }
     return ckvc_publish_commit(&p, err);
 }
 
@@ -338,16 +353,13 @@ ckvc_status ckvc_new_folder_begin(ckvc_new_folder *f, const char *path, ckvc_err
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') { n--; }
     CKVC_AUTO_FREE char *there = realpath(path, NULL); /* behind links */
-    *f = (ckvc_new_folder){.path = there ? ckvc_take(&there) : ckvc_text_copy(path, n)};
+    *f = (ckvc_new_folder){.held = -1, .path = there ? ckvc_take(&there) : ckvc_text_copy(path, n)};
     CKVC_FAIL_IF(strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, "/") == 0, err,
                  CKVC_E_CREATE, "%s: has no name that a new folder could take; give one", path);
     CKVC_AUTO_FREE char *above = ckvc_path_dir(f->path);
     CKVC_TRY(ckvc_make_dirs(above, err));
     sweep_temporaries(f->path, above);
-    f->tmp_path = temporary_of(f->path);
-    CKVC_FAIL_ERRNO_IF(mkdir(f->tmp_path, 0777) != 0, err, CKVC_E_CREATE,
-                       "%s: cannot create the folder", f->tmp_path);
-    return CKVC_OK;
+    return make_temporary(f->path, true, &f->tmp_path, &f->held, err);
 }
 
 /* *old: where the folder that was there lies now, the caller's to free. */
@@ -362,6 +374,8 @@ static ckvc_status folder_into_place(const ckvc_new_folder *f, bool force, char 
         *old = ckvc_strdup(f->tmp_path);
         return CKVC_OK;
     }
+    CKVC_AUTO(ckvc_close_at) int held = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    (void)!flock(held, LOCK_EX); /* no sweep takes it from below us */
     *old = temporary_of(f->path);
     CKVC_FAIL_ERRNO_IF(rename(f->path, *old) != 0, err, CKVC_E_CREATE, "%s: cannot rename away",
                        f->path);
@@ -382,7 +396,10 @@ ckvc_status ckvc_new_folder_commit(ckvc_new_folder *f, bool force, ckvc_err *err
 }
 
 void ckvc_new_folder_abort(ckvc_new_folder *f) {
-    if (f->tmp_path) { remove_folder(AT_FDCWD, f->tmp_path); }
+    if (f->tmp_path) {
+        remove_folder(AT_FDCWD, f->tmp_path);
+        ckvc_close_at(&f->held);
+    }
     free(f->path);
     free(f->tmp_path);
     *f = (ckvc_new_folder){0};

@@ -55,18 +55,18 @@ char *ckvc_path_dir(const char *path);
 
 typedef struct ckvc_publish {
     char *path;     /* final name */
-    char *tmp_path; /* where to write: same folder, pid and counter in its name */
+    char *tmp_path; /* where to write, by this name or by held: there, empty, in the same folder */
+    int held;       /* open for writing, with the lock that says that it has an owner */
     bool force;
 } ckvc_publish;
 /* Refuses (CKVC_E_CREATE) when path exists and force is false, when it is anything but a regular
- * file, or the folder is missing. Removes what killed processes left half written for this name.
- * Creates no file yet. */
+ * file, or the folder is missing. Removes what killed processes left half written for this name. */
 ckvc_status ckvc_publish_begin(ckvc_publish *p, const char *path, bool force,
                                ckvc_err *err) CKVC_MUST_CHECK;
 /* Would publish_begin take it? Asked before the work whose result goes there. */
 ckvc_status ckvc_publish_check(const char *path, bool force, ckvc_err *err) CKVC_MUST_CHECK;
-/* The file at tmp_path is complete and closed: fsync, rename, fsync folder. Frees p's strings in
- * every case. */
+/* The file at tmp_path is complete, and flushed by whoever wrote it: fsync, rename, fsync folder.
+ * Frees p's strings in every case. */
 ckvc_status ckvc_publish_commit(ckvc_publish *p, ckvc_err *err) CKVC_MUST_CHECK;
 void ckvc_publish_abort(ckvc_publish *p); /* removes tmp_path; fine after commit */
 /* All in one for bytes in memory. */
@@ -76,6 +76,7 @@ ckvc_status ckvc_publish_bytes(const char *path, const void *data, size_t n, boo
 /* A folder that appears whole: filled under tmp_path beside its final name, then renamed. */
 typedef struct ckvc_new_folder {
     char *path, *tmp_path;
+    int held; /* as of ckvc_publish */
 } ckvc_new_folder;
 /* Makes the temporary folder, and what is missing above it. Removes what killed processes left for
  * this name. */

@@ -213,3 +213,22 @@ lines_under_way() {
     OF=$DIR/changes.jsonl run lines score "$DIR/score-two.jsonl" --resume --force
     [ "$status" -ne 0 ] || [ "$(cmp "$DIR/score.jsonl" "$DIR/score-two.jsonl" | wc -l)" -eq 1 ]
 }
+
+@test "what a killed process left is known by its lock, not its number: as process 1, too; no file of the user's goes" {
+    ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser stands before what is preloaded"
+    local fit=("$CKVC" fit "$DIR/whole" -q --out) alone='' file
+    unshare -pf --mount-proc true 2>/dev/null && alone="unshare -pf --mount-proc"
+    mkdir "$DIR/left"
+    run $alone env FAULT_BELOW="$DIR/left" FAULT_CALL=fsync FAULT_AT=1 FAULT_HOW=kill LD_PRELOAD="$DIR/fault.so" "${fit[@]}" "$DIR/left/t.ckvt"
+    [ "$status" -eq 137 ]
+    compgen -G "$DIR/left/t.ckvt.tmp.*"
+    touch "$DIR/left/t.ckvt.tmp.1."{0,1,2} # of versions before, and the user's
+    $alone "${fit[@]}" "$DIR/left/t.ckvt"
+    [ "$(cd "$DIR/left" && echo *)" = "t.ckvt t.ckvt.tmp.1.0 t.ckvt.tmp.1.1 t.ckvt.tmp.1.2" ]
+
+    cp -r "$DIR/whole" "$DIR/mine"
+    for file in notes.tmp.txt x.tmp.1 table.ckvt.tmp.5.old pass-01-demand/shard-00000.h5.tmp.1.old; do touch "$DIR/mine/$file"; done
+    demand "$DIR/mine" --resume
+    "$CKVC" merge "$DIR/mine"
+    [ "$(find "$DIR/mine" -name '*.tmp.*' | wc -l)" -eq 4 ]
+}

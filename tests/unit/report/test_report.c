@@ -486,16 +486,16 @@ static void cut_short(void **state) {
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "holds mine, which is no report's"));
     assert_int_equal(unlink(in_temp_folder("cut/mine")), 0);
-    /* what a killed process left; what one that lives is at; a folder that is empty */
-    assert_int_equal(ckvc_make_dirs(in_temp_folder("cut.tmp.99999999.0"), &err), CKVC_OK);
-    copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut.tmp.99999999.0/report.json"));
-    assert_int_equal(ckvc_make_dirs(in_temp_folder("cut.tmp.1.0"), &err), CKVC_OK);
+    /* what a killed process left; what is called nearly so; a folder that is empty */
+    assert_int_equal(ckvc_make_dirs(in_temp_folder("cut.tmp.0000000000000001"), &err), CKVC_OK);
+    copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut.tmp.0000000000000001/report.json"));
+    assert_int_equal(ckvc_make_dirs(in_temp_folder("cut.tmp.mine"), &err), CKVC_OK);
     err = (ckvc_err){0};
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_OK);
     free(a);
     free(b);
-    assert_false(ckvc_file_exists(in_temp_folder("cut.tmp.99999999.0")));
-    assert_true(ckvc_file_exists(in_temp_folder("cut.tmp.1.0")));
+    assert_false(ckvc_file_exists(in_temp_folder("cut.tmp.0000000000000001")));
+    assert_true(ckvc_file_exists(in_temp_folder("cut.tmp.mine")));
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "holds a report already"));
     copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/earlier.csv"));
@@ -508,7 +508,7 @@ static void cut_short(void **state) {
     free(b);
     assert_true(ckvc_file_exists(in_temp_folder("cut/report.html")));
     assert_false(ckvc_file_exists(in_temp_folder("cut/earlier.csv"))); /* one report at a time */
-    assert_int_equal(rmdir(in_temp_folder("cut.tmp.1.0")), 0);
+    assert_int_equal(rmdir(in_temp_folder("cut.tmp.mine")), 0);
     char command[600]; /* and nothing beside it */
     snprintf(command, sizeof command, "test -z \"$(ls -d %s.tmp.* 2>/dev/null)\"", out);
     assert_int_equal(system(command), 0);

@@ -1,7 +1,9 @@
 /* Base: sizes, cursor, buffer, hashes with published values, the random streams' pinned first
  * values, the pool, atomic publishing, canonical JSON. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <sys/syscall.h>
@@ -117,7 +119,7 @@ static void test_pool(void **state) {
 }
 
 static void test_publish(void **state) {
-    char dir[] = "/tmp/ckvc-test-XXXXXX", path[64], missing[160];
+    char dir[] = "/tmp/ckvc-test-XXXXXX", path[64], missing[240];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/file", dir);
     snprintf(missing, sizeof missing, "%s/none/file", dir);
@@ -141,19 +143,24 @@ static void test_publish(void **state) {
     err = (ckvc_err){0};
     assert_int_equal(ckvc_file_read(dir, 100, &text, &n, &err), CKVC_E_NOINPUT);
     /* Nothing temporary is left behind, and what a killed process left is swept: its own name's
-     * alone, and nothing of a process that lives. */
-    pid_t gone = fork();
-    if (gone == 0) { _exit(0); }
-    waitpid(gone, NULL, 0);
-    snprintf(missing, sizeof missing, "cd %s && touch file.tmp.%d.7 files.tmp.%d.7 file.tmp.%d.x",
-             dir, (int)gone, (int)gone, (int)gone);
-    assert_int_equal(system(missing), 0);
-    snprintf(missing, sizeof missing, "touch %s.tmp.%d.9", path, (int)getppid());
+     * alone, no name that only looks like one, and nothing that has an owner. */
+    char held[96], left[96];
+    snprintf(held, sizeof held, "%s.tmp.0123456789abcdef", path);
+    snprintf(left, sizeof left, "%s.tmp.0123456789abcde0", path);
+    const int owner = open(held, O_CREAT | O_WRONLY, 0600);
+    assert_int_equal(flock(owner, LOCK_EX), 0);
+    snprintf(missing, sizeof missing,
+             "cd %s && touch %s file.tmp.1.0 file.tmp.5.old files.tmp.0123456789abcdef "
+             "file.tmp.0123456789abcdef.x",
+             dir, left);
     assert_int_equal(system(missing), 0);
     assert_int_equal(ckvc_publish_bytes(path, "four", 4, true, NULL), CKVC_OK);
-    snprintf(missing, sizeof missing, "cd %s && test $(ls | wc -l) = 4 && ! test -e file.tmp.%d.7",
-             dir, (int)gone);
+    assert_int_equal(access(left, F_OK), -1);
+    snprintf(missing, sizeof missing, "test $(ls %s | wc -l) = 6", dir);
     assert_int_equal(system(missing), 0);
+    close(owner);
+    assert_int_equal(ckvc_publish_bytes(path, "four", 4, true, NULL), CKVC_OK);
+    assert_int_equal(access(held, F_OK), -1);
     snprintf(missing, sizeof missing, "cd %s && rm *.tmp.*", dir);
     assert_int_equal(system(missing), 0);
     snprintf(missing, sizeof missing, "rm %s && rmdir %s", path, dir);
