@@ -114,6 +114,7 @@ static ckvc_status run_job(perplexity_job *j, const perplexity_cli *c, ckvc_err 
     for (size_t i = 0; i < n; i++) {
         const prompt *p = &j->e.prompts->items[i];
         CKVC_TRY(session_score(j->session, p->tokens, p->n_tokens, j->nll, err));
+        CKVC_TRY(nll_check(j->nll, p->n_tokens - 1, p->entry->id, 1, err));
         for (size_t k = 0; k < j->n_positions; k++) {
             CKVC_TRY(session_logits(j->session, j->positions[k], j->logits + k * vocab, err));
         }

@@ -138,6 +138,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.choice.texts = j.e.kvzip;
     o.choice.setting = c->inputs.setting;
     o.quiet = c->inputs.quiet;
+    o.finite = true;
     o.memory = c->inputs.memory;
     o.choice.setting.budgets = (setting_list){j.of.budgets, j.of.n_budgets};
     o.choice.setting.layer_budgets = (setting_list){j.layer_budgets, j.layer_budgets ? L : 0};

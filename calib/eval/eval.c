@@ -149,6 +149,7 @@ static ckvc_status line_is_whole(const evaluator *v, const way *x, bool *whole, 
 static ckvc_status take_token(evaluator *v, way *x, be_greedy next, ckvc_err *err) {
     const task_item *task = x->item->task;
     bool whole = false;
+    CKVC_TRY(nll_check(&next.nll, 1, task->id, x->row.n_tokens + x->item->n_question + x->n, err));
     x->tokens[x->n++] = next.id;
     x->nll += next.nll;
     if (task->first_line) { CKVC_TRY(line_is_whole(v, x, &whole, err)); }
@@ -196,8 +197,10 @@ static ckvc_status reference_nll(evaluator *v, const size_t *items, int64_t n,
     for (int64_t k = 0; k < n; k++) {
         const eval_item *x = ways[k]->item;
         if (x->n_reference == 0) { continue; }
-        ways[k]->row.reference_nll =
-            nll_mean(v->workers.w[k]->scratch.nll + x->n_question, x->n_reference);
+        const double *nll = v->workers.w[k]->scratch.nll + x->n_question;
+        CKVC_TRY(nll_check(nll, x->n_reference, x->task->id, ways[k]->row.n_tokens + x->n_question,
+                           err));
+        ways[k]->row.reference_nll = nll_mean(nll, x->n_reference);
     }
     return CKVC_OK;
 }

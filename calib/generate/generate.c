@@ -101,7 +101,7 @@ size_t generate_bytes(const generate_options *o) {
 
 /* The next token of x: the i-th of the greedy ones, or drawn by the i-th logits; whether the
  * sequence ends with it. */
-static void take_token(generator *r, one *x, size_t i) {
+static ckvc_status take_token(generator *r, one *x, size_t i, ckvc_err *err) {
     generated *g = &x->g;
     const size_t V = (size_t)r->shape->vocab;
     be_greedy next = r->next[i];
@@ -109,6 +109,7 @@ static void take_token(generator *r, one *x, size_t i) {
         next.id = token_draw(&r->o->how, r->logits + i * V, r->shape->vocab, &x->rng, r->weights,
                              &next.nll);
     }
+    CKVC_TRY(nll_check(&next.nll, 1, g->prompt->entry->id, g->prompt->n_tokens + g->n, err));
     g->nll[g->n] = next.nll;
     g->tokens[g->n++] = next.id;
     x->over = true;
@@ -119,6 +120,7 @@ static void take_token(generator *r, one *x, size_t i) {
     } else {
         x->over = false;
     }
+    return CKVC_OK;
 }
 
 /* ---- prompts: prefill, what is kept, the first token ---- */
@@ -167,7 +169,7 @@ static ckvc_status enter(generator *r, policy_workers *w, one *items, const prom
     CKVC_TRY(r->logits ? sessions_next_logits(s, n, r->logits, err)
                        : sessions_next_greedy(s, n, r->next, err));
     for (int64_t k = 0; k < n; k++) {
-        if (!items[k].over) { take_token(r, &items[k], (size_t)k); }
+        if (!items[k].over) { CKVC_TRY(take_token(r, &items[k], (size_t)k, err)); }
         items[k].g.first_s = ckvc_now_s() - start;
     }
     return CKVC_OK;
@@ -196,7 +198,7 @@ static ckvc_status step(generator *r, one *items, size_t n, size_t *n_live, ckvc
     CKVC_TRY(r->logits
                  ? decoder_step(r->decoder, r->live, r->token, (int64_t)live, r->logits, err)
                  : decoder_step_greedy(r->decoder, r->live, r->token, (int64_t)live, r->next, err));
-    for (size_t i = 0; i < live; i++) { take_token(r, &items[r->place[i]], i); }
+    for (size_t i = 0; i < live; i++) { CKVC_TRY(take_token(r, &items[r->place[i]], i, err)); }
     const double seconds = ckvc_now_s() - start;
     for (size_t i = 0; i < live; i++) {
         items[r->place[i]].g.decode_s += seconds;

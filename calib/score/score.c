@@ -223,6 +223,10 @@ static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, c
         lane *x = &s->lanes[k];
         const uint32_t C = x->p->n_continuation;
         const double *nll = x->w->scratch.nll + (x->measures.n_rows ? C : 0);
+        if (s->o->finite && C) {
+            CKVC_TRY(nll_check(&x->w->losses.full, 1, x->p->entry->id, x->p->n_tokens, err));
+            CKVC_TRY(nll_check(nll, C, x->p->entry->id, x->p->n_tokens, err));
+        }
         append_line(s, x, i, b, kept[k], C ? nll_mean(nll, C) : NAN);
     }
     ckvc_progress_step((uint64_t)n_jobs);

@@ -26,6 +26,7 @@ typedef struct score_options {
     bool attention_error, utilities; /* measures of score_measures.h */
     const char *vectors;             /* file to write alpha and rho to, or NULL */
     bool force, quiet;
+    bool finite;   /* a loss that is not finite is CKVC_E_DATA; else its line says null */
     size_t memory; /* bytes; 0: three quarters of what is free */
     run_part part; /* every part.count-th prompt alone; count 0: all */
     size_t n_done; /* of these, whose lines are there already, from an earlier call */

@@ -262,3 +262,8 @@ ckvc_status sessions_next_greedy(session *const *s, int64_t n, be_greedy *next,
 
 /* Mean of n losses, accumulated in double in order: the reduction of method.md section 3. */
 double nll_mean(const double *nll, int64_t n);
+/* CKVC_E_DATA where one of n losses is not finite, as of weights that overflow; names the prompt,
+ * and the position of the token, that of the first one being `first`. Calibrations leave such a
+ * prompt out (--max-failures). */
+ckvc_status nll_check(const double *nll, int64_t n, const char *prompt, int64_t first,
+                      ckvc_err *err) CKVC_MUST_CHECK;

@@ -661,3 +661,14 @@ double nll_mean(const double *nll, int64_t n) {
     for (int64_t i = 0; i < n; i++) { sum += nll[i]; }
     return n > 0 ? sum / (double)n : NAN;
 }
+
+ckvc_status nll_check(const double *nll, int64_t n, const char *prompt, int64_t first,
+                      ckvc_err *err) {
+    for (int64_t i = 0; i < n; i++) {
+        CKVC_FAIL_IF(!isfinite(nll[i]), err, CKVC_E_DATA,
+                     "prompt \"%s\", position %lld: the token's loss is not finite: the model's "
+                     "weights overflow here; take other weights, or leave the prompt out",
+                     prompt, (long long)(first + i));
+    }
+    return CKVC_OK;
+}

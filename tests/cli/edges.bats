@@ -534,3 +534,34 @@ END
     (cd "$DIR/whole" && run "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out . --force -q && [ "$status" -eq 73 ])
     [ -d "$out/mine" ]
 }
+
+@test "weights that overflow: every verb names prompt and position, and none answers" {
+    local over="$DIR/ckvc-overflow" verb
+    cp -r "$MODEL" "$over"
+    python3 - "$over/model.safetensors" <<'EOF'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+n = struct.unpack("<Q", data[:8])[0]
+norm = json.loads(data[8:8 + n])["model.norm.weight"]
+begin, end = (8 + n + at for at in norm["data_offsets"])
+assert norm["dtype"] == "BF16"
+data[begin:end] = b"\x7f\x7f" * ((end - begin) // 2)  # the largest value
+open(sys.argv[1], "wb").write(data)
+EOF
+    "$CKVC" verify "$over"
+    local of=(--model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 -q) window=(--window 16 --budget 16 --policy recent)
+    declare -A verbs=([generate]="${of[*]} --max-new 4" [perplexity]="${of[*]:0:6}" [score]="${of[*]} --continuation 8 ${window[*]}"
+        [eval]="--model $over --tasks copy --lengths 120 --count 2 -q ${window[*]}")
+    for verb in "${!verbs[@]}"; do
+        run --separate-stderr "$CKVC" $verb ${verbs[$verb]}
+        [ "$status" -eq 65 ]
+        [[ $stderr == "ckvc $verb: prompt \""*"\", position "[0-9]*": the token's loss is not finite: "* ]]
+        [[ $output != *[0-9]* ]]
+    done
+    run "$CKVC" generate "${of[@]}" --max-new 4 --temperature 1
+    [ "$status" -eq 65 ]; one_line
+    run "$CKVC" generate "${of[@]}" --max-new 4 "${window[@]}"
+    [ "$status" -eq 65 ]; one_line
+    run "$CKVC" calibrate "${SMALL[@]}" --model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/over"
+    [ "$status" -eq 65 ]; [[ $output == *'p00'*'not finite'*'--max-failures'* ]]
+}
