@@ -275,6 +275,40 @@ static ckvc_status remove_parts(const run_dir *to, ckvc_err *err) {
     return CKVC_OK;
 }
 
+/* Is all that a part's pass has in that of the run? */
+static bool has_all(const run_pass_state *run, const run_pass_state *part) {
+    bool all = run != NULL;
+    for (size_t i = 0, at = 0; all && i < part->pub.n_shards; i++) {
+        const run_shard *s = &part->shards[i];
+        while (at < run->pub.n_shards && run->shards[at].shard < s->shard) { at++; }
+        all = at < run->pub.n_shards && run->shards[at].shard == s->shard &&
+              strcmp(run->shards[at].sha256, s->sha256) == 0;
+    }
+    for (size_t i = 0, k; all && i < part->n_skipped; i++) {
+        for (k = 0; k < run->n_skipped && run->skipped[k] != part->skipped[i];) { k++; }
+        all = k < run->n_skipped;
+    }
+    return all;
+}
+
+/* What a merge that was killed had no time to remove is no part any more: the run's journal has
+ * all of it. */
+static ckvc_status remove_left(const run_dir *to, ckvc_err *err) {
+    CKVC_AUTO(merge_fini) merge left = {.to = run_new(to->path, RUN_WHOLE)};
+    CKVC_TRY(run_load(left.to, err));
+    CKVC_TRY(take_parts(&left, to->path, err));
+    for (size_t i = 0; i < left.n; i++) {
+        for (size_t k = 0; k < left.parts[i]->n_passes; k++) {
+            const run_pass_state *p = left.parts[i]->passes[k];
+            CKVC_FAIL_IF(!has_all(run_find_pass(left.to, p->pub.name), p), err, CKVC_E_MISMATCH,
+                         "%s: has prompts of %s that %s lacks, which is not what these parts make; "
+                         "move one of the two elsewhere",
+                         left.parts[i]->journal_path, p->pub.name, left.to->journal_path);
+        }
+    }
+    return remove_parts(to, err);
+}
+
 /* A folder for the run, locked: no part of it is being written. */
 static ckvc_status open_target(merge *m, ckvc_err *err) {
     const char *path = m->to->path;
@@ -331,8 +365,7 @@ ckvc_status run_merge(const char *path, const char *const *folders, size_t n, ru
                  path);
     if (there) { CKVC_TRY(open_target(&m, err)); }
     const bool whole = ckvc_file_exists(m.to->journal_path);
-    /* What a merge that was killed had no time to remove is no part any more. */
-    if (whole) { CKVC_TRY(remove_parts(m.to, err)); }
+    if (whole) { CKVC_TRY(remove_left(m.to, err)); }
     if (whole && n == 0) { return CKVC_OK; }
     if (there) { CKVC_TRY(take_parts(&m, m.to->path, err)); }
     for (size_t i = 0; i < n; i++) {

@@ -95,6 +95,28 @@ static void a_merge_that_was_killed_is_finished(void **state) {
     shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder("cut"));
 }
 
+/* Nothing that is logged goes before the journal of all has it. */
+static void what_a_journal_lacks_is_not_removed(void **state) {
+    ckvc_err err;
+    char cut[32];
+    must_make("lacks", (run_part){0, 2}, 99);
+    must_make("lacks", (run_part){1, 2}, 99);
+    shell("cd %s && wc -l < journal.jsonl > ../lines", in_temp_folder("whole"));
+    shell("cd %s && cp -r lacks lacks.parts", temp_folder);
+    shell("cd %s && n=$(cat lines); while [ $((n -= 1)) -gt 0 ]; do "
+          "head -$n whole/journal.jsonl > cut-$n.jsonl; done",
+          temp_folder);
+    for (int n = 1;
+         snprintf(cut, sizeof cut, "cut-%d.jsonl", n), !access(in_temp_folder(cut), F_OK); n++) {
+        shell("cd %s && cp cut-%d.jsonl lacks/journal.jsonl", temp_folder, n);
+        assert_int_equal(merge("lacks", &err), CKVC_E_MISMATCH);
+        assert_non_null(strstr(err.text, "journal-"));
+        shell("cd %s && rm lacks/journal.jsonl && diff -r lacks lacks.parts", temp_folder);
+    }
+    assert_int_equal(merge("lacks", &err), CKVC_OK);
+    shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder("lacks"));
+}
+
 static void failures_count_together(void **state) {
     ckvc_err err;
     assert_int_equal(make("failed", (run_part){0, 2}, 99, 1, 0, &err), CKVC_OK);
@@ -165,6 +187,7 @@ int main(void) {
         cmocka_unit_test(shares_are_every_nth),
         cmocka_unit_test(parts_make_the_bytes_of_a_whole_run),
         cmocka_unit_test(a_merge_that_was_killed_is_finished),
+        cmocka_unit_test(what_a_journal_lacks_is_not_removed),
         cmocka_unit_test(failures_count_together),
         cmocka_unit_test(what_is_unfinished_or_foreign_is_named),
         cmocka_unit_test(only_a_folder_for_them_takes_parts),
