@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # The main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each, by demand and then rewards; then by the paper's
 # way, to compare with, a calibration and a table of weights and thresholds each, one table mapped to the smaller model and one compiled for it, scores on held-out prompts beside references and controls, and the report that compares them.
-# Everything lands in build/demo of the folder that it is started in. Installed, it lies in share/ckvc/scripts and takes the ckvc of the PATH.
+# Everything lands in build/demo of the folder that it is started in; one that is there is removed first where a demo made it. Installed, it lies in share/ckvc/scripts and takes the ckvc of the PATH.
 set -euo pipefail
 home=$(realpath "$(dirname "$0")/..") # the checkout, or share/ckvc
 ckvc=$(command -v "${1:-ckvc}") || { echo "demo: no such program: ${1:-ckvc}; usage: demo.sh [CKVC]" >&2; exit 69; }
-out=build/demo
+out=build/demo mark=.made-by-ckvc-demo
+if [ -e "$out" ] && [ ! -e "$out/$mark" ] && [ "$(pwd -P)" != "$home" ]; then
+    echo "demo: $PWD/$out: is there, and no demo made it; start this in another folder, or move it away" >&2
+    exit 73
+fi
 export CORPORA_BUILD=${CORPORA_BUILD:-$PWD/build}
 big=$home/models/ckvc-tiny-8l small=$home/models/ckvc-tiny-4l conf=demo
 started=$SECONDS
@@ -14,6 +18,7 @@ say() { printf '\n== %s (%d s)\n' "$1" $((SECONDS - started)); }
 say "two corpora from Debian's documentation packages"
 rm -rf "$out"
 mkdir -p "$out"
+touch "$out/$mark"
 "$home/scripts/corpora.py" --newer "$ckvc" "$out" technical narrative
 
 for corpus in technical narrative; do

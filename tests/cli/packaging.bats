@@ -92,6 +92,30 @@ EOF
     lintian --allow-root --fail-on error,warning "$deb"
 }
 
+@test "the demo removes a build/demo that a demo made, and no other" {
+    local share=$BATS_TEST_TMPDIR/share/ckvc
+    mkdir -p "$share/scripts" "$BATS_TEST_TMPDIR/project/build/demo"
+    cp scripts/demo.sh "$share/scripts"
+    printf '#!/bin/sh\nexit 3\n' >"$share/scripts/corpora.py" # so far and no further
+    chmod +x "$share/scripts/corpora.py"
+    cd "$BATS_TEST_TMPDIR/project"
+    touch build/demo/mine
+    run "$share/scripts/demo.sh" true
+    [ "$status" -eq 73 ]; [[ $output == *"$PWD/build/demo: is there, and no demo made it"* ]]
+    [ -e build/demo/mine ]
+    mv build/demo/mine .
+    rmdir build/demo
+    run "$share/scripts/demo.sh" true
+    [ "$status" -eq 3 ]
+    touch build/demo/earlier
+    run "$share/scripts/demo.sh" true
+    [ "$status" -eq 3 ]; [ -d build/demo ]; [ ! -e build/demo/earlier ]
+    mkdir -p "$share/build/demo" # its own checkout, of a version that left no mark
+    cd "$share"
+    run scripts/demo.sh true
+    [ "$status" -eq 3 ]
+}
+
 @test "make static: needs the C library alone" {
     local static
     static=$(dirname "$CKVC")/static
