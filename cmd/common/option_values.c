@@ -393,6 +393,14 @@ static opt_value *find_flag(opt_values *v, const char *word, size_t n, ckvc_err 
     return NULL;
 }
 
+bool opt_values_takes_next(opt_values *v, const char *word) {
+    const bool is_long = word[0] == '-' && word[1] == '-';
+    const size_t n = is_long ? strcspn(word + 2, "=") : 0;
+    if (word[0] != '-' || word[1] == 0 || word[2 + n]) { return false; }
+    const opt_value *at = find_flag(v, word, n, NULL);
+    return at && at->o->type != OPT_IS_FLAG;
+}
+
 ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **args,
                              size_t *n_args, ckvc_err *err) {
     bool only_args = false;

@@ -37,6 +37,8 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
 /* CKVC_SOME_OPTION=value; one that no verb knows is warned of. */
 ckvc_status opt_values_environment(opt_values *v, opt_known_fn *known,
                                    ckvc_err *err) CKVC_MUST_CHECK;
+/* Is the word behind this one its value, whatever that begins with? */
+bool opt_values_takes_next(opt_values *v, const char *word);
 /* Flags of argv [argc], argv[0] left out; what is no flag goes to args [argc], counted in *n_args.
  * --config, which is read before, and --print-config are passed over. */
 ckvc_status opt_values_flags(opt_values *v, int argc, char **argv, const char **args,

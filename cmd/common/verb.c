@@ -215,8 +215,10 @@ static bool is_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* What counts wherever it stands, before other flags are looked at. */
-static ckvc_status look_ahead(int argc, char **argv, bool *help, bool *config, ckvc_err *err) {
+/* What counts wherever it stands but as another option's value, before other flags are looked at.
+ */
+static ckvc_status look_ahead(opt_values *values, int argc, char **argv, bool *help, bool *config,
+                              ckvc_err *err) {
     config_path = getenv("CKVC_CONFIG");
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         *help = *help || is_help(argv[i]);
@@ -227,6 +229,8 @@ static ckvc_status look_ahead(int argc, char **argv, bool *help, bool *config, c
         } else if (strcmp(argv[i], "--config") == 0) {
             USAGE_IF(i + 1 >= argc, "--config needs a value (FILE)");
             config_path = argv[++i];
+        } else if (opt_values_takes_next(values, argv[i])) {
+            i++;
         }
     }
     return CKVC_OK;
@@ -240,7 +244,7 @@ static int verb_run(const verb *v, bool help, int argc, char **argv) {
     bool config = false;
     ckvc_err err = {0};
     opt_values_add(&values, v->options, options);
-    const ckvc_status ahead = look_ahead(argc, argv, &help, &config, &err);
+    const ckvc_status ahead = look_ahead(&values, argc, argv, &help, &config, &err);
     if (help) { /* with the built-in defaults */
         print_help(v, &values);
         return 0;

@@ -45,6 +45,22 @@ setup() { DIR=$BATS_TEST_TMPDIR; }
     [[ $(CKVC_WINDOW=21 "$CKVC" score --print-config --config "$DIR/c.conf" --window 22) == *"window = 22  # flag"* ]]
 }
 
+@test "the word behind an option that takes a value is that value, whatever it begins with" {
+    local word
+    for word in --help -h --print-config --json --config --seed --config=none --; do
+        run "$CKVC" generate --model "$MODEL" --prompt "$word" --max-new 1 -q --json
+        [ "$status" -eq 0 ]
+        [[ $output == *'"tokens":['* ]] || { echo "$word: $output"; return 1; }
+    done
+    run "$CKVC" generate --model "$MODEL" --prompt --help --seed
+    [ "$status" -eq 64 ]; one_line; [[ $output == *"--seed needs a value (N)"* ]]
+    run "$CKVC" generate --seed --help --model "$MODEL"
+    [ "$status" -eq 64 ]; one_line; [[ $output == *"got '--help'"* ]]
+    "$CKVC" generate -m --help --help | grep -q '^usage:'
+    run "$CKVC" generate --prompt x -q --help
+    [ "$status" -eq 0 ]
+}
+
 @test "configuration errors exit 78 and name file and line" {
     printf '# fine\nwindow = 20\nwindw = 3\n' >"$DIR/c.conf"
     run "$CKVC" score --config "$DIR/c.conf"
