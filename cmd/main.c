@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cmd/verbs.h"
@@ -129,8 +130,20 @@ static void begin_without_blas_threads(char **argv) {
     }
 }
 
+static void on_end(int sig) { _exit(128 + sig); }
+
+/* Process 1, of a container, has no default action: what no verb handles would be ignored. */
+static void end_by_signals(void) {
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; getpid() == 1 && i < sizeof signals / sizeof *signals; i++) {
+        if (signal(signals[i], on_end) == SIG_IGN) { signal(signals[i], SIG_IGN); }
+    }
+}
+
 int main(int argc, char **argv) {
     begin_without_blas_threads(argv);
+    prctl(PR_SET_NAME, program_invocation_short_name); /* which is "exe" since */
+    end_by_signals();
     const struct sigaction lost = {.sa_sigaction = on_lost_page, .sa_flags = SA_SIGINFO};
     sigaction(SIGBUS, &lost, NULL);
     ckvc_warn_set(warn_on_stderr);

@@ -565,3 +565,40 @@ EOF
     run "$CKVC" calibrate "${SMALL[@]}" --model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/over"
     [ "$status" -eq 65 ]; [[ $output == *'p00'*'not finite'*'--max-failures'* ]]
 }
+
+@test "as process 1 of a container TERM, INT and HUP end every verb at once" {
+    unshare -pf --mount-proc true 2>/dev/null || skip "no namespace of processes can be made here"
+    local outer inner i rc number=(TERM INT HUP) code=(143 130 129)
+    mkfifo "$DIR/text"
+    for i in 0 1 2; do
+        unshare -pf --mount-proc env --default-signal=INT "$CKVC" tokenize --model "$MODEL" <"$DIR/text" 3>&- &
+        outer=$!
+        exec 9>"$DIR/text" # open until the end: tokenize waits for its text
+        until inner=$(pgrep -P $outer); do kill -0 $outer; done
+        for _ in $(seq 50); do # until it has begun
+            sleep 0.1
+            kill -${number[i]} "$inner" 2>/dev/null || break
+        done
+        rc=0
+        kill -KILL "$inner" 2>/dev/null || wait $outer || rc=$?
+        exec 9>&-
+        [ "$rc" -eq "${code[i]}" ]
+    done
+}
+
+@test "a process is called by the program's name" {
+    local name pid
+    mkfifo "$DIR/name"
+    env -u OPENBLAS_NUM_THREADS "$CKVC" tokenize --model "$MODEL" <"$DIR/name" 3>&- &
+    pid=$!
+    exec 9>"$DIR/name"
+    until grep -qz OPENBLAS_NUM_THREADS "/proc/$pid/environ"; do kill -0 $pid; done # it has begun again
+    for _ in $(seq 30); do
+        name=$(cat "/proc/$pid/comm")
+        [ "$name" != "$(basename "$CKVC")" ] || break
+        sleep 0.1
+    done
+    exec 9>&-
+    wait $pid
+    [ "$name" = "$(basename "$CKVC")" ]
+}
