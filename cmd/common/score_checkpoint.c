@@ -34,9 +34,10 @@ static ckvc_status take_lock(score_checkpoint *c, ckvc_err *err) {
         ckvc_close_at(&c->lock);
         c->lock = open(c->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
         CKVC_FAIL_ERRNO_IF(c->lock < 0, err, CKVC_E_CREATE, "%s: cannot create", c->path);
-        CKVC_FAIL_IF(flock(c->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, err,
-                     CKVC_E_BUSY,
+        const bool locked = flock(c->lock, LOCK_EX | LOCK_NB) == 0;
+        CKVC_FAIL_IF(!locked && errno == EWOULDBLOCK, err, CKVC_E_BUSY,
                      "%s: another process is writing this score; wait for it or stop it", c->path);
+        CKVC_FAIL_ERRNO_IF(!locked, err, CKVC_E_SYSTEM, RUN_NO_LOCK, c->path);
     } while (fstat(c->lock, &held) == 0 && held.st_nlink == 0);
     return CKVC_OK;
 }

@@ -26,6 +26,8 @@ typedef struct run_part {
 } run_part;
 #define RUN_WHOLE     ((run_part){0, 0})
 #define RUN_MAX_PARTS 100000
+/* Of a path, where flock is not there: two writers would not see each other. */
+#define RUN_NO_LOCK "%s: this file system gives no lock; write to another one"
 size_t run_part_size(run_part part, size_t n); /* of n shards, or what else is shared out so */
 
 /* Creates `path` (missing or empty, else CKVC_E_CREATE that suggests --resume) and writes run.json

@@ -54,8 +54,7 @@ static ckvc_status take_lock(const char *path, int operation, int *out, ckvc_err
     CKVC_AUTO(ckvc_close_at) int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     CKVC_FAIL_ERRNO_IF(fd < 0, err, CKVC_E_CREATE, "%s: cannot create", path);
     if (flock(fd, operation | LOCK_NB) != 0) {
-        CKVC_FAIL_ERRNO_IF(errno != EWOULDBLOCK, err, CKVC_E_SYSTEM,
-                           "%s: this file system gives no lock", path);
+        CKVC_FAIL_ERRNO_IF(errno != EWOULDBLOCK, err, CKVC_E_SYSTEM, RUN_NO_LOCK, path);
         char holder[32] = "";
         const ssize_t n = pread(fd, holder, sizeof holder - 1, 0);
         holder[n > 0 ? strcspn(holder, "\n") : 0] = 0;

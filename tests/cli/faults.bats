@@ -232,3 +232,21 @@ lines_under_way() {
     "$CKVC" merge "$DIR/mine"
     [ "$(find "$DIR/mine" -name '*.tmp.*' | wc -l)" -eq 4 ]
 }
+
+@test "a file system without locks: what is resumed is refused, files are published, nothing is swept" {
+    ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser stands before what is preloaded"
+    local verb left="$DIR/unlocked.ckvt.tmp.0123456789abcdef"
+    prompts 4 >"$DIR/many.jsonl"
+    echo 'int *__errno_location(void); int flock(int fd, int how) { (void)fd, (void)how; *__errno_location() = 37; return -1; }' >"$DIR/unlocked.c"
+    "${CC:-cc}" -shared -fPIC -o "$DIR/unlocked.so" "$DIR/unlocked.c"
+    export LD_PRELOAD="$DIR/unlocked.so"
+    for verb in "demand $DIR/unlocked" "lines score $DIR/unlocked.jsonl" "lines eval $DIR/unlocked-eval.jsonl" "lines score $DIR/unlocked.jsonl --shard 0/2"; do
+        run $verb
+        [ "$status" -eq 71 ]; one_line; [[ $output == *"this file system gives no lock; write to another one: "* ]]
+    done
+    [ ! -e "$DIR/unlocked.jsonl" ]
+    touch "$left"
+    "$CKVC" fit "$DIR/whole" --out "$DIR/unlocked.ckvt" -q
+    [ "$(content_id "$DIR/whole.ckvt")" = "$(content_id "$DIR/unlocked.ckvt")" ]
+    [ -e "$left" ]
+}
