@@ -16,6 +16,9 @@ enum {
     MAX_LINE_BYTES = 64 << 20,
     MAX_ANSWER_BYTES = 1 << 16,
     MAX_ANSWERS = 1000,
+    /* of an item's answers together, where a score takes their length squared, or cubed */
+    MAX_SUMMARY_BYTES = 1 << 14,
+    MAX_CODE_BYTES = 1 << 12,
     UNIT_BYTES = 16 /* of either end of a prompt that is cut */
 };
 
@@ -77,6 +80,21 @@ static ckvc_status check_texts(const json_t *list, const char *where, const char
     return CKVC_OK;
 }
 
+static ckvc_status check_compared(const json_t *list, const char *where, task_metric metric,
+                                  ckvc_err *err) {
+    const size_t most = metric == TASK_ROUGE_L           ? MAX_SUMMARY_BYTES
+                        : metric == TASK_CODE_SIMILARITY ? MAX_CODE_BYTES
+                                                         : SIZE_MAX;
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        n += json_string_length(json_array_get(list, i));
+    }
+    CKVC_REFUSE_IF(n > most, err, where,
+                   "\"answers\" have %zu bytes together, %s compares at most %zu; leave it out", n,
+                   task_metric_name(metric), most);
+    return CKVC_OK;
+}
+
 static ckvc_status read_record(longbench_file *f, const task_kind *kind, const ckvc_lines *line,
                                ckvc_err *err) {
     char where[512];
@@ -90,7 +108,9 @@ static ckvc_status read_record(longbench_file *f, const task_kind *kind, const c
     CKVC_REFUSE_IF(!json_is_string(json_object_get(record, "context")) ||
                        !json_is_string(json_object_get(record, "input")),
                    err, where, "\"context\" and \"input\" must be texts");
-    CKVC_TRY(check_texts(json_object_get(record, "answers"), where, "answers", err));
+    const json_t *answers = json_object_get(record, "answers");
+    CKVC_TRY(check_texts(answers, where, "answers", err));
+    CKVC_TRY(check_compared(answers, where, kind->metric, err));
     if (kind->metric == TASK_CLASSIFICATION) {
         CKVC_TRY(check_texts(json_object_get(record, "all_classes"), where, "all_classes", err));
     }

@@ -146,6 +146,43 @@ static void longbench_as_published(void **state) {
     assert_int_equal(remove(in_temp_folder("multi_news.jsonl")), 0);
 }
 
+/* What a score would take minutes over is refused with its line; what it would not is taken. */
+static void long_answers(void **state) {
+    static const struct {
+        const char *task;
+        int bytes;
+        bool taken;
+    } cases[] = {{"lcc", 2048, true},        {"lcc", 2049, false},
+                 {"multi_news", 8192, true}, {"multi_news", 8193, false},
+                 {"triviaqa", 65536, true},  {"triviaqa", 65537, false}};
+    char text[1024];
+    snprintf(text, sizeof text,
+             "{\"lcc\":\"{context}\",\"multi_news\":\"{context}\",\"triviaqa\":\"{context}\"}");
+    put_text("dataset2prompt.json", text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint32_t length = 100;
+        char *line =
+                 ckvc_format("{\"input\":\"\",\"context\":\"x\",\"answers\":[\"%0*d\",\"%0*d\"]}\n",
+                             cases[i].bytes, 0, cases[i].bytes, 0),
+             name[32], path[16];
+        snprintf(name, sizeof name, "%s.jsonl", cases[i].task);
+        snprintf(path, sizeof path, "%s.jsonl:1", cases[i].task);
+        put_text(name, line);
+        free(line);
+        const task_options options = {.lengths = &length,
+                                      .n_lengths = 1,
+                                      .count = 1,
+                                      .longbench = temp_folder,
+                                      .count_tokens = count_words};
+        ckvc_err err = {0};
+        CKVC_AUTO(task_items_fini) task_items list = {0};
+        const ckvc_status st = task_items_make(cases[i].task, &options, &list, &err);
+        assert_int_equal(st, cases[i].taken ? CKVC_OK : CKVC_E_DATA);
+        assert_true(cases[i].taken || strstr(err.text, path));
+        assert_int_equal(remove(in_temp_folder(name)), 0);
+    }
+}
+
 /* What is wrong is said with file, line, what was there and what is wanted. */
 static void refusals(void **state) {
     static const struct {
@@ -262,6 +299,7 @@ int main(void) {
         cmocka_unit_test(hotpot_has_all_of_its_documents),
         cmocka_unit_test(longbench_fills_its_prompt),
         cmocka_unit_test(longbench_as_published),
+        cmocka_unit_test(long_answers),
         cmocka_unit_test(refusals),
         cmocka_unit_test(nothing_left),
     };
