@@ -166,7 +166,10 @@ static ckvc_status check_keys(line_reader *r, const json_t *object) {
     json_t *value;
     MUST(r, json_is_object(object), "not a JSON object");
     json_object_foreach(ckvc_unconst(object), key, value) {
-        MUST(r, manifest_key_of(key) < MANIFEST_KEY_COUNT, "unknown key \"%.64s\"", key);
+#define X(name) " " #name
+        MUST(r, manifest_key_of(key) < MANIFEST_KEY_COUNT,
+             "unknown key \"%.64s\"; there are" MANIFEST_KEYS(X), key);
+#undef X
     }
     return CKVC_OK;
 }

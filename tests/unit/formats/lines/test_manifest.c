@@ -99,7 +99,10 @@ static void bad_lines(void **state) {
     refuses("{\"id\":\"a\",\"text\":\"x\"}\n{\"id\":\"b\",\"text\":\"y\"}\n{\"id\":\"a\",\"text\":"
             "\"z\"}",
             ":3: \"id\" \"a\" stands in line 1");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"Text\":\"y\"}", "unknown key \"Text\"");
+    refuses(
+        "{\"id\":\"a\",\"text\":\"x\",\"Text\":\"y\"}",
+        "unknown key \"Text\"; there are id source document split text tokens file offset bytes "
+        "messages continuation continuation_tokens");
     refuses("{\"id\":\"a\"}", "none of \"text\"");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"tokens\":[1]}", "more than one of");
     refuses("{\"id\":\"a\",\"text\":\"x\",\"file\":\"text.txt\"}", "more than one of");
