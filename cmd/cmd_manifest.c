@@ -11,7 +11,7 @@
 
 typedef struct build_cli {
     build_options build; /* without what is opened */
-    const char *model, *out, *source;
+    const char *model, *out, *source, *encoding;
     bool force, json;
     opt_list shares;
 } build_cli;
@@ -134,6 +134,7 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(ckvc_publish_check(c->out, c->force, err));
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &j.tok, err)); }
     o.tok = j.tok;
+    j.documents.encoding = c->encoding;
     for (size_t i = 0; i < call->n; i++) {
         CKVC_TRY(add_input(c, &j.documents, call->items[i], err));
     }
@@ -150,6 +151,8 @@ static const opt build_rows[] = {
     OPT_OUTPUT("out", out, "FILE", "manifest to write", .letter = 'o'),
     OPT_TEXT("source", source, "NAME", "source of the PATHs without one of their own",
              .preset = "text"),
+    OPT_TEXT("encoding", encoding, "NAME",
+             "of files that are no UTF-8, as iconv names it: latin1; without: they are an error"),
     OPT_INT("prompts", build.prompts, "N", 0, 1000000,
             "how many, retrieval included; 0: as many as the text gives, 100 at most",
             .letter = 'n'),

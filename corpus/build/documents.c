@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fts.h>
+#include <iconv.h>
 #define ZLIB_CONST
 #include <zlib.h>
 
@@ -24,7 +25,7 @@ enum {
 
 const struct corpus_reason_name corpus_reasons[CORPUS_REASON_COUNT] = {
     [LEFT_SHORT] = {"short documents", "short"},
-    [LEFT_GARBLED] = {"files that are no UTF-8 text", "no_utf8"},
+    [LEFT_GARBLED] = {"files of unreadable characters", "unreadable"},
     [LEFT_BINARY] = {"binary files", "binary"}};
 
 static void leave_out(corpus *c, corpus_reason reason, const char *name) {
@@ -145,27 +146,52 @@ static ckvc_status inflate_all(const char *path, const char *in, size_t n, ckvc_
     return CKVC_OK;
 }
 
+static void end_iconv(iconv_t *i) {
+    if (*i != (iconv_t)-1) { iconv_close(*i); }
+}
+
+/* Appends bytes that are no UTF-8 from `bad` on as UTF-8, by the encoding that the user named. */
+static ckvc_status decode(const corpus *c, const char *path, const char *bytes, size_t n,
+                          size_t bad, ckvc_buffer *out, ckvc_err *err) {
+    CKVC_FAIL_IF(!c->encoding, err, CKVC_E_DATA,
+                 "%s: byte %zu (0x%02x) is no UTF-8; say which encoding its text has, as in "
+                 "--encoding latin1, or mend the file or leave it out",
+                 path, bad, (uint8_t)bytes[bad]);
+    CKVC_AUTO(end_iconv) iconv_t to_utf8 = iconv_open("UTF-8", c->encoding);
+    CKVC_FAIL_IF(to_utf8 == (iconv_t)-1, err, CKVC_E_USAGE,
+                 "--encoding %s: no such encoding here; `iconv -l` lists them", c->encoding);
+    char block[65536], *in = ckvc_unconst(bytes);
+    for (size_t left = n; left > 0;) {
+        char *at = block;
+        size_t room = sizeof block;
+        const bool failed = iconv(to_utf8, &in, &left, &at, &room) == (size_t)-1 && errno != E2BIG;
+        CKVC_FAIL_IF(failed, err, CKVC_E_DATA, "%s: byte %zu is neither UTF-8 nor %s (--encoding)",
+                     path, n - left, c->encoding);
+        ckvc_buffer_append(out, block, sizeof block - room);
+    }
+    return CKVC_OK;
+}
+
 /* The bytes of a file that is no gzip file, or of what was in one. */
-static void add_bytes(corpus *c, const char *source, const char *name, const char *bytes,
-                      size_t n) {
-    if (n >= 2 && (memcmp(bytes, "\xFF\xFE", 2) == 0 || memcmp(bytes, "\xFE\xFF", 2) == 0)) {
-        leave_out(c, LEFT_GARBLED, name); /* UTF-16 */
-        return;
-    }
-    if (memchr(bytes, 0, n) || skipped_name(name)) {
+static ckvc_status add_bytes(corpus *c, const char *source, const char *path, const char *name,
+                             const char *bytes, size_t n, ckvc_err *err) {
+    const bool wide = /* UTF-16, whose NULs are text */
+        n >= 2 && (memcmp(bytes, "\xFF\xFE", 2) == 0 || memcmp(bytes, "\xFE\xFF", 2) == 0);
+    if ((memchr(bytes, 0, n) && !wide) || skipped_name(name)) {
         leave_out(c, LEFT_BINARY, name);
-        return;
+        return CKVC_OK;
     }
-    CKVC_AUTO_FREE char *clean = NULL;
-    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
-    if (ckvc_utf8_check(bytes, n) < n) {
-        clean = ckvc_utf8_replace(bytes, n, &n);
-        bytes = clean;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0}, decoded = {0};
+    const size_t bad = ckvc_utf8_check(bytes, n);
+    if (bad < n) {
+        CKVC_TRY(decode(c, path, bytes, n, bad, &decoded, err));
+        bytes = (const char *)decoded.data;
+        n = decoded.size;
     }
     const bool ascii = text_convert(text_kind_guess(name, bytes, n), bytes, n, &text);
     if (text.size >= CORPUS_MIN_BYTES && !is_readable((char *)text.data, text.size)) {
         leave_out(c, LEFT_GARBLED, name);
-        return;
+        return CKVC_OK;
     }
     if (text.size >= CORPUS_MIN_BYTES) { keep_new_paragraphs(c, &text); }
     if (text.size < CORPUS_MIN_BYTES) {
@@ -173,6 +199,7 @@ static void add_bytes(corpus *c, const char *source, const char *name, const cha
     } else {
         add_parts(c, &(document_text){source, name, (const char *)text.data, text.size, ascii});
     }
+    return CKVC_OK;
 }
 
 static ckvc_status add_file(corpus *c, const char *source, const char *path, const char *name,
@@ -184,8 +211,7 @@ static ckvc_status add_file(corpus *c, const char *source, const char *path, con
     CKVC_TRY(ckvc_file_read(path, MAX_FILE_BYTES, &raw, &n, err));
     c->n_files++;
     if (n < 2 || memcmp(raw, "\x1f\x8b", 2) != 0) {
-        add_bytes(c, source, name, raw, n);
-        return CKVC_OK;
+        return add_bytes(c, source, path, name, raw, n, err);
     }
     CKVC_AUTO_FREE char *plain_name = ckvc_strdup(name);
     const size_t length = strlen(plain_name);
@@ -194,8 +220,7 @@ static ckvc_status add_file(corpus *c, const char *source, const char *path, con
     }
     ckvc_buffer_text(&unpacked, "");
     CKVC_TRY(inflate_all(path, raw, n, &unpacked, err));
-    add_bytes(c, source, plain_name, (char *)unpacked.data, unpacked.size);
-    return CKVC_OK;
+    return add_bytes(c, source, path, plain_name, (char *)unpacked.data, unpacked.size, err);
 }
 
 /* ---- folders ---- */
@@ -228,8 +253,14 @@ static ckvc_status add_folder(corpus *c, const char *source, const char *path, c
 
 ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err *err) {
     const char *slash = strrchr(path, '/');
-    return ckvc_is_dir(path) ? add_folder(c, source, path, err)
-                             : add_file(c, source, path, slash ? slash + 1 : path, err);
+    const size_t before = c->n_files;
+    CKVC_TRY(ckvc_is_dir(path) ? add_folder(c, source, path, err)
+                               : add_file(c, source, path, slash ? slash + 1 : path, err));
+    CKVC_FAIL_IF(c->n_files == before, err, CKVC_E_DATA,
+                 "%s: holds no text file; read are plain text, HTML, man pages, info and "
+                 "reStructuredText, each also as .gz",
+                 path);
+    return CKVC_OK;
 }
 
 void corpus_fini(corpus *c) {

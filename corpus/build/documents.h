@@ -19,7 +19,7 @@ typedef struct corpus_document {
 /* Why a file makes no document. */
 typedef enum corpus_reason {
     LEFT_SHORT,   /* less than CORPUS_MIN_BYTES of text that no document before had */
-    LEFT_GARBLED, /* no UTF-8: too many bytes or characters that mean nothing */
+    LEFT_GARBLED, /* too many characters that mean nothing */
     LEFT_BINARY,
     CORPUS_REASON_COUNT
 } corpus_reason;
@@ -28,6 +28,8 @@ extern const struct corpus_reason_name {
 } corpus_reasons[CORPUS_REASON_COUNT];
 
 typedef struct corpus {
+    /* Of files that are no UTF-8, a name that iconv_open knows; NULL: such a file is an error. */
+    const char *encoding;
     corpus_document *documents;
     size_t n_documents, capacity;
     size_t n_files, n_repeated_paragraphs;
@@ -47,7 +49,9 @@ enum {
  * Below: another encoding, or binary in disguise. */
 #define CORPUS_MIN_READABLE 0.97
 
-/* Adds a file, or every file below a folder (symbolic links inside are not followed). */
+/* Adds a file, or every file below a folder (symbolic links inside are not followed). CKVC_E_DATA:
+ * there is none, or one in another encoding than is known, which the message names with the byte.
+ */
 ckvc_status corpus_add(corpus *c, const char *source, const char *path,
                        ckvc_err *err) CKVC_MUST_CHECK;
 void corpus_fini(corpus *c);

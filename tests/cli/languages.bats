@@ -52,13 +52,59 @@ EOF
 @test "files that make no prompt are counted by reason and named" {
     texts zh "" "，" "。" 天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏
     echo short >"$DIR/zh/tiny.txt"
-    iconv -f utf-8 -t gb18030 "$DIR/zh/0.txt" >"$DIR/zh/old.txt"
-    iconv -f utf-8 -t utf-16 "$DIR/zh/0.txt" >"$DIR/zh/wide.txt"
+    for i in $(seq 400); do printf '\xef\xbf\xbd\xee\x80\x80'; done >"$DIR/zh/marks.txt" # U+FFFD, private use
     head -c 5000 /dev/zero >"$DIR/zh/zeros.dat"
     run "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl"
     [ "$status" -eq 0 ]
-    [[ $output == *"left out: 1 short documents (tiny.txt), 2 files that are no UTF-8 text (old.txt ...), 1 binary files (zeros.dat), "* ]]
+    [[ $output == *"left out: 1 short documents (tiny.txt), 1 files of unreadable characters (marks.txt), 1 binary files (zeros.dat), "* ]]
     "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" --force --json | python3 -c '
 import json, sys
-assert json.load(sys.stdin)["left_out"] == {"short": 1, "no_utf8": 2, "binary": 1, "no_prose": 0, "repeated_paragraphs": 0}'
+assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary": 1, "no_prose": 0, "repeated_paragraphs": 0}'
+}
+
+@test "text that is no UTF-8 is an error with file and byte; --encoding reads it" {
+    fails() { # WORDS OPTIONS...
+        run "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" "${@:2}"
+        [ "$status" -eq 65 ] && one_line && [[ $output == *"$1"* ]] && [ ! -e "$DIR/p.jsonl" ] || { echo "$status $output"; return 1; }
+    }
+    built() { # FILE ENCODING: the manifest that its text has as UTF-8
+        "$CKVC" manifest build "$1" --encoding "$2" --prompts 4 --source x --out "$DIR/p.jsonl" --force
+        "$CKVC" manifest build "$DIR/0.txt" --prompts 4 --source x --out "$DIR/q.jsonl" --force
+        cmp <(grep -o '"text":.*' "$DIR/p.jsonl" | sort) <(grep -o '"text":.*' "$DIR/q.jsonl" | sort)
+        rm "$DIR/p.jsonl"
+    }
+    texts zh "" "，" "。" 天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏
+    cp "$DIR/zh/0.txt" "$DIR"
+    iconv -f utf-8 -t gb18030 "$DIR/0.txt" >"$DIR/zh/0.txt"
+    fails "zh/0.txt: byte 0 "
+    built "$DIR/zh/0.txt" gb18030
+    iconv -f utf-8 -t utf-16 "$DIR/0.txt" >"$DIR/zh/0.txt"
+    fails "zh/0.txt: byte 0 "
+    built "$DIR/zh/0.txt" utf-16
+    # a byte of many; in a .gz file it is that of the text
+    (head -c 30000 "$DIR/0.txt"; printf '\xe9'; tail -c +30001 "$DIR/0.txt") >"$DIR/zh/0.txt"
+    fails "zh/0.txt: byte 30000 "
+    gzip "$DIR/zh/0.txt"
+    fails "zh/0.txt.gz: byte 30000 "
+    fails "--encoding latin1"
+    fails "neither UTF-8 nor ascii" --encoding ascii
+    run "$CKVC" manifest build "$DIR/zh" --encoding latin-one --out "$DIR/p.jsonl"
+    [ "$status" -eq 64 ]
+    # each by its own: what is UTF-8 stays
+    rm "$DIR"/zh/0.txt.gz
+    python3 -c 'import random; print(" ".join(random.choice(["\xe9t\xe9", "for\xeat", "no\xebl", "gar\xe7on"]) for _ in range(20000)) + ".")' | iconv -f utf-8 -t latin1 >"$DIR/zh/fr.txt"
+    fails "zh/fr.txt: byte "
+    "$CKVC" manifest build "$DIR/zh" --encoding latin1 --out "$DIR/p.jsonl"
+    grep -q '天' "$DIR/p.jsonl"
+    grep -q 'forêt' "$DIR/p.jsonl"
+    ! grep -q "$(printf '\xef\xbf\xbd')" "$DIR/p.jsonl"
+}
+
+@test "a PATH without a text file is an error that names it and what is read" {
+    mkdir "$DIR/none"
+    printf x >"$DIR/none/a.png"
+    run "$CKVC" manifest build "$DIR/none" --out "$DIR/p.jsonl"
+    [ "$status" -eq 65 ]
+    one_line
+    [[ $output == *"$DIR/none: holds no text file; read are plain text, HTML,"* ]]
 }
