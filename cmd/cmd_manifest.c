@@ -80,16 +80,17 @@ static json_t *left_out_json(const corpus *d, const built_manifest *m) {
     return o;
 }
 
-static void print_built(const build_cli *c, const build_job *j) {
+static void print_built(const build_cli *c, const build_job *j, size_t n_split) {
     const built_manifest *m = &j->built;
     const corpus *d = &j->documents;
     if (c->json) {
         char sha[CKVC_SHA256_HEX];
         ckvc_sha256_hex(j->bytes.data, j->bytes.size, sha);
-        json_print(JSON_NUMBERS(
-            json_pack("{s:s, s:o}", "sha256", sha, "left_out", left_out_json(d, m)),
-            {"documents", d->n_documents}, {"files", d->n_files}, {"longest", m->longest},
-            {"prompts", m->n_entries}, {"retrieval", m->n_retrieval}, {"shortest", m->shortest}));
+        json_print(
+            JSON_NUMBERS(json_pack("{s:s, s:o}", "sha256", sha, "left_out", left_out_json(d, m)),
+                         {"documents", d->n_documents}, {"documents_in_several_splits", n_split},
+                         {"files", d->n_files}, {"longest", m->longest}, {"prompts", m->n_entries},
+                         {"retrieval", m->n_retrieval}, {"shortest", m->shortest}));
         return;
     }
     size_t n_whole = 0; /* parts of one text lie side by side */
@@ -101,10 +102,13 @@ static void print_built(const build_cli *c, const build_job *j) {
     say("%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents in %zu parts\n",
         c->out, m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
         c->model ? "tokens" : "characters", n_whole, d->n_documents);
-    if (m->dealt) {
-        say("note: too few parts (%zu) to be drawn for the splits: prompts were, and those of one "
-            "part may stand in several\n",
-            d->n_documents);
+    if (n_split) {
+        say("note: %zu of %zu documents have prompts in several splits (%s): what is judged on "
+            "them is not of documents unseen. To keep documents whole, build the prompts that "
+            "judge from files of their own, with --split-rest heldout, and join the manifests\n",
+            n_split, n_whole,
+            m->dealt ? "too few to be drawn: prompts were"
+                     : "those of 64 KB and more are drawn in parts of 32 KB");
     }
     say("left out: ");
     for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
@@ -141,7 +145,10 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(manifest_build(&j.documents, &o, &j.built, err));
     built_manifest_write(&j.built, &j.bytes);
     CKVC_TRY(ckvc_publish_bytes(c->out, j.bytes.data, j.bytes.size, c->force, err));
-    print_built(c, &j);
+    CKVC_AUTO(manifest_facts_fini) manifest_facts facts = {0};
+    const manifest made = {.entries = j.built.entries, .n_entries = j.built.n_entries};
+    CKVC_TRY(manifest_look(&made, NULL, 0, &facts, err));
+    print_built(c, &j, facts.n_split_documents);
     return CKVC_OK;
 }
 

@@ -44,8 +44,19 @@ PY
     run "$CKVC" manifest build "$DIR/long.txt" "$DIR/short.txt" --prompts 30 --split-share heldout=0.5 --out "$DIR/parts.jsonl"
     [ "$status" -eq 0 ]
     [[ $output == *" from 2 documents in 4 parts"* ]]
+    [[ $output == *"note: 1 of 2 documents have prompts in several splits (those of 64 KB and more are drawn in parts of 32 KB): "*"--split-rest heldout"* ]]
     run "$CKVC" manifest check "$DIR/parts.jsonl"
     [[ $output == *"(1 such documents)"* ]]
+    run "$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-share heldout=0.5 --out "$DIR/dealt.jsonl"
+    [[ $output == *"note: 1 of 1 documents have prompts in several splits (too few to be drawn: prompts were): "* ]]
+    [ "$("$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-share heldout=0.5 --out "$DIR/dealt.jsonl" -f --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["documents_in_several_splits"])')" -eq 1 ]
+    # the way out that the note names
+    "$CKVC" manifest build "$DIR/long.txt" --prompts 9 --out "$DIR/fit.jsonl"
+    "$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-rest heldout --out "$DIR/judge.jsonl"
+    cat "$DIR/fit.jsonl" "$DIR/judge.jsonl" >"$DIR/joined.jsonl"
+    run "$CKVC" manifest check "$DIR/joined.jsonl"
+    [ "$status" -eq 0 ]
+    [[ $output != *note:* ]]
 }
 
 @test "prompts that are each their own: the same tables and intervals with their documents named and without" {
