@@ -20,7 +20,9 @@ const opt opts_leaks[] = {
     OPT_INT("seed", seed, "N", 0, 9e15, "of that draw", .preset = "1"),
     OPT_INT("max-findings", find.max_findings, "N", 0, 1e6, "findings printed; all are counted",
             .preset = "20"),
-    OPT_OUTPUT("out", out, "CHECK.json", "record of the check, for --leak-check", .letter = 'o'),
+    OPT_OUTPUT("out", out, "CHECK.json",
+               "record of the check (with --clean of CLEAN.jsonl), for --leak-check",
+               .letter = 'o'),
     OPT_OUTPUT("clean", clean, "CLEAN.jsonl",
                "the manifest without prompts that share something or repeat"),
     OPT_FLAG("force", force, "overwrite CHECK.json and CLEAN.jsonl", .letter = 'f'),
@@ -137,6 +139,24 @@ static json_t *findings_json(const leaks_cli *c, const leak_result *result) {
     return json_pack("{s:o, s:o}", "findings", list, "record", leak_record_json(&result->record));
 }
 
+/* The same of CLEAN, whose record is what --out names: silently, as it leaves nothing to print.
+ * What the manifest was held against as itself, CLEAN is. */
+static ckvc_status check_clean(const leaks_cli *c, const leak_record *r, const tokenizer *tok,
+                               ckvc_err *err) {
+    CKVC_AUTO(manifest_free_at) manifest *clean = NULL;
+    json_t *found = NULL;
+    leaks_cli again = *c;
+    again.clean = NULL;
+    for (size_t i = 0; i < r->n_against; i++) {
+        const bool self = strcmp(r->against[i].sha256, r->manifest) == 0;
+        again.against.items[i] = self ? c->clean : c->against.items[i];
+    }
+    CKVC_TRY(manifest_read(c->clean, &clean, err));
+    const ckvc_status st = manifest_leaks(&again, clean, tok, NULL, true, &found, err);
+    json_decref(found);
+    return st;
+}
+
 ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok,
                            const bool *repeats, bool json, json_t **found, ckvc_err *err) {
     *found = NULL;
@@ -164,13 +184,17 @@ ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenize
         }
         print_counts(r, c->against.items);
     }
+    if (c->clean) {
+        CKVC_TRY(write_clean(c, m, held_out, result.shares, repeats, *found, err));
+        return check_clean(c, r, tok, err);
+    }
     if (c->out) { CKVC_TRY(write_record(c, r, err)); }
-    if (c->clean) { CKVC_TRY(write_clean(c, m, held_out, result.shares, repeats, *found, err)); }
+    static const char way_out[] = "--clean CLEAN.jsonl leaves them out, and --out is then of CLEAN";
     FAIL_IF(r->leaked_prompts, CKVC_CHECK_FAILED,
-            "%s: %" PRIu64 " of %" PRIu64 " prompts share text or ids with the evaluation", m->path,
-            r->leaked_prompts, r->prompts);
+            "%s: %" PRIu64 " of %" PRIu64 " prompts share text or ids with the evaluation; %s",
+            m->path, r->leaked_prompts, r->prompts, way_out);
     FAIL_IF(r->near_within, CKVC_CHECK_FAILED,
-            "%s: %" PRIu64 " of %" PRIu64 " prompts are near-duplicates of earlier ones", m->path,
-            r->near_within, r->prompts);
+            "%s: %" PRIu64 " of %" PRIu64 " prompts are near-duplicates of earlier ones; %s",
+            m->path, r->near_within, r->prompts, way_out);
     return CKVC_OK;
 }

@@ -19,9 +19,9 @@ typedef struct leaks_cli {
 
 extern const opt opts_leaks[]; /* rows of leaks_cli */
 
-/* Compares, prints findings (or leaves them in *found as an object, with json), writes the record
- * and the clean manifest (without `repeats` [n_entries], too). CKVC_CHECK_FAILED when anything is
- * shared. */
+/* Compares, prints findings (or leaves them in *found as an object, with json), writes the clean
+ * manifest (without `repeats` [n_entries], too), compares that, and writes the record, of the clean
+ * one where there is one. CKVC_CHECK_FAILED when anything is shared by what the record is of. */
 ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok,
                            const bool *repeats, bool json, json_t **found,
                            ckvc_err *err) CKVC_MUST_CHECK;

@@ -135,7 +135,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
       printf '{"id":"s","text":"two words"}\n{"id":"t","text":"two words"}'; } >"$DIR/all.jsonl"
     run "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/kept.jsonl"
     echo "$output"
-    [ "$status" -eq 1 ]
+    [ "$status" -eq 0 ]
     [[ $output == *"kept.jsonl: 6 of 9 lines, 3 left out"* ]]
     sed -n '1,4p;6p;8p' "$DIR/all.jsonl" | cmp - "$DIR/kept.jsonl"
     "$CKVC" manifest check "$DIR/kept.jsonl" --against "$DIR/foreign.jsonl,$DIR/kept.jsonl" >/dev/null
@@ -146,8 +146,26 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     cmp "$DIR/open.jsonl" "$DIR/open-kept.jsonl"
     # held-out prompts stay whatever they share
     run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/open.jsonl" --clean "$DIR/held.jsonl"
-    [ "$status" -eq 1 ]
+    [ "$status" -eq 0 ]
     sed -n '1p;4,6p' "$DIR/prompts.jsonl" | cmp - "$DIR/held.jsonl"
+}
+
+@test "--clean and --out in one command: the record is the clean manifest's own, as a check of it makes it" {
+    { cat "$DIR/prompts.jsonl"; sed -n 1p "$DIR/prompts.jsonl" | sed 's/"p0","split":"heldout"/"twin","split":"fit"/'; } >"$DIR/all.jsonl"
+    run "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/all.jsonl,$DIR/foreign.jsonl" --out "$DIR/dirty.json" --force
+    [ "$status" -eq 1 ]
+    [[ $output == *"; --clean CLEAN.jsonl leaves them out, and --out is then of CLEAN"* ]]
+    "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/all.jsonl,$DIR/foreign.jsonl" --clean "$DIR/one.jsonl" --out "$DIR/one.json"
+    [ "$(wc -l <"$DIR/one.jsonl")" -eq 5 ]
+    "$CKVC" manifest check "$DIR/one.jsonl" --against "$DIR/one.jsonl,$DIR/foreign.jsonl" --out "$DIR/again.json"
+    cmp "$DIR/one.json" "$DIR/again.json"
+    calibrate "$DIR/one" --manifest "$DIR/one.jsonl" --leak-check "$DIR/one.json"
+    run calibrate "$DIR/no" --manifest "$DIR/all.jsonl" --leak-check "$DIR/one.json"
+    [ "$status" -eq 65 ]
+    # nothing to leave out: the same, and the manifest under another name
+    "$CKVC" manifest check "$DIR/one.jsonl" --against "$DIR/one.jsonl,$DIR/foreign.jsonl" --clean "$DIR/two.jsonl" --out "$DIR/two.json"
+    cmp "$DIR/one.jsonl" "$DIR/two.jsonl"
+    cmp "$DIR/one.json" "$DIR/two.json"
 }
 
 @test "--clean: what is in the way is refused before the work; nothing left is no file" {
@@ -167,7 +185,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     [ "$(cat "$DIR/mine.jsonl")" = mine ]
     refuses 73 --against "$DIR/foreign.jsonl" --clean "$DIR/nowhere/x.jsonl"
     run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/mine.jsonl" --force
-    [ "$status" -eq 1 ]
+    [ "$status" -eq 0 ]
     [ "$(wc -l <"$DIR/mine.jsonl")" -eq 5 ]
     sed 's/"p/"q/' "$DIR/clean.jsonl" >"$DIR/copy.jsonl"
     grep -v heldout "$DIR/clean.jsonl" >"$DIR/fit.jsonl"
