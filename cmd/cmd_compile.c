@@ -129,6 +129,12 @@ static void print_choice(const select_losses *s, const double *budgets) {
         }
     }
     say("\n");
+    for (uint32_t b = 0; b < s->n_budgets; b++) {
+        if (s->more[b].n == 0 || s->more[b].lo > 0) { continue; }
+        say("note: at budget %g this is not decided: the next best", budgets[b]);
+        print_gain(" loses", s->more[b]);
+        say(" more; more prompts of split select would decide\n");
+    }
 }
 
 /* What rounds of rewards brought, on the prompts that chose between them (those that judge where

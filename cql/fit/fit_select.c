@@ -98,6 +98,29 @@ static void choose(select_losses *s, uint32_t b, const double *loss) {
     }
 }
 
+/* What the best of the others loses more, prompt by prompt. */
+static void hold_against_next(select_losses *s, uint32_t b, const double *loss,
+                              const score_row *const *first) {
+    const uint32_t nB = s->n_budgets;
+    const size_t chosen = s->chosen[b];
+    size_t next = s->n, n = 0;
+    for (size_t i = 0; i < s->n && chosen < s->n; i++) {
+        const bool better = next == s->n || s->loss[i * nB + b] < s->loss[next * nB + b];
+        next = i != chosen && better ? i : next;
+    }
+    CKVC_AUTO_FREE double *more = ckvc_alloc(s->n_prompts, sizeof *more);
+    CKVC_AUTO_FREE const char **documents = ckvc_alloc(s->n_prompts, sizeof *documents);
+    CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(s->n_prompts, sizeof *cluster);
+    for (size_t p = 0; p < s->n_prompts && next < s->n; p++) {
+        const double *of = loss + (p * nB + b) * SELECT_MAX;
+        documents[n] = first[p]->document;
+        more[n] = of[next] - of[chosen];
+        n += isfinite(more[n]);
+    }
+    rank_clusters(documents, n, cluster);
+    s->more[b] = rank_mean_interval(more, cluster, n);
+}
+
 ckvc_status select_read(const char *path, const ckvc_table *t, select_losses **out, ckvc_err *err) {
     CKVC_AUTO(scores_free_at) scores *file = NULL;
     CKVC_AUTO(select_free_at) select_losses *s = ckvc_calloc(1, sizeof *s);
@@ -133,13 +156,17 @@ ckvc_status select_read(const char *path, const ckvc_table *t, select_losses **o
     CKVC_FAIL_IF(s->n_prompts == 0, err, CKVC_E_DATA, "%s: no lines of a table", path);
     s->loss = ckvc_alloc(s->n * nB, sizeof *s->loss);
     s->chosen = ckvc_alloc(nB, sizeof *s->chosen);
-    for (uint32_t b = 0; b < nB; b++) { choose(s, b, loss); }
+    s->more = ckvc_alloc(nB, sizeof *s->more);
+    for (uint32_t b = 0; b < nB; b++) {
+        choose(s, b, loss);
+        hold_against_next(s, b, loss, first);
+    }
     *out = ckvc_take(&s);
     return CKVC_OK;
 }
 
 void select_free(select_losses *s) {
-    if (s) { CKVC_FREE(s->loss, s->chosen); }
+    if (s) { CKVC_FREE(s->loss, s->chosen, s->more); }
     free(s);
 }
 

@@ -2,6 +2,7 @@
  * costs the least on prompts that nothing else is told of (docs/policy.md, section 3). */
 #pragma once
 
+#include "cql/stats/rank.h"
 #include "formats/table/table_file.h"
 
 typedef struct select_candidate {
@@ -19,6 +20,7 @@ typedef struct select_losses {
      * finite one under every candidate; NaN: there is none. */
     double *loss;
     size_t *chosen; /* [nB] the candidate of the least loss, of equal ones the first; n: none */
+    rank_interval *more; /* [nB] that the best of the others loses, paired by prompt */
 } select_losses;
 
 /* Which score and floor a table (with a learned score or without) can be tried under, in the order
