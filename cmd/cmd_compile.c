@@ -197,12 +197,7 @@ static void print_summary(const compile_cli *c, const run_setup *j, const compil
     say("tables of every pass: %s/tables; held-out scores: %s/heldout; records: %s/%s\n",
         c->setup.out, c->setup.out, c->setup.out,
         c->probe == PROBE_GRID_SEARCH ? "grid" : "pass-*");
-    if (best->n_heldout) {
-        say("next: ckvc report %s/table.ckvt %s --scores %s/heldout/pass-%.2s.jsonl --out report\n",
-            c->setup.out, c->setup.out, c->setup.out, best->name + strlen("pass-"));
-    } else {
-        say("next: ckvc report %s/table.ckvt %s --out report\n", c->setup.out, c->setup.out);
-    }
+    say("next: ckvc report %s/table.ckvt %s --out report\n", c->setup.out, c->setup.out);
 }
 
 static json_t *gain_json(rank_interval g) {
@@ -380,7 +375,7 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
     static const shard_kind kinds[] = {SHARD_DEMAND, SHARD_SCORE};
     json_auto_t *passes = json_array();
     const int n = c->fit.score == CKVC_SCORE_LEARNED ? 2 : 1;
-    const double references = 6;
+    const double references = 7;
     select_candidate candidates[SELECT_MAX];
     const double tried = (double)select_candidates(
         true, c->fit.score, c->setup.inputs.setting.floor, c->fit.c_min, candidates);

@@ -38,7 +38,8 @@ static const opt rows[] = {
     OPT_OUTPUT("out", report.out, "DIR",
                "folder for report.html, report.json and a .svg and .csv per figure", .letter = 'o'),
     OPT_INPUTS("scores", scores, "S.jsonl,...",
-               "output of `ckvc score` on held-out prompts: what the tables bring"),
+               "output of `ckvc score` on held-out prompts: what the tables bring; without: those "
+               "of the runs of compile that gave out the tables"),
     OPT_INPUTS("answers", answers, "A.jsonl,...",
                "output of `ckvc eval`: scores on tasks, against what is kept"),
     OPT_ENUM("require", require, "nothing|deploy",
@@ -64,7 +65,9 @@ const verb verb_report = {
     .summary = "how good and how stable tables are, as one page without scripts",
     .usage =
         "ckvc report T.ckvt... RUN... [--scores S.jsonl,...] [--answers A.jsonl,...] --out DIR",
-    .examples = "  ckvc report technical.ckvt narrative.ckvt runs/technical "
+    .examples = "  ckvc report run/table.ckvt run --out report          (what compile made, by its "
+                "own scores)\n"
+                "  ckvc report technical.ckvt narrative.ckvt runs/technical "
                 "runs/narrative --scores heldout.jsonl --out report\n"
                 "  ckvc report t.ckvt --out report          (the table "
                 "alone: maps, counts, what its choices rest on)\n\n"

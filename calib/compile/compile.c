@@ -238,11 +238,12 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
 
 /* ---- held-out prompts ---- */
 
-/* What a table is held against. Of demand's the table, top-k, snapkv and adakv keep as many entries
- * on every prompt, matched over all of them. */
+/* What a table is held against. Of demand's the table, top-k, snapkv, adakv and cake, the strongest
+ * rules that read a prompt once, keep as many entries on every prompt, matched over all of them. */
 static const score_kind loop_policies[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_TABLE},
                         demand_policies[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_TOP_K,
-                                             SCORE_SNAPKV,   SCORE_ADAKV,   SCORE_TABLE};
+                                             SCORE_SNAPKV,   SCORE_ADAKV,   SCORE_CAKE,
+                                             SCORE_TABLE};
 enum { POLICIES_MAX = sizeof demand_policies / sizeof *demand_policies };
 
 /* Scores policies [n] on prompts as checkpoint `file`. */

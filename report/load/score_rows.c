@@ -256,12 +256,33 @@ static ckvc_status take_utilities(room *r, score_files *f, ckvc_err *err) {
     return CKVC_OK;
 }
 
+/* Without --scores those count by which a run of compile judged the table that it gave out. */
+static const char *own_scores(inputs *in, const run_dir *run) {
+    const char *path = NULL;
+    for (size_t i = 0; i < json_array_size(run_notes(run)); i++) {
+        const json_t *from = json_object_get(json_array_get(run_notes(run), i), "from");
+        unsigned pass;
+        if (!json_is_string(from) ||
+            sscanf(json_string_value(from), "tables/pass-%2u.", &pass) != 1) {
+            continue;
+        }
+        const char *file = room_text(&in->room, "heldout/pass-%02u.jsonl", pass);
+        path = run_has_file(run, file) ? room_text(&in->room, "%s/%s", run_path(run), file) : path;
+    }
+    return path;
+}
+
 ckvc_status score_rows_load(inputs *in, ckvc_err *err) {
     score_files *f = &in->scores;
-    size_t total = 0;
-    f->files = room_for(&in->room, in->o->n_scores, sizeof(scores *));
-    for (size_t i = 0; i < in->o->n_scores; i++) {
-        CKVC_TRY(scores_read(in->o->scores[i], &f->files[i], err));
+    size_t total = 0, n = in->o->n_scores;
+    const char **paths = room_for(&in->room, n + in->n_runs, sizeof *paths);
+    for (size_t i = 0; i < n; i++) { paths[i] = in->o->scores[i]; }
+    for (size_t i = 0; i < in->n_runs && !in->o->n_scores; i++) {
+        n += (paths[n] = own_scores(in, in->runs[i].dir)) != NULL;
+    }
+    f->files = room_for(&in->room, n, sizeof(scores *));
+    for (size_t i = 0; i < n; i++) {
+        CKVC_TRY(scores_read(paths[i], &f->files[i], err));
         total += f->files[f->n_files++]->n;
     }
     f->series = room_for(&in->room, total, sizeof *f->series);
