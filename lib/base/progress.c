@@ -35,9 +35,10 @@ static struct {
     bool running, quiet, terminal;
     char what[64], unit[32], folder[4096];
     uint64_t done, total, units, inside, resumed, bytes;
-    double start_s, redraw_s, line_s, sample_s; /* when it began; when the next one is due */
-    memory_samples before, since; /* the last line; before that back to the last but one */
-    double memory;                /* the last sample; 0: not known */
+    double start_s, prompt_s;          /* when it began; the prompt in hand */
+    double redraw_s, line_s, sample_s; /* when the next one is due */
+    memory_samples before, since;      /* the last line; before that back to the last but one */
+    double memory;                     /* the last sample; 0: not known */
 } job;
 
 /* ---- memory ---- */
@@ -111,18 +112,7 @@ static void say_rest(double now) {
                 disk_forecast() / 1e6);
         if (isfinite(room)) { fprintf(stderr, ", %.1f GB free", room / 1e9); }
     }
-    if (job.memory > 0) {
-        const memory_samples *a = &job.before, *b = &job.since;
-        const memory_samples both = {a->n > 0 ? a->from : b->from,
-                                     a->n + b->n,
-                                     a->t + b->t,
-                                     a->m + b->m,
-                                     a->tt + b->tt,
-                                     a->tm + b->tm};
-        const double slope = slope_of(&both, now);
-        fprintf(stderr, ", memory %.1f MB", job.memory / 1e6);
-        if (isfinite(slope)) { fprintf(stderr, " %+.1f MB/h", slope * 3600 / 1e6); }
-    }
+    if (job.memory > 0) { fprintf(stderr, ", memory %.1f MB", job.memory / 1e6); }
     fputc('\n', stderr);
 }
 
@@ -135,6 +125,9 @@ static void show(double now, bool whole) {
             (unsigned long long)job.done, (unsigned long long)job.total);
     if (job.inside > 0) {
         fprintf(stderr, " and %llu %s", (unsigned long long)job.inside, job.unit);
+    }
+    if (job.done < job.total && now - job.prompt_s >= FIRST_S) {
+        fprintf(stderr, ", at the next for %.0f s", now - job.prompt_s);
     }
     if (isfinite(rate) && rate > 0) {
         fprintf(stderr, ", %.*f %s/s", rate < 0.1 ? 3 : 1, rate, job.unit);
@@ -195,12 +188,13 @@ void ckvc_progress_start(const char *what, const char *unit, uint64_t total, uin
     snprintf(job.unit, sizeof job.unit, "%s", unit);
     job.total = total;
     job.done = job.resumed = already;
-    job.start_s = ckvc_now_s();
+    job.start_s = job.prompt_s = ckvc_now_s();
     job.line_s = job.start_s + (job.terminal ? MOST_S : FIRST_S);
     show_when_due();
 }
 
 void ckvc_progress_update(uint64_t done, uint64_t units) {
+    if (done > job.done) { job.prompt_s = ckvc_now_s(); }
     job.done = done;
     job.units = units;
     job.inside = 0;

@@ -3,11 +3,10 @@
  * Progress goes to stderr, of one job at a time, nothing with -q: a redrawn line on a terminal, and
  * lines that stay, there every ten minutes, elsewhere also sooner, and at the end. These say
  *
- *     scan: 120 of 4000 prompts, 3.4 prompts/s, ETA 0:19:01 (2026-11-23 01:14), 1.2 of about 40.0
- *     MB written, 120.3 GB free, memory 812.0 MB +0.3 MB/h
+ *     scan: 120 of 4000 prompts, at the next for 5 s, 3.4 prompts/s, ETA 0:19:01 (2026-11-23
+ *     01:14), 1.2 of about 40.0 MB written, 120.3 GB free, memory 812.0 MB
  *
- * with the resident memory but for mapped files, and its slope (least squares) since the line
- * before the last one, where that is a minute. Behind them a warning, also with -q, of disk that
+ * with the resident memory but for mapped files. Behind them a warning, also with -q, of disk that
  * will not do, and of memory that grows by more than there is until the end. */
 #pragma once
 

@@ -330,6 +330,7 @@ static void test_stop(void **state) {
 }
 
 /* What the progress of a job of ten prompts says on stderr, which is no terminal here. */
+static time_t passed_s; /* on the library's clock */
 static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool quiet) {
     FILE *f = tmpfile();
     char *text = ckvc_calloc(4096, 1);
@@ -341,6 +342,9 @@ static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool
     ckvc_progress_step(2);
     if (done == 5) { ckvc_progress_disk("/", 2000000); }
     ckvc_progress_update(done, units);
+    passed_s += done == 6 ? 45 : 0;
+    ckvc_progress_step(0); /* a layer of the next one */
+    passed_s += done == 6 ? 45 : 0;
     ckvc_progress_finish();
     dup2(before, STDERR_FILENO);
     close(before);
@@ -360,6 +364,11 @@ static void test_progress(void **state) {
     assert_non_null(strstr(half, "), 2.0 of about 4.0 MB written, "));
     assert_non_null(strstr(half, " GB free, memory "));
     assert_int_equal(half[strlen(half) - 1], '\n');
+    assert_null(strstr(half, "at the next"));
+    CKVC_AUTO_FREE char *slow = progress_text(2, 6, 7, false); /* a line inside the prompt */
+    assert_int_equal(strncmp(slow, "job: 6 of 10 prompts, at the next for 45 s, ", 44), 0);
+    assert_non_null(strstr(slow, "\njob: 6 of 10 prompts, at the next for 90 s, "));
+    assert_null(strstr(slow, "MB/h")); /* the growth of a minute is no leak */
     CKVC_AUTO_FREE char *nothing = progress_text(0, 10, 7, true);
     assert_string_equal(nothing, "");
 }
@@ -370,8 +379,7 @@ static void take_warning(const char *line) {
     snprintf(warnings + strlen(warnings), sizeof warnings - strlen(warnings), "%s\n", line);
 }
 
-/* The library's clock: what a test adds to it has passed. */
-static time_t passed_s;
+/* What a test adds to the clock has passed. */
 int clock_gettime(clockid_t id, struct timespec *t) {
     const int got = (int)syscall(SYS_clock_gettime, id, t);
     t->tv_sec += passed_s;
