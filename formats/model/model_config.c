@@ -320,6 +320,8 @@ ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
     json_auto_t *config = NULL;
     CKVC_AUTO_FREE char *path = ckvc_path_join(dir, "config.json");
     reading r = {.path = path, .err = err};
+    CKVC_FAIL_IF(ckvc_is_dir(dir) && !ckvc_file_exists(path), err, CKVC_E_NOINPUT,
+                 "%s: holds no config.json; want a Hugging Face model folder or a GGUF file", dir);
     CKVC_TRY(ckvc_json_read(path, CONFIG_BYTES_MAX, &config, err));
     MUST(&r, json_is_object(config), "not a JSON object");
     const family *f = read_family(&r, config);

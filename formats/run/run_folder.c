@@ -111,10 +111,18 @@ run_dir *run_new(const char *path, run_part part) {
     return r;
 }
 
-ckvc_status run_load(run_dir *r, ckvc_err *err) {
+ckvc_status run_load_plan(run_dir *r, ckvc_err *err) {
     CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, "run.json");
+    CKVC_FAIL_IF(ckvc_is_dir(r->path) && !ckvc_file_exists(path), err, CKVC_E_NOINPUT,
+                 "%s: holds no run.json; want the --out folder of scan, calibrate or compile",
+                 r->path);
     CKVC_TRY(ckvc_json_read(path, RUN_MAX_PLAN_BYTES, &r->plan, err));
     CKVC_FAIL_IF(!json_is_object(r->plan), err, CKVC_E_DATA, "%s: not a JSON object", path);
+    return CKVC_OK;
+}
+
+ckvc_status run_load(run_dir *r, ckvc_err *err) {
+    CKVC_TRY(run_load_plan(r, err));
     run_hash_plan(r->plan, r->plan_hash);
     memcpy(r->pass_plan, r->plan_hash, sizeof r->pass_plan);
     CKVC_TRY(journal_read(r->journal_path, run_take_line, r, &r->journal_size, err));

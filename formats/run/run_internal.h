@@ -61,6 +61,7 @@ run_dir *run_new(const char *path, run_part part);
 ckvc_status run_lock(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 /* run.json and the journal; every published shard is there with its size. */
 ckvc_status run_load(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status run_load_plan(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK; /* of it run.json alone */
 /* *fresh: nothing is in the folder but what a create that was cut short leaves behind. */
 ckvc_status run_folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) CKVC_MUST_CHECK;
 

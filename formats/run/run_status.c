@@ -117,10 +117,9 @@ static ckvc_status describe_part(const char *path, run_part part, json_t **out, 
 ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) {
     CKVC_AUTO(run_close_at) run_dir *whole = run_new(path, RUN_WHOLE);
     CKVC_AUTO_FREE run_part *list = NULL;
-    CKVC_AUTO_FREE char *plan_path = ckvc_path_join(whole->path, "run.json");
-    json_auto_t *plan = NULL, *parts = json_array(), *missing = json_array();
+    json_auto_t *parts = json_array(), *missing = json_array();
     size_t n = 0;
-    CKVC_TRY(ckvc_json_read(plan_path, RUN_MAX_PLAN_BYTES, &plan, err));
+    CKVC_TRY(run_load_plan(whole, err));
     if (!ckvc_file_exists(whole->journal_path)) {
         CKVC_TRY(run_list_parts(whole->path, "journal", ".jsonl", &list, &n, err));
     }
@@ -139,10 +138,10 @@ ckvc_status run_status(const char *path, json_t **out, ckvc_err *err) {
         }
     }
     char hash[CKVC_SHA256_HEX];
-    run_hash_plan(plan, hash);
+    run_hash_plan(whole->plan, hash);
     *out = json_pack("{s:s, s:s, s:O?, s:O?, s:O, s:O, s:b, s:b}", "run", whole->path, "plan_hash",
-                     hash, "verb", json_object_get(plan, "verb"), "model_name",
-                     json_object_get(plan, "model_name"), "parts", parts, "missing", missing,
+                     hash, "verb", json_object_get(whole->plan, "verb"), "model_name",
+                     json_object_get(whole->plan, "model_name"), "parts", parts, "missing", missing,
                      "complete", complete && json_array_size(missing) == 0, "merged", n == 0);
     return CKVC_OK;
 }

@@ -266,3 +266,19 @@ PY
     "$CKVC" verify "$DIR/run" "$DIR/a.ckvt" "$DIR/t.ckvt"
     "$CKVC" inspect "$DIR/a.ckvt" --json --cells >/dev/null
 }
+
+@test "a folder of something else is told what is wanted" {
+    mkdir -p "$DIR/texts"
+    echo text >"$DIR/texts/a.txt"
+    prompts 1 >"$DIR/p.jsonl"
+    run "$CKVC" perplexity --model "$DIR/texts" --manifest "$DIR/p.jsonl"
+    [ "$status" -eq 66 ]
+    one_line
+    [[ $output == *"$DIR/texts: holds no config.json; want a Hugging Face model folder or a GGUF file" ]]
+    for verb in status fit; do
+        run "$CKVC" $verb "$DIR/texts" $([ $verb = fit ] && echo --out "$DIR/t.ckvt")
+        [ "$status" -eq 66 ]
+        one_line
+        [[ $output == *"$DIR/texts: holds no run.json; want the --out folder of scan, calibrate or compile" ]]
+    done
+}
