@@ -257,8 +257,9 @@ static ckvc_status write_cost(const eval_cli *c, const eval_options *o, ckvc_err
 }
 
 static ckvc_status eval(const verb_call *call, ckvc_err *err) {
-    const eval_cli *c = call->options;
+    eval_cli *c = call->options;
     CKVC_AUTO(job_fini) eval_job j = {0};
+    if (c->of.tables.n) { CKVC_TRY(inputs_take_setting(&c->inputs, c->of.tables.items[0], err)); }
     CKVC_TRY(open_job(c, &j, err));
     opened_inputs of_items = j.e;
     of_items.prompts = &j.items->prompts;
@@ -307,7 +308,8 @@ static const opt rows[] = {
     OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "names every random stream"),
     OPT_GROUP(opts_policies, of),
     OPT_SETTING("window", inputs.setting, "N", 1, 1e6,
-                "observation window, the prompt's last N tokens", .letter = 'W'),
+                "observation window, the prompt's last N tokens; with --table: the first table's",
+                .letter = 'W'),
     OPT_SETTING_NAME("alpha", inputs.setting,
                      "attention mass as the paper has it, or per row that can see it"),
     OPT_SETTING("keep-window", inputs.setting, "N", 0, 1e6,

@@ -70,22 +70,6 @@ static ckvc_status take_text(const generate_cli *c, generate_job *j, ckvc_err *e
     return CKVC_OK;
 }
 
-/* What decides a table's sets is as the table has it, unless it is asked for otherwise. */
-static ckvc_status read_table(const generate_cli *c, inputs_options *o, generate_job *j,
-                              ckvc_err *err) {
-    CKVC_AUTO(table_file_free_at) table_file *f = NULL;
-    CKVC_TRY(table_file_read(c->table, &f, err));
-    const setting made = setting_of_table(f->table, f->meta);
-    for (size_t i = 0; i < setting_n_fields; i++) {
-        const setting_field *field = &setting_fields[i];
-        if ((field->groups & SETTING_SCORE) && !opts_given(field->option) &&
-            !(made.unknown >> i & 1)) {
-            setting_set_number(field, &o->setting, setting_number(field, &made));
-        }
-    }
-    return inputs_read_table(o, &j->e, c->table, &j->table, err);
-}
-
 static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o, generate_job *j,
                                  ckvc_err *err) {
     j->policy = (score_policy){SCORE_TABLE, j->table};
@@ -252,7 +236,10 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     USAGE_IF((opts_said("mode") || opts_said("score")) && !c->table,
              "--mode and --score are of a --table: name one");
     CKVC_TRY(inputs_open_model(&o, &j.e, err));
-    if (c->table) { CKVC_TRY(read_table(c, &o, &j, err)); }
+    if (c->table) {
+        CKVC_TRY(inputs_take_setting(&o, c->table, err));
+        CKVC_TRY(inputs_read_table(&o, &j.e, c->table, &j.table, err));
+    }
     CKVC_TRY(choose_policy(c, &o, &j, err));
     if (!compressed) { o.setting.window = 1; } /* no statistic is asked for */
     CKVC_TRY(take_text(c, &j, err));

@@ -229,6 +229,20 @@ ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_
     return CKVC_OK;
 }
 
+ckvc_status inputs_take_setting(inputs_options *o, const char *path, ckvc_err *err) {
+    CKVC_AUTO(table_file_free_at) table_file *f = NULL;
+    CKVC_TRY(table_file_read(path, &f, err));
+    const setting made = setting_of_table(f->table, f->meta);
+    for (size_t i = 0; i < setting_n_fields; i++) {
+        const setting_field *field = &setting_fields[i];
+        if ((field->groups & SETTING_SCORE) && !opts_given(field->option) &&
+            !(made.unknown >> i & 1)) {
+            setting_set_number(field, &o->setting, setting_number(field, &made));
+        }
+    }
+    return CKVC_OK;
+}
+
 ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,
                               table_file **out, ckvc_err *err) {
     const model_shape *s = model_get_shape(e->model);

@@ -87,6 +87,8 @@ ckvc_status inputs_read_stdin(ckvc_buffer *in, ckvc_err *err) CKVC_MUST_CHECK;
 /* Then the manifest, unless there is one, and its prompts. */
 ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e,
                                 ckvc_err *err) CKVC_MUST_CHECK;
+/* What decides a table's sets as the table has it, but for options that were given. */
+ckvc_status inputs_take_setting(inputs_options *o, const char *path, ckvc_err *err) CKVC_MUST_CHECK;
 /* A table for this model that was made under this run's --alpha, --keep-window and --window;
  * otherwise CKVC_E_MISMATCH that says what differs. table_file_free it. */
 ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,

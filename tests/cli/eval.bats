@@ -136,6 +136,12 @@ assert set(o["tasks"]) == {"niah-single", "niah-multikey-1"} or sum(o["tasks"].v
     cmp "$DIR/many.jsonl" "$DIR/stopped.jsonl"
 }
 
+@test "window and the like are the table's, as in generate" {
+    "$CKVC" eval --model "$MODEL" --tasks niah,niah-multikey-1 --lengths 200 --depths 0,0.5,1 --count 2 --table "$DIR/t.ckvt" \
+        --policy snapkv,random --budget 0.25,24 -q --out "$DIR/own.jsonl"
+    cmp "$DIR/whole.jsonl" "$DIR/own.jsonl"
+}
+
 @test "unseen: what is kept is decided before the question, which is fed over it" {
     eval_to "$DIR/unseen.jsonl" --query unseen
     python3 - "$DIR/whole.jsonl" "$DIR/unseen.jsonl" <<'END'
