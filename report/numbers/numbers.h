@@ -178,7 +178,7 @@ typedef struct verdict_at {
 } verdict_at;
 
 typedef struct verdict_numbers { /* of a table: the worst of all budgets */
-    const char *word;
+    const char *word;            /* or "no verdict": it was not scored */
     double needed;
     bool leak_passed, held_out;
     verdict_at *budgets;

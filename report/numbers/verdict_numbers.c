@@ -134,6 +134,6 @@ void verdict_numbers_make(report_numbers *n) {
             }
         }
         if (v->n_budgets == 0) { v->needed = NAN; }
-        v->word = word_of(v->needed);
+        v->word = v->n_budgets ? word_of(v->needed) : "no verdict";
     }
 }

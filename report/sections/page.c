@@ -45,7 +45,7 @@ void report_page(const report_numbers *n, view *v) {
         {n->n_benches, false, "answers", "Answers", "Answers to tasks", answers_section},
         {n->n_pairs, false, "agreement", "Agreement", "Do tables agree?", agreement_section},
         {shares_known(n), false, "shares", "Budgets", "Budgets of heads", shares_section},
-        {tables, false, "trust", "Trust", "How far to trust them", trust_section},
+        {tables, false, "trust", "Entries", "How sure their entries are", trust_section},
         {files, true, "comparisons", "Comparisons", "Every comparison", comparisons_section},
         {n->n_transfers, true, "transfer", "Transfer", "What a transfer costs", transfer_section},
         {weights_known(n), true, "heads", "Head weights", "Head weights", weights_section},
@@ -64,10 +64,15 @@ void report_page(const report_numbers *n, view *v) {
     ckvc_buffer *b = &v->html;
     html_page_begin(b, "ckvc report");
     ckvc_buffer_text(b, "<header>\n");
+    const char *deploy = "";
+    EACH(table_numbers, t, n->tables, tables) {
+        if (t->verdict.word == verdict_deploy) { deploy = say_more(deploy, ", ", "%s", t->tag); }
+    }
     html_element(b, "h1", NULL, "%s",
-                 tables == 1            ? "Deploy this table?"
-                 : tables == 0 && asked ? "What do tasks lose?"
-                                        : "Which of these tables to deploy?");
+                 tables == 1 ? say("This table: %s", n->tables->verdict.word)
+                 : tables    ? say("To deploy: %s", *deploy ? deploy : "none of these tables yet")
+                 : asked     ? "What do tasks lose?"
+                             : "What do policies lose?");
     const struct {
         size_t n;
         const char *of;

@@ -106,8 +106,9 @@ static const char *objection_to(const report_numbers *n, const table_numbers *t)
     const char *text = "";
     if (o->n_budgets == 0) {
         text = f->n_files ? "The scores hold no line of it."
-                          : "No scores were given; `ckvc score --table T.ckvt --policy "
-                            "identity,matched,snapkv,adakv` on held-out prompts makes them.";
+                          : "No scores were given: name the run of compile that made it, or "
+                            "make them by `ckvc score --table T.ckvt --policy "
+                            "identity,matched,snapkv,adakv` on held-out prompts.";
     } else if (!o->held_out) {
         text = f->used_seen ? "It was scored on prompts that tables were fitted from: the "
                               "differences are too favourable."
@@ -124,7 +125,8 @@ static void banner(const report_numbers *n, view *v, const table_numbers *t) {
     ckvc_buffer_printf(b, "<article class=\"banner %s\">\n",
                        o->needed == 0  ? "yes"
                        : o->needed > 0 ? "more"
-                                       : "no");
+                       : o->n_budgets  ? "no"
+                                       : "");
     html_element(b, "p", "word", "%s", word);
     html_heading(b, 3, t->title);
     if (*objection) {

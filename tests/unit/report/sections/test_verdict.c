@@ -133,7 +133,7 @@ static void the_three_answers(void **state) {
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .kept = 26,
                .kept_base = 24), /* not at as many entries */
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .seen = true),
-        SCORED(0, 1, 1, 0.25, "do not deploy", NAN)}; /* not scored */
+        SCORED(0, 1, 1, 0.25, "no verdict", NAN)}; /* not scored */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const scored *c = &cases[i];
         json_auto_t *j = make(c, NULL, NULL, NULL);
@@ -198,14 +198,20 @@ static void words(void **state) {
           "scored here"}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .seen = true),
          {"they are not marked as held out, and no run was given."}},
-        {SCORED(0, 1, 0.5, 0.25, "do not deploy", NAN), {"No scores were given"}}};
+        {SCORED(0, 1, 0.5, 0.25, "no verdict", NAN),
+         {"no verdict: T1 t: No scores were given: name the run of compile that made it, or"}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *summary = NULL, *page = NULL;
         json_decref(make(&cases[i].of, NULL, &summary, &page));
         for (size_t k = 0; k < 4 && cases[i].said[k]; k++) { has(summary, cases[i].said[k]); }
         has(page, cases[i].of.needed == 0  ? "class=\"banner yes\""
                   : cases[i].of.needed > 0 ? "class=\"banner more\""
-                                           : "class=\"banner no\"");
+                  : cases[i].of.n          ? "class=\"banner no\""
+                                           : "class=\"banner \"");
+        char title[64];
+        snprintf(title, sizeof title, "<h1>This table: %s</h1>", cases[i].of.word);
+        has(page, title);
+        has(page, ">How sure their entries are</h2>");
         if (cases[i].of.n && !cases[i].of.leak) {
             has(page, "Leak check passed: none of its 7 prompts shares 13 words in a row");
             has(page, "A request of 100 tokens keeps 6.00 KiB of 25.0 KiB of cache: 19.0 KiB "
@@ -263,7 +269,7 @@ static void required(void **state) {
         ckvc_status status;
         const char *error;
     } cases[] = {{1, 1, CKVC_OK, ""},
-                 {1, 0, CKVC_CHECK_FAILED, "T1 t: do not deploy, wanted deploy"},
+                 {1, 0, CKVC_CHECK_FAILED, "T1 t: no verdict, wanted deploy"},
                  {0, 1, CKVC_CHECK_FAILED, "no table was given"}};
     for (size_t i = 0; i < 3; i++) {
         char *summary = NULL, *json = NULL;
