@@ -24,27 +24,18 @@ double ckvc_now_s(void) {
 #define FIRST_S  3.0
 #define MOST_S   600.0
 #define REDRAW_S 0.2
-#define SLOPE_S  60.0
-
-/* Memory over time: sums of a line's fit by least squares, in seconds of the job and bytes. */
-typedef struct memory_samples {
-    double from, n, t, m, tt, tm; /* from: the first one's time */
-} memory_samples;
 
 static struct {
     bool running, quiet, terminal;
     char what[64], unit[32], folder[4096];
     uint64_t done, total, units, inside, resumed, bytes;
-    double start_s, prompt_s;          /* when it began; the prompt in hand */
-    double redraw_s, line_s, sample_s; /* when the next one is due */
-    memory_samples before, since;      /* the last line; before that back to the last but one */
-    double memory;                     /* the last sample; 0: not known */
+    double start_s, prompt_s, redraw_s, line_s; /* when it began; the prompt in hand; what is due */
 } job;
 
 /* ---- memory ---- */
 
-/* Resident bytes of the process's own: not of mapped files, weights above all, which the kernel
- * takes back when it needs them. */
+/* Resident bytes of the process's own, 0: not known. Not of mapped files, weights above all, which
+ * the kernel takes back when it needs them. */
 static double own_memory(void) {
     char text[128] = "";
     const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -56,23 +47,6 @@ static double own_memory(void) {
     strtoull(text, &at, 10);
     const unsigned long long resident = strtoull(at, &at, 10), mapped = strtoull(at, &at, 10);
     return resident > mapped ? (double)(resident - mapped) * (double)sysconf(_SC_PAGESIZE) : 0;
-}
-
-static void sample_memory(double now) {
-    const double t = now - job.start_s;
-    memory_samples *s = &job.since;
-    job.sample_s = now + REDRAW_S;
-    job.memory = own_memory();
-    *s = (memory_samples){s->n > 0 ? s->from : t, s->n + 1,      s->t + t,
-                          s->m + job.memory,      s->tt + t * t, s->tm + t * job.memory};
-}
-
-/* Bytes a second; NaN: not over a minute, and less says what the beginning took. */
-static double slope_of(const memory_samples *s, double now) {
-    enum { FEWEST = 10 };
-    return s->n < FEWEST || now - job.start_s - s->from < SLOPE_S
-               ? NAN
-               : (s->n * s->tm - s->t * s->m) / (s->n * s->tt - s->t * s->t);
 }
 
 /* ---- lines ---- */
@@ -99,7 +73,7 @@ static double disk_free(void) {
 
 /* What a short line leaves out: when it ends, disk, memory. */
 static void say_rest(double now) {
-    const double left = seconds_left(now), room = disk_free();
+    const double left = seconds_left(now), room = disk_free(), memory = own_memory();
     if (left > 0 && left < 1e9) {
         const time_t end = time(NULL) + (time_t)left;
         struct tm local;
@@ -112,7 +86,7 @@ static void say_rest(double now) {
                 disk_forecast() / 1e6);
         if (isfinite(room)) { fprintf(stderr, ", %.1f GB free", room / 1e9); }
     }
-    if (job.memory > 0) { fprintf(stderr, ", memory %.1f MB", job.memory / 1e6); }
+    if (memory > 0) { fprintf(stderr, ", memory %.1f MB", memory / 1e6); }
     fputc('\n', stderr);
 }
 
@@ -141,22 +115,12 @@ static void show(double now, bool whole) {
     job.redraw_s = now + REDRAW_S;
 }
 
-/* What will be missing. Memory has to have grown since the last line and before it: a longer
- * prompt's first use of its buffers is no trend. */
-static void warn_of_what_lacks(double now) {
-    const double room = disk_free(), more = disk_forecast() - (double)job.bytes,
-                 available = (double)ckvc_available_memory(), before = slope_of(&job.before, now),
-                 since = slope_of(&job.since, now),
-                 growth = fmin(before, since) * seconds_left(now);
+static void warn_of_disk(void) {
+    const double room = disk_free(), more = disk_forecast() - (double)job.bytes;
     if (more > room) {
         ckvc_warn("%s: about %.1f MB more will be written, and %.1f MB are free in %s; make room: "
                   "what is done stays, and --resume goes on behind it",
                   job.what, more / 1e6, room / 1e6, job.folder);
-    }
-    if (before > 0 && since > 0 && growth > available) {
-        ckvc_warn("%s: memory grows, by the end by about %.1f MB, and %.1f MB are available; "
-                  "please report this: what is done stays, and --resume goes on behind it",
-                  job.what, growth / 1e6, available / 1e6);
     }
 }
 
@@ -165,12 +129,9 @@ static void warn_of_what_lacks(double now) {
 static void show_when_due(void) {
     const double now = ckvc_now_s();
     if (!job.running) { return; }
-    if (now >= job.sample_s) { sample_memory(now); }
     if (now >= job.line_s) {
         show(now, true);
-        warn_of_what_lacks(now);
-        job.before = job.since;
-        job.since = (memory_samples){0};
+        warn_of_disk();
         job.line_s = now + fmin(fmax(now - job.start_s, FIRST_S), MOST_S);
     } else if (job.terminal && now >= job.redraw_s) {
         show(now, false);

@@ -7,7 +7,7 @@
  *     01:14), 1.2 of about 40.0 MB written, 120.3 GB free, memory 812.0 MB
  *
  * with the resident memory but for mapped files. Behind them a warning, also with -q, of disk that
- * will not do, and of memory that grows by more than there is until the end. */
+ * will not do. */
 #pragma once
 
 #include <stdbool.h>

@@ -386,35 +386,27 @@ int clock_gettime(clockid_t id, struct timespec *t) {
     return got;
 }
 
-/* A prompt and a quarter of a megabyte a second. Lines come after 3, 6, 12, 24, 48, 96 s or a
- * little more; memory is warned of where it grew for a minute before a line, and before that. */
-static char *warned(bool grow, uint64_t bytes) {
-    enum { SECONDS = 300, EACH = 1 << 18 };
-    char *held[SECONDS] = {0};
+/* A prompt a second: lines come after 3, 6, 12, 24, 48, 96, 192 s or a little more. */
+static const char *warned(uint64_t bytes) {
     warnings[0] = 0;
     ckvc_warn_set(take_warning);
     ckvc_progress_start("job", "prompts", (uint64_t)1 << 40, 0, true);
     ckvc_progress_disk("/", bytes);
-    for (uint64_t i = 0; i < SECONDS; i++) {
-        if (grow) { memset(held[i] = ckvc_alloc(EACH, 1), 1, EACH); }
+    for (uint64_t i = 0; i < 300; i++) {
         ckvc_progress_update(i + 1, i + 1);
         passed_s++;
     }
     ckvc_progress_finish();
     ckvc_warn_set(NULL);
-    for (uint64_t i = 0; i < SECONDS; i++) { free(held[i]); }
     return warnings;
 }
 
 static void test_what_will_lack(void **state) {
-    assert_string_equal(warned(false, 0), "");
-    const char *said = warned(true, 1000000);
-    const char *disk = said, *memory = strstr(said, "job: memory grows, by the end by about ");
-    assert_non_null(memory);
-    for (int line = 0; line < 5; line++) {
+    assert_string_equal(warned(0), "");
+    const char *disk = warned(1000000);
+    for (int line = 0; line < 7; line++) {
         disk = strstr(disk + 1, "MB more will be written, ");
         assert_non_null(disk);
-        assert_true(disk < memory);
     }
 }
 
