@@ -83,7 +83,20 @@ made:
   $out/{technical,compiled}-4l.ckvt                  the first of these mapped to ${small##*/}, and one compiled for it
 
 EOF
-say "generate: three held-out prompts of the domain that the technical table has not seen, from an eighth of the cache beside all of it"
-"$ckvc" generate -q --model "$big" --table "$out/budgets-technical/table.ckvt" --budget 0.125 --manifest "$out/narrative.jsonl" --split heldout \
-    --limit 3 --max-new 32 --batch 1 --compare
+say "generate: held-out prompts of the domain that the technical table has not seen, from an eighth of the cache beside all of it"
+generate=("$ckvc" generate -q --model "$big" --table "$out/budgets-technical/table.ckvt" --budget 0.125 --max-new 32 --batch 1 --compare)
+"${generate[@]}" --manifest "$out/narrative.jsonl" --split heldout --json >"$out/texts.jsonl"
+python3 - "$out" <<'PY'
+# The sample that is shown: of all held-out prompts the middle one by how many tokens the texts have in common before the first that differs.
+import itertools, json, sys
+out, ways = sys.argv[1], {}
+for r in map(json.loads, open(out + "/texts.jsonl")):
+    ways.setdefault(r["id"], []).append(r["tokens"])
+common = sorted((sum(1 for _ in itertools.takewhile(lambda t: t[0] == t[1], zip(*two))), id) for id, two in ways.items())
+n, id = common[(len(common) - 1) // 2]
+print(f"the first {n} of 32 tokens are the same in the middle one of {len(common)} prompts, all 32 in {sum(a == b for a, b in ways.values())}, none in {sum(k == 0 for k, _ in common)}; the middle one:")
+with open(out + "/sample.jsonl", "w") as f:
+    f.writelines(line for line in open(out + "/narrative.jsonl") if json.loads(line)["id"] == id)
+PY
+"${generate[@]}" --manifest "$out/sample.jsonl"
 printf '\nnext, for a model and texts of your own: README.md\n'
