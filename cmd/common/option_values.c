@@ -336,8 +336,9 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
 
 /* ---- the environment ---- */
 
-/* Variables that are no option's: --config's own, and what the tests tell each other. */
-#define OTHER_VARIABLES "config|asan|shared"
+/* Variables that are no option's: --config's own, the Python package's library, and what the tests
+ * tell each other. */
+#define OTHER_VARIABLES "config|library|asan|shared"
 
 /* CKVC_MIN_CELL: min-cell; and back. */
 static void rename_word(char *word, bool to_variable) {

@@ -41,8 +41,8 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     [ "$stderr" = "warning: CKVC_WINDWO is set, and no option is named so; did you mean CKVC_WINDOW?" ]
     run --separate-stderr env CKVC_FROBNICATE=3 "$CKVC" version
     [ "$stderr" = "warning: CKVC_FROBNICATE is set, and no option is named so" ]
-    # another verb's option, one that is set to nothing, and the tests' own are none to speak of
-    run --separate-stderr env CKVC_KEEP_WINDOW=3 CKVC_NOTHING= CKVC_SHARED=/x CKVC_ASAN=/y "$CKVC" version
+    # another verb's option, one that is set to nothing, the Python package's and the tests' own are none to speak of
+    run --separate-stderr env CKVC_KEEP_WINDOW=3 CKVC_NOTHING= CKVC_LIBRARY=/z CKVC_SHARED=/x CKVC_ASAN=/y "$CKVC" version
     [ -z "$stderr" ]
 }
 
