@@ -66,7 +66,12 @@ static const char *name_of_family(const char *family, const tokenizer *tok) {
 ckvc_status chat_template_choose(const char *name, const char *family, const tokenizer *tok,
                                  chat_template *out, ckvc_err *err) {
     *out = (chat_template){.style = CHAT_NONE};
-    if (strcmp(name, "auto") == 0) { name = name_of_family(family, tok); }
+    if (strcmp(name, "auto") == 0) { /* ids need none: who has messages is told */
+        const ckvc_status st =
+            chat_template_choose(name_of_family(family, tok), family, tok, out, &(ckvc_err){0});
+        if (st != CKVC_OK) { out->style = CHAT_NONE; }
+        return CKVC_OK;
+    }
     if (strcmp(name, "none") == 0) { return CKVC_OK; }
     size_t i = 0;
     while (i < sizeof named / sizeof *named && strcmp(name, named[i].name) != 0) { i++; }

@@ -47,7 +47,8 @@ typedef struct chat_template {
  * mistral; else none. Within a name the tokens choose the version: <|eom_id|> is Llama 3.1 and
  * later, a token [INST] is Mistral v0.3; ChatML's system message is Qwen2.5's with <tool_call>,
  * else Qwen2's in the family qwen2, SmolLM2's with <repo_name> in the family llama. A name whose
- * markers the tokenizer does not have is CKVC_E_USAGE. */
+ * markers the tokenizer does not have, or whose template is newer than those that we know, is
+ * CKVC_E_USAGE; under auto it is none. */
 ckvc_status chat_template_choose(const char *name, const char *family, const tokenizer *tok,
                                  chat_template *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Sets the date. CKVC_E_USAGE for a template that writes none, and for anything but 1 to 64

@@ -44,6 +44,24 @@ E2
     [[ "$output" == *"chatml writes no date"* ]]
 }
 
+@test "a family's template that the tokenizer cannot spell stops nobody who has no messages" {
+    mkdir "$DIR/mistral"
+    cp "$MODEL"/* "$DIR/mistral/"
+    python3 - "$DIR/mistral/config.json" <<'E2'
+import json, sys
+c = json.load(open(sys.argv[1]))
+c.update(model_type="mistral", architectures=["MistralForCausalLM"])
+json.dump(c, open(sys.argv[1], "w"))
+E2
+    printf '%s\n' '{"id":"a","tokens":[5,6,7,8]}' >"$DIR/few.jsonl"
+    run -0 "$CKVC" generate --model "$DIR/mistral" --manifest "$DIR/few.jsonl" --max-new 2 --json
+    run -0 "$CKVC" tokenize --model "$DIR/mistral" <"$DIR/text"
+    run -65 "$CKVC" perplexity -q --model "$DIR/mistral" --manifest "$DIR/chat.jsonl"
+    [[ "$output" == *chat.jsonl:1:*"name one with --chat-template"* ]]
+    run -64 "$CKVC" perplexity -q --model "$DIR/mistral" --manifest "$DIR/few.jsonl" --chat-template mistral
+    [[ "$output" == *"writes <s>, which is not a token"* ]]
+}
+
 @test "the template stands in the plan" {
     "$CKVC" calibrate -q --model "$DIR/model" --manifest "$DIR/chat.jsonl" --window 4 --continuation 4 --budget 8 --bins 1,1 --min-cell 1 \
         --variants 4 --out "$DIR/run"

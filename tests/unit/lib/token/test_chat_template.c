@@ -147,6 +147,14 @@ static void choices(void **state) {
               *llama = make_tokenizer(llama3_tokens, true);
     assert_int_equal(chat_template_choose("auto", "llama", other, &t, &err), CKVC_OK);
     assert_int_equal(t.style, CHAT_NONE);
+    /* a family's template that its tokenizer cannot spell is none until somebody names it */
+    assert_int_equal(chat_template_choose("auto", "mistral", other, &t, &err), CKVC_OK);
+    assert_int_equal(t.style, CHAT_NONE);
+    assert_int_equal(chat_template_choose("auto", "internlm2", qwen, &t, &err), CKVC_OK);
+    assert_int_equal(t.style, CHAT_NONE);
+    err = (ckvc_err){0};
+    assert_int_equal(chat_template_choose("mistral", "mistral", other, &t, &err), CKVC_E_USAGE);
+    assert_non_null(strstr(err.text, "</s>"));
     assert_int_equal(chat_template_choose("none", "llama", llama, &t, &err), CKVC_OK);
     assert_int_equal(t.style, CHAT_NONE);
     err = (ckvc_err){0};
