@@ -80,7 +80,7 @@ typedef struct prefill_stats {
      * and the entropy (nats) of its mean over t */
     const double *own_recent, *own_entropy;
     double r_struct; /* nats, of alpha as used */
-    double r_sem;    /* perplexity of the window's tokens */
+    double r_sem;    /* perplexity of the window's tokens; of one token NaN */
 } prefill_stats;
 
 /* What a prefill shows of one KV head of one layer: H/G query heads on the keys and values of T
@@ -112,7 +112,7 @@ typedef struct prefill_input {
      * dynamic_frequency_update, would change the base as the sequence grows; method.md has one for
      * both) */
     int64_t n_total;
-    int64_t window; /* W; T >= W + 1, else CKVC_E_DATA */
+    int64_t window; /* W; of a prompt of T <= W the statistics are over what rows there are */
     ckvc_alpha_kind alpha_kind;
     const prefill_watcher *watcher; /* or NULL; statistics are the same bits with one */
 } prefill_input;

@@ -256,16 +256,21 @@ typedef struct stats_ctx {
     const prefill_input *in;
 } stats_ctx;
 
+/* W of a prompt that may have fewer rows: n, or n - 1 whose next token is there. */
+static int64_t window_of(const prefill_input *in, int64_t rows) {
+    return in->window < rows ? in->window : rows;
+}
+
 static ckvc_status stats_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
                              const be_cache *cache, ckvc_err *err) {
     const prefill_input *in = ((stats_ctx *)ctx)->in;
     session *s = ((stats_ctx *)ctx)->s;
     backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
-    const be_window window = {in->n, in->window, row0};
+    const be_window window = {in->n, window_of(in, in->n), row0};
     CKVC_TRY(be->ops->window_mass(be, &attention, &window, q, cache, s->stats.mass, err));
     CKVC_TRY(be->ops->value_norms(be, &attention, in->n, cache, s->stats.norm, err));
-    window_stats_layer(&s->stats, layer, in->n, in->window);
+    window_stats_layer(&s->stats, layer, in->n, window.window);
     const layer_seen seen = {layer, in->n, row0, q, cache, s->stats.norm};
     return in->watcher ? head_watch_layer(&s->watch, s->m, in->watcher, &seen, err) : CKVC_OK;
 }
@@ -275,20 +280,17 @@ static ckvc_status prefill_pass(const prefill_job *job, stats_ctx *ctx, forward_
                                 ckvc_err *err) {
     session *s = job->session;
     const prefill_input *in = &job->in;
-    const int64_t n = in->n, window = in->window;
+    const int64_t n = in->n, window = window_of(in, in->n);
     assert(n <= s->limits.max_prompt && window >= 1 && window <= s->limits.max_window &&
            in->n_total >= n);
     s->n_prompt = 0;
     s->now = &s->whole;
     s->now->first_known = false;
-    CKVC_FAIL_IF(n < window + 1, err, CKVC_E_DATA,
-                 "the prompt has %lld tokens, need at least %lld (window %lld + 1)", (long long)n,
-                 (long long)window + 1, (long long)window);
     CKVC_TRY(check_tokens(s, "prompt", in->tokens, n, in->n_total, err));
     rope_frequencies(s->m->shape, in->n_total, s->inv_freq);
     *ctx = (stats_ctx){s, in};
     *out = pass_over(s, in->tokens, n);
-    out->first_row = n - window - 1;
+    out->first_row = n - window_of(in, in->n - 1) - 1;
     if (in->watcher) {
         assert(in->watcher->n_rows >= 1 && in->watcher->n_rows <= s->limits.max_watched);
         out->first_row = head_watch_first_row(in->watcher, n, out->first_row);
@@ -310,9 +312,10 @@ ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) 
         session *s = jobs[i].session;
         const prefill_input *in = &jobs[i].in;
         /* the window's tokens are predicted by rows T-W-1 ... T-2 */
-        const int64_t row = in->n - in->window - 1 - forward_top_row(&passes[i]);
-        losses[i] = (head_losses){
-            {s->act.x, {row, in->window, 1}}, in->tokens + in->n - in->window, s->nll};
+        const int64_t window = window_of(in, in->n - 1),
+                      row = in->n - window - 1 - forward_top_row(&passes[i]);
+        losses[i] =
+            (head_losses){{s->act.x, {row, window, 1}}, in->tokens + in->n - window, s->nll};
     }
     CKVC_TRY(forward(passes, n, err));
     CKVC_TRY(model_head_nll(m, losses, n, err));
@@ -321,8 +324,8 @@ ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) 
         const prefill_input *in = &jobs[i].in;
         op->copy_rows(m->be, s->act.x, in->n - 1 - forward_top_row(&passes[i]), s->now->last, 0, 1,
                       m->shape->width);
-        window_stats_finish(&s->stats, in->n, in->window, in->alpha_kind, jobs[i].stats);
-        jobs[i].stats->r_sem = exp(nll_mean(s->nll, in->window));
+        window_stats_finish(&s->stats, in->n, window_of(in, in->n), in->alpha_kind, jobs[i].stats);
+        jobs[i].stats->r_sem = exp(nll_mean(s->nll, window_of(in, in->n - 1)));
         s->n_prompt = in->n;
         s->n_total = in->n_total;
     }

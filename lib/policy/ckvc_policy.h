@@ -330,11 +330,13 @@ typedef struct ckvc_prefill ckvc_prefill;
 size_t ckvc_prefill_bytes(const ckvc_request *request);
 /* Begins a prompt in a workspace [bytes], aligned as malloc does. NULL: refused, with one line in
  * message (message_size bytes; may be NULL, 0): the model has another shape than the table, the
- * prompt is no longer than the table's window, the budget is below what every head must keep, the
- * table is a probe's, the workspace is too small. The block nearest to the budget is used
- * (ckvc_nearest_budget), clamped to what was asked for. */
+ * budget is below what every head must keep, the table is a probe's, the workspace is too small.
+ * The block nearest to the budget is used (ckvc_nearest_budget), clamped to what was asked for. */
 ckvc_prefill *ckvc_prefill_begin(void *workspace, size_t bytes, const ckvc_request *request,
                                  char *message, size_t message_size);
+/* 1: the prompt is no longer than the table's window, and all of it is kept whatever the budget.
+ * Rows and cache are not wanted then; tiles that come all the same are not looked at. */
+int ckvc_prefill_keeps_all(const ckvc_prefill *p);
 /* How many of the prompt's last attention rows are wanted, R: 0 ... T. 0: none, then neither
  * attention nor queries are handed over. Row i of them is the query at position T - R + i. */
 uint32_t ckvc_prefill_rows(const ckvc_prefill *p);

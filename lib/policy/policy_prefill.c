@@ -3,7 +3,6 @@
  *
  *   T tokens · R last rows · W the table's window · L, H, G layers, query heads, KV heads
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -27,6 +26,7 @@ struct ckvc_prefill {
     uint32_t T, R, L, H, G, D;
     uint32_t block, budget; /* B in tokens */
     uint32_t recent, n_sets;
+    bool whole;     /* no longer than the window: all is kept, tiles are not looked at */
     bool paper;     /* layers of one budget under the paper's operator */
     bool by_weight; /* scores are made of alpha, rho and weights, when all layers are there */
     bool late;      /* features of version 1 */
@@ -77,9 +77,12 @@ static void need_sum(ckvc_prefill *p, uint32_t rows) {
 /* What block b wants to see of a prompt of T tokens. */
 static void set_up(ckvc_prefill *p, const ckvc_request *r, uint32_t b) {
     const ckvc_table *t = r->table;
+    const bool whole = r->n_tokens <= t->window;
     *p = (ckvc_prefill){.table = t,
                         .model = r->model,
-                        .score = ckvc_table_score(t, b),
+                        .score = whole ? (ckvc_score){0} : ckvc_table_score(t, b),
+                        .whole = whole,
+                        .layer = whole ? r->model.n_layers : 0,
                         .T = r->n_tokens,
                         .L = r->model.n_layers,
                         .H = r->model.n_query_heads,
@@ -88,13 +91,14 @@ static void set_up(ckvc_prefill *p, const ckvc_request *r, uint32_t b) {
                         .block = b};
     const bool heads = p->score.mode == CKVC_MODE_HEADS, shared = p->score.mode == CKVC_MODE_SHARED;
     p->by_weight = p->score.kind == CKVC_SCORE_PAPER;
-    p->paper = shared && p->by_weight;
+    p->paper = shared && p->by_weight && !whole;
     p->late = p->score.kind == CKVC_SCORE_LEARNED && ckvc_features_rows(p->score.features);
     p->n_sets = heads ? p->G : 1;
     p->recent = t->c_min ? (uint32_t)t->c_min[b].recent : 0;
     if (p->score.kind == CKVC_SCORE_WINDOW) { need_sum(p, p->score.window); }
     for (uint32_t i = 0; p->late && i < CKVC_MEANS; i++) { need_sum(p, ckvc_mean_rows[i]); }
-    p->alpha_read = p->by_weight || p->late || (t->relative && !shared && t->n_entropy_bins > 1);
+    p->alpha_read =
+        !whole && (p->by_weight || p->late || (t->relative && !shared && t->n_entropy_bins > 1));
     if (p->alpha_read) { need_sum(p, t->window); }
     p->R = p->R < p->T ? p->R : p->T;
 }
@@ -210,10 +214,7 @@ static int check_request(const ckvc_request *r, note to) {
                       "rotation (inv_freq), or 0 for attention rows",
                       m->query_scale);
     }
-    if (r->n_tokens <= t->window) {
-        return refuse(to, "the prompt has %u tokens, need at least %" PRIu64 " (window %u + 1)",
-                      r->n_tokens, (uint64_t)t->window + 1, t->window);
-    }
+    if (!r->n_tokens) { return refuse(to, "the prompt has 0 tokens: want one at least"); }
     if (!(r->budget > 0.0 && r->budget <= (double)UINT32_MAX) ||
         (r->budget >= 1.0 && r->budget != floor(r->budget))) {
         return refuse(to,
@@ -259,7 +260,7 @@ ckvc_prefill_begin(void *workspace, size_t bytes, const ckvc_request *request,
     ckvc_prefill *p = workspace;
     lay_out(&plan, workspace);
     *p = plan;
-    if (allot(p, to)) { return NULL; }
+    if (!p->whole && allot(p, to)) { return NULL; }
     zero(p->sums, p->n_sums * of_layer(p, 1, 0));
     if (p->alpha_read) { zero(p->alpha, p->T); }
     if (p->late) {
@@ -271,6 +272,8 @@ ckvc_prefill_begin(void *workspace, size_t bytes, const ckvc_request *request,
 }
 
 uint32_t ckvc_prefill_rows(const ckvc_prefill *p) { return p->R; }
+
+int ckvc_prefill_keeps_all(const ckvc_prefill *p) { return p->whole; }
 
 int ckvc_prefill_reads_keys(const ckvc_prefill *p) {
     return p->score.kind == CKVC_SCORE_LEARNED || (p->model.query_scale > 0.0 && p->R);
@@ -435,6 +438,7 @@ static tile rows_tile(const ckvc_prefill *p, const char *what, uint32_t layer, u
 int ckvc_prefill_attention(ckvc_prefill *p, uint32_t layer, uint32_t query_head, uint32_t first_row,
                            uint32_t n_rows, const float *rows) {
     tile t = rows_tile(p, "attention", layer, query_head);
+    if (p->whole) { return 0; }
     t.first = first_row;
     t.n = n_rows;
     if (p->model.query_scale > 0.0) {
@@ -452,6 +456,7 @@ int ckvc_prefill_attention(ckvc_prefill *p, uint32_t layer, uint32_t query_head,
 int ckvc_prefill_queries(ckvc_prefill *p, uint32_t layer, uint32_t query_head, uint32_t first_row,
                          uint32_t n_rows, const float *queries) {
     tile t = rows_tile(p, "queries", layer, query_head);
+    if (p->whole) { return 0; }
     t.first = first_row;
     t.n = n_rows;
     if (!(p->model.query_scale > 0.0)) {
@@ -525,6 +530,7 @@ int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32
                     .length = p->T};
     const bool learned = p->score.kind == CKVC_SCORE_LEARNED,
                queries = p->model.query_scale > 0.0 && p->R;
+    if (p->whole) { return 0; }
     if (expect(p, &p->cache, &p->rows, &t)) { return -1; }
     if (queries && p->rows.layer == layer && p->rows.head / group_of(p) <= kv_head) {
         return REFUSE(p, "cache of head %u in layer %u: its queries come before it", kv_head,
@@ -636,6 +642,11 @@ static const double *ranking(ckvc_prefill *p, uint32_t l, uint32_t g) {
 
 static void keep_layer(ckvc_prefill *p, uint32_t l, uint32_t e, uint32_t pb) {
     const ckvc_table *t = p->table;
+    if (p->whole) {
+        for (uint32_t i = 0; i < p->T; i++) { p->kept_positions[(size_t)l * p->T + i] = i; }
+        p->n_kept[l] = p->T;
+        return;
+    }
     if (p->by_weight) { fill_rho(p, l); }
     if (p->late) { finish_learned(p, l); }
     for (uint32_t g = 0; g < p->n_sets; g++) {

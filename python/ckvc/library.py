@@ -50,6 +50,7 @@ _FUNCTIONS = {  # name: result, arguments
     "ckvc_count_above": (_u, _u, _p, _u, c_double),
     "ckvc_prefill_bytes": (c_size_t, POINTER(_Request)),
     "ckvc_prefill_begin": (_p, _p, c_size_t, POINTER(_Request), c_char_p, c_size_t),
+    "ckvc_prefill_keeps_all": (c_int, _p),
     "ckvc_prefill_rows": (_u, _p),
     "ckvc_prefill_attention": (c_int, _p, _u, _u, _u, _u, _p),
     "ckvc_prefill_queries": (c_int, _p, _u, _u, _u, _u, _p),
@@ -160,6 +161,8 @@ class Prefill:
         self._p = self._c.ckvc_prefill_begin(self._workspace, size, byref(request), message, MESSAGE)
         if not self._p:
             raise Error(f"{table.name}: {message.value.decode()}")
+        self.whole = bool(self._c.ckvc_prefill_keeps_all(self._p))
+        """All is kept: the prompt is no longer than the table's window. Then nothing needs to be handed over."""
         self.rows: int = self._c.ckvc_prefill_rows(self._p)
         """How many of the last queries or attention rows it wants."""
         self.needs_r_sem = bool(self._c.ckvc_prefill_reads_r_sem(self._p))

@@ -274,8 +274,17 @@ def test_library_table():
                     f = ckvc.features(last[g * group : (g + 1) * group], last.mean(axis=(0, 1), dtype=float), alpha, keys[g], values[g], inv_freq, its.score[b].features)
                     s.append(ckvc.score_learned(f, its.theta[0, g], its.mass[0, g], np.linalg.norm(values[g].astype(float), axis=1)))
                 assert [x.tolist() for x in p.keep()[0]] == [x.tolist() for x in its.sets(b, [s], budget=0.25)[0]]
+            for T in (1, 2, its.window):  # kept whole, under budgets below the floor, too, whether anything is handed over or not
+                for budget in (1, 0.001):
+                    p = library.Prefill(its, H, D, T, budget, inv_freq)
+                    assert p.whole and p.rows <= T and not p.needs_r_sem
+                    if T > 1:
+                        p.attention(0, 0, np.ones((T, T)))
+                        p.cache(0, 0, keys[0, :T], values[0, :T])
+                    assert [[x.tolist() for x in of_layer] for of_layer in p.keep()] == its.n_layers * [G * [list(range(T))]]
+            assert not library.Prefill(its, H, D, its.window + 1, 64, inv_freq).whole
             for make, message in (
-                (lambda: library.Prefill(its, H, D, 16, 0.25), "the prompt has 16 tokens, need at least"),
+                (lambda: library.Prefill(its, H, D, 0, 0.25), "the prompt has 0 tokens"),
                 (lambda: library.Prefill(its, H, D, 200, 0.25, n_layers=7), "the model has 7 x"),
                 (lambda: library.Prefill(its, H, D, 200, 0.25).keep(), "the prefill is not whole"),
                 (lambda: its.capacities(0, 100, budget=8), "the least is 9"),

@@ -381,6 +381,18 @@ static void continuation_equals_one_piece(void **state) {
     assert_memory_equal(nll_one, nll_head, sizeof nll_one);
     assert_true(nll_one[0] == nll[0]); /* predicted before compression matters */
     assert_true(nll_one[1] != nll[1]);
+    /* a prompt of no more tokens than the window: statistics over the rows that are there */
+    for (int n = 1; n <= 16; n += n < 3 ? 1 : 13) {
+        const prefill_input in = {.tokens = ids, .n = n, .n_total = n + C, .window = 16};
+        double sum = 0;
+        assert_int_equal(session_prefill(s, &in, &st, &err), CKVC_OK);
+        for (int t = 0; t < n; t++) { sum += st.alpha[t]; }
+        assert_true(fabs(sum - n) < 1e-5 && st.r_struct >= 0);
+        assert_true(n > 1 ? fabs(st.r_sem - exp(nll_mean(whole, n - 1))) < 1e-4 * st.r_sem
+                          : isnan(st.r_sem) && st.r_struct == 0);
+        assert_int_equal(session_continue(s, ids + n, C, NULL, nll, &err), CKVC_OK);
+        for (int i = 0; i < C; i++) { assert_true(fabs(nll[i] - whole[n - 1 + i]) < 1e-4); }
+    }
     session_destroy(s);
     model_close(m);
     bench_close(&b);

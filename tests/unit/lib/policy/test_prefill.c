@@ -325,8 +325,8 @@ static void test_begin_refuses(void **state) {
     REFUSED(q.model.query_scale = NAN, "query_scale is nan")
     REFUSED(q.model.query_scale = -1, "query_scale is -1")
     REFUSED((q.model.query_scale = 1, q.model.inv_freq = NULL), "keys after the rotation")
-    REFUSED(q.n_tokens = W, "the prompt has 16 tokens, need at least 17 (window 16 + 1)")
     REFUSED(q.n_tokens = 0, "the prompt has 0 tokens")
+    REFUSED((q.n_tokens = W, q.budget = 0), "a budget of 0: want whole tokens")
     REFUSED(q.budget = 0, "a budget of 0: want whole tokens")
     REFUSED(q.budget = 12.5, "a budget of 12.5: want whole tokens")
     REFUSED(q.budget = NAN, "a budget of nan")
@@ -495,9 +495,60 @@ static void test_needs(void **state) {
     close_rig(&r);
 }
 
+/* Prompts up to the window are kept whole by every table, under budgets below the floor, too, in a
+ * workspace for one more token; whether tiles come or not. */
+static void test_short_prompts(void **state) {
+    static const kind kinds[] = {
+        {CKVC_MODE_SHARED, CKVC_SCORE_PAPER, .keep_window = 4},
+        {CKVC_MODE_HEADS, CKVC_SCORE_PAPER, .relative = true},
+        {CKVC_MODE_LAYERS, CKVC_SCORE_WINDOW, .relative = true},
+        {CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1, .relative = true},
+        {CKVC_MODE_SHARED, CKVC_SCORE_LEARNED, .features = 2}};
+    static const double budgets[] = {1, 4, 0.001, 0.25, 4000};
+    rig r;
+    open_rig(&r, "models/ckvc-tiny-4l", 60);
+    prefill(&r, CKVC_ALPHA_PAPER);
+    for (size_t i = 0; i < 5 * 5 * W * 4; i++) {
+        ckvc_table *t = make_table(&r, &kinds[i % 5], i % 5 > 0);
+        keeper k = keeper_of(&r, t, budgets[i / 5 % 5]);
+        const bool tiles = i / 25 % 2, queries = i / 50 % 2;
+        const uint32_t T = (uint32_t)(i / 100) + 1;
+        k.request.model.query_scale = queries;
+        k.request.n_tokens = W + 1;
+        const size_t bytes = ckvc_prefill_bytes(&k.request);
+        k.request.n_tokens = T;
+        assert_true(ckvc_prefill_bytes(&k.request) <= bytes);
+        if (!begin(&k)) { fail_msg("%s", k.message); }
+        assert_int_equal(ckvc_prefill_keeps_all(k.p), 1);
+        assert_true(ckvc_prefill_rows(k.p) <= T && !ckvc_prefill_reads_r_sem(k.p) &&
+                    !ckvc_prefill_reads_keys(k.p));
+        for (uint32_t l = 0; tiles && l < r.L; l++) {
+            must(&k, queries ? ckvc_prefill_queries(k.p, l, 0, 0, T, r.queries)
+                             : ckvc_prefill_attention(k.p, l, 0, 0, T, r.attention));
+            must(&k, ckvc_prefill_cache(k.p, l, 0, 0, T, r.keys, r.values));
+        }
+        must(&k, ckvc_prefill_keep(k.p, NAN));
+        assert_int_equal(ckvc_prefill_keep(k.p, 1), -1);
+        for (uint32_t u = 0; u < r.L * r.G; u++) {
+            uint32_t n;
+            const uint32_t *set = ckvc_prefill_set(k.p, u / r.G, u % r.G, &n);
+            assert_int_equal(n, T);
+            for (uint32_t at = 0; at < T; at++) { assert_int_equal(set[at], at); }
+        }
+        free(k.workspace);
+        k.request.n_tokens = W + 1;
+        k.request.budget = 24;
+        assert_true(begin(&k) && !ckvc_prefill_keeps_all(k.p));
+        free(k.workspace);
+        ckvc_table_free(t);
+    }
+    close_rig(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sets),
                                        cmocka_unit_test(test_begin_refuses),
-                                       cmocka_unit_test(test_tiles), cmocka_unit_test(test_needs)};
+                                       cmocka_unit_test(test_tiles), cmocka_unit_test(test_needs),
+                                       cmocka_unit_test(test_short_prompts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
