@@ -86,6 +86,21 @@ def _double(x: ArrayLike) -> Array:
     return np.ascontiguousarray(x, np.float64)
 
 
+def _whole(what: str, x: Any, end: int = 2**32) -> int:
+    """A number that the library takes as it comes, for an index below `end`."""
+    if not isinstance(x, (int, np.integer)) or not 0 <= x < end:
+        raise Error(f"{what} is {x}, want a whole number from 0 to {end - 1}")
+    return int(x)
+
+
+def _shaped(what: str, x: ArrayLike, dtype: Any, *shape: Optional[int]) -> Array:
+    """x as an array of this shape (None: any length), which the library does not see."""
+    x = np.ascontiguousarray(x, dtype)
+    if x.ndim != len(shape) or any(want not in (None, n) for n, want in zip(x.shape, shape)):
+        raise Error(f"{what} has the shape {list(x.shape)}, want [{', '.join('n' if n is None else str(n) for n in shape)}]")
+    return x
+
+
 class Table(NumpyTable):
     """A Table that the library has read, too, and whose capacities and sets are the library's: to the bit those of ckvc.Table."""
 
@@ -104,38 +119,44 @@ class Table(NumpyTable):
         return tuple(self._c.ckvc_bin_index(_at(e), len(e), x) for e, x in edges)
 
     def nearest_budget(self, budget: float, n_tokens: int) -> int:
-        return self._c.ckvc_nearest_budget(_at(_double(self.budgets)), self.n_budgets, budget, n_tokens)
+        return self._c.ckvc_nearest_budget(_at(_double(self.budgets)), self.n_budgets, budget, _whole("n_tokens", n_tokens))
 
     def keep(self, layer: int, e: int, p: int, b: int, alpha: ArrayLike, rho: ArrayLike, keep_window: Optional[int] = None,
              budget: Optional[float] = None) -> Tuple[Array, int]:
-        alpha, rho = (np.ascontiguousarray(x, np.float32) for x in (alpha, rho))
+        for at in zip(("layer", "e", "p", "b"), (layer, e, p, b), (self.n_layers, *self.tau.shape[1:])):
+            _whole(*at)
+        alpha = _shaped("alpha", alpha, np.float32, None)
+        rho = _shaped("rho", rho, np.float32, self.n_heads, len(alpha))
         weight = _double([self._c.ckvc_table_weight(self._handle, layer, g, b) for g in range(self.n_heads)])
         T, n_candidates = len(alpha), c_uint32()
         u, kept, scratch = np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
         self._c.ckvc_operator_utility(OPERATORS.index(self.operator), T, self.n_heads, _at(alpha), _at(rho), _at(weight), _at(u))
-        rule = _Rule(self._c.ckvc_table_tau(self._handle, layer, e, p, b), budget_tokens(self.budgets[b] if budget is None else budget, T),
-                     self.keep_window if keep_window is None else keep_window)
+        rule = _Rule(self._c.ckvc_table_tau(self._handle, layer, e, p, b), _whole("budget", budget_tokens(self.budgets[b] if budget is None else budget, T)),
+                     _whole("keep_window", self.keep_window if keep_window is None else keep_window))
         n = self._c.ckvc_retain(T, _at(u), rule, _at(kept), byref(n_candidates), _at(scratch))
         return kept[:n].astype(int), n_candidates.value
 
     def capacities(self, b: int, n_tokens: int, mode: Optional[str] = None, budget: Optional[float] = None) -> Array:
+        b, n_tokens = _whole("b", b, self.n_budgets), _whole("n_tokens", n_tokens)
         mode = mode or self.score[b].mode
         if {"heads": self.share, "layers": self.layer_share}.get(mode) is None:
             self._fail(f"no shares for mode {mode}")
-        clamp, least = budget_tokens(self.budgets[b] if budget is None else budget, n_tokens), c_uint32()
+        clamp, least = _whole("budget", budget_tokens(self.budgets[b] if budget is None else budget, n_tokens)), c_uint32()
         c = np.zeros((self.n_layers, self.n_heads) if mode == "heads" else self.n_layers, np.uint32)
         if self._c.ckvc_table_capacities(self._handle, b, MODES.index(mode), clamp, n_tokens, _at(c), byref(least)):
             self._fail(f"a budget of {clamp} tokens is below what every {'head' if mode == 'heads' else 'layer'} must keep; the least is {least.value}")
         return c.astype(int)
 
     def sets(self, b: int, scores: ArrayLike, mode: Optional[str] = None, budget: Optional[float] = None, cell: Tuple[int, int] = (0, 0)) -> Any:
-        scores, recent = _double(scores), int(self.c_min[b][1])
+        scores = _shaped("scores", scores, np.float64, self.n_layers, self.n_heads, None)
+        e, p = map(_whole, ("cell", "cell"), cell, self.tau.shape[1:3])
         counts, T = self.capacities(b, scores.shape[-1], mode, budget), scores.shape[-1]
+        recent = int(self.c_min[b][1])
         if counts.ndim == 1:
             scores = np.fmax.reduce(scores, axis=1)
         kept, scratch, out = np.zeros(T, np.uint32), np.zeros(T, np.uint32), np.empty(counts.shape, object)
         for at in np.ndindex(counts.shape):
-            tau = self._c.ckvc_table_relative(self._handle, at[0], *cell, b)
+            tau = self._c.ckvc_table_relative(self._handle, at[0], e, p, b)
             most = min(int(counts[at]), self._c.ckvc_count_above(T, _at(scores[at]), recent, tau))
             out[at] = kept[: self._c.ckvc_retain_head(T, _at(scores[at]), recent, most, _at(kept), _at(scratch))].astype(int)
         return out.tolist()
@@ -152,13 +173,15 @@ class Prefill:
                  query_scale: float = 0.0, n_layers: Optional[int] = None, n_kv_heads: Optional[int] = None):
         """n_layers, n_kv_heads: the model's, where they may not be the table's."""
         self._c, self.table, self.head_dim = table._c, table, head_dim
-        self._inv_freq = None if inv_freq is None else _double(inv_freq)
-        geometry = _Geometry(n_layers or table.n_layers, n_query_heads, n_kv_heads or table.n_heads, head_dim, _at(self._inv_freq), query_scale)
+        *model, self.n_tokens = map(_whole, ("n_layers", "n_query_heads", "n_kv_heads", "head_dim", "n_tokens"),
+                                    (n_layers or table.n_layers, n_query_heads, n_kv_heads or table.n_heads, head_dim, n_tokens))
+        self._inv_freq = None if inv_freq is None else _shaped("inv_freq", inv_freq, np.float64, head_dim // 2)
+        geometry = _Geometry(*model, _at(self._inv_freq), query_scale)
         self.n_layers, self.n_kv_heads = geometry.n_layers, geometry.n_kv_heads
         request, message = _Request(table._handle, geometry, n_tokens, budget), create_string_buffer(MESSAGE)
         size = self._c.ckvc_prefill_bytes(byref(request))
-        self._workspace = create_string_buffer(size) if size < 2**48 else None
-        self._p = self._c.ckvc_prefill_begin(self._workspace, size, byref(request), message, MESSAGE)
+        self._workspace = np.empty(size, np.uint8) if size < 2**48 else None
+        self._p = self._c.ckvc_prefill_begin(_at(self._workspace), size, byref(request), message, MESSAGE)
         if not self._p:
             raise Error(f"{table.name}: {message.value.decode()}")
         self.whole = bool(self._c.ckvc_prefill_keeps_all(self._p))
@@ -171,20 +194,22 @@ class Prefill:
         if refused:
             raise Error(f"{self.table.name}: {self._c.ckvc_prefill_message(self._p).decode()}")
 
+    def _rows(self, hand_over: Any, layer: int, head: int, first: int, x: Array, *more: Array) -> None:
+        at = map(_whole, ("layer", "head", "first"), (layer, head, first))
+        self._checked(hand_over(self._p, *at, len(x), *map(_at, (x, *more))))
+
     def queries(self, layer: int, query_head: int, queries: ArrayLike, first_row: int = 0) -> None:
         """queries [n, D], after rotation, of rows first_row ... of the `rows`."""
-        x = np.ascontiguousarray(queries, np.float32)
-        self._checked(self._c.ckvc_prefill_queries(self._p, layer, query_head, first_row, len(x), _at(x)))
+        self._rows(self._c.ckvc_prefill_queries, layer, query_head, first_row, _shaped("queries", queries, np.float32, None, self.head_dim))
 
     def attention(self, layer: int, query_head: int, rows: ArrayLike, first_row: int = 0) -> None:
         """rows [n, T] after the softmax."""
-        x = np.ascontiguousarray(rows, np.float32)
-        self._checked(self._c.ckvc_prefill_attention(self._p, layer, query_head, first_row, len(x), _at(x)))
+        self._rows(self._c.ckvc_prefill_attention, layer, query_head, first_row, _shaped("rows", rows, np.float32, None, self.n_tokens))
 
     def cache(self, layer: int, kv_head: int, keys: ArrayLike, values: ArrayLike, first: int = 0) -> None:
         """keys, values [n, D] of positions first ... as cached."""
-        k, v = (np.ascontiguousarray(x, np.float32) for x in (keys, values))
-        self._checked(self._c.ckvc_prefill_cache(self._p, layer, kv_head, first, len(k), _at(k), _at(v)))
+        k = _shaped("keys", keys, np.float32, None, self.head_dim)
+        self._rows(self._c.ckvc_prefill_cache, layer, kv_head, first, k, _shaped("values", values, np.float32, *k.shape))
 
     def keep(self, r_sem: float = 0.0) -> List[List[Array]]:
         """[L][G] ascending positions. r_sem: where needs_r_sem says so."""

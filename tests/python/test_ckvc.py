@@ -309,6 +309,48 @@ def test_library_table():
         assert "install it, or name it in CKVC_LIBRARY" in str(problem)
 
 
+HOSTILE = """
+import itertools, sys
+import numpy as np
+import ckvc
+from ckvc import library
+numbers = [-1, -(2**31), 2**32, 2**32 + 64, 2**64, 7, 0.5, None, "1"]
+n_errors = 0
+for name in ("one-layer", "shares", "learned"):
+    t = library.Table.read(f"{sys.argv[1]}/table/{name}.ckvt")
+    L, G, T, H = t.n_layers, t.n_heads, 64, t.n_query_heads
+    D = t.theta.shape[2] - ckvc.FEATURES[t.score[0].features][0] if t.theta is not None else 4
+    alpha, rho, s, x = np.ones(T), np.ones((G, T)), np.ones((L, G, T)), np.ones((1, D))
+    shapes = [np.ones(n) for n in itertools.product((0, 1, 2, 65), repeat=2)] + [np.ones(()), np.ones(3), np.ones((1, 1, 1)), np.ones((L, G + 1, T))]
+    prefill = library.Prefill(t, H, D, T, 0.25, np.ones(D // 2))
+    fused = library.Prefill(t, H, D, T, 0.25, np.ones(D // 2), query_scale=1.0)
+    begin = lambda *a, **k: library.Prefill(t, *a, **k)
+    calls = [(t.keep, (0, 0, 0, 0, alpha, rho, 0, 0.25), {4: shapes, 5: shapes}), (t.nearest_budget, (0.25, T), {}), (begin, (H, D, T, 0.25, np.ones(D // 2)), {4: shapes}),
+             (lambda n_layers, n_kv_heads: begin(H, D, T, 0.25, None, 0.0, n_layers, n_kv_heads), (L, G), {}),
+             (prefill.attention, (0, 0, np.ones((1, T)), 0), {2: shapes}), (prefill.cache, (0, 0, x, x, 0), {2: shapes, 3: shapes}), (fused.queries, (0, 0, x, 0), {2: shapes})]
+    if t.has_shares:
+        calls += [(t.capacities, (0, T, "heads", 0.25), {}), (t.sets, (0, s, "heads", 0.25), {1: shapes}), (lambda e, p: t.sets(0, s, cell=(e, p)), (0, 0), {})]
+    for call, good, arrays in calls:
+        for at in range(len(good)):
+            for bad in arrays.get(at, numbers):
+                try:
+                    call(*good[:at], bad, *good[at + 1 :])
+                    assert not (isinstance(bad, int) and isinstance(good[at], int)) or bad == 7, (at, bad)
+                except (ValueError, TypeError, ckvc.Error, library.ctypes.ArgumentError) as problem:
+                    assert "\\n" not in str(problem)
+                    n_errors += 1
+print(n_errors)
+"""
+
+
+def test_hostile_arguments():
+    """Indices and shapes that the library would take for addresses are errors; a crash would end the child."""
+    with built("-shared", "-fPIC") as path:
+        env = {**os.environ, "CKVC_LIBRARY": path, "PYTHONPATH": os.path.join(ROOT, "python")}
+        child = subprocess.run([sys.executable, "-c", HOSTILE, GOLDEN], env=env, capture_output=True, text=True)
+        assert child.returncode == 0 and int(child.stdout) > 500, child.stderr
+
+
 def test_golden_features():
     """From the tokens on, in numpy alone; tolerances in tests/golden/budgets/README.md."""
     with open(os.path.join(GOLDEN, "budgets", "ckvc-tiny-4l.json")) as f:
