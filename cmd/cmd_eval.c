@@ -98,8 +98,7 @@ static ckvc_status make_items(const eval_cli *c, eval_job *j, ckvc_err *err) {
                            .shape = model_get_shape(j->e.model),
                            .chat = c->chat ? &j->e.chat : NULL,
                            .unseen = c->query,
-                           .longest = j->e.longest,
-                           .window = c->inputs.setting.window};
+                           .longest = j->e.longest};
     USAGE_IF(!j->e.tok, "%s: has no tokenizer for the tasks' text; add its tokenizer.json",
              c->inputs.model);
     USAGE_IF(c->chat && j->e.chat.style == CHAT_NONE,

@@ -94,6 +94,7 @@ static ckvc_status open_prompts(inputs_options *o, const generate_cli *c, genera
         c->max_new, o->setting.window + 1, (long long)context);
     o->max_tokens = o->max_tokens ? o->max_tokens : most;
     o->setting.continuation = 0;
+    j->e.short_too = true;
     CKVC_TRY(inputs_open_prompts(o, &j->e, err));
     if (j->e.prompts->n_cut && j->e.prompts->max_tokens == most) {
         ckvc_warn("%zu prompt%s cut in the middle to at most %lld tokens: with --max-new %u the "
@@ -148,6 +149,7 @@ static ckvc_status print_json(const generate_job *j, const generated *g, ckvc_er
                  {"entries", (double)g->entries}, {"cache_bytes", (double)g->cache_bytes},
                  {"first_token_s", g->first_s}, {"decode_s", g->decode_s},
                  {"tokens_per_s", per_second(g->n ? g->n - 1 : 0, g->decode_s)});
+    if (g->whole) { json_object_set_new(o, "whole", json_true()); }
     json_print(o);
     return CKVC_OK;
 }
@@ -177,10 +179,11 @@ static ckvc_status print_way(const generate_job *j, const generated *g, ckvc_err
            (double)g->entries / units, g->prompt->n_tokens, (double)g->cache_bytes / 1e6,
            g->first_s);
     if (isfinite(speed)) { printf(", %.1f tokens/s", speed); }
-    printf("; %u tokens%s\n", g->n,
+    printf("; %u tokens%s%s\n", g->n,
            g->end == GENERATE_STOP      ? ", the model's end"
            : g->end == GENERATE_CONTEXT ? ", the context is full"
-                                        : "");
+                                        : "",
+           g->whole ? "; kept whole, being no longer than the window" : "");
     return print_text(j, g, err);
 }
 
@@ -282,8 +285,9 @@ static const opt rows[] = {
     OPT_INT("max-tokens", inputs.max_tokens, "N", 0, 1e9,
             "cut longer prompts in the middle; 0: context - max-new"),
     OPT_GROUP(opts_chat, inputs),
-    OPT_FLAG("skip-short", inputs.skip_short,
-             "drop prompts of window tokens or fewer instead of refusing them"),
+    OPT_FLAG(
+        "skip-short", inputs.skip_short,
+        "drop prompts of window tokens or fewer, which score and generate keep whole without it"),
     OPT_TITLE("what is kept"),
     OPT_INPUT("table", table, "T.ckvt", "keep what this table keeps; without it and --policy: all"),
     OPT_TEXT("policy", policy, "NAME", "keep what this policy of `ckvc score` keeps"),

@@ -121,6 +121,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open_kvzip(&c->of, &c->inputs, &j.e, err));
+    j.e.short_too = true;
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open(&c->of, &c->inputs, &j.e, &j.of, err));
     USAGE_IF(j.of.n == 0, "nothing to score: give --table T.ckvt, --policy NAME, or both");

@@ -73,7 +73,7 @@ static double most_rows(const evaluator *v, size_t w) {
         const double beyond = policy_sets_beyond((uint32_t)v->shape->n_layers);
         const uint32_t B =
             ckvc_budget_tokens(budgets->v[(w - 1) % budgets->n], prompts->max_tokens);
-        kept = B + beyond < kept ? B + beyond : kept;
+        kept = fmin(kept, fmax(B + beyond, v->o->choice.setting.window));
     }
     return (double)v->shape->n_layers * v->shape->n_kv_heads * (kept + v->o->items->max_behind);
 }
@@ -222,6 +222,7 @@ static void describe(const evaluator *v, size_t i, size_t w, const policy_kept *
         .policy = ckvc_unconst(policy ? score_kind_name(policy->kind) : ANSWERS_FULL),
         .metric = ckvc_unconst(task_metric_name(task->metric)),
         .table = policy && policy->table ? ckvc_unconst(policy->table->content_id) : NULL,
+        .whole = kept && kept->whole,
         .unseen = v->o->unseen,
         .n_tokens = p->n_tokens,
         .n_question = x->item->n_question,

@@ -72,7 +72,7 @@ static void cut_middle(ids *list, size_t most) {
 /* context, question and answer -> item i and its prompt. */
 static ckvc_status take(const eval_text *how, eval_items *e, size_t i, ids *context,
                         const ids *question, const ids *answer, ckvc_err *err) {
-    const int64_t window = how->window, context_size = model_shape_context(how->shape);
+    const int64_t context_size = model_shape_context(how->shape);
     eval_item *x = &e->items[i];
     prompt *p = &e->prompts.items[i];
     const int64_t seen = how->unseen ? 0 : (int64_t)question->n,
@@ -80,7 +80,7 @@ static ckvc_status take(const eval_text *how, eval_items *e, size_t i, ids *cont
     int64_t most = context_size - behind; /* tokens of the context */
     if (how->longest && how->longest - seen < most) { most = how->longest - seen; }
     const bool too_long = (int64_t)context->n > most;
-    CKVC_FAIL_IF(too_long && (x->task->length > 0 || most + seen <= window), err, CKVC_E_DATA,
+    CKVC_FAIL_IF(too_long && (x->task->length > 0 || most < 1), err, CKVC_E_DATA,
                  "item \"%s\": %zu tokens, a question of %zu and an answer of %u are more than the "
                  "model's context of %lld%s; ask for shorter ones",
                  x->task->id, context->n, question->n, x->task->max_new, (long long)context_size,
@@ -90,10 +90,9 @@ static ckvc_status take(const eval_text *how, eval_items *e, size_t i, ids *cont
         p->cut = true;
     }
     const size_t n_prompt = context->n + (how->unseen ? 0 : question->n);
-    CKVC_FAIL_IF((int64_t)n_prompt <= window, err, CKVC_E_DATA,
-                 "item \"%s\": %zu tokens are prefilled, wanted more than the window of %u: give "
-                 "longer --lengths or a smaller --window",
-                 x->task->id, n_prompt, how->window);
+    CKVC_FAIL_IF(!n_prompt, err, CKVC_E_DATA,
+                 "item \"%s\": no token stands before the question; leave out --query unseen",
+                 x->task->id);
     const size_t room = (size_t)context_size - context->n - question->n;
     x->n_question = how->unseen ? (uint32_t)question->n : 0;
     x->n_reference = (uint32_t)(answer->n < room ? answer->n : room);

@@ -30,13 +30,12 @@ typedef struct eval_text {
     const chat_template *chat; /* items are a user's message, but those that go on; NULL: text */
     bool unseen;               /* the question stays out of the prompt */
     int64_t longest;           /* a prompt has at most so many tokens; 0: as the context allows */
-    uint32_t window;           /* W: a prompt has more */
 } eval_text;
 
 /* Context and question are encoded apart, so that they are the same tokens whether the question is
  * seen or not. A prompt that is too long for the context (or than longest) loses the middle of its
- * context (as LongBench's pred.py cuts), unless it was made for a length: then, and where a prompt
- * is not longer than W, it is CKVC_E_DATA. Borrows the items. */
+ * context (as LongBench's pred.py cuts), unless it was made for a length: then, and where nothing
+ * is left to prefill, it is CKVC_E_DATA. Borrows the items. */
 ckvc_status eval_items_make(const eval_text *how, const task_items *from, eval_items **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
 void eval_items_free(eval_items *e);

@@ -143,6 +143,7 @@ static ckvc_status take_over(const generator *r, policy_workers *w, int64_t k, o
     const policy_kept *kept = NULL;
     generated *g = &x->g;
     if (g->compressed) { CKVC_TRY(policy_sets_decide(w->sets[k], 0, 0, &kept, err)); }
+    g->whole = kept && kept->whole;
     CKVC_TRY(sequence_create(w->w[k]->session, kept ? kept->sets : NULL,
                              x->most > 0 ? x->most - 1 : 0, &x->sequence, err));
     g->entries = (uint64_t)sequence_entries(x->sequence);

@@ -32,6 +32,7 @@ typedef struct generate_options {
 typedef struct generated {
     const prompt *prompt;
     bool compressed; /* by the policy; else the full cache */
+    bool whole;      /* and all is kept: the prompt is no longer than the window */
     int32_t *tokens; /* [n] */
     double *nll;     /* [n] nats */
     uint32_t n;

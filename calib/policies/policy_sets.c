@@ -205,17 +205,21 @@ ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, pre
                                          (fed > p->n_continuation ? fed : p->n_continuation),
                               .window = k->o->setting.window,
                               .alpha_kind = k->o->setting.alpha,
-                              .watcher = policy_sets_watch(k, s)};
+                              .watcher = policy_sets_watch(k, p, s)};
     CKVC_TRY(session_prefill(s, &in, stats, err));
     return policy_sets_enter(k, s, p, stats, err);
 }
 
-uint32_t policy_sets_fed(const policy_sets *k, const prompt *p) {
-    return k->repeat.fed ? reconstruction_fed(&k->repeat.texts, p->n_tokens) : 0;
+static bool is_whole(const policy_sets *k, const prompt *p) {
+    return p->n_tokens <= k->o->setting.window;
 }
 
-const prefill_watcher *policy_sets_watch(policy_sets *k, const session *s) {
-    return head_scores_watch(&k->scores, s);
+uint32_t policy_sets_fed(const policy_sets *k, const prompt *p) {
+    return k->repeat.fed && !is_whole(k, p) ? reconstruction_fed(&k->repeat.texts, p->n_tokens) : 0;
+}
+
+const prefill_watcher *policy_sets_watch(policy_sets *k, const prompt *p, const session *s) {
+    return is_whole(k, p) ? NULL : head_scores_watch(&k->scores, s);
 }
 
 ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
@@ -223,6 +227,8 @@ ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
     k->p = p;
     k->session = s;
     k->stats = stats;
+    k->kept.whole = is_whole(k, p);
+    if (k->kept.whole) { return CKVC_OK; }
     CKVC_TRY(head_scores_finish(&k->scores, s, p->tokens, stats, err));
     for (size_t i = 0; i < k->n_tables; i++) { prompt_sets_build(k->tables[i].kept, stats); }
     return CKVC_OK;
@@ -484,26 +490,30 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     const ckvc_score asked = t ? table_asked(t, block_of(k, t, b, 0)) : (ckvc_score){0};
     const bool paper = t && !score_is_reference(kind) && asked_is_paper(asked);
     *out = &k->kept;
-    k->kept.propagated = kind == SCORE_FASTKV && k->propagate_from;
+    k->kept.propagated = kind == SCORE_FASTKV && k->propagate_from && !k->kept.whole;
     session_turn(k->session, k->kept.propagated);
     k->kept.bins = kind != SCORE_MATCHED && kind != SCORE_IDENTITY && paper ? t->kept : NULL;
-    if (kind == SCORE_MATCHED) {
+    if (kind == SCORE_MATCHED && !k->kept.whole) {
         keep_matched(k, t, i, b);
         return CKVC_OK;
     }
-    if (paper) {
+    if (paper && !k->kept.whole) {
         keep_paper(k, t, b);
         return CKVC_OK;
     }
     uint32_t n_sets = 1;
-    if (t && !score_needs_table(kind)) {
+    if (k->kept.whole) {
+        n_sets = asked.mode == CKVC_MODE_HEADS ? k->G : 1;
+        for (uint32_t u = 0; u < k->L * k->G; u++) { k->c[u] = k->p->n_tokens; }
+        memset(k->u, 0, k->p->n_tokens * sizeof *k->u);
+    } else if (t && !score_needs_table(kind)) {
         CKVC_TRY(allot_table(k, t, b, &n_sets, err));
     } else {
         allot_reference(k, i, b);
     }
     if (r && r->by_head) { n_sets = k->G; }
     begin(k, n_sets);
-    if (kind == SCORE_KVZIP) {
+    if (kind == SCORE_KVZIP && !k->kept.whole) {
         k->kept.repeat_tokens = reconstruction_tokens(&k->repeat.texts, k->p->n_tokens);
     }
     k->kept.mode = n_sets > 1 ? CKVC_MODE_HEADS : (ckvc_mode)asked.mode;
@@ -517,7 +527,7 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
         (kind == SCORE_WINDOW || kind == SCORE_TOP_K) && (!t || asked_is_paper(asked));
     for (uint32_t l = 0; l < k->L; l++) {
         for (uint32_t g = 0; g < n_sets; g++) {
-            keep(k, l, ranking(k, i, b, l, g),
+            keep(k, l, k->kept.whole ? k->u : ranking(k, i, b, l, g),
                  (ckvc_rule){-INFINITY, k->c[l * k->G + g],
                              windowed ? k->o->setting.keep_window : 0});
         }
@@ -568,7 +578,7 @@ static ckvc_status count_cell(policy_sets *k, size_t i, uint32_t b, matched_tau 
 ckvc_status policy_sets_count(policy_sets *k, policy_sets *sum, ckvc_err *err) {
     const uint32_t n_budgets = k->o->setting.budgets.n;
     for (size_t c = 0; c < k->o->n * n_budgets; c++) {
-        if (k->o->list[c / n_budgets].kind == SCORE_MATCHED) {
+        if (k->o->list[c / n_budgets].kind == SCORE_MATCHED && !k->kept.whole) {
             CKVC_TRY(
                 count_cell(k, c / n_budgets, (uint32_t)(c % n_budgets), &sum->matched[c], err));
         }

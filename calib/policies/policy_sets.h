@@ -31,7 +31,8 @@ typedef struct policy_kept {
     uint32_t n_sets;        /* of a layer: 1 or G */
     kept_set *sets;         /* [L] */
     uint32_t *n_candidates; /* [L], of layers with one set */
-    uint64_t entries;       /* kept (layer, KV head, position) */
+    bool whole;       /* the prompt is no longer than the window: every policy keeps all of it */
+    uint64_t entries; /* kept (layer, KV head, position) */
     uint32_t repeat_tokens; /* that a second pass was fed to choose them; 0: none */
     bool propagated;        /* the session is turned to a prefill of the policy's own, a cache and a
                                first token (session_turn) */
@@ -51,10 +52,10 @@ void policy_sets_need(const policy_sets *k, session_limits *limits);
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) CKVC_MUST_CHECK;
 /* The parts of it, for who prefills: tokens that a second pass will feed behind the prompt (0:
- * there is none), the watcher of the prefill (NULL: none is needed), and everything pointed at the
+ * there is none), the watcher of its prefill (NULL: none is needed), and everything pointed at the
  * prompt. */
 uint32_t policy_sets_fed(const policy_sets *k, const prompt *p);
-const prefill_watcher *policy_sets_watch(policy_sets *k, const session *s);
+const prefill_watcher *policy_sets_watch(policy_sets *k, const prompt *p, const session *s);
 ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
                               const prefill_stats *stats, ckvc_err *err) CKVC_MUST_CHECK;
 /* What policy `i` keeps of it under budget number b, of the cache that the session is then turned

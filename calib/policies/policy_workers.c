@@ -32,7 +32,7 @@ ckvc_status policy_workers_prefill(policy_workers *p, const prompt *const *promp
                                    ckvc_err *err) {
     for (int64_t i = 0; i < n; i++) {
         p->w[i]->fed = policy_sets_fed(p->sets[i], prompts[i]);
-        p->w[i]->watcher = policy_sets_watch(p->sets[i], p->w[i]->session);
+        p->w[i]->watcher = policy_sets_watch(p->sets[i], prompts[i], p->w[i]->session);
     }
     CKVC_TRY(workers_prefill(p->w, prompts, n, err));
     for (int64_t i = 0; i < n; i++) {

@@ -155,6 +155,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     const prompt *p = x->p;
     const prefill_stats *stats = &x->w->stats;
     const double full = x->w->losses.full;
+    const bool in_cell = kept->bins && !kept->whole;
     const policy_choice *choice = &s->o->choice;
     const score_policy *policy = &choice->list[i];
     score_summary *sum = &s->summary[i * choice->setting.budgets.n + b];
@@ -175,8 +176,8 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
         policy->kind == SCORE_MATCHED ? json_real(sum->tau) : json_null(), "T", (int)p->n_tokens,
         "C", (int)p->n_continuation, "budget", choice->setting.budgets.v[b], "r_struct",
         ckvc_json_real(stats->r_struct), "r_sem", ckvc_json_real(stats->r_sem), "bin_entropy",
-        kept->bins ? json_integer(kept->bins->bin_entropy) : json_null(), "bin_perplexity",
-        kept->bins ? json_integer(kept->bins->bin_ppl) : json_null(), "n_candidates",
+        in_cell ? json_integer(kept->bins->bin_entropy) : json_null(), "bin_perplexity",
+        in_cell ? json_integer(kept->bins->bin_ppl) : json_null(), "n_candidates",
         kept->n_sets > 1 ? json_null() : ckvc_json_u32s(kept->n_candidates, s->L), "n_kept",
         by_set(s, x, kept, size_json), "n_kept_window", by_set(s, x, kept, window_json), "entries",
         (json_int_t)kept->entries, "head_dim", (int)model_get_shape(s->in->model)->head_dim,
@@ -192,6 +193,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     if (kept->repeat_tokens) {
         json_object_set_new(o, "repeat_tokens", json_integer(kept->repeat_tokens));
     }
+    if (kept->whole) { json_object_set_new(o, "whole", json_true()); }
     if (s->o->sets) { json_object_set_new(o, "sets", by_set(s, x, kept, positions_json)); }
     score_measures_attention(&x->measures, o);
     if (i == 0 && b == 0) { /* of the prompt, so once: on its first line */

@@ -303,7 +303,7 @@ ckvc_status share_rollouts_measure(share_rollouts *s, worker *w, const prompt *p
     const size_t per_budget = (size_t)s->L * s->U * s->A, all = per_budget * s->n_budgets;
     double *losses = rows->action_loss + row * all;
     uint32_t *entries = rows->action_entries + row * all;
-    w->watcher = policy_sets_watch(s->policies, w->session);
+    w->watcher = policy_sets_watch(s->policies, p, w->session);
     CKVC_TRY(worker_prefill(w, p, err));
     CKVC_TRY(policy_sets_enter(s->policies, w->session, p, &w->stats, err));
     CKVC_TRY(worker_full(w, err));

@@ -34,8 +34,9 @@ const opt opts_prompts[] = {
     OPT_INT("max-tokens", max_tokens, "N", 0, 1e9,
             "cut longer prompts in the middle; 0: context - continuation"),
     OPT_ROWS(opts_chat),
-    OPT_FLAG("skip-short", skip_short,
-             "drop prompts of window tokens or fewer instead of refusing them"),
+    OPT_FLAG(
+        "skip-short", skip_short,
+        "drop prompts of window tokens or fewer, which score and generate keep whole without it"),
     {0}};
 
 const opt opts_statistics[] = {
@@ -77,7 +78,7 @@ void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const 
         shortest = T < shortest ? T : shortest;
     }
     if (list->n == 0) { return; }
-    warn_kept_window(o, budgets, n, shortest);
+    if (shortest > o->setting.window) { warn_kept_window(o, budgets, n, shortest); }
     for (size_t b = 0; b < n; b++) {
         size_t whole = 0, same = 0; /* prompts that it keeps all of; the first of this value */
         for (size_t i = 0; i < list->n; i++) {
@@ -206,7 +207,7 @@ ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_
     e->prompt_options = (prompt_options){
         .splits = o->split.items,
         .n_splits = o->split.n,
-        .window = o->setting.window,
+        .window = e->short_too && !o->skip_short ? 0 : o->setting.window,
         .continuation = o->setting.continuation,
         .max_tokens = e->longest && (o->max_tokens == 0 || o->max_tokens > e->longest)
                           ? e->longest

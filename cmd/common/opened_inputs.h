@@ -46,6 +46,7 @@ typedef struct opened_inputs {
     model *model;
     tokenizer *tok; /* NULL: the directory has none */
     manifest *manifest;
+    bool short_too;  /* prompts of W tokens or fewer are taken, too */
     int64_t longest; /* prompts are cut to that many tokens, too; 0: to what was asked for alone */
     /* what a repetition is asked for with (inputs_open_instruction), and whose text it is; of
      * kvzip's with the text of later chunks beside it */

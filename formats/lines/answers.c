@@ -70,6 +70,7 @@ void answers_append(ckvc_buffer *b, const answer_row *row) {
         if (v) { json_object_set_new(o, columns[i].key, v); }
     }
     json_object_set_new(o, "query", json_string(row->unseen ? "unseen" : "seen"));
+    if (row->whole) { json_object_set_new(o, "whole", json_true()); }
     setting_write(o, SETTING_LINE, &row->setting, SETTING_SETS);
     ckvc_json_append(b, o);
 }
@@ -80,6 +81,7 @@ static ckvc_status get_others(const row_reader *r, answer_row *row) {
     const json_t *query = json_object_get(r->o, "query");
     const char *said = json_is_string(query) ? json_string_value(query) : "";
     row->unseen = strcmp(said, "unseen") == 0;
+    row->whole = json_object_get(r->o, "whole");
     if (!row->unseen && strcmp(said, "seen") != 0) {
         return row_wrong(r, "query", "\"seen\" or \"unseen\"");
     }
@@ -129,8 +131,8 @@ static int compare_rows(const void *pa, const void *pb) {
 
 static bool is_other(const char *key, const json_t *value) {
     const setting_field *f = setting_of_key(SETTING_LINE, key);
-    (void)value;
-    return strcmp(key, "query") == 0 || (f && !(f->groups & SETTING_SETS));
+    return strcmp(key, "query") == 0 || (strcmp(key, "whole") == 0 && json_is_true(value)) ||
+           (f && !(f->groups & SETTING_SETS));
 }
 
 static ckvc_status read_row(const row_reader *r, void *list) {

@@ -20,6 +20,7 @@ typedef struct answer_row {
     char *id, *task, *group, *model, *policy, *metric, *end; /* model: its fingerprint */
     char *table;       /* content id of the table or of the one that a control is of; NULL: none */
     char *answer;      /* the text */
+    bool whole;        /* a policy's of a prompt no longer than the window: all of it is kept */
     bool unseen;       /* decided without the question ("query": "unseen") */
     uint32_t n_tokens; /* T of what was prefilled and compressed */
     uint32_t n_question;  /* tokens fed over the compressed cache after it; 0: seen */

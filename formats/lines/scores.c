@@ -274,6 +274,7 @@ static bool is_other(const char *key, const json_t *value) {
     static const char *const others[] = {"table", "token_hash", "alpha_quantiles",
                                          "utility_quantiles"};
     bool known = setting_of_key(SETTING_LINE, key) ||
+                 (strcmp(key, "whole") == 0 && json_is_true(value)) ||
                  (strcmp(key, "sets") == 0 && json_is_array(value)); /* --sets: not needed here */
     for (size_t i = 0; i < 4; i++) { known |= strcmp(key, others[i]) == 0; }
     for (size_t i = 0; i < SCORE_ATTENTION_KEYS; i++) {

@@ -221,7 +221,7 @@ setup() { DIR=$BATS_TEST_TMPDIR; }
     one_line
     [[ $output == *"p.jsonl:3:"* ]]
     prompts 2 >"$DIR/p.jsonl"
-    run "$CKVC" score --model "$MODEL" --manifest "$DIR/p.jsonl" --window 64 --continuation 64 --budget 8 --policy recent
+    run "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/p.jsonl" --window 64 --continuation 64 --budget 8 --out "$DIR/never"
     [ "$status" -eq 65 ]
     one_line
     [[ $output == *"p.jsonl:1:"*"--skip-short"* ]]

@@ -331,7 +331,14 @@ END
     fails 64 "no chat template" --tasks niah --chat
     fails 65 "give --window 16" --tasks niah --table "$DIR/t.ckvt" --window 32
     fails 65 "more than the model's context" --tasks niah --lengths 2047
-    fails 65 "wanted more than the window of 300" --tasks niah --window 300
+    "$CKVC" eval --model "$MODEL" --tasks niah --lengths 120 --depths 0.5 --count 1 --window 300 --policy snapkv,fastkv --budget 4 -q --out "$DIR/short.jsonl"
+    python3 - "$DIR/short.jsonl" <<'END'
+import json, sys
+full, *rows = map(json.loads, open(sys.argv[1]))
+assert len(rows) == 2 and "whole" not in full
+assert all(r["whole"] is True and [r[k] for k in ("entries", "answer", "nll", "reference_nll")] == [full[k] for k in ("entries", "answer", "nll", "reference_nll")] for r in rows)
+END
+    "$CKVC" inspect "$DIR/short.jsonl"
     fails 65 "ask for shorter ones" --tasks niah --lengths 2047
     fails 64 "wanted whole numbers from 1 to 10000000" --tasks niah --lengths 64.5
     fails 64 "all are left out; the first needs --longbench DIR with narrativeqa.jsonl" --tasks longbench

@@ -82,6 +82,29 @@ END
     [[ $output == *"the cache is 24."*" % of the full one"* || $output == *"the cache is 25.0 % of the full one"* ]]
 }
 
+@test "prompts no longer than the window are kept whole, from one token on, whatever the budget" {
+    for n in 1 2 16 60; do echo "{\"id\":\"n$n\",\"tokens\":[$(seq -s, 300 $((299 + n)))]}"; done >"$DIR/few.jsonl"
+    few() { "$CKVC" generate --model "$MODEL" --manifest "$DIR/few.jsonl" --max-new 4 --json -q "$@"; }
+    for how in "--table $DIR/t.ckvt --budget 0.25" "--table $DIR/t.ckvt --budget 9 --mode heads" "--policy snapkv --budget 4 --window 16" "--policy fastkv --budget 4 --window 16" "--policy kvzip --budget 4 --window 16"; do
+        few $how --compare >"$DIR/few.out"
+        python3 - "$DIR/few.out" <<'END'
+import json, sys
+rows = [json.loads(x) for x in open(sys.argv[1])]
+assert [r["T"] for r in rows] == [1, 1, 2, 2, 16, 16, 60, 60], rows
+for full, kept in zip(rows[::2], rows[1::2]):
+    whole = full["T"] <= 16
+    assert "whole" not in full and kept.get("whole", False) is whole
+    assert (full["entries"] == kept["entries"] == 12 * full["T"]) if whole else kept["entries"] < full["entries"], kept
+    assert not whole or (full["tokens"], full["nll"]) == (kept["tokens"], kept["nll"])
+END
+    done
+    run "$CKVC" generate --model "$MODEL" --prompt "Too short" --table "$DIR/t.ckvt" --max-new 2
+    [ "$status" -eq 0 ]
+    [[ $output == *"; kept whole, being no longer than the window"* ]]
+    [ "$(few --table "$DIR/t.ckvt" --skip-short | wc -l)" -eq 1 ]
+    [ "$(few | wc -l)" -eq 4 ]
+}
+
 @test "the context ends cleanly; what cannot be is one line" {
     local long
     long=$(printf '0%.0s,' $(seq 2040))
@@ -100,7 +123,6 @@ END
         one_line
         [[ $output == *"$text"* ]] || { echo "$output"; return 1; }
     }
-    fails 65 "need at least 17 (window 16 + 1);" --prompt "Too short" --table "$DIR/t.ckvt"
     fails 64 "do not fit the model's context" --prompt x --max-new 2048
     fails 64 "needs a --table" --prompt x --policy pooled
     fails 64 "matched" --prompt x --policy matched

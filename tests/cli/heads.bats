@@ -44,6 +44,36 @@ PY
     grep -q expected-attention "$DIR/report/report.json"
 }
 
+@test "score: prompts no longer than the window are kept whole by every policy; other prompts' lines are as they were" {
+    "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.5 -q --out "$DIR/demand" 2>/dev/null
+    "$CKVC" fit "$DIR/demand" --out "$DIR/shares.ckvt" -q 2>/dev/null
+    for n in 1 2 16; do echo "{\"id\":\"n$n\",\"tokens\":[$(seq -s, 300 $((307 + n)))]}"; done >"$DIR/short.jsonl"
+    cat "$DIR/prompts.jsonl" "$DIR/short.jsonl" >"$DIR/both.jsonl"
+    for how in "--policy full,recent,random,window-pooled,streamingllm,h2o,cake,chunkkv,fastkv,expected-attention,kvzip,no-utility --table $DIR/t.ckvt" "--policy matched,pooled,headkv,adakv --table $DIR/shares.ckvt --equal-tokens"; do
+        options=(--budget 0.5 --attention-error --utilities $how)
+        score "${options[@]}" >"$DIR/long.out" 2>/dev/null
+        score "${options[@]}" --manifest "$DIR/both.jsonl" >"$DIR/both.out" 2>/dev/null
+        python3 - "$DIR/long.out" "$DIR/both.out" <<'PY'
+import json, sys
+long, both = ([json.loads(line) for line in open(p)] for p in sys.argv[1:])
+whole = both[len(long) :]
+assert [{**r, "manifest": 0} for r in long] == [{**r, "manifest": 0} for r in both[: len(long)]] and not any("whole" in r for r in long)
+assert len(whole) == len(long) and {r["T"] for r in whole} == {1, 2, 16}
+for r in whole:
+    kept = json.loads("[" + json.dumps(r["n_kept"]).replace("[", "").replace("]", "") + "]")
+    assert r["whole"] is True and set(kept) == {r["T"]} and r["entries"] == 12 * r["T"] and r["reward"] == 0, r
+    assert r["bin_entropy"] is None and (r["r_sem"] is None) == (r["T"] == 1) and "repeat_tokens" not in r
+PY
+        "$CKVC" report --scores "$DIR/both.out" --out "$DIR/report-both" -q -f
+    done
+    run score --policy recent --budget 8 --manifest "$DIR/short.jsonl" --skip-short
+    [ "$status" -eq 65 ]
+    [[ $output == *"no prompt is left of 3 (3 too short)"* ]]
+    run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/short.jsonl" --out "$DIR/never"
+    [ "$status" -eq 65 ]
+    [[ $output == *"need at least 33 (window 16 + 1 + continuation)"* ]]
+}
+
 @test "score: what needs shares says so of a table without them" {
     for what in "--mode heads" "--mode layers" "--policy headkv" "--policy duoattention"; do
         run --separate-stderr score --table "$DIR/t.ckvt" $what

@@ -61,8 +61,7 @@ static int close_all(void **state) {
 }
 
 static eval_items *items_of(bool unseen) {
-    const eval_text how = {
-        .tok = tok, .shape = model_get_shape(m), .unseen = unseen, .window = WINDOW};
+    const eval_text how = {.tok = tok, .shape = model_get_shape(m), .unseen = unseen};
     eval_items *items = NULL;
     ckvc_err err = {0};
     if (eval_items_make(&how, &(task_items){tasks, N_ITEMS}, &items, &err) != CKVC_OK) {
@@ -259,8 +258,8 @@ static void splits_at_the_question(void **state) {
     assert_true(memcmp(whole->sha256, split->sha256, CKVC_SHA256_HEX) != 0);
 }
 
-/* What is too long is cut in the middle, unless it was made for a length; what is too short is
- * refused. */
+/* What is too long is cut in the middle, unless it was made for a length; where nothing is left to
+ * prefill it is refused. */
 static void fits_the_context(void **state) {
     const model_shape *shape = model_get_shape(m);
     const size_t context = (size_t)model_shape_context(shape), size = 12 * context;
@@ -270,7 +269,7 @@ static void fits_the_context(void **state) {
     item.prompt = text;
     item.prompt_size = item.reply_at = size;
     item.question_at = size - 64;
-    eval_text how = {.tok = tok, .shape = shape, .window = WINDOW};
+    eval_text how = {.tok = tok, .shape = shape};
     eval_items *items = NULL;
     ckvc_err err = {0};
     const task_items one = {&item, 1};
@@ -296,8 +295,15 @@ static void fits_the_context(void **state) {
     err = (ckvc_err){0};
     item.prompt_size = item.reply_at = 4;
     item.question_at = 2;
+    assert_int_equal(eval_items_make(&how, &one, &items, &err), CKVC_OK);
+    assert_true(items->prompts.items[0].n_tokens < 8); /* no window is too long for an item */
+    eval_items_free(items);
+    /* a question and an answer that leave a text of no length no room */
+    item.length = 0;
+    item.prompt_size = item.reply_at = size;
+    item.question_at = 20;
     assert_int_equal(eval_items_make(&how, &one, &items, &err), CKVC_E_DATA);
-    if (!strstr(err.text, "wanted more than the window of 8")) { fail_msg("%s", err.text); }
+    assert_non_null(strstr(err.text, "more than the model's context"));
     free(text);
 }
 
