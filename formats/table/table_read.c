@@ -14,6 +14,7 @@
 /* All compressed sections of a file together may claim no more; the evidence of the largest models
  * takes a few dozen MiB. */
 #define UNPACKED_MAX ((uint64_t)1 << 30)
+#define JSON_MAX     ((uint64_t)1 << 26)
 
 typedef struct file_section {
     char name[9];
@@ -66,6 +67,9 @@ static ckvc_status check_shape(const reader *r, const file_section *s) {
               spec->rank);
     REFUSE_IF(r, spec->raw_only && s->codec != CKVT_RAW,
               "section %s: codec %u, want 0: this section is always raw", s->name, s->codec);
+    REFUSE_IF(r, spec->type == CKVT_BYTES && s->raw > JSON_MAX,
+              "section %s: %" PRIu64 " bytes of JSON, at most %" PRIu64 " allowed", s->name, s->raw,
+              JSON_MAX);
     for (int d = 0; spec->type != CKVT_BYTES && d < spec->rank; d++) {
         REFUSE_IF(r, s->dims[d] != spec->dims[d],
                   "section %s: dimension %d is %" PRIu64 ", SHAPE and the grids want %" PRIu64,

@@ -21,7 +21,22 @@ EVIDENCE = ("QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE")
 SHARES = ("SHARE", "CMIN", "SCORE")  # all or none; SHARELAY may come with them, and LEARNED, both
 LEARNED = ("THETA", "MASS")
 RAW = REQUIRED + SHARES + ("SHARELAY",) + LEARNED
-WINDOW_MAX = 8 << 20
+# A section's type and dimensions: E and P bins, e and p their inner edges, B budgets, h and g actions, D features, S numbers of SHAPE.
+SPECS = dict(SHAPE="3S", BUDGET="2B", GRIDHEAD="2h", GRIDGATE="2g", WEIGHT="1LGB", TAU="1LEPB", EDGEENT="2e", EDGEPPL="2p", SHARE="2LGB",
+             SHARELAY="2LB", CMIN="2B2", SCORE="3B6", THETA="1LGD", MASS="2LG", QHEAD="2LGBh", QGATE="2LEPBg", NHEAD="4LGBh", NGATE="4LEPBg",
+             MHEAD="2LGBh", MGATE="2LEPBg", LGATE="2LEPBg", sHEAD="1LGBh", sGATE="1LEPBg", sSHARE="2LGB2", hSIG="2LG3", META="0", pROV="0", xFER="0")
+RULES = {  # of a section's values
+    "BUDGET": ("whole tokens from 1 up, or shares of the prompt between 0 and 1", lambda x: (x > 0) & (x < 2**32) & ((x < 1) | (x == np.floor(x)))),
+    "GRIDHEAD GRIDGATE": ("values are finite, from 0 up, ascending in float32", lambda x: (x >= 0) & (np.diff(x.astype("f4"), append=np.inf) > 0)),
+    "EDGEENT EDGEPPL": ("bin edges are finite and do not descend", lambda x: np.isfinite(x) & (x[1:] >= x[:-1]).all()),
+    "SHARE SHARELAY": ("shares are finite, from 0 up, and not all 0 in a block", lambda x: np.isfinite(x) & (x >= 0) & (x.reshape(-1, x.shape[-1]).max(0) > 0)),
+    "sSHARE": ("want intervals of finite shares", lambda x: np.isfinite(x) & (x >= 0) & (x[..., :1] <= x[..., 1:])),
+    "MASS": ("values are finite, from 0 up", lambda x: np.isfinite(x) & (x >= 0)),
+    "THETA MHEAD MGATE LGATE hSIG": ("values are finite", np.isfinite),
+    "NHEAD NGATE": ("at most 2^53 records", lambda x: x <= 2**53),
+    "sHEAD sGATE": ("want shares between 0 and 1", lambda x: (x >= 0) & (x <= 1)),
+}
+FILE_MAX, UNPACKED_MAX, JSON_MAX, WINDOW_MAX = 1 << 31, 1 << 30, 1 << 26, 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
 FLAG_SHARES, FLAG_RELATIVE = 4, 8
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
@@ -50,6 +65,22 @@ def _unpack(packed, raw_size):
     return raw
 
 
+def _object(raw):
+    """A JSON object, or an exception: UTF-8 without NUL, no key twice, finite numbers, integers of 64 bits."""
+    def must(value, good):
+        if not good:
+            raise ValueError("not a JSON object, a key that is there twice, a number that is not finite, or a NUL")
+        return value
+
+    def finite(text):
+        return must(float(text), math.isfinite(float(text)))
+
+    out = json.loads(raw.decode(), object_pairs_hook=lambda pairs: must(dict(pairs), len(dict(pairs)) == len(pairs)), parse_float=finite,
+                     parse_constant=finite, parse_int=lambda text: int(np.int64(int(text))))
+    text = json.dumps(out, ensure_ascii=False)
+    return must(out, isinstance(out, dict) and text.encode() and "\\u0000" not in text.replace("\\\\", ""))
+
+
 class Table:
     """A table that was read: arrays as in the file, plus meta, prov, xfer (dicts or None), sections {name: array}, skipped.
 
@@ -69,7 +100,7 @@ class Table:
     def read(cls, path: Union[str, os.PathLike]) -> Table:
         """Reads a file and checks every sum: Error with one line, or OSError."""
         with open(path, "rb") as f:
-            return cls(str(path), f.read())
+            return cls(str(path), f.read(min(os.fstat(f.fileno()).st_size, FILE_MAX + 1)))
 
     def _fail(self, text: object) -> NoReturn:
         raise Error(f"{self.name}: {text}")
@@ -77,8 +108,8 @@ class Table:
     def _check_header(self, data):
         if data[:8] != MAGIC:
             self._fail("byte 0: not a ckvt table")
-        if len(data) < 128:
-            self._fail(f"{len(data)} bytes, a table has at least 128: the file is cut off")
+        if not 128 <= len(data) <= FILE_MAX:
+            self._fail(f"{len(data)} bytes, a table has 128 to {FILE_MAX}: the file is cut off, or none")
         if binascii.crc32(data[:124]) != _uint(data, 124, 4):
             self._fail("byte 124: wrong CRC-32 of the header: the file is damaged")
         if _uint(data, 10, 2) != 1:
@@ -98,7 +129,7 @@ class Table:
 
     def _read_sections(self, data):
         n, end, identity = _uint(data, 48, 4), 128 + 112 * _uint(data, 48, 4), hashlib.sha256()
-        raw_of = {}
+        raw_of, packed_of, self._dims = {}, {}, {}
         for i in range(n):
             at = 128 + 112 * i
             entry = data[at : at + 112]
@@ -115,8 +146,8 @@ class Table:
                 self._fail(f"byte {at + 14}: section {name}: reserved field is not 0")
             if name in raw_of or (name[0].isupper() and name not in RAW + EVIDENCE):
                 self._fail(f"byte {at}: section {name} is there twice or from a later format")
-            if name in REQUIRED and (kind == 0) != (name == "META"):
-                self._fail(f"byte {at + 10}: section {name}: type {kind}")
+            if name in SPECS and (kind != int(SPECS[name][0]) or rank != max(len(SPECS[name]) - 1, 1)):
+                self._fail(f"byte {at + 10}: section {name}: type {kind}, rank {rank}")
             raw_size = TYPES[kind].itemsize * math.prod(dims[:rank])
             if offset != (end + 63) // 64 * 64 or offset + stored > len(data) or any(data[end:offset]):
                 self._fail(f"byte {at + 56}: section {name}: bytes {offset} + {stored} are not its place")
@@ -128,18 +159,7 @@ class Table:
                 self._fail(f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
             if name[0].isupper():
                 identity.update(entry[:8] + entry[10:12] + entry[16:56] + entry[72:104])
-            try:
-                raw = packed if codec == 0 else _unpack(packed, raw_size)
-            except Exception as problem:  # zstandard has its own exceptions
-                self._fail(f"byte {offset}: section {name}: {problem}")
-            raw_of[name] = raw
-            if raw is None:
-                self.skipped.append(name)
-                continue
-            if hashlib.sha256(raw).digest() != entry[72:104]:
-                self._fail(f"byte {offset}: section {name}: its SHA-256 is not the directory's")
-            if kind:
-                self.sections[name] = np.frombuffer(raw, TYPES[kind]).reshape(dims[:rank])
+            raw_of[name], self._dims[name], packed_of[name] = None, tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], entry[72:104])
         if end != len(data):
             self._fail(f"byte {end}: bytes behind the last section")
         together = [group for group in (EVIDENCE, LEARNED) if any(x in raw_of for x in group)]
@@ -152,69 +172,85 @@ class Table:
         self.content_id = identity.hexdigest()
         if identity.digest() != data[56:88]:
             self._fail("byte 56: the content id is not that of its sections")
+        self._check_shape(*np.frombuffer(packed_of["SHAPE"][1][:44], TYPES[3]).tolist())
+        unpacked = 0
+        for name, (codec, packed, raw_size, kind, digest) in packed_of.items():
+            unpacked += codec * raw_size
+            if unpacked > UNPACKED_MAX or (SPECS.get(name) == "0" and raw_size > JSON_MAX):
+                self._fail(f"section {name}: {raw_size} bytes when unpacked are more than the format allows")
+            try:
+                raw = packed if codec == 0 else _unpack(packed, raw_size) if name in SPECS else None
+            except Exception as problem:  # zstandard has its own exceptions
+                self._fail(f"section {name}: {problem}")
+            raw_of[name] = raw
+            if raw is None:
+                self.skipped.append(name)
+                continue
+            if hashlib.sha256(raw).digest() != digest:
+                self._fail(f"section {name}: its SHA-256 is not the directory's")
+            if kind.itemsize > 1 and name in SPECS:
+                self.sections[name] = np.frombuffer(raw, kind).reshape(self._dims[name])
         try:
-            self.meta = json.loads(raw_of["META"])
-            self.prov, self.xfer = (json.loads(raw_of[k]) if raw_of.get(k) else None for k in ("pROV", "xFER"))
-        except ValueError as problem:
+            self.meta, self.prov, self.xfer = (None if raw_of.get(k) is None else _object(raw_of[k]) for k in ("META", "pROV", "xFER"))
+        except (ValueError, RecursionError, OverflowError) as problem:
             self._fail(f"section META, pROV or xFER: {problem}")
 
-    def _check_values(self):
-        s = self.sections
-        if s["SHAPE"].shape not in ((8,), (10,)) or s["SHAPE"].dtype != TYPES[3]:
+    def _check_shape(self, *shape):
+        """SHAPE, and every section's dimensions by it, before anything is unpacked."""
+        if len(shape) not in (8, 10):
             self._fail("section SHAPE: want 8 or 10 values of u32")
-        shape = [int(x) for x in s["SHAPE"]]
         (self.n_layers, self.n_query_heads, self.n_heads, self.n_entropy_bins, self.n_ppl_bins, self.n_budgets, self.window,
-         self.head_axis) = shape[:8]
-        visible, self.keep_window = shape[8:] or (0, 0)
-        self.alpha_kind = ("paper", "visible")[visible] if visible in (0, 1) else self._fail(f"SHAPE[8] is {visible}: alpha is 0 (the paper's) or 1 (visible)")
-        L, _, G, E, P, nB = shape[:6]
+         self.head_axis), (visible, self.keep_window) = shape[:8], shape[8:] or (0, 0)
+        L, H, G, E, P, nB = shape[:6]
+        h, g = (math.prod(self._dims[name]) for name in ("GRIDHEAD", "GRIDGATE"))
+        if (not all(1 <= n <= 65535 for n in shape[:6]) or self.window < 1 or self.head_axis > 1 or visible > 1 or H % G or (self.head_axis and H != G)
+                or not 1 <= h <= 4096 or not 1 <= g <= 4096):
+            self._fail(f"section SHAPE: {shape} and grids of {h} and {g} actions are none of a table")
+        self.alpha_kind = ("paper", "visible")[visible]
+        n = dict(L=L, G=G, E=E, P=P, e=E - 1, p=P - 1, B=nB, h=h, g=g, D=self._dims.get("THETA", (0, 0, 0))[2], S=10 if visible or self.keep_window else 8)
+        for name, dims in self._dims.items():
+            kind, *letters = SPECS.get(name, "0")
+            want = tuple(n[x] if x in n else int(x) for x in letters)
+            if want and dims != want:
+                self._fail(f"section {name}: {TYPES[int(kind)]} {dims}, SHAPE wants {want}")
+
+    def _check_values(self):
+        s, shape = self.sections, self.sections["SHAPE"].tolist()
         self.budgets, self.head_grid, self.gate_grid = s["BUDGET"], s["GRIDHEAD"], s["GRIDGATE"]
         self.weight, self.tau = s["WEIGHT"], s["TAU"]
         self.edges_entropy, self.edges_ppl = s["EDGEENT"], s["EDGEPPL"]
-        wanted = {"WEIGHT": (L, G, nB), "TAU": (L, E, P, nB), "BUDGET": (nB,), "EDGEENT": (E - 1,), "EDGEPPL": (P - 1,)}
-        for name, want in wanted.items():
-            if s[name].shape != want or s[name].dtype != TYPES[1 if name in ("WEIGHT", "TAU") else 2]:
-                self._fail(f"section {name}: {s[name].dtype} {s[name].shape}, SHAPE wants {want}")
-        for name in ("GRIDHEAD", "GRIDGATE", "BUDGET", "EDGEENT", "EDGEPPL"):
-            if not np.isfinite(s[name]).all() or (name[0] == "G" and not (np.diff(s[name]) > 0).all()):
-                self._fail(f"section {name}: values are finite, grids ascend")
-        for name in ("EDGEENT", "EDGEPPL"):
-            if (np.diff(s[name]) < 0).any():
-                self._fail(f"section {name}: bin edges descend")
+        for names, (want, holds) in RULES.items():
+            for name in s.keys() & names.split():
+                with np.errstate(all="ignore"):
+                    if not np.all(holds(s[name])):
+                        self._fail(f"section {name}: {want}")
+        for q, n in (("QHEAD", "NHEAD"), ("QGATE", "NGATE")):
+            if {q, n} <= s.keys() and not np.where(s[n] > 0, np.isfinite(s[q]), np.isneginf(s[q])).all():
+                self._fail(f"section {q}: want a finite value where an action was logged, -inf elsewhere")
         # The float32 of a table stand for the doubles of its grids: those are what every machine multiplies with.
         self.head_action, self.gate_action = self._on_grid("WEIGHT", self.head_grid), self._on_grid("TAU", self.gate_grid)
         self._check_shares()
         if self.relative and not (self.has_shares and self.operator == "no-threshold"):
             self._fail("section TAU: thresholds on scores over their mean are of tables with shares and the operator no-threshold")
         names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
-        if not isinstance(self.meta, dict) or self.meta.get("shape") != dict(zip(names, shape)):
-            self._fail("section META: shape does not agree with SHAPE")
-        probe = self.meta.get("probe")
+        got, want = (self.meta.get("schema"), self.meta.get("shape")), ("ckvc-table-1", dict(zip(names, shape)))
+        if json.dumps(got, sort_keys=True) != json.dumps(want, sort_keys=True):  # 1 is neither 1.0 nor true
+            self._fail("section META: schema is not ckvc-table-1, or shape does not agree with SHAPE")
+        alpha, keep, probe = self.meta.get("alpha_kind"), self.meta.get("keep_window", self.keep_window), self.meta.get("probe")
+        if (isinstance(alpha, str) and (alpha == "visible") != (self.alpha_kind == "visible")) or (keep if type(keep) is int else 0) != self.keep_window:
+            self._fail("section META: alpha_kind or keep_window is not what SHAPE says")
         if (probe if probe in OPERATORS else "paper") != self.operator:
             self._fail(f"section META: probe is {probe}, but the header's flags say the operator {self.operator}")
 
     def _check_shares(self):
         """Budgets for heads: share [L, G, nB] or None, layer_share [L, nB] or None, c_min [nB, 2], score [nB] of Score; theta [L, G, D] and
         mass [L, G] of a learned score, or None."""
-        s, L, G, nB = self.sections, self.n_layers, self.n_heads, self.n_budgets
+        s, nB = self.sections, self.n_budgets
         self.share, self.layer_share, self.c_min = (s.get(name) for name in ("SHARE", "SHARELAY", "CMIN"))
         self.theta, self.mass = (s.get(name) for name in LEARNED)
         self.score = [PAPER_SCORE] * nB
         if not self.has_shares:
             return
-        wanted = {"SHARE": (L, G, nB), "SHARELAY": (L, nB), "CMIN": (nB, 2), "SCORE": (nB, 6), "sSHARE": (L, G, nB, 2), "MASS": (L, G)}
-        if self.theta is not None:
-            wanted["THETA"] = (L, G, (self.theta.shape + (0, 0, 0))[2])
-        for name, want in wanted.items():
-            if name in s and (s[name].shape != want or s[name].dtype != TYPES[{"SCORE": 3, "THETA": 1}.get(name, 2)]):
-                self._fail(f"section {name}: {s[name].dtype} {s[name].shape}, SHAPE wants {want}")
-        for name in ("SHARE", "SHARELAY"):
-            share = s[name].reshape(-1, nB) if name in s else np.ones((1, nB))
-            if not np.isfinite(share).all() or (share < 0).any() or (share.max(axis=0) <= 0).any():
-                self._fail(f"section {name}: shares are finite, not below 0, and not all 0 in a block")
-        low, high = (s["sSHARE"][..., i] for i in (0, 1)) if "sSHARE" in s else (np.zeros(1), np.zeros(1))
-        if not (np.isfinite(high) & (low >= 0) & (low <= high)).all():
-            self._fail("section sSHARE: want intervals of finite shares")
         for b, (f, recent) in enumerate(self.c_min):
             if not (0 <= f <= 1 and 0 <= recent < 2**32 - 1 and recent == math.floor(recent)):
                 self._fail(f"section CMIN[{b}]: {f} and {recent}: want a share of the budget, and a whole number of positions")
@@ -229,9 +265,6 @@ class Table:
         fixed = FEATURES[version][0]
         if D < fixed + 2 or (D - fixed) % 2:
             self._fail(f"section THETA: {D} features, version {version} has {fixed} and those of a key of even length")
-        for name in LEARNED:
-            if not np.isfinite(self.sections[name]).all() or (name == "MASS" and (self.mass < 0).any()):
-                self._fail(f"section {name}: values are finite{', from 0 up' if name == 'MASS' else ''}")
 
     def _score(self, b, kind, window, pool, norm, features, mode):
         if kind >= len(SCORES) or mode >= len(MODES):
@@ -401,5 +434,5 @@ class Table:
             lines.append("  tau      thresholds on scores over their mean, below the shares")
         if self.theta is not None:
             lines.append(f"  learned score: features of version {self.score[0].features}, {self.theta.shape[2]} a head")
-        skipped = f"; not read (no zstandard module): {' '.join(self.skipped)}" if self.skipped else ""
+        skipped = f"; not read (unknown, or no zstandard module): {' '.join(self.skipped)}" if self.skipped else ""
         return "\n".join([*lines, f"  sections {' '.join(self.sections)}{skipped}"])

@@ -8,6 +8,7 @@ import glob
 import hashlib
 import io
 import json
+import math
 import os
 import subprocess
 import sys
@@ -514,6 +515,139 @@ def test_bad_learned():
             assert message in str(problem) and "\n" not in str(problem), problem
         else:
             raise AssertionError(f"no error: {message}")
+
+
+def rebuilt(data, edit):
+    """A table's bytes again after edit(sections), a list of [name, codec, type, dims, stored bytes, raw bytes], with every sum mended."""
+    number = lambda at, size: int.from_bytes(data[at : at + size], "little")
+    sections = []
+    for at in range(128, 128 + 112 * number(48, 4), 112):
+        dims, stored = [number(at + 16 + 8 * d, 8) for d in range(number(at + 12, 2))], data[number(at + 56, 8) :][: number(at + 64, 8)]
+        sections.append([data[at : at + 8].rstrip(b"\0").decode(), number(at + 8, 2), number(at + 10, 2), dims, stored, None if number(at + 8, 2) else stored, data[at + 72 : at + 104]])
+    edit(sections)
+    header, directory, body, identity = bytearray(data[:128]), b"", b"", hashlib.sha256()
+    begin = 128 + 112 * len(sections)
+    for name, codec, kind, dims, stored, raw, digest in sections:
+        body += bytes(-(begin + len(body)) % 64)
+        digest = digest if raw is None else hashlib.sha256(raw).digest()
+        entry = name.encode().ljust(8, b"\0") + codec.to_bytes(2, "little") + kind.to_bytes(2, "little") + len(dims).to_bytes(2, "little") + bytes(2)
+        entry += b"".join(d.to_bytes(8, "little") for d in dims).ljust(40, b"\0") + (begin + len(body)).to_bytes(8, "little") + len(stored).to_bytes(8, "little")
+        entry += digest + binascii.crc32(stored).to_bytes(4, "little") + bytes(4)
+        directory, body = directory + entry, body + stored
+        if name[0].isupper():
+            identity.update(entry[:8] + entry[10:12] + entry[16:56] + digest)
+    header[32:40] = (begin + len(body)).to_bytes(8, "little")
+    header[48:52] = len(sections).to_bytes(4, "little")
+    header[56:88] = identity.digest()
+    header[120:124] = binascii.crc32(directory).to_bytes(4, "little")
+    header[124:128] = binascii.crc32(header[:124]).to_bytes(4, "little")
+    return bytes(header) + directory + body
+
+
+NUMBERS = [0, 1, -1, 2, 3, 8, 16, 0.5, 1.5, 65535, 65536, 2**31, 2**32 - 1, 2**32, 2**53, 2**53 + 1, 1e-50, 1e39, -0.0, math.nan, math.inf, -math.inf]
+METAS = [b"", b"null", b"[]", b'"x"', b"{}", b"[" * 100000, b'{"a":' * 900 + b"1" + b"}" * 900, b'{"a":1,"a":2}', b"\xef\xbb\xbf{}", "{}".encode("utf-16")]
+WORDS = ["1", "1.0", "true", "null", "-1", "1e999", "NaN", "-Infinity", "123456789012345678901", "[[1]]", '"paper"', '"visible"', '"\\u0000"', '"\\\\u0000"', '"\\ud800"', '"no-utility"', '"ckvc-table-2"', "8", "16"]
+
+
+def mutated(rng, data):
+    """Bytes of a table with one thing in it changed, and what."""
+    done = []
+
+    def edit(sections):
+        s = sections[rng.integers(len(sections))]
+        what = rng.integers(8)
+        if s[2] and s[5] and what < 6:
+            values = np.frombuffer(s[5], ckvc.table.TYPES[s[2]]).copy()
+            if len(values):
+                i = rng.integers(len(values))
+                new = [values[i] * 2, values[i] + 1, -values[i].astype(float), np.nextafter(np.float32(values[i]), np.float32(9e9)), values[rng.integers(len(values))], *NUMBERS][rng.integers(5 + len(NUMBERS))]
+                with np.errstate(all="ignore"):
+                    values[i : i + 1] = np.array([new], float).astype(values.dtype)
+                done.append((s[0], int(i), float(new)))
+                s[4] = s[5] = values.tobytes()
+        elif s[2] == 0 and s[5]:
+            text = METAS[rng.integers(len(METAS))]
+            meta = json.loads(s[5])
+            if rng.integers(6):
+                into = meta["shape"] if "shape" in meta and rng.integers(2) else meta
+                key = [*into, "alpha_kind", "keep_window", "probe", "x"][rng.integers(len(into) + 4)]
+                into[key] = "@"
+                text = json.dumps(meta).replace('"@"', WORDS[rng.integers(len(WORDS))]).encode()
+                if not rng.integers(10):
+                    del into[key]
+                    text = json.dumps(meta).encode()
+            done.append((s[0], text[:300]))
+            s[4] = s[5] = text
+            s[3] = [len(text)]
+        elif what == 6 and s[3]:
+            s[3][rng.integers(len(s[3]))] = int(rng.integers(4))
+            if s[5] is not None and math.prod(s[3]) * ckvc.table.TYPES[s[2]].itemsize <= len(s[5]) + 64:
+                s[4] = s[5] = s[5].ljust(64 + len(s[5]), b"\0")[: math.prod(s[3]) * ckvc.table.TYPES[s[2]].itemsize]
+            done.append((s[0], "dims", list(s[3])))
+        elif what == 7:
+            done.append((s[0], "type or codec", s[1], s[2]))
+            s[1 + rng.integers(2)] = int(rng.integers(5))
+        else:
+            del sections[sections.index(s)]
+            done.append((s[0], "away"))
+
+    return rebuilt(data, edit), done
+
+
+def test_same_as_program():
+    """The reader takes what the program takes, and refuses the rest in one line: tables with one thing changed, every sum mended."""
+    program, rng, n_taken, tables = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc")), np.random.default_rng(7), 0, []
+    for path in sorted(glob.glob(os.path.join(GOLDEN, "table", "*.ckvt"))):
+        with open(path, "rb") as f:
+            tables.append(f.read())
+
+    def compare(data, what):
+        with open(path, "wb") as f:
+            f.write(data)
+        taken = subprocess.run([program, "inspect", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+        try:
+            assert ckvc.Table("x", data).skipped or taken, f"the program refuses {what}"
+        except ckvc.Error as problem:
+            assert not taken and "\n" not in str(problem), (what, problem)
+        return taken
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "t.ckvt")
+        for _ in range(200):
+            n_taken += compare(*mutated(rng, tables[rng.integers(len(tables))]))
+        for section, index, values in (("SHAPE", 0, (0, 65536)), ("SHAPE", 1, (0, 3)), ("SHAPE", 6, (0,)), ("SHAPE", 7, (2,)), ("BUDGET", 0, (0, -1, 64.5, 2**32, math.nan)),
+                                       ("GRIDHEAD", 0, (-1, math.nan)), ("GRIDHEAD", 2, (1e39, 1 + 1e-12)), ("EDGEENT", 0, (math.inf,))):
+            for value in values:
+                assert not compare(changed(tables[-2], section, index, value), (section, index, value))
+    assert 40 < n_taken < 160
+
+
+def test_size_of_sections():
+    """What unpacks to more than its place in SHAPE, or all of a table to more than the format allows, is refused before it is unpacked."""
+    with open(os.path.join(GOLDEN, "table", "evidence.ckvt"), "rb") as f:
+        good = f.read()
+    for name, size, message in (("QHEAD", 2**30, "SHAPE wants"), ("pROV", 2**26 + 1, "when unpacked are more than"), ("QHEAD", 2**70, "SHAPE wants")):
+        def edit(sections):
+            s = next(s for s in sections if s[0] == name)
+            s[1], s[3], s[5] = 1, [size] if name == "pROV" else [1, 1, 1, size // 8], None
+            s[3] = [min(n, 2**64 - 1) for n in s[3]]
+        try:
+            ckvc.Table("x", rebuilt(good, edit))
+        except ckvc.Error as problem:
+            assert message in str(problem), problem
+        else:
+            raise AssertionError(f"{name} of {size} bytes was unpacked")
+    with tempfile.TemporaryDirectory() as folder:
+        for size, refused in ((2**26, 0), (2**26 + 1, 65)):  # the program's bound is the same
+            def long(sections):
+                s = next(s for s in sections if s[0] == "pROV")
+                s[1], s[3], s[4] = 0, [size], b"{}".ljust(size)
+                s[5] = s[4]
+            path = os.path.join(folder, "t.ckvt")
+            with open(path, "wb") as f:
+                f.write(rebuilt(good, long))
+            program = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
+            assert subprocess.run([program, "inspect", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == refused
 
 
 def test_nearest_budget():
