@@ -67,8 +67,10 @@ static ckvc_status read_form(longbench_file *f, const char *folder, const char *
     return CKVC_OK;
 }
 
-static ckvc_status check_texts(const json_t *list, const char *where, const char *key,
+/* most: bytes of all together. */
+static ckvc_status check_texts(const json_t *list, const char *where, const char *key, size_t most,
                                ckvc_err *err) {
+    size_t n = 0;
     CKVC_REFUSE_IF(json_array_size(list) < 1 || json_array_size(list) > MAX_ANSWERS, err, where,
                    "\"%s\" must be an array of 1 to %d texts", key, MAX_ANSWERS);
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -76,22 +78,12 @@ static ckvc_status check_texts(const json_t *list, const char *where, const char
         CKVC_REFUSE_IF(!json_is_string(text) || json_string_length(text) > MAX_ANSWER_BYTES, err,
                        where, "\"%s\"[%zu] must be a text of at most %d bytes", key, i,
                        MAX_ANSWER_BYTES);
-    }
-    return CKVC_OK;
-}
-
-static ckvc_status check_compared(const json_t *list, const char *where, task_metric metric,
-                                  ckvc_err *err) {
-    const size_t most = metric == TASK_ROUGE_L           ? MAX_SUMMARY_BYTES
-                        : metric == TASK_CODE_SIMILARITY ? MAX_CODE_BYTES
-                                                         : SIZE_MAX;
-    size_t n = 0;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        n += json_string_length(json_array_get(list, i));
+        n += json_string_length(text);
     }
     CKVC_REFUSE_IF(n > most, err, where,
-                   "\"answers\" have %zu bytes together, %s compares at most %zu; leave it out", n,
-                   task_metric_name(metric), most);
+                   "\"%s\" have %zu bytes together, at most %zu are compared; "
+                   "leave it out",
+                   key, n, most);
     return CKVC_OK;
 }
 
@@ -108,11 +100,13 @@ static ckvc_status read_record(longbench_file *f, const task_kind *kind, const c
     CKVC_REFUSE_IF(!json_is_string(json_object_get(record, "context")) ||
                        !json_is_string(json_object_get(record, "input")),
                    err, where, "\"context\" and \"input\" must be texts");
-    const json_t *answers = json_object_get(record, "answers");
-    CKVC_TRY(check_texts(answers, where, "answers", err));
-    CKVC_TRY(check_compared(answers, where, kind->metric, err));
+    const size_t most = kind->metric == TASK_ROUGE_L           ? MAX_SUMMARY_BYTES
+                        : kind->metric == TASK_CODE_SIMILARITY ? MAX_CODE_BYTES
+                                                               : SIZE_MAX;
+    CKVC_TRY(check_texts(json_object_get(record, "answers"), where, "answers", most, err));
     if (kind->metric == TASK_CLASSIFICATION) {
-        CKVC_TRY(check_texts(json_object_get(record, "all_classes"), where, "all_classes", err));
+        CKVC_TRY(check_texts(json_object_get(record, "all_classes"), where, "all_classes", SIZE_MAX,
+                             err));
     }
     json_array_append(f->records, record);
     return CKVC_OK;
