@@ -1,6 +1,8 @@
 /* The rules of a shard's values: see shard_check.h. */
 #include "formats/shard/shard_check.h"
 
+#include <float.h>
+
 #include "formats/shard/shard_schema.h"
 #include "formats/shard/shard_side.h"
 #include "lib/base/utf8.h"
@@ -124,15 +126,45 @@ ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_er
 #define INDEX(column, got, below)                                                                  \
     BAD_IF((got) >= (below), "%s, row %zu, is %llu, must be below %llu", column, i,                \
            (unsigned long long)(got), (unsigned long long)(below))
-#define FINITE(column, got)                                                                        \
-    BAD_IF(!isfinite(got), "%s, row %zu, is %g, must be finite", column, i, got)
+#define RANGE(column, got, least, most)                                                            \
+    BAD_IF(!((got) >= (least) && (got) <= (most)), "%s, row %zu, is %g, must be %g to %g", column, \
+           i, (double)(got), (double)(least), (double)(most))
+#define LOSS(column, got) RANGE(column, got, SHARD_LEAST_LOSS, SHARD_MOST_LOSS)
+
+/* Columns with several values a row. */
+static ckvc_status check_wide(const shard *s, int group, const char *where, ckvc_err *err) {
+    const shard_header *h = &s->h;
+    const shard_group *g = &shard_groups[group];
+    const bool of_prompts = group == SHARD_GROUP_PROMPT,
+               cuts = shard_kind_of(h) == SHARD_SHARES && shard_action_side(h) == CKVC_SIDE_GATE;
+    /* a head has no more entries than the prompt has tokens; cuts count G heads */
+    const uint32_t heads = cuts && h->setting.mode == CKVC_MODE_HEADS ? h->n_kv_heads : 1;
+    for (size_t j = 0; j < g->n_wide; j++) {
+        const shard_wide *w = &g->wide[j];
+        const void *v = shard_has_wide(w, h) ? shard_array(s, w->offset) : NULL;
+        const size_t row = v ? shard_wide_row(w, h) : 0;
+        const bool counts = of_prompts && w->type == SHARD_U32; /* of tokens, which must be known */
+        for (size_t k = 0; v && k < shard_rows(s, g) * row; k++) {
+            const size_t i = k / row, prompt = of_prompts ? i : s->baselines[i].prompt;
+            const uint32_t T = s->prompts[prompt].n_tokens;
+            const double x = w->type == SHARD_F64   ? ((const double *)v)[k]
+                             : w->type == SHARD_F32 ? (double)((const float *)v)[k]
+                                                    : ((const uint32_t *)v)[k],
+                         most = w->most > 0   ? w->most
+                                : T || counts ? (double)heads * T
+                                              : UINT32_MAX;
+            BAD_IF(!(x >= w->least && x <= most), "%s/%s, row %zu, is %g, must be %g to %g%s",
+                   g->name, w->name, i, x, w->least, most, w->most > 0 ? "" : ", its n_tokens");
+        }
+    }
+    return CKVC_OK;
+}
 
 static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
     const uint32_t bins_entropy = h->n_entropy_bins ? h->n_entropy_bins : 1,
                    bins_ppl = h->n_ppl_bins ? h->n_ppl_bins : 1;
     const shard_group *g = &shard_groups[SHARD_GROUP_PROMPT];
-    const bool cuts = shard_kind_of(h) == SHARD_SHARES && shard_action_side(h) == CKVC_SIDE_GATE;
     for (size_t i = 0; i < s->n_prompts; i++) {
         const struct shard_prompt *p = &s->prompts[i];
         for (size_t k = 0; k < g->n_columns; k++) {
@@ -143,33 +175,13 @@ static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *er
                    g->columns[k].name, i, empty ? "a non-empty " : "", SHARD_STRING - 1);
         }
         INDEX("prompt/cut", p->cut, 2);
-        FINITE("prompt/r_struct", p->r_struct);
-        FINITE("prompt/r_sem", p->r_sem);
-        FINITE("prompt/loss_full", p->loss_full);
+        RANGE("prompt/r_struct", p->r_struct, SHARD_LEAST_LOSS, SHARD_MOST_LOSS);
+        RANGE("prompt/r_sem", p->r_sem, 0, DBL_MAX);
+        LOSS("prompt/loss_full", p->loss_full);
         INDEX("prompt/bin_entropy", p->bin_entropy, bins_entropy);
         INDEX("prompt/bin_perplexity", p->bin_ppl, bins_ppl);
     }
-    for (size_t j = 0; j < g->n_wide; j++) {
-        const shard_wide *w = &g->wide[j];
-        if (!shard_has_wide(w, h)) { continue; }
-        const void *v = shard_array(s, w->offset);
-        const size_t row = shard_wide_row(w, h);
-        const uint32_t heads = cuts && h->setting.mode == CKVC_MODE_HEADS ? h->n_kv_heads : 1;
-        for (size_t k = 0; v && k < s->n_prompts * row; k++) {
-            if (w->type != SHARD_U32) {
-                const double x =
-                    w->type == SHARD_F64 ? ((const double *)v)[k] : (double)((const float *)v)[k];
-                BAD_IF(!isfinite(x), "prompt/%s, row %zu, is %g, must be finite", w->name, k / row,
-                       x);
-            } else { /* a head has no more entries than the prompt has tokens; cuts count G heads */
-                const uint32_t n = ((const uint32_t *)v)[k], T = s->prompts[k / row].n_tokens;
-                BAD_IF(n > (uint64_t)heads * T,
-                       "prompt/%s, row %zu, is %u, must be at most n_tokens=%u%s", w->name, k / row,
-                       n, T, heads > 1 ? " of each head" : "");
-            }
-        }
-    }
-    return CKVC_OK;
+    return check_wide(s, SHARD_GROUP_PROMPT, where, err);
 }
 
 /* Of share shards: all actions of a state were tried, or the table's own entries stand alone. */
@@ -216,9 +228,12 @@ static ckvc_status check_records(const shard *s, const char *where, ckvc_err *er
         BAD_IF(h->setting.reduction == CKVC_LOSS_SUM && s->prompts[r->prompt].n_continuation == 0,
                "prompt/n_continuation, row %u, is 0, must be at least 1 where losses are summed",
                r->prompt);
-        FINITE("record/reward", r->reward);
-        FINITE("record/baseline", r->baseline);
-        FINITE("record/loss", r->loss);
+        const uint32_t T = s->prompts[r->prompt].n_tokens; /* a foreign shard may lack it */
+        INDEX("record/n_candidates", r->n_candidates, T ? (uint64_t)T + 1 : UINT64_MAX);
+        INDEX("record/n_kept", r->n_kept, T ? (uint64_t)T + 1 : UINT64_MAX);
+        RANGE("record/reward", r->reward, -DBL_MAX, DBL_MAX);
+        RANGE("record/baseline", r->baseline, -DBL_MAX, DBL_MAX);
+        LOSS("record/loss", r->loss);
     }
     return CKVC_OK;
 }
@@ -230,7 +245,8 @@ ckvc_status shard_rows_check(const shard *s, const char *where, ckvc_err *err) {
         const struct shard_baseline *b = &s->baselines[i];
         INDEX("baseline/prompt", b->prompt, s->n_prompts);
         INDEX("baseline/budget", b->budget, s->h.n_budgets);
-        FINITE("baseline/loss", b->loss);
+        LOSS("baseline/loss", b->loss);
     }
+    CKVC_TRY(check_wide(s, SHARD_GROUP_BASELINE, where, err));
     return check_records(s, where, err);
 }

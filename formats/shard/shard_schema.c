@@ -1,6 +1,8 @@
 /* The tables of a shard's columns and attributes: see shard_schema.h. */
 #include "formats/shard/shard_schema.h"
 
+#include <float.h>
+
 #include "formats/side/side.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -30,21 +32,21 @@ static const shard_column prompt_columns[] = {
     P("document", SHARD_TEXT, document, NEW),
 };
 #undef P
+#define W(name, type, kind, axes, need, least, most)                                               \
+    { #name, SHARD_##type, offsetof(shard, name), SHARD_##kind, axes, SHARD_OF_##need, least, most }
 static const shard_wide prompt_wide[] = {
-    {"rho_sd", SHARD_F64, offsetof(shard, rho_sd), SHARD_HEADS, "LG", SHARD_OF_NEW},
-    {"own_recent", SHARD_F64, offsetof(shard, own_recent), SHARD_HEADS, "LG", SHARD_OF_NEW},
-    {"own_entropy", SHARD_F64, offsetof(shard, own_entropy), SHARD_HEADS, "LG", SHARD_OF_NEW},
-    {"demand", SHARD_U32, offsetof(shard, demand), SHARD_DEMAND, "BLG", SHARD_OF_ALL},
-    {"layer_demand", SHARD_U32, offsetof(shard, layer_demand), SHARD_DEMAND, "BL", SHARD_OF_ALL},
-    {"mass", SHARD_F64, offsetof(shard, mass), SHARD_SCORE, "LG", SHARD_OF_ALL},
-    {"target", SHARD_F64, offsetof(shard, target), SHARD_SCORE, "LG", SHARD_OF_ALL},
-    {"target_features", SHARD_F64, offsetof(shard, target_features), SHARD_SCORE, "LGF",
-     SHARD_OF_ALL},
-    {"features", SHARD_F32, offsetof(shard, features), SHARD_SCORE, "LGPF", SHARD_OF_ALL},
-    {"expected_loss", SHARD_F64, offsetof(shard, expected_loss), SHARD_SCORE, "LG", SHARD_OF_NEW},
-    {"action_loss", SHARD_F64, offsetof(shard, action_loss), SHARD_SHARES, "BLUA", SHARD_OF_ALL},
-    {"action_entries", SHARD_U32, offsetof(shard, action_entries), SHARD_SHARES, "BLUA",
-     SHARD_OF_ALL},
+    W(rho_sd, F64, HEADS, "LG", NEW, 0, 65536),
+    W(own_recent, F64, HEADS, "LG", NEW, 0, 1.001),
+    W(own_entropy, F64, HEADS, "LG", NEW, SHARD_LEAST_LOSS, 23),
+    W(demand, U32, DEMAND, "BLG", ALL, 0, 0),
+    W(layer_demand, U32, DEMAND, "BL", ALL, 0, 0),
+    W(mass, F64, SCORE, "LG", ALL, 0, 0),
+    W(target, F64, SCORE, "LG", ALL, 0, 2.001),
+    W(target_features, F64, SCORE, "LGF", ALL, -SHARD_MOST_LOSS, SHARD_MOST_LOSS),
+    W(features, F32, SCORE, "LGPF", ALL, -FLT_MAX, FLT_MAX),
+    W(expected_loss, F64, SCORE, "LG", NEW, SHARD_LEAST_LOSS, 33),
+    W(action_loss, F64, SHARES, "BLUA", ALL, SHARD_LEAST_LOSS, SHARD_MOST_LOSS),
+    W(action_entries, U32, SHARES, "BLUA", ALL, 0, 0),
 };
 #define B(name, type, field)                                                                       \
     { name, type, offsetof(struct shard_baseline, field), SHARD_OF_ALL }
@@ -55,12 +57,11 @@ static const shard_column baseline_columns[] = {
 };
 #undef B
 static const shard_wide baseline_wide[] = {
-    {"n_candidates", SHARD_U32, offsetof(shard, n_candidates), SHARD_ANY, "L", SHARD_OF_OURS},
-    {"n_kept", SHARD_U32, offsetof(shard, n_kept), SHARD_ANY, "L", SHARD_OF_OURS},
-    {"n_kept_window", SHARD_U32, offsetof(shard, n_kept_window), SHARD_ANY, "L", SHARD_OF_OURS},
-    {"n_candidates_lo", SHARD_U32, offsetof(shard, n_candidates_lo), SHARD_ANY, "L", SHARD_OF_OURS},
-    {"n_candidates_hi", SHARD_U32, offsetof(shard, n_candidates_hi), SHARD_ANY, "L", SHARD_OF_OURS},
+    W(n_candidates, U32, ANY, "L", OURS, 0, 0),    W(n_kept, U32, ANY, "L", OURS, 0, 0),
+    W(n_kept_window, U32, ANY, "L", OURS, 0, 0),   W(n_candidates_lo, U32, ANY, "L", OURS, 0, 0),
+    W(n_candidates_hi, U32, ANY, "L", OURS, 0, 0),
 };
+#undef W
 #define R(name, type, field, need)                                                                 \
     { name, type, offsetof(struct shard_record, field), SHARD_OF_##need }
 static const shard_column record_columns[] = {

@@ -16,6 +16,9 @@
 /* Entries of a start table; values of a column with several a row. */
 #define SHARD_MAX_TABLE        ((size_t)1 << 24)
 #define SHARD_MAX_LAYER_VALUES ((size_t)1 << 27)
+/* Nats a token: 0 and rounding; more than logits of float32 give. */
+#define SHARD_LEAST_LOSS (-1e-3)
+#define SHARD_MOST_LOSS  1e39
 
 typedef enum shard_type {
     SHARD_U8,
@@ -49,6 +52,7 @@ typedef struct shard_wide {
     int kind;         /* shard_kind, SHARD_ANY or SHARD_HEADS */
     const char *axes; /* of a row, a letter each: shard_axis */
     shard_need need;
+    double least, most; /* of a value; most 0: the prompt's n_tokens */
 } shard_wide;
 
 typedef struct shard_group {

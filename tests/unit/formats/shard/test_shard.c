@@ -5,6 +5,7 @@
 #include <zstd.h>
 
 #include "formats/shard/h5_zstd.h"
+#include "formats/shard/shard_check.h"
 #include "lib/base/files.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
@@ -450,7 +451,7 @@ static void test_refusals_without_rollouts(void **state) {
         void (*change)(shard *s);
         const char *word;
     } cases[] = {
-        {"demand", much_demand, "prompt/demand, row 2, is 103, must be at most n_tokens=102"},
+        {"demand", much_demand, "prompt/demand, row 2, is 103, must be 0 to 102, its n_tokens"},
         {"demand", much_layer, "prompt/layer_demand, row 0"},
         {"demand", no_budgets, "budgets"},
         {"demand", with_record, "1 records in a demand shard"},
@@ -470,6 +471,74 @@ static void test_refusals_without_rollouts(void **state) {
         assert_int_equal(shard_h5_image(s, &image, &n, &err), CKVC_E_BUG);
         if (!strstr(err.text, cases[i].word)) {
             fail_msg("case %zu: \"%s\" does not name %s", i, err.text, cases[i].word);
+        }
+        shard_free(s);
+    }
+}
+
+/* Every column of numbers at what it cannot hold. */
+CHANGE(r_struct, s->prompts[1].r_struct = -1)
+CHANGE(r_sem, s->prompts[1].r_sem = -1)
+CHANGE(loss_full, s->prompts[1].loss_full = 1e308)
+CHANGE(rho_sd, s->rho_sd[4] = -1)
+CHANGE(own_recent, s->own_recent[4] = 1.5)
+CHANGE(own_entropy, s->own_entropy[4] = 1e308)
+CHANGE(mass_below, s->mass[4] = -1)
+CHANGE(mass_above, s->mass[4] = 1e308)
+CHANGE(mass_nan, s->mass[4] = NAN)
+CHANGE(target, s->target[4] = 3)
+CHANGE(target_features, s->target_features[4 * FIXTURE_FEATURES] = 1e308)
+CHANGE(features, s->features[4 * FIXTURE_FEATURES * FIXTURE_POSITIONS] = -INFINITY)
+CHANGE(expected_loss, s->expected_loss[4] = -1)
+CHANGE(action_loss, s->action_loss[12 * CKVC_HEAD_ACTIONS + 8] = -1)
+CHANGE(loss_below, s->baselines[3].loss = -1)
+CHANGE(base_kept, s->n_kept[3 * 2] = 102)
+CHANGE(base_low, s->n_candidates_lo[3 * 2 + 1] = UINT32_MAX)
+CHANGE(reward_inf, s->records[1].reward = INFINITY)
+CHANGE(record_loss, s->records[1].loss = 1e308)
+CHANGE(record_kept, s->records[1].n_kept = 101)
+/* what is not known bounds nothing */
+CHANGE(unknown_tokens, s->prompts[0].n_tokens = 0; s->records[0].n_kept = 1000; s->n_kept[0] = 1000)
+CHANGE(unknown_mass, s->prompts[1].n_tokens = 0; s->mass[4] = 1000)
+CHANGE(rounded, s->prompts[0].loss_full = -1e-7; s->prompts[0].r_sem = 0)
+
+static void test_ranges(void **state) {
+    static const struct {
+        const char *pass;
+        void (*change)(shard *s);
+        const char *says; /* NULL: taken */
+    } cases[] = {
+        {"scan", r_struct, "prompt/r_struct, row 1, is -1, must be -0.001 to 1e+39"},
+        {"both", r_sem, "prompt/r_sem, row 1, is -1, must be 0 to 1.79769e+308"},
+        {"score", loss_full, "prompt/loss_full, row 1, is 1e+308, must be -0.001 to 1e+39"},
+        {"scan", rho_sd, "prompt/rho_sd, row 1, is -1, must be 0 to 65536"},
+        {"demand", own_recent, "prompt/own_recent, row 1, is 1.5, must be 0 to 1.001"},
+        {"demand", own_entropy, "prompt/own_entropy, row 1, is 1e+308, must be -0.001 to 23"},
+        {"score", mass_below, "prompt/mass, row 1, is -1, must be 0 to 101, its n_tokens"},
+        {"score", mass_above, "prompt/mass, row 1, is 1e+308, must be 0 to 101"},
+        {"score", mass_nan, "prompt/mass, row 1, is nan, must be 0 to 101"},
+        {"score", target, "prompt/target, row 1, is 3, must be 0 to 2.001"},
+        {"score", target_features, "prompt/target_features, row 1, is 1e+308, must be -1e+39 to"},
+        {"score", features, "prompt/features, row 1, is -inf, must be -3.40282e+38 to"},
+        {"score", expected_loss, "prompt/expected_loss, row 1, is -1, must be -0.001 to 33"},
+        {"shares", action_loss, "prompt/action_loss, row 1, is -1, must be -0.001 to 1e+39"},
+        {"both", loss_below, "baseline/loss, row 3, is -1, must be -0.001 to 1e+39"},
+        {"both", base_kept, "baseline/n_kept, row 3, is 102, must be 0 to 101, its n_tokens"},
+        {"both", base_low, "baseline/n_candidates_lo, row 3, is 4.29497e+09, must be 0 to 101"},
+        {"both", reward_inf, "record/reward, row 1, is inf, must be "},
+        {"both", record_loss, "record/loss, row 1, is 1e+308, must be -0.001 to 1e+39"},
+        {"both", record_kept, "record/n_kept, row 1, is 101, must be below 101"},
+        {"both", unknown_tokens, NULL},
+        {"score", unknown_mass, NULL},
+        {"score", rounded, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        shard *s = fixture_shard(cases[i].pass, 3, 4);
+        ckvc_err err = {0};
+        cases[i].change(s);
+        const ckvc_status st = shard_rows_check(s, "here", &err);
+        if (st != (cases[i].says ? CKVC_E_DATA : CKVC_OK) ||
+            (cases[i].says && !strstr(err.text, cases[i].says))) {
+            fail_msg("case %zu: %d, \"%s\"", i, (int)st, err.text);
         }
         shard_free(s);
     }
@@ -585,7 +654,8 @@ int main(void) {
         cmocka_unit_test(test_refusals),         cmocka_unit_test(test_unreadable_places),
         cmocka_unit_test(test_describe),         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_no_edges),         cmocka_unit_test(test_refusals_without_rollouts),
-        cmocka_unit_test(test_documents),        cmocka_unit_test(test_missing_columns),
+        cmocka_unit_test(test_ranges),           cmocka_unit_test(test_documents),
+        cmocka_unit_test(test_missing_columns),
     };
     return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
 }
