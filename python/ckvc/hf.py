@@ -42,13 +42,6 @@ def geometry_of(model: PreTrainedModel) -> Geometry:
     return Geometry(config.num_hidden_layers, H, getattr(config, "num_key_value_heads", None) or H, head_dim, getattr(rotary, "inv_freq", None))
 
 
-def _give_back() -> None:
-    """Hands what was freed back to the system: glibc's allocator keeps it, so that a prompt's dropped cache would stay resident."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim:
-        trim(0)
-
-
 class _Group(NamedTuple):
     """Heads that keep nearly as many positions: one tensor for all, so that attention reads it as it lies."""
     heads: List[int]  # b * G + g
@@ -70,7 +63,7 @@ class KeptLayer(DynamicLayer):
         prompt's last, no more than the owner wants."""
         super().__init__()
         self.lazy_initialization(keys, values)
-        self.shape, self.owner, self.queries = keys.shape, owner, queries
+        self.shape, self.owner, self.kept, self.queries = keys.shape, owner, owner.kept, queries
         self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
 
     def _lay(self, positions: List[torch.Tensor], keys: List[torch.Tensor], values: List[torch.Tensor], new: int) -> None:
@@ -131,8 +124,7 @@ class KeptLayer(DynamicLayer):
             keys, values = (x[:, None, :n_rows].expand(-1, rows.shape[1], -1, -1) for x in (group.keys, group.values))
             out.append(F.scaled_dot_product_attention(rows[start:end], keys, values, self._seen(group, n), scale=scaling))
             start = end
-        out = torch.cat(out)[self._place]
-        return out.view(B, H, n, D).transpose(1, 2).contiguous()
+        return torch.cat(out)[self._place].view(B, H, n, D).transpose(1, 2).contiguous()
 
     def _seen(self, group: _Group, n: int) -> Optional[torch.Tensor]:
         """What the last n new tokens see of a group's rows, [heads or 1, 1, n, rows], True: seen; None: all."""
@@ -192,8 +184,8 @@ class Compression:
     """What `compress` gives. Inside its `with` block every prefill of the model is compressed, and later turns are kept whole until
     `recompress`; after a prefill:
 
-    kept: a Kept for each sequence of the batch, `whole` where the prompt was too short to cut; holds: `cut` (kept keys and values alone, all heads of a layer alike), `ragged` (the same,
-    each head its own number) or `masked` (the cache class cannot be cut, so nothing is saved: evicted positions are hidden);
+    kept: a Kept for each sequence of the batch, `whole` where the prompt was too short to cut; holds: `cut` (kept keys and values alone, all
+    heads of a layer alike), `ragged` (the same, each head its own number) or `masked` (the cache class cannot be cut, so nothing is saved: evicted positions are hidden);
     kept_bytes, full_bytes: of the prompt's keys and values, as held and before."""
 
     def __init__(self, model: PreTrainedModel, table: Table, budget: Optional[float] = None, mode: Optional[str] = None):
@@ -343,21 +335,21 @@ class Compression:
             positions = [p.to(keys.device) for p in self._positions(l)]
             cache.layers[l] = KeptLayer(keys, values, positions, self._queries[l], self)
         self.kept_bytes = sum(layer.nbytes() for layer in cache.layers)
-        if cache.layers[0].device.type == "cpu":
-            _give_back()
-        even = all(len({len(p) for p in layer.positions}) == 1 for layer in cache.layers)
-        self.holds = "cut" if even else "ragged"
+        self._queries = []
+        if sys.platform == "linux" and cache.layers[0].device.type == "cpu":  # glibc's allocator would keep resident what was dropped
+            getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
+        self.holds = "cut" if all(len({len(p) for p in layer.positions}) == 1 for layer in cache.layers) else "ragged"
 
     @torch.no_grad()
     def recompress(self, cache: Cache) -> List[Kept]:
         """Cuts a cache again that was cut here and has grown, between turns: to the same budget of its whole length. What was dropped stays
         dropped; what is held, later turns included, is ranked as if it had just been prefilled, by the newest queries. Gives the new `kept`.
 
-        Error where the cache was not cut by this Compression, or its sequences are not those of the prompts (beams); where the table has bins
+        Error where the cache is not the one that was cut here last, or its sequences are not those of the prompts (beams); where the table has bins
         of perplexity, which only a prefill knows."""
         layers = cache.layers
-        if not layers or not all(isinstance(layer, KeptLayer) and layer.owner is self and layer.shape[0] == len(self._first) for layer in layers):
-            raise Error("recompress: want the cache that was cut here, of the same sequences")
+        if not layers or not all(isinstance(layer, KeptLayer) and layer.kept is self.kept and layer.shape[0] == len(self._first) for layer in layers):
+            raise Error("recompress: want the cache that was cut here last, of the same sequences")
         prefills = self._prefills(cache.get_seq_length())
         if any(p.needs_r_sem for p in prefills):
             raise Error("recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
@@ -375,7 +367,8 @@ class Compression:
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
         layer, n = getattr(key, "ckvc_layer", None), query.shape[2]
         window = kwargs.get("sliding_window")
-        if kwargs.get("softcap") or any(kwargs.get(x) is not None for x in ("s_aux", "position_bias")) or (window and window < (layer.get_seq_length() if layer else key.shape[2])):
+        special = kwargs.get("softcap") or any(kwargs.get(name) is not None for name in ("s_aux", "position_bias"))
+        if special or (window and window < (layer.get_seq_length() if layer else key.shape[2])):
             raise Error("attention with a sliding window shorter than the sequence, a cap on its logits, a bias or sinks of its own: want plain softmax attention")
         if self._collecting is not None:
             self._scaling = kwargs.get("scaling") or query.shape[3] ** -0.5

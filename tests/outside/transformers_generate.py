@@ -259,7 +259,8 @@ def refused_turns():
         mask = torch.ones(1, prompt.shape[1] + 3, dtype=int)
         mask[0, -3] = 0
         out = [missed(lambda: model(prompt[:, :3], attention_mask=mask, past_key_values=cache), "a later turn that is padded"),
-               missed(lambda: c.recompress(transformers.DynamicCache(config=model.config)), "want the cache that was cut here"),
+               missed(lambda: (model(prompt, use_cache=True), c.recompress(cache)), "want the cache that was cut here last"),
+               missed(lambda: c.recompress(transformers.DynamicCache(config=model.config)), "want the cache that was cut here last"),
                missed(lambda: model(prompt, position_ids=torch.arange(0, 2 * prompt.shape[1], 2)[None], use_cache=True), "position_ids that leave gaps")]
     with ckvc.hf.compress(model, tmp / "bins.ckvt", 0.25) as of_bins, torch.no_grad():
         cache = model(prompt, use_cache=True).past_key_values
