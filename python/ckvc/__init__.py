@@ -9,25 +9,20 @@
         keep, n_candidates = table.keep(layer, e, p, b, alpha, rho[layer])
         print(layer, n_candidates, keep)              # ascending positions of the tokens to keep
 
-A table with budgets for heads says how many positions each (layer, KV head) keeps, and by which score they are best ranked:
+A table with budgets for heads says how many positions each (layer, KV head) keeps, and by which score they are ranked:
 
     b = table.nearest_budget(256, n_tokens)
     print(table.score[b])                             # Score(kind='window', window=32, pool=7, norm=True, ..., mode='heads')
-    scores = [[ckvc.score_window(mean_attention[l][g], table.score[b].pool, value_norm[l][g]) for g in ...] for l in ...]
-    sets = table.sets(b, scores, budget=256)          # [L][G] ascending positions; in mode `layers` [L]
+    sets = table.sets(b, scores, budget=256)          # of log scores [L][G][T]: [L][G] ascending positions; in mode `layers` [L]
 
-One with a learned score (table.theta is not None; score `learned`) ranks by features of the cache and of the attention's last 64 rows:
-
-    f = ckvc.features(attention, layer_attention, alpha, keys, values, inv_freq, table.score[0].features)
-    s = ckvc.score_learned(f, table.theta[l, g], table.mass[l, g], value_norm)
+The scores of a prefill come from ckvc.hf (torch) or ckvc.library (the C library): both take queries, keys and values, and give the sets.
 
 Evidence sections (QHEAD ...) are packed with zstd: they are read when the `zstandard` module can be imported and left out otherwise
 (table.skipped names them).
 """
-from .scores import (FEATURES, Error, bin_index, budget_tokens, capacities, count_above, features, head_floor, head_sets, retain, retain_head,
-                     score_learned, score_paper, score_window, utility)
+from .scores import FEATURES, Error, bin_index, budget_tokens, capacities, count_above, head_floor, head_sets, retain, retain_head, score_paper, utility
 from .table import Score, Table
 
 __version__ = "0.1.0"
-__all__ = ["FEATURES", "Error", "Score", "Table", "bin_index", "budget_tokens", "capacities", "count_above", "features", "head_floor",
-           "head_sets", "retain", "retain_head", "score_learned", "score_paper", "score_window", "utility"]
+__all__ = ["FEATURES", "Error", "Score", "Table", "bin_index", "budget_tokens", "capacities", "count_above", "head_floor", "head_sets", "retain",
+           "retain_head", "score_paper", "utility"]

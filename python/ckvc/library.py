@@ -173,6 +173,7 @@ class Prefill:
                  query_scale: float = 0.0, n_layers: Optional[int] = None, n_kv_heads: Optional[int] = None):
         """n_layers, n_kv_heads: the model's, where they may not be the table's."""
         self._c, self.table, self.head_dim = table._c, table, head_dim
+        table.check_budget(budget)
         *model, self.n_tokens = map(_whole, ("n_layers", "n_query_heads", "n_kv_heads", "head_dim", "n_tokens"),
                                     (n_layers or table.n_layers, n_query_heads, n_kv_heads or table.n_heads, head_dim, n_tokens))
         self._inv_freq = None if inv_freq is None else _shaped("inv_freq", inv_freq, np.float64, head_dim // 2)

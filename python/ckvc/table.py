@@ -370,6 +370,10 @@ class Table:
             if of_key != head_dim:
                 self._fail(f"its learned score is for keys of {of_key} values, the model's have {head_dim}")
 
+    def check_budget(self, budget: float) -> None:
+        if isinstance(budget, float) and budget == 1:
+            self._fail("a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
+
     def begin(self, budget: Optional[float], n_tokens: int, mode: Optional[str] = None) -> Tuple[int, float, str]:
         """Block, budget and mode that serve a prompt; Error where it cannot be served. budget: tokens, or a share of the prompt below 1;
         None: the table's only one. mode: in place of the one that the block recommends."""
@@ -377,17 +381,15 @@ class Table:
             if self.n_budgets > 1:
                 self._fail(f"which budget? It has {', '.join(f'{b:g}' for b in self.budgets)}")
             budget = float(self.budgets[0])
-        elif isinstance(budget, float) and budget == 1:
-            self._fail("a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
+        else:
+            self.check_budget(budget)
         if not 0 < budget < 2**32 or (budget >= 1 and budget != math.floor(budget)):
             self._fail(f"a budget of {budget:.10g}: want whole tokens from 1 up, or a share of the prompt between 0 and 1")
         b, tokens = self.nearest_budget(budget, n_tokens), budget_tokens(budget, n_tokens)
         mode = mode or self.score[b].mode
-        if n_tokens <= self.window:
-            pass  # kept whole
-        elif mode != "shared":
+        if mode != "shared" and n_tokens > self.window:  # a shorter one is kept whole
             self.capacities(b, n_tokens, mode, budget)  # or its refusal
-        elif tokens < 1:
+        elif tokens < 1 and n_tokens > self.window:
             self._fail("a budget of 0 tokens is below what every layer must keep; the least is 1")
         return b, budget, mode
 

@@ -24,6 +24,7 @@ except ImportError:
 import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.__main__  # noqa: E402
 import numpy_llama  # noqa: E402
+import numpy_scores  # noqa: E402
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 
@@ -168,7 +169,7 @@ def test_against_library():
             c.ckvc_score_paper(T, at(alpha), at(rho), 1.025, at(s))
             assert np.array_equal(ckvc.score_paper(alpha, rho, 1.025), s)
             c.ckvc_score_window(T, at(attention), pool, None if norm is None else at(norm), at(s))
-            assert np.array_equal(ckvc.score_window(attention, pool, norm), s)
+            assert np.array_equal(numpy_scores.score_window(attention, pool, norm), s)
             n = c.ckvc_retain_head(T, at(s), recent, int(counts[0, 0]), at(kept), at(scratch))
             assert ckvc.head_sets([s], counts[:1, 0], recent)[0].tolist() == kept[:n].tolist()
             if T % 5 == 0:
@@ -211,19 +212,19 @@ def test_learned_against_library():
             inv_freq = rng.random(head_dim // 2) if T % 2 else None
             inputs = attention, rng.random(T) / T, rng.random(T), keys, values, inv_freq
             version = int(rng.integers(1, 3))
-            want, got = library_features(c, version, *inputs), ckvc.features(*inputs, version=version)
+            want, got = library_features(c, version, *inputs), numpy_scores.features(*inputs, version=version)
             D = {1: 24, 2: 11}[version] + head_dim
             assert got.shape == want.shape == (T, D) and np.abs(got - want).max() <= 1e-9
             if version == 2:
                 assert np.array_equal(want, library_features(c, 1, *inputs)[:, 13:])
-                assert np.array_equal(got, ckvc.features(None, None, None, *inputs[3:], version=2))
+                assert np.array_equal(got, numpy_scores.features(None, None, None, *inputs[3:], version=2))
             theta, mass = (rng.standard_normal(D) / 4).astype(np.float32), float(rng.random() + 0.01)
             norm, s, kept, scratch = rng.random(T), np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
             c.ckvc_linear_form(T, D, at(want), at(theta), at(s))
             c.ckvc_score_learned(T, mass, at(norm), at(s))
-            assert np.array_equal(ckvc.score_learned(want, theta, mass, norm), s)
+            assert np.array_equal(numpy_scores.score_learned(want, theta, mass, norm), s)
             n = c.ckvc_retain_head(T, at(s), 8, max(T // 3, 9), at(kept), at(scratch))
-            mine = ckvc.retain_head(ckvc.score_learned(got, theta, mass, norm), 8, max(T // 3, 9))
+            mine = ckvc.retain_head(numpy_scores.score_learned(got, theta, mass, norm), 8, max(T // 3, 9))
             assert mine.tolist() == kept[:n].tolist()
 
 
@@ -272,8 +273,8 @@ def test_library_table():
                     p.cache(0, g, keys[g], values[g])
                 alpha, group, s = its.window_alpha(rows[:, -its.window :].sum(axis=(0, 1), dtype=float)), H // G, []
                 for g in range(G):
-                    f = ckvc.features(last[g * group : (g + 1) * group], last.mean(axis=(0, 1), dtype=float), alpha, keys[g], values[g], inv_freq, its.score[b].features)
-                    s.append(ckvc.score_learned(f, its.theta[0, g], its.mass[0, g], np.linalg.norm(values[g].astype(float), axis=1)))
+                    f = numpy_scores.features(last[g * group : (g + 1) * group], last.mean(axis=(0, 1), dtype=float), alpha, keys[g], values[g], inv_freq, its.score[b].features)
+                    s.append(numpy_scores.score_learned(f, its.theta[0, g], its.mass[0, g], np.linalg.norm(values[g].astype(float), axis=1)))
                 assert [x.tolist() for x in p.keep()[0]] == [x.tolist() for x in its.sets(b, [s], budget=0.25)[0]]
             for T in (1, 2, its.window):  # kept whole, under budgets below the floor, too, whether anything is handed over or not
                 for budget in (1, 0.001):
@@ -283,7 +284,7 @@ def test_library_table():
                         p.attention(0, 0, np.ones((T, T)))
                         p.cache(0, 0, keys[0, :T], values[0, :T])
                     assert [[x.tolist() for x in of_layer] for of_layer in p.keep()] == its.n_layers * [G * [list(range(T))]]
-            assert not library.Prefill(its, H, D, its.window + 1, 64, inv_freq).whole
+            assert not library.Prefill(its, H, D, its.window + 1, 64, inv_freq).whole and its.begin(8, its.window)[1] == 8
             for make, message in (
                 (lambda: library.Prefill(its, H, D, 0, 0.25), "the prompt has 0 tokens"),
                 (lambda: library.Prefill(its, H, D, 200, 0.25, n_layers=7), "the model has 7 x"),
@@ -293,7 +294,9 @@ def test_library_table():
                 (lambda: its.check_model(7, H, G, D), "the model has 7 x"),
                 (lambda: its.check_model(1, H + G, G, D), f"is for {H} query heads, the model has {H + G}"),
                 (lambda: its.check_model(1, H, G, D + 2), f"its learned score is for keys of {D} values, the model's have {D + 2}"),
-                (lambda: its.begin(0.25, its.window), f"the prompt has {its.window} tokens, need at least {its.window + 1} (window {its.window} + 1)"),
+                (lambda: its.begin(1.0, 100), "a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt"),
+                (lambda: library.Prefill(its, H, D, 200, 1.0), "a budget of 1.0, which may be a token or a share"),
+                (lambda: its.begin(8, its.window + 1), "the least is 9"),
                 (lambda: its.begin(20.5, 100), "a budget of 20.5: want whole tokens from 1 up, or a share of the prompt between 0 and 1"),
             ):
                 try:
@@ -366,7 +369,7 @@ def test_golden_features():
             keys, values, a = layers[layer]
             group = len(a) // len(keys)
             own = a[head * group : (head + 1) * group]
-            f = ckvc.features(own, a.mean(axis=(0, 1)), alpha, keys[head], values[head], inv_freq)
+            f = numpy_scores.features(own, a.mean(axis=(0, 1)), alpha, keys[head], values[head], inv_freq)
             for t, want in rows.items():
                 got, want = f[int(t)], np.array(want)
                 small = (np.arange(len(want)) < 13) & (want < np.log(1e-5))
@@ -406,14 +409,14 @@ def test_learned():
     assert ckvc.Table.read(os.path.join(GOLDEN, "table", "shares.ckvt")).theta is None
     rows, vectors = np.full((1, 64, 100), 0.01), np.ones((100, 2))
     inputs = [rows, rows[0, 0], np.ones(100), vectors, vectors]
-    f = ckvc.features(*inputs)
+    f = numpy_scores.features(*inputs)
     norm = np.arange(1.0, 101.0)
-    s = ckvc.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
+    s = numpy_scores.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
     assert abs(np.sum(np.exp(s) / norm) - 0.75) < 1e-12
     for wrong, message in (
-        (lambda: ckvc.features(*inputs, version=3), "features of version 3 are none that this reader knows"),
-        (lambda: ckvc.features(rows[:, 32:], *inputs[1:]), "a window of 32 rows: features of version 1 need the last 64"),
-        (lambda: ckvc.score_learned(f, t.theta[0, 0, :24], 1.0, norm), "26 features a token, but theta has 24"),
+        (lambda: numpy_scores.features(*inputs, version=3), "features of version 3 are none that this reader knows"),
+        (lambda: numpy_scores.features(rows[:, 32:], *inputs[1:]), "a window of 32 rows: features of version 1 need the last 64"),
+        (lambda: numpy_scores.score_learned(f, t.theta[0, 0, :24], 1.0, norm), "26 features a token, but theta has 24"),
     ):
         try:
             wrong()
@@ -436,10 +439,10 @@ def test_example():
             cache = np.where(np.arange(T * dim) % 5, 0.25, -1.0).reshape(T, dim)
             norm, alpha = np.linalg.norm(cache, axis=1), T / t.window * rows[-t.window :].sum(axis=0, dtype=float)
             if name != "shares":
-                f = ckvc.features(rows[None], rows.mean(axis=0, dtype=float), alpha, cache, cache, version=t.score[0].features)
-                s = ckvc.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
+                f = numpy_scores.features(rows[None], rows.mean(axis=0, dtype=float), alpha, cache, cache, version=t.score[0].features)
+                s = numpy_scores.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
             else:
-                s = ckvc.score_window(rows[-t.score[0].window :].mean(axis=0, dtype=float), t.score[0].pool, norm)
+                s = numpy_scores.score_window(rows[-t.score[0].window :].mean(axis=0, dtype=float), t.score[0].pool, norm)
             kept = ckvc.retain_head(s, 8, t.capacities(0, T)[0, 0])
             out = subprocess.run([keep_set, path], capture_output=True, text=True, check=True).stdout
             assert out.splitlines()[0].split(": ")[1].split() == [str(t) for t in kept], (name, out)

@@ -17,6 +17,7 @@ except ImportError:
     print("skipped: python test_score_policies: numpy and h5py are not installed (apt-get install -y python3-numpy python3-h5py)")
     sys.exit(0)
 import ckvc as ckvt  # noqa: E402  (its folder was added above; ckvc() runs the program)
+import numpy_scores  # noqa: E402
 import numpy_llama  # noqa: E402
 
 CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
@@ -271,8 +272,8 @@ def learned_sets(world, name, version):
         scores[name] = [[None] * 3 for _ in layers]
         for i, (keys, values, a) in enumerate(layers):
             for g in range(3):
-                f = ckvt.features(a[2 * g : 2 * g + 2], a.mean(axis=(0, 1)), vectors[name][0], keys[g], values[g], inv_freq, version)
-                scores[name][i][g] = ckvt.score_learned(f, table.theta[i, g], table.mass[i, g], np.linalg.norm(values[g], axis=1))
+                f = numpy_scores.features(a[2 * g : 2 * g + 2], a.mean(axis=(0, 1)), vectors[name][0], keys[g], values[g], inv_freq, version)
+                scores[name][i][g] = numpy_scores.score_learned(f, table.theta[i, g], table.mass[i, g], np.linalg.norm(values[g], axis=1))
     entries = 0
     for row in lines:
         assert row["score"] == "learned" and row["mode"] == "heads"
