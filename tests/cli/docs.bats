@@ -24,10 +24,11 @@ run_page() {
     (cd "$folder" && blocks "$page" | PATH="$PAGES/bin:$PATH" CKVC_THREADS=1 bash -ex) >"$folder.log" 2>&1 || { tail -n 20 "$folder.log"; return 1; }
 }
 
-@test "README's five commands, from three files of text to a report" {
+@test "README's three commands, from three files of text to a verdict" {
     run_page README.md
     [ -s "$PAGES/README.md/report/report.html" ]
-    [ "$(blocks README.md | grep -c '^ckvc ')" -eq 5 ]
+    [ "$(blocks README.md | grep -c '^ckvc ')" -eq 3 ]
+    grep -q '"verdict"' "$PAGES/README.md/report/report.json"
 }
 
 @test "the same from one file" {
@@ -67,11 +68,12 @@ run_page() {
     ! grep -E '^\| `--(out|force)( |`)' docs/cli.md
 }
 
-@test "links of README and docs lead to files, and README has at most 100 lines" {
+@test "links of README and docs lead to files, and README is a first screen: 80 lines, 700 words" {
     for page in README.md docs/*.md; do
         for link in $(grep -oE '\]\([^)# ]+' "$page" | cut -c 3- | grep -v '://'); do
             [ -e "$(dirname "$page")/$link" ] || { echo "$page: $link"; return 1; }
         done
     done
-    [ "$(wc -l <README.md)" -le 100 ]
+    [ "$(wc -l <README.md)" -le 80 ]
+    [ "$(wc -w <README.md)" -le 700 ]
 }
