@@ -181,8 +181,7 @@ class KeptLayer(DynamicLayer):
 
 
 class Compression:
-    """What `compress` gives. Inside its `with` block every prefill of the model is compressed, and later turns are kept whole until
-    `recompress`; after a prefill:
+    """What `compress` gives. Inside its `with` block every prefill of the model is compressed; after one:
 
     kept: a Kept for each sequence of the batch, `whole` where the prompt was too short to cut; holds: `cut` (kept keys and values alone, all
     heads of a layer alike), `ragged` (the same, each head its own number) or `masked` (the cache class cannot be cut, so nothing is saved: evicted positions are hidden);
@@ -406,8 +405,9 @@ class Compression:
 def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budget: Optional[float] = None,
              mode: Optional[str] = None) -> Compression:
     """A context manager: inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept.
+    What comes after the prompt, a second turn's text too, is kept whole until `recompress`.
 
     budget: mean positions a head keeps: tokens from 1 up, a share of the prompt below 1; None: the table's only one. mode: `heads`, `layers`
     or `shared` in place of the one that the table recommends. Error (one line) where the table is for another model, has no shares for the
-    mode, or the attention implementation is neither sdpa nor eager; at the prefill, where the prompt is too short or the budget too low."""
+    mode, or the attention implementation is neither sdpa nor eager; at the prefill, where the budget is too low."""
     return Compression(model, table if isinstance(table, Table) else Table.read(table), budget, mode)
