@@ -1,6 +1,7 @@
 /* Passes to a table: see compile.h. */
 #include "calib/compile/compile.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -355,6 +356,7 @@ static ckvc_status read_choice(loop *c, int number, ckvc_err *err) {
     CKVC_AUTO_FREE char *path = NULL;
     char file[48];
     snprintf(file, sizeof file, "select/pass-%02d.jsonl", number);
+    assert(c->table); /* of the pass before */
     if (!run_has_file(c->run, file)) { CKVC_TRY(log_candidates(c, file, err)); }
     CKVC_TRY(checked_path(c->run, file, &path, err));
     return select_read(path, c->table->table, &c->result->select, err);

@@ -147,7 +147,7 @@ static ckvc_status inflate_all(const char *path, const char *in, size_t n, ckvc_
 }
 
 static void end_iconv(iconv_t *i) {
-    if (*i != (iconv_t)-1) { iconv_close(*i); }
+    if ((intptr_t)*i != -1) { iconv_close(*i); }
 }
 
 /* Appends bytes that are no UTF-8 from `bad` on as UTF-8, by the encoding that the user named. */
@@ -158,7 +158,7 @@ static ckvc_status decode(const corpus *c, const char *path, const char *bytes, 
                  "--encoding latin1, or mend the file or leave it out",
                  path, bad, (uint8_t)bytes[bad]);
     CKVC_AUTO(end_iconv) iconv_t to_utf8 = iconv_open("UTF-8", c->encoding);
-    CKVC_FAIL_IF(to_utf8 == (iconv_t)-1, err, CKVC_E_USAGE,
+    CKVC_FAIL_IF((intptr_t)to_utf8 == -1, err, CKVC_E_USAGE,
                  "--encoding %s: no such encoding here; `iconv -l` lists them", c->encoding);
     char block[65536], *in = ckvc_unconst(bytes);
     for (size_t left = n; left > 0;) {
