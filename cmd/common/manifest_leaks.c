@@ -98,12 +98,16 @@ static ckvc_status refuse_repeats(const opt_list *list, ckvc_err *err) {
 static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool *held_out,
                                const bool *shares, const bool *repeats, json_t *found,
                                ckvc_err *err) {
-    size_t n_left_out = 0;
+    size_t n_left_out = 0, n_fit = 0;
     CKVC_AUTO_FREE bool *left_out = ckvc_calloc(m->n_entries, sizeof *left_out);
     for (size_t i = 0; i < m->n_entries; i++) {
-        left_out[i] = !held_out[i] && (shares[i] || repeats[i]);
+        left_out[i] = !held_out[i] && (shares[i] || (repeats && repeats[i]));
         n_left_out += left_out[i];
+        n_fit += !held_out[i];
     }
+    CKVC_FAIL_IF(n_left_out == n_fit && n_fit && n_fit < m->n_entries, err, CKVC_E_DATA,
+                 "%s: none of its %zu prompts that are not held out is left; %s is not written",
+                 m->path, n_fit, c->clean);
     CKVC_TRY(manifest_clean_write(m, left_out, c->clean, c->force, err));
     const size_t left = m->n_entries - n_left_out;
     if (found) {

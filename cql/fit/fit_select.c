@@ -105,8 +105,9 @@ static void hold_against_next(select_losses *s, uint32_t b, const double *loss,
     const size_t chosen = s->chosen[b];
     size_t next = s->n, n = 0;
     for (size_t i = 0; i < s->n && chosen < s->n; i++) {
-        const bool better = next == s->n || s->loss[i * nB + b] < s->loss[next * nB + b];
-        next = i != chosen && better ? i : next;
+        const double x = s->loss[i * nB + b], own = s->loss[chosen * nB + b],
+                     best = next < s->n ? s->loss[next * nB + b] : INFINITY;
+        next = x != own && x < best ? i : next; /* as much loss: the same sets, most likely */
     }
     CKVC_AUTO_FREE double *more = ckvc_alloc(s->n_prompts, sizeof *more);
     CKVC_AUTO_FREE const char **documents = ckvc_alloc(s->n_prompts, sizeof *documents);

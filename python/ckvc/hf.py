@@ -63,7 +63,7 @@ class KeptLayer(DynamicLayer):
         prompt's last, no more than the owner wants."""
         super().__init__()
         self.lazy_initialization(keys, values)
-        self.shape, self.owner, self.kept, self.queries = keys.shape, owner, owner.kept, queries
+        self.shape, self.owner, self.kept, self.starts, self.queries = keys.shape, owner, owner.kept, owner.starts, queries
         self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
 
     def _lay(self, positions: List[torch.Tensor], keys: List[torch.Tensor], values: List[torch.Tensor], new: int) -> None:
@@ -145,10 +145,6 @@ class KeptLayer(DynamicLayer):
             keys[head, at], values[head, at], held[head, at] = k, v, True
         return keys.unflatten(0, (B, G)), values.unflatten(0, (B, G)), held.unflatten(0, (B, G))
 
-    def nbytes(self) -> int:
-        """Of keys and values that are held, new ones included."""
-        return 2 * self.shape[3] * self.groups[0].keys.element_size() * sum(len(p) + self.new for p in self.positions)
-
     def get_seq_length(self) -> int:
         return self.shape[2] + self.new
 
@@ -170,9 +166,9 @@ class KeptLayer(DynamicLayer):
         if chosen == list(range(B)):
             return
         heads = [b * G + g for b in chosen for g in range(G)]
-        keys, values = self._heads("keys"), self._heads("values")
         self.shape, self.queries = torch.Size((len(chosen), *self.shape[1:])), self.queries[chosen]
-        self._lay([self.positions[h] for h in heads], [keys[h] for h in heads], [values[h] for h in heads], self.new)
+        self.starts = [self.starts[b] for b in chosen]
+        self._lay(*([of[h] for h in heads] for of in (self.positions, self._heads("keys"), self._heads("values"))), new=self.new)
 
     reorder_cache = batch_select_indices
 
@@ -197,8 +193,8 @@ class Compression:
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0
-        self.rows = 0
-        """How many of the newest queries a layer remembers, for recompress."""
+        self.rows = 0  # how many of the newest queries a layer remembers, for recompress
+        self.starts: List[Tuple[int, int]] = []  # of each sequence: the prompt's first column, and that token's position
         self._collecting: Optional[List[Prefill]] = None
         self._queries: List[torch.Tensor] = []  # [L] of [B, H, rows, D], the prompt's last
         self._hidden: Optional[torch.Tensor] = None  # [L, B, G, T] where masked: True: kept
@@ -258,33 +254,32 @@ class Compression:
         padding = padding if padding is not None and padding.ndim == 2 else None
         if (cache is None and kwargs.get("use_cache") is False) or (cache is not None and cache.get_seq_length() > 0):
             self._collecting = None
-            if padding is not None and isinstance(cache.layers[0], KeptLayer) and not bool(padding[:, cache.layers[0].shape[2] :].all()):
+            layer = cache.layers[0] if cache is not None else None
+            if padding is not None and isinstance(layer, KeptLayer) and not bool(padding[:, layer.shape[2] :].all()):
                 raise Error("a later turn that is padded: want turns of equal length, or one sequence at a time")
             return
         self._ids, self._hidden, self._queries = ids, None, []
-        self._first = [0] * shape[0]  # of each sequence's prompt: behind what pads it on the left
+        first = [0] * shape[0]  # of each sequence's prompt: behind what pads it on the left
         if padding is not None:
-            self._first = (padding != 0).int().argmax(dim=1).tolist()
-            if not all(bool(row[first:].all()) for row, first in zip(padding, self._first)):
+            first = (padding != 0).int().argmax(dim=1).tolist()
+            if not all(bool(row[start:].all()) for row, start in zip(padding, first)):
                 raise Error("a batch that is padded on the right: want padding_side='left'")
         self._width = shape[1]
         self.check_context(self._width)
-        self._offset = self._first_positions(kwargs.get("position_ids"))
+        self.starts = list(zip(first, self._first_positions(first, kwargs.get("position_ids"))))
         self._collecting = self._prefills(self._width)
 
-    def _first_positions(self, position_ids: Optional[torch.Tensor]) -> List[int]:
+    def _first_positions(self, first: List[int], position_ids: Optional[torch.Tensor]) -> List[int]:
         """Position of each prompt's first token, by which its key was rotated."""
         if position_ids is None:
-            return self._first
-        if position_ids.ndim != 2:
-            raise Error(f"position_ids of {position_ids.ndim} dimensions: want a number a token")
-        rows = [row[first:] for row, first in zip(position_ids.expand(len(self._first), -1), self._first)]
-        if any(bool((row.diff() != 1).any()) for row in rows):
-            raise Error("position_ids that leave gaps: want each prompt's ascending by one")
+            return first
+        rows = [row[start:] for row, start in zip(position_ids.expand(len(first), -1), first)] if position_ids.ndim == 2 else []
+        if not rows or any(bool((row.diff() != 1).any()) for row in rows):
+            raise Error("position_ids that leave gaps, or padding in a mask by layer (static caches): want each prompt's ascending by one")
         return [int(row[0]) for row in rows]
 
     def _prefills(self, width: int) -> List[Prefill]:
-        out = [Prefill(self.table, self.geometry, width - first, self.budget, self.mode, offset) for first, offset in zip(self._first, self._offset)]
+        out = [Prefill(self.table, self.geometry, width - first, self.budget, self.mode, offset) for first, offset in self.starts]
         self.rows = max(p.rows for p in out)
         return out
 
@@ -327,13 +322,15 @@ class Compression:
 
     def _positions(self, layer: int) -> List[torch.Tensor]:
         """[B * G]: where a layer's kept tokens lie in the cache."""
-        return [torch.from_numpy(p.astype("int64")) + first for kept, first in zip(self.kept, self._first) for p in kept.positions[layer]]
+        return [torch.from_numpy(p.astype("int64")) + first for kept, (first, _) in zip(self.kept, self.starts) for p in kept.positions[layer]]
 
     def _cut(self, cache: Cache, whole: Iterable[Tuple[torch.Tensor, torch.Tensor]]) -> None:
         for l, (keys, values) in enumerate(whole):
             positions = [p.to(keys.device) for p in self._positions(l)]
             cache.layers[l] = KeptLayer(keys, values, positions, self._queries[l], self)
-        self.kept_bytes = sum(layer.nbytes() for layer in cache.layers)
+        of_entry = [2 * x.shape[3] * x.groups[0].keys.element_size() for x in cache.layers]
+        self.full_bytes = sum(n * x.shape[:3].numel() for n, x in zip(of_entry, cache.layers))
+        self.kept_bytes = sum(n * sum(map(len, x.positions)) for n, x in zip(of_entry, cache.layers))
         self._queries = []
         if sys.platform == "linux" and cache.layers[0].device.type == "cpu":  # glibc's allocator would keep resident what was dropped
             getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
@@ -342,19 +339,21 @@ class Compression:
     @torch.no_grad()
     def recompress(self, cache: Cache) -> List[Kept]:
         """Cuts a cache again that was cut here and has grown, between turns: to the same budget of its whole length. What was dropped stays
-        dropped; what is held, later turns included, is ranked as if it had just been prefilled, by the newest queries. Gives the new `kept`.
-
-        Error where the cache is not the one that was cut here last, or its sequences are not those of the prompts (beams); where the table has bins
-        of perplexity, which only a prefill knows."""
+        dropped; what is held, later turns included, is ranked as if it had just been prefilled, by the newest queries. Gives the new `kept`. Error
+        where the cache is not the one that was cut here last, where cropping took the newest queries away, and where the table has bins of
+        perplexity, which only a prefill knows."""
         layers = cache.layers
-        if not layers or not all(isinstance(layer, KeptLayer) and layer.kept is self.kept and layer.shape[0] == len(self._first) for layer in layers):
-            raise Error("recompress: want the cache that was cut here last, of the same sequences")
-        prefills = self._prefills(cache.get_seq_length())
+        if not layers or not all(isinstance(layer, KeptLayer) and layer.kept is self.kept for layer in layers):
+            raise Error("recompress: want the cache that was cut here last")
+        self.starts, n = layers[0].starts, cache.get_seq_length()
+        prefills = self._prefills(n)
+        if any(layer.queries.shape[2] < min(self.rows, n) for layer in layers):
+            raise Error("recompress: the queries that rank were cropped away; feed the next turn first")
         if any(p.needs_r_sem for p in prefills):
             raise Error("recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
         for layer in layers:
             keys, values, held = layer.whole()
-            for b, (p, first) in enumerate(zip(prefills, self._first)):
+            for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
                 p.layer(layer.queries[b], keys[b, :, first:], values[b, :, first:], self._scaling, held[b, :, first:])
         self.kept, self._queries = [p.keep() for p in prefills], [layer.queries for layer in layers]
         self._cut(cache, (layer.whole()[:2] for layer in layers))
@@ -366,13 +365,13 @@ class Compression:
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
         layer, n = getattr(key, "ckvc_layer", None), query.shape[2]
         window = kwargs.get("sliding_window")
-        special = kwargs.get("softcap") or any(kwargs.get(name) is not None for name in ("s_aux", "position_bias"))
-        if special or (window and window < (layer.get_seq_length() if layer else key.shape[2])):
+        short = window and window < (layer.get_seq_length() if layer else key.shape[2])
+        if short or kwargs.get("softcap") or any(kwargs.get(name) is not None for name in ("s_aux", "position_bias")):
             raise Error("attention with a sliding window shorter than the sequence, a cap on its logits, a bias or sinks of its own: want plain softmax attention")
         if self._collecting is not None:
             self._scaling = kwargs.get("scaling") or query.shape[3] ** -0.5
             self._queries.append(query[:, :, max(n - self.rows, 0) :].clone())
-            for b, (p, first) in enumerate(zip(self._collecting, self._first)):
+            for b, (p, (first, _)) in enumerate(zip(self._collecting, self.starts)):
                 p.layer(query[b, :, max(n - p.rows, first) :], key[b, :, first:n], value[b, :, first:n], self._scaling)
         elif layer is not None:
             return layer.attend(query, kwargs.get("scaling")), None

@@ -150,8 +150,7 @@ class Table(NumpyTable):
     def sets(self, b: int, scores: ArrayLike, mode: Optional[str] = None, budget: Optional[float] = None, cell: Tuple[int, int] = (0, 0)) -> Any:
         scores = _shaped("scores", scores, np.float64, self.n_layers, self.n_heads, None)
         e, p = map(_whole, ("cell", "cell"), cell, self.tau.shape[1:3])
-        counts, T = self.capacities(b, scores.shape[-1], mode, budget), scores.shape[-1]
-        recent = int(self.c_min[b][1])
+        counts, T, recent = self.capacities(b, scores.shape[-1], mode, budget), scores.shape[-1], int(self.c_min[b][1])
         if counts.ndim == 1:
             scores = np.fmax.reduce(scores, axis=1)
         kept, scratch, out = np.zeros(T, np.uint32), np.zeros(T, np.uint32), np.empty(counts.shape, object)
@@ -185,8 +184,7 @@ class Prefill:
         self._p = self._c.ckvc_prefill_begin(_at(self._workspace), size, byref(request), message, MESSAGE)
         if not self._p:
             raise Error(f"{table.name}: {message.value.decode()}")
-        self.whole = bool(self._c.ckvc_prefill_keeps_all(self._p))
-        """All is kept: the prompt is no longer than the table's window. Then nothing needs to be handed over."""
+        self.whole = bool(self._c.ckvc_prefill_keeps_all(self._p))  # no longer than the window: nothing needs to be handed over
         self.rows: int = self._c.ckvc_prefill_rows(self._p)
         """How many of the last queries or attention rows it wants."""
         self.needs_r_sem = bool(self._c.ckvc_prefill_reads_r_sem(self._p))

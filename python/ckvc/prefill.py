@@ -95,8 +95,8 @@ class Prefill:
         group, layer, total = g.n_query_heads // g.n_kv_heads, len(self._scores), 0.0
         norms = values.double().norm(dim=-1)
         for head in range(g.n_kv_heads):
-            own, seen = queries[head * group : (head + 1) * group], None if held is None else held[head]
-            rows = self._attention(own, keys[head], scaling, seen) if self.rows else None
+            seen = None if held is None else held[head]
+            rows = self._attention(queries[head * group : (head + 1) * group], keys[head], scaling, seen) if self.rows else None
             if self._needs_alpha:
                 self._mass = self._mass + rows[:, -self.table.window :].sum((0, 1), dtype=torch.float64).to(first)
             if self.score.window:  # the score's own rows, of a table whose window is longer

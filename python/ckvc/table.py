@@ -371,7 +371,7 @@ class Table:
                 self._fail(f"its learned score is for keys of {of_key} values, the model's have {head_dim}")
 
     def check_budget(self, budget: float) -> None:
-        if isinstance(budget, float) and budget == 1:
+        if budget == 1 and not isinstance(budget, (int, np.integer)):
             self._fail("a budget of 1.0, which may be a token or a share: write 1 for 1 token, 0.99 for nearly all of a prompt")
 
     def begin(self, budget: Optional[float], n_tokens: int, mode: Optional[str] = None) -> Tuple[int, float, str]:

@@ -260,13 +260,11 @@ static ckvc_status take_utilities(room *r, score_files *f, ckvc_err *err) {
 static const char *own_scores(inputs *in, const run_dir *run) {
     const char *path = NULL;
     for (size_t i = 0; i < json_array_size(run_notes(run)); i++) {
-        const json_t *from = json_object_get(json_array_get(run_notes(run), i), "from");
-        unsigned pass;
-        if (!json_is_string(from) ||
-            sscanf(json_string_value(from), "tables/pass-%2u.", &pass) != 1) {
-            continue;
-        }
-        const char *file = room_text(&in->room, "heldout/pass-%02u.jsonl", pass);
+        static const char table[] = "tables/pass-";
+        const char *from =
+            json_string_value(json_object_get(json_array_get(run_notes(run), i), "from"));
+        if (!from || strncmp(from, table, sizeof table - 1) != 0) { continue; }
+        const char *file = room_text(&in->room, "heldout/pass-%.2s.jsonl", from + sizeof table - 1);
         path = run_has_file(run, file) ? room_text(&in->room, "%s/%s", run_path(run), file) : path;
     }
     return path;

@@ -162,6 +162,14 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     calibrate "$DIR/one" --manifest "$DIR/one.jsonl" --leak-check "$DIR/one.json"
     run calibrate "$DIR/no" --manifest "$DIR/all.jsonl" --leak-check "$DIR/one.json"
     [ "$status" -eq 65 ]
+    # nothing left to compile from: 65, and nothing is written
+    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/prompts.jsonl" --clean "$DIR/fit.jsonl" >/dev/null
+    sed 's/"split":"[a-z]*"/"split":"heldout"/; s/"id":"/"id":"twin-/' "$DIR/fit.jsonl" >"$DIR/twins.jsonl"
+    run "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/twins.jsonl" --clean "$DIR/left.jsonl" --out "$DIR/left.json"
+    echo "$output"
+    [ "$status" -eq 65 ]
+    [[ $output == *"prompts that are not held out is left"* ]]
+    [ ! -e "$DIR/left.jsonl" ] && [ ! -e "$DIR/left.json" ]
     # nothing to leave out: the same, and the manifest under another name
     "$CKVC" manifest check "$DIR/one.jsonl" --against "$DIR/one.jsonl,$DIR/foreign.jsonl" --clean "$DIR/two.jsonl" --out "$DIR/two.json"
     cmp "$DIR/one.jsonl" "$DIR/two.jsonl"

@@ -245,6 +245,27 @@ def again():
     return differ, wrong
 
 
+def reordered():
+    """Sequences of 120 and 200 tokens in turned order, and one of them twice: how often recompress keeps other sets than of each alone, or says
+    other bytes; a pass without a cache inside the block."""
+    def grown(rows, n, order):
+        mask = (torch.arange(200) >= 200 - torch.tensor(n)[:, None]).long()
+        inputs = torch.stack([torch.cat([torch.zeros(200 - k, dtype=int), row[:k]]) for k, row in zip(n, rows)])
+        with ckvc.hf.compress(model, table, 0.25) as c, torch.no_grad():
+            cache = model(inputs, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0), use_cache=True).past_key_values
+            cache.batch_select_indices(torch.tensor(order))
+            more, at = torch.stack([rows[b][300:380] for b in order]), torch.tensor([[n[b]] for b in order]) + torch.arange(80)
+            model(more, past_key_values=cache, position_ids=at)
+            c.recompress(cache)
+            whole = model(prompt, attention_mask=torch.ones_like(prompt), use_cache=False).logits
+        wrong = c.full_bytes != len(order) * 280 * L * G * 2 * model.config.head_dim * 4 or not bool(whole.isfinite().all())
+        return [[[p.tolist() for p in layer] for layer in kept.positions] for kept in c.kept], wrong
+
+    rows = [prompt[0], torch.tensor(ids[7000:7500])]
+    (both, wrong), alone = grown(rows, [120, 200], [1, 0, 1]), [grown([row], [n], [0]) for row, n in zip(rows, (120, 200))]
+    return sum(got != alone[b][0][0] for got, b in zip(both, (1, 0, 1))) + wrong
+
+
 def refused_turns():
     """What a later turn must not do."""
     def missed(action, words):
@@ -259,6 +280,7 @@ def refused_turns():
         mask = torch.ones(1, prompt.shape[1] + 3, dtype=int)
         mask[0, -3] = 0
         out = [missed(lambda: model(prompt[:, :3], attention_mask=mask, past_key_values=cache), "a later turn that is padded"),
+               missed(lambda: (model(prompt[:, :70], past_key_values=cache), cache.crop(-70), c.recompress(cache)), "were cropped away; feed the next turn first"),
                missed(lambda: (model(prompt, use_cache=True), c.recompress(cache)), "want the cache that was cut here last"),
                missed(lambda: c.recompress(transformers.DynamicCache(config=model.config)), "want the cache that was cut here last"),
                missed(lambda: model(prompt, position_ids=torch.arange(0, 2 * prompt.shape[1], 2)[None], use_cache=True), "position_ids that leave gaps")]
@@ -302,6 +324,7 @@ checks.at_most("prompts no longer than the window: not whole, or another text", 
 differ, wrong = again()
 checks.at_most("recompress after a prompt that was kept whole: sets that differ from those of one prefill", differ, 2)
 checks.at_most("recompress: entries over the budget, or logits that are no numbers", wrong, 0)
+checks.at_most("recompress of sequences in another order: other sets or bytes than of each alone", reordered(), 0)
 checks.at_most("what a later turn must not do and may", refused_turns(), 0)
 checks.at_most("README's ten lines fail", readme(), 0)
 checks.at_most("examples that fail", outside.example("generate_transformers.py", MODEL, tmp / "learned.ckvt", outside.ROOT / "docs/method.md"), 0)
