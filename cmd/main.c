@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -111,7 +112,9 @@ static int run_on_own_stack(program *p) {
 
 /* A mapped file that became shorter, or whose disk does not answer. */
 static void on_lost_page(int sig, siginfo_t *info, void *context) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
     (void)sig, (void)context;
+    while (atomic_flag_test_and_set(&said)) { pause(); } /* one of several threads says it */
     const char *path = ckvc_map_at(info->si_addr);
     say("ckvc: %s: became shorter while it was being read, or cannot be read any more; what is on "
         "disk stays, and a run goes on with --resume\n",

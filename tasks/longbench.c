@@ -81,9 +81,8 @@ static ckvc_status check_texts(const json_t *list, const char *where, const char
         n += json_string_length(text);
     }
     CKVC_REFUSE_IF(n > most, err, where,
-                   "\"%s\" have %zu bytes together, at most %zu are compared; "
-                   "leave it out",
-                   key, n, most);
+                   "\"%s\" have %zu bytes together, at most %zu are compared; leave it out", key, n,
+                   most);
     return CKVC_OK;
 }
 

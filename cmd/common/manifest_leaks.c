@@ -106,8 +106,7 @@ static ckvc_status write_clean(const leaks_cli *c, const manifest *m, const bool
         n_fit += !held_out[i];
     }
     CKVC_FAIL_IF(n_left_out == n_fit && n_fit && n_fit < m->n_entries, err, CKVC_E_DATA,
-                 "%s: none of its %zu prompts that are not held out is left; %s is not written",
-                 m->path, n_fit, c->clean);
+                 "%s: none is left that is not held out; %s is not written", m->path, c->clean);
     CKVC_TRY(manifest_clean_write(m, left_out, c->clean, c->force, err));
     const size_t left = m->n_entries - n_left_out;
     if (found) {

@@ -116,8 +116,7 @@ class KeptLayer(DynamicLayer):
         if self.owner.rows:
             self.queries = torch.cat([self.queries, query], dim=2)[:, :, -self.owner.rows :]
         rows = query.reshape(len(self.positions), -1, n, D)[self._order]  # [heads, H / G, n, D]
-        if n == 1:  # a KV head's query heads see the same: they are rows of one product
-            rows = rows.transpose(1, 2)
+        rows = rows.transpose(1, 2) if n == 1 else rows  # a KV head's query heads see the same: they are rows of one product
         out, start = [], 0
         for group in self.groups:
             end, n_rows = start + len(group.heads), group.longest + self.new

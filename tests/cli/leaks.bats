@@ -168,7 +168,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     run "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/twins.jsonl" --clean "$DIR/left.jsonl" --out "$DIR/left.json"
     echo "$output"
     [ "$status" -eq 65 ]
-    [[ $output == *"prompts that are not held out is left"* ]]
+    [[ $output == *"none is left that is not held out"* ]]
     [ ! -e "$DIR/left.jsonl" ] && [ ! -e "$DIR/left.json" ]
     # nothing to leave out: the same, and the manifest under another name
     "$CKVC" manifest check "$DIR/one.jsonl" --against "$DIR/one.jsonl,$DIR/foreign.jsonl" --clean "$DIR/two.jsonl" --out "$DIR/two.json"
