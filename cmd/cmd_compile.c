@@ -1,10 +1,10 @@
 /* ckvc compile: to a table by demand, or by the alternating loop of head and gate passes. */
-#include "calib/compile/compile.h"
+#include "compile/compile.h"
+#include "compile/compile_cost.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
-#include "cmd/common/leak_guard.h"
+#include "cmd/common/manifest_leaks.h"
 #include "cmd/common/run_setup.h"
-#include "cmd/common/run_text.h"
 #include "cmd/verbs.h"
 #include "lib/base/files.h"
 #include "lib/base/progress.h"
@@ -330,110 +330,72 @@ static void log_sides(run_setup *j, const ckvc_side *sides, int n) {
     }
 }
 
+static compile_load load_of(const run_setup *j, double prefill_s, double single_s) {
+    compile_load l = {.prefill_s = prefill_s,
+                      .single_s = single_s,
+                      .n_prompts = j->e.prompts->n,
+                      .n_heldout = j->e.prompts->n_heldout,
+                      .n_budgets = j->n_budgets,
+                      .n_layers = model_get_shape(j->e.model)->n_layers,
+                      .n_kv_heads = model_get_shape(j->e.model)->n_kv_heads};
+    for (size_t i = 0; i < l.n_prompts; i++) { l.n_select += j->e.prompts->items[i].select; }
+    return l;
+}
+
 static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, ckvc_err *err) {
     ckvc_side sides[CKVC_SIDE_COUNT];
     const int n_sides = probe_sides(c->probe, sides);
     const uint32_t rounds = probe_rounds(c->probe, (uint32_t)c->rounds);
     run_cost cost = {0};
+    json_t *passes = json_array();
     double hours = 0, records = 0, disk = 0;
     for (int i = 0; i < n_sides; i++) {
         log_sides(j, &sides[i], 1);
         CKVC_TRY(run_setup_dry_run(&c->setup, j, &cost, err));
-        /* Held-out prompts: two prefills, and one continuation each of the full cache and of three
-         * policies at every budget. */
-        hours += cost.pass_hours + (double)j->e.prompts->n_heldout *
-                                       (2 * cost.longest.prefill_s +
-                                        (1 + 3.0 * j->n_budgets) * cost.longest.single_s) /
-                                       3600;
+        const compile_load l = load_of(j, cost.longest.prefill_s, cost.longest.single_s);
+        hours += cost.pass_hours + loop_heldout_hours(&l);
         records += cost.records;
         disk += cost.disk_bytes;
-        if (!c->setup.inputs.json) {
-            printf("%s pass\n", ckvc_side_name(sides[i]));
-            run_setup_print_cost(j, &cost);
-        }
+        json_array_append_new(passes, run_setup_cost_json(j, &cost));
     }
-    if (c->setup.inputs.json) {
-        json_print_as_given(JSON_NUMBERS(
-            json_object(), {"prompts", j->e.prompts->n}, {"rounds", rounds},
-            {"hours_per_round", hours}, {"hours", cost.scan_hours + rounds * hours},
-            {"records_per_round", round(records)}, {"disk_bytes", round(rounds * disk)}));
-        return CKVC_OK;
-    }
-    char a_round[CKVC_DURATION], all[CKVC_DURATION];
-    ckvc_duration(3600 * hours, a_round);
-    ckvc_duration(3600 * (cost.scan_hours + rounds * hours), all);
-    printf("this run           about %s a round, %s for the scan and %u rounds at most; %.0f "
-           "records a round, %.1f MB on disk\n",
-           a_round, all, rounds, records, rounds * disk / 1e6);
+    forecast_print(JSON_NUMBERS(json_pack("{s:o}", "passes", passes), {"prompts", j->e.prompts->n},
+                                {"rounds", rounds}, {"hours_per_round", hours},
+                                {"hours", cost.scan_hours + rounds * hours},
+                                {"records_per_round", round(records)},
+                                {"disk_bytes", round(rounds * disk)}),
+                   c->setup.inputs.json, NULL, 0, 0);
     return CKVC_OK;
 }
 
-/* By demand: every pass; then two prefills of each held-out prompt, and one continuation each of
- * the full cache and, at every budget, of the scores and floors that are tried or of what the table
- * is held against. */
 static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc_err *err) {
     static const shard_kind kinds[] = {SHARD_DEMAND, SHARD_SCORE};
-    json_auto_t *passes = json_array();
     const int n = c->fit.score == CKVC_SCORE_LEARNED ? 2 : 1;
-    const double references = 7;
-    select_candidate candidates[SELECT_MAX];
-    const double tried = (double)select_candidates(
-        true, c->fit.score, c->setup.inputs.setting.floor, c->fit.c_min, candidates);
-    size_t n_select = 0;
+    json_t *passes = json_array();
     double hours = 0, disk = 0;
     repeat_cost cost;
     for (int i = 0; i < n; i++) {
         j->options.kind = kinds[i];
         CKVC_TRY(run_setup_repeat_cost(j, &cost, err));
-        const repeat_dry_run *d = &cost.longest;
-        const char *name = calibrate_sides(&j->options);
         hours += cost.hours;
         disk += cost.disk_bytes;
-        json_array_append_new(
-            passes, JSON_NUMBERS(json_pack("{s:s}", "pass", name), {"prefill_s", d->prefill_s},
-                                 {"prompt_s", d->prompt_s}, {"hours", cost.hours},
-                                 {"memory_bytes", (double)d->memory.total + cost.shard_bytes},
-                                 {"disk_bytes", round(cost.disk_bytes)}));
-        if (c->setup.inputs.json) { continue; }
-        printf("%s pass\n", name);
-        run_setup_print_repeat(j, &cost);
+        json_array_append_new(passes, run_setup_repeat_json(j, &cost));
     }
-    for (size_t i = 0; i < j->e.prompts->n; i++) { n_select += j->e.prompts->items[i].select; }
-    const repeat_dry_run *d = &cost.longest;
-    const double prefills_s = 2 * d->prefill_s + d->single_s,
-                 budgets_s = j->n_budgets * d->single_s,
-                 n_judge = (double)(j->e.prompts->n_heldout - n_select),
-                 select = (double)n_select * (prefills_s + tried * budgets_s) / 3600,
-                 heldout = n_judge * (prefills_s + references * budgets_s) / 3600;
-    /* Each round of rewards: a prefill of every fitted prompt and its rollouts, and held-out
-     * scores; at most: many rollouts in one sweep cost less than as many alone. */
-    const model_shape *shape = model_get_shape(j->e.model);
-    const double n_fitted = (double)(j->e.prompts->n - j->e.prompts->n_heldout),
-                 limit = j->options.variants < 0 ? HUGE_VAL : (double)j->options.variants;
-    double rewards = (c->rounds ? (double)c->rounds + 1 : 0) * (double)n_select *
-                     (prefills_s + budgets_s) / 3600;
-    for (int64_t round = 0; round < c->rounds; round++) {
-        const bool gate = round % 2;
-        const uint32_t actions = gate ? SHARE_THRESHOLDS : SHARE_FACTORS;
-        const double states = (double)shape->n_layers * j->n_budgets *
-                              (!gate && c->fit.mode == CKVC_MODE_HEADS ? shape->n_kv_heads : 1),
-                     tries = fmin(limit, states * (actions - 1));
-        rewards += n_fitted * (d->prefill_s + (1 + tries) * d->single_s) / 3600 + heldout;
-        disk += (double)j->e.prompts->n * states * actions * (sizeof(double) + sizeof(uint32_t));
-    }
-    hours += select + heldout + rewards;
-    if (c->setup.inputs.json) {
-        json_print_as_given(JSON_NUMBERS(
-            json_pack("{s:O}", "passes", passes), {"prompts", j->e.prompts->n},
-            {"select_prompts", n_select}, {"select_hours", select}, {"heldout_hours", heldout},
-            {"rewards_hours", rewards}, {"hours", hours}, {"disk_bytes", round(disk)}));
-        return CKVC_OK;
-    }
-    char all[CKVC_DURATION];
-    ckvc_duration(3600 * hours, all);
-    printf("this run           about %s at most, with the scores of %zu prompts that choose and "
-           "%.0f that judge, %.1f MB on disk\n",
-           all, n_select, n_judge, disk / 1e6);
+    const compile_load l = load_of(j, cost.longest.prefill_s, cost.longest.single_s);
+    const demand_plan asked = {.score = c->fit.score,
+                               .floor = c->setup.inputs.setting.floor,
+                               .c_min = c->fit.c_min,
+                               .mode = c->fit.mode,
+                               .rounds = c->rounds,
+                               .variants = j->options.variants};
+    const demand_cost d = demand_cost_of(&asked, &l);
+    forecast_print(JSON_NUMBERS(json_pack("{s:o}", "passes", passes), {"prompts", l.n_prompts},
+                                {"select_prompts", l.n_select},
+                                {"judge_prompts", l.n_heldout - l.n_select},
+                                {"select_hours", d.select}, {"heldout_hours", d.heldout},
+                                {"rewards_hours", d.rewards},
+                                {"hours", hours + d.select + d.heldout + d.rewards},
+                                {"disk_bytes", round(disk + d.disk_bytes)}),
+                   c->setup.inputs.json, NULL, 0, 0);
     return CKVC_OK;
 }
 
@@ -565,6 +527,8 @@ const verb verb_compile = {
         "sides. Whether they share text:\n"
         "  ckvc manifest check M --against M --holdout F --seed N --out check.json     # then "
         "compile ... --leak-check check.json\n",
+    .common = " model manifest budget window continuation holdout rewards mode score select "
+              "threads seed out resume dry-run ",
     VERB_OPTIONS(rows),
     .instead = "--manifest names the prompts",
     .work = compile};

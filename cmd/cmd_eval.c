@@ -1,12 +1,11 @@
 /* ckvc eval: answers to tasks from the full cache, and from what tables and policies keep. */
-#include "calib/eval/eval.h"
-#include "calib/eval/eval_cost.h"
+#include "judge/eval/eval.h"
 #include "calib/rollout/memory_plan.h"
 #include "cmd/common/chosen_policies.h"
 #include "cmd/common/json_text.h"
 #include "cmd/common/run_setup.h"
 #include "cmd/common/score_checkpoint.h"
-#include "cmd/common/shard_option.h"
+#include "cmd/common/fit_options.h"
 #include "cmd/verbs.h"
 #include "formats/lines/answers.h"
 #include "lib/base/files.h"
@@ -151,27 +150,14 @@ static ckvc_status print_summary(const score_checkpoint *of, ckvc_err *err) {
 
 static ckvc_status print_forecast(const eval_cli *c, const eval_options *o, ckvc_err *err) {
     eval_forecast f;
-    char duration[CKVC_DURATION];
     CKVC_TRY(eval_forecast_make(o, &f, err));
-    if (c->inputs.json) {
-        json_print(JSON_NUMBERS(
-            json_object(), {"items", f.n_items}, {"lines", f.n_ways}, {"T", f.n_tokens},
-            {"prefill_s", f.prefill_s}, {"decide_s", f.decide_s}, {"step_s", f.step_s},
-            {"bytes", (double)f.memory.total}, {"prompts_together", f.memory.prompts},
-            {"copied_bytes", f.memory.copied}, {"copy_s", f.copy_s}, {"compute_s", f.compute_s},
-            {"hours", f.hours}, {"disk_bytes", f.disk_bytes}));
-        return CKVC_OK;
-    }
-    ckvc_duration(3600 * f.hours, duration);
-    printf("items              %zu, each under %zu caches\n", f.n_items, f.n_ways);
-    printf("longest prompt     %u tokens: prefill %.3f s, decisions %.3f s, a token of all caches "
-           "%.4f s\n",
-           f.n_tokens, f.prefill_s, f.decide_s, f.step_s);
-    printf("memory             %.1f MB of %.1f\n", (double)f.memory.total / 1e6,
-           (double)o->memory / 1e6);
-    run_setup_print_copies(&f.memory, f.copy_s, f.compute_s, 0);
-    printf("all                about %s at most, about %.1f MB on disk\n", duration,
-           f.disk_bytes / 1e6);
+    json_t *numbers =
+        JSON_NUMBERS(json_object(), {"items", f.n_items}, {"lines", f.n_ways}, {"T", f.n_tokens},
+                     {"prefill_s", f.prefill_s}, {"decide_s", f.decide_s}, {"step_s", f.step_s},
+                     {"bytes", (double)f.memory.total}, {"prompts_together", f.memory.prompts},
+                     {"copied_bytes", f.memory.copied}, {"copy_s", f.copy_s},
+                     {"compute_s", f.compute_s}, {"hours", f.hours}, {"disk_bytes", f.disk_bytes});
+    forecast_print(numbers, c->inputs.json, &f.memory, f.copy_s, f.compute_s);
     return CKVC_OK;
 }
 
@@ -290,7 +276,7 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
 static const opt rows[] = {
     OPT_GROUP(opts_model, inputs),
     OPT_TITLE("tasks"),
-    OPT_LIST("tasks", tasks, "NAME,...", "tasks or groups of them (tasks/README.md), or all"),
+    OPT_LIST("tasks", tasks, "NAME,...", "tasks or groups of them (judge/tasks/README.md), or all"),
     OPT_LIST("lengths", lengths, "N,...", "tokens of a prompt", .preset = "1024"),
     OPT_LIST("depths", depths, "F,...",
              "of a needle, 0 the beginning; default: 0 to 1 by quarters"),
@@ -339,6 +325,8 @@ const verb verb_eval = {
                 "  ckvc eval --model DIR --tasks niah --lengths 1024,2048 --query unseen --policy "
                 "expected-attention --out u.jsonl\n",
     .more = policies_explain,
+    .common = " model tasks lengths count longbench table policy budget threads out resume shard "
+              "dry-run ",
     VERB_OPTIONS(rows),
     .instead = "tables go with --table",
     .work = eval};

@@ -8,7 +8,7 @@
 #include "cmd/verbs.h"
 #include "cql/fit/fit_records.h"
 #include "cql/fit/fit_select.h"
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/files.h"
 
 typedef struct fit_cli {
@@ -272,6 +272,7 @@ const verb verb_fit = {
                 "  ckvc fit runs/rewards --tables t.ckvt --out t2.ckvt # better shares, one price\n"
                 "  ckvc fit runs/a runs/b --out both.ckvt --bootstrap 200 --label both\n"
                 "  ckvc fit other-tool.h5 --out t.ckvt --unsupported safest --json\n",
+    .common = " out tables bootstrap mode score c-min label split json force ",
     VERB_OPTIONS(rows),
     .reads_args = true,
     .work = fit};

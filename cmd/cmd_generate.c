@@ -1,5 +1,5 @@
 /* ckvc generate: texts from the full cache, or from what a table or another policy keeps of it. */
-#include "calib/generate/generate.h"
+#include "judge/generate/generate.h"
 
 #include "calib/rollout/memory_plan.h"
 #include "cmd/common/chosen_policies.h"
@@ -72,7 +72,7 @@ static ckvc_status take_text(const generate_cli *c, generate_job *j, ckvc_err *e
 
 static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o, generate_job *j,
                                  ckvc_err *err) {
-    j->policy = (score_policy){SCORE_TABLE, j->table};
+    j->policy = (score_policy){.kind = SCORE_TABLE, .table = j->table};
     if (!c->policy) { return CKVC_OK; }
     CKVC_TRY(policy_named(c->policy, &j->policy.kind, err));
     USAGE_IF(j->policy.kind == SCORE_MATCHED, "--policy matched has a threshold that held-out "
@@ -330,6 +330,8 @@ const verb verb_generate = {
         "  ckvc generate --model DIR --table t.ckvt --manifest m.jsonl --split heldout --limit 1 "
         "--compare\n"
         "  ckvc generate --model DIR --policy snapkv --budget 0.5 --chat --json < question.txt\n",
+    .common = " model prompt chat manifest table policy budget compare max-new temperature limit "
+              "threads json ",
     VERB_OPTIONS(rows),
     .instead = "prompts come from --prompt, standard input or --manifest",
     .work = generate_verb};

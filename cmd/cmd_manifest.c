@@ -196,10 +196,12 @@ const verb verb_manifest_build = {
                 "postfix=doc/postfix tcl=doc/tcl --out tech.jsonl\n"
                 "  ckvc manifest build --min-length 320 --max-length 448 --continuation 64 "
                 "--retrieval 0.25 --split-share heldout=0.3 ... \n"
-                "PATH is a file or a folder: plain text, HTML, man pages, info, reStructuredText, "
-                "each also as .gz.\n"
+                "PATH is a file or a folder: plain text, reStructuredText, each also as .gz; "
+                "scripts/plain_text.py makes text of HTML, man pages and info.\n"
                 "Any language, as UTF-8. Documents that are short, repeated paragraphs and spans "
                 "that are no prose are left out, and named.\n",
+    .common =
+        " out model prompts min-length max-length continuation retrieval split-share seed force ",
     VERB_OPTIONS(build_rows),
     .work = build};
 

@@ -60,8 +60,8 @@ static ckvc_status open_job(perplexity_job *j, inputs_options o, ckvc_err *err) 
     j->nll = ckvc_alloc(list->max_tokens, sizeof *j->nll);
     j->logits =
         ckvc_alloc(j->n_positions * (size_t)model_get_shape(j->e.model)->vocab, sizeof *j->logits);
-    return session_create(j->e.model, (session_limits){.max_prompt = list->max_tokens}, &j->session,
-                          err);
+    return sessions_create(j->e.model, (session_limits){.max_prompt = list->max_tokens}, 1,
+                           &j->session, err);
 }
 
 static void print_json(const perplexity_job *j, const prompt *p, double mean, bool tokens) {
@@ -170,6 +170,7 @@ const verb verb_perplexity = {
     .examples =
         "  ckvc perplexity --model models/ckvc-tiny-8l --manifest prompts.jsonl\n"
         "  ckvc perplexity --model DIR --manifest prompts.jsonl --json --tokens --logits 0,17\n",
+    .common = " model manifest limit threads tokens json ",
     VERB_OPTIONS(rows),
     .instead = "prompts come from --manifest",
     .work = perplexity};

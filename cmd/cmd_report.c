@@ -35,8 +35,8 @@ static ckvc_status report(const verb_call *call, ckvc_err *err) {
 
 #define OPTIONS_OF report_cli
 static const opt rows[] = {
-    OPT_OUTPUT("out", report.out, "DIR",
-               "folder for report.html, report.json and a .svg and .csv per figure", .letter = 'o'),
+    OPT_OUTPUT("out", report.out, "DIR", "folder for report.html, and report.json that it draws",
+               .letter = 'o'),
     OPT_INPUTS("scores", scores, "S.jsonl,...",
                "output of `ckvc score` on held-out prompts: what the tables bring; without: those "
                "of the runs of compile that gave out the tables"),

@@ -2,10 +2,10 @@
 #include "cmd/cmd_score.h"
 
 #include "cmd/common/json_text.h"
-#include "cmd/common/leak_guard.h"
+#include "cmd/common/manifest_leaks.h"
 #include "cmd/common/run_setup.h"
 #include "cmd/common/score_checkpoint.h"
-#include "cmd/common/shard_option.h"
+#include "cmd/common/fit_options.h"
 #include "cmd/verbs.h"
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/files.h"
@@ -29,11 +29,10 @@ static void job_fini(score_job *j) {
 }
 
 /* --c-min in place of each table's floors. */
-static ckvc_status set_floors(const score_cli *c, score_job *j, ckvc_err *err) {
+static ckvc_status check_floors(const score_cli *c, const score_job *j, ckvc_err *err) {
     for (size_t i = 0; c->c_min >= 0 && i < j->of.n_tables; i++) {
-        const ckvc_table *t = j->of.tables[i]->table;
-        USAGE_IF(!t->c_min, "%s: has no shares, which --c-min is of", c->of.tables.items[i]);
-        for (uint32_t b = 0; b < t->n_budgets; b++) { t->c_min[b].floor = c->c_min; }
+        USAGE_IF(!j->of.tables[i]->table->c_min, "%s: has no shares, which --c-min is of",
+                 c->of.tables.items[i]);
     }
     return CKVC_OK;
 }
@@ -83,28 +82,15 @@ static json_t *settings_of(const score_cli *c, const score_job *j) {
 static ckvc_status print_forecast(const score_job *j, const calibrate_inputs *in,
                                   const score_options *o, bool json, ckvc_err *err) {
     score_forecast f;
-    char duration[CKVC_DURATION];
     CKVC_TRY(score_forecast_make(in, o, &f, err));
     const memory_plan *m = &f.memory;
-    if (json) {
-        json_print_as_given(JSON_NUMBERS(
-            json_object(), {"prompts", j->e.prompts->n}, {"lines", j->of.n * j->of.n_budgets},
-            {"longest", f.n_tokens}, {"prefill_s", f.prefill_s}, {"prompt_s", f.prompt_s},
-            {"hours", f.hours}, {"memory_bytes", m->total}, {"prompts_together", m->prompts},
-            {"copied_bytes", m->copied}, {"copy_s", f.copy_s}, {"compute_s", f.compute_s},
-            {"disk_bytes", f.disk_bytes}));
-        return CKVC_OK;
-    }
-    ckvc_duration(3600 * f.hours, duration);
-    printf("prompts            %zu, %zu lines each\n", j->e.prompts->n, j->of.n * j->of.n_budgets);
-    printf("longest prompt     %u + %u tokens: prefill %.3f s, all of it %.3f s\n", f.n_tokens,
-           f.n_continuation, f.prefill_s, f.prompt_s);
-    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, sets %.1f\n",
-           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
-           (double)m->prompt / 1e6, (double)m->sets / 1e6);
-    run_setup_print_copies(m, f.copy_s, f.compute_s, m->passes);
-    printf("this score         about %s at most, about %.1f MB on disk\n", duration,
-           f.disk_bytes / 1e6);
+    json_t *numbers = JSON_NUMBERS(
+        json_object(), {"prompts", j->e.prompts->n}, {"lines", j->of.n * j->of.n_budgets},
+        {"longest", f.n_tokens}, {"prefill_s", f.prefill_s}, {"prompt_s", f.prompt_s},
+        {"hours", f.hours}, {"memory_bytes", m->total}, {"prompts_together", m->prompts},
+        {"copied_bytes", m->copied}, {"copy_s", f.copy_s}, {"compute_s", f.compute_s},
+        {"disk_bytes", f.disk_bytes});
+    forecast_print(numbers, json, m, f.copy_s, f.compute_s);
     return CKVC_OK;
 }
 
@@ -125,7 +111,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open(&c->of, &c->inputs, &j.e, &j.of, err));
     USAGE_IF(j.of.n == 0, "nothing to score: give --table T.ckvt, --policy NAME, or both");
-    CKVC_TRY(set_floors(c, &j, err));
+    CKVC_TRY(check_floors(c, &j, err));
     CKVC_TRY(choose_budgets(c, &j, err));
     const uint32_t L = (uint32_t)model_get_shape(j.e.model)->n_layers;
     inputs_warn_budgets(&c->inputs, &j.e, j.layer_budgets ? j.layer_budgets : j.of.budgets,
@@ -137,6 +123,7 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.choice.list = j.of.list;
     o.choice.n = j.of.n;
     o.choice.texts = j.e.kvzip;
+    o.choice.floor = c->c_min >= 0 ? &c->c_min : NULL;
     o.choice.setting = c->inputs.setting;
     o.quiet = c->inputs.quiet;
     o.finite = true;
@@ -234,6 +221,8 @@ const verb verb_score = {
         "table does, on average over the held-out prompts\n"
         "(split heldout, or drawn by --holdout), over all prompts when none is held out.\n",
     .more = policies_explain,
+    .common = " model manifest table policy budget equal-tokens window continuation split limit "
+              "threads out resume shard dry-run ",
     VERB_OPTIONS(rows),
     .instead = "tables go with --table",
     .work = score};

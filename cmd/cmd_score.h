@@ -1,7 +1,7 @@
 /* The work of `ckvc score`, for transfer's report. */
 #pragma once
 
-#include "calib/score/score.h"
+#include "judge/score/score.h"
 #include "cmd/common/chosen_policies.h"
 
 typedef struct score_cli {

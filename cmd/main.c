@@ -36,11 +36,7 @@ static const verb *const verbs[] = {
     &verb_perplexity,
     &verb_inspect,
     &verb_verify,
-    HEADING("other programs"),
-    &verb_export,
-    &verb_import,
     HEADING("this program"),
-    &verb_bench,
     &verb_version,
     NULL,
 };

@@ -8,9 +8,11 @@
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
+#include "lib/base/names.h"
+#include "report/fields/fields.h"
 #include "report/load/inputs.h"
-#include "report/numbers/numbers.h"
-#include "report/sections/sections.h"
+#include "report/page/page.h"
+#include "report/words/words.h"
 
 static const char scores_name[] = "scores.jsonl"; /* of transfer --report, which stays */
 
@@ -43,22 +45,18 @@ static ckvc_status check_folder(const report_options *o, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static ckvc_status put(const ckvc_new_folder *to, const char *stem, const char *ending,
-                       const ckvc_buffer *b, ckvc_err *err) {
-    CKVC_AUTO_FREE char *path = ckvc_format("%s/%s%s", to->tmp_path, stem, ending);
-    return ckvc_publish_bytes(path, b->data ? b->data : (const uint8_t *)"", b->size, false, err);
+static ckvc_status put(const ckvc_new_folder *to, const char *name, const ckvc_buffer *b,
+                       ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = ckvc_path_join(to->tmp_path, name);
+    return ckvc_publish_bytes(path, b->data, b->size, false, err);
 }
 
-static ckvc_status publish(const report_options *o, const view *v, const ckvc_buffer *json,
-                           ckvc_err *err) {
+static ckvc_status publish(const report_options *o, const ckvc_buffer *json,
+                           const ckvc_buffer *page, ckvc_err *err) {
     CKVC_AUTO(ckvc_new_folder_abort) ckvc_new_folder to = {0};
     CKVC_TRY(ckvc_new_folder_begin(&to, o->out, err));
-    for (size_t i = 0; i < v->n_figures; i++) {
-        CKVC_TRY(put(&to, v->figures[i].name, ".svg", &v->figures[i].svg, err));
-        CKVC_TRY(put(&to, v->figures[i].name, ".csv", &v->figures[i].csv, err));
-    }
-    CKVC_TRY(put(&to, "report", ".json", json, err));
-    CKVC_TRY(put(&to, "report", ".html", &v->html, err));
+    CKVC_TRY(put(&to, "report.json", json, err));
+    CKVC_TRY(put(&to, "report.html", page, err));
     CKVC_AUTO_FREE char *was = ckvc_path_join(to.path, scores_name);
     CKVC_AUTO_FREE char *stays = ckvc_path_join(to.tmp_path, scores_name);
     const bool there = ckvc_file_exists(was);
@@ -76,21 +74,43 @@ static ckvc_status check_verdicts(const report_numbers *n, ckvc_err *err) {
     return CKVC_OK;
 }
 
+FIELDS(finding_fields, finding, MEMBERS(section, verdict, text));
+FIELDS(report_fields, report_numbers, OBJECTS(findings, n_findings, finding_fields),
+       OBJECTS(tables, n_tables, table_fields), OBJECTS(pairs, n_pairs, pair_fields),
+       OBJECTS(runs, n_runs, run_fields), OBJECT(scores, score_fields),
+       {FIELD(benches), .name = "answers", BY(n_benches), .of = answer_fields},
+       OBJECTS(attention, n_attention, attention_fields), GROUP("diagnostics", diagnostic_fields),
+       GROUP("transfers", transfer_fields));
+
+static json_t *report_json(const report_numbers *n) {
+    json_t *o = fields_json(report_fields, n);
+    json_object_set_new(o, "schema", json_string("ckvc-report-1"));
+    json_object_set_new(o, "ckvc_version", json_string(CKVC_VERSION));
+    json_object_set_new(o, "replicates", json_integer(n->in->o->replicates));
+    return o;
+}
+
+/* The buffer's text, the caller's to free. */
+static char *text_of(const ckvc_buffer *b) {
+    return ckvc_strdup(b->data ? (const char *)b->data : "");
+}
+
 ckvc_status report_write(const report_options *o, char **summary, char **json, ckvc_err *err) {
     CKVC_AUTO(inputs_free) inputs in = {0};
-    CKVC_AUTO(view_fini) view v = {0};
-    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0}, page = {0}, found = {0};
     report_numbers n;
     CKVC_TRY(check_folder(o, err));
     CKVC_TRY(inputs_load(&in, o, err));
     CKVC_TRY(numbers_make(&n, &in, err));
+    findings_make(&n);
     json_auto_t *all = report_json(&n);
     ckvc_json_append(&text, all);
     ckvc_buffer_text(&text, "\n");
-    report_page(&n, &v);
-    CKVC_TRY(publish(o, &v, &text, err));
-    *summary = ckvc_strdup(v.summary.data ? (const char *)v.summary.data : "");
-    *json = ckvc_strdup((const char *)text.data);
+    page_write(&page, all);
+    CKVC_TRY(publish(o, &text, &page, err));
+    findings_text(&n, &found);
+    *summary = text_of(&found);
+    *json = text_of(&text);
     return o->require_deploy ? check_verdicts(&n, err) : CKVC_OK;
 }
 
@@ -106,6 +126,6 @@ ckvc_status report_answers(const uint8_t *lines, size_t n, char **text, ckvc_err
     CKVC_TRY(answer_rows_take(&in, err));
     answer_numbers_make(&of);
     answers_text(&of, &b);
-    *text = ckvc_strdup(b.data ? (const char *)b.data : "");
+    *text = text_of(&b);
     return CKVC_OK;
 }

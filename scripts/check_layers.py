@@ -3,8 +3,8 @@
 
 A row of the table is a folder; its third column names what its sources may include beside their own folder: folders (with all below
 them) or single headers, `all` for every room. Fails on a folder without a row, an arrow that no row allows, a row or a permission that
-nothing uses, a circle of files (x.c and x.h are one; lib/backend's factory, which names its backends, is none), and a folder of more
-than 30 sources.
+nothing uses, a circle of files by what they include (x.c and x.h are one) or by what they call (lib/backend's factory, which names its
+backends, is none), and a folder of more than 30 sources.
 """
 import collections
 import os
@@ -62,25 +62,42 @@ def unit(name):
     return re.sub(r"\.(c|h|cu|cuh)$", "", name)
 
 
-arrows = collections.defaultdict(set)
-for name, targets in includes.items():
-    if name != FACTORY:
-        arrows[unit(name)].update(unit(t) for t in targets if unit(t) != unit(name))
+def code(name):
+    """A source without comments, strings and includes."""
+    with open(name, encoding="utf-8") as text:
+        return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|^#include.*?$', " ", text.read(), flags=re.S | re.M)
 
 
-def reach(start):
-    seen, todo = set(), [start]
-    while todo:
-        for to in arrows[todo.pop()]:
-            if to not in seen:
+def circles(arrows):
+    def reach(start):
+        seen, todo = set(), [start]
+        while todo:
+            for to in arrows[todo.pop()] - seen:
                 seen.add(to)
                 todo.append(to)
-    return seen
+        return seen
+
+    reachable = {u: reach(u) for u in list(arrows)}
+    return sorted({tuple(sorted(v for v in reachable[u] if u in reachable.get(v, ()))) for u in reachable if u in reachable[u]})
 
 
-reachable = {u: reach(u) for u in list(arrows)}
-circles = {tuple(sorted(v for v in reachable[u] if u in reachable.get(v, ()))) for u in reachable if u in reachable[u]}
-findings += [f"circle: {' <-> '.join(c)}" for c in sorted(circles)]
+included = collections.defaultdict(set)
+for name, targets in includes.items():
+    if name != FACTORY:
+        included[unit(name)].update(unit(t) for t in targets if unit(t) != unit(name))
+findings += [f"circle: {' <-> '.join(c)}" for c in circles(included)]
+
+sources_of = {name: code(name) for name in product if name.endswith(".c") and name != FACTORY}
+FUNCTION = r"^(static )?(?!typedef|return|else)[A-Za-z_][\w \t*]*?\b(\w+)\([^;{}]*\)\s*\{"
+statics, home = {}, {}
+for name, text in sources_of.items():
+    found = re.findall(FUNCTION, text, re.M)
+    statics[name] = {f for static, f in found if static}
+    home.update((f, name) for static, f in found if not static)
+calls = collections.defaultdict(set)
+for name, text in sources_of.items():
+    calls[name] = {home[f] for f in set(re.findall(r"\b(\w+)\(", text)) & home.keys() if f not in statics[name]} - {name}
+findings += [f"circle of calls: {' <-> '.join(c)}" for c in circles(calls)]
 
 names = collections.Counter(os.path.basename(f) for f in sources)
 findings += [f"{n}: {k} files have this name" for n, k in names.items() if k > 1]

@@ -61,7 +61,7 @@ def listed_verbs(ckvc):
 
 
 def read_verb(ckvc, name):
-    title, usage, *blocks = _text(ckvc, *name.split()).split("\n\n")
+    title, usage, *blocks = _text(ckvc, *name.split(), "all").split("\n\n")
     verb = Verb(name, title.split(": ", 1)[1], [line[7:] for line in usage.split("\n")], [], "", [])
     for block in blocks:
         lines = block.split("\n")

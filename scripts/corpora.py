@@ -21,6 +21,8 @@ import tempfile
 import textwrap
 import zlib
 
+import plain_text
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RECIPES = os.environ.get("CORPORA_RECIPES", ROOT + "/data-manifests")
 BUILD = os.environ.get("CORPORA_BUILD", ROOT + "/build")
@@ -230,11 +232,19 @@ def build(ckvc, name, r, cut, newer, out):
         paths = []
         for s in r["sources"]:
             path = f"{folders[s['package']]}/{s['path']}"
+            folder = f"{scratch}/{s['name']}"
             if "reader" in s:
-                folder = f"{scratch}/{s['name']}"
                 os.mkdir(folder)
                 READERS[s["reader"]](path, s["take"], folder, packages)
-                path = folder
+            elif os.path.isdir(path):
+                plain_text.convert_all(path, folder)
+            elif os.path.exists(path):
+                os.mkdir(folder)
+                folder += "/" + os.path.basename(path)
+                plain_text.convert_all(path, folder)
+            else:
+                folder = path  # ckvc says that it is missing
+            path = folder
             paths.append(f"{s['name']}={path}")
         done = subprocess.run([ckvc, "manifest", "build", "--force", "--model", model, *options, f"--retrieval={0 if own else cut['retrieval']}",
                                f"--retrieval-source={name}-retrieval", "--out", out + "-all.jsonl", *paths])

@@ -35,7 +35,7 @@ Section: science
 Priority: optional
 Installed-Size: $(du -sk --apparent-size --exclude=DEBIAN "$root" | cut -f 1)
 Depends: $depends, python3
-Suggests: libdnnl2, python3-numpy
+Suggests: python3-numpy
 Description: compiler of KV-cache eviction policies
  Makes, from some dozens of prompts and offline, a table that says how much of
  its cache each KV head of a language model needs and what is worth keeping

@@ -64,7 +64,7 @@ for kind in scores-budgets scores controls scores-4l; do scores+=,$out/$kind-tec
     "$out/technical-4l.ckvt" "$out/compiled-4l.ckvt" "$out/budgets-technical" "$out/budgets-narrative" "$out/run-technical" "$out/run-narrative" --scores "${scores#,}" --out "$out/report"
 budgets=$out/scores-budgets-technical.jsonl,$out/scores-budgets-narrative.jsonl # README's picture: what is recommended, and references
 "$ckvc" report -q "$out/budgets-technical/table.ckvt" "$out/budgets-narrative/table.ckvt" --scores "$budgets" --out "$out/picture"
-mv "$out/picture/verdict.svg" "$out/demo.svg"
+"$home/scripts/losses_svg.py" "$out/picture/report.json" >"$out/demo.svg"
 rm -r "$out/picture"
 
 say "done"

@@ -13,6 +13,8 @@
 #include "lib/model/model.h"
 #include "lib/policy/ckvc_policy.h"
 #include "lib/policy/retain_many.h"
+#include "lib/base/names.h"
+#include "formats/table/table_file.h"
 
 #define PROMPT_SETS_MAX_BUDGETS 64
 
@@ -93,3 +95,41 @@ static inline const kept_set *prompt_sets_baseline(const prompt_sets *k, uint32_
 }
 /* How many of the ascending positions lie in the window [T-W, T). */
 uint32_t kept_in_window(const uint32_t *positions, uint32_t n, uint32_t n_tokens, uint32_t window);
+
+/* Action grids other than the default ones: parsed and computed in integers, so that 0.8:1.5:0.025
+ * gives the doubles of (32+a)/40. */
+#define ACTION_GRID_MAX  255 /* record/action is one byte */
+#define ACTION_GRID_HIGH 8   /* values lie in [0, 8] */
+
+typedef struct action_grid {
+    double values[ACTION_GRID_MAX]; /* ascending, apart in float32 too: a table holds float32 */
+    uint32_t n;
+} action_grid;
+
+/* The default grid of a side. */
+void action_grid_default(ckvc_side side, action_grid *out);
+/* items: decimals (0.95) and ranges lowest:highest:step (0.8:1.5:0.025), ascending. Every value is
+ * the double nearest to its decimal. The head grid must hold 1, the weight of an unperturbed head.
+ * CKVC_E_USAGE. */
+ckvc_status action_grid_parse(ckvc_side side, const char *const *items, size_t n, action_grid *out,
+                              ckvc_err *err) CKVC_MUST_CHECK;
+
+/* The table that a calibration starts under when none is given: every weight 1.0, every threshold
+ * 0.9 (method.md section 7), or the one of the gate's grid that is nearest to it. */
+typedef struct start_table_spec {
+    uint32_t n_layers, n_heads;          /* L, G */
+    uint32_t n_entropy_bins, n_ppl_bins; /* E, P; 0 counts as 1 */
+    uint32_t n_budgets, window;
+    const double *budgets;    /* [n_budgets], copied */
+    const action_grid *grids; /* [CKVC_SIDE_COUNT]; NULL: the default ones */
+} start_table_spec;
+
+/* Edges at 0, to be filled by the caller. ckvc_table_free it. CKVC_E_USAGE over the format's
+ * limits. */
+ckvc_status start_table_create(const start_table_spec *spec, ckvc_table **out,
+                               ckvc_err *err) CKVC_MUST_CHECK;
+
+/* A copy; ckvc_table_free it. */
+ckvc_table *start_table_copy(const ckvc_table *t);
+/* A copy as a file in memory: no evidence, META empty. */
+table_file *start_table_file(const ckvc_table *t);

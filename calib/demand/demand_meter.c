@@ -2,6 +2,12 @@
 #include "calib/demand/demand_meter.h"
 
 #include <math.h>
+#include <assert.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "lib/base/memory.h"
+#include "lib/policy/ckvc_policy.h"
 
 /* First positions that attract rows whatever they hold: not counted. */
 enum { SINKS = 4 };
@@ -135,4 +141,158 @@ void demand_entries(demand_meter *m, uint32_t n_tokens, uint32_t *heads, uint32_
     }
     demand_rank(&m->ranks, m->more, L, n_tokens);
     count_all(m, layers);
+}
+
+void demand_ranks_init(demand_ranks *r, uint32_t n_units, uint32_t n_tokens) {
+    const size_t n = (size_t)n_units * n_tokens;
+    assert(n <= DEMAND_MAX_ENTRIES);
+    *r = (demand_ranks){.order = ckvc_alloc(n, sizeof *r->order),
+                        .other = ckvc_alloc(n, sizeof *r->other),
+                        .keys = {ckvc_alloc(n, sizeof **r->keys), ckvc_alloc(n, sizeof **r->keys)},
+                        .seen = ckvc_alloc(n_units, sizeof *r->seen)};
+}
+
+void demand_ranks_fini(demand_ranks *r) {
+    CKVC_FREE(r->order, r->other, r->keys[0], r->keys[1], r->seen);
+    *r = (demand_ranks){0};
+}
+
+size_t demand_ranks_bytes(uint32_t n_units, uint32_t n_tokens) {
+    return (size_t)n_units * n_tokens * 2 * (sizeof(uint32_t) + sizeof(uint64_t)) +
+           n_units * sizeof(uint32_t);
+}
+
+/* The bits of a double that is not negative ascend with it; these descend. -0 is 0. */
+static uint64_t descending(double score) {
+    uint64_t bits;
+    score += 0.0;
+    memcpy(&bits, &score, sizeof bits);
+    return ~bits;
+}
+
+/* One pass of a radix sort: by byte `shift` / 8, equal ones in the order that they had. False where
+ * all have the same byte, and nothing moves. */
+static bool sort_by_byte(size_t n, int shift, const uint64_t *from, uint64_t *to,
+                         const uint32_t *items, uint32_t *moved) {
+    size_t at[256] = {0}, sum = 0;
+    for (size_t i = 0; i < n; i++) { at[from[i] >> shift & 255]++; }
+    if (at[from[0] >> shift & 255] == n) { return false; }
+    for (int b = 0; b < 256; b++) {
+        const size_t count = at[b];
+        at[b] = sum;
+        sum += count;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const size_t k = at[from[i] >> shift & 255]++;
+        to[k] = from[i];
+        moved[k] = items[i];
+    }
+    return true;
+}
+
+static void swap(void *a_at, void *b_at) {
+    void *a, *b;
+    memcpy(&a, a_at, sizeof a);
+    memcpy(&b, b_at, sizeof b);
+    memcpy(a_at, &b, sizeof b);
+    memcpy(b_at, &a, sizeof a);
+}
+
+void demand_rank(demand_ranks *r, const double *score, uint32_t n_units, uint32_t n_tokens) {
+    const size_t n = (size_t)n_units * n_tokens;
+    r->n_units = n_units;
+    r->n_tokens = n_tokens;
+    for (size_t i = 0; i < n; i++) {
+        const size_t unit = i / n_tokens, position = n_tokens - 1 - i % n_tokens;
+        r->order[i] = (uint32_t)i;
+        r->keys[0][i] = descending(score[unit * n_tokens + position]);
+    }
+    for (int shift = 0; shift < 64; shift += 8) {
+        if (sort_by_byte(n, shift, r->keys[0], r->keys[1], r->order, r->other)) {
+            swap(&r->keys[0], &r->keys[1]);
+            swap(&r->order, &r->other);
+        }
+    }
+}
+
+void demand_count(const demand_ranks *r, uint32_t budget, double f, uint32_t recent,
+                  uint32_t *count) {
+    const uint32_t T = r->n_tokens, n = r->n_units, B = budget < T ? budget : T,
+                   m = ckvc_head_floor(f, recent, B, T), forced = recent < T ? recent + 1 : T;
+    assert(m <= B);
+    uint64_t rest = (uint64_t)n * (B - m);
+    for (uint32_t u = 0; u < n; u++) {
+        count[u] = m;
+        r->seen[u] = forced;
+    }
+    for (size_t i = 0; rest > 0; i++) { /* there are n * (T - m) of them */
+        const uint32_t u = r->order[i] / T, t = T - 1 - r->order[i] % T;
+        if (t == 0 || T - t <= recent) { continue; }
+        if (r->seen[u] < m) { /* of its floor */
+            r->seen[u]++;
+        } else {
+            count[u]++;
+            rest--;
+        }
+    }
+}
+
+enum { CHUNK = 2048 }; /* tokens, where twice the prompt does not fit the context */
+
+/* Prompt tokens that are fed at a time. */
+static uint32_t chunk_of(const repeat_pass *r, uint32_t n_tokens) {
+    const int64_t whole = 2 * (int64_t)n_tokens + r->n_instruction;
+    return whole <= model_shape_context(r->shape) || n_tokens < CHUNK ? n_tokens : CHUNK;
+}
+
+int64_t repeat_longest(int64_t context, uint32_t n_instruction) {
+    const int64_t room = context - n_instruction, chunked = room - CHUNK;
+    return chunked > room / 2 ? chunked : room / 2;
+}
+
+uint32_t repeat_fed(const repeat_pass *r, uint32_t n_tokens) {
+    return r->n_instruction + chunk_of(r, n_tokens);
+}
+
+uint32_t repeat_most_fed(const repeat_pass *r, const prompt_list *prompts) {
+    uint32_t most = 0;
+    for (size_t i = 0; i < prompts->n; i++) {
+        const uint32_t fed = repeat_fed(r, prompts->items[i].n_tokens);
+        most = fed > most ? fed : most;
+    }
+    return most;
+}
+
+static bool has_chunk(const repeat_job *of, uint32_t at) {
+    return at * chunk_of(of->pass, of->n_tokens) < of->n_tokens;
+}
+
+/* Chunk `at` of the job's prompt. */
+static target_job chunk_job(const repeat_job *of, uint32_t at) {
+    const repeat_pass *r = of->pass;
+    const uint32_t I = r->n_instruction, chunk = chunk_of(r, of->n_tokens), first = at * chunk,
+                   k = of->n_tokens - first < chunk ? of->n_tokens - first : chunk;
+    memcpy(r->fed, r->instruction, I * sizeof *r->fed);
+    memcpy(r->fed + I, of->tokens + first, k * sizeof *r->fed);
+    return (target_job){.session = of->session,
+                        .in = {.tokens = r->fed, .n = I + k, .first_row = I, .largest = true},
+                        .out = at ? of->more : of->y};
+}
+
+ckvc_status repeat_targets(const repeat_job *jobs, int64_t n, ckvc_err *err) {
+    target_job targets[SESSIONS_TOGETHER];
+    for (uint32_t at = 0;; at++) {
+        int64_t n_targets = 0;
+        for (int64_t i = 0; i < n; i++) {
+            if (has_chunk(&jobs[i], at)) { targets[n_targets++] = chunk_job(&jobs[i], at); }
+        }
+        if (n_targets == 0) { return CKVC_OK; }
+        CKVC_TRY(sessions_targets(targets, n_targets, err));
+        for (const repeat_job *of = jobs; at > 0 && of < jobs + n; of++) {
+            const model_shape *s = of->pass->shape;
+            const size_t values = (size_t)s->n_layers * (size_t)s->n_kv_heads * of->n_tokens;
+            if (!has_chunk(of, at)) { continue; }
+            for (size_t i = 0; i < values; i++) { of->y[i] = fmax(of->y[i], of->more[i]); }
+        }
+    }
 }

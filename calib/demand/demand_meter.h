@@ -1,14 +1,80 @@
 /* A prompt's demand: what reading it again attends to, and so how many entries each head and each
  * layer asks for under each budget.
  *
- * y is the largest attention that a position gets in the repeat pass (repeat_pass.h), 0 for the
+ * y is the largest attention that a position gets in the repeat pass (demand_meter.h), 0 for the
  * first 4 positions. Without an instruction y is the mean attention of the continuation's rows. A
  * head's scores are y times the norms of its values, a layer's the largest of its heads'. */
 #pragma once
 
-#include "calib/demand/demand.h"
-#include "calib/demand/repeat_pass.h"
+#include <stddef.h>
+#include <stdint.h>
+
 #include "calib/rollout/worker.h"
+#include "calib/prompt/prompts.h"
+#include "lib/model/model.h"
+
+/* The repeat pass: a prompt once more behind an instruction, on the prompt's own full cache, and
+ * what it attends to there.
+ *
+ * Where twice the prompt does not fit the context it is repeated in chunks of 2,048 tokens, each
+ * behind the instruction. */
+#define REPEAT_TEXT "Repeat the previous context exactly." /* behind a blank line */
+
+typedef struct repeat_pass {
+    const model_shape *shape;
+    const int32_t *instruction; /* [n_instruction], borrowed */
+    uint32_t n_instruction;
+    int32_t *fed; /* instruction, chunk; sized for the longest prompt (repeat_fed) */
+} repeat_pass;
+
+/* The longest prompt that a model with this context can repeat behind n_instruction tokens; less
+ * than 1 where it is none. */
+int64_t repeat_longest(int64_t context, uint32_t n_instruction);
+/* Tokens that are fed at a time behind a prompt of n_tokens, and at most of a list. */
+uint32_t repeat_fed(const repeat_pass *r, uint32_t n_tokens);
+uint32_t repeat_most_fed(const repeat_pass *r, const prompt_list *prompts);
+
+typedef struct repeat_job {
+    const repeat_pass *pass; /* its `fed` is this job's alone */
+    session *session;
+    const int32_t *tokens; /* [n_tokens], the prefilled prompt */
+    uint32_t n_tokens;
+    /* [L][G][T]: the largest attention that a position of the prompt gets from the rows behind the
+     * instruction, over the group's query heads; more is scratch. */
+    double *y, *more;
+} repeat_job;
+/* n prompts, through the layers together where they are more than one. */
+ckvc_status repeat_targets(const repeat_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* What heads ask for: of a prompt's entries, one a (unit, position), the N = n_units * B with the
+ * highest scores, above what every unit has anyway. A unit is a (layer, KV head) in order of l,
+ * then g, or a layer.
+ *
+ * Position 0 and the last `recent` are every unit's (forced); with its best others each has at
+ * least m = ckvc_head_floor(f, recent, B, T). The rest of N goes by rank over all units. Of equal
+ * scores the lower unit comes first, then the later position. */
+/* A prompt's entries from the highest score to the lowest. */
+typedef struct demand_ranks {
+    uint32_t n_units, n_tokens;
+    uint32_t *order; /* [n_units * n_tokens] unit * T + (T - 1 - position): as ties are broken */
+    uint32_t *other; /* scratch of `order` */
+    uint64_t *keys[2];
+    uint32_t *seen; /* [n_units] scratch */
+} demand_ranks;
+
+#define DEMAND_MAX_ENTRIES UINT32_MAX /* units * tokens */
+/* Sized for so many; n_units * n_tokens <= DEMAND_MAX_ENTRIES. */
+void demand_ranks_init(demand_ranks *r, uint32_t n_units, uint32_t n_tokens);
+void demand_ranks_fini(demand_ranks *r);
+size_t demand_ranks_bytes(uint32_t n_units, uint32_t n_tokens);
+
+/* Ranks score [n_units][n_tokens]: finite, none negative. No more of either than it is sized for.
+ */
+void demand_rank(demand_ranks *r, const double *score, uint32_t n_units, uint32_t n_tokens);
+/* Entries of each unit under a budget of B tokens -> count [n_units]. B >= m, which holds where B >
+ * recent; at B >= T every unit has all. */
+void demand_count(const demand_ranks *r, uint32_t budget, double f, uint32_t recent,
+                  uint32_t *count);
 
 typedef struct demand_options {
     setting setting;            /* budgets, floor, recent; borrows */

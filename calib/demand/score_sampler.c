@@ -3,9 +3,8 @@
 
 #include <math.h>
 
-#include "calib/demand/expected_attention.h"
 #include "calib/demand/head_features.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/policy/ckvc_policy.h"
 
 #define DRAW_STAGE 0x5C000000u /* of the random numbers, and the head's number */
@@ -44,7 +43,7 @@ void score_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_o
     if (C > w->max_targets) { w->max_targets = C; }
 }
 
-static void see(void *ctx, const prefill_head *h);
+static void see_head(void *ctx, const prefill_head *h);
 
 void score_sampler_open(score_sampler *s, demand_meter *meter, uint32_t positions,
                         const calibrate_inputs *in) {
@@ -54,7 +53,7 @@ void score_sampler_open(score_sampler *s, demand_meter *meter, uint32_t position
         .meter = meter,
         .positions = positions,
         .n_features = score_features(shape),
-        .watcher = {.n_rows = CKVC_FEATURES_1_ROWS, .queries = true, .see = see, .ctx = s}};
+        .watcher = {.n_rows = CKVC_FEATURES_1_ROWS, .queries = true, .see = see_head, .ctx = s}};
 #define TAKE(member, n) s->member = ckvc_calloc(n, sizeof *s->member);
     ARRAYS(TAKE)
 }
@@ -73,7 +72,7 @@ static size_t place_of(const score_sampler *s, size_t head) {
 /* Which positions of a head are logged -> sample; how many. Few have a feature of their own, those
  * at the ends: what the fit weighs such a feature by must not depend on a draw that leaves them
  * out. */
-static uint32_t draw(score_sampler *s, size_t head, uint32_t *sample) {
+static uint32_t draw_positions(score_sampler *s, size_t head, uint32_t *sample) {
     const uint32_t T = s->p->n_tokens, P = s->positions;
     if (T <= P) {
         for (uint32_t t = 0; t < T; t++) { sample[t] = t; }
@@ -112,7 +111,7 @@ static double expected_loss(score_sampler *s, const prefill_head *h, const doubl
 }
 
 /* A head while the prefill shows it: all features but the late ones. */
-static void see(void *ctx, const prefill_head *h) {
+static void see_head(void *ctx, const prefill_head *h) {
     score_sampler *s = ctx;
     const uint32_t T = (uint32_t)h->n_tokens, F = s->n_features, P = s->positions,
                    G = (uint32_t)s->meter->shape->n_kv_heads;
@@ -127,7 +126,7 @@ static void see(void *ctx, const prefill_head *h) {
     }
     s->rows->expected_loss[at] = expected_loss(s, h, y);
     uint32_t *sample = s->sample + head * P;
-    const uint32_t n = draw(s, head, sample);
+    const uint32_t n = draw_positions(s, head, sample);
     for (uint32_t i = 0; i < n; i++) {
         const double *from = s->f + (size_t)sample[i] * F;
         float *to = s->rows->features + (at * P + i) * F;
@@ -202,7 +201,7 @@ ckvc_status score_sampler_measure(score_sampler *s, worker *w, const prompt *p, 
     const bool both = s->meter->o.n_instruction && p->n_continuation > 1;
     if (both) {
         const target_input in = {.tokens = p->tokens + p->n_tokens, .n = p->n_continuation - 1};
-        CKVC_TRY(session_targets(w->session, &in, s->meter->more, err));
+        CKVC_TRY(sessions_targets(&(target_job){w->session, in, s->meter->more}, 1, err));
     }
     make_targets(s, both);
     w->watcher = &s->watcher;

@@ -6,9 +6,8 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "calib/log/stable.h"
 #include "formats/shard/shard_codec.h"
-#include "cql/solve/reward.h"
+#include "formats/side/reward.h"
 #include "lib/base/progress.h"
 
 /* A pass in the making. */
@@ -31,7 +30,7 @@ typedef struct pass {
     bool *done;              /* [n] before this process began */
     size_t n_logged, logged; /* prompts that leave records; of these, before the one in hand */
     int64_t failures;        /* of the runs before this one too */
-    stable *until;           /* --until-stable, or NULL */
+    void *until;             /* of --until-stable: o->watch's, or NULL */
     double start_s;
 } pass;
 
@@ -377,7 +376,7 @@ static int64_t count_failures(const run_dir *run, const char *name) {
 static void learn(void *greedy, const shard *rows) { epsilon_greedy_learn(greedy, rows); }
 
 static void pass_close(pass *s) {
-    stable_free(s->until);
+    if (s->until) { s->o->watch->close(s->until); }
     for (int64_t i = 0; s->demand && i < s->all.n; i++) { demand_meter_close(&s->demand[i]); }
     free(s->demand);
     workers_close(&s->all);
@@ -394,8 +393,8 @@ static const prompt *prompt_of(const pass *s, uint32_t i) {
 
 /* counts->stable: the pass has reached --until-stable, now or before. */
 static ckvc_status watch(pass *s, ckvc_err *err) {
-    return s->until ? stable_watch(s->until, s->run, s->name, s->o->until_stable,
-                                   &s->counts->reliability, &s->counts->stable, err)
+    return s->until ? s->o->watch->look(s->until, s->run, s->name, &s->counts->reliability,
+                                        &s->counts->stable, err)
                     : CKVC_OK;
 }
 
@@ -442,8 +441,7 @@ static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
     CKVC_TRY(run_pass_begin(s->run, &start, &header, s->done, err));
     shard_header_copy(&s->rows->h, &header);
     if (s->table && s->o->until_stable > 0) {
-        CKVC_TRY(stable_create(s->table, s->o->until_cql_alpha, s->o->until_reward,
-                               s->o->setting.seed, s->w->plan.limit, &s->until, err));
+        CKVC_TRY(s->o->watch->open(s->table, s->o, s->w->plan.limit, &s->until, err));
         CKVC_TRY(watch(s, err));
         s->n = run_pass_named(s->run, s->name)->n_prompts;
     }

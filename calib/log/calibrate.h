@@ -8,12 +8,26 @@
 
 #include "calib/demand/score_sampler.h"
 #include "calib/shares/share_rollouts.h"
-#include "calib/rollout/rollout_savings.h"
+#include "calib/rollout/memory_plan.h"
 #include "calib/rollout/worker.h"
-#include "cql/fit/fit_result.h"
-#include "cql/stats/gate_binding.h"
+#include "lib/stats/gate_binding.h"
 #include "formats/run/run_dir.h"
+#include "formats/side/reward.h"
 #include "lib/policy/ckvc_policy.h"
+
+struct calibrate_options;
+/* Judges what a logging pass of heads has published, and may end it early (compile/stable.h). */
+typedef struct pass_watch {
+    /* table: of what is logged, borrowed; the options' until_* and seed; memory_max in bytes. */
+    ckvc_status (*open)(const ckvc_table *table, const struct calibrate_options *o,
+                        size_t memory_max, void **self, ckvc_err *err);
+    /* Called before a prompt of the next shard is begun, so that it shows nowhere whether a run was
+     * stopped in between. *reliability: at the newest shard (left alone without one); *end: the
+     * pass has ended early, now or before. */
+    ckvc_status (*look)(void *self, run_dir *run, const char *pass, double *reliability, bool *end,
+                        ckvc_err *err);
+    void (*close)(void *self);
+} pass_watch;
 
 typedef struct calibrate_options {
     setting setting; /* borrows; each layer's own budget goes under the table's block nearest to it
@@ -35,9 +49,10 @@ typedef struct calibrate_options {
     size_t memory;         /* bytes; 0: three quarters of what is free */
     uint32_t shard_prompts;
     int64_t max_failures;
-    double until_stable;    /* a logging pass of heads ends with the shard at which its reliability
-                               (stable.h) reaches this; 0: never */
-    double until_cql_alpha; /* of the fit that it is the reliability of */
+    const pass_watch *watch; /* looks where until_stable is over 0 */
+    double until_stable;     /* a logging pass of heads ends with the shard at which its reliability
+                                reaches this; 0: never */
+    double until_cql_alpha;  /* of the fit that it is the reliability of */
     fit_reward until_reward;
     rollout_savings *savings; /* counts what is logged now; borrowed, or NULL */
     bool quiet;

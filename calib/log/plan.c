@@ -74,7 +74,7 @@ json_t *plan_json(const plan *p) {
      * its hash. */
     if (o->until_stable <= 0) { return json; }
     set(json, "until_stable", json_real(o->until_stable));
-    if (o->until_cql_alpha != fit_defaults().cql_alpha) {
+    if (o->until_cql_alpha != REWARD_CQL_ALPHA) {
         set(json, "until_stable_alpha", json_real(o->until_cql_alpha));
     }
     if (o->until_reward == FIT_RAW) { set(json, "until_stable_reward", json_string("raw")); }

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "calib/log/calibrate.h"
-#include "cql/stats/edges.h"
+#include "lib/stats/rank.h"
 
 typedef struct plan {
     const char *verb; /* scan, calibrate */

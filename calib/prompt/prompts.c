@@ -1,13 +1,13 @@
 /* Prompts from manifest lines: see prompts.h. */
 #include "calib/prompt/prompts.h"
 
-#include "cql/stats/rank.h"
+#include "lib/stats/rank.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/hash.h"
 
 uint64_t prompt_hash(const char *what, uint64_t seed, const char *id) {
@@ -168,8 +168,8 @@ static ckvc_status check_vocabulary(const source *s, const char *what, const int
 
 /* The ids of a prompt: the first `kept` of T by the LongBench convention (the first and the last
  * half stay, the middle goes), and the continuation behind them. */
-static void fill(prompt *p, const ids *all, size_t T, size_t kept, const int32_t *continuation,
-                 size_t C) {
+static void fill_prompt(prompt *p, const ids *all, size_t T, size_t kept,
+                        const int32_t *continuation, size_t C) {
     const size_t head = (kept + 1) / 2, tail = kept - head;
     p->tokens = ckvc_alloc(kept + C, sizeof *p->tokens);
     memcpy(p->tokens, all->items, head * sizeof *p->tokens);
@@ -221,7 +221,7 @@ static ckvc_status build_one(const source *s, const model_shape *shape, const pr
     }
     CKVC_TRY(check_vocabulary(s, "token", all.items, all.n, shape->vocab, err));
     CKVC_TRY(check_vocabulary(s, "continuation token", continuation, C, shape->vocab, err));
-    fill(p, &all, T, kept, continuation, C);
+    fill_prompt(p, &all, T, kept, continuation, C);
     p->entry = s->e;
     p->heldout = held_out(s->e, o);
     p->select = chooses(s->e, o);

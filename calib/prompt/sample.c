@@ -84,7 +84,7 @@ static const run_pass *find_scan(const run_dir *run) {
     return NULL;
 }
 
-static void take(scanned *out, const struct shard_prompt *p) {
+static void take_prompt(scanned *out, const struct shard_prompt *p) {
     CKVC_GROW(out->items, out->capacity, out->n + 1);
     out->items[out->n++] = (struct scanned_prompt){.id = ckvc_strdup(p->id),
                                                    .source = ckvc_strdup(p->source),
@@ -104,7 +104,7 @@ ckvc_status scanned_read(const run_dir *run, scanned *out, ckvc_err *err) {
         CKVC_AUTO(shard_free_at) shard *s = NULL;
         CKVC_TRY(run_read_shard(run, scan, k, &s, err));
         for (size_t i = 0; i < s->n_prompts; i++) {
-            if (strcmp(s->prompts[i].split, "heldout") != 0) { take(&all, &s->prompts[i]); }
+            if (strcmp(s->prompts[i].split, "heldout") != 0) { take_prompt(&all, &s->prompts[i]); }
         }
     }
     *out = all;
@@ -183,7 +183,7 @@ static void list_rows(placed *all, size_t n, coverage *c) {
     }
 }
 
-static void draw(placed *all, size_t n, const sample_options *o, prompt_list *prompts) {
+static void draw_prompts(placed *all, size_t n, const sample_options *o, prompt_list *prompts) {
     CKVC_AUTO_FREE sample_item *items = ckvc_calloc(n, sizeof *items);
     CKVC_AUTO_FREE bool *drawn = ckvc_calloc(n, sizeof *drawn);
     for (size_t i = 0; i < n; i++) {
@@ -200,8 +200,8 @@ static void draw(placed *all, size_t n, const sample_options *o, prompt_list *pr
 }
 
 /* The prompts that the scan knows, by id and tokens, at their places -> all; returns how many. */
-static size_t place(const scanned *s, const sample_options *o, const prompt_list *prompts,
-                    placed *all, uint32_t *n_unscanned) {
+static size_t place_prompts(const scanned *s, const sample_options *o, const prompt_list *prompts,
+                            placed *all, uint32_t *n_unscanned) {
     const risk_edges *e = &o->edges;
     CKVC_AUTO_FREE struct scanned_prompt *known = ckvc_copy(s->items, s->n, sizeof *known);
     size_t n = 0;
@@ -230,12 +230,12 @@ ckvc_status sample_prompts(const scanned *s, const sample_options *o, prompt_lis
     CKVC_AUTO_FREE placed *all = ckvc_calloc(prompts->n, sizeof *all);
     const risk_edges *e = &o->edges;
     uint32_t n_unscanned = 0;
-    const size_t n = place(s, o, prompts, all, &n_unscanned);
+    const size_t n = place_prompts(s, o, prompts, all, &n_unscanned);
     *out = (coverage){0};
     CKVC_FAIL_IF(o->sample > 0 && n == 0, err, CKVC_E_DATA,
                  "--sample-prompts: the scan knows none of the %zu prompts that could be logged",
                  prompts->n);
-    if (o->sample > 0) { draw(all, n, o, prompts); }
+    if (o->sample > 0) { draw_prompts(all, n, o, prompts); }
     *out = (coverage){.n_entropy_bins = e->n_entropy_bins,
                       .n_ppl_bins = e->n_ppl_bins,
                       .edges_entropy =

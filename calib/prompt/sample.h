@@ -6,9 +6,9 @@
  * order. New prompts find their places in it and push out at most as many as they are. */
 #pragma once
 
-#include "cql/stats/edges.h"
+#include "lib/stats/rank.h"
 #include "calib/prompt/prompts.h"
-#include "formats/run/coverage.h"
+#include "formats/run/run_status.h"
 #include "formats/run/run_dir.h"
 #include "lib/base/status.h"
 

@@ -3,11 +3,12 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <assert.h>
+#include <string.h>
 
 #include "lib/base/bytes.h"
 #include "lib/base/hash.h"
 #include "lib/base/progress.h"
-#include "lib/base/rng.h"
 
 /* The arrays of a scratch w within `most`; a sweep has more. */
 #define PLAIN_ARRAYS(X)                                                                            \
@@ -139,4 +140,149 @@ ckvc_status rollouts_check(rollout_scratch *w, const rollouts *r, const rollouts
         ++*n_checked;
     }
     return CKVC_OK;
+}
+
+/* Whose baseline a variant leaves. */
+static uint32_t group_of(const variant_list *v, uint32_t i) { return v->group[v->items[i].budget]; }
+
+/* w->order: the variants by (group, layer), counted, in the list's order within. */
+static void sort_variants(rollout_scratch *w, const rollouts *r) {
+    const variant_list *v = r->variants;
+    const uint32_t L = r->sets->n_layers;
+    const size_t n_keys = (size_t)r->sets->n_budgets * L;
+    memset(w->first, 0, (n_keys + 1) * sizeof *w->first);
+    for (uint32_t i = 0; i < v->n; i++) {
+        w->first[(size_t)group_of(v, i) * L + v->items[i].layer + 1]++;
+    }
+    for (size_t i = 0; i < n_keys; i++) { w->first[i + 1] += w->first[i]; }
+    for (uint32_t i = 0; i < v->n; i++) {
+        w->order[w->first[(size_t)group_of(v, i) * L + v->items[i].layer]++] = i;
+    }
+}
+
+/* The rollouts of a batch in the order of work: starts, then variants, which leave these starts. */
+typedef struct batch {
+    int64_t n_starts, n_variants;
+    int64_t full;                                /* lane of the full cache, or -1 */
+    int64_t start[PROMPT_SETS_MAX_BUDGETS];      /* lane of each group's baseline, or -1 */
+    uint32_t group[PROMPT_SETS_MAX_BUDGETS + 1]; /* of each start */
+} batch;
+
+/* What is left for the batches to come. */
+typedef struct what_is_left {
+    bool full;                          /* the full cache's rollout is still wanted */
+    bool done[PROMPT_SETS_MAX_BUDGETS]; /* groups whose baseline has its loss */
+    size_t next;                        /* of order */
+} what_is_left;
+
+static void add_start(batch *b, what_is_left *left, uint32_t group) {
+    b->group[b->n_starts] = group;
+    b->start[group] = b->n_starts++;
+    left->done[group] = true;
+}
+
+/* Fills the batch from what is left: the full cache's rollout, baselines that have no loss yet,
+ * variants with the baselines that they leave -> w->item. false: nothing is left. */
+static bool next_batch(rollout_scratch *w, const rollouts *r, what_is_left *left, batch *b) {
+    const variant_list *v = r->variants;
+    *b = (batch){.full = -1};
+    for (uint32_t g = 0; g < r->sets->n_budgets; g++) { b->start[g] = -1; }
+    if (left->full) { b->full = b->n_starts++; }
+    left->full = false;
+    for (; left->next < v->n; left->next++) {
+        const uint32_t g = group_of(v, w->order[left->next]);
+        const int64_t needs = b->start[g] < 0 ? 2 : 1;
+        if (b->n_starts + b->n_variants + needs > w->most.max_lanes) { return true; }
+        if (b->start[g] < 0) { add_start(b, left, g); }
+        w->item[b->n_variants++] = w->order[left->next];
+    }
+    for (uint32_t g = 0; /* baselines that no variant leaves */
+         g < r->sets->n_budgets && b->n_starts + b->n_variants < w->most.max_lanes; g++) {
+        if (v->group[g] == g && !left->done[g]) { add_start(b, left, g); }
+    }
+    return b->n_starts > 0;
+}
+
+/* Lanes from the batch: starts in front, then the variants by layer (each group's are in that order
+ * already). */
+static void fill_lanes(rollout_scratch *w, const rollouts *r, const batch *b) {
+    const variant_list *v = r->variants;
+    int64_t n = 0;
+    for (; n < b->n_starts; n++) {
+        w->lanes[n] = (rollout_lane){
+            .parent = -1, .sets = n == b->full ? NULL : prompt_sets_baseline(r->sets, b->group[n])};
+    }
+    for (uint32_t l = 0; l < r->sets->n_layers; l++) {
+        for (int64_t i = 0; i < b->n_variants; i++) {
+            const uint32_t at = w->item[i];
+            if (v->items[at].layer != l) { continue; }
+            w->of_lane[n] = at;
+            w->kept[n] = variant_set(v, at);
+            w->lanes[n] = (rollout_lane){.parent = (int32_t)b->start[group_of(v, at)],
+                                         .layer = (int32_t)l,
+                                         .kept = &w->kept[n]};
+            n++;
+        }
+    }
+    assert(n == b->n_starts + b->n_variants);
+}
+
+/* Takes the losses of a batch to their places. */
+static void store_losses(const rollout_scratch *w, rollouts *r, const batch *b) {
+    const variant_list *v = r->variants;
+    for (int64_t i = 0; i < b->n_starts + b->n_variants; i++) {
+        const uint32_t C = r->n_continuation;
+        const double loss = nll_mean(w->nll + (size_t)i * C, C);
+        if (i >= b->n_starts) {
+            v->items[w->of_lane[i]].loss = loss;
+        } else if (i == b->full) {
+            r->full = loss;
+        } else {
+            for (uint32_t budget = 0; budget < r->sets->n_budgets; budget++) {
+                if (v->group[budget] == b->group[i]) { r->baseline[budget] = loss; }
+            }
+        }
+    }
+}
+
+typedef struct sweep {
+    what_is_left left;
+    batch b;
+    bool under_way;
+} sweep;
+
+ckvc_status rollouts_sweep_together(const prompt_rollouts *of, int64_t n, ckvc_err *err) {
+    sweep sweeps[SESSIONS_TOGETHER];
+    rollout_job jobs[SESSIONS_TOGETHER];
+    assert(n >= 1 && n <= SESSIONS_TOGETHER);
+    for (int64_t i = 0; i < n; i++) {
+        const rollout_extent *most = &of[i].scratch->most;
+        assert(of[i].losses->n_continuation <= most->max_continuation && most->max_lanes >= 2);
+        sweeps[i].left = (what_is_left){.full = true};
+        sort_variants(of[i].scratch, of[i].losses);
+    }
+    for (;;) {
+        int64_t n_jobs = 0, n_lanes = 0;
+        for (int64_t i = 0; i < n; i++) {
+            rollout_scratch *w = of[i].scratch;
+            rollouts *r = of[i].losses;
+            batch *b = &sweeps[i].b;
+            sweeps[i].under_way = next_batch(w, r, &sweeps[i].left, b);
+            if (!sweeps[i].under_way) { continue; }
+            fill_lanes(w, r, b);
+            jobs[n_jobs] = (rollout_job){.session = r->session,
+                                         .continuation = r->continuation,
+                                         .n = r->n_continuation,
+                                         .lanes = w->lanes,
+                                         .n_lanes = b->n_starts + b->n_variants,
+                                         .nll = w->nll};
+            n_lanes += jobs[n_jobs++].n_lanes;
+        }
+        if (n_jobs == 0) { return CKVC_OK; }
+        CKVC_TRY(sessions_rollouts(jobs, n_jobs, err));
+        for (int64_t i = 0; i < n; i++) {
+            if (sweeps[i].under_way) { store_losses(of[i].scratch, of[i].losses, &sweeps[i].b); }
+        }
+        ckvc_progress_step((uint64_t)n_lanes);
+    }
 }

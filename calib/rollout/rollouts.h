@@ -3,7 +3,7 @@
  *   plain  after one prefill, one continuation per distinct kept set: slow and simple, the oracle
  *   sweep  all distinct variants in one sweep of the layers, cut into batches that the memory
  *          allows; every batch starts from the baselines that its variants leave, a variant joins
- *          at its layer (rollouts_sweep.c)
+ *          at its layer (rollouts.c)
  *   check  a share of what the sweep gave once more, the plain way (--check-rollouts)
  *
  * Each rollout of a sweep is the same bits as the plain way's, whatever the batches: its rows have
@@ -60,11 +60,10 @@ ckvc_status rollout_baseline(rollout_scratch *w, const rollouts *r, uint32_t bud
                              ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status rollout_variant(rollout_scratch *w, const rollouts *r, size_t i, double *loss,
                             ckvc_err *err) CKVC_MUST_CHECK;
-/* All of them. The sweep needs a scratch and a session of at least 2 lanes. */
+/* All of them, one after the other. */
 ckvc_status rollouts_plain(rollout_scratch *w, rollouts *r, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status rollouts_sweep(rollout_scratch *w, rollouts *r, ckvc_err *err) CKVC_MUST_CHECK;
-/* The sweeps of n prompts, whose sessions are of one sessions_create, side by side through the
- * layers: a batch of each at a time. */
+/* The sweeps of n prompts, whose sessions are of one sessions_create and have at least 2 lanes, as
+ * their scratches have, side by side through the layers: a batch of each at a time. */
 typedef struct prompt_rollouts {
     rollout_scratch *scratch;
     rollouts *losses;

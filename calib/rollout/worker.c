@@ -5,7 +5,7 @@
 
 #include "lib/base/progress.h"
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Prompts that are worth going together: until copies of weights take a tenth of a pass, about, and
  * until they fill the device; a clean stop waits for all of them. */
@@ -16,7 +16,8 @@ static int64_t most_prompts(const calibrate_inputs *in, const worker_options *o,
         copying = (8 * in->backend->copy_rows + rows - 1) / rows,
                   filling = (in->backend->fill_rows + T - 1) / T,
                   enough = copying > filling ? copying : filling;
-    return least(least(enough, (int64_t)in->prompts->n), least(o->most_prompts, SESSIONS_TOGETHER));
+    return min_i64(min_i64(enough, (int64_t)in->prompts->n),
+                   min_i64(o->most_prompts, SESSIONS_TOGETHER));
 }
 
 static memory_request request_of(const calibrate_inputs *in, const worker_options *o,
@@ -31,7 +32,6 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                                       .max_window = o->setting.window,
                                       .max_targets = o->max_targets,
                                       .max_among = o->max_among,
-                                      .propagate_from = o->propagate_from,
                                       .max_watched = o->max_watched},
                            .beside = o->beside,
                            .held = o->held,

@@ -30,12 +30,11 @@ typedef struct worker_options {
     behaviour_policy behaviour; /* greedy is the worker's own to make */
     rollout_way rollouts;
     size_t memory; /* bytes; 0: three quarters of what is free */
-    /* For who looks at what later rows attend to (calib/demand): tokens of session_targets, and
+    /* For who looks at what later rows attend to (calib/demand): tokens of a target_job, and
      * bytes that it holds beside the worker. */
     uint32_t max_targets;
     uint32_t max_among;   /* positions of a target_input's `among` */
     uint32_t max_watched; /* last rows that w->watcher is shown */
-    int32_t propagate_from;
     size_t beside;
     size_t held;        /* of the backend's memory, by others, beside all workers */
     int64_t most_lanes; /* without a table: rollouts side by side at most; 0: none are */

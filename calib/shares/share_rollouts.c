@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "lib/base/progress.h"
-#include "lib/base/rng.h"
-#include "lib/policy/share_actions.h"
+#include "lib/base/hash.h"
+#include "lib/policy/retain_many.h"
 
 enum { STAGE_SHARES = 7 }; /* of the random stream of a prompt (variants.c has 1 to 6) */
 
@@ -40,10 +40,11 @@ static ckvc_status check_table(share_rollouts *s, const table_file *f, ckvc_err 
                      f->content_id, ckvc_mode_name(s->mode), t->budgets[0],
                      ckvc_mode_name((ckvc_mode)ckvc_table_score(t, b).mode), t->budgets[b]);
     }
-    assert(s->mode !=
-           CKVC_MODE_SHARED); /* the caller's to see; missing shares: policy_sets_create */
+    assert(s->mode != CKVC_MODE_SHARED); /* the caller's to see */
     return CKVC_OK;
 }
+
+static void see_head(void *ctx, const prefill_head *head) { table_sets_see(ctx, head); }
 
 ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options *o,
                                 const calibrate_inputs *in, worker_options *w, ckvc_err *err) {
@@ -52,32 +53,29 @@ ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options 
                           .L = (uint32_t)shape->n_layers,
                           .n_budgets = o->setting.budgets.n,
                           .max_tokens = in->prompts->max_tokens,
-                          .plain = *o->table->table,
-                          .file = *o->table};
+                          .plain = *o->table->table};
     CKVC_TRY(check_table(s, o->table, err));
     const bool gate = o->side == CKVC_SIDE_GATE;
     s->actions = gate ? share_thresholds : share_factors;
     s->A = gate ? SHARE_THRESHOLDS : SHARE_FACTORS;
     while (s->actions[s->neutral] != !gate) { s->neutral++; } /* no threshold; a factor of 1 */
     if (gate) { s->plain.relative = 0; }
-    s->file.table = &s->plain;
-    s->policy = (score_policy){SCORE_TABLE, &s->file};
     s->S = s->mode == CKVC_MODE_HEADS ? (uint32_t)shape->n_kv_heads : 1;
     s->U = gate ? 1 : s->S;
-    s->choice = (policy_choice){.list = &s->policy,
-                                .n = 1,
-                                .setting = o->setting,
-                                .mode = CKVC_MODE_COUNT,
-                                .score = CKVC_SCORE_COUNT};
-    CKVC_TRY(policy_sets_create(&s->choice, shape, in->prompts, &s->policies, err));
+    const table_sets_options sets = {.table = &s->plain,
+                                     .budgets = o->setting.budgets.v,
+                                     .n_budgets = o->setting.budgets.n,
+                                     .mode = CKVC_MODE_COUNT,
+                                     .score = CKVC_SCORE_COUNT};
+    CKVC_TRY(table_sets_open(&s->table, &sets, shape, in->prompts->max_tokens, err));
+    s->watcher =
+        (prefill_watcher){.n_rows = table_sets_rows(&s->table), .see = see_head, .ctx = &s->table};
     const size_t states = (size_t)s->n_budgets * s->L * s->U, T = in->prompts->max_tokens,
                  most = (size_t)s->L * s->U * (s->A - 1) + 1,
                  lanes = most < SWEEP_MAX_LANES ? most : SWEEP_MAX_LANES;
-    session_limits limits = {0};
-    policy_sets_need(s->policies, &limits);
-    w->max_watched = (uint32_t)limits.max_watched;
+    w->max_watched = (uint32_t)s->watcher.n_rows;
     w->most_lanes = s->most_lanes = (uint32_t)lanes;
-    w->beside = policy_sets_bytes(s->policies);
+    w->beside = s->table.bytes;
 #define TAKE(member, n)                                                                            \
     s->member = ckvc_calloc((n), sizeof *s->member);                                               \
     w->beside += (n) * sizeof *s->member;
@@ -86,7 +84,7 @@ ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options 
 }
 
 void share_rollouts_close(share_rollouts *s) {
-    policy_sets_free(s->policies);
+    table_sets_close(&s->table);
 #define FREE(member, n) free(s->member);
     ARRAYS(FREE)
     *s = (share_rollouts){0};
@@ -121,10 +119,12 @@ static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 /* Of side head no factor takes a unit above its threshold; of side gate capacities [L][S], in
  * scratch, become what each threshold leaves of a layer's. */
-static void cut_actions(share_rollouts *s, uint32_t b, uint32_t *entries) {
+static void cut_actions(share_rollouts *s, uint32_t b, const prefill_stats *stats,
+                        uint32_t *entries) {
     const bool gate = s->o.side == CKVC_SIDE_GATE;
     for (uint32_t i = 0; !gate && s->plain.relative && i < s->L * s->U; i++) {
-        const uint32_t most = policy_sets_above(s->policies, 0, b, i / s->U, i % s->U, -1);
+        const double tau = table_sets_threshold(&s->table, b, i / s->U, stats);
+        const uint32_t most = table_sets_above(&s->table, b, i / s->U, i % s->U, tau);
         for (uint32_t a = 0; a < s->A; a++) {
             entries[i * s->A + a] = min_u32(entries[i * s->A + a], most);
         }
@@ -134,13 +134,14 @@ static void cut_actions(share_rollouts *s, uint32_t b, uint32_t *entries) {
         entries[i] = 0;
         for (uint32_t k = 0; k < s->S; k++) {
             entries[i] += min_u32(s->scratch[l * s->S + k],
-                                  policy_sets_above(s->policies, 0, b, l, k, s->actions[a]));
+                                  table_sets_above(&s->table, b, l, k, s->actions[a]));
         }
     }
 }
 
 /* What all actions keep -> entries, and which states are taken. */
-static ckvc_status draw(share_rollouts *s, const prompt *p, ckvc_err *err) {
+static ckvc_status draw_states(share_rollouts *s, const prompt *p, const prefill_stats *stats,
+                               ckvc_err *err) {
     const uint32_t states = s->n_budgets * s->L * s->U, T = p->n_tokens;
     ckvc_rng rng;
     int64_t n = 0;
@@ -151,11 +152,13 @@ static ckvc_status draw(share_rollouts *s, const prompt *p, ckvc_err *err) {
         const int rc = s->o.side == CKVC_SIDE_GATE
                            ? ckvc_table_capacities(&s->plain, b, s->mode, B, T, s->scratch, &least)
                            : ckvc_share_capacities(&of, B, T, entries, &least, s->scratch);
+        const table_kept *kept;
         CKVC_FAIL_IF(rc != 0, err, CKVC_E_DATA,
                      "prompt \"%s\": a budget of %u tokens is below what every %s must keep; the "
                      "least is %u",
                      p->entry->id, B, s->mode == CKVC_MODE_HEADS ? "head" : "layer", least);
-        cut_actions(s, b, entries);
+        CKVC_TRY(table_sets_keep(&s->table, b, NULL, stats, &kept, err));
+        cut_actions(s, b, stats, entries);
     }
     for (uint32_t i = 0; i < states; i++) { s->order[i] = i; }
     memset(s->taken, 0, states * sizeof *s->taken);
@@ -175,7 +178,7 @@ static ckvc_status draw(share_rollouts *s, const prompt *p, ckvc_err *err) {
 typedef struct batch {
     share_rollouts *s;
     worker *w;
-    const policy_kept *kept; /* the table's own sets */
+    const table_kept *kept; /* the table's own sets */
     uint32_t budget;
     double *losses; /* of the prompt, [nB][L][U][A] */
     double own;     /* under the table's own sets */
@@ -193,15 +196,15 @@ static void fill_lane(const batch *t, uint32_t l, uint32_t u, uint32_t a, int64_
     for (uint32_t k = 0; k < s->S; k++) {
         const uint32_t own = from->offsets[k + 1] - from->offsets[k],
                        n = s->o.side == CKVC_SIDE_GATE
-                               ? min_u32(own, policy_sets_above(s->policies, 0, t->budget, l, k,
-                                                                s->actions[a]))
+                               ? min_u32(own, table_sets_above(&s->table, t->budget, l, k,
+                                                               s->actions[a]))
                            : k == u ? entries[a]
                                     : own;
         uint32_t *to = positions + offsets[k];
         if (n == own) {
             memcpy(to, from->positions + from->offsets[k], n * sizeof *to);
         } else {
-            (void)policy_sets_unit(s->policies, 0, t->budget, l, k, n, to);
+            (void)table_sets_unit(&s->table, t->budget, l, k, n, to);
         }
         offsets[k + 1] = offsets[k] + n;
     }
@@ -215,7 +218,7 @@ static double mean_of(const batch *t, int64_t lane) {
 }
 
 /* One lane by a continuation of its own, -> the first of scratch.nll. */
-static ckvc_status plain(const batch *t, int64_t lane, double *loss, ckvc_err *err) {
+static ckvc_status plain_loss(const batch *t, int64_t lane, double *loss, ckvc_err *err) {
     const rollouts *r = &t->w->losses;
     const kept_set *sets = t->kept->sets;
     if (lane > 0) {
@@ -230,14 +233,14 @@ static ckvc_status plain(const batch *t, int64_t lane, double *loss, ckvc_err *e
     return CKVC_OK;
 }
 
-static void store(batch *t, int64_t lane, double loss) {
+static void store_loss(batch *t, int64_t lane, double loss) {
     const struct share_lane *of = &t->s->of_lane[lane];
     if (lane == 0) { t->own = loss; }
     for (uint32_t k = 0; lane > 0 && k < of->n; k++) { t->losses[of->action + k] = loss; }
 }
 
 /* A share of what a sweep gave once more, by (seed, prompt, place). */
-static ckvc_status check(const batch *t, const prompt *p, ckvc_err *err) {
+static ckvc_status check_losses(const batch *t, const prompt *p, ckvc_err *err) {
     share_rollouts *s = t->s;
     const rollouts_sample of = {s->o.check, s->o.setting.seed, p->entry->id};
     for (int64_t i = 0; i < t->n; i++) {
@@ -245,7 +248,7 @@ static ckvc_status check(const batch *t, const prompt *p, ckvc_err *err) {
         char what[64];
         double loss;
         if (!rollouts_chosen(&of, ((uint64_t)t->budget << 40) + action)) { continue; }
-        CKVC_TRY(plain(t, i, &loss, err));
+        CKVC_TRY(plain_loss(t, i, &loss, err));
         snprintf(what, sizeof what, i ? "share action %zu" : "the table's own shares", action);
         CKVC_TRY(rollouts_compare(p->entry->id, what, i ? t->losses[action] : t->own, loss, err));
         s->n_checked++;
@@ -254,19 +257,20 @@ static ckvc_status check(const batch *t, const prompt *p, ckvc_err *err) {
 }
 
 /* Lanes so far -> their losses; lane 0 stays for the next batch. */
-static ckvc_status flush(batch *t, const prompt *p, ckvc_err *err) {
+static ckvc_status flush_batch(batch *t, const prompt *p, ckvc_err *err) {
     rollouts *r = &t->w->losses;
     if (t->w->o.rollouts == ROLLOUTS_PLAIN) {
         for (int64_t i = 0; i < t->n; i++) {
             double loss;
-            CKVC_TRY(plain(t, i, &loss, err));
-            store(t, i, loss);
+            CKVC_TRY(plain_loss(t, i, &loss, err));
+            store_loss(t, i, loss);
         }
     } else {
-        CKVC_TRY(session_rollouts(r->session, r->continuation, r->n_continuation, t->s->lanes, t->n,
-                                  t->w->scratch.nll, err));
-        for (int64_t i = 0; i < t->n; i++) { store(t, i, mean_of(t, i)); }
-        if (t->s->o.check > 0) { CKVC_TRY(check(t, p, err)); }
+        CKVC_TRY(sessions_rollouts(&(rollout_job){r->session, r->continuation, r->n_continuation,
+                                                  t->s->lanes, t->n, t->w->scratch.nll, NULL},
+                                   1, err));
+        for (int64_t i = 0; i < t->n; i++) { store_loss(t, i, mean_of(t, i)); }
+        if (t->s->o.check > 0) { CKVC_TRY(check_losses(t, p, err)); }
     }
     t->s->n_rollouts += (uint64_t)t->n;
     ckvc_progress_step((uint64_t)t->n);
@@ -277,7 +281,7 @@ static ckvc_status flush(batch *t, const prompt *p, ckvc_err *err) {
 static ckvc_status budget_losses(batch *t, const prompt *p, ckvc_err *err) {
     share_rollouts *s = t->s;
     const int64_t lanes = t->w->o.rollouts == ROLLOUTS_PLAIN ? s->most_lanes : t->w->plan.lanes;
-    CKVC_TRY(policy_sets_decide(s->policies, 0, t->budget, &t->kept, err));
+    CKVC_TRY(table_sets_keep(&s->table, t->budget, NULL, &t->w->stats, &t->kept, err));
     s->lanes[0] = (rollout_lane){.parent = -1, .sets = t->kept->sets};
     t->n = 1;
     for (uint32_t l = 0; l < s->L; l++) {
@@ -287,13 +291,13 @@ static ckvc_status budget_losses(batch *t, const prompt *p, ckvc_err *err) {
             for (uint32_t a = 0, n; s->taken[state] && a < s->A; a += n) {
                 n = equal_from(s, entries, a);
                 if (entries[a] == entries[s->neutral]) { continue; }
-                if (t->n == lanes) { CKVC_TRY(flush(t, p, err)); }
+                if (t->n == lanes) { CKVC_TRY(flush_batch(t, p, err)); }
                 s->of_lane[t->n] = (struct share_lane){state * s->A + a, n};
                 fill_lane(t, l, u, a, t->n++);
             }
         }
     }
-    return flush(t, p, err);
+    return flush_batch(t, p, err);
 }
 
 /* ---- a prompt ---- */
@@ -303,11 +307,12 @@ ckvc_status share_rollouts_measure(share_rollouts *s, worker *w, const prompt *p
     const size_t per_budget = (size_t)s->L * s->U * s->A, all = per_budget * s->n_budgets;
     double *losses = rows->action_loss + row * all;
     uint32_t *entries = rows->action_entries + row * all;
-    w->watcher = policy_sets_watch(s->policies, p, w->session);
+    w->watcher = &s->watcher;
+    CKVC_TRY(table_sets_begin(&s->table, p->entry->id, p->n_tokens,
+                              session_key_frequencies(w->session), err));
     CKVC_TRY(worker_prefill(w, p, err));
-    CKVC_TRY(policy_sets_enter(s->policies, w->session, p, &w->stats, err));
     CKVC_TRY(worker_full(w, err));
-    CKVC_TRY(draw(s, p, err));
+    CKVC_TRY(draw_states(s, p, &w->stats, err));
     memcpy(entries, s->entries, all * sizeof *entries);
     *finite = isfinite(w->losses.full);
     for (uint32_t b = 0; b < s->n_budgets; b++) {

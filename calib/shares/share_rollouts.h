@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include "calib/policies/policy_sets.h"
+#include "calib/actions/table_sets.h"
 #include "calib/rollout/worker.h"
 #include "formats/shard/shard.h"
 
@@ -34,14 +34,12 @@ typedef struct share_rollouts {
     share_rollouts_options o;
     ckvc_mode mode;
     ckvc_table plain;      /* the table, of side gate without thresholds; its arrays are borrowed */
-    table_file file;       /* around it: what policies draws on */
     const double *actions; /* [A] */
     uint32_t A, neutral;   /* neutral: the action that the table's own sets are */
     uint32_t L, U, S;      /* S: sets of a layer */
     uint32_t n_budgets, max_tokens;
-    score_policy policy;
-    policy_choice choice;
-    policy_sets *policies;
+    table_sets table; /* what `plain` keeps of the prompt in hand */
+    prefill_watcher watcher;
     uint32_t *order;     /* [nB][L][U] states as they are drawn */
     bool *taken;         /* of each */
     uint32_t *entries;   /* [nB][L][U][A] of the prompt in hand */

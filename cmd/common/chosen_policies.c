@@ -1,14 +1,14 @@
 /* --table, --policy, --budget: see chosen_policies.h. */
 #include "cmd/common/chosen_policies.h"
 
-#include "lib/base/nearest.h"
+#include "lib/base/utf8.h"
 
 /* What --policy names, in words. */
+#define NAME(ID, id, name, ...) name ", "
 #define POLICY_NAMES                                                                               \
-    "full, identity; recent, sink-recent, random, top-k, window, window-pooled; streamingllm, "    \
-    "h2o, snapkv, pyramidkv, dynamickv, adakv, cake, chunkkv, fastkv, "                            \
-    "expected-attention, tova, keydiff, kvzip; of each table: matched, no-utility, no-threshold, " \
-    "mean-gate, mean-pool, head-only, gate-only, pooled, headkv, duoattention"
+    SCORE_RULES(NAME)                                                                              \
+    "identity; of each table: " SCORE_TABLE_RULES(                                                 \
+        NAME) "matched, no-utility, no-threshold, mean-gate, mean-pool, head-only, gate-only"
 
 void policies_explain(void) {
     printf("\nreferences, what each looks at, whether it keeps just as many entries as it is told, "
@@ -84,11 +84,12 @@ ckvc_status policies_open(const policies_options *o, const inputs_options *input
                  score_is_reference(kind) && !score_needs_table(kind) ? " with --equal-tokens"
                                                                       : "");
         for (size_t t = 0; t < (each ? out->n_tables : 1); t++) {
-            out->list[out->n++] = (score_policy){kind, each ? out->tables[t] : NULL};
+            out->list[out->n++] =
+                (score_policy){.kind = kind, .table = each ? out->tables[t] : NULL};
         }
     }
     for (size_t t = 0; t < out->n_tables; t++) {
-        out->list[out->n++] = (score_policy){SCORE_TABLE, out->tables[t]};
+        out->list[out->n++] = (score_policy){.kind = SCORE_TABLE, .table = out->tables[t]};
     }
     return CKVC_OK;
 }

@@ -2,7 +2,7 @@
  * `ckvc score` and `ckvc eval`. */
 #pragma once
 
-#include "calib/policies/policy_sets.h"
+#include "judge/policies/policy_sets.h"
 #include "cmd/common/opened_inputs.h"
 
 enum { MAX_TABLES = 64 };

@@ -29,3 +29,87 @@ const opt opts_fit[] = {
              "a better action"),
     OPT_TEXT("label", label, "TEXT", "the table's name in reports (default: the model's)"),
     {0}};
+
+/* Who starts many processes of one command, and where it says which one this is. */
+typedef struct launcher {
+    const char *index, *count, *first, *last; /* variables; first, last: of an array's numbers */
+    bool within; /* a job of a Slurm allocation: SLURM_PROCID is not its own, but the batch script's
+                  */
+} launcher;
+
+static const launcher launchers[] = {
+    {"SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_MIN",
+     "SLURM_ARRAY_TASK_MAX", false},
+    {.index = "OMPI_COMM_WORLD_RANK", .count = "OMPI_COMM_WORLD_SIZE", .within = true},
+    {.index = "PMI_RANK", .count = "PMI_SIZE", .within = true},
+    {.index = "RANK", .count = "WORLD_SIZE", .within = true}, /* torchrun */
+    {.index = "SLURM_PROCID", .count = "SLURM_NTASKS"},
+    /* Kubernetes tells a pod its index alone; the number is for the manifest to repeat. */
+    {.index = "JOB_COMPLETION_INDEX", .count = "JOB_COMPLETIONS"}};
+
+/* A number of digits alone; -1: none. */
+static long number_of(const char *text) {
+    const size_t n = text ? strspn(text, "0123456789") : 0;
+    return n > 0 && n < 10 && !text[n] ? strtol(text, NULL, 10) : -1;
+}
+
+static long variable(const char *name) { return name ? number_of(getenv(name)) : -1; }
+
+static ckvc_status ask(const launcher *l, run_part *out, ckvc_err *err) {
+    const long first = variable(l->first) > 0 ? variable(l->first) : 0, last = variable(l->last);
+    const long index = variable(l->index) - first, count = variable(l->count);
+    USAGE_IF(index < 0 || count < 1, "--shard auto: %s is '%s' and %s is %s%s%s; say --shard I/N",
+             l->index, getenv(l->index), l->count, getenv(l->count) ? "'" : "",
+             getenv(l->count) ? getenv(l->count) : "not set", getenv(l->count) ? "'" : "");
+    USAGE_IF(index >= count || count > RUN_MAX_PARTS || (last >= 0 && last - first + 1 != count),
+             "--shard auto: %s is %ld of %ld, numbered from %ld%s; say --shard I/N", l->index,
+             index + first, count, first, last >= 0 ? " with gaps" : "");
+    *out = (run_part){(uint32_t)index, (uint32_t)count};
+    return CKVC_OK;
+}
+
+/* SLURM_PROCID of the shell of a batch script, which every job has: 0, and of no step. */
+static bool batch_shell(const launcher *l) {
+    return strcmp(l->index, "SLURM_PROCID") == 0 && getenv("SLURM_JOB_ID") &&
+           !getenv("SLURM_STEP_ID");
+}
+
+static bool differ(run_part a, run_part b) { return a.index != b.index || a.count != b.count; }
+
+static ckvc_status ask_all(run_part *out, ckvc_err *err) {
+    const launcher *by = NULL;
+    bool within = false;
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const launcher *l = &launchers[i];
+        run_part part;
+        if (!getenv(l->index) || batch_shell(l)) { continue; }
+        if (within && strcmp(l->index, "SLURM_PROCID") == 0) { continue; }
+        CKVC_TRY(ask(l, &part, err));
+        within = within || l->within;
+        if (by && part.count == 1) { continue; } /* one task in each of an array's */
+        USAGE_IF(by && out->count > 1 && differ(part, *out),
+                 "--shard auto: %s says %u/%u, and %s %u/%u; say --shard I/N", by->index,
+                 out->index, out->count, l->index, part.index, part.count);
+        by = l;
+        *out = part;
+    }
+    USAGE_IF(!by, "--shard auto: no launcher has said which part this is (SLURM_ARRAY_TASK_ID, "
+                  "SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK, RANK, JOB_COMPLETION_INDEX); say "
+                  "--shard I/N");
+    say("part %u/%u, by %s\n", out->index, out->count, by->index);
+    return CKVC_OK;
+}
+
+ckvc_status shard_option(const char *text, run_part *out, ckvc_err *err) {
+    *out = RUN_WHOLE;
+    if (!text) { return CKVC_OK; }
+    if (strcmp(text, "auto") == 0) { return ask_all(out, err); }
+    CKVC_AUTO_FREE char *index_text = ckvc_format("%.*s", (int)strcspn(text, "/"), text);
+    const char *slash = strchr(text, '/');
+    const long index = number_of(index_text), count = slash ? number_of(slash + 1) : -1;
+    USAGE_IF(index < 0 || count < 1 || index >= count || count > RUN_MAX_PARTS,
+             "--shard: got '%s', wanted I/N with I from 0 to N-1, N up to %d, or auto", text,
+             RUN_MAX_PARTS);
+    *out = (run_part){(uint32_t)index, (uint32_t)count};
+    return CKVC_OK;
+}

@@ -3,6 +3,7 @@
 
 #include "cql/fit/fit_result.h"
 #include "cmd/common/options.h"
+#include "formats/run/run_dir.h"
 
 #define OPT_CELLS(member)                                                                          \
     OPT_LIST("cells", member, "E,P", "entropy and perplexity bins of thresholds below shares",     \
@@ -14,3 +15,13 @@ extern const opt opts_fit[]; /* rows of fit_options: the fit */
                "weight of the conservative term; 0 is plain regression", .preset = "0.75")
 #define OPT_REWARD(member)                                                                         \
     OPT_ENUM("reward", member, "advantage|raw", "over the baseline on unit scale, or as logged")
+
+/* --shard I/N and --shard auto: which part of a run this process makes. */
+#define OPT_SHARD(member)                                                                          \
+    OPT_TEXT(                                                                                      \
+        "shard", member, "I/N|auto",                                                               \
+        "make part I of N (from 0): shards I, I + N, ... of a run, prompts of a score; auto: "     \
+        "as Slurm, MPI, Kubernetes or torchrun say. `ckvc merge` joins the parts")
+
+/* NULL is no part (count 0). auto asks the environment, and says on stderr what answered. */
+ckvc_status shard_option(const char *text, run_part *out, ckvc_err *err) CKVC_MUST_CHECK;

@@ -7,6 +7,8 @@
 #include "corpus/leaks/leak_check.h"
 #include "formats/lines/manifest.h"
 #include "lib/token/tokenizer.h"
+#include "cmd/common/opened_inputs.h"
+#include "formats/table/table_file.h"
 
 typedef struct leaks_cli {
     opt_list against;
@@ -25,3 +27,14 @@ extern const opt opts_leaks[]; /* rows of leaks_cli */
 ckvc_status manifest_leaks(const leaks_cli *c, const manifest *m, const tokenizer *tok,
                            const bool *repeats, bool json, json_t **found,
                            ckvc_err *err) CKVC_MUST_CHECK;
+
+/* The leak guard outside `manifest check`: a record that goes into a plan, and what a table's
+ * record says about a score. */
+/* *out: the record as the plan keeps it, a new reference; NULL when path is NULL. A record of
+ * another manifest, or of fewer prompts than this run takes, is CKVC_E_MISMATCH. Warns when it
+ * found leaks. */
+ckvc_status leak_guard_plan(const char *path, const opened_inputs *e, json_t **out,
+                            ckvc_err *err) CKVC_MUST_CHECK;
+/* One line on stderr unless the prompts of the table were compared with those scored here and share
+ * nothing with them. */
+void leak_guard_warn(const table_file *t, const char *path, const char *scored_manifest);

@@ -1,7 +1,7 @@
 /* Opening what most verbs need: see opened_inputs.h. */
 #include "cmd/common/opened_inputs.h"
 
-#include "calib/demand/repeat_pass.h"
+#include "calib/demand/demand_meter.h"
 #include "calib/rollout/memory_plan.h"
 #include "formats/model/model_files.h"
 #include "formats/tokenizer/tokenizer_files.h"

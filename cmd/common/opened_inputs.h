@@ -2,13 +2,13 @@
  * the option rows for them, so that the same option means the same in every verb. */
 #pragma once
 
-#include "calib/policies/rules/reconstruction.h"
+#include "judge/policies/rules/reconstruction.h"
 #include "calib/prompt/prompts.h"
 #include "cmd/common/options.h"
 #include "formats/lines/manifest.h"
 #include "formats/table/table_file.h"
 #include "lib/backend/backend.h"
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/pool.h"
 #include "lib/model/model.h"
 #include "lib/token/tokenizer.h"

@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <unistd.h>
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/files.h"
 
 enum { CONFIG_MAX_BYTES = 1 << 20 };

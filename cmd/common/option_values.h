@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cmd/common/options.h"
-#include "lib/base/nearest.h"
+#include "lib/base/utf8.h"
 #include "lib/base/status.h"
 
 typedef enum opt_origin { FROM_DEFAULT, FROM_CONFIG, FROM_ENVIRONMENT, FROM_FLAG } opt_origin;

@@ -1,11 +1,12 @@
 /* A run in the making: see run_setup.h. */
+#include "compile/stable.h"
 #include "cmd/common/run_setup.h"
 
-#include "calib/demand/repeat_pass.h"
+#include "calib/demand/demand_meter.h"
 #include "calib/prompt/sample.h"
-#include "calib/actions/start_table.h"
-#include "cmd/common/leak_guard.h"
-#include "cmd/common/run_text.h"
+#include "calib/actions/prompt_sets.h"
+#include "cmd/common/manifest_leaks.h"
+#include "cmd/common/json_text.h"
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/json.h"
 #include "lib/base/progress.h"
@@ -120,6 +121,7 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
              "hand, and a part has its own alone: leave out --shard, or those");
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
     j->options = c->log;
+    j->options.watch = &stable_watch;
     j->options.setting = c->inputs.setting;
     j->options.kind = shard_pass_named(c->side)->kind;
     if (j->options.kind != SHARD_LOGGED && !c->no_repeat && *c->inputs.setting.repeat) {
@@ -343,41 +345,40 @@ ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err)
     return CKVC_OK;
 }
 
-void run_setup_print_copies(const memory_plan *m, double copy_s, double compute_s, int64_t passes) {
+static void print_copies(const memory_plan *m, double copy_s, double compute_s) {
     if (m->joined > 0) {
-        printf("prompts together   rows of %lld go through a layer's products as one\n",
-               (long long)m->joined);
+        printf("rows of %lld prompts go through a layer's products as one\n", (long long)m->joined);
     }
     if (m->copied == 0) { return; }
     const double mb = (double)m->copied / 1e6, each = mb / (double)m->prompts;
-    printf("copies of weights  %.1f MB do not stay: %.3f s a pass through the layers (%.1f GB/s), "
-           "for %lld prompts together\n",
-           mb, copy_s, mb / 1e3 / copy_s, (long long)m->prompts);
-    printf("                   %.1f MB a prompt and pass", each);
-    if (passes > 0) {
-        printf(", %.1f in at most %lld passes", each * (double)passes, (long long)passes);
-    }
-    printf("; a prefill computes %.3f s: %.0f together make it compute-bound\n", compute_s,
+    printf("%.1f MB do not stay: %.3f s a pass through the layers (%.1f GB/s), for %lld prompts "
+           "together\n%.1f MB a prompt and pass; a prefill computes %.3f s: %.0f together make it "
+           "compute-bound\n",
+           mb, copy_s, mb / 1e3 / copy_s, (long long)m->prompts, each, compute_s,
            fmax(ceil(copy_s / compute_s), 1));
 }
 
-void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost) {
-    const repeat_dry_run *d = &cost->longest;
-    const memory_plan *m = &d->memory;
+void forecast_print(json_t *o, bool json, const memory_plan *m, double copy_s, double compute_s) {
     char duration[CKVC_DURATION];
-    ckvc_duration(3600 * cost->hours, duration);
-    printf("prompts            %zu (%zu held out)\n", j->e.prompts->n, j->e.prompts->n_heldout);
-    printf("longest prompt     %u + %u tokens: prefill %.3f s, %s %.3f s in all (%.1f times)\n",
-           d->n_tokens, d->n_continuation, d->prefill_s, calibrate_sides(&j->options), d->prompt_s,
-           d->prompt_s / d->prefill_s);
-    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, scores %.1f\n",
-           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
-           (double)m->prompt / 1e6, (double)m->sets / 1e6);
-    printf("                   up to %.1f MB more while a shard is written (--shard-prompts)\n",
-           cost->shard_bytes / 1e6);
-    run_setup_print_copies(m, d->copy_s, d->compute_s, 0);
-    printf("this pass          about %s at most, %.1f MB on disk\n", duration,
-           cost->disk_bytes / 1e6);
+    if (json) {
+        json_print_as_given(o);
+        return;
+    }
+    ckvc_duration(3600 * json_number_value(json_object_get(o, "hours")), duration);
+    json_object_set_new(o, "at_most", json_string(duration));
+    json_text(o, 0);
+    json_decref(o);
+    if (m) { print_copies(m, copy_s, compute_s); }
+}
+
+json_t *run_setup_repeat_json(const run_setup *j, const repeat_cost *cost) {
+    const repeat_dry_run *d = &cost->longest;
+    return JSON_NUMBERS(json_pack("{s:s}", "pass", calibrate_sides(&j->options)),
+                        {"prompts", j->e.prompts->n}, {"held_out", j->e.prompts->n_heldout},
+                        {"longest", d->n_tokens}, {"prefill_s", d->prefill_s},
+                        {"prompt_s", d->prompt_s}, {"hours", cost->hours},
+                        {"memory_bytes", (double)d->memory.total + cost->shard_bytes},
+                        {"disk_bytes", round(cost->disk_bytes)});
 }
 
 ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const json_t *whole,
@@ -479,21 +480,14 @@ ckvc_status run_setup_dry_run(const run_setup_options *c, run_setup *j, run_cost
     return CKVC_OK;
 }
 
-void run_setup_print_cost(const run_setup *j, const run_cost *cost) {
+json_t *run_setup_cost_json(const run_setup *j, const run_cost *cost) {
     const dry_run *d = &cost->longest;
-    const memory_plan *m = &d->memory;
-    printf("prompts            %zu (%zu logged, %zu held out)\n", j->e.prompts->n, cost->logged,
-           j->e.prompts->n_heldout);
-    printf(
-        "longest prompt     %u + %u tokens: prefill %.3f s, a rollout %.4f s (%.0f/s, over %llu)\n",
-        d->n_tokens, d->n_continuation, d->prefill_s, d->rollout_s, 1 / d->rollout_s,
-        (unsigned long long)d->timed);
-    printf("per prompt         %llu actions in %llu distinct rollouts (the longest prompt's)\n",
-           (unsigned long long)d->actions, (unsigned long long)d->distinct);
-    printf("memory             %.1f MB of %.1f: weights %.1f, prompt %.1f, kept sets %.1f, batches "
-           "of %lld rollouts %.1f\n",
-           (double)m->total / 1e6, (double)m->limit / 1e6, (double)m->weights / 1e6,
-           (double)m->prompt / 1e6, (double)m->sets / 1e6, (long long)m->lanes,
-           (double)m->batch / 1e6);
-    run_setup_print_copies(m, d->copy_s, d->compute_s, m->passes);
+    return JSON_NUMBERS(json_object(), {"prompts", j->e.prompts->n}, {"logged", cost->logged},
+                        {"longest", d->n_tokens}, {"actions_per_prompt", d->actions},
+                        {"distinct_per_prompt", d->distinct}, {"prefill_s", d->prefill_s},
+                        {"rollout_s", d->rollout_s}, {"hours", cost->scan_hours + cost->pass_hours},
+                        {"records", round(cost->records)}, {"memory_bytes", d->memory.total},
+                        {"batch", d->memory.lanes}, {"prompts_together", d->memory.prompts},
+                        {"copied_bytes", d->memory.copied}, {"copy_s", d->copy_s},
+                        {"disk_bytes", round(cost->disk_bytes)});
 }

@@ -2,12 +2,12 @@
  * table, bin edges, budgets, plan, run directory. */
 #pragma once
 
-#include "calib/actions/action_grid.h"
+#include "calib/actions/prompt_sets.h"
 #include "calib/log/calibrate.h"
 #include "calib/log/plan.h"
 #include "cmd/common/opened_inputs.h"
-#include "cmd/common/shard_option.h"
-#include "formats/run/coverage.h"
+#include "cmd/common/fit_options.h"
+#include "formats/run/run_status.h"
 #include "formats/table/table_file.h"
 
 typedef struct run_setup_options {
@@ -72,7 +72,7 @@ typedef struct repeat_cost {
     double shard_bytes; /* of memory, beside the plan's: while a shard is written */
 } repeat_cost;
 ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err) CKVC_MUST_CHECK;
-void run_setup_print_repeat(const run_setup *j, const repeat_cost *cost); /* on stdout */
+json_t *run_setup_repeat_json(const run_setup *j, const repeat_cost *cost); /* a new reference */
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
  * (borrowed); NULL: of j->plan. */
 ckvc_status run_setup_begin_run(const run_setup_options *o, run_setup *j, const json_t *whole,
@@ -96,12 +96,11 @@ typedef struct run_cost {
 } run_cost;
 ckvc_status run_setup_dry_run(const run_setup_options *o, run_setup *j, run_cost *out,
                               ckvc_err *err) CKVC_MUST_CHECK;
-/* Prompts, the longest one's times, rollouts and memory, on stdout. */
-void run_setup_print_cost(const run_setup *j, const run_cost *cost);
+json_t *run_setup_cost_json(const run_setup *j, const run_cost *cost); /* a new reference */
 /* The table that a run starts under. Borrowed. */
 ckvc_table *run_setup_table(const run_setup *j);
 void run_setup_close(run_setup *j);
-/* Of a dry run: which prompts go together, which copies of weights do not stay, what they take in
- * seconds and how many prompts make up for it; nothing where all stay. compute_s: of a prompt's
- * prefill; passes, at most; 0: not known. */
-void run_setup_print_copies(const memory_plan *m, double copy_s, double compute_s, int64_t passes);
+/* The numbers of a dry run on stdout, as JSON or for people, to whom which prompts go together and
+ * what copies of weights that do not stay cost is said, too (m NULL: not). Takes o, which has the
+ * member hours; compute_s: of a prompt's prefill. */
+void forecast_print(json_t *o, bool json, const memory_plan *m, double copy_s, double compute_s);

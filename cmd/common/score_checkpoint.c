@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "formats/lines/rows.h"
-#include "formats/run/durable_append.h"
+#include "formats/run/run_append.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"

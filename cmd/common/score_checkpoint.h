@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "formats/run/run_dir.h"
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/files.h"
 #include "lib/base/status.h"
 

@@ -64,7 +64,7 @@ static const verb *find_verb(char **words, int n, int *n_words) {
 static void print_verbs(FILE *f) {
     fprintf(f,
             "ckvc %s: compiles KV-cache eviction policies offline\n\nusage: ckvc VERB [options]    "
-            "  ckvc help VERB\n",
+            "  ckvc help VERB [all]\n",
             CKVC_VERSION);
     for (const verb *const *v = all_verbs; *v; v++) {
         if (!(*v)->name) {
@@ -75,7 +75,19 @@ static void print_verbs(FILE *f) {
     }
 }
 
+/* Verbs of earlier releases, and where each went: said for one release. */
+static const char *const gone_verbs[][2] = {
+    {"export", "is `python3 -m ckvc export` now (pip install ckvc, or PYTHONPATH=python)"},
+    {"import", "is `python3 -m ckvc import` now (pip install ckvc, or PYTHONPATH=python)"},
+    {"bench", "is a program of the source tree now: `make bench`"}};
+
 static int unknown_verb(const char *name) {
+    for (size_t i = 0; i < sizeof gone_verbs / sizeof *gone_verbs; i++) {
+        if (strcmp(name, gone_verbs[i][0]) == 0) {
+            say("ckvc: verb '%s' %s\n", name, gone_verbs[i][1]);
+            return 64;
+        }
+    }
     nearest near = {.word = name};
     for (const verb *const *v = all_verbs; *v; v++) {
         if ((*v)->name) { nearest_try(&near, (*v)->name); }
@@ -99,22 +111,43 @@ static void print_option(const opt_value *v) {
     printf("%s%s%s%s\n", o->help, value ? " [" : "", value ? value : "", value ? "]" : "");
 }
 
-static void print_help(const verb *v, const opt_values *values) {
+static bool is_common(const verb *v, const opt *o) {
+    CKVC_AUTO_FREE char *word = ckvc_format(" %s ", o->name);
+    return !v->common || strstr(v->common, word);
+}
+
+/* Those that people use, or all; a title before the first of its options. */
+static void print_options(const verb *v, const opt_values *values, bool all) {
+    const char *title = "options";
+    size_t n_more = 2; /* --config, --print-config */
+    for (size_t i = 0; i < values->n; i++) {
+        const opt *o = values->items[i].o;
+        if (o->type == OPT_IS_TITLE) {
+            title = o->name;
+        } else if (all || is_common(v, o)) {
+            if (title) { printf("\n%s:\n", title); }
+            title = NULL;
+            print_option(&values->items[i]);
+        } else {
+            n_more++;
+        }
+    }
+    if (all || !v->common) {
+        printf(
+            "\n      --config FILE                  option = value lines; below flags and CKVC_* "
+            "variables\n"
+            "      --print-config                 each value with its origin, then exit\n"
+            "      --help                         this text\n");
+    } else {
+        printf("\n%zu more options: ckvc %s --help all\n", n_more, v->name);
+    }
+}
+
+static void print_help(const verb *v, const opt_values *values, bool all) {
     printf("ckvc %s: %s\n\nusage: %s\n\nexamples:\n%s", v->name, v->summary ? v->summary : v->about,
            v->usage, v->examples);
     if (v->more) { v->more(); }
-    if (values->n && values->items[0].o->type != OPT_IS_TITLE) { printf("\noptions:\n"); }
-    for (size_t i = 0; i < values->n; i++) {
-        if (values->items[i].o->type == OPT_IS_TITLE) {
-            printf("\n%s:\n", values->items[i].o->name);
-        } else {
-            print_option(&values->items[i]);
-        }
-    }
-    printf("\n      --config FILE                  option = value lines; below flags and CKVC_* "
-           "variables\n"
-           "      --print-config                 each value with its origin, then exit\n"
-           "      --help                         this text\n");
+    print_options(v, values, all);
 }
 
 static void print_config(const opt_values *values) {
@@ -246,7 +279,7 @@ static int verb_run(const verb *v, bool help, int argc, char **argv) {
     opt_values_add(&values, v->options, options);
     const ckvc_status ahead = look_ahead(&values, argc, argv, &help, &config, &err);
     if (help) { /* with the built-in defaults */
-        print_help(v, &values);
+        print_help(v, &values, strcmp(argv[argc - 1], "all") == 0);
         return 0;
     }
     if (ahead != CKVC_OK || read_values(&values, &err) != CKVC_OK ||

@@ -19,6 +19,8 @@ typedef struct verb {
     const char *usage;    /* "ckvc fit RUN... --out T.ckvt [options]" */
     const char *examples; /* two or three lines, each "  ckvc ...\n" */
     void (*more)(void);   /* prints what else its help says behind them, or NULL */
+    const char *common;   /* names of the options that its help shows, " model out "; NULL: of few
+                             options all; `--help all` shows all */
     const opt *options;   /* rows of a struct of `size` bytes: VERB_OPTIONS */
     size_t size;
     ckvc_status (*work)(const verb_call *call, ckvc_err *err);

@@ -1,21 +1,13 @@
-/* Markup to plain text, good enough to be prompts: not a renderer. Input is UTF-8; output is UTF-8,
- * lines ended by LF, no control characters but LF and tab, no trailing blanks, at most one blank
- * line in a row. In a text that is mostly ASCII typographic quotes, dashes and spaces are folded to
- * it; in others they stay: they are that language's own. */
+/* Texts as prompts: UTF-8, lines ended by LF, no control characters but LF and tab, no trailing
+ * blanks, at most one blank line in a row. In a text that is mostly ASCII typographic quotes,
+ * dashes and spaces are folded to it; in others they stay: they are that language's own. */
 #pragma once
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 
-typedef enum text_kind {
-    TEXT_PLAIN,
-    TEXT_HTML,
-    TEXT_MAN,
-    TEXT_INFO,
-    TEXT_RST,
-    TEXT_KIND_COUNT
-} text_kind;
-
-/* By the file's name (without .gz) and its first bytes. */
-text_kind text_kind_guess(const char *name, const char *text, size_t n);
-/* Appends the plain text of a document to out, which is empty. Whether it is mostly ASCII. */
-bool text_convert(text_kind kind, const char *text, size_t n, ckvc_buffer *out);
+/* Whether a file is HTML, a man page or info, by its first bytes [n, and a NUL behind them]:
+ * scripts/plain_text.py makes text of these. */
+bool text_is_markup(const char *text, size_t n);
+/* Appends a document to out, which is empty. rst: less the directives, underlines and backticks of
+ * reStructuredText. Whether it is mostly ASCII. */
+bool text_convert(bool rst, const char *text, size_t n, ckvc_buffer *out);

@@ -5,11 +5,11 @@
 
 #include <assert.h>
 
-#include "corpus/build/cuts.h"
+#include "corpus/build/documents.h"
 #include "corpus/build/retrieval.h"
 #include "corpus/texts.h"
 #include "lib/base/order.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/base/utf8.h"
 
 enum {

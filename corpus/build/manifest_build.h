@@ -5,7 +5,7 @@
 
 #include "corpus/build/documents.h"
 #include "formats/lines/manifest.h"
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/token/tokenizer.h"
 
 enum {

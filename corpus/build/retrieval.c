@@ -7,7 +7,7 @@
 #include <ctype.h>
 #include <stdio.h>
 
-#include "corpus/build/cuts.h"
+#include "corpus/build/documents.h"
 #include "corpus/texts.h"
 #include "lib/base/hash.h"
 #include "lib/base/order.h"

@@ -4,9 +4,9 @@
  * continuation asks for stands in the prompt exactly once beside its key. */
 #pragma once
 
-#include "corpus/hashes.h"
-#include "lib/base/buffer.h"
-#include "lib/base/rng.h"
+#include "corpus/texts.h"
+#include "lib/base/json.h"
+#include "lib/base/hash.h"
 
 enum {
     RETRIEVAL_MAX_FACTS = 32,

@@ -4,10 +4,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "corpus/leaks/entry_part.h"
-#include "corpus/leaks/json_strings.h"
 #include "corpus/leaks/line_stream.h"
-#include "corpus/leaks/near_duplicates.h"
 #include "corpus/leaks/shared_spans.h"
 #include "corpus/leaks/word_list.h"
 #include "lib/base/utf8.h"

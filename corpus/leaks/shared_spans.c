@@ -7,9 +7,13 @@
 #include "corpus/leaks/shared_spans.h"
 
 #include <string.h>
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
 
-#include "corpus/hashes.h"
+#include "corpus/texts.h"
 #include "lib/base/memory.h"
+#include "lib/base/order.h"
 
 enum { MAX_PLACES = 64 };
 #define NOWHERE UINT32_MAX
@@ -154,3 +158,212 @@ void leak_touched(const leak_index *x, bool *touched) {
 }
 
 void leak_forget(leak_index *x) { memset(x->found, 0, x->n_grams * sizeof *x->found); }
+
+enum { MAX_SHINGLES = 1 << 30, DISTINCT_BITS = 1 << 17 };
+
+typedef struct shingle { /* one of the collection */
+    uint64_t hash;
+    uint32_t texts; /* that have it */
+    uint32_t first; /* posting + 1 of the texts in whose prefix it stands, ascending; 0: none */
+} shingle;
+
+typedef struct posting {
+    uint32_t text, next; /* posting + 1; 0: the last */
+} posting;
+
+typedef struct set {
+    size_t begin; /* in hashes */
+    uint32_t n;
+} set;
+
+struct near_index {
+    double threshold;
+    uint64_t *hashes; /* of all texts, each text's ascending and distinct */
+    size_t n_hashes, cap_hashes;
+    set *sets;
+    size_t n_sets, cap_sets;
+    shingle *slots; /* open addressing; texts 0: free */
+    size_t slot_mask;
+    hash_filter filter; /* of the shingles */
+    posting *postings;
+    uint32_t *seen; /* [n_sets] number of the search that compared it last */
+    uint32_t search;
+    /* of the text in hand */
+    uint64_t *query, *order, *distinct_bits;
+    size_t cap_query, cap_order;
+};
+
+static size_t distinct(uint64_t *v, size_t n) {
+    size_t kept = 0;
+    qsort(v, n, sizeof *v, ckvc_order_u64);
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 || v[i] != v[kept - 1]) { v[kept++] = v[i]; }
+    }
+    return kept;
+}
+
+/* ceil(t * n), never too large by rounding: a prefix may be longer than needed, not shorter. */
+static size_t share_of(double t, size_t n) {
+    double least = ceil(t * (double)n - 1e-9 * (double)n);
+    return least < 1 ? 1 : (size_t)least;
+}
+
+/* Shingles of n of which two sets that are near have to share one. */
+static size_t prefix_length(const near_index *x, size_t n) {
+    return n ? n - share_of(x->threshold, n) + 1 : 0;
+}
+
+near_index *near_index_create(double threshold) {
+    assert(threshold > 0 && threshold <= 1);
+    near_index *x = ckvc_calloc(1, sizeof *x);
+    x->threshold = threshold;
+    x->distinct_bits = ckvc_alloc(DISTINCT_BITS / 64, sizeof *x->distinct_bits);
+    return x;
+}
+
+void near_index_free(near_index *x) {
+    if (!x) { return; }
+    CKVC_FREE(x->hashes, x->sets, x->slots, x->filter.bits, x->postings, x->seen, x->query,
+              x->order, x->distinct_bits, x);
+}
+
+ckvc_status near_index_add(near_index *x, const word_list *w, size_t first, size_t count,
+                           ckvc_err *err) {
+    size_t n = count >= NEAR_SHINGLE ? count - NEAR_SHINGLE + 1 : 0;
+    CKVC_GROW(x->hashes, x->cap_hashes, x->n_hashes + n + 1);
+    CKVC_GROW(x->sets, x->cap_sets, x->n_sets + 1);
+    uint64_t *mine = x->hashes + x->n_hashes;
+    words_gram_hashes(w, first, count, NEAR_SHINGLE, mine);
+    n = distinct(mine, n);
+    x->sets[x->n_sets++] = (set){x->n_hashes, (uint32_t)n};
+    x->n_hashes += n;
+    CKVC_FAIL_IF(x->n_hashes > MAX_SHINGLES, err, CKVC_E_DATA,
+                 "more than %d shingles; compare in parts", MAX_SHINGLES);
+    return CKVC_OK;
+}
+
+/* The shingle's slot, or the free one where it would stand. */
+static shingle *slot_of(const near_index *x, uint64_t hash) {
+    size_t s = hash_mixed(hash) & x->slot_mask;
+    while (x->slots[s].texts && x->slots[s].hash != hash) { s = (s + 1) & x->slot_mask; }
+    return &x->slots[s];
+}
+
+static uint32_t texts_with(const near_index *x, uint64_t hash) {
+    return hash_filter_may_have(&x->filter, hash) ? slot_of(x, hash)->texts : 0;
+}
+
+static int by_rarity(const void *a, const void *b, void *ctx) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    uint32_t n = texts_with(ctx, x), m = texts_with(ctx, y);
+    return n != m ? (n < m ? -1 : 1) : (x > y) - (x < y);
+}
+
+/* order: the set's shingles, rarest first; returns how many of them the prefix has. */
+static size_t prefix_of(near_index *x, const uint64_t *hashes, size_t n) {
+    if (n == 0) { return 0; }
+    CKVC_GROW(x->order, x->cap_order, n);
+    memcpy(x->order, hashes, n * sizeof *hashes);
+    qsort_r(x->order, n, sizeof *x->order, by_rarity, x);
+    return prefix_length(x, n);
+}
+
+void near_index_build(near_index *x) {
+    const size_t n_slots = power_of_two(x->n_hashes * 2, 64);
+    size_t n_postings = 0, k = 0;
+    for (size_t i = 0; i < x->n_sets; i++) { n_postings += prefix_length(x, x->sets[i].n); }
+    x->slots = ckvc_calloc(n_slots, sizeof *x->slots);
+    x->slot_mask = n_slots - 1;
+    x->filter = hash_filter_make(x->n_hashes);
+    x->postings = ckvc_alloc(n_postings, sizeof *x->postings);
+    x->seen = ckvc_calloc(x->n_sets, sizeof *x->seen);
+    for (size_t i = 0; i < x->n_hashes; i++) {
+        shingle *s = slot_of(x, x->hashes[i]);
+        s->hash = x->hashes[i];
+        s->texts++;
+        hash_filter_add(&x->filter, s->hash);
+    }
+    for (size_t i = x->n_sets; i-- > 0;) {
+        const size_t prefix = prefix_of(x, x->hashes + x->sets[i].begin, x->sets[i].n);
+        for (size_t j = 0; j < prefix; j++) {
+            shingle *s = slot_of(x, x->order[j]);
+            x->postings[k++] = (posting){(uint32_t)i, s->first};
+            s->first = (uint32_t)k;
+        }
+    }
+}
+
+static double jaccard_of(const uint64_t *a, size_t n, const uint64_t *b, size_t m) {
+    size_t both = 0;
+    for (size_t i = 0, j = 0; i < n && j < m;) {
+        both += a[i] == b[j];
+        bool step_a = a[i] <= b[j], step_b = b[j] <= a[i];
+        i += step_a;
+        j += step_b;
+    }
+    return (double)both / (double)(n + m - both);
+}
+
+/* query [n] ascending and distinct; texts from `end` on are not looked at. */
+static bool find(near_index *x, const uint64_t *query, size_t n, size_t end, near_match *match) {
+    if (++x->search == 0) { /* after 2^32 searches old marks would look new */
+        memset(x->seen, 0, x->n_sets * sizeof *x->seen);
+        x->search = 1;
+    }
+    const size_t prefix = prefix_of(x, query, n);
+    for (size_t j = 0; j < prefix; j++) {
+        if (!texts_with(x, x->order[j])) { continue; }
+        for (uint32_t k = slot_of(x, x->order[j])->first; k; k = x->postings[k - 1].next) {
+            const uint32_t i = x->postings[k - 1].text;
+            if (i >= end) { break; /* ascending */ }
+            if (x->seen[i] == x->search) { continue; }
+            x->seen[i] = x->search;
+            const size_t m = x->sets[i].n;
+            if (m < share_of(x->threshold, n) || n < share_of(x->threshold, m)) { continue; }
+            *match = (near_match){i, jaccard_of(query, n, x->hashes + x->sets[i].begin, m)};
+            if (match->jaccard >= x->threshold) { return true; }
+        }
+    }
+    return false;
+}
+
+/* Whether the n hashes (repeats among them) can hold at most `limit` different ones: false is sure.
+ * Different bits are different hashes. */
+static bool may_be_at_most(near_index *x, const uint64_t *hashes, size_t n, size_t limit) {
+    if (n <= limit || limit >= DISTINCT_BITS / 2) { return true; }
+    size_t bits = 64, seen = 0;
+    while (bits < DISTINCT_BITS && bits < n * 4) { bits *= 2; }
+    memset(x->distinct_bits, 0, bits / 8);
+    for (size_t i = 0; i < n && seen <= limit; i++) {
+        size_t bit = hash_mixed(hashes[i]) & (bits - 1);
+        uint64_t mask = (uint64_t)1 << (bit & 63);
+        seen += !(x->distinct_bits[bit >> 6] & mask);
+        x->distinct_bits[bit >> 6] |= mask;
+    }
+    return seen <= limit;
+}
+
+static size_t count_known(const near_index *x, const uint64_t *hashes, size_t n) {
+    size_t known = 0;
+    for (size_t i = 0; i < n; i++) { known += texts_with(x, hashes[i]) > 0; }
+    return known;
+}
+
+bool near_find(near_index *x, const word_list *w, near_match *match) {
+    if (w->n < NEAR_SHINGLE || x->n_sets == 0) { return false; }
+    size_t n = w->n - NEAR_SHINGLE + 1;
+    CKVC_GROW(x->query, x->cap_query, n);
+    words_gram_hashes(w, 0, w->n, NEAR_SHINGLE, x->query);
+    const size_t known = count_known(x, x->query, n);
+    /* |A & B| is at most `known` and at least t|B|. */
+    if (known == 0 || !may_be_at_most(x, x->query, n, (size_t)((double)known / x->threshold) + 1)) {
+        return false;
+    }
+    n = distinct(x->query, n);
+    return count_known(x, x->query, n) >= share_of(x->threshold, n) &&
+           find(x, x->query, n, x->n_sets, match);
+}
+
+bool near_find_earlier(near_index *x, size_t i, near_match *match) {
+    return x->sets[i].n && find(x, x->hashes + x->sets[i].begin, x->sets[i].n, i, match);
+}

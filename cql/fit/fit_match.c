@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/shard/shard_side.h"
+#include "formats/shard/shard_rows.h"
 
 #define POOL_HINT "records of one fit must share it: fit them apart"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cql/fit/prompt_records.h"
-#include "cql/solve/reward.h"
+#include "formats/side/reward.h"
 #include "formats/run/run_dir.h"
 #include "formats/shard/shard_h5.h"
 #include "lib/base/files.h"

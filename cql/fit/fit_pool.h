@@ -8,13 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cql/fit/fit_demand.h"
 #include "cql/fit/fit_learned.h"
 #include "cql/fit/fit_leaks.h"
 #include "cql/fit/fit_result.h"
 #include "cql/fit/fit_rewards.h"
-#include "cql/fit/head_signature.h"
-#include "cql/solve/adamw.h"
+#include "cql/fit/prompt_records.h"
+#include "cql/solve/cql.h"
 #include "cql/solve/counts.h"
 #include "formats/shard/shard.h"
 

@@ -1,12 +1,18 @@
 /* From records to a table: pools, fits side by side, and says what it did. */
 #include "cql/fit/fit_records.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <math.h>
+#include <stdlib.h>
+#include <limits.h>
 
-#include "cql/fit/fit_meta.h"
-#include "cql/fit/fit_side.h"
 #include "lib/base/memory.h"
+#include "formats/shard/shard_rows.h"
+#include "lib/base/json.h"
+#include "cql/solve/cql.h"
+#include "cql/solve/variance.h"
 
 /* The table of --tables must be of the shards' model, score, grids, budgets and edges: its entries
  * stand in for cells without records. */
@@ -41,8 +47,8 @@ static void fill_shape(ckvc_table *t, const shard_header *h) {
 }
 
 /* The side that a fit has no records of is the incoming table's, with what stands behind it: its
- * evidence, and its part of META (fit_meta.c). A gate fitted under fitted heads then is one joint
- * table, whether its two passes were fitted together or one after the other. */
+ * evidence, and its part of META (fit_records.c). A gate fitted under fitted heads then is one
+ * joint table, whether its two passes were fitted together or one after the other. */
 
 static const char *kind_of(const json_t *meta, const char *object) {
     const char *kind = json_string_value(json_object_get(json_object_get(meta, object), "kind"));
@@ -171,5 +177,412 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     fit_write_meta(&pool, o, r);
     r->table->signature = signature_of(&pool, o);
     *out = ckvc_take(&r);
+    return CKVC_OK;
+}
+
+/* Rounded up to one digit: it does not depend on the last bits of a machine's exp and log. */
+static double one_digit_up(double x) {
+    if (!(x > 0.0)) { return 0.0; }
+    double unit = pow(10.0, floor(log10(x)));
+    return ceil(x / unit * (1.0 - 1e-12)) * unit;
+}
+
+static const char *reward_units(bool sum) { return sum ? "nats" : "nats per token"; }
+
+static const char *q_units(bool advantage, bool sum) {
+    return !advantage ? reward_units(sum)
+           : sum      ? "advantage in nats, divided by the reward scale"
+                      : "advantage in nats per token, divided by the reward scale";
+}
+
+/* Were both sides logged under the same start table, so that neither knew what the other became? Of
+ * a table that both are carried from its own word says it. */
+static bool one_start(const fit_options *o, const fit_pool *pool, const fit_result *r) {
+    if (r->sides[CKVC_SIDE_HEAD].carried && r->sides[CKVC_SIDE_GATE].carried) {
+        assert(o->incoming); /* what sides are carried from */
+        const char *said = json_string_value(json_object_get(o->incoming->meta, "probe"));
+        return said && strcmp(said, "both-one-start") == 0;
+    }
+    const fit_pool_side *head = &pool->sides[CKVC_SIDE_HEAD], *gate = &pool->sides[CKVC_SIDE_GATE];
+    bool same = head->n_prompts > 0 && gate->n_prompts > 0;
+    for (int i = 0; same && i < CKVC_SIDE_COUNT; ++i) {
+        const size_t n = shard_side_of(&head->start, (ckvc_side)i).n_states;
+        same = memcmp(head->start.side[i].start, gate->start.side[i].start, n * sizeof(float)) == 0;
+    }
+    return same;
+}
+
+/* The operator's, whatever sides were fitted; else by the sides that are there. */
+static const char *probe_of(const fit_options *o, const fit_pool *pool, const fit_result *r,
+                            char *room, size_t size) {
+    const ckvc_operator op = r->table->table->op;
+    const char *only = NULL;
+    int n = 0;
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        if (r->sides[i].fitted || r->sides[i].carried) {
+            only = ckvc_side_name((ckvc_side)i);
+            n++;
+        }
+    }
+    if (op != CKVC_OPERATOR_PAPER) { return ckvc_operator_name(op); }
+    if (o->probe) { return o->probe; }
+    snprintf(room, size, "%s-only", only ? only : "demand");
+    return n < 2 ? room : one_start(o, pool, r) ? "both-one-start" : "joint";
+}
+
+/* The shards' setting, with the penalty of a side that paid it, and the text of the demand's repeat
+ * pass. */
+static setting setting_of(const fit_pool *pool) {
+    setting made = pool->first.setting;
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        const fit_pool_side *p = &pool->sides[i];
+        if (p->n_prompts > 0) { made.beta_bud = p->start.setting.beta_bud; }
+        if (p->n_prompts > 0 && side_kind_of((ckvc_side)i)->penalty) { break; }
+    }
+    if (pool->demand.n_prompts > 0) {
+        memcpy(made.repeat, pool->demand.first.setting.repeat, sizeof made.repeat);
+    }
+    return made;
+}
+
+/* meta[object][key] = the incoming table's. */
+static void take(json_t *meta, const json_t *from, const char *object, const char *key) {
+    json_t *value = json_object_get(json_object_get(from, object), key);
+    if (value) { json_object_set_new(json_object_get(meta, object), key, json_deep_copy(value)); }
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(json_string_value(*(json_t *const *)a), json_string_value(*(json_t *const *)b));
+}
+
+/* The texts of both lists (NULL: none), sorted, each once. New reference. */
+static json_t *names_of(const json_t *ours, const json_t *theirs) {
+    const json_t *lists[2] = {ours, theirs};
+    size_t n = 0, most = json_array_size(ours) + json_array_size(theirs);
+    CKVC_AUTO_FREE json_t **all = ckvc_alloc(most, sizeof(json_t *));
+    json_t *out = json_array();
+    for (int i = 0; i < 2; i++) {
+        for (size_t k = 0; k < json_array_size(lists[i]); k++) {
+            json_t *text = json_array_get(lists[i], k);
+            if (json_is_string(text)) { all[n++] = text; }
+        }
+    }
+    qsort(all, n, sizeof(json_t *), by_text);
+    for (size_t k = 0; k < n; k++) {
+        if (k == 0 || by_text(&all[k - 1], &all[k]) != 0) { json_array_append(out, all[k]); }
+    }
+    return out;
+}
+
+/* meta[key] = those of both. */
+static void unite(json_t *meta, const json_t *from, const char *key) {
+    json_object_set_new(meta, key,
+                        names_of(json_object_get(meta, key), json_object_get(from, key)));
+}
+
+/* What META says of a side, or of demand, that was carried over. */
+static void carry_part(json_t *meta, const json_t *from, const char *name) {
+    char scale[32];
+    snprintf(scale, sizeof scale, "scale_%s", name);
+    take(meta, from, "diagnostics", name);
+    take(meta, from, "counts", name);
+    take(meta, from, "unsupported", name);
+    take(meta, from, "reward", scale);
+}
+
+/* Rewrites what META says of all that was carried over: each part's own, the greater certificate of
+ * sides, plans and passes of both. */
+static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
+    bool sides = false;
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        if (r->sides[i].carried) { carry_part(meta, from, ckvc_side_name((ckvc_side)i)); }
+        sides |= r->sides[i].carried;
+    }
+    if (r->demand.carried) {
+        json_t *repeat = json_object_get(from, "repeat"), *select = json_object_get(from, "select");
+        carry_part(meta, from, "demand");
+        if (repeat) { json_object_set(meta, "repeat", repeat); }
+        if (select && !r->learned.fitted) { json_object_set(meta, "select", select); }
+        if (r->table->table->theta && !r->learned.fitted) { carry_part(meta, from, "learned"); }
+        const fitted_rewards *w = &r->rewards;
+        if (!w->fitted || w->side == CKVC_SIDE_GATE) { carry_part(meta, from, "rewards"); }
+        if (r->table->table->relative && !(w->fitted && w->side == CKVC_SIDE_GATE)) {
+            carry_part(meta, from, "cuts");
+        }
+    }
+    if (!sides && !r->demand.carried) { return; }
+    unite(meta, from, "plans");
+    unite(meta, from, "passes");
+    const json_t *stable = json_object_get(from, "until_stable");
+    if (json_is_array(stable)) {
+        json_t *both = json_deep_copy(stable);
+        json_array_extend(both, json_object_get(meta, "until_stable"));
+        json_object_set_new(meta, "until_stable", both);
+    }
+    if (!sides) { return; }
+    json_t *solver = json_object_get(meta, "solver");
+    const double ours = json_real_value(json_object_get(solver, "certificate")),
+                 theirs = json_real_value(
+                     json_object_get(json_object_get(from, "solver"), "certificate"));
+    json_object_set_new(solver, "certificate", json_real(fmax(ours, theirs)));
+}
+
+void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
+    const shard_header *h = &pool->first;
+    const setting made = setting_of(pool);
+    const bool advantage = o->reward == FIT_ADVANTAGE, sum = made.reduction == CKVC_LOSS_SUM;
+    double certificate = 0.0;
+    char text[32];
+    json_t *reward = json_pack("{s:s}", "kind", advantage ? "advantage" : "raw"),
+           *counts = json_object(),
+           *unsupported = json_pack("{s:s}", "kind", fit_unsupported_name(o->unsupported));
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        const fitted_side *s = &r->sides[i];
+        const char *name = ckvc_side_name((ckvc_side)i);
+        certificate = fmax(certificate, s->certificate);
+        snprintf(text, sizeof text, "scale_%s", name);
+        json_object_set_new(reward, text, json_real(s->scale));
+        json_object_set_new(
+            counts, name,
+            JSON_NUMBERS(json_object(), {"prompts", s->n_prompts}, {"records", s->n_records}));
+        JSON_NUMBERS(unsupported, {name, s->n_states - s->why.n_supported});
+    }
+    if (r->demand.fitted) {
+        json_object_set_new(counts, "demand",
+                            JSON_NUMBERS(json_object(), {"prompts", r->demand.n_prompts}));
+    }
+    if (r->rewards.fitted) {
+        json_object_set_new(counts, "rewards",
+                            JSON_NUMBERS(json_object(), {"prompts", r->rewards.n_prompts},
+                                         {"records", r->rewards.n_records}));
+    }
+    if (r->learned.fitted) {
+        json_object_set_new(counts, "learned",
+                            JSON_NUMBERS(json_object(), {"prompts", r->learned.n_prompts}));
+    }
+    json_t *meta = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:f, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:s, s:f}, s:{s:s, "
+        "s:s, s:s, s:s}}",
+        "schema", "ckvc-table-1", "label", o->label ? o->label : h->model_name, "model_name",
+        h->model_name, "family", h->family, "fingerprint", h->fingerprint, "cql_alpha",
+        o->cql_alpha, "probe", probe_of(o, pool, r, text, sizeof text), "passes",
+        names_of(pool->passes, NULL), "plans", names_of(pool->plans, NULL), "diagnostics",
+        fit_diagnostics(r), "reward", reward, "counts", counts, "unsupported", unsupported,
+        "solver", "kind", o->solver == FIT_EXACT ? "exact" : "adamw", "certificate",
+        one_digit_up(certificate), "units", "q", q_units(advantage, sum), "scale",
+        reward_units(sum), "edges_entropy", "nats", "edges_perplexity", "perplexity");
+    json_auto_t *leaks = fit_leaks_meta(&pool->leaks);
+    if (o->shrink) { json_object_set_new(meta, "shrink", json_true()); }
+    if (leaks) { json_object_set(meta, "leak_check", leaks); }
+    if (pool->stable) { json_object_set(meta, "until_stable", pool->stable); }
+    setting_write(meta, SETTING_META, &made, 0);
+    json_decref(r->table->meta);
+    r->table->meta = meta;
+    if (o->incoming) { carry_meta(meta, o->incoming->meta, r); }
+}
+
+#define NOISE_DRAWS 8 /* redrawn counts per state */
+
+/* ---- pass 1: scale and fit ---- */
+
+static double scale_of(const fitting *f) {
+    if (f->o->reward == FIT_RAW) { return 1.0; }
+    double sd = cql_counts_sd(f->pool->counts, f->s.kind->penalty);
+    if (sd > 0.0) { return sd; }
+    ckvc_warn("%s side: no action changed a loss in %llu records, so rewards are not scaled",
+              ckvc_side_name(f->s.which), (unsigned long long)cql_counts_records(f->pool->counts));
+    return 1.0;
+}
+
+static int by_row(const void *a, const void *b) {
+    const fit_row *x = a, *y = b;
+    if (x->prompt != y->prompt) { return x->prompt < y->prompt ? -1 : 1; }
+    if (x->record.state != y->record.state) { return x->record.state < y->record.state ? -1 : 1; }
+    if (x->record.action != y->record.action) {
+        return x->record.action < y->record.action ? -1 : 1;
+    }
+    return (x->record.reward > y->record.reward) - (x->record.reward < y->record.reward);
+}
+
+/* Q of logged actions by the paper's optimiser, at the scale of the exact fit, in its place. */
+static ckvc_status run_adamw(const fitting *f, fitted_side *out, ckvc_err *err) {
+    fit_pool_side *p = f->pool;
+    const size_t cells = f->s.n_states * f->s.actions.n;
+    CKVC_AUTO_FREE double *q = ckvc_alloc(cells, sizeof *q);
+    CKVC_AUTO_FREE cql_record *records = ckvc_alloc(p->n_rows, sizeof *records);
+    qsort(p->rows, p->n_rows, sizeof *p->rows, by_row);
+    for (size_t i = 0; i < p->n_rows; ++i) {
+        records[i] = p->rows[i].record;
+        records[i].reward /= out->scale;
+    }
+    cql_adamw_options o = cql_adamw_defaults();
+    o.cql_alpha = f->o->cql_alpha;
+    CKVC_TRY(cql_adamw(&(cql_records){records, p->n_rows, f->s.n_states, f->s.actions.n}, &o,
+                       (cql_shuffle){cql_seeded_order, &f->o->seed}, q, err));
+    out->adamw_distance = 0.0;
+    for (size_t i = 0; i < cells; ++i) {
+        if (f->e->n[i] > 0) {
+            out->adamw_distance = fmax(out->adamw_distance, fabs(q[i] - f->e->q[i]));
+            f->e->q[i] = q[i];
+        }
+    }
+    return CKVC_OK;
+}
+
+static double state_size(size_t A, const uint64_t *n, const double *mean) {
+    double size = 1.0;
+    for (size_t a = 0; a < A; ++a) {
+        if (n[a] > 0) { size = fmax(size, fabs(mean[a])); }
+    }
+    return size;
+}
+
+static ckvc_status fit_states(const fitting *f, fitted_side *out, ckvc_err *err) {
+    const table_evidence *e = f->e;
+    const size_t A = f->s.actions.n;
+    for (size_t s = 0; s < f->s.n_states; ++s) {
+        cql_certificate cert;
+        cql_counts_state(f->pool->counts, s, out->scale, e->n + s * A, e->m + s * A,
+                         e->l ? e->l + s * A : NULL);
+        CKVC_FAIL_IF(
+            !cql_solve_exact(A, e->n + s * A, e->m + s * A, f->o->cql_alpha, e->q + s * A, &cert),
+            err, CKVC_E_BUG, "%s side, state %zu: the exact solver left a gradient of %g",
+            ckvc_side_name(f->s.which), s, cert.gradient);
+        out->certificate =
+            fmax(out->certificate, cert.gradient / state_size(A, e->n + s * A, e->m + s * A));
+    }
+    return f->o->solver == FIT_ADAMW ? run_adamw(f, out, err) : CKVC_OK;
+}
+
+/* ---- pass 2: what decided ---- */
+
+static ckvc_status explain(const fitting *f, fitted_side *out, ckvc_err *err) {
+    const size_t A = f->s.actions.n;
+    const cql_fit fit = {.cql_alpha = f->o->cql_alpha, .actions = f->s.actions};
+    double noise = 0.0;
+    out->why = decided_of(&(decided_from){.S = f->s.n_states,
+                                          .X = f->s.X,
+                                          .nB = f->s.nB,
+                                          .actions = f->s.actions,
+                                          .n = f->e->n,
+                                          .q = f->e->q,
+                                          .mean = f->e->m,
+                                          .part = f->e->l,
+                                          .cql_alpha = f->o->cql_alpha,
+                                          .exact = f->o->solver == FIT_EXACT});
+    CKVC_FAIL_IF(out->why.n_failed > 0, err, CKVC_E_BUG,
+                 "%s side: the exact solver failed in %zu states", ckvc_side_name(f->s.which),
+                 out->why.n_failed);
+    for (size_t s = 0; s < f->s.n_states; ++s) {
+        if (out->why.chosen[s] < 0) { continue; }
+        noise += variance_count_noise(&fit, f->e->n + s * A, f->e->m + s * A, NOISE_DRAWS,
+                                      f->o->seed, s);
+    }
+    out->count_noise = out->why.n_supported > 0 ? noise / (double)out->why.n_supported : NAN;
+    return CKVC_OK;
+}
+
+/* ---- pass 3: resampling ---- */
+
+/* Takes back what the bootstrap does not show to be better than the neutral action, or than the
+ * incoming one where that was not logged. */
+static void shrink(const fitting *f, const int *incoming, int *chosen, fitted_side *out) {
+    const size_t A = f->s.actions.n;
+    const cql_resampled boots = cql_counts_resampled(f->pool->counts, 1.0);
+    const int neutral = side_neutral(&f->s);
+    for (size_t s = 0; s < f->s.n_states; ++s) {
+        const uint64_t *n = f->e->n + s * A;
+        const int a = chosen[s], stay = neutral >= 0 && n[neutral] > 0 ? neutral : incoming[s];
+        if (a < 0 || a == stay) { continue; }
+        /* An advantage of the unperturbed table is 0 by definition; a raw reward needs its own
+         * records. */
+        const bool by_definition =
+            f->o->reward == FIT_ADVANTAGE && stay == incoming[s] && n[stay] == 0;
+        if (!(cql_lower_bound(&boots, s, a, by_definition ? -1 : stay, NULL) > 0.0)) {
+            chosen[s] = stay;
+            out->n_shrunk++;
+        }
+    }
+}
+
+static ckvc_status resample(const fitting *f, fitted_side *out, ckvc_err *err) {
+    const cql_resampled s = cql_counts_resampled(f->pool->counts, out->scale);
+    if (s.n_replicates == 0) { return CKVC_OK; }
+    out->choices = ckvc_alloc(s.n_replicates * s.n_states, sizeof *out->choices);
+    CKVC_TRY(cql_resampled_choices(&s, &f->s.actions, f->o->cql_alpha, out->choices, err));
+    if (f->o->resample == CQL_RESAMPLE_BOOTSTRAP) {
+        f->e->share = ckvc_alloc(s.n_states * s.n_actions, sizeof *f->e->share);
+        cql_choice_shares(out->choices, s.n_replicates, s.n_states, s.n_actions, f->e->share);
+    }
+    return CKVC_OK;
+}
+
+/* ---- pass 4: entries of the table ---- */
+
+/* The nearest supported state of the same budget: steps in layers plus steps across, of equally
+ * near ones the one in the nearer layer, then the first. -1 when the budget has none. */
+static int neighbour_action(const struct side *s, const int *chosen, size_t state) {
+    const size_t b = state % s->nB;
+    const uint32_t x = (uint32_t)(state / s->nB % s->X);
+    const long l = (long)(state / s->nB / s->X);
+    long best = LONG_MAX;
+    int action = -1;
+    for (size_t i = b; i < s->n_states; i += s->nB) {
+        const long layers = labs(l - (long)(i / s->nB / s->X)),
+                   across = side_steps(s, x, (uint32_t)(i / s->nB % s->X)),
+                   steps = (layers + across) * ((long)s->L + 1) + layers;
+        if (chosen[i] >= 0 && steps < best) {
+            best = steps;
+            action = chosen[i];
+        }
+    }
+    return action;
+}
+
+static void write_entries(const fitting *f, const int *incoming, const int *chosen,
+                          fitted_side *out) {
+    for (size_t s = 0; s < f->s.n_states; ++s) {
+        int a = chosen[s];
+        if (a < 0 && out->fitted && f->o->unsupported == FIT_SAFEST) { a = side_safest(&f->s); }
+        if (a < 0 && out->fitted && f->o->unsupported == FIT_NEIGHBOUR) {
+            a = neighbour_action(&f->s, chosen, s);
+        }
+        if (a < 0) { a = incoming[s]; }
+        f->s.entries[s] = (float)f->s.grid[a];
+        out->n_changed += a != incoming[s];
+    }
+}
+
+/* ---- the whole ---- */
+
+ckvc_status fit_side(const fitting *f, fitted_side *out, ckvc_err *err) {
+    const size_t S = f->s.n_states;
+    *out = (fitted_side){.fitted = f->pool->n_prompts > 0,
+                         .n_states = S,
+                         .scale = 1.0,
+                         .count_noise = NAN,
+                         .adamw_distance = NAN,
+                         .why = {.correlation = NAN}};
+    CKVC_AUTO_FREE int *incoming = ckvc_alloc(S, sizeof *incoming);
+    CKVC_AUTO_FREE int *chosen = ckvc_alloc(S, sizeof *chosen);
+    for (size_t s = 0; s < S; ++s) {
+        chosen[s] = -1;
+        incoming[s] = side_action(&f->s, f->start[s]);
+        CKVC_FAIL_IF(incoming[s] < 0, err, CKVC_E_DATA,
+                     "%s: %s, entry %zu, is %g, which is not on the grid of actions", f->where,
+                     f->s.kind->start_name, s, (double)f->start[s]);
+    }
+    if (out->fitted) {
+        out->n_prompts = f->pool->n_prompts;
+        out->n_documents = cql_counts_clusters(f->pool->counts);
+        out->n_records = cql_counts_records(f->pool->counts);
+        out->scale = scale_of(f);
+        CKVC_TRY(fit_states(f, out, err));
+        CKVC_TRY(explain(f, out, err));
+        CKVC_TRY(resample(f, out, err));
+        memcpy(chosen, out->why.chosen, S * sizeof *chosen);
+        if (f->o->shrink) { shrink(f, incoming, chosen, out); }
+    }
+    write_entries(f, incoming, chosen, out);
     return CKVC_OK;
 }

@@ -7,7 +7,7 @@
 #include "lib/base/json.h"
 
 fit_options fit_defaults(void) {
-    return (fit_options){.cql_alpha = 0.75,
+    return (fit_options){.cql_alpha = REWARD_CQL_ALPHA,
                          .mode = CKVC_MODE_HEADS,
                          .score = CKVC_SCORE_LEARNED,
                          .features = CKVC_FEATURES_1,

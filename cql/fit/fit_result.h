@@ -7,15 +7,15 @@
 #include <stdint.h>
 
 #include "cql/solve/resampled.h"
-#include "cql/stats/decided.h"
-#include "cql/stats/shares.h"
+#include "cql/solve/variance.h"
+#include "cql/solve/shares.h"
+#include "formats/side/reward.h"
 #include "formats/lines/leak_record.h"
 #include "formats/table/table_file.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 
 typedef enum fit_solver { FIT_EXACT, FIT_ADAMW } fit_solver;
-typedef enum fit_reward { FIT_ADVANTAGE, FIT_RAW } fit_reward;
 typedef enum fit_unsupported { FIT_INCOMING, FIT_SAFEST, FIT_NEIGHBOUR } fit_unsupported;
 
 const char *fit_unsupported_name(fit_unsupported u); /* "incoming", ... */

@@ -7,11 +7,10 @@
 
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
-#include "cql/stats/edges.h"
-#include "cql/stats/rank.h"
+#include "lib/stats/rank.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 
 #define TIE 1e-9 /* of scaled rewards, as cql_choose's */
 

@@ -2,7 +2,7 @@
  * costs the least on prompts that nothing else is told of (docs/policy.md, section 3). */
 #pragma once
 
-#include "cql/stats/rank.h"
+#include "lib/stats/rank.h"
 #include "formats/table/table_file.h"
 
 typedef struct select_candidate {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/base/memory.h"
+#include "formats/shard/shard.h"
 
 #define MAX_PAIRS ((size_t)1 << 26) /* prompts x budgets of one shard: 512 MiB of losses */
 
@@ -52,4 +53,76 @@ void prompt_records_fini(prompt_records *x) {
     free(x->order);
     free(x->losses);
     *x = (prompt_records){0};
+}
+
+bool head_signature_there(const shard *s) {
+    if (!s->rho_sd || !s->own_recent || !s->own_entropy) { return false; }
+    bool any = s->n_prompts == 0; /* a window's entropy is above 0 somewhere */
+    const size_t n = s->n_prompts * s->h.n_layers * s->h.n_kv_heads;
+    for (size_t i = 0; i < n && !any; ++i) { any = s->own_entropy[i] != 0.0; }
+    return any;
+}
+
+void head_signature_add(head_signature *to, const shard *s, size_t p) {
+    const size_t heads = (size_t)s->h.n_layers * s->h.n_kv_heads;
+    if (!to->values) { to->values = ckvc_calloc(heads * 3, sizeof *to->values); }
+    for (size_t i = 0; i < heads; ++i) {
+        to->values[3 * i] += s->rho_sd[p * heads + i];
+        to->values[3 * i + 1] += s->own_recent[p * heads + i];
+        to->values[3 * i + 2] += s->own_entropy[p * heads + i];
+    }
+    CKVC_GROW(to->r_struct, to->capacity[0], to->n_prompts + 1);
+    CKVC_GROW(to->r_sem, to->capacity[1], to->n_prompts + 1);
+    to->r_struct[to->n_prompts] = s->prompts[p].r_struct;
+    to->r_sem[to->n_prompts++] = s->prompts[p].r_sem;
+    if (to->n_prompts == 1) { shard_header_copy(&to->h, &s->h); }
+}
+
+void head_signature_finish(head_signature *s) {
+    for (size_t i = 0; s->values && i < (size_t)s->h.n_layers * s->h.n_kv_heads * 3; ++i) {
+        s->values[i] /= (double)s->n_prompts;
+    }
+}
+
+static ckvc_status add_shard(head_signature *out, const shard *s, const char *where,
+                             ckvc_err *err) {
+    CKVC_FAIL_IF(!head_signature_there(s), err, CKVC_E_DATA,
+                 "%s: it has no statistics of heads; `ckvc scan` makes them", where);
+    CKVC_FAIL_IF(out->values &&
+                     (s->h.n_layers != out->h.n_layers || s->h.n_kv_heads != out->h.n_kv_heads),
+                 err, CKVC_E_DATA, "%s: shards of %u x %u and of %u x %u heads", where,
+                 out->h.n_layers, out->h.n_kv_heads, s->h.n_layers, s->h.n_kv_heads);
+    for (size_t p = 0; p < s->n_prompts; ++p) {
+        if (strcmp(s->prompts[p].split, "heldout") != 0) { head_signature_add(out, s, p); }
+    }
+    return CKVC_OK;
+}
+
+ckvc_status head_signature_read(const run_dir *run, head_signature *out, ckvc_err *err) {
+    *out = (head_signature){0};
+    const run_pass *scan = NULL;
+    for (size_t i = 0; i < run_pass_count(run); ++i) {
+        const run_pass *pass = run_pass_at(run, i);
+        const bool demand = strcmp(pass->kind, "demand") == 0;
+        if (pass->complete && (pass->number == 0 || (demand && !scan))) { scan = pass; }
+    }
+    CKVC_FAIL_IF(!scan, err, CKVC_E_DATA,
+                 "%s: has no complete scan or demand pass; `ckvc scan` makes one", run_path(run));
+    for (size_t k = 0; k < scan->n_shards; ++k) {
+        CKVC_AUTO(shard_free_at) shard *rows = NULL;
+        CKVC_TRY(run_read_shard(run, scan, k, &rows, err));
+        CKVC_TRY(add_shard(out, rows, run_path(run), err));
+    }
+    CKVC_FAIL_IF(out->n_prompts == 0, err, CKVC_E_DATA,
+                 "%s: it has no prompts that are not held out", run_path(run));
+    head_signature_finish(out);
+    return CKVC_OK;
+}
+
+void head_signature_fini(head_signature *s) {
+    shard_header_fini(&s->h);
+    free(s->values);
+    free(s->r_struct);
+    free(s->r_sem);
+    *s = (head_signature){0};
 }

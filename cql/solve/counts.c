@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "lib/base/memory.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/base/sizes.h"
 
 /* 128-bit integers hold |reward| <= 2^14 in units of 2^-76, summed over 2^36 weighted records;

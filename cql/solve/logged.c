@@ -8,13 +8,10 @@
 
 #include "cql/solve/counts.h"
 #include "lib/base/memory.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/base/sizes.h"
 
-#define NO_BLOCK   UINT32_MAX
-#define STAGE_KEEP 0x6b650000u /* of the RNG's stream that thins blocks */
-
-const cql_subset cql_all = {NULL, 1.0, 0};
+#define NO_BLOCK UINT32_MAX
 
 ckvc_status cql_logged_create(size_t n_states, size_t n_actions, bool with_part, size_t memory_max,
                               cql_logged **out, ckvc_err *err) {
@@ -126,16 +123,7 @@ size_t cql_logged_prompts(const cql_logged *l, size_t state) {
     return l->first[state + 1] - l->first[state];
 }
 
-/* Stateless: a block is in or out whatever else is asked for. */
-static bool kept(const cql_logged *l, const cql_block *b, const cql_subset *of) {
-    if (of->keep >= 1.0) { return true; }
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, of->salt, l->key[b->prompt] ^ b->state * UINT64_C(0x9E3779B97F4A7C15),
-                  STAGE_KEEP);
-    return ckvc_rng_double(&rng) < of->keep;
-}
-
-size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of, cql_reward reward,
+size_t cql_logged_state(const cql_logged *l, size_t state, const uint8_t *weight, cql_reward reward,
                         double scale, uint64_t *n, double *mean) {
     size_t A = l->n_actions, prompts = 0;
     const double *sums = reward == CQL_LOSS_PART && l->part ? l->part : l->sum;
@@ -144,8 +132,8 @@ size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of,
     for (size_t k = l->first[state]; k < l->first[state + 1]; ++k) {
         size_t i = l->order[k];
         const cql_block *b = &l->blocks[i];
-        uint64_t w = of->weight ? of->weight[b->prompt] : 1;
-        if (w == 0 || !kept(l, b, of)) { continue; }
+        uint64_t w = weight ? weight[b->prompt] : 1;
+        if (w == 0) { continue; }
         const uint32_t *bn = l->n + i * A;
         const double *bs = sums + i * A;
         double base = reward == CQL_RAW ? b->baseline : 0.0, dw = (double)w;
@@ -159,10 +147,11 @@ size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of,
     return prompts;
 }
 
-int cql_logged_choice(const cql_logged *l, size_t state, const cql_subset *of, const cql_fit *fit) {
+int cql_logged_choice(const cql_logged *l, size_t state, const uint8_t *weight,
+                      const cql_fit *fit) {
     uint64_t n[CQL_MAX_ACTIONS];
     double mean[CQL_MAX_ACTIONS];
-    if (cql_logged_state(l, state, of, fit->reward, fit->scale, n, mean) == 0) { return -1; }
+    if (cql_logged_state(l, state, weight, fit->reward, fit->scale, n, mean) == 0) { return -1; }
     return cql_choice(&fit->actions, n, mean, fit->cql_alpha);
 }
 
@@ -182,8 +171,8 @@ uint8_t *cql_logged_weights(const cql_logged *l, uint32_t n_replicates, cql_resa
 static size_t state_of(const cql_resampled *s, uint32_t r, size_t state, uint64_t *n,
                        double *mean) {
     const cql_logged *l = s->store;
-    const cql_subset of = {r == CQL_SAMPLE ? NULL : s->weight + (size_t)r * l->n_prompts, 1.0, 0};
-    const size_t prompts = cql_logged_state(l, state, &of, s->reward, s->scale, n, mean);
+    const uint8_t *weight = r == CQL_SAMPLE ? NULL : s->weight + (size_t)r * l->n_prompts;
+    const size_t prompts = cql_logged_state(l, state, weight, s->reward, s->scale, n, mean);
     if (r != CQL_SAMPLE) { return prompts; }
     CKVC_AUTO_FREE uint64_t *keys = ckvc_alloc(prompts, sizeof *keys);
     for (size_t k = 0; k < prompts; ++k) {

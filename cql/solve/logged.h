@@ -52,26 +52,17 @@ ckvc_status cql_logged_add(cql_logged *l, size_t state, size_t action, double ad
 void cql_logged_finish(cql_logged *l);
 size_t cql_logged_prompts(const cql_logged *l, size_t state); /* with a record of the state */
 
-/* Which records enter: prompts by weight [n_prompts] (NULL: each once); then each block with
- * probability `keep` (1: all), drawn from (salt, prompt, state). */
-typedef struct cql_subset {
-    const uint8_t *weight;
-    double keep;
-    uint64_t salt;
-} cql_subset;
-extern const cql_subset cql_all;
-
-/* n and mean reward [A] of one state, in units of scale. Returns the number of prompts with weight
- * that have records of it. */
-size_t cql_logged_state(const cql_logged *l, size_t state, const cql_subset *of, cql_reward reward,
+/* n and mean reward [A] of one state, in units of scale, of prompts by weight [n_prompts] (NULL:
+ * each once). Returns the number of prompts with weight that have records of it. */
+size_t cql_logged_state(const cql_logged *l, size_t state, const uint8_t *weight, cql_reward reward,
                         double scale, uint64_t *n, double *mean);
 typedef struct cql_fit {
     double cql_alpha, scale;
     ckvc_actions actions;
     cql_reward reward;
 } cql_fit;
-/* What a fit of the subset chooses, as cql_choice. */
-int cql_logged_choice(const cql_logged *l, size_t state, const cql_subset *of, const cql_fit *fit);
+/* What a fit of the same chooses, as cql_choice. */
+int cql_logged_choice(const cql_logged *l, size_t state, const uint8_t *weight, const cql_fit *fit);
 
 /* weight [R][n_prompts] of every prompt in every replicate: those of a cql_counts with the same
  * seed. The caller frees. */

@@ -8,7 +8,7 @@
 
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 
 #define STAGE 0x62740000u /* of the RNG's stream of weights, plus the kind of resampling */
 

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "cql/fit/head_signature.h"
-#include "cql/stats/rank.h"
+#include "cql/fit/prompt_records.h"
+#include "lib/stats/rank.h"
 #include "cql/transfer/transfer.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"

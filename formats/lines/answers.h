@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "formats/setting/setting.h"
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/status.h"

@@ -4,9 +4,8 @@
 
 #include <jansson.h>
 
-#include "lib/base/buffer.h"
-#include "lib/base/files.h"
 #include "lib/base/json.h"
+#include "lib/base/files.h"
 #include "lib/base/sizes.h"
 #include "lib/base/text_lines.h"
 #include "lib/base/utf8.h"

@@ -1,45 +1,8 @@
-/* The kinds of policy that a score line names (scores.md): written by calib/, told apart by
+/* The kinds of policy that a score line names (scores.md): written by judge/, told apart by
  * report/. */
 #pragma once
 
 #include <stdbool.h>
-
-typedef enum score_kind {
-    SCORE_TABLE,
-    SCORE_IDENTITY,
-    SCORE_FULL,
-    SCORE_MATCHED,
-    SCORE_RECENT,
-    SCORE_SINK_RECENT,
-    SCORE_RANDOM,
-    SCORE_TOP_K,
-    SCORE_WINDOW,
-    SCORE_WINDOW_POOLED,
-    SCORE_STREAMINGLLM,
-    SCORE_H2O,
-    SCORE_SNAPKV,
-    SCORE_PYRAMIDKV,
-    SCORE_ADAKV,
-    SCORE_CAKE,
-    SCORE_EXPECTED_ATTENTION,
-    SCORE_TOVA,
-    SCORE_KEYDIFF,
-    SCORE_KVZIP,
-    SCORE_DYNAMICKV,
-    SCORE_CHUNKKV,
-    SCORE_FASTKV,
-    SCORE_POOLED,
-    SCORE_HEADKV,
-    SCORE_DUOATTENTION,
-    SCORE_NO_UTILITY,
-    SCORE_NO_THRESHOLD,
-    SCORE_MEAN_GATE,
-    SCORE_MEAN_POOL,
-    SCORE_HEAD_ONLY,
-    SCORE_GATE_ONLY,
-    SCORE_KIND_COUNT
-} score_kind;
-const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
 
 /* What decides beside which others a policy may stand, and what it costs. */
 typedef struct policy_properties {
@@ -49,16 +12,84 @@ typedef struct policy_properties {
                            what it keeps serves that question */
     bool exact;         /* keeps L·G·B entries; else `entries` of a line is what it used */
 } policy_properties;
+
+/* A row of each rule of judge/policies/rules: X(SCORE_..., rule_..., name, policy_properties). */
+#define SCORE_RULES(X)                                                                             \
+    X(FULL, full, "full", {0})                                                                     \
+    X(RECENT, recent, "recent", {.exact = true})                                                   \
+    X(SINK_RECENT, sink_recent, "sink-recent", {.exact = true})                                    \
+    X(RANDOM, random, "random", {.exact = true})                                                   \
+    X(TOP_K, top_k, "top-k", {.query_aware = true, .exact = true})                                 \
+    X(WINDOW, window, "window", {.query_aware = true, .exact = true})                              \
+    X(WINDOW_POOLED, window_pooled, "window-pooled", {.query_aware = true, .exact = true})         \
+    X(STREAMINGLLM, streamingllm, "streamingllm",                                                  \
+      {"Xiao et al. 2024, arXiv:2309.17453; kvpress, streaming_llm_press.py", .exact = true})      \
+    X(H2O, h2o, "h2o",                                                                             \
+      {"Zhang et al. 2023, arXiv:2306.14048; KVCache-Factory, pyramidkv_utils.py",                 \
+       .cost = "attention of all rows", .exact = true})                                            \
+    X(SNAPKV, snapkv, "snapkv",                                                                    \
+      {"Li et al. 2024, arXiv:2404.14469; snapkv_utils.py", .query_aware = true, .exact = true})   \
+    X(PYRAMIDKV, pyramidkv, "pyramidkv",                                                           \
+      {"Cai et al. 2024, arXiv:2406.02069; KVCache-Factory, pyramidkv_utils.py",                   \
+       .query_aware = true})                                                                       \
+    X(ADAKV, adakv, "adakv",                                                                       \
+      {"Feng et al. 2024, arXiv:2407.11550; kvpress, adakv_press.py", .query_aware = true,         \
+       .exact = true})                                                                             \
+    X(CAKE, cake, "cake",                                                                          \
+      {"Qin et al. 2025, arXiv:2503.12491; cake/utils.py", .query_aware = true, .exact = true})    \
+    X(EXPECTED_ATTENTION, expected_attention, "expected-attention",                                \
+      {"Devoto et al. 2025, arXiv:2510.00636; kvpress, expected_attention_press.py",               \
+       .cost = "queries of all rows", .exact = true})                                              \
+    X(TOVA, tova, "tova",                                                                          \
+      {"Oren et al. 2024, arXiv:2401.06104; kvpress, tova_press.py", .query_aware = true,          \
+       .exact = true})                                                                             \
+    X(KEYDIFF, keydiff, "keydiff",                                                                 \
+      {"Park et al. 2025, arXiv:2504.15364; kvpress, keydiff_press.py", .exact = true})            \
+    X(KVZIP, kvzip, "kvzip",                                                                       \
+      {"Kim et al. 2025, arXiv:2505.23416; kvpress, kvzip_press.py", .cost = "a second prefill",   \
+       .exact = true})                                                                             \
+    X(DYNAMICKV, dynamickv, "dynamickv",                                                           \
+      {"Zhou et al. 2024, arXiv:2412.14838; methods/dynamic_v11.py", .query_aware = true})         \
+    X(CHUNKKV, chunkkv, "chunkkv",                                                                 \
+      {"Liu et al. 2025, arXiv:2502.00299; kvpress, chunkkv_press.py", .query_aware = true})       \
+    X(FASTKV, fastkv, "fastkv",                                                                    \
+      {"Jo et al. 2025, arXiv:2502.01068; baselines/fastkv/utils.py", .query_aware = true})
+
+/* Of those that are made with a table's shares, floor or score. */
+#define SCORE_TABLE_RULES(X)                                                                       \
+    X(POOLED, pooled, "pooled", {.query_aware = true, .exact = true})                              \
+    X(HEADKV, headkv, "headkv",                                                                    \
+      {"Fu et al. 2024, arXiv:2410.19258; headkv/snapkv_utils.py", .query_aware = true})           \
+    X(DUOATTENTION, duoattention, "duoattention",                                                  \
+      {"Xiao et al. 2024, arXiv:2410.10819; duo_attn/utils.py", .exact = true})
+
+#define SCORE_ID(ID, ...) SCORE_##ID,
+typedef enum score_kind {
+    SCORE_TABLE,
+    SCORE_IDENTITY,
+    SCORE_MATCHED,
+    SCORE_RULES(SCORE_ID) SCORE_TABLE_RULES(SCORE_ID) /* one by one */
+    SCORE_NO_UTILITY,
+    SCORE_NO_THRESHOLD,
+    SCORE_MEAN_GATE,
+    SCORE_MEAN_POOL,
+    SCORE_HEAD_ONLY,
+    SCORE_GATE_ONLY,
+    SCORE_KIND_COUNT
+} score_kind;
+#undef SCORE_ID
+
+const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
 const policy_properties *score_policy_properties(score_kind kind);
 /* The kind that goes by this name; SCORE_KIND_COUNT: none does. */
 score_kind score_kind_named(const char *name);
 /* Ranks positions without looking at a table's entries. */
 static inline bool score_is_reference(score_kind kind) {
-    return kind >= SCORE_RECENT && kind <= SCORE_DUOATTENTION;
+    return kind > SCORE_FULL && kind < SCORE_NO_UTILITY;
 }
 /* Of these, what is made with a table's shares, floor or score. */
 static inline bool score_needs_table(score_kind kind) {
-    return kind >= SCORE_POOLED && kind <= SCORE_DUOATTENTION;
+    return kind >= SCORE_POOLED && kind < SCORE_NO_UTILITY;
 }
 /* A table with one part taken out or put back to its start (method.md section 7). */
 static inline bool score_is_control(score_kind kind) {

@@ -6,34 +6,17 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <stdlib.h>
 
+#include "formats/run/run_append.h"
 #include "formats/run/run_internal.h"
-#include "formats/run/run_journal.h"
 #include "formats/shard/shard_h5.h"
 #include "lib/base/files.h"
 #include "lib/base/json.h"
-
-/* ---- names and ranges ---- */
-char *run_shard_path(const run_dir *r, const char *pass, uint32_t k, const char *end) {
-    return ckvc_format("%s/%s/shard-%05u%s", r->path, pass, k, end);
-}
-
-uint32_t run_shard_count(const run_pass_state *p) {
-    return p->pub.n_prompts / p->shard_prompts + (p->pub.n_prompts % p->shard_prompts != 0);
-}
-
-void run_shard_range(const run_pass_state *p, uint32_t k, uint32_t *first, uint32_t *end) {
-    *first = k * p->shard_prompts;
-    *end =
-        p->plan_prompts - *first < p->shard_prompts ? p->plan_prompts : *first + p->shard_prompts;
-}
-
-run_pass_state *run_find_pass(const run_dir *r, const char *name) {
-    for (size_t i = 0; i < r->n_passes; i++) {
-        if (strcmp(r->passes[i]->pub.name, name) == 0) { return r->passes[i]; }
-    }
-    return NULL;
-}
+#include "lib/base/memory.h"
+#include "lib/base/text_lines.h"
+#include "lib/base/bytes.h"
+#include "lib/base/hash.h"
 
 /* ---- folder and lock ---- */
 ckvc_status run_folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) {
@@ -260,21 +243,6 @@ const run_pass *run_pass_named(const run_dir *r, const char *name) {
 
 const json_t *run_skipped(const run_dir *r) { return r->skipped; }
 
-ckvc_status run_read_journaled(const char *path, uint64_t bytes, const char *sha256, char **data,
-                               size_t *n, ckvc_err *err) {
-    CKVC_AUTO_FREE char *read = NULL;
-    char hash[CKVC_SHA256_HEX];
-    *data = NULL;
-    CKVC_TRY(ckvc_file_read(path, (size_t)RUN_MAX_FILE_BYTES, &read, n, err));
-    ckvc_sha256_hex(read, *n, hash);
-    CKVC_FAIL_IF(*n != bytes || strcmp(hash, sha256) != 0, err, CKVC_E_DATA,
-                 "%s: SHA-256 %.16s... of %zu bytes, the journal says %.16s... of %llu; the file "
-                 "was changed",
-                 path, hash, *n, sha256, (unsigned long long)bytes);
-    *data = ckvc_take(&read);
-    return CKVC_OK;
-}
-
 ckvc_status run_read_shard(const run_dir *r, const run_pass *pass, size_t k, shard **out,
                            ckvc_err *err) {
     const run_shard *entry = &((const run_pass_state *)(const void *)pass)->shards[k];
@@ -297,5 +265,82 @@ ckvc_status run_read_shard(const run_dir *r, const run_pass *pass, size_t k, sha
         path, s->n_prompts, s->n_records, s->h.pass, entry->prompts,
         (unsigned long long)entry->rows, pass->kind);
     *out = ckvc_take(&s);
+    return CKVC_OK;
+}
+
+ckvc_status run_publish_file(run_dir *r, const char *name, const void *data, size_t n,
+                             ckvc_err *err) {
+    CKVC_FAIL_IF(!run_name_is_inside(name), err, CKVC_E_BUG, "%s: not a name within a run", name);
+    CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, name);
+    CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
+    CKVC_TRY(ckvc_make_dirs(dir, err));
+    return ckvc_publish_bytes(path, data, n, true, err);
+}
+
+/* ---- notes ---- */
+const json_t *run_notes(const run_dir *r) { return r->notes; }
+
+ckvc_status run_note(run_dir *r, const char *kind, json_t *o, ckvc_err *err) {
+    json_object_set_new(o, "note", json_string(kind));
+    return run_journal(r, o, err);
+}
+
+/* ---- checkpoints ---- */
+
+/* The last line of that name: a file that was made again is what it says. */
+static const json_t *find_file(const run_dir *r, const char *name) {
+    for (size_t i = json_array_size(r->notes); i-- > 0;) {
+        const json_t *line = json_array_get(r->notes, i);
+        if (run_note_is_of_file(line) && strcmp(run_note_text(line, "name"), name) == 0) {
+            return line;
+        }
+    }
+    return NULL;
+}
+
+bool run_has_file(const run_dir *r, const char *name) { return find_file(r, name) != NULL; }
+
+static ckvc_status note_file(run_dir *r, const char *name, const void *data, size_t n,
+                             ckvc_err *err) {
+    char hash[CKVC_SHA256_HEX];
+    ckvc_sha256_hex(data, n, hash);
+    return run_note(
+        r, "file",
+        json_pack("{s:s, s:I, s:s}", "name", name, "bytes", (json_int_t)n, "sha256", hash), err);
+}
+
+ckvc_status run_checkpoint_file(run_dir *r, const char *name, const void *data, size_t n,
+                                ckvc_err *err) {
+    CKVC_TRY(run_publish_file(r, name, data, n, err));
+    return note_file(r, name, data, n, err);
+}
+
+ckvc_status run_checkpoint(run_dir *r, const char *name, ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, name);
+    CKVC_AUTO_FREE char *data = NULL;
+    size_t n = 0;
+    CKVC_TRY(ckvc_file_read(path, (size_t)RUN_MAX_FILE_BYTES, &data, &n, err));
+    return note_file(r, name, data, n, err);
+}
+
+ckvc_status run_read_file(const run_dir *r, const char *name, char **data, size_t *n,
+                          ckvc_err *err) {
+    const json_t *line = find_file(r, name);
+    *data = NULL;
+    CKVC_FAIL_IF(!line, err, CKVC_E_NOINPUT, "%s: its journal has no %s", r->path, name);
+    CKVC_AUTO_FREE char *path = ckvc_path_join(r->path, name);
+    return run_read_journaled(path, (uint64_t)json_integer_value(json_object_get(line, "bytes")),
+                              run_note_text(line, "sha256"), data, n, err);
+}
+
+ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) {
+    for (size_t i = 0; i < json_array_size(r->notes); i++) {
+        const json_t *line = json_array_get(r->notes, i);
+        CKVC_AUTO_FREE char *data = NULL;
+        size_t n;
+        if (run_note_is_of_file(line)) {
+            CKVC_TRY(run_read_file(r, run_note_text(line, "name"), &data, &n, err));
+        }
+    }
     return CKVC_OK;
 }

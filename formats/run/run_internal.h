@@ -22,7 +22,15 @@ typedef struct run_pass_state {
     size_t n_skipped, cap_skipped;
 } run_pass_state;
 
-typedef struct run_writer run_writer; /* an open pass: run_pass.c */
+/* An open pass. */
+typedef struct run_writer {
+    run_pass_state *pass;
+    shard *rows;                    /* header of the pass; scratch for the rows of one shard */
+    uint8_t *state;                 /* [plan_prompts] prompt_state */
+    uint32_t *left;                 /* [n_shards] prompts still to do */
+    uint64_t *log_size;             /* [n_shards] bytes of whole records in the log */
+    uint32_t n_shards, n_published; /* of the pass; of them this part's */
+} run_writer;
 
 struct run_dir {
     char *path, *journal_path;
@@ -51,11 +59,10 @@ run_pass_state *run_find_pass(const run_dir *r, const char *name);
 ckvc_status run_read_journaled(const char *path, uint64_t bytes, const char *sha256, char **data,
                                size_t *n, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* run_plan.c: the fields that differ from the run's plan, "bins: 3 there, 20 now"; NULL: none. The
+/* run_pass.c: the fields that differ from the run's plan, "bins: 3 there, 20 now"; NULL: none. The
  * caller's to free. */
 char *run_plan_difference(const run_dir *r, const json_t *plan);
 
-/* run_folder.c */
 run_dir *run_new(const char *path, run_part part);
 /* Takes the run's lock: of a part shared, and the part's own besides. */
 ckvc_status run_lock(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
@@ -65,11 +72,10 @@ ckvc_status run_load_plan(run_dir *r, ckvc_err *err) CKVC_MUST_CHECK; /* of it r
 /* *fresh: nothing is in the folder but what a create that was cut short leaves behind. */
 ckvc_status run_folder_is_fresh(const char *path, bool *fresh, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* run_parts.c */
+int run_by_part(const void *a, const void *b); /* of run_part, for qsort: by count, by index */
 /* Shards of a pass that are this part's. */
 uint32_t run_own_shards(const run_dir *r, const run_pass_state *p);
 
-/* run_lines.c */
 /* "scan" -> 0, "pass-01-head" -> 1; kind points into name. False: no name of a pass. */
 bool run_pass_name(const char *name, int *number, const char **kind);
 /* The lines that begin a pass, publish its shard and skip its prompt. New references. */
@@ -82,11 +88,15 @@ ckvc_status run_take_line(void *ctx, const json_t *line, uint32_t number,
 /* Appends to the journal, and takes the line into the struct as reading it would. */
 ckvc_status run_journal(run_dir *r, json_t *line /* taken */, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* run_files.c: a line with a "note" into the struct; checkpoints against their lines. */
+/* run_folder.c: a line with a "note" into the struct; checkpoints against their lines. */
 ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where,
                           ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* run_pass.c */
 ckvc_status run_remove_file(const char *path, ckvc_err *err) CKVC_MUST_CHECK; /* none is fine */
 void run_writer_free(run_writer *w);
+/* Of a journal's line with a "note": a key's text, NULL where it is none; whether it tells of a
+ * file. */
+const char *run_note_text(const json_t *line, const char *key);
+bool run_note_is_of_file(const json_t *line);
+bool run_name_is_inside(const char *name); /* below the run's folder, whatever a journal says */

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "formats/run/run_internal.h"
-#include "formats/run/run_journal.h"
+#include "formats/run/run_append.h"
 #include "formats/shard/shard_schema.h"
 #include "lib/base/json.h"
 
@@ -205,4 +205,17 @@ ckvc_status run_journal(run_dir *r, json_t *line, ckvc_err *err) {
     json_auto_t *taken = line;
     CKVC_TRY(journal_append(r->journal_path, &r->journal_size, taken, err));
     return run_take_line(r, taken, 0, err);
+}
+
+ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where, ckvc_err *err) {
+    uint64_t bytes;
+    CKVC_FAIL_IF(!run_note_text(line, "note") ||
+                     (run_note_is_of_file(line) &&
+                      (!run_name_is_inside(run_note_text(line, "name")) ||
+                       !ckvc_json_is_hex(json_object_get(line, "sha256"), CKVC_SHA256_HEX - 1) ||
+                       !ckvc_json_get_count(line, "bytes", RUN_MAX_FILE_BYTES, &bytes))),
+                 err, CKVC_E_DATA, "%s: not a note (note: a name; of a file: name, bytes, sha256)",
+                 where);
+    json_array_append_new(r->notes, json_deep_copy(line));
+    return CKVC_OK;
 }

@@ -4,67 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "formats/run/coverage.h"
+#include "formats/run/run_status.h"
 #include "formats/run/run_internal.h"
-#include "lib/base/buffer.h"
-#include "lib/base/files.h"
 #include "lib/base/json.h"
+#include "lib/base/files.h"
 
 #define MAX_SMALL_FILE ((size_t)256 << 20)
 
 /* ---- names ---- */
-char *run_part_path(const char *path, const char *stem, run_part part, const char *end) {
-    return part.count ? ckvc_format("%s/%s-%u-of-%u%s", path, stem, part.index, part.count, end)
-                      : ckvc_format("%s/%s%s", path, stem, end);
-}
-
-static int by_count(const void *a, const void *b) {
-    const run_part *x = a, *y = b;
-    return x->count != y->count ? (x->count > y->count) - (x->count < y->count)
-                                : (x->index > y->index) - (x->index < y->index);
-}
-
-/* "journal-0-of-3.jsonl", as run_part_path writes it. */
-static bool part_of_name(const char *name, const char *stem, const char *end, run_part *out) {
-    const size_t n = strlen(stem);
-    if (strncmp(name, stem, n) != 0 || name[n] != '-') { return false; }
-    char *at;
-    const unsigned long index = strtoul(name + n + 1, &at, 10);
-    const unsigned long count = strncmp(at, "-of-", 4) == 0 ? strtoul(at + 4, NULL, 10) : 0;
-    if (count > RUN_MAX_PARTS || index >= count) { return false; }
-    *out = (run_part){(uint32_t)index, (uint32_t)count};
-    CKVC_AUTO_FREE char *exact = ckvc_format("%s-%u-of-%u%s", stem, out->index, out->count, end);
-    return strcmp(exact, name) == 0;
-}
-
-ckvc_status run_list_parts(const char *path, const char *stem, const char *end, run_part **out,
-                           size_t *n, ckvc_err *err) {
-    run_part *list = NULL;
-    size_t capacity = 0;
-    *out = NULL;
-    *n = 0;
-    DIR *dir = opendir(path);
-    CKVC_FAIL_ERRNO_IF(!dir, err, CKVC_E_NOINPUT, "%s: cannot look into the folder", path);
-    for (struct dirent *e; (e = readdir(dir));) {
-        run_part p;
-        if (!part_of_name(e->d_name, stem, end, &p)) { continue; }
-        CKVC_GROW(list, capacity, *n + 1);
-        list[(*n)++] = p;
-    }
-    closedir(dir);
-    if (list) { qsort(list, *n, sizeof *list, by_count); }
-    *out = list;
-    return CKVC_OK;
-}
-
-size_t run_part_size(run_part part, size_t n) {
-    return part.count == 0 ? n : part.index < n ? (n - part.index - 1) / part.count + 1 : 0;
-}
-
-uint32_t run_own_shards(const run_dir *r, const run_pass_state *p) {
-    return (uint32_t)run_part_size(r->part, run_shard_count(p));
-}
-
 /* ---- what is to be merged ---- */
 typedef struct merge {
     run_dir *to;     /* where: plan and lock, no journal yet */
@@ -94,7 +41,7 @@ static ckvc_status take_parts(merge *m, const char *folder, ckvc_err *err) {
 }
 
 static int by_index(const void *a, const void *b) {
-    return by_count(&(*(run_dir *const *)a)->part, &(*(run_dir *const *)b)->part);
+    return run_by_part(&(*(run_dir *const *)a)->part, &(*(run_dir *const *)b)->part);
 }
 
 /* One of each index of one number. */
@@ -338,16 +285,6 @@ static ckvc_status publish_plan(const merge *m, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = ckvc_json_canonical(m->parts[0]->plan);
     CKVC_AUTO_FREE char *line = ckvc_format("%s\n", text);
     return ckvc_publish_bytes(file, line, strlen(line), false, err);
-}
-
-ckvc_status run_publish_once(const char *path, const void *data, size_t size, ckvc_err *err) {
-    CKVC_AUTO_FREE char *there = NULL;
-    size_t n;
-    if (!ckvc_file_exists(path)) { return ckvc_publish_bytes(path, data, size, false, err); }
-    CKVC_TRY(ckvc_file_read(path, SIZE_MAX - 1, &there, &n, err));
-    CKVC_FAIL_IF(n != size || memcmp(there, data, n) != 0, err, CKVC_E_CREATE,
-                 "%s: is there already, and not what these parts make; choose another name", path);
-    return CKVC_OK;
 }
 
 /* The journal makes it a run. */

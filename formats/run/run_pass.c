@@ -20,9 +20,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "formats/run/prompt_log.h"
+#include "formats/run/run_append.h"
 #include "formats/run/run_internal.h"
-#include "formats/shard/shard_check.h"
+#include "formats/shard/shard_rows.h"
 #include "formats/shard/shard_codec.h"
 #include "formats/shard/shard_h5.h"
 #include "lib/base/files.h"
@@ -36,24 +36,6 @@ typedef enum prompt_state {
     PROMPT_SKIPPED,
     PROMPT_PUBLISHED
 } prompt_state;
-
-struct run_writer {
-    run_pass_state *pass;
-    shard *rows;                    /* header of the pass; scratch for the rows of one shard */
-    uint8_t *state;                 /* [plan_prompts] prompt_state */
-    uint32_t *left;                 /* [n_shards] prompts still to do */
-    uint64_t *log_size;             /* [n_shards] bytes of whole records in the log */
-    uint32_t n_shards, n_published; /* of the pass; of them this part's */
-};
-
-void run_writer_free(run_writer *w) {
-    if (!w) { return; }
-    shard_free(w->rows);
-    free(w->state);
-    free(w->left);
-    free(w->log_size);
-    free(w);
-}
 
 /* Rows of a log record onto w->rows; CKVC_E_DATA names file and byte. */
 static ckvc_status take_record(run_writer *w, const char *path, const prompt_log_record *record,
@@ -101,12 +83,6 @@ static ckvc_status write_shard(run_writer *w, uint32_t k, const char *log_path, 
                          .bytes = n};
     ckvc_sha256_hex(image, n, entry->sha256);
     return ckvc_publish_bytes(path, image, n, true, err);
-}
-
-ckvc_status run_remove_file(const char *path, ckvc_err *err) {
-    CKVC_FAIL_ERRNO_IF(unlink(path) != 0 && errno != ENOENT, err, CKVC_E_IO, "%s: cannot remove",
-                       path);
-    return CKVC_OK;
 }
 
 static ckvc_status publish_shard(run_dir *r, uint32_t k, ckvc_err *err) {

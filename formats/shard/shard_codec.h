@@ -8,7 +8,7 @@
 #pragma once
 
 #include "formats/shard/shard.h"
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/bytes.h"
 
 /* The rows (not the header), and back: appended to s. CKVC_E_DATA of hostile bytes. */

@@ -1,7 +1,14 @@
 /* Shards as HDF5 files (formats/shard/shard.md). */
 #pragma once
 
+#include <hdf5.h>
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "formats/shard/shard.h"
+#include "lib/base/memory.h"
+#include "lib/base/status.h"
+#include "lib/base/files.h"
 
 /* The file in memory: HDF5 never writes to a disk of ours, a full disk meets plain write() instead
  * of a library that cannot close its file. Same rows, same bytes. *out is the caller's to free. */
@@ -29,3 +36,45 @@ ckvc_status shard_h5_read(const char *path, bool foreign, shard **out,
                           ckvc_err *err) CKVC_MUST_CHECK;
 /* What the child does: HDF5 in this process. */
 ckvc_status shard_h5_read_here(const shard_bytes *file, shard **out, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* HDF5 as this program uses it: errors as one line of ours, ids that close themselves. */
+/* Once at each door to HDF5: nothing is printed by the library, no plugin is loaded from a folder
+ * that an environment variable names, and our zstd filter is registered. */
+ckvc_status h5_begin(ckvc_err *err) CKVC_MUST_CHECK;
+/* The usual text, then ": " and what HDF5 says of its innermost failure. Clears the stack. */
+ckvc_status h5_fail(ckvc_err *err, ckvc_status status, const char *fmt, ...) CKVC_PRINTF(3, 4);
+
+/* Any id of ours; -1: none. h5_take hands it on; h5_close closes it, and says whether that went
+ * well. */
+static inline hid_t h5_take(hid_t *id) {
+    const hid_t taken = *id;
+    *id = -1;
+    return taken;
+}
+static inline bool h5_close(hid_t *id) {
+    const hid_t was = h5_take(id);
+    return was < 0 || H5Idec_ref(was) >= 0;
+}
+static inline void h5_close_at(hid_t *id) { h5_close(id); }
+#define H5_AUTO CKVC_AUTO(h5_close_at)
+
+/* Vectors of prompts for looking at and for tests (`ckvc score --vectors`): HDF5, one group a
+ * prompt, numbered in the manifest's order: /00000/alpha f32[T], /00000/rho f32[L,G,T], attribute
+ * `id`. */
+typedef struct vectors_file {
+    int64_t file; /* hid_t, -1: none */
+    ckvc_publish publish;
+} vectors_file;
+
+ckvc_status vectors_create(vectors_file *v, const char *path, bool force,
+                           ckvc_err *err) CKVC_MUST_CHECK;
+typedef struct prompt_vectors {
+    uint32_t number; /* in the manifest's order */
+    const char *id;
+    uint32_t T, L, G;
+    const float *alpha, *rho; /* [T], [L][G][T] */
+} prompt_vectors;
+ckvc_status vectors_add(vectors_file *v, const prompt_vectors *p, ckvc_err *err) CKVC_MUST_CHECK;
+/* Closes and publishes. */
+ckvc_status vectors_commit(vectors_file *v, ckvc_err *err) CKVC_MUST_CHECK;
+void vectors_abort(vectors_file *v); /* fine after commit or on a zeroed struct with file = -1 */

@@ -2,10 +2,9 @@
  * and types are looked at before any value is read, and every value is checked before the shard is
  * handed out. Files come here in a child (shard_hostile.c). */
 
-#include "formats/shard/h5_error.h"
-#include "formats/shard/h5_zstd.h"
-#include "formats/shard/shard_check.h"
 #include "formats/shard/shard_h5.h"
+#include "formats/shard/h5_zstd.h"
+#include "formats/shard/shard_rows.h"
 #include "formats/shard/shard_schema.h"
 
 #define MAX_CHUNK_BYTES ((hsize_t)64 << 20)

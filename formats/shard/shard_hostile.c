@@ -23,10 +23,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "formats/shard/h5_error.h"
-#include "formats/shard/shard_check.h"
-#include "formats/shard/shard_codec.h"
 #include "formats/shard/shard_h5.h"
+#include "formats/shard/shard_rows.h"
+#include "formats/shard/shard_codec.h"
 #include "lib/base/files.h"
 #include "lib/base/progress.h"
 

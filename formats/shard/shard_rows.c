@@ -1,46 +1,15 @@
 /* A shard in memory: see shard.h. What its arrays are is told by the tables of shard_schema.h. */
-#include "formats/shard/shard.h"
+#include "formats/shard/shard_rows.h"
 
 #include <assert.h>
+#include <float.h>
 
+#include "formats/shard/shard.h"
 #include "formats/shard/shard_schema.h"
 #include "formats/side/side.h"
+#include "lib/base/utf8.h"
 
 /* ---- the header ---- */
-static const shard_pass passes[] = {{"scan", SHARD_SCAN, 0},
-                                    {"demand", SHARD_DEMAND, 0},
-                                    {"score", SHARD_SCORE, 0},
-                                    {"shares", SHARD_SHARES, 1u << CKVC_SIDE_HEAD},
-                                    {"cuts", SHARD_SHARES, 1u << CKVC_SIDE_GATE},
-                                    {"head", SHARD_LOGGED, 1u << CKVC_SIDE_HEAD},
-                                    {"gate", SHARD_LOGGED, 1u << CKVC_SIDE_GATE},
-                                    {"both", SHARD_LOGGED, (1u << CKVC_SIDE_COUNT) - 1}};
-enum { N_PASSES = sizeof passes / sizeof *passes };
-
-const shard_pass *shard_pass_named(const char *name) {
-    for (int i = 0; i < N_PASSES; i++) {
-        if (strcmp(passes[i].name, name) == 0) { return &passes[i]; }
-    }
-    return NULL;
-}
-
-const char *shard_pass_name(shard_kind kind, unsigned sides) {
-    for (int i = 0; i < N_PASSES; i++) {
-        if (passes[i].kind == kind && passes[i].sides == sides) { return passes[i].name; }
-    }
-    return NULL;
-}
-
-ckvc_side shard_action_side(const shard_header *h) {
-    const shard_pass *p = shard_pass_named(h->pass);
-    return p && p->sides == 1u << CKVC_SIDE_GATE ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;
-}
-
-shard_kind shard_kind_of(const shard_header *h) {
-    const shard_pass *p = shard_pass_named(h->pass);
-    return p ? p->kind : SHARD_LOGGED;
-}
-
 bool shard_has_thresholds(const shard_header *h) {
     return h->setting.op != CKVC_OPERATOR_NO_THRESHOLD;
 }
@@ -195,4 +164,248 @@ void shard_append(shard *dst, const shard *src) {
         }
         *count += more;
     }
+}
+
+#define BAD_IF(condition, ...) CKVC_REFUSE_IF(condition, err, where, __VA_ARGS__)
+
+/* One line that ends within size bytes. */
+static bool clean_text(const char *text, size_t size) {
+    const size_t n = strnlen(text, size);
+    return n < size && ckvc_utf8_is_line(text, n);
+}
+
+/* Finite, at least `least`, each larger than the one before (or equal where ties are fine). */
+static ckvc_status check_list(const char *where, const char *name, const double *v, size_t n,
+                              double least, ckvc_err *err) {
+    const bool edges = least < 0, ascending = strcmp(name, "budgets") != 0;
+    for (size_t i = 0; i < n; i++) {
+        BAD_IF(!isfinite(v[i]) || v[i] < least,
+               "attribute %s[%zu] is %g, must be a number of at least %g", name, i, v[i], least);
+        BAD_IF(ascending && i && (edges ? v[i] < v[i - 1] : v[i] <= v[i - 1]),
+               "attribute %s[%zu] is %g after %g, must ascend", name, i, v[i], v[i - 1]);
+        BAD_IF(!ascending && (v[i] == 0 || v[i] > 1e9),
+               "attribute %s[%zu] is %g, must be above 0 and at most 1e9 tokens", name, i, v[i]);
+    }
+    return CKVC_OK;
+}
+
+/* A start table's entries lie within the grid (they are snapped to it by whoever uses them). */
+static ckvc_status check_start(const char *where, const char *name, const shard_header *h,
+                               ckvc_side side, ckvc_err *err) {
+    const double slack = 1e-6; /* f32 rounding of a grid value */
+    const struct shard_side *s = &h->side[side];
+    const size_t n = shard_side_of(h, side).n_states;
+    BAD_IF(n > SHARD_MAX_TABLE, "attribute %s has %zu entries, at most %zu are read", name, n,
+           SHARD_MAX_TABLE);
+    BAD_IF(!s->start, "attribute %s is missing; only shards of passes that log nothing may lack it",
+           name);
+    const double lo = s->actions[0], hi = s->actions[s->n_actions - 1];
+    for (size_t i = 0; i < n; i++) {
+        BAD_IF(!(s->start[i] >= lo - slack && s->start[i] <= hi + slack),
+               "attribute %s, entry %zu, is %g, the grid goes from %g to %g", name, i,
+               (double)s->start[i], lo, hi);
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status check_count(const char *where, const char *name, const char *of, uint32_t got,
+                               uint32_t least, uint32_t most, ckvc_err *err) {
+    BAD_IF(got < least || got > most, "attribute %s%s is %u, must be %u to %u", name, of, got,
+           least, most);
+    return CKVC_OK;
+}
+
+static ckvc_status check_counts(const shard_header *h, const char *where,
+                                const shard_attribute *list, size_t n_list, ckvc_err *err) {
+    const shard_kind kind = shard_kind_of(h);
+    size_t n_actions;
+    const char *actions = shard_axis('A', h, &n_actions);
+    CKVC_TRY(check_count(where, "n_layers", "", h->n_layers, 1, SHARD_MAX_LAYERS, err));
+    CKVC_TRY(check_count(where, "n_heads", "", h->n_heads, 1, SHARD_MAX_HEADS, err));
+    CKVC_TRY(check_count(where, "n_kv_heads", "", h->n_kv_heads, 1, h->n_heads, err));
+    for (size_t i = 0; i < n_list; i++) {
+        const shard_attribute *a = &list[i];
+        if (!a->list || a->setting) { continue; }
+        const bool shares = kind == SHARD_SHARES && strcmp(a->name, actions) == 0,
+                   needed = kind == SHARD_LOGGED || shares ||
+                            ((kind == SHARD_DEMAND || kind == SHARD_SHARES) &&
+                             strcmp(a->name, "budgets") == 0);
+        CKVC_TRY(check_count(where, a->name, a->extra ? " (bins)" : " (its length)",
+                             *shard_attribute_count(h, a), needed, a->most, err));
+    }
+    BAD_IF(h->n_heads % h->n_kv_heads, "attribute n_heads=%u is not a multiple of n_kv_heads=%u",
+           h->n_heads, h->n_kv_heads);
+    const setting *s = &h->setting;
+    const uint32_t fixed = ckvc_features_count(s->features, 0); /* beside the key of even length */
+    BAD_IF(kind == SHARD_SCORE && !s->positions, "attribute positions is 0, must be 1 at least");
+    BAD_IF(kind == SHARD_SCORE && !fixed,
+           "attribute features is %u, a version that this reader does not know", s->features);
+    BAD_IF(kind == SHARD_SCORE && (s->n_features < fixed + 2 || (s->n_features - fixed) % 2),
+           "attribute n_features is %u, must be %u and the even length of a key", s->n_features,
+           fixed);
+    BAD_IF(
+        (kind == SHARD_SHARES) != (s->mode != CKVC_MODE_SHARED),
+        "attribute mode must be heads or layers in a shard of shares, and is not there in others");
+    const uint32_t n = h->setting.layer_budgets.n;
+    BAD_IF(n && (kind != SHARD_LOGGED || n != h->n_layers),
+           "attribute layer_budgets has %u entries, must have %s", n,
+           kind != SHARD_LOGGED ? "none where nothing is logged" : "one for each of n_layers");
+    return CKVC_OK;
+}
+
+ckvc_status shard_header_check(const shard_header *h, const char *where, ckvc_err *err) {
+    shard_attribute list[SHARD_MAX_ATTRIBUTES];
+    const size_t n = shard_attributes(list);
+    for (size_t i = 0; i < n; i++) {
+        const shard_attribute *a = &list[i];
+        BAD_IF(a->type == SHARD_TEXT && !clean_text((const char *)h + a->offset, a->size),
+               "attribute %s is not UTF-8 text of at most %zu bytes", a->name, a->size - 1);
+    }
+    BAD_IF(
+        !shard_pass_named(h->pass),
+        "attribute pass is \"%s\", must be scan, demand, score, shares, cuts, head, gate or both",
+        h->pass);
+    CKVC_TRY(check_counts(h, where, list, n, err));
+    CKVC_TRY(setting_check_values(&h->setting, SETTING_SHARD, where, err));
+    for (size_t i = 0; i < n; i++) {
+        const shard_attribute *a = &list[i];
+        size_t dims[4];
+        if (a->setting || !a->list || shard_attribute_dims(h, a, false, dims) < 0) { continue; }
+        CKVC_TRY(check_list(where, a->name, (const double *)(const void *)shard_array(h, a->offset),
+                            dims[0], a->extra ? -HUGE_VAL : 0, err));
+    }
+    for (size_t i = 0; i < n && shard_kind_of(h) == SHARD_LOGGED; i++) {
+        if (list[i].start != SHARD_SIDE_NONE) {
+            CKVC_TRY(check_start(where, list[i].name, h, (ckvc_side)list[i].start, err));
+        }
+    }
+    return CKVC_OK;
+}
+
+#define INDEX(column, got, below)                                                                  \
+    BAD_IF((got) >= (below), "%s, row %zu, is %llu, must be below %llu", column, i,                \
+           (unsigned long long)(got), (unsigned long long)(below))
+#define RANGE(column, got, least, most)                                                            \
+    BAD_IF(!((got) >= (least) && (got) <= (most)), "%s, row %zu, is %g, must be %g to %g", column, \
+           i, (double)(got), (double)(least), (double)(most))
+#define LOSS(column, got) RANGE(column, got, SHARD_LEAST_LOSS, SHARD_MOST_LOSS)
+
+/* Columns with several values a row. */
+static ckvc_status check_wide(const shard *s, int group, const char *where, ckvc_err *err) {
+    const shard_header *h = &s->h;
+    const shard_group *g = &shard_groups[group];
+    const bool of_prompts = group == SHARD_GROUP_PROMPT,
+               cuts = shard_kind_of(h) == SHARD_SHARES && shard_action_side(h) == CKVC_SIDE_GATE;
+    /* a head has no more entries than the prompt has tokens; cuts count G heads */
+    const uint32_t heads = cuts && h->setting.mode == CKVC_MODE_HEADS ? h->n_kv_heads : 1;
+    for (size_t j = 0; j < g->n_wide; j++) {
+        const shard_wide *w = &g->wide[j];
+        const void *v = shard_has_wide(w, h) ? shard_array(s, w->offset) : NULL;
+        const size_t row = v ? shard_wide_row(w, h) : 0;
+        const bool counts = of_prompts && w->type == SHARD_U32; /* of tokens, which must be known */
+        for (size_t k = 0; v && k < shard_rows(s, g) * row; k++) {
+            const size_t i = k / row, prompt = of_prompts ? i : s->baselines[i].prompt;
+            const uint32_t T = s->prompts[prompt].n_tokens;
+            const double x = w->type == SHARD_F64   ? ((const double *)v)[k]
+                             : w->type == SHARD_F32 ? (double)((const float *)v)[k]
+                                                    : ((const uint32_t *)v)[k],
+                         most = w->most > 0   ? w->most
+                                : T || counts ? (double)heads * T
+                                              : UINT32_MAX;
+            BAD_IF(!(x >= w->least && x <= most), "%s/%s, row %zu, is %g, must be %g to %g%s",
+                   g->name, w->name, i, x, w->least, most, w->most > 0 ? "" : ", its n_tokens");
+        }
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status check_prompts(const shard *s, const char *where, ckvc_err *err) {
+    const shard_header *h = &s->h;
+    const uint32_t bins_entropy = h->n_entropy_bins ? h->n_entropy_bins : 1,
+                   bins_ppl = h->n_ppl_bins ? h->n_ppl_bins : 1;
+    const shard_group *g = &shard_groups[SHARD_GROUP_PROMPT];
+    for (size_t i = 0; i < s->n_prompts; i++) {
+        const struct shard_prompt *p = &s->prompts[i];
+        for (size_t k = 0; k < g->n_columns; k++) {
+            const char *text = (const char *)p + g->columns[k].offset;
+            const bool empty = k == 0 && !*text; /* of an id */
+            BAD_IF(g->columns[k].type == SHARD_TEXT && (empty || !clean_text(text, SHARD_STRING)),
+                   "prompt/%s, row %zu, is not %sUTF-8 text of at most %d bytes",
+                   g->columns[k].name, i, empty ? "a non-empty " : "", SHARD_STRING - 1);
+        }
+        INDEX("prompt/cut", p->cut, 2);
+        RANGE("prompt/r_struct", p->r_struct, SHARD_LEAST_LOSS, SHARD_MOST_LOSS);
+        RANGE("prompt/r_sem", p->r_sem, 0, DBL_MAX);
+        LOSS("prompt/loss_full", p->loss_full);
+        INDEX("prompt/bin_entropy", p->bin_entropy, bins_entropy);
+        INDEX("prompt/bin_perplexity", p->bin_ppl, bins_ppl);
+    }
+    return check_wide(s, SHARD_GROUP_PROMPT, where, err);
+}
+
+/* Of share shards: all actions of a state were tried, or the table's own entries stand alone. */
+static ckvc_status check_tried(const shard *s, const char *where, ckvc_err *err) {
+    size_t actions, all = 1;
+    (void)shard_axis('A', &s->h, &actions);
+    for (const char *axis = "BLUA"; *axis; axis++) {
+        size_t extent;
+        (void)shard_axis(*axis, &s->h, &extent);
+        all *= extent;
+    }
+    for (size_t i = 0; s->action_entries && i < s->n_prompts * all; i += actions) {
+        size_t tried = 0;
+        for (size_t a = 0; a < actions; a++) { tried += s->action_entries[i + a] > 0; }
+        BAD_IF(tried > 1 && tried < actions,
+               "prompt/action_entries, row %zu, has %zu of the %zu actions of a state, must have "
+               "all or the table's own alone",
+               i / all, tried, actions);
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status check_records(const shard *s, const char *where, ckvc_err *err) {
+    const shard_header *h = &s->h;
+    const unsigned sides = shard_pass_named(h->pass)->sides; /* shard_header_check */
+    BAD_IF(s->n_records && shard_kind_of(h) != SHARD_LOGGED,
+           "%zu records in a %s shard, must be none", s->n_records, h->pass);
+    for (size_t i = 0; i < s->n_records; i++) {
+        const struct shard_record *r = &s->records[i];
+        INDEX("record/prompt", r->prompt, s->n_prompts);
+        INDEX("record/side", r->side, CKVC_SIDE_COUNT);
+        BAD_IF(!(sides >> r->side & 1),
+               "record/side, row %zu, is %u (%s) in a shard of pass \"%s\"", i, r->side,
+               ckvc_side_name((ckvc_side)r->side), h->pass);
+        INDEX("record/layer", r->layer, h->n_layers);
+        if (r->side == CKVC_SIDE_HEAD) {
+            INDEX("record/head", r->head, h->n_kv_heads);
+        } else {
+            BAD_IF(r->head != CKVC_NO_HEAD, "record/head, row %zu, is %u, must be %d for the gate",
+                   i, r->head, CKVC_NO_HEAD);
+        }
+        INDEX("record/budget", r->budget, h->n_budgets);
+        INDEX("record/action", r->action, h->side[r->side].n_actions);
+        BAD_IF(h->setting.reduction == CKVC_LOSS_SUM && s->prompts[r->prompt].n_continuation == 0,
+               "prompt/n_continuation, row %u, is 0, must be at least 1 where losses are summed",
+               r->prompt);
+        const uint32_t T = s->prompts[r->prompt].n_tokens; /* a foreign shard may lack it */
+        INDEX("record/n_candidates", r->n_candidates, T ? (uint64_t)T + 1 : UINT64_MAX);
+        INDEX("record/n_kept", r->n_kept, T ? (uint64_t)T + 1 : UINT64_MAX);
+        RANGE("record/reward", r->reward, -DBL_MAX, DBL_MAX);
+        RANGE("record/baseline", r->baseline, -DBL_MAX, DBL_MAX);
+        LOSS("record/loss", r->loss);
+    }
+    return CKVC_OK;
+}
+
+ckvc_status shard_rows_check(const shard *s, const char *where, ckvc_err *err) {
+    CKVC_TRY(check_prompts(s, where, err));
+    CKVC_TRY(check_tried(s, where, err));
+    for (size_t i = 0; i < s->n_baselines; i++) {
+        const struct shard_baseline *b = &s->baselines[i];
+        INDEX("baseline/prompt", b->prompt, s->n_prompts);
+        INDEX("baseline/budget", b->budget, s->h.n_budgets);
+        LOSS("baseline/loss", b->loss);
+    }
+    CKVC_TRY(check_wide(s, SHARD_GROUP_BASELINE, where, err));
+    return check_records(s, where, err);
 }

@@ -60,3 +60,41 @@ int side_neutral(const struct side *s) {
 int side_safest(const struct side *s) {
     return (int)ckvc_grid_nearest(s->grid, (uint32_t)s->actions.n, s->kind->safe);
 }
+
+/* Heads: how much the utility of a KV head's tokens weighs in its layer's maximum. */
+
+const side_kind side_head = {
+    .entry = "weight",
+    .entries = "head weights",
+    .grid_option = "--head-grid",
+    .grid_text = "0.8:1.5:0.025",
+    .start_name = "start_weight",
+    .axis = SIDE_OF_HEADS,
+    .n_default = CKVC_HEAD_ACTIONS,
+    .default_action = ckvc_head_action,
+    .start = 1.0, /* leaves heads as they are */
+    .start_on_grid = true,
+    .safe = 1.0,
+    .table_n = offsetof(ckvc_table, n_head_actions),
+    .table_grid = offsetof(ckvc_table, head_grid),
+    .table_entries = offsetof(ckvc_table, weight),
+};
+
+/* The gate: the utility below which a prompt of a risk cell keeps no token in a layer. */
+
+const side_kind side_gate = {
+    .entry = "tau",
+    .entries = "thresholds",
+    .grid_option = "--gate-grid",
+    .grid_text = "0.8:1:0.01",
+    .start_name = "start_tau",
+    .axis = SIDE_OF_CELLS,
+    .n_default = CKVC_GATE_ACTIONS,
+    .default_action = ckvc_gate_action,
+    .start = 0.9,
+    .safe = 0.0, /* no threshold at all keeps most */
+    .penalty = true,
+    .table_n = offsetof(ckvc_table, n_gate_actions),
+    .table_grid = offsetof(ckvc_table, gate_grid),
+    .table_entries = offsetof(ckvc_table, tau),
+};

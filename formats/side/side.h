@@ -1,9 +1,9 @@
 /* A side of a table: one family of decisions, with states, actions and a tie rule of its own.
  *
  * A state is [l][x][b]: layer, what the side tells apart in a layer (KV heads, or cells of risk),
- * budget. Each has one entry, a value of the side's grid of actions. What a side is stands in a
- * file of its own (side_head.c, side_gate.c) and in the list of lib/base/names.h; everybody else
- * asks a `struct side`, which is made from a table, a shard (shard_side.h) or a shape. */
+ * budget. Each has one entry, a value of the side's grid of actions. What a side is stands in
+ * side.c and in the list of lib/base/names.h; everybody else asks a `struct side`, which is made
+ * from a table, a shard (shard_rows.h) or a shape. */
 #pragma once
 
 #include <stdbool.h>
@@ -76,7 +76,7 @@ static inline size_t side_prompt_state(const struct side *s, uint32_t layer, uin
     const uint32_t each = side_of_prompt(s);
     return ((size_t)layer * each + (each > 1 ? head : 0)) * s->nB + budget;
 }
-/* beta_bud of a reward (cql/solve/reward.h) on this side. */
+/* beta_bud of a reward (formats/side/reward.h) on this side. */
 static inline double side_beta_bud(ckvc_side which, double beta_bud) {
     return side_kind_of(which)->penalty ? beta_bud : 0.0;
 }

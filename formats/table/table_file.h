@@ -6,7 +6,6 @@
 #include <stdbool.h>
 
 #include "formats/side/side.h"
-#include "formats/table/table_arrays.h"
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"

@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-#include "formats/table/table_arrays.h"
 #include "lib/base/hash.h"
+#include "lib/policy/ckvc_policy.h"
 
 struct table_file;
 
@@ -58,6 +58,17 @@ _Static_assert(CKVT_ENTRY_CRC + 8 == CKVT_ENTRY_BYTES,
                "entry ends with its CRC and a reserved word");
 
 enum { CKVT_RAW = 0, CKVT_ZSTD = 1 };
+enum { CKVT_RANK_MAX = 5 };
+/* Of a section's numbers; CKVT_BYTES: a JSON text. */
+typedef enum ckvt_type {
+    CKVT_BYTES,
+    CKVT_F32,
+    CKVT_F64,
+    CKVT_U32,
+    CKVT_U64,
+    CKVT_TYPE_COUNT
+} ckvt_type;
+size_t ckvt_type_bytes(ckvt_type type);
 
 /* The sections that we know, in the order in which they are written. */
 typedef enum ckvt_section {
@@ -91,7 +102,6 @@ typedef enum ckvt_section {
     CKVT_XFER,
     CKVT_SECTION_COUNT
 } ckvt_section;
-_Static_assert((int)CKVT_SECTION_COUNT < TABLE_ARRAYS_MAX, "all sections and FLAGS are arrays");
 enum {
     CKVT_EVIDENCE_BEGIN = CKVT_QHEAD, /* before it: META and what the policy library reads, raw */
     CKVT_EVIDENCE_END = CKVT_LGATE + 1,

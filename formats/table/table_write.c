@@ -5,10 +5,9 @@
 
 #include "formats/table/table_file.h"
 #include "formats/table/table_layout.h"
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
-#include "lib/base/json.h"
 
 /* Level 9 stays at a window of at most 8 MiB, the format's limit. */
 enum { ZSTD_LEVEL = 9 };
@@ -42,11 +41,12 @@ static void encode(const table_file *t, ckvt_section i, const ckvt_spec *spec, c
 }
 
 /* One frame with its content size, no checksum: the directory has two. */
-static ckvc_status compress(const table_array *a, ckvc_buffer *out, ckvc_err *err) {
-    const size_t bound = ZSTD_compressBound(a->bytes);
+static ckvc_status compress(const char *name, const ckvc_buffer *raw, ckvc_buffer *out,
+                            ckvc_err *err) {
+    const size_t bound = ZSTD_compressBound(raw->size);
     CKVC_AUTO_FREE void *room = ckvc_alloc(bound, 1);
-    const size_t n = ZSTD_compress(room, bound, a->data, a->bytes, ZSTD_LEVEL);
-    CKVC_FAIL_IF(ZSTD_isError(n), err, CKVC_E_SYSTEM, "section %s: zstd: %s", a->name,
+    const size_t n = ZSTD_compress(room, bound, raw->data, raw->size, ZSTD_LEVEL);
+    CKVC_FAIL_IF(ZSTD_isError(n), err, CKVC_E_SYSTEM, "section %s: zstd: %s", name,
                  ZSTD_getErrorName(n));
     ckvc_buffer_append(out, room, n);
     return CKVC_OK;
@@ -54,30 +54,30 @@ static ckvc_status compress(const table_array *a, ckvc_buffer *out, ckvc_err *er
 
 /* Appends a section to the file's body and fills its directory entry. `file_offset` is where body's
  * first byte stands in the file. */
-static ckvc_status add_section(const table_array *a, bool zstd, uint64_t file_offset,
-                               ckvc_buffer *body, uint8_t *entry, ckvc_err *err) {
+static ckvc_status add_section(const table_file *t, ckvt_section i, const ckvt_spec *spec,
+                               uint64_t file_offset, ckvc_buffer *body, uint8_t *entry,
+                               ckvc_err *err) {
     static const uint8_t zeros[CKVT_ALIGNMENT] = {0};
+    const bool zstd = (int)i >= CKVT_EVIDENCE_BEGIN && spec->type != CKVT_BYTES;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer raw = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer packed = {0};
-    const uint8_t *stored = a->data;
-    size_t n = a->bytes;
-    if (zstd) {
-        CKVC_TRY(compress(a, &packed, err));
-        stored = packed.data;
-        n = packed.size;
-    }
+    encode(t, i, spec, &raw);
+    if (zstd) { CKVC_TRY(compress(spec->name, &raw, &packed, err)); }
+    const ckvc_buffer *stored = zstd ? &packed : &raw;
     ckvc_buffer_append(body, zeros, (size_t)(-(file_offset + body->size) % CKVT_ALIGNMENT));
-    memcpy(entry + CKVT_ENTRY_NAME, a->name, strlen(a->name));
+    memcpy(entry + CKVT_ENTRY_NAME, spec->name, strlen(spec->name));
     ckvc_put_u16(entry + CKVT_ENTRY_CODEC, zstd ? CKVT_ZSTD : CKVT_RAW);
-    ckvc_put_u16(entry + CKVT_ENTRY_TYPE, (uint16_t)a->type);
-    ckvc_put_u16(entry + CKVT_ENTRY_RANK, a->rank);
+    ckvc_put_u16(entry + CKVT_ENTRY_TYPE, (uint16_t)spec->type);
+    ckvc_put_u16(entry + CKVT_ENTRY_RANK, spec->rank);
     for (int d = 0; d < CKVT_RANK_MAX; d++) {
-        ckvc_put_u64(entry + CKVT_ENTRY_DIMS + 8 * d, a->dims[d]);
+        const bool json = spec->type == CKVT_BYTES && d == 0; /* its length is its own */
+        ckvc_put_u64(entry + CKVT_ENTRY_DIMS + 8 * d, json ? raw.size : spec->dims[d]);
     }
     ckvc_put_u64(entry + CKVT_ENTRY_OFFSET, file_offset + body->size);
-    ckvc_put_u64(entry + CKVT_ENTRY_STORED, n);
-    ckvc_sha256_bytes(a->data, a->bytes, entry + CKVT_ENTRY_SHA256);
-    ckvc_put_u32(entry + CKVT_ENTRY_CRC, ckvc_crc32(0, stored, n));
-    if (n) { ckvc_buffer_append(body, stored, n); }
+    ckvc_put_u64(entry + CKVT_ENTRY_STORED, stored->size);
+    ckvc_sha256_bytes(raw.data, raw.size, entry + CKVT_ENTRY_SHA256);
+    ckvc_put_u32(entry + CKVT_ENTRY_CRC, ckvc_crc32(0, stored->data, stored->size));
+    if (stored->size) { ckvc_buffer_append(body, stored->data, stored->size); }
     return CKVC_OK;
 }
 
@@ -142,24 +142,28 @@ static void fill_header(uint8_t header[CKVT_HEADER_BYTES], uint64_t flags, const
     ckvc_put_u32(header + CKVT_AT_HEADER_CRC, ckvc_crc32(0, header, CKVT_AT_HEADER_CRC));
 }
 
-/* Sections by their place, NULL where one is missing -> the file's bytes. */
-static ckvc_status assemble(const char *path, const table_array *const sections[CKVT_SECTION_COUNT],
-                            uint64_t flags, ckvc_buffer *file, ckvc_err *err) {
+/* The file's bytes. */
+static ckvc_status assemble(table_file *t, const char *path, ckvc_buffer *file, ckvc_err *err) {
     uint8_t header[CKVT_HEADER_BYTES] = {0}, directory[CKVT_SECTION_COUNT * CKVT_ENTRY_BYTES] = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer body = {0};
+    ckvt_spec specs[CKVT_SECTION_COUNT];
     size_t n_sections = 0, n_written = 0;
-    for (int i = 0; i < CKVT_SECTION_COUNT; i++) { n_sections += sections[i] != NULL; }
+    const bool fits = ckvt_specs(t->table, specs); /* else it was never made */
+    for (int i = 0; fits && i < CKVT_SECTION_COUNT; i++) {
+        n_sections += present(t, (ckvt_section)i);
+    }
     const uint64_t body_offset = CKVT_HEADER_BYTES + n_sections * CKVT_ENTRY_BYTES;
-    for (int i = 0; i < CKVT_SECTION_COUNT; i++) {
-        if (!sections[i]) { continue; }
-        const bool zstd = i >= CKVT_EVIDENCE_BEGIN && sections[i]->type != CKVT_BYTES;
+    for (int i = 0; fits && i < CKVT_SECTION_COUNT; i++) {
+        if (!present(t, (ckvt_section)i)) { continue; }
         uint8_t *entry = directory + n_written++ * CKVT_ENTRY_BYTES;
-        CKVC_TRY(add_section(sections[i], zstd, body_offset, &body, entry, err));
+        CKVC_TRY(add_section(t, (ckvt_section)i, &specs[i], body_offset, &body, entry, err));
     }
     const uint64_t file_size = body_offset + body.size;
     CKVC_FAIL_IF(file_size > CKVC_TABLE_MAX_BYTES, err, CKVC_E_DATA,
                  "%s: the table would take %llu bytes, the format allows %llu", path,
                  (unsigned long long)file_size, (unsigned long long)CKVC_TABLE_MAX_BYTES);
+    const uint64_t flags = (uint64_t)t->table->op | (t->table->share ? CKVT_FLAG_SHARES : 0) |
+                           (t->table->relative ? CKVT_FLAG_RELATIVE : 0);
     fill_header(header, flags, directory, n_sections, file_size);
     ckvc_buffer_append(file, header, sizeof header);
     ckvc_buffer_append(file, directory, n_sections * CKVT_ENTRY_BYTES);
@@ -167,78 +171,10 @@ static ckvc_status assemble(const char *path, const table_array *const sections[
     return CKVC_OK;
 }
 
-/* The sections of a table and its header's flags; pROV is none of `table_file_arrays`. */
-static uint64_t collect(table_file *t, table_arrays *out) {
-    ckvt_spec specs[CKVT_SECTION_COUNT];
-    *out = (table_arrays){0};
-    const bool fits = ckvt_specs(t->table, specs); /* else it was never made */
-    for (int i = 0; fits && i < CKVT_SECTION_COUNT; i++) {
-        if (!present(t, (ckvt_section)i)) { continue; }
-        table_array *a = &out->items[out->n++];
-        const size_t at = out->memory.size;
-        encode(t, (ckvt_section)i, &specs[i], &out->memory);
-        *a = (table_array){
-            .type = specs[i].type, .rank = specs[i].rank, .evidence = i >= CKVT_EVIDENCE_BEGIN};
-        snprintf(a->name, sizeof a->name, "%s", specs[i].name);
-        memcpy(a->dims, specs[i].dims, sizeof a->dims);
-        a->bytes = out->memory.size - at;
-        if (a->type == CKVT_BYTES) { a->dims[0] = a->bytes; }
-    }
-    const uint8_t *data = out->memory.data; /* it has its last place now */
-    for (size_t i = 0; i < out->n; data += out->items[i++].bytes) { out->items[i].data = data; }
-    return (uint64_t)t->table->op | (t->table->share ? CKVT_FLAG_SHARES : 0) |
-           (t->table->relative ? CKVT_FLAG_RELATIVE : 0);
-}
-
-void table_arrays_fini(table_arrays *a) { ckvc_buffer_fini(&a->memory); }
-
 ckvc_status table_file_write(table_file *t, const char *path, bool force, ckvc_err *err) {
-    const table_array *sections[CKVT_SECTION_COUNT] = {0};
-    CKVC_AUTO(table_arrays_fini) table_arrays all = {0};
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer file = {0};
     CKVC_TRY(prepare(t, path, err));
-    const uint64_t flags = collect(t, &all);
-    for (size_t i = 0; i < all.n; i++) { sections[ckvt_named(all.items[i].name)] = &all.items[i]; }
-    CKVC_TRY(assemble(path, sections, flags, &file, err));
+    CKVC_TRY(assemble(t, path, &file, err));
     ckvc_hex(file.data + CKVT_AT_CONTENT_ID, CKVC_SHA256_BYTES, t->content_id);
     return ckvc_publish_bytes(path, file.data, file.size, force, err);
-}
-
-/* ---- as arrays ---- */
-
-#define FLAGS "FLAGS"
-
-void table_file_arrays(table_file *t, table_arrays *out) {
-    json_t *prov = t->prov;
-    t->prov = NULL;
-    const uint64_t flags = collect(t, out);
-    t->prov = prov;
-    ckvc_put_u64(out->flags, flags);
-    out->items[out->n++] = (table_array){.name = FLAGS,
-                                         .type = CKVT_U64,
-                                         .rank = 1,
-                                         .dims = {1},
-                                         .data = out->flags,
-                                         .bytes = sizeof out->flags};
-}
-
-ckvc_status table_file_from_arrays(const char *where, const table_array *items, size_t n,
-                                   table_file **out, ckvc_err *err) {
-    const table_array *sections[CKVT_SECTION_COUNT] = {0}, *flags = NULL;
-    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer file = {0};
-    *out = NULL;
-    for (size_t i = 0; i < n; i++) {
-        const ckvt_section s = ckvt_named(items[i].name);
-        const bool is_flags = strcmp(items[i].name, FLAGS) == 0;
-        CKVC_REFUSE_IF(s == CKVT_SECTION_COUNT && !is_flags, err, where,
-                       "array %s is no section of a table", items[i].name);
-        const table_array **place = is_flags ? &flags : &sections[s];
-        CKVC_REFUSE_IF(*place, err, where, "array %s is there twice", items[i].name);
-        *place = &items[i];
-    }
-    CKVC_REFUSE_IF(!flags || flags->type != CKVT_U64 || flags->bytes != 8, err, where,
-                   "array " FLAGS " is %s: one u64 is wanted, the header's incompatible flags",
-                   flags ? "of another shape" : "missing");
-    CKVC_TRY(assemble(where, sections, ckvc_get_u64(flags->data), &file, err));
-    return ckvt_parse(where, file.data, file.size, out, err);
 }

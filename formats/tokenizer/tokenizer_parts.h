@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "formats/model/reading.h"
+#include "formats/model/model_readers.h"
 #include "lib/token/token_spec.h"
 
 enum {

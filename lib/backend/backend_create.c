@@ -34,8 +34,7 @@ ckvc_status backend_create(const char *kind, ckvc_compute compute, ckvc_pool *po
     if (strcmp(kind, "cuda") == 0) { return cuda(compute, pool, out, err); }
     if (any && cuda(compute, pool, out, NULL) == CKVC_OK) { return CKVC_OK; }
     if (any || openblas || strcmp(kind, "cpu") == 0) {
-        const cpu_products products = compute == CKVC_COMPUTE_BF16 ? CPU_BF16 : CPU_F32;
-        return cpu_backend_create(openblas, products, pool, out, err);
+        return cpu_backend_create(openblas, compute, pool, out, err);
     }
     *out = NULL;
     return ckvc_fail(err, CKVC_E_USAGE,

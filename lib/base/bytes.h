@@ -21,11 +21,6 @@ static inline void ckvc_put_u64(uint8_t *p, uint64_t v) {
     ckvc_put_u32(p, (uint32_t)v);
     ckvc_put_u32(p + 4, (uint32_t)(v >> 32));
 }
-static inline void ckvc_put_f32(uint8_t *p, float v) {
-    uint32_t bits;
-    memcpy(&bits, &v, 4);
-    ckvc_put_u32(p, bits);
-}
 static inline void ckvc_put_f64(uint8_t *p, double v) {
     uint64_t bits;
     memcpy(&bits, &v, 8);

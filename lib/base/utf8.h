@@ -16,3 +16,14 @@ bool ckvc_utf8_is_line(const char *text, size_t n);
 char *ckvc_utf8_replace(const char *text, size_t n, size_t *out_size);
 /* Shortens n so that no character is cut at the end of a well-formed text. */
 size_t ckvc_utf8_floor(const char *text, size_t n);
+
+/* The known word that a mistyped one is nearest to by edit distance, or that it is the beginning
+ * of: nearest_try for each. */
+typedef struct nearest {
+    const char *word;
+    char found[64]; /* "": none is near */
+    size_t distance;
+} nearest;
+void nearest_try(nearest *n, const char *candidate);
+/* What was found between two texts, or ""; the caller frees. */
+char *nearest_hint(const nearest *n, const char *before, const char *after);

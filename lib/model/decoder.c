@@ -5,7 +5,6 @@
 #include <math.h>
 
 #include "lib/model/forward.h"
-#include "lib/model/prompt_cache.h"
 
 /* What a sequence holds of one layer. */
 typedef struct held_layer {
@@ -134,7 +133,6 @@ void sequence_free(sequence *q) {
     CKVC_FREE(q->inv_freq, q->layers, q);
 }
 
-int64_t sequence_length(const sequence *q) { return q->n_prompt + q->n_own; }
 int64_t sequence_entries(const sequence *q) { return q->entries; }
 size_t sequence_bytes(const sequence *q) { return q->n_values * sizeof(float); }
 
@@ -229,8 +227,12 @@ static ckvc_status advance(decoder *d, sequence *const *sequences, const int32_t
                           .held = d->held + i * d->m->shape->n_layers,
                           .cos = d->cos + i * half,
                           .sin = d->sin + i * half};
-        d->passes[n_passes] = (forward_pass){
-            .m = d->m, .act = act, .tokens = tokens + i, .n_rows = step->n, .step = step};
+        d->passes[n_passes] = (forward_pass){.m = d->m,
+                                             .act = act,
+                                             .tokens = tokens + i,
+                                             .n_rows = step->n,
+                                             .kind = PASS_STEP,
+                                             .step = step};
     }
     for (int64_t i = 0; i < n_passes; i += SESSIONS_TOGETHER) {
         CKVC_TRY(forward(d->passes + i, min64(n_passes - i, SESSIONS_TOGETHER), err));

@@ -1,7 +1,7 @@
 /* Decoding: sequences that hold only what is kept of their prompts, a token each a step.
  *
- *   session_prefill(s, ...)                      the whole cache, in the session
- *   session_next_logits(s, logits)               -> the first token
+ *   sessions_prefill(...)                        the whole cache, in the session
+ *   sessions_next_logits(&s, 1, logits)          -> the first token
  *   sequence_create(s, sets, room, &sequence)    gathers the kept rows; s may take the next prompt
  *   decoder_step(d, sequences, tokens, n, logits)
  *
@@ -25,7 +25,6 @@ ckvc_status sequence_create(session *s, const kept_set *sets, int64_t room, sequ
                             ckvc_err *err) CKVC_MUST_CHECK;
 void sequence_free(sequence *q);
 CKVC_AUTO_OF(sequence, sequence_free)
-int64_t sequence_length(const sequence *q);  /* tokens that it has seen: T and those of steps */
 int64_t sequence_entries(const sequence *q); /* (layer, KV head, position) kept of the prompt */
 size_t sequence_bytes(const sequence *q);    /* that its keys and values take, room and all */
 

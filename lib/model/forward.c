@@ -3,8 +3,7 @@
  *
  * One loop for every family, for prompts, for any number of continuations, and for a token each of
  * sequences that are decoded. They differ in which cache the rows' keys go to and which keys they
- * look at. In the last layer a prefill goes on with the rows that are read alone, and with those
- * that are named from any layer on.
+ * look at. In the last layer a prefill goes on with the rows that are read alone.
  *
  * Continuations are lanes of one batch (method.md section 4). A lane that differs from another in
  * one layer's kept set is the same up to that layer, so it joins there: it takes the other's hidden
@@ -66,65 +65,24 @@ typedef struct progress {
     int64_t n_rows, n_lanes, row0;
 } progress;
 
-/* How many rows a prefill goes on with, of those that it names. */
-static int64_t rows_of(const forward_pass *p) { return p->rows->offsets[1]; }
-
-/* Rows of all tokens: those that go on to the front, in place; and back to where they were. */
-static void to_front(const forward_pass *p, be_buf *x, int64_t width) {
-    const uint32_t *at = p->rows->positions;
-    for (int64_t i = 0; i < rows_of(p); i++) {
-        p->m->be->ops->copy_rows(p->m->be, x, at[i], x, i, 1, width);
-    }
-}
-static void to_places(const forward_pass *p, be_buf *x, int64_t width) {
-    const uint32_t *at = p->rows->positions;
-    for (int64_t i = rows_of(p); i-- > 0;) {
-        p->m->be->ops->copy_rows(p->m->be, x, i, x, at[i], 1, width);
-    }
-}
-
-/* Of the rows that go on, at the front: rotated and cached at their own positions, among which what
- * other rows leave behind is read by nobody. */
-static ckvc_status rows_attention(const forward_pass *p, int32_t il, ckvc_err *err) {
-    model *m = p->m;
-    const backend_ops *op = m->be->ops;
-    const activations *a = p->act;
-    be_weight *const *w = m->layers[il];
-    be_attention_shape attention = layer_attention(m, il), *s = &attention;
-    const be_rows all = {.n_rows = p->n_rows, .n_lanes = 1};
-    const int64_t n = rows_of(p), kv = (int64_t)s->n_kv_heads * s->head_dim,
-                  heads = (int64_t)s->n_heads * s->head_dim;
-
-    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, n, false, a->q);
-    to_places(p, a->k, kv);
-    to_places(p, a->v, kv);
-    to_places(p, a->q, heads);
-    op->cache_rows(m->be, s, p->inv_freq, &all, a->k, a->v, &p->prompt[il]);
-    op->rope(m->be, s, p->inv_freq, &all, a->q);
-    to_front(p, a->q, heads);
-    op->cache_keep(m->be, s, &p->prompt[il], p->n_rows, p->rows, p->held);
-    s->window = 0;
-    op->attention_causal(m->be, s, 0, n, a->q, p->among, a->mix);
-    return p->tap ? p->tap(p->tap_ctx, il, a->q, 0, p->among, err) : CKVC_OK;
-}
-
 /* Of a prompt's rows in work, whose queries are there and whose keys are cached. */
 static ckvc_status prompt_attends(const forward_pass *p, int32_t il, const progress *at,
                                   ckvc_err *err) {
     model *m = p->m;
     const activations *a = p->act;
+    const be_cache *cache = &p->prefill.cache[il];
     const be_attention_shape s = layer_attention(m, il);
     const be_rows rows = {at->row0, at->n_rows, 1};
     m->be->ops->rope(m->be, &s, p->inv_freq, &rows, a->q);
-    m->be->ops->attention_causal(m->be, &s, at->row0, at->n_rows, a->q, &p->prompt[il], a->mix);
-    return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, &p->prompt[il], err) : CKVC_OK;
+    m->be->ops->attention_causal(m->be, &s, at->row0, at->n_rows, a->q, cache, a->mix);
+    return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, cache, err) : CKVC_OK;
 }
 
 static void cache_prompt(const forward_pass *p, int32_t il) {
     const be_attention_shape s = layer_attention(p->m, il);
     const be_rows rows = {.n_rows = p->n_rows, .n_lanes = 1};
     p->m->be->ops->cache_rows(p->m->be, &s, p->inv_freq, &rows, p->act->k, p->act->v,
-                              &p->prompt[il]);
+                              &p->prefill.cache[il]);
 }
 
 static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress *at,
@@ -149,19 +107,19 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
 
 /* The lanes in work, those of one start together, as they share its set; then the lanes that join.
  */
-static int64_t attention_order(const forward_pass *p, int32_t il, int64_t n_lanes,
+static int64_t attention_order(const continuation_rows *c, int32_t il, int64_t n_lanes,
                                int64_t n_joined) {
     int64_t n = 0;
-    for (int64_t start = 0; start < n_lanes && p->lanes[start].parent < 0; start++) {
-        const kept_set *shared = p->lanes[start].sets ? &p->lanes[start].sets[il] : NULL;
+    for (int64_t start = 0; start < n_lanes && c->lanes[start].parent < 0; start++) {
+        const kept_set *shared = c->lanes[start].sets ? &c->lanes[start].sets[il] : NULL;
         for (int64_t i = start; i < n_lanes; i++) {
-            if (i == start || p->lanes[i].parent == start) {
-                p->order[n++] = (be_lane){(int32_t)i, (int32_t)i, shared};
+            if (i == start || c->lanes[i].parent == start) {
+                c->order[n++] = (be_lane){(int32_t)i, (int32_t)i, shared};
             }
         }
     }
     for (int64_t i = n_lanes; i < n_joined; i++) {
-        p->order[n++] = (be_lane){p->lanes[i].parent, (int32_t)i, p->lanes[i].kept};
+        c->order[n++] = (be_lane){c->lanes[i].parent, (int32_t)i, c->lanes[i].kept};
     }
     return n;
 }
@@ -172,28 +130,29 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     const activations *a = p->act;
     be_weight *const *w = m->layers[il];
     const be_attention_shape attention = layer_attention(m, il), *s = &attention;
+    const continuation_rows *c = &p->continuation;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
-    const be_rows rows = {p->n_prompt, p->n_rows, at->n_lanes};
-    const be_continuation c = {.n_rows = p->n_rows,
-                               .n_prompt = p->n_prompt,
-                               .q = a->q,
-                               .prompt = p->prompt[il],
-                               .own = *p->own};
+    const be_rows rows = {c->n_prompt, p->n_rows, at->n_lanes};
+    const be_continuation attended = {.n_rows = p->n_rows,
+                                      .n_prompt = c->n_prompt,
+                                      .q = a->q,
+                                      .prompt = c->prompt[il],
+                                      .own = *c->own};
 
     op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, at->n_rows, false, a->q);
     op->rope(m->be, s, p->inv_freq, &rows, a->q);
-    op->cache_rows(m->be, s, p->inv_freq, &rows, a->k, a->v, p->own);
+    op->cache_rows(m->be, s, p->inv_freq, &rows, a->k, a->v, c->own);
     int64_t joined = at->n_lanes;
-    while (joined < p->n_lanes && p->lanes[joined].layer == il) { joined++; }
-    const int64_t n = attention_order(p, il, at->n_lanes, joined);
-    if (!p->tap_attends) { op->attention_kept(m->be, s, &c, p->order, n, a->mix); }
+    while (joined < c->n_lanes && c->lanes[joined].layer == il) { joined++; }
+    const int64_t n = attention_order(c, il, at->n_lanes, joined);
+    if (!c->tap_attends) { op->attention_kept(m->be, s, &attended, c->order, n, a->mix); }
     for (int64_t i = at->n_lanes; i < joined; i++) {
-        op->copy_rows(m->be, a->x, p->lanes[i].parent * lane_rows, a->x, i * lane_rows, lane_rows,
+        op->copy_rows(m->be, a->x, c->lanes[i].parent * lane_rows, a->x, i * lane_rows, lane_rows,
                       m->shape->width);
     }
     at->n_lanes = joined;
     at->n_rows = joined * lane_rows;
-    return p->tap ? p->tap(p->tap_ctx, il, a->q, p->n_prompt, p->own, err) : CKVC_OK;
+    return p->tap ? p->tap(p->tap_ctx, il, a->q, c->n_prompt, c->own, err) : CKVC_OK;
 }
 
 static void held_attention(const forward_pass *p, int32_t il) {
@@ -233,6 +192,10 @@ static void rows_behind_attention(model *m, const activations *a, be_weight *con
     }
 }
 
+static bool ends_at_tap(const forward_pass *p) {
+    return p->kind == PASS_CONTINUATION && p->continuation.tap_attends;
+}
+
 static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_err *err) {
     model *m = p->m;
     backend *be = m->be;
@@ -240,35 +203,28 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     const activations *a = p->act;
     be_weight *const *w = m->layers[il];
     const float eps = (float)m->shape->rms_eps;
-    const bool chosen = p->rows && il >= p->from;
 
-    if (chosen && il == p->from) {
-        at->n_rows = rows_of(p);
-        to_front(p, a->x, m->shape->width);
-    }
     op->rmsnorm(be, a->x, at->n_rows, w[W_ATTENTION_NORM], eps, a->norm);
     op->matmul(be, w[W_K], w[W_K_BIAS], a->norm, at->n_rows, false, a->k);
     op->matmul(be, w[W_V], w[W_V_BIAS], a->norm, at->n_rows, false, a->v);
-    if (p->step) {
-        held_attention(p, il);
-    } else if (chosen) {
-        CKVC_TRY(rows_attention(p, il, err));
-    } else {
-        CKVC_TRY(p->lanes ? lane_attention(p, il, at, err) : prompt_attention(p, il, at, err));
+    switch (p->kind) {
+    case PASS_PREFILL: CKVC_TRY(prompt_attention(p, il, at, err)); break;
+    case PASS_CONTINUATION: CKVC_TRY(lane_attention(p, il, at, err)); break;
+    case PASS_STEP: held_attention(p, il); break;
     }
-    if (p->tap_attends && il == m->shape->n_layers - 1) { return CKVC_OK; }
+    if (ends_at_tap(p) && il == m->shape->n_layers - 1) { return CKVC_OK; }
     rows_behind_attention(m, a, w, at->n_rows);
     return CKVC_OK;
 }
 
 /* Rows of a pass, padding counted, at most. */
 static int64_t most_rows(const forward_pass *p) {
-    return be_padded_rows(p->n_rows) * (p->lanes ? p->n_lanes : 1);
+    return be_padded_rows(p->n_rows) * (p->kind == PASS_CONTINUATION ? p->continuation.n_lanes : 1);
 }
 
 /* Gives each pass its place in the buffers that hold all of them: of x always, of the others where
  * the passes are joined, else all work in the same. -> rows in all */
-static int64_t place(const forward_pass *passes, int64_t n, bool joined) {
+static int64_t place_passes(const forward_pass *passes, int64_t n, bool joined) {
     const model_shape *s = passes->m->shape;
     backend *be = passes->m->be;
     const size_t heads = (size_t)s->n_heads * (size_t)s->head_dim,
@@ -316,14 +272,15 @@ static ckvc_status layer_joined(const forward_pass *passes, int64_t n, int32_t i
 }
 
 /* Embedded rows, a continuation's once for every start. */
-static progress begin(const forward_pass *p) {
+static progress embed_rows(const forward_pass *p) {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
     progress at = {.n_rows = p->n_rows};
     op->embed(m->be, m->embedding, p->tokens, p->n_rows, p->act->x);
-    if (!p->lanes) { return at; }
-    while (at.n_lanes < p->n_lanes && p->lanes[at.n_lanes].parent < 0) { at.n_lanes++; }
+    if (p->kind != PASS_CONTINUATION) { return at; }
+    const continuation_rows *c = &p->continuation;
+    while (at.n_lanes < c->n_lanes && c->lanes[at.n_lanes].parent < 0) { at.n_lanes++; }
     at.n_rows = at.n_lanes * lane_rows;
     for (int64_t i = 1; i < at.n_lanes; i++) {
         op->copy_rows(m->be, p->act->x, 0, p->act->x, i * lane_rows, lane_rows, m->shape->width);
@@ -352,10 +309,10 @@ ckvc_status forward(const forward_pass *passes, int64_t n, ckvc_err *err) {
     const backend_ops *op = m->be->ops;
     progress at[SESSIONS_TOGETHER];
     assert(n >= 1 && n <= SESSIONS_TOGETHER);
-    const bool together = passes->act->all && !passes->lanes && !passes->rows;
-    const int64_t placed = passes->act->all ? place(passes, n, together) : 0,
+    const bool together = passes->act->all && passes->kind == PASS_PREFILL;
+    const int64_t placed = passes->act->all ? place_passes(passes, n, together) : 0,
                   joined = together ? placed : 0;
-    for (int64_t i = 0; i < n; i++) { at[i] = begin(&passes[i]); }
+    for (int64_t i = 0; i < n; i++) { at[i] = embed_rows(&passes[i]); }
     for (int32_t il = 0; il < m->shape->n_layers; il++) {
         const ckvc_status st = layer_of_all(passes, n, il, joined, at, err);
         layer_release(m, il);
@@ -363,7 +320,7 @@ ckvc_status forward(const forward_pass *passes, int64_t n, ckvc_err *err) {
     }
     CKVC_TRY(op->weight_acquire(m->be, m->final_norm, err));
     for (int64_t i = 0; i < n; i++) {
-        if (passes[i].tap_attends) { continue; }
+        if (ends_at_tap(&passes[i])) { continue; }
         be_buf *x = passes[i].act->x;
         op->rmsnorm(m->be, x, at[i].n_rows, m->final_norm, (float)m->shape->rms_eps, x);
     }

@@ -37,48 +37,56 @@ void activations_fini(activations *act, backend *be);
 typedef ckvc_status (*layer_tap)(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
                                  const be_cache *cache, ckvc_err *err);
 
+/* The rows are positions 0 ... n_rows-1 of a prompt. */
+typedef struct prefill_rows {
+    const be_cache *cache; /* [L], written */
+    /* What is read of the top rows begins here: the last layer leaves earlier tiles at their keys
+     * and values. */
+    int64_t first_row;
+} prefill_rows;
+
+/* Every lane's rows are positions n_prompt ... behind a prompt. */
+typedef struct continuation_rows {
+    const be_cache *prompt; /* [L], read */
+    int64_t n_prompt;
+    const be_cache *own;       /* one layer's, of every lane, used by each layer in turn */
+    const rollout_lane *lanes; /* [n_lanes], in the order that rollout_job asks for */
+    int64_t n_lanes;
+    be_lane *order; /* [n_lanes] scratch */
+    /* The tap stands in for attention_kept and fills act->mix; only the taps are wanted: nothing
+     * follows the last one. */
+    bool tap_attends;
+} continuation_rows;
+
+typedef enum pass_kind { PASS_PREFILL, PASS_CONTINUATION, PASS_STEP } pass_kind;
+
 typedef struct forward_pass {
     model *m;
     const activations *act;
-    const int32_t *tokens;  /* [n_rows], host, inside the vocabulary */
-    const double *inv_freq; /* [D/2], rope_frequencies of prompt and continuation together */
+    const int32_t *tokens; /* [n_rows], host, inside the vocabulary */
     int64_t n_rows;
-    const be_cache *prompt; /* [L]; a prefill writes them, a continuation reads them */
-    /* prefill (lanes NULL): the rows are positions 0 ... n_rows-1; what is read of the top rows
-     * begins here: the last layer leaves earlier tiles at their keys and values */
-    int64_t first_row;
-    /* a prefill that goes on with some of its rows (propagate_input): from layer `from` on these
-     * alone, n positions, which attend to each other in `among`; first_row is 0. NULL: with all */
-    const kept_set *rows;
-    int32_t from;
-    const be_cache *among; /* one layer's worth of n */
-    const be_held *held;   /* of it: where each head's n begin */
-    /* continuation: every lane's rows are positions n_prompt ...; own is one layer's cache of every
-     * lane, used by each layer in turn */
-    const rollout_lane *lanes; /* [n_lanes], in the order that session_rollouts asks for */
-    int64_t n_lanes;
-    int64_t n_prompt;
-    const be_cache *own;
-    be_lane *order; /* [n_lanes] scratch */
-    /* the tap stands in for attention_kept and fills act->mix; only the taps are wanted: nothing
-     * follows the last one */
-    bool tap_attends;
-    const be_step *step; /* of decoding; its `held` is [L][n_rows] */
-    /* prefill and continuation */
-    layer_tap tap; /* or NULL */
+    pass_kind kind;
+    union {
+        prefill_rows prefill;
+        continuation_rows continuation;
+        const be_step *step; /* a token each of sequences that are decoded; `held` is [L][n_rows] */
+    };
+    /* Of a prefill and a continuation: [D/2], rope_frequencies of both together; a tap, or NULL. */
+    const double *inv_freq;
+    layer_tap tap;
     void *tap_ctx;
 } forward_pass;
 
 /* LlamaModel.forward (modeling_*.py, see model.h): embed_tokens, the layers in the order of
  * LlamaDecoderLayer.forward, norm. Leaves the normed top rows in act->x: a prefill's from
- * forward_top_row on or those of `rows`, a continuation's lane by lane, a step's row by row. n <=
+ * forward_top_row on, a continuation's lane by lane, a step's row by row. n <=
  * SESSIONS_TOGETHER passes of one model, each with an act->x of its own, or all of one act->all:
  * all of them go through a layer before the next one is acquired, and none changes another's bits.
  */
 ckvc_status forward(const forward_pass *passes, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 /* The position of act->x's first row after a prefill. */
 static inline int64_t forward_top_row(const forward_pass *p) {
-    return p->first_row / BE_ROW_TILE * BE_ROW_TILE;
+    return p->prefill.first_row / BE_ROW_TILE * BE_ROW_TILE;
 }
 
 /* lm_head of LlamaForCausalLM and the loss of ForCausalLMLoss (loss/loss_utils.py): the backend's
@@ -100,3 +108,13 @@ ckvc_status model_head_logits(model *m, const head_rows *of, int64_t n, float *l
                               ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status model_head_greedy(model *m, const head_rows *of, int64_t n, be_greedy *next,
                               ckvc_err *err) CKVC_MUST_CHECK;
+
+/* The cache of the prompt that a session has prefilled, for who takes over what is kept of it.
+ * Borrowed from the session until its next prefill. */
+typedef struct prompt_cache {
+    model *m;
+    const be_cache *layers;    /* [L] */
+    int64_t n_tokens, n_total; /* T; what the frequencies are for (prefill_input) */
+    const double *inv_freq;    /* [D/2] */
+} prompt_cache;
+prompt_cache session_prompt(const session *s);

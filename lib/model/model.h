@@ -35,28 +35,27 @@ typedef struct session_limits {
     int64_t max_prompt;       /* T */
     int64_t max_continuation; /* C; 0: prefill only */
     int64_t max_window;       /* W */
-    int64_t max_lanes;        /* rollouts side by side in session_rollouts; 0: as 1 */
-    int64_t max_targets;      /* tokens of session_targets; 0: it is not called */
-    int64_t max_among;        /* positions of `among` and `rows` below; 0: there are none */
+    int64_t max_lanes;        /* rollouts side by side in a rollout_job; 0: as 1 */
+    int64_t max_targets;      /* tokens of a target_job; 0: there is none */
+    int64_t max_among;        /* positions of its `among`; 0: there are none */
     int64_t max_watched;      /* rows that a prefill_watcher is shown; 0: nobody watches */
-    int32_t propagate_from;   /* session_propagate's first layer, below L; 0: it is not called */
     /* sessions of one sessions_create whose prompts' rows go through a layer's products as one,
      * which takes activations for all; 0: each by itself */
     int64_t joined;
 } session_limits;
-ckvc_status session_create(model *m, session_limits limits, session **out,
-                           ckvc_err *err) CKVC_MUST_CHECK;
-void session_destroy(session *s);
-CKVC_AUTO_OF(session, session_destroy)
-/* n <= SESSIONS_TOGETHER sessions -> out [n], for prompts that go through the layers together
- * (sessions_prefill, sessions_rollouts): what no prompt needs from one layer to the next is
- * out[0]'s and the others work in it, until it is destroyed. One thread drives all of them. */
+/* n <= SESSIONS_TOGETHER sessions -> out [n], for prompts that go through the layers together: what
+ * no prompt needs from one layer to the next is out[0]'s and the others work in it, until it is
+ * destroyed. One thread drives all of them. What is asked of several (sessions_prefill and so on)
+ * goes through a layer for all of them before the next one is taken: weights that take turns in
+ * memory are copied once. Results are the same bits for any number. */
 #define SESSIONS_TOGETHER 64
 ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session **out,
                             ckvc_err *err) CKVC_MUST_CHECK;
+void session_destroy(session *s);
+CKVC_AUTO_OF(session, session_destroy)
 /* Bytes that a session of these limits takes (activations, caches), for --dry-run and inspect.
  * Besides them come the backend's scratch (session_scratch_bytes) and the weights in float32 where
- * the file has another type (model_converted_bytes). All of it is there when session_create
+ * the file has another type (model_converted_bytes). All of it is there when sessions_create
  * returns: nothing after it allocates. */
 size_t session_bytes(const model_shape *shape, session_limits limits);
 size_t session_bytes_beside(const model_shape *shape, session_limits limits); /* of out[1] ... */
@@ -116,38 +115,15 @@ typedef struct prefill_input {
     ckvc_alpha_kind alpha_kind;
     const prefill_watcher *watcher; /* or NULL; statistics are the same bits with one */
 } prefill_input;
-/* Prefills the tokens and fills stats. After it the session holds the prompt's KV cache. The pass
- * is LlamaModel.forward with use_cache on positions 0 ... T-1 (modeling_*.py), keys cached after
- * the rotation, as past_key_values has them. */
-ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *stats,
-                            ckvc_err *err) CKVC_MUST_CHECK;
-/* The same for a prompt of each of n sessions of one sessions_create, all through a layer before
- * the next one is taken: where weights take turns in memory they are copied once for all of them.
- * Results are the same bits. */
 typedef struct prefill_job {
     session *session;
     prefill_input in;
     prefill_stats *stats;
 } prefill_job;
+/* Prefills each job's tokens and fills its stats. After it the session holds the prompt's KV cache.
+ * The pass is LlamaModel.forward with use_cache on positions 0 ... T-1 (modeling_*.py), keys cached
+ * after the rotation, as past_key_values has them. */
 ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
-
-/* The prefilled prompt once more, but that from layer limits.propagate_from on it goes on with some
- * of its rows alone (token-selective propagation; FastKV, Jo et al. 2025, arXiv:2502.01068,
- * baselines/fastkv/llama_model.py): they keep their positions, and each attends to those of them up
- * to itself, no sliding window among them. */
-typedef struct propagate_input {
-    const int32_t *tokens; /* [T] that are prefilled */
-    const kept_set *rows;  /* one set of n <= max_among positions, the last of them T - 1 */
-    /* Of the layers from propagate_from on, or NULL: n_tokens is n, and keys are the rows'. */
-    const prefill_watcher *watcher;
-} propagate_input;
-/* The session is as before it, and has what this pass leaves, too, until its next prefill: a cache
- * and a first token. Costs (from·T + (L - from)·n)/(L·T) of a prefill. */
-ckvc_status session_propagate(session *s, const propagate_input *in, ckvc_err *err) CKVC_MUST_CHECK;
-/* Which of the two everything below is asked of, whoever takes over what is kept (decoder.h)
- * included; the prefill's until it is said otherwise. Of the propagation's cache sets name
- * positions of `rows` in the layers from propagate_from on; the others hold nothing. */
-void session_turn(session *s, bool propagated);
 
 /* Losses of the continuation (nats per token, [C] -> nll) teacher-forced after the prefilled
  * prompt, layer l attending to sets[l] of the prompt's positions (sets NULL: the full cache) and to
@@ -170,12 +146,6 @@ typedef struct rollout_lane {
     const kept_set *kept; /* with a parent: what it keeps at `layer` */
 } rollout_lane;
 
-/* session_continue for n_lanes <= max_lanes rollouts at once, nll [n_lanes][n]: one pass over the
- * layers, starts first, the others in order of their layers. Conventions are session_continue's; a
- * rollout's losses are the same bits in any batch. */
-ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
-                             const rollout_lane *lanes, int64_t n_lanes, double *nll,
-                             ckvc_err *err) CKVC_MUST_CHECK;
 /* The Proposition of the paper on one layer (method.md section 10): A the rows of the C-1
  * continuation queries under the full cache. */
 typedef struct layer_error {
@@ -189,8 +159,8 @@ typedef struct layer_error {
     double actual;
 } layer_error;
 
-/* The same for each of n sessions of one sessions_create, through the layers as in
- * sessions_prefill. */
+/* session_continue for n_lanes <= max_lanes rollouts at once: one pass over the layers, starts
+ * first, the others in order of their layers. A rollout's losses are the same bits in any batch. */
 typedef struct rollout_job {
     session *session;
     const int32_t *continuation; /* [n] */
@@ -198,7 +168,8 @@ typedef struct rollout_job {
     const rollout_lane *lanes; /* [n_lanes] */
     int64_t n_lanes;
     double *nll; /* [n_lanes][n] */
-    /* [L] or NULL: as session_attention_error has them, of its two lanes; left alone for n 1 */
+    /* [L] or NULL: of two lanes, the first of which has the full cache; left alone for n 1. Their
+     * scratch [H][C-1] is there from the first use on. */
     layer_error *errors;
 } rollout_job;
 ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
@@ -213,16 +184,12 @@ typedef struct target_input {
     /* The prompt's positions that are counted, n <= max_among of them in one set; NULL: all T. */
     const kept_set *among;
 } target_input;
-/* What later rows attend to (docs/policy.md, section 3): out [L][G][T] = mean over the rows of
- * tokens first_row ... n-1 and the group's query heads of A[h][row][t] for prompt positions t. A
+/* What later rows attend to (docs/policy.md, section 3): a job's out [L][G][T] = mean over the rows
+ * of tokens first_row ... n-1 and the group's query heads of A[h][row][t] for prompt positions t. A
  * row's softmax is over all keys that it sees, the fed tokens' among them; 0 where a sliding window
  * hides t. With `among` out is [L][G][n], the softmax over these positions and the fed tokens
  * alone, no window hides any, and the rows' hidden states are what the full cache makes of them.
  * The session is as before it: losses and targets may follow in any order. */
-ckvc_status session_targets(session *s, const target_input *in, double *out,
-                            ckvc_err *err) CKVC_MUST_CHECK;
-/* The same for each of n sessions of one sessions_create, through the layers as in
- * sessions_prefill. */
 typedef struct target_job {
     session *session;
     target_input in;
@@ -235,13 +202,6 @@ ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) CKVC_MUS
  * the next prefill. */
 const double *session_key_frequencies(const session *s);
 
-/* The full rollout and the one under `sets` [L] side by side, n >= 2 tokens: losses nll [2][n],
- * bits as from session_continue, and the layers' errors -> layers [L]. The session needs 2 lanes;
- * its scratch for this [H][C-1] is there from the first use on. */
-ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n,
-                                    const kept_set *sets, double *nll, layer_error *layers,
-                                    ckvc_err *err) CKVC_MUST_CHECK;
-
 /* Teacher-forced losses of a whole sequence: nll [n-1] (loss/loss_utils.py, ForCausalLMLoss). */
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
                           ckvc_err *err) CKVC_MUST_CHECK;
@@ -250,11 +210,8 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
 ckvc_status session_logits(session *s, int64_t position, float *logits,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
-/* After session_prefill: the logits of the token behind the prompt, [V]. */
-ckvc_status session_next_logits(session *s, float *logits, ckvc_err *err) CKVC_MUST_CHECK;
-/* The likeliest such token; the logits stay with the backend. */
-ckvc_status session_next_greedy(session *s, be_greedy *next, ckvc_err *err) CKVC_MUST_CHECK;
-/* The same of each of n sessions of one sessions_create: logits [n][V], next [n]. */
+/* After sessions_prefill: the logits of the token behind each prompt, [n][V]; or the likeliest such
+ * tokens, next [n], whose logits stay with the backend. */
 ckvc_status sessions_next_logits(session *const *s, int64_t n, float *logits,
                                  ckvc_err *err) CKVC_MUST_CHECK;
 ckvc_status sessions_next_greedy(session *const *s, int64_t n, be_greedy *next,

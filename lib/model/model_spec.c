@@ -1,6 +1,10 @@
 /* A spec's life and its list of tensors: see model_spec.h. */
 #include "lib/model/model_spec.h"
 
+#include <math.h>
+
+#include "lib/base/json.h"
+
 #include "lib/base/files.h"
 
 model_spec *model_spec_create(const char *path) {
@@ -54,4 +58,102 @@ const tensor_view *model_spec_find(const model_spec *spec, const char *name) {
     const tensor_view *const *hit =
         bsearch(&key, spec->by_name, spec->n_tensors, sizeof *spec->by_name, by_name);
     return hit ? *hit : NULL;
+}
+
+/* ---- what follows from a shape ---- */
+
+int32_t model_shape_window(const model_shape *s, int32_t layer) {
+    return s->full_layers[layer / 64] >> (layer % 64) & 1 ? 0 : s->sliding_window;
+}
+
+int64_t model_shape_context(const model_shape *s) {
+    const bool stretched = s->rope == ROPE_LINEAR || s->rope == ROPE_DYNAMIC;
+    const double context = (double)s->max_positions * (stretched ? s->rope_factor : 1.0);
+    return context < MODEL_POSITIONS_MAX ? (int64_t)context : MODEL_POSITIONS_MAX;
+}
+
+int64_t model_shape_parameters(const model_shape *s) {
+    const int64_t m = s->width, q = (int64_t)s->n_heads * s->head_dim,
+                  kv = (int64_t)s->n_kv_heads * s->head_dim, f = s->intermediate;
+    int64_t layer = m * (q + 2 * kv) + q * m + 3 * m * f + 2 * m;
+    if (s->qkv_bias) { layer += q + 2 * kv; }
+    if (s->output_bias) { layer += m; }
+    if (s->mlp_bias) { layer += 2 * f + m; }
+    return s->n_layers * layer + (int64_t)s->vocab * m * (s->tied ? 1 : 2) + m;
+}
+
+const char *rope_kind_name(rope_kind kind) {
+    static const char *const names[] = {"default", "llama3", "linear", "dynamic"};
+    return names[kind];
+}
+
+/* The fields that decide what the network computes, in this order; one that has its neutral value
+ * is left out, so that a later version that knows more fields gives an old model the same lines.
+ * The context length is a limit, not arithmetic, but for dynamic scaling, which goes by it. */
+char *model_shape_lines(const model_shape *s) {
+    ckvc_buffer b = {0};
+    ckvc_buffer_printf(&b, "family=%s\nlayers=%d\nheads=%d\nkv_heads=%d\nhead_dim=%d\n", s->family,
+                       s->n_layers, s->n_heads, s->n_kv_heads, s->head_dim);
+    ckvc_buffer_printf(&b, "width=%d\nintermediate=%d\nvocab=%d\n", s->width, s->intermediate,
+                       s->vocab);
+    ckvc_buffer_printf(&b, "rms_eps=%.17g\nrope_theta=%.17g\n", s->rms_eps, s->rope_theta);
+    if (s->rope != ROPE_DEFAULT) {
+        ckvc_buffer_printf(&b, "rope=%s\nrope_factor=%.17g\n", rope_kind_name(s->rope),
+                           s->rope_factor);
+    }
+    if (s->rope == ROPE_LLAMA3) {
+        ckvc_buffer_printf(&b, "rope_low_freq=%.17g\nrope_high_freq=%.17g\n", s->rope_low_freq,
+                           s->rope_high_freq);
+        ckvc_buffer_printf(&b, "rope_original_positions=%d\n", s->rope_original_positions);
+    }
+    if (s->rope == ROPE_DYNAMIC) { ckvc_buffer_printf(&b, "max_positions=%d\n", s->max_positions); }
+    if (s->tied) { ckvc_buffer_text(&b, "tied=1\n"); }
+    if (s->qkv_bias) { ckvc_buffer_text(&b, "qkv_bias=1\n"); }
+    if (s->output_bias) { ckvc_buffer_text(&b, "output_bias=1\n"); }
+    if (s->mlp_bias) { ckvc_buffer_text(&b, "mlp_bias=1\n"); }
+    if (s->sliding_window) { ckvc_buffer_printf(&b, "sliding_window=%d\n", s->sliding_window); }
+    for (int32_t l = 0; s->sliding_window && l < s->n_layers; l++) {
+        if (model_shape_window(s, l) == 0) { ckvc_buffer_printf(&b, "full_layer=%d\n", l); }
+    }
+    return (char *)b.data;
+}
+
+/* inv_freq[i] = base^(-2i/D).
+ * llama3: with wavelength w = 2 pi / inv_freq, long waves (w > original / low) are slowed down by
+ * `factor`, short ones (w < original / high) stay, between them the two are mixed by (original / w
+ * - low) / (high - low). linear: all are slowed down by `factor`. dynamic: base = theta * (factor *
+ * n / max_positions - (factor - 1))^(D / (D - 2)) for n > max_positions tokens, else theta. */
+void rope_frequencies(const model_shape *s, int64_t n_total, double *inv_freq) {
+    double base = s->rope_theta;
+    if (s->rope == ROPE_DYNAMIC && n_total > s->max_positions) {
+        base *= pow(s->rope_factor * (double)n_total / s->max_positions - (s->rope_factor - 1.0),
+                    (double)s->head_dim / (s->head_dim - 2));
+    }
+    for (int32_t i = 0; i < s->head_dim / 2; i++) {
+        double f = pow(base, -2.0 * i / s->head_dim);
+        if (s->rope == ROPE_LINEAR) { f /= s->rope_factor; }
+        if (s->rope == ROPE_LLAMA3) {
+            const double turns = s->rope_original_positions * f / (2.0 * 3.14159265358979323846);
+            if (turns < s->rope_low_freq) {
+                f /= s->rope_factor;
+            } else if (turns <= s->rope_high_freq) {
+                const double smooth =
+                    (turns - s->rope_low_freq) / (s->rope_high_freq - s->rope_low_freq);
+                f = (1.0 - smooth) * f / s->rope_factor + smooth * f;
+            }
+        }
+        inv_freq[i] = f;
+    }
+}
+
+void model_shape_stop(model_shape *s, int64_t id) {
+    if (id < 0 || id >= s->vocab || s->n_stop_ids == MODEL_STOP_IDS_MAX) { return; }
+    s->stop_ids[s->n_stop_ids++] = (int32_t)id;
+}
+
+bool model_shape_stops(const model_shape *s, int32_t id) {
+    for (int32_t i = 0; i < s->n_stop_ids; i++) {
+        if (s->stop_ids[i] == id) { return true; }
+    }
+    return false;
 }

@@ -1,6 +1,6 @@
 /* What a model is, as plain data: its shape and its weights by name. Readers in formats/model fill
  * it, model_open runs it. No files here: the bytes of the weights belong to the reader that mapped
- * them, who leaves with the spec what releases them. model_shape.c, tensor.c and model_spec.c have
+ * them, who leaves with the spec what releases them. model_info.c, tensor.c and model_spec.c have
  * what follows from the data alone. */
 #pragma once
 

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 
 /* ---- names and shapes ---- */
 
@@ -73,8 +73,8 @@ bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer
 
 /* The tensor, checked: there, of a type that we compute with, [rows][cols], or [rows] for cols 1.
  */
-static ckvc_status find(const model_spec *spec, const char *name, int64_t rows, int64_t cols,
-                        const tensor_view **out, ckvc_err *err) {
+static ckvc_status find_tensor(const model_spec *spec, const char *name, int64_t rows, int64_t cols,
+                               const tensor_view **out, ckvc_err *err) {
     const tensor_view *t = model_spec_find(spec, name);
     CKVC_FAIL_IF(!t, err, CKVC_E_DATA, "%s: tensor \"%s\" is missing; config.json asks for it",
                  spec->path, name);
@@ -99,11 +99,11 @@ ckvc_status model_ends_find(const model_spec *spec, model_ends *out, ckvc_err *e
     const bool has_embedding = model_spec_find(spec, names->embedding),
                has_head = model_spec_find(spec, names->head);
     const bool one = s->tied && has_embedding != has_head;
-    CKVC_TRY(find(spec, one && has_head ? names->head : names->embedding, s->vocab, s->width,
-                  &out->embedding, err));
+    CKVC_TRY(find_tensor(spec, one && has_head ? names->head : names->embedding, s->vocab, s->width,
+                         &out->embedding, err));
     out->head = out->embedding;
     if (!one && (has_head || !s->tied)) {
-        CKVC_TRY(find(spec, names->head, s->vocab, s->width, &out->head, err));
+        CKVC_TRY(find_tensor(spec, names->head, s->vocab, s->width, &out->head, err));
     }
     if (s->tied && out->head != out->embedding) {
         CKVC_FAIL_IF(out->head->type != out->embedding->type ||
@@ -113,7 +113,7 @@ ckvc_status model_ends_find(const model_spec *spec, model_ends *out, ckvc_err *e
                      spec->path, names->head, names->embedding);
         out->head = out->embedding;
     }
-    return find(spec, names->final_norm, s->width, 1, &out->final_norm, err);
+    return find_tensor(spec, names->final_norm, s->width, 1, &out->final_norm, err);
 }
 
 /* ---- the pass over all bytes ---- */
@@ -220,7 +220,7 @@ static ckvc_status check_names(const model_spec *spec, ckvc_err *err) {
         for (layer_part part = 0; part < LAYER_PARTS; part++) {
             layer_tensor t;
             if (layer_tensor_of(s, l, part, &t)) {
-                CKVC_TRY(find(spec, t.name, t.rows, t.cols, &found, err));
+                CKVC_TRY(find_tensor(spec, t.name, t.rows, t.cols, &found, err));
                 n_used += t.first == 0;
             }
         }

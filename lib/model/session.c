@@ -3,30 +3,22 @@
 #include <assert.h>
 
 #include "lib/model/forward.h"
-#include "lib/model/head_watch.h"
-#include "lib/model/prompt_cache.h"
 #include "lib/model/window_stats.h"
-
-/* What a pass over the prompt leaves. */
-typedef struct passed {
-    be_cache *prompt; /* [L] */
-    be_buf *last;     /* [BE_ROW_TILE][M], row 0: the normed top row of the prompt's last token */
-    /* a first continuation token's loss, from `last`: the same in every rollout, computed once */
-    int32_t first_token;
-    bool first_known;
-    double first_nll;
-} passed;
 
 struct session {
     model *m;
     session_limits limits;
     activations act, all; /* all: out[0]'s of limits.joined sessions */
-    passed whole, chosen; /* `chosen` of session_propagate: below limits.propagate_from whole's */
-    passed *now;          /* of them */
-    be_cache own;         /* one layer's worth, of every lane */
-    be_cache among;       /* one layer's worth, of max_among positions */
-    int64_t *among_rows;  /* [2][G]: its be_held's first and n_kept */
-    be_buf **bufs;        /* [n_bufs] its own of the above, but for act's */
+    be_cache *prompt;     /* [L] */
+    be_buf *last;         /* [BE_ROW_TILE][M], row 0: the normed top row of the last token */
+    /* a first continuation token's loss, from `last`: the same in every rollout, computed once */
+    int32_t first_token;
+    bool first_known;
+    double first_nll;
+    be_cache own;        /* one layer's worth, of every lane */
+    be_cache among;      /* one layer's worth, of max_among positions */
+    int64_t *among_rows; /* [2][G]: its be_held's first and n_kept */
+    be_buf **bufs;       /* [n_bufs] its own of the above, but for act's */
     size_t n_bufs, cap_bufs;
     be_lane *order;           /* [max_lanes] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
@@ -51,7 +43,7 @@ static int64_t lane_rows(session_limits l) {
 /* With the caps of model_spec.h: what a session of as many tokens takes stays inside 63 bits. */
 #define TOKENS_MAX (INT64_C(1) << 30)
 
-static bool fits(session_limits l) {
+static bool fits_address_space(session_limits l) {
     return l.max_prompt <= TOKENS_MAX && l.max_continuation <= TOKENS_MAX &&
            l.max_targets <= TOKENS_MAX && l.max_among <= l.max_prompt &&
            l.max_watched <= TOKENS_MAX / l.max_prompt && l.max_lanes <= TOKENS_MAX / lane_rows(l);
@@ -80,18 +72,16 @@ static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
 }
 
 size_t session_bytes_beside(const model_shape *s, session_limits l) {
-    if (!fits(l)) { return SIZE_MAX; }
+    if (!fits_address_space(l)) { return SIZE_MAX; }
     const buffer_sizes b = sizes_of(s, l);
-    const size_t again = l.propagate_from ? (size_t)(s->n_layers - l.propagate_from) : 0,
-                 lasts = (l.propagate_from ? 2 : 1) * BE_ROW_TILE,
-                 values = (b.rows + lasts) * (size_t)s->width +
-                          2 * b.prompt_cache * ((size_t)s->n_layers + again);
+    const size_t values =
+        (b.rows + BE_ROW_TILE) * (size_t)s->width + 2 * b.prompt_cache * (size_t)s->n_layers;
     return values * sizeof(float) + window_stats_bytes(s, l.max_prompt) +
            head_watch_bytes(s, l.max_prompt, l.max_watched);
 }
 
 size_t session_bytes(const model_shape *s, session_limits l) {
-    if (!fits(l)) { return SIZE_MAX; }
+    if (!fits_address_space(l)) { return SIZE_MAX; }
     const buffer_sizes b = sizes_of(s, l);
     const size_t heads = (size_t)(s->n_heads + s->n_kv_heads) * (size_t)s->head_dim,
                  values = b.all_rows * ((size_t)s->width + 2 * heads) +
@@ -126,26 +116,15 @@ static be_buf *new_buf(session *s, size_t values) {
     return s->bufs[s->n_bufs++] = s->m->be->ops->buf_create(s->m->be, values);
 }
 
-/* Below layer `from` the caches are those of `below`. */
-static void create_passed(session *s, passed *p, int32_t from, const passed *below) {
-    const model_shape *shape = s->m->shape;
-    const size_t n = sizes_of(shape, s->limits).prompt_cache;
-    p->prompt = ckvc_alloc((size_t)shape->n_layers, sizeof *p->prompt);
-    for (int32_t l = 0; l < shape->n_layers; l++) {
-        p->prompt[l] = l < from ? below->prompt[l]
-                                : (be_cache){new_buf(s, n), new_buf(s, n),
-                                             be_padded_rows(s->limits.max_prompt)};
-    }
-    p->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
-}
-
 static void create_buffers(session *s, const session *first) {
     const buffer_sizes b = sizes_of(s->m->shape, s->limits);
-    create_passed(s, &s->whole, 0, NULL);
-    s->now = &s->whole;
-    if (s->limits.propagate_from) {
-        create_passed(s, &s->chosen, s->limits.propagate_from, &s->whole);
+    const model_shape *shape = s->m->shape;
+    s->prompt = ckvc_alloc((size_t)shape->n_layers, sizeof *s->prompt);
+    for (int32_t l = 0; l < shape->n_layers; l++) {
+        s->prompt[l] = (be_cache){new_buf(s, b.prompt_cache), new_buf(s, b.prompt_cache),
+                                  be_padded_rows(s->limits.max_prompt)};
     }
+    s->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
     if (first) {
         s->own = first->own;
         s->among = first->among;
@@ -186,14 +165,13 @@ static session *new_session(model *m, session_limits limits, const session *firs
 ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session **out,
                             ckvc_err *err) {
     assert(!limits.joined || limits.joined == n);
-    assert(n >= 1 && n <= SESSIONS_TOGETHER && limits.propagate_from < m->shape->n_layers);
+    assert(n >= 1 && n <= SESSIONS_TOGETHER);
     for (int64_t i = 0; i < n; i++) { out[i] = NULL; }
     CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0 ||
-                     limits.max_targets < 0 || limits.max_watched < 0 || limits.max_among < 0 ||
-                     limits.propagate_from < 0,
+                     limits.max_targets < 0 || limits.max_watched < 0 || limits.max_among < 0,
                  err, CKVC_E_USAGE,
                  "a session needs a prompt length of at least 1 token and no negative length");
-    CKVC_FAIL_IF(!fits(limits), err, CKVC_E_MEMORY,
+    CKVC_FAIL_IF(!fits_address_space(limits), err, CKVC_E_MEMORY,
                  "a session for prompts of %lld tokens does not fit the address space",
                  (long long)limits.max_prompt);
     for (int64_t i = 0; i < n; i++) { out[i] = new_session(m, limits, i ? out[0] : NULL); }
@@ -206,17 +184,13 @@ ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session 
     return st;
 }
 
-ckvc_status session_create(model *m, session_limits limits, session **out, ckvc_err *err) {
-    return sessions_create(m, limits, 1, out, err);
-}
-
 void session_destroy(session *s) {
     if (!s) { return; }
     backend *be = s->m->be;
     for (size_t i = 0; i < s->n_bufs; i++) { be->ops->buf_free(be, s->bufs[i]); }
     activations_fini(&s->act, be);
     if (s->all.x) { activations_fini(&s->all, be); }
-    CKVC_FREE(s->bufs, s->whole.prompt, s->chosen.prompt);
+    CKVC_FREE(s->bufs, s->prompt);
     window_stats_fini(&s->stats);
     head_watch_fini(&s->watch);
     CKVC_FREE(s->row_errors, s->nll, s->order, s->inv_freq, s->among_rows, s);
@@ -241,14 +215,15 @@ static ckvc_status check_tokens(const session *s, const char *what, const int32_
     return CKVC_OK;
 }
 
-/* Over rows 0 ... n-1 of a prompt, or of a continuation's lanes once they are filled in. */
-static forward_pass pass_over(session *s, const int32_t *tokens, int64_t n) {
+/* Over rows 0 ... n-1 of a prompt, of which those from first_row on are read. */
+static forward_pass pass_over(session *s, const int32_t *tokens, int64_t n, int64_t first_row) {
     return (forward_pass){.m = s->m,
                           .act = &s->act,
                           .tokens = tokens,
-                          .inv_freq = s->inv_freq,
                           .n_rows = n,
-                          .prompt = s->now->prompt};
+                          .kind = PASS_PREFILL,
+                          .prefill = {.cache = s->prompt, .first_row = first_row},
+                          .inv_freq = s->inv_freq};
 }
 
 typedef struct stats_ctx {
@@ -284,17 +259,16 @@ static ckvc_status prefill_pass(const prefill_job *job, stats_ctx *ctx, forward_
     assert(n <= s->limits.max_prompt && window >= 1 && window <= s->limits.max_window &&
            in->n_total >= n);
     s->n_prompt = 0;
-    s->now = &s->whole;
-    s->now->first_known = false;
+    s->first_known = false;
     CKVC_TRY(check_tokens(s, "prompt", in->tokens, n, in->n_total, err));
     rope_frequencies(s->m->shape, in->n_total, s->inv_freq);
     *ctx = (stats_ctx){s, in};
-    *out = pass_over(s, in->tokens, n);
-    out->first_row = n - window_of(in, in->n - 1) - 1;
+    int64_t first_row = n - window_of(in, in->n - 1) - 1;
     if (in->watcher) {
         assert(in->watcher->n_rows >= 1 && in->watcher->n_rows <= s->limits.max_watched);
-        out->first_row = head_watch_first_row(in->watcher, n, out->first_row);
+        first_row = head_watch_first_row(in->watcher, n, first_row);
     }
+    *out = pass_over(s, in->tokens, n, first_row);
     out->tap = stats_tap;
     out->tap_ctx = ctx;
     return CKVC_OK;
@@ -322,7 +296,7 @@ ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) 
     for (int64_t i = 0; i < n; i++) {
         session *s = jobs[i].session;
         const prefill_input *in = &jobs[i].in;
-        op->copy_rows(m->be, s->act.x, in->n - 1 - forward_top_row(&passes[i]), s->now->last, 0, 1,
+        op->copy_rows(m->be, s->act.x, in->n - 1 - forward_top_row(&passes[i]), s->last, 0, 1,
                       m->shape->width);
         window_stats_finish(&s->stats, in->n, window_of(in, in->n), in->alpha_kind, jobs[i].stats);
         jobs[i].stats->r_sem = exp(nll_mean(s->nll, window_of(in, in->n - 1)));
@@ -331,13 +305,6 @@ ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) 
     }
     return op->sync(m->be, err);
 }
-
-ckvc_status session_prefill(session *s, const prefill_input *in, prefill_stats *stats,
-                            ckvc_err *err) {
-    return sessions_prefill(&(prefill_job){s, *in, stats}, 1, err);
-}
-
-/* ---- once more with some of the rows ---- */
 
 /* s->among as what holds n positions of every head. */
 static be_held held_among(session *s, int64_t n) {
@@ -352,48 +319,6 @@ static be_held held_among(session *s, int64_t n) {
                      .n_kept = s->among_rows + n_heads};
 }
 
-typedef struct propagate_ctx {
-    session *s;
-    const propagate_input *in;
-} propagate_ctx;
-
-static ckvc_status propagate_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
-                                 const be_cache *cache, ckvc_err *err) {
-    const propagate_input *in = ((propagate_ctx *)ctx)->in;
-    session *s = ((propagate_ctx *)ctx)->s;
-    const be_attention_shape attention = layer_attention(s->m, layer);
-    const layer_seen seen = {layer, in->rows->offsets[1], row0, q, cache, s->stats.norm};
-    if (layer < s->limits.propagate_from || !in->watcher) { return CKVC_OK; }
-    CKVC_TRY(
-        s->m->be->ops->value_norms(s->m->be, &attention, seen.n_tokens, cache, s->stats.norm, err));
-    return head_watch_layer(&s->watch, s->m, in->watcher, &seen, err);
-}
-
-ckvc_status session_propagate(session *s, const propagate_input *in, ckvc_err *err) {
-    backend *be = s->m->be;
-    const int64_t n = in->rows->offsets[1];
-    const be_held held = held_among(s, n);
-    assert(s->n_prompt > 0 && s->limits.propagate_from > 0 && n <= s->limits.max_among);
-    assert(in->rows->n_sets == 1 && n > 0 && in->rows->positions[n - 1] == s->n_prompt - 1);
-    forward_pass pass = pass_over(s, in->tokens, s->n_prompt);
-    s->chosen.first_known = false;
-    pass.prompt = s->chosen.prompt;
-    pass.rows = in->rows;
-    pass.from = s->limits.propagate_from;
-    pass.among = &s->among;
-    pass.held = &held;
-    pass.tap = propagate_tap;
-    pass.tap_ctx = &(propagate_ctx){s, in};
-    CKVC_TRY(forward(&pass, 1, err));
-    be->ops->copy_rows(be, s->act.x, n - 1, s->chosen.last, 0, 1, s->m->shape->width);
-    return be->ops->sync(be, err);
-}
-
-void session_turn(session *s, bool propagated) {
-    assert(!propagated || s->limits.propagate_from > 0);
-    s->now = propagated ? &s->chosen : &s->whole;
-}
-
 /* Lane 0 has the full cache, lane 1 the sets. */
 static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
                              const be_cache *own, ckvc_err *err) {
@@ -403,7 +328,7 @@ static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     const int64_t n_rows = b->n - 1;
     const be_attention_shape attention = layer_attention(s->m, layer);
     const be_continuation rows = {
-        .n_rows = n_rows, .n_prompt = row0, .q = q, .prompt = s->now->prompt[layer], .own = *own};
+        .n_rows = n_rows, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
     const be_compared lanes = {.full = 0, .other = 1, .kept = &b->lanes[1].sets[layer]};
     CKVC_TRY(be->ops->attention_error(be, &attention, &rows, &lanes, s->row_errors, err));
     layer_error *out = &b->errors[layer];
@@ -442,13 +367,18 @@ static ckvc_status check_rollouts(const rollout_job *b, ckvc_err *err) {
 /* Lanes [n_lanes] of n tokens behind the prompt. */
 static forward_pass pass_behind(session *s, const int32_t *tokens, int64_t n,
                                 const rollout_lane *lanes, int64_t n_lanes) {
-    forward_pass pass = pass_over(s, tokens, n);
-    pass.lanes = lanes;
-    pass.n_lanes = n_lanes;
-    pass.n_prompt = s->n_prompt;
-    pass.own = &s->own;
-    pass.order = s->order;
-    return pass;
+    return (forward_pass){.m = s->m,
+                          .act = &s->act,
+                          .tokens = tokens,
+                          .n_rows = n,
+                          .kind = PASS_CONTINUATION,
+                          .continuation = {.prompt = s->prompt,
+                                           .n_prompt = s->n_prompt,
+                                           .own = &s->own,
+                                           .lanes = lanes,
+                                           .n_lanes = n_lanes,
+                                           .order = s->order},
+                          .inv_freq = s->inv_freq};
 }
 
 /* What the head is asked: the loss of the first token, of which the prompt's last row decides,
@@ -457,9 +387,9 @@ static forward_pass pass_behind(session *s, const int32_t *tokens, int64_t n,
 static int64_t rollout_losses(const rollout_job *b, head_losses losses[2]) {
     session *s = b->session;
     int64_t n = 0;
-    s->now->first_known = s->now->first_known && s->now->first_token == b->continuation[0];
-    if (!s->now->first_known) {
-        losses[n++] = (head_losses){{s->now->last, {0, 1, 1}}, b->continuation, &s->now->first_nll};
+    s->first_known = s->first_known && s->first_token == b->continuation[0];
+    if (!s->first_known) {
+        losses[n++] = (head_losses){{s->last, {0, 1, 1}}, b->continuation, &s->first_nll};
     }
     if (b->n > 1) {
         losses[n++] = (head_losses){
@@ -472,7 +402,7 @@ static int64_t rollout_losses(const rollout_job *b, head_losses losses[2]) {
 static void take_errors(const rollout_job *b) {
     session *s = b->session;
     const size_t rows = (size_t)s->m->shape->n_heads * (size_t)(s->limits.max_continuation - 1);
-    assert(b->n_lanes == 2 && s->now == &s->whole);
+    assert(b->n_lanes == 2);
     if (!s->row_errors) { s->row_errors = ckvc_alloc(rows, sizeof *s->row_errors); }
 }
 
@@ -498,10 +428,10 @@ ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err)
     if (n_losses > 0) { CKVC_TRY(model_head_nll(jobs->session->m, losses, n_losses, err)); }
     for (const rollout_job *b = jobs; b < jobs + n; b++) {
         session *s = b->session;
-        s->now->first_known = true;
-        s->now->first_token = b->continuation[0];
+        s->first_known = true;
+        s->first_token = b->continuation[0];
         for (int64_t i = 0; i < b->n_lanes; i++) {
-            b->nll[i * b->n] = s->now->first_nll;
+            b->nll[i * b->n] = s->first_nll;
             memmove(b->nll + i * b->n + 1, b->nll + b->n_lanes + i * (b->n - 1),
                     (size_t)(b->n - 1) * sizeof *b->nll);
         }
@@ -509,31 +439,17 @@ ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err)
     return CKVC_OK;
 }
 
-ckvc_status session_rollouts(session *s, const int32_t *continuation, int64_t n,
-                             const rollout_lane *lanes, int64_t n_lanes, double *nll,
-                             ckvc_err *err) {
-    return sessions_rollouts(&(rollout_job){s, continuation, n, lanes, n_lanes, nll, NULL}, 1, err);
-}
-
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
                              const kept_set *sets, double *nll, ckvc_err *err) {
     const rollout_lane alone = {.parent = -1, .sets = sets};
-    return session_rollouts(s, continuation, n, &alone, 1, nll, err);
-}
-
-ckvc_status session_attention_error(session *s, const int32_t *continuation, int64_t n,
-                                    const kept_set *sets, double *nll, layer_error *layers,
-                                    ckvc_err *err) {
-    assert(max_lanes(s->limits) >= 2 && n >= 2);
-    const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
-    return sessions_rollouts(&(rollout_job){s, continuation, n, lanes, 2, nll, layers}, 1, err);
+    return sessions_rollouts(&(rollout_job){s, continuation, n, &alone, 1, nll, NULL}, 1, err);
 }
 
 /* The layer's keys and values of these positions, as if the prompt had no others. */
 static be_cache gather_among(session *s, int32_t layer, int64_t n_prompt, const kept_set *among) {
     const be_attention_shape attention = layer_attention(s->m, layer);
     const be_held to = held_among(s, among->offsets[1]);
-    s->m->be->ops->cache_keep(s->m->be, &attention, &s->now->prompt[layer], n_prompt, among, &to);
+    s->m->be->ops->cache_keep(s->m->be, &attention, &s->prompt[layer], n_prompt, among, &to);
     return s->among;
 }
 
@@ -545,7 +461,7 @@ static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t
     backend *be = s->m->be;
     const be_attention_shape attention = layer_attention(s->m, layer);
     const be_continuation rows = {
-        .n_rows = in->n, .n_prompt = row0, .q = q, .prompt = s->now->prompt[layer], .own = *own};
+        .n_rows = in->n, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
     const be_target_rows counted = {in->first_row, in->largest};
     be_attention_shape seen = attention;
     be_continuation counting = rows;
@@ -580,15 +496,11 @@ ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) {
         assert(s->m->shape->rope != ROPE_DYNAMIC || s->n_prompt + in->n <= s->n_total);
         CKVC_TRY(check_tokens(s, "continuation", in->tokens, in->n, s->n_prompt + in->n, err));
         passes[i] = pass_behind(s, in->tokens, in->n, &alone, 1);
-        passes[i].tap_attends = true;
+        passes[i].continuation.tap_attends = true;
         passes[i].tap = target_tap;
         passes[i].tap_ctx = &jobs[i];
     }
     return forward(passes, n, err);
-}
-
-ckvc_status session_targets(session *s, const target_input *in, double *out, ckvc_err *err) {
-    return sessions_targets(&(target_job){s, *in, out}, 1, err);
 }
 
 ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) {
@@ -596,7 +508,7 @@ ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) {
     assert(s->n_prompt > 0);
     for (int32_t l = 0; l < s->m->shape->n_layers; l++) {
         const be_attention_shape attention = layer_attention(s->m, l);
-        CKVC_TRY(be->ops->value_norms(be, &attention, s->n_prompt, &s->now->prompt[l], out, err));
+        CKVC_TRY(be->ops->value_norms(be, &attention, s->n_prompt, &s->prompt[l], out, err));
         out += attention.n_kv_heads * s->n_prompt;
     }
     return CKVC_OK;
@@ -607,11 +519,10 @@ const double *session_key_frequencies(const session *s) { return s->inv_freq; }
 ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *nll,
                           ckvc_err *err) {
     assert(n >= 1 && n <= s->limits.max_prompt);
-    s->now = &s->whole;
     s->n_prompt = 0; /* the cache will hold this sequence, but no statistics */
     CKVC_TRY(check_tokens(s, "sequence", tokens, n, n, err));
     rope_frequencies(s->m->shape, n, s->inv_freq);
-    const forward_pass pass = pass_over(s, tokens, n);
+    const forward_pass pass = pass_over(s, tokens, n, 0);
     CKVC_TRY(forward(&pass, 1, err));
     return model_head_nll(s->m, &(head_losses){{s->act.x, {0, n - 1, 1}}, tokens + 1, nll}, 1, err);
 }
@@ -626,7 +537,7 @@ ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err
 static void last_rows(session *const *s, int64_t n, head_rows *rows) {
     for (int64_t i = 0; i < n; i++) {
         assert(s[i]->n_prompt > 0);
-        rows[i] = (head_rows){s[i]->now->last, {0, 1, 1}};
+        rows[i] = (head_rows){s[i]->last, {0, 1, 1}};
     }
 }
 
@@ -642,18 +553,10 @@ ckvc_status sessions_next_greedy(session *const *s, int64_t n, be_greedy *next, 
     return model_head_greedy(s[0]->m, rows, n, next, err);
 }
 
-ckvc_status session_next_logits(session *s, float *logits, ckvc_err *err) {
-    return sessions_next_logits(&s, 1, logits, err);
-}
-
-ckvc_status session_next_greedy(session *s, be_greedy *next, ckvc_err *err) {
-    return sessions_next_greedy(&s, 1, next, err);
-}
-
 prompt_cache session_prompt(const session *s) {
     assert(s->n_prompt > 0);
     return (prompt_cache){.m = s->m,
-                          .layers = s->now->prompt,
+                          .layers = s->prompt,
                           .n_tokens = s->n_prompt,
                           .n_total = s->n_total,
                           .inv_freq = s->inv_freq};

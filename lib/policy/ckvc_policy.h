@@ -315,12 +315,16 @@ typedef struct ckvc_geometry {
     double query_scale;
 } ckvc_geometry;
 
-/* What is asked for. Table and inv_freq are borrowed until the last call. */
+/* What is asked for. What it points to is borrowed until the last call. */
 typedef struct ckvc_request {
     const ckvc_table *table;
     ckvc_geometry model;
     uint32_t n_tokens; /* T */
     double budget;     /* mean entries of a head: tokens from 1 up, whole; below a share of T */
+    /* In place of what the table's blocks recommend; NULL: as they do. Of a table without shares
+     * any score serves in mode `shared`. */
+    const ckvc_score *score;
+    const double *floor; /* f of ckvc_c_min, 0 ... 1 */
 } ckvc_request;
 
 typedef struct ckvc_prefill ckvc_prefill;
@@ -365,10 +369,23 @@ int ckvc_prefill_reads_keys(const ckvc_prefill *p);
  * says so, which depends on the table. */
 int ckvc_prefill_keep(ckvc_prefill *p, double r_sem);
 int ckvc_prefill_reads_r_sem(const ckvc_prefill *p);
+/* The same for who knows the prompt's risk cell already. */
+int ckvc_prefill_keep_in(ckvc_prefill *p, uint32_t entropy_bin, uint32_t ppl_bin);
 /* The positions [*n] that a KV head keeps, ascending, in the workspace; in modes `shared` and
  * `layers` all heads of a layer have the same pointer. NULL, 0: not kept yet, or no such head. */
 const uint32_t *ckvc_prefill_set(const ckvc_prefill *p, uint32_t layer, uint32_t kv_head,
                                  uint32_t *n);
+/* The same prompt under another budget and floor (NULL: the block's), whose sets another
+ * ckvc_prefill_keep chooses: nothing is handed over again. -1: refused, as ckvc_prefill_begin
+ * refuses them, or because the budget's block ranks by another score than the one that the prompt
+ * was begun for. */
+int ckvc_prefill_again(ckvc_prefill *p, double budget, const double *floor);
+/* After ckvc_prefill_keep, for who wants to know more than the sets. The log scores of a KV head,
+ * [T], in the workspace until the next call (the paper's without the head's weight, which changes
+ * nothing within it); and how many positions of a layer the paper's threshold left, before B of
+ * them were kept. NULL, 0: not kept yet, no such head, or all is kept. */
+const double *ckvc_prefill_scores(ckvc_prefill *p, uint32_t layer, uint32_t kv_head);
+uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer);
 /* Why the last refused call was refused; "" without one. */
 const char *ckvc_prefill_message(const ckvc_prefill *p);
 

@@ -3,7 +3,7 @@
  *
  * Everything is in double and in the order that the header states, so that an engine, Python and
  * this library rank alike. */
-#include "lib/policy/feature_columns.h"
+#include "lib/policy/retain_many.h"
 
 #include <math.h>
 #include <string.h>

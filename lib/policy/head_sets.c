@@ -3,7 +3,7 @@
  *
  * Products are taken in the order that the header states, without contraction (Makefile), so that
  * every machine finds the same z and the same capacities. */
-#include "lib/policy/share_actions.h"
+#include "lib/policy/retain_many.h"
 
 #include <assert.h>
 #include <math.h>

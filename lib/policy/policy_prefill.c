@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "lib/base/sizes.h"
-#include "lib/policy/feature_columns.h"
+#include "lib/policy/retain_many.h"
 
 enum { SUMS_MAX = CKVC_MEANS + 1 };
 
@@ -20,17 +20,21 @@ typedef struct cursor {
 } cursor;
 
 struct ckvc_prefill {
+    ckvc_request request; /* whose budget is the one in hand */
     const ckvc_table *table;
     ckvc_geometry model;
     ckvc_score score;
     uint32_t T, R, L, H, G, D;
     uint32_t block, budget; /* B in tokens */
+    double floor;           /* of the block, and what it keeps anyway */
     uint32_t recent, n_sets;
     bool whole;     /* no longer than the window: all is kept, tiles are not looked at */
     bool paper;     /* layers of one budget under the paper's operator */
     bool by_weight; /* scores are made of alpha, rho and weights, when all layers are there */
     bool late;      /* features of version 1 */
-    bool alpha_read, kept;
+    bool alpha_read;
+    bool scored, kept; /* alpha and scores are made of their sums; sets of the budget are there */
+    double r_struct;   /* of alpha */
     /* How many last rows each sum over rows reads; the alpha's is the last. */
     uint32_t n_sums, sum_rows[SUMS_MAX];
     cursor rows, cache;
@@ -47,6 +51,7 @@ struct ckvc_prefill {
     float *alpha_f32, *rho;   /* [T], [G][T] by_weight */
     float *queries, *logits;  /* [H][R][D]; [H/G][R][T] of the KV head in hand */
     uint32_t *c, *n_kept;     /* [L][G] */
+    uint32_t *n_candidates;   /* [L] of the paper's operator */
     uint32_t *kept_positions; /* [L][n_sets][T] */
     uint32_t *scratch;        /* [T] */
     char message[256];
@@ -65,7 +70,7 @@ static double *norms_of(const ckvc_prefill *p, uint32_t layer, uint32_t head) {
 
 static uint32_t group_of(const ckvc_prefill *p) { return p->H / p->G; }
 
-static void zero(double *x, size_t n) {
+static void zero_doubles(double *x, size_t n) {
     for (size_t i = 0; i < n; i++) { x[i] = 0.0; }
 }
 
@@ -74,27 +79,41 @@ static void need_sum(ckvc_prefill *p, uint32_t rows) {
     p->R = rows > p->R ? rows : p->R;
 }
 
+static ckvc_score score_asked(const ckvc_request *r, uint32_t b) {
+    return r->score ? *r->score : ckvc_table_score(r->table, b);
+}
+
+/* The table's block b serves the budget. */
+static void take_block(ckvc_prefill *p, uint32_t b) {
+    const ckvc_c_min c_min =
+        p->table->c_min ? p->table->c_min[b] : (ckvc_c_min){.floor = 0.2, .recent = 8};
+    p->block = b;
+    p->budget = ckvc_budget_tokens(p->request.budget, p->T);
+    p->floor = p->request.floor ? *p->request.floor : c_min.floor;
+    p->recent = (uint32_t)c_min.recent;
+}
+
 /* What block b wants to see of a prompt of T tokens. */
 static void set_up(ckvc_prefill *p, const ckvc_request *r, uint32_t b) {
     const ckvc_table *t = r->table;
     const bool whole = r->n_tokens <= t->window;
-    *p = (ckvc_prefill){.table = t,
+    *p = (ckvc_prefill){.request = *r,
+                        .table = t,
                         .model = r->model,
-                        .score = whole ? (ckvc_score){0} : ckvc_table_score(t, b),
+                        .score = whole ? (ckvc_score){0} : score_asked(r, b),
                         .whole = whole,
                         .layer = whole ? r->model.n_layers : 0,
                         .T = r->n_tokens,
                         .L = r->model.n_layers,
                         .H = r->model.n_query_heads,
                         .G = r->model.n_kv_heads,
-                        .D = r->model.head_dim,
-                        .block = b};
+                        .D = r->model.head_dim};
+    take_block(p, b);
     const bool heads = p->score.mode == CKVC_MODE_HEADS, shared = p->score.mode == CKVC_MODE_SHARED;
     p->by_weight = p->score.kind == CKVC_SCORE_PAPER;
     p->paper = shared && p->by_weight && !whole;
     p->late = p->score.kind == CKVC_SCORE_LEARNED && ckvc_features_rows(p->score.features);
     p->n_sets = heads ? p->G : 1;
-    p->recent = t->c_min ? (uint32_t)t->c_min[b].recent : 0;
     if (p->score.kind == CKVC_SCORE_WINDOW) { need_sum(p, p->score.window); }
     for (uint32_t i = 0; p->late && i < CKVC_MEANS; i++) { need_sum(p, ckvc_mean_rows[i]); }
     p->alpha_read =
@@ -111,7 +130,7 @@ typedef struct arena {
 } arena;
 
 /* n1 * n2 * n3 values; 16 divides every place. */
-static void *take(arena *a, size_t n1, size_t n2, size_t n3, size_t size) {
+static void *take_array(arena *a, size_t n1, size_t n2, size_t n3, size_t size) {
     const size_t at = a->at;
     size_t n;
     if (!ckvc_mul_size(n1, n2, &n) || !ckvc_mul_size(n, n3, &n) || !ckvc_mul_size(n, size, &n) ||
@@ -127,26 +146,27 @@ static size_t lay_out(ckvc_prefill *p, void *room) {
     const size_t T = p->T, L = p->L, G = p->G, H = p->H, D = p->D;
     const bool all = p->by_weight || p->late, queries = p->model.query_scale > 0.0 && p->R;
     arena a = {.room = room};
-    take(&a, 1, 1, 1, sizeof *p);
-    p->alpha = take(&a, p->alpha_read, T, 1, sizeof(double));
-    p->norms = take(&a, all ? L : 1, G, T, sizeof(double));
-    p->s = take(&a, p->by_weight ? 0 : L, G, T, sizeof(double));
-    p->layer_attention = take(&a, p->late, L, T, sizeof(double));
-    p->sums = take(&a, p->n_sums, G, T, sizeof(double));
-    p->of_query = take(&a, p->late, H, T, sizeof(double));
-    p->columns = take(&a, p->late, CKVC_FEATURES_OWN, T, sizeof(double));
-    p->own = take(&a, 1, 1, D + CKVC_FEATURES_1_KEY + 1, sizeof(double));
-    p->u = take(&a, 1, 1, T, sizeof(double));
-    p->of_set = take(&a, 1, 1, T, sizeof(double));
-    p->weight = take(&a, 1, 1, G, sizeof(double));
-    p->alpha_f32 = take(&a, p->alpha_read, T, 1, sizeof(float));
-    p->rho = take(&a, p->by_weight, G, T, sizeof(float));
-    p->queries = take(&a, queries ? H : 0, p->R, D, sizeof(float));
-    p->logits = take(&a, queries ? H / G : 0, p->R, T, sizeof(float));
-    p->c = take(&a, 1, L, G, sizeof(uint32_t));
-    p->n_kept = take(&a, 1, L, G, sizeof(uint32_t));
-    p->kept_positions = take(&a, L, p->n_sets, T, sizeof(uint32_t));
-    p->scratch = take(&a, 1, 1, T, sizeof(uint32_t));
+    take_array(&a, 1, 1, 1, sizeof *p);
+    p->alpha = take_array(&a, p->alpha_read, T, 1, sizeof(double));
+    p->norms = take_array(&a, all ? L : 1, G, T, sizeof(double));
+    p->s = take_array(&a, p->by_weight ? 0 : L, G, T, sizeof(double));
+    p->layer_attention = take_array(&a, p->late, L, T, sizeof(double));
+    p->sums = take_array(&a, p->n_sums, G, T, sizeof(double));
+    p->of_query = take_array(&a, p->late, H, T, sizeof(double));
+    p->columns = take_array(&a, p->late, CKVC_FEATURES_OWN, T, sizeof(double));
+    p->own = take_array(&a, 1, 1, D + CKVC_FEATURES_1_KEY + 1, sizeof(double));
+    p->u = take_array(&a, 1, 1, T, sizeof(double));
+    p->of_set = take_array(&a, 1, 1, T, sizeof(double));
+    p->weight = take_array(&a, 1, 1, G, sizeof(double));
+    p->alpha_f32 = take_array(&a, p->alpha_read, T, 1, sizeof(float));
+    p->rho = take_array(&a, p->by_weight, G, T, sizeof(float));
+    p->queries = take_array(&a, queries ? H : 0, p->R, D, sizeof(float));
+    p->logits = take_array(&a, queries ? H / G : 0, p->R, T, sizeof(float));
+    p->c = take_array(&a, 1, L, G, sizeof(uint32_t));
+    p->n_kept = take_array(&a, 1, L, G, sizeof(uint32_t));
+    p->n_candidates = take_array(&a, 1, 1, L, sizeof(uint32_t));
+    p->kept_positions = take_array(&a, L, p->n_sets, T, sizeof(uint32_t));
+    p->scratch = take_array(&a, 1, 1, T, sizeof(uint32_t));
     return a.over ? SIZE_MAX : a.at;
 }
 
@@ -177,6 +197,46 @@ __attribute__((format(printf, 2, 3))) static int refuse(note to, const char *fmt
 }
 
 #define REFUSE(p, ...) refuse((note){(p)->message, sizeof(p)->message}, __VA_ARGS__)
+
+static int check_budget(double budget, note to) {
+    if (!(budget > 0.0 && budget <= (double)UINT32_MAX) ||
+        (budget >= 1.0 && budget != floor(budget))) {
+        return refuse(to,
+                      "a budget of %.10g: want whole tokens from 1 up, or a share of the prompt "
+                      "between 0 and 1",
+                      budget);
+    }
+    return 0;
+}
+
+/* A score in place of the table's, and a floor. */
+static int check_score(const ckvc_request *r, note to) {
+    const ckvc_table *t = r->table;
+    const ckvc_score *s = r->score;
+    const bool learned = s && s->kind == CKVC_SCORE_LEARNED,
+               window = s && s->kind == CKVC_SCORE_WINDOW;
+    if (r->floor && !(*r->floor >= 0.0 && *r->floor <= 1.0)) {
+        return refuse(to, "a floor of %g: want 0 to 1", *r->floor);
+    }
+    if (!s) { return 0; }
+    if (s->kind >= CKVC_SCORE_COUNT || s->mode >= CKVC_MODE_COUNT ||
+        (window && (s->window < 1 || s->pool % 2 == 0))) {
+        return refuse(to,
+                      "score %u in mode %u with %u rows and %u positions: want kinds and modes of "
+                      "the header, rows from 1 up and an odd pool",
+                      s->kind, s->mode, s->window, s->pool);
+    }
+    if ((s->mode == CKVC_MODE_HEADS && !t->share) ||
+        (s->mode == CKVC_MODE_LAYERS && !t->layer_share)) {
+        return refuse(to, "mode %s: the table has no such shares",
+                      ckvc_mode_name((ckvc_mode)s->mode));
+    }
+    if (learned && (!t->theta || s->features != t->score[0].features)) {
+        return refuse(to, "a learned score of features %u, which the table does not have",
+                      s->features);
+    }
+    return 0;
+}
 
 /* What no workspace mends. */
 static int check_request(const ckvc_request *r, note to) {
@@ -215,23 +275,20 @@ static int check_request(const ckvc_request *r, note to) {
                       m->query_scale);
     }
     if (!r->n_tokens) { return refuse(to, "the prompt has 0 tokens: want one at least"); }
-    if (!(r->budget > 0.0 && r->budget <= (double)UINT32_MAX) ||
-        (r->budget >= 1.0 && r->budget != floor(r->budget))) {
-        return refuse(to,
-                      "a budget of %.10g: want whole tokens from 1 up, or a share of the prompt "
-                      "between 0 and 1",
-                      r->budget);
-    }
-    return 0;
+    return check_budget(r->budget, to) ? -1 : check_score(r, to);
 }
 
-/* How many each set holds at most. */
-static int allot(ckvc_prefill *p, note to) {
+/* How many each set holds at most: ckvc_table_capacities with the floor that is asked for. */
+static int fill_capacities(ckvc_prefill *p, note to) {
+    const ckvc_table *t = p->table;
     const ckvc_mode mode = (ckvc_mode)p->score.mode;
-    uint32_t least = 1;
-    if (mode == CKVC_MODE_SHARED
-            ? p->budget < least
-            : ckvc_table_capacities(p->table, p->block, mode, p->budget, p->T, p->c, &least)) {
+    const bool heads = mode == CKVC_MODE_HEADS;
+    const uint32_t least =
+        mode == CKVC_MODE_SHARED ? 1 : ckvc_head_floor(p->floor, p->recent, p->budget, p->T);
+    if (mode == CKVC_MODE_SHARED ? p->budget < least
+                                 : ckvc_capacities((heads ? t->share : t->layer_share) + p->block,
+                                                   heads ? p->L * p->G : p->L, t->n_budgets,
+                                                   p->budget, p->T, least, p->c)) {
         return refuse(to, "a budget of %u tokens is below what every %s must keep; the least is %u",
                       p->budget, mode == CKVC_MODE_HEADS ? "head" : "layer", least);
     }
@@ -249,7 +306,6 @@ ckvc_prefill_begin(void *workspace, size_t bytes, const ckvc_request *request,
     ckvc_prefill plan;
     set_up(&plan, request,
            ckvc_nearest_budget(t->budgets, t->n_budgets, request->budget, request->n_tokens));
-    plan.budget = ckvc_budget_tokens(request->budget, request->n_tokens);
     const size_t wanted = lay_out(&plan, NULL);
     if (!workspace || (uintptr_t)workspace % sizeof(double) || bytes < wanted ||
         wanted == SIZE_MAX) {
@@ -260,12 +316,12 @@ ckvc_prefill_begin(void *workspace, size_t bytes, const ckvc_request *request,
     ckvc_prefill *p = workspace;
     lay_out(&plan, workspace);
     *p = plan;
-    if (!p->whole && allot(p, to)) { return NULL; }
-    zero(p->sums, p->n_sums * of_layer(p, 1, 0));
-    if (p->alpha_read) { zero(p->alpha, p->T); }
+    if (!p->whole && fill_capacities(p, to)) { return NULL; }
+    zero_doubles(p->sums, p->n_sums * of_layer(p, 1, 0));
+    if (p->alpha_read) { zero_doubles(p->alpha, p->T); }
     if (p->late) {
-        zero(p->of_query, (size_t)p->H * p->T);
-        zero(p->layer_attention, (size_t)p->L * p->T);
+        zero_doubles(p->of_query, (size_t)p->H * p->T);
+        zero_doubles(p->layer_attention, (size_t)p->L * p->T);
     }
     p->rows.layer = p->R ? 0 : p->L;
     return p;
@@ -344,8 +400,8 @@ static void close_layer(ckvc_prefill *p) {
         const double *mass = p->sums + (p->n_sums - 1) * all + of_layer(p, 0, g);
         for (uint32_t t = 0; t < p->T; t++) { p->alpha[t] += mass[t]; }
     }
-    zero(p->sums, p->n_sums * all);
-    if (p->late) { zero(p->of_query, (size_t)p->H * p->T); }
+    zero_doubles(p->sums, p->n_sums * all);
+    if (p->late) { zero_doubles(p->of_query, (size_t)p->H * p->T); }
     p->layer++;
 }
 
@@ -645,19 +701,20 @@ static void keep_layer(ckvc_prefill *p, uint32_t l, uint32_t e, uint32_t pb) {
     if (p->whole) {
         for (uint32_t i = 0; i < p->T; i++) { p->kept_positions[(size_t)l * p->T + i] = i; }
         p->n_kept[l] = p->T;
+        p->n_candidates[l] = 0;
         return;
     }
     if (p->by_weight) { fill_rho(p, l); }
-    if (p->late) { finish_learned(p, l); }
+    p->n_candidates[l] = p->T;
     for (uint32_t g = 0; g < p->n_sets; g++) {
         const size_t set = (size_t)l * p->n_sets + g;
-        uint32_t *positions = p->kept_positions + set * p->T, n_candidates, capacity = p->c[set];
+        uint32_t *positions = p->kept_positions + set * p->T, capacity = p->c[set];
         if (p->paper) {
             layer_utility(p, l);
             const ckvc_rule rule = {ckvc_table_tau(t, l, e, pb, p->block), capacity,
                                     t->keep_window};
             p->n_kept[set] =
-                ckvc_retain(p->T, p->of_set, rule, positions, &n_candidates, p->scratch);
+                ckvc_retain(p->T, p->of_set, rule, positions, &p->n_candidates[l], p->scratch);
             continue;
         }
         const double *s = ranking(p, l, g);
@@ -670,9 +727,8 @@ static void keep_layer(ckvc_prefill *p, uint32_t l, uint32_t e, uint32_t pb) {
     }
 }
 
-int ckvc_prefill_keep(ckvc_prefill *p, double r_sem) {
-    const ckvc_table *t = p->table;
-    double r_struct = 0.0;
+/* That everything is there; then alpha and the scores of their sums. */
+static int finish_scores(ckvc_prefill *p) {
     if (p->kept) { return REFUSE(p, "its sets are there already"); }
     if (p->layer < p->L) {
         const bool of_cache = p->rows.layer > p->layer;
@@ -681,14 +737,32 @@ int ckvc_prefill_keep(ckvc_prefill *p, double r_sem) {
                       "the prefill is not whole: %s of head %u in layer %u is missing from %u on",
                       of_cache ? "the cache" : "attention", c->head, c->layer, c->at);
     }
+    if (p->scored) { return 0; }
+    if (p->alpha_read && finish_alpha(p, &p->r_struct)) { return -1; }
+    for (uint32_t l = 0; p->late && l < p->L; l++) { finish_learned(p, l); }
+    p->scored = true;
+    return 0;
+}
+
+int ckvc_prefill_keep(ckvc_prefill *p, double r_sem) {
+    const ckvc_table *t = p->table;
+    if (finish_scores(p)) { return -1; }
     if (ckvc_prefill_reads_r_sem(p) && !(r_sem > 0.0 && r_sem < INFINITY)) {
         return REFUSE(p, "r_sem is %g: want the perplexity of the prompt's last %u tokens", r_sem,
                       t->window);
     }
-    if (p->alpha_read && finish_alpha(p, &r_struct)) { return -1; }
-    const uint32_t e = ckvc_bin_index(t->edges_entropy, t->n_entropy_bins - 1, r_struct),
-                   pb = ckvc_bin_index(t->edges_ppl, t->n_ppl_bins - 1, r_sem);
-    for (uint32_t l = 0; l < p->L; l++) { keep_layer(p, l, e, pb); }
+    return ckvc_prefill_keep_in(
+        p, ckvc_bin_index(t->edges_entropy, t->n_entropy_bins - 1, p->r_struct),
+        ckvc_bin_index(t->edges_ppl, t->n_ppl_bins - 1, r_sem));
+}
+
+int ckvc_prefill_keep_in(ckvc_prefill *p, uint32_t entropy_bin, uint32_t ppl_bin) {
+    if (finish_scores(p)) { return -1; }
+    if (entropy_bin >= p->table->n_entropy_bins || ppl_bin >= p->table->n_ppl_bins) {
+        return REFUSE(p, "risk cell %u, %u: the table has %u x %u", entropy_bin, ppl_bin,
+                      p->table->n_entropy_bins, p->table->n_ppl_bins);
+    }
+    for (uint32_t l = 0; l < p->L; l++) { keep_layer(p, l, entropy_bin, ppl_bin); }
     p->kept = true;
     return 0;
 }
@@ -700,4 +774,41 @@ const uint32_t *ckvc_prefill_set(const ckvc_prefill *p, uint32_t layer, uint32_t
     const size_t set = (size_t)layer * p->n_sets + (p->n_sets > 1 ? kv_head : 0);
     *n = p->n_kept[set];
     return p->kept_positions + set * p->T;
+}
+
+int ckvc_prefill_again(ckvc_prefill *p, double budget, const double *floor) {
+    const note to = {p->message, sizeof p->message};
+    const ckvc_request before = p->request;
+    const uint32_t block = p->block,
+                   b = ckvc_nearest_budget(p->table->budgets, p->table->n_budgets, budget, p->T);
+    const ckvc_score score = score_asked(&p->request, b);
+    ckvc_request asked = before;
+    asked.budget = budget;
+    asked.floor = floor;
+    if (check_budget(budget, to) || check_score(&asked, to)) { return -1; }
+    if (!p->whole && memcmp(&score, &p->score, sizeof score) != 0) {
+        return REFUSE(p, "a budget of %.10g: its block ranks by another score; begin a prefill",
+                      budget);
+    }
+    p->request = asked;
+    take_block(p, b);
+    if (!p->whole && fill_capacities(p, to)) { /* writes no capacity that it refuses */
+        p->request = before;
+        take_block(p, block);
+        return -1;
+    }
+    p->kept = false;
+    return 0;
+}
+
+const double *ckvc_prefill_scores(ckvc_prefill *p, uint32_t layer, uint32_t kv_head) {
+    if (!p->kept || p->whole || layer >= p->L || kv_head >= p->G) { return NULL; }
+    if (!p->by_weight) { return p->s + of_layer(p, layer, kv_head); }
+    fill_rho(p, layer);
+    ckvc_score_paper(p->T, p->alpha_f32, p->rho + (size_t)kv_head * p->T, 1.0, p->of_set);
+    return p->of_set;
+}
+
+uint32_t ckvc_prefill_candidates(const ckvc_prefill *p, uint32_t layer) {
+    return p->kept && layer < p->L ? p->n_candidates[layer] : 0;
 }

@@ -57,3 +57,39 @@ void ckvc_retain_gates(ckvc_retain_many *r, uint32_t n_tokens, const double *u, 
  * be there. */
 uint32_t ckvc_retain_action(ckvc_retain_many *r, uint32_t action, uint32_t *kept,
                             uint32_t *n_candidates);
+
+/* Other shares for one unit: how many positions a head or layer would keep if its share were
+ * multiplied, everything else as it is. */
+/* Block b of a table with shares of the mode, and the factors that are tried. */
+typedef struct ckvc_share_actions {
+    const ckvc_table *table;
+    uint32_t block;
+    ckvc_mode mode;
+    const double *factor;
+    uint32_t n_factors;
+} ckvc_share_actions;
+
+/* c [n][n_factors], n = L * G in mode `heads`, L in `layers`: the capacity of unit i when its share
+ * is multiplied by factor[k], at the z that ckvc_table_capacities finds for the unmultiplied
+ * shares: floor(clamp((share_i * factor) * (budget * z), m, T)); where the factor is 1, what that
+ * function gives. *least, the return value and what happens where budget >= T are that function's.
+ * scratch [n]. */
+int ckvc_share_capacities(const ckvc_share_actions *a, uint32_t budget, uint32_t n_tokens,
+                          uint32_t *c, uint32_t *least, uint32_t *scratch);
+
+/* The learned score's features in parts, as a prefill that comes tile by tile can make them
+ * (policy_prefill.c). Not installed. */
+/* Whose mean attention the columns of version 1 before CKVC_FEATURES_OWN are made from: that of the
+ * last 8, 32 and 64 rows, the largest of the query heads' own over 64, and that of the last 16. */
+enum { CKVC_MEAN_8, CKVC_MEAN_32, CKVC_MEAN_64, CKVC_MEAN_LARGEST, CKVC_MEAN_16, CKVC_MEANS };
+extern const uint32_t ckvc_mean_rows[CKVC_MEANS]; /* 0: no mean over all of the group */
+
+/* The columns of one of them, mean [n_tokens], into f[t * stride + column]. */
+void ckvc_features_of_mean(uint32_t which, uint32_t n_tokens, const double *mean, uint32_t stride,
+                           double *f);
+/* The columns from CKVC_FEATURES_OWN on of the token at position t; of v its n_tokens, head_dim and
+ * inv_freq are read. key, value [head_dim]. */
+void ckvc_features_own(const ckvc_head_view *v, uint32_t t, const float *key, const float *value,
+                       double *f);
+/* Euclidean, of x [n]. */
+double ckvc_norm(const float *x, uint32_t n);

@@ -3,6 +3,7 @@
 #include "lib/token/bpe.h"
 
 #include <assert.h>
+#include <math.h>
 
 #include "lib/token/bpe_internal.h"
 
@@ -225,4 +226,267 @@ size_t bpe_part(const bpe *b, const char *text, size_t n) {
         }
     }
     return n;
+}
+
+/* From a token_spec to the tables that byte-pair merging looks things up in. */
+
+CKVC_AUTO_OF(bpe, bpe_free)
+
+/* ---- pieces ---- */
+
+static void piece_map_init(piece_map *map, const token_text *texts, size_t n) {
+    size_t capacity = 16;
+    while (capacity < n * 2) { capacity *= 2; }
+    *map = (piece_map){.key = ckvc_hash_key(),
+                       .slots = ckvc_calloc(capacity, sizeof *map->slots),
+                       .mask = capacity - 1,
+                       .texts = texts};
+}
+
+/* False when the text is there already. */
+static bool piece_map_add(piece_map *map, size_t piece) {
+    const token_text *text = &map->texts[piece];
+    piece_slot *slot = piece_map_slot(map, text->bytes, text->size);
+    if (slot->piece) { return false; }
+    slot->hash = (uint32_t)(ckvc_xxh64_keyed(text->bytes, text->size, map->key) >> 32);
+    slot->piece = (uint32_t)piece + 1;
+    return true;
+}
+
+static ckvc_status map_pieces(bpe *b, const char *name, ckvc_err *err) {
+    const token_spec *spec = b->spec;
+    size_t total = 0;
+    b->spelled = ckvc_alloc(spec->n_pieces, sizeof *b->spelled);
+    piece_map_init(&b->by_spelling, b->spelled, spec->n_pieces);
+    for (size_t i = 0; i < spec->n_pieces; i++) {
+        b->spelled[i] = spec->pieces[i].text;
+        total += b->spelled[i].size; /* all of them are in memory already: no overflow */
+        CKVC_FAIL_IF(!piece_map_add(&b->by_spelling, i), err, CKVC_E_DATA,
+                     "%s: model.vocab: piece \"%.64s\" stands there twice", name,
+                     b->spelled[i].bytes);
+    }
+    b->by_word = b->by_spelling;
+    if (!spec->byte_level) { return CKVC_OK; }
+    b->raw = ckvc_calloc(spec->n_pieces, sizeof *b->raw);
+    b->raw_bytes = ckvc_alloc(total, 1);
+    piece_map_init(&b->by_word, b->raw, spec->n_pieces);
+    char *at = b->raw_bytes;
+    for (size_t i = 0; i < spec->n_pieces; i++) {
+        b->raw[i].bytes = at;
+        if (!token_unspell_bytes(b->spelled[i].bytes, b->spelled[i].size, at, &b->raw[i].size)) {
+            b->raw[i].size = 0;
+        }
+        at += b->raw[i].size;
+        if (b->raw[i].size) { piece_map_add(&b->by_word, i); /* the alphabet is one to one */ }
+    }
+    return CKVC_OK;
+}
+
+static int hex_digit(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static ckvc_status find_byte_pieces(bpe *b, const char *name, ckvc_err *err) {
+    const token_spec *spec = b->spec;
+    memset(b->byte_piece, -1, sizeof b->byte_piece);
+    for (size_t i = 0; i < spec->n_pieces; i++) {
+        const token_text *text = &spec->pieces[i].text;
+        if (spec->byte_level) {
+            if (b->raw[i].size == 1) {
+                b->byte_piece[(uint8_t)b->raw[i].bytes[0]] = spec->pieces[i].id;
+            }
+        } else if (spec->byte_fallback && text->size == 6 && memcmp(text->bytes, "<0x", 3) == 0 &&
+                   text->bytes[5] == '>') {
+            int high = hex_digit(text->bytes[3]), low = hex_digit(text->bytes[4]);
+            CKVC_FAIL_IF(high < 0 || low < 0, err, CKVC_E_DATA,
+                         "%s: model.vocab: piece \"%s\" is not a byte; want <0x00> ... <0xFF>",
+                         name, text->bytes);
+            b->byte_piece[high * 16 + low] = spec->pieces[i].id;
+        }
+    }
+    return CKVC_OK;
+}
+
+/* ---- merges that the file lists ---- */
+
+static void merges_init(bpe *b, size_t n) {
+    size_t capacity = 16;
+    b->merge_shift = 60;
+    for (; capacity < n * 2; capacity *= 2) { b->merge_shift--; }
+    b->merge_key = ckvc_hash_key();
+    b->merges = ckvc_calloc(capacity, sizeof *b->merges);
+    b->merge_mask = capacity - 1;
+    for (size_t i = 0; i < capacity; i++) { b->merges[i].joined = -1; }
+}
+
+static bool is_byte_piece(const bpe *b, int32_t id) {
+    for (int i = 0; i < 256; i++) {
+        if (b->byte_piece[i] == id) { return true; }
+    }
+    return false;
+}
+
+static ckvc_status add_merge(bpe *b, size_t i, char *joined, const char *name, ckvc_err *err) {
+    const token_text *left = &b->spec->merges[i].left, *right = &b->spec->merges[i].right;
+    const size_t size = left->size + right->size;
+    const int32_t left_id = bpe_piece_id(b, left->bytes, left->size),
+                  right_id = bpe_piece_id(b, right->bytes, right->size);
+    if (size) {
+        memcpy(joined, left->bytes, left->size);
+        memcpy(joined + left->size, right->bytes, right->size);
+    }
+    int32_t joined_id = left_id < 0 || right_id < 0 || !size ? -1 : bpe_piece_id(b, joined, size);
+    CKVC_FAIL_IF(
+        joined_id < 0, err, CKVC_E_DATA,
+        "%s: model.merges[%zu]: \"%.64s %.64s\": %s \"%.64s%.64s\" is not in the vocabulary", name,
+        i, left->bytes, right->bytes,
+        left_id < 0    ? "left part"
+        : right_id < 0 ? "right part"
+                       : "the joined piece",
+        left_id < 0 || right_id >= 0 ? left->bytes : "", left_id < 0 ? "" : right->bytes);
+    merge_slot *slot = merge_find(b, pair_of(left_id, right_id));
+    CKVC_FAIL_IF(slot->joined >= 0, err, CKVC_E_DATA,
+                 "%s: model.merges[%zu]: \"%.64s %.64s\" stands there already, at %u", name, i,
+                 left->bytes, right->bytes, slot->rank);
+    *slot = (merge_slot){pair_of(left_id, right_id), (uint32_t)i, joined_id};
+    if (starts_with_space_mark(right->bytes, right->size)) {
+        b->crossing[(uint8_t)left->bytes[left->size - 1]] = true;
+        if (left_id == b->spec->unk_id || is_byte_piece(b, left_id)) {
+            b->parts = false; /* such a piece stands for another character than it spells */
+        }
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status build_merges(bpe *b, const char *name, ckvc_err *err) {
+    const token_spec *spec = b->spec;
+    size_t longest = 0;
+    for (size_t i = 0; i < spec->n_merges; i++) {
+        const size_t size = spec->merges[i].left.size + spec->merges[i].right.size;
+        longest = size > longest ? size : longest;
+    }
+    CKVC_AUTO_FREE char *joined = ckvc_alloc(longest, 1);
+    merges_init(b, spec->n_merges);
+    for (size_t i = 0; i < spec->n_merges; i++) { CKVC_TRY(add_merge(b, i, joined, name, err)); }
+    return CKVC_OK;
+}
+
+/* ---- merges that follow from the pieces and their scores ---- */
+
+typedef struct merge_list {
+    merge_slot *items;
+    size_t n, capacity;
+} merge_list;
+
+static void merge_list_fini(merge_list *list) { free(list->items); }
+
+/* The symbol of one character or byte of a piece, an atom when it has no piece. */
+static ckvc_status symbol_of_character(bpe *b, char *text, size_t n, int32_t *id, ckvc_err *err) {
+    /* a vocabulary holds the characters of its pieces; they are searched one by one */
+    enum { MAX_ATOMS = 256 };
+    *id = character_id(b, text, n);
+    if (*id >= 0) { return CKVC_OK; }
+    int32_t atom = atom_index(b, text, n);
+    if (atom < 0) {
+        CKVC_FAIL_IF(b->n_atoms == MAX_ATOMS, err, CKVC_E_DATA,
+                     "tokenizer: more than %d characters of pieces are no pieces themselves",
+                     MAX_ATOMS);
+        CKVC_GROW(b->atoms, b->atom_capacity, b->n_atoms + 1);
+        atom = (int32_t)b->n_atoms;
+        b->atoms[b->n_atoms++] = (token_text){text, n};
+    }
+    *id = FIRST_ATOM + atom;
+    return CKVC_OK;
+}
+
+/* A half of a piece: one character, or a piece that merging makes. -1: neither. */
+static ckvc_status half_id(bpe *b, char *text, size_t n, int32_t *id, ckvc_err *err) {
+    if (symbol_step(b, text, n) == n) { return symbol_of_character(b, text, n, id, err); }
+    const uint32_t piece = piece_map_slot(&b->by_word, text, n)->piece;
+    const token_piece *found = piece ? &b->spec->pieces[piece - 1] : NULL;
+    *id = found && found->kind == TOKEN_PIECE_NORMAL ? found->id : -1;
+    return CKVC_OK;
+}
+
+/* A number that is lower for a higher score and the same for equal ones, so that of their pairs the
+ * leftmost goes first: a float's bits, ordered. */
+static uint32_t rank_of(float score) {
+    uint32_t bits;
+    score += 0.0f; /* of the two zeros one */
+    memcpy(&bits, &score, sizeof bits);
+    return bits >> 31 ? bits : ~bits & 0x7FFFFFFF;
+}
+
+/* Pairs of halves of one piece, appended to list. */
+static ckvc_status add_halves(bpe *b, size_t i, merge_list *list, const char *name, ckvc_err *err) {
+    const token_piece *piece = &b->spec->pieces[i];
+    char *text = b->by_word.texts[i].bytes;
+    const size_t size = b->by_word.texts[i].size;
+    CKVC_FAIL_IF(size > MAX_SCORED_BYTES, err, CKVC_E_DATA,
+                 "%s: piece %zu has %zu bytes; at most %d can be merged by score", name, i, size,
+                 MAX_SCORED_BYTES);
+    for (size_t at = 0, step; at < size; at += step) {
+        step = symbol_step(b, text + at, size - at);
+        CKVC_FAIL_IF(step == 0, err, CKVC_E_DATA, "%s: piece %zu is not UTF-8 at its byte %zu",
+                     name, i, at);
+        if (at == 0) { continue; }
+        if (starts_with_space_mark(text + at, size - at)) {
+            b->crossing[(uint8_t)text[at - 1]] = true;
+        }
+        int32_t left = -1, right = -1;
+        if (piece->kind == TOKEN_PIECE_NORMAL) { CKVC_TRY(half_id(b, text, at, &left, err)); }
+        if (left >= 0) { CKVC_TRY(half_id(b, text + at, size - at, &right, err)); }
+        if (right < 0) { continue; }
+        CKVC_GROW(list->items, list->capacity, list->n + 1);
+        list->items[list->n++] =
+            (merge_slot){pair_of(left, right), rank_of(piece->score), piece->id};
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status build_score_merges(bpe *b, const char *name, ckvc_err *err) {
+    const token_spec *spec = b->spec;
+    CKVC_AUTO(merge_list_fini) merge_list list = {0};
+    for (size_t i = 0; i < spec->n_pieces; i++) {
+        const token_text *text = &b->by_word.texts[i];
+        CKVC_FAIL_IF(isnan(spec->pieces[i].score), err, CKVC_E_DATA,
+                     "%s: piece %zu, \"%.64s\": its score is not a number", name, i,
+                     spec->pieces[i].text.bytes);
+        if (spec->pieces[i].kind == TOKEN_PIECE_RESERVED) { continue; }
+        CKVC_TRY(add_halves(b, i, &list, name, err));
+        if (spec->pieces[i].kind == TOKEN_PIECE_WHOLE && text->size) {
+            trie_add(&b->whole, text->bytes, text->size, (int32_t)i);
+        }
+    }
+    merges_init(b, list.n);
+    for (size_t i = 0; i < list.n; i++) { /* pieces and halves are distinct, so are the pairs */
+        *merge_find(b, list.items[i].pair) = list.items[i];
+    }
+    return CKVC_OK;
+}
+
+ckvc_status bpe_build(const token_spec *spec, const char *name, bpe **out, ckvc_err *err) {
+    CKVC_AUTO(bpe_free_at) bpe *b = ckvc_calloc(1, sizeof *b);
+    *out = NULL;
+    b->spec = spec;
+    CKVC_TRY(map_pieces(b, name, err));
+    CKVC_TRY(find_byte_pieces(b, name, err));
+    for (int c = 0; c < 128; c++) { b->ascii[c] = bpe_piece_id(b, &(char){(char)c}, 1); }
+    b->parts = !spec->byte_level && !spec->ignore_merges &&
+               bpe_piece_id(b, TOKEN_SPACE_MARK, strlen(TOKEN_SPACE_MARK)) >= 0;
+    CKVC_TRY(spec->merge_by_score ? build_score_merges(b, name, err) : build_merges(b, name, err));
+    *out = ckvc_take(&b);
+    return CKVC_OK;
+}
+
+void bpe_free(bpe *b) {
+    if (!b) { return; }
+    if (b->by_word.slots != b->by_spelling.slots) { free(b->by_word.slots); }
+    CKVC_FREE(b->by_spelling.slots, b->raw, b->raw_bytes, b->spelled, b->merges, b->atoms);
+    trie_fini(&b->whole);
+    free(b);
+}
+
+int32_t bpe_piece_id(const bpe *b, const char *text, size_t n) {
+    return piece_id(b, &b->by_spelling, text, n);
 }

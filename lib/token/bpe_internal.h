@@ -1,4 +1,4 @@
-/* What byte-pair merging looks things up in, for bpe_build.c, which fills it, and bpe.c, which
+/* What byte-pair merging looks things up in, for bpe.c, which fills it, and bpe.c, which
  * merges. Not for other files. */
 #pragma once
 

@@ -1,7 +1,7 @@
 /* Chat templates by family: see chat_template.h. */
 #include "lib/token/chat_template.h"
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/token/chars.h"
 
 /* What stands around a turn and its role. Mistral's turns are not alike: mistral() writes them. */

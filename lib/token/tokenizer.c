@@ -12,7 +12,7 @@
 #include <ctype.h>
 #include <time.h>
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/hash.h"
 #include "lib/base/utf8.h"
 #include "lib/token/chars.h"

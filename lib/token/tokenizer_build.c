@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/token/normalize.h"
 #include "lib/token/tokenizer_internal.h"
 

@@ -3,7 +3,7 @@
 
 #include "lib/base/hash.h"
 #include "lib/token/bpe.h"
-#include "lib/token/split_pattern.h"
+#include "lib/token/normalize.h"
 #include "lib/token/trie.h"
 
 enum { MAX_SPLITS = 16 };

@@ -1,4 +1,4 @@
-/* See answer_files.h. */
+/* See inputs.h. */
 
 #include <math.h>
 #include <stdlib.h>

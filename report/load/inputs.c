@@ -24,13 +24,6 @@ static ckvc_status load_table(inputs *in, const char *path, ckvc_err *err) {
     return CKVC_OK;
 }
 
-const input_table *input_table_of(const inputs *in, const char *content_id) {
-    for (size_t i = 0; i < in->n_tables; i++) {
-        if (strcmp(in->tables[i].f->content_id, content_id) == 0) { return &in->tables[i]; }
-    }
-    return NULL;
-}
-
 /* ---- runs ---- */
 
 static size_t source_of(inputs *in, input_run *run, const char *name) {
@@ -78,17 +71,6 @@ static void take_baselines(input_run *run, const shard *s, size_t first_prompt) 
             }
         }
     }
-}
-
-static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(rollout)); }
-
-size_t rollouts_distinct(rollout *list, size_t n) {
-    size_t kept = 0;
-    qsort(list, n, sizeof *list, by_bytes);
-    for (size_t i = 0; i < n; i++) {
-        if (i == 0 || by_bytes(&list[kept - 1], &list[i]) != 0) { list[kept++] = list[i]; }
-    }
-    return kept;
 }
 
 static ckvc_status take_savings(input_run *run, const shard *s, ckvc_err *err) {

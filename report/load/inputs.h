@@ -5,18 +5,109 @@
  * too. */
 #pragma once
 
+#include <string.h>
+
 #include "cql/solve/logged.h"
-#include "cql/stats/gate_binding.h"
-#include "cql/stats/stability.h"
-#include "formats/run/coverage.h"
+#include "lib/stats/gate_binding.h"
+#include "cql/solve/stability.h"
+#include "formats/run/run_status.h"
 #include "formats/run/run_dir.h"
-#include "formats/shard/shard_side.h"
+#include "formats/shard/shard_rows.h"
 #include "formats/table/table_file.h"
 #include "lib/base/names.h"
-#include "report/load/answer_files.h"
-#include "report/load/room.h"
-#include "report/load/score_series.h"
 #include "report/load/report_options.h"
+#include "lib/base/memory.h"
+#include "formats/lines/answers.h"
+#include "formats/lines/score_kind.h"
+#include "formats/lines/scores.h"
+#include "formats/setting/setting.h"
+
+/* The rows of the score files that count, by series: one policy or table in one setting. */
+typedef struct score_series {
+    const char *title, *model, *policy;
+    const char *table; /* content id; "": none */
+    score_kind kind;   /* of the policy; SCORE_KIND_COUNT: another program's */
+    double budget;
+    uint64_t layer_budgets; /* which budgets by layer; 0: none */
+    uint32_t continuation;
+    setting setting;
+    double *taus; /* [n_taus] the thresholds of a matched control, ascending: one for each `score`
+                     that found its own */
+    size_t n_taus;
+    const score_row **rows; /* [n] by prompt, each once */
+    size_t n;
+} score_series;
+
+typedef struct score_files {
+    scores **files;
+    size_t n_files;
+    score_series *series;
+    size_t n_series, n_rows;
+    size_t dropped_seen, dropped_split,
+        dropped_twice; /* the last: that another file gave already */
+    size_t used_seen;  /* rows in use although a run took records from their prompts: there was
+                          nothing else */
+    size_t n_marked;   /* rows in use that are marked as held out */
+    const score_row **utilities; /* [n_utilities] rows with utilities, each model and prompt once,
+                                    by model; of a model all have the same layers and heads */
+    size_t n_utilities;
+} score_files;
+
+/* One model, budget, C. */
+static inline bool score_same_budget(const score_series *a, const score_series *b) {
+    return strcmp(a->model, b->model) == 0 && a->budget == b->budget &&
+           a->layer_budgets == b->layer_budgets && a->continuation == b->continuation;
+}
+
+static inline bool score_same_setting(const score_series *a, const score_series *b) {
+    return setting_compare(&a->setting, &b->setting, SETTING_SCORE) == 0;
+}
+
+/* By manifest, then id. */
+static inline int score_compare_prompts(const score_row *a, const score_row *b) {
+    int c = strcmp(a->manifest, b->manifest);
+    return c ? c : strcmp(a->id, b->id);
+}
+
+/* The rows of the answers files, in the order in which they are counted (answer_rows.c). */
+typedef struct answer_files {
+    answers **files;
+    size_t n_files;
+    const answer_row **rows;      /* [n_rows] each once: by bench, series, task and item */
+    size_t n_rows, dropped_twice; /* the last: that another file gave already */
+} answer_files;
+
+/* One model, and the question seen or not: what may stand in one column. */
+int answer_compare_benches(const answer_row *a, const answer_row *b);
+/* One policy or table in one setting at one budget: the full cache first, then by falling budget,
+ * shares of T before numbers of tokens. */
+int answer_compare_series(const answer_row *a, const answer_row *b);
+int answer_compare_items(const answer_row *a, const answer_row *b); /* by task, then id */
+
+/* Memory of a report: given piece by piece, released at once when it is done, so that what is
+ * computed needs no destructors. */
+typedef struct room {
+    void **pieces;
+    size_t n, cap;
+} room;
+
+/* A piece of malloc's: released with the rest. */
+static inline void *room_keep(room *r, void *piece) {
+    CKVC_GROW(r->pieces, r->cap, r->n + 1);
+    return r->pieces[r->n++] = piece;
+}
+
+/* Zeroed. */
+static inline void *room_for(room *r, size_t n, size_t size) {
+    return room_keep(r, ckvc_calloc(n, size));
+}
+#define room_text(r, ...) ((const char *)room_keep(r, ckvc_format(__VA_ARGS__)))
+
+static inline void room_fini(room *r) {
+    for (size_t i = 0; i < r->n; i++) { free(r->pieces[i]); }
+    free(r->pieces);
+    *r = (room){0};
+}
 
 /* A set of passes that may be all records of one side of a table: at most one of a run, sorted as a
  * fit reads them. */

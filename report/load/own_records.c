@@ -9,7 +9,7 @@
 
 #include "cql/fit/prompt_records.h"
 #include "cql/solve/cql.h"
-#include "cql/solve/reward.h"
+#include "formats/side/reward.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
 #include "report/load/inputs.h"
@@ -84,7 +84,7 @@ static bool same_evidence(const input_table *t, int side, const own_records *s) 
     double mean[CQL_MAX_ACTIONS];
     const size_t A = s->logged->n_actions;
     for (size_t i = 0; i < s->logged->n_states; i++) {
-        cql_logged_state(s->logged, i, &cql_all, s->fit.reward, s->fit.scale, n, mean);
+        cql_logged_state(s->logged, i, NULL, s->fit.reward, s->fit.scale, n, mean);
         if (memcmp(n, own + i * A, A * sizeof *n) != 0) { return false; }
         for (size_t a = 0; a < A; a++) { /* the fit sums in another order */
             if (n[a] > 0 &&
@@ -248,4 +248,15 @@ void own_records_free(own_records *s) {
 stability_fit own_stability(const input_table *t, int side) {
     const own_records *s = &t->sides[side];
     return (stability_fit){s->logged, s->fit, s->incoming, t->f->table->n_budgets};
+}
+
+static int by_bytes(const void *a, const void *b) { return memcmp(a, b, sizeof(rollout)); }
+
+size_t rollouts_distinct(rollout *list, size_t n) {
+    size_t kept = 0;
+    qsort(list, n, sizeof *list, by_bytes);
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 || by_bytes(&list[kept - 1], &list[i]) != 0) { list[kept++] = list[i]; }
+    }
+    return kept;
 }

@@ -10,6 +10,13 @@
 #include "lib/base/order.h"
 #include "report/load/inputs.h"
 
+const input_table *input_table_of(const inputs *in, const char *content_id) {
+    for (size_t i = 0; i < in->n_tables; i++) {
+        if (strcmp(in->tables[i].f->content_id, content_id) == 0) { return &in->tables[i]; }
+    }
+    return NULL;
+}
+
 #define SERIES_MAX 1000 /* every pair of them is compared */
 #define TAUS_NAMED 8    /* of more thresholds a title says the ends */
 

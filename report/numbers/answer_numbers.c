@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cql/stats/task_scores.h"
+#include "lib/stats/task_scores.h"
 #include "lib/base/order.h"
 #include "report/numbers/numbers.h"
 
@@ -303,27 +303,6 @@ static const char *setting_words(report_numbers *n, const answer_row *x, const a
     return words;
 }
 
-/* Known tables have the colours of the page, what else there is those behind them, by name. */
-static void take_colours(report_numbers *n, answer_bench *o) {
-    const char **names = NEW(n, o->n_lines + 1, const char *);
-    size_t count = 0;
-    for (size_t k = 0; k < o->n_lines; k++) {
-        answer_line *line = &o->lines[k];
-        line->colour = SIZE_MAX;
-        for (size_t t = 0; t < n->in->n_tables; t++) {
-            if (strcmp(line->title, n->in->tables[t].title) == 0) { line->colour = t; }
-        }
-        if (line->colour == SIZE_MAX && !line->full) { add_sorted(names, &count, line->title); }
-    }
-    for (size_t k = 0; k < o->n_lines; k++) {
-        for (size_t i = 0; i < count; i++) {
-            if (strcmp(names[i], o->lines[k].title) == 0) {
-                o->lines[k].colour = n->in->n_tables + i;
-            }
-        }
-    }
-}
-
 static void take_lines(report_numbers *n, answer_bench *o, const answer_row *const *rows,
                        const size_t *first) {
     const answer_row *like = rows[first[o->n_lines > 1 ? 1 : 0]];
@@ -350,14 +329,16 @@ static void take_lines(report_numbers *n, answer_bench *o, const answer_row *con
             .table = strcmp(x->policy, score_kind_name(SCORE_TABLE)) == 0,
             .budget = x->budget};
     }
-    take_colours(n, o);
     for (size_t k = 0; k < o->n_lines; k++) { /* the first table at each budget */
         size_t best = SIZE_MAX, least = SIZE_MAX;
         for (size_t i = 0; i < o->n_lines; i++) {
             const answer_line *line = &o->lines[i];
-            const size_t place = line->colour < n->in->n_tables
-                                     ? line->colour
-                                     : n->in->n_tables + rows[first[i]]->line;
+            size_t place = 0;
+            while (place < n->in->n_tables &&
+                   strcmp(line->title, n->in->tables[place].title) != 0) {
+                place++;
+            }
+            if (place == n->in->n_tables) { place += rows[first[i]]->line; }
             if (line->table && line->budget == o->lines[k].budget && place < least) {
                 best = i;
                 least = place;

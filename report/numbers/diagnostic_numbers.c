@@ -1,5 +1,5 @@
-/* The paper's three diagnostics, as numbers: how scores are distributed by prompt and head and
- * whether the compiled weights have two peaks; what a fixed policy's damage has to do with the
+/* The paper's diagnostics, as numbers: how scores are distributed by prompt and
+ * head; what a fixed policy's damage has to do with the
  * risks; where the worst tenth of it lies.
  *
  * The paper shows them as pictures without stating tests; where it is silent the choice is made
@@ -10,8 +10,7 @@
 #include "lib/base/order.h"
 #include "report/numbers/numbers.h"
 
-#define DIP_SAMPLES        2000 /* behind the p value of a dip test */
-#define DAMAGE_PROMPTS_MIN 10   /* fewer prompts than this are not put into cells */
+#define DAMAGE_PROMPTS_MIN 10 /* fewer prompts than this are not put into cells */
 
 /* ---- utility scores ---- */
 
@@ -78,27 +77,6 @@ static void utilities_make(report_numbers *n) {
     }
 }
 
-/* ---- bimodality of the compiled weights ---- */
-
-static void peaks_make(report_numbers *n) {
-    size_t most = 0;
-    EACH(table_numbers, t, n->tables, n->n_tables) { most += t->n_budgets; }
-    n->peaks = NEW(n, most, peaks_numbers);
-    EACH(table_numbers, t, n->tables, n->n_tables) {
-        const ckvc_actions *a = &t->evidence[CKVC_SIDE_HEAD].side.actions;
-        for (size_t b = 0; b < t->n_budgets && !t->shares_alone; b++) {
-            CKVC_AUTO_FREE double *count = ckvc_calloc(a->n, sizeof *count);
-            for (size_t s = b; s < t->n_entries[CKVC_SIDE_HEAD]; s += t->n_budgets) {
-                const entry *e = &t->entries[CKVC_SIDE_HEAD][s];
-                if (e->action >= 0 && e->supported) { count[e->action]++; }
-            }
-            n->peaks[n->n_peaks++] =
-                (peaks_numbers){t->title, t->shape->budgets[b],
-                                bimodality_test(a->grid, count, a->n, DIP_SAMPLES, n->in->o->seed)};
-        }
-    }
-}
-
 /* ---- damage of a fixed policy ---- */
 
 /* The paper's fixed Top-k: the B largest of the window's attention; else a table's utilities
@@ -143,9 +121,6 @@ static void fill_cells(const damage_columns *d, damage_numbers *o) {
     }
     for (size_t i = 0; i < (size_t)RISK_CELLS * RISK_CELLS; i++) {
         o->cells[i].damage /= (double)o->cells[i].n;
-        const size_t row = i / RISK_CELLS;
-        o->cells[i].entropy = (double)row;
-        o->cells[i].perplexity = (double)(i % RISK_CELLS);
     }
 }
 
@@ -186,14 +161,13 @@ static void damage_make(report_numbers *n, const score_series *of, uint64_t stre
         d.tokens[o.n] = row->n_tokens;
         documents[o.n] = row->document;
         o.prompts[o.n++] =
-            (damage_prompt){row->id, row->r_struct, row->r_sem, -row->reward, row->n_tokens, false};
+            (damage_prompt){row->id, row->r_struct, row->r_sem, -row->reward, row->n_tokens};
     }
     if (o.n < DAMAGE_PROMPTS_MIN) { return; }
     rank_clusters(documents, o.n, d.cluster);
     const worst_rows rows = {d.damage, d.first, d.second, o.n, d.cluster, NEW(n, o.n, bool)};
     o.damage = rank_mean_interval(d.damage, NULL, o.n).mean;
     o.worst = worst_low_risk(&rows, opt->replicates, opt->seed, stream);
-    for (size_t i = 0; i < o.n; i++) { o.prompts[i].worst = rows.worst[i]; }
     fill_cells(&d, &o);
     correlate(opt, &d, &o);
     n->damages[n->n_damages++] = o;
@@ -201,7 +175,6 @@ static void damage_make(report_numbers *n, const score_series *of, uint64_t stre
 
 void diagnostic_numbers_make(report_numbers *n) {
     const score_files *f = &n->in->scores;
-    peaks_make(n);
     utilities_make(n);
     n->damages = NEW(n, f->n_series, damage_numbers);
     for (size_t s = 0; s < f->n_series; s++) {

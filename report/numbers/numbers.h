@@ -3,12 +3,10 @@
  * section names stands in the struct that it shows. All of it lives in the inputs' room. */
 #pragma once
 
-#include "cql/stats/bimodality.h"
-#include "cql/stats/partial.h"
-#include "cql/stats/rank.h"
-#include "cql/stats/stability.h"
-#include "cql/stats/variance.h"
-#include "cql/stats/worst.h"
+#include "lib/stats/partial.h"
+#include "lib/stats/rank.h"
+#include "cql/solve/stability.h"
+#include "cql/solve/variance.h"
 #include "report/load/inputs.h"
 
 typedef struct interval {
@@ -19,10 +17,10 @@ typedef struct interval {
 
 /* One entry of a table's side: a head's weight, or a risk cell's threshold, at one budget. */
 typedef struct entry {
-    double layer, head, entropy, perplexity, budget; /* a weight's bins and a cell's head are 0 */
-    int action;                                      /* of the grid; -1: not on it */
-    double value, shown;            /* its value, NaN; the same where it is supported */
-    double records;                 /* behind it; NaN: the table carries no counts */
+    double layer, entropy, perplexity, budget; /* a weight's bins are 0 */
+    int action;                                /* of the grid; -1: not on it */
+    double value;                              /* NaN: not known */
+    double records;                            /* behind it; NaN: the table carries no counts */
     bool supported;                 /* has records, or there are no counts and all is shown */
     signed char by_loss, loss_flat; /* the loss alone would choose it; is the same for all actions;
                                        -1: not known, or no penalty is paid */
@@ -30,14 +28,12 @@ typedef struct entry {
     bool undecided, bounded; /* has a bound */
     double agree, advantage, lower_bound; /* share of refits; gain over the neutral action */
     variance_bound bound;
-    double excess, excess_raw; /* twice the bounds */
+    double excess; /* twice the bound */
 } entry;
 
 typedef struct weight_numbers { /* at one budget */
-    const char *title;          /* of the table */
     double budget, mean, min, max, share_at_1;
     size_t n_layers, n_heads, n_actions, n, supported;
-    double known;               /* supported; NaN: the table carries no counts */
     double *weight, *histogram; /* [L][G]; [A] heads */
 } weight_numbers;
 
@@ -49,10 +45,8 @@ typedef struct monotone {
 } monotone;
 
 typedef struct threshold_numbers { /* at one budget */
-    const char *title;
     double budget, mean_tau;
     size_t n_layers, n_entropy, n_perplexity, n_actions, cells, supported;
-    bool counted;            /* the table carries counts */
     double *tau, *histogram; /* [L][E][P]; [A] cells with records */
     monotone along_entropy, along_perplexity;
 } threshold_numbers;
@@ -74,7 +68,7 @@ typedef struct budget_rests {
 
 /* What the choices of a side rest on. */
 typedef struct side_evidence {
-    const char *name, *title;
+    const char *name;
     struct side side;
     entry *entries;
     size_t states, supported;
@@ -91,7 +85,7 @@ typedef struct side_evidence {
 /* ---- how far to trust a side, by its own records (trust_numbers.c) ---- */
 
 typedef struct curve_point {
-    double prompts, records, rollouts, keep, supported;
+    double prompts, records, rollouts, supported;
     stability_spread rho, to_full;
     bool corrected;
 } curve_point;
@@ -102,50 +96,36 @@ typedef struct left_out_point { /* advantage on prompts left out, of choices fro
 typedef struct alpha_point { /* another weight of conservatism */
     double alpha, changed_from_default, changed_from_0, mean_entry;
     rank_interval left_out;
-    bool vacuous; /* counts are even: no alpha changes a choice */
 } alpha_point;
-typedef struct rank_point { /* actions sorted by advantage; on the prompts that sorted, on others */
-    double rank, same, lo, hi, other;
-} rank_point;
 typedef struct bound_sums {
     double delta, mean_prompts, mean_width;
-    size_t states, actions, informative, informative_raw;
+    size_t states, actions, informative;
 } bound_sums;
-typedef struct adamw_numbers {
-    const char *skipped; /* why; NULL: it ran */
-    bool ran;
-    double distance, changed;
-    size_t updates;
-} adamw_numbers;
 typedef struct side_refits {
     size_t decided, undecided, neutral, without_records, replicates, curve_repeats;
     double neutral_choice, agree;
-    curve_point *curve, *thinned;
+    curve_point *curve;
     left_out_point *left_out;
-    size_t n_curve, n_thinned, n_left_out;
+    size_t n_curve, n_left_out;
 } side_refits;
 
 typedef struct side_trust {
-    const char *name, *title, *tag; /* "head"; of the table */
+    const char *name; /* "head" */
     const side_kind *kind;
     const char *missing; /* why the rest is not known; NULL: it is */
-    bool known, has_refits, has_variance, even_counts;
+    bool known, has_refits, even_counts;
     entry *entries;
     size_t states, prompts;
     uint64_t records;
-    double rollouts, count_noise, alpha_decided;
+    double rollouts;
     variance_split variance;
     bound_sums bound;
-    const char *other_reward; /* what the rewards would be otherwise */
-    double other_changed;
     alpha_point *alphas;
-    adamw_numbers adamw;
-    rank_point *ranks;
-    size_t n_alphas, n_ranks, rank_states;
+    size_t n_alphas;
     side_refits refits;
 } side_trust;
 
-typedef struct leak_numbers { /* sums over the checks of a table's manifests (leak_numbers.c) */
+typedef struct leak_numbers { /* sums over the checks of a table's manifests (numbers.c) */
     const char *state;        /* "passed", "shared", "in part", "not compared", "not checked",
                                  "not readable" */
     uint64_t prompts, files, leaked_prompts, leaked_in_scored; /* the last: at least so many */
@@ -179,6 +159,7 @@ typedef struct verdict_at {
 
 typedef struct verdict_numbers { /* of a table: the worst of all budgets */
     const char *word;            /* or "no verdict": it was not scored */
+    const char *objection;       /* what no score can outweigh; "": nothing (words.h) */
     double needed;
     bool leak_passed, held_out;
     verdict_at *budgets;
@@ -226,7 +207,6 @@ typedef struct layer_group {
  * one's interval, and the shares of a prompt are not independent); split halves are what the fits
  * said of their own prompts, corrected to all of them, NaN where they said nothing. */
 typedef struct pair_heads {
-    const char *a, *b; /* tags */
     double budget, overall, bin_mean, bin_min, mean_abs_difference;
     double share_equal; /* of weights */
     size_t n, n_groups;
@@ -245,7 +225,6 @@ typedef struct pair_cells {
     reach reach[GATE_MEASURES];
 } pair_cells;
 typedef struct pair_gates { /* at one budget */
-    const char *a, *b;
     double budget;
     bool runs_known;
     pair_cells all, binding; /* cells with records in both; where the gate binds in both */
@@ -268,25 +247,24 @@ typedef struct pair_numbers {
 typedef struct binding_numbers {
     const char *source; /* of those of one source; NULL */
     uint64_t n;
-    double layer, entropy, perplexity; /* of those of one layer or cell */
     double binding, sets_differ, kept_mean, budget_mean, candidates_lo_mean, candidates_hi_mean,
         share_of_kept_in_window;
 } binding_numbers;
 
 /* A table whose gate was fitted from the run, and what its thresholds rest on at one budget. */
 typedef struct gate_choices {
-    const char *title, *tag; /* of the table */
-    rests all, *cells;
+    const char *tag; /* of the table */
+    rests all;
 } gate_choices;
 
 typedef struct budget_numbers {
-    const char *run, *tag; /* its title, its tag */
+    const char *run; /* its title */
     double budget;
     signed char alive;  /* -1: no thresholds are in use */
     const char *advice; /* what to change; NULL: nothing */
     size_t cells_occupied, cells_alive, n_sources, n_layers, n_entropy, n_perplexity, n_choices;
     binding_numbers all, *sources, *layers, *cells; /* cells [E][P] */
-    gate_choices *choices, first;                   /* all NaN without one */
+    gate_choices *choices;
 } budget_numbers;
 
 /* Prompts by risk cell, of one source or of all: those there, and those drawn for logging. */
@@ -305,7 +283,7 @@ typedef struct coverage_numbers {
 } coverage_numbers;
 
 typedef struct savings_numbers { /* of a side */
-    const char *run, *side;      /* title; NULL: nothing was logged of it */
+    const char *side;            /* NULL: nothing was logged of it */
     bool logged;
     const rollout_counts *layers;
     size_t n_layers, lowest, highest; /* layers by rate */
@@ -367,10 +345,21 @@ typedef struct comparison_list {
     size_t n, cap;
 } comparison_list;
 
+/* What a policy loses, and what it keeps: of a table and of each reference the row that loses
+ * least. */
+typedef struct loss_row {
+    const char *setting, *label, *table; /* "12.5% of T, NAME"; the table's tag, NULL: none */
+    double budget;
+    interval loss; /* over the full cache, nats per token */
+    double kept;   /* entries of a KV head, mean */
+    size_t n;
+} loss_row;
+
 typedef struct score_numbers {
     const score_files *files;
     score_series *series; /* tables, their controls, references */
-    size_t n_series;
+    loss_row *losses;     /* by setting, then loss */
+    size_t n_series, n_losses;
     bool held_out_checked;
     comparison_list lists[SCORE_LISTS];
 } score_numbers;
@@ -419,7 +408,6 @@ typedef struct answer_line {
     const char *title, *policy;
     bool aware;                  /* ranks by the prompt's last rows (policy_properties) */
     const char *besides;         /* what it costs beside a prefill; "": nothing */
-    size_t colour;               /* the table's, else one of its own behind them */
     bool full, table, base;      /* the full cache; a table; the one that others are held against */
     double budget, share, bytes; /* budget NaN: the full cache */
     double entries_ratio;        /* to the table's at the same budget; NaN: there is none */
@@ -442,7 +430,7 @@ typedef struct answer_bench {
     size_t n_tasks, n_counted, n_lines, n_depths, n_aimed;
 } answer_bench;
 
-/* ---- transfer (transfer_numbers.c) ---- */
+/* ---- transfer (numbers.c) ---- */
 
 typedef struct transfer_row {
     const char *source_model, *target_model, *heads, *transferred, *compiled;
@@ -459,10 +447,10 @@ typedef struct transfer_matrix { /* of one budget, C and way of matching heads *
     size_t n_sources, n_targets, pairs;
 } transfer_matrix;
 
-/* ---- the paper's diagnostics (attention_numbers.c, diagnostic_numbers.c) ---- */
+/* ---- the paper's diagnostics (numbers.c, diagnostic_numbers.c) ---- */
 
 typedef struct attention_layer {
-    double layer, epsilon, bound, error, drift;
+    double epsilon, bound, error, drift;
     double error_of_bound, most_error_of_bound, drift_above_bound;
 } attention_layer;
 typedef struct attention_numbers {
@@ -479,22 +467,15 @@ typedef struct utility_numbers { /* of a model */
     double spread_mean, between_heads, between_prompts, neither;
 } utility_numbers;
 
-typedef struct peaks_numbers { /* of a table's weights at one budget */
-    const char *table;
-    double budget;
-    bimodality of;
-} peaks_numbers;
-
 enum { RISK_CELLS = 4, RISK_EDGES = RISK_CELLS - 1, CORRELATIONS = 12 };
 typedef struct damage_cell {
     size_t n;
-    double entropy, perplexity, damage;
+    double damage;
 } damage_cell;
 typedef struct damage_prompt {
     const char *id;
     double r_struct, r_sem, damage;
     uint32_t T;
-    bool worst;
 } damage_prompt;
 typedef struct damage_correlation {
     const char *risk, *given, *of;
@@ -512,8 +493,14 @@ typedef struct damage_numbers {
 
 /* ---- all ---- */
 
+/* A finding: a sentence, and the verdict in front of it (NULL: none); words.h. */
+typedef struct finding {
+    const char *section, *verdict, *text;
+} finding;
+
 typedef struct report_numbers {
     inputs *in;
+    finding *findings;
     table_numbers *tables;
     side_trust *trust; /* those of all tables */
     pair_numbers *pairs;
@@ -524,10 +511,9 @@ typedef struct report_numbers {
     transfer_matrix *matrices;
     attention_numbers *attention;
     utility_numbers *utilities;
-    peaks_numbers *peaks;
     damage_numbers *damages;
     size_t n_tables, n_trust, n_pairs, n_runs, n_transfers, n_matrices, n_attention, n_utilities,
-        n_peaks, n_damages, n_benches;
+        n_damages, n_benches, n_findings;
 } report_numbers;
 
 ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
@@ -546,8 +532,6 @@ void diagnostic_numbers_make(report_numbers *n);
 
 /* Names in byte order, each once; has room for another. */
 void add_sorted(const char **names, size_t *n, const char *name);
-/* A text of META; "" without it. transfer_numbers.c */
-const char *text_in(const json_t *o, const char *key);
 
 #define NEW(n, count, T) ((T *)room_for(&(n)->in->room, (count), sizeof(T)))
 /* For each x of list [n]. */

@@ -133,9 +133,7 @@ static const reach no_reach = {NAN, NAN, NAN, .split_half_a.mean = NAN, .split_h
 /* Rank agreement of the columns, in all and by groups of layers. */
 static pair_heads ranks_of(report_numbers *n, const columns_of *c) {
     const size_t bins = c->n_measures - 1;
-    pair_heads h = {.a = c->t[0]->tag,
-                    .b = c->t[1]->tag,
-                    .budget = c->t[0]->shape->budgets[c->b[0]],
+    pair_heads h = {.budget = c->t[0]->shape->budgets[c->b[0]],
                     .n = c->L * c->X,
                     .n_groups = bins,
                     .reach = no_reach,
@@ -213,9 +211,7 @@ static pair_cells cells_of(columns_of *c, bool binding) {
 }
 
 static pair_gates gates_of(columns_of *c) {
-    pair_gates g = {.a = c->t[0]->tag,
-                    .b = c->t[1]->tag,
-                    .budget = c->t[0]->shape->budgets[c->b[0]],
+    pair_gates g = {.budget = c->t[0]->shape->budgets[c->b[0]],
                     .all = cells_of(c, false),
                     .runs_known = c->t[0]->in->n_runs && c->t[1]->in->n_runs};
     if (g.runs_known) { g.binding = cells_of(c, true); }

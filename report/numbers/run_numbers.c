@@ -47,7 +47,7 @@ static coverage_numbers *coverage_of(report_numbers *n, const coverage *c) {
 
 static savings_numbers savings_of(const input_run *run, int side, double prompts) {
     const size_t L = run->h.n_layers;
-    savings_numbers o = {.run = run->title, .n_layers = L, .lowest_rate = NAN, .highest_rate = NAN};
+    savings_numbers o = {.n_layers = L, .lowest_rate = NAN, .highest_rate = NAN};
     rollout_counts all = {0};
     if (run->savings) { o.layers = &run->savings[(size_t)side * L]; }
     for (size_t l = 0; o.layers && l < L; l++) {
@@ -99,11 +99,10 @@ static void choices_of(report_numbers *n, const input_run *run, budget_numbers *
         if (!fitted_gate_from(t->in, run)) { continue; }
         EACH(budget_rests, r, e->budgets, e->n_budgets) {
             if (r->budget == o->budget && r->all.supported > 0) {
-                o->choices[o->n_choices++] = (gate_choices){t->title, t->tag, r->all, r->cells};
+                o->choices[o->n_choices++] = (gate_choices){t->tag, r->all};
             }
         }
     }
-    o->first = o->n_choices ? o->choices[0] : (gate_choices){.all = {NAN, NAN, NAN, NAN}};
 }
 
 static budget_numbers budget_of(report_numbers *n, const input_run *in, size_t b) {
@@ -111,7 +110,7 @@ static budget_numbers budget_of(report_numbers *n, const input_run *in, size_t b
     const size_t L = h->n_layers, P = h->n_ppl_bins, cells = h->n_entropy_bins * P;
     const gate_binding *first = &in->cells[input_cell(h, b, 0, 0, 0)];
     gate_binding all = {0};
-    budget_numbers o = {.run = in->title, .tag = in->tag, .budget = h->budgets[b]};
+    budget_numbers o = {.run = in->title, .budget = h->budgets[b]};
     o.n_sources = in->n_sources;
     o.n_layers = L;
     o.n_entropy = h->n_entropy_bins;
@@ -124,21 +123,17 @@ static budget_numbers budget_of(report_numbers *n, const input_run *in, size_t b
         for (size_t i = 0; i < cells; i++) { gate_binding_merge(&layer, &first[l * cells + i]); }
         gate_binding_merge(&all, &layer);
         o.layers[l] = binding_of(&layer);
-        o.layers[l].layer = (double)l;
     }
     for (size_t s = 0; s < o.n_sources; s++) {
         o.sources[s] = binding_of(&in->sources[s].sums[b]);
         o.sources[s].source = in->sources[s].name;
     }
     for (size_t i = 0; i < cells; i++) {
-        const size_t row = i / P;
         gate_binding cell = {0};
         for (size_t l = 0; l < L; l++) { gate_binding_merge(&cell, &first[l * cells + i]); }
         o.cells_occupied += cell.n > 0;
         o.cells_alive += gate_is_alive(&cell);
         o.cells[i] = binding_of(&cell);
-        o.cells[i].entropy = (double)row;
-        o.cells[i].perplexity = (double)(i % P);
     }
     o.all = binding_of(&all);
     o.alive = (signed char)(shard_has_thresholds(h) ? gate_is_alive(&all) : -1);

@@ -11,8 +11,17 @@
 #include "cql/solve/resampled.h"
 #include "lib/base/memory.h"
 #include "lib/base/order.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "report/numbers/numbers.h"
+
+void add_sorted(const char **names, size_t *n, const char *name) {
+    size_t i = 0;
+    while (i < *n && strcmp(names[i], name) < 0) { i++; }
+    if (i < *n && strcmp(names[i], name) == 0) { return; }
+    memmove(names + i + 1, names + i, (*n - i) * sizeof(char *));
+    names[i] = name;
+    ++*n;
+}
 
 #define EQUAL_TOKENS                                                                               \
     0.02               /* tokens kept by two policies are equal within this share of each other */

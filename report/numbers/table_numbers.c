@@ -2,9 +2,74 @@
  * the choices rest on. */
 #include <math.h>
 
-#include "cql/stats/decided.h"
+#include "cql/solve/variance.h"
+#include "formats/lines/leak_record.h"
 #include "lib/base/memory.h"
 #include "report/numbers/numbers.h"
+
+/* Whether the prompts behind a table were checked for leaks, and against the prompts that it is
+ * scored on here (manifest.md, "Leaks"). */
+
+/* The manifests that a table's score rows are of, as keys; true: every check so far compared it. */
+static json_t *scored_manifests(const report_numbers *n, const table_numbers *t) {
+    json_t *set = json_object();
+    const score_files *f = &n->in->scores;
+    const char *last = "";
+    for (size_t i = 0; i < f->n_files; i++) {
+        for (size_t k = 0; k < f->files[i]->n; k++) {
+            const score_row *row = &f->files[i]->rows[k];
+            if (strcmp(row->table, t->f.content_id) == 0 && strcmp(row->manifest, last) != 0) {
+                json_object_set_new(set, row->manifest, json_true());
+                last = row->manifest;
+            }
+        }
+    }
+    return set;
+}
+
+/* false: it is malformed. */
+static bool add_check(leak_numbers *sums, const json_t *check, json_t *scored) {
+    leak_record rec;
+    ckvc_err why = {0};
+    json_t *compared;
+    const char *manifest;
+    if (leak_record_parse(check, "META", &rec, &why) != CKVC_OK) { return false; }
+    sums->prompts += rec.prompts;
+    sums->leaked_prompts += rec.leaked_prompts;
+    sums->files += rec.n_against;
+    sums->ngram = rec.ngram > sums->ngram ? rec.ngram : sums->ngram;
+    uint64_t leaked = 0; /* with one of them: two may share the same prompts */
+    json_object_foreach(scored, manifest, compared) {
+        const leak_against *a = leak_record_find(&rec, manifest);
+        leaked = a && a->leaked_prompts > leaked ? a->leaked_prompts : leaked;
+        if (!a && json_is_true(compared)) {
+            sums->scored_not_compared++;
+            json_object_set_new(scored, manifest, json_false());
+        }
+    }
+    sums->leaked_in_scored += leaked;
+    leak_record_fini(&rec);
+    return true;
+}
+
+void leak_numbers_make(report_numbers *n, table_numbers *t) {
+    const json_t *guard = json_object_get(t->f.meta, "leak_check"),
+                 *checks = json_object_get(guard, "checks");
+    json_auto_t *scored = scored_manifests(n, t);
+    leak_numbers *sums = &t->leaks;
+    bool readable = true;
+    sums->scored_manifests = json_object_size(scored);
+    for (size_t i = 0; readable && i < json_array_size(checks); i++) {
+        readable = add_check(sums, json_array_get(checks, i), scored);
+    }
+    uint64_t leaked = sums->scored_manifests ? sums->leaked_in_scored : sums->leaked_prompts;
+    sums->state = !readable                                              ? "not readable"
+                  : json_array_size(checks) == 0                         ? "not checked"
+                  : leaked                                               ? "shared"
+                  : json_array_size(json_object_get(guard, "unchecked")) ? "in part"
+                  : sums->scored_not_compared                            ? "not compared"
+                                                                         : "passed";
+}
 
 static entry *entries_of(report_numbers *n, const table_file *f, const struct side *s) {
     const size_t A = s->actions.n;
@@ -14,7 +79,6 @@ static entry *entries_of(report_numbers *n, const table_file *f, const struct si
         const size_t l = i / s->nB / s->X, x = i / s->nB % s->X, row = x / s->P;
         entry *e = &list[i];
         *e = (entry){.layer = (double)l,
-                     .head = heads ? (double)x : 0,
                      .entropy = heads ? 0 : (double)row,
                      .perplexity = heads ? 0 : (double)(x % s->P),
                      .budget = f->table->budgets[i % s->nB],
@@ -31,14 +95,13 @@ static entry *entries_of(report_numbers *n, const table_file *f, const struct si
         }
         e->supported = !(e->records == 0);
         e->value = e->action >= 0 ? s->grid[e->action] : NAN;
-        e->shown = e->supported ? e->value : NAN;
     }
     return list;
 }
 
 static weight_numbers weights_of(report_numbers *n, const table_numbers *t, size_t b) {
     const ckvc_table *k = t->shape;
-    weight_numbers w = {.title = t->title, .budget = k->budgets[b], .n_actions = k->n_head_actions};
+    weight_numbers w = {.budget = k->budgets[b], .n_actions = k->n_head_actions};
     double neutral = 0;
     w.n_layers = k->n_layers;
     w.n_heads = k->n_heads;
@@ -59,7 +122,6 @@ static weight_numbers weights_of(report_numbers *n, const table_numbers *t, size
     }
     w.mean /= (double)w.n;
     w.share_at_1 = neutral / (double)w.n;
-    w.known = t->f.has_evidence ? (double)w.supported : NAN;
     return w;
 }
 
@@ -87,13 +149,11 @@ static monotone monotone_along(const table_numbers *t, size_t b, uint32_t de, ui
 
 static threshold_numbers thresholds_of(report_numbers *n, const table_numbers *t, size_t b) {
     const ckvc_table *k = t->shape;
-    threshold_numbers g = {
-        .title = t->title, .budget = k->budgets[b], .n_actions = k->n_gate_actions};
+    threshold_numbers g = {.budget = k->budgets[b], .n_actions = k->n_gate_actions};
     g.n_layers = k->n_layers;
     g.n_entropy = k->n_entropy_bins;
     g.n_perplexity = k->n_ppl_bins;
     g.cells = g.n_layers * g.n_entropy * g.n_perplexity;
-    g.counted = t->f.has_evidence;
     g.along_entropy = monotone_along(t, b, 1, 0);
     g.along_perplexity = monotone_along(t, b, 0, 1);
     g.tau = NEW(n, g.cells, double);
@@ -210,7 +270,7 @@ static void sides_make(report_numbers *n, table_numbers *t) {
         const struct side s = side_of_table(t->shape, (ckvc_side)i);
         t->entries[i] = entries_of(n, &t->f, &s);
         t->n_entries[i] = s.n_states;
-        t->evidence[i] = (side_evidence){.name = ckvc_side_name(s.which), .title = t->title};
+        t->evidence[i] = (side_evidence){.name = ckvc_side_name(s.which)};
         t->evidence[i].side = s;
         t->evidence[i].entries = t->entries[i];
         t->evidence[i].states = s.n_states;

@@ -3,19 +3,14 @@
  * the fit would have chosen. */
 #include <math.h>
 
-#include "cql/solve/adamw.h"
 #include "cql/solve/cql.h"
 #include "lib/base/memory.h"
 #include "report/numbers/numbers.h"
 
-#define CURVE_WORK   4e8  /* multiplications of one point of a curve */
-#define CURVE_MOST   100u /* repeats of a point */
-#define CURVE_LEAST  10u
-#define RANK_REPEATS 20u
-#define NOISE_DRAWS  8u
-#define BOUND_DELTA  0.05
-#define ADAMW_STEPS  2e7 /* records times epochs; beyond it the comparison is left out */
-#define ADAMW_WORK   2e9 /* table entries times steps */
+#define CURVE_WORK  4e8  /* multiplications of one point of a curve */
+#define CURVE_MOST  100u /* repeats of a point */
+#define CURVE_LEAST 10u
+#define BOUND_DELTA 0.05
 
 /* One side of a table with its records. */
 typedef struct side_work {
@@ -24,7 +19,6 @@ typedef struct side_work {
     const cql_logged *l;
     stability_fit fit;
     uint64_t seed;
-    int *exact;       /* [S] what the fit chooses; -1 without records */
     double supported; /* states with records */
 } side_work;
 
@@ -58,7 +52,7 @@ static void judge_entries(const side_work *w, side_trust *t) {
         if (kind == 2) {
             uint64_t n[CQL_MAX_ACTIONS];
             double mean[CQL_MAX_ACTIONS];
-            cql_logged_state(w->l, i, &cql_all, CQL_ADVANTAGE, 1.0, n, mean);
+            cql_logged_state(w->l, i, NULL, CQL_ADVANTAGE, 1.0, n, mean);
             /* the advantage of the unperturbed action is 0 by definition, logged or not */
             int other = s->neutral >= 0 && n[s->neutral] > 0 ? s->neutral : -1;
             e->lower_bound = cql_lower_bound(&boots, i, s->chosen[i], other, &e->advantage);
@@ -84,14 +78,14 @@ enum { SIZES = 80 }; /* a size_t doubles 64 times */
 /* Doubling, then all: no two sizes closer than by a third. */
 static size_t next_size(size_t n, size_t all) { return 8 * n <= 3 * all ? 2 * n : all; }
 
-static ckvc_status add_point(const side_work *w, size_t prompts, double keep, uint32_t repeats,
+static ckvc_status add_point(const side_work *w, size_t prompts, uint32_t repeats,
                              curve_point *list, size_t *n, ckvc_err *err) {
     stability_point p;
-    CKVC_TRY(stability_curve_point(&w->fit, prompts, keep, repeats, w->seed, &p, err));
+    CKVC_TRY(stability_curve_point(&w->fit, prompts, repeats, w->seed, &p, err));
     const double all = (double)w->l->n_records, per_record = all > 0 ? w->s->rollouts / all : NAN;
-    list[(*n)++] = (curve_point){
-        (double)p.prompts, p.records,  p.records * per_record, p.keep, p.supported, p.rho,
-        p.to_full,         p.corrected};
+    list[(*n)++] =
+        (curve_point){(double)p.prompts, p.records,  p.records * per_record, p.supported, p.rho,
+                      p.to_full,         p.corrected};
     return CKVC_OK;
 }
 
@@ -100,13 +94,9 @@ static ckvc_status draw_curves(const side_work *w, side_refits *r, ckvc_err *err
     const uint32_t repeats = repeats_for(w->l, 3);
     r->curve_repeats = repeats;
     r->curve = NEW(w->n, SIZES, curve_point);
-    r->thinned = NEW(w->n, SIZES, curve_point);
     for (size_t size = 1; N >= 2; size = next_size(size, N)) {
-        CKVC_TRY(add_point(w, size, 1.0, repeats, r->curve, &r->n_curve, err));
+        CKVC_TRY(add_point(w, size, repeats, r->curve, &r->n_curve, err));
         if (size == N) { break; }
-    }
-    for (int halvings = 4; N >= 2 && halvings >= 0; halvings--) {
-        CKVC_TRY(add_point(w, N, 1.0 / (1 << halvings), repeats, r->thinned, &r->n_thinned, err));
     }
     return CKVC_OK;
 }
@@ -143,17 +133,6 @@ static ckvc_status draw_left_out(const side_work *w, side_refits *r, ckvc_err *e
     return CKVC_OK;
 }
 
-static void sort_ranks(const side_work *w, side_trust *t) {
-    CKVC_AUTO(stability_ranks_fini)
-    stability_ranks k = stability_rank_curve(w->l, RANK_REPEATS, w->seed);
-    t->rank_states = k.n_states;
-    t->n_ranks = w->l->n_actions;
-    t->ranks = NEW(w->n, t->n_ranks, rank_point);
-    for (size_t a = 0; a < t->n_ranks; a++) {
-        t->ranks[a] = (rank_point){(double)a + 1, k.same[a], k.lo[a], k.hi[a], k.other[a]};
-    }
-}
-
 /* ---- the bound ---- */
 
 /* The paper's uniform bound with every state's own numbers. */
@@ -167,11 +146,9 @@ static void bound_entries(const side_work *w, side_trust *t) {
         e->bound = of[i];
         e->bounded = of[i].n_prompts > 0;
         e->excess = 2 * of[i].bound;
-        e->excess_raw = 2 * of[i].bound_raw;
         if (!e->bounded) { continue; }
         sums->states++;
         sums->informative += e->excess < of[i].spread;
-        sums->informative_raw += e->excess_raw < of[i].spread;
         sums->mean_prompts += (double)of[i].n_prompts;
         sums->mean_width += of[i].width;
     }
@@ -184,9 +161,7 @@ static void bound_entries(const side_work *w, side_trust *t) {
 /* Choices [S] of a fit of all records, -1 without records. */
 static int *choices_of(const side_work *w, const cql_fit *fit) {
     int *out = NEW(w->n, w->l->n_states, int);
-    for (size_t i = 0; i < w->l->n_states; i++) {
-        out[i] = cql_logged_choice(w->l, i, &cql_all, fit);
-    }
+    for (size_t i = 0; i < w->l->n_states; i++) { out[i] = cql_logged_choice(w->l, i, NULL, fit); }
     return out;
 }
 
@@ -219,8 +194,7 @@ static ckvc_status try_alphas(const side_work *w, side_trust *t, ckvc_err *err) 
                            .changed_from_default = changed(w, choices[k], choices[DEFAULT]),
                            .changed_from_0 = changed(w, choices[k], choices[0]),
                            .mean_entry = sum / w->supported,
-                           .left_out = {.mean = NAN, .lo = NAN, .hi = NAN, .se = NAN},
-                           .vacuous = t->even_counts};
+                           .left_out = {.mean = NAN, .lo = NAN, .hi = NAN, .se = NAN}};
         with.fit.cql_alpha = alphas[k];
         if (half > 0) {
             CKVC_TRY(left_out(w, &with, half, repeats_for(w->l, 8), &p->left_out, err));
@@ -229,77 +203,12 @@ static ckvc_status try_alphas(const side_work *w, side_trust *t, ckvc_err *err) 
     return CKVC_OK;
 }
 
-/* The paper's optimiser on the same records, from zeros: how far from the minimum, and how many
- * choices differ. */
-static ckvc_status try_adamw(const side_work *w, side_trust *t, ckvc_err *err) {
-    const cql_logged *l = w->l;
-    const cql_fit *fit = &w->s->fit;
-    const size_t S = l->n_states, A = l->n_actions;
-    cql_adamw_options o = cql_adamw_defaults();
-    double steps = ceil((double)l->n_records / o.batch) * o.epochs, differ = 0;
-    if ((double)l->n_records * o.epochs > ADAMW_STEPS || steps * (double)(S * A) > ADAMW_WORK) {
-        t->adamw.skipped = "too many records to repeat the paper's optimiser within a report";
-        return CKVC_OK;
-    }
-    o.cql_alpha = fit->cql_alpha;
-    CKVC_AUTO_FREE double *q = ckvc_alloc(S * A, sizeof *q);
-    CKVC_AUTO_FREE cql_record *records = ckvc_alloc(l->n_records, sizeof *records);
-    size_t k = 0;
-    for (size_t i = 0; i < l->n_blocks; i++) {
-        const double base = fit->reward == CQL_RAW ? l->blocks[i].baseline : 0;
-        for (size_t a = 0; a < A; a++) {
-            for (uint32_t n = 0; n < l->n[i * A + a]; n++) {
-                double reward = l->sum[i * A + a] / l->n[i * A + a] + base;
-                records[k++] = (cql_record){l->blocks[i].state, (uint32_t)a, reward / fit->scale};
-            }
-        }
-    }
-    CKVC_TRY(cql_adamw(&(cql_records){records, k, S, A}, &o,
-                       (cql_shuffle){cql_seeded_order, &w->seed}, q, err));
-    t->adamw.ran = true;
-    t->adamw.updates = (size_t)steps;
-    for (size_t i = 0; i < S; i++) {
-        uint64_t n[CQL_MAX_ACTIONS];
-        double mean[CQL_MAX_ACTIONS], best[CQL_MAX_ACTIONS];
-        cql_certificate cert;
-        if (cql_logged_state(l, i, &cql_all, fit->reward, fit->scale, n, mean) == 0 ||
-            !cql_solve_exact(A, n, mean, o.cql_alpha, best, &cert)) {
-            continue;
-        }
-        for (size_t a = 0; a < A; a++) {
-            if (n[a] > 0) {
-                t->adamw.distance = fmax(t->adamw.distance, fabs(q[i * A + a] - best[a]));
-            }
-            best[a] = n[a] > 0 ? q[i * A + a] : -INFINITY;
-        }
-        differ += cql_choose(&fit->actions, best) != w->exact[i];
-    }
-    t->adamw.changed = differ / w->supported;
-    return CKVC_OK;
-}
-
 static ckvc_status try_settings(side_work *w, side_trust *t, ckvc_err *err) {
     const cql_fit *fit = &w->s->fit;
-    double noise = 0;
-    w->exact = choices_of(w, fit);
-    for (size_t i = 0; i < t->states; i++) {
-        uint64_t n[CQL_MAX_ACTIONS];
-        double mean[CQL_MAX_ACTIONS];
-        if (cql_logged_state(w->l, i, &cql_all, fit->reward, fit->scale, n, mean) > 0) {
-            w->supported++;
-            noise += variance_count_noise(fit, n, mean, NOISE_DRAWS, w->seed, i);
-        }
-    }
-    bool raw = fit->reward == CQL_RAW;
-    cql_fit turned = *fit;
-    turned.reward = raw ? CQL_ADVANTAGE : CQL_RAW;
-    turned.scale = 1.0;
+    const int *chosen = choices_of(w, fit);
+    for (size_t i = 0; i < t->states; i++) { w->supported += chosen[i] >= 0; }
     t->even_counts = w->l->whole;
-    t->count_noise = noise / w->supported;
-    t->other_reward = raw ? "advantage, unscaled" : "raw";
-    t->other_changed = changed(w, w->exact, choices_of(w, &turned));
-    CKVC_TRY(try_alphas(w, t, err));
-    return try_adamw(w, t, err);
+    return try_alphas(w, t, err);
 }
 
 /* ---- all ---- */
@@ -310,10 +219,8 @@ static ckvc_status side_make(side_work *w, side_trust *t, ckvc_err *err) {
     t->records = w->l->n_records;
     t->rollouts = w->s->rollouts;
     t->variance = variance_of(w->l, w->s->of.kind->penalty ? CQL_LOSS_PART : CQL_ADVANTAGE);
-    t->has_variance = t->variance.n_states > 0;
     bound_entries(w, t);
     CKVC_TRY(try_settings(w, t, err));
-    sort_ranks(w, t);
     t->has_refits = w->s->n_boot >= 2;
     if (!t->has_refits) { return CKVC_OK; }
     judge_entries(w, t);
@@ -331,11 +238,10 @@ ckvc_status trust_numbers_make(report_numbers *n, ckvc_err *err) {
         const own_records *s = &of->in->sides[side];
         side_trust *t = &n->trust[i];
         of->trust = t - side;
-        *t = (side_trust){.name = e->name, .title = of->title, .tag = of->tag, .missing = s->why};
+        *t = (side_trust){.name = e->name, .missing = s->why};
         t->kind = e->side.kind;
         t->states = e->states;
         t->entries = e->entries;
-        t->alpha_decided = of->f.has_evidence ? e->alpha_decided : NAN;
         if (s->why) { continue; }
         side_work w = {.n = n, .s = s, .l = s->logged, .seed = n->in->o->seed};
         w.fit = own_stability(of->in, side);

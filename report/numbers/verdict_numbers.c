@@ -119,7 +119,85 @@ static bool is_judged(const report_numbers *n, const table_numbers *t, const sco
     return is_recommended(t, s) || !other;
 }
 
+/* ---- what every policy loses ---- */
+
+static int by_loss(const void *pa, const void *pb) {
+    const loss_row *a = pa, *b = pb;
+    return (a->loss.mean > b->loss.mean) - (a->loss.mean < b->loss.mean);
+}
+
+static const table_numbers *table_of(const report_numbers *n, const score_series *s) {
+    EACH(table_numbers, t, n->tables, n->n_tables) {
+        if (strcmp(t->f.content_id, s->table) == 0) { return t; }
+    }
+    return NULL;
+}
+
+static bool is_shown(const score_series *s) {
+    return s->kind == SCORE_TABLE || s->kind == SCORE_IDENTITY || score_is_reference(s->kind);
+}
+
+/* A reference goes by its policy alone, unless it takes more than a prefill to have it. */
+static const char *label_of(const report_numbers *n, const score_series *s) {
+    const table_numbers *t = table_of(n, s);
+    if (s->kind == SCORE_TABLE) { return t ? t->title : s->title; }
+    return score_needs_table(s->kind) && t ? room_text(&n->in->room, "%s, by %s", s->policy, t->tag)
+           : s->kind == SCORE_KVZIP        ? "kvzip, reads twice"
+                                           : s->policy;
+}
+
+static loss_row row_of(const report_numbers *n, const score_series *s) {
+    const table_numbers *t = s->kind == SCORE_TABLE ? table_of(n, s) : NULL;
+    loss_row o = {.label = label_of(n, s),
+                  .table = t ? t->tag : NULL,
+                  .budget = s->budget,
+                  .loss = series_loss(s),
+                  .n = s->n};
+    for (size_t i = 0; i < s->n; i++) { o.kept += score_row_kept(s->rows[i]) / (double)s->n; }
+    return o;
+}
+
+/* Rows of one setting; returns how many. */
+static size_t rows_like(const report_numbers *n, const score_series *like, loss_row *rows) {
+    const table_numbers *table = NULL;
+    size_t k = 0;
+    EACH(score_series, s, n->scores.series, n->scores.n_series) {
+        if (!is_shown(s) || !series_of_one_setting(s, like)) { continue; }
+        const loss_row row = row_of(n, s);
+        size_t at = k;
+        for (size_t i = 0; i < k; i++) { at = strcmp(rows[i].label, row.label) == 0 ? i : at; }
+        if (!isfinite(row.loss.mean) || (at < k && rows[at].loss.mean <= row.loss.mean)) {
+            continue;
+        }
+        rows[at] = row;
+        k += at == k;
+        table = table ? table : table_of(n, s);
+    }
+    const char *model =
+        json_string_value(table ? json_object_get(table->f.meta, "model_name") : NULL);
+    const char *of = model ? room_text(&n->in->room, ", %s", model) : "",
+               *words = like->budget < 1
+                            ? room_text(&n->in->room, "%.4g%% of T%s", 100 * like->budget, of)
+                            : room_text(&n->in->room, "%g tokens%s", like->budget, of);
+    for (size_t i = 0; i < k; i++) { rows[i].setting = words; }
+    qsort(rows, k, sizeof *rows, by_loss);
+    return k;
+}
+
+static void losses_make(report_numbers *n) {
+    score_numbers *s = &n->scores;
+    s->losses = NEW(n, s->n_series, loss_row);
+    EACH(score_series, x, s->series, s->n_series) {
+        bool first = is_shown(x);
+        for (const score_series *y = s->series; y < x; y++) {
+            first &= !(is_shown(y) && series_of_one_setting(x, y));
+        }
+        if (first) { s->n_losses += rows_like(n, x, s->losses + s->n_losses); }
+    }
+}
+
 void verdict_numbers_make(report_numbers *n) {
+    losses_make(n);
     for (size_t i = 0; i < n->n_tables; i++) {
         table_numbers *t = &n->tables[i];
         verdict_numbers *v = &t->verdict;

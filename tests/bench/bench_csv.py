@@ -1,4 +1,4 @@
-"""What the comparisons share: the columns of `ckvc bench`, its rows, and rows of our own in the same form."""
+"""What the comparisons share: the columns of `ckvc-bench`, its rows, and rows of our own in the same form."""
 import csv
 import os
 import statistics
@@ -16,7 +16,7 @@ def warn_if_busy():
 
 
 def ckvc_rows(command):
-    """Rows of a `ckvc bench` command, and the kernel that its comment line names."""
+    """Rows of a `ckvc-bench` command, and the kernel that its comment line names."""
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     kernel = lines[0].removeprefix("# kernel ").rsplit(",", 1)[0]
     return [dict(row, program="ckvc") for row in csv.DictReader(lines[1:])], kernel
@@ -25,7 +25,7 @@ def ckvc_rows(command):
 def row(program, stage, shape, work, unit, seconds, note="", gflop="", scale=1.0, fixed=0.0):
     """seconds: of each run; scale and fixed: what stands for the whole is seconds / scale + fixed."""
     whole = [s / scale + fixed for s in seconds]
-    median = statistics.median_high(whole)  # as ckvc bench has it
+    median = statistics.median_high(whole)  # as ckvc-bench has it
     numbers = {"seconds_median": median, "seconds_min": min(whole), "rate": work / median}
     return {"program": program, "stage": stage, "shape": shape, "work": work, "unit": unit, "runs": len(seconds), "gflop": gflop,
             "share": "", "note": note, **{k: f"{v:.6g}" for k, v in numbers.items()}}

@@ -31,14 +31,14 @@ step() { # NAME COMMAND...
 }
 rows() { awk -v tail="$device,$(git rev-parse --short HEAD 2>/dev/null || echo unknown)" '{ print $0 "," tail }' >>"$out"; }
 
-programs=(lib/backend/test_backend_cuda lib/backend/test_cuda_host lib/backend/test_backend_cpu lib/backend/test_attention_error lib/model/test_model_golden lib/model/test_decoder lib/model/test_together calib/policies/test_published_sets)
+programs=(lib/backend/test_backend_cuda lib/backend/test_cuda_host lib/backend/test_backend_cpu lib/backend/test_attention_error lib/model/test_model_golden lib/model/test_decoder lib/model/test_together judge/policies/test_published_sets)
 build() {
     if [ -n "$dry" ]; then
-        make -j"$(nproc)" all emulated $b/tools/make_model >&2
+        make -j"$(nproc)" all emulated $b/tools/make_model build/release/emulated/ckvc-bench >&2
     else
         arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
         [ "$arch" != 90 ] || arch=90a
-        make -j"$(nproc)" CUDA=1 CUDA_ARCHS="$arch" B=$b all $b/tools/make_model $(printf "$tests/%s " "${programs[@]}") >&2 &&
+        make -j"$(nproc)" CUDA=1 CUDA_ARCHS="$arch" B=$b all $b/tools/make_model $b/ckvc-bench $(printf "$tests/%s " "${programs[@]}") >&2 &&
             PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin nvcc -std=c++17 -arch="sm_$arch" -I. -o $tests/test_emulation tests/emulation/test_emulation.cu -lcmocka
     fi
 }
@@ -77,8 +77,8 @@ measure() {
     local bad=0
     $b/tools/make_model "$work/model" "${shape[@]}" || return 1
     say "weights written"
-    "$ckvc" bench --model "$work/model" --backend cuda --compute bf16 --max-tokens "$tokens" --continuation "$continuation" --budget "$budget" --window $window \
-        --variants "$variants" --repeats 3 --error-prompts 0 --stage matmul,attention,prefill,demand,sweep,rewards-sweep >"$work/bench.csv" || bad=1
+    "$ckvc-bench" --model "$work/model" --backend cuda --compute bf16 --max-tokens "$tokens" --continuation "$continuation" --budget "$budget" --window $window \
+        --variants "$variants" --repeats 3 --stage matmul,attention,prefill,demand,sweep,rewards-sweep >"$work/bench.csv" || bad=1
     # each stage with its operations a second and their share of the matmul stage's; the demand pass in prefills, token for token
     sed '1,2d; s/^/ckvc,/' "$work/bench.csv" | awk -F, '{ print $1 "," $2 "," $3 "," $5 "," $7 "," $9 "," ($10 ? sprintf("%.4g TFLOP/s; share %s; ", $10 / $7 / 1000, $11) : "") $12
         rate[$2] = $9 } END { if (rate["demand"]) { printf "ckvc,demand-in-prefills,,prefills,,%.3g,of at most 4\n", rate["prefill"] / rate["demand"] } }' | rows

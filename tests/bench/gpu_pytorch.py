@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A Llama's prefill and decoding in PyTorch with fused attention (SDPA), random weights: what tests/bench/gpu.sh sets beside `ckvc bench`.
+"""A Llama's prefill and decoding in PyTorch with fused attention (SDPA), random weights: what tests/bench/gpu.sh sets beside `ckvc-bench`.
 
 usage: gpu_pytorch.py LAYERS HEADS KV_HEADS HEAD_DIM WIDTH MLP VOCAB TOKENS [DEVICE]   CSV rows: program,stage,shape,unit,seconds,rate,note
 

@@ -3,7 +3,7 @@
 
     growth.py --out tests/bench/growth [--tools build/release/tools] [--points FILE.csv]
 
-Runs `ckvc bench` (stages prefill, variants, sweep, rewards-sweep) on random ids while one size moves and the others stay; models of one width
+Runs `ckvc-bench` (stages prefill, variants, sweep, rewards-sweep) on random ids while one size moves and the others stay; models of one width
 and of 2 to 32 layers are made by tests/tools/make_model.c, so that anyone gets the same. Writes OUT.csv and OUT-<size>.svg: seconds of
 each stage, and the counted operations of the sweep beside them, each over its value at the smallest size. --points draws from a CSV that is there.
 """
@@ -45,7 +45,7 @@ def measure(args):
                 if not os.path.isdir(model):  # 8 heads, 4 KV heads of 32, width 256, MLP 704, vocabulary 2,048
                     subprocess.run([os.path.join(args.tools, "make_model"), model, str(size["L"]), "8", "4", "32", "256", "704", "2048"],
                                    check=True, stdout=subprocess.DEVNULL)
-                command = [args.ckvc, "bench", "--model", model, "--stage", ",".join(STAGES), "--repeats", str(args.repeats), "--threads",
+                command = [args.ckvc + "-bench", "--model", model, "--stage", ",".join(STAGES), "--repeats", str(args.repeats), "--threads",
                            str(args.threads), "--max-tokens", str(size["T"]), "--budget", str(size["B"]), "--continuation", str(size["C"]),
                            "--variants", str(size["actions"])]
                 for row in bench_csv.ckvc_rows(command)[0]:

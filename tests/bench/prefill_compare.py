@@ -57,7 +57,7 @@ def main():
         if n <= 2048:
             other(n)  # warms up; beyond, a run is long enough to do so itself
         for _ in range(args.repeats):
-            got, _ = bench_csv.ckvc_rows([args.ckvc, "bench", "--model", args.ckvc_model or args.model, "--stage", "prefill",
+            got, _ = bench_csv.ckvc_rows([args.ckvc + "-bench", "--model", args.ckvc_model or args.model, "--stage", "prefill",
                                           "--max-tokens", str(n), "--window", str(args.window), "--threads", str(args.threads),
                                           "--repeats", "1", "--quiet"])
             ours.append(float(got[0]["seconds_median"]))

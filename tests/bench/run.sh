@@ -2,7 +2,7 @@
 # Everything that tests/bench measures, on one prompt, into one CSV (README.md says what the columns mean).
 #   tests/bench/run.sh MODEL MANIFEST OUT.csv
 # Settings, from the environment: CKVC, CKVC_MODEL (the same weights as a GGUF file), PYTHON, THREADS, TOKENS, BUDGET, CONTINUATION, WINDOW,
-# REPEATS, SAMPLE, PREFILL_TOKENS, STAGES (of ckvc bench; empty: all).
+# REPEATS, SAMPLE, PREFILL_TOKENS, STAGES (of ckvc-bench; empty: all).
 set -eu
 if [ $# -ne 3 ]; then
     echo "usage: tests/bench/run.sh MODEL MANIFEST OUT.csv" >&2
@@ -19,7 +19,7 @@ repeats=${REPEATS:-5} sample=${SAMPLE:-20}
 parts=$(mktemp -d)
 trap 'rm -rf "$parts"' EXIT
 
-"$ckvc" bench --model "$ours" --manifest "$manifest" --max-tokens "$tokens" --budget "$budget" --continuation "$continuation" \
+"$ckvc-bench" --model "$ours" --manifest "$manifest" --max-tokens "$tokens" --budget "$budget" --continuation "$continuation" \
     --window "$window" --threads "$threads" --repeats "$repeats" --sample "$sample" ${STAGES:+--stage "$STAGES"} >"$parts/ckvc.txt"
 kernel=$(sed -n '1s/^# kernel \(.*\), [0-9]* threads$/\1/p' "$parts/ckvc.txt")
 "$python" "$here/rollouts_pytorch.py" --ckvc "$ckvc" --model "$model" --ckvc-model "$ours" --manifest "$manifest" --max-tokens "$tokens" \

@@ -226,7 +226,7 @@ PY
     [ "$status" -eq 64 ]
     run compile "$DIR/x" --dry-run
     [ "$status" -eq 0 ]
-    [[ $output == *" a round, "* ]]
+    [[ $output == *"hours_per_round: "*"at_most: "* ]]
     [ ! -e "$DIR/x" ]
 }
 
@@ -337,7 +337,7 @@ assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("la
     [[ $output == *"no prompt is held out"* && ! -e $DIR/demand-none/heldout && ! -e $DIR/demand-none/select ]]
     run "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run
     [ "$status" -eq 0 ]
-    [[ $output == *"demand pass"*"this pass"*"score pass"*"this pass"*"this run"*"3 prompts that choose and 3 that judge"* && ! -e $DIR/x ]]
+    [[ $output == *"pass "*" prefill_s"*"  demand "*"  score "*"select_prompts: 3"*"judge_prompts:  3"*"at_most: "* && ! -e $DIR/x ]]
     "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run --c-min 0.15 --json | python3 -c '
 import json, sys
 d = json.load(sys.stdin)
@@ -351,7 +351,7 @@ assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
 assert d["passes"][0]["disk_bytes"] < d["passes"][1]["disk_bytes"] < d["disk_bytes"], d'
     run -0 "$CKVC" compile "${demand[@]}" --score window --out "$DIR/x" --dry-run
-    [[ $output == *"demand pass"* && $output != *"score pass"* ]]
+    [[ $output == *"  demand "* && $output != *"  score "* ]]
 }
 
 @test "score and floor are chosen by prompts that neither fit nor judge: the least of the logged losses" {

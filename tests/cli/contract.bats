@@ -7,13 +7,29 @@ setup() { DIR=$BATS_TEST_TMPDIR; }
 
 @test "every verb has help, the same by both names, with examples and defaults" {
     verbs=$("$CKVC" help | sed -nE 's/^  ([a-z]+) .*/\1/p')
-    [ "$(wc -w <<<"$verbs")" -ge 20 ]
+    [ "$(wc -w <<<"$verbs")" -eq 17 ]
     for v in $verbs; do
         run "$CKVC" "$v" --help
         [ "$status" -eq 0 ] || { echo "$v"; return 1; }
         [[ $output == *"usage: ckvc $v"* && $output == *examples:* ]]
         [ "$output" = "$("$CKVC" help "$v")" ]
+        [ "$(grep -c '^  .\{4\}--[a-z]' <<<"$output")" -le 18 ]
+        [ "$("$CKVC" "$v" --help all)" = "$("$CKVC" help "$v" all)" ]
     done
+    # few options are shown at first, and where the rest is; a name of them that is no option would be a mistake
+    run "$CKVC" compile --help
+    [[ $output == *"options: ckvc compile --help all"* && $output != *--cql-alpha* ]]
+    shown=$(grep -c '^  .\{4\}--[a-z]' <<<"$output")
+    [[ $output == *"$(($("$CKVC" compile --help all | grep -c '^  .\{4\}--[a-z]') - shown - 1)) more options"* ]]
+    [[ $("$CKVC" compile --help all) == *--cql-alpha* ]]
+    python3 - "$CKVC" <<'PY'
+import glob, re, subprocess, sys
+for path in glob.glob("cmd/cmd_*.c"):
+    for verb, common in re.findall(r'\.name = "([^"]*)",(?:(?!\.name = ).)*?\.common =((?:\s*"[^"]*")+)', open(path).read(), re.S):
+        shown = subprocess.run([sys.argv[1], "help", *verb.split(), "all"], capture_output=True, text=True).stdout
+        for name in "".join(re.findall('"([^"]*)"', common)).split():
+            assert re.search(rf"^  .{{4}}--{name}( |$)", shown, re.M), (verb, name)
+PY
     run "$CKVC"
     [ "$status" -eq 64 ]
     [ "$output" = "$("$CKVC" help)" ]

@@ -179,7 +179,7 @@ assert plan["side"] == "score" and plan["positions"] == 32 and plan["features"] 
 assert not {"floor", "recent", "budget", "bins"} & set(plan), plan'
     run "${score[@]}" --dry-run
     [ "$status" -eq 0 ]
-    [[ $output == *"score "*" s in all"* ]]
+    [[ $output == *"pass: "*"score"*"prompt_s: "* ]]
     run "${score[@]}" --positions 31 --out "$DIR/no"
     [ "$status" -eq 64 ]
     one_line

@@ -126,7 +126,7 @@ END
     fails 64 "do not fit the model's context" --prompt x --max-new 2048
     fails 64 "needs a --table" --prompt x --policy pooled
     fails 64 "matched" --prompt x --policy matched
-    fails 64 "wanted full, identity" --prompt x --policy nonesuch
+    fails 64 "wanted full, recent" --prompt x --policy nonesuch
     fails 64 "give one of them" --prompt x --manifest "$DIR/prompts.jsonl"
     fails 64 "to compare with" --prompt x --compare
     fails 64 "name one" --prompt x --budget 8

@@ -41,3 +41,6 @@ one_line() {
     [ "$(wc -l <<<"$output")" -eq 1 ] || { echo "more than one line: $output"; return 1; }
     [[ $output == ckvc* ]] || { echo "not a ckvc message: $output"; return 1; }
 }
+
+# The text of a report's page, as its script makes it; more words fill in its form (tests/tools/page.js).
+page() { node tests/tools/page.js "$1/report.html" "${@:2}"; }

@@ -59,7 +59,7 @@ EOF
     [[ $output == *"left out: 1 short documents (tiny.txt), 1 files of unreadable characters (marks.txt), 1 binary files (zeros.dat), "* ]]
     "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" --force --json | python3 -c '
 import json, sys
-assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary": 1, "no_prose": 0, "repeated_paragraphs": 0}'
+assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary": 1, "markup": 0, "no_prose": 0, "repeated_paragraphs": 0}'
 }
 
 @test "text that is no UTF-8 is an error with file and byte; --encoding reads it" {
@@ -106,5 +106,5 @@ assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary
     run "$CKVC" manifest build "$DIR/none" --out "$DIR/p.jsonl"
     [ "$status" -eq 65 ]
     one_line
-    [[ $output == *"$DIR/none: holds no text file; read are plain text, HTML,"* ]]
+    [[ $output == *"$DIR/none: holds no text file; read are plain text and reStructuredText,"* ]]
 }

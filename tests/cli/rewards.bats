@@ -98,7 +98,7 @@ for f in glob.glob(sys.argv[1] + "/few/pass-01-shares/*.h5"):
         assert all((e > 0).all() for e in tried) and all(not e[[0, 1, 2, 4, 5, 6]].any() for e in states if e[0] == 0)
 PY
     run -0 "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --dry-run
-    [[ $output == *"this pass"*"MB on disk"* ]]
+    [[ $output == *"hours: "*"disk_bytes: "*"at_most: "* ]]
 }
 
 @test "fit: shares of mean 1 under one price, with intervals and --shrink; in any order, alone and in modes heads and layers" {

@@ -94,7 +94,7 @@ assert abs(one["all"]["difference"] - (mean("identity", "visible") - mean("ident
 assert table["base"] == "identity, visible α, last 4 kept"
 assert abs(table["all"]["difference"] - (mean("table", "visible") - mean("identity", "visible"))) < 1e-12
 EOF
-    grep -q "Which score" "$DIR/report/report.html"
+    page "$DIR/report" | grep -q "^Which score"
 }
 
 @test "a prompt that a run took records from is none to judge by, under whatever name it is scored" {

@@ -113,21 +113,21 @@ without() {
 }
 
 @test "eval: the dry run says how many items are prefilled together; the same answers, in parts, killed and resumed" {
-    run "$CKVC" eval "${EVAL[@]}" --dry-run --memory 19M
+    run "$CKVC" eval "${EVAL[@]}" --dry-run --memory 17M
     [ "$status" -eq 0 ]
     [[ $output == *"MB do not stay: "*" for "[2-4]" prompts together"*"make it compute-bound"* ]]
     run "$CKVC" eval "${EVAL[@]}" --dry-run
     [[ $output != *"do not stay"* ]]
     "$CKVC" eval "${EVAL[@]}" --out "$DIR/answers.jsonl"
-    "$CKVC" eval "${EVAL[@]}" --out "$DIR/few.jsonl" --memory 19M --threads 2
+    "$CKVC" eval "${EVAL[@]}" --out "$DIR/few.jsonl" --memory 17M --threads 2
     cmp "$DIR/answers.jsonl" "$DIR/few.jsonl"
-    for i in 0 1 2; do "$CKVC" eval "${EVAL[@]}" --out "$DIR/thirds.jsonl" --memory 19M --shard "$i/3"; done
+    for i in 0 1 2; do "$CKVC" eval "${EVAL[@]}" --out "$DIR/thirds.jsonl" --memory 17M --shard "$i/3"; done
     "$CKVC" merge "$DIR/thirds.jsonl" -q
     cmp "$DIR/answers.jsonl" "$DIR/thirds.jsonl"
     for delay in 0.1 0.2 0.4 0.6; do
-        timeout --foreground -s KILL "$delay" "$CKVC" eval "${EVAL[@]}" --batch 3 --out "$DIR/some.jsonl" --memory 19M --resume || true
+        timeout --foreground -s KILL "$delay" "$CKVC" eval "${EVAL[@]}" --batch 3 --out "$DIR/some.jsonl" --memory 17M --resume || true
     done
-    [ -e "$DIR/some.jsonl" ] || "$CKVC" eval "${EVAL[@]}" --batch 3 --out "$DIR/some.jsonl" --memory 19M --resume
+    [ -e "$DIR/some.jsonl" ] || "$CKVC" eval "${EVAL[@]}" --batch 3 --out "$DIR/some.jsonl" --memory 17M --resume
     cmp "$DIR/answers.jsonl" "$DIR/some.jsonl"
 }
 

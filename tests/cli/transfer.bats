@@ -112,7 +112,7 @@ assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts
     echo "$output"
     [ "$status" -eq 0 ]
     [[ $output == *"transfer ckvc-tiny-8l to ckvc-tiny-4l, heads by index, budget 16 tokens: T1 own, transferred "*" against T2 own, 9 prompts"* ]]
-    sed -n '/id="transfer"/,/<\/section>/p' "$DIR/rep/report.html" | grep -q 'transfer ckvc-tiny-8l to ckvc-tiny-4l'
+    page "$DIR/rep" | sed -n '/^What a transfer costs/,/^Head weights/p' | grep -q 'transfer ckvc-tiny-8l to ckvc-tiny-4l'
     python3 - "$DIR/rep" <<'PY'
 import json, sys
 rows = [json.loads(l) for l in open(sys.argv[1] + "/scores.jsonl")]

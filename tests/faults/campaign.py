@@ -39,13 +39,10 @@ COMMANDS = {
     "fit": (["fit", "run", "-q", "--out", "made.ckvt"], ["--force"]),
     "report": (["report", "t.ckvt", "run", "--scores", "s.jsonl", "-q", "--out", "made"], ["--force"]),
     "manifest": (["manifest", "build", "text.txt", "--min-length", "200", "--max-length", "300", "--continuation", "40", "--out", "made.jsonl"], ["--force"]),
-    "export": (["export", "t.ckvt", "--format", "safetensors", "--out", "made"], ["--force"]),
     "features": (["calibrate", "--side", "score", *SMALL, "--shard-prompts", "2", "--manifest", "p.jsonl", "--out", "made"], ["--resume"]),
     "gather": (["merge", "made", "in/0", "in/1", "-q"], []),
     "join": (["merge", "made.jsonl", "-q"], []),
     "transfer": (["transfer", "t.ckvt", "--to-shape", "6,3", "--out", "made.ckvt"], ["--force"]),
-    "import": (["import", "in/t", "--format", "safetensors", "--out", "made.ckvt"], ["--force"]),
-    "records": (["export", "run", "--format", "records", "--out", "made.jsonl"], ["--force"]),
     "check": (["manifest", "check", "p.jsonl", "--model", MODEL, "--against", "in/e.jsonl", "--out", "made.json", "--clean", "made.jsonl"], ["--force"]),
     "vectors": (["score", *SMALL, "--manifest", "p.jsonl", "--table", "t.ckvt", "--vectors", "made.h5", "--limit", "2"], ["--force"]),
 }
@@ -79,7 +76,6 @@ def inputs(ckvc, folder):
     must(run(ckvc, COMMANDS["score"][0][:-1] + ["s.jsonl"], folder))
     (folder / "in").mkdir()
     (folder / "in/e.jsonl").write_text('{"text": "words that no prompt has, about nothing that one of them says, and not one of them twice"}\n')
-    must(run(ckvc, ["export", "t.ckvt", "--format", "safetensors", "--out", "in/t"], folder))
 
 
 def made(ckvc, folder):

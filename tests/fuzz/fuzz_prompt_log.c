@@ -1,6 +1,6 @@
 /* The log of finished prompts beside an unfinished shard, as it is and with its CRC-32 sums
  * mended, and the rows in it. */
-#include "formats/run/prompt_log.h"
+#include "formats/run/run_append.h"
 #include "formats/shard/shard_codec.h"
 #include "lib/base/bytes.h"
 #include "lib/base/hash.h"

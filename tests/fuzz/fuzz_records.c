@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "formats/lines/leak_record.h"
-#include "formats/run/coverage.h"
+#include "formats/run/run_status.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

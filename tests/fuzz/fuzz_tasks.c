@@ -1,7 +1,7 @@
 /* A byte that chooses: 0 a file in SQuAD's JSON, 7 in HotpotQA's, else a task of LongBench: its
  * lines, NUL, dataset2prompt.json. What is accepted gives items whose parts lie in their prompts
  * and whose scores are within 0 and 1. */
-#include "tasks/task.h"
+#include "judge/tasks/task.h"
 #include "tests/fuzz/fuzz.h"
 
 static ckvc_status count_bytes(void *of, const char *text, size_t n, size_t *tokens,

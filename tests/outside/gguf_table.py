@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""`ckvc export --format gguf` and `--format safetensors` as llama.cpp's gguf package and safetensors read them: every number of every golden
+"""`python3 -m ckvc export --format gguf` and `--format safetensors` as llama.cpp's gguf package and safetensors read them: every number of every golden
 table, to the bit."""
 import json
 import pathlib
+import sys
 import tempfile
 
 import outside
@@ -23,8 +24,8 @@ with tempfile.TemporaryDirectory() as folder:
     for table in sorted((outside.ROOT / "tests/golden/table").glob("*.ckvt")):
         want = json.loads(outside.run(a.ckvc, "inspect", table, "--json", "--cells"))
         path = pathlib.Path(folder) / table.stem
-        outside.run(a.ckvc, "export", table, "--format", "gguf", "--out", f"{path}.gguf")
-        outside.run(a.ckvc, "export", table, "--format", "safetensors", "--out", path)
+        outside.run(sys.executable, "-m", "ckvc", "export", table, "--format", "gguf", "--out", f"{path}.gguf")
+        outside.run(sys.executable, "-m", "ckvc", "export", table, "--format", "safetensors", "--out", path)
         r, arrays = gguf.GGUFReader(f"{path}.gguf"), load_file(path / "model.safetensors")
         tensors = {t.name: t.data for t in r.tensors}
         wrong += r.fields["ckvc.content_id"].contents() != want["content_id"]

@@ -41,13 +41,14 @@ def manifest(which):
 
 
 class Both(ckvc.prefill.Prefill):
-    """Hands what it gets to the library, too; sets of the recommended mode alone are that one's."""
+    """Hands what it gets to the library, too."""
 
     def layer(self, queries, keys, values, scaling):
         layer, g = len(self._scores), self.geometry
         super().layer(queries, keys, values, scaling)
         if layer == 0:
-            Both.its = ckvc.library.Prefill(ckvc.library.Table.read(self.table.name), g.n_query_heads, g.head_dim, self.n_tokens, self.budget, g.inv_freq, scaling)
+            Both.its = ckvc.library.Prefill(ckvc.library.Table.read(self.table.name), g.n_query_heads, g.head_dim, self.n_tokens, self.budget, g.inv_freq, scaling,
+                                            score=self.score._replace(mode=self.mode))
         for h in range(g.n_query_heads if Both.its.rows else 0):
             Both.its.queries(layer, h, queries[h, -Both.its.rows :])
         for h in range(g.n_kv_heads):
@@ -85,8 +86,7 @@ with tempfile.TemporaryDirectory() as folder, manifest(prompts) as asked:
                         differ += want != got
                         n_positions += len(want ^ got)
                         n_kept += len(want)
-                if mode == press.table.score[0].mode:
-                    n_other += sum(x.tolist() != y.tolist() for p, q in zip(Both.its.keep(), press.kept.positions) for x, y in zip(p, q))
+                n_other += sum(x.tolist() != y.tolist() for p, q in zip(Both.its.keep(), press.kept.positions) for x, y in zip(p, q))
             n_sets, n_differ = n_sets + len(prompts) * L * G, n_differ + differ
             print(f"{pathlib.Path(path).name}, {mode}: {differ} of {len(prompts) * L * G} sets differ")
     print(f"{n_differ} of {n_sets} sets differ, in {n_positions} of {n_kept} positions")

@@ -2,7 +2,7 @@
 """Every reference of `ckvc score` on SmolLM2: kept sets with those of tests/golden/policies/policies.py, which runs kvpress, and the originals' formulas where it has none.
 
 A position may differ where two programs round float32 differently: at most 0.5% of those kept. headkv and duoattention, whose capacities are a table's, are compared on tiny models
-(tests/unit/calib/policies/test_published_sets.c).
+(tests/unit/judge/policies/test_published_sets.c).
 """
 import json
 import subprocess

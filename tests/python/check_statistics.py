@@ -44,7 +44,6 @@ for side, shares, grid, entries, counts, neutral in (
             assert abs(p[key] - got[key] * p["prompts"] / got["prompts"]) < 1e-6 * got[key] and got[key] > 0, (side, key, p)
     assert [row["alpha"] for row in got["alpha"]] == [0, 0.1, 0.25, 0.5, 0.75, 1, 2, 5]
     assert got["even_counts"] and all(row["changed_from_0"] == 0 for row in got["alpha"])  # balanced logging: vacuous
-    assert got["other_reward"]["changed"] == 0
     bound, columns = got["bound"], ("n_prompts", "n_actions", "width", "uniform", "excess", "spread")
     for s in range(len(values)):  # in the order of the entries
         here, row = n[s * actions : (s + 1) * actions], [bound[c][s] for c in columns]

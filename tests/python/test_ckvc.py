@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""python/ckvc: the retention operator against the golden file and against itself by hand, budgets for heads bit for bit against the
-policy library, the reader on good and on damaged tables."""
+"""python/ckvc: capacities bit for bit against the policy library, prefills by ctypes, the reader on good and on damaged tables."""
 import binascii
 import contextlib
 import ctypes
@@ -23,33 +22,8 @@ except ImportError:
     sys.exit(0)
 import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.__main__  # noqa: E402
-import numpy_llama  # noqa: E402
-import numpy_scores  # noqa: E402
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
-
-
-def test_golden_retention():
-    with open(os.path.join(GOLDEN, "method", "retention.json")) as f:
-        cases = json.load(f)["cases"]
-    assert len(cases) >= 9
-    for c in cases:
-        u = ckvc.utility(c["alpha"], c["rho"], c["W_head"])
-        assert u.tolist() == c["u"], c["name"]
-        kept, n_candidates = ckvc.retain(u, c["tau"], c["B"])
-        assert (kept.tolist(), n_candidates) == (c["S"], c["n_cand"]), c["name"]
-
-
-def test_retain_against_sort():
-    rng = np.random.default_rng(3)
-    for _ in range(2000):
-        T = int(rng.integers(0, 40))
-        u = rng.integers(0, 6, T) / 4.0
-        tau, B, W = rng.integers(0, 7) / 4.0, int(rng.integers(0, T + 2)), int(rng.integers(0, T + 2)) * int(rng.integers(0, 2))
-        candidates = [t for t in range(T) if u[t] >= tau or t >= T - W]
-        want = sorted(sorted(candidates, key=lambda t: (t >= T - W, u[t], t), reverse=True)[:B])
-        kept, n = ckvc.retain(u, tau, B, W)
-        assert (kept.tolist(), n) == (want, len(candidates))
 
 
 def test_read():
@@ -57,9 +31,6 @@ def test_read():
     assert t.weight.shape == (1, 1, 1) and t.tau.shape == (1, 2, 1, 1) and t.window == 16 and t.n_query_heads == 2
     assert t.bins(4.0, 9.0) == (0, 0) and t.bins(4.75, 9.0) == (1, 0)
     assert t.budget_index(0.25) == 0
-    # u = alpha * rho * 1.025; T = 8, a quarter of it kept: 2 of the candidates.
-    kept, n = t.keep(0, 0, 0, 0, np.ones(8), np.array([[1, 2, 0.5, 1, 1, 1, 0, 0]]))
-    assert kept.tolist() == [1, 5] and n == 5
     t = ckvc.Table.read(os.path.join(GOLDEN, "table", "evidence.ckvt"))
     assert t.weight.shape == (1, 2, 2) and t.meta["label"] == "sample" and t.xfer == {"heads": "index"}
     assert set(t.skipped) <= {"QHEAD", "QGATE", "NHEAD", "NGATE", "MHEAD", "MGATE", "LGATE", "sHEAD", "sGATE", "hSIG"}
@@ -68,21 +39,9 @@ def test_read():
 
 
 def test_operators():
-    """A probe's table is kept by its own operator. mean-pool.ckvt: a fit with --operator mean-pool, transferred to 1 layer, 2 heads."""
+    """mean-pool.ckvt: a fit with --operator mean-pool, transferred to 1 layer, 2 heads."""
     t = ckvc.Table.read(os.path.join(GOLDEN, "table", "mean-pool.ckvt"))
     assert t.operator == "mean-pool" and t.meta["probe"] == "mean-pool"
-    alpha, rho = np.array([1, 2, 1, 1]), np.array([[1, 1, 0.5, 1], [1, 0.5, 1, 0.75]])
-    # weights 1.025 and 1.1: means 1.0625, 1.575, 0.806, 0.925 against 0.99; every maximum is over it
-    kept, n = t.keep(0, 0, 0, 0, alpha, rho)
-    assert kept.tolist() == [0, 1] and n == 2
-    assert t.keep(0, 0, 0, 0, alpha, rho, budget=1)[0].tolist() == [1]
-    t.operator = "paper"
-    assert t.keep(0, 0, 0, 0, alpha, rho)[0].tolist() == [0, 1, 2, 3]
-    t.operator = "no-utility"  # alpha * 1.1
-    assert t.keep(0, 0, 0, 1, alpha, rho)[0].tolist() == [1, 3]  # half of 4; of the equal ones the later
-    t.operator = "no-threshold"
-    kept, n = t.keep(0, 0, 0, 1, 0.1 * alpha, rho)
-    assert kept.tolist() == [1, 3] and n == 4  # 0 and 3 are equal
     with open(os.path.join(GOLDEN, "table", "mean-pool.ckvt"), "rb") as f:
         data = bytearray(f.read())
     for flags, message in ((0, "operator paper"), (1, "operator no-utility"), (4, "SHARE is missing"), (8, "section TAU"), (16, "flags 0x10"),
@@ -127,24 +86,13 @@ def built(*options):
         yield path
 
 
-@contextlib.contextmanager
-def library():
-    with built("-shared", "-fPIC") as path:
-        yield ctypes.CDLL(path)
-
-
-def at(array):
-    return array.ctypes.data_as(ctypes.c_void_p)
-
-
 def test_against_library():
-    """Capacities, scores and sets: the library's, bit for bit."""
+    """Capacities: the library's, bit for bit."""
     rng = np.random.default_rng(11)
-    with library() as c:
+    with built("-shared", "-fPIC") as path:
+        c, at = ctypes.CDLL(path), lambda array: array.ctypes.data_as(ctypes.c_void_p)
         c.ckvc_head_floor.argtypes = (ctypes.c_double,) + (ctypes.c_uint32,) * 3
-        c.ckvc_score_paper.argtypes = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double, ctypes.c_void_p)
-        c.ckvc_count_above.argtypes = (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_double)
-        refused = ragged = cut = 0
+        refused = ragged = 0
         for _ in range(600):
             L, G, T = (int(x) for x in rng.integers(1, (6, 5, 200)))
             B, recent, f = int(rng.integers(1, T + 9)), int(rng.integers(0, 10)), float(rng.random())
@@ -163,119 +111,84 @@ def test_against_library():
                 continue
             assert np.array_equal(ckvc.capacities(share, B, T, floor), counts)
             ragged += len(set(counts.ravel().tolist())) > 1
-            alpha, rho, pool = rng.random(T).astype(np.float32), rng.random(T).astype(np.float32), int(rng.choice((1, 3, 7)))
-            attention, norm = rng.choice((0.0, 0.25, 1 / 3, 0.7), T) * rng.random(), rng.random(T) if T % 2 else None
-            s, kept, scratch = np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
-            c.ckvc_score_paper(T, at(alpha), at(rho), 1.025, at(s))
-            assert np.array_equal(ckvc.score_paper(alpha, rho, 1.025), s)
-            c.ckvc_score_window(T, at(attention), pool, None if norm is None else at(norm), at(s))
-            assert np.array_equal(numpy_scores.score_window(attention, pool, norm), s)
-            n = c.ckvc_retain_head(T, at(s), recent, int(counts[0, 0]), at(kept), at(scratch))
-            assert ckvc.head_sets([s], counts[:1, 0], recent)[0].tolist() == kept[:n].tolist()
-            if T % 5 == 0:
-                s[rng.integers(0, T)] = np.nan
-            for tau in (0, 0.25, 1, 4):
-                above = ckvc.count_above(s, recent, tau)
-                assert c.ckvc_count_above(T, at(s), recent, tau) == above >= min(recent + 1, T)
-                cut += above < T
-        assert refused > 20 and ragged > 100 and cut > 100
+        assert refused > 20 and ragged > 100
 
 
-class HeadView(ctypes.Structure):
-    """ckvc_head_view"""
-    _fields_ = ([(name, ctypes.c_uint32) for name in ("n_tokens", "head_dim", "group", "n_rows")]
-                + [(name, ctypes.c_void_p) for name in ("attention", "keys", "values", "inv_freq")])
+def made_up(rng, its, T):
+    """attention [H, T, T], keys, values [G, T, D] of one layer for a table."""
+    D = 8 if its.theta is None else its.theta.shape[2] - ckvc.FEATURES[its.score[0].features][0]
+    rows = rng.random((its.n_query_heads, T, T)).astype(np.float32) ** 8 * np.tri(T, dtype=np.float32)
+    return [rows / rows.sum(axis=2, keepdims=True), *rng.standard_normal((2, its.n_heads, T, D)).astype(np.float32)]
 
 
-def library_features(c, version, attention, layer_attention, alpha, keys, values, inv_freq):
-    (group, n_rows, T), head_dim = attention.shape, keys.shape[1]
-    D = c.ckvc_features_count(version, head_dim)
-    f, scratch = np.zeros((T, D)), np.zeros((2, T))
-    view = HeadView(T, head_dim, group, n_rows, at(attention), at(keys), at(values), None if inv_freq is None else at(inv_freq))
-    c.ckvc_features(version, ctypes.byref(view), at(f), at(scratch))
-    if c.ckvc_features_rows(version):
-        c.ckvc_features_late(T, at(layer_attention), at(alpha), D, ctypes.c_void_p(f.ctypes.data + 8 * 10))
-    return f
+def handed(p, rows, keys, values, cut=20):
+    """The prefill of one layer, its rows in two tiles."""
+    last = rows[:, rows.shape[2] - p.rows :]
+    for h in range(len(rows)) if p.rows else ():
+        p.attention(0, h, last[h, :cut])
+        p.attention(0, h, last[h, cut:], first_row=cut)
+    for g in range(len(keys)):
+        p.cache(0, g, keys[g], values[g])
+    return p
 
 
-def test_learned_against_library():
-    """Features to 1e-9, of keys as cached and before rotation; from the same features the same score to the bit; the same sets."""
-    rng = np.random.default_rng(5)
-    with library() as c:
-        c.ckvc_score_learned.argtypes = (ctypes.c_uint32, ctypes.c_double, ctypes.c_void_p, ctypes.c_void_p)
-        for _ in range(60):
-            T, group, head_dim = (int(x) for x in rng.integers(1, (180, 4, 9)))
-            head_dim *= 2
-            attention = (rng.random((group, min(64, T), T)) ** 8 / T).astype(np.float32)
-            attention[:, :, rng.random(T) < 0.3] = 0.0  # below the logs' floor
-            keys, values = (rng.standard_normal((T, head_dim)).astype(np.float32) for _ in range(2))
-            inv_freq = rng.random(head_dim // 2) if T % 2 else None
-            inputs = attention, rng.random(T) / T, rng.random(T), keys, values, inv_freq
-            version = int(rng.integers(1, 3))
-            want, got = library_features(c, version, *inputs), numpy_scores.features(*inputs, version=version)
-            D = {1: 24, 2: 11}[version] + head_dim
-            assert got.shape == want.shape == (T, D) and np.abs(got - want).max() <= 1e-9
-            if version == 2:
-                assert np.array_equal(want, library_features(c, 1, *inputs)[:, 13:])
-                assert np.array_equal(got, numpy_scores.features(None, None, None, *inputs[3:], version=2))
-            theta, mass = (rng.standard_normal(D) / 4).astype(np.float32), float(rng.random() + 0.01)
-            norm, s, kept, scratch = rng.random(T), np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
-            c.ckvc_linear_form(T, D, at(want), at(theta), at(s))
-            c.ckvc_score_learned(T, mass, at(norm), at(s))
-            assert np.array_equal(numpy_scores.score_learned(want, theta, mass, norm), s)
-            n = c.ckvc_retain_head(T, at(s), 8, max(T // 3, 9), at(kept), at(scratch))
-            mine = ckvc.retain_head(numpy_scores.score_learned(got, theta, mass, norm), 8, max(T // 3, 9))
-            assert mine.tolist() == kept[:n].tolist()
+def kept_by(p):
+    return [s.tolist() for s in p.keep()[0]]
 
 
-def test_library_table():
-    """ckvc.library: capacities, bins, sets of every mode and the paper's, to the bit those of numpy; a prefill by ctypes; what is refused."""
+def largest(s, recent, n):
+    """Positions of the n largest, of equal ones the later; 0 and the last `recent` come first."""
+    rank = np.where((np.arange(len(s)) == 0) | (np.arange(len(s)) >= len(s) - recent), np.inf, s)
+    return sorted(sorted(range(len(s)), key=lambda t: (rank[t], t))[len(s) - n :])
+
+
+def test_library_prefill():
+    """ckvc.library.Prefill: sets of every mode from its own scores and the table's capacities, other scores and budgets, what is refused."""
     rng = np.random.default_rng(9)
     with built("-shared", "-fPIC") as path:
         os.environ["CKVC_LIBRARY"] = path
         from ckvc import library
         library.load.cache_clear()
-        compared = 0
-        for name in ("one-layer", "mean-pool", "shares", "learned", "learned2"):
-            path = os.path.join(GOLDEN, "table", name + ".ckvt")
-            mine, its = ckvc.Table.read(path), library.Table.read(path)
-            for _ in range(20):
-                T, r_struct, r_sem = int(rng.integers(60, 300)), 10 * rng.random(), 20 * rng.random()
-                budget, cell = float(rng.choice((0.25, 40, 64, 0.9))), mine.bins(r_struct, r_sem)
-                b = mine.nearest_budget(budget, T)
-                assert its.bins(r_struct, r_sem) == cell and its.nearest_budget(budget, T) == b
-                alpha, rho = rng.random(T), rng.random((mine.n_heads, T))
-                (kept, n), (its_kept, its_n) = (t.keep(0, *cell, b, alpha, rho, budget=budget) for t in (mine, its))
-                assert kept.tolist() == its_kept.tolist() and n == its_n
-                with np.errstate(divide="ignore"):
-                    s = np.log(rng.integers(0, 9, (mine.n_layers, mine.n_heads, T)) * rng.random())
-                for mode in ("heads", "layers") if mine.has_shares else ():
-                    if mode == "layers" and mine.layer_share is None:
+        for name in ("shares", "learned", "learned2"):
+            its = library.Table.read(os.path.join(GOLDEN, "table", name + ".ckvt"))
+            H, G, inv_freq = its.n_query_heads, its.n_heads, rng.random(4 if its.theta is None else 1)
+            for T in (65, 200):
+                rows, keys, values = made_up(rng, its, T)
+                D, b = keys.shape[2], its.nearest_budget(0.25, T)
+                p = handed(library.Prefill(its, H, D, T, 0.25, inv_freq), rows, keys, values)
+                assert p.rows == its.score[b].window and p.scores(0, 0) is None and not p.needs_r_sem
+                kept, recent = kept_by(p), int(its.c_min[b][1])
+                assert kept == [largest(p.scores(0, g), recent, n) for g, n in enumerate(its.capacities(b, T)[0])]
+                assert handed(library.Prefill(its, H, D, T, 0.25, inv_freq), rows, keys, values, 1).keep()[0][G - 1].tolist() == kept[G - 1]
+                p.again(0.24, 1.0)  # a floor of all: every head the same
+                assert [len(s) for s in p.keep()[0]] == G * [int(0.24 * T)]
+                for mode in ("heads", "layers", "shared"):
+                    if mode == "layers" and its.layer_share is None:
                         continue
-                    assert np.array_equal(mine.capacities(b, T, mode, budget), its.capacities(b, T, mode, budget))
-                    for one, other in zip(*(np.ravel(np.array(t.sets(b, s, mode, budget, cell), object)) for t in (mine, its))):
-                        assert np.array_equal(one, other)
-                    compared += 1
-        assert compared > 60
+                    asked = its.score[b]._replace(mode=mode)
+                    p = handed(library.Prefill(its, H, D, T, 0.25, inv_freq, score=asked), rows, keys, values)
+                    kept, s = kept_by(p), [p.scores(0, g) for g in range(G)]
+                    if mode == "heads":
+                        assert kept == [largest(s[g], recent, n) for g, n in enumerate(its.capacities(b, T, mode)[0])]
+                    else:
+                        n = its.capacities(b, T, mode)[0] if mode == "layers" else T // 4
+                        assert kept == G * [largest(np.fmax.reduce(s), recent, n)]
+                asked = ckvc.Score("window", 8, 1, False, its.score[b].features, "heads")
+                p = handed(library.Prefill(its, H, D, T, 0.25, inv_freq, score=asked), rows, keys, values, 4)
+                kept_by(p)
+                a = rows[: H // G, T - 8 :].mean(axis=(0, 1), dtype=float)
+                assert p.rows >= 8 and np.allclose(np.exp(p.scores(0, 0)), a, rtol=1e-12)
+        paper = library.Table.read(os.path.join(GOLDEN, "table", "one-layer.ckvt"))
+        rows, keys, values = made_up(rng, paper, 100)
+        p = handed(library.Prefill(paper, 2, 8, 100, 0.25), rows, keys, values, 8)
+        (kept,) = kept_by(p)
+        assert p.candidates(0) >= len(kept) and (p.candidates(0) <= 25 or len(kept) == 25)
+        assert kept == largest(p.scores(0, 0), 0, len(kept)) or 0 not in kept
         for name in ("learned", "learned2"):
             its = library.Table.read(os.path.join(GOLDEN, "table", name + ".ckvt"))
-            H, G, D, inv_freq = its.n_query_heads, its.n_heads, its.theta.shape[2] - ckvc.FEATURES[its.score[0].features][0], rng.random(1)
-            for T in (65, 200):
-                rows, values = rng.random((H, T, T)).astype(np.float32) ** 8 * np.tri(T, dtype=np.float32), rng.standard_normal((2, G, T, D)).astype(np.float32)
-                rows /= rows.sum(axis=2, keepdims=True)
-                p, keys, values = library.Prefill(its, H, D, T, 0.25, inv_freq), *values
-                last, b = rows[:, T - min(64, T) :], its.nearest_budget(0.25, T)
-                assert p.rows == ckvc.FEATURES[its.score[b].features][1] and not p.needs_r_sem
-                for h in range(H) if p.rows else ():
-                    p.attention(0, h, last[h, :20])
-                    p.attention(0, h, last[h, 20:], first_row=20)
-                for g in range(G):
-                    p.cache(0, g, keys[g], values[g])
-                alpha, group, s = its.window_alpha(rows[:, -its.window :].sum(axis=(0, 1), dtype=float)), H // G, []
-                for g in range(G):
-                    f = numpy_scores.features(last[g * group : (g + 1) * group], last.mean(axis=(0, 1), dtype=float), alpha, keys[g], values[g], inv_freq, its.score[b].features)
-                    s.append(numpy_scores.score_learned(f, its.theta[0, g], its.mass[0, g], np.linalg.norm(values[g].astype(float), axis=1)))
-                assert [x.tolist() for x in p.keep()[0]] == [x.tolist() for x in its.sets(b, [s], budget=0.25)[0]]
+            H, G, inv_freq = its.n_query_heads, its.n_heads, rng.random(1)
+            _, keys, values = made_up(rng, its, 200)
+            D = keys.shape[2]
             for T in (1, 2, its.window):  # kept whole, under budgets below the floor, too, whether anything is handed over or not
                 for budget in (1, 0.001):
                     p = library.Prefill(its, H, D, T, budget, inv_freq)
@@ -324,16 +237,14 @@ for name in ("one-layer", "shares", "learned"):
     t = library.Table.read(f"{sys.argv[1]}/table/{name}.ckvt")
     L, G, T, H = t.n_layers, t.n_heads, 64, t.n_query_heads
     D = t.theta.shape[2] - ckvc.FEATURES[t.score[0].features][0] if t.theta is not None else 4
-    alpha, rho, s, x = np.ones(T), np.ones((G, T)), np.ones((L, G, T)), np.ones((1, D))
+    x = np.ones((1, D))
     shapes = [np.ones(n) for n in itertools.product((0, 1, 2, 65), repeat=2)] + [np.ones(()), np.ones(3), np.ones((1, 1, 1)), np.ones((L, G + 1, T))]
     prefill = library.Prefill(t, H, D, T, 0.25, np.ones(D // 2))
     fused = library.Prefill(t, H, D, T, 0.25, np.ones(D // 2), query_scale=1.0)
     begin = lambda *a, **k: library.Prefill(t, *a, **k)
-    calls = [(t.keep, (0, 0, 0, 0, alpha, rho, 0, 0.25), {4: shapes, 5: shapes}), (t.nearest_budget, (0.25, T), {}), (begin, (H, D, T, 0.25, np.ones(D // 2)), {4: shapes}),
+    calls = [(begin, (H, D, T, 0.25, np.ones(D // 2)), {4: shapes}), (prefill.scores, (0, 0), {}), (prefill.candidates, (0,), {}),
              (lambda n_layers, n_kv_heads: begin(H, D, T, 0.25, None, 0.0, n_layers, n_kv_heads), (L, G), {}),
              (prefill.attention, (0, 0, np.ones((1, T)), 0), {2: shapes}), (prefill.cache, (0, 0, x, x, 0), {2: shapes, 3: shapes}), (fused.queries, (0, 0, x, 0), {2: shapes})]
-    if t.has_shares:
-        calls += [(t.capacities, (0, T, "heads", 0.25), {}), (t.sets, (0, s, "heads", 0.25), {1: shapes}), (lambda e, p: t.sets(0, s, cell=(e, p)), (0, 0), {})]
     for call, good, arrays in calls:
         for at in range(len(good)):
             for bad in arrays.get(at, numbers):
@@ -355,30 +266,6 @@ def test_hostile_arguments():
         assert child.returncode == 0 and int(child.stdout) > 500, child.stderr
 
 
-def test_golden_features():
-    """From the tokens on, in numpy alone; tolerances in tests/golden/budgets/README.md."""
-    with open(os.path.join(GOLDEN, "budgets", "ckvc-tiny-4l.json")) as f:
-        golden = json.load(f)
-    compared = 0
-    for p in golden["prompts"]:
-        T = len(p["tokens"])
-        layers, inv_freq = numpy_llama.prefill(os.path.join(ROOT, "models", "ckvc-tiny-4l"), p["tokens"], 64)
-        alpha = T * np.mean([a.mean(axis=(0, 1)) for _, _, a in layers], axis=0)
-        for name, rows in p["features"].items():
-            layer, head = map(int, name.split(","))
-            keys, values, a = layers[layer]
-            group = len(a) // len(keys)
-            own = a[head * group : (head + 1) * group]
-            f = numpy_scores.features(own, a.mean(axis=(0, 1)), alpha, keys[head], values[head], inv_freq)
-            for t, want in rows.items():
-                got, want = f[int(t)], np.array(want)
-                small = (np.arange(len(want)) < 13) & (want < np.log(1e-5))
-                assert (np.abs(np.exp(got[:13]) - np.exp(want[:13])) <= 1e-9)[small[:13]].all(), (name, t)
-                assert (np.abs(got - want) <= 2e-4)[~small].all(), (name, t)
-                compared += 1
-    assert compared > 30
-
-
 def test_shares():
     t = ckvc.Table.read(os.path.join(GOLDEN, "table", "shares.ckvt"))
     assert t.has_shares and t.share.tolist() == [[[1.75, 1.5], [0.25, 0.5]]] and t.layer_share.tolist() == [[1, 1]]
@@ -387,11 +274,6 @@ def test_shares():
     counts = t.capacities(0, 100)
     assert counts.tolist() == [[41, 9]]
     assert t.capacities(0, 100, mode="layers").tolist() == [25] and t.capacities(0, 100, budget=100).tolist() == [[100, 100]]
-    scores = np.log(np.arange(1, 201).reshape(1, 2, 100))
-    kept = t.sets(0, scores, budget=9)
-    assert [x.tolist() for x in kept[0]] == [[0, *range(92, 100)]] * 2
-    kept = t.sets(1, scores, budget=20)
-    assert [x.tolist() for x in kept] == [[0, *range(81, 100)]]
     for wrong in (lambda: t.capacities(0, 100, budget=8), lambda: t.capacities(0, 100, mode="shared"),
                   lambda: ckvc.Table.read(os.path.join(GOLDEN, "table", "one-layer.ckvt")).capacities(0, 100)):
         try:
@@ -407,43 +289,24 @@ def test_learned():
     assert t.score[0] == ckvc.Score("learned", 64, 0, False, 1, "heads") and t.score[1].kind == "paper"
     assert t.theta.shape == (1, 2, 26) and t.theta[0, 0, :3].tolist() == [-5 / 16, 2 / 16, -2 / 16] and t.mass.tolist() == [[0.75, 0.25]]
     assert ckvc.Table.read(os.path.join(GOLDEN, "table", "shares.ckvt")).theta is None
-    rows, vectors = np.full((1, 64, 100), 0.01), np.ones((100, 2))
-    inputs = [rows, rows[0, 0], np.ones(100), vectors, vectors]
-    f = numpy_scores.features(*inputs)
-    norm = np.arange(1.0, 101.0)
-    s = numpy_scores.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
-    assert abs(np.sum(np.exp(s) / norm) - 0.75) < 1e-12
-    for wrong, message in (
-        (lambda: numpy_scores.features(*inputs, version=3), "features of version 3 are none that this reader knows"),
-        (lambda: numpy_scores.features(rows[:, 32:], *inputs[1:]), "a window of 32 rows: features of version 1 need the last 64"),
-        (lambda: numpy_scores.score_learned(f, t.theta[0, 0, :24], 1.0, norm), "26 features a token, but theta has 24"),
-    ):
-        try:
-            wrong()
-        except ckvc.Error as problem:
-            assert str(problem) == message
-        else:
-            raise AssertionError(f"no error: {message}")
 
 
 def test_example():
-    """What an engine in C keeps of a whole prefill, made up as lib/policy/example/keep_set.c does: here from the scores' own functions."""
+    """What an engine in C keeps of a whole prefill, made up as lib/policy/example/keep_set.c does: here by ctypes."""
+    from ckvc import library
     T = 64
     rows = np.tril(np.ones((T, T), np.float32)) / np.arange(1, T + 1, dtype=np.float32)[:, None]
     example = os.path.join(ROOT, "lib", "policy", "example", "keep_set.c")
-    with built("-I", os.path.join(ROOT, "lib", "policy"), example) as keep_set:
+    with built("-I", os.path.join(ROOT, "lib", "policy"), example) as keep_set, built("-shared", "-fPIC") as path:
+        os.environ["CKVC_LIBRARY"] = path
+        library.load.cache_clear()
         for name in ("shares", "learned", "learned2"):
             path = os.path.join(GOLDEN, "table", name + ".ckvt")
-            t = ckvc.Table.read(path)
+            t = library.Table.read(path)
             dim = 8 if name == "shares" else 2
             cache = np.where(np.arange(T * dim) % 5, 0.25, -1.0).reshape(T, dim)
-            norm, alpha = np.linalg.norm(cache, axis=1), T / t.window * rows[-t.window :].sum(axis=0, dtype=float)
-            if name != "shares":
-                f = numpy_scores.features(rows[None], rows.mean(axis=0, dtype=float), alpha, cache, cache, version=t.score[0].features)
-                s = numpy_scores.score_learned(f, t.theta[0, 0], t.mass[0, 0], norm)
-            else:
-                s = numpy_scores.score_window(rows[-t.score[0].window :].mean(axis=0, dtype=float), t.score[0].pool, norm)
-            kept = ckvc.retain_head(s, 8, t.capacities(0, T)[0, 0])
+            p = library.Prefill(t, t.n_query_heads, dim, T, float(t.budgets[0]))
+            kept = kept_by(handed(p, np.array([rows] * t.n_query_heads), [cache] * t.n_heads, [cache] * t.n_heads))[0]
             out = subprocess.run([keep_set, path], capture_output=True, text=True, check=True).stdout
             assert out.splitlines()[0].split(": ")[1].split() == [str(t) for t in kept], (name, out)
 
@@ -683,10 +546,13 @@ def test_damage():
 
 
 def test_python_example():
-    for name, words in (("one-layer", "mode shared, score paper"), ("shares", "positions that each keeps"), ("learned", "mode heads, score learned")):
-        out = subprocess.run([sys.executable, os.path.join(ROOT, "python", "examples", "keep_numpy.py"), os.path.join(GOLDEN, "table", name + ".ckvt")],
-                             env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")}, capture_output=True, text=True, check=True).stdout
-        assert words in out and "layer 0: " in out, out
+    example = os.path.join(ROOT, "python", "examples", "keep_library.py")
+    with built("-shared", "-fPIC") as path:
+        for name, words in (("one-layer", "mode shared, score paper"), ("shares", "mode heads, score window"), ("learned", "mode heads, score learned")):
+            out = subprocess.run([sys.executable, example, os.path.join(GOLDEN, "table", name + ".ckvt")],
+                                 env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python"), "CKVC_LIBRARY": path},
+                                 capture_output=True, text=True, check=True).stdout
+            assert words in out and "layer 0: " in out, out
 
 
 def test_command_line():

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ckvc export and import against numpy: arrays as numpy reads them, layouts of other programs as numpy and json write them."""
+"""`python3 -m ckvc export` and `import`: arrays as numpy reads them, layouts of other programs as numpy and json write them."""
 import json
 import os
 import subprocess
@@ -8,9 +8,11 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 try:
+    import h5py  # noqa: F401
     import numpy as np
-except ImportError:
-    print("skipped: python test_export: numpy is not installed (apt-get install -y python3-numpy)")
+    import zstandard  # noqa: F401
+except ImportError as e:
+    print(f"skipped: python test_export: {e} (apt-get install -y python3-numpy python3-h5py python3-zstandard)")
     sys.exit(0)
 
 CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
@@ -19,8 +21,17 @@ L, H, G = 8, 6, 3
 rng = np.random.default_rng(15)
 
 
+EXCHANGE = [sys.executable, "-m", "ckvc"]
+sys.path.insert(0, os.path.join(ROOT, "python"))
+os.environ["PYTHONPATH"] = os.path.join(ROOT, "python")
+
+
+def program(args):
+    return (EXCHANGE if args[0] in ("export", "import") else [CKVC]) + [str(x) for x in args]
+
+
 def ckvc(*args):
-    done = subprocess.run([CKVC, *map(str, args)], capture_output=True, text=True)
+    done = subprocess.run(program(args), capture_output=True, text=True)
     assert done.returncode == 0, (args, done.stderr)
     return done.stdout
 
@@ -30,7 +41,7 @@ def cells(table):
 
 
 def refused(words, *args):
-    done = subprocess.run([CKVC, *map(str, args)], capture_output=True, text=True)
+    done = subprocess.run(program(args), capture_output=True, text=True)
     assert done.returncode not in (0, 70) and words in done.stderr and done.stderr.count("\n") == 1, (args, done.returncode, done.stderr)
 
 
@@ -112,7 +123,7 @@ def test_compilerkv():
                           ("ckvc.window is no", {"ckvc": {"window": "64"}})]:
         compilerkv("bad", **{"weights": weights, "thresholds": thresholds, "edges": edges, "budgets": [64, 256]} | change)
         refused(words, "import", "bad", "--format", "compilerkv", "--model", MODEL, "--out", "x.ckvt", "-f")
-    refused("heads budgets of their own", "export", golden("shares"), "--format", "compilerkv", "--out", "y")
+    refused("heads budgets of their own", "export", golden("shares"), "--format", "compilerkv", "--out", "w")
 
 
 def test_head_scores():
@@ -161,6 +172,71 @@ def test_head_scores():
     ckvc("score", "--model", MODEL, "--manifest", "p.jsonl", "--table", "headkv.ckvt", "-C", 8, "--budget", "64", "--out", "s.jsonl", "-q")
 
 
+def test_safetensors():
+    for name in "evidence", "learned", "shares":
+        ckvc("export", golden(name), "--format", "safetensors", "--out", "hub", "-f")
+        ckvc("import", "hub", "--format", "safetensors", "--out", "back.ckvt", "-f")
+        ckvc("verify", "back.ckvt", "hub/table.ckvt")
+        assert cells("back.ckvt")["content_id"] == cells(golden(name))["content_id"] == cells("hub/table.ckvt")["content_id"]
+        assert "not known" in open("hub/README.md").read()
+    ckvc("report", golden("evidence"), "--out", "report")
+    ckvc("export", golden("evidence"), "--format", "safetensors", "--report", "report/report.json", "--out", "card")
+    word = json.load(open("report/report.json"))["tables"][0]["verdict"]["word"]
+    assert f"verdict: **{word}**" in open("card/README.md").read()
+    for words, table, report in ("a report of other tables", "shares", "report/report.json"), ("ckvc-report-1", "shares", "card/config.json"):
+        refused(words, "export", golden(table), "--format", "safetensors", "--report", report, "--out", "none")
+    data = open("hub/model.safetensors", "rb").read()
+    for words, bad in [("no file of safetensors", data[:200]), ("no file of safetensors", b""), ("is no section", data.replace(b'"WEIGHT"', b'"WEIGHX"')),
+                       ("section MASS", data.replace(b'"WEIGHT"', b'"MASS"  '))]:
+        with open("hub/model.safetensors", "wb") as f:
+            f.write(bad)
+        refused(words, "import", "hub", "--format", "safetensors", "--out", "none")
+    assert not os.path.exists("none")
+
+
+def test_records():
+    small = "--model", MODEL, "--window", 16, "--continuation", 16, "--manifest", "p.jsonl", "-q"
+    with open("p.jsonl", "w") as f:
+        f.writelines(json.dumps({"id": f"p{i}", "tokens": [0] + rng.integers(256, 1000, 90).tolist()}) + "\n" for i in range(3))
+    ckvc("calibrate", *small, "--budget", "16,0.5", "--bins", "1,1", "--variants", 24, "--out", "run")
+    ckvc("calibrate", *small, "--side", "demand", "--budget", "0.5", "--out", "demand")
+    ckvc("calibrate", *small[:2], *small[4:], "--side", "score", "--out", "score")
+    said = ckvc("export", "run", "--format", "records", "--out", "r.jsonl")
+    records = [json.loads(line) for line in open("r.jsonl")]
+    assert said.endswith(f"{len(records)} records\n") and {r["kind"] for r in records} == {"head", "gate"}
+    for r in records:
+        assert r["budget"] in (16, r["sequence_length"] // 2) and ("kv_head" in r) == (r["kind"] == "head") and "head" not in r
+        if r["kind"] == "head":
+            assert abs(r["full_loss"] - r["compressed_loss"] - r["reward"]) < 1e-9
+    ckvc("export", "demand", "--format", "records", "--out", "d.jsonl")
+    demand = [json.loads(line) for line in open("d.jsonl")]
+    assert len(demand) == 3 * L * G and sum(r["entries"] for r in demand[: L * G]) == demand[0]["budget"] * L * G
+    refused("no pass of this run has records", "export", "score", "--format", "records", "--out", "none")
+    assert not os.path.exists("none")
+
+
+def test_what_makes_no_sense():
+    t = golden("shares")
+    for words, *args in [("--format", "export", t, "--out", "x"), ("invalid choice", "export", t, "--format", "onnx", "--out", "x"),
+                         ("--out", "export", t, "--format", "npz"), ("written, never read", "import", t, "--format", "gguf", "--out", "x"),
+                         ("--length is of", "export", t, "--format", "npz", "--length", 100, "--out", "x"),
+                         ("--budget is of", "export", t, "--format", "gguf", "--budget", 0.5, "--out", "x"),
+                         ("not among the table's", "export", t, "--format", "headkv", "--budget", 0.77, "--out", "x"),
+                         ("--model is of", "import", t, "--format", "npz", "--model", MODEL, "--out", "x"),
+                         ("not a .npz file", "import", t, "--format", "npz", "--out", "x"),
+                         ("model.safetensors", "import", os.path.dirname(t), "--format", "safetensors", "--out", "x"),
+                         ("arrays, a table has at most", "import", MODEL, "--format", "safetensors", "--out", "x")]:
+        refused(words, *args)
+    ckvc("export", t, "--format", "npz", "--out", "once")
+    refused("--force", "export", t, "--format", "npz", "--out", "once")
+    ckvc("export", t, "--format", "npz", "--out", "once", "-f")
+    assert not os.path.exists("x")
+    for verb in "export", "import":  # of the program: gone, and it says where
+        done = subprocess.run([CKVC, verb, t], capture_output=True, text=True)
+        assert done.returncode == 64 and f"python3 -m ckvc {verb}" in done.stderr and done.stderr.count("\n") == 1
+
+
+os.environ.setdefault("HDF5_PLUGIN_PATH", os.path.join(ROOT, "build", "release"))
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     tests = [f for n, f in list(globals().items()) if n.startswith("test_")]

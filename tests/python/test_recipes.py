@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The recipes of data-manifests and what scripts/corpora.py makes of them. A recipe of a package made here is built, then with other bytes, versions and cuts; the demo's
 and the fresh ones are built, and compared with their SHA-256, where build/debs holds their packages (`make demo` fetches those of the demo). Nothing is fetched."""
+import gzip
 import importlib.util
 import json
 import os
@@ -17,6 +18,8 @@ SCRIPT = f"{ROOT}/scripts/corpora.py"
 spec = importlib.util.spec_from_file_location("corpora", SCRIPT)
 corpora = importlib.util.module_from_spec(spec)
 sys.dont_write_bytecode = True
+sys.path.insert(0, f"{ROOT}/scripts")
+import plain_text  # noqa: E402  (its folder was added above)
 spec.loader.exec_module(corpora)
 
 
@@ -120,7 +123,42 @@ def there(recipes, names):
     return all(os.path.exists(f"{corpora.DEBS}/{p['deb']}") for n in names for p in recipes[n]["packages"] if "library" not in p)
 
 
+def plain(folder):
+    """HTML, man and info to text, before ckvc tidies it; a folder with its links left out, .gz packed again, and what is none of these as it is."""
+    for read, text, want in (
+        (plain_text.html, b"<html><head><title>t</title></head><body><h1>Top</h1><p>one &amp; <b>two</b>\n three &#x41;&lt;&rsquo;</p><!-- no > --><table><tr><td>cell<table></table></td></tr></table>"
+         b"<ul><li>x<li>y</ul><pre>a\n  b</pre><script>if(a<b)</script>end", b"\n\nTop\n\none & two three A<'\n\nx\ny\n\na\n  b\n\nend"),
+        (plain_text.html, b"a &bogus; &#0; &#xD800; &", b"a &bogus; &#0; &#xD800; &"), (plain_text.html, b"cut <b", b"cut "), (plain_text.html, b"cut <!-- never closed", b"cut "),
+        (plain_text.html, b"<head>never closed", b""), (plain_text.html, b"\xe9 &eacute; &#233;", b"\xe9 &eacute; &#233;"), (plain_text.html, b"&#233;", b"\xc3\xa9"),
+        (plain_text.man, b'.\\" c\n.TH X 1\n.de XX\nrubbish\n..\n.SH "THE NAME"\nx \\- does \\fBbold\\fP and \\(lqq\\(rq\n.BR foo " (1)"\n.PP\nnext \\e',
+         b'\n\nTHE NAME\nx - does bold and "q"\nfoo  (1)\n\nnext \\\n'),
+        (plain_text.info, b"top\n\x1f\nFile: a.info,  Node: B,  Up: A\n\nText *note Title: Node, and *note Other::.\n\n* Menu:\n\n* X::  x\n\nafter\n\x1f\nTag Table:\nNode: A\n",
+         b"top\n\n\nText see Title, and see Other.\n\nafter\n"),
+    ):
+        assert read(text) == want, (read.__name__, read(text), want)
+    for name, text, read in (("a/b.HTML", b"", "html"), ("guile.info-3", b"", "info"), ("x.3tcl", b"x\n.SH NAME\n", "man"), ("x.txt", b"plain", None), ("x.rst", b"<html", None)):
+        got = plain_text.reader(name, text)
+        assert (got and got.__name__) == read, name
+    noise, bits = random.Random(5), [b"<", b">", b"</", b"<pre", b"&", b"&#", b";", b"\x1f\n", b"*note ", b"* Menu:", b".de", b"..", b"\\f", b"\\(", b"\\s+", b"\b", b"\n", b" ", b"::", b"\xe2\x80", b"x", b"<!--", b'.SH "', b"'"]
+    for _ in range(2000):
+        for read in (plain_text.html, plain_text.man, plain_text.info):
+            read(b"".join(noise.choices(bits, k=30)))
+    os.makedirs(f"{folder}/from/in")
+    for name, data in (("in/p.html.gz", gzip.compress(b"<p>one")), ("in/c.c", b"int x;\n"), ("broken.html.gz", b"\x1f\x8bbroken")):
+        with open(f"{folder}/from/{name}", "wb") as f:
+            f.write(data)
+    os.symlink("in", f"{folder}/from/link")
+    done = subprocess.run([sys.executable, f"{ROOT}/scripts/plain_text.py", f"{folder}/from", f"{folder}/to"], capture_output=True, text=True)
+    assert done.returncode == 0 and sorted(os.listdir(f"{folder}/to")) == ["broken.html.gz", "in"], done
+    with open(f"{folder}/to/in/p.html.gz", "rb") as f, open(f"{folder}/to/in/c.c", "rb") as g, open(f"{folder}/to/broken.html.gz", "rb") as h:
+        assert (gzip.decompress(f.read()), g.read(), h.read()) == (b"\n\none", b"int x;\n", b"\x1f\x8bbroken")
+    done = subprocess.run([sys.executable, f"{ROOT}/scripts/plain_text.py", f"{folder}/none", f"{folder}/there"], capture_output=True, text=True)
+    assert done.returncode and "No such file" in done.stderr and len(done.stderr.splitlines()) == 1, done
+
+
 recipes = all_recipes()
+with tempfile.TemporaryDirectory() as scratch:
+    plain(scratch)
 with tempfile.TemporaryDirectory() as scratch:
     toy(scratch)
     demo, fresh = ["technical", "narrative"], ["fresh-technical", "fresh-narrative"]

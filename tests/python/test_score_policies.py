@@ -17,10 +17,11 @@ except ImportError:
     print("skipped: python test_score_policies: numpy and h5py are not installed (apt-get install -y python3-numpy python3-h5py)")
     sys.exit(0)
 import ckvc as ckvt  # noqa: E402  (its folder was added above; ckvc() runs the program)
-import numpy_scores  # noqa: E402
+import ckvc.library as library  # noqa: E402
 import numpy_llama  # noqa: E402
 
 CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
+os.environ.setdefault("CKVC_LIBRARY", os.path.join(os.path.dirname(CKVC), "libckvc_policy.so"))
 MODEL = os.path.join(ROOT, "models", "ckvc-tiny-4l")
 W = 16
 REFERENCES = ["recent", "sink-recent", "random", "top-k", "window", "window-pooled"]
@@ -243,16 +244,18 @@ def test_shares(world):
                 flat = [s for x in row["sets"] for s in (x if mode == "heads" else [x])]
                 assert flat == [first_of([2 * T - t if t < 4 else t for t in range(T)], n) for n in counts.ravel()]
                 continue
-            scores = [[ckvt.score_paper(alpha, rho[layer, g], 1.0) for g in range(3)] for layer in range(4)]
-            want = table.sets(b, scores, mode)  # weights of a table by demand are 1: top-k is the same
-            assert row["sets"] == [[list(s) for s in x] if mode == "heads" else list(x) for x in want], (row["policy"], row["id"])
+            forced = [t == 0 or t >= T - table.c_min[b][1] for t in range(T)]
+            rank = np.where(forced, np.inf, alpha * rho)  # weights of a table by demand are 1: top-k is the same
+            rank = rank if mode == "heads" else rank.max(axis=1)
+            want = [[first_of(s, n) for s, n in zip(*x)] if mode == "heads" else first_of(*x) for x in zip(rank, counts)]
+            assert row["sets"] == want, (row["policy"], row["id"])
             different += len({len(s) for s in row["sets"]}) > 1 or mode == "heads" and counts.std() > 0
         assert different
 
 
 def test_learned(world):
-    """A table's learned score of either version of features, from the tokens on in float64; near ties may fall otherwise than in the
-    program's float32."""
+    """A table's learned score of either version of features, from the tokens on: numpy's float64 prefill, handed to the policy library. Near
+    ties may fall otherwise than in the program's float32."""
     for side in ("demand", "score"):
         ckvc("calibrate", *world.common, "--continuation", 16, "--side", side, "--budget", "16,0.5", "--out", world.at("of-" + side))
     for version in (1, 2):
@@ -261,27 +264,26 @@ def test_learned(world):
 
 
 def learned_sets(world, name, version):
-    table = ckvt.Table.read(world.at(name + ".ckvt"))
+    table = library.Table.read(world.at(name + ".ckvt"))
     assert table.score[0] == ckvt.Score("learned", {1: 64, 2: 0}[version], 0, False, version, "heads")
     with open(world.at("prompts.jsonl")) as f:
         tokens = {p["id"]: p["tokens"] for p in map(json.loads, f)}
-    lines, vectors = world.score([name])
-    scores = {}
-    for name in {row["id"] for row in lines}:
-        layers, inv_freq = numpy_llama.prefill(MODEL, tokens[name], 64)
-        scores[name] = [[None] * 3 for _ in layers]
-        for i, (keys, values, a) in enumerate(layers):
-            for g in range(3):
-                f = numpy_scores.features(a[2 * g : 2 * g + 2], a.mean(axis=(0, 1)), vectors[name][0], keys[g], values[g], inv_freq, version)
-                scores[name][i][g] = numpy_scores.score_learned(f, table.theta[i, g], table.mass[i, g], np.linalg.norm(values[g], axis=1))
-    entries = 0
+    lines, _ = world.score([name])
+    entries, prefills = 0, {}
     for row in lines:
+        layers, inv_freq = prefills.setdefault(row["id"], numpy_llama.prefill(MODEL, tokens[row["id"]], 64))
+        p = library.Prefill(table, 6, layers[0][0].shape[2], row["T"], row["budget"], inv_freq)
+        for i, (keys, values, rows) in enumerate(layers):
+            for h in range(6) if p.rows else ():
+                p.attention(i, h, rows[h, -p.rows :])
+            for g in range(3):
+                p.cache(i, g, keys[g], values[g])
         assert row["score"] == "learned" and row["mode"] == "heads"
-        want = table.sets(table.budget_index(row["budget"]), scores[row["id"]])
-        for s, got, kept in zip(sum(scores[row["id"]], []), sum(row["sets"], []), sum(want, [])):
-            other = sorted(set(got) ^ set(kept.tolist()))
-            assert len(got) == len(kept) and (not other or np.ptp(s[other]) < 1e-4), (row["id"], other)
-            entries += len(got)
+        for i, of_layer in enumerate(p.keep()):
+            for g, kept in enumerate(of_layer):
+                other = sorted(set(row["sets"][i][g]) ^ set(kept.tolist()))
+                assert len(row["sets"][i][g]) == len(kept) and (not other or np.ptp(p.scores(i, g)[other]) < 1e-4), (row["id"], other)
+                entries += len(kept)
     assert len(lines) == 10 and entries > 3000
 
 

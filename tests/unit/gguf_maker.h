@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "tests/unit/unit.h"
 
 typedef struct gguf_maker {

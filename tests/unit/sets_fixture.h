@@ -1,7 +1,7 @@
 /* Kept sets of made-up prompts, as tests ask for them: in one line, of both sides, and it works. */
 #pragma once
 
-#include "calib/actions/start_table.h"
+#include "calib/actions/prompt_sets.h"
 #include "calib/actions/variants.h"
 #include "tests/unit/unit.h"
 

@@ -22,8 +22,7 @@ struct be_weight {
     be_matrix m;
     const float *f32; /* [rows][cols]: the bytes themselves, or own; NULL until acquired */
     float *own;
-    bool bf16;     /* multiplied in bf16: own holds rounded values, or oneDNN's packed pieces */
-    void **pieces; /* oneDNN's handles of the packed pieces */
+    bool bf16; /* own holds values rounded to bfloat16, and so do the rows it is multiplied with */
 };
 
 /* Memory that only grows, so that after the largest prompt nothing allocates. */
@@ -58,12 +57,12 @@ typedef struct cpu_backend {
     size_t bytes_turns;            /* the most that these were: of weights that take turns */
     cpu_scratch spare[SPARE_COPIES];
     int n_spare;
-    ckvc_err failure;      /* first failure of a call that returns nothing; handed out by sync */
-    struct cpu_bf16 *bf16; /* NULL: products in float32 */
+    cpu_scratch *rounded; /* [n_threads] rows of a task, with bf16: CPU_MOST_ROWS of the widest */
 } cpu_backend;
 
 static inline cpu_backend *cpu_of(backend *be) { return (cpu_backend *)be; }
 
+void cpu_grow(cpu_scratch *s, size_t need);
 /* Makes every worker's scratch at least per_worker floats and the shared one at least `shared`. */
 void cpu_need(cpu_backend *c, size_t per_worker, size_t shared);
 
@@ -112,18 +111,18 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     /* cpu_backend.c */ \
     X(destroy) X(sync) X(reserve) X(scratch_bytes) \
     X(buf_create) X(buf_free) X(buf_view) X(write) X(read) \
-    /* cpu_weights.c */ \
+    /* cpu_memory.c */ \
     X(weight_create) X(weight_free) X(weight_acquire) X(weight_release) X(weight_prefetch) \
     X(weight_limit) \
     /* cpu_rows.c */ \
     X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
     /* cpu_matmul.c */ \
     X(matmul) X(head_nll) X(head_logits) X(head_greedy) \
-    /* cpu_attention.c, cpu_attention_window.c, cpu_attention_error.c */ \
+    /* cpu_attention.c, cpu_attention.c, cpu_attention_error.c */ \
     X(attention_causal) X(attention_kept) X(attention_targets) \
     X(window_mass) X(window_rows) \
     X(attention_error) \
-    /* cpu_held.c */ \
+    /* cpu_attention.c */ \
     X(cache_keep) X(held_rows) X(attention_held)
 /* clang-format on */
 #define DECLARE(name) __typeof__(*((backend_ops *)NULL)->name) cpu_##name;
@@ -160,4 +159,6 @@ void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double 
 void kernel_rope(float *x, const float *cos, const float *sin, int32_t half);
 double kernel_norm(const float *x, int64_t n); /* ||x||_2, summed in double */
 void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n);
+/* To the nearest bfloat16, ties to even; src may be dst. */
+void kernel_round_bf16(const float *src, float *dst, int64_t n);
 void kernel_from_f16(const uint16_t *src, float *dst, int64_t n);

@@ -7,22 +7,9 @@
 #include <sys/mman.h>
 
 #include "lib/backend/cpu/cpu.h"
-#include "lib/backend/cpu/cpu_selfcheck.h"
 #include "lib/base/sizes.h"
 
 /* ---- memory ---- */
-
-static void grow(cpu_scratch *s, size_t need) {
-    if (need <= s->n) { return; }
-    free(s->data);
-    s->n = (need + 16383) / 16384 * 16384;
-    s->data = ckvc_alloc_aligned(s->n, sizeof *s->data);
-}
-
-void cpu_need(cpu_backend *c, size_t per_worker, size_t shared) {
-    for (int i = 0; i < c->n_threads; i++) { grow(&c->worker[i], per_worker); }
-    grow(&c->shared, shared);
-}
 
 static void scratch_of(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                        size_t *per_worker, size_t *shared) {
@@ -51,64 +38,24 @@ size_t cpu_scratch_bytes(const backend *be, const be_attention_shape *s, const b
     scratch_of(c, s, most, &per_worker, &shared);
     const size_t angles = (size_t)((most->n_prompt + most->n_rows) * s->head_dim),
                  floats = (size_t)c->n_threads * per_worker + shared + angles;
-    return floats * sizeof(float) + (c->bf16 ? cpu_bf16_scratch_bytes(c) : 0);
-}
-
-be_buf *cpu_buf_create(backend *be, size_t n) {
-    be_buf *b = ckvc_alloc(1, sizeof *b);
-    float *data = ckvc_alloc_aligned(n, sizeof *data);
-    memset(data, 0, n * sizeof *data);
-    *b = (be_buf){data, n, data, n};
-    cpu_of(be)->bytes_now += n * sizeof *data;
-    return b;
-}
-
-void cpu_buf_free(backend *be, be_buf *b) {
-    if (!b) { return; }
-    cpu_of(be)->bytes_now -= b->own_n * sizeof *b->own;
-    free(b->own);
-    free(b);
-}
-
-void cpu_buf_view(backend *be, be_buf *view, const be_buf *of, size_t offset, size_t n) {
-    (void)be;
-    assert(view->own_n == 0 && ckvc_span_ok(offset, n, of->n));
-    view->data = of->data + offset;
-    view->n = n;
-}
-
-void cpu_write(backend *be, be_buf *dst, size_t offset, const float *src, size_t n) {
-    (void)be;
-    assert(ckvc_span_ok(offset, n, dst->n));
-    memcpy(dst->data + offset, src, n * sizeof *src);
-}
-
-ckvc_status cpu_read(backend *be, const be_buf *src, size_t offset, float *dst, size_t n,
-                     ckvc_err *err) {
-    assert(ckvc_span_ok(offset, n, src->n));
-    memcpy(dst, src->data + offset, n * sizeof *dst);
-    return cpu_sync(be, err);
-}
-
-ckvc_status cpu_sync(backend *be, ckvc_err *err) {
-    const ckvc_err failure = cpu_of(be)->failure;
-    if (failure.status == CKVC_OK) { return CKVC_OK; }
-    cpu_of(be)->failure = (ckvc_err){0};
-    return ckvc_fail(err, failure.status, "%s", failure.text);
+    return (floats + (size_t)c->n_threads * c->rounded->n) * sizeof(float);
 }
 
 /* ---- life ---- */
 
 void cpu_destroy(backend *be) {
     cpu_backend *c = cpu_of(be);
-    for (int i = 0; i < c->n_threads; i++) { free(c->worker[i].data); }
+    for (int i = 0; i < c->n_threads; i++) {
+        free(c->worker[i].data);
+        free(c->rounded[i].data);
+    }
     free(c->worker);
+    free(c->rounded);
     free(c->shared.data);
     free(c->rope.inv_freq);
     free(c->rope.cos);
     free(c->rope.sin);
     for (int i = 0; i < c->n_spare; i++) { free(c->spare[i].data); }
-    cpu_bf16_destroy(c);
     free(c);
 }
 
@@ -175,8 +122,19 @@ static void destroy_at(cpu_backend **c) {
     if (*c) { cpu_destroy(&(*c)->base); }
 }
 
+static void emulate_bf16(backend *be) {
+    const size_t used = strlen(be->kernel);
+    snprintf(be->kernel + used, sizeof be->kernel - used, "+bf16-emulated");
+    snprintf(
+        be->compute_warning, sizeof be->compute_warning,
+        "--compute bf16 is emulated in float32: its rounding can be measured here, but it saves "
+        "no time");
+    be->compute = CKVC_COMPUTE_BF16;
+    be->matrix_copy_bytes = sizeof(float);
+}
+
 /* fma NULL: products in float32, and attention, by OpenBLAS. */
-static ckvc_status make(const cpu_fma *fma, cpu_products products, ckvc_pool *pool,
+static ckvc_status make(const cpu_fma *fma, ckvc_compute compute, ckvc_pool *pool,
                         cpu_backend **out, ckvc_err *err) {
     CKVC_AUTO(destroy_at) cpu_backend *c = ckvc_calloc(1, sizeof *c);
     *out = NULL;
@@ -185,6 +143,7 @@ static ckvc_status make(const cpu_fma *fma, cpu_products products, ckvc_pool *po
     c->base.copy_rows = 32;
     c->n_threads = ckvc_pool_threads(pool);
     c->worker = ckvc_calloc((size_t)c->n_threads, sizeof *c->worker);
+    c->rounded = ckvc_calloc((size_t)c->n_threads, sizeof *c->rounded);
     c->fma = fma;
     openblas_set_num_threads(1);
     if (fma) {
@@ -195,36 +154,30 @@ static ckvc_status make(const cpu_fma *fma, cpu_products products, ckvc_pool *po
         snprintf(c->base.kernel, sizeof c->base.kernel, "cpu/OpenBLAS-%s", core);
         warn_of_slow_blas(&c->base, core);
     }
-    if (products != CPU_F32) { CKVC_TRY(cpu_bf16_create(c, products, err)); }
+    if (compute == CKVC_COMPUTE_BF16) { emulate_bf16(&c->base); }
     *out = ckvc_take(&c);
     return CKVC_OK;
 }
 
 /* Makes one, and lets it show what it can. */
-static ckvc_status try_out(const cpu_fma *fma, cpu_products products, ckvc_pool *pool,
-                           const char *advice, ckvc_err *err) {
+static ckvc_status try_out(const cpu_fma *fma, ckvc_pool *pool, const char *advice, ckvc_err *err) {
     CKVC_AUTO(destroy_at) cpu_backend *c = NULL;
     ckvc_err wrong = {0};
-    CKVC_TRY(make(fma, products, pool, &c, err));
+    CKVC_TRY(make(fma, CKVC_COMPUTE_F32, pool, &c, err));
     const ckvc_status st = cpu_selfcheck(&c->base, &wrong);
     return st == CKVC_OK ? st : ckvc_fail(err, st, "%s%s", wrong.text, advice);
 }
 
-ckvc_status cpu_backend_create(bool openblas, cpu_products products, ckvc_pool *pool, backend **out,
+ckvc_status cpu_backend_create(bool openblas, ckvc_compute compute, ckvc_pool *pool, backend **out,
                                ckvc_err *err) {
     static const cpu_fma *const none = NULL;
     const cpu_fma *const *fma = openblas ? &none : cpu_fma_list();
     ckvc_err wrong = {0};
     cpu_backend *c;
     *out = NULL;
-    while (*fma && try_out(*fma, CPU_F32, pool, "", &wrong) != CKVC_OK) { fma++; }
-    if (!*fma) {
-        CKVC_TRY(try_out(NULL, CPU_F32, pool, openblas ? "; use --backend cpu" : "", err));
-    }
-    if (products != CPU_F32) {
-        CKVC_TRY(try_out(*fma, products, pool, "; use --compute f32", err));
-    }
-    CKVC_TRY(make(*fma, products, pool, &c, err));
+    while (*fma && try_out(*fma, pool, "", &wrong) != CKVC_OK) { fma++; }
+    if (!*fma) { CKVC_TRY(try_out(NULL, pool, openblas ? "; use --backend cpu" : "", err)); }
+    CKVC_TRY(make(*fma, compute, pool, &c, err));
     if (wrong.status != CKVC_OK) {
         snprintf(c->base.warning, sizeof c->base.warning, "%.500s; going on with %s", wrong.text,
                  c->base.kernel);

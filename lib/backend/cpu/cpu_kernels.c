@@ -179,6 +179,17 @@ CLONES void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n) {
     }
 }
 
+void kernel_round_bf16(const float *src, float *dst, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, src + i, sizeof bits);
+        const uint32_t nearest = bits + 0x7FFF + (bits >> 16 & 1),
+                       quiet = bits | 0x400000; /* a NaN stays one */
+        bits = ((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : nearest) & 0xFFFF0000;
+        memcpy(dst + i, &bits, sizeof bits);
+    }
+}
+
 /* Exact: a normal number moves its exponent from bias 15 to 127, a subnormal is an integer times
  * 2^-24, the top exponent stays the top. */
 CLONES void kernel_from_f16(const uint16_t *src, float *dst, int64_t n) {

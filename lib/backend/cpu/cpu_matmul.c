@@ -6,22 +6,30 @@
 #include <string.h>
 
 #include "lib/backend/cpu/cpu.h"
-#include "lib/backend/cpu/cpu_bf16.h"
 
 #define HEAD_LOGITS 32768 /* of a task: 128 KiB */
 #define HEAD_CHUNK  512  /* rows that are in flight at once, whole tiles: bounds the partial sums */
 #define ROW_BLOCK   1024 /* rows that meet a piece of the weights before the next piece is read */
 #define MOST_COLS   256  /* columns of a task at most */
 
+/* A product's tile: y [n_rows][width] (+)= rows x [n_rows][cols] times columns col ... of W^T. */
+typedef struct cpu_tile {
+    const be_weight *w;
+    const float *x;
+    int64_t n_rows, col, width;
+    bool onto;
+    float *y;
+    int64_t y_stride;
+} cpu_tile;
+
 /* What every product with weights comes down to. */
 static void product(const cpu_backend *c, const cpu_tile *t, int worker) {
     const int64_t n_in = t->w->m.cols;
-    if (t->w->bf16 && cpu_bf16_packed(c)) {
-        cpu_bf16_product(c, t, worker);
-        return;
+    const float *x = t->x, *w = t->w->f32 + t->col * n_in;
+    if (t->w->bf16) {
+        kernel_round_bf16(x, c->rounded[worker].data, t->n_rows * n_in);
+        x = c->rounded[worker].data;
     }
-    const float *x = t->w->bf16 ? cpu_bf16_rows(c, t->x, t->n_rows * n_in, worker) : t->x,
-                *w = t->w->f32 + t->col * n_in;
     if (c->fma) {
         c->fma->product(t->n_rows, t->width, n_in, x, n_in, w, n_in, t->onto, t->y, t->y_stride);
     } else {
@@ -33,7 +41,7 @@ static void product(const cpu_backend *c, const cpu_tile *t, int worker) {
 
 /* Whether rows of a task are free to choose: our kernels' bits do not follow from the shape of a
  * call. */
-static bool any_rows(const cpu_backend *c) { return c->fma && !cpu_bf16_packed(c); }
+static bool any_rows(const cpu_backend *c) { return c->fma; }
 
 /* Columns a task: equal pieces of at most `most`, in whole vectors. OpenBLAS packs a task's rows of
  * x anew, so narrow pieces pay for that more than once; wider ones leave threads without work. */
@@ -52,7 +60,7 @@ typedef struct matmul_job {
     bool add;
 } matmul_job;
 
-/* Cuts y into tasks. With OpenBLAS and oneDNN their shape shows in the bits, so it follows from the
+/* Cuts y into tasks. With OpenBLAS their shape shows in the bits, so it follows from the
  * weight alone; our kernels pack a task's columns of the weights, so rows are many, but not so many
  * that a thread has nothing to do. */
 static void cut(matmul_job *m) {
@@ -61,7 +69,7 @@ static void cut(matmul_job *m) {
     for (;;) {
         m->row_tile = rows;
         m->n_row_tiles = cpu_pieces(m->n_rows, rows);
-        m->tile = cpu_bf16_packed(m->c) ? BF16_PIECE : column_tile(n_out, cols);
+        m->tile = column_tile(n_out, cols);
         m->n_tiles = cpu_pieces(n_out, m->tile);
         if (!any_rows(m->c) || m->c->n_threads == 1 ||
             m->n_tiles * m->n_row_tiles >= 4 * m->c->n_threads) {
@@ -114,7 +122,6 @@ void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be
                     .add = add};
     cut(&m);
     ckvc_pool_run(be->pool, m.n_row_tiles * m.n_tiles, matmul_task, &m);
-    cpu_bf16_check(cpu_of(be));
 }
 
 /* ---- head ---- */
@@ -263,7 +270,6 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const
             if (place >= 0) { nll[place] = loss_of(&h, r, h.target_logit[place]); }
         }
     }
-    cpu_bf16_check(c);
     return cpu_sync(be, err);
 }
 
@@ -274,7 +280,6 @@ ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, in
     h.logits = logits;
     cpu_need(c, HEAD_LOGITS, 0);
     run_head(&h);
-    cpu_bf16_check(c);
     return cpu_sync(be, err);
 }
 
@@ -302,6 +307,5 @@ ckvc_status cpu_head_greedy(backend *be, const be_weight *w, const be_buf *x, in
                                       .id = (int32_t)(best * h.tile) + h.first_max[at + best]};
         }
     }
-    cpu_bf16_check(c);
     return cpu_sync(be, err);
 }

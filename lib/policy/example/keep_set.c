@@ -55,7 +55,8 @@ int main(int argc, char **argv) {
     }
     /* Your model's; here what the table says, and its learned score of the keys' length. */
     const uint32_t others = ckvc_features_count(ckvc_table_score(t, 0).features, 0);
-    ckvc_request r = {t, {t->n_layers, t->n_query_heads, t->n_heads, 8, NULL, 0.0}, T, 0.25};
+    ckvc_request r = {t,   {t->n_layers, t->n_query_heads, t->n_heads, 8, NULL, 0.0}, T, 0.25, NULL,
+                      NULL};
     if (t->theta) { r.model.head_dim = t->n_features - others; }
     if (r.model.head_dim > MOST_DIM) { r.model.head_dim = MOST_DIM; }
     make_up(r.model.head_dim);

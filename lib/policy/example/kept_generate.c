@@ -33,7 +33,7 @@ typedef struct run {
 } run;
 
 /* The session shows a KV head of a layer after the other: its query heads' rows, then its cache. */
-static void see(void *ctx, const prefill_head *h) {
+static void hand_over_head(void *ctx, const prefill_head *h) {
     run *r = ctx;
     const uint32_t l = (uint32_t)h->layer, g = (uint32_t)h->head, group = (uint32_t)h->group,
                    T = (uint32_t)h->n_tokens, R = ckvc_prefill_rows(r->p);
@@ -69,7 +69,7 @@ static ckvc_status prefill(run *r, double budget, int64_t room, ckvc_err *err) {
         .max_prompt = n, .max_window = window < n ? window : n, .max_watched = 4096};
     prefill_stats stats;
     char message[256];
-    CKVC_TRY(session_create(r->m, limits, &r->s, err));
+    CKVC_TRY(sessions_create(r->m, limits, 1, &r->s, err));
     const ckvc_request request = {.table = r->table,
                                   .model = {.n_layers = (uint32_t)shape->n_layers,
                                             .n_query_heads = (uint32_t)shape->n_heads,
@@ -83,14 +83,14 @@ static ckvc_status prefill(run *r, double budget, int64_t room, ckvc_err *err) {
     r->p = ckvc_prefill_begin(r->workspace, bytes, &request, message, sizeof message);
     CKVC_FAIL_IF(!r->p, err, CKVC_E_DATA, "the table: %s", message);
     const uint32_t rows = ckvc_prefill_rows(r->p);
-    const prefill_watcher watcher = {.n_rows = rows ? rows : 1, .see = see, .ctx = r};
+    const prefill_watcher watcher = {.n_rows = rows ? rows : 1, .see = hand_over_head, .ctx = r};
     const prefill_input in = {.tokens = r->ids,
                               .n = (int64_t)r->n_ids,
                               .n_total = (int64_t)r->n_ids + room,
                               .window = r->table->window,
                               .watcher = &watcher};
     CKVC_FAIL_IF(rows > 4096, err, CKVC_E_DATA, "the table reads %u rows, at most 4096", rows);
-    CKVC_TRY(session_prefill(r->s, &in, &stats, err));
+    CKVC_TRY(sessions_prefill(&(prefill_job){r->s, in, &stats}, 1, err));
     CKVC_FAIL_IF(r->refused || ckvc_prefill_keep(r->p, stats.r_sem), err, CKVC_E_DATA, "%s",
                  ckvc_prefill_message(r->p));
     return CKVC_OK;
@@ -122,7 +122,7 @@ static ckvc_status generate(run *r, const char *name, const kept_set *sets, int6
     CKVC_AUTO_FREE char *text = NULL;
     size_t size;
     be_greedy next;
-    CKVC_TRY(session_next_greedy(r->s, &next, err));
+    CKVC_TRY(sessions_next_greedy(&r->s, 1, &next, err));
     CKVC_TRY(sequence_create(r->s, sets, n, &q, err));
     CKVC_TRY(decoder_create(r->m, 1, &d, err));
     for (int64_t i = 0; i < n; i++) {

@@ -18,7 +18,6 @@ import torch.nn.functional as F
 import transformers
 
 BUDGETS = (40, 64)
-CONTINUED = 12  # tokens whose losses are taken behind FastKV's cache: the prompt's first
 CHUNK = 48  # of KVzip's chunks, where they are not the published 2,048
 INF = float("inf")
 WIDE, NARROW = dict(window_size=32, kernel_size=7), dict(window_size=8, kernel_size=7)
@@ -287,35 +286,7 @@ def chunkkv(B, tokens):
     return [heads[0] for heads in chunked], least
 
 
-# ---- FastKV: its own forward pass ----
-
-def through(model, x, positions, layers, cache, masks):
-    """LlamaModel.forward's loop over `layers` from hidden states at these positions; attention weights of each."""
-    weights = []
-    rotary = model.model.rotary_emb(x, positions)
-    for l in layers:
-        layer = model.model.layers[l]
-        hook = layer.self_attn.register_forward_hook(lambda module, given, out: weights.append(out[1].double()))
-        x = layer(x, attention_mask=masks[l], position_ids=positions, past_key_values=cache, position_embeddings=rotary)
-        hook.remove()
-    return x, weights
-
-
-def causal(n, before=0):
-    """[1, 1, n, before + n]: all of `before`, and rows up to themselves."""
-    return torch.full((n, n), -INF).triu(1)[None, None] if before == 0 else torch.cat([torch.zeros(1, 1, n, before), causal(n)], -1)
-
-
-def update_kv(weights, capacity, tsp_length, W=8):
-    """update_kv of fastkv/utils.py: indices of a layer's KV heads (None: all), of the tokens that go on, scores."""
-    q_len = weights.shape[-1]
-    attn_cache = F.avg_pool1d(weights[:, :, -W:, :-W].sum(-2), kernel_size=7, padding=3, stride=1).view(G, GROUP, q_len - W).sum(-2)
-    attn_cache = attn_cache + attn_cache * torch.arange(q_len - W) * 1e-13  # of equal ones the later
-    window = torch.arange(q_len - W, q_len)
-    indices = None if q_len < capacity else torch.cat([attn_cache.topk(capacity - W).indices, window.expand(G, -1)], 1).sort().values
-    total = attn_cache.sum(-2)
-    return indices, torch.cat([total.topk(tsp_length - W).indices, window]).sort().values, attn_cache, total
-
+# ---- FastKV: its selection, from the one full prefill ----
 
 def nearest(s, n):
     """How far the n-th largest of s is above the next, relative to itself."""
@@ -324,34 +295,25 @@ def nearest(s, n):
 
 
 def fastkv(B, tokens, W=8):
-    """llama_model_forward_fastkv: behind the TSP layer, the middle one (15 of 32), tsp_indices alone, a fifth of the tokens; then, of the
-    first tokens once more, their losses behind the compressed cache."""
-    model, T, tsp_layer = models["eager"], tokens.shape[1], L // 2 - 1
-    tsp_length, least, cache, sets = int(T * 0.2), INF, transformers.DynamicCache(), []
+    """update_kv of fastkv/utils.py, proportional: behind the TSP layer, the middle one (15 of 32), of tsp_indices alone, a fifth of the
+    tokens. FastKV's prefill goes on with these alone; here attention is the full prefill's in every layer."""
+    T, tsp_layer = tokens.shape[1], L // 2 - 1
+    tsp_length, window, least, sets, allowed = int(T * 0.2), torch.arange(T - W, T), INF, [], None
     with torch.no_grad():
-        x, positions = model.model.embed_tokens(tokens), torch.arange(T)[None]
-        for l in range(L):
-            x, (weights,) = through(model, x, positions, [l], cache, {l: causal(x.shape[1])})
-            indices, tsp_indices, scores, total = update_kv(weights, B, tsp_length)
-            layer = cache.layers[l]
-            if indices is None:
-                indices = torch.arange(x.shape[1]).expand(G, -1)
-            else:
-                least = min(least, nearest(scores, B - W))
-                at = indices[None, :, :, None].expand(-1, -1, -1, layer.keys.shape[-1])
-                layer.keys, layer.values = layer.keys.gather(2, at), layer.values.gather(2, at)
-            sets.append([positions[0, i].tolist() for i in indices])
-            if l == tsp_layer:
-                least = min(least, nearest(total, tsp_length - W))
-                x, positions = x[:, tsp_indices], positions[:, tsp_indices]
-        logits = [model.lm_head(model.model.norm(x[:, -1:]))]
-        C = tokens[:, :CONTINUED]
-        x = model.model.embed_tokens(C)
-        masks = [causal(CONTINUED, len(of[0])) for of in sets]
-        x, _ = through(model, x, torch.arange(T, T + CONTINUED)[None], range(L), cache, masks)
-        logits.append(model.lm_head(model.model.norm(x[:, :-1])))
-        nll = F.cross_entropy(torch.cat(logits, 1)[0].double(), C[0], reduction="none")
-    continued[str(B)] = nll.tolist()
+        attentions = models["eager"](tokens, output_attentions=True).attentions
+    for l, weights in enumerate(attentions):
+        s = F.avg_pool1d(weights.double()[:, :, -W:, :-W].sum(-2), kernel_size=7, padding=3, stride=1).view(G, GROUP, T - W).sum(-2)
+        s = s + s * torch.arange(T - W) * 1e-13  # of equal ones the later
+        of = s if allowed is None else s.masked_fill(~allowed, -INF)
+        n = min(B, T if allowed is None else tsp_length) - W
+        least = min(least, nearest(of, n)) if n < (T - W if allowed is None else int(allowed.sum())) else least
+        indices = torch.cat([of.topk(n).indices, window.expand(G, -1)], 1).sort().values
+        sets.append([i.tolist() for i in indices])
+        if l == tsp_layer:
+            total = s.sum(-2)
+            least = min(least, nearest(total, tsp_length - W))
+            allowed = torch.zeros(T - W, dtype=torch.bool)
+            allowed[total.topk(tsp_length - W).indices] = True
     return sets, least
 
 
@@ -395,14 +357,14 @@ def policies(B, tokens):
 
 preferences, summed, chunked, least_gap, of_prompts = [], [], [], INF, []
 for ids in prompts:
-    tokens, kept, in_chunks, continued = torch.tensor([ids]), {}, {}, {}
+    tokens, kept, in_chunks = torch.tensor([ids]), {}, {}
     for B in BUDGETS:
         for name, (sets, least) in policies(B, tokens).items():
             kept.setdefault(name, {})[str(B)] = sets
             least_gap = min(least_gap, least)
         in_chunks[str(B)], least = kvzip(B, tokens, CHUNK)
         least_gap = min(least_gap, least)
-    of_prompts.append({"tokens": ids, "kept": kept, "in_chunks": in_chunks, "fastkv_nll": continued})
+    of_prompts.append({"tokens": ids, "kept": kept, "in_chunks": in_chunks})
 json.dump({"about": "kept positions, [L][G][...] or [L][...]: see README.md", "model": path, "instruction": instruction, "later": later, "chunk": CHUNK, "budgets": BUDGETS,
            "shares": shares.tolist(), "least_gap": float(f"{least_gap:.1e}"), "prompts": of_prompts}, sys.stdout, separators=(",", ":"))
 print()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Golden numbers of cql/stats/task_scores, from NumPy, SciPy and statsmodels: make.py > tasks.json
+"""Golden numbers of lib/stats/task_scores, from NumPy, SciPy and statsmodels: make.py > tasks.json
 
 Needs numpy, scipy, statsmodels, and some minutes. Shares no code with the C program."""
 import itertools

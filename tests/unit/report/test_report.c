@@ -67,24 +67,22 @@ static uint32_t replicates; /* of the reports that are made */
 /* The report's JSON and page; both the caller's to free. */
 static json_t *make(const char *const *inputs, size_t n, const char *score_file, char **page,
                     char **summary) {
-    char *verdict = NULL;
+    char *verdict = NULL, path[544];
+    size_t size;
     report_options o = {.inputs = inputs,
                         .n_inputs = n,
                         .scores = &score_file,
                         .n_scores = score_file ? 1 : 0,
                         .layer_bins = 2,
                         .replicates = replicates};
-    json_t *json = report_made(&o, &verdict, page);
-    assert_null(strstr(*page, "<script"));
-    static const char *const numbers[] = {">nan", "\"nan", " nan",
-                                          "-nan", "(nan",  ">inf"}; /* "provenance" is allowed */
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        assert_null(strstr(*page, numbers[i]));
-    }
+    json_t *json = report_made(&o, &verdict);
     /* A second report into the same folder must be asked for. */
     char *a = NULL, *b = NULL;
     ckvc_err err = {0};
     assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
+    err = (ckvc_err){0};
+    snprintf(path, sizeof path, "%s/report.html", o.out);
+    assert_int_equal(ckvc_file_read(path, (size_t)1 << 26, page, &size, &err), CKVC_OK);
     if (summary) {
         *summary = verdict;
     } else {
@@ -103,7 +101,10 @@ static void table_alone(void **state) {
     const char *inputs[] = {in_temp_folder("alone.ckvt")};
     char *page = NULL, *summary = NULL;
     json_t *j = make(inputs, 1, NULL, &page, &summary);
-    assert_non_null(strstr(page, "&lt;script&gt;"));
+    /* in the plain tables, and in the JSON, where no tag may begin */
+    assert_non_null(strstr(page, "&lt;script&gt;alert(1)&lt;/script&gt; &amp;"));
+    assert_non_null(strstr(page, "\\u003cscript>alert(1)\\u003c/script>"));
+    assert_null(strstr(page, "<script>alert"));
     assert_non_null(strstr(summary, "No scores were given"));
     assert_string_equal(json_string_value(at(j, "tables.0.content_id")), t->content_id);
     is(j, "tables.0.head.0.mean", (1.0 + 1.1 + 0.9 + 1.2) / 4);
@@ -185,10 +186,9 @@ static void two_tables(void **state) {
     is(j, "pairs.0.gate.0.share_equal", 0.75);
     is(j, "pairs.0.gate.0.mean_abs_difference", 0.02 / 4);
     assert_true(json_is_string(at(j, "pairs.0.head.0.interval_missing")));
-    /* A constant side: undefined, in the JSON null, on the page the word. */
+    /* A constant side: undefined, null. */
     assert_true(json_is_null(at(j, "pairs.1.head.0.overall")));
     assert_true(json_is_null(at(j, "pairs.1.head.0.bin_min")));
-    assert_non_null(strstr(page, ">undefined<"));
     json_decref(j);
     free(page);
     table_file_free(a);
@@ -393,12 +393,7 @@ static void controls_and_references(void **state) {
     }
     assert_non_null(strstr(summary, "1.167 worse"));
     assert_null(strstr(summary, "mean-gate"));
-    assert_non_null(strstr(page, "T from 95 to 100"));
-    assert_non_null(strstr(page, "Every policy on the same prompts"));
-    const char *parts = strstr(
-        page, "What each part is worth"); /* a group names the table, a row the control alone */
-    assert_non_null(strstr(parts, ">T1 t, budget 32 tokens</td>"));
-    assert_non_null(strstr(parts, ">mean-gate</td>"));
+    is(j, "tables.0.verdict.budgets.0.parts.2.T_lo", 95);
     json_decref(j);
     free(page);
     free(summary);
@@ -549,7 +544,8 @@ static void leak_checks(void **state) {
         assert_string_equal(json_string_value(at(j, "tables.0.leak_check.state")), cases[i][1]);
         bool passed = strcmp(cases[i][1], "passed") == 0,
              shared = strcmp(cases[i][1], "shared") == 0;
-        assert_int_equal(strstr(page, "Leak check passed: none of its 7 prompts shares 13 words") !=
+        const char *says = json_string_value(at(j, "tables.0.leak_check.says"));
+        assert_int_equal(strstr(says, "Leak check passed: none of its 7 prompts shares 13 words") !=
                              NULL,
                          passed);
         assert_int_equal(strstr(summary, "At least 3 of its 14 prompts share") != NULL, shared);

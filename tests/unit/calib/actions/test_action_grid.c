@@ -1,8 +1,8 @@
 /* Action grids: exact decimals from integers, what is refused, where start tables begin, and that a
  * coarse grid is a part of a fine one: the actions that both have keep the same sets. */
-#include "calib/actions/action_grid.h"
-#include "cql/solve/reward.h"
-#include "lib/base/rng.h"
+#include "calib/actions/prompt_sets.h"
+#include "formats/side/reward.h"
+#include "lib/base/hash.h"
 #include "tests/unit/sets_fixture.h"
 #include "tests/unit/unit.h"
 

@@ -2,7 +2,6 @@
  * exactly what the policies promise (method.md sections 4 and 5), independent of order, with whole
  * grids per state and no rollout for a set that exists already. */
 #include "lib/base/hash.h"
-#include "lib/base/rng.h"
 #include "tests/unit/sets_fixture.h"
 #include "tests/unit/unit.h"
 

@@ -1,7 +1,7 @@
 /* Demand: counts against the rule done naively, ties, edges of the budget. */
-#include "calib/demand/demand.h"
+#include "calib/demand/demand_meter.h"
 #include "lib/base/memory.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/policy/ckvc_policy.h"
 #include "tests/unit/unit.h"
 

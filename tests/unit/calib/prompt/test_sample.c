@@ -6,7 +6,7 @@
 #include "calib/prompt/sample.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 

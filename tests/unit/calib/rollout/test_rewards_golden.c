@@ -7,7 +7,7 @@
  * more); losses and rewards 2e-5 nats, advantages 5e-6 (float32 against float32 in another order of
  * summation; the reference's own float32 is within 1.6e-6 and 1.1e-6 of float64). */
 #include "calib/actions/prompt_sets.h"
-#include "cql/solve/reward.h"
+#include "formats/side/reward.h"
 #include "lib/base/files.h"
 #include "formats/model/model_files.h"
 #include "lib/model/model.h"
@@ -135,8 +135,9 @@ static void run_golden(const char *golden, const char *dir) {
     uint32_t L = (uint32_t)model_get_shape(m)->n_layers,
              G = (uint32_t)model_get_shape(m)->n_kv_heads;
     assert_int_equal(
-        session_create(m, (session_limits){.max_prompt = T, .max_continuation = C, .max_window = W},
-                       &s, &err),
+        sessions_create(m,
+                        (session_limits){.max_prompt = T, .max_continuation = C, .max_window = W},
+                        1, &s, &err),
         CKVC_OK);
     worst w = {0, 0};
     size_t n_actions = 0, i, j;
@@ -149,9 +150,11 @@ static void run_golden(const char *golden, const char *dir) {
         prefill_stats stats;
         double nll[512];
         assert_int_equal(
-            session_prefill(s,
-                            &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
-                            &stats, &err),
+            sessions_prefill(
+                &(prefill_job){
+                    s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
+                    &stats},
+                1, &err),
             CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
         double L_full = nll_mean(nll, C);

@@ -5,7 +5,7 @@
 
 #include "calib/rollout/memory_plan.h"
 #include "calib/rollout/rollouts.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
 #include "tests/unit/unit.h"
@@ -36,7 +36,7 @@ static rig *rig_open(const char *dir, int threads, int64_t lanes, const double *
     const model_shape *s = model_get_shape(r->m);
     const session_limits limits = {
         .max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W, .max_lanes = lanes};
-    assert_int_equal(session_create(r->m, limits, &r->s, &err), CKVC_OK);
+    assert_int_equal(sessions_create(r->m, limits, 1, &r->s, &err), CKVC_OK);
     r->table = new_start_table((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1, budgets,
                                n_budgets, 16, NULL);
     assert_int_equal(prompt_sets_create(r->table, MAX_T, &(setting){.window = 16}, &r->k, &err),
@@ -74,9 +74,11 @@ static void rig_prompt(rig *r, uint64_t seed, uint32_t T, uint32_t C, uint32_t W
         r->ids[t] = (int32_t)ckvc_rng_below(&rng, t % 3 ? vocab : 9);
     }
     ckvc_alloc_forbid("a prefill of the test");
-    ckvc_status st = session_prefill(
-        r->s, &(prefill_input){.tokens = r->ids, .n = T, .n_total = T + C, .window = W}, &r->stats,
-        &err);
+    ckvc_status st = sessions_prefill(
+        &(prefill_job){r->s,
+                       (prefill_input){.tokens = r->ids, .n = T, .n_total = T + C, .window = W},
+                       &r->stats},
+        1, &err);
     ckvc_alloc_permit();
     if (st != CKVC_OK) { fail_msg("%s", err.text); }
     prompt_sets_build(r->k, &r->stats);
@@ -111,8 +113,9 @@ static void run(rig *r, uint32_t T, uint32_t C, bool plain, losses *l) {
     for (size_t i = 0; i < r->v.n; i++) { r->v.items[i].loss = -1; }
     l->baseline[0] = -1;
     ckvc_alloc_forbid("rollouts of the test");
-    const ckvc_status st =
-        plain ? rollouts_plain(&r->w, &all, &err) : rollouts_sweep(&r->w, &all, &err);
+    const ckvc_status st = plain
+                               ? rollouts_plain(&r->w, &all, &err)
+                               : rollouts_sweep_together(&(prompt_rollouts){&r->w, &all}, 1, &err);
     ckvc_alloc_permit();
     if (st != CKVC_OK) { fail_msg("%s", err.text); }
     l->full = all.full;
@@ -281,9 +284,11 @@ static void golden(void **state) {
         memcpy(r->ids, ids, (size_t)n * sizeof *ids);
         free(ids);
         assert_int_equal(
-            session_prefill(
-                r->s, &(prefill_input){.tokens = r->ids, .n = T, .n_total = T + C, .window = W},
-                &r->stats, &err),
+            sessions_prefill(
+                &(prefill_job){
+                    r->s, (prefill_input){.tokens = r->ids, .n = T, .n_total = T + C, .window = W},
+                    &r->stats},
+                1, &err),
             CKVC_OK);
         prompt_sets_build(r->k, &r->stats);
         build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, p ? 40 : -1, 1, "p");
@@ -520,7 +525,7 @@ static void plan_is_true(void **state) {
                                        .n_layers = 8,
                                        .max_variants = need.most.n_variants};
         const size_t before = in_use();
-        assert_int_equal(session_create(m, with, &s, &err), CKVC_OK);
+        assert_int_equal(sessions_create(m, with, 1, &s, &err), CKVC_OK);
         assert_int_equal(prompt_sets_create(table, MAX_T, &(setting){.window = 16}, &k, &err),
                          CKVC_OK);
         variants_reserve(&v, &need.most);

@@ -2,12 +2,11 @@
  * them, and whole builds from made-up text of six scripts, with and without a tokenizer. */
 #include <sys/stat.h>
 
-#include "corpus/build/cuts.h"
 #include "corpus/build/documents.h"
 #include "corpus/build/manifest_build.h"
 #include "corpus/build/retrieval.h"
 #include "corpus/texts.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/base/utf8.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"

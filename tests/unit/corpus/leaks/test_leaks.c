@@ -4,13 +4,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "corpus/leaks/json_strings.h"
+#include "corpus/leaks/line_stream.h"
 #include "corpus/leaks/leak_check.h"
 #include "corpus/leaks/shared_spans.h"
-#include "corpus/leaks/line_stream.h"
-#include "corpus/leaks/near_duplicates.h"
 #include "corpus/leaks/word_list.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 

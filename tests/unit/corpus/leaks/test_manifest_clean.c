@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "corpus/leaks/manifest_clean.h"
+#include "corpus/leaks/manifest_check.h"
 #include "lib/base/files.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"

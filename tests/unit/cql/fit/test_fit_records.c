@@ -4,12 +4,12 @@
  * parabola around the state's best action; each record carries noise. The fit must find the best
  * actions from advantages, say what it did not see, and give the same table however the records are
  * cut into shards. */
-#include "cql/stats/rank.h"
+#include "lib/stats/rank.h"
 #include "formats/run/run_dir.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/base/status.h"
 #include "tests/unit/fit_fixture.h"
 #include "tests/unit/unit.h"

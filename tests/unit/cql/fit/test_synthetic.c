@@ -8,9 +8,9 @@
  * says what a working fit must reach; the measured rate stands beside it. */
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
-#include "cql/stats/rank.h"
+#include "lib/stats/rank.h"
 #include "lib/base/names.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 enum {

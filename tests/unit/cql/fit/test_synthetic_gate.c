@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "cql/fit/fit_records.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"

@@ -2,7 +2,7 @@
  * claims. */
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 #define LIMIT ((size_t)1 << 28)

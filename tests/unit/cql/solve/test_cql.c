@@ -1,10 +1,9 @@
 /* The fit of one state, against the reference values of tests/golden/method/cql.json (its README
  * states the tolerances) and against itself: gradients by finite differences, brute force, limits
  * in alpha. */
-#include "cql/solve/adamw.h"
 #include "cql/solve/cql.h"
 #include "lib/base/names.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/unit.h"
 

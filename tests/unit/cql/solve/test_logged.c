@@ -1,7 +1,7 @@
 /* Logged rewards kept by prompt: refits must be those of the counts with the same seed. */
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/logged_fixture.h"
 #include "tests/unit/unit.h"
 
@@ -91,13 +91,12 @@ static void raw_rewards_and_loss_parts(void **state) {
     add(l, 0, 1, 5.0, -1.0);
     cql_logged_finish(l);
     assert_false(l->whole);
-    assert_int_equal(cql_logged_state(l, 0, &cql_all, CQL_RAW, 2.0, n, mean), 2);
+    assert_int_equal(cql_logged_state(l, 0, NULL, CQL_RAW, 2.0, n, mean), 2);
     assert_true(n[0] == 1 && n[1] == 2 && mean[0] == -1.5 && mean[1] == (-2.0 + 4.0) / 2.0 / 2.0);
-    cql_logged_state(l, 0, &cql_all, CQL_LOSS_PART, 1.0, n, mean);
+    cql_logged_state(l, 0, NULL, CQL_LOSS_PART, 1.0, n, mean);
     assert_true(mean[0] == 0.5 && mean[1] == 1.75);
     const uint8_t once[2] = {0, 3};
-    const cql_subset of = {once, 1.0, 0};
-    assert_int_equal(cql_logged_state(l, 0, &of, CQL_ADVANTAGE, 1.0, n, mean), 1);
+    assert_int_equal(cql_logged_state(l, 0, once, CQL_ADVANTAGE, 1.0, n, mean), 1);
     assert_true(n[0] == 0 && n[1] == 3 && mean[1] == 5.0);
     assert_int_equal(cql_logged_add(l, 0, 0, NAN, 0.0, 0.0, &err), CKVC_E_DATA);
     cql_logged_free(l);

@@ -1,8 +1,7 @@
 /* Matching heads between models: the assignment against brute force, rank and signature on layers
  * whose answer is known. */
-#include "cql/transfer/assignment.h"
 #include "cql/transfer/transfer.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 /* ---- assignment ---- */

@@ -2,7 +2,7 @@
  * written both ways. */
 #include "formats/model/gguf.h"
 #include "formats/tokenizer/tokenizer_files.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/token/tokenizer.h"
 #include "tests/unit/gguf_maker.h"
 #include "tests/unit/golden_model.h"
@@ -559,7 +559,7 @@ static void run_model(const char *model_path, int64_t n, int32_t vocab, double *
     assert_true(n <= 64);
     for (int64_t i = 0; i < n; i++) { ids[i] = (int32_t)((i * 37 + 11) % vocab); }
     if (model_open_path(model_path, b.be, &m, &err) != CKVC_OK ||
-        session_create(m, (session_limits){.max_prompt = n, .max_window = 8}, &s, &err) !=
+        sessions_create(m, (session_limits){.max_prompt = n, .max_window = 8}, 1, &s, &err) !=
             CKVC_OK ||
         session_score(s, ids, n, nll, &err) != CKVC_OK ||
         session_logits(s, n - 1, logits, &err) != CKVC_OK) {

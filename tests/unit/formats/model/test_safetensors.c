@@ -3,7 +3,7 @@
 
 #include "formats/model/model_readers.h"
 #include "lib/base/bytes.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/base/status.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "formats/run/prompt_log.h"
+#include "formats/run/run_append.h"
 #include "lib/base/files.h"
 #include "tests/unit/run_fixture.h"
 #include "tests/unit/temp_folder.h"

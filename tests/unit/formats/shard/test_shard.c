@@ -5,7 +5,7 @@
 #include <zstd.h>
 
 #include "formats/shard/h5_zstd.h"
-#include "formats/shard/shard_check.h"
+#include "formats/shard/shard_rows.h"
 #include "lib/base/files.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "formats/shard/h5_error.h"
+#include "formats/shard/shard_h5.h"
 #include "formats/shard/h5_zstd.h"
 #include "lib/base/files.h"
 #include "tests/unit/shard_fixture.h"
@@ -503,7 +503,7 @@ static void test_random_damage(void **state) {
 #ifdef SANITIZED
     const int rounds = 150;
 #else
-    const int rounds = 2500;
+    const int rounds = 800;
 #endif
     char *bytes;
     size_t n;
@@ -577,7 +577,7 @@ static void test_sealed_damage(void **state) {
 #ifdef SANITIZED
     const int rounds = 150;
 #else
-    const int rounds = 1500;
+    const int rounds = 500;
 #endif
     char *bytes;
     size_t n;

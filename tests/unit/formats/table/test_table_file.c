@@ -813,7 +813,7 @@ static void refuse_value(kit *k, const char *section, size_t index, double value
     assert_true(n <= sizeof raw);
     int is_required = !strcmp(section, "SHAPE");
     switch (ckvc_get_u16(p->entry + CKVT_ENTRY_TYPE)) {
-    case CKVT_F32: ckvc_put_f32(raw + 4 * index, (float)value); break;
+    case CKVT_F32: memcpy(raw + 4 * index, &(float){(float)value}, 4); break;
     case CKVT_F64: ckvc_put_f64(raw + 8 * index, value); break;
     case CKVT_U32: ckvc_put_u32(raw + 4 * index, (uint32_t)value); break;
     default: ckvc_put_u64(raw + 8 * index, (uint64_t)value);

@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/token/tokenizer.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
@@ -80,7 +80,7 @@ static void put_number(ckvc_buffer *b, unsigned number, uint64_t v) {
 static void piece(ckvc_buffer *model, const char *text, size_t n, float score, unsigned type) {
     ckvc_buffer b = {0};
     uint8_t bits[4];
-    ckvc_put_f32(bits, score);
+    memcpy(bits, &score, sizeof score); /* little-endian, as every machine of ours */
     put_field(&b, 1, text, n);
     put_varint(&b, 2 << 3 | 5);
     ckvc_buffer_append(&b, bits, 4);

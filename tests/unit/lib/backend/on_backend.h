@@ -2,7 +2,7 @@
  * buffers and weights. */
 #pragma once
 
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/unit.h"
 

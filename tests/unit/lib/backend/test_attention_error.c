@@ -187,15 +187,17 @@ static void layers(void **state) {
     session *s;
     const session_limits limits = {
         .max_prompt = T, .max_continuation = C, .max_window = 16, .max_lanes = 2};
-    assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+    assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
     int32_t ids[T + C];
     for (int t = 0; t < T + C; t++) {
         ids[t] = (int32_t)ckvc_rng_below(&rng, t % 3 ? (uint64_t)shape->vocab : 9);
     }
     prefill_stats stats;
     assert_int_equal(
-        session_prefill(s, &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16},
-                        &stats, &err),
+        sessions_prefill(
+            &(prefill_job){
+                s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16}, &stats},
+            1, &err),
         CKVC_OK);
 
     uint32_t all[T], few[KEPT];
@@ -209,11 +211,23 @@ static void layers(void **state) {
     }
     double nll[2 * C], full[C], compressed[C];
     layer_error e[MAX_LAYERS];
-    assert_int_equal(session_attention_error(s, ids + T, C, whole, nll, e, &err), CKVC_OK);
+    assert_int_equal(
+        sessions_rollouts(
+            &(rollout_job){s, ids + T, C,
+                           (const rollout_lane[]){{.parent = -1}, {.parent = -1, .sets = whole}}, 2,
+                           nll, e},
+            1, &err),
+        CKVC_OK);
     for (int32_t l = 0; l < L; l++) {
         assert_true(e[l].epsilon == 0 && e[l].restricted < 1e-6 && e[l].actual < 1e-5);
     }
-    assert_int_equal(session_attention_error(s, ids + T, C, sets, nll, e, &err), CKVC_OK);
+    assert_int_equal(
+        sessions_rollouts(
+            &(rollout_job){s, ids + T, C,
+                           (const rollout_lane[]){{.parent = -1}, {.parent = -1, .sets = sets}}, 2,
+                           nll, e},
+            1, &err),
+        CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, full, &err), CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, sets, compressed, &err), CKVC_OK);
     assert_memory_equal(nll, full, sizeof full); /* measuring changes no loss */

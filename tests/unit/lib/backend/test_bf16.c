@@ -1,12 +1,6 @@
-/* Products in bf16 against naive loops whose operands are rounded one by one, by each road:
- * emulated (float32 products of rounded numbers), oneDNN with 16-bit elements where the CPU has
- * them, and oneDNN with float32 elements, which takes the same road through packing, tiles and
- * buffers on any CPU that has the library. And the promises of float32 kept: bits that depend
- * neither on threads, nor on the rows beside a row, nor on the limit of memory; the sweep's losses
- * equal the plain way's. */
-#include <unistd.h>
-
-#include "calib/bench/bench_error.h"
+/* Products in bf16, which the CPU emulates, against naive loops whose operands are rounded one by
+ * one. And the promises of float32 kept: bits that depend neither on threads, nor on the rows
+ * beside a row, nor on the limit of memory; the sweep's losses equal the plain way's. */
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_backend.h"
 #include "tests/unit/lib/backend/on_backend.h"
@@ -31,28 +25,14 @@ static float rounded(float x) {
     return below < above || (below == above && (low >> 16) % 2 == 0) ? a : b;
 }
 
-/* Skips when the road is not there; true when it is. */
-static bool open_way(cpu_products way, int threads, bench *b) {
+static bench open_bf16(int threads) {
     ckvc_err err = {0};
-    *b = (bench){0};
-    assert_int_equal(ckvc_pool_create(threads, &b->pool, &err), CKVC_OK);
-    const ckvc_status st = cpu_backend_create(false, way, b->pool, &b->be, &err);
-    if (st == CKVC_E_DEVICE && way == CPU_BF16_WIDE) {
-        printf("skipped: products of oneDNN: %s\n", err.text);
-        bench_close(b);
-        return false;
+    bench b = {0};
+    assert_int_equal(ckvc_pool_create(threads, &b.pool, &err), CKVC_OK);
+    if (cpu_backend_create(false, CKVC_COMPUTE_BF16, b.pool, &b.be, &err) != CKVC_OK) {
+        fail_msg("%s", err.text);
     }
-    if (st != CKVC_OK) { fail_msg("%s", err.text); }
-    return true;
-}
-
-/* For the last lines of scripts/test.sh: what the products of a test that has passed ran on. */
-static void say_what_ran(const bench *b) {
-    const char *kernel = b->be->kernel;
-    if (strstr(kernel, "-wide")) { return; }
-    printf("ran: bf16 %s\n", strstr(kernel, "-amx")           ? "by AMX"
-                             : strstr(kernel, "-avx512_bf16") ? "by AVX512_BF16"
-                                                              : "emulated");
+    return b;
 }
 
 static void rounding(void **state) {
@@ -62,12 +42,10 @@ static void rounding(void **state) {
             bits = (bits & 0xFFFF0000) + 0x8000 + (uint32_t)(i / 4 % 3) - 1;
         }
         float x, wide;
-        uint16_t half;
         memcpy(&x, &bits, sizeof x);
         kernel_round_bf16(&x, &wide, 1);
-        kernel_to_bf16(&x, &half, 1);
         memcpy(&got_bits, &wide, sizeof got_bits);
-        assert_int_equal(got_bits, (uint32_t)half << 16);
+        assert_int_equal(got_bits & 0xFFFF, 0);
         if (isnan(x)) {
             assert_true(isnan(wide));
         } else if (isinf(x)) {
@@ -98,12 +76,11 @@ static void oracle(double *y, const float *y0, const float *bias, const float *w
     }
 }
 
-static void products(cpu_products way) {
-    /* rows, out, in; out beyond one piece, at its edge, and below it. One column stays float32. */
+static void products(void **state) {
+    /* rows, out, in; out beyond a task's columns, at their edge, and below it */
     static const int64_t shapes[][3] = {
         {1, 2, 2}, {63, 192, 50}, {64, 256, 64}, {65, 257, 33}, {70, 300, 576}};
-    bench b;
-    if (!open_way(way, 3, &b)) { skip(); }
+    bench b = open_bf16(3);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         const int64_t n = shapes[k][0], n_out = shapes[k][1], n_in = shapes[k][2],
                       rows = be_padded_rows(n);
@@ -136,19 +113,16 @@ static void products(cpu_products way) {
         }
         free(w), free(bias), free(x), free(y0), free(want), free(w16), free(x16);
     }
-    say_what_ran(&b);
     bench_close(&b);
 }
 
 /* y = W x for rows of x in the order `place`: row r of y is that of x's row place[r]. */
-static void ordered_product(cpu_products way, int threads, int repeats, const int *place,
-                            int64_t n_rows, const float *w, int64_t n_out, int64_t n_in,
-                            const float *x, float *y) {
-    bench b;
+static void ordered_product(int threads, int repeats, const int *place, int64_t n_rows,
+                            const float *w, int64_t n_out, int64_t n_in, const float *x, float *y) {
+    bench b = open_bf16(threads);
     ckvc_err err = {0};
     const int64_t rows = be_padded_rows(n_rows);
     float *again = ckvc_alloc((size_t)(n_rows * n_out), sizeof *again);
-    assert_true(open_way(way, threads, &b));
     const backend_ops *ops = b.be->ops;
     be_weight *bw = weight(b.be, w, n_out, n_in);
     be_buf *bx = buffer(b.be, (size_t)(rows * n_in), NULL),
@@ -171,28 +145,25 @@ static void ordered_product(cpu_products way, int threads, int repeats, const in
 
 /* A row's bits do not depend on its place among the rows, on what lies beside it, or on how many
  * threads multiply at once, however often. */
-static void rows_alone(cpu_products way) {
+static void rows_alone(void **state) {
     enum { N = 150, OUT = 300 };
     static const int64_t n_ins[] = {33, 256, 577};
-    bench b;
-    if (!open_way(way, 1, &b)) { skip(); }
-    bench_close(&b);
     for (size_t i = 0; i < sizeof n_ins / sizeof *n_ins; i++) {
         const int64_t n_in = n_ins[i];
         float *w = values((size_t)(OUT * n_in), 1), *x = values((size_t)(N * n_in), 1);
         float *y = ckvc_alloc(N * OUT, sizeof *y), *other = ckvc_alloc(N * OUT, sizeof *y);
         int place[N];
         for (int r = 0; r < N; r++) { place[r] = r; }
-        ordered_product(way, 1, 1, place, N, w, OUT, n_in, x, y);
+        ordered_product(1, 1, place, N, w, OUT, n_in, x, y);
         for (int threads = 2; threads <= 16; threads *= 2) {
-            ordered_product(way, threads, 10, place, N, w, OUT, n_in, x, other);
+            ordered_product(threads, 10, place, N, w, OUT, n_in, x, other);
             assert_memory_equal(y, other, N * OUT * sizeof *y);
         }
         for (int round = 0; round < 3; round++) { /* reversed, mixed, one row many times */
             for (int r = 0; r < N; r++) {
                 place[r] = round == 0 ? N - 1 - r : round == 1 ? r * 67 % N : 11;
             }
-            ordered_product(way, 1, 1, place, round == 2 ? 64 : N, w, OUT, n_in, x, other);
+            ordered_product(1, 1, place, round == 2 ? 64 : N, w, OUT, n_in, x, other);
             for (int r = 0; r < (round == 2 ? 64 : N); r++) {
                 assert_memory_equal(other + r * OUT, y + place[r] * OUT, OUT * sizeof *y);
             }
@@ -201,11 +172,10 @@ static void rows_alone(cpu_products way) {
     }
 }
 
-/* Losses and logits of the head, whose tiles are two pieces wide. */
-static void heads(cpu_products way) {
+/* Losses and logits of the head. */
+static void heads(void **state) {
     enum { ROWS = 70, IN = 37, VOCAB = 1291 };
-    bench b;
-    if (!open_way(way, 2, &b)) { skip(); }
+    bench b = open_bf16(2);
     float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
           *logits = ckvc_alloc(VOCAB, sizeof *logits);
     double *want = ckvc_alloc(VOCAB, sizeof *want), nll[ROWS];
@@ -245,10 +215,9 @@ static uint32_t kept_positions[LANES][50];
 
 /* One prompt's losses: the full cache the plain way, and lanes that leave it at layers 0 ... 3, the
  * plain way and side by side. */
-static bool run(cpu_products way, int threads, size_t limit, outcome *o) {
+static void run(int threads, size_t limit, outcome *o) {
     ckvc_err err = {0};
-    bench b;
-    if (!open_way(way, threads, &b)) { return false; }
+    bench b = open_bf16(threads);
     if (limit) { b.be->ops->weight_limit(b.be, limit); }
     model *m;
     session *s;
@@ -261,12 +230,14 @@ static bool run(cpu_products way, int threads, size_t limit, outcome *o) {
     o->copies = model_converted_bytes(m);
     const session_limits limits = {
         .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES};
-    assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+    assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
     for (int i = 0; i < T + C; i++) { ids[i] = (i * 7919 + 13) % model_get_shape(m)->vocab; }
     ckvc_alloc_forbid("a prompt in bf16");
     assert_int_equal(
-        session_prefill(s, &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
-                        &stats, &err),
+        sessions_prefill(
+            &(prefill_job){s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
+                           &stats},
+            1, &err),
         CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, o->full, &err), CKVC_OK);
     ckvc_alloc_permit();
@@ -286,7 +257,9 @@ static bool run(cpu_products way, int threads, size_t limit, outcome *o) {
         kept[i] = (kept_set){1, offsets, kept_positions[i]};
         lanes[i] = (rollout_lane){.parent = 0, .layer = i - 1, .kept = &kept[i]};
     }
-    assert_int_equal(session_rollouts(s, ids + T, C, lanes, LANES, o->lanes[0], &err), CKVC_OK);
+    assert_int_equal(
+        sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, LANES, o->lanes[0], NULL}, 1, &err),
+        CKVC_OK);
     assert_memory_equal(o->lanes[0], o->full, sizeof o->full);
     for (int i = 1; i < LANES; i++) {
         double plain[C];
@@ -300,35 +273,26 @@ static bool run(cpu_products way, int threads, size_t limit, outcome *o) {
         }
         assert_true(nll_mean(plain, C) != nll_mean(o->full, C));
         lanes[0] = (rollout_lane){.parent = -1, .sets = sets};
-        assert_int_equal(session_rollouts(s, ids + T, C, lanes, 1, o->lanes[i], &err), CKVC_OK);
+        assert_int_equal(
+            sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, 1, o->lanes[i], NULL}, 1, &err),
+            CKVC_OK);
         assert_memory_equal(plain, o->lanes[i], sizeof plain);
         lanes[0] = (rollout_lane){.parent = -1};
     }
     session_destroy(s);
     model_close(m);
     bench_close(&b);
-    return true;
 }
 
-static void whole_model(cpu_products way) {
+static void whole_model(void **state) {
     static outcome one, three, tight;
-    if (!run(way, 1, 0, &one)) { skip(); }
-    run(way, 3, 0, &three);
+    run(1, 0, &one);
+    run(3, 0, &three);
     assert_memory_equal(&one, &three, sizeof one);
-    run(way, 2, 1, &tight); /* layers take turns */
+    run(2, 1, &tight); /* layers take turns */
     assert_memory_equal(&one, &tight, sizeof one);
     for (int i = 0; i < C; i++) { assert_true(isfinite(one.full[i])); }
 }
-
-/* Every test by every road: emulated, oneDNN's float32, and the best that this machine has. */
-#define BY_EVERY_ROAD(test)                                                                        \
-    static void test##_emulated(void **state) { test(CPU_BF16_EMULATED); }                         \
-    static void test##_wide(void **state) { test(CPU_BF16_WIDE); }                                 \
-    static void test##_best(void **state) { test(CPU_BF16); }
-BY_EVERY_ROAD(products)
-BY_EVERY_ROAD(heads)
-BY_EVERY_ROAD(rows_alone)
-BY_EVERY_ROAD(whole_model)
 
 /* Its name, its warning, and the memory that copies take. */
 static void stated(void **state) {
@@ -339,7 +303,7 @@ static void stated(void **state) {
     assert_null(strstr(b.be->kernel, "bf16"));
     assert_int_equal(b.be->matrix_copy_bytes, 0);
     bench_close(&b);
-    assert_true(open_way(CPU_BF16_EMULATED, 1, &b));
+    b = open_bf16(1);
     assert_non_null(strstr(b.be->kernel, "+bf16-emulated"));
     assert_non_null(strstr(b.be->compute_warning, "saves no time"));
     assert_int_equal(b.be->matrix_copy_bytes, sizeof(float));
@@ -359,81 +323,10 @@ static void stated(void **state) {
     bench_close(&b);
 }
 
-/* The measure of `ckvc bench`: nothing between float32 and itself, and between float32 and bf16
- * less than what actions do. */
-static void measured_error(void **state) {
-    enum { N = 3 };
-    ckvc_err err = {0};
-    manifest_entry entries[N] = {
-        {.id = (char[]){"a"}}, {.id = (char[]){"b"}}, {.id = (char[]){"c"}}};
-    int32_t ids[N][T + C];
-    prompt prompts[N]; /* short ones: all their variants run three times under ASan, too */
-    bench b = bench_open(2), other;
-    model *reference, *same, *m;
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &reference, &err), CKVC_OK);
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &same, &err), CKVC_OK);
-    assert_true(open_way(CPU_BF16_EMULATED, 2, &other));
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", other.be, &m, &err), CKVC_OK);
-    for (int p = 0; p < N; p++) {
-        for (int i = 0; i < T + C; i++) {
-            ids[p][i] = i % 7 == 0 ? 300 + p : 256 + (i * 7919 + 13 * p) % 1000;
-        }
-        prompts[p] = (prompt){.entry = &entries[p],
-                              .tokens = ids[p],
-                              .n_tokens = (uint32_t)(120 - 20 * p),
-                              .n_continuation = 12};
-    }
-    prompt_list list = {.items = prompts};
-    while (list.n < N) { prompts_add(&list); }
-    const bench_error_options o = {
-        .window = W, .budget = 0.25, .variants = -1, .memory = (size_t)1 << 30, .seed = 1};
-    const model_shape *s = model_get_shape(reference);
-    bench_error e;
-    const calibrate_inputs alike[2] = {{.model = reference, .backend = b.be, .prompts = &list},
-                                       {.model = same, .backend = b.be, .prompts = &list}};
-    if (bench_error_measure(alike, &o, &e, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    assert_true(e.n_rewards ==
-                N * (uint64_t)s->n_layers *
-                    (uint64_t)(s->n_kv_heads * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
-    assert_true(e.n_cells == (uint64_t)s->n_layers * (uint64_t)(s->n_kv_heads + 1));
-    assert_true(e.reward_max == 0 && e.advantage_max == 0 && e.kept_share == 0 &&
-                e.n_changed == 0 && e.advantage_sd > 0);
-    const calibrate_inputs apart[2] = {alike[0],
-                                       {.model = m, .backend = other.be, .prompts = &list}};
-    if (bench_error_measure(apart, &o, &e, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    assert_true(e.reward_mean > 0 && e.reward_mean <= e.reward_max && e.reward_max < 0.2);
-    assert_true(e.advantage_mean > 0 && e.advantage_mean < e.advantage_sd);
-    assert_true(e.n_changed <= e.n_live && e.n_live <= e.n_cells);
-    model_close(reference);
-    model_close(same);
-    model_close(m);
-    bench_close(&b);
-    bench_close(&other);
-}
-
-/* With AMX the CPU's other way to multiply bf16 has its turn in a second run: oneDNN chooses once a
- * process. */
-static bool try_other_way(void) {
-    bench b;
-    const bool amx = open_way(CPU_BF16, 1, &b) && strstr(b.be->kernel, "-amx");
-    bench_close(&b);
-    return amx && !getenv("ONEDNN_MAX_CPU_ISA") &&
-           setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 1) == 0;
-}
-
-int main(int argc, char **argv) {
-    (void)argc;
+int main(void) {
     ckvc_rng_init(&rng, 5, 0, 0);
-#define ROADS(test)                                                                                \
-    cmocka_unit_test(test##_emulated), cmocka_unit_test(test##_wide), cmocka_unit_test(test##_best)
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rounding),
-                                       ROADS(products),
-                                       ROADS(heads),
-                                       ROADS(rows_alone),
-                                       ROADS(whole_model),
-                                       cmocka_unit_test(stated),
-                                       cmocka_unit_test(measured_error)};
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (failed == 0 && try_other_way()) { execv("/proc/self/exe", argv); }
-    return failed;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rounding),    cmocka_unit_test(products),
+                                       cmocka_unit_test(heads),       cmocka_unit_test(rows_alone),
+                                       cmocka_unit_test(whole_model), cmocka_unit_test(stated)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

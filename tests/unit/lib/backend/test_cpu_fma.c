@@ -10,7 +10,7 @@
 #include "lib/backend/backend.h"
 #include "lib/backend/cpu/cpu_fma.c" /* its static functions are what is tested */
 #include "lib/base/memory.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)

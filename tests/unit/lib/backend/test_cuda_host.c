@@ -158,9 +158,9 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
     const uint64_t before = emulation_allocations();
     for (int i = 0; i < 128; i++) { ids[i] = i * 7 % 400 + 5; }
     const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = 8};
-    assert_int_equal(session_prefill(s, &in, &stats, &err), CKVC_OK);
+    assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
-    assert_int_equal(session_next_greedy(s, &next, &err), CKVC_OK);
+    assert_int_equal(sessions_next_greedy(&s, 1, &next, &err), CKVC_OK);
     assert_int_equal(sequence_create(s, NULL, C, &q, &err), CKVC_OK);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(decoder_step_greedy(d, &q, &next.id, 1, &next, &err), CKVC_OK);
@@ -181,7 +181,7 @@ static void prompts_allocate_once(void **state) {
         ckvc_err err = {0};
         assert_int_equal(model_open_path("models/ckvc-tiny-4l", be, &m, &err), CKVC_OK);
         const session_limits limits = {.max_prompt = 90, .max_continuation = 6, .max_window = 8};
-        assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
         assert_int_equal(decoder_create(m, 1, &d, &err), CKVC_OK);
         assert_int_equal(allocations_of(s, d, 40), 1);
         assert_int_equal(allocations_of(s, d, 90), 1);

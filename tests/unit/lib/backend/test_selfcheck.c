@@ -2,7 +2,6 @@
  * one wrong, on one thread or on several; and what the kernels that take its place compute. */
 #include "lib/backend/cpu/cpu_backend.h"
 #include "lib/backend/cpu/cpu_fma.h"
-#include "lib/backend/cpu/cpu_selfcheck.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/unit.h"
 
@@ -28,17 +27,17 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static ckvc_status create(bool openblas, cpu_products products, bench *b, ckvc_err *err) {
+static ckvc_status create(bool openblas, ckvc_compute compute, bench *b, ckvc_err *err) {
     *b = (bench){0};
     *err = (ckvc_err){0};
     assert_int_equal(ckvc_pool_create(3, &b->pool, err), CKVC_OK);
-    return cpu_backend_create(openblas, products, b->pool, &b->be, err);
+    return cpu_backend_create(openblas, compute, b->pool, &b->be, err);
 }
 
 static void whole(void **state) {
     bench b;
     ckvc_err err;
-    assert_int_equal(create(false, CPU_F32, &b, &err), CKVC_OK);
+    assert_int_equal(create(false, CKVC_COMPUTE_F32, &b, &err), CKVC_OK);
     assert_string_equal(b.be->warning, "");
     assert_true(n_seen >= 3 * 5); /* three operations, on one thread once and on all a few times */
     bench_close(&b);
@@ -58,7 +57,7 @@ static void gives_way(void **state) {
             char next[64];
             snprintf(next, sizeof next, "cpu/%s", list[i + 1] ? list[i + 1]->name : "OpenBLAS-");
             broken = i == 0 ? list[0]->name : "AVX"; /* the first, or all of ours */
-            assert_int_equal(create(false, CPU_F32, &b, &err), CKVC_OK);
+            assert_int_equal(create(false, CKVC_COMPUTE_F32, &b, &err), CKVC_OK);
             assert_int_equal(strncmp(b.be->kernel, next, strlen(next)), 0);
             assert_non_null(strstr(b.be->warning, list[0]->name));
             assert_non_null(strstr(b.be->warning, "going on with cpu/"));
@@ -73,18 +72,16 @@ static void stops(void **state) {
     static const struct {
         const char *broken;
         bool openblas;
-        cpu_products products;
+        ckvc_compute compute;
         const char *says;
-    } cases[] = {{"OpenBLAS", true, CPU_F32, "use --backend cpu"},
-                 {"+bf16", false, CPU_BF16, "use --compute f32"},
-                 {"+bf16", false, CPU_BF16_EMULATED, "use --compute f32"},
-                 {"cpu/", false, CPU_F32, "wrong on this machine"}};
+    } cases[] = {{"OpenBLAS", true, CKVC_COMPUTE_F32, "use --backend cpu"},
+                 {"cpu/", false, CKVC_COMPUTE_F32, "wrong on this machine"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (from_threads = 1; from_threads <= 3; from_threads += 2) {
             bench b;
             ckvc_err err;
             broken = cases[i].broken;
-            assert_int_equal(create(cases[i].openblas, cases[i].products, &b, &err), CKVC_E_DEVICE);
+            assert_int_equal(create(cases[i].openblas, cases[i].compute, &b, &err), CKVC_E_DEVICE);
             assert_null(b.be);
             assert_non_null(strstr(err.text, cases[i].says));
             assert_non_null(strstr(err.text, "self-check"));
@@ -110,16 +107,18 @@ static void same_model_on_every_width(void **state) {
         prefill_stats stats;
         int32_t ids[T + C];
         broken = i == 0 ? "nothing" : list[0]->name;
-        assert_int_equal(create(false, CPU_F32, &b, &err), CKVC_OK);
+        assert_int_equal(create(false, CKVC_COMPUTE_F32, &b, &err), CKVC_OK);
         assert_non_null(strstr(b.be->kernel, list[i]->name));
         assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
         const session_limits limits = {.max_prompt = T, .max_continuation = C, .max_window = 16};
-        assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
         for (int t = 0; t < T + C; t++) { ids[t] = (t * 7919 + 13) % model_get_shape(m)->vocab; }
         assert_int_equal(
-            session_prefill(s,
-                            &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16},
-                            &stats, &err),
+            sessions_prefill(
+                &(prefill_job){
+                    s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16},
+                    &stats},
+                1, &err),
             CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, NULL, nll[i], &err), CKVC_OK);
         printf("ran: %s\n", list[i]->name);

@@ -10,15 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/hash.h"
-#include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "lib/base/pool.h"
 #include "lib/base/progress.h"
-#include "lib/base/rng.h"
 #include "lib/base/sizes.h"
 #include "lib/base/text_lines.h"
 #include "tests/unit/unit.h"

@@ -4,7 +4,7 @@
  * stay in memory. */
 #include <unistd.h>
 
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/naive_model.h"
 #include "tests/unit/temp_folder.h"
@@ -55,8 +55,8 @@ static opened open_model(const char *path, int n_threads, size_t memory) {
     ckvc_err err = {0};
     o.b.be->ops->weight_limit(o.b.be, memory);
     if (model_open_path(path, o.b.be, &o.m, &err) != CKVC_OK ||
-        session_create(
-            o.m, (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16},
+        sessions_create(
+            o.m, (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16}, 1,
             &o.s, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }
@@ -79,9 +79,11 @@ static void continue_after(opened *o, const int32_t *ids, int64_t n_prompt, int6
                            const kept_set *sets, double *nll) {
     ckvc_err err = {0};
     prefill_stats stats;
-    if (session_prefill(o->s,
-                        &(prefill_input){.tokens = ids, .n = n_prompt, .n_total = n, .window = 16},
-                        &stats, &err) != CKVC_OK ||
+    if (sessions_prefill(
+            &(prefill_job){
+                o->s, (prefill_input){.tokens = ids, .n = n_prompt, .n_total = n, .window = 16},
+                &stats},
+            1, &err) != CKVC_OK ||
         session_continue(o->s, ids + n_prompt, n - n_prompt, sets, nll, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }

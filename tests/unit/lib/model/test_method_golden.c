@@ -144,10 +144,10 @@ static void check_file(const char *name, const char *golden, const char *dir) {
     const int32_t n_layers = model_get_shape(m)->n_layers;
     session *s;
     assert_int_equal(
-        session_create(
+        sessions_create(
             m,
             (session_limits){.max_prompt = n_tokens, .max_continuation = n, .max_window = window},
-            &s, &err),
+            1, &s, &err),
         CKVC_OK);
     sets kept = sets_create(n_layers, n_tokens);
     size_t n_actions = 0;
@@ -158,10 +158,13 @@ static void check_file(const char *name, const char *golden, const char *dir) {
         int32_t *ids = golden_ids(json_object_get(p, "ids"), &total);
         assert_int_equal(total, n_tokens + n);
         prefill_stats stats;
-        if (session_prefill(
-                s,
-                &(prefill_input){.tokens = ids, .n = n_tokens, .n_total = total, .window = window},
-                &stats, &err) != CKVC_OK) {
+        if (sessions_prefill(&(prefill_job){s,
+                                            (prefill_input){.tokens = ids,
+                                                            .n = n_tokens,
+                                                            .n_total = total,
+                                                            .window = window},
+                                            &stats},
+                             1, &err) != CKVC_OK) {
             fail_msg("%s", err.text);
         }
         check_stats(p, &stats, model_get_shape(m)->n_kv_heads, w);
@@ -227,8 +230,9 @@ static void alpha_identities(void **state) {
     assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
     const int64_t n = 150, windows[] = {1, 32, 64, 149};
     assert_int_equal(
-        session_create(m, (session_limits){.max_prompt = n, .max_continuation = 1, .max_window = n},
-                       &s, &err),
+        sessions_create(m,
+                        (session_limits){.max_prompt = n, .max_continuation = 1, .max_window = n},
+                        1, &s, &err),
         CKVC_OK);
     int32_t ids[150];
     for (int i = 0; i < 150; i++) { ids[i] = i == 0 ? 0 : (i * 37 + i * i * 11) % 4096; }
@@ -237,9 +241,11 @@ static void alpha_identities(void **state) {
         prefill_stats st;
         double paper[150], sum = 0, recent = 0;
         assert_int_equal(
-            session_prefill(
-                s, &(prefill_input){.tokens = ids, .n = n, .n_total = n + 1, .window = window}, &st,
-                &err),
+            sessions_prefill(
+                &(prefill_job){
+                    s, (prefill_input){.tokens = ids, .n = n, .n_total = n + 1, .window = window},
+                    &st},
+                1, &err),
             CKVC_OK);
         for (int64_t t = 0; t < n; t++) {
             paper[t] = st.alpha[t];
@@ -256,14 +262,16 @@ static void alpha_identities(void **state) {
         }
         assert_true(fabs(own - recent / sum) < 1e-9);
 
-        assert_int_equal(session_prefill(s,
-                                         &(prefill_input){.tokens = ids,
-                                                          .n = n,
-                                                          .n_total = n + 1,
-                                                          .window = window,
-                                                          .alpha_kind = CKVC_ALPHA_VISIBLE},
-                                         &st, &err),
-                         CKVC_OK);
+        assert_int_equal(
+            sessions_prefill(&(prefill_job){s,
+                                            (prefill_input){.tokens = ids,
+                                                            .n = n,
+                                                            .n_total = n + 1,
+                                                            .window = window,
+                                                            .alpha_kind = CKVC_ALPHA_VISIBLE},
+                                            &st},
+                             1, &err),
+            CKVC_OK);
         double visible[150], want_sum = 0;
         for (int64_t t = 0; t < n; t++) {
             const double rows = t < n - window ? (double)window : (double)(n - t);
@@ -299,29 +307,31 @@ static void same_bytes(void **state) {
         prefill_stats st;
         double nll[C];
         assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
-        assert_int_equal(session_create(m,
-                                        (session_limits){.max_prompt = T + 100 * run,
-                                                         .max_continuation = C + 30 * run,
-                                                         .max_window = 32},
-                                        &s, &err),
+        assert_int_equal(sessions_create(m,
+                                         (session_limits){.max_prompt = T + 100 * run,
+                                                          .max_continuation = C + 30 * run,
+                                                          .max_window = 32},
+                                         1, &s, &err),
                          CKVC_OK);
         if (run > 1) { /* leave another prompt's rows in every buffer */
             int32_t other[T + 100];
             for (int i = 0; i < T + 100; i++) { other[i] = (i * 97) % 4096; }
-            assert_int_equal(session_prefill(s,
-                                             &(prefill_input){.tokens = other,
-                                                              .n = T + 100,
-                                                              .n_total = T + 150,
-                                                              .window = 32},
-                                             &st, &err),
+            assert_int_equal(sessions_prefill(&(prefill_job){s,
+                                                             (prefill_input){.tokens = other,
+                                                                             .n = T + 100,
+                                                                             .n_total = T + 150,
+                                                                             .window = 32},
+                                                             &st},
+                                              1, &err),
                              CKVC_OK);
             double wide[C + 30];
             assert_int_equal(session_continue(s, other, C + 30, NULL, wide, &err), CKVC_OK);
         }
         assert_int_equal(
-            session_prefill(s,
-                            &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 32},
-                            &st, &err),
+            sessions_prefill(
+                &(prefill_job){
+                    s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 32}, &st},
+                1, &err),
             CKVC_OK);
         assert_int_equal(session_continue(s, ids + T, C, kept, nll, &err), CKVC_OK);
         if (run == 0) {
@@ -352,14 +362,16 @@ static void continuation_equals_one_piece(void **state) {
     for (int i = 0; i < T + C; i++) { ids[i] = (i * 41 + i * i * 13) % 4096; }
     assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
     assert_int_equal(
-        session_create(
-            m, (session_limits){.max_prompt = T + C, .max_continuation = C, .max_window = 16}, &s,
-            &err),
+        sessions_create(
+            m, (session_limits){.max_prompt = T + C, .max_continuation = C, .max_window = 16}, 1,
+            &s, &err),
         CKVC_OK);
     assert_int_equal(session_score(s, ids, T + C, whole, &err), CKVC_OK);
     assert_int_equal(
-        session_prefill(s, &(prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16},
-                        &st, &err),
+        sessions_prefill(
+            &(prefill_job){
+                s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16}, &st},
+            1, &err),
         CKVC_OK);
     assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
     assert_true(fabs(st.r_sem - exp(nll_mean(whole + T - 17, 16))) < 1e-9 * st.r_sem);
@@ -385,7 +397,7 @@ static void continuation_equals_one_piece(void **state) {
     for (int n = 1; n <= 16; n += n < 3 ? 1 : 13) {
         const prefill_input in = {.tokens = ids, .n = n, .n_total = n + C, .window = 16};
         double sum = 0;
-        assert_int_equal(session_prefill(s, &in, &st, &err), CKVC_OK);
+        assert_int_equal(sessions_prefill(&(prefill_job){s, in, &st}, 1, &err), CKVC_OK);
         for (int t = 0; t < n; t++) { sum += st.alpha[t]; }
         assert_true(fabs(sum - n) < 1e-5 && st.r_struct >= 0);
         assert_true(n > 1 ? fabs(st.r_sem - exp(nll_mean(whole, n - 1))) < 1e-4 * st.r_sem

@@ -19,8 +19,10 @@ static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t 
     ckvc_err err = {0};
     prefill_stats got;
     const int64_t window = (int64_t)golden_number(want, "window");
-    if (session_prefill(s, &(prefill_input){.tokens = ids, .n = n, .n_total = n, .window = window},
-                        &got, &err) != CKVC_OK) {
+    if (sessions_prefill(
+            &(prefill_job){
+                s, (prefill_input){.tokens = ids, .n = n, .n_total = n, .window = window}, &got},
+            1, &err) != CKVC_OK) {
         fail_msg("%s", err.text);
     }
     const json_t *alpha = json_object_get(want, "alpha"), *rho = json_object_get(want, "rho");
@@ -64,9 +66,9 @@ static void check_model(const char *name) {
     assert_string_equal(model_name(m), name);
     session *s;
     assert_int_equal(
-        session_create(m,
-                       (session_limits){.max_prompt = 128, .max_continuation = 8, .max_window = 16},
-                       &s, &err),
+        sessions_create(
+            m, (session_limits){.max_prompt = 128, .max_continuation = 8, .max_window = 16}, 1, &s,
+            &err),
         CKVC_OK);
     snprintf(path, sizeof path, MODELS "%s/expected.json", name);
     json_t *root = golden_read(path);
@@ -201,14 +203,16 @@ static void bad_tokens(void **state) {
     double nll[20];
     assert_int_equal(model_open_path(MODELS "llama-mha", b.be, &m, &err), CKVC_OK);
     assert_int_equal(
-        session_create(m,
-                       (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16},
-                       &s, &err),
+        sessions_create(
+            m, (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16}, 1, &s,
+            &err),
         CKVC_OK);
     ids[7] = 257;
     assert_int_equal(
-        session_prefill(s, &(prefill_input){.tokens = ids, .n = 20, .n_total = 20, .window = 16},
-                        &stats, &err),
+        sessions_prefill(
+            &(prefill_job){s, (prefill_input){.tokens = ids, .n = 20, .n_total = 20, .window = 16},
+                           &stats},
+            1, &err),
         CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token 7 is id 257"));
     err = (ckvc_err){0};
@@ -218,8 +222,10 @@ static void bad_tokens(void **state) {
     err = (ckvc_err){0};
     ids[7] = 256;
     assert_int_equal(
-        session_prefill(s, &(prefill_input){.tokens = ids, .n = 20, .n_total = 257, .window = 16},
-                        &stats, &err),
+        sessions_prefill(
+            &(prefill_job){s, (prefill_input){.tokens = ids, .n = 20, .n_total = 257, .window = 16},
+                           &stats},
+            1, &err),
         CKVC_E_DATA);
     assert_non_null(strstr(err.text, "context of 256"));
     session_destroy(s);

@@ -52,18 +52,22 @@ static void golden(const char *kind) {
         memcpy(again + n_instruction, tokens, (size_t)n * sizeof *again);
         session *s;
         prefill_stats stats;
-        assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
         const prefill_input in = {.tokens = tokens, .n = n, .n_total = n + repeated, .window = 1};
-        if (session_prefill(s, &in, &stats, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        if (sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err) != CKVC_OK) {
+            fail_msg("%s", err.text);
+        }
         if (c > 1) {
             assert_int_equal(
-                session_targets(s, &(target_input){.tokens = continuation, .n = c - 1}, out, &err),
+                sessions_targets(
+                    &(target_job){s, (target_input){.tokens = continuation, .n = c - 1}, out}, 1,
+                    &err),
                 CKVC_OK);
             compare_targets(&w[0], out, json_object_get(p, "y_c"), 0);
         }
         const target_input repeat = {
             .tokens = again, .n = repeated, .first_row = n_instruction, .largest = true};
-        assert_int_equal(session_targets(s, &repeat, out, &err), CKVC_OK);
+        assert_int_equal(sessions_targets(&(target_job){s, repeat, out}, 1, &err), CKVC_OK);
         compare_targets(&w[1], out, json_object_get(p, "y_r"), 4);
         session_destroy(s);
     }
@@ -131,13 +135,13 @@ static void watcher(void **state) {
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
     const session_limits limits = {
         .max_prompt = T + 9, .max_continuation = 2, .max_window = ROWS, .max_watched = ROWS};
-    assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+    assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
     prefill_input in = {.tokens = ids, .n = T, .n_total = T + 2, .window = ROWS};
-    assert_int_equal(session_prefill(s, &in, &stats, &err), CKVC_OK);
+    assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
     memcpy(alpha, stats.alpha, sizeof alpha);
     const double r_sem = stats.r_sem;
     in.watcher = &watch;
-    assert_int_equal(session_prefill(s, &in, &stats, &err), CKVC_OK);
+    assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
     assert_int_equal(w->n_heads, L * G);
     assert_memory_equal(alpha, stats.alpha, sizeof alpha); /* watching changes nothing */
     assert_true(r_sem == stats.r_sem);
@@ -198,14 +202,14 @@ static void same_bytes(void **state) {
                                        .max_window = 32,
                                        .max_targets = C + 70 * run};
         assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
-        assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
         const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = 32};
-        assert_int_equal(session_prefill(s, &in, &stats, &err), CKVC_OK);
+        assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
         for (int k = 0; k < 4; k++) {
             const bool largest = (k + run) % 2;
             const target_input targets = {
                 .tokens = ids + T, .n = C, .first_row = largest ? 20 : 0, .largest = largest};
-            assert_int_equal(session_targets(s, &targets, out, &err), CKVC_OK);
+            assert_int_equal(sessions_targets(&(target_job){s, targets, out}, 1, &err), CKVC_OK);
             if (run == 0 && k < 2) { memcpy(first[largest], out, sizeof out); }
             assert_memory_equal(first[largest], out, sizeof out);
         }
@@ -246,10 +250,12 @@ static void ragged_sets(void **state) {
         .max_prompt = T, .max_continuation = C, .max_window = 32, .max_lanes = 1 + L};
     const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = 32};
     assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
-    assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
-    assert_int_equal(session_prefill(s, &in, &stats, &err), CKVC_OK);
+    assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
+    assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
     double swept[1 + L][C], plain[C];
-    assert_int_equal(session_rollouts(s, ids + T, C, lanes, 1 + L, &swept[0][0], &err), CKVC_OK);
+    assert_int_equal(
+        sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, 1 + L, &swept[0][0], NULL}, 1, &err),
+        CKVC_OK);
     for (int32_t i = 0; i < 1 + L; i++) {
         kept_set sets[L] = {base, base, base, base};
         if (i > 0) { sets[i - 1] = other; }

@@ -41,7 +41,7 @@ static void rig_open(rig *r, int threads, size_t limit, int together) {
                                    .max_targets = T,
                                    .joined = together == 2 ? N : 0};
     for (int i = 0; i < N && !together; i++) {
-        assert_int_equal(session_create(r->m, limits, &r->s[i], &err), CKVC_OK);
+        assert_int_equal(sessions_create(r->m, limits, 1, &r->s[i], &err), CKVC_OK);
     }
     if (together) { assert_int_equal(sessions_create(r->m, limits, N, r->s, &err), CKVC_OK); }
     for (int i = 0; i < N; i++) {

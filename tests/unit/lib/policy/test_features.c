@@ -81,7 +81,7 @@ static void golden(bool rotated) {
         const session_limits limits = {.max_prompt = n, .max_window = 64, .max_watched = ROWS};
         session *s;
         prefill_stats stats;
-        assert_int_equal(session_create(m, limits, &s, &err), CKVC_OK);
+        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
         json_object_foreach(json_object_get(p, "features"), name, head) {
             static seen w;
             memset(&w, 0, sizeof w);
@@ -91,7 +91,9 @@ static void golden(bool rotated) {
             const prefill_watcher watcher = {.n_rows = ROWS, .see = see, .ctx = &w};
             const prefill_input in = {
                 .tokens = tokens, .n = n, .n_total = n, .window = 64, .watcher = &watcher};
-            if (session_prefill(s, &in, &stats, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+            if (sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err) != CKVC_OK) {
+                fail_msg("%s", err.text);
+            }
             ckvc_features_late((uint32_t)n, w.layer_attention, stats.alpha, D,
                                &w.f[0][CKVC_FEATURES_LATE]);
             json_object_foreach(head, at, f) {

@@ -1,7 +1,7 @@
 /* Budgets for heads and layers: capacities against golden/budgets and their own definition, the
  * scores by hand, a head's set against a full sort, and what a table with shares must hold. */
-#include "lib/base/rng.h"
-#include "lib/policy/share_actions.h"
+#include "lib/base/hash.h"
+#include "lib/policy/retain_many.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/unit.h"
 

@@ -5,7 +5,7 @@
 
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/memory.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "tests/unit/sets_fixture.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"

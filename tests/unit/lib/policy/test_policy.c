@@ -1,6 +1,6 @@
 /* The policy library against golden/method/retention.json (bit for bit), against a full sort, and
  * at its edges. */
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "lib/base/names.h"
 #include "lib/policy/ckvc_policy.h"
 #include "lib/policy/retain_many.h"

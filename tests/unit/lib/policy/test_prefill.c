@@ -1,8 +1,8 @@
 /* From a prefill to the kept sets: what the library keeps of a real prefill that comes in tiles is
  * what `ckvc score` keeps, for every table, mode and score; and tiles that are wrong are refused.
  */
-#include "calib/policies/policy_sets.h"
-#include "lib/base/rng.h"
+#include "judge/policies/policy_sets.h"
+#include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
 #include "tests/unit/unit.h"
@@ -82,7 +82,7 @@ static void open_rig(rig *r, const char *path, uint32_t T) {
     r->plain = calloc(lg * r->D, sizeof(float));
     r->inv_freq = calloc(r->D / 2, sizeof(double));
     const session_limits limits = {.max_prompt = T, .max_window = W, .max_watched = ROWS};
-    assert_int_equal(session_create(r->m, limits, &r->s, &err), CKVC_OK);
+    assert_int_equal(sessions_create(r->m, limits, 1, &r->s, &err), CKVC_OK);
     memcpy(r->inv_freq, session_key_frequencies(r->s), r->D / 2 * sizeof(double));
 }
 
@@ -92,10 +92,10 @@ static void prefill(rig *r, ckvc_alpha_kind alpha) {
     const prefill_watcher watcher = {.n_rows = ROWS, .queries = true, .see = see, .ctx = r};
     prefill_input in = {
         .tokens = r->tokens, .n = r->T, .n_total = r->T, .window = W, .alpha_kind = alpha};
-    assert_int_equal(session_prefill(r->s, &in, &r->stats, &err), CKVC_OK);
+    assert_int_equal(sessions_prefill(&(prefill_job){r->s, in, &r->stats}, 1, &err), CKVC_OK);
     memcpy(r->inv_freq, session_key_frequencies(r->s), r->D / 2 * sizeof(double));
     in.watcher = &watcher;
-    assert_int_equal(session_prefill(r->s, &in, &r->stats, &err), CKVC_OK);
+    assert_int_equal(sessions_prefill(&(prefill_job){r->s, in, &r->stats}, 1, &err), CKVC_OK);
 }
 
 static void close_rig(rig *r) {
@@ -234,7 +234,7 @@ static void compare_table(const rig *r, const kind *of, bool shares) {
     ckvc_err err = {0};
     ckvc_table *t = make_table(r, of, shares);
     CKVC_AUTO(table_file_free_at) table_file *file = table_file_around(t, false);
-    const score_policy list[] = {{SCORE_TABLE, file}};
+    const score_policy list[] = {{.kind = SCORE_TABLE, .table = file}};
     policy_choice choice = {
         .list = list,
         .n = 1,
@@ -252,7 +252,7 @@ static void compare_table(const rig *r, const kind *of, bool shares) {
     assert_int_equal(policy_sets_create(&choice, model_get_shape(r->m), &r->prompts, &sets, &err),
                      CKVC_OK);
     policy_sets_need(sets, &limits);
-    assert_int_equal(session_create(r->m, limits, &s, &err), CKVC_OK);
+    assert_int_equal(sessions_create(r->m, limits, 1, &s, &err), CKVC_OK);
     assert_int_equal(policy_sets_prefill(sets, s, &r->item, &stats, &err), CKVC_OK);
     for (uint32_t b = 0; b < N_ASKED; b++) {
         const policy_kept *kept;
@@ -545,10 +545,103 @@ static void test_short_prompts(void **state) {
     close_rig(&r);
 }
 
+/* What a prefill keeps of every head, [L][G]. */
+static void same_sets(const rig *r, const ckvc_prefill *a, const ckvc_prefill *b) {
+    for (uint32_t u = 0; u < r->L * r->G; u++) {
+        uint32_t n, m;
+        const uint32_t *x = ckvc_prefill_set(a, u / r->G, u % r->G, &n),
+                       *y = ckvc_prefill_set(b, u / r->G, u % r->G, &m);
+        assert_int_equal(n, m);
+        assert_memory_equal(x, y, n * sizeof *x);
+    }
+}
+
+/* Another score, mode and floor than the table's, as if the table had them; and one prefill asked
+ * for another budget and floor, as if it had been begun for them. */
+static void test_asked(void **state) {
+    rig r;
+    open_rig(&r, "models/ckvc-tiny-4l", 150);
+    prefill(&r, CKVC_ALPHA_PAPER);
+    ckvc_table *t = make_table(&r, &(kind){CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1},
+                               true),
+               *other = ckvc_table_clone(t);
+    const double floor = 0.7, none = 0;
+    ckvc_score window = ckvc_default_score(CKVC_SCORE_WINDOW, t->score->features);
+    window.mode = CKVC_MODE_LAYERS;
+    for (uint32_t b = 0; b < N_BUDGETS; b++) {
+        other->score[b] = window;
+        other->c_min[b].floor = floor;
+    }
+    keeper way = keeper_of(&r, t, 60), want = keeper_of(&r, other, 60);
+    way.request.score = &window;
+    way.request.floor = &floor;
+    assert_true(begin(&way) && begin(&want));
+    feed(&way, &r, 4096, false);
+    feed(&want, &r, 4096, false);
+    same_sets(&r, way.p, want.p);
+    free(want.workspace);
+
+    for (uint32_t b = 0; b < N_BUDGETS; b++) { other->c_min[b].floor = none; }
+    want = keeper_of(&r, other, 0.25);
+    assert_true(begin(&want));
+    feed(&want, &r, 4096, false);
+    assert_int_equal(ckvc_prefill_again(way.p, 0.25, &none), 0);
+    uint32_t n;
+    assert_null(ckvc_prefill_set(way.p, 0, 0, &n)); /* not chosen yet */
+    assert_null(ckvc_prefill_scores(way.p, 0, 0));
+    assert_int_equal(ckvc_prefill_keep_in(way.p, 2, 0), -1);
+    assert_non_null(strstr(ckvc_prefill_message(way.p), "risk cell 2, 0: the table has 2 x 2"));
+    must(&way, ckvc_prefill_keep_in(way.p, 0, 1));
+    same_sets(&r, way.p, want.p);
+    assert_int_equal(ckvc_prefill_candidates(way.p, 0), r.T);
+    assert_int_equal(ckvc_prefill_candidates(way.p, r.L), 0);
+    assert_null(ckvc_prefill_scores(way.p, r.L, 0));
+
+    /* a refused budget leaves what was there */
+    assert_int_equal(ckvc_prefill_keep_in(way.p, 0, 0), -1);
+    assert_non_null(strstr(ckvc_prefill_message(way.p), "there already"));
+    assert_int_equal(ckvc_prefill_again(way.p, 3, NULL), -1);
+    assert_non_null(strstr(ckvc_prefill_message(way.p), "the least is 9"));
+    assert_int_equal(ckvc_prefill_again(way.p, -1, NULL), -1);
+    assert_int_equal(ckvc_prefill_again(way.p, 60, &(double){1.5}), -1);
+    assert_non_null(strstr(ckvc_prefill_message(way.p), "a floor of 1.5: want 0 to 1"));
+    same_sets(&r, way.p, want.p);
+    free(want.workspace);
+    free(way.workspace);
+
+    /* blocks that rank by different scores are two prefills */
+    t->score[1] = window;
+    way = keeper_of(&r, t, t->budgets[0]);
+    assert_true(begin(&way));
+    assert_int_equal(ckvc_prefill_again(way.p, t->budgets[1], NULL), -1);
+    assert_non_null(strstr(ckvc_prefill_message(way.p), "ranks by another score"));
+    free(way.workspace);
+    const struct {
+        ckvc_score score;
+        const char *why;
+    } bad[] = {{{.kind = 9}, "score 9 in mode 0"},
+               {{.mode = 9}, "in mode 9"},
+               {{.kind = CKVC_SCORE_WINDOW, .window = 8, .pool = 4}, "an odd pool"},
+               {{.kind = CKVC_SCORE_LEARNED, .features = 2}, "which the table does not have"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ckvc_request q = way.request;
+        q.score = &bad[i].score;
+        refused(&r, &q, bad[i].why);
+    }
+    ckvc_table *plain = make_table(&r, &(kind){0}, false);
+    ckvc_request q = keeper_of(&r, plain, 60).request;
+    q.score = &window;
+    refused(&r, &q, "mode layers: the table has no such shares");
+    ckvc_table_free(plain);
+    ckvc_table_free(other);
+    ckvc_table_free(t);
+    close_rig(&r);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sets),
-                                       cmocka_unit_test(test_begin_refuses),
-                                       cmocka_unit_test(test_tiles), cmocka_unit_test(test_needs),
-                                       cmocka_unit_test(test_short_prompts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sets),          cmocka_unit_test(test_begin_refuses),
+        cmocka_unit_test(test_tiles),         cmocka_unit_test(test_needs),
+        cmocka_unit_test(test_short_prompts), cmocka_unit_test(test_asked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * tokenizer.json files, and the limits that keep bad patterns and long words from hanging. */
 #include <unistd.h>
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/files.h"
 #include "lib/base/progress.h"
 #include "lib/base/utf8.h"

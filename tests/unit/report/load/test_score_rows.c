@@ -5,9 +5,9 @@
 #include <dirent.h>
 #include <unistd.h>
 
-#include "lib/base/buffer.h"
+#include "lib/base/json.h"
 #include "lib/base/files.h"
-#include "lib/base/rng.h"
+#include "lib/base/hash.h"
 #include "report/report.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"

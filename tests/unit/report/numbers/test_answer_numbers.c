@@ -66,13 +66,11 @@ static const char *written(const char *name, bool unseen) {
     return in_temp_folder(name);
 }
 
-static json_t *make(const char *const *files, size_t n, char **page) {
-    char *verdict = NULL;
+/* The report's JSON and summary; both the caller's to free. */
+static json_t *make(const char *const *files, size_t n, char **summary) {
     report_options o = {
         .answers = files, .n_answers = n, .layer_bins = 2, .replicates = 500, .seed = 1};
-    json_t *json = report_made(&o, &verdict, page);
-    free(verdict);
-    return json;
+    return report_made(&o, summary);
 }
 
 static void text_is(json_t *j, const char *path, const char *want) {
@@ -81,8 +79,8 @@ static void text_is(json_t *j, const char *path, const char *want) {
 
 static void by_hand(void **state) {
     const char *file = written("a.jsonl", true);
-    CKVC_AUTO_FREE char *page = NULL;
-    json_auto_t *j = make(&file, 1, &page);
+    CKVC_AUTO_FREE char *summary = NULL;
+    json_auto_t *j = make(&file, 1, &summary);
     assert_int_equal(json_array_size(at(j, "answers")), 2);
     text_is(j, "answers.0.query", "seen");
     text_is(j, "answers.1.query", "unseen");
@@ -130,8 +128,8 @@ static void by_hand(void **state) {
     is(j, "answers.0.aimed.1", 128);
     is(j, "answers.0.lines.2.needle.0.0", 0.5);
     is(j, "answers.0.lines.2.needle.2.1", 0.5);
-    assert_non_null(strstr(page, "25% of T, question seen: full cache 0.750; table 0.625; best "
-                                 "other snapkv 0.458 (\u22120.167"));
+    assert_non_null(strstr(summary, "25% of T, question seen: full cache 0.750; table 0.625; best "
+                                    "other snapkv 0.458 (\u22120.167"));
 }
 
 /* The same file twice counts once; another score of the same answer is an error. */
@@ -141,8 +139,8 @@ static void in_several_files(void **state) {
     snprintf(first, sizeof first, "%s", written("a.jsonl", false));
     files[0] = first;
     files[1] = written("b.jsonl", false);
-    CKVC_AUTO_FREE char *page = NULL, *text = NULL;
-    json_auto_t *j = make(files, 2, &page);
+    CKVC_AUTO_FREE char *summary = NULL, *text = NULL;
+    json_auto_t *j = make(files, 2, &summary);
     is(j, "answers.0.n_items", 16);
     is(j, "answers.0.lines.1.score", (1 + 0.25) / 2);
 
@@ -176,12 +174,13 @@ static void first_table(void **state) {
         put(f, (line){"copy", id, "seen", second_table, 0.25, 1, 0, 0, -1});
     }
     assert_int_equal(fclose(f), 0);
-    CKVC_AUTO_FREE char *page = NULL;
-    json_auto_t *j = make(&file, 1, &page);
+    CKVC_AUTO_FREE char *summary = NULL;
+    json_auto_t *j = make(&file, 1, &summary);
     text_is(j, "answers.0.lines.1.policy", "table ffeeddccbbaa");
     text_is(j, "answers.0.lines.2.policy", "table 001122334455");
     is(j, "answers.0.lines.2.against_table", 0.5);
-    assert_non_null(strstr(page, "table ffeeddccbbaa 0.500; best other table 001122334455 1.000"));
+    assert_non_null(
+        strstr(summary, "table ffeeddccbbaa 0.500; best other table 001122334455 1.000"));
 }
 
 /* A plain table: its columns begin at one place in every line; nothing in it moves a terminal. */

@@ -1,9 +1,0 @@
-/* SnapKV: the last 32, and the largest means of their attention, the largest of 7 positions before
- * them (its LongBench settings). */
-#include "calib/policies/rules/rules.h"
-#include "calib/policies/rules/window_attention.h"
-
-const policy_rule rule_snapkv = {
-    .kind = SCORE_SNAPKV,
-    .by_head = true,
-    .score = {.see = window_see_largest, .window = 32, .pool = 7, .last = 32}};

@@ -1,0 +1,638 @@
+/* Passes to a table: see compile.h. */
+#include "compile/compile.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "calib/actions/prompt_sets.h"
+#include "compile/grid_search.h"
+#include "judge/score/score.h"
+#include "cql/fit/fit_records.h"
+#include "lib/base/files.h"
+#include "lib/base/json.h"
+#include "lib/base/progress.h"
+
+typedef struct loop {
+    run_dir *run;
+    const compile_options *o;
+    compile_result *result;
+    calibrate_options pass_options; /* of the pass in hand */
+    table_file *table;              /* of the pass before; NULL: the start table */
+    prompt_list select, heldout;    /* who chooses, who judges; items borrowed */
+    heldout *scores, *round_start;  /* under `table`; under the table that the round began with */
+    heldout *choosing;              /* by demand with rewards: under `table`, of those who choose */
+} loop;
+
+/* ---- plans ---- */
+
+/* What `calibrate --side KIND` would do under this table (NULL: the start table, or none). */
+static plan pass_plan(const compile_options *o, pass_kind kind, const table_file *table,
+                      calibrate_options *options) {
+    plan p = *o->plan;
+    *options = *o->plan->options;
+    p.verb = "calibrate";
+    p.options = options;
+    options->kind = kind == PASS_DEMAND                        ? SHARD_DEMAND
+                    : kind == PASS_SCORE                       ? SHARD_SCORE
+                    : kind == PASS_SHARES || kind == PASS_CUTS ? SHARD_SHARES
+                                                               : SHARD_LOGGED;
+    options->shares = table;
+    options->sides[CKVC_SIDE_HEAD] = kind == PASS_HEAD || kind == PASS_SHARES;
+    options->sides[CKVC_SIDE_GATE] = kind == PASS_GATE || kind == PASS_CUTS;
+    if (options->kind != SHARD_LOGGED) { return p; }
+    if (kind == PASS_GATE) { options->until_stable = 0; /* looks at heads */ }
+    if (table) { /* --tables brings its own edges, whatever made them */
+        p.edges = EDGES_QUANTILE;
+        p.edges_from = "start table";
+        p.start_table = table->content_id;
+    }
+    return p;
+}
+
+static void set_pass_plan(run_dir *run, const plan *p) {
+    char hash[CKVC_SHA256_HEX];
+    json_auto_t *json = plan_json(p);
+    run_hash_plan(json, hash);
+    run_set_pass_plan(run, hash);
+}
+
+json_t *compile_plan_json(const compile_options *o) {
+    plan p = *o->plan;
+    calibrate_options options = *p.options;
+    const fit_options *f = o->fit;
+    ckvc_side sides[CKVC_SIDE_COUNT];
+    options.sides[CKVC_SIDE_HEAD] = options.sides[CKVC_SIDE_GATE] = false;
+    for (int i = options.kind == SHARD_DEMAND ? 0 : probe_sides(o->probe, sides); i-- > 0;) {
+        options.sides[sides[i]] = true;
+    }
+    p.verb = "compile";
+    p.options = &options;
+    json_t *json = plan_json(&p);
+    if (options.kind == SHARD_DEMAND) {
+        json_object_set_new(json, "fit",
+                            json_pack("{s:s, s:s, s:f, s:I, s:s?}", "mode", ckvc_mode_name(f->mode),
+                                      "score", ckvc_score_name(f->score), "c_min", f->c_min,
+                                      "bootstrap", (json_int_t)f->replicates, "label", f->label));
+        json_object_set_new(json, "select", json_real(o->plan->prompt_options->select));
+        if (o->rounds > 0) {
+            json_t *variants =
+                options.variants < 0 ? json_string("all") : json_integer(options.variants);
+            json_object_set_new(json, "rewards",
+                                json_pack("{s:I, s:o, s:f, s:f, s:b, s:[ii]}", "rounds",
+                                          (json_int_t)o->rounds, "variants", variants,
+                                          "check_rollouts", options.check_rollouts, "cql_alpha",
+                                          f->cql_alpha, "shrink", f->shrink, "cells",
+                                          (int)f->n_entropy_bins, (int)f->n_ppl_bins));
+        }
+        if (f->score == CKVC_SCORE_LEARNED) {
+            JSON_NUMBERS(json, {"positions", options.setting.positions}, {"features", f->features});
+        }
+        return json;
+    }
+    json_t *fit = json_pack("{s:f, s:s, s:s, s:s, s:I, s:b, s:s?}", "cql_alpha", f->cql_alpha,
+                            "solver", f->solver == FIT_EXACT ? "exact" : "adamw", "reward",
+                            f->reward == FIT_ADVANTAGE ? "advantage" : "raw", "unsupported",
+                            fit_unsupported_name(f->unsupported), "bootstrap",
+                            (json_int_t)f->replicates, "shrink", f->shrink, "label", f->label);
+    json_object_set_new(json, "fit", fit);
+    json_object_set_new(json, "rounds", json_integer(o->rounds));
+    json_object_set_new(json, "probe", json_string(probe_name(o->probe)));
+    return json;
+}
+
+void compile_begin(run_dir *run, const compile_options *o) {
+    pass_kind passes[PASS_KINDS];
+    calibrate_options options;
+    (void)probe_passes(o->probe, (demand_passes){0}, passes);
+    const plan p = pass_plan(o, passes[0], NULL, &options);
+    set_pass_plan(run, &p);
+}
+
+/* ---- checkpoints ---- */
+
+static ckvc_status stopped(const loop *c, const char *what, ckvc_err *err) {
+    return ckvc_fail(err, CKVC_E_STOPPED, "%s: stopped %s; the same command with --resume goes on",
+                     run_path(c->run), what);
+}
+
+static ckvc_status check_stop(const loop *c, ckvc_err *err) {
+    return ckvc_stop_requested() ? stopped(c, "between two steps", err) : CKVC_OK;
+}
+
+static ckvc_status publish_table(loop *c, table_file *t, const char *file, ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = ckvc_path_join(run_path(c->run), file);
+    CKVC_AUTO_FREE char *dir = ckvc_path_dir(path);
+    CKVC_TRY(ckvc_make_dirs(dir, err));
+    CKVC_TRY(table_file_write(t, path, true, err));
+    return run_checkpoint(c->run, file, err);
+}
+
+/* Path of a checkpoint whose bytes are those that the journal names; free() it. */
+static ckvc_status checked_path(const run_dir *run, const char *file, char **path, ckvc_err *err) {
+    CKVC_AUTO_FREE char *bytes = NULL;
+    size_t n;
+    CKVC_TRY(run_read_file(run, file, &bytes, &n, err));
+    *path = ckvc_path_join(run_path(run), file);
+    return CKVC_OK;
+}
+
+static bool same_shape(const ckvc_table *a, const ckvc_table *b) {
+    return a->n_layers == b->n_layers && a->n_heads == b->n_heads && a->n_budgets == b->n_budgets &&
+           a->n_entropy_bins == b->n_entropy_bins && a->n_ppl_bins == b->n_ppl_bins &&
+           a->n_head_actions == b->n_head_actions && a->n_gate_actions == b->n_gate_actions;
+}
+
+/* By demand: of the model, with shares under the run's budgets. */
+static bool of_this_run(const loop *c, const ckvc_table *t) {
+    if (c->o->start) { return same_shape(t, c->o->start); }
+    const model_shape *shape = model_get_shape(c->o->plan->inputs->model);
+    return t->share && t->n_layers == (uint32_t)shape->n_layers &&
+           t->n_heads == (uint32_t)shape->n_kv_heads &&
+           t->n_budgets == c->o->plan->options->setting.budgets.n;
+}
+
+static ckvc_status read_table(const loop *c, const char *file, table_file **out, ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = NULL;
+    CKVC_AUTO(table_file_free_at) table_file *t = NULL;
+    CKVC_TRY(checked_path(c->run, file, &path, err));
+    CKVC_TRY(table_file_read(path, &t, err));
+    CKVC_FAIL_IF(!of_this_run(c, t->table), err, CKVC_E_DATA,
+                 "%s: is not of this run's shape; the file was changed", path);
+    *out = ckvc_take(&t);
+    return CKVC_OK;
+}
+
+/* ---- the table of a pass ---- */
+
+static const ckvc_table *table_before(const loop *c) {
+    return c->table ? c->table->table : c->o->start;
+}
+
+/* What the pass's records make of the table before it. */
+static ckvc_status fit_pass(loop *c, int number, table_file **out, ckvc_err *err) {
+    const probe_kind probe = c->o->probe;
+    fit_options f = *c->o->fit;
+    const char *path = run_path(c->run);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = NULL;
+    f.pass = number;
+    f.incoming = c->table ? c->table : c->o->tables;
+    if (c->pass_options.kind == SHARD_DEMAND && f.score == CKVC_SCORE_LEARNED) {
+        f.score = CKVC_SCORE_WINDOW; /* until the learned one is there */
+    }
+    if (probe == PROBE_INDEPENDENT || probe == PROBE_ALPHA_0 || probe == PROBE_MEAN_GATE ||
+        probe == PROBE_EPSILON_GREEDY) {
+        f.probe = probe_name(probe);
+    }
+    CKVC_TRY(fit_records(&path, 1, &f, &r, err));
+    *out = ckvc_take(&r->table);
+    return CKVC_OK;
+}
+
+/* --probe mean-gate: the threshold of every cell becomes the layer's mean, and META's count of
+ * changed entries that of those. */
+static void take_mean_gate(const loop *c, table_file *t) {
+    const float *before = table_before(c)->tau;
+    const size_t n = ckvc_tau_index(t->table, t->table->n_layers, 0, 0, 0);
+    ckvc_table *mean = score_control_table(SCORE_MEAN_GATE, t->table);
+    size_t changed = 0;
+    for (size_t i = 0; i < n; i++) {
+        t->table->tau[i] = mean->tau[i];
+        changed += mean->tau[i] != before[i];
+    }
+    ckvc_table_free(mean);
+    json_object_set_new(
+        json_object_get(json_object_get(t->meta, "diagnostics"), ckvc_side_name(CKVC_SIDE_GATE)),
+        "changed", json_integer((json_int_t)changed));
+}
+
+/* Logs and fits, or searches; the table is checkpoint `file` then. */
+static ckvc_status make_table(loop *c, int number, const compile_pass *p, const char *file,
+                              pass_counts *counts, ckvc_err *err) {
+    const calibrate_inputs *in = c->o->plan->inputs;
+    CKVC_AUTO(table_file_free_at) table_file *made = NULL;
+    if (p->kind == PASS_SELECT) {
+        select_take(c->result->select, c->table);
+        return publish_table(c, c->table, file, err);
+    }
+    CKVC_TRY(check_stop(c, err));
+    if (c->o->probe == PROBE_GRID_SEARCH) {
+        const grid_pass grid = {.run = c->run,
+                                .name = p->name,
+                                .inputs = in,
+                                .options = &c->pass_options,
+                                .start = table_before(c),
+                                .side = (ckvc_side)p->kind};
+        CKVC_TRY(grid_search(&grid, &made, counts, err));
+    } else {
+        if (c->pass_options.kind != SHARD_LOGGED) {
+            CKVC_TRY(calibrate_repeat(c->run, p->name, in, &c->pass_options, counts, err));
+        } else {
+            CKVC_TRY(calibrate_pass(c->run, p->name, in, &c->pass_options, table_before(c), counts,
+                                    err));
+        }
+        CKVC_TRY(fit_pass(c, number, &made, err));
+        if (c->o->probe == PROBE_MEAN_GATE && p->kind == PASS_GATE) { take_mean_gate(c, made); }
+    }
+    return publish_table(c, made, file, err);
+}
+
+/* ---- held-out prompts ---- */
+
+/* What a table is held against. Of demand's the table, top-k, snapkv, adakv and cake, the strongest
+ * rules that read a prompt once, keep as many entries on every prompt, matched over all of them. */
+static const score_kind loop_policies[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_TABLE},
+                        demand_policies[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_TOP_K,
+                                             SCORE_SNAPKV,   SCORE_ADAKV,   SCORE_CAKE,
+                                             SCORE_TABLE};
+enum { POLICIES_MAX = sizeof demand_policies / sizeof *demand_policies };
+
+/* Scores policies [n] on prompts as checkpoint `file`. */
+static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_policy *policies,
+                              size_t n, const char *file, ckvc_err *err) {
+    const plan *p = c->o->plan;
+    const calibrate_options *co = p->options;
+    const uint32_t L = (uint32_t)model_get_shape(p->inputs->model)->n_layers;
+    double mean = 0;
+    for (uint32_t l = 0; l < co->setting.layer_budgets.n; l++) {
+        mean += co->setting.layer_budgets.v[l] / L; /* stands for them all in the lines */
+    }
+    score_options o = {.choice = {.list = policies,
+                                  .n = n,
+                                  .setting = co->setting,
+                                  .mode = CKVC_MODE_COUNT,
+                                  .score = CKVC_SCORE_COUNT},
+                       .quiet = co->quiet,
+                       .memory = co->memory};
+    if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
+    ckvc_err why = {0};
+    CKVC_TRY(check_stop(c, err));
+    const ckvc_status st = heldout_score(p->inputs, prompts, &o, &lines, &why);
+    if (st == CKVC_E_STOPPED) { return stopped(c, "while scoring held-out prompts", err); }
+    CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
+    return run_checkpoint_file(c->run, file, lines.data, lines.size, err);
+}
+
+/* Scores on the prompts that judge the table and what it is held against; or on those that choose
+ * the table alone. */
+static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file *table,
+                               const char *file, ckvc_err *err) {
+    const bool demand = c->o->probe == PROBE_DEMAND;
+    if (of == &c->select) {
+        return log_scores(c, of, &(score_policy){.kind = SCORE_TABLE, .table = table}, 1, file,
+                          err);
+    }
+    const score_kind *kinds = demand ? demand_policies : loop_policies;
+    score_policy policies[POLICIES_MAX];
+    size_t n = 0;
+    do {
+        const bool own = kinds[n] == SCORE_MATCHED || kinds[n] == SCORE_TABLE;
+        policies[n] = (score_policy){.kind = kinds[n], .table = own ? table : NULL};
+    } while (kinds[n++] != SCORE_TABLE);
+    return log_scores(c, of, policies, n, file, err);
+}
+
+/* The same, and read, net of what entries cost (NULL: nothing). NULL without such prompts. */
+static ckvc_status score_heldout(loop *c, const prompt_list *of, const table_file *table,
+                                 const char *file, const table_file *prices, heldout **out,
+                                 ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = NULL;
+    heldout_free(*out);
+    *out = NULL;
+    if (of->n == 0) { return CKVC_OK; }
+    if (!run_has_file(c->run, file)) { CKVC_TRY(log_heldout(c, of, table, file, err)); }
+    CKVC_TRY(checked_path(c->run, file, &path, err));
+    return heldout_read(path, of, prices, out, err);
+}
+
+static void measure_pass(const heldout *h, compile_pass *p) {
+    if (!h) { return; }
+    const double *reward = h->reward[SCORE_TABLE];
+    p->n_heldout = h->n;
+    p->reward = heldout_gain(h, reward, NULL);
+    memcpy(p->kept, h->kept, sizeof p->kept);
+    for (int k = 0; k < SCORE_KIND_COUNT; k++) {
+        if (k != SCORE_TABLE && h->reward[k]) {
+            p->over[k] = heldout_gain(h, reward, h->reward[k]);
+        }
+    }
+}
+
+/* ---- the choice ---- */
+
+/* Scores the table of the pass before under every candidate, each prompt's prefill once for all. */
+static ckvc_status log_candidates(loop *c, const char *file, ckvc_err *err) {
+    select_candidate candidates[SELECT_MAX];
+    score_policy policies[SELECT_MAX];
+    const fit_options *f = c->o->fit;
+    const size_t n = select_candidates(c->table->table->theta, f->score,
+                                       c->o->plan->options->setting.floor, f->c_min, candidates);
+    for (size_t i = 0; i < n; i++) {
+        policies[i] = (score_policy){
+            .kind = SCORE_TABLE, .table = c->table, &candidates[i].score, &candidates[i].floor};
+    }
+    return log_scores(c, &c->select, policies, n, file, err);
+}
+
+/* What is chosen is a function of the logged lines. */
+static ckvc_status read_choice(loop *c, int number, ckvc_err *err) {
+    CKVC_AUTO_FREE char *path = NULL;
+    char file[48];
+    snprintf(file, sizeof file, "select/pass-%02d.jsonl", number);
+    assert(c->table); /* of the pass before */
+    if (!run_has_file(c->run, file)) { CKVC_TRY(log_candidates(c, file, err)); }
+    CKVC_TRY(checked_path(c->run, file, &path, err));
+    return select_read(path, c->table->table, &c->result->select, err);
+}
+
+/* ---- one pass ---- */
+
+/* What META says of a part: of rewards the sum over budgets. */
+static size_t diagnostic(const table_file *t, const char *part, const char *key) {
+    const json_t *d = json_object_get(json_object_get(t->meta, "diagnostics"), part),
+                 *budgets = json_object_get(d, "by_budget");
+    json_int_t v = json_integer_value(json_object_get(d, key));
+    for (size_t b = 0; b < json_array_size(budgets); b++) {
+        v += json_integer_value(json_object_get(json_array_get(budgets, b), key));
+    }
+    return v > 0 ? (size_t)v : 0;
+}
+
+/* judged: on held-out prompts, too. */
+static ckvc_status run_pass_of(loop *c, pass_kind kind, bool judged, ckvc_err *err) {
+    compile_pass *p = &c->result->passes[c->result->n_passes++];
+    const int number = (int)c->result->n_passes;
+    char file[48];
+    pass_counts counts = {.reliability = NAN};
+    *p = (compile_pass){.kind = kind};
+    snprintf(p->name, sizeof p->name, "pass-%02d-%s", number, pass_kind_name(kind));
+    snprintf(file, sizeof file, "tables/pass-%02d.ckvt", number);
+    if (kind == PASS_SELECT) {
+        CKVC_TRY(read_choice(c, number, err));
+    } else {
+        const plan single = pass_plan(c->o, kind, c->table, &c->pass_options);
+        set_pass_plan(c->run, &single);
+    }
+    if (!run_has_file(c->run, file)) { CKVC_TRY(make_table(c, number, p, file, &counts, err)); }
+    table_file *fitted = NULL;
+    CKVC_TRY(read_table(c, file, &fitted, err));
+    table_file_free(c->table);
+    c->table = fitted;
+    const bool shares = kind == PASS_SHARES || kind == PASS_CUTS;
+    if (kind == PASS_HEAD || kind == PASS_GATE || shares) {
+        const char *part = kind == PASS_SHARES ? "rewards" : pass_kind_name(kind);
+        p->changed = diagnostic(fitted, part, "changed");
+        p->supported = diagnostic(fitted, part, "supported");
+        p->states = shares ? diagnostic(fitted, part, "units") * fitted->table->n_budgets
+                           : diagnostic(fitted, part, "states");
+    }
+    memcpy(p->content_id, fitted->content_id, sizeof p->content_id);
+    if (judged) {
+        snprintf(file, sizeof file, "heldout/pass-%02d.jsonl", number);
+        CKVC_TRY(score_heldout(c, &c->heldout, fitted, file, NULL, &c->scores, err));
+        measure_pass(c->scores, p);
+    }
+    if (c->o->on_pass) { c->o->on_pass(c->o->ctx, p, &counts); }
+    return CKVC_OK;
+}
+
+/* ---- rounds ---- */
+
+/* The held-out rewards that the first round is held against: those of identity in its own scores,
+ * unless the loop starts elsewhere. Under another operator than the paper's the start table is a
+ * checkpoint, too: tables/pass-00.ckvt. */
+static ckvc_status measure_start(loop *c, ckvc_err *err) {
+    static const char file[] = "tables/pass-00.ckvt", lines[] = "heldout/pass-00.jsonl";
+    const ckvc_table *start = c->o->start;
+    if (c->o->tables) {
+        return score_heldout(c, &c->heldout, c->o->tables, lines, NULL, &c->round_start, err);
+    }
+    if (!start || start->op == CKVC_OPERATOR_PAPER || c->heldout.n == 0) { return CKVC_OK; }
+    if (!run_has_file(c->run, file)) {
+        CKVC_AUTO(table_file_free_at) table_file *t = start_table_file(start);
+        json_object_set_new(t->meta, "label", json_string("start"));
+        json_object_set_new(t->meta, "probe", json_string(ckvc_operator_name(start->op)));
+        CKVC_TRY(publish_table(c, t, file, err));
+    }
+    CKVC_AUTO(table_file_free_at) table_file *t = NULL;
+    CKVC_TRY(read_table(c, file, &t, err));
+    return score_heldout(c, &c->heldout, t, lines, NULL, &c->round_start, err);
+}
+
+/* Where round i (from 0) of a run by demand has the scores that it is held against others by. */
+static void file_of_round(const loop *c, size_t i, char file[48]) {
+    const compile_result *r = c->result;
+    const size_t pass = i < r->n_rounds ? r->last_pass[i] + 1 : r->n_passes;
+    if (c->select.n > 0) {
+        snprintf(file, 48, "select/round-%02zu.jsonl", i + 1);
+    } else {
+        snprintf(file, 48, "heldout/pass-%02zu.jsonl", pass);
+    }
+}
+
+/* By demand with rewards a round is held against the one before on the prompts that choose; without
+ * such prompts on those that judge, as the loop's rounds are. Both pay the price of the later
+ * table's shares for what they keep, as thresholds below shares keep less. */
+static ckvc_status choose_by(loop *c, ckvc_err *err) {
+    const prompt_list *of = c->select.n > 0 ? &c->select : &c->heldout;
+    const size_t now = c->result->n_rounds;
+    char file[48];
+    if (c->o->probe != PROBE_DEMAND || c->o->rounds == 0) { return CKVC_OK; }
+    if (now > 0) {
+        file_of_round(c, now - 1, file);
+        CKVC_TRY(score_heldout(c, of, c->table, file, c->table, &c->round_start, err));
+    }
+    file_of_round(c, now, file);
+    return score_heldout(c, of, c->table, file, c->table, &c->choosing, err);
+}
+
+static void end_round(loop *c, size_t first_pass) {
+    compile_result *r = c->result;
+    alternation_round *round = &r->rounds[r->n_rounds];
+    *round = (alternation_round){.reward = NAN};
+    for (size_t i = first_pass; i < r->n_passes; i++) {
+        round->changed += r->passes[i].changed;
+        round->supported += r->passes[i].supported;
+    }
+    r->last_pass[r->n_rounds++] = r->n_passes - 1;
+    heldout **by = c->choosing ? &c->choosing : &c->scores;
+    const heldout *now = *by, *start = c->round_start;
+    if (!now) { return; }
+    const double *before = start ? start->reward[SCORE_TABLE] : now->reward[SCORE_IDENTITY];
+    round->reward = heldout_gain(now, now->reward[SCORE_TABLE], NULL).mean;
+    if (before) { round->gain = heldout_gain(now, now->reward[SCORE_TABLE], before); }
+    if (c->choosing && r->n_rounds > 1) { /* prices differ from round to round: gains add up */
+        round->reward = r->rounds[r->n_rounds - 2].reward + round->gain.mean;
+    }
+    heldout_free(c->round_start);
+    c->round_start = ckvc_take(by);
+}
+
+/* Is a line of this kind there about this round? */
+static bool has_note(const run_dir *run, const char *kind, json_int_t round) {
+    for (size_t i = 0; i < json_array_size(run_notes(run)); i++) {
+        const json_t *line = json_array_get(run_notes(run), i);
+        if (strcmp(json_string_value(json_object_get(line, "note")), kind) == 0 &&
+            json_integer_value(json_object_get(line, "round")) == round) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static ckvc_status note_round(loop *c, stop_rule stop, ckvc_err *err) {
+    const compile_result *r = c->result;
+    const alternation_round *round = &r->rounds[r->n_rounds - 1];
+    const rank_interval none = {.mean = NAN, .se = NAN},
+                        *gain = round->gain.n ? &round->gain : &none;
+    const json_int_t number = (json_int_t)r->n_rounds;
+    if (has_note(c->run, "round", number)) { return CKVC_OK; }
+    json_t *note =
+        json_pack("{s:I, s:I, s:I, s:o, s:o, s:o, s:s}", "round", number, "changed",
+                  (json_int_t)round->changed, "supported", (json_int_t)round->supported, "reward",
+                  ckvc_json_real(round->reward), "gain", ckvc_json_real(gain->mean), "gain_se",
+                  ckvc_json_real(gain->se), "stop", stop_name(stop));
+    return run_note(c->run, "round", note, err);
+}
+
+static ckvc_status run_round(loop *c, ckvc_err *err) {
+    compile_result *r = c->result;
+    const size_t first_pass = r->n_passes;
+    const demand_passes with = {c->o->fit->score == CKVC_SCORE_LEARNED, c->select.n > 0,
+                                (uint32_t)r->n_rounds};
+    pass_kind passes[PASS_KINDS];
+    const int n = probe_passes(c->o->probe, with, passes);
+    for (int i = 0; i < n; i++) {
+        const bool last = i + 1 == n;
+        CKVC_TRY(run_pass_of(c, passes[i], last || c->o->probe != PROBE_DEMAND, err));
+    }
+    CKVC_TRY(choose_by(c, err));
+    end_round(c, first_pass);
+    r->stop = alternation_stop(&r->rounds[r->n_rounds - 1], (uint32_t)r->n_rounds, c->o->probe,
+                               probe_rounds(c->o->probe, c->o->rounds));
+    CKVC_TRY(note_round(c, r->stop, err));
+    if (c->o->on_round) { c->o->on_round(c->o->ctx, r, r->stop); }
+    return CKVC_OK;
+}
+
+/* table.ckvt: the best round's, byte for byte. */
+static ckvc_status give_out(loop *c, ckvc_err *err) {
+    compile_result *r = c->result;
+    r->best = alternation_best(r->rounds, r->n_rounds, c->o->probe, r->stop);
+    const compile_pass *p = &r->passes[r->last_pass[r->best]];
+    char file[48];
+    CKVC_AUTO_FREE char *bytes = NULL;
+    size_t n;
+    snprintf(file, sizeof file, "tables/pass-%.2s.ckvt", p->name + strlen("pass-"));
+    CKVC_TRY(run_read_file(c->run, file, &bytes, &n, err));
+    if (!run_has_file(c->run, "table.ckvt")) {
+        CKVC_TRY(run_checkpoint_file(c->run, "table.ckvt", bytes, n, err));
+    }
+    const json_int_t number = (json_int_t)r->best + 1;
+    if (has_note(c->run, "table", number)) { return CKVC_OK; }
+    json_t *note = json_pack("{s:I, s:s, s:s, s:s}", "round", number, "from", file, "content_id",
+                             p->content_id, "stop", stop_name(r->stop));
+    return run_note(c->run, "table", note, err);
+}
+
+static void loop_fini(loop *c) {
+    table_file_free(c->table);
+    heldout_free(c->scores);
+    heldout_free(c->round_start);
+    heldout_free(c->choosing);
+    CKVC_FREE(c->heldout.items, c->select.items);
+}
+
+void compile_result_free(compile_result *r) {
+    if (r) { select_free(r->select); }
+    free(r);
+}
+
+ckvc_status compile_run(run_dir *run, const compile_options *o, compile_result *result,
+                        ckvc_err *err) {
+    CKVC_AUTO(loop_fini)
+    loop c = {.run = run,
+              .o = o,
+              .result = result,
+              .select = heldout_prompts(o->plan->inputs->prompts, true),
+              .heldout = heldout_prompts(o->plan->inputs->prompts, false)};
+    *result = (compile_result){.stop = STOP_NOT};
+    CKVC_TRY(measure_start(&c, err));
+    while (result->stop == STOP_NOT) { CKVC_TRY(run_round(&c, err)); }
+    return give_out(&c, err);
+}
+
+static const char *const probe_names[PROBE_COUNT] = {
+    "joint",        "head-only", "gate-only", "independent", "alpha-0",        "no-utility",
+    "no-threshold", "mean-gate", "mean-pool", "grid-search", "epsilon-greedy", "demand"};
+
+const char *probe_name(probe_kind probe) { return probe_names[probe]; }
+
+int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
+    sides[0] = probe == PROBE_GATE_ONLY ? CKVC_SIDE_GATE : CKVC_SIDE_HEAD;
+    sides[1] = CKVC_SIDE_GATE;
+    /* no-threshold has no thresholds to try */
+    return probe == PROBE_HEAD_ONLY || probe == PROBE_GATE_ONLY || probe == PROBE_NO_THRESHOLD ? 1
+                                                                                               : 2;
+}
+
+const char *pass_kind_name(pass_kind kind) {
+    static const char *const names[PASS_KINDS] = {"head",   "gate",   "demand", "score",
+                                                  "select", "shares", "cuts"};
+    return names[kind];
+}
+
+int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KINDS]) {
+    int n = 0;
+    if (probe != PROBE_DEMAND) {
+        ckvc_side sides[CKVC_SIDE_COUNT];
+        n = probe_sides(probe, sides);
+        for (int i = 0; i < n; i++) { passes[i] = (pass_kind)sides[i]; }
+        return n;
+    }
+    if (with.round > 0) {
+        passes[n++] = with.round % 2 ? PASS_SHARES : PASS_CUTS;
+        return n;
+    }
+    passes[n++] = PASS_DEMAND;
+    if (with.score) { passes[n++] = PASS_SCORE; }
+    if (with.select) { passes[n++] = PASS_SELECT; }
+    return n;
+}
+
+static bool probe_once(probe_kind probe) {
+    return probe == PROBE_INDEPENDENT || probe == PROBE_GRID_SEARCH;
+}
+
+uint32_t probe_rounds(probe_kind probe, uint32_t rounds) {
+    return probe_once(probe) ? 1 : probe == PROBE_DEMAND ? 1 + rounds : rounds;
+}
+
+const char *stop_name(stop_rule rule) {
+    static const char *const names[] = {"going on", "converged", "held-out", "rounds", "one round"};
+    return names[rule];
+}
+
+stop_rule alternation_stop(const alternation_round *round, uint32_t number, probe_kind probe,
+                           uint32_t rounds) {
+    const double few = fmax(1.0, 0.01 * (double)round->supported);
+    if (probe_once(probe) || (probe == PROBE_DEMAND && rounds == 1)) { return STOP_ONCE; }
+    if (probe == PROBE_DEMAND && number == 1) { return STOP_NOT; }
+    if ((double)round->changed < few) { return STOP_CONVERGED; }
+    if (round->gain.n >= 2 && !(round->gain.mean > round->gain.se)) { return STOP_HELDOUT; }
+    return number >= rounds ? STOP_ROUNDS : STOP_NOT;
+}
+
+size_t alternation_best(const alternation_round *rounds, size_t n, probe_kind probe,
+                        stop_rule stop) {
+    size_t best = n - 1;
+    if (probe == PROBE_DEMAND) { return stop == STOP_HELDOUT ? n - 2 : n - 1; }
+    for (size_t i = n; i-- > 0;) {
+        if (rounds[i].reward > rounds[best].reward ||
+            (isnan(rounds[best].reward) && !isnan(rounds[i].reward))) {
+            best = i;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,95 @@
+/* Where rewards vary (between prompts, between actions, the rest), what the paper's calibration
+ * bound says for a run's own numbers, and how many choices random counts would turn
+ * (docs/method.md, sections 5 and 10). */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdbool.h>
+
+#include "cql/solve/logged.h"
+#include "lib/stats/rank.h"
+#include "lib/base/names.h"
+
+/* Two-way analysis of variance without replication per state, over the prompts that logged every
+ * action of it, pooled over states with at least two such prompts:
+ *   y_pa = m + prompt_p + action_a + rest_pa
+ *   SS_prompt = A sum_p (y_p. - y..)^2,  SS_action = N sum_a (y_.a - y..)^2,
+ *   SS_rest = SS_total - both,           MS = sum of SS / sum of degrees of freedom
+ *   action = (MS_action - MS_rest) / mean N,  prompt = (MS_prompt - MS_rest) / A,  rest = MS_rest
+ * These are unbiased components of variance, in squared nats per token; they may come out below 0,
+ * which means 0. */
+typedef struct variance_split {
+    size_t n_states;   /* that entered; 0: the rest is NaN */
+    double n_prompts;  /* mean prompts of a state */
+    double prompt_raw; /* of raw rewards; the other components are of advantages */
+    double prompt, action, rest;
+    double share_prompt_raw; /* sums of squares: of raw rewards, then of advantages */
+    double share_prompt, share_action, share_rest;
+    /* Share of a mean profile of actions that is common to prompts: action / (action + rest / n),
+     * for one prompt and for n_prompts. */
+    double common_one, common_all;
+    /* of `action`, t interval over a delete-a-group jackknife of prompts, those of one document in
+     * one group */
+    rank_interval action_interval;
+} variance_split;
+/* reward: CQL_ADVANTAGE or CQL_LOSS_PART (then prompt_raw is that of the raw reward's loss part
+ * plus baseline). */
+variance_split variance_of(const cql_logged *l, cql_reward reward);
+
+typedef struct variance_bound {
+    size_t n_prompts;    /* of the action that fewest logged; 0 where the state has no record */
+    size_t n_actions;    /* with records */
+    double width, bound; /* largest less smallest advantage seen of one prompt and action */
+    double spread;       /* largest less smallest mean advantage of an action */
+} variance_bound;
+/* The paper's uniform calibration bound for every state: width sqrt(log(2 A / delta) / (2 N)); 2x
+ * that bounds the excess of the empirical best. of [S]. */
+void variance_bounds(const cql_logged *l, double delta, variance_bound *of);
+
+/* Share of `draws` in which the choice would be another had the state's records been drawn
+ * uniformly over the logged actions, the means [A] being what they are: what random counts alone
+ * would do. NaN without records, 0 draws or a failing solver. */
+double variance_count_noise(const cql_fit *fit, const uint64_t *n, const double *mean,
+                            uint32_t draws, uint64_t seed, uint64_t state);
+
+/* What decided the choices of one side: the rewards' means, the conservative term, or the penalty.
+ * Computed here alone, for a fit and for a table that is read. Plain arrays. */
+/* A state is [l][x][b]: S = L * X * nB. */
+typedef struct decided_from {
+    size_t S, X, nB;
+    ckvc_actions actions;
+    const uint64_t *n;      /* [S][A] counts */
+    const double *q, *mean; /* [S][A], read where n > 0 */
+    const double *part;     /* [S][A] mean loss parts; NULL where no penalty is paid */
+    double cql_alpha;
+    /* false: q is not the exact solver's. Then the loss part's choice is held against the exact
+     * one, like with like: how far q stopped from the minimum is not the penalty's doing. */
+    bool exact;
+} decided_from;
+
+/* Numbers of states. */
+typedef struct decided_split {
+    size_t supported;
+    size_t by_loss; /* the loss part alone would choose the same; the others: by the penalty */
+    size_t flat;    /* the loss part is the same for all logged actions */
+} decided_split;
+
+typedef struct decided {
+    size_t X, nB;
+    int *chosen;          /* [S] by q; -1: no records */
+    bool *by_loss, *flat; /* [S], all layers of [nB][X]; NULL without part */
+    decided_split *split; /* [nB][X] */
+    size_t n_supported;   /* states with records */
+    uint64_t *records;    /* [n_supported] of each, ascending */
+    double median;        /* of these; NaN without any */
+    size_t n_alpha;       /* choices that the plain mean would not make */
+    double correlation;   /* Spearman, over logged actions: chosen or not against the action's
+                             share of its state's records; NaN: all counts are equal */
+    size_t n_failed;      /* states where the solver failed: a bug, or unsound evidence */
+} decided;
+
+decided decided_of(const decided_from *from);
+void decided_fini(decided *d);
+/* Of one budget; of b = nB all of them. */
+decided_split decided_sum(const decided *d, size_t b);

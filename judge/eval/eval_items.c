@@ -1,0 +1,184 @@
+/* Items as token ids: see eval_items.h. */
+#include "judge/eval/eval_items.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "lib/base/bytes.h"
+#include "lib/base/hash.h"
+
+uint32_t eval_item_behind(const eval_item *e) {
+    const uint32_t most = e->task->max_new > e->n_reference ? e->task->max_new : e->n_reference;
+    return e->n_question + most;
+}
+
+/* ---- text ---- */
+
+/* What the model reads, and where the question begins in it. */
+typedef struct item_text {
+    char *text;
+    size_t size, question_at;
+    bool special; /* with the tokenizer's own special tokens */
+} item_text;
+
+static void text_fini(item_text *t) { free(t->text); }
+
+static ckvc_status write_text(const eval_text *how, const task_item *t, item_text *out,
+                              ckvc_err *err) {
+    if (!how->chat || t->plain) {
+        *out = (item_text){ckvc_text_copy(t->prompt, t->prompt_size), t->prompt_size,
+                           t->question_at, true};
+        return CKVC_OK;
+    }
+    CKVC_AUTO_FREE char *turns = NULL;
+    size_t n;
+    const chat_message message = {"user", t->prompt, t->reply_at};
+    CKVC_TRY(chat_render(how->chat, &message, 1, &turns, &n, err));
+    const char *at = memmem(turns, n, t->prompt, t->reply_at);
+    CKVC_FAIL_IF(!at, err, CKVC_E_DATA,
+                 "item \"%s\": the chat template changes the message; leave out --chat", t->id);
+    const char *reply = t->prompt + t->reply_at;
+    reply += *reply == ' '; /* what kept it from the question's end */
+    out->question_at = (size_t)(at - turns) + t->question_at;
+    out->text = ckvc_format("%s%s", turns, reply);
+    out->size = strlen(out->text);
+    return CKVC_OK;
+}
+
+/* ---- ids ---- */
+
+typedef struct ids {
+    int32_t *items;
+    size_t n;
+} ids;
+
+static void ids_fini(ids *list) { free(list->items); }
+
+/* The right answer stands as a word of its own behind the text. */
+static ckvc_status encode_answer(const eval_text *how, const item_text *t, const char *answer,
+                                 ids *out, ckvc_err *err) {
+    const bool apart = t->size && !isspace((unsigned char)t->text[t->size - 1]);
+    CKVC_AUTO_FREE char *word = ckvc_format("%s%s", apart ? " " : "", answer);
+    return tokenizer_encode(how->tok, word, strlen(word), false, &out->items, &out->n, err);
+}
+
+/* Leaves the first and the last half of `most` ids. */
+static void cut_middle(ids *list, size_t most) {
+    const size_t head = most / 2, tail = most - head;
+    memmove(list->items + head, list->items + list->n - tail, tail * sizeof *list->items);
+    list->n = most;
+}
+
+/* context, question and answer -> item i and its prompt. */
+static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, ids *context,
+                             const ids *question, const ids *answer, ckvc_err *err) {
+    const int64_t context_size = model_shape_context(how->shape);
+    eval_item *x = &e->items[i];
+    prompt *p = &e->prompts.items[i];
+    const int64_t seen = how->unseen ? 0 : (int64_t)question->n,
+                  behind = (int64_t)question->n + x->task->max_new;
+    int64_t most = context_size - behind; /* tokens of the context */
+    if (how->longest && how->longest - seen < most) { most = how->longest - seen; }
+    const bool too_long = (int64_t)context->n > most;
+    CKVC_FAIL_IF(too_long && (x->task->length > 0 || most < 1), err, CKVC_E_DATA,
+                 "item \"%s\": %zu tokens, a question of %zu and an answer of %u are more than the "
+                 "model's context of %lld%s; ask for shorter ones",
+                 x->task->id, context->n, question->n, x->task->max_new, (long long)context_size,
+                 how->longest ? " holds beside a repetition" : "");
+    if (too_long) {
+        cut_middle(context, (size_t)most);
+        p->cut = true;
+    }
+    const size_t n_prompt = context->n + (how->unseen ? 0 : question->n);
+    CKVC_FAIL_IF(!n_prompt, err, CKVC_E_DATA,
+                 "item \"%s\": no token stands before the question; leave out --query unseen",
+                 x->task->id);
+    const size_t room = (size_t)context_size - context->n - question->n;
+    x->n_question = how->unseen ? (uint32_t)question->n : 0;
+    x->n_reference = (uint32_t)(answer->n < room ? answer->n : room);
+    p->n_tokens = (uint32_t)n_prompt;
+    p->n_continuation = x->n_question + x->n_reference;
+    p->tokens = ckvc_alloc(context->n + question->n + x->n_reference, sizeof *p->tokens);
+    memcpy(p->tokens, context->items, context->n * sizeof *p->tokens);
+    memcpy(p->tokens + context->n, question->items, question->n * sizeof *p->tokens);
+    memcpy(p->tokens + context->n + question->n, answer->items, x->n_reference * sizeof *p->tokens);
+    prompts_add(&e->prompts);
+    const uint32_t needed = eval_item_behind(x);
+    if (needed > e->max_behind) { e->max_behind = needed; }
+    return CKVC_OK;
+}
+
+static ckvc_status make_item(const eval_text *how, eval_items *e, size_t i, ckvc_err *err) {
+    CKVC_AUTO(text_fini) item_text t = {0};
+    CKVC_AUTO(ids_fini) ids context = {0};
+    CKVC_AUTO(ids_fini) ids question = {0};
+    CKVC_AUTO(ids_fini) ids answer = {0};
+    const task_item *of = e->items[i].task;
+    CKVC_TRY(write_text(how, of, &t, err));
+    CKVC_TRY(tokenizer_encode(how->tok, t.text, t.question_at, t.special, &context.items,
+                              &context.n, err));
+    CKVC_TRY(tokenizer_encode(how->tok, t.text + t.question_at, t.size - t.question_at, false,
+                              &question.items, &question.n, err));
+    CKVC_TRY(encode_answer(how, &t, of->answers[0], &answer, err));
+    return take_item(how, e, i, &context, &question, &answer, err);
+}
+
+/* The next item of the task with another right answer, around the list's end. */
+static const char *control_of(const task_items *from, size_t i) {
+    const task_item *of = &from->items[i];
+    for (size_t k = 1; k < from->n; k++) {
+        const task_item *other = &from->items[(i + k) % from->n];
+        if (strcmp(other->task, of->task) == 0 && strcmp(other->answers[0], of->answers[0]) != 0) {
+            return other->answers[0];
+        }
+    }
+    return NULL;
+}
+
+/* Whatever decides an item's lines, its text apart, of which the tokens are made. */
+static void hash_item(ckvc_sha256 *s, const eval_item *x, const prompt *p) {
+    uint8_t lengths[16];
+    ckvc_put_u32(lengths, p->n_tokens);
+    ckvc_put_u32(lengths + 4, x->n_question);
+    ckvc_put_u32(lengths + 8, x->n_reference);
+    ckvc_put_u32(lengths + 12, x->task->max_new);
+    ckvc_sha256_update(s, x->task->id, strlen(x->task->id) + 1);
+    ckvc_sha256_update(s, lengths, sizeof lengths);
+    for (size_t i = 0; i < x->task->n_answers; i++) {
+        ckvc_sha256_update(s, x->task->answers[i], strlen(x->task->answers[i]) + 1);
+    }
+    for (uint32_t t = 0; t < p->n_tokens + p->n_continuation; t++) {
+        uint8_t id[4];
+        ckvc_put_u32(id, (uint32_t)p->tokens[t]);
+        ckvc_sha256_update(s, id, sizeof id);
+    }
+}
+
+ckvc_status eval_items_make(const eval_text *how, const task_items *from, eval_items **out,
+                            ckvc_err *err) {
+    CKVC_AUTO(eval_items_free_at) eval_items *e = ckvc_calloc(1, sizeof *e);
+    ckvc_sha256 s;
+    uint8_t digest[CKVC_SHA256_BYTES];
+    *out = NULL;
+    ckvc_sha256_init(&s);
+    e->items = ckvc_calloc(from->n, sizeof *e->items);
+    e->entries = ckvc_calloc(from->n, sizeof *e->entries);
+    e->prompts.items = ckvc_calloc(from->n, sizeof *e->prompts.items);
+    for (size_t i = 0; i < from->n; i++) {
+        e->items[i] = (eval_item){.task = &from->items[i], .control = control_of(from, i)};
+        e->entries[i].id = from->items[i].id;
+        e->prompts.items[i].entry = &e->entries[i];
+        CKVC_TRY(make_item(how, e, i, err));
+        hash_item(&s, &e->items[i], &e->prompts.items[i]);
+    }
+    ckvc_sha256_final(&s, digest);
+    ckvc_hex(digest, sizeof digest, e->sha256);
+    *out = ckvc_take(&e);
+    return CKVC_OK;
+}
+
+void eval_items_free(eval_items *e) {
+    if (!e) { return; }
+    for (size_t i = 0; i < e->prompts.n; i++) { free(e->prompts.items[i].tokens); }
+    CKVC_FREE(e->items, e->entries, e->prompts.items, e);
+}

@@ -1,0 +1,295 @@
+/* Generation: see generate.h. */
+#include "judge/generate/generate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "lib/base/progress.h"
+#include "lib/model/decoder.h"
+
+enum { STAGE_GENERATE = 32 };
+
+typedef struct one { /* of a batch, in one way */
+    generated g;
+    sequence *sequence;
+    ckvc_rng rng;
+    uint32_t most; /* tokens */
+    bool over;
+} one;
+
+typedef struct generator {
+    const generate_options *o;
+    policy_choice none; /* of the full cache */
+    decoder *decoder;
+    const model_shape *shape;
+    size_t n_ways;
+    one *items[2];   /* [batch] each: the full cache, the policy */
+    float *logits;   /* [batch][V], NULL when greedy */
+    sequence **live; /* [batch], with place and token: those that go on */
+    size_t *place;
+    int32_t *token;
+    be_greedy *next;       /* [batch] */
+    token_weight *weights; /* [V], NULL when greedy */
+} generator;
+
+const char *generate_end_name(generate_end end) {
+    static const char *const names[GENERATE_ENDS] = {"stop", "length", "context"};
+    return names[end];
+}
+
+static void drop_batch(generator *r) {
+    for (size_t i = 0; i < r->n_ways * r->o->batch; i++) {
+        one *x = &r->items[i / r->o->batch][i % r->o->batch];
+        sequence_free(x->sequence);
+        CKVC_FREE(x->g.tokens, x->g.nll);
+        *x = (one){0};
+    }
+}
+
+static void generator_fini(generator *r) {
+    drop_batch(r);
+    decoder_destroy(r->decoder);
+    CKVC_FREE(r->items[0], r->items[1], r->logits, r->live, r->place, r->token, r->next,
+              r->weights);
+}
+
+/* Then logits stay with the backend. */
+static bool is_greedy(const generate_options *o) { return o->how.temperature == 0; }
+
+static session_limits limits_of(const generate_options *o) {
+    return (session_limits){.max_prompt = o->prompts->max_tokens,
+                            .max_window = o->choice.setting.window};
+}
+
+static ckvc_status generator_init(generator *r, ckvc_err *err) {
+    const generate_options *o = r->o;
+    const size_t batch = o->batch;
+    r->shape = model_get_shape(o->model);
+    r->none = o->choice;
+    r->none.n = 0;
+    r->n_ways = (size_t)o->full + (o->choice.n > 0);
+    for (size_t w = 0; w < r->n_ways; w++) { r->items[w] = ckvc_calloc(batch, sizeof(one)); }
+    r->live = ckvc_alloc(batch, sizeof *r->live);
+    r->place = ckvc_alloc(batch, sizeof *r->place);
+    r->token = ckvc_alloc(batch, sizeof *r->token);
+    r->next = ckvc_calloc(batch, sizeof *r->next);
+    if (!is_greedy(o)) {
+        r->logits = ckvc_alloc(batch * (size_t)r->shape->vocab, sizeof *r->logits);
+        r->weights = ckvc_alloc((size_t)r->shape->vocab, sizeof *r->weights);
+    }
+    /* what the policy cannot do is refused before texts of the full cache are made */
+    CKVC_AUTO(policy_sets_free_at) policy_sets *policies = NULL;
+    CKVC_TRY(policy_sets_create(&o->choice, r->shape, o->prompts, &policies, err));
+    return decoder_create(o->model, o->batch, &r->decoder, err);
+}
+
+/* Bytes of n sequences. */
+static size_t held_bytes(const generate_options *o, size_t n) {
+    const model_shape *s = model_get_shape(o->model);
+    const size_t rows =
+        (size_t)s->n_layers * (size_t)s->n_kv_heads * ((size_t)o->prompts->max_tokens + o->max_new);
+    return n * rows * 2 * (size_t)s->head_dim * sizeof(float);
+}
+
+size_t generate_bytes(const generate_options *o) {
+    const model_shape *s = model_get_shape(o->model);
+    const session_limits limits = limits_of(o);
+    const size_t logits =
+        is_greedy(o) ? 0 : (size_t)s->vocab * (o->batch * sizeof(float) + sizeof(token_weight));
+    return held_bytes(o, o->batch) + logits + session_bytes(s, limits) +
+           session_scratch_bytes(o->be, s, limits);
+}
+
+/* ---- a token ---- */
+
+/* The next token of x: the i-th of the greedy ones, or drawn by the i-th logits; whether the
+ * sequence ends with it. */
+static ckvc_status take_token(generator *r, one *x, size_t i, ckvc_err *err) {
+    generated *g = &x->g;
+    const size_t V = (size_t)r->shape->vocab;
+    be_greedy next = r->next[i];
+    if (r->logits) {
+        next.id = token_draw(&r->o->how, r->logits + i * V, r->shape->vocab, &x->rng, r->weights,
+                             &next.nll);
+    }
+    CKVC_TRY(nll_check(&next.nll, 1, g->prompt->entry->id, g->prompt->n_tokens + g->n, err));
+    g->nll[g->n] = next.nll;
+    g->tokens[g->n++] = next.id;
+    x->over = true;
+    if (model_shape_stops(r->shape, next.id)) {
+        g->end = GENERATE_STOP;
+    } else if (g->n == x->most) {
+        g->end = x->most < r->o->max_new ? GENERATE_CONTEXT : GENERATE_LENGTH;
+    } else {
+        x->over = false;
+    }
+    return CKVC_OK;
+}
+
+/* ---- prompts: prefill, what is kept, the first token ---- */
+
+static void begin_prompt(const generator *r, one *x, const prompt *p) {
+    const int64_t room = model_shape_context(r->shape) - p->n_tokens;
+    generated *g = &x->g;
+    x->most = room < r->o->max_new ? (uint32_t)room : r->o->max_new;
+    x->over = x->most == 0;
+    g->prompt = p;
+    g->end = GENERATE_CONTEXT;
+    g->tokens = ckvc_alloc(x->most, sizeof *g->tokens);
+    g->nll = ckvc_alloc(x->most, sizeof *g->nll);
+    ckvc_rng_init(&x->rng, r->o->choice.setting.seed, ckvc_rng_key(p->entry->id), STAGE_GENERATE);
+}
+
+/* What the k-th worker's prompt keeps. */
+static ckvc_status take_over(const generator *r, policy_workers *w, int64_t k, one *x,
+                             ckvc_err *err) {
+    const policy_kept *kept = NULL;
+    generated *g = &x->g;
+    if (g->compressed) { CKVC_TRY(policy_sets_decide(w->sets[k], 0, 0, &kept, err)); }
+    g->whole = kept && kept->whole;
+    CKVC_TRY(sequence_create(w->w[k]->session, kept ? kept->sets : NULL,
+                             x->most > 0 ? x->most - 1 : 0, &x->sequence, err));
+    g->entries = (uint64_t)sequence_entries(x->sequence);
+    g->cache_bytes = g->entries * 2 * (size_t)r->shape->head_dim * sizeof(float);
+    return CKVC_OK;
+}
+
+/* Prompts [n], a worker's each. */
+static ckvc_status enter_prompts(generator *r, policy_workers *w, one *items, const prompt *prompts,
+                                 int64_t n, ckvc_err *err) {
+    prompt with_room[SESSIONS_TOGETHER];
+    const prompt *p[SESSIONS_TOGETHER];
+    session *s[SESSIONS_TOGETHER];
+    const double start = ckvc_now_s();
+    for (int64_t k = 0; k < n; k++) {
+        begin_prompt(r, &items[k], &prompts[k]);
+        with_room[k] = prompts[k];
+        with_room[k].n_continuation = items[k].most;
+        p[k] = &with_room[k];
+        s[k] = w->w[k]->session;
+    }
+    CKVC_TRY(policy_workers_prefill(w, p, n, err));
+    for (int64_t k = 0; k < n; k++) { CKVC_TRY(take_over(r, w, k, &items[k], err)); }
+    CKVC_TRY(r->logits ? sessions_next_logits(s, n, r->logits, err)
+                       : sessions_next_greedy(s, n, r->next, err));
+    for (int64_t k = 0; k < n; k++) {
+        if (!items[k].over) { CKVC_TRY(take_token(r, &items[k], (size_t)k, err)); }
+        items[k].g.first_s = ckvc_now_s() - start;
+    }
+    return CKVC_OK;
+}
+
+/* ---- a batch ---- */
+
+static ckvc_status check_stop(ckvc_err *err) {
+    CKVC_FAIL_IF(ckvc_stop_requested(), err, CKVC_E_STOPPED,
+                 "stopped; what is printed is complete");
+    return CKVC_OK;
+}
+
+/* A token of each of n items that go on; *n_live: how many went. */
+static ckvc_status step(generator *r, one *items, size_t n, size_t *n_live, ckvc_err *err) {
+    size_t live = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (items[i].over) { continue; }
+        r->place[live] = i;
+        r->live[live] = items[i].sequence;
+        r->token[live++] = items[i].g.tokens[items[i].g.n - 1];
+    }
+    *n_live = live;
+    if (live == 0) { return CKVC_OK; }
+    const double start = ckvc_now_s();
+    CKVC_TRY(r->logits
+                 ? decoder_step(r->decoder, r->live, r->token, (int64_t)live, r->logits, err)
+                 : decoder_step_greedy(r->decoder, r->live, r->token, (int64_t)live, r->next, err));
+    for (size_t i = 0; i < live; i++) { CKVC_TRY(take_token(r, &items[r->place[i]], i, err)); }
+    const double seconds = ckvc_now_s() - start;
+    for (size_t i = 0; i < live; i++) {
+        items[r->place[i]].g.decode_s += seconds;
+        items[r->place[i]].g.own_s += seconds / (double)live;
+    }
+    return CKVC_OK;
+}
+
+/* Prompts first ... first + n - 1 in one way. */
+static ckvc_status run_way(generator *r, one *items, bool compressed, size_t first, size_t n,
+                           ckvc_err *err) {
+    const generate_options *o = r->o;
+    CKVC_AUTO(policy_workers_close) policy_workers w = {.all = {0}};
+    const calibrate_inputs in = {.model = o->model, .backend = o->be, .prompts = o->prompts};
+    const worker_options asked = {
+        .memory = o->memory, .held = held_bytes(o, n), .most_prompts = (int64_t)n};
+    CKVC_TRY(policy_workers_open(&w, &in, compressed ? &o->choice : &r->none, asked, err));
+    for (size_t i = 0; i < n; i++) { items[i].g.compressed = compressed; }
+    for (size_t i = 0, group; i < n; i += group) {
+        group = n - i < (size_t)w.all.n ? n - i : (size_t)w.all.n;
+        CKVC_TRY(check_stop(err));
+        CKVC_TRY(
+            enter_prompts(r, &w, &items[i], &o->prompts->items[first + i], (int64_t)group, err));
+    }
+    policy_workers_close(&w); /* from here on there is what is kept, and no more */
+    for (size_t live = n; live > 0;) {
+        CKVC_TRY(check_stop(err));
+        CKVC_TRY(step(r, items, n, &live, err));
+    }
+    for (size_t i = 0; i < n; i++) { /* the other way has the memory to itself */
+        sequence_free(items[i].sequence);
+        items[i].sequence = NULL;
+    }
+    return CKVC_OK;
+}
+
+ckvc_status generate(const generate_options *o, generate_seen see, void *ctx, ckvc_err *err) {
+    CKVC_AUTO(generator_fini) generator r = {.o = o};
+    CKVC_TRY(generator_init(&r, err));
+    for (size_t first = 0; first < o->prompts->n; first += o->batch) {
+        const size_t rest = o->prompts->n - first, n = rest < o->batch ? rest : o->batch;
+        for (size_t w = 0; w < r.n_ways; w++) {
+            CKVC_TRY(run_way(&r, r.items[w], o->choice.n > 0 && w + 1 == r.n_ways, first, n, err));
+        }
+        for (size_t i = 0; i < n; i++) {
+            generated ways[2];
+            for (size_t w = 0; w < r.n_ways; w++) { ways[w] = r.items[w][i].g; }
+            CKVC_TRY(see(ctx, ways, r.n_ways, err));
+        }
+        drop_batch(&r);
+    }
+    return CKVC_OK;
+}
+
+/* The larger first, of equal ones the lower id. */
+static int by_weight(const void *a, const void *b) {
+    const token_weight *x = a, *y = b;
+    return x->p != y->p ? (x->p < y->p ? 1 : -1) : (x->id > y->id) - (x->id < y->id);
+}
+
+/* w [n] are exp(logit - the largest), `sum` all of them. */
+static int32_t draw_token(double top_p, token_weight *w, int32_t n, double sum, ckvc_rng *rng) {
+    /* What is below (1 - top_p) / n cannot be needed: all such together have at most 1 - top_p. */
+    const double least = (1 - top_p) / n * sum;
+    int32_t n_left = 0, n_in = 0;
+    double mass = 0, below = 0;
+    for (int32_t v = 0; v < n; v++) {
+        if (w[v].p >= least) { w[n_left++] = w[v]; }
+    }
+    qsort(w, (size_t)n_left, sizeof *w, by_weight);
+    while (n_in < n_left && mass < top_p * sum) { mass += w[n_in++].p; }
+    const double at = ckvc_rng_double(rng) * mass;
+    int32_t i = 0;
+    while (i + 1 < n_in && (below += w[i].p) <= at) { i++; }
+    return w[i].id;
+}
+
+int32_t token_draw(const token_choice *how, const float *logits, int32_t vocab, ckvc_rng *rng,
+                   token_weight *scratch, double *nll) {
+    double top = (double)logits[0], sum = 0, weights = 0;
+    for (int32_t v = 1; v < vocab; v++) { top = (double)logits[v] > top ? (double)logits[v] : top; }
+    for (int32_t v = 0; v < vocab; v++) {
+        sum += exp((double)logits[v] - top);
+        scratch[v] = (token_weight){exp(((double)logits[v] - top) / how->temperature), v};
+        weights += scratch[v].p;
+    }
+    const int32_t id = draw_token(how->top_p, scratch, vocab, weights, rng);
+    *nll = log(sum) + top - (double)logits[id];
+    return id;
+}

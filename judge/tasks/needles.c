@@ -1,0 +1,178 @@
+/* Needle in a haystack (G. Kamradt's test) and RULER's eight kinds of it (Hsieh et al., "RULER:
+ * What's the Real Context Size of Your Long-Context Language Models?", COLM 2024, appendix B):
+ * facts with a key and a value, between sentences, a repeated line, or facts of the same form. */
+
+#include "lib/base/order.h"
+#include "judge/tasks/lexicon.h"
+#include "judge/tasks/task_kind.h"
+
+enum { MOST_FACTS = 4 };
+
+/* %k key or keys, %v value */
+static const struct wording {
+    const char *fact, *question, *reply, *questions, *replies; /* of one value, of several */
+} wordings[] = {
+    {"The number of the boat %k is %v.", "What is the number of the boat %k?",
+     "The number of the boat %k is", "What are the numbers of the boat %k? Name every one of them.",
+     "The numbers of the boat %k are:"},
+    {"The stamp on the parcel %k is %v.", "What is the stamp on the parcel %k?",
+     "The stamp on the parcel %k is", "What are the stamps on the parcel %k? Give every stamp.",
+     "The stamps on the parcel %k are:"},
+    {"Whoever telephones %k has to dial %v first.", "What has to be dialled first to telephone %k?",
+     "Whoever telephones %k has to dial",
+     "What can be dialled first to telephone %k? Name every possibility.",
+     "Whoever telephones %k can dial:"},
+    {"The serial number of the engine %k is %v.", "What is the serial number of the engine %k?",
+     "The serial number of the engine %k is",
+     "What are the serial numbers of the engine %k? Give all of them.",
+     "The serial numbers of the engine %k are:"},
+};
+enum { N_WORDINGS = sizeof wordings / sizeof *wordings };
+
+typedef enum hay_kind { HAY_SENTENCES, HAY_REPEATED, HAY_NEEDLES } hay_kind;
+static const struct needle_shape {
+    hay_kind hay;
+    bool uuid_keys, uuid_values;
+    uint32_t keys, values, asked; /* facts are keys * values */
+} shapes[] = {
+    {HAY_SENTENCES, false, false, 1, 1, 1}, /* niah: one, at the depth asked for */
+    {HAY_SENTENCES, false, false, 3, 1, 3}, /* niah-several */
+    {HAY_REPEATED, false, false, 1, 1, 1},  {HAY_SENTENCES, false, false, 1, 1, 1},
+    {HAY_SENTENCES, false, true, 1, 1, 1},  {HAY_SENTENCES, false, false, 4, 1, 1},
+    {HAY_NEEDLES, false, false, 1, 1, 1},   {HAY_NEEDLES, true, true, 1, 1, 1},
+    {HAY_SENTENCES, false, false, 1, 4, 1}, {HAY_SENTENCES, false, false, 4, 1, 4},
+};
+
+typedef struct facts {
+    char keys[MOST_FACTS][LEXICON_NAME_BYTES];
+    char values[MOST_FACTS][LEXICON_NAME_BYTES];
+    double places[MOST_FACTS]; /* ascending; the fact order[i] stands at places[i] */
+    uint32_t order[MOST_FACTS], asked[MOST_FACTS];
+    uint32_t n;
+    uint32_t *names; /* every number of lexicon_names(), shuffled: those of the keys come first */
+    const struct wording *wording;
+} facts;
+
+static void facts_fini(facts *f) { free(f->names); }
+
+static void draw_key(ckvc_rng *rng, bool uuid, uint32_t name, char out[LEXICON_NAME_BYTES]) {
+    if (uuid) {
+        lexicon_uuid(rng, out);
+    } else {
+        lexicon_name(name, out);
+    }
+}
+
+static void draw_value(ckvc_rng *rng, bool uuid, char out[LEXICON_NAME_BYTES]) {
+    if (uuid) {
+        lexicon_uuid(rng, out);
+    } else {
+        lexicon_number(rng, out);
+    }
+}
+
+static void draw_facts(task_draft *d, const struct needle_shape *s, bool placed, facts *f) {
+    f->names = ckvc_alloc(lexicon_names(), sizeof *f->names);
+    f->n = s->keys * s->values;
+    f->wording = &wordings[ckvc_rng_below(&d->rng, N_WORDINGS)];
+    lexicon_draw(&d->rng, lexicon_names(), f->names, lexicon_names());
+    for (uint32_t i = 0; i < f->n; i++) {
+        if (i % s->values == 0) {
+            draw_key(&d->rng, s->uuid_keys, f->names[i / s->values], f->keys[i]);
+        } else {
+            memcpy(f->keys[i], f->keys[i - 1], LEXICON_NAME_BYTES);
+        }
+        draw_value(&d->rng, s->uuid_values, f->values[i]);
+        f->places[i] = placed ? d->depth : ckvc_rng_double(&d->rng);
+    }
+    qsort(f->places, f->n, sizeof *f->places, ckvc_order_double);
+    lexicon_draw(&d->rng, f->n, f->order, f->n);
+    lexicon_draw(&d->rng, s->keys, f->asked, s->asked);
+    if (f->n == 1) { d->item->depth = f->places[0]; }
+}
+
+static void say(ckvc_buffer *out, const char *form, const char *key, const char *value) {
+    for (; *form; form++) {
+        if (*form == '%') {
+            ckvc_buffer_text(out, *++form == 'k' ? key : value);
+        } else {
+            ckvc_buffer_u8(out, (uint8_t)*form);
+        }
+    }
+}
+
+/* Filler that is itself facts: other keys, which repeat only where words run out, other values. */
+static void distractor(task_draft *d, const struct needle_shape *s, const facts *f, uint32_t i) {
+    char key[LEXICON_NAME_BYTES], value[LEXICON_NAME_BYTES];
+    draw_key(&d->rng, s->uuid_keys, f->names[1 + i % (lexicon_names() - 1)], key);
+    do { draw_value(&d->rng, s->uuid_values, value); } while (strcmp(value, f->values[0]) == 0);
+    say(&d->text, f->wording->fact, key, value);
+}
+
+static void write_context(task_draft *d, const struct needle_shape *s, const facts *f,
+                          uint32_t units) {
+    haystack_walk walk = haystack_begin(d->hay, &d->rng);
+    const char *gap = s->hay == HAY_SENTENCES ? " " : "\n";
+    uint32_t placed = 0;
+    for (uint32_t i = 0; i <= units; i++) {
+        for (; placed < f->n && task_place(f->places[placed], units) <= i; placed++) {
+            const uint32_t k = f->order[placed];
+            say(&d->text, f->wording->fact, f->keys[k], f->values[k]);
+            ckvc_buffer_text(&d->text, gap);
+        }
+        if (i == units) { break; }
+        if (s->hay == HAY_SENTENCES) {
+            haystack_sentence(&walk, &d->rng, &d->text);
+        } else if (s->hay == HAY_NEEDLES) {
+            distractor(d, s, f, i);
+        } else {
+            ckvc_buffer_text(&d->text, HAYSTACK_REPEATED);
+        }
+        ckvc_buffer_text(&d->text, gap);
+    }
+    d->text.size--; /* the last gap */
+}
+
+static void write_needles(task_draft *d, uint32_t units) {
+    const struct needle_shape *s = &shapes[d->kind->variant];
+    const bool several = s->asked * s->values > 1;
+    CKVC_AUTO(facts_fini) facts f = {0};
+    draw_facts(d, s, d->kind->placed, &f);
+    ckvc_buffer_text(&d->text, "Read this text carefully; a question about it follows.\n\n");
+    write_context(d, s, &f, units);
+    ckvc_buffer_text(&d->text, "\n\n");
+    d->item->question_at = d->text.size;
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer keys = {0};
+    for (uint32_t i = 0; i < s->asked; i++) {
+        const uint32_t first = f.asked[i] * s->values;
+        ckvc_buffer_printf(&keys, "%s%s",
+                           i == 0              ? ""
+                           : i + 1 == s->asked ? " and "
+                                               : ", ",
+                           f.keys[first]);
+        for (uint32_t v = 0; v < s->values; v++) { task_answer(d, f.values[first + v]); }
+    }
+    const struct wording *w = f.wording;
+    say(&d->text, several ? w->questions : w->question, (const char *)keys.data, "");
+    d->item->reply_at = d->text.size;
+    ckvc_buffer_text(&d->text, " ");
+    say(&d->text, several ? w->replies : w->reply, (const char *)keys.data, "");
+}
+
+#define NEEDLE(NAME, GROUP, VARIANT, TOKENS, PLACED)                                               \
+    {                                                                                              \
+        .name = (NAME), .group = (GROUP), .write = write_needles, .variant = (VARIANT),            \
+        .least_units = 1, .max_new = (TOKENS), .metric = TASK_MATCH_ALL, .times = 1,               \
+        .placed = (PLACED)                                                                         \
+    }
+const task_kind task_needles[] = {NEEDLE("niah", "needle", 0, 24, true),
+                                  NEEDLE("niah-several", "needle", 1, 64, false),
+                                  NEEDLE("niah-single-1", "ruler", 2, 24, false),
+                                  NEEDLE("niah-single-2", "ruler", 3, 24, false),
+                                  NEEDLE("niah-single-3", "ruler", 4, 48, false),
+                                  NEEDLE("niah-multikey-1", "ruler", 5, 24, false),
+                                  NEEDLE("niah-multikey-2", "ruler", 6, 24, false),
+                                  NEEDLE("niah-multikey-3", "ruler", 7, 48, false),
+                                  NEEDLE("niah-multivalue", "ruler", 8, 96, false),
+                                  NEEDLE("niah-multiquery", "ruler", 9, 96, false),
+                                  {0}};

@@ -1,0 +1,60 @@
+/* What a task is to task_items.c: a name, and a function that writes its prompt with so many units
+ * of filler. A unit is the task's own: a sentence, a pair, a line, a document. */
+#pragma once
+
+#include <math.h>
+
+#include "lib/base/json.h"
+#include "lib/base/hash.h"
+#include "judge/tasks/lexicon.h"
+#include "judge/tasks/task.h"
+
+typedef struct task_draft { /* an item while it is written; what is drawn comes from rng alone */
+    const struct task_kind *kind;
+    ckvc_rng rng; /* of this item and attempt: the same at every number of units */
+    double depth; /* asked for, or where the task leaves it to chance, set by write */
+    uint32_t length;
+    const haystack *hay;
+    const void *file; /* of a kind with open */
+    uint32_t record;  /* which of the file */
+    bool full;        /* set by write: more units would add nothing */
+    ckvc_buffer text;
+    task_item *item; /* answers, question_at, reply_at are write's to set */
+} task_draft;
+
+typedef struct task_kind {
+    const char *name, *group;
+    /* Writes the prompt with `units` of filler: facts are drawn before filler, so that those of an
+     * item are the same at every number of units. */
+    void (*write)(task_draft *d, uint32_t units);
+    int variant;                      /* the write function's own */
+    uint32_t least_units, most_units; /* 0: without end */
+    uint32_t max_new;
+    task_metric metric;
+    uint32_t times; /* that an answer stands in the context; 0: the task holds this by itself */
+    const char
+        *needs; /* the option without which there is nothing to read; NULL: nothing is read */
+    /* Reads what the options give: how many records, of which an item is one; 0: the options give
+     * nothing. *file, NULL before, is closed in every case. */
+    ckvc_status (*open)(const struct task_kind *kind, const task_options *options, void **file,
+                        uint32_t *n, ckvc_err *err);
+    void (*close)(void *file); /* NULL is nothing */
+    bool placed;               /* an item for each of the depths asked for */
+    bool first_line;           /* task_item's */
+    bool plain;
+} task_kind;
+
+/* Each ends with a kind without a name. */
+extern const task_kind task_needles[], task_tracking[], task_word_lists[], task_records[],
+    task_copies[], task_labels[], task_qa[], task_longbench[];
+
+static inline void task_answer(task_draft *d, const char *answer) {
+    task_item *item = d->item;
+    item->answers = ckvc_realloc_array(item->answers, item->n_answers + 1, sizeof *item->answers);
+    item->answers[item->n_answers++] = ckvc_strdup(answer);
+}
+
+/* Units that stand before what lies at a depth. */
+static inline uint32_t task_place(double depth, uint32_t units) {
+    return (uint32_t)floor(depth * units + 0.5);
+}

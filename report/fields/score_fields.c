@@ -1,0 +1,139 @@
+/* Of scores: every series and comparison of policies; what a transfer costs; the paper's
+ * diagnostics: attention that is left out against its bound, scores by prompt and head, damage by
+ * risk, the worst tenth. Of answers to tasks: a bench for each model, and for the question seen or
+ * not. */
+#include "lib/base/files.h"
+#include "lib/base/memory.h"
+#include "report/fields/fields.h"
+#include "report/words/words.h"
+
+#define LENGTHS(m) AS(m, #m, WHEN(has_lengths), .omit = true)
+
+MAKE(equal_in_of, difference, json_pack("s?", difference_equal_in(o)))
+MAKE(judged_of, difference, json_string(difference_judged(o)))
+MAKE(is_decided, difference, json_boolean(difference_decided(o)))
+
+FIELDS(bootstrap_fields, bootstrap_ends, MEMBERS(lo, hi, replicates));
+SHARED_FIELDS(difference_fields, difference,
+              MEMBERS(source, undefined, standard_error, largest_share, kept_ratio, equal_tokens),
+              MADE("equal_in", equal_in_of), AS(kind, "kind", .omit = true), LENGTHS(T_lo),
+              LENGTHS(T_hi), AS(d.mean, "difference"), AS(d.lo, "lo"), AS(d.hi, "hi"),
+              {FIELD(bootstrap), .name = "bootstrap", .of = bootstrap_fields, WHEN(has_bootstrap),
+               .omit = true},
+              MEMBERS(n, n_documents, reward, reward_base, kept, kept_base, median),
+              MADE("judged", judged_of), MADE("decided", is_decided));
+
+MAKE(table_of, score_series, *o->table ? json_string(o->table) : json_null())
+MAKE(by_layer_of, score_series, json_boolean(o->layer_budgets != 0))
+static void fill_setting(json_t *o, const void *row) {
+    setting_write_all(o, SETTING_LINE, &((const score_series *)row)->setting, SETTING_SCORE);
+}
+FIELDS(series_fields, score_series, MEMBERS(title, model, policy, budget), MADE("table", table_of),
+       AS(continuation, "C"), LIST(taus, BY(n_taus)), MADE("by_layer", by_layer_of),
+       {.fill = fill_setting});
+FIELDS(base_fields, score_series, AS(title, "base"), AS(policy, "base_policy"),
+       MADE("base_table", table_of), AS(taus, "base_taus", BY(n_taus)));
+FIELDS(comparison_fields, comparison, MERGE(of, series_fields), MERGE(base, base_fields),
+       MEMBERS(one_score), OBJECT(all, difference_fields),
+       OBJECTS(kinds, n_kinds, difference_fields), OBJECTS(sources, n_sources, difference_fields),
+       OBJECTS(lengths, n_lengths, difference_fields));
+
+/* What every policy loses against what it keeps, one row for each table and reference, the one that
+ * loses least. */
+FIELDS(loss_fields, loss_row, MEMBERS(setting, budget, label, table, n, kept),
+       AS(loss.mean, "loss"), AS(loss.lo, "lo"), AS(loss.hi, "hi"));
+
+static json_t *files_of(const void *row) {
+    const score_files *f = ((const score_numbers *)row)->files;
+    json_t *list = json_array();
+    for (size_t i = 0; i < f->n_files; i++) {
+        CKVC_AUTO_FREE char *name = ckvc_path_name(f->files[i]->path);
+        const json_int_t rows = (json_int_t)f->files[i]->n;
+        json_array_append_new(list, json_pack("{s:s, s:I}", "file", name, "rows", rows));
+    }
+    return list;
+}
+FIELDS(file_fields, score_files, AS(dropped_seen, "prompts_used_in_calibration_left_out"),
+       AS(dropped_split, "rows_of_other_splits_left_out"),
+       AS(dropped_twice, "rows_in_several_files"), AS(n_rows, "rows"),
+       AS(used_seen, "rows_used_in_calibration"));
+#define LIST_OF(as, i)                                                                             \
+    { FIELD(lists[i].of), .name = as, BY(lists[i].n), .of = comparison_fields }
+SHARED_FIELDS(score_fields, score_numbers, MERGE(files, file_fields), MEMBERS(held_out_checked),
+              MADE("files", files_of), OBJECTS(series, n_series, series_fields),
+              OBJECTS(losses, n_losses, loss_fields), LIST_OF("against_identity", AGAINST_IDENTITY),
+              LIST_OF("against_matched", AGAINST_MATCHED),
+              LIST_OF("between_tables", BETWEEN_TABLES),
+              LIST_OF("at_equal_tokens", AT_EQUAL_TOKENS),
+              LIST_OF("at_other_tokens", AT_OTHER_TOKENS),
+              LIST_OF("against_controls", AGAINST_CONTROLS),
+              LIST_OF("between_scores", BETWEEN_SCORES));
+
+FIELDS(gain_fields, difference, AS(d.mean, "difference"), AS(d.lo, "lo"), AS(d.hi, "hi"),
+       MEMBERS(n));
+FIELDS(row_fields, transfer_row,
+       MEMBERS(source_model, target_model, heads, budget, C, transferred, compiled, kept_ratio),
+       AS(against_compiled, "against_compiled", .of = gain_fields),
+       OBJECT(transferred_against_identity, gain_fields),
+       OBJECT(compiled_against_identity, gain_fields));
+FIELDS(matrix_fields, transfer_matrix,
+       MEMBERS(budget, C, heads, mean_drop, least_drop, most_drop, pairs),
+       LIST(sources, BY(n_sources)), LIST(targets, BY(n_targets)),
+       LIST(drop, BY(n_sources, n_targets)));
+SHARED_FIELDS(transfer_fields, report_numbers,
+              {FIELD(transfers), .name = "rows", BY(n_transfers), .of = row_fields},
+              OBJECTS(matrices, n_matrices, matrix_fields));
+
+/* ---- diagnostics ---- */
+
+/* Policy, title, model, budget, C of what was measured under one series. */
+FIELDS(under_fields, score_series, MEMBERS(title, policy, model, budget), AS(continuation, "C"));
+
+FIELDS(layer_fields, attention_layer,
+       MEMBERS(epsilon, bound, error, drift, drift_above_bound, error_of_bound,
+               most_error_of_bound));
+FIELDS(bound_fields, partial_result, AS(r, "spearman"), MEMBERS(lo, hi));
+SHARED_FIELDS(attention_fields, attention_numbers, MERGE(of, under_fields), MEMBERS(n),
+              OBJECT(bound_with_damage, bound_fields), OBJECT(error_with_damage, bound_fields),
+              OBJECT(drift_with_damage, bound_fields), OBJECT(mean, layer_fields),
+              OBJECTS(layers, n_layers, layer_fields));
+
+FIELDS(utility_fields, utility_numbers,
+       MEMBERS(model, prompts_used, spread_mean, between_heads, between_prompts, neither, n),
+       LIST(alpha_quantiles, BY(n, n_quantiles)), LIST(spread_by_head, BY(n_layers, n_heads)));
+FIELDS(cell_fields, damage_cell, MEMBERS(n, damage));
+FIELDS(prompt_fields, damage_prompt, MEMBERS(id, r_struct, r_sem, T, damage));
+FIELDS(correlation_fields, damage_correlation, MEMBERS(risk, given, of), AS(r.r, "r"),
+       AS(r.lo, "lo"), AS(r.hi, "hi"), AS(r.n_controls, "controls_used"));
+FIELDS(worst_fields, worst_share, MEMBERS(n_worst), AS(n_worst_low, "n_worst_low_risk"),
+       MEMBERS(share, lo, hi), AS(base, "share_of_all_low_risk"));
+FIELDS(damage_fields, damage_numbers, MERGE(of, under_fields), MEMBERS(n, damage),
+       AS(worst, "worst_tenth", .of = worst_fields), LIST(edges_entropy, BY(n_edges)),
+       LIST(edges_perplexity, BY(n_edges)), OBJECTS(prompts, n, prompt_fields),
+       LIST(cells, BY(n_cells, n_cells), .of = cell_fields),
+       OBJECTS(correlations, n_correlations, correlation_fields));
+SHARED_FIELDS(diagnostic_fields, report_numbers, OBJECTS(utilities, n_utilities, utility_fields),
+              {FIELD(damages), .name = "damage", BY(n_damages), .of = damage_fields});
+
+/* ---- answers ---- */
+
+#define ENDS(m, name) AS(m.mean, name), AS(m.lo, name "_lo"), AS(m.hi, name "_hi")
+
+FIELDS(answer_cell_fields, answer_cell, AS(n, "items"), ENDS(score, "score"),
+       ENDS(against, "against_table"), AS(better, "items_above_table"),
+       AS(worse, "items_below_table"), MEMBERS(decided));
+FIELDS(task_cell_fields, answer_cell, MEMBERS(task), INCLUDE(answer_cell_fields),
+       AS(p, "mcnemar_p"));
+FIELDS(length_fields, answer_cell, MEMBERS(length), INCLUDE(answer_cell_fields));
+FIELDS(task_fields, answer_task, MEMBERS(task, group, metric, n), ENDS(full, "full"),
+       MEMBERS(control, counted, binary));
+FIELDS(line_fields, answer_line, MEMBERS(budget), AS(title, "policy"), AS(n, "items"),
+       MEMBERS(share, bytes), AS(entries_ratio, "entries_over_table"), ENDS(macro, "score"),
+       ENDS(tail, "task_p10"), ENDS(against, "against_table"),
+       ENDS(tail_against, "task_p10_against_table"), MEMBERS(decided, frontier),
+       AS(aware, "query_aware"), AS(besides, "costs_besides"), MEMBERS(full, table, base),
+       OBJECTS(tasks, n_tasks, task_cell_fields), OBJECTS(lengths, n_lengths, length_fields),
+       LIST(needle, BY(n_depths, n_aimed)));
+SHARED_FIELDS(answer_fields, answer_bench, MEMBERS(model, query, n_items, n_lacking, n_counted),
+              OBJECTS(tasks, n_tasks, task_fields), OBJECTS(lines, n_lines, line_fields),
+              LIST(depths, BY(n_depths)), LIST(aimed, BY(n_aimed)));

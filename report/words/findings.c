@@ -1,0 +1,439 @@
+/* What was found, in the order of the page. See words.h. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/base/json.h"
+#include "lib/base/memory.h"
+#include "report/words/words.h"
+
+/* ---- numbers as text ---- */
+
+const char *say_list(const char *fmt, va_list args) {
+    enum { SLOTS = 64 };
+    static char *slots[SLOTS];
+    static unsigned next;
+    char *text = NULL;
+    if (vasprintf(&text, fmt, args) < 0) { ckvc_out_of_memory(1, strlen(fmt)); }
+    char **slot = &slots[next++ % SLOTS];
+    free(*slot); /* only now: an argument may stand in it */
+    return *slot = text;
+}
+
+const char *say(const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    const char *text = say_list(fmt, args);
+    va_end(args);
+    return text;
+}
+
+const char *say_more(const char *list, const char *joint, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    const char *text = say_list(fmt, args);
+    va_end(args);
+    return say("%s%s%s", list, *list ? joint : "", text);
+}
+
+const char *say_fixed(double v, int decimals) {
+    if (!isfinite(v)) { return SAY_UNDEFINED; }
+    const char *digits = fabs(v) < 1e15 ? say("%.*f", decimals, v) : say("%.*g", decimals, v);
+    if (digits[0] != '-') { return digits; }
+    /* a minus sign proper, and none before zero */
+    bool zero = strspn(digits + 1, "0.") == strlen(digits + 1);
+    return say("%s%s", zero ? "" : "\u2212", digits + 1);
+}
+
+const char *say_signed(double v, int decimals) {
+    return say(v > 0 && isfinite(v) ? "+%s" : "%s", say_fixed(v, decimals));
+}
+
+const char *say_share(double v) {
+    return isfinite(v) ? say("%.*f%%", v > 0 && v < 0.1 ? 1 : 0, 100 * v) : SAY_UNDEFINED;
+}
+
+static const char *with_ends(double mean, double lo, double hi, int decimals,
+                             const char *(*one)(double v, int decimals)) {
+    if (!isfinite(mean)) { return SAY_UNDEFINED; }
+    if (!isfinite(lo) || !isfinite(hi)) { return say("%s (no interval)", one(mean, decimals)); }
+    return say("%s (%s to %s)", one(mean, decimals), one(lo, decimals), one(hi, decimals));
+}
+
+const char *say_interval(double mean, double lo, double hi, int decimals) {
+    return with_ends(mean, lo, hi, decimals, say_signed);
+}
+
+const char *say_spread(double mean, double lo, double hi, int decimals) {
+    return with_ends(mean, lo, hi, decimals, say_fixed);
+}
+
+const char *say_budget(double budget) {
+    return budget < 1 ? say("%.4g%% of T", 100 * budget) : say("%g tokens", budget);
+}
+
+const char *say_few_refits(double n, bool brackets) {
+    return n < SAY_REFITS ? say(brackets ? " (%.0f refits)" : ", %.0f refits", n) : "";
+}
+
+/* ---- findings ---- */
+
+/* Text from outside is for a terminal, too: control characters, which it would obey, are '?'. */
+static const char *plain(room *r, const char *text) {
+    char *copy = room_keep(r, ckvc_strdup(text));
+    for (char *c = copy; *c; c++) { *c = (unsigned char)*c < ' ' ? '?' : *c; }
+    return copy;
+}
+
+static void find(report_numbers *n, const char *section, const char *verdict, const char *text) {
+    room *r = &n->in->room;
+    finding *list = room_for(r, n->n_findings + 1, sizeof *list);
+    if (n->n_findings) { memcpy(list, n->findings, n->n_findings * sizeof *list); }
+    list[n->n_findings++] = (finding){section, verdict ? plain(r, verdict) : NULL, plain(r, text)};
+    n->findings = list;
+}
+
+/* ---- verdicts ---- */
+
+static const char *passed(const leak_numbers *l) {
+    const bool scored = l->scored_manifests > 0;
+    const size_t n = scored ? l->scored_manifests : l->files;
+    return say("Leak check passed: none of its %zu prompts shares %u words in a row, a "
+               "near-duplicate or an id with the %s%s%s%s.%s",
+               l->prompts, l->ngram, n > 1 ? say("%zu ", n) : "", scored ? "manifest" : "file",
+               n > 1 ? "s" : "", scored ? " scored here" : " compared with",
+               scored && l->leaked_prompts ? " Some share text with other evaluation files." : "");
+}
+
+const char *say_leak(const leak_numbers *l) {
+    static const char *const missing[][2] = {
+        {"not compared", "Its prompts were checked for leaks, but not against all manifests that "
+                         "it is scored on here"},
+        {"in part", "Only a part of its prompts was checked for leaks"},
+        {"not readable", "Its leak check cannot be read"},
+        {"not checked", "Its prompts were not checked for leaks"}};
+    const bool scored = l->scored_manifests > 0;
+    if (strcmp(l->state, "passed") == 0) { return passed(l); }
+    for (size_t k = 0; k < sizeof missing / sizeof *missing; k++) {
+        if (strcmp(l->state, missing[k][0]) == 0) {
+            return say("%s (`ckvc manifest check --against`, then --leak-check).", missing[k][1]);
+        }
+    }
+    return say("At least %zu of its %zu prompts share text or ids with %s: this is no held-out "
+               "result.",
+               scored ? l->leaked_in_scored : l->leaked_prompts, l->prompts,
+               scored ? "the prompts scored here" : "files that they were compared with");
+}
+
+static const char *word_of(const char *word, double needed) {
+    return needed > 0 ? say("needs about %.0f more prompts", needed) : word;
+}
+
+/* "0.484 better (0.353 to 0.615)" */
+static const char *judged(const difference *of) {
+    const interval *d = &of->d;
+    if (d->lo > 0) {
+        return say("%s better (%s to %s)", say_fixed(d->mean, 3), say_fixed(d->lo, 3),
+                   say_fixed(d->hi, 3));
+    }
+    if (d->hi < 0) {
+        return say("%s worse (%s to %s)", say_fixed(-d->mean, 3), say_fixed(-d->hi, 3),
+                   say_fixed(-d->lo, 3));
+    }
+    return say("%s%s", SAY_INTERVAL(*d, 3), d->lo < d->hi ? ", which decides nothing" : "");
+}
+
+static const char *against_identity(const verdict_need *need) {
+    return !need->by ? "It was not scored beside identity (no table)."
+           : !need->by->all.equal_tokens
+               ? "It was not scored beside identity at as many entries: add matched to --policy."
+               : say("Against %s (no table) %s.", need->by->base.policy, judged(&need->by->all));
+}
+
+static const char *against_reference(const verdict_need *need) {
+    if (!need->by) {
+        return ". No simple reference was scored at as many entries: `ckvc score --policy "
+               "snapkv,adakv`, with --equal-tokens where the table keeps fewer than it may.";
+    }
+    const difference *of = &need->by->all;
+    return say(" where %s, the best simple reference at as many entries %s, loses %s: %s.",
+               need->by->base.policy, difference_equal_in(of), say_fixed(-of->reward_base, 3),
+               judged(of));
+}
+
+const char *say_reason(const verdict_at *x) {
+    const double b = x->budget;
+    const comparison *by = x->reference.by ? x->reference.by : x->gain.by;
+    const size_t documents = by ? by->all.n_documents : 0;
+    return say("at %s it loses %s nats per token over the full cache%s %s %.0f prompts%s.",
+               b < 1 ? say("%.4g%% of the cache", 100 * b) : say("%g entries a head", b),
+               say_fixed(x->loss.mean, 3), against_reference(&x->reference),
+               against_identity(&x->gain), x->prompts,
+               documents && documents < by->all.n
+                   ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")
+                   : "");
+}
+
+/* What no score can outweigh; "": nothing. */
+static const char *objection_to(const report_numbers *n, const table_numbers *t) {
+    const verdict_numbers *o = &t->verdict;
+    const score_files *f = &n->in->scores;
+    const char *text = "";
+    if (o->n_budgets == 0) {
+        text = f->n_files ? "The scores hold no line of it."
+                          : "No scores were given: name the run of compile that made it, or "
+                            "make them by `ckvc score --table T.ckvt --policy "
+                            "identity,matched,snapkv,adakv` on held-out prompts.";
+    } else if (!o->held_out) {
+        text = f->used_seen ? "It was scored on prompts that tables were fitted from: the "
+                              "differences are too favourable."
+                            : "Whether it was scored on prompts that it was fitted from is not "
+                              "known: they are not marked as held out, and no run was given.";
+    }
+    return o->leak_passed ? text : say_more(text, " ", "%s", say_leak(&t->leaks));
+}
+
+static void verdicts(report_numbers *n) {
+    for (size_t i = 0; i < n->n_tables; i++) {
+        const table_numbers *t = &n->tables[i];
+        verdict_numbers *o = &n->tables[i].verdict;
+        o->objection = room_text(&n->in->room, "%s", objection_to(n, t));
+        if (*o->objection) {
+            find(n, "verdict", word_of(o->word, o->needed), say("%s: %s", t->title, o->objection));
+        }
+        EACH(verdict_at, x, o->budgets, o->n_budgets) {
+            const char *reason = say("%s: %s", t->title, say_reason(x));
+            find(n, "verdict", word_of(x->word, x->needed), reason);
+        }
+    }
+    if (n->n_tables == 0 && (n->in->scores.n_files || !n->in->answers.n_files)) {
+        find(n, "verdict", "no verdict",
+             "No table was given: name the .ckvt files that are to be judged.");
+    }
+}
+
+const char *say_part(const difference *of) {
+    return of->has_lengths ? say("T from %u to %u", of->T_lo, of->T_hi) : difference_part(of);
+}
+
+/* ---- agreement and entries ---- */
+
+/* "0.71 at budget 25% of T (95% over prompts: 0.5 to 0.8; ...)" */
+static const char *agreement_of(const pair_heads *h) {
+    const reach *r = &h->reach;
+    const char *rho = say("%s at budget %s", say_fixed(h->overall, 2), say_budget(h->budget));
+    if (!isfinite(r->lo) || !isfinite(r->hi)) { return rho; }
+    return say("%s (95%% over prompts%s: %s to %s; %s)", rho,
+               say_few_refits((double)r->replicates, false), say_fixed(r->lo, 2),
+               say_fixed(r->hi, 2),
+               isfinite(r->ceiling)
+                   ? say("two such corpora of one truth reach at most %s", say_fixed(r->ceiling, 2))
+                   : "a corpus does not even agree with itself");
+}
+
+static void pairs(report_numbers *n) {
+    EACH(pair_numbers, p, n->pairs, n->n_pairs) {
+        const char *weights = "", *shares = "";
+        const bool by_shares = p->tables[0]->shape->share || p->tables[1]->shape->share;
+        EACH(pair_heads, h, p->head, p->n_head) {
+            if (by_shares && !isfinite(h->overall)) { continue; /* weights that decide nothing */ }
+            weights = say_more(weights, "; ", "%s", agreement_of(h));
+        }
+        if (*weights) {
+            find(n, "agreement", NULL,
+                 say("Head weights of %s and %s, Spearman's ρ: %s.", p->a, p->b, weights));
+        }
+        EACH(pair_heads, s, p->shares, p->n_shares) {
+            const reach *r = &s->reach;
+            const char *ends = isfinite(r->lo)
+                                   ? say("%s to %s", say_fixed(r->lo, 2), say_fixed(r->hi, 2))
+                                   : SAY_UNDEFINED;
+            shares = say_more(shares, "; ", "%s at budget %s (95%% over heads: %s)",
+                              say_fixed(s->overall, 3), say_budget(s->budget), ends);
+        }
+        if (*shares) {
+            find(n, "agreement", NULL,
+                 say("Shares of heads of %s and %s, Spearman's ρ: %s.", p->a, p->b, shares));
+        }
+    }
+}
+
+#define EVEN_SHARE 0.5 /* of a profile that is common: more signal than noise */
+
+const char *say_premise(const variance_split *v) {
+    const double lo = v->action_interval.lo, hi = v->action_interval.hi;
+    if (!isfinite(lo) || !isfinite(hi)) { return "not testable"; }
+    if (lo > 0 && lo / (lo + v->rest) > EVEN_SHARE) { return "refuted: one prompt is enough"; }
+    if (!(hi > 0) || hi / (hi + v->rest / v->n_prompts) < EVEN_SHARE) {
+        return "refuted: prompts share too little";
+    }
+    const bool shared = lo > 0 && v->common_one < EVEN_SHARE && v->common_all > EVEN_SHARE;
+    return shared ? "supported" : "undecided";
+}
+
+static void entries(report_numbers *n) {
+    EACH(table_numbers, table, n->tables, n->n_tables) {
+        const char *sides = "";
+        EACH(side_trust, t, table->trust, CKVC_SIDE_COUNT) {
+            if (!t->has_refits) { continue; }
+            sides = say_more(sides, " and ", "%zu of %zu %s%s", t->refits.decided,
+                             t->states - t->refits.without_records, t->kind->entries,
+                             say_few_refits((double)t->refits.replicates, true));
+        }
+        if (*sides) {
+            find(n, "trust", NULL,
+                 say("%s: %s are better than the neutral choice beyond chance.", table->title,
+                     sides));
+        }
+    }
+}
+
+/* ---- transfers, gates, answers ---- */
+
+static void transfers(report_numbers *n) {
+    EACH(transfer_row, r, n->transfers, n->n_transfers) {
+        find(n, "transfer", difference_judged(&r->against_compiled),
+             say("transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s, %zu "
+                 "prompts.",
+                 r->source_model, r->target_model, r->heads, say_budget(r->budget), r->transferred,
+                 SAY_INTERVAL(r->against_compiled.d, 4), r->compiled, r->against_compiled.n));
+    }
+}
+
+static void gates(report_numbers *n) {
+    EACH(run_numbers, run, n->runs, n->n_runs) {
+        const char *shares = "", *title = run->in.title;
+        EACH(budget_numbers, o, run->budgets, run->n_budgets) {
+            if (o->alive < 0) {
+                find(n, "binding", NULL,
+                     say("%s has no thresholds: every layer keeps its whole budget.", title));
+                break;
+            }
+            shares = say_more(shares, ", ", "%s at budget %s", say_share(o->all.sets_differ),
+                              say_budget(o->budget));
+        }
+        if (*shares) {
+            find(n, "binding", NULL,
+                 say("In %s the gate can change what is kept on this share of (prompt, layer): %s.",
+                     title, shares));
+        }
+        EACH(budget_numbers, o, run->budgets, run->n_budgets) {
+            if (o->alive != 0) { continue; }
+            find(n, "binding", NULL,
+                 say("%s: at budget %s the gate is not alive: %s.", o->run, say_budget(o->budget),
+                     o->advice ? o->advice : ""));
+        }
+    }
+}
+
+/* "+0.031 (−0.4 to +1.1), decided" */
+static const char *against_of(const answer_line *o) {
+    return !isfinite(o->against.mean)
+               ? ""
+               : say("%s%s", SAY_INTERVAL(o->against, 3), o->decided ? ", decided" : "");
+}
+
+/* At each budget the full cache, the table, and the best of the others. */
+static void bench(report_numbers *n, const answer_bench *o) {
+    const answer_line *end = o->lines + o->n_lines, *full = o->lines->full ? o->lines : NULL;
+    for (const answer_line *x = o->lines, *next; x < end; x = next) {
+        const answer_line *best = NULL;
+        for (next = x + 1; next < end && next->budget == x->budget;) { next++; }
+        if (x->full || !isfinite(x->macro.mean)) { continue; }
+        for (const answer_line *y = x; y < next; y++) {
+            if (!y->base && (!best || y->macro.mean > best->macro.mean)) { best = y; }
+        }
+        find(n, "answers", NULL,
+             say("%s, question %s: %s%s%s%s.", say_budget(x->budget), o->query,
+                 full ? say("full cache %s", say_fixed(full->macro.mean, 3)) : "",
+                 x->base ? say("; %s %s", x->title, say_fixed(x->macro.mean, 3)) : "",
+                 best ? say("; %s%s %s", x->base ? "best other " : "best ", best->title,
+                            say_fixed(best->macro.mean, 3))
+                      : "",
+                 best && x->base ? say(" (%s)", against_of(best)) : ""));
+    }
+}
+
+void findings_make(report_numbers *n) {
+    verdicts(n);
+    EACH(answer_bench, o, n->benches, n->n_benches) { bench(n, o); }
+    pairs(n);
+    entries(n);
+    transfers(n);
+    gates(n);
+}
+
+void findings_text(const report_numbers *n, ckvc_buffer *text) {
+    EACH(finding, f, n->findings, n->n_findings) {
+        ckvc_buffer_printf(text, "%s%s%s\n", f->verdict ? f->verdict : "", f->verdict ? ": " : "",
+                           f->text);
+    }
+}
+
+/* ---- the answers' table ---- */
+
+enum { ACROSS = 9 };
+
+/* Columns of a terminal: characters, not bytes. */
+static size_t width_of(const char *words) {
+    size_t n = 0;
+    for (const char *c = words; *c; c++) { n += ((unsigned char)*c & 0xc0) != 0x80; }
+    return n;
+}
+
+static void line_cells(room *r, const answer_line *o, const char **cells) {
+    const char *const texts[ACROSS] = {
+        o->full ? "" : say_budget(o->budget),
+        o->title,
+        say_fixed(o->bytes / 1e6, 2),
+        SAY_SPREAD(o->macro, 3),
+        o->base ? "(the table)" : against_of(o),
+        SAY_SPREAD(o->tail, 3),
+        say("%s%s", say_share(o->share), fabs(o->entries_ratio - 1) > 0.02 ? "*" : ""),
+        o->full    ? ""
+        : o->aware ? "the last rows"
+                   : "other",
+        o->besides};
+    for (size_t k = 0; k < ACROSS; k++) { cells[k] = plain(r, texts[k]); }
+}
+
+static void lines_text(const report_numbers *n, const answer_bench *o, ckvc_buffer *text) {
+    static const char *const heads[ACROSS] = {"budget", "policy",         "MB",
+                                              "score",  "less the table", "Task-P10",
+                                              "kept",   "ranks by",       "costs besides"};
+    static const bool right[ACROSS] = {[2] = true, [3] = true, [4] = true, [5] = true, [6] = true};
+    const char **cells = NEW(n, ACROSS * (o->n_lines + 1), const char *);
+    size_t width[ACROSS] = {0};
+    memcpy(cells, heads, sizeof heads);
+    for (size_t i = 0; i < o->n_lines; i++) {
+        line_cells(&n->in->room, &o->lines[i], cells + ACROSS * (i + 1));
+    }
+    for (size_t i = 0; i < ACROSS * (o->n_lines + 1); i++) {
+        const size_t w = width_of(cells[i]);
+        width[i % ACROSS] = w > width[i % ACROSS] ? w : width[i % ACROSS];
+    }
+    for (size_t i = 0; i < ACROSS * (o->n_lines + 1); i++) {
+        const size_t k = i % ACROSS, blanks = width[k] - width_of(cells[i]);
+        const bool last = k == ACROSS - 1;
+        ckvc_buffer_printf(text, "%*s%s%*s%s", right[k] ? (int)blanks : 0, "", cells[i],
+                           right[k] || last ? 0 : (int)blanks, "", last ? "\n" : "  ");
+    }
+}
+
+void answers_text(const report_numbers *n, ckvc_buffer *text) {
+    EACH(answer_bench, o, n->benches, n->n_benches) {
+        ckvc_buffer_printf(text,
+                           "question %s, model %.12s: %zu of %zu tasks in averages, %zu items\n",
+                           o->query, o->model, o->n_counted, o->n_tasks, o->n_items);
+        EACH(answer_task, t, o->tasks, o->n_tasks) {
+            if (t->counted) { continue; }
+            ckvc_buffer_printf(text,
+                               "left out of averages: %s: the full cache has %s, wrong "
+                               "answers %s\n",
+                               plain(&n->in->room, t->task), say_fixed(t->full.mean, 3),
+                               say_fixed(t->control, 3));
+        }
+        lines_text(n, o, text);
+    }
+}

@@ -1,0 +1,676 @@
+/* Timed stages: see bench.h. Without a prompt the ids are random: the arithmetic of a prefill does
+ * not depend on what they mean, but what is kept, and so how many variants differ, does. */
+#include "tests/bench/stages/bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "calib/actions/prompt_sets.h"
+#include "calib/demand/demand_meter.h"
+#include "cql/solve/counts.h"
+#include "cql/solve/cql.h"
+#include "lib/base/order.h"
+#include "lib/base/progress.h"
+#include "formats/shard/shard_h5.h"
+#include "lib/base/hash.h"
+#include "tests/bench/stages/flops.h"
+
+/* A row of the table. */
+typedef struct bench_row {
+    char shape[128], note[128];
+    double work, flop; /* flop 0: not counted */
+    double scale;      /* what was timed is this part of the work; 0 stands for 1, all of it */
+    double fixed;      /* seconds that are added to it unscaled */
+    int runs;          /* at least; 0: as many as were asked for */
+} bench_row;
+
+enum { BENCH_PROMPTS = 16, BENCH_RECORDS = 200000 }; /* of the shard */
+enum { BUFS = 6, INSTRUCTION = 9 /* tokens before the repeated prompt */ };
+
+typedef struct bench {
+    backend *be;
+    model *model;
+    const bench_options *o;
+    ckvc_buffer *csv;
+    ckvc_err *err;
+    double peak;       /* flop/s of the matmul stage; 0: not run */
+    int64_t gemm_rows; /* of that stage's product */
+    /* matmul, attention */
+    be_weight *w;
+    float *values; /* of w */
+    be_buf *bufs[BUFS];
+    be_attention_shape layer;
+    kept_set kept;       /* of attention-layer, attention-heads */
+    uint32_t *kept_room; /* its offsets and positions */
+    /* the prompt */
+    manifest_entry entry;
+    prompt prompt; /* T tokens; C, or 0 when no stage continues it */
+    ckvc_table *table;
+    worker worker;
+    demand_meter demand;
+    prompt repeated;   /* the prompt, or as much of it as the context holds twice */
+    double quarter;    /* of its tokens */
+    uint32_t *entries; /* [L][G] */
+    /* fit-count, shards */
+    cql_counts *counts;
+    double *rewards; /* [COUNT_RECORDS] */
+    shard *shard;
+    char path[4096];
+} bench;
+
+/* A stage: `open` makes what it runs on and fills its row, `run` is what is timed. Stages stand in
+ * their order; one that works on the prompt finds what those before it left. */
+typedef struct bench_stage {
+    const char *name, *unit;
+    ckvc_status (*open)(bench *b, bench_row *row);
+    ckvc_status (*run)(bench *b);
+    bool of_prompt; /* needs a model */
+    bool continues; /* the prompt */
+} bench_stage;
+
+static bool wanted(const bench_options *o, const char *stage) {
+    bool any = o->n_stages == 0;
+    for (size_t i = 0; i < o->n_stages; i++) { any = any || strcmp(o->stages[i], stage) == 0; }
+    return any;
+}
+
+/* ---- arithmetic ---- */
+
+enum { GEMM_ROWS = 512, GEMM_OUT = 2048, GEMM_IN = 768, PEAK_RUNS = 50 /* a peak is a best one */ };
+
+/* n values in [-scale / 2, scale / 2). */
+static float *random_values(bench *b, uint32_t stream, size_t n, double scale) {
+    float *values = ckvc_alloc_aligned(n, sizeof *values);
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, b->o->seed, stream, 0);
+    for (size_t i = 0; i < n; i++) { values[i] = (float)((ckvc_rng_double(&rng) - 0.5) * scale); }
+    return values;
+}
+
+/* Buffer i of n values; values NULL: left as it is. */
+static void fill_buf(bench *b, int i, const float *values, size_t n) {
+    b->bufs[i] = b->be->ops->buf_create(b->be, n);
+    if (values) { b->be->ops->write(b->be, b->bufs[i], 0, values, n); }
+}
+
+static void drop_bufs(bench *b) {
+    for (int i = 0; i < BUFS; i++) {
+        b->be->ops->buf_free(b->be, b->bufs[i]);
+        b->bufs[i] = NULL;
+    }
+}
+
+/* On a GPU the model's gate matrix and rows enough to fill it: what it does best. */
+static ckvc_status open_matmul(bench *b, bench_row *row) {
+    const backend_ops *ops = b->be->ops;
+    const model_shape *s = b->model && b->be->fill_rows ? model_get_shape(b->model) : NULL;
+    const int64_t n_rows = s ? 8 * b->be->fill_rows : GEMM_ROWS,
+                  out = s ? s->intermediate : GEMM_OUT, in = s ? s->width : GEMM_IN,
+                  most = out > n_rows ? out : n_rows;
+    b->values = random_values(b, 3, (size_t)(most * in), 1);
+    const be_matrix m = {.bytes = b->values, .type = BE_F32, .rows = out, .cols = in};
+    CKVC_TRY(ops->weight_create(b->be, &m, &b->w, b->err));
+    CKVC_TRY(ops->weight_acquire(b->be, b->w, b->err));
+    fill_buf(b, 0, b->values, (size_t)(n_rows * in));
+    fill_buf(b, 1, NULL, (size_t)(n_rows * out));
+    b->gemm_rows = n_rows;
+    row->work = row->flop = 2.0 * (double)n_rows * (double)out * (double)in;
+    row->runs = PEAK_RUNS;
+    snprintf(row->shape, sizeof row->shape, "%lldx%lldx%lld", (long long)n_rows, (long long)out,
+             (long long)in);
+    return CKVC_OK;
+}
+
+static ckvc_status run_matmul(bench *b) {
+    b->be->ops->matmul(b->be, b->w, NULL, b->bufs[0], b->gemm_rows, false, b->bufs[1]);
+    return b->be->ops->sync(b->be, b->err);
+}
+
+/* Of the model's first layer, or of SmolLM2-135M's. */
+static void set_layer(bench *b) {
+    be_attention_shape *layer = &b->layer;
+    *layer = (be_attention_shape){.n_heads = 9, .n_kv_heads = 3, .head_dim = 64, .scale = 0.125f};
+    if (b->model) {
+        const model_shape *s = model_get_shape(b->model);
+        layer->n_heads = s->n_heads;
+        layer->n_kv_heads = s->n_kv_heads;
+        layer->head_dim = s->head_dim;
+        layer->window = model_shape_window(s, 0);
+    }
+}
+
+/* One layer's causal attention of all rows of a prompt. */
+static ckvc_status open_attention(bench *b, bench_row *row) {
+    const int64_t T = b->o->n_tokens, rows = be_padded_rows(T);
+    const be_attention_shape *layer = &b->layer;
+    set_layer(b);
+    const size_t q = (size_t)(rows * layer->n_heads * layer->head_dim),
+                 kv = (size_t)(rows * layer->n_kv_heads * layer->head_dim);
+    CKVC_AUTO_FREE float *values = random_values(b, 7, q + 2 * kv, 2);
+    fill_buf(b, 0, values, q);
+    fill_buf(b, 1, values + q, kv);
+    fill_buf(b, 2, values + q + kv, kv);
+    fill_buf(b, 3, NULL, q);
+    row->work = (double)T;
+    row->flop = flops_attention(layer->n_heads, layer->head_dim, layer->window, T);
+    snprintf(row->shape, sizeof row->shape, "T=%lld H=%d G=%d D=%d", (long long)T, layer->n_heads,
+             layer->n_kv_heads, layer->head_dim);
+    return CKVC_OK;
+}
+
+static ckvc_status run_attention(bench *b) {
+    const be_cache cache = {
+        .k = b->bufs[1], .v = b->bufs[2], .capacity = be_padded_rows(b->o->n_tokens)};
+    b->be->ops->attention_causal(b->be, &b->layer, 0, b->o->n_tokens, b->bufs[0], &cache,
+                                 b->bufs[3]);
+    return b->be->ops->sync(b->be, b->err);
+}
+
+/* Positions at equal distances in n_sets sets whose sizes rise by equal steps around B, from at
+ * least 1 to at most T: n_sets times B entries. */
+static void make_kept(bench *b, int32_t n_sets, uint32_t B, uint32_t T) {
+    const uint32_t step = (B < T - B ? B : T - B) / (uint32_t)n_sets;
+    b->kept_room =
+        ckvc_realloc_array(b->kept_room, (size_t)n_sets * (B + 1) + 1, sizeof *b->kept_room);
+    uint32_t *offsets = b->kept_room, *positions = offsets + n_sets + 1;
+    offsets[0] = 0;
+    for (int32_t k = 0; k < n_sets; k++) {
+        const uint32_t n = (uint32_t)((int64_t)B + (2 * k - (n_sets - 1)) * (int64_t)step);
+        for (uint32_t i = 0; i < n; i++) {
+            positions[offsets[k] + i] = (uint32_t)((uint64_t)i * T / n);
+        }
+        offsets[k + 1] = offsets[k] + n;
+    }
+    b->kept = (kept_set){n_sets, offsets, positions};
+}
+
+/* One layer's attention of a continuation's rows over what is kept: one set for all heads, or one
+ * a KV head. */
+static ckvc_status open_kept(bench *b, bench_row *row, bool of_heads) {
+    const int64_t T = b->o->n_tokens, C = b->o->continuation, own = be_padded_rows(C);
+    const uint32_t asked = ckvc_budget_tokens(b->o->budget, (uint32_t)T),
+                   B = asked < T ? asked : (uint32_t)T;
+    set_layer(b);
+    const be_attention_shape *s = &b->layer;
+    const size_t q = (size_t)(own * s->n_heads * s->head_dim),
+                 kv = (size_t)s->n_kv_heads * (size_t)s->head_dim,
+                 most = (size_t)(own > T ? own : T);
+    CKVC_AUTO_FREE float *values = random_values(b, 8, q + kv * most, 2);
+    fill_buf(b, 0, values, q);
+    for (int i = 1; i < 5; i++) { fill_buf(b, i, values + q, kv * (size_t)(i < 3 ? T : own)); }
+    fill_buf(b, 5, NULL, q);
+    make_kept(b, of_heads ? s->n_kv_heads : 1, B, (uint32_t)T);
+    row->work = (double)C;
+    row->flop = flops_kept(s->n_heads, s->head_dim, B, C);
+    snprintf(row->shape, sizeof row->shape, "T=%lld B=%u C=%lld H=%d G=%d D=%d", (long long)T, B,
+             (long long)C, s->n_heads, s->n_kv_heads, s->head_dim);
+    const uint32_t *at = b->kept.offsets;
+    const int32_t n = b->kept.n_sets;
+    snprintf(row->note, sizeof row->note, "sets of %u to %u entries", at[1], at[n] - at[n - 1]);
+    return CKVC_OK;
+}
+
+static ckvc_status open_kept_layer(bench *b, bench_row *row) { return open_kept(b, row, false); }
+
+static ckvc_status open_kept_heads(bench *b, bench_row *row) { return open_kept(b, row, true); }
+
+static ckvc_status run_kept(bench *b) {
+    const int64_t T = b->o->n_tokens, C = b->o->continuation;
+    const be_continuation c = {.n_rows = C,
+                               .n_prompt = T,
+                               .q = b->bufs[0],
+                               .prompt = {b->bufs[1], b->bufs[2], T},
+                               .own = {b->bufs[3], b->bufs[4], be_padded_rows(C)}};
+    const be_lane lane = {.kept = &b->kept};
+    b->be->ops->attention_kept(b->be, &b->layer, &c, &lane, 1, b->bufs[5]);
+    return b->be->ops->sync(b->be, b->err);
+}
+
+/* ---- a prompt ---- */
+
+/* The prompt and room for what is done with it. */
+static ckvc_status open_prompt(bench *b) {
+    const model_shape *s = model_get_shape(b->model);
+    const int64_t T = b->o->n_tokens, C = b->prompt.n_continuation;
+    static char id[] = "bench";
+    CKVC_FAIL_IF(T + C > model_shape_context(s) || T <= b->o->window, b->err, CKVC_E_USAGE,
+                 "%lld + %lld tokens: the model's context is %lld, the window %lld; use "
+                 "other --max-tokens, --continuation or --window",
+                 (long long)T, (long long)C, (long long)model_shape_context(s),
+                 (long long)b->o->window);
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, b->o->seed, 4, 0);
+    b->entry.id = id;
+    b->prompt.entry = &b->entry;
+    b->prompt.n_tokens = (uint32_t)T;
+    b->prompt.tokens = ckvc_calloc((size_t)(T + C), sizeof *b->prompt.tokens);
+    for (int64_t i = 0; i < T + C; i++) {
+        b->prompt.tokens[i] =
+            b->o->tokens ? b->o->tokens[i] : (int32_t)ckvc_rng_below(&rng, (uint64_t)s->vocab);
+    }
+    const start_table_spec spec = {.n_layers = (uint32_t)s->n_layers,
+                                   .n_heads = (uint32_t)s->n_kv_heads,
+                                   .budgets = &b->o->budget,
+                                   .n_budgets = 1,
+                                   .window = (uint32_t)b->o->window};
+    CKVC_TRY(start_table_create(&spec, &b->table, b->err));
+    const prompt_list one = {
+        .items = &b->prompt, .n = 1, .max_tokens = (uint32_t)T, .max_continuation = (uint32_t)C};
+    const calibrate_inputs in = {.model = b->model, .backend = b->be, .prompts = &one};
+    const bool sweep = wanted(b->o, "sweep") || wanted(b->o, "rewards-sweep");
+    worker_options o = {
+        .setting = {.window = (uint32_t)b->o->window},
+        .behaviour = {.sides = {true, true}, .limit = b->o->variants, .seed = b->o->seed},
+        .rollouts = sweep ? ROLLOUTS_SWEEP : ROLLOUTS_PLAIN,
+        .memory = b->o->memory};
+    if (!wanted(b->o, "demand")) { return worker_open(&b->worker, &in, &o, b->table, b->err); }
+    const int64_t longest = repeat_longest(model_shape_context(s), INSTRUCTION);
+    b->repeated = b->prompt;
+    b->repeated.n_tokens = (uint32_t)(T < longest ? T : longest);
+    CKVC_FAIL_IF(longest <= b->o->window, b->err, CKVC_E_USAGE,
+                 "demand: a context of %lld tokens does not hold a prompt of the window %lld twice",
+                 (long long)model_shape_context(s), (long long)b->o->window);
+    b->quarter = floor(fmax(1, b->repeated.n_tokens / 4.0));
+    b->entries = ckvc_alloc((size_t)s->n_layers * (size_t)s->n_kv_heads, sizeof *b->entries);
+    const demand_options demand = {.setting = {.budgets = {&b->quarter, 1}, .floor = 0.2},
+                                   .instruction = b->prompt.tokens,
+                                   .n_instruction = INSTRUCTION};
+    const prompt_list twice = {.items = &b->repeated, .n = 1, .max_tokens = b->repeated.n_tokens};
+    const calibrate_inputs of = {.model = b->model, .backend = b->be, .prompts = &twice};
+    demand_need(&demand, &of, &o);
+    CKVC_TRY(demand_meter_open(&b->demand, &demand, &of, b->err));
+    return worker_open(&b->worker, &in, &o, b->table, b->err);
+}
+
+static ckvc_status run_demand(bench *b) {
+    demand_meter *meter = &b->demand;
+    worker *w = &b->worker;
+    const prompt *p = &b->repeated;
+    CKVC_TRY(demand_measure(&meter, &w, &p, 1, b->err));
+    b->worker.fed = 0;
+    demand_entries(&b->demand, b->repeated.n_tokens, b->entries, b->entries);
+    return CKVC_OK;
+}
+
+static ckvc_status open_demand(bench *b, bench_row *row) {
+    row->work = b->repeated.n_tokens;
+    snprintf(row->shape, sizeof row->shape, "T=%u", b->repeated.n_tokens);
+    snprintf(row->note, sizeof row->note, "prefill and repeat pass");
+    return CKVC_OK;
+}
+
+static ckvc_status run_prefill(bench *b) { return worker_prefill(&b->worker, &b->prompt, b->err); }
+
+static ckvc_status open_prefill(bench *b, bench_row *row) {
+    const int64_t T = b->o->n_tokens;
+    row->work = (double)T;
+    row->flop = flops_prefill(model_get_shape(b->model), T, b->o->window);
+    snprintf(row->shape, sizeof row->shape, "T=%lld", (long long)T);
+    return CKVC_OK;
+}
+
+static ckvc_status run_variants(bench *b) {
+    worker_keep(&b->worker, &b->prompt, true);
+    return CKVC_OK;
+}
+
+static ckvc_status open_variants(bench *b, bench_row *row) {
+    const variant_list *v = &b->worker.variants;
+    CKVC_TRY(run_variants(b));
+    row->work = (double)v->n_actions;
+    snprintf(row->shape, sizeof row->shape, "T=%lld B=%u", (long long)b->o->n_tokens,
+             b->worker.sets->budget[0]);
+    snprintf(row->note, sizeof row->note, "%zu distinct%s", v->n,
+             b->o->tokens ? "" : " (random ids)");
+    return CKVC_OK;
+}
+
+/* What rollouts share; returns the operations of one under the baseline. */
+static double describe_rollouts(bench *b, bench_row *row) {
+    const prompt_sets *k = b->worker.sets;
+    uint32_t n_kept[MODEL_LAYERS_MAX];
+    for (uint32_t l = 0; l < k->n_layers; l++) { n_kept[l] = prompt_sets_at(k, 0, l)->n_kept; }
+    row->work = (double)b->worker.variants.n_actions;
+    snprintf(row->shape, sizeof row->shape, "T=%lld B=%u C=%u", (long long)b->o->n_tokens,
+             k->budget[0], b->prompt.n_continuation);
+    return flops_rollout(model_get_shape(b->model), b->o->n_tokens, b->prompt.n_continuation,
+                         n_kept);
+}
+
+static ckvc_status open_rollout(bench *b, bench_row *row) {
+    row->flop = describe_rollouts(b, row);
+    row->work = 1;
+    return CKVC_OK;
+}
+
+static ckvc_status run_rollout(bench *b) {
+    double loss;
+    return rollout_baseline(&b->worker.scratch, &b->worker.losses, 0, &loss, b->err);
+}
+
+static ckvc_status open_sweep(bench *b, bench_row *row) {
+    const variant_list *v = &b->worker.variants;
+    describe_rollouts(b, row);
+    row->work = (double)v->n + 2;
+    row->flop = flops_sweep(model_get_shape(b->model), b->worker.sets, v, b->prompt.n_continuation);
+    snprintf(row->note, sizeof row->note,
+             "%zu distinct variants and two baselines; up to %lld side by side", v->n,
+             (long long)b->worker.plan.lanes);
+    return CKVC_OK;
+}
+
+static ckvc_status run_sweep(bench *b) {
+    return rollouts_sweep_together(&(prompt_rollouts){&b->worker.scratch, &b->worker.losses}, 1,
+                                   b->err);
+}
+
+static ckvc_status open_rewards_sweep(bench *b, bench_row *row) {
+    const model_shape *s = model_get_shape(b->model);
+    describe_rollouts(b, row);
+    row->flop = flops_sweep(s, b->worker.sets, &b->worker.variants, b->prompt.n_continuation) +
+                flops_prefill(s, b->o->n_tokens, b->o->window);
+    snprintf(row->note, sizeof row->note, "with prefill and variants");
+    return CKVC_OK;
+}
+
+static ckvc_status run_rewards_sweep(bench *b) {
+    CKVC_TRY(run_prefill(b));
+    CKVC_TRY(run_variants(b));
+    return run_sweep(b);
+}
+
+static size_t n_sampled(const bench *b) {
+    const size_t n = b->worker.variants.n_actions, sample = (size_t)b->o->sample;
+    return b->o->sample > 0 && sample < n ? sample : n;
+}
+
+/* Every action's reward the plain way, from a sample of them; prefills: of the whole. */
+static void describe_sampled(bench *b, bench_row *row, double prefills) {
+    const size_t n = b->worker.variants.n_actions, sampled = n_sampled(b);
+    const double rollout = describe_rollouts(b, row);
+    row->scale = (double)sampled / (double)n;
+    row->flop = (double)n * rollout +
+                prefills * flops_prefill(model_get_shape(b->model), b->o->n_tokens, b->o->window);
+    if (sampled < n) {
+        snprintf(row->note, sizeof row->note, "extrapolated from %zu of %zu actions", sampled, n);
+    } else {
+        snprintf(row->note, sizeof row->note, "all actions");
+    }
+}
+
+static ckvc_status open_rewards_reprefill(bench *b, bench_row *row) {
+    describe_sampled(b, row, (double)b->worker.variants.n_actions);
+    return CKVC_OK;
+}
+
+static ckvc_status open_rewards_plain(bench *b, bench_row *row) {
+    describe_sampled(b, row, 1);
+    const double start_s = ckvc_now_s();
+    CKVC_TRY(run_prefill(b));
+    row->fixed = ckvc_now_s() - start_s;
+    return CKVC_OK;
+}
+
+/* Sampled actions at equal distances, so that every layer has its share. */
+static ckvc_status roll_sample(bench *b, bool prefill) {
+    worker *w = &b->worker;
+    const size_t n = n_sampled(b);
+    for (size_t i = 0; i < n; i++) {
+        const taken_action *t =
+            &w->variants.actions[(size_t)((double)i * (double)w->variants.n_actions / (double)n)];
+        double loss;
+        if (prefill) { CKVC_TRY(run_prefill(b)); }
+        CKVC_TRY(t->variant == VARIANT_NONE
+                     ? rollout_baseline(&w->scratch, &w->losses, t->budget, &loss, b->err)
+                     : rollout_variant(&w->scratch, &w->losses, t->variant, &loss, b->err));
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status run_rewards_reprefill(bench *b) { return roll_sample(b, true); }
+
+static ckvc_status run_rewards_plain(bench *b) { return roll_sample(b, false); }
+
+/* ---- fits and shards ---- */
+
+enum {
+    FIT_STATES = 4096,
+    COUNT_RECORDS = 1 << 20,
+    COUNT_PROMPTS = 1024,
+    COUNT_EACH = COUNT_RECORDS / COUNT_PROMPTS,
+    COUNT_STATES = COUNT_EACH / CKVC_HEAD_ACTIONS + 1
+};
+
+static ckvc_status open_fit(bench *b, bench_row *row) {
+    (void)b;
+    row->work = FIT_STATES;
+    snprintf(row->shape, sizeof row->shape, "%d states x %d actions", FIT_STATES,
+             CKVC_HEAD_ACTIONS);
+    return CKVC_OK;
+}
+
+static ckvc_status run_fit(bench *b) {
+    double rbar[CKVC_HEAD_ACTIONS], q[CKVC_HEAD_ACTIONS];
+    uint64_t n[CKVC_HEAD_ACTIONS];
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, b->o->seed, 2, 0);
+    for (int s = 0; s < FIT_STATES; s++) {
+        for (int a = 0; a < CKVC_HEAD_ACTIONS; a++) {
+            n[a] = 1 + ckvc_rng_below(&rng, 1000);
+            rbar[a] = ckvc_rng_double(&rng) - 0.5;
+        }
+        cql_certificate certificate;
+        CKVC_FAIL_IF(!cql_solve_exact(CKVC_HEAD_ACTIONS, n, rbar, 0.75, q, &certificate), b->err,
+                     CKVC_E_BUG, "the exact solver's certificate failed at gradient %g",
+                     certificate.gradient);
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status open_count(bench *b, bench_row *row) {
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, b->o->seed, 6, 0);
+    b->rewards = ckvc_alloc(COUNT_RECORDS, sizeof *b->rewards);
+    for (size_t i = 0; i < COUNT_RECORDS; i++) {
+        b->rewards[i] = 0.02 * (ckvc_rng_double(&rng) - 0.5);
+    }
+    b->counts = cql_counts_create(COUNT_STATES, CKVC_HEAD_ACTIONS);
+    row->work = COUNT_RECORDS;
+    snprintf(row->shape, sizeof row->shape, "%d states x %d actions", COUNT_STATES,
+             CKVC_HEAD_ACTIONS);
+    return CKVC_OK;
+}
+
+/* Records of many prompts into statistics, as a fit's reader hands them over; prompts come in
+ * blocks. */
+static ckvc_status run_count(bench *b) {
+    for (int p = 0; p < COUNT_PROMPTS; p++) {
+        char id[32];
+        snprintf(id, sizeof id, "bench-%d", p);
+        cql_counts_prompt(b->counts, id);
+        for (size_t i = 0; i < COUNT_EACH; i++) {
+            const double reward = b->rewards[(size_t)p * COUNT_EACH + i];
+            CKVC_TRY(cql_counts_add(b->counts, i / CKVC_HEAD_ACTIONS, i % CKVC_HEAD_ACTIONS, reward,
+                                    reward, b->err));
+        }
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status run_shard_write(bench *b) {
+    unlink(b->path);
+    return shard_h5_write(b->shard, b->path, b->err);
+}
+
+static ckvc_status run_shard_read(bench *b) {
+    CKVC_AUTO(shard_free_at) shard *s = NULL;
+    return shard_h5_read(b->path, false, &s, b->err);
+}
+
+/* A shard as a run writes it: every column filled, values as random as rewards are. *out is the
+ * caller's, also after an error. */
+static ckvc_status make_shard(uint64_t seed, shard **out, ckvc_err *err) {
+    const double budget = 128;
+    const start_table_spec spec = {
+        .n_layers = 8, .n_heads = 3, .budgets = &budget, .n_budgets = 1, .window = 32};
+    shard *s = *out = shard_create();
+    ckvc_table *t;
+    CKVC_TRY(start_table_create(&spec, &t, err));
+    shard_header h = {.n_heads = 6, .setting = setting_neutral()};
+    shard_header_borrow(&h, t);
+    snprintf(h.pass, sizeof h.pass, "head");
+    snprintf(h.behaviour, sizeof h.behaviour, "balanced");
+    memset(h.plan, '0', sizeof h.plan - 1);
+    memset(h.fingerprint, '0', sizeof h.fingerprint - 1);
+    memset(h.manifest, '0', sizeof h.manifest - 1);
+    shard_header_copy(&s->h, &h);
+    ckvc_table_free(t);
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, seed, 5, 0);
+    for (uint32_t p = 0; p < BENCH_PROMPTS; p++) {
+        struct shard_prompt row = {.line = p + 1,
+                                   .n_tokens = 512,
+                                   .n_continuation = 64,
+                                   .r_struct = 4,
+                                   .r_sem = 20,
+                                   .loss_full = 2};
+        struct shard_baseline base = {p, 0, 2.1};
+        snprintf(row.id, sizeof row.id, "bench-%u", p);
+        shard_add_prompt(s, &row);
+        shard_add_baseline(s, &base);
+    }
+    for (uint32_t i = 0; i < BENCH_RECORDS; i++) {
+        double loss = 2 + ckvc_rng_double(&rng) * 0.1;
+        struct shard_record r = {.prompt = i % BENCH_PROMPTS,
+                                 .action = (uint8_t)(i % CKVC_HEAD_ACTIONS),
+                                 .layer = (uint16_t)(i % 8),
+                                 .head = (uint16_t)(i % 3),
+                                 .reward = 2 - loss,
+                                 .baseline = -0.1,
+                                 .loss = loss,
+                                 .n_candidates = 200,
+                                 .n_kept = 128,
+                                 .set_hash = ckvc_rng_u64(&rng)};
+        shard_add_record(s, &r);
+    }
+    return CKVC_OK;
+}
+
+static ckvc_status open_shard(bench *b, bench_row *row) {
+    row->work = BENCH_RECORDS;
+    snprintf(row->shape, sizeof row->shape, "head");
+    if (b->shard) { return CKVC_OK; }
+    snprintf(b->path, sizeof b->path, "%s/ckvc-bench-%ld.h5", b->o->scratch_dir, (long)getpid());
+    CKVC_TRY(make_shard(b->o->seed, &b->shard, b->err));
+    return run_shard_write(b);
+}
+
+/* ---- all of it ---- */
+
+static const bench_stage stages[] = {
+    {"matmul", "flop", open_matmul, run_matmul, false, false},
+    {"attention", "rows", open_attention, run_attention, false, false},
+    {"attention-layer", "rows", open_kept_layer, run_kept, false, false},
+    {"attention-heads", "rows", open_kept_heads, run_kept, false, false},
+    {"demand", "tokens", open_demand, run_demand, true, true},
+    {"prefill", "tokens", open_prefill, run_prefill, true, false},
+    {"variants", "actions", open_variants, run_variants, true, false},
+    {"rollout-plain", "rollouts", open_rollout, run_rollout, true, true},
+    {"sweep", "rollouts", open_sweep, run_sweep, true, true},
+    {"rewards-sweep", "rewards", open_rewards_sweep, run_rewards_sweep, true, true},
+    {"rewards-reprefill", "rewards", open_rewards_reprefill, run_rewards_reprefill, true, true},
+    {"rewards-plain", "rewards", open_rewards_plain, run_rewards_plain, true, true},
+    {"fit-exact", "states", open_fit, run_fit, false, false},
+    {"fit-count", "records", open_count, run_count, false, false},
+    {"shard-write", "records", open_shard, run_shard_write, false, false},
+    {"shard-read", "records", open_shard, run_shard_read, false, false},
+};
+enum { N_STAGES = sizeof stages / sizeof *stages - 1 };
+
+/* Runs a stage up to o->repeats times, the first time unmeasured unless that alone takes long, and
+ * adds its row to the table. */
+static ckvc_status measure(bench *b, const bench_stage *stage, const bench_row *r) {
+    const int repeats = r->runs > b->o->repeats ? r->runs : b->o->repeats;
+    const double scale = r->scale > 0 ? r->scale : 1, begin_s = ckvc_now_s();
+    CKVC_AUTO_FREE double *each = ckvc_calloc((size_t)repeats, sizeof *each);
+    double spent_s = 0;
+    int n = 0;
+    CKVC_TRY(stage->run(b));
+    if (ckvc_now_s() - begin_s > BENCH_ENOUGH / 6) { spent_s = each[n++] = ckvc_now_s() - begin_s; }
+    while (n < repeats && (n == 0 || spent_s < BENCH_ENOUGH)) {
+        const double start_s = ckvc_now_s();
+        CKVC_TRY(stage->run(b));
+        each[n] = ckvc_now_s() - start_s;
+        spent_s += each[n++];
+    }
+    qsort(each, (size_t)n, sizeof *each, ckvc_order_double);
+    const double median_s = each[n / 2] / scale + r->fixed, min_s = each[0] / scale + r->fixed;
+    ckvc_buffer_printf(b->csv, "%s,%s,%.6g,%s,%d,%.6g,%.6g,%.6g,", stage->name, r->shape, r->work,
+                       stage->unit, n, median_s, min_s, r->work / median_s);
+    if (r->flop > 0) { ckvc_buffer_printf(b->csv, "%.6g", r->flop * 1e-9); }
+    ckvc_buffer_text(b->csv, ",");
+    if (r->flop > 0 && b->peak > 0) {
+        ckvc_buffer_printf(b->csv, "%.3f", r->flop / median_s / b->peak);
+    }
+    ckvc_buffer_printf(b->csv, ",%s\n", r->note);
+    if (stage->run == run_matmul) { b->peak = r->flop / min_s; }
+    return CKVC_OK;
+}
+
+static ckvc_status check_names(const bench_options *o, ckvc_err *err) {
+    for (size_t i = 0; i < o->n_stages; i++) {
+        size_t k = 0;
+        while (k <= N_STAGES && strcmp(stages[k].name, o->stages[i]) != 0) { k++; }
+        CKVC_FAIL_IF(k > N_STAGES, err, CKVC_E_USAGE, "--stage: there is no \"%s\"; see --help",
+                     o->stages[i]);
+    }
+    return CKVC_OK;
+}
+
+static void bench_fini(bench *b) {
+    if (*b->path) { unlink(b->path); }
+    drop_bufs(b);
+    b->be->ops->weight_free(b->be, b->w);
+    CKVC_FREE(b->values, b->entries, b->kept_room);
+    worker_close(&b->worker);
+    demand_meter_close(&b->demand);
+    free(b->prompt.tokens);
+    ckvc_table_free(b->table);
+    cql_counts_free(b->counts);
+    free(b->rewards);
+    shard_free(b->shard);
+}
+
+/* The prompt, where a stage works on one. */
+static ckvc_status begin_prompt(bench *b) {
+    bool any = false;
+    for (int i = 0; i < N_STAGES; i++) {
+        if (!stages[i].of_prompt || !wanted(b->o, stages[i].name)) { continue; }
+        any = true;
+        if (stages[i].continues) { b->prompt.n_continuation = (uint32_t)b->o->continuation; }
+    }
+    return any ? open_prompt(b) : CKVC_OK;
+}
+
+ckvc_status bench_run(backend *be, model *m, const bench_options *o, ckvc_buffer *csv,
+                      ckvc_err *err) {
+    CKVC_AUTO(bench_fini) bench b = {.be = be, .model = m, .o = o, .csv = csv, .err = err};
+    CKVC_TRY(check_names(o, err));
+    ckvc_buffer_text(
+        csv, "stage,shape,work,unit,runs,seconds_median,seconds_min,rate,gflop,share,note\n");
+    if (m) { CKVC_TRY(begin_prompt(&b)); }
+    for (int i = 0; i < N_STAGES; i++) {
+        const bench_stage *stage = &stages[i];
+        bench_row row = {0};
+        if (stage->of_prompt && !b.worker.session) { continue; }
+        if (wanted(o, stage->name)) {
+            CKVC_TRY(stage->open(&b, &row));
+            CKVC_TRY(measure(&b, stage, &row));
+            if (!stage->of_prompt) { drop_bufs(&b); }
+        } else if (stage->of_prompt && !stage->continues) { /* what the others stand on */
+            CKVC_TRY(stage->run(&b));
+        }
+    }
+    return CKVC_OK;
+}

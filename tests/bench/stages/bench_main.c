@@ -1,0 +1,123 @@
+/* ckvc-bench: what this machine reaches, as CSV. Its options are read as a verb's of ckvc. */
+#include "cmd/common/opened_inputs.h"
+#include "cmd/common/verb.h"
+#include "tests/bench/stages/bench.h"
+
+typedef struct bench_cli {
+    inputs_options inputs;
+    opt_list budget, stages;
+    int64_t repeats, sample;
+    const char *scratch, *variants;
+} bench_cli;
+
+typedef struct bench_job {
+    opened_inputs e;
+    ckvc_buffer csv;
+} bench_job;
+
+static void job_fini(bench_job *j) {
+    ckvc_buffer_fini(&j->csv);
+    inputs_close(&j->e);
+}
+
+static ckvc_status bench(const verb_call *call, ckvc_err *err) {
+    bench_cli *c = call->options;
+    double budgets[256];
+    uint32_t n_budgets;
+    int64_t n_variants;
+    CKVC_AUTO(job_fini) bench_job j = {0};
+    CKVC_TRY(inputs_budgets(&c->budget, budgets, &n_budgets, err));
+    USAGE_IF(n_budgets != 1, "--budget: one value, got %u", n_budgets);
+    CKVC_TRY(inputs_variants(c->variants, &n_variants, err));
+    if (c->inputs.model) {
+        CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
+    } else {
+        CKVC_TRY(inputs_open_machine(&c->inputs, &j.e, err));
+    }
+    if (c->inputs.model && c->inputs.manifest) {
+        c->inputs.limit = 1;
+        CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
+    }
+    bench_options b = {.n_tokens = c->inputs.max_tokens,
+                       .continuation = c->inputs.setting.continuation,
+                       .window = c->inputs.setting.window,
+                       .budget = budgets[0],
+                       .variants = n_variants,
+                       .repeats = (int)c->repeats,
+                       .memory = c->inputs.memory,
+                       .sample = c->sample,
+                       .seed = c->inputs.setting.seed,
+                       .scratch_dir = c->scratch,
+                       .stages = c->stages.items,
+                       .n_stages = c->stages.n};
+    if (j.e.prompts) {
+        const prompt *p = &j.e.prompts->items[0];
+        b.n_tokens = p->n_tokens;
+        b.continuation = p->n_continuation;
+        b.tokens = p->tokens;
+    }
+    if (ckvc_budget_tokens(b.budget, (uint32_t)b.n_tokens) >= b.n_tokens) {
+        ckvc_warn("budget %.10g keeps all of the %lld tokens: nothing is evicted; give a smaller "
+                  "--budget",
+                  b.budget, (long long)b.n_tokens);
+    }
+    CKVC_TRY(bench_run(j.e.be, j.e.model, &b, &j.csv, err));
+    printf("# kernel %s, %d threads\n", j.e.be->kernel, ckvc_pool_threads(j.e.pool));
+    fwrite(j.csv.data, 1, j.csv.size, stdout);
+    return CKVC_OK;
+}
+
+#define OPTIONS_OF bench_cli
+static const opt rows[] = {
+    OPT_GROUP(opts_model, inputs),
+    OPT_PRESETS(opts_chat, inputs),
+    OPT_TITLE("what is timed"),
+    OPT_LIST("stage", stages, "NAME,...", "only these stages"),
+    OPT_INPUT("manifest", inputs.manifest, "FILE", "its first prompt in place of random ids"),
+    OPT_INT("max-tokens", inputs.max_tokens, "N", 2, 1e6, "prompt tokens", .preset = "512"),
+    OPT_SETTING("window", inputs.setting, "N", 1, 1e6, "observation window", .letter = 'W'),
+    OPT_SETTING("continuation", inputs.setting, "N", 2, 1e6, "continuation tokens", .letter = 'C'),
+    OPT_LIST("budget", budget, "N", "tokens kept per layer, or a share", .letter = 'B',
+             .preset = "0.25"),
+    OPT_TEXT("variants", variants, "N|all", "distinct rollouts per side", .preset = "all"),
+    OPT_INT("repeats", repeats, "N", 1, 1000, "runs of each stage; the median is printed",
+            .preset = "7"),
+    OPT_INT("sample", sample, "N", 0, 1e6, "actions timed where all are extrapolated; 0: all",
+            .preset = "20"),
+    OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "of the random prompt"),
+    OPT_TEXT("scratch", scratch, "DIR", "folder for the shard that is written and removed",
+             .preset = "/tmp"),
+    {0}};
+
+static const verb verb_bench = {
+    .name = "bench",
+    .about = "what this machine reaches, as CSV",
+    .summary = "time the stages of a calibration on this machine, as CSV",
+    .usage = "ckvc-bench [--model DIR [--manifest FILE]] [options]",
+    .examples =
+        "  ckvc-bench                                       # arithmetic, fit and shards alone\n"
+        "  ckvc-bench --model models/ckvc-tiny-8l --max-tokens 512 --budget 128\n"
+        "  ckvc-bench --model DIR --max-tokens 2048 --stage matmul,prefill\n\n"
+        "stages: matmul, attention (one layer's), attention-layer and attention-heads (a "
+        "continuation's, to one kept set or to one a KV head); with a model demand (a prompt's, "
+        "its prefill in it), prefill, variants, rollout-plain, sweep, rewards-reprefill (every\n"
+        "action's reward by a forward pass of its own, extrapolated from a sample), rewards-plain "
+        "(one prefill, one rollout per\n"
+        "action, likewise), rewards-sweep (as calibrate gets them); fit-exact, fit-count, "
+        "shard-write, shard-read. A stage\n"
+        "stops repeating after a minute.\n",
+    VERB_OPTIONS(rows),
+    .instead = "--model and --manifest name the inputs",
+    .work = bench};
+
+int main(int argc, char **argv) {
+    static const verb *const verbs[] = {&verb_bench, NULL};
+    static char name[] = "bench";
+    char **with_verb = ckvc_calloc((size_t)argc + 2, sizeof *with_verb);
+    with_verb[0] = argv[0];
+    with_verb[1] = name;
+    for (int i = 1; i < argc; i++) { with_verb[i + 1] = argv[i]; }
+    const int rc = verbs_run(verbs, argc + 1, with_verb);
+    free(with_verb);
+    return rc;
+}

@@ -1,0 +1,120 @@
+/* The loop's decisions: every stop rule at its edge, which round's table goes out, what a probe
+ * runs. */
+#include "compile/compile.h"
+#include "tests/unit/unit.h"
+
+static alternation_round round_of(size_t changed, size_t supported, double gain, double se,
+                                  size_t n) {
+    return (alternation_round){.changed = changed,
+                               .supported = supported,
+                               .gain = {.mean = gain, .se = se, .n = n},
+                               .reward = 0};
+}
+
+static stop_rule after(size_t changed, size_t supported, double gain, double se, size_t n,
+                       uint32_t number) {
+    alternation_round r = round_of(changed, supported, gain, se, n);
+    return alternation_stop(&r, number, PROBE_JOINT, 3);
+}
+
+static void fewer_than_one_percent_and_one_entry(void **state) {
+    assert_int_equal(after(0, 10, 1, 0.1, 9, 1), STOP_CONVERGED);
+    assert_int_equal(after(1, 10, 1, 0.1, 9, 1),
+                     STOP_NOT); /* 1% of 10 is less than one entry: one change is enough to go on */
+    assert_int_equal(after(9, 1000, 1, 0.1, 9, 1), STOP_CONVERGED);
+    assert_int_equal(after(10, 1000, 1, 0.1, 9, 1), STOP_NOT);
+    assert_int_equal(after(0, 0, 1, 0.1, 9, 1), STOP_CONVERGED);
+}
+
+static void a_rise_must_exceed_one_standard_error(void **state) {
+    assert_int_equal(after(5, 10, 0.1, 0.1, 9, 1), STOP_HELDOUT);
+    assert_int_equal(after(5, 10, 0.11, 0.1, 9, 1), STOP_NOT);
+    assert_int_equal(after(5, 10, -0.5, 0.1, 9, 1), STOP_HELDOUT);
+    assert_int_equal(after(5, 10, 0, 0, 9, 1), STOP_HELDOUT);
+    assert_int_equal(after(5, 10, NAN, NAN, 0, 1), STOP_NOT); /* nothing held out */
+    assert_int_equal(after(5, 10, -1, NAN, 1, 1), STOP_NOT);  /* one prompt has no standard error */
+    assert_int_equal(after(0, 10, -1, 0.1, 9, 1), STOP_CONVERGED);
+}
+
+static void rounds_end(void **state) {
+    assert_int_equal(after(5, 10, 1, 0.1, 9, 2), STOP_NOT);
+    assert_int_equal(after(5, 10, 1, 0.1, 9, 3), STOP_ROUNDS);
+    alternation_round r = round_of(5, 10, 1, 0.1, 9);
+    assert_int_equal(alternation_stop(&r, 1, PROBE_INDEPENDENT, 3), STOP_ONCE);
+    assert_int_equal(alternation_stop(&r, 1, PROBE_GRID_SEARCH, 3), STOP_ONCE);
+    assert_int_equal(probe_rounds(PROBE_INDEPENDENT, 3), 1);
+    assert_int_equal(probe_rounds(PROBE_JOINT, 3), 3);
+}
+
+static void the_best_round_goes_out(void **state) {
+    alternation_round r[3] = {{.reward = -0.3}, {.reward = -0.1}, {.reward = -0.2}};
+    assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 1);
+    assert_int_equal(alternation_best(r, 1, PROBE_JOINT, STOP_ROUNDS), 0);
+    r[2].reward = -0.1; /* of equal ones the later */
+    assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 2);
+    r[2].reward = NAN;
+    assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 1);
+    assert_int_equal(alternation_best(r, 3, PROBE_DEMAND, STOP_ROUNDS), 2);
+    assert_int_equal(alternation_best(r, 3, PROBE_DEMAND, STOP_HELDOUT), 1); /* the last to gain */
+    r[0].reward = r[1].reward = NAN; /* nothing measured: the last */
+    assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 2);
+}
+
+static void probes_have_names_and_sides(void **state) {
+    ckvc_side sides[CKVC_SIDE_COUNT];
+    char names[256] = "";
+    for (int p = 0; p < PROBE_DEMAND; p++) { /* which a mode asks for */
+        strcat(strcat(names, p ? "|" : ""), probe_name((probe_kind)p));
+    }
+    assert_string_equal(names, PROBE_NAMES);
+    assert_int_equal(probe_sides(PROBE_JOINT, sides), 2);
+    assert_true(sides[0] == CKVC_SIDE_HEAD && sides[1] == CKVC_SIDE_GATE);
+    assert_int_equal(probe_sides(PROBE_HEAD_ONLY, sides), 1);
+    assert_int_equal(sides[0], CKVC_SIDE_HEAD);
+    assert_int_equal(probe_sides(PROBE_GATE_ONLY, sides), 1);
+    assert_int_equal(sides[0], CKVC_SIDE_GATE);
+    assert_string_equal(probe_name(PROBE_DEMAND), "demand");
+}
+
+static void a_round_has_passes(void **state) {
+    pass_kind passes[PASS_KINDS];
+    assert_int_equal(
+        probe_passes(PROBE_JOINT, (demand_passes){.score = true, .select = true}, passes), 2);
+    assert_true(passes[0] == PASS_HEAD && passes[1] == PASS_GATE);
+    assert_int_equal(probe_passes(PROBE_GATE_ONLY, (demand_passes){0}, passes), 1);
+    assert_int_equal(passes[0], PASS_GATE);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){0}, passes), 1);
+    assert_int_equal(passes[0], PASS_DEMAND);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.select = true}, passes), 2);
+    assert_int_equal(passes[1], PASS_SELECT);
+    assert_int_equal(
+        probe_passes(PROBE_DEMAND, (demand_passes){.score = true, .select = true}, passes), 3);
+    assert_true(passes[1] == PASS_SCORE && passes[2] == PASS_SELECT);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 1}, passes), 1);
+    assert_int_equal(passes[0], PASS_SHARES);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 2}, passes), 1);
+    assert_int_equal(passes[0], PASS_CUTS);
+    assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 3}, passes), 1);
+    assert_int_equal(passes[0], PASS_SHARES);
+    assert_int_equal(probe_rounds(PROBE_DEMAND, 0), 1);
+    assert_int_equal(probe_rounds(PROBE_DEMAND, 2), 3);
+    const alternation_round gained_nothing = {.gain = {.n = 9, .mean = -1.0, .se = 0.1}};
+    assert_int_equal(alternation_stop(&gained_nothing, 1, PROBE_DEMAND, 1), STOP_ONCE);
+    assert_int_equal(alternation_stop(&gained_nothing, 1, PROBE_DEMAND, 3), STOP_NOT);
+    const alternation_round lost = {
+        .changed = 9, .supported = 9, .gain = {.n = 9, .mean = -1.0, .se = 0.1}};
+    assert_int_equal(alternation_stop(&lost, 2, PROBE_DEMAND, 3), STOP_HELDOUT);
+    assert_string_equal(pass_kind_name(PASS_SELECT), "select");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fewer_than_one_percent_and_one_entry),
+        cmocka_unit_test(a_rise_must_exceed_one_standard_error),
+        cmocka_unit_test(rounds_end),
+        cmocka_unit_test(the_best_round_goes_out),
+        cmocka_unit_test(probes_have_names_and_sides),
+        cmocka_unit_test(a_round_has_passes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

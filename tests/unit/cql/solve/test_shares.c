@@ -1,0 +1,178 @@
+/* Shares from demand: means by hand, intervals that cover and decide, halves that tell a common
+ * profile from noise. */
+#include "cql/solve/resampled.h"
+#include "cql/solve/shares.h"
+#include "lib/base/memory.h"
+#include "lib/base/hash.h"
+#include "tests/unit/unit.h"
+
+enum { L = 6, X = 4, N = L * X };
+
+/* Prompts around `profile` [L][X] with a uniform error of +- `noise`. */
+static shares_sample made(const double *profile, double noise, size_t n, uint64_t first) {
+    double *shares = ckvc_alloc(n * N, sizeof *shares);
+    uint64_t *keys = ckvc_alloc(n, sizeof *keys);
+    for (size_t p = 0; p < n; p++) {
+        ckvc_rng rng;
+        char id[32];
+        snprintf(id, sizeof id, "prompt-%llu", (unsigned long long)(first + p));
+        keys[p] = ckvc_rng_key(id);
+        ckvc_rng_init(&rng, 3, keys[p], 0);
+        for (size_t i = 0; i < N; i++) {
+            shares[p * N + i] = profile[i] + noise * (2 * ckvc_rng_double(&rng) - 1);
+        }
+    }
+    return (shares_sample){L, X, n, shares, keys};
+}
+
+static void release(shares_sample *s) { CKVC_FREE(s->shares, s->keys); }
+
+static void profile_of(double *profile) {
+    for (int i = 0; i < N; i++) { profile[i] = 0.25 + (i * 7 % N) * 1.5 / (N - 1); }
+}
+
+static void means_by_hand(void **state) {
+    const double shares[3][2] = {{0.5, 1.5}, {1.0, 1.0}, {0.25, 1.75}};
+    double mean[2];
+    shares_mean(&(shares_sample){1, 2, 3, shares[0], NULL}, mean);
+    assert_true(mean[0] == 1.75 / 3 && mean[1] == 4.25 / 3);
+    shares_mean(&(shares_sample){1, 2, 0, NULL, NULL}, mean);
+    assert_true(mean[0] == 1.0 && mean[1] == 1.0);
+}
+
+/* The interval of a mean of independent prompts: near the normal one, narrower with more prompts;
+ * the true value lies inside about as often as it says. */
+static void intervals_cover(void **state) {
+    double profile[N], interval[2 * N], wide[2 * N];
+    int inside = 0, all = 0;
+    profile_of(profile);
+    for (uint64_t world = 0; world < 20; world++) {
+        CKVC_AUTO(release) shares_sample s = made(profile, 0.6, 40, 1000 * world);
+        shares_bootstrap(&s, 400, world, interval);
+        for (int i = 0; i < N; i++, all++) {
+            inside += interval[2 * i] <= profile[i] && profile[i] <= interval[2 * i + 1];
+        }
+    }
+    /* of 95%: percentiles of 40 prompts are narrow by 1%, chance is as much again; 93.3% */
+    assert_true(inside > 0.90 * all && inside < 0.98 * all);
+    CKVC_AUTO(release) shares_sample few = made(profile, 0.6, 10, 0);
+    shares_bootstrap(&few, 400, 1, wide);
+    double ratio = 0.0;
+    for (int i = 0; i < N; i++) {
+        ratio += (wide[2 * i + 1] - wide[2 * i]) / (interval[2 * i + 1] - interval[2 * i]) / N;
+    }
+    assert_true(ratio > 1.5 && ratio < 2.5); /* sqrt(4) */
+}
+
+/* What each replicate is, by hand: weights of cql_resample_weights. */
+static void replicates_by_hand(void **state) {
+    enum { P = 9, R = 20 };
+    double profile[N], interval[2 * N], values[R];
+    uint8_t weight[P][R];
+    profile_of(profile);
+    CKVC_AUTO(release) shares_sample s = made(profile, 0.4, P, 0);
+    shares_bootstrap(&s, R, 5, interval);
+    for (size_t p = 0; p < P; p++) {
+        cql_resample_weights(5, s.keys[p], CQL_RESAMPLE_BOOTSTRAP, R, weight[p]);
+    }
+    double lo = INFINITY, hi = -INFINITY;
+    for (size_t r = 0; r < R; r++) {
+        double sum = 0, n = 0;
+        for (size_t p = 0; p < P; p++) {
+            sum += weight[p][r] * s.shares[p * N + 5];
+            n += weight[p][r];
+        }
+        values[r] = sum / n;
+        lo = fmin(lo, values[r]);
+        hi = fmax(hi, values[r]);
+    }
+    /* percentile 2.5 of 20: between the least and the next */
+    assert_true(interval[10] >= lo && interval[11] <= hi && interval[10] < interval[11]);
+    int below = 0, above = 0;
+    for (size_t r = 0; r < R; r++) {
+        below += values[r] < interval[10];
+        above += values[r] > interval[11];
+    }
+    assert_int_equal(below, 1);
+    assert_int_equal(above, 1);
+}
+
+/* Every prompt four times: as four of one document they say what one says, as four of their own
+ * they would halve the interval. Seven documents are too few, however many prompts they have. */
+static void documents_are_drawn_whole(void **state) {
+    enum { P = 12, TIMES = 4 };
+    double profile[N], once[2 * N], whole[2 * N], own[2 * N], ratio = 0;
+    profile_of(profile);
+    CKVC_AUTO(release) shares_sample s = made(profile, 0.6, P, 0);
+    CKVC_AUTO(release) shares_sample many = made(profile, 0.6, P * TIMES, 0);
+    double *shares = ckvc_unconst(many.shares);
+    uint64_t *keys = ckvc_unconst(many.keys);
+    shares_bootstrap(&s, 400, 1, once);
+    for (size_t p = 0; p < P * TIMES; p++) {
+        memcpy(shares + p * N, s.shares + p / TIMES * N, N * sizeof *shares);
+    }
+    shares_bootstrap(&many, 400, 1, own);
+    for (size_t p = 0; p < P * TIMES; p++) { keys[p] = s.keys[p / TIMES]; }
+    shares_bootstrap(&many, 400, 1, whole);
+    for (int i = 0; i < 2 * N; i++) {
+        assert_true(fabs(whole[i] - once[i]) < 1e-12);
+        ratio += i % 2 ? (whole[i] - whole[i - 1]) / (own[i] - own[i - 1]) / N : 0;
+    }
+    assert_true(ratio > 1.7 && ratio < 2.3);
+    many.n_prompts = 7 * TIMES;
+    shares_bootstrap(&many, 400, 1, whole);
+    assert_true(whole[0] == 0.0 && whole[1] == N);
+}
+
+static void undecided_are_those_around_one(void **state) {
+    const double interval[5][2] = {{0.2, 0.9}, {0.9, 1.1}, {1.0, 1.4}, {1.2, 3.0}, {0.3, 1.0}};
+    double profile[N], few[2 * N];
+    assert_int_equal(shares_undecided(interval[0], 5), 3);
+    profile_of(profile);
+    CKVC_AUTO(release) shares_sample s = made(profile, 0.0, CQL_MIN_PROMPTS - 1, 0);
+    shares_bootstrap(&s, 400, 1, few);
+    assert_true(few[0] == 0.0 && few[1] == N);
+    assert_int_equal(shares_undecided(few, N), N);
+}
+
+static void halves_tell_profiles_from_noise(void **state) {
+    double profile[N], flat[N];
+    profile_of(profile);
+    for (int i = 0; i < N; i++) { flat[i] = 1.0; }
+    CKVC_AUTO(release) shares_sample same = made(profile, 0.0, 20, 0);
+    CKVC_AUTO(release) shares_sample noisy = made(profile, 0.5, 20, 0);
+    CKVC_AUTO(release) shares_sample none = made(flat, 0.5, 20, 0);
+    shares_halves h = shares_split(&same, 30, 1);
+    assert_int_equal(h.n_groups, 3);
+    /* (sums of equal numbers: the order of the means is the profile's) */
+    assert_true(h.overall.mean > 1 - 1e-12 && h.groups[2].lo > 1 - 1e-12);
+    h = shares_split(&noisy, 30, 1);
+    /* +-0.5 over ten prompts deviates by 0.09, the profile by 0.45: 0.96 */
+    assert_true(h.overall.mean > 0.9 && h.overall.mean < 0.99 && h.overall.n == 30);
+    assert_true(h.overall.lo < h.overall.mean && h.overall.mean < h.overall.hi);
+    const double again = h.overall.mean;
+    h = shares_split(&none, 30, 1);
+    /* of nothing: 1/sqrt(n - 1) is 0.21 of all N entries, 0.38 of a third */
+    assert_true(fabs(h.overall.mean) < 0.25 && fabs(h.groups[0].mean) < 0.5);
+    h = shares_split(&noisy, 30, 1);
+    assert_true(h.overall.mean == again);
+    h = shares_split(&noisy, 30, 2);
+    assert_true(h.overall.mean != again);
+    /* layers alone: two layers a group; one prompt has no second half */
+    same.X = 1;
+    assert_int_equal(shares_split(&same, 9, 1).n_groups, 3);
+    same.n_prompts = 1;
+    assert_true(shares_split(&same, 9, 1).overall.n == 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(means_by_hand),
+        cmocka_unit_test(intervals_cover),
+        cmocka_unit_test(replicates_by_hand),
+        cmocka_unit_test(documents_are_drawn_whole),
+        cmocka_unit_test(undecided_are_those_around_one),
+        cmocka_unit_test(halves_tell_profiles_from_noise),
+    };
+    return cmocka_run_group_tests_name("shares", tests, NULL, NULL);
+}

@@ -1,0 +1,350 @@
+/* Capacities of references: values of the published rules on the lengths and budgets that they were
+ * published for, and what every rule promises. */
+#include <jansson.h>
+
+#include "judge/policies/rules/window_attention.h"
+#include "judge/policies/rules/rule.h"
+#include "lib/base/hash.h"
+#include "tests/unit/unit.h"
+
+static void allot(score_kind kind, allot_ask a, uint32_t *c) { policy_rule_of(kind)->allot(&a, c); }
+
+/* Of layers of one head. */
+static void pyramid(uint32_t L, uint32_t B, uint32_t T, uint32_t *c) {
+    allot(SCORE_PYRAMIDKV, (allot_ask){.n_layers = L, .n_heads = 1, .n_tokens = T, .budget = B}, c);
+}
+
+/* Preferences of four layers of two heads, of which the first is looked at: the other has as many.
+ */
+static void cake(const double preference[4], uint32_t B, uint32_t T, uint32_t *c) {
+    double layer[8];
+    uint32_t heads[8];
+    for (int l = 0; l < 4; l++) {
+        layer[2 * l] = preference[l] * 4; /* entropy times variance */
+        layer[2 * l + 1] = 0.25;
+    }
+    allot(SCORE_CAKE,
+          (allot_ask){.n_layers = 4, .n_heads = 2, .n_tokens = T, .budget = B, .layer = layer},
+          heads);
+    for (int l = 0; l < 4; l++) {
+        c[l] = heads[2 * l];
+        assert_int_equal(heads[2 * l + 1], c[l]);
+    }
+}
+
+/* Of one layer of n heads. */
+static void by_share(score_kind kind, uint32_t n, const double *share, uint32_t B, uint32_t T,
+                     uint32_t *c) {
+    allot(kind,
+          (allot_ask){
+              .n_layers = 1, .n_heads = n, .n_tokens = T, .budget = B, .share = share, .least = 10},
+          c);
+}
+
+static double sum_of(const uint32_t *c, uint32_t n) {
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) { sum += c[i]; }
+    return sum;
+}
+
+/* The transcribed formulas on 32 layers: first, last and mean tokens with the window of 8. */
+static void test_pyramid(void **state) {
+    enum { L = 32, W = 8 };
+    static const struct {
+        uint32_t B, T, first, last;
+        double mean;
+    } cases[] = {{64, 8192, 118, 25, 71.5},
+                 {128, 8192, 242, 25, 133.5},
+                 {256, 8192, 492, 27, 259.5},
+                 {512, 8192, 991, 61, 526},
+                 {1024, 8192, 1990, 68, 1029},
+                 {2048, 8192, 3986, 111, 2048.5},
+                 {1024, 2000, 1024, 1024, 1024},
+                 {1024, 900, 900, 900, 900},
+                 {6, 900, 6, 6, 6}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint32_t c[L];
+        pyramid(L, cases[i].B, cases[i].T, c);
+        assert_int_equal(c[0], cases[i].first);
+        assert_int_equal(c[L - 1], cases[i].last);
+        assert_true(sum_of(c, L) / L == cases[i].mean);
+        for (int l = 2; l < L; l++) { assert_int_equal(c[l - 1] - c[l], c[0] - c[1]); }
+    }
+    uint32_t c[L];
+    pyramid(L, 512, 1009, c); /* the lowest layer would keep 991 of 1,001 before the window */
+    assert_int_equal(c[0], 991);
+    pyramid(L, 1024, 2034, c); /* 2032 - 50 = 1982 before the window's 8 */
+    assert_int_equal(c[0], 1990);
+    pyramid(4, 100, 185, c); /* M = 180 is over T - W = 177; then m = 7, steps of 56 */
+    assert_int_equal(c[0], 185);
+    assert_int_equal(c[3], 177 - 3 * 56 + W);
+    pyramid(1, 64, 8192, c);
+    assert_int_equal(c[0], 64);
+}
+
+static void test_cake(void **state) {
+    uint32_t c[4];
+    /* 4 x (48 - 32) = 64 by 1:2:4:1, the window besides */
+    cake((const double[]){1, 2, 4, 1}, 48, 124, c);
+    assert_memory_equal(c, ((const uint32_t[]){40, 48, 64, 40}), sizeof c);
+    /* Rounding leaves 64 - (21 + 21 + 21 + 0) = 1: to the first. */
+    cake((const double[]){1, 1, 1, 0}, 48, 124, c);
+    assert_memory_equal(c, ((const uint32_t[]){54, 53, 53, 32}), sizeof c);
+    /* Of 64, 60 are over the 22 of T - W: 38 to three, 12 each and 2 one each. */
+    cake((const double[]){2, 60, 1, 1}, 48, 54, c);
+    assert_memory_equal(c, ((const uint32_t[]){47, 54, 46, 45}), sizeof c);
+    /* What is handed out fills one, whose surplus goes on. */
+    cake((const double[]){20, 44, 0, 0}, 48, 53, c);
+    assert_memory_equal(c, ((const uint32_t[]){53, 53, 44, 42}), sizeof c);
+    cake((const double[]){0, 0, 0, 0}, 48, 124, c);
+    assert_memory_equal(c, ((const uint32_t[]){48, 48, 48, 48}), sizeof c);
+    cake((const double[]){1, 2, 4, 1}, 32, 124, c); /* nothing beside the window */
+    assert_memory_equal(c, ((const uint32_t[]){32, 32, 32, 32}), sizeof c);
+    cake((const double[]){1, 2, 4, 1}, 48, 20, c);
+    assert_memory_equal(c, ((const uint32_t[]){20, 20, 20, 20}), sizeof c);
+}
+
+/* HeadKV's shipped tables: the largest capacity before the window, mean tokens that are kept. */
+static void test_headkv(void **state) {
+    static const struct {
+        const char *file;
+        uint32_t B, T;
+        double mean;
+    } cases[] = {
+        {"retrieval_reasoning_heads", 512, 2000, 410},  {"retrieval_heads", 512, 2000, 262},
+        {"retrieval_reasoning_heads", 512, 4000, 493},  {"retrieval_heads", 512, 4000, 347},
+        {"retrieval_reasoning_heads", 512, 8000, 512},  {"retrieval_heads", 512, 8000, 434},
+        {"retrieval_reasoning_heads", 1024, 2000, 581}, {"retrieval_heads", 1024, 2000, 351},
+        {"retrieval_reasoning_heads", 1024, 8000, 986}, {"retrieval_heads", 1024, 8000, 691}};
+    enum { HEADS = 32 * 32 };
+    const char *shared = getenv("CKVC_SHARED");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[4096];
+        double score[HEADS] = {0};
+        uint32_t c[HEADS], n = 0, most = 0;
+        const char *key;
+        json_t *list, *value;
+        size_t k;
+        snprintf(path, sizeof path,
+                 "%s/data/reference-heads/headkv/Meta-Llama-3-8B-Instruct_%s.json",
+                 shared ? shared : "../shared", cases[i].file);
+        json_t *o = json_load_file(path, 0, NULL);
+        if (!o) {
+            printf("skipped: %s is not there\n", path);
+            break;
+        }
+        json_object_foreach(o, key, list) {
+            json_array_foreach(list, k, value) { score[n] += json_number_value(value); }
+            score[n++] /= (double)json_array_size(list);
+        }
+        assert_int_equal(n, HEADS);
+        by_share(SCORE_HEADKV, HEADS, score, cases[i].B, cases[i].T, c);
+        /* the means are given whole, and their heads rounded otherwise: 0.55 is seen */
+        assert_true(fabs(sum_of(c, HEADS) / HEADS - cases[i].mean) < 0.6);
+        by_share(SCORE_HEADKV, HEADS, score, cases[i].B, UINT32_MAX, c);
+        for (int h = 0; h < HEADS; h++) { most = c[h] > most ? c[h] : most; }
+        if (cases[i].B == 512) {
+            assert_int_equal(most - 8, cases[i].file[10] == 'r' ? 7696 : 26035);
+        }
+        json_decref(o);
+    }
+    /* b = 92, 91 of it by share: 4 x 91 x (0.5, 0.25, 0.25, 0), and 1 and the window to each. */
+    uint32_t c[4];
+    by_share(SCORE_HEADKV, 4, (const double[]){2, 1, 1, 0}, 100, 1000, c);
+    assert_memory_equal(c, ((const uint32_t[]){191, 100, 100, 9}), sizeof c);
+    by_share(SCORE_HEADKV, 4, (const double[]){2, 1, 1, 0}, 100, 150, c);
+    assert_memory_equal(c, ((const uint32_t[]){150, 100, 100, 9}), sizeof c);
+}
+
+static void test_full_heads(void **state) {
+    uint32_t c[4];
+    by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 50, 100,
+             c); /* 200: 40 and 90 and 70 */
+    assert_memory_equal(c, ((const uint32_t[]){10, 100, 80, 10}), sizeof c);
+    by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 5, 100, c);
+    assert_memory_equal(c, ((const uint32_t[]){5, 5, 5, 5}), sizeof c);
+    by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 200, 100, c);
+    assert_memory_equal(c, ((const uint32_t[]){100, 100, 100, 100}), sizeof c);
+}
+
+/* Against a plain statement: after the floors, again and again the best that is left. */
+static void test_by_rank(void **state) {
+    enum { N = 5, T = 40 };
+    static double s[N * T];
+    static uint64_t scratch[N * T];
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 3, 1, 0);
+    for (int round = 0; round < 300; round++) {
+        const uint32_t B = (uint32_t)ckvc_rng_below(&rng, T + 4),
+                       least = (uint32_t)ckvc_rng_below(&rng, B + 3);
+        uint32_t c[N], want[N] = {0};
+        bool taken[N * T] = {false};
+        for (int i = 0; i < N * T; i++) { /* few values: many are equal; some are none */
+            const double x = (double)ckvc_rng_below(&rng, round % 2 ? 12 : 100000) - 5;
+            s[i] = x == 0 ? -INFINITY : x == 1 ? INFINITY : x == -1 ? -0.0 : x * 1e-3;
+        }
+        uint32_t left = N * (B < T ? B : T);
+        for (int pass = 0; pass < 2; pass++) { /* floors, then all of them */
+            for (int i = 0; i < N || (pass && left); i++) {
+                const int from = pass ? 0 : i * T, to = pass ? N * T : (i + 1) * T;
+                for (uint32_t k = 0; left && k < (pass ? 1 : least); k++) {
+                    int best = -1;
+                    for (int j = from; j < to; j++) {
+                        if (!taken[j] && (best < 0 || s[j] > s[best])) { best = j; }
+                    }
+                    if (best < 0 || want[best / T] >= (pass ? T : B)) { break; }
+                    taken[best] = true;
+                    want[best / T]++;
+                    left--;
+                }
+            }
+        }
+        allot_by_rank(N, T, s, B, least, c, scratch);
+        assert_memory_equal(c, want, sizeof c);
+    }
+}
+
+/* DynamicKV's update_and_reset_budget in the numbers of its own code, float32 and double, on
+ * made-up scores s [L][G][T] of which the last 8 are kept: c [L] before the window. */
+typedef struct scored {
+    double value;
+    uint32_t layer;
+} scored;
+
+static int descending(const void *pa, const void *pb) {
+    const scored *a = pa, *b = pb;
+    return a->value == b->value ? (a->layer > b->layer) - (a->layer < b->layer)
+                                : (a->value < b->value) - (a->value > b->value);
+}
+
+static bool dynamickv(uint32_t L, uint32_t G, uint32_t T, uint32_t base, const double *s,
+                      uint32_t *c) {
+    static scored flat[12 * 2 * 60];
+    const uint32_t K = 10 * base < T - 8 ? 10 * base : T - 8;
+    bool cut = false; /* a layer had less from before */
+    for (uint32_t l = 0; l < L; l++) {
+        const uint32_t N = l + 1;
+        uint32_t n = 0, length[12];
+        float counts[12] = {0}, sum = 0;
+        double parts = 0, left = (double)base * L;
+        c[l] = K;
+        if (l % 4 != 3 && N != L) { continue; }
+        for (uint32_t i = 0; i < N * G * T; i++) {
+            if (i % T < T - 8) { flat[n++] = (scored){s[i], i / (G * T)}; }
+        }
+        qsort(flat, n, sizeof *flat, descending);
+        for (uint32_t i = 0; i < base * G * N; i++) { counts[flat[i].layer] += 1; }
+        for (uint32_t i = 0; i < N; i++) { sum += counts[i] = floorf(counts[i] / (float)N); }
+        if (N == L) {
+            counts[l] += (float)(base * G) - sum;
+            sum = (float)(base * G);
+        }
+        for (uint32_t i = 0; i < N; i++) {
+            length[i] = (uint32_t)((float)K * (counts[i] / sum));
+            parts += length[i];
+        }
+        const double radio = parts / ((double)base * L);
+        for (uint32_t i = 0; i < N; i++) {
+            length[i] =
+                (uint32_t)rint((length[i] - fmod(length[i], radio)) / radio); /* Python's // */
+            left -= length[i];
+        }
+        length[l] += (uint32_t)left;
+        for (uint32_t i = 0; i < N; i++) {
+            length[i] = length[i] < K ? length[i] : K;
+            cut |= c[i] < length[i];
+            c[i] = length[i] < c[i] ? length[i] : c[i];
+        }
+    }
+    return cut;
+}
+
+static void test_dynamickv(void **state) {
+    enum { MOST_L = 12, G = 2, T = 60, ROUNDS = 400 };
+    static double s[MOST_L * G * T];
+    static uint64_t keys[MOST_L * G * T];
+    uint32_t scratch[MOST_L * (G + 1)], n_cut = 0, n_other = 0;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 5, 1, 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        const uint32_t L = 3 + (uint32_t)ckvc_rng_below(&rng, MOST_L - 2),
+                       base = 1 + (uint32_t)ckvc_rng_below(&rng, T - 9);
+        uint32_t c[MOST_L * G], want[MOST_L];
+        for (uint32_t l = 0; l < L; l++) { /* from layer to layer flatter or steeper */
+            const double power = exp(4 * ckvc_rng_double(&rng) - 2);
+            for (uint32_t i = 0; i < G * T; i++) {
+                s[l * G * T + i] = i % T < T - 8 ? pow(ckvc_rng_double(&rng), power) : INFINITY;
+            }
+        }
+        n_cut += dynamickv(L, G, T, base, s, want);
+        allot(SCORE_DYNAMICKV,
+              (allot_ask){.n_layers = L,
+                          .n_heads = G,
+                          .n_tokens = T,
+                          .budget = base + 8,
+                          .s = s,
+                          .keys = keys,
+                          .scratch = scratch},
+              c);
+        for (uint32_t u = 0; u < L * G; u++) { n_other += c[u] != want[u / G] + 8; }
+    }
+    assert_int_equal(n_other, 0);
+    assert_in_range(n_cut, 1, ROUNDS);
+}
+
+/* Whatever the length and the budget: no head keeps more than there is, and a rule that says so
+ * keeps just as many as it is told. */
+static void test_promises(void **state) {
+    enum { L = 5, G = 2, T = 70, ROUNDS = 200 };
+    static double s[L * G * T], layer[2 * L], share[L * G];
+    static uint64_t keys[L * G * T];
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 8, 1, 0);
+    uint32_t n_rules = 0;
+    for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
+        const policy_rule *r = policy_rule_of((score_kind)kind);
+        if (!r || !r->allot) { continue; }
+        n_rules++;
+        for (int round = 0; round < ROUNDS; round++) {
+            const uint32_t n = 1 + (uint32_t)ckvc_rng_below(&rng, T),
+                           B = 1 + (uint32_t)ckvc_rng_below(&rng, n + 3), most = B < n ? B : n;
+            uint32_t c[L * G], scratch[L * (G + 1)];
+            uint64_t sum = 0;
+            for (uint32_t i = 0; i < L * G; i++) { share[i] = pow(ckvc_rng_double(&rng), 3); }
+            for (uint32_t i = 0; i < 2 * L; i++) { layer[i] = ckvc_rng_double(&rng); }
+            for (uint32_t i = 0; i < L * G * n; i++) {
+                const bool forced = i % n < r->score.first || i % n + r->score.last >= n;
+                s[i] = forced ? INFINITY : ckvc_rng_double(&rng);
+            }
+            r->allot(&(allot_ask){.n_layers = L,
+                                  .n_heads = G,
+                                  .n_tokens = n,
+                                  .budget = B,
+                                  .s = s,
+                                  .layer = layer,
+                                  .share = share,
+                                  .least = most / 2,
+                                  .keys = keys,
+                                  .scratch = scratch},
+                     c);
+            for (uint32_t i = 0; i < L * G; i++) {
+                assert_in_range(c[i], 0, n);
+                sum += c[i];
+            }
+            if (score_policy_properties((score_kind)kind)->exact) {
+                assert_int_equal(sum, (uint64_t)L * G * most);
+            }
+        }
+    }
+    assert_int_equal(n_rules, 11);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pyramid),  cmocka_unit_test(test_cake),
+        cmocka_unit_test(test_headkv),   cmocka_unit_test(test_full_heads),
+        cmocka_unit_test(test_by_rank),  cmocka_unit_test(test_dynamickv),
+        cmocka_unit_test(test_promises),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,77 @@
+/* Controls of `ckvc score` on cases small enough to be done by hand. What they keep on a model's
+ * prompts is compared with numpy in tests/python/test_score_policies.py. */
+#include "judge/policies/controls.h"
+#include "tests/unit/sets_fixture.h"
+#include "tests/unit/unit.h"
+
+/* 2 layers, 2 heads, 2 x 2 bins, 2 budgets; weights and thresholds from their action numbers. */
+static ckvc_table *table_of(const int weight[8], const int tau[16]) {
+    static const double budgets[2] = {16, 0.5};
+    ckvc_table *t;
+    t = new_start_table(2, 2, 2, 2, budgets, 2, 8, NULL);
+    t->n_query_heads = 4;
+    t->edges_entropy[0] = 3.5;
+    t->edges_ppl[0] = 20;
+    for (int i = 0; i < 8; i++) { t->weight[i] = (float)t->head_grid[weight[i]]; }
+    for (int i = 0; i < 16; i++) { t->tau[i] = (float)t->gate_grid[tau[i]]; }
+    return t;
+}
+
+static void test_controls(void **state) {
+    static const int weight[8] = {0, 28, 8, 7, 3, 3, 20, 9};
+    /* [layer][cell][budget]: cells of (0, 0) are 0, 1, 20, 19; of (0, 1) 3, 3, 4, 4; of (1, 0) 5,
+     * 5, 5, 6; of (1, 1) 20 all */
+    static const int tau[16] = {0, 3, 1, 3, 20, 4, 19, 4, 5, 20, 5, 20, 5, 20, 6, 20};
+    static const double mean[2][2] = {
+        {0.9, 0.83}, {0.85, 1.0}}; /* 0.835 is half way: the lower; 0.8525 is nearest to 0.85 */
+    ckvc_table *t = table_of(weight, tau);
+    for (int kind = SCORE_NO_UTILITY; kind < SCORE_KIND_COUNT; kind++) {
+        ckvc_table *c;
+        assert_true(score_is_control((score_kind)kind) && !score_is_reference((score_kind)kind));
+        c = score_control_table((score_kind)kind, t);
+        assert_int_equal(ckvc_table_check(c, NULL, 0), 0);
+        assert_int_equal(c->n_query_heads, 4);
+        assert_int_equal(c->window, 8);
+        assert_memory_equal(c->budgets, t->budgets, 2 * sizeof(double));
+        assert_true(c->edges_entropy[0] == 3.5 && c->edges_ppl[0] == 20);
+        const ckvc_operator op = kind == SCORE_NO_UTILITY     ? CKVC_OPERATOR_NO_UTILITY
+                                 : kind == SCORE_NO_THRESHOLD ? CKVC_OPERATOR_NO_THRESHOLD
+                                 : kind == SCORE_MEAN_POOL    ? CKVC_OPERATOR_MEAN_POOL
+                                                              : CKVC_OPERATOR_PAPER;
+        assert_int_equal(c->op, op);
+        for (int i = 0; i < 8; i++) {
+            assert_true(c->weight[i] == (kind == SCORE_GATE_ONLY ? 1.0f : t->weight[i]));
+        }
+        for (int i = 0; i < 16; i++) {
+            const float want = kind == SCORE_MEAN_GATE   ? (float)mean[i / 8][i % 2]
+                               : kind == SCORE_HEAD_ONLY ? 0.9f
+                                                         : t->tau[i];
+            assert_true(c->tau[i] == want);
+        }
+        ckvc_table_free(c);
+    }
+    /* A probe's table keeps its operator where the control is about something else. */
+    ckvc_table *c;
+    t->op = CKVC_OPERATOR_MEAN_POOL;
+    c = score_control_table(SCORE_MEAN_GATE, t);
+    assert_int_equal(c->op, CKVC_OPERATOR_MEAN_POOL);
+    ckvc_table_free(c);
+    ckvc_table_free(t);
+}
+
+static void test_names(void **state) {
+    for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
+        assert_int_equal(score_kind_named(score_kind_name((score_kind)kind)), kind);
+    }
+    assert_int_equal(score_kind_named("windows"), SCORE_KIND_COUNT);
+    assert_false(score_is_reference(SCORE_MATCHED) || score_is_control(SCORE_MATCHED) ||
+                 score_is_reference(SCORE_IDENTITY));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_controls),
+        cmocka_unit_test(test_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

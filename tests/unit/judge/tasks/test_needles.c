@@ -1,0 +1,193 @@
+/* Needles: where they lie, how often, what surrounds them. */
+#include <math.h>
+#include <stdio.h>
+
+#include "tests/unit/judge/tasks/task_fixture.h"
+#include "tests/unit/temp_folder.h"
+
+static void needle_lies_at_its_depth(void **state) {
+    const double depths[] = {0, 0.1, 0.5, 0.9, 1};
+    const uint32_t lengths[] = {256, 1024, 4096};
+    const task_options options = {.seed = 3,
+                                  .lengths = lengths,
+                                  .n_lengths = 3,
+                                  .depths = depths,
+                                  .n_depths = 5,
+                                  .count = 4,
+                                  .count_tokens = count_words};
+    CKVC_AUTO(task_items_fini) task_items list = make_with("niah", &options);
+    assert_int_equal(list.n, 3 * 5 * 4);
+    for (size_t i = 0; i < list.n; i++) {
+        const task_item *item = &list.items[i];
+        const size_t begin = (size_t)(strstr(item->prompt, "\n\n") + 2 - item->prompt);
+        const char *at = strstr(item->prompt + begin, item->answers[0]);
+        assert_int_equal(item->length, lengths[i / 20]);
+        assert_true(item->depth == depths[i / 4 % 5]);
+        assert_int_equal(item->n_answers, 1);
+        assert_int_equal(times_found(item->prompt, item->prompt_size, item->answers[0]), 1);
+        const double place = (double)(at - item->prompt - (long)begin),
+                     room = (double)(item->question_at - begin);
+        assert_true(fabs(place - item->depth * room) < 160); /* a sentence and the needle */
+    }
+}
+
+static void prompts_hit_their_length(void **state) {
+    for (uint32_t length = 300; length < 20000; length = length * 3 + 1) {
+        CKVC_AUTO(task_items_fini) task_items list = make_items("all", length, 2);
+        for (size_t i = 0; i < list.n; i++) {
+            const size_t tokens = item_tokens(&list.items[i]);
+            if (tokens > length || tokens + 90 < length) {
+                fail_msg("%s: %zu tokens", list.items[i].id, tokens);
+            }
+        }
+    }
+}
+
+static void items_depend_on_seed_and_id_alone(void **state) {
+    CKVC_AUTO(task_items_fini) task_items all = make_items("all", 700, 3);
+    CKVC_AUTO(task_items_fini) task_items one = make_items("niah-multikey-2", 700, 2);
+    size_t found = 0;
+    for (size_t i = 0; i < all.n; i++) {
+        for (size_t k = 0; k < i; k++) {
+            assert_string_not_equal(all.items[i].id, all.items[k].id);
+            assert_string_not_equal(all.items[i].prompt, all.items[k].prompt);
+        }
+        for (size_t k = 0; k < one.n; k++) {
+            if (strcmp(all.items[i].id, one.items[k].id) == 0) {
+                assert_string_equal(all.items[i].prompt, one.items[k].prompt);
+                assert_string_equal(all.items[i].answers[0], one.items[k].answers[0]);
+                found++;
+            }
+        }
+    }
+    assert_int_equal(found, 2);
+}
+
+/* Each answer once in the context, the keys asked for in the question, the answer not in it. */
+static void answers_follow_from_the_context(void **state) {
+    static const struct {
+        const char *task;
+        size_t answers;
+    } want[] = {{"niah", 1},
+                {"niah-several", 3},
+                {"niah-single-1", 1},
+                {"niah-single-2", 1},
+                {"niah-single-3", 1},
+                {"niah-multikey-1", 1},
+                {"niah-multikey-2", 1},
+                {"niah-multikey-3", 1},
+                {"niah-multivalue", 4},
+                {"niah-multiquery", 4}};
+    for (size_t t = 0; t < sizeof want / sizeof *want; t++) {
+        CKVC_AUTO(task_items_fini) task_items list = make_items(want[t].task, 800, 6);
+        for (size_t i = 0; i < list.n; i++) {
+            const task_item *item = &list.items[i];
+            assert_int_equal(item->n_answers, want[t].answers);
+            assert_true(item->question_at < item->reply_at && item->reply_at < item->prompt_size);
+            for (size_t a = 0; a < item->n_answers; a++) {
+                const char *answer = item->answers[a];
+                assert_int_equal(times_found(item->prompt, item->question_at, answer), 1);
+                assert_null(strstr(item->prompt + item->question_at, answer));
+            }
+            CKVC_AUTO_FREE char *said =
+                ckvc_format("%s and %s", item->answers[0], item->answers[item->n_answers - 1]);
+            const double share = item->n_answers > 1 ? 2.0 / (double)item->n_answers : 1;
+            assert_true(fabs(task_score(item, said) - share) < 1e-12);
+            assert_true(task_score(item, "nothing") == 0);
+        }
+    }
+}
+
+/* niah-multikey-2, -3: the context is lines of one form, whose keys and values all differ. */
+static void distractors_differ(void **state) {
+    CKVC_AUTO(task_items_fini) task_items words = make_items("niah-multikey-2", 2000, 2);
+    for (size_t i = 0; i < words.n; i++) {
+        const task_item *item = &words.items[i];
+        size_t n = 0;
+        for (const char *at = item->prompt; (at = strchr(at, '-')); at++, n++) {
+            if (at >= item->prompt + item->question_at) { break; }
+            const char *first = at;
+            while (islower((unsigned char)first[-1])) { first--; }
+            const size_t size =
+                (size_t)(at - first) + 1 + strspn(at + 1, "abcdefghijklmnopqrstuvwxyz");
+            CKVC_AUTO_FREE char *key = ckvc_text_copy(first, size);
+            assert_int_equal(times_found(item->prompt, item->question_at, key), 1);
+        }
+        assert_true(n > 40);
+    }
+    CKVC_AUTO(task_items_fini) task_items list = make_items("niah-multikey-3", 2000, 2);
+    for (size_t i = 0; i < list.n; i++) {
+        const task_item *item = &list.items[i];
+        size_t n = 0;
+        for (const char *at = item->prompt; at < item->prompt + item->question_at; at++) {
+            if (strspn(at, "0123456789abcdef") == 8 && at[8] == '-' && at[13] == '-') {
+                char uuid[37] = {0};
+                memcpy(uuid, at, 36);
+                assert_int_equal(uuid[14], '4');
+                assert_non_null(strchr("89ab", uuid[19]));
+                assert_int_equal(times_found(item->prompt, item->question_at, uuid), 1);
+                n++, at += 35;
+            }
+        }
+        assert_true(n > 20 && n % 2 == 0);
+    }
+}
+
+static void haystacks_of_a_file(void **state) {
+    const char *path =
+        put_text("hay.txt", "One  two three. Four\nfive six! Is that\n\nall 3.5 of it? Yes.");
+    const uint32_t length = 200;
+    const task_options options = {.lengths = &length,
+                                  .n_lengths = 1,
+                                  .count = 3,
+                                  .haystack = path,
+                                  .count_tokens = count_words};
+    CKVC_AUTO(task_items_fini) task_items list = make_with("niah-single-2", &options);
+    for (size_t i = 0; i < list.n; i++) {
+        const char *prompt = list.items[i].prompt;
+        assert_non_null(strstr(prompt, "Four five six! "));
+        assert_non_null(strstr(prompt, "all 3.5 of it? "));
+        assert_non_null(strstr(prompt, "One two three. "));
+    }
+}
+
+static void refusals(void **state) {
+    uint32_t length = 20;
+    task_options options = {
+        .lengths = &length, .n_lengths = 1, .count = 1, .count_tokens = count_words};
+    task_items list;
+    ckvc_err err = {0};
+    assert_int_equal(task_items_make("niah,nihil", &options, &list, &err), CKVC_E_USAGE);
+    assert_non_null(strstr(err.text, "no task \"nihil\"; there are all,needle,ruler,"));
+    err = (ckvc_err){0};
+    assert_int_equal(task_items_make("niah", &options, &list, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "task niah: "));
+    task_items_fini(&list);
+    length = 80; /* of a group, what fits is there */
+    CKVC_AUTO(task_items_fini) task_items some = make_items("copying,ruler", length, 1);
+    bool copy = false, words = false;
+    for (size_t i = 0; i < some.n; i++) {
+        assert_non_null(some.items[i].prompt);
+        copy |= strcmp(some.items[i].task, "copy") == 0;
+        words |= strcmp(some.items[i].task, "common-words") == 0;
+    }
+    assert_true(copy && !words);
+    err = (ckvc_err){0};
+    options.haystack = put_text("empty.txt", "");
+    assert_int_equal(task_items_make("niah", &options, &list, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "nothing but white space"));
+    task_items_fini(&list);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(needle_lies_at_its_depth),
+        cmocka_unit_test(prompts_hit_their_length),
+        cmocka_unit_test(items_depend_on_seed_and_id_alone),
+        cmocka_unit_test(answers_follow_from_the_context),
+        cmocka_unit_test(distractors_differ),
+        cmocka_unit_test(haystacks_of_a_file),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
+}
