@@ -1,14 +1,27 @@
-"""`python3 -m ckvc T.ckvt ...` prints a summary of each table."""
+"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; `export` and `import` are exchange.py's."""
 import sys
 from typing import List
 
 from . import Error, Table
 
 
+def exchange(verb: str, words: List[str]) -> int:
+    from . import exchange as e
+
+    try:
+        print(e.main(verb, words))
+        return 0
+    except (e.Usage, Error, OSError) as problem:
+        print(f"ckvc {verb}: {problem}", file=sys.stderr)
+        return 64 if isinstance(problem, e.Usage) else 65 if isinstance(problem, Error) else 73 if isinstance(problem, FileExistsError) else 66
+
+
 def main(paths: List[str]) -> int:
-    """Prints; the exit status: 0, 64 (no table named), 65 (a bad table), 66 (a file that cannot be read)."""
+    """Prints; the exit status: 0, 64 (usage), 65 (a bad table), 66 (a file that cannot be read), 73 (one that is in the way)."""
+    if paths[:1] in (["export"], ["import"]):
+        return exchange(paths[0], paths[1:])
     if not paths or paths[0] in ("-h", "--help"):
-        print("usage: python3 -m ckvc T.ckvt ...")
+        print("usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... (--help)")
         return 0 if paths else 64
     for path in paths:
         try:

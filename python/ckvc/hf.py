@@ -25,8 +25,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .prefill import Geometry, Kept, Prefill
-from .scores import Error
-from .table import Table
+from .table import Error, Table
 
 IMPLEMENTATIONS = ("sdpa", "eager")  # those that take a mask by head
 REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would be taken for the prompt,", "assistant_model": "assisted generation",
@@ -134,7 +133,7 @@ class KeptLayer(DynamicLayer):
         new = t <= t[self.new - n :, None]
         return torch.cat([kept.expand(-1, -1, n, -1), new.expand(len(kept), 1, -1, -1)], dim=3)
 
-    def whole(self) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def spread(self) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """keys, values [B, G, length, D] with 0 where a position was dropped, and which are held, [B, G, length]."""
         B, G, T, D = self.shape
         keys = self.groups[0].keys.new_zeros(B * G, T + self.new, D)
@@ -351,11 +350,11 @@ class Compression:
         if any(p.needs_r_sem for p in prefills):
             raise Error("recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
         for layer in layers:
-            keys, values, held = layer.whole()
+            keys, values, held = layer.spread()
             for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
                 p.layer(layer.queries[b], keys[b, :, first:], values[b, :, first:], self._scaling, held[b, :, first:])
         self.kept, self._queries = [p.keep() for p in prefills], [layer.queries for layer in layers]
-        self._cut(cache, (layer.whole()[:2] for layer in layers))
+        self._cut(cache, (layer.spread()[:2] for layer in layers))
         return self.kept
 
     # ---- attention ----

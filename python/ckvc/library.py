@@ -1,5 +1,4 @@
-"""The same numbers from the shared library (libckvc_policy, lib/policy/ckvc_policy.h) by ctypes: a Table whose decisions are the library's, and
-a prefill for engines that have no torch.
+"""From a prefill to the kept sets by the C library (libckvc_policy, lib/policy/ckvc_policy.h) and ctypes, for engines that have no torch.
 
 Where the library is: $CKVC_LIBRARY, else libckvc_policy.so beside this file, else where the loader finds it.
 """
@@ -15,15 +14,10 @@ from typing import Any, List, Optional, Tuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .scores import Array, Error, budget_tokens
-from .table import MODES, OPERATORS
+from .table import MODES, SCORES, Array, Error, Score
 from .table import Table as NumpyTable
 
 MESSAGE = 1024
-
-
-class _Rule(ctypes.Structure):
-    _fields_ = [("tau", c_double), ("budget", c_uint32), ("keep_window", c_uint32)]
 
 
 class _Geometry(ctypes.Structure):
@@ -31,23 +25,13 @@ class _Geometry(ctypes.Structure):
 
 
 class _Request(ctypes.Structure):
-    _fields_ = [("table", c_void_p), ("model", _Geometry), ("n_tokens", c_uint32), ("budget", c_double)]
+    _fields_ = [("table", c_void_p), ("model", _Geometry), ("n_tokens", c_uint32), ("budget", c_double), ("score", c_void_p), ("floor", POINTER(c_double))]
 
 
 _u, _p = c_uint32, c_void_p
 _FUNCTIONS = {  # name: result, arguments
     "ckvc_table_parse": (c_int, c_char_p, c_char_p, c_size_t, POINTER(c_void_p), c_char_p, c_size_t),
     "ckvc_table_free": (None, _p),
-    "ckvc_table_weight": (c_double, _p, _u, _u, _u),
-    "ckvc_table_tau": (c_double, _p, _u, _u, _u, _u),
-    "ckvc_table_capacities": (c_int, _p, _u, c_int, _u, _u, _p, POINTER(c_uint32)),
-    "ckvc_table_relative": (c_double, _p, _u, _u, _u, _u),
-    "ckvc_nearest_budget": (_u, _p, _u, c_double, _u),
-    "ckvc_bin_index": (_u, _p, _u, c_double),
-    "ckvc_operator_utility": (None, c_int, _u, _u, _p, _p, _p, _p),
-    "ckvc_retain": (_u, _u, _p, _Rule, _p, POINTER(c_uint32), _p),
-    "ckvc_retain_head": (_u, _u, _p, _u, _u, _p, _p),
-    "ckvc_count_above": (_u, _u, _p, _u, c_double),
     "ckvc_prefill_bytes": (c_size_t, POINTER(_Request)),
     "ckvc_prefill_begin": (_p, _p, c_size_t, POINTER(_Request), c_char_p, c_size_t),
     "ckvc_prefill_keeps_all": (c_int, _p),
@@ -58,6 +42,9 @@ _FUNCTIONS = {  # name: result, arguments
     "ckvc_prefill_reads_r_sem": (c_int, _p),
     "ckvc_prefill_keep": (c_int, _p, c_double),
     "ckvc_prefill_set": (_p, _p, _u, _u, POINTER(c_uint32)),
+    "ckvc_prefill_again": (c_int, _p, c_double, POINTER(c_double)),
+    "ckvc_prefill_scores": (_p, _p, _u, _u),
+    "ckvc_prefill_candidates": (_u, _p, _u),
     "ckvc_prefill_message": (c_char_p, _p),
 }
 
@@ -82,10 +69,6 @@ def _at(array: Optional[Array]) -> Optional[c_void_p]:
     return None if array is None else array.ctypes.data_as(c_void_p)
 
 
-def _double(x: ArrayLike) -> Array:
-    return np.ascontiguousarray(x, np.float64)
-
-
 def _whole(what: str, x: Any, end: int = 2**32) -> int:
     """A number that the library takes as it comes, for an index below `end`."""
     if not isinstance(x, (int, np.integer)) or not 0 <= x < end:
@@ -102,7 +85,7 @@ def _shaped(what: str, x: ArrayLike, dtype: Any, *shape: Optional[int]) -> Array
 
 
 class Table(NumpyTable):
-    """A Table that the library has read, too, and whose capacities and sets are the library's: to the bit those of ckvc.Table."""
+    """A Table that the library has read, too."""
 
     def __init__(self, name: str, data: bytes):
         super().__init__(name, data)
@@ -114,51 +97,9 @@ class Table(NumpyTable):
         if getattr(self, "_handle", None):
             self._c.ckvc_table_free(self._handle)
 
-    def bins(self, r_struct: float, r_sem: float) -> Tuple[int, int]:
-        edges = ((_double(e), x) for e, x in ((self.edges_entropy, r_struct), (self.edges_ppl, r_sem)))
-        return tuple(self._c.ckvc_bin_index(_at(e), len(e), x) for e, x in edges)
 
-    def nearest_budget(self, budget: float, n_tokens: int) -> int:
-        return self._c.ckvc_nearest_budget(_at(_double(self.budgets)), self.n_budgets, budget, _whole("n_tokens", n_tokens))
-
-    def keep(self, layer: int, e: int, p: int, b: int, alpha: ArrayLike, rho: ArrayLike, keep_window: Optional[int] = None,
-             budget: Optional[float] = None) -> Tuple[Array, int]:
-        for at in zip(("layer", "e", "p", "b"), (layer, e, p, b), (self.n_layers, *self.tau.shape[1:])):
-            _whole(*at)
-        alpha = _shaped("alpha", alpha, np.float32, None)
-        rho = _shaped("rho", rho, np.float32, self.n_heads, len(alpha))
-        weight = _double([self._c.ckvc_table_weight(self._handle, layer, g, b) for g in range(self.n_heads)])
-        T, n_candidates = len(alpha), c_uint32()
-        u, kept, scratch = np.zeros(T), np.zeros(T, np.uint32), np.zeros(T, np.uint32)
-        self._c.ckvc_operator_utility(OPERATORS.index(self.operator), T, self.n_heads, _at(alpha), _at(rho), _at(weight), _at(u))
-        rule = _Rule(self._c.ckvc_table_tau(self._handle, layer, e, p, b), _whole("budget", budget_tokens(self.budgets[b] if budget is None else budget, T)),
-                     _whole("keep_window", self.keep_window if keep_window is None else keep_window))
-        n = self._c.ckvc_retain(T, _at(u), rule, _at(kept), byref(n_candidates), _at(scratch))
-        return kept[:n].astype(int), n_candidates.value
-
-    def capacities(self, b: int, n_tokens: int, mode: Optional[str] = None, budget: Optional[float] = None) -> Array:
-        b, n_tokens = _whole("b", b, self.n_budgets), _whole("n_tokens", n_tokens)
-        mode = mode or self.score[b].mode
-        if {"heads": self.share, "layers": self.layer_share}.get(mode) is None:
-            self._fail(f"no shares for mode {mode}")
-        clamp, least = _whole("budget", budget_tokens(self.budgets[b] if budget is None else budget, n_tokens)), c_uint32()
-        c = np.zeros((self.n_layers, self.n_heads) if mode == "heads" else self.n_layers, np.uint32)
-        if self._c.ckvc_table_capacities(self._handle, b, MODES.index(mode), clamp, n_tokens, _at(c), byref(least)):
-            self._fail(f"a budget of {clamp} tokens is below what every {'head' if mode == 'heads' else 'layer'} must keep; the least is {least.value}")
-        return c.astype(int)
-
-    def sets(self, b: int, scores: ArrayLike, mode: Optional[str] = None, budget: Optional[float] = None, cell: Tuple[int, int] = (0, 0)) -> Any:
-        scores = _shaped("scores", scores, np.float64, self.n_layers, self.n_heads, None)
-        e, p = map(_whole, ("cell", "cell"), cell, self.tau.shape[1:3])
-        counts, T, recent = self.capacities(b, scores.shape[-1], mode, budget), scores.shape[-1], int(self.c_min[b][1])
-        if counts.ndim == 1:
-            scores = np.fmax.reduce(scores, axis=1)
-        kept, scratch, out = np.zeros(T, np.uint32), np.zeros(T, np.uint32), np.empty(counts.shape, object)
-        for at in np.ndindex(counts.shape):
-            tau = self._c.ckvc_table_relative(self._handle, at[0], e, p, b)
-            most = min(int(counts[at]), self._c.ckvc_count_above(T, _at(scores[at]), recent, tau))
-            out[at] = kept[: self._c.ckvc_retain_head(T, _at(scores[at]), recent, most, _at(kept), _at(scratch))].astype(int)
-        return out.tolist()
+def _floor(floor: Optional[float]) -> Any:
+    return None if floor is None else ctypes.pointer(c_double(floor))
 
 
 class Prefill:
@@ -169,8 +110,9 @@ class Prefill:
     with; None: they come before rotation."""
 
     def __init__(self, table: Table, n_query_heads: int, head_dim: int, n_tokens: int, budget: float, inv_freq: Optional[ArrayLike] = None,
-                 query_scale: float = 0.0, n_layers: Optional[int] = None, n_kv_heads: Optional[int] = None):
-        """n_layers, n_kv_heads: the model's, where they may not be the table's."""
+                 query_scale: float = 0.0, n_layers: Optional[int] = None, n_kv_heads: Optional[int] = None,
+                 score: Optional[Score] = None, floor: Optional[float] = None):
+        """n_layers, n_kv_heads: the model's, where they may not be the table's. score, floor: in place of what the budget's block recommends."""
         self._c, self.table, self.head_dim = table._c, table, head_dim
         table.check_budget(budget)
         *model, self.n_tokens = map(_whole, ("n_layers", "n_query_heads", "n_kv_heads", "head_dim", "n_tokens"),
@@ -178,7 +120,10 @@ class Prefill:
         self._inv_freq = None if inv_freq is None else _shaped("inv_freq", inv_freq, np.float64, head_dim // 2)
         geometry = _Geometry(*model, _at(self._inv_freq), query_scale)
         self.n_layers, self.n_kv_heads = geometry.n_layers, geometry.n_kv_heads
-        request, message = _Request(table._handle, geometry, n_tokens, budget), create_string_buffer(MESSAGE)
+        self._score = None if score is None else (c_uint32 * 6)(SCORES.index(score.kind), *map(int, score[1:5]), MODES.index(score.mode))
+        self._floor = _floor(floor)
+        request = _Request(table._handle, geometry, n_tokens, budget, ctypes.cast(self._score, c_void_p), self._floor)
+        message = create_string_buffer(MESSAGE)
         size = self._c.ckvc_prefill_bytes(byref(request))
         self._workspace = np.empty(size, np.uint8) if size < 2**48 else None
         self._p = self._c.ckvc_prefill_begin(_at(self._workspace), size, byref(request), message, MESSAGE)
@@ -218,3 +163,18 @@ class Prefill:
             sets = ((self._c.ckvc_prefill_set(self._p, layer, g, byref(n)), n.value) for g in range(self.n_kv_heads))
             out.append([np.ctypeslib.as_array(ctypes.cast(at, POINTER(c_uint32)), (count,)).astype(int) if count else np.zeros(0, int) for at, count in sets])
         return out
+
+    def again(self, budget: float, floor: Optional[float] = None) -> None:
+        """The same prompt under another budget (and floor), before another `keep`: nothing is handed over again."""
+        self.table.check_budget(budget)
+        self._floor = _floor(floor)
+        self._checked(self._c.ckvc_prefill_again(self._p, budget, self._floor))
+
+    def scores(self, layer: int, kv_head: int) -> Optional[Array]:
+        """After `keep`: a head's log scores [T]; None where all is kept."""
+        at = self._c.ckvc_prefill_scores(self._p, _whole("layer", layer), _whole("kv_head", kv_head))
+        return np.ctypeslib.as_array(ctypes.cast(at, POINTER(c_double)), (self.n_tokens,)).copy() if at else None
+
+    def candidates(self, layer: int) -> int:
+        """After `keep`: how many positions of a layer the paper's threshold left."""
+        return self._c.ckvc_prefill_candidates(self._p, _whole("layer", layer))

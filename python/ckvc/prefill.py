@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import List, Optional, Union
+from typing import List, Optional, Tuple, Union
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from .scores import FEATURES, Array, bin_index
-from .table import Table
+from .table import FEATURES, Array, Table, bin_index, budget_tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +56,32 @@ def _mean_pool(a: torch.Tensor, k: int) -> torch.Tensor:
 
 def _max_pool(a: torch.Tensor, k: int) -> torch.Tensor:
     return F.max_pool1d(a[None, None], k, 1, k // 2)[0, 0]
+
+
+def _largest(s: torch.Tensor, first: torch.Tensor, n: int) -> torch.Tensor:
+    """The n positions that rank highest, ascending: those of `first` before the others, then the larger s [T] (a NaN lowest), of equal ones the
+    later."""
+    order = s.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).sort(stable=True).indices
+    order = order[first[order].int().sort(stable=True).indices]
+    return order[max(len(s) - n, 0) :].sort().values
+
+
+def _candidates(u: torch.Tensor, tau: float, budget: int, keep_window: int) -> torch.Tensor:
+    """What the paper's operator keeps of utilities u [T]: those of at least tau, at most `budget`; the last keep_window come first."""
+    first = torch.arange(len(u)) >= len(u) - keep_window
+    there = (u >= tau) | first
+    return _largest(u.masked_fill(~there, -math.inf), first, min(budget, int(there.sum())))
+
+
+def _count_above(s: torch.Tensor, first: torch.Tensor, tau: float) -> int:
+    """How many positions a threshold on the scores over their mean leaves, of log scores s [T]: `first`, and of the others those with exp(s)
+    of at least tau times their mean; all where tau is 0, and where no score of the others is above 0."""
+    others = s[~first]
+    others = others[~others.isnan()]
+    if not tau > 0 or not len(others) or others.amax() == -math.inf:
+        return len(s)
+    least = others.logsumexp(dim=0) + math.log(tau / int((~first).sum()))
+    return int(first.sum()) + int((others >= least).sum())
 
 
 class Prefill:
@@ -172,13 +197,36 @@ class Prefill:
             p = alpha[alpha > 0] / alpha.sum()
             r_struct = float(-(p * np.log(p)).sum())
         cell = (bin_index(t.edges_entropy, r_struct) if t.n_entropy_bins > 1 else 0, bin_index(t.edges_ppl, r_sem) if self.needs_r_sem else 0)
-        scores = torch.stack([self._finished(layer, alpha) for layer in range(len(self._scores))]).cpu().numpy()
-        sets = t.kept(self.block, scores, self.mode, self.budget, cell, alpha)
+        scores = torch.stack([self._finished(layer, alpha) for layer in range(len(self._scores))]).cpu()
+        sets = [[p.numpy() for p in of_layer] for of_layer in self._sets(scores, cell, alpha)]
         if self.mode != "heads":
-            sets = [[of_layer] * g.n_kv_heads for of_layer in sets]
+            sets = [of_layer * g.n_kv_heads for of_layer in sets]
         if self._held:  # a capacity may be more than a head still holds
             sets = [[p[held[p]] for p, held in zip(*of_layer)] for of_layer in zip(sets, self._held)]
         return Kept(self.mode, self.n_tokens, sets, r_struct, r_sem)
+
+    def _sets(self, scores: torch.Tensor, cell: Tuple[int, int], alpha: Optional[Array]) -> List[List[torch.Tensor]]:
+        """[L][G] positions, ascending; [L][1] but in mode `heads`. scores [L, G, T]: log scores; of the score `paper` rho."""
+        t, b, T = self.table, self.block, self.n_tokens
+        if self.score.kind == "paper":
+            weight = np.ones((t.n_layers, t.n_heads)) if self.mode == "heads" else t.head_grid[t.head_action[:, :, b]]
+            products = torch.from_numpy(alpha.astype(np.float32)).double() * scores.float().double() * torch.from_numpy(weight)[..., None]
+            if self.mode == "shared":
+                tau = [-math.inf if t.operator == "no-threshold" else t.gate_grid[at] for at in t.gate_action[:, cell[0], cell[1], b]]
+                return [[_candidates(u, of_layer, budget_tokens(self.budget, T), t.keep_window)] for u, of_layer in zip(products.amax(dim=1), tau)]
+            scores = products.log()
+        if self.mode != "heads":
+            scores = scores.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).amax(dim=1, keepdim=True)
+        recent, position = int(t.c_min[b][1]), torch.arange(T)
+        first = (position == 0) | (position >= T - recent)
+        if self.mode == "shared":
+            counts = np.full((t.n_layers, 1), min(budget_tokens(self.budget, T), T))
+        else:
+            counts = t.capacities(b, T, self.mode, self.budget).reshape(t.n_layers, -1)
+        if t.relative and self.mode != "shared":
+            tau = t.gate_grid[t.gate_action[:, cell[0], cell[1], b]]
+            counts = [[min(n, _count_above(s, first, of_layer)) for s, n in zip(*x)] for *x, of_layer in zip(scores, counts, tau)]
+        return [[_largest(s, first, int(n)) for s, n in zip(*of_layer)] for of_layer in zip(scores, counts)]
 
     def _finished(self, layer: int, alpha: Optional[Array]) -> torch.Tensor:
         """What a layer's positions are ranked by, [G, T]: log scores; of the score `paper` rho."""

@@ -19,8 +19,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from .hf import Compression
 from .prefill import Kept
-from .scores import Error
-from .table import Table
+from .table import Error, Table
 
 TABLE, CONFIG = "table.ckvt", "press_config.json"
 
@@ -70,7 +69,7 @@ class CompilerKVPress(BasePress):
 
     @classmethod
     def from_pretrained(cls, folder: Union[str, os.PathLike], **fields: Any) -> CompilerKVPress:
-        """From a folder that holds table.ckvt (as `ckvc export --format safetensors` writes one) and, if it likes, press_config.json
+        """From a folder that holds table.ckvt (as `python3 -m ckvc export --format safetensors` writes one) and, if it likes, press_config.json
         (compression_ratio, mode); fields go before it."""
         config = pathlib.Path(folder) / CONFIG
         said = json.loads(config.read_text()) if config.exists() else {}

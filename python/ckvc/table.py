@@ -1,4 +1,4 @@
-"""The reader of tables (.ckvt, formats/table/table.md), and what a table says of a prompt: block, risk bins, capacities, kept sets."""
+"""The reader of tables (.ckvt, formats/table/table.md), and what a table says of a prompt: block, risk bins, capacities."""
 from __future__ import annotations
 
 import binascii
@@ -10,9 +10,9 @@ import os
 from typing import Any, Dict, List, NoReturn, Optional, Tuple, Union
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from .scores import FEATURES, Array, Error, bin_index, budget_tokens, capacities, count_above, head_floor, head_sets, retain, score_paper, utility
+Array = NDArray[Any]
 
 MAGIC = b"\x89CKV\r\n\x1a\n"
 TYPES = [np.dtype("u1"), np.dtype("<f4"), np.dtype("<f8"), np.dtype("<u4"), np.dtype("<u8")]
@@ -39,10 +39,64 @@ RULES = {  # of a section's values
 FILE_MAX, UNPACKED_MAX, JSON_MAX, WINDOW_MAX = 1 << 31, 1 << 30, 1 << 26, 8 << 20
 OPERATORS = ("paper", "no-utility", "no-threshold", "mean-pool")  # the header's incompatible flags, 0 to 3
 FLAG_SHARES, FLAG_RELATIVE = 4, 8
+FEATURES = {1: (24, 64), 2: (11, 0)}  # by version: how many beside the numbers of the key; last rows of the attention that they read
 SCORES, MODES = ("paper", "window", "learned"), ("shared", "heads", "layers")
 
 Score = collections.namedtuple("Score", "kind window pool norm features mode")  # what a table recommends for a budget
 PAPER_SCORE = Score("paper", 0, 0, False, 0, "shared")
+
+
+class Error(ValueError):
+    """One line: file, place, got, wanted."""
+
+
+def bin_index(edges: ArrayLike, value: float) -> int:
+    """Number of inner edges <= value."""
+    return int(np.count_nonzero(np.asarray(edges) <= value))
+
+
+def budget_tokens(budget: float, n_tokens: int) -> int:
+    """A budget entry in tokens: itself from 1 up, a share of the prompt below."""
+    return int(budget) if budget >= 1 else math.floor(budget * n_tokens)
+
+
+def head_floor(f: float, recent: int, budget: int, n_tokens: int) -> int:
+    """The least that a head or layer keeps."""
+    return min(max(recent + 1, math.floor(f * budget)), n_tokens)
+
+
+def capacities(share: ArrayLike, budget: int, n_tokens: int, floor: int) -> Array:
+    """How many positions each unit keeps, in the shape of share: `budget` on the mean, none below floor (table.md, "Budgets for heads").
+    The library's numbers: every step is a double's, in its order."""
+    shape, share = np.shape(share), [float(x) for x in np.ravel(share)]
+    if floor > budget:
+        raise Error(f"a budget of {budget} tokens is below what every {'head' if len(shape) == 2 else 'layer'} must keep; the least is {floor}")
+    if budget >= n_tokens:
+        return np.full(shape, n_tokens)
+    total = len(share) * budget
+
+    def at(z):
+        scaled = budget * z
+        return [min(x * scaled, n_tokens) if x * scaled > floor else floor for x in share]
+
+    def fits(z):
+        return sum(map(math.floor, at(z))) <= total
+
+    smallest = min((x for x in share if x > 0), default=math.inf)
+    lo, hi = 0.0, n_tokens / (budget * smallest) if budget * smallest > 0 else math.inf
+    if fits(hi):
+        lo = hi
+    else:
+        for _ in range(64):
+            mid = (lo + hi) / 2
+            lo, hi = (mid, hi) if fits(mid) else (lo, mid)
+    x = at(lo)
+    kept = [math.floor(v) for v in x]
+    takers = [i for i in range(len(x)) if share[i] > 0 and x[i] < n_tokens]
+    takers.sort(key=lambda i: (kept[i] - x[i], i))  # the largest fraction first
+    for i in takers[: total - sum(kept)]:
+        kept[i] += 1
+    return np.array(kept).reshape(shape)
 
 
 def _uint(data, at, size):
@@ -120,6 +174,7 @@ class Table:
         flags = _uint(data, 24, 8)
         if flags >= 2 * FLAG_RELATIVE:
             self._fail(f"byte 24: incompatible flags {flags:#x} are from a later format")
+        self.flags = flags
         self.operator, self.has_shares, self.relative = OPERATORS[flags % FLAG_SHARES], bool(flags & FLAG_SHARES), bool(flags & FLAG_RELATIVE)
         n = _uint(data, 48, 4)
         if not 1 <= n <= 256 or 128 + 112 * n > len(data):
@@ -129,7 +184,7 @@ class Table:
 
     def _read_sections(self, data):
         n, end, identity = _uint(data, 48, 4), 128 + 112 * _uint(data, 48, 4), hashlib.sha256()
-        raw_of, packed_of, self._dims = {}, {}, {}
+        packed_of, self._dims = {}, {}
         for i in range(n):
             at = 128 + 112 * i
             entry = data[at : at + 112]
@@ -144,7 +199,7 @@ class Table:
                 self._fail(f"byte {at + 8}: section {name}: bad codec, type, rank or dimensions")
             if _uint(entry, 14, 2) or _uint(entry, 108, 4):
                 self._fail(f"byte {at + 14}: section {name}: reserved field is not 0")
-            if name in raw_of or (name[0].isupper() and name not in RAW + EVIDENCE):
+            if name in packed_of or (name[0].isupper() and name not in RAW + EVIDENCE):
                 self._fail(f"byte {at}: section {name} is there twice or from a later format")
             if name in SPECS and (kind != int(SPECS[name][0]) or rank != max(len(SPECS[name]) - 1, 1)):
                 self._fail(f"byte {at + 10}: section {name}: type {kind}, rank {rank}")
@@ -159,21 +214,21 @@ class Table:
                 self._fail(f"byte {offset}: section {name}: wrong CRC-32: the file is damaged")
             if name[0].isupper():
                 identity.update(entry[:8] + entry[10:12] + entry[16:56] + entry[72:104])
-            raw_of[name], self._dims[name], packed_of[name] = None, tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], entry[72:104])
+            self._dims[name], packed_of[name] = tuple(dims[:rank]), (codec, packed, raw_size, TYPES[kind], entry[72:104])
         if end != len(data):
             self._fail(f"byte {end}: bytes behind the last section")
-        together = [group for group in (EVIDENCE, LEARNED) if any(x in raw_of for x in group)]
+        together = [group for group in (EVIDENCE, LEARNED) if any(x in packed_of for x in group)]
         for name in sum(together, REQUIRED + (SHARES if self.has_shares else ())):
-            if name not in raw_of:
+            if name not in packed_of:
                 self._fail(f"section {name} is missing")
         for name in SHARES + LEARNED + ("SHARELAY", "sSHARE"):
-            if name in raw_of and not self.has_shares:
+            if name in packed_of and not self.has_shares:
                 self._fail(f"section {name} is there, but byte 24 does not say so: flag {FLAG_SHARES:#x} is not set")
         self.content_id = identity.hexdigest()
         if identity.digest() != data[56:88]:
             self._fail("byte 56: the content id is not that of its sections")
         self._check_shape(*np.frombuffer(packed_of["SHAPE"][1][:44], TYPES[3]).tolist())
-        unpacked = 0
+        unpacked, raw_of = 0, {}
         for name, (codec, packed, raw_size, kind, digest) in packed_of.items():
             unpacked += codec * raw_size
             if unpacked > UNPACKED_MAX or (SPECS.get(name) == "0" and raw_size > JSON_MAX):
@@ -190,8 +245,9 @@ class Table:
                 self._fail(f"section {name}: its SHA-256 is not the directory's")
             if kind.itemsize > 1 and name in SPECS:
                 self.sections[name] = np.frombuffer(raw, kind).reshape(self._dims[name])
+        self.text: Dict[str, bytes] = {k: raw_of[k] for k in ("META", "pROV", "xFER") if raw_of.get(k) is not None}
         try:
-            self.meta, self.prov, self.xfer = (None if raw_of.get(k) is None else _object(raw_of[k]) for k in ("META", "pROV", "xFER"))
+            self.meta, self.prov, self.xfer = (_object(self.text[k]) if k in self.text else None for k in ("META", "pROV", "xFER"))
         except (ValueError, RecursionError, OverflowError) as problem:
             self._fail(f"section META, pROV or xFER: {problem}")
 
@@ -307,7 +363,7 @@ class Table:
 
     def nearest_budget(self, budget: float, n_tokens: int) -> int:
         """Index of the block that serves a budget (tokens, or a share below 1) for a prompt of n_tokens: that very budget, else the
-        nearest by ratio (the least |log(b / B)|), of two equally near the lower. Pass the budget on to keep()."""
+        nearest by ratio (the least |log(b / B)|), of two equally near the lower."""
         def tokens(b):
             return b if b >= 1 else b * n_tokens
 
@@ -316,17 +372,6 @@ class Table:
             return (float(self.budgets[i]) != budget, max(have, want) / min(have, want), have)
 
         return min(range(self.n_budgets), key=distance)
-
-    def keep(self, layer: int, e: int, p: int, b: int, alpha: ArrayLike, rho: ArrayLike, keep_window: Optional[int] = None,
-             budget: Optional[float] = None) -> Tuple[Array, int]:
-        """Positions that a layer keeps, and the candidates before the clamp. alpha [T], rho [G, T]. budget: clamp to this one (tokens,
-        or a share below 1) in place of block b's own. A probe's table (self.operator) is kept by its own operator."""
-        if keep_window is None:
-            keep_window = self.keep_window
-        weight = self.head_grid[self.head_action[layer, :, b]]
-        tau = -math.inf if self.operator == "no-threshold" else self.gate_grid[self.gate_action[layer, e, p, b]]
-        clamp = budget_tokens(self.budgets[b] if budget is None else budget, len(alpha))
-        return retain(utility(alpha, rho, weight, self.operator), tau, clamp, keep_window)
 
     def capacities(self, b: int, n_tokens: int, mode: Optional[str] = None, budget: Optional[float] = None) -> Array:
         """How many positions each head [L, G] (mode heads) or layer [L] (layers) keeps of a prompt, by block b's shares and floor.
@@ -341,20 +386,6 @@ class Table:
             return capacities(share[..., b], clamp, n_tokens, head_floor(f, int(recent), clamp, n_tokens))
         except Error as problem:
             self._fail(problem)
-
-    def sets(self, b: int, scores: ArrayLike, mode: Optional[str] = None, budget: Optional[float] = None,
-             cell: Tuple[int, int] = (0, 0)) -> Any:
-        """Kept positions [L][G] (mode heads) or [L] (layers: the maximum over a layer's heads) by log scores [L][G][T]. cell: bins() of the
-        prompt, by which a table with thresholds below its shares (self.relative) cuts the sets."""
-        scores = np.asarray(scores, np.float64)
-        counts, recent = self.capacities(b, scores.shape[-1], mode, budget), int(self.c_min[b][1])
-        if counts.ndim == 1:
-            scores = np.fmax.reduce(scores, axis=1)
-        if self.relative:
-            for at in np.ndindex(counts.shape):
-                tau = self.gate_grid[self.gate_action[at[0], cell[0], cell[1], b]]
-                counts[at] = min(counts[at], count_above(scores[at], recent, tau))
-        return head_sets(scores, counts, recent)
 
     def check_model(self, n_layers: int, n_query_heads: int, n_kv_heads: int, head_dim: int) -> None:
         """Error where the table is for another model, or nobody should deploy it: the library's words."""
@@ -400,20 +431,6 @@ class Table:
             left = np.minimum(np.arange(len(alpha), 0, -1), self.window)
             alpha /= left / self.window
         return alpha * (len(alpha) / alpha.sum())
-
-    def kept(self, b: int, scores: ArrayLike, mode: str, budget: float, cell: Tuple[int, int] = (0, 0), alpha: Optional[ArrayLike] = None) -> List[Any]:
-        """Kept positions of a prompt in any mode, as `sets`: [L][G] in mode heads, [L] in the others. scores [L, G, T]: log scores, or where
-        the block's score is the paper's rho, and then alpha [T]."""
-        scores, T = np.asarray(scores), np.shape(scores)[-1]
-        if self.score[b].kind == "paper":
-            if mode == "shared":
-                return [self.keep(layer, *cell, b, alpha, rho, budget=budget)[0] for layer, rho in enumerate(scores)]
-            weight = np.ones((self.n_layers, self.n_heads)) if mode == "heads" else self.head_grid[self.head_action[:, :, b]]
-            scores = np.array([[score_paper(alpha, *x) for x in zip(*of_layer)] for of_layer in zip(scores, weight)])
-        if mode != "shared":
-            return self.sets(b, scores, mode, budget, cell)
-        counts = [min(budget_tokens(budget, T), T)] * self.n_layers
-        return head_sets(np.fmax.reduce(scores, axis=1), counts, int(self.c_min[b][1]))
 
     def info(self) -> str:
         """What `python3 -m ckvc T.ckvt` prints of it: some lines, no newline at the end."""

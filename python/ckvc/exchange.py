@@ -1,0 +1,584 @@
+"""Tables and records in other programs' formats, and back: `python3 -m ckvc export`, `python3 -m ckvc import`. README.md says what each holds.
+
+A format is a function `to_NAME(table or run, path, options)`, which returns what a person should know of its rows, and, where it comes
+back, a function `from_NAME(path, options)`, which returns the bytes of a .ckvt. What comes in passes the reader of tables."""
+import argparse
+import binascii
+import glob
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import struct
+import tempfile
+import zipfile
+
+import numpy as np
+
+from .table import FILE_MAX, FLAG_SHARES, MAGIC, OPERATORS, SPECS, TYPES, Error, Table, budget_tokens
+
+ORDER = [name for name in SPECS if name not in ("pROV", "xFER", "META")]
+ORDER.insert(ORDER.index("SHARE"), "META")  # as the program writes them: the content id follows from it
+HEAD_GRID, GATE_GRID = (32 + np.arange(29)) / 40, (80 + np.arange(21)) / 100
+TEXT_MAX, NUMBERS_MAX = 16 << 20, 1 << 24
+
+
+class Usage(Exception):
+    """What was asked for makes no sense."""
+
+
+# ---- sections <-> .ckvt ----
+
+
+def arrays_of(table):
+    """{section: array} of a table, META as the bytes of its JSON, FLAGS: all but pROV, which names a host and a command line."""
+    if table.skipped:
+        raise Error(f"{table.name}: sections {' '.join(table.skipped)} are packed or unknown: pip install zstandard")
+    arrays = dict(table.sections) | {name: np.frombuffer(raw, "u1") for name, raw in table.text.items() if name != "pROV"}
+    return {name: arrays[name] for name in ORDER + ["xFER"] if name in arrays} | {"FLAGS": np.array([table.flags], "<u8")}
+
+
+def table_bytes(path, arrays):
+    """Named arrays -> the bytes of a .ckvt (formats/table/table.md), nothing packed; Error where the reader of tables refuses them."""
+    arrays = dict(arrays)
+    flags = arrays.pop("FLAGS", None)
+    unknown = sorted(arrays.keys() - set(SPECS))
+    if unknown or flags is None or flags.dtype != TYPES[4] or flags.shape != (1,):
+        raise Error(f"{path}: {f'array {unknown[0]} is no section of a table' if unknown else 'FLAGS is missing, or not one number of <u8'}")
+    directory, body, end = b"", b"", 128 + 112 * len(arrays)
+    for name in [x for x in ORDER + ["xFER"] if x in arrays]:
+        a = arrays[name]
+        if a.dtype not in TYPES or a.ndim > 5:
+            raise Error(f"{path}: {name}: numbers of the type {a.dtype}: |u1, <f4, <f8, <u4 and <u8 are read")
+        if not a.flags.c_contiguous:
+            raise Error(f"{path}: {name}: the array is not row-major (write numpy.ascontiguousarray of it)")
+        raw, offset = a.tobytes(), (end + 63) // 64 * 64
+        body += bytes(offset - end) + raw
+        end = offset + len(raw)
+        dims = list(a.shape) + [0] * (5 - a.ndim)
+        directory += name.encode().ljust(8, b"\0") + struct.pack("<4H5Q2Q", 0, TYPES.index(a.dtype), a.ndim, 0, *dims, offset, len(raw))
+        directory += hashlib.sha256(raw).digest() + struct.pack("<2I", binascii.crc32(raw), 0)
+    entries = [directory[i : i + 112] for i in range(0, len(directory), 112)]
+    identity = hashlib.sha256(b"".join(e[:8] + e[10:12] + e[16:56] + e[72:104] for e in entries if e[:1].isupper())).digest()
+    header = MAGIC + struct.pack("<4H4Q2I", 128, 1, bool(int(flags[0]) & FLAG_SHARES), 0x0102, 0, int(flags[0]), end, 128, len(entries), 112)
+    header += identity + bytes(32) + struct.pack("<I", binascii.crc32(directory))
+    data = header + struct.pack("<I", binascii.crc32(header)) + directory + body
+    Table(str(path), data)
+    return data
+
+
+def imported(path, o, name, numbers, shape, flags=0, **meta):
+    """A .ckvt of {section: numbers} and SHAPE, from a format that has no META."""
+    names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
+    about = {"schema": "ckvc-table-1", "shape": dict(zip(names, shape)), "label": "imported", "fingerprint": None, "alpha_kind": "paper",
+             "keep_window": 0, "imported_from": name, "model_name": o.heads and os.path.basename(os.path.abspath(o.model)),
+             "family": o.heads and o.heads[3]} | meta
+    text = json.dumps(about, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    arrays = {k: np.ascontiguousarray(v, TYPES[int(SPECS[k][0])]) for k, v in numbers.items()}
+    return table_bytes(path, arrays | {"SHAPE": np.array(shape, "<u4"), "META": np.frombuffer(text, "u1"), "FLAGS": np.array([flags], "<u8")})
+
+
+# ---- whole tables ----
+
+
+def to_npz(t, path, o):
+    np.savez(path, **arrays_of(t))
+
+
+def from_npz(path, o):
+    with zipfile.ZipFile(path) as z:
+        for entry in z.infolist():
+            if entry.compress_type or not re.fullmatch(r"\w{1,8}\.npy", entry.filename):
+                raise Error(f"{path}: {entry.filename} is compressed, or not called like a section with .npy: write it with numpy.savez")
+    with np.load(path) as arrays:
+        return table_bytes(path, dict(arrays))
+
+
+def to_safetensors(t, path, o):
+    arrays, head, data = arrays_of(t), {"__metadata__": {"format": "pt", "content_id": t.content_id}}, b""
+    for name in sorted(arrays, key=lambda x: -arrays[x].itemsize):  # wide types first: each is aligned
+        a = arrays[name]
+        kind = {"u": "U", "f": "F"}[a.dtype.kind] + str(8 * a.itemsize)
+        head[name] = {"dtype": kind, "shape": list(a.shape), "data_offsets": [len(data), len(data) + a.nbytes]}
+        data += a.tobytes()
+    text = json.dumps(head, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    card = model_card(t, o)
+    write(path, "model.safetensors", struct.pack("<Q", len(text)) + text + data)
+    score = [dict(budget=float(b)) | s._asdict() for b, s in zip(t.budgets, t.score)]
+    config = {"model_type": "ckvc-table", "operator": t.operator, "content_id": t.content_id, "shape": t.meta["shape"],
+              "budgets": t.budgets.tolist(), "score": score, "meta": t.meta}
+    write(path, "config.json", json.dumps(config) + "\n")
+    write(path, "README.md", card)
+    write(path, "table.ckvt", table_bytes(t.name, arrays))
+
+
+def from_safetensors(path, o):
+    file, kinds = os.path.join(path, "model.safetensors"), {"U8": "u1", "F32": "<f4", "F64": "<f8", "U32": "<u4", "U64": "<u8"}
+    with open(file, "rb") as f:
+        data = f.read(FILE_MAX)
+    n = int.from_bytes(data[:8], "little")
+    arrays = {}
+    try:
+        head = json.loads(data[8 : 8 + n])
+        head.pop("__metadata__", None)
+        if len(head) > len(SPECS) + 1:
+            raise Error(f"{file}: {len(head)} arrays, a table has at most {len(SPECS) + 1}")
+        for name, a in head.items():
+            begin, end = a["data_offsets"]
+            arrays[name] = np.frombuffer(data[8 + n : ][begin:end], kinds[a["dtype"]]).reshape(a["shape"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise Error(f"{file}: no file of safetensors with a table's arrays ({problem})") from None
+    return table_bytes(path, arrays)
+
+
+def to_gguf(t, path, o):
+    try:
+        import gguf
+    except ImportError:
+        raise Error("--format gguf needs the package gguf: pip install gguf") from None
+    kinds = {"u1": gguf.GGUFValueType.UINT8, "<f8": gguf.GGUFValueType.FLOAT64, "<u4": gguf.GGUFValueType.UINT32, "<u8": gguf.GGUFValueType.UINT64}
+    w = gguf.GGUFWriter(path, "ckvc")
+    w.add_string("ckvc.content_id", t.content_id)
+    w.add_string("ckvc.meta", t.text["META"].decode())
+    for name, a in arrays_of(t).items():
+        kept = name in ("FLAGS",) or (name in ORDER[: ORDER.index("QHEAD")] and name != "META")
+        if not kept or not a.size:
+            continue
+        if a.dtype == "<f4":
+            w.add_tensor("ckvc." + name.lower(), a)
+        else:
+            w.add_key_value("ckvc." + name.lower(), a.reshape(-1).tolist(), gguf.GGUFValueType.ARRAY, sub_type=kinds[a.dtype.str.replace("|", "")])
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    return "without the evidence"
+
+
+# ---- CompilerKV's folder ----
+
+
+def to_compilerkv(t, path, o):
+    group, tokens = t.n_query_heads // t.n_heads, []
+    if t.has_shares:
+        raise Error(f"{path}: this table gives heads budgets of their own, which CompilerKV's layout has no place for (safetensors and npz do)")
+    if t.operator != "paper" or t.alpha_kind != "paper" or t.keep_window:
+        raise Error(f"{path}: a table of the operator {t.operator}, alpha {t.alpha_kind}, the last {t.keep_window} kept: CompilerKV's is the paper's")
+    for what, a, most in ("weight", t.weight, 1.5), ("threshold", t.tau, 1.0):
+        if a.min() < np.float32(0.8) or a.max() > np.float32(most):
+            raise Error(f"{path}: {what} {a.min():g} or {a.max():g} is outside of 0.8 ... {most:g}, which is refused")
+    for b in t.budgets.tolist():
+        if b < 1 and not o.length:
+            raise Usage(f"{path}: budget {b:g} is a share of the prompt, CompilerKV's are tokens: --length T says of how many")
+        tokens.append(budget_tokens(b, o.length))
+    if 0 in tokens or len(set(tokens)) < len(tokens):
+        raise Usage(f"{path}: of --length {o.length} the budgets are {tokens} tokens: less than a token, or two alike")
+    records = {side: t.sections.get("N" + side) for side in ("HEAD", "GATE")}
+    n = {side: 0 if a is None else int(a.sum()) for side, a in records.items()}
+    states = {side: 0 if a is None else int((a.sum(-1) > 0).sum()) for side, a in records.items()}
+    ours = {"content_id": t.content_id, "window": t.window, "budgets": t.budgets.tolist()} | ({} if t.head_axis else {"n_kv_heads": t.n_heads})
+    manifest = {"format_version": 2, "source": "offline-calibration", "algorithm": "horizon-1-cql", "head_table": "W_head.npy",
+                "gate_table": "T_gate.npy", "canonical_layers": t.n_layers, "num_heads": t.n_query_heads, "num_records": sum(n.values()),
+                "num_head_records": n["HEAD"], "num_gate_records": n["GATE"], "head_supported_states": states["HEAD"],
+                "gate_supported_states": states["GATE"], "budget_values": tokens, "entropy_edges": t.edges_entropy.tolist(),
+                "ppl_edges": t.edges_ppl.tolist(), "head_actions": t.head_grid.tolist(), "gate_actions": t.gate_grid.tolist(),
+                "cql": {"conservative_weight": t.meta.get("cql_alpha")}, "ckvc": ours}
+    write(path, "W_head.npy", npy(per_query(t, path, t.weight).transpose(2, 0, 1)))
+    write(path, "T_gate.npy", npy(t.tau.transpose(3, 0, 1, 2)))
+    write(path, "manifest.json", json.dumps(manifest, sort_keys=True) + "\n")
+    return expanded(t)
+
+
+def from_compilerkv(path, o):
+    manifest = read_json(os.path.join(path, "manifest.json"))
+    weights, tau = (from_folder(path, manifest, *x) for x in (("head_table", "W_head.npy", 3), ("gate_table", "T_gate.npy", 4)))
+    ours = manifest.get("ckvc", {})
+    budgets = ours.get("budgets", manifest.get("budget_values"))
+    if (budgets is None) != bool(o.budget):
+        raise Usage(f"{path}: its manifest has {'no budget_values: --budget B says what they are' if budgets is None else 'budgets: leave out --budget'}")
+    budgets = numbers(path, o.budget if budgets is None else budgets, "budgets")
+    grids = [restored(numbers(path, manifest.get(key, usual.tolist()), key), usual)
+             for key, usual in (("head_actions", HEAD_GRID), ("gate_actions", GATE_GRID))]
+    edges = [numbers(path, manifest.get(key), key) for key in ("entropy_edges", "ppl_edges")]
+    (nB, L, H), (E, P) = weights.shape, tau.shape[2:]
+    if [len(x) for x in edges] != [E - 1, P - 1]:
+        raise Error(f"{path}: {len(edges[0])} and {len(edges[1])} edges, the thresholds' {E} x {P} bins want one fewer each")
+    if tau.shape[1] != L or not nB == len(tau) == len(budgets):
+        raise Error(f"{path}: weights of {nB} budgets and {L} layers, thresholds of {len(tau)} and {tau.shape[1]}, and {len(budgets)} budgets")
+    check_heads(path, o, L, H, 1)
+    counts = {"window": 64, "n_kv_heads": 0} | {k: v for k, v in ours.items() if k in ("window", "n_kv_heads")}
+    for key, value in counts.items():
+        if type(value) is not int or not 0 <= value < 2**32:
+            raise Error(f"{path}: manifest.json: ckvc.{key} is no whole number from 0 on")
+    G = o.heads[2] if o.heads else counts["n_kv_heads"]
+    per_kv = weights.reshape(nB, L, G or H, -1) if H % (G or H) == 0 else None
+    if per_kv is None or (per_kv != per_kv[..., :1]).any():
+        raise Error(f"{path}: {H} query heads do not share {G} KV heads, or those that share a KV head have other weights: "
+                    'without "ckvc" in manifest.json, and without --model, rows are kept as query heads')
+    content = dict(BUDGET=budgets, GRIDHEAD=grids[0], GRIDGATE=grids[1], WEIGHT=per_kv[..., 0].transpose(1, 2, 0), TAU=tau.transpose(1, 2, 3, 0),
+                   EDGEENT=edges[0], EDGEPPL=edges[1])
+    return imported(path, o, "compilerkv", content, (L, H, G or H, E, P, nB, counts["window"], int(not G)))
+
+
+# ---- one number a head ----
+
+
+def graded(t, path, o, kv=True):
+    """[L, G] shares of a block over the largest."""
+    if t.share is None:
+        raise Error(f"{path}: this table has no budgets by head, and the format holds nothing else")
+    if kv and t.head_axis:
+        raise Error(f"{path}: the table's rows are query heads, the format's are KV heads, and how many share one is not known")
+    if len(o.budget) > 1 or (not o.budget and t.n_budgets > 1):
+        raise Usage(f"{path}: the table has {t.n_budgets} budgets, the format one number a head: --budget B says of which")
+    if o.budget and o.budget[0] not in t.budgets:
+        raise Usage(f"{path}: --budget {o.budget[0]:g} is not among the table's (ckvc inspect lists them)")
+    share = t.share[..., t.budget_index(o.budget[0]) if o.budget else 0]
+    return share / share.max()
+
+
+def to_duo_attention(t, path, o):
+    values = graded(t, path, o)
+    if o.full_share:
+        full = np.argsort(-values, axis=None, kind="stable")[: math.floor(o.full_share * values.size + 0.5)]
+        values = np.isin(np.arange(values.size), full).reshape(values.shape).astype(float)
+    write(path, "full_attention_heads.tsv", "".join("\t".join(f"{x:.18e}" for x in row) + "\n" for row in values))
+    write(path, "config.json", json.dumps({"sink_size": 64, "recent_size": 256, "ckvc_content_id": t.content_id}) + "\n")
+    return "rows are KV heads; sink_size 64 and recent_size 256 are DuoAttention's defaults, not the table's"
+
+
+def from_duo_attention(path, o):
+    file = os.path.join(path, "full_attention_heads.tsv")
+    rows = []
+    for i, line in enumerate(read_text(file).splitlines(), 1):
+        try:
+            rows.append([float(x) for x in line.split("\t")])
+        except ValueError:
+            rows.append([])
+        if o.heads and (len(rows[-1]) != o.heads[2] or not np.isfinite(rows[-1]).all()):
+            raise Error(f"{file}: line {i}: want {o.heads[2]} numbers between tabs, one a KV head")
+    return from_scores(path, o, "duo-attention", np.clip(rows, 0, 1))  # as DuoAttention does
+
+
+def to_headkv(t, path, o):
+    values = per_query(t, path, graded(t, path, o, kv=False)[..., None])[..., 0]
+    pairs = ", ".join(f'"{l}-{h}": [{float(x)!r}]' for (l, h), x in np.ndenumerate(values))
+    write(None, path, "{" + pairs + "}\n")
+    return expanded(t)
+
+
+def from_headkv(path, o):
+    if not o.heads:
+        return from_scores(path, o, "headkv", None)
+    L, H, G, _ = o.heads
+    given, want = read_json(path), [f"{l}-{h}" for l in range(L) for h in range(H)]
+    if len(given) != len(want):
+        raise Error(f"{path}: {len(given)} heads, the model {o.model} has {L} layers of {H} query heads")
+    means = []
+    for key in want:
+        samples = given.get(key)
+        if not isinstance(samples, list) or not samples or not all(type(x) in (int, float) for x in samples):
+            raise Error(f'{path}: "{key}" is missing, or no list of numbers')
+        means.append(sum(samples) / len(samples))
+    return from_scores(path, o, "headkv", np.reshape(means, (L, G, -1)).mean(-1))
+
+
+def to_kvzip(t, path, o):
+    write(None, path, npy(graded(t, path, o)))
+    return "rows are KV heads; torch.save(torch.from_numpy(numpy.load(F))) makes KVzip's .pt of it"
+
+
+def from_kvzip(path, o):
+    return from_scores(path, o, "kvzip", reals(path, 2))
+
+
+def from_scores(path, o, name, scores):
+    """A table of budgets for heads: shares in proportion to scores [L, G], mean 1, the same at every budget."""
+    if not o.heads:
+        raise Usage(f"{path}: --model DIR is needed: whose layers and heads these are, and how many query heads read a KV head")
+    if not o.budget:
+        raise Usage(f"{path}: scores of heads have no budget: --budget B,... says for which the table is")
+    L, H, G, _ = o.heads
+    check_heads(path, o, *(scores.shape if scores.ndim == 2 else (len(scores), 0)), 2)
+    if not (np.isfinite(scores) & (scores >= 0)).all() or not scores.any():
+        raise Error(f"{path}: score {scores.min():g}: want finite numbers from 0 up, and one above 0")
+    nB = len(o.budget)
+    mean = np.cumsum(scores / scores.size)[-1]  # one after the other: the same bits everywhere
+    share = np.repeat(scores[..., None] / mean, nB, axis=-1)
+    content = dict(BUDGET=o.budget, GRIDHEAD=HEAD_GRID, GRIDGATE=GATE_GRID, WEIGHT=np.ones((L, G, nB)), TAU=np.full((L, 1, 1, nB), 0.9), EDGEENT=[],
+                   EDGEPPL=[], SHARE=share, CMIN=[[o.c_min, 8]] * nB, SCORE=[[1, 32, 7, 1, 0, 1]] * nB)
+    return imported(path, o, name, content, (L, H, G, 1, 1, nB, 64, 0), FLAG_SHARES | OPERATORS.index("no-threshold"), probe="no-threshold")
+
+
+# ---- what these share ----
+
+
+def per_query(t, path, a):
+    """[L, G, n] -> [L, H, n]: each KV head for every query head that reads it, which keeps the same sets."""
+    if a[0, 0].size * t.n_layers * t.n_query_heads > NUMBERS_MAX:
+        raise Error(f"{path}: {t.n_layers} layers of {t.n_query_heads} query heads are more than {NUMBERS_MAX} numbers")
+    return np.repeat(a, t.n_query_heads // t.n_heads, axis=1)
+
+
+def expanded(t):
+    if t.n_heads < t.n_query_heads:
+        return (f"rows are query heads there: each of {t.n_heads} KV heads stands {t.n_query_heads // t.n_heads} times, "
+                "once for every query head that reads it")
+
+
+def npy(a):
+    with tempfile.TemporaryFile() as f:
+        np.save(f, np.ascontiguousarray(a, "<f4"))
+        f.seek(0)
+        return f.read()
+
+
+def reals(path, rank):
+    """A .npy of finite numbers."""
+    try:
+        a = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as problem:
+        raise Error(f"{path}: not a .npy file (numpy.save): {problem}") from None
+    if not isinstance(a, np.ndarray) or a.dtype.kind != "f" or a.ndim not in (rank, rank - 1) or not 0 < a.size <= NUMBERS_MAX:
+        raise Error(f"{path}: not an array of real numbers of {rank} dimensions")
+    if not np.isfinite(a).all():
+        raise Error(f"{path}: a number is {a[~np.isfinite(a)][0]}")
+    return a
+
+
+def from_folder(path, manifest, key, usual, rank):
+    """An array of CompilerKV's folder, its first axis the budgets."""
+    name = manifest.get(key, usual)
+    if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
+        raise Error(f"{path}: manifest.json: {key} is no plain file name")
+    a = reals(os.path.join(path, name), rank).astype("<f4")
+    return a if a.ndim == rank else a[None]
+
+
+def numbers(path, values, key):
+    if not isinstance(values, list) or not all(type(x) in (int, float) and math.isfinite(x) for x in values):
+        raise Error(f"{path}: manifest.json: {key} is missing, or no list of finite numbers")
+    return np.array(values, float)
+
+
+def restored(grid, usual):
+    """Values that went through float32 become the doubles that they were."""
+    nearest = usual[np.abs(grid[:, None] - usual).argmin(1)]
+    return np.where(nearest.astype("f4") == grid.astype("f4"), nearest, grid)
+
+
+def read_text(path):
+    with open(path, "rb") as f:
+        data = f.read(TEXT_MAX + 1)
+    if len(data) > TEXT_MAX:
+        raise Error(f"{path}: more than {TEXT_MAX} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as problem:
+        raise Error(f"{path}: not UTF-8: {problem}") from None
+
+
+def read_json(path):
+    try:
+        o = json.loads(read_text(path))
+    except (ValueError, RecursionError) as problem:
+        raise Error(f"{path}: {problem}") from None
+    if not isinstance(o, dict):
+        raise Error(f"{path}: not a JSON object")
+    return o
+
+
+def model_heads(path):
+    """(layers, query heads, KV heads, family) of a model's folder or GGUF file."""
+    if os.path.isdir(path):
+        c = read_json(os.path.join(path, "config.json"))
+        found = [c.get("num_hidden_layers"), c.get("num_attention_heads"), c.get("num_key_value_heads", c.get("num_attention_heads")), c.get("model_type")]
+    else:
+        try:
+            import gguf
+        except ImportError:
+            raise Error(f"{path}: a GGUF file needs the package gguf: pip install gguf") from None
+        fields = gguf.GGUFReader(path).fields
+        of = lambda key: fields[key].contents() if key in fields else None  # noqa: E731
+        family = of("general.architecture")
+        found = [of(f"{family}.{x}") for x in ("block_count", "attention.head_count", "attention.head_count_kv")] + [family]
+    if not all(type(x) is int and x > 0 for x in found[:3]) or found[1] % found[2]:
+        raise Error(f"{path}: layers, query heads and KV heads are {found[:3]}: not a model's")
+    return found
+
+
+def check_heads(path, o, n_layers, n_heads, axis):
+    if o.heads and (n_layers, n_heads) != (o.heads[0], o.heads[axis]):
+        kind = ("query", "KV")[axis - 1]
+        raise Error(f"{path}: {n_layers} layers of {n_heads} {kind} heads, the model {o.model} has {o.heads[0]} of {o.heads[axis]}")
+
+
+def write(folder, name, data):
+    path = name if folder is None else os.path.join(folder, name)
+    if folder is not None:
+        os.makedirs(folder, exist_ok=True)
+    with open(path, "wb") as f:
+        f.write(data if isinstance(data, bytes) else data.encode())
+
+
+def model_card(t, o):
+    """The README.md of a folder on a model hub; --report puts the verdict in."""
+    text = lambda key: t.meta.get(key) or "unknown"  # noqa: E731
+    amount = lambda b: f"{b:g} of the prompt" if b < 1 else f"{b:.0f} tokens"  # noqa: E731
+    out = ["---\nlibrary_name: ckvc\ntags:\n- kv-cache\n- kv-cache-compression\n---\n", f"# A KV-cache table for {text('model_name')}\n",
+           f"How much of its key-value cache each of the {t.n_layers} x {t.n_heads} {'query' if t.head_axis else 'KV'} heads of a {text('family')} model "
+           f"needs after one prefill, and what is worth keeping there. Label: {text('label')}. Made for the model with the fingerprint "
+           f"`{text('fingerprint')}`, and for no other.\n"]
+    if not o.report:
+        out.append("No report came with this table: whether it should be deployed is not known. Score it on prompts that chose nothing "
+                   "(`ckvc score`, `ckvc report`) first.\n")
+    else:
+        report = json.load(open(o.report, encoding="utf-8"))
+        if report.get("schema") != "ckvc-report-1":
+            raise Error(f"{o.report}: schema is {report.get('schema')}, want ckvc-report-1 (a report.json of `ckvc report`)")
+        found = [x["verdict"] for x in report["tables"] if x["content_id"] == t.content_id]
+        if not found:
+            raise Error(f"{o.report}: a report of other tables: none has the content id {t.content_id}")
+        judged = "It was judged" if found[0].get("leak_passed") else "No check says that it was judged"
+        out.append(f"Its report's verdict: **{found[0]['word']}**. {judged} on prompts that share no text with those that it was made from. "
+                   "Loss is in nats per token over the full cache (95% over documents).\n")
+        rows = ["| budget | verdict | loss | prompts | cache, bytes a prompt (16-bit) |", "| --- | --- | --- | --- | --- |"]
+        for at in found[0].get("budgets", []):
+            loss, cache = at.get("loss") or {}, at.get("cache") or {}
+            rows.append(f"| {amount(at['budget'])} | {at['word']} | " + ("{mean:.3f} ({lo:.3f} to {hi:.3f})".format(**loss) if loss.get("mean") is not None else "")
+                        + f" | {at.get('prompts', 0)} | " + (f"{cache['bytes']:.0f} of {cache['all_bytes']:.0f} |" if cache.get("all_bytes") else "|"))
+        out.append("\n".join(rows) + "\n")
+    rows = [f"| {amount(b)} | {s.mode} | {s.kind} |" for b, s in zip(t.budgets, t.score)]
+    out.append("\n".join(["| budget | mode | score |", "| --- | --- | --- |"] + rows) + "\n\n## Where it comes from\n")
+    out.append("\n".join([f"- {side}: fitted from {c['prompts']} prompts" for side, c in (t.meta.get("counts") or {}).items() if c.get("prompts")]
+                         + [f"- leak check of its prompts: {'in META' if t.meta.get('leak_check') else 'none'}",
+                            f"- continuation: {t.meta.get('continuation', 0)} tokens a prompt"]
+                         + [f"- plan of a run: `{p}`" for p in t.meta.get("plans") or [] if p]))
+    out.append("\n## Use\n\n`model.safetensors` holds the sections of a ckvc table, `META` its description as JSON text; `table.ckvt` is the same table, "
+               f"content id `{t.content_id}`, as engines read it (in Python `ckvc.Table.read`, `CompilerKVPress.from_pretrained`).\n")
+    return "\n".join(out)
+
+
+# ---- records of a run ----
+
+
+def to_records(run, path, o):
+    """One JSON object a record, keys as in CompilerKV's docs/calibration.md where there is one; a row of a KV head that several query heads
+    read is `kv_head` and not `head`. Passes of scan and score have none."""
+    try:
+        import h5py
+    except ImportError:
+        raise Error("--format records needs h5py: pip install h5py hdf5plugin") from None
+    n = 0
+    with open(path, "w", encoding="utf-8") as out:
+        for file in sorted(glob.glob(os.path.join(glob.escape(run), "pass-*", "shard-*.h5"))):
+            with h5py.File(file) as f:
+                for line in records_of(f, os.path.basename(os.path.dirname(file))):
+                    out.write(json.dumps(line) + "\n")
+                    n += 1
+    if not n:
+        raise Error(f"{run}: no pass of this run has records")
+    return f"{n} records"
+
+
+def records_of(f, name):
+    a, p = f.attrs, {k: v[()] for k, v in f["prompt"].items()}
+    kind, head = a["pass"].decode(), "head" if a["n_heads"] == a["n_kv_heads"] else "kv_head"
+
+    def begin(kind, i, b, l):
+        T = int(p["n_tokens"][i])
+        return {"kind": kind, "prompt_id": p["id"][i].decode(), "sequence_length": T, "full_loss": float(p["loss_full"][i]),
+                "budget": budget_tokens(float(a["budgets"][b]), T), "layer": int(l)}
+
+    r = {k: v[()].tolist() for k, v in f["record"].items()}
+    for i, side, l, h, b, action, loss, reward, candidates, kept in zip(*(r[k] for k in (
+            "prompt", "side", "layer", "head", "budget", "action", "loss", "reward", "n_candidates", "n_kept"))):
+        word = ("head", "gate")[side]
+        line = begin(word, i, b, l) | ({head: h} if h != 65535 else {})
+        yield line | {"action": float(a[word + "_actions"][action]), "compressed_loss": loss, "reward": reward, "entropy": float(p["r_struct"][i]),
+                      "ppl": float(p["r_sem"][i]), "candidate_count": candidates, "kept": kept, "paired_policy": f"{name} {a['plan'].decode()}"}
+    if "demand" in p:
+        for (i, b, l, h), n in np.ndenumerate(p["demand"]):
+            yield begin(kind, i, b, l) | {head: h, "entries": int(n)}
+    if "action_loss" in p:
+        by_head, actions = kind == "shares" and a["mode"] == b"heads", a["gate_actions" if kind == "cuts" else "head_actions"]
+        for (i, b, l, h, action), n in np.ndenumerate(p["action_entries"]):
+            if n:
+                yield begin(kind, i, b, l) | ({head: h} if by_head else {}) | {
+                    "action": float(actions[action]), "compressed_loss": float(p["action_loss"][i, b, l, h, action]), "entries": int(n)}
+
+
+# ---- the two commands ----
+
+FORMATS = {"safetensors": (to_safetensors, from_safetensors), "npz": (to_npz, from_npz), "compilerkv": (to_compilerkv, from_compilerkv),
+           "duo-attention": (to_duo_attention, from_duo_attention), "headkv": (to_headkv, from_headkv), "kvzip": (to_kvzip, from_kvzip),
+           "gguf": (to_gguf, None), "records": (to_records, None)}
+HEAD_NUMBERS = ("duo-attention", "headkv", "kvzip")
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise Usage(message)
+
+
+def options(verb, words):
+    p = Parser(prog=f"python3 -m ckvc {verb}", description="Tables and records in other programs' formats, and back.")
+    p.add_argument("input")
+    p.add_argument("--format", choices=FORMATS, required=True)
+    p.add_argument("-o", "--out", required=True)
+    p.add_argument("-f", "--force", action="store_true", help="overwrite")
+    p.add_argument("--budget", default="", metavar="B,...", help="which of the table's; of an import the table's, where the format has none")
+    if verb == "export":
+        p.add_argument("--report", help="safetensors: a report.json whose verdict the model card states")
+        p.add_argument("--length", type=int, default=0, metavar="T", help="compilerkv: the prompt that budgets are shares of")
+        p.add_argument("--full-share", type=float, default=0, metavar="S", help="duo-attention: this share of heads is 1, all others 0; 0: graded")
+    else:
+        p.add_argument("--model", metavar="DIR", help="whose heads the rows are; only its shape is read")
+        p.add_argument("--c-min", type=float, default=0.2, metavar="F", help="of numbers a head: share of the budget that every head keeps")
+    o = p.parse_args(words)
+    of = {"report": ("safetensors",), "length": ("compilerkv",), "full_share": ("duo-attention",), "model": ("compilerkv",) + HEAD_NUMBERS,
+          "budget": HEAD_NUMBERS + (("compilerkv",) if verb == "import" else ())}
+    for name, formats in of.items():
+        if getattr(o, name, None) and o.format not in formats:
+            raise Usage(f"--{name.replace('_', '-')} is of --format {', '.join(formats)}, not of {o.format}")
+    try:
+        o.budget = [float(x) for x in o.budget.split(",")] if o.budget else []
+    except ValueError:
+        raise Usage(f"--budget: got {o.budget}, wanted numbers") from None
+    return o
+
+
+def main(verb, words):
+    """`export` or `import`: writes OUT whole or not at all, and returns the line that is printed."""
+    o = options(verb, words)
+    write_it, read_it = FORMATS[o.format]
+    if verb == "import" and not read_it:
+        raise Usage(f"--format {o.format} is written, never read")
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(o.out)), prefix=".tmp.") as beside:
+        made = os.path.join(beside, "out.npz")
+        if verb == "export":
+            source = o.input if o.format == "records" else Table.read(o.input)
+            note = write_it(source, made, o)
+            said = f"{o.out}: {o.format}" + (f"; {note}" if note else "")
+        else:
+            o.heads = model_heads(o.model) if o.model else None
+            try:
+                data = read_it(o.input, o)
+            except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, MemoryError) as problem:
+                if isinstance(problem, Error):
+                    raise
+                raise Error(f"{o.input}: not a .{o.format} file: {problem}") from None
+            write(None, made, data)
+            t = Table(o.out, data)
+            said = f"{o.out}: {t.n_layers} layers x {t.n_heads} {'query' if t.head_axis else 'KV'} heads, content id {t.content_id}"
+        if os.path.lexists(o.out) and not o.force:
+            raise FileExistsError(f"{o.out}: is there already; --force overwrites it")
+        if os.path.isdir(o.out) and not os.path.islink(o.out):
+            for name in os.listdir(made) if os.path.isdir(made) else []:
+                os.replace(os.path.join(made, name), os.path.join(o.out, name))
+        else:
+            shutil.move(made, o.out)
+    return said
