@@ -74,7 +74,7 @@ static uint16_t bf16_host(float x) {
 }
 
 /* Factors are multiples of 1/8 below 8, so that every product and sum is exact. */
-static void products(void **state) {
+TEST(products) {
     (void)state;
     uint16_t a[256], b[256], bt[256];
     float fa[256], fb[256], got[2][256];
@@ -141,7 +141,7 @@ __global__ void row_sums(const float *x, int n, float2 *y) {
     }
 }
 
-static void rows(void **state) {
+TEST(rows) {
     (void)state;
     enum { ROWS = 5, N = 388 };
     float x[ROWS][N];
@@ -172,7 +172,7 @@ __global__ void conversions(const float *x, uint32_t *packed, float *back) {
 }
 
 /* Nearest, ties to even, infinities kept, past the largest to infinity. */
-static void bf16(void **state) {
+TEST(bf16) {
     (void)state;
     const uint32_t in[32] = {0x3f808000, 0x3f818000, 0x3f808001,
                              0x7f7fffff, 0xff800000, 0x80000000},
@@ -224,7 +224,7 @@ static void bad_launch(const char *which, float *x) {
     cudaDeviceSynchronize();
 }
 
-static void mistakes_are_named(void **state) {
+TEST(mistakes_are_named) {
     (void)state;
     const char *messages[] = {
         "divergent barrier",     "not all lanes come",   "outside of an allocation",
@@ -272,7 +272,7 @@ __global__ void unwaited(const float *from, float *x) {
     x[threadIdx.x] = there[4 * threadIdx.x];
 }
 
-static void races_and_missing_waits_show(void **state) {
+TEST(races_and_missing_waits_show) {
     (void)state;
     float *x = (float *)device(256), first[2][64], again[64];
     int differs[2] = {0, 0}, missing = 0;
@@ -301,7 +301,7 @@ static void races_and_missing_waits_show(void **state) {
 
 /* Work is done when it is waited for: pinned memory is read then, pageable memory at the call, and
  * another stream's work only behind its event. */
-static void streams_do_not_hurry(void **state) {
+TEST(streams_do_not_hurry) {
     (void)state;
     cudaStream_t a, b;
     cudaEvent_t e;
@@ -327,16 +327,4 @@ static void streams_do_not_hurry(void **state) {
 }
 #endif
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),
-        cmocka_unit_test(rows),
-        cmocka_unit_test(bf16),
-#ifdef CKVC_CUDA_EMULATED
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(races_and_missing_waits_show),
-        cmocka_unit_test(streams_do_not_hurry),
-#endif
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

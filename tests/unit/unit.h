@@ -15,3 +15,41 @@
 #include <cmocka.h>
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+
+/* TEST(name) { ... } is a test of this program, RUN_TESTS(setup, teardown) its main with what comes
+ * before the first test and after the last one. Tests run in the order of their lines. */
+enum { UNIT_TESTS_MAX = 64 };
+static struct CMUnitTest unit_tests[UNIT_TESTS_MAX];
+static int unit_lines[UNIT_TESTS_MAX];
+static size_t n_unit_tests;
+/* Around each single test, where a main sets them. */
+static CMFixtureFunction before_each, after_each;
+
+/* In which order a program's constructors run is the compiler's choice. */
+static inline void unit_add(const char *name, CMUnitTestFunction test, int line) {
+    size_t at = n_unit_tests++;
+    if (at == UNIT_TESTS_MAX) { abort(); }
+    for (; at > 0 && unit_lines[at - 1] > line; at--) {
+        unit_tests[at] = unit_tests[at - 1];
+        unit_lines[at] = unit_lines[at - 1];
+    }
+    unit_tests[at] = (struct CMUnitTest){name, test, NULL, NULL, NULL};
+    unit_lines[at] = line;
+}
+
+static inline int unit_run(CMFixtureFunction setup, CMFixtureFunction teardown) {
+    for (size_t i = 0; i < n_unit_tests; i++) {
+        unit_tests[i].setup_func = before_each;
+        unit_tests[i].teardown_func = after_each;
+    }
+    return _cmocka_run_group_tests("tests", unit_tests, n_unit_tests, setup, teardown);
+}
+
+#define TEST(name)                                                                                 \
+    static void test_##name(void **state);                                                         \
+    __attribute__((constructor)) static void add_test_##name(void) {                               \
+        unit_add(#name, test_##name, __LINE__);                                                    \
+    }                                                                                              \
+    static void test_##name(void **state)
+#define RUN_TESTS(setup, teardown)                                                                 \
+    int main(void) { return unit_run(setup, teardown); }

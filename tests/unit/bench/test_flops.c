@@ -13,7 +13,7 @@ static const model_shape shape = {.n_layers = 2,
                                   .intermediate = 5,
                                   .vocab = 7};
 
-static void prefill_is_counted_by_hand(void **state) {
+TEST(prefill_is_counted_by_hand) {
     /* T = 6, W = 2. First layer: 6 rows of 132, 1+...+6 = 21 keys. Last: 6 rows of 24, then rows 3,
      * 4, 5 with 108 each and 4+5+6 keys. Head: 2 rows. */
     assert_true(flops_prefill(&shape, 6, 2) ==
@@ -24,7 +24,7 @@ static void prefill_is_counted_by_hand(void **state) {
                 2.0 * (6 * 132 + 15 * 12 + 6 * 24 + 3 * 108 + 9 * 12 + 2 * 28));
 }
 
-static void rollouts_are_counted_by_hand(void **state) {
+TEST(rollouts_are_counted_by_hand) {
     const uint32_t n_kept[2] = {4, 2};
     /* C = 4: 3 rows, which see 1+2+3 = 6 keys of their own. */
     assert_true(flops_rollout(&shape, 9, 4, n_kept) ==
@@ -39,10 +39,4 @@ static void rollouts_are_counted_by_hand(void **state) {
                 2.0 * (3 * 28 + 3 * 84 + (3 * 5 + 6) * 12));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prefill_is_counted_by_hand),
-        cmocka_unit_test(rollouts_are_counted_by_hand),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

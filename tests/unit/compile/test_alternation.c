@@ -17,7 +17,7 @@ static stop_rule after(size_t changed, size_t supported, double gain, double se,
     return alternation_stop(&r, number, PROBE_JOINT, 3);
 }
 
-static void fewer_than_one_percent_and_one_entry(void **state) {
+TEST(fewer_than_one_percent_and_one_entry) {
     assert_int_equal(after(0, 10, 1, 0.1, 9, 1), STOP_CONVERGED);
     assert_int_equal(after(1, 10, 1, 0.1, 9, 1),
                      STOP_NOT); /* 1% of 10 is less than one entry: one change is enough to go on */
@@ -26,7 +26,7 @@ static void fewer_than_one_percent_and_one_entry(void **state) {
     assert_int_equal(after(0, 0, 1, 0.1, 9, 1), STOP_CONVERGED);
 }
 
-static void a_rise_must_exceed_one_standard_error(void **state) {
+TEST(a_rise_must_exceed_one_standard_error) {
     assert_int_equal(after(5, 10, 0.1, 0.1, 9, 1), STOP_HELDOUT);
     assert_int_equal(after(5, 10, 0.11, 0.1, 9, 1), STOP_NOT);
     assert_int_equal(after(5, 10, -0.5, 0.1, 9, 1), STOP_HELDOUT);
@@ -36,7 +36,7 @@ static void a_rise_must_exceed_one_standard_error(void **state) {
     assert_int_equal(after(0, 10, -1, 0.1, 9, 1), STOP_CONVERGED);
 }
 
-static void rounds_end(void **state) {
+TEST(rounds_end) {
     assert_int_equal(after(5, 10, 1, 0.1, 9, 2), STOP_NOT);
     assert_int_equal(after(5, 10, 1, 0.1, 9, 3), STOP_ROUNDS);
     alternation_round r = round_of(5, 10, 1, 0.1, 9);
@@ -46,7 +46,7 @@ static void rounds_end(void **state) {
     assert_int_equal(probe_rounds(PROBE_JOINT, 3), 3);
 }
 
-static void the_best_round_goes_out(void **state) {
+TEST(the_best_round_goes_out) {
     alternation_round r[3] = {{.reward = -0.3}, {.reward = -0.1}, {.reward = -0.2}};
     assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 1);
     assert_int_equal(alternation_best(r, 1, PROBE_JOINT, STOP_ROUNDS), 0);
@@ -60,7 +60,7 @@ static void the_best_round_goes_out(void **state) {
     assert_int_equal(alternation_best(r, 3, PROBE_JOINT, STOP_ROUNDS), 2);
 }
 
-static void probes_have_names_and_sides(void **state) {
+TEST(probes_have_names_and_sides) {
     ckvc_side sides[CKVC_SIDE_COUNT];
     char names[256] = "";
     for (int p = 0; p < PROBE_DEMAND; p++) { /* which a mode asks for */
@@ -76,7 +76,7 @@ static void probes_have_names_and_sides(void **state) {
     assert_string_equal(probe_name(PROBE_DEMAND), "demand");
 }
 
-static void a_round_has_passes(void **state) {
+TEST(a_round_has_passes) {
     pass_kind passes[PASS_KINDS];
     assert_int_equal(
         probe_passes(PROBE_JOINT, (demand_passes){.score = true, .select = true}, passes), 2);
@@ -107,14 +107,4 @@ static void a_round_has_passes(void **state) {
     assert_string_equal(pass_kind_name(PASS_SELECT), "select");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fewer_than_one_percent_and_one_entry),
-        cmocka_unit_test(a_rise_must_exceed_one_standard_error),
-        cmocka_unit_test(rounds_end),
-        cmocka_unit_test(the_best_round_goes_out),
-        cmocka_unit_test(probes_have_names_and_sides),
-        cmocka_unit_test(a_round_has_passes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -69,7 +69,7 @@ static double reliability(int n_prompts, double noise, uint64_t seed) {
     return out;
 }
 
-static void halves_of_a_clear_truth_agree(void **state) {
+TEST(halves_of_a_clear_truth_agree) {
     assert_true(reliability(12, 0.001, 1) > 0.999);
     double noisy = reliability(12, 0.5, 1), more = reliability(96, 0.5, 1),
            nothing = reliability(12, 1000.0, 1);
@@ -83,7 +83,7 @@ static void halves_of_a_clear_truth_agree(void **state) {
 
 /* Where actions are logged unequally often, alpha decides for the frequent ones; where prompts log
  * different actions, raw rewards follow the prompts' own levels. */
-static void the_fit_to_come_is_what_is_judged(void **state) {
+TEST(the_fit_to_come_is_what_is_judged) {
     enum { PROMPTS = 24 };
     const double alpha = REWARD_CQL_ALPHA;
     shard *frequent = new_rows(), *levels = new_rows();
@@ -121,7 +121,7 @@ static void the_fit_to_come_is_what_is_judged(void **state) {
     shard_free(levels);
 }
 
-static void the_share_of_chance_falls_linearly(void **state) {
+TEST(the_share_of_chance_falls_linearly) {
     assert_true(epsilon_greedy_share(0, 11) == 0.3);
     assert_true(fabs(epsilon_greedy_share(10, 11) - 0.05) < 1e-15);
     assert_true(fabs(epsilon_greedy_share(5, 11) - 0.175) < 1e-15);
@@ -133,7 +133,7 @@ static int pick(epsilon_greedy *g, uint32_t layer, uint32_t head, ckvc_rng *rng)
     return epsilon_greedy_pick(g, &s, 0, rng);
 }
 
-static void the_best_running_mean_is_tried_first(void **state) {
+TEST(the_best_running_mean_is_tried_first) {
     const bool sides[CKVC_SIDE_COUNT] = {true, false};
     ckvc_table *t = new_table();
     ckvc_rng rng;
@@ -170,12 +170,4 @@ static void the_best_running_mean_is_tried_first(void **state) {
     ckvc_table_free(t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves_of_a_clear_truth_agree),
-        cmocka_unit_test(the_fit_to_come_is_what_is_judged),
-        cmocka_unit_test(the_share_of_chance_falls_linearly),
-        cmocka_unit_test(the_best_running_mean_is_tried_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

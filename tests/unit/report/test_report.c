@@ -94,7 +94,7 @@ static json_t *make(const char *const *inputs, size_t n, const char *score_file,
 static const int first_weights[4] = {8, 12, 4, 16}, second_weights[4] = {8, 16, 4, 12},
                  ones[4] = {8, 8, 8, 8};
 
-static void table_alone(void **state) {
+TEST(table_alone) {
     table_file *t = small(hostile, first_weights, true);
     give_evidence(t);
     put(t, in_temp_folder("alone.ckvt"));
@@ -162,7 +162,7 @@ static void table_alone(void **state) {
     table_file_free(t);
 }
 
-static void two_tables(void **state) {
+TEST(two_tables) {
     table_file *a = small("a", first_weights, false), *b = small("b", second_weights, false),
                *c = small("c", ones, false);
     b->table->tau[0] = (float)ckvc_gate_action(13); /* 0.93 against 0.95 */
@@ -196,7 +196,7 @@ static void two_tables(void **state) {
     table_file_free(c);
 }
 
-static void other_shapes_are_not_compared(void **state) {
+TEST(other_shapes_are_not_compared) {
     table_file *a = small("a", first_weights, false),
                *b = table_file_around(ckvc_table_create(1, 1, 1, 1, 1, 2, 2), false);
     put(a, in_temp_folder("a2.ckvt"));
@@ -243,7 +243,7 @@ static void score_line(FILE *f, const char *id, const char *source, const char *
     score_line_of(f, id, source, split, policy, table, comp, kept, 100, "");
 }
 
-static void paired_differences(void **state) {
+TEST(paired_differences) {
     table_file *t = small("t", first_weights, false);
     put(t, in_temp_folder("t.ckvt"));
     FILE *f = fopen(in_temp_folder("s.jsonl"), "w");
@@ -304,7 +304,7 @@ static void paired_differences(void **state) {
 /* What is compared with what: a table with its match and with references of its tokens, with its
  * controls apart from these, every policy with identity and with the match; by length in thirds;
  * budgets by layer for themselves. */
-static void controls_and_references(void **state) {
+TEST(controls_and_references) {
     table_file *t = small("t", first_weights, false);
     put(t, in_temp_folder("t.ckvt"));
     FILE *f = fopen(in_temp_folder("c.jsonl"), "w");
@@ -401,7 +401,7 @@ static void controls_and_references(void **state) {
 }
 
 /* The same prompt under the same policy in two files counts once, and must not say two things. */
-static void rows_of_two_files(void **state) {
+TEST(rows_of_two_files) {
     table_file *t = small("t", first_weights, false);
     put(t, in_temp_folder("t.ckvt"));
     const char *files[3];
@@ -443,7 +443,7 @@ static void rows_of_two_files(void **state) {
     table_file_free(t);
 }
 
-static void inputs_that_are_none(void **state) {
+TEST(inputs_that_are_none) {
     const char *inputs[] = {in_temp_folder("missing.ckvt")};
     report_options o = {
         .inputs = inputs, .n_inputs = 1, .out = in_temp_folder("never"), .layer_bins = 4};
@@ -465,7 +465,7 @@ static void copy_file(const char *from, const char *to) {
 
 /* A report that was cut short, at any file, is replaced by a rerun; what others put there is not.
  */
-static void cut_short(void **state) {
+TEST(cut_short) {
     table_file *t = small("x", first_weights, true);
     put(t, in_temp_folder("cut.ckvt"));
     table_file_free(t);
@@ -522,7 +522,7 @@ static void cut_short(void **state) {
                       "\"near_duplicates\":0,\"duplicate_ids\":0,"                                 \
                       "\"leaked_lines\":0,\"leaked_prompts\":" leaked "}]}"
 
-static void leak_checks(void **state) {
+TEST(leak_checks) {
     static const char *const cases[][2] = {
         {"{\"checks\":[" CHECK("0") "],\"unchecked\":[]}", "passed"},
         {"{\"checks\":[" CHECK("0") "," CHECK("3") "],\"unchecked\":[]}", "shared"},
@@ -555,15 +555,4 @@ static void leak_checks(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(table_alone),
-                                       cmocka_unit_test(two_tables),
-                                       cmocka_unit_test(other_shapes_are_not_compared),
-                                       cmocka_unit_test(paired_differences),
-                                       cmocka_unit_test(controls_and_references),
-                                       cmocka_unit_test(rows_of_two_files),
-                                       cmocka_unit_test(leak_checks),
-                                       cmocka_unit_test(cut_short),
-                                       cmocka_unit_test(inputs_that_are_none)};
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

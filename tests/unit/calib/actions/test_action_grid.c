@@ -19,7 +19,7 @@ static ckvc_status parse(ckvc_side side, const char *text, action_grid *g, ckvc_
     return action_grid_parse(side, items, n, g, err);
 }
 
-static void test_values(void **state) {
+TEST(values) {
     ckvc_err err;
     action_grid g, of;
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
@@ -45,7 +45,7 @@ static void test_values(void **state) {
     assert_int_equal(g.n, ACTION_GRID_MAX);
 }
 
-static void test_refused(void **state) {
+TEST(refused) {
     static const struct {
         ckvc_side side;
         const char *text, *says;
@@ -82,7 +82,7 @@ static void test_refused(void **state) {
     }
 }
 
-static void test_start(void **state) {
+TEST(start) {
     static const struct {
         const char *gates;
         double start;
@@ -119,7 +119,7 @@ static void test_start(void **state) {
 
 /* Full-grid actions of a made-up prompt under two grids: equal values give equal sets, candidate
  * counts and hashes. */
-static void test_coarse_is_part_of_fine(void **state) {
+TEST(coarse_is_part_of_fine) {
     enum { L = 3, G = 2, T = 90, W = 16 };
     static const char *const grids_of[2][CKVC_SIDE_COUNT] = {
         {HEADS, GATES}, {"0.8:1.5:0.1", "0.8,0.85,0.9,0.96,1"}};
@@ -182,7 +182,7 @@ static void test_coarse_is_part_of_fine(void **state) {
 }
 
 /* Means in, one reward out: the reduction touches the losses and leaves the penalty alone. */
-static void test_reward(void **state) {
+TEST(reward) {
     const double penalty = reward_penalty(side_beta_bud(CKVC_SIDE_GATE, 0.5), 100, 30, 20);
     assert_true(penalty == 0.5 / 100 * 10);
     assert_true(reward_penalty(side_beta_bud(CKVC_SIDE_HEAD, 0.5), 100, 30, 20) == 0.0);
@@ -191,11 +191,4 @@ static void test_reward(void **state) {
     assert_true(reward_loss_part(2.0, 2.25, CKVC_LOSS_SUM, 64) == -16.0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_start),  cmocka_unit_test(test_coarse_is_part_of_fine),
-        cmocka_unit_test(test_reward),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -36,7 +36,7 @@ static void drop(fixture *f) {
 
 /* Every action of the full grid points at a variant with exactly its set, equal sets share one,
  * none equals the baseline. */
-static void test_full_grid(void **state) {
+TEST(full_grid) {
     fixture f;
     double budgets[] = {12, 24, 0.5};
     make(&f, budgets, 3, 5);
@@ -80,7 +80,7 @@ static void test_full_grid(void **state) {
 }
 
 /* Two budgets over T keep every candidate alike: one group, shared rollouts. */
-static void test_budgets_share(void **state) {
+TEST(budgets_share) {
     fixture f;
     double budgets[] = {20, T, 2 * T};
     make(&f, budgets, 3, 6);
@@ -102,7 +102,7 @@ static void test_budgets_share(void **state) {
 
 /* Balanced: whole grids, within the limit on each side, a prefix of one order whatever the limit;
  * undone takes leave no trace. */
-static void test_balanced(void **state) {
+TEST(balanced) {
     fixture f;
     double budgets[] = {12, 24};
     make(&f, budgets, 2, 7);
@@ -147,7 +147,7 @@ static void test_balanced(void **state) {
 }
 
 /* Uniform: bounded, within the limit, and with unequal counts, as independent draws have. */
-static void test_uniform(void **state) {
+TEST(uniform) {
     fixture f;
     double budgets[] = {12};
     make(&f, budgets, 1, 8);
@@ -174,7 +174,7 @@ static void test_uniform(void **state) {
 }
 
 /* A set's hash is the one that formats.md defines, by hand for a set of two positions. */
-static void test_set_hash(void **state) {
+TEST(set_hash) {
     variant_list v = {0};
     const uint32_t positions[] = {1, 258};
     const uint8_t bytes[] = {2, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0};
@@ -182,11 +182,4 @@ static void test_set_hash(void **state) {
     variants_fini(&v);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_grid), cmocka_unit_test(test_budgets_share),
-        cmocka_unit_test(test_balanced),  cmocka_unit_test(test_uniform),
-        cmocka_unit_test(test_set_hash),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -42,7 +42,7 @@ static void naive(const double *s, uint32_t T, uint32_t B, double f, uint32_t re
     }
 }
 
-static void test_counts(void **state) {
+TEST(counts) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     demand_ranks r;
@@ -71,7 +71,7 @@ static void test_counts(void **state) {
 }
 
 /* Whatever the budget is beyond T, all; where the floor is all of the budget, the same for all. */
-static void test_edges(void **state) {
+TEST(edges) {
     demand_ranks r;
     double s[2 * 12] = {0, 5, -0.0, 1e-300, 1e300};
     uint32_t got[2];
@@ -95,7 +95,4 @@ static void test_edges(void **state) {
     demand_ranks_fini(&r);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts), cmocka_unit_test(test_edges)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

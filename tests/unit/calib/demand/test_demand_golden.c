@@ -107,7 +107,7 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
 
 /* Entries, exactly but for positions whose scores differ by less than float32 can tell: at most
  * two entries, so four heads one off, of all prompts and budgets. */
-static void test_golden(void **state) {
+TEST(golden) {
     golden_case c = open_case(2);
     prompt_list *list = prompts_of(&c);
     measured got[8];
@@ -143,7 +143,7 @@ static void test_golden(void **state) {
 }
 
 /* One thread or three, one prompt or several: the same entries; and another target gives others. */
-static void test_same(void **state) {
+TEST(same) {
     measured one[8] = {0}, three[8] = {0}, alone[8] = {0}, next[8] = {0};
     golden_case c = open_case(1);
     prompt_list *list = prompts_of(&c);
@@ -166,7 +166,7 @@ static void test_same(void **state) {
 }
 
 /* What the program puts before a prompt's repetition is what the other program put there. */
-static void test_instruction(void **state) {
+TEST(instruction) {
     static const char text[] = "\n\nRepeat the previous context exactly.";
     golden_case c = open_case(1);
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
@@ -180,15 +180,10 @@ static void test_instruction(void **state) {
     close_case(&c);
 }
 
-static void test_longest(void **state) {
+TEST(longest) {
     assert_int_equal(repeat_longest(2048, 9), 1019);  /* twice, and the instruction */
     assert_int_equal(repeat_longest(5300, 10), 3242); /* in chunks of 2,048 */
     assert_true(repeat_longest(8, 9) < 1);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_same),
-                                       cmocka_unit_test(test_instruction),
-                                       cmocka_unit_test(test_longest)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -123,7 +123,7 @@ static void check_few(const measured *few, const measured *all, uint32_t T) {
                         HEADS * sizeof(double));
 }
 
-static void test_golden(void **state) {
+TEST(golden) {
     ckvc_err err = {0};
     bench b = bench_open_kind("cpu", 2);
     model *m;
@@ -167,7 +167,4 @@ static void test_golden(void **state) {
     bench_close(&b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -32,13 +32,13 @@ static bool draws(const sample_item *items, const bool *drawn, size_t n, const c
     return false;
 }
 
-static void test_hash(void **state) {
+TEST(hash) {
     assert_true(sample_hash(1, "p01") == UINT64_C(0xc4460fd5f80f869e));
     assert_true(sample_hash(UINT64_MAX, "na\xc3\xafve \xe6\x97\xa5") ==
                 UINT64_C(0x9ed294eb61f47a64));
 }
 
-static void test_even(void **state) {
+TEST(even) {
     sample_item items[MOST];
     bool drawn[MOST];
     for (uint64_t seed = 1; seed < 20; seed++) {
@@ -65,7 +65,7 @@ static void test_even(void **state) {
     }
 }
 
-static void test_places_do_not_matter(void **state) {
+TEST(places_do_not_matter) {
     sample_item items[MOST], mixed[MOST];
     bool drawn[MOST], again[MOST];
     make(items, 300, 0, 12, 3);
@@ -83,7 +83,7 @@ static void test_places_do_not_matter(void **state) {
 
 /* In a cell the picks are the first of one order. Prompts that are added push out at most as many
  * as they bring; in a cell without new prompts no prompt comes in that was not drawn before. */
-static void test_adding_prompts(void **state) {
+TEST(adding_prompts) {
     sample_item items[MOST];
     bool before[MOST], after[MOST];
     for (uint64_t seed = 1; seed < 12; seed++) {
@@ -167,7 +167,7 @@ static size_t passed_over(const prompt_list *list) {
     return n;
 }
 
-static void test_prompts(void **state) {
+TEST(prompts) {
     world w;
     ckvc_err err = {0};
     coverage c;
@@ -209,7 +209,7 @@ static int make_folder(void **state) {
     return temp_folder_make(state) || mkdir(in_temp_folder("scan"), 0777);
 }
 
-static void test_file(void **state) {
+TEST(file) {
     world w;
     ckvc_err err = {0};
     coverage c, back;
@@ -242,7 +242,7 @@ static void test_file(void **state) {
     ",\"edges_perplexity\":" ppl ",\"from\":\"x\",\"min_cell\":8,\"sample\":0,\"unscanned\":0,"    \
     "\"prompts\":3,\"drawn\":null,\"sources\":" sources ",\"cells\":" cells "}"
 
-static void test_hostile_file(void **state) {
+TEST(hostile_file) {
     static const struct {
         const char *text, *member;
     } cases[] = {
@@ -286,15 +286,4 @@ static void test_hostile_file(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hash),
-        cmocka_unit_test(test_even),
-        cmocka_unit_test(test_places_do_not_matter),
-        cmocka_unit_test(test_adding_prompts),
-        cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_hostile_file),
-    };
-    return cmocka_run_group_tests(tests, make_folder, temp_folder_remove);
-}
+RUN_TESTS(make_folder, temp_folder_remove)

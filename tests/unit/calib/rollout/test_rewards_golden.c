@@ -197,11 +197,9 @@ static void run_golden(const char *golden, const char *dir) {
     json_decref(root);
 }
 
-static void test_embedded(void **state) {
-    run_golden("tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l");
-}
+TEST(embedded) { run_golden("tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l"); }
 
-static void test_tinystories(void **state) {
+TEST(tinystories) {
     const char *shared = getenv("CKVC_SHARED");
     char *dir = ckvc_path_join(shared ? shared : "../shared", "data/models/tinystories-656k");
     if (!ckvc_is_dir(dir)) {
@@ -213,8 +211,4 @@ static void test_tinystories(void **state) {
     free(dir);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_embedded),
-                                       cmocka_unit_test(test_tinystories)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -155,7 +155,7 @@ static void check_case(const char *dir, const char *what, const double *budgets,
     }
 }
 
-static void cases(void **state) {
+TEST(cases) {
     static const struct {
         const char *what;
         double budgets[4];
@@ -182,7 +182,7 @@ static void cases(void **state) {
     }
 }
 
-static void other_models(void **state) {
+TEST(other_models) {
     static const char *const dirs[] = {
         "models/ckvc-tiny-8l", "tests/golden/models/llama-mha", "tests/golden/models/llama3-gqa",
         "tests/golden/models/llama31-scaled", "tests/golden/models/llama-newstyle"};
@@ -202,7 +202,7 @@ static void add_variant(variant_list *v, uint32_t layer, const uint32_t *positio
     v->n++;
 }
 
-static void by_hand(void **state) {
+TEST(by_hand) {
     static losses plain, got, first;
     const double budget = 20;
     const uint32_t T = 75, C = 9, one[] = {74}, some[] = {0, 3, 4, 40, 41, 73};
@@ -249,7 +249,7 @@ static void by_hand(void **state) {
 }
 
 /* A prompt's losses do not depend on the prompts before it. */
-static void any_order(void **state) {
+TEST(any_order) {
     static losses l[2][3];
     const uint32_t T[3] = {240, 33, 100}, C[3] = {70, 2, 40};
     const double budgets[] = {16, 0.3};
@@ -268,7 +268,7 @@ static void any_order(void **state) {
 
 /* The golden prompts, whole grids: every variant within 1e-5 nats of the plain way is what is asked
  * for; none differs at all. */
-static void golden(void **state) {
+TEST(golden) {
     static losses plain, got;
     ckvc_err err = {0};
     json_t *root = golden_read("tests/golden/method/ckvc-tiny-4l.json");
@@ -301,7 +301,7 @@ static void golden(void **state) {
     rig_close(r);
 }
 
-static void check_rollouts(void **state) {
+TEST(check_rollouts) {
     static losses got;
     const double budget = 16;
     const uint32_t T = 90, C = 12;
@@ -350,7 +350,7 @@ static void check_rollouts(void **state) {
 /* ---- memory ---- */
 
 /* SmolLM2-135M's shapes, a prompt of 32k tokens and 10^5 actions, in 24 GB. */
-static void plan_of_a_large_prompt(void **state) {
+TEST(plan_of_a_large_prompt) {
     const model_shape shape = {.family = "llama",
                                .n_layers = 30,
                                .n_heads = 9,
@@ -408,7 +408,7 @@ static void plan_of_a_large_prompt(void **state) {
 
 /* LLaMA-3-8B's shapes and prompts of 512 tokens: one goes by itself where all copies fit; where
  * they do not, some go together, and a prompt takes fewer copies than by itself. */
-static void plan_of_prompts_together(void **state) {
+TEST(plan_of_prompts_together) {
     const model_shape shape = {.family = "llama",
                                .n_layers = 32,
                                .n_heads = 32,
@@ -481,7 +481,7 @@ static size_t in_use(void) {
 #endif
 
 /* What the plan says is what malloc gives out. */
-static void plan_is_true(void **state) {
+TEST(plan_is_true) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     printf("skipped: a sanitizer's own malloc does not count\n");
     skip();
@@ -555,17 +555,4 @@ static void plan_is_true(void **state) {
 #endif
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cases),
-        cmocka_unit_test(other_models),
-        cmocka_unit_test(by_hand),
-        cmocka_unit_test(any_order),
-        cmocka_unit_test(golden),
-        cmocka_unit_test(check_rollouts),
-        cmocka_unit_test(plan_of_a_large_prompt),
-        cmocka_unit_test(plan_of_prompts_together),
-        cmocka_unit_test(plan_is_true),
-    };
-    return cmocka_run_group_tests_name("sweep", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

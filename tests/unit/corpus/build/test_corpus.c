@@ -24,7 +24,7 @@ static void converts(bool rst, const char *from, const char *want) {
     ckvc_buffer_fini(&out);
 }
 
-static void texts(void **state) {
+TEST(texts) {
     converts(true, "Title\n=====\n\n.. note:: x\n\n``code`` and *word*\n",
              "Title\n\ncode and *word*");
     /* Not mostly ASCII: typographic characters are that language's own. What was struck over is
@@ -46,7 +46,7 @@ static void texts(void **state) {
 }
 
 /* Arbitrary bytes must convert without trouble (the sanitizers look on). */
-static void noise(void **state) {
+TEST(noise) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 5, 0, 0);
     static const char *const bits[] = {
@@ -130,7 +130,7 @@ static void read_corpus(corpus *c) {
     if (corpus_add(c, "story", temp_folder, &err) != CKVC_OK) { fail_msg("%s", err.text); }
 }
 
-static void documents(void **state) {
+TEST(documents) {
     corpus c;
     read_corpus(&c);
     assert_true(c.n_documents > FILES); /* parts */
@@ -157,7 +157,7 @@ static void documents(void **state) {
     corpus_fini(&c);
 }
 
-static void damaged_gzip(void **state) {
+TEST(damaged_gzip) {
     const char *path = in_temp_folder("bad.gz");
     put_text("bad.gz", "\x1f\x8b\x08 not gzip at all");
     corpus c = {0};
@@ -180,7 +180,7 @@ static tokenizer *embedded(void) {
 
 /* As many prompts as there are, and every split has some, though one document leaves the draw
  * nothing to choose from. */
-static void little_text(void **state) {
+TEST(little_text) {
     build_options o = {.min_length = 300,
                        .max_length = 400,
                        .continuation = 100,
@@ -348,9 +348,9 @@ static void check_build(const tokenizer *tok) {
     corpus_fini(&c);
 }
 
-static void builds_by_characters(void **state) { check_build(NULL); }
+TEST(builds_by_characters) { check_build(NULL); }
 
-static void builds_by_tokens(void **state) {
+TEST(builds_by_tokens) {
     tokenizer *t = embedded();
     check_build(t);
     tokenizer_free(t);
@@ -358,7 +358,7 @@ static void builds_by_tokens(void **state) {
 
 /* Undoes a phrasing by hand: each question in the continuation has its key's value as the answer,
  * and the prompt states it once. */
-static void retrieval_answers_are_right(void **state) {
+TEST(retrieval_answers_are_right) {
     vocabulary words = {0};
     char *text = story(1, 40);
     vocabulary_add(&words, text, strlen(text), false);
@@ -409,7 +409,7 @@ static void retrieval_answers_are_right(void **state) {
     vocabulary_fini(&words);
 }
 
-static void check_finds_repeats(void **state) {
+TEST(check_finds_repeats) {
     const char *path = in_temp_folder("r.jsonl");
     put_text("r.jsonl",
              "{\"id\":\"a\",\"text\":\"x "
@@ -436,17 +436,4 @@ static void check_finds_repeats(void **state) {
     unlink(path);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts),
-        cmocka_unit_test(noise),
-        cmocka_unit_test(documents),
-        cmocka_unit_test(damaged_gzip),
-        cmocka_unit_test(builds_by_characters),
-        cmocka_unit_test(builds_by_tokens),
-        cmocka_unit_test(retrieval_answers_are_right),
-        cmocka_unit_test(check_finds_repeats),
-        cmocka_unit_test(little_text),
-    };
-    return cmocka_run_group_tests(tests, make_corpus, temp_folder_remove);
-}
+RUN_TESTS(make_corpus, temp_folder_remove)

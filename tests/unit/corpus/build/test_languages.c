@@ -31,7 +31,7 @@ static void cuts_are(const char *want) {
     ckvc_buffer_fini(&got);
 }
 
-static void cuts(void **state) {
+TEST(cuts) {
     cuts_are("Plain| words,| (a.b)| x-y|  and|\n\nmore,|\twhere| spaces|  are");
     cuts_are("\u4ED6/\u8BF4\uFF1A|\u201C\u597D\u3002\u201D|\u7136/\u540E\uFF0C|\u8D70/\u4E86");
     cuts_are("\u4F60/\u597D,|\u4E16/\u754C.|\u3000\u5B83/\uFF08\u89C1/\u56FE\uFF09|\u7684");
@@ -44,7 +44,7 @@ static void cuts(void **state) {
 }
 
 /* Good cuts within 256 bytes, else fine ones; never inside of a character. */
-static void nearest_cut(void **state) {
+TEST(nearest_cut) {
     char text[1200] = "";
     for (int i = 0; i < 300; i++) { strcat(text, i == 20 ? "\u3002" : "\u6C34"); }
     const size_t n = strlen(text);
@@ -62,7 +62,7 @@ static void nearest_cut(void **state) {
     assert_int_equal(cut_paragraph("abc\nb\n\n", 7, 2), 3);
 }
 
-static void prose(void **state) {
+TEST(prose) {
     static const struct {
         const char *text;
         bool is;
@@ -174,7 +174,7 @@ static void builds(const language *l, const tokenizer *tok, int64_t min_length, 
     corpus_fini(&c);
 }
 
-static void every_language_builds(void **state) {
+TEST(every_language_builds) {
     tokenizer *tok;
     ckvc_err err;
     if (load_tokenizer("models/ckvc-tiny-8l", &tok, &err) != CKVC_OK) { fail_msg("%s", err.text); }
@@ -190,7 +190,7 @@ static void every_language_builds(void **state) {
 }
 
 /* Chinese clauses that begin alike: the error does not ask for letters alone. */
-static void too_few_words(void **state) {
+TEST(too_few_words) {
     const build_options o = {.prompts = 1,
                              .min_length = 20,
                              .max_length = 60,
@@ -212,7 +212,7 @@ static void too_few_words(void **state) {
 }
 
 /* Keys and values of retrieval prompts. */
-static void words(void **state) {
+TEST(words) {
     static const struct {
         const char *text, *want; /* apart by spaces, in their order */
     } cases[] = {
@@ -235,10 +235,4 @@ static void words(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cuts),          cmocka_unit_test(nearest_cut),
-        cmocka_unit_test(prose),         cmocka_unit_test(every_language_builds),
-        cmocka_unit_test(too_few_words), cmocka_unit_test(words)};
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

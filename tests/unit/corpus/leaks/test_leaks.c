@@ -32,7 +32,7 @@ static void words_are(const char *text, size_t n, const char *want) {
     words_fini(&w);
 }
 
-static void test_words(void **state) {
+TEST(words) {
     const char nul[] = "a\0b", bad[] = "x\xFF\xC3y\xE2\x80z", cut[] = "end\xE2\x80";
     words_are("", 0, "");
     words_are(" \t.,;!", 6, "");
@@ -98,7 +98,7 @@ static ckvc_status scan(const char *text, size_t n, ckvc_buffer *got) {
     return st;
 }
 
-static void test_json_strings(void **state) {
+TEST(json_strings) {
     static const struct {
         const char *text, *want;
     } good[] = {
@@ -158,7 +158,7 @@ static void test_json_strings(void **state) {
 }
 
 /* Cut and changed lines: an answer, no crash (the sanitizers look on). */
-static void test_json_noise(void **state) {
+TEST(json_noise) {
     const char line[] =
         "{\"id\":\"a\\u00e9\",\"t\":[\"x\\\\y\",{\"k\":\"\\ud83d\\ude00\"},null,1e5],\"u\":{}}";
     ckvc_rng rng;
@@ -186,7 +186,7 @@ static void random_words(ckvc_rng *rng, unsigned vocabulary, size_t n, word_list
     }
 }
 
-static void test_spans_brute_force(void **state) {
+TEST(spans_brute_force) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 3, 0, 0);
     size_t n_spans = 0;
@@ -272,7 +272,7 @@ static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word
     return both + only_a + only_b ? (double)both / (double)(both + only_a + only_b) : 0;
 }
 
-static void test_near_brute_force(void **state) {
+TEST(near_brute_force) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 4, 0, 0);
     static const double thresholds[] = {0.2, 0.5, 0.8, 1.0};
@@ -373,7 +373,7 @@ static const leak_against *counts_of(const manifest *m, const char *eval, leak_r
     return &r->record.against[0];
 }
 
-static void test_findings(void **state) {
+TEST(findings) {
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"Before. " TWELVE
                               " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
                               " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said "
@@ -430,7 +430,7 @@ static void test_findings(void **state) {
 
 /* Twelve characters in a row are not thirteen, whatever stands between them; a prompt with a few
  * characters changed is near. */
-static void test_without_spaces(void **state) {
+TEST(without_spaces) {
     manifest *m = manifest_of("{\"id\":\"zh\",\"text\":\"\u6C38\u548C\u4E5D\u5E74\uFF0C\u5C81"
                               "\u5728\u7678\u4E11\uFF0C\u66AE\u6625\u4E4B\u521D\uFF0C\u4F1A"
                               "\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\u3002\"}\n"
@@ -464,7 +464,7 @@ static void test_without_spaces(void **state) {
     manifest_free(m);
 }
 
-static void test_own_file(void **state) {
+TEST(own_file) {
     const char text[] =
         "{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n{\"id\":\"b\",\"text\":\"and " TWELVE
         " thirteen\"}\n{\"id\":\"c\",\"text\":\"quite different words of another kind stand here "
@@ -486,7 +486,7 @@ static void test_own_file(void **state) {
     manifest_free(m);
 }
 
-static void test_references(void **state) {
+TEST(references) {
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
     file_of("t.txt", "and " TWELVE " thirteen", strlen("and " TWELVE " thirteen"));
     leak_result r;
@@ -509,7 +509,7 @@ static void test_references(void **state) {
     manifest_free(m);
 }
 
-static void test_hostile_files(void **state) {
+TEST(hostile_files) {
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
     leak_result r;
     const leak_against *a =
@@ -555,7 +555,7 @@ static void test_hostile_files(void **state) {
 }
 
 /* Two gzip members, many lines: the same findings as unpacked; the hash is of the packed bytes. */
-static void test_packed(void **state) {
+TEST(packed) {
     manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
     for (int member = 0; member < 2; member++) {
         gzFile z = gzopen(in_temp_folder("e.gz"), member ? "ab" : "wb");
@@ -603,17 +603,4 @@ static void test_packed(void **state) {
     manifest_free(m);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_words),
-                                       cmocka_unit_test(test_json_strings),
-                                       cmocka_unit_test(test_json_noise),
-                                       cmocka_unit_test(test_spans_brute_force),
-                                       cmocka_unit_test(test_near_brute_force),
-                                       cmocka_unit_test(test_findings),
-                                       cmocka_unit_test(test_without_spaces),
-                                       cmocka_unit_test(test_own_file),
-                                       cmocka_unit_test(test_references),
-                                       cmocka_unit_test(test_hostile_files),
-                                       cmocka_unit_test(test_packed)};
-    return cmocka_run_group_tests_name("leaks", tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -30,7 +30,7 @@ static void holds(const char *name, const char *want) {
 #define B " {\"text\" : \"\\u0078 y\",  \"id\":\"b\"} \r"
 #define C "{\"id\":\"c\",\"text\":\"\xC3\xA4\"}"
 
-static void lines_stay_as_they_are(void **state) {
+TEST(lines_stay_as_they_are) {
     static const struct {
         const char *text;
         bool out[3];
@@ -65,7 +65,7 @@ static void lines_stay_as_they_are(void **state) {
     free(text);
 }
 
-static void refusals_leave_no_file(void **state) {
+TEST(refusals_leave_no_file) {
     const bool all[2] = {true, true}, none[2] = {false, false};
     manifest *m = manifest_of(A "\n" C "\n");
     ckvc_err err = {0};
@@ -99,7 +99,7 @@ static void refusals_leave_no_file(void **state) {
     assert_int_equal(system(command), 0);
 }
 
-static void ready_knows_what_is_in_the_way(void **state) {
+TEST(ready_knows_what_is_in_the_way) {
     manifest *m = manifest_of(A "\n" C "\n");
     put_text("eval.jsonl", "{}\n");
     put_text("old.jsonl", "{}\n");
@@ -138,11 +138,4 @@ static void ready_knows_what_is_in_the_way(void **state) {
     manifest_free(m);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_stay_as_they_are),
-        cmocka_unit_test(refusals_leave_no_file),
-        cmocka_unit_test(ready_knows_what_is_in_the_way),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

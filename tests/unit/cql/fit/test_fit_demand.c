@@ -61,7 +61,7 @@ static shard *golden_shard(const json_t *prompt, uint32_t n_tokens) {
 }
 
 /* Shares of one prompt are its demand over B, and capacities from them what the golden file has. */
-static void golden_shares_and_capacities(void **state) {
+TEST(golden_shares_and_capacities) {
     json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *prompt;
     size_t i;
     const fit_options o = fit_defaults();
@@ -100,7 +100,7 @@ static void golden_shares_and_capacities(void **state) {
 
 /* ---- by hand ---- */
 
-static void means_leave_out_the_held_out_and_the_short(void **state) {
+TEST(means_leave_out_the_held_out_and_the_short) {
     shard *s = fixture_of("demand", 0, 12); /* held out: 4, 9 */
     s->prompts[3].n_tokens = 64;            /* no longer than the third budget */
     for (size_t i = 0; i < NB * L * G; i++) { s->demand[3 * NB * L * G + i] %= 65; }
@@ -148,7 +148,7 @@ static void means_leave_out_the_held_out_and_the_short(void **state) {
 }
 
 /* No budget leaves a choice: equal shares, nothing decided. */
-static void budgets_without_a_choice(void **state) {
+TEST(budgets_without_a_choice) {
     shard *s = fixture_of("demand", 0, 4);
     s->h.budgets[1] = 9; /* all of it goes into floors */
     s->h.budgets[2] = 4096;
@@ -167,7 +167,7 @@ static void budgets_without_a_choice(void **state) {
     fit_result_free(r);
 }
 
-static void cuts_order_and_duplicates_never_show(void **state) {
+TEST(cuts_order_and_duplicates_never_show) {
     const fit_options o = fit_defaults();
     const char *whole = fit_shard(fixture_of("demand", 0, 15), "whole.h5"),
                *parts[3] = {fit_shard(fixture_of("demand", 7, 8), "b.h5"),
@@ -202,7 +202,7 @@ static fitted_learned learned_of(const char *const *paths, size_t n) {
 }
 
 /* What two runs share judges once, and not at all where one of them fits it. */
-static void held_out_prompts_judge_once(void **state) {
+TEST(held_out_prompts_judge_once) {
     const char *demand = fit_shard(fixture_of("demand", 0, 10), "of-demand.h5"),
                *few = fit_shard(fixture_of("score", 0, 10), "few.h5"),       /* held out: 4, 9 */
                    *more = fit_shard(fixture_of("score", 3, 12), "more.h5"); /* 4, 9, 14 */
@@ -251,7 +251,7 @@ static json_t *part(const table_file *t, const char *object, const char *key) {
 }
 
 /* One table from both at once, from records after demand, and from demand after records. */
-static void records_and_demand_make_one_table(void **state) {
+TEST(records_and_demand_make_one_table) {
     fit_options o = fit_defaults();
     const char *paths[2] = {fit_shard(fixture_of("demand", 0, 15), "demand.h5"),
                             fit_shard(fixture_of("both", 0, 15), "records.h5")};
@@ -315,7 +315,7 @@ static void log_pass(run_dir *run, const char *pass, uint32_t n) {
 }
 
 /* The last complete demand pass of a run; one that is not is fitted where it is asked for. */
-static void runs_give_their_demand(void **state) {
+TEST(runs_give_their_demand) {
     const char *path = in_temp_folder("run");
     fit_options o = fit_defaults();
     run_dir *run = NULL;
@@ -344,7 +344,7 @@ static void runs_give_their_demand(void **state) {
     fit_result_free(bare);
 }
 
-static void pools_are_checked(void **state) {
+TEST(pools_are_checked) {
     fit_options o = fit_defaults();
     const char *plain = fit_shard(fixture_of("demand", 0, 6), "plain.h5"),
                *records = fit_shard(fixture_of("both", 0, 6), "sides.h5");
@@ -381,17 +381,4 @@ static void pools_are_checked(void **state) {
     fit_result_free(r);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_shares_and_capacities),
-        cmocka_unit_test(means_leave_out_the_held_out_and_the_short),
-        cmocka_unit_test(budgets_without_a_choice),
-        cmocka_unit_test(cuts_order_and_duplicates_never_show),
-        cmocka_unit_test(held_out_prompts_judge_once),
-        cmocka_unit_test(records_and_demand_make_one_table),
-        cmocka_unit_test(runs_give_their_demand),
-        cmocka_unit_test(pools_are_checked),
-    };
-    return cmocka_run_group_tests_name("fit of demand", tests, temp_folder_make,
-                                       temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

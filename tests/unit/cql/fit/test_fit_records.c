@@ -207,7 +207,7 @@ static int gate_action(const fit_result *r, int l, int e, int p, int b) {
 
 /* 54 prompts (6 more held out), the whole grid each: an error of a mean is 0.0003 on the head side
  * against 0.001 a step, twice that on the gate side, whose cells share the prompts. */
-static void best_actions_are_found(void **state) {
+TEST(best_actions_are_found) {
     fit_options o = fit_defaults();
     fit_result *r = fit_one(world_shard(&plain, "found.h5", 0, 60), &o);
     int head_right = 0, gate_right = 0;
@@ -249,7 +249,7 @@ static void best_actions_are_found(void **state) {
 
 /* Rewards far below the noise of counts (method.md section 5): uniform draws let the counts choose,
  * the whole grid never does. */
-static void uniform_counts_choose_balanced_ones_do_not(void **state) {
+TEST(uniform_counts_choose_balanced_ones_do_not) {
     world w = plain;
     w.gate = false;
     w.uniform = true;
@@ -300,7 +300,7 @@ static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA2
     table_file_free(back);
 }
 
-static void cuts_and_order_of_shards_never_show(void **state) {
+TEST(cuts_and_order_of_shards_never_show) {
     world w = plain;
     w.penalty = 0.0005;
     fit_options o = fit_defaults();
@@ -331,7 +331,7 @@ static void cuts_and_order_of_shards_never_show(void **state) {
     }
 }
 
-static void unsupported_cells_get_what_was_asked_for(void **state) {
+TEST(unsupported_cells_get_what_was_asked_for) {
     world w = plain;
     w.skip_layer = 2;
     const char *path = world_shard(&w, "holes.h5", 0, 60);
@@ -357,7 +357,7 @@ static void unsupported_cells_get_what_was_asked_for(void **state) {
     }
 }
 
-static void a_side_without_records_is_the_incoming_table(void **state) {
+TEST(a_side_without_records_is_the_incoming_table) {
     world w = plain;
     w.head = false;
     fit_options o = fit_defaults();
@@ -394,7 +394,7 @@ static void a_side_without_records_is_the_incoming_table(void **state) {
     table_file_free(incoming);
 }
 
-static void splits_are_respected(void **state) {
+TEST(splits_are_respected) {
     const char *path = world_shard(&plain, "splits.h5", 0, 40);
     const char *odd[1] = {"odd"}, *heldout[1] = {"heldout"}, *none[1] = {"neither"};
     fit_options o = fit_defaults();
@@ -411,7 +411,7 @@ static void splits_are_respected(void **state) {
     fit_refused(&path, 1, &o, CKVC_E_DATA, "no records to fit");
 }
 
-static void duplicates_count_once(void **state) {
+TEST(duplicates_count_once) {
     const char *paths[2] = {world_shard(&plain, "d1.h5", 0, 12),
                             world_shard(&plain, "d2.h5", 8, 12)};
     fit_options o = fit_defaults();
@@ -438,7 +438,7 @@ static void give_layer_budgets(shard_header *h, double step) {
 }
 
 /* Each field that one fit must share, changed alone. */
-static void pools_are_checked(void **state) {
+TEST(pools_are_checked) {
     const char *fields[] = {"made with --continuation 48, ",
                             "made with --keep-window 4, ",
                             "made with --alpha visible, ",
@@ -485,7 +485,7 @@ static void pools_are_checked(void **state) {
 
 /* The operator of the records is the table's, and META names it as the probe, whichever sides there
  * were. */
-static void operators_are_carried(void **state) {
+TEST(operators_are_carried) {
     for (int op = 0; op < CKVC_OPERATOR_COUNT; ++op) {
         shard *s = new_shard();
         s->h.setting.op = (ckvc_operator)op;
@@ -502,7 +502,7 @@ static void operators_are_carried(void **state) {
     }
 }
 
-static void broken_records_are_refused(void **state) {
+TEST(broken_records_are_refused) {
     const char *words[] = {"no /baseline row", "nats per token", "is there a second time",
                            "/baseline row"};
     fit_options o = fit_defaults();
@@ -524,7 +524,7 @@ static void broken_records_are_refused(void **state) {
 }
 
 /* Rewards that no action changes: scale 1, a warning, and the tie rules choose. */
-static void nothing_to_scale(void **state) {
+TEST(nothing_to_scale) {
     world w = plain;
     w.noise = w.effect = 0.0;
     fit_options o = fit_defaults();
@@ -540,7 +540,7 @@ static void nothing_to_scale(void **state) {
 
 /* A penalty larger than any change of loss takes every gate choice to the top threshold; the loss
  * part must still be told apart. */
-static void penalty_and_loss_are_told_apart(void **state) {
+TEST(penalty_and_loss_are_told_apart) {
     world w = plain;
     w.head = false;
     w.penalty = 1.0;
@@ -559,7 +559,7 @@ static void penalty_and_loss_are_told_apart(void **state) {
     fit_result_free(r);
 }
 
-static void shrinking_keeps_what_chance_explains(void **state) {
+TEST(shrinking_keeps_what_chance_explains) {
     fit_options o = fit_defaults();
     const char *path = world_shard(&plain, "shrink.h5", 0, 60);
     o.shrink = true;
@@ -607,7 +607,7 @@ static void shrinking_keeps_what_chance_explains(void **state) {
 /* Refits of random halves of the prompts must agree with each other where there is an effect, and
  * must not where there is none: the ceiling that reports put beside any comparison of two corpora.
  */
-static void halves_agree_where_there_is_something_to_agree_on(void **state) {
+TEST(halves_agree_where_there_is_something_to_agree_on) {
     enum { S = L * G * NB, R = 20 };
     world w = plain;
     fit_options o = fit_defaults();
@@ -656,7 +656,7 @@ static void log_pass(run_dir *run, const char *pass, const char *kind, const wor
     shard_free(header);
 }
 
-static void runs_give_their_last_complete_passes(void **state) {
+TEST(runs_give_their_last_complete_passes) {
     ckvc_err err = {0};
     run_dir *run = NULL;
     const char *path = in_temp_folder("run");
@@ -698,23 +698,4 @@ static void runs_give_their_last_complete_passes(void **state) {
     fit_refused(&path, 1, &o, CKVC_E_DATA, "no pass 4");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(best_actions_are_found),
-        cmocka_unit_test(uniform_counts_choose_balanced_ones_do_not),
-        cmocka_unit_test(cuts_and_order_of_shards_never_show),
-        cmocka_unit_test(unsupported_cells_get_what_was_asked_for),
-        cmocka_unit_test(a_side_without_records_is_the_incoming_table),
-        cmocka_unit_test(splits_are_respected),
-        cmocka_unit_test(duplicates_count_once),
-        cmocka_unit_test(pools_are_checked),
-        cmocka_unit_test(operators_are_carried),
-        cmocka_unit_test(broken_records_are_refused),
-        cmocka_unit_test(nothing_to_scale),
-        cmocka_unit_test(penalty_and_loss_are_told_apart),
-        cmocka_unit_test(shrinking_keeps_what_chance_explains),
-        cmocka_unit_test(halves_agree_where_there_is_something_to_agree_on),
-        cmocka_unit_test(runs_give_their_last_complete_passes),
-    };
-    return cmocka_run_group_tests_name("fit_records", tests, make_folder, temp_folder_remove);
-}
+RUN_TESTS(make_folder, temp_folder_remove)

@@ -75,7 +75,7 @@ static void finish(fit_rewards *w, shard *s, table_file *t, fitted_rewards *out)
 /* Without conservatism Q is the gain. At a price of 0.4 the second head is indifferent between its
  * actions (0.1 - 0.4/4 = 0 = -0.05 + 0.4/8), and stays; the first doubles, the others halve: what
  * one takes two give. At any lower price the second doubles too, and there is not enough. */
-static void choices_under_one_price(void **state) {
+TEST(choices_under_one_price) {
     fit_options o = fit_defaults();
     o.cql_alpha = 0;
     o.replicates = 40;
@@ -108,7 +108,7 @@ static void choices_under_one_price(void **state) {
 /* Under --shrink the first head's gain stays, which is alike in all prompts. The second's varies,
  * and with it the price, from which alone the third would gain by halving: both go back. The last,
  * which no prompt tried, keeps its share. */
-static void shrunk_and_untried(void **state) {
+TEST(shrunk_and_untried) {
     static const double noise[UNITS] = {0.01, 0.1, 0, 0};
     fit_options o = fit_defaults();
     o.cql_alpha = 0;
@@ -135,7 +135,7 @@ static void shrunk_and_untried(void **state) {
 }
 
 /* No replicates, no intervals; and a loss beyond any is refused. */
-static void without_replicates(void **state) {
+TEST(without_replicates) {
     fit_options o = fit_defaults();
     o.cql_alpha = 0;
     table_file *t = new_table();
@@ -172,7 +172,7 @@ static shard *new_cuts(void) {
     return s;
 }
 
-static void thresholds_at_the_shares_price(void **state) {
+TEST(thresholds_at_the_shares_price) {
     fit_options o = fit_defaults();
     o.cql_alpha = 0;
     o.replicates = 40;
@@ -227,16 +227,10 @@ static void refused(double share, ckvc_mode mode, double factor, ckvc_status sta
     finish(&w, s, t, &out);
 }
 
-static void of_other_shares(void **state) {
+TEST(of_other_shares) {
     refused(1.5, CKVC_MODE_HEADS, 1, CKVC_E_MISMATCH, "other shares");
     refused(1, CKVC_MODE_LAYERS, 1, CKVC_E_MISMATCH, "mode heads");
     refused(1, CKVC_MODE_HEADS, 1.1, CKVC_E_DATA, "must hold 1");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(choices_under_one_price), cmocka_unit_test(shrunk_and_untried),
-        cmocka_unit_test(without_replicates), cmocka_unit_test(thresholds_at_the_shares_price),
-        cmocka_unit_test(of_other_shares)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

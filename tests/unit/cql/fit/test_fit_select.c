@@ -64,7 +64,7 @@ static const char *lines_of(const double (*losses)[nB][nC], int n_prompts) {
     return path;
 }
 
-static void the_least_mean_of_each_budget(void **state) {
+TEST(the_least_mean_of_each_budget) {
     static const double losses[3][nB][nC] = {
         {{0.5, 0.25, 0.75}, {0.5, 1.5, 0.5}},
         {{1.5, 0.25, 0.75}, {0.5, 0.5, 0.5}},
@@ -108,7 +108,7 @@ static void the_least_mean_of_each_budget(void **state) {
     assert_int_equal(json_integer_value(json_array_get(chosen, 1)), 0);
 }
 
-static void a_budget_without_whole_prompts_stays(void **state) {
+TEST(a_budget_without_whole_prompts_stays) {
     static const double losses[1][nB][nC] = {{{NAN, 0.5, 0.5}, {0.5, 0.5, 0.25}}};
     ckvc_err err = {0};
     CKVC_AUTO(table_file_free_at) table_file *t = table_file_around(table_of(0.125, true), false);
@@ -131,7 +131,7 @@ static void refused(const char *path, const ckvc_table *t, ckvc_status status, c
     if (!strstr(err.text, why)) { fail_msg("%s", err.text); }
 }
 
-static void lines_that_do_not_belong(void **state) {
+TEST(lines_that_do_not_belong) {
     static const double losses[2][nB][nC] = {0};
     ckvc_table *t = table_of(0.125, false);
     refused(lines_of(losses, 2), t, CKVC_E_MISMATCH, "learned score, which the table has not");
@@ -156,7 +156,7 @@ static void lines_that_do_not_belong(void **state) {
     ckvc_table_free(t);
 }
 
-static void candidates_begin_as_compiled(void **state) {
+TEST(candidates_begin_as_compiled) {
     select_candidate c[SELECT_MAX];
     assert_int_equal(select_candidates(true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 9);
     assert_true(c[0].score == CKVC_SCORE_WINDOW && c[0].floor == 0.0625);
@@ -174,12 +174,4 @@ static void candidates_begin_as_compiled(void **state) {
     assert_true(c[0].score == CKVC_SCORE_PAPER && c[0].floor == 0.2);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_least_mean_of_each_budget),
-        cmocka_unit_test(a_budget_without_whole_prompts_stays),
-        cmocka_unit_test(lines_that_do_not_belong),
-        cmocka_unit_test(candidates_begin_as_compiled),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

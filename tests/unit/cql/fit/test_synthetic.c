@@ -157,7 +157,7 @@ static world nth(const world *w, int i) {
 /* Where values differ by more than the noise of their means, the table is the truth to within a few
  * steps of a flat parabola, whatever a state's count. Measured: 296 of 300 within 4 steps, 3.4% of
  * the gain lost, rho 0.959. */
-static void best_tables_are_recovered(void **state) {
+TEST(best_tables_are_recovered) {
     int near = 0, n = 0;
     double lost = 0, possible = 0, rho = 0;
     for (int i = 0; i < 20; i++) {
@@ -189,7 +189,7 @@ static void best_tables_are_recovered(void **state) {
 /* Nothing to find: the test of a chosen action against the neutral one must stay silent in 95 of
  * 100 states although the chosen is the best of 29; with something to find it must speak. Measured:
  * 15 of 360, 149 of 149. */
-static void undecided_means_undecided(void **state) {
+TEST(undecided_means_undecided) {
     int wrong = 0, quiet = 0, found = 0, large = 0;
     for (int i = 0; i < 24; i++) {
         for (int something = 0; something < 2; something++) {
@@ -232,7 +232,7 @@ static void undecided_means_undecided(void **state) {
  * agree a little less than corpora do (by 0.03). Intervals that turn this around do worse:
  * reflected about the estimate 66% of new pairs and 72% of means, bias-corrected 67% and 73%,
  * estimate +- 1.96 deviations on Fisher's scale 83% and 95%. */
-static void spearman_interval_covers_the_mean_rho(void **state) {
+TEST(spearman_interval_covers_the_mean_rho) {
     enum { WORLDS = 24, PAIRS = 24, R = 200 };
     static uint16_t choices[2][R * STATES];
     int inside = 0, above = 0, n = 0, means = 0;
@@ -292,7 +292,7 @@ static void spearman_interval_covers_the_mean_rho(void **state) {
  * of as many records, the truth. Without the charge (alpha 0) the same uniform draws find it too.
  * Measured, of 150 choices: uniform rho 0.16, 0.16, 0.24, within 4 steps of the best 60, 60, 62,
  * decided by alpha 146; balanced 0.947, 144, none; uniform at alpha 0 0.951. */
-static void counts_alone_fail_uniform_logging(void **state) {
+TEST(counts_alone_fail_uniform_logging) {
     static const double effects[] = {0.0002, 0.002, 0.01};
     for (size_t k = 0; k < sizeof effects / sizeof *effects; k++) {
         double uniform_rho = 0, plain_rho = 0, balanced_rho = 0;
@@ -335,7 +335,7 @@ static void counts_alone_fail_uniform_logging(void **state) {
 /* On unit scale (advantages over their pooled deviation) the charge is a fraction of an effect, not
  * a hundred of them: unequal counts then turn choices, by few steps: measured rho 0.931, 134 of 150
  * within 4 steps of the best, 114 choices by alpha. */
-static void unit_scale_tames_unequal_counts(void **state) {
+TEST(unit_scale_tames_unequal_counts) {
     double rho = 0;
     int near = 0, decided = 0;
     for (int i = 0; i < 10; i++) {
@@ -360,7 +360,7 @@ static void unit_scale_tames_unequal_counts(void **state) {
  * prompt's level on whatever actions it drew. Balanced logs put every level on every action of a
  * state, and raw rewards find the truth in them as advantages do. Measured: uniform rho 0.16, at
  * alpha 0 0.05; balanced raw and advantages 0.94. */
-static void prompts_that_differ_fail_uniform_logging_of_raw_rewards(void **state) {
+TEST(prompts_that_differ_fail_uniform_logging_of_raw_rewards) {
     double uniform_rho = 0, plain_rho = 0, balanced_rho = 0, balanced_raw = 0;
     for (int i = 0; i < 10; i++) {
         world w = nth(&usual, i);
@@ -393,14 +393,4 @@ static void prompts_that_differ_fail_uniform_logging_of_raw_rewards(void **state
     assert_true(balanced_raw >= 0.90);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(best_tables_are_recovered),
-        cmocka_unit_test(undecided_means_undecided),
-        cmocka_unit_test(spearman_interval_covers_the_mean_rho),
-        cmocka_unit_test(counts_alone_fail_uniform_logging),
-        cmocka_unit_test(unit_scale_tames_unequal_counts),
-        cmocka_unit_test(prompts_that_differ_fail_uniform_logging_of_raw_rewards),
-    };
-    return cmocka_run_group_tests_name("synthetic", tests, fill_grid, NULL);
-}
+RUN_TESTS(fill_grid, NULL)

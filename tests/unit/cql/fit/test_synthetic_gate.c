@@ -170,7 +170,7 @@ static void count(const fit_result *r, int world, tally *t) {
 /* Balanced logs: the penalty's own answer exactly where it alone speaks, the best of both where
  * both do, the loss's where it alone does. Measured: 60 of 60 in each, of the reward 0, 5.7%
  * and 4.8% lost. */
-static void the_best_thresholds_are_found(void **state) {
+TEST(the_best_thresholds_are_found) {
     tally t = {0};
     for (int world = 0; world < WORLDS; world++) {
         fit_result *r = fit_world(world, false, FIT_INCOMING);
@@ -211,7 +211,7 @@ static void the_best_thresholds_are_found(void **state) {
  * Where only the penalty speaks, and it is the same for every prompt, counts alone miss the best in
  * half of the cells. Measured within 3 steps: 32, 57, 56 of 60; of the reward 5%, 13% and 14% lost;
  * 140 of 180 choices by alpha. */
-static void unequal_counts_cost_rewards(void **state) {
+TEST(unequal_counts_cost_rewards) {
     tally t = {0};
     size_t by_alpha = 0;
     for (int world = 0; world < WORLDS; world++) {
@@ -236,7 +236,7 @@ static void unequal_counts_cost_rewards(void **state) {
 }
 
 /* A cell without prompts gets what was asked for; every other cell is the same whatever that is. */
-static void cells_without_prompts_follow_the_rule(void **state) {
+TEST(cells_without_prompts_follow_the_rule) {
     for (int world = 0; world < 2; world++) {
         fit_result *r[3];
         for (int kind = FIT_INCOMING; kind <= FIT_NEIGHBOUR; kind++) {
@@ -264,12 +264,4 @@ static void cells_without_prompts_follow_the_rule(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_best_thresholds_are_found),
-        cmocka_unit_test(unequal_counts_cost_rewards),
-        cmocka_unit_test(cells_without_prompts_follow_the_rule),
-    };
-    return cmocka_run_group_tests_name("synthetic_gate", tests, temp_folder_make,
-                                       temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -32,7 +32,7 @@ static void add(cql_counts *c, size_t s, size_t a, double reward, double part) {
 /* 24 prompts whose rewards differ by prompt: as their own they show that action 1 is better; as
  * three of each of eight documents that agree they do not, and of four they may say nothing,
  * whatever other states have. */
-static void documents_are_drawn_whole(void **state) {
+TEST(documents_are_drawn_whole) {
     double bound[4];
     for (int kind = 0; kind < 4; kind++) {
         cql_counts *c = make(2, 2, 200, CQL_RESAMPLE_BOOTSTRAP, 3);
@@ -61,7 +61,7 @@ static void documents_are_drawn_whole(void **state) {
 
 /* 60 prompts with records of two states; given in one order and in the reverse, every number must
  * have the same bits. */
-static void order_never_shows(void **state) {
+TEST(order_never_shows) {
     enum { S = 2, A = 3, R = 16, P = 60 };
     cql_counts *both[2];
     for (int k = 0; k < 2; ++k) {
@@ -100,7 +100,7 @@ static void order_never_shows(void **state) {
     cql_counts_free(both[1]);
 }
 
-static void moments_are_those_of_the_records(void **state) {
+TEST(moments_are_those_of_the_records) {
     cql_counts *c = make(1, 2, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
     const double r[4] = {0.5, -0.25, 1e-7, 0.125};
     uint64_t n[2];
@@ -119,7 +119,7 @@ static void moments_are_those_of_the_records(void **state) {
     cql_counts_free(c);
 }
 
-static void equal_rewards_have_no_deviation(void **state) {
+TEST(equal_rewards_have_no_deviation) {
     cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
     cql_counts_prompt(c, "a");
     for (int i = 0; i < 1000; ++i) { add(c, 0, 0, 0.1, 1234.1); }
@@ -128,7 +128,7 @@ static void equal_rewards_have_no_deviation(void **state) {
     cql_counts_free(c);
 }
 
-static void rewards_out_of_range_are_refused(void **state) {
+TEST(rewards_out_of_range_are_refused) {
     cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300, 16385.0};
     cql_counts_prompt(c, "a");
@@ -141,7 +141,7 @@ static void rewards_out_of_range_are_refused(void **state) {
     cql_counts_free(c);
 }
 
-static void memory_has_a_cap(void **state) {
+TEST(memory_has_a_cap) {
     cql_counts *c = cql_counts_create(1000, 29);
     ckvc_err err = {0};
     assert_int_equal(cql_counts_resample(c, 100000, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &err),
@@ -155,7 +155,7 @@ static void memory_has_a_cap(void **state) {
 
 /* A prompt's weight has mean 1 and variance 1 over replicates, and is the same in every state and
  * in every object of one seed. */
-static void bootstrap_weights_are_poisson(void **state) {
+TEST(bootstrap_weights_are_poisson) {
     enum { R = 200, P = 50 };
     cql_counts *c = make(P, 1, R, CQL_RESAMPLE_BOOTSTRAP, 4);
     cql_counts *twin = make(1, 1, R, CQL_RESAMPLE_BOOTSTRAP, 4);
@@ -188,7 +188,7 @@ static void bootstrap_weights_are_poisson(void **state) {
     cql_counts_free(twin);
 }
 
-static void halves_are_complements(void **state) {
+TEST(halves_are_complements) {
     enum { R = 40, P = 100 };
     cql_counts *c = make(1, 1, R, CQL_RESAMPLE_HALVES, 4);
     for (int p = 0; p < P; ++p) {
@@ -212,7 +212,7 @@ static void halves_are_complements(void **state) {
 
 /* One state, five actions of which one is truly better: with many prompts every refit finds it; the
  * shares say so. */
-static void shares_tell_certain_from_uncertain(void **state) {
+TEST(shares_tell_certain_from_uncertain) {
     enum { A = 5, R = 100 };
     const double gaps[2] = {1.0, 0.0};
     for (int k = 0; k < 2; ++k) {
@@ -249,7 +249,7 @@ static void shares_tell_certain_from_uncertain(void **state) {
 
 /* The bound must hold for the best of 29 under no effect at all: at most about 5% of states may
  * pass (the naive bound passes most). */
-static void best_of_many_is_rarely_called_better(void **state) {
+TEST(best_of_many_is_rarely_called_better) {
     enum { S = 200, A = 29, R = 200, P = 40 };
     cql_counts *c = make(S, A, R, CQL_RESAMPLE_BOOTSTRAP, 4);
     ckvc_rng rng;
@@ -275,7 +275,7 @@ static void best_of_many_is_rarely_called_better(void **state) {
     cql_counts_free(c);
 }
 
-static void few_prompts_prove_nothing(void **state) {
+TEST(few_prompts_prove_nothing) {
     cql_counts *c = make(1, 2, 100, CQL_RESAMPLE_BOOTSTRAP, 4);
     for (int p = 0; p < CQL_MIN_PROMPTS - 1; ++p) {
         char id[16];
@@ -292,19 +292,4 @@ static void few_prompts_prove_nothing(void **state) {
     cql_counts_free(c);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(documents_are_drawn_whole),
-        cmocka_unit_test(order_never_shows),
-        cmocka_unit_test(moments_are_those_of_the_records),
-        cmocka_unit_test(equal_rewards_have_no_deviation),
-        cmocka_unit_test(rewards_out_of_range_are_refused),
-        cmocka_unit_test(memory_has_a_cap),
-        cmocka_unit_test(bootstrap_weights_are_poisson),
-        cmocka_unit_test(halves_are_complements),
-        cmocka_unit_test(shares_tell_certain_from_uncertain),
-        cmocka_unit_test(best_of_many_is_rarely_called_better),
-        cmocka_unit_test(few_prompts_prove_nothing),
-    };
-    return cmocka_run_group_tests_name("counts", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

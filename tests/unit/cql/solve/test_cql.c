@@ -40,7 +40,7 @@ static double at(const json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
 }
 
-static void exact_solution_agrees_with_golden(void **state) {
+TEST(exact_solution_agrees_with_golden) {
     json_t *root = golden();
     double grid[CKVC_HEAD_ACTIONS];
     for (int a = 0; a < CKVC_HEAD_ACTIONS; ++a) { grid[a] = ckvc_head_action(a); }
@@ -92,7 +92,7 @@ static void exact_solution_agrees_with_golden(void **state) {
 
 /* Rewards of a fit are on unit scale: a few evaluations suffice there, for any counts and alpha,
  * and a wide range costs a few more. */
-static void few_steps_at_any_scale(void **state) {
+TEST(few_steps_at_any_scale) {
     static const struct {
         double scale;
         int most;
@@ -137,7 +137,7 @@ static void order_of_golden(const void *ctx, uint32_t epoch, uint32_t *order, si
     }
 }
 
-static void adamw_agrees_with_golden(void **state) {
+TEST(adamw_agrees_with_golden) {
     json_t *root = golden(), *run;
     size_t k;
     json_array_foreach(json_object_get(root, "adamw"), k, run) {
@@ -182,7 +182,7 @@ static void adamw_agrees_with_golden(void **state) {
 
 /* With a large step and many epochs AdamW without decay must come to the exact minimum: two
  * solvers, one objective. */
-static void adamw_reaches_the_exact_minimum(void **state) {
+TEST(adamw_reaches_the_exact_minimum) {
     enum { A = 4, N = 200 };
     cql_record records[N];
     uint64_t n[A] = {0};
@@ -213,7 +213,7 @@ static void adamw_reaches_the_exact_minimum(void **state) {
     for (int a = 0; a < A; ++a) { assert_true(fabs(q[a] - exact[a]) < 1e-6); }
 }
 
-static void seeded_order_is_a_permutation_of_its_own_for_each_epoch(void **state) {
+TEST(seeded_order_is_a_permutation_of_its_own_for_each_epoch) {
     enum { N = 1000 };
     uint32_t a[N], b[N], again[N];
     bool seen[N] = {false};
@@ -229,7 +229,7 @@ static void seeded_order_is_a_permutation_of_its_own_for_each_epoch(void **state
     }
 }
 
-static void omega_solves_its_equation(void **state) {
+TEST(omega_solves_its_equation) {
     for (double x = -60.0; x < 2000.0; x += 0.137) {
         double w = cql_omega(x);
         assert_true(w >= 0.0);
@@ -263,7 +263,7 @@ static problem random_problem(uint64_t seed, double scale, double decades) {
     return p;
 }
 
-static void gradient_by_finite_differences_is_zero(void **state) {
+TEST(gradient_by_finite_differences_is_zero) {
     for (uint64_t k = 0; k < 50; ++k) {
         problem p = random_problem(k, 1.0, 1.0);
         double q[CKVC_HEAD_ACTIONS];
@@ -281,7 +281,7 @@ static void gradient_by_finite_differences_is_zero(void **state) {
     }
 }
 
-static void no_other_point_is_lower(void **state) {
+TEST(no_other_point_is_lower) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 11, 0, 0);
     for (uint64_t k = 0; k < 50; ++k) {
@@ -300,7 +300,7 @@ static void no_other_point_is_lower(void **state) {
     }
 }
 
-static void wide_ranges_are_certified(void **state) {
+TEST(wide_ranges_are_certified) {
     const double scales[] = {1e-12, 1e-4, 1.0, 1e2, 1e4, 1e6},
                  alphas[] = {1e-6, 0.01, 0.1, 0.75, 5.0};
     for (uint64_t k = 0; k < 40; ++k) {
@@ -334,7 +334,7 @@ static void wide_ranges_are_certified(void **state) {
 
 /* More pessimism: the gap of Q between a rare and a frequent action of equal mean grows with alpha;
  * at alpha = 0 it is none. */
-static void pessimism_grows_with_alpha(void **state) {
+TEST(pessimism_grows_with_alpha) {
     uint64_t n[3] = {1, 100, 100};
     double rbar[3] = {0.25, 0.25, 0.2}, q[3], last = 0.0;
     cql_certificate cert;
@@ -349,7 +349,7 @@ static void pessimism_grows_with_alpha(void **state) {
 
 /* method.md section 5: with exactly equal counts the order of Q is the order of the means, for
  * every alpha. */
-static void equal_counts_keep_the_order_of_means(void **state) {
+TEST(equal_counts_keep_the_order_of_means) {
     for (uint64_t k = 0; k < 200; ++k) {
         problem p = random_problem(k, k % 2 ? 1e-3 : 1.0, 0.0);
         for (size_t a = 0; a < p.A; ++a) { p.n[a] = 40; }
@@ -364,7 +364,7 @@ static void equal_counts_keep_the_order_of_means(void **state) {
     }
 }
 
-static void bad_numbers_are_no_solution(void **state) {
+TEST(bad_numbers_are_no_solution) {
     uint64_t n[2] = {3, 4};
     double rbar[2] = {0.0, NAN}, q[2];
     cql_certificate cert;
@@ -379,20 +379,4 @@ static void bad_numbers_are_no_solution(void **state) {
     assert_true(fabs(q[0]) < 1e-15 && q[1] == -INFINITY);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_solution_agrees_with_golden),
-        cmocka_unit_test(few_steps_at_any_scale),
-        cmocka_unit_test(adamw_agrees_with_golden),
-        cmocka_unit_test(adamw_reaches_the_exact_minimum),
-        cmocka_unit_test(seeded_order_is_a_permutation_of_its_own_for_each_epoch),
-        cmocka_unit_test(omega_solves_its_equation),
-        cmocka_unit_test(gradient_by_finite_differences_is_zero),
-        cmocka_unit_test(no_other_point_is_lower),
-        cmocka_unit_test(wide_ranges_are_certified),
-        cmocka_unit_test(pessimism_grows_with_alpha),
-        cmocka_unit_test(equal_counts_keep_the_order_of_means),
-        cmocka_unit_test(bad_numbers_are_no_solution),
-    };
-    return cmocka_run_group_tests_name("cql", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -20,7 +20,7 @@ static const double q[S * A] = {
     0, 1,  0, 0, 0.1, 0.2, 0, 0, 0, 0, 0, 0.5,
     0, -1, 0, 1, 0,   0,   1, 0, 0, 9, 1, 9}; /* 9: never logged, not looked at */
 
-static void splits_and_states(void **state) {
+TEST(splits_and_states) {
     const decided_from from = {.S = S,
                                .X = 2,
                                .nB = 2,
@@ -57,7 +57,7 @@ static void splits_and_states(void **state) {
 }
 
 /* No penalty, nothing to split; counts that are all equal say nothing. */
-static void without_penalty(void **state) {
+TEST(without_penalty) {
     const decided_from from = {
         .S = 2, .X = 1, .nB = 2, .actions = {A, grid, 1.0}, .n = n, .q = q, .mean = mean};
     decided d = decided_of(&from);
@@ -68,7 +68,7 @@ static void without_penalty(void **state) {
 }
 
 /* States of 19 and of 12 records: between the two. */
-static void median_of_an_even_number(void **state) {
+TEST(median_of_an_even_number) {
     const decided_from from = {.S = 2,
                                .X = 1,
                                .nB = 2,
@@ -82,7 +82,7 @@ static void median_of_an_even_number(void **state) {
 }
 
 /* Q of another solver: the loss part's choice is held against the exact one, not against Q's. */
-static void like_with_like(void **state) {
+TEST(like_with_like) {
     const double stopped[A] = {0.3, 0, 0};
     const decided_from from = {.S = 1,
                                .X = 1,
@@ -98,12 +98,4 @@ static void like_with_like(void **state) {
     decided_fini(&d);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(splits_and_states),
-        cmocka_unit_test(without_penalty),
-        cmocka_unit_test(median_of_an_even_number),
-        cmocka_unit_test(like_with_like),
-    };
-    return cmocka_run_group_tests_name("decided", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

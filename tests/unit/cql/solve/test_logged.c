@@ -7,7 +7,7 @@
 
 /* Uneven counts, states without records of some prompts: every replicate's choice is that of
  * cql_counts, and so is the bound's verdict. */
-static void refits_are_those_of_counts(void **state) {
+TEST(refits_are_those_of_counts) {
     enum { S = 5, A = 6, N = 30, R = 40 };
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3};
     for (int even = 0; even < 2; ++even) {
@@ -58,7 +58,7 @@ static void refits_are_those_of_counts(void **state) {
 
 /* cql_choice leaves out the solver where counts are equal: it must choose as the solver does, near
  * ties included. */
-static void equal_counts_need_no_solver(void **state) {
+TEST(equal_counts_need_no_solver) {
     enum { A = 7 };
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4},
                  gaps[] = {0.0, 1e-16, 4e-10, 1.1e-9, 3e-9, 1e-8, 1e-3};
@@ -80,7 +80,7 @@ static void equal_counts_need_no_solver(void **state) {
     }
 }
 
-static void raw_rewards_and_loss_parts(void **state) {
+TEST(raw_rewards_and_loss_parts) {
     uint64_t n[2];
     double mean[2];
     cql_logged *l = new_logged(1, 2, true);
@@ -103,11 +103,4 @@ static void raw_rewards_and_loss_parts(void **state) {
     assert_int_equal(cql_logged_create(1000, 4, false, 10, &l, &err), CKVC_E_MEMORY);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refits_are_those_of_counts),
-        cmocka_unit_test(equal_counts_need_no_solver),
-        cmocka_unit_test(raw_rewards_and_loss_parts),
-    };
-    return cmocka_run_group_tests_name("logged", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -31,7 +31,7 @@ static void profile_of(double *profile) {
     for (int i = 0; i < N; i++) { profile[i] = 0.25 + (i * 7 % N) * 1.5 / (N - 1); }
 }
 
-static void means_by_hand(void **state) {
+TEST(means_by_hand) {
     const double shares[3][2] = {{0.5, 1.5}, {1.0, 1.0}, {0.25, 1.75}};
     double mean[2];
     shares_mean(&(shares_sample){1, 2, 3, shares[0], NULL}, mean);
@@ -42,7 +42,7 @@ static void means_by_hand(void **state) {
 
 /* The interval of a mean of independent prompts: near the normal one, narrower with more prompts;
  * the true value lies inside about as often as it says. */
-static void intervals_cover(void **state) {
+TEST(intervals_cover) {
     double profile[N], interval[2 * N], wide[2 * N];
     int inside = 0, all = 0;
     profile_of(profile);
@@ -65,7 +65,7 @@ static void intervals_cover(void **state) {
 }
 
 /* What each replicate is, by hand: weights of cql_resample_weights. */
-static void replicates_by_hand(void **state) {
+TEST(replicates_by_hand) {
     enum { P = 9, R = 20 };
     double profile[N], interval[2 * N], values[R];
     uint8_t weight[P][R];
@@ -99,7 +99,7 @@ static void replicates_by_hand(void **state) {
 
 /* Every prompt four times: as four of one document they say what one says, as four of their own
  * they would halve the interval. Seven documents are too few, however many prompts they have. */
-static void documents_are_drawn_whole(void **state) {
+TEST(documents_are_drawn_whole) {
     enum { P = 12, TIMES = 4 };
     double profile[N], once[2 * N], whole[2 * N], own[2 * N], ratio = 0;
     profile_of(profile);
@@ -124,7 +124,7 @@ static void documents_are_drawn_whole(void **state) {
     assert_true(whole[0] == 0.0 && whole[1] == N);
 }
 
-static void undecided_are_those_around_one(void **state) {
+TEST(undecided_are_those_around_one) {
     const double interval[5][2] = {{0.2, 0.9}, {0.9, 1.1}, {1.0, 1.4}, {1.2, 3.0}, {0.3, 1.0}};
     double profile[N], few[2 * N];
     assert_int_equal(shares_undecided(interval[0], 5), 3);
@@ -135,7 +135,7 @@ static void undecided_are_those_around_one(void **state) {
     assert_int_equal(shares_undecided(few, N), N);
 }
 
-static void halves_tell_profiles_from_noise(void **state) {
+TEST(halves_tell_profiles_from_noise) {
     double profile[N], flat[N];
     profile_of(profile);
     for (int i = 0; i < N; i++) { flat[i] = 1.0; }
@@ -165,14 +165,4 @@ static void halves_tell_profiles_from_noise(void **state) {
     assert_true(shares_split(&same, 9, 1).overall.n == 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(means_by_hand),
-        cmocka_unit_test(intervals_cover),
-        cmocka_unit_test(replicates_by_hand),
-        cmocka_unit_test(documents_are_drawn_whole),
-        cmocka_unit_test(undecided_are_those_around_one),
-        cmocka_unit_test(halves_tell_profiles_from_noise),
-    };
-    return cmocka_run_group_tests_name("shares", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

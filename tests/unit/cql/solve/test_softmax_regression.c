@@ -41,7 +41,7 @@ static void make(data *d, const double *truth) {
     }
 }
 
-static void test_finds_the_form_that_made_the_targets(void **state) {
+TEST(finds_the_form_that_made_the_targets) {
     static data d;
     const double truth[D] = {2.0, -0.7, 0.4, 0.05, 0.0};
     double theta[D];
@@ -85,7 +85,7 @@ static double stated(const data *d, double ridge, const double *theta) {
     return loss / y + penalty;
 }
 
-static void test_stops_where_the_objective_is_flat(void **state) {
+TEST(stops_where_the_objective_is_flat) {
     static data d;
     make(&d, NULL);
     for (int p = 0; p < PROMPTS; p++) {
@@ -113,7 +113,7 @@ static void test_stops_where_the_objective_is_flat(void **state) {
     assert_true(theta[D - 1] == 0.0); /* the constant */
 }
 
-static void test_a_weight_stands_for_equal_positions(void **state) {
+TEST(a_weight_stands_for_equal_positions) {
     static data d, twice;
     double a[D], b[D];
     make(&d, NULL);
@@ -134,7 +134,7 @@ static void test_a_weight_stands_for_equal_positions(void **state) {
                      softmax_loss(twice.prompts, PROMPTS, D, b)) <= 1e-10);
 }
 
-static void test_no_target_no_form(void **state) {
+TEST(no_target_no_form) {
     static data d;
     double theta[D];
     make(&d, NULL);
@@ -145,12 +145,4 @@ static void test_no_target_no_form(void **state) {
     assert_true(softmax_loss(d.prompts, PROMPTS, D, theta) == 0.0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_finds_the_form_that_made_the_targets),
-        cmocka_unit_test(test_stops_where_the_objective_is_flat),
-        cmocka_unit_test(test_a_weight_stands_for_equal_positions),
-        cmocka_unit_test(test_no_target_no_form),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

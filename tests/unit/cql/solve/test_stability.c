@@ -8,7 +8,7 @@
 
 /* Expected numbers: a two-way analysis of variance per state and its delete-one jackknife, written
  * out with NumPy. */
-static void variance_agrees_with_numpy(void **state) {
+TEST(variance_agrees_with_numpy) {
     static const double y0[4][3] = {{0, .3, -.2}, {0, .5, .1}, {0, -.1, .4}, {0, .2, .2}},
                         base0[4] = {-1, -2, -.5, -3};
     static const double y1[4][3] = {{0, 1, .5}, {0, .6, -.3}, {0, 0, 0}, {0, .9, .1}},
@@ -64,7 +64,7 @@ static void variance_agrees_with_numpy(void **state) {
 }
 
 /* Six prompts, each twice: as documents of two they say of other prompts less than as twelve. */
-static void variance_is_by_document(void **state) {
+TEST(variance_is_by_document) {
     double width[2];
     for (int alone = 0; alone < 2; alone++) {
         cql_logged *l = new_logged(1, 2, false);
@@ -85,7 +85,7 @@ static void variance_is_by_document(void **state) {
     assert_true(width[0] > 1.3 * width[1]);
 }
 
-static void corrections(void **state) {
+TEST(corrections) {
     close_to(stability_spearman_brown(0.5), 2.0 / 3.0);
     close_to(stability_spearman_brown(-0.25), -0.25);
     assert_true(isnan(stability_spearman_brown(NAN)));
@@ -100,7 +100,7 @@ static void corrections(void **state) {
 
 /* Two prompts, one state. Fitted from the first, action 1 is chosen and brings the second 0.5;
  * fitted from the second, action 2 brings the first 0.2. */
-static void prompts_left_out_by_hand(void **state) {
+TEST(prompts_left_out_by_hand) {
     static const double grid[3] = {0.9, 1.0, 1.1};
     static const int incoming[1] = {0};
     cql_logged *l = new_logged(1, 3, false);
@@ -127,7 +127,7 @@ static void prompts_left_out_by_hand(void **state) {
 
 /* A world where prompts agree gives 1 from the first prompt on; one of pure noise stays near 0 and
  * gains nothing on prompts left out. */
-static void learning_curves_tell_signal_from_noise(void **state) {
+TEST(learning_curves_tell_signal_from_noise) {
     enum { S = 40, A = 9, N = 24 };
     double grid[A], gain[N];
     int incoming[S];
@@ -182,7 +182,7 @@ static void learning_curves_tell_signal_from_noise(void **state) {
 /* Even counts: nothing to turn. Two actions 1e-3 apart with 4 records each: any uneven draw lets
  * the rarer lose, so the choice turns whenever the better one is drawn more rarely: (1 -
  * C(8,4)/2^8) / 2 = 0.36328125 of draws. (Q of the rarer is lower by far more than 1e-3.) */
-static void count_noise_by_hand(void **state) {
+TEST(count_noise_by_hand) {
     const uint64_t n[2] = {4, 4}, many[2] = {100000, 100000};
     const double mean[2] = {0.001, 0.0}, apart[2] = {5.0, 0.0};
     const cql_fit fit = {.cql_alpha = 0.75, .actions = {.n = 2}}, plain = {.actions = {.n = 2}};
@@ -195,14 +195,4 @@ static void count_noise_by_hand(void **state) {
     assert_true(isnan(variance_count_noise(&fit, (const uint64_t[]){0, 0}, mean, 9, 1, 0)));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(variance_agrees_with_numpy),
-        cmocka_unit_test(variance_is_by_document),
-        cmocka_unit_test(corrections),
-        cmocka_unit_test(prompts_left_out_by_hand),
-        cmocka_unit_test(learning_curves_tell_signal_from_noise),
-        cmocka_unit_test(count_noise_by_hand),
-    };
-    return cmocka_run_group_tests_name("stability", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -25,7 +25,7 @@ static void same_indices(const double *got, const double *want, size_t n) {
     for (size_t i = 0; i < n; i++) { assert_int_equal(transfer_index(got[i]), want[i]); }
 }
 
-static void test_golden(void **state) {
+TEST(golden) {
     json_t *root = golden_read("tests/golden/method/transfer.json"), *c;
     size_t i, n_checked = 0;
     json_array_foreach(json_object_get(root, "heads"), i, c) {
@@ -59,7 +59,7 @@ static void test_golden(void **state) {
 }
 
 /* The largest extents and index that the header allows are exact. */
-static void test_limits(void **state) {
+TEST(limits) {
     enum { N = 65536 };
     double *source = malloc(N * sizeof *source), target[2];
     for (uint32_t i = 0; i < N; i++) { source[i] = 65535; }
@@ -83,8 +83,4 @@ static void test_limits(void **state) {
     free(wide);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden),
-                                       cmocka_unit_test(test_limits)};
-    return cmocka_run_group_tests_name("transfer", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -17,7 +17,7 @@ static double least_total(uint32_t n, uint32_t m, const double *cost, uint32_t r
     return best;
 }
 
-static void test_assignment_brute_force(void **state) {
+TEST(assignment_brute_force) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 9, 0, 0);
     for (int round = 0; round < 600; round++) {
@@ -40,7 +40,7 @@ static void test_assignment_brute_force(void **state) {
     }
 }
 
-static void test_assignment_large(void **state) {
+TEST(assignment_large) {
     enum { N = 200 };
     double *cost = malloc(N * N * sizeof *cost);
     uint32_t column[N];
@@ -55,7 +55,7 @@ static void test_assignment_large(void **state) {
 }
 
 /* ---- rank ---- */
-static void test_rank(void **state) {
+TEST(rank) {
     const double source[2][4] = {{9, 0, 28, 4}, {5, 5, 1, 7}}; /* ascending: 0 4 9 28, 1 5 5 7 */
     const double spread[3][4] = {{0.3, 0.1, 0.4, 0.2}, {1, 1, 1, 1}, {4, 3, 2, 1}};
     const uint32_t want[3][4] = {
@@ -87,7 +87,7 @@ static void random_signature(ckvc_rng *rng, size_t n, double *s) {
 
 /* A target whose layers are the source's with the heads shuffled and other units: every head finds
  * its own. */
-static void test_signature_finds_shuffled_heads(void **state) {
+TEST(signature_finds_shuffled_heads) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 21, 0, 0);
     for (int round = 0; round < 50; round++) {
@@ -126,7 +126,7 @@ static void test_signature_finds_shuffled_heads(void **state) {
 }
 
 /* Least squared distance by trying every way; more and fewer heads, and between layers. */
-static void test_signature_brute_force(void **state) {
+TEST(signature_brute_force) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 22, 0, 0);
     static const uint32_t shapes[][2] = {{5, 5}, {6, 3}, {3, 6}, {2, 5}, {1, 3}, {4, 1}};
@@ -189,7 +189,7 @@ static void test_signature_brute_force(void **state) {
 
 /* One target layer takes the mean over all source layers, each through its own pairing; statistics
  * without spread decide nothing. */
-static void test_signature_one_layer(void **state) {
+TEST(signature_one_layer) {
     const double source[3][2][3] = {
         {{1, 7, 7}, {2, 7, 7}}, {{2, 7, 7}, {1, 7, 7}}, {{1, 7, 7}, {2, 7, 7}}};
     const double target[1][2][3] = {{{20, 0, 0}, {10, 0, 0}}};
@@ -208,12 +208,4 @@ static void test_signature_one_layer(void **state) {
     transfer_pairing_fini(&p);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_assignment_brute_force),
-                                       cmocka_unit_test(test_assignment_large),
-                                       cmocka_unit_test(test_rank),
-                                       cmocka_unit_test(test_signature_finds_shuffled_heads),
-                                       cmocka_unit_test(test_signature_brute_force),
-                                       cmocka_unit_test(test_signature_one_layer)};
-    return cmocka_run_group_tests_name("transfer of heads", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -45,7 +45,7 @@ static table_file *mapped_to(const table_file *from, uint32_t layers, uint32_t h
 
 static void close_to(double got, double want) { assert_float_equal(got, want, 1e-14); }
 
-static void shares_by_depth_and_place(void **state) {
+TEST(shares_by_depth_and_place) {
     CKVC_AUTO(table_file_free_at) table_file *from = source_table(true);
     CKVC_AUTO(table_file_free_at) table_file *to = mapped_to(from, 2, 3);
     const ckvc_table *t = to->table;
@@ -64,7 +64,7 @@ static void shares_by_depth_and_place(void **state) {
 }
 
 /* Depth that leaves out a layer moves the mean: it is put right. */
-static void means_are_one_again(void **state) {
+TEST(means_are_one_again) {
     CKVC_AUTO(table_file_free_at) table_file *from = source_table(true);
     for (size_t l = 0; l < L; l++) {
         from->table->layer_share[l * NB] = l == 1 ? 2.0 : 0.5;
@@ -81,7 +81,7 @@ static void means_are_one_again(void **state) {
     for (size_t l = 0; l < 5; l++) { close_to(deep->table->layer_share[l * NB], want[l] / 1.1); }
 }
 
-static void layers_only_where_they_are(void **state) {
+TEST(layers_only_where_they_are) {
     CKVC_AUTO(table_file_free_at) table_file *from = source_table(false);
     CKVC_AUTO(table_file_free_at) table_file *to = mapped_to(from, L, G);
     assert_null(to->table->layer_share);
@@ -91,7 +91,7 @@ static void layers_only_where_they_are(void **state) {
 }
 
 /* Its features are coordinates of the other model's keys. */
-static void a_learned_score_stays_behind(void **state) {
+TEST(a_learned_score_stays_behind) {
     CKVC_AUTO(table_file_free_at) table_file *from = source_table(false);
     ckvc_table *c = from->table;
     assert_int_equal(ckvc_table_add_learned(c, ckvc_features_count(CKVC_FEATURES_1, 2)), 0);
@@ -107,10 +107,4 @@ static void a_learned_score_stays_behind(void **state) {
     assert_int_equal(ckvc_table_check(to->table, NULL, 0), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(shares_by_depth_and_place),
-                                       cmocka_unit_test(means_are_one_again),
-                                       cmocka_unit_test(layers_only_where_they_are),
-                                       cmocka_unit_test(a_learned_score_stays_behind)};
-    return cmocka_run_group_tests_name("transfer of tables", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -24,7 +24,7 @@ static ckvc_status read_line(const char *line, answers **out, ckvc_err *err) {
     return answers_read_lines("a.jsonl", (const uint8_t *)line, strlen(line), out, err);
 }
 
-static void takes_rows(void **state) {
+TEST(takes_rows) {
     CKVC_AUTO(answers_free_at) answers *first = NULL;
     CKVC_AUTO(answers_free_at) answers *second = NULL;
     ckvc_err err;
@@ -46,7 +46,7 @@ static void takes_rows(void **state) {
 }
 
 /* What is written is canonical and reads back to the same. */
-static void writes_what_it_reads(void **state) {
+TEST(writes_what_it_reads) {
     const char *lines[] = {full, kept};
     for (int i = 0; i < 2; i++) {
         CKVC_AUTO(answers_free_at) answers *r = NULL;
@@ -92,7 +92,7 @@ static const struct {
     {"\"window\":32", "\"window\":0", "\"window\" is whole number, wanted"},
 };
 
-static void refuses_each_deviation(void **state) {
+TEST(refuses_each_deviation) {
     for (size_t i = 0; i < sizeof bends / sizeof *bends; i++) {
         char line[2048];
         answers *r = NULL;
@@ -119,7 +119,7 @@ static ckvc_status read_lines(const char *const *lines, size_t n, answers **out,
 }
 
 /* Of one item, policy and budget there is one line; under another budget there may be another. */
-static void refuses_the_same_twice(void **state) {
+TEST(refuses_the_same_twice) {
     answers *a = NULL;
     ckvc_err err;
     char other[2048];
@@ -135,12 +135,4 @@ static void refuses_the_same_twice(void **state) {
     assert_non_null(strstr(err.text, "no rows"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_rows),
-        cmocka_unit_test(writes_what_it_reads),
-        cmocka_unit_test(refuses_each_deviation),
-        cmocka_unit_test(refuses_the_same_twice),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

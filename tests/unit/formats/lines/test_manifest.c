@@ -33,7 +33,7 @@ static void refuses_bytes(const char *bytes, size_t n, const char *said) {
 
 static void refuses(const char *text, const char *said) { refuses_bytes(text, strlen(text), said); }
 
-static void good_lines(void **state) {
+TEST(good_lines) {
     const char *text =
         "{\"id\":\"a\",\"text\":\"one\\u0000two\",\"source\":\"s\",\"split\":\"fit\","
         "\"document\":\"d\"}\r\n"
@@ -77,7 +77,7 @@ static void good_lines(void **state) {
     manifest_free(m);
 }
 
-static void bad_lines(void **state) {
+TEST(bad_lines) {
     refuses("", "empty");
     refuses("{\"id\":\"a\",\"text\":\"x\"}\n\n", ":2: blank line");
     refuses("  \t\n", ":1: blank line");
@@ -165,7 +165,7 @@ static void bad_lines(void **state) {
     refuses(nested, "not valid JSON");
 }
 
-static void missing_manifest(void **state) {
+TEST(missing_manifest) {
     manifest *m;
     ckvc_err err = {0};
     assert_int_equal(manifest_read("/nonexistent/m.jsonl", &m, &err), CKVC_E_NOINPUT);
@@ -174,7 +174,7 @@ static void missing_manifest(void **state) {
     assert_int_not_equal(manifest_read(temp_folder, &m, &err), CKVC_OK); /* a folder */
 }
 
-static void long_line(void **state) {
+TEST(long_line) {
     size_t n = ((size_t)64 << 20) + 1;
     char *line = malloc(n);
     memset(line, ' ', n);
@@ -182,7 +182,7 @@ static void long_line(void **state) {
     free(line);
 }
 
-static void written_lines_read_back(void **state) {
+TEST(written_lines_read_back) {
     char text[] = "quote \" slash \\ tab \t line\n \xE2\x82\xAC end", tail[] = " more";
     char id[] = "x-1", source[] = "s", document[] = "d", split[] = "heldout";
     int32_t ids[] = {5, 6};
@@ -216,13 +216,4 @@ static void written_lines_read_back(void **state) {
     free(line);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_lines),
-        cmocka_unit_test(bad_lines),
-        cmocka_unit_test(missing_manifest),
-        cmocka_unit_test(long_line),
-        cmocka_unit_test(written_lines_read_back),
-    };
-    return cmocka_run_group_tests(tests, make_folder, temp_folder_remove);
-}
+RUN_TESTS(make_folder, temp_folder_remove)

@@ -12,7 +12,7 @@ static const char good[] = "{\"id\":\"p1\",\"source\":null,\"split\":\"heldout\"
                            "\"n_candidates\":[40,30],\"n_kept\":[32,30],\"n_kept_window\":[8,7],"
                            "\"loss_full\":2.5,\"loss_comp\":2.75,\"reward\":-0.25}";
 
-static void takes_rows(void **state) {
+TEST(takes_rows) {
     scores *s = NULL;
     ckvc_err err;
     char text[4096];
@@ -50,7 +50,7 @@ static void takes_rows(void **state) {
 }
 
 /* Sets of heads: [L][G]. Of two modes, or scores, of a table there are two rows. */
-static void takes_sets_of_heads(void **state) {
+TEST(takes_sets_of_heads) {
     static const char line[] =
         "{\"id\":\"p1\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64
         "\",\"T\":100,\"C\":0,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,%s"
@@ -93,7 +93,7 @@ static void append_with(char text[4096], const char *more) {
     snprintf(text + n, 4096 - n, "%.*s%s%s\n", (int)(at - good), good, more, at);
 }
 
-static void tells_budgets_by_layer_apart(void **state) {
+TEST(tells_budgets_by_layer_apart) {
     static const char *const layers[] = {"", "\"layer_budgets\":[24,40],",
                                          "\"layer_budgets\":[40,24],\"operator\":\"mean-pool\","};
     char text[4096] = "";
@@ -113,7 +113,7 @@ static void tells_budgets_by_layer_apart(void **state) {
 }
 
 /* Which score: paper, 0 and 64 unless the row says otherwise; rows of two scores are two rows. */
-static void tells_scores_apart(void **state) {
+TEST(tells_scores_apart) {
     static const char *const more[] = {"\"token_hash\":\"fedcba9876543210\",",
                                        "\"alpha\":\"visible\",", "\"keep_window\":8,",
                                        "\"window\":16,"};
@@ -159,7 +159,7 @@ static void refused(const char *from, const char *to, const char *says) {
     }
 }
 
-static void refuses_deviations(void **state) {
+TEST(refuses_deviations) {
     refused("\"T\":100", "\"T\":100,\"x\":1", "unknown key \"x\"");
     refused("\"T\":100,", "", "\"T\" is missing");
     refused("\"T\":100", "\"T\":100,\"T\":100", "");
@@ -206,7 +206,7 @@ static void refuses_deviations(void **state) {
     refused("-0.25}", "-0.25", "");
 }
 
-static void refuses_files(void **state) {
+TEST(refuses_files) {
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text("", &s, &err), CKVC_E_DATA);
@@ -222,10 +222,4 @@ static void refuses_files(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(takes_sets_of_heads),          cmocka_unit_test(takes_rows),
-        cmocka_unit_test(tells_budgets_by_layer_apart), cmocka_unit_test(tells_scores_apart),
-        cmocka_unit_test(refuses_deviations),           cmocka_unit_test(refuses_files)};
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -16,7 +16,7 @@ static const char good[] = BASE ",\"attention_epsilon\":[0.25,0.5],\"attention_b
                                 "\"alpha_quantiles\":[0,0.1,0.5,1,4,8,12],\"utility_quantiles\":[[["
                                 "0,1,2,3,4,5,6]],[[0,0,0,3,4,5,7]]]}";
 
-static void takes(void **state) {
+TEST(takes) {
     scores *s = NULL;
     ckvc_err err;
     assert_int_equal(read_text(good, &s, &err), CKVC_OK);
@@ -54,7 +54,7 @@ static void refused(const char *from, const char *to, const char *says) {
     }
 }
 
-static void refuses(void **state) {
+TEST(refuses) {
     refused("\"attention_drift\":[0.5,2.25],", "", "attention_drift");
     refused("\"attention_drift\":[0.5,2.25],", "\"attention_drift\":null,", "attention_drift");
     refused("[0.25,0.5]", "[0.25]", "attention_epsilon");
@@ -86,7 +86,4 @@ static void refuses(void **state) {
             "utility_quantiles");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(takes), cmocka_unit_test(refuses)};
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

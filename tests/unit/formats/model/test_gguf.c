@@ -148,7 +148,7 @@ static gguf_maker tiny(void) {
 
 /* ---- sound files ---- */
 
-static void sound_file(void **state) {
+TEST(sound_file) {
     for (uint32_t version = 2; version <= 3; version++) {
         gguf_maker g = tiny();
         g.version = version;
@@ -214,7 +214,7 @@ static void must_refuse(const char *word) {
     }
 }
 
-static void headers(void **state) {
+TEST(headers) {
     gguf_maker g = tiny();
     tiny_tensors(&g, true, false);
     size_t n;
@@ -351,7 +351,7 @@ static void odd_freqs(gguf_maker *g) {
     g_tensor(g, "rope_freqs.weight", G_TYPE_F32, (uint64_t[2]){DIM / 2, 0}, f, sizeof f);
 }
 
-static void one_thing_wrong(void **state) {
+TEST(one_thing_wrong) {
     const struct {
         spoil_fn spoil;
         const char *word;
@@ -404,7 +404,7 @@ static void one_thing_wrong(void **state) {
 }
 
 /* Keys that decide the shape, one left out or given another value. */
-static void shape_keys(void **state) {
+TEST(shape_keys) {
     const struct {
         const char *key;
         int64_t v; /* -1: left out; -2: a string */
@@ -456,7 +456,7 @@ static void shape_keys(void **state) {
 
 /* A shape that the tensors do not have is the loader's to refuse, as with a directory; so is a
  * value that is not finite. */
-static void tensors_against_shape(void **state) {
+TEST(tensors_against_shape) {
     ckvc_err err = {0};
     gguf_maker g = tiny();
     tiny_tensor(&g, "token_embd.weight", WIDTH, VOCAB, false);
@@ -508,7 +508,7 @@ static void use_all(void) {
     }
 }
 
-static void random_damage(void **state) {
+TEST(random_damage) {
     gguf_maker g = tiny();
     for (size_t k = 0; k < N_QUANTISED; k++) {
         uint8_t block[210];
@@ -633,7 +633,7 @@ static void write_embedded(const char *model_dir, bool as_f32) {
     put(&g);
 }
 
-static void same_logits_as_directory(void **state) {
+TEST(same_logits_as_directory) {
     enum { N = 48, V = 4096 };
     static float want[V], got[V];
     double want_nll[N], got_nll[N];
@@ -648,7 +648,7 @@ static void same_logits_as_directory(void **state) {
 
 /* The same network as qwen2 (rows as they are) and as llama (rows of q and k, and their biases, in
  * pairs); and with quantised matrices as with the float32 values that these stand for. */
-static void rows_and_biases(void **state) {
+TEST(rows_and_biases) {
     enum { N = 40 };
     float logits[3][VOCAB];
     double nll[3][N];
@@ -671,7 +671,7 @@ static void rows_and_biases(void **state) {
     assert_non_null(strstr(err.text, "self_attn.q_proj.bias\" is missing"));
 }
 
-static void quantised_model(void **state) {
+TEST(quantised_model) {
     enum { N = 40 };
     float logits[2][VOCAB];
     double nll[2][N];
@@ -731,7 +731,7 @@ static void quantised_model(void **state) {
 }
 
 /* What a converter writes for Llama 3.1: by 8, low 1, high 4, original 8,192. */
-static void llama3_rope(void **state) {
+TEST(llama3_rope) {
     enum { D = 64 };
     for (int factor = 8; factor <= 32; factor *= 4) {
         float freqs[D / 2];
@@ -765,7 +765,7 @@ static void llama3_rope(void **state) {
     }
 }
 
-static void linear_rope(void **state) {
+TEST(linear_rope) {
     for (int legacy = 0; legacy < 2; legacy++) {
         gguf_maker g = tiny();
         if (legacy) {
@@ -799,7 +799,7 @@ static tokenizer *open_tokenizer(const char *model_path) {
     return t;
 }
 
-static void tiny_ids(void **state) {
+TEST(tiny_ids) {
     gguf_maker g = tiny();
     put(&g);
     tokenizer *t = open_tokenizer(path);
@@ -819,7 +819,7 @@ static void tiny_ids(void **state) {
 
 /* The embedded models' tokenizer written as GGUF metadata cuts and merges as tokenizer.json does.
  */
-static void same_ids_as_directory(void **state) {
+TEST(same_ids_as_directory) {
     ckvc_err err = {0};
     token_spec *spec;
     char *name;
@@ -906,7 +906,7 @@ static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown) {
     g_u32(g, "tokenizer.ggml.bos_token_id", 1);
 }
 
-static void score_ids(void **state) {
+TEST(score_ids) {
     gguf_maker g = g_begin();
     score_keys(&g, 8, true);
     put(&g);
@@ -990,7 +990,7 @@ static void token_bos(gguf_maker *g) {
     g_bool(g, "tokenizer.ggml.add_bos_token", 1);
 }
 
-static void tokenizer_refusals(void **state) {
+TEST(tokenizer_refusals) {
     const struct {
         spoil_fn spoil;
         const char *word;
@@ -1034,23 +1034,4 @@ static int make_path(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sound_file),
-        cmocka_unit_test(headers),
-        cmocka_unit_test(one_thing_wrong),
-        cmocka_unit_test(shape_keys),
-        cmocka_unit_test(tensors_against_shape),
-        cmocka_unit_test(random_damage),
-        cmocka_unit_test(same_logits_as_directory),
-        cmocka_unit_test(rows_and_biases),
-        cmocka_unit_test(quantised_model),
-        cmocka_unit_test(llama3_rope),
-        cmocka_unit_test(linear_rope),
-        cmocka_unit_test(tiny_ids),
-        cmocka_unit_test(same_ids_as_directory),
-        cmocka_unit_test(score_ids),
-        cmocka_unit_test(tokenizer_refusals),
-    };
-    return cmocka_run_group_tests(tests, make_path, temp_folder_remove);
-}
+RUN_TESTS(make_path, temp_folder_remove)

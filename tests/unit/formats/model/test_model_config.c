@@ -45,7 +45,7 @@ static model_shape good(const char *patch) {
     return s;
 }
 
-static void defaults(void **state) {
+TEST(defaults) {
     const model_shape s = good("{}");
     assert_true(s.n_layers == 2 && s.n_heads == 4 && s.n_kv_heads == 4 && s.head_dim == 8 &&
                 s.width == 32 && s.vocab == 100);
@@ -57,7 +57,7 @@ static void defaults(void **state) {
                      2 * (4 * 32 * 32 + 3 * 32 * 40 + 2 * 32) + 2 * 100 * 32 + 32);
 }
 
-static void fields(void **state) {
+TEST(fields) {
     model_shape s = good("{\"num_key_value_heads\":2,\"head_dim\":6,\"tie_word_embeddings\":true,"
                          "\"attention_bias\":true,\"mlp_bias\":true,"
                          "\"bos_token_id\":1,\"eos_token_id\":[2,3,99,100,-1],\"rms_norm_eps\":1e-"
@@ -80,7 +80,7 @@ static void fields(void **state) {
     free(lines);
 }
 
-static void rope(void **state) {
+TEST(rope) {
 #define LLAMA3                                                                                     \
     "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_"     \
     "embeddings\":32"
@@ -132,7 +132,7 @@ static void rope(void **state) {
 
 /* What the families' config classes do where config.json says nothing, or says it in their own way.
  */
-static void families(void **state) {
+TEST(families) {
     model_shape s = good("{\"model_type\":\"mistral\",\"num_attention_heads\":8}");
     assert_true(s.n_kv_heads == 8 && s.sliding_window == 4096 && s.max_positions == 131072 &&
                 !s.qkv_bias);
@@ -180,7 +180,7 @@ static void families(void **state) {
 
 /* The families' own config.json files, and the numbers of weights that their makers publish, added
  * up here tensor by tensor. */
-static void published(void **state) {
+TEST(published) {
     static const struct {
         const char *dir;
         int64_t layers, heads, kv_heads, head_dim, width, mlp, vocab;
@@ -261,7 +261,7 @@ static void published(void **state) {
     }
 }
 
-static void refusals(void **state) {
+TEST(refusals) {
     static const struct {
         const char *patch, *words[2];
     } cases[] = {
@@ -368,7 +368,7 @@ static void refusals(void **state) {
 
 /* generation_config.json's ids before config.json's; what is no id of the vocabulary is left out.
  */
-static void stop_ids(void **state) {
+TEST(stop_ids) {
     static const char name[] = "generation_config.json";
     assert_int_equal(good("{}").n_stop_ids, 0);
     model_shape s = good("{\"eos_token_id\":7}");
@@ -389,7 +389,7 @@ static void stop_ids(void **state) {
 
 /* A path where nothing is: what looks like a Hub id is told how to get it, the rest what is
  * missing. */
-static void hub_ids(void **state) {
+TEST(hub_ids) {
     static const struct {
         const char *path;
         bool id;
@@ -413,7 +413,7 @@ static void hub_ids(void **state) {
 }
 
 /* A folder that a GGUF file was downloaded into: which file to name. */
-static void gguf_folders(void **state) {
+TEST(gguf_folders) {
     static const char *const names[] = {"folder/b.gguf", "folder/a.gguf", "folder/LICENSE"};
     assert_int_equal(mkdir(in_temp_folder("folder"), 0777), 0);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) { put_text(names[i], "{}"); }
@@ -427,10 +427,4 @@ static void gguf_folders(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults), cmocka_unit_test(fields),    cmocka_unit_test(rope),
-        cmocka_unit_test(families), cmocka_unit_test(published), cmocka_unit_test(refusals),
-        cmocka_unit_test(stop_ids), cmocka_unit_test(hub_ids),   cmocka_unit_test(gguf_folders)};
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -42,7 +42,7 @@ static void refused(const char *word) {
     }
 }
 
-static void sound_file(void **state) {
+TEST(sound_file) {
     /* header padded with spaces, names not in order, a scalar, an empty tensor, a type that nobody
      * computes with */
     put_tensors("model.safetensors",
@@ -77,7 +77,7 @@ static void sound_file(void **state) {
 #define T(dtype, shape, offsets)                                                                   \
     "\"t\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-static void malformed_headers(void **state) {
+TEST(malformed_headers) {
     static const struct {
         const char *header, *word;
         size_t n_data;
@@ -126,7 +126,7 @@ static void malformed_headers(void **state) {
     }
 }
 
-static void malformed_lengths(void **state) {
+TEST(malformed_lengths) {
     uint8_t bytes[64] = {0};
     for (size_t n = 0; n < 8; n++) {
         write_bytes(in_temp_folder("model.safetensors"), bytes, n);
@@ -157,7 +157,7 @@ static void count_warning(const char *line) {
     n_warnings++;
 }
 
-static void several_files(void **state) {
+TEST(several_files) {
     ckvc_err err = {0};
     model_spec *w;
     drop("model.safetensors");
@@ -226,7 +226,7 @@ static void several_files(void **state) {
 
 /* A sound file with 1 ... 4 bytes changed at random: refused or read, never a crash (run it under
  * ASan). Every view must lie in the file. */
-static void random_damage(void **state) {
+TEST(random_damage) {
     FILE *f = fopen("tests/golden/models/bad/control/model.safetensors", "rb");
     assert_non_null(f);
     static uint8_t whole[16384], bytes[16384];
@@ -264,11 +264,4 @@ static void random_damage(void **state) {
     assert_true(n_read > 0 && n_read < 3000);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sound_file),        cmocka_unit_test(malformed_headers),
-        cmocka_unit_test(malformed_lengths), cmocka_unit_test(several_files),
-        cmocka_unit_test(random_damage),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

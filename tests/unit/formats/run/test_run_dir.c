@@ -72,7 +72,7 @@ static void make_half(const char *run) {
     shard_header_fini(&h);
 }
 
-static void test_create_and_read(void **state) {
+TEST(create_and_read) {
     run_dir *r;
     ckvc_err err = {0};
     assert_int_equal(run_open(in_temp_folder("whole/"), &r, &err), CKVC_OK);
@@ -122,7 +122,7 @@ static void test_create_and_read(void **state) {
     assert_int_equal(before, 0);
 }
 
-static void test_create_refusals(void **state) {
+TEST(create_refusals) {
     run_dir *r;
     json_t *plan = fixture_plan();
     ckvc_err err = {0};
@@ -150,7 +150,7 @@ static void test_create_refusals(void **state) {
     json_decref(plan);
 }
 
-static void test_plan_mismatch(void **state) {
+TEST(plan_mismatch) {
     run_dir *r;
     ckvc_err err = {0};
     json_t *plan = fixture_plan();
@@ -172,7 +172,7 @@ static void test_plan_mismatch(void **state) {
     json_decref(plan);
 }
 
-static void test_pass_mismatch(void **state) {
+TEST(pass_mismatch) {
     make_half(in_temp_folder("bent"));
     json_t *plan = fixture_plan();
     shard_header h;
@@ -210,7 +210,7 @@ static void test_pass_mismatch(void **state) {
     shard_header_fini(&h);
 }
 
-static void test_lock(void **state) {
+TEST(lock) {
     run_dir *r, *second;
     json_t *plan = fixture_plan();
     ckvc_err err = {0};
@@ -235,7 +235,7 @@ static void test_lock(void **state) {
     json_decref(plan);
 }
 
-static void test_resume_after_stop(void **state) {
+TEST(resume_after_stop) {
     unsigned before;
     make_half(in_temp_folder("half"));
     finish_and_compare(in_temp_folder("half"), &before);
@@ -244,7 +244,7 @@ static void test_resume_after_stop(void **state) {
 
 /* The log cut at every byte, and continued with junk: what was whole before the cut counts, the
  * rest is done again. */
-static void test_torn_log(void **state) {
+TEST(torn_log) {
     make_half(in_temp_folder("half"));
     char log_path[200];
     snprintf(log_path, sizeof log_path, "%s/" RUN_PASS "/shard-00000.log", in_temp_folder("half"));
@@ -299,7 +299,7 @@ static void test_torn_log(void **state) {
 }
 
 /* The worked example of formats/run/run.md, byte for byte. */
-static void test_documented_record(void **state) {
+TEST(documented_record) {
     shard *s = shard_create();
     s->h.n_layers = s->h.n_heads = s->h.n_kv_heads = 1;
     strcpy(s->h.pass, "gate");
@@ -360,7 +360,7 @@ static void test_documented_record(void **state) {
 }
 
 /* Whole records (right checksum) that do not belong there are an error, not a torn end. */
-static void test_wrong_log(void **state) {
+TEST(wrong_log) {
     bool complete;
     unsigned before = 0;
     ckvc_err err = {0};
@@ -378,7 +378,7 @@ static void test_wrong_log(void **state) {
     assert_non_null(strstr(err.text, "there twice"));
 }
 
-static void test_torn_journal(void **state) {
+TEST(torn_journal) {
     size_t n, plan_size;
     char *journal = read_text(in_temp_folder("whole/journal.jsonl"), &n);
     free(read_text(in_temp_folder("whole/run.json"), &plan_size));
@@ -449,7 +449,7 @@ static void test_torn_journal(void **state) {
     free(journal);
 }
 
-static void test_changed_shard(void **state) {
+TEST(changed_shard) {
     ckvc_err err = {0};
     run_dir *r;
     shard *s;
@@ -478,7 +478,7 @@ static void test_changed_shard(void **state) {
 
 /* A shard whose prompts were all skipped is published empty; a pass without prompts is complete at
  * once. */
-static void test_empty_shards(void **state) {
+TEST(empty_shards) {
     json_t *plan = fixture_plan();
     shard_header h;
     fixture_header(&h, "scan");
@@ -514,7 +514,7 @@ static void test_empty_shards(void **state) {
     shard_header_fini(&h);
 }
 
-static void test_misuse(void **state) {
+TEST(misuse) {
     json_t *plan = fixture_plan();
     shard_header h;
     fixture_header(&h, "both");
@@ -548,21 +548,4 @@ static void test_misuse(void **state) {
     shard_header_fini(&h);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_create_and_read),
-        cmocka_unit_test(test_create_refusals),
-        cmocka_unit_test(test_plan_mismatch),
-        cmocka_unit_test(test_pass_mismatch),
-        cmocka_unit_test(test_lock),
-        cmocka_unit_test(test_resume_after_stop),
-        cmocka_unit_test(test_documented_record),
-        cmocka_unit_test(test_torn_log),
-        cmocka_unit_test(test_wrong_log),
-        cmocka_unit_test(test_torn_journal),
-        cmocka_unit_test(test_changed_shard),
-        cmocka_unit_test(test_empty_shards),
-        cmocka_unit_test(test_misuse),
-    };
-    return cmocka_run_group_tests(tests, setup, temp_folder_remove);
-}
+RUN_TESTS(setup, temp_folder_remove)

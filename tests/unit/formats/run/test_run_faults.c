@@ -171,15 +171,15 @@ static void try_all(fault kind, int error, int step) {
     }
 }
 
-static void test_disk_full(void **state) {
+TEST(disk_full) {
     try_all(FAULT_ONCE, ENOSPC, 1);
     try_all(FAULT_FOR_GOOD, ENOSPC, 4);
 }
 
-static void test_disk_broken(void **state) { try_all(FAULT_FOR_GOOD, EIO, 5); }
+TEST(disk_broken) { try_all(FAULT_FOR_GOOD, EIO, 5); }
 
 /* Short writes are no errors. */
-static void test_short_writes(void **state) {
+TEST(short_writes) {
     for (int n = 1; n < 120; n += 7) {
         shell("rm -rf %s", run);
         unsigned before = 0;
@@ -201,7 +201,7 @@ static void test_short_writes(void **state) {
 
 /* The process dies before its N-th call (in a write: after half of it); so does the one that
  * resumes, a little later, and so on to the end. */
-static void test_killed_at_every_step(void **state) {
+TEST(killed_at_every_step) {
     bool finished = false;
     for (int n = 1; !finished; n++) {
         shell("rm -rf %s", run);
@@ -232,12 +232,4 @@ static void test_killed_at_every_step(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_disk_full),
-        cmocka_unit_test(test_disk_broken),
-        cmocka_unit_test(test_short_writes),
-        cmocka_unit_test(test_killed_at_every_step),
-    };
-    return cmocka_run_group_tests(tests, setup, temp_folder_remove);
-}
+RUN_TESTS(setup, temp_folder_remove)

@@ -27,7 +27,7 @@ static void copy_whole(const char *to) {
     shell("rm -rf %s/%s && cp -r %s/whole %s/%s", temp_folder, to, temp_folder, temp_folder, to);
 }
 
-static void a_checkpoint_is_what_the_journal_says(void **state) {
+TEST(a_checkpoint_is_what_the_journal_says) {
     ckvc_err err = {0};
     copy_whole("files");
     run_dir *r = resume("files");
@@ -53,7 +53,7 @@ static void a_checkpoint_is_what_the_journal_says(void **state) {
     assert_non_null(strstr(err.text, "tables/a"));
 }
 
-static void a_pass_ends_early_and_stays_so(void **state) {
+TEST(a_pass_ends_early_and_stays_so) {
     ckvc_err err = {0};
     bool done[RUN_PROMPTS];
     char hash[CKVC_SHA256_HEX];
@@ -106,7 +106,7 @@ static void a_pass_ends_early_and_stays_so(void **state) {
     shard_header_fini(&h);
 }
 
-static void lines_that_make_no_sense_are_refused(void **state) {
+TEST(lines_that_make_no_sense_are_refused) {
 #define HASH "\"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\""
     static const char *const lines[] = {
         "{\"note\":7}",
@@ -155,11 +155,4 @@ static void lines_that_make_no_sense_are_refused(void **state) {
     free(journal);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_checkpoint_is_what_the_journal_says),
-        cmocka_unit_test(a_pass_ends_early_and_stays_so),
-        cmocka_unit_test(lines_that_make_no_sense_are_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, temp_folder_remove);
-}
+RUN_TESTS(setup, temp_folder_remove)

@@ -55,7 +55,7 @@ static int setup(void **state) {
     return 0;
 }
 
-static void shares_are_every_nth(void **state) {
+TEST(shares_are_every_nth) {
     for (uint32_t count = 1; count < 9; count++) {
         size_t sum = 0;
         for (uint32_t i = 0; i < count; i++) {
@@ -68,7 +68,7 @@ static void shares_are_every_nth(void **state) {
     assert_int_equal(run_part_size(RUN_WHOLE, 5), 5);
 }
 
-static void parts_make_the_bytes_of_a_whole_run(void **state) {
+TEST(parts_make_the_bytes_of_a_whole_run) {
     static const uint32_t counts[] = {1, 2, 3, 7}; /* of three shards */
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         char name[16];
@@ -85,7 +85,7 @@ static void parts_make_the_bytes_of_a_whole_run(void **state) {
     }
 }
 
-static void a_merge_that_was_killed_is_finished(void **state) {
+TEST(a_merge_that_was_killed_is_finished) {
     ckvc_err err;
     must_make("cut", (run_part){0, 2}, 99);
     must_make("cut", (run_part){1, 2}, 99);
@@ -96,7 +96,7 @@ static void a_merge_that_was_killed_is_finished(void **state) {
 }
 
 /* Nothing that is logged goes before the journal of all has it. */
-static void what_a_journal_lacks_is_not_removed(void **state) {
+TEST(what_a_journal_lacks_is_not_removed) {
     ckvc_err err;
     char cut[32];
     must_make("lacks", (run_part){0, 2}, 99);
@@ -117,7 +117,7 @@ static void what_a_journal_lacks_is_not_removed(void **state) {
     shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder("lacks"));
 }
 
-static void failures_count_together(void **state) {
+TEST(failures_count_together) {
     ckvc_err err;
     assert_int_equal(make("failed", (run_part){0, 2}, 99, 1, 0, &err), CKVC_OK);
     assert_int_equal(make("failed", (run_part){1, 2}, 99, 1, 0, &err), CKVC_OK);
@@ -125,7 +125,7 @@ static void failures_count_together(void **state) {
     assert_non_null(strstr(err.text, "--max-failures"));
 }
 
-static void what_is_unfinished_or_foreign_is_named(void **state) {
+TEST(what_is_unfinished_or_foreign_is_named) {
     ckvc_err err;
     must_make("unfinished", (run_part){0, 2}, 99);
     must_make("unfinished", (run_part){1, 2}, 2);
@@ -164,7 +164,7 @@ static void what_is_unfinished_or_foreign_is_named(void **state) {
     assert_non_null(strstr(err.text, "no part of a run has"));
 }
 
-static void only_a_folder_for_them_takes_parts(void **state) {
+TEST(only_a_folder_for_them_takes_parts) {
     ckvc_err err = {0};
     run_merged merged;
     must_make("a", (run_part){0, 1}, 99);
@@ -182,15 +182,4 @@ static void only_a_folder_for_them_takes_parts(void **state) {
     shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder("joined"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares_are_every_nth),
-        cmocka_unit_test(parts_make_the_bytes_of_a_whole_run),
-        cmocka_unit_test(a_merge_that_was_killed_is_finished),
-        cmocka_unit_test(what_a_journal_lacks_is_not_removed),
-        cmocka_unit_test(failures_count_together),
-        cmocka_unit_test(what_is_unfinished_or_foreign_is_named),
-        cmocka_unit_test(only_a_folder_for_them_takes_parts),
-    };
-    return cmocka_run_group_tests(tests, setup, temp_folder_remove);
-}
+RUN_TESTS(setup, temp_folder_remove)

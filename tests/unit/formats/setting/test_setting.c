@@ -4,7 +4,7 @@
 #include "tests/unit/unit.h"
 
 /* Names in the table are those of the enums, in their order; neutral values are in range. */
-static void test_names(void **state) {
+TEST(names) {
     char room[64];
     setting s = setting_neutral();
     for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
@@ -54,7 +54,7 @@ static setting unusual(void) {
 }
 
 /* Every place that has a key gives the value back; what is neutral leaves no sparse key. */
-static void test_json(void **state) {
+TEST(json) {
     const setting from = unusual(), plain = setting_neutral();
     for (int place = 0; place < SETTING_PLACES; place++) {
         json_t *o = json_object(), *less = json_object();
@@ -85,7 +85,7 @@ static void test_json(void **state) {
 
 /* What the table was made under against a run's: each difference alone, its option named; what META
  * does not say is not compared. */
-static void test_match(void **state) {
+TEST(match) {
     const struct {
         const char *option, *key;
         json_t *value;
@@ -144,7 +144,7 @@ static void test_match(void **state) {
 }
 
 /* Of a scan, what only rewards know is neutral; titles name what is not. */
-static void test_scans_and_titles(void **state) {
+TEST(scans_and_titles) {
     setting s = unusual();
     char title[64];
     setting_without(&s, SETTING_LOGGED);
@@ -162,7 +162,7 @@ static void test_scans_and_titles(void **state) {
 }
 
 /* One line of UTF-8 that fits; what is refused changes nothing. */
-static void test_texts(void **state) {
+TEST(texts) {
     const setting_field *f = setting_of_option("repeat");
     char most[SETTING_TEXT_SIZE + 1] = "";
     setting s = setting_neutral(), other = s;
@@ -180,11 +180,4 @@ static void test_texts(void **state) {
     assert_true(setting_set_text(f, &s, most));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names), cmocka_unit_test(test_json),
-        cmocka_unit_test(test_match), cmocka_unit_test(test_scans_and_titles),
-        cmocka_unit_test(test_texts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -11,7 +11,7 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
-static void test_round_trip(void **state) {
+TEST(round_trip) {
     static const char *const passes[] = {"scan", "demand", "score", "shares",
                                          "head", "gate",   "both"};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
@@ -33,7 +33,7 @@ static void test_round_trip(void **state) {
 
 /* Values that a careless path would bend: -0, the smallest and largest doubles, 255-byte texts,
  * hashes over 2^63. */
-static void test_extreme_values(void **state) {
+TEST(extreme_values) {
     shard *s = fixture_shard("both", 2, 4), *t;
     ckvc_err err = {0};
     s->records[0].reward = -0.0;
@@ -51,7 +51,7 @@ static void test_extreme_values(void **state) {
 }
 
 /* Start tables beyond 64 KiB leave the object header for HDF5's dense attribute storage. */
-static void test_large_attributes(void **state) {
+TEST(large_attributes) {
     shard *s = shard_create(), *t;
     ckvc_err err = {0};
     fixture_header(&s->h, "gate");
@@ -80,7 +80,7 @@ static void test_large_attributes(void **state) {
 }
 
 /* A scan that names one bin of each kind: edges of length 0. */
-static void test_no_edges(void **state) {
+TEST(no_edges) {
     shard *s = fixture_shard("scan", 1, 0), *t, *u;
     ckvc_err err = {0};
     s->h.n_entropy_bins = s->h.n_ppl_bins = 1;
@@ -94,7 +94,7 @@ static void test_no_edges(void **state) {
     shard_free(u);
 }
 
-static void test_same_bytes(void **state) {
+TEST(same_bytes) {
     shard *s = fixture_shard("both", 4, 50), *t = fixture_shard("both", 4, 50);
     uint8_t *a, *b;
     size_t n, m;
@@ -114,7 +114,7 @@ static void test_same_bytes(void **state) {
 
 /* Files of earlier versions are read for ever; with the libraries that wrote them, the bytes are
  * the same as well. */
-static void test_golden(void **state) {
+TEST(golden) {
     static const struct {
         const char *path, *pass;
         uint32_t prompts;
@@ -173,7 +173,7 @@ static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t 
 }
 
 /* The file as formats/shard/shard.md has it, looked at with HDF5 itself. */
-static void test_layout(void **state) {
+TEST(layout) {
     shard *s = fixture_shard("both", 3, 10);
     ckvc_err err = {0};
     assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
@@ -212,7 +212,7 @@ static void test_layout(void **state) {
     shard_free(s);
 }
 
-static void test_encode_decode(void **state) {
+TEST(encode_decode) {
     static const char *const passes[] = {"scan", "demand", "score", "both"};
     for (size_t k = 0; k < sizeof passes / sizeof *passes; k++) {
         shard *s = fixture_shard(passes[k], 2, 3), *t = fixture_shard(passes[k], 1, 3);
@@ -257,7 +257,7 @@ static void test_encode_decode(void **state) {
     }
 }
 
-static void test_header_copy(void **state) {
+TEST(header_copy) {
     shard *s = fixture_shard("gate", 0, 0), *t = fixture_shard("head", 0, 0);
     shard_header_copy(&t->h, &s->h);
     assert_true(fixture_same(s, t));
@@ -276,7 +276,7 @@ static void test_header_copy(void **state) {
 
 /* What a header may have besides: through HDF5, through plain bytes, and without a trace where it
  * says nothing. */
-static void test_optional_header(void **state) {
+TEST(optional_header) {
     shard *s = fixture_shard("head", 2, 3), *t = NULL;
     ckvc_err err = {0};
     ckvc_buffer plain = {0}, full = {0};
@@ -366,7 +366,7 @@ CHANGE(two_lines, strcpy(s->h.setting.repeat, "a\nb"))
 CHANGE(big_floor, s->h.setting.floor = 1.5)
 CHANGE(wrong_side, strcpy(s->h.pass, "head"))
 
-static void test_refusals(void **state) {
+TEST(refusals) {
     static const struct {
         void (*change)(shard *s);
         const char *word;
@@ -445,7 +445,7 @@ CHANGE(half_tried, s->action_entries[(2 * 12 + 3) * CKVC_HEAD_ACTIONS] = 0)
 CHANGE(one_tried, s->action_entries[2 * CKVC_HEAD_ACTIONS] = 20)
 CHANGE(odd_features, s->h.setting.n_features--)
 
-static void test_refusals_without_rollouts(void **state) {
+TEST(refusals_without_rollouts) {
     static const struct {
         const char *pass;
         void (*change)(shard *s);
@@ -502,7 +502,7 @@ CHANGE(unknown_tokens, s->prompts[0].n_tokens = 0; s->records[0].n_kept = 1000; 
 CHANGE(unknown_mass, s->prompts[1].n_tokens = 0; s->mass[4] = 1000)
 CHANGE(rounded, s->prompts[0].loss_full = -1e-7; s->prompts[0].r_sem = 0)
 
-static void test_ranges(void **state) {
+TEST(ranges) {
     static const struct {
         const char *pass;
         void (*change)(shard *s);
@@ -546,7 +546,7 @@ static void test_ranges(void **state) {
 
 /* Documents stand in the file and in the log where some prompt has one; where none has, no byte of
  * either is other than before there were any. */
-static void test_documents(void **state) {
+TEST(documents) {
     shard *s = fixture_shard("demand", 3, 0), *t = NULL, *u = fixture_shard("demand", 0, 0);
     ckvc_err err = {0};
     ckvc_buffer none = {0}, bytes = {0};
@@ -587,7 +587,7 @@ static ckvc_status read_without(const char *pass, const char *name, bool foreign
 
 /* A demand or score shard needs its columns: zeros would be shares. What was added later may be
  * missing, and is zeros then. */
-static void test_missing_columns(void **state) {
+TEST(missing_columns) {
     static const char *const cases[][2] = {{"demand", "prompt/demand"},
                                            {"demand", "prompt/layer_demand"},
                                            {"score", "prompt/target_features"},
@@ -608,7 +608,7 @@ static void test_missing_columns(void **state) {
     }
 }
 
-static void test_unreadable_places(void **state) {
+TEST(unreadable_places) {
     shard *s = fixture_shard("head", 1, 1), *t;
     ckvc_err err = {0};
     assert_int_equal(shard_h5_write(s, "/nowhere/a.h5", &err), CKVC_E_CREATE);
@@ -625,7 +625,7 @@ static void test_unreadable_places(void **state) {
     shard_free(s);
 }
 
-static void test_describe(void **state) {
+TEST(describe) {
     shard *s = fixture_shard("both", 2, 4);
     json_t *d = shard_describe(s);
     assert_int_equal(json_integer_value(json_object_get(d, "records")), 8);
@@ -645,17 +645,4 @@ static void test_describe(void **state) {
     shard_free(s);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_extreme_values),
-        cmocka_unit_test(test_large_attributes), cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_layout),           cmocka_unit_test(test_encode_decode),
-        cmocka_unit_test(test_header_copy),      cmocka_unit_test(test_optional_header),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_unreadable_places),
-        cmocka_unit_test(test_describe),         cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_no_edges),         cmocka_unit_test(test_refusals_without_rollouts),
-        cmocka_unit_test(test_ranges),           cmocka_unit_test(test_documents),
-        cmocka_unit_test(test_missing_columns),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -103,7 +103,7 @@ static void replace(hid_t file, const char *name, hid_t type, hsize_t rows, hid_
     H5Sclose(space);
 }
 
-static void test_links(void **state) {
+TEST(links) {
     hid_t f = bend();
     H5Ldelete(f, "record/reward", H5P_DEFAULT);
     H5Lcreate_external(other_path, "record/reward", f, "record/reward", H5P_DEFAULT, H5P_DEFAULT);
@@ -121,7 +121,7 @@ static void test_links(void **state) {
     expect_refused(f, "external link");
 }
 
-static void test_storage(void **state) {
+TEST(storage) {
     double values[60] = {0};
     hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_external(create, "/etc/passwd", 0, 480);
@@ -188,7 +188,7 @@ static void test_storage(void **state) {
 }
 
 /* Frames that unfold to another size than their chunk: HDF5 itself does not look. */
-static void test_zstd_frames(void **state) {
+TEST(zstd_frames) {
     static const size_t sizes[] = {8, 479, 481, 100 << 20};
     for (size_t i = 0; i < 4; i++) {
         hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
@@ -210,7 +210,7 @@ static void test_zstd_frames(void **state) {
     }
 }
 
-static void test_shapes_and_values(void **state) {
+TEST(shapes_and_values) {
     double values[120];
     for (int i = 0; i < 120; i++) { values[i] = 0.5; }
     hid_t f = bend();
@@ -271,7 +271,7 @@ static void test_shapes_and_values(void **state) {
     H5Tclose(text);
 }
 
-static void test_missing(void **state) {
+TEST(missing) {
     for (int k = 0; k < SHARD_GROUPS; k++) {
         for (size_t i = 0; i < shard_groups[k].n_columns; i++) {
             const shard_column *c = &shard_groups[k].columns[i];
@@ -314,7 +314,7 @@ static void test_missing(void **state) {
 
 /* What a program that knows formats.md alone may well write: signed integers, f32, variable-length
  * text, deflate, no optional column. */
-static void test_other_producers(void **state) {
+TEST(other_producers) {
     hid_t f = bend();
     static const char *const optional[] = {
         "prompt/source",      "prompt/split",          "prompt/line",   "prompt/n_tokens",
@@ -366,7 +366,7 @@ static void test_other_producers(void **state) {
     shard_free(s);
 }
 
-static void test_not_a_shard(void **state) {
+TEST(not_a_shard) {
     assert_int_equal(ckvc_publish_bytes(bent_path, "", 0, true, NULL), CKVC_OK);
     expect_refused_at(bent_path, "not an HDF5 file");
     char zeros[100] = "\x89HDF\r\n\x1a\n";
@@ -391,7 +391,7 @@ static void test_not_a_shard(void **state) {
 
 /* ---- HDF5 taken over: the zstd filter of this process is the attacker, the child's a copy ---- */
 #ifdef CKVC_UNCONFINED
-static void test_taken_over(void **state) { skip(); }
+TEST(taken_over) { skip(); }
 #else
 enum { TRIES = 12, NOT_TRIED = 1000 };
 static int aim; /* what the filter does: TRIES and then values; or what a limit ends */
@@ -442,7 +442,7 @@ static size_t attack(unsigned flags, size_t cd_nelmts, const unsigned cd_values[
     return nbytes;
 }
 
-static void test_taken_over(void **state) {
+TEST(taken_over) {
     static const H5Z_class2_t attacker = {H5Z_CLASS_T_VERS, H5_ZSTD_ID, 1,    1,
                                           "zstd",           NULL,       NULL, attack};
     double values[60];
@@ -482,14 +482,14 @@ static void test_taken_over(void **state) {
 #endif
 
 /* No filter that lies about as a library. */
-static void test_no_plugins(void **state) {
+TEST(no_plugins) {
     unsigned kinds = ~0u;
     assert_int_equal(h5_begin(NULL), CKVC_OK);
     assert_true(H5PLget_loading_state(&kinds) >= 0);
     assert_int_equal(kinds, 0);
 }
 
-static void test_deadline(void **state) {
+TEST(deadline) {
     shard *s;
     ckvc_err err = {0};
     assert_int_equal(read_within(good_path, 10, 0, &s, &err), CKVC_E_DATA);
@@ -499,7 +499,7 @@ static void test_deadline(void **state) {
 /* 1 to 8 bytes changed, or the end cut off: an error, or exactly the rows that were written.
  * Metadata and chunks both carry checksums in this layout, so nothing may come back silently
  * different. */
-static void test_random_damage(void **state) {
+TEST(random_damage) {
 #ifdef SANITIZED
     const int rounds = 150;
 #else
@@ -572,7 +572,7 @@ static size_t find_sealed(const char *bytes, size_t n, sealed *found, size_t mos
 }
 
 /* Metadata that says something else: an error, or rows that pass every check. */
-static void test_sealed_damage(void **state) {
+TEST(sealed_damage) {
     (void)state;
 #ifdef SANITIZED
     const int rounds = 150;
@@ -613,14 +613,4 @@ static void test_sealed_damage(void **state) {
     free(copy);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_links),         cmocka_unit_test(test_storage),
-        cmocka_unit_test(test_zstd_frames),   cmocka_unit_test(test_shapes_and_values),
-        cmocka_unit_test(test_missing),       cmocka_unit_test(test_other_producers),
-        cmocka_unit_test(test_not_a_shard),   cmocka_unit_test(test_deadline),
-        cmocka_unit_test(test_taken_over),    cmocka_unit_test(test_no_plugins),
-        cmocka_unit_test(test_random_damage), cmocka_unit_test(test_sealed_damage),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+RUN_TESTS(setup, teardown)

@@ -15,7 +15,7 @@ static ckvc_table *new_table(void) {
     return t;
 }
 
-static void states_are_the_tables(void **state) {
+TEST(states_are_the_tables) {
     ckvc_table *t = new_table();
     const struct side head = side_of_table(t, CKVC_SIDE_HEAD),
                       gate = side_of_table(t, CKVC_SIDE_GATE);
@@ -43,7 +43,7 @@ static void states_are_the_tables(void **state) {
     ckvc_table_free(t);
 }
 
-static void neutral_and_safest(void **state) {
+TEST(neutral_and_safest) {
     ckvc_table *t = new_table();
     const struct side head = side_of_table(t, CKVC_SIDE_HEAD),
                       gate = side_of_table(t, CKVC_SIDE_GATE);
@@ -58,7 +58,7 @@ static void neutral_and_safest(void **state) {
     ckvc_table_free(t);
 }
 
-static void kinds_are_whole(void **state) {
+TEST(kinds_are_whole) {
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         const side_kind *k = side_kind_of((ckvc_side)i);
         assert_true(k->entry && k->entries && k->grid_option && k->grid_text && k->start_name);
@@ -73,11 +73,4 @@ static void kinds_are_whole(void **state) {
     assert_string_equal(ckvc_side_name(CKVC_SIDE_GATE), "gate");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(states_are_the_tables),
-        cmocka_unit_test(neutral_and_safest),
-        cmocka_unit_test(kinds_are_whole),
-    };
-    return cmocka_run_group_tests_name("side", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

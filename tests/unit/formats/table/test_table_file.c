@@ -177,7 +177,7 @@ static void round_trip(table_file *t) {
     table_file_free(r);
 }
 
-static void test_round_trip(void **state) {
+TEST(round_trip) {
     round_trip(sample());
     round_trip(sample_with_shares());
     round_trip(sample_with_theta());
@@ -197,7 +197,7 @@ static void test_round_trip(void **state) {
 
 /* What META says of alpha and the kept window is what SHAPE says, or is not written, and not read.
  */
-static void test_rule(void **state) {
+TEST(rule) {
     table_file *t = sample();
     ckvc_err err = {0};
     for (int i = 0; i < 2; i++) {
@@ -222,7 +222,7 @@ static void test_rule(void **state) {
 }
 
 /* A probe's table says so twice, in the header and in META, and is read whole. */
-static void test_operators(void **state) {
+TEST(operators) {
     char first_id[CKVC_SHA256_HEX] = "";
     for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
         table_file *t = sample();
@@ -289,7 +289,7 @@ static table_file *one_layer(void) {
 /* Every version reads these files; and writes the same sections. Packed sections depend on zstd's
  * version, so of the file with evidence only the content id is compared. CKVC_UPDATE_GOLDEN=1 makes
  * new ones: only with a new format. */
-static void test_golden_files(void **state) {
+TEST(golden_files) {
     static const struct {
         const char *path;
         table_file *(*make)(void);
@@ -319,7 +319,7 @@ static void test_golden_files(void **state) {
     free(golden);
 }
 
-static void test_content_id(void **state) {
+TEST(content_id) {
     table_file *t = sample();
     write_table(t, path);
     char id[CKVC_SHA256_HEX];
@@ -337,7 +337,7 @@ static void test_content_id(void **state) {
     table_file_free(t);
 }
 
-static void test_without_evidence(void **state) {
+TEST(without_evidence) {
     table_file *t = table_file_around(ckvc_table_create(2, 1, 1, 1, 1, 1, 1),
                                       false); /* one bin: both edge sections are empty */
     t->table->window = 1;
@@ -358,7 +358,7 @@ static void test_without_evidence(void **state) {
     table_file_free(t);
 }
 
-static void test_describe(void **state) {
+TEST(describe) {
     table_file *t = sample();
     write_table(t, path);
     json_t *cells = table_file_describe(t, true), *d = table_file_describe(t, false);
@@ -380,7 +380,7 @@ static void test_describe(void **state) {
     table_file_free(t);
 }
 
-static void test_describe_shares(void **state) {
+TEST(describe_shares) {
     table_file *t = sample_with_shares();
     json_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
     json_auto_t *want = json_loads(
@@ -407,7 +407,7 @@ static void test_describe_shares(void **state) {
     table_file_free(t);
 }
 
-static void test_describe_learned(void **state) {
+TEST(describe_learned) {
     table_file *t = sample_with_theta();
     json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true),
                 *mass = json_loads("[[0.75, 0.25]]", 0, NULL);
@@ -422,7 +422,7 @@ static void test_describe_learned(void **state) {
     table_file_free(t);
 }
 
-static void test_refuses_to_write(void **state) {
+TEST(refuses_to_write) {
     table_file *t = sample();
     ckvc_err err = {0};
     write_table(t, path);
@@ -456,7 +456,7 @@ static void refuse(const char *what, const uint8_t *bytes, size_t size, const ch
     }
 }
 
-static void test_every_byte_flipped(void **state) {
+TEST(every_byte_flipped) {
     table_file *t = sample();
     write_table(t, path);
     size_t size;
@@ -480,7 +480,7 @@ static void test_every_byte_flipped(void **state) {
     table_file_free(t);
 }
 
-static void test_every_length(void **state) {
+TEST(every_length) {
     table_file *t = sample();
     write_table(t, path);
     size_t size;
@@ -639,7 +639,7 @@ static void accept_kit(kit *k) {
     kit_free(k);
 }
 
-static void test_kit_is_sound(void **state) {
+TEST(kit_is_sound) {
     kit *k = take_apart();
     size_t size, n;
     uint8_t *file = assemble(k, &size, 0), *bytes = slurp(path, &n);
@@ -649,7 +649,7 @@ static void test_kit_is_sound(void **state) {
     accept_kit(k);
 }
 
-static void test_accepted(void **state) {
+TEST(accepted) {
     /* Unknown optional sections, raw or packed, a newer minor and unknown compatible flags are
      * skipped. */
     kit *k = take_apart();
@@ -680,7 +680,7 @@ static void test_accepted(void **state) {
     accept_kit(k);
 }
 
-static void test_header_refusals(void **state) {
+TEST(header_refusals) {
     static const struct {
         int at, bytes;
         uint64_t value;
@@ -723,7 +723,7 @@ static void test_header_refusals(void **state) {
     refuse_kit(k, KEEP_HEADER_CRC, "byte 124: CRC-32 of the header");
 }
 
-static void test_entry_refusals(void **state) {
+TEST(entry_refusals) {
     static const struct {
         const char *section;
         int at, bytes;
@@ -782,7 +782,7 @@ static void test_entry_refusals(void **state) {
     }
 }
 
-static void test_layout_refusals(void **state) {
+TEST(layout_refusals) {
     kit *k = take_apart();
     k->filler = 0x20;
     refuse_kit(k, 0, "padding before section");
@@ -822,7 +822,7 @@ static void refuse_value(kit *k, const char *section, size_t index, double value
     refuse_kit(k, 0, message);
 }
 
-static void test_value_refusals(void **state) {
+TEST(value_refusals) {
     kit *longer = take_apart();
     uint8_t ten[40] = {0};
     memcpy(ten, part_of(longer, "SHAPE")->stored, 32);
@@ -872,7 +872,7 @@ static void test_value_refusals(void **state) {
 }
 
 /* Of a table with shares. */
-static void test_share_refusals(void **state) {
+TEST(share_refusals) {
     static const struct {
         const char *section;
         size_t index;
@@ -934,7 +934,7 @@ static void test_share_refusals(void **state) {
 }
 
 /* Of a table with a learned score. */
-static void test_learned_refusals(void **state) {
+TEST(learned_refusals) {
     static const struct {
         const char *section;
         size_t index;
@@ -996,7 +996,7 @@ static void test_learned_refusals(void **state) {
     refuse_kit(k, 0, "section MASS: codec 1");
 }
 
-static void test_json_refusals(void **state) {
+TEST(json_refusals) {
     static const struct {
         const char *section, *text, *message;
     } cases[] = {
@@ -1054,7 +1054,7 @@ static void repack(part *p, const void *raw, size_t size, int content_size, int 
     ckvc_put_u16(p->entry + CKVT_ENTRY_CODEC, CKVT_ZSTD);
 }
 
-static void test_zstd_refusals(void **state) {
+TEST(zstd_refusals) {
     uint8_t raw[12 * 8];
     kit *k = take_apart();
     part *p = part_of(k, "QHEAD");
@@ -1149,7 +1149,7 @@ static void test_zstd_refusals(void **state) {
     free(zeros);
 }
 
-static void test_not_files(void **state) {
+TEST(not_files) {
     ckvc_err err = {0};
     table_file *t = NULL;
     ckvc_table *p = NULL;
@@ -1168,20 +1168,4 @@ static void test_not_files(void **state) {
                      -1); /* a message buffer too small for the name */
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),       cmocka_unit_test(test_rule),
-        cmocka_unit_test(test_operators),        cmocka_unit_test(test_golden_files),
-        cmocka_unit_test(test_content_id),       cmocka_unit_test(test_without_evidence),
-        cmocka_unit_test(test_describe),         cmocka_unit_test(test_describe_shares),
-        cmocka_unit_test(test_refuses_to_write), cmocka_unit_test(test_describe_learned),
-        cmocka_unit_test(test_learned_refusals), cmocka_unit_test(test_every_byte_flipped),
-        cmocka_unit_test(test_every_length),     cmocka_unit_test(test_kit_is_sound),
-        cmocka_unit_test(test_accepted),         cmocka_unit_test(test_header_refusals),
-        cmocka_unit_test(test_entry_refusals),   cmocka_unit_test(test_layout_refusals),
-        cmocka_unit_test(test_value_refusals),   cmocka_unit_test(test_json_refusals),
-        cmocka_unit_test(test_share_refusals),   cmocka_unit_test(test_zstd_refusals),
-        cmocka_unit_test(test_not_files),
-    };
-    return cmocka_run_group_tests_name("table_file", tests, setup, temp_folder_remove);
-}
+RUN_TESTS(setup, temp_folder_remove)

@@ -138,7 +138,7 @@ static void put_model(model_options o) {
     ckvc_buffer_fini(&b);
 }
 
-static void sentencepiece_rules(void **state) {
+TEST(sentencepiece_rules) {
     put_model(usual);
     encodes_to("ab ab", 5, true, 3,
                (const int32_t[]){1, 8, 8}); /* BOS without a config, as LlamaTokenizer */
@@ -169,7 +169,7 @@ static void sentencepiece_rules(void **state) {
     encodes_to(" ab", 3, false, 1, (const int32_t[]){8});
 }
 
-static void sentencepiece_config(void **state) {
+TEST(sentencepiece_config) {
     put_model(usual);
     put_text("tokenizer_config.json",
              "{\"tokenizer_class\":\"InternLM2Tokenizer\",\"add_bos_token\":false}");
@@ -207,7 +207,7 @@ static void sentencepiece_config(void **state) {
     refuses("\"<pad>\" is not in added_tokens_decoder");
 }
 
-static void sentencepiece_refused(void **state) {
+TEST(sentencepiece_refused) {
     const struct {
         model_options o;
         const char *said;
@@ -288,7 +288,7 @@ static void put_ranks(const char *more) {
     ckvc_buffer_fini(&b);
 }
 
-static void tiktoken_rules(void **state) {
+TEST(tiktoken_rules) {
     put_text("tokenizer_config.json", LLAMA3_CONFIG);
     put_ranks("YmM= 256\nYWI= 257\nYWJj 258\nIGE= 259\n"); /* bc, ab, abc, " a" */
     encodes_to("abc", 3, true, 2,
@@ -300,7 +300,7 @@ static void tiktoken_rules(void **state) {
     decodes_to(259, " a");
 }
 
-static void tiktoken_refused(void **state) {
+TEST(tiktoken_refused) {
     put_ranks("");
     refuses("names no special tokens");
     put_text("tokenizer_config.json", "{\"added_tokens_decoder\":{}}");
@@ -339,7 +339,7 @@ static void tiktoken_refused(void **state) {
     "\"added_tokens_decoder\":{"                                                                   \
     "\"9\":{\"content\":\"<|im_start|>\",\"special\":true,\"normalized\":false}}}"
 
-static void vocab_merges_rules(void **state) {
+TEST(vocab_merges_rules) {
     put_text("tokenizer_config.json", QWEN2_CONFIG);
     put_text("vocab.json",
              "{\"a\":0,\"b\":1,\"ab\":2,\"\xC3\x83\":3,\"\xC2\xA9\":4,\"1\":5,\"11\":6}");
@@ -352,7 +352,7 @@ static void vocab_merges_rules(void **state) {
 
 /* Canonical order with marks of Unicode 1 and of Unicode 14: the reference implementation's tables
  * end at Unicode 9. */
-static void nfc_as_the_reference_has_it(void **state) {
+TEST(nfc_as_the_reference_has_it) {
     put_text("tokenizer_config.json", QWEN2_CONFIG);
     put_text("vocab.json", "{\"a\":0,\"\xC3\x83\":3,\"\xC2\xA9\":4}"); /* the two bytes of U+00E9;
                                                                      other bytes have no piece */
@@ -368,7 +368,7 @@ static void nfc_as_the_reference_has_it(void **state) {
                (const int32_t[]){0, 0, 3, 4, 0, 3, 4, 0, 3, 4});
 }
 
-static void vocab_merges_refused(void **state) {
+TEST(vocab_merges_refused) {
     put_text("vocab.json", "{\"a\":0,\"b\":1,\"ab\":2}");
     tokenizer *none;
     ckvc_err missing;
@@ -404,7 +404,7 @@ static void vocab_merges_refused(void **state) {
 }
 
 /* ---- the front door ---- */
-static void picks_in_order(void **state) {
+TEST(picks_in_order) {
     tokenizer *t;
     ckvc_err err;
     assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_E_NOINPUT);
@@ -454,7 +454,7 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds) 
     assert_true(read < rounds); /* damage is noticed at least sometimes */
 }
 
-static void damaged_files(void **state) {
+TEST(damaged_files) {
     ckvc_buffer b = small_model(usual);
     damage("tokenizer.model", b.data, b.size, 2000);
     ckvc_buffer_fini(&b);
@@ -527,7 +527,7 @@ static void check_vectors(const char *vectors, const char *name) {
     tokenizer_free(t);
 }
 
-static void published_vectors(void **state) {
+TEST(published_vectors) {
     static const struct {
         const char *name, *dir, *files[4]; /* pairs: name there, name in a model directory */
     } sets[] = {
@@ -565,18 +565,6 @@ static void published_vectors(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(sentencepiece_rules, clear_before),
-        cmocka_unit_test_setup(sentencepiece_config, clear_before),
-        cmocka_unit_test_setup(sentencepiece_refused, clear_before),
-        cmocka_unit_test_setup(tiktoken_rules, clear_before),
-        cmocka_unit_test_setup(tiktoken_refused, clear_before),
-        cmocka_unit_test_setup(vocab_merges_rules, clear_before),
-        cmocka_unit_test_setup(nfc_as_the_reference_has_it, clear_before),
-        cmocka_unit_test_setup(vocab_merges_refused, clear_before),
-        cmocka_unit_test_setup(picks_in_order, clear_before),
-        cmocka_unit_test_setup(damaged_files, clear_before),
-        cmocka_unit_test_setup(published_vectors, clear_before),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
+    before_each = clear_before;
+    return unit_run(temp_folder_make, temp_folder_remove);
 }

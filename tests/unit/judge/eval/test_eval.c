@@ -208,9 +208,9 @@ static void is_what_one_sequence_gives(bool unseen) {
     assert_int_equal(n, N_ITEMS * N_WAYS);
 }
 
-static void seen(void **state) { is_what_one_sequence_gives(false); }
+TEST(seen) { is_what_one_sequence_gives(false); }
 
-static void unseen(void **state) { is_what_one_sequence_gives(true); }
+TEST(unseen) { is_what_one_sequence_gives(true); }
 
 static ckvc_status take(void *ctx, const void *lines, size_t size, ckvc_err *err) {
     (void)err;
@@ -219,7 +219,7 @@ static ckvc_status take(void *ctx, const void *lines, size_t size, ckvc_err *err
 }
 
 /* Memory does not grow with the items: lines that somebody keeps are held by nobody else. */
-static void kept_lines_are_let_go(void **state) {
+TEST(kept_lines_are_let_go) {
     CKVC_AUTO(eval_items_free_at) eval_items *items = items_of(false);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0}, whole = {0}, kept = {0};
     eval_options o = options_of(items, false, 2);
@@ -235,7 +235,7 @@ static void kept_lines_are_let_go(void **state) {
 }
 
 /* Seen or not, the model reads the same tokens. */
-static void splits_at_the_question(void **state) {
+TEST(splits_at_the_question) {
     CKVC_AUTO(eval_items_free_at) eval_items *whole = items_of(false);
     CKVC_AUTO(eval_items_free_at) eval_items *split = items_of(true);
     for (int i = 0; i < N_ITEMS; i++) {
@@ -260,7 +260,7 @@ static void splits_at_the_question(void **state) {
 
 /* What is too long is cut in the middle, unless it was made for a length; where nothing is left to
  * prefill it is refused. */
-static void fits_the_context(void **state) {
+TEST(fits_the_context) {
     const model_shape *shape = model_get_shape(m);
     const size_t context = (size_t)model_shape_context(shape), size = 12 * context;
     char *text = ckvc_alloc(size + 1, 1);
@@ -307,13 +307,4 @@ static void fits_the_context(void **state) {
     free(text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(seen),
-        cmocka_unit_test(unseen),
-        cmocka_unit_test(kept_lines_are_let_go),
-        cmocka_unit_test(splits_at_the_question),
-        cmocka_unit_test(fits_the_context),
-    };
-    return cmocka_run_group_tests(tests, open_all, close_all);
-}
+RUN_TESTS(open_all, close_all)

@@ -31,7 +31,7 @@ static void about(int count, double share) {
     assert_true(fabs(count - share * N) <= 5 * sqrt(N * share * (1 - share)));
 }
 
-static void nucleus(void **state) {
+TEST(nucleus) {
     int count[V];
     draw(&(token_choice){.temperature = 1, .top_p = 1}, count);
     for (int i = 0; i < V; i++) { about(count[i], p[i]); }
@@ -49,7 +49,4 @@ static void nucleus(void **state) {
     for (int i = 0; i < V; i++) { about(count[i], p[i] * p[i] / sum); }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(nucleus)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

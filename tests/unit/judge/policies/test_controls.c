@@ -17,7 +17,7 @@ static ckvc_table *table_of(const int weight[8], const int tau[16]) {
     return t;
 }
 
-static void test_controls(void **state) {
+TEST(controls) {
     static const int weight[8] = {0, 28, 8, 7, 3, 3, 20, 9};
     /* [layer][cell][budget]: cells of (0, 0) are 0, 1, 20, 19; of (0, 1) 3, 3, 4, 4; of (1, 0) 5,
      * 5, 5, 6; of (1, 1) 20 all */
@@ -59,7 +59,7 @@ static void test_controls(void **state) {
     ckvc_table_free(t);
 }
 
-static void test_names(void **state) {
+TEST(names) {
     for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
         assert_int_equal(score_kind_named(score_kind_name((score_kind)kind)), kind);
     }
@@ -68,10 +68,4 @@ static void test_names(void **state) {
                  score_is_reference(SCORE_IDENTITY));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_controls),
-        cmocka_unit_test(test_names),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -87,7 +87,7 @@ static double mean_of(const made_up *m, int w, int t) {
     return sum / (w * GROUP);
 }
 
-static void test_snapkv(void **state) {
+TEST(snapkv) {
     static made_up m;
     double s[T], want[T] = {0};
     make(&m);
@@ -104,7 +104,7 @@ static void test_snapkv(void **state) {
     forced(s, 0, T);
 }
 
-static void test_cake(void **state) {
+TEST(cake) {
     enum { W = 8, PAST = T - W };
     static made_up m;
     double s[T], each[PAST] = {0}, want[T] = {0}, entropy = 0, variance = 0, got[2] = {0};
@@ -132,7 +132,7 @@ static void test_cake(void **state) {
     near(got, (const double[]){entropy, variance}, 0, 2);
 }
 
-static void test_h2o_and_tova(void **state) {
+TEST(h2o_and_tova) {
     static made_up m;
     double s[T], want[T];
     make(&m);
@@ -149,7 +149,7 @@ static void test_h2o_and_tova(void **state) {
     forced(s, T - 1, T);
 }
 
-static void test_keydiff(void **state) {
+TEST(keydiff) {
     static made_up m;
     double s[T], want[T], anchor[D] = {0};
     make(&m);
@@ -180,7 +180,7 @@ static void rotate(const made_up *m, double p, const double *x, double *y) {
     }
 }
 
-static void test_expected(void **state) {
+TEST(expected) {
     enum { SINKS = 4, AHEAD = 512, N = T - SINKS };
     static made_up m;
     static double x[N][D];
@@ -245,7 +245,7 @@ static void test_expected(void **state) {
 }
 
 /* Equal scores are one, and know what the prefill has to show. */
-static void test_shared(void **state) {
+TEST(shared) {
     head_scores h = {0};
     const head_score kvzip = policy_rule_of(SCORE_KVZIP)->score,
                      snapkv = policy_rule_of(SCORE_SNAPKV)->score;
@@ -262,11 +262,4 @@ static void test_shared(void **state) {
     head_scores_fini(&h);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_snapkv),       cmocka_unit_test(test_cake),
-        cmocka_unit_test(test_h2o_and_tova), cmocka_unit_test(test_keydiff),
-        cmocka_unit_test(test_expected),     cmocka_unit_test(test_shared),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

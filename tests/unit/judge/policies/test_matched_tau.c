@@ -18,7 +18,7 @@ static double kept(double u[UNITS][T], double tau, uint32_t most) {
 }
 
 /* Utilities of mean 1 or so; some lie on a threshold. */
-static void test_nearest(void **state) {
+TEST(nearest) {
     static double u[UNITS][T];
     ckvc_rng rng;
     ckvc_rng_init(&rng, 11, 1, 1);
@@ -50,7 +50,4 @@ static void test_nearest(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nearest)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

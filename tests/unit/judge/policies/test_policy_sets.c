@@ -159,7 +159,7 @@ static uint32_t apart(const policy_kept *kept, uint32_t l, uint32_t g, const jso
     return other;
 }
 
-static void test_golden_sets(void **state) {
+TEST(golden_sets) {
     rig r = open_rig();
     settle(&r);
     uint32_t others = 0;
@@ -203,7 +203,7 @@ static bool holds(const policy_kept *kept, uint32_t l, uint32_t g, uint32_t t) {
 
 /* Beside a table with shares: the same capacities under other scores, as many by one threshold,
  * what begins every set. */
-static void test_counterparts(void **state) {
+TEST(counterparts) {
     rig r = open_rig();
     settle(&r);
     for (int layers = 0; layers < 2; layers++) {
@@ -266,7 +266,7 @@ static void test_counterparts(void **state) {
 }
 
 /* Every reference at its own allotment: how many entries, and what comes before all else. */
-static void test_references(void **state) {
+TEST(references) {
     rig r = open_rig();
     settle(&r);
     CKVC_AUTO(table_file_free_at)
@@ -348,7 +348,7 @@ static void expect_refused(const rig *r, const policy_choice *choice, ckvc_statu
     if (!strstr(err.text, text)) { fail_msg("'%s' does not say '%s'", err.text, text); }
 }
 
-static void test_refusals(void **state) {
+TEST(refusals) {
     rig r = open_rig();
     settle(&r);
     CKVC_AUTO(table_file_free_at)
@@ -503,7 +503,7 @@ static void check_learned(uint32_t version) {
     close_rig(&r);
 }
 
-static void test_learned(void **state) {
+TEST(learned) {
     check_learned(CKVC_FEATURES_1);
     check_learned(CKVC_FEATURES_2);
 }
@@ -521,7 +521,7 @@ static double beyond(score_kind kind, uint32_t n_layers, uint32_t T, uint32_t B)
 }
 
 /* policy_sets_beyond: never more, and not much less. */
-static void beyond_the_budget(void **state) {
+TEST(beyond_the_budget) {
     for (uint32_t n_layers = 2; n_layers <= 100; n_layers += n_layers < 10 ? 1 : 9) {
         double most = 0;
         static const uint32_t lengths[] = {21, 60, 120, 1001};
@@ -537,11 +537,4 @@ static void beyond_the_budget(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_sets), cmocka_unit_test(test_counterparts),
-        cmocka_unit_test(test_references),  cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_learned),     cmocka_unit_test(beyond_the_budget),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -211,22 +211,11 @@ static void compare_model(const char *golden) {
     close_rig(&r);
 }
 
-static void test_4_layers(void **state) {
-    compare_model("tests/golden/policies/ckvc-tiny-4l.json");
-}
+TEST(4_layers) { compare_model("tests/golden/policies/ckvc-tiny-4l.json"); }
 
-static void test_8_layers(void **state) {
-    compare_model("tests/golden/policies/ckvc-tiny-8l.json");
-}
+TEST(8_layers) { compare_model("tests/golden/policies/ckvc-tiny-8l.json"); }
 
 /* Random weights, biases on queries, keys and values. */
-static void test_qwen2(void **state) { compare_model("tests/golden/policies/qwen2.json"); }
+TEST(qwen2) { compare_model("tests/golden/policies/qwen2.json"); }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_4_layers),
-        cmocka_unit_test(test_8_layers),
-        cmocka_unit_test(test_qwen2),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

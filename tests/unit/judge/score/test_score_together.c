@@ -79,7 +79,7 @@ static void score(size_t memory, bool measures, scored *out) {
     bench_close(&b);
 }
 
-static void same_lines(void **state) {
+TEST(same_lines) {
     for (int measures = 0; measures < 2; measures++) {
         CKVC_AUTO(scored_fini) scored alone = {0}, together = {0};
         score((size_t)1 << 32, measures, &alone);
@@ -94,7 +94,4 @@ static void same_lines(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_lines)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

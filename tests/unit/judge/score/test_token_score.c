@@ -146,11 +146,11 @@ static void one_vocabulary(uint64_t seed) {
     token_spec_free(spec);
 }
 
-static void equals_the_plain_rule(void **state) {
+TEST(equals_the_plain_rule) {
     for (uint64_t seed = 0; seed < 60; seed++) { one_vocabulary(seed); }
 }
 
-static void unknown_characters_become_bytes_after_merging(void **state) {
+TEST(unknown_characters_become_bytes_after_merging) {
     token_spec *spec = new_spec(300);
     spec->byte_fallback = true;
     add(spec, "<unk>", 5, TOKEN_PIECE_RESERVED, 0);
@@ -175,7 +175,7 @@ static void unknown_characters_become_bytes_after_merging(void **state) {
     tokenizer_free(t);
 }
 
-static void refuses_bad_scores_and_pieces(void **state) {
+TEST(refuses_bad_scores_and_pieces) {
     for (int i = 0; i < 3; i++) {
         token_spec *spec = new_spec(4);
         char longest[2000];
@@ -192,11 +192,4 @@ static void refuses_bad_scores_and_pieces(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(equals_the_plain_rule),
-        cmocka_unit_test(unknown_characters_become_bytes_after_merging),
-        cmocka_unit_test(refuses_bad_scores_and_pieces),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -19,7 +19,7 @@ static bool among(const char *word, char *const *list, size_t n) {
     return false;
 }
 
-static void variables_are_followed(void **state) {
+TEST(variables_are_followed) {
     CKVC_AUTO(task_items_fini) task_items list = make_items("variable-tracking", 600, 20);
     for (size_t i = 0; i < list.n; i++) {
         const task_item *item = &list.items[i];
@@ -59,7 +59,7 @@ static size_t add_tally(tally *list, size_t n, const char *word) {
     return n;
 }
 
-static void common_words_are_common(void **state) {
+TEST(common_words_are_common) {
     static const struct {
         uint32_t length;
         size_t answers, often, seldom;
@@ -93,7 +93,7 @@ static int by_times(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-static void frequent_words_are_frequent(void **state) {
+TEST(frequent_words_are_frequent) {
     static tally words[2000];
     const uint32_t short_length = 140; /* where the fourth would stand as often as the fifth */
     const task_options options = {
@@ -120,7 +120,7 @@ static void frequent_words_are_frequent(void **state) {
     }
 }
 
-static void pairs_are_an_object(void **state) {
+TEST(pairs_are_an_object) {
     CKVC_AUTO(task_items_fini) task_items list = make_items("kv-retrieval", 3000, 2);
     assert_int_equal(list.n, 10);
     for (size_t i = 0; i < list.n; i++) {
@@ -144,7 +144,7 @@ static void pairs_are_an_object(void **state) {
     }
 }
 
-static void lines_differ(void **state) {
+TEST(lines_differ) {
     CKVC_AUTO(task_items_fini) task_items list = make_items("lines", 3000, 2);
     static tally names[1000];
     for (size_t i = 0; i < list.n; i++) {
@@ -165,7 +165,7 @@ static void lines_differ(void **state) {
     }
 }
 
-static void copies_stand_in_the_text(void **state) {
+TEST(copies_stand_in_the_text) {
     CKVC_AUTO(task_items_fini) task_items list = make_items("copy,repeat", 900, 3);
     assert_int_equal(list.n, 30);
     for (size_t i = 0; i < list.n; i++) {
@@ -191,7 +191,7 @@ static void copies_stand_in_the_text(void **state) {
 }
 
 /* A thing has one label wherever it stands, and that asked for has the answer. */
-static void labels_are_learnt_from_others(void **state) {
+TEST(labels_are_learnt_from_others) {
     CKVC_AUTO(task_items_fini) task_items list = make_items("few-shot", 400, 40);
     static tally known[100];
     size_t n = 0;
@@ -222,7 +222,7 @@ static void labels_are_learnt_from_others(void **state) {
 }
 
 /* A length that is too short for one item of a task is left out for all of them. */
-static void too_short_for_one_is_for_all(void **state) {
+TEST(too_short_for_one_is_for_all) {
     size_t some = 0;
     for (uint32_t length = 220; length < 250; length += 3) {
         const uint32_t lengths[] = {length, 600};
@@ -239,16 +239,4 @@ static void too_short_for_one_is_for_all(void **state) {
     assert_true(some > 0 && some < 10);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(variables_are_followed),
-        cmocka_unit_test(common_words_are_common),
-        cmocka_unit_test(frequent_words_are_frequent),
-        cmocka_unit_test(pairs_are_an_object),
-        cmocka_unit_test(lines_differ),
-        cmocka_unit_test(copies_stand_in_the_text),
-        cmocka_unit_test(labels_are_learnt_from_others),
-        cmocka_unit_test(too_short_for_one_is_for_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

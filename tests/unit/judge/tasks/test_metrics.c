@@ -18,7 +18,7 @@ static size_t texts(const json_t *list, const char **out) {
     return n;
 }
 
-static void scores_are_the_originals(void **state) {
+TEST(scores_are_the_originals) {
     json_auto_t *cases = golden_read("tests/golden/tasks/metrics.json");
     size_t seen[TASK_METRIC_COUNT] = {0}, i;
     json_t *c;
@@ -38,7 +38,7 @@ static void scores_are_the_originals(void **state) {
     for (int m = 0; m < TASK_METRIC_COUNT; m++) { assert_true(seen[m] >= 5); }
 }
 
-static void first_line_alone(void **state) {
+TEST(first_line_alone) {
     char right[] = "right", *answers[] = {right};
     const task_item item = {
         .answers = answers, .n_answers = 1, .metric = TASK_MATCH_PART, .first_line = true};
@@ -46,10 +46,4 @@ static void first_line_alone(void **state) {
     assert_true(task_score(&item, "wrong\nright") == 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scores_are_the_originals),
-        cmocka_unit_test(first_line_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -5,7 +5,7 @@
 #include "tests/unit/judge/tasks/task_fixture.h"
 #include "tests/unit/temp_folder.h"
 
-static void needle_lies_at_its_depth(void **state) {
+TEST(needle_lies_at_its_depth) {
     const double depths[] = {0, 0.1, 0.5, 0.9, 1};
     const uint32_t lengths[] = {256, 1024, 4096};
     const task_options options = {.seed = 3,
@@ -31,7 +31,7 @@ static void needle_lies_at_its_depth(void **state) {
     }
 }
 
-static void prompts_hit_their_length(void **state) {
+TEST(prompts_hit_their_length) {
     for (uint32_t length = 300; length < 20000; length = length * 3 + 1) {
         CKVC_AUTO(task_items_fini) task_items list = make_items("all", length, 2);
         for (size_t i = 0; i < list.n; i++) {
@@ -43,7 +43,7 @@ static void prompts_hit_their_length(void **state) {
     }
 }
 
-static void items_depend_on_seed_and_id_alone(void **state) {
+TEST(items_depend_on_seed_and_id_alone) {
     CKVC_AUTO(task_items_fini) task_items all = make_items("all", 700, 3);
     CKVC_AUTO(task_items_fini) task_items one = make_items("niah-multikey-2", 700, 2);
     size_t found = 0;
@@ -64,7 +64,7 @@ static void items_depend_on_seed_and_id_alone(void **state) {
 }
 
 /* Each answer once in the context, the keys asked for in the question, the answer not in it. */
-static void answers_follow_from_the_context(void **state) {
+TEST(answers_follow_from_the_context) {
     static const struct {
         const char *task;
         size_t answers;
@@ -99,7 +99,7 @@ static void answers_follow_from_the_context(void **state) {
 }
 
 /* niah-multikey-2, -3: the context is lines of one form, whose keys and values all differ. */
-static void distractors_differ(void **state) {
+TEST(distractors_differ) {
     CKVC_AUTO(task_items_fini) task_items words = make_items("niah-multikey-2", 2000, 2);
     for (size_t i = 0; i < words.n; i++) {
         const task_item *item = &words.items[i];
@@ -133,7 +133,7 @@ static void distractors_differ(void **state) {
     }
 }
 
-static void haystacks_of_a_file(void **state) {
+TEST(haystacks_of_a_file) {
     const char *path =
         put_text("hay.txt", "One  two three. Four\nfive six! Is that\n\nall 3.5 of it? Yes.");
     const uint32_t length = 200;
@@ -151,7 +151,7 @@ static void haystacks_of_a_file(void **state) {
     }
 }
 
-static void refusals(void **state) {
+TEST(refusals) {
     uint32_t length = 20;
     task_options options = {
         .lengths = &length, .n_lengths = 1, .count = 1, .count_tokens = count_words};
@@ -179,15 +179,4 @@ static void refusals(void **state) {
     task_items_fini(&list);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(needle_lies_at_its_depth),
-        cmocka_unit_test(prompts_hit_their_length),
-        cmocka_unit_test(items_depend_on_seed_and_id_alone),
-        cmocka_unit_test(answers_follow_from_the_context),
-        cmocka_unit_test(distractors_differ),
-        cmocka_unit_test(haystacks_of_a_file),
-        cmocka_unit_test(refusals),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -20,7 +20,7 @@ static const char squad[] =
     "{\"question\":\"What sleeps?\",\"answers\":[{\"text\":\"cat\"}]}]},"
     "{\"context\":\"A dog barks.\",\"qas\":[]},{\"context\":\"A dog barks.\",\"qas\":[]}]}]}";
 
-static void squad_has_the_question_s_paragraph(void **state) {
+TEST(squad_has_the_question_s_paragraph) {
     const char *path = put_text("squad.json", squad);
     const uint32_t lengths[] = {45, 62, 400};
     const task_options options = {.lengths = lengths,
@@ -56,7 +56,7 @@ static const char hotpot[] =
     "{\"question\":\"When?\",\"answer\":\"noon\",\"context\":[[\"Two\",[\"Bob "
     "hums.\"]],[\"Three\",[\"At noon.\"]]]}]";
 
-static void hotpot_has_all_of_its_documents(void **state) {
+TEST(hotpot_has_all_of_its_documents) {
     const char *paths[] = {put_text("squad.json", squad), put_text("hotpot.json", hotpot)};
     const uint32_t length = 300;
     const task_options options = {.lengths = &length,
@@ -83,7 +83,7 @@ static const char prompts[] =
     "{\"trec\":\"Kinds. {context}\\n{input}\",\"multi_news\":\"Sum up.\\n{context}\\nNow.\","
     "\"samsum\":\"no context\",\"qasper\":\"{context} {x}\",\"lcc\":\"{context}\"}";
 
-static void longbench_fills_its_prompt(void **state) {
+TEST(longbench_fills_its_prompt) {
     put_text("dataset2prompt.json", prompts);
     put_text(
         "trec.jsonl",
@@ -114,7 +114,7 @@ static void longbench_fills_its_prompt(void **state) {
     assert_string_equal(cut->prompt + cut->question_at - 4, " 8 9\nQ: where");
 }
 
-static void longbench_as_published(void **state) {
+TEST(longbench_as_published) {
     const char *shared = getenv("CKVC_SHARED");
     char there[512];
     snprintf(there, sizeof there, "%s/data/text/longbench/multi_news.jsonl",
@@ -154,7 +154,7 @@ static const task_options one_item = {.lengths = &hundred,
                                       .count_tokens = count_words};
 
 /* What a score would take minutes over is refused with its line; what it would not is taken. */
-static void long_answers(void **state) {
+TEST(long_answers) {
     static const struct {
         const char *task;
         int bytes;
@@ -185,7 +185,7 @@ static void long_answers(void **state) {
 }
 
 /* What is wrong is said with file, line, what was there and what is wanted. */
-static void refusals(void **state) {
+TEST(refusals) {
     static const struct {
         const char *task, *file, *text, *says;
         ckvc_status status;
@@ -247,7 +247,7 @@ static void refusals(void **state) {
 }
 
 /* Where nothing is left to ask there is no list without items; what the options name is there. */
-static void nothing_left(void **state) {
+TEST(nothing_left) {
     const char *squad_path = put_text("squad.json", squad), *absent = in_temp_folder("absent");
     const char *empty = in_temp_folder("empty"),
                *twice[] = {squad_path, put_text("again.json", squad)};
@@ -288,15 +288,4 @@ static void nothing_left(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(squad_has_the_question_s_paragraph),
-        cmocka_unit_test(hotpot_has_all_of_its_documents),
-        cmocka_unit_test(longbench_fills_its_prompt),
-        cmocka_unit_test(longbench_as_published),
-        cmocka_unit_test(long_answers),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(nothing_left),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -98,7 +98,7 @@ static void measure(backend *be, const rows_case *c, size_t n_q, size_t n_k, siz
     be->ops->buf_free(be, q), be->ops->buf_free(be, k), be->ops->buf_free(be, own);
 }
 
-static void rows(void **state) {
+TEST(rows) {
     static const struct {
         int32_t n_heads, n_kv, d, window;
         int64_t n_prompt, n_rows;
@@ -152,7 +152,7 @@ static void rows(void **state) {
 
 /* All that is left has a weight that a float cannot hold beside the largest: the restricted row is
  * still a distribution. */
-static void nearly_all_mass_lost(void **state) {
+TEST(nearly_all_mass_lost) {
     bench b = bench_open(1);
     rows_case c = {
         .s = {1, 1, 2, 0, 1.0f}, .n_prompt = 2, .n_rows = 1, .capacity = 64, .own_capacity = 64};
@@ -173,7 +173,7 @@ static void nearly_all_mass_lost(void **state) {
     bench_close(&b);
 }
 
-static void layers(void **state) {
+TEST(layers) {
     enum { T = 150, C = 70, KEPT = 40, MAX_LAYERS = 8 };
     ckvc_err err = {0};
     bench b = bench_open(2);
@@ -249,7 +249,5 @@ static void layers(void **state) {
 
 int main(void) {
     ckvc_rng_init(&rng, 20, 6, 10);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows), cmocka_unit_test(nearly_all_mass_lost), cmocka_unit_test(layers)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -26,7 +26,7 @@ static void check_nmse(const char *what, const float *got, const double *want, s
 
 /* ---- products ---- */
 
-static void matmul(void **state) {
+TEST(matmul) {
     const int64_t shapes[][3] = {
         {1, 1, 1}, {63, 192, 50}, {64, 96, 64}, {65, 97, 33}, {130, 2055, 19}}; /* rows, out, in */
     bench b = bench_open_kind(kind, 3);
@@ -65,7 +65,7 @@ static void matmul(void **state) {
     bench_close(&b);
 }
 
-static void head(void **state) {
+TEST(head) {
     enum { ROWS = 150, IN = 37, VOCAB = 1291 };
     bench b = bench_open_kind(kind, 2);
     float *w = values(VOCAB * IN, 2), *x = values(192 * IN, 1);
@@ -116,7 +116,7 @@ static void head(void **state) {
 
 /* The first of the largest logits wherever equal ones lie: in one piece of the vocabulary or in
  * several, in any row; its loss as from the logits. A NaN has none. */
-static void head_greedy(void **state) {
+TEST(head_greedy) {
     enum { ROWS = 70, IN = 5, VOCAB = 3001 };
     bench b = bench_open_kind(kind, 3);
     float *w = values(VOCAB * IN, 1), *x = ckvc_calloc(128 * IN, sizeof *x);
@@ -154,7 +154,7 @@ static void head_greedy(void **state) {
 }
 
 /* Targets of probability near 1 and logits that overflow a plain exp. */
-static void head_extremes(void **state) {
+TEST(head_extremes) {
     bench b = bench_open_kind(kind, 1);
     float *w = ckvc_calloc(700, sizeof *w), x[64] = {1.0f};
     for (int i = 0; i < 700; i++) { w[i] = -300.0f; }
@@ -180,7 +180,7 @@ static void head_extremes(void **state) {
 
 /* ---- rows ---- */
 
-static void norm_silu_embed(void **state) {
+TEST(norm_silu_embed) {
     const int64_t n = 67, widths[] = {1, 7, 50, 200};
     bench b = bench_open_kind(kind, 2);
     for (size_t k = 0; k < 4; k++) {
@@ -256,9 +256,14 @@ static size_t resident(void *map, size_t n_pages) {
     return n;
 }
 
+static void of_the_cpu_alone(void) {
+    if (getenv("CKVC_TEST_BACKEND")) { skip(); }
+}
+
 /* A weight whose pages are not in memory, from the middle of a page on: they come by themselves,
  * and none where the copy that is made of them stays. */
-static void prefetch(void **state) {
+TEST(prefetch) {
+    of_the_cpu_alone();
     enum { PAGES = 200, ROWS = 128 };
     const size_t size = PAGES * (size_t)sysconf(_SC_PAGESIZE);
     const char *path = in_temp_folder("weights");
@@ -303,7 +308,7 @@ static void prefetch(void **state) {
 }
 
 /* Every float16 and bfloat16 bit pattern, at addresses that are aligned to nothing. */
-static void weight_types(void **state) {
+TEST(weight_types) {
     bench b = bench_open_kind(kind, 2);
     uint8_t *bytes = ckvc_alloc(65536 * 4 + 1, 1);
     int32_t *ids = ckvc_alloc(65536, sizeof *ids);
@@ -573,7 +578,7 @@ static void check_held(const attention_case *c, bench *b, const be_cache *prompt
     free(got);
 }
 
-static void attention(void **state) {
+TEST(attention) {
     static const struct {
         int32_t n_heads, n_kv, d, window;
         int64_t n, n_own;
@@ -700,7 +705,7 @@ static void attention(void **state) {
 
 /* Pairs are (i, i + D/2), not (2i, 2i+1); positions are absolute; K is rotated in the cache, V is
  * not; the slots up to the next tile are zero. */
-static void rope(void **state) {
+TEST(rope) {
     enum { H = 4, G = 2, D = 10, N = 70, CAP = 192, POS0 = 900, ROWS = 2 * 128 };
     bench b = bench_open_kind(kind, 2);
     const be_attention_shape s = {H, G, D, 0, 1};
@@ -760,7 +765,7 @@ static void rope(void **state) {
 
 /* Rows 0 ... 9 of a product, of both attentions and of the head, bit for bit the same when 1, 10,
  * 64, 100 or 300 rows are asked for, on 1, 2 and 3 threads, with junk in the padding. */
-static void row_does_not_depend_on_batch_or_threads(void **state) {
+TEST(row_does_not_depend_on_batch_or_threads) {
     enum { IN = 192, OUT = 200, VOCAB = 600, MAX = 320, KEEP = 10, H = 6, G = 3, D = 32 };
     const int64_t batches[] = {300, 10, 64, 100, 300};
     float *w = values(OUT * IN, 1), *head_w = values(VOCAB * IN, 1), *x = values(MAX * IN, 1),
@@ -808,7 +813,8 @@ static void row_does_not_depend_on_batch_or_threads(void **state) {
     free(w), free(head_w), free(x), free(junk), free(k), free(v);
 }
 
-static void kinds(void **state) {
+TEST(kinds) {
+    of_the_cpu_alone();
     ckvc_err err = {0};
     ckvc_pool *pool;
     backend *be;
@@ -838,30 +844,11 @@ static void kinds(void **state) {
 int main(void) {
     const char *const asked = getenv("CKVC_TEST_BACKEND");
     const char *const all[] = {asked ? asked : "cpu", "openblas"};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matmul),
-        cmocka_unit_test(head),
-        cmocka_unit_test(head_extremes),
-        cmocka_unit_test(head_greedy),
-        cmocka_unit_test(norm_silu_embed),
-        cmocka_unit_test(weight_types),
-        cmocka_unit_test(attention),
-        cmocka_unit_test(rope),
-        cmocka_unit_test(row_does_not_depend_on_batch_or_threads),
-    };
-    const struct CMUnitTest of_the_cpu[] = {
-        cmocka_unit_test(prefetch),
-        cmocka_unit_test(kinds),
-    };
     int failed = 0;
     for (size_t i = 0; i < (asked ? 1 : 2); i++) {
         kind = all[i];
         ckvc_rng_init(&rng, 7, 7, 7);
-        failed += cmocka_run_group_tests_name(kind, tests, NULL, NULL);
-        if (!asked) {
-            failed +=
-                cmocka_run_group_tests_name(kind, of_the_cpu, temp_folder_make, temp_folder_remove);
-        }
+        failed += unit_run(temp_folder_make, temp_folder_remove);
     }
     return failed;
 }

@@ -363,7 +363,7 @@ static const shape_case cases[] = {
 };
 enum { N_CASES = sizeof cases / sizeof *cases, N_BOUNDS = sizeof bounds / sizeof *bounds };
 
-static void beside_the_cpu(void **state) {
+TEST(beside_the_cpu) {
     double seen[2][N_BOUNDS] = {{0}};
     bool met[N_BOUNDS] = {false};
     int wrong = 0;
@@ -406,7 +406,7 @@ static void beside_the_cpu(void **state) {
 }
 
 /* Again, and in the emulation in other orders of threads and blocks. */
-static void same_bytes(void **state) {
+TEST(same_bytes) {
     if (!is_device()) { skip(); }
     for (int i = 1; i < N_CASES; i += 3) {
         for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -435,7 +435,7 @@ static void same_bytes(void **state) {
 /* A row of attention has the same bytes whatever lies beside it: rows behind it, other lanes, more
  * of them than go side by side. Three query heads a group: a block's two are of two tiles of rows.
  */
-static void rows_beside_others(void **state) {
+TEST(rows_beside_others) {
     enum { MANY = 70, WIDTH = 6 * 80, FEW = 70 };
     static const shape_case shape = {6, 2, 80, 60, 150, 20};
     if (!is_device()) { skip(); }
@@ -486,14 +486,9 @@ static void rows_beside_others(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(beside_the_cpu),
-        cmocka_unit_test(same_bytes),
-        cmocka_unit_test(rows_beside_others),
-    };
     ckvc_err err = {0};
     if (ckvc_pool_create(2, &pool, &err) != CKVC_OK) { return 1; }
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = unit_run(NULL, NULL);
     ckvc_pool_destroy(pool);
     return failed;
 }

@@ -35,7 +35,7 @@ static bench open_bf16(int threads) {
     return b;
 }
 
-static void rounding(void **state) {
+TEST(rounding) {
     for (int i = 0; i < 300000; i++) {
         uint32_t bits = (uint32_t)ckvc_rng_u64(&rng), got_bits;
         if (i % 4 == 0) { /* ties and their neighbours */
@@ -76,7 +76,7 @@ static void oracle(double *y, const float *y0, const float *bias, const float *w
     }
 }
 
-static void products(void **state) {
+TEST(products) {
     /* rows, out, in; out beyond a task's columns, at their edge, and below it */
     static const int64_t shapes[][3] = {
         {1, 2, 2}, {63, 192, 50}, {64, 256, 64}, {65, 257, 33}, {70, 300, 576}};
@@ -145,7 +145,7 @@ static void ordered_product(int threads, int repeats, const int *place, int64_t 
 
 /* A row's bits do not depend on its place among the rows, on what lies beside it, or on how many
  * threads multiply at once, however often. */
-static void rows_alone(void **state) {
+TEST(rows_alone) {
     enum { N = 150, OUT = 300 };
     static const int64_t n_ins[] = {33, 256, 577};
     for (size_t i = 0; i < sizeof n_ins / sizeof *n_ins; i++) {
@@ -173,7 +173,7 @@ static void rows_alone(void **state) {
 }
 
 /* Losses and logits of the head. */
-static void heads(void **state) {
+TEST(heads) {
     enum { ROWS = 70, IN = 37, VOCAB = 1291 };
     bench b = open_bf16(2);
     float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
@@ -284,7 +284,7 @@ static void run(int threads, size_t limit, outcome *o) {
     bench_close(&b);
 }
 
-static void whole_model(void **state) {
+TEST(whole_model) {
     static outcome one, three, tight;
     run(1, 0, &one);
     run(3, 0, &three);
@@ -295,7 +295,7 @@ static void whole_model(void **state) {
 }
 
 /* Its name, its warning, and the memory that copies take. */
-static void stated(void **state) {
+TEST(stated) {
     ckvc_err err = {0};
     bench b = bench_open(1);
     assert_int_equal(b.be->compute, CKVC_COMPUTE_F32);
@@ -325,8 +325,5 @@ static void stated(void **state) {
 
 int main(void) {
     ckvc_rng_init(&rng, 5, 0, 0);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rounding),    cmocka_unit_test(products),
-                                       cmocka_unit_test(heads),       cmocka_unit_test(rows_alone),
-                                       cmocka_unit_test(whole_model), cmocka_unit_test(stated)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

@@ -73,7 +73,7 @@ static int widths(const cpu_fma *list[3]) {
     return n;
 }
 
-static void product_is_its_chain(void **state) {
+TEST(product_is_its_chain) {
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     static const int64_t shapes[][3] = {{1, 1, 1},     {2, 16, 5},    {3, 17, 64},  {4, 31, 383},
@@ -114,7 +114,7 @@ static void product_is_its_chain(void **state) {
 
 /* Spans of every kind: causal, under a window, without an end in the middle of a step, padding; two
  * runs, one, none. */
-static void attention_of_every_width(void **state) {
+TEST(attention_of_every_width) {
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     static const struct {
@@ -194,7 +194,7 @@ static void attention_of_every_width(void **state) {
     }
 }
 
-static void sum_of_exponentials(void **state) {
+TEST(sum_of_exponentials) {
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     for (int64_t n = 1; n < 300; n += n < 40 ? 1 : 37) {
@@ -217,7 +217,7 @@ static void sum_of_exponentials(void **state) {
 
 /* A broken model must not look whole: NaN among the keys or values that a row sees reaches the row,
  * and no other. */
-static void attention_keeps_nan(void **state) {
+TEST(attention_keeps_nan) {
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     enum { D = 8, N = 200 };
@@ -238,16 +238,10 @@ static void attention_keeps_nan(void **state) {
 
 int main(void) {
     ckvc_rng_init(&rng, 11, 11, 11);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(product_is_its_chain), cmocka_unit_test(attention_of_every_width),
-        cmocka_unit_test(attention_keeps_nan), cmocka_unit_test(sum_of_exponentials)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }
 #else
-static void elsewhere(void **state) { assert_null(*cpu_fma_list()); }
+TEST(elsewhere) { assert_null(*cpu_fma_list()); }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(elsewhere)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)
 #endif

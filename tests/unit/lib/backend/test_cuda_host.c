@@ -51,7 +51,7 @@ static float *rounds(ckvc_compute compute, size_t limit, const float *data, cons
 
 /* The same bytes whether all weights stay, three of them, or none (a limit below the workspace
  * alone). */
-static void weights_take_turns(void **state) {
+TEST(weights_take_turns) {
     const size_t others = ((size_t)64 << 20) + 2 * ROWS * WIDTH * sizeof(float) + 65536;
     float *data = values((size_t)N_LAYERS * WIDTH * WIDTH, 0.2), *x = values(ROWS * WIDTH, 1);
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -80,7 +80,7 @@ static void weights_take_turns(void **state) {
 
 /* Whoever writes rows after they were rounded for a product has the next product see it: the host,
  * a copy, a product onto them, a write through a view. */
-static void rounded_rows_are_forgotten(void **state) {
+TEST(rounded_rows_are_forgotten) {
     enum { BYTES = ROWS * WIDTH * sizeof(float) };
     backend *be = device(CKVC_COMPUTE_BF16);
     if (!be) { skip(); }
@@ -125,7 +125,7 @@ static void rounded_rows_are_forgotten(void **state) {
 
 /* A buffer that no device holds: one line that says what to lower, nothing computed until it was
  * handed out, and a backend that goes on behind it. */
-static void memory_is_out(void **state) {
+TEST(memory_is_out) {
     ckvc_err err = {0};
     backend *be = device(CKVC_COMPUTE_F32);
     if (!be) { skip(); }
@@ -171,7 +171,7 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
 
 /* A prompt takes nothing of the device but its sequence's memory, once: the first and a longer
  * one, in float32 and in bf16. */
-static void prompts_allocate_once(void **state) {
+TEST(prompts_allocate_once) {
     if (!emulation_allocations) { skip(); }
     for (int bf16 = 0; bf16 < 2; bf16++) {
         backend *be = device(bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32);
@@ -193,15 +193,9 @@ static void prompts_allocate_once(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_take_turns),
-        cmocka_unit_test(rounded_rows_are_forgotten),
-        cmocka_unit_test(memory_is_out),
-        cmocka_unit_test(prompts_allocate_once),
-    };
     ckvc_err err = {0};
     if (ckvc_pool_create(2, &pool, &err) != CKVC_OK) { return 1; }
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = unit_run(NULL, NULL);
     ckvc_pool_destroy(pool);
     return failed;
 }

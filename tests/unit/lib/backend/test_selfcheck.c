@@ -34,7 +34,7 @@ static ckvc_status create(bool openblas, ckvc_compute compute, bench *b, ckvc_er
     return cpu_backend_create(openblas, compute, b->pool, &b->be, err);
 }
 
-static void whole(void **state) {
+TEST(whole) {
     bench b;
     ckvc_err err;
     assert_int_equal(create(false, CKVC_COMPUTE_F32, &b, &err), CKVC_OK);
@@ -44,7 +44,7 @@ static void whole(void **state) {
 }
 
 /* Chosen by the program: the next kernel takes over, and a person is told. */
-static void gives_way(void **state) {
+TEST(gives_way) {
     const cpu_fma *const *list = cpu_fma_list();
     if (!*list) {
         print_message("skipped: this CPU has no kernels of ours\n");
@@ -68,7 +68,7 @@ static void gives_way(void **state) {
 }
 
 /* Asked for by name, or the last: an error that says what else there is. */
-static void stops(void **state) {
+TEST(stops) {
     static const struct {
         const char *broken;
         bool openblas;
@@ -91,7 +91,7 @@ static void stops(void **state) {
 }
 
 /* The embedded model's losses on every kernel of ours that this CPU has: the same bytes. */
-static void same_model_on_every_width(void **state) {
+TEST(same_model_on_every_width) {
     enum { T = 100, C = 20 };
     double nll[2][C];
     const cpu_fma *const *list = cpu_fma_list();
@@ -130,8 +130,7 @@ static void same_model_on_every_width(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {TEST(whole), TEST(gives_way), TEST(stops),
-                                       TEST(same_model_on_every_width)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    before_each = set_up;
+    after_each = tear_down;
+    return unit_run(NULL, NULL);
 }

@@ -21,7 +21,7 @@
 #include "lib/base/text_lines.h"
 #include "tests/unit/unit.h"
 
-static void test_sizes(void **state) {
+TEST(sizes) {
     size_t v;
     assert_true(ckvc_mul_size(3, 5, &v));
     assert_int_equal(v, 15);
@@ -33,7 +33,7 @@ static void test_sizes(void **state) {
     assert_false(ckvc_span_ok(2, UINT64_MAX, 10));
 }
 
-static void test_cursor(void **state) {
+TEST(cursor) {
     const uint8_t bytes[] = {1, 2, 3, 4, 5, 6};
     ckvc_cursor c = {bytes, sizeof bytes, 0, false};
     assert_int_equal(ckvc_cursor_u32(&c), 0x04030201);
@@ -43,7 +43,7 @@ static void test_cursor(void **state) {
     assert_int_equal(ckvc_cursor_u16(&c), 0); /* a failed cursor stays failed */
 }
 
-static void test_buffer(void **state) {
+TEST(buffer) {
     ckvc_buffer b = {0};
     ckvc_buffer_printf(&b, "%d-%s", 7, "x");
     ckvc_buffer_u32(&b, 0x11223344);
@@ -55,7 +55,7 @@ static void test_buffer(void **state) {
 }
 
 /* FIPS 180-2 "abc"; zlib's and xxHash's published check values. */
-static void test_hashes(void **state) {
+TEST(hashes) {
     char hex[CKVC_SHA256_HEX];
     ckvc_sha256_hex("abc", 3, hex);
     assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -64,7 +64,7 @@ static void test_hashes(void **state) {
 }
 
 /* Philox4x32-10 with counter and key zero: the known answer of Random123's kat_vectors. */
-static void test_rng(void **state) {
+TEST(rng) {
     ckvc_rng r;
     ckvc_rng_init(&r, 0, 0, 0);
     assert_int_equal(ckvc_rng_u32(&r), 0x6627e8d5);
@@ -100,7 +100,7 @@ static void count_task(void *ctx, int64_t task, int worker) {
     atomic_fetch_add(&((atomic_int *)ctx)[task], 1);
 }
 
-static void test_pool(void **state) {
+TEST(pool) {
     static atomic_int done[TASKS];
     for (int threads = 1; threads <= 5; threads++) {
         ckvc_err err = {0};
@@ -116,7 +116,7 @@ static void test_pool(void **state) {
     assert_int_equal(ckvc_pool_create(0, &pool, &err), CKVC_E_USAGE);
 }
 
-static void test_publish(void **state) {
+TEST(publish) {
     char dir[] = "/tmp/ckvc-test-XXXXXX", path[64], missing[240];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/file", dir);
@@ -165,7 +165,7 @@ static void test_publish(void **state) {
     assert_int_equal(system(missing), 0);
 }
 
-static void test_lines(void **state) {
+TEST(lines) {
     static const char text[] = "one\n\nthree";
     static const size_t sizes[] = {3, 0, 5};
     uint32_t n = 0;
@@ -179,7 +179,7 @@ static void test_lines(void **state) {
     assert_false(ckvc_next_line(&none));
 }
 
-static void test_json_rules(void **state) {
+TEST(json_rules) {
     json_t *o = json_pack("{s:i, s:i, s:s, s:s, s:f}", "n", 7, "less", -1, "hex", "0af", "text",
                           "0aF", "real", 7.0);
     uint64_t v = 0;
@@ -195,7 +195,7 @@ static void test_json_rules(void **state) {
     json_decref(o);
 }
 
-static void test_json(void **state) {
+TEST(json) {
     ckvc_err err = {0};
     json_t *v;
     const char *text = "{\"b\": 1, \"a\": [0.1, 1e300, \"q\\\"\\u0001\", null, true], \"B\": 2.0}";
@@ -209,7 +209,7 @@ static void test_json(void **state) {
     assert_non_null(strstr(err.text, "here:1:"));
 }
 
-static void test_errors(void **state) {
+TEST(errors) {
     ckvc_err err = {0};
     assert_int_equal(ckvc_fail(&err, CKVC_E_DATA, "first %s", "a\nb"), CKVC_E_DATA);
     assert_int_equal(ckvc_fail(&err, CKVC_E_IO, "second"), CKVC_E_IO);
@@ -246,7 +246,7 @@ static void allocate_refused(void) {
 #endif
 
 /* Memory that is out ends the process with the exit code of CKVC_E_MEMORY. */
-static void test_out_of_memory(void **state) {
+TEST(out_of_memory) {
     assert_int_equal(ending(allocate_overflow), 71);
     assert_int_equal(ending(allocate_refused), 71);
 }
@@ -268,7 +268,7 @@ static void allocate_permitted(void) {
 
 /* In a debug build an allocation inside the guard ends the process; in others the guard is nothing.
  */
-static void test_alloc_guard(void **state) {
+TEST(alloc_guard) {
 #ifdef CKVC_DEBUG
     assert_int_equal(ending(allocate_forbidden), -1);
     assert_int_equal(ending(allocate_permitted), 0);
@@ -282,7 +282,7 @@ static void test_alloc_guard(void **state) {
     assert_true(ckvc_available_memory() > (size_t)1 << 20);
 }
 
-static void hash_keys(void **state) {
+TEST(hash_keys) {
     const uint64_t key = ckvc_hash_key();
     assert_true(key & 1);
     assert_true(ckvc_hash_key() == key);
@@ -320,7 +320,7 @@ static void out_of_time(void) {
     _exit(ckvc_stop_requested() ? 42 : 1);
 }
 
-static void test_stop(void **state) {
+TEST(stop) {
     assert_int_equal(ending(out_of_time), 42);
     assert_int_equal(ending(hung_up), 42);
     assert_int_equal(ending(hung_up_under_nohup), 42);
@@ -352,7 +352,7 @@ static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool
     return text;
 }
 
-static void test_progress(void **state) {
+TEST(progress) {
     CKVC_AUTO_FREE char *resumed = progress_text(10, 10, 0, false);
     assert_int_equal(strncmp(resumed, "job: 10 of 10 prompts, memory ", 30),
                      0); /* no rate of nothing */
@@ -399,7 +399,7 @@ static const char *warned(uint64_t bytes) {
     return warnings;
 }
 
-static void test_what_will_lack(void **state) {
+TEST(what_will_lack) {
     assert_string_equal(warned(0), "");
     const char *disk = warned(1000000);
     for (int line = 0; line < 7; line++) {
@@ -408,7 +408,7 @@ static void test_what_will_lack(void **state) {
     }
 }
 
-static void durations(void **state) {
+TEST(durations) {
     static const struct {
         double s;
         const char *text;
@@ -430,17 +430,4 @@ static void durations(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_cursor),
-        cmocka_unit_test(test_buffer),        cmocka_unit_test(test_hashes),
-        cmocka_unit_test(test_rng),           cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_publish),       cmocka_unit_test(test_json),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_alloc_guard),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(durations),
-        cmocka_unit_test(hash_keys),          cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_progress),      cmocka_unit_test(test_what_will_lack),
-        cmocka_unit_test(test_lines),         cmocka_unit_test(test_json_rules),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -16,7 +16,7 @@ static ckvc_status check(const char *name, bool force) {
     return st;
 }
 
-static void test_only_regular_files_are_replaced(void **state) {
+TEST(only_regular_files_are_replaced) {
     ckvc_err err = {0};
     assert_int_equal(ckvc_publish_bytes(in_temp_folder("file"), "x", 1, false, &err), CKVC_OK);
     assert_int_equal(symlink("file", in_temp_folder("link")), 0);
@@ -32,7 +32,7 @@ static void test_only_regular_files_are_replaced(void **state) {
     assert_int_equal(access(in_temp_folder("new"), F_OK), -1); /* a check leaves nothing */
 }
 
-static void test_within(void **state) {
+TEST(within) {
     ckvc_err err = {0};
     assert_int_equal(ckvc_make_dirs(in_temp_folder("run/pass"), &err), CKVC_OK);
     assert_int_equal(ckvc_make_dirs(in_temp_folder("runs"), &err), CKVC_OK);
@@ -66,7 +66,7 @@ static void test_within(void **state) {
     assert_true(ckvc_path_within("/new", "/"));
 }
 
-static void test_keys_as_given(void **state) {
+TEST(keys_as_given) {
     json_auto_t *o =
         json_pack("{s:i, s:[f, f], s:{s:n, s:s}}", "b", 1, "c", 0.5, 3.0, "a", "z", "y", "q");
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer line = {0};
@@ -75,11 +75,4 @@ static void test_keys_as_given(void **state) {
                         "{\"b\":1,\"c\":[0.5,3],\"a\":{\"z\":null,\"y\":\"q\"}}");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_only_regular_files_are_replaced),
-        cmocka_unit_test(test_within),
-        cmocka_unit_test(test_keys_as_given),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -152,18 +152,18 @@ static void against_continue(const char *kind, const char *path, double toleranc
     scene_close(&s);
 }
 
-static void continuation(void **state) {
+TEST(continuation) {
     against_continue("cpu", "models/ckvc-tiny-4l", 2e-6);
     against_continue("openblas", "models/ckvc-tiny-4l", 2e-5);
 }
 
 /* Windows of other lengths than the prompt's hide kept positions, then the sequence's own. */
-static void sliding_window(void **state) {
+TEST(sliding_window) {
     against_continue("cpu", "tests/golden/models/mistral-swa", 2e-6);
     against_continue("cpu", "tests/golden/models/qwen2", 2e-6);
 }
 
-static void batches(void **state) {
+TEST(batches) {
     float *logits[3];
     size_t size = 0;
     for (int way = 0; way < 3; way++) { /* one thread, all together; three threads; one by one */
@@ -220,7 +220,7 @@ static void decode_greedy(model *m, session *const *sessions, int from, int n,
 
 /* A sequence's tokens and losses are the same bits alone and beside up to 129 others, in another
  * place; and a continuation's losses in a session made for longer prompts than one tile. */
-static void any_batch(void **state) {
+TEST(any_batch) {
     static const struct { int from, n; } runs[] = {{65, 65}, {0, 64}, {57, 16}, {3, 1}, {129, 1}};
     static double all[MANY][STEPS][2], some[MANY][STEPS][2];
     ckvc_err err = {0};
@@ -336,13 +336,13 @@ static void transformers(const char *name) {
     bench_close(&b);
 }
 
-static void golden(void **state) {
+TEST(golden) {
     transformers("ckvc-tiny-4l");
     transformers("ckvc-tiny-8l");
 }
 
 /* The context ends: room that does not fit is refused, and so is a token that is none. */
-static void limits(void **state) {
+TEST(limits) {
     ckvc_err err = {0};
     bench b = bench_open(1);
     model *m;
@@ -377,10 +377,4 @@ static void limits(void **state) {
     bench_close(&b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(continuation), cmocka_unit_test(sliding_window), cmocka_unit_test(batches),
-        cmocka_unit_test(any_batch),    cmocka_unit_test(golden),         cmocka_unit_test(limits),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

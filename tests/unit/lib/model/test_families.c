@@ -104,7 +104,7 @@ static int32_t *longest(const char *name, int64_t *n) {
     return out;
 }
 
-static void configurations(void **state) {
+TEST(configurations) {
     json_t *root = golden_read("tests/golden/model-variants/expected.json");
     const json_t *cases = json_object_get(root, "cases");
     assert_true(json_array_size(cases) >= 8);
@@ -186,7 +186,7 @@ static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t 
     close_model(&o);
 }
 
-static void kept_under_window(void **state) {
+TEST(kept_under_window) {
     int64_t n;
     int32_t *ids = longest("mistral-swa", &n);
     check_kept(MODELS "mistral-swa", ids, n,
@@ -242,7 +242,7 @@ static void write_model(const char *config, const tensor_out *t, size_t n) {
 
 /* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and the same network as a
  * Llama stores it. */
-static void fused_with_biases(void **state) {
+TEST(fused_with_biases) {
     enum {
         M = 24,
         H = 6,
@@ -343,7 +343,7 @@ static void fused_with_biases(void **state) {
 /* Dynamic scaling takes its base from T + C: prompt and full-cache continuation are then the
  * sequence in one piece. T alone fits the configured positions (104), so a base from T would be
  * another. */
-static void dynamic_base(void **state) {
+TEST(dynamic_base) {
     int64_t n;
     int32_t *ids = longest("internlm2", &n);
     opened o = open_model(MODELS "internlm2", 2, 0);
@@ -364,7 +364,7 @@ static void dynamic_base(void **state) {
 /* ---- weights that do not stay in memory ---- */
 
 /* Limits from nothing to everything, and other numbers of threads: the same bytes. */
-static void memory_limits(void **state) {
+TEST(memory_limits) {
     static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[128];
@@ -388,10 +388,4 @@ static void memory_limits(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(configurations), cmocka_unit_test(kept_under_window),
-        cmocka_unit_test(fused_with_biases), cmocka_unit_test(dynamic_base),
-        cmocka_unit_test(memory_limits)};
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

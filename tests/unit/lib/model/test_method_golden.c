@@ -202,12 +202,12 @@ static void check_file(const char *name, const char *golden, const char *dir) {
     bench_close(&b);
 }
 
-static void embedded_model(void **state) {
+TEST(embedded_model) {
     check_file("ckvc-tiny-4l", "tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l");
 }
 
 /* A model that others trained: read where it lies, never copied. */
-static void outside_model(void **state) {
+TEST(outside_model) {
     const char *shared = getenv("CKVC_SHARED");
     char *dir = ckvc_format("%s/data/models/tinystories-656k", shared ? shared : "../shared");
     if (!ckvc_is_dir(dir)) {
@@ -222,7 +222,7 @@ static void outside_model(void **state) {
 
 /* The statistics' identities on the larger embedded model: alpha has mean 1, `visible` too; with T
  * = W + 1 it still works. */
-static void alpha_identities(void **state) {
+TEST(alpha_identities) {
     ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
@@ -290,7 +290,7 @@ static void alpha_identities(void **state) {
 
 /* A prompt's numbers are the same bytes for any number of threads, whatever ran before in the
  * session, however long it may get. */
-static void same_bytes(void **state) {
+TEST(same_bytes) {
     enum { T = 131, C = 20 };
     double first[C], first_alpha[T];
     float first_rho[8 * 3 * T];
@@ -350,7 +350,7 @@ static void same_bytes(void **state) {
 
 /* Continuing from the full cache is the same network as scoring prompt and continuation in one
  * piece. */
-static void continuation_equals_one_piece(void **state) {
+TEST(continuation_equals_one_piece) {
     enum { T = 100, C = 70 };
     ckvc_err err = {0};
     bench b = bench_open(2);
@@ -410,13 +410,4 @@ static void continuation_equals_one_piece(void **state) {
     bench_close(&b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedded_model),
-        cmocka_unit_test(outside_model),
-        cmocka_unit_test(alpha_identities),
-        cmocka_unit_test(same_bytes),
-        cmocka_unit_test(continuation_equals_one_piece),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -118,16 +118,16 @@ static void check_model(const char *name) {
     bench_close(&b);
 }
 
-static void llama_mha(void **state) { check_model("llama-mha"); }
-static void llama3_gqa(void **state) { check_model("llama3-gqa"); }
-static void llama31_scaled(void **state) { check_model("llama31-scaled"); }
-static void llama_newstyle(void **state) { check_model("llama-newstyle"); }
+TEST(llama_mha) { check_model("llama-mha"); }
+TEST(llama3_gqa) { check_model("llama3-gqa"); }
+TEST(llama31_scaled) { check_model("llama31-scaled"); }
+TEST(llama_newstyle) { check_model("llama-newstyle"); }
 
-static void mistral(void **state) { check_model("mistral"); }
-static void mistral_swa(void **state) { check_model("mistral-swa"); }
-static void qwen2(void **state) { check_model("qwen2"); }
-static void qwen2_untied(void **state) { check_model("qwen2-untied"); }
-static void internlm2(void **state) { check_model("internlm2"); }
+TEST(mistral) { check_model("mistral"); }
+TEST(mistral_swa) { check_model("mistral-swa"); }
+TEST(qwen2) { check_model("qwen2"); }
+TEST(qwen2_untied) { check_model("qwen2-untied"); }
+TEST(internlm2) { check_model("internlm2"); }
 
 /* One malformed model a row, and the words that its message must have. */
 static const struct {
@@ -153,7 +153,7 @@ static const struct {
     {"nan-weight", {"model.safetensors", "up_proj.weight[1][2] is NaN", NULL}},
 };
 
-static void bad_models_are_refused(void **state) {
+TEST(bad_models_are_refused) {
     bench b = bench_open(2);
     for (size_t i = 0; i < sizeof bad_models / sizeof *bad_models; i++) {
         ckvc_err err = {0}, again = {0};
@@ -183,7 +183,7 @@ static void bad_models_are_refused(void **state) {
     bench_close(&b);
 }
 
-static void missing_directory(void **state) {
+TEST(missing_directory) {
     ckvc_err err = {0};
     bench b = bench_open(1);
     model *m;
@@ -193,7 +193,7 @@ static void missing_directory(void **state) {
 }
 
 /* Prompts that a session must refuse rather than read outside its tables. */
-static void bad_tokens(void **state) {
+TEST(bad_tokens) {
     ckvc_err err = {0};
     bench b = bench_open(1);
     model *m;
@@ -233,20 +233,4 @@ static void bad_tokens(void **state) {
     bench_close(&b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(llama_mha),
-        cmocka_unit_test(llama3_gqa),
-        cmocka_unit_test(llama31_scaled),
-        cmocka_unit_test(llama_newstyle),
-        cmocka_unit_test(mistral),
-        cmocka_unit_test(mistral_swa),
-        cmocka_unit_test(qwen2),
-        cmocka_unit_test(qwen2_untied),
-        cmocka_unit_test(internlm2),
-        cmocka_unit_test(bad_models_are_refused),
-        cmocka_unit_test(missing_directory),
-        cmocka_unit_test(bad_tokens),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -78,9 +78,9 @@ static void golden(const char *kind) {
     bench_close(&b);
 }
 
-static void golden_own_kernels(void **state) { golden("cpu"); }
+TEST(golden_own_kernels) { golden("cpu"); }
 
-static void golden_openblas(void **state) { golden("openblas"); }
+TEST(golden_openblas) { golden("openblas"); }
 
 enum { T = 150, C = 90, L = 4, G = 3, GROUP = 2, D = 32, ROWS = 40 };
 
@@ -120,7 +120,7 @@ static void fill_ids(int32_t *ids, int n, int step) {
 }
 
 /* A watcher sees what the statistics and queries times keys say. */
-static void watcher(void **state) {
+TEST(watcher) {
     ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
@@ -186,7 +186,7 @@ static void watcher(void **state) {
 
 /* The same bytes on any number of threads, whatever came before in the session and however much it
  * may hold; a continuation's losses do not notice. */
-static void same_bytes(void **state) {
+TEST(same_bytes) {
     static double first[2][L * G * T], out[L * G * T];
     double first_nll[C], nll[C];
     int32_t ids[T + C];
@@ -224,7 +224,7 @@ static void same_bytes(void **state) {
 
 /* Sets of different lengths for the KV heads of a layer: a sweep's lanes, which join at their
  * layer, have the bits of the plain way. */
-static void ragged_sets(void **state) {
+TEST(ragged_sets) {
     ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
@@ -268,13 +268,4 @@ static void ragged_sets(void **state) {
     bench_close(&b);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_own_kernels),
-        cmocka_unit_test(golden_openblas),
-        cmocka_unit_test(watcher),
-        cmocka_unit_test(same_bytes),
-        cmocka_unit_test(ragged_sets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

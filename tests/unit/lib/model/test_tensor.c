@@ -3,7 +3,7 @@
 #include "tests/unit/quantised_blocks.h"
 #include "tests/unit/unit.h"
 
-static void blocks_of_every_type(void **state) {
+TEST(blocks_of_every_type) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     for (size_t k = 0; k < N_QUANTISED; k++) {
@@ -36,7 +36,7 @@ static void blocks_of_every_type(void **state) {
 }
 
 /* A few values worked out by hand from the definition: 0x3C00 is 1, 0x4000 is 2, 0xB800 is -0.5. */
-static void blocks_by_hand(void **state) {
+TEST(blocks_by_hand) {
     float out[256];
     {
         uint8_t b[18] = {0x00, 0x40, 0x80, 0x1F}; /* d = 2; bytes 80 1F 00 ... */
@@ -96,8 +96,4 @@ static void blocks_by_hand(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest cases[] = {cmocka_unit_test(blocks_of_every_type),
-                                       cmocka_unit_test(blocks_by_hand)};
-    return cmocka_run_group_tests(cases, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

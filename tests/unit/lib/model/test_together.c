@@ -102,7 +102,7 @@ static void run(rig *r, int64_t at_once, outcome *out) {
     }
 }
 
-static void same_bits(void **state) {
+TEST(same_bits) {
     static outcome alone[N], together[N];
     rig r;
     rig_open(&r, 1, 0, 0);
@@ -138,7 +138,7 @@ static void same_bits(void **state) {
 
 /* N prompts take as many weights as one: the layers' and the norm four times, the head three times.
  */
-static void each_layer_once(void **state) {
+TEST(each_layer_once) {
     enum { PASS = 4 * 9 + 1 };
     static outcome out[N];
     rig r;
@@ -160,7 +160,5 @@ int main(void) {
             ids[i][t] = (int32_t)((x = x * 1664525 + 1013904223) >> 20);
         }
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits),
-                                       cmocka_unit_test(each_layer_once)};
-    return cmocka_run_group_tests_name("together", tests, NULL, NULL);
+    return unit_run(NULL, NULL);
 }

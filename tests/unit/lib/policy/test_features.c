@@ -109,11 +109,11 @@ static void golden(bool rotated) {
     bench_close(&b);
 }
 
-static void golden_keys_as_cached(void **state) { golden(true); }
+TEST(golden_keys_as_cached) { golden(true); }
 
-static void golden_keys_before_rotation(void **state) { golden(false); }
+TEST(golden_keys_before_rotation) { golden(false); }
 
-static void unknown_versions_have_no_features(void **state) {
+TEST(unknown_versions_have_no_features) {
     assert_int_equal(ckvc_features_count(CKVC_FEATURES_1, 64), 88);
     assert_int_equal(ckvc_features_count(CKVC_FEATURES_2, 64), 75);
     assert_int_equal(ckvc_features_count(0, 64), 0);
@@ -121,7 +121,7 @@ static void unknown_versions_have_no_features(void **state) {
 }
 
 /* By the formula, with a form so large that exp alone would overflow. */
-static void score_is_mass_times_softmax_times_norm(void **state) {
+TEST(score_is_mass_times_softmax_times_norm) {
     const float theta[2] = {2.0f, -1.0f};
     const double f[3][2] = {{500.0, 100.0}, {500.5, 100.0}, {499.0, 100.0}},
                  norm[3] = {1.0, 0.5, 3.0};
@@ -137,7 +137,7 @@ static void score_is_mass_times_softmax_times_norm(void **state) {
 }
 
 /* The column that stands for the window's score is the one that tables have by default. */
-static void one_column_is_the_default_window_score(void **state) {
+TEST(one_column_is_the_default_window_score) {
     enum { T = 50, ALL = 40 };
     static float attention[2][ALL][T], cache[T][2];
     static double mean[T], s[T], scratch[2 * T], f[T][CKVC_FEATURES_1_KEY + 3];
@@ -158,13 +158,4 @@ static void one_column_is_the_default_window_score(void **state) {
     assert_true(s[0] != s[T / 2]);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_keys_as_cached),
-        cmocka_unit_test(golden_keys_before_rotation),
-        cmocka_unit_test(unknown_versions_have_no_features),
-        cmocka_unit_test(one_column_is_the_default_window_score),
-        cmocka_unit_test(score_is_mass_times_softmax_times_norm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

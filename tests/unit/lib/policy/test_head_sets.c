@@ -32,7 +32,7 @@ static void assert_capacities(const double *share, uint32_t n, uint32_t B, uint3
     for (uint32_t i = 0; i < n; i++) { assert_int_equal(c[i], want[i]); }
 }
 
-static void test_golden_capacities(void **state) {
+TEST(golden_capacities) {
     json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *c, *p;
     double share[UNITS_MAX], want[UNITS_MAX];
     uint32_t n_refused = 0, n_prompts = 0, capacities[UNITS_MAX];
@@ -73,7 +73,7 @@ static void test_golden_capacities(void **state) {
 
 /* Whatever the shares: every floor met, nothing above T, the sum N where units with a share can
  * hold it, never more; a larger share never gets less; other strides and scales give the same. */
-static void test_capacities_hold(void **state) {
+TEST(capacities_hold) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 5, 0, 0);
     for (int round = 0; round < 3000; round++) {
@@ -113,7 +113,7 @@ static void test_capacities_hold(void **state) {
     }
 }
 
-static void test_scores_by_hand(void **state) {
+TEST(scores_by_hand) {
     const float alpha[3] = {2.0f, 0.5f, 0.0f}, rho[3] = {0.75f, 4.0f, 1.0f};
     const double attention[6] = {0.125, 0.5, 0.25, 0.0, 0.0, 0.0625}, norm[6] = {2, 2, 2, 2, 4, 0};
     double s[6];
@@ -130,7 +130,7 @@ static void test_scores_by_hand(void **state) {
     assert_true(s[0] == log(0.125));
 }
 
-static void test_count_above(void **state) {
+TEST(count_above) {
     /* position 0 and the last 2 are not looked at; the others' mean is 1, but for a NaN */
     double s[8] = {NAN, log(0.5), log(2.0), -INFINITY, log(1.0), log(1.5), INFINITY, NAN};
     static const struct {
@@ -164,7 +164,7 @@ static int by_position(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void test_head_against_sort(void **state) {
+TEST(head_against_sort) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 6, 0, 0);
     for (int round = 0; round < 5000; round++) {
@@ -222,7 +222,7 @@ static ckvc_table *table_with_theta(void) {
     return t;
 }
 
-static void test_table(void **state) {
+TEST(table) {
     ckvc_table *t = table_with_shares(1), *plain = ckvc_table_create(1, 1, 1, 1, 1, 1, 1);
     uint32_t c[4], least = 0;
     char message[256] = "";
@@ -263,7 +263,7 @@ static void test_table(void **state) {
 }
 
 /* Each change is undone after its check. */
-static void test_table_check(void **state) {
+TEST(table_check) {
     ckvc_table *t = table_with_shares(0);
     char message[256] = "";
     assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
@@ -327,7 +327,7 @@ static void test_table_check(void **state) {
 
 /* Of every unit the capacities under a multiplied share: z stays that of the table's own shares, so
  * that the unmultiplied one is found again by its two neighbours, and the floor and T hold. */
-static void test_share_actions(void **state) {
+TEST(share_actions) {
     static const double factor[] = {0.25, 0.999999, 1, 1.000001, 4, 1e9};
     enum { N = 6, FACTORS = 6 };
     ckvc_table *t = ckvc_table_create(2, 3, 1, 1, 1, 1, 1);
@@ -356,16 +356,4 @@ static void test_share_actions(void **state) {
     ckvc_table_free(t);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_capacities),
-        cmocka_unit_test(test_share_actions),
-        cmocka_unit_test(test_count_above),
-        cmocka_unit_test(test_capacities_hold),
-        cmocka_unit_test(test_scores_by_hand),
-        cmocka_unit_test(test_head_against_sort),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_table_check),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

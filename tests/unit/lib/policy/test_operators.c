@@ -10,7 +10,7 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
-static void test_utilities_by_hand(void **state) {
+TEST(utilities_by_hand) {
     const float alpha[3] = {2.0f, 0.5f, 1.0f},
                 rho[6] = {1.0f, 4.0f, 0.5f, 1.5f, 2.0f, 0.25f}; /* [2][3] */
     const double weight[2] = {1.5, 0.8};
@@ -41,7 +41,7 @@ static void test_utilities_by_hand(void **state) {
 }
 
 /* Four tokens, two heads, one layer; what each operator keeps of them with room for two. */
-static void test_sets_by_hand(void **state) {
+TEST(sets_by_hand) {
     static const float alpha[4] = {1.0f, 0.95f, 0.875f, 0.25f},
                        rho[8] = {0.5f, 0.5f, 1.25f, 8.0f, 0.5f, 1.0f, 0.5f, 0.5f};
     static const struct {
@@ -110,7 +110,7 @@ static uint32_t by_definition(const ckvc_table *t, const float *alpha, const flo
     return n;
 }
 
-static void test_actions_against_definition(void **state) {
+TEST(actions_against_definition) {
     static const double budgets[2] = {10, 0.5}, by_layer[L] = {6, 40, 19};
     static float alpha[T], rho[L * G * T];
     ckvc_rng rng;
@@ -205,7 +205,7 @@ static void test_actions_against_definition(void **state) {
 
 /* What is reserved for budgets by layer is enough for the full grid and for every limit, and is no
  * more than it says. */
-static void test_extent_by_layer(void **state) {
+TEST(extent_by_layer) {
     static const double budget = 4, by_layer[L] = {60, 12, 0.5};
     static float alpha[T], rho[L * G * T];
     ckvc_rng rng;
@@ -243,7 +243,7 @@ static void test_extent_by_layer(void **state) {
 
 /* ---- budgets ---- */
 
-static void test_nearest_budget(void **state) {
+TEST(nearest_budget) {
     const double tokens[4] = {512, 64, 256, 128}; /* in no order */
     assert_int_equal(ckvc_nearest_budget(tokens, 4, 256, 1000), 2);
     assert_int_equal(ckvc_nearest_budget(tokens, 4, 300, 1000), 2);
@@ -274,7 +274,7 @@ static ckvc_status read_text(const char *text, uint32_t n_layers, double **out, 
     return layer_budgets_read(put_text("b.txt", text), n_layers, out, err);
 }
 
-static void test_layer_budgets_file(void **state) {
+TEST(layer_budgets_file) {
     double *b, distinct[4];
     ckvc_err err;
     assert_int_equal(read_text("# by layer\n\n 64 # first\r\n\t128\n64", 3, &b, &err), CKVC_OK);
@@ -319,14 +319,4 @@ static void test_layer_budgets_file(void **state) {
     assert_int_equal(layer_budgets_read(path, 3, &b, &err), CKVC_E_NOINPUT);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_utilities_by_hand),
-        cmocka_unit_test(test_sets_by_hand),
-        cmocka_unit_test(test_actions_against_definition),
-        cmocka_unit_test(test_extent_by_layer),
-        cmocka_unit_test(test_nearest_budget),
-        cmocka_unit_test(test_layer_budgets_file),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

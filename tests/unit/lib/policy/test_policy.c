@@ -12,7 +12,7 @@ static double number(const json_t *v) {
     return json_number_value(v);
 }
 
-static void test_golden_retention(void **state) {
+TEST(golden_retention) {
     json_t *root = golden_read("tests/golden/method/retention.json");
     size_t index;
     json_t *c;
@@ -89,7 +89,7 @@ static uint32_t retain_by_sort(uint32_t T, const double *u, double tau, uint32_t
     return n;
 }
 
-static void test_retain_against_sort(void **state) {
+TEST(retain_against_sort) {
     enum { T_MAX = 300 };
     ckvc_rng rng;
     ckvc_rng_init(&rng, 7, 0, 0);
@@ -120,7 +120,7 @@ static void test_retain_against_sort(void **state) {
 /* Every weight of a head and every threshold through retain_many: the sets and counts of
  * ckvc_retain on the utilities of that action, on random vectors with many ties (alpha and rho from
  * a few values), any budget and any keep_window. */
-static void test_retain_many(void **state) {
+TEST(retain_many) {
     enum { T_MAX = 200, G_MAX = 4, A = 29 };
     static float alpha[T_MAX], rho[G_MAX * T_MAX];
     static double own[T_MAX], others[T_MAX], u[T_MAX], weights[A], taus[CKVC_GATE_ACTIONS];
@@ -183,7 +183,7 @@ static void test_retain_many(void **state) {
 }
 
 /* The cost that retain_many.h states: an action costs steps of B and of T/64, never of T. */
-static void test_retain_many_cost(void **state) {
+TEST(retain_many_cost) {
     enum { T = 32768, B = 512, A = 29 };
     double *own = calloc(T, sizeof *own), *others = calloc(T, sizeof *others), weights[A];
     uint32_t *kept = calloc(T, sizeof *kept), n;
@@ -214,7 +214,7 @@ static void test_retain_many_cost(void **state) {
     free(own), free(others), free(kept);
 }
 
-static void test_retain_patterns(void **state) {
+TEST(retain_patterns) {
     enum { T = 200000, B = 1000 };
     double *u = calloc(T, sizeof *u);
     uint32_t *kept = calloc(B, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand;
@@ -239,7 +239,7 @@ static void test_retain_patterns(void **state) {
     free(scratch);
 }
 
-static void test_retain_edges(void **state) {
+TEST(retain_edges) {
     const double u[4] = {1.0, NAN, 0.5, 1.0};
     uint32_t kept[4], scratch[4], n_cand = 99;
     assert_int_equal(ckvc_retain(0, NULL, (ckvc_rule){0.5, 3, 0}, NULL, &n_cand, NULL), 0);
@@ -258,7 +258,7 @@ static void test_retain_edges(void **state) {
     assert_int_equal(ckvc_retain(4, u, (ckvc_rule){9.0, 8, 100}, kept, &n_cand, scratch), 4);
 }
 
-static void test_bins(void **state) {
+TEST(bins) {
     const double edges[5] = {1.0, 2.0, 2.0, 2.0, 5.0};
     assert_int_equal(ckvc_bin_index(edges, 5, 0.5), 0);
     assert_int_equal(ckvc_bin_index(edges, 5, 1.0), 1);
@@ -271,7 +271,7 @@ static void test_bins(void **state) {
     assert_int_equal(ckvc_bin_index(NULL, 0, 3.0), 0);
 }
 
-static void test_budget(void **state) {
+TEST(budget) {
     assert_int_equal(ckvc_budget_tokens(512.0, 100), 512);
     assert_int_equal(ckvc_budget_tokens(1.0, 100), 1);
     assert_int_equal(ckvc_budget_tokens(0.25, 511), 127);
@@ -280,7 +280,7 @@ static void test_budget(void **state) {
     assert_int_equal(ckvc_budget_tokens(NAN, 511), 0);
 }
 
-static void test_grid_index(void **state) {
+TEST(grid_index) {
     double grid[29];
     for (int a = 0; a < 29; a++) { grid[a] = (32 + a) / 40.0; }
     for (int a = 0; a < 29; a++) {
@@ -292,7 +292,7 @@ static void test_grid_index(void **state) {
     assert_int_equal(ckvc_grid_index(grid, 29, NAN), -1);
 }
 
-static void test_alpha_visible(void **state) {
+TEST(alpha_visible) {
     /* T = 6, W = 4: rows 2..5 see position t >= 2 with 4, 3, 2, 1 rows. */
     double alpha[6] = {1.0, 2.0, 1.0, 0.75, 0.5, 0.25};
     ckvc_alpha_visible(alpha, 6, 4);
@@ -306,7 +306,7 @@ static void test_alpha_visible(void **state) {
 }
 
 /* What the library refuses of a table in memory; each change is undone after its check. */
-static void test_table_check(void **state) {
+TEST(table_check) {
     ckvc_table *t = ckvc_table_create(2, 3, 4, 2, 2, 29, 21);
     char message[256] = "";
     assert_non_null(t);
@@ -350,19 +350,4 @@ static void test_table_check(void **state) {
     ckvc_table_free(NULL);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden_retention),
-        cmocka_unit_test(test_retain_against_sort),
-        cmocka_unit_test(test_retain_patterns),
-        cmocka_unit_test(test_retain_many),
-        cmocka_unit_test(test_retain_many_cost),
-        cmocka_unit_test(test_retain_edges),
-        cmocka_unit_test(test_bins),
-        cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_grid_index),
-        cmocka_unit_test(test_alpha_visible),
-        cmocka_unit_test(test_table_check),
-    };
-    return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

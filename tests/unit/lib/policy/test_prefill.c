@@ -290,7 +290,7 @@ static void compare_tables(const char *path, uint32_t T) {
     close_rig(&r);
 }
 
-static void test_sets(void **state) { compare_tables("models/ckvc-tiny-4l", 150); }
+TEST(sets) { compare_tables("models/ckvc-tiny-4l", 150); }
 
 /* ---- what is refused ---- */
 
@@ -302,7 +302,7 @@ static void refused(const rig *r, const ckvc_request *request, const char *why) 
     free(k.workspace);
 }
 
-static void test_begin_refuses(void **state) {
+TEST(begin_refuses) {
     rig r;
     open_rig(&r, "models/ckvc-tiny-4l", 60);
     const kind learned = {CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1};
@@ -367,7 +367,7 @@ static void test_begin_refuses(void **state) {
 }
 
 /* A tile that is not the next one leaves everything as it was, and says what is wanted. */
-static void test_tiles(void **state) {
+TEST(tiles) {
     rig r;
     open_rig(&r, "models/ckvc-tiny-4l", 60);
     prefill(&r, CKVC_ALPHA_PAPER);
@@ -464,7 +464,7 @@ static void test_tiles(void **state) {
 }
 
 /* Scores that read no attention want no rows, and none that read no keys want keys. */
-static void test_needs(void **state) {
+TEST(needs) {
     static const struct {
         kind of;
         uint32_t rows;
@@ -497,7 +497,7 @@ static void test_needs(void **state) {
 
 /* Prompts up to the window are kept whole by every table, under budgets below the floor, too, in a
  * workspace for one more token; whether tiles come or not. */
-static void test_short_prompts(void **state) {
+TEST(short_prompts) {
     static const kind kinds[] = {
         {CKVC_MODE_SHARED, CKVC_SCORE_PAPER, .keep_window = 4},
         {CKVC_MODE_HEADS, CKVC_SCORE_PAPER, .relative = true},
@@ -558,7 +558,7 @@ static void same_sets(const rig *r, const ckvc_prefill *a, const ckvc_prefill *b
 
 /* Another score, mode and floor than the table's, as if the table had them; and one prefill asked
  * for another budget and floor, as if it had been begun for them. */
-static void test_asked(void **state) {
+TEST(asked) {
     rig r;
     open_rig(&r, "models/ckvc-tiny-4l", 150);
     prefill(&r, CKVC_ALPHA_PAPER);
@@ -638,10 +638,4 @@ static void test_asked(void **state) {
     close_rig(&r);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sets),          cmocka_unit_test(test_begin_refuses),
-        cmocka_unit_test(test_tiles),         cmocka_unit_test(test_needs),
-        cmocka_unit_test(test_short_prompts), cmocka_unit_test(test_asked)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -7,7 +7,7 @@
 
 /* Against the operator itself: over random utilities the sums count exactly the cases where some
  * two thresholds keep different sets. */
-static void test_against_the_operator(void **state) {
+TEST(against_the_operator) {
     enum { T = 60, A = 21 };
     ckvc_rng rng;
     ckvc_rng_init(&rng, 5, 1, 0);
@@ -46,7 +46,7 @@ static void test_against_the_operator(void **state) {
                 gate_binding_share(&twice) == gate_binding_share(&b));
 }
 
-static void test_advice(void **state) {
+TEST(advice) {
     char text[256];
     gate_binding none = {0};
     assert_true(isnan(gate_binding_share(&none)) && !gate_is_alive(&none));
@@ -77,8 +77,4 @@ static void test_advice(void **state) {
     assert_null(strstr(text, "--budget"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_the_operator),
-                                       cmocka_unit_test(test_advice)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

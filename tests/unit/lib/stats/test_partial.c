@@ -28,7 +28,7 @@ static void check(size_t n_controls, bool ranks, double want) {
     assert_int_equal(r.n_controls, n_controls);
 }
 
-static void values(void **state) {
+TEST(values) {
     check(0, false, 0.5216170397257315);
     check(1, false, 0.19346614049780295);
     check(2, false, 0.2699431069729215);
@@ -38,7 +38,7 @@ static void values(void **state) {
     assert_true(fabs(rank_spearman(structure, damage, N) - 0.4923879947803393) < 1e-12);
 }
 
-static void edges(void **state) {
+TEST(edges) {
     partial_result r;
     double same[N], linear[N], with_nan[N];
     for (int i = 0; i < N; i++) {
@@ -73,7 +73,7 @@ static void edges(void **state) {
 
 /* Four copies of every row, of one document each: with rows drawn alone the interval is half as
  * wide as with documents drawn whole. */
-static void documents_are_drawn_whole(void **state) {
+TEST(documents_are_drawn_whole) {
     enum { EACH = 4 };
     static double x[EACH * N], y[EACH * N];
     size_t cluster[EACH * N];
@@ -92,7 +92,7 @@ static void documents_are_drawn_whole(void **state) {
 
 /* The bootstrap's spread is near the textbook's: sd of Fisher's z is 1/sqrt(n - 3 - controls).
  * Covers 0 where there is no relation. */
-static void intervals(void **state) {
+TEST(intervals) {
     partial_columns c = {structure, damage, {tokens}, 1, N, NULL};
     partial_result a, b;
     a = partial_correlation(&c, false, 2000, 1, 7);
@@ -122,9 +122,4 @@ static void intervals(void **state) {
     assert_in_range(covered, 51, 60); /* 57 expected */
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values), cmocka_unit_test(edges),
-                                       cmocka_unit_test(documents_are_drawn_whole),
-                                       cmocka_unit_test(intervals)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

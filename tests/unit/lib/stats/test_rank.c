@@ -22,7 +22,7 @@ static void same(double got, const json_t *want, const char *name, const char *w
     }
 }
 
-static void golden_cases(void **state) {
+TEST(golden_cases) {
     json_t *root = golden_read("tests/golden/method/spearman.json"), *c;
     size_t i;
     json_array_foreach(json_object_get(root, "cases"), i, c) {
@@ -45,7 +45,7 @@ static void golden_cases(void **state) {
 
 /* Of normal pairs as wide as theory says: atanh rho has a standard error of
  * sqrt((1 + rho^2 / 2) / (n - 3)) (Bonett and Wright). */
-static void ends_are_those_of_theory(void **state) {
+TEST(ends_are_those_of_theory) {
     enum { N = 400 };
     double x[N], y[N], lo, hi, same[2];
     ckvc_rng rng;
@@ -69,7 +69,7 @@ static void ends_are_those_of_theory(void **state) {
     assert_true(isnan(lo) && isnan(hi));
 }
 
-static void undefined_is_nan(void **state) {
+TEST(undefined_is_nan) {
     double x[3] = {1.0, NAN, 2.0}, y[3] = {1.0, 2.0, 3.0};
     assert_true(isnan(rank_spearman(x, y, 3)));
     assert_true(isnan(rank_spearman(y, y, 1)));
@@ -78,7 +78,7 @@ static void undefined_is_nan(void **state) {
     assert_true(isnan(rank_spearman(x, y, 3)));
 }
 
-static void bins_are_array_split(void **state) {
+TEST(bins_are_array_split) {
     assert_int_equal(rank_bin_size(30, 4, 0), 8);
     assert_int_equal(rank_bin_size(30, 4, 1), 8);
     assert_int_equal(rank_bin_size(30, 4, 2), 7);
@@ -93,7 +93,7 @@ static void close_to(double got, double want) {
 }
 
 /* Expected numbers: scipy.stats.t.interval(0.95, n - 1, loc=mean, scale=scipy.stats.sem(d)). */
-static void mean_intervals_agree_with_scipy(void **state) {
+TEST(mean_intervals_agree_with_scipy) {
     double d[5] = {0.5, -0.25, 1.5, 0.75, 0.1}, line[40];
     rank_interval r = rank_mean_interval(d, NULL, 5);
     close_to(r.mean, 0.52);
@@ -114,7 +114,7 @@ static void mean_intervals_agree_with_scipy(void **state) {
 
 /* Expected numbers: numpy, by the formula of rank.h; t from scipy. Three documents, of five
  * prompts: what the mean is does not change, the interval becomes wider. */
-static void clusters_widen_intervals(void **state) {
+TEST(clusters_widen_intervals) {
     const double d[6] = {0.5, -0.25, 1.5, 0.75, 0.1, 7};
     const char *const names[6] = {"b", "b", "a", "a", "", NULL};
     size_t cluster[6];
@@ -142,7 +142,7 @@ static void clusters_widen_intervals(void **state) {
 }
 
 /* Expected numbers: numpy.quantile. */
-static void quantiles_agree_with_numpy(void **state) {
+TEST(quantiles_agree_with_numpy) {
     const double d[5] = {0.5, -0.25, 1.5, 0.75, 0.1}, p[6] = {0.0, 0.025, 0.3, 0.5, 0.975, 1.0};
     const double want[6] = {-0.25, -0.215, 0.18, 0.5, 1.4249999999999998, 1.5};
     double got[6];
@@ -155,15 +155,4 @@ static void quantiles_agree_with_numpy(void **state) {
     assert_true(isnan(got[0]));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_cases),
-        cmocka_unit_test(ends_are_those_of_theory),
-        cmocka_unit_test(undefined_is_nan),
-        cmocka_unit_test(bins_are_array_split),
-        cmocka_unit_test(mean_intervals_agree_with_scipy),
-        cmocka_unit_test(clusters_widen_intervals),
-        cmocka_unit_test(quantiles_agree_with_numpy),
-    };
-    return cmocka_run_group_tests_name("rank", tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -48,7 +48,7 @@ static void check(const json_t *c, double within) {
     }
 }
 
-static void whole_distributions(void **state) {
+TEST(whole_distributions) {
     json_auto_t *root = golden_read("tests/golden/tasks/tasks.json");
     json_t *c;
     size_t i;
@@ -56,12 +56,12 @@ static void whole_distributions(void **state) {
     assert_int_equal(i, 3);
 }
 
-static void large_sample(void **state) {
+TEST(large_sample) {
     json_auto_t *root = golden_read("tests/golden/tasks/tasks.json");
     check(json_object_get(root, "large"), 0.1);
 }
 
-static void one_task(void **state) {
+TEST(one_task) {
     json_auto_t *root = golden_read("tests/golden/tasks/tasks.json");
     const json_t *c = json_object_get(root, "single"), *a = json_object_get(c, "a"),
                  *ends = json_object_get(c, "ends");
@@ -78,7 +78,7 @@ static void one_task(void **state) {
 
 /* A replicate is of (seed, its number): more of them do not change the first; no difference of a
  * series with itself; nothing of nothing. */
-static void draws(void **state) {
+TEST(draws) {
     const double score[10] = {0, 1, 1, 0.5, 0.25, 1, 1, 0, 0, 1};
     const task_scores s = {2, 2, (size_t[]){0, 2, 5}, score}, none = {0, 1, (size_t[]){0}, NULL};
     CKVC_AUTO(task_draws_fini) task_draws few = task_draws_of(&s, 50, 7);
@@ -96,12 +96,12 @@ static void draws(void **state) {
     assert_true(single.mean == (0.5 + 1.75 / 3) / 2 && isnan(single.lo));
 }
 
-static void bar(void **state) {
+TEST(bar) {
     near(task_bar(0.15), 0.235, 1e-15, "bar");
     near(task_bar(NAN), 0.1, 1e-15, "bar");
 }
 
-static void mcnemar(void **state) {
+TEST(mcnemar) {
     json_auto_t *root = golden_read("tests/golden/tasks/tasks.json");
     json_t *c;
     size_t i;
@@ -114,12 +114,4 @@ static void mcnemar(void **state) {
     assert_int_equal(i, 11);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(whole_distributions),
-                                       cmocka_unit_test(large_sample),
-                                       cmocka_unit_test(one_task),
-                                       cmocka_unit_test(draws),
-                                       cmocka_unit_test(mcnemar),
-                                       cmocka_unit_test(bar)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

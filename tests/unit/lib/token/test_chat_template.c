@@ -71,7 +71,7 @@ static const struct {
 };
 #define N_FAMILIES (sizeof families / sizeof *families)
 
-static void rendered_as_by_jinja(void **state) {
+TEST(rendered_as_by_jinja) {
     ckvc_err err = {0};
     json_t *root = golden_read("tests/golden/chat/expected.json");
     size_t n_seen[N_FAMILIES] = {0};
@@ -129,7 +129,7 @@ static void rendered_as_by_jinja(void **state) {
     json_decref(root);
 }
 
-static void choices(void **state) {
+TEST(choices) {
     ckvc_err err = {0};
     chat_template t = {.style = CHAT_LLAMA3, .system = "x"};
     chat_message m = {"user", "hello", 5};
@@ -182,7 +182,7 @@ static void choices(void **state) {
 
 /* A real tokenizer: BOS of a rendered prompt is the id that the tokenizer's own rule would have put
  * there, once. */
-static void one_bos(void **state) {
+TEST(one_bos) {
     char dir[512];
     const char *shared = getenv("CKVC_SHARED");
     snprintf(dir, sizeof dir, "%s/data/tokenizers/mistral-7b-instruct-v0.2",
@@ -220,7 +220,7 @@ static void one_bos(void **state) {
 
 /* "Today Date" is the template's own until another is given; a template without one refuses it, and
  * so is what could be a marker. */
-static void dates(void **state) {
+TEST(dates) {
     const chat_message m = {"user", "a", 1};
     ckvc_err err = {0};
     chat_template t;
@@ -250,9 +250,4 @@ static void dates(void **state) {
     tokenizer_free(other);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rendered_as_by_jinja),
-                                       cmocka_unit_test(choices), cmocka_unit_test(one_bos),
-                                       cmocka_unit_test(dates)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

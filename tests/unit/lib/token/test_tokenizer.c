@@ -67,7 +67,7 @@ static void check_golden(const char *dir, const char *name) {
     json_decref(golden);
 }
 
-static void embedded_model(void **state) { check_golden("models/ckvc-tiny-8l", "ckvc-tiny-8l"); }
+TEST(embedded_model) { check_golden("models/ckvc-tiny-8l", "ckvc-tiny-8l"); }
 
 static void shared_tokenizer(const char *below, const char *name) {
     const char *shared = getenv("CKVC_SHARED");
@@ -80,11 +80,9 @@ static void shared_tokenizer(const char *below, const char *name) {
     check_golden(dir, name);
 }
 
-static void metaspace_tinystories(void **state) { shared_tokenizer("models", "tinystories-656k"); }
-static void metaspace_llama2(void **state) { shared_tokenizer("tokenizers", "llama2"); }
-static void metaspace_mistral(void **state) {
-    shared_tokenizer("tokenizers", "mistral-7b-instruct-v0.2");
-}
+TEST(metaspace_tinystories) { shared_tokenizer("models", "tinystories-656k"); }
+TEST(metaspace_llama2) { shared_tokenizer("tokenizers", "llama2"); }
+TEST(metaspace_mistral) { shared_tokenizer("tokenizers", "mistral-7b-instruct-v0.2"); }
 
 /* ---- small tokenizers of our own ---- */
 #define HEAD "{\"version\":\"1.0\",\"added_tokens\":[],"
@@ -112,11 +110,11 @@ static void encodes_to(const char *json, const char *text, bool special, size_t 
     tokenizer_free(t);
 }
 
-static void both_merge_spellings(void **state) {
+TEST(both_merge_spellings) {
     encodes_to(HEAD BYTE_LEVEL MODEL, "aababb", true, 3, (const int32_t[]){3, 2, 1});
 }
 
-static void added_tokens_and_flags(void **state) {
+TEST(added_tokens_and_flags) {
     const char *json = "{\"added_tokens\":[{\"id\":9,\"content\":\"<x>\",\"lstrip\":true,"
                        "\"rstrip\":true,\"normalized\":false,\"special\":true},"
                        "{\"id\":10,\"content\":\"<xy>\",\"normalized\":false},{\"id\":11,"
@@ -134,7 +132,7 @@ static void added_tokens_and_flags(void **state) {
     encodes_to(json, "\u24B6bb \U0001F189bb \u2460bb", false, 5, (const int32_t[]){1, 1, 1, 1, 11});
 }
 
-static void config_decides_for_llama_classes(void **state) {
+TEST(config_decides_for_llama_classes) {
     const char *json = "{\"added_tokens\":[{\"id\":9,\"content\":\"<s>\",\"normalized\":false,"
                        "\"special\":true}]," SPELLED MODEL;
     put_text("tokenizer_config.json",
@@ -148,7 +146,7 @@ static void config_decides_for_llama_classes(void **state) {
     put_text("tokenizer_config.json", "{}");
 }
 
-static void normalizers(void **state) {
+TEST(normalizers) {
     encodes_to("{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},{"
                "\"type\":\"Replace\",\"pattern\":{"
                "\"String\":\"\xC3\xA9\"},"
@@ -164,7 +162,7 @@ static void normalizers(void **state) {
     "a\":2,\"a\xE2\x96\x81\":3},\"merges\":[\"a \xE2\x96\x81\",\"\xE2\x96\x81 a\"]}}"
 
 /* Mistral v0.3 has it; the merge a+U+2581 shows whether words end before U+2581. */
-static void metaspace_schemes(void **state) {
+TEST(metaspace_schemes) {
     encodes_to(METASPACE(",\"prepend_scheme\":\"first\",\"split\":false"), "a a<x>a", true, 5,
                (const int32_t[]){1, 3, 0, 9, 0});
     encodes_to(METASPACE(",\"prepend_scheme\":\"first\",\"split\":true"), "a a<x>a", true, 4,
@@ -196,7 +194,7 @@ static void refuses(const char *json, const char *said) {
 #define WITH_MODEL(fields) HEAD BYTE_LEVEL "\"model\":{\"type\":\"BPE\"," fields "}}"
 #define WITH(part)         "{" part "," BYTE_LEVEL MODEL
 
-static void hostile_files(void **state) {
+TEST(hostile_files) {
     refuses("", "not valid JSON");
     refuses("[]", "want an object");
     refuses("{\"model\":", "not valid JSON");
@@ -291,7 +289,7 @@ static void hostile_files(void **state) {
     "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" regex                       \
     "\"},\"behavior\":\"Isolated\",\"invert\":false}," SPELLED MODEL
 
-static void hostile_patterns(void **state) {
+TEST(hostile_patterns) {
     refuses(WITH_REGEX("(a"), "pattern 0: character 2");
     refuses(WITH_REGEX("[a"), "pattern 0");
     refuses(WITH_REGEX("a{9999999}"), "pattern 0");
@@ -314,7 +312,7 @@ static void hostile_patterns(void **state) {
 }
 
 /* U+180E is no white space to Oniguruma, inside of sets and out; tokenizers 0.23.3. */
-static void white_space_of_patterns(void **state) {
+TEST(white_space_of_patterns) {
     const char *const spaces[] = {"\\\\s", "[\\\\s]", "[^\\\\S]"};
     for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
         char json[600];
@@ -330,7 +328,7 @@ static void white_space_of_patterns(void **state) {
 }
 
 /* Exponential patterns end in an error, and soon. */
-static void catastrophic_patterns(void **state) {
+TEST(catastrophic_patterns) {
     const char *const patterns[] = {WITH_REGEX("(a+)+$b"), WITH_REGEX("(a|aa)+c"),
                                     WITH_REGEX("(a*)*d"), WITH_REGEX("((a?){30}){30}e")};
     char text[4001];
@@ -356,7 +354,7 @@ static void catastrophic_patterns(void **state) {
 }
 
 /* A word of a million symbols that all merge: quadratic work would take hours. */
-static void long_words(void **state) {
+TEST(long_words) {
     enum { N = 1000000 };
     char *text = malloc(N);
     for (size_t i = 0; i < N; i++) { text[i] = "aab"[i % 3]; }
@@ -398,7 +396,7 @@ static double encode_timed(const char *file, const char *text, size_t n, ckvc_st
 /* Files whose cost per byte of text would be what they say: an added token that nearly fits at
  * every place, rules that each double the text, a prefix longer than the text. Each ends soon, with
  * an error that names the part. */
-static void greedy_files(void **state) {
+TEST(greedy_files) {
     enum { N = 200000, LONG = 20000 };
     static char text[N];
     ckvc_err err;
@@ -445,7 +443,7 @@ static void greedy_files(void **state) {
 
 /* A text of marks in the wrong order: sorting them by exchanging neighbours would take 10^10 steps.
  */
-static void marks_out_of_order(void **state) {
+TEST(marks_out_of_order) {
     enum { N = 100000 };
     char *text = malloc(1 + 4 * N);
     ckvc_err err;
@@ -475,7 +473,7 @@ static void marks_out_of_order(void **state) {
 }
 
 /* As tokenizers 0.23.3 decodes them: hexadecimal digits, or a plus and one. */
-static void byte_pieces_and_what_looks_like_them(void **state) {
+TEST(byte_pieces_and_what_looks_like_them) {
     tokenizer *t;
     ckvc_err err;
     char *text;
@@ -494,7 +492,7 @@ static void byte_pieces_and_what_looks_like_them(void **state) {
     tokenizer_free(t);
 }
 
-static void decode_refuses_unknown_ids(void **state) {
+TEST(decode_refuses_unknown_ids) {
     tokenizer *t;
     ckvc_err err;
     put_text("tokenizer.json", HEAD BYTE_LEVEL
@@ -512,7 +510,7 @@ static void decode_refuses_unknown_ids(void **state) {
 }
 
 /* Pieces and what is put around a text need a row each; an added token needs one when it is met. */
-static void fits_a_vocabulary(void **state) {
+TEST(fits_a_vocabulary) {
     static const char added[] =
         "{\"added_tokens\":[{\"id\":7,\"content\":\"<x>\"}]," BYTE_LEVEL MODEL;
     static const char around[] =
@@ -541,13 +539,13 @@ static void fits_a_vocabulary(void **state) {
     }
 }
 
-static void missing_file(void **state) {
+TEST(missing_file) {
     tokenizer *t;
     ckvc_err err;
     assert_int_equal(load_tokenizer("/nonexistent-folder", &t, &err), CKVC_E_NOINPUT);
 }
 
-static void fingerprint_follows_what_decides_ids(void **state) {
+TEST(fingerprint_follows_what_decides_ids) {
     tokenizer *a, *b;
     ckvc_err err;
     put_text("tokenizer.json", HEAD BYTE_LEVEL MODEL);
@@ -567,7 +565,7 @@ static void fingerprint_follows_what_decides_ids(void **state) {
     tokenizer_free(b);
 }
 
-static void utf8_steps(void **state) {
+TEST(utf8_steps) {
     assert_int_equal(ckvc_utf8_check("abc\xE2\x82\xAC", 6), 6);
     assert_int_equal(ckvc_utf8_check("abcdefgh\xC0\x80", 10), 8);
     assert_int_equal(ckvc_utf8_check("\xED\xA0\x80", 3), 0);
@@ -578,30 +576,4 @@ static void utf8_steps(void **state) {
     assert_int_equal(ckvc_utf8_floor("a\xE2\x82\xAC", 4), 4);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedded_model),
-        cmocka_unit_test(metaspace_tinystories),
-        cmocka_unit_test(metaspace_llama2),
-        cmocka_unit_test(metaspace_mistral),
-        cmocka_unit_test(both_merge_spellings),
-        cmocka_unit_test(added_tokens_and_flags),
-        cmocka_unit_test(config_decides_for_llama_classes),
-        cmocka_unit_test(normalizers),
-        cmocka_unit_test(metaspace_schemes),
-        cmocka_unit_test(hostile_files),
-        cmocka_unit_test(hostile_patterns),
-        cmocka_unit_test(white_space_of_patterns),
-        cmocka_unit_test(catastrophic_patterns),
-        cmocka_unit_test(long_words),
-        cmocka_unit_test(greedy_files),
-        cmocka_unit_test(marks_out_of_order),
-        cmocka_unit_test(byte_pieces_and_what_looks_like_them),
-        cmocka_unit_test(decode_refuses_unknown_ids),
-        cmocka_unit_test(fits_a_vocabulary),
-        cmocka_unit_test(missing_file),
-        cmocka_unit_test(fingerprint_follows_what_decides_ids),
-        cmocka_unit_test(utf8_steps),
-    };
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

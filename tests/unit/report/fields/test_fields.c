@@ -46,7 +46,7 @@ static void check_json(fields_of *of, const thing *t, const char *want) {
     free(text);
 }
 
-static void json_has_every_member(void **state) {
+TEST(json_has_every_member) {
     thing t = sample();
     check_json(
         thing_fields, &t,
@@ -68,7 +68,7 @@ typedef struct pair {
 } pair;
 FIELDS(pair_fields_of, pair, LIST(things, BY(n), .of = named_fields, .as = AS_MEMBERS));
 
-static void json_members_by_name(void **state) {
+TEST(json_members_by_name) {
     pair p = {.things = {sample(), sample()}, .n = 2};
     p.things[0].name = "first";
     p.things[1].name = NULL; /* left out */
@@ -78,8 +78,4 @@ static void json_members_by_name(void **state) {
     free(text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(json_has_every_member),
-                                       cmocka_unit_test(json_members_by_name)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -154,7 +154,7 @@ static void report_on(const ckvc_buffer *b, const char *what) {
 }
 
 /* Every key, once in the first and once in the last line, as each of these. */
-static void every_key(void **state) {
+TEST(every_key) {
     static const char *const instead[] = {NULL,
                                           "null",
                                           "true",
@@ -201,7 +201,7 @@ static void every_key(void **state) {
 }
 
 /* Numbers that overflow in sums and differences, in every line. */
-static void extremes(void **state) {
+TEST(extremes) {
     static const struct {
         const char *key, *value;
     } cases[] = {{"r_struct", "1e308"}, {"r_struct", "-1e308"}, {"r_sem", "1.7e308"},
@@ -229,7 +229,7 @@ static void extremes(void **state) {
 }
 
 /* Arrays as large as a line holds: refused, or taken without more memory than they bring. */
-static void large_arrays(void **state) {
+TEST(large_arrays) {
     static const char *const at[] = {"n_kept", "attention_epsilon", "alpha_quantiles",
                                      "utility_quantiles"};
     for (size_t c = 0; c < sizeof at / sizeof *at; c++) {
@@ -254,7 +254,7 @@ static void large_arrays(void **state) {
     ckvc_buffer_fini(&b);
 }
 
-static void noise(void **state) {
+TEST(noise) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     ckvc_buffer good = {0};
@@ -284,8 +284,4 @@ static void noise(void **state) {
     printf("%d reports, %d refused\n", n_reports, n_refused);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_key), cmocka_unit_test(extremes),
-                                       cmocka_unit_test(large_arrays), cmocka_unit_test(noise)};
-    return cmocka_run_group_tests(tests, setup, temp_folder_remove);
-}
+RUN_TESTS(setup, temp_folder_remove)

@@ -77,7 +77,7 @@ static void text_is(json_t *j, const char *path, const char *want) {
     assert_string_equal(json_string_value(at(j, path)), want);
 }
 
-static void by_hand(void **state) {
+TEST(by_hand) {
     const char *file = written("a.jsonl", true);
     CKVC_AUTO_FREE char *summary = NULL;
     json_auto_t *j = make(&file, 1, &summary);
@@ -133,7 +133,7 @@ static void by_hand(void **state) {
 }
 
 /* The same file twice counts once; another score of the same answer is an error. */
-static void in_several_files(void **state) {
+TEST(in_several_files) {
     const char *files[2];
     char first[512];
     snprintf(first, sizeof first, "%s", written("a.jsonl", false));
@@ -163,7 +163,7 @@ static void in_several_files(void **state) {
 }
 
 /* Others are held against the table that was given first: by the file, whatever its id. */
-static void first_table(void **state) {
+TEST(first_table) {
     const char *file = in_temp_folder("c.jsonl");
     FILE *f = fopen(file, "wb");
     for (int k = 0; k < 12; k++) {
@@ -184,7 +184,7 @@ static void first_table(void **state) {
 }
 
 /* A plain table: its columns begin at one place in every line; nothing in it moves a terminal. */
-static void as_text(void **state) {
+TEST(as_text) {
     const char *file = written("a.jsonl", false);
     CKVC_AUTO_FREE char *text = NULL;
     ckvc_err err = {0};
@@ -212,9 +212,4 @@ static void as_text(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(by_hand),
-                                       cmocka_unit_test(in_several_files),
-                                       cmocka_unit_test(first_table), cmocka_unit_test(as_text)};
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

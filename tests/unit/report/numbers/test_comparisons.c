@@ -46,7 +46,7 @@ static void has(const char *text, const char *part) {
 
 /* A matched control that keeps 4% fewer tokens is no equal; thresholds of two score files are both
  * named. */
-static void tokens_of_the_matched_control(void **state) {
+TEST(tokens_of_the_matched_control) {
     const char *files[2];
     static const double taus[2] = {0.895, 0.875};
     for (int k = 0; k < 2; k++) {
@@ -73,7 +73,7 @@ static void tokens_of_the_matched_control(void **state) {
 
 /* References are never left out: those with the table's tokens are preferred, what happens to keep
  * as many counts, the rest is marked. */
-static void references(void **state) {
+TEST(references) {
     const char *files[1];
     FILE *f = open_scores("references.jsonl", files);
     for (int i = 0; i < 6; i++) {
@@ -96,8 +96,4 @@ static void references(void **state) {
                         "in each layer of each prompt");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tokens_of_the_matched_control),
-                                       cmocka_unit_test(references)};
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -63,7 +63,7 @@ static json_t *make(const char *const *inputs, size_t n, const char *scores, uin
     return json;
 }
 
-static void numbers(void **state) {
+TEST(numbers) {
     json_t *j = make(NULL, 0, write_scores(false), 0);
     is(j, "attention.0.n", N);
     is(j, "attention.0.layers.0.bound", 0.78);
@@ -121,7 +121,7 @@ static void numbers(void **state) {
 
 /* Top-k of the window is preferred; nothing varies there, so nothing is correlated; intervals hold
  * their values. */
-static void fixed_policy_and_intervals(void **state) {
+TEST(fixed_policy_and_intervals) {
     json_t *j = make(NULL, 0, write_scores(true), 200);
     assert_string_equal(json_string_value(at(j, "diagnostics.damage.0.policy")), "window");
     assert_int_equal(json_array_size(at(j, "diagnostics.damage")), 1);
@@ -134,7 +134,7 @@ static void fixed_policy_and_intervals(void **state) {
 }
 
 /* Score files whose lines contradict each other: one line, CKVC_E_DATA. */
-static void hostile_scores(void **state) {
+TEST(hostile_scores) {
     for (int kind = 0; kind < 2; kind++) {
         FILE *f = fopen(in_temp_folder("h.jsonl"), "wb");
         write_line(f, 0, "identity", 0.1, true);
@@ -168,9 +168,4 @@ static void hostile_scores(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers),
-                                       cmocka_unit_test(fixed_policy_and_intervals),
-                                       cmocka_unit_test(hostile_scores)};
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -102,7 +102,7 @@ static json_t *make(const scored *c, const char *also, char **summary) {
 }
 
 /* Waves of 0.25 on n prompts, an even number: the standard error is 0.25 / sqrt(n - 1). */
-static void the_three_answers(void **state) {
+TEST(the_three_answers) {
     static const scored cases[] = {
         SCORED(20, 1, 1, 0.25, "deploy", 0),
         SCORED(20, 1, 0, 0, "deploy", 0),              /* not worse: the same, to the last bit */
@@ -147,7 +147,7 @@ static void the_three_answers(void **state) {
 
 /* The best of several is the one that counts, and is named with its numbers; an entry is a key and
  * a value of 16 numbers of two bytes. */
-static void what_it_rests_on(void **state) {
+TEST(what_it_rests_on) {
     const scored c = SCORED(20, 1, 0.5, 0.0, "deploy", 0);
     json_auto_t *j = make(&c, "adakv", NULL);
     json_t *at_32 = at(j, "tables.0.verdict.budgets.0");
@@ -173,7 +173,7 @@ static void has(const char *text, const char *part) {
 }
 
 /* Summary and JSON say the same. */
-static void words(void **state) {
+TEST(words) {
     static const struct {
         scored of;
         const char *said[4];
@@ -230,7 +230,7 @@ static void is_part(json_t *j, size_t i, const char *name, double n, double diff
 }
 
 /* Better on one kind of prompts, the same on the other. */
-static void where_it_holds(void **state) {
+TEST(where_it_holds) {
     const scored c = SCORED(20, 1, 1, 0, "deploy", 0, .parts = true);
     json_auto_t *j = make(&c, NULL, NULL);
     assert_string_equal(json_string_value(at(j, "tables.0.verdict.budgets.0.parts.0.against")),
@@ -250,7 +250,7 @@ static void where_it_holds(void **state) {
 }
 
 /* What is required is checked when all has been written. */
-static void required(void **state) {
+TEST(required) {
     const scored c = SCORED(20, 1, 1, 0.25, "deploy", 0);
     json_decref(make(&c, NULL, NULL)); /* writes the files */
     char table[512], path[512], out[512];
@@ -286,9 +286,4 @@ static void required(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_three_answers), cmocka_unit_test(what_it_rests_on),
-        cmocka_unit_test(words), cmocka_unit_test(where_it_holds), cmocka_unit_test(required)};
-    return cmocka_run_group_tests(tests, temp_folder_make, temp_folder_remove);
-}
+RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -48,7 +48,7 @@ static double sum_of(const uint32_t *c, uint32_t n) {
 }
 
 /* The transcribed formulas on 32 layers: first, last and mean tokens with the window of 8. */
-static void test_pyramid(void **state) {
+TEST(pyramid) {
     enum { L = 32, W = 8 };
     static const struct {
         uint32_t B, T, first, last;
@@ -82,7 +82,7 @@ static void test_pyramid(void **state) {
     assert_int_equal(c[0], 64);
 }
 
-static void test_cake(void **state) {
+TEST(cake) {
     uint32_t c[4];
     /* 4 x (48 - 32) = 64 by 1:2:4:1, the window besides */
     cake((const double[]){1, 2, 4, 1}, 48, 124, c);
@@ -105,7 +105,7 @@ static void test_cake(void **state) {
 }
 
 /* HeadKV's shipped tables: the largest capacity before the window, mean tokens that are kept. */
-static void test_headkv(void **state) {
+TEST(headkv) {
     static const struct {
         const char *file;
         uint32_t B, T;
@@ -156,7 +156,7 @@ static void test_headkv(void **state) {
     assert_memory_equal(c, ((const uint32_t[]){150, 100, 100, 9}), sizeof c);
 }
 
-static void test_full_heads(void **state) {
+TEST(full_heads) {
     uint32_t c[4];
     by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 50, 100,
              c); /* 200: 40 and 90 and 70 */
@@ -168,7 +168,7 @@ static void test_full_heads(void **state) {
 }
 
 /* Against a plain statement: after the floors, again and again the best that is left. */
-static void test_by_rank(void **state) {
+TEST(by_rank) {
     enum { N = 5, T = 40 };
     static double s[N * T];
     static uint64_t scratch[N * T];
@@ -259,7 +259,7 @@ static bool dynamickv(uint32_t L, uint32_t G, uint32_t T, uint32_t base, const d
     return cut;
 }
 
-static void test_dynamickv(void **state) {
+TEST(dynamickv) {
     enum { MOST_L = 12, G = 2, T = 60, ROUNDS = 400 };
     static double s[MOST_L * G * T];
     static uint64_t keys[MOST_L * G * T];
@@ -294,7 +294,7 @@ static void test_dynamickv(void **state) {
 
 /* Whatever the length and the budget: no head keeps more than there is, and a rule that says so
  * keeps just as many as it is told. */
-static void test_promises(void **state) {
+TEST(promises) {
     enum { L = 5, G = 2, T = 70, ROUNDS = 200 };
     static double s[L * G * T], layer[2 * L], share[L * G];
     static uint64_t keys[L * G * T];
@@ -339,12 +339,4 @@ static void test_promises(void **state) {
     assert_int_equal(n_rules, 11);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pyramid),  cmocka_unit_test(test_cake),
-        cmocka_unit_test(test_headkv),   cmocka_unit_test(test_full_heads),
-        cmocka_unit_test(test_by_rank),  cmocka_unit_test(test_dynamickv),
-        cmocka_unit_test(test_promises),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

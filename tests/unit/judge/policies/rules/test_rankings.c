@@ -24,7 +24,7 @@ static void check_kept(score_kind kind, uint32_t T, uint32_t window, const float
     }
 }
 
-static void test_references(void **state) {
+TEST(references) {
     /*                          0    1    2    3    4    5    6    7    8    9   10   11  */
     static const float a[12] = {.1f, .2f, .9f, .1f, .1f, .1f, .1f, .1f, .1f, .5f, 3.f, .0f};
     check_kept(SCORE_RECENT, 12, 2, a, 3, "9 10 11");
@@ -54,7 +54,7 @@ static void test_references(void **state) {
 }
 
 /* Every position is drawn as often as any other: 3 of 8, over 4,000 prompts. */
-static void test_random_is_fair(void **state) {
+TEST(random_is_fair) {
     enum { PROMPTS = 4000, T = 8, N = 3 };
     uint32_t count[T] = {0}, kept[T], scratch[T], n_candidates;
     for (int i = 0; i < PROMPTS; i++) {
@@ -71,10 +71,4 @@ static void test_random_is_fair(void **state) {
     for (int t = 0; t < T; t++) { assert_true(fabs(count[t] - PROMPTS * p) < 4.5 * sd); }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_references),
-        cmocka_unit_test(test_random_is_fair),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)

@@ -6,7 +6,7 @@
 /* A later chunk is behind 13 + 8 tokens. */
 static const reconstruction_texts texts = {.n_first = 9, .n_later = 13};
 
-static void test_lengths(void **state) {
+TEST(lengths) {
     static const uint32_t cases[][4] = {/* T; fed at a time, in all, among */
                                         {1, 10, 10, 0},
                                         {2048, 2057, 2057, 0},
@@ -23,7 +23,7 @@ static void test_lengths(void **state) {
     }
 }
 
-static void test_longest(void **state) {
+TEST(longest) {
     assert_int_equal(reconstruction_longest(&texts, 2048), 1019); /* twice, and the instruction */
     assert_int_equal(reconstruction_longest(&texts, 4110), 2048); /* a chunk */
     assert_int_equal(reconstruction_longest(&texts, 8192), 6123);
@@ -35,8 +35,4 @@ static void test_longest(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lengths),
-                                       cmocka_unit_test(test_longest)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+RUN_TESTS(NULL, NULL)
