@@ -14,7 +14,27 @@
 
 #include <cmocka.h>
 
+#include "lib/base/status.h"
+
 #pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wshadow" /* by a helper's own `err` */
+
+/* What the last step said: OK(step), or FAILS(step, CKVC_E_DATA). */
+static ckvc_err err __attribute__((unused));
+
+static inline void unit_step(ckvc_status got, ckvc_status want, const ckvc_err *said,
+                             const char *step, const char *file, int line) {
+    if (got == want) { return; }
+    print_error("%s: status %d, wanted %d: %s\n", step, got, want, said->text);
+    _fail(file, line);
+}
+#define FAILS(step, want)                                                                          \
+    do {                                                                                           \
+        err.status = CKVC_OK;                                                                      \
+        err.text[0] = 0;                                                                           \
+        unit_step(step, want, &err, #step, __FILE__, __LINE__);                                    \
+    } while (0)
+#define OK(step) FAILS(step, CKVC_OK)
 
 /* TEST(name) { ... } is a test of this program, RUN_TESTS(setup, teardown) its main with what comes
  * before the first test and after the last one. Tests run in the order of their lines. */

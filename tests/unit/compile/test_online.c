@@ -52,10 +52,9 @@ static double judged(const shard *rows, double alpha, fit_reward reward, uint64_
     ckvc_table *t = new_table();
     stable *s;
     double out;
-    ckvc_err err = {0};
-    assert_int_equal(stable_create(t, alpha, reward, seed, (size_t)1 << 30, &s, &err), CKVC_OK);
-    assert_int_equal(stable_add(s, rows, &err), CKVC_OK);
-    assert_int_equal(stable_reliability(s, &out, &err), CKVC_OK);
+    OK(stable_create(t, alpha, reward, seed, (size_t)1 << 30, &s, &err));
+    OK(stable_add(s, rows, &err));
+    OK(stable_reliability(s, &out, &err));
     stable_free(s);
     ckvc_table_free(t);
     return out;

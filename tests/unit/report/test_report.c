@@ -57,10 +57,7 @@ static void give_evidence(table_file *t) {
     }
 }
 
-static void put(table_file *t, const char *path) {
-    ckvc_err err = {0};
-    assert_int_equal(table_file_write(t, path, true, &err), CKVC_OK);
-}
+static void put(table_file *t, const char *path) { OK(table_file_write(t, path, true, &err)); }
 
 static uint32_t replicates; /* of the reports that are made */
 
@@ -78,11 +75,9 @@ static json_t *make(const char *const *inputs, size_t n, const char *score_file,
     json_t *json = report_made(&o, &verdict);
     /* A second report into the same folder must be asked for. */
     char *a = NULL, *b = NULL;
-    ckvc_err err = {0};
-    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
-    err = (ckvc_err){0};
+    FAILS(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
     snprintf(path, sizeof path, "%s/report.html", o.out);
-    assert_int_equal(ckvc_file_read(path, (size_t)1 << 26, page, &size, &err), CKVC_OK);
+    OK(ckvc_file_read(path, (size_t)1 << 26, page, &size, &err));
     if (summary) {
         *summary = verdict;
     } else {
@@ -426,9 +421,8 @@ TEST(rows_of_two_files) {
                         .n_scores = 2,
                         .out = in_temp_folder("two"),
                         .layer_bins = 2};
-    ckvc_err err = {0};
     char *text = NULL, *verdict = NULL;
-    assert_int_equal(report_write(&o, &verdict, &text, &err), CKVC_OK);
+    OK(report_write(&o, &verdict, &text, &err));
     json_t *j = json_loads(text, 0, NULL);
     is(j, "scores.rows", 12);
     is(j, "scores.rows_in_several_files", 4);
@@ -438,7 +432,7 @@ TEST(rows_of_two_files) {
     free(verdict);
     o.out = in_temp_folder("three");
     o.n_scores = 3;
-    assert_int_equal(report_write(&o, &verdict, &text, &err), CKVC_E_DATA);
+    FAILS(report_write(&o, &verdict, &text, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "made with different options"));
     table_file_free(t);
 }
@@ -447,9 +441,8 @@ TEST(inputs_that_are_none) {
     const char *inputs[] = {in_temp_folder("missing.ckvt")};
     report_options o = {
         .inputs = inputs, .n_inputs = 1, .out = in_temp_folder("never"), .layer_bins = 4};
-    ckvc_err err = {0};
     char *a = NULL, *b = NULL;
-    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_NOINPUT);
+    FAILS(report_write(&o, &a, &b, &err), CKVC_E_NOINPUT);
     assert_false(
         ckvc_is_dir(in_temp_folder("never"))); /* nothing is made for a report that cannot be */
 }
@@ -457,9 +450,8 @@ TEST(inputs_that_are_none) {
 static void copy_file(const char *from, const char *to) {
     char *text = NULL;
     size_t size;
-    ckvc_err err = {0};
-    assert_int_equal(ckvc_file_read(from, (size_t)1 << 26, &text, &size, &err), CKVC_OK);
-    assert_int_equal(ckvc_publish_bytes(to, text, size, true, &err), CKVC_OK);
+    OK(ckvc_file_read(from, (size_t)1 << 26, &text, &size, &err));
+    OK(ckvc_publish_bytes(to, text, size, true, &err));
     free(text);
 }
 
@@ -474,31 +466,28 @@ TEST(cut_short) {
     snprintf(out, sizeof out, "%s", in_temp_folder("cut"));
     const char *inputs[] = {table};
     const report_options o = {.inputs = inputs, .n_inputs = 1, .out = out, .layer_bins = 2};
-    ckvc_err err = {0};
     char *a = NULL, *b = NULL;
-    assert_int_equal(ckvc_make_dirs(in_temp_folder("cut"), &err), CKVC_OK);
+    OK(ckvc_make_dirs(in_temp_folder("cut"), &err));
     copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/mine"));
-    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
+    FAILS(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "holds mine, which is no report's"));
     assert_int_equal(unlink(in_temp_folder("cut/mine")), 0);
     /* what a killed process left; what is called nearly so; a folder that is empty */
-    assert_int_equal(ckvc_make_dirs(in_temp_folder("cut.tmp.0000000000000001"), &err), CKVC_OK);
+    OK(ckvc_make_dirs(in_temp_folder("cut.tmp.0000000000000001"), &err));
     copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut.tmp.0000000000000001/report.json"));
-    assert_int_equal(ckvc_make_dirs(in_temp_folder("cut.tmp.mine"), &err), CKVC_OK);
-    err = (ckvc_err){0};
-    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_OK);
+    OK(ckvc_make_dirs(in_temp_folder("cut.tmp.mine"), &err));
+    OK(report_write(&o, &a, &b, &err));
     free(a);
     free(b);
     assert_false(ckvc_file_exists(in_temp_folder("cut.tmp.0000000000000001")));
     assert_true(ckvc_file_exists(in_temp_folder("cut.tmp.mine")));
-    assert_int_equal(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
+    FAILS(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "holds a report already"));
     copy_file(in_temp_folder("cut.ckvt"), in_temp_folder("cut/earlier.csv"));
     assert_int_equal(unlink(in_temp_folder("cut/report.html")), 0);
-    err = (ckvc_err){0};
     report_options forced = o;
     forced.force = true;
-    assert_int_equal(report_write(&forced, &a, &b, &err), CKVC_OK);
+    OK(report_write(&forced, &a, &b, &err));
     free(a);
     free(b);
     assert_true(ckvc_file_exists(in_temp_folder("cut/report.html")));

@@ -20,28 +20,27 @@ static ckvc_status parse(ckvc_side side, const char *text, action_grid *g, ckvc_
 }
 
 TEST(values) {
-    ckvc_err err;
     action_grid g, of;
     for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
-        assert_int_equal(parse((ckvc_side)side, side ? GATES : HEADS, &g, &err), CKVC_OK);
+        OK(parse((ckvc_side)side, side ? GATES : HEADS, &g, &err));
         action_grid_default((ckvc_side)side, &of);
         assert_int_equal(g.n, of.n);
         assert_memory_equal(g.values, of.values, g.n * sizeof *g.values); /* to the bit */
     }
     /* Every step of a thousandth is the double that the compiler makes of the decimal. */
-    assert_int_equal(parse(CKVC_SIDE_GATE, "0.700:0.953:0.001", &g, &err), CKVC_OK);
+    OK(parse(CKVC_SIDE_GATE, "0.700:0.953:0.001", &g, &err));
     assert_int_equal(g.n, 254);
     for (uint32_t a = 0; a < g.n; a++) {
         char text[16];
         snprintf(text, sizeof text, "0.%03u", 700 + a);
         assert_true(g.values[a] == strtod(text, NULL));
     }
-    assert_int_equal(parse(CKVC_SIDE_HEAD, "0.5,0.9:1.1:0.05,2,7.25", &g, &err), CKVC_OK);
+    OK(parse(CKVC_SIDE_HEAD, "0.5,0.9:1.1:0.05,2,7.25", &g, &err));
     const double want[] = {0.5, 0.9, 0.95, 1.0, 1.05, 1.1, 2, 7.25};
     assert_int_equal(g.n, 8);
     assert_memory_equal(g.values, want, sizeof want);
-    assert_int_equal(parse(CKVC_SIDE_GATE, "0", &g, &err), CKVC_OK);
-    assert_int_equal(parse(CKVC_SIDE_GATE, "0:2.54:0.01", &g, &err), CKVC_OK);
+    OK(parse(CKVC_SIDE_GATE, "0", &g, &err));
+    OK(parse(CKVC_SIDE_GATE, "0:2.54:0.01", &g, &err));
     assert_int_equal(g.n, ACTION_GRID_MAX);
 }
 
@@ -74,8 +73,7 @@ TEST(refused) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         action_grid g;
-        ckvc_err err;
-        assert_int_equal(parse(cases[i].side, cases[i].text, &g, &err), CKVC_E_USAGE);
+        FAILS(parse(cases[i].side, cases[i].text, &g, &err), CKVC_E_USAGE);
         if (!strstr(err.text, cases[i].says)) {
             fail_msg("'%s' says: %s", cases[i].text, err.text);
         }
@@ -93,12 +91,10 @@ TEST(start) {
                  {"0.85,0.91", 0.91}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         action_grid grids[CKVC_SIDE_COUNT];
-        ckvc_err err;
         ckvc_table *t;
         const double budget = 0.5;
-        assert_int_equal(parse(CKVC_SIDE_HEAD, "0.5,1,1.5", &grids[CKVC_SIDE_HEAD], &err), CKVC_OK);
-        assert_int_equal(parse(CKVC_SIDE_GATE, cases[i].gates, &grids[CKVC_SIDE_GATE], &err),
-                         CKVC_OK);
+        OK(parse(CKVC_SIDE_HEAD, "0.5,1,1.5", &grids[CKVC_SIDE_HEAD], &err));
+        OK(parse(CKVC_SIDE_GATE, cases[i].gates, &grids[CKVC_SIDE_GATE], &err));
         t = new_start_table(2, 2, 3, 2, &budget, 1, 16, grids);
         assert_int_equal(t->n_head_actions, 3);
         assert_true(t->weight[0] == 1.0f && t->weight[3] == 1.0f);
@@ -136,15 +132,12 @@ TEST(coarse_is_part_of_fine) {
     variant_list v[2] = {{0}, {0}};
     for (int i = 0; i < 2; i++) {
         action_grid grids[CKVC_SIDE_COUNT];
-        ckvc_err err = {0};
         prompt_sets *k;
         for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
-            assert_int_equal(parse((ckvc_side)side, grids_of[i][side], &grids[side], &err),
-                             CKVC_OK);
+            OK(parse((ckvc_side)side, grids_of[i][side], &grids[side], &err));
         }
         table[i] = new_start_table(L, G, 1, 1, budgets, 2, W, grids);
-        assert_int_equal(prompt_sets_create(table[i], T, &(setting){.window = W}, &k, &err),
-                         CKVC_OK);
+        OK(prompt_sets_create(table[i], T, &(setting){.window = W}, &k, &err));
         build_sets(k, T, alpha, rho);
         build_variants(&v[i], k, BEHAVIOUR_BALANCED, -1, 1, "p");
         assert_int_equal(v[i].n_actions,

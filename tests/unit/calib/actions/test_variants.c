@@ -15,7 +15,6 @@ typedef struct fixture {
 
 /* Log-normal-like positive vectors with mean about 1. */
 static void make(fixture *f, const double *budgets, uint32_t n_budgets, uint64_t seed) {
-    ckvc_err err = {0};
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 1, 0);
     for (int t = 0; t < T; t++) {
@@ -24,8 +23,7 @@ static void make(fixture *f, const double *budgets, uint32_t n_budgets, uint64_t
     }
     for (int i = 0; i < L * G * T; i++) { f->rho[i] = (float)(0.5 + ckvc_rng_double(&rng)); }
     f->table = new_start_table(L, G, 1, 1, budgets, n_budgets, W, NULL);
-    assert_int_equal(prompt_sets_create(f->table, T, &(setting){.window = W}, &f->k, &err),
-                     CKVC_OK);
+    OK(prompt_sets_create(f->table, T, &(setting){.window = W}, &f->k, &err));
     build_sets(f->k, T, f->alpha, f->rho);
 }
 

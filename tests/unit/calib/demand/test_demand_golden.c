@@ -76,7 +76,7 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
     ckvc_err err = {0};
     demand_need(&o, &in, &options);
     if (worker_open(&w, &in, &options, NULL, &err)) { fail_msg("%s", err.text); }
-    assert_int_equal(demand_meter_open(&m, &o, &in, &err), CKVC_OK);
+    OK(demand_meter_open(&m, &o, &in, &err));
     for (size_t i = 0; i < list->n; i++) {
         const prompt *p = &list->items[i];
         demand_meter *meter = &m;
@@ -172,9 +172,8 @@ TEST(instruction) {
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
     CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n;
-    ckvc_err err = {0};
-    assert_int_equal(load_tokenizer("models/ckvc-tiny-4l", &tok, &err), CKVC_OK);
-    assert_int_equal(tokenizer_encode(tok, text, strlen(text), false, &ids, &n, &err), CKVC_OK);
+    OK(load_tokenizer("models/ckvc-tiny-4l", &tok, &err));
+    OK(tokenizer_encode(tok, text, strlen(text), false, &ids, &n, &err));
     assert_int_equal(n, c.n_instruction);
     assert_memory_equal(ids, c.instruction, n * sizeof *ids);
     close_case(&c);

@@ -15,7 +15,6 @@ typedef struct measured {
 
 static void measure(measured *out, const calibrate_inputs *in, const prompt *p,
                     const demand_options *o, uint32_t positions) {
-    ckvc_err err = {0};
     worker w = {0};
     demand_meter meter = {0};
     score_sampler s;
@@ -23,8 +22,8 @@ static void measure(measured *out, const calibrate_inputs *in, const prompt *p,
     bool finite = false;
     demand_need(o, in, &options);
     score_sampler_need(positions, in, &options);
-    if (worker_open(&w, in, &options, NULL, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    assert_int_equal(demand_meter_open(&meter, o, in, &err), CKVC_OK);
+    OK(worker_open(&w, in, &options, NULL, &err));
+    OK(demand_meter_open(&meter, o, in, &err));
     score_sampler_open(&s, &meter, positions, in);
     assert_int_equal(s.n_features, F);
     out->rows = shard_create();
@@ -38,9 +37,7 @@ static void measure(measured *out, const calibrate_inputs *in, const prompt *p,
     const struct shard_prompt none = {.id = "p"};
     shard_add_prompt(out->rows, &none);
     shard_add_prompt(out->rows, &none); /* the second row is the one that is filled */
-    if (score_sampler_measure(&s, &w, p, out->rows, 1, &finite, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(score_sampler_measure(&s, &w, p, out->rows, 1, &finite, &err));
     assert_true(finite);
     for (int i = 0; i < HEADS; i++) {
         memcpy(out->sample[i], s.sample + (size_t)i * positions, positions * sizeof(uint32_t));

@@ -169,11 +169,10 @@ static size_t passed_over(const prompt_list *list) {
 
 TEST(prompts) {
     world w;
-    ckvc_err err = {0};
     coverage c;
     make_world(&w);
     const sample_options all = options(0), some = options(8);
-    assert_int_equal(sample_prompts(&w.scan, &all, &w.list, &c, &err), CKVC_OK);
+    OK(sample_prompts(&w.scan, &all, &w.list, &c, &err));
     assert_int_equal(passed_over(&w.list), 0);
     assert_int_equal(c.n_sources, 2);
     assert_string_equal(c.sources[0], "a\xc3\xa9");
@@ -186,7 +185,7 @@ TEST(prompts) {
     assert_int_equal(prompts, 29);
     coverage_fini(&c);
 
-    assert_int_equal(sample_prompts(&w.scan, &some, &w.list, &c, &err), CKVC_OK);
+    OK(sample_prompts(&w.scan, &some, &w.list, &c, &err));
     assert_int_equal(passed_over(&w.list), 40 - 6 - 8);
     uint32_t drawn = 0;
     for (size_t i = 0; i < c.n_rows; i++) { drawn += c.rows[i].drawn; }
@@ -199,7 +198,7 @@ TEST(prompts) {
     coverage_fini(&c);
 
     scanned none = {0};
-    assert_int_equal(sample_prompts(&none, &some, &w.list, &c, &err), CKVC_E_DATA);
+    FAILS(sample_prompts(&none, &some, &w.list, &c, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "--sample-prompts"));
     coverage_fini(&c);
     scanned_fini(&w.scan);
@@ -211,18 +210,17 @@ static int make_folder(void **state) {
 
 TEST(file) {
     world w;
-    ckvc_err err = {0};
     coverage c, back;
     bool there = true;
-    assert_int_equal(coverage_read(temp_folder, &back, &there, &err), CKVC_OK);
+    OK(coverage_read(temp_folder, &back, &there, &err));
     assert_false(there);
     make_world(&w);
     const sample_options some = options(8);
-    assert_int_equal(sample_prompts(&w.scan, &some, &w.list, &c, &err), CKVC_OK);
+    OK(sample_prompts(&w.scan, &some, &w.list, &c, &err));
     json_t *o = coverage_json(&c);
     char *text = ckvc_json_canonical(o);
     put_text(COVERAGE_FILE, text);
-    assert_int_equal(coverage_read(temp_folder, &back, &there, &err), CKVC_OK);
+    OK(coverage_read(temp_folder, &back, &there, &err));
     assert_true(there && back.logged && back.sample == 8 && back.min_cell == 3 &&
                 back.n_unscanned == c.n_unscanned);
     assert_int_equal(back.n_rows, c.n_rows);
@@ -268,17 +266,15 @@ TEST(hostile_file) {
         {FILE_OF("[2,1]", "[1]", "[]", "[\"a\"]", "[[1,0,0,1,1],[0,0,0,1,1]]"), "cells"},
         {FILE_OF("[2,1]", "[1]", "[]", "[\"a\"]", "[[1,0,0,1,1],[1,0,0,1,1]]"), "cells"},
     };
-    ckvc_err err = {0};
     coverage c;
     bool there;
     put_text(COVERAGE_FILE, FILE_OF("[2,1]", "[1]", "[]", "[\"a\"]", "[[0,0,0,2,0],[1,0,0,1,0]]"));
-    assert_int_equal(coverage_read(temp_folder, &c, &there, &err), CKVC_OK);
+    OK(coverage_read(temp_folder, &c, &there, &err));
     assert_false(c.logged);
     coverage_fini(&c);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        err = (ckvc_err){0};
         put_text(COVERAGE_FILE, cases[i].text);
-        assert_int_equal(coverage_read(temp_folder, &c, &there, &err), CKVC_E_DATA);
+        FAILS(coverage_read(temp_folder, &c, &there, &err), CKVC_E_DATA);
         if (!strstr(err.text, cases[i].member) || !strstr(err.text, "coverage.json")) {
             fail_msg("case %zu says: %s", i, err.text);
         }

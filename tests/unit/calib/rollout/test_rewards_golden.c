@@ -63,7 +63,6 @@ static ckvc_table *block_table(const json_t *block, uint32_t L, uint32_t G, uint
 static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_t *a,
                          const json_t *block, double L_full, const int32_t *next, uint32_t C,
                          worst *w) {
-    ckvc_err err = {0};
     uint32_t l = (uint32_t)number(a, "l"), n_candidates, set[1024];
     const layer_set *base = prompt_sets_at(k, 0, l);
     uint32_t n = side == CKVC_SIDE_HEAD
@@ -94,13 +93,13 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
     uint32_t offsets[2] = {0, n};
     memcpy(sets, k->sets, k->n_layers * sizeof *sets);
     sets[l] = (kept_set){1, offsets, set};
-    assert_int_equal(session_continue(s, next, C, sets, nll, &err), CKVC_OK);
+    OK(session_continue(s, next, C, sets, nll, &err));
     double loss = nll_mean(nll, C);
     double reward = reward_of(
         L_full, loss, CKVC_LOSS_MEAN, 1,
         reward_penalty(side_beta_bud(side, 1.0), k->n_tokens, n_candidates, k->budget[0]));
     /* The baseline is rolled out like everything else: equal sets must give the very same loss. */
-    assert_int_equal(session_continue(s, next, C, k->sets, nll, &err), CKVC_OK);
+    OK(session_continue(s, next, C, k->sets, nll, &err));
     double base_loss = nll_mean(nll, C);
     double r0 = reward_of(
         L_full, base_loss, CKVC_LOSS_MEAN, 1,
@@ -117,7 +116,6 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
 }
 
 static void run_golden(const char *golden, const char *dir) {
-    ckvc_err err = {0};
     json_t *root = golden_read(golden);
     ckvc_pool *pool;
     backend *be;
@@ -125,20 +123,14 @@ static void run_golden(const char *golden, const char *dir) {
     session *s;
     uint32_t T = (uint32_t)number(root, "T"), C = (uint32_t)number(root, "C"),
              W = (uint32_t)number(root, "W");
-    assert_int_equal(ckvc_pool_create(2, &pool, &err), CKVC_OK);
-    assert_int_equal(backend_create("cpu", CKVC_COMPUTE_F32, pool, &be, &err), CKVC_OK);
+    OK(ckvc_pool_create(2, &pool, &err));
+    OK(backend_create("cpu", CKVC_COMPUTE_F32, pool, &be, &err));
     model_spec *spec;
-    if (model_files_read(dir, &spec, &err) != CKVC_OK ||
-        model_open(spec, be, &m, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(model_files_read(dir, &spec, &err) != CKVC_OK || model_open(spec, be, &m, &err));
     uint32_t L = (uint32_t)model_get_shape(m)->n_layers,
              G = (uint32_t)model_get_shape(m)->n_kv_heads;
-    assert_int_equal(
-        sessions_create(m,
-                        (session_limits){.max_prompt = T, .max_continuation = C, .max_window = W},
-                        1, &s, &err),
-        CKVC_OK);
+    OK(sessions_create(m, (session_limits){.max_prompt = T, .max_continuation = C, .max_window = W},
+                       1, &s, &err));
     worst w = {0, 0};
     size_t n_actions = 0, i, j;
     const json_t *p, *block, *a;
@@ -149,20 +141,17 @@ static void run_golden(const char *golden, const char *dir) {
         }
         prefill_stats stats;
         double nll[512];
-        assert_int_equal(
-            sessions_prefill(
-                &(prefill_job){
-                    s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
-                    &stats},
-                1, &err),
-            CKVC_OK);
-        assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
+        OK(sessions_prefill(
+            &(prefill_job){s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
+                           &stats},
+            1, &err));
+        OK(session_continue(s, ids + T, C, NULL, nll, &err));
         double L_full = nll_mean(nll, C);
         w.loss = fmax(w.loss, fabs(L_full - number(p, "L_full")));
         json_array_foreach(json_object_get(p, "blocks"), j, block) {
             ckvc_table *t = block_table(block, L, G, W);
             prompt_sets *k;
-            assert_int_equal(prompt_sets_create(t, T, &(setting){.window = W}, &k, &err), CKVC_OK);
+            OK(prompt_sets_create(t, T, &(setting){.window = W}, &k, &err));
             prompt_sets_build(k, &stats);
             for (uint32_t l = 0; l < L; l++) {
                 const layer_set *at = prompt_sets_at(k, 0, l);

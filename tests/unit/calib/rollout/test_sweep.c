@@ -29,18 +29,16 @@ typedef struct rig {
 
 static rig *rig_open(const char *dir, int threads, int64_t lanes, const double *budgets,
                      uint32_t n_budgets) {
-    ckvc_err err = {0};
     rig *r = ckvc_calloc(1, sizeof *r);
     r->b = bench_open(threads);
-    if (model_open_path(dir, r->b.be, &r->m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(model_open_path(dir, r->b.be, &r->m, &err));
     const model_shape *s = model_get_shape(r->m);
     const session_limits limits = {
         .max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W, .max_lanes = lanes};
-    assert_int_equal(sessions_create(r->m, limits, 1, &r->s, &err), CKVC_OK);
+    OK(sessions_create(r->m, limits, 1, &r->s, &err));
     r->table = new_start_table((uint32_t)s->n_layers, (uint32_t)s->n_kv_heads, 1, 1, budgets,
                                n_budgets, 16, NULL);
-    assert_int_equal(prompt_sets_create(r->table, MAX_T, &(setting){.window = 16}, &r->k, &err),
-                     CKVC_OK);
+    OK(prompt_sets_create(r->table, MAX_T, &(setting){.window = 16}, &r->k, &err));
     const variant_extent most = variants_extent(r->table, NULL, MAX_T, &everything);
     variants_reserve(&r->v, &most);
     const rollout_extent extent = {.max_lanes = lanes,
@@ -80,7 +78,7 @@ static void rig_prompt(rig *r, uint64_t seed, uint32_t T, uint32_t C, uint32_t W
                        &r->stats},
         1, &err);
     ckvc_alloc_permit();
-    if (st != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(st);
     prompt_sets_build(r->k, &r->stats);
 }
 
@@ -117,7 +115,7 @@ static void run(rig *r, uint32_t T, uint32_t C, bool plain, losses *l) {
                                ? rollouts_plain(&r->w, &all, &err)
                                : rollouts_sweep_together(&(prompt_rollouts){&r->w, &all}, 1, &err);
     ckvc_alloc_permit();
-    if (st != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(st);
     l->full = all.full;
     take(r, l);
 }
@@ -270,7 +268,6 @@ TEST(any_order) {
  * for; none differs at all. */
 TEST(golden) {
     static losses plain, got;
-    ckvc_err err = {0};
     json_t *root = golden_read("tests/golden/method/ckvc-tiny-4l.json");
     const uint32_t T = (uint32_t)golden_number(root, "T"), C = (uint32_t)golden_number(root, "C"),
                    W = (uint32_t)golden_number(root, "W");
@@ -283,13 +280,11 @@ TEST(golden) {
         int32_t *ids = golden_ids(json_object_get(json_array_get(prompts, p), "ids"), &n);
         memcpy(r->ids, ids, (size_t)n * sizeof *ids);
         free(ids);
-        assert_int_equal(
-            sessions_prefill(
-                &(prefill_job){
-                    r->s, (prefill_input){.tokens = r->ids, .n = T, .n_total = T + C, .window = W},
-                    &r->stats},
-                1, &err),
-            CKVC_OK);
+        OK(sessions_prefill(
+            &(prefill_job){r->s,
+                           (prefill_input){.tokens = r->ids, .n = T, .n_total = T + C, .window = W},
+                           &r->stats},
+            1, &err));
         prompt_sets_build(r->k, &r->stats);
         build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, p ? 40 : -1, 1, "p");
         run(r, T, C, true, &plain);
@@ -314,19 +309,19 @@ TEST(check_rollouts) {
     const rollouts all = asked(r, T, C, &got);
 #define CHECK(share, count)                                                                        \
     rollouts_check(&r->w, &all, &(rollouts_sample){share, 7, "the prompt"}, count, &err)
-    assert_int_equal(CHECK(1.0, &n), CKVC_OK);
+    OK(CHECK(1.0, &n));
     assert_int_equal(n, r->v.n + 1);
-    assert_int_equal(CHECK(0.5, &half), CKVC_OK);
-    assert_int_equal(CHECK(0.5, &again), CKVC_OK);
+    OK(CHECK(0.5, &half));
+    OK(CHECK(0.5, &again));
     assert_true(half == again && half > n / 5 && half < n * 4 / 5);
     n = 0;
-    assert_int_equal(CHECK(0.0, &n), CKVC_OK);
+    OK(CHECK(0.0, &n));
     assert_int_equal(n, 0);
     size_t a = 0;
     while (r->v.actions[a].variant == VARIANT_NONE) { a++; }
     variant *touched = &r->v.items[r->v.actions[a].variant];
     touched->loss += 0.9e-5;
-    assert_int_equal(CHECK(1.0, &n), CKVC_OK);
+    OK(CHECK(1.0, &n));
     touched->loss += 0.2e-5;
     assert_int_equal(CHECK(1.0, &n), CKVC_CHECK_FAILED);
     char action[64];
@@ -363,7 +358,6 @@ TEST(plan_of_a_large_prompt) {
     const session_limits limits = {.max_prompt = 32768, .max_continuation = 128, .max_window = 64};
     double budgets[31];
     for (int i = 0; i < 31; i++) { budgets[i] = 256 * (i + 1); /* up to 7,936 of 32,768 tokens */ }
-    ckvc_err err = {0};
     bench b = bench_open(2);
     ckvc_table *table = new_start_table(30, 3, 20, 4, budgets, 31, 64, NULL);
     const size_t weights = (size_t)134515008 * 4, GB = 1000000000;
@@ -378,7 +372,7 @@ TEST(plan_of_a_large_prompt) {
     const variant_extent most = need.most;
     assert_true(most.n_actions >= 100000);
     memory_plan plan, less;
-    if (memory_plan_make(&need, &plan, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(memory_plan_make(&need, &plan, &err));
     printf("plan: %.2f GB: weights %.2f, prompt %.2f, kept sets %.2f, %lld lanes %.2f\n",
            (double)plan.total / 1e9, (double)plan.weights / 1e9, (double)plan.prompt / 1e9,
            (double)plan.sets / 1e9, (long long)plan.lanes, (double)plan.batch / 1e9);
@@ -386,16 +380,15 @@ TEST(plan_of_a_large_prompt) {
     assert_true(plan.weights + plan.prompt + plan.sets + plan.batch == plan.total);
     /* less memory, smaller batches, until nothing fits */
     need.limit = 4500000000;
-    assert_int_equal(memory_plan_make(&need, &less, &err), CKVC_OK);
+    OK(memory_plan_make(&need, &less, &err));
     assert_true(less.lanes < plan.lanes && less.lanes >= 2 && less.total <= 4500000000);
     need.limit = 2 * GB;
-    assert_int_equal(memory_plan_make(&need, &less, &err), CKVC_E_MEMORY);
+    FAILS(memory_plan_make(&need, &less, &err), CKVC_E_MEMORY);
     assert_non_null(strstr(err.text, "--memory"));
-    err = (ckvc_err){0};
     need.table = NULL; /* a scan */
     need.most = (variant_extent){0};
     need.limit = 6 * GB;
-    assert_int_equal(memory_plan_make(&need, &less, &err), CKVC_OK);
+    OK(memory_plan_make(&need, &less, &err));
     assert_int_equal(less.lanes, 1);
     /* a limit on distinct variants bounds what they take */
     const behaviour_policy limited = {.sides = {true, true}, .limit = 256};
@@ -420,7 +413,6 @@ TEST(plan_of_prompts_together) {
                                .max_positions = 8192};
     const double budgets[] = {128};
     const size_t GB = 1000000000;
-    ckvc_err err = {0};
     bench b = bench_open(1);
     b.be->copy_rows = 14000; /* a device behind a bus */
     ckvc_table *table = new_start_table(32, 8, 1, 1, budgets, 1, 64, NULL);
@@ -438,9 +430,9 @@ TEST(plan_of_prompts_together) {
     for (size_t limit = 80 * GB; limit >= 10 * GB; limit -= 10 * GB) {
         need.limit = limit;
         need.most_prompts = 40;
-        if (memory_plan_make(&need, &plan, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(memory_plan_make(&need, &plan, &err));
         need.most_prompts = 1;
-        assert_int_equal(memory_plan_make(&need, &alone, &err), CKVC_OK);
+        OK(memory_plan_make(&need, &alone, &err));
         printf("plan in %.0f GB: %lld prompts, %lld lanes, weights %.1f, %.1f copied a pass\n",
                (double)limit / 1e9, (long long)plan.prompts, (long long)plan.lanes,
                (double)plan.weights / 1e9, (double)plan.copied / 1e9);
@@ -461,13 +453,13 @@ TEST(plan_of_prompts_together) {
      * all of it */
     need.limit = 80 * GB;
     b.be->fill_rows = 1024;
-    assert_int_equal(memory_plan_make(&need, &plan, &err), CKVC_OK);
+    OK(memory_plan_make(&need, &plan, &err));
     assert_true(plan.prompts == 2 && plan.joined == 2 && plan.copied == 0);
     need.limits.max_prompt = 1024;
-    assert_int_equal(memory_plan_make(&need, &plan, &err), CKVC_OK);
+    OK(memory_plan_make(&need, &plan, &err));
     assert_true(plan.prompts == 1 && plan.joined == 0);
     need.plain = true;
-    assert_int_equal(memory_plan_make(&need, &plan, &err), CKVC_OK);
+    OK(memory_plan_make(&need, &plan, &err));
     assert_int_equal(plan.prompts, 1);
     ckvc_table_free(table);
     bench_close(&b);
@@ -497,7 +489,7 @@ TEST(plan_is_true) {
         prompt_sets *k;
         variant_list v = {0};
         rollout_scratch w;
-        assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
+        OK(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err));
         ckvc_table *table = new_start_table(8, 3, 1, 1, budgets, 2, 16, NULL);
         const behaviour_policy limited = {.sides = {true, true}, .limit = 100};
         memory_request need = {.backend = b.be,
@@ -525,9 +517,8 @@ TEST(plan_is_true) {
                                        .n_layers = 8,
                                        .max_variants = need.most.n_variants};
         const size_t before = in_use();
-        assert_int_equal(sessions_create(m, with, 1, &s, &err), CKVC_OK);
-        assert_int_equal(prompt_sets_create(table, MAX_T, &(setting){.window = 16}, &k, &err),
-                         CKVC_OK);
+        OK(sessions_create(m, with, 1, &s, &err));
+        OK(prompt_sets_create(table, MAX_T, &(setting){.window = 16}, &k, &err));
         variants_reserve(&v, &need.most);
         rollout_scratch_init(&w, &extent);
         const double took = (double)(in_use() - before), said = (double)plan.total;
@@ -537,7 +528,7 @@ TEST(plan_is_true) {
         session *together[3];             /* weights and scratch are there */
         with.joined = lanes > 4 ? 3 : 0;
         const size_t before_them = in_use();
-        assert_int_equal(sessions_create(m, with, 3, together, &err), CKVC_OK);
+        OK(sessions_create(m, with, 3, together, &err));
         const double they_took = (double)(in_use() - before_them),
                      they_said = (double)(session_bytes(model_get_shape(m), with) +
                                           2 * session_bytes_beside(model_get_shape(m), with));

@@ -125,9 +125,8 @@ static int make_corpus(void **state) {
 }
 
 static void read_corpus(corpus *c) {
-    ckvc_err err = {0};
     *c = (corpus){0};
-    if (corpus_add(c, "story", temp_folder, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(corpus_add(c, "story", temp_folder, &err));
 }
 
 TEST(documents) {
@@ -161,20 +160,17 @@ TEST(damaged_gzip) {
     const char *path = in_temp_folder("bad.gz");
     put_text("bad.gz", "\x1f\x8b\x08 not gzip at all");
     corpus c = {0};
-    ckvc_err err = {0};
-    assert_int_equal(corpus_add(&c, "x", path, &err), CKVC_E_DATA);
+    FAILS(corpus_add(&c, "x", path, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "damaged gzip"));
     corpus_fini(&c);
     unlink(path);
-    err = (ckvc_err){0};
-    assert_int_equal(corpus_add(&c, "x", path, &err), CKVC_E_NOINPUT);
+    FAILS(corpus_add(&c, "x", path, &err), CKVC_E_NOINPUT);
     corpus_fini(&c);
 }
 
 static tokenizer *embedded(void) {
     tokenizer *t;
-    ckvc_err err;
-    if (load_tokenizer("models/ckvc-tiny-8l", &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(load_tokenizer("models/ckvc-tiny-8l", &t, &err));
     return t;
 }
 
@@ -188,7 +184,6 @@ TEST(little_text) {
                        .n_splits = 2,
                        .split_rest = "fit",
                        .seed = 1};
-    ckvc_err err = {0};
     ckvc_buffer text = {0};
     for (int i = 0; i < 100; i++) {
         ckvc_buffer_printf(&text,
@@ -197,12 +192,12 @@ TEST(little_text) {
                            i);
     }
     const char *path = in_temp_folder("little.txt");
-    assert_int_equal(ckvc_publish_bytes(path, text.data, text.size, true, &err), CKVC_OK);
+    OK(ckvc_publish_bytes(path, text.data, text.size, true, &err));
     corpus c = {0};
-    assert_int_equal(corpus_add(&c, "little", path, &err), CKVC_OK);
+    OK(corpus_add(&c, "little", path, &err));
     assert_int_equal(c.n_documents, 1);
     built_manifest m;
-    if (manifest_build(&c, &o, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(manifest_build(&c, &o, &m, &err));
     assert_true(m.dealt && m.n_entries > 9 && m.n_entries < BUILD_PROMPTS);
     size_t heldout = 0, select = 0;
     for (size_t i = 0; i < m.n_entries; i++) {
@@ -219,18 +214,17 @@ TEST(little_text) {
         all.splits[i].name = &"a\0b\0c\0d"[2 * i];
         all.splits[i].share = 0.25;
     }
-    if (manifest_build(&c, &all, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(manifest_build(&c, &all, &m, &err));
     size_t of[4] = {0};
     for (size_t i = 0; i < m.n_entries; i++) { of[m.entries[i].split[0] - 'a']++; }
     for (int i = 0; i < 4; i++) { assert_int_equal(of[i], i % 2 ? 2 : 3); }
     built_manifest_fini(&m);
     o.prompts = 2; /* for three splits */
-    assert_int_equal(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
+    FAILS(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "2 prompts are too few for 3 splits"));
-    err = (ckvc_err){0};
     o.min_length = o.max_length = 100000;
     o.prompts = 0;
-    assert_int_equal(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
+    FAILS(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "text for only 0 of 100 prompts"));
     corpus_fini(&c);
     ckvc_buffer_fini(&text);
@@ -250,12 +244,11 @@ static void check_build(const tokenizer *tok) {
                        .split_rest = "fit",
                        .seed = 3};
     corpus c;
-    ckvc_err err = {0};
     built_manifest a, b;
     ckvc_buffer bytes_a = {0}, bytes_b = {0};
     read_corpus(&c);
-    if (manifest_build(&c, &o, &a, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    assert_int_equal(manifest_build(&c, &o, &b, &err), CKVC_OK);
+    OK(manifest_build(&c, &o, &a, &err));
+    OK(manifest_build(&c, &o, &b, &err));
     built_manifest_write(&a, &bytes_a);
     built_manifest_write(&b, &bytes_b);
     assert_int_equal(bytes_a.size, bytes_b.size);
@@ -264,7 +257,7 @@ static void check_build(const tokenizer *tok) {
     assert_int_equal(a.n_retrieval, 9);
     built_manifest_fini(&b);
     o.seed = 4;
-    assert_int_equal(manifest_build(&c, &o, &b, &err), CKVC_OK);
+    OK(manifest_build(&c, &o, &b, &err));
     ckvc_buffer other = {0};
     built_manifest_write(&b, &other);
     assert_true(other.size != bytes_a.size || memcmp(other.data, bytes_a.data, other.size) != 0);
@@ -312,11 +305,11 @@ static void check_build(const tokenizer *tok) {
 
     /* lengths, as the reader of the file sees them */
     const char *path = in_temp_folder("out.jsonl");
-    assert_int_equal(ckvc_publish_bytes(path, bytes_a.data, bytes_a.size, true, &err), CKVC_OK);
+    OK(ckvc_publish_bytes(path, bytes_a.data, bytes_a.size, true, &err));
     manifest *m;
     manifest_facts f;
-    assert_int_equal(manifest_read(path, &m, &err), CKVC_OK);
-    assert_int_equal(manifest_look(m, tok, o.min_length, &f, &err), CKVC_OK);
+    OK(manifest_read(path, &m, &err));
+    OK(manifest_look(m, tok, o.min_length, &f, &err));
     assert_true(f.all.shortest >= o.min_length && f.all.longest <= o.max_length);
     assert_int_equal(f.n_repeated, 0);
     assert_int_equal(f.n_short, 0);
@@ -326,9 +319,7 @@ static void check_build(const tokenizer *tok) {
         const manifest_entry *e = &m->entries[i];
         int32_t *ids;
         size_t n;
-        assert_int_equal(
-            tokenizer_encode(tok, e->continuation, e->continuation_size, false, &ids, &n, &err),
-            CKVC_OK);
+        OK(tokenizer_encode(tok, e->continuation, e->continuation_size, false, &ids, &n, &err));
         assert_true((int64_t)n >= o.continuation || strcmp(e->source, "facts") == 0);
         free(ids);
     }
@@ -338,8 +329,7 @@ static void check_build(const tokenizer *tok) {
 
     o.prompts = 100000;
     built_manifest none;
-    err = (ckvc_err){0};
-    assert_int_equal(manifest_build(&c, &o, &none, &err), CKVC_E_DATA);
+    FAILS(manifest_build(&c, &o, &none, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "of 100000 prompts"));
     built_manifest_fini(&a);
     built_manifest_fini(&b);
@@ -417,9 +407,8 @@ TEST(check_finds_repeats) {
              "y\"}\n{\"id\":\"d\",\"tokens\":[1,2]}\n{\"id\":\"e\",\"tokens\":[9999]}\n");
     manifest *m;
     manifest_facts f;
-    ckvc_err err = {0};
-    assert_int_equal(manifest_read(path, &m, &err), CKVC_OK);
-    assert_int_equal(manifest_look(m, NULL, 3, &f, &err), CKVC_OK);
+    OK(manifest_read(path, &m, &err));
+    OK(manifest_look(m, NULL, 3, &f, &err));
     assert_int_equal(f.n_repeated, 2);
     assert_int_equal(f.first_repeated, 3);
     assert_int_equal(f.first_original, 1);
@@ -429,7 +418,7 @@ TEST(check_finds_repeats) {
     assert_int_equal(f.first_short, 2);
     manifest_facts_fini(&f);
     tokenizer *t = embedded();
-    assert_int_equal(manifest_look(m, t, 0, &f, &err), CKVC_E_DATA);
+    FAILS(manifest_look(m, t, 0, &f, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, ":5: token 0 is 9999"));
     tokenizer_free(t);
     manifest_free(m);

@@ -158,8 +158,7 @@ static void builds(const language *l, const tokenizer *tok, int64_t min_length, 
         assert_int_equal(ckvc_utf8_check(e->continuation, e->continuation_size),
                          e->continuation_size);
         if (strcmp(e->source, "facts") == 0) { continue; }
-        assert_int_equal(
-            text_length(tok, e->continuation, e->continuation_size, false, &length, &err), CKVC_OK);
+        OK(text_length(tok, e->continuation, e->continuation_size, false, &length, &err));
         assert_in_range(length, 30, 150);
         char *whole = malloc(e->text_size + e->continuation_size + 1);
         sprintf(whole, "%s%s", e->text, e->continuation);
@@ -176,8 +175,7 @@ static void builds(const language *l, const tokenizer *tok, int64_t min_length, 
 
 TEST(every_language_builds) {
     tokenizer *tok;
-    ckvc_err err;
-    if (load_tokenizer("models/ckvc-tiny-8l", &tok, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(load_tokenizer("models/ckvc-tiny-8l", &tok, &err));
     for (size_t i = 0; i < sizeof languages / sizeof *languages; i++) {
         const language *l = &languages[i];
         assert_int_equal(mkdir(in_temp_folder(l->name), 0700), 0);
@@ -202,11 +200,10 @@ TEST(too_few_words) {
     for (int i = 0; i < 60; i++) { fprintf(f, "\u6211\u4EEC%d\uFF0C\u4F46\u662F\u3002", i); }
     assert_int_equal(fclose(f), 0);
     CKVC_AUTO(corpus_fini) corpus c = {0};
-    ckvc_err err = {0};
     built_manifest m;
-    assert_int_equal(corpus_add(&c, "zh", in_temp_folder("few.txt"), &err), CKVC_OK);
+    OK(corpus_add(&c, "zh", in_temp_folder("few.txt"), &err));
     assert_int_equal(c.n_documents, 1);
-    assert_int_equal(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
+    FAILS(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "only 2 different words"));
     assert_non_null(strstr(err.text, "of scripts without spaces the first two or four"));
 }

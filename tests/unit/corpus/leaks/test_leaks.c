@@ -23,7 +23,7 @@ static void words_are(const char *text, size_t n, const char *want) {
     word_list w = {0};
     char *exact = malloc(n ? n : 1); /* no byte behind it: the sanitizer sees a read too far */
     memcpy(exact, text, n);
-    assert_int_equal(words_append(&w, exact, n, NULL), CKVC_OK);
+    OK(words_append(&w, exact, n, NULL));
     if (w.n_bytes != strlen(want) || (w.n_bytes && memcmp(w.bytes, want, w.n_bytes) != 0)) {
         fail_msg("got \"%.*s\", want \"%s\"", (int)w.n_bytes, w.bytes ? w.bytes : "", want);
     }
@@ -139,7 +139,7 @@ TEST(json_strings) {
                                       "[\"\\u00g0\"]"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         ckvc_buffer got = {0};
-        assert_int_equal(scan(good[i].text, strlen(good[i].text), &got), CKVC_OK);
+        OK(scan(good[i].text, strlen(good[i].text), &got));
         assert_string_equal(got.data ? (char *)got.data : "", good[i].want);
         ckvc_buffer_fini(&got);
     }
@@ -152,7 +152,7 @@ TEST(json_strings) {
     memset(deep, '[', JSON_STRINGS_MAX_DEPTH + 1);
     memset(deep + JSON_STRINGS_MAX_DEPTH + 1, ']', JSON_STRINGS_MAX_DEPTH + 1);
     ckvc_buffer got = {0};
-    assert_int_equal(scan(deep + 1, 2 * JSON_STRINGS_MAX_DEPTH, &got), CKVC_OK);
+    OK(scan(deep + 1, 2 * JSON_STRINGS_MAX_DEPTH, &got));
     assert_int_equal(scan(deep, sizeof deep, &got), CKVC_E_DATA);
     ckvc_buffer_fini(&got);
 }
@@ -182,7 +182,7 @@ static void random_words(ckvc_rng *rng, unsigned vocabulary, size_t n, word_list
     char word[16];
     for (size_t i = 0; i < n; i++) {
         int size = snprintf(word, sizeof word, "w%u ", (unsigned)ckvc_rng_below(rng, vocabulary));
-        assert_int_equal(words_append(w, word, (size_t)size, NULL), CKVC_OK);
+        OK(words_append(w, word, (size_t)size, NULL));
     }
 }
 
@@ -205,9 +205,7 @@ TEST(spans_brute_force) {
             leak_text t = texts[ckvc_rng_below(&rng, TEXTS)];
             size_t k = t.count / 2, begin = w.begin[t.first + k];
             if (t.count) {
-                assert_int_equal(
-                    words_append(&text, w.bytes + begin, w.begin[t.first + t.count] - begin, NULL),
-                    CKVC_OK);
+                OK(words_append(&text, w.bytes + begin, w.begin[t.first + t.count] - begin, NULL));
             }
         }
         leak_index *x = leak_index_create(&w, texts, TEXTS);
@@ -296,15 +294,14 @@ TEST(near_brute_force) {
                         char word[16];
                         size_t b = w.begin[first[from] + k], n = w.begin[first[from] + k + 1] - b;
                         memcpy(word, w.bytes + b, n);
-                        assert_int_equal(words_append(&w, word, n, NULL), CKVC_OK);
+                        OK(words_append(&w, word, n, NULL));
                     }
                 }
             } else {
                 random_words(&rng, round % 5 ? 1000 : 3, ckvc_rng_below(&rng, 60), &w);
             }
             first[i + 1] = w.n;
-            assert_int_equal(near_index_add(x, &w, first[i], first[i + 1] - first[i], NULL),
-                             CKVC_OK);
+            OK(near_index_add(x, &w, first[i], first[i + 1] - first[i], NULL));
         }
         near_index_build(x);
         for (int i = 0; i < TEXTS; i++) {
@@ -351,7 +348,7 @@ TEST(near_brute_force) {
 
 static manifest *manifest_of(const char *text) {
     manifest *m;
-    assert_int_equal(manifest_read(file_of("m.jsonl", text, strlen(text)), &m, NULL), CKVC_OK);
+    OK(manifest_read(file_of("m.jsonl", text, strlen(text)), &m, NULL));
     return m;
 }
 
@@ -366,10 +363,7 @@ static ckvc_status check(const manifest *m, const char *path, const bool *held_o
 }
 
 static const leak_against *counts_of(const manifest *m, const char *eval, leak_result *r) {
-    ckvc_err err = {0};
-    if (check(m, file_of("e.jsonl", eval, strlen(eval)), NULL, r, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(check(m, file_of("e.jsonl", eval, strlen(eval)), NULL, r, &err));
     return &r->record.against[0];
 }
 
@@ -473,9 +467,8 @@ TEST(own_file) {
     const char *same = file_of("copy.jsonl", text, strlen(text));
     const bool held_out[3] = {false, true, true};
     leak_result r;
-    ckvc_err err = {0};
-    assert_int_equal(check(m, same, NULL, &r, &err), CKVC_E_USAGE);
-    assert_int_equal(check(m, same, held_out, &r, NULL), CKVC_OK);
+    FAILS(check(m, same, NULL, &r, &err), CKVC_E_USAGE);
+    OK(check(m, same, held_out, &r, NULL));
     assert_int_equal(r.record.prompts, 1);
     assert_int_equal(r.record.held_out, 2);
     assert_int_equal(r.record.against[0].lines, 2); /* the held-out ones */
@@ -500,10 +493,8 @@ TEST(references) {
         &r);
     assert_int_equal(a->lines, 2);
     leak_result_fini(&r);
-    ckvc_err err = {0};
     const char tokens[] = "{\"id\":\"x\",\"tokens\":[1,2,3]}\n";
-    assert_int_equal(check(m, file_of("e.jsonl", tokens, strlen(tokens)), NULL, &r, &err),
-                     CKVC_E_USAGE);
+    FAILS(check(m, file_of("e.jsonl", tokens, strlen(tokens)), NULL, &r, &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "e.jsonl:1:"));
     assert_non_null(strstr(err.text, "--model"));
     manifest_free(m);
@@ -531,15 +522,11 @@ TEST(hostile_files) {
                {"{\"a\":\"\0\"}\0\n", 11, "bad.jsonl:1:"},
                {"\x1f\x8b\x08\0\0\0\0\0\0\3garbage!", 18, "gzip"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        ckvc_err err = {0};
-        assert_int_equal(check(m, file_of("bad.jsonl", bad[i].text, bad[i].n), NULL, &r, &err),
-                         CKVC_E_DATA);
+        FAILS(check(m, file_of("bad.jsonl", bad[i].text, bad[i].n), NULL, &r, &err), CKVC_E_DATA);
         if (!strstr(err.text, bad[i].says)) { fail_msg("%zu: %s", i, err.text); }
     }
-    ckvc_err err = {0};
-    assert_int_equal(check(m, temp_folder, NULL, &r, &err), CKVC_E_NOINPUT);
-    err = (ckvc_err){0};
-    assert_int_equal(check(m, "/dev/zero", NULL, &r, &err), CKVC_E_NOINPUT);
+    FAILS(check(m, temp_folder, NULL, &r, &err), CKVC_E_NOINPUT);
+    FAILS(check(m, "/dev/zero", NULL, &r, &err), CKVC_E_NOINPUT);
     /* A line without end, packed small: refused at the cap. */
     gzFile z = gzopen(in_temp_folder("long.gz"), "wb1");
     static char zeros[1 << 20];
@@ -548,8 +535,7 @@ TEST(hostile_files) {
         assert_int_equal(gzwrite(z, zeros, sizeof zeros), sizeof zeros);
     }
     gzclose(z);
-    err = (ckvc_err){0};
-    assert_int_equal(check(m, in_temp_folder("long.gz"), NULL, &r, &err), CKVC_E_DATA);
+    FAILS(check(m, in_temp_folder("long.gz"), NULL, &r, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "long.gz:1: line of more than"));
     manifest_free(m);
 }
@@ -566,21 +552,20 @@ TEST(packed) {
         gzclose(z);
     }
     leak_result r;
-    ckvc_err err = {0};
     char hash[CKVC_SHA256_HEX];
     struct stat about;
-    assert_int_equal(check(m, in_temp_folder("e.gz"), NULL, &r, &err), CKVC_OK);
+    OK(check(m, in_temp_folder("e.gz"), NULL, &r, &err));
     assert_int_equal(r.record.against[0].lines, 10002);
     assert_int_equal(r.record.against[0].spans, 2);
     assert_int_equal(r.findings[0].line, 5001);
-    assert_int_equal(ckvc_sha256_file(in_temp_folder("e.gz"), hash, NULL), CKVC_OK);
+    OK(ckvc_sha256_file(in_temp_folder("e.gz"), hash, NULL));
     assert_int_equal(stat(in_temp_folder("e.gz"), &about), 0);
     assert_string_equal(r.record.against[0].sha256, hash);
     assert_int_equal(r.record.against[0].bytes, about.st_size);
     /* The record through JSON and back. */
     json_t *o = leak_record_json(&r.record);
     leak_record back;
-    assert_int_equal(leak_record_parse(o, "r", &back, NULL), CKVC_OK);
+    OK(leak_record_parse(o, "r", &back, NULL));
     assert_string_equal(back.manifest, r.record.manifest);
     assert_int_equal(back.against[0].spans, 2);
     assert_non_null(leak_record_find(&back, hash));
@@ -593,8 +578,7 @@ TEST(packed) {
     {
         json_t *less = json_copy(o);
         json_object_del(less, key);
-        err = (ckvc_err){0};
-        assert_int_equal(leak_record_parse(less, "r", &back, &err), CKVC_E_DATA);
+        FAILS(leak_record_parse(less, "r", &back, &err), CKVC_E_DATA);
         assert_non_null(strstr(err.text, key));
         json_decref(less);
     }

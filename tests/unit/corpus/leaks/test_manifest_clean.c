@@ -10,17 +10,15 @@
 
 static manifest *manifest_of(const char *text) {
     manifest *m;
-    ckvc_err err = {0};
     put_text("m.jsonl", text);
-    if (manifest_read(in_temp_folder("m.jsonl"), &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(manifest_read(in_temp_folder("m.jsonl"), &m, &err));
     return m;
 }
 
 static void holds(const char *name, const char *want) {
     char *text;
     size_t n;
-    ckvc_err err = {0};
-    assert_int_equal(ckvc_file_read(in_temp_folder(name), 1 << 26, &text, &n, &err), CKVC_OK);
+    OK(ckvc_file_read(in_temp_folder(name), 1 << 26, &text, &n, &err));
     assert_int_equal(n, strlen(want));
     assert_memory_equal(text, want, n);
     free(text);
@@ -42,9 +40,7 @@ TEST(lines_stay_as_they_are) {
                  {A "\n" B "\n" C, {false, true, true}, A "\n"}}; /* nor is one taken away */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         manifest *m = manifest_of(cases[i].text);
-        ckvc_err err = {0};
-        assert_int_equal(
-            manifest_clean_write(m, cases[i].out, in_temp_folder("c.jsonl"), true, &err), CKVC_OK);
+        OK(manifest_clean_write(m, cases[i].out, in_temp_folder("c.jsonl"), true, &err));
         holds("c.jsonl", cases[i].want);
         manifest_free(m);
     }
@@ -56,10 +52,7 @@ TEST(lines_stay_as_they_are) {
     memset(text + n, 'z', LONG);
     strcpy(text + n + LONG, "\"}\n");
     manifest *m = manifest_of(text);
-    ckvc_err err = {0};
-    assert_int_equal(
-        manifest_clean_write(m, (const bool[]){true, false}, in_temp_folder("c.jsonl"), true, &err),
-        CKVC_OK);
+    OK(manifest_clean_write(m, (const bool[]){true, false}, in_temp_folder("c.jsonl"), true, &err));
     holds("c.jsonl", strchr(text, '\n') + 1);
     manifest_free(m);
     free(text);
@@ -68,30 +61,24 @@ TEST(lines_stay_as_they_are) {
 TEST(refusals_leave_no_file) {
     const bool all[2] = {true, true}, none[2] = {false, false};
     manifest *m = manifest_of(A "\n" C "\n");
-    ckvc_err err = {0};
     unlink(in_temp_folder("c.jsonl"));
-    assert_int_equal(manifest_clean_write(m, all, in_temp_folder("c.jsonl"), true, &err),
-                     CKVC_E_DATA);
+    FAILS(manifest_clean_write(m, all, in_temp_folder("c.jsonl"), true, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "none of its 2 prompts is left"));
     static const char *const later[] = {A "\n" C "\n" B "\n", A "\n",
                                         A "\n{\"id\":\"d\",\"text\":\"xx\"}\n", A "\n" C, ""};
     for (size_t i = 0; i < sizeof later / sizeof *later;
          i++) { /* longer, shorter, of the same length, without its LF, empty */
         put_text("m.jsonl", later[i]);
-        err = (ckvc_err){0};
-        assert_int_equal(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err),
-                         CKVC_E_DATA);
+        FAILS(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err), CKVC_E_DATA);
         assert_non_null(strstr(err.text, "changed while it was checked"));
     }
     unlink(in_temp_folder("m.jsonl"));
-    assert_int_equal(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err),
-                     CKVC_E_NOINPUT);
+    FAILS(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err), CKVC_E_NOINPUT);
     manifest_free(m);
     assert_false(ckvc_file_exists(in_temp_folder("c.jsonl")));
     m = manifest_of(A "\n" C "\n");
     put_text("c.jsonl", "mine");
-    assert_int_equal(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), false, &err),
-                     CKVC_E_CREATE);
+    FAILS(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), false, &err), CKVC_E_CREATE);
     holds("c.jsonl", "mine");
     manifest_free(m);
     char command[320]; /* no temporary file is left */
@@ -109,32 +96,24 @@ TEST(ready_knows_what_is_in_the_way) {
     const char *read[] = {eval};
     assert_int_equal(symlink("m.jsonl", in_temp_folder("link.jsonl")), 0);
     assert_int_equal(mkdir(in_temp_folder("sub"), 0777), 0);
-    ckvc_err err = {0};
-    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("new.jsonl"), false, &err),
-                     CKVC_OK);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("old.jsonl"), false, &err),
-                     CKVC_E_CREATE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("old.jsonl"), true, &err),
-                     CKVC_OK);
-    assert_int_equal(manifest_clean_ready(m, read, 1, temp_folder, true, &err), CKVC_E_CREATE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("none/c.jsonl"), true, &err),
-                     CKVC_E_CREATE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("m.jsonl"), true, &err),
-                     CKVC_E_USAGE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("link.jsonl"), true, &err),
-                     CKVC_E_USAGE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("eval.jsonl"), true, &err),
-                     CKVC_E_USAGE);
-    assert_int_equal(manifest_clean_ready(m, read, 1, other, false, &err), CKVC_OK);
+    OK(manifest_clean_ready(m, read, 1, in_temp_folder("new.jsonl"), false, &err));
+    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("old.jsonl"), false, &err),
+          CKVC_E_CREATE);
+    OK(manifest_clean_ready(m, read, 1, in_temp_folder("old.jsonl"), true, &err));
+    FAILS(manifest_clean_ready(m, read, 1, temp_folder, true, &err), CKVC_E_CREATE);
+    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("none/c.jsonl"), true, &err),
+          CKVC_E_CREATE);
+    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("m.jsonl"), true, &err), CKVC_E_USAGE);
+    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("link.jsonl"), true, &err), CKVC_E_USAGE);
+    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("eval.jsonl"), true, &err), CKVC_E_USAGE);
+    OK(manifest_clean_ready(m, read, 1, other, false, &err));
     manifest_free(m);
     /* A "file" is found from its manifest's folder only. */
     put_text("t.txt", "some text");
     m = manifest_of(A "\n{\"id\":\"f\",\"file\":\"t.txt\"}\n");
-    err = (ckvc_err){0};
-    assert_int_equal(manifest_clean_ready(m, read, 1, other, false, &err), CKVC_E_USAGE);
+    FAILS(manifest_clean_ready(m, read, 1, other, false, &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "m.jsonl:2 names a \"file\""));
-    assert_int_equal(manifest_clean_ready(m, read, 1, in_temp_folder("new.jsonl"), false, &err),
-                     CKVC_OK);
+    OK(manifest_clean_ready(m, read, 1, in_temp_folder("new.jsonl"), false, &err));
     manifest_free(m);
 }
 

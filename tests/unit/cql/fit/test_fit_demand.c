@@ -26,11 +26,7 @@ static void refused(const char *a, const char *b, const fit_options *o, ckvc_sta
 static table_file *written(fit_result *r, const char *name) {
     const char *path = in_temp_folder(name);
     table_file *t = NULL;
-    ckvc_err err = {0};
-    if (table_file_write(r->table, path, true, &err) != CKVC_OK ||
-        table_file_read(path, &t, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(table_file_write(r->table, path, true, &err) != CKVC_OK || table_file_read(path, &t, &err));
     return t;
 }
 
@@ -320,7 +316,7 @@ TEST(runs_give_their_demand) {
     fit_options o = fit_defaults();
     run_dir *run = NULL;
     json_auto_t *plan = json_pack("{s:s}", "model_name", "fixture");
-    assert_int_equal(run_create(path, plan, RUN_WHOLE, false, &run, NULL), CKVC_OK);
+    OK(run_create(path, plan, RUN_WHOLE, false, &run, NULL));
     log_pass(run, "pass-01-demand", 4);
     run_close(run);
     refused(path, NULL, &o, CKVC_E_DATA, "finish it with calibrate --resume");
@@ -329,7 +325,7 @@ TEST(runs_give_their_demand) {
     assert_int_equal(part->demand.n_prompts, 4);
     fit_result_free(part);
     o.pass = 0;
-    assert_int_equal(run_create(path, plan, RUN_WHOLE, true, &run, NULL), CKVC_OK);
+    OK(run_create(path, plan, RUN_WHOLE, true, &run, NULL));
     log_pass(run, "pass-01-demand", 6);
     run_close(run);
     fit_result *r = fit_one(path, &o),

@@ -284,13 +284,10 @@ TEST(uniform_counts_choose_balanced_ones_do_not) {
 }
 
 static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA256_HEX]) {
-    ckvc_err err = {0};
     table_file *back = NULL;
     const char *path = in_temp_folder(name);
-    if (table_file_write(r->table, path, true, &err) != CKVC_OK ||
-        table_file_read(path, &back, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(table_file_write(r->table, path, true, &err) != CKVC_OK ||
+       table_file_read(path, &back, &err));
     assert_string_equal(back->content_id, r->table->content_id);
     char *wrote = ckvc_json_canonical(r->table->meta), *read = ckvc_json_canonical(back->meta);
     assert_string_equal(wrote, read);
@@ -369,11 +366,10 @@ TEST(a_side_without_records_is_the_incoming_table) {
     for (int i = 0; i < L * G * NB; ++i) {
         r->table->table->weight[i] = (float)ckvc_head_action(i % A_H);
     }
-    ckvc_err err = {0};
     table_file *incoming = NULL;
     const char *path = in_temp_folder("incoming.ckvt");
-    assert_int_equal(table_file_write(r->table, path, true, &err), CKVC_OK);
-    assert_int_equal(table_file_read(path, &incoming, &err), CKVC_OK);
+    OK(table_file_write(r->table, path, true, &err));
+    OK(table_file_read(path, &incoming, &err));
     o.incoming = incoming;
     fit_result *again = fit_one(in_temp_folder("gate.h5"), &o);
     assert_memory_equal(again->table->table->weight, incoming->table->weight,
@@ -635,21 +631,17 @@ TEST(halves_agree_where_there_is_something_to_agree_on) {
 
 static void log_pass(run_dir *run, const char *pass, const char *kind, const world *w, int n,
                      const float *start_weight) {
-    ckvc_err err = {0};
     shard *header = new_shard();
     bool done[64] = {false};
     snprintf(header->h.pass, sizeof header->h.pass, "%s", kind);
     if (start_weight != NULL) {
         memcpy(header->h.side[CKVC_SIDE_HEAD].start, start_weight, L * G * NB * sizeof(float));
     }
-    if (run_pass_begin(run, &(run_pass_start){pass, (uint32_t)n, 4, "cpu"}, &header->h, done,
-                       &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(run_pass_begin(run, &(run_pass_start){pass, (uint32_t)n, 4, "cpu"}, &header->h, done, &err));
     for (int i = 0; i < n; ++i) {
         shard *rows = new_shard();
         add_prompts(rows, w, i, 1);
-        if (run_log_prompt(run, (uint32_t)i, rows, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(run_log_prompt(run, (uint32_t)i, rows, &err));
         shard_free(rows);
     }
     run_pass_end(run);
@@ -657,7 +649,6 @@ static void log_pass(run_dir *run, const char *pass, const char *kind, const wor
 }
 
 TEST(runs_give_their_last_complete_passes) {
-    ckvc_err err = {0};
     run_dir *run = NULL;
     const char *path = in_temp_folder("run");
     world head = plain, gate = plain, poor = plain;
@@ -666,9 +657,7 @@ TEST(runs_give_their_last_complete_passes) {
     json_t *plan = json_pack("{s:s, s:i}", "verb", "calibrate", "seed", 1);
     float moved[L * G * NB];
     for (int i = 0; i < L * G * NB; ++i) { moved[i] = 1.1f; }
-    if (run_create(path, plan, RUN_WHOLE, false, &run, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(run_create(path, plan, RUN_WHOLE, false, &run, &err));
     log_pass(run, "pass-01-head", "head", &poor, 10, NULL);
     log_pass(run, "pass-02-gate", "gate", &gate, 20, moved);
     log_pass(run, "pass-03-head", "head", &head, 20, moved);

@@ -57,11 +57,10 @@ static shard *new_shard(uint32_t n, const double *noise) {
 }
 
 static void add_all(fit_rewards *w, const shard *s) {
-    ckvc_err err = {0};
     shard_header_copy(&w->first, &s->h);
     w->where = strdup("records");
     for (size_t p = 0; p < s->n_prompts; p++) {
-        assert_int_equal(fit_rewards_add(w, s, p, p, 1u << 20, "records", &err), CKVC_OK);
+        OK(fit_rewards_add(w, s, p, p, 1u << 20, "records", &err));
     }
 }
 
@@ -83,11 +82,10 @@ TEST(choices_under_one_price) {
     shard *s = new_shard(PROMPTS + 1, NULL);
     fit_rewards w = {0};
     fitted_rewards out;
-    ckvc_err err = {0};
     s->prompts[PROMPTS].n_tokens = B; /* the budget keeps all of it, whatever is done */
     for (int i = 0; i < UNITS * A; i++) { s->action_entries[PROMPTS * UNITS * A + i] = B; }
     add_all(&w, s);
-    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), CKVC_OK);
+    OK(fit_rewards_table(&w, &o, t, &out, &err));
     static const double want[UNITS] = {2, 1, 0.5, 0.5};
     for (int u = 0; u < UNITS; u++) {
         assert_float_equal(t->table->share[u], want[u], 1e-15);
@@ -118,13 +116,12 @@ TEST(shrunk_and_untried) {
     shard *s = new_shard(PROMPTS, noise);
     fit_rewards w = {0};
     fitted_rewards out;
-    ckvc_err err = {0};
     for (size_t p = 0; p < PROMPTS; p++) { /* the last head */
         uint32_t *entries = s->action_entries + (p * UNITS + UNITS - 1) * A;
         entries[0] = entries[2] = 0;
     }
     add_all(&w, s);
-    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), CKVC_OK);
+    OK(fit_rewards_table(&w, &o, t, &out, &err));
     const double *share = t->table->share;
     for (int u = 0; u < UNITS; u++) {
         assert_float_equal(share[u], u ? 0.8 : 1.6, 1e-15); /* 2, 1, 1, 1 */
@@ -142,13 +139,12 @@ TEST(without_replicates) {
     shard *s = new_shard(PROMPTS, NULL);
     fit_rewards w = {0};
     fitted_rewards out;
-    ckvc_err err = {0};
     t->share_interval = calloc(2 * UNITS, sizeof(double)); /* of the shares before */
     add_all(&w, s);
-    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), CKVC_OK);
+    OK(fit_rewards_table(&w, &o, t, &out, &err));
     assert_null(t->share_interval);
     s->action_loss[0] = 1e300;
-    assert_int_equal(fit_rewards_add(&w, s, 0, 0, 1u << 20, "records", &err), CKVC_E_DATA);
+    FAILS(fit_rewards_add(&w, s, 0, 0, 1u << 20, "records", &err), CKVC_E_DATA);
     finish(&w, s, t, &out);
 }
 
@@ -186,12 +182,12 @@ TEST(thresholds_at_the_shares_price) {
     table_file in = {.meta = json_object()};
     o.incoming = &in;
     add_all(&w, s);
-    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), CKVC_E_DATA);
+    FAILS(fit_rewards_table(&w, &o, t, &out, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "not from rewards"));
     json_decref(in.meta);
     free(out.blocks);
     in.meta = json_pack("{s:{s:{s:[{s:f}]}}}", "diagnostics", "rewards", "by_budget", "price", 0.4);
-    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), CKVC_OK);
+    OK(fit_rewards_table(&w, &o, t, &out, &err));
     const ckvc_table *c = t->table;
     assert_true(c->relative && c->n_entropy_bins == 2 && c->n_ppl_bins == 1);
     assert_true(c->edges_entropy[0] == 0.5 && c->share[0] == 1 && c->share[3] == 1);

@@ -70,10 +70,9 @@ TEST(the_least_mean_of_each_budget) {
         {{1.5, 0.25, 0.75}, {0.5, 0.5, 0.5}},
         {{0.0, 0.00, NAN}, {2.0, 2.0, 2.0}}, /* the first budget's is not whole */
     };
-    ckvc_err err = {0};
     CKVC_AUTO(table_file_free_at) table_file *t = table_file_around(table_of(0.125, true), false);
     CKVC_AUTO(select_free_at) select_losses *s = NULL;
-    assert_int_equal(select_read(lines_of(losses, 3), t->table, &s, &err), CKVC_OK);
+    OK(select_read(lines_of(losses, 3), t->table, &s, &err));
     assert_int_equal(s->n, nC);
     assert_int_equal(s->n_prompts, 3);
     for (int i = 0; i < nC; i++) {
@@ -110,10 +109,9 @@ TEST(the_least_mean_of_each_budget) {
 
 TEST(a_budget_without_whole_prompts_stays) {
     static const double losses[1][nB][nC] = {{{NAN, 0.5, 0.5}, {0.5, 0.5, 0.25}}};
-    ckvc_err err = {0};
     CKVC_AUTO(table_file_free_at) table_file *t = table_file_around(table_of(0.125, true), false);
     CKVC_AUTO(select_free_at) select_losses *s = NULL;
-    assert_int_equal(select_read(lines_of(losses, 1), t->table, &s, &err), CKVC_OK);
+    OK(select_read(lines_of(losses, 1), t->table, &s, &err));
     assert_int_equal(s->chosen[0], nC);
     assert_true(isnan(s->loss[0]));
     select_take(s, t);

@@ -70,21 +70,19 @@ static double gain(const world *w, int state, int a) {
 
 static void add(cql_counts *c, const world *w, ckvc_rng *rng, int state, int a, double slope,
                 double base) {
-    ckvc_err err = {0};
     double steps = (a - CKVC_HEAD_NEUTRAL) / 14.0;
     /* What keeps the neutral weight keeps the set: exactly the baseline's reward. */
     double r =
         base +
         (a == CKVC_HEAD_NEUTRAL ? 0.0 : gain(w, state, a) + slope * steps + w->noise * gauss(rng));
-    assert_int_equal(cql_counts_add(c, (size_t)state, (size_t)a, r, r, &err), CKVC_OK);
+    OK(cql_counts_add(c, (size_t)state, (size_t)a, r, r, &err));
 }
 
 /* The statistics of one corpus. raw: rewards with the prompts' own level, as the paper fits them.
  */
 static cql_counts *log_corpus(const world *w, uint32_t replicates, cql_resample kind, bool raw) {
     cql_counts *c = cql_counts_create(STATES, A);
-    ckvc_err err = {0};
-    assert_int_equal(cql_counts_resample(c, replicates, kind, 5, (size_t)1 << 30, &err), CKVC_OK);
+    OK(cql_counts_resample(c, replicates, kind, 5, (size_t)1 << 30, &err));
     for (int i = 0; i < w->n_prompts; i++) {
         char id[32];
         ckvc_rng rng;
@@ -240,13 +238,11 @@ TEST(spearman_interval_covers_the_mean_rho) {
         world w = nth(&usual, i);
         w.n_prompts = 40;
         double rho[R], ends[2], x[SEEN], y[SEEN], mean = 0;
-        ckvc_err err = {0};
         for (int k = 0; k < 2; k++) {
             w.corpus = (uint64_t)k;
             cql_counts *c = log_corpus(&w, R, CQL_RESAMPLE_BOOTSTRAP, false);
             const cql_resampled boots = cql_counts_resampled(c, cql_counts_sd(c, false));
-            assert_int_equal(cql_resampled_choices(&boots, &actions, 0.75, choices[k], &err),
-                             CKVC_OK);
+            OK(cql_resampled_choices(&boots, &actions, 0.75, choices[k], &err));
             cql_counts_free(c);
         }
         for (int r = 0; r < R; r++) {

@@ -87,7 +87,6 @@ static void add_record(shard *s, int world, uint32_t prompt, int l, int cell, in
 /* uniform: as many records of a state, of actions drawn at random, instead of its whole grid. */
 static void write_world(int world, bool uniform, const char *path) {
     shard *s = shard_create();
-    ckvc_err err = {0};
     uint32_t number = 0;
     assert_non_null(s);
     fixture_header(&s->h, "gate");
@@ -122,7 +121,7 @@ static void write_world(int world, bool uniform, const char *path) {
             }
         }
     }
-    if (shard_h5_write(s, path, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(shard_h5_write(s, path, &err));
     shard_free(s);
 }
 
@@ -131,11 +130,10 @@ static fit_result *fit_world(int world, bool uniform, fit_unsupported unsupporte
     const char *paths[] = {path};
     fit_options o = fit_defaults();
     fit_result *r = NULL;
-    ckvc_err err = {0};
     o.unsupported = unsupported;
     snprintf(path, sizeof path, "%s/world-%d-%d.h5", temp_folder, world, uniform);
     if (access(path, R_OK) != 0) { write_world(world, uniform, path); }
-    if (fit_records(paths, 1, &o, &r, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(fit_records(paths, 1, &o, &r, &err));
     return r;
 }
 

@@ -14,8 +14,7 @@ static double gauss(ckvc_rng *rng) {
 
 static cql_counts *make(size_t S, size_t A, uint32_t R, cql_resample kind, uint64_t seed) {
     cql_counts *c = cql_counts_create(S, A);
-    ckvc_err err = {0};
-    if (cql_counts_resample(c, R, kind, seed, LIMIT, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(cql_counts_resample(c, R, kind, seed, LIMIT, &err));
     return c;
 }
 
@@ -25,8 +24,7 @@ static bool better(const cql_counts *c, size_t state, int chosen, int other) {
 }
 
 static void add(cql_counts *c, size_t s, size_t a, double reward, double part) {
-    ckvc_err err = {0};
-    if (cql_counts_add(c, s, a, reward, part, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(cql_counts_add(c, s, a, reward, part, &err));
 }
 
 /* 24 prompts whose rewards differ by prompt: as their own they show that action 1 is better; as
@@ -133,8 +131,7 @@ TEST(rewards_out_of_range_are_refused) {
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300, 16385.0};
     cql_counts_prompt(c, "a");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
-        ckvc_err err = {0};
-        assert_int_equal(cql_counts_add(c, 0, 0, bad[i], 0.0, &err), CKVC_E_DATA);
+        FAILS(cql_counts_add(c, 0, 0, bad[i], 0.0, &err), CKVC_E_DATA);
         assert_int_equal(cql_counts_add(c, 0, 0, 0.0, bad[i], NULL), CKVC_E_DATA);
     }
     assert_int_equal(cql_counts_records(c), 0);
@@ -143,13 +140,11 @@ TEST(rewards_out_of_range_are_refused) {
 
 TEST(memory_has_a_cap) {
     cql_counts *c = cql_counts_create(1000, 29);
-    ckvc_err err = {0};
-    assert_int_equal(cql_counts_resample(c, 100000, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &err),
-                     CKVC_E_MEMORY);
+    FAILS(cql_counts_resample(c, 100000, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &err), CKVC_E_MEMORY);
     assert_non_null(strstr(err.text, "at most"));
     assert_int_equal(cql_counts_resample(c, UINT32_MAX, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, NULL),
                      CKVC_E_MEMORY);
-    assert_int_equal(cql_counts_resample(c, 0, CQL_RESAMPLE_BOOTSTRAP, 0, 0, NULL), CKVC_OK);
+    OK(cql_counts_resample(c, 0, CQL_RESAMPLE_BOOTSTRAP, 0, 0, NULL));
     cql_counts_free(c);
 }
 
@@ -232,8 +227,7 @@ TEST(shares_tell_certain_from_uncertain) {
         const ckvc_actions gate = {.n = A};
         uint16_t choices[R];
         float share[A], total = 0.0f;
-        ckvc_err err = {0};
-        assert_int_equal(cql_resampled_choices(&s, &gate, 0.75, choices, &err), CKVC_OK);
+        OK(cql_resampled_choices(&s, &gate, 0.75, choices, &err));
         cql_choice_shares(choices, R, 1, A, share);
         for (size_t a = 0; a < A; ++a) { total += share[a]; }
         assert_true(fabsf(total - 1.0f) < 1e-6f);

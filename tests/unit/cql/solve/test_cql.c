@@ -162,10 +162,8 @@ TEST(adamw_agrees_with_golden) {
                                .epochs = (uint32_t)at(run, "epochs")};
         given_order order = {json_object_get(run, "order")};
         double q[1000];
-        ckvc_err err = {0};
-        assert_int_equal(cql_adamw(&(cql_records){records, n, S, A}, &o,
-                                   (cql_shuffle){order_of_golden, &order}, q, &err),
-                         CKVC_OK);
+        OK(cql_adamw(&(cql_records){records, n, S, A}, &o, (cql_shuffle){order_of_golden, &order},
+                     q, &err));
         for (size_t s = 0; s < S; ++s) {
             for (size_t a = 0; a < A; ++a) {
                 double want = json_number_value(
@@ -204,11 +202,9 @@ TEST(adamw_reaches_the_exact_minimum) {
     o.batch = N;
     o.epochs = 20000;
     uint64_t seed = 3;
-    ckvc_err err = {0};
     cql_certificate cert;
-    assert_int_equal(cql_adamw(&(cql_records){records, N, 1, A}, &o,
-                               (cql_shuffle){cql_seeded_order, &seed}, q, &err),
-                     CKVC_OK);
+    OK(cql_adamw(&(cql_records){records, N, 1, A}, &o, (cql_shuffle){cql_seeded_order, &seed}, q,
+                 &err));
     assert_true(cql_solve_exact(A, n, rbar, o.cql_alpha, exact, &cert));
     for (int a = 0; a < A; ++a) { assert_true(fabs(q[a] - exact[a]) < 1e-6); }
 }

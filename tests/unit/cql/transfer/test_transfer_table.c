@@ -34,12 +34,9 @@ static table_file *source_table(bool with_layers) {
 
 static table_file *mapped_to(const table_file *from, uint32_t layers, uint32_t heads) {
     table_file *to = NULL;
-    ckvc_err err = {0};
     const transfer_target target = {layers, heads, heads, NULL, NULL};
     const transfer_options o = {.heads = TRANSFER_INDEX};
-    if (transfer_table(from, "source.ckvt", &target, &o, &to, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(transfer_table(from, "source.ckvt", &target, &o, &to, &err));
     return to;
 }
 

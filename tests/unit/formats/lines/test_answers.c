@@ -27,8 +27,7 @@ static ckvc_status read_line(const char *line, answers **out, ckvc_err *err) {
 TEST(takes_rows) {
     CKVC_AUTO(answers_free_at) answers *first = NULL;
     CKVC_AUTO(answers_free_at) answers *second = NULL;
-    ckvc_err err;
-    assert_int_equal(read_line(full, &first, &err), CKVC_OK);
+    OK(read_line(full, &first, &err));
     const answer_row *r = first->rows;
     assert_string_equal(r->id, "n/1");
     assert_string_equal(r->answer, "4711\n");
@@ -37,7 +36,7 @@ TEST(takes_rows) {
     assert_true(r->depth == 0.25 && r->entries == 8192 && r->share == 1 && r->bytes == 1048576);
     assert_true(r->score == 1 && r->control == 0 && r->nll == 0.5 && r->reference_nll == 0.125);
     assert_true(isnan(r->repeat_tokens) && r->setting.window == 64);
-    assert_int_equal(read_line(kept, &second, &err), CKVC_OK);
+    OK(read_line(kept, &second, &err));
     r = second->rows;
     assert_true(!answer_is_full(r) && !r->unseen && r->budget == 0.25 && r->setting.window == 32);
     assert_string_equal(r->table, ID64);
@@ -51,15 +50,14 @@ TEST(writes_what_it_reads) {
     for (int i = 0; i < 2; i++) {
         CKVC_AUTO(answers_free_at) answers *r = NULL;
         CKVC_AUTO(answers_free_at) answers *back = NULL;
-        ckvc_err err;
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer once = {0};
         CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer again = {0};
-        assert_int_equal(read_line(lines[i], &r, &err), CKVC_OK);
+        OK(read_line(lines[i], &r, &err));
         r->rows->score = 1.0 / 3;
         answers_append(&once, r->rows);
         assert_non_null(strstr((char *)once.data, "\"score\":0.33333333333333331"));
         assert_null(strchr((char *)once.data, '\n'));
-        assert_int_equal(read_line((char *)once.data, &back, &err), CKVC_OK);
+        OK(read_line((char *)once.data, &back, &err));
         assert_true(back->rows->score == 1.0 / 3);
         answers_append(&again, back->rows);
         assert_string_equal((char *)once.data, (char *)again.data);
@@ -121,17 +119,16 @@ static ckvc_status read_lines(const char *const *lines, size_t n, answers **out,
 /* Of one item, policy and budget there is one line; under another budget there may be another. */
 TEST(refuses_the_same_twice) {
     answers *a = NULL;
-    ckvc_err err;
     char other[2048];
     snprintf(other, sizeof other, "%s", kept);
     memcpy(strstr(other, "0.25"), "0.50", 4);
-    assert_int_equal(read_lines((const char *[]){full, kept, other}, 3, &a, &err), CKVC_OK);
+    OK(read_lines((const char *[]){full, kept, other}, 3, &a, &err));
     assert_true(a->n == 3 && a->rows[2].line == 3 && a->rows[2].budget == 0.5);
     answers_free(a);
-    assert_int_equal(read_lines((const char *[]){full, kept, kept}, 3, &a, &err), CKVC_E_DATA);
+    FAILS(read_lines((const char *[]){full, kept, kept}, 3, &a, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "a.jsonl:3: item \"n/1\""));
     assert_non_null(strstr(err.text, "budget 0.25 is on line 2 already"));
-    assert_int_equal(read_lines(NULL, 0, &a, &err), CKVC_E_DATA);
+    FAILS(read_lines(NULL, 0, &a, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "no rows"));
 }
 

@@ -43,9 +43,8 @@ TEST(good_lines) {
         "{\"id\":\"e\",\"messages\":[{\"role\":\"system\",\"content\":\"\"},{\"content\":"
         "\"a\\u0000b\",\"role\":\"user\"}]}";
     manifest *m;
-    ckvc_err err;
     char sha[CKVC_SHA256_HEX];
-    assert_int_equal(read_bytes(text, strlen(text), &m, &err), CKVC_OK);
+    OK(read_bytes(text, strlen(text), &m, &err));
     ckvc_sha256_hex(text, strlen(text), sha);
     assert_string_equal(m->sha256, sha);
     assert_int_equal(m->n_entries, 5);
@@ -168,7 +167,7 @@ TEST(bad_lines) {
 TEST(missing_manifest) {
     manifest *m;
     ckvc_err err = {0};
-    assert_int_equal(manifest_read("/nonexistent/m.jsonl", &m, &err), CKVC_E_NOINPUT);
+    FAILS(manifest_read("/nonexistent/m.jsonl", &m, &err), CKVC_E_NOINPUT);
     assert_null(m);
     err = (ckvc_err){0};
     assert_int_not_equal(manifest_read(temp_folder, &m, &err), CKVC_OK); /* a folder */
@@ -201,8 +200,7 @@ TEST(written_lines_read_back) {
         "more\",\"document\":\"d\",\"id\":\"x-1\",\"source\":\"s\",\"split\":\"heldout\",\"text\":"
         "\"quote \\\" slash \\\\ tab \\u0009 line\\u000a \xE2\x82\xAC end\"}");
     manifest *m;
-    ckvc_err err;
-    assert_int_equal(read_bytes(line, strlen(line), &m, &err), CKVC_OK);
+    OK(read_bytes(line, strlen(line), &m, &err));
     assert_int_equal(m->entries[0].text_size, sizeof text - 1);
     assert_string_equal(m->entries[0].text, text);
     char *again = manifest_line(&m->entries[0]);

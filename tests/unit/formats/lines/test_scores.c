@@ -14,7 +14,6 @@ static const char good[] = "{\"id\":\"p1\",\"source\":null,\"split\":\"heldout\"
 
 TEST(takes_rows) {
     scores *s = NULL;
-    ckvc_err err;
     char text[4096];
     snprintf(text, sizeof text,
              "%s\n{\"id\":\"p1\",\"source\":\"s\",\"document\":\"d\",\"split\":null,\"model\":"
@@ -27,7 +26,7 @@ TEST(takes_rows) {
              "\"loss_comp\":null,\"reward\":null,"
              "\"sets\":[[1,2]]}\n",
              good, ID64);
-    assert_int_equal(read_text(text, &s, &err), CKVC_OK);
+    OK(read_text(text, &s, &err));
     assert_int_equal(s->n, 2);
     const score_row *a = &s->rows[0], *b = &s->rows[1];
     assert_string_equal(a->id, "p1");
@@ -66,11 +65,10 @@ TEST(takes_sets_of_heads) {
         "\"window\","};
     char text[4096] = "";
     scores *s = NULL;
-    ckvc_err err;
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         snprintf(text + strlen(text), sizeof text - strlen(text), line, more[i]);
     }
-    if (read_text(text, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(read_text(text, &s, &err));
     assert_int_equal(s->n, 5);
     assert_int_equal(s->rows[0].n_sets, 3);
     assert_int_equal(s->rows[0].n_layers, 2);
@@ -99,8 +97,7 @@ TEST(tells_budgets_by_layer_apart) {
     char text[4096] = "";
     for (size_t i = 0; i < 3; i++) { append_with(text, layers[i]); }
     scores *s = NULL;
-    ckvc_err err;
-    assert_int_equal(read_text(text, &s, &err), CKVC_OK);
+    OK(read_text(text, &s, &err));
     assert_int_equal(s->rows[0].layer_budgets, 0);
     assert_true(s->rows[1].layer_budgets && s->rows[2].layer_budgets &&
                 s->rows[1].layer_budgets != s->rows[2].layer_budgets);
@@ -108,7 +105,7 @@ TEST(tells_budgets_by_layer_apart) {
     assert_int_equal(s->rows[2].setting.op, CKVC_OPERATOR_MEAN_POOL);
     scores_free(s);
     append_with(text, layers[1]);
-    assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
+    FAILS(read_text(text, &s, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "is on line 2 already"));
 }
 
@@ -120,8 +117,7 @@ TEST(tells_scores_apart) {
     char text[4096] = "";
     for (size_t i = 0; i < 4; i++) { append_with(text, more[i]); }
     scores *s = NULL;
-    ckvc_err err;
-    assert_int_equal(read_text(text, &s, &err), CKVC_OK);
+    OK(read_text(text, &s, &err));
     assert_true(s->rows[0].setting.alpha == CKVC_ALPHA_PAPER &&
                 s->rows[0].setting.keep_window == 0 && s->rows[0].setting.window == 64);
     assert_true(s->rows[0].token_hash == 0xfedcba9876543210u && s->rows[1].token_hash == 0);
@@ -136,7 +132,7 @@ TEST(tells_scores_apart) {
     scores_free(s);
     /* the default, said: the row is the first one again */
     append_with(text, "\"alpha\":\"paper\",\"window\":64,");
-    assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
+    FAILS(read_text(text, &s, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "is on line 1 already"));
 }
 
@@ -150,8 +146,7 @@ static void refused(const char *from, const char *to, const char *says) {
     snprintf(text, sizeof text, "%s\n%.*s%s%s\n", first, (int)(at - good), good, to,
              at + strlen(from));
     scores *s = NULL;
-    ckvc_err err;
-    assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
+    FAILS(read_text(text, &s, &err), CKVC_E_DATA);
     char place[64];
     snprintf(place, sizeof place, "%s:2", in_temp_folder("s.jsonl"));
     if (!strstr(err.text, place) || !strstr(err.text, says)) {
@@ -209,16 +204,16 @@ TEST(refuses_deviations) {
 TEST(refuses_files) {
     scores *s = NULL;
     ckvc_err err;
-    assert_int_equal(read_text("", &s, &err), CKVC_E_DATA);
-    assert_int_equal(read_text("\n", &s, &err), CKVC_E_DATA);
-    assert_int_equal(read_text("[]\n", &s, &err), CKVC_E_DATA);
+    FAILS(read_text("", &s, &err), CKVC_E_DATA);
+    FAILS(read_text("\n", &s, &err), CKVC_E_DATA);
+    FAILS(read_text("[]\n", &s, &err), CKVC_E_DATA);
     memset(&err, 0, sizeof err);
-    assert_int_equal(scores_read("/nonexistent/s.jsonl", &s, &err), CKVC_E_NOINPUT);
+    FAILS(scores_read("/nonexistent/s.jsonl", &s, &err), CKVC_E_NOINPUT);
     /* Cut anywhere: never a crash, and never a row that was not written. */
     char text[1024];
     for (size_t n = 1; n < strlen(good); n++) {
         snprintf(text, sizeof text, "%.*s", (int)n, good);
-        assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
+        FAILS(read_text(text, &s, &err), CKVC_E_DATA);
     }
 }
 

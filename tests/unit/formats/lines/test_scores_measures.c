@@ -18,8 +18,7 @@ static const char good[] = BASE ",\"attention_epsilon\":[0.25,0.5],\"attention_b
 
 TEST(takes) {
     scores *s = NULL;
-    ckvc_err err;
-    assert_int_equal(read_text(good, &s, &err), CKVC_OK);
+    OK(read_text(good, &s, &err));
     const score_row *r = &s->rows[0];
     assert_true(r->attention[SCORE_EPSILON * 2 + 1] == 0.5 && r->attention[SCORE_BOUND * 2] == 1 &&
                 r->attention[SCORE_ERROR * 2 + 1] == 1.5 &&
@@ -29,11 +28,10 @@ TEST(takes) {
                 r->utility[2 * SCORE_QUANTILE_COUNT + 1] == 0.1);
     scores_free(s);
     s = NULL;
-    assert_int_equal(read_text(BASE ",\"attention_epsilon\":null,\"attention_bound\":null,"
-                                    "\"attention_error\":null,\"attention_drift\":"
-                                    "null}",
-                               &s, &err),
-                     CKVC_OK);
+    OK(read_text(BASE ",\"attention_epsilon\":null,\"attention_bound\":null,"
+                      "\"attention_error\":null,\"attention_drift\":"
+                      "null}",
+                 &s, &err));
     assert_null(s->rows[0].attention);
     assert_null(s->rows[0].utility);
     scores_free(s);
@@ -45,8 +43,7 @@ static void refused(const char *from, const char *to, const char *says) {
     assert_non_null(at);
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
     scores *s = NULL;
-    ckvc_err err;
-    assert_int_equal(read_text(text, &s, &err), CKVC_E_DATA);
+    FAILS(read_text(text, &s, &err), CKVC_E_DATA);
     char place[64];
     snprintf(place, sizeof place, "%s:1", in_temp_folder("s.jsonl"));
     if (!strstr(err.text, place) || !strstr(err.text, says) || strchr(err.text, '\n')) {

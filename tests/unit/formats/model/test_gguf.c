@@ -158,13 +158,12 @@ TEST(sound_file) {
         ckvc_buffer_u64(&g.keys, (uint64_t)-5);
         tiny_tensors(&g, true, false);
         put(&g);
-        ckvc_err err = {0};
         gguf *f;
-        if (gguf_open(path, &f, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(gguf_open(path, &f, &err));
         int64_t v = 0;
-        assert_int_equal(gguf_int(f, "test.i64", -10, 10, &v, &err), CKVC_OK);
+        OK(gguf_int(f, "test.i64", -10, 10, &v, &err));
         assert_int_equal(v, -5);
-        assert_int_equal(gguf_int(f, "not.there", 0, 1, &v, &err), CKVC_OK);
+        OK(gguf_int(f, "not.there", 0, 1, &v, &err));
         assert_int_equal(v, -5);
         assert_true(gguf_string_is(gguf_find(f, "general.architecture"), "llama"));
         const tensor_view *t = gguf_find_tensor(f, "blk.1.ffn_down.weight");
@@ -174,7 +173,7 @@ TEST(sound_file) {
         gguf_close(f);
 
         model_shape s;
-        if (model_files_shape(path, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(model_files_shape(path, &s, &err));
         assert_string_equal(s.family, "llama");
         assert_int_equal(s.n_layers, LAYERS);
         assert_int_equal(s.n_heads, HEADS);
@@ -186,7 +185,7 @@ TEST(sound_file) {
         assert_true(s.tied && !s.qkv_bias && !s.output_bias && !s.mlp_bias);
 
         model_spec *w;
-        if (model_files_read(path, &w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(model_files_read(path, &w, &err));
         assert_int_equal(w->n_tensors, 2 + 9 * LAYERS);
         const tensor_view *q = model_spec_find(w, "model.layers.1.self_attn.q_proj.weight");
         assert_non_null(q);
@@ -197,7 +196,7 @@ TEST(sound_file) {
         assert_int_equal(q->dims[1], WIDTH);
         assert_int_equal(model_spec_find(w, "model.layers.1.self_attn.v_proj.weight")->pairwise, 0);
         model_spec_free(w);
-        assert_int_equal(model_verify_path(path, &err), CKVC_OK);
+        OK(model_verify_path(path, &err));
     }
 }
 
@@ -457,11 +456,10 @@ TEST(shape_keys) {
 /* A shape that the tensors do not have is the loader's to refuse, as with a directory; so is a
  * value that is not finite. */
 TEST(tensors_against_shape) {
-    ckvc_err err = {0};
     gguf_maker g = tiny();
     tiny_tensor(&g, "token_embd.weight", WIDTH, VOCAB, false);
     put(&g);
-    assert_int_equal(model_verify_path(path, &err), CKVC_E_DATA);
+    FAILS(model_verify_path(path, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "model.norm.weight"));
 
     g = tiny();
@@ -471,8 +469,7 @@ TEST(tensors_against_shape) {
              sizeof blocks);
     tiny_layers(&g, true, false);
     put(&g);
-    err = (ckvc_err){0};
-    assert_int_equal(model_verify_path(path, &err), CKVC_E_DATA);
+    FAILS(model_verify_path(path, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token_embd.weight[5][0] is NaN"));
 }
 
@@ -552,19 +549,15 @@ TEST(random_damage) {
 static void run_model(const char *model_path, int64_t n, int32_t vocab, double *nll,
                       float *logits) {
     bench b = bench_open(2);
-    ckvc_err err = {0};
     model *m = NULL;
     session *s = NULL;
     int32_t ids[64];
     assert_true(n <= 64);
     for (int64_t i = 0; i < n; i++) { ids[i] = (int32_t)((i * 37 + 11) % vocab); }
-    if (model_open_path(model_path, b.be, &m, &err) != CKVC_OK ||
-        sessions_create(m, (session_limits){.max_prompt = n, .max_window = 8}, 1, &s, &err) !=
-            CKVC_OK ||
-        session_score(s, ids, n, nll, &err) != CKVC_OK ||
-        session_logits(s, n - 1, logits, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(model_open_path(model_path, b.be, &m, &err) != CKVC_OK ||
+       sessions_create(m, (session_limits){.max_prompt = n, .max_window = 8}, 1, &s, &err) !=
+           CKVC_OK ||
+       session_score(s, ids, n, nll, &err) != CKVC_OK || session_logits(s, n - 1, logits, &err));
     session_destroy(s);
     model_close(m);
     bench_close(&b);
@@ -573,9 +566,8 @@ static void run_model(const char *model_path, int64_t n, int32_t vocab, double *
 /* The embedded model, its bfloat16 weights written as GGUF of one type, rows of q and k in pairs as
  * a converter would. */
 static void write_embedded(const char *model_dir, bool as_f32) {
-    ckvc_err err = {0};
     model_spec *w;
-    assert_int_equal(model_files_read(model_dir, &w, &err), CKVC_OK);
+    OK(model_files_read(model_dir, &w, &err));
     const model_shape s = w->shape;
     gguf_maker g = g_begin();
     g_string(&g, "general.architecture", "llama");
@@ -666,8 +658,7 @@ TEST(rows_and_biases) {
     tiny_keys(&g, "qwen2");
     tiny_tensors(&g, false, false);
     put(&g);
-    ckvc_err err = {0};
-    assert_int_equal(model_verify_path(path, &err), CKVC_E_DATA);
+    FAILS(model_verify_path(path, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "self_attn.q_proj.bias\" is missing"));
 }
 
@@ -757,8 +748,7 @@ TEST(llama3_rope) {
                  sizeof embedding);
         put(&g);
         model_shape s;
-        ckvc_err err = {0};
-        if (model_files_shape(path, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(model_files_shape(path, &s, &err));
         assert_int_equal(s.rope, ROPE_LLAMA3);
         assert_true(s.rope_factor == factor && s.rope_low_freq == 1 && s.rope_high_freq == 4);
         assert_int_equal(s.rope_original_positions, 8192);
@@ -777,8 +767,7 @@ TEST(linear_rope) {
         tiny_tensors(&g, true, false);
         put(&g);
         model_shape s;
-        ckvc_err err = {0};
-        assert_int_equal(model_files_shape(path, &s, &err), CKVC_OK);
+        OK(model_files_shape(path, &s, &err));
         assert_int_equal(s.rope, ROPE_LINEAR);
         assert_true(s.rope_factor == 4);
     }
@@ -787,14 +776,11 @@ TEST(linear_rope) {
 /* ---- tokenizers ---- */
 
 static tokenizer *open_tokenizer(const char *model_path) {
-    ckvc_err err = {0};
     token_spec *spec;
     tokenizer *t = NULL;
     char *name;
-    if (tokenizer_files_read(model_path, &spec, &name, &err) != CKVC_OK ||
-        tokenizer_build(spec, name, &t, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(tokenizer_files_read(model_path, &spec, &name, &err) != CKVC_OK ||
+       tokenizer_build(spec, name, &t, &err));
     free(name);
     return t;
 }
@@ -803,15 +789,14 @@ TEST(tiny_ids) {
     gguf_maker g = tiny();
     put(&g);
     tokenizer *t = open_tokenizer(path);
-    ckvc_err err = {0};
     int32_t *ids;
     size_t n;
-    assert_int_equal(tokenizer_encode(t, "ABCA<end>B12", 12, true, &ids, &n, &err), CKVC_OK);
+    OK(tokenizer_encode(t, "ABCA<end>B12", 12, true, &ids, &n, &err));
     const int32_t want[] = {63, 62, 'A' - '!', 63, 'B' - '!', '1' - '!', '2' - '!'};
     assert_int_equal(n, sizeof want / sizeof *want);
     assert_memory_equal(ids, want, sizeof want);
     free(ids);
-    assert_int_equal(tokenizer_encode(t, "A", 1, false, &ids, &n, &err), CKVC_OK);
+    OK(tokenizer_encode(t, "A", 1, false, &ids, &n, &err));
     assert_int_equal(n, 1);
     free(ids);
     tokenizer_free(t);
@@ -820,10 +805,9 @@ TEST(tiny_ids) {
 /* The embedded models' tokenizer written as GGUF metadata cuts and merges as tokenizer.json does.
  */
 TEST(same_ids_as_directory) {
-    ckvc_err err = {0};
     token_spec *spec;
     char *name;
-    assert_int_equal(tokenizer_files_read("models/ckvc-tiny-4l", &spec, &name, &err), CKVC_OK);
+    OK(tokenizer_files_read("models/ckvc-tiny-4l", &spec, &name, &err));
     free(name);
     gguf_maker g = g_begin();
     g_string(&g, "tokenizer.ggml.model", "gpt2");
@@ -859,14 +843,13 @@ TEST(same_ids_as_directory) {
                                "\xF0\x9F\x98\x80 <|end_of_text|>\tx = y+1;  \n";
     int32_t *a, *b;
     size_t n_a, n_b;
-    assert_int_equal(tokenizer_encode(ours, text, sizeof text - 1, true, &a, &n_a, &err), CKVC_OK);
-    assert_int_equal(tokenizer_encode(theirs, text, sizeof text - 1, true, &b, &n_b, &err),
-                     CKVC_OK);
+    OK(tokenizer_encode(ours, text, sizeof text - 1, true, &a, &n_a, &err));
+    OK(tokenizer_encode(theirs, text, sizeof text - 1, true, &b, &n_b, &err));
     assert_int_equal(n_a, n_b);
     assert_memory_equal(a, b, n_a * sizeof *a);
     char *back;
     size_t size;
-    assert_int_equal(tokenizer_decode(ours, a, n_a, false, &back, &size, &err), CKVC_OK);
+    OK(tokenizer_decode(ours, a, n_a, false, &back, &size, &err));
     assert_memory_equal(back + strlen("<|begin_of_text|>"), text, sizeof text - 1);
     free(a);
     free(b);
@@ -911,12 +894,11 @@ TEST(score_ids) {
     score_keys(&g, 8, true);
     put(&g);
     tokenizer *t = open_tokenizer(path);
-    ckvc_err err = {0};
     int32_t *ids;
     size_t n;
     /* mark a joins before a b (-1 over -2), then with b; after the unknown letters a and b join;
      * <s> begins a text of its own */
-    assert_int_equal(tokenizer_encode(t, "ab xyab<s>b", 11, true, &ids, &n, &err), CKVC_OK);
+    OK(tokenizer_encode(t, "ab xyab<s>b", 11, true, &ids, &n, &err));
     const int32_t want[] = {1, 7, 2, 0, 6, 1, 2, 4};
     assert_int_equal(n, sizeof want / sizeof *want);
     assert_memory_equal(ids, want, sizeof want);
@@ -1014,10 +996,9 @@ TEST(tokenizer_refusals) {
         gguf_maker g = g_begin();
         cases[i].spoil(&g);
         put(&g);
-        ckvc_err err = {0};
         token_spec *spec;
         char *name;
-        assert_int_equal(tokenizer_files_read(path, &spec, &name, &err), CKVC_E_DATA);
+        FAILS(tokenizer_files_read(path, &spec, &name, &err), CKVC_E_DATA);
         if (strstr(err.text, cases[i].word) == NULL || strncmp(err.text, path, strlen(path)) != 0) {
             fail_msg("the message \"%s\" does not name the file and \"%s\"", err.text,
                      cases[i].word);

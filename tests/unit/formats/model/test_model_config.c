@@ -225,8 +225,7 @@ TEST(published) {
             continue;
         }
         model_shape s;
-        ckvc_err err = {0};
-        if (model_config_read(path, &s, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(model_config_read(path, &s, &err));
         assert_true(s.n_layers == models[i].layers && s.n_heads == models[i].heads &&
                     s.n_kv_heads == models[i].kv_heads);
         assert_true(s.head_dim == models[i].head_dim && s.width == models[i].width &&
@@ -361,7 +360,7 @@ TEST(refusals) {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         model_shape s;
         ckvc_err err = {0};
-        assert_int_equal(read_text(texts[i], &s, &err), CKVC_E_DATA);
+        FAILS(read_text(texts[i], &s, &err), CKVC_E_DATA);
         assert_non_null(strstr(err.text, "config.json"));
     }
 }
@@ -404,8 +403,7 @@ TEST(hub_ids) {
                  {"gone_owner/model.gguf", false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         model_shape s;
-        ckvc_err err = {0};
-        assert_int_equal(model_files_shape(cases[i].path, &s, &err), CKVC_E_NOINPUT);
+        FAILS(model_files_shape(cases[i].path, &s, &err), CKVC_E_NOINPUT);
         const char *told = strstr(err.text, "huggingface-cli download ");
         assert_true(cases[i].id == (told != NULL));
         if (told) { assert_non_null(strstr(told, cases[i].path)); }

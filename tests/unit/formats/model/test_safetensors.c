@@ -52,9 +52,8 @@ TEST(sound_file) {
                 "\"B\":{\"dtype\":\"F32\",\"shape\":[0,5],\"data_offsets\":[16,16]},"
                 "\"ids\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[16,24]}}   ",
                 24);
-    ckvc_err err = {0};
     model_spec *w;
-    if (read_dir(&w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(read_dir(&w, &err));
     assert_int_equal(w->n_tensors, 4);
     const char *const names[] = {"B", "a.scalar", "b", "ids"};
     for (size_t i = 0; i < 4; i++) { assert_string_equal(w->tensors[i].name, names[i]); }
@@ -68,7 +67,7 @@ TEST(sound_file) {
     assert_null(model_spec_find(w, "missing"));
     model_spec_free(w);
     put_tensors("model.safetensors", "{}", 0); /* no tensors at all is a file of the format */
-    assert_int_equal(read_dir(&w, &err), CKVC_OK);
+    OK(read_dir(&w, &err));
     assert_null(model_spec_find(w, "b"));
     model_spec_free(w);
     model_spec_free(NULL);
@@ -158,10 +157,9 @@ static void count_warning(const char *line) {
 }
 
 TEST(several_files) {
-    ckvc_err err = {0};
     model_spec *w;
     drop("model.safetensors");
-    assert_int_equal(read_dir(&w, &err), CKVC_E_NOINPUT);
+    FAILS(read_dir(&w, &err), CKVC_E_NOINPUT);
     put_tensors("one.safetensors", "{" T("F32", "[1]", "[0,4]") "}", 4);
     put_tensors("two.safetensors",
                 "{\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4);
@@ -170,15 +168,14 @@ TEST(several_files) {
     INDEX("{\"metadata\":{\"total_size\":8},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one."
           "safetensors\"}}");
     ckvc_warn_set(count_warning);
-    err = (ckvc_err){0};
-    if (read_dir(&w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(read_dir(&w, &err));
     assert_int_equal(w->n_tensors, 2);
     assert_non_null(strstr(model_spec_find(w, "u")->file, "two.safetensors"));
     model_spec_free(w);
     assert_int_equal(n_warnings, 0);
     INDEX("{\"metadata\":{\"total_size\":9},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one."
           "safetensors\"}}");
-    assert_int_equal(read_dir(&w, &err), CKVC_OK);
+    OK(read_dir(&w, &err));
     model_spec_free(w);
     assert_int_equal(n_warnings, 1);
     ckvc_warn_set(NULL);
@@ -210,8 +207,7 @@ TEST(several_files) {
     INDEX("{\"weight_map\":{\"t\":\"two.safetensors\",\"u\":\"one.safetensors\"}}");
     refused("another file");
     INDEX("{\"weight_map\":{\"t\":\"absent.safetensors\"}}");
-    err = (ckvc_err){0};
-    assert_int_equal(read_dir(&w, &err), CKVC_E_NOINPUT);
+    FAILS(read_dir(&w, &err), CKVC_E_NOINPUT);
     assert_non_null(strstr(err.text, "absent.safetensors"));
     put_tensors("two.safetensors",
                 "{" T("F32", "[1]",

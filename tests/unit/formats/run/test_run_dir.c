@@ -21,28 +21,26 @@ static int setup(void **state) {
 
 static char *read_text(const char *path, size_t *n) {
     char *text = NULL;
-    ckvc_err err = {0};
-    if (ckvc_file_read(path, 1 << 24, &text, n, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(ckvc_file_read(path, 1 << 24, &text, n, &err));
     return text;
 }
 
 static void write_text(const char *path, const void *text, size_t n) {
-    assert_int_equal(ckvc_publish_bytes(path, text, n, true, NULL), CKVC_OK);
+    OK(ckvc_publish_bytes(path, text, n, true, NULL));
 }
 
 /* Resumes `run` and demands the bytes of the uninterrupted one, no log, no temporary file. */
 static void finish_and_compare(const char *run, unsigned *before) {
     bool complete;
     unsigned done = 0;
-    ckvc_err err = {0};
-    if (fixture_run(run, true, &done, &complete, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(fixture_run(run, true, &done, &complete, &err));
     assert_true(complete);
     shell("for k in 0 1 2; do cmp %s/whole/" RUN_PASS "/shard-0000$k.h5 %s/" RUN_PASS
           "/shard-0000$k.h5 || exit 1; done",
           temp_folder, run);
     shell("test \"$(ls %s | tr '\\n' ' ')\" = 'journal.jsonl lock " RUN_PASS " run.json '", run);
     shell("test $(ls %s/" RUN_PASS " | wc -l) = 3", run);
-    if (run_verify(run, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(run_verify(run, &err));
     if (before) { *before = done; }
 }
 
@@ -54,17 +52,15 @@ static void make_half(const char *run) {
     fixture_header(&h, "both");
     run_dir *r;
     bool done[RUN_PROMPTS];
-    assert_int_equal(run_create(run, plan, RUN_WHOLE, false, &r, NULL), CKVC_OK);
-    assert_int_equal(run_pass_begin(r,
-                                    &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
-                                    &h, done, NULL),
-                     CKVC_OK);
+    OK(run_create(run, plan, RUN_WHOLE, false, &r, NULL));
+    OK(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h, done,
+                      NULL));
     static const uint32_t some[] = {1, 0, 5};
     for (size_t i = 0; i < 3; i++) {
         shard *rows = shard_create();
         shard_header_copy(&rows->h, &h);
         fixture_prompt(rows, some[i], 5);
-        assert_int_equal(run_log_prompt(r, some[i], rows, NULL), CKVC_OK);
+        OK(run_log_prompt(r, some[i], rows, NULL));
         shard_free(rows);
     }
     run_close(r); /* without run_pass_end, as after Ctrl-C */
@@ -74,8 +70,7 @@ static void make_half(const char *run) {
 
 TEST(create_and_read) {
     run_dir *r;
-    ckvc_err err = {0};
-    assert_int_equal(run_open(in_temp_folder("whole/"), &r, &err), CKVC_OK);
+    OK(run_open(in_temp_folder("whole/"), &r, &err));
     assert_int_equal(run_pass_count(r), 1);
     const run_pass *p = run_pass_at(r, 0);
     assert_string_equal(p->name, RUN_PASS);
@@ -93,7 +88,7 @@ TEST(create_and_read) {
     static const size_t count[3] = {3, 2, 2};
     for (size_t k = 0; k < 3; k++) {
         shard *s;
-        assert_int_equal(run_read_shard(r, p, k, &s, &err), CKVC_OK);
+        OK(run_read_shard(r, p, k, &s, &err));
         assert_int_equal(s->n_prompts, count[k]);
         assert_int_equal(s->n_records, 5 * count[k]);
         for (size_t i = 0; i < count[k]; i++) {
@@ -109,7 +104,7 @@ TEST(create_and_read) {
     assert_int_equal(json_integer_value(json_object_get(pass, "prompts_skipped")), 1);
     json_decref(d);
     run_close(r);
-    assert_int_equal(run_verify(in_temp_folder("whole"), &err), CKVC_OK);
+    OK(run_verify(in_temp_folder("whole"), &err));
     /* A second resume of a finished run has nothing to do and changes nothing. */
     unsigned before;
     shell("cp -r %s/whole %s/again; sha256sum %s/again/journal.jsonl > %s/sum", temp_folder,
@@ -125,46 +120,36 @@ TEST(create_and_read) {
 TEST(create_refusals) {
     run_dir *r;
     json_t *plan = fixture_plan();
-    ckvc_err err = {0};
-    assert_int_equal(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, false, &r, &err),
-                     CKVC_E_CREATE);
+    FAILS(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, false, &r, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "--resume"));
     shell("mkdir %s/foreign; touch %s/foreign/x; touch %s/file", temp_folder, temp_folder,
           temp_folder);
-    err.status = CKVC_OK;
-    assert_int_equal(run_create(in_temp_folder("foreign"), plan, RUN_WHOLE, true, &r, &err),
-                     CKVC_E_CREATE);
+    FAILS(run_create(in_temp_folder("foreign"), plan, RUN_WHOLE, true, &r, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "run.json"));
-    err.status = CKVC_OK;
-    assert_int_equal(run_create(in_temp_folder("file"), plan, RUN_WHOLE, true, &r, &err),
-                     CKVC_E_CREATE);
-    err.status = CKVC_OK;
-    assert_int_equal(run_open(in_temp_folder("nowhere"), &r, &err), CKVC_E_NOINPUT);
+    FAILS(run_create(in_temp_folder("file"), plan, RUN_WHOLE, true, &r, &err), CKVC_E_CREATE);
+    FAILS(run_open(in_temp_folder("nowhere"), &r, &err), CKVC_E_NOINPUT);
     assert_null(r);
     /* Left by a create that was killed before run.json: as good as empty. */
     shell("mkdir %s/begun; touch %s/begun/lock %s/begun/run.json.tmp.1.0", temp_folder, temp_folder,
           temp_folder);
-    assert_int_equal(run_create(in_temp_folder("begun"), plan, RUN_WHOLE, false, &r, NULL),
-                     CKVC_OK);
+    OK(run_create(in_temp_folder("begun"), plan, RUN_WHOLE, false, &r, NULL));
     run_close(r);
     json_decref(plan);
 }
 
 TEST(plan_mismatch) {
     run_dir *r;
-    ckvc_err err = {0};
     json_t *plan = fixture_plan();
     /* Keys that do not change results are no part of the plan's identity. */
     json_object_set_new(plan, "threads", json_integer(64));
     json_object_set_new(plan, "backend", json_string("cuda"));
     json_object_set_new(plan, "limit_time", json_integer(5));
-    assert_int_equal(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, &err), CKVC_OK);
+    OK(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, &err));
     run_close(r);
     json_object_set_new(plan, "window", json_integer(16));
     json_object_set_new(json_object_get(plan, "bins"), "entropy", json_integer(20));
     json_object_set_new(plan, "seed", json_integer(3));
-    assert_int_equal(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, &err),
-                     CKVC_E_MISMATCH);
+    FAILS(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, &err), CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "window: 8 there, 16 now"));
     assert_non_null(strstr(err.text, "bins.entropy: 3 there, 20 now"));
     assert_non_null(strstr(err.text, "seed: absent there, 3 now"));
@@ -179,31 +164,24 @@ TEST(pass_mismatch) {
     fixture_header(&h, "both");
     run_dir *r;
     bool done[64];
-    assert_int_equal(run_create(in_temp_folder("bent"), plan, RUN_WHOLE, true, &r, NULL), CKVC_OK);
-    ckvc_err err = {0};
-    assert_int_equal(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cuda"},
-                                    &h, done, &err),
-                     CKVC_E_MISMATCH);
+    OK(run_create(in_temp_folder("bent"), plan, RUN_WHOLE, true, &r, NULL));
+    FAILS(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cuda"}, &h, done,
+                         &err),
+          CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "cpu/test"));
-    err.status = CKVC_OK;
-    assert_int_equal(
-        run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, "cpu/test"}, &h,
-                       done, &err),
-        CKVC_E_MISMATCH);
+    FAILS(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, "cpu/test"}, &h,
+                         done, &err),
+          CKVC_E_MISMATCH);
     h.side[CKVC_SIDE_GATE].start[0] += 0.01f;
-    err.status = CKVC_OK;
-    assert_int_equal(run_pass_begin(r,
-                                    &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
-                                    &h, done, &err),
-                     CKVC_E_MISMATCH);
+    FAILS(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h,
+                         done, &err),
+          CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "start tables"));
     h.side[CKVC_SIDE_GATE].start[0] -= 0.01f;
     h.side[CKVC_SIDE_GATE].start[0] = (float)ckvc_gate_action(0);
     strcpy(h.ckvc_version, "9.9"); /* an upgrade is no other pass */
-    assert_int_equal(run_pass_begin(r,
-                                    &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
-                                    &h, done, NULL),
-                     CKVC_OK);
+    OK(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h, done,
+                      NULL));
     assert_true(done[0] && done[1] && done[5] && !done[2]);
     run_close(r);
     json_decref(plan);
@@ -214,7 +192,7 @@ TEST(lock) {
     run_dir *r, *second;
     json_t *plan = fixture_plan();
     ckvc_err err = {0};
-    assert_int_equal(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL), CKVC_OK);
+    OK(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL));
     pid_t pid = fork();
     if (pid == 0) {
         char want[64];
@@ -230,7 +208,7 @@ TEST(lock) {
     waitpid(pid, &how, 0);
     assert_int_equal(how, 0);
     run_close(r);
-    assert_int_equal(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL), CKVC_OK);
+    OK(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL));
     run_close(r);
     json_decref(plan);
 }
@@ -251,14 +229,14 @@ TEST(torn_log) {
     size_t n;
     char *bytes = read_text(log_path, &n);
     prompt_log log;
-    assert_int_equal(prompt_log_read(log_path, &log, NULL), CKVC_OK);
+    OK(prompt_log_read(log_path, &log, NULL));
     assert_int_equal(log.n_records, 2);
     assert_int_equal(log.records[0].prompt, 1);
     uint64_t second = log.records[1].offset;
     prompt_log_free(&log);
     for (size_t cut = 0; cut <= n; cut++) {
         write_text(log_path, bytes, cut);
-        assert_int_equal(prompt_log_read(log_path, &log, NULL), CKVC_OK);
+        OK(prompt_log_read(log_path, &log, NULL));
         assert_int_equal(log.n_records, cut < second ? 0 : cut < n ? 1 : 2);
         assert_int_equal(log.size + log.dropped, cut);
         prompt_log_free(&log);
@@ -266,7 +244,7 @@ TEST(torn_log) {
     for (size_t i = 0; i < n; i++) { /* a changed byte ends the log before its record */
         bytes[i] ^= 0x20;
         write_text(log_path, bytes, n);
-        assert_int_equal(prompt_log_read(log_path, &log, NULL), CKVC_OK);
+        OK(prompt_log_read(log_path, &log, NULL));
         assert_int_equal(log.n_records, i < second ? 0 : 1);
         prompt_log_free(&log);
         bytes[i] ^= 0x20;
@@ -336,9 +314,7 @@ TEST(documented_record) {
     uint64_t size = 0;
     size_t n, n_page;
     shard_encode(s, &rows);
-    assert_int_equal(
-        prompt_log_append(in_temp_folder("example.log"), &size, 5, rows.data, rows.size, NULL),
-        CKVC_OK);
+    OK(prompt_log_append(in_temp_folder("example.log"), &size, 5, rows.data, rows.size, NULL));
     char *bytes = read_text(in_temp_folder("example.log"), &n),
          *page = read_text("formats/run/run.md", &n_page);
     size_t seen = 0;
@@ -363,18 +339,14 @@ TEST(documented_record) {
 TEST(wrong_log) {
     bool complete;
     unsigned before = 0;
-    ckvc_err err = {0};
     make_half(in_temp_folder("half"));
     shell("cd %s/" RUN_PASS " && cp shard-00000.log shard-00002.log", in_temp_folder("half"));
-    assert_int_equal(fixture_run(in_temp_folder("half"), true, &before, &complete, &err),
-                     CKVC_E_DATA);
+    FAILS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "not of this shard"));
     make_half(in_temp_folder("half"));
     shell("cd %s/" RUN_PASS " && cp shard-00000.log x && cat x >> shard-00000.log && rm x",
           in_temp_folder("half"));
-    err.status = CKVC_OK;
-    assert_int_equal(fixture_run(in_temp_folder("half"), true, &before, &complete, &err),
-                     CKVC_E_DATA);
+    FAILS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "there twice"));
 }
 
@@ -390,7 +362,7 @@ TEST(torn_journal) {
         shell("rm -rf %s/torn; cp -r %s/whole %s/torn", temp_folder, temp_folder, temp_folder);
         write_text(in_temp_folder("torn/journal.jsonl"), journal, cut);
         run_dir *r; /* a reader takes what is whole and leaves the file alone */
-        assert_int_equal(run_open(in_temp_folder("torn"), &r, NULL), CKVC_OK);
+        OK(run_open(in_temp_folder("torn"), &r, NULL));
         assert_int_equal(run_pass_at(r, 0)->n_shards, 2);
         assert_false(run_pass_at(r, 0)->complete);
         run_close(r);
@@ -450,7 +422,6 @@ TEST(torn_journal) {
 }
 
 TEST(changed_shard) {
-    ckvc_err err = {0};
     run_dir *r;
     shard *s;
     shell("rm -rf %s/bent; cp -r %s/whole %s/bent", temp_folder, temp_folder, temp_folder);
@@ -460,18 +431,15 @@ TEST(changed_shard) {
     char *bytes = read_text(name, &n);
     bytes[n / 2] ^= 1;
     write_text(name, bytes, n);
-    assert_int_equal(run_open(in_temp_folder("bent"), &r, NULL), CKVC_OK);
-    assert_int_equal(run_read_shard(r, run_pass_at(r, 0), 1, &s, &err), CKVC_E_DATA);
+    OK(run_open(in_temp_folder("bent"), &r, NULL));
+    FAILS(run_read_shard(r, run_pass_at(r, 0), 1, &s, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "SHA-256"));
     run_close(r);
-    err.status = CKVC_OK;
-    assert_int_equal(run_verify(in_temp_folder("bent"), &err), CKVC_E_DATA);
+    FAILS(run_verify(in_temp_folder("bent"), &err), CKVC_E_DATA);
     write_text(name, bytes, n - 1);
-    err.status = CKVC_OK;
-    assert_int_equal(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA);
+    FAILS(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA);
     assert_int_equal(unlink(name), 0);
-    err.status = CKVC_OK;
-    assert_int_equal(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA);
+    FAILS(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "not there"));
     free(bytes);
 }
@@ -484,32 +452,27 @@ TEST(empty_shards) {
     fixture_header(&h, "scan");
     run_dir *r;
     bool done[2];
-    ckvc_err err = {0};
-    assert_int_equal(run_create(in_temp_folder("empty"), plan, RUN_WHOLE, false, &r, &err),
-                     CKVC_OK);
-    assert_int_equal(run_pass_begin(r, &(run_pass_start){"scan", 2, 2, "cpu"}, &h, done, &err),
-                     CKVC_OK);
-    assert_int_equal(run_skip_prompt(r, 0, "a", "x", &err), CKVC_OK);
-    assert_int_equal(run_skip_prompt(r, 1, "b", "x", &err), CKVC_OK);
+    OK(run_create(in_temp_folder("empty"), plan, RUN_WHOLE, false, &r, &err));
+    OK(run_pass_begin(r, &(run_pass_start){"scan", 2, 2, "cpu"}, &h, done, &err));
+    OK(run_skip_prompt(r, 0, "a", "x", &err));
+    OK(run_skip_prompt(r, 1, "b", "x", &err));
     assert_true(run_pass_end(r));
     strcpy(h.pass, "head");
     shard_header_fini(&h);
     fixture_header(&h, "head");
-    assert_int_equal(
-        run_pass_begin(r, &(run_pass_start){"pass-01-head", 0, 16, "cpu"}, &h, done, &err),
-        CKVC_OK);
+    OK(run_pass_begin(r, &(run_pass_start){"pass-01-head", 0, 16, "cpu"}, &h, done, &err));
     assert_true(run_pass_end(r));
     assert_int_equal(run_pass_count(r), 2);
     assert_string_equal(run_pass_at(r, 0)->name, "scan");
     shard *s;
-    assert_int_equal(run_read_shard(r, run_pass_at(r, 0), 0, &s, &err), CKVC_OK);
+    OK(run_read_shard(r, run_pass_at(r, 0), 0, &s, &err));
     assert_int_equal(s->n_prompts, 0);
     shard_free(s);
-    assert_int_equal(run_publish_file(r, "scan/edges.json", "{}", 2, &err), CKVC_OK);
-    assert_int_equal(run_publish_file(r, "tables/pass-01.ckvt", "x", 1, &err), CKVC_OK);
+    OK(run_publish_file(r, "scan/edges.json", "{}", 2, &err));
+    OK(run_publish_file(r, "tables/pass-01.ckvt", "x", 1, &err));
     assert_int_equal(run_publish_file(r, "../x", "x", 1, NULL), CKVC_E_BUG);
     run_close(r);
-    assert_int_equal(run_verify(in_temp_folder("empty"), &err), CKVC_OK);
+    OK(run_verify(in_temp_folder("empty"), &err));
     json_decref(plan);
     shard_header_fini(&h);
 }
@@ -520,26 +483,23 @@ TEST(misuse) {
     fixture_header(&h, "both");
     run_dir *r;
     bool done[RUN_PROMPTS];
-    assert_int_equal(run_create(in_temp_folder("misuse"), plan, RUN_WHOLE, false, &r, NULL),
-                     CKVC_OK);
+    OK(run_create(in_temp_folder("misuse"), plan, RUN_WHOLE, false, &r, NULL));
     assert_int_equal(
         run_pass_begin(r, &(run_pass_start){"pass-1-both", 1, 1, "cpu"}, &h, done, NULL),
         CKVC_E_BUG);
     assert_int_equal(
         run_pass_begin(r, &(run_pass_start){"pass-01-head", 1, 1, "cpu"}, &h, done, NULL),
         CKVC_E_BUG);
-    assert_int_equal(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu"},
-                                    &h, done, NULL),
-                     CKVC_OK);
+    OK(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu"}, &h, done,
+                      NULL));
     shard *rows = shard_create();
     shard_header_copy(&rows->h, &h);
     fixture_prompt(rows, 0, 3);
     rows->records[1].loss = NAN; /* must not become durable: it could never be published */
-    ckvc_err err = {0};
-    assert_int_equal(run_log_prompt(r, 0, rows, &err), CKVC_E_BUG);
+    FAILS(run_log_prompt(r, 0, rows, &err), CKVC_E_BUG);
     assert_non_null(strstr(err.text, "record/loss"));
     rows->records[1].loss = 1;
-    assert_int_equal(run_log_prompt(r, 0, rows, NULL), CKVC_OK);
+    OK(run_log_prompt(r, 0, rows, NULL));
     assert_int_equal(run_log_prompt(r, 0, rows, NULL), CKVC_E_BUG);
     assert_int_equal(run_skip_prompt(r, 0, "x", "y", NULL), CKVC_E_BUG);
     shard_free(rows);

@@ -13,12 +13,9 @@ static int setup(void **state) {
 }
 
 static run_dir *resume(const char *name) {
-    ckvc_err err = {0};
     run_dir *r;
     json_t *plan = fixture_plan();
-    if (run_create(in_temp_folder(name), plan, RUN_WHOLE, true, &r, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(run_create(in_temp_folder(name), plan, RUN_WHOLE, true, &r, &err));
     json_decref(plan);
     return r;
 }
@@ -28,33 +25,29 @@ static void copy_whole(const char *to) {
 }
 
 TEST(a_checkpoint_is_what_the_journal_says) {
-    ckvc_err err = {0};
     copy_whole("files");
     run_dir *r = resume("files");
     assert_false(run_has_file(r, "tables/a"));
-    assert_int_equal(run_checkpoint_file(r, "tables/a", "one", 3, &err), CKVC_OK);
-    assert_int_equal(run_checkpoint_file(r, "tables/a", "three", 5, &err),
-                     CKVC_OK); /* made again: the last line counts */
-    assert_int_equal(run_note(r, "round", json_pack("{s:i}", "round", 1), &err), CKVC_OK);
+    OK(run_checkpoint_file(r, "tables/a", "one", 3, &err));
+    OK(run_checkpoint_file(r, "tables/a", "three", 5, &err)); /* made again: the last line counts */
+    OK(run_note(r, "round", json_pack("{s:i}", "round", 1), &err));
     run_close(r);
     char *data;
     size_t n;
     r = resume("files");
     assert_true(run_has_file(r, "tables/a"));
-    assert_int_equal(run_read_file(r, "tables/a", &data, &n, &err), CKVC_OK);
+    OK(run_read_file(r, "tables/a", &data, &n, &err));
     assert_true(n == 5 && strcmp(data, "three") == 0);
     free(data);
     assert_int_equal(json_array_size(run_notes(r)), 3);
     run_close(r);
-    assert_int_equal(run_verify(in_temp_folder("files"), &err), CKVC_OK);
-    assert_int_equal(ckvc_publish_bytes(in_temp_folder("files/tables/a"), "threE", 5, true, &err),
-                     CKVC_OK);
-    assert_int_equal(run_verify(in_temp_folder("files"), &err), CKVC_E_DATA);
+    OK(run_verify(in_temp_folder("files"), &err));
+    OK(ckvc_publish_bytes(in_temp_folder("files/tables/a"), "threE", 5, true, &err));
+    FAILS(run_verify(in_temp_folder("files"), &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "tables/a"));
 }
 
 TEST(a_pass_ends_early_and_stays_so) {
-    ckvc_err err = {0};
     bool done[RUN_PROMPTS];
     char hash[CKVC_SHA256_HEX];
     shard_header h;
@@ -62,42 +55,37 @@ TEST(a_pass_ends_early_and_stays_so) {
     json_t *plan = fixture_plan(), *other = json_pack("{s:s}", "verb", "calibrate");
     fixture_header(&h, "both");
     run_hash_plan(other, hash);
-    assert_int_equal(run_create(in_temp_folder("early"), plan, RUN_WHOLE, false, &r, &err),
-                     CKVC_OK);
+    OK(run_create(in_temp_folder("early"), plan, RUN_WHOLE, false, &r, &err));
     run_set_pass_plan(r, hash);
-    assert_int_equal(run_pass_begin(r,
-                                    &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
-                                    &h, done, &err),
-                     CKVC_OK);
+    OK(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h, done,
+                      &err));
     for (uint32_t i = 0; i < RUN_SHARD; i++) {
         shard *rows = shard_create();
         shard_header_copy(&rows->h, &h);
         fixture_prompt(rows, i, 5);
-        assert_int_equal(run_log_prompt(r, i, rows, &err), CKVC_OK);
+        OK(run_log_prompt(r, i, rows, &err));
         shard_free(rows);
     }
     const run_pass *p = run_pass_named(r, RUN_PASS);
     assert_false(p->complete);
-    assert_int_equal(run_pass_stable(r, 0.9, 0.93, true, &err), CKVC_OK);
+    OK(run_pass_stable(r, 0.9, 0.93, true, &err));
     assert_true(p->complete && p->n_prompts == RUN_SHARD && p->stable.reached);
     assert_true(run_pass_end(r));
     run_close(r);
-    assert_int_equal(run_verify(in_temp_folder("early"), &err), CKVC_OK);
+    OK(run_verify(in_temp_folder("early"), &err));
 
-    assert_int_equal(run_create(in_temp_folder("early"), plan, RUN_WHOLE, true, &r, &err), CKVC_OK);
+    OK(run_create(in_temp_folder("early"), plan, RUN_WHOLE, true, &r, &err));
     p = run_pass_named(r, RUN_PASS);
     assert_true(p->complete && p->stable.known && p->stable.target == 0.9 &&
                 p->stable.reliability == 0.93);
     assert_string_equal(p->plan, hash); /* not the run's */
     shard *rows;
-    assert_int_equal(run_read_shard(r, p, 0, &rows, &err), CKVC_OK);
+    OK(run_read_shard(r, p, 0, &rows, &err));
     assert_string_equal(rows->h.plan, hash);
     shard_free(rows);
     run_set_pass_plan(r, hash);
-    assert_int_equal(run_pass_begin(r,
-                                    &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"},
-                                    &h, done, &err),
-                     CKVC_OK);
+    OK(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h, done,
+                      &err));
     for (uint32_t i = 0; i < RUN_PROMPTS; i++) { assert_true(done[i]); }
     assert_true(run_pass_end(r));
     run_close(r);
@@ -131,9 +119,7 @@ TEST(lines_that_make_no_sense_are_refused) {
     char *journal;
     size_t n;
     ckvc_err err = {0};
-    assert_int_equal(
-        ckvc_file_read(in_temp_folder("whole/journal.jsonl"), 1 << 20, &journal, &n, &err),
-        CKVC_OK);
+    OK(ckvc_file_read(in_temp_folder("whole/journal.jsonl"), 1 << 20, &journal, &n, &err));
     copy_whole("lines");
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char text[512];
@@ -142,9 +128,8 @@ TEST(lines_that_make_no_sense_are_refused) {
         ckvc_buffer_append(&all, journal, n);
         snprintf(text, sizeof text, "%s\n", lines[i]);
         ckvc_buffer_append(&all, text, strlen(text));
-        assert_int_equal(ckvc_publish_bytes(in_temp_folder("lines/journal.jsonl"), all.data,
-                                            all.size, true, &err),
-                         CKVC_OK);
+        OK(ckvc_publish_bytes(in_temp_folder("lines/journal.jsonl"), all.data, all.size, true,
+                              &err));
         ckvc_buffer_fini(&all);
         err = (ckvc_err){0};
         if (run_open(in_temp_folder("lines"), &r, &err) != CKVC_E_DATA) {

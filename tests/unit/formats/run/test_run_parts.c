@@ -39,8 +39,7 @@ static ckvc_status make(const char *name, run_part part, unsigned most, int seed
 }
 
 static void must_make(const char *name, run_part part, unsigned most) {
-    ckvc_err err = {0};
-    if (make(name, part, most, 1, 1, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(make(name, part, most, 1, 1, &err));
 }
 
 static ckvc_status merge(const char *name, ckvc_err *err) {
@@ -72,32 +71,29 @@ TEST(parts_make_the_bytes_of_a_whole_run) {
     static const uint32_t counts[] = {1, 2, 3, 7}; /* of three shards */
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         char name[16];
-        ckvc_err err;
         snprintf(name, sizeof name, "of-%u", counts[c]);
         for (uint32_t i = counts[c]; i-- > 0;) { /* each in two goes */
             must_make(name, (run_part){i, counts[c]}, 1);
             must_make(name, (run_part){i, counts[c]}, 99);
         }
-        if (merge(name, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(merge(name, &err));
         shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder(name));
-        assert_int_equal(run_verify(in_temp_folder(name), &err), CKVC_OK);
+        OK(run_verify(in_temp_folder(name), &err));
         must_make(name, RUN_WHOLE, 99); /* as a whole run it goes on: with nothing to do */
     }
 }
 
 TEST(a_merge_that_was_killed_is_finished) {
-    ckvc_err err;
     must_make("cut", (run_part){0, 2}, 99);
     must_make("cut", (run_part){1, 2}, 99);
     shell("cp %s/journal.jsonl %s/", in_temp_folder("whole"), in_temp_folder("cut"));
     shell("rm %s/journal-0-of-2.jsonl", in_temp_folder("cut"));
-    assert_int_equal(merge("cut", &err), CKVC_OK);
+    OK(merge("cut", &err));
     shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder("cut"));
 }
 
 /* Nothing that is logged goes before the journal of all has it. */
 TEST(what_a_journal_lacks_is_not_removed) {
-    ckvc_err err;
     char cut[32];
     must_make("lacks", (run_part){0, 2}, 99);
     must_make("lacks", (run_part){1, 2}, 99);
@@ -109,37 +105,35 @@ TEST(what_a_journal_lacks_is_not_removed) {
     for (int n = 1;
          snprintf(cut, sizeof cut, "cut-%d.jsonl", n), !access(in_temp_folder(cut), F_OK); n++) {
         shell("cd %s && cp cut-%d.jsonl lacks/journal.jsonl", temp_folder, n);
-        assert_int_equal(merge("lacks", &err), CKVC_E_MISMATCH);
+        FAILS(merge("lacks", &err), CKVC_E_MISMATCH);
         assert_non_null(strstr(err.text, "journal-"));
         shell("cd %s && rm lacks/journal.jsonl && diff -r lacks lacks.parts", temp_folder);
     }
-    assert_int_equal(merge("lacks", &err), CKVC_OK);
+    OK(merge("lacks", &err));
     shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder("lacks"));
 }
 
 TEST(failures_count_together) {
-    ckvc_err err;
-    assert_int_equal(make("failed", (run_part){0, 2}, 99, 1, 0, &err), CKVC_OK);
-    assert_int_equal(make("failed", (run_part){1, 2}, 99, 1, 0, &err), CKVC_OK);
-    assert_int_equal(merge("failed", &err), CKVC_E_DATA);
+    OK(make("failed", (run_part){0, 2}, 99, 1, 0, &err));
+    OK(make("failed", (run_part){1, 2}, 99, 1, 0, &err));
+    FAILS(merge("failed", &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "--max-failures"));
 }
 
 TEST(what_is_unfinished_or_foreign_is_named) {
-    ckvc_err err;
     must_make("unfinished", (run_part){0, 2}, 99);
     must_make("unfinished", (run_part){1, 2}, 2);
-    assert_int_equal(merge("unfinished", &err), CKVC_E_DATA);
+    FAILS(merge("unfinished", &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "shard 1 is missing (0 of this part's 1 are published)"));
     run_dir *r;
-    assert_int_equal(run_open(in_temp_folder("unfinished"), &r, &err), CKVC_E_DATA);
-    assert_int_equal(make("unfinished", (run_part){1, 2}, 99, 2, 1, &err), CKVC_E_MISMATCH);
-    assert_int_equal(make("unfinished", (run_part){1, 3}, 99, 1, 1, &err), CKVC_E_MISMATCH);
-    assert_int_equal(make("unfinished", RUN_WHOLE, 99, 1, 1, &err), CKVC_E_CREATE);
-    assert_int_equal(make("whole", (run_part){0, 1}, 99, 1, 1, &err), CKVC_E_CREATE);
+    FAILS(run_open(in_temp_folder("unfinished"), &r, &err), CKVC_E_DATA);
+    FAILS(make("unfinished", (run_part){1, 2}, 99, 2, 1, &err), CKVC_E_MISMATCH);
+    FAILS(make("unfinished", (run_part){1, 3}, 99, 1, 1, &err), CKVC_E_MISMATCH);
+    FAILS(make("unfinished", RUN_WHOLE, 99, 1, 1, &err), CKVC_E_CREATE);
+    FAILS(make("whole", (run_part){0, 1}, 99, 1, 1, &err), CKVC_E_CREATE);
 
     json_t *status;
-    assert_int_equal(run_status(in_temp_folder("unfinished"), &status, &err), CKVC_OK);
+    OK(run_status(in_temp_folder("unfinished"), &status, &err));
     const json_t *part = json_array_get(json_object_get(status, "parts"), 1);
     const json_t *pass = json_array_get(json_object_get(part, "passes"), 0);
     assert_int_equal(json_integer_value(json_object_get(pass, "prompts")), 3);
@@ -151,33 +145,32 @@ TEST(what_is_unfinished_or_foreign_is_named) {
 
     shell("sed -i 's/\"header\":\"./\"header\":\"f/' %s/journal-1-of-2.jsonl",
           in_temp_folder("unfinished"));
-    assert_int_equal(merge("unfinished", &err), CKVC_E_MISMATCH);
+    FAILS(merge("unfinished", &err), CKVC_E_MISMATCH);
     assert_non_null(strstr(err.text, "bin edges"));
     /* a line of another part's shard, and one that parts do not have */
     shell("tail -1 %s/journal-0-of-2.jsonl >> %s/journal-1-of-2.jsonl",
           in_temp_folder("unfinished"), in_temp_folder("unfinished"));
-    assert_int_equal(merge("unfinished", &err), CKVC_E_DATA);
+    FAILS(merge("unfinished", &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "is not of part 1/2"));
     shell("echo '{\"note\":\"round\",\"round\":1}' >> %s/journal-0-of-2.jsonl",
           in_temp_folder("unfinished"));
-    assert_int_equal(merge("unfinished", &err), CKVC_E_DATA);
+    FAILS(merge("unfinished", &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "no part of a run has"));
 }
 
 TEST(only_a_folder_for_them_takes_parts) {
-    ckvc_err err = {0};
     run_merged merged;
     must_make("a", (run_part){0, 1}, 99);
     char a[512]; /* in_temp_folder's buffers take turns */
     snprintf(a, sizeof a, "%s", in_temp_folder("a"));
     const char *from[] = {a};
-    assert_int_equal(make("other", RUN_WHOLE, 99, 2, 1, &err), CKVC_OK);
-    assert_int_equal(run_merge(in_temp_folder("other"), from, 1, &merged, &err), CKVC_E_MISMATCH);
+    OK(make("other", RUN_WHOLE, 99, 2, 1, &err));
+    FAILS(run_merge(in_temp_folder("other"), from, 1, &merged, &err), CKVC_E_MISMATCH);
     shell("mkdir %s && touch %s/letters", in_temp_folder("mine"), in_temp_folder("mine"));
-    assert_int_equal(run_merge(in_temp_folder("mine"), from, 1, &merged, &err), CKVC_E_CREATE);
+    FAILS(run_merge(in_temp_folder("mine"), from, 1, &merged, &err), CKVC_E_CREATE);
     must_make("begun", RUN_WHOLE, 4); /* the same plan, and a journal that is not the parts' */
-    assert_int_equal(run_merge(in_temp_folder("begun"), from, 1, &merged, &err), CKVC_E_CREATE);
-    assert_int_equal(run_merge(in_temp_folder("joined"), from, 1, &merged, &err), CKVC_OK);
+    FAILS(run_merge(in_temp_folder("begun"), from, 1, &merged, &err), CKVC_E_CREATE);
+    OK(run_merge(in_temp_folder("joined"), from, 1, &merged, &err));
     assert_true(merged.n_parts == 1 && merged.n_passes == 1 && merged.n_shards == 3);
     shell("diff -r %s %s", in_temp_folder("whole"), in_temp_folder("joined"));
 }

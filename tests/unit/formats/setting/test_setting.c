@@ -17,9 +17,8 @@ TEST(names) {
         assert_string_equal(setting_name(setting_of_option("compute"), &s, room, sizeof room),
                             compute == CKVC_COMPUTE_BF16 ? "bf16" : "f32");
     }
-    ckvc_err err = {0};
     s = setting_neutral();
-    assert_int_equal(setting_check_values(&s, SETTING_SHARD, "it", &err), CKVC_OK);
+    OK(setting_check_values(&s, SETTING_SHARD, "it", &err));
     for (size_t i = 0; i < setting_n_fields; i++) {
         const setting_field *f = &setting_fields[i];
         assert_ptr_equal(setting_of_option(f->option), f);
@@ -99,45 +98,36 @@ TEST(match) {
     ckvc_table *t = ckvc_table_create(1, 1, 1, 1, 1, 1, 1);
     json_t *meta = json_object();
     const setting ours = unusual();
-    ckvc_err err = {0};
     t->window = 24;
     setting made = setting_of_table(t, meta);
-    assert_int_equal(setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err),
-                     CKVC_OK);
+    OK(setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err));
     setting_write(meta, SETTING_META, &ours, 0);
     made = setting_of_table(t, meta);
-    assert_int_equal(setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err),
-                     CKVC_OK);
+    OK(setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err));
     for (size_t i = 0; i < 2; i++) {
         json_t *other = json_deep_copy(meta);
         json_object_set_new(other, differ[i].key, differ[i].value);
         made = setting_of_table(t, other);
-        err = (ckvc_err){0};
-        assert_int_equal(
-            setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err),
-            CKVC_E_MISMATCH);
+        FAILS(setting_match(&made, "t", &ours, "this run", SETTING_SCORE, "give --", &err),
+              CKVC_E_MISMATCH);
         assert_string_equal(err.text, differ[i].text);
         json_decref(other);
     }
     t->window = 32;
     made = setting_of_table(t, meta);
-    err = (ckvc_err){0};
-    assert_int_equal(setting_match(&made, NULL, &ours, "the scan", SETTING_WINDOW, NULL, &err),
-                     CKVC_E_MISMATCH);
+    FAILS(setting_match(&made, NULL, &ours, "the scan", SETTING_WINDOW, NULL, &err),
+          CKVC_E_MISMATCH);
     assert_string_equal(err.text, "was made with --window 32, the scan has 24");
     double more[] = {0.25, 64}, less[] = {0.25, 128};
     setting a = ours, b = ours;
     a.budgets = (setting_list){more, 2};
     b.budgets = (setting_list){less, 2};
     assert_true(setting_compare(&a, &b, SETTING_TABLE) < 0);
-    err = (ckvc_err){0};
-    assert_int_equal(setting_match(&a, "a", &b, "b", SETTING_TABLE, "fit them apart", &err),
-                     CKVC_E_MISMATCH);
+    FAILS(setting_match(&a, "a", &b, "b", SETTING_TABLE, "fit them apart", &err), CKVC_E_MISMATCH);
     assert_string_equal(err.text,
                         "a: was made with --budget 0.25,64, b has 0.25,128; fit them apart");
     b.budgets.n = 1;
-    err = (ckvc_err){0};
-    assert_int_equal(setting_match(&a, "a", &b, "b", SETTING_TABLE, NULL, &err), CKVC_E_MISMATCH);
+    FAILS(setting_match(&a, "a", &b, "b", SETTING_TABLE, NULL, &err), CKVC_E_MISMATCH);
     assert_string_equal(err.text, "a: was made with --budget 0.25,64, b has 0.25");
     json_decref(meta);
     ckvc_table_free(t);
@@ -172,9 +162,7 @@ TEST(texts) {
     assert_false(setting_set_text(f, &s, "a\nb"));
     assert_false(setting_set_text(f, &s, "\xff"));
     assert_string_equal(s.repeat, "Again, s\xc3\xa9nor.");
-    ckvc_err err = {0};
-    assert_int_equal(setting_match(&s, "a", &other, "b", SETTING_DEMAND, NULL, &err),
-                     CKVC_E_MISMATCH);
+    FAILS(setting_match(&s, "a", &other, "b", SETTING_DEMAND, NULL, &err), CKVC_E_MISMATCH);
     assert_string_equal(err.text, "a: was made with --repeat Again, s\xc3\xa9nor., b has none");
     most[SETTING_TEXT_SIZE - 1] = 0;
     assert_true(setting_set_text(f, &s, most));

@@ -17,11 +17,10 @@ TEST(round_trip) {
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         for (uint32_t n = 0; n <= 5; n += 5) {
             shard *s = fixture_shard(passes[i], n, 40), *t = NULL, *u = NULL;
-            ckvc_err err = {0};
-            assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
-            assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err), CKVC_OK);
+            OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
+            OK(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err));
             assert_true(fixture_same(s, t));
-            assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), true, &u, &err), CKVC_OK);
+            OK(shard_h5_read(in_temp_folder("a.h5"), true, &u, &err));
             assert_true(fixture_same(s, u));
             assert_string_equal(err.text, "");
             shard_free(s);
@@ -35,15 +34,14 @@ TEST(round_trip) {
  * hashes over 2^63. */
 TEST(extreme_values) {
     shard *s = fixture_shard("both", 2, 4), *t;
-    ckvc_err err = {0};
     s->records[0].reward = -0.0;
     s->records[1].reward = 5e-324;
     s->records[2].reward = -1.7976931348623157e308;
     s->records[3].set_hash = UINT64_MAX;
     s->prompts[1].line = UINT32_MAX;
     memset(s->prompts[1].id, 'x', SHARD_STRING - 1);
-    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err), CKVC_OK);
+    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
+    OK(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err));
     assert_true(fixture_same(s, t));
     assert_true(signbit(t->records[0].reward));
     shard_free(s);
@@ -53,7 +51,6 @@ TEST(extreme_values) {
 /* Start tables beyond 64 KiB leave the object header for HDF5's dense attribute storage. */
 TEST(large_attributes) {
     shard *s = shard_create(), *t;
-    ckvc_err err = {0};
     fixture_header(&s->h, "gate");
     s->h.n_layers = 80;
     s->h.n_entropy_bins = 64;
@@ -72,8 +69,8 @@ TEST(large_attributes) {
         s->h.side[CKVC_SIDE_GATE].start[i] =
             (float)ckvc_gate_action((int)(i * 7 % CKVC_GATE_ACTIONS));
     }
-    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err), CKVC_OK);
+    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
+    OK(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err));
     assert_true(fixture_same(s, t));
     shard_free(s);
     shard_free(t);
@@ -82,11 +79,10 @@ TEST(large_attributes) {
 /* A scan that names one bin of each kind: edges of length 0. */
 TEST(no_edges) {
     shard *s = fixture_shard("scan", 1, 0), *t, *u;
-    ckvc_err err = {0};
     s->h.n_entropy_bins = s->h.n_ppl_bins = 1;
-    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), true, &u, &err), CKVC_OK);
+    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
+    OK(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err));
+    OK(shard_h5_read(in_temp_folder("a.h5"), true, &u, &err));
     assert_true(fixture_same(s, t) && fixture_same(s, u));
     assert_int_equal(t->h.n_ppl_bins, 1);
     shard_free(s);
@@ -98,12 +94,11 @@ TEST(same_bytes) {
     shard *s = fixture_shard("both", 4, 50), *t = fixture_shard("both", 4, 50);
     uint8_t *a, *b;
     size_t n, m;
-    ckvc_err err = {0};
-    assert_int_equal(shard_h5_image(s, &a, &n, &err), CKVC_OK);
+    OK(shard_h5_image(s, &a, &n, &err));
     sleep(1); /* object times would show */
     memset(t->prompts[2].id + strlen(t->prompts[2].id) + 1, 'z',
            5); /* bytes behind a text's end are not part of it */
-    assert_int_equal(shard_h5_image(t, &b, &m, &err), CKVC_OK);
+    OK(shard_h5_image(t, &b, &m, &err));
     assert_int_equal(n, m);
     assert_memory_equal(a, b, n);
     free(a);
@@ -129,8 +124,7 @@ TEST(golden) {
         major == 1 && minor == 10 && release == 8 && ZSTD_versionNumber() == 10504;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         shard *s = fixture_shard(files[i].pass, files[i].prompts, 6), *t;
-        ckvc_err err = {0};
-        if (shard_h5_read(files[i].path, false, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(shard_h5_read(files[i].path, false, &t, &err));
         snprintf(s->h.ckvc_version, sizeof s->h.ckvc_version, "0.1.0");
         for (size_t k = 0; files[i].bare && k < 2 * 4; k++) {
             s->rho_sd[k] = s->own_recent[k] = s->own_entropy[k] = 0;
@@ -139,8 +133,8 @@ TEST(golden) {
         uint8_t *image;
         char *bytes;
         size_t n, m;
-        assert_int_equal(shard_h5_image(s, &image, &n, &err), CKVC_OK);
-        assert_int_equal(ckvc_file_read(files[i].path, 1 << 24, &bytes, &m, &err), CKVC_OK);
+        OK(shard_h5_image(s, &image, &n, &err));
+        OK(ckvc_file_read(files[i].path, 1 << 24, &bytes, &m, &err));
         assert_true(!same_libraries || files[i].bare || (n == m && memcmp(image, bytes, n) == 0));
         free(image);
         free(bytes);
@@ -175,11 +169,10 @@ static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t 
 /* The file as formats/shard/shard.md has it, looked at with HDF5 itself. */
 TEST(layout) {
     shard *s = fixture_shard("both", 3, 10);
-    ckvc_err err = {0};
-    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
+    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
     char *bytes;
     size_t n;
-    assert_int_equal(ckvc_file_read(in_temp_folder("a.h5"), 1 << 24, &bytes, &n, &err), CKVC_OK);
+    OK(ckvc_file_read(in_temp_folder("a.h5"), 1 << 24, &bytes, &n, &err));
     assert_int_equal(bytes[8], 3); /* superblock */
     free(bytes);
     hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
@@ -217,9 +210,8 @@ TEST(encode_decode) {
     for (size_t k = 0; k < sizeof passes / sizeof *passes; k++) {
         shard *s = fixture_shard(passes[k], 2, 3), *t = fixture_shard(passes[k], 1, 3);
         ckvc_buffer bytes = {0};
-        ckvc_err err = {0};
         shard_encode(s, &bytes);
-        assert_int_equal(shard_decode(t, bytes.data, bytes.size, &err), CKVC_OK);
+        OK(shard_decode(t, bytes.data, bytes.size, &err));
         assert_int_equal(t->n_prompts, 3);
         assert_memory_equal(&t->prompts[1], s->prompts, 2 * sizeof *s->prompts);
         if (s->n_records) {
@@ -278,10 +270,9 @@ TEST(header_copy) {
  * says nothing. */
 TEST(optional_header) {
     shard *s = fixture_shard("head", 2, 3), *t = NULL;
-    ckvc_err err = {0};
     ckvc_buffer plain = {0}, full = {0};
     shard_header_encode(&s->h, &plain);
-    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
+    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
     hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
     assert_int_equal(H5Aexists(file, "operator"), 0);
     assert_int_equal(H5Aexists(file, "layer_budgets"), 0);
@@ -299,8 +290,8 @@ TEST(optional_header) {
                                       h.setting.op == CKVC_OPERATOR_MEAN_POOL));
         shard_header_fini(&h);
     }
-    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err), CKVC_OK);
+    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
+    OK(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err));
     assert_true(fixture_same(s, t));
     assert_int_equal(t->h.setting.op, CKVC_OPERATOR_MEAN_POOL);
     json_t *about = shard_describe(t);
@@ -308,7 +299,7 @@ TEST(optional_header) {
     assert_int_equal(json_array_size(json_object_get(about, "layer_budgets")), 2);
     json_decref(about);
     shard_free(t);
-    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), true, &t, &err), CKVC_OK);
+    OK(shard_h5_read(in_temp_folder("a.h5"), true, &t, &err));
     assert_true(fixture_same(s, t));
     shard_free(t);
     ckvc_buffer_fini(&plain);
@@ -419,11 +410,10 @@ TEST(refusals) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         shard *s = fixture_shard("both", 3, 4);
-        ckvc_err err = {0};
         uint8_t *image;
         size_t n;
         cases[i].change(s);
-        assert_int_equal(shard_h5_image(s, &image, &n, &err), CKVC_E_BUG);
+        FAILS(shard_h5_image(s, &image, &n, &err), CKVC_E_BUG);
         assert_null(image);
         if (!strstr(err.text, cases[i].word)) {
             fail_msg("case %zu: \"%s\" does not name %s", i, err.text, cases[i].word);
@@ -464,11 +454,10 @@ TEST(refusals_without_rollouts) {
         {"score", with_record, "1 records in a score shard"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         shard *s = fixture_shard(cases[i].pass, 3, 0);
-        ckvc_err err = {0};
         uint8_t *image;
         size_t n;
         cases[i].change(s);
-        assert_int_equal(shard_h5_image(s, &image, &n, &err), CKVC_E_BUG);
+        FAILS(shard_h5_image(s, &image, &n, &err), CKVC_E_BUG);
         if (!strstr(err.text, cases[i].word)) {
             fail_msg("case %zu: \"%s\" does not name %s", i, err.text, cases[i].word);
         }
@@ -548,7 +537,6 @@ TEST(ranges) {
  * either is other than before there were any. */
 TEST(documents) {
     shard *s = fixture_shard("demand", 3, 0), *t = NULL, *u = fixture_shard("demand", 0, 0);
-    ckvc_err err = {0};
     ckvc_buffer none = {0}, bytes = {0};
     shard_encode(s, &none);
     snprintf(s->prompts[1].document, SHARD_STRING, "a document");
@@ -556,15 +544,15 @@ TEST(documents) {
     shard_encode(s, &bytes);
     assert_true(bytes.size == none.size + 3 + 2 * strlen("a document"));
     assert_memory_equal(bytes.data, none.data, none.size);
-    assert_int_equal(shard_decode(u, bytes.data, bytes.size, &err), CKVC_OK);
+    OK(shard_decode(u, bytes.data, bytes.size, &err));
     assert_true(fixture_same(s, u));
-    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), &err), CKVC_OK);
-    assert_int_equal(shard_h5_read(in_temp_folder("a.h5"), true, &t, &err), CKVC_OK);
+    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
+    OK(shard_h5_read(in_temp_folder("a.h5"), true, &t, &err));
     assert_true(fixture_same(s, t));
     assert_string_equal(shard_prompt_cluster(&t->prompts[2]), "a document");
     assert_string_equal(shard_prompt_cluster(&t->prompts[0]), t->prompts[0].id);
     s->prompts[1].document[0] = '\n';
-    assert_int_equal(shard_h5_write(s, in_temp_folder("b.h5"), &err), CKVC_E_BUG);
+    FAILS(shard_h5_write(s, in_temp_folder("b.h5"), &err), CKVC_E_BUG);
     assert_non_null(strstr(err.text, "prompt/document, row 1"));
     ckvc_buffer_fini(&none);
     ckvc_buffer_fini(&bytes);
@@ -574,15 +562,14 @@ TEST(documents) {
 }
 
 /* A shard of `pass` without one of its columns, read as this program's own or as a stranger's. */
-static ckvc_status read_without(const char *pass, const char *name, bool foreign, shard **out,
-                                ckvc_err *err) {
+static ckvc_status read_without(const char *pass, const char *name, bool foreign, shard **out) {
     shard *s = fixture_shard(pass, 2, 0);
-    assert_int_equal(shard_h5_write(s, in_temp_folder("a.h5"), err), CKVC_OK);
+    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
     hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
     assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
     H5Fclose(file);
     shard_free(s);
-    return shard_h5_read(in_temp_folder("a.h5"), foreign, out, err);
+    return shard_h5_read(in_temp_folder("a.h5"), foreign, out, &err);
 }
 
 /* A demand or score shard needs its columns: zeros would be shares. What was added later may be
@@ -594,11 +581,11 @@ TEST(missing_columns) {
                                            {"score", "prompt/expected_loss"}};
     for (size_t i = 0; i < 8; i++) {
         const char *const *which = cases[i / 2];
-        ckvc_err err = {0};
+        err = (ckvc_err){0};
         shard *t = NULL;
-        const ckvc_status st = read_without(which[0], which[1], i % 2, &t, &err);
+        const ckvc_status st = read_without(which[0], which[1], i % 2, &t);
         if (i / 2 == 3) {
-            assert_int_equal(st, CKVC_OK);
+            OK(st);
             assert_true(t->n_prompts == 2 && t->expected_loss[7] == 0 && t->target[7] > 0);
             shard_free(t);
             continue;
@@ -610,16 +597,12 @@ TEST(missing_columns) {
 
 TEST(unreadable_places) {
     shard *s = fixture_shard("head", 1, 1), *t;
-    ckvc_err err = {0};
-    assert_int_equal(shard_h5_write(s, "/nowhere/a.h5", &err), CKVC_E_CREATE);
-    err.status = CKVC_OK;
-    assert_int_equal(shard_h5_read("/nowhere/a.h5", false, &t, &err), CKVC_E_NOINPUT);
-    err.status = CKVC_OK;
-    assert_int_equal(shard_h5_read(temp_folder, false, &t, &err), CKVC_E_NOINPUT);
+    FAILS(shard_h5_write(s, "/nowhere/a.h5", &err), CKVC_E_CREATE);
+    FAILS(shard_h5_read("/nowhere/a.h5", false, &t, &err), CKVC_E_NOINPUT);
+    FAILS(shard_h5_read(temp_folder, false, &t, &err), CKVC_E_NOINPUT);
     assert_null(t);
     if (access("/dev/full", W_OK) == 0) {
-        err.status = CKVC_OK;
-        assert_int_equal(shard_h5_write(s, "/dev/full", &err), CKVC_E_IO);
+        FAILS(shard_h5_write(s, "/dev/full", &err), CKVC_E_IO);
         assert_non_null(strstr(err.text, "No space left"));
     }
     shard_free(s);

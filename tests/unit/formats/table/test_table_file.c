@@ -106,7 +106,7 @@ static void write_table(table_file *t, const char *to) {
     ckvc_err err = {0};
     ckvc_status status = table_file_write(t, to, true, &err);
     assert_string_equal(err.text, "");
-    assert_int_equal(status, CKVC_OK);
+    OK(status);
 }
 
 static table_file *read_table(const char *from) {
@@ -114,14 +114,13 @@ static table_file *read_table(const char *from) {
     table_file *t = NULL;
     ckvc_status status = table_file_read(from, &t, &err);
     assert_string_equal(err.text, "");
-    assert_int_equal(status, CKVC_OK);
+    OK(status);
     return t;
 }
 
 static uint8_t *slurp(const char *from, size_t *size) {
-    ckvc_err err = {0};
     char *bytes = NULL;
-    assert_int_equal(ckvc_file_read(from, 1 << 20, &bytes, size, &err), CKVC_OK);
+    OK(ckvc_file_read(from, 1 << 20, &bytes, size, &err));
     return (uint8_t *)bytes;
 }
 
@@ -199,12 +198,11 @@ TEST(round_trip) {
  */
 TEST(rule) {
     table_file *t = sample();
-    ckvc_err err = {0};
     for (int i = 0; i < 2; i++) {
         json_object_clear(t->meta);
         json_object_set_new(t->meta, i ? "keep_window" : "alpha_kind",
                             i ? json_integer(5) : json_string("visible"));
-        assert_int_equal(table_file_write(t, path, true, &err), CKVC_E_BUG);
+        FAILS(table_file_write(t, path, true, &err), CKVC_E_BUG);
         assert_non_null(strstr(err.text, "another alpha_kind or keep_window"));
     }
     t->table->keep_window = 5;
@@ -249,21 +247,19 @@ TEST(operators) {
         ckvc_table_free(p);
         if (op) {
             t->table->op = CKVC_OPERATOR_PAPER; /* META still names the probe */
-            ckvc_err err = {0};
-            assert_int_equal(table_file_write(t, path, true, &err), CKVC_E_BUG);
+            FAILS(table_file_write(t, path, true, &err), CKVC_E_BUG);
         }
         free(bytes);
         table_file_free(t);
         table_file_free(r);
     }
     table_file *t = sample();
-    ckvc_err err = {0};
     t->table->op = CKVC_OPERATOR_COUNT;
     assert_int_equal(ckvc_table_check(t->table, NULL, 0), -1);
     json_object_set_new(t->meta, "probe",
                         json_string("joint")); /* a probe of the paper's operator */
     t->table->op = CKVC_OPERATOR_PAPER;
-    assert_int_equal(table_file_write(t, path, true, &err), CKVC_OK);
+    OK(table_file_write(t, path, true, &err));
     table_file_free(t);
 }
 
@@ -424,17 +420,14 @@ TEST(describe_learned) {
 
 TEST(refuses_to_write) {
     table_file *t = sample();
-    ckvc_err err = {0};
     write_table(t, path);
-    assert_int_equal(table_file_write(t, path, false, &err), CKVC_E_CREATE); /* there already */
+    FAILS(table_file_write(t, path, false, &err), CKVC_E_CREATE); /* there already */
     t->table->weight[1] = 1.01f;
-    err = (ckvc_err){0};
-    assert_int_equal(table_file_write(t, path2, true, &err), CKVC_E_BUG);
+    FAILS(table_file_write(t, path2, true, &err), CKVC_E_BUG);
     assert_non_null(strstr(err.text, "WEIGHT[1]"));
     t->table->weight[1] = 1.0f;
     t->evidence[CKVC_SIDE_HEAD].q[1] = 0.0; /* never logged, must be -inf */
-    err = (ckvc_err){0};
-    assert_int_equal(table_file_write(t, path2, true, &err), CKVC_E_BUG);
+    FAILS(table_file_write(t, path2, true, &err), CKVC_E_BUG);
     assert_non_null(strstr(err.text, "QHEAD[1]"));
     table_file_free(t);
 }
@@ -1150,11 +1143,10 @@ TEST(zstd_refusals) {
 }
 
 TEST(not_files) {
-    ckvc_err err = {0};
     table_file *t = NULL;
     ckvc_table *p = NULL;
     char message[256];
-    assert_int_equal(table_file_read("/nonexistent/t.ckvt", &t, &err), CKVC_E_NOINPUT);
+    FAILS(table_file_read("/nonexistent/t.ckvt", &t, &err), CKVC_E_NOINPUT);
     assert_int_equal(ckvc_table_read("/nonexistent/t.ckvt", &p, message, sizeof message), -1);
     assert_int_equal(ckvc_table_read(temp_folder, &p, message, sizeof message), -1);
     const char *fifo = in_temp_folder("fifo");

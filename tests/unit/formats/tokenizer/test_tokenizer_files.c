@@ -32,10 +32,10 @@ static void encodes_to(const char *text, size_t n_text, bool special, size_t n,
                        const int32_t *want) {
     tokenizer *t;
     ckvc_err err;
-    if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(load_tokenizer(temp_folder, &t, &err));
     int32_t *ids;
     size_t n_ids;
-    assert_int_equal(tokenizer_encode(t, text, n_text, special, &ids, &n_ids, &err), CKVC_OK);
+    OK(tokenizer_encode(t, text, n_text, special, &ids, &n_ids, &err));
     for (size_t i = 0; i < n_ids && i < n; i++) {
         if (ids[i] != want[i]) {
             fail_msg("\"%s\": id %zu is %d, want %d", text, i, ids[i], want[i]);
@@ -48,11 +48,10 @@ static void encodes_to(const char *text, size_t n_text, bool special, size_t n,
 
 static void decodes_to(int32_t id, const char *want) {
     tokenizer *t;
-    ckvc_err err;
     char *text;
     size_t n;
-    assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
-    assert_int_equal(tokenizer_decode(t, &id, 1, false, &text, &n, &err), CKVC_OK);
+    OK(load_tokenizer(temp_folder, &t, &err));
+    OK(tokenizer_decode(t, &id, 1, false, &text, &n, &err));
     assert_string_equal(text, want);
     free(text);
     tokenizer_free(t);
@@ -406,8 +405,7 @@ TEST(vocab_merges_refused) {
 /* ---- the front door ---- */
 TEST(picks_in_order) {
     tokenizer *t;
-    ckvc_err err;
-    assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_E_NOINPUT);
+    FAILS(load_tokenizer(temp_folder, &t, &err), CKVC_E_NOINPUT);
     put_text("vocab.json", "not JSON");
     put_text("merges.txt", "");
     refuses("vocab.json");
@@ -445,7 +443,7 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds) 
             size_t n_ids;
             ckvc_status status =
                 tokenizer_encode(t, "ab abaxy <s>\xFF 11", 16, true, &ids, &n_ids, &err);
-            assert_int_equal(status, CKVC_OK);
+            OK(status);
             free(ids);
             read++;
         }
@@ -491,9 +489,9 @@ static void check_vectors(const char *vectors, const char *name) {
     ckvc_err err;
     if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s: %s", name, err.text); }
     snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf.inp", vectors, name);
-    assert_int_equal(ckvc_file_read(path, 1 << 20, &texts, &n_texts, &err), CKVC_OK);
+    OK(ckvc_file_read(path, 1 << 20, &texts, &n_texts, &err));
     snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf.out", vectors, name);
-    assert_int_equal(ckvc_file_read(path, 1 << 20, &lists, &n_lists, &err), CKVC_OK);
+    OK(ckvc_file_read(path, 1 << 20, &lists, &n_lists, &err));
     char *list = lists;
     for (const char *at = texts, *end; at < texts + n_texts;
          at = end + sizeof separator - 1, count++) {
@@ -501,8 +499,7 @@ static void check_vectors(const char *vectors, const char *name) {
         if (!end) { break; }
         int32_t *ids;
         size_t n;
-        assert_int_equal(tokenizer_encode(t, at, (size_t)(end - at), false, &ids, &n, &err),
-                         CKVC_OK);
+        OK(tokenizer_encode(t, at, (size_t)(end - at), false, &ids, &n, &err));
         char *line = list;
         list = strchr(list, '\n') + 1;
         list[-1] = '\0';

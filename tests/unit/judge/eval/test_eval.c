@@ -29,10 +29,9 @@ static tokenizer *tok;
 static task_item tasks[N_ITEMS];
 
 static int open_all(void **state) {
-    ckvc_err err = {0};
     b = bench_open(2);
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
-    assert_int_equal(load_tokenizer("models/ckvc-tiny-4l", &tok, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
+    OK(load_tokenizer("models/ckvc-tiny-4l", &tok, &err));
     for (int i = 0; i < N_ITEMS; i++) {
         static char ids[N_ITEMS][8] = {"facts/0", "facts/1", "story/0"};
         answer_at[i] = answers_of[i];
@@ -63,10 +62,7 @@ static int close_all(void **state) {
 static eval_items *items_of(bool unseen) {
     const eval_text how = {.tok = tok, .shape = model_get_shape(m), .unseen = unseen};
     eval_items *items = NULL;
-    ckvc_err err = {0};
-    if (eval_items_make(&how, &(task_items){tasks, N_ITEMS}, &items, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(eval_items_make(&how, &(task_items){tasks, N_ITEMS}, &items, &err));
     return items;
 }
 
@@ -112,8 +108,7 @@ static double loss_of(const float *logits, int32_t id) {
 }
 
 static void feed(decoder *d, sequence *q, int32_t token, float *logits) {
-    ckvc_err err = {0};
-    assert_int_equal(decoder_step(d, &q, &token, 1, logits, &err), CKVC_OK);
+    OK(decoder_step(d, &q, &token, 1, logits, &err));
 }
 
 static oracle answer_alone(const eval_items *items, size_t i, size_t way, const eval_options *o) {
@@ -127,26 +122,20 @@ static oracle answer_alone(const eval_items *items, size_t i, size_t way, const 
     CKVC_AUTO_FREE float *logits = ckvc_alloc((size_t)V, sizeof *logits);
     const policy_kept *kept = NULL;
     prefill_stats stats;
-    ckvc_err err = {0};
     oracle out = {0};
     int32_t tokens[MAX_NEW];
     session_limits limits = {.max_prompt = p->n_tokens, .max_window = WINDOW};
-    assert_int_equal(policy_sets_create(&o->choice, model_get_shape(m), &items->prompts, &k, &err),
-                     CKVC_OK);
+    OK(policy_sets_create(&o->choice, model_get_shape(m), &items->prompts, &k, &err));
     policy_sets_need(k, &limits);
-    assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
-    assert_int_equal(decoder_create(m, 1, &d, &err), CKVC_OK);
-    assert_int_equal(policy_sets_prefill(k, s, p, &stats, &err), CKVC_OK);
-    if (way) {
-        assert_int_equal(policy_sets_decide(k, (way - 1) / 2, (way - 1) % 2, &kept, &err), CKVC_OK);
-    }
+    OK(sessions_create(m, limits, 1, &s, &err));
+    OK(decoder_create(m, 1, &d, &err));
+    OK(policy_sets_prefill(k, s, p, &stats, &err));
+    if (way) { OK(policy_sets_decide(k, (way - 1) / 2, (way - 1) % 2, &kept, &err)); }
     for (int reference = 0; reference < 2; reference++) {
         CKVC_AUTO(sequence_free_at) sequence *q = NULL;
-        assert_int_equal(
-            sequence_create(s, kept ? kept->sets : NULL, x->n_question + MAX_NEW, &q, &err),
-            CKVC_OK);
+        OK(sequence_create(s, kept ? kept->sets : NULL, x->n_question + MAX_NEW, &q, &err));
         out.entries = (uint64_t)sequence_entries(q);
-        assert_int_equal(sessions_next_logits(&s, 1, behind, &err), CKVC_OK);
+        OK(sessions_next_logits(&s, 1, behind, &err));
         memcpy(logits, behind, (size_t)V * sizeof *logits);
         for (uint32_t t = 0; t < x->n_question; t++) {
             feed(d, q, p->tokens[p->n_tokens + t], logits);
@@ -164,7 +153,7 @@ static oracle answer_alone(const eval_items *items, size_t i, size_t way, const 
         }
     }
     size_t n;
-    assert_int_equal(tokenizer_decode(tok, tokens, out.n, true, &out.text, &n, &err), CKVC_OK);
+    OK(tokenizer_decode(tok, tokens, out.n, true, &out.text, &n, &err));
     out.nll /= out.n;
     out.reference_nll /= x->n_reference;
     return out;
@@ -177,11 +166,10 @@ static void is_what_one_sequence_gives(bool unseen) {
     CKVC_AUTO(eval_items_free_at) eval_items *items = items_of(unseen);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     const eval_options o = options_of(items, unseen, 2);
-    ckvc_err err = {0};
     size_t n = 0;
-    assert_int_equal(eval_answers(&o, &lines, &err), CKVC_OK);
+    OK(eval_answers(&o, &lines, &err));
     CKVC_AUTO(answers_free_at) answers *read = NULL;
-    assert_int_equal(answers_read_lines("a", lines.data, lines.size, &read, &err), CKVC_OK);
+    OK(answers_read_lines("a", lines.data, lines.size, &read, &err));
     for (; n < read->n; n++) {
         const answer_row r = read->rows[n];
         const size_t i = n / N_WAYS, way = n % N_WAYS;
@@ -223,11 +211,10 @@ TEST(kept_lines_are_let_go) {
     CKVC_AUTO(eval_items_free_at) eval_items *items = items_of(false);
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0}, whole = {0}, kept = {0};
     eval_options o = options_of(items, false, 2);
-    ckvc_err err = {0};
-    assert_int_equal(eval_answers(&o, &whole, &err), CKVC_OK);
+    OK(eval_answers(&o, &whole, &err));
     o.keep = take;
     o.keep_ctx = &kept;
-    assert_int_equal(eval_answers(&o, &lines, &err), CKVC_OK);
+    OK(eval_answers(&o, &lines, &err));
     assert_int_equal(lines.size, 0);
     assert_true(lines.capacity < whole.size);
     assert_int_equal(kept.size, whole.size);
@@ -248,10 +235,7 @@ TEST(splits_at_the_question) {
                             (a->n_tokens + a->n_continuation) * sizeof *a->tokens);
         char *text;
         size_t n;
-        ckvc_err err = {0};
-        assert_int_equal(
-            tokenizer_decode(tok, c->tokens + c->n_tokens, n_question, true, &text, &n, &err),
-            CKVC_OK);
+        OK(tokenizer_decode(tok, c->tokens + c->n_tokens, n_question, true, &text, &n, &err));
         assert_string_equal(text + (*text == ' '), tasks[i].prompt + tasks[i].question_at);
         free(text);
     }
@@ -271,38 +255,35 @@ TEST(fits_the_context) {
     item.question_at = size - 64;
     eval_text how = {.tok = tok, .shape = shape};
     eval_items *items = NULL;
-    ckvc_err err = {0};
     const task_items one = {&item, 1};
-    assert_int_equal(eval_items_make(&how, &one, &items, &err), CKVC_OK);
+    OK(eval_items_make(&how, &one, &items, &err));
     assert_int_equal(items->prompts.n_cut, 1);
     const prompt *p = &items->prompts.items[0];
     CKVC_AUTO_FREE char *left = NULL;
     size_t n_left;
     assert_int_equal(p->n_tokens + item.max_new, context);
-    assert_int_equal(tokenizer_decode(tok, p->tokens, p->n_tokens, true, &left, &n_left, &err),
-                     CKVC_OK);
+    OK(tokenizer_decode(tok, p->tokens, p->n_tokens, true, &left, &n_left, &err));
     assert_memory_equal(left, text, 500); /* its beginning and its end, the question behind it */
     assert_memory_equal(left + n_left - 500, text + size - 500, 500);
     eval_items_free(items);
     how.longest = 100; /* beside a repetition */
-    assert_int_equal(eval_items_make(&how, &one, &items, &err), CKVC_OK);
+    OK(eval_items_make(&how, &one, &items, &err));
     assert_int_equal(items->prompts.items[0].n_tokens, 100);
     eval_items_free(items);
     how.longest = 0;
     item.length = (uint32_t)context;
-    assert_int_equal(eval_items_make(&how, &one, &items, &err), CKVC_E_DATA);
+    FAILS(eval_items_make(&how, &one, &items, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "more than the model's context"));
-    err = (ckvc_err){0};
     item.prompt_size = item.reply_at = 4;
     item.question_at = 2;
-    assert_int_equal(eval_items_make(&how, &one, &items, &err), CKVC_OK);
+    OK(eval_items_make(&how, &one, &items, &err));
     assert_true(items->prompts.items[0].n_tokens < 8); /* no window is too long for an item */
     eval_items_free(items);
     /* a question and an answer that leave a text of no length no room */
     item.length = 0;
     item.prompt_size = item.reply_at = size;
     item.question_at = 20;
-    assert_int_equal(eval_items_make(&how, &one, &items, &err), CKVC_E_DATA);
+    FAILS(eval_items_make(&how, &one, &items, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "more than the model's context"));
     free(text);
 }

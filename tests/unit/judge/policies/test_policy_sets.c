@@ -22,8 +22,7 @@ typedef struct rig {
 
 static rig open_rig(void) {
     rig r = {.b = bench_open(2)};
-    ckvc_err err = {0};
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", r.b.be, &r.m, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", r.b.be, &r.m, &err));
     r.root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
     r.instruction = golden_ids(json_object_get(r.root, "instruction"), &r.n_instruction);
     for (size_t i = 0; i < N_PROMPTS; i++) {
@@ -107,14 +106,11 @@ static void open_keeper(keeper *w, const rig *r, const score_policy *list, size_
     }
     session_limits limits = {.max_prompt = r->prompts.max_tokens, .max_window = 16};
     policy_sets_need(w->k, &limits);
-    assert_int_equal(sessions_create(r->m, limits, 1, &w->s, &err), CKVC_OK);
+    OK(sessions_create(r->m, limits, 1, &w->s, &err));
 }
 
 static void enter(keeper *w, const prompt *p) {
-    ckvc_err err = {0};
-    if (policy_sets_prefill(w->k, w->s, p, &w->stats, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(policy_sets_prefill(w->k, w->s, p, &w->stats, &err));
 }
 
 static void close_keeper(keeper *w) {
@@ -128,10 +124,9 @@ static uint32_t size_of(const policy_kept *kept, uint32_t l, uint32_t g) {
 
 /* Sets ascend inside the prompt, and are counted. */
 static const policy_kept *decide(keeper *w, size_t i, uint32_t b, uint32_t T) {
-    ckvc_err err = {0};
     const policy_kept *kept;
     uint64_t entries = 0;
-    if (policy_sets_decide(w->k, i, b, &kept, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(policy_sets_decide(w->k, i, b, &kept, &err));
     for (uint32_t l = 0; l < L; l++) {
         assert_int_equal(kept->sets[l].n_sets, kept->n_sets);
         for (uint32_t g = 0; g < kept->n_sets; g++) {
@@ -217,12 +212,11 @@ TEST(counterparts) {
             {.kind = SCORE_MATCHED, .table = t}, {.kind = SCORE_POOLED, .table = t}};
         enum { N = sizeof list / sizeof *list, MATCHED = 6, POOLED = 7 };
         uint64_t entries[2][N_BUDGETS] = {{0}};
-        ckvc_err err = {0};
         keeper w;
         open_keeper(&w, &r, list, N);
         for (size_t p = 0; p < N_PROMPTS; p++) {
             enter(&w, &r.items[p]);
-            assert_int_equal(policy_sets_count(w.k, w.k, &err), CKVC_OK);
+            OK(policy_sets_count(w.k, w.k, &err));
         }
         policy_sets_match(w.k, w.k);
         for (size_t p = 0; p < N_PROMPTS; p++) {
@@ -379,7 +373,6 @@ TEST(refusals) {
     expect_refused(&r, &choice, CKVC_E_USAGE, "--layer-budgets: cake");
     /* A budget below what every head must keep is known where the prompt is. */
     const double few[] = {6};
-    ckvc_err err = {0};
     prefill_stats stats;
     keeper w;
     policy_sets *below;
@@ -388,9 +381,8 @@ TEST(refusals) {
     policy_choice least = w.choice;
     least.setting.budgets = (setting_list){few, 1};
     least.nearest_budget = true;
-    assert_int_equal(policy_sets_create(&least, model_get_shape(r.m), &r.prompts, &below, &err),
-                     CKVC_OK);
-    assert_int_equal(policy_sets_prefill(below, w.s, &r.items[0], &stats, &err), CKVC_E_DATA);
+    OK(policy_sets_create(&least, model_get_shape(r.m), &r.prompts, &below, &err));
+    FAILS(policy_sets_prefill(below, w.s, &r.items[0], &stats, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "\"p0\""));
     assert_non_null(strstr(err.text, "the least is 9"));
     policy_sets_free(below);
@@ -467,14 +459,13 @@ static void check_learned(uint32_t version) {
     open_keeper(&w, &r, list, 1);
     for (size_t i = 0; i < N_PROMPTS; i++) {
         const uint32_t T = r.items[i].n_tokens;
-        ckvc_err err = {0};
         prefill_stats stats;
         /* version 2 reads no rows: its session has room for one */
         const prefill_watcher watcher = {
             .n_rows = version == CKVC_FEATURES_1 ? ROWS : 1, .see = see_all, .ctx = &v};
         const prefill_input in = {
             .tokens = r.items[i].tokens, .n = T, .n_total = T, .window = 16, .watcher = &watcher};
-        assert_int_equal(sessions_prefill(&(prefill_job){w.s, in, &stats}, 1, &err), CKVC_OK);
+        OK(sessions_prefill(&(prefill_job){w.s, in, &stats}, 1, &err));
         static double want[L][G][MOST_T];
         for (uint32_t u = 0; u < L * G; u++) {
             whole_score(&v, t, w.s, stats.alpha, T, u / G, u % G, want[u / G][u % G]);

@@ -74,13 +74,9 @@ static uint32_t compare_sets(const policy_kept *kept, const rig *r, const char *
 }
 
 static void open_model(rig *r, const char *golden) {
-    ckvc_err err = {0};
     r->b = bench_open(2);
     r->root = golden_read(golden);
-    if (model_open_path(json_string_value(json_object_get(r->root, "model")), r->b.be, &r->m,
-                        &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(model_open_path(json_string_value(json_object_get(r->root, "model")), r->b.be, &r->m, &err));
     r->L = (uint32_t)model_get_shape(r->m)->n_layers;
     r->G = (uint32_t)model_get_shape(r->m)->n_kv_heads;
 }
@@ -151,11 +147,10 @@ static uint32_t compare_policy(const rig *r, policy_sets *k, size_t i, uint32_t 
     const score_kind kind = r->choice.list[i].kind;
     uint32_t others = 0;
     for (uint32_t b = 0; b < r->list.n; b++) {
-        ckvc_err err = {0};
         char budget[16];
         const policy_kept *kept;
         snprintf(budget, sizeof budget, "%.0f", r->budgets[b]);
-        assert_int_equal(policy_sets_decide(k, i, b, &kept, &err), CKVC_OK);
+        OK(policy_sets_decide(k, i, b, &kept, &err));
         assert_int_equal(kept->repeat_tokens, kind == SCORE_KVZIP ? fed : 0);
         others += compare_sets(kept, r, score_kind_name(kind), json_object_get(want, budget));
     }
@@ -165,7 +160,6 @@ static uint32_t compare_policy(const rig *r, policy_sets *k, size_t i, uint32_t 
 /* Every policy, kvzip in one piece; or kvzip in chunks alone. Positions that differ. */
 static uint32_t compare_sets_of(rig *r, bool in_chunks) {
     static const score_policy kvzip = {.kind = SCORE_KVZIP};
-    ckvc_err err = {0};
     policy_sets *k;
     session *s;
     uint32_t others = 0;
@@ -175,19 +169,17 @@ static uint32_t compare_sets_of(rig *r, bool in_chunks) {
         r->choice.n = 1;
         r->choice.texts.chunk = (uint32_t)json_number_value(json_object_get(r->root, "chunk"));
     }
-    if (policy_sets_create(&r->choice, model_get_shape(r->m), &r->prompts, &k, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(policy_sets_create(&r->choice, model_get_shape(r->m), &r->prompts, &k, &err));
     session_limits limits = {
         .max_prompt = r->prompts.max_tokens, .max_continuation = CONTINUED, .max_window = WINDOW};
     policy_sets_need(k, &limits);
     assert_int_equal(limits.max_targets, in_chunks ? later + 48 : first + r->prompts.max_tokens);
     assert_int_equal(limits.max_among, in_chunks ? 4 + 48 : 0);
-    assert_int_equal(sessions_create(r->m, limits, 1, &s, &err), CKVC_OK);
+    OK(sessions_create(r->m, limits, 1, &s, &err));
     for (size_t p = 0; p < r->prompts.n; p++) {
         prefill_stats stats;
         const uint32_t T = r->items[p].n_tokens;
-        assert_int_equal(policy_sets_prefill(k, s, &r->items[p], &stats, &err), CKVC_OK);
+        OK(policy_sets_prefill(k, s, &r->items[p], &stats, &err));
         for (size_t i = 0; i < r->choice.n; i++) {
             const json_t *of = json_array_get(json_object_get(r->root, "prompts"), p);
             others += compare_policy(

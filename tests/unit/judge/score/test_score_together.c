@@ -36,9 +36,8 @@ static void score(size_t memory, bool measures, scored *out) {
     static char names[N][4];
     bench b = bench_open(2);
     model *m;
-    ckvc_err err = {0};
     bench_count_acquired(&b);
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     const manifest made = {.entries = entries, .n_entries = N, .sha256 = "none"};
     prompt_list list = {.items = items};
     for (uint32_t i = 0; i < N; i++) {
@@ -73,7 +72,7 @@ static void score(size_t memory, bool measures, scored *out) {
     const calibrate_inputs in = {m, b.be, &made, &list};
     score_summary summary[POLICIES * BUDGETS];
     acquired.n = 0;
-    if (score_prompts(&in, &o, &out->lines, summary, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(score_prompts(&in, &o, &out->lines, summary, &err));
     out->acquired = acquired.n;
     model_close(m);
     bench_close(&b);

@@ -129,13 +129,12 @@ static void one_vocabulary(uint64_t seed) {
             spec->pieces[i].score);
     }
     tokenizer *t;
-    ckvc_err err = {0};
-    if (tokenizer_build(copy, "spec", &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(tokenizer_build(copy, "spec", &t, &err));
     for (int round = 0; round < 40; round++) {
         size_t size = random_text(&rng, round % 2 ? 12 : 120, true, text), n;
         int32_t want[1024], *ids;
         size_t n_want = plain_ids(spec, text, size, want);
-        assert_int_equal(tokenizer_encode(t, text, size, true, &ids, &n, &err), CKVC_OK);
+        OK(tokenizer_encode(t, text, size, true, &ids, &n, &err));
         if (n != n_want || memcmp(ids, want, n * sizeof *ids) != 0) {
             fail_msg("vocabulary %d, text %d \"%.*s\": %zu ids, want %zu, or others", (int)seed,
                      round, (int)size, text, n, n_want);
@@ -163,11 +162,10 @@ TEST(unknown_characters_become_bytes_after_merging) {
     add(spec, "a\xC3\xA9", 3, TOKEN_PIECE_NORMAL,
         -1); /* holds a character without a piece of its own */
     tokenizer *t;
-    ckvc_err err = {0};
-    assert_int_equal(tokenizer_build(spec, "spec", &t, &err), CKVC_OK);
+    OK(tokenizer_build(spec, "spec", &t, &err));
     int32_t *ids;
     size_t n;
-    assert_int_equal(tokenizer_encode(t, "a\xC3\xA9\xC3\xA9!", 6, true, &ids, &n, &err), CKVC_OK);
+    OK(tokenizer_encode(t, "a\xC3\xA9\xC3\xA9!", 6, true, &ids, &n, &err));
     const int32_t want[] = {258, 1 + 0xC3, 1 + 0xA9, 1 + '!'};
     assert_int_equal(n, 4);
     assert_memory_equal(ids, want, sizeof want);
@@ -184,8 +182,7 @@ TEST(refuses_bad_scores_and_pieces) {
         if (i == 1) { add(spec, longest, sizeof longest, TOKEN_PIECE_NORMAL, 0); }
         if (i == 2) { add(spec, "a\xFF", 2, TOKEN_PIECE_NORMAL, 0); }
         tokenizer *t;
-        ckvc_err err = {0};
-        assert_int_equal(tokenizer_build(spec, "spec", &t, &err), CKVC_E_DATA);
+        FAILS(tokenizer_build(spec, "spec", &t, &err), CKVC_E_DATA);
         assert_non_null(strstr(err.text, i == 0   ? "not a number"
                                          : i == 1 ? "2000 bytes"
                                                   : "not UTF-8"));

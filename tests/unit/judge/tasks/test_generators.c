@@ -98,9 +98,8 @@ TEST(frequent_words_are_frequent) {
     const uint32_t short_length = 140; /* where the fourth would stand as often as the fifth */
     const task_options options = {
         .lengths = &short_length, .n_lengths = 1, .count = 1, .count_tokens = count_words};
-    ckvc_err err = {0};
     task_items none;
-    assert_int_equal(task_items_make("frequent-words", &options, &none, &err), CKVC_E_DATA);
+    FAILS(task_items_make("frequent-words", &options, &none, &err), CKVC_E_DATA);
     task_items_fini(&none);
     for (uint32_t length = 150; length < 9000; length *= 3) {
         CKVC_AUTO(task_items_fini) task_items list = make_items("frequent-words", length, 5);
@@ -128,10 +127,8 @@ TEST(pairs_are_an_object) {
         const char *at = strchr(item->prompt, '{');
         json_t *object, *value;
         const char *key, *asked = strchr(item->prompt + item->question_at, '"') + 1;
-        ckvc_err err = {0};
-        assert_int_equal(
-            ckvc_json_parse(at, (size_t)(strchr(at, '}') + 1 - at), "context", &object, &err),
-            CKVC_OK); /* which refuses keys that stand twice */
+        OK(ckvc_json_parse(at, (size_t)(strchr(at, '}') + 1 - at), "context", &object,
+                           &err)); /* which refuses keys that stand twice */
         CKVC_AUTO_FREE char *wanted = ckvc_text_copy(asked, 36);
         assert_string_equal(json_string_value(json_object_get(object, wanted)), item->answers[0]);
         size_t n = json_object_size(object), place = 0, others = 0;

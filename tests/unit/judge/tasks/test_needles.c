@@ -156,11 +156,9 @@ TEST(refusals) {
     task_options options = {
         .lengths = &length, .n_lengths = 1, .count = 1, .count_tokens = count_words};
     task_items list;
-    ckvc_err err = {0};
-    assert_int_equal(task_items_make("niah,nihil", &options, &list, &err), CKVC_E_USAGE);
+    FAILS(task_items_make("niah,nihil", &options, &list, &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "no task \"nihil\"; there are all,needle,ruler,"));
-    err = (ckvc_err){0};
-    assert_int_equal(task_items_make("niah", &options, &list, &err), CKVC_E_DATA);
+    FAILS(task_items_make("niah", &options, &list, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "task niah: "));
     task_items_fini(&list);
     length = 80; /* of a group, what fits is there */
@@ -172,9 +170,8 @@ TEST(refusals) {
         words |= strcmp(some.items[i].task, "common-words") == 0;
     }
     assert_true(copy && !words);
-    err = (ckvc_err){0};
     options.haystack = put_text("empty.txt", "");
-    assert_int_equal(task_items_make("niah", &options, &list, &err), CKVC_E_DATA);
+    FAILS(task_items_make("niah", &options, &list, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "nothing but white space"));
     task_items_fini(&list);
 }

@@ -241,7 +241,7 @@ TEST(refusals) {
     ckvc_err err = {0};
     task_items list;
     assert_int_equal(remove(in_temp_folder("dataset2prompt.json")), 0);
-    assert_int_equal(task_items_make("lcc", &one_item, &list, &err), CKVC_E_NOINPUT);
+    FAILS(task_items_make("lcc", &one_item, &list, &err), CKVC_E_NOINPUT);
     assert_non_null(strstr(err.text, "LongBench/config/dataset2prompt.json"));
     task_items_fini(&list);
 }

@@ -85,7 +85,6 @@ static void check_rows(const rows_case *c, const kept_set *kept, const be_row_er
 /* The operation's numbers of a case, whose arrays hold n_q, n_k and n_own values. */
 static void measure(backend *be, const rows_case *c, size_t n_q, size_t n_k, size_t n_own,
                     const kept_set *kept, be_row_error *out) {
-    ckvc_err err = {0};
     be_buf *q = buffer(be, n_q, c->q), *k = buffer(be, n_k, c->k),
            *own = buffer(be, n_own, c->own_k);
     const be_continuation rows = {.n_rows = c->n_rows,
@@ -94,7 +93,7 @@ static void measure(backend *be, const rows_case *c, size_t n_q, size_t n_k, siz
                                   .prompt = {.k = k, .capacity = c->capacity},
                                   .own = {.k = own, .capacity = c->own_capacity}};
     const be_compared lanes = {.full = FULL, .other = OTHER, .kept = kept};
-    assert_int_equal(be->ops->attention_error(be, &c->s, &rows, &lanes, out, &err), CKVC_OK);
+    OK(be->ops->attention_error(be, &c->s, &rows, &lanes, out, &err));
     be->ops->buf_free(be, q), be->ops->buf_free(be, k), be->ops->buf_free(be, own);
 }
 
@@ -175,30 +174,25 @@ TEST(nearly_all_mass_lost) {
 
 TEST(layers) {
     enum { T = 150, C = 70, KEPT = 40, MAX_LAYERS = 8 };
-    ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
-    if (model_open_path("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     const model_shape *shape = model_get_shape(m);
     const int32_t L = shape->n_layers;
     assert_true(L <= MAX_LAYERS);
     session *s;
     const session_limits limits = {
         .max_prompt = T, .max_continuation = C, .max_window = 16, .max_lanes = 2};
-    assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
+    OK(sessions_create(m, limits, 1, &s, &err));
     int32_t ids[T + C];
     for (int t = 0; t < T + C; t++) {
         ids[t] = (int32_t)ckvc_rng_below(&rng, t % 3 ? (uint64_t)shape->vocab : 9);
     }
     prefill_stats stats;
-    assert_int_equal(
-        sessions_prefill(
-            &(prefill_job){
-                s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16}, &stats},
-            1, &err),
-        CKVC_OK);
+    OK(sessions_prefill(
+        &(prefill_job){s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16},
+                       &stats},
+        1, &err));
 
     uint32_t all[T], few[KEPT];
     const uint32_t all_offsets[2] = {0, T}, few_offsets[2] = {0, KEPT};
@@ -211,25 +205,21 @@ TEST(layers) {
     }
     double nll[2 * C], full[C], compressed[C];
     layer_error e[MAX_LAYERS];
-    assert_int_equal(
-        sessions_rollouts(
-            &(rollout_job){s, ids + T, C,
-                           (const rollout_lane[]){{.parent = -1}, {.parent = -1, .sets = whole}}, 2,
-                           nll, e},
-            1, &err),
-        CKVC_OK);
+    OK(sessions_rollouts(
+        &(rollout_job){s, ids + T, C,
+                       (const rollout_lane[]){{.parent = -1}, {.parent = -1, .sets = whole}}, 2,
+                       nll, e},
+        1, &err));
     for (int32_t l = 0; l < L; l++) {
         assert_true(e[l].epsilon == 0 && e[l].restricted < 1e-6 && e[l].actual < 1e-5);
     }
-    assert_int_equal(
-        sessions_rollouts(
-            &(rollout_job){s, ids + T, C,
-                           (const rollout_lane[]){{.parent = -1}, {.parent = -1, .sets = sets}}, 2,
-                           nll, e},
-            1, &err),
-        CKVC_OK);
-    assert_int_equal(session_continue(s, ids + T, C, NULL, full, &err), CKVC_OK);
-    assert_int_equal(session_continue(s, ids + T, C, sets, compressed, &err), CKVC_OK);
+    OK(sessions_rollouts(
+        &(rollout_job){s, ids + T, C,
+                       (const rollout_lane[]){{.parent = -1}, {.parent = -1, .sets = sets}}, 2, nll,
+                       e},
+        1, &err));
+    OK(session_continue(s, ids + T, C, NULL, full, &err));
+    OK(session_continue(s, ids + T, C, sets, compressed, &err));
     assert_memory_equal(nll, full, sizeof full); /* measuring changes no loss */
     assert_memory_equal(nll + C, compressed, sizeof compressed);
     for (int32_t l = 0; l < L; l++) {

@@ -67,10 +67,9 @@ static double *put(outcomes *o, const char *part, size_t n) {
 }
 static void put_buffer(outcomes *o, const char *part, backend *be, const be_buf *b, size_t from,
                        size_t n) {
-    ckvc_err err = {0};
     float *v = ckvc_alloc(n, sizeof *v);
     double *to = put(o, part, n);
-    assert_int_equal(be->ops->read(be, b, from, v, n, &err), CKVC_OK);
+    OK(be->ops->read(be, b, from, v, n, &err));
     for (size_t i = 0; i < n; i++) { to[i] = (double)v[i]; }
     free(v);
 }
@@ -207,19 +206,16 @@ static void run_continuation(backend *be, const inputs *in, const be_cache *prom
         put_buffer(o, "kept", be, out, (size_t)(i * in->own_rows * width),
                    (size_t)(in->n_own * width));
     }
-    ckvc_err err = {0};
     const size_t columns = (size_t)(s->n_kv_heads * in->n);
     for (int largest = 0; largest < 2; largest++) {
-        assert_int_equal(be->ops->attention_targets(
-                             be, s, &c, &(be_target_rows){in->n_own / 3, largest}, out,
-                             put(o, largest ? "largest targets" : "targets", columns), &err),
-                         CKVC_OK);
+        OK(be->ops->attention_targets(be, s, &c, &(be_target_rows){in->n_own / 3, largest}, out,
+                                      put(o, largest ? "largest targets" : "targets", columns),
+                                      &err));
     }
     put_buffer(o, "targets' rows", be, out, 0, (size_t)(in->n_own * width));
     const size_t n_errors = (size_t)(s->n_heads * in->n_own);
     be_row_error *errors = ckvc_calloc(n_errors, sizeof *errors);
-    assert_int_equal(
-        be->ops->attention_error(be, s, &c, &(be_compared){0, 1, &sets[1]}, errors, &err), CKVC_OK);
+    OK(be->ops->attention_error(be, s, &c, &(be_compared){0, 1, &sets[1]}, errors, &err));
     double *mass = put(o, "mass left out", n_errors), *restricted = put(o, "restricted", n_errors),
            *actual = put(o, "actual", n_errors);
     for (size_t i = 0; i < n_errors; i++) {
@@ -240,7 +236,6 @@ static void run_attention(backend *be, const inputs *in, outcomes *o) {
                   row0 = (in->n - window) / BE_ROW_TILE * BE_ROW_TILE;
     const size_t cache = (size_t)(in->capacity * kv);
     const be_rows rows = {0, in->n, 1};
-    ckvc_err err = {0};
     be_buf *q = buffer(be, (size_t)(in->rows * width), in->q),
            *k = buffer(be, (size_t)(in->rows * kv), in->k),
            *v = buffer(be, (size_t)(in->rows * kv), in->v),
@@ -252,21 +247,17 @@ static void run_attention(backend *be, const inputs *in, outcomes *o) {
     put_buffer(o, "cache k", be, prompt.k, 0, cache);
     put_buffer(o, "cache v", be, prompt.v, 0, cache);
     const size_t columns = (size_t)(s->n_kv_heads * in->n);
-    assert_int_equal(
-        be->ops->value_norms(be, s, in->n, &prompt, put(o, "value norms", columns), &err), CKVC_OK);
+    OK(be->ops->value_norms(be, s, in->n, &prompt, put(o, "value norms", columns), &err));
     be->ops->attention_causal(be, s, 0, in->n, q, &prompt, out);
     put_buffer(o, "causal", be, out, 0, (size_t)(in->n * width));
     be->ops->buf_view(be, tail, q, (size_t)(row0 * width), (size_t)((in->rows - row0) * width));
     be->ops->attention_causal(be, s, row0, in->n - row0, tail, &prompt, out);
     put_buffer(o, "causal, last tile", be, out, 0, (size_t)((in->n - row0) * width));
-    assert_int_equal(be->ops->window_mass(be, s, &(be_window){in->n, window, row0}, tail, &prompt,
-                                          put(o, "window mass", columns), &err),
-                     CKVC_OK);
+    OK(be->ops->window_mass(be, s, &(be_window){in->n, window, row0}, tail, &prompt,
+                            put(o, "window mass", columns), &err));
     const size_t n_rows = (size_t)(s->n_heads * window * in->n);
     float *own = ckvc_alloc(n_rows, sizeof *own);
-    assert_int_equal(
-        be->ops->window_rows(be, s, &(be_window){in->n, window, 0}, q, &prompt, own, &err),
-        CKVC_OK);
+    OK(be->ops->window_rows(be, s, &(be_window){in->n, window, 0}, q, &prompt, own, &err));
     double *to = put(o, "window rows", n_rows);
     for (size_t i = 0; i < n_rows; i++) { to[i] = (double)own[i]; }
     free(own);
@@ -294,21 +285,19 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
     int32_t *target = ckvc_alloc((size_t)rows, sizeof *target);
     be_greedy *next = ckvc_alloc((size_t)n, sizeof *next);
     for (int64_t i = 0; i < rows; i++) { target[i] = (int32_t)(i * 31 % vocab); }
-    ckvc_err err = {0};
     be->ops->matmul(be, matrix, NULL, bx, n, true, out);
     put_buffer(o, "added product", be, out, 0, n_y);
     be->ops->matmul(be, matrix, NULL, bx, n, false, out);
     put_buffer(o, "product", be, out, 0, n_y);
     be->ops->matmul(be, matrix, vector, bx, 3, false, out);
     put_buffer(o, "product with bias", be, out, 0, (size_t)(3 * n_out));
-    assert_int_equal(be->ops->head_nll(be, head, bx, &(be_rows){0, n, 1}, target,
-                                       put(o, "losses", (size_t)n), &err),
-                     CKVC_OK);
+    OK(be->ops->head_nll(be, head, bx, &(be_rows){0, n, 1}, target, put(o, "losses", (size_t)n),
+                         &err));
     float *logits = ckvc_alloc((size_t)(2 * vocab), sizeof *logits);
-    assert_int_equal(be->ops->head_logits(be, head, bx, n / 2, 2, logits, &err), CKVC_OK);
+    OK(be->ops->head_logits(be, head, bx, n / 2, 2, logits, &err));
     double *to = put(o, "logits", (size_t)(2 * vocab));
     for (int64_t i = 0; i < 2 * vocab; i++) { to[i] = (double)logits[i]; }
-    assert_int_equal(be->ops->head_greedy(be, head, bx, 0, n, next, &err), CKVC_OK);
+    OK(be->ops->head_greedy(be, head, bx, 0, n, next, &err));
     to = put(o, "greedy losses", (size_t)n);
     for (int64_t i = 0; i < n; i++) { to[i] = next[i].nll; }
     be->ops->rmsnorm(be, bx, n, norm, 1e-5f, by);
@@ -333,12 +322,11 @@ static ckvc_pool *pool;
 static outcomes run(const char *kind, ckvc_compute compute, const shape_case *c) {
     outcomes o = {0};
     backend *be;
-    ckvc_err err = {0};
     inputs in = inputs_create(c);
-    assert_int_equal(backend_create(kind, compute, pool, &be, &err), CKVC_OK);
+    OK(backend_create(kind, compute, pool, &be, &err));
     run_attention(be, &in, &o);
     run_rows(be, c, &o);
-    assert_int_equal(be->ops->sync(be, &err), CKVC_OK);
+    OK(be->ops->sync(be, &err));
     backend_destroy(be);
     inputs_free(&in);
     return o;
@@ -441,14 +429,11 @@ TEST(rows_beside_others) {
     if (!is_device()) { skip(); }
     for (int bf16 = 0; bf16 < 2; bf16++) {
         backend *be;
-        ckvc_err err = {0};
         inputs in = inputs_create(&shape);
         const int64_t own_rows = in.own_rows, kv = 2 * 80;
         float *k = values((size_t)(in.capacity * kv), 1.5),
               *v = values((size_t)(in.capacity * kv), 1);
-        assert_int_equal(
-            backend_create("cuda", bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32, pool, &be, &err),
-            CKVC_OK);
+        OK(backend_create("cuda", bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32, pool, &be, &err));
         be_buf *q = buffer(be, (size_t)(in.rows * WIDTH), in.q),
                *out = buffer(be, (size_t)(MANY * own_rows * WIDTH), NULL),
                *own_q = buffer(be, (size_t)(LANES * own_rows * WIDTH), in.own_q);

@@ -26,12 +26,9 @@ static float rounded(float x) {
 }
 
 static bench open_bf16(int threads) {
-    ckvc_err err = {0};
     bench b = {0};
-    assert_int_equal(ckvc_pool_create(threads, &b.pool, &err), CKVC_OK);
-    if (cpu_backend_create(false, CKVC_COMPUTE_BF16, b.pool, &b.be, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(ckvc_pool_create(threads, &b.pool, &err));
+    OK(cpu_backend_create(false, CKVC_COMPUTE_BF16, b.pool, &b.be, &err));
     return b;
 }
 
@@ -120,7 +117,6 @@ TEST(products) {
 static void ordered_product(int threads, int repeats, const int *place, int64_t n_rows,
                             const float *w, int64_t n_out, int64_t n_in, const float *x, float *y) {
     bench b = open_bf16(threads);
-    ckvc_err err = {0};
     const int64_t rows = be_padded_rows(n_rows);
     float *again = ckvc_alloc((size_t)(n_rows * n_out), sizeof *again);
     const backend_ops *ops = b.be->ops;
@@ -133,7 +129,7 @@ static void ordered_product(int threads, int repeats, const int *place, int64_t 
     for (int i = 0; i < repeats; i++) {
         ops->matmul(b.be, bw, NULL, bx, n_rows, false, by);
         const size_t n = (size_t)(n_rows * n_out);
-        assert_int_equal(ops->read(b.be, by, 0, i == 0 ? y : again, n, &err), CKVC_OK);
+        OK(ops->read(b.be, by, 0, i == 0 ? y : again, n, &err));
         assert_true(i == 0 || memcmp(y, again, n * sizeof *y) == 0);
     }
     ops->weight_free(b.be, bw);
@@ -181,18 +177,17 @@ TEST(heads) {
     double *want = ckvc_alloc(VOCAB, sizeof *want), nll[ROWS];
     float *w16 = rounded_all(w, VOCAB * IN), *x16 = rounded_all(x, 128 * IN);
     int32_t target[ROWS];
-    ckvc_err err = {0};
     be_weight *bw = weight(b.be, w, VOCAB, IN);
     be_buf *bx = buffer(b.be, 128 * IN, x);
     for (int i = 0; i < ROWS; i++) { target[i] = i * 997 % VOCAB; }
-    assert_int_equal(head_nll(b.be, bw, bx, (be_rows){0, ROWS, 1}, target, nll), CKVC_OK);
+    OK(head_nll(b.be, bw, bx, (be_rows){0, ROWS, 1}, target, nll));
     for (int r = 0; r < ROWS; r++) {
         double sum = 0;
         oracle(want, NULL, NULL, w16, x16 + r * IN, 1, VOCAB, IN, false);
         for (int v = 0; v < VOCAB; v++) { sum += exp(want[v]); }
         assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) < 2e-6);
     }
-    assert_int_equal(b.be->ops->head_logits(b.be, bw, bx, ROWS - 1, 1, logits, &err), CKVC_OK);
+    OK(b.be->ops->head_logits(b.be, bw, bx, ROWS - 1, 1, logits, &err));
     assert_true(nmse(logits, want, VOCAB) <= NMSE_BOUND);
     b.be->ops->weight_free(b.be, bw);
     b.be->ops->buf_free(b.be, bx);
@@ -216,30 +211,25 @@ static uint32_t kept_positions[LANES][50];
 /* One prompt's losses: the full cache the plain way, and lanes that leave it at layers 0 ... 3, the
  * plain way and side by side. */
 static void run(int threads, size_t limit, outcome *o) {
-    ckvc_err err = {0};
     bench b = open_bf16(threads);
     if (limit) { b.be->ops->weight_limit(b.be, limit); }
     model *m;
     session *s;
     int32_t ids[T + C];
     prefill_stats stats;
-    if (model_open_path("models/ckvc-tiny-4l", b.be, &m, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     assert_int_equal(b.be->compute, CKVC_COMPUTE_BF16);
     o->copies = model_converted_bytes(m);
     const session_limits limits = {
         .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES};
-    assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
+    OK(sessions_create(m, limits, 1, &s, &err));
     for (int i = 0; i < T + C; i++) { ids[i] = (i * 7919 + 13) % model_get_shape(m)->vocab; }
     ckvc_alloc_forbid("a prompt in bf16");
-    assert_int_equal(
-        sessions_prefill(
-            &(prefill_job){s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
-                           &stats},
-            1, &err),
-        CKVC_OK);
-    assert_int_equal(session_continue(s, ids + T, C, NULL, o->full, &err), CKVC_OK);
+    OK(sessions_prefill(
+        &(prefill_job){s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
+                       &stats},
+        1, &err));
+    OK(session_continue(s, ids + T, C, NULL, o->full, &err));
     ckvc_alloc_permit();
     o->r_struct = stats.r_struct;
     o->r_sem = stats.r_sem;
@@ -257,25 +247,21 @@ static void run(int threads, size_t limit, outcome *o) {
         kept[i] = (kept_set){1, offsets, kept_positions[i]};
         lanes[i] = (rollout_lane){.parent = 0, .layer = i - 1, .kept = &kept[i]};
     }
-    assert_int_equal(
-        sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, LANES, o->lanes[0], NULL}, 1, &err),
-        CKVC_OK);
+    OK(sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, LANES, o->lanes[0], NULL}, 1, &err));
     assert_memory_equal(o->lanes[0], o->full, sizeof o->full);
     for (int i = 1; i < LANES; i++) {
         double plain[C];
         for (int32_t l = 0; l < n_layers; l++) {
             sets[l] = l == i - 1 ? kept[i] : (kept_set){1, all, everything};
         }
-        assert_int_equal(session_continue(s, ids + T, C, sets, plain, &err), CKVC_OK);
+        OK(session_continue(s, ids + T, C, sets, plain, &err));
         for (int c = 0; c < C; c++) { /* a start without sets takes the cache as it lies, not
                                          gathered: the last bits may differ */
             assert_true(fabs(plain[c] - o->lanes[i][c]) < 1e-5);
         }
         assert_true(nll_mean(plain, C) != nll_mean(o->full, C));
         lanes[0] = (rollout_lane){.parent = -1, .sets = sets};
-        assert_int_equal(
-            sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, 1, o->lanes[i], NULL}, 1, &err),
-            CKVC_OK);
+        OK(sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, 1, o->lanes[i], NULL}, 1, &err));
         assert_memory_equal(plain, o->lanes[i], sizeof plain);
         lanes[0] = (rollout_lane){.parent = -1};
     }
@@ -296,7 +282,6 @@ TEST(whole_model) {
 
 /* Its name, its warning, and the memory that copies take. */
 TEST(stated) {
-    ckvc_err err = {0};
     bench b = bench_open(1);
     assert_int_equal(b.be->compute, CKVC_COMPUTE_F32);
     assert_string_equal(b.be->compute_warning, "");
@@ -308,7 +293,7 @@ TEST(stated) {
     assert_non_null(strstr(b.be->compute_warning, "saves no time"));
     assert_int_equal(b.be->matrix_copy_bytes, sizeof(float));
     model *m;
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     const model_shape *s = model_get_shape(m);
     const int64_t q = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim;
     const int64_t layer = s->width * (2 * q + 2 * kv) + 3LL * s->width * s->intermediate,

@@ -23,18 +23,17 @@ enum { N_LAYERS = 6, ROUNDS = 3, ROWS = 64, WIDTH = 72 };
 /* x goes ROUNDS times through N_LAYERS weights, of which `limit` bytes hold some; 0: no limit. */
 static float *rounds(ckvc_compute compute, size_t limit, const float *data, const float *x) {
     backend *be = device(compute);
-    ckvc_err err = {0};
     be_weight *w[N_LAYERS];
     if (limit) { be->ops->weight_limit(be, limit); }
     be_buf *from = buffer(be, ROWS * WIDTH, x), *to = buffer(be, ROWS * WIDTH, NULL);
     for (int i = 0; i < N_LAYERS; i++) {
         const be_matrix m = {
             .bytes = data + (size_t)i * WIDTH * WIDTH, .rows = WIDTH, .cols = WIDTH};
-        assert_int_equal(be->ops->weight_create(be, &m, &w[i], &err), CKVC_OK);
+        OK(be->ops->weight_create(be, &m, &w[i], &err));
     }
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < N_LAYERS; i++) {
-            assert_int_equal(be->ops->weight_acquire(be, w[i], &err), CKVC_OK);
+            OK(be->ops->weight_acquire(be, w[i], &err));
             be->ops->weight_prefetch(be, w[(i + 1) % N_LAYERS]);
             be->ops->matmul(be, w[i], NULL, from, ROWS, false, to);
             be->ops->copy_rows(be, to, 0, from, 0, ROWS, WIDTH);
@@ -126,17 +125,15 @@ TEST(rounded_rows_are_forgotten) {
 /* A buffer that no device holds: one line that says what to lower, nothing computed until it was
  * handed out, and a backend that goes on behind it. */
 TEST(memory_is_out) {
-    ckvc_err err = {0};
     backend *be = device(CKVC_COMPUTE_F32);
     if (!be) { skip(); }
     float *x = values(ROWS * WIDTH, 1), *same;
     be_buf *small = buffer(be, ROWS * WIDTH, x), *huge = buffer(be, be->memory_bytes / 2, NULL);
     be->ops->copy_rows(be, huge, 0, small, 0, ROWS, WIDTH);
-    assert_int_equal(be->ops->sync(be, &err), CKVC_E_MEMORY);
+    FAILS(be->ops->sync(be, &err), CKVC_E_MEMORY);
     assert_non_null(strstr(err.text, "is out of memory"));
     assert_non_null(strstr(err.text, "lower --max-tokens"));
-    err = (ckvc_err){0};
-    assert_int_equal(be->ops->sync(be, &err), CKVC_OK);
+    OK(be->ops->sync(be, &err));
     same = contents(be, small, ROWS * WIDTH);
     assert_memory_equal(same, x, ROWS * WIDTH * sizeof *x);
     be->ops->buf_free(be, huge);
@@ -154,17 +151,14 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
     double nll[C];
     sequence *q;
     be_greedy next;
-    ckvc_err err = {0};
     const uint64_t before = emulation_allocations();
     for (int i = 0; i < 128; i++) { ids[i] = i * 7 % 400 + 5; }
     const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = 8};
-    assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
-    assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
-    assert_int_equal(sessions_next_greedy(&s, 1, &next, &err), CKVC_OK);
-    assert_int_equal(sequence_create(s, NULL, C, &q, &err), CKVC_OK);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(decoder_step_greedy(d, &q, &next.id, 1, &next, &err), CKVC_OK);
-    }
+    OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+    OK(session_continue(s, ids + T, C, NULL, nll, &err));
+    OK(sessions_next_greedy(&s, 1, &next, &err));
+    OK(sequence_create(s, NULL, C, &q, &err));
+    for (int i = 0; i < 3; i++) { OK(decoder_step_greedy(d, &q, &next.id, 1, &next, &err)); }
     sequence_free(q);
     return emulation_allocations() - before;
 }
@@ -178,11 +172,10 @@ TEST(prompts_allocate_once) {
         model *m;
         session *s;
         decoder *d;
-        ckvc_err err = {0};
-        assert_int_equal(model_open_path("models/ckvc-tiny-4l", be, &m, &err), CKVC_OK);
+        OK(model_open_path("models/ckvc-tiny-4l", be, &m, &err));
         const session_limits limits = {.max_prompt = 90, .max_continuation = 6, .max_window = 8};
-        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
-        assert_int_equal(decoder_create(m, 1, &d, &err), CKVC_OK);
+        OK(sessions_create(m, limits, 1, &s, &err));
+        OK(decoder_create(m, 1, &d, &err));
         assert_int_equal(allocations_of(s, d, 40), 1);
         assert_int_equal(allocations_of(s, d, 90), 1);
         decoder_destroy(d);

@@ -27,17 +27,15 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static ckvc_status create(bool openblas, ckvc_compute compute, bench *b, ckvc_err *err) {
+static ckvc_status create(bool openblas, ckvc_compute compute, bench *b) {
     *b = (bench){0};
-    *err = (ckvc_err){0};
-    assert_int_equal(ckvc_pool_create(3, &b->pool, err), CKVC_OK);
-    return cpu_backend_create(openblas, compute, b->pool, &b->be, err);
+    OK(ckvc_pool_create(3, &b->pool, &err));
+    return cpu_backend_create(openblas, compute, b->pool, &b->be, &err);
 }
 
 TEST(whole) {
     bench b;
-    ckvc_err err;
-    assert_int_equal(create(false, CKVC_COMPUTE_F32, &b, &err), CKVC_OK);
+    OK(create(false, CKVC_COMPUTE_F32, &b));
     assert_string_equal(b.be->warning, "");
     assert_true(n_seen >= 3 * 5); /* three operations, on one thread once and on all a few times */
     bench_close(&b);
@@ -53,11 +51,10 @@ TEST(gives_way) {
     for (from_threads = 1; from_threads <= 3; from_threads += 2) {
         for (int i = 0; list[i]; i++) {
             bench b;
-            ckvc_err err;
             char next[64];
             snprintf(next, sizeof next, "cpu/%s", list[i + 1] ? list[i + 1]->name : "OpenBLAS-");
             broken = i == 0 ? list[0]->name : "AVX"; /* the first, or all of ours */
-            assert_int_equal(create(false, CKVC_COMPUTE_F32, &b, &err), CKVC_OK);
+            OK(create(false, CKVC_COMPUTE_F32, &b));
             assert_int_equal(strncmp(b.be->kernel, next, strlen(next)), 0);
             assert_non_null(strstr(b.be->warning, list[0]->name));
             assert_non_null(strstr(b.be->warning, "going on with cpu/"));
@@ -79,9 +76,8 @@ TEST(stops) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (from_threads = 1; from_threads <= 3; from_threads += 2) {
             bench b;
-            ckvc_err err;
             broken = cases[i].broken;
-            assert_int_equal(create(cases[i].openblas, cases[i].compute, &b, &err), CKVC_E_DEVICE);
+            FAILS(create(cases[i].openblas, cases[i].compute, &b), CKVC_E_DEVICE);
             assert_null(b.be);
             assert_non_null(strstr(err.text, cases[i].says));
             assert_non_null(strstr(err.text, "self-check"));
@@ -101,26 +97,22 @@ TEST(same_model_on_every_width) {
     }
     for (int i = 0; i < 2; i++) {
         bench b;
-        ckvc_err err;
         model *m;
         session *s;
         prefill_stats stats;
         int32_t ids[T + C];
         broken = i == 0 ? "nothing" : list[0]->name;
-        assert_int_equal(create(false, CKVC_COMPUTE_F32, &b, &err), CKVC_OK);
+        OK(create(false, CKVC_COMPUTE_F32, &b));
         assert_non_null(strstr(b.be->kernel, list[i]->name));
-        assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+        OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
         const session_limits limits = {.max_prompt = T, .max_continuation = C, .max_window = 16};
-        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
+        OK(sessions_create(m, limits, 1, &s, &err));
         for (int t = 0; t < T + C; t++) { ids[t] = (t * 7919 + 13) % model_get_shape(m)->vocab; }
-        assert_int_equal(
-            sessions_prefill(
-                &(prefill_job){
-                    s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16},
-                    &stats},
-                1, &err),
-            CKVC_OK);
-        assert_int_equal(session_continue(s, ids + T, C, NULL, nll[i], &err), CKVC_OK);
+        OK(sessions_prefill(
+            &(prefill_job){
+                s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16}, &stats},
+            1, &err));
+        OK(session_continue(s, ids + T, C, NULL, nll[i], &err));
         printf("ran: %s\n", list[i]->name);
         session_destroy(s);
         model_close(m);

@@ -103,17 +103,15 @@ static void count_task(void *ctx, int64_t task, int worker) {
 TEST(pool) {
     static atomic_int done[TASKS];
     for (int threads = 1; threads <= 5; threads++) {
-        ckvc_err err = {0};
         ckvc_pool *pool;
-        assert_int_equal(ckvc_pool_create(threads, &pool, &err), CKVC_OK);
+        OK(ckvc_pool_create(threads, &pool, &err));
         memset(done, 0, sizeof done);
         for (int round = 0; round < 50; round++) { ckvc_pool_run(pool, TASKS, count_task, done); }
         for (int i = 0; i < TASKS; i++) { assert_int_equal(atomic_load(&done[i]), 50); }
         ckvc_pool_destroy(pool);
     }
-    ckvc_err err = {0};
     ckvc_pool *pool;
-    assert_int_equal(ckvc_pool_create(0, &pool, &err), CKVC_E_USAGE);
+    FAILS(ckvc_pool_create(0, &pool, &err), CKVC_E_USAGE);
 }
 
 TEST(publish) {
@@ -121,25 +119,21 @@ TEST(publish) {
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/file", dir);
     snprintf(missing, sizeof missing, "%s/none/file", dir);
-    ckvc_err err = {0};
-    assert_int_equal(ckvc_publish_bytes(path, "one", 3, false, &err), CKVC_OK);
-    assert_int_equal(ckvc_publish_bytes(path, "two", 3, false, &err), CKVC_E_CREATE);
+    OK(ckvc_publish_bytes(path, "one", 3, false, &err));
+    FAILS(ckvc_publish_bytes(path, "two", 3, false, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "exists already"));
     char *text;
     size_t n;
-    err = (ckvc_err){0};
-    assert_int_equal(ckvc_file_read(path, 100, &text, &n, &err), CKVC_OK);
+    OK(ckvc_file_read(path, 100, &text, &n, &err));
     assert_string_equal(text, "one");
     free(text);
-    assert_int_equal(ckvc_file_read(path, 2, &text, &n, &err), CKVC_E_DATA);
-    err = (ckvc_err){0};
-    assert_int_equal(ckvc_publish_bytes(path, "three", 5, true, &err), CKVC_OK);
-    assert_int_equal(ckvc_file_read(path, 100, &text, &n, &err), CKVC_OK);
+    FAILS(ckvc_file_read(path, 2, &text, &n, &err), CKVC_E_DATA);
+    OK(ckvc_publish_bytes(path, "three", 5, true, &err));
+    OK(ckvc_file_read(path, 100, &text, &n, &err));
     assert_string_equal(text, "three");
     free(text);
-    assert_int_equal(ckvc_publish_bytes(missing, "x", 1, false, &err), CKVC_E_CREATE);
-    err = (ckvc_err){0};
-    assert_int_equal(ckvc_file_read(dir, 100, &text, &n, &err), CKVC_E_NOINPUT);
+    FAILS(ckvc_publish_bytes(missing, "x", 1, false, &err), CKVC_E_CREATE);
+    FAILS(ckvc_file_read(dir, 100, &text, &n, &err), CKVC_E_NOINPUT);
     /* Nothing temporary is left behind, and what a killed process left is swept: its own name's
      * alone, no name that only looks like one, and nothing that has an owner. */
     char held[96], left[96];
@@ -152,12 +146,12 @@ TEST(publish) {
              "file.tmp.0123456789abcdef.x",
              dir, left);
     assert_int_equal(system(missing), 0);
-    assert_int_equal(ckvc_publish_bytes(path, "four", 4, true, NULL), CKVC_OK);
+    OK(ckvc_publish_bytes(path, "four", 4, true, NULL));
     assert_int_equal(access(left, F_OK), -1);
     snprintf(missing, sizeof missing, "test $(ls %s | wc -l) = 6", dir);
     assert_int_equal(system(missing), 0);
     close(owner);
-    assert_int_equal(ckvc_publish_bytes(path, "four", 4, true, NULL), CKVC_OK);
+    OK(ckvc_publish_bytes(path, "four", 4, true, NULL));
     assert_int_equal(access(held, F_OK), -1);
     snprintf(missing, sizeof missing, "cd %s && rm *.tmp.*", dir);
     assert_int_equal(system(missing), 0);
@@ -196,22 +190,20 @@ TEST(json_rules) {
 }
 
 TEST(json) {
-    ckvc_err err = {0};
     json_t *v;
     const char *text = "{\"b\": 1, \"a\": [0.1, 1e300, \"q\\\"\\u0001\", null, true], \"B\": 2.0}";
-    assert_int_equal(ckvc_json_parse(text, strlen(text), "here", &v, &err), CKVC_OK);
+    OK(ckvc_json_parse(text, strlen(text), "here", &v, &err));
     char *canonical = ckvc_json_canonical(v);
     assert_string_equal(canonical, "{\"B\":2,\"a\":[0.10000000000000001,1.0000000000000001e+300,"
                                    "\"q\\\"\\u0001\",null,true],\"b\":1}");
     free(canonical);
     json_decref(v);
-    assert_int_equal(ckvc_json_parse("{\"a\":1,\"a\":2}", 13, "here", &v, &err), CKVC_E_DATA);
+    FAILS(ckvc_json_parse("{\"a\":1,\"a\":2}", 13, "here", &v, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "here:1:"));
 }
 
 TEST(errors) {
-    ckvc_err err = {0};
-    assert_int_equal(ckvc_fail(&err, CKVC_E_DATA, "first %s", "a\nb"), CKVC_E_DATA);
+    FAILS(ckvc_fail(&err, CKVC_E_DATA, "first %s", "a\nb"), CKVC_E_DATA);
     assert_int_equal(ckvc_fail(&err, CKVC_E_IO, "second"), CKVC_E_IO);
     assert_string_equal(err.text, "first a b"); /* the first error wins, on one line */
     assert_int_equal(ckvc_exit_code(err.status), 65);

@@ -17,13 +17,12 @@ static ckvc_status check(const char *name, bool force) {
 }
 
 TEST(only_regular_files_are_replaced) {
-    ckvc_err err = {0};
-    assert_int_equal(ckvc_publish_bytes(in_temp_folder("file"), "x", 1, false, &err), CKVC_OK);
+    OK(ckvc_publish_bytes(in_temp_folder("file"), "x", 1, false, &err));
     assert_int_equal(symlink("file", in_temp_folder("link")), 0);
     assert_int_equal(symlink("nowhere", in_temp_folder("dangling")), 0);
     assert_int_equal(mkfifo(in_temp_folder("pipe"), 0600), 0);
-    assert_int_equal(check("new", false), CKVC_OK);
-    assert_int_equal(check("file", true), CKVC_OK);
+    OK(check("new", false));
+    OK(check("file", true));
     assert_int_equal(check("file", false), CKVC_E_CREATE);
     const char *never[] = {"link", "dangling", "pipe", "", "none/new"};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
@@ -33,11 +32,9 @@ TEST(only_regular_files_are_replaced) {
 }
 
 TEST(within) {
-    ckvc_err err = {0};
-    assert_int_equal(ckvc_make_dirs(in_temp_folder("run/pass"), &err), CKVC_OK);
-    assert_int_equal(ckvc_make_dirs(in_temp_folder("runs"), &err), CKVC_OK);
-    assert_int_equal(ckvc_publish_bytes(in_temp_folder("run/run.json"), "x", 1, false, &err),
-                     CKVC_OK);
+    OK(ckvc_make_dirs(in_temp_folder("run/pass"), &err));
+    OK(ckvc_make_dirs(in_temp_folder("runs"), &err));
+    OK(ckvc_publish_bytes(in_temp_folder("run/run.json"), "x", 1, false, &err));
     assert_int_equal(symlink("run", in_temp_folder("way")), 0);
     const struct {
         const char *path, *other;

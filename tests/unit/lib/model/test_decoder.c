@@ -68,13 +68,12 @@ typedef struct scene {
 static const int64_t prompt_tokens[PROMPTS] = {MOST_T, 97, 150};
 
 static void scene_open(scene *s, const char *kind, const char *path, int n_threads) {
-    ckvc_err err = {0};
     session *one;
     *s = (scene){.b = bench_open_kind(kind, n_threads)};
-    if (model_open_path(path, s->b.be, &s->m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(model_open_path(path, s->b.be, &s->m, &err));
     s->shape = model_get_shape(s->m);
     const session_limits limits = {.max_prompt = MOST_T, .max_continuation = C, .max_window = 8};
-    assert_int_equal(sessions_create(s->m, limits, 1, &one, &err), CKVC_OK);
+    OK(sessions_create(s->m, limits, 1, &one, &err));
     s->first = ckvc_alloc((size_t)(PROMPTS * s->shape->vocab), sizeof *s->first);
     for (int i = 0; i < PROMPTS; i++) {
         const int64_t T = prompt_tokens[i];
@@ -84,13 +83,10 @@ static void scene_open(scene *s, const char *kind, const char *path, int n_threa
         sets_fill(&kept, s->shape, T, i == 1);
         const kept_set *sets = i == 2 ? NULL : kept.sets;
         const prefill_input in = {.tokens = s->ids[i], .n = T, .n_total = T + C, .window = 8};
-        if (sessions_prefill(&(prefill_job){one, in, &stats}, 1, &err) != CKVC_OK) {
-            fail_msg("%s", err.text);
-        }
-        assert_int_equal(sessions_next_logits(&one, 1, s->first + i * s->shape->vocab, &err),
-                         CKVC_OK);
-        assert_int_equal(session_continue(one, s->ids[i] + T, C, sets, s->nll[i], &err), CKVC_OK);
-        assert_int_equal(sequence_create(one, sets, C, &s->sequences[i], &err), CKVC_OK);
+        OK(sessions_prefill(&(prefill_job){one, in, &stats}, 1, &err));
+        OK(sessions_next_logits(&one, 1, s->first + i * s->shape->vocab, &err));
+        OK(session_continue(one, s->ids[i] + T, C, sets, s->nll[i], &err));
+        OK(sequence_create(one, sets, C, &s->sequences[i], &err));
         const int64_t units = (int64_t)s->shape->n_layers * s->shape->n_kv_heads,
                       entries = sets ? kept.entries : units * T;
         assert_int_equal(sequence_entries(s->sequences[i]), entries);
@@ -111,18 +107,17 @@ static void scene_close(scene *s) {
 /* Feeds the continuations of sequences from ... from + n - 1 side by side; logits [n][C][V], the
  * first those behind the prompt. */
 static void decode(scene *s, int from, int n, float *logits) {
-    ckvc_err err = {0};
     decoder *d;
     const size_t V = (size_t)s->shape->vocab;
     CKVC_AUTO_FREE float *step = ckvc_alloc((size_t)n * V, sizeof *step);
-    assert_int_equal(decoder_create(s->m, n, &d, &err), CKVC_OK);
+    OK(decoder_create(s->m, n, &d, &err));
     for (int i = 0; i < n; i++) {
         memcpy(logits + (size_t)i * C * V, s->first + (size_t)(from + i) * V, V * sizeof *logits);
     }
     for (int c = 0; c + 1 < C; c++) {
         int32_t tokens[PROMPTS];
         for (int i = 0; i < n; i++) { tokens[i] = s->ids[from + i][prompt_tokens[from + i] + c]; }
-        assert_int_equal(decoder_step(d, s->sequences + from, tokens, n, step, &err), CKVC_OK);
+        OK(decoder_step(d, s->sequences + from, tokens, n, step, &err));
         for (int i = 0; i < n; i++) {
             memcpy(logits + ((size_t)i * C + (size_t)c + 1) * V, step + (size_t)i * V,
                    V * sizeof *logits);
@@ -190,7 +185,6 @@ enum { MANY = 130, STEPS = 2, SESSIONS = 3 };
  * what is kept of session i % 3's prompt. */
 static void decode_greedy(model *m, session *const *sessions, int from, int n,
                           double out[][STEPS][2]) {
-    ckvc_err err = {0};
     decoder *d;
     sequence *sequences[MANY];
     int32_t tokens[MANY];
@@ -199,15 +193,13 @@ static void decode_greedy(model *m, session *const *sessions, int from, int n,
         const int id = from + i;
         some_sets kept;
         sets_fill(&kept, model_get_shape(m), prompt_tokens[id % SESSIONS], id % 2);
-        assert_int_equal(
-            sequence_create(sessions[id % SESSIONS], kept.sets, STEPS, &sequences[i], &err),
-            CKVC_OK);
+        OK(sequence_create(sessions[id % SESSIONS], kept.sets, STEPS, &sequences[i], &err));
         sets_fini(&kept);
         tokens[i] = 5 + 3 * id;
     }
-    assert_int_equal(decoder_create(m, n, &d, &err), CKVC_OK);
+    OK(decoder_create(m, n, &d, &err));
     for (int step = 0; step < STEPS; step++) {
-        assert_int_equal(decoder_step_greedy(d, sequences, tokens, n, next, &err), CKVC_OK);
+        OK(decoder_step_greedy(d, sequences, tokens, n, next, &err));
         for (int i = 0; i < n; i++) {
             tokens[i] = next[i].id;
             out[i][step][0] = next[i].id;
@@ -223,22 +215,20 @@ static void decode_greedy(model *m, session *const *sessions, int from, int n,
 TEST(any_batch) {
     static const struct { int from, n; } runs[] = {{65, 65}, {0, 64}, {57, 16}, {3, 1}, {129, 1}};
     static double all[MANY][STEPS][2], some[MANY][STEPS][2];
-    ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
     session *sessions[SESSIONS], *small;
     prefill_stats stats;
     int32_t ids[MOST_T + 8];
     double nll[2][8];
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     session_limits limits = {.max_prompt = MOST_T, .max_continuation = 8, .max_window = 8};
     for (int i = 0; i < SESSIONS; i++) {
         const int64_t T = prompt_tokens[i];
         fill_ids(ids, T, 13 + 2 * i, model_get_shape(m)->vocab);
         const prefill_input in = {.tokens = ids, .n = T, .n_total = T + STEPS, .window = 8};
-        assert_int_equal(sessions_create(m, limits, 1, &sessions[i], &err), CKVC_OK);
-        assert_int_equal(sessions_prefill(&(prefill_job){sessions[i], in, &stats}, 1, &err),
-                         CKVC_OK);
+        OK(sessions_create(m, limits, 1, &sessions[i], &err));
+        OK(sessions_prefill(&(prefill_job){sessions[i], in, &stats}, 1, &err));
     }
     decode_greedy(m, sessions, 0, MANY, all);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
@@ -247,13 +237,13 @@ TEST(any_batch) {
     }
 
     limits.max_prompt = 40;
-    assert_int_equal(sessions_create(m, limits, 1, &small, &err), CKVC_OK);
+    OK(sessions_create(m, limits, 1, &small, &err));
     fill_ids(ids, 48, 11, model_get_shape(m)->vocab);
     const prefill_input in = {.tokens = ids, .n = 40, .n_total = 48, .window = 8};
     session *const both[] = {small, sessions[0]};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(sessions_prefill(&(prefill_job){both[i], in, &stats}, 1, &err), CKVC_OK);
-        assert_int_equal(session_continue(both[i], ids + 40, 8, NULL, nll[i], &err), CKVC_OK);
+        OK(sessions_prefill(&(prefill_job){both[i], in, &stats}, 1, &err));
+        OK(session_continue(both[i], ids + 40, 8, NULL, nll[i], &err));
     }
     assert_memory_equal(nll[0], nll[1], sizeof nll[0]);
     for (int i = 0; i < SESSIONS; i++) { session_destroy(sessions[i]); }
@@ -286,7 +276,6 @@ static void sets_read(some_sets *s, const json_t *sets) {
 /* Greedy tokens are those of transformers with a cache that was pruned by hand to the same sets,
  * full, by layers and by heads (tests/golden/decode); losses in float32 there and here. */
 static void transformers(const char *name) {
-    ckvc_err err = {0};
     worst w = {"nll", 0};
     bench b = bench_open(2);
     model *m;
@@ -294,8 +283,8 @@ static void transformers(const char *name) {
     char path[64], file[64];
     snprintf(path, sizeof path, "models/%s", name);
     snprintf(file, sizeof file, "tests/golden/decode/%s.json", name);
-    assert_int_equal(model_open_path(path, b.be, &m, &err), CKVC_OK);
-    assert_int_equal(decoder_create(m, 1, &d, &err), CKVC_OK);
+    OK(model_open_path(path, b.be, &m, &err));
+    OK(decoder_create(m, 1, &d, &err));
     json_t *root = golden_read(file);
     const json_t *one;
     size_t i;
@@ -310,19 +299,16 @@ static void transformers(const char *name) {
         sets_read(&kept, json_object_get(one, "sets"));
         const session_limits limits = {.max_prompt = T, .max_window = 1};
         const prefill_input in = {.tokens = prompt, .n = T, .n_total = T + n, .window = 1};
-        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
-        assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
-        assert_int_equal(sequence_create(s, kept.positions[0] ? kept.sets : NULL, n - 1, &q, &err),
-                         CKVC_OK);
+        OK(sessions_create(m, limits, 1, &s, &err));
+        OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+        OK(sequence_create(s, kept.positions[0] ? kept.sets : NULL, n - 1, &q, &err));
         be_greedy next;
-        assert_int_equal(sessions_next_greedy(&s, 1, &next, &err), CKVC_OK);
+        OK(sessions_next_greedy(&s, 1, &next, &err));
         for (int64_t t = 0; t < n; t++) {
             assert_int_equal(next.id, tokens[t]);
             compare(&w, next.nll,
                     json_real_value(json_array_get(json_object_get(one, "nll"), (size_t)t)), 5e-5);
-            if (t + 1 < n) {
-                assert_int_equal(decoder_step_greedy(d, &q, &next.id, 1, &next, &err), CKVC_OK);
-            }
+            if (t + 1 < n) { OK(decoder_step_greedy(d, &q, &next.id, 1, &next, &err)); }
         }
         sequence_free(q);
         session_destroy(s);
@@ -343,7 +329,6 @@ TEST(golden) {
 
 /* The context ends: room that does not fit is refused, and so is a token that is none. */
 TEST(limits) {
-    ckvc_err err = {0};
     bench b = bench_open(1);
     model *m;
     session *s;
@@ -351,25 +336,21 @@ TEST(limits) {
     int32_t ids[20];
     sequence *q;
     decoder *d;
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     const model_shape *shape = model_get_shape(m);
     const int64_t context = model_shape_context(shape);
     CKVC_AUTO_FREE float *logits = ckvc_alloc((size_t)shape->vocab, sizeof *logits);
     fill_ids(ids, 20, 3, shape->vocab);
-    assert_int_equal(
-        sessions_create(m, (session_limits){.max_prompt = 20, .max_window = 8}, 1, &s, &err),
-        CKVC_OK);
+    OK(sessions_create(m, (session_limits){.max_prompt = 20, .max_window = 8}, 1, &s, &err));
     const prefill_input in = {.tokens = ids, .n = 20, .n_total = 20, .window = 8};
-    assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
-    assert_int_equal(sequence_create(s, NULL, context - 19, &q, &err), CKVC_E_DATA);
+    OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+    FAILS(sequence_create(s, NULL, context - 19, &q, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "go beyond the model's context"));
-    err = (ckvc_err){0};
-    assert_int_equal(sequence_create(s, NULL, 1, &q, &err), CKVC_OK);
-    assert_int_equal(decoder_create(m, 1, &d, &err), CKVC_OK);
-    assert_int_equal(decoder_step(d, &q, &(int32_t){shape->vocab}, 1, logits, &err), CKVC_E_DATA);
+    OK(sequence_create(s, NULL, 1, &q, &err));
+    OK(decoder_create(m, 1, &d, &err));
+    FAILS(decoder_step(d, &q, &(int32_t){shape->vocab}, 1, logits, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "outside the model's vocabulary"));
-    err = (ckvc_err){0};
-    assert_int_equal(decoder_step(d, &q, &(int32_t){7}, 1, logits, &err), CKVC_OK);
+    OK(decoder_step(d, &q, &(int32_t){7}, 1, logits, &err));
     decoder_destroy(d);
     sequence_free(q);
     session_destroy(s);

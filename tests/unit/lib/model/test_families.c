@@ -52,14 +52,11 @@ typedef struct opened {
 
 static opened open_model(const char *path, int n_threads, size_t memory) {
     opened o = {.b = bench_open(n_threads)};
-    ckvc_err err = {0};
     o.b.be->ops->weight_limit(o.b.be, memory);
-    if (model_open_path(path, o.b.be, &o.m, &err) != CKVC_OK ||
-        sessions_create(
-            o.m, (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16}, 1,
-            &o.s, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(model_open_path(path, o.b.be, &o.m, &err) != CKVC_OK ||
+       sessions_create(
+           o.m, (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16}, 1,
+           &o.s, &err));
     return o;
 }
 
@@ -70,23 +67,19 @@ static void close_model(opened *o) {
 }
 
 static void score(opened *o, const int32_t *ids, int64_t n, double *nll) {
-    ckvc_err err = {0};
-    if (session_score(o->s, ids, n, nll, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(session_score(o->s, ids, n, nll, &err));
 }
 
 /* prefill of n_prompt ids, then the n - n_prompt others under sets: losses -> nll [n - n_prompt] */
 static void continue_after(opened *o, const int32_t *ids, int64_t n_prompt, int64_t n,
                            const kept_set *sets, double *nll) {
-    ckvc_err err = {0};
     prefill_stats stats;
-    if (sessions_prefill(
-            &(prefill_job){
-                o->s, (prefill_input){.tokens = ids, .n = n_prompt, .n_total = n, .window = 16},
-                &stats},
-            1, &err) != CKVC_OK ||
-        session_continue(o->s, ids + n_prompt, n - n_prompt, sets, nll, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(sessions_prefill(
+           &(prefill_job){o->s,
+                          (prefill_input){.tokens = ids, .n = n_prompt, .n_total = n, .window = 16},
+                          &stats},
+           1, &err) != CKVC_OK ||
+       session_continue(o->s, ids + n_prompt, n - n_prompt, sets, nll, &err));
 }
 
 /* The longest sequence of a golden model; the caller frees. */

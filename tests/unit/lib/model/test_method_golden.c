@@ -61,12 +61,9 @@ static void sets_all(sets *s, int64_t n_tokens, const json_t *lists) {
 }
 
 static double loss(session *s, const int32_t *continuation, int64_t n, const kept_set *kept) {
-    ckvc_err err = {0};
     double nll[256];
     assert_true(n <= 256);
-    if (session_continue(s, continuation, n, kept, nll, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(session_continue(s, continuation, n, kept, nll, &err));
     return nll_mean(nll, n);
 }
 
@@ -134,21 +131,17 @@ static size_t check_side(session *s, const int32_t *continuation, int64_t n, int
 static void check_file(const char *name, const char *golden, const char *dir) {
     worst w[N_WORST] = {{"alpha", 0},  {"rho", 0},    {"r_struct", 0}, {"r_sem", 0},
                         {"L_full", 0}, {"L_comp", 0}, {"reward", 0},   {"advantage", 0}};
-    ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
-    if (model_open_path(dir, b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(model_open_path(dir, b.be, &m, &err));
     json_t *root = golden_read(golden);
     const int64_t n_tokens = (int64_t)golden_number(root, "T"),
                   n = (int64_t)golden_number(root, "C"), window = (int64_t)golden_number(root, "W");
     const int32_t n_layers = model_get_shape(m)->n_layers;
     session *s;
-    assert_int_equal(
-        sessions_create(
-            m,
-            (session_limits){.max_prompt = n_tokens, .max_continuation = n, .max_window = window},
-            1, &s, &err),
-        CKVC_OK);
+    OK(sessions_create(
+        m, (session_limits){.max_prompt = n_tokens, .max_continuation = n, .max_window = window}, 1,
+        &s, &err));
     sets kept = sets_create(n_layers, n_tokens);
     size_t n_actions = 0;
     const json_t *prompts = json_object_get(root, "prompts");
@@ -158,15 +151,12 @@ static void check_file(const char *name, const char *golden, const char *dir) {
         int32_t *ids = golden_ids(json_object_get(p, "ids"), &total);
         assert_int_equal(total, n_tokens + n);
         prefill_stats stats;
-        if (sessions_prefill(&(prefill_job){s,
-                                            (prefill_input){.tokens = ids,
-                                                            .n = n_tokens,
-                                                            .n_total = total,
-                                                            .window = window},
-                                            &stats},
-                             1, &err) != CKVC_OK) {
-            fail_msg("%s", err.text);
-        }
+        OK(sessions_prefill(
+            &(prefill_job){
+                s,
+                (prefill_input){.tokens = ids, .n = n_tokens, .n_total = total, .window = window},
+                &stats},
+            1, &err));
         check_stats(p, &stats, model_get_shape(m)->n_kv_heads, w);
         const int32_t *continuation = ids + n_tokens;
         const double full = loss(s, continuation, n, NULL);
@@ -223,30 +213,23 @@ TEST(outside_model) {
 /* The statistics' identities on the larger embedded model: alpha has mean 1, `visible` too; with T
  * = W + 1 it still works. */
 TEST(alpha_identities) {
-    ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
     session *s;
-    assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err));
     const int64_t n = 150, windows[] = {1, 32, 64, 149};
-    assert_int_equal(
-        sessions_create(m,
-                        (session_limits){.max_prompt = n, .max_continuation = 1, .max_window = n},
-                        1, &s, &err),
-        CKVC_OK);
+    OK(sessions_create(m, (session_limits){.max_prompt = n, .max_continuation = 1, .max_window = n},
+                       1, &s, &err));
     int32_t ids[150];
     for (int i = 0; i < 150; i++) { ids[i] = i == 0 ? 0 : (i * 37 + i * i * 11) % 4096; }
     for (size_t k = 0; k < 4; k++) {
         const int64_t window = windows[k];
         prefill_stats st;
         double paper[150], sum = 0, recent = 0;
-        assert_int_equal(
-            sessions_prefill(
-                &(prefill_job){
-                    s, (prefill_input){.tokens = ids, .n = n, .n_total = n + 1, .window = window},
-                    &st},
-                1, &err),
-            CKVC_OK);
+        OK(sessions_prefill(
+            &(prefill_job){
+                s, (prefill_input){.tokens = ids, .n = n, .n_total = n + 1, .window = window}, &st},
+            1, &err));
         for (int64_t t = 0; t < n; t++) {
             paper[t] = st.alpha[t];
             sum += paper[t];
@@ -262,16 +245,14 @@ TEST(alpha_identities) {
         }
         assert_true(fabs(own - recent / sum) < 1e-9);
 
-        assert_int_equal(
-            sessions_prefill(&(prefill_job){s,
-                                            (prefill_input){.tokens = ids,
-                                                            .n = n,
-                                                            .n_total = n + 1,
-                                                            .window = window,
-                                                            .alpha_kind = CKVC_ALPHA_VISIBLE},
-                                            &st},
-                             1, &err),
-            CKVC_OK);
+        OK(sessions_prefill(&(prefill_job){s,
+                                           (prefill_input){.tokens = ids,
+                                                           .n = n,
+                                                           .n_total = n + 1,
+                                                           .window = window,
+                                                           .alpha_kind = CKVC_ALPHA_VISIBLE},
+                                           &st},
+                            1, &err));
         double visible[150], want_sum = 0;
         for (int64_t t = 0; t < n; t++) {
             const double rows = t < n - window ? (double)window : (double)(n - t);
@@ -300,40 +281,34 @@ TEST(same_bytes) {
     kept_set kept[8];
     for (int l = 0; l < 8; l++) { kept[l] = (kept_set){1, offsets, positions}; }
     for (int run = 0; run < 4; run++) {
-        ckvc_err err = {0};
         bench b = bench_open(run % 3 + 1);
         model *m;
         session *s;
         prefill_stats st;
         double nll[C];
-        assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
-        assert_int_equal(sessions_create(m,
-                                         (session_limits){.max_prompt = T + 100 * run,
-                                                          .max_continuation = C + 30 * run,
-                                                          .max_window = 32},
-                                         1, &s, &err),
-                         CKVC_OK);
+        OK(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err));
+        OK(sessions_create(m,
+                           (session_limits){.max_prompt = T + 100 * run,
+                                            .max_continuation = C + 30 * run,
+                                            .max_window = 32},
+                           1, &s, &err));
         if (run > 1) { /* leave another prompt's rows in every buffer */
             int32_t other[T + 100];
             for (int i = 0; i < T + 100; i++) { other[i] = (i * 97) % 4096; }
-            assert_int_equal(sessions_prefill(&(prefill_job){s,
-                                                             (prefill_input){.tokens = other,
-                                                                             .n = T + 100,
-                                                                             .n_total = T + 150,
-                                                                             .window = 32},
-                                                             &st},
-                                              1, &err),
-                             CKVC_OK);
+            OK(sessions_prefill(
+                &(prefill_job){s,
+                               (prefill_input){
+                                   .tokens = other, .n = T + 100, .n_total = T + 150, .window = 32},
+                               &st},
+                1, &err));
             double wide[C + 30];
-            assert_int_equal(session_continue(s, other, C + 30, NULL, wide, &err), CKVC_OK);
+            OK(session_continue(s, other, C + 30, NULL, wide, &err));
         }
-        assert_int_equal(
-            sessions_prefill(
-                &(prefill_job){
-                    s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 32}, &st},
-                1, &err),
-            CKVC_OK);
-        assert_int_equal(session_continue(s, ids + T, C, kept, nll, &err), CKVC_OK);
+        OK(sessions_prefill(
+            &(prefill_job){
+                s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 32}, &st},
+            1, &err));
+        OK(session_continue(s, ids + T, C, kept, nll, &err));
         if (run == 0) {
             memcpy(first, nll, sizeof first);
             memcpy(first_alpha, st.alpha, sizeof first_alpha);
@@ -352,7 +327,6 @@ TEST(same_bytes) {
  * piece. */
 TEST(continuation_equals_one_piece) {
     enum { T = 100, C = 70 };
-    ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
     session *s;
@@ -360,20 +334,16 @@ TEST(continuation_equals_one_piece) {
     int32_t ids[T + C];
     double whole[T + C], nll[C];
     for (int i = 0; i < T + C; i++) { ids[i] = (i * 41 + i * i * 13) % 4096; }
-    assert_int_equal(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err), CKVC_OK);
-    assert_int_equal(
-        sessions_create(
-            m, (session_limits){.max_prompt = T + C, .max_continuation = C, .max_window = 16}, 1,
-            &s, &err),
-        CKVC_OK);
-    assert_int_equal(session_score(s, ids, T + C, whole, &err), CKVC_OK);
-    assert_int_equal(
-        sessions_prefill(
-            &(prefill_job){
-                s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16}, &st},
-            1, &err),
-        CKVC_OK);
-    assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err));
+    OK(sessions_create(
+        m, (session_limits){.max_prompt = T + C, .max_continuation = C, .max_window = 16}, 1, &s,
+        &err));
+    OK(session_score(s, ids, T + C, whole, &err));
+    OK(sessions_prefill(
+        &(prefill_job){s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16},
+                       &st},
+        1, &err));
+    OK(session_continue(s, ids + T, C, NULL, nll, &err));
     assert_true(fabs(st.r_sem - exp(nll_mean(whole + T - 17, 16))) < 1e-9 * st.r_sem);
     for (int i = 0; i < C; i++) {
         assert_true(fabs(nll[i] - whole[T - 1 + i]) <
@@ -388,8 +358,8 @@ TEST(continuation_equals_one_piece) {
         one[l] = (kept_set){1, shared_offsets, shared};
         per_head[l] = (kept_set){3, offsets, positions};
     }
-    assert_int_equal(session_continue(s, ids + T, C, one, nll_one, &err), CKVC_OK);
-    assert_int_equal(session_continue(s, ids + T, C, per_head, nll_head, &err), CKVC_OK);
+    OK(session_continue(s, ids + T, C, one, nll_one, &err));
+    OK(session_continue(s, ids + T, C, per_head, nll_head, &err));
     assert_memory_equal(nll_one, nll_head, sizeof nll_one);
     assert_true(nll_one[0] == nll[0]); /* predicted before compression matters */
     assert_true(nll_one[1] != nll[1]);
@@ -397,12 +367,12 @@ TEST(continuation_equals_one_piece) {
     for (int n = 1; n <= 16; n += n < 3 ? 1 : 13) {
         const prefill_input in = {.tokens = ids, .n = n, .n_total = n + C, .window = 16};
         double sum = 0;
-        assert_int_equal(sessions_prefill(&(prefill_job){s, in, &st}, 1, &err), CKVC_OK);
+        OK(sessions_prefill(&(prefill_job){s, in, &st}, 1, &err));
         for (int t = 0; t < n; t++) { sum += st.alpha[t]; }
         assert_true(fabs(sum - n) < 1e-5 && st.r_struct >= 0);
         assert_true(n > 1 ? fabs(st.r_sem - exp(nll_mean(whole, n - 1))) < 1e-4 * st.r_sem
                           : isnan(st.r_sem) && st.r_struct == 0);
-        assert_int_equal(session_continue(s, ids + n, C, NULL, nll, &err), CKVC_OK);
+        OK(session_continue(s, ids + n, C, NULL, nll, &err));
         for (int i = 0; i < C; i++) { assert_true(fabs(nll[i] - whole[n - 1 + i]) < 1e-4); }
     }
     session_destroy(s);

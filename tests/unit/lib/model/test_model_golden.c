@@ -16,15 +16,12 @@ static double row_max(const json_t *row) {
 }
 
 static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t *want, worst *w) {
-    ckvc_err err = {0};
     prefill_stats got;
     const int64_t window = (int64_t)golden_number(want, "window");
-    if (sessions_prefill(
-            &(prefill_job){
-                s, (prefill_input){.tokens = ids, .n = n, .n_total = n, .window = window}, &got},
-            1, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(sessions_prefill(
+        &(prefill_job){s, (prefill_input){.tokens = ids, .n = n, .n_total = n, .window = window},
+                       &got},
+        1, &err));
     const json_t *alpha = json_object_get(want, "alpha"), *rho = json_object_get(want, "rho");
     const double alpha_max = row_max(alpha);
     double mean = 0;
@@ -57,19 +54,16 @@ static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t 
 static void check_model(const char *name) {
     worst w[N_WORST] = {{"logit", 0}, {"nll", 0},      {"mean_nll", 0}, {"alpha", 0},
                         {"rho", 0},   {"r_struct", 0}, {"r_sem", 0}};
-    ckvc_err err = {0};
     char path[256];
     bench b = bench_open(2);
     model *m;
     snprintf(path, sizeof path, MODELS "%s", name);
-    if (model_open_path(path, b.be, &m, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(model_open_path(path, b.be, &m, &err));
     assert_string_equal(model_name(m), name);
     session *s;
-    assert_int_equal(
-        sessions_create(
-            m, (session_limits){.max_prompt = 128, .max_continuation = 8, .max_window = 16}, 1, &s,
-            &err),
-        CKVC_OK);
+    OK(sessions_create(m,
+                       (session_limits){.max_prompt = 128, .max_continuation = 8, .max_window = 16},
+                       1, &s, &err));
     snprintf(path, sizeof path, MODELS "%s/expected.json", name);
     json_t *root = golden_read(path);
     const json_t *sequences = json_object_get(root, "sequences");
@@ -88,9 +82,9 @@ static void check_model(const char *name) {
         }
         double *nll = ckvc_alloc((size_t)n, sizeof *nll), max = 0;
         float *got = ckvc_alloc(n_positions * vocab, sizeof *got);
-        if (session_score(s, ids, n, nll, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(session_score(s, ids, n, nll, &err));
         for (size_t k = 0; k < n_positions; k++) {
-            assert_int_equal(session_logits(s, positions[k], got + k * vocab, &err), CKVC_OK);
+            OK(session_logits(s, positions[k], got + k * vocab, &err));
         }
         for (size_t k = 0; k < n_positions; k++) {
             const json_t *row = json_array_get(json_object_get(logits, "values"), k);
@@ -175,58 +169,48 @@ TEST(bad_models_are_refused) {
     }
     ckvc_err err = {0};
     model *m;
-    if (model_open_path(MODELS "bad/control", b.be, &m, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(model_open_path(MODELS "bad/control", b.be, &m, &err));
     model_close(m);
-    assert_int_equal(model_verify_path(MODELS "bad/control", &err), CKVC_OK);
+    OK(model_verify_path(MODELS "bad/control", &err));
     bench_close(&b);
 }
 
 TEST(missing_directory) {
-    ckvc_err err = {0};
     bench b = bench_open(1);
     model *m;
-    assert_int_equal(model_open_path(MODELS "no-such-model", b.be, &m, &err), CKVC_E_NOINPUT);
+    FAILS(model_open_path(MODELS "no-such-model", b.be, &m, &err), CKVC_E_NOINPUT);
     assert_non_null(strstr(err.text, "no-such-model"));
     bench_close(&b);
 }
 
 /* Prompts that a session must refuse rather than read outside its tables. */
 TEST(bad_tokens) {
-    ckvc_err err = {0};
     bench b = bench_open(1);
     model *m;
     session *s;
     prefill_stats stats;
     int32_t ids[20] = {0};
     double nll[20];
-    assert_int_equal(model_open_path(MODELS "llama-mha", b.be, &m, &err), CKVC_OK);
-    assert_int_equal(
-        sessions_create(
-            m, (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16}, 1, &s,
-            &err),
-        CKVC_OK);
+    OK(model_open_path(MODELS "llama-mha", b.be, &m, &err));
+    OK(sessions_create(m,
+                       (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16},
+                       1, &s, &err));
     ids[7] = 257;
-    assert_int_equal(
-        sessions_prefill(
-            &(prefill_job){s, (prefill_input){.tokens = ids, .n = 20, .n_total = 20, .window = 16},
-                           &stats},
-            1, &err),
-        CKVC_E_DATA);
+    FAILS(sessions_prefill(
+              &(prefill_job){
+                  s, (prefill_input){.tokens = ids, .n = 20, .n_total = 20, .window = 16}, &stats},
+              1, &err),
+          CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token 7 is id 257"));
-    err = (ckvc_err){0};
     ids[7] = -1;
-    assert_int_equal(session_score(s, ids, 20, nll, &err), CKVC_E_DATA);
+    FAILS(session_score(s, ids, 20, nll, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token 7 is id -1"));
-    err = (ckvc_err){0};
     ids[7] = 256;
-    assert_int_equal(
-        sessions_prefill(
-            &(prefill_job){s, (prefill_input){.tokens = ids, .n = 20, .n_total = 257, .window = 16},
-                           &stats},
-            1, &err),
-        CKVC_E_DATA);
+    FAILS(sessions_prefill(
+              &(prefill_job){
+                  s, (prefill_input){.tokens = ids, .n = 20, .n_total = 257, .window = 16}, &stats},
+              1, &err),
+          CKVC_E_DATA);
     assert_non_null(strstr(err.text, "context of 256"));
     session_destroy(s);
     model_close(m);

@@ -28,10 +28,9 @@ static void compare_targets(worst *w, const double *got, const json_t *want, siz
  * is repeated after the instruction. */
 static void golden(const char *kind) {
     worst w[] = {{"y_c", 0}, {"y_r", 0}};
-    ckvc_err err = {0};
     bench b = bench_open_kind(kind, 2);
     model *m;
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
     int64_t n_instruction;
     int32_t *instruction = golden_ids(json_object_get(root, "instruction"), &n_instruction);
@@ -52,22 +51,18 @@ static void golden(const char *kind) {
         memcpy(again + n_instruction, tokens, (size_t)n * sizeof *again);
         session *s;
         prefill_stats stats;
-        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
+        OK(sessions_create(m, limits, 1, &s, &err));
         const prefill_input in = {.tokens = tokens, .n = n, .n_total = n + repeated, .window = 1};
-        if (sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err) != CKVC_OK) {
-            fail_msg("%s", err.text);
-        }
+        OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
         if (c > 1) {
-            assert_int_equal(
-                sessions_targets(
-                    &(target_job){s, (target_input){.tokens = continuation, .n = c - 1}, out}, 1,
-                    &err),
-                CKVC_OK);
+            OK(sessions_targets(
+                &(target_job){s, (target_input){.tokens = continuation, .n = c - 1}, out}, 1,
+                &err));
             compare_targets(&w[0], out, json_object_get(p, "y_c"), 0);
         }
         const target_input repeat = {
             .tokens = again, .n = repeated, .first_row = n_instruction, .largest = true};
-        assert_int_equal(sessions_targets(&(target_job){s, repeat, out}, 1, &err), CKVC_OK);
+        OK(sessions_targets(&(target_job){s, repeat, out}, 1, &err));
         compare_targets(&w[1], out, json_object_get(p, "y_r"), 4);
         session_destroy(s);
     }
@@ -121,7 +116,6 @@ static void fill_ids(int32_t *ids, int n, int step) {
 
 /* A watcher sees what the statistics and queries times keys say. */
 TEST(watcher) {
-    ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
     session *s;
@@ -132,20 +126,20 @@ TEST(watcher) {
     const prefill_watcher watch = {
         .n_rows = ROWS, .queries = true, .column_sum = true, .see = see, .ctx = w};
     fill_ids(ids, T, 41);
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     const session_limits limits = {
         .max_prompt = T + 9, .max_continuation = 2, .max_window = ROWS, .max_watched = ROWS};
-    assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
+    OK(sessions_create(m, limits, 1, &s, &err));
     prefill_input in = {.tokens = ids, .n = T, .n_total = T + 2, .window = ROWS};
-    assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
+    OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
     memcpy(alpha, stats.alpha, sizeof alpha);
     const double r_sem = stats.r_sem;
     in.watcher = &watch;
-    assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
+    OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
     assert_int_equal(w->n_heads, L * G);
     assert_memory_equal(alpha, stats.alpha, sizeof alpha); /* watching changes nothing */
     assert_true(r_sem == stats.r_sem);
-    assert_int_equal(session_value_norms(s, norms, &err), CKVC_OK);
+    OK(session_value_norms(s, norms, &err));
     assert_memory_equal(norms, w->norms, sizeof norms);
 
     /* all heads' rows are alpha; a row from its queries and keys */
@@ -192,7 +186,6 @@ TEST(same_bytes) {
     int32_t ids[T + C];
     fill_ids(ids, T + C, 53);
     for (int run = 0; run < 3; run++) {
-        ckvc_err err = {0};
         bench b = bench_open(run + 1);
         model *m;
         session *s;
@@ -201,19 +194,19 @@ TEST(same_bytes) {
                                        .max_continuation = C,
                                        .max_window = 32,
                                        .max_targets = C + 70 * run};
-        assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
-        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
+        OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
+        OK(sessions_create(m, limits, 1, &s, &err));
         const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = 32};
-        assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
+        OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
         for (int k = 0; k < 4; k++) {
             const bool largest = (k + run) % 2;
             const target_input targets = {
                 .tokens = ids + T, .n = C, .first_row = largest ? 20 : 0, .largest = largest};
-            assert_int_equal(sessions_targets(&(target_job){s, targets, out}, 1, &err), CKVC_OK);
+            OK(sessions_targets(&(target_job){s, targets, out}, 1, &err));
             if (run == 0 && k < 2) { memcpy(first[largest], out, sizeof out); }
             assert_memory_equal(first[largest], out, sizeof out);
         }
-        assert_int_equal(session_continue(s, ids + T, C, NULL, nll, &err), CKVC_OK);
+        OK(session_continue(s, ids + T, C, NULL, nll, &err));
         if (run == 0) { memcpy(first_nll, nll, sizeof nll); }
         assert_memory_equal(first_nll, nll, sizeof nll);
         session_destroy(s);
@@ -225,7 +218,6 @@ TEST(same_bytes) {
 /* Sets of different lengths for the KV heads of a layer: a sweep's lanes, which join at their
  * layer, have the bits of the plain way. */
 TEST(ragged_sets) {
-    ckvc_err err = {0};
     bench b = bench_open(2);
     model *m;
     session *s;
@@ -249,17 +241,15 @@ TEST(ragged_sets) {
     const session_limits limits = {
         .max_prompt = T, .max_continuation = C, .max_window = 32, .max_lanes = 1 + L};
     const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = 32};
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
-    assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
-    assert_int_equal(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
+    OK(sessions_create(m, limits, 1, &s, &err));
+    OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
     double swept[1 + L][C], plain[C];
-    assert_int_equal(
-        sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, 1 + L, &swept[0][0], NULL}, 1, &err),
-        CKVC_OK);
+    OK(sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, 1 + L, &swept[0][0], NULL}, 1, &err));
     for (int32_t i = 0; i < 1 + L; i++) {
         kept_set sets[L] = {base, base, base, base};
         if (i > 0) { sets[i - 1] = other; }
-        assert_int_equal(session_continue(s, ids + T, C, sets, plain, &err), CKVC_OK);
+        OK(session_continue(s, ids + T, C, sets, plain, &err));
         assert_memory_equal(swept[i], plain, sizeof plain);
         assert_true(i == 0 || memcmp(swept[0], swept[i], sizeof plain) != 0);
     }

@@ -29,11 +29,10 @@ typedef struct rig {
 
 /* together: 0 sessions of their own, 1 of one sessions_create, 2 with prompts' rows joined */
 static void rig_open(rig *r, int threads, size_t limit, int together) {
-    ckvc_err err = {0};
     *r = (rig){.b = bench_open(threads)};
     bench_count_acquired(&r->b);
     if (limit) { r->b.be->ops->weight_limit(r->b.be, limit); }
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", r->b.be, &r->m, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", r->b.be, &r->m, &err));
     const session_limits limits = {.max_prompt = T,
                                    .max_continuation = C,
                                    .max_window = W,
@@ -41,9 +40,9 @@ static void rig_open(rig *r, int threads, size_t limit, int together) {
                                    .max_targets = T,
                                    .joined = together == 2 ? N : 0};
     for (int i = 0; i < N && !together; i++) {
-        assert_int_equal(sessions_create(r->m, limits, 1, &r->s[i], &err), CKVC_OK);
+        OK(sessions_create(r->m, limits, 1, &r->s[i], &err));
     }
-    if (together) { assert_int_equal(sessions_create(r->m, limits, N, r->s, &err), CKVC_OK); }
+    if (together) { OK(sessions_create(r->m, limits, N, r->s, &err)); }
     for (int i = 0; i < N; i++) {
         for (uint32_t t = 0; t < 8; t++) { positions[i][t] = 2 * t; }
         r->kept[i] = (kept_set){1, offsets, positions[i]};
@@ -73,7 +72,6 @@ static void keep(outcome *o, const model_shape *s, int64_t n) {
 
 /* All prompts from tokens to losses: `at_once` of them together. */
 static void run(rig *r, int64_t at_once, outcome *out) {
-    ckvc_err err = {0};
     prefill_job prefills[N];
     rollout_job rollouts[N];
     target_job targets[N];
@@ -91,14 +89,14 @@ static void run(rig *r, int64_t at_once, outcome *out) {
             r->s[i], {.tokens = ids[i], .n = n_tokens[i], .largest = true}, out[i].targets};
     }
     for (int64_t i = 0; i < N; i += at_once) {
-        assert_int_equal(sessions_prefill(prefills + i, at_once, &err), CKVC_OK);
+        OK(sessions_prefill(prefills + i, at_once, &err));
         for (int64_t k = i; k < i + at_once; k++) {
             keep(&out[k], model_get_shape(r->m), n_tokens[k]);
         }
-        assert_int_equal(sessions_rollouts(rollouts + i, at_once, &err), CKVC_OK);
-        assert_int_equal(sessions_targets(targets + i, at_once, &err), CKVC_OK);
+        OK(sessions_rollouts(rollouts + i, at_once, &err));
+        OK(sessions_targets(targets + i, at_once, &err));
         for (int64_t k = i; k < i + at_once; k++) { rollouts[k].nll = out[k].again; }
-        assert_int_equal(sessions_rollouts(rollouts + i, at_once, &err), CKVC_OK);
+        OK(sessions_rollouts(rollouts + i, at_once, &err));
     }
 }
 

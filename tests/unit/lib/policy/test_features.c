@@ -68,10 +68,9 @@ static void compare_features(const double *got, const json_t *want) {
 }
 
 static void golden(bool rotated) {
-    ckvc_err err = {0};
     bench b = bench_open_kind("cpu", 2);
     model *m;
-    assert_int_equal(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err), CKVC_OK);
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *p, *head, *f;
     size_t i, n_compared = 0;
     const char *name, *at;
@@ -81,7 +80,7 @@ static void golden(bool rotated) {
         const session_limits limits = {.max_prompt = n, .max_window = 64, .max_watched = ROWS};
         session *s;
         prefill_stats stats;
-        assert_int_equal(sessions_create(m, limits, 1, &s, &err), CKVC_OK);
+        OK(sessions_create(m, limits, 1, &s, &err));
         json_object_foreach(json_object_get(p, "features"), name, head) {
             static seen w;
             memset(&w, 0, sizeof w);
@@ -91,9 +90,7 @@ static void golden(bool rotated) {
             const prefill_watcher watcher = {.n_rows = ROWS, .see = see, .ctx = &w};
             const prefill_input in = {
                 .tokens = tokens, .n = n, .n_total = n, .window = 64, .watcher = &watcher};
-            if (sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err) != CKVC_OK) {
-                fail_msg("%s", err.text);
-            }
+            OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
             ckvc_features_late((uint32_t)n, w.layer_attention, stats.alpha, D,
                                &w.f[0][CKVC_FEATURES_LATE]);
             json_object_foreach(head, at, f) {

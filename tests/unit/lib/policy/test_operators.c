@@ -56,11 +56,10 @@ TEST(sets_by_hand) {
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         ckvc_table *t;
         prompt_sets *k;
-        ckvc_err err = {0};
         const double budget = 2;
         t = new_start_table(1, 2, 1, 1, &budget, 1, 1, NULL);
         t->op = want[i].op;
-        assert_int_equal(prompt_sets_create(t, 4, &(setting){.window = 1}, &k, &err), CKVC_OK);
+        OK(prompt_sets_create(t, 4, &(setting){.window = 1}, &k, &err));
         build_sets(k, 4, alpha, rho);
         const layer_set *at = prompt_sets_at(k, 0, 0);
         assert_int_equal(at->n_kept, want[i].n);
@@ -128,7 +127,6 @@ TEST(actions_against_definition) {
         for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
             ckvc_table *t;
             prompt_sets *k;
-            ckvc_err err = {0};
             t = new_start_table(L, G, E, 1, budgets, 2, W, NULL);
             t->op = (ckvc_operator)op;
             t->edges_entropy[0] = 3.0;
@@ -139,10 +137,8 @@ TEST(actions_against_definition) {
             for (uint32_t i = 0; i < L * E * 2; i++) {
                 t->tau[i] = (float)ckvc_gate_action((int)ckvc_rng_below(&rng, CKVC_GATE_ACTIONS));
             }
-            assert_int_equal(prompt_sets_create(t, T,
-                                                &(setting){.window = W, .keep_window = keep_window},
-                                                &k, &err),
-                             CKVC_OK);
+            OK(prompt_sets_create(t, T, &(setting){.window = W, .keep_window = keep_window}, &k,
+                                  &err));
             if (layered) { prompt_sets_by_layer(k, by_layer); }
             build_sets(k, T, alpha, rho); /* entropy bin 1 */
             assert_int_equal(k->n_budgets, layered ? 1 : 2);
@@ -217,9 +213,8 @@ TEST(extent_by_layer) {
         ckvc_table *t;
         prompt_sets *k;
         variant_list v = {0};
-        ckvc_err err = {0};
         t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
-        assert_int_equal(prompt_sets_create(t, T, &(setting){.window = W}, &k, &err), CKVC_OK);
+        OK(prompt_sets_create(t, T, &(setting){.window = W}, &k, &err));
         prompt_sets_by_layer(k, by_layer);
         const behaviour_policy how = {.sides = {true, true}, .limit = limits[i], .seed = 1};
         const variant_extent most = variants_extent(t, by_layer, T, &how);
@@ -276,13 +271,12 @@ static ckvc_status read_text(const char *text, uint32_t n_layers, double **out, 
 
 TEST(layer_budgets_file) {
     double *b, distinct[4];
-    ckvc_err err;
-    assert_int_equal(read_text("# by layer\n\n 64 # first\r\n\t128\n64", 3, &b, &err), CKVC_OK);
+    OK(read_text("# by layer\n\n 64 # first\r\n\t128\n64", 3, &b, &err));
     assert_true(b[0] == 64 && b[1] == 128 && b[2] == 64);
     assert_int_equal(layer_budgets_distinct(b, 3, distinct, 4), 2);
     assert_true(distinct[0] == 64 && distinct[1] == 128);
     free(b);
-    assert_int_equal(read_text("0.5\n.25\n1e-1\n", 3, &b, &err), CKVC_OK);
+    OK(read_text("0.5\n.25\n1e-1\n", 3, &b, &err));
     assert_true(b[0] == 0.5 && b[1] == 0.25 && b[2] == 0.1);
     assert_int_equal(layer_budgets_distinct(b, 3, distinct, 2),
                      3); /* there are more than there is room for */
@@ -307,16 +301,16 @@ TEST(layer_budgets_file) {
          ":1: got '1111111111111111111111111111111111111111'"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(read_text(bad[i].text, 3, &b, &err), CKVC_E_DATA);
+        FAILS(read_text(bad[i].text, 3, &b, &err), CKVC_E_DATA);
         assert_null(b);
         if (!strstr(err.text, bad[i].message)) {
             fail_msg("case %zu: '%s' lacks '%s'", i, err.text, bad[i].message);
         }
     }
-    assert_int_equal(layer_budgets_read(temp_folder, 3, &b, &err), CKVC_E_NOINPUT);
+    FAILS(layer_budgets_read(temp_folder, 3, &b, &err), CKVC_E_NOINPUT);
     const char *path = in_temp_folder("b.txt");
     unlink(path);
-    assert_int_equal(layer_budgets_read(path, 3, &b, &err), CKVC_E_NOINPUT);
+    FAILS(layer_budgets_read(path, 3, &b, &err), CKVC_E_NOINPUT);
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

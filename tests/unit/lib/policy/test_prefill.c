@@ -52,9 +52,8 @@ static void see(void *ctx, const prefill_head *h) {
 }
 
 static void open_rig(rig *r, const char *path, uint32_t T) {
-    ckvc_err err = {0};
     *r = (rig){.b = bench_open(2)};
-    assert_int_equal(model_open_path(path, r->b.be, &r->m, &err), CKVC_OK);
+    OK(model_open_path(path, r->b.be, &r->m, &err));
     const model_shape *shape = model_get_shape(r->m);
     r->L = (uint32_t)shape->n_layers;
     r->H = (uint32_t)shape->n_heads;
@@ -82,20 +81,19 @@ static void open_rig(rig *r, const char *path, uint32_t T) {
     r->plain = calloc(lg * r->D, sizeof(float));
     r->inv_freq = calloc(r->D / 2, sizeof(double));
     const session_limits limits = {.max_prompt = T, .max_window = W, .max_watched = ROWS};
-    assert_int_equal(sessions_create(r->m, limits, 1, &r->s, &err), CKVC_OK);
+    OK(sessions_create(r->m, limits, 1, &r->s, &err));
     memcpy(r->inv_freq, session_key_frequencies(r->s), r->D / 2 * sizeof(double));
 }
 
 /* What the library is shown; r_struct and r_sem are of this kind of alpha. */
 static void prefill(rig *r, ckvc_alpha_kind alpha) {
-    ckvc_err err = {0};
     const prefill_watcher watcher = {.n_rows = ROWS, .queries = true, .see = see, .ctx = r};
     prefill_input in = {
         .tokens = r->tokens, .n = r->T, .n_total = r->T, .window = W, .alpha_kind = alpha};
-    assert_int_equal(sessions_prefill(&(prefill_job){r->s, in, &r->stats}, 1, &err), CKVC_OK);
+    OK(sessions_prefill(&(prefill_job){r->s, in, &r->stats}, 1, &err));
     memcpy(r->inv_freq, session_key_frequencies(r->s), r->D / 2 * sizeof(double));
     in.watcher = &watcher;
-    assert_int_equal(sessions_prefill(&(prefill_job){r->s, in, &r->stats}, 1, &err), CKVC_OK);
+    OK(sessions_prefill(&(prefill_job){r->s, in, &r->stats}, 1, &err));
 }
 
 static void close_rig(rig *r) {
@@ -231,7 +229,6 @@ static void compare_sets(const keeper *k, const rig *r, const policy_kept *kept)
 
 /* One table at every budget, by rows and by queries, keys rotated and not. */
 static void compare_table(const rig *r, const kind *of, bool shares) {
-    ckvc_err err = {0};
     ckvc_table *t = make_table(r, of, shares);
     CKVC_AUTO(table_file_free_at) table_file *file = table_file_around(t, false);
     const score_policy list[] = {{.kind = SCORE_TABLE, .table = file}};
@@ -249,14 +246,13 @@ static void compare_table(const rig *r, const kind *of, bool shares) {
     prefill_stats stats;
     session *s;
     session_limits limits = {.max_prompt = r->T, .max_window = W};
-    assert_int_equal(policy_sets_create(&choice, model_get_shape(r->m), &r->prompts, &sets, &err),
-                     CKVC_OK);
+    OK(policy_sets_create(&choice, model_get_shape(r->m), &r->prompts, &sets, &err));
     policy_sets_need(sets, &limits);
-    assert_int_equal(sessions_create(r->m, limits, 1, &s, &err), CKVC_OK);
-    assert_int_equal(policy_sets_prefill(sets, s, &r->item, &stats, &err), CKVC_OK);
+    OK(sessions_create(r->m, limits, 1, &s, &err));
+    OK(policy_sets_prefill(sets, s, &r->item, &stats, &err));
     for (uint32_t b = 0; b < N_ASKED; b++) {
         const policy_kept *kept;
-        if (policy_sets_decide(sets, 0, b, &kept, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(policy_sets_decide(sets, 0, b, &kept, &err));
         for (int way = 0; way < 4; way++) {
             keeper k = keeper_of(r, t, asked[b]);
             if (way == 2) { k.request.model.query_scale = 1 / sqrt((double)r->D); }

@@ -12,7 +12,6 @@
 static tokenizer *make_tokenizer(const char *const *special, bool bos) {
     token_spec *s = ckvc_calloc(1, sizeof *s);
     tokenizer *t;
-    ckvc_err err = {0};
     const char *const letters[] = {"<unk>", "a", "b", "c", "\xE2\x96\x81"};
     s->n_pieces = sizeof letters / sizeof *letters;
     s->pieces = ckvc_calloc(s->n_pieces, sizeof *s->pieces);
@@ -33,9 +32,7 @@ static tokenizer *make_tokenizer(const char *const *special, bool bos) {
         s->prefix_ids[0] = 10;
         s->n_prefix = 1;
     }
-    if (tokenizer_build(s, "a tokenizer of the test", &t, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(tokenizer_build(s, "a tokenizer of the test", &t, &err));
     return t;
 }
 
@@ -85,9 +82,8 @@ TEST(rendered_as_by_jinja) {
         n_seen[f]++;
         tokenizer *tok = make_tokenizer(families[f].tokens, true);
         chat_template t, named;
-        assert_int_equal(chat_template_choose("auto", families[f].family, tok, &t, &err), CKVC_OK);
-        assert_int_equal(
-            chat_template_choose(families[f].name, families[f].family, tok, &named, &err), CKVC_OK);
+        OK(chat_template_choose("auto", families[f].family, tok, &t, &err));
+        OK(chat_template_choose(families[f].name, families[f].family, tok, &named, &err));
         assert_true(named.style == t.style && named.system == t.system);
         assert_memory_equal(style, chat_style_name(t.style),
                             strcspn(style, "/") + (strchr(style, '/') == NULL));
@@ -107,7 +103,7 @@ TEST(rendered_as_by_jinja) {
             assert_int_equal(rc, CKVC_E_DATA);
             assert_true(text == NULL && strstr(err.text, "message ") != NULL);
         } else {
-            assert_int_equal(rc, CKVC_OK);
+            OK(rc);
             if (size != json_string_length(want) ||
                 memcmp(text, json_string_value(want), size) != 0) {
                 fail_msg("%s, case %zu: got\n%s\nwanted\n%s", style, i, text,
@@ -116,7 +112,7 @@ TEST(rendered_as_by_jinja) {
             int32_t *ids;
             size_t n_ids;
             int n_bos = 0;
-            assert_int_equal(tokenizer_encode(tok, text, size, false, &ids, &n_ids, &err), CKVC_OK);
+            OK(tokenizer_encode(tok, text, size, false, &ids, &n_ids, &err));
             for (size_t k = 0; k < n_ids; k++) { n_bos += ids[k] == 10; }
             assert_int_equal(n_bos, families[f].n_bos);
             assert_true(n_bos == 0 || ids[0] == 10);
@@ -130,50 +126,44 @@ TEST(rendered_as_by_jinja) {
 }
 
 TEST(choices) {
-    ckvc_err err = {0};
     chat_template t = {.style = CHAT_LLAMA3, .system = "x"};
     chat_message m = {"user", "hello", 5};
     char *text;
     size_t size;
-    assert_int_equal(chat_template_choose("auto", "llama", NULL, &t, &err), CKVC_OK);
+    OK(chat_template_choose("auto", "llama", NULL, &t, &err));
     assert_true(t.style == CHAT_NONE && t.system == NULL);
-    assert_int_equal(chat_template_choose("auto", "mistral", NULL, &t, &err), CKVC_OK);
+    OK(chat_template_choose("auto", "mistral", NULL, &t, &err));
     assert_int_equal(t.style, CHAT_NONE);
-    assert_int_equal(chat_render(&t, &m, 1, &text, &size, &err), CKVC_E_DATA);
+    FAILS(chat_render(&t, &m, 1, &text, &size, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "--chat-template"));
 
     tokenizer *other = make_tokenizer(other_tokens, true),
               *qwen = make_tokenizer(qwen2_tokens, false),
               *llama = make_tokenizer(llama3_tokens, true);
-    assert_int_equal(chat_template_choose("auto", "llama", other, &t, &err), CKVC_OK);
+    OK(chat_template_choose("auto", "llama", other, &t, &err));
     assert_int_equal(t.style, CHAT_NONE);
     /* a family's template that its tokenizer cannot spell is none until somebody names it */
-    assert_int_equal(chat_template_choose("auto", "mistral", other, &t, &err), CKVC_OK);
+    OK(chat_template_choose("auto", "mistral", other, &t, &err));
     assert_int_equal(t.style, CHAT_NONE);
-    assert_int_equal(chat_template_choose("auto", "internlm2", qwen, &t, &err), CKVC_OK);
+    OK(chat_template_choose("auto", "internlm2", qwen, &t, &err));
     assert_int_equal(t.style, CHAT_NONE);
-    err = (ckvc_err){0};
-    assert_int_equal(chat_template_choose("mistral", "mistral", other, &t, &err), CKVC_E_USAGE);
+    FAILS(chat_template_choose("mistral", "mistral", other, &t, &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "</s>"));
-    assert_int_equal(chat_template_choose("none", "llama", llama, &t, &err), CKVC_OK);
+    OK(chat_template_choose("none", "llama", llama, &t, &err));
     assert_int_equal(t.style, CHAT_NONE);
-    err = (ckvc_err){0};
-    assert_int_equal(chat_template_choose("llama3", "llama", qwen, &t, &err), CKVC_E_USAGE);
+    FAILS(chat_template_choose("llama3", "llama", qwen, &t, &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "<|start_header_id|>"));
-    err = (ckvc_err){0};
-    assert_int_equal(chat_template_choose("internlm2", "internlm2", qwen, &t, &err), CKVC_E_USAGE);
+    FAILS(chat_template_choose("internlm2", "internlm2", qwen, &t, &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "<s>"));
-    err = (ckvc_err){0};
-    assert_int_equal(chat_template_choose("vicuna", "llama", llama, &t, &err), CKVC_E_USAGE);
+    FAILS(chat_template_choose("vicuna", "llama", llama, &t, &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "vicuna"));
     /* ChatML of a family whose system message we do not know: none */
-    assert_int_equal(chat_template_choose("chatml", "mistral", qwen, &t, &err), CKVC_OK);
+    OK(chat_template_choose("chatml", "mistral", qwen, &t, &err));
     assert_true(t.style == CHAT_CHATML && t.system == NULL);
-    assert_int_equal(chat_render(&t, &m, 1, &text, &size, &err), CKVC_OK);
+    OK(chat_render(&t, &m, 1, &text, &size, &err));
     assert_string_equal(text, "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
     free(text);
-    err = (ckvc_err){0};
-    assert_int_equal(chat_render(&t, &m, 0, &text, &size, &err), CKVC_E_DATA);
+    FAILS(chat_render(&t, &m, 0, &text, &size, &err), CKVC_E_DATA);
     assert_null(text);
     tokenizer_free(other);
     tokenizer_free(qwen);
@@ -191,22 +181,19 @@ TEST(one_bos) {
         printf("skipped: no %s\n", dir);
         skip();
     }
-    ckvc_err err = {0};
     tokenizer *tok;
     chat_template t;
-    if (load_tokenizer(dir, &tok, &err) != CKVC_OK ||
-        chat_template_choose("auto", "mistral", tok, &t, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(load_tokenizer(dir, &tok, &err) != CKVC_OK ||
+       chat_template_choose("auto", "mistral", tok, &t, &err));
     assert_int_equal(t.style, CHAT_MISTRAL);
     const chat_message m[] = {
         {"user", "Hello there", 11}, {"assistant", "Hi", 2}, {"user", "Bye", 3}};
     char *text;
     size_t size, n, n_plain, n_bos = 0, n_eos = 0;
     int32_t *ids, *plain;
-    assert_int_equal(chat_render(&t, m, 3, &text, &size, &err), CKVC_OK);
-    assert_int_equal(tokenizer_encode(tok, text, size, false, &ids, &n, &err), CKVC_OK);
-    assert_int_equal(tokenizer_encode(tok, "x", 1, true, &plain, &n_plain, &err), CKVC_OK);
+    OK(chat_render(&t, m, 3, &text, &size, &err));
+    OK(tokenizer_encode(tok, text, size, false, &ids, &n, &err));
+    OK(tokenizer_encode(tok, "x", 1, true, &plain, &n_plain, &err));
     for (size_t i = 0; i < n; i++) {
         n_bos += ids[i] == 1;
         n_eos += ids[i] == 2;
@@ -222,29 +209,26 @@ TEST(one_bos) {
  * so is what could be a marker. */
 TEST(dates) {
     const chat_message m = {"user", "a", 1};
-    ckvc_err err = {0};
     chat_template t;
     char *text;
     size_t size;
     tokenizer *tok = make_tokenizer(llama31_tokens, true),
               *other = make_tokenizer(llama3_tokens, true);
-    assert_int_equal(chat_template_choose("auto", "llama", tok, &t, &err), CKVC_OK);
-    assert_int_equal(chat_render(&t, &m, 1, &text, &size, &err), CKVC_OK);
+    OK(chat_template_choose("auto", "llama", tok, &t, &err));
+    OK(chat_render(&t, &m, 1, &text, &size, &err));
     assert_non_null(strstr(text, "\nToday Date: 26 Jul 2024\n\n<|eot_id|>"));
     free(text);
-    assert_int_equal(chat_template_date(&t, "01 Jan 2025", &err), CKVC_OK);
-    assert_int_equal(chat_render(&t, &m, 1, &text, &size, &err), CKVC_OK);
+    OK(chat_template_date(&t, "01 Jan 2025", &err));
+    OK(chat_render(&t, &m, 1, &text, &size, &err));
     assert_non_null(strstr(text, "\nToday Date: 01 Jan 2025\n\n<|eot_id|>"));
     free(text);
     const char *const bad[] = {"", "a\nb", "<|eot_id|>", "\xC3\xA9",
                                "12345678901234567890123456789012345678901234567890123456789012345"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        err = (ckvc_err){0};
-        assert_int_equal(chat_template_date(&t, bad[i], &err), CKVC_E_USAGE);
+        FAILS(chat_template_date(&t, bad[i], &err), CKVC_E_USAGE);
     }
-    assert_int_equal(chat_template_choose("auto", "llama", other, &t, &err), CKVC_OK);
-    err = (ckvc_err){0};
-    assert_int_equal(chat_template_date(&t, "01 Jan 2025", &err), CKVC_E_USAGE);
+    OK(chat_template_choose("auto", "llama", other, &t, &err));
+    FAILS(chat_template_date(&t, "01 Jan 2025", &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "llama3 writes no date"));
     tokenizer_free(tok);
     tokenizer_free(other);

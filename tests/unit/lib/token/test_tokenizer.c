@@ -29,16 +29,15 @@ static size_t from_hex(const json_t *v, char **out) {
 static void check_golden(const char *dir, const char *name) {
     char path[256];
     snprintf(path, sizeof path, "tests/golden/tokenizer/%s.json", name);
-    ckvc_err err = {0};
     json_t *golden = golden_read(path);
     tokenizer *t;
-    if (load_tokenizer(dir, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(load_tokenizer(dir, &t, &err));
     for (size_t i = 0; i < json_array_size(golden); i++) {
         const json_t *entry = json_array_get(golden, i), *want = json_object_get(entry, "ids");
         char *text, *want_text, *got_text;
         int32_t *ids;
         size_t n = from_hex(json_object_get(entry, "hex"), &text), n_ids, size;
-        assert_int_equal(tokenizer_encode(t, text, n, true, &ids, &n_ids, &err), CKVC_OK);
+        OK(tokenizer_encode(t, text, n, true, &ids, &n_ids, &err));
         if (n_ids != json_array_size(want)) {
             fail_msg("%s: text %zu: %zu ids, want %zu", name, i, n_ids, json_array_size(want));
         }
@@ -51,8 +50,7 @@ static void check_golden(const char *dir, const char *name) {
         for (int skip = 0; skip < 2; skip++) {
             size_t want_size =
                 from_hex(json_object_get(entry, skip ? "plain" : "text"), &want_text);
-            assert_int_equal(tokenizer_decode(t, ids, n_ids, skip, &got_text, &size, &err),
-                             CKVC_OK);
+            OK(tokenizer_decode(t, ids, n_ids, skip, &got_text, &size, &err));
             if (size != want_size || memcmp(got_text, want_text, size) != 0) {
                 fail_msg("%s: text %zu decodes to \"%s\", want \"%s\"", name, i, got_text,
                          want_text);
@@ -98,12 +96,11 @@ TEST(metaspace_mistral) { shared_tokenizer("tokenizers", "mistral-7b-instruct-v0
 static void encodes_to(const char *json, const char *text, bool special, size_t n,
                        const int32_t *want) {
     tokenizer *t;
-    ckvc_err err;
     put_text("tokenizer.json", json);
-    if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(load_tokenizer(temp_folder, &t, &err));
     int32_t *ids;
     size_t n_ids;
-    assert_int_equal(tokenizer_encode(t, text, strlen(text), special, &ids, &n_ids, &err), CKVC_OK);
+    OK(tokenizer_encode(t, text, strlen(text), special, &ids, &n_ids, &err));
     assert_int_equal(n_ids, n);
     for (size_t i = 0; i < n; i++) { assert_int_equal(ids[i], want[i]); }
     free(ids);
@@ -338,7 +335,7 @@ TEST(catastrophic_patterns) {
         put_text("tokenizer.json", patterns[i]);
         tokenizer *t;
         ckvc_err err;
-        assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
+        OK(load_tokenizer(temp_folder, &t, &err));
         int32_t *ids;
         size_t n;
         double start = ckvc_now_s();
@@ -360,12 +357,11 @@ TEST(long_words) {
     for (size_t i = 0; i < N; i++) { text[i] = "aab"[i % 3]; }
     put_text("tokenizer.json", HEAD BYTE_LEVEL MODEL);
     tokenizer *t;
-    ckvc_err err;
     int32_t *ids;
     size_t n;
-    assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
+    OK(load_tokenizer(temp_folder, &t, &err));
     double start = ckvc_now_s();
-    assert_int_equal(tokenizer_encode(t, text, N, true, &ids, &n, &err), CKVC_OK);
+    OK(tokenizer_encode(t, text, N, true, &ids, &n, &err));
     assert_true(ckvc_now_s() - start < 20.0);
     assert_int_equal(n, N / 3 + 1);
     assert_int_equal(ids[0], 3);
@@ -446,7 +442,6 @@ TEST(greedy_files) {
 TEST(marks_out_of_order) {
     enum { N = 100000 };
     char *text = malloc(1 + 4 * N);
-    ckvc_err err;
     tokenizer *t;
     int32_t *ids;
     size_t n;
@@ -458,9 +453,9 @@ TEST(marks_out_of_order) {
              "{\"normalizer\":{\"type\":\"NFC\"}," BYTE_LEVEL
              "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"\u00CC\":1,\"\u0137\":"
              "2,\"\u00A7\":3},\"merges\":[]}}");
-    assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
+    OK(load_tokenizer(temp_folder, &t, &err));
     const double start = ckvc_now_s();
-    assert_int_equal(tokenizer_encode(t, text, 1 + 4 * N, false, &ids, &n, &err), CKVC_OK);
+    OK(tokenizer_encode(t, text, 1 + 4 * N, false, &ids, &n, &err));
     assert_true(ckvc_now_s() - start < 10.0);
     assert_int_equal(n, 1 + 4 * N);
     for (size_t i = 0; i < 2 * N; i++) { /* all of the lower class first */
@@ -475,7 +470,6 @@ TEST(marks_out_of_order) {
 /* As tokenizers 0.23.3 decodes them: hexadecimal digits, or a plus and one. */
 TEST(byte_pieces_and_what_looks_like_them) {
     tokenizer *t;
-    ckvc_err err;
     char *text;
     size_t n;
     put_text("tokenizer.json",
@@ -484,9 +478,8 @@ TEST(byte_pieces_and_what_looks_like_them) {
              "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},"
              "{\"type\":\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,"
              "\"vocab\":{\"a\":0},\"merges\":[]}}");
-    if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
-    assert_int_equal(
-        tokenizer_decode(t, (const int32_t[]){1, 2, 3, 4, 0}, 5, false, &text, &n, &err), CKVC_OK);
+    OK(load_tokenizer(temp_folder, &t, &err));
+    OK(tokenizer_decode(t, (const int32_t[]){1, 2, 3, 4, 0}, 5, false, &text, &n, &err));
     assert_string_equal(text, "\x05<0x\t5><0x-5>Ja");
     free(text);
     tokenizer_free(t);
@@ -494,17 +487,15 @@ TEST(byte_pieces_and_what_looks_like_them) {
 
 TEST(decode_refuses_unknown_ids) {
     tokenizer *t;
-    ckvc_err err;
     put_text("tokenizer.json", HEAD BYTE_LEVEL
              "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":5},\"merges\":[]}}"); /* a gap */
-    assert_int_equal(load_tokenizer(temp_folder, &t, &err), CKVC_OK);
+    OK(load_tokenizer(temp_folder, &t, &err));
     assert_int_equal(tokenizer_vocab_size(t), 6);
     const int32_t bad[] = {-1, 3, 6, INT32_MAX};
     for (size_t i = 0; i < 4; i++) {
         char *text;
         size_t n;
-        err = (ckvc_err){0};
-        assert_int_equal(tokenizer_decode(t, &bad[i], 1, false, &text, &n, &err), CKVC_E_DATA);
+        FAILS(tokenizer_decode(t, &bad[i], 1, false, &text, &n, &err), CKVC_E_DATA);
     }
     tokenizer_free(t);
 }
@@ -532,7 +523,7 @@ TEST(fits_a_vocabulary) {
         CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
         ckvc_err err = {0};
         put_text("tokenizer.json", cases[i].file);
-        if (load_tokenizer(temp_folder, &t, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        OK(load_tokenizer(temp_folder, &t, &err));
         assert_int_equal(tokenizer_fits(t, cases[i].vocab, &err),
                          cases[i].wrong ? CKVC_E_DATA : CKVC_OK);
         if (cases[i].wrong) { assert_non_null(strstr(err.text, cases[i].wrong)); }
@@ -541,25 +532,23 @@ TEST(fits_a_vocabulary) {
 
 TEST(missing_file) {
     tokenizer *t;
-    ckvc_err err;
-    assert_int_equal(load_tokenizer("/nonexistent-folder", &t, &err), CKVC_E_NOINPUT);
+    FAILS(load_tokenizer("/nonexistent-folder", &t, &err), CKVC_E_NOINPUT);
 }
 
 TEST(fingerprint_follows_what_decides_ids) {
     tokenizer *a, *b;
-    ckvc_err err;
     put_text("tokenizer.json", HEAD BYTE_LEVEL MODEL);
-    assert_int_equal(load_tokenizer(temp_folder, &a, &err), CKVC_OK);
+    OK(load_tokenizer(temp_folder, &a, &err));
     put_text("tokenizer.json",
              "{" BYTE_LEVEL "\"model\":{\"merges\":[[\"a\",\"b\"],\"a "
              "ab\"],\"vocab\":{\"aab\":3,\"ab\":2,\"b\":1,\"a\":0},\"type\":\"BPE\"}}");
-    assert_int_equal(load_tokenizer(temp_folder, &b, &err), CKVC_OK);
+    OK(load_tokenizer(temp_folder, &b, &err));
     assert_string_equal(tokenizer_fingerprint(a), tokenizer_fingerprint(b));
     tokenizer_free(b);
     put_text("tokenizer.json", HEAD BYTE_LEVEL "\"model\":{\"type\":\"BPE\",\"ignore_merges\":true,"
                                                "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"aab\":3},"
                                                "\"merges\":[\"a b\",[\"a\",\"ab\"]]}}");
-    assert_int_equal(load_tokenizer(temp_folder, &b, &err), CKVC_OK);
+    OK(load_tokenizer(temp_folder, &b, &err));
     assert_string_not_equal(tokenizer_fingerprint(a), tokenizer_fingerprint(b));
     tokenizer_free(a);
     tokenizer_free(b);

@@ -115,7 +115,7 @@ static int n_reports, n_refused;
 
 static void report_on(const ckvc_buffer *b, const char *what) {
     ckvc_err err = {0};
-    assert_int_equal(ckvc_publish_bytes(scores_path, b->data, b->size, true, &err), CKVC_OK);
+    OK(ckvc_publish_bytes(scores_path, b->data, b->size, true, &err));
     char command[544], *summary = NULL, *json = NULL;
     snprintf(command, sizeof command, "rm -rf %s", out_path);
     assert_true(access(out_path, F_OK) != 0 || system(command) == 0);
@@ -146,7 +146,7 @@ static void report_on(const ckvc_buffer *b, const char *what) {
         size_t size;
         if (d->d_name[0] == '.') { continue; }
         snprintf(path, sizeof path, "%s/%s", out_path, d->d_name);
-        assert_int_equal(ckvc_file_read(path, (size_t)1 << 28, &text, &size, &err), CKVC_OK);
+        OK(ckvc_file_read(path, (size_t)1 << 28, &text, &size, &err));
         check_numbers(d->d_name, text, what);
         free(text);
     }

@@ -147,9 +147,8 @@ TEST(in_several_files) {
     FILE *f = fopen(files[1], "wb");
     put(f, (line){"copy", "copy-00", "seen", "full", 0, 0, 0, 128, 0});
     assert_int_equal(fclose(f), 0);
-    ckvc_err err = {0};
     report_options o = {.answers = files, .n_answers = 2, .out = in_temp_folder("never")};
-    assert_int_equal(report_write(&o, &text, &text, &err), CKVC_E_DATA);
+    FAILS(report_write(&o, &text, &text, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "item \"copy-00\""));
 
     f = fopen(files[1], "wb");
@@ -157,8 +156,7 @@ TEST(in_several_files) {
         put(f, (line){"copy", "copy-00", "seen", "snapkv", 1000 + k, 0, 0, 128, 0});
     }
     assert_int_equal(fclose(f), 0);
-    err = (ckvc_err){0};
-    assert_int_equal(report_write(&o, &text, &text, &err), CKVC_E_DATA);
+    FAILS(report_write(&o, &text, &text, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "1004 policies, tables, budgets"));
 }
 
@@ -187,14 +185,13 @@ TEST(first_table) {
 TEST(as_text) {
     const char *file = written("a.jsonl", false);
     CKVC_AUTO_FREE char *text = NULL;
-    ckvc_err err = {0};
     FILE *f = fopen(file, "ab");
     item(f, "seen", "tail\\u001b[2J", 0, 0, 0, 0, 0, 0, -1);
     assert_int_equal(fclose(f), 0);
     char *lines = NULL;
     size_t size;
-    assert_int_equal(ckvc_file_read(file, 1 << 20, &lines, &size, &err), CKVC_OK);
-    assert_int_equal(report_answers((const uint8_t *)lines, size, &text, &err), CKVC_OK);
+    OK(ckvc_file_read(file, 1 << 20, &lines, &size, &err));
+    OK(report_answers((const uint8_t *)lines, size, &text, &err));
     free(lines);
     static const char *const wanted[] = {
         "question seen, model 001122334455: 2 of 4 tasks in averages, 17 items\n",

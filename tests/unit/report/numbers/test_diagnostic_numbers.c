@@ -160,8 +160,7 @@ TEST(hostile_scores) {
         char *summary = NULL, *text = NULL;
         report_options o = {
             .scores = &scores, .n_scores = 1, .out = in_temp_folder("never"), .layer_bins = 2};
-        ckvc_err err = {0};
-        assert_int_equal(report_write(&o, &summary, &text, &err), CKVC_E_DATA);
+        FAILS(report_write(&o, &summary, &text, &err), CKVC_E_DATA);
         assert_non_null(strstr(err.text, kind == 0 ? "2 x 1 heads and 1 x 2" : "h.jsonl:1001"));
         assert_null(strchr(err.text, '\n'));
         assert_int_not_equal(access(in_temp_folder("never/report.html"), F_OK), 0);

@@ -69,10 +69,9 @@ static json_t *make(const scored *c, const char *also, char **summary) {
     t->table->tau[0] = t->table->tau[1] = (float)t->table->gate_grid[1];
     json_object_set_new(t->meta, "leak_check",
                         json_loads(c->leak ? c->leak : CHECK("0"), JSON_DECODE_ANY, NULL));
-    ckvc_err err = {0};
     snprintf(table, sizeof table, "%s", in_temp_folder("t.ckvt"));
     snprintf(path, sizeof path, "%s", in_temp_folder("s.jsonl"));
-    assert_int_equal(table_file_write(t, table, true, &err), CKVC_OK);
+    OK(table_file_write(t, table, true, &err));
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     for (int i = 0; i < c->n; i++) {
