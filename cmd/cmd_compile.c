@@ -176,7 +176,7 @@ static void print_references(const compile_pass *p) {
 
 static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r) {
     const compile_pass *best = &r->passes[r->last_pass[r->best]];
-    if (r->select) { print_choice(r->select, j->budgets); }
+    if (r->select) { print_choice(r->select, j->options.setting.budgets.v); }
     if (c->probe == PROBE_DEMAND) {
         print_rewards(r);
         print_references(best);
@@ -335,7 +335,7 @@ static compile_load load_of(const run_setup *j, double prefill_s, double single_
                       .single_s = single_s,
                       .n_prompts = j->e.prompts->n,
                       .n_heldout = j->e.prompts->n_heldout,
-                      .n_budgets = j->n_budgets,
+                      .n_budgets = j->options.setting.budgets.n,
                       .n_layers = model_get_shape(j->e.model)->n_layers,
                       .n_kv_heads = model_get_shape(j->e.model)->n_kv_heads};
     for (size_t i = 0; i < l.n_prompts; i++) { l.n_select += j->e.prompts->items[i].select; }

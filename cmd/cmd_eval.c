@@ -248,7 +248,7 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(open_job(c, &j, err));
     opened_inputs of_items = j.e;
     of_items.prompts = &j.items->prompts;
-    inputs_warn_budgets(&c->inputs, &of_items, j.of.budgets, j.of.n ? j.of.n_budgets : 0);
+    if (j.of.n) { inputs_warn_budgets(&c->inputs, &of_items, j.of.budgets); }
     eval_options o = {.model = j.e.model,
                       .be = j.e.be,
                       .tok = j.e.tok,
@@ -265,7 +265,7 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
                       .memory = memory_plan_limit(j.e.be, c->inputs.memory),
                       .quiet = c->inputs.quiet,
                       .part = j.part};
-    o.choice.setting.budgets = (setting_list){j.of.budgets, j.of.n_budgets};
+    o.choice.setting.budgets = j.of.budgets;
     if (c->items) { CKVC_TRY(write_items(c, &j, err)); }
     if (c->dry_run) { return print_forecast(c, &o, err); }
     CKVC_TRY(run_job(c, &j, &o, err));

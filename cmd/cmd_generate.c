@@ -12,7 +12,7 @@
 typedef struct generate_cli {
     inputs_options inputs;
     const char *prompt, *table, *policy;
-    opt_list budget;
+    budget_list budget;
     policy_choice choice; /* mode, score */
     bool chat, compare;
     unsigned max_new, batch;
@@ -32,7 +32,6 @@ typedef struct generate_job {
     opened_inputs e;
     table_file *table;
     score_policy policy;
-    double budgets[256];
     way_total total[2]; /* the full cache, the policy */
 } generate_job;
 
@@ -145,7 +144,8 @@ static ckvc_status print_json(const generate_job *j, const generated *g, ckvc_er
                   way_name(j, g), "table", g->compressed && j->table ? j->table->content_id : NULL,
                   "tokens", tokens, "nll", nll, "end", generate_end_name(g->end), "text",
                   text ? json_stringn(text, size) : json_null());
-    JSON_NUMBERS(o, {"T", g->prompt->n_tokens}, {"budget", g->compressed ? j->budgets[0] : NAN},
+    JSON_NUMBERS(o, {"T", g->prompt->n_tokens},
+                 {"budget", g->compressed ? j->c->budget.items[0] : NAN},
                  {"entries", (double)g->entries}, {"cache_bytes", (double)g->cache_bytes},
                  {"first_token_s", g->first_s}, {"decode_s", g->decode_s},
                  {"tokens_per_s", per_second(g->n ? g->n - 1 : 0, g->decode_s)});
@@ -227,12 +227,10 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     const generate_cli *c = call->options;
     inputs_options o = c->inputs;
     CKVC_AUTO(job_fini) generate_job j = {.c = c};
-    uint32_t n_budgets;
     USAGE_IF(c->prompt && o.manifest, "--prompt and --manifest: give one of them");
     USAGE_IF(c->chat && o.manifest, "--chat is of --prompt: a manifest has \"messages\"");
-    CKVC_TRY(inputs_budgets(&c->budget, j.budgets, &n_budgets, err));
     USAGE_IF(opts_given("top-p") && c->temperature == 0, "--top-p draws: give a --temperature");
-    USAGE_IF(n_budgets != 1, "--budget: one at a time");
+    USAGE_IF(c->budget.n != 1, "--budget: one at a time");
     const bool compressed = c->table || c->policy;
     USAGE_IF(c->compare && !compressed, "--compare needs a --table or --policy to compare with");
     USAGE_IF(opts_said("budget") && !compressed, "--budget is of a --table or --policy: name one");
@@ -262,7 +260,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     g.choice.nearest_budget = true;
     g.choice.texts = j.e.kvzip;
     g.choice.setting = o.setting;
-    g.choice.setting.budgets = (setting_list){j.budgets, 1};
+    g.choice.setting.budgets = (setting_list){c->budget.items, 1};
     CKVC_TRY(check_memory(&o, &g, &j, err));
     ckvc_stop_install(0);
     CKVC_TRY(generate(&g, seen, &j, err));
@@ -291,9 +289,7 @@ static const opt rows[] = {
     OPT_TITLE("what is kept"),
     OPT_INPUT("table", table, "T.ckvt", "keep what this table keeps; without it and --policy: all"),
     OPT_TEXT("policy", policy, "NAME", "keep what this policy of `ckvc score` keeps"),
-    OPT_LIST("budget", budget, "N",
-             "tokens kept per layer, or a share; a table by its nearest block", .letter = 'B',
-             .preset = "0.25"),
+    OPT_BUDGETS(budget, "N", "tokens kept per layer, or a share; a table by its nearest block"),
     OPT_ENUM("mode", choice.mode, "shared|heads|layers|table",
              "a table's sets: of layers, of KV heads or of layers by its shares; as it recommends",
              .preset = "table"),

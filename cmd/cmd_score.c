@@ -16,6 +16,7 @@ typedef struct score_job {
     chosen_policies of;
     score_summary *summary;
     double *layer_budgets; /* [L] or NULL */
+    double mean_budget;    /* of --layer-budgets */
     score_checkpoint checkpoint;
     run_part part; /* --shard */
 } score_job;
@@ -43,16 +44,16 @@ static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *er
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
     if (!c->layer_budgets) { return policies_budgets(&c->of, &j->of, err); }
     CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
-    for (uint32_t l = 0; l < L; l++) { j->of.budgets[0] += j->layer_budgets[l]; }
-    j->of.budgets[0] /= L;
-    j->of.n_budgets = 1;
+    for (uint32_t l = 0; l < L; l++) { j->mean_budget += j->layer_budgets[l]; }
+    j->mean_budget /= L;
+    j->of.budgets = (setting_list){&j->mean_budget, 1};
     return CKVC_OK;
 }
 
 static void print_summary(const score_cli *c, const score_job *j) {
     say("%-18s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts", "tokens kept",
         "mean reward");
-    for (size_t i = 0; i < j->of.n * j->of.n_budgets; i++) {
+    for (size_t i = 0; i < j->of.n * j->of.budgets.n; i++) {
         const score_summary *s = &j->summary[i];
         say("%-18s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
             s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
@@ -85,7 +86,7 @@ static ckvc_status print_forecast(const score_job *j, const calibrate_inputs *in
     CKVC_TRY(score_forecast_make(in, o, &f, err));
     const memory_plan *m = &f.memory;
     json_t *numbers = JSON_NUMBERS(
-        json_object(), {"prompts", j->e.prompts->n}, {"lines", j->of.n * j->of.n_budgets},
+        json_object(), {"prompts", j->e.prompts->n}, {"lines", j->of.n * j->of.budgets.n},
         {"longest", f.n_tokens}, {"prefill_s", f.prefill_s}, {"prompt_s", f.prompt_s},
         {"hours", f.hours}, {"memory_bytes", m->total}, {"prompts_together", m->prompts},
         {"copied_bytes", m->copied}, {"copy_s", f.copy_s}, {"compute_s", f.compute_s},
@@ -114,9 +115,9 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     CKVC_TRY(check_floors(c, &j, err));
     CKVC_TRY(choose_budgets(c, &j, err));
     const uint32_t L = (uint32_t)model_get_shape(j.e.model)->n_layers;
-    inputs_warn_budgets(&c->inputs, &j.e, j.layer_budgets ? j.layer_budgets : j.of.budgets,
-                        j.layer_budgets ? L : j.of.n_budgets);
-    const size_t per_prompt = j.of.n * j.of.n_budgets;
+    const setting_list by_layer = {j.layer_budgets, j.layer_budgets ? L : 0};
+    inputs_warn_budgets(&c->inputs, &j.e, j.layer_budgets ? by_layer : j.of.budgets);
+    const size_t per_prompt = j.of.n * j.of.budgets.n;
     j.summary = ckvc_calloc(per_prompt, sizeof *j.summary);
     const calibrate_inputs inputs = {j.e.model, j.e.be, j.e.manifest, j.e.prompts};
     score_options o = c->score;
@@ -128,8 +129,8 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.quiet = c->inputs.quiet;
     o.finite = true;
     o.memory = c->inputs.memory;
-    o.choice.setting.budgets = (setting_list){j.of.budgets, j.of.n_budgets};
-    o.choice.setting.layer_budgets = (setting_list){j.layer_budgets, j.layer_budgets ? L : 0};
+    o.choice.setting.budgets = j.of.budgets;
+    o.choice.setting.layer_budgets = by_layer;
     if (c->dry_run) { return print_forecast(&j, &inputs, &o, c->inputs.json, err); }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     j.checkpoint = (score_checkpoint){.out = c->out,

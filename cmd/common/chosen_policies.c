@@ -31,9 +31,8 @@ const opt opts_policies[] = {
     OPT_LIST("policy", names, "NAME,...", POLICY_NAMES),
     OPT_FLAG("equal-tokens", equal_tokens,
              "references keep as many as each --table, by prompt and layer"),
-    OPT_LIST("budget", budget, "N,...",
-             "tokens kept per layer, or a share; with --table: the first table's", .letter = 'B',
-             .preset = "0.25"),
+    OPT_BUDGETS(budget, "N,...",
+                "tokens kept per layer, or a share; with --table: the first table's"),
     {0}};
 
 ckvc_status policies_open_kvzip(const policies_options *o, const inputs_options *inputs,
@@ -95,14 +94,13 @@ ckvc_status policies_open(const policies_options *o, const inputs_options *input
 }
 
 ckvc_status policies_budgets(const policies_options *o, chosen_policies *out, ckvc_err *err) {
-    CKVC_TRY(inputs_budgets(&o->budget, out->budgets, &out->n_budgets, err));
+    out->budgets = (setting_list){o->budget.items, o->budget.n};
     if (out->n_tables && !opts_given("budget")) {
         const ckvc_table *t = out->tables[0]->table;
         USAGE_IF(t->n_budgets > PROMPT_SETS_MAX_BUDGETS,
                  "%s: %u budgets, at most %d in one run; name some with --budget",
                  o->tables.items[0], t->n_budgets, PROMPT_SETS_MAX_BUDGETS);
-        out->n_budgets = t->n_budgets;
-        memcpy(out->budgets, t->budgets, out->n_budgets * sizeof *out->budgets);
+        out->budgets = (setting_list){t->budgets, t->n_budgets};
     }
     return CKVC_OK;
 }

@@ -8,7 +8,8 @@
 enum { MAX_TABLES = 64 };
 
 typedef struct policies_options {
-    opt_list tables, names, budget;
+    opt_list tables, names;
+    budget_list budget;
     bool equal_tokens;
 } policies_options;
 extern const opt opts_policies[]; /* rows of policies_options */
@@ -23,8 +24,7 @@ typedef struct chosen_policies {
     size_t n_tables;
     score_policy *list; /* what --policy names, each beside each table that it needs; then tables */
     size_t n;
-    double budgets[256];
-    uint32_t n_budgets;
+    setting_list budgets; /* borrowed: of the options, or of the first table */
 } chosen_policies;
 
 /* Before the prompts are opened: what kvzip repeats them with, where it is among the policies. */

@@ -54,22 +54,20 @@ const opt opts_statistics[] = {
     OPT_SETTING("seed", setting, "N", 0, 9e15, "names every random stream"),
     {0}};
 
-static void warn_kept_window(const inputs_options *o, const double *budgets, size_t n,
-                             uint32_t shortest) {
-    for (size_t b = 0; o->setting.keep_window > 0 && b < n; b++) {
-        const uint32_t tokens = ckvc_budget_tokens(budgets[b], shortest);
+static void warn_kept_window(const inputs_options *o, setting_list budgets, uint32_t shortest) {
+    for (uint32_t b = 0; o->setting.keep_window > 0 && b < budgets.n; b++) {
+        const uint32_t tokens = ckvc_budget_tokens(budgets.v[b], shortest);
         if (o->setting.keep_window >= tokens) {
             ckvc_warn("--keep-window %u takes all of budget %g, %u tokens of a prompt of %u: "
                       "nothing outside the window can be kept there; give a smaller --keep-window "
                       "or a larger --budget",
-                      o->setting.keep_window, budgets[b], tokens, shortest);
+                      o->setting.keep_window, budgets.v[b], tokens, shortest);
             return;
         }
     }
 }
 
-void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const double *budgets,
-                         size_t n) {
+void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, setting_list budgets) {
     const prompt_list *list = e->prompts;
     const long long context = model_shape_context(model_get_shape(e->model));
     uint32_t shortest = UINT32_MAX;
@@ -78,23 +76,23 @@ void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const 
         shortest = T < shortest ? T : shortest;
     }
     if (list->n == 0) { return; }
-    if (shortest > o->setting.window) { warn_kept_window(o, budgets, n, shortest); }
-    for (size_t b = 0; b < n; b++) {
+    if (shortest > o->setting.window) { warn_kept_window(o, budgets, shortest); }
+    for (uint32_t b = 0; b < budgets.n; b++) {
         size_t whole = 0, same = 0; /* prompts that it keeps all of; the first of this value */
         for (size_t i = 0; i < list->n; i++) {
             const uint32_t T = list->items[i].n_tokens;
-            whole += ckvc_budget_tokens(budgets[b], T) >= T;
+            whole += ckvc_budget_tokens(budgets.v[b], T) >= T;
         }
-        while (budgets[same] != budgets[b]) { same++; }
+        while (budgets.v[same] != budgets.v[b]) { same++; }
         if (same < b || whole == 0) { continue; }
-        if (budgets[b] >= (double)context) {
+        if (budgets.v[b] >= (double)context) {
             ckvc_warn("budget %.10g is not below the model's context of %lld tokens: nothing is "
                       "evicted; give a smaller --budget",
-                      budgets[b], context);
+                      budgets.v[b], context);
         } else {
             ckvc_warn("budget %.10g keeps all of %zu of the %zu prompts (%u to %u tokens): nothing "
                       "is evicted there; give a smaller --budget",
-                      budgets[b], whole, list->n, shortest, list->max_tokens);
+                      budgets.v[b], whole, list->n, shortest, list->max_tokens);
         }
     }
 }
@@ -310,26 +308,5 @@ ckvc_status inputs_bins(const char *option, const opt_list *list, uint32_t *n_en
              list->n > 2 ? "; a list that is given again adds to the one before" : "");
     *n_entropy = (uint32_t)v[0];
     *n_ppl = (uint32_t)v[1];
-    return CKVC_OK;
-}
-
-ckvc_status inputs_budgets(const opt_list *list, double *budgets, uint32_t *n, ckvc_err *err) {
-    *n = 0;
-    for (size_t i = 0; i < list->n; i++) {
-        char *end;
-        double v = strtod(list->items[i], &end);
-        USAGE_IF(
-            *end || end == list->items[i] || !(v > 0) || v > 1e9 || (v >= 1 && v != floor(v)),
-            "--budget: got '%s', wanted whole tokens (256) or a share of the prompt below 1 (0.25)",
-            list->items[i]);
-        USAGE_IF(v >= 1 && strchr(list->items[i], '.'),
-                 "--budget: got '%s', which may be tokens or a share: write %.0f for %.0f token%s, "
-                 "0.99 for nearly all of a prompt",
-                 list->items[i], v, v, v == 1 ? "" : "s");
-        for (uint32_t k = 0; k < *n; k++) {
-            USAGE_IF(budgets[k] == v, "--budget: %s is given twice", list->items[i]);
-        }
-        budgets[(*n)++] = v;
-    }
     return CKVC_OK;
 }

@@ -95,15 +95,11 @@ ckvc_status inputs_take_setting(inputs_options *o, const char *path, ckvc_err *e
 ckvc_status inputs_read_table(const inputs_options *o, const opened_inputs *e, const char *path,
                               table_file **out, ckvc_err *err) CKVC_MUST_CHECK;
 void inputs_close(opened_inputs *e);
-/* --budget values: >= 1 whole tokens, < 1 a share of T; distinct. [256] */
-ckvc_status inputs_budgets(const opt_list *list, double *budgets, uint32_t *n,
-                           ckvc_err *err) CKVC_MUST_CHECK;
 /* --variants: distinct rollouts, -1 for all. */
 ckvc_status inputs_variants(const char *text, int64_t *variants, ckvc_err *err) CKVC_MUST_CHECK;
 /* The two numbers of --bins or --cells, `option`. */
 ckvc_status inputs_bins(const char *option, const opt_list *list, uint32_t *n_entropy,
                         uint32_t *n_ppl, ckvc_err *err) CKVC_MUST_CHECK;
-/* Warns of budgets [n] that leave nothing to decide: --keep-window takes all of one (of the
+/* Warns of budgets that leave nothing to decide: --keep-window takes all of one (of the
  * shortest prompt, once), or one keeps all of a prompt. */
-void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, const double *budgets,
-                         size_t n);
+void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, setting_list budgets);

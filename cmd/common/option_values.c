@@ -56,7 +56,12 @@ bool opts_given(const char *name) { return origin_of(name) != FROM_DEFAULT; }
 
 bool opts_said(const char *name) { return origin_of(name) >= FROM_ENVIRONMENT; }
 
-static bool is_list(const opt *o) { return o->type == OPT_IS_LIST || o->type == OPT_IS_INPUTS; }
+/* Lists forget what they hold. */
+static void empty(opt_value *v) {
+    const opt_type type = v->o->type;
+    if (type == OPT_IS_LIST || type == OPT_IS_INPUTS) { ((opt_list *)v->at)->n = 0; }
+    if (type == OPT_IS_BUDGETS) { ((budget_list *)v->at)->n = 0; }
+}
 
 const char *opt_metavar(const opt *o) {
     const bool names = o->type == OPT_IS_SETTING && !o->metavar;
@@ -85,6 +90,14 @@ char *opt_value_text(const opt_value *v) {
         ckvc_buffer b = {0};
         for (size_t i = 0; i < list->n; i++) {
             ckvc_buffer_printf(&b, "%s%s", i ? "," : "", list->items[i]);
+        }
+        return (char *)b.data;
+    }
+    case OPT_IS_BUDGETS: {
+        const budget_list *list = v->at;
+        ckvc_buffer b = {0};
+        for (uint32_t i = 0; i < list->n; i++) {
+            ckvc_buffer_printf(&b, "%s%.15g", i ? "," : "", list->items[i]);
         }
         return (char *)b.data;
     }
@@ -190,10 +203,35 @@ static ckvc_status add_items(opt_list *list, const char *text, const char *where
     return CKVC_OK;
 }
 
+static ckvc_status add_budgets(budget_list *list, const char *text, const char *where,
+                               ckvc_err *err) {
+    opt_list of = {0};
+    CKVC_TRY(add_items(&of, text, where, err));
+    for (size_t i = 0; i < of.n; i++) {
+        const char *item = of.items[i];
+        char *end;
+        const double v = strtod(item, &end);
+        USAGE_IF(*end || end == item || !(v > 0) || v > 1e9 || (v >= 1 && v != floor(v)),
+                 "%s: got '%s', wanted whole tokens (256) or a share of the prompt below 1 (0.25)",
+                 where, item);
+        USAGE_IF(v >= 1 && strchr(item, '.'),
+                 "%s: got '%s', which may be tokens or a share: write %.0f for %.0f token%s, 0.99 "
+                 "for nearly all of a prompt",
+                 where, item, v, v, v == 1 ? "" : "s");
+        for (uint32_t k = 0; k < list->n; k++) {
+            USAGE_IF(list->items[k] == v, "%s: %s is given twice", where, item);
+        }
+        USAGE_IF(list->n == sizeof list->items / sizeof *list->items, "%s: more than %u values",
+                 where, list->n);
+        list->items[list->n++] = v;
+    }
+    return CKVC_OK;
+}
+
 static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, const char *where,
                              ckvc_err *err) {
     /* A list from a stronger source replaces the weaker one's; the same source appends. */
-    if (is_list(v->o) && v->from != from) { ((opt_list *)v->at)->n = 0; }
+    if (v->from != from) { empty(v); }
     v->from = from;
     switch (v->o->type) {
     case OPT_IS_FLAG: return set_flag(v->at, text, where, err);
@@ -216,6 +254,7 @@ static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, co
         break;
     case OPT_IS_LIST:
     case OPT_IS_INPUTS: return add_items(v->at, text, where, err);
+    case OPT_IS_BUDGETS: return add_budgets(v->at, text, where, err);
     default: break;
     }
     *(const char **)v->at = text;
@@ -228,7 +267,7 @@ static void set_preset(opt_value *v) {
     const char *text = o->preset_at ? *o->preset_at : o->preset;
     ckvc_err err = {0};
     if (o->type == OPT_IS_CHOICE && !text) { text = keep(word_at(o->metavar, 0)); }
-    if (is_list(o)) { ((opt_list *)v->at)->n = 0; }
+    empty(v);
     if (o->type == OPT_IS_SETTING) { setting_reset(setting_of_option(o->name), v->at); }
     if (o->preset_of) { *(int64_t *)v->at = o->preset_of(); }
     if (text) { (void)!set_value(v, text, FROM_DEFAULT, o->name, &err); }

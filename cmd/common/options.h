@@ -52,12 +52,19 @@ typedef enum opt_type {
     OPT_IS_OUTPUT,  /* a path that is written: not "", and nothing that is an input or inside one */
     OPT_IS_LIST,    /* --name a,b,c; may be repeated, values are appended */
     OPT_IS_INPUTS,  /* the same, of paths that are read */
+    OPT_IS_BUDGETS, /* the same, of whole tokens and of shares of a prompt; distinct */
 } opt_type;
 
 typedef struct opt_list {
     const char *items[256];
     size_t n;
 } opt_list;
+
+/* From 1 on whole tokens, below 1 a share of the prompt. */
+typedef struct budget_list {
+    double items[256];
+    uint32_t n;
+} budget_list;
 
 typedef struct opt {
     const char *name; /* long name without dashes; OPT_IS_TITLE: the heading; NULL ends a table */
@@ -114,6 +121,9 @@ typedef struct opt {
     OPT_ROW(OUTPUT, const char *, name, member, var, __VA_ARGS__)
 #define OPT_LIST(name, member, var, ...)   OPT_ROW(LIST, opt_list, name, member, var, __VA_ARGS__)
 #define OPT_INPUTS(name, member, var, ...) OPT_ROW(INPUTS, opt_list, name, member, var, __VA_ARGS__)
+#define OPT_BUDGETS(member, var, ...)                                                              \
+    OPT_ROW(BUDGETS, budget_list, "budget", member, var, __VA_ARGS__, .letter = 'B',               \
+            .preset = "0.25")
 
 /* True when the running verb's option was given on the command line, in the environment or in a
  * config file. */

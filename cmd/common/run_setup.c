@@ -54,8 +54,7 @@ const opt opts_bins[] = {
     {0}};
 
 const opt opts_actions[] = {
-    OPT_LIST("budget", budget, "N,...", "tokens kept per layer; below 1: a share of the prompt",
-             .letter = 'B', .preset = "0.25"),
+    OPT_BUDGETS(budget, "N,...", "tokens kept per layer; below 1: a share of the prompt"),
     OPT_LIST("head-grid", head_grid, "LO:HI:STEP",
              "head weights to try, or a list; 1 is one of them", .preset_at = &side_head.grid_text),
     OPT_LIST("gate-grid", gate_grid, "LO:HI:STEP",
@@ -169,8 +168,7 @@ static ckvc_status open_tables(const run_setup_options *c, run_setup *j, ckvc_er
         if (!opts_given(f->option)) { setting_forget(f, &ours); }
     }
     CKVC_TRY(setting_match(&made, c->tables, &ours, "this run", SETTING_TABLE, "give --", err));
-    j->n_budgets = t->n_budgets;
-    memcpy(j->budgets, t->budgets, t->n_budgets * sizeof *j->budgets);
+    j->options.setting.budgets = (setting_list){t->budgets, t->n_budgets};
     j->plan.n_entropy_bins = t->n_entropy_bins;
     j->plan.n_ppl_bins = t->n_ppl_bins;
     j->plan.edges_from = "start table";
@@ -198,18 +196,18 @@ static ckvc_status open_scan(const run_setup_options *c, run_setup *j, const cha
 /* --budget, or without it a block for each of --layer-budgets' values. */
 static ckvc_status open_budgets(const run_setup_options *c, run_setup *j, ckvc_err *err) {
     const uint32_t L = (uint32_t)model_get_shape(j->e.model)->n_layers;
-    CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
-    j->options.setting.budgets = (setting_list){j->budgets, j->n_budgets};
+    j->options.setting.budgets = (setting_list){c->budget.items, c->budget.n};
     if (!c->layer_budgets) { return CKVC_OK; }
     CKVC_TRY(layer_budgets_read(c->layer_budgets, L, &j->layer_budgets, err));
     j->options.setting.layer_budgets = (setting_list){j->layer_budgets, L};
     if (!opts_given("budget") && !c->tables) {
-        j->n_budgets =
-            layer_budgets_distinct(j->layer_budgets, L, j->budgets, PROMPT_SETS_MAX_BUDGETS);
-        USAGE_IF(j->n_budgets > PROMPT_SETS_MAX_BUDGETS,
+        budget_list *of = &j->of_layers;
+        of->n = layer_budgets_distinct(j->layer_budgets, L, of->items, PROMPT_SETS_MAX_BUDGETS);
+        j->options.setting.budgets = (setting_list){of->items, of->n};
+        USAGE_IF(of->n > PROMPT_SETS_MAX_BUDGETS,
                  "%s: %u different budgets, a table has at most %d blocks; name fewer with "
                  "--budget, and each layer is calibrated under the nearest",
-                 c->layer_budgets, j->n_budgets, PROMPT_SETS_MAX_BUDGETS);
+                 c->layer_budgets, of->n, PROMPT_SETS_MAX_BUDGETS);
     }
     return CKVC_OK;
 }
@@ -227,9 +225,9 @@ static ckvc_status open_start_table(const run_setup_options *c, run_setup *j, ck
                                    .n_heads = (uint32_t)s->n_kv_heads,
                                    .n_entropy_bins = j->plan.n_entropy_bins,
                                    .n_ppl_bins = j->plan.n_ppl_bins,
-                                   .n_budgets = j->n_budgets,
+                                   .n_budgets = j->options.setting.budgets.n,
                                    .window = c->inputs.setting.window,
-                                   .budgets = j->budgets,
+                                   .budgets = j->options.setting.budgets.v,
                                    .grids = j->grids};
     CKVC_TRY(start_table_create(&spec, &j->start, err));
     j->start->op = c->inputs.setting.op;
@@ -255,11 +253,10 @@ ckvc_status run_setup_open_start(const run_setup_options *c, run_setup *j, ckvc_
     j->plan.sample = c->sample;
     setting *s = &j->options.setting;
     s->op = run_setup_table(j)->op;
-    s->budgets = (setting_list){j->budgets, j->n_budgets};
     for (int i = 0; i < CKVC_SIDE_COUNT; i++) {
         s->grid[i] = (setting_list){j->grids[i].values, j->grids[i].n};
     }
-    inputs_warn_budgets(&c->inputs, &j->e, j->budgets, j->n_budgets);
+    inputs_warn_budgets(&c->inputs, &j->e, j->options.setting.budgets);
     return CKVC_OK;
 }
 
@@ -285,25 +282,24 @@ ckvc_status run_setup_open_shares(const run_setup_options *c, run_setup *j, ckvc
     j->options.shares = j->tables;
     j->options.sides[CKVC_SIDE_HEAD] = head;
     j->options.sides[CKVC_SIDE_GATE] = !head;
-    j->n_budgets = t->n_budgets;
-    memcpy(j->budgets, t->budgets, t->n_budgets * sizeof *j->budgets);
-    j->options.setting.budgets = (setting_list){j->budgets, j->n_budgets};
+    j->options.setting.budgets = (setting_list){t->budgets, t->n_budgets};
     CKVC_TRY(inputs_variants(c->variants, &j->options.variants, err));
-    inputs_warn_budgets(&c->inputs, &j->e, j->budgets, j->n_budgets);
+    inputs_warn_budgets(&c->inputs, &j->e, j->options.setting.budgets);
     return CKVC_OK;
 }
 
 /* B of every prompt leaves room for what all heads keep. */
 static ckvc_status check_demand_budgets(const run_setup *j, ckvc_err *err) {
+    const setting_list budgets = j->options.setting.budgets;
     const uint32_t recent = j->options.setting.recent;
     for (size_t i = 0; i < j->e.prompts->n; i++) {
         const prompt *p = &j->e.prompts->items[i];
-        for (uint32_t b = 0; b < j->n_budgets; b++) {
-            const uint32_t B = ckvc_budget_tokens(j->budgets[b], p->n_tokens);
+        for (uint32_t b = 0; b < budgets.n; b++) {
+            const uint32_t B = ckvc_budget_tokens(budgets.v[b], p->n_tokens);
             USAGE_IF(B <= recent && B < p->n_tokens,
                      "--budget %.10g is %u of the %u tokens of prompt \"%s\", and every head keeps "
                      "%u (--recent, and the first): give %u or more",
-                     j->budgets[b], B, p->n_tokens, p->entry->id, recent + 1, recent + 1);
+                     budgets.v[b], B, p->n_tokens, p->entry->id, recent + 1, recent + 1);
         }
     }
     return CKVC_OK;
@@ -320,10 +316,9 @@ ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc
              "--no-repeat looks at what the continuation's tokens attend to: give --continuation 2 "
              "or more");
     if (j->options.kind == SHARD_SCORE) { return CKVC_OK; /* of no budget */ }
-    CKVC_TRY(inputs_budgets(&c->budget, j->budgets, &j->n_budgets, err));
-    s->budgets = (setting_list){j->budgets, j->n_budgets};
+    s->budgets = (setting_list){c->budget.items, c->budget.n};
     CKVC_TRY(check_demand_budgets(j, err));
-    inputs_warn_budgets(&c->inputs, &j->e, j->budgets, j->n_budgets);
+    inputs_warn_budgets(&c->inputs, &j->e, j->options.setting.budgets);
     return CKVC_OK;
 }
 
@@ -469,14 +464,15 @@ ckvc_status run_setup_dry_run(const run_setup_options *c, run_setup *j, run_cost
     out->scan_hours = (j->start || c->sample > 0) && !j->scan_run
                           ? (double)all * (d->prefill_s + d->single_s) / 3600
                           : 0;
-    out->pass_hours = (n * (d->prefill_s + d->rollout_s * (1 + j->n_budgets)) +
+    out->pass_hours = (n * (d->prefill_s + d->rollout_s * (1 + j->options.setting.budgets.n)) +
                        logged * d->rollout_s * (double)d->distinct *
                            (1 + c->log.check_rollouts * d->single_s / d->rollout_s)) /
                       3600;
     out->records = (double)d->actions * logged;
-    out->disk_bytes = out->records * 18 +
-                      n * (200.0 + 20.0 * j->n_budgets * model_get_shape(j->e.model)->n_layers) +
-                      shard_files(j, n) * (out->scan_hours > 0 ? 2 : 1);
+    out->disk_bytes =
+        out->records * 18 +
+        n * (200.0 + 20.0 * j->options.setting.budgets.n * model_get_shape(j->e.model)->n_layers) +
+        shard_files(j, n) * (out->scan_hours > 0 ? 2 : 1);
     return CKVC_OK;
 }
 

@@ -15,7 +15,8 @@ typedef struct run_setup_options {
     calibrate_options log; /* without what is opened */
     const char *out, *side, *tables, *scan, *variants, *layer_budgets, *leak_check, *shard;
     edge_kind bin_edges;
-    opt_list budget, bins, head_grid, gate_grid;
+    budget_list budget;
+    opt_list bins, head_grid, gate_grid;
     int64_t limit_time, sample;
     uint32_t min_cell;
     bool resume, dry_run, no_repeat;
@@ -37,13 +38,12 @@ typedef struct run_setup {
     calibrate_options options;
     plan plan;                          /* all but its verb */
     action_grid grids[CKVC_SIDE_COUNT]; /* of a start table of our own */
-    double budgets[256];
-    uint32_t n_budgets;
-    double *layer_budgets; /* [L], --layer-budgets, or NULL */
-    table_file *tables;    /* --tables, or NULL */
-    ckvc_table *start;     /* own table, when there is no --tables */
-    run_dir *scan_run;     /* --scan */
-    run_part part;         /* --shard */
+    double *layer_budgets;              /* [L], --layer-budgets, or NULL */
+    budget_list of_layers;              /* their distinct values */
+    table_file *tables;                 /* --tables, or NULL */
+    ckvc_table *start;                  /* own table, when there is no --tables */
+    run_dir *scan_run;                  /* --scan */
+    run_part part;                      /* --shard */
     run_dir *run;
 } run_setup;
 
