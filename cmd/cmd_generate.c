@@ -187,7 +187,7 @@ static ckvc_status print_way(const generate_job *j, const generated *g, ckvc_err
     return print_text(j, g, err);
 }
 
-static ckvc_status seen(void *ctx, const generated *ways, size_t n, ckvc_err *err) {
+static ckvc_status take_generated(void *ctx, const generated *ways, size_t n, ckvc_err *err) {
     generate_job *j = ctx;
     const bool json = j->c->inputs.json;
     if (!json) { printf("%s\n", ways[0].prompt->entry->id); }
@@ -263,7 +263,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     g.choice.setting.budgets = (setting_list){c->budget.items, 1};
     CKVC_TRY(check_memory(&o, &g, &j, err));
     ckvc_stop_install(0);
-    CKVC_TRY(generate(&g, seen, &j, err));
+    CKVC_TRY(generate(&g, take_generated, &j, err));
     if (!o.quiet) { print_totals(&j); }
     return CKVC_OK;
 }

@@ -96,8 +96,8 @@ static void print_built(const build_cli *c, const build_job *j, size_t n_split) 
     size_t n_whole = 0; /* parts of one text lie side by side */
     for (size_t i = 0; i < d->n_documents; i++) {
         const corpus_document *at = &d->documents[i];
-        n_whole += i == 0 || strcmp(at->whole, at[-1].whole) != 0 ||
-                   strcmp(at->source, at[-1].source) != 0;
+        n_whole += i == 0 || strcmp(at->full_name, at[-1].full_name) != 0 ||
+                       strcmp(at->source, at[-1].source) != 0;
     }
     say("%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents in %zu parts\n",
         c->out, m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
@@ -318,7 +318,7 @@ const verb verb_manifest_check = {
     .reads_args = true,
     .work = check};
 
-static ckvc_status neither(const verb_call *call, ckvc_err *err) {
+static ckvc_status no_verb(const verb_call *call, ckvc_err *err) {
     return call->n ? ckvc_fail(err, CKVC_E_USAGE, "'%s' is neither build nor check", call->items[0])
                    : ckvc_fail(err, CKVC_E_USAGE, "want build or check; see --help");
 }
@@ -329,4 +329,4 @@ const verb verb_manifest = {
     .usage = "ckvc manifest build [SOURCE=]PATH... --out FILE | ckvc manifest check FILE",
     .examples = "  ckvc manifest build --help\n"
                 "  ckvc manifest check --help\n",
-    .work = neither};
+    .work = no_verb};

@@ -52,7 +52,7 @@ static void *allocate(size_t n) { return ckvc_alloc(n, 1); }
 /* Ends the process without exit handlers: OpenBLAS's (0.3.21) joins worker threads of its own, and
  * one that the system refuses memory tries for ever (seen under ulimit -d). All that is ours is
  * written and closed before. Sanitisers look for leaks in an exit handler: they keep theirs. */
-static _Noreturn void leave(int rc) {
+static _Noreturn void end_process(int rc) {
     fflush(stderr);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     exit(rc);
@@ -82,7 +82,7 @@ typedef struct program {
     char **argv;
 } program;
 
-static void *run(void *arg) {
+static void *run_program(void *arg) {
     program *p = arg;
     p->rc = verbs_run(verbs, p->argc, p->argv);
     return NULL;
@@ -97,7 +97,7 @@ static int run_on_own_stack(program *p) {
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_setattr_default_np(&attributes);
-    const int problem = pthread_create(&thread, &attributes, run, p);
+    const int problem = pthread_create(&thread, &attributes, run_program, p);
     if (problem != 0) {
         say("ckvc: no stack of %d MB can be had: %s\n", STACK_BYTES >> 20, strerror(problem));
         return 71;
@@ -148,5 +148,5 @@ int main(int argc, char **argv) {
     ckvc_warn_set(warn_on_stderr);
     json_set_alloc_funcs(allocate, free);
     signal(SIGXFSZ, SIG_IGN); /* `ulimit -f`: the write fails, and says so */
-    leave(close_output(run_on_own_stack(&(program){argc, 0, argv})));
+    end_process(close_output(run_on_own_stack(&(program){argc, 0, argv})));
 }

@@ -111,13 +111,13 @@ void compile_begin(run_dir *run, const compile_options *o) {
 
 /* ---- checkpoints ---- */
 
-static ckvc_status stopped(const loop *c, const char *what, ckvc_err *err) {
+static ckvc_status checkpoint_stop(const loop *c, const char *what, ckvc_err *err) {
     return ckvc_fail(err, CKVC_E_STOPPED, "%s: stopped %s; the same command with --resume goes on",
                      run_path(c->run), what);
 }
 
 static ckvc_status check_stop(const loop *c, ckvc_err *err) {
-    return ckvc_stop_requested() ? stopped(c, "between two steps", err) : CKVC_OK;
+    return ckvc_stop_requested() ? checkpoint_stop(c, "between two steps", err) : CKVC_OK;
 }
 
 static ckvc_status publish_table(loop *c, table_file *t, const char *file, ckvc_err *err) {
@@ -269,7 +269,7 @@ static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_p
     ckvc_err why = {0};
     CKVC_TRY(check_stop(c, err));
     const ckvc_status st = heldout_score(p->inputs, prompts, &o, &lines, &why);
-    if (st == CKVC_E_STOPPED) { return stopped(c, "while scoring held-out prompts", err); }
+    if (st == CKVC_E_STOPPED) { return checkpoint_stop(c, "while scoring held-out prompts", err); }
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
     return run_checkpoint_file(c->run, file, lines.data, lines.size, err);
 }

@@ -45,8 +45,8 @@ static ckvc_status check_folder(const report_options *o, ckvc_err *err) {
     return CKVC_OK;
 }
 
-static ckvc_status put(const ckvc_new_folder *to, const char *name, const ckvc_buffer *b,
-                       ckvc_err *err) {
+static ckvc_status put_file(const ckvc_new_folder *to, const char *name, const ckvc_buffer *b,
+                            ckvc_err *err) {
     CKVC_AUTO_FREE char *path = ckvc_path_join(to->tmp_path, name);
     return ckvc_publish_bytes(path, b->data, b->size, false, err);
 }
@@ -55,8 +55,8 @@ static ckvc_status publish(const report_options *o, const ckvc_buffer *json,
                            const ckvc_buffer *page, ckvc_err *err) {
     CKVC_AUTO(ckvc_new_folder_abort) ckvc_new_folder to = {0};
     CKVC_TRY(ckvc_new_folder_begin(&to, o->out, err));
-    CKVC_TRY(put(&to, "report.json", json, err));
-    CKVC_TRY(put(&to, "report.html", page, err));
+    CKVC_TRY(put_file(&to, "report.json", json, err));
+    CKVC_TRY(put_file(&to, "report.html", page, err));
     CKVC_AUTO_FREE char *was = ckvc_path_join(to.path, scores_name);
     CKVC_AUTO_FREE char *stays = ckvc_path_join(to.tmp_path, scores_name);
     const bool there = ckvc_file_exists(was);

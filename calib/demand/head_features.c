@@ -47,7 +47,7 @@ static query_law law_at(double *laws, int64_t D, int32_t q) {
 }
 
 /* Turns the pairs (i, i + D/2) of x, `stride` apart: x <- [[c, -s], [s, c]] x. */
-static void turn(double *x, int64_t stride, int64_t D, const double *c, const double *s) {
+static void rotate_pairs(double *x, int64_t stride, int64_t D, const double *c, const double *s) {
     for (int64_t i = 0; i < D / 2; i++) {
         double *a = x + i * stride, *b = x + (i + D / 2) * stride, was = *a;
         *a = c[i] * was - s[i] * *b;
@@ -74,7 +74,7 @@ static void query_laws(const prefill_head *h, const double *frequencies, double 
             const query_law law = law_at(laws, D, q);
             const float *from = h->queries + ((int64_t)q * h->n_tokens + t) * D;
             for (int64_t i = 0; i < D; i++) { x[i] = (double)from[i]; }
-            turn(x, 1, D, c, s);
+            rotate_pairs(x, 1, D, c, s);
             for (int64_t i = 0; i < D; i++) {
                 law.mean[i] += x[i];
                 for (int64_t j = 0; j <= i; j++) { law.cov[i * D + j] += x[i] * x[j]; }
@@ -107,9 +107,9 @@ static void turn_ahead(const prefill_head *h, const double *frequencies, double 
     }
     for (int32_t q = 0; q < h->group; q++) {
         const query_law law = law_at(laws, D, q);
-        turn(law.mean, 1, D, c, s);
-        for (int64_t j = 0; j < D; j++) { turn(law.cov + j, D, D, c, s); }
-        for (int64_t i = 0; i < D; i++) { turn(law.cov + i * D, 1, D, c, s); }
+        rotate_pairs(law.mean, 1, D, c, s);
+        for (int64_t j = 0; j < D; j++) { rotate_pairs(law.cov + j, D, D, c, s); }
+        for (int64_t i = 0; i < D; i++) { rotate_pairs(law.cov + i * D, 1, D, c, s); }
     }
 }
 

@@ -53,7 +53,8 @@ void score_sampler_open(score_sampler *s, demand_meter *meter, uint32_t position
         .meter = meter,
         .positions = positions,
         .n_features = score_features(shape),
-        .watcher = {.n_rows = CKVC_FEATURES_1_ROWS, .queries = true, .see = see_head, .ctx = s}};
+        .watcher = {
+            .n_rows = CKVC_FEATURES_1_ROWS, .queries = true, .on_head = see_head, .ctx = s}};
 #define TAKE(member, n) s->member = ckvc_calloc(n, sizeof *s->member);
     ARRAYS(TAKE)
 }

@@ -26,7 +26,7 @@ static int by_cell(const void *a, const void *b) {
 }
 
 /* How many items cells give in all when none gives more than `level`; items are sorted by cell. */
-static size_t given(const ranked *items, size_t n, size_t level) {
+static size_t n_given(const ranked *items, size_t n, size_t level) {
     size_t total = 0;
     for (size_t i = 0, run = 0; i < n; i++) {
         run = i && items[i].cell == items[i - 1].cell ? run + 1 : 1;
@@ -46,7 +46,7 @@ void sample_draw(const sample_item *items, size_t n, size_t want, uint64_t seed,
     size_t level = 0; /* the most that every cell may give without going over `want` */
     for (size_t over = n + 1; over - level > 1;) {
         const size_t mid = level + (over - level) / 2;
-        if (given(sorted, n, mid) <= want) {
+        if (n_given(sorted, n, mid) <= want) {
             level = mid;
         } else {
             over = mid;

@@ -31,7 +31,7 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                                       .max_continuation = C,
                                       .max_window = o->setting.window,
                                       .max_targets = o->max_targets,
-                                      .max_among = o->max_among,
+                                      .max_counted = o->max_counted,
                                       .max_watched = o->max_watched},
                            .beside = o->beside,
                            .held = o->held,
@@ -47,7 +47,7 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
 }
 
 /* What it has beside its session and its plan. */
-static ckvc_status equip(worker *w, const memory_request *need, ckvc_err *err) {
+static ckvc_status allocate_scratch(worker *w, const memory_request *need, ckvc_err *err) {
     const worker_options *o = &w->o;
     const ckvc_table *table = need->table;
     const rollout_extent extent = {.max_lanes = w->plan.lanes,
@@ -85,7 +85,7 @@ static ckvc_status open_all(worker *w, int64_t n, memory_request *need, const me
     for (int64_t i = 0; i < n; i++) {
         w[i] = (worker){.o = *o, .share = EPSILON_FIRST, .plan = *plan, .session = sessions[i]};
     }
-    for (int64_t i = 0; i < n; i++) { CKVC_TRY(equip(&w[i], need, err)); }
+    for (int64_t i = 0; i < n; i++) { CKVC_TRY(allocate_scratch(&w[i], need, err)); }
     return CKVC_OK;
 }
 

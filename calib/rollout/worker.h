@@ -33,7 +33,7 @@ typedef struct worker_options {
     /* For who looks at what later rows attend to (calib/demand): tokens of a target_job, and
      * bytes that it holds beside the worker. */
     uint32_t max_targets;
-    uint32_t max_among;   /* positions of a target_input's `among` */
+    uint32_t max_counted; /* positions of a target_input's `counted` */
     uint32_t max_watched; /* last rows that w->watcher is shown */
     size_t beside;
     size_t held;        /* of the backend's memory, by others, beside all workers */

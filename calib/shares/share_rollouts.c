@@ -68,8 +68,8 @@ ckvc_status share_rollouts_open(share_rollouts *s, const share_rollouts_options 
                                      .mode = CKVC_MODE_COUNT,
                                      .score = CKVC_SCORE_COUNT};
     CKVC_TRY(table_sets_open(&s->table, &sets, shape, in->prompts->max_tokens, err));
-    s->watcher =
-        (prefill_watcher){.n_rows = table_sets_rows(&s->table), .see = see_head, .ctx = &s->table};
+    s->watcher = (prefill_watcher){
+        .n_rows = table_sets_rows(&s->table), .on_head = see_head, .ctx = &s->table};
     const size_t states = (size_t)s->n_budgets * s->L * s->U, T = in->prompts->max_tokens,
                  most = (size_t)s->L * s->U * (s->A - 1) + 1,
                  lanes = most < SWEEP_MAX_LANES ? most : SWEEP_MAX_LANES;

@@ -53,11 +53,12 @@ static long number_of(const char *text) {
     return n > 0 && n < 10 && !text[n] ? strtol(text, NULL, 10) : -1;
 }
 
-static long variable(const char *name) { return name ? number_of(getenv(name)) : -1; }
+static long number_variable(const char *name) { return name ? number_of(getenv(name)) : -1; }
 
-static ckvc_status ask(const launcher *l, run_part *out, ckvc_err *err) {
-    const long first = variable(l->first) > 0 ? variable(l->first) : 0, last = variable(l->last);
-    const long index = variable(l->index) - first, count = variable(l->count);
+static ckvc_status read_launcher(const launcher *l, run_part *out, ckvc_err *err) {
+    const long first = number_variable(l->first) > 0 ? number_variable(l->first) : 0,
+               last = number_variable(l->last);
+    const long index = number_variable(l->index) - first, count = number_variable(l->count);
     USAGE_IF(index < 0 || count < 1, "--shard auto: %s is '%s' and %s is %s%s%s; say --shard I/N",
              l->index, getenv(l->index), l->count, getenv(l->count) ? "'" : "",
              getenv(l->count) ? getenv(l->count) : "not set", getenv(l->count) ? "'" : "");
@@ -84,7 +85,7 @@ static ckvc_status ask_all(run_part *out, ckvc_err *err) {
         run_part part;
         if (!getenv(l->index) || batch_shell(l)) { continue; }
         if (within && strcmp(l->index, "SLURM_PROCID") == 0) { continue; }
-        CKVC_TRY(ask(l, &part, err));
+        CKVC_TRY(read_launcher(l, &part, err));
         within = within || l->within;
         if (by && part.count == 1) { continue; } /* one task in each of an array's */
         USAGE_IF(by && out->count > 1 && differ(part, *out),

@@ -96,7 +96,7 @@ static void print_table(const json_t *list, int indent) {
 
 static bool is_object(const json_t *v) { return json_is_object(v); }
 
-static bool all(const json_t *list, bool (*is)(const json_t *v)) {
+static bool all_are(const json_t *list, bool (*is)(const json_t *v)) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         if (!is(json_array_get(list, i))) { return false; }
     }
@@ -109,7 +109,7 @@ static bool are_rows(const json_t *list) {
         const char *key;
         json_t *value;
         json_object_foreach(json_array_get(list, i), key, value) {
-            if (json_is_object(value) || (json_array_size(value) && all(value, is_object))) {
+            if (json_is_object(value) || (json_array_size(value) && all_are(value, is_object))) {
                 return false;
             }
         }
@@ -130,7 +130,7 @@ void json_text(json_t *object, int indent) {
         if (json_is_object(value)) {
             printf("%*s%s:%s\n", indent, "", key, json_object_size(value) ? "" : " none");
             json_text(value, indent + 2);
-        } else if (json_is_array(value) && json_array_size(value) && all(value, is_object)) {
+        } else if (json_is_array(value) && json_array_size(value) && all_are(value, is_object)) {
             printf("%*s%s:\n", indent, "", key);
             if (are_rows(value)) {
                 print_table(value, indent + 2);
@@ -142,7 +142,7 @@ void json_text(json_t *object, int indent) {
             }
         } else {
             printf("%*s%s:%*s", indent, "", key, width - (int)strlen(key) + 1, "");
-            if (json_is_array(value) && all(value, is_scalar)) {
+            if (json_is_array(value) && all_are(value, is_scalar)) {
                 print_list(value);
             } else {
                 printf("%s\n", cell(value));

@@ -57,7 +57,7 @@ bool opts_given(const char *name) { return origin_of(name) != FROM_DEFAULT; }
 bool opts_said(const char *name) { return origin_of(name) >= FROM_ENVIRONMENT; }
 
 /* Lists forget what they hold. */
-static void empty(opt_value *v) {
+static void empty_list(opt_value *v) {
     const opt_type type = v->o->type;
     if (type == OPT_IS_LIST || type == OPT_IS_INPUTS) { ((opt_list *)v->at)->n = 0; }
     if (type == OPT_IS_BUDGETS) { ((budget_list *)v->at)->n = 0; }
@@ -182,13 +182,13 @@ static ckvc_status set_setting(const opt *o, setting *s, const char *text, const
 }
 
 /* For as long as the running verb's values. */
-static char *keep(char *text) {
+static char *keep_text(char *text) {
     CKVC_GROW(running->kept, running->capacity, running->n_kept + 1);
     return running->kept[running->n_kept++] = text;
 }
 
 static ckvc_status add_items(opt_list *list, const char *text, const char *where, ckvc_err *err) {
-    char *p = keep(ckvc_strdup(text));
+    char *p = keep_text(ckvc_strdup(text));
     for (bool last = false; !last;) {
         const size_t length = strcspn(p, ",");
         last = p[length] == 0;
@@ -231,7 +231,7 @@ static ckvc_status add_budgets(budget_list *list, const char *text, const char *
 static ckvc_status set_value(opt_value *v, const char *text, opt_origin from, const char *where,
                              ckvc_err *err) {
     /* A list from a stronger source replaces the weaker one's; the same source appends. */
-    if (v->from != from) { empty(v); }
+    if (v->from != from) { empty_list(v); }
     v->from = from;
     switch (v->o->type) {
     case OPT_IS_FLAG: return set_flag(v->at, text, where, err);
@@ -266,8 +266,8 @@ static void set_preset(opt_value *v) {
     const opt *o = v->o;
     const char *text = o->preset_at ? *o->preset_at : o->preset;
     ckvc_err err = {0};
-    if (o->type == OPT_IS_CHOICE && !text) { text = keep(word_at(o->metavar, 0)); }
-    empty(v);
+    if (o->type == OPT_IS_CHOICE && !text) { text = keep_text(word_at(o->metavar, 0)); }
+    empty_list(v);
     if (o->type == OPT_IS_SETTING) { setting_reset(setting_of_option(o->name), v->at); }
     if (o->preset_of) { *(int64_t *)v->at = o->preset_of(); }
     if (text) { (void)!set_value(v, text, FROM_DEFAULT, o->name, &err); }
@@ -346,7 +346,7 @@ ckvc_status opt_values_config(opt_values *v, const char *path, opt_known_fn *kno
     CKVC_AUTO_FREE char *found = NULL;
     CKVC_TRY(find_config(path, &found, err));
     CKVC_TRY(ckvc_file_read(found, CONFIG_MAX_BYTES, &text, &n, err));
-    (void)keep(text);
+    (void)keep_text(text);
     int line = 0;
     for (char *p = text, *next; p && *p; p = next) {
         line++;

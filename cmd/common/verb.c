@@ -232,7 +232,7 @@ static int work_each(const verb *v, const verb_call *call) {
     return rc;
 }
 
-static int work(const verb *v, const opt_values *values, const verb_call *call) {
+static int run_verb(const verb *v, const opt_values *values, const verb_call *call) {
     ckvc_err err = {0};
     ckvc_status st = check_outputs(v, values, call, &err);
     if (v->instead && call->n) {
@@ -290,7 +290,7 @@ static int verb_run(const verb *v, bool help, int argc, char **argv) {
         print_config(&values);
         return 0;
     }
-    return work(v, &values, &call);
+    return run_verb(v, &values, &call);
 }
 
 int verbs_run(const verb *const *all, int argc, char **argv) {

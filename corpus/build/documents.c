@@ -108,7 +108,7 @@ static void add_document(corpus *c, const document_text *d, const char *whole) {
     CKVC_GROW(c->documents, c->capacity, c->n_documents + 1);
     c->documents[c->n_documents++] = (corpus_document){.source = ckvc_strdup(d->source),
                                                        .name = ckvc_strdup(d->name),
-                                                       .whole = ckvc_strdup(whole),
+                                                       .full_name = ckvc_strdup(whole),
                                                        .text = ckvc_text_copy(d->text, d->size),
                                                        .size = d->size,
                                                        .ascii = d->ascii};
@@ -284,7 +284,7 @@ ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err
 void corpus_fini(corpus *c) {
     for (size_t i = 0; i < c->n_documents; i++) {
         corpus_document *d = &c->documents[i];
-        CKVC_FREE(d->source, d->name, d->whole, d->text);
+        CKVC_FREE(d->source, d->name, d->full_name, d->text);
     }
     free(c->documents);
     for (int i = 0; i < CORPUS_REASON_COUNT; i++) { free(c->left_out[i].first); }

@@ -13,8 +13,8 @@ typedef struct corpus_document {
     /* Path below the folder that was given, or the file's own name; "#N" behind it for part N of a
      * long one. */
     char *name;
-    char *whole; /* the name without "#N" */
-    char *text;  /* plain, NUL behind size */
+    char *full_name; /* the name without "#N" */
+    char *text;      /* plain, NUL behind size */
     size_t size;
     bool ascii; /* mostly */
 } corpus_document;

@@ -91,7 +91,7 @@ static ckvc_status locate(const builder *b, const char *text, size_t n, bool spe
     return CKVC_OK;
 }
 
-static size_t window(size_t n, int64_t length) {
+static size_t search_window(size_t n, int64_t length) {
     size_t wanted = (size_t)length * BYTES_PER_TOKEN + 64;
     return n < wanted ? n : wanted;
 }
@@ -99,7 +99,7 @@ static size_t window(size_t n, int64_t length) {
 /* Longest beginning that ends at a cut and has at most `most` tokens; 0 when there is none. */
 static ckvc_status longest(const builder *b, const char *text, size_t n, int64_t most, size_t *cut,
                            int64_t *length) {
-    n = ckvc_utf8_floor(text, window(n, most));
+    n = ckvc_utf8_floor(text, search_window(n, most));
     CKVC_TRY(locate(b, text, n, true, most, cut));
     for (*cut = cut_before(text, n, *cut); *cut > 0; *cut = cut_before(text, n, *cut - 1)) {
         CKVC_TRY(measure(b, text, *cut, true, length));
@@ -113,7 +113,7 @@ static ckvc_status shortest(const builder *b, const char *text, size_t n, int64_
                             size_t *cut) {
     size_t at;
     *cut = 0;
-    CKVC_TRY(locate(b, text, ckvc_utf8_floor(text, window(n, least)), false, least, &at));
+    CKVC_TRY(locate(b, text, ckvc_utf8_floor(text, search_window(n, least)), false, least, &at));
     for (at = cut_after(text, n, at);; at = cut_after(text, n, at + 1)) {
         int64_t length;
         CKVC_TRY(measure(b, text, at, false, &length));
@@ -235,7 +235,7 @@ static bool add_entry(builder *b, const char *source, const span *s, piece text,
                       int64_t length) {
     built_manifest *m = b->out;
     const int split = split_of(b->o, s->document);
-    CKVC_AUTO_FREE char *whole = ckvc_format("%s\n%s", s->document->source, s->document->whole);
+    CKVC_AUTO_FREE char *whole = ckvc_format("%s\n%s", s->document->source, s->document->full_name);
     char hex[CKVC_SHA256_HEX], document[CKVC_SHA256_HEX];
     ckvc_sha256_hex(text.text, text.n, hex);
     ckvc_sha256_hex(whole, strlen(whole), document);

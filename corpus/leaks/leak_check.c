@@ -150,8 +150,8 @@ static char *cut_name(const char *text) {
 }
 
 /* A finding in the line in hand, about prompt number p: these words of the manifest's. */
-static void report(guard *g, leak_kind kind, size_t p, const char *field, leak_text words,
-                   double jaccard) {
+static void add_finding(guard *g, leak_kind kind, size_t p, const char *field, leak_text words,
+                        double jaccard) {
     leak_result *r = g->out;
     if (r->n_findings >= g->o->max_findings) { return; }
     CKVC_GROW(r->findings, r->cap_findings, r->n_findings + 1);
@@ -176,7 +176,7 @@ static void find_within(guard *g) {
         g->line = earlier->line;
         g->out->record.near_within++;
         g->out->shares[g->prompts[i].entry] = true;
-        report(g, LEAK_WITHIN, i, NULL, g->prompts[i].text, match.jaccard);
+        add_finding(g, LEAK_WITHIN, i, NULL, g->prompts[i].text, match.jaccard);
         if (g->out->n_findings > before) { g->out->findings[before].id = cut_name(earlier->id); }
     }
 }
@@ -196,7 +196,8 @@ static ckvc_status look_at_text(guard *g, const char *field, const char *text, s
         for (size_t from = 0; leak_next(g->spans, &g->text, g->grams, &from, &s);) {
             g->a->spans++;
             g->leaked = true;
-            report(g, LEAK_SPAN, s.owner, field, (leak_text){s.place, (uint32_t)s.n, s.owner}, 1);
+            add_finding(g, LEAK_SPAN, s.owner, field, (leak_text){s.place, (uint32_t)s.n, s.owner},
+                        1);
         }
     }
     near_match match;
@@ -204,7 +205,7 @@ static ckvc_status look_at_text(guard *g, const char *field, const char *text, s
         prompt *p = &g->prompts[match.text];
         g->a->near++;
         g->leaked = p->touched = true;
-        report(g, LEAK_NEAR, match.text, field, p->text, match.jaccard);
+        add_finding(g, LEAK_NEAR, match.text, field, p->text, match.jaccard);
     }
     return CKVC_OK;
 }
@@ -273,7 +274,7 @@ static ckvc_status look_at_line(guard *g, const char *text, size_t n, const char
         prompt *p = &g->prompts[number];
         g->a->ids++;
         g->leaked = p->touched = true;
-        report(g, LEAK_ID, number, NULL, p->text, 1);
+        add_finding(g, LEAK_ID, number, NULL, p->text, 1);
     }
     CKVC_TRY(look_at_references(g, text, n, err));
     for (size_t i = first_finding; i < g->out->n_findings; i++) {

@@ -162,7 +162,7 @@ void json_scratch_fini(json_scratch *scratch) {
     ckvc_buffer_fini(&scratch->field);
 }
 
-static ckvc_status wrong(const scanner *s, const char *wanted) {
+static ckvc_status fail_at(const scanner *s, const char *wanted) {
     return ckvc_fail(s->err, CKVC_E_DATA, "%s: byte %zu: not valid JSON: %s", s->where,
                      (size_t)(s->at - s->text), wanted);
 }
@@ -187,7 +187,7 @@ static int32_t code_unit(const scanner *s, const char *at) {
 /* \uXXXX, with the low half behind a high one; a lone half becomes U+FFFD. */
 static ckvc_status take_unicode(scanner *s, ckvc_buffer *out) {
     int32_t code = code_unit(s, s->at), low = code_unit(s, s->at + (code < 0 ? 0 : 6));
-    if (code < 0) { return wrong(s, "\\u wants four hexadecimal digits"); }
+    if (code < 0) { return fail_at(s, "\\u wants four hexadecimal digits"); }
     s->at += 6;
     if (code >= 0xD800 && code <= 0xDBFF && low >= 0xDC00 && low <= 0xDFFF) {
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
@@ -210,7 +210,7 @@ static ckvc_status take_string(scanner *s, ckvc_buffer *out) {
         while (s->at < s->end && *s->at != '"' && *s->at != '\\') { s->at++; }
         ckvc_buffer_append(out, plain, (size_t)(s->at - plain));
         if (s->at < s->end && *s->at == '"') { break; }
-        if (s->end - s->at < 2) { return wrong(s, "a string without its end"); }
+        if (s->end - s->at < 2) { return fail_at(s, "a string without its end"); }
         const char c = s->at[1], *found = c ? strchr(escapes, c) : NULL;
         if (c == 'u') {
             CKVC_TRY(take_unicode(s, out));
@@ -218,14 +218,14 @@ static ckvc_status take_string(scanner *s, ckvc_buffer *out) {
             ckvc_buffer_append(out, meant + (found - escapes), 1);
             s->at += 2;
         } else {
-            return wrong(s, "an unknown escape");
+            return fail_at(s, "an unknown escape");
         }
     }
     s->at++;
     return CKVC_OK;
 }
 
-static ckvc_status give(scanner *s, size_t depth, bool is_string, const char *text, size_t n) {
+static ckvc_status give_leaf(scanner *s, size_t depth, bool is_string, const char *text, size_t n) {
     if (!is_string && depth != 1) { return CKVC_OK; }
     return s->fn(s->ctx,
                  &(json_leaf){(const char *)s->scratch->field.data, depth, is_string, text, n},
@@ -239,14 +239,14 @@ static ckvc_status take_members(scanner *s, char open, size_t depth) {
     const char close = open == '{' ? '}' : ']';
     for (bool first = true; !first || peek(s) != close; first = false) {
         if (open == '{') {
-            if (peek(s) != '"') { return wrong(s, "wanted a key"); }
+            if (peek(s) != '"') { return fail_at(s, "wanted a key"); }
             CKVC_TRY(take_string(s, depth == 1 ? &s->scratch->field : &s->scratch->text));
-            if (peek(s) != ':') { return wrong(s, "wanted a colon behind a key"); }
+            if (peek(s) != ':') { return fail_at(s, "wanted a colon behind a key"); }
             s->at++;
         }
         CKVC_TRY(take_value(s, depth));
         if (peek(s) == close) { break; }
-        if (peek(s) != ',') { return wrong(s, "wanted a comma or an end"); }
+        if (peek(s) != ',') { return fail_at(s, "wanted a comma or an end"); }
         s->at++;
     }
     s->at++;
@@ -257,18 +257,19 @@ static ckvc_status take_value(scanner *s, size_t depth) {
     const char c = peek(s), *start = s->at;
     if (c == '"') {
         CKVC_TRY(take_string(s, &s->scratch->text));
-        return give(s, depth, true, (const char *)s->scratch->text.data, s->scratch->text.size);
+        return give_leaf(s, depth, true, (const char *)s->scratch->text.data,
+                         s->scratch->text.size);
     }
     if (c == '{' || c == '[') {
-        if (depth == JSON_STRINGS_MAX_DEPTH) { return wrong(s, "nested too deep"); }
-        CKVC_TRY(give(s, depth, false, s->at++, 1));
+        if (depth == JSON_STRINGS_MAX_DEPTH) { return fail_at(s, "nested too deep"); }
+        CKVC_TRY(give_leaf(s, depth, false, s->at++, 1));
         return take_members(s, c, depth + 1);
     }
     while (s->at < s->end && *s->at && (isalnum((unsigned char)*s->at) || strchr("+-.", *s->at))) {
         s->at++;
     }
-    return s->at > start ? give(s, depth, false, start, (size_t)(s->at - start))
-                         : wrong(s, s->at == s->end ? "cut off" : "wanted a value");
+    return s->at > start ? give_leaf(s, depth, false, start, (size_t)(s->at - start))
+                         : fail_at(s, s->at == s->end ? "cut off" : "wanted a value");
 }
 
 ckvc_status json_strings_scan(const char *line, size_t n, const char *where, json_scratch *scratch,
@@ -285,5 +286,5 @@ ckvc_status json_strings_scan(const char *line, size_t n, const char *where, jso
     ckvc_buffer_text(&scratch->field, "");
     CKVC_TRY(take_value(&s, 0));
     peek(&s);
-    return s.at == s.end ? CKVC_OK : wrong(&s, "something behind the value");
+    return s.at == s.end ? CKVC_OK : fail_at(&s, "something behind the value");
 }

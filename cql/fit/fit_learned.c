@@ -219,8 +219,8 @@ static size_t gather(const fit_demand *d, uint32_t b, size_t at, size_t n, doubl
 }
 
 /* value [n][nB] and interval [n][nB][2] (NULL: not wanted) of one budget's entries. */
-static void put(const shares_sample *s, const fit_options *o, uint32_t b, uint32_t nB,
-                double *value, double *interval, demand_units *out) {
+static void put_entry(const shares_sample *s, const fit_options *o, uint32_t b, uint32_t nB,
+                      double *value, double *interval, demand_units *out) {
     const size_t n = s->L * s->X;
     const uint32_t R = replicates_of(o);
     CKVC_AUTO_FREE double *mean = ckvc_alloc(3 * n, sizeof *mean);
@@ -257,10 +257,10 @@ void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted
         demand_block *block = &out->blocks[b];
         shares_sample s = {.L = L, .X = G, .shares = shares, .keys = keys};
         block->n_prompts = s.n_prompts = gather(d, b, b * L * G, L * G, shares, keys);
-        put(&s, o, b, nB, table->share, t->share_interval, &block->heads);
+        put_entry(&s, o, b, nB, table->share, t->share_interval, &block->heads);
         s.X = 1;
         gather(d, b, head_counts(h) + b * L, L, shares, keys);
-        put(&s, o, b, nB, table->layer_share, NULL, &block->layers);
+        put_entry(&s, o, b, nB, table->layer_share, NULL, &block->layers);
         table->c_min[b] = (ckvc_c_min){fmax(h->setting.floor, o->c_min), h->setting.recent};
         const bool paper = o->score == CKVC_SCORE_PAPER; /* a learned one: fit_learned.h */
         table->score[b] = ckvc_default_score(paper ? CKVC_SCORE_PAPER : CKVC_SCORE_WINDOW, 0);

@@ -81,8 +81,8 @@ static ckvc_status side_begin(fit_pool *pool, ckvc_side which, const shard_heade
 
 /* Which of the kinds that prompt i has records of (`has`) it enters: not when it is held out (but
  * for POOL_SCORE, which it judges), of another split, or seen in an earlier source. */
-static ckvc_status admit(fit_pool *pool, const shard *s, size_t i, const incoming *from,
-                         unsigned has, unsigned *use, ckvc_err *err) {
+static ckvc_status admit_prompt(fit_pool *pool, const shard *s, size_t i, const incoming *from,
+                                unsigned has, unsigned *use, ckvc_err *err) {
     const struct shard_prompt *p = &s->prompts[i];
     struct fit_seen *seen = seen_find(pool, p);
     const bool heldout = strcmp(p->split, "heldout") == 0;
@@ -144,8 +144,8 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
 }
 
 /* The first shard of a kind says what it was made with, the others must agree. */
-static ckvc_status belongs(shard_header *first, char **where, const shard *s, const incoming *from,
-                           ckvc_err *err) {
+static ckvc_status check_made_alike(shard_header *first, char **where, const shard *s,
+                                    const incoming *from, ckvc_err *err) {
     if (*where) { return fit_match(first, *where, &s->h, from->where, -1, err); }
     shard_header_copy(first, &s->h);
     *where = ckvc_strdup(from->where);
@@ -176,10 +176,10 @@ static ckvc_status add_all(fit_pool *pool, const shard *s, const incoming *from,
     char **const where[] = {[POOL_DEMAND] = &pool->demand.where,
                             [POOL_SCORE] = &pool->learned.where,
                             [POOL_SHARES] = &pool->rewards.where};
-    CKVC_TRY(belongs(first[kind], where[kind], s, from, err));
+    CKVC_TRY(check_made_alike(first[kind], where[kind], s, from, err));
     for (size_t p = 0; p < s->n_prompts; ++p) {
         unsigned use;
-        CKVC_TRY(admit(pool, s, p, from, 1u << kind, &use, err));
+        CKVC_TRY(admit_prompt(pool, s, p, from, 1u << kind, &use, err));
         if (use) { CKVC_TRY(add_numbers(pool, s, p, kind, from->where, err)); }
     }
     return CKVC_OK;
@@ -188,7 +188,7 @@ static ckvc_status add_all(fit_pool *pool, const shard *s, const incoming *from,
 static ckvc_status add_records(fit_pool *pool, const shard *s, const incoming *from,
                                ckvc_err *err) {
     const shard_header *h = &s->h;
-    CKVC_TRY(belongs(&pool->first, &pool->where, s, from, err));
+    CKVC_TRY(check_made_alike(&pool->first, &pool->where, s, from, err));
     CKVC_AUTO(prompt_records_fini) prompt_records x = {0};
     CKVC_TRY(prompt_records_open(&x, s, from->where, err));
     CKVC_AUTO_FREE unsigned *has = ckvc_calloc(s->n_prompts, sizeof *has);
@@ -203,7 +203,7 @@ static ckvc_status add_records(fit_pool *pool, const shard *s, const incoming *f
     }
     for (size_t p = 0; p < s->n_prompts; ++p) {
         unsigned use;
-        CKVC_TRY(admit(pool, s, p, from, has[p], &use, err));
+        CKVC_TRY(admit_prompt(pool, s, p, from, has[p], &use, err));
         for (size_t i = x.first[p]; i < x.first[p + 1]; ++i) {
             if (use >> s->records[x.order[i]].side & 1) {
                 CKVC_TRY(add_record(pool, &x, x.order[i], from->where, err));
@@ -278,7 +278,7 @@ static ckvc_status choose_passes(source *s, int wanted, ckvc_err *err) {
 }
 
 /* The first shard that is of no side, and its header; NULL: there is none. */
-static const char *sideless(const fit_pool *pool, const shard_header **first) {
+static const char *first_without_side(const fit_pool *pool, const shard_header **first) {
     const fit_demand *d = &pool->demand;
     const fit_learned *l = &pool->learned;
     *first = d->where ? &d->first : l->where ? &l->first : &pool->rewards.first;
@@ -289,7 +289,7 @@ static ckvc_status add_scan(fit_pool *pool, const shard *s, const char *where, c
     const bool sides = pool->where != NULL;
     if (!head_signature_there(s)) { return CKVC_OK; }
     const shard_header *first;
-    const char *first_where = sideless(pool, &first);
+    const char *first_where = first_without_side(pool, &first);
     CKVC_TRY(fit_match(sides ? &pool->first : first, sides ? pool->where : first_where, &s->h,
                        where, -1, err));
     for (size_t p = 0; p < s->n_prompts; ++p) {
@@ -345,7 +345,7 @@ static ckvc_status read_run(fit_pool *pool, const source *s, uint32_t number, ck
         done |= kinds;
     }
     const shard_header *first;
-    const bool any = pool->where || sideless(pool, &first);
+    const bool any = pool->where || first_without_side(pool, &first);
     for (size_t k = 0; any && s->scan && k < s->scan->n_shards; ++k) {
         CKVC_AUTO(shard_free_at) shard *rows = NULL;
         snprintf(where, sizeof where, "%s/scan, shard %zu", s->path, k);
@@ -392,7 +392,7 @@ static ckvc_status read_sources(fit_pool *pool, source *sources, size_t n, ckvc_
 static ckvc_status shape_by_demand(fit_pool *pool, ckvc_err *err) {
     const table_file *in = pool->options->incoming;
     const shard_header *first;
-    const char *where = sideless(pool, &first);
+    const char *where = first_without_side(pool, &first);
     CKVC_FAIL_IF(
         !pool->demand.where && !in, err, CKVC_E_DATA,
         "%s: %s: fit it together with a run of --side demand, or give --tables with shares", where,

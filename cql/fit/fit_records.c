@@ -57,7 +57,7 @@ static const char *kind_of(const json_t *meta, const char *object) {
 
 /* The incoming table's evidence of `side` is there and in the units of this fit (solver, alpha,
  * reward). */
-static bool carries(const table_file *in, ckvc_side side, const fit_options *o) {
+static bool has_side_evidence(const table_file *in, ckvc_side side, const fit_options *o) {
     if (!in || !in->has_evidence) { return false; }
     const json_t *fitted = json_object_get(
         json_object_get(json_object_get(in->meta, "diagnostics"), ckvc_side_name(side)), "fitted");
@@ -96,7 +96,7 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
                                                 : from->side[i].start,
                            .where = own ? pool->sides[i].where : pool->where};
         CKVC_TRY(fit_side(&f, &r->sides[i], err));
-        r->sides[i].carried = !r->sides[i].fitted && carries(o->incoming, which, o);
+        r->sides[i].carried = !r->sides[i].fitted && has_side_evidence(o->incoming, which, o);
         if (r->sides[i].carried) { carry_evidence(t, o->incoming, which); }
     }
     return CKVC_OK;
@@ -246,7 +246,7 @@ static setting setting_of(const fit_pool *pool) {
 }
 
 /* meta[object][key] = the incoming table's. */
-static void take(json_t *meta, const json_t *from, const char *object, const char *key) {
+static void take_member(json_t *meta, const json_t *from, const char *object, const char *key) {
     json_t *value = json_object_get(json_object_get(from, object), key);
     if (value) { json_object_set_new(json_object_get(meta, object), key, json_deep_copy(value)); }
 }
@@ -275,7 +275,7 @@ static json_t *names_of(const json_t *ours, const json_t *theirs) {
 }
 
 /* meta[key] = those of both. */
-static void unite(json_t *meta, const json_t *from, const char *key) {
+static void join_member(json_t *meta, const json_t *from, const char *key) {
     json_object_set_new(meta, key,
                         names_of(json_object_get(meta, key), json_object_get(from, key)));
 }
@@ -284,10 +284,10 @@ static void unite(json_t *meta, const json_t *from, const char *key) {
 static void carry_part(json_t *meta, const json_t *from, const char *name) {
     char scale[32];
     snprintf(scale, sizeof scale, "scale_%s", name);
-    take(meta, from, "diagnostics", name);
-    take(meta, from, "counts", name);
-    take(meta, from, "unsupported", name);
-    take(meta, from, "reward", scale);
+    take_member(meta, from, "diagnostics", name);
+    take_member(meta, from, "counts", name);
+    take_member(meta, from, "unsupported", name);
+    take_member(meta, from, "reward", scale);
 }
 
 /* Rewrites what META says of all that was carried over: each part's own, the greater certificate of
@@ -311,8 +311,8 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
         }
     }
     if (!sides && !r->demand.carried) { return; }
-    unite(meta, from, "plans");
-    unite(meta, from, "passes");
+    join_member(meta, from, "plans");
+    join_member(meta, from, "passes");
     const json_t *stable = json_object_get(from, "until_stable");
     if (json_is_array(stable)) {
         json_t *both = json_deep_copy(stable);

@@ -79,7 +79,9 @@ static const uint32_t *row_of(const sample *s, size_t p, uint32_t unit, const do
 }
 
 /* Was a row's state tried? All its actions are there then, and else the neutral one alone. */
-static bool tried(const uint32_t *entries, uint32_t neutral) { return entries[neutral == 0] > 0; }
+static bool was_tried(const uint32_t *entries, uint32_t neutral) {
+    return entries[neutral == 0] > 0;
+}
 
 /* n, mean reward in units of scale and mean cost [A] of a unit; r: a replicate, or CQL_SAMPLE.
  * Returns the prompts that tried it. */
@@ -92,7 +94,7 @@ static size_t means_of(const sample *s, uint32_t r, uint32_t unit, uint64_t *n, 
         const uint32_t weight = r == CQL_SAMPLE ? 1 : s->weights[r * s->w->n_prompts + p];
         const double *losses;
         const uint32_t *entries = row_of(s, p, unit, &losses);
-        if (!weight || !entries || !tried(entries, s->neutral)) { continue; }
+        if (!weight || !entries || !was_tried(entries, s->neutral)) { continue; }
         const double all =
             (double)sets_of(&s->w->first) *
             ckvc_budget_tokens(s->w->first.budgets[s->budget], s->w->prompts[p].n_tokens);
@@ -183,7 +185,7 @@ static size_t net_rewards(const cql_resampled *view, uint32_t r, size_t state, u
     for (size_t p = 0, k = 0; p < s->w->n_prompts; p++) {
         const double *losses;
         const uint32_t *entries = row_of(s, p, (uint32_t)state, &losses);
-        if (entries && tried(entries, s->neutral)) { keys[k++] = s->w->prompts[p].key; }
+        if (entries && was_tried(entries, s->neutral)) { keys[k++] = s->w->prompts[p].key; }
     }
     return cql_clusters(keys, prompts, NULL);
 }
@@ -343,7 +345,7 @@ static double scale_of(const fit_rewards *w, uint32_t neutral, uint64_t *n_recor
             const uint32_t T = w->prompts[p].n_tokens;
             if (ckvc_budget_tokens(w->first.budgets[b], T) >= T) { continue; }
             const double *losses = w->prompts[p].losses + row;
-            if (!tried(w->prompts[p].entries + row, neutral)) { continue; }
+            if (!was_tried(w->prompts[p].entries + row, neutral)) { continue; }
             const double reward = losses[neutral] - losses[i % A];
             sum += reward;
             squares += reward * reward;

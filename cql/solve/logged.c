@@ -111,9 +111,9 @@ void cql_logged_finish(cql_logged *l) {
     }
     memmove(l->first + 1, l->first, l->n_states * sizeof *l->first);
     l->first[0] = 0;
-    l->whole = l->n_blocks > 0;
-    for (size_t i = 0; l->whole && i < l->n_blocks * l->n_actions; ++i) {
-        l->whole = l->n[i] == l->n[i / l->n_actions * l->n_actions];
+    l->balanced = l->n_blocks > 0;
+    for (size_t i = 0; l->balanced && i < l->n_blocks * l->n_actions; ++i) {
+        l->balanced = l->n[i] == l->n[i / l->n_actions * l->n_actions];
     }
     free(l->latest);
     l->latest = NULL;

@@ -31,7 +31,7 @@ typedef struct cql_logged {
     double *part;      /* [n_blocks][A] their loss part; NULL when the two are the same */
     size_t *first;     /* [S+1] where a state's blocks begin in `order` */
     uint32_t *order;   /* [n_blocks] block numbers by state, within it by prompt */
-    bool whole;        /* every block has the same number of records of every action */
+    bool balanced;     /* every block has the same number of records of every action */
     /* while filling */
     size_t cap_prompts, cap_blocks, memory_max;
     bool with_part;

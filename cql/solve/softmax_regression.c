@@ -149,7 +149,7 @@ static int descend(problem *q, double *theta, double value, int *blind) {
     return 0;
 }
 
-static problem begin(const softmax_prompt *prompts, size_t n, uint32_t D) {
+static problem problem_of(const softmax_prompt *prompts, size_t n, uint32_t D) {
     problem q = {.prompts = prompts, .n = n, .D = D};
     size_t most = 0;
     for (size_t k = 0; k < n; k++) {
@@ -172,7 +172,7 @@ softmax_fit softmax_regression(const softmax_prompt *prompts, size_t n, uint32_t
                                double *theta) {
     softmax_fit fit = {0};
     int blind = 0;
-    problem q = begin(prompts, n, D);
+    problem q = problem_of(prompts, n, D);
     q.ridge = ridge;
     memset(theta, 0, D * sizeof *theta);
     if (q.y > 0.0) {
@@ -192,7 +192,7 @@ softmax_fit softmax_regression(const softmax_prompt *prompts, size_t n, uint32_t
 }
 
 double softmax_loss(const softmax_prompt *prompts, size_t n, uint32_t D, const double *theta) {
-    problem q = begin(prompts, n, D);
+    problem q = problem_of(prompts, n, D);
     for (uint32_t d = 0; d < D; d++) { q.scale[d] = 1.0; }
     const double loss = q.y > 0.0 ? objective(&q, theta, 0) : 0.0;
     free(q.mean);

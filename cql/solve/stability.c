@@ -73,7 +73,7 @@ static void shuffled(const cql_logged *l, uint64_t seed, uint32_t repeat, uint32
     }
 }
 
-static void only(uint8_t *weight, size_t n_prompts, const uint32_t *order, size_t n) {
+static void keep_only(uint8_t *weight, size_t n_prompts, const uint32_t *order, size_t n) {
     memset(weight, 0, n_prompts);
     for (size_t i = 0; i < n; ++i) { weight[order[i]] = 1; }
 }
@@ -115,14 +115,14 @@ ckvc_status stability_curve_point(const stability_fit *s, size_t n, uint32_t rep
         rho[r] = NAN;
         shuffled(s->l, seed, r, order);
         if (each > 0) {
-            only(weight, N, order, each);
+            keep_only(weight, N, order, each);
             CKVC_TRY(table_of(s, weight, x, halves ? &ignored : &sum, err));
-            only(weight, N, order + each, each);
+            keep_only(weight, N, order + each, each);
             CKVC_TRY(table_of(s, weight, y, &ignored, err));
             rho[r] = agreement(S, s->n_budgets, x, y);
         }
         if (halves) {
-            only(weight, N, order, n);
+            keep_only(weight, N, order, n);
             CKVC_TRY(table_of(s, weight, z, &sum, err));
         }
         to_full[r] = agreement(S, s->n_budgets, halves ? z : x, full);
@@ -148,7 +148,7 @@ ckvc_status stability_left_out(const stability_fit *s, size_t n, uint32_t repeat
     memset(gain, 0, N * sizeof *gain);
     for (uint32_t r = 0; r < repeats; ++r) {
         shuffled(l, seed, r, order);
-        only(weight, N, order, n);
+        keep_only(weight, N, order, n);
         memset(sum, 0, 2 * N * sizeof *sum);
         for (size_t i = 0; i < l->n_states; ++i) {
             int a = cql_logged_choice(l, i, weight, &s->fit);

@@ -185,7 +185,7 @@ void variance_bounds(const cql_logged *l, double delta, variance_bound *of) {
 /* ---- count noise ---- */
 
 /* A count of this mean: Poisson by its normal limit (Box and Muller). */
-static uint64_t about(ckvc_rng *rng, double mean) {
+static uint64_t draw_count(ckvc_rng *rng, double mean) {
     double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
     return (uint64_t)llround(mean + sqrt(mean) * sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v));
 }
@@ -209,7 +209,9 @@ double variance_count_noise(const cql_fit *fit, const uint64_t *n, const double 
         if (total / k < MANY) {
             for (uint64_t i = 0; i < total; ++i) { drawn[logged[ckvc_rng_below(&rng, k)]]++; }
         } else {
-            for (uint32_t i = 0; i < k; ++i) { drawn[logged[i]] = about(&rng, (double)total / k); }
+            for (uint32_t i = 0; i < k; ++i) {
+                drawn[logged[i]] = draw_count(&rng, (double)total / k);
+            }
         }
         int a = cql_choice(&fit->actions, drawn, mean, fit->cql_alpha);
         if (a < 0) { return NAN; }
@@ -221,7 +223,7 @@ double variance_count_noise(const cql_fit *fit, const uint64_t *n, const double 
 #define FLAT 1e-9 /* the tie width of a choice */
 
 /* The best by plain values; actions that were never logged are out of the running. */
-static int best(const decided_from *from, size_t state, const double *values, double *row) {
+static int best_action(const decided_from *from, size_t state, const double *values, double *row) {
     const size_t A = from->actions.n;
     for (size_t a = 0; a < A; ++a) {
         row[a] = from->n[state * A + a] > 0 ? values[state * A + a] : -INFINITY;
@@ -289,9 +291,9 @@ decided decided_of(const decided_from *from) {
         d.chosen[s] = -1;
         if (total == 0) { continue; }
         d.records[d.n_supported++] = total;
-        const int by_q = d.chosen[s] = best(from, s, from->q, row);
+        const int by_q = d.chosen[s] = best_action(from, s, from->q, row);
         if (by_q < 0) { continue; }
-        d.n_alpha += best(from, s, from->mean, row) != by_q;
+        d.n_alpha += best_action(from, s, from->mean, row) != by_q;
         if (!from->part) { continue; }
         const int by_loss = solved(from, s, from->part, row),
                   by_both = from->exact ? by_q : solved(from, s, from->mean, row);

@@ -34,7 +34,7 @@ const char *transfer_heads_name(transfer_heads_kind kind) {
 /* ---- what may be mapped ---- */
 
 /* Refused, or with force said and done. */
-static ckvc_status doubtful(const mapping *m, const char *text, ckvc_err *err) {
+static ckvc_status refuse_or_warn(const mapping *m, const char *text, ckvc_err *err) {
     if (m->o->force) {
         ckvc_warn("%s: %s", m->where, text);
         return CKVC_OK;
@@ -55,7 +55,7 @@ static ckvc_status check_scan(mapping *m, ckvc_err *err) {
     return setting_match(&made, NULL, &h->setting, "the target's scan", SETTING_ATTENTION, NULL,
                          &why) == CKVC_OK
                ? CKVC_OK
-               : doubtful(m, why.text, err);
+               : refuse_or_warn(m, why.text, err);
 }
 
 static ckvc_status check_source(mapping *m, ckvc_err *err) {
@@ -66,7 +66,8 @@ static ckvc_status check_source(mapping *m, ckvc_err *err) {
             o->heads != TRANSFER_INDEX, err, CKVC_E_MISMATCH,
             "%s: is of query heads; statistics of heads are of KV heads: only --heads index",
             m->where);
-        return doubtful(m, "is of query heads, this program's models are read by KV heads", err);
+        return refuse_or_warn(m, "is of query heads, this program's models are read by KV heads",
+                              err);
     }
     CKVC_FAIL_IF(o->heads != TRANSFER_INDEX && !o->scan, err, CKVC_E_USAGE,
                  "--heads %s needs --scan RUN: the statistics of the target's heads",
@@ -76,10 +77,11 @@ static ckvc_status check_source(mapping *m, ckvc_err *err) {
                  "its runs' scans or demand passes; --heads index or rank",
                  m->where);
     if (o->heads == TRANSFER_RANK && !own) {
-        return doubtful(m,
-                        "has no statistics of its own heads (hSIG): whether its weights rise with "
-                        "the spread of value norms is not known",
-                        err);
+        return refuse_or_warn(
+            m,
+            "has no statistics of its own heads (hSIG): whether its weights rise with "
+            "the spread of value norms is not known",
+            err);
     }
     return CKVC_OK;
 }

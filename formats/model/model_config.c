@@ -81,7 +81,7 @@ static const char *value_text(const json_t *v, short_text out) {
 #define TEXT(v) value_text(v, (short_text){0})
 
 /* True when the key has a value to look at; one that is required and is not there is refused. */
-static bool given(reading *r, const json_t *v, const char *key, bool required) {
+static bool is_given(reading *r, const json_t *v, const char *key, bool required) {
     if (r->status != CKVC_OK) { return false; }
     if (!v && required) { refuse(r, "%s is missing", key); }
     return v != NULL;
@@ -93,7 +93,9 @@ static int32_t read_int(reading *r, const json_t *object, const char *key, int64
                         int64_t otherwise) {
     const json_t *v = member(object, key);
     const int64_t x = json_integer_value(v);
-    if (!given(r, v, key, otherwise < min)) { return (int32_t)(otherwise < min ? min : otherwise); }
+    if (!is_given(r, v, key, otherwise < min)) {
+        return (int32_t)(otherwise < min ? min : otherwise);
+    }
     if (json_is_integer(v) && x >= min && x <= max) { return (int32_t)x; }
     refuse(r, "%s=%s is not an integer in %lld ... %lld", key, TEXT(v), (long long)min,
            (long long)max);
@@ -104,7 +106,7 @@ static int32_t read_int(reading *r, const json_t *object, const char *key, int64
 static double read_number(reading *r, const json_t *object, const char *key, double above,
                           double max, double otherwise) {
     const json_t *v = member(object, key);
-    if (!given(r, v, key, otherwise <= above)) { return otherwise; }
+    if (!is_given(r, v, key, otherwise <= above)) { return otherwise; }
     const double x = json_number_value(v);
     if (!json_is_number(v) || !isfinite(x) || x <= above || x > max) {
         refuse(r, "%s=%s is not a number above %g and at most %g", key, TEXT(v), above, max);
@@ -114,14 +116,14 @@ static double read_number(reading *r, const json_t *object, const char *key, dou
 
 static bool read_bool(reading *r, const json_t *object, const char *key, bool otherwise) {
     const json_t *v = member(object, key);
-    if (!given(r, v, key, false)) { return otherwise; }
+    if (!is_given(r, v, key, false)) { return otherwise; }
     if (!json_is_boolean(v)) { refuse(r, "%s=%s is not true or false", key, TEXT(v)); }
     return json_is_true(v);
 }
 
 static const family *read_family(reading *r, const json_t *config) {
     const json_t *type = member(config, "model_type");
-    if (!given(r, type, "model_type", true)) { return NULL; }
+    if (!is_given(r, type, "model_type", true)) { return NULL; }
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         if (is_text(type, families[i].model_type)) { return &families[i]; }
     }

@@ -52,7 +52,7 @@ static const char *base_name(const char *path) {
 /* ---- one file ---- */
 
 /* The value, or -1 when it is no integer that the format allows. */
-static long long natural(const json_t *v) {
+static long long whole_number(const json_t *v) {
     const long long n = json_integer_value(v);
     return json_is_integer(v) && n >= 0 && n <= INTEGER_MAX ? n : -1;
 }
@@ -89,7 +89,7 @@ static ckvc_status read_entry(reading *r, const char *name, json_t *entry, tenso
     size_t bits = dtypes[kind].bits;
     bool fits = true;
     for (size_t i = 0; i < rank; i++) {
-        out->dims[i] = natural(json_array_get(shape, i));
+        out->dims[i] = whole_number(json_array_get(shape, i));
         MUST(r, out->dims[i] >= 0, "tensor \"%s\": shape[%zu] is not an integer in 0 ... 2^48",
              name, i);
         fits = fits && ckvc_mul_size(bits, (size_t)out->dims[i], &bits);
@@ -100,8 +100,8 @@ static ckvc_status read_entry(reading *r, const char *name, json_t *entry, tenso
     MUST(r, bits % 8 == 0, "tensor \"%s\": %s %s is not a whole number of bytes", name, dtype,
          dims);
     out->bytes = bits / 8;
-    const long long begin = natural(json_array_get(offsets, 0)),
-                    end = natural(json_array_get(offsets, 1));
+    const long long begin = whole_number(json_array_get(offsets, 0)),
+                    end = whole_number(json_array_get(offsets, 1));
     MUST(r, begin >= 0 && end >= 0, "tensor \"%s\": data_offsets are not integers in 0 ... 2^48",
          name);
     MUST(r, begin <= end && (size_t)end <= r->c.size,

@@ -72,11 +72,11 @@ const size_t setting_n_fields = sizeof setting_fields / sizeof *setting_fields;
 _Static_assert(sizeof(ckvc_alpha_kind) == sizeof(uint32_t), "names are read as uint32_t");
 _Static_assert(sizeof setting_fields / sizeof *setting_fields <= 32, "a bit each in `unknown`");
 
-static const char *at(const setting_field *f, const setting *s) {
+static const char *value_at(const setting_field *f, const setting *s) {
     return (const char *)s + f->offset;
 }
 static const setting_list *list_of(const setting_field *f, const setting *s) {
-    return (const setting_list *)(const void *)at(f, s);
+    return (const setting_list *)(const void *)value_at(f, s);
 }
 static uint32_t bit_of(const setting_field *f) { return (uint32_t)1 << (f - setting_fields); }
 #define EACH_FIELD(f)                                                                              \
@@ -110,10 +110,10 @@ const setting_field *setting_of_key(setting_place place, const char *name) {
 
 double setting_number(const setting_field *f, const setting *s) {
     switch (f->type) {
-    case SETTING_REAL: return *(const double *)(const void *)at(f, s);
-    case SETTING_U64: return (double)*(const uint64_t *)(const void *)at(f, s);
-    case SETTING_TEXT: return (double)strlen(at(f, s));
-    default: return *(const uint32_t *)(const void *)at(f, s);
+    case SETTING_REAL: return *(const double *)(const void *)value_at(f, s);
+    case SETTING_U64: return (double)*(const uint64_t *)(const void *)value_at(f, s);
+    case SETTING_TEXT: return (double)strlen(value_at(f, s));
+    default: return *(const uint32_t *)(const void *)value_at(f, s);
     }
 }
 
@@ -160,7 +160,7 @@ bool setting_set_text(const setting_field *f, setting *s, const char *text) {
 
 const char *setting_name(const setting_field *f, const setting *s, char *room, size_t size) {
     if (f->type == SETTING_TEXT) {
-        snprintf(room, size, "%s", at(f, s));
+        snprintf(room, size, "%s", value_at(f, s));
     } else if (f->type == SETTING_NAME) {
         size_t n;
         const char *name = name_at(f->names, (uint32_t)setting_number(f, s), &n);
@@ -288,11 +288,12 @@ ckvc_status setting_check_values(const setting *s, setting_place place, const ch
 json_t *setting_json(const setting_field *f, const setting *s) {
     char room[64];
     switch (f->type) {
-    case SETTING_TEXT: return json_string(at(f, s));
+    case SETTING_TEXT: return json_string(value_at(f, s));
     case SETTING_NAME: return json_string(setting_name(f, s, room, sizeof room));
     case SETTING_REAL: return ckvc_json_real(setting_number(f, s));
     case SETTING_LIST: return ckvc_json_reals(list_of(f, s)->v, list_of(f, s)->n);
-    case SETTING_U64: return json_integer((json_int_t) * (const uint64_t *)(const void *)at(f, s));
+    case SETTING_U64:
+        return json_integer((json_int_t) * (const uint64_t *)(const void *)value_at(f, s));
     default: return json_integer((json_int_t)setting_number(f, s));
     }
 }
@@ -347,7 +348,7 @@ static int compare_numbers(double a, double b) { return (a > b) - (a < b); }
 static int compare_field(const setting_field *f, const setting *a, const setting *b, uint32_t *i) {
     *i = 0;
     if ((a->unknown | b->unknown) & bit_of(f)) { return 0; }
-    if (f->type == SETTING_TEXT) { return strcmp(at(f, a), at(f, b)); }
+    if (f->type == SETTING_TEXT) { return strcmp(value_at(f, a), value_at(f, b)); }
     if (f->type != SETTING_LIST) {
         return compare_numbers(setting_number(f, a), setting_number(f, b));
     }

@@ -145,7 +145,7 @@ static void gather(char *to, const char *rows, size_t row_size, const shard_colu
 }
 
 /* Are all texts of a gathered column empty? */
-static bool none(const char *bytes, size_t n) {
+static bool is_empty(const char *bytes, size_t n) {
     size_t i = 0;
     while (i < n && !bytes[i]) { i++; }
     return i == n;
@@ -165,7 +165,7 @@ static ckvc_status write_group(hid_t file, const shard *s, const shard_group *g,
     for (size_t i = 0; i < g->n_columns; i++) {
         const shard_column *c = &g->columns[i];
         gather(column, shard_array(s, g->rows_offset), g->row_size, c, rows);
-        if (c->need == SHARD_OF_NEW && none(column, rows * (SHARD_STRING - 1))) { continue; }
+        if (c->need == SHARD_OF_NEW && is_empty(column, rows * (SHARD_STRING - 1))) { continue; }
         values v = c->type == SHARD_TEXT ? (values){text, text, 1, {0}, column}
                                          : numbers(c->type, 1, column);
         v.dims[0] = rows;

@@ -182,7 +182,7 @@ static size_t get_all(int fd, uint8_t *data, size_t n, double deadline) {
 typedef struct message {
     uint8_t kind, *body;
     size_t size;
-    bool whole;
+    bool complete;
 } message;
 
 static void message_fini(message *m) { free(m->body); }
@@ -202,7 +202,7 @@ static ckvc_status receive(int fd, const char *path, double deadline, message *m
         m->size += get_all(fd, m->body + m->size, room - m->size, deadline);
         if (m->size < room) { return CKVC_OK; }
     }
-    m->whole = true;
+    m->complete = true;
     return CKVC_OK;
 }
 
@@ -248,7 +248,7 @@ ckvc_status shard_h5_read_bytes(const shard_bytes *file, unsigned cpu_s, unsigne
     CKVC_AUTO(message_fini) message m = {.kind = 1};
     const double deadline = ckvc_now_s() + wall_s;
     const ckvc_status st = receive(ends[0], path, deadline, &m, err);
-    const bool late = !m.whole && ckvc_now_s() >= deadline;
+    const bool late = !m.complete && ckvc_now_s() >= deadline;
     close(ends[0]);
     if (late || st != CKVC_OK) { kill(pid, SIGKILL); }
     int how = 0;
@@ -257,9 +257,9 @@ ckvc_status shard_h5_read_bytes(const shard_bytes *file, unsigned cpu_s, unsigne
     CKVC_FAIL_IF(late, err, CKVC_E_DATA,
                  "%s: HDF5 did not finish reading it within %u s; the file is damaged or crafted",
                  path, wall_s);
-    CKVC_FAIL_IF(!m.whole && WIFEXITED(how) && WEXITSTATUS(how) == ckvc_exit_code(CKVC_E_MEMORY),
+    CKVC_FAIL_IF(!m.complete && WIFEXITED(how) && WEXITSTATUS(how) == ckvc_exit_code(CKVC_E_MEMORY),
                  err, CKVC_E_MEMORY, "%s: reading it needs more memory than is to be had", path);
-    if (!m.whole) {
+    if (!m.complete) {
         const bool signalled = WIFSIGNALED(how);
         return ckvc_fail(
             err, CKVC_E_DATA,

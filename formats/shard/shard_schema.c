@@ -288,7 +288,7 @@ static json_t *edges(const double *v, uint32_t bins) {
 }
 
 /* Mean over prompts of entries / B: [L][G][nB]. */
-static json_t *shares(const shard *s) {
+static json_t *mean_shares(const shard *s) {
     const shard_header *h = &s->h;
     const uint32_t L = h->n_layers, G = h->n_kv_heads, nB = h->n_budgets;
     json_t *layers = json_array();
@@ -340,7 +340,7 @@ json_t *shard_describe(const shard *s) {
                   "baselines", (json_int_t)s->n_baselines, "records", (json_int_t)s->n_records,
                   "head_records", (json_int_t)records[CKVC_SIDE_HEAD], "gate_records",
                   (json_int_t)records[CKVC_SIDE_GATE]));
-    if (s->demand) { json_object_set_new(out, "shares", shares(s)); }
+    if (s->demand) { json_object_set_new(out, "shares", mean_shares(s)); }
     return out;
 }
 

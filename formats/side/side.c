@@ -40,11 +40,12 @@ struct side side_of_table(const ckvc_table *t, ckvc_side which) {
         *(float *const *)(const void *)(at + kind->table_entries));
 }
 
-static uint32_t apart(uint32_t a, uint32_t b) { return a > b ? a - b : b - a; }
+static uint32_t distance(uint32_t a, uint32_t b) { return a > b ? a - b : b - a; }
 
 uint32_t side_steps(const struct side *s, uint32_t x, uint32_t y) {
-    return s->kind->axis == SIDE_OF_HEADS ? apart(x, y)
-                                          : apart(x / s->P, y / s->P) + apart(x % s->P, y % s->P);
+    return s->kind->axis == SIDE_OF_HEADS
+               ? distance(x, y)
+               : distance(x / s->P, y / s->P) + distance(x % s->P, y % s->P);
 }
 
 int side_neutral_of(ckvc_side which, const double *grid, uint32_t n) {

@@ -81,7 +81,7 @@ static ckvc_status add_section(const table_file *t, ckvt_section i, const ckvt_s
     return CKVC_OK;
 }
 
-static bool present(table_file *t, ckvt_section i) {
+static bool has_section(table_file *t, ckvt_section i) {
     json_t **json = ckvt_json(t, i);
     return i == CKVT_SHAPE || (json ? *json != NULL : ckvt_values(t, i) != NULL);
 }
@@ -150,11 +150,11 @@ static ckvc_status assemble(table_file *t, const char *path, ckvc_buffer *file, 
     size_t n_sections = 0, n_written = 0;
     const bool fits = ckvt_specs(t->table, specs); /* else it was never made */
     for (int i = 0; fits && i < CKVT_SECTION_COUNT; i++) {
-        n_sections += present(t, (ckvt_section)i);
+        n_sections += has_section(t, (ckvt_section)i);
     }
     const uint64_t body_offset = CKVT_HEADER_BYTES + n_sections * CKVT_ENTRY_BYTES;
     for (int i = 0; fits && i < CKVT_SECTION_COUNT; i++) {
-        if (!present(t, (ckvt_section)i)) { continue; }
+        if (!has_section(t, (ckvt_section)i)) { continue; }
         uint8_t *entry = directory + n_written++ * CKVT_ENTRY_BYTES;
         CKVC_TRY(add_section(t, (ckvt_section)i, &specs[i], body_offset, &body, entry, err));
     }

@@ -95,7 +95,7 @@ static ckvc_status next_field(message *m, const char *wires, field *f, bool *mor
     return CKVC_OK;
 }
 
-static message inner(const message *m, const char *name, const field *f) {
+static message message_in(const message *m, const char *name, const field *f) {
     return (message){
         m->r, name, {f->bytes, f->size, 0, false}, m->at + (uint64_t)(f->bytes - m->c.data)};
 }
@@ -170,12 +170,13 @@ static ckvc_status read_model(token_reader *r, const ckvc_map *file, settings *s
         CKVC_TRY(next_field(&m, "222-2", &f, &more));
         if (!more) { break; }
         if (f.number == 1) {
-            CKVC_TRY(read_piece(inner(&m, "a piece", &f), s));
+            CKVC_TRY(read_piece(message_in(&m, "a piece", &f), s));
         } else if (f.number == 2) {
-            CKVC_TRY(
-                read_settings(inner(&m, "the trainer's settings", &f), trainer_kinds, s->trainer));
+            CKVC_TRY(read_settings(message_in(&m, "the trainer's settings", &f), trainer_kinds,
+                                   s->trainer));
         } else {
-            CKVC_TRY(read_settings(inner(&m, "the normalizer's settings", &f), normalizer_kinds,
+            CKVC_TRY(read_settings(message_in(&m, "the normalizer's settings", &f),
+                                   normalizer_kinds,
                                    f.number == 3 ? s->normalizer : s->denormalizer));
         }
     }

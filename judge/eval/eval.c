@@ -279,7 +279,7 @@ static ckvc_status enter_items(evaluator *v, const size_t *items, int64_t n, way
 /* ---- a batch ---- */
 
 /* A token of each of n ways that go on; *n_live: how many went. */
-static ckvc_status step(evaluator *v, way *ways, size_t n, size_t *n_live, ckvc_err *err) {
+static ckvc_status decode_step(evaluator *v, way *ways, size_t n, size_t *n_live, ckvc_err *err) {
     size_t live = 0;
     for (size_t i = 0; i < n; i++) {
         way *x = &ways[i];
@@ -338,7 +338,7 @@ static ckvc_status run_batch(evaluator *v, size_t n, size_t many, ckvc_buffer *l
     }
     for (size_t live = 1; live > 0;) {
         CKVC_TRY(check_stop(v, n, err));
-        CKVC_TRY(step(v, v->ways, many * v->n_ways, &live, err));
+        CKVC_TRY(decode_step(v, v->ways, many * v->n_ways, &live, err));
     }
     for (size_t i = 0; i < many; i++) {
         for (size_t w = 0; w < v->n_ways; w++) {
@@ -386,7 +386,7 @@ ckvc_status eval_forecast_make(const eval_options *o, eval_forecast *out, ckvc_e
     CKVC_TRY(enter_items(&v, &longest, 1, v.ways, err));
     const double decided = ckvc_now_s();
     do {
-        CKVC_TRY(step(&v, v.ways, v.n_ways, &live, err));
+        CKVC_TRY(decode_step(&v, v.ways, v.n_ways, &live, err));
         steps += live > 0;
     } while (live > 0 && steps < FORECAST_STEPS);
     /* the one item has paid for copies that those of a group share */

@@ -188,7 +188,7 @@ static ckvc_status check_stop(ckvc_err *err) {
 }
 
 /* A token of each of n items that go on; *n_live: how many went. */
-static ckvc_status step(generator *r, one *items, size_t n, size_t *n_live, ckvc_err *err) {
+static ckvc_status decode_step(generator *r, one *items, size_t n, size_t *n_live, ckvc_err *err) {
     size_t live = 0;
     for (size_t i = 0; i < n; i++) {
         if (items[i].over) { continue; }
@@ -230,7 +230,7 @@ static ckvc_status run_way(generator *r, one *items, bool compressed, size_t fir
     policy_workers_close(&w); /* from here on there is what is kept, and no more */
     for (size_t live = n; live > 0;) {
         CKVC_TRY(check_stop(err));
-        CKVC_TRY(step(r, items, n, &live, err));
+        CKVC_TRY(decode_step(r, items, n, &live, err));
     }
     for (size_t i = 0; i < n; i++) { /* the other way has the memory to itself */
         sequence_free(items[i].sequence);

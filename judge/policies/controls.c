@@ -8,7 +8,7 @@
 #include "lib/base/names.h"
 
 /* The grid's value nearest to x. */
-static double snap(const double *grid, uint32_t n, double x) {
+static double nearest_of_grid(const double *grid, uint32_t n, double x) {
     return grid[ckvc_grid_nearest(grid, n, x)];
 }
 
@@ -25,7 +25,7 @@ static void flatten_gate(ckvc_table *t) {
                 assert(a >= 0);
                 sum += t->gate_grid[a];
             }
-            const float mean = (float)snap(t->gate_grid, t->n_gate_actions, sum / cells);
+            const float mean = (float)nearest_of_grid(t->gate_grid, t->n_gate_actions, sum / cells);
             for (uint32_t c = 0; c < cells; c++) { of_layer[(size_t)c * t->n_budgets] = mean; }
         }
     }
@@ -43,13 +43,15 @@ ckvc_table *score_control_table(score_kind control, const ckvc_table *from) {
     case SCORE_MEAN_POOL: t->op = CKVC_OPERATOR_MEAN_POOL; break;
     case SCORE_MEAN_GATE: flatten_gate(t); break;
     case SCORE_HEAD_ONLY:
-        fill_floats(t->tau, ckvc_tau_index(t, t->n_layers, 0, 0, 0),
-                    snap(t->gate_grid, t->n_gate_actions, ckvc_gate_action(CKVC_GATE_START)));
+        fill_floats(
+            t->tau, ckvc_tau_index(t, t->n_layers, 0, 0, 0),
+            nearest_of_grid(t->gate_grid, t->n_gate_actions, ckvc_gate_action(CKVC_GATE_START)));
         break;
     default:
         assert(control == SCORE_GATE_ONLY);
-        fill_floats(t->weight, ckvc_weight_index(t, t->n_layers, 0, 0),
-                    snap(t->head_grid, t->n_head_actions, ckvc_head_action(CKVC_HEAD_NEUTRAL)));
+        fill_floats(
+            t->weight, ckvc_weight_index(t, t->n_layers, 0, 0),
+            nearest_of_grid(t->head_grid, t->n_head_actions, ckvc_head_action(CKVC_HEAD_NEUTRAL)));
     }
     return t;
 }

@@ -17,7 +17,7 @@ void head_score_force(uint32_t first, uint32_t last, uint32_t T, double *s) {
 }
 
 static bool same_score(const head_score *a, const head_score *b) {
-    return a->see == b->see && a->finish == b->finish && a->window == b->window &&
+    return a->on_head == b->on_head && a->finish == b->finish && a->window == b->window &&
            a->pool == b->pool && a->first == b->first && a->last == b->last;
 }
 
@@ -29,7 +29,7 @@ size_t head_scores_add(head_scores *h, head_score kind) {
     CKVC_GROW(h->values, h->cap_values, h->n + 1);
     h->kinds[h->n] = kind;
     h->values[h->n] = NULL;
-    if (kind.see && h->wanted.n_rows < (kind.window ? kind.window : 1)) {
+    if (kind.on_head && h->wanted.n_rows < (kind.window ? kind.window : 1)) {
         h->wanted.n_rows = kind.window ? kind.window : 1;
     }
     h->wanted.queries |= kind.queries;
@@ -71,8 +71,8 @@ void head_scores_see(head_scores *h, const prefill_head *head) {
         const head_score *kind = &h->kinds[i];
         const score_room to = {h->frequencies, head_scores_at(h, i, l, g), h->layer + 2 * l,
                                h->scratch};
-        if (!kind->see) { continue; }
-        kind->see(kind, head, &to);
+        if (!kind->on_head) { continue; }
+        kind->on_head(kind, head, &to);
         if (!kind->finish) { head_score_force(kind->first, kind->last, h->n_tokens, to.s); }
     }
 }

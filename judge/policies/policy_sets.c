@@ -150,7 +150,7 @@ static ckvc_status open_table(policy_sets *k, size_t i, const model_shape *shape
 }
 
 /* Its own, not the table's or a ranking of positions. */
-static bool has_score(const policy_rule *r) { return r->score.see || r->score.finish; }
+static bool has_score(const policy_rule *r) { return r->score.on_head || r->score.finish; }
 
 /* The second pass over every prompt. */
 static void open_repeat(policy_sets *k, uint32_t max_tokens) {
@@ -213,7 +213,7 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
                                                                                 : k->watcher.n_rows,
                                    .queries = wanted->queries,
                                    .column_sum = wanted->column_sum,
-                                   .see = see_head,
+                                   .on_head = see_head,
                                    .ctx = k};
     *out = ckvc_take(&k);
     return CKVC_OK;
@@ -222,7 +222,7 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
 void policy_sets_need(const policy_sets *k, session_limits *limits) {
     limits->max_watched = k->watcher.n_rows;
     limits->max_targets = k->most_fed;
-    limits->max_among = k->most_among;
+    limits->max_counted = k->most_among;
 }
 
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
@@ -608,7 +608,7 @@ ckvc_status policy_workers_open(policy_workers *p, const calibrate_inputs *in,
     o.setting = choice->setting;
     o.max_watched = (uint32_t)limits.max_watched;
     o.max_targets = (uint32_t)limits.max_targets;
-    o.max_among = (uint32_t)limits.max_among;
+    o.max_counted = (uint32_t)limits.max_counted;
     o.beside += policy_sets_bytes(p->sets[0]);
     CKVC_TRY(workers_open(&p->all, in, &o, NULL, err));
     for (int64_t i = 0; i < p->all.n; i++) {

@@ -198,7 +198,7 @@ static size_t count_marked(const uint8_t *marked, size_t n) {
     return sum;
 }
 
-static size_t different(const word *list, size_t n, uint32_t ids) {
+static size_t n_different(const word *list, size_t n, uint32_t ids) {
     CKVC_AUTO_FREE uint8_t *marked = ckvc_calloc(ids, 1);
     for (size_t i = 0; i < n; i++) { marked[list[i].id] = 1; }
     return count_marked(marked, ids);
@@ -220,8 +220,8 @@ static double rouge_l(const char *answer, const char *expected) {
         }
     }
     const double both = (double)count_marked(common, ids),
-                 recall = both / (double)different(w.list + n_said, w.n - n_said, ids),
-                 precision = both / (double)different(w.list, n_said, ids);
+                 recall = both / (double)n_different(w.list + n_said, w.n - n_said, ids),
+                 precision = both / (double)n_different(w.list, n_said, ids);
     return 2 * (precision * recall / (precision + recall + 1e-8));
 }
 

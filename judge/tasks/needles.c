@@ -91,7 +91,7 @@ static void draw_facts(task_draft *d, const struct needle_shape *s, bool placed,
     if (f->n == 1) { d->item->depth = f->places[0]; }
 }
 
-static void say(ckvc_buffer *out, const char *form, const char *key, const char *value) {
+static void write_needle(ckvc_buffer *out, const char *form, const char *key, const char *value) {
     for (; *form; form++) {
         if (*form == '%') {
             ckvc_buffer_text(out, *++form == 'k' ? key : value);
@@ -106,7 +106,7 @@ static void distractor(task_draft *d, const struct needle_shape *s, const facts 
     char key[LEXICON_NAME_BYTES], value[LEXICON_NAME_BYTES];
     draw_key(&d->rng, s->uuid_keys, f->names[1 + i % (lexicon_names() - 1)], key);
     do { draw_value(&d->rng, s->uuid_values, value); } while (strcmp(value, f->values[0]) == 0);
-    say(&d->text, f->wording->fact, key, value);
+    write_needle(&d->text, f->wording->fact, key, value);
 }
 
 static void write_context(task_draft *d, const struct needle_shape *s, const facts *f,
@@ -117,7 +117,7 @@ static void write_context(task_draft *d, const struct needle_shape *s, const fac
     for (uint32_t i = 0; i <= units; i++) {
         for (; placed < f->n && task_place(f->places[placed], units) <= i; placed++) {
             const uint32_t k = f->order[placed];
-            say(&d->text, f->wording->fact, f->keys[k], f->values[k]);
+            write_needle(&d->text, f->wording->fact, f->keys[k], f->values[k]);
             ckvc_buffer_text(&d->text, gap);
         }
         if (i == units) { break; }
@@ -153,10 +153,10 @@ static void write_needles(task_draft *d, uint32_t units) {
         for (uint32_t v = 0; v < s->values; v++) { task_answer(d, f.values[first + v]); }
     }
     const struct wording *w = f.wording;
-    say(&d->text, several ? w->questions : w->question, (const char *)keys.data, "");
+    write_needle(&d->text, several ? w->questions : w->question, (const char *)keys.data, "");
     d->item->reply_at = d->text.size;
     ckvc_buffer_text(&d->text, " ");
-    say(&d->text, several ? w->replies : w->reply, (const char *)keys.data, "");
+    write_needle(&d->text, several ? w->replies : w->reply, (const char *)keys.data, "");
 }
 
 #define NEEDLE(NAME, GROUP, VARIANT, TOKENS, PLACED)                                               \

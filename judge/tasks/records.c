@@ -186,11 +186,11 @@ static void assign(ckvc_buffer *out, const chain *c, int i) {
     }
 }
 
-static void ask(ckvc_buffer *out, unsigned value) {
+static void write_question(ckvc_buffer *out, unsigned value) {
     ckvc_buffer_printf(out, "Which five variables have the value %u?", value);
 }
 
-static void reply(ckvc_buffer *out, unsigned value) {
+static void write_answer(ckvc_buffer *out, unsigned value) {
     ckvc_buffer_printf(out, " The variables that have the value %u are", value);
 }
 
@@ -203,8 +203,8 @@ static void write_tracking(task_draft *d, uint32_t units) {
     qsort(places, CHAIN, sizeof *places, ckvc_order_double);
     ckvc_buffer_text(&d->text, "Follow the variables through each text.\n\n");
     for (int i = 0; i < CHAIN; i++) { assign(&d->text, &example, i); }
-    ask(&d->text, example.value);
-    reply(&d->text, example.value);
+    write_question(&d->text, example.value);
+    write_answer(&d->text, example.value);
     for (int i = 0; i < CHAIN; i++) {
         ckvc_buffer_printf(&d->text, "%s %s", i ? "," : "", example.names[i]);
     }
@@ -217,9 +217,9 @@ static void write_tracking(task_draft *d, uint32_t units) {
         if (i < units) { ckvc_buffer_text(&d->text, HAYSTACK_REPEATED "\n"); }
     }
     d->item->question_at = d->text.size;
-    ask(&d->text, real.value);
+    write_question(&d->text, real.value);
     d->item->reply_at = d->text.size;
-    reply(&d->text, real.value);
+    write_answer(&d->text, real.value);
     for (int i = 0; i < CHAIN; i++) { task_answer(d, real.names[i]); }
 }
 

@@ -91,7 +91,7 @@ static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_
  * fits and what does not, halves where it does not help. The draft is left with them.
  * *least_tokens: of the prompt with the fewest, which is too long where they are more than the
  * length. */
-static ckvc_status fit(maker *m, uint32_t attempt, size_t *least_tokens) {
+static ckvc_status fit_length(maker *m, uint32_t attempt, size_t *least_tokens) {
     const uint32_t least = m->draft.kind->least_units, length = m->draft.length;
     uint32_t low = least, at = least,
              high = m->draft.kind->most_units ? m->draft.kind->most_units + 1 : MOST_UNITS;
@@ -161,7 +161,7 @@ static ckvc_status make_item(maker *m, uint32_t length, double depth, uint32_t n
         if (kind->open) {
             d->record = (uint32_t)((number + (uint64_t)attempt * m->options->count) % m->records);
         }
-        CKVC_TRY(fit(m, attempt, &least));
+        CKVC_TRY(fit_length(m, attempt, &least));
         if (least > length && !kind->open) { break; }
         if (least > length) { continue; /* of a file another record may do */ }
         free(item->prompt);
@@ -237,7 +237,7 @@ static uint64_t n_asked(const char *names, const task_options *o, const task_kin
 }
 
 /* `known`: names between commas. */
-static ckvc_status unknown(const char *name, const ckvc_buffer *known, ckvc_err *err) {
+static ckvc_status fail_unknown(const char *name, const ckvc_buffer *known, ckvc_err *err) {
     const char *all = (const char *)known->data;
     nearest near = {.word = name};
     for (const char *at = all; *at; at += *at == ',') {
@@ -265,7 +265,7 @@ static ckvc_status check_names(const char *names, ckvc_err *err) {
     for (const char *at = names;; at += strcspn(at, ",") + 1) {
         const size_t n = strcspn(at, ",");
         CKVC_AUTO_FREE char *name = ckvc_text_copy(at, n);
-        if (!in_list((const char *)known.data, name)) { return unknown(name, &known, err); }
+        if (!in_list((const char *)known.data, name)) { return fail_unknown(name, &known, err); }
         if (!at[n]) { return CKVC_OK; }
     }
 }

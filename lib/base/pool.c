@@ -48,7 +48,7 @@ static void take_tasks(ckvc_pool *p, int worker) {
 
 enum { SPINS = 1000 }; /* some 20 microseconds; a sleep and a wake-up cost more */
 
-static void relax(void) {
+static void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
@@ -58,7 +58,7 @@ static void relax(void) {
 static uint64_t next_run(ckvc_pool *p, uint64_t seen) {
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&p->generation, memory_order_acquire) != seen) { return seen + 1; }
-        relax();
+        pause_cpu();
     }
     pthread_mutex_lock(&p->mutex);
     while (atomic_load(&p->generation) == seen && !atomic_load(&p->stop)) {
@@ -145,7 +145,7 @@ void ckvc_pool_run(ckvc_pool *p, int64_t n_tasks, ckvc_task_fn fn, void *ctx) {
     pthread_mutex_unlock(&p->mutex);
     take_tasks(p, 0);
     for (int i = 0; i < SPINS && atomic_load_explicit(&p->busy, memory_order_acquire) > 0; i++) {
-        relax();
+        pause_cpu();
     }
     if (atomic_load(&p->busy) > 0) {
         pthread_mutex_lock(&p->mutex);

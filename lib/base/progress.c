@@ -91,7 +91,7 @@ static void say_rest(double now) {
 }
 
 /* whole: a line that stays, with all that is known. */
-static void show(double now, bool whole) {
+static void show_line(double now, bool whole) {
     const double elapsed = now - job.start_s, rate = (double)(job.units + job.inside) / elapsed,
                  left = seconds_left(now);
     if (job.quiet) { return; }
@@ -130,11 +130,11 @@ static void show_when_due(void) {
     const double now = ckvc_now_s();
     if (!job.running) { return; }
     if (now >= job.line_s) {
-        show(now, true);
+        show_line(now, true);
         warn_of_disk();
         job.line_s = now + fmin(fmax(now - job.start_s, FIRST_S), MOST_S);
     } else if (job.terminal && now >= job.redraw_s) {
-        show(now, false);
+        show_line(now, false);
     }
 }
 
@@ -179,7 +179,7 @@ void ckvc_progress_clear(void) {
 
 void ckvc_progress_finish(void) {
     job.inside = 0;
-    if (job.running) { show(ckvc_now_s(), true); }
+    if (job.running) { show_line(ckvc_now_s(), true); }
     job.running = false;
 }
 

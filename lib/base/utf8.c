@@ -89,7 +89,7 @@ size_t ckvc_utf8_floor(const char *text, size_t n) {
 
 enum { WORD_MAX = 64 };
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Letters to insert, leave out, replace or swap with their neighbour, to make b of a. Both are
  * shorter than WORD_MAX. */
@@ -104,9 +104,10 @@ static size_t edit_distance(const char *a, const char *b) {
         now = oldest;
         now[0] = i;
         for (size_t j = 1; j <= n; j++) {
-            now[j] = least(above[j - 1] + (a[i - 1] != b[j - 1]), least(above[j], now[j - 1]) + 1);
+            now[j] =
+                min_size(above[j - 1] + (a[i - 1] != b[j - 1]), min_size(above[j], now[j - 1]) + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-                now[j] = least(now[j], before[j - 2] + 1);
+                now[j] = min_size(now[j], before[j - 2] + 1);
             }
         }
     }
@@ -117,8 +118,8 @@ void nearest_try(nearest *n, const char *candidate) {
     const size_t length = strlen(n->word);
     if (length >= WORD_MAX || strlen(candidate) >= WORD_MAX) { return; }
     size_t d = edit_distance(n->word, candidate);
-    if (length >= 3 && strncmp(n->word, candidate, length) == 0) { d = least(d, 1); }
-    if (d <= least(2, length / 2) && (!n->found[0] || d < n->distance)) {
+    if (length >= 3 && strncmp(n->word, candidate, length) == 0) { d = min_size(d, 1); }
+    if (d <= min_size(2, length / 2) && (!n->found[0] || d < n->distance)) {
         snprintf(n->found, sizeof n->found, "%s", candidate);
         n->distance = d;
     }

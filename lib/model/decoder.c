@@ -205,8 +205,8 @@ static void take_place(decoder *d, sequence *q, int64_t i, int64_t n) {
 }
 
 /* -> the rows of the tokens that follow, normed, in each pass's act->x */
-static ckvc_status advance(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
-                           ckvc_err *err) {
+static ckvc_status decode_rows(decoder *d, sequence *const *sequences, const int32_t *tokens,
+                               int64_t n, ckvc_err *err) {
     const int64_t half = d->m->shape->head_dim / 2;
     int64_t n_passes = 0;
     assert(n >= 1 && n <= d->max_sequences);
@@ -246,7 +246,7 @@ static head_rows rows_of(const decoder *d, int64_t first, int64_t n) {
 
 ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *tokens, int64_t n,
                          float *logits, ckvc_err *err) {
-    CKVC_TRY(advance(d, sequences, tokens, n, err));
+    CKVC_TRY(decode_rows(d, sequences, tokens, n, err));
     for (int64_t i = 0; i < n; i += BE_ROW_TILE) {
         const head_rows rows = rows_of(d, i, n);
         CKVC_TRY(model_head_logits(d->m, &rows, 1, logits + i * d->m->shape->vocab, err));
@@ -256,7 +256,7 @@ ckvc_status decoder_step(decoder *d, sequence *const *sequences, const int32_t *
 
 ckvc_status decoder_step_greedy(decoder *d, sequence *const *sequences, const int32_t *tokens,
                                 int64_t n, be_greedy *next, ckvc_err *err) {
-    CKVC_TRY(advance(d, sequences, tokens, n, err));
+    CKVC_TRY(decode_rows(d, sequences, tokens, n, err));
     for (int64_t i = 0; i < n; i += BE_ROW_TILE) {
         const head_rows rows = rows_of(d, i, n);
         CKVC_TRY(model_head_greedy(d->m, &rows, 1, next + i, err));

@@ -37,7 +37,7 @@ typedef struct session_limits {
     int64_t max_window;       /* W */
     int64_t max_lanes;        /* rollouts side by side in a rollout_job; 0: as 1 */
     int64_t max_targets;      /* tokens of a target_job; 0: there is none */
-    int64_t max_among;        /* positions of its `among`; 0: there are none */
+    int64_t max_counted;      /* positions of its `counted`; 0: there are none */
     int64_t max_watched;      /* rows that a prefill_watcher is shown; 0: nobody watches */
     /* sessions of one sessions_create whose prompts' rows go through a layer's products as one,
      * which takes activations for all; 0: each by itself */
@@ -100,7 +100,7 @@ typedef struct prefill_watcher {
     /* What costs more than the window: the last layer goes through all rows for either. */
     bool queries, column_sum;
     /* From the thread that drives the session, heads of a layer in order, layers in order. */
-    void (*see)(void *ctx, const prefill_head *head);
+    void (*on_head)(void *ctx, const prefill_head *head);
     void *ctx;
 } prefill_watcher;
 
@@ -181,19 +181,19 @@ typedef struct target_input {
     int64_t n;
     int64_t first_row; /* rows of earlier tokens are fed and not counted */
     bool largest;      /* the largest over the rows and the group in place of the mean */
-    /* The prompt's positions that are counted, n <= max_among of them in one set; NULL: all T. */
-    const kept_set *among;
+    /* The prompt's positions that are counted, n <= max_counted of them in one set; NULL: all T. */
+    const kept_set *counted;
 } target_input;
 /* What later rows attend to (docs/policy.md, section 3): a job's out [L][G][T] = mean over the rows
  * of tokens first_row ... n-1 and the group's query heads of A[h][row][t] for prompt positions t. A
  * row's softmax is over all keys that it sees, the fed tokens' among them; 0 where a sliding window
- * hides t. With `among` out is [L][G][n], the softmax over these positions and the fed tokens
+ * hides t. With `counted` out is [L][G][n], the softmax over these positions and the fed tokens
  * alone, no window hides any, and the rows' hidden states are what the full cache makes of them.
  * The session is as before it: losses and targets may follow in any order. */
 typedef struct target_job {
     session *session;
     target_input in;
-    double *out; /* [L][G][T], or [L][G][n] of `among` */
+    double *out; /* [L][G][T], or [L][G][n] of `counted` */
 } target_job;
 ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 /* ||v|| [L][G][T] of the prefilled prompt. */

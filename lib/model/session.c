@@ -15,10 +15,10 @@ struct session {
     int32_t first_token;
     bool first_known;
     double first_nll;
-    be_cache own;        /* one layer's worth, of every lane */
-    be_cache among;      /* one layer's worth, of max_among positions */
-    int64_t *among_rows; /* [2][G]: its be_held's first and n_kept */
-    be_buf **bufs;       /* [n_bufs] its own of the above, but for act's */
+    be_cache own;          /* one layer's worth, of every lane */
+    be_cache counted;      /* one layer's worth, of max_counted positions */
+    int64_t *counted_rows; /* [2][G]: its be_held's first and n_kept */
+    be_buf **bufs;         /* [n_bufs] its own of the above, but for act's */
     size_t n_bufs, cap_bufs;
     be_lane *order;           /* [max_lanes] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
@@ -45,13 +45,13 @@ static int64_t lane_rows(session_limits l) {
 
 static bool fits_address_space(session_limits l) {
     return l.max_prompt <= TOKENS_MAX && l.max_continuation <= TOKENS_MAX &&
-           l.max_targets <= TOKENS_MAX && l.max_among <= l.max_prompt &&
+           l.max_targets <= TOKENS_MAX && l.max_counted <= l.max_prompt &&
            l.max_watched <= TOKENS_MAX / l.max_prompt && l.max_lanes <= TOKENS_MAX / lane_rows(l);
 }
 
 typedef struct buffer_sizes {
     size_t rows, all_rows, mlp_rows; /* of activations: x's of a session; the others'; MLP's */
-    size_t prompt_cache, own_cache, among; /* values of one layer's K (or V) */
+    size_t prompt_cache, own_cache, counted; /* values of one layer's K (or V) */
 } buffer_sizes;
 
 static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
@@ -68,7 +68,7 @@ static buffer_sizes sizes_of(const model_shape *s, session_limits l) {
                           .mlp_rows = all < FORWARD_ROWS ? all : FORWARD_ROWS,
                           .prompt_cache = prompt * per_slot,
                           .own_cache = lanes * per_slot,
-                          .among = (size_t)be_padded_rows(l.max_among) * per_slot};
+                          .counted = (size_t)be_padded_rows(l.max_counted) * per_slot};
 }
 
 size_t session_bytes_beside(const model_shape *s, session_limits l) {
@@ -85,7 +85,7 @@ size_t session_bytes(const model_shape *s, session_limits l) {
     const buffer_sizes b = sizes_of(s, l);
     const size_t heads = (size_t)(s->n_heads + s->n_kv_heads) * (size_t)s->head_dim,
                  values = b.all_rows * ((size_t)s->width + 2 * heads) +
-                          2 * (b.mlp_rows * (size_t)s->intermediate + b.own_cache + b.among);
+                          2 * (b.mlp_rows * (size_t)s->intermediate + b.own_cache + b.counted);
     return values * sizeof(float) + session_bytes_beside(s, l);
 }
 
@@ -127,7 +127,7 @@ static void create_buffers(session *s, const session *first) {
     s->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
     if (first) {
         s->own = first->own;
-        s->among = first->among;
+        s->counted = first->counted;
         if (s->limits.joined) {
             activations_behind(&s->act, s->m, &first->all);
         } else {
@@ -135,8 +135,8 @@ static void create_buffers(session *s, const session *first) {
         }
     } else {
         s->own = (be_cache){new_buf(s, b.own_cache), new_buf(s, b.own_cache), lane_rows(s->limits)};
-        s->among = (be_cache){new_buf(s, b.among), new_buf(s, b.among),
-                              be_padded_rows(s->limits.max_among)};
+        s->counted = (be_cache){new_buf(s, b.counted), new_buf(s, b.counted),
+                                be_padded_rows(s->limits.max_counted)};
         if (s->limits.joined) {
             activations_init(&s->all, s->m, b.rows * (size_t)s->limits.joined, b.all_rows);
             activations_behind(&s->act, s->m, &s->all);
@@ -154,7 +154,7 @@ static session *new_session(model *m, session_limits limits, const session *firs
     s->nll = ckvc_calloc((size_t)limits.max_window, sizeof *s->nll);
     s->order = ckvc_calloc((size_t)max_lanes(limits), sizeof *s->order);
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
-    s->among_rows = ckvc_calloc(2 * (size_t)shape->n_kv_heads, sizeof *s->among_rows);
+    s->counted_rows = ckvc_calloc(2 * (size_t)shape->n_kv_heads, sizeof *s->counted_rows);
     window_stats_init(&s->stats, shape, limits.max_prompt);
     head_watch_init(&s->watch, shape, limits.max_prompt, limits.max_watched);
     create_buffers(s, first);
@@ -168,7 +168,7 @@ ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session 
     assert(n >= 1 && n <= SESSIONS_TOGETHER);
     for (int64_t i = 0; i < n; i++) { out[i] = NULL; }
     CKVC_FAIL_IF(limits.max_prompt < 1 || limits.max_continuation < 0 || limits.max_window < 0 ||
-                     limits.max_targets < 0 || limits.max_watched < 0 || limits.max_among < 0,
+                     limits.max_targets < 0 || limits.max_watched < 0 || limits.max_counted < 0,
                  err, CKVC_E_USAGE,
                  "a session needs a prompt length of at least 1 token and no negative length");
     CKVC_FAIL_IF(!fits_address_space(limits), err, CKVC_E_MEMORY,
@@ -193,7 +193,7 @@ void session_destroy(session *s) {
     CKVC_FREE(s->bufs, s->prompt);
     window_stats_fini(&s->stats);
     head_watch_fini(&s->watch);
-    CKVC_FREE(s->row_errors, s->nll, s->order, s->inv_freq, s->among_rows, s);
+    CKVC_FREE(s->row_errors, s->nll, s->order, s->inv_freq, s->counted_rows, s);
 }
 
 /* ---- work ---- */
@@ -306,17 +306,17 @@ ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) 
     return op->sync(m->be, err);
 }
 
-/* s->among as what holds n positions of every head. */
-static be_held held_among(session *s, int64_t n) {
+/* s->counted as what holds n positions of every head. */
+static be_held held_counted(session *s, int64_t n) {
     const int64_t n_heads = s->m->shape->n_kv_heads;
     for (int64_t g = 0; g < n_heads; g++) {
-        s->among_rows[g] = g * s->among.capacity;
-        s->among_rows[n_heads + g] = n;
+        s->counted_rows[g] = g * s->counted.capacity;
+        s->counted_rows[n_heads + g] = n;
     }
-    return (be_held){.k = s->among.k,
-                     .v = s->among.v,
-                     .first = s->among_rows,
-                     .n_kept = s->among_rows + n_heads};
+    return (be_held){.k = s->counted.k,
+                     .v = s->counted.v,
+                     .first = s->counted_rows,
+                     .n_kept = s->counted_rows + n_heads};
 }
 
 /* Lane 0 has the full cache, lane 1 the sets. */
@@ -446,11 +446,12 @@ ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
 }
 
 /* The layer's keys and values of these positions, as if the prompt had no others. */
-static be_cache gather_among(session *s, int32_t layer, int64_t n_prompt, const kept_set *among) {
+static be_cache gather_counted(session *s, int32_t layer, int64_t n_prompt,
+                               const kept_set *counted) {
     const be_attention_shape attention = layer_attention(s->m, layer);
-    const be_held to = held_among(s, among->offsets[1]);
-    s->m->be->ops->cache_keep(s->m->be, &attention, &s->prompt[layer], n_prompt, among, &to);
-    return s->among;
+    const be_held to = held_counted(s, counted->offsets[1]);
+    s->m->be->ops->cache_keep(s->m->be, &attention, &s->prompt[layer], n_prompt, counted, &to);
+    return s->counted;
 }
 
 static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
@@ -465,15 +466,15 @@ static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t
     const be_target_rows counted = {in->first_row, in->largest};
     be_attention_shape seen = attention;
     be_continuation counting = rows;
-    if (in->among) {
+    if (in->counted) {
         seen.window = 0;
-        counting.n_prompt = in->among->offsets[1];
-        counting.prompt = gather_among(s, layer, row0, in->among);
+        counting.n_prompt = in->counted->offsets[1];
+        counting.prompt = gather_counted(s, layer, row0, in->counted);
     }
     const size_t n = (size_t)attention.n_kv_heads * (size_t)counting.n_prompt;
     double *out = job->out + (size_t)layer * n;
     CKVC_TRY(be->ops->attention_targets(be, &seen, &counting, &counted, s->act.mix, out, err));
-    if (in->among) { /* what the rows go on with */
+    if (in->counted) { /* what the rows go on with */
         be->ops->attention_kept(be, &attention, &rows, &(be_lane){0}, 1, s->act.mix);
     }
     const int64_t group = attention.n_heads / attention.n_kv_heads;
@@ -491,8 +492,8 @@ ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) {
         const target_input *in = &jobs[i].in;
         assert(s->n_prompt > 0 && in->n >= 1 && in->n <= s->limits.max_targets &&
                in->first_row >= 0 && in->first_row < in->n);
-        assert(!in->among || (in->among->n_sets == 1 && in->among->offsets[0] == 0 &&
-                              in->among->offsets[1] <= s->limits.max_among));
+        assert(!in->counted || (in->counted->n_sets == 1 && in->counted->offsets[0] == 0 &&
+                                in->counted->offsets[1] <= s->limits.max_counted));
         assert(s->m->shape->rope != ROPE_DYNAMIC || s->n_prompt + in->n <= s->n_total);
         CKVC_TRY(check_tokens(s, "continuation", in->tokens, in->n, s->n_prompt + in->n, err));
         passes[i] = pass_behind(s, in->tokens, in->n, &alone, 1);

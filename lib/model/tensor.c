@@ -57,7 +57,7 @@ static float from_bits(uint32_t bits) {
 }
 
 /* IEEE binary16, exactly: subnormals are multiples of 2^-24. */
-static float half(const uint8_t *p) {
+static float from_half(const uint8_t *p) {
     const uint32_t h = ckvc_get_u16(p), sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31,
                    mantissa = h & 0x3FF;
     if (exponent == 31) { return from_bits(sign | 0x7F800000u | mantissa << 13); }
@@ -72,7 +72,7 @@ static float half(const uint8_t *p) {
  * i bit i of a 32-bit word), nibbles. */
 static inline __attribute__((always_inline)) void nibbles(const uint8_t *b, bool five, bool has_min,
                                                           float *out) {
-    const float d = half(b), m = has_min ? half(b + 2) : 0;
+    const float d = from_half(b), m = has_min ? from_half(b + 2) : 0;
     const uint8_t *high_at = b + (has_min ? 4 : 2), *q = high_at + (five ? 4 : 0);
     const uint32_t high = five ? ckvc_get_u32(high_at) : 0;
     const int zero = has_min ? 0 : five ? 16 : 8;
@@ -91,7 +91,7 @@ static void q5_0(const uint8_t *b, float *out) { nibbles(b, true, false, out); }
 static void q5_1(const uint8_t *b, float *out) { nibbles(b, true, true, out); }
 
 static void q8_0(const uint8_t *b, float *out) {
-    const float d = half(b);
+    const float d = from_half(b);
     for (int i = 0; i < 32; i++) { out[i] = (float)(int8_t)b[2 + i] * d; }
 }
 
@@ -101,7 +101,7 @@ static void q8_0(const uint8_t *b, float *out) {
  * four groups' in the low six bits of bytes 0-3 and 4-7; the others' low nibbles in bytes 8-11,
  * their upper two bits on top of bytes 0-3 and 4-7. */
 static void q4_k(const uint8_t *b, float *out) {
-    const float d = half(b), dmin = half(b + 2);
+    const float d = from_half(b), dmin = from_half(b + 2);
     const uint8_t *s = b + 4, *q = b + 16;
     for (int g = 0; g < 8; g++) {
         const int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4;
@@ -117,7 +117,7 @@ static void q4_k(const uint8_t *b, float *out) {
 /* Two halves of 128 values: 64 bytes of low nibbles, 32 bytes of upper bit pairs, 8 signed scales,
  * one per 16 values. */
 static void q6_k(const uint8_t *b, float *out) {
-    const float d = half(b + 208);
+    const float d = from_half(b + 208);
     for (size_t part = 0; part < 2; part++, out += 128) {
         const uint8_t *low = &b[part * 64], *high = &b[128 + part * 32],
                       *scales = &b[192 + part * 8];
@@ -142,7 +142,7 @@ void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out) {
         for (int64_t i = 0; i < n; i++) { out[i] = ckvc_get_f32(p + i * 4); }
         return;
     case TENSOR_F16:
-        for (int64_t i = 0; i < n; i++) { out[i] = half(p + i * 2); }
+        for (int64_t i = 0; i < n; i++) { out[i] = from_half(p + i * 2); }
         return;
     case TENSOR_BF16:
         for (int64_t i = 0; i < n; i++) {

@@ -179,7 +179,7 @@ ckvc_status head_watch_layer(head_watch *w, model *m, const prefill_watcher *wat
         head.value_norms = seen->value_norms + g * n;
         head.queries = watcher->queries ? w->queries : NULL;
         head.column_sum = watcher->column_sum ? w->column_sum + g * n : NULL;
-        watcher->see(watcher->ctx, &head);
+        watcher->on_head(watcher->ctx, &head);
     }
     return CKVC_OK;
 }

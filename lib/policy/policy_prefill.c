@@ -433,7 +433,7 @@ static int expect(ckvc_prefill *p, const cursor *c, const cursor *other, const t
     return 0;
 }
 
-static void advance(ckvc_prefill *p, cursor *c, const tile *t) {
+static void advance_cursor(ckvc_prefill *p, cursor *c, const tile *t) {
     c->at += t->n;
     if (c->at == t->length) {
         c->at = 0;
@@ -505,7 +505,7 @@ int ckvc_prefill_attention(ckvc_prefill *p, uint32_t layer, uint32_t query_head,
     for (uint32_t i = 0; i < n_rows; i++) {
         add_row(p, query_head, first_row + i, rows + (size_t)i * p->T);
     }
-    advance(p, &p->rows, &t);
+    advance_cursor(p, &p->rows, &t);
     return 0;
 }
 
@@ -523,7 +523,7 @@ int ckvc_prefill_queries(ckvc_prefill *p, uint32_t layer, uint32_t query_head, u
     }
     memcpy(p->queries + ((size_t)query_head * p->R + first_row) * p->D, queries,
            (size_t)n_rows * p->D * sizeof *queries);
-    advance(p, &p->rows, &t);
+    advance_cursor(p, &p->rows, &t);
     return 0;
 }
 
@@ -611,7 +611,7 @@ int ckvc_prefill_cache(ckvc_prefill *p, uint32_t layer, uint32_t kv_head, uint32
     }
     if (queries) { add_logits(p, &t, keys); }
     if (queries && first + n == p->T) { add_softmaxes(p, kv_head); }
-    advance(p, &p->cache, &t);
+    advance_cursor(p, &p->cache, &t);
     return 0;
 }
 

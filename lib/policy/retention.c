@@ -318,7 +318,7 @@ void ckvc_retain_gates(ckvc_retain_many *m, uint32_t n_tokens, const double *u, 
     m->n_first = rank_first(m, u, m->first, m->n_first, m->fill);
 }
 
-static bool marked(const ckvc_retain_many *m, uint32_t t) {
+static bool is_kept(const ckvc_retain_many *m, uint32_t t) {
     return m->mark[t / 64] >> (t % 64) & 1;
 }
 
@@ -331,8 +331,8 @@ static void set_mark(ckvc_retain_many *m, uint32_t t) {
 static void mark_merged(ckvc_retain_many *m, double weight) {
     uint32_t i = 0, k = 0;
     for (uint32_t n = 0; n < m->fill; n++) {
-        while (i < m->n_first && marked(m, m->first[i])) { i++; }
-        while (k < m->n_second && marked(m, m->second[k])) { k++; }
+        while (i < m->n_first && is_kept(m, m->first[i])) { i++; }
+        while (k < m->n_second && is_kept(m, m->second[k])) { k++; }
         bool has_first = i < m->n_first, has_second = k < m->n_second;
         if (!has_first && !has_second) { break; }
         uint32_t a = has_first ? m->first[i] : 0, b = has_second ? m->second[k] : 0;

@@ -25,11 +25,11 @@ void gate_binding_merge(gate_binding *into, const gate_binding *from) {
     for (size_t i = 0; i < sizeof *into / sizeof *sums; i++) { sums[i] += more[i]; }
 }
 
-static double per(uint64_t a, uint64_t b) { return b ? (double)a / (double)b : NAN; }
+static double share_of(uint64_t a, uint64_t b) { return b ? (double)a / (double)b : NAN; }
 
-double gate_binding_share(const gate_binding *b) { return per(b->binding, b->n); }
+double gate_binding_share(const gate_binding *b) { return share_of(b->binding, b->n); }
 
-double gate_binding_differ_share(const gate_binding *b) { return per(b->differ, b->n); }
+double gate_binding_differ_share(const gate_binding *b) { return share_of(b->differ, b->n); }
 
 bool gate_is_alive(const gate_binding *b) {
     return gate_binding_differ_share(b) >= GATE_ALIVE_SHARE;
@@ -38,14 +38,14 @@ bool gate_is_alive(const gate_binding *b) {
 void gate_advice(const gate_binding *b, double top, char *out, size_t size) {
     /* In the next hundredth of T above the mean: there the highest threshold leaves the budget
      * unfilled about as often as not. */
-    const double share = floor(per(b->hi, b->tokens) * 100 + 1) / 100;
+    const double share = floor(share_of(b->hi, b->tokens) * 100 + 1) / 100;
     if (gate_binding_share(b) >= GATE_ALIVE_SHARE) { /* the budget has room */
         snprintf(out, size, "the grid's ends pass the same candidates, try a wider --gate-grid");
     } else if (share < 1) {
         snprintf(out, size,
                  "%.0f candidates of %.0f tokens pass even tau = %.3g on average, try a budget "
                  "above that (--budget %.2f), or a --gate-grid that goes higher",
-                 per(b->hi, b->n), per(b->tokens, b->n), top, share);
+                 share_of(b->hi, b->n), share_of(b->tokens, b->n), top, share);
     } else {
         snprintf(out, size, "all tokens pass even tau = %.3g, try a --gate-grid that goes higher",
                  top);

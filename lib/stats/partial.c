@@ -39,7 +39,7 @@ static double dot(const double *a, const double *b, size_t n) {
     return sum;
 }
 
-static double centre(double *a, size_t n) {
+static double subtract_mean(double *a, size_t n) {
     double sum = 0;
     for (size_t i = 0; i < n; i++) { sum += a[i]; }
     for (size_t i = 0; i < n; i++) { a[i] -= sum / (double)n; }
@@ -48,7 +48,7 @@ static double centre(double *a, size_t n) {
 
 /* Takes what the unit vectors explain out of a; true: something is left. */
 static bool take_out(double *a, double *const *unit, size_t n_unit, size_t n) {
-    const double before = centre(a, n);
+    const double before = subtract_mean(a, n);
     for (int pass = 0; pass < 2; pass++) {
         for (size_t u = 0; u < n_unit; u++) {
             const double share = dot(a, unit[u], n);

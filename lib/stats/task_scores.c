@@ -28,8 +28,8 @@ static void draw(const task_scores *s, ckvc_rng *rng, drawn *out) {
 }
 
 /* One row of the draws; means: [n_tasks] scratch. */
-static void judge(const task_scores *s, const drawn *by, double *means, double *macro,
-                  double *tail) {
+static void mean_scores(const task_scores *s, const drawn *by, double *means, double *macro,
+                        double *tail) {
     for (size_t series = 0; series < s->n_series; series++) {
         const double *score = s->score + series * s->first[s->n_tasks];
         double sum = 0;
@@ -63,7 +63,7 @@ task_draws task_draws_of(const task_scores *s, uint32_t replicates, uint64_t see
         ckvc_rng rng;
         ckvc_rng_init(&rng, seed, k, STAGE_TASKS);
         draw(s, k ? &rng : NULL, &by);
-        judge(s, &by, means, out.macro + k * s->n_series, out.tail + k * s->n_series);
+        mean_scores(s, &by, means, out.macro + k * s->n_series, out.tail + k * s->n_series);
     }
     return out;
 }

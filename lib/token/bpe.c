@@ -54,7 +54,7 @@ static size_t first_symbols(const bpe *b, bpe_scratch *s, const char *word, size
     uint64_t steps = 0; /* pieces are short (MAX_SCORED_BYTES): no limit is needed */
     for (size_t i = 0, step; i < n; i += step) {
         int32_t index, id;
-        step = trie_longest(&b->whole, word + i, n - i, &index, &steps);
+        step = trie_longest(&b->whole_pieces, word + i, n - i, &index, &steps);
         if (step) {
             id = spec->pieces[index].id;
         } else {
@@ -151,7 +151,7 @@ static struct bpe_candidate heap_pop(struct bpe_candidate *heap, size_t *n) {
     return top;
 }
 
-static void consider(const bpe *b, bpe_scratch *s, size_t *n_heap, int32_t at) {
+static void push_pair(const bpe *b, bpe_scratch *s, size_t *n_heap, int32_t at) {
     int32_t left = s->symbols[at].id, right = s->symbols[s->symbols[at].next].id;
     const merge_slot *merge = merge_find(b, pair_of(left, right));
     if (merge->joined >= 0) {
@@ -163,7 +163,7 @@ static void consider(const bpe *b, bpe_scratch *s, size_t *n_heap, int32_t at) {
 
 static void merge_by_heap(const bpe *b, bpe_scratch *s, size_t n) {
     size_t n_heap = 0;
-    for (size_t i = 0; i + 1 < n; i++) { consider(b, s, &n_heap, (int32_t)i); }
+    for (size_t i = 0; i + 1 < n; i++) { push_pair(b, s, &n_heap, (int32_t)i); }
     while (n_heap) {
         struct bpe_candidate best = heap_pop(s->heap, &n_heap);
         int32_t at = (int32_t)(uint32_t)best.order, next = s->symbols[at].next;
@@ -171,8 +171,8 @@ static void merge_by_heap(const bpe *b, bpe_scratch *s, size_t n) {
             continue;
         }
         join(s->symbols, at, best.joined);
-        if (s->symbols[at].prev >= 0) { consider(b, s, &n_heap, s->symbols[at].prev); }
-        if (s->symbols[at].next >= 0) { consider(b, s, &n_heap, at); }
+        if (s->symbols[at].prev >= 0) { push_pair(b, s, &n_heap, s->symbols[at].prev); }
+        if (s->symbols[at].next >= 0) { push_pair(b, s, &n_heap, at); }
     }
 }
 
@@ -455,7 +455,7 @@ static ckvc_status build_score_merges(bpe *b, const char *name, ckvc_err *err) {
         if (spec->pieces[i].kind == TOKEN_PIECE_RESERVED) { continue; }
         CKVC_TRY(add_halves(b, i, &list, name, err));
         if (spec->pieces[i].kind == TOKEN_PIECE_WHOLE && text->size) {
-            trie_add(&b->whole, text->bytes, text->size, (int32_t)i);
+            trie_add(&b->whole_pieces, text->bytes, text->size, (int32_t)i);
         }
     }
     merges_init(b, list.n);
@@ -483,7 +483,7 @@ void bpe_free(bpe *b) {
     if (!b) { return; }
     if (b->by_word.slots != b->by_spelling.slots) { free(b->by_word.slots); }
     CKVC_FREE(b->by_spelling.slots, b->raw, b->raw_bytes, b->spelled, b->merges, b->atoms);
-    trie_fini(&b->whole);
+    trie_fini(&b->whole_pieces);
     free(b);
 }
 

@@ -64,7 +64,7 @@ typedef struct bpe {
     int32_t byte_piece[256];
     int32_t ascii[128]; /* not byte_level: the one-character piece; -1: none */
     /* merge_by_score */
-    trie whole;        /* pieces that stay whole, by index */
+    trie whole_pieces; /* pieces that stay whole, by index */
     token_text *atoms; /* characters of pieces that are no pieces themselves; borrowed */
     size_t n_atoms, atom_capacity;
     /* bpe_part: words may end before U+2581 unless a piece holds this byte and U+2581 behind it. */

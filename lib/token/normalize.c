@@ -28,7 +28,7 @@ size_t token_growth_limit(size_t n) {
 
 /* Ends cut and runs of spaces made one. Whether U+2581 at the right goes does not depend on what a
  * later rule puts in front. */
-static void squeeze(const char *text, size_t n, ckvc_buffer *out) {
+static void squeeze_spaces(const char *text, size_t n, ckvc_buffer *out) {
     for (;;) {
         if (n >= 1 && text[n - 1] == ' ') {
             n--;
@@ -168,7 +168,7 @@ ckvc_status token_normalize(const token_spec *spec, const char *name, const char
             break;
         case TOKEN_NORM_REPLACE: token_replace(rule, bytes, now.size, most, out); break;
         case TOKEN_NORM_NFC: compose(bytes, now.size, out); break;
-        case TOKEN_NORM_SQUEEZE: squeeze(bytes, now.size, out); break;
+        case TOKEN_NORM_SQUEEZE: squeeze_spaces(bytes, now.size, out); break;
         }
         CKVC_FAIL_IF(out->size > most, err, CKVC_E_DATA,
                      "%s: normalizer: the text grows too much (over %zu bytes)", name, most);
@@ -194,7 +194,7 @@ static ckvc_status refuse(ckvc_err *err, const char *where, size_t at, const cha
 
 /* What the dialects spell alike and mean differently beside escapes; NULL: text begins with nothing
  * of the kind. */
-static const char *unlike(const char *text, bool in_set) {
+static const char *ambiguous_escape(const char *text, bool in_set) {
     static const struct {
         const char *text, *why;
         bool in_set;
@@ -226,7 +226,7 @@ static ckvc_status translate_pattern(const token_text *from, const char *where, 
     bool in_set = false;
     for (size_t i = 0; i < n; i++) {
         const char c = p[i], next = p[i + 1]; /* NUL behind the text */
-        const char *why = unlike(p + i, in_set);
+        const char *why = ambiguous_escape(p + i, in_set);
         if (c == '\\') {
             const char *close =
                 i + 2 < n && p[i + 2] == '{' ? memchr(p + i + 3, '}', n - i - 3) : NULL;

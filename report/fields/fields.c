@@ -3,7 +3,7 @@
 
 #include "lib/base/json.h"
 
-static const void *at(const field *c, const void *row) { return (const char *)row + c->at; }
+static const void *value_at(const field *c, const void *row) { return (const char *)row + c->at; }
 
 static const char *text_of(const field *c, const void *place) {
     return c->size == sizeof(char *) ? *(const char *const *)place : place;
@@ -22,7 +22,7 @@ static size_t size_of(const field *c) {
 /* Where a member's values begin: in the struct, or behind the pointer that it is. */
 static const char *values_at(const field *c, const void *row) {
     bool pointer = (c->n[0] || c->of) && c->size == sizeof(void *);
-    return pointer ? *(const char *const *)at(c, row) : at(c, row);
+    return pointer ? *(const char *const *)value_at(c, row) : value_at(c, row);
 }
 
 static size_t count_of(const field *c, const void *row, size_t dim) {
@@ -32,8 +32,8 @@ static size_t count_of(const field *c, const void *row, size_t dim) {
 static bool is_there(const field *c, const void *row) {
     return (!c->when || *((const bool *)row + c->when - 1)) &&
            (!c->of || c->n[0] || values_at(c, row)) &&
-           (c->type != TYPE_TEXT || c->n[0] || text_of(c, at(c, row))) &&
-           (c->type != TYPE_JSON || *(json_t *const *)at(c, row));
+           (c->type != TYPE_TEXT || c->n[0] || text_of(c, value_at(c, row))) &&
+           (c->type != TYPE_JSON || *(json_t *const *)value_at(c, row));
 }
 
 static void set_members(json_t *o, fields_of *of, const void *row);
@@ -90,7 +90,7 @@ static json_t *field_json(const field *c, const void *row) {
     if (c->as == AS_ARRAYS) { set_arrays(o, c->of, place, n); }
     for (size_t i = 0; c->as == AS_MEMBERS && i < n; i++) {
         const field *first = c->of()->list;
-        const char *one = place + i * size_of(c), *key = text_of(first, at(first, one));
+        const char *one = place + i * size_of(c), *key = text_of(first, value_at(first, one));
         if (key) { json_object_set_new(o, key, fields_json(c->of, one)); }
     }
     return o;

@@ -9,7 +9,7 @@
 #include "lib/base/memory.h"
 #include "report/load/inputs.h"
 
-static bool lists(const json_t *array, const char *text) {
+static bool holds_text(const json_t *array, const char *text) {
     for (size_t i = 0; i < json_array_size(array); i++) {
         const char *v = json_string_value(json_array_get(array, i));
         if (v && strcmp(v, text) == 0) { return true; }
@@ -49,10 +49,10 @@ void fitted_from(inputs *in, input_table *t) {
     t->runs = room_for(&in->room, in->n_runs, sizeof(input_run *));
     for (size_t i = 0; i < in->n_runs; i++) {
         const input_run *run = &in->runs[i];
-        bool any = lists(plans, run_plan_hash(run->dir));
+        bool any = holds_text(plans, run_plan_hash(run->dir));
         for (size_t k = 0; k < run_pass_count(run->dir); k++) {
             const run_pass *p = run_pass_at(run->dir, k);
-            any |= p->number > 0 && p->n_shards > 0 && lists(plans, p->plan);
+            any |= p->number > 0 && p->n_shards > 0 && holds_text(plans, p->plan);
         }
         if (any) { t->runs[t->n_runs++] = run; }
     }
@@ -78,7 +78,7 @@ static const run_pass *pass_at(const input_run *run, const input_table *t, int s
     for (int s = 0; s < CKVC_SIDE_COUNT; s++) {
         shaped &= h->side[s].n_actions == side_of_table(f, (ckvc_side)s).actions.n;
     }
-    bool named = lists(json_object_get(t->f->meta, "plans"), p->plan);
+    bool named = holds_text(json_object_get(t->f->meta, "plans"), p->plan);
     return has && shaped && named && p->complete && p->n_shards > 0 ? p : NULL;
 }
 

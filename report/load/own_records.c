@@ -210,7 +210,7 @@ static ckvc_status refit(inputs *in, own_records *s, ckvc_err *err) {
     const cql_logged *l = s->logged;
     const uint32_t asked = in->o->replicates;
     double each = (double)l->n_blocks * (double)l->n_actions;
-    if (!l->whole) {
+    if (!l->balanced) {
         each += (double)l->n_states * (double)l->n_actions * 400; /* the solver's exp and log */
     }
     uint32_t most = WORK_MAX / each < asked ? (uint32_t)(WORK_MAX / each) : asked;

@@ -198,7 +198,7 @@ static transfer_matrix matrix_of(report_numbers *n, const transfer_row *first) {
 
 /* ---- rows ---- */
 
-static interval turned(interval d) { return (interval){-d.mean, -d.hi, -d.lo}; }
+static interval negated(interval d) { return (interval){-d.mean, -d.hi, -d.lo}; }
 
 void transfer_numbers_make(report_numbers *n) {
     const comparison_list *list = &n->scores.lists[BETWEEN_TABLES];
@@ -218,7 +218,7 @@ void transfer_numbers_make(report_numbers *n) {
         r->budget = c->of.budget;
         r->C = c->of.continuation;
         r->kept_ratio = other_way ? 1 / c->all.kept_ratio : c->all.kept_ratio;
-        r->against_compiled.d = other_way ? turned(c->all.d) : c->all.d;
+        r->against_compiled.d = other_way ? negated(c->all.d) : c->all.d;
         r->against_compiled.n = c->all.n;
         r->transferred_against_identity = against_identity(n, moved, &c->of);
         r->compiled_against_identity = against_identity(n, compiled, &c->of);

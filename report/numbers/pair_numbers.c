@@ -120,7 +120,7 @@ static void reach_of(const columns_of *c, reach *out) {
 }
 
 /* Why a side of this pair has no refits; NULL when it has. */
-static const char *missing(const columns_of *c) {
+static const char *why_no_refits(const columns_of *c) {
     if (c->n->in->o->replicates < 2) { return "no refits were asked for"; }
     const char *why = c->t[0]->in->sides[c->side].why;
     return why ? why : c->t[1]->in->sides[c->side].why;
@@ -159,7 +159,7 @@ static pair_heads heads_of(report_numbers *n, columns_of *c) {
     measure(c->x[0], c->x[1], h.n, measures);
     h.share_equal = measures[MEASURE_EQUAL];
     h.mean_abs_difference = measures[MEASURE_DIFFERENCE];
-    h.interval_missing = missing(c);
+    h.interval_missing = why_no_refits(c);
     h.has_reach = !h.interval_missing;
     if (!h.has_reach) { return h; }
     reach_of(c, reaches);
@@ -194,7 +194,7 @@ static bool binds(const table_numbers *t, const entry *e) {
 
 static pair_cells cells_of(columns_of *c, bool binding) {
     CKVC_AUTO_FREE uint8_t *mask = ckvc_calloc(c->L * c->X, 1);
-    pair_cells out = {.interval_missing = binding ? missing(c) : NULL};
+    pair_cells out = {.interval_missing = binding ? why_no_refits(c) : NULL};
     for (size_t i = 0; i < c->L * c->X; i++) {
         mask[i] = 1;
         for (int k = 0; k < 2; k++) {

@@ -24,7 +24,7 @@ typedef struct side_work {
 
 static uint32_t repeats_for(const cql_logged *l, double tables) {
     double fit = CURVE_WORK /
-                 (tables * (double)l->n_blocks * (double)l->n_actions * (l->whole ? 1 : 20) + 1);
+                 (tables * (double)l->n_blocks * (double)l->n_actions * (l->balanced ? 1 : 20) + 1);
     return fit > CURVE_MOST ? CURVE_MOST : fit < CURVE_LEAST ? CURVE_LEAST : (uint32_t)fit;
 }
 
@@ -165,7 +165,7 @@ static int *choices_of(const side_work *w, const cql_fit *fit) {
     return out;
 }
 
-static double changed(const side_work *w, const int *a, const int *b) {
+static double share_changed(const side_work *w, const int *a, const int *b) {
     double k = 0;
     for (size_t i = 0; i < w->l->n_states; i++) { k += a[i] != b[i]; }
     return w->supported > 0 ? k / w->supported : NAN;
@@ -191,8 +191,8 @@ static ckvc_status try_alphas(const side_work *w, side_trust *t, ckvc_err *err) 
             sum += choices[k][i] >= 0 ? w->s->of.grid[choices[k][i]] : 0;
         }
         *p = (alpha_point){.alpha = alphas[k],
-                           .changed_from_default = changed(w, choices[k], choices[DEFAULT]),
-                           .changed_from_0 = changed(w, choices[k], choices[0]),
+                           .changed_from_default = share_changed(w, choices[k], choices[DEFAULT]),
+                           .changed_from_0 = share_changed(w, choices[k], choices[0]),
                            .mean_entry = sum / w->supported,
                            .left_out = {.mean = NAN, .lo = NAN, .hi = NAN, .se = NAN}};
         with.fit.cql_alpha = alphas[k];
@@ -207,7 +207,7 @@ static ckvc_status try_settings(side_work *w, side_trust *t, ckvc_err *err) {
     const cql_fit *fit = &w->s->fit;
     const int *chosen = choices_of(w, fit);
     for (size_t i = 0; i < t->states; i++) { w->supported += chosen[i] >= 0; }
-    t->even_counts = w->l->whole;
+    t->even_counts = w->l->balanced;
     return try_alphas(w, t, err);
 }
 

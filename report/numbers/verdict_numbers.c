@@ -83,7 +83,8 @@ static const char *word_of(double needed) {
 /* NaN is the worst. */
 static double worse_of(double a, double b) { return isnan(a) || a > b ? a : b; }
 
-static verdict_at judge(const report_numbers *n, const table_numbers *t, const score_series *s) {
+static verdict_at verdict_of(const report_numbers *n, const table_numbers *t,
+                             const score_series *s) {
     verdict_at o = {.of = s, .budget = s->budget, .loss = series_loss(s), .cache = cache_of(s)};
     o.prompts = (double)s->n;
     o.gain = need_of(against_identity(&n->scores, s), false);
@@ -206,7 +207,7 @@ void verdict_numbers_make(report_numbers *n) {
                                .budgets = NEW(n, n->scores.n_series, verdict_at)};
         EACH(score_series, s, n->scores.series, n->scores.n_series) {
             if (is_judged(n, t, s)) {
-                v->budgets[v->n_budgets] = judge(n, t, s);
+                v->budgets[v->n_budgets] = verdict_of(n, t, s);
                 v->needed = worse_of(v->needed, v->budgets[v->n_budgets].needed);
                 v->n_budgets++;
             }

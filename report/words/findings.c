@@ -80,7 +80,7 @@ const char *say_few_refits(double n, bool brackets) {
 /* ---- findings ---- */
 
 /* Text from outside is for a terminal, too: control characters, which it would obey, are '?'. */
-static const char *plain(room *r, const char *text) {
+static const char *without_controls(room *r, const char *text) {
     char *copy = room_keep(r, ckvc_strdup(text));
     for (char *c = copy; *c; c++) { *c = (unsigned char)*c < ' ' ? '?' : *c; }
     return copy;
@@ -90,7 +90,8 @@ static void find(report_numbers *n, const char *section, const char *verdict, co
     room *r = &n->in->room;
     finding *list = room_for(r, n->n_findings + 1, sizeof *list);
     if (n->n_findings) { memcpy(list, n->findings, n->n_findings * sizeof *list); }
-    list[n->n_findings++] = (finding){section, verdict ? plain(r, verdict) : NULL, plain(r, text)};
+    list[n->n_findings++] = (finding){section, verdict ? without_controls(r, verdict) : NULL,
+                                      without_controls(r, text)};
     n->findings = list;
 }
 
@@ -301,7 +302,7 @@ static void transfers(report_numbers *n) {
     }
 }
 
-static void gates(report_numbers *n) {
+static void find_gates(report_numbers *n) {
     EACH(run_numbers, run, n->runs, n->n_runs) {
         const char *shares = "", *title = run->in.title;
         EACH(budget_numbers, o, run->budgets, run->n_budgets) {
@@ -361,7 +362,7 @@ void findings_make(report_numbers *n) {
     pairs(n);
     entries(n);
     transfers(n);
-    gates(n);
+    find_gates(n);
 }
 
 void findings_text(const report_numbers *n, ckvc_buffer *text) {
@@ -395,7 +396,7 @@ static void line_cells(room *r, const answer_line *o, const char **cells) {
         : o->aware ? "the last rows"
                    : "other",
         o->besides};
-    for (size_t k = 0; k < ACROSS; k++) { cells[k] = plain(r, texts[k]); }
+    for (size_t k = 0; k < ACROSS; k++) { cells[k] = without_controls(r, texts[k]); }
 }
 
 static void lines_text(const report_numbers *n, const answer_bench *o, ckvc_buffer *text) {
@@ -431,7 +432,7 @@ void answers_text(const report_numbers *n, ckvc_buffer *text) {
             ckvc_buffer_printf(text,
                                "left out of averages: %s: the full cache has %s, wrong "
                                "answers %s\n",
-                               plain(&n->in->room, t->task), say_fixed(t->full.mean, 3),
+                               without_controls(&n->in->room, t->task), say_fixed(t->full.mean, 3),
                                say_fixed(t->control, 3));
         }
         lines_text(n, o, text);

@@ -84,5 +84,5 @@ static void fill_capacities(const allot_ask *a, uint32_t *c) {
 
 const policy_rule rule_cake = {
     .by_head = true,
-    .score = {.see = score_head, .window = WINDOW, .pool = 5, .last = WINDOW},
+    .score = {.on_head = score_head, .window = WINDOW, .pool = 5, .last = WINDOW},
     .allot = fill_capacities};

@@ -45,5 +45,5 @@ static void fill_capacities(const allot_ask *a, uint32_t *c) {
 }
 
 const policy_rule rule_chunkkv = {
-    .score = {.see = window_see_mean, .finish = score_prompt, .window = WINDOW, .pool = 5},
+    .score = {.on_head = window_see_mean, .finish = score_prompt, .window = WINDOW, .pool = 5},
     .allot = fill_capacities};

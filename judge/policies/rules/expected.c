@@ -10,7 +10,7 @@ static void score_head(const head_score *self, const prefill_head *h, const scor
 }
 
 const policy_rule rule_expected_attention = {.by_head = true,
-                                             .score = {.see = score_head,
+                                             .score = {.on_head = score_head,
                                                        .scratch = expected_attention_scratch,
                                                        .first = EXPECTED_SINKS,
                                                        .queries = true}};

@@ -66,7 +66,7 @@ static void fill_capacities(const allot_ask *a, uint32_t *c) {
 }
 
 const policy_rule rule_fastkv = {.by_head = true,
-                                 .score = {.see = window_see_mean,
+                                 .score = {.on_head = window_see_mean,
                                            .finish = score_prompt,
                                            .scratch = scratch,
                                            .window = WINDOW,

@@ -10,4 +10,4 @@ static void score_head(const head_score *self, const prefill_head *h, const scor
 }
 
 const policy_rule rule_h2o = {.by_head = true,
-                              .score = {.see = score_head, .last = 8, .column_sum = true}};
+                              .score = {.on_head = score_head, .last = 8, .column_sum = true}};

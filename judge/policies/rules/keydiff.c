@@ -32,4 +32,4 @@ static void score_head(const head_score *self, const prefill_head *h, const scor
     }
 }
 
-const policy_rule rule_keydiff = {.by_head = true, .score = {.see = score_head}};
+const policy_rule rule_keydiff = {.by_head = true, .score = {.on_head = score_head}};

@@ -23,5 +23,5 @@ static void fill_capacities(const allot_ask *a, uint32_t *c) {
 
 const policy_rule rule_pyramidkv = {
     .by_head = true,
-    .score = {.see = window_see_largest, .window = WINDOW, .pool = 7, .last = WINDOW},
+    .score = {.on_head = window_see_largest, .window = WINDOW, .pool = 7, .last = WINDOW},
     .allot = fill_capacities};

@@ -26,7 +26,7 @@ int64_t reconstruction_longest(const reconstruction_texts *x, int64_t context);
 /* Tokens that are fed at a time behind a prompt of n_tokens, at most, and in all. */
 uint32_t reconstruction_fed(const reconstruction_texts *x, uint32_t n_tokens);
 uint32_t reconstruction_tokens(const reconstruction_texts *x, uint32_t n_tokens);
-/* session_limits.max_among for prompts of up to max_tokens. */
+/* session_limits.max_counted for prompts of up to max_tokens. */
 uint32_t reconstruction_among(const reconstruction_texts *x, uint32_t max_tokens);
 
 typedef struct reconstruction {

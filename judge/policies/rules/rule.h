@@ -37,7 +37,7 @@ typedef struct score_room {
 typedef struct head_score head_score;
 struct head_score {
     /* A head as the prefill shows it. NULL: nothing is to be seen. */
-    void (*see)(const head_score *self, const prefill_head *h, const score_room *to);
+    void (*on_head)(const head_score *self, const prefill_head *h, const score_room *to);
     /* After the prefill, all of s. NULL: there is nothing left to do. */
     ckvc_status (*finish)(const head_score *self, const scored_prompt *p, ckvc_err *err);
     /* Doubles of scratch, for heads of D and `group` query heads; NULL: T + D. */

@@ -4,4 +4,4 @@
 #include "judge/policies/rules/window_attention.h"
 
 const policy_rule rule_snapkv = {
-    .by_head = true, .score = {.see = window_see_largest, .window = 32, .pool = 7, .last = 32}};
+    .by_head = true, .score = {.on_head = window_see_largest, .window = 32, .pool = 7, .last = 32}};

@@ -14,4 +14,4 @@ static void score_head(const head_score *self, const prefill_head *h, const scor
     }
 }
 
-const policy_rule rule_tova = {.score = {.see = score_head, .window = 1, .last = 1}};
+const policy_rule rule_tova = {.score = {.on_head = score_head, .window = 1, .last = 1}};

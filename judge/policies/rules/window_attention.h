@@ -16,8 +16,8 @@ static inline const float *window_row(const prefill_head *h, int32_t q, int64_t 
 void window_mean(const prefill_head *h, uint32_t window, double *mean);
 /* Of x [n] the largest, or the mean with zeros outside, of `pool` values around each -> s [n]. */
 void window_pool(const double *x, int64_t n, uint32_t pool, bool largest, double *s);
-/* head_score.see: mean of A before the window, the largest or the mean of `pool` positions, which
- * pooling does not cross. */
+/* head_score.on_head: mean of A before the window, the largest or the mean of `pool` positions,
+ * which pooling does not cross. */
 void window_see_largest(const head_score *self, const prefill_head *h, const score_room *to);
 void window_see_mean(const head_score *self, const prefill_head *h, const score_room *to);
 

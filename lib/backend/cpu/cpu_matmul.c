@@ -63,7 +63,7 @@ typedef struct matmul_job {
 /* Cuts y into tasks. With OpenBLAS their shape shows in the bits, so it follows from the
  * weight alone; our kernels pack a task's columns of the weights, so rows are many, but not so many
  * that a thread has nothing to do. */
-static void cut(matmul_job *m) {
+static void cut_tasks(matmul_job *m) {
     const int64_t n_out = m->w->m.rows;
     int64_t rows = any_rows(m->c) ? CPU_MOST_ROWS : BE_ROW_TILE, cols = MOST_COLS;
     for (;;) {
@@ -120,7 +120,7 @@ void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be
                     .y = y->data,
                     .n_rows = any_rows(cpu_of(be)) ? n_rows : padded,
                     .add = add};
-    cut(&m);
+    cut_tasks(&m);
     ckvc_pool_run(be->pool, m.n_row_tiles * m.n_tiles, matmul_task, &m);
 }
 

@@ -140,13 +140,13 @@ enum { N_TRIALS = sizeof trials / sizeof *trials };
 
 /* ---- the scene ---- */
 
-static float *values(ckvc_rng *rng, size_t n) {
+static float *random_values(ckvc_rng *rng, size_t n) {
     float *v = ckvc_alloc_aligned(n, sizeof *v);
     for (size_t i = 0; i < n; i++) { v[i] = (float)ckvc_rng_double(rng) * 2 - 1; }
     return v;
 }
 
-static be_buf *filled(backend *be, size_t n, const float *data, size_t n_data) {
+static be_buf *create_filled(backend *be, size_t n, const float *data, size_t n_data) {
     be_buf *b = be->ops->buf_create(be, n);
     be->ops->write(be, b, 0, data, n_data);
     return b;
@@ -158,14 +158,15 @@ static ckvc_status scene_open(scene *s, ckvc_err *err) {
     backend *be = s->be;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
-    s->x = values(&rng, ROWS * IN);
-    s->w = values(&rng, OUT * IN);
+    s->x = random_values(&rng, ROWS * IN);
+    s->w = random_values(&rng, OUT * IN);
     s->k = s->w;
     s->v = s->w + CACHE;
     for (int r = 0; r < ROWS; r++) { s->target[r] = r * 97 % OUT; }
-    s->bx = filled(be, CAPACITY * IN, s->x, ROWS * IN);
+    s->bx = create_filled(be, CAPACITY * IN, s->x, ROWS * IN);
     s->by = be->ops->buf_create(be, CAPACITY * IN);
-    s->cache = (be_cache){filled(be, CACHE, s->k, CACHE), filled(be, CACHE, s->v, CACHE), CAPACITY};
+    s->cache = (be_cache){create_filled(be, CACHE, s->k, CACHE),
+                          create_filled(be, CACHE, s->v, CACHE), CAPACITY};
     const be_matrix m = {.bytes = s->w, .type = BE_F32, .rows = OUT, .cols = IN};
     CKVC_TRY(be->ops->weight_create(be, &m, &s->bw, err));
     return be->ops->weight_acquire(be, s->bw, err);
@@ -189,14 +190,14 @@ typedef struct meeting {
 
 /* A task for each thread: all of them are running when it returns, unless the machine is busy with
  * other things. What threads do to each other does not show while they take turns. */
-static void meet(void *ctx, int64_t task, int worker) {
+static void wait_for_all(void *ctx, int64_t task, int worker) {
     meeting *m = ctx;
     (void)task, (void)worker;
     atomic_fetch_add(&m->arrived, 1);
     while (atomic_load(&m->arrived) < m->n && ckvc_now_s() < m->until) {}
 }
 
-static ckvc_status run(const scene *s, const trial *t, float *y, ckvc_err *err) {
+static ckvc_status run_trial(const scene *s, const trial *t, float *y, ckvc_err *err) {
     CKVC_TRY(t->run(s, y, err));
     if (cpu_selfcheck_spoil) {
         cpu_selfcheck_spoil(s->be->kernel, ckvc_pool_threads(s->be->pool), y,
@@ -221,7 +222,7 @@ static ckvc_status check(scene *s, const trial *t, ckvc_pool *one, ckvc_err *err
     CKVC_AUTO_FREE float *together = ckvc_alloc(n, sizeof *together);
     ckvc_pool *all = s->be->pool;
     s->be->pool = one;
-    const ckvc_status st = run(s, t, alone, err);
+    const ckvc_status st = run_trial(s, t, alone, err);
     s->be->pool = all;
     CKVC_TRY(st);
     const double error = relative_error(s, t, alone);
@@ -230,8 +231,8 @@ static ckvc_status check(scene *s, const trial *t, ckvc_pool *one, ckvc_err *err
                  s->be->kernel, t->what, error, MOST_ERROR);
     for (int i = 0; i < REPEATS && ckvc_pool_threads(all) > 1; i++) {
         meeting m = {.n = ckvc_pool_threads(all), .until = ckvc_now_s() + MEET_S};
-        ckvc_pool_run(all, m.n, meet, &m);
-        CKVC_TRY(run(s, t, together, err));
+        ckvc_pool_run(all, m.n, wait_for_all, &m);
+        CKVC_TRY(run_trial(s, t, together, err));
         CKVC_FAIL_IF(memcmp(alone, together, n * sizeof *alone) != 0, err, CKVC_E_DEVICE,
                      "%s gets %s wrong on this machine (self-check: %d threads differ from one)",
                      s->be->kernel, t->what, ckvc_pool_threads(all));

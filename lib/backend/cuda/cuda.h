@@ -22,8 +22,8 @@
 struct be_buf {
     float *data; /* device, [n], 256-byte aligned unless it is a view */
     size_t n;
-    size_t whole; /* values of the buffer that a view is of; else n */
-    float *own;   /* what buf_free gives back: [own_n], NULL for a view */
+    size_t buffer_size; /* values of the buffer that a view is of; else n */
+    float *own;         /* what buf_free gives back: [own_n], NULL for a view */
     size_t own_n;
 };
 
@@ -198,7 +198,7 @@ typedef struct cuda_call {
 bool cuda_multiply(cuda_backend *c, const cuda_call *p);
 /* Whether rows of so many values lie in a buffer of one tile. */
 static inline bool cuda_few(const be_buf *x, int64_t cols) {
-    return x->whole < (size_t)(2 * BE_ROW_TILE * cols);
+    return x->buffer_size < (size_t)(2 * BE_ROW_TILE * cols);
 }
 /* Room for bf16 values of the rows that the caller's kernel writes to y, [padded rows][stride]: the
  * next product takes them from there. NULL: products are not in bf16, or recorded. */

@@ -60,7 +60,7 @@ static bool packing_begin(packing *p, int64_t n_heads, int64_t n_copies, size_t 
     return true;
 }
 
-static void *take(packing *p, size_t bytes) {
+static void *next_piece(packing *p, size_t bytes) {
     void *at = p->scratch + p->used;
     p->used += cuda_align(bytes);
     return at;
@@ -68,7 +68,7 @@ static void *take(packing *p, size_t bytes) {
 
 static const void *pack(packing *p, const float *from, int64_t stride, const uint32_t *positions,
                         int64_t n) {
-    void *to = take(p, packed_bytes(p->c, p->s, n));
+    void *to = next_piece(p, packed_bytes(p->c, p->s, n));
     p->copies[p->n_copies++] = (cuda_copy){from, positions, to, (int32_t)n, (int32_t)stride};
     if (n > p->n_most) { p->n_most = (int32_t)n; }
     return to;
@@ -189,7 +189,7 @@ static void pack_lane(packing *p, const be_continuation *r, const be_lane *lanes
                   lane_size = be_padded_rows(r->n_rows) * s->n_heads * d;
     const bool new_set = i == 0 || lane->kept != lane[-1].kept,
                new_rows = i == 0 || lane->from != lane[-1].from;
-    uint32_t *positions = new_set && lane->kept ? take(p, positions_bytes(lane->kept)) : NULL;
+    uint32_t *positions = new_set && lane->kept ? next_piece(p, positions_bytes(lane->kept)) : NULL;
     p->positions[i] = positions;
     for (int64_t g = 0; g < n_kv; g++) {
         cuda_head *head = &p->heads[i * n_kv + g];
@@ -290,11 +290,11 @@ ckvc_status cuda_attention_targets(backend *be, const be_attention_shape *s,
     const void *q = pack_queries(&p, r->q->data, r->n_rows);
     lanes_packed(&p, &alone, 1);
     cuda_attend a = attend_of(&p, r->n_prompt, r->n_rows, 1);
-    a.stats = take(&p, stats_bytes(s, r->n_rows));
+    a.stats = next_piece(&p, stats_bytes(s, r->n_rows));
     cuda_attend_rows(p.c->stream, &a);
     cuda_columns columns = columns_of(&a, q, rows->first_row, r->n_prompt);
     columns.largest = rows->largest;
-    columns.columns = take(&p, columns_bytes(s, r->n_prompt));
+    columns.columns = next_piece(&p, columns_bytes(s, r->n_prompt));
     cuda_column_sums(p.c->stream, &columns);
     cuda_check(p.c, "attention_targets");
     return cuda_download(p.c, targets, columns.columns,
@@ -327,7 +327,7 @@ static bool window_stats(packing *p, const be_window *w, const be_buf *q, const 
     packing_end(p);
     cuda_attend a = attend_of(p, first, n_rows, 1);
     a.values = false;
-    a.stats = take(p, stats_bytes(s, n_rows));
+    a.stats = next_piece(p, stats_bytes(s, n_rows));
     cuda_attend_rows(p->c->stream, &a);
     *columns = columns_of(&a, packed, w->n - w->window - first, w->n);
     return true;
@@ -338,7 +338,7 @@ ckvc_status cuda_window_mass(backend *be, const be_attention_shape *s, const be_
     packing p = {.c = cuda_of(be), .s = s};
     cuda_columns a;
     if (!window_stats(&p, w, q, cache, columns_bytes(s, w->n), &a)) { return cuda_sync(be, err); }
-    a.columns = take(&p, columns_bytes(s, w->n));
+    a.columns = next_piece(&p, columns_bytes(s, w->n));
     cuda_column_sums(p.c->stream, &a);
     cuda_check(p.c, "window_mass");
     return cuda_download(p.c, mass, a.columns, (size_t)(s->n_kv_heads * w->n) * sizeof *mass, err);
@@ -351,7 +351,7 @@ ckvc_status cuda_window_rows(backend *be, const be_attention_shape *s, const be_
     const size_t each = (size_t)(w->window * w->n);
     cuda_columns a;
     if (!window_stats(&p, w, q, cache, each * sizeof *rows, &a)) { return cuda_sync(be, err); }
-    a.rows = take(&p, each * sizeof *rows);
+    a.rows = next_piece(&p, each * sizeof *rows);
     for (; a.head < s->n_heads; a.head++, rows += each) {
         cuda_column_sums(p.c->stream, &a);
         cuda_check(p.c, "window_rows");

@@ -96,7 +96,7 @@ void cuda_device_text(char *text, size_t n) {
 }
 
 /* Of what is free: the rest is for the driver, and for what cublasLt loads. */
-static size_t usable(size_t left) { return left - left / 32; }
+static size_t usable_bytes(size_t left) { return left - left / 32; }
 
 static bool open_device(cuda_backend *c) {
     size_t left = 0, all = 0;
@@ -111,7 +111,7 @@ static bool open_device(cuda_backend *c) {
             return false;
         }
     }
-    c->base.memory_bytes = c->bytes_max = usable(left);
+    c->base.memory_bytes = c->bytes_max = usable_bytes(left);
     /* 128 x 256 values a multiprocessor: with 4,096 columns these are 128 of them, with 14,336 448
      */
     c->base.fill_rows = 1024;

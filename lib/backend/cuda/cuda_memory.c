@@ -81,7 +81,7 @@ be_buf *cuda_buf_create(backend *be, size_t n) {
     be_buf *b = ckvc_calloc(1, sizeof *b);
     if (n == 0) { return b; }
     const size_t bytes = n * sizeof *b->own;
-    b->n = b->whole = n;
+    b->n = b->buffer_size = n;
     b->own = b->data = cuda_alloc(c, bytes, "a buffer");
     if (!b->own) { return b; }
     b->own_n = n;
@@ -101,7 +101,7 @@ void cuda_buf_view(backend *be, be_buf *view, const be_buf *of, size_t offset, s
     assert(view->own_n == 0 && ckvc_span_ok(offset, n, of->n));
     view->data = of->data ? of->data + offset : NULL;
     view->n = n;
-    view->whole = of->whole;
+    view->buffer_size = of->buffer_size;
 }
 
 void cuda_write(backend *be, be_buf *dst, size_t offset, const float *src, size_t n) {
@@ -325,7 +325,7 @@ static size_t row_bytes(const be_weight *w) {
 static size_t bytes_of(const be_weight *w) { return (size_t)w->m.rows * row_bytes(w); }
 
 /* Which rows go in which piece, over the ways in turn. */
-static void cut(cuda_backend *c, be_weight *w) {
+static void cut_weight(cuda_backend *c, be_weight *w) {
     const int64_t rows = (int64_t)(PIECE_BYTES / row_bytes(w));
     w->n_pieces = (size_t)((w->m.rows + rows - 1) / rows);
     w->pieces = ckvc_calloc(w->n_pieces, sizeof *w->pieces);
@@ -349,7 +349,7 @@ ckvc_status cuda_weight_create(backend *be, const be_matrix *m, be_weight **out,
     assert(w->m.block >= 1 && w->m.stride >= w->m.block);
     w->bf16 = c->bf16 && m->cols > 1;
     w->stride = w->bf16 ? (m->cols + 7) / 8 * 8 : m->cols;
-    cut(c, w);
+    cut_weight(c, w);
     CKVC_GROW(c->weights, c->cap_weights, c->n_weights + 1);
     c->weights[c->n_weights++] = w;
     if (!cuda_ok(c, cudaEventCreateWithFlags(&w->unused, cudaEventDisableTiming), what) ||

@@ -7,7 +7,7 @@
 #include "lib/base/sizes.h"
 
 /* Room for the bf16 values of y's rows, beside them. */
-static cuda_half beside(cuda_backend *c, const float *y, int64_t n_rows, int64_t width) {
+static cuda_half half_beside(cuda_backend *c, const float *y, int64_t n_rows, int64_t width) {
     cuda_half half = {.padded = be_padded_rows(n_rows)};
     half.to = cuda_half_room(c, y, n_rows, width, &half.stride);
     return half;
@@ -20,7 +20,7 @@ void cuda_rmsnorm(backend *be, const be_buf *x, int64_t n_rows, const be_weight 
     if (cuda_failed(c) || n_rows == 0) { return; }
     assert(w->data && (size_t)(n_rows * width) <= x->n && (size_t)(n_rows * width) <= y->n);
     float *to = cuda_written(c, y);
-    const cuda_half half = beside(c, to, n_rows, width);
+    const cuda_half half = half_beside(c, to, n_rows, width);
     cuda_rmsnorm_rows(c->stream, x->data, w->data, n_rows, width, (double)eps, to, &half);
     cuda_check(c, "rmsnorm");
 }
@@ -32,7 +32,7 @@ void cuda_silu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_
     if (cuda_failed(c) || n == 0) { return; }
     assert(n <= gate->n && n <= up->n && n <= y->n);
     float *to = cuda_written(c, y);
-    const cuda_half half = beside(c, to, n_rows, width);
+    const cuda_half half = half_beside(c, to, n_rows, width);
     cuda_silu_mul_rows(c->stream, gate->data, up->data, n_rows, width, to, &half);
     cuda_check(c, "silu_mul");
 }

@@ -83,7 +83,8 @@ static ckvc_status prefill(run *r, double budget, int64_t room, ckvc_err *err) {
     r->p = ckvc_prefill_begin(r->workspace, bytes, &request, message, sizeof message);
     CKVC_FAIL_IF(!r->p, err, CKVC_E_DATA, "the table: %s", message);
     const uint32_t rows = ckvc_prefill_rows(r->p);
-    const prefill_watcher watcher = {.n_rows = rows ? rows : 1, .see = hand_over_head, .ctx = r};
+    const prefill_watcher watcher = {
+        .n_rows = rows ? rows : 1, .on_head = hand_over_head, .ctx = r};
     const prefill_input in = {.tokens = r->ids,
                               .n = (int64_t)r->n_ids,
                               .n_total = (int64_t)r->n_ids + room,

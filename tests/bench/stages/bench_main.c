@@ -5,7 +5,8 @@
 
 typedef struct bench_cli {
     inputs_options inputs;
-    opt_list budget, stages;
+    budget_list budget;
+    opt_list stages;
     int64_t repeats, sample;
     const char *scratch, *variants;
 } bench_cli;
@@ -22,12 +23,9 @@ static void job_fini(bench_job *j) {
 
 static ckvc_status bench(const verb_call *call, ckvc_err *err) {
     bench_cli *c = call->options;
-    double budgets[256];
-    uint32_t n_budgets;
     int64_t n_variants;
     CKVC_AUTO(job_fini) bench_job j = {0};
-    CKVC_TRY(inputs_budgets(&c->budget, budgets, &n_budgets, err));
-    USAGE_IF(n_budgets != 1, "--budget: one value, got %u", n_budgets);
+    USAGE_IF(c->budget.n != 1, "--budget: one value, got %u", c->budget.n);
     CKVC_TRY(inputs_variants(c->variants, &n_variants, err));
     if (c->inputs.model) {
         CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
@@ -41,7 +39,7 @@ static ckvc_status bench(const verb_call *call, ckvc_err *err) {
     bench_options b = {.n_tokens = c->inputs.max_tokens,
                        .continuation = c->inputs.setting.continuation,
                        .window = c->inputs.setting.window,
-                       .budget = budgets[0],
+                       .budget = c->budget.items[0],
                        .variants = n_variants,
                        .repeats = (int)c->repeats,
                        .memory = c->inputs.memory,
@@ -77,8 +75,7 @@ static const opt rows[] = {
     OPT_INT("max-tokens", inputs.max_tokens, "N", 2, 1e6, "prompt tokens", .preset = "512"),
     OPT_SETTING("window", inputs.setting, "N", 1, 1e6, "observation window", .letter = 'W'),
     OPT_SETTING("continuation", inputs.setting, "N", 2, 1e6, "continuation tokens", .letter = 'C'),
-    OPT_LIST("budget", budget, "N", "tokens kept per layer, or a share", .letter = 'B',
-             .preset = "0.25"),
+    OPT_BUDGETS(budget, "N", "tokens kept per layer, or a share"),
     OPT_TEXT("variants", variants, "N|all", "distinct rollouts per side", .preset = "all"),
     OPT_INT("repeats", repeats, "N", 1, 1000, "runs of each stage; the median is printed",
             .preset = "7"),

@@ -149,8 +149,8 @@ TEST(documents) {
         assert_true(i == 0 || strcmp(c.documents[i - 1].name, c.documents[i].name) != 0);
         const char *part = strchr(c.documents[i].name, '#');
         const size_t n = part ? (size_t)(part - c.documents[i].name) : strlen(c.documents[i].name);
-        assert_true(strncmp(c.documents[i].name, c.documents[i].whole, n) == 0 &&
-                    !c.documents[i].whole[n]);
+        assert_true(strncmp(c.documents[i].name, c.documents[i].full_name, n) == 0 &&
+                    !c.documents[i].full_name[n]);
     }
     assert_int_equal(seen, 1);
     corpus_fini(&c);
@@ -280,7 +280,7 @@ static void check_build(const tokenizer *tok) {
         for (size_t d = 0; d < c.n_documents; d++) {
             if (!strstr(c.documents[d].text, whole)) { continue; }
             found++;
-            documents[i] = c.documents[d].whole;
+            documents[i] = c.documents[d].full_name;
         }
         assert_int_equal(found, 1);
         for (size_t k = 0; k < a.n_entries; k++) {

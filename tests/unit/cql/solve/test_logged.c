@@ -89,7 +89,7 @@ TEST(raw_rewards_and_loss_parts) {
     prompt(l, "b");
     add(l, 0, 1, 5.0, -1.0);
     cql_logged_finish(l);
-    assert_false(l->whole);
+    assert_false(l->balanced);
     assert_int_equal(cql_logged_state(l, 0, NULL, CQL_RAW, 2.0, n, mean), 2);
     assert_true(n[0] == 1 && n[1] == 2 && mean[0] == -1.5 && mean[1] == (-2.0 + 4.0) / 2.0 / 2.0);
     cql_logged_state(l, 0, NULL, CQL_LOSS_PART, 1.0, n, mean);

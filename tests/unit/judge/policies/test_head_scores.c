@@ -60,7 +60,7 @@ static head_score rule_score(score_kind kind, uint32_t window, uint32_t pool, ui
 static void score(const made_up *m, head_score kind, double *s, double *layer) {
     const size_t n = head_score_scratch(&kind, T, D, GROUP);
     double *scratch = malloc(n * sizeof *scratch); /* of just this length, which asan looks at */
-    kind.see(&kind, &m->head, &(score_room){m->frequencies, s, layer, scratch});
+    kind.on_head(&kind, &m->head, &(score_room){m->frequencies, s, layer, scratch});
     head_score_force(kind.first, kind.last, T, s);
     free(scratch);
 }

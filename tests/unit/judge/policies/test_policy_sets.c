@@ -462,7 +462,7 @@ static void check_learned(uint32_t version) {
         prefill_stats stats;
         /* version 2 reads no rows: its session has room for one */
         const prefill_watcher watcher = {
-            .n_rows = version == CKVC_FEATURES_1 ? ROWS : 1, .see = see_all, .ctx = &v};
+            .n_rows = version == CKVC_FEATURES_1 ? ROWS : 1, .on_head = see_all, .ctx = &v};
         const prefill_input in = {
             .tokens = r.items[i].tokens, .n = T, .n_total = T, .window = 16, .watcher = &watcher};
         OK(sessions_prefill(&(prefill_job){w.s, in, &stats}, 1, &err));

@@ -174,7 +174,7 @@ static uint32_t compare_sets_of(rig *r, bool in_chunks) {
         .max_prompt = r->prompts.max_tokens, .max_continuation = CONTINUED, .max_window = WINDOW};
     policy_sets_need(k, &limits);
     assert_int_equal(limits.max_targets, in_chunks ? later + 48 : first + r->prompts.max_tokens);
-    assert_int_equal(limits.max_among, in_chunks ? 4 + 48 : 0);
+    assert_int_equal(limits.max_counted, in_chunks ? 4 + 48 : 0);
     OK(sessions_create(r->m, limits, 1, &s, &err));
     for (size_t p = 0; p < r->prompts.n; p++) {
         prefill_stats stats;

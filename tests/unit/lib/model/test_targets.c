@@ -124,7 +124,7 @@ TEST(watcher) {
     double alpha[T], norms[L * G * T];
     watched *w = ckvc_calloc(1, sizeof *w);
     const prefill_watcher watch = {
-        .n_rows = ROWS, .queries = true, .column_sum = true, .see = see, .ctx = w};
+        .n_rows = ROWS, .queries = true, .column_sum = true, .on_head = see, .ctx = w};
     fill_ids(ids, T, 41);
     OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     const session_limits limits = {

@@ -87,7 +87,7 @@ static void golden(bool rotated) {
             w.s = s;
             w.rotated = rotated;
             assert_int_equal(sscanf(name, "%d,%d", &w.layer, &w.head), 2);
-            const prefill_watcher watcher = {.n_rows = ROWS, .see = see, .ctx = &w};
+            const prefill_watcher watcher = {.n_rows = ROWS, .on_head = see, .ctx = &w};
             const prefill_input in = {
                 .tokens = tokens, .n = n, .n_total = n, .window = 64, .watcher = &watcher};
             OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));

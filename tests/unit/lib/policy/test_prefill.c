@@ -87,7 +87,7 @@ static void open_rig(rig *r, const char *path, uint32_t T) {
 
 /* What the library is shown; r_struct and r_sem are of this kind of alpha. */
 static void prefill(rig *r, ckvc_alpha_kind alpha) {
-    const prefill_watcher watcher = {.n_rows = ROWS, .queries = true, .see = see, .ctx = r};
+    const prefill_watcher watcher = {.n_rows = ROWS, .queries = true, .on_head = see, .ctx = r};
     prefill_input in = {
         .tokens = r->tokens, .n = r->T, .n_total = r->T, .window = W, .alpha_kind = alpha};
     OK(sessions_prefill(&(prefill_job){r->s, in, &r->stats}, 1, &err));
