@@ -27,7 +27,7 @@ struct be_buf {
     size_t own_n;
 };
 
-typedef struct cuda_piece cuda_piece; /* cuda_weights.c: rows on their way into device memory */
+typedef struct cuda_piece cuda_piece; /* cuda_memory.c: rows on their way into device memory */
 
 struct be_weight {
     be_matrix m;
@@ -51,7 +51,7 @@ typedef struct cuda_memory {
 } cuda_memory;
 
 typedef struct cuda_product cuda_product; /* cuda_matmul.c: a shape's algorithm */
-typedef struct cuda_staging cuda_staging; /* cuda_weights.c: from the file into device memory */
+typedef struct cuda_staging cuda_staging; /* cuda_memory.c: from the file into device memory */
 
 /* cos and sin of position * inv_freq, device, [n_positions][half]. */
 typedef struct cuda_angle_table {
@@ -138,7 +138,7 @@ static inline size_t cuda_align(size_t bytes) { return (bytes + 255) / 256 * 256
     /* cuda_backend.c */ \
     X(destroy) X(sync) X(reserve) X(scratch_bytes) \
     X(buf_create) X(buf_free) X(buf_view) X(write) X(read) \
-    /* cuda_weights.c */ \
+    /* cuda_memory.c */ \
     X(weight_create) X(weight_free) X(weight_acquire) X(weight_release) X(weight_limit) \
     X(weight_prefetch) X(embed) \
     /* cuda_rows.c */ \
