@@ -8,11 +8,11 @@
 static size_t flatten(const json_t *rows, double *out, size_t *columns) {
     const json_t *row, *v;
     size_t n = 0, i, j;
-    json_array_foreach(rows, i, row) {
-        json_array_foreach(row, j, v) { out[n++] = json_number_value(v); }
-    }
-    *columns = n / i;
-    return i;
+    json_array_foreach(rows, i, row){json_array_foreach(row, j, v){out[n++] = json_number_value(v);
+}
+}
+*columns = n / i;
+return i;
 }
 
 static void same(double got, const json_t *want, const char *name, const char *what) {
