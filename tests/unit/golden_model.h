@@ -6,17 +6,19 @@
 #include "tests/unit/golden.h"
 #include "tests/unit/unit.h"
 
-/* A backend on n threads, destroyed by bench_close. */
+/* A backend on n threads, and a model and a session on it where bench_load or a test put them
+ * there; bench_close ends them all. */
 typedef struct bench {
     ckvc_pool *pool;
     backend *be;
+    model *m;
+    session *s;
 } bench;
 
 static inline bench bench_open_kind(const char *kind, int n_threads) {
     bench b = {0};
-    ckvc_err err = {0};
-    assert_int_equal(ckvc_pool_create(n_threads, &b.pool, &err), CKVC_OK);
-    assert_int_equal(backend_create(kind, CKVC_COMPUTE_F32, b.pool, &b.be, &err), CKVC_OK);
+    OK(ckvc_pool_create(n_threads, &b.pool, &err));
+    OK(backend_create(kind, CKVC_COMPUTE_F32, b.pool, &b.be, &err));
     return b;
 }
 
@@ -44,6 +46,8 @@ static inline void bench_count_acquired(bench *b) {
 }
 
 static inline void bench_close(bench *b) {
+    session_destroy(b->s);
+    model_close(b->m);
     backend_destroy(b->be);
     ckvc_pool_destroy(b->pool);
 }
@@ -54,6 +58,25 @@ static inline ckvc_status model_open_path(const char *path, backend *be, model *
     *out = NULL;
     CKVC_TRY(model_files_read(path, &spec, err));
     return model_open(spec, be, out, err);
+}
+
+static inline void bench_load(bench *b, const char *path, session_limits limits) {
+    OK(model_open_path(path, b->be, &b->m, &err));
+    OK(sessions_create(b->m, limits, 1, &b->s, &err));
+}
+
+/* The first n of n_total ids through the model of one session. */
+static inline prefill_stats prefill_of(session *s, const int32_t *ids, int64_t n, int64_t n_total,
+                                       int64_t window) {
+    prefill_stats stats;
+    const prefill_input in = {.tokens = ids, .n = n, .n_total = n_total, .window = window};
+    OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+    return stats;
+}
+
+/* Sequences of other ids for other steps. */
+static inline void fill_ids(int32_t *ids, int64_t n, int step, int32_t vocab) {
+    for (int64_t i = 0; i < n; i++) { ids[i] = (int32_t)((i * step + i * i * 7) % vocab); }
 }
 
 static inline ckvc_status model_verify_path(const char *path, ckvc_err *err) {
@@ -75,6 +98,17 @@ static inline void compare(worst *w, double got, double want, double tolerance) 
     if (!(ratio <= 1.0)) {
         fail_msg("%s: got %.9g, wanted %.9g, tolerance %.2g", w->what, got, want, tolerance);
     }
+}
+
+static inline double golden_at(const json_t *array, size_t i) {
+    assert_true(json_is_number(json_array_get(array, i)));
+    return json_number_value(json_array_get(array, i));
+}
+
+/* n numbers against an array of the golden file. */
+static inline void compare_row(worst *w, const double *got, const json_t *want, int64_t n,
+                               double tolerance) {
+    for (int64_t i = 0; i < n; i++) { compare(w, got[i], golden_at(want, (size_t)i), tolerance); }
 }
 
 static inline void worst_print(const char *name, const worst *w, size_t n) {

@@ -4,27 +4,22 @@
 #pragma once
 
 #include "formats/model/model_files.h"
+#include "tests/unit/quantised_blocks.h"
 #include "tests/unit/unit.h"
 
 /* Whether layer `layer`'s query at position j sees the key at position t <= j. */
 typedef bool (*naive_sees)(const void *ctx, int32_t layer, int64_t j, int64_t t);
 
 static inline double naive_value(const tensor_view *t, int64_t i) {
-    uint32_t bits = 0;
     float f;
+    if (t->type == TENSOR_F16) { return half_of(t->data + 2 * i); }
     if (t->type == TENSOR_F32) {
         memcpy(&f, t->data + 4 * i, 4);
-        return (double)f;
+    } else { /* bfloat16 */
+        const uint8_t *h = t->data + 2 * i;
+        const uint32_t bits = (uint32_t)h[1] << 24 | (uint32_t)h[0] << 16;
+        memcpy(&f, &bits, 4);
     }
-    uint16_t h;
-    memcpy(&h, t->data + 2 * i, 2);
-    if (t->type == TENSOR_F16) {
-        const int exponent = h >> 10 & 31, mantissa = h & 1023;
-        const double v = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
-        return h >> 15 ? -v : v;
-    }
-    bits = (uint32_t)h << 16;
-    memcpy(&f, &bits, 4);
     return (double)f;
 }
 
@@ -75,20 +70,18 @@ static inline void naive_norm(const model_spec *w, int32_t layer, const char *na
 /* nll[i] = -log P(ids[i+1] | what position i sees), [n-1] */
 static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, naive_sees sees,
                                 const void *ctx, double *nll) {
-    ckvc_err err = {0};
     model_spec *w;
-    if (model_files_read(dir, &w, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(model_files_read(dir, &w, &err));
     const model_shape s = w->shape;
     const int64_t m = s.width, d = s.head_dim, q_width = s.n_heads * d, kv_width = s.n_kv_heads * d,
                   f = s.intermediate;
-    double *x = calloc((size_t)(n * m), sizeof *x), *norm = calloc((size_t)(n * m), sizeof *x),
-           *q = calloc((size_t)(n * q_width), sizeof *x),
-           *mix = calloc((size_t)(n * q_width), sizeof *x),
-           *k = calloc((size_t)(n * kv_width), sizeof *x),
-           *v = calloc((size_t)(n * kv_width), sizeof *x),
-           *gate = calloc((size_t)(n * f), sizeof *x), *up = calloc((size_t)(n * f), sizeof *x),
-           *p = calloc((size_t)n, sizeof *p),
-           *logits = calloc((size_t)(n * s.vocab), sizeof *logits);
+    const int64_t widths[] = {m, m, q_width, q_width, kv_width, kv_width, f, f, 1, s.vocab};
+    double *all[10];
+    for (size_t i = 0; i < 10; i++) {
+        all[i] = ckvc_calloc((size_t)(n * widths[i]), sizeof *all[i]);
+    }
+    double *x = all[0], *norm = all[1], *q = all[2], *mix = all[3], *k = all[4], *v = all[5],
+           *gate = all[6], *up = all[7], *p = all[8], *logits = all[9];
     for (int64_t i = 0; i < n * m; i++) {
         x[i] =
             naive_value(naive_tensor(w, -1, "model.embed_tokens.weight"), ids[i / m] * m + i % m);
@@ -146,7 +139,6 @@ static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, 
         for (int64_t i = 0; i < s.vocab; i++) { sum += exp(logits[r * s.vocab + i]); }
         nll[r] = log(sum) - logits[r * s.vocab + ids[r + 1]];
     }
-    double *const all[] = {x, norm, q, mix, k, v, gate, up, p, logits};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { free(all[i]); }
+    for (size_t i = 0; i < 10; i++) { free(all[i]); }
     model_spec_free(w);
 }

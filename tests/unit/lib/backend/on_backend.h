@@ -22,21 +22,33 @@ static inline be_buf *buffer(backend *be, size_t n, const float *data) {
     return b;
 }
 
-static inline float *contents(backend *be, const be_buf *b, size_t n) {
-    ckvc_err err = {0};
+/* n values from the from-th on. */
+static inline float *contents_from(backend *be, const be_buf *b, size_t from, size_t n) {
     float *v = ckvc_alloc(n, sizeof *v);
-    assert_int_equal(be->ops->read(be, b, 0, v, n, &err), CKVC_OK);
+    OK(be->ops->read(be, b, from, v, n, &err));
     return v;
 }
+static inline float *contents(backend *be, const be_buf *b, size_t n) {
+    return contents_from(be, b, 0, n);
+}
+
+#define FREE_LIST(be, free_one, type, ...)                                                         \
+    do {                                                                                           \
+        type *const list[] = {__VA_ARGS__};                                                        \
+        for (size_t at = 0; at < sizeof list / sizeof *list; at++) {                               \
+            (be)->ops->free_one(be, list[at]);                                                     \
+        }                                                                                          \
+    } while (0)
+#define FREE_BUFS(be, ...)    FREE_LIST(be, buf_free, be_buf, __VA_ARGS__)
+#define FREE_WEIGHTS(be, ...) FREE_LIST(be, weight_free, be_weight, __VA_ARGS__)
 
 /* Acquired. */
 static inline be_weight *weight_of(backend *be, const void *bytes, be_type type, int64_t rows,
                                    int64_t cols) {
     be_weight *w;
-    ckvc_err err = {0};
     const be_matrix m = {.bytes = bytes, .type = type, .rows = rows, .cols = cols};
-    assert_int_equal(be->ops->weight_create(be, &m, &w, &err), CKVC_OK);
-    assert_int_equal(be->ops->weight_acquire(be, w, &err), CKVC_OK);
+    OK(be->ops->weight_create(be, &m, &w, &err));
+    OK(be->ops->weight_acquire(be, w, &err));
     return w;
 }
 
@@ -46,7 +58,6 @@ static inline be_weight *weight(backend *be, const float *data, int64_t rows, in
 
 static inline ckvc_status head_nll(backend *be, const be_weight *w, const be_buf *x, be_rows rows,
                                    const int32_t *target, double *nll) {
-    ckvc_err err = {0};
     return be->ops->head_nll(be, w, x, &rows, target, nll, &err);
 }
 
@@ -58,4 +69,178 @@ static inline double nmse(const float *got, const double *want, size_t n) {
         size += want[i] * want[i];
     }
     return error == 0 ? 0 : error / size;
+}
+
+/* Bound on the normalised error of float32 against a naive loop in double: test_backend_cpu.c. */
+#define NMSE_BOUND 1e-11
+
+static inline void check_nmse(const char *what, const float *got, const double *want, size_t n) {
+    const double error = nmse(got, want, n);
+    if (!(error <= NMSE_BOUND)) { fail_msg("%s: NMSE %.3g, bound %.3g", what, error, NMSE_BOUND); }
+}
+static inline void check_buffer(const char *what, backend *be, const be_buf *b, size_t from,
+                                const double *want, size_t n) {
+    float *got = contents_from(be, b, from, n);
+    check_nmse(what, got, want, n);
+    free(got);
+}
+
+/* (y0 +) (bias +) x W^T in double. */
+static inline void naive_product(double *y, const float *y0, const float *bias, const float *w,
+                                 const float *x, int64_t n, int64_t n_out, int64_t n_in) {
+    for (int64_t i = 0; i < n * n_out; i++) {
+        const float *row = x + i / n_out * n_in, *of = w + i % n_out * n_in;
+        y[i] = (y0 ? (double)y0[i] : 0) + (bias ? (double)bias[i % n_out] : 0);
+        for (int64_t k = 0; k < n_in; k++) { y[i] += (double)of[k] * (double)row[k]; }
+    }
+}
+
+/* Each of n values as `round` makes it; NULL: as it is. */
+static inline float *rounded_all(const float *x, size_t n, float (*round_one)(float)) {
+    float *v = ckvc_alloc(n, sizeof *v);
+    for (size_t i = 0; i < n; i++) { v[i] = round_one ? round_one(x[i]) : x[i]; }
+    return v;
+}
+
+/* n rows times a matrix, with a bias and onto what is there or without, against the naive product
+ * of operands that were rounded; where something was, the rounding shows. */
+static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t n_in,
+                                  float (*round_one)(float)) {
+    const int64_t rows = be_padded_rows(n), used = n * n_out;
+    float *w = values(n_out * n_in, 1), *bias = values(n_out, 1), *x = values(rows * n_in, 1),
+          *y0 = values(rows * n_out, 1), *near_w = rounded_all(w, n_out * n_in, round_one),
+          *near_x = rounded_all(x, rows * n_in, round_one);
+    double *want = ckvc_alloc(used, sizeof *want);
+    for (int variant = 0; variant < 4; variant++) {
+        const bool add = variant & 1, with_bias = variant & 2;
+        be_weight *bw = weight(be, w, n_out, n_in), *bb = weight(be, bias, n_out, 1);
+        be_buf *bx = buffer(be, rows * n_in, x), *by = buffer(be, rows * n_out, y0);
+        be->ops->matmul(be, bw, with_bias ? bb : NULL, bx, n, add, by);
+        float *got = contents(be, by, used);
+        const float *sums = add ? y0 : NULL, *biases = with_bias ? bias : NULL;
+        naive_product(want, sums, biases, near_w, near_x, n, n_out, n_in);
+        check_nmse("matmul", got, want, used);
+        if (round_one && n_in > 2) {
+            naive_product(want, sums, biases, w, x, n, n_out, n_in);
+            assert_true(nmse(got, want, used) > 1e-7);
+        }
+        FREE_WEIGHTS(be, bw, bb);
+        FREE_BUFS(be, bx, by);
+        free(got);
+    }
+    free(w), free(bias), free(x), free(y0), free(want), free(near_w), free(near_x);
+}
+
+/* ---- attention ---- */
+
+enum { MAX_G = 8 };
+
+/* Of n positions and n_kv heads: one set for all heads, an empty one, and one a head, of different
+ * sizes, the second empty. The caller frees. */
+typedef struct kept_sets {
+    kept_set sets[3];
+    uint32_t offsets[3][MAX_G + 1], positions[];
+} kept_sets;
+
+static inline kept_sets *kept_sets_of(int64_t n, int32_t n_kv) {
+    kept_sets *k = ckvc_calloc(1, sizeof *k + (size_t)((n_kv + 1) * n) * sizeof(uint32_t));
+    uint32_t *per_head = k->positions + n;
+    for (int64_t t = 0; t < n; t += t % 3 + 1) { k->positions[k->offsets[0][1]++] = (uint32_t)t; }
+    for (int32_t g = 0; g < n_kv; g++) {
+        k->offsets[2][g + 1] = k->offsets[2][g];
+        for (int64_t t = g; g != 1 && t < n; t += g + 2) {
+            per_head[k->offsets[2][g + 1]++] = (uint32_t)t;
+        }
+    }
+    k->sets[0] = (kept_set){1, k->offsets[0], k->positions};
+    k->sets[1] = (kept_set){1, k->offsets[1], k->positions};
+    k->sets[2] = (kept_set){n_kv, k->offsets[2], per_head};
+    return k;
+}
+
+/* A prompt of n positions and LANES lanes of n_own rows behind it: q [rows][H*D], rows of the
+ * prompt or of the lanes; caches [G][capacity][D], those of the lanes one behind the other. */
+typedef struct attention_case {
+    be_attention_shape s;
+    int64_t n, capacity, n_own, own_capacity, width, rows; /* width: H*D; rows: of q */
+    size_t cache, own;                                     /* values of a cache, of the lanes' */
+    float *q, *k, *v, *own_k, *own_v;
+    kept_sets *kept;
+} attention_case;
+enum { CASE_LANES = 4 };
+
+static inline attention_case attention_create(int32_t n_heads, int32_t n_kv, int32_t d,
+                                              int32_t window, int64_t n, int64_t n_own) {
+    attention_case c = {.s = {n_heads, n_kv, d, window, (float)(1 / sqrt((double)d))},
+                        .n = n,
+                        .capacity = be_padded_rows(n) + 64,
+                        .n_own = n_own,
+                        .own_capacity = be_padded_rows(n_own),
+                        .width = n_heads * d,
+                        .kept = kept_sets_of(n, n_kv)};
+    const int64_t lanes = CASE_LANES * c.own_capacity;
+    c.rows = be_padded_rows(n > lanes ? n : lanes);
+    c.cache = (size_t)(n_kv * c.capacity * d), c.own = (size_t)(n_kv * lanes * d);
+    c.q = values(c.rows * c.width, 4), c.k = values(c.cache, 2), c.v = values(c.cache, 1);
+    c.own_k = values(c.own, 2), c.own_v = values(c.own, 1);
+    return c;
+}
+
+static inline void attention_free(attention_case *c) {
+    free(c->q), free(c->k), free(c->v), free(c->own_k), free(c->own_v), free(c->kept);
+}
+
+/* Query head h of row q [H*D] of a lane at position j: the softmax over the positions that it sees
+ * and of the prompt's that `kept` has (NULL: all), weights [j + 1], zeros elsewhere; and what it
+ * mixes of the values, out [D] or NULL. */
+static inline void naive_row(const attention_case *c, const float *q, int64_t lane, int32_t h,
+                             int64_t j, const kept_set *kept, double *weights, double *out) {
+    const int64_t d = c->s.head_dim, g = h / (c->s.n_heads / c->s.n_kv_heads),
+                  own = (lane * c->s.n_kv_heads + g) * c->own_capacity - c->n;
+    const uint32_t *offset = kept ? kept->offsets + (kept->n_sets > 1 ? g : 0) : NULL;
+    double max = -INFINITY, sum = 0;
+    for (int64_t t = 0, i = kept ? offset[0] : 0; t <= j; t++) {
+        const float *k = t < c->n ? c->k + (g * c->capacity + t) * d : c->own_k + (own + t) * d;
+        bool sees = !kept || t >= c->n;
+        if (!sees && i < offset[1] && kept->positions[i] == t) { sees = true, i++; }
+        weights[t] = sees && (!c->s.window || j - t < c->s.window) ? 0 : -INFINITY;
+        for (int64_t x = 0; x < d; x++) {
+            weights[t] += (double)c->s.scale * (double)q[h * d + x] * (double)k[x];
+        }
+        max = fmax(max, weights[t]);
+    }
+    for (int64_t t = 0; t <= j; t++) { sum += weights[t] = exp(weights[t] - max); }
+    for (int64_t x = 0; out && x < d; x++) { out[x] = 0; }
+    for (int64_t t = 0; t <= j; t++) {
+        const float *v = t < c->n ? c->v + (g * c->capacity + t) * d : c->own_v + (own + t) * d;
+        weights[t] /= sum;
+        for (int64_t x = 0; out && x < d; x++) { out[x] += weights[t] * (double)v[x]; }
+    }
+}
+
+/* A sequence that holds what is kept of a prompt of n positions (NULL: all), with room for rows of
+ * its own up to position n + row, which attends next. */
+typedef struct held_case {
+    int64_t first[MAX_G], n_kept[MAX_G], hidden[MAX_G], n_entries;
+    be_held held;
+} held_case;
+
+static inline void hold(backend *be, const be_attention_shape *s, const be_cache *prompt, int64_t n,
+                        const kept_set *kept, int64_t row, held_case *h) {
+    const int64_t seen = s->window ? n + row - s->window + 1 : 0;
+    h->n_entries = 0;
+    for (int32_t g = 0; g < s->n_kv_heads; g++) {
+        const uint32_t *offset = kept ? kept->offsets + (kept->n_sets > 1 ? g : 0) : NULL;
+        h->first[g] = h->n_entries;
+        h->n_kept[g] = kept ? offset[1] - offset[0] : n;
+        h->hidden[g] = seen > n ? h->n_kept[g] + seen - n : 0;
+        for (int64_t t = 0; t < h->n_kept[g] && seen <= n; t++) {
+            h->hidden[g] += (kept ? kept->positions[offset[0] + t] : t) < seen;
+        }
+        h->n_entries += h->n_kept[g] + row + 1;
+    }
+    const size_t size = (size_t)(h->n_entries * s->head_dim);
+    h->held = (be_held){
+        buffer(be, size, NULL), buffer(be, size, NULL), h->first, h->n_kept, h->hidden, row + 1};
+    be->ops->cache_keep(be, s, prompt, n, kept, &h->held);
 }

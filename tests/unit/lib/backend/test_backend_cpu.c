@@ -15,14 +15,7 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
-#define NMSE_BOUND 1e-11
-
 static const char *kind; /* of backend */
-
-static void check_nmse(const char *what, const float *got, const double *want, size_t n) {
-    const double error = nmse(got, want, n);
-    if (!(error <= NMSE_BOUND)) { fail_msg("%s: NMSE %.3g, bound %.3g", what, error, NMSE_BOUND); }
-}
 
 /* ---- products ---- */
 
@@ -31,36 +24,7 @@ TEST(matmul) {
         {1, 1, 1}, {63, 192, 50}, {64, 96, 64}, {65, 97, 33}, {130, 2055, 19}}; /* rows, out, in */
     bench b = bench_open_kind(kind, 3);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        const int64_t n = shapes[k][0], n_out = shapes[k][1], n_in = shapes[k][2],
-                      rows = be_padded_rows(n);
-        for (int variant = 0; variant < 4; variant++) {
-            const bool add = variant & 1, with_bias = variant & 2;
-            float *w = values((size_t)(n_out * n_in), 1), *bias = values((size_t)n_out, 1),
-                  *x = values((size_t)(rows * n_in), 1);
-            float *y0 = values((size_t)(rows * n_out), 1);
-            be_weight *bw = weight(b.be, w, n_out, n_in), *bb = weight(b.be, bias, n_out, 1);
-            be_buf *bx = buffer(b.be, (size_t)(rows * n_in), x),
-                   *by = buffer(b.be, (size_t)(rows * n_out), y0);
-            b.be->ops->matmul(b.be, bw, with_bias ? bb : NULL, bx, n, add, by);
-            float *got = contents(b.be, by, (size_t)(n * n_out));
-            double *want = ckvc_alloc((size_t)(n * n_out), sizeof *want);
-            for (int64_t r = 0; r < n; r++) {
-                for (int64_t o = 0; o < n_out; o++) {
-                    double sum =
-                        (add ? (double)y0[r * n_out + o] : 0) + (with_bias ? (double)bias[o] : 0);
-                    for (int64_t i = 0; i < n_in; i++) {
-                        sum += (double)w[o * n_in + i] * (double)x[r * n_in + i];
-                    }
-                    want[r * n_out + o] = sum;
-                }
-            }
-            check_nmse("matmul", got, want, (size_t)(n * n_out));
-            b.be->ops->weight_free(b.be, bw);
-            b.be->ops->weight_free(b.be, bb);
-            b.be->ops->buf_free(b.be, bx);
-            b.be->ops->buf_free(b.be, by);
-            free(w), free(bias), free(x), free(y0), free(got), free(want);
-        }
+        check_products(b.be, shapes[k][0], shapes[k][1], shapes[k][2], NULL);
     }
     bench_close(&b);
 }
@@ -82,15 +46,10 @@ TEST(head) {
     double *want = ckvc_alloc(VOCAB, sizeof *want);
     for (int64_t r = 0; r < n; r++) {
         double sum = 0;
-        for (int64_t v = 0; v < VOCAB; v++) {
-            want[v] = 0;
-            for (int64_t i = 0; i < IN; i++) {
-                want[v] += (double)w[v * IN + i] * (double)x[(row0 + r) * IN + i];
-            }
-            sum += exp(want[v]);
-        }
-        assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) <
-                    2e-5); /* logits up to 30 in float32 */
+        naive_product(want, NULL, NULL, w, x + (row0 + r) * IN, 1, VOCAB, IN);
+        for (int64_t v = 0; v < VOCAB; v++) { sum += exp(want[v]); }
+        /* logits up to 30 in float32 */
+        assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) < 2e-5);
         if (r % 50 == 0) {
             OK(b.be->ops->head_logits(b.be, bw, bx, row0 + r - 1, 2, logits, &err));
             check_nmse("head_logits", logits + VOCAB, want, VOCAB);
@@ -104,10 +63,10 @@ TEST(head) {
         be_buf *lane = buffer(b.be, 64 * IN, x + i * 64 * IN);
         OK(head_nll(b.be, bw, lane, (be_rows){7, 43, 1}, target, alone));
         assert_memory_equal(alone, lanes + i * 43, sizeof alone);
-        b.be->ops->buf_free(b.be, lane);
+        FREE_BUFS(b.be, lane);
     }
-    b.be->ops->weight_free(b.be, bw);
-    b.be->ops->buf_free(b.be, bx);
+    FREE_WEIGHTS(b.be, bw);
+    FREE_BUFS(b.be, bx);
     free(w), free(x), free(logits), free(want);
     bench_close(&b);
 }
@@ -143,8 +102,8 @@ TEST(head_greedy) {
         OK(b.be->ops->head_greedy(b.be, bw, bx, 41, 1, &alone, &err));
         assert_true(nan || alone.nll == next[38].nll);
         assert_int_equal(alone.id, next[38].id);
-        b.be->ops->weight_free(b.be, bw);
-        b.be->ops->buf_free(b.be, bx);
+        FREE_WEIGHTS(b.be, bw);
+        FREE_BUFS(b.be, bx);
     }
     free(w), free(x), free(logits);
     bench_close(&b);
@@ -165,12 +124,12 @@ TEST(head_extremes) {
     OK(head_nll(b.be, bw, bx, (be_rows){0, 1, 1}, other, &nll));
     assert_true(nll == 700.0);
     w[5] = NAN; /* a broken model must not get a finite loss */
-    b.be->ops->weight_free(b.be, bw);
+    FREE_WEIGHTS(b.be, bw);
     bw = weight(b.be, w, 700, 1); /* a device has its own copy */
     OK(head_nll(b.be, bw, bx, (be_rows){0, 1, 1}, other, &nll));
     assert_true(isnan(nll));
-    b.be->ops->weight_free(b.be, bw);
-    b.be->ops->buf_free(b.be, bx);
+    FREE_WEIGHTS(b.be, bw);
+    FREE_BUFS(b.be, bx);
     free(w);
     bench_close(&b);
 }
@@ -183,32 +142,29 @@ TEST(norm_silu_embed) {
     for (size_t k = 0; k < 4; k++) {
         const int64_t m = widths[k];
         const size_t all = (size_t)(be_padded_rows(n) * m), used = (size_t)(n * m);
-        float *x = values(all, 3), *w = values((size_t)m, 1), *u = values(all, 2);
-        for (size_t i = 0; i < used && i < 40; i++) {
-            x[i] *= 60; /* gates far outside the range of a plain exp */
-        }
+        float *x = values(all, 3), *w = values(m, 1), *u = values(all, 2);
+        /* gates far outside the range of a plain exp */
+        for (size_t i = 0; i < used && i < 40; i++) { x[i] *= 60; }
         be_buf *bx = buffer(b.be, all, x), *bu = buffer(b.be, all, u),
-               *by = buffer(b.be, all, NULL);
+               *by = buffer(b.be, all, NULL), *bz = buffer(b.be, all, x);
         be_weight *bw = weight(b.be, w, m, 1);
         double *want = ckvc_alloc(used, sizeof *want);
         b.be->ops->rmsnorm(b.be, bx, n, bw, 1e-3f, by);
         float *got = contents(b.be, by, used);
         for (int64_t r = 0; r < n; r++) {
             double sum = 0;
-            for (int64_t i = 0; i < m; i++) { sum += (double)x[r * m + i] * (double)x[r * m + i]; }
+            const float *row = x + r * m;
+            for (int64_t i = 0; i < m; i++) { sum += (double)row[i] * (double)row[i]; }
+            const double size = sqrt(sum / (double)m + (double)1e-3f);
             for (int64_t i = 0; i < m; i++) {
-                want[r * m + i] =
-                    (double)x[r * m + i] / sqrt(sum / (double)m + (double)1e-3f) * (double)w[i];
+                want[r * m + i] = (double)row[i] / size * (double)w[i];
             }
         }
         check_nmse("rmsnorm", got, want, used);
-        be_buf *bz = buffer(b.be, all, x);
         b.be->ops->rmsnorm(b.be, bz, n, bw, 1e-3f, bz);
         float *in_place = contents(b.be, bz, used);
         assert_memory_equal(in_place, got, used * sizeof *got);
-        b.be->ops->buf_free(b.be, bz);
-        free(in_place);
-        free(got);
+        free(in_place), free(got);
         b.be->ops->silu_mul(b.be, bx, bu, n, m, bx); /* in place */
         got = contents(b.be, bx, used);
         for (size_t i = 0; i < used; i++) {
@@ -219,25 +175,19 @@ TEST(norm_silu_embed) {
         const int32_t ids[3] = {66, 0, 13};
         be_weight *table = weight(b.be, x, n, m);
         b.be->ops->embed(b.be, table, ids, 3, by);
-        got = contents(b.be, by, (size_t)(64 * m));
-        for (int64_t r = 0; r < 64; r++) {
-            for (int64_t i = 0; i < m; i++) {
-                assert_true(got[r * m + i] ==
-                            (r < 3 ? x[ids[r] * m + i] : 0.0f)); /* padding is zero */
-            }
+        got = contents(b.be, by, 64 * m);
+        for (int64_t i = 0; i < 64 * m; i++) { /* padding is zero */
+            assert_true(got[i] == (i < 3 * m ? x[ids[i / m] * m + i % m] : 0.0f));
         }
         b.be->ops->copy_rows(b.be, by, 1, bu, 5, 2, m);
         free(got);
-        got = contents(b.be, bu, (size_t)(7 * m));
+        got = contents(b.be, bu, 7 * m);
         for (int64_t i = 0; i < m; i++) {
             assert_true(got[5 * m + i] == x[i] && got[6 * m + i] == x[13 * m + i] &&
                         got[4 * m + i] == u[4 * m + i]);
         }
-        b.be->ops->weight_free(b.be, table);
-        b.be->ops->weight_free(b.be, bw);
-        b.be->ops->buf_free(b.be, bx);
-        b.be->ops->buf_free(b.be, bu);
-        b.be->ops->buf_free(b.be, by);
+        FREE_WEIGHTS(b.be, table, bw);
+        FREE_BUFS(b.be, bx, bu, by, bz);
         free(x), free(w), free(u), free(want), free(got);
     }
     bench_close(&b);
@@ -266,10 +216,7 @@ TEST(prefetch) {
     const char *path = in_temp_folder("weights");
     bench b = bench_open_kind(kind, 1);
     uint8_t *bytes = ckvc_calloc(size, 1);
-    FILE *made = fopen(path, "wb");
-    assert_non_null(made);
-    assert_int_equal(fwrite(bytes, 1, size, made), size);
-    fclose(made);
+    write_bytes(path, bytes, size);
     const int file = open(path, O_RDONLY);
     assert_true(file >= 0 && fsync(file) == 0 &&
                 posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0);
@@ -311,14 +258,9 @@ TEST(weight_types) {
     for (int i = 0; i < 65536; i++) { ids[i] = i; }
     be_buf *x = buffer(b.be, 65536, NULL);
     for (int type = 0; type < 3; type++) {
-        for (uint32_t i = 0; i < 65536; i++) {
-            const uint16_t h = (uint16_t)i;
-            const uint32_t f = i * 60013u;
-            if (type == BE_F32) {
-                memcpy(bytes + 1 + i * 4, &f, 4);
-            } else {
-                memcpy(bytes + 1 + i * 2, &h, 2);
-            }
+        const size_t each = type == BE_F32 ? 4 : 2;
+        for (uint32_t i = 0; i < 65536; i++) { /* the low bytes come first */
+            memcpy(bytes + 1 + i * each, &(uint32_t){type == BE_F32 ? i * 60013u : i}, each);
         }
         be_weight *w = weight_of(b.be, bytes + 1, (be_type)type, 65536, 1);
         b.be->ops->embed(b.be, w, ids, 65536, x);
@@ -346,158 +288,80 @@ TEST(weight_types) {
 
 /* ---- attention ---- */
 
-typedef struct attention_case {
-    be_attention_shape s;
-    int64_t n, capacity, n_own, own_capacity;
-    float *q, *k, *v, *own_k,
-        *own_v; /* q rows [padded][H*D]; caches [G][capacity][D]; q and own hold LANES lanes */
-} attention_case;
-enum { LANES = 4 };
-
-static attention_case attention_create(int32_t n_heads, int32_t n_kv, int32_t d, int32_t window,
-                                       int64_t n, int64_t n_own) {
-    attention_case c = {
-        .s = {n_heads, n_kv, d, window, (float)(1 / sqrt((double)d))}, .n = n, .n_own = n_own};
-    c.capacity = be_padded_rows(n) + 64;
-    c.own_capacity = be_padded_rows(n_own);
-    const int64_t rows = be_padded_rows(n > LANES * c.own_capacity ? n : LANES * c.own_capacity);
-    c.q = values((size_t)(rows * n_heads * d), 4);
-    c.k = values((size_t)(n_kv * c.capacity * d), 2);
-    c.v = values((size_t)(n_kv * c.capacity * d), 1);
-    c.own_k = values((size_t)(LANES * n_kv * c.own_capacity * d), 2);
-    c.own_v = values((size_t)(LANES * n_kv * c.own_capacity * d), 1);
-    return c;
+/* Shares of attention, of numbers or of float32: exactly zero where nothing is seen. */
+static void check_share(double got, double want) {
+    assert_true(fabs(got - want) <= 1e-5 * want + 1e-9);
+    assert_true((want == 0) == (got == 0));
 }
 
-static void attention_free(attention_case *c) {
-    free(c->q), free(c->k), free(c->v), free(c->own_k), free(c->own_v);
-}
-
-/* One row of naive attention over a list of (key, value) rows; weights may be NULL. */
-static void naive_row(const attention_case *c, const float *q, const float **k, const float **v,
-                      int64_t n, double *out, double *weights) {
-    const int32_t d = c->s.head_dim;
-    double *e = ckvc_alloc((size_t)n, sizeof *e), max = -INFINITY, sum = 0;
-    for (int64_t t = 0; t < n; t++) {
-        e[t] = 0;
-        for (int32_t i = 0; i < d; i++) { e[t] += (double)q[i] * (double)k[t][i]; }
-        e[t] *= (double)c->s.scale;
-        max = fmax(max, e[t]);
-    }
-    for (int64_t t = 0; t < n; t++) { sum += e[t] = exp(e[t] - max); }
-    for (int32_t i = 0; i < d; i++) {
-        out[i] = 0;
-        for (int64_t t = 0; t < n; t++) { out[i] += e[t] / sum * (double)v[t][i]; }
-    }
-    for (int64_t t = 0; weights && t < n; t++) { weights[t] = e[t] / sum; }
-    free(e);
-}
-
-static void naive_causal(const attention_case *c, double *out, double *mass, int64_t mass_window) {
-    const int32_t d = c->s.head_dim, n_heads = c->s.n_heads, group = n_heads / c->s.n_kv_heads;
-    const float **k = ckvc_alloc((size_t)c->n, sizeof *k),
-                **v = ckvc_alloc((size_t)c->n, sizeof *v);
-    double *weights = ckvc_alloc((size_t)c->n, sizeof *weights);
-    memset(mass, 0, (size_t)(c->s.n_kv_heads * c->n) * sizeof *mass);
-    for (int64_t j = 0; j < c->n; j++) {
-        const int64_t lo = c->s.window && j - c->s.window + 1 > 0 ? j - c->s.window + 1 : 0;
+/* Rows from row0 on of the prompt, whose attention and window give the very same numbers whichever
+ * rows are asked for; window mass and rows. */
+static void check_causal(const attention_case *c, backend *be, const be_buf *q,
+                         const be_cache *prompt, be_buf *out) {
+    const int32_t n_heads = c->s.n_heads, group = n_heads / c->s.n_kv_heads;
+    const int64_t n = c->n, window = n > 20 ? 17 : n, first = n - window,
+                  row0 = first / BE_ROW_TILE * BE_ROW_TILE, n_tail = n - row0;
+    const size_t n_mass = (size_t)(c->s.n_kv_heads * n), n_used = (size_t)(n_tail * c->width);
+    double *want = ckvc_alloc(n * c->width, sizeof *want),
+           *want_mass = ckvc_calloc(n_mass, sizeof *want), *weights = ckvc_calloc(n, sizeof *want),
+           *mass = ckvc_alloc(n_mass, sizeof *want), *mass_tail = ckvc_alloc(n_mass, sizeof *want);
+    float *rows = ckvc_alloc(n_heads * window * n, sizeof *rows);
+    be_buf *tail = buffer(be, be_padded_rows(n_tail) * c->width, c->q + row0 * c->width);
+    be->ops->attention_causal(be, &c->s, 0, n, q, prompt, out);
+    float *got = contents(be, out, n * c->width);
+    OK(be->ops->window_mass(be, &c->s, &(be_window){n, window, 0}, q, prompt, mass, &err));
+    OK(be->ops->window_rows(be, &c->s, &(be_window){n, window, 0}, q, prompt, rows, &err));
+    for (int64_t j = 0; j < n; j++) {
         for (int32_t h = 0; h < n_heads; h++) {
-            const int32_t g = h / group;
-            for (int64_t t = lo; t <= j; t++) {
-                k[t - lo] = c->k + (g * c->capacity + t) * d;
-                v[t - lo] = c->v + (g * c->capacity + t) * d;
-            }
-            naive_row(c, c->q + (j * n_heads + h) * d, k, v, j + 1 - lo,
-                      out + (j * n_heads + h) * d, weights);
-            for (int64_t t = lo; j >= c->n - mass_window && t <= j; t++) {
-                mass[g * c->n + t] += weights[t - lo];
+            naive_row(c, c->q + j * c->width, 0, h, j, NULL, weights,
+                      want + j * c->width + h * c->s.head_dim);
+            for (int64_t t = 0; j >= first && t < n; t++) {
+                const double x = t <= j ? weights[t] : 0;
+                want_mass[h / group * n + t] += x;
+                check_share((double)rows[(h * window + j - first) * n + t], x);
             }
         }
     }
-    free(k), free(v), free(weights);
+    check_nmse("attention_causal", got, want, (size_t)(n * c->width));
+    for (size_t i = 0; i < n_mass; i++) { check_share(mass[i], want_mass[i]); }
+    be->ops->attention_causal(be, &c->s, row0, n_tail, tail, prompt, out);
+    float *got_tail = contents(be, out, n_used);
+    assert_memory_equal(got_tail, got + row0 * c->width, n_used * sizeof *got);
+    OK(be->ops->window_mass(be, &c->s, &(be_window){n, window, row0}, tail, prompt, mass_tail,
+                            &err));
+    assert_memory_equal(mass, mass_tail, n_mass * sizeof *mass);
+    FREE_BUFS(be, tail);
+    free(got), free(got_tail), free(want), free(want_mass), free(mass), free(mass_tail);
+    free(rows), free(weights);
 }
 
-/* q, own_k, own_v: of one lane. */
-static void naive_kept(const attention_case *c, const float *q, const float *own_k,
-                       const float *own_v, const kept_set *kept, double *out) {
-    const int32_t d = c->s.head_dim, n_heads = c->s.n_heads, group = n_heads / c->s.n_kv_heads;
-    const float **k = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *k),
-                **v = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *v);
+/* Own rows of a lane. */
+static void naive_kept(const attention_case *c, int64_t lane, const kept_set *kept, double *out) {
+    double *weights = ckvc_alloc(c->n + c->n_own, sizeof *weights);
     for (int64_t r = 0; r < c->n_own; r++) {
-        const int64_t lo = c->s.window ? c->n + r - c->s.window + 1 : 0;
-        for (int32_t h = 0; h < n_heads; h++) {
-            const int32_t g = h / group, set = kept && kept->n_sets > 1 ? g : 0;
-            int64_t n = 0;
-            const int64_t n_kept = kept ? kept->offsets[set + 1] - kept->offsets[set] : c->n;
-            for (int64_t i = 0; i < n_kept; i++) {
-                const int64_t t = kept ? kept->positions[kept->offsets[set] + i] : i;
-                if (t < lo) { continue; }
-                k[n] = c->k + (g * c->capacity + t) * d;
-                v[n++] = c->v + (g * c->capacity + t) * d;
-            }
-            for (int64_t i = 0; i <= r; i++) {
-                if (c->n + i < lo) { continue; }
-                k[n] = own_k + (g * c->own_capacity + i) * d;
-                v[n++] = own_v + (g * c->own_capacity + i) * d;
-            }
-            naive_row(c, q + (r * n_heads + h) * d, k, v, n, out + (r * n_heads + h) * d, NULL);
+        const float *q = c->q + (lane * c->own_capacity + r) * c->width;
+        for (int32_t h = 0; h < c->s.n_heads; h++) {
+            naive_row(c, q, lane, h, c->n + r, kept, weights,
+                      out + r * c->width + h * c->s.head_dim);
         }
     }
-    free(k), free(v);
-}
-
-/* Softmax of query head h's row q at position j over what it sees: positions below c->n are the
- * prompt's, the others lane 0's own. weights [j + 1], 0 where it sees nothing. */
-static void naive_weights(const attention_case *c, const float *q, int32_t h, int64_t j,
-                          double *weights) {
-    const int32_t d = c->s.head_dim, g = h / (c->s.n_heads / c->s.n_kv_heads);
-    const int64_t lo = c->s.window && j - c->s.window + 1 > 0 ? j - c->s.window + 1 : 0;
-    const float **k = ckvc_alloc((size_t)(j + 1), sizeof *k);
-    double *out = ckvc_alloc((size_t)d, sizeof *out);
-    for (int64_t t = lo; t <= j; t++) {
-        k[t - lo] = t < c->n ? c->k + (g * c->capacity + t) * d
-                             : c->own_k + (g * c->own_capacity + t - c->n) * d;
-    }
-    memset(weights, 0, (size_t)lo * sizeof *weights);
-    naive_row(c, q + h * d, k, k, j + 1 - lo, out, weights + lo);
-    free(k), free(out);
-}
-
-static void check_window_rows(const attention_case *c, bench *b, const be_buf *q,
-                              const be_cache *prompt, int64_t window) {
-    const int64_t width = c->s.n_heads * c->s.head_dim;
-    float *rows = ckvc_alloc((size_t)(c->s.n_heads * window * c->n), sizeof *rows);
-    double *want = ckvc_calloc((size_t)c->n, sizeof *want);
-    OK(b->be->ops->window_rows(b->be, &c->s, &(be_window){c->n, window, 0}, q, prompt, rows, &err));
-    for (int32_t h = 0; h < c->s.n_heads; h++) {
-        for (int64_t j = c->n - window; j < c->n; j++) {
-            const float *got = rows + (h * window + j - (c->n - window)) * c->n;
-            naive_weights(c, c->q + j * width, h, j, want);
-            for (int64_t t = 0; t < c->n; t++) {
-                const double x = t <= j ? want[t] : 0;
-                assert_true(fabs((double)got[t] - x) <= 1e-5 * x + 1e-9);
-                assert_true((x == 0) == (got[t] == 0));
-            }
-        }
-    }
-    free(rows), free(want);
+    free(weights);
 }
 
 /* Sum and maximum over all own rows and over the later ones. */
-static void check_targets(const attention_case *c, bench *b, const be_continuation *rows,
+static void check_targets(const attention_case *c, backend *be, const be_continuation *rows,
                           be_buf *out) {
     const int32_t n_heads = c->s.n_heads, group = n_heads / c->s.n_kv_heads;
-    const int64_t width = n_heads * c->s.head_dim;
-    const size_t n = (size_t)(c->s.n_kv_heads * c->n), n_out = (size_t)(c->n_own * width);
+    const size_t n = (size_t)(c->s.n_kv_heads * c->n), n_out = (size_t)(c->n_own * c->width);
     double *got = ckvc_alloc(n, sizeof *got), *want = ckvc_alloc(n, sizeof *want),
-           *weights = ckvc_alloc((size_t)(c->n + c->n_own), sizeof *weights);
+           *weights = ckvc_alloc(c->n + c->n_own, sizeof *weights);
     for (int kind_of = 0; kind_of < 4; kind_of++) {
         const bool largest = kind_of % 2;
         const int64_t first = kind_of < 2 ? 0 : c->n_own - (c->n_own + 3) / 4;
         memset(want, 0, n * sizeof *want);
         for (int64_t r = first; r < c->n_own; r++) {
             for (int32_t h = 0; h < n_heads; h++) {
-                naive_weights(c, c->q + r * width, h, c->n + r, weights);
+                naive_row(c, c->q + r * c->width, 0, h, c->n + r, NULL, weights, NULL);
                 double *to = want + h / group * c->n;
                 for (int64_t t = 0; t < c->n; t++) {
                     to[t] = largest ? fmax(to[t], weights[t]) : to[t] + weights[t];
@@ -505,68 +369,41 @@ static void check_targets(const attention_case *c, bench *b, const be_continuati
             }
         }
         const be_target_rows counted = {first, largest};
-        OK(b->be->ops->attention_targets(b->be, &c->s, rows, &counted, out, got, &err));
-        float *mixed = contents(b->be, out, n_out), *kept = NULL;
-        b->be->ops->attention_kept(b->be, &c->s, rows, &(be_lane){0}, 1, out);
-        kept = contents(b->be, out, n_out);
+        OK(be->ops->attention_targets(be, &c->s, rows, &counted, out, got, &err));
+        float *mixed = contents(be, out, n_out);
+        be->ops->attention_kept(be, &c->s, rows, &(be_lane){0}, 1, out);
+        float *kept = contents(be, out, n_out);
         assert_memory_equal(mixed, kept, n_out * sizeof *kept);
         free(mixed), free(kept);
-        for (size_t i = 0; i < n; i++) {
-            assert_true(fabs(got[i] - want[i]) <= 1e-5 * want[i] + 1e-9);
-            assert_true((want[i] == 0) == (got[i] == 0));
-        }
+        for (size_t i = 0; i < n; i++) { check_share(got[i], want[i]); }
     }
     free(got), free(want), free(weights);
 }
 
 /* Two sequences of the same prompt, at own rows n_own - 1 and 0: each holds what is kept and its
  * own rows so far, and attends to what its window shows; want [n_own][H*D] of naive_kept. */
-static void check_held(const attention_case *c, bench *b, const be_cache *prompt,
+static void check_held(const attention_case *c, backend *be, const be_cache *prompt,
                        const kept_set *kept, const double *want) {
-    enum { MAX_G = 8 };
-    const int64_t d = c->s.head_dim, width = c->s.n_heads * d, row[2] = {c->n_own - 1, 0};
-    int64_t first[2][MAX_G], n_kept[2][MAX_G], hidden[2][MAX_G];
+    const int64_t d = c->s.head_dim, width = c->width, row[2] = {c->n_own - 1, 0};
+    held_case cases[2];
     be_held held[2];
-    be_buf *q = buffer(b->be, (size_t)(BE_ROW_TILE * width), NULL),
-           *out = buffer(b->be, (size_t)(BE_ROW_TILE * width), NULL);
+    be_buf *q = buffer(be, BE_ROW_TILE * width, NULL), *out = buffer(be, BE_ROW_TILE * width, NULL);
     for (int i = 0; i < 2; i++) {
-        const int64_t seen = c->s.window ? c->n + row[i] - c->s.window + 1 : 0;
-        int64_t n = 0;
+        hold(be, &c->s, prompt, c->n, kept, row[i], &cases[i]);
+        held[i] = cases[i].held;
         for (int32_t g = 0; g < c->s.n_kv_heads; g++) {
-            const int32_t set = kept && kept->n_sets > 1 ? g : 0;
-            first[i][g] = n;
-            n_kept[i][g] = kept ? kept->offsets[set + 1] - kept->offsets[set] : c->n;
-            hidden[i][g] = seen > c->n ? n_kept[i][g] + seen - c->n : 0;
-            for (int64_t t = 0; t < n_kept[i][g] && seen <= c->n; t++) {
-                hidden[i][g] += (kept ? kept->positions[kept->offsets[set] + t] : t) < seen;
-            }
-            n += n_kept[i][g] + row[i] + 1;
-        }
-        held[i] = (be_held){buffer(b->be, (size_t)(n * d), NULL),
-                            buffer(b->be, (size_t)(n * d), NULL),
-                            first[i],
-                            n_kept[i],
-                            hidden[i],
-                            row[i] + 1};
-        b->be->ops->cache_keep(b->be, &c->s, prompt, c->n, kept, &held[i]);
-        for (int32_t g = 0; g < c->s.n_kv_heads; g++) {
-            const size_t to = (size_t)((first[i][g] + n_kept[i][g]) * d),
+            const size_t to = (size_t)((cases[i].first[g] + cases[i].n_kept[g]) * d),
                          size = (size_t)((row[i] + 1) * d);
-            b->be->ops->write(b->be, held[i].k, to, c->own_k + g * c->own_capacity * d, size);
-            b->be->ops->write(b->be, held[i].v, to, c->own_v + g * c->own_capacity * d, size);
+            be->ops->write(be, held[i].k, to, c->own_k + g * c->own_capacity * d, size);
+            be->ops->write(be, held[i].v, to, c->own_v + g * c->own_capacity * d, size);
         }
-        b->be->ops->write(b->be, q, (size_t)(i * width), c->q + row[i] * width, (size_t)width);
+        be->ops->write(be, q, i * width, c->q + row[i] * width, width);
     }
-    b->be->ops->attention_held(b->be, &c->s, &(be_step){.n = 2, .q = q, .held = held}, out);
-    float *got = contents(b->be, out, (size_t)(2 * width));
+    be->ops->attention_held(be, &c->s, &(be_step){.n = 2, .q = q, .held = held}, out);
     for (int i = 0; i < 2; i++) {
-        check_nmse("attention_held", got + i * width, want + row[i] * width, (size_t)width);
-        b->be->ops->buf_free(b->be, held[i].k);
-        b->be->ops->buf_free(b->be, held[i].v);
+        check_buffer("attention_held", be, out, i * width, want + row[i] * width, width);
     }
-    b->be->ops->buf_free(b->be, q);
-    b->be->ops->buf_free(b->be, out);
-    free(got);
+    FREE_BUFS(be, q, out, held[0].k, held[0].v, held[1].k, held[1].v);
 }
 
 TEST(attention) {
@@ -582,108 +419,47 @@ TEST(attention) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attention_case c = attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d,
                                             cases[i].window, cases[i].n, cases[i].n_own);
-        const int32_t d = c.s.head_dim, g_count = c.s.n_kv_heads;
-        const int64_t width = c.s.n_heads * d,
-                      rows = be_padded_rows(c.n > LANES * c.own_capacity ? c.n
-                                                                         : LANES * c.own_capacity),
-                      mass_window = c.n > 20 ? 17 : c.n;
-        const size_t cache = (size_t)(g_count * c.capacity * d),
-                     own = (size_t)(LANES * g_count * c.own_capacity * d);
-        double *want = ckvc_alloc((size_t)(rows * width), sizeof *want),
-               *want_mass = ckvc_alloc((size_t)(g_count * c.n), sizeof *want_mass);
-        double *mass = ckvc_alloc((size_t)(g_count * c.n), sizeof *mass),
-               *norm = ckvc_alloc((size_t)(g_count * c.n), sizeof *norm);
+        const int64_t d = c.s.head_dim, n_own = c.n_own * c.width, n_norms = c.s.n_kv_heads * c.n;
         bench b = bench_open_kind(kind, 2);
-        be_buf *q = buffer(b.be, (size_t)(rows * width), c.q),
-               *out = buffer(b.be, (size_t)(rows * width), NULL);
-        const be_cache prompt = {buffer(b.be, cache, c.k), buffer(b.be, cache, c.v), c.capacity};
-        const be_continuation rows_of = {
-            .n_rows = c.n_own,
-            .n_prompt = c.n,
-            .q = q,
-            .prompt = prompt,
-            .own = {buffer(b.be, own, c.own_k), buffer(b.be, own, c.own_v), c.own_capacity}};
-
-        b.be->ops->attention_causal(b.be, &c.s, 0, c.n, q, &prompt, out);
-        float *got = contents(b.be, out, (size_t)(c.n * width));
-        naive_causal(&c, want, want_mass, mass_window);
-        check_nmse("attention_causal", got, want, (size_t)(c.n * width));
-        OK(b.be->ops->window_mass(b.be, &c.s, &(be_window){c.n, mass_window, 0}, q, &prompt, mass,
-                                  &err));
-        /* the rows of the window's tiles alone: the very same numbers */
-        const int64_t row0 = (c.n - mass_window) / BE_ROW_TILE * BE_ROW_TILE, n_tail = c.n - row0;
-        be_buf *tail = buffer(b.be, (size_t)(be_padded_rows(n_tail) * width), c.q + row0 * width);
-        b.be->ops->attention_causal(b.be, &c.s, row0, n_tail, tail, &prompt, out);
-        float *got_tail = contents(b.be, out, (size_t)(n_tail * width));
-        assert_memory_equal(got_tail, got + row0 * width, (size_t)(n_tail * width) * sizeof *got);
-        double *mass_tail = ckvc_alloc((size_t)(g_count * c.n), sizeof *mass_tail);
-        OK(b.be->ops->window_mass(b.be, &c.s, &(be_window){c.n, mass_window, row0}, tail, &prompt,
-                                  mass_tail, &err));
-        assert_memory_equal(mass, mass_tail, (size_t)(g_count * c.n) * sizeof *mass);
-        b.be->ops->buf_free(b.be, tail);
-        check_window_rows(&c, &b, q, &prompt, mass_window);
-        check_targets(&c, &b, &rows_of, out);
-        free(got), free(got_tail), free(mass_tail);
-        for (int64_t t = 0; t < g_count * c.n; t++) {
-            assert_true(fabs(mass[t] - want_mass[t]) <= 1e-5 * want_mass[t] + 1e-9);
-            assert_true((want_mass[t] == 0) ==
-                        (mass[t] == 0)); /* exactly zero where a sliding window hides the key */
-        }
+        be_buf *q = buffer(b.be, c.rows * c.width, c.q),
+               *out = buffer(b.be, c.rows * c.width, NULL);
+        const be_cache prompt = {buffer(b.be, c.cache, c.k), buffer(b.be, c.cache, c.v),
+                                 c.capacity},
+                       own = {buffer(b.be, c.own, c.own_k), buffer(b.be, c.own, c.own_v),
+                              c.own_capacity};
+        const be_continuation rows_of = {c.n_own, c.n, q, prompt, own};
+        check_causal(&c, b.be, q, &prompt, out);
+        check_targets(&c, b.be, &rows_of, out);
+        double *norm = ckvc_alloc(n_norms, sizeof *norm), *want = ckvc_alloc(n_own, sizeof *want);
         OK(b.be->ops->value_norms(b.be, &c.s, c.n, &prompt, norm, &err));
-        for (int64_t g = 0; g < g_count; g++) {
+        for (int64_t g = 0; g < c.s.n_kv_heads; g++) {
             for (int64_t t = 0; t < c.n; t++) {
                 double sum = 0;
-                for (int32_t x = 0; x < d; x++) {
+                for (int64_t x = 0; x < d; x++) {
                     sum += pow((double)c.v[(g * c.capacity + t) * d + x], 2);
                 }
                 assert_true(fabs(norm[g * c.n + t] - sqrt(sum)) < 1e-12);
             }
         }
-
-        /* no set, a shared set, an empty one, a set a head (of different sizes, one empty) */
-        uint32_t *positions = ckvc_alloc((size_t)(g_count * c.n + 1), sizeof *positions);
-        uint32_t shared_offsets[2] = {0, 0}, empty_offsets[2] = {0, 0}, offsets[9] = {0};
-        uint32_t n_shared = 0;
-        for (int64_t t = 0; t < c.n; t += t % 3 + 1) { positions[n_shared++] = (uint32_t)t; }
-        shared_offsets[1] = n_shared;
-        uint32_t *per_head = ckvc_alloc((size_t)(g_count * c.n + 1), sizeof *per_head);
-        for (int32_t g = 0; g < g_count; g++) {
-            offsets[g + 1] = offsets[g];
-            for (int64_t t = g; g != 1 && t < c.n; t += g + 2) {
-                per_head[offsets[g + 1]++] = (uint32_t)t;
-            }
-        }
-        const kept_set sets[3] = {{1, shared_offsets, positions},
-                                  {1, empty_offsets, positions},
-                                  {g_count, offsets, per_head}};
+        const kept_set *sets = c.kept->sets;
         for (int m = -1; m < 3; m++) {
             const kept_set *kept = m < 0 ? NULL : &sets[m];
-            const be_lane lane = {0, 0, kept};
-            b.be->ops->attention_kept(b.be, &c.s, &rows_of, &lane, 1, out);
-            got = contents(b.be, out, (size_t)(c.n_own * width));
-            naive_kept(&c, c.q, c.own_k, c.own_v, kept, want);
-            check_nmse("attention_kept", got, want, (size_t)(c.n_own * width));
-            check_held(&c, &b, &prompt, kept, want);
-            free(got);
+            b.be->ops->attention_kept(b.be, &c.s, &rows_of, &(be_lane){0, 0, kept}, 1, out);
+            naive_kept(&c, 0, kept, want);
+            check_buffer("attention_kept", b.be, out, 0, want, n_own);
+            check_held(&c, b.be, &prompt, kept, want);
         }
         /* four lanes: sets shared and not, one that reads another's queries, one that is left out
          */
         const be_lane lanes[] = {{0, 0, &sets[0]}, {3, 3, &sets[0]}, {0, 1, &sets[2]}};
         b.be->ops->attention_kept(b.be, &c.s, &rows_of, lanes, 3, out);
         for (size_t x = 0; x < 3; x++) {
-            const int64_t from = lanes[x].from;
-            got = ckvc_alloc((size_t)(c.n_own * width), sizeof *got);
-            OK(b.be->ops->read(b.be, out, (size_t)(lanes[x].to * c.own_capacity * width), got,
-                               (size_t)(c.n_own * width), &err));
-            naive_kept(&c, c.q + from * c.own_capacity * width,
-                       c.own_k + from * g_count * c.own_capacity * d,
-                       c.own_v + from * g_count * c.own_capacity * d, lanes[x].kept, want);
-            check_nmse("attention_kept, lanes", got, want, (size_t)(c.n_own * width));
-            free(got);
+            naive_kept(&c, lanes[x].from, lanes[x].kept, want);
+            check_buffer("attention_kept, lanes", b.be, out, lanes[x].to * c.own_capacity * c.width,
+                         want, n_own);
         }
-        be_buf *const bufs[] = {q, out, prompt.k, prompt.v, rows_of.own.k, rows_of.own.v};
-        for (size_t x = 0; x < 6; x++) { b.be->ops->buf_free(b.be, bufs[x]); }
-        free(want), free(want_mass), free(mass), free(norm), free(positions), free(per_head);
+        FREE_BUFS(b.be, q, out, prompt.k, prompt.v, own.k, own.v);
+        free(want), free(norm);
         attention_free(&c);
         bench_close(&b);
     }
@@ -741,8 +517,7 @@ TEST(rope) {
         }
         assert_true(got_k[(g * CAP + 128) * D] == junk[(g * CAP + 128) * D]);
     }
-    be_buf *const bufs[] = {bq, bk, bv, ck, cv};
-    for (size_t i = 0; i < 5; i++) { b.be->ops->buf_free(b.be, bufs[i]); }
+    FREE_BUFS(b.be, bq, bk, bv, ck, cv);
     free(q), free(k), free(v), free(junk), free(got_q), free(got_k), free(got_v);
     bench_close(&b);
 }
@@ -790,10 +565,8 @@ TEST(row_does_not_depend_on_batch_or_threads) {
         }
         if (run == 0) { memcpy(first_nll, nll, sizeof first_nll); }
         assert_memory_equal(first_nll, nll, sizeof first_nll);
-        be_buf *const bufs[] = {bx, by, out[0], out[1], cache.k, cache.v};
-        for (size_t i = 0; i < 6; i++) { b.be->ops->buf_free(b.be, bufs[i]); }
-        b.be->ops->weight_free(b.be, bw);
-        b.be->ops->weight_free(b.be, bh);
+        FREE_BUFS(b.be, bx, by, out[0], out[1], cache.k, cache.v);
+        FREE_WEIGHTS(b.be, bw, bh);
         bench_close(&b);
     }
     free(w), free(head_w), free(x), free(junk), free(k), free(v);

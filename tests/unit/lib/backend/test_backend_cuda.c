@@ -65,12 +65,14 @@ static double *put(outcomes *o, const char *part, size_t n) {
     o->all[o->n] = (outcome){part, ckvc_calloc(n, sizeof(double)), n};
     return o->all[o->n++].v;
 }
+static void put_floats(outcomes *o, const char *part, const float *v, size_t n) {
+    double *to = put(o, part, n);
+    for (size_t i = 0; i < n; i++) { to[i] = (double)v[i]; }
+}
 static void put_buffer(outcomes *o, const char *part, backend *be, const be_buf *b, size_t from,
                        size_t n) {
-    float *v = ckvc_alloc(n, sizeof *v);
-    double *to = put(o, part, n);
-    OK(be->ops->read(be, b, from, v, n, &err));
-    for (size_t i = 0; i < n; i++) { to[i] = (double)v[i]; }
+    float *v = contents_from(be, b, from, n);
+    put_floats(o, part, v, n);
     free(v);
 }
 static void outcomes_free(outcomes *o) {
@@ -81,7 +83,7 @@ typedef struct shape_case {
     int32_t n_heads, n_kv, d, window;
     int64_t n, n_own;
 } shape_case;
-enum { LANES = 3, MAX_G = 8 };
+enum { LANES = 3 };
 
 /* What both backends get: the same numbers, drawn from the case alone. */
 typedef struct inputs {
@@ -89,7 +91,8 @@ typedef struct inputs {
     int64_t n, n_own, rows, own_rows, capacity; /* rows, own_rows: whole tiles of n, n_own */
     double inv_freq[128];
     float *q, *k, *v, *own_q, *own_k, *own_v; /* [rows][H*D] ...; own: of LANES lanes */
-    kept_set sets[2]; /* one for all heads; one a head, of different sizes, the second empty */
+    kept_sets *kept;
+    const kept_set *sets[2]; /* one for all heads, one a head */
 } inputs;
 
 static inputs inputs_create(const shape_case *c) {
@@ -104,33 +107,17 @@ static inputs inputs_create(const shape_case *c) {
     for (int64_t i = 0; i < d / 2; i++) {
         in.inv_freq[i] = pow(10000.0, -2.0 * (double)i / (double)d);
     }
-    in.q = values((size_t)(in.rows * h * d), 1.5);
-    in.k = values((size_t)(in.rows * g * d), 1.5);
-    in.v = values((size_t)(in.rows * g * d), 1);
-    in.own_q = values((size_t)(LANES * in.own_rows * h * d), 1.5);
-    in.own_k = values((size_t)(LANES * in.own_rows * g * d), 1.5);
-    in.own_v = values((size_t)(LANES * in.own_rows * g * d), 1);
-    uint32_t *shared = ckvc_calloc(2, sizeof *shared),
-             *offsets = ckvc_calloc((size_t)(g + 1), sizeof *offsets),
-             *positions = ckvc_alloc((size_t)in.n, sizeof *positions),
-             *of_heads = ckvc_alloc((size_t)(g * in.n), sizeof *of_heads);
-    for (int64_t t = 0; t < in.n; t += t % 3 + 1) { positions[shared[1]++] = (uint32_t)t; }
-    for (int64_t i = 0; i < g; i++) {
-        offsets[i + 1] = offsets[i];
-        for (int64_t t = i; i != 1 && t < in.n; t += i + 2) {
-            of_heads[offsets[i + 1]++] = (uint32_t)t;
-        }
-    }
-    in.sets[0] = (kept_set){1, shared, positions};
-    in.sets[1] = (kept_set){(int32_t)g, offsets, of_heads};
+    in.q = values(in.rows * h * d, 1.5), in.k = values(in.rows * g * d, 1.5);
+    in.v = values(in.rows * g * d, 1);
+    in.own_q = values(LANES * in.own_rows * h * d, 1.5);
+    in.own_k = values(LANES * in.own_rows * g * d, 1.5);
+    in.own_v = values(LANES * in.own_rows * g * d, 1);
+    in.kept = kept_sets_of(in.n, c->n_kv);
+    in.sets[0] = &in.kept->sets[0], in.sets[1] = &in.kept->sets[2];
     return in;
 }
 static void inputs_free(inputs *in) {
-    CKVC_FREE(in->q, in->k, in->v, in->own_q, in->own_k, in->own_v);
-    for (int i = 0; i < 2; i++) {
-        free((uint32_t *)(uintptr_t)in->sets[i].offsets);
-        free((uint32_t *)(uintptr_t)in->sets[i].positions);
-    }
+    CKVC_FREE(in->q, in->k, in->v, in->own_q, in->own_k, in->own_v, in->kept);
 }
 
 /* ---- attention ---- */
@@ -138,51 +125,32 @@ static void inputs_free(inputs *in) {
 /* A step of decoding: two sequences that hold what is kept of the prompt, one set for all heads or
  * one a head, and one row of their own. */
 static void run_held(backend *be, const inputs *in, const be_cache *prompt, outcomes *o) {
-    const kept_set *sets = in->sets;
     const be_attention_shape *s = &in->s;
     const int64_t d = s->head_dim, n_g = s->n_kv_heads, width = s->n_heads * d;
-    int64_t first[2][MAX_G], n_kept[2][MAX_G], hidden[2][MAX_G], total[2];
+    held_case cases[2];
     be_held held[2];
     float cos_of[2 * 128], sin_of[2 * 128];
     for (int i = 0; i < 2; i++) {
-        int64_t n = 0;
-        for (int64_t g = 0; g < n_g; g++) {
-            const int64_t set = sets[i].n_sets > 1 ? g : 0, seen = in->n - s->window + 1;
-            first[i][g] = n, hidden[i][g] = 0;
-            n_kept[i][g] = sets[i].offsets[set + 1] - sets[i].offsets[set];
-            for (int64_t t = 0; s->window && t < n_kept[i][g]; t++) {
-                hidden[i][g] += sets[i].positions[sets[i].offsets[set] + t] < seen;
-            }
-            n += n_kept[i][g] + 1;
-        }
-        total[i] = n;
-        held[i] = (be_held){buffer(be, (size_t)(n * d), NULL),
-                            buffer(be, (size_t)(n * d), NULL),
-                            first[i],
-                            n_kept[i],
-                            hidden[i],
-                            1};
-        be->ops->cache_keep(be, s, prompt, in->n, &sets[i], &held[i]);
+        hold(be, s, prompt, in->n, in->sets[i], 0, &cases[i]);
+        held[i] = cases[i].held;
         for (int64_t x = 0; x < d / 2; x++) {
             cos_of[i * d / 2 + x] = (float)cos((double)in->n * in->inv_freq[x]);
             sin_of[i * d / 2 + x] = (float)sin((double)in->n * in->inv_freq[x]);
         }
     }
-    be_buf *q = buffer(be, (size_t)(BE_ROW_TILE * width), NULL),
-           *k = buffer(be, (size_t)(BE_ROW_TILE * n_g * d), NULL),
-           *v = buffer(be, (size_t)(BE_ROW_TILE * n_g * d), NULL),
-           *out = buffer(be, (size_t)(BE_ROW_TILE * width), NULL);
+    be_buf *q = buffer(be, BE_ROW_TILE * width, NULL), *out = buffer(be, BE_ROW_TILE * width, NULL),
+           *k = buffer(be, BE_ROW_TILE * n_g * d, NULL),
+           *v = buffer(be, BE_ROW_TILE * n_g * d, NULL);
     be->ops->write(be, q, 0, in->own_q, (size_t)(2 * width));
     be->ops->write(be, k, 0, in->own_k, (size_t)(2 * n_g * d));
     be->ops->write(be, v, 0, in->own_v, (size_t)(2 * n_g * d));
     const be_step step = {2, q, k, v, held, cos_of, sin_of};
     be->ops->held_rows(be, s, &step);
     be->ops->attention_held(be, s, &step, out);
-    put_buffer(o, "held q", be, q, 0, (size_t)(2 * width));
-    put_buffer(o, "held k", be, held[1].k, 0, (size_t)(total[1] * d));
-    put_buffer(o, "held", be, out, 0, (size_t)(2 * width));
-    be_buf *const all[] = {q, k, v, out, held[0].k, held[0].v, held[1].k, held[1].v};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { be->ops->buf_free(be, all[i]); }
+    put_buffer(o, "held q", be, q, 0, 2 * width);
+    put_buffer(o, "held k", be, held[1].k, 0, cases[1].n_entries * d);
+    put_buffer(o, "held", be, out, 0, 2 * width);
+    FREE_BUFS(be, q, k, v, out, held[0].k, held[0].v, held[1].k, held[1].v);
 }
 
 static void run_continuation(backend *be, const inputs *in, const be_cache *prompt, be_buf *out,
@@ -191,20 +159,16 @@ static void run_continuation(backend *be, const inputs *in, const be_cache *prom
     const int64_t d = s->head_dim, width = s->n_heads * d, kv = s->n_kv_heads * d;
     const size_t n_own = (size_t)(LANES * in->own_rows);
     const be_rows rows = {in->n, in->n_own, LANES};
-    be_buf *q = buffer(be, n_own * (size_t)width, in->own_q),
-           *k = buffer(be, n_own * (size_t)kv, in->own_k),
-           *v = buffer(be, n_own * (size_t)kv, in->own_v);
-    const be_cache own = {buffer(be, n_own * (size_t)kv, NULL),
-                          buffer(be, n_own * (size_t)kv, NULL), in->own_rows};
+    be_buf *q = buffer(be, n_own * width, in->own_q), *k = buffer(be, n_own * kv, in->own_k),
+           *v = buffer(be, n_own * kv, in->own_v);
+    const be_cache own = {buffer(be, n_own * kv, NULL), buffer(be, n_own * kv, NULL), in->own_rows};
     be->ops->rope(be, s, in->inv_freq, &rows, q);
     be->ops->cache_rows(be, s, in->inv_freq, &rows, k, v, &own);
     const be_continuation c = {in->n_own, in->n, q, *prompt, own};
-    const kept_set *sets = in->sets;
-    const be_lane lanes[LANES] = {{0, 0, &sets[0]}, {1, 1, &sets[1]}, {0, 2, NULL}};
+    const be_lane lanes[LANES] = {{0, 0, in->sets[0]}, {1, 1, in->sets[1]}, {0, 2, NULL}};
     be->ops->attention_kept(be, s, &c, lanes, LANES, out);
     for (int i = 0; i < LANES; i++) {
-        put_buffer(o, "kept", be, out, (size_t)(i * in->own_rows * width),
-                   (size_t)(in->n_own * width));
+        put_buffer(o, "kept", be, out, i * in->own_rows * width, in->n_own * width);
     }
     const size_t columns = (size_t)(s->n_kv_heads * in->n);
     for (int largest = 0; largest < 2; largest++) {
@@ -212,20 +176,20 @@ static void run_continuation(backend *be, const inputs *in, const be_cache *prom
                                       put(o, largest ? "largest targets" : "targets", columns),
                                       &err));
     }
-    put_buffer(o, "targets' rows", be, out, 0, (size_t)(in->n_own * width));
+    put_buffer(o, "targets' rows", be, out, 0, in->n_own * width);
     const size_t n_errors = (size_t)(s->n_heads * in->n_own);
     be_row_error *errors = ckvc_calloc(n_errors, sizeof *errors);
-    OK(be->ops->attention_error(be, s, &c, &(be_compared){0, 1, &sets[1]}, errors, &err));
+    OK(be->ops->attention_error(be, s, &c, &(be_compared){0, 1, in->sets[1]}, errors, &err));
     double *mass = put(o, "mass left out", n_errors), *restricted = put(o, "restricted", n_errors),
            *actual = put(o, "actual", n_errors);
     for (size_t i = 0; i < n_errors; i++) {
-        mass[i] = errors[i].mass, restricted[i] = errors[i].restricted,
+        mass[i] = errors[i].mass;
+        restricted[i] = errors[i].restricted;
         actual[i] = errors[i].actual;
     }
     free(errors);
     run_held(be, in, prompt, o);
-    be_buf *const all[] = {q, k, v, own.k, own.v};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { be->ops->buf_free(be, all[i]); }
+    FREE_BUFS(be, q, k, v, own.k, own.v);
 }
 
 static void run_attention(backend *be, const inputs *in, outcomes *o) {
@@ -236,34 +200,30 @@ static void run_attention(backend *be, const inputs *in, outcomes *o) {
                   row0 = (in->n - window) / BE_ROW_TILE * BE_ROW_TILE;
     const size_t cache = (size_t)(in->capacity * kv);
     const be_rows rows = {0, in->n, 1};
-    be_buf *q = buffer(be, (size_t)(in->rows * width), in->q),
-           *k = buffer(be, (size_t)(in->rows * kv), in->k),
-           *v = buffer(be, (size_t)(in->rows * kv), in->v),
-           *out = buffer(be, (size_t)(most * width), NULL), *tail = buffer(be, 0, NULL);
+    be_buf *q = buffer(be, in->rows * width, in->q), *k = buffer(be, in->rows * kv, in->k),
+           *v = buffer(be, in->rows * kv, in->v), *out = buffer(be, most * width, NULL),
+           *tail = buffer(be, 0, NULL);
     const be_cache prompt = {buffer(be, cache, NULL), buffer(be, cache, NULL), in->capacity};
     be->ops->rope(be, s, in->inv_freq, &rows, q);
     be->ops->cache_rows(be, s, in->inv_freq, &rows, k, v, &prompt);
-    put_buffer(o, "rope", be, q, 0, (size_t)(in->n * width));
+    put_buffer(o, "rope", be, q, 0, in->n * width);
     put_buffer(o, "cache k", be, prompt.k, 0, cache);
     put_buffer(o, "cache v", be, prompt.v, 0, cache);
     const size_t columns = (size_t)(s->n_kv_heads * in->n);
     OK(be->ops->value_norms(be, s, in->n, &prompt, put(o, "value norms", columns), &err));
     be->ops->attention_causal(be, s, 0, in->n, q, &prompt, out);
-    put_buffer(o, "causal", be, out, 0, (size_t)(in->n * width));
+    put_buffer(o, "causal", be, out, 0, in->n * width);
     be->ops->buf_view(be, tail, q, (size_t)(row0 * width), (size_t)((in->rows - row0) * width));
     be->ops->attention_causal(be, s, row0, in->n - row0, tail, &prompt, out);
-    put_buffer(o, "causal, last tile", be, out, 0, (size_t)((in->n - row0) * width));
+    put_buffer(o, "causal, last tile", be, out, 0, (in->n - row0) * width);
     OK(be->ops->window_mass(be, s, &(be_window){in->n, window, row0}, tail, &prompt,
                             put(o, "window mass", columns), &err));
     const size_t n_rows = (size_t)(s->n_heads * window * in->n);
-    float *own = ckvc_alloc(n_rows, sizeof *own);
+    CKVC_AUTO_FREE float *own = ckvc_alloc(n_rows, sizeof *own);
     OK(be->ops->window_rows(be, s, &(be_window){in->n, window, 0}, q, &prompt, own, &err));
-    double *to = put(o, "window rows", n_rows);
-    for (size_t i = 0; i < n_rows; i++) { to[i] = (double)own[i]; }
-    free(own);
+    put_floats(o, "window rows", own, n_rows);
     run_continuation(be, in, &prompt, out, o);
-    be_buf *const all[] = {tail, q, k, v, out, prompt.k, prompt.v};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { be->ops->buf_free(be, all[i]); }
+    FREE_BUFS(be, tail, q, k, v, out, prompt.k, prompt.v);
 }
 
 /* ---- rows and products ---- */
@@ -273,15 +233,13 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
     const int64_t n = c->n, n_in = c->n_heads * c->d + 1 - c->n_heads % 2, n_out = 2 * c->d + 3,
                   vocab = 3 * n_out, rows = be_padded_rows(n);
     ckvc_rng_init(&rng, (uint64_t)n, (uint64_t)n_in, 5);
-    float *x = values((size_t)(rows * n_in), 2), *w = values((size_t)(vocab * n_in), 0.1),
-          *bias = values((size_t)n_out, 1), *scale = values((size_t)n_in, 1),
-          *sums = values((size_t)(rows * n_out), 1);
-    be_buf *bx = buffer(be, (size_t)(rows * n_in), x),
-           *by = buffer(be, (size_t)(rows * n_in), NULL),
-           *out = buffer(be, (size_t)(rows * n_out), sums);
+    float *x = values(rows * n_in, 2), *w = values(vocab * n_in, 0.1), *bias = values(n_out, 1),
+          *scale = values(n_in, 1), *sums = values(rows * n_out, 1);
+    be_buf *bx = buffer(be, rows * n_in, x), *by = buffer(be, rows * n_in, NULL),
+           *out = buffer(be, rows * n_out, sums);
     be_weight *matrix = weight(be, w, n_out, n_in), *head = weight(be, w, vocab, n_in),
               *vector = weight(be, bias, n_out, 1), *norm = weight(be, scale, n_in, 1);
-    const size_t n_y = (size_t)(n * n_out), n_x = (size_t)(n * n_in);
+    const int64_t n_y = n * n_out, n_x = n * n_in;
     int32_t *target = ckvc_alloc((size_t)rows, sizeof *target);
     be_greedy *next = ckvc_alloc((size_t)n, sizeof *next);
     for (int64_t i = 0; i < rows; i++) { target[i] = (int32_t)(i * 31 % vocab); }
@@ -290,28 +248,24 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
     be->ops->matmul(be, matrix, NULL, bx, n, false, out);
     put_buffer(o, "product", be, out, 0, n_y);
     be->ops->matmul(be, matrix, vector, bx, 3, false, out);
-    put_buffer(o, "product with bias", be, out, 0, (size_t)(3 * n_out));
-    OK(be->ops->head_nll(be, head, bx, &(be_rows){0, n, 1}, target, put(o, "losses", (size_t)n),
-                         &err));
+    put_buffer(o, "product with bias", be, out, 0, 3 * n_out);
+    OK(be->ops->head_nll(be, head, bx, &(be_rows){0, n, 1}, target, put(o, "losses", n), &err));
     float *logits = ckvc_alloc((size_t)(2 * vocab), sizeof *logits);
     OK(be->ops->head_logits(be, head, bx, n / 2, 2, logits, &err));
-    double *to = put(o, "logits", (size_t)(2 * vocab));
-    for (int64_t i = 0; i < 2 * vocab; i++) { to[i] = (double)logits[i]; }
+    put_floats(o, "logits", logits, 2 * vocab);
     OK(be->ops->head_greedy(be, head, bx, 0, n, next, &err));
-    to = put(o, "greedy losses", (size_t)n);
+    double *to = put(o, "greedy losses", n);
     for (int64_t i = 0; i < n; i++) { to[i] = next[i].nll; }
     be->ops->rmsnorm(be, bx, n, norm, 1e-5f, by);
     put_buffer(o, "rmsnorm", be, by, 0, n_x);
     be->ops->silu_mul(be, bx, by, n, n_in, by);
     put_buffer(o, "silu", be, by, 0, n_x);
     be->ops->copy_rows(be, bx, 2, by, 1, n - 2, n_in);
-    put_buffer(o, "copied rows", be, by, (size_t)n_in, (size_t)((n - 2) * n_in));
+    put_buffer(o, "copied rows", be, by, n_in, (n - 2) * n_in);
     be->ops->embed(be, head, target, n, by);
     put_buffer(o, "embed", be, by, 0, n_x);
-    be_buf *const buffers[] = {bx, by, out};
-    be_weight *const weights[] = {matrix, head, vector, norm};
-    for (size_t i = 0; i < 3; i++) { be->ops->buf_free(be, buffers[i]); }
-    for (size_t i = 0; i < 4; i++) { be->ops->weight_free(be, weights[i]); }
+    FREE_BUFS(be, bx, by, out);
+    FREE_WEIGHTS(be, matrix, head, vector, norm);
     free(x), free(w), free(bias), free(scale), free(sums), free(target), free(logits), free(next);
 }
 
@@ -319,11 +273,13 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
 
 static ckvc_pool *pool;
 
-static outcomes run(const char *kind, ckvc_compute compute, const shape_case *c) {
+static ckvc_compute compute_of(bool bf16) { return bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32; }
+
+static outcomes run(const char *kind, bool bf16, const shape_case *c) {
     outcomes o = {0};
     backend *be;
     inputs in = inputs_create(c);
-    OK(backend_create(kind, compute, pool, &be, &err));
+    OK(backend_create(kind, compute_of(bf16), pool, &be, &err));
     run_attention(be, &in, &o);
     run_rows(be, c, &o);
     OK(be->ops->sync(be, &err));
@@ -357,9 +313,9 @@ TEST(beside_the_cpu) {
     int wrong = 0;
     if (!is_device()) { skip(); }
     for (int i = 0; i < N_CASES; i++) {
-        outcomes want = run("cpu", CKVC_COMPUTE_F32, &cases[i]);
+        outcomes want = run("cpu", false, &cases[i]);
         for (int bf16 = 0; bf16 < 2; bf16++) {
-            outcomes got = run("cuda", bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32, &cases[i]);
+            outcomes got = run("cuda", bf16, &cases[i]);
             for (int j = 0; j < want.n; j++) {
                 const outcome *w = &want.all[j], *g = &got.all[j];
                 double error = 0, size = 0;
@@ -401,7 +357,7 @@ TEST(same_bytes) {
             outcomes first = {0};
             for (uint64_t seed = 0; seed < 3; seed++) {
                 if (emulation_set_seed) { emulation_set_seed(seed); }
-                outcomes o = run("cuda", bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32, &cases[i]);
+                outcomes o = run("cuda", bf16, &cases[i]);
                 for (int j = 0; seed && j < o.n; j++) {
                     if (memcmp(o.all[j].v, first.all[j].v, o.all[j].n * sizeof(double)) != 0) {
                         fail_msg("%s, case %d, bf16 %d, order %d: other bytes", o.all[j].part, i,
@@ -431,16 +387,15 @@ TEST(rows_beside_others) {
         backend *be;
         inputs in = inputs_create(&shape);
         const int64_t own_rows = in.own_rows, kv = 2 * 80;
-        float *k = values((size_t)(in.capacity * kv), 1.5),
-              *v = values((size_t)(in.capacity * kv), 1);
-        OK(backend_create("cuda", bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32, pool, &be, &err));
-        be_buf *q = buffer(be, (size_t)(in.rows * WIDTH), in.q),
-               *out = buffer(be, (size_t)(MANY * own_rows * WIDTH), NULL),
-               *own_q = buffer(be, (size_t)(LANES * own_rows * WIDTH), in.own_q);
-        const be_cache prompt = {buffer(be, (size_t)(in.capacity * kv), k),
-                                 buffer(be, (size_t)(in.capacity * kv), v), in.capacity},
-                       own = {buffer(be, (size_t)(LANES * own_rows * kv), in.own_k),
-                              buffer(be, (size_t)(LANES * own_rows * kv), in.own_v), own_rows};
+        float *k = values(in.capacity * kv, 1.5), *v = values(in.capacity * kv, 1);
+        OK(backend_create("cuda", compute_of(bf16), pool, &be, &err));
+        be_buf *q = buffer(be, in.rows * WIDTH, in.q),
+               *out = buffer(be, MANY * own_rows * WIDTH, NULL),
+               *own_q = buffer(be, LANES * own_rows * WIDTH, in.own_q);
+        const be_cache prompt = {buffer(be, in.capacity * kv, k), buffer(be, in.capacity * kv, v),
+                                 in.capacity},
+                       own = {buffer(be, LANES * own_rows * kv, in.own_k),
+                              buffer(be, LANES * own_rows * kv, in.own_v), own_rows};
         be->ops->attention_causal(be, &in.s, 0, in.n, q, &prompt, out);
         float *all = contents(be, out, FEW * WIDTH);
         be->ops->attention_causal(be, &in.s, 0, FEW, q, &prompt, out);
@@ -451,7 +406,7 @@ TEST(rows_beside_others) {
         const be_continuation c = {in.n_own, in.n, own_q, prompt, own};
         const size_t lane = (size_t)(own_rows * WIDTH);
         be_lane lanes[MANY];
-        for (int i = 0; i < MANY; i++) { lanes[i] = (be_lane){i / 2 % 3, i, &in.sets[i / 3 % 2]}; }
+        for (int i = 0; i < MANY; i++) { lanes[i] = (be_lane){i / 2 % 3, i, in.sets[i / 3 % 2]}; }
         be->ops->attention_kept(be, &in.s, &c, lanes, MANY, out);
         all = contents(be, out, MANY * lane);
         for (int i = 0; i < MANY; i++) { /* every way to have a set and rows once, and the last */
@@ -462,8 +417,7 @@ TEST(rows_beside_others) {
             assert_memory_equal(all + (size_t)i * lane, few, lane * sizeof *all);
             free(few);
         }
-        be_buf *const buffers[] = {q, out, own_q, prompt.k, prompt.v, own.k, own.v};
-        for (size_t i = 0; i < 7; i++) { be->ops->buf_free(be, buffers[i]); }
+        FREE_BUFS(be, q, out, own_q, prompt.k, prompt.v, own.k, own.v);
         free(all), free(k), free(v);
         backend_destroy(be);
         inputs_free(&in);

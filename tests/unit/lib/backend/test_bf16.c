@@ -6,11 +6,6 @@
 #include "tests/unit/lib/backend/on_backend.h"
 #include "tests/unit/unit.h"
 
-/* Both sides multiply the same rounded numbers, so what is left is float32 summation, as in
- * test_backend_cpu. Without rounding an operand is off by up to 2^-9, which gives 1e-6 and more. */
-#define NMSE_BOUND   1e-11
-#define NMSE_ROUNDED 1e-7
-
 /* What rounding to nearest even means: of the two bf16 numbers around x the nearer one, or the one
  * with an even last bit. */
 static float rounded(float x) {
@@ -43,72 +38,19 @@ TEST(rounding) {
         kernel_round_bf16(&x, &wide, 1);
         memcpy(&got_bits, &wide, sizeof got_bits);
         assert_int_equal(got_bits & 0xFFFF, 0);
-        if (isnan(x)) {
-            assert_true(isnan(wide));
-        } else if (isinf(x)) {
-            assert_true(wide == x);
-        } else {
-            assert_true(wide == rounded(x));
-        }
+        assert_true(isnan(x) ? isnan(wide) : wide == (isinf(x) ? x : rounded(x)));
     }
 }
 
-static float *rounded_all(const float *x, size_t n) {
-    float *v = ckvc_alloc(n, sizeof *v);
-    for (size_t i = 0; i < n; i++) { v[i] = rounded(x[i]); }
-    return v;
-}
-
-/* y0 (+ bias) + x W^T in double. */
-static void oracle(double *y, const float *y0, const float *bias, const float *w, const float *x,
-                   int64_t n, int64_t n_out, int64_t n_in, bool add) {
-    for (int64_t r = 0; r < n; r++) {
-        for (int64_t o = 0; o < n_out; o++) {
-            double sum = (add ? (double)y0[r * n_out + o] : 0) + (bias ? (double)bias[o] : 0);
-            for (int64_t i = 0; i < n_in; i++) {
-                sum += (double)w[o * n_in + i] * (double)x[r * n_in + i];
-            }
-            y[r * n_out + o] = sum;
-        }
-    }
-}
-
+/* Both sides multiply the same rounded numbers, so what is left is float32 summation, as in
+ * test_backend_cpu. Without rounding an operand is off by up to 2^-9, which gives 1e-6 and more. */
 TEST(products) {
     /* rows, out, in; out beyond a task's columns, at their edge, and below it */
     static const int64_t shapes[][3] = {
         {1, 2, 2}, {63, 192, 50}, {64, 256, 64}, {65, 257, 33}, {70, 300, 576}};
     bench b = open_bf16(3);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-        const int64_t n = shapes[k][0], n_out = shapes[k][1], n_in = shapes[k][2],
-                      rows = be_padded_rows(n);
-        const size_t all = (size_t)(rows * n_out), used = (size_t)(n * n_out);
-        float *w = values((size_t)(n_out * n_in), 1), *bias = values((size_t)n_out, 1),
-              *x = values((size_t)(rows * n_in), 1);
-        float *y0 = values(all, 1);
-        float *w16 = rounded_all(w, (size_t)(n_out * n_in)),
-              *x16 = rounded_all(x, (size_t)(rows * n_in));
-        double *want = ckvc_alloc(used, sizeof *want);
-        for (int kind = 0; kind < 4; kind++) {
-            const bool add = kind & 1, with_bias = kind & 2;
-            be_weight *bw = weight(b.be, w, n_out, n_in), *bb = weight(b.be, bias, n_out, 1);
-            be_buf *bx = buffer(b.be, (size_t)(rows * n_in), x), *by = buffer(b.be, all, y0);
-            b.be->ops->matmul(b.be, bw, with_bias ? bb : NULL, bx, n, add, by);
-            float *got = contents(b.be, by, used);
-            oracle(want, y0, with_bias ? bias : NULL, w16, x16, n, n_out, n_in, add);
-            const double error = nmse(got, want, used);
-            if (!(error <= NMSE_BOUND)) {
-                fail_msg("%ld x %ld x %ld, variant %d: NMSE %.3g", (long)n, (long)n_out, (long)n_in,
-                         kind, error);
-            }
-            oracle(want, y0, with_bias ? bias : NULL, w, x, n, n_out, n_in, add);
-            if (n_in > 2) { assert_true(nmse(got, want, used) > NMSE_ROUNDED); /* it did round */ }
-            b.be->ops->weight_free(b.be, bw);
-            b.be->ops->weight_free(b.be, bb);
-            b.be->ops->buf_free(b.be, bx);
-            b.be->ops->buf_free(b.be, by);
-            free(got);
-        }
-        free(w), free(bias), free(x), free(y0), free(want), free(w16), free(x16);
+        check_products(b.be, shapes[k][0], shapes[k][1], shapes[k][2], rounded);
     }
     bench_close(&b);
 }
@@ -117,25 +59,21 @@ TEST(products) {
 static void ordered_product(int threads, int repeats, const int *place, int64_t n_rows,
                             const float *w, int64_t n_out, int64_t n_in, const float *x, float *y) {
     bench b = open_bf16(threads);
-    const int64_t rows = be_padded_rows(n_rows);
-    float *again = ckvc_alloc((size_t)(n_rows * n_out), sizeof *again);
-    const backend_ops *ops = b.be->ops;
+    const int64_t rows = be_padded_rows(n_rows), n = n_rows * n_out;
     be_weight *bw = weight(b.be, w, n_out, n_in);
-    be_buf *bx = buffer(b.be, (size_t)(rows * n_in), NULL),
-           *by = buffer(b.be, (size_t)(rows * n_out), NULL);
+    be_buf *bx = buffer(b.be, rows * n_in, NULL), *by = buffer(b.be, rows * n_out, NULL);
     for (int64_t r = 0; r < n_rows; r++) {
-        ops->write(b.be, bx, (size_t)(r * n_in), x + place[r] * n_in, (size_t)n_in);
+        b.be->ops->write(b.be, bx, r * n_in, x + place[r] * n_in, n_in);
     }
     for (int i = 0; i < repeats; i++) {
-        ops->matmul(b.be, bw, NULL, bx, n_rows, false, by);
-        const size_t n = (size_t)(n_rows * n_out);
-        OK(ops->read(b.be, by, 0, i == 0 ? y : again, n, &err));
-        assert_true(i == 0 || memcmp(y, again, n * sizeof *y) == 0);
+        b.be->ops->matmul(b.be, bw, NULL, bx, n_rows, false, by);
+        float *got = contents(b.be, by, n);
+        if (i == 0) { memcpy(y, got, (size_t)n * sizeof *y); }
+        assert_memory_equal(y, got, (size_t)n * sizeof *y);
+        free(got);
     }
-    ops->weight_free(b.be, bw);
-    ops->buf_free(b.be, bx);
-    ops->buf_free(b.be, by);
-    free(again);
+    FREE_WEIGHTS(b.be, bw);
+    FREE_BUFS(b.be, bx, by);
     bench_close(&b);
 }
 
@@ -146,7 +84,7 @@ TEST(rows_alone) {
     static const int64_t n_ins[] = {33, 256, 577};
     for (size_t i = 0; i < sizeof n_ins / sizeof *n_ins; i++) {
         const int64_t n_in = n_ins[i];
-        float *w = values((size_t)(OUT * n_in), 1), *x = values((size_t)(N * n_in), 1);
+        float *w = values(OUT * n_in, 1), *x = values(N * n_in, 1);
         float *y = ckvc_alloc(N * OUT, sizeof *y), *other = ckvc_alloc(N * OUT, sizeof *y);
         int place[N];
         for (int r = 0; r < N; r++) { place[r] = r; }
@@ -175,7 +113,7 @@ TEST(heads) {
     float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
           *logits = ckvc_alloc(VOCAB, sizeof *logits);
     double *want = ckvc_alloc(VOCAB, sizeof *want), nll[ROWS];
-    float *w16 = rounded_all(w, VOCAB * IN), *x16 = rounded_all(x, 128 * IN);
+    float *w16 = rounded_all(w, VOCAB * IN, rounded), *x16 = rounded_all(x, 128 * IN, rounded);
     int32_t target[ROWS];
     be_weight *bw = weight(b.be, w, VOCAB, IN);
     be_buf *bx = buffer(b.be, 128 * IN, x);
@@ -183,14 +121,14 @@ TEST(heads) {
     OK(head_nll(b.be, bw, bx, (be_rows){0, ROWS, 1}, target, nll));
     for (int r = 0; r < ROWS; r++) {
         double sum = 0;
-        oracle(want, NULL, NULL, w16, x16 + r * IN, 1, VOCAB, IN, false);
+        naive_product(want, NULL, NULL, w16, x16 + r * IN, 1, VOCAB, IN);
         for (int v = 0; v < VOCAB; v++) { sum += exp(want[v]); }
         assert_true(fabs(nll[r] - (log(sum) - want[target[r]])) < 2e-6);
     }
     OK(b.be->ops->head_logits(b.be, bw, bx, ROWS - 1, 1, logits, &err));
-    assert_true(nmse(logits, want, VOCAB) <= NMSE_BOUND);
-    b.be->ops->weight_free(b.be, bw);
-    b.be->ops->buf_free(b.be, bx);
+    check_nmse("head_logits", logits, want, VOCAB);
+    FREE_WEIGHTS(b.be, bw);
+    FREE_BUFS(b.be, bx);
     free(w), free(x), free(logits), free(want), free(w16), free(x16);
     bench_close(&b);
 }
@@ -213,27 +151,20 @@ static uint32_t kept_positions[LANES][50];
 static void run(int threads, size_t limit, outcome *o) {
     bench b = open_bf16(threads);
     if (limit) { b.be->ops->weight_limit(b.be, limit); }
-    model *m;
-    session *s;
     int32_t ids[T + C];
-    prefill_stats stats;
-    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
+    bench_load(&b, "models/ckvc-tiny-4l",
+               (session_limits){
+                   .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES});
     assert_int_equal(b.be->compute, CKVC_COMPUTE_BF16);
-    o->copies = model_converted_bytes(m);
-    const session_limits limits = {
-        .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES};
-    OK(sessions_create(m, limits, 1, &s, &err));
-    for (int i = 0; i < T + C; i++) { ids[i] = (i * 7919 + 13) % model_get_shape(m)->vocab; }
+    o->copies = model_converted_bytes(b.m);
+    fill_ids(ids, T + C, 19, model_get_shape(b.m)->vocab);
     ckvc_alloc_forbid("a prompt in bf16");
-    OK(sessions_prefill(
-        &(prefill_job){s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
-                       &stats},
-        1, &err));
-    OK(session_continue(s, ids + T, C, NULL, o->full, &err));
+    const prefill_stats stats = prefill_of(b.s, ids, T, T + C, W);
+    OK(session_continue(b.s, ids + T, C, NULL, o->full, &err));
     ckvc_alloc_permit();
     o->r_struct = stats.r_struct;
     o->r_sem = stats.r_sem;
-    const int32_t n_layers = model_get_shape(m)->n_layers;
+    const int32_t n_layers = model_get_shape(b.m)->n_layers;
     assert_true(n_layers >= LANES - 1);
     static uint32_t everything[T];
     for (uint32_t t = 0; t < T; t++) { everything[t] = t; }
@@ -247,26 +178,25 @@ static void run(int threads, size_t limit, outcome *o) {
         kept[i] = (kept_set){1, offsets, kept_positions[i]};
         lanes[i] = (rollout_lane){.parent = 0, .layer = i - 1, .kept = &kept[i]};
     }
-    OK(sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, LANES, o->lanes[0], NULL}, 1, &err));
+    OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, LANES, o->lanes[0], NULL}, 1,
+                         &err));
     assert_memory_equal(o->lanes[0], o->full, sizeof o->full);
     for (int i = 1; i < LANES; i++) {
         double plain[C];
         for (int32_t l = 0; l < n_layers; l++) {
             sets[l] = l == i - 1 ? kept[i] : (kept_set){1, all, everything};
         }
-        OK(session_continue(s, ids + T, C, sets, plain, &err));
-        for (int c = 0; c < C; c++) { /* a start without sets takes the cache as it lies, not
-                                         gathered: the last bits may differ */
-            assert_true(fabs(plain[c] - o->lanes[i][c]) < 1e-5);
-        }
+        OK(session_continue(b.s, ids + T, C, sets, plain, &err));
+        /* a start without sets takes the cache as it lies, not gathered: the last bits may differ
+         */
+        for (int c = 0; c < C; c++) { assert_true(fabs(plain[c] - o->lanes[i][c]) < 1e-5); }
         assert_true(nll_mean(plain, C) != nll_mean(o->full, C));
         lanes[0] = (rollout_lane){.parent = -1, .sets = sets};
-        OK(sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, 1, o->lanes[i], NULL}, 1, &err));
+        OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, 1, o->lanes[i], NULL}, 1,
+                             &err));
         assert_memory_equal(plain, o->lanes[i], sizeof plain);
         lanes[0] = (rollout_lane){.parent = -1};
     }
-    session_destroy(s);
-    model_close(m);
     bench_close(&b);
 }
 
@@ -292,19 +222,17 @@ TEST(stated) {
     assert_non_null(strstr(b.be->kernel, "+bf16-emulated"));
     assert_non_null(strstr(b.be->compute_warning, "saves no time"));
     assert_int_equal(b.be->matrix_copy_bytes, sizeof(float));
-    model *m;
-    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
-    const model_shape *s = model_get_shape(m);
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &b.m, &err));
+    const model_shape *s = model_get_shape(b.m);
     const int64_t q = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim;
     const int64_t layer = s->width * (2 * q + 2 * kv) + 3LL * s->width * s->intermediate,
                   head = (int64_t)s->vocab * s->width;
     /* every matrix once; of the norms, M values each, those that the file does not hold in float32
      */
     const size_t matrices = (size_t)(s->n_layers * layer + head) * 4,
-                 norms = (size_t)((2 * s->n_layers + 1) * s->width) * 4;
-    assert_true(model_converted_bytes(m) == matrices ||
-                model_converted_bytes(m) == matrices + norms);
-    model_close(m);
+                 norms = (size_t)((2 * s->n_layers + 1) * s->width) * 4,
+                 got = model_converted_bytes(b.m);
+    assert_true(got == matrices || got == matrices + norms);
     bench_close(&b);
 }
 

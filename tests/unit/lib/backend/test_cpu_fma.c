@@ -9,9 +9,7 @@
 
 #include "lib/backend/backend.h"
 #include "lib/backend/cpu/cpu_fma.c" /* its static functions are what is tested */
-#include "lib/base/memory.h"
-#include "lib/base/hash.h"
-#include "tests/unit/unit.h"
+#include "tests/unit/lib/backend/on_backend.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 typedef float wide __attribute__((vector_size(64)));
@@ -51,13 +49,6 @@ WIDE INLINE wide wide_max(const wide *a, const wide *b) {
 #include "lib/backend/cpu/cpu_fma_lanes.h"
 
 static const cpu_fma emulated = {"emulated", product_wide, attend_wide, exp_sum_wide};
-static ckvc_rng rng;
-
-static float *values(size_t n, double scale) {
-    float *v = ckvc_alloc_aligned(n, sizeof *v);
-    for (size_t i = 0; i < n; i++) { v[i] = (float)((ckvc_rng_double(&rng) * 2 - 1) * scale); }
-    return v;
-}
 
 /* The widths that this machine can run; where it has none, the test ends as skipped. */
 static int widths(const cpu_fma *list[3]) {
@@ -82,9 +73,8 @@ TEST(product_is_its_chain) {
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         const int64_t rows = shapes[k][0], out = shapes[k][1], in = shapes[k][2], xs = in + 3,
                       ws = in + 1, ys = out + 5;
-        float *x = values((size_t)(rows * xs), 1), *w = values((size_t)(out * ws), 1),
-              *before = values((size_t)(rows * ys), 1);
-        float *y = ckvc_alloc((size_t)(rows * ys), sizeof *y);
+        float *x = values(rows * xs, 1), *w = values(out * ws, 1), *before = values(rows * ys, 1),
+              *y = ckvc_alloc(rows * ys, sizeof *y);
         for (int variant = 0; variant < 2 * n_list; variant++) {
             const bool onto = variant & 1;
             memcpy(y, before, (size_t)(rows * ys) * sizeof *y);
@@ -99,9 +89,8 @@ TEST(product_is_its_chain) {
                         }
                         want = onto || first > 0 ? want + sum : sum;
                     }
-                    assert_memory_equal(
-                        &y[r * ys + c], &want,
-                        sizeof want); /* and nothing behind the columns is touched */
+                    /* and nothing behind the columns is touched */
+                    assert_memory_equal(&y[r * ys + c], &want, sizeof want);
                 }
             }
         }
@@ -126,9 +115,8 @@ TEST(attention_of_every_width) {
                  {193, 128, 128, 100, 3}, {0, 0, 8, 0, 0}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const int64_t d = cases[k].d, n = cases[k].first + cases[k].second, stride = d + 9;
-        float *q = values((size_t)(BE_ROW_TILE * stride), 6),
-              *keys = values((size_t)(n * d + 1), 1);
-        float *v = values((size_t)(n * d + 1), 1),
+        float *q = values(BE_ROW_TILE * stride, 6), *keys = values(n * d + 1, 1),
+              *v = values(n * d + 1, 1),
               *scratch = values(cpu_fma_scratch((int32_t)d, cases[k].first), 1);
         const key_run runs[2] = {
             {keys, v, cases[k].first},
@@ -176,8 +164,8 @@ TEST(attention_of_every_width) {
                 for (int64_t t = span[r].lo; t < span[r].hi; t++) {
                     want += e[t] / sum * (double)v[t * d + i];
                 }
-                assert_true(fabs((double)got[0][r * stride + i] - want) <
-                            2e-6); /* values up to 1; padding is exactly 0 */
+                /* values up to 1; padding is exactly 0 */
+                assert_true(fabs((double)got[0][r * stride + i] - want) < 2e-6);
                 assert_true(r < cases[k].rows || got[0][r * stride + i] == 0.0f);
             }
         }

@@ -27,8 +27,7 @@ static float *rounds(ckvc_compute compute, size_t limit, const float *data, cons
     if (limit) { be->ops->weight_limit(be, limit); }
     be_buf *from = buffer(be, ROWS * WIDTH, x), *to = buffer(be, ROWS * WIDTH, NULL);
     for (int i = 0; i < N_LAYERS; i++) {
-        const be_matrix m = {
-            .bytes = data + (size_t)i * WIDTH * WIDTH, .rows = WIDTH, .cols = WIDTH};
+        const be_matrix m = {.bytes = data + i * WIDTH * WIDTH, .rows = WIDTH, .cols = WIDTH};
         OK(be->ops->weight_create(be, &m, &w[i], &err));
     }
     for (int round = 0; round < ROUNDS; round++) {
@@ -42,8 +41,7 @@ static float *rounds(ckvc_compute compute, size_t limit, const float *data, cons
     }
     float *got = contents(be, from, ROWS * WIDTH);
     for (int i = 0; i < N_LAYERS; i++) { be->ops->weight_free(be, w[i]); }
-    be->ops->buf_free(be, from);
-    be->ops->buf_free(be, to);
+    FREE_BUFS(be, from, to);
     backend_destroy(be);
     return got;
 }
@@ -52,16 +50,13 @@ static float *rounds(ckvc_compute compute, size_t limit, const float *data, cons
  * alone). */
 TEST(weights_take_turns) {
     const size_t others = ((size_t)64 << 20) + 2 * ROWS * WIDTH * sizeof(float) + 65536;
-    float *data = values((size_t)N_LAYERS * WIDTH * WIDTH, 0.2), *x = values(ROWS * WIDTH, 1);
+    backend *be = device(CKVC_COMPUTE_F32);
+    if (!be) { skip(); }
+    backend_destroy(be);
+    float *data = values(N_LAYERS * WIDTH * WIDTH, 0.2), *x = values(ROWS * WIDTH, 1);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         const ckvc_compute compute = bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32;
         const size_t one = WIDTH * WIDTH * (bf16 ? sizeof(uint16_t) : sizeof(float));
-        backend *be = device(compute);
-        if (!be) {
-            free(data), free(x);
-            skip();
-        }
-        backend_destroy(be);
         float *all = rounds(compute, 0, data, x);
         for (uint64_t seed = 0; seed < 3; seed++) {
             if (emulation_set_seed) { emulation_set_seed(seed); }
@@ -105,7 +100,7 @@ TEST(rounded_rows_are_forgotten) {
             break;
         default: /* 0 * W + other */
             be->ops->write(be, rows, 0, other, ROWS * WIDTH);
-            be->ops->buf_free(be, to);
+            FREE_BUFS(be, to);
             to = buffer(be, ROWS * WIDTH, NULL);
             be->ops->matmul(be, w, NULL, to, ROWS, true, rows);
         }
@@ -114,10 +109,8 @@ TEST(rounded_rows_are_forgotten) {
         if (memcmp(got, want, BYTES) != 0) { fail_msg("way %d: the rows from before", way); }
         free(got);
     }
-    be_buf *const bufs[] = {rows, from, to, view};
-    for (int i = 0; i < 4; i++) { be->ops->buf_free(be, bufs[i]); }
-    be->ops->weight_free(be, w);
-    be->ops->weight_free(be, norm);
+    FREE_BUFS(be, rows, from, to, view);
+    FREE_WEIGHTS(be, w, norm);
     backend_destroy(be);
     free(data), free(x), free(other), free(want);
 }
@@ -136,8 +129,7 @@ TEST(memory_is_out) {
     OK(be->ops->sync(be, &err));
     same = contents(be, small, ROWS * WIDTH);
     assert_memory_equal(same, x, ROWS * WIDTH * sizeof *x);
-    be->ops->buf_free(be, huge);
-    be->ops->buf_free(be, small);
+    FREE_BUFS(be, huge, small);
     backend_destroy(be);
     free(x), free(same);
 }
@@ -147,14 +139,12 @@ TEST(memory_is_out) {
 static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
     enum { C = 6 };
     int32_t ids[128];
-    prefill_stats stats;
     double nll[C];
     sequence *q;
     be_greedy next;
     const uint64_t before = emulation_allocations();
     for (int i = 0; i < 128; i++) { ids[i] = i * 7 % 400 + 5; }
-    const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = 8};
-    OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+    prefill_of(s, ids, T, T + C, 8);
     OK(session_continue(s, ids + T, C, NULL, nll, &err));
     OK(sessions_next_greedy(&s, 1, &next, &err));
     OK(sequence_create(s, NULL, C, &q, &err));
@@ -168,20 +158,15 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
 TEST(prompts_allocate_once) {
     if (!emulation_allocations) { skip(); }
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        backend *be = device(bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32);
-        model *m;
-        session *s;
+        bench b = {.be = device(bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32)};
         decoder *d;
-        OK(model_open_path("models/ckvc-tiny-4l", be, &m, &err));
-        const session_limits limits = {.max_prompt = 90, .max_continuation = 6, .max_window = 8};
-        OK(sessions_create(m, limits, 1, &s, &err));
-        OK(decoder_create(m, 1, &d, &err));
-        assert_int_equal(allocations_of(s, d, 40), 1);
-        assert_int_equal(allocations_of(s, d, 90), 1);
+        bench_load(&b, "models/ckvc-tiny-4l",
+                   (session_limits){.max_prompt = 90, .max_continuation = 6, .max_window = 8});
+        OK(decoder_create(b.m, 1, &d, &err));
+        assert_int_equal(allocations_of(b.s, d, 40), 1);
+        assert_int_equal(allocations_of(b.s, d, 90), 1);
         decoder_destroy(d);
-        session_destroy(s);
-        model_close(m);
-        backend_destroy(be);
+        bench_close(&b);
     }
 }
 

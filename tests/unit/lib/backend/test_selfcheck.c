@@ -27,15 +27,15 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static ckvc_status create(bool openblas, ckvc_compute compute, bench *b) {
+static ckvc_status create(bool openblas, bench *b) {
     *b = (bench){0};
     OK(ckvc_pool_create(3, &b->pool, &err));
-    return cpu_backend_create(openblas, compute, b->pool, &b->be, &err);
+    return cpu_backend_create(openblas, CKVC_COMPUTE_F32, b->pool, &b->be, &err);
 }
 
 TEST(whole) {
     bench b;
-    OK(create(false, CKVC_COMPUTE_F32, &b));
+    OK(create(false, &b));
     assert_string_equal(b.be->warning, "");
     assert_true(n_seen >= 3 * 5); /* three operations, on one thread once and on all a few times */
     bench_close(&b);
@@ -54,7 +54,7 @@ TEST(gives_way) {
             char next[64];
             snprintf(next, sizeof next, "cpu/%s", list[i + 1] ? list[i + 1]->name : "OpenBLAS-");
             broken = i == 0 ? list[0]->name : "AVX"; /* the first, or all of ours */
-            OK(create(false, CKVC_COMPUTE_F32, &b));
+            OK(create(false, &b));
             assert_int_equal(strncmp(b.be->kernel, next, strlen(next)), 0);
             assert_non_null(strstr(b.be->warning, list[0]->name));
             assert_non_null(strstr(b.be->warning, "going on with cpu/"));
@@ -69,15 +69,13 @@ TEST(stops) {
     static const struct {
         const char *broken;
         bool openblas;
-        ckvc_compute compute;
         const char *says;
-    } cases[] = {{"OpenBLAS", true, CKVC_COMPUTE_F32, "use --backend cpu"},
-                 {"cpu/", false, CKVC_COMPUTE_F32, "wrong on this machine"}};
+    } cases[] = {{"OpenBLAS", true, "use --backend cpu"}, {"cpu/", false, "wrong on this machine"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (from_threads = 1; from_threads <= 3; from_threads += 2) {
             bench b;
             broken = cases[i].broken;
-            FAILS(create(cases[i].openblas, cases[i].compute, &b), CKVC_E_DEVICE);
+            FAILS(create(cases[i].openblas, &b), CKVC_E_DEVICE);
             assert_null(b.be);
             assert_non_null(strstr(err.text, cases[i].says));
             assert_non_null(strstr(err.text, "self-check"));
@@ -97,25 +95,16 @@ TEST(same_model_on_every_width) {
     }
     for (int i = 0; i < 2; i++) {
         bench b;
-        model *m;
-        session *s;
-        prefill_stats stats;
         int32_t ids[T + C];
         broken = i == 0 ? "nothing" : list[0]->name;
-        OK(create(false, CKVC_COMPUTE_F32, &b));
+        OK(create(false, &b));
         assert_non_null(strstr(b.be->kernel, list[i]->name));
-        OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
-        const session_limits limits = {.max_prompt = T, .max_continuation = C, .max_window = 16};
-        OK(sessions_create(m, limits, 1, &s, &err));
-        for (int t = 0; t < T + C; t++) { ids[t] = (t * 7919 + 13) % model_get_shape(m)->vocab; }
-        OK(sessions_prefill(
-            &(prefill_job){
-                s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = 16}, &stats},
-            1, &err));
-        OK(session_continue(s, ids + T, C, NULL, nll[i], &err));
+        bench_load(&b, "models/ckvc-tiny-4l",
+                   (session_limits){.max_prompt = T, .max_continuation = C, .max_window = 16});
+        fill_ids(ids, T + C, 19, model_get_shape(b.m)->vocab);
+        prefill_of(b.s, ids, T, T + C, 16);
+        OK(session_continue(b.s, ids + T, C, NULL, nll[i], &err));
         printf("ran: %s\n", list[i]->name);
-        session_destroy(s);
-        model_close(m);
         bench_close(&b);
     }
     assert_memory_equal(nll[0], nll[1], sizeof nll[0]);

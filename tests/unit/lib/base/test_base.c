@@ -19,6 +19,7 @@
 #include "lib/base/progress.h"
 #include "lib/base/sizes.h"
 #include "lib/base/text_lines.h"
+#include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
 TEST(sizes) {
@@ -67,10 +68,8 @@ TEST(hashes) {
 TEST(rng) {
     ckvc_rng r;
     ckvc_rng_init(&r, 0, 0, 0);
-    assert_int_equal(ckvc_rng_u32(&r), 0x6627e8d5);
-    assert_int_equal(ckvc_rng_u32(&r), 0xe169c58d);
-    assert_int_equal(ckvc_rng_u32(&r), 0xbc57ac4c);
-    assert_int_equal(ckvc_rng_u32(&r), 0x9b00dbd8);
+    static const uint32_t known[] = {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8};
+    for (int i = 0; i < 4; i++) { assert_int_equal(ckvc_rng_u32(&r), known[i]); }
     double sum = 0, square = 0;
     ckvc_rng_init(&r, 7, ckvc_rng_key("poisson"), 3);
     for (int i = 0; i < 100000; i++) {
@@ -81,22 +80,20 @@ TEST(rng) {
     /* Mean 1 and variance 1, within five standard errors of 100,000 draws. */
     assert_true(sum / 1e5 > 0.984 && sum / 1e5 < 1.016);
     assert_true(square / 1e5 - 1 > 0.95 && square / 1e5 - 1 < 1.05);
-    uint32_t items[50], seen[50] = {0};
+    uint32_t items[50], moved = 0;
+    uint64_t seen = 0;
     for (uint32_t i = 0; i < 50; i++) { items[i] = i; }
     ckvc_rng_shuffle_u32(&r, items, 50);
-    int moved = 0;
     for (uint32_t i = 0; i < 50; i++) {
-        seen[items[i]]++;
+        seen |= UINT64_C(1) << items[i];
         moved += items[i] != i;
     }
-    for (uint32_t i = 0; i < 50; i++) { assert_int_equal(seen[i], 1); }
-    assert_true(moved > 30);
+    assert_true(seen == (UINT64_C(1) << 50) - 1 && moved > 30);
     for (int i = 0; i < 1000; i++) { assert_true(ckvc_rng_below(&r, 7) < 7); }
 }
 
 enum { TASKS = 1000 };
 static void count_task(void *ctx, int64_t task, int worker) {
-    (void)worker;
     atomic_fetch_add(&((atomic_int *)ctx)[task], 1);
 }
 
@@ -115,10 +112,7 @@ TEST(pool) {
 }
 
 TEST(publish) {
-    char dir[] = "/tmp/ckvc-test-XXXXXX", path[64], missing[240];
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/file", dir);
-    snprintf(missing, sizeof missing, "%s/none/file", dir);
+    const char *path = in_temp_folder("file");
     OK(ckvc_publish_bytes(path, "one", 3, false, &err));
     FAILS(ckvc_publish_bytes(path, "two", 3, false, &err), CKVC_E_CREATE);
     assert_non_null(strstr(err.text, "exists already"));
@@ -132,31 +126,24 @@ TEST(publish) {
     OK(ckvc_file_read(path, 100, &text, &n, &err));
     assert_string_equal(text, "three");
     free(text);
-    FAILS(ckvc_publish_bytes(missing, "x", 1, false, &err), CKVC_E_CREATE);
-    FAILS(ckvc_file_read(dir, 100, &text, &n, &err), CKVC_E_NOINPUT);
+    FAILS(ckvc_publish_bytes(in_temp_folder("none/file"), "x", 1, false, &err), CKVC_E_CREATE);
+    FAILS(ckvc_file_read(temp_folder, 100, &text, &n, &err), CKVC_E_NOINPUT);
     /* Nothing temporary is left behind, and what a killed process left is swept: its own name's
      * alone, no name that only looks like one, and nothing that has an owner. */
-    char held[96], left[96];
-    snprintf(held, sizeof held, "%s.tmp.0123456789abcdef", path);
-    snprintf(left, sizeof left, "%s.tmp.0123456789abcde0", path);
+    const char *held = in_temp_folder("file.tmp.0123456789abcdef"),
+               *left = put_text("file.tmp.0123456789abcde0", "");
     const int owner = open(held, O_CREAT | O_WRONLY, 0600);
     assert_int_equal(flock(owner, LOCK_EX), 0);
-    snprintf(missing, sizeof missing,
-             "cd %s && touch %s file.tmp.1.0 file.tmp.5.old files.tmp.0123456789abcdef "
-             "file.tmp.0123456789abcdef.x",
-             dir, left);
-    assert_int_equal(system(missing), 0);
+    shell("cd %s && touch file.tmp.1.0 file.tmp.5.old files.tmp.0123456789abcdef "
+          "file.tmp.0123456789abcdef.x",
+          temp_folder);
     OK(ckvc_publish_bytes(path, "four", 4, true, NULL));
     assert_int_equal(access(left, F_OK), -1);
-    snprintf(missing, sizeof missing, "test $(ls %s | wc -l) = 6", dir);
-    assert_int_equal(system(missing), 0);
+    shell("test $(ls %s | wc -l) = 6", temp_folder);
     close(owner);
     OK(ckvc_publish_bytes(path, "four", 4, true, NULL));
     assert_int_equal(access(held, F_OK), -1);
-    snprintf(missing, sizeof missing, "cd %s && rm *.tmp.*", dir);
-    assert_int_equal(system(missing), 0);
-    snprintf(missing, sizeof missing, "rm %s && rmdir %s", path, dir);
-    assert_int_equal(system(missing), 0);
+    shell("test $(ls %s | wc -l) = 5", temp_folder);
 }
 
 TEST(lines) {
@@ -282,8 +269,8 @@ TEST(hash_keys) {
     assert_true(ckvc_xxh64_keyed("a", 1, 0) == ckvc_xxh64("a", 1));
 }
 
-static void
-hung_up(void) { /* a terminal's signal comes more than once, and is never the last word */
+/* A terminal's signal comes more than once, and is never the last word. */
+static void hung_up(void) {
     ckvc_stop_install(0);
     if (ckvc_stop_requested()) { _exit(1); }
     raise(SIGHUP);
@@ -345,9 +332,9 @@ static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool
 }
 
 TEST(progress) {
+    /* no rate of nothing */
     CKVC_AUTO_FREE char *resumed = progress_text(10, 10, 0, false);
-    assert_int_equal(strncmp(resumed, "job: 10 of 10 prompts, memory ", 30),
-                     0); /* no rate of nothing */
+    assert_int_equal(strncmp(resumed, "job: 10 of 10 prompts, memory ", 30), 0);
     CKVC_AUTO_FREE char *half = progress_text(2, 5, 7, false);
     assert_int_equal(strncmp(half, "job: 5 of 10 prompts, ", 22), 0);
     assert_non_null(strstr(half, " rollouts/s, ETA 0:00:00 (20"));
@@ -404,17 +391,19 @@ TEST(durations) {
     static const struct {
         double s;
         const char *text;
-    } cases[] = {{0, "0 s"},
-                 {0.042, "0.042 s"},
-                 {3.24, "3.2 s"},
-                 {36.6, "37 s"},
-                 {59.6, "1 min 00 s"},
-                 {245, "4 min 05 s"},
-                 {3599.6, "1 h 00 min"},
-                 {7500, "2 h 05 min"},
-                 {86400, "24 h 00 min"},
-                 {273600, "3 d 04 h"},
-                 {NAN, "0 s"}};
+    } cases[] = {
+        {0, "0 s"},
+        {0.042, "0.042 s"},
+        {3.24, "3.2 s"},
+        {36.6, "37 s"},
+        {59.6, "1 min 00 s"},
+        {245, "4 min 05 s"},
+        {3599.6, "1 h 00 min"},
+        {7500, "2 h 05 min"},
+        {86400, "24 h 00 min"},
+        {273600, "3 d 04 h"},
+        {NAN, "0 s"},
+    };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[CKVC_DURATION];
         ckvc_duration(cases[i].s, out);
@@ -422,4 +411,4 @@ TEST(durations) {
     }
 }
 
-RUN_TESTS(NULL, NULL)
+RUN_TESTS(temp_folder_make, temp_folder_remove)

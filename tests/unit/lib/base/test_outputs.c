@@ -9,24 +9,21 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
-static ckvc_status check(const char *name, bool force) {
-    ckvc_err err = {0};
-    const ckvc_status st = ckvc_publish_check(in_temp_folder(name), force, &err);
-    assert_true((st == CKVC_OK) == (err.text[0] == 0));
-    return st;
-}
-
 TEST(only_regular_files_are_replaced) {
     OK(ckvc_publish_bytes(in_temp_folder("file"), "x", 1, false, &err));
     assert_int_equal(symlink("file", in_temp_folder("link")), 0);
     assert_int_equal(symlink("nowhere", in_temp_folder("dangling")), 0);
     assert_int_equal(mkfifo(in_temp_folder("pipe"), 0600), 0);
-    OK(check("new", false));
-    OK(check("file", true));
-    assert_int_equal(check("file", false), CKVC_E_CREATE);
-    const char *never[] = {"link", "dangling", "pipe", "", "none/new"};
-    for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
-        assert_int_equal(check(never[i], true), CKVC_E_CREATE);
+    static const struct {
+        const char *name;
+        bool force, ok;
+    } cases[] = {{"new", false, true},  {"file", true, true},      {"file", false, false},
+                 {"link", true, false}, {"dangling", true, false}, {"pipe", true, false},
+                 {"", true, false},     {"none/new", true, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        FAILS(ckvc_publish_check(in_temp_folder(cases[i].name), cases[i].force, &err),
+              cases[i].ok ? CKVC_OK : CKVC_E_CREATE);
+        assert_true(cases[i].ok == (err.text[0] == 0));
     }
     assert_int_equal(access(in_temp_folder("new"), F_OK), -1); /* a check leaves nothing */
 }

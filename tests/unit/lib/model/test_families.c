@@ -12,16 +12,9 @@
 
 #define MODELS "tests/golden/models/"
 
-static void write_file(const char *path, const void *bytes, size_t n) {
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
 /* The folder becomes golden model `base` with the keys of patch replaced; "-" takes a key out. */
 static void patched_model(const char *base, const json_t *patch) {
-    char path[256], *resolved;
+    char path[256];
     snprintf(path, sizeof path, MODELS "%s/config.json", base);
     json_t *config = golden_read(path), *v;
     const char *key;
@@ -32,54 +25,37 @@ static void patched_model(const char *base, const json_t *patch) {
             json_object_set(config, key, v);
         }
     }
-    char *text = json_dumps(config, 0);
-    write_file(in_temp_folder("config.json"), text, strlen(text));
-    free(text);
+    CKVC_AUTO_FREE char *text = json_dumps(config, 0);
+    put_text("config.json", text);
     json_decref(config);
     snprintf(path, sizeof path, MODELS "%s/model.safetensors", base);
-    resolved = realpath(path, NULL);
+    CKVC_AUTO_FREE char *resolved = realpath(path, NULL);
     assert_non_null(resolved);
     unlink(in_temp_folder("model.safetensors"));
     assert_int_equal(symlink(resolved, in_temp_folder("model.safetensors")), 0);
-    free(resolved);
 }
 
-typedef struct opened {
-    bench b;
-    model *m;
-    session *s;
-} opened;
-
-static opened open_model(const char *path, int n_threads, size_t memory) {
-    opened o = {.b = bench_open(n_threads)};
-    o.b.be->ops->weight_limit(o.b.be, memory);
-    OK(model_open_path(path, o.b.be, &o.m, &err) != CKVC_OK ||
-       sessions_create(
-           o.m, (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16}, 1,
-           &o.s, &err));
-    return o;
+static bench open_model(const char *path, int n_threads, size_t memory) {
+    bench b = bench_open(n_threads);
+    b.be->ops->weight_limit(b.be, memory);
+    bench_load(&b, path,
+               (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16});
+    return b;
 }
 
-static void close_model(opened *o) {
-    session_destroy(o->s);
-    model_close(o->m);
-    bench_close(&o->b);
-}
-
-static void score(opened *o, const int32_t *ids, int64_t n, double *nll) {
-    OK(session_score(o->s, ids, n, nll, &err));
+/* The losses of a sequence on a backend that was opened for it alone. */
+static void score_alone(const char *path, int n_threads, size_t memory, const int32_t *ids,
+                        int64_t n, double *nll) {
+    bench b = open_model(path, n_threads, memory);
+    OK(session_score(b.s, ids, n, nll, &err));
+    bench_close(&b);
 }
 
 /* prefill of n_prompt ids, then the n - n_prompt others under sets: losses -> nll [n - n_prompt] */
-static void continue_after(opened *o, const int32_t *ids, int64_t n_prompt, int64_t n,
+static void continue_after(session *s, const int32_t *ids, int64_t n_prompt, int64_t n,
                            const kept_set *sets, double *nll) {
-    prefill_stats stats;
-    OK(sessions_prefill(
-           &(prefill_job){o->s,
-                          (prefill_input){.tokens = ids, .n = n_prompt, .n_total = n, .window = 16},
-                          &stats},
-           1, &err) != CKVC_OK ||
-       session_continue(o->s, ids + n_prompt, n - n_prompt, sets, nll, &err));
+    prefill_of(s, ids, n_prompt, n, 16);
+    OK(session_continue(s, ids + n_prompt, n - n_prompt, sets, nll, &err));
 }
 
 /* The longest sequence of a golden model; the caller frees. */
@@ -105,19 +81,12 @@ TEST(configurations) {
         const json_t *c = json_array_get(cases, i), *want = json_object_get(c, "nll");
         worst w = {json_string_value(json_object_get(c, "name")), 0};
         patched_model(json_string_value(json_object_get(c, "base")), json_object_get(c, "patch"));
-        opened o = open_model(temp_folder, 2, 0);
         int64_t n;
-        int32_t *ids = golden_ids(json_object_get(c, "ids"), &n);
-        double *nll = ckvc_alloc((size_t)n, sizeof *nll);
-        score(&o, ids, n, nll);
-        for (int64_t k = 0; k < n - 1; k++) {
-            compare(&w, nll[k], json_number_value(json_array_get(want, (size_t)k)),
-                    2e-4 * golden_number(c, "max_logit"));
-        }
+        CKVC_AUTO_FREE int32_t *ids = golden_ids(json_object_get(c, "ids"), &n);
+        CKVC_AUTO_FREE double *nll = ckvc_alloc((size_t)n, sizeof *nll);
+        score_alone(temp_folder, 2, 0, ids, n, nll);
+        compare_row(&w, nll, want, n - 1, 2e-4 * golden_number(c, "max_logit"));
         worst_print("tolerance", &w, 1);
-        free(nll);
-        free(ids);
-        close_model(&o);
     }
     json_decref(root);
 }
@@ -147,51 +116,46 @@ static bool sees(const void *ctx, int32_t layer, int64_t j, int64_t t) {
 /* Sets with members inside, at the edge of and far outside the window that the continuation sees,
  * and an empty one. */
 static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t n_prompt) {
-    opened o = open_model(path, 2, 0);
-    const model_shape *shape = model_get_shape(o.m);
-    uint32_t positions[8][128], offsets[8][2];
+    bench b = open_model(path, 2, 0);
+    const model_shape *shape = model_get_shape(b.m);
+    uint32_t positions[8][128], offsets[8][2] = {{0}};
     kept_set sets[8];
     ckvc_rng rng;
     ckvc_rng_init(&rng, 7, ckvc_rng_key("kept"), 0);
     assert_in_range(shape->n_layers, 1, 8);
     for (int turn = 0; turn < 3; turn++) {
         for (int32_t l = 0; l < shape->n_layers; l++) {
-            uint32_t k = 0;
+            offsets[l][1] = 0;
             for (uint32_t t = 0; t < (uint32_t)n_prompt; t++) {
                 if (!(turn == 1 && l == 1) && (turn == 2 || ckvc_rng_below(&rng, 3) == 0)) {
-                    positions[l][k++] = t;
+                    positions[l][offsets[l][1]++] = t;
                 }
             }
-            offsets[l][0] = 0;
-            offsets[l][1] = k;
-            sets[l] = (kept_set){.n_sets = 1, .offsets = offsets[l], .positions = positions[l]};
+            sets[l] = (kept_set){1, offsets[l], positions[l]};
         }
         double got[128], want[128];
         const view v = {shape, n_prompt, sets};
         worst w = {"kept sets under a window", 0};
-        continue_after(&o, ids, n_prompt, n, sets, got);
+        continue_after(b.s, ids, n_prompt, n, sets, got);
         naive_losses(path, ids, n, sees, &v, want);
         for (int64_t i = 0; i < n - n_prompt; i++) {
             compare(&w, got[i], want[n_prompt - 1 + i], 2e-4);
         }
         worst_print(path, &w, 1);
     }
-    close_model(&o);
+    bench_close(&b);
 }
 
 TEST(kept_under_window) {
     int64_t n;
-    int32_t *ids = longest("mistral-swa", &n);
-    check_kept(MODELS "mistral-swa", ids, n,
-               n - 30); /* window 24: the last rows see no prompt position at all */
-    free(ids);
-    ids = longest("qwen2", &n);
-    json_t *patch = json_loads(
-        "{\"use_sliding_window\":true,\"sliding_window\":20,\"max_window_layers\":2}", 0, NULL);
+    CKVC_AUTO_FREE int32_t *mistral = longest("mistral-swa", &n);
+    /* window 24: the last rows see no prompt position at all */
+    check_kept(MODELS "mistral-swa", mistral, n, n - 30);
+    CKVC_AUTO_FREE int32_t *qwen = longest("qwen2", &n);
+    json_auto_t *patch = json_pack("{s:b, s:i, s:i}", "use_sliding_window", true, "sliding_window",
+                                   20, "max_window_layers", 2);
     patched_model("qwen2", patch);
-    json_decref(patch);
-    check_kept(temp_folder, ids, n, n - 32);
-    free(ids);
+    check_kept(temp_folder, qwen, n, n - 32);
 }
 
 /* ---- internlm2: the fused matrix ---- */
@@ -203,50 +167,32 @@ typedef struct tensor_out {
 } tensor_out;
 
 static void write_model(const char *config, const tensor_out *t, size_t n) {
-    char header[8192];
-    size_t at = 0, offset = 0;
-    at += (size_t)snprintf(header + at, sizeof header - at, "{");
+    ckvc_buffer header = {0}, file = {0};
+    size_t offset = 0;
     for (size_t i = 0; i < n; i++) {
-        const size_t bytes = (size_t)(t[i].rows * t[i].cols) * sizeof(float);
-        char dims[64];
-        snprintf(dims, sizeof dims, t[i].cols > 1 ? "%lld,%lld" : "%lld", (long long)t[i].rows,
-                 (long long)t[i].cols);
-        at += (size_t)snprintf(
-            header + at, sizeof header - at,
-            "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}", i ? "," : "",
-            t[i].name, dims, offset, offset + bytes);
-        offset += bytes;
+        const size_t end = offset + (size_t)(t[i].rows * t[i].cols) * sizeof(float);
+        ckvc_buffer_printf(&header, "%c\"%s\":{\"dtype\":\"F32\",\"shape\":[%d", i ? ',' : '{',
+                           t[i].name, (int)t[i].rows);
+        if (t[i].cols > 1) { ckvc_buffer_printf(&header, ",%d", (int)t[i].cols); }
+        ckvc_buffer_printf(&header, "],\"data_offsets\":[%zu,%zu]}", offset, end);
+        offset = end;
     }
-    at += (size_t)snprintf(header + at, sizeof header - at, "}");
-    assert_true(at < sizeof header);
-    unlink(in_temp_folder("model.safetensors"));
-    FILE *f = fopen(in_temp_folder("model.safetensors"), "wb");
-    assert_non_null(f);
-    uint8_t length[8] = {0};
-    for (int i = 0; i < 8; i++) { length[i] = (uint8_t)((uint64_t)at >> 8 * i); }
-    fwrite(length, 1, 8, f);
-    fwrite(header, 1, at, f);
+    ckvc_buffer_text(&header, "}");
+    ckvc_buffer_u64(&file, header.size);
+    ckvc_buffer_append(&file, header.data, header.size);
     for (size_t i = 0; i < n; i++) {
-        fwrite(t[i].data, sizeof(float), (size_t)(t[i].rows * t[i].cols), f);
+        ckvc_buffer_append(&file, t[i].data, (size_t)(t[i].rows * t[i].cols) * sizeof(float));
     }
-    assert_int_equal(fclose(f), 0);
-    write_file(in_temp_folder("config.json"), config, strlen(config));
+    write_bytes(in_temp_folder("model.safetensors"), file.data, file.size);
+    put_text("config.json", config);
+    ckvc_buffer_fini(&header), ckvc_buffer_fini(&file);
 }
 
 /* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and the same network as a
  * Llama stores it. */
 TEST(fused_with_biases) {
-    enum {
-        M = 24,
-        H = 6,
-        G = 2,
-        D = 4,
-        GROUP = H / G,
-        F = 14,
-        V = 30,
-        FUSED = (H + 2 * G) * D,
-        N = 40
-    };
+    enum { M = 24, H = 6, G = 2, D = 4, GROUP = H / G, F = 14, V = 30 };
+    enum { FUSED = (H + 2 * G) * D, N = 40 };
     static float wqkv[FUSED * M], bqkv[FUSED], wo[M * H * D], bo[M], w1[F * M], w2[M * F],
         w3[F * M], ends[2 * V * M], norms[3 * M];
     static float q[H * D * M], k[G * D * M], v[G * D * M], qb[H * D], kb[G * D], vb[G * D];
@@ -269,20 +215,16 @@ TEST(fused_with_biases) {
         for (int part = 0; part < GROUP + 2; part++) {
             const int from = (g * (GROUP + 2) + part) * D,
                       head = part < GROUP ? g * GROUP + part : g;
-            float *w = part < GROUP    ? q
-                       : part == GROUP ? k
-                                       : v,
-                  *b = part < GROUP    ? qb
-                       : part == GROUP ? kb
-                                       : vb;
-            memcpy(w + head * D * M, wqkv + from * M, D * M * sizeof *w);
-            memcpy(b + head * D, bqkv + from, D * sizeof *b);
+            float *const to[][2] = {{q, qb}, {k, kb}, {v, vb}};
+            float *const *of = to[part < GROUP ? 0 : 1 + part - GROUP];
+            memcpy(of[0] + head * D * M, wqkv + from * M, D * M * sizeof(float));
+            memcpy(of[1] + head * D, bqkv + from, D * sizeof(float));
         }
     }
 #define SHAPE                                                                                      \
-    "\"num_hidden_layers\":1,\"num_attention_heads\":6,\"num_key_value_heads\":2,\"hidden_size\":" \
-    "24,\"intermediate_size\":14,"                                                                 \
-    "\"vocab_size\":30,\"max_position_embeddings\":128}"
+    "\"num_hidden_layers\":1,\"num_attention_heads\":6,\"num_key_value_heads\":2,"                 \
+    "\"hidden_size\":24,\"intermediate_size\":14,\"vocab_size\":30,"                               \
+    "\"max_position_embeddings\":128}"
     int32_t ids[N];
     double fused[N], split[N];
     for (int i = 0; i < N; i++) { ids[i] = (int32_t)ckvc_rng_below(&rng, V); }
@@ -320,14 +262,10 @@ TEST(fused_with_biases) {
     };
     write_model("{\"model_type\":\"internlm2\"," SHAPE, internlm2,
                 sizeof internlm2 / sizeof *internlm2);
-    opened o = open_model(temp_folder, 2, 0);
-    score(&o, ids, N, fused);
-    close_model(&o);
+    score_alone(temp_folder, 2, 0, ids, N, fused);
     write_model("{\"model_type\":\"llama\",\"attention_bias\":true," SHAPE, llama,
                 sizeof llama / sizeof *llama);
-    o = open_model(temp_folder, 2, 0);
-    score(&o, ids, N, split);
-    close_model(&o);
+    score_alone(temp_folder, 2, 0, ids, N, split);
     for (int i = 0; i < N - 1; i++) { assert_true(fused[i] == split[i] && isfinite(fused[i])); }
 }
 
@@ -338,20 +276,20 @@ TEST(fused_with_biases) {
  * another. */
 TEST(dynamic_base) {
     int64_t n;
-    int32_t *ids = longest("internlm2", &n);
-    opened o = open_model(MODELS "internlm2", 2, 0);
-    assert_true(n > 104 && model_get_shape(o.m)->max_positions == 104);
+    CKVC_AUTO_FREE int32_t *ids = longest("internlm2", &n);
+    bench b = open_model(MODELS "internlm2", 2, 0);
+    assert_true(n > 104 && model_get_shape(b.m)->max_positions == 104);
     double whole[128], tail[128], inside[128];
     worst w = {"one base", 0};
-    score(&o, ids, n, whole);
-    continue_after(&o, ids, n - 30, n, NULL, tail);
+    OK(session_score(b.s, ids, n, whole, &err));
+    continue_after(b.s, ids, n - 30, n, NULL, tail);
     for (int64_t i = 0; i < 30; i++) { compare(&w, tail[i], whole[n - 31 + i], 1e-4); }
-    score(&o, ids, 100, inside); /* a shorter sequence afterwards has the plain base again */
-    continue_after(&o, ids, 80, 100, NULL, tail);
+    /* a shorter sequence afterwards has the plain base again */
+    OK(session_score(b.s, ids, 100, inside, &err));
+    continue_after(b.s, ids, 80, 100, NULL, tail);
     for (int64_t i = 0; i < 20; i++) { compare(&w, tail[i], inside[79 + i], 1e-4); }
     assert_true(fabs(inside[98] - whole[98]) > 1e-3);
-    close_model(&o);
-    free(ids);
+    bench_close(&b);
 }
 
 /* ---- weights that do not stay in memory ---- */
@@ -364,20 +302,17 @@ TEST(memory_limits) {
         int64_t n;
         double want[128], got[128];
         snprintf(path, sizeof path, MODELS "%s", names[i]);
-        int32_t *ids = longest(names[i], &n);
-        opened o = open_model(path, 2, 0);
-        score(&o, ids, n, want);
-        close_model(&o);
+        CKVC_AUTO_FREE int32_t *ids = longest(names[i], &n);
+        score_alone(path, 2, 0, ids, n, want);
         static const size_t limits[] = {1, 2u << 20, 4u << 20, 1u << 30};
         for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
-            o = open_model(path, k % 2 ? 1 : 3, limits[k]);
+            bench b = open_model(path, k % 2 ? 1 : 3, limits[k]);
             for (int turn = 0; turn < 3; turn++) {
-                score(&o, ids, n, got);
+                OK(session_score(b.s, ids, n, got, &err));
                 assert_memory_equal(got, want, (size_t)(n - 1) * sizeof *got);
             }
-            close_model(&o);
+            bench_close(&b);
         }
-        free(ids);
     }
 }
 

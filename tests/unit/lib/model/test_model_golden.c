@@ -9,41 +9,27 @@ enum { LOGIT, NLL, MEAN, ALPHA, RHO, STRUCT, SEM, N_WORST };
 
 static double row_max(const json_t *row) {
     double max = 0;
-    for (size_t i = 0; i < json_array_size(row); i++) {
-        max = fmax(max, fabs(json_number_value(json_array_get(row, i))));
-    }
+    for (size_t i = 0; i < json_array_size(row); i++) { max = fmax(max, fabs(golden_at(row, i))); }
     return max;
 }
 
 static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t *want, worst *w) {
-    prefill_stats got;
-    const int64_t window = (int64_t)golden_number(want, "window");
-    OK(sessions_prefill(
-        &(prefill_job){s, (prefill_input){.tokens = ids, .n = n, .n_total = n, .window = window},
-                       &got},
-        1, &err));
-    const json_t *alpha = json_object_get(want, "alpha"), *rho = json_object_get(want, "rho");
-    const double alpha_max = row_max(alpha);
-    double mean = 0;
-    for (int64_t t = 0; t < n; t++) {
-        compare(&w[ALPHA], got.alpha[t], json_number_value(json_array_get(alpha, (size_t)t)),
-                2e-4 * alpha_max);
-        mean += got.alpha[t] / (double)n;
-    }
+    const prefill_stats got = prefill_of(s, ids, n, n, (int64_t)golden_number(want, "window"));
+    const json_t *alpha = json_object_get(want, "alpha"), *rho = json_object_get(want, "rho"),
+                 *layer, *row;
+    double mean = 0, rho_max = 0;
+    size_t l, g;
+    compare_row(&w[ALPHA], got.alpha, alpha, n, 2e-4 * row_max(alpha));
+    for (int64_t t = 0; t < n; t++) { mean += got.alpha[t] / (double)n; }
     assert_true(fabs(mean - 1.0) < 1e-6);
-    double rho_max = 0;
-    for (size_t l = 0; l < json_array_size(rho); l++) {
-        for (size_t g = 0; g < json_array_size(json_array_get(rho, l)); g++) {
-            rho_max = fmax(rho_max, row_max(json_array_get(json_array_get(rho, l), g)));
-        }
+    json_array_foreach(rho, l, layer) {
+        json_array_foreach(layer, g, row) { rho_max = fmax(rho_max, row_max(row)); }
     }
-    size_t at = 0;
-    for (size_t l = 0; l < json_array_size(rho); l++) {
-        for (size_t g = 0; g < json_array_size(json_array_get(rho, l)); g++) {
-            const json_t *row = json_array_get(json_array_get(rho, l), g);
-            for (size_t t = 0; t < (size_t)n; t++) {
-                compare(&w[RHO], (double)got.rho[at++], json_number_value(json_array_get(row, t)),
-                        2e-4 * rho_max);
+    const float *at = got.rho;
+    json_array_foreach(rho, l, layer) {
+        json_array_foreach(layer, g, row) {
+            for (int64_t t = 0; t < n; t++) {
+                compare(&w[RHO], (double)*at++, golden_at(row, (size_t)t), 2e-4 * rho_max);
             }
         }
     }
@@ -54,61 +40,42 @@ static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t 
 static void check_model(const char *name) {
     worst w[N_WORST] = {{"logit", 0}, {"nll", 0},      {"mean_nll", 0}, {"alpha", 0},
                         {"rho", 0},   {"r_struct", 0}, {"r_sem", 0}};
-    char path[256];
     bench b = bench_open(2);
-    model *m;
-    snprintf(path, sizeof path, MODELS "%s", name);
-    OK(model_open_path(path, b.be, &m, &err));
-    assert_string_equal(model_name(m), name);
-    session *s;
-    OK(sessions_create(m,
-                       (session_limits){.max_prompt = 128, .max_continuation = 8, .max_window = 16},
-                       1, &s, &err));
-    snprintf(path, sizeof path, MODELS "%s/expected.json", name);
-    json_t *root = golden_read(path);
-    const json_t *sequences = json_object_get(root, "sequences");
-    const size_t vocab = (size_t)model_get_shape(m)->vocab;
-    assert_true(json_array_size(sequences) >= 2);
-    for (size_t i = 0; i < json_array_size(sequences); i++) {
-        const json_t *q = json_array_get(sequences, i), *logits = json_object_get(q, "logits"),
-                     *want_nll = json_object_get(q, "nll");
-        int64_t n, positions[16];
-        int32_t *ids = golden_ids(json_object_get(q, "ids"), &n);
-        const size_t n_positions = json_array_size(json_object_get(logits, "positions"));
-        assert_in_range(n_positions, 1, 16);
-        for (size_t k = 0; k < n_positions; k++) {
-            positions[k] =
-                json_integer_value(json_array_get(json_object_get(logits, "positions"), k));
-        }
-        double *nll = ckvc_alloc((size_t)n, sizeof *nll), max = 0;
-        float *got = ckvc_alloc(n_positions * vocab, sizeof *got);
-        OK(session_score(s, ids, n, nll, &err));
-        for (size_t k = 0; k < n_positions; k++) {
-            OK(session_logits(s, positions[k], got + k * vocab, &err));
-        }
-        for (size_t k = 0; k < n_positions; k++) {
+    CKVC_AUTO_FREE char *path = ckvc_format(MODELS "%s", name);
+    CKVC_AUTO_FREE char *file = ckvc_format(MODELS "%s/expected.json", name);
+    bench_load(&b, path,
+               (session_limits){.max_prompt = 128, .max_continuation = 8, .max_window = 16});
+    assert_string_equal(model_name(b.m), name);
+    json_auto_t *root = golden_read(file);
+    const json_t *q, *position;
+    const size_t vocab = (size_t)model_get_shape(b.m)->vocab;
+    CKVC_AUTO_FREE float *got = ckvc_alloc(vocab, sizeof *got);
+    size_t i, k;
+    json_array_foreach(json_object_get(root, "sequences"), i, q) {
+        const json_t *logits = json_object_get(q, "logits");
+        int64_t n;
+        CKVC_AUTO_FREE int32_t *ids = golden_ids(json_object_get(q, "ids"), &n);
+        CKVC_AUTO_FREE double *nll = ckvc_alloc((size_t)n, sizeof *nll);
+        double max = 0;
+        OK(session_score(b.s, ids, n, nll, &err));
+        json_array_foreach(json_object_get(logits, "positions"), k, position) {
             const json_t *row = json_array_get(json_object_get(logits, "values"), k);
             const double row_top = row_max(row);
             max = fmax(max, row_top);
+            OK(session_logits(b.s, json_integer_value(position), got, &err));
             for (size_t v = 0; v < vocab; v++) {
-                compare(&w[LOGIT], (double)got[k * vocab + v],
-                        json_number_value(json_array_get(row, v)), 2e-4 * row_top);
+                compare(&w[LOGIT], (double)got[v], golden_at(row, v), 2e-4 * row_top);
             }
         }
-        for (int64_t k = 0; k < n - 1; k++) {
-            compare(&w[NLL], nll[k], json_number_value(json_array_get(want_nll, (size_t)k)),
-                    2e-4 * max);
-        }
+        assert_in_range(k, 1, 16);
+        compare_row(&w[NLL], nll, json_object_get(q, "nll"), n - 1, 2e-4 * max);
         compare(&w[MEAN], nll_mean(nll, n - 1), golden_number(q, "mean_nll"), 2e-4 * max);
-        if (json_object_get(q, "stats")) { check_stats(s, ids, n, json_object_get(q, "stats"), w); }
-        free(ids);
-        free(nll);
-        free(got);
+        if (json_object_get(q, "stats")) {
+            check_stats(b.s, ids, n, json_object_get(q, "stats"), w);
+        }
     }
+    assert_true(i >= 2);
     worst_print(name, w, N_WORST);
-    json_decref(root);
-    session_destroy(s);
-    model_close(m);
     bench_close(&b);
 }
 
@@ -150,14 +117,10 @@ static const struct {
 TEST(bad_models_are_refused) {
     bench b = bench_open(2);
     for (size_t i = 0; i < sizeof bad_models / sizeof *bad_models; i++) {
-        ckvc_err err = {0}, again = {0};
-        model *m;
-        char path[256];
-        snprintf(path, sizeof path, MODELS "bad/%s", bad_models[i].dir);
-        ckvc_status rc = model_open_path(path, b.be, &m, &err);
-        if (rc != CKVC_E_DATA || m != NULL) {
-            fail_msg("%s: status %d, wanted %d", path, (int)rc, (int)CKVC_E_DATA);
-        }
+        ckvc_err again = {0};
+        CKVC_AUTO_FREE char *path = ckvc_format(MODELS "bad/%s", bad_models[i].dir);
+        FAILS(model_open_path(path, b.be, &b.m, &err), CKVC_E_DATA);
+        assert_null(b.m);
         for (int k = 0; k < 3 && bad_models[i].words[k]; k++) {
             if (strstr(err.text, bad_models[i].words[k]) == NULL) {
                 fail_msg("%s: the message \"%s\" does not say \"%s\"", path, err.text,
@@ -167,53 +130,32 @@ TEST(bad_models_are_refused) {
         assert_int_equal(model_verify_path(path, &again), CKVC_E_DATA);
         assert_string_equal(again.text, err.text);
     }
-    ckvc_err err = {0};
-    model *m;
-    OK(model_open_path(MODELS "bad/control", b.be, &m, &err));
-    model_close(m);
-    OK(model_verify_path(MODELS "bad/control", &err));
-    bench_close(&b);
-}
-
-TEST(missing_directory) {
-    bench b = bench_open(1);
-    model *m;
-    FAILS(model_open_path(MODELS "no-such-model", b.be, &m, &err), CKVC_E_NOINPUT);
+    FAILS(model_open_path(MODELS "no-such-model", b.be, &b.m, &err), CKVC_E_NOINPUT);
     assert_non_null(strstr(err.text, "no-such-model"));
+    OK(model_open_path(MODELS "bad/control", b.be, &b.m, &err));
+    OK(model_verify_path(MODELS "bad/control", &err));
     bench_close(&b);
 }
 
 /* Prompts that a session must refuse rather than read outside its tables. */
 TEST(bad_tokens) {
     bench b = bench_open(1);
-    model *m;
-    session *s;
     prefill_stats stats;
     int32_t ids[20] = {0};
     double nll[20];
-    OK(model_open_path(MODELS "llama-mha", b.be, &m, &err));
-    OK(sessions_create(m,
-                       (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16},
-                       1, &s, &err));
+    prefill_input in = {.tokens = ids, .n = 20, .n_total = 20, .window = 16};
+    bench_load(&b, MODELS "llama-mha",
+               (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16});
     ids[7] = 257;
-    FAILS(sessions_prefill(
-              &(prefill_job){
-                  s, (prefill_input){.tokens = ids, .n = 20, .n_total = 20, .window = 16}, &stats},
-              1, &err),
-          CKVC_E_DATA);
+    FAILS(sessions_prefill(&(prefill_job){b.s, in, &stats}, 1, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token 7 is id 257"));
     ids[7] = -1;
-    FAILS(session_score(s, ids, 20, nll, &err), CKVC_E_DATA);
+    FAILS(session_score(b.s, ids, 20, nll, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "token 7 is id -1"));
     ids[7] = 256;
-    FAILS(sessions_prefill(
-              &(prefill_job){
-                  s, (prefill_input){.tokens = ids, .n = 20, .n_total = 257, .window = 16}, &stats},
-              1, &err),
-          CKVC_E_DATA);
+    in.n_total = 257;
+    FAILS(sessions_prefill(&(prefill_job){b.s, in, &stats}, 1, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "context of 256"));
-    session_destroy(s);
-    model_close(m);
     bench_close(&b);
 }
 

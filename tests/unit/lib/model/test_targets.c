@@ -29,35 +29,32 @@ static void compare_targets(worst *w, const double *got, const json_t *want, siz
 static void golden(const char *kind) {
     worst w[] = {{"y_c", 0}, {"y_r", 0}};
     bench b = bench_open_kind(kind, 2);
-    model *m;
-    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
-    json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &b.m, &err));
+    const model_shape *shape = model_get_shape(b.m);
+    json_auto_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
     int64_t n_instruction;
-    int32_t *instruction = golden_ids(json_object_get(root, "instruction"), &n_instruction);
-    const json_t *prompts = json_object_get(root, "prompts"), *p;
+    CKVC_AUTO_FREE int32_t *instruction =
+        golden_ids(json_object_get(root, "instruction"), &n_instruction);
+    const json_t *p;
     size_t i;
-    json_array_foreach(prompts, i, p) {
+    json_array_foreach(json_object_get(root, "prompts"), i, p) {
         int64_t n, c;
         CKVC_AUTO_FREE int32_t *tokens = golden_ids(json_object_get(p, "tokens"), &n);
         CKVC_AUTO_FREE int32_t *continuation = golden_ids(json_object_get(p, "continuation"), &c);
         const int64_t repeated = n_instruction + n;
         const session_limits limits = {
             .max_prompt = n, .max_continuation = c, .max_window = 1, .max_targets = repeated};
-        const size_t n_out = (size_t)model_get_shape(m)->n_layers *
-                             (size_t)model_get_shape(m)->n_kv_heads * (size_t)n;
-        CKVC_AUTO_FREE double *out = ckvc_alloc(n_out, sizeof *out);
+        CKVC_AUTO_FREE double *out =
+            ckvc_alloc((size_t)(shape->n_layers * shape->n_kv_heads * n), sizeof *out);
         CKVC_AUTO_FREE int32_t *again = ckvc_alloc((size_t)repeated, sizeof *again);
         memcpy(again, instruction, (size_t)n_instruction * sizeof *again);
         memcpy(again + n_instruction, tokens, (size_t)n * sizeof *again);
         session *s;
-        prefill_stats stats;
-        OK(sessions_create(m, limits, 1, &s, &err));
-        const prefill_input in = {.tokens = tokens, .n = n, .n_total = n + repeated, .window = 1};
-        OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+        OK(sessions_create(b.m, limits, 1, &s, &err));
+        prefill_of(s, tokens, n, n + repeated, 1);
         if (c > 1) {
-            OK(sessions_targets(
-                &(target_job){s, (target_input){.tokens = continuation, .n = c - 1}, out}, 1,
-                &err));
+            const target_input fed = {.tokens = continuation, .n = c - 1};
+            OK(sessions_targets(&(target_job){s, fed, out}, 1, &err));
             compare_targets(&w[0], out, json_object_get(p, "y_c"), 0);
         }
         const target_input repeat = {
@@ -67,9 +64,6 @@ static void golden(const char *kind) {
         session_destroy(s);
     }
     worst_print(b.be->kernel, w, 2);
-    free(instruction);
-    json_decref(root);
-    model_close(m);
     bench_close(&b);
 }
 
@@ -110,36 +104,29 @@ static void see(void *ctx, const prefill_head *head) {
     }
 }
 
-static void fill_ids(int32_t *ids, int n, int step) {
-    for (int i = 0; i < n; i++) { ids[i] = (i * step + i * i * 7) % 4096; }
-}
-
 /* A watcher sees what the statistics and queries times keys say. */
 TEST(watcher) {
     bench b = bench_open(2);
-    model *m;
-    session *s;
     int32_t ids[T];
-    prefill_stats stats;
     double alpha[T], norms[L * G * T];
     watched *w = ckvc_calloc(1, sizeof *w);
     const prefill_watcher watch = {
         .n_rows = ROWS, .queries = true, .column_sum = true, .on_head = see, .ctx = w};
-    fill_ids(ids, T, 41);
-    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
-    const session_limits limits = {
-        .max_prompt = T + 9, .max_continuation = 2, .max_window = ROWS, .max_watched = ROWS};
-    OK(sessions_create(m, limits, 1, &s, &err));
-    prefill_input in = {.tokens = ids, .n = T, .n_total = T + 2, .window = ROWS};
-    OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+    fill_ids(ids, T, 41, 4096);
+    bench_load(
+        &b, "models/ckvc-tiny-4l",
+        (session_limits){
+            .max_prompt = T + 9, .max_continuation = 2, .max_window = ROWS, .max_watched = ROWS});
+    prefill_stats stats = prefill_of(b.s, ids, T, T + 2, ROWS);
     memcpy(alpha, stats.alpha, sizeof alpha);
     const double r_sem = stats.r_sem;
-    in.watcher = &watch;
-    OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+    const prefill_input in = {
+        .tokens = ids, .n = T, .n_total = T + 2, .window = ROWS, .watcher = &watch};
+    OK(sessions_prefill(&(prefill_job){b.s, in, &stats}, 1, &err));
     assert_int_equal(w->n_heads, L * G);
     assert_memory_equal(alpha, stats.alpha, sizeof alpha); /* watching changes nothing */
     assert_true(r_sem == stats.r_sem);
-    OK(session_value_norms(s, norms, &err));
+    OK(session_value_norms(b.s, norms, &err));
     assert_memory_equal(norms, w->norms, sizeof norms);
 
     /* all heads' rows are alpha; a row from its queries and keys */
@@ -165,15 +152,13 @@ TEST(watcher) {
         const double mean = sum[t] / (L * G * GROUP * ROWS) * T;
         assert_true(fabs(mean - alpha[t]) < 1e-7 + 1e-7 * alpha[t]); /* rows rounded: 6e-9 */
     }
-    for (int i = 0; i < L * G; i++) { /* every row sums to 1 (1e-13 is seen),
-                                         and the first sees itself alone */
+    /* every row sums to 1 (1e-13 is seen), and the first sees itself alone */
+    for (int i = 0; i < L * G; i++) {
         const double *column = &w->column_sum[0][0][0] + (size_t)i * T;
         double all = 0;
         for (int t = 0; t < T; t++) { all += column[t]; }
         assert_true(fabs(all - GROUP * T) < 1e-6 && column[0] >= GROUP);
     }
-    session_destroy(s);
-    model_close(m);
     bench_close(&b);
     free(w);
 }
@@ -184,33 +169,26 @@ TEST(same_bytes) {
     static double first[2][L * G * T], out[L * G * T];
     double first_nll[C], nll[C];
     int32_t ids[T + C];
-    fill_ids(ids, T + C, 53);
+    fill_ids(ids, T + C, 53, 4096);
     for (int run = 0; run < 3; run++) {
         bench b = bench_open(run + 1);
-        model *m;
-        session *s;
-        prefill_stats stats;
-        const session_limits limits = {.max_prompt = T + 100 * run,
-                                       .max_continuation = C,
-                                       .max_window = 32,
-                                       .max_targets = C + 70 * run};
-        OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
-        OK(sessions_create(m, limits, 1, &s, &err));
-        const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = 32};
-        OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+        bench_load(&b, "models/ckvc-tiny-4l",
+                   (session_limits){.max_prompt = T + 100 * run,
+                                    .max_continuation = C,
+                                    .max_window = 32,
+                                    .max_targets = C + 70 * run});
+        prefill_of(b.s, ids, T, T + C, 32);
         for (int k = 0; k < 4; k++) {
             const bool largest = (k + run) % 2;
             const target_input targets = {
                 .tokens = ids + T, .n = C, .first_row = largest ? 20 : 0, .largest = largest};
-            OK(sessions_targets(&(target_job){s, targets, out}, 1, &err));
+            OK(sessions_targets(&(target_job){b.s, targets, out}, 1, &err));
             if (run == 0 && k < 2) { memcpy(first[largest], out, sizeof out); }
             assert_memory_equal(first[largest], out, sizeof out);
         }
-        OK(session_continue(s, ids + T, C, NULL, nll, &err));
+        OK(session_continue(b.s, ids + T, C, NULL, nll, &err));
         if (run == 0) { memcpy(first_nll, nll, sizeof nll); }
         assert_memory_equal(first_nll, nll, sizeof nll);
-        session_destroy(s);
-        model_close(m);
         bench_close(&b);
     }
 }
@@ -219,12 +197,9 @@ TEST(same_bytes) {
  * layer, have the bits of the plain way. */
 TEST(ragged_sets) {
     bench b = bench_open(2);
-    model *m;
-    session *s;
-    prefill_stats stats;
     int32_t ids[T + C];
     uint32_t offsets[2][G + 1] = {{0}}, positions[2][G * T];
-    fill_ids(ids, T + C, 59);
+    fill_ids(ids, T + C, 59, 4096);
     for (uint32_t which = 0; which < 2; which++) {
         for (uint32_t g = 0; g < G; g++) {
             uint32_t n = offsets[which][g];
@@ -238,23 +213,20 @@ TEST(ragged_sets) {
     for (int32_t l = 0; l < L; l++) {
         lanes[1 + l] = (rollout_lane){.parent = 0, .layer = l, .kept = &other};
     }
-    const session_limits limits = {
-        .max_prompt = T, .max_continuation = C, .max_window = 32, .max_lanes = 1 + L};
-    const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = 32};
-    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
-    OK(sessions_create(m, limits, 1, &s, &err));
-    OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
+    bench_load(&b, "models/ckvc-tiny-4l",
+               (session_limits){
+                   .max_prompt = T, .max_continuation = C, .max_window = 32, .max_lanes = 1 + L});
+    prefill_of(b.s, ids, T, T + C, 32);
     double swept[1 + L][C], plain[C];
-    OK(sessions_rollouts(&(rollout_job){s, ids + T, C, lanes, 1 + L, &swept[0][0], NULL}, 1, &err));
+    OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, 1 + L, &swept[0][0], NULL}, 1,
+                         &err));
     for (int32_t i = 0; i < 1 + L; i++) {
         kept_set sets[L] = {base, base, base, base};
         if (i > 0) { sets[i - 1] = other; }
-        OK(session_continue(s, ids + T, C, sets, plain, &err));
+        OK(session_continue(b.s, ids + T, C, sets, plain, &err));
         assert_memory_equal(swept[i], plain, sizeof plain);
         assert_true(i == 0 || memcmp(swept[0], swept[i], sizeof plain) != 0);
     }
-    session_destroy(s);
-    model_close(m);
     bench_close(&b);
 }
 

@@ -8,8 +8,7 @@ enum { N = 3, C = 20, W = 16, T = 150, LANES = 3 };
 
 static const int64_t n_tokens[N] = {T, 17, 64}, n_continuation[N] = {C, 1, 7};
 static int32_t ids[N][T + C];
-static uint32_t positions[N][8];
-static const uint32_t offsets[2] = {0, 8};
+static const uint32_t offsets[2] = {0, 8}, positions[8] = {0, 2, 4, 6, 8, 10, 12, 14};
 
 typedef struct outcome {
     prefill_stats stats;
@@ -21,7 +20,6 @@ typedef struct outcome {
 
 typedef struct rig {
     bench b;
-    model *m;
     session *s[N];
     kept_set kept[N];
     rollout_lane lanes[N][LANES];
@@ -32,7 +30,7 @@ static void rig_open(rig *r, int threads, size_t limit, int together) {
     *r = (rig){.b = bench_open(threads)};
     bench_count_acquired(&r->b);
     if (limit) { r->b.be->ops->weight_limit(r->b.be, limit); }
-    OK(model_open_path("models/ckvc-tiny-4l", r->b.be, &r->m, &err));
+    OK(model_open_path("models/ckvc-tiny-4l", r->b.be, &r->b.m, &err));
     const session_limits limits = {.max_prompt = T,
                                    .max_continuation = C,
                                    .max_window = W,
@@ -40,12 +38,11 @@ static void rig_open(rig *r, int threads, size_t limit, int together) {
                                    .max_targets = T,
                                    .joined = together == 2 ? N : 0};
     for (int i = 0; i < N && !together; i++) {
-        OK(sessions_create(r->m, limits, 1, &r->s[i], &err));
+        OK(sessions_create(r->b.m, limits, 1, &r->s[i], &err));
     }
-    if (together) { OK(sessions_create(r->m, limits, N, r->s, &err)); }
+    if (together) { OK(sessions_create(r->b.m, limits, N, r->s, &err)); }
     for (int i = 0; i < N; i++) {
-        for (uint32_t t = 0; t < 8; t++) { positions[i][t] = 2 * t; }
-        r->kept[i] = (kept_set){1, offsets, positions[i]};
+        r->kept[i] = (kept_set){1, offsets, positions};
         r->lanes[i][0] = (rollout_lane){.parent = -1};
         for (int k = 1; k < LANES; k++) { /* of each prompt at other layers */
             r->lanes[i][k] =
@@ -56,7 +53,6 @@ static void rig_open(rig *r, int threads, size_t limit, int together) {
 
 static void rig_close(rig *r) {
     for (int i = 0; i < N; i++) { session_destroy(r->s[i]); }
-    model_close(r->m);
     bench_close(&r->b);
 }
 
@@ -91,7 +87,7 @@ static void run(rig *r, int64_t at_once, outcome *out) {
     for (int64_t i = 0; i < N; i += at_once) {
         OK(sessions_prefill(prefills + i, at_once, &err));
         for (int64_t k = i; k < i + at_once; k++) {
-            keep(&out[k], model_get_shape(r->m), n_tokens[k]);
+            keep(&out[k], model_get_shape(r->b.m), n_tokens[k]);
         }
         OK(sessions_rollouts(rollouts + i, at_once, &err));
         OK(sessions_targets(targets + i, at_once, &err));

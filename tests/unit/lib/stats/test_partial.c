@@ -1,6 +1,7 @@
 /* Partial correlations against NumPy: residuals of numpy.linalg.lstsq on a constant and the
  * controls (of scipy.stats.rankdata's ranks), then numpy.corrcoef; without controls
  * scipy.stats.spearmanr. */
+#include "lib/base/hash.h"
 #include "lib/stats/partial.h"
 #include "lib/stats/rank.h"
 #include "tests/unit/unit.h"
@@ -19,9 +20,8 @@ static const double damage[N] = {1.1793, 1.405,  1.1858, 1.1482, 1.1761, 1.436, 
                                  1.0933, 1.3965, 1.262,  1.2321, 1.3974, 1.3476, 1.5069, 1.3549};
 
 static void check(size_t n_controls, bool ranks, double want) {
-    partial_columns c = {structure, damage, {tokens, semantic}, n_controls, N, NULL};
-    partial_result r;
-    r = partial_correlation(&c, ranks, 0, 0, 0);
+    const partial_columns c = {structure, damage, {tokens, semantic}, n_controls, N, NULL};
+    const partial_result r = partial_correlation(&c, ranks, 0, 0, 0);
     if (!(fabs(r.r - want) < 1e-12)) {
         fail_msg("%zu controls, ranks %d: %.17g, wanted %.17g", n_controls, ranks, r.r, want);
     }
@@ -39,36 +39,36 @@ TEST(values) {
 }
 
 TEST(edges) {
-    partial_result r;
     double same[N], linear[N], with_nan[N];
     for (int i = 0; i < N; i++) {
         same[i] = 512;
         linear[i] = 3 * tokens[i] - 7;
         with_nan[i] = i == 4 ? NAN : i;
     }
-    /* a constant control says nothing; neither does one that another gives */
-    partial_columns constant = {structure, damage, {same}, 1, N, NULL},
-                    twice = {structure, damage, {tokens, linear}, 2, N, NULL};
-    r = partial_correlation(&constant, false, 0, 0, 0);
-    assert_true(fabs(r.r - 0.5216170397257315) < 1e-12 && r.n_controls == 0);
-    r = partial_correlation(&twice, false, 0, 0, 0);
-    assert_true(fabs(r.r - 0.19346614049780295) < 1e-12 && r.n_controls == 1);
-    /* nothing left to correlate */
-    partial_columns flat = {same, damage, {tokens}, 1, N, NULL},
-                    given = {linear, damage, {tokens}, 1, N, NULL};
-    r = partial_correlation(&flat, false, 0, 0, 0);
-    assert_true(isnan(r.r));
-    r = partial_correlation(&given, true, 0, 0, 0);
-    assert_true(isnan(r.r));
-    partial_columns few = {structure, damage, {tokens}, 1, 3, NULL},
-                    none = {structure, damage, {tokens}, 1, 0, NULL};
-    r = partial_correlation(&few, false, 0, 0, 0);
-    assert_true(isnan(r.r));
-    r = partial_correlation(&none, true, 10, 1, 1);
-    assert_true(isnan(r.r) && isnan(r.lo));
-    partial_columns broken = {with_nan, damage, {tokens}, 1, N, NULL};
-    r = partial_correlation(&broken, true, 0, 0, 0);
-    assert_true(isnan(r.r));
+    const struct {
+        partial_columns c;
+        bool ranks;
+        double want;
+        size_t n_controls;
+    } cases[] = {
+        /* a constant control says nothing; neither does one that another gives */
+        {{structure, damage, {same}, 1, N, NULL}, false, 0.5216170397257315, 0},
+        {{structure, damage, {tokens, linear}, 2, N, NULL}, false, 0.19346614049780295, 1},
+        /* nothing left to correlate */
+        {{same, damage, {tokens}, 1, N, NULL}, false, NAN, 0},
+        {{linear, damage, {tokens}, 1, N, NULL}, true, NAN, 0},
+        {{structure, damage, {tokens}, 1, 3, NULL}, false, NAN, 0},
+        {{structure, damage, {tokens}, 1, 0, NULL}, true, NAN, 0},
+        {{with_nan, damage, {tokens}, 1, N, NULL}, true, NAN, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const partial_result r = partial_correlation(&cases[i].c, cases[i].ranks, 10, 1, 1);
+        if (isnan(cases[i].want)) {
+            assert_true(isnan(r.r) && isnan(r.lo));
+        } else {
+            assert_true(fabs(r.r - cases[i].want) < 1e-12 && r.n_controls == cases[i].n_controls);
+        }
+    }
 }
 
 /* Four copies of every row, of one document each: with rows drawn alone the interval is half as
@@ -94,26 +94,23 @@ TEST(documents_are_drawn_whole) {
  * Covers 0 where there is no relation. */
 TEST(intervals) {
     partial_columns c = {structure, damage, {tokens}, 1, N, NULL};
-    partial_result a, b;
-    a = partial_correlation(&c, false, 2000, 1, 7);
-    b = partial_correlation(&c, false, 2000, 1, 7);
+    partial_result a = partial_correlation(&c, false, 2000, 1, 7),
+                   b = partial_correlation(&c, false, 2000, 1, 7);
     assert_memory_equal(&a, &b, sizeof a);
     double half = (atanh(a.hi) - atanh(a.lo)) / 2, textbook = 1.96 / sqrt(N - 4);
     assert_true(a.lo < a.r && a.r < a.hi && half > 0.6 * textbook && half < 1.6 * textbook);
 
     enum { MANY = 200 };
     static double x[MANY], y[MANY], z[MANY];
-    uint64_t s = 88172645463325252u;
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, 88, 17, 26);
     int covered = 0;
     for (int trial = 0; trial < 60; trial++) {
         for (int i = 0; i < MANY; i++) {
-            double *to[3] = {x, y, z};
-            for (int k = 0; k < 3; k++) {
-                s ^= s << 13, s ^= s >> 7, s ^= s << 17;
-                to[k][i] = (double)(s >> 11) / 9007199254740992.0;
-            }
-            x[i] += 2 * z[i]; /* x and y go with z, and not with each other beyond that */
-            y[i] += 3 * z[i];
+            z[i] = ckvc_rng_double(&rng);
+            /* x and y go with z, and not with each other beyond that */
+            x[i] = ckvc_rng_double(&rng) + 2 * z[i];
+            y[i] = ckvc_rng_double(&rng) + 3 * z[i];
         }
         partial_columns u = {x, y, {z}, 1, MANY, NULL};
         a = partial_correlation(&u, true, 200, (uint64_t)trial, 1);

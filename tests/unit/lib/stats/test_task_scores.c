@@ -27,9 +27,9 @@ static void draws_of(const json_t *c, task_draws *out) {
     *out = task_draws_of(&(task_scores){t, 2, first, score}, REPLICATES, 3);
 }
 
-static double end_of(const json_t *c, size_t which, size_t end) {
-    return json_number_value(
-        json_array_get(json_array_get(json_object_get(c, "ends"), which), end));
+static void near_ends(task_interval got, const json_t *ends, double tolerance, const char *what) {
+    near(got.lo, json_number_value(json_array_get(ends, 0)), tolerance, what);
+    near(got.hi, json_number_value(json_array_get(ends, 1)), tolerance, what);
 }
 
 static void check(const json_t *c, double within) {
@@ -43,8 +43,7 @@ static void check(const json_t *c, double within) {
         const double slack =
             deviation ? within * json_number_value(json_array_get(deviation, k)) : within;
         near(got[k].mean, golden_number(c, keys[k]), 1e-12, keys[k]);
-        near(got[k].lo, end_of(c, k, 0), slack, keys[k]);
-        near(got[k].hi, end_of(c, k, 1), slack, keys[k]);
+        near_ends(got[k], json_array_get(json_object_get(c, "ends"), k), slack, keys[k]);
     }
 }
 
@@ -63,16 +62,14 @@ TEST(large_sample) {
 
 TEST(one_task) {
     json_auto_t *root = golden_read("tests/golden/tasks/tasks.json");
-    const json_t *c = json_object_get(root, "single"), *a = json_object_get(c, "a"),
-                 *ends = json_object_get(c, "ends");
+    const json_t *c = json_object_get(root, "single"), *v;
     double score[MOST], within = 0.1 * golden_number(c, "deviation");
-    const size_t n = json_array_size(a);
-    for (size_t i = 0; i < n; i++) { score[i] = json_number_value(json_array_get(a, i)); }
+    size_t n;
+    json_array_foreach(json_object_get(c, "a"), n, v) { score[n] = json_number_value(v); }
     CKVC_AUTO(task_draws_fini)
     task_draws d = task_draws_of(&(task_scores){1, 1, (size_t[]){0, n}, score}, REPLICATES, 1);
     const task_interval x = task_macro(&d, 0, TASK_ALONE), tail = task_tail(&d, 0, TASK_ALONE);
-    near(x.lo, json_number_value(json_array_get(ends, 0)), within, "lo");
-    near(x.hi, json_number_value(json_array_get(ends, 1)), within, "hi");
+    near_ends(x, json_object_get(c, "ends"), within, "one task");
     assert_memory_equal(&x, &tail, sizeof x); /* the tail of one task is the task */
 }
 
