@@ -187,14 +187,11 @@ TEST(best_actions_are_found) {
     fit_options o = fit_defaults();
     fit_result *r = fit_one(world_shard(&plain, "found.h5", 0, 60), &o);
     int head_right = 0;
-    for (int l = 0; l < L; ++l) {
-        for (int b = 0; b < NB; ++b) {
-            for (int g = 0; g < G; ++g) {
-                int off = abs(head_action(r, l, g, b) - best_head(l, g, b));
-                assert_true(off <= 1);
-                head_right += off == 0 ? 1 : 0;
-            }
-        }
+    for (int i = 0; i < L * G * NB; ++i) {
+        const int b = i % NB, g = i / NB % G, l = i / NB / G,
+                  off = abs(head_action(r, l, g, b) - best_head(l, g, b));
+        assert_true(off <= 1);
+        head_right += off == 0;
     }
     assert_true(head_right >= 11);            /* of 12 */
     assert_true(right_gates(r, 0, NB) >= 18); /* of 24 */
@@ -292,14 +289,13 @@ TEST(cuts_and_order_of_shards_never_show) {
         o.solver = solver == 0 ? FIT_EXACT : FIT_ADAMW;
         fit_result *r = fit_one(world_shard(&w, "whole.h5", 0, 40), &o),
                    *r3 = fit_paths(swapped, 3, &o);
+        const table_evidence *e = r->table->evidence, *e3 = r3->table->evidence;
         write_and_compare(r, "one.ckvt", one);
         write_and_compare(r3, "many.ckvt", many);
         assert_string_equal(one, many);
-        assert_memory_equal(r->table->evidence[CKVC_SIDE_HEAD].share,
-                            r3->table->evidence[CKVC_SIDE_HEAD].share,
+        assert_memory_equal(e[CKVC_SIDE_HEAD].share, e3[CKVC_SIDE_HEAD].share,
                             L * G * NB * A_H * sizeof(float));
-        assert_memory_equal(r->table->evidence[CKVC_SIDE_GATE].share,
-                            r3->table->evidence[CKVC_SIDE_GATE].share,
+        assert_memory_equal(e[CKVC_SIDE_GATE].share, e3[CKVC_SIDE_GATE].share,
                             L * E * P * NB * A_G * sizeof(float));
         assert_memory_equal(r->sides[0].choices, r3->sides[0].choices,
                             30 * L * G * NB * sizeof(uint16_t));
@@ -362,12 +358,12 @@ TEST(a_side_without_records_is_the_incoming_table) {
     OK(table_file_write(r->table, path, true, &err));
     OK(table_file_read(path, &incoming, &err));
     o.incoming = incoming;
-    fit_result *again = fit_one(in_temp_folder("gate.h5"), &o);
+    const char *paths[1] = {in_temp_folder("gate.h5")};
+    fit_result *again = fit_one(paths[0], &o);
     assert_memory_equal(again->table->table->weight, incoming->table->weight,
                         L * G * NB * sizeof(float));
     assert_memory_equal(again->table->table->tau, r->table->table->tau,
                         L * E * P * NB * sizeof(float));
-    const char *paths[1] = {in_temp_folder("gate.h5")};
     json_object_set_new(incoming->meta, "keep_window", json_integer(8));
     fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "--keep-window 8");
     json_object_set_new(incoming->meta, "keep_window", json_integer(0));
@@ -383,18 +379,17 @@ TEST(a_side_without_records_is_the_incoming_table) {
 
 TEST(splits_are_respected) {
     const char *path = world_shard(&plain, "splits.h5", 0, 40);
-    const char *odd[1] = {"odd"}, *heldout[1] = {"heldout"}, *none[1] = {"neither"};
     fit_options o = fit_defaults();
-    o.splits = odd;
+    o.splits = (const char *const[]){"odd"};
     o.n_splits = 1;
     fit_result *r = fit_one(path, &o);
     assert_int_equal(r->sides[0].n_prompts, 16);
     assert_int_equal(r->n_heldout, 4);
     assert_int_equal(r->n_filtered, 20);
     fit_result_free(r);
-    o.splits = heldout;
+    o.splits = (const char *const[]){"heldout"};
     fit_refused(&path, 1, &o, CKVC_E_USAGE, "held-out");
-    o.splits = none;
+    o.splits = (const char *const[]){"neither"};
     fit_refused(&path, 1, &o, CKVC_E_DATA, "no records to fit");
 }
 
@@ -465,8 +460,8 @@ TEST(pools_are_checked) {
             break;
         }
         if (i < 13) { add_prompts(s, &w, 20, 4); }
-        const char *const paths[2] = {in_temp_folder("pool-a.h5"), fit_shard(s, "pool-b.h5")};
-        fit_refused(paths, 2, &o, CKVC_E_MISMATCH, fields[i]);
+        fit_refused((const char *const[]){in_temp_folder("pool-a.h5"), fit_shard(s, "pool-b.h5")},
+                    2, &o, CKVC_E_MISMATCH, fields[i]);
     }
 }
 
@@ -496,14 +491,11 @@ TEST(broken_records_are_refused) {
     for (int i = 0; i < 4; ++i) {
         shard *s = new_shard();
         add_prompts(s, &plain, 0, 3);
-        if (i == 0) {
-            s->n_baselines = 2;
-        } else if (i == 1) {
-            s->records[5].reward = 1e9;
-        } else if (i == 2) {
-            add_prompts(s, &plain, 1, 1);
-        } else {
-            s->baselines[1].budget = 0;
+        switch (i) {
+        case 0: s->n_baselines = 2; break;
+        case 1: s->records[5].reward = 1e9; break;
+        case 2: add_prompts(s, &plain, 1, 1); break;
+        default: s->baselines[1].budget = 0; break;
         }
         const char *path = fit_shard(s, "broken.h5");
         fit_refused(&path, 1, &o, CKVC_E_DATA, words[i]);
@@ -536,9 +528,7 @@ TEST(penalty_and_loss_are_told_apart) {
     const fitted_side *s = &r->sides[CKVC_SIDE_GATE];
     for (int l = 0; l < L; ++l) { assert_int_equal(gate_action(r, l, 1, 1, 1), A_G - 1); }
     assert_int_equal(decided_sum(&s->why, NB).supported, s->why.n_supported);
-    assert_true(s->why.n_supported - decided_sum(&s->why, NB).by_loss >=
-                s->why.n_supported -
-                    2);          /* at most two states have their best action near the top */
+    assert_true(decided_sum(&s->why, NB).by_loss <= 2); /* whose best action is near the top */
     assert_true(s->scale < 0.5); /* from the loss part: not the penalty's size */
     const double *m = r->table->evidence[CKVC_SIDE_GATE].m,
                  *l = r->table->evidence[CKVC_SIDE_GATE].l;
@@ -553,12 +543,9 @@ TEST(shrinking_keeps_what_chance_explains) {
     fit_refused(&path, 1, &o, CKVC_E_USAGE, "--bootstrap");
     o.replicates = 100;
     fit_result *r = fit_one(path, &o);
-    for (int l = 0; l < L; ++l) {
-        for (int g = 0; g < G; ++g) {
-            if (abs(best_head(l, g, 0) - CKVC_HEAD_NEUTRAL) > 2) {
-                assert_int_equal(head_action(r, l, g, 0), best_head(l, g, 0));
-            }
-        }
+    for (int i = 0; i < L * G; ++i) {
+        const int best = best_head(i / G, i % G, 0);
+        assert_true(abs(best - CKVC_HEAD_NEUTRAL) <= 2 || head_action(r, i / G, i % G, 0) == best);
     }
     fit_result_free(r);
     world w = plain;
@@ -577,12 +564,8 @@ TEST(shrinking_keeps_what_chance_explains) {
     o.incoming = incoming;
     r = fit_one(in_temp_folder("shrink0.h5"), &o);
     int neutral = 0;
-    for (int l = 0; l < L; ++l) {
-        for (int g = 0; g < G; ++g) {
-            for (int b = 0; b < NB; ++b) {
-                neutral += head_action(r, l, g, b) == CKVC_HEAD_NEUTRAL;
-            }
-        }
+    for (int i = 0; i < L * G * NB; ++i) {
+        neutral += head_action(r, i / NB / G, i / NB % G, i % NB) == CKVC_HEAD_NEUTRAL;
     }
     assert_true(neutral >= 10); /* of 12 */
     assert_true(r->sides[0].count_noise >
@@ -645,7 +628,7 @@ TEST(runs_give_their_last_complete_passes) {
     world head = plain, gate = plain, poor = plain;
     head.gate = gate.head = poor.gate = false;
     poor.effect = 0.0;
-    json_t *plan = json_pack("{s:s, s:i}", "verb", "calibrate", "seed", 1);
+    json_auto_t *plan = json_pack("{s:s, s:i}", "verb", "calibrate", "seed", 1);
     float moved[L * G * NB];
     for (int i = 0; i < L * G * NB; ++i) { moved[i] = 1.1f; }
     OK(run_create(path, plan, RUN_WHOLE, false, &run, &err));
@@ -653,7 +636,6 @@ TEST(runs_give_their_last_complete_passes) {
     log_pass(run, "pass-02-gate", "gate", &gate, 20, moved);
     log_pass(run, "pass-03-head", "head", &head, 20, moved);
     run_close(run);
-    json_decref(plan);
 
     fit_options o = fit_defaults();
     fit_result *r = fit_one(path, &o);
