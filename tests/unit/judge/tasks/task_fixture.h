@@ -20,7 +20,7 @@ static inline ckvc_status count_words(void *of, const char *text, size_t n, size
 
 static inline task_options options_of(const uint32_t *lengths, uint32_t n, uint32_t count) {
     return (task_options){
-        .seed = 7, .lengths = lengths, .n_lengths = n, .count = count, .count_tokens = count_words};
+        .lengths = lengths, .n_lengths = n, .count = count, .count_tokens = count_words};
 }
 
 static inline task_items make_with(const char *names, const task_options *options) {
