@@ -12,6 +12,16 @@
 
 #define MANIFEST "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 
+/* A leak check of META: of a manifest of 7 prompts against MANIFEST. */
+#define FITTED "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define CHECK(leaked)                                                                              \
+    "{\"schema\":\"ckvc-leak-check-1\",\"manifest\":\"" FITTED                                     \
+    "\",\"ngram\":13,\"shingle\":5,\"near\":0.5,\"holdout\":0,\"seed\":1,\"prompts\":7,"           \
+    "\"held_out\":2,\"near_duplicates_within\":0,\"leaked_prompts\":" leaked                       \
+    ",\"against\":[{\"sha256\":\"" MANIFEST "\",\"bytes\":1,\"lines\":1,\"texts\":1,\"words\":1,"  \
+    "\"shared_spans\":0,\"near_duplicates\":0,\"duplicate_ids\":0,\"leaked_lines\":0,"             \
+    "\"leaked_prompts\":" leaked "}]}"
+
 /* A line of `ckvc score`: two layers that keep `kept`, and in the last `kept_more` beside. */
 typedef struct scored_line {
     int id;

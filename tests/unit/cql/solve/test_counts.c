@@ -222,32 +222,6 @@ TEST(shares_tell_certain_from_uncertain) {
     }
 }
 
-/* The bound must hold for the best of 29 under no effect at all: at most about 5% of states may
- * pass (the naive bound passes most). */
-TEST(best_of_many_is_rarely_called_better) {
-    enum { S = 200, A = 29, R = 200, P = 40 };
-    cql_counts *c = make(S, A, R);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 22, 0, 0);
-    for (int p = 0; p < P; ++p) {
-        cql_counts_prompt(c, numbered("", p));
-        for (size_t cell = 0; cell < S * A; ++cell) {
-            double r = cell % A == 8 ? 0.0 : gauss(&rng);
-            add(c, cell / A, cell % A, r, r);
-        }
-    }
-    int passed = 0;
-    for (size_t s = 0; s < S; ++s) {
-        uint64_t n[A];
-        double mean[A];
-        cql_counts_state(c, s, 1.0, n, mean, NULL);
-        passed += better(c, s, cql_choose(&(ckvc_actions){.n = A}, mean), 8) ? 1 : 0;
-    }
-    /* 5% of 200 is 10; the bootstrap of 40 prompts is a little too narrow */
-    assert_true(passed <= 24);
-    cql_counts_free(c);
-}
-
 TEST(few_prompts_prove_nothing) {
     cql_counts *c = make(1, 2, 100);
     for (int p = 0; p < CQL_MIN_PROMPTS; ++p) {

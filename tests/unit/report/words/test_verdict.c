@@ -6,14 +6,7 @@
 #include "tests/unit/report_fixture.h"
 #include "tests/unit/unit.h"
 
-#define FITTED "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-#define CHECK(leaked)                                                                              \
-    "{\"checks\":[{\"schema\":\"ckvc-leak-check-1\",\"manifest\":\"" FITTED                        \
-    "\",\"ngram\":13,\"shingle\":5,\"near\":0.5,\"holdout\":0,\"seed\":1,\"prompts\":7,"           \
-    "\"held_out\":2,\"near_duplicates_within\":0,\"leaked_prompts\":" leaked                       \
-    ",\"against\":[{\"sha256\":\"" MANIFEST "\",\"bytes\":1,\"lines\":1,\"texts\":1,\"words\":1,"  \
-    "\"shared_spans\":0,\"near_duplicates\":0,\"duplicate_ids\":0,\"leaked_lines\":0,"             \
-    "\"leaked_prompts\":" leaked "}]}],\"unchecked\":[]}"
+#define CHECKED(leaked) "{\"checks\":[" CHECK(leaked) "],\"unchecked\":[]}"
 
 /* What is scored: on n prompts the table gains `identity` over identity and `reference` over
  * snapkv, each by turns `wave` more and less. */
@@ -67,7 +60,7 @@ static json_t *make(const scored *c, const char *also, char **summary) {
     for (int i = 0; i < 4; i++) { t->table->weight[i] = 1.0f; }
     t->table->tau[0] = t->table->tau[1] = (float)t->table->gate_grid[1];
     json_object_set_new(t->meta, "leak_check",
-                        json_loads(c->leak ? c->leak : CHECK("0"), JSON_DECODE_ANY, NULL));
+                        json_loads(c->leak ? c->leak : CHECKED("0"), JSON_DECODE_ANY, NULL));
     OK(table_file_write(t, table, true, &err));
     FILE *f = open_lines("s.jsonl");
     for (int i = 0; i < c->n; i++) {
@@ -114,7 +107,7 @@ TEST(the_three_answers) {
         SCORED(6, 1, 1, 0.25, "needs more prompts", 4), /* decided, but by too few */
         SCORED(6, 1, -1, 0.25, "do not deploy", NAN),
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .leak = "null"), /* no leak check */
-        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .leak = CHECK("3")),
+        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .leak = CHECKED("3")),
         SCORED(20, 0.05, 1, 0.25, "do not deploy", NAN, .leak = "null"),
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .policy = ""),      /* no reference */
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .policy = "kvzip"), /* none that is simple */
@@ -170,7 +163,7 @@ TEST(words) {
           ": +0.025 (\u22120.095 to +0.145), which decides nothing."}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .policy = "kvzip"),
          {"No simple reference was scored at as many entries"}},
-        {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .leak = CHECK("3")),
+        {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .leak = CHECKED("3")),
          {"do not deploy: T1 t: At least 3 of its 7 prompts share text or ids with the prompts "
           "scored here"}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .seen = true),
