@@ -589,12 +589,9 @@ TEST(halves_agree_where_there_is_something_to_agree_on) {
         double sum = 0.0;
         assert_null(r->table->evidence[CKVC_SIDE_HEAD].share); /* shares are the bootstrap's */
         for (int pair = 0; pair < R / 2; ++pair) {
-            double x[S], y[S];
-            for (int s = 0; s < S; ++s) {
-                x[s] = r->sides[0].choices[(2 * pair) * S + s];
-                y[s] = r->sides[0].choices[(2 * pair + 1) * S + s];
-            }
-            sum += rank_spearman(x, y, S);
+            double halves[2 * S];
+            for (int s = 0; s < 2 * S; ++s) { halves[s] = r->sides[0].choices[2 * pair * S + s]; }
+            sum += rank_spearman(halves, halves + S, S);
         }
         assert_true(k == 0 ? sum / (R / 2) > 0.95 : fabs(sum / (R / 2)) < 0.5);
         fit_result_free(r);
@@ -603,14 +600,11 @@ TEST(halves_agree_where_there_is_something_to_agree_on) {
 
 /* ---- run directories ---- */
 
-static void log_pass(run_dir *run, const char *pass, const char *kind, const world *w, int n,
-                     const float *start_weight) {
+static void log_pass(run_dir *run, const char *pass, const world *w, int n, float start_weight) {
     shard *header = new_shard();
     bool done[64] = {false};
-    snprintf(header->h.pass, sizeof header->h.pass, "%s", kind);
-    if (start_weight != NULL) {
-        memcpy(header->h.side[CKVC_SIDE_HEAD].start, start_weight, L * G * NB * sizeof(float));
-    }
+    snprintf(header->h.pass, sizeof header->h.pass, "%s", w->head ? "head" : "gate");
+    for (int i = 0; i < L * G * NB; ++i) { header->h.side[CKVC_SIDE_HEAD].start[i] = start_weight; }
     OK(run_pass_begin(run, &(run_pass_start){pass, (uint32_t)n, 4, "cpu"}, &header->h, done, &err));
     for (int i = 0; i < n; ++i) {
         shard *rows = new_shard();
@@ -629,12 +623,10 @@ TEST(runs_give_their_last_complete_passes) {
     head.gate = gate.head = poor.gate = false;
     poor.effect = 0.0;
     json_auto_t *plan = json_pack("{s:s, s:i}", "verb", "calibrate", "seed", 1);
-    float moved[L * G * NB];
-    for (int i = 0; i < L * G * NB; ++i) { moved[i] = 1.1f; }
     OK(run_create(path, plan, RUN_WHOLE, false, &run, &err));
-    log_pass(run, "pass-01-head", "head", &poor, 10, NULL);
-    log_pass(run, "pass-02-gate", "gate", &gate, 20, moved);
-    log_pass(run, "pass-03-head", "head", &head, 20, moved);
+    log_pass(run, "pass-01-head", &poor, 10, 1.0f);
+    log_pass(run, "pass-02-gate", &gate, 20, 1.1f);
+    log_pass(run, "pass-03-head", &head, 20, 1.1f);
     run_close(run);
 
     fit_options o = fit_defaults();

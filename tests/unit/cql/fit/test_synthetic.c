@@ -204,8 +204,8 @@ TEST(best_tables_are_recovered) {
 }
 
 /* Nothing to find: the test of a chosen action against the neutral one must stay silent in 95 of
- * 100 states although the chosen is the best of 29 (the naive bound passes most); with something to find it must speak. Measured:
- * 15 of 360, 149 of 149. */
+ * 100 states although the chosen is the best of 29 (the naive bound passes most); with something to
+ * find it must speak. Measured: 15 of 360, 149 of 149. */
 TEST(undecided_means_undecided) {
     int wrong = 0, quiet = 0, found = 0, large = 0;
     for (int i = 0; i < 24; i++) {
