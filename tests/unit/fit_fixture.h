@@ -9,16 +9,14 @@
 /* Writes the shard and frees it; its path. */
 static inline const char *fit_shard(shard *s, const char *name) {
     const char *path = in_temp_folder(name);
-    ckvc_err err = {0};
-    if (shard_h5_write(s, path, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(shard_h5_write(s, path, &err));
     shard_free(s);
     return path;
 }
 
 static inline fit_result *fit_paths(const char *const *paths, size_t n, const fit_options *o) {
     fit_result *r = NULL;
-    ckvc_err err = {0};
-    if (fit_records(paths, n, o, &r, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(fit_records(paths, n, o, &r, &err));
     return r;
 }
 
@@ -29,8 +27,7 @@ static inline fit_result *fit_one(const char *path, const fit_options *o) {
 static inline void fit_refused(const char *const *paths, size_t n, const fit_options *o,
                                ckvc_status status, const char *words) {
     fit_result *r = NULL;
-    ckvc_err err = {0};
-    assert_int_equal(fit_records(paths, n, o, &r, &err), status);
+    FAILS(fit_records(paths, n, o, &r, &err), status);
     assert_null(r);
     if (!strstr(err.text, words)) { fail_msg("wanted \"%s\" in: %s", words, err.text); }
 }

@@ -4,20 +4,14 @@
 #include "cql/solve/logged.h"
 #include "tests/unit/unit.h"
 
-static ckvc_err err;
-
 static inline cql_logged *new_logged(size_t states, size_t actions, bool part) {
     cql_logged *l = NULL;
-    if (cql_logged_create(states, actions, part, (size_t)1 << 26, &l, &err) != CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(cql_logged_create(states, actions, part, (size_t)1 << 26, &l, &err));
     return l;
 }
 
-static inline void prompt(cql_logged *l, const char *id) { cql_logged_prompt(l, id); }
-
 static inline void add(cql_logged *l, size_t s, size_t a, double advantage, double baseline) {
-    assert_int_equal(cql_logged_add(l, s, a, advantage, 0.5 * advantage, baseline, &err), CKVC_OK);
+    OK(cql_logged_add(l, s, a, advantage, 0.5 * advantage, baseline, &err));
 }
 
 static inline void close_to(double got, double want) {

@@ -21,30 +21,32 @@ static shard *new_rows(void) {
     return s;
 }
 
-/* A prompt that tried every action of every head: the best one of head (l, g) is 7 * (l * G + g)
- * mod A, `noise` deep in the dark. */
-static void add_prompt(shard *s, int number, double noise) {
+static size_t new_prompt(shard *s, int number) {
     struct shard_prompt p = {.line = (uint32_t)number + 1};
-    size_t at;
     snprintf(p.id, sizeof p.id, "p%d", number);
-    at = shard_add_prompt(s, &p);
+    return shard_add_prompt(s, &p);
+}
+
+/* Number n of all actions of all heads, and the best of its head. */
+static struct shard_record record_of(size_t prompt, int n) {
+    return (struct shard_record){.prompt = (uint32_t)prompt,
+                                 .side = CKVC_SIDE_HEAD,
+                                 .layer = (uint16_t)(n / A / G),
+                                 .head = (uint16_t)(n / A % G),
+                                 .action = (uint8_t)(n % A),
+                                 .baseline = -1.0};
+}
+static int best_of(int n) { return 7 * (n / A) % A; }
+
+/* A prompt that tried every action of every head, the best one `noise` deep in the dark. */
+static void add_prompt(shard *s, int number, double noise) {
+    const size_t at = new_prompt(s, number);
     ckvc_rng rng;
     ckvc_rng_init(&rng, 7, (uint64_t)number, 0);
-    for (int l = 0; l < L; l++) {
-        for (int g = 0; g < G; g++) {
-            for (int a = 0; a < A; a++) {
-                int best = 7 * (l * G + g) % A, off = a > best ? a - best : best - a;
-                struct shard_record r = {.prompt = (uint32_t)at,
-                                         .side = CKVC_SIDE_HEAD,
-                                         .layer = (uint16_t)l,
-                                         .head = (uint16_t)g,
-                                         .action = (uint8_t)a,
-                                         .baseline = -1.0,
-                                         .reward = -1.0 - 0.01 * off +
-                                                   noise * (ckvc_rng_double(&rng) - 0.5)};
-                shard_add_record(s, &r);
-            }
-        }
+    for (int n = 0; n < L * G * A; n++) {
+        struct shard_record r = record_of(at, n);
+        r.reward = -1.0 - 0.01 * abs(n % A - best_of(n)) + noise * (ckvc_rng_double(&rng) - 0.5);
+        shard_add_record(s, &r);
     }
 }
 
@@ -87,28 +89,18 @@ TEST(the_fit_to_come_is_what_is_judged) {
     const double alpha = REWARD_CQL_ALPHA;
     shard *frequent = new_rows(), *levels = new_rows();
     for (int i = 0; i < PROMPTS; i++) {
-        struct shard_prompt p = {.line = (uint32_t)i + 1};
-        size_t at;
-        snprintf(p.id, sizeof p.id, "p%d", i);
-        at = shard_add_prompt(frequent, &p);
-        at = shard_add_prompt(levels, &p);
+        const size_t at = new_prompt(frequent, i);
+        assert_int_equal(new_prompt(levels, i), at);
         ckvc_rng rng;
         ckvc_rng_init(&rng, 9, (uint64_t)i, 0);
         const double level = -1.0 - 8.0 * ckvc_rng_double(&rng);
         for (int n = 0; n < L * G * A; n++) {
-            const int a = n % A, best = 7 * (n / A) % A;
-            struct shard_record r = {.prompt = (uint32_t)at,
-                                     .side = CKVC_SIDE_HEAD,
-                                     .layer = (uint16_t)(n / A / G),
-                                     .head = (uint16_t)(n / A % G),
-                                     .action = (uint8_t)a,
-                                     .baseline = -1.0,
-                                     .reward = -1.0 + ckvc_rng_double(&rng)};
-            for (int times = a == best ? 9 : 1; times > 0; times--) {
-                shard_add_record(frequent, &r);
-            }
+            const int off = abs(n % A - best_of(n));
+            struct shard_record r = record_of(at, n);
+            r.reward = -1.0 + ckvc_rng_double(&rng);
+            for (int times = off ? 1 : 9; times > 0; times--) { shard_add_record(frequent, &r); }
             r.baseline = level;
-            r.reward = level - 0.01 * abs(a - best);
+            r.reward = level - 0.01 * off;
             if (ckvc_rng_double(&rng) < 0.5) { shard_add_record(levels, &r); }
         }
     }
@@ -116,8 +108,7 @@ TEST(the_fit_to_come_is_what_is_judged) {
     assert_true(fabs(judged(frequent, 0.0, FIT_ADVANTAGE, 1)) < 0.7);
     assert_true(judged(levels, alpha, FIT_ADVANTAGE, 1) > 0.95);
     assert_true(judged(levels, alpha, FIT_RAW, 1) < 0.5);
-    shard_free(frequent);
-    shard_free(levels);
+    shard_free(frequent), shard_free(levels);
 }
 
 TEST(the_share_of_chance_falls_linearly) {

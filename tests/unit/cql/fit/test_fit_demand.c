@@ -32,6 +32,11 @@ static table_file *written(fit_result *r, const char *name) {
 
 /* ---- golden ---- */
 
+/* Number i of a table of four layers of three heads. */
+static uint32_t golden_at(const json_t *rows, size_t i) {
+    return (uint32_t)json_integer_value(json_array_get(json_array_get(rows, i / 3), i % 3));
+}
+
 /* A prompt of golden/budgets as a demand shard of its own: 4 layers, 3 KV heads, B = 12, 24, 48. */
 static shard *golden_shard(const json_t *prompt, uint32_t n_tokens) {
     static const char *const budgets[3] = {"12", "24", "48"};
@@ -42,16 +47,11 @@ static shard *golden_shard(const json_t *prompt, uint32_t n_tokens) {
     struct shard_prompt p = {.line = 1, .n_tokens = n_tokens, .n_continuation = 1};
     snprintf(p.id, sizeof p.id, "golden");
     shard_add_prompt(s, &p);
-    for (int b = 0; b < 3; b++) {
-        const json_t *of = json_object_get(json_object_get(prompt, "demand"), budgets[b]);
-        s->h.budgets[b] = atof(budgets[b]);
-        for (size_t l = 0; l < 4; l++) {
-            s->layer_demand[b * 4 + (int)l] = (uint32_t)s->h.budgets[b];
-            for (size_t g = 0; g < 3; g++) {
-                s->demand[(b * 4 + (int)l) * 3 + (int)g] =
-                    (uint32_t)json_integer_value(json_array_get(json_array_get(of, l), g));
-            }
-        }
+    for (size_t i = 0; i < 36; i++) {
+        const json_t *of = json_object_get(json_object_get(prompt, "demand"), budgets[i / 12]);
+        s->h.budgets[i / 12] = atof(budgets[i / 12]);
+        s->layer_demand[i / 3] = (uint32_t)s->h.budgets[i / 12];
+        s->demand[i] = golden_at(of, i % 12);
     }
     return s;
 }
@@ -77,11 +77,8 @@ TEST(golden_shares_and_capacities) {
             assert_int_equal(ckvc_table_capacities(c, b, CKVC_MODE_HEADS, B, T, capacity, &least),
                              0);
             for (size_t k = 0; k < 12; k++) {
-                const json_int_t n =
-                    json_integer_value(json_array_get(json_array_get(demand, k / 3), k % 3));
-                assert_true(c->share[k * 3 + b] == (double)n / B);
-                assert_int_equal(capacity[k], json_integer_value(json_array_get(
-                                                  json_array_get(want, k / 3), k % 3)));
+                assert_true(c->share[k * 3 + b] == (double)golden_at(demand, k) / B);
+                assert_int_equal(capacity[k], golden_at(want, k));
             }
             assert_true(c->c_min[b].floor == 0.2 && c->c_min[b].recent == 8);
             assert_int_equal(c->score[b].kind, CKVC_SCORE_WINDOW);
@@ -168,22 +165,24 @@ TEST(cuts_order_and_duplicates_never_show) {
     const char *whole = fit_shard(fixture_of("demand", 0, 15), "whole.h5"),
                *parts[3] = {fit_shard(fixture_of("demand", 7, 8), "b.h5"),
                             fit_shard(fixture_of("demand", 0, 7), "a.h5"), whole};
-    fit_result *one = fit_one(whole, &o), *two = fit_paths(parts, 2, &o),
-               *again = fit_paths(parts, 3, &o);
-    table_file *t[3] = {written(one, "1.ckvt"), written(two, "2.ckvt"), written(again, "3.ckvt")};
-    assert_string_equal(t[0]->content_id, t[1]->content_id);
-    assert_int_equal(again->n_duplicates, 12);
-    const size_t values = (size_t)L * G * NB * sizeof(double);
-    assert_memory_equal(t[0]->table->share, t[2]->table->share, values);
-    assert_memory_equal(t[0]->share_interval, t[1]->share_interval, 2 * values);
     fit_options other = o;
     other.seed = 2;
-    fit_result *seeded = fit_one(whole, &other);
-    assert_memory_equal(seeded->table->table->share, t[0]->table->share, values);
-    assert_memory_not_equal(seeded->table->share_interval, t[0]->share_interval, 2 * values);
-    fit_result *list[4] = {one, two, again, seeded};
-    for (int i = 0; i < 4; i++) { fit_result_free(list[i]); }
-    for (int i = 0; i < 3; i++) { table_file_free(t[i]); }
+    fit_result *r[4] = {fit_one(whole, &o), fit_paths(parts, 2, &o), fit_paths(parts, 3, &o),
+                        fit_one(whole, &other)};
+    const size_t values = (size_t)L * G * NB * sizeof(double);
+    char id[2][CKVC_SHA256_HEX];
+    for (int i = 0; i < 2; i++) {
+        table_file *t = written(r[i], "cut.ckvt");
+        strcpy(id[i], t->content_id);
+        assert_memory_equal(t->share_interval, r[0]->table->share_interval, 2 * values);
+        table_file_free(t);
+    }
+    assert_string_equal(id[0], id[1]);
+    assert_int_equal(r[2]->n_duplicates, 12);
+    assert_memory_equal(r[2]->table->table->share, r[0]->table->table->share, values);
+    assert_memory_equal(r[3]->table->table->share, r[0]->table->table->share, values);
+    assert_memory_not_equal(r[3]->table->share_interval, r[0]->table->share_interval, 2 * values);
+    for (int i = 0; i < 4; i++) { fit_result_free(r[i]); }
 }
 
 /* ---- the learned score ---- */
@@ -242,8 +241,8 @@ static void same_shares(const table_file *a, const table_file *b) {
                         2 * (size_t)L * G * NB * sizeof(double));
 }
 
-static json_t *part(const table_file *t, const char *object, const char *key) {
-    return json_object_get(json_object_get(t->meta, object), key);
+static json_t *diagnostics(const table_file *t) {
+    return json_object_get(json_object_get(t->meta, "diagnostics"), "demand");
 }
 
 /* One table from both at once, from records after demand, and from demand after records. */
@@ -275,11 +274,11 @@ TEST(records_and_demand_make_one_table) {
     assert_true(before->demand.carried && !before->demand.fitted);
     same_entries(v, t);
     same_shares(v, t);
-    assert_true(json_equal(part(v, "diagnostics", "demand"), part(t, "diagnostics", "demand")));
+    assert_true(json_equal(diagnostics(v), diagnostics(t)));
     static const char *const carried[] = {"counts", "plans", "passes", "repeat"};
     for (int i = 0; i < 4; i++) { /* (the diagnostics of sides say how many entries changed) */
-        assert_true(
-            json_equal(json_object_get(v->meta, carried[i]), json_object_get(t->meta, carried[i])));
+        const json_t *of = json_object_get(t->meta, carried[i]);
+        assert_true(json_equal(json_object_get(v->meta, carried[i]), of));
     }
     assert_non_null(json_object_get(t->meta, "repeat"));
     fit_result *results[] = {demand, records, both, after, before};
@@ -296,14 +295,10 @@ TEST(records_and_demand_make_one_table) {
 static void log_pass(run_dir *run, const char *pass, uint32_t n) {
     shard *whole = fixture_of("demand", 0, 0);
     bool done[6];
-    ckvc_err err = {0};
-    if (run_pass_begin(run, &(run_pass_start){pass, 6, 2, "cpu/test"}, &whole->h, done, &err) !=
-        CKVC_OK) {
-        fail_msg("%s", err.text);
-    }
+    OK(run_pass_begin(run, &(run_pass_start){pass, 6, 2, "cpu/test"}, &whole->h, done, &err));
     for (uint32_t i = 0; i < n; i++) {
         shard *one = fixture_of("demand", i, 1);
-        if (!done[i] && run_log_prompt(run, i, one, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+        if (!done[i]) { OK(run_log_prompt(run, i, one, &err)); }
         shard_free(one);
     }
     assert_int_equal(run_pass_end(run), n == 6);
@@ -343,24 +338,22 @@ TEST(runs_give_their_demand) {
 TEST(pools_are_checked) {
     fit_options o = fit_defaults();
     const char *plain = fit_shard(fixture_of("demand", 0, 6), "plain.h5"),
-               *records = fit_shard(fixture_of("both", 0, 6), "sides.h5");
-    shard *s = fixture_of("demand", 10, 6);
-    s->h.setting.floor = 0.3;
-    refused(plain, fit_shard(s, "floor.h5"), &o, CKVC_E_MISMATCH, "--floor 0.2");
-    s = fixture_of("demand", 10, 6);
-    s->h.setting.recent = 4;
-    refused(plain, fit_shard(s, "recent.h5"), &o, CKVC_E_MISMATCH, "--recent 4");
-    s = fixture_of("demand", 10, 6);
-    s->h.setting.repeat[0] = 'M';
-    refused(plain, fit_shard(s, "repeat.h5"), &o, CKVC_E_MISMATCH, "--repeat");
-    s = fixture_of("demand", 10, 6);
-    s->h.budgets[1] = 33;
-    const char *budget = fit_shard(s, "budget.h5");
-    refused(plain, budget, &o, CKVC_E_MISMATCH, "33");
-    refused(records, budget, &o, CKVC_E_MISMATCH, "33");
-    s = fixture_of("demand", 10, 6);
-    memset(s->h.fingerprint, 'd', 64);
-    refused(records, fit_shard(s, "model.h5"), &o, CKVC_E_MISMATCH, "fingerprint");
+               *records = fit_shard(fixture_of("both", 0, 6), "sides.h5"), *budget = NULL;
+    static const char *const words[] = {"--floor 0.3", "--recent 4", "--repeat", "fingerprint",
+                                        "33"};
+    for (int i = 0; i < 5; i++) {
+        shard *s = fixture_of("demand", 10, 6);
+        switch (i) {
+        case 0: s->h.setting.floor = 0.3; break;
+        case 1: s->h.setting.recent = 4; break;
+        case 2: s->h.setting.repeat[0] = 'M'; break;
+        case 3: memset(s->h.fingerprint, 'd', 64); break;
+        default: s->h.budgets[1] = 33; break;
+        }
+        budget = fit_shard(s, "z.h5");
+        if (i != 3) { refused(plain, budget, &o, CKVC_E_MISMATCH, words[i]); }
+        if (i >= 3) { refused(records, budget, &o, CKVC_E_MISMATCH, words[i]); }
+    }
     o.memory_max = 400; /* three prompts */
     refused(plain, NULL, &o, CKVC_E_MEMORY, "--memory");
     o = fit_defaults();

@@ -56,51 +56,65 @@ static shard *new_shard(uint32_t n, const double *noise) {
     return s;
 }
 
-static void add_all(fit_rewards *w, const shard *s) {
-    shard_header_copy(&w->first, &s->h);
-    w->where = strdup("records");
-    for (size_t p = 0; p < s->n_prompts; p++) {
-        OK(fit_rewards_add(w, s, p, p, 1u << 20, "records", &err));
+/* One fit, without conservatism where a test does not say otherwise. */
+typedef struct rig {
+    fit_options o;
+    table_file *t;
+    shard *s;
+    fit_rewards w;
+    fitted_rewards out;
+} rig;
+
+static rig rig_of(shard *s, uint32_t replicates) {
+    rig r = {.o = fit_defaults(), .t = new_table(), .s = s};
+    r.o.cql_alpha = 0;
+    r.o.replicates = replicates;
+    return r;
+}
+
+static void add_all(rig *r) {
+    shard_header_copy(&r->w.first, &r->s->h);
+    r->w.where = strdup("records");
+    for (size_t p = 0; p < r->s->n_prompts; p++) {
+        OK(fit_rewards_add(&r->w, r->s, p, p, 1u << 20, "records", &err));
     }
 }
 
-static void finish(fit_rewards *w, shard *s, table_file *t, fitted_rewards *out) {
-    free(out->blocks);
-    fit_rewards_fini(w);
-    shard_free(s);
-    table_file_free(t);
+static ckvc_status fit(rig *r, ckvc_err *err) {
+    return fit_rewards_table(&r->w, &r->o, r->t, &r->out, err);
+}
+
+static void finish(rig *r) {
+    free(r->out.blocks);
+    fit_rewards_fini(&r->w);
+    shard_free(r->s);
+    table_file_free(r->t);
 }
 
 /* Without conservatism Q is the gain. At a price of 0.4 the second head is indifferent between its
  * actions (0.1 - 0.4/4 = 0 = -0.05 + 0.4/8), and stays; the first doubles, the others halve: what
  * one takes two give. At any lower price the second doubles too, and there is not enough. */
 TEST(choices_under_one_price) {
-    fit_options o = fit_defaults();
-    o.cql_alpha = 0;
-    o.replicates = 40;
-    table_file *t = new_table();
-    shard *s = new_shard(PROMPTS + 1, NULL);
-    fit_rewards w = {0};
-    fitted_rewards out;
-    s->prompts[PROMPTS].n_tokens = B; /* the budget keeps all of it, whatever is done */
-    for (int i = 0; i < UNITS * A; i++) { s->action_entries[PROMPTS * UNITS * A + i] = B; }
-    add_all(&w, s);
-    OK(fit_rewards_table(&w, &o, t, &out, &err));
+    rig r = rig_of(new_shard(PROMPTS + 1, NULL), 40);
+    r.s->prompts[PROMPTS].n_tokens = B; /* the budget keeps all of it, whatever is done */
+    for (int i = 0; i < UNITS * A; i++) { r.s->action_entries[PROMPTS * UNITS * A + i] = B; }
+    add_all(&r);
+    OK(fit(&r, &err));
     static const double want[UNITS] = {2, 1, 0.5, 0.5};
     for (int u = 0; u < UNITS; u++) {
-        assert_float_equal(t->table->share[u], want[u], 1e-15);
-        assert_float_equal(t->share_interval[2 * u], want[u], 1e-15); /* all prompts are alike */
-        assert_float_equal(t->share_interval[2 * u + 1], want[u], 1e-15);
+        assert_float_equal(r.t->table->share[u], want[u], 1e-15);
+        assert_float_equal(r.t->share_interval[2 * u], want[u], 1e-15); /* all prompts are alike */
+        assert_float_equal(r.t->share_interval[2 * u + 1], want[u], 1e-15);
     }
-    assert_true(t->table->layer_share[0] == 1);
-    const rewards_block *b = &out.blocks[0];
+    assert_true(r.t->table->layer_share[0] == 1);
+    const rewards_block *b = &r.out.blocks[0];
     assert_float_equal(b->price, 0.4, 1e-7); /* ties end 1e-9 of a deviation before it */
     assert_int_equal(b->supported, UNITS);
     assert_int_equal(b->changed, 3);
     assert_int_equal(b->undecided, 1);
     assert_int_equal(b->n_prompts, PROMPTS);
-    assert_int_equal(out.n_records, PROMPTS * UNITS * A);
-    finish(&w, s, t, &out);
+    assert_int_equal(r.out.n_records, PROMPTS * UNITS * A);
+    finish(&r);
 }
 
 /* Under --shrink the first head's gain stays, which is alike in all prompts. The second's varies,
@@ -108,44 +122,32 @@ TEST(choices_under_one_price) {
  * which no prompt tried, keeps its share. */
 TEST(shrunk_and_untried) {
     static const double noise[UNITS] = {0.01, 0.1, 0, 0};
-    fit_options o = fit_defaults();
-    o.cql_alpha = 0;
-    o.replicates = 200;
-    o.shrink = true;
-    table_file *t = new_table();
-    shard *s = new_shard(PROMPTS, noise);
-    fit_rewards w = {0};
-    fitted_rewards out;
+    rig r = rig_of(new_shard(PROMPTS, noise), 200);
+    r.o.shrink = true;
     for (size_t p = 0; p < PROMPTS; p++) { /* the last head */
-        uint32_t *entries = s->action_entries + (p * UNITS + UNITS - 1) * A;
+        uint32_t *entries = r.s->action_entries + (p * UNITS + UNITS - 1) * A;
         entries[0] = entries[2] = 0;
     }
-    add_all(&w, s);
-    OK(fit_rewards_table(&w, &o, t, &out, &err));
-    const double *share = t->table->share;
+    add_all(&r);
+    OK(fit(&r, &err));
     for (int u = 0; u < UNITS; u++) {
-        assert_float_equal(share[u], u ? 0.8 : 1.6, 1e-15); /* 2, 1, 1, 1 */
+        assert_float_equal(r.t->table->share[u], u ? 0.8 : 1.6, 1e-15); /* 2, 1, 1, 1 */
     }
-    assert_int_equal(out.blocks[0].shrunk, 2);
-    assert_int_equal(out.blocks[0].supported, UNITS - 1);
-    finish(&w, s, t, &out);
+    assert_int_equal(r.out.blocks[0].shrunk, 2);
+    assert_int_equal(r.out.blocks[0].supported, UNITS - 1);
+    finish(&r);
 }
 
 /* No replicates, no intervals; and a loss beyond any is refused. */
 TEST(without_replicates) {
-    fit_options o = fit_defaults();
-    o.cql_alpha = 0;
-    table_file *t = new_table();
-    shard *s = new_shard(PROMPTS, NULL);
-    fit_rewards w = {0};
-    fitted_rewards out;
-    t->share_interval = calloc(2 * UNITS, sizeof(double)); /* of the shares before */
-    add_all(&w, s);
-    OK(fit_rewards_table(&w, &o, t, &out, &err));
-    assert_null(t->share_interval);
-    s->action_loss[0] = 1e300;
-    FAILS(fit_rewards_add(&w, s, 0, 0, 1u << 20, "records", &err), CKVC_E_DATA);
-    finish(&w, s, t, &out);
+    rig r = rig_of(new_shard(PROMPTS, NULL), fit_defaults().replicates);
+    r.t->share_interval = calloc(2 * UNITS, sizeof(double)); /* of the shares before */
+    add_all(&r);
+    OK(fit(&r, &err));
+    assert_null(r.t->share_interval);
+    r.s->action_loss[0] = 1e300;
+    FAILS(fit_rewards_add(&r.w, r.s, 0, 0, 1u << 20, "records", &err), CKVC_E_DATA);
+    finish(&r);
 }
 
 /* Thresholds 0, 1, 2 of a layer leave 40, 30, 20 of its 40 entries: costs 0, -1/8, -1/4 of 80. The
@@ -169,26 +171,19 @@ static shard *new_cuts(void) {
 }
 
 TEST(thresholds_at_the_shares_price) {
-    fit_options o = fit_defaults();
-    o.cql_alpha = 0;
-    o.replicates = 40;
-    o.n_entropy_bins = 2;
-    table_file *t = new_table();
-    shard *s = new_cuts();
-    fit_rewards w = {0};
-    fitted_rewards out = {0};
-    ckvc_err err = {0};
-    t->table->op = CKVC_OPERATOR_NO_THRESHOLD;
+    rig r = rig_of(new_cuts(), 40);
+    r.o.n_entropy_bins = 2;
+    r.t->table->op = CKVC_OPERATOR_NO_THRESHOLD;
     table_file in = {.meta = json_object()};
-    o.incoming = &in;
-    add_all(&w, s);
-    FAILS(fit_rewards_table(&w, &o, t, &out, &err), CKVC_E_DATA);
+    r.o.incoming = &in;
+    add_all(&r);
+    FAILS(fit(&r, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "not from rewards"));
     json_decref(in.meta);
-    free(out.blocks);
+    free(r.out.blocks);
     in.meta = json_pack("{s:{s:{s:[{s:f}]}}}", "diagnostics", "rewards", "by_budget", "price", 0.4);
-    OK(fit_rewards_table(&w, &o, t, &out, &err));
-    const ckvc_table *c = t->table;
+    OK(fit(&r, &err));
+    const ckvc_table *c = r.t->table;
     assert_true(c->relative && c->n_entropy_bins == 2 && c->n_ppl_bins == 1);
     assert_true(c->edges_entropy[0] == 0.5 && c->share[0] == 1 && c->share[3] == 1);
     /* low risk: 0.05 is worth more than 0.02; high: 0.1 costs nothing; 0.06 and 0.3 too much */
@@ -198,29 +193,24 @@ TEST(thresholds_at_the_shares_price) {
             assert_true(ckvc_table_relative(c, l, e, 0, 0) == want[l][e]);
         }
     }
-    assert_true(out.side == CKVC_SIDE_GATE && out.n_units == 4);
-    const rewards_block *b = &out.blocks[0];
+    assert_true(r.out.side == CKVC_SIDE_GATE && r.out.n_units == 4);
+    const rewards_block *b = &r.out.blocks[0];
     assert_float_equal(b->price, 0.4, 1e-15);
     assert_true(b->changed == 2 && b->supported == 4 && b->undecided == 2);
     json_decref(in.meta);
-    finish(&w, s, t, &out);
+    finish(&r);
 }
 
 static void refused(double share, ckvc_mode mode, double factor, ckvc_status status,
                     const char *words) {
-    const fit_options o = fit_defaults();
-    table_file *t = new_table();
-    shard *s = new_shard(2, NULL);
-    fit_rewards w = {0};
-    fitted_rewards out = {0};
-    ckvc_err err = {0};
-    s->h.side[CKVC_SIDE_HEAD].actions[1] = factor;
-    t->table->share[0] = share;
-    t->table->score[0].mode = mode;
-    add_all(&w, s);
-    assert_int_equal(fit_rewards_table(&w, &o, t, &out, &err), status);
+    rig r = rig_of(new_shard(2, NULL), 0);
+    r.s->h.side[CKVC_SIDE_HEAD].actions[1] = factor;
+    r.t->table->share[0] = share;
+    r.t->table->score[0].mode = mode;
+    add_all(&r);
+    FAILS(fit(&r, &err), status);
     if (!strstr(err.text, words)) { fail_msg("wanted \"%s\" in: %s", words, err.text); }
-    finish(&w, s, t, &out);
+    finish(&r);
 }
 
 TEST(of_other_shares) {

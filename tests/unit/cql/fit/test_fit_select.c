@@ -122,9 +122,8 @@ TEST(a_budget_without_whole_prompts_stays) {
 }
 
 static void refused(const char *path, const ckvc_table *t, ckvc_status status, const char *why) {
-    ckvc_err err = {0};
     select_losses *s = NULL;
-    assert_int_equal(select_read(path, t, &s, &err), status);
+    FAILS(select_read(path, t, &s, &err), status);
     assert_null(s);
     if (!strstr(err.text, why)) { fail_msg("%s", err.text); }
 }

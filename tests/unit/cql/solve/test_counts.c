@@ -2,19 +2,14 @@
  * claims. */
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
-#include "lib/base/hash.h"
+#include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/unit.h"
 
 #define LIMIT ((size_t)1 << 28)
 
-static double gauss(ckvc_rng *rng) {
-    double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
-    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
-}
-
-static cql_counts *make(size_t S, size_t A, uint32_t R, cql_resample kind, uint64_t seed) {
+static cql_counts *make(size_t S, size_t A, uint32_t R) {
     cql_counts *c = cql_counts_create(S, A);
-    OK(cql_counts_resample(c, R, kind, seed, LIMIT, &err));
+    OK(cql_counts_resample(c, R, CQL_RESAMPLE_BOOTSTRAP, 4, LIMIT, &err));
     return c;
 }
 
@@ -33,20 +28,16 @@ static void add(cql_counts *c, size_t s, size_t a, double reward, double part) {
 TEST(documents_are_drawn_whole) {
     double bound[4];
     for (int kind = 0; kind < 4; kind++) {
-        cql_counts *c = make(2, 2, 200, CQL_RESAMPLE_BOOTSTRAP, 3);
+        cql_counts *c = make(2, 2, 200);
         const int each = kind == 0 ? 1 : kind == 1 ? 3 : 6;
         for (int p = 0; p < 24; p++) {
-            char id[32];
-            snprintf(id, sizeof id, "p%d", p / each);
-            cql_counts_prompt(c, id);
+            cql_counts_prompt(c, numbered("p", p / each));
             add(c, 0, 0, 0, 0);
             add(c, 0, 1, p / 3 % 8 < 6 ? 0.3 : -0.3, 0);
         }
         assert_int_equal(cql_counts_clusters(c), 24 / each);
         for (int p = 0; kind == 3 && p < 24; p++) {
-            char id[32];
-            snprintf(id, sizeof id, "other %d", p);
-            cql_counts_prompt(c, id);
+            cql_counts_prompt(c, numbered("other ", p));
             add(c, 1, 1, 0.1, 0);
         }
         const cql_resampled s = cql_counts_resampled(c, 1.0);
@@ -63,12 +54,11 @@ TEST(order_never_shows) {
     enum { S = 2, A = 3, R = 16, P = 60 };
     cql_counts *both[2];
     for (int k = 0; k < 2; ++k) {
-        both[k] = make(S, A, R, CQL_RESAMPLE_BOOTSTRAP, 9);
+        both[k] = make(S, A, R);
         for (int i = 0; i < P; ++i) {
             int p = k == 0 ? i : P - 1 - i;
-            char id[32];
+            const char *id = numbered("prompt ", p);
             ckvc_rng rng;
-            snprintf(id, sizeof id, "prompt %d", p);
             ckvc_rng_init(&rng, 1, ckvc_rng_key(id), 0);
             cql_counts_prompt(both[k], id);
             for (size_t cell = 0; cell < S * A; ++cell) {
@@ -80,26 +70,24 @@ TEST(order_never_shows) {
     assert_true(cql_counts_sd(both[0], false) == cql_counts_sd(both[1], false));
     assert_true(cql_counts_sd(both[0], true) == cql_counts_sd(both[1], true));
     assert_int_equal(cql_counts_records(both[0]), P * S * A);
-    for (size_t s = 0; s < S; ++s) {
+    for (size_t i = 0; i < S * (R + 1); ++i) { /* each state, and each replicate of it */
         uint64_t n[2][A];
-        double mean[2][A], part[2][A];
-        for (int k = 0; k < 2; ++k) { cql_counts_state(both[k], s, 0.7, n[k], mean[k], part[k]); }
-        assert_int_equal(n[0][0], P);
+        double mean[2][A], part[2][A] = {{0}};
+        const size_t s = i % S, r = i / S;
+        for (int k = 0; k < 2; ++k) {
+            r < R ? cql_counts_replicate(both[k], (uint32_t)r, s, 1.0, n[k], mean[k])
+                  : cql_counts_state(both[k], s, 0.7, n[k], mean[k], part[k]);
+        }
+        assert_true(r < R || n[0][0] == P);
         assert_memory_equal(n[0], n[1], sizeof n[0]);
         assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
         assert_memory_equal(part[0], part[1], sizeof part[0]);
-        for (uint32_t r = 0; r < R; ++r) {
-            for (int k = 0; k < 2; ++k) { cql_counts_replicate(both[k], r, s, 1.0, n[k], mean[k]); }
-            assert_memory_equal(n[0], n[1], sizeof n[0]);
-            assert_memory_equal(mean[0], mean[1], sizeof mean[0]);
-        }
     }
-    cql_counts_free(both[0]);
-    cql_counts_free(both[1]);
+    cql_counts_free(both[0]), cql_counts_free(both[1]);
 }
 
 TEST(moments_are_those_of_the_records) {
-    cql_counts *c = make(1, 2, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
+    cql_counts *c = make(1, 2, 0);
     const double r[4] = {0.5, -0.25, 1e-7, 0.125};
     uint64_t n[2];
     double mean[2], part[2];
@@ -118,7 +106,7 @@ TEST(moments_are_those_of_the_records) {
 }
 
 TEST(equal_rewards_have_no_deviation) {
-    cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
+    cql_counts *c = make(1, 1, 0);
     cql_counts_prompt(c, "a");
     for (int i = 0; i < 1000; ++i) { add(c, 0, 0, 0.1, 1234.1); }
     assert_true(cql_counts_sd(c, false) == 0.0);
@@ -127,7 +115,7 @@ TEST(equal_rewards_have_no_deviation) {
 }
 
 TEST(rewards_out_of_range_are_refused) {
-    cql_counts *c = make(1, 1, 0, CQL_RESAMPLE_BOOTSTRAP, 0);
+    cql_counts *c = make(1, 1, 0);
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300, 16385.0};
     cql_counts_prompt(c, "a");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
@@ -152,15 +140,12 @@ TEST(memory_has_a_cap) {
  * in every object of one seed. */
 TEST(bootstrap_weights_are_poisson) {
     enum { R = 200, P = 50 };
-    cql_counts *c = make(P, 1, R, CQL_RESAMPLE_BOOTSTRAP, 4);
-    cql_counts *twin = make(1, 1, R, CQL_RESAMPLE_BOOTSTRAP, 4);
+    cql_counts *c = make(P, 1, R), *twin = make(1, 1, R);
     double sum = 0.0, square = 0.0, mean;
     uint64_t n, m;
-    for (size_t p = 0; p < P; ++p) {
-        char id[16];
-        snprintf(id, sizeof id, "%zu", p);
-        cql_counts_prompt(c, id);
-        add(c, p, 0, 0.1, 0.1);
+    for (int p = 0; p < P; ++p) {
+        cql_counts_prompt(c, numbered("", p));
+        add(c, (size_t)p, 0, 0.1, 0.1);
     }
     cql_counts_prompt(twin, "17");
     add(twin, 0, 0, 0.1, 0.1);
@@ -176,20 +161,18 @@ TEST(bootstrap_weights_are_poisson) {
             }
         }
     }
-    double average = sum / (P * R);
+    const double average = sum / (P * R);
     assert_true(fabs(average - 1.0) < 0.05); /* standard error 0.01 */
     assert_true(fabs(square / (P * R) - average * average - 1.0) < 0.1);
-    cql_counts_free(c);
-    cql_counts_free(twin);
+    cql_counts_free(c), cql_counts_free(twin);
 }
 
 TEST(halves_are_complements) {
     enum { R = 40, P = 100 };
-    cql_counts *c = make(1, 1, R, CQL_RESAMPLE_HALVES, 4);
+    cql_counts *c = cql_counts_create(1, 1);
+    OK(cql_counts_resample(c, R, CQL_RESAMPLE_HALVES, 4, LIMIT, &err));
     for (int p = 0; p < P; ++p) {
-        char id[16];
-        snprintf(id, sizeof id, "%d", p);
-        cql_counts_prompt(c, id);
+        cql_counts_prompt(c, numbered("", p));
         add(c, 0, 0, 0.01 * p, 0.0);
     }
     uint64_t all, a, b;
@@ -211,13 +194,11 @@ TEST(shares_tell_certain_from_uncertain) {
     enum { A = 5, R = 100 };
     const double gaps[2] = {1.0, 0.0};
     for (int k = 0; k < 2; ++k) {
-        cql_counts *c = make(1, A, R, CQL_RESAMPLE_BOOTSTRAP, 4);
+        cql_counts *c = make(1, A, R);
         ckvc_rng rng;
         ckvc_rng_init(&rng, 21, 0, 0);
         for (int p = 0; p < 200; ++p) {
-            char id[16];
-            snprintf(id, sizeof id, "%d", p);
-            cql_counts_prompt(c, id);
+            cql_counts_prompt(c, numbered("", p));
             for (size_t a = 0; a < A; ++a) {
                 double r = gauss(&rng) + (a == 3 ? gaps[k] : 0.0);
                 add(c, 0, a, r, r);
@@ -241,47 +222,14 @@ TEST(shares_tell_certain_from_uncertain) {
     }
 }
 
-/* The bound must hold for the best of 29 under no effect at all: at most about 5% of states may
- * pass (the naive bound passes most). */
-TEST(best_of_many_is_rarely_called_better) {
-    enum { S = 200, A = 29, R = 200, P = 40 };
-    cql_counts *c = make(S, A, R, CQL_RESAMPLE_BOOTSTRAP, 4);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 22, 0, 0);
-    for (int p = 0; p < P; ++p) {
-        char id[16];
-        snprintf(id, sizeof id, "%d", p);
-        cql_counts_prompt(c, id);
-        for (size_t cell = 0; cell < S * A; ++cell) {
-            double r = cell % A == 8 ? 0.0 : gauss(&rng);
-            add(c, cell / A, cell % A, r, r);
-        }
-    }
-    int passed = 0;
-    for (size_t s = 0; s < S; ++s) {
-        uint64_t n[A];
-        double mean[A];
-        cql_counts_state(c, s, 1.0, n, mean, NULL);
-        passed += better(c, s, cql_choose(&(ckvc_actions){.n = A}, mean), 8) ? 1 : 0;
-    }
-    assert_true(passed <=
-                24); /* 5% of 200 is 10; the bootstrap of 40 prompts is a little too narrow */
-    cql_counts_free(c);
-}
-
 TEST(few_prompts_prove_nothing) {
-    cql_counts *c = make(1, 2, 100, CQL_RESAMPLE_BOOTSTRAP, 4);
-    for (int p = 0; p < CQL_MIN_PROMPTS - 1; ++p) {
-        char id[16];
-        snprintf(id, sizeof id, "%d", p);
-        cql_counts_prompt(c, id);
+    cql_counts *c = make(1, 2, 100);
+    for (int p = 0; p < CQL_MIN_PROMPTS; ++p) {
+        assert_false(better(c, 0, 1, 0));
+        cql_counts_prompt(c, numbered("", p));
         add(c, 0, 0, 0.0, 0.0);
         add(c, 0, 1, 1.0, 1.0);
     }
-    assert_false(better(c, 0, 1, 0));
-    cql_counts_prompt(c, "one more");
-    add(c, 0, 0, 0.0, 0.0);
-    add(c, 0, 1, 1.0, 1.0);
     assert_true(better(c, 0, 1, 0));
     cql_counts_free(c);
 }

@@ -25,7 +25,7 @@ static double objective_of(size_t A, const uint64_t *n, const double *rbar, cons
     return conservative + 0.5 * regression;
 }
 
-static json_t *golden(void) { return golden_read("tests/golden/method/cql.json"); }
+#define GOLDEN "tests/golden/method/cql.json"
 
 static size_t reals(const json_t *array, double *out, double null_value) {
     size_t n = json_array_size(array);
@@ -41,7 +41,7 @@ static double at(const json_t *object, const char *key) {
 }
 
 TEST(exact_solution_agrees_with_golden) {
-    json_t *root = golden();
+    json_auto_t *root = golden_read(GOLDEN);
     double grid[CKVC_HEAD_ACTIONS];
     for (int a = 0; a < CKVC_HEAD_ACTIONS; ++a) { grid[a] = ckvc_head_action(a); }
     size_t i, j, fits = 0;
@@ -63,12 +63,10 @@ TEST(exact_solution_agrees_with_golden) {
             double alpha = at(fit, "alpha");
             cql_certificate cert;
             reals(json_object_get(fit, "Q"), want, -INFINITY);
-            if (!cql_solve_exact(A, n, rbar, alpha, got, &cert)) {
-                fail_msg("%s, alpha %g: certificate %g", name, alpha, cert.gradient);
-            }
-            assert_true(cert.gradient <= 1e-10 * size);
-            if (cert.iterations > 30) {
-                fail_msg("%s, alpha %g: %d iterations", name, alpha, cert.iterations);
+            if (!cql_solve_exact(A, n, rbar, alpha, got, &cert) || cert.iterations > 30 ||
+                cert.gradient > 1e-10 * size) {
+                fail_msg("%s, alpha %g: certificate %g after %d", name, alpha, cert.gradient,
+                         cert.iterations);
             }
             for (size_t a = 0; a < A; ++a) {
                 if (!(isinf(want[a]) ? got[a] == want[a] : fabs(got[a] - want[a]) <= tolerance)) {
@@ -87,7 +85,6 @@ TEST(exact_solution_agrees_with_golden) {
         }
     }
     assert_int_equal(fits, 33 * 4);
-    json_decref(root);
 }
 
 /* Rewards of a fit are on unit scale: a few evaluations suffice there, for any counts and alpha,
@@ -125,12 +122,8 @@ TEST(few_steps_at_any_scale) {
     }
 }
 
-typedef struct given_order {
-    const json_t *epochs;
-} given_order;
-
 static void order_of_golden(const void *ctx, uint32_t epoch, uint32_t *order, size_t n) {
-    const json_t *list = json_array_get(((const given_order *)ctx)->epochs, epoch);
+    const json_t *list = json_array_get(ctx, epoch);
     assert_int_equal(json_array_size(list), n);
     for (size_t i = 0; i < n; ++i) {
         order[i] = (uint32_t)json_integer_value(json_array_get(list, i));
@@ -138,7 +131,8 @@ static void order_of_golden(const void *ctx, uint32_t epoch, uint32_t *order, si
 }
 
 TEST(adamw_agrees_with_golden) {
-    json_t *root = golden(), *run;
+    json_auto_t *root = golden_read(GOLDEN);
+    json_t *run;
     size_t k;
     json_array_foreach(json_object_get(root, "adamw"), k, run) {
         size_t S = (size_t)at(run, "S"), A = (size_t)at(run, "A");
@@ -160,22 +154,18 @@ TEST(adamw_agrees_with_golden) {
                                .eps = at(run, "eps"),
                                .batch = (uint32_t)at(run, "batch"),
                                .epochs = (uint32_t)at(run, "epochs")};
-        given_order order = {json_object_get(run, "order")};
         double q[1000];
-        OK(cql_adamw(&(cql_records){records, n, S, A}, &o, (cql_shuffle){order_of_golden, &order},
-                     q, &err));
-        for (size_t s = 0; s < S; ++s) {
-            for (size_t a = 0; a < A; ++a) {
-                double want = json_number_value(
-                    json_array_get(json_array_get(json_object_get(run, "Q"), s), a));
-                if (!(fabs(q[s * A + a] - want) <= 1e-9)) {
-                    fail_msg("run %zu, state %zu, action %zu: got %.17g, want %.17g", k, s, a,
-                             q[s * A + a], want);
-                }
+        OK(cql_adamw(&(cql_records){records, n, S, A}, &o,
+                     (cql_shuffle){order_of_golden, json_object_get(run, "order")}, q, &err));
+        for (size_t i = 0; i < S * A; ++i) {
+            double want = json_number_value(
+                json_array_get(json_array_get(json_object_get(run, "Q"), i / A), i % A));
+            if (!(fabs(q[i] - want) <= 1e-9)) {
+                fail_msg("run %zu, state %zu, action %zu: got %.17g, want %.17g", k, i / A, i % A,
+                         q[i], want);
             }
         }
     }
-    json_decref(root);
 }
 
 /* With a large step and many epochs AdamW without decay must come to the exact minimum: two
@@ -259,9 +249,10 @@ static problem random_problem(uint64_t seed, double scale, double decades) {
     return p;
 }
 
+/* The objective is convex: where it is flat no other point is lower. */
 TEST(gradient_by_finite_differences_is_zero) {
-    for (uint64_t k = 0; k < 50; ++k) {
-        problem p = random_problem(k, 1.0, 1.0);
+    for (uint64_t k = 0; k < 100; ++k) {
+        problem p = k < 50 ? random_problem(k, 1.0, 1.0) : random_problem(50 + k, 2.0, 2.0);
         double q[CKVC_HEAD_ACTIONS];
         cql_certificate cert;
         assert_true(cql_solve_exact(p.A, p.n, p.rbar, 0.75, q, &cert));
@@ -273,25 +264,6 @@ TEST(gradient_by_finite_differences_is_zero) {
             double down = objective_of(p.A, p.n, p.rbar, p.sumsq, 0.75, q);
             q[a] = keep;
             assert_true(fabs((up - down) / (2.0 * h)) < 1e-8);
-        }
-    }
-}
-
-TEST(no_other_point_is_lower) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 11, 0, 0);
-    for (uint64_t k = 0; k < 50; ++k) {
-        problem p = random_problem(100 + k, 2.0, 2.0);
-        double q[CKVC_HEAD_ACTIONS], other[CKVC_HEAD_ACTIONS];
-        cql_certificate cert;
-        assert_true(cql_solve_exact(p.A, p.n, p.rbar, 0.75, q, &cert));
-        double best = objective_of(p.A, p.n, p.rbar, p.sumsq, 0.75, q);
-        for (int trial = 0; trial < 200; ++trial) {
-            double radius = pow(10.0, -4.0 * ckvc_rng_double(&rng));
-            for (size_t a = 0; a < p.A; ++a) {
-                other[a] = q[a] + radius * (2.0 * ckvc_rng_double(&rng) - 1.0);
-            }
-            assert_true(objective_of(p.A, p.n, p.rbar, p.sumsq, 0.75, other) >= best - 1e-13);
         }
     }
 }
@@ -308,13 +280,10 @@ TEST(wide_ranges_are_certified) {
                 }
                 double q[CKVC_HEAD_ACTIONS], mean = 0.0, mean_q = 0.0, total = 0.0;
                 cql_certificate cert;
-                if (!cql_solve_exact(p.A, p.n, p.rbar, alphas[j], q, &cert)) {
+                if (!cql_solve_exact(p.A, p.n, p.rbar, alphas[j], q, &cert) ||
+                    cert.iterations > 30) {
                     fail_msg("state %d, scale %g, alpha %g: certificate %g after %d", (int)k,
                              scales[i], alphas[j], cert.gradient, cert.iterations);
-                }
-                if (cert.iterations > 30) {
-                    fail_msg("state %d, scale %g, alpha %g: %d iterations", (int)k, scales[i],
-                             alphas[j], cert.iterations);
                 }
                 for (size_t a = 0; a < p.A; ++a) {
                     mean += (double)p.n[a] * p.rbar[a];

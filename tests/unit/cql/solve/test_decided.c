@@ -20,17 +20,22 @@ static const double q[S * A] = {
     0, 1,  0, 0, 0.1, 0.2, 0, 0, 0, 0, 0, 0.5,
     0, -1, 0, 1, 0,   0,   1, 0, 0, 9, 1, 9}; /* 9: never logged, not looked at */
 
+/* Of them those from the given one on, under two budgets. */
+static decided_from states_from(size_t first, size_t n_states, size_t n_cells, double neutral) {
+    return (decided_from){.S = n_states,
+                          .X = n_cells,
+                          .nB = 2,
+                          .actions = {A, grid, neutral},
+                          .n = n + first * A,
+                          .q = q + first * A,
+                          .mean = mean + first * A};
+}
+
 TEST(splits_and_states) {
-    const decided_from from = {.S = S,
-                               .X = 2,
-                               .nB = 2,
-                               .actions = {A, grid, 0.0},
-                               .n = n,
-                               .q = q,
-                               .mean = mean,
-                               .part = part,
-                               .cql_alpha = 0.75,
-                               .exact = true};
+    decided_from from = states_from(0, S, 2, 0.0);
+    from.part = part;
+    from.cql_alpha = 0.75;
+    from.exact = true;
     decided d = decided_of(&from);
     static const int chosen[S] = {1, 2, -1, 2, 0, 0, 0, 1};
     static const bool by_loss[S] = {true, false, false, false, true, true, false, true},
@@ -58,8 +63,7 @@ TEST(splits_and_states) {
 
 /* No penalty, nothing to split; counts that are all equal say nothing. */
 TEST(without_penalty) {
-    const decided_from from = {
-        .S = 2, .X = 1, .nB = 2, .actions = {A, grid, 1.0}, .n = n, .q = q, .mean = mean};
+    const decided_from from = states_from(0, 2, 1, 1.0);
     decided d = decided_of(&from);
     assert_null(d.split);
     assert_int_equal(decided_sum(&d, 2).supported, 0);
@@ -69,13 +73,7 @@ TEST(without_penalty) {
 
 /* States of 19 and of 12 records: between the two. */
 TEST(median_of_an_even_number) {
-    const decided_from from = {.S = 2,
-                               .X = 1,
-                               .nB = 2,
-                               .actions = {A, grid, 1.0},
-                               .n = n + 4 * A,
-                               .q = q + 4 * A,
-                               .mean = mean + 4 * A};
+    const decided_from from = states_from(4, 2, 1, 1.0);
     decided d = decided_of(&from);
     assert_true(d.median == 15.5);
     decided_fini(&d);
@@ -84,15 +82,11 @@ TEST(median_of_an_even_number) {
 /* Q of another solver: the loss part's choice is held against the exact one, not against Q's. */
 TEST(like_with_like) {
     const double stopped[A] = {0.3, 0, 0};
-    const decided_from from = {.S = 1,
-                               .X = 1,
-                               .nB = 1,
-                               .actions = {A, grid, 0.0},
-                               .n = n,
-                               .q = stopped,
-                               .mean = mean,
-                               .part = part,
-                               .cql_alpha = 0.75};
+    decided_from from = states_from(0, 1, 1, 0.0);
+    from.nB = 1;
+    from.q = stopped;
+    from.part = part;
+    from.cql_alpha = 0.75;
     decided d = decided_of(&from);
     assert_true(d.chosen[0] == 0 && d.by_loss[0] && d.n_alpha == 1);
     decided_fini(&d);

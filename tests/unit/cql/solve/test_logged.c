@@ -1,7 +1,7 @@
 /* Logged rewards kept by prompt: refits must be those of the counts with the same seed. */
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
-#include "lib/base/hash.h"
+#include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/logged_fixture.h"
 #include "tests/unit/unit.h"
 
@@ -17,10 +17,8 @@ TEST(refits_are_those_of_counts) {
         ckvc_rng rng;
         ckvc_rng_init(&rng, 5, (uint64_t)even, 0);
         for (int p = 0; p < N; ++p) {
-            char id[16];
-            snprintf(id, sizeof id, "p%d", p / 2); /* two of each document */
-            cql_counts_prompt(c, id);
-            prompt(l, id);
+            cql_counts_prompt(c, numbered("p", p / 2)); /* two of each document */
+            cql_logged_prompt(l, numbered("p", p / 2));
             for (size_t s = 0; s < S - 1; ++s) {
                 for (size_t a = 0; a < A && ckvc_rng_below(&rng, 3) > 0 + (uint64_t)(even ? a : 0);
                      ++a) {
@@ -83,10 +81,10 @@ TEST(raw_rewards_and_loss_parts) {
     uint64_t n[2];
     double mean[2];
     cql_logged *l = new_logged(1, 2, true);
-    prompt(l, "a");
+    cql_logged_prompt(l, "a");
     add(l, 0, 0, 1.0, -4.0);
     add(l, 0, 1, 2.0, -4.0);
-    prompt(l, "b");
+    cql_logged_prompt(l, "b");
     add(l, 0, 1, 5.0, -1.0);
     cql_logged_finish(l);
     assert_false(l->balanced);

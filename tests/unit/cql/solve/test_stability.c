@@ -2,7 +2,7 @@
  * hand or with NumPy (said where they stand). */
 #include "cql/solve/stability.h"
 #include "cql/solve/variance.h"
-#include "lib/base/hash.h"
+#include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/logged_fixture.h"
 #include "tests/unit/unit.h"
 
@@ -15,7 +15,7 @@ TEST(variance_agrees_with_numpy) {
                         base1[4] = {-1.5, -.25, 0, -4};
     cql_logged *l = new_logged(3, 3, false);
     for (int p = 0; p < 4; ++p) {
-        prompt(l, (const char *[]){"a", "b", "c", "d"}[p]);
+        cql_logged_prompt(l, (const char *[]){"a", "b", "c", "d"}[p]);
         for (size_t a = 0; a < 3; ++a) {
             add(l, 0, a, y0[p][a], base0[p]);
             if (p != 2) { add(l, 1, a, y1[p][a], base1[p]); }
@@ -69,9 +69,7 @@ TEST(variance_is_by_document) {
     for (int alone = 0; alone < 2; alone++) {
         cql_logged *l = new_logged(1, 2, false);
         for (int p = 0; p < 12; p++) {
-            char id[16];
-            snprintf(id, sizeof id, "%d", alone ? p : p / 2);
-            prompt(l, id);
+            cql_logged_prompt(l, numbered("", alone ? p : p / 2));
             add(l, 0, 0, 0, 0);
             add(l, 0, 1, (double[]){.3, .5, -.1, .2, .9, .4}[p / 2], 0);
         }
@@ -104,14 +102,10 @@ TEST(prompts_left_out_by_hand) {
     static const double grid[3] = {0.9, 1.0, 1.1};
     static const int incoming[1] = {0};
     cql_logged *l = new_logged(1, 3, false);
-    prompt(l, "first");
-    add(l, 0, 0, 0.0, -1.0);
-    add(l, 0, 1, 1.0, -1.0);
-    add(l, 0, 2, 0.2, -1.0);
-    prompt(l, "second");
-    add(l, 0, 0, 0.0, -2.0);
-    add(l, 0, 1, 0.5, -2.0);
-    add(l, 0, 2, 2.0, -2.0);
+    for (size_t i = 0; i < 6; ++i) {
+        if (i % 3 == 0) { cql_logged_prompt(l, i ? "second" : "first"); }
+        add(l, 0, i % 3, (double[]){0.0, 1.0, 0.2, 0.0, 0.5, 2.0}[i], i < 3 ? -1.0 : -2.0);
+    }
     cql_logged_finish(l);
     const stability_fit s = {l, {0.75, 1.0, {3, grid, 1.0}, CQL_ADVANTAGE}, incoming, 1};
     double gain[2];
@@ -138,18 +132,11 @@ TEST(learning_curves_tell_signal_from_noise) {
         ckvc_rng rng;
         ckvc_rng_init(&rng, 11, 0, 0);
         for (int p = 0; p < N; ++p) {
-            char id[16];
-            snprintf(id, sizeof id, "q%d", p);
-            prompt(l, id);
-            for (size_t s = 0; s < S; ++s) {
-                for (size_t a = 0; a < A; ++a) {
-                    double d = (double)a - (double)(s % A);
-                    add(l, s, a,
-                        a == 4  ? 0.0
-                        : noise ? ckvc_rng_double(&rng) - 0.5
-                                : 1.0 - 0.01 * d * d,
-                        0.0);
-                }
+            cql_logged_prompt(l, numbered("q", p));
+            for (size_t i = 0; i < S * A; ++i) {
+                const size_t s = i / A, a = i % A;
+                const double d = (double)a - (double)(s % A), r = 1.0 - 0.01 * d * d;
+                add(l, s, a, a == 4 ? 0.0 : noise ? ckvc_rng_double(&rng) - 0.5 : r, 0.0);
             }
         }
         cql_logged_finish(l);

@@ -6,13 +6,13 @@
 
 enum { T = 41, D = 8, GROUP = 2, ROWS = 16 };
 
-typedef struct made_up {
+static struct made_up {
     float attention[GROUP][ROWS][T], keys[T][D], queries[GROUP][T][D];
     double norms[T], sums[T], frequencies[D / 2];
     prefill_head head;
-} made_up;
+} made, *const m = &made;
 
-static void make(made_up *m) {
+static int make(void **state) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 11, 1, 0);
     for (int q = 0; q < GROUP; q++) {
@@ -46,6 +46,7 @@ static void make(made_up *m) {
                              .value_norms = m->norms,
                              .queries = &m->queries[0][0][0],
                              .column_sum = m->sums};
+    return 0;
 }
 
 /* A rule's score under other numbers. */
@@ -57,7 +58,7 @@ static head_score rule_score(score_kind kind, uint32_t window, uint32_t pool, ui
     return s;
 }
 
-static void score(const made_up *m, head_score kind, double *s, double *layer) {
+static void score(head_score kind, double *s, double *layer) {
     const size_t n = head_score_scratch(&kind, T, D, GROUP);
     double *scratch = malloc(n * sizeof *scratch); /* of just this length, which asan looks at */
     kind.on_head(&kind, &m->head, &(score_room){m->frequencies, s, layer, scratch});
@@ -79,7 +80,7 @@ static void forced(const double *s, int from, int to) {
 }
 
 /* The mean over the last w rows and the group. */
-static double mean_of(const made_up *m, int w, int t) {
+static double mean_of(int w, int t) {
     double sum = 0;
     for (int q = 0; q < GROUP; q++) {
         for (int r = ROWS - w; r < ROWS; r++) { sum += (double)m->attention[q][r][t]; }
@@ -88,33 +89,29 @@ static double mean_of(const made_up *m, int w, int t) {
 }
 
 TEST(snapkv) {
-    static made_up m;
     double s[T], want[T] = {0};
-    make(&m);
-    score(&m, rule_score(SCORE_SNAPKV, 8, 7, 8), s, NULL);
+    score(rule_score(SCORE_SNAPKV, 8, 7, 8), s, NULL);
     for (int t = 0; t < T - 8; t++) {
         for (int i = t - 3; i <= t + 3; i++) {
-            if (i >= 0 && i < T - 8) { want[t] = fmax(want[t], mean_of(&m, 8, i)); }
+            if (i >= 0 && i < T - 8) { want[t] = fmax(want[t], mean_of(8, i)); }
         }
     }
     near(s, want, 0, T - 8);
     forced(s, T - 8, T);
     /* Of a window that is longer than what is shown, what is shown. */
-    score(&m, rule_score(SCORE_SNAPKV, 64, 1, 64), s, NULL);
+    score(rule_score(SCORE_SNAPKV, 64, 1, 64), s, NULL);
     forced(s, 0, T);
 }
 
 TEST(cake) {
     enum { W = 8, PAST = T - W };
-    static made_up m;
     double s[T], each[PAST] = {0}, want[T] = {0}, entropy = 0, variance = 0, got[2] = {0};
-    make(&m);
-    score(&m, rule_score(SCORE_CAKE, W, 5, W), s, got);
+    score(rule_score(SCORE_CAKE, W, 5, W), s, got);
     for (int q = 0; q < GROUP; q++) {
         for (int t = 0; t < PAST; t++) {
             double sum = 0, squares = 0;
             for (int r = ROWS - W; r < ROWS; r++) {
-                const double a = (double)m.attention[q][r][t];
+                const double a = (double)m->attention[q][r][t];
                 sum += a;
                 squares += a * a;
                 entropy -= a * log(a + 1e-10);
@@ -133,46 +130,37 @@ TEST(cake) {
 }
 
 TEST(h2o_and_tova) {
-    static made_up m;
-    double s[T], want[T];
-    make(&m);
-    score(&m, policy_rule_of(SCORE_H2O)->score, s, NULL);
-    near(s, m.sums, 0, T - 8);
-    forced(s, T - 8, T);
-    for (int t = 0; t < T; t++) { want[t] = 2 * GROUP * mean_of(&m, 1, t); } /* two heads alike */
-    double heads[2 * T];
-    score(&m, policy_rule_of(SCORE_TOVA)->score, heads, NULL);
-    m.head.head = 1;
-    score(&m, policy_rule_of(SCORE_TOVA)->score, heads + T, NULL);
-    memcpy(s, heads, sizeof s);
-    near(s, want, 0, T - 1);
-    forced(s, T - 1, T);
+    double heads[2 * T], want[T];
+    score(policy_rule_of(SCORE_H2O)->score, heads, NULL);
+    near(heads, m->sums, 0, T - 8);
+    forced(heads, T - 8, T);
+    for (int t = 0; t < T; t++) { want[t] = 2 * GROUP * mean_of(1, t); } /* two heads alike */
+    score(policy_rule_of(SCORE_TOVA)->score, heads, NULL);
+    m->head.head = 1;
+    score(policy_rule_of(SCORE_TOVA)->score, heads + T, NULL);
+    m->head.head = 0;
+    near(heads, want, 0, T - 1);
+    forced(heads, T - 1, T);
 }
 
 TEST(keydiff) {
-    static made_up m;
-    double s[T], want[T], anchor[D] = {0};
-    make(&m);
-    score(&m, policy_rule_of(SCORE_KEYDIFF)->score, s, NULL);
+    double s[T], want[T], norm[T] = {0}, anchor[D] = {0};
+    score(policy_rule_of(SCORE_KEYDIFF)->score, s, NULL);
     for (int t = 0; t < T; t++) {
-        double norm = 0;
-        for (int i = 0; i < D; i++) { norm += (double)m.keys[t][i] * (double)m.keys[t][i]; }
-        for (int i = 0; i < D; i++) { anchor[i] += (double)m.keys[t][i] / sqrt(norm) / T; }
+        for (int i = 0; i < D; i++) { norm[t] += (double)m->keys[t][i] * (double)m->keys[t][i]; }
+        for (int i = 0; i < D; i++) { anchor[i] += (double)m->keys[t][i] / sqrt(norm[t]) / T; }
     }
     for (int t = 0; t < T; t++) {
-        double norm = 0, dot = 0;
-        for (int i = 0; i < D; i++) {
-            dot += (double)m.keys[t][i] * anchor[i];
-            norm += (double)m.keys[t][i] * (double)m.keys[t][i];
-        }
-        want[t] = -dot / sqrt(norm); /* times 1/|anchor|, the same for all, and T */
+        double dot = 0;
+        for (int i = 0; i < D; i++) { dot += (double)m->keys[t][i] * anchor[i]; }
+        want[t] = -dot / sqrt(norm[t]); /* times 1/|anchor|, the same for all, and T */
         s[t] /= T;
     }
     near(s, want, 0, T);
 }
 
 /* y = R(p) x, or its transpose: pairs (i, i + D/2) by p times their frequency. */
-static void rotate(const made_up *m, double p, const double *x, double *y) {
+static void rotate(double p, const double *x, double *y) {
     for (int i = 0; i < D / 2; i++) {
         const double c = cos(p * m->frequencies[i]), s = sin(p * m->frequencies[i]);
         y[i] = c * x[i] - s * x[i + D / 2];
@@ -182,65 +170,52 @@ static void rotate(const made_up *m, double p, const double *x, double *y) {
 
 TEST(expected) {
     enum { SINKS = 4, AHEAD = 512, N = T - SINKS };
-    static made_up m;
     static double x[N][D];
     double s[T], want[T] = {0}, every[T] = {0}; /* of all positions, without norms */
-    make(&m);
-    score(&m, policy_rule_of(SCORE_EXPECTED_ATTENTION)->score, s, NULL);
+    score(policy_rule_of(SCORE_EXPECTED_ATTENTION)->score, s, NULL);
     for (int q = 0; q < GROUP; q++) {
         double mean[D] = {0}, cov[D][D] = {{0}}, R[D][D] = {{0}}, mu[D] = {0}, turned[D][D] = {{0}},
                both[D][D] = {{0}}, logit[T], sum = 0, first = 0;
         for (int t = 0; t < N; t++) {
             double row[D];
-            for (int i = 0; i < D; i++) { row[i] = (double)m.queries[q][t + SINKS][i]; }
-            rotate(&m, -(t + SINKS), row, x[t]);
+            for (int i = 0; i < D; i++) { row[i] = (double)m->queries[q][t + SINKS][i]; }
+            rotate(-(t + SINKS), row, x[t]);
             for (int i = 0; i < D; i++) { mean[i] += x[t][i] / N; }
         }
-        for (int t = 0; t < N; t++) {
-            for (int i = 0; i < D; i++) {
-                for (int j = 0; j < D; j++) {
-                    cov[i][j] += (x[t][i] - mean[i]) * (x[t][j] - mean[j]) / N;
-                }
-            }
+        for (int i = 0; i < N * D * D; i++) {
+            const int t = i / D / D, a = i / D % D, c = i % D;
+            cov[a][c] += (x[t][a] - mean[a]) * (x[t][c] - mean[c]) / N;
         }
-        for (int p = T; p < T + AHEAD; p++) {
-            for (int j = 0; j < D; j++) {
-                double unit[D] = {0}, column[D];
-                unit[j] = 1;
-                rotate(&m, p, unit, column);
-                for (int i = 0; i < D; i++) { R[i][j] += column[i] / AHEAD; }
-            }
+        for (int p = 0; p < AHEAD * D; p++) {
+            double unit[D] = {0}, column[D];
+            unit[p % D] = 1;
+            rotate(T + p / D, unit, column);
+            for (int i = 0; i < D; i++) { R[i][p % D] += column[i] / AHEAD; }
         }
-        for (int i = 0; i < D; i++) {
-            for (int j = 0; j < D; j++) {
-                mu[i] += R[i][j] * mean[j];
-                for (int k = 0; k < D; k++) { turned[i][j] += R[i][k] * cov[k][j]; }
-            }
+        for (int i = 0; i < D * D; i++) { mu[i / D] += R[i / D][i % D] * mean[i % D]; }
+        for (int i = 0; i < D * D * D; i++) {
+            turned[i / D / D][i / D % D] += R[i / D / D][i % D] * cov[i % D][i / D % D];
         }
-        for (int i = 0; i < D; i++) {
-            for (int j = 0; j < D; j++) {
-                for (int k = 0; k < D; k++) { both[i][j] += turned[i][k] * R[j][k]; }
-            }
+        for (int i = 0; i < D * D * D; i++) {
+            both[i / D / D][i / D % D] += turned[i / D / D][i % D] * R[i / D % D][i % D];
         }
         for (int t = 0; t < T; t++) {
+            const float *k = m->keys[t];
             logit[t] = 0;
-            for (int i = 0; i < D; i++) {
-                const double k = (double)m.keys[t][i];
-                logit[t] += k * mu[i] / sqrt(D);
-                for (int j = 0; j < D; j++) {
-                    logit[t] += k * both[i][j] * (double)m.keys[t][j] / (2 * D);
-                }
+            for (int i = 0; i < D; i++) { logit[t] += (double)k[i] * mu[i] / sqrt(D); }
+            for (int i = 0; i < D * D; i++) {
+                logit[t] += (double)k[i / D] * both[i / D][i % D] * (double)k[i % D] / (2 * D);
             }
             *(t < SINKS ? &first : &sum) += exp(logit[t]);
         }
-        for (int t = SINKS; t < T; t++) { want[t] += exp(logit[t]) / sum / GROUP * m.norms[t]; }
+        for (int t = SINKS; t < T; t++) { want[t] += exp(logit[t]) / sum / GROUP * m->norms[t]; }
         for (int t = 0; t < T; t++) { every[t] += exp(logit[t]) / (sum + first) / GROUP; }
     }
     near(s, want, SINKS, T);
     forced(s, 0, SINKS);
     double scratch[T + D * (D + 1) * GROUP + 3 * D];
     assert_int_equal(expected_attention_scratch(T, D, GROUP), sizeof scratch / sizeof *scratch);
-    expected_attention(&m.head, m.frequencies, 0, NULL, s, scratch);
+    expected_attention(&m->head, m->frequencies, 0, NULL, s, scratch);
     near(s, every, 0, T);
 }
 
@@ -262,4 +237,4 @@ TEST(shared) {
     head_scores_fini(&h);
 }
 
-RUN_TESTS(NULL, NULL)
+RUN_TESTS(make, NULL)

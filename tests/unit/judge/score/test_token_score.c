@@ -8,13 +8,6 @@
 
 #define SPACE "\xE2\x96\x81"
 
-static token_text text_of(const char *bytes, size_t n) {
-    token_text t = {malloc(n + 1), n};
-    memcpy(t.bytes, bytes, n);
-    t.bytes[n] = '\0';
-    return t;
-}
-
 static token_spec *new_spec(size_t capacity) {
     token_spec *spec = calloc(1, sizeof *spec);
     spec->pieces = calloc(capacity, sizeof *spec->pieces);
@@ -33,11 +26,11 @@ static int32_t find(const token_spec *spec, const char *text, size_t n) {
 }
 
 static void add(token_spec *spec, const char *text, size_t n, token_piece_kind kind, float score) {
-    if (find(spec, text, n) < 0) {
-        spec->pieces[spec->n_pieces] =
-            (token_piece){text_of(text, n), (int32_t)spec->n_pieces, kind, score};
-        spec->n_pieces++;
-    }
+    if (find(spec, text, n) >= 0) { return; }
+    token_text own = {calloc(n + 1, 1), n};
+    memcpy(own.bytes, text, n);
+    spec->pieces[spec->n_pieces] = (token_piece){own, (int32_t)spec->n_pieces, kind, score};
+    spec->n_pieces++;
 }
 
 /* Ids by the rule as it is written, in quadratic time and without any table. */
@@ -101,9 +94,7 @@ static size_t random_text(ckvc_rng *rng, size_t max_symbols, bool spaces, char *
     return size;
 }
 
-static void one_vocabulary(uint64_t seed) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, ckvc_rng_key("vocabulary"), 0);
+static token_spec *random_spec(uint64_t seed, ckvc_rng *rng) {
     char text[1024];
     token_spec *spec = new_spec(128);
     spec->unk_id = 0;
@@ -114,22 +105,24 @@ static void one_vocabulary(uint64_t seed) {
         add(spec, letters[i], strlen(letters[i]), TOKEN_PIECE_NORMAL, -1000);
     }
     for (size_t i = 0; i < 60; i++) { /* scores repeat */
-        size_t n = random_text(&rng, 2 + i / 12, seed % 3 != 0, text);
+        size_t n = random_text(rng, 2 + i / 12, seed % 3 != 0, text);
         add(spec, text, n,
             i % 25 == 24   ? TOKEN_PIECE_WHOLE
             : i % 25 == 23 ? TOKEN_PIECE_RESERVED
                            : TOKEN_PIECE_NORMAL,
-            -(float)ckvc_rng_below(&rng, 30));
+            -(float)ckvc_rng_below(rng, 30));
     }
-    token_spec *copy = new_spec(128);
-    copy->unk_id = 0;
-    copy->fuse_unk = spec->fuse_unk;
-    for (size_t i = 0; i < spec->n_pieces; i++) {
-        add(copy, spec->pieces[i].text.bytes, spec->pieces[i].text.size, spec->pieces[i].kind,
-            spec->pieces[i].score);
-    }
+    return spec;
+}
+
+static void one_vocabulary(uint64_t seed) {
+    ckvc_rng rng, again;
+    ckvc_rng_init(&rng, seed, ckvc_rng_key("vocabulary"), 0);
+    again = rng;
+    char text[1024];
+    token_spec *spec = random_spec(seed, &rng);
     tokenizer *t;
-    OK(tokenizer_build(copy, "spec", &t, &err));
+    OK(tokenizer_build(random_spec(seed, &again), "spec", &t, &err));
     for (int round = 0; round < 40; round++) {
         size_t size = random_text(&rng, round % 2 ? 12 : 120, true, text), n;
         int32_t want[1024], *ids;

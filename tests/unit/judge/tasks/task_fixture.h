@@ -18,19 +18,29 @@ static inline ckvc_status count_words(void *of, const char *text, size_t n, size
     return CKVC_OK;
 }
 
+static inline task_options options_of(const uint32_t *lengths, uint32_t n, uint32_t count) {
+    return (task_options){
+        .lengths = lengths, .n_lengths = n, .count = count, .count_tokens = count_words};
+}
+
 static inline task_items make_with(const char *names, const task_options *options) {
-    ckvc_err err = {0};
     task_items list;
-    if (task_items_make(names, options, &list, &err) != CKVC_OK) { fail_msg("%s", err.text); }
+    OK(task_items_make(names, options, &list, &err));
     return list;
 }
 
 static inline task_items make_items(const char *names, uint32_t length, uint32_t count) {
-    return make_with(names, &(task_options){.seed = 7,
-                                            .lengths = &length,
-                                            .n_lengths = 1,
-                                            .count = count,
-                                            .count_tokens = count_words});
+    task_options options = options_of(&length, 1, count);
+    options.seed = 7;
+    return make_with(names, &options);
+}
+
+static inline void refused(const char *names, const task_options *options, ckvc_status status,
+                           const char *says) {
+    task_items list;
+    FAILS(task_items_make(names, options, &list, &err), status);
+    if (!strstr(err.text, says)) { fail_msg("\"%s\" does not say \"%s\"", err.text, says); }
+    task_items_fini(&list);
 }
 
 /* How often `word` stands in the first n bytes of a text. */

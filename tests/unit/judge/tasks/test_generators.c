@@ -1,8 +1,4 @@
 /* Each task but needles: the answer is derived from the context again, by other means. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "lib/base/json.h"
 #include "tests/unit/judge/tasks/task_fixture.h"
 
@@ -96,11 +92,8 @@ static int by_times(const void *a, const void *b) {
 TEST(frequent_words_are_frequent) {
     static tally words[2000];
     const uint32_t short_length = 140; /* where the fourth would stand as often as the fifth */
-    const task_options options = {
-        .lengths = &short_length, .n_lengths = 1, .count = 1, .count_tokens = count_words};
-    task_items none;
-    FAILS(task_items_make("frequent-words", &options, &none, &err), CKVC_E_DATA);
-    task_items_fini(&none);
+    const task_options options = options_of(&short_length, 1, 1);
+    refused("frequent-words", &options, CKVC_E_DATA, "");
     for (uint32_t length = 150; length < 9000; length *= 3) {
         CKVC_AUTO(task_items_fini) task_items list = make_items("frequent-words", length, 5);
         for (size_t i = 0; i < list.n; i++) {
@@ -125,7 +118,8 @@ TEST(pairs_are_an_object) {
     for (size_t i = 0; i < list.n; i++) {
         const task_item *item = &list.items[i];
         const char *at = strchr(item->prompt, '{');
-        json_t *object, *value;
+        json_auto_t *object;
+        json_t *value;
         const char *key, *asked = strchr(item->prompt + item->question_at, '"') + 1;
         OK(ckvc_json_parse(at, (size_t)(strchr(at, '}') + 1 - at), "context", &object,
                            &err)); /* which refuses keys that stand twice */
@@ -137,7 +131,6 @@ TEST(pairs_are_an_object) {
             others++;
         }
         assert_true(n > 20 && fabs((double)place - item->depth * (double)(n - 1)) <= 1);
-        json_decref(object);
     }
 }
 
@@ -223,8 +216,8 @@ TEST(too_short_for_one_is_for_all) {
     size_t some = 0;
     for (uint32_t length = 220; length < 250; length += 3) {
         const uint32_t lengths[] = {length, 600};
-        const task_options options = {
-            .seed = 7, .lengths = lengths, .n_lengths = 2, .count = 2, .count_tokens = count_words};
+        task_options options = options_of(lengths, 2, 2);
+        options.seed = 7;
         CKVC_AUTO(task_items_fini) task_items list = make_with("records", &options);
         size_t pairs = 0;
         for (size_t i = 0; i < list.n; i++) {

@@ -1,6 +1,4 @@
 /* Scores against the benchmarks' own functions (tests/golden/tasks). */
-#include <math.h>
-
 #include "tests/unit/judge/tasks/task_fixture.h"
 #include "tests/unit/golden.h"
 

@@ -1,20 +1,14 @@
 /* Needles: where they lie, how often, what surrounds them. */
-#include <math.h>
-#include <stdio.h>
-
 #include "tests/unit/judge/tasks/task_fixture.h"
 #include "tests/unit/temp_folder.h"
 
 TEST(needle_lies_at_its_depth) {
     const double depths[] = {0, 0.1, 0.5, 0.9, 1};
     const uint32_t lengths[] = {256, 1024, 4096};
-    const task_options options = {.seed = 3,
-                                  .lengths = lengths,
-                                  .n_lengths = 3,
-                                  .depths = depths,
-                                  .n_depths = 5,
-                                  .count = 4,
-                                  .count_tokens = count_words};
+    task_options options = options_of(lengths, 3, 4);
+    options.seed = 3;
+    options.depths = depths;
+    options.n_depths = 5;
     CKVC_AUTO(task_items_fini) task_items list = make_with("niah", &options);
     assert_int_equal(list.n, 3 * 5 * 4);
     for (size_t i = 0; i < list.n; i++) {
@@ -65,24 +59,21 @@ TEST(items_depend_on_seed_and_id_alone) {
 
 /* Each answer once in the context, the keys asked for in the question, the answer not in it. */
 TEST(answers_follow_from_the_context) {
-    static const struct {
-        const char *task;
-        size_t answers;
-    } want[] = {{"niah", 1},
-                {"niah-several", 3},
-                {"niah-single-1", 1},
-                {"niah-single-2", 1},
-                {"niah-single-3", 1},
-                {"niah-multikey-1", 1},
-                {"niah-multikey-2", 1},
-                {"niah-multikey-3", 1},
-                {"niah-multivalue", 4},
-                {"niah-multiquery", 4}};
-    for (size_t t = 0; t < sizeof want / sizeof *want; t++) {
-        CKVC_AUTO(task_items_fini) task_items list = make_items(want[t].task, 800, 6);
+    static const char *const tasks[] = {"niah",
+                                        "niah-single-1",
+                                        "niah-single-2",
+                                        "niah-single-3",
+                                        "niah-several",
+                                        "niah-multikey-1",
+                                        "niah-multikey-2",
+                                        "niah-multikey-3",
+                                        "niah-multivalue",
+                                        "niah-multiquery"};
+    for (size_t t = 0; t < sizeof tasks / sizeof *tasks; t++) {
+        CKVC_AUTO(task_items_fini) task_items list = make_items(tasks[t], 800, 6);
         for (size_t i = 0; i < list.n; i++) {
             const task_item *item = &list.items[i];
-            assert_int_equal(item->n_answers, want[t].answers);
+            assert_int_equal(item->n_answers, t == 4 ? 3 : t < 8 ? 1 : 4);
             assert_true(item->question_at < item->reply_at && item->reply_at < item->prompt_size);
             for (size_t a = 0; a < item->n_answers; a++) {
                 const char *answer = item->answers[a];
@@ -137,11 +128,8 @@ TEST(haystacks_of_a_file) {
     const char *path =
         put_text("hay.txt", "One  two three. Four\nfive six! Is that\n\nall 3.5 of it? Yes.");
     const uint32_t length = 200;
-    const task_options options = {.lengths = &length,
-                                  .n_lengths = 1,
-                                  .count = 3,
-                                  .haystack = path,
-                                  .count_tokens = count_words};
+    task_options options = options_of(&length, 1, 3);
+    options.haystack = path;
     CKVC_AUTO(task_items_fini) task_items list = make_with("niah-single-2", &options);
     for (size_t i = 0; i < list.n; i++) {
         const char *prompt = list.items[i].prompt;
@@ -153,14 +141,9 @@ TEST(haystacks_of_a_file) {
 
 TEST(refusals) {
     uint32_t length = 20;
-    task_options options = {
-        .lengths = &length, .n_lengths = 1, .count = 1, .count_tokens = count_words};
-    task_items list;
-    FAILS(task_items_make("niah,nihil", &options, &list, &err), CKVC_E_USAGE);
-    assert_non_null(strstr(err.text, "no task \"nihil\"; there are all,needle,ruler,"));
-    FAILS(task_items_make("niah", &options, &list, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "task niah: "));
-    task_items_fini(&list);
+    task_options options = options_of(&length, 1, 1);
+    refused("niah,nihil", &options, CKVC_E_USAGE, "no task \"nihil\"; there are all,needle,ruler,");
+    refused("niah", &options, CKVC_E_DATA, "task niah: ");
     length = 80; /* of a group, what fits is there */
     CKVC_AUTO(task_items_fini) task_items some = make_items("copying,ruler", length, 1);
     bool copy = false, words = false;
@@ -171,9 +154,7 @@ TEST(refusals) {
     }
     assert_true(copy && !words);
     options.haystack = put_text("empty.txt", "");
-    FAILS(task_items_make("niah", &options, &list, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "nothing but white space"));
-    task_items_fini(&list);
+    refused("niah", &options, CKVC_E_DATA, "nothing but white space");
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

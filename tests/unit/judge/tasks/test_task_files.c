@@ -1,7 +1,4 @@
 /* Tasks from files of others: SQuAD's and HotpotQA's JSON, LongBench's folder. */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "tests/unit/judge/tasks/task_fixture.h"
@@ -23,12 +20,9 @@ static const char squad[] =
 TEST(squad_has_the_question_s_paragraph) {
     const char *path = put_text("squad.json", squad);
     const uint32_t lengths[] = {45, 62, 400};
-    const task_options options = {.lengths = lengths,
-                                  .n_lengths = 3,
-                                  .count = 9,
-                                  .qa = &path,
-                                  .n_qa = 1,
-                                  .count_tokens = count_words};
+    task_options options = options_of(lengths, 3, 9);
+    options.qa = &path;
+    options.n_qa = 1;
     CKVC_AUTO(task_items_fini) task_items list = make_with("qa-1", &options);
     assert_int_equal(list.n, 6); /* two questions that can be answered, three lengths */
     for (size_t i = 0; i < list.n; i++) {
@@ -59,12 +53,9 @@ static const char hotpot[] =
 TEST(hotpot_has_all_of_its_documents) {
     const char *paths[] = {put_text("squad.json", squad), put_text("hotpot.json", hotpot)};
     const uint32_t length = 300;
-    const task_options options = {.lengths = &length,
-                                  .n_lengths = 1,
-                                  .count = 2,
-                                  .qa = paths,
-                                  .n_qa = 2,
-                                  .count_tokens = count_words};
+    task_options options = options_of(&length, 1, 2);
+    options.qa = paths;
+    options.n_qa = 2;
     CKVC_AUTO(task_items_fini) task_items list = make_with("qa-2,qa-1", &options);
     assert_int_equal(list.n, 4);
     assert_string_equal(list.items[0].task, "qa-1");
@@ -93,11 +84,8 @@ TEST(longbench_fills_its_prompt) {
         "9 "
         "1 2 3 4 5 6 7 8 9\",\"answers\":[\"City\"],\"all_classes\":[\"City\"]}\n");
     const uint32_t length = 38;
-    const task_options options = {.lengths = &length,
-                                  .n_lengths = 1,
-                                  .count = 5,
-                                  .longbench = temp_folder,
-                                  .count_tokens = count_words};
+    task_options options = options_of(&length, 1, 5);
+    options.longbench = temp_folder;
     CKVC_AUTO(task_items_fini) task_items list = make_with("longbench", &options);
     assert_int_equal(list.n, 2); /* of the one file that is there */
     const task_item *item = &list.items[0], *cut = &list.items[1];
@@ -128,11 +116,8 @@ TEST(longbench_as_published) {
     assert_int_equal(symlink(from, in_temp_folder("multi_news.jsonl")), 0);
     free(from);
     const uint32_t lengths[] = {500, 20000};
-    const task_options options = {.lengths = lengths,
-                                  .n_lengths = 2,
-                                  .count = 3,
-                                  .longbench = temp_folder,
-                                  .count_tokens = count_words};
+    task_options options = options_of(lengths, 2, 3);
+    options.longbench = temp_folder;
     CKVC_AUTO(task_items_fini) task_items list = make_with("multi_news", &options);
     assert_int_equal(list.n, 6);
     for (size_t i = 0; i < list.n; i++) {
@@ -146,13 +131,6 @@ TEST(longbench_as_published) {
     assert_int_equal(remove(in_temp_folder("multi_news.jsonl")), 0);
 }
 
-static const uint32_t hundred = 100;
-static const task_options one_item = {.lengths = &hundred,
-                                      .n_lengths = 1,
-                                      .count = 1,
-                                      .longbench = temp_folder,
-                                      .count_tokens = count_words};
-
 /* What a score would take minutes over is refused with its line; what it would not is taken. */
 TEST(long_answers) {
     static const struct {
@@ -162,10 +140,11 @@ TEST(long_answers) {
     } cases[] = {{"lcc", 2048, true},        {"lcc", 2049, false},
                  {"multi_news", 8192, true}, {"multi_news", 8193, false},
                  {"triviaqa", 65536, true},  {"triviaqa", 65537, false}};
-    char text[1024];
-    snprintf(text, sizeof text,
+    const uint32_t length = 100;
+    task_options options = options_of(&length, 1, 1);
+    options.longbench = temp_folder;
+    put_text("dataset2prompt.json",
              "{\"lcc\":\"{context}\",\"multi_news\":\"{context}\",\"triviaqa\":\"{context}\"}");
-    put_text("dataset2prompt.json", text);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *line =
                  ckvc_format("{\"input\":\"\",\"context\":\"x\",\"answers\":[\"%0*d\",\"%0*d\"]}\n",
@@ -175,11 +154,8 @@ TEST(long_answers) {
         snprintf(path, sizeof path, "%s.jsonl:1", cases[i].task);
         put_text(name, line);
         free(line);
-        ckvc_err err = {0};
-        CKVC_AUTO(task_items_fini) task_items list = {0};
-        const ckvc_status st = task_items_make(cases[i].task, &one_item, &list, &err);
-        assert_int_equal(st, cases[i].taken ? CKVC_OK : CKVC_E_DATA);
-        assert_true(cases[i].taken || strstr(err.text, path));
+        refused(cases[i].task, &options, cases[i].taken ? CKVC_OK : CKVC_E_DATA,
+                cases[i].taken ? "" : path);
         assert_int_equal(remove(in_temp_folder(name)), 0);
     }
 }
@@ -221,29 +197,13 @@ TEST(refusals) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const uint32_t length = 100;
         const char *path = cases[i].file ? put_text(cases[i].file, cases[i].text) : NULL;
-        const bool qa = path && strstr(path, "a.json") && !strstr(path, ".jsonl");
-        const task_options options = {
-            .lengths = &length,
-            .n_lengths = 1,
-            .count = 1,
-            .qa = qa ? &path : NULL,
-            .n_qa = qa,
-            .longbench = strncmp(cases[i].task, "qa-", 3) == 0 ? NULL : temp_folder,
-            .count_tokens = count_words};
-        ckvc_err err = {0};
-        task_items list;
-        const ckvc_status status = task_items_make(cases[i].task, &options, &list, &err);
-        task_items_fini(&list);
-        if (status != cases[i].status || !strstr(err.text, cases[i].says)) {
-            fail_msg("case %zu: status %d, \"%s\"", i, (int)status, err.text);
-        }
+        const bool qa = strncmp(cases[i].task, "qa-", 3) == 0;
+        task_options options = options_of(&length, 1, 1);
+        options.qa = &path;
+        options.n_qa = qa && path;
+        options.longbench = qa ? NULL : temp_folder;
+        refused(cases[i].task, &options, cases[i].status, cases[i].says);
     }
-    ckvc_err err = {0};
-    task_items list;
-    assert_int_equal(remove(in_temp_folder("dataset2prompt.json")), 0);
-    FAILS(task_items_make("lcc", &one_item, &list, &err), CKVC_E_NOINPUT);
-    assert_non_null(strstr(err.text, "LongBench/config/dataset2prompt.json"));
-    task_items_fini(&list);
 }
 
 /* Where nothing is left to ask there is no list without items; what the options name is there. */
@@ -252,6 +212,8 @@ TEST(nothing_left) {
     const char *empty = in_temp_folder("empty"),
                *twice[] = {squad_path, put_text("again.json", squad)};
     assert_int_equal(mkdir(empty, 0777), 0);
+    remove(in_temp_folder("dataset2prompt.json"));
+    put_text("lcc.jsonl", "{}");
     const struct {
         const char *tasks, *longbench, *qa, *says;
         uint32_t length;
@@ -268,23 +230,15 @@ TEST(nothing_left) {
         {"niah,lcc", NULL, squad_path, "--qa: no task asked for reads it", 100, CKVC_E_USAGE},
         {"all", empty, NULL, "empty: holds none of the .jsonl files", 3000, CKVC_E_NOINPUT},
         {"qa-1", NULL, "both", "again.json only one can be read", 100, CKVC_E_USAGE},
+        {"lcc", temp_folder, NULL, "LongBench/config/dataset2prompt.json", 100, CKVC_E_NOINPUT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const bool both = cases[i].qa && strcmp(cases[i].qa, "both") == 0;
-        const task_options options = {.lengths = &cases[i].length,
-                                      .n_lengths = 1,
-                                      .count = 1,
-                                      .longbench = cases[i].longbench,
-                                      .qa = both ? twice : &cases[i].qa,
-                                      .n_qa = both ? 2 : cases[i].qa != NULL,
-                                      .count_tokens = count_words};
-        ckvc_err err = {0};
-        task_items list;
-        const ckvc_status status = task_items_make(cases[i].tasks, &options, &list, &err);
-        task_items_fini(&list);
-        if (status != cases[i].status || !strstr(err.text, cases[i].says)) {
-            fail_msg("case %zu: status %d, \"%s\"", i, (int)status, err.text);
-        }
+        task_options options = options_of(&cases[i].length, 1, 1);
+        options.longbench = cases[i].longbench;
+        options.qa = both ? twice : &cases[i].qa;
+        options.n_qa = both ? 2 : cases[i].qa != NULL;
+        refused(cases[i].tasks, &options, cases[i].status, cases[i].says);
     }
 }
 

@@ -6,15 +6,7 @@
 #include "tests/unit/report_fixture.h"
 #include "tests/unit/unit.h"
 
-#define MANIFEST "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
-#define FITTED   "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
-#define CHECK(leaked)                                                                              \
-    "{\"checks\":[{\"schema\":\"ckvc-leak-check-1\",\"manifest\":\"" FITTED                        \
-    "\",\"ngram\":13,\"shingle\":5,\"near\":0.5,\"holdout\":0,\"seed\":1,\"prompts\":7,"           \
-    "\"held_out\":2,\"near_duplicates_within\":0,\"leaked_prompts\":" leaked                       \
-    ",\"against\":[{\"sha256\":\"" MANIFEST "\",\"bytes\":1,\"lines\":1,\"texts\":1,\"words\":1,"  \
-    "\"shared_spans\":0,\"near_duplicates\":0,\"duplicate_ids\":0,\"leaked_lines\":0,"             \
-    "\"leaked_prompts\":" leaked "}]}],\"unchecked\":[]}"
+#define CHECKED(leaked) "{\"checks\":[" CHECK(leaked) "],\"unchecked\":[]}"
 
 /* What is scored: on n prompts the table gains `identity` over identity and `reference` over
  * snapkv, each by turns `wave` more and less. */
@@ -40,23 +32,23 @@ typedef struct scored {
 
 static void line(FILE *f, const scored *c, int i, const char *policy, const char *table,
                  double gain, int kept) {
+    char more[64];
     kept = kept ? kept : 24;
-    fprintf(f,
-            "{\"id\":\"p%d\",%s\"source\":\"%s\",\"split\":\"%s\",\"model\":\"m\",\"manifest\":"
-            "\"" MANIFEST "\",\"policy\":\"%s\",\"table\":%s%s%s,\"tau\":null,\"T\":100,\"C\":8,"
-            "\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,\"bin_entropy\":null,"
-            "\"bin_perplexity\":null,\"n_candidates\":null,\"n_kept\":[%d,%d],\"entries\":%d,"
-            "\"head_dim\":16,\"n_kept_window\":null,\"loss_full\":2,\"loss_comp\":%.17g,"
-            "\"reward\":%.17g}\n",
-            i, c->one_document ? "\"document\":\"d\"," : "",
-            c->parts && i % 2 ? "y-retrieval" : "x", c->seen ? "" : "heldout", policy,
-            table ? "\"" : "", table ? table : "null", table ? "\"" : "", kept, kept, 4 * kept,
-            6 - gain, gain - 4);
+    snprintf(more, sizeof more, "%s,\"entries\":%d,\"head_dim\":16",
+             c->one_document ? ",\"document\":\"d\"" : "", 4 * kept);
+    put_score(f, (scored_line){.id = i,
+                               .source = c->parts && i % 2 ? "y-retrieval" : "x",
+                               .seen = c->seen,
+                               .policy = policy,
+                               .table = table,
+                               .reward = gain - 4,
+                               .kept = kept,
+                               .more = more});
 }
 
 /* The report of such scores: its JSON, the caller's to free. */
 static json_t *make(const scored *c, const char *also, char **summary) {
-    char table[512], path[512], *said = NULL;
+    const char *table = in_temp_folder("t.ckvt"), *path = in_temp_folder("s.jsonl");
     table_file *t = table_file_around(ckvc_table_create(2, 2, 1, 1, 1, 2, 2), false);
     t->table->window = 8;
     t->table->n_query_heads = 2;
@@ -68,12 +60,9 @@ static json_t *make(const scored *c, const char *also, char **summary) {
     for (int i = 0; i < 4; i++) { t->table->weight[i] = 1.0f; }
     t->table->tau[0] = t->table->tau[1] = (float)t->table->gate_grid[1];
     json_object_set_new(t->meta, "leak_check",
-                        json_loads(c->leak ? c->leak : CHECK("0"), JSON_DECODE_ANY, NULL));
-    snprintf(table, sizeof table, "%s", in_temp_folder("t.ckvt"));
-    snprintf(path, sizeof path, "%s", in_temp_folder("s.jsonl"));
+                        json_loads(c->leak ? c->leak : CHECKED("0"), JSON_DECODE_ANY, NULL));
     OK(table_file_write(t, table, true, &err));
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
+    FILE *f = open_lines("s.jsonl");
     for (int i = 0; i < c->n; i++) {
         const double wave = i % 2 ? c->wave : -c->wave;
         line(f, c, i, "identity", NULL, 0, c->kept_base);
@@ -87,17 +76,13 @@ static json_t *make(const scored *c, const char *also, char **summary) {
         if (also) { line(f, c, i, also, NULL, c->identity - 0.001, c->kept_base); }
     }
     fclose(f);
-    const char *inputs[] = {table}, *files[] = {path};
-    report_options o = {.inputs = inputs,
+    report_options o = {.inputs = &table,
                         .n_inputs = 1,
-                        .scores = files,
+                        .scores = &path,
                         .n_scores = c->n ? 1 : 0,
                         .layer_bins = 2};
-    json_t *j = report_made(&o, &said);
-    *(summary ? summary : &said) = said;
-    if (!summary) { free(said); }
     table_file_free(t);
-    return j;
+    return report_made(&o, summary);
 }
 
 /* Waves of 0.25 on n prompts, an even number: the standard error is 0.25 / sqrt(n - 1). */
@@ -122,7 +107,7 @@ TEST(the_three_answers) {
         SCORED(6, 1, 1, 0.25, "needs more prompts", 4), /* decided, but by too few */
         SCORED(6, 1, -1, 0.25, "do not deploy", NAN),
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .leak = "null"), /* no leak check */
-        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .leak = CHECK("3")),
+        SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .leak = CHECKED("3")),
         SCORED(20, 0.05, 1, 0.25, "do not deploy", NAN, .leak = "null"),
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .policy = ""),      /* no reference */
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .policy = "kvzip"), /* none that is simple */
@@ -134,7 +119,7 @@ TEST(the_three_answers) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const scored *c = &cases[i];
         json_auto_t *j = make(c, NULL, NULL);
-        const char *word = json_string_value(at(j, "tables.0.verdict.word"));
+        const char *word = text_at(j, "tables.0.verdict.word");
         const json_t *needed = at(j, "tables.0.verdict.needed");
         const double got = json_is_null(needed) ? NAN : json_number_value(needed);
         if (strcmp(word, c->word) != 0 || !(got == c->needed || (isnan(got) && isnan(c->needed)))) {
@@ -149,26 +134,14 @@ TEST(the_three_answers) {
 TEST(what_it_rests_on) {
     const scored c = SCORED(20, 1, 0.5, 0.0, "deploy", 0);
     json_auto_t *j = make(&c, "adakv", NULL);
-    json_t *at_32 = at(j, "tables.0.verdict.budgets.0");
-    assert_string_equal(json_string_value(at(at_32, "reference.policy")), "adakv");
-    assert_string_equal(json_string_value(at(at_32, "reference.equal_in")),
-                        "in each layer of each prompt");
-    is(at_32, "reference.difference", 0.001);
-    is(at_32, "reference.prompts", 20);
-    assert_string_equal(json_string_value(at(at_32, "gain.policy")), "identity");
-    is(at_32, "gain.difference", 1);
-    is(at_32, "gain.lo", 1);
-    is(at_32, "loss.mean", 3);
-    is(at_32, "prompts", 20);
-    is(at_32, "cache.tokens", 100);
-    is(at_32, "cache.entries", 96);
-    is(at_32, "cache.all_entries", 400);
-    is(at_32, "cache.saved_bytes", (400 - 96) * 2 * 16 * 2);
-    assert_true(json_is_true(at(j, "tables.0.verdict.leak_passed")));
-}
-
-static void has(const char *text, const char *part) {
-    if (!strstr(text, part)) { fail_msg("\"%s\" is not in:\n%s", part, text); }
+    holds(j, "tables.0.verdict",
+          "{'budgets.0': {'reference': {'policy': 'adakv', 'difference': 0.001, 'prompts': 20,"
+          "                             'equal_in': 'in each layer of each prompt'},"
+          "               'gain': {'policy': 'identity', 'difference': 1, 'lo': 1},"
+          "               'loss.mean': 3, 'prompts': 20,"
+          "               'cache': {'tokens': 100, 'entries': 96, 'all_entries': 400,"
+          "                         'saved_bytes': 19456}},"
+          " 'leak_passed': true}");
 }
 
 /* Summary and JSON say the same. */
@@ -190,7 +163,7 @@ TEST(words) {
           ": +0.025 (\u22120.095 to +0.145), which decides nothing."}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .policy = "kvzip"),
          {"No simple reference was scored at as many entries"}},
-        {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .leak = CHECK("3")),
+        {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .leak = CHECKED("3")),
          {"do not deploy: T1 t: At least 3 of its 7 prompts share text or ids with the prompts "
           "scored here"}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .seen = true),
@@ -199,70 +172,50 @@ TEST(words) {
          {"no verdict: T1 t: No scores were given: name the run of compile that made it, or"}}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const scored *of = &cases[i].of;
-        char *summary = NULL;
+        CKVC_AUTO_FREE char *summary = NULL;
         json_auto_t *j = make(of, NULL, &summary);
         for (size_t k = 0; k < 4 && cases[i].said[k]; k++) { has(summary, cases[i].said[k]); }
-        const char *last = json_string_value(at(j, "findings.0.text"));
-        has(summary, last);
+        has(summary, text_at(j, "findings.0.text"));
         if (of->n && !of->leak) {
-            has(json_string_value(at(j, "tables.0.leak_check.says")),
+            has(text_at(j, "tables.0.leak_check.says"),
                 "Leak check passed: none of its 7 prompts shares 13 words in a row");
         }
         if (of->policy) {
-            const char *label = json_string_value(at(j, "scores.losses.0.label")),
-                       *other = json_string_value(at(j, "scores.losses.1.label"));
-            assert_true(strcmp(label, "kvzip, reads twice") == 0 ||
-                        strcmp(other, "kvzip, reads twice") == 0);
+            assert_true(strcmp(text_at(j, "scores.losses.0.label"), "kvzip, reads twice") == 0 ||
+                        strcmp(text_at(j, "scores.losses.1.label"), "kvzip, reads twice") == 0);
         }
-        free(summary);
     }
-}
-
-/* A part of the prompts, by name: "n difference decided". */
-static void is_part(json_t *j, size_t i, const char *name, double n, double difference,
-                    bool decided) {
-    json_t *part = json_array_get(at(j, "tables.0.verdict.budgets.0.parts"), i);
-    assert_string_equal(json_string_value(at(part, "part")), name);
-    is(part, "n", n);
-    is(part, "difference", difference);
-    assert_int_equal(json_is_true(at(part, "decided")), decided);
 }
 
 /* Better on one kind of prompts, the same on the other. */
 TEST(where_it_holds) {
     const scored c = SCORED(20, 1, 1, 0, "deploy", 0, .parts = true);
     json_auto_t *j = make(&c, NULL, NULL);
-    assert_string_equal(json_string_value(at(j, "tables.0.verdict.budgets.0.parts.0.against")),
-                        "snapkv");
-    is_part(j, 1, "text prompts", 10, 1, true);
-    is_part(j, 2, "retrieval prompts", 10, 0, false);
+    holds(j, "tables.0.verdict.budgets.0.parts",
+          "{'0.against': 'snapkv',"
+          " '1': {'part': 'text prompts', 'n': 10, 'difference': 1, 'decided': true},"
+          " '2': {'part': 'retrieval prompts', 'n': 10, 'difference': 0, 'decided': false}}");
     /* fewer than 10 prompts decide nothing, all of them together neither */
     const scored few = SCORED(8, 1, 1, 0.25, "needs more prompts", 2, .parts = true);
     json_auto_t *k = make(&few, NULL, NULL);
-    is_part(k, 0, "all prompts", 8, 0.5, false);
+    holds(k, "tables.0.verdict.budgets.0.parts.0",
+          "{'part': 'all prompts', 'n': 8, 'difference': 0.5, 'decided': false}");
     /* without a simple reference: against what the verdict is */
     const scored alone =
         SCORED(20, 1, 0, 0, "deploy", 0, .policy = "", .matched = 0.25, .parts = true);
     json_auto_t *l = make(&alone, NULL, NULL);
-    assert_string_equal(json_string_value(at(l, "tables.0.verdict.budgets.0.parts.0.against")),
-                        "matched");
+    holds(l, "tables.0.verdict.budgets.0.parts.0", "{'against': 'matched'}");
 }
 
 /* What is required is checked when all has been written. */
 TEST(required) {
     const scored c = SCORED(20, 1, 1, 0.25, "deploy", 0);
     json_decref(make(&c, NULL, NULL)); /* writes the files */
-    char table[512], path[512], out[512];
-    snprintf(table, sizeof table, "%s", in_temp_folder("t.ckvt"));
-    snprintf(path, sizeof path, "%s", in_temp_folder("s.jsonl"));
-    snprintf(out, sizeof out, "%s", in_temp_folder("required"));
-    const char *inputs[] = {table}, *files[] = {path};
-    report_options o = {.inputs = inputs,
-                        .n_inputs = 1,
-                        .scores = files,
-                        .n_scores = 1,
+    const char *table = in_temp_folder("t.ckvt"), *path = in_temp_folder("s.jsonl");
+    report_options o = {.inputs = &table,
+                        .scores = &path,
                         .layer_bins = 2,
-                        .out = out,
+                        .out = in_temp_folder("required"),
                         .force = true,
                         .require_deploy = true};
     static const struct {
@@ -273,15 +226,12 @@ TEST(required) {
                  {1, 0, CKVC_CHECK_FAILED, "T1 t: no verdict, wanted deploy"},
                  {0, 1, CKVC_CHECK_FAILED, "no table was given"}};
     for (size_t i = 0; i < 3; i++) {
-        char *summary = NULL, *json = NULL;
-        ckvc_err err = {0};
+        CKVC_AUTO_FREE char *summary = NULL, *json = NULL;
         o.n_inputs = cases[i].tables;
         o.n_scores = cases[i].scores;
-        assert_int_equal(report_write(&o, &summary, &json, &err), cases[i].status);
+        FAILS(report_write(&o, &summary, &json, &err), cases[i].status);
         assert_non_null(strstr(err.text, cases[i].error));
         assert_true(summary && json && ckvc_file_exists(in_temp_folder("required/report.html")));
-        free(summary);
-        free(json);
     }
 }
 

@@ -14,9 +14,8 @@ static void pyramid(uint32_t L, uint32_t B, uint32_t T, uint32_t *c) {
     allot(SCORE_PYRAMIDKV, (allot_ask){.n_layers = L, .n_heads = 1, .n_tokens = T, .budget = B}, c);
 }
 
-/* Preferences of four layers of two heads, of which the first is looked at: the other has as many.
- */
-static void cake(const double preference[4], uint32_t B, uint32_t T, uint32_t *c) {
+/* Preferences of four layers of two heads, each of which gets what is wanted. */
+static void cake(const double preference[4], uint32_t B, uint32_t T, const uint32_t want[4]) {
     double layer[8];
     uint32_t heads[8];
     for (int l = 0; l < 4; l++) {
@@ -26,10 +25,7 @@ static void cake(const double preference[4], uint32_t B, uint32_t T, uint32_t *c
     allot(SCORE_CAKE,
           (allot_ask){.n_layers = 4, .n_heads = 2, .n_tokens = T, .budget = B, .layer = layer},
           heads);
-    for (int l = 0; l < 4; l++) {
-        c[l] = heads[2 * l];
-        assert_int_equal(heads[2 * l + 1], c[l]);
-    }
+    for (int u = 0; u < 8; u++) { assert_int_equal(heads[u], want[u / 2]); }
 }
 
 /* Of one layer of n heads. */
@@ -39,6 +35,13 @@ static void by_share(score_kind kind, uint32_t n, const double *share, uint32_t 
           (allot_ask){
               .n_layers = 1, .n_heads = n, .n_tokens = T, .budget = B, .share = share, .least = 10},
           c);
+}
+
+static void of_four(score_kind kind, const double share[4], uint32_t B, uint32_t T,
+                    const uint32_t want[4]) {
+    uint32_t c[4];
+    by_share(kind, 4, share, B, T, c);
+    assert_memory_equal(c, want, sizeof c);
 }
 
 static double sum_of(const uint32_t *c, uint32_t n) {
@@ -83,25 +86,17 @@ TEST(pyramid) {
 }
 
 TEST(cake) {
-    uint32_t c[4];
     /* 4 x (48 - 32) = 64 by 1:2:4:1, the window besides */
-    cake((const double[]){1, 2, 4, 1}, 48, 124, c);
-    assert_memory_equal(c, ((const uint32_t[]){40, 48, 64, 40}), sizeof c);
+    cake((double[]){1, 2, 4, 1}, 48, 124, (uint32_t[]){40, 48, 64, 40});
     /* Rounding leaves 64 - (21 + 21 + 21 + 0) = 1: to the first. */
-    cake((const double[]){1, 1, 1, 0}, 48, 124, c);
-    assert_memory_equal(c, ((const uint32_t[]){54, 53, 53, 32}), sizeof c);
+    cake((double[]){1, 1, 1, 0}, 48, 124, (uint32_t[]){54, 53, 53, 32});
     /* Of 64, 60 are over the 22 of T - W: 38 to three, 12 each and 2 one each. */
-    cake((const double[]){2, 60, 1, 1}, 48, 54, c);
-    assert_memory_equal(c, ((const uint32_t[]){47, 54, 46, 45}), sizeof c);
+    cake((double[]){2, 60, 1, 1}, 48, 54, (uint32_t[]){47, 54, 46, 45});
     /* What is handed out fills one, whose surplus goes on. */
-    cake((const double[]){20, 44, 0, 0}, 48, 53, c);
-    assert_memory_equal(c, ((const uint32_t[]){53, 53, 44, 42}), sizeof c);
-    cake((const double[]){0, 0, 0, 0}, 48, 124, c);
-    assert_memory_equal(c, ((const uint32_t[]){48, 48, 48, 48}), sizeof c);
-    cake((const double[]){1, 2, 4, 1}, 32, 124, c); /* nothing beside the window */
-    assert_memory_equal(c, ((const uint32_t[]){32, 32, 32, 32}), sizeof c);
-    cake((const double[]){1, 2, 4, 1}, 48, 20, c);
-    assert_memory_equal(c, ((const uint32_t[]){20, 20, 20, 20}), sizeof c);
+    cake((double[]){20, 44, 0, 0}, 48, 53, (uint32_t[]){53, 53, 44, 42});
+    cake((double[]){0, 0, 0, 0}, 48, 124, (uint32_t[]){48, 48, 48, 48});
+    cake((double[]){1, 2, 4, 1}, 32, 124, (uint32_t[]){32, 32, 32, 32}); /* the window alone */
+    cake((double[]){1, 2, 4, 1}, 48, 20, (uint32_t[]){20, 20, 20, 20});
 }
 
 /* HeadKV's shipped tables: the largest capacity before the window, mean tokens that are kept. */
@@ -149,22 +144,15 @@ TEST(headkv) {
         json_decref(o);
     }
     /* b = 92, 91 of it by share: 4 x 91 x (0.5, 0.25, 0.25, 0), and 1 and the window to each. */
-    uint32_t c[4];
-    by_share(SCORE_HEADKV, 4, (const double[]){2, 1, 1, 0}, 100, 1000, c);
-    assert_memory_equal(c, ((const uint32_t[]){191, 100, 100, 9}), sizeof c);
-    by_share(SCORE_HEADKV, 4, (const double[]){2, 1, 1, 0}, 100, 150, c);
-    assert_memory_equal(c, ((const uint32_t[]){150, 100, 100, 9}), sizeof c);
+    of_four(SCORE_HEADKV, (double[]){2, 1, 1, 0}, 100, 1000, (uint32_t[]){191, 100, 100, 9});
+    of_four(SCORE_HEADKV, (double[]){2, 1, 1, 0}, 100, 150, (uint32_t[]){150, 100, 100, 9});
 }
 
 TEST(full_heads) {
-    uint32_t c[4];
-    by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 50, 100,
-             c); /* 200: 40 and 90 and 70 */
-    assert_memory_equal(c, ((const uint32_t[]){10, 100, 80, 10}), sizeof c);
-    by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 5, 100, c);
-    assert_memory_equal(c, ((const uint32_t[]){5, 5, 5, 5}), sizeof c);
-    by_share(SCORE_DUOATTENTION, 4, (const double[]){1, 3, 3, 0}, 200, 100, c);
-    assert_memory_equal(c, ((const uint32_t[]){100, 100, 100, 100}), sizeof c);
+    const double share[4] = {1, 3, 3, 0}; /* 200: 40 and 90 and 70 */
+    of_four(SCORE_DUOATTENTION, share, 50, 100, (uint32_t[]){10, 100, 80, 10});
+    of_four(SCORE_DUOATTENTION, share, 5, 100, (uint32_t[]){5, 5, 5, 5});
+    of_four(SCORE_DUOATTENTION, share, 200, 100, (uint32_t[]){100, 100, 100, 100});
 }
 
 /* Against a plain statement: after the floors, again and again the best that is left. */

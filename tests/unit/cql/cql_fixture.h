@@ -1,0 +1,17 @@
+/* What tests of fits draw and name. */
+#pragma once
+
+#include "lib/base/hash.h"
+#include "tests/unit/unit.h"
+
+static inline double gauss(ckvc_rng *rng) {
+    double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
+    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
+}
+
+/* A name until the next one. */
+static inline const char *numbered(const char *name, int i) {
+    static char text[32];
+    snprintf(text, sizeof text, "%s%d", name, i);
+    return text;
+}
