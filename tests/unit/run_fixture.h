@@ -14,6 +14,26 @@ static inline json_t *fixture_plan(void) {
                      "threads", 2, "bins", "entropy", 3, "perplexity", 2, "holdout", 0.25);
 }
 
+static inline ckvc_status fixture_begin(run_dir *r, const shard_header *h, bool *done,
+                                        ckvc_err *err) {
+    const run_pass_start start = {RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"};
+    return run_pass_begin(r, &start, h, done, err);
+}
+
+/* Logs the rows of a prompt, or skips the one that is. */
+static inline ckvc_status fixture_log(run_dir *r, const shard_header *h, uint32_t prompt,
+                                      ckvc_err *err) {
+    if (prompt == RUN_SKIPPED) {
+        return run_skip_prompt(r, prompt, "prompt-4", "loss is not finite", err);
+    }
+    shard *rows = shard_create();
+    shard_header_copy(&rows->h, h);
+    fixture_prompt(rows, prompt, 5);
+    const ckvc_status st = run_log_prompt(r, prompt, rows, err);
+    shard_free(rows);
+    return st;
+}
+
 /* Does what is left of the pass, in an order that is not the plan's; *done_before counts what was
  * done at the start. The plan's fingerprint and the like are in the header. Returns at the first
  * error. */
@@ -26,21 +46,11 @@ static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *d
     fixture_header(&h, "both");
     json_t *plan = fixture_plan();
     ckvc_status st = run_create(path, plan, RUN_WHOLE, resume, &r, err);
-    st = st ? st
-            : run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h,
-                             done, err);
+    st = st ? st : fixture_begin(r, &h, done, err);
+    *done_before = 0;
     for (uint32_t i = 0; st == CKVC_OK && i < RUN_PROMPTS; i++) { *done_before += done[i]; }
     for (uint32_t i = 0; st == CKVC_OK && i < RUN_PROMPTS; i++) {
-        if (done[order[i]]) { continue; }
-        if (order[i] == RUN_SKIPPED) {
-            st = run_skip_prompt(r, order[i], "prompt-4", "loss is not finite", err);
-            continue;
-        }
-        shard *rows = shard_create();
-        shard_header_copy(&rows->h, &h);
-        fixture_prompt(rows, order[i], 5);
-        st = run_log_prompt(r, order[i], rows, err);
-        shard_free(rows);
+        if (!done[order[i]]) { st = fixture_log(r, &h, order[i], err); }
     }
     *complete = st == CKVC_OK && run_pass_end(r);
     run_close(r);
