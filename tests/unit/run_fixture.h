@@ -3,6 +3,7 @@
 
 #include "formats/run/run_dir.h"
 #include "tests/unit/shard_fixture.h"
+#include "tests/unit/temp_folder.h"
 
 #define RUN_PROMPTS 8u /* shards of 3, 3 and 2 prompts */
 #define RUN_SHARD   3u
@@ -57,4 +58,17 @@ static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *d
     json_decref(plan);
     shard_header_fini(&h);
     return st;
+}
+
+/* A setup: the folder with a run "whole" in it that nothing happened to. */
+static inline int fixture_whole(void **state) {
+    unsigned before;
+    bool complete;
+    return temp_folder_make(state) ||
+           fixture_run(in_temp_folder("whole"), false, &before, &complete, NULL) || !complete ||
+           before;
+}
+
+static inline void copy_whole(const char *to) {
+    shell("rm -rf %s/%s && cp -r %s/whole %s/%s", temp_folder, to, temp_folder, temp_folder, to);
 }

@@ -1,6 +1,7 @@
 /* The lines of `ckvc eval`: written, read back to the same bits, and each single deviation refused
  * with its line number. */
 #include "formats/lines/answers.h"
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
@@ -125,11 +126,10 @@ TEST(refuses_the_same_twice) {
     OK(read_lines((const char *[]){full, kept, other}, 3, &a, &err));
     assert_true(a->n == 3 && a->rows[2].line == 3 && a->rows[2].budget == 0.5);
     answers_free(a);
-    FAILS(read_lines((const char *[]){full, kept, kept}, 3, &a, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "a.jsonl:3: item \"n/1\""));
+    SAYS(read_lines((const char *[]){full, kept, kept}, 3, &a, &err), CKVC_E_DATA,
+         "a.jsonl:3: item \"n/1\"");
     assert_non_null(strstr(err.text, "budget 0.25 is on line 2 already"));
-    FAILS(read_lines(NULL, 0, &a, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "no rows"));
+    SAYS(read_lines(NULL, 0, &a, &err), CKVC_E_DATA, "no rows");
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

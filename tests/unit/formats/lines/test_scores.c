@@ -1,5 +1,6 @@
 /* The reader of `ckvc score` lines: takes what the command writes, refuses each single deviation
  * with its line number. */
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/scores_fixture.h"
 #include "tests/unit/unit.h"
 
@@ -105,8 +106,7 @@ TEST(tells_budgets_by_layer_apart) {
     assert_int_equal(s->rows[2].setting.op, CKVC_OPERATOR_MEAN_POOL);
     scores_free(s);
     append_with(text, layers[1]);
-    FAILS(read_text(text, &s, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "is on line 2 already"));
+    SAYS(read_text(text, &s, &err), CKVC_E_DATA, "is on line 2 already");
 }
 
 /* Which score: paper, 0 and 64 unless the row says otherwise; rows of two scores are two rows. */
@@ -132,8 +132,7 @@ TEST(tells_scores_apart) {
     scores_free(s);
     /* the default, said: the row is the first one again */
     append_with(text, "\"alpha\":\"paper\",\"window\":64,");
-    FAILS(read_text(text, &s, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "is on line 1 already"));
+    SAYS(read_text(text, &s, &err), CKVC_E_DATA, "is on line 1 already");
 }
 
 /* The good row with one piece replaced, on line 2 behind another good one. */

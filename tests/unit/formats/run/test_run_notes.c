@@ -3,15 +3,7 @@
 #include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/run_fixture.h"
-#include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
-
-static int setup(void **state) {
-    unsigned before = 0;
-    bool complete;
-    return temp_folder_make(state) ||
-           fixture_run(in_temp_folder("whole"), false, &before, &complete, NULL);
-}
 
 static run_dir *resume(const char *name) {
     run_dir *r;
@@ -19,10 +11,6 @@ static run_dir *resume(const char *name) {
     OK(run_create(in_temp_folder(name), plan, RUN_WHOLE, true, &r, &err));
     json_decref(plan);
     return r;
-}
-
-static void copy_whole(const char *to) {
-    shell("rm -rf %s/%s && cp -r %s/whole %s/%s", temp_folder, to, temp_folder, temp_folder, to);
 }
 
 TEST(a_checkpoint_is_what_the_journal_says) {
@@ -120,4 +108,4 @@ TEST(lines_that_make_no_sense_are_refused) {
     free(journal);
 }
 
-RUN_TESTS(setup, temp_folder_remove)
+RUN_TESTS(fixture_whole, temp_folder_remove)
