@@ -3,7 +3,7 @@
 
 #include "tests/unit/unit.h"
 
-static inline void says(const char *word, const char *file, int line) {
+static inline void check_said(const char *word, const char *file, int line) {
     if (!strstr(err.text, word) || strchr(err.text, '\n')) {
         print_error("want one line with \"%s\", got \"%s\"\n", word, err.text);
         _fail(file, line);
@@ -14,7 +14,7 @@ static inline void says(const char *word, const char *file, int line) {
 #define SAYS(step, want, word)                                                                     \
     do {                                                                                           \
         FAILS(step, want);                                                                         \
-        says(word, __FILE__, __LINE__);                                                            \
+        check_said(word, __FILE__, __LINE__);                                                      \
     } while (0)
 
 /* Bad data, in a line that begins with the file's path. */
@@ -26,7 +26,7 @@ static inline void says(const char *word, const char *file, int line) {
 
 /* `text` with ' for ": one of four buffers that take turns. */
 static inline const char *json_of(const char *text) {
-    static char texts[4][2048];
+    static char texts[4][8192];
     static unsigned turn;
     char *to = texts[turn++ % 4];
     assert_true(strlen(text) < sizeof texts[0]);

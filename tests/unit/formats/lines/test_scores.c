@@ -6,28 +6,28 @@
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-static const char good[] = "{\"id\":\"p1\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\","
-                           "\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64
-                           "\",\"T\":100,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,"
-                           "\"bin_entropy\":1,\"bin_perplexity\":0,"
-                           "\"n_candidates\":[40,30],\"n_kept\":[32,30],\"n_kept_window\":[8,7],"
-                           "\"loss_full\":2.5,\"loss_comp\":2.75,\"reward\":-0.25}";
+static const char good[] =
+    "{'id':'p1','source':null,'split':'heldout','model':'m','manifest':'f','policy':'table',"
+    "'table':'" ID64 "','T':100,'C':8,'budget':32,'r_struct':4.5,'r_sem':12.25,'bin_entropy':1,"
+    "'bin_perplexity':0,'n_candidates':[40,30],'n_kept':[32,30],'n_kept_window':[8,7],"
+    "'loss_full':2.5,'loss_comp':2.75,'reward':-0.25}";
+
+static ckvc_status read_json(const char *text, scores **out, ckvc_err *err) {
+    return read_text(json_of(text), out, err);
+}
 
 TEST(takes_rows) {
     scores *s = NULL;
     char text[4096];
     snprintf(text, sizeof text,
-             "%s\n{\"id\":\"p1\",\"source\":\"s\",\"document\":\"d\",\"split\":null,\"model\":"
-             "\"m\",\"manifest\":"
-             "\"f\",\"policy\":\"matched\","
-             "\"table\":\"%s\",\"tau\":0.87,"
-             "\"T\":100,\"C\":0,\"budget\":0.25,\"r_struct\":4.5,\"r_sem\":null,\"bin_entropy\":"
-             "null,\"bin_perplexity\":null,"
-             "\"n_candidates\":null,\"n_kept\":[25],\"n_kept_window\":null,\"loss_full\":null,"
-             "\"loss_comp\":null,\"reward\":null,"
-             "\"sets\":[[1,2]]}\n",
+             "%s\n"
+             "{'id':'p1','source':'s','document':'d','split':null,'model':'m','manifest':'f',"
+             "'policy':'matched','table':'%s','tau':0.87,'T':100,'C':0,'budget':0.25,"
+             "'r_struct':4.5,'r_sem':null,'bin_entropy':null,'bin_perplexity':null,"
+             "'n_candidates':null,'n_kept':[25],'n_kept_window':null,'loss_full':null,"
+             "'loss_comp':null,'reward':null,'sets':[[1,2]]}\n",
              good, ID64);
-    OK(read_text(text, &s, &err));
+    OK(read_json(text, &s, &err));
     assert_int_equal(s->n, 2);
     const score_row *a = &s->rows[0], *b = &s->rows[1];
     assert_string_equal(a->id, "p1");
@@ -52,24 +52,23 @@ TEST(takes_rows) {
 /* Sets of heads: [L][G]. Of two modes, or scores, of a table there are two rows. */
 TEST(takes_sets_of_heads) {
     static const char line[] =
-        "{\"id\":\"p1\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64
-        "\",\"T\":100,\"C\":0,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,%s"
-        "\"loss_full\":null,\"loss_comp\":null,\"reward\":null}\n";
+        "{'id':'p1','model':'m','manifest':'f','policy':'table','table':'" ID64
+        "','T':100,'C':0,'budget':32,'r_struct':4.5,'r_sem':12.25,%s'loss_full':null,"
+        "'loss_comp':null,'reward':null}\n";
     static const char *const more[] = {
-        "\"n_candidates\":null,\"n_kept\":[[32,30,1],[9,10,20]],"
-        "\"n_kept_window\":[[8,7,1],[9,10,0]],\"entries\":102,\"mode\":\"heads\",",
-        "\"n_candidates\":[100,100],\"n_kept\":[32,30],\"entries\":186,\"mode\":\"layers\",",
-        "\"n_kept\":[32,30],\"entries\":186,\"mode\":\"layers\",\"score\":\"window\",",
-        "\"n_kept\":[0,0],\"entries\":0,",
+        "'n_candidates':null,'n_kept':[[32,30,1],[9,10,20]],'n_kept_window':[[8,7,1],"
+        "[9,10,0]],'entries':102,'mode':'heads',",
+        "'n_candidates':[100,100],'n_kept':[32,30],'entries':186,'mode':'layers',",
+        "'n_kept':[32,30],'entries':186,'mode':'layers','score':'window',",
+        "'n_kept':[0,0],'entries':0,",
         /* 11 / 3 / 3 * 3 * 3 is not 11 */
-        "\"n_kept\":[[3,1,1],[1,1,1],[1,1,1]],\"entries\":11,\"mode\":\"heads\",\"score\":"
-        "\"window\","};
+        "'n_kept':[[3,1,1],[1,1,1],[1,1,1]],'entries':11,'mode':'heads','score':'window',"};
     char text[4096] = "";
     scores *s = NULL;
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         snprintf(text + strlen(text), sizeof text - strlen(text), line, more[i]);
     }
-    OK(read_text(text, &s, &err));
+    OK(read_json(text, &s, &err));
     assert_int_equal(s->n, 5);
     assert_int_equal(s->rows[0].n_sets, 3);
     assert_int_equal(s->rows[0].n_layers, 2);
@@ -87,18 +86,18 @@ TEST(takes_sets_of_heads) {
  * mean. */
 /* The good line once more, with more keys. */
 static void append_with(char text[4096], const char *more) {
-    const char *at = strstr(good, "\"T\"");
+    const char *at = strstr(good, "'T'");
     const size_t n = strlen(text);
     snprintf(text + n, 4096 - n, "%.*s%s%s\n", (int)(at - good), good, more, at);
 }
 
 TEST(tells_budgets_by_layer_apart) {
-    static const char *const layers[] = {"", "\"layer_budgets\":[24,40],",
-                                         "\"layer_budgets\":[40,24],\"operator\":\"mean-pool\","};
+    static const char *const layers[] = {"", "'layer_budgets':[24,40],",
+                                         "'layer_budgets':[40,24],'operator':'mean-pool',"};
     char text[4096] = "";
     for (size_t i = 0; i < 3; i++) { append_with(text, layers[i]); }
     scores *s = NULL;
-    OK(read_text(text, &s, &err));
+    OK(read_json(text, &s, &err));
     assert_int_equal(s->rows[0].layer_budgets, 0);
     assert_true(s->rows[1].layer_budgets && s->rows[2].layer_budgets &&
                 s->rows[1].layer_budgets != s->rows[2].layer_budgets);
@@ -106,18 +105,17 @@ TEST(tells_budgets_by_layer_apart) {
     assert_int_equal(s->rows[2].setting.op, CKVC_OPERATOR_MEAN_POOL);
     scores_free(s);
     append_with(text, layers[1]);
-    SAYS(read_text(text, &s, &err), CKVC_E_DATA, "is on line 2 already");
+    SAYS(read_json(text, &s, &err), CKVC_E_DATA, "is on line 2 already");
 }
 
 /* Which score: paper, 0 and 64 unless the row says otherwise; rows of two scores are two rows. */
 TEST(tells_scores_apart) {
-    static const char *const more[] = {"\"token_hash\":\"fedcba9876543210\",",
-                                       "\"alpha\":\"visible\",", "\"keep_window\":8,",
-                                       "\"window\":16,"};
+    static const char *const more[] = {"'token_hash':'fedcba9876543210',", "'alpha':'visible',",
+                                       "'keep_window':8,", "'window':16,"};
     char text[4096] = "";
     for (size_t i = 0; i < 4; i++) { append_with(text, more[i]); }
     scores *s = NULL;
-    OK(read_text(text, &s, &err));
+    OK(read_json(text, &s, &err));
     assert_true(s->rows[0].setting.alpha == CKVC_ALPHA_PAPER &&
                 s->rows[0].setting.keep_window == 0 && s->rows[0].setting.window == 64);
     assert_true(s->rows[0].token_hash == 0xfedcba9876543210u && s->rows[1].token_hash == 0);
@@ -131,8 +129,8 @@ TEST(tells_scores_apart) {
     }
     scores_free(s);
     /* the default, said: the row is the first one again */
-    append_with(text, "\"alpha\":\"paper\",\"window\":64,");
-    SAYS(read_text(text, &s, &err), CKVC_E_DATA, "is on line 1 already");
+    append_with(text, "'alpha':'paper','window':64,");
+    SAYS(read_json(text, &s, &err), CKVC_E_DATA, "is on line 1 already");
 }
 
 /* The good row with one piece replaced, on line 2 behind another good one. */
@@ -145,74 +143,68 @@ static void refused(const char *from, const char *to, const char *says) {
     snprintf(text, sizeof text, "%s\n%.*s%s%s\n", first, (int)(at - good), good, to,
              at + strlen(from));
     scores *s = NULL;
-    FAILS(read_text(text, &s, &err), CKVC_E_DATA);
     char place[64];
     snprintf(place, sizeof place, "%s:2", in_temp_folder("s.jsonl"));
-    if (!strstr(err.text, place) || !strstr(err.text, says)) {
-        fail_msg("'%s' does not say '%s' and '%s'", err.text, place, says);
-    }
+    SAYS(read_json(text, &s, &err), CKVC_E_DATA, place);
+    assert_non_null(strstr(err.text, says));
 }
 
 TEST(refuses_deviations) {
-    refused("\"T\":100", "\"T\":100,\"x\":1", "unknown key \"x\"");
-    refused("\"T\":100,", "", "\"T\" is missing");
-    refused("\"T\":100", "\"T\":100,\"T\":100", "");
-    refused("\"T\":100", "\"T\":-1", "\"T\"");
-    refused("\"T\":100", "\"T\":99999999999", "\"T\"");
-    refused("\"T\":100", "\"T\":31", "n_kept");
-    refused("\"id\":\"p1\"", "\"id\":7", "\"id\" is whole number");
-    refused("\"id\":\"p1\"", "\"id\":\"p0\"", "is on line 1 already");
-    refused("\"budget\":32", "\"budget\":0", "budget 0");
-    refused("\"budget\":32", "\"budget\":null", "budget");
-    refused("\"table\":\"" ID64 "\"", "\"table\":null", "content id");
-    refused("\"table\":\"" ID64 "\"", "\"table\":\"../x\"", "content id");
-    refused("\"n_candidates\":[40,30]", "\"n_candidates\":[40]", "has 1 layers");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[]", "one count per layer");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[32,\"30\"]", "\"n_kept\"[1]");
-    refused("\"n_kept_window\":[8,7]", "\"n_kept_window\":[33,7]",
+    refused("'T':100", "'T':100,'x':1", "unknown key \"x\"");
+    refused("'T':100,", "", "\"T\" is missing");
+    refused("'T':100", "'T':100,'T':100", "");
+    refused("'T':100", "'T':-1", "\"T\"");
+    refused("'T':100", "'T':99999999999", "\"T\"");
+    refused("'T':100", "'T':31", "n_kept");
+    refused("'id':'p1'", "'id':7", "\"id\" is whole number");
+    refused("'id':'p1'", "'id':'p0'", "is on line 1 already");
+    refused("'budget':32", "'budget':0", "budget 0");
+    refused("'budget':32", "'budget':null", "budget");
+    refused("'table':'" ID64 "'", "'table':null", "content id");
+    refused("'table':'" ID64 "'", "'table':'../x'", "content id");
+    refused("'n_candidates':[40,30]", "'n_candidates':[40]", "has 1 layers");
+    refused("'n_kept':[32,30]", "'n_kept':[]", "one count per layer");
+    refused("'n_kept':[32,30]", "'n_kept':[32,'30']", "\"n_kept\"[1]");
+    refused("'n_kept_window':[8,7]", "'n_kept_window':[33,7]",
             "layer 0 keeps 33 tokens of the window but 32");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],[30]]", "\"n_kept\"[1] has 1 counts");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],30]", "\"n_kept\"[1] is no list of 2");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],[30,101]]", "not a count of tokens");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],[30,3]]",
+    refused("'n_kept':[32,30]", "'n_kept':[[32,30],[30]]", "\"n_kept\"[1] has 1 counts");
+    refused("'n_kept':[32,30]", "'n_kept':[[32,30],30]", "\"n_kept\"[1] is no list of 2");
+    refused("'n_kept':[32,30]", "'n_kept':[[32,30],[30,101]]", "not a count of tokens");
+    refused("'n_kept':[32,30]", "'n_kept':[[32,30],[30,3]]",
             "\"n_kept_window\" has 1 counts a layer, wanted 2");
-    refused("\"n_candidates\":[40,30]", "\"n_candidates\":[[40,1],[30,1]]", "n_candidates");
-    refused("\"T\":100", "\"T\":100,\"entries\":63", "\"entries\" is 63, but 62 are kept");
-    refused("\"T\":100", "\"T\":100,\"mode\":\"head\"", "wanted shared, heads or layers");
-    refused("\"bin_entropy\":1", "\"bin_entropy\":-1", "bin");
-    refused("\"reward\":-0.25", "\"reward\":0.25", "\"reward\" is 0.25");
-    refused("\"reward\":-0.25", "\"reward\":null", "\"reward\" is null although");
-    refused("\"loss_comp\":2.75", "\"loss_comp\":null", "\"reward\" is a number although");
-    refused("\"loss_full\":2.5", "\"loss_full\":\"2.5\"", "\"loss_full\" is string");
-    refused("\"T\":100", "\"T\":100,\"alpha\":\"seen\"",
-            "\"alpha\" is string, wanted paper or visible");
-    refused("\"T\":100", "\"T\":100,\"keep_window\":-1", "\"keep_window\" is whole number");
-    refused("\"T\":100", "\"T\":100,\"window\":0", "\"window\" is whole number");
-    refused("\"T\":100", "\"T\":100,\"token_hash\":17", "\"token_hash\" is whole number");
-    refused("\"T\":100", "\"T\":100,\"token_hash\":\"0123456789ABCDEF\"",
-            "\"token_hash\" is string");
-    refused("\"T\":100", "\"T\":100,\"operator\":\"paper\"", "\"operator\" is string");
-    refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8]", "\"layer_budgets\" is array");
-    refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8,\"8\"]", "\"layer_budgets\"[1]");
-    refused("\"T\":100", "\"T\":100,\"layer_budgets\":[0,8]", "\"layer_budgets\"[0]");
-    refused("{\"id\"", "[{\"id\"", "");
+    refused("'n_candidates':[40,30]", "'n_candidates':[[40,1],[30,1]]", "n_candidates");
+    refused("'T':100", "'T':100,'entries':63", "\"entries\" is 63, but 62 are kept");
+    refused("'T':100", "'T':100,'mode':'head'", "wanted shared, heads or layers");
+    refused("'bin_entropy':1", "'bin_entropy':-1", "bin");
+    refused("'reward':-0.25", "'reward':0.25", "\"reward\" is 0.25");
+    refused("'reward':-0.25", "'reward':null", "\"reward\" is null although");
+    refused("'loss_comp':2.75", "'loss_comp':null", "\"reward\" is a number although");
+    refused("'loss_full':2.5", "'loss_full':'2.5'", "\"loss_full\" is string");
+    refused("'T':100", "'T':100,'alpha':'seen'", "\"alpha\" is string, wanted paper or visible");
+    refused("'T':100", "'T':100,'keep_window':-1", "\"keep_window\" is whole number");
+    refused("'T':100", "'T':100,'window':0", "\"window\" is whole number");
+    refused("'T':100", "'T':100,'token_hash':17", "\"token_hash\" is whole number");
+    refused("'T':100", "'T':100,'token_hash':'0123456789ABCDEF'", "\"token_hash\" is string");
+    refused("'T':100", "'T':100,'operator':'paper'", "\"operator\" is string");
+    refused("'T':100", "'T':100,'layer_budgets':[8]", "\"layer_budgets\" is array");
+    refused("'T':100", "'T':100,'layer_budgets':[8,'8']", "\"layer_budgets\"[1]");
+    refused("'T':100", "'T':100,'layer_budgets':[0,8]", "\"layer_budgets\"[0]");
+    refused("{'id'", "[{'id'", "");
     refused("-0.25}", "-0.25} x", "");
     refused("-0.25}", "-0.25", "");
 }
 
 TEST(refuses_files) {
     scores *s = NULL;
-    ckvc_err err;
-    FAILS(read_text("", &s, &err), CKVC_E_DATA);
-    FAILS(read_text("\n", &s, &err), CKVC_E_DATA);
-    FAILS(read_text("[]\n", &s, &err), CKVC_E_DATA);
-    memset(&err, 0, sizeof err);
+    FAILS(read_json("", &s, &err), CKVC_E_DATA);
+    FAILS(read_json("\n", &s, &err), CKVC_E_DATA);
+    FAILS(read_json("[]\n", &s, &err), CKVC_E_DATA);
     FAILS(scores_read("/nonexistent/s.jsonl", &s, &err), CKVC_E_NOINPUT);
     /* Cut anywhere: never a crash, and never a row that was not written. */
     char text[1024];
     for (size_t n = 1; n < strlen(good); n++) {
         snprintf(text, sizeof text, "%.*s", (int)n, good);
-        FAILS(read_text(text, &s, &err), CKVC_E_DATA);
+        FAILS(read_json(text, &s, &err), CKVC_E_DATA);
     }
 }
 
