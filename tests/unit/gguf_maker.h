@@ -110,9 +110,7 @@ static inline uint8_t *g_end(gguf_maker *g, size_t *size) {
     if (g->n_tensors) { g_pad(&b, g->alignment); }
     ckvc_buffer_append(&b, g->data.data, g->data.size);
     if (g->n_tensors) { g_pad(&b, g->alignment); }
-    ckvc_buffer_fini(&g->keys);
-    ckvc_buffer_fini(&g->infos);
-    ckvc_buffer_fini(&g->data);
+    ckvc_buffer_fini(&g->keys), ckvc_buffer_fini(&g->infos), ckvc_buffer_fini(&g->data);
     *size = b.size;
     return b.data;
 }

@@ -54,9 +54,7 @@ static inline ckvc_status fixture_run(const char *path, bool resume, unsigned *d
         if (!done[order[i]]) { st = fixture_log(r, &h, order[i], err); }
     }
     *complete = st == CKVC_OK && run_pass_end(r);
-    run_close(r);
-    json_decref(plan);
-    shard_header_fini(&h);
+    run_close(r), json_decref(plan), shard_header_fini(&h);
     return st;
 }
 

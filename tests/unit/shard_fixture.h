@@ -179,7 +179,6 @@ static inline bool fixture_same(const shard *a, const shard *b) {
     shard_encode(a, &x);
     shard_encode(b, &y);
     bool same = x.size == y.size && memcmp(x.data, y.data, x.size) == 0;
-    ckvc_buffer_fini(&x);
-    ckvc_buffer_fini(&y);
+    ckvc_buffer_fini(&x), ckvc_buffer_fini(&y);
     return same;
 }

@@ -74,8 +74,7 @@ TEST(good_lines) {
     char *line = manifest_line(e);
     assert_string_equal(line, json_of("{'id':'e','messages':[{'content':'','role':'system'},"
                                       "{'content':'a\\u0000b','role':'user'}]}"));
-    free(line);
-    manifest_free(m);
+    free(line), manifest_free(m);
 }
 
 TEST(bad_lines) {
@@ -197,8 +196,7 @@ TEST(written_lines_read_back) {
     assert_string_equal(m->entries[0].text, text);
     char *again = manifest_line(&m->entries[0]);
     assert_string_equal(line, again);
-    free(line), free(again);
-    manifest_free(m);
+    free(line), free(again), manifest_free(m);
     manifest_entry t = {.id = id, .tokens = ids, .n_tokens = 2};
     line = manifest_line(&t);
     assert_string_equal(line, json_of("{'id':'x-1','tokens':[5,6]}"));

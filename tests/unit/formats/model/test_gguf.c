@@ -245,8 +245,7 @@ TEST(headers) {
     memset(bytes + n, 0, 64);
     write_bytes(path, bytes, n + 32);
     must_refuse("32 bytes behind the last tensor belong to none");
-    free(sound);
-    free(bytes);
+    free(sound), free(bytes);
 }
 
 /* A tensor of the directory alone. */
@@ -468,8 +467,7 @@ TEST(random_damage) {
         write_bytes(path, bytes, ckvc_rng_below(&rng, 16) ? n : ckvc_rng_below(&rng, n));
         use_all();
     }
-    free(sound);
-    free(bytes);
+    free(sound), free(bytes);
 }
 
 /* ---- whole models ---- */
@@ -487,8 +485,7 @@ static void run_model(const char *model_path, int64_t n, int32_t vocab, double *
        sessions_create(m, (session_limits){.max_prompt = n, .max_window = 8}, 1, &s, &err) !=
            CKVC_OK ||
        session_score(s, ids, n, nll, &err) != CKVC_OK || session_logits(s, n - 1, logits, &err));
-    session_destroy(s);
-    model_close(m);
+    session_destroy(s), model_close(m);
     bench_close(&b);
 }
 
@@ -636,11 +633,9 @@ TEST(quantised_model) {
                     g_tensor(&g, name, quantised[k].ggml, dims, blocks,
                              n_blocks * quantised[k].bytes);
                 }
-                free(blocks);
-                free(decoded);
+                free(blocks), free(decoded);
             }
-            ckvc_buffer_fini(&plain.infos);
-            ckvc_buffer_fini(&plain.data);
+            ckvc_buffer_fini(&plain.infos), ckvc_buffer_fini(&plain.data);
             put(&g);
             run_model(path, N, VOCAB, nll[as_f32], logits[as_f32]);
         }
@@ -725,8 +720,7 @@ static void ids_are(gguf_maker g, const char *text, size_t n, const int32_t *wan
     free(ids);
     OK(tokenizer_encode(t, text, 1, false, &ids, &n_ids, &err)); /* without what begins a text */
     assert_true(n_ids == 1 && ids[0] != want[0]);
-    free(ids);
-    tokenizer_free(t);
+    free(ids), tokenizer_free(t);
 }
 
 TEST(tiny_ids) {
@@ -783,11 +777,7 @@ TEST(same_ids_as_directory) {
     size_t size;
     OK(tokenizer_decode(ours, a, n_a, false, &back, &size, &err));
     assert_memory_equal(back + strlen("<|begin_of_text|>"), text, sizeof text - 1);
-    free(a);
-    free(b);
-    free(back);
-    tokenizer_free(ours);
-    tokenizer_free(theirs);
+    free(a), free(b), free(back), tokenizer_free(ours), tokenizer_free(theirs);
 }
 
 /* SentencePiece's merging: of a, b, mark a, a b and mark a b the best score goes first; what is

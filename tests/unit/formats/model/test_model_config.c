@@ -34,9 +34,7 @@ static ckvc_status read_patched(const char *patch, model_shape *s, ckvc_err *err
     }
     char *text = json_dumps(config, 0);
     const ckvc_status rc = read_text(text, s, err);
-    free(text);
-    json_decref(config);
-    json_decref(change);
+    free(text), json_decref(config), json_decref(change);
     return rc;
 }
 

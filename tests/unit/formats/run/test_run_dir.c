@@ -45,8 +45,7 @@ static void make_half(const char *run) {
     static const uint32_t some[] = {1, 0, 5};
     for (size_t i = 0; i < 3; i++) { OK(fixture_log(r, &h, some[i], &err)); }
     run_close(r); /* without run_pass_end, as after Ctrl-C */
-    json_decref(plan);
-    shard_header_fini(&h);
+    json_decref(plan), shard_header_fini(&h);
 }
 
 TEST(create_and_read) {
@@ -83,8 +82,7 @@ TEST(create_and_read) {
     json_t *pass = json_array_get(json_object_get(d, "passes"), 0);
     assert_int_equal(json_integer_value(json_object_get(pass, "records")), 35);
     assert_int_equal(json_integer_value(json_object_get(pass, "prompts_skipped")), 1);
-    json_decref(d);
-    run_close(r);
+    json_decref(d), run_close(r);
     OK(run_verify(in_temp_folder("whole"), &err));
     /* A second resume of a finished run has nothing to do and changes nothing. */
     copy_whole("again");
@@ -111,8 +109,7 @@ TEST(create_refusals) {
     shell("mkdir %s/begun; touch %s/begun/lock %s/begun/run.json.tmp.1.0", temp_folder, temp_folder,
           temp_folder);
     OK(run_create(in_temp_folder("begun"), plan, RUN_WHOLE, false, &r, NULL));
-    run_close(r);
-    json_decref(plan);
+    run_close(r), json_decref(plan);
 }
 
 TEST(plan_mismatch) {
@@ -155,9 +152,7 @@ TEST(pass_mismatch) {
     strcpy(h.ckvc_version, "9.9"); /* an upgrade is no other pass */
     OK(fixture_begin(r, &h, done, &err));
     assert_true(done[0] && done[1] && done[5] && !done[2]);
-    run_close(r);
-    json_decref(plan);
-    shard_header_fini(&h);
+    run_close(r), json_decref(plan), shard_header_fini(&h);
 }
 
 TEST(lock) {
@@ -181,8 +176,7 @@ TEST(lock) {
     assert_int_equal(how, 0);
     run_close(r);
     OK(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL));
-    run_close(r);
-    json_decref(plan);
+    run_close(r), json_decref(plan);
 }
 
 TEST(resume_after_stop) {
@@ -286,9 +280,7 @@ TEST(documented_record) {
     }
     assert_int_equal(seen, n);
     assert_int_equal(n, size);
-    free(bytes), free(page);
-    ckvc_buffer_fini(&rows);
-    shard_free(s);
+    free(bytes), free(page), ckvc_buffer_fini(&rows), shard_free(s);
 }
 
 /* Whole records (right checksum) that do not belong there are an error, not a torn end. */
@@ -417,8 +409,7 @@ TEST(empty_shards) {
     assert_int_equal(run_publish_file(r, "../x", "x", 1, NULL), CKVC_E_BUG);
     run_close(r);
     OK(run_verify(in_temp_folder("empty"), &err));
-    json_decref(plan);
-    shard_header_fini(&h);
+    json_decref(plan), shard_header_fini(&h);
 }
 
 TEST(misuse) {
@@ -443,10 +434,7 @@ TEST(misuse) {
     OK(run_log_prompt(r, 0, rows, NULL));
     assert_int_equal(run_log_prompt(r, 0, rows, NULL), CKVC_E_BUG);
     assert_int_equal(run_skip_prompt(r, 0, "x", "y", NULL), CKVC_E_BUG);
-    shard_free(rows);
-    run_close(r);
-    json_decref(plan);
-    shard_header_fini(&h);
+    shard_free(rows), run_close(r), json_decref(plan), shard_header_fini(&h);
 }
 
 RUN_TESTS(fixture_whole, temp_folder_remove)

@@ -68,9 +68,7 @@ TEST(a_pass_ends_early_and_stays_so) {
     OK(fixture_begin(r, &h, done, &err));
     for (uint32_t i = 0; i < RUN_PROMPTS; i++) { assert_true(done[i]); }
     assert_true(run_pass_end(r));
-    run_close(r);
-    json_decref(plan), json_decref(other);
-    shard_header_fini(&h);
+    run_close(r), json_decref(plan), json_decref(other), shard_header_fini(&h);
 }
 
 TEST(lines_that_make_no_sense_are_refused) {

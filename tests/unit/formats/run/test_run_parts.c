@@ -24,9 +24,7 @@ static ckvc_status make(const char *name, run_part part, unsigned most, int seed
         st = fixture_log(r, &h, i, err);
     }
     if (st == CKVC_OK) { assert_int_equal(run_pass_end(r), most > 0); }
-    run_close(r);
-    json_decref(plan);
-    shard_header_fini(&h);
+    run_close(r), json_decref(plan), shard_header_fini(&h);
     return st;
 }
 

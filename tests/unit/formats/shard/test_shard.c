@@ -57,9 +57,7 @@ TEST(large_attributes) {
     s->h.n_layers = 80;
     s->h.n_entropy_bins = 64;
     s->h.n_ppl_bins = 16;
-    free(s->h.edges_entropy);
-    free(s->h.edges_ppl);
-    free(s->h.side[CKVC_SIDE_HEAD].start);
+    free(s->h.edges_entropy), free(s->h.edges_ppl), free(s->h.side[CKVC_SIDE_HEAD].start);
     free(s->h.side[CKVC_SIDE_GATE].start);
     s->h.edges_entropy = fixture_reals(63, 0, 0.1);
     s->h.edges_ppl = fixture_reals(15, 0, 1);
@@ -96,8 +94,7 @@ TEST(same_bytes) {
     OK(shard_h5_image(t, &b, &m, &err));
     assert_int_equal(n, m);
     assert_memory_equal(a, b, n);
-    free(a), free(b);
-    shard_free(s), shard_free(t);
+    free(a), free(b), shard_free(s), shard_free(t);
 }
 
 /* Files of earlier versions are read for ever; with the libraries that wrote them, the bytes are
@@ -129,8 +126,7 @@ TEST(golden) {
         OK(shard_h5_image(s, &image, &n, &err));
         OK(ckvc_file_read(files[i].path, 1 << 24, &bytes, &m, &err));
         assert_true(!same_libraries || files[i].bare || (n == m && memcmp(image, bytes, n) == 0));
-        free(image), free(bytes);
-        shard_free(s), shard_free(t);
+        free(image), free(bytes), shard_free(s), shard_free(t);
     }
 }
 
@@ -149,9 +145,7 @@ static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t 
         assert_int_equal(H5Pget_filter2(create, i, &flags, &n, level, 0, NULL, &config), want[i]);
         assert_true(i != 1 || !(flags & H5Z_FLAG_OPTIONAL));
     }
-    H5Pclose(create);
-    H5Tclose(type);
-    H5Dclose(d);
+    H5Pclose(create), H5Tclose(type), H5Dclose(d);
 }
 
 /* The file as formats/shard/shard.md has it, looked at with HDF5 itself. */
@@ -173,8 +167,7 @@ TEST(layout) {
     assert_int_equal(H5Tget_size(type), 255);
     assert_int_equal(H5Tget_strpad(type), H5T_STR_NULLPAD);
     assert_int_equal(H5Tget_cset(type), H5T_CSET_UTF8);
-    H5Tclose(type);
-    H5Dclose(id);
+    H5Tclose(type), H5Dclose(id);
     H5O_info_t info;
     assert_true(H5Oget_info_by_name(file, "record/reward", &info, H5P_DEFAULT) >= 0);
     assert_int_equal(info.mtime, 0);
@@ -189,8 +182,7 @@ TEST(layout) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_true(H5Aexists(file, names[i]) > 0);
     }
-    H5Fclose(file);
-    shard_free(s);
+    H5Fclose(file), shard_free(s);
 }
 
 TEST(encode_decode) {
@@ -230,8 +222,7 @@ TEST(encode_decode) {
             assert_true(st == CKVC_OK || st == CKVC_E_DATA);
             bytes.data[at] = was;
         }
-        ckvc_buffer_fini(&bytes);
-        shard_free(s), shard_free(t), shard_free(joined);
+        ckvc_buffer_fini(&bytes), shard_free(s), shard_free(t), shard_free(joined);
     }
 }
 
@@ -247,8 +238,7 @@ TEST(header_copy) {
         ckvc_cursor c = {b.data, n, 0, false};
         assert_int_equal(shard_header_decode(&h, &c, NULL), CKVC_E_DATA);
     }
-    ckvc_buffer_fini(&b);
-    shard_free(s), shard_free(t);
+    ckvc_buffer_fini(&b), shard_free(s), shard_free(t);
 }
 
 /* What a header may have besides: through HDF5, through plain bytes, and without a trace where it
@@ -282,8 +272,7 @@ TEST(optional_header) {
     assert_int_equal(json_array_size(json_object_get(about, "layer_budgets")), 2);
     json_decref(about);
     shard_free(through_file(s, true));
-    ckvc_buffer_fini(&plain), ckvc_buffer_fini(&full);
-    shard_free(s), shard_free(t);
+    ckvc_buffer_fini(&plain), ckvc_buffer_fini(&full), shard_free(s), shard_free(t);
 }
 
 /* ---- refusals: one change to a good shard, and a word of the message that must name it ---- */
@@ -440,8 +429,7 @@ TEST(documents) {
     assert_string_equal(shard_prompt_cluster(&t->prompts[0]), t->prompts[0].id);
     s->prompts[1].document[0] = '\n';
     SAYS(shard_h5_write(s, in_temp_folder("b.h5"), &err), CKVC_E_BUG, "prompt/document, row 1");
-    ckvc_buffer_fini(&none), ckvc_buffer_fini(&bytes);
-    shard_free(s), shard_free(t), shard_free(u);
+    ckvc_buffer_fini(&none), ckvc_buffer_fini(&bytes), shard_free(s), shard_free(t), shard_free(u);
 }
 
 /* A demand or score shard needs its columns: zeros would be shares. What was added later may be
@@ -486,8 +474,7 @@ TEST(describe) {
     assert_int_equal(json_integer_value(json_object_get(d, "records")), 8);
     assert_int_equal(json_integer_value(json_object_get(d, "gate_records")), 4);
     assert_string_equal(json_string_value(json_object_get(d, "pass")), "both");
-    json_decref(d);
-    shard_free(s);
+    json_decref(d), shard_free(s);
     s = fixture_shard("demand", 2, 0);
     d = shard_describe(s);
     const json_t *shares = json_object_get(d, "shares");
@@ -496,8 +483,7 @@ TEST(describe) {
     const double want = (s->demand[10] / 64.0 + s->demand[22] / 64.0) / 2;
     assert_true(fabs(json_real_value(one) - want) < 1e-12);
     assert_string_equal(json_string_value(json_object_get(d, "repeat")), s->h.setting.repeat);
-    json_decref(d);
-    shard_free(s);
+    json_decref(d), shard_free(s);
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

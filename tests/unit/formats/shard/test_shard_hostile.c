@@ -39,8 +39,7 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-    shard_free(good);
-    free(good_bytes);
+    shard_free(good), free(good_bytes);
     return temp_folder_remove(state);
 }
 
@@ -91,8 +90,7 @@ static void replace(hid_t file, const char *name, hid_t type, hsize_t rows, hid_
     hid_t d = H5Dcreate2(file, name, type, space, H5P_DEFAULT, create, H5P_DEFAULT);
     assert_true(d >= 0);
     if (values) { assert_true(H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0); }
-    H5Dclose(d);
-    H5Sclose(space);
+    H5Dclose(d), H5Sclose(space);
 }
 
 /* The good file with one column replaced; the creation list is closed. */
@@ -178,9 +176,7 @@ TEST(zstd_frames) {
         size_t n = ZSTD_compress(frame, bound, raw, sizes[i], 3);
         hid_t d = H5Dopen2(f, "record/reward", H5P_DEFAULT);
         assert_true(H5Dwrite_chunk(d, H5P_DEFAULT, 0, &at, n, frame) >= 0);
-        H5Dclose(d);
-        H5Pclose(create);
-        free(raw), free(frame);
+        H5Dclose(d), H5Pclose(create), free(raw), free(frame);
         expect_refused(f, "record/reward cannot be read");
     }
 }
@@ -299,9 +295,7 @@ TEST(other_producers) {
           a = H5Acreate2(f, "model_name", text, scalar, H5P_DEFAULT, H5P_DEFAULT);
     const char *name = "somebody's";
     H5Awrite(a, text, &name);
-    H5Aclose(a);
-    H5Sclose(scalar);
-    H5Tclose(text);
+    H5Aclose(a), H5Sclose(scalar), H5Tclose(text);
     shard *s = expect_taken(f);
     assert_string_equal(s->h.model_name, "somebody's");
     assert_string_equal(s->prompts[2].id, "thr\xc3\xa9\x65");
@@ -401,8 +395,7 @@ TEST(taken_over) {
     hid_t f = bend(), create = chunked(60);
     H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 0, NULL);
     replace(f, "record/loss", H5T_IEEE_F64LE, 60, create, values);
-    H5Pclose(create);
-    H5Fclose(f);
+    H5Pclose(create), H5Fclose(f);
 
     const int parents = open("/dev/null", O_WRONLY);
     shard *s = NULL;

@@ -164,8 +164,7 @@ TEST(round_trip) {
     round_trip(sample_with_shares());
     round_trip(sample_with_theta());
     table_file *t = sample_with_shares(); /* without layer shares, without intervals */
-    free(t->table->layer_share);
-    free(t->share_interval);
+    free(t->table->layer_share), free(t->share_interval);
     t->table->layer_share = t->share_interval = NULL;
     t->table->score[1].mode = CKVC_MODE_HEADS;
     round_trip(t);
@@ -198,8 +197,7 @@ TEST(rule) {
     char message[256];
     assert_int_equal(ckvc_table_check(p, message, sizeof message), -1);
     assert_string_equal(message, "SHAPE[8] is 2: alpha is 0 (the paper's) or 1 (visible)");
-    ckvc_table_free(p);
-    table_file_free(t);
+    ckvc_table_free(p), table_file_free(t);
 }
 
 /* A probe's table says so twice, in the header and in META, and is read whole. */
@@ -231,8 +229,7 @@ TEST(operators) {
             t->table->op = CKVC_OPERATOR_PAPER; /* META still names the probe */
             FAILS(table_file_write(t, path, true, &err), CKVC_E_BUG);
         }
-        free(bytes), ckvc_table_free(p);
-        table_file_free(t), table_file_free(r);
+        free(bytes), ckvc_table_free(p), table_file_free(t), table_file_free(r);
     }
     table_file *t = sample();
     t->table->op = CKVC_OPERATOR_COUNT;
@@ -327,9 +324,7 @@ TEST(without_evidence) {
     assert_int_equal(json_array_size(json_object_get(d, "evidence")), 0);
     assert_int_equal(json_array_size(json_object_get(cells, "EDGEENT")), 0);
     assert_null(json_object_get(cells, "QHEAD"));
-    json_decref(d), json_decref(cells);
-    table_file_free(r);
-    table_file_free(t);
+    json_decref(d), json_decref(cells), table_file_free(r), table_file_free(t);
 }
 
 TEST(describe) {
@@ -349,8 +344,7 @@ TEST(describe) {
     assert_int_equal(json_array_size(json_object_get(cells, "SHAPE")), 8);
     assert_int_equal(json_array_size(json_object_get(d, "evidence")), 2);
     assert_string_equal(json_string_value(json_object_get(d, "content_id")), t->content_id);
-    json_decref(cells), json_decref(d);
-    table_file_free(t);
+    json_decref(cells), json_decref(d), table_file_free(t);
 }
 
 TEST(describe_shares) {
@@ -373,8 +367,7 @@ TEST(describe_shares) {
     assert_int_equal(json_array_size(json_object_get(cells, "SCORE")), 2);
     assert_non_null(json_object_get(cells, "sSHARE"));
     assert_null(json_object_get(d, "features"));
-    json_decref(d), json_decref(cells);
-    table_file_free(t);
+    json_decref(d), json_decref(cells), table_file_free(t);
 }
 
 TEST(describe_learned) {
@@ -438,8 +431,7 @@ TEST(every_byte_flipped) {
             bytes[i] ^= flips[k];
         }
     }
-    free(bytes);
-    table_file_free(t);
+    free(bytes), table_file_free(t);
 }
 
 TEST(every_length) {
@@ -461,9 +453,7 @@ TEST(every_length) {
     uint8_t *longer = calloc(1, size + 1);
     memcpy(longer, bytes, size);
     refuse("one byte more", longer, size + 1, "byte 32: file size");
-    free(longer);
-    free(bytes);
-    table_file_free(t);
+    free(longer), free(bytes), table_file_free(t);
 }
 
 /* ---- files taken apart and put together again ---- */

@@ -38,8 +38,7 @@ static void encodes_to(const char *text, size_t n_text, bool special, size_t n,
         }
     }
     assert_int_equal(n_ids, n);
-    free(ids);
-    tokenizer_free(t);
+    free(ids), tokenizer_free(t);
 }
 /* A literal's ids, without and with what begins and ends a text. */
 #define ENCODES_AS(text, special, ...)                                                             \
@@ -67,8 +66,7 @@ static void decodes_to(int32_t id, const char *want) {
     OK(load_tokenizer(temp_folder, &t, &err));
     OK(tokenizer_decode(t, &id, 1, false, &text, &n, &err));
     assert_string_equal(text, want);
-    free(text);
-    tokenizer_free(t);
+    free(text), tokenizer_free(t);
 }
 
 /* ---- SentencePiece models of our own ---- */
@@ -138,8 +136,7 @@ static ckvc_buffer small_model(model_options o) {
     put_number(&normalizer, 4, o.squeeze);
     put_number(&normalizer, 5, o.escape);
     put_field(&b, 3, normalizer.data, normalizer.size);
-    ckvc_buffer_fini(&trainer);
-    ckvc_buffer_fini(&normalizer);
+    ckvc_buffer_fini(&trainer), ckvc_buffer_fini(&normalizer);
     return b;
 }
 
@@ -493,8 +490,7 @@ static void check_vectors(const char *vectors, const char *name) {
     }
     assert_true(count >= 40);
     printf("vectors %s: %zu texts\n", name, count);
-    free(texts), free(lists);
-    tokenizer_free(t);
+    free(texts), free(lists), tokenizer_free(t);
 }
 
 TEST(published_vectors) {
