@@ -79,6 +79,12 @@ TEST(fields) {
     free(lines);
 }
 
+static void lines_have(const model_shape *s, const char *part) {
+    char *lines = model_shape_lines(s);
+    assert_non_null(strstr(lines, part));
+    free(lines);
+}
+
 TEST(rope) {
 #define LLAMA3                                                                                     \
     "'factor':8.0,'low_freq_factor':1.0,'high_freq_factor':4.0,'original_max_position_embeddings'" \
@@ -94,10 +100,8 @@ TEST(rope) {
         assert_true(s.rope == ROPE_LLAMA3 && s.rope_theta == 5e5 && s.rope_factor == 8 &&
                     s.rope_low_freq == 1 && s.rope_high_freq == 4 &&
                     s.rope_original_positions == 32);
-        char *lines = model_shape_lines(&s);
-        assert_non_null(strstr(lines, "rope_theta=500000\nrope=llama3\nrope_factor=8\nrope_low_"
-                                      "freq=1\nrope_high_freq=4\nrope_original_positions=32\n"));
-        free(lines);
+        lines_have(&s, "rope_theta=500000\nrope=llama3\nrope_factor=8\nrope_low_"
+                       "freq=1\nrope_high_freq=4\nrope_original_positions=32\n");
     }
     assert_true(
         good("{'rope_parameters':{'rope_theta':20000.0,'rope_type':'default'}}").rope_theta ==
@@ -122,9 +126,7 @@ TEST(rope) {
             const model_shape s = good(patch);
             assert_true(s.rope == stretched[i].kind && s.rope_factor == 4 &&
                         model_shape_context(&s) == 400);
-            char *lines = model_shape_lines(&s);
-            assert_non_null(strstr(lines, stretched[i].lines));
-            free(lines);
+            lines_have(&s, stretched[i].lines);
         }
     }
 }
@@ -152,9 +154,7 @@ TEST(families) {
     for (int32_t l = 0; l < 4; l++) {
         assert_int_equal(model_shape_window(&s, l), l >= 1 ? 16 : 0);
     }
-    char *lines = model_shape_lines(&s);
-    assert_non_null(strstr(lines, "qkv_bias=1\nsliding_window=16\nfull_layer=0\n"));
-    free(lines);
+    lines_have(&s, "qkv_bias=1\nsliding_window=16\nfull_layer=0\n");
     s = good("{" QWEN2 ",'use_sliding_window':true,'max_window_layers':1,"
              "'layer_types':['sliding_attention','full_attention','sliding_attention',"
              "'full_attention']}");
@@ -164,7 +164,7 @@ TEST(families) {
     s = good("{" QWEN2 ",'use_sliding_window':true}"); /* max_window_layers is 28 then: no layer
                                                             has the window */
     assert_int_equal(s.sliding_window, 0);
-    lines = model_shape_lines(&s);
+    char *lines = model_shape_lines(&s);
     assert_null(strstr(lines, "layer="));
     free(lines);
 
@@ -179,38 +179,30 @@ TEST(families) {
 /* The families' own config.json files, and the numbers of weights that their makers publish, added
  * up here tensor by tensor. */
 TEST(published) {
-    static const struct {
+    enum { PLAIN = ROPE_DEFAULT, LL3 = ROPE_LLAMA3, DYN = ROPE_DYNAMIC };
+    static const struct published {
         const char *dir;
         int64_t layers, heads, kv_heads, head_dim, width, mlp, vocab;
         bool tied, qkv_bias;
-        rope_kind rope;
+        int rope;
         double theta, billions; /* as published, in 10^9 */
-    } models[] = {
-        {"llama-2-7b-chat", 32, 32, 32, 128, 4096, 11008, 32000, false, false, ROPE_DEFAULT, 1e4,
-         6.74},
-        {"llama-3-8b-instruct", 32, 32, 8, 128, 4096, 14336, 128256, false, false, ROPE_DEFAULT,
-         5e5, 8.03},
-        {"llama-3.1-8b-instruct", 32, 32, 8, 128, 4096, 14336, 128256, false, false, ROPE_LLAMA3,
-         5e5, 8.03},
-        {"llama-3.2-3b-instruct", 28, 24, 8, 128, 3072, 8192, 128256, true, false, ROPE_LLAMA3, 5e5,
-         3.21},
-        {"mistral-7b-instruct-v0.2", 32, 32, 8, 128, 4096, 14336, 32000, false, false, ROPE_DEFAULT,
-         1e6, 7.24},
-        {"qwen2-0.5b-instruct", 24, 14, 2, 64, 896, 4864, 151936, true, true, ROPE_DEFAULT, 1e6,
-         0.494},
-        {"qwen2-1.5b-instruct", 28, 12, 2, 128, 1536, 8960, 151936, true, true, ROPE_DEFAULT, 1e6,
-         1.54},
-        {"qwen2-7b-instruct", 28, 28, 4, 128, 3584, 18944, 152064, false, true, ROPE_DEFAULT, 1e6,
-         7.62},
-        {"qwen2.5-7b-instruct", 28, 28, 4, 128, 3584, 18944, 152064, false, true, ROPE_DEFAULT, 1e6,
-         7.62},
-        {"internlm2-chat-7b", 32, 32, 8, 128, 4096, 14336, 92544, false, false, ROPE_DEFAULT, 1e6,
-         7.74},
-        {"internlm2.5-7b-chat", 32, 32, 8, 128, 4096, 14336, 92544, false, false, ROPE_DYNAMIC, 1e6,
-         7.74},
-        {"smollm2-135m-instruct", 30, 9, 3, 64, 576, 1536, 49152, true, false, ROPE_DEFAULT, 1e5,
-         0.135},
-    };
+    } models[] =
+        {
+            {"llama-2-7b-chat", 32, 32, 32, 128, 4096, 11008, 32000, 0, 0, PLAIN, 1e4, 6.74},
+            {"llama-3-8b-instruct", 32, 32, 8, 128, 4096, 14336, 128256, 0, 0, PLAIN, 5e5, 8.03},
+            {"llama-3.1-8b-instruct", 32, 32, 8, 128, 4096, 14336, 128256, 0, 0, LL3, 5e5, 8.03},
+            {"llama-3.2-3b-instruct", 28, 24, 8, 128, 3072, 8192, 128256, 1, 0, LL3, 5e5, 3.21},
+            {"mistral-7b-instruct-v0.2", 32, 32, 8, 128, 4096, 14336, 32000, 0, 0, PLAIN, 1e6,
+             7.24},
+            {"qwen2-0.5b-instruct", 24, 14, 2, 64, 896, 4864, 151936, 1, 1, PLAIN, 1e6, 0.494},
+            {"qwen2-1.5b-instruct", 28, 12, 2, 128, 1536, 8960, 151936, 1, 1, PLAIN, 1e6, 1.54},
+            {"qwen2-7b-instruct", 28, 28, 4, 128, 3584, 18944, 152064, 0, 1, PLAIN, 1e6, 7.62},
+            {"qwen2.5-7b-instruct", 28, 28, 4, 128, 3584, 18944, 152064, 0, 1, PLAIN, 1e6, 7.62},
+            {"internlm2-chat-7b", 32, 32, 8, 128, 4096, 14336, 92544, 0, 0, PLAIN, 1e6, 7.74},
+            {"internlm2.5-7b-chat", 32, 32, 8, 128, 4096, 14336, 92544, 0, 0, DYN, 1e6, 7.74},
+            {"smollm2-135m-instruct", 30, 9, 3, 64, 576, 1536, 49152, 1, 0, PLAIN, 1e5, 0.135},
+        },
+      *m = models;
     const size_t n = sizeof models / sizeof *models;
     size_t n_absent = 0;
     const char *shared = getenv("CKVC_SHARED");
@@ -222,32 +214,27 @@ TEST(published) {
             n_absent++;
             continue;
         }
+        const struct published *m = &models[i];
         model_shape s;
         OK(model_config_read(path, &s, &err));
-        assert_true(s.n_layers == models[i].layers && s.n_heads == models[i].heads &&
-                    s.n_kv_heads == models[i].kv_heads);
-        assert_true(s.head_dim == models[i].head_dim && s.width == models[i].width &&
-                    s.intermediate == models[i].mlp);
-        assert_true(s.vocab == models[i].vocab && s.tied == models[i].tied &&
-                    s.qkv_bias == models[i].qkv_bias && !s.output_bias);
-        assert_true(s.rope == models[i].rope && s.rope_theta == models[i].theta &&
-                    s.sliding_window == 0);
-        const int64_t q = models[i].heads * models[i].head_dim,
-                      kv = models[i].kv_heads * models[i].head_dim;
-        int64_t count =
-            models[i].vocab * models[i].width + models[i].width; /* embedding, final norm */
-        count += models[i].tied ? 0 : models[i].vocab * models[i].width;
-        for (int64_t l = 0; l < models[i].layers; l++) {
-            count += q * models[i].width + 2 * kv * models[i].width +
-                     models[i].width * q; /* q, k and v, o */
-            count += models[i].qkv_bias ? q + 2 * kv : 0;
-            count += 3 * models[i].mlp * models[i].width +
-                     2 * models[i].width; /* gate, up, down; two norms */
+        assert_true(s.n_layers == m->layers && s.n_heads == m->heads &&
+                    s.n_kv_heads == m->kv_heads);
+        assert_true(s.head_dim == m->head_dim && s.width == m->width && s.intermediate == m->mlp);
+        assert_true(s.vocab == m->vocab && s.tied == m->tied && s.qkv_bias == m->qkv_bias &&
+                    !s.output_bias);
+        assert_true((int)s.rope == m->rope && s.rope_theta == m->theta && s.sliding_window == 0);
+        const int64_t q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+        int64_t count = m->vocab * m->width + m->width; /* embedding, final norm */
+        count += m->tied ? 0 : m->vocab * m->width;
+        for (int64_t l = 0; l < m->layers; l++) {
+            count += q * m->width + 2 * kv * m->width + m->width * q; /* q, k and v, o */
+            count += m->qkv_bias ? q + 2 * kv : 0;
+            count += 3 * m->mlp * m->width + 2 * m->width; /* gate, up, down; two norms */
         }
         assert_int_equal(model_shape_parameters(&s), count);
-        if (fabs((double)count * 1e-9 / models[i].billions - 1.0) > 5e-3) {
-            fail_msg("%s: %lld weights, published are %g billion", models[i].dir, (long long)count,
-                     models[i].billions);
+        if (fabs((double)count * 1e-9 / m->billions - 1.0) > 5e-3) {
+            fail_msg("%s: %lld weights, published are %g billion", m->dir, (long long)count,
+                     m->billions);
         }
     }
     if (n_absent > 0) {
