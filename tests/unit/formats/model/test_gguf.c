@@ -26,25 +26,32 @@ static void put(gguf_maker *g) {
 
 enum { LAYERS = 2, HEADS = 4, KV = 2, DIM = 4, WIDTH = 32, MLP = 64, VOCAB = 64 };
 
-static void tiny_keys(gguf_maker *g, const char *arch) {
+struct int_key {
+    const char *name;
+    int64_t v;
+};
+static void arch_keys(gguf_maker *g, const char *arch, const struct int_key *ints, size_t n,
+                      float eps, float theta) {
     char key[64];
     g_string(g, "general.architecture", arch);
-    const struct {
-        const char *name;
-        uint32_t v;
-    } ints[] = {{"block_count", LAYERS},         {"context_length", 128},
-                {"embedding_length", WIDTH},     {"feed_forward_length", MLP},
-                {"attention.head_count", HEADS}, {"attention.head_count_kv", KV},
-                {"attention.key_length", DIM},   {"attention.value_length", DIM},
-                {"rope.dimension_count", DIM},   {"vocab_size", VOCAB}};
-    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++) {
+    for (size_t i = 0; i < n; i++) {
         snprintf(key, sizeof key, "%s.%s", arch, ints[i].name);
-        g_u32(g, key, ints[i].v);
+        g_u32(g, key, (uint32_t)ints[i].v);
     }
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
-    g_f32(g, key, 1e-5f);
+    g_f32(g, key, eps);
     snprintf(key, sizeof key, "%s.rope.freq_base", arch);
-    g_f32(g, key, 10000.0f);
+    g_f32(g, key, theta);
+}
+
+static void tiny_keys(gguf_maker *g, const char *arch) {
+    static const struct int_key ints[] = {
+        {"block_count", LAYERS},         {"context_length", 128},
+        {"embedding_length", WIDTH},     {"feed_forward_length", MLP},
+        {"attention.head_count", HEADS}, {"attention.head_count_kv", KV},
+        {"attention.key_length", DIM},   {"attention.value_length", DIM},
+        {"rope.dimension_count", DIM},   {"vocab_size", VOCAB}};
+    arch_keys(g, arch, ints, sizeof ints / sizeof *ints, 1e-5f, 10000.0f);
 }
 
 static float small_value(uint64_t seed) {
@@ -167,12 +174,8 @@ TEST(sound_file) {
         model_shape s;
         OK(model_files_shape(path, &s, &err));
         assert_string_equal(s.family, "llama");
-        assert_int_equal(s.n_layers, LAYERS);
-        assert_int_equal(s.n_heads, HEADS);
-        assert_int_equal(s.n_kv_heads, KV);
-        assert_int_equal(s.head_dim, DIM);
-        assert_int_equal(s.vocab, VOCAB);
-        assert_int_equal(s.max_positions, 128);
+        assert_true(s.n_layers == LAYERS && s.n_heads == HEADS && s.n_kv_heads == KV);
+        assert_true(s.head_dim == DIM && s.vocab == VOCAB && s.max_positions == 128);
         assert_true(s.n_stop_ids == 1 && s.stop_ids[0] == 63);
         assert_true(s.tied && !s.qkv_bias && !s.output_bias && !s.mlp_bias);
 
@@ -183,9 +186,7 @@ TEST(sound_file) {
         assert_non_null(q);
         assert_string_equal(q->stored, "blk.1.attn_q.weight");
         assert_string_equal(q->dtype, "F32");
-        assert_int_equal(q->pairwise, DIM);
-        assert_int_equal(q->dims[0], HEADS * DIM);
-        assert_int_equal(q->dims[1], WIDTH);
+        assert_true(q->pairwise == DIM && q->dims[0] == HEADS * DIM && q->dims[1] == WIDTH);
         assert_int_equal(model_spec_find(w, "model.layers.1.self_attn.v_proj.weight")->pairwise, 0);
         model_spec_free(w);
         OK(model_verify_path(path, &err));
@@ -496,16 +497,12 @@ static void write_embedded(const char *model_dir, bool as_f32) {
     OK(model_files_read(model_dir, &w, &err));
     const model_shape s = w->shape;
     gguf_maker g = g_begin();
-    g_string(&g, "general.architecture", "llama");
-    g_u32(&g, "llama.block_count", (uint32_t)s.n_layers);
-    g_u32(&g, "llama.context_length", (uint32_t)s.max_positions);
-    g_u32(&g, "llama.embedding_length", (uint32_t)s.width);
-    g_u32(&g, "llama.feed_forward_length", (uint32_t)s.intermediate);
-    g_u32(&g, "llama.attention.head_count", (uint32_t)s.n_heads);
-    g_u32(&g, "llama.attention.head_count_kv", (uint32_t)s.n_kv_heads);
-    g_u32(&g, "llama.rope.dimension_count", (uint32_t)s.head_dim);
-    g_f32(&g, "llama.rope.freq_base", (float)s.rope_theta);
-    g_f32(&g, "llama.attention.layer_norm_rms_epsilon", (float)s.rms_eps);
+    const struct int_key ints[] = {
+        {"block_count", s.n_layers},         {"context_length", s.max_positions},
+        {"embedding_length", s.width},       {"feed_forward_length", s.intermediate},
+        {"attention.head_count", s.n_heads}, {"attention.head_count_kv", s.n_kv_heads},
+        {"rope.dimension_count", s.head_dim}};
+    arch_keys(&g, "llama", ints, 7, (float)s.rms_eps, (float)s.rope_theta);
     static const char *const names[][2] = {
         {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
         {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
@@ -602,15 +599,12 @@ TEST(quantised_model) {
             const uint8_t *p = plain.infos.data;
             while (p < plain.infos.data + plain.infos.size) {
                 char name[64] = "";
-                const size_t n = p[0];
-                memcpy(name, p + 8, n);
-                p += 8 + n;
-                const uint32_t rank = p[0];
+                const size_t n = p[0], rank = p[8 + n];
                 uint64_t dims[2] = {0}, offset;
-                memcpy(dims, p + 4, rank * 8);
-                p += 4 + rank * 8 + 4;
-                memcpy(&offset, p, 8);
-                p += 8;
+                memcpy(name, p + 8, n);
+                memcpy(dims, p + 12 + n, rank * 8);
+                memcpy(&offset, p + 16 + n + rank * 8, 8);
+                p += 24 + n + rank * 8;
                 const size_t values = dims[0] * (rank == 2 ? dims[1] : 1);
                 if (rank == 1 || dims[0] % quantised[k].values) {
                     g_tensor(&g, name, G_TYPE_F32, dims, plain.data.data + offset, values * 4);
@@ -657,14 +651,12 @@ TEST(llama3_rope) {
                                                    : 1 / ((1 - smooth) / factor + smooth));
         }
         gguf_maker g = g_begin();
-        g_string(&g, "general.architecture", "llama");
-        g_u32(&g, "llama.block_count", 1);
-        g_u32(&g, "llama.context_length", 131072);
-        g_u32(&g, "llama.embedding_length", D);
-        g_u32(&g, "llama.feed_forward_length", D);
-        g_u32(&g, "llama.attention.head_count", 1);
-        g_f32(&g, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-        g_f32(&g, "llama.rope.freq_base", 500000.0f);
+        static const struct int_key ints[] = {{"block_count", 1},
+                                              {"context_length", 131072},
+                                              {"embedding_length", D},
+                                              {"feed_forward_length", D},
+                                              {"attention.head_count", 1}};
+        arch_keys(&g, "llama", ints, 5, 1e-5f, 500000.0f);
         g_tensor(&g, "rope_freqs.weight", G_TYPE_F32, (uint64_t[2]){D / 2, 0}, freqs, sizeof freqs);
         static const float embedding[D * 2];
         g_tensor(&g, "token_embd.weight", G_TYPE_F32, (uint64_t[2]){D, 2}, embedding,

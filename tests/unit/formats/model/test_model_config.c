@@ -186,23 +186,20 @@ TEST(published) {
         bool tied, qkv_bias;
         int rope;
         double theta, billions; /* as published, in 10^9 */
-    } models[] =
-        {
-            {"llama-2-7b-chat", 32, 32, 32, 128, 4096, 11008, 32000, 0, 0, PLAIN, 1e4, 6.74},
-            {"llama-3-8b-instruct", 32, 32, 8, 128, 4096, 14336, 128256, 0, 0, PLAIN, 5e5, 8.03},
-            {"llama-3.1-8b-instruct", 32, 32, 8, 128, 4096, 14336, 128256, 0, 0, LL3, 5e5, 8.03},
-            {"llama-3.2-3b-instruct", 28, 24, 8, 128, 3072, 8192, 128256, 1, 0, LL3, 5e5, 3.21},
-            {"mistral-7b-instruct-v0.2", 32, 32, 8, 128, 4096, 14336, 32000, 0, 0, PLAIN, 1e6,
-             7.24},
-            {"qwen2-0.5b-instruct", 24, 14, 2, 64, 896, 4864, 151936, 1, 1, PLAIN, 1e6, 0.494},
-            {"qwen2-1.5b-instruct", 28, 12, 2, 128, 1536, 8960, 151936, 1, 1, PLAIN, 1e6, 1.54},
-            {"qwen2-7b-instruct", 28, 28, 4, 128, 3584, 18944, 152064, 0, 1, PLAIN, 1e6, 7.62},
-            {"qwen2.5-7b-instruct", 28, 28, 4, 128, 3584, 18944, 152064, 0, 1, PLAIN, 1e6, 7.62},
-            {"internlm2-chat-7b", 32, 32, 8, 128, 4096, 14336, 92544, 0, 0, PLAIN, 1e6, 7.74},
-            {"internlm2.5-7b-chat", 32, 32, 8, 128, 4096, 14336, 92544, 0, 0, DYN, 1e6, 7.74},
-            {"smollm2-135m-instruct", 30, 9, 3, 64, 576, 1536, 49152, 1, 0, PLAIN, 1e5, 0.135},
-        },
-      *m = models;
+    } models[] = {
+        {"llama-2-7b-chat", 32, 32, 32, 128, 4096, 11008, 32000, 0, 0, PLAIN, 1e4, 6.74},
+        {"llama-3-8b-instruct", 32, 32, 8, 128, 4096, 14336, 128256, 0, 0, PLAIN, 5e5, 8.03},
+        {"llama-3.1-8b-instruct", 32, 32, 8, 128, 4096, 14336, 128256, 0, 0, LL3, 5e5, 8.03},
+        {"llama-3.2-3b-instruct", 28, 24, 8, 128, 3072, 8192, 128256, 1, 0, LL3, 5e5, 3.21},
+        {"mistral-7b-instruct-v0.2", 32, 32, 8, 128, 4096, 14336, 32000, 0, 0, PLAIN, 1e6, 7.24},
+        {"qwen2-0.5b-instruct", 24, 14, 2, 64, 896, 4864, 151936, 1, 1, PLAIN, 1e6, 0.494},
+        {"qwen2-1.5b-instruct", 28, 12, 2, 128, 1536, 8960, 151936, 1, 1, PLAIN, 1e6, 1.54},
+        {"qwen2-7b-instruct", 28, 28, 4, 128, 3584, 18944, 152064, 0, 1, PLAIN, 1e6, 7.62},
+        {"qwen2.5-7b-instruct", 28, 28, 4, 128, 3584, 18944, 152064, 0, 1, PLAIN, 1e6, 7.62},
+        {"internlm2-chat-7b", 32, 32, 8, 128, 4096, 14336, 92544, 0, 0, PLAIN, 1e6, 7.74},
+        {"internlm2.5-7b-chat", 32, 32, 8, 128, 4096, 14336, 92544, 0, 0, DYN, 1e6, 7.74},
+        {"smollm2-135m-instruct", 30, 9, 3, 64, 576, 1536, 49152, 1, 0, PLAIN, 1e5, 0.135},
+    };
     const size_t n = sizeof models / sizeof *models;
     size_t n_absent = 0;
     const char *shared = getenv("CKVC_SHARED");

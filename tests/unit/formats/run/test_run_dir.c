@@ -55,9 +55,7 @@ TEST(create_and_read) {
     const run_pass *p = run_pass_at(r, 0);
     assert_string_equal(p->name, RUN_PASS);
     assert_string_equal(p->kind, "both");
-    assert_int_equal(p->number, 1);
-    assert_int_equal(p->n_shards, 3);
-    assert_int_equal(p->n_prompts_done, RUN_PROMPTS);
+    assert_true(p->number == 1 && p->n_shards == 3 && p->n_prompts_done == RUN_PROMPTS);
     assert_true(p->complete);
     assert_int_equal(json_array_size(run_skipped(r)), 1);
     assert_string_equal(json_string_value(json_object_get(json_array_get(run_skipped(r), 0), "id")),
