@@ -15,6 +15,15 @@ static inline json_t *fixture_plan(void) {
                      "threads", 2, "bins", "entropy", 3, "perplexity", 2, "holdout", 0.25);
 }
 
+/* Of the fixed plan, below the folder. */
+static inline ckvc_status fixture_create(const char *name, bool resume, run_dir **r,
+                                         ckvc_err *err) {
+    json_t *plan = fixture_plan();
+    const ckvc_status st = run_create(in_temp_folder(name), plan, RUN_WHOLE, resume, r, err);
+    json_decref(plan);
+    return st;
+}
+
 static inline ckvc_status fixture_begin(run_dir *r, const shard_header *h, bool *done,
                                         ckvc_err *err) {
     const run_pass_start start = {RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"};

@@ -18,7 +18,9 @@ static char *read_text(const char *path, size_t *n) {
 }
 
 /* Resumes `run` and demands the bytes of the uninterrupted one, no log, no temporary file. */
-static void finish_and_compare(const char *run, unsigned want_before) {
+static void finish_and_compare(const char *name, unsigned want_before) {
+    char run[512]; /* in_temp_folder's buffers take turns */
+    strcpy(run, in_temp_folder(name));
     bool complete;
     unsigned before;
     OK(fixture_run(run, true, &before, &complete, &err));
@@ -33,19 +35,18 @@ static void finish_and_compare(const char *run, unsigned want_before) {
 }
 
 /* A run that stopped after the prompts 1, 0, 5 (nothing published): two logs. */
-static void make_half(const char *run) {
-    shell("rm -rf %s", run);
-    json_t *plan = fixture_plan();
+static void make_half(const char *name) {
+    shell("rm -rf %s/%s", temp_folder, name);
     shard_header h;
     fixture_header(&h, "both");
     run_dir *r;
     bool done[RUN_PROMPTS];
-    OK(run_create(run, plan, RUN_WHOLE, false, &r, NULL));
+    OK(fixture_create(name, false, &r, &err));
     OK(fixture_begin(r, &h, done, &err));
     static const uint32_t some[] = {1, 0, 5};
     for (size_t i = 0; i < 3; i++) { OK(fixture_log(r, &h, some[i], &err)); }
     run_close(r); /* without run_pass_end, as after Ctrl-C */
-    json_decref(plan), shard_header_fini(&h);
+    shard_header_fini(&h);
 }
 
 TEST(create_and_read) {
@@ -85,29 +86,26 @@ TEST(create_and_read) {
     /* A second resume of a finished run has nothing to do and changes nothing. */
     copy_whole("again");
     shell("sha256sum %s/again/journal.jsonl > %s/sum", temp_folder, temp_folder);
-    finish_and_compare(in_temp_folder("again"), RUN_PROMPTS);
+    finish_and_compare("again", RUN_PROMPTS);
     shell("sha256sum -c --quiet %s/sum", temp_folder);
     /* A folder that is not there yet is created by --resume. */
-    finish_and_compare(in_temp_folder("by-resume"), 0);
+    finish_and_compare("by-resume", 0);
 }
 
 TEST(create_refusals) {
     run_dir *r;
-    json_t *plan = fixture_plan();
-    SAYS(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, false, &r, &err), CKVC_E_CREATE,
-         "--resume");
+    SAYS(fixture_create("whole", false, &r, &err), CKVC_E_CREATE, "--resume");
     shell("mkdir %s/foreign; touch %s/foreign/x; touch %s/file", temp_folder, temp_folder,
           temp_folder);
-    SAYS(run_create(in_temp_folder("foreign"), plan, RUN_WHOLE, true, &r, &err), CKVC_E_CREATE,
-         "run.json");
-    FAILS(run_create(in_temp_folder("file"), plan, RUN_WHOLE, true, &r, &err), CKVC_E_CREATE);
+    SAYS(fixture_create("foreign", true, &r, &err), CKVC_E_CREATE, "run.json");
+    FAILS(fixture_create("file", true, &r, &err), CKVC_E_CREATE);
     FAILS(run_open(in_temp_folder("nowhere"), &r, &err), CKVC_E_NOINPUT);
     assert_null(r);
     /* Left by a create that was killed before run.json: as good as empty. */
     shell("mkdir %s/begun; touch %s/begun/lock %s/begun/run.json.tmp.1.0", temp_folder, temp_folder,
           temp_folder);
-    OK(run_create(in_temp_folder("begun"), plan, RUN_WHOLE, false, &r, NULL));
-    run_close(r), json_decref(plan);
+    OK(fixture_create("begun", false, &r, &err));
+    run_close(r);
 }
 
 TEST(plan_mismatch) {
@@ -131,61 +129,50 @@ TEST(plan_mismatch) {
 }
 
 TEST(pass_mismatch) {
-    make_half(in_temp_folder("bent"));
-    json_t *plan = fixture_plan();
+    make_half("bent");
     shard_header h;
     fixture_header(&h, "both");
     run_dir *r;
     bool done[64];
-    OK(run_create(in_temp_folder("bent"), plan, RUN_WHOLE, true, &r, NULL));
-    SAYS(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cuda"}, &h, done,
-                        &err),
-         CKVC_E_MISMATCH, "cpu/test");
-    FAILS(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, "cpu/test"}, &h,
-                         done, &err),
-          CKVC_E_MISMATCH);
+    OK(fixture_create("bent", true, &r, &err));
+    const run_pass_start device = {RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cuda"},
+                         more = {RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, "cpu/test"};
+    SAYS(run_pass_begin(r, &device, &h, done, &err), CKVC_E_MISMATCH, "cpu/test");
+    FAILS(run_pass_begin(r, &more, &h, done, &err), CKVC_E_MISMATCH);
     h.side[CKVC_SIDE_GATE].start[0] += 0.01f;
     SAYS(fixture_begin(r, &h, done, &err), CKVC_E_MISMATCH, "start tables");
     h.side[CKVC_SIDE_GATE].start[0] = (float)ckvc_gate_action(0);
     strcpy(h.ckvc_version, "9.9"); /* an upgrade is no other pass */
     OK(fixture_begin(r, &h, done, &err));
     assert_true(done[0] && done[1] && done[5] && !done[2]);
-    run_close(r), json_decref(plan), shard_header_fini(&h);
+    run_close(r), shard_header_fini(&h);
 }
 
 TEST(lock) {
     run_dir *r, *second;
-    json_t *plan = fixture_plan();
-    ckvc_err err = {0};
-    OK(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL));
+    OK(fixture_create("whole", true, &r, &err));
     pid_t pid = fork();
     if (pid == 0) {
         char want[64];
         snprintf(want, sizeof want, "process %ld is writing", (long)getppid());
-        bool ok = run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &second, &err) ==
-                      CKVC_E_BUSY &&
-                  strstr(err.text, want);
-        ok = ok &&
-             run_open(in_temp_folder("whole"), &second, NULL) == CKVC_OK; /* readers need no lock */
+        bool ok =
+            fixture_create("whole", true, &second, &err) == CKVC_E_BUSY && strstr(err.text, want);
+        /* readers need no lock */
+        ok = ok && run_open(in_temp_folder("whole"), &second, NULL) == CKVC_OK;
         _exit(ok ? 0 : 1);
     }
     int how;
     waitpid(pid, &how, 0);
     assert_int_equal(how, 0);
     run_close(r);
-    OK(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL));
-    run_close(r), json_decref(plan);
-}
-
-TEST(resume_after_stop) {
-    make_half(in_temp_folder("half"));
-    finish_and_compare(in_temp_folder("half"), 3);
+    OK(fixture_create("whole", true, &r, &err));
+    run_close(r);
 }
 
 /* The log cut at every byte, and continued with junk: what was whole before the cut counts, the
  * rest is done again. */
 TEST(torn_log) {
-    make_half(in_temp_folder("half"));
+    make_half("half");
     char log_path[200];
     snprintf(log_path, sizeof log_path, "%s/" RUN_PASS "/shard-00000.log", in_temp_folder("half"));
     size_t n;
@@ -216,10 +203,10 @@ TEST(torn_log) {
                  cuts[] = {0, 1, 7, 8, 11, 12, 40, at - 1, at, at + 3, at + 9, n - 1, n};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         for (int zeros = 0; zeros < 2; zeros++) {
-            make_half(in_temp_folder("half"));
+            make_half("half");
             write_bytes(log_path, bytes, cuts[i]);
             if (zeros) { assert_int_equal(truncate(log_path, (off_t)cuts[i] + 64), 0); }
-            finish_and_compare(in_temp_folder("half"), 1 + (cuts[i] >= second) + (cuts[i] == n));
+            finish_and_compare("half", 1 + (cuts[i] >= second) + (cuts[i] == n));
         }
     }
     free(bytes);
@@ -285,11 +272,11 @@ TEST(documented_record) {
 TEST(wrong_log) {
     bool complete;
     unsigned before;
-    make_half(in_temp_folder("half"));
+    make_half("half");
     shell("cd %s/" RUN_PASS " && cp shard-00000.log shard-00002.log", in_temp_folder("half"));
     SAYS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA,
          "not of this shard");
-    make_half(in_temp_folder("half"));
+    make_half("half");
     shell("cd %s/" RUN_PASS " && cp shard-00000.log x && cat x >> shard-00000.log && rm x",
           in_temp_folder("half"));
     SAYS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA,
@@ -312,7 +299,7 @@ TEST(torn_journal) {
         assert_int_equal(run_pass_at(r, 0)->n_shards, 2);
         assert_false(run_pass_at(r, 0)->complete);
         run_close(r);
-        finish_and_compare(in_temp_folder("torn"), 6);
+        finish_and_compare("torn", 6);
         size_t now;
         char *text = read_text(in_temp_folder("torn/journal.jsonl"), &now);
         assert_int_equal(now, n);
@@ -325,7 +312,7 @@ TEST(torn_journal) {
     memcpy(holed, journal, n);
     memset(holed + last, 0, n - last - 1);
     write_bytes(in_temp_folder("torn/journal.jsonl"), holed, n);
-    finish_and_compare(in_temp_folder("torn"), 6);
+    finish_and_compare("torn", 6);
     /* Anywhere else a bad line is an error that names it. */
     size_t second = strcspn(journal, "\n") + 1;
     static const struct {
@@ -381,17 +368,15 @@ TEST(changed_shard) {
 /* A shard whose prompts were all skipped is published empty; a pass without prompts is complete at
  * once. */
 TEST(empty_shards) {
-    json_t *plan = fixture_plan();
     shard_header h;
     fixture_header(&h, "scan");
     run_dir *r;
     bool done[2];
-    OK(run_create(in_temp_folder("empty"), plan, RUN_WHOLE, false, &r, &err));
+    OK(fixture_create("empty", false, &r, &err));
     OK(run_pass_begin(r, &(run_pass_start){"scan", 2, 2, "cpu"}, &h, done, &err));
     OK(run_skip_prompt(r, 0, "a", "x", &err));
     OK(run_skip_prompt(r, 1, "b", "x", &err));
     assert_true(run_pass_end(r));
-    strcpy(h.pass, "head");
     shard_header_fini(&h);
     fixture_header(&h, "head");
     OK(run_pass_begin(r, &(run_pass_start){"pass-01-head", 0, 16, "cpu"}, &h, done, &err));
@@ -407,16 +392,15 @@ TEST(empty_shards) {
     assert_int_equal(run_publish_file(r, "../x", "x", 1, NULL), CKVC_E_BUG);
     run_close(r);
     OK(run_verify(in_temp_folder("empty"), &err));
-    json_decref(plan), shard_header_fini(&h);
+    shard_header_fini(&h);
 }
 
 TEST(misuse) {
-    json_t *plan = fixture_plan();
     shard_header h;
     fixture_header(&h, "both");
     run_dir *r;
     bool done[RUN_PROMPTS];
-    OK(run_create(in_temp_folder("misuse"), plan, RUN_WHOLE, false, &r, NULL));
+    OK(fixture_create("misuse", false, &r, &err));
     static const char *const names[] = {"pass-1-both", "pass-01-head"};
     for (int i = 0; i < 2; i++) {
         const run_pass_start start = {names[i], 1, 1, "cpu"};
@@ -432,7 +416,7 @@ TEST(misuse) {
     OK(run_log_prompt(r, 0, rows, NULL));
     assert_int_equal(run_log_prompt(r, 0, rows, NULL), CKVC_E_BUG);
     assert_int_equal(run_skip_prompt(r, 0, "x", "y", NULL), CKVC_E_BUG);
-    shard_free(rows), run_close(r), json_decref(plan), shard_header_fini(&h);
+    shard_free(rows), run_close(r), shard_header_fini(&h);
 }
 
 RUN_TESTS(fixture_whole, temp_folder_remove)

@@ -5,17 +5,10 @@
 #include "tests/unit/run_fixture.h"
 #include "tests/unit/unit.h"
 
-static run_dir *resume(const char *name) {
-    run_dir *r;
-    json_t *plan = fixture_plan();
-    OK(run_create(in_temp_folder(name), plan, RUN_WHOLE, true, &r, &err));
-    json_decref(plan);
-    return r;
-}
-
 TEST(a_checkpoint_is_what_the_journal_says) {
     copy_whole("files");
-    run_dir *r = resume("files");
+    run_dir *r;
+    OK(fixture_create("files", true, &r, &err));
     assert_false(run_has_file(r, "tables/a"));
     OK(run_checkpoint_file(r, "tables/a", "one", 3, &err));
     OK(run_checkpoint_file(r, "tables/a", "three", 5, &err)); /* made again: the last line counts */
@@ -23,7 +16,7 @@ TEST(a_checkpoint_is_what_the_journal_says) {
     run_close(r);
     char *data;
     size_t n;
-    r = resume("files");
+    OK(fixture_create("files", true, &r, &err));
     assert_true(run_has_file(r, "tables/a"));
     OK(run_read_file(r, "tables/a", &data, &n, &err));
     assert_true(n == 5 && strcmp(data, "three") == 0);
@@ -40,10 +33,10 @@ TEST(a_pass_ends_early_and_stays_so) {
     char hash[CKVC_SHA256_HEX];
     shard_header h;
     run_dir *r;
-    json_t *plan = fixture_plan(), *other = json_pack("{s:s}", "verb", "calibrate");
+    json_t *other = json_pack("{s:s}", "verb", "calibrate");
     fixture_header(&h, "both");
     run_hash_plan(other, hash);
-    OK(run_create(in_temp_folder("early"), plan, RUN_WHOLE, false, &r, &err));
+    OK(fixture_create("early", false, &r, &err));
     run_set_pass_plan(r, hash);
     OK(fixture_begin(r, &h, done, &err));
     for (uint32_t i = 0; i < RUN_SHARD; i++) { OK(fixture_log(r, &h, i, &err)); }
@@ -55,7 +48,7 @@ TEST(a_pass_ends_early_and_stays_so) {
     run_close(r);
     OK(run_verify(in_temp_folder("early"), &err));
 
-    OK(run_create(in_temp_folder("early"), plan, RUN_WHOLE, true, &r, &err));
+    OK(fixture_create("early", true, &r, &err));
     p = run_pass_named(r, RUN_PASS);
     assert_true(p->complete && p->stable.known && p->stable.target == 0.9 &&
                 p->stable.reliability == 0.93);
@@ -68,7 +61,7 @@ TEST(a_pass_ends_early_and_stays_so) {
     OK(fixture_begin(r, &h, done, &err));
     for (uint32_t i = 0; i < RUN_PROMPTS; i++) { assert_true(done[i]); }
     assert_true(run_pass_end(r));
-    run_close(r), json_decref(plan), json_decref(other), shard_header_fini(&h);
+    run_close(r), json_decref(other), shard_header_fini(&h);
 }
 
 TEST(lines_that_make_no_sense_are_refused) {
