@@ -34,3 +34,12 @@ static inline const char *json_of(const char *text) {
     for (char *quote = to; (quote = strchr(quote, '\''));) { *quote = '"'; }
     return to;
 }
+
+/* A text with its first `from` replaced. */
+static inline const char *bent(const char *good, const char *from, const char *to) {
+    static char text[4096];
+    const char *at = strstr(good, from);
+    assert_non_null(at);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
+    return text;
+}

@@ -3,7 +3,6 @@
 #include "formats/lines/answers.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -90,13 +89,9 @@ static const struct {
 
 TEST(refuses_each_deviation) {
     for (size_t i = 0; i < sizeof bends / sizeof *bends; i++) {
-        char line[2048];
         answers *r = NULL;
-        const char *at = strstr(kept, bends[i].from);
-        assert_non_null(at);
-        snprintf(line, sizeof line, "%.*s%s%s", (int)(at - kept), kept, bends[i].to,
-                 at + strlen(bends[i].from));
-        SAYS(read_line(line, &r, &err), CKVC_E_DATA, bends[i].says);
+        SAYS(read_line(bent(kept, bends[i].from, bends[i].to), &r, &err), CKVC_E_DATA,
+             bends[i].says);
         assert_null(r);
     }
 }

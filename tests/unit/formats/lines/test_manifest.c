@@ -1,12 +1,10 @@
 /* The manifest reader: every kind of line that is right, and every kind that is wrong, each with
  * the line that it names. */
-#include <unistd.h>
 
 #include "formats/lines/manifest.h"
 #include "lib/base/hash.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 static int make_folder(void **state) {
     if (temp_folder_make(state) != 0) { return -1; }

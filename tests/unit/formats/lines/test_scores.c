@@ -2,7 +2,6 @@
  * with its line number. */
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/scores_fixture.h"
-#include "tests/unit/unit.h"
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -75,9 +74,10 @@ TEST(takes_sets_of_heads) {
  * mean. */
 /* The good line once more, with more keys. */
 static void append_with(char text[4096], const char *more) {
-    const char *at = strstr(good, "'T'");
+    char keys[256];
     const size_t n = strlen(text);
-    snprintf(text + n, 4096 - n, "%.*s%s%s\n", (int)(at - good), good, more, at);
+    snprintf(keys, sizeof keys, "%s'T'", more);
+    snprintf(text + n, 4096 - n, "%s\n", bent(good, "'T'", keys));
 }
 
 TEST(tells_budgets_by_layer_apart) {
@@ -124,13 +124,9 @@ TEST(tells_scores_apart) {
 
 /* The good row with one piece replaced, on line 2 behind another good one. */
 static void refused(const char *from, const char *to, const char *says) {
-    char text[4096], first[1024];
-    const char *at = strstr(good, from);
-    assert_non_null(at);
-    snprintf(first, sizeof first, "%s", good);
-    memcpy(strstr(first, "p1"), "p0", 2);
-    snprintf(text, sizeof text, "%s\n%.*s%s%s\n", first, (int)(at - good), good, to,
-             at + strlen(from));
+    char text[4096];
+    const int n = snprintf(text, sizeof text, "%s\n", bent(good, "p1", "p0"));
+    snprintf(text + n, sizeof text - (size_t)n, "%s\n", bent(good, from, to));
     scores *s = NULL;
     char place[64];
     snprintf(place, sizeof place, "%s:2", in_temp_folder("s.jsonl"));

@@ -2,7 +2,6 @@
  * refused with the line's number in every single deviation. */
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/scores_fixture.h"
-#include "tests/unit/unit.h"
 
 /* L = 2, G = 1, C = 5: the bound is 4 epsilon, the drift at most sqrt(8). */
 #define BASE                                                                                       \
@@ -41,14 +40,10 @@ TEST(takes) {
 }
 
 static void refused(const char *from, const char *to, const char *says) {
-    char text[2048];
-    const char *at = strstr(good, from);
-    assert_non_null(at);
-    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
     scores *s = NULL;
     char place[64];
     snprintf(place, sizeof place, "%s:1", in_temp_folder("s.jsonl"));
-    SAYS(read_json(text, &s, &err), CKVC_E_DATA, place);
+    SAYS(read_json(bent(good, from, to), &s, &err), CKVC_E_DATA, place);
     assert_non_null(strstr(err.text, says));
 }
 

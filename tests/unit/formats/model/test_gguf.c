@@ -9,7 +9,6 @@
 #include "tests/unit/golden_model.h"
 #include "tests/unit/quantised_blocks.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 static const char *path; /* of the file that each test writes */
 static ckvc_rng rng;

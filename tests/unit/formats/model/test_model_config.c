@@ -2,13 +2,11 @@
  */
 #include <jansson.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "formats/model/model_files.h"
 #include "formats/model/model_readers.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 static const char base[] = "{'model_type':'llama','num_hidden_layers':2,"
                            "'num_attention_heads':4,'hidden_size':32,'intermediate_size':40,"

@@ -1,5 +1,4 @@
 /* The safetensors reader: what a sound file gives, and one malformed file a rule. */
-#include <unistd.h>
 
 #include "formats/model/model_readers.h"
 #include "lib/base/bytes.h"
@@ -8,7 +7,6 @@
 #include "lib/base/status.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 static void drop(const char *name) { unlink(in_temp_folder(name)); }
 

@@ -3,13 +3,11 @@
  * test_run_faults.c. */
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "formats/run/run_append.h"
 #include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/run_fixture.h"
-#include "tests/unit/unit.h"
 
 static char *read_text(const char *path, size_t *n) {
     char *text = NULL;

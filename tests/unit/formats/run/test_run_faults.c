@@ -9,11 +9,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "lib/base/files.h"
 #include "tests/unit/run_fixture.h"
-#include "tests/unit/unit.h"
 
 typedef enum fault { FAULT_NONE, FAULT_ONCE, FAULT_FOR_GOOD, FAULT_SHORT, FAULT_DIE } fault;
 static fault armed;

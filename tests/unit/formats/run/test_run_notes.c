@@ -3,7 +3,6 @@
 #include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/run_fixture.h"
-#include "tests/unit/unit.h"
 
 TEST(a_checkpoint_is_what_the_journal_says) {
     copy_whole("files");

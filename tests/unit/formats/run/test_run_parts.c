@@ -3,8 +3,6 @@
 #include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/run_fixture.h"
-#include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 /* Does at most `most` prompts of a part, one of them skipped. */
 static ckvc_status make(const char *name, run_part part, unsigned most, int seed, int max_failures,

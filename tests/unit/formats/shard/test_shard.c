@@ -1,7 +1,6 @@
 /* Shards: rows in memory, the plain encoding, the HDF5 file, and everything that must be refused.
  */
 #include <hdf5.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include "formats/shard/h5_zstd.h"
@@ -10,7 +9,6 @@
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 /* What a file of `s` is read as: the same. */
 static shard *through_file(const shard *s, bool foreign) {
@@ -279,6 +277,10 @@ TEST(optional_header) {
 #define BENT(pass, n_records, step, want, word, ...)                                               \
     do {                                                                                           \
         shard *s = fixture_shard(pass, 3, n_records);                                              \
+        shard_header *h = &s->h;                                                                   \
+        struct shard_prompt *p = s->prompts;                                                       \
+        struct shard_record *r = s->records;                                                       \
+        (void)h, (void)p, (void)r;                                                                 \
         __VA_ARGS__;                                                                               \
         SAYS(step, want, word);                                                                    \
         shard_free(s);                                                                             \
@@ -298,56 +300,55 @@ static ckvc_status image_of(const shard *s) {
 #define TAKEN(pass, ...) BENT(pass, 4, shard_rows_check(s, "here", &err), CKVC_OK, "", __VA_ARGS__)
 
 TEST(refusals) {
-    REFUSED("pass", strcpy(s->h.pass, "tail"));
-    REFUSED("alpha_kind", s->h.setting.alpha = (ckvc_alpha_kind)2);
-    REFUSED("model_name", strcpy(s->h.model_name, "a\xff"));
-    REFUSED("n_layers", s->h.n_layers = 0);
-    REFUSED("n_heads", s->h.n_heads = 3);
-    REFUSED("window", s->h.setting.window = 0);
-    REFUSED("lambda", s->h.setting.beta_bud = NAN);
-    REFUSED("budgets[1]", s->h.budgets[1] = 0);
-    REFUSED("budgets[1]", s->h.budgets[1] = NAN);
+    REFUSED("pass", strcpy(h->pass, "tail"));
+    REFUSED("alpha_kind", h->setting.alpha = (ckvc_alpha_kind)2);
+    REFUSED("model_name", strcpy(h->model_name, "a\xff"));
+    REFUSED("n_layers", h->n_layers = 0);
+    REFUSED("n_heads", h->n_heads = 3);
+    REFUSED("window", h->setting.window = 0);
+    REFUSED("lambda", h->setting.beta_bud = NAN);
+    REFUSED("budgets[1]", h->budgets[1] = 0);
+    REFUSED("budgets[1]", h->budgets[1] = NAN);
     REFUSED("head_actions",
-            s->h.side[CKVC_SIDE_HEAD].actions[3] = s->h.side[CKVC_SIDE_HEAD].actions[2]);
-    REFUSED("edges_entropy", s->h.edges_entropy[1] = s->h.edges_entropy[0] - 1);
-    REFUSED("edges_perplexity", s->h.edges_ppl[0] = INFINITY);
-    REFUSED("start_weight", s->h.side[CKVC_SIDE_HEAD].start[5] = 1.6f);
-    REFUSED("start_tau", s->h.side[CKVC_SIDE_GATE].start[5] = NAN);
-    REFUSED("start_tau", free(s->h.side[CKVC_SIDE_GATE].start);
-            s->h.side[CKVC_SIDE_GATE].start = NULL);
-    REFUSED("operator", s->h.setting.op = CKVC_OPERATOR_COUNT);
-    REFUSED("compute", s->h.setting.compute = (ckvc_compute)2);
+            h->side[CKVC_SIDE_HEAD].actions[3] = h->side[CKVC_SIDE_HEAD].actions[2]);
+    REFUSED("edges_entropy", h->edges_entropy[1] = h->edges_entropy[0] - 1);
+    REFUSED("edges_perplexity", h->edges_ppl[0] = INFINITY);
+    REFUSED("start_weight", h->side[CKVC_SIDE_HEAD].start[5] = 1.6f);
+    REFUSED("start_tau", h->side[CKVC_SIDE_GATE].start[5] = NAN);
+    REFUSED("start_tau", free(h->side[CKVC_SIDE_GATE].start); h->side[CKVC_SIDE_GATE].start = NULL);
+    REFUSED("operator", h->setting.op = CKVC_OPERATOR_COUNT);
+    REFUSED("compute", h->setting.compute = (ckvc_compute)2);
     REFUSED("layer_budgets",
-            s->h.setting.layer_budgets = ((setting_list){fixture_reals(1, 8, 8), 1}));
+            h->setting.layer_budgets = ((setting_list){fixture_reals(1, 8, 8), 1}));
     REFUSED("layer_budgets[0]",
-            s->h.setting.layer_budgets = ((setting_list){fixture_reals(2, 0, 8), 2}));
-    REFUSED("prompt/id", s->prompts[1].id[0] = 0);
-    REFUSED("prompt/id", s->prompts[1].id[0] = '\n');
-    REFUSED("loss_full", s->prompts[1].loss_full = NAN);
-    REFUSED("r_sem", s->prompts[0].r_sem = INFINITY);
-    REFUSED("prompt/cut", s->prompts[0].cut = 2);
-    REFUSED("bin_entropy", s->prompts[0].bin_entropy = 3);
-    REFUSED("bin_perpl", s->prompts[0].bin_ppl = 2);
+            h->setting.layer_budgets = ((setting_list){fixture_reals(2, 0, 8), 2}));
+    REFUSED("prompt/id", p[1].id[0] = 0);
+    REFUSED("prompt/id", p[1].id[0] = '\n');
+    REFUSED("loss_full", p[1].loss_full = NAN);
+    REFUSED("r_sem", p[0].r_sem = INFINITY);
+    REFUSED("prompt/cut", p[0].cut = 2);
+    REFUSED("bin_entropy", p[0].bin_entropy = 3);
+    REFUSED("bin_perpl", p[0].bin_ppl = 2);
     REFUSED("baseline/p", s->baselines[2].prompt = 3);
     REFUSED("baseline/budget", s->baselines[2].budget = 3);
     REFUSED("baseline/loss", s->baselines[2].loss = -INFINITY);
-    REFUSED("record/pr", s->records[1].prompt = 3);
-    REFUSED("record/side", s->records[1].side = 2);
-    REFUSED("record/layer", s->records[1].layer = 2);
-    REFUSED("record/head", s->records[0].head = 2);
-    REFUSED("record/h", s->records[1].head = 0);
-    REFUSED("record/bud", s->records[1].budget = 3);
-    REFUSED("record/action", s->records[1].action = CKVC_GATE_ACTIONS);
-    REFUSED("action", s->records[0].action = CKVC_HEAD_ACTIONS);
-    REFUSED("n_continuation", s->h.setting.reduction = CKVC_LOSS_SUM;
-            s->prompts[s->records[0].prompt].n_continuation = 0);
-    REFUSED("record/rew", s->records[1].reward = NAN);
-    REFUSED("record/ba", s->records[1].baseline = NAN);
-    REFUSED("record/loss", s->records[1].loss = INFINITY);
-    REFUSED("repeat", memset(s->h.setting.repeat, 'x', SETTING_TEXT_SIZE));
-    REFUSED("repeat", strcpy(s->h.setting.repeat, "a\nb"));
-    REFUSED("floor", s->h.setting.floor = 1.5);
-    REFUSED("record/side", strcpy(s->h.pass, "head"));
+    REFUSED("record/pr", r[1].prompt = 3);
+    REFUSED("record/side", r[1].side = 2);
+    REFUSED("record/layer", r[1].layer = 2);
+    REFUSED("record/head", r[0].head = 2);
+    REFUSED("record/h", r[1].head = 0);
+    REFUSED("record/bud", r[1].budget = 3);
+    REFUSED("record/action", r[1].action = CKVC_GATE_ACTIONS);
+    REFUSED("action", r[0].action = CKVC_HEAD_ACTIONS);
+    REFUSED("n_continuation", h->setting.reduction = CKVC_LOSS_SUM;
+            p[r[0].prompt].n_continuation = 0);
+    REFUSED("record/rew", r[1].reward = NAN);
+    REFUSED("record/ba", r[1].baseline = NAN);
+    REFUSED("record/loss", r[1].loss = INFINITY);
+    REFUSED("repeat", memset(h->setting.repeat, 'x', SETTING_TEXT_SIZE));
+    REFUSED("repeat", strcpy(h->setting.repeat, "a\nb"));
+    REFUSED("floor", h->setting.floor = 1.5);
+    REFUSED("record/side", strcpy(h->pass, "head"));
 }
 
 /* Of a demand shard: no more entries than tokens, a budget that they are of, no records. Of a score
@@ -356,13 +357,13 @@ TEST(refusals_without_rollouts) {
     REFUSED_OF("demand", "prompt/demand, row 2, is 103, must be 0 to 102, its n_tokens",
                s->demand[2 * 12 + 5] = 103);
     REFUSED_OF("demand", "prompt/layer_demand, row 0", s->layer_demand[0] = 101);
-    REFUSED_OF("demand", "budgets", s->h.n_budgets = 0);
+    REFUSED_OF("demand", "budgets", h->n_budgets = 0);
     REFUSED_OF("demand", "1 records in a demand shard",
                shard_add_record(s, &(struct shard_record){0}));
-    REFUSED_OF("score", "positions is 0", s->h.setting.positions = 0);
-    REFUSED_OF("score", "features is 99, a version", s->h.setting.features = 99);
-    REFUSED_OF("score", "n_features is 5, must be 24 and", s->h.setting.n_features = 5);
-    REFUSED_OF("score", "n_features is 25", s->h.setting.n_features--);
+    REFUSED_OF("score", "positions is 0", h->setting.positions = 0);
+    REFUSED_OF("score", "features is 99, a version", h->setting.features = 99);
+    REFUSED_OF("score", "n_features is 5, must be 24 and", h->setting.n_features = 5);
+    REFUSED_OF("score", "n_features is 25", h->setting.n_features--);
     REFUSED_OF("shares", "action_entries, row 2, has 28 of the 29 actions of a state",
                s->action_entries[(2 * 12 + 3) * CKVC_HEAD_ACTIONS] = 0);
     REFUSED_OF("shares", "action_entries, row 0, has 2 of the 29",
@@ -373,12 +374,10 @@ TEST(refusals_without_rollouts) {
 
 /* Every column of numbers at what it cannot hold. */
 TEST(ranges) {
-    RANGE("scan", "prompt/r_struct, row 1, is -1, must be -0.001 to 1e+39",
-          s->prompts[1].r_struct = -1);
-    RANGE("both", "prompt/r_sem, row 1, is -1, must be 0 to 1.79769e+308",
-          s->prompts[1].r_sem = -1);
+    RANGE("scan", "prompt/r_struct, row 1, is -1, must be -0.001 to 1e+39", p[1].r_struct = -1);
+    RANGE("both", "prompt/r_sem, row 1, is -1, must be 0 to 1.79769e+308", p[1].r_sem = -1);
     RANGE("score", "prompt/loss_full, row 1, is 1e+308, must be -0.001 to 1e+39",
-          s->prompts[1].loss_full = 1e308);
+          p[1].loss_full = 1e308);
     RANGE("scan", "prompt/rho_sd, row 1, is -1, must be 0 to 65536", s->rho_sd[4] = -1);
     RANGE("demand", "prompt/own_recent, row 1, is 1.5, must be 0 to 1.001", s->own_recent[4] = 1.5);
     RANGE("demand", "prompt/own_entropy, row 1, is 1e+308, must be -0.001 to 23",
@@ -401,14 +400,13 @@ TEST(ranges) {
           s->n_kept[3 * 2] = 102);
     RANGE("both", "baseline/n_candidates_lo, row 3, is 4.29497e+09, must be 0 to 101",
           s->n_candidates_lo[3 * 2 + 1] = UINT32_MAX);
-    RANGE("both", "record/reward, row 1, is inf, must be ", s->records[1].reward = INFINITY);
-    RANGE("both", "record/loss, row 1, is 1e+308, must be -0.001 to 1e+39",
-          s->records[1].loss = 1e308);
-    RANGE("both", "record/n_kept, row 1, is 101, must be below 101", s->records[1].n_kept = 101);
+    RANGE("both", "record/reward, row 1, is inf, must be ", r[1].reward = INFINITY);
+    RANGE("both", "record/loss, row 1, is 1e+308, must be -0.001 to 1e+39", r[1].loss = 1e308);
+    RANGE("both", "record/n_kept, row 1, is 101, must be below 101", r[1].n_kept = 101);
     /* what is not known bounds nothing */
-    TAKEN("both", s->prompts[0].n_tokens = 0; s->records[0].n_kept = 1000; s->n_kept[0] = 1000);
-    TAKEN("score", s->prompts[1].n_tokens = 0; s->mass[4] = 1000);
-    TAKEN("score", s->prompts[0].loss_full = -1e-7; s->prompts[0].r_sem = 0);
+    TAKEN("both", p[0].n_tokens = 0; r[0].n_kept = 1000; s->n_kept[0] = 1000);
+    TAKEN("score", p[1].n_tokens = 0; s->mass[4] = 1000);
+    TAKEN("score", p[0].loss_full = -1e-7; p[0].r_sem = 0);
 }
 
 /* Documents stand in the file and in the log where some prompt has one; where none has, no byte of

@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include "formats/shard/shard_h5.h"
@@ -18,7 +17,6 @@
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1

@@ -2,7 +2,6 @@
  * formats/table/table.md lists. Files are damaged blindly (each byte, each length) and knowingly:
  * taken apart into sections, changed, put together again with sums that fit. */
 #include <sys/stat.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include "formats/table/table_file.h"
@@ -11,7 +10,6 @@
 #include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 static char path[512], path2[512];
 
@@ -104,11 +102,15 @@ static table_file *sample_with_features(uint32_t version) {
 static table_file *sample_with_theta(void) { return sample_with_features(CKVC_FEATURES_1); }
 static table_file *sample_without_rows(void) { return sample_with_features(CKVC_FEATURES_2); }
 
-static void write_table(table_file *t, const char *to) { OK(table_file_write(t, to, true, &err)); }
+static void write_table(table_file *t, const char *to) {
+    OK(table_file_write(t, to, true, &err));
+    assert_string_equal(err.text, "");
+}
 
 static table_file *read_table(const char *from) {
     table_file *t = NULL;
     OK(table_file_read(from, &t, &err));
+    assert_string_equal(err.text, "");
     return t;
 }
 

@@ -2,7 +2,6 @@
  * the front door that picks one, published vectors of text and ids, and damaged files. */
 #include <limits.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "lib/base/json.h"
 #include "lib/base/bytes.h"
@@ -12,7 +11,6 @@
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 /* Each test begins with an empty folder. */
 static int clear_before(void **state) {
