@@ -29,13 +29,18 @@ struct int_key {
     const char *name;
     int64_t v;
 };
+/* A key whose value is another one; -1: left out; -2: a string. */
+static struct int_key odd;
+static bool is_odd(const char *name) { return odd.name && strcmp(odd.name, name) == 0; }
 static void arch_keys(gguf_maker *g, const char *arch, const struct int_key *ints, size_t n,
                       float eps, float theta) {
     char key[64];
-    g_string(g, "general.architecture", arch);
+    if (!is_odd("architecture")) { g_string(g, "general.architecture", arch); }
     for (size_t i = 0; i < n; i++) {
+        const int64_t v = is_odd(ints[i].name) ? odd.v : ints[i].v;
         snprintf(key, sizeof key, "%s.%s", arch, ints[i].name);
-        g_u32(g, key, (uint32_t)ints[i].v);
+        if (v >= 0) { g_u32(g, key, (uint32_t)v); }
+        if (v == -2) { g_string(g, key, "2"); }
     }
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
     g_f32(g, key, eps);
@@ -65,6 +70,29 @@ static uint64_t name_seed(const char *name) {
     return h % 1000003 * 100000;
 }
 
+/* Where set, matrices of whole blocks are of this type instead, at random, or of the float32 values
+ * that these blocks stand for. */
+static size_t blocks_of = N_QUANTISED;
+static bool blocks_decoded;
+
+static void random_tensor(gguf_maker *g, const char *name, const uint64_t dims[2], size_t values) {
+    const size_t per_block = quantised[blocks_of].values, size = quantised[blocks_of].bytes,
+                 n = values / per_block;
+    uint8_t *blocks = ckvc_alloc(n, size);
+    float *decoded = ckvc_alloc(values, sizeof *decoded);
+    for (size_t b = 0; b < n; b++) { random_block(&rng, blocks_of, blocks + b * size); }
+    for (size_t i = 0; i < values; i++) {
+        decoded[i] = (float)quantised_value(quantised[blocks_of].type,
+                                            blocks + i / per_block * size, (int)(i % per_block));
+    }
+    if (blocks_decoded) {
+        g_tensor(g, name, G_TYPE_F32, dims, decoded, values * 4);
+    } else {
+        g_tensor(g, name, quantised[blocks_of].ggml, dims, blocks, n * size);
+    }
+    free(blocks), free(decoded);
+}
+
 /* A tensor of values that its name and the row in half-split order decide. pairwise: rows of each
  * head of DIM stored 2i, 2i+1. */
 static void tiny_tensor(gguf_maker *g, const char *name, uint64_t cols, uint64_t rows,
@@ -79,7 +107,12 @@ static void tiny_tensor(gguf_maker *g, const char *name, uint64_t cols, uint64_t
                 small_value(seed + from * n_cols + c) + (strstr(name, "norm") ? 1.0f : 0.0f);
         }
     }
-    g_tensor(g, name, G_TYPE_F32, (uint64_t[2]){cols, rows}, values, n_rows * n_cols * 4);
+    const uint64_t dims[2] = {cols, rows}, n = n_rows * n_cols;
+    if (blocks_of < N_QUANTISED && rows && cols % quantised[blocks_of].values == 0) {
+        random_tensor(g, name, dims, n);
+    } else {
+        g_tensor(g, name, G_TYPE_F32, dims, values, n * 4);
+    }
 }
 
 /* All but the embedding. */
@@ -272,6 +305,8 @@ static void tensor_info(gguf_maker *g, const char *name, uint64_t d0, uint64_t d
         must_refuse(word);                                                                         \
     } while (0)
 
+#define INFO(word, ...) WITH("tensor \"x\"" word, tensor_info(g, "x", __VA_ARGS__))
+
 TEST(one_thing_wrong) {
     const uint32_t f32 = G_TYPE_F32;
     const uint64_t big = UINT64_C(1) << 48;
@@ -296,25 +331,19 @@ TEST(one_thing_wrong) {
         "tensor \"x\" has rank 5", g->n_tensors++; g_text(&g->infos, "x", 1);
         ckvc_buffer_u32(&g->infos, 5);
         for (int i = 0; i < 7; i++) { ckvc_buffer_u64(&g->infos, 1); });
-    WITH("tensor \"x\": dimension 0 is 0", tensor_info(g, "x", 0, 4, f32, NEXT));
-    WITH("tensor \"x\": dimension 0 is 281474976710657",
-         tensor_info(g, "x", big + 1, 1, f32, NEXT));
-    WITH("tensor \"x\": F32 [281474976710656,281474976710656] overflows",
-         tensor_info(g, "x", big, big, f32, NEXT));
+    INFO(": dimension 0 is 0", 0, 4, f32, NEXT);
+    INFO(": dimension 0 is 281474976710657", big + 1, 1, f32, NEXT);
+    INFO(": F32 [281474976710656,281474976710656] overflows", big, big, f32, NEXT);
     WITH("overflows", tensor_info(g, "x", big / 2, 1 << 15, f32, NEXT));
-    WITH("tensor \"x\" is 4398046511104 bytes at",
-         tensor_info(g, "x", 1 << 20, 1 << 20, f32, NEXT));
-    WITH("tensor \"x\" is Q4_0 [48,4]: rows of 48 values are no whole blocks of 32",
-         tensor_info(g, "x", 48, 4, G_TYPE_Q4_0, NEXT));
-    WITH("tensor \"x\" has the unknown type 4", tensor_info(g, "x", 32, 4, 4, NEXT));
+    INFO(" is 4398046511104 bytes at", 1 << 20, 1 << 20, f32, NEXT);
+    INFO(" is Q4_0 [48,4]: rows of 48 values are no whole blocks of 32", 48, 4, G_TYPE_Q4_0, NEXT);
+    INFO(" has the unknown type 4", 32, 4, 4, NEXT);
     WITH("has type Q5_K, which is not supported",
          tensor_info(g, "blk.0.ffn_up.weight", 256, 4, G_TYPE_Q5_K, NEXT));
     WITH("no multiple of general.alignment 32", tensor_info(g, "x", 8, 1, f32, NEXT + 4));
     WITH("behind bytes of no tensor", tensor_info(g, "x", 8, 1, f32, NEXT + 32));
-    WITH("tensor \"x\" begins at 0 of the data, inside the tensor before it",
-         tensor_info(g, "x", 8, 1, f32, 0));
-    WITH("tensor \"x\" begins at 18446744073709551584 of the data",
-         tensor_info(g, "x", 8, 1, f32, UINT64_MAX - 31));
+    INFO(" begins at 0 of the data, inside the tensor before it", 8, 1, f32, 0);
+    INFO(" begins at 18446744073709551584 of the data", 8, 1, f32, UINT64_MAX - 31);
     WITH("tensor \"blk.0.attn_q_norm.weight\" is none of a llama model of 2 layers",
          tiny_tensor(g, "blk.0.attn_q_norm.weight", DIM, 0, false));
     WITH("tensor \"blk.2.attn_norm.weight\" is none of a llama model of 2 layers",
@@ -337,43 +366,29 @@ TEST(one_thing_wrong) {
 TEST(shape_keys) {
     const struct {
         const char *key;
-        int64_t v; /* -1: left out; -2: a string */
+        int64_t v;
         const char *word;
     } cases[] = {
-        {"llama.block_count", -1, "key llama.block_count is missing"},
-        {"llama.block_count", 0, "key llama.block_count is 0; want 1 ... 1024"},
-        {"llama.block_count", 2000000000, "key llama.block_count is 2000000000"},
-        {"llama.block_count", -2, "key llama.block_count is string; want an integer"},
-        {"llama.block_count", 1, "tensor \"blk.1."},
-        {"llama.embedding_length", -1, "key llama.embedding_length is missing"},
-        {"llama.attention.head_count", 0, "key llama.attention.head_count is 0"},
-        {"llama.attention.head_count_kv", 3, "head_count is 4, no multiple of head_count_kv 3"},
-        {"llama.attention.key_length", 5, "heads of 5 key and 4 value dimensions"},
-        {"llama.attention.value_length", 8, "heads of 4 key and 8 value dimensions"},
-        {"llama.rope.dimension_count", 2, "a partial rotary embedding"},
-        {"llama.vocab_size", 65, "key llama.vocab_size is 65, token_embd.weight has 64 rows"},
-        {"llama.context_length", -1, "key llama.context_length is missing"},
-        {"general.architecture", -1, "key general.architecture is missing"},
+        {"block_count", -1, "key llama.block_count is missing"},
+        {"block_count", 0, "key llama.block_count is 0; want 1 ... 1024"},
+        {"block_count", 2000000000, "key llama.block_count is 2000000000"},
+        {"block_count", -2, "key llama.block_count is string; want an integer"},
+        {"block_count", 1, "tensor \"blk.1."},
+        {"embedding_length", -1, "key llama.embedding_length is missing"},
+        {"attention.head_count", 0, "key llama.attention.head_count is 0"},
+        {"attention.head_count_kv", 3, "head_count is 4, no multiple of head_count_kv 3"},
+        {"attention.key_length", 5, "heads of 5 key and 4 value dimensions"},
+        {"attention.value_length", 8, "heads of 4 key and 8 value dimensions"},
+        {"rope.dimension_count", 2, "a partial rotary embedding"},
+        {"vocab_size", 65, "key llama.vocab_size is 65, token_embd.weight has 64 rows"},
+        {"context_length", -1, "key llama.context_length is missing"},
+        {"architecture", -1, "key general.architecture is missing"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        gguf_maker sound = g_begin(), g = g_begin();
-        tiny_keys(&sound, "llama");
-        /* copy key by key: u64 length, name, u32 type, value of 4 bytes or a string */
-        for (size_t at = 0; at < sound.keys.size;) {
-            const uint8_t *p = sound.keys.data + at;
-            const size_t n = p[0], head = 8 + n + 4,
-                         size = p[8 + n] == G_STRING ? head + 8 + p[head] : head + 4;
-            at += size;
-            if (n != strlen(cases[i].key) || memcmp(p + 8, cases[i].key, n) != 0) {
-                ckvc_buffer_append(&g.keys, p, size);
-                g.n_keys++;
-            } else if (cases[i].v == -2) {
-                g_string(&g, cases[i].key, "2");
-            } else if (cases[i].v >= 0) {
-                g_u32(&g, cases[i].key, (uint32_t)cases[i].v);
-            }
-        }
-        ckvc_buffer_fini(&sound.keys);
+        gguf_maker g = g_begin();
+        odd = (struct int_key){cases[i].key, cases[i].v};
+        tiny_keys(&g, "llama");
+        odd.name = NULL;
         tiny_tensors(&g, true, false);
         put(&g);
         must_refuse(cases[i].word);
@@ -591,44 +606,12 @@ TEST(quantised_model) {
         if (quantised[k].values > WIDTH) { continue; }
         for (int as_f32 = 0; as_f32 < 2; as_f32++) {
             ckvc_rng_init(&rng, 99, k, 1); /* the same blocks both times */
-            gguf_maker g = g_begin(), plain = g_begin();
+            gguf_maker g = g_begin();
             tiny_keys(&g, "llama");
-            tiny_tensors(&plain, true, false);
-            /* the tensors of the plain file again, matrices of whole blocks quantised at random */
-            const uint8_t *p = plain.infos.data;
-            while (p < plain.infos.data + plain.infos.size) {
-                char name[64] = "";
-                const size_t n = p[0], rank = p[8 + n];
-                uint64_t dims[2] = {0}, offset;
-                memcpy(name, p + 8, n);
-                memcpy(dims, p + 12 + n, rank * 8);
-                memcpy(&offset, p + 16 + n + rank * 8, 8);
-                p += 24 + n + rank * 8;
-                const size_t values = dims[0] * (rank == 2 ? dims[1] : 1);
-                if (rank == 1 || dims[0] % quantised[k].values) {
-                    g_tensor(&g, name, G_TYPE_F32, dims, plain.data.data + offset, values * 4);
-                    continue;
-                }
-                const size_t n_blocks = values / quantised[k].values;
-                uint8_t *blocks = ckvc_alloc(n_blocks, quantised[k].bytes);
-                float *decoded = ckvc_alloc(values, sizeof *decoded);
-                for (size_t b = 0; b < n_blocks; b++) {
-                    random_block(&rng, k, blocks + b * quantised[k].bytes);
-                }
-                for (size_t i = 0; i < values; i++) {
-                    decoded[i] = (float)quantised_value(
-                        quantised[k].type, blocks + i / quantised[k].values * quantised[k].bytes,
-                        (int)(i % quantised[k].values));
-                }
-                if (as_f32) {
-                    g_tensor(&g, name, G_TYPE_F32, dims, decoded, values * 4);
-                } else {
-                    g_tensor(&g, name, quantised[k].ggml, dims, blocks,
-                             n_blocks * quantised[k].bytes);
-                }
-                free(blocks), free(decoded);
-            }
-            ckvc_buffer_fini(&plain.infos), ckvc_buffer_fini(&plain.data);
+            blocks_of = k;
+            blocks_decoded = as_f32;
+            tiny_tensors(&g, true, false);
+            blocks_of = N_QUANTISED;
             put(&g);
             run_model(path, N, VOCAB, nll[as_f32], logits[as_f32]);
         }

@@ -413,11 +413,16 @@ static void refuse(const char *what, const uint8_t *bytes, size_t size, const ch
     }
 }
 
-TEST(every_byte_flipped) {
+static uint8_t *sample_bytes(size_t *size) {
     table_file *t = sample();
     write_table(t, path);
+    table_file_free(t);
+    return slurp(path, size);
+}
+
+TEST(every_byte_flipped) {
     size_t size;
-    uint8_t *bytes = slurp(path, &size);
+    uint8_t *bytes = sample_bytes(&size);
     static const uint8_t flips[] = {0x01, 0x80, 0xFF};
     for (size_t i = 0; i < size; i++) {
         for (size_t k = 0; k < sizeof flips; k++) {
@@ -433,14 +438,12 @@ TEST(every_byte_flipped) {
             bytes[i] ^= flips[k];
         }
     }
-    free(bytes), table_file_free(t);
+    free(bytes);
 }
 
 TEST(every_length) {
-    table_file *t = sample();
-    write_table(t, path);
     size_t size;
-    uint8_t *bytes = slurp(path, &size);
+    uint8_t *bytes = sample_bytes(&size);
     char message[256];
     for (size_t n = 0; n < size; n++) {
         char what[64];
@@ -455,7 +458,7 @@ TEST(every_length) {
     uint8_t *longer = calloc(1, size + 1);
     memcpy(longer, bytes, size);
     refuse("one byte more", longer, size + 1, "byte 32: file size");
-    free(longer), free(bytes), table_file_free(t);
+    free(longer), free(bytes);
 }
 
 /* ---- files taken apart and put together again ---- */
@@ -631,95 +634,77 @@ TEST(accepted) {
     accept_kit(k);
 }
 
+/* A field of a section's entry, or of the header, with another value; of a digest, its first byte
+ * the other way round. */
+static void refuse_field(const char *section, int at, size_t bytes, uint64_t value,
+                         const char *message) {
+    kit *k = take_apart(sample);
+    size_t size;
+    assemble(k, &size, 0);
+    uint8_t field[8], *to = (section ? part_of(k, section)->entry : k->header) + at;
+    ckvc_put_u64(field, value);
+    if (at == (section ? CKVT_ENTRY_SHA256 : CKVT_AT_CONTENT_ID)) { field[0] = (uint8_t) ~*to; }
+    memcpy(to, field, bytes);
+    refuse_kit(k, section ? 0 : KEEP_FIELDS, message);
+}
+
+#define HEADER(field, ...)         refuse_field(NULL, CKVT_AT_##field, __VA_ARGS__)
+#define ENTRY(section, field, ...) refuse_field(section, CKVT_ENTRY_##field, __VA_ARGS__)
+
 TEST(header_refusals) {
-    static const struct {
-        int at, bytes;
-        uint64_t value;
-        const char *message;
-    } cases[] = {
-        {0, 1, 'x', "not a ckvt table"},
-        {4, 1, 0x0A, "line ends were changed"},
-        {CKVT_AT_HEADER_SIZE, 2, 256, "byte 8: header size 256"},
-        {CKVT_AT_MAJOR, 2, 2, "byte 10: format 2.0, this reader knows 1.x; upgrade ckvc"},
-        {CKVT_AT_BYTE_ORDER, 2, 0x0201, "byte 14: byte order mark"},
-        {CKVT_AT_INCOMPATIBLE, 8, 16, "byte 24: incompatible flags 0x10"},
-        {CKVT_AT_INCOMPATIBLE, 8, 8, "section TAU: thresholds on scores over their mean"},
-        {CKVT_AT_INCOMPATIBLE, 8, (uint64_t)1 << 63, "byte 24: incompatible flags 0x8000"},
-        {CKVT_AT_INCOMPATIBLE, 8, 4, "section SHARE is missing"},
-        {CKVT_AT_FILE_SIZE, 8, UINT64_MAX, "byte 32: file size"},
-        {CKVT_AT_DIRECTORY, 8, 192, "byte 40: directory offset"},
-        {CKVT_AT_N_SECTIONS, 4, 0, "byte 48: 0 sections"},
-        {CKVT_AT_N_SECTIONS, 4, 257, "byte 48: 257 sections"},
-        {CKVT_AT_N_SECTIONS, 4, 200, "byte 48: a directory of 200 sections does not fit"},
-        {CKVT_AT_N_SECTIONS, 4, 3, "byte 120: CRC-32 of the directory"},
-        {CKVT_AT_ENTRY_SIZE, 4, 113, "byte 52: directory entries"},
-        {CKVT_AT_CONTENT_ID, 1, 0, "byte 56: the content id"},
-        {92, 1, 1, "byte 92: reserved"},
-        {119, 1, 1, "byte 119: reserved"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kit *k = take_apart(sample);
-        size_t size;
-        assemble(k, &size, 0);
-        uint8_t field[8], *to = k->header + cases[i].at;
-        ckvc_put_u64(field, cases[i].value);
-        if (cases[i].at == CKVT_AT_CONTENT_ID) { field[0] = (uint8_t) ~*to; }
-        memcpy(to, field, (size_t)cases[i].bytes);
-        refuse_kit(k, KEEP_FIELDS, cases[i].message);
-    }
+    refuse_field(NULL, 0, 1, 'x', "not a ckvt table");
+    refuse_field(NULL, 4, 1, 0x0A, "line ends were changed");
+    HEADER(HEADER_SIZE, 2, 256, "byte 8: header size 256");
+    HEADER(MAJOR, 2, 2, "byte 10: format 2.0, this reader knows 1.x; upgrade ckvc");
+    HEADER(BYTE_ORDER, 2, 0x0201, "byte 14: byte order mark");
+    HEADER(INCOMPATIBLE, 8, 16, "byte 24: incompatible flags 0x10");
+    HEADER(INCOMPATIBLE, 8, 8, "section TAU: thresholds on scores over their mean");
+    HEADER(INCOMPATIBLE, 8, (uint64_t)1 << 63, "byte 24: incompatible flags 0x8000");
+    HEADER(INCOMPATIBLE, 8, 4, "section SHARE is missing");
+    HEADER(FILE_SIZE, 8, UINT64_MAX, "byte 32: file size");
+    HEADER(DIRECTORY, 8, 192, "byte 40: directory offset");
+    HEADER(N_SECTIONS, 4, 0, "byte 48: 0 sections");
+    HEADER(N_SECTIONS, 4, 257, "byte 48: 257 sections");
+    HEADER(N_SECTIONS, 4, 200, "byte 48: a directory of 200 sections does not fit");
+    HEADER(N_SECTIONS, 4, 3, "byte 120: CRC-32 of the directory");
+    HEADER(ENTRY_SIZE, 4, 113, "byte 52: directory entries");
+    HEADER(CONTENT_ID, 1, 0, "byte 56: the content id");
+    refuse_field(NULL, 92, 1, 1, "byte 92: reserved");
+    refuse_field(NULL, 119, 1, 1, "byte 119: reserved");
     kit *k = take_apart(sample);
     k->header[CKVT_AT_WRITER] ^= 1;
     refuse_kit(k, KEEP_HEADER_CRC, "byte 124: CRC-32 of the header");
 }
 
 TEST(entry_refusals) {
-    static const struct {
-        const char *section;
-        int at, bytes;
-        uint64_t value;
-        const char *message;
-    } cases[] = {
-        {"WEIGHT", CKVT_ENTRY_NAME, 1, '_', "letters and digits, then NUL"},
-        {"WEIGHT", CKVT_ENTRY_NAME, 1, '9', "name begins with a letter"},
-        {"WEIGHT", CKVT_ENTRY_NAME + 2, 1, ' ', "letters and digits, then NUL"},
-        {"WEIGHT", CKVT_ENTRY_NAME + 7, 1, 'x', "letters and digits, then NUL"},
-        {"WEIGHT", CKVT_ENTRY_NAME, 1, 'X', "section XEIGHT is from a later format"},
-        {"WEIGHT", CKVT_ENTRY_NAME, 1, 'w', "section WEIGHT is missing"},
-        {"META", CKVT_ENTRY_NAME, 1, 'm', "section META is missing"},
-        {"SHAPE", CKVT_ENTRY_NAME, 1, 's', "section SHAPE is missing"},
-        {"QHEAD", CKVT_ENTRY_NAME, 1, 'q',
-         "section QHEAD is missing: the evidence comes all together"},
-        {"WEIGHT", CKVT_ENTRY_NAME, 8, 0x554154 /* TAU */, "section TAU is there twice"},
-        {"WEIGHT", CKVT_ENTRY_CODEC, 2, 2, "section WEIGHT: codec 2"},
-        {"WEIGHT", CKVT_ENTRY_CODEC, 2, 1, "section WEIGHT: codec 1"},
-        {"META", CKVT_ENTRY_CODEC, 2, 1, "section META: codec 1"},
-        {"QHEAD", CKVT_ENTRY_CODEC, 2, 0, "section QHEAD: "},
-        {"WEIGHT", CKVT_ENTRY_TYPE, 2, 5, "section WEIGHT: type 5"},
-        {"WEIGHT", CKVT_ENTRY_TYPE, 2, CKVT_U32,
-         "section WEIGHT: codec 0, type 3, rank 3, want 0, 1, 3"},
-        {"sHEAD", CKVT_ENTRY_TYPE, 2, CKVT_U32, "section sHEAD: type 3, rank 4, want 1, 4"},
-        {"META", CKVT_ENTRY_RANK, 2, 0, "section META: rank 0, want 1 for bytes"},
-        {"WEIGHT", CKVT_ENTRY_RANK, 2, 6, "section WEIGHT: rank 6"},
-        {"WEIGHT", CKVT_ENTRY_RANK, 2, 2, "section WEIGHT: unused dimension is 2"},
-        {"WEIGHT", 14, 2, 1, "reserved field"},
-        {"WEIGHT", 108, 4, 1, "reserved field"},
-        {"WEIGHT", CKVT_ENTRY_DIMS, 8, 2,
-         "section WEIGHT: 16 bytes stored, its dimensions want 32"},
-        {"WEIGHT", CKVT_ENTRY_DIMS, 8, UINT64_MAX / 2, "section WEIGHT: its dimensions overflow"},
-        {"QHEAD", CKVT_ENTRY_DIMS, 8, 2,
-         "section QHEAD: dimension 0 is 2, SHAPE and the grids want 1"},
-        {"hSIG", CKVT_ENTRY_DIMS + 16, 8, 4, "section hSIG: dimension 2 is 4"},
-        {"WEIGHT", CKVT_ENTRY_DIMS + 32, 8, 1, "section WEIGHT: unused dimension is 1"},
-        {"QHEAD", CKVT_ENTRY_SHA256, 1, 0, "section QHEAD: its SHA-256"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        kit *k = take_apart(sample);
-        uint8_t field[8], *to = part_of(k, cases[i].section)->entry + cases[i].at;
-        ckvc_put_u64(field, cases[i].value);
-        if (cases[i].at == CKVT_ENTRY_SHA256) { field[0] = (uint8_t) ~*to; }
-        memcpy(to, field, (size_t)cases[i].bytes);
-        refuse_kit(k, 0, cases[i].message);
-    }
+    ENTRY("WEIGHT", NAME, 1, '_', "letters and digits, then NUL");
+    ENTRY("WEIGHT", NAME, 1, '9', "name begins with a letter");
+    ENTRY("WEIGHT", NAME + 2, 1, ' ', "letters and digits, then NUL");
+    ENTRY("WEIGHT", NAME + 7, 1, 'x', "letters and digits, then NUL");
+    ENTRY("WEIGHT", NAME, 1, 'X', "section XEIGHT is from a later format");
+    ENTRY("WEIGHT", NAME, 1, 'w', "section WEIGHT is missing");
+    ENTRY("META", NAME, 1, 'm', "section META is missing");
+    ENTRY("SHAPE", NAME, 1, 's', "section SHAPE is missing");
+    ENTRY("QHEAD", NAME, 1, 'q', "section QHEAD is missing: the evidence comes all together");
+    ENTRY("WEIGHT", NAME, 8, 0x554154 /* TAU */, "section TAU is there twice");
+    ENTRY("WEIGHT", CODEC, 2, 2, "section WEIGHT: codec 2");
+    ENTRY("WEIGHT", CODEC, 2, 1, "section WEIGHT: codec 1");
+    ENTRY("META", CODEC, 2, 1, "section META: codec 1");
+    ENTRY("QHEAD", CODEC, 2, 0, "section QHEAD: ");
+    ENTRY("WEIGHT", TYPE, 2, 5, "section WEIGHT: type 5");
+    ENTRY("WEIGHT", TYPE, 2, CKVT_U32, "section WEIGHT: codec 0, type 3, rank 3, want 0, 1, 3");
+    ENTRY("sHEAD", TYPE, 2, CKVT_U32, "section sHEAD: type 3, rank 4, want 1, 4");
+    ENTRY("META", RANK, 2, 0, "section META: rank 0, want 1 for bytes");
+    ENTRY("WEIGHT", RANK, 2, 6, "section WEIGHT: rank 6");
+    ENTRY("WEIGHT", RANK, 2, 2, "section WEIGHT: unused dimension is 2");
+    refuse_field("WEIGHT", 14, 2, 1, "reserved field");
+    refuse_field("WEIGHT", 108, 4, 1, "reserved field");
+    ENTRY("WEIGHT", DIMS, 8, 2, "section WEIGHT: 16 bytes stored, its dimensions want 32");
+    ENTRY("WEIGHT", DIMS, 8, UINT64_MAX / 2, "section WEIGHT: its dimensions overflow");
+    ENTRY("QHEAD", DIMS, 8, 2, "section QHEAD: dimension 0 is 2, SHAPE and the grids want 1");
+    ENTRY("hSIG", DIMS + 16, 8, 4, "section hSIG: dimension 2 is 4");
+    ENTRY("WEIGHT", DIMS + 32, 8, 1, "section WEIGHT: unused dimension is 1");
+    ENTRY("QHEAD", SHA256, 1, 0, "section QHEAD: its SHA-256");
     /* Stored lengths that lie. */
     static const uint64_t lengths[] = {UINT64_MAX, UINT64_MAX - 4096, 1 << 20};
     for (int i = 0; i < 3; i++) {
