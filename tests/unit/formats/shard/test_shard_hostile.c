@@ -77,6 +77,12 @@ static shard *expect_taken(hid_t file) {
     return s;
 }
 
+static hid_t bend_without(const char *name) {
+    hid_t file = bend();
+    H5Ldelete(file, name, H5P_DEFAULT);
+    return file;
+}
+
 /* Replaces a 1-D dataset by one of `rows` values of value, with the creation list given
  * (H5P_DEFAULT: contiguous). */
 static void replace(hid_t file, const char *name, hid_t type, hsize_t rows, hid_t create,
@@ -110,16 +116,13 @@ static hid_t chunked(hsize_t rows) {
 }
 
 TEST(links) {
-    hid_t f = bend();
-    H5Ldelete(f, "record/reward", H5P_DEFAULT);
+    hid_t f = bend_without("record/reward");
     H5Lcreate_external(good_path, "record/reward", f, "record/reward", H5P_DEFAULT, H5P_DEFAULT);
     expect_refused(f, "external link");
-    f = bend();
-    H5Ldelete(f, "record/reward", H5P_DEFAULT);
+    f = bend_without("record/reward");
     H5Lcreate_soft("/record/loss", f, "record/reward", H5P_DEFAULT, H5P_DEFAULT);
     expect_refused(f, "soft link");
-    f = bend();
-    H5Ldelete(f, "record", H5P_DEFAULT);
+    f = bend_without("record");
     H5Lcreate_external(good_path, "record", f, "record", H5P_DEFAULT, H5P_DEFAULT);
     expect_refused(f, "external link");
     f = bend(); /* nobody asked for it, and still */
@@ -183,8 +186,7 @@ TEST(shapes_and_values) {
     double values[120];
     for (int i = 0; i < 120; i++) { values[i] = 0.5; }
     refuse_column("record/reward", H5T_IEEE_F64LE, 59, H5P_DEFAULT, values, "other columns");
-    hid_t f = bend();
-    H5Ldelete(f, "record/reward", H5P_DEFAULT);
+    hid_t f = bend_without("record/reward");
     hsize_t two[2] = {60, 2};
     hid_t space = H5Screate_simple(2, two, NULL);
     H5Dclose(H5Dcreate2(f, "record/reward", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT,
@@ -225,8 +227,7 @@ TEST(missing) {
             const shard_column *c = &shard_groups[k].columns[i];
             char name[64];
             snprintf(name, sizeof name, "%s/%s", shard_groups[k].name, c->name);
-            hid_t f = bend();
-            H5Ldelete(f, name, H5P_DEFAULT);
+            hid_t f = bend_without(name);
             if (c->need == SHARD_OF_ALL) {
                 expect_refused(f, name);
             } else {
