@@ -66,11 +66,9 @@ TEST(create_and_read) {
     for (size_t k = 0; k < 3; k++) {
         shard *s;
         OK(run_read_shard(r, p, k, &s, &err));
-        assert_int_equal(s->n_prompts, count[k]);
-        assert_int_equal(s->n_records, 5 * count[k]);
+        assert_true(s->n_prompts == count[k] && s->n_records == 5 * count[k]);
         for (size_t i = 0; i < count[k]; i++) {
-            assert_int_equal(s->prompts[i].line, want[k][i]);
-            assert_int_equal(s->records[5 * i].prompt, i);
+            assert_true(s->prompts[i].line == want[k][i] && s->records[5 * i].prompt == i);
         }
         assert_string_equal(s->h.plan, run_plan_hash(r));
         shard_free(s);
@@ -177,8 +175,7 @@ TEST(torn_log) {
     char *bytes = read_text(log_path, &n);
     prompt_log log;
     OK(prompt_log_read(log_path, &log, NULL));
-    assert_int_equal(log.n_records, 2);
-    assert_int_equal(log.records[0].prompt, 1);
+    assert_true(log.n_records == 2 && log.records[0].prompt == 1);
     uint64_t second = log.records[1].offset;
     prompt_log_free(&log);
     for (size_t cut = 0; cut <= n; cut++) {
@@ -282,9 +279,8 @@ TEST(wrong_log) {
 }
 
 TEST(torn_journal) {
-    size_t n, plan_size;
+    size_t n;
     char *journal = read_text(in_temp_folder("whole/journal.jsonl"), &n);
-    free(read_text(in_temp_folder("whole/run.json"), &plan_size));
     size_t last = n - 1;
     while (journal[last - 1] != '\n') { last--; }
     /* Cut within the last line (the publication of shard 2): its file is there without a line and
@@ -298,11 +294,7 @@ TEST(torn_journal) {
         assert_false(run_pass_at(r, 0)->complete);
         run_close(r);
         finish_and_compare("torn", 6);
-        size_t now;
-        char *text = read_text(in_temp_folder("torn/journal.jsonl"), &now);
-        assert_int_equal(now, n);
-        assert_memory_equal(text, journal, n);
-        free(text);
+        shell("cd %s && cmp torn/journal.jsonl whole/journal.jsonl", temp_folder);
     }
     /* A last line of zeros with a newline, as a hole in a file system would have it. */
     copy_whole("torn");
@@ -378,8 +370,7 @@ TEST(empty_shards) {
     shard_header_fini(&h);
     fixture_header(&h, "head");
     OK(run_pass_begin(r, &(run_pass_start){"pass-01-head", 0, 16, "cpu"}, &h, done, &err));
-    assert_true(run_pass_end(r));
-    assert_int_equal(run_pass_count(r), 2);
+    assert_true(run_pass_end(r) && run_pass_count(r) == 2);
     assert_string_equal(run_pass_at(r, 0)->name, "scan");
     shard *s;
     OK(run_read_shard(r, run_pass_at(r, 0), 0, &s, &err));

@@ -139,8 +139,7 @@ static void round_trip(table_file *t) {
         }
     }
     assert_true(r->has_evidence);
-    assert_true(json_equal(t->meta, r->meta));
-    assert_true(json_equal(t->prov, r->prov));
+    assert_true(json_equal(t->meta, r->meta) && json_equal(t->prov, r->prov));
     assert_true(json_equal(t->xfer, r->xfer));
     assert_string_equal(t->content_id, r->content_id);
 
@@ -150,8 +149,7 @@ static void round_trip(table_file *t) {
     assert_int_equal(ckvc_table_read(path, &p, message, sizeof message), 0);
     assert_memory_equal(p->weight, a->weight, 16);
     assert_memory_equal(p->tau, a->tau, 32);
-    assert_true(!p->share == !a->share);
-    assert_int_equal(p->n_features, a->n_features);
+    assert_true(!p->share == !a->share && p->n_features == a->n_features);
     if (a->theta) { assert_memory_equal(p->theta, a->theta, 2 * sizeof(float) * a->n_features); }
     ckvc_table_free(p);
 
@@ -193,8 +191,7 @@ TEST(rule) {
     write_table(t, path);
     ckvc_table *p = NULL;
     assert_int_equal(ckvc_table_read(path, &p, NULL, 0), 0);
-    assert_int_equal(p->keep_window, 5);
-    assert_int_equal(p->visible, 0);
+    assert_true(p->keep_window == 5 && p->visible == 0);
     p->visible = 2;
     char message[256];
     assert_int_equal(ckvc_table_check(p, message, sizeof message), -1);
@@ -319,8 +316,7 @@ TEST(without_evidence) {
     t->table->head_grid[0] = t->table->weight[0] = t->table->weight[1] = 1.0;
     write_table(t, path);
     table_file *r = read_table(path);
-    assert_false(r->has_evidence);
-    assert_null(r->evidence[CKVC_SIDE_HEAD].q);
+    assert_true(!r->has_evidence && !r->evidence[CKVC_SIDE_HEAD].q);
     json_t *d = table_file_describe(r, false), *cells = table_file_describe(r, true);
     assert_non_null(d);
     assert_int_equal(json_array_size(json_object_get(d, "evidence")), 0);

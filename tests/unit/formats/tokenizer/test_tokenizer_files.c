@@ -442,14 +442,6 @@ TEST(damaged_files) {
 }
 
 /* ---- published vectors: texts and ids without BOS ---- */
-static void link_to(const char *dir, const char *from, const char *to) {
-    char file[640], target[PATH_MAX];
-    snprintf(file, sizeof file, "%s/%s", dir, from);
-    /* CKVC_SHARED may be relative, the link lies elsewhere */
-    assert_non_null(realpath(file, target));
-    assert_int_equal(symlink(target, in_temp_folder(to)), 0);
-}
-
 static void check_vectors(const char *vectors, const char *name) {
     static const char separator[] = "\n__ggml_vocab_test__\n";
     char path[640];
@@ -518,8 +510,13 @@ TEST(published_vectors) {
                  sets[i].dir);
         for (size_t k = 0; k < 4 && sets[i].files[k]; k++) {
             const char *file = sets[i].files[k];
-            link_to(dir, file,
-                    strncmp(file, "tokenizer_config", 16) == 0 ? "tokenizer_config.json" : file);
+            const bool config = strncmp(file, "tokenizer_config", 16) == 0;
+            char there[640], target[PATH_MAX];
+            snprintf(there, sizeof there, "%s/%s", dir, file);
+            /* CKVC_SHARED may be relative, the link lies elsewhere */
+            assert_non_null(realpath(there, target));
+            assert_int_equal(
+                symlink(target, in_temp_folder(config ? "tokenizer_config.json" : file)), 0);
         }
         check_vectors(vectors, sets[i].name);
     }
