@@ -117,12 +117,10 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
         s->action_entries[at * 12 * CKVC_HEAD_ACTIONS + i] = tried ? 20 + (uint32_t)i % 50 : 0;
         s->action_loss[at * 12 * CKVC_HEAD_ACTIONS + i] = tried ? ckvc_rng_double(&rng) : 0;
     }
-    if (kind == SHARD_SCAN || kind == SHARD_DEMAND) {
-        for (size_t i = 0; i < 4; i++) {
-            s->rho_sd[at * 4 + i] = ckvc_rng_double(&rng);
-            s->own_recent[at * 4 + i] = ckvc_rng_double(&rng);
-            s->own_entropy[at * 4 + i] = ckvc_rng_double(&rng);
-        }
+    for (size_t i = at * 4; i < at * 4 + 4 && (kind == SHARD_SCAN || kind == SHARD_DEMAND); i++) {
+        s->rho_sd[i] = ckvc_rng_double(&rng);
+        s->own_recent[i] = ckvc_rng_double(&rng);
+        s->own_entropy[i] = ckvc_rng_double(&rng);
     }
     if (kind != SHARD_LOGGED) { return; }
     for (uint16_t b = 0; b < 3; b++) {

@@ -32,14 +32,11 @@ static void must_make(const char *name, run_part part, unsigned most) {
 
 static ckvc_status merge(const char *name, ckvc_err *err) {
     run_merged merged;
-    *err = (ckvc_err){0};
     return run_merge(in_temp_folder(name), NULL, 0, &merged, err);
 }
 
 static int setup(void **state) {
-    if (temp_folder_make(state) != 0) { return -1; }
-    must_make("whole", RUN_WHOLE, 99);
-    return 0;
+    return temp_folder_make(state) || make("whole", RUN_WHOLE, 99, 1, 1, NULL);
 }
 
 TEST(shares_are_every_nth) {
