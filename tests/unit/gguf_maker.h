@@ -13,31 +13,11 @@ typedef struct gguf_maker {
     ckvc_buffer keys, infos, data;
 } gguf_maker;
 
-enum {
-    G_U8,
-    G_I8,
-    G_U16,
-    G_I16,
-    G_U32,
-    G_I32,
-    G_F32,
-    G_BOOL,
-    G_STRING,
-    G_ARRAY,
-    G_U64,
-    G_I64,
-    G_F64
-};
-enum {
-    G_TYPE_F32 = 0,
-    G_TYPE_F16 = 1,
-    G_TYPE_Q4_0 = 2,
-    G_TYPE_Q4_1 = 3,
-    G_TYPE_Q5_0 = 6,
-    G_TYPE_Q5_1 = 7,
-    G_TYPE_Q8_0 = 8
-};
-enum { G_TYPE_Q4_K = 12, G_TYPE_Q5_K = 13, G_TYPE_Q6_K = 14, G_TYPE_BF16 = 30 };
+enum { G_U8, G_I8, G_U16, G_I16, G_U32, G_I32, G_F32, G_BOOL, G_STRING, G_ARRAY };
+enum { G_U64 = 10, G_I64, G_F64 };
+enum { G_TYPE_F32 = 0, G_TYPE_F16, G_TYPE_Q4_0, G_TYPE_Q4_1 };
+enum { G_TYPE_Q5_0 = 6, G_TYPE_Q5_1, G_TYPE_Q8_0 };
+enum { G_TYPE_Q4_K = 12, G_TYPE_Q5_K, G_TYPE_Q6_K, G_TYPE_BF16 = 30 };
 
 static inline void g_text(ckvc_buffer *b, const char *text, size_t n) {
     ckvc_buffer_u64(b, n);
@@ -110,9 +90,7 @@ static inline uint8_t *g_end(gguf_maker *g, size_t *size) {
     if (g->n_tensors) { g_pad(&b, g->alignment); }
     ckvc_buffer_append(&b, g->data.data, g->data.size);
     if (g->n_tensors) { g_pad(&b, g->alignment); }
-    ckvc_buffer_fini(&g->keys);
-    ckvc_buffer_fini(&g->infos);
-    ckvc_buffer_fini(&g->data);
+    ckvc_buffer_fini(&g->keys), ckvc_buffer_fini(&g->infos), ckvc_buffer_fini(&g->data);
     *size = b.size;
     return b.data;
 }

@@ -1,11 +1,6 @@
 /* A small shard with every kind of row, for the tests of the shard room. */
 #pragma once
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "formats/shard/shard_rows.h"
 #include "formats/shard/shard_codec.h"
 #include "formats/shard/shard_h5.h"
@@ -100,8 +95,7 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
     p.loss_full = 2 + ckvc_rng_double(&rng);
     p.bin_entropy = kind != SHARD_LOGGED ? 0 : (uint16_t)(number % 3);
     p.bin_ppl = kind != SHARD_LOGGED ? 0 : (uint16_t)(number % 2);
-    size_t at;
-    at = shard_add_prompt(s, &p);
+    const size_t at = shard_add_prompt(s, &p);
     for (size_t i = 0; i < 12 && kind == SHARD_DEMAND; i++) {
         s->demand[at * 12 + i] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
         s->layer_demand[at * 6 + i / 2] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
@@ -123,19 +117,16 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
         s->action_entries[at * 12 * CKVC_HEAD_ACTIONS + i] = tried ? 20 + (uint32_t)i % 50 : 0;
         s->action_loss[at * 12 * CKVC_HEAD_ACTIONS + i] = tried ? ckvc_rng_double(&rng) : 0;
     }
-    if (kind == SHARD_SCAN || kind == SHARD_DEMAND) {
-        for (size_t i = 0; i < 4; i++) {
-            s->rho_sd[at * 4 + i] = ckvc_rng_double(&rng);
-            s->own_recent[at * 4 + i] = ckvc_rng_double(&rng);
-            s->own_entropy[at * 4 + i] = ckvc_rng_double(&rng);
-        }
+    for (size_t i = at * 4; i < at * 4 + 4 && (kind == SHARD_SCAN || kind == SHARD_DEMAND); i++) {
+        s->rho_sd[i] = ckvc_rng_double(&rng);
+        s->own_recent[i] = ckvc_rng_double(&rng);
+        s->own_entropy[i] = ckvc_rng_double(&rng);
     }
     if (kind != SHARD_LOGGED) { return; }
     for (uint16_t b = 0; b < 3; b++) {
         struct shard_baseline base = {
             .prompt = (uint32_t)at, .budget = b, .loss = 2 + ckvc_rng_double(&rng)};
-        size_t row;
-        row = shard_add_baseline(s, &base);
+        const size_t row = shard_add_baseline(s, &base);
         for (size_t l = 0; l < 2; l++) {
             s->n_candidates[row * 2 + l] = 60 + b;
             s->n_kept[row * 2 + l] = 50 + b;
@@ -179,7 +170,6 @@ static inline bool fixture_same(const shard *a, const shard *b) {
     shard_encode(a, &x);
     shard_encode(b, &y);
     bool same = x.size == y.size && memcmp(x.data, y.data, x.size) == 0;
-    ckvc_buffer_fini(&x);
-    ckvc_buffer_fini(&y);
+    ckvc_buffer_fini(&x), ckvc_buffer_fini(&y);
     return same;
 }

@@ -1,27 +1,24 @@
 /* The lines of `ckvc eval`: written, read back to the same bits, and each single deviation refused
  * with its line number. */
 #include "formats/lines/answers.h"
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 static const char full[] =
-    "{\"aimed\":1024,\"answer\":\"4711\\n\",\"bytes\":1048576,\"budget\":null,\"control\":0,"
-    "\"depth\":0.25,\"end\":\"stop\",\"entries\":8192,\"group\":\"needle\",\"id\":\"n/1\","
-    "\"length\":1024,\"metric\":\"match\",\"model\":\"m\",\"nll\":0.5,\"policy\":\"full\","
-    "\"query\":\"unseen\",\"question\":9,\"reference_nll\":0.125,\"score\":1,\"share\":1,"
-    "\"table\":null,\"task\":\"niah\",\"tokens\":3}";
+    "{'aimed':1024,'answer':'4711\\n','bytes':1048576,'budget':null,'control':0,'depth':0.25,"
+    "'end':'stop','entries':8192,'group':'needle','id':'n/1','length':1024,'metric':'match',"
+    "'model':'m','nll':0.5,'policy':'full','query':'unseen','question':9,"
+    "'reference_nll':0.125,'score':1,'share':1,'table':null,'task':'niah','tokens':3}";
 static const char kept[] =
-    "{\"answer\":\"\",\"bytes\":262144,\"budget\":0.25,\"depth\":null,\"end\":\"length\","
-    "\"entries\":2048,\"group\":\"needle\",\"id\":\"n/1\",\"length\":1024,\"metric\":\"match\","
-    "\"model\":\"m\",\"nll\":null,\"policy\":\"table\",\"query\":\"seen\",\"repeat_tokens\":7,"
-    "\"score\":0.3,\"share\":0.25,\"table\":\"" ID64 "\",\"task\":\"niah\",\"tokens\":0,"
-    "\"window\":32}";
+    "{'answer':'','bytes':262144,'budget':0.25,'depth':null,'end':'length','entries':2048,"
+    "'group':'needle','id':'n/1','length':1024,'metric':'match','model':'m','nll':null,"
+    "'policy':'table','query':'seen','repeat_tokens':7,'score':0.3,'share':0.25,'table':'" ID64
+    "','task':'niah','tokens':0,'window':32}";
 
 static ckvc_status read_line(const char *line, answers **out, ckvc_err *err) {
-    *err = (ckvc_err){0};
-    return answers_read_lines("a.jsonl", (const uint8_t *)line, strlen(line), out, err);
+    return answers_read_lines("a.jsonl", (const uint8_t *)json_of(line), strlen(line), out, err);
 }
 
 TEST(takes_rows) {
@@ -67,69 +64,55 @@ TEST(writes_what_it_reads) {
 static const struct {
     const char *from, *to, *says;
 } bends[] = {
-    {"\"score\":0.3", "\"score\":1.5", "a.jsonl:1: score 1.5 and control"},
-    {"\"score\":0.3", "\"score\":null", "\"score\" is null, wanted a number"},
-    {"\"score\":0.3,", "", "\"score\" is missing, wanted a number"},
-    {"\"score\":0.3", "\"score\":0.3,\"score\":0.3", "a.jsonl:1:"},
-    {"\"score\":0.3", "\"score\":0.3,\"control\":-1", "control -1"},
-    {"\"budget\":0.25", "\"budget\":null", "policy \"table\" under budget"},
-    {"\"budget\":0.25", "\"budget\":0", "under budget 0"},
-    {"\"policy\":\"table\"", "\"policy\":\"full\"", "policy \"full\" under budget 0.25"},
-    {"\"share\":0.25", "\"share\":1.25", "share 1.25 of entries 2048"},
-    {"\"share\":0.25", "\"share\":0", "share 0 of entries 2048"},
-    {"\"entries\":2048", "\"entries\":2048.5", "entries 2048.5"},
-    {"\"length\":1024", "\"length\":0", "length 0"},
-    {"\"length\":1024", "\"length\":-1", "\"length\" is whole number, wanted a whole number"},
-    {"\"depth\":null", "\"depth\":2", "depth 2, wanted 0 to 1"},
-    {"\"query\":\"seen\"", "\"query\":\"both\"", "wanted \"seen\" or \"unseen\""},
-    {"\"query\":\"seen\"", "\"query\":\"seen\",\"question\":4", "4 tokens of a question"},
-    {"\"answer\":\"\"", "\"answer\":null", "\"answer\" is null, wanted a string"},
-    {"\"table\":\"0", "\"table\":\"X", "wanted a table's content id"},
-    {"\"table\":\"0", "\"mode\":\"heads\",\"table\":\"0", "unknown key \"mode\""},
-    {"\"tokens\":0", "\"tokens\":0,\"speed\":1", "unknown key \"speed\""},
-    {"\"window\":32", "\"window\":0", "\"window\" is whole number, wanted"},
+    {"'score':0.3", "'score':1.5", "a.jsonl:1: score 1.5 and control"},
+    {"'score':0.3", "'score':null", "\"score\" is null, wanted a number"},
+    {"'score':0.3,", "", "\"score\" is missing, wanted a number"},
+    {"'score':0.3", "'score':0.3,'score':0.3", "a.jsonl:1:"},
+    {"'score':0.3", "'score':0.3,'control':-1", "control -1"},
+    {"'budget':0.25", "'budget':null", "policy \"table\" under budget"},
+    {"'budget':0.25", "'budget':0", "under budget 0"},
+    {"'policy':'table'", "'policy':'full'", "policy \"full\" under budget 0.25"},
+    {"'share':0.25", "'share':1.25", "share 1.25 of entries 2048"},
+    {"'share':0.25", "'share':0", "share 0 of entries 2048"},
+    {"'entries':2048", "'entries':2048.5", "entries 2048.5"},
+    {"'length':1024", "'length':0", "length 0"},
+    {"'length':1024", "'length':-1", "\"length\" is whole number, wanted a whole number"},
+    {"'depth':null", "'depth':2", "depth 2, wanted 0 to 1"},
+    {"'query':'seen'", "'query':'both'", "wanted \"seen\" or \"unseen\""},
+    {"'query':'seen'", "'query':'seen','question':4", "4 tokens of a question"},
+    {"'answer':''", "'answer':null", "\"answer\" is null, wanted a string"},
+    {"'table':'0", "'table':'X", "wanted a table's content id"},
+    {"'table':'0", "'mode':'heads','table':'0", "unknown key \"mode\""},
+    {"'tokens':0", "'tokens':0,'speed':1", "unknown key \"speed\""},
+    {"'window':32", "'window':0", "\"window\" is whole number, wanted"},
 };
 
 TEST(refuses_each_deviation) {
     for (size_t i = 0; i < sizeof bends / sizeof *bends; i++) {
-        char line[2048];
         answers *r = NULL;
-        ckvc_err err;
-        const char *at = strstr(kept, bends[i].from);
-        assert_non_null(at);
-        snprintf(line, sizeof line, "%.*s%s%s", (int)(at - kept), kept, bends[i].to,
-                 at + strlen(bends[i].from));
-        if (read_line(line, &r, &err) != CKVC_E_DATA || !strstr(err.text, bends[i].says)) {
-            fail_msg("%s: %s", bends[i].to, err.text);
-        }
+        SAYS(read_line(bent(kept, bends[i].from, bends[i].to), &r, &err), CKVC_E_DATA,
+             bends[i].says);
         assert_null(r);
     }
 }
 
-static ckvc_status read_lines(const char *const *lines, size_t n, answers **out, ckvc_err *err) {
-    const char *path = in_temp_folder("a.jsonl");
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    for (size_t i = 0; i < n; i++) { fprintf(f, "%s\n", lines[i]); }
-    assert_int_equal(fclose(f), 0);
-    *err = (ckvc_err){0};
-    return answers_read(path, out, err);
+static ckvc_status read_lines(const char *text, answers **out) {
+    return answers_read(put_text("a.jsonl", json_of(text)), out, &err);
 }
 
 /* Of one item, policy and budget there is one line; under another budget there may be another. */
 TEST(refuses_the_same_twice) {
     answers *a = NULL;
-    char other[2048];
-    snprintf(other, sizeof other, "%s", kept);
-    memcpy(strstr(other, "0.25"), "0.50", 4);
-    OK(read_lines((const char *[]){full, kept, other}, 3, &a, &err));
+    char text[4096];
+    const size_t twice = (size_t)snprintf(text, sizeof text, "%s\n%s\n", full, kept);
+    snprintf(text + twice, sizeof text - twice, "%s\n", kept);
+    SAYS(read_lines(text, &a), CKVC_E_DATA, "a.jsonl:3: item \"n/1\"");
+    assert_non_null(strstr(err.text, "budget 0.25 is on line 2 already"));
+    memcpy(strstr(text + twice, "0.25"), "0.50", 4);
+    OK(read_lines(text, &a));
     assert_true(a->n == 3 && a->rows[2].line == 3 && a->rows[2].budget == 0.5);
     answers_free(a);
-    FAILS(read_lines((const char *[]){full, kept, kept}, 3, &a, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "a.jsonl:3: item \"n/1\""));
-    assert_non_null(strstr(err.text, "budget 0.25 is on line 2 already"));
-    FAILS(read_lines(NULL, 0, &a, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "no rows"));
+    SAYS(read_lines("", &a), CKVC_E_DATA, "no rows");
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -1,11 +1,10 @@
 /* The manifest reader: every kind of line that is right, and every kind that is wrong, each with
  * the line that it names. */
-#include <unistd.h>
 
 #include "formats/lines/manifest.h"
 #include "lib/base/hash.h"
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 static int make_folder(void **state) {
     if (temp_folder_make(state) != 0) { return -1; }
@@ -14,54 +13,53 @@ static int make_folder(void **state) {
     return symlink("/etc/hostname", in_temp_folder("outside"));
 }
 
-static ckvc_status read_bytes(const char *bytes, size_t n, manifest **out, ckvc_err *err) {
+static ckvc_status read_bytes(const char *bytes, size_t n, manifest **out) {
     const char *path = in_temp_folder("m.jsonl");
     write_bytes(path, bytes, n);
-    *err = (ckvc_err){0};
-    return manifest_read(path, out, err);
+    return manifest_read(path, out, &err);
 }
 
 static void refuses_bytes(const char *bytes, size_t n, const char *said) {
     manifest *m;
-    ckvc_err err;
-    ckvc_status status = read_bytes(bytes, n, &m, &err);
+    err = (ckvc_err){0};
+    const ckvc_status status = read_bytes(bytes, n, &m);
     if (status == CKVC_OK || !strstr(err.text, said)) {
         fail_msg("want \"%s\", got status %d: %s", said, status, err.text);
     }
     assert_null(m);
 }
 
-static void refuses(const char *text, const char *said) { refuses_bytes(text, strlen(text), said); }
+static void refuses(const char *text, const char *said) {
+    refuses_bytes(json_of(text), strlen(text), said);
+}
 
 TEST(good_lines) {
     const char *text =
-        "{\"id\":\"a\",\"text\":\"one\\u0000two\",\"source\":\"s\",\"split\":\"fit\","
-        "\"document\":\"d\"}\r\n"
-        "{\"tokens\":[1,2,2147483647],\"id\":\"b\",\"continuation_tokens\":[4]}\n"
-        "{\"id\":\"c\",\"file\":\"text.txt\",\"offset\":2,\"bytes\":3,\"continuation\":\" x\"}\n"
-        "{\"id\":\"d\",\"file\":\"./text.txt\"}\n"
-        "{\"id\":\"e\",\"messages\":[{\"role\":\"system\",\"content\":\"\"},{\"content\":"
-        "\"a\\u0000b\",\"role\":\"user\"}]}";
+        json_of("{'id':'a','text':'one\\u0000two','source':'s','split':'fit',"
+                "'document':'d'}\r\n"
+                "{'tokens':[1,2,2147483647],'id':'b','continuation_tokens':[4]}\n"
+                "{'id':'c','file':'text.txt','offset':2,'bytes':3,'continuation':' x'}\n"
+                "{'id':'d','file':'./text.txt'}\n"
+                "{'id':'e','messages':[{'role':'system','content':''},{'content':'a\\u0000b',"
+                "'role':'user'}]}");
     manifest *m;
     char sha[CKVC_SHA256_HEX];
-    OK(read_bytes(text, strlen(text), &m, &err));
+    OK(read_bytes(text, strlen(text), &m));
     ckvc_sha256_hex(text, strlen(text), sha);
     assert_string_equal(m->sha256, sha);
     assert_int_equal(m->n_entries, 5);
-    assert_int_equal(m->entries[0].text_size, 7);
-    assert_memory_equal(m->entries[0].text, "one\0two", 7);
-    assert_string_equal(m->entries[0].source, "s");
-    assert_string_equal(m->entries[0].split, "fit");
-    assert_string_equal(m->entries[0].document, "d");
-    assert_null(m->entries[1].document);
-    assert_false(m->entries[0].continuation || m->entries[0].tokens);
-    assert_true(m->entries[1].tokens && m->entries[1].continuation_tokens);
-    assert_int_equal(m->entries[1].tokens[2], INT32_MAX);
-    assert_null(m->entries[1].source);
-    assert_string_equal(m->entries[2].text, "234");
-    assert_string_equal(m->entries[2].continuation, " x");
-    assert_int_equal(m->entries[2].line, 3);
-    assert_int_equal(m->entries[3].text_size, 14);
+    const manifest_entry *a = &m->entries[0], *b = &m->entries[1], *c = &m->entries[2];
+    assert_int_equal(a->text_size, 7);
+    assert_memory_equal(a->text, "one\0two", 7);
+    assert_string_equal(a->source, "s");
+    assert_string_equal(a->split, "fit");
+    assert_string_equal(a->document, "d");
+    assert_false(a->continuation || a->tokens);
+    assert_true(b->tokens && b->continuation_tokens && b->tokens[2] == INT32_MAX);
+    assert_true(!b->document && !b->source);
+    assert_string_equal(c->text, "234");
+    assert_string_equal(c->continuation, " x");
+    assert_true(c->line == 3 && m->entries[3].text_size == 14);
     const manifest_entry *e = &m->entries[4];
     assert_int_equal(e->n_messages, 2);
     assert_true(strcmp(e->messages[1].role, "user") == 0 && e->messages[0].content_size == 0);
@@ -70,93 +68,82 @@ TEST(good_lines) {
     assert_int_equal(e->text_size, 17);
     assert_memory_equal(e->text, "system\n\nuser\na\0b\n", 17);
     char *line = manifest_line(e);
-    assert_string_equal(line, "{\"id\":\"e\",\"messages\":[{\"content\":\"\",\"role\":\"system\"},{"
-                              "\"content\":\"a\\u0000b\",\"role\":\"user\"}]}");
-    free(line);
-    manifest_free(m);
+    assert_string_equal(line, json_of("{'id':'e','messages':[{'content':'','role':'system'},"
+                                      "{'content':'a\\u0000b','role':'user'}]}"));
+    free(line), manifest_free(m);
 }
 
 TEST(bad_lines) {
     refuses("", "empty");
-    refuses("{\"id\":\"a\",\"text\":\"x\"}\n\n", ":2: blank line");
+    refuses("{'id':'a','text':'x'}\n\n", ":2: blank line");
     refuses("  \t\n", ":1: blank line");
-    refuses("\xEF\xBB\xBF{\"id\":\"a\",\"text\":\"x\"}", "byte order mark");
-    refuses("{\"id\":\"a\",\"text\":\"\xC3(\"}", ":1: byte 18 of the line is not UTF-8");
-    refuses("{\"id\":\"a\",\"text\":\"x\"", "not valid JSON");
-    refuses("{\"id\":\"a\",\"text\":\"x\"} {}", "not valid JSON");
-    refuses("{\"id\":\"a\",\"text\":\"\\ud800\"}", "not valid JSON");
-    refuses("{\"id\":\"a\",\"text\":NaN}", "not valid JSON");
+    refuses("\xEF\xBB\xBF{'id':'a','text':'x'}", "byte order mark");
+    refuses("{'id':'a','text':'\xC3('}", ":1: byte 18 of the line is not UTF-8");
+    refuses("{'id':'a','text':'x'", "not valid JSON");
+    refuses("{'id':'a','text':'x'} {}", "not valid JSON");
+    refuses("{'id':'a','text':'\\ud800'}", "not valid JSON");
+    refuses("{'id':'a','text':NaN}", "not valid JSON");
     refuses("[1]", "not a JSON object");
     refuses("7", "not a JSON object");
-    refuses("{\"text\":\"x\"}", "\"id\" is missing");
-    refuses("{\"id\":7,\"text\":\"x\"}", "\"id\" must be a string");
-    refuses("{\"id\":null,\"text\":\"x\"}", "\"id\" must be a string");
-    refuses("{\"id\":\"\",\"text\":\"x\"}", "want 1 to 255");
-    refuses("{\"id\":\"a\\u0001\",\"text\":\"x\"}", "control character");
-    refuses("{\"id\":\"a\\u0000b\",\"text\":\"x\"}", "control character");
-    refuses("{\"id\":\"a\",\"id\":\"b\",\"text\":\"x\"}", "duplicate");
-    refuses("{\"id\":\"a\",\"text\":\"x\"}\n{\"id\":\"b\",\"text\":\"y\"}\n{\"id\":\"a\",\"text\":"
-            "\"z\"}",
+    refuses("{'text':'x'}", "\"id\" is missing");
+    refuses("{'id':7,'text':'x'}", "\"id\" must be a string");
+    refuses("{'id':null,'text':'x'}", "\"id\" must be a string");
+    refuses("{'id':'','text':'x'}", "want 1 to 255");
+    refuses("{'id':'a\\u0001','text':'x'}", "control character");
+    refuses("{'id':'a\\u0000b','text':'x'}", "control character");
+    refuses("{'id':'a','id':'b','text':'x'}", "duplicate");
+    refuses("{'id':'a','text':'x'}\n{'id':'b','text':'y'}\n{'id':'a','text':'z'}",
             ":3: \"id\" \"a\" stands in line 1");
     refuses(
-        "{\"id\":\"a\",\"text\":\"x\",\"Text\":\"y\"}",
+        "{'id':'a','text':'x','Text':'y'}",
         "unknown key \"Text\"; there are id source document split text tokens file offset bytes "
         "messages continuation continuation_tokens");
-    refuses("{\"id\":\"a\"}", "none of \"text\"");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"tokens\":[1]}", "more than one of");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"file\":\"text.txt\"}", "more than one of");
-    refuses("{\"id\":\"a\",\"text\":[1]}", "\"text\" must be a string");
-    refuses("{\"id\":\"a\",\"tokens\":[]}", "not empty");
-    refuses("{\"id\":\"a\",\"tokens\":\"1 2\"}", "must be an array");
-    refuses("{\"id\":\"a\",\"tokens\":[1,-1]}", "\"tokens\"[1] is not a token id");
-    refuses("{\"id\":\"a\",\"tokens\":[1.5]}", "\"tokens\"[0] is not a token id");
-    refuses("{\"id\":\"a\",\"tokens\":[2147483648]}", "\"tokens\"[0] is not a token id");
-    refuses("{\"id\":\"a\",\"tokens\":[99999999999999999999]}", "not valid JSON");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation\":\"y\",\"continuation_tokens\":[1]}",
-            "at most one");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation\":\"\"}", "\"continuation\" is empty");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"continuation_tokens\":[]}", "not empty");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"source\":5}", "\"source\" must be a string");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"document\":[]}", "\"document\" must be a string");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"split\":\"\"}", "\"split\" has 0 bytes");
-    refuses("{\"id\":\"a\",\"messages\":[]}", "not empty");
-    refuses("{\"id\":\"a\",\"messages\":{}}", "must be an array");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
-            "exactly one");
-    refuses("{\"id\":\"a\",\"messages\":[\"x\"]}", "\"messages\"[0] must be an object");
-    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\"}]}",
-            "\"messages\"[0] must be an object");
-    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}",
-            "two strings");
-    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"name\":\"y\"}]}",
-            "two strings");
-    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"tool\","
-            "\"content\":\"y\"}]}",
+    refuses("{'id':'a'}", "none of \"text\"");
+    refuses("{'id':'a','text':'x','tokens':[1]}", "more than one of");
+    refuses("{'id':'a','text':'x','file':'text.txt'}", "more than one of");
+    refuses("{'id':'a','text':[1]}", "\"text\" must be a string");
+    refuses("{'id':'a','tokens':[]}", "not empty");
+    refuses("{'id':'a','tokens':'1 2'}", "must be an array");
+    refuses("{'id':'a','tokens':[1,-1]}", "\"tokens\"[1] is not a token id");
+    refuses("{'id':'a','tokens':[1.5]}", "\"tokens\"[0] is not a token id");
+    refuses("{'id':'a','tokens':[2147483648]}", "\"tokens\"[0] is not a token id");
+    refuses("{'id':'a','tokens':[99999999999999999999]}", "not valid JSON");
+    refuses("{'id':'a','text':'x','continuation':'y','continuation_tokens':[1]}", "at most one");
+    refuses("{'id':'a','text':'x','continuation':''}", "\"continuation\" is empty");
+    refuses("{'id':'a','text':'x','continuation_tokens':[]}", "not empty");
+    refuses("{'id':'a','text':'x','source':5}", "\"source\" must be a string");
+    refuses("{'id':'a','text':'x','document':[]}", "\"document\" must be a string");
+    refuses("{'id':'a','text':'x','split':''}", "\"split\" has 0 bytes");
+    refuses("{'id':'a','messages':[]}", "not empty");
+    refuses("{'id':'a','messages':{}}", "must be an array");
+    refuses("{'id':'a','text':'x','messages':[{'role':'user','content':'x'}]}", "exactly one");
+    refuses("{'id':'a','messages':['x']}", "\"messages\"[0] must be an object");
+    refuses("{'id':'a','messages':[{'role':'user'}]}", "\"messages\"[0] must be an object");
+    refuses("{'id':'a','messages':[{'role':'user','content':[{'type':'text'}]}]}", "two strings");
+    refuses("{'id':'a','messages':[{'role':'user','content':'x','name':'y'}]}", "two strings");
+    refuses("{'id':'a','messages':[{'role':'user','content':'x'},{'role':'tool','content':'y'}]}",
             "\"messages\"[1] has the role \"tool\"");
-    refuses("{\"id\":\"a\",\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"x\"}]}",
-            "has the role");
-    refuses("{\"id\":\"a\",\"text\":\"x\",\"offset\":1}", "belong to \"file\"");
-    refuses("{\"id\":\"a\",\"file\":\"/etc/hostname\"}", "relative");
-    refuses("{\"id\":\"a\",\"file\":\"../x\"}", "no \"..\"");
-    refuses("{\"id\":\"a\",\"file\":\"sub/../../x\"}", "no \"..\"");
-    refuses("{\"id\":\"a\",\"file\":\"outside\"}", "outside the manifest's folder");
-    refuses("{\"id\":\"a\",\"file\":\"absent.txt\"}", "absent.txt");
-    refuses("{\"id\":\"a\",\"file\":\".\"}", ":");
-    refuses("{\"id\":\"a\",\"file\":\"\"}", "relative");
-    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"offset\":15}", "which has 14");
-    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"offset\":2,\"bytes\":13}", "which has 14");
-    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"bytes\":9223372036854775807}", "which has 14");
-    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"bytes\":-1}",
-            "\"bytes\" must be a whole number");
-    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"offset\":1.5}",
-            "\"offset\" must be a whole number");
-    refuses("{\"id\":\"a\",\"file\":\"text.txt\",\"bytes\":12}", "byte 11 of");
-    refuses("{\"id\":\"a\",\"file\":\"broken.txt\"}", "byte 3 of");
+    refuses("{'id':'a','messages':[{'role':'user\\u0000','content':'x'}]}", "has the role");
+    refuses("{'id':'a','text':'x','offset':1}", "belong to \"file\"");
+    refuses("{'id':'a','file':'/etc/hostname'}", "relative");
+    refuses("{'id':'a','file':'../x'}", "no \"..\"");
+    refuses("{'id':'a','file':'sub/../../x'}", "no \"..\"");
+    refuses("{'id':'a','file':'outside'}", "outside the manifest's folder");
+    refuses("{'id':'a','file':'absent.txt'}", "absent.txt");
+    refuses("{'id':'a','file':'.'}", ":");
+    refuses("{'id':'a','file':''}", "relative");
+    refuses("{'id':'a','file':'text.txt','offset':15}", "which has 14");
+    refuses("{'id':'a','file':'text.txt','offset':2,'bytes':13}", "which has 14");
+    refuses("{'id':'a','file':'text.txt','bytes':9223372036854775807}", "which has 14");
+    refuses("{'id':'a','file':'text.txt','bytes':-1}", "\"bytes\" must be a whole number");
+    refuses("{'id':'a','file':'text.txt','offset':1.5}", "\"offset\" must be a whole number");
+    refuses("{'id':'a','file':'text.txt','bytes':12}", "byte 11 of");
+    refuses("{'id':'a','file':'broken.txt'}", "byte 3 of");
     refuses_bytes("{\"id\":\"a\",\"text\":\"x\0y\"}", 22, "not valid JSON");
     char id[300];
     memset(id, 'i', sizeof id);
     char line[400];
-    snprintf(line, sizeof line, "{\"id\":\"%.256s\",\"text\":\"x\"}", id);
+    snprintf(line, sizeof line, "{'id':'%.256s','text':'x'}", id);
     refuses(line, "256 bytes; want 1 to 255");
     char nested[5000];
     memset(nested, '[', sizeof nested - 1);
@@ -200,17 +187,15 @@ TEST(written_lines_read_back) {
         "more\",\"document\":\"d\",\"id\":\"x-1\",\"source\":\"s\",\"split\":\"heldout\",\"text\":"
         "\"quote \\\" slash \\\\ tab \\u0009 line\\u000a \xE2\x82\xAC end\"}");
     manifest *m;
-    OK(read_bytes(line, strlen(line), &m, &err));
+    OK(read_bytes(line, strlen(line), &m));
     assert_int_equal(m->entries[0].text_size, sizeof text - 1);
     assert_string_equal(m->entries[0].text, text);
     char *again = manifest_line(&m->entries[0]);
     assert_string_equal(line, again);
-    free(line);
-    free(again);
-    manifest_free(m);
+    free(line), free(again), manifest_free(m);
     manifest_entry t = {.id = id, .tokens = ids, .n_tokens = 2};
     line = manifest_line(&t);
-    assert_string_equal(line, "{\"id\":\"x-1\",\"tokens\":[5,6]}");
+    assert_string_equal(line, json_of("{'id':'x-1','tokens':[5,6]}"));
     free(line);
 }
 

@@ -1,84 +1,68 @@
 /* The reader of `ckvc score` lines: takes what the command writes, refuses each single deviation
  * with its line number. */
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/scores_fixture.h"
-#include "tests/unit/unit.h"
 
 #define ID64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-static const char good[] = "{\"id\":\"p1\",\"source\":null,\"split\":\"heldout\",\"model\":\"m\","
-                           "\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64
-                           "\",\"T\":100,\"C\":8,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,"
-                           "\"bin_entropy\":1,\"bin_perplexity\":0,"
-                           "\"n_candidates\":[40,30],\"n_kept\":[32,30],\"n_kept_window\":[8,7],"
-                           "\"loss_full\":2.5,\"loss_comp\":2.75,\"reward\":-0.25}";
+static const char good[] =
+    "{'id':'p1','source':null,'split':'heldout','model':'m','manifest':'f','policy':'table',"
+    "'table':'" ID64 "','T':100,'C':8,'budget':32,'r_struct':4.5,'r_sem':12.25,'bin_entropy':1,"
+    "'bin_perplexity':0,'n_candidates':[40,30],'n_kept':[32,30],'n_kept_window':[8,7],"
+    "'loss_full':2.5,'loss_comp':2.75,'reward':-0.25}";
 
 TEST(takes_rows) {
     scores *s = NULL;
     char text[4096];
     snprintf(text, sizeof text,
-             "%s\n{\"id\":\"p1\",\"source\":\"s\",\"document\":\"d\",\"split\":null,\"model\":"
-             "\"m\",\"manifest\":"
-             "\"f\",\"policy\":\"matched\","
-             "\"table\":\"%s\",\"tau\":0.87,"
-             "\"T\":100,\"C\":0,\"budget\":0.25,\"r_struct\":4.5,\"r_sem\":null,\"bin_entropy\":"
-             "null,\"bin_perplexity\":null,"
-             "\"n_candidates\":null,\"n_kept\":[25],\"n_kept_window\":null,\"loss_full\":null,"
-             "\"loss_comp\":null,\"reward\":null,"
-             "\"sets\":[[1,2]]}\n",
+             "%s\n"
+             "{'id':'p1','source':'s','document':'d','split':null,'model':'m','manifest':'f',"
+             "'policy':'matched','table':'%s','tau':0.87,'T':100,'C':0,'budget':0.25,"
+             "'r_struct':4.5,'r_sem':null,'bin_entropy':null,'bin_perplexity':null,"
+             "'n_candidates':null,'n_kept':[25],'n_kept_window':null,'loss_full':null,"
+             "'loss_comp':null,'reward':null,'sets':[[1,2]]}\n",
              good, ID64);
-    OK(read_text(text, &s, &err));
+    OK(read_text(json_of(text), &s, &err));
     assert_int_equal(s->n, 2);
     const score_row *a = &s->rows[0], *b = &s->rows[1];
     assert_string_equal(a->id, "p1");
-    assert_null(a->source);
-    assert_null(a->document);
-    assert_string_equal(b->document, "d");
     assert_string_equal(a->split, "heldout");
     assert_string_equal(a->table, ID64);
-    assert_int_equal(a->n_layers, 2);
-    assert_int_equal(a->n_candidates[0], 40);
-    assert_int_equal(a->n_kept[1], 30);
-    assert_int_equal(a->n_kept_window[1], 7);
+    assert_string_equal(b->document, "d");
+    assert_true(!a->source && !a->document && a->n_layers == 2 && a->n_candidates[0] == 40);
+    assert_true(a->n_kept[1] == 30 && a->n_kept_window[1] == 7);
     assert_true(a->reward == -0.25 && isnan(a->tau));
-    assert_int_equal(b->line, 2);
+    assert_true(b->line == 2 && b->bin_entropy == -1 && !b->n_candidates && !b->n_kept_window);
     assert_true(b->tau == 0.87 && b->budget == 0.25 && isnan(b->reward) && isnan(b->r_sem));
-    assert_int_equal(b->bin_entropy, -1);
-    assert_null(b->n_candidates);
-    assert_null(b->n_kept_window);
     scores_free(s);
 }
 
 /* Sets of heads: [L][G]. Of two modes, or scores, of a table there are two rows. */
 TEST(takes_sets_of_heads) {
     static const char line[] =
-        "{\"id\":\"p1\",\"model\":\"m\",\"manifest\":\"f\",\"policy\":\"table\",\"table\":\"" ID64
-        "\",\"T\":100,\"C\":0,\"budget\":32,\"r_struct\":4.5,\"r_sem\":12.25,%s"
-        "\"loss_full\":null,\"loss_comp\":null,\"reward\":null}\n";
+        "{'id':'p1','model':'m','manifest':'f','policy':'table','table':'" ID64
+        "','T':100,'C':0,'budget':32,'r_struct':4.5,'r_sem':12.25,%s'loss_full':null,"
+        "'loss_comp':null,'reward':null}\n";
     static const char *const more[] = {
-        "\"n_candidates\":null,\"n_kept\":[[32,30,1],[9,10,20]],"
-        "\"n_kept_window\":[[8,7,1],[9,10,0]],\"entries\":102,\"mode\":\"heads\",",
-        "\"n_candidates\":[100,100],\"n_kept\":[32,30],\"entries\":186,\"mode\":\"layers\",",
-        "\"n_kept\":[32,30],\"entries\":186,\"mode\":\"layers\",\"score\":\"window\",",
-        "\"n_kept\":[0,0],\"entries\":0,",
+        "'n_candidates':null,'n_kept':[[32,30,1],[9,10,20]],'n_kept_window':[[8,7,1],"
+        "[9,10,0]],'entries':102,'mode':'heads',",
+        "'n_candidates':[100,100],'n_kept':[32,30],'entries':186,'mode':'layers',",
+        "'n_kept':[32,30],'entries':186,'mode':'layers','score':'window',",
+        "'n_kept':[0,0],'entries':0,",
         /* 11 / 3 / 3 * 3 * 3 is not 11 */
-        "\"n_kept\":[[3,1,1],[1,1,1],[1,1,1]],\"entries\":11,\"mode\":\"heads\",\"score\":"
-        "\"window\","};
+        "'n_kept':[[3,1,1],[1,1,1],[1,1,1]],'entries':11,'mode':'heads','score':'window',"};
     char text[4096] = "";
     scores *s = NULL;
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         snprintf(text + strlen(text), sizeof text - strlen(text), line, more[i]);
     }
-    OK(read_text(text, &s, &err));
-    assert_int_equal(s->n, 5);
-    assert_int_equal(s->rows[0].n_sets, 3);
-    assert_int_equal(s->rows[0].n_layers, 2);
-    assert_int_equal(s->rows[0].n_kept[5], 20);
-    assert_int_equal(s->rows[0].n_kept_window[4], 10);
-    assert_true(s->rows[0].entries == 102 && score_row_kept(&s->rows[0]) == 17);
-    assert_int_equal(s->rows[0].setting.mode, CKVC_MODE_HEADS);
-    assert_int_equal(s->rows[1].n_sets, 1);
-    assert_true(score_row_kept(&s->rows[1]) == 31);
-    assert_int_equal(s->rows[2].setting.score, CKVC_SCORE_WINDOW);
+    OK(read_text(json_of(text), &s, &err));
+    const score_row *r = s->rows;
+    assert_true(s->n == 5 && r->n_sets == 3 && r->n_layers == 2);
+    assert_true(r->n_kept[5] == 20 && r->n_kept_window[4] == 10);
+    assert_true(r->entries == 102 && score_row_kept(r) == 17 && r->setting.mode == CKVC_MODE_HEADS);
+    assert_true(r[1].n_sets == 1 && score_row_kept(&r[1]) == 31);
+    assert_int_equal(r[2].setting.score, CKVC_SCORE_WINDOW);
     scores_free(s);
 }
 
@@ -86,18 +70,19 @@ TEST(takes_sets_of_heads) {
  * mean. */
 /* The good line once more, with more keys. */
 static void append_with(char text[4096], const char *more) {
-    const char *at = strstr(good, "\"T\"");
+    char keys[256];
     const size_t n = strlen(text);
-    snprintf(text + n, 4096 - n, "%.*s%s%s\n", (int)(at - good), good, more, at);
+    snprintf(keys, sizeof keys, "%s'T'", more);
+    snprintf(text + n, 4096 - n, "%s\n", bent(good, "'T'", keys));
 }
 
 TEST(tells_budgets_by_layer_apart) {
-    static const char *const layers[] = {"", "\"layer_budgets\":[24,40],",
-                                         "\"layer_budgets\":[40,24],\"operator\":\"mean-pool\","};
+    static const char *const layers[] = {"", "'layer_budgets':[24,40],",
+                                         "'layer_budgets':[40,24],'operator':'mean-pool',"};
     char text[4096] = "";
     for (size_t i = 0; i < 3; i++) { append_with(text, layers[i]); }
     scores *s = NULL;
-    OK(read_text(text, &s, &err));
+    OK(read_text(json_of(text), &s, &err));
     assert_int_equal(s->rows[0].layer_budgets, 0);
     assert_true(s->rows[1].layer_budgets && s->rows[2].layer_budgets &&
                 s->rows[1].layer_budgets != s->rows[2].layer_budgets);
@@ -105,25 +90,22 @@ TEST(tells_budgets_by_layer_apart) {
     assert_int_equal(s->rows[2].setting.op, CKVC_OPERATOR_MEAN_POOL);
     scores_free(s);
     append_with(text, layers[1]);
-    FAILS(read_text(text, &s, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "is on line 2 already"));
+    SAYS(read_text(json_of(text), &s, &err), CKVC_E_DATA, "is on line 2 already");
 }
 
 /* Which score: paper, 0 and 64 unless the row says otherwise; rows of two scores are two rows. */
 TEST(tells_scores_apart) {
-    static const char *const more[] = {"\"token_hash\":\"fedcba9876543210\",",
-                                       "\"alpha\":\"visible\",", "\"keep_window\":8,",
-                                       "\"window\":16,"};
+    static const char *const more[] = {"'token_hash':'fedcba9876543210',", "'alpha':'visible',",
+                                       "'keep_window':8,", "'window':16,"};
     char text[4096] = "";
     for (size_t i = 0; i < 4; i++) { append_with(text, more[i]); }
     scores *s = NULL;
-    OK(read_text(text, &s, &err));
+    OK(read_text(json_of(text), &s, &err));
     assert_true(s->rows[0].setting.alpha == CKVC_ALPHA_PAPER &&
                 s->rows[0].setting.keep_window == 0 && s->rows[0].setting.window == 64);
     assert_true(s->rows[0].token_hash == 0xfedcba9876543210u && s->rows[1].token_hash == 0);
     assert_int_equal(s->rows[1].setting.alpha, CKVC_ALPHA_VISIBLE);
-    assert_int_equal(s->rows[2].setting.keep_window, 8);
-    assert_int_equal(s->rows[3].setting.window, 16);
+    assert_true(s->rows[2].setting.keep_window == 8 && s->rows[3].setting.window == 16);
     for (size_t i = 1; i < 4; i++) {
         const setting *first = &s->rows[0].setting, *other = &s->rows[i].setting;
         assert_true((setting_compare(first, other, SETTING_SCORE) < 0) == (i < 3));
@@ -131,89 +113,78 @@ TEST(tells_scores_apart) {
     }
     scores_free(s);
     /* the default, said: the row is the first one again */
-    append_with(text, "\"alpha\":\"paper\",\"window\":64,");
-    FAILS(read_text(text, &s, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "is on line 1 already"));
+    append_with(text, "'alpha':'paper','window':64,");
+    SAYS(read_text(json_of(text), &s, &err), CKVC_E_DATA, "is on line 1 already");
 }
 
 /* The good row with one piece replaced, on line 2 behind another good one. */
 static void refused(const char *from, const char *to, const char *says) {
-    char text[4096], first[1024];
-    const char *at = strstr(good, from);
-    assert_non_null(at);
-    snprintf(first, sizeof first, "%s", good);
-    memcpy(strstr(first, "p1"), "p0", 2);
-    snprintf(text, sizeof text, "%s\n%.*s%s%s\n", first, (int)(at - good), good, to,
-             at + strlen(from));
+    char text[4096];
+    const int n = snprintf(text, sizeof text, "%s\n", bent(good, "p1", "p0"));
+    snprintf(text + n, sizeof text - (size_t)n, "%s\n", bent(good, from, to));
     scores *s = NULL;
-    FAILS(read_text(text, &s, &err), CKVC_E_DATA);
     char place[64];
     snprintf(place, sizeof place, "%s:2", in_temp_folder("s.jsonl"));
-    if (!strstr(err.text, place) || !strstr(err.text, says)) {
-        fail_msg("'%s' does not say '%s' and '%s'", err.text, place, says);
-    }
+    SAYS(read_text(json_of(text), &s, &err), CKVC_E_DATA, place);
+    assert_non_null(strstr(err.text, says));
 }
 
 TEST(refuses_deviations) {
-    refused("\"T\":100", "\"T\":100,\"x\":1", "unknown key \"x\"");
-    refused("\"T\":100,", "", "\"T\" is missing");
-    refused("\"T\":100", "\"T\":100,\"T\":100", "");
-    refused("\"T\":100", "\"T\":-1", "\"T\"");
-    refused("\"T\":100", "\"T\":99999999999", "\"T\"");
-    refused("\"T\":100", "\"T\":31", "n_kept");
-    refused("\"id\":\"p1\"", "\"id\":7", "\"id\" is whole number");
-    refused("\"id\":\"p1\"", "\"id\":\"p0\"", "is on line 1 already");
-    refused("\"budget\":32", "\"budget\":0", "budget 0");
-    refused("\"budget\":32", "\"budget\":null", "budget");
-    refused("\"table\":\"" ID64 "\"", "\"table\":null", "content id");
-    refused("\"table\":\"" ID64 "\"", "\"table\":\"../x\"", "content id");
-    refused("\"n_candidates\":[40,30]", "\"n_candidates\":[40]", "has 1 layers");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[]", "one count per layer");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[32,\"30\"]", "\"n_kept\"[1]");
-    refused("\"n_kept_window\":[8,7]", "\"n_kept_window\":[33,7]",
+    refused("'T':100", "'T':100,'x':1", "unknown key \"x\"");
+    refused("'T':100,", "", "\"T\" is missing");
+    refused("'T':100", "'T':100,'T':100", "");
+    refused("'T':100", "'T':-1", "\"T\"");
+    refused("'T':100", "'T':99999999999", "\"T\"");
+    refused("'T':100", "'T':31", "n_kept");
+    refused("'id':'p1'", "'id':7", "\"id\" is whole number");
+    refused("'id':'p1'", "'id':'p0'", "is on line 1 already");
+    refused("'budget':32", "'budget':0", "budget 0");
+    refused("'budget':32", "'budget':null", "budget");
+    refused("'table':'" ID64 "'", "'table':null", "content id");
+    refused("'table':'" ID64 "'", "'table':'../x'", "content id");
+    refused("'n_candidates':[40,30]", "'n_candidates':[40]", "has 1 layers");
+    refused("'n_kept':[32,30]", "'n_kept':[]", "one count per layer");
+    refused("'n_kept':[32,30]", "'n_kept':[32,'30']", "\"n_kept\"[1]");
+    refused("'n_kept_window':[8,7]", "'n_kept_window':[33,7]",
             "layer 0 keeps 33 tokens of the window but 32");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],[30]]", "\"n_kept\"[1] has 1 counts");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],30]", "\"n_kept\"[1] is no list of 2");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],[30,101]]", "not a count of tokens");
-    refused("\"n_kept\":[32,30]", "\"n_kept\":[[32,30],[30,3]]",
+    refused("'n_kept':[32,30]", "'n_kept':[[32,30],[30]]", "\"n_kept\"[1] has 1 counts");
+    refused("'n_kept':[32,30]", "'n_kept':[[32,30],30]", "\"n_kept\"[1] is no list of 2");
+    refused("'n_kept':[32,30]", "'n_kept':[[32,30],[30,101]]", "not a count of tokens");
+    refused("'n_kept':[32,30]", "'n_kept':[[32,30],[30,3]]",
             "\"n_kept_window\" has 1 counts a layer, wanted 2");
-    refused("\"n_candidates\":[40,30]", "\"n_candidates\":[[40,1],[30,1]]", "n_candidates");
-    refused("\"T\":100", "\"T\":100,\"entries\":63", "\"entries\" is 63, but 62 are kept");
-    refused("\"T\":100", "\"T\":100,\"mode\":\"head\"", "wanted shared, heads or layers");
-    refused("\"bin_entropy\":1", "\"bin_entropy\":-1", "bin");
-    refused("\"reward\":-0.25", "\"reward\":0.25", "\"reward\" is 0.25");
-    refused("\"reward\":-0.25", "\"reward\":null", "\"reward\" is null although");
-    refused("\"loss_comp\":2.75", "\"loss_comp\":null", "\"reward\" is a number although");
-    refused("\"loss_full\":2.5", "\"loss_full\":\"2.5\"", "\"loss_full\" is string");
-    refused("\"T\":100", "\"T\":100,\"alpha\":\"seen\"",
-            "\"alpha\" is string, wanted paper or visible");
-    refused("\"T\":100", "\"T\":100,\"keep_window\":-1", "\"keep_window\" is whole number");
-    refused("\"T\":100", "\"T\":100,\"window\":0", "\"window\" is whole number");
-    refused("\"T\":100", "\"T\":100,\"token_hash\":17", "\"token_hash\" is whole number");
-    refused("\"T\":100", "\"T\":100,\"token_hash\":\"0123456789ABCDEF\"",
-            "\"token_hash\" is string");
-    refused("\"T\":100", "\"T\":100,\"operator\":\"paper\"", "\"operator\" is string");
-    refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8]", "\"layer_budgets\" is array");
-    refused("\"T\":100", "\"T\":100,\"layer_budgets\":[8,\"8\"]", "\"layer_budgets\"[1]");
-    refused("\"T\":100", "\"T\":100,\"layer_budgets\":[0,8]", "\"layer_budgets\"[0]");
-    refused("{\"id\"", "[{\"id\"", "");
+    refused("'n_candidates':[40,30]", "'n_candidates':[[40,1],[30,1]]", "n_candidates");
+    refused("'T':100", "'T':100,'entries':63", "\"entries\" is 63, but 62 are kept");
+    refused("'T':100", "'T':100,'mode':'head'", "wanted shared, heads or layers");
+    refused("'bin_entropy':1", "'bin_entropy':-1", "bin");
+    refused("'reward':-0.25", "'reward':0.25", "\"reward\" is 0.25");
+    refused("'reward':-0.25", "'reward':null", "\"reward\" is null although");
+    refused("'loss_comp':2.75", "'loss_comp':null", "\"reward\" is a number although");
+    refused("'loss_full':2.5", "'loss_full':'2.5'", "\"loss_full\" is string");
+    refused("'T':100", "'T':100,'alpha':'seen'", "\"alpha\" is string, wanted paper or visible");
+    refused("'T':100", "'T':100,'keep_window':-1", "\"keep_window\" is whole number");
+    refused("'T':100", "'T':100,'window':0", "\"window\" is whole number");
+    refused("'T':100", "'T':100,'token_hash':17", "\"token_hash\" is whole number");
+    refused("'T':100", "'T':100,'token_hash':'0123456789ABCDEF'", "\"token_hash\" is string");
+    refused("'T':100", "'T':100,'operator':'paper'", "\"operator\" is string");
+    refused("'T':100", "'T':100,'layer_budgets':[8]", "\"layer_budgets\" is array");
+    refused("'T':100", "'T':100,'layer_budgets':[8,'8']", "\"layer_budgets\"[1]");
+    refused("'T':100", "'T':100,'layer_budgets':[0,8]", "\"layer_budgets\"[0]");
+    refused("{'id'", "[{'id'", "");
     refused("-0.25}", "-0.25} x", "");
     refused("-0.25}", "-0.25", "");
 }
 
 TEST(refuses_files) {
     scores *s = NULL;
-    ckvc_err err;
     FAILS(read_text("", &s, &err), CKVC_E_DATA);
     FAILS(read_text("\n", &s, &err), CKVC_E_DATA);
     FAILS(read_text("[]\n", &s, &err), CKVC_E_DATA);
-    memset(&err, 0, sizeof err);
     FAILS(scores_read("/nonexistent/s.jsonl", &s, &err), CKVC_E_NOINPUT);
     /* Cut anywhere: never a crash, and never a row that was not written. */
     char text[1024];
     for (size_t n = 1; n < strlen(good); n++) {
         snprintf(text, sizeof text, "%.*s", (int)n, good);
-        FAILS(read_text(text, &s, &err), CKVC_E_DATA);
+        FAILS(read_text(json_of(text), &s, &err), CKVC_E_DATA);
     }
 }
 

@@ -1,14 +1,12 @@
 /* The safetensors reader: what a sound file gives, and one malformed file a rule. */
-#include <unistd.h>
 
 #include "formats/model/model_readers.h"
 #include "lib/base/bytes.h"
+#include "lib/base/files.h"
 #include "lib/base/hash.h"
 #include "lib/base/status.h"
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
-
-static void drop(const char *name) { unlink(in_temp_folder(name)); }
 
 /* A file of the header text and n_data bytes 0, 1, 2 ... */
 static void put_tensors(const char *name, const char *header, size_t n_data) {
@@ -16,7 +14,7 @@ static void put_tensors(const char *name, const char *header, size_t n_data) {
     const size_t n = strlen(header);
     assert_true(8 + n + n_data <= sizeof bytes);
     ckvc_put_u64(bytes, n);
-    memcpy(bytes + 8, header, n);
+    memcpy(bytes + 8, json_of(header), n);
     for (size_t i = 0; i < n_data; i++) { bytes[8 + n + i] = (uint8_t)i; }
     write_bytes(in_temp_folder(name), bytes, 8 + n + n_data);
 }
@@ -30,27 +28,19 @@ static ckvc_status read_dir(model_spec **out, ckvc_err *err) {
 }
 
 static void refused(const char *word) {
-    ckvc_err err = {0};
-    model_spec *w = NULL;
-    const ckvc_status rc = read_dir(&w, &err);
-    if (rc != CKVC_E_DATA || w != NULL) {
-        fail_msg("status %d where \"%s\" was expected", (int)rc, word);
-    }
-    if (strstr(err.text, word) == NULL || strstr(err.text, temp_folder) == NULL ||
-        strchr(err.text, '\n') != NULL) {
-        fail_msg("the message \"%s\" does not name the file and \"%s\"", err.text, word);
-    }
+    model_spec *w;
+    REFUSES(read_dir(&w, &err), temp_folder, word);
+    assert_null(w);
 }
 
 TEST(sound_file) {
     /* header padded with spaces, names not in order, a scalar, an empty tensor, a type that nobody
      * computes with */
     put_tensors("model.safetensors",
-                "{\"__metadata__\":{\"format\":\"pt\"},"
-                "\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"
-                "\"a.scalar\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
-                "\"B\":{\"dtype\":\"F32\",\"shape\":[0,5],\"data_offsets\":[16,16]},"
-                "\"ids\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[16,24]}}   ",
+                "{'__metadata__':{'format':'pt'},'b':{'dtype':'BF16','shape':[2,3],"
+                "'data_offsets':[4,16]},'a.scalar':{'dtype':'F32','shape':[],'data_offsets':[0,4]},"
+                "'B':{'dtype':'F32','shape':[0,5],'data_offsets':[16,16]},'ids':{'dtype':'I64',"
+                "'shape':[1],'data_offsets':[16,24]}}   ",
                 24);
     model_spec *w;
     OK(read_dir(&w, &err));
@@ -74,7 +64,7 @@ TEST(sound_file) {
 }
 
 #define T(dtype, shape, offsets)                                                                   \
-    "\"t\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+    "'t':{'dtype':'" dtype "','shape':" shape ",'data_offsets':" offsets "}"
 
 TEST(malformed_headers) {
     static const struct {
@@ -86,10 +76,9 @@ TEST(malformed_headers) {
         {"{", "JSON object", 0},
         {"{ ", "not valid JSON", 0},
         {"{}x", "not valid JSON", 0},
-        {"{\"t\":5}", "not an object", 0},
-        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1]}}", "data_offsets", 4},
-        {"{\"t\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}",
-         "unknown key \"x\"", 4},
+        {"{'t':5}", "not an object", 0},
+        {"{'t':{'dtype':'F32','shape':[1]}}", "data_offsets", 4},
+        {"{'t':{'dtype':'F32','shape':[1],'data_offsets':[0,4],'x':1}}", "unknown key \"x\"", 4},
         {"{" T("F32", "[1]", "[0,4,8]") "}", "data_offsets", 4},
         {"{" T("f32", "[1]", "[0,4]") "}", "dtype \"f32\"", 4},
         {"{" T("F32", "[1.0]", "[0,4]") "}", "shape[0]", 4},
@@ -108,16 +97,14 @@ TEST(malformed_headers) {
         {"{" T("F32", "[1]", "[4,8]") "}", "belong to no tensor", 8},
         {"{" T("F32", "[1]", "[0,4]") "}", "end at byte 4", 5},
         {"{}", "end at byte 0", 1},
-        {"{\"__metadata__\":[]}", "__metadata__", 0},
-        {"{\"__metadata__\":{\"a\":1}}", "__metadata__[\"a\"]", 0},
-        {"{" T("F32", "[1]",
-               "[0,4]") ",\"u\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[2,6]}}",
+        {"{'__metadata__':[]}", "__metadata__", 0},
+        {"{'__metadata__':{'a':1}}", "__metadata__[\"a\"]", 0},
+        {"{" T("F32", "[1]", "[0,4]") ",'u':{'dtype':'F32','shape':[1],'data_offsets':[2,6]}}",
          "overlaps \"t\"", 6},
-        {"{" T("F32", "[1]",
-               "[0,4]") ",\"u\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+        {"{" T("F32", "[1]", "[0,4]") ",'u':{'dtype':'F32','shape':[1],'data_offsets':[0,4]}}",
          "overlaps", 4},
         {"{" T("F32", "[1]", "[0,4]") "," T("F32", "[1]", "[0,4]") "}", "duplicate", 4},
-        {"{\"t\xff\":{}}", "not valid JSON", 0},
+        {"{'t\xff':{}}", "not valid JSON", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         put_tensors("model.safetensors", cases[i].header, cases[i].n_data);
@@ -150,85 +137,68 @@ TEST(malformed_lengths) {
 }
 
 static int n_warnings;
+static void count_warning(const char *line) { n_warnings++; }
 
-static void count_warning(const char *line) {
-    (void)line;
-    n_warnings++;
+static void put_index(const char *text) { put_text("model.safetensors.index.json", json_of(text)); }
+static void refused_index(const char *text, const char *word) {
+    put_index(text);
+    refused(word);
 }
 
 TEST(several_files) {
     model_spec *w;
-    drop("model.safetensors");
+    shell("rm -f %s/*.safetensors", temp_folder);
     FAILS(read_dir(&w, &err), CKVC_E_NOINPUT);
     put_tensors("one.safetensors", "{" T("F32", "[1]", "[0,4]") "}", 4);
-    put_tensors("two.safetensors",
-                "{\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4);
-#define INDEX(text)                                                                                \
-    write_bytes(in_temp_folder("model.safetensors.index.json"), text, sizeof(text) - 1)
-    INDEX("{\"metadata\":{\"total_size\":8},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one."
-          "safetensors\"}}");
+    put_tensors("two.safetensors", "{'u':{'dtype':'F16','shape':[2],'data_offsets':[0,4]}}", 4);
     ckvc_warn_set(count_warning);
-    OK(read_dir(&w, &err));
-    assert_int_equal(w->n_tensors, 2);
-    assert_non_null(strstr(model_spec_find(w, "u")->file, "two.safetensors"));
-    model_spec_free(w);
-    assert_int_equal(n_warnings, 0);
-    INDEX("{\"metadata\":{\"total_size\":9},\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one."
-          "safetensors\"}}");
-    OK(read_dir(&w, &err));
-    model_spec_free(w);
-    assert_int_equal(n_warnings, 1);
+    for (int more = 0; more < 2; more++) { /* bytes that are not there: a warning */
+        char text[256];
+        snprintf(text, sizeof text,
+                 "{'metadata':{'total_size':%d},'weight_map':{'u':'two.safetensors','t':'one."
+                 "safetensors'}}",
+                 8 + more);
+        put_index(text);
+        OK(read_dir(&w, &err));
+        assert_int_equal(w->n_tensors, 2);
+        assert_non_null(strstr(model_spec_find(w, "u")->file, "two.safetensors"));
+        model_spec_free(w);
+        assert_int_equal(n_warnings, more);
+    }
     ckvc_warn_set(NULL);
 
+    /* the last one as JSON has it */
     static const char *const names[] = {
-        "../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\b"};
+        "../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\\\b"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char text[256];
-        char escaped[64] = "";
-        for (const char *p = names[i]; *p; p++) { /* JSON spells a backslash twice */
-            strncat(escaped, *p == '\\' ? "\\\\" : (char[]){*p, 0},
-                    sizeof escaped - strlen(escaped) - 1);
-        }
-        write_bytes(
-            in_temp_folder("model.safetensors.index.json"), text,
-            (size_t)snprintf(text, sizeof text, "{\"weight_map\":{\"t\":\"%s\"}}", escaped));
-        refused("plain names");
+        snprintf(text, sizeof text, "{'weight_map':{'t':'%s'}}", names[i]);
+        refused_index(text, "plain names");
     }
-    INDEX("{\"weight_map\":{\"t\":7}}");
-    refused("plain names");
-    INDEX("{\"weight_map\":{}}");
-    refused("weight_map");
-    INDEX("[]");
-    refused("weight_map");
-    INDEX("{\"weight_map\":{\"t\":\"one.safetensors\",\"t\":\"one.safetensors\"}}");
-    refused("duplicate");
-    INDEX("{\"weight_map\":{\"x\":\"one.safetensors\"}}");
-    refused("not there");
-    INDEX("{\"weight_map\":{\"t\":\"two.safetensors\",\"u\":\"one.safetensors\"}}");
-    refused("another file");
-    INDEX("{\"weight_map\":{\"t\":\"absent.safetensors\"}}");
-    FAILS(read_dir(&w, &err), CKVC_E_NOINPUT);
-    assert_non_null(strstr(err.text, "absent.safetensors"));
-    put_tensors("two.safetensors",
-                "{" T("F32", "[1]",
-                      "[0,4]") ",\"u\":{\"dtype\":\"F16\",\"shape\":[2],\"data_offsets\":[4,8]}}",
-                8);
-    INDEX("{\"weight_map\":{\"u\":\"two.safetensors\",\"t\":\"one.safetensors\"}}");
-    refused("is in");
-    drop("model.safetensors.index.json");
-    drop("one.safetensors");
-    drop("two.safetensors");
+    refused_index("{'weight_map':{'t':7}}", "plain names");
+    refused_index("{'weight_map':{}}", "weight_map");
+    refused_index("[]", "weight_map");
+    refused_index("{'weight_map':{'t':'one.safetensors','t':'one.safetensors'}}", "duplicate");
+    refused_index("{'weight_map':{'x':'one.safetensors'}}", "not there");
+    refused_index("{'weight_map':{'t':'two.safetensors','u':'one.safetensors'}}", "another file");
+    put_index("{'weight_map':{'t':'absent.safetensors'}}");
+    SAYS(read_dir(&w, &err), CKVC_E_NOINPUT, "absent.safetensors");
+    put_tensors(
+        "two.safetensors",
+        "{" T("F32", "[1]", "[0,4]") ",'u':{'dtype':'F16','shape':[2],'data_offsets':[4,8]}}", 8);
+    refused_index("{'weight_map':{'u':'two.safetensors','t':'one.safetensors'}}", "is in");
+    shell("rm %s/*", temp_folder);
 }
 
 /* A sound file with 1 ... 4 bytes changed at random: refused or read, never a crash (run it under
  * ASan). Every view must lie in the file. */
 TEST(random_damage) {
-    FILE *f = fopen("tests/golden/models/bad/control/model.safetensors", "rb");
-    assert_non_null(f);
-    static uint8_t whole[16384], bytes[16384];
-    const size_t n = fread(whole, 1, sizeof whole, f);
-    fclose(f);
-    assert_true(n > 4096 && n < sizeof whole);
+    static uint8_t bytes[16384];
+    char *whole;
+    size_t n;
+    OK(ckvc_file_read("tests/golden/models/bad/control/model.safetensors", 1 << 20, &whole, &n,
+                      &err));
+    assert_true(n > 4096 && n < sizeof bytes);
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
     int n_read = 0;
@@ -257,6 +227,7 @@ TEST(random_damage) {
         assert_true(sum <= size && volatile_sum < UINT64_MAX);
         model_spec_free(w);
     }
+    free(whole);
     assert_true(n_read > 0 && n_read < 3000);
 }
 

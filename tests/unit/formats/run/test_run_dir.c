@@ -3,21 +3,11 @@
  * test_run_faults.c. */
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "formats/run/run_append.h"
 #include "lib/base/files.h"
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/run_fixture.h"
-#include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
-
-static int setup(void **state) {
-    unsigned before = 0;
-    bool complete;
-    return temp_folder_make(state) ||
-           fixture_run(in_temp_folder("whole"), false, &before, &complete, NULL) || !complete ||
-           before;
-}
 
 static char *read_text(const char *path, size_t *n) {
     char *text = NULL;
@@ -25,15 +15,13 @@ static char *read_text(const char *path, size_t *n) {
     return text;
 }
 
-static void write_text(const char *path, const void *text, size_t n) {
-    OK(ckvc_publish_bytes(path, text, n, true, NULL));
-}
-
 /* Resumes `run` and demands the bytes of the uninterrupted one, no log, no temporary file. */
-static void finish_and_compare(const char *run, unsigned *before) {
+static void finish_and_compare(const char *name, unsigned want_before) {
+    char run[512]; /* in_temp_folder's buffers take turns */
+    strcpy(run, in_temp_folder(name));
     bool complete;
-    unsigned done = 0;
-    OK(fixture_run(run, true, &done, &complete, &err));
+    unsigned before;
+    OK(fixture_run(run, true, &before, &complete, &err));
     assert_true(complete);
     shell("for k in 0 1 2; do cmp %s/whole/" RUN_PASS "/shard-0000$k.h5 %s/" RUN_PASS
           "/shard-0000$k.h5 || exit 1; done",
@@ -41,30 +29,21 @@ static void finish_and_compare(const char *run, unsigned *before) {
     shell("test \"$(ls %s | tr '\\n' ' ')\" = 'journal.jsonl lock " RUN_PASS " run.json '", run);
     shell("test $(ls %s/" RUN_PASS " | wc -l) = 3", run);
     OK(run_verify(run, &err));
-    if (before) { *before = done; }
+    assert_int_equal(before, want_before);
 }
 
 /* A run that stopped after the prompts 1, 0, 5 (nothing published): two logs. */
-static void make_half(const char *run) {
-    shell("rm -rf %s", run);
-    json_t *plan = fixture_plan();
+static void make_half(const char *name) {
+    shell("rm -rf %s/%s", temp_folder, name);
     shard_header h;
     fixture_header(&h, "both");
     run_dir *r;
     bool done[RUN_PROMPTS];
-    OK(run_create(run, plan, RUN_WHOLE, false, &r, NULL));
-    OK(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h, done,
-                      NULL));
+    OK(fixture_create(name, false, &r, &err));
+    OK(fixture_begin(r, &h, done, &err));
     static const uint32_t some[] = {1, 0, 5};
-    for (size_t i = 0; i < 3; i++) {
-        shard *rows = shard_create();
-        shard_header_copy(&rows->h, &h);
-        fixture_prompt(rows, some[i], 5);
-        OK(run_log_prompt(r, some[i], rows, NULL));
-        shard_free(rows);
-    }
+    for (size_t i = 0; i < 3; i++) { OK(fixture_log(r, &h, some[i], &err)); }
     run_close(r); /* without run_pass_end, as after Ctrl-C */
-    json_decref(plan);
     shard_header_fini(&h);
 }
 
@@ -75,9 +54,7 @@ TEST(create_and_read) {
     const run_pass *p = run_pass_at(r, 0);
     assert_string_equal(p->name, RUN_PASS);
     assert_string_equal(p->kind, "both");
-    assert_int_equal(p->number, 1);
-    assert_int_equal(p->n_shards, 3);
-    assert_int_equal(p->n_prompts_done, RUN_PROMPTS);
+    assert_true(p->number == 1 && p->n_shards == 3 && p->n_prompts_done == RUN_PROMPTS);
     assert_true(p->complete);
     assert_int_equal(json_array_size(run_skipped(r)), 1);
     assert_string_equal(json_string_value(json_object_get(json_array_get(run_skipped(r), 0), "id")),
@@ -89,11 +66,9 @@ TEST(create_and_read) {
     for (size_t k = 0; k < 3; k++) {
         shard *s;
         OK(run_read_shard(r, p, k, &s, &err));
-        assert_int_equal(s->n_prompts, count[k]);
-        assert_int_equal(s->n_records, 5 * count[k]);
+        assert_true(s->n_prompts == count[k] && s->n_records == 5 * count[k]);
         for (size_t i = 0; i < count[k]; i++) {
-            assert_int_equal(s->prompts[i].line, want[k][i]);
-            assert_int_equal(s->records[5 * i].prompt, i);
+            assert_true(s->prompts[i].line == want[k][i] && s->records[5 * i].prompt == i);
         }
         assert_string_equal(s->h.plan, run_plan_hash(r));
         shard_free(s);
@@ -102,39 +77,31 @@ TEST(create_and_read) {
     json_t *pass = json_array_get(json_object_get(d, "passes"), 0);
     assert_int_equal(json_integer_value(json_object_get(pass, "records")), 35);
     assert_int_equal(json_integer_value(json_object_get(pass, "prompts_skipped")), 1);
-    json_decref(d);
-    run_close(r);
+    json_decref(d), run_close(r);
     OK(run_verify(in_temp_folder("whole"), &err));
     /* A second resume of a finished run has nothing to do and changes nothing. */
-    unsigned before;
-    shell("cp -r %s/whole %s/again; sha256sum %s/again/journal.jsonl > %s/sum", temp_folder,
-          temp_folder, temp_folder, temp_folder);
-    finish_and_compare(in_temp_folder("again"), &before);
-    assert_int_equal(before, RUN_PROMPTS);
+    copy_whole("again");
+    shell("sha256sum %s/again/journal.jsonl > %s/sum", temp_folder, temp_folder);
+    finish_and_compare("again", RUN_PROMPTS);
     shell("sha256sum -c --quiet %s/sum", temp_folder);
     /* A folder that is not there yet is created by --resume. */
-    finish_and_compare(in_temp_folder("by-resume"), &before);
-    assert_int_equal(before, 0);
+    finish_and_compare("by-resume", 0);
 }
 
 TEST(create_refusals) {
     run_dir *r;
-    json_t *plan = fixture_plan();
-    FAILS(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, false, &r, &err), CKVC_E_CREATE);
-    assert_non_null(strstr(err.text, "--resume"));
+    SAYS(fixture_create("whole", false, &r, &err), CKVC_E_CREATE, "--resume");
     shell("mkdir %s/foreign; touch %s/foreign/x; touch %s/file", temp_folder, temp_folder,
           temp_folder);
-    FAILS(run_create(in_temp_folder("foreign"), plan, RUN_WHOLE, true, &r, &err), CKVC_E_CREATE);
-    assert_non_null(strstr(err.text, "run.json"));
-    FAILS(run_create(in_temp_folder("file"), plan, RUN_WHOLE, true, &r, &err), CKVC_E_CREATE);
+    SAYS(fixture_create("foreign", true, &r, &err), CKVC_E_CREATE, "run.json");
+    FAILS(fixture_create("file", true, &r, &err), CKVC_E_CREATE);
     FAILS(run_open(in_temp_folder("nowhere"), &r, &err), CKVC_E_NOINPUT);
     assert_null(r);
     /* Left by a create that was killed before run.json: as good as empty. */
     shell("mkdir %s/begun; touch %s/begun/lock %s/begun/run.json.tmp.1.0", temp_folder, temp_folder,
           temp_folder);
-    OK(run_create(in_temp_folder("begun"), plan, RUN_WHOLE, false, &r, NULL));
+    OK(fixture_create("begun", false, &r, &err));
     run_close(r);
-    json_decref(plan);
 }
 
 TEST(plan_mismatch) {
@@ -149,8 +116,8 @@ TEST(plan_mismatch) {
     json_object_set_new(plan, "window", json_integer(16));
     json_object_set_new(json_object_get(plan, "bins"), "entropy", json_integer(20));
     json_object_set_new(plan, "seed", json_integer(3));
-    FAILS(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, &err), CKVC_E_MISMATCH);
-    assert_non_null(strstr(err.text, "window: 8 there, 16 now"));
+    SAYS(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, &err), CKVC_E_MISMATCH,
+         "window: 8 there, 16 now");
     assert_non_null(strstr(err.text, "bins.entropy: 3 there, 20 now"));
     assert_non_null(strstr(err.text, "seed: absent there, 3 now"));
     assert_null(strstr(err.text, "threads"));
@@ -158,84 +125,61 @@ TEST(plan_mismatch) {
 }
 
 TEST(pass_mismatch) {
-    make_half(in_temp_folder("bent"));
-    json_t *plan = fixture_plan();
+    make_half("bent");
     shard_header h;
     fixture_header(&h, "both");
     run_dir *r;
     bool done[64];
-    OK(run_create(in_temp_folder("bent"), plan, RUN_WHOLE, true, &r, NULL));
-    FAILS(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cuda"}, &h, done,
-                         &err),
-          CKVC_E_MISMATCH);
-    assert_non_null(strstr(err.text, "cpu/test"));
-    FAILS(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, "cpu/test"}, &h,
-                         done, &err),
-          CKVC_E_MISMATCH);
+    OK(fixture_create("bent", true, &r, &err));
+    const run_pass_start device = {RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cuda"},
+                         more = {RUN_PASS, RUN_PROMPTS + 1, RUN_SHARD, "cpu/test"};
+    SAYS(run_pass_begin(r, &device, &h, done, &err), CKVC_E_MISMATCH, "cpu/test");
+    FAILS(run_pass_begin(r, &more, &h, done, &err), CKVC_E_MISMATCH);
     h.side[CKVC_SIDE_GATE].start[0] += 0.01f;
-    FAILS(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h,
-                         done, &err),
-          CKVC_E_MISMATCH);
-    assert_non_null(strstr(err.text, "start tables"));
-    h.side[CKVC_SIDE_GATE].start[0] -= 0.01f;
+    SAYS(fixture_begin(r, &h, done, &err), CKVC_E_MISMATCH, "start tables");
     h.side[CKVC_SIDE_GATE].start[0] = (float)ckvc_gate_action(0);
     strcpy(h.ckvc_version, "9.9"); /* an upgrade is no other pass */
-    OK(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu/test"}, &h, done,
-                      NULL));
+    OK(fixture_begin(r, &h, done, &err));
     assert_true(done[0] && done[1] && done[5] && !done[2]);
-    run_close(r);
-    json_decref(plan);
-    shard_header_fini(&h);
+    run_close(r), shard_header_fini(&h);
 }
 
 TEST(lock) {
     run_dir *r, *second;
-    json_t *plan = fixture_plan();
-    ckvc_err err = {0};
-    OK(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL));
+    OK(fixture_create("whole", true, &r, &err));
     pid_t pid = fork();
     if (pid == 0) {
         char want[64];
         snprintf(want, sizeof want, "process %ld is writing", (long)getppid());
-        bool ok = run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &second, &err) ==
-                      CKVC_E_BUSY &&
-                  strstr(err.text, want);
-        ok = ok &&
-             run_open(in_temp_folder("whole"), &second, NULL) == CKVC_OK; /* readers need no lock */
+        bool ok =
+            fixture_create("whole", true, &second, &err) == CKVC_E_BUSY && strstr(err.text, want);
+        /* readers need no lock */
+        ok = ok && run_open(in_temp_folder("whole"), &second, NULL) == CKVC_OK;
         _exit(ok ? 0 : 1);
     }
     int how;
     waitpid(pid, &how, 0);
     assert_int_equal(how, 0);
     run_close(r);
-    OK(run_create(in_temp_folder("whole"), plan, RUN_WHOLE, true, &r, NULL));
+    OK(fixture_create("whole", true, &r, &err));
     run_close(r);
-    json_decref(plan);
-}
-
-TEST(resume_after_stop) {
-    unsigned before;
-    make_half(in_temp_folder("half"));
-    finish_and_compare(in_temp_folder("half"), &before);
-    assert_int_equal(before, 3);
 }
 
 /* The log cut at every byte, and continued with junk: what was whole before the cut counts, the
  * rest is done again. */
 TEST(torn_log) {
-    make_half(in_temp_folder("half"));
+    make_half("half");
     char log_path[200];
     snprintf(log_path, sizeof log_path, "%s/" RUN_PASS "/shard-00000.log", in_temp_folder("half"));
     size_t n;
     char *bytes = read_text(log_path, &n);
     prompt_log log;
     OK(prompt_log_read(log_path, &log, NULL));
-    assert_int_equal(log.n_records, 2);
-    assert_int_equal(log.records[0].prompt, 1);
+    assert_true(log.n_records == 2 && log.records[0].prompt == 1);
     uint64_t second = log.records[1].offset;
     prompt_log_free(&log);
     for (size_t cut = 0; cut <= n; cut++) {
-        write_text(log_path, bytes, cut);
+        write_bytes(log_path, bytes, cut);
         OK(prompt_log_read(log_path, &log, NULL));
         assert_int_equal(log.n_records, cut < second ? 0 : cut < n ? 1 : 2);
         assert_int_equal(log.size + log.dropped, cut);
@@ -243,34 +187,21 @@ TEST(torn_log) {
     }
     for (size_t i = 0; i < n; i++) { /* a changed byte ends the log before its record */
         bytes[i] ^= 0x20;
-        write_text(log_path, bytes, n);
+        write_bytes(log_path, bytes, n);
         OK(prompt_log_read(log_path, &log, NULL));
         assert_int_equal(log.n_records, i < second ? 0 : 1);
         prompt_log_free(&log);
         bytes[i] ^= 0x20;
     }
     /* Whole runs at a choice of cuts, zeros behind some of them as a power cut leaves them. */
-    const size_t cuts[] = {0,
-                           1,
-                           7,
-                           8,
-                           11,
-                           12,
-                           40,
-                           (size_t)second - 1,
-                           (size_t)second,
-                           (size_t)second + 3,
-                           (size_t)second + 9,
-                           n - 1,
-                           n};
+    const size_t at = (size_t)second,
+                 cuts[] = {0, 1, 7, 8, 11, 12, 40, at - 1, at, at + 3, at + 9, n - 1, n};
     for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
         for (int zeros = 0; zeros < 2; zeros++) {
-            unsigned before;
-            make_half(in_temp_folder("half"));
-            write_text(log_path, bytes, cuts[i]);
+            make_half("half");
+            write_bytes(log_path, bytes, cuts[i]);
             if (zeros) { assert_int_equal(truncate(log_path, (off_t)cuts[i] + 64), 0); }
-            finish_and_compare(in_temp_folder("half"), &before);
-            assert_int_equal(before, 1 + (cuts[i] >= second) + (cuts[i] == n));
+            finish_and_compare("half", 1 + (cuts[i] >= second) + (cuts[i] == n));
         }
     }
     free(bytes);
@@ -286,22 +217,22 @@ TEST(documented_record) {
                              .line = 6,
                              .n_tokens = 300,
                              .n_continuation = 64,
-                             .token_hash = 0x0123456789abcdefu};
-    p.r_struct = 2.5;
-    p.r_sem = 12;
-    p.loss_full = 1.75;
-    p.bin_entropy = 3;
-    p.bin_ppl = 1;
+                             .token_hash = 0x0123456789abcdefu,
+                             .r_struct = 2.5,
+                             .r_sem = 12,
+                             .loss_full = 1.75,
+                             .bin_entropy = 3,
+                             .bin_ppl = 1};
     struct shard_baseline b = {.loss = 2};
     struct shard_record r = {.side = 1,
                              .head = CKVC_NO_HEAD,
                              .action = 10,
                              .reward = -0.25,
                              .baseline = -0.25,
-                             .loss = 2};
-    r.n_candidates = 40;
-    r.n_kept = 32;
-    r.set_hash = 0xfeedface;
+                             .loss = 2,
+                             .n_candidates = 40,
+                             .n_kept = 32,
+                             .set_hash = 0xfeedface};
     shard_add_prompt(s, &p);
     shard_add_baseline(s, &b);
     shard_add_record(s, &r);
@@ -329,140 +260,117 @@ TEST(documented_record) {
     }
     assert_int_equal(seen, n);
     assert_int_equal(n, size);
-    free(bytes);
-    free(page);
-    ckvc_buffer_fini(&rows);
-    shard_free(s);
+    free(bytes), free(page), ckvc_buffer_fini(&rows), shard_free(s);
 }
 
 /* Whole records (right checksum) that do not belong there are an error, not a torn end. */
 TEST(wrong_log) {
     bool complete;
-    unsigned before = 0;
-    make_half(in_temp_folder("half"));
+    unsigned before;
+    make_half("half");
     shell("cd %s/" RUN_PASS " && cp shard-00000.log shard-00002.log", in_temp_folder("half"));
-    FAILS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "not of this shard"));
-    make_half(in_temp_folder("half"));
+    SAYS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA,
+         "not of this shard");
+    make_half("half");
     shell("cd %s/" RUN_PASS " && cp shard-00000.log x && cat x >> shard-00000.log && rm x",
           in_temp_folder("half"));
-    FAILS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "there twice"));
+    SAYS(fixture_run(in_temp_folder("half"), true, &before, &complete, &err), CKVC_E_DATA,
+         "there twice");
 }
 
 TEST(torn_journal) {
-    size_t n, plan_size;
+    size_t n;
     char *journal = read_text(in_temp_folder("whole/journal.jsonl"), &n);
-    free(read_text(in_temp_folder("whole/run.json"), &plan_size));
     size_t last = n - 1;
     while (journal[last - 1] != '\n') { last--; }
     /* Cut within the last line (the publication of shard 2): its file is there without a line and
      * is made again. */
     for (size_t cut = last; cut < n; cut += 13) {
-        shell("rm -rf %s/torn; cp -r %s/whole %s/torn", temp_folder, temp_folder, temp_folder);
-        write_text(in_temp_folder("torn/journal.jsonl"), journal, cut);
+        copy_whole("torn");
+        write_bytes(in_temp_folder("torn/journal.jsonl"), journal, cut);
         run_dir *r; /* a reader takes what is whole and leaves the file alone */
         OK(run_open(in_temp_folder("torn"), &r, NULL));
         assert_int_equal(run_pass_at(r, 0)->n_shards, 2);
         assert_false(run_pass_at(r, 0)->complete);
         run_close(r);
-        unsigned before;
-        finish_and_compare(in_temp_folder("torn"), &before);
-        assert_int_equal(before, 6);
-        size_t now;
-        char *text = read_text(in_temp_folder("torn/journal.jsonl"), &now);
-        assert_int_equal(now, n);
-        assert_memory_equal(text, journal, n);
-        free(text);
+        finish_and_compare("torn", 6);
+        shell("cd %s && cmp torn/journal.jsonl whole/journal.jsonl", temp_folder);
     }
     /* A last line of zeros with a newline, as a hole in a file system would have it. */
-    shell("rm -rf %s/torn; cp -r %s/whole %s/torn", temp_folder, temp_folder, temp_folder);
+    copy_whole("torn");
     char *holed = malloc(n);
     memcpy(holed, journal, n);
     memset(holed + last, 0, n - last - 1);
-    write_text(in_temp_folder("torn/journal.jsonl"), holed, n);
-    finish_and_compare(in_temp_folder("torn"), NULL);
+    write_bytes(in_temp_folder("torn/journal.jsonl"), holed, n);
+    finish_and_compare("torn", 6);
     /* Anywhere else a bad line is an error that names it. */
     size_t second = strcspn(journal, "\n") + 1;
     static const struct {
         const char *line, *word;
     } bad[] = {
-        {"{\"pass\":", ":2: damaged"},
+        {"{'pass':", ":2: damaged"},
         {"[]", ":2: not a JSON object"},
         {"{}", ":2: a line without"},
-        {"{\"pass\":\"pass-01-both\"}", ":2: neither"},
-        {"{\"pass\":\"pass-02-head\",\"sha256\":\"\"}", ":2: pass pass-02-head has not been begun"},
-        {"{\"pass\":\"pass-01-both\",\"n_prompts\":3}", ":2: pass pass-01-both is begun a second"},
-        {"{\"pass\":\"../../"
-         "x\",\"n_prompts\":3,\"shard_prompts\":1,\"backend\":\"\",\"header\":\"\"}",
+        {"{'pass':'pass-01-both'}", ":2: neither"},
+        {"{'pass':'pass-02-head','sha256':''}", ":2: pass pass-02-head has not been begun"},
+        {"{'pass':'pass-01-both','n_prompts':3}", ":2: pass pass-01-both is begun a second"},
+        {"{'pass':'../../x','n_prompts':3,'shard_prompts':1,'backend':'','header':''}",
          ":2: not a line that begins"},
-        {"{\"pass\":\"pass-01-both\",\"sha256\":\"zz\",\"shard\":0,\"prompts\":1,\"rows\":1,"
-         "\"bytes\":1}",
+        {"{'pass':'pass-01-both','sha256':'zz','shard':0,'prompts':1,'rows':1,'bytes':1}",
          ":2: not a line of a published"},
-        {"{\"pass\":\"pass-01-both\",\"reason\":\"\",\"id\":\"\",\"prompt\":8}",
-         ":2: not a line of a skipped"},
-        {"{\"pass\":\"pass-01-both\",\"reason\":\"\",\"id\":\"\",\"prompt\":4}", "a second time"},
+        {"{'pass':'pass-01-both','reason':'','id':'','prompt':8}", ":2: not a line of a skipped"},
+        {"{'pass':'pass-01-both','reason':'','id':'','prompt':4}", "a second time"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ckvc_buffer text = {0};
         ckvc_buffer_append(&text, journal, second);
-        ckvc_buffer_printf(&text, "%s\n", bad[i].line);
+        ckvc_buffer_printf(&text, "%s\n", json_of(bad[i].line));
         ckvc_buffer_append(&text, journal + second, n - second);
-        write_text(in_temp_folder("torn/journal.jsonl"), text.data, text.size);
+        write_bytes(in_temp_folder("torn/journal.jsonl"), text.data, text.size);
         ckvc_buffer_fini(&text);
         run_dir *r;
-        ckvc_err err = {0};
-        if (run_open(in_temp_folder("torn"), &r, &err) != CKVC_E_DATA ||
-            !strstr(err.text, bad[i].word)) {
-            fail_msg("case %zu: %s", i, err.text);
-        }
+        SAYS(run_open(in_temp_folder("torn"), &r, &err), CKVC_E_DATA, bad[i].word);
     }
-    free(holed);
-    free(journal);
+    free(holed), free(journal);
 }
 
 TEST(changed_shard) {
     run_dir *r;
     shard *s;
-    shell("rm -rf %s/bent; cp -r %s/whole %s/bent", temp_folder, temp_folder, temp_folder);
+    copy_whole("bent");
     size_t n;
     char name[200];
     snprintf(name, sizeof name, "%s/" RUN_PASS "/shard-00001.h5", in_temp_folder("bent"));
     char *bytes = read_text(name, &n);
     bytes[n / 2] ^= 1;
-    write_text(name, bytes, n);
+    write_bytes(name, bytes, n);
     OK(run_open(in_temp_folder("bent"), &r, NULL));
-    FAILS(run_read_shard(r, run_pass_at(r, 0), 1, &s, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "SHA-256"));
+    SAYS(run_read_shard(r, run_pass_at(r, 0), 1, &s, &err), CKVC_E_DATA, "SHA-256");
     run_close(r);
     FAILS(run_verify(in_temp_folder("bent"), &err), CKVC_E_DATA);
-    write_text(name, bytes, n - 1);
+    write_bytes(name, bytes, n - 1);
     FAILS(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA);
     assert_int_equal(unlink(name), 0);
-    FAILS(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "not there"));
+    SAYS(run_open(in_temp_folder("bent"), &r, &err), CKVC_E_DATA, "not there");
     free(bytes);
 }
 
 /* A shard whose prompts were all skipped is published empty; a pass without prompts is complete at
  * once. */
 TEST(empty_shards) {
-    json_t *plan = fixture_plan();
     shard_header h;
     fixture_header(&h, "scan");
     run_dir *r;
     bool done[2];
-    OK(run_create(in_temp_folder("empty"), plan, RUN_WHOLE, false, &r, &err));
+    OK(fixture_create("empty", false, &r, &err));
     OK(run_pass_begin(r, &(run_pass_start){"scan", 2, 2, "cpu"}, &h, done, &err));
     OK(run_skip_prompt(r, 0, "a", "x", &err));
     OK(run_skip_prompt(r, 1, "b", "x", &err));
     assert_true(run_pass_end(r));
-    strcpy(h.pass, "head");
     shard_header_fini(&h);
     fixture_header(&h, "head");
     OK(run_pass_begin(r, &(run_pass_start){"pass-01-head", 0, 16, "cpu"}, &h, done, &err));
-    assert_true(run_pass_end(r));
-    assert_int_equal(run_pass_count(r), 2);
+    assert_true(run_pass_end(r) && run_pass_count(r) == 2);
     assert_string_equal(run_pass_at(r, 0)->name, "scan");
     shard *s;
     OK(run_read_shard(r, run_pass_at(r, 0), 0, &s, &err));
@@ -473,39 +381,31 @@ TEST(empty_shards) {
     assert_int_equal(run_publish_file(r, "../x", "x", 1, NULL), CKVC_E_BUG);
     run_close(r);
     OK(run_verify(in_temp_folder("empty"), &err));
-    json_decref(plan);
     shard_header_fini(&h);
 }
 
 TEST(misuse) {
-    json_t *plan = fixture_plan();
     shard_header h;
     fixture_header(&h, "both");
     run_dir *r;
     bool done[RUN_PROMPTS];
-    OK(run_create(in_temp_folder("misuse"), plan, RUN_WHOLE, false, &r, NULL));
-    assert_int_equal(
-        run_pass_begin(r, &(run_pass_start){"pass-1-both", 1, 1, "cpu"}, &h, done, NULL),
-        CKVC_E_BUG);
-    assert_int_equal(
-        run_pass_begin(r, &(run_pass_start){"pass-01-head", 1, 1, "cpu"}, &h, done, NULL),
-        CKVC_E_BUG);
-    OK(run_pass_begin(r, &(run_pass_start){RUN_PASS, RUN_PROMPTS, RUN_SHARD, "cpu"}, &h, done,
-                      NULL));
+    OK(fixture_create("misuse", false, &r, &err));
+    static const char *const names[] = {"pass-1-both", "pass-01-head"};
+    for (int i = 0; i < 2; i++) {
+        const run_pass_start start = {names[i], 1, 1, "cpu"};
+        FAILS(run_pass_begin(r, &start, &h, done, &err), CKVC_E_BUG);
+    }
+    OK(fixture_begin(r, &h, done, &err));
     shard *rows = shard_create();
     shard_header_copy(&rows->h, &h);
     fixture_prompt(rows, 0, 3);
     rows->records[1].loss = NAN; /* must not become durable: it could never be published */
-    FAILS(run_log_prompt(r, 0, rows, &err), CKVC_E_BUG);
-    assert_non_null(strstr(err.text, "record/loss"));
+    SAYS(run_log_prompt(r, 0, rows, &err), CKVC_E_BUG, "record/loss");
     rows->records[1].loss = 1;
     OK(run_log_prompt(r, 0, rows, NULL));
     assert_int_equal(run_log_prompt(r, 0, rows, NULL), CKVC_E_BUG);
     assert_int_equal(run_skip_prompt(r, 0, "x", "y", NULL), CKVC_E_BUG);
-    shard_free(rows);
-    run_close(r);
-    json_decref(plan);
-    shard_header_fini(&h);
+    shard_free(rows), run_close(r), shard_header_fini(&h);
 }
 
-RUN_TESTS(setup, temp_folder_remove)
+RUN_TESTS(fixture_whole, temp_folder_remove)

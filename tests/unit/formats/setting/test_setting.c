@@ -73,8 +73,7 @@ TEST(json) {
             assert_true(setting_number(f, &to) == setting_number(f, &from));
             if (f->type == SETTING_TEXT) { assert_string_equal(to.repeat, from.repeat); }
         }
-        json_decref(o);
-        json_decref(less);
+        json_decref(o), json_decref(less);
     }
     json_t *bad = json_pack("{s:s, s:i}", "alpha", "visible", "window", 0);
     setting s = setting_neutral();
@@ -129,8 +128,7 @@ TEST(match) {
     b.budgets.n = 1;
     FAILS(setting_match(&a, "a", &b, "b", SETTING_TABLE, NULL, &err), CKVC_E_MISMATCH);
     assert_string_equal(err.text, "a: was made with --budget 0.25,64, b has 0.25");
-    json_decref(meta);
-    ckvc_table_free(t);
+    json_decref(meta), ckvc_table_free(t);
 }
 
 /* Of a scan, what only rewards know is neutral; titles name what is not. */

@@ -1,31 +1,34 @@
 /* Shards: rows in memory, the plain encoding, the HDF5 file, and everything that must be refused.
  */
 #include <hdf5.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include "formats/shard/h5_zstd.h"
 #include "formats/shard/shard_rows.h"
 #include "lib/base/files.h"
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
+
+/* What a file of `s` is read as: the same. */
+static shard *through_file(const shard *s, bool foreign) {
+    shard *t = NULL;
+    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
+    OK(shard_h5_read(in_temp_folder("a.h5"), foreign, &t, &err));
+    assert_string_equal(err.text, "");
+    assert_true(fixture_same(s, t));
+    return t;
+}
 
 TEST(round_trip) {
     static const char *const passes[] = {"scan", "demand", "score", "shares",
                                          "head", "gate",   "both"};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         for (uint32_t n = 0; n <= 5; n += 5) {
-            shard *s = fixture_shard(passes[i], n, 40), *t = NULL, *u = NULL;
-            OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
-            OK(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err));
-            assert_true(fixture_same(s, t));
-            OK(shard_h5_read(in_temp_folder("a.h5"), true, &u, &err));
-            assert_true(fixture_same(s, u));
-            assert_string_equal(err.text, "");
+            shard *s = fixture_shard(passes[i], n, 40);
+            shard_free(through_file(s, false));
+            shard_free(through_file(s, true));
             shard_free(s);
-            shard_free(t);
-            shard_free(u);
         }
     }
 }
@@ -33,31 +36,26 @@ TEST(round_trip) {
 /* Values that a careless path would bend: -0, the smallest and largest doubles, 255-byte texts,
  * hashes over 2^63. */
 TEST(extreme_values) {
-    shard *s = fixture_shard("both", 2, 4), *t;
+    shard *s = fixture_shard("both", 2, 4);
     s->records[0].reward = -0.0;
     s->records[1].reward = 5e-324;
     s->records[2].reward = -1.7976931348623157e308;
     s->records[3].set_hash = UINT64_MAX;
     s->prompts[1].line = UINT32_MAX;
     memset(s->prompts[1].id, 'x', SHARD_STRING - 1);
-    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
-    OK(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err));
-    assert_true(fixture_same(s, t));
+    shard *t = through_file(s, false);
     assert_true(signbit(t->records[0].reward));
-    shard_free(s);
-    shard_free(t);
+    shard_free(s), shard_free(t);
 }
 
 /* Start tables beyond 64 KiB leave the object header for HDF5's dense attribute storage. */
 TEST(large_attributes) {
-    shard *s = shard_create(), *t;
+    shard *s = shard_create();
     fixture_header(&s->h, "gate");
     s->h.n_layers = 80;
     s->h.n_entropy_bins = 64;
     s->h.n_ppl_bins = 16;
-    free(s->h.edges_entropy);
-    free(s->h.edges_ppl);
-    free(s->h.side[CKVC_SIDE_HEAD].start);
+    free(s->h.edges_entropy), free(s->h.edges_ppl), free(s->h.side[CKVC_SIDE_HEAD].start);
     free(s->h.side[CKVC_SIDE_GATE].start);
     s->h.edges_entropy = fixture_reals(63, 0, 0.1);
     s->h.edges_ppl = fixture_reals(15, 0, 1);
@@ -69,25 +67,18 @@ TEST(large_attributes) {
         s->h.side[CKVC_SIDE_GATE].start[i] =
             (float)ckvc_gate_action((int)(i * 7 % CKVC_GATE_ACTIONS));
     }
-    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
-    OK(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err));
-    assert_true(fixture_same(s, t));
+    shard_free(through_file(s, false));
     shard_free(s);
-    shard_free(t);
 }
 
 /* A scan that names one bin of each kind: edges of length 0. */
 TEST(no_edges) {
-    shard *s = fixture_shard("scan", 1, 0), *t, *u;
+    shard *s = fixture_shard("scan", 1, 0);
     s->h.n_entropy_bins = s->h.n_ppl_bins = 1;
-    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
-    OK(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err));
-    OK(shard_h5_read(in_temp_folder("a.h5"), true, &u, &err));
-    assert_true(fixture_same(s, t) && fixture_same(s, u));
+    shard *t = through_file(s, false);
     assert_int_equal(t->h.n_ppl_bins, 1);
-    shard_free(s);
-    shard_free(t);
-    shard_free(u);
+    shard_free(through_file(s, true));
+    shard_free(s), shard_free(t);
 }
 
 TEST(same_bytes) {
@@ -101,10 +92,7 @@ TEST(same_bytes) {
     OK(shard_h5_image(t, &b, &m, &err));
     assert_int_equal(n, m);
     assert_memory_equal(a, b, n);
-    free(a);
-    free(b);
-    shard_free(s);
-    shard_free(t);
+    free(a), free(b), shard_free(s), shard_free(t);
 }
 
 /* Files of earlier versions are read for ever; with the libraries that wrote them, the bytes are
@@ -136,10 +124,7 @@ TEST(golden) {
         OK(shard_h5_image(s, &image, &n, &err));
         OK(ckvc_file_read(files[i].path, 1 << 24, &bytes, &m, &err));
         assert_true(!same_libraries || files[i].bare || (n == m && memcmp(image, bytes, n) == 0));
-        free(image);
-        free(bytes);
-        shard_free(s);
-        shard_free(t);
+        free(image), free(bytes), shard_free(s), shard_free(t);
     }
 }
 
@@ -147,23 +132,18 @@ static void check_column(hid_t file, const char *name, hid_t want_type, hsize_t 
     hid_t d = H5Dopen2(file, name, H5P_DEFAULT), type = H5Dget_type(d),
           create = H5Dget_create_plist(d);
     hsize_t chunk[3];
-    unsigned flags, level[4], config;
-    size_t n = 4;
     assert_true(H5Tequal(type, want_type) > 0);
     assert_true(H5Pget_chunk(create, 3, chunk) >= 1);
     assert_int_equal(chunk[0], want_chunk);
     assert_int_equal(H5Pget_nfilters(create), 3);
-    assert_int_equal(H5Pget_filter2(create, 0, &flags, &n, level, 0, NULL, &config),
-                     H5Z_FILTER_SHUFFLE);
-    n = 4;
-    assert_int_equal(H5Pget_filter2(create, 1, &flags, &n, level, 0, NULL, &config), H5_ZSTD_ID);
-    assert_int_equal(flags & H5Z_FLAG_OPTIONAL, 0);
-    n = 4;
-    assert_int_equal(H5Pget_filter2(create, 2, &flags, &n, level, 0, NULL, &config),
-                     H5Z_FILTER_FLETCHER32);
-    H5Pclose(create);
-    H5Tclose(type);
-    H5Dclose(d);
+    for (unsigned i = 0; i < 3; i++) {
+        static const H5Z_filter_t want[] = {H5Z_FILTER_SHUFFLE, H5_ZSTD_ID, H5Z_FILTER_FLETCHER32};
+        unsigned flags, level[4], config;
+        size_t n = 4;
+        assert_int_equal(H5Pget_filter2(create, i, &flags, &n, level, 0, NULL, &config), want[i]);
+        assert_true(i != 1 || !(flags & H5Z_FLAG_OPTIONAL));
+    }
+    H5Pclose(create), H5Tclose(type), H5Dclose(d);
 }
 
 /* The file as formats/shard/shard.md has it, looked at with HDF5 itself. */
@@ -182,11 +162,9 @@ TEST(layout) {
     check_column(file, "record/set_hash", H5T_STD_U64LE, 30);
     check_column(file, "baseline/n_kept", H5T_STD_U32LE, 65536 / 2);
     hid_t id = H5Dopen2(file, "prompt/id", H5P_DEFAULT), type = H5Dget_type(id);
-    assert_int_equal(H5Tget_size(type), 255);
-    assert_int_equal(H5Tget_strpad(type), H5T_STR_NULLPAD);
+    assert_true(H5Tget_size(type) == 255 && H5Tget_strpad(type) == H5T_STR_NULLPAD);
     assert_int_equal(H5Tget_cset(type), H5T_CSET_UTF8);
-    H5Tclose(type);
-    H5Dclose(id);
+    H5Tclose(type), H5Dclose(id);
     H5O_info_t info;
     assert_true(H5Oget_info_by_name(file, "record/reward", &info, H5P_DEFAULT) >= 0);
     assert_int_equal(info.mtime, 0);
@@ -201,8 +179,7 @@ TEST(layout) {
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_true(H5Aexists(file, names[i]) > 0);
     }
-    H5Fclose(file);
-    shard_free(s);
+    H5Fclose(file), shard_free(s);
 }
 
 TEST(encode_decode) {
@@ -242,10 +219,7 @@ TEST(encode_decode) {
             assert_true(st == CKVC_OK || st == CKVC_E_DATA);
             bytes.data[at] = was;
         }
-        ckvc_buffer_fini(&bytes);
-        shard_free(s);
-        shard_free(t);
-        shard_free(joined);
+        ckvc_buffer_fini(&bytes), shard_free(s), shard_free(t), shard_free(joined);
     }
 }
 
@@ -261,15 +235,13 @@ TEST(header_copy) {
         ckvc_cursor c = {b.data, n, 0, false};
         assert_int_equal(shard_header_decode(&h, &c, NULL), CKVC_E_DATA);
     }
-    ckvc_buffer_fini(&b);
-    shard_free(s);
-    shard_free(t);
+    ckvc_buffer_fini(&b), shard_free(s), shard_free(t);
 }
 
 /* What a header may have besides: through HDF5, through plain bytes, and without a trace where it
  * says nothing. */
 TEST(optional_header) {
-    shard *s = fixture_shard("head", 2, 3), *t = NULL;
+    shard *s = fixture_shard("head", 2, 3);
     ckvc_buffer plain = {0}, full = {0};
     shard_header_encode(&s->h, &plain);
     OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
@@ -290,253 +262,156 @@ TEST(optional_header) {
                                       h.setting.op == CKVC_OPERATOR_MEAN_POOL));
         shard_header_fini(&h);
     }
-    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
-    OK(shard_h5_read(in_temp_folder("a.h5"), false, &t, &err));
-    assert_true(fixture_same(s, t));
+    shard *t = through_file(s, false);
     assert_int_equal(t->h.setting.op, CKVC_OPERATOR_MEAN_POOL);
     json_t *about = shard_describe(t);
     assert_string_equal(json_string_value(json_object_get(about, "operator")), "mean-pool");
     assert_int_equal(json_array_size(json_object_get(about, "layer_budgets")), 2);
     json_decref(about);
-    shard_free(t);
-    OK(shard_h5_read(in_temp_folder("a.h5"), true, &t, &err));
-    assert_true(fixture_same(s, t));
-    shard_free(t);
-    ckvc_buffer_fini(&plain);
-    ckvc_buffer_fini(&full);
-    shard_free(s);
+    shard_free(through_file(s, true));
+    ckvc_buffer_fini(&plain), ckvc_buffer_fini(&full), shard_free(s), shard_free(t);
 }
 
 /* ---- refusals: one change to a good shard, and a word of the message that must name it ---- */
-#define CHANGE(name, statement)                                                                    \
-    static void name(shard *s) { statement; }
-CHANGE(bad_pass, strcpy(s->h.pass, "tail"))
-CHANGE(bad_alpha, s->h.setting.alpha = (ckvc_alpha_kind)2)
-CHANGE(bad_utf8, strcpy(s->h.model_name, "a\xff"))
-CHANGE(no_layers, s->h.n_layers = 0)
-CHANGE(odd_heads, s->h.n_heads = 3)
-CHANGE(no_window, s->h.setting.window = 0)
-CHANGE(nan_lambda, s->h.setting.beta_bud = NAN)
-CHANGE(zero_budget, s->h.budgets[1] = 0)
-CHANGE(nan_budget, s->h.budgets[1] = NAN)
-CHANGE(bad_grid, s->h.side[CKVC_SIDE_HEAD].actions[3] = s->h.side[CKVC_SIDE_HEAD].actions[2])
-CHANGE(bad_edges, s->h.edges_entropy[1] = s->h.edges_entropy[0] - 1)
-CHANGE(nan_edges, s->h.edges_ppl[0] = INFINITY)
-CHANGE(bad_weight, s->h.side[CKVC_SIDE_HEAD].start[5] = 1.6f)
-CHANGE(nan_tau, s->h.side[CKVC_SIDE_GATE].start[5] = NAN)
-CHANGE(no_tau, free(s->h.side[CKVC_SIDE_GATE].start); s->h.side[CKVC_SIDE_GATE].start = NULL)
-CHANGE(bad_operator, s->h.setting.op = CKVC_OPERATOR_COUNT)
-CHANGE(bad_compute, s->h.setting.compute = (ckvc_compute)2)
-CHANGE(short_layers, s->h.setting.layer_budgets = ((setting_list){fixture_reals(1, 8, 8), 1}))
-CHANGE(zero_layer, s->h.setting.layer_budgets = ((setting_list){fixture_reals(2, 0, 8), 2}))
-CHANGE(no_id, s->prompts[1].id[0] = 0)
-CHANGE(control_id, s->prompts[1].id[0] = '\n')
-CHANGE(nan_loss, s->prompts[1].loss_full = NAN)
-CHANGE(inf_r, s->prompts[0].r_sem = INFINITY)
-CHANGE(bad_cut, s->prompts[0].cut = 2)
-CHANGE(bad_bin, s->prompts[0].bin_entropy = 3)
-CHANGE(bad_bin_ppl, s->prompts[0].bin_ppl = 2)
-CHANGE(base_prompt, s->baselines[2].prompt = 3)
-CHANGE(base_budget, s->baselines[2].budget = 3)
-CHANGE(base_loss, s->baselines[2].loss = -INFINITY)
-CHANGE(rec_prompt, s->records[1].prompt = 3)
-CHANGE(rec_side, s->records[1].side = 2)
-CHANGE(rec_layer, s->records[1].layer = 2)
-CHANGE(rec_head, s->records[0].head = 2)
-CHANGE(rec_gate_head, s->records[1].head = 0)
-CHANGE(rec_budget, s->records[1].budget = 3)
-CHANGE(rec_action, s->records[1].action = CKVC_GATE_ACTIONS)
-CHANGE(rec_action_head, s->records[0].action = CKVC_HEAD_ACTIONS)
-CHANGE(rec_sum, s->h.setting.reduction = CKVC_LOSS_SUM;
-       s->prompts[s->records[0].prompt].n_continuation = 0)
-CHANGE(rec_reward, s->records[1].reward = NAN)
-CHANGE(rec_baseline, s->records[1].baseline = NAN)
-CHANGE(rec_loss, s->records[1].loss = INFINITY)
-CHANGE(long_repeat, memset(s->h.setting.repeat, 'x', SETTING_TEXT_SIZE))
-CHANGE(two_lines, strcpy(s->h.setting.repeat, "a\nb"))
-CHANGE(big_floor, s->h.setting.floor = 1.5)
-CHANGE(wrong_side, strcpy(s->h.pass, "head"))
+#define BENT(pass, n_records, step, want, word, ...)                                               \
+    do {                                                                                           \
+        shard *s = fixture_shard(pass, 3, n_records);                                              \
+        shard_header *h = &s->h;                                                                   \
+        struct shard_prompt *p = s->prompts;                                                       \
+        struct shard_record *r = s->records;                                                       \
+        (void)h, (void)p, (void)r;                                                                 \
+        __VA_ARGS__;                                                                               \
+        SAYS(step, want, word);                                                                    \
+        shard_free(s);                                                                             \
+    } while (0)
+
+static ckvc_status image_of(const shard *s) {
+    uint8_t *image;
+    size_t n;
+    const ckvc_status st = shard_h5_image(s, &image, &n, &err);
+    assert_null(image);
+    return st;
+}
+#define REFUSED(word, ...)          BENT("both", 4, image_of(s), CKVC_E_BUG, word, __VA_ARGS__)
+#define REFUSED_OF(pass, word, ...) BENT(pass, 0, image_of(s), CKVC_E_BUG, word, __VA_ARGS__)
+#define RANGE(pass, word, ...)                                                                     \
+    BENT(pass, 4, shard_rows_check(s, "here", &err), CKVC_E_DATA, word, __VA_ARGS__)
+#define TAKEN(pass, ...) BENT(pass, 4, shard_rows_check(s, "here", &err), CKVC_OK, "", __VA_ARGS__)
 
 TEST(refusals) {
-    static const struct {
-        void (*change)(shard *s);
-        const char *word;
-    } cases[] = {
-        {bad_pass, "pass"},
-        {bad_alpha, "alpha_kind"},
-        {bad_utf8, "model_name"},
-        {no_layers, "n_layers"},
-        {odd_heads, "n_heads"},
-        {no_window, "window"},
-        {nan_lambda, "lambda"},
-        {zero_budget, "budgets[1]"},
-        {nan_budget, "budgets[1]"},
-        {bad_grid, "head_actions"},
-        {bad_edges, "edges_entropy"},
-        {nan_edges, "edges_perplexity"},
-        {bad_weight, "start_weight"},
-        {nan_tau, "start_tau"},
-        {no_tau, "start_tau"},
-        {bad_operator, "operator"},
-        {bad_compute, "compute"},
-        {short_layers, "layer_budgets"},
-        {zero_layer, "layer_budgets[0]"},
-        {no_id, "prompt/id"},
-        {control_id, "prompt/id"},
-        {nan_loss, "loss_full"},
-        {inf_r, "r_sem"},
-        {bad_cut, "prompt/cut"},
-        {bad_bin, "bin_entropy"},
-        {bad_bin_ppl, "bin_perpl"},
-        {base_prompt, "baseline/p"},
-        {base_budget, "baseline/budget"},
-        {base_loss, "baseline/loss"},
-        {rec_prompt, "record/pr"},
-        {rec_side, "record/side"},
-        {rec_layer, "record/layer"},
-        {rec_head, "record/head"},
-        {rec_gate_head, "record/h"},
-        {rec_budget, "record/bud"},
-        {rec_action, "record/action"},
-        {rec_action_head, "action"},
-        {rec_sum, "n_continuation"},
-        {rec_reward, "record/rew"},
-        {rec_baseline, "record/ba"},
-        {rec_loss, "record/loss"},
-        {long_repeat, "repeat"},
-        {two_lines, "repeat"},
-        {big_floor, "floor"},
-        {wrong_side, "record/side"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        shard *s = fixture_shard("both", 3, 4);
-        uint8_t *image;
-        size_t n;
-        cases[i].change(s);
-        FAILS(shard_h5_image(s, &image, &n, &err), CKVC_E_BUG);
-        assert_null(image);
-        if (!strstr(err.text, cases[i].word)) {
-            fail_msg("case %zu: \"%s\" does not name %s", i, err.text, cases[i].word);
-        }
-        shard_free(s);
-    }
+    REFUSED("pass", strcpy(h->pass, "tail"));
+    REFUSED("alpha_kind", h->setting.alpha = (ckvc_alpha_kind)2);
+    REFUSED("model_name", strcpy(h->model_name, "a\xff"));
+    REFUSED("n_layers", h->n_layers = 0);
+    REFUSED("n_heads", h->n_heads = 3);
+    REFUSED("window", h->setting.window = 0);
+    REFUSED("lambda", h->setting.beta_bud = NAN);
+    REFUSED("budgets[1]", h->budgets[1] = 0);
+    REFUSED("budgets[1]", h->budgets[1] = NAN);
+    REFUSED("head_actions",
+            h->side[CKVC_SIDE_HEAD].actions[3] = h->side[CKVC_SIDE_HEAD].actions[2]);
+    REFUSED("edges_entropy", h->edges_entropy[1] = h->edges_entropy[0] - 1);
+    REFUSED("edges_perplexity", h->edges_ppl[0] = INFINITY);
+    REFUSED("start_weight", h->side[CKVC_SIDE_HEAD].start[5] = 1.6f);
+    REFUSED("start_tau", h->side[CKVC_SIDE_GATE].start[5] = NAN);
+    REFUSED("start_tau", free(h->side[CKVC_SIDE_GATE].start); h->side[CKVC_SIDE_GATE].start = NULL);
+    REFUSED("operator", h->setting.op = CKVC_OPERATOR_COUNT);
+    REFUSED("compute", h->setting.compute = (ckvc_compute)2);
+    REFUSED("layer_budgets",
+            h->setting.layer_budgets = ((setting_list){fixture_reals(1, 8, 8), 1}));
+    REFUSED("layer_budgets[0]",
+            h->setting.layer_budgets = ((setting_list){fixture_reals(2, 0, 8), 2}));
+    REFUSED("prompt/id", p[1].id[0] = 0);
+    REFUSED("prompt/id", p[1].id[0] = '\n');
+    REFUSED("loss_full", p[1].loss_full = NAN);
+    REFUSED("r_sem", p[0].r_sem = INFINITY);
+    REFUSED("prompt/cut", p[0].cut = 2);
+    REFUSED("bin_entropy", p[0].bin_entropy = 3);
+    REFUSED("bin_perpl", p[0].bin_ppl = 2);
+    REFUSED("baseline/p", s->baselines[2].prompt = 3);
+    REFUSED("baseline/budget", s->baselines[2].budget = 3);
+    REFUSED("baseline/loss", s->baselines[2].loss = -INFINITY);
+    REFUSED("record/pr", r[1].prompt = 3);
+    REFUSED("record/side", r[1].side = 2);
+    REFUSED("record/layer", r[1].layer = 2);
+    REFUSED("record/head", r[0].head = 2);
+    REFUSED("record/h", r[1].head = 0);
+    REFUSED("record/bud", r[1].budget = 3);
+    REFUSED("record/action", r[1].action = CKVC_GATE_ACTIONS);
+    REFUSED("action", r[0].action = CKVC_HEAD_ACTIONS);
+    REFUSED("n_continuation", h->setting.reduction = CKVC_LOSS_SUM;
+            p[r[0].prompt].n_continuation = 0);
+    REFUSED("record/rew", r[1].reward = NAN);
+    REFUSED("record/ba", r[1].baseline = NAN);
+    REFUSED("record/loss", r[1].loss = INFINITY);
+    REFUSED("repeat", memset(h->setting.repeat, 'x', SETTING_TEXT_SIZE));
+    REFUSED("repeat", strcpy(h->setting.repeat, "a\nb"));
+    REFUSED("floor", h->setting.floor = 1.5);
+    REFUSED("record/side", strcpy(h->pass, "head"));
 }
 
 /* Of a demand shard: no more entries than tokens, a budget that they are of, no records. Of a score
  * shard: features of a version that is known, and as many as it has. */
-CHANGE(much_demand, s->demand[2 * 12 + 5] = 103) /* of 102 */
-CHANGE(much_layer, s->layer_demand[0] = 101)
-CHANGE(no_budgets, s->h.n_budgets = 0)
-CHANGE(with_record, shard_add_record(s, &(struct shard_record){0}))
-CHANGE(no_positions, s->h.setting.positions = 0)
-CHANGE(unknown_features, s->h.setting.features = 99)
-CHANGE(few_features, s->h.setting.n_features = 5)
-CHANGE(half_tried, s->action_entries[(2 * 12 + 3) * CKVC_HEAD_ACTIONS] = 0)
-CHANGE(one_tried, s->action_entries[2 * CKVC_HEAD_ACTIONS] = 20)
-CHANGE(odd_features, s->h.setting.n_features--)
-
 TEST(refusals_without_rollouts) {
-    static const struct {
-        const char *pass;
-        void (*change)(shard *s);
-        const char *word;
-    } cases[] = {
-        {"demand", much_demand, "prompt/demand, row 2, is 103, must be 0 to 102, its n_tokens"},
-        {"demand", much_layer, "prompt/layer_demand, row 0"},
-        {"demand", no_budgets, "budgets"},
-        {"demand", with_record, "1 records in a demand shard"},
-        {"score", no_positions, "positions is 0"},
-        {"score", unknown_features, "features is 99, a version"},
-        {"score", few_features, "n_features is 5, must be 24 and"},
-        {"score", odd_features, "n_features is 25"},
-        {"shares", half_tried, "action_entries, row 2, has 28 of the 29 actions of a state"},
-        {"shares", one_tried, "action_entries, row 0, has 2 of the 29"},
-        {"score", with_record, "1 records in a score shard"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        shard *s = fixture_shard(cases[i].pass, 3, 0);
-        uint8_t *image;
-        size_t n;
-        cases[i].change(s);
-        FAILS(shard_h5_image(s, &image, &n, &err), CKVC_E_BUG);
-        if (!strstr(err.text, cases[i].word)) {
-            fail_msg("case %zu: \"%s\" does not name %s", i, err.text, cases[i].word);
-        }
-        shard_free(s);
-    }
+    REFUSED_OF("demand", "prompt/demand, row 2, is 103, must be 0 to 102, its n_tokens",
+               s->demand[2 * 12 + 5] = 103);
+    REFUSED_OF("demand", "prompt/layer_demand, row 0", s->layer_demand[0] = 101);
+    REFUSED_OF("demand", "budgets", h->n_budgets = 0);
+    REFUSED_OF("demand", "1 records in a demand shard",
+               shard_add_record(s, &(struct shard_record){0}));
+    REFUSED_OF("score", "positions is 0", h->setting.positions = 0);
+    REFUSED_OF("score", "features is 99, a version", h->setting.features = 99);
+    REFUSED_OF("score", "n_features is 5, must be 24 and", h->setting.n_features = 5);
+    REFUSED_OF("score", "n_features is 25", h->setting.n_features--);
+    REFUSED_OF("shares", "action_entries, row 2, has 28 of the 29 actions of a state",
+               s->action_entries[(2 * 12 + 3) * CKVC_HEAD_ACTIONS] = 0);
+    REFUSED_OF("shares", "action_entries, row 0, has 2 of the 29",
+               s->action_entries[2 * CKVC_HEAD_ACTIONS] = 20);
+    REFUSED_OF("score", "1 records in a score shard",
+               shard_add_record(s, &(struct shard_record){0}));
 }
 
 /* Every column of numbers at what it cannot hold. */
-CHANGE(r_struct, s->prompts[1].r_struct = -1)
-CHANGE(r_sem, s->prompts[1].r_sem = -1)
-CHANGE(loss_full, s->prompts[1].loss_full = 1e308)
-CHANGE(rho_sd, s->rho_sd[4] = -1)
-CHANGE(own_recent, s->own_recent[4] = 1.5)
-CHANGE(own_entropy, s->own_entropy[4] = 1e308)
-CHANGE(mass_below, s->mass[4] = -1)
-CHANGE(mass_above, s->mass[4] = 1e308)
-CHANGE(mass_nan, s->mass[4] = NAN)
-CHANGE(target, s->target[4] = 3)
-CHANGE(target_features, s->target_features[4 * FIXTURE_FEATURES] = 1e308)
-CHANGE(features, s->features[4 * FIXTURE_FEATURES * FIXTURE_POSITIONS] = -INFINITY)
-CHANGE(expected_loss, s->expected_loss[4] = -1)
-CHANGE(action_loss, s->action_loss[12 * CKVC_HEAD_ACTIONS + 8] = -1)
-CHANGE(loss_below, s->baselines[3].loss = -1)
-CHANGE(base_kept, s->n_kept[3 * 2] = 102)
-CHANGE(base_low, s->n_candidates_lo[3 * 2 + 1] = UINT32_MAX)
-CHANGE(reward_inf, s->records[1].reward = INFINITY)
-CHANGE(record_loss, s->records[1].loss = 1e308)
-CHANGE(record_kept, s->records[1].n_kept = 101)
-/* what is not known bounds nothing */
-CHANGE(unknown_tokens, s->prompts[0].n_tokens = 0; s->records[0].n_kept = 1000; s->n_kept[0] = 1000)
-CHANGE(unknown_mass, s->prompts[1].n_tokens = 0; s->mass[4] = 1000)
-CHANGE(rounded, s->prompts[0].loss_full = -1e-7; s->prompts[0].r_sem = 0)
-
 TEST(ranges) {
-    static const struct {
-        const char *pass;
-        void (*change)(shard *s);
-        const char *says; /* NULL: taken */
-    } cases[] = {
-        {"scan", r_struct, "prompt/r_struct, row 1, is -1, must be -0.001 to 1e+39"},
-        {"both", r_sem, "prompt/r_sem, row 1, is -1, must be 0 to 1.79769e+308"},
-        {"score", loss_full, "prompt/loss_full, row 1, is 1e+308, must be -0.001 to 1e+39"},
-        {"scan", rho_sd, "prompt/rho_sd, row 1, is -1, must be 0 to 65536"},
-        {"demand", own_recent, "prompt/own_recent, row 1, is 1.5, must be 0 to 1.001"},
-        {"demand", own_entropy, "prompt/own_entropy, row 1, is 1e+308, must be -0.001 to 23"},
-        {"score", mass_below, "prompt/mass, row 1, is -1, must be 0 to 101, its n_tokens"},
-        {"score", mass_above, "prompt/mass, row 1, is 1e+308, must be 0 to 101"},
-        {"score", mass_nan, "prompt/mass, row 1, is nan, must be 0 to 101"},
-        {"score", target, "prompt/target, row 1, is 3, must be 0 to 2.001"},
-        {"score", target_features, "prompt/target_features, row 1, is 1e+308, must be -1e+39 to"},
-        {"score", features, "prompt/features, row 1, is -inf, must be -3.40282e+38 to"},
-        {"score", expected_loss, "prompt/expected_loss, row 1, is -1, must be -0.001 to 33"},
-        {"shares", action_loss, "prompt/action_loss, row 1, is -1, must be -0.001 to 1e+39"},
-        {"both", loss_below, "baseline/loss, row 3, is -1, must be -0.001 to 1e+39"},
-        {"both", base_kept, "baseline/n_kept, row 3, is 102, must be 0 to 101, its n_tokens"},
-        {"both", base_low, "baseline/n_candidates_lo, row 3, is 4.29497e+09, must be 0 to 101"},
-        {"both", reward_inf, "record/reward, row 1, is inf, must be "},
-        {"both", record_loss, "record/loss, row 1, is 1e+308, must be -0.001 to 1e+39"},
-        {"both", record_kept, "record/n_kept, row 1, is 101, must be below 101"},
-        {"both", unknown_tokens, NULL},
-        {"score", unknown_mass, NULL},
-        {"score", rounded, NULL}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        shard *s = fixture_shard(cases[i].pass, 3, 4);
-        ckvc_err err = {0};
-        cases[i].change(s);
-        const ckvc_status st = shard_rows_check(s, "here", &err);
-        if (st != (cases[i].says ? CKVC_E_DATA : CKVC_OK) ||
-            (cases[i].says && !strstr(err.text, cases[i].says))) {
-            fail_msg("case %zu: %d, \"%s\"", i, (int)st, err.text);
-        }
-        shard_free(s);
-    }
+    RANGE("scan", "prompt/r_struct, row 1, is -1, must be -0.001 to 1e+39", p[1].r_struct = -1);
+    RANGE("both", "prompt/r_sem, row 1, is -1, must be 0 to 1.79769e+308", p[1].r_sem = -1);
+    RANGE("score", "prompt/loss_full, row 1, is 1e+308, must be -0.001 to 1e+39",
+          p[1].loss_full = 1e308);
+    RANGE("scan", "prompt/rho_sd, row 1, is -1, must be 0 to 65536", s->rho_sd[4] = -1);
+    RANGE("demand", "prompt/own_recent, row 1, is 1.5, must be 0 to 1.001", s->own_recent[4] = 1.5);
+    RANGE("demand", "prompt/own_entropy, row 1, is 1e+308, must be -0.001 to 23",
+          s->own_entropy[4] = 1e308);
+    RANGE("score", "prompt/mass, row 1, is -1, must be 0 to 101, its n_tokens", s->mass[4] = -1);
+    RANGE("score", "prompt/mass, row 1, is 1e+308, must be 0 to 101", s->mass[4] = 1e308);
+    RANGE("score", "prompt/mass, row 1, is nan, must be 0 to 101", s->mass[4] = NAN);
+    RANGE("score", "prompt/target, row 1, is 3, must be 0 to 2.001", s->target[4] = 3);
+    RANGE("score", "prompt/target_features, row 1, is 1e+308, must be -1e+39 to",
+          s->target_features[4 * FIXTURE_FEATURES] = 1e308);
+    RANGE("score", "prompt/features, row 1, is -inf, must be -3.40282e+38 to",
+          s->features[4 * FIXTURE_FEATURES * FIXTURE_POSITIONS] = -INFINITY);
+    RANGE("score", "prompt/expected_loss, row 1, is -1, must be -0.001 to 33",
+          s->expected_loss[4] = -1);
+    RANGE("shares", "prompt/action_loss, row 1, is -1, must be -0.001 to 1e+39",
+          s->action_loss[12 * CKVC_HEAD_ACTIONS + 8] = -1);
+    RANGE("both", "baseline/loss, row 3, is -1, must be -0.001 to 1e+39",
+          s->baselines[3].loss = -1);
+    RANGE("both", "baseline/n_kept, row 3, is 102, must be 0 to 101, its n_tokens",
+          s->n_kept[3 * 2] = 102);
+    RANGE("both", "baseline/n_candidates_lo, row 3, is 4.29497e+09, must be 0 to 101",
+          s->n_candidates_lo[3 * 2 + 1] = UINT32_MAX);
+    RANGE("both", "record/reward, row 1, is inf, must be ", r[1].reward = INFINITY);
+    RANGE("both", "record/loss, row 1, is 1e+308, must be -0.001 to 1e+39", r[1].loss = 1e308);
+    RANGE("both", "record/n_kept, row 1, is 101, must be below 101", r[1].n_kept = 101);
+    /* what is not known bounds nothing */
+    TAKEN("both", p[0].n_tokens = 0; r[0].n_kept = 1000; s->n_kept[0] = 1000);
+    TAKEN("score", p[1].n_tokens = 0; s->mass[4] = 1000);
+    TAKEN("score", p[0].loss_full = -1e-7; p[0].r_sem = 0);
 }
 
 /* Documents stand in the file and in the log where some prompt has one; where none has, no byte of
  * either is other than before there were any. */
 TEST(documents) {
-    shard *s = fixture_shard("demand", 3, 0), *t = NULL, *u = fixture_shard("demand", 0, 0);
+    shard *s = fixture_shard("demand", 3, 0), *u = fixture_shard("demand", 0, 0);
     ckvc_buffer none = {0}, bytes = {0};
     shard_encode(s, &none);
     snprintf(s->prompts[1].document, SHARD_STRING, "a document");
@@ -546,52 +421,35 @@ TEST(documents) {
     assert_memory_equal(bytes.data, none.data, none.size);
     OK(shard_decode(u, bytes.data, bytes.size, &err));
     assert_true(fixture_same(s, u));
-    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
-    OK(shard_h5_read(in_temp_folder("a.h5"), true, &t, &err));
-    assert_true(fixture_same(s, t));
+    shard *t = through_file(s, true);
     assert_string_equal(shard_prompt_cluster(&t->prompts[2]), "a document");
     assert_string_equal(shard_prompt_cluster(&t->prompts[0]), t->prompts[0].id);
     s->prompts[1].document[0] = '\n';
-    FAILS(shard_h5_write(s, in_temp_folder("b.h5"), &err), CKVC_E_BUG);
-    assert_non_null(strstr(err.text, "prompt/document, row 1"));
-    ckvc_buffer_fini(&none);
-    ckvc_buffer_fini(&bytes);
-    shard_free(s);
-    shard_free(t);
-    shard_free(u);
-}
-
-/* A shard of `pass` without one of its columns, read as this program's own or as a stranger's. */
-static ckvc_status read_without(const char *pass, const char *name, bool foreign, shard **out) {
-    shard *s = fixture_shard(pass, 2, 0);
-    OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
-    hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
-    assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
-    H5Fclose(file);
-    shard_free(s);
-    return shard_h5_read(in_temp_folder("a.h5"), foreign, out, &err);
+    SAYS(shard_h5_write(s, in_temp_folder("b.h5"), &err), CKVC_E_BUG, "prompt/document, row 1");
+    ckvc_buffer_fini(&none), ckvc_buffer_fini(&bytes), shard_free(s), shard_free(t), shard_free(u);
 }
 
 /* A demand or score shard needs its columns: zeros would be shares. What was added later may be
- * missing, and is zeros then. */
+ * missing, and is zeros then. Of this program's own shards as of a stranger's. */
 TEST(missing_columns) {
     static const char *const cases[][2] = {{"demand", "prompt/demand"},
                                            {"demand", "prompt/layer_demand"},
                                            {"score", "prompt/target_features"},
                                            {"score", "prompt/expected_loss"}};
     for (size_t i = 0; i < 8; i++) {
-        const char *const *which = cases[i / 2];
-        err = (ckvc_err){0};
-        shard *t = NULL;
-        const ckvc_status st = read_without(which[0], which[1], i % 2, &t);
-        if (i / 2 == 3) {
-            OK(st);
+        const char *name = cases[i / 2][1];
+        shard *t = NULL, *s = fixture_shard(cases[i / 2][0], 2, 0);
+        OK(shard_h5_write(s, in_temp_folder("a.h5"), &err));
+        hid_t file = H5Fopen(in_temp_folder("a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+        assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
+        H5Fclose(file);
+        if (i / 2 < 3) {
+            SAYS(shard_h5_read(in_temp_folder("a.h5"), i % 2, &t, &err), CKVC_E_DATA, name);
+        } else {
+            OK(shard_h5_read(in_temp_folder("a.h5"), i % 2, &t, &err));
             assert_true(t->n_prompts == 2 && t->expected_loss[7] == 0 && t->target[7] > 0);
-            shard_free(t);
-            continue;
         }
-        assert_int_equal(st, CKVC_E_DATA);
-        assert_non_null(strstr(err.text, which[1]));
+        shard_free(s), shard_free(t);
     }
 }
 
@@ -602,8 +460,7 @@ TEST(unreadable_places) {
     FAILS(shard_h5_read(temp_folder, false, &t, &err), CKVC_E_NOINPUT);
     assert_null(t);
     if (access("/dev/full", W_OK) == 0) {
-        FAILS(shard_h5_write(s, "/dev/full", &err), CKVC_E_IO);
-        assert_non_null(strstr(err.text, "No space left"));
+        SAYS(shard_h5_write(s, "/dev/full", &err), CKVC_E_IO, "No space left");
     }
     shard_free(s);
 }
@@ -614,8 +471,7 @@ TEST(describe) {
     assert_int_equal(json_integer_value(json_object_get(d, "records")), 8);
     assert_int_equal(json_integer_value(json_object_get(d, "gate_records")), 4);
     assert_string_equal(json_string_value(json_object_get(d, "pass")), "both");
-    json_decref(d);
-    shard_free(s);
+    json_decref(d), shard_free(s);
     s = fixture_shard("demand", 2, 0);
     d = shard_describe(s);
     const json_t *shares = json_object_get(d, "shares");
@@ -624,8 +480,7 @@ TEST(describe) {
     const double want = (s->demand[10] / 64.0 + s->demand[22] / 64.0) / 2;
     assert_true(fabs(json_real_value(one) - want) < 1e-12);
     assert_string_equal(json_string_value(json_object_get(d, "repeat")), s->h.setting.repeat);
-    json_decref(d);
-    shard_free(s);
+    json_decref(d), shard_free(s);
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

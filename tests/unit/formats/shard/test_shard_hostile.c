@@ -9,45 +9,41 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include "formats/shard/shard_h5.h"
 #include "formats/shard/h5_zstd.h"
 #include "lib/base/files.h"
+#include "tests/unit/formats/refusal.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #endif
 
-static char good_path[280], bent_path[280], other_path[280];
+static char good_path[280], bent_path[280], *good_bytes;
+static size_t good_size;
 static shard *good;
 
 static int setup(void **state) {
     if (temp_folder_make(state) != 0) { return -1; }
     snprintf(good_path, sizeof good_path, "%s/good.h5", temp_folder);
     snprintf(bent_path, sizeof bent_path, "%s/bent.h5", temp_folder);
-    snprintf(other_path, sizeof other_path, "%s/other.h5", temp_folder);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     good = fixture_shard("both", 3, 20);
-    return shard_h5_write(good, good_path, NULL) || shard_h5_write(good, other_path, NULL);
+    return shard_h5_write(good, good_path, NULL) ||
+           ckvc_file_read(good_path, 1 << 24, &good_bytes, &good_size, NULL);
 }
 
 static int teardown(void **state) {
-    shard_free(good);
+    shard_free(good), free(good_bytes);
     return temp_folder_remove(state);
 }
 
 /* A fresh copy of the good file, open for bending. */
 static hid_t bend(void) {
-    char *bytes;
-    size_t n;
-    OK(ckvc_file_read(good_path, 1 << 24, &bytes, &n, NULL));
-    OK(ckvc_publish_bytes(bent_path, bytes, n, true, NULL));
-    free(bytes);
+    write_bytes(bent_path, good_bytes, good_size);
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
     hid_t file = H5Fopen(bent_path, H5F_ACC_RDWR, access);
@@ -56,23 +52,16 @@ static hid_t bend(void) {
     return file;
 }
 
-static ckvc_status read_within(const char *path, unsigned cpu_s, unsigned wall_s, shard **out) {
-    char *bytes;
-    size_t n;
-    OK(ckvc_file_read(path, 1 << 24, &bytes, &n, NULL));
-    const shard_bytes file = {path, (const uint8_t *)bytes, n, true};
-    const ckvc_status st = shard_h5_read_bytes(&file, cpu_s, wall_s, out, &err);
-    free(bytes);
-    return st;
+static ckvc_status read_within(const void *bytes, size_t n, unsigned cpu_s, unsigned wall_s,
+                               shard **out) {
+    const shard_bytes file = {bent_path, bytes, n, true};
+    err = (ckvc_err){0};
+    return shard_h5_read_bytes(&file, cpu_s, wall_s, out, &err);
 }
 
 static void expect_refused_at(const char *path, const char *word) {
     shard *s = NULL;
-    ckvc_err err = {0};
-    ckvc_status st = shard_h5_read(path, true, &s, &err);
-    if (st != CKVC_E_DATA || !strstr(err.text, word) || strchr(err.text, '\n')) {
-        fail_msg("wanted a refusal naming \"%s\", got %d: %s", word, (int)st, err.text);
-    }
+    SAYS(shard_h5_read(path, true, &s, &err), CKVC_E_DATA, word);
     assert_null(s);
 }
 
@@ -81,10 +70,17 @@ static void expect_refused(hid_t file, const char *word) {
     expect_refused_at(bent_path, word);
 }
 
-static void expect_taken(hid_t file, shard **out) {
+static shard *expect_taken(hid_t file) {
+    shard *s;
     H5Fclose(file);
-    ckvc_err err = {0};
-    if (shard_h5_read(bent_path, true, out, &err) != CKVC_OK) { fail_msg("refused: %s", err.text); }
+    OK(shard_h5_read(bent_path, true, &s, &err));
+    return s;
+}
+
+static hid_t bend_without(const char *name) {
+    hid_t file = bend();
+    H5Ldelete(file, name, H5P_DEFAULT);
+    return file;
 }
 
 /* Replaces a 1-D dataset by one of `rows` values of value, with the creation list given
@@ -93,27 +89,41 @@ static void replace(hid_t file, const char *name, hid_t type, hsize_t rows, hid_
                     const void *values) {
     assert_true(H5Ldelete(file, name, H5P_DEFAULT) >= 0);
     hsize_t most = H5S_UNLIMITED;
-    bool chunked = create != H5P_DEFAULT && H5Pget_layout(create) == H5D_CHUNKED;
-    hid_t space = H5Screate_simple(1, &rows, chunked ? &most : NULL);
+    bool grows = create != H5P_DEFAULT && H5Pget_layout(create) == H5D_CHUNKED;
+    hid_t space = H5Screate_simple(1, &rows, grows ? &most : NULL);
     hid_t d = H5Dcreate2(file, name, type, space, H5P_DEFAULT, create, H5P_DEFAULT);
     assert_true(d >= 0);
     if (values) { assert_true(H5Dwrite(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0); }
-    H5Dclose(d);
-    H5Sclose(space);
+    H5Dclose(d), H5Sclose(space);
+}
+
+/* The good file with one column replaced; the creation list is closed. */
+static void refuse_column(const char *name, hid_t type, hsize_t rows, hid_t create,
+                          const void *values, const char *word) {
+    hid_t f = bend();
+    replace(f, name, type, rows, create, values);
+    if (create != H5P_DEFAULT) { H5Pclose(create); }
+    expect_refused(f, word);
+}
+static void refuse_reward(hid_t create, const double *values, const char *word) {
+    refuse_column("record/reward", H5T_IEEE_F64LE, 60, create, values, word);
+}
+
+static hid_t chunked(hsize_t rows) {
+    hid_t create = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(create, 1, &rows);
+    return create;
 }
 
 TEST(links) {
-    hid_t f = bend();
-    H5Ldelete(f, "record/reward", H5P_DEFAULT);
-    H5Lcreate_external(other_path, "record/reward", f, "record/reward", H5P_DEFAULT, H5P_DEFAULT);
+    hid_t f = bend_without("record/reward");
+    H5Lcreate_external(good_path, "record/reward", f, "record/reward", H5P_DEFAULT, H5P_DEFAULT);
     expect_refused(f, "external link");
-    f = bend();
-    H5Ldelete(f, "record/reward", H5P_DEFAULT);
+    f = bend_without("record/reward");
     H5Lcreate_soft("/record/loss", f, "record/reward", H5P_DEFAULT, H5P_DEFAULT);
     expect_refused(f, "soft link");
-    f = bend();
-    H5Ldelete(f, "record", H5P_DEFAULT);
-    H5Lcreate_external(other_path, "record", f, "record", H5P_DEFAULT, H5P_DEFAULT);
+    f = bend_without("record");
+    H5Lcreate_external(good_path, "record", f, "record", H5P_DEFAULT, H5P_DEFAULT);
     expect_refused(f, "external link");
     f = bend(); /* nobody asked for it, and still */
     H5Lcreate_external("/etc/passwd", "x", f, "extra", H5P_DEFAULT, H5P_DEFAULT);
@@ -121,79 +131,45 @@ TEST(links) {
 }
 
 TEST(storage) {
-    double values[60] = {0};
-    hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
+    const double values[60] = {0};
+    hid_t create = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_external(create, "/etc/passwd", 0, 480);
-    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, NULL);
-    expect_refused(f, "external storage");
-    H5Pclose(create);
+    refuse_reward(create, NULL, "external storage");
 
     /* A virtual dataset whose source is a FIFO: opening it would wait for ever. */
     const char *fifo = in_temp_folder("fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
     hsize_t rows = 60;
-    f = bend();
     create = H5Pcreate(H5P_DATASET_CREATE);
     hid_t space = H5Screate_simple(1, &rows, NULL);
     H5Pset_virtual(create, space, fifo, "record/reward", space);
-    H5Ldelete(f, "record/reward", H5P_DEFAULT);
-    H5Dclose(
-        H5Dcreate2(f, "record/reward", H5T_IEEE_F64LE, space, H5P_DEFAULT, create, H5P_DEFAULT));
     H5Sclose(space);
-    expect_refused(f, "virtual");
-    H5Pclose(create);
+    refuse_reward(create, NULL, "virtual");
 
-    f = bend();
     create = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_layout(create, H5D_COMPACT);
-    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, values);
-    expect_refused(f, "compact");
-    H5Pclose(create);
-
-    f = bend();
-    create = H5Pcreate(H5P_DATASET_CREATE);
-    hsize_t chunk = (hsize_t)1 << 24;
-    H5Pset_chunk(create, 1, &chunk);
-    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, NULL);
-    expect_refused(f, "chunks over 64 MiB");
-    H5Pclose(create);
-
-    f = bend();
-    create = H5Pcreate(H5P_DATASET_CREATE);
-    chunk = 60;
-    H5Pset_chunk(create, 1, &chunk);
+    refuse_reward(create, values, "compact");
+    refuse_reward(chunked((hsize_t)1 << 24), NULL, "chunks over 64 MiB");
+    create = chunked(60);
     H5Pset_nbit(create);
-    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, values);
-    expect_refused(f, "uses filter 5");
-    H5Pclose(create);
-
-    f = bend();
-    create = H5Pcreate(H5P_DATASET_CREATE);
-    H5Pset_chunk(create, 1, &chunk);
+    refuse_reward(create, values, "uses filter 5");
+    create = chunked(60);
     const unsigned level = 3;
     H5Pset_filter(create, 32004, H5Z_FLAG_OPTIONAL, 1, &level);
-    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, NULL);
-    expect_refused(f, "uses filter 32004");
-    H5Pclose(create);
-
-    f = bend();
-    create = H5Pcreate(H5P_DATASET_CREATE);
-    H5Pset_chunk(create, 1, &chunk);
+    refuse_reward(create, NULL, "uses filter 32004");
+    create = chunked(60);
     H5Pset_deflate(create, 6);
     H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 1, &level);
-    replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, values);
-    expect_refused(f, "more than once");
-    H5Pclose(create);
+    refuse_reward(create, values, "more than once");
 }
 
 /* Frames that unfold to another size than their chunk: HDF5 itself does not look. */
 TEST(zstd_frames) {
     static const size_t sizes[] = {8, 479, 481, 100 << 20};
     for (size_t i = 0; i < 4; i++) {
-        hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
-        hsize_t chunk = 60, at = 0;
+        hid_t f = bend(), create = chunked(60);
+        hsize_t at = 0;
         const unsigned level = 3;
-        H5Pset_chunk(create, 1, &chunk);
         H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 1, &level);
         replace(f, "record/reward", H5T_IEEE_F64LE, 60, create, NULL);
         size_t bound = ZSTD_compressBound(sizes[i]);
@@ -201,72 +177,47 @@ TEST(zstd_frames) {
         size_t n = ZSTD_compress(frame, bound, raw, sizes[i], 3);
         hid_t d = H5Dopen2(f, "record/reward", H5P_DEFAULT);
         assert_true(H5Dwrite_chunk(d, H5P_DEFAULT, 0, &at, n, frame) >= 0);
-        H5Dclose(d);
-        free(raw);
-        free(frame);
+        H5Dclose(d), H5Pclose(create), free(raw), free(frame);
         expect_refused(f, "record/reward cannot be read");
-        H5Pclose(create);
     }
 }
 
 TEST(shapes_and_values) {
     double values[120];
     for (int i = 0; i < 120; i++) { values[i] = 0.5; }
-    hid_t f = bend();
-    replace(f, "record/reward", H5T_IEEE_F64LE, 59, H5P_DEFAULT, values);
-    expect_refused(f, "other columns");
-    f = bend();
-    H5Ldelete(f, "record/reward", H5P_DEFAULT);
+    refuse_column("record/reward", H5T_IEEE_F64LE, 59, H5P_DEFAULT, values, "other columns");
+    hid_t f = bend_without("record/reward");
     hsize_t two[2] = {60, 2};
     hid_t space = H5Screate_simple(2, two, NULL);
     H5Dclose(H5Dcreate2(f, "record/reward", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT,
                         H5P_DEFAULT));
     H5Sclose(space);
     expect_refused(f, "dimensions");
-    f = bend();
     values[7] = NAN;
-    replace(f, "record/reward", H5T_IEEE_F64LE, 60, H5P_DEFAULT, values);
-    expect_refused(f, "record/reward, row 7, is nan");
-    f = bend(); /* a column of 2^40 rows that takes no room in the file */
-    hid_t create = H5Pcreate(H5P_DATASET_CREATE);
-    hsize_t chunk = 1024;
-    H5Pset_chunk(create, 1, &chunk);
-    replace(f, "record/prompt", H5T_STD_U32LE, (hsize_t)1 << 40, create, NULL);
-    H5Pclose(create);
-    expect_refused(f, "rows, at most");
-    int64_t indices[60] = {0};
-    indices[9] = -1;
-    f = bend();
-    replace(f, "record/layer", H5T_NATIVE_INT64, 60, H5P_DEFAULT, indices);
-    expect_refused(f, "record/layer, value 9, is -1");
-    indices[9] = 65536 + 1; /* would be 1 if it were cut to 16 bits */
-    f = bend();
-    replace(f, "record/layer", H5T_NATIVE_INT64, 60, H5P_DEFAULT, indices);
-    expect_refused(f, "record/layer, value 9, is 65537");
-    indices[9] = 2;
-    f = bend();
-    replace(f, "record/layer", H5T_NATIVE_INT64, 60, H5P_DEFAULT, indices);
-    expect_refused(f, "record/layer, row 9, is 2");
-    f = bend();
+    refuse_reward(H5P_DEFAULT, values, "record/reward, row 7, is nan");
+    /* a column of 2^40 rows that takes no room in the file */
+    refuse_column("record/prompt", H5T_STD_U32LE, (hsize_t)1 << 40, chunked(1024), NULL,
+                  "rows, at most");
+    static const struct {
+        int64_t layer;
+        const char *word;
+    } layers[] = {{-1, "record/layer, value 9, is -1"},
+                  {65536 + 1, "record/layer, value 9, is 65537"}, /* 1 if it were cut to 16 bits */
+                  {2, "record/layer, row 9, is 2"}};
+    for (int i = 0; i < 3; i++) {
+        const int64_t indices[60] = {[9] = layers[i].layer};
+        refuse_column("record/layer", H5T_NATIVE_INT64, 60, H5P_DEFAULT, indices, layers[i].word);
+    }
     values[7] = 0;
-    replace(f, "record/layer", H5T_IEEE_F64LE, 60, H5P_DEFAULT, values);
-    expect_refused(f, "no integers");
-    f = bend();
-    replace(f, "prompt/id", H5T_IEEE_F64LE, 3, H5P_DEFAULT, values);
-    expect_refused(f, "no text");
-    f = bend(); /* two texts in one field */
+    refuse_column("record/layer", H5T_IEEE_F64LE, 60, H5P_DEFAULT, values, "no integers");
+    refuse_column("prompt/id", H5T_IEEE_F64LE, 3, H5P_DEFAULT, values, "no text");
     hid_t text = H5Tcopy(H5T_C_S1);
     H5Tset_size(text, 8);
     H5Tset_strpad(text, H5T_STR_NULLPAD);
-    replace(f, "prompt/id", text, 3, H5P_DEFAULT,
-            "a\0b\0\0\0\0\0"
-            "c\0\0\0\0\0\0\0"
-            "d\0\0\0\0\0\0\0");
-    expect_refused(f, "behind a NUL");
+    const char ids[3][8] = {"a\0b", "c", "d"}; /* two texts in one field */
+    refuse_column("prompt/id", text, 3, H5P_DEFAULT, ids, "behind a NUL");
     H5Tset_size(text, 300);
-    f = bend();
-    replace(f, "prompt/id", text, 3, H5P_DEFAULT, NULL);
-    expect_refused(f, "300 bytes");
+    refuse_column("prompt/id", text, 3, H5P_DEFAULT, NULL, "300 bytes");
     H5Tclose(text);
 }
 
@@ -276,13 +227,11 @@ TEST(missing) {
             const shard_column *c = &shard_groups[k].columns[i];
             char name[64];
             snprintf(name, sizeof name, "%s/%s", shard_groups[k].name, c->name);
-            hid_t f = bend();
-            H5Ldelete(f, name, H5P_DEFAULT);
+            hid_t f = bend_without(name);
             if (c->need == SHARD_OF_ALL) {
                 expect_refused(f, name);
             } else {
-                shard *s;
-                expect_taken(f, &s);
+                shard *s = expect_taken(f);
                 assert_int_equal(s->n_records, good->n_records);
                 shard_free(s);
             }
@@ -298,8 +247,7 @@ TEST(missing) {
     }
     hid_t f = bend();
     H5Adelete(f, "keep_window");
-    shard *s;
-    expect_taken(f, &s);
+    shard *s = expect_taken(f);
     assert_int_equal(s->h.setting.keep_window, 0);
     shard_free(s);
     /* The row widths follow n_layers, so a wrong one is seen at the start tables. */
@@ -329,9 +277,7 @@ TEST(other_producers) {
         layers[i] = good->records[i].layer;
         rewards[i] = (float)good->records[i].reward;
     }
-    hid_t create = H5Pcreate(H5P_DATASET_CREATE);
-    hsize_t chunk = 7;
-    H5Pset_chunk(create, 1, &chunk);
+    hid_t create = chunked(7);
     H5Pset_shuffle(create);
     H5Pset_deflate(create, 4);
     H5Pset_fletcher32(create);
@@ -348,16 +294,11 @@ TEST(other_producers) {
           a = H5Acreate2(f, "model_name", text, scalar, H5P_DEFAULT, H5P_DEFAULT);
     const char *name = "somebody's";
     H5Awrite(a, text, &name);
-    H5Aclose(a);
-    H5Sclose(scalar);
-    H5Tclose(text);
-    shard *s;
-    expect_taken(f, &s);
+    H5Aclose(a), H5Sclose(scalar), H5Tclose(text);
+    shard *s = expect_taken(f);
     assert_string_equal(s->h.model_name, "somebody's");
     assert_string_equal(s->prompts[2].id, "thr\xc3\xa9\x65");
-    assert_int_equal(s->prompts[2].n_tokens, 0);
-    assert_int_equal(s->n_kept[0], 0);
-    assert_int_equal(s->n_kept_window[0], 8);
+    assert_true(s->prompts[2].n_tokens == 0 && s->n_kept[0] == 0 && s->n_kept_window[0] == 8);
     for (size_t i = 0; i < 60; i++) {
         assert_true(s->records[i].reward == (double)rewards[i]);
         assert_int_equal(s->records[i].layer, good->records[i].layer);
@@ -365,15 +306,17 @@ TEST(other_producers) {
     shard_free(s);
 }
 
+static void refuse_bytes(const void *bytes, size_t n, const char *word) {
+    write_bytes(bent_path, bytes, n);
+    expect_refused_at(bent_path, word);
+}
+
 TEST(not_a_shard) {
-    OK(ckvc_publish_bytes(bent_path, "", 0, true, NULL));
-    expect_refused_at(bent_path, "not an HDF5 file");
     char zeros[100] = "\x89HDF\r\n\x1a\n";
-    OK(ckvc_publish_bytes(bent_path, zeros, sizeof zeros, true, NULL));
-    expect_refused_at(bent_path, "superblock version 0");
+    refuse_bytes("", 0, "not an HDF5 file");
+    refuse_bytes(zeros, sizeof zeros, "superblock version 0");
     zeros[8] = 2;
-    OK(ckvc_publish_bytes(bent_path, zeros, sizeof zeros, true, NULL));
-    expect_refused_at(bent_path, "not a readable HDF5 file");
+    refuse_bytes(zeros, sizeof zeros, "not a readable HDF5 file");
     hid_t f = H5Fcreate(bent_path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     expect_refused(f, "superblock version 0");
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -446,18 +389,18 @@ TEST(taken_over) {
     for (int i = 0; i < 60; i++) { values[i] = NOT_TRIED; }
     snprintf(new_path, sizeof new_path, "%s", in_temp_folder("new"));
     assert_true(H5Zregister(&attacker) >= 0);
-    hid_t f = bend(), create = H5Pcreate(H5P_DATASET_CREATE);
-    hsize_t chunk = 60;
-    H5Pset_chunk(create, 1, &chunk);
+    hid_t f = bend(), create = chunked(60);
     H5Pset_filter(create, H5_ZSTD_ID, H5Z_FLAG_MANDATORY, 0, NULL);
     replace(f, "record/loss", H5T_IEEE_F64LE, 60, create, values);
-    H5Pclose(create);
-    H5Fclose(f);
+    H5Pclose(create), H5Fclose(f);
 
     const int parents = open("/dev/null", O_WRONLY);
     shard *s = NULL;
     aim = AIM_TRY;
-    OK(read_within(bent_path, 5, 10, &s));
+    char *bytes;
+    size_t n;
+    OK(ckvc_file_read(bent_path, 1 << 24, &bytes, &n, &err));
+    OK(read_within(bytes, n, 5, 10, &s));
     for (int i = 0; i < TRIES; i++) {
         if (s->records[i].loss != EPERM) { fail_msg("try %d: errno %g", i, s->records[i].loss); }
     }
@@ -471,9 +414,9 @@ TEST(taken_over) {
     expect_refused_at(bent_path, "record/loss cannot be read");
 #endif
     aim = AIM_CPU;
-    FAILS(read_within(bent_path, 1, 200, &s), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "over its CPU time"));
+    SAYS(read_within(bytes, n, 1, 200, &s), CKVC_E_DATA, "over its CPU time");
     H5Zunregister(H5_ZSTD_ID);
+    free(bytes);
 }
 #endif
 
@@ -481,61 +424,60 @@ TEST(taken_over) {
 TEST(no_plugins) {
     unsigned kinds = ~0u;
     OK(h5_begin(NULL));
-    assert_true(H5PLget_loading_state(&kinds) >= 0);
-    assert_int_equal(kinds, 0);
+    assert_true(H5PLget_loading_state(&kinds) >= 0 && kinds == 0);
 }
 
 TEST(deadline) {
     shard *s;
-    FAILS(read_within(good_path, 10, 0, &s), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "did not finish"));
+    SAYS(read_within(good_bytes, good_size, 10, 0, &s), CKVC_E_DATA, "did not finish");
 }
 
-/* 1 to 8 bytes changed, or the end cut off: an error, or exactly the rows that were written.
- * Metadata and chunks both carry checksums in this layout, so nothing may come back silently
- * different. */
-TEST(random_damage) {
 #ifdef SANITIZED
-    const int rounds = 150;
+enum { ROUNDS = 150, SEALED_ROUNDS = 150 };
 #else
-    const int rounds = 800;
+enum { ROUNDS = 800, SEALED_ROUNDS = 500 };
 #endif
-    char *bytes;
-    size_t n;
+
+/* The good file with what `damage` does to it, which returns how much of it stays: an error, or
+ * rows that pass every check; where nothing may come back different, exactly the rows that were
+ * written. */
+static void damaged(int rounds, uint64_t seed, bool same,
+                    size_t (*damage)(char *, ckvc_rng *, int)) {
     ckvc_rng rng;
-    ckvc_rng_init(&rng, 11, 0, 0);
-    OK(ckvc_file_read(good_path, 1 << 24, &bytes, &n, NULL));
-    char *copy = malloc(n);
+    ckvc_rng_init(&rng, seed, 0, 0);
+    char *copy = malloc(good_size);
     int taken = 0, crashed = 0;
     for (int i = 0; i < rounds; i++) {
-        memcpy(copy, bytes, n);
-        size_t length = i % 16 == 15 ? ckvc_rng_below(&rng, n) : n;
-        for (uint64_t k = 1 + ckvc_rng_below(&rng, 8); k > 0 && length == n; k--) {
-            size_t at = ckvc_rng_below(&rng, i % 2 ? n : 4096);
-            copy[at] = (char)(ckvc_rng_below(&rng, 2)
-                                  ? ckvc_rng_u32(&rng)
-                                  : (uint32_t)copy[at] ^ 1u << ckvc_rng_below(&rng, 8));
-        }
-        int fd = open(bent_path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-        assert_int_equal(write(fd, copy, length), (ssize_t)length);
-        close(fd);
+        memcpy(copy, good_bytes, good_size);
+        const size_t n = damage(copy, &rng, i);
         shard *s = NULL;
-        err = (ckvc_err){0};
-        ckvc_status st = read_within(bent_path, 5, 10, &s);
+        const ckvc_status st = read_within(copy, n, 5, 10, &s);
+        taken += st == CKVC_OK;
+        crashed += strstr(err.text, "ended early") != NULL;
         if (st == CKVC_OK) {
-            taken++;
-            assert_true(fixture_same(s, good));
-            shard_free(s);
+            assert_true(!same || fixture_same(s, good));
         } else {
             assert_int_equal(st, CKVC_E_DATA);
             assert_true(strlen(err.text) > strlen(bent_path));
-            crashed += strstr(err.text, "ended early") != NULL;
         }
+        shard_free(s);
     }
-    print_message("%d damaged files: %d still whole, %d ended the child\n", rounds, taken, crashed);
-    free(bytes);
+    print_message("%d damaged files: %d taken, %d ended the child\n", rounds, taken, crashed);
     free(copy);
 }
+
+/* 1 to 8 bytes changed, or the end cut off. Metadata and chunks both carry checksums in this
+ * layout, so nothing may come back silently different. */
+static size_t change_bytes(char *copy, ckvc_rng *rng, int i) {
+    if (i % 16 == 15) { return ckvc_rng_below(rng, good_size); }
+    for (uint64_t k = 1 + ckvc_rng_below(rng, 8); k > 0; k--) {
+        char *at = copy + ckvc_rng_below(rng, i % 2 ? good_size : 4096);
+        *at = (char)(ckvc_rng_below(rng, 2) ? ckvc_rng_u32(rng)
+                                            : (uint32_t)*at ^ 1u << ckvc_rng_below(rng, 8));
+    }
+    return good_size;
+}
+TEST(random_damage) { damaged(ROUNDS, 11, true, change_bytes); }
 
 /* The same behind checksums that are right: what a crafted file has. HDF5's own, which its headers
  * do not declare. */
@@ -546,11 +488,15 @@ typedef struct sealed {
     size_t from, sum;
 } sealed;
 
-static size_t find_sealed(const char *bytes, size_t n, sealed *found, size_t most) {
+static sealed all_sealed[256];
+static size_t n_sealed;
+
+static void find_sealed(void) {
     static const char *const signatures[] = {"\x89HDF", "OHDR", "OCHK", "FRHP", "FHDB", "FHIB",
                                              "BTHD",    "BTLF", "BTIN", "FAHD", "FADB", "EAHD"};
-    size_t count = 0;
-    for (size_t from = 0; from + 8 < n && count < most; from++) {
+    const char *bytes = good_bytes;
+    const size_t n = good_size;
+    for (size_t from = 0; from + 8 < n && n_sealed < 256; from++) {
         bool begins = false;
         for (size_t i = 0; i < sizeof signatures / sizeof *signatures; i++) {
             begins |= memcmp(bytes + from, signatures[i], 4) == 0;
@@ -558,54 +504,27 @@ static size_t find_sealed(const char *bytes, size_t n, sealed *found, size_t mos
         for (size_t sum = from + 8; begins && sum + 4 <= n && sum < from + 2048; sum++) {
             const uint32_t is = H5_checksum_metadata(bytes + from, sum - from, 0);
             if (memcmp(&is, bytes + sum, 4) == 0) {
-                found[count++] = (sealed){from, sum};
+                all_sealed[n_sealed++] = (sealed){from, sum};
                 break;
             }
         }
     }
-    return count;
 }
 
-/* Metadata that says something else: an error, or rows that pass every check. */
-TEST(sealed_damage) {
-    (void)state;
-#ifdef SANITIZED
-    const int rounds = 150;
-#else
-    const int rounds = 500;
-#endif
-    char *bytes;
-    size_t n;
-    ckvc_rng rng;
-    sealed all[256];
-    ckvc_rng_init(&rng, 12, 0, 0);
-    OK(ckvc_file_read(good_path, 1 << 24, &bytes, &n, NULL));
-    const size_t n_sealed = find_sealed(bytes, n, all, 256);
-    assert_true(n_sealed > 40);
-    char *copy = malloc(n);
-    int taken = 0, crashed = 0;
-    for (int i = 0; i < rounds; i++) {
-        memcpy(copy, bytes, n);
-        const sealed *s = &all[ckvc_rng_below(&rng, n_sealed)];
-        for (uint64_t k = 1 + ckvc_rng_below(&rng, 3); k > 0; k--) {
-            copy[s->from + 4 + ckvc_rng_below(&rng, s->sum - s->from - 4)] =
-                (char)ckvc_rng_u32(&rng);
-        }
-        const uint32_t sum = H5_checksum_metadata(copy + s->from, s->sum - s->from, 0);
-        memcpy(copy + s->sum, &sum, 4);
-        shard *out = NULL;
-        ckvc_err err = {0};
-        const shard_bytes file = {"sealed", (const uint8_t *)copy, n, true};
-        const ckvc_status st = shard_h5_read_bytes(&file, 5, 10, &out, &err);
-        taken += st == CKVC_OK;
-        crashed += strstr(err.text, "ended early") != NULL;
-        if (st != CKVC_OK && st != CKVC_E_DATA) { fail_msg("%d: %s", (int)st, err.text); }
-        shard_free(out);
+/* Metadata that says something else. */
+static size_t change_sealed(char *copy, ckvc_rng *rng, int i) {
+    const sealed *s = &all_sealed[ckvc_rng_below(rng, n_sealed)];
+    for (uint64_t k = 1 + ckvc_rng_below(rng, 3); k > 0; k--) {
+        copy[s->from + 4 + ckvc_rng_below(rng, s->sum - s->from - 4)] = (char)ckvc_rng_u32(rng);
     }
-    print_message("%d files damaged behind %zu checksums: %d taken, %d ended the child\n", rounds,
-                  n_sealed, taken, crashed);
-    free(bytes);
-    free(copy);
+    const uint32_t sum = H5_checksum_metadata(copy + s->from, s->sum - s->from, 0);
+    memcpy(copy + s->sum, &sum, 4);
+    return good_size;
+}
+TEST(sealed_damage) {
+    find_sealed();
+    assert_true(n_sealed > 40);
+    damaged(SEALED_ROUNDS, 12, false, change_sealed);
 }
 
 RUN_TESTS(setup, teardown)
