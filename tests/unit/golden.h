@@ -21,6 +21,18 @@ static inline int32_t *golden_ids(const json_t *array, int64_t *n) {
     return ids;
 }
 
+/* The numbers of an array, of rows of numbers one after the other; the caller's to free. */
+static inline double *golden_numbers(const json_t *array) {
+    const size_t wide = json_array_size(json_array_get(array, 0)),
+                 n = json_array_size(array) * (wide ? wide : 1);
+    double *numbers = ckvc_alloc(n, sizeof *numbers);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = wide ? json_array_get(array, i / wide) : array;
+        numbers[i] = json_number_value(json_array_get(row, wide ? i % wide : i));
+    }
+    return numbers;
+}
+
 static inline double golden_number(const json_t *object, const char *key) {
     const json_t *v = json_object_get(object, key);
     if (!json_is_number(v)) { fail_msg("golden file has no number %s", key); }

@@ -7,50 +7,29 @@
 #include "tests/unit/golden.h"
 #include "tests/unit/unit.h"
 
-static double number(const json_t *v) {
-    assert_true(json_is_number(v));
-    return json_number_value(v);
-}
-
 TEST(golden_retention) {
     json_t *root = golden_read("tests/golden/method/retention.json");
     size_t index;
     json_t *c;
     json_array_foreach(json_object_get(root, "cases"), index, c) {
-        uint32_t T = (uint32_t)json_integer_value(json_object_get(c, "T")),
-                 G = (uint32_t)json_integer_value(json_object_get(c, "G"));
-        uint32_t B = (uint32_t)json_integer_value(json_object_get(c, "B"));
+        const uint32_t T = (uint32_t)golden_number(c, "T"), G = (uint32_t)golden_number(c, "G");
         float *alpha = calloc(T, sizeof *alpha), *rho = calloc((size_t)G * T, sizeof *rho);
-        double *weight = calloc(G, sizeof *weight), *u = calloc(T, sizeof *u);
+        double *wide_alpha = golden_numbers(json_object_get(c, "alpha")),
+               *wide_rho = golden_numbers(json_object_get(c, "rho")),
+               *weight = golden_numbers(json_object_get(c, "W_head")),
+               *want = golden_numbers(json_object_get(c, "u")), *u = calloc(T, sizeof *u);
         uint32_t *kept = calloc(T, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand = 0;
-        for (uint32_t t = 0; t < T; t++) {
-            alpha[t] = (float)number(json_array_get(json_object_get(c, "alpha"), t));
-        }
-        for (uint32_t g = 0; g < G; g++) {
-            weight[g] = number(json_array_get(json_object_get(c, "W_head"), g));
-            for (uint32_t t = 0; t < T; t++) {
-                rho[g * T + t] =
-                    (float)number(json_array_get(json_array_get(json_object_get(c, "rho"), g), t));
-            }
-        }
+        int64_t n_kept;
+        int32_t *S = golden_ids(json_object_get(c, "S"), &n_kept);
+        for (uint32_t t = 0; t < T; t++) { alpha[t] = (float)wide_alpha[t]; }
+        for (uint32_t i = 0; i < G * T; i++) { rho[i] = (float)wide_rho[i]; }
         ckvc_utility(T, G, alpha, rho, weight, u);
-        for (uint32_t t = 0; t < T; t++) {
-            assert_true(u[t] == number(json_array_get(json_object_get(c, "u"), t)));
-        }
-        uint32_t n = ckvc_retain(T, u, (ckvc_rule){number(json_object_get(c, "tau")), B, 0}, kept,
-                                 &n_cand, scratch);
-        const json_t *S = json_object_get(c, "S");
-        assert_int_equal(n_cand, json_integer_value(json_object_get(c, "n_cand")));
-        assert_int_equal(n, json_array_size(S));
-        for (uint32_t i = 0; i < n; i++) {
-            assert_int_equal(kept[i], json_integer_value(json_array_get(S, i)));
-        }
-        free(alpha);
-        free(rho);
-        free(weight);
-        free(u);
-        free(kept);
-        free(scratch);
+        for (uint32_t t = 0; t < T; t++) { assert_true(u[t] == want[t]); }
+        const ckvc_rule rule = {golden_number(c, "tau"), (uint32_t)golden_number(c, "B"), 0};
+        assert_int_equal(ckvc_retain(T, u, rule, kept, &n_cand, scratch), n_kept);
+        assert_int_equal(n_cand, golden_number(c, "n_cand"));
+        assert_memory_equal(kept, S, (size_t)n_kept * sizeof *S);
+        CKVC_FREE(alpha, rho, wide_alpha, wide_rho, weight, want, u, kept, scratch, S);
     }
     assert_true(index >= 9);
     json_decref(root);
@@ -95,11 +74,10 @@ TEST(retain_against_sort) {
     ckvc_rng_init(&rng, 7, 0, 0);
     for (int round = 0; round < 20000; round++) {
         double u[T_MAX];
-        uint32_t want[T_MAX], got[T_MAX], scratch[T_MAX], n_want, n_got;
-        uint32_t T = (uint32_t)ckvc_rng_below(&rng, T_MAX),
-                 levels = 1 + (uint32_t)ckvc_rng_below(&rng, 40);
-        uint32_t B = (uint32_t)ckvc_rng_below(&rng, T + 3);
-        uint32_t keep_window = round % 3 ? 0 : (uint32_t)ckvc_rng_below(&rng, T + 3);
+        uint32_t want[T_MAX], scratch[T_MAX], n_want, n_got;
+        uint32_t T = ckvc_rng_below(&rng, T_MAX), levels = 1 + ckvc_rng_below(&rng, 40);
+        uint32_t B = ckvc_rng_below(&rng, T + 3);
+        uint32_t keep_window = round % 3 ? 0 : ckvc_rng_below(&rng, T + 3);
         for (uint32_t t = 0; t < T; t++) {
             u[t] = round % 2 ? (double)ckvc_rng_below(&rng, levels) / 8.0 : ckvc_rng_double(&rng);
         }
@@ -109,35 +87,44 @@ TEST(retain_against_sort) {
         /* Exactly min(B, T) entries are there to be written: ASan sees one more. */
         uint32_t *kept = malloc((B < T ? B : T) * sizeof *kept + 1);
         uint32_t k_got = ckvc_retain(T, u, (ckvc_rule){tau, B, keep_window}, kept, &n_got, scratch);
-        memcpy(got, kept, k_got * sizeof *got);
-        free(kept);
         assert_int_equal(k_got, k_want);
         assert_int_equal(n_got, n_want);
-        assert_memory_equal(got, want, k_want * sizeof *got);
+        assert_memory_equal(kept, want, k_want * sizeof *want);
+        free(kept);
     }
+}
+
+enum { MANY_T = 200 };
+
+/* An action's set and count are ckvc_retain's on the utilities u and by the rule. */
+static void same_as_retain(ckvc_retain_many *r, uint32_t action, uint32_t T, const double *u,
+                           ckvc_rule rule) {
+    uint32_t want[MANY_T], got[MANY_T], scratch[MANY_T], n_want, n_got;
+    const uint32_t k = ckvc_retain(T, u, rule, want, &n_want, scratch);
+    assert_int_equal(ckvc_retain_action(r, action, got, &n_got), k);
+    assert_int_equal(n_got, n_want);
+    assert_memory_equal(got, want, k * sizeof *got);
 }
 
 /* Every weight of a head and every threshold through retain_many: the sets and counts of
  * ckvc_retain on the utilities of that action, on random vectors with many ties (alpha and rho from
  * a few values), any budget and any keep_window. */
 TEST(retain_many) {
-    enum { T_MAX = 200, G_MAX = 4, A = 29 };
-    static float alpha[T_MAX], rho[G_MAX * T_MAX];
-    static double own[T_MAX], others[T_MAX], u[T_MAX], weights[A], taus[CKVC_GATE_ACTIONS];
-    uint32_t want[T_MAX], got[T_MAX], scratch[T_MAX], n_want, n_got;
+    enum { G_MAX = 4, A = 29 };
+    static float alpha[MANY_T], rho[G_MAX * MANY_T];
+    static double own[MANY_T], others[MANY_T], u[MANY_T], weights[A], taus[CKVC_GATE_ACTIONS];
     ckvc_retain_many r;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 9, 0, 0);
-    assert_true(ckvc_retain_many_init(&r, T_MAX, A));
+    assert_true(ckvc_retain_many_init(&r, MANY_T, A));
     for (int a = 0; a < A; a++) { weights[a] = ckvc_head_action(a); }
     for (int a = 0; a < CKVC_GATE_ACTIONS; a++) { taus[a] = ckvc_gate_action(a); }
     for (int round = 0; round < 3000; round++) {
-        const uint32_t T = 1 + (uint32_t)ckvc_rng_below(&rng, T_MAX - 1),
-                       G = 1 + (uint32_t)ckvc_rng_below(&rng, G_MAX);
-        const uint32_t B = round % 5 ? (uint32_t)ckvc_rng_below(&rng, T + 3)
-                                     : (uint32_t)ckvc_rng_below(&rng, 3),
-                       keep_window = round % 3 ? 0 : (uint32_t)ckvc_rng_below(&rng, T + 3),
-                       g = (uint32_t)ckvc_rng_below(&rng, G);
+        const uint32_t T = 1 + ckvc_rng_below(&rng, MANY_T - 1),
+                       G = 1 + ckvc_rng_below(&rng, G_MAX),
+                       B = ckvc_rng_below(&rng, round % 5 ? T + 3 : 3),
+                       keep_window = round % 3 ? 0 : ckvc_rng_below(&rng, T + 3),
+                       g = ckvc_rng_below(&rng, G);
         const uint64_t levels = round % 2 ? 1 + ckvc_rng_below(&rng, 6) : 1u << 24;
         double w[G_MAX];
         for (uint32_t t = 0; t < T; t++) {
@@ -160,23 +147,13 @@ TEST(retain_many) {
             const uint32_t a = (i * 11 + (uint32_t)round) % A; /* in any order */
             w[g] = weights[a];
             ckvc_utility(T, G, alpha, rho, w, u);
-            const uint32_t k_want =
-                ckvc_retain(T, u, (ckvc_rule){tau, B, keep_window}, want, &n_want, scratch);
-            const uint32_t k_got = ckvc_retain_action(&r, a, got, &n_got);
-            assert_int_equal(k_got, k_want);
-            assert_int_equal(n_got, n_want);
-            assert_memory_equal(got, want, k_want * sizeof *got);
+            same_as_retain(&r, a, T, u, (ckvc_rule){tau, B, keep_window});
         }
         w[g] = base;
         ckvc_utility(T, G, alpha, rho, w, u);
         ckvc_retain_gates(&r, T, u, taus, CKVC_GATE_ACTIONS, B, keep_window);
         for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
-            const uint32_t k_want =
-                ckvc_retain(T, u, (ckvc_rule){taus[a], B, keep_window}, want, &n_want, scratch);
-            const uint32_t k_got = ckvc_retain_action(&r, a, got, &n_got);
-            assert_int_equal(k_got, k_want);
-            assert_int_equal(n_got, n_want);
-            assert_memory_equal(got, want, k_want * sizeof *got);
+            same_as_retain(&r, a, T, u, (ckvc_rule){taus[a], B, keep_window});
         }
     }
     ckvc_retain_many_fini(&r);
@@ -208,8 +185,6 @@ TEST(retain_many_cost) {
     ckvc_retain_gates(&r, T, others, weights, A, B, 0);
     for (uint32_t a = 0; a < A; a++) { ckvc_retain_action(&r, a, kept, &n); }
     assert_true(r.work - before < (uint64_t)T * 7 + 3 * B * 9 + A * (B + 2 + T / 64 + 1));
-    printf("retain_many: T %d, B %d: a head's state %llu steps, an action %llu\n", T, B,
-           (unsigned long long)state_work, (unsigned long long)(before - state_work) / A);
     ckvc_retain_many_fini(&r);
     free(own), free(others), free(kept);
 }
@@ -218,25 +193,19 @@ TEST(retain_patterns) {
     enum { T = 200000, B = 1000 };
     double *u = calloc(T, sizeof *u);
     uint32_t *kept = calloc(B, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand;
+    /* all equal, ascending, descending, up and down */
+    static const uint32_t first[] = {T - B, T - B, 0, T / 2 - B / 2 + 1};
     for (int pattern = 0; pattern < 4; pattern++) {
         for (uint32_t t = 0; t < T; t++) {
-            u[t] = pattern == 0   ? 1.0
-                   : pattern == 1 ? (double)t
-                   : pattern == 2 ? -(double)t
-                                  : (double)(t < T / 2 ? t : T - t);
+            const double of[] = {1.0, t, -(double)t, t < T / 2 ? t : T - t};
+            u[t] = of[pattern];
         }
         assert_int_equal(ckvc_retain(T, u, (ckvc_rule){-INFINITY, B, 0}, kept, &n_cand, scratch),
                          B);
         assert_int_equal(n_cand, T);
-        if (pattern < 2) {
-            for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], T - B + i); }
-        } else if (pattern == 2) {
-            for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], i); }
-        }
+        for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], first[pattern] + i); }
     }
-    free(u);
-    free(kept);
-    free(scratch);
+    CKVC_FREE(u, kept, scratch);
 }
 
 TEST(retain_edges) {
@@ -259,15 +228,12 @@ TEST(retain_edges) {
 }
 
 TEST(bins) {
-    const double edges[5] = {1.0, 2.0, 2.0, 2.0, 5.0};
-    assert_int_equal(ckvc_bin_index(edges, 5, 0.5), 0);
-    assert_int_equal(ckvc_bin_index(edges, 5, 1.0), 1);
-    assert_int_equal(ckvc_bin_index(edges, 5, 1.5), 1);
-    assert_int_equal(ckvc_bin_index(edges, 5, 2.0), 4); /* equal edges leave empty bins */
-    assert_int_equal(ckvc_bin_index(edges, 5, 4.9), 4);
-    assert_int_equal(ckvc_bin_index(edges, 5, 1e300), 5);
-    assert_int_equal(ckvc_bin_index(edges, 5, -INFINITY), 0);
-    assert_int_equal(ckvc_bin_index(edges, 5, NAN), 0);
+    static const double edges[5] = {1.0, 2.0, 2.0, 2.0, 5.0}, /* equal edges leave empty bins */
+        cases[][2] = {{0.5, 0}, {1, 1},     {1.5, 1},       {2, 4},
+                      {4.9, 4}, {1e300, 5}, {-INFINITY, 0}, {NAN, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(ckvc_bin_index(edges, 5, cases[i][0]), cases[i][1]);
+    }
     assert_int_equal(ckvc_bin_index(NULL, 0, 3.0), 0);
 }
 
