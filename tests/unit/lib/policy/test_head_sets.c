@@ -1,5 +1,5 @@
 /* Budgets for heads and layers: capacities against golden/budgets and their own definition, the
- * scores by hand, a head's set against a full sort, and what a table with shares must hold. */
+ * scores by hand, a head's set against ranks, and what a table with shares must hold. */
 #include "lib/base/hash.h"
 #include "lib/policy/retain_many.h"
 #include "tests/unit/golden.h"
@@ -7,9 +7,7 @@
 
 enum { UNITS_MAX = 64, TOKENS_MAX = 64 };
 
-static uint32_t whole(const json_t *o, const char *key) {
-    return (uint32_t)json_integer_value(json_object_get(o, key));
-}
+static uint32_t whole(const json_t *o, const char *key) { return (uint32_t)golden_number(o, key); }
 
 /* The numbers of [L][G] lists, of `of`'s lengths where it is lists of lists; how many. */
 static uint32_t flat(const json_t *rows, double *out) {
@@ -40,7 +38,7 @@ TEST(golden_capacities) {
     json_array_foreach(json_object_get(root, "capacities"), i, c) {
         const uint32_t n = flat(json_object_get(c, "share"), share), B = whole(c, "B"),
                        T = whole(c, "T"), recent = whole(c, "recent");
-        const double f = json_number_value(json_object_get(c, "f"));
+        const double f = golden_number(c, "f");
         if (json_is_null(json_object_get(c, "capacities"))) {
             const uint32_t floor = ckvc_head_floor(f, recent, B, T);
             assert_int_equal(floor, recent + 1);
@@ -53,7 +51,7 @@ TEST(golden_capacities) {
     }
     assert_int_equal(n_refused, 1);
     /* Of the prompts: as many positions as the kept sets have, from share = demand / B. */
-    const double f = json_number_value(json_object_get(root, "f"));
+    const double f = golden_number(root, "f");
     json_array_foreach(json_object_get(root, "prompts"), i, p) {
         const char *key;
         json_t *of_budget;
@@ -148,42 +146,29 @@ TEST(count_above) {
     assert_int_equal(ckvc_count_above(1, s, 0, 9), 1);
 }
 
-static const double *sorted_scores;
-static uint32_t sorted_begin_recent;
-static double forced_score(uint32_t t) {
-    const double s = sorted_scores[t];
-    return t == 0 || t >= sorted_begin_recent ? INFINITY : isnan(s) ? -INFINITY : s;
-}
-static int by_score(const void *a, const void *b) {
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    const double sx = forced_score(x), sy = forced_score(y);
-    return sx != sy ? (sx < sy ? 1 : -1) : (x < y) - (x > y);
-}
-static int by_position(const void *a, const void *b) {
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-TEST(head_against_sort) {
+/* The first `capacity` by a rank that counts who comes before. */
+TEST(head_against_ranks) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 6, 0, 0);
     for (int round = 0; round < 5000; round++) {
         const uint32_t T = 1 + ckvc_rng_below(&rng, TOKENS_MAX - 1),
                        recent = ckvc_rng_below(&rng, 12), capacity = ckvc_rng_below(&rng, T + 3);
-        const uint32_t want_n = capacity < T ? capacity : T;
-        double s[TOKENS_MAX];
-        uint32_t order[TOKENS_MAX], kept[TOKENS_MAX], scratch[TOKENS_MAX];
+        double s[TOKENS_MAX], rank[TOKENS_MAX];
+        uint32_t want[TOKENS_MAX], n = 0, kept[TOKENS_MAX], scratch[TOKENS_MAX];
         for (uint32_t t = 0; t < T; t++) { /* ties, -infinity and NaN are common */
             const uint32_t draw = ckvc_rng_below(&rng, 9);
             s[t] = draw == 0 ? NAN : draw == 1 ? -INFINITY : log(draw);
-            order[t] = t;
+            rank[t] = t == 0 || t + recent >= T ? INFINITY : draw == 0 ? -INFINITY : s[t];
         }
-        sorted_scores = s;
-        sorted_begin_recent = recent < T ? T - recent : 0;
-        qsort(order, T, sizeof *order, by_score);
-        qsort(order, want_n, sizeof *order, by_position);
-        assert_int_equal(ckvc_retain_head(T, s, recent, capacity, kept, scratch), want_n);
-        assert_memory_equal(kept, order, want_n * sizeof *kept);
+        for (uint32_t t = 0; t < T; t++) {
+            uint32_t before = 0;
+            for (uint32_t k = 0; k < T; k++) {
+                before += rank[k] > rank[t] || (rank[k] == rank[t] && k > t);
+            }
+            if (before < capacity) { want[n++] = t; }
+        }
+        assert_int_equal(ckvc_retain_head(T, s, recent, capacity, kept, scratch), n);
+        assert_memory_equal(kept, want, n * sizeof *kept);
     }
 }
 
@@ -238,26 +223,18 @@ TEST(table) {
     assert_int_equal(ckvc_table_score(plain, 0).mode, CKVC_MODE_SHARED);
     assert_int_equal(ckvc_table_score(plain, 0).kind, CKVC_SCORE_PAPER);
 
-    ckvc_table *clone = ckvc_table_clone(t);
-    assert_memory_equal(clone->share, t->share, 8 * sizeof *t->share);
-    assert_memory_equal(clone->layer_share, t->layer_share, 4 * sizeof *t->share);
-    assert_memory_equal(clone->c_min, t->c_min, 2 * sizeof *t->c_min);
-    assert_memory_equal(clone->score, t->score, 2 * sizeof *t->score);
-    assert_null(clone->theta);
-    ckvc_table_free(clone);
-    clone = ckvc_table_clone(plain);
-    assert_null(clone->share);
-    ckvc_table_free(clone);
-    ckvc_table *learned = table_with_theta();
-    clone = ckvc_table_clone(learned);
+    ckvc_table *bare = ckvc_table_clone(plain), *shares = ckvc_table_clone(t),
+               *learned = table_with_theta(), *clone = ckvc_table_clone(learned);
+    assert_true(!bare->share && !shares->theta);
     assert_int_equal(clone->n_features, 26);
+    assert_memory_equal(clone->share, learned->share, 8 * sizeof(double));
+    assert_memory_equal(clone->layer_share, learned->layer_share, 4 * sizeof(double));
+    assert_memory_equal(clone->c_min, learned->c_min, 2 * sizeof *t->c_min);
+    assert_memory_equal(clone->score, learned->score, 2 * sizeof *t->score);
     assert_memory_equal(clone->theta, learned->theta, 4 * sizeof(float) * 26);
     assert_memory_equal(clone->mass, learned->mass, 4 * sizeof(double));
-    assert_memory_equal(clone->layer_share, learned->layer_share, 4 * sizeof *t->share);
-    ckvc_table_free(learned);
-    ckvc_table_free(clone);
-    ckvc_table_free(plain);
-    ckvc_table_free(t);
+    ckvc_table *const all[] = {t, plain, bare, shares, learned, clone};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) { ckvc_table_free(all[i]); }
     assert_string_equal(ckvc_mode_name(CKVC_MODE_HEADS), "heads");
     assert_string_equal(ckvc_score_name(CKVC_SCORE_WINDOW), "window");
 }
