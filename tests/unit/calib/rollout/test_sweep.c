@@ -61,38 +61,31 @@ static void rig_close(rig *r) {
     free(r);
 }
 
+/* The prompt in ids and its kept sets. */
+static void rig_prefill(rig *r, uint32_t T, uint32_t C, uint32_t W) {
+    const prefill_input in = {.tokens = r->ids, .n = T, .n_total = T + C, .window = W};
+    ckvc_alloc_forbid("a prefill of the test");
+    OK(sessions_prefill(&(prefill_job){r->s, in, &r->stats}, 1, &err));
+    ckvc_alloc_permit();
+    prompt_sets_build(r->k, &r->stats);
+}
+
 /* A prompt of T tokens (a mix of a few ids that come back and many that do not), prefilled, with
  * its kept sets. */
 static void rig_prompt(rig *r, uint64_t seed, uint32_t T, uint32_t C, uint32_t W) {
-    ckvc_err err = {0};
     ckvc_rng rng;
     ckvc_rng_init(&rng, seed, 3, 0);
     const uint64_t vocab = (uint64_t)model_get_shape(r->m)->vocab;
     for (uint32_t t = 0; t < T + C; t++) {
         r->ids[t] = (int32_t)ckvc_rng_below(&rng, t % 3 ? vocab : 9);
     }
-    ckvc_alloc_forbid("a prefill of the test");
-    ckvc_status st = sessions_prefill(
-        &(prefill_job){r->s,
-                       (prefill_input){.tokens = r->ids, .n = T, .n_total = T + C, .window = W},
-                       &r->stats},
-        1, &err);
-    ckvc_alloc_permit();
-    OK(st);
-    prompt_sets_build(r->k, &r->stats);
+    rig_prefill(r, T, C, W);
 }
 
 typedef struct losses {
     double full, baseline[8], variant[4000];
     size_t n, n_baselines;
 } losses;
-
-static void take(const rig *r, losses *l) {
-    assert_true(r->v.n <= 4000);
-    l->n = r->v.n;
-    l->n_baselines = r->k->n_budgets;
-    for (size_t i = 0; i < r->v.n; i++) { l->variant[i] = r->v.items[i].loss; }
-}
 
 /* What a prompt of T + C tokens asks for; baselines go to l. */
 static rollouts asked(rig *r, uint32_t T, uint32_t C, losses *l) {
@@ -106,18 +99,18 @@ static rollouts asked(rig *r, uint32_t T, uint32_t C, losses *l) {
 }
 
 static void run(rig *r, uint32_t T, uint32_t C, bool plain, losses *l) {
-    ckvc_err err = {0};
     rollouts all = asked(r, T, C, l);
     for (size_t i = 0; i < r->v.n; i++) { r->v.items[i].loss = -1; }
     l->baseline[0] = -1;
     ckvc_alloc_forbid("rollouts of the test");
-    const ckvc_status st = plain
-                               ? rollouts_plain(&r->w, &all, &err)
-                               : rollouts_sweep_together(&(prompt_rollouts){&r->w, &all}, 1, &err);
+    OK(plain ? rollouts_plain(&r->w, &all, &err)
+             : rollouts_sweep_together(&(prompt_rollouts){&r->w, &all}, 1, &err));
     ckvc_alloc_permit();
-    OK(st);
+    assert_true(r->v.n <= 4000);
     l->full = all.full;
-    take(r, l);
+    l->n = r->v.n;
+    l->n_baselines = r->k->n_budgets;
+    for (size_t i = 0; i < r->v.n; i++) { l->variant[i] = r->v.items[i].loss; }
 }
 
 static void check_same(const char *what, const losses *a, const losses *b) {
@@ -139,7 +132,7 @@ static const int64_t lane_counts[] = {2, 3, 8, ALL}; /* batches of 1, 2, 7 varia
 
 /* One shape of run: the plain way, and the sweep in every batch size on one to three threads. */
 static void check_case(const char *dir, const char *what, const double *budgets, uint32_t n_budgets,
-                       uint32_t T, uint32_t C, uint32_t W, int64_t limit, size_t *n_variants) {
+                       uint32_t T, uint32_t C, uint32_t W, int64_t limit) {
     static losses plain, got;
     for (size_t i = 0; i < sizeof lane_counts / sizeof *lane_counts; i++) {
         rig *r = rig_open(dir, (int)(i % 3) + 1, lane_counts[i], budgets, n_budgets);
@@ -148,7 +141,6 @@ static void check_case(const char *dir, const char *what, const double *budgets,
         if (i == 0) { run(r, T, C, true, &plain); }
         run(r, T, C, false, &got);
         check_same(what, &plain, &got);
-        *n_variants = got.n;
         rig_close(r);
     }
 }
@@ -173,10 +165,8 @@ TEST(cases) {
         {"shortest prompt", {4}, 1, 17, 5, 16, 20},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        size_t n;
         check_case("models/ckvc-tiny-4l", rows[i].what, rows[i].budgets, rows[i].n_budgets,
-                   rows[i].T, rows[i].C, rows[i].W, rows[i].limit, &n);
-        printf("%s: %zu variants\n", rows[i].what, n);
+                   rows[i].T, rows[i].C, rows[i].W, rows[i].limit);
     }
 }
 
@@ -186,8 +176,7 @@ TEST(other_models) {
         "tests/golden/models/llama31-scaled", "tests/golden/models/llama-newstyle"};
     const double budget = 12;
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
-        size_t n;
-        check_case(dirs[i], dirs[i], &budget, 1, 60, 30, 16, 16, &n);
+        check_case(dirs[i], dirs[i], &budget, 1, 60, 30, 16, 16);
     }
 }
 
@@ -269,28 +258,21 @@ TEST(any_order) {
 TEST(golden) {
     static losses plain, got;
     json_t *root = golden_read("tests/golden/method/ckvc-tiny-4l.json");
-    const uint32_t T = (uint32_t)golden_number(root, "T"), C = (uint32_t)golden_number(root, "C"),
-                   W = (uint32_t)golden_number(root, "W");
-    const json_t *prompts = json_object_get(root, "prompts");
+    const uint32_t T = (uint32_t)golden_number(root, "T"), C = (uint32_t)golden_number(root, "C");
+    const json_t *p;
+    size_t i;
     const double budgets[] = {24, 64};
     rig *r = rig_open("models/ckvc-tiny-4l", 2, 100, budgets, 2);
-    assert_true(T <= MAX_T && C <= MAX_C && W <= MAX_W);
-    for (size_t p = 0; p < json_array_size(prompts); p++) {
+    assert_true(T <= MAX_T && C <= MAX_C);
+    json_array_foreach(json_object_get(root, "prompts"), i, p) {
         int64_t n;
-        int32_t *ids = golden_ids(json_object_get(json_array_get(prompts, p), "ids"), &n);
+        CKVC_AUTO_FREE int32_t *ids = golden_ids(json_object_get(p, "ids"), &n);
         memcpy(r->ids, ids, (size_t)n * sizeof *ids);
-        free(ids);
-        OK(sessions_prefill(
-            &(prefill_job){r->s,
-                           (prefill_input){.tokens = r->ids, .n = T, .n_total = T + C, .window = W},
-                           &r->stats},
-            1, &err));
-        prompt_sets_build(r->k, &r->stats);
-        build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, p ? 40 : -1, 1, "p");
+        rig_prefill(r, T, C, (uint32_t)golden_number(root, "W"));
+        build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, i ? 40 : -1, 1, "p");
         run(r, T, C, true, &plain);
         run(r, T, C, false, &got);
         check_same("golden", &plain, &got);
-        printf("golden prompt %zu: %zu variants\n", p, got.n);
     }
     json_decref(root);
     rig_close(r);
@@ -300,7 +282,6 @@ TEST(check_rollouts) {
     static losses got;
     const double budget = 16;
     const uint32_t T = 90, C = 12;
-    ckvc_err err = {0};
     uint64_t n = 0, half = 0, again = 0;
     rig *r = rig_open("models/ckvc-tiny-4l", 2, 24, &budget, 1);
     rig_prompt(r, 1, T, C, 16);
@@ -323,7 +304,7 @@ TEST(check_rollouts) {
     touched->loss += 0.9e-5;
     OK(CHECK(1.0, &n));
     touched->loss += 0.2e-5;
-    assert_int_equal(CHECK(1.0, &n), CKVC_CHECK_FAILED);
+    FAILS(CHECK(1.0, &n), CKVC_CHECK_FAILED);
     char action[64];
     snprintf(action, sizeof action, "action %u of layer %u", r->v.actions[a].action,
              r->v.actions[a].layer);
@@ -331,12 +312,10 @@ TEST(check_rollouts) {
     assert_non_null(strstr(err.text, action));
     assert_int_equal(ckvc_exit_code(CKVC_CHECK_FAILED), 1);
     touched->loss = NAN;
-    err = (ckvc_err){0};
-    assert_int_equal(CHECK(1.0, &n), CKVC_CHECK_FAILED);
+    FAILS(CHECK(1.0, &n), CKVC_CHECK_FAILED);
     touched->loss = r->v.items[0].loss;
     got.baseline[0] += 1e-4;
-    err = (ckvc_err){0};
-    assert_int_equal(CHECK(1.0, &n), CKVC_CHECK_FAILED);
+    FAILS(CHECK(1.0, &n), CKVC_CHECK_FAILED);
     assert_non_null(strstr(err.text, "baseline"));
 #undef CHECK
     rig_close(r);
@@ -373,9 +352,6 @@ TEST(plan_of_a_large_prompt) {
     assert_true(most.n_actions >= 100000);
     memory_plan plan, less;
     OK(memory_plan_make(&need, &plan, &err));
-    printf("plan: %.2f GB: weights %.2f, prompt %.2f, kept sets %.2f, %lld lanes %.2f\n",
-           (double)plan.total / 1e9, (double)plan.weights / 1e9, (double)plan.prompt / 1e9,
-           (double)plan.sets / 1e9, (long long)plan.lanes, (double)plan.batch / 1e9);
     assert_true(plan.total <= 24 * GB && plan.lanes >= 256);
     assert_true(plan.weights + plan.prompt + plan.sets + plan.batch == plan.total);
     /* less memory, smaller batches, until nothing fits */
@@ -433,9 +409,6 @@ TEST(plan_of_prompts_together) {
         OK(memory_plan_make(&need, &plan, &err));
         need.most_prompts = 1;
         OK(memory_plan_make(&need, &alone, &err));
-        printf("plan in %.0f GB: %lld prompts, %lld lanes, weights %.1f, %.1f copied a pass\n",
-               (double)limit / 1e9, (long long)plan.prompts, (long long)plan.lanes,
-               (double)plan.weights / 1e9, (double)plan.copied / 1e9);
         assert_true(plan.total <= limit && plan.prompts <= 40 && alone.prompts == 1);
         assert_true(plan.weights + plan.prompt + plan.sets + plan.batch == plan.total);
         if (plan.copied == 0) {
@@ -465,24 +438,18 @@ TEST(plan_of_prompts_together) {
     bench_close(&b);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose malloc counts not */
 static size_t in_use(void) {
     const struct mallinfo2 m = mallinfo2();
     return m.uordblks + m.hblkhd;
 }
-#endif
 
 /* What the plan says is what malloc gives out. */
 TEST(plan_is_true) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    printf("skipped: a sanitizer's own malloc does not count\n");
-    skip();
-#else
     const double budgets[] = {0.25, 64};
     const session_limits limits = {
         .max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W};
     for (int64_t lanes = 2; lanes <= 64; lanes *= 2) {
-        ckvc_err err = {0};
         bench b = bench_open(2);
         model *m;
         session *s;
@@ -522,17 +489,15 @@ TEST(plan_is_true) {
         variants_reserve(&v, &need.most);
         rollout_scratch_init(&w, &extent);
         const double took = (double)(in_use() - before), said = (double)plan.total;
-        printf("%lld lanes: said %.0f bytes, took %.0f\n", (long long)plan.lanes, said, took);
-        assert_true(fabs(took - said) <
-                    0.02 * said + 500e3); /* pages and the scratch's rounding to 64 KiB a worker */
-        session *together[3];             /* weights and scratch are there */
+        /* pages and the scratch's rounding to 64 KiB a worker */
+        assert_true(fabs(took - said) < 0.02 * said + 500e3);
+        session *together[3]; /* weights and scratch are there */
         with.joined = lanes > 4 ? 3 : 0;
         const size_t before_them = in_use();
         OK(sessions_create(m, with, 3, together, &err));
         const double they_took = (double)(in_use() - before_them),
                      they_said = (double)(session_bytes(model_get_shape(m), with) +
                                           2 * session_bytes_beside(model_get_shape(m), with));
-        printf("3 sessions: said %.0f bytes, took %.0f\n", they_said, they_took);
         assert_true(fabs(they_took - they_said) < 0.02 * they_said + 100e3);
         for (int i = 0; i < 3; i++) { session_destroy(together[i]); }
         rollout_scratch_fini(&w);
@@ -543,7 +508,7 @@ TEST(plan_is_true) {
         model_close(m);
         bench_close(&b);
     }
-#endif
 }
+#endif
 
 RUN_TESTS(NULL, NULL)
