@@ -286,66 +286,6 @@ def test_example():
             assert out.splitlines()[0].split(": ")[1].split() == [str(t) for t in kept], (name, out)
 
 
-def changed(data, name, index, value):
-    """A table's bytes with one number of a raw section changed and every sum mended."""
-    data, n, identity = bytearray(data), int.from_bytes(data[48:52], "little"), hashlib.sha256()
-    for at_entry in range(128, 128 + 112 * n, 112):
-        entry = memoryview(data)[at_entry : at_entry + 112]
-        if bytes(entry[:8]).rstrip(b"\0") == name.encode():
-            offset, stored = (int.from_bytes(entry[k : k + 8], "little") for k in (56, 64))
-            values = np.frombuffer(data, ckvc.table.TYPES[entry[10]], offset=offset, count=stored // ckvc.table.TYPES[entry[10]].itemsize)
-            values[index] = value
-            entry[72:104] = hashlib.sha256(data[offset : offset + stored]).digest()
-            entry[104:108] = binascii.crc32(data[offset : offset + stored]).to_bytes(4, "little")
-        if entry[0] < ord("a"):
-            identity.update(bytes(entry[:8]) + bytes(entry[10:12]) + bytes(entry[16:56]) + bytes(entry[72:104]))
-    data[56:88] = identity.digest()
-    data[120:124] = binascii.crc32(data[128 : 128 + 112 * n]).to_bytes(4, "little")
-    data[124:128] = binascii.crc32(data[:124]).to_bytes(4, "little")
-    return bytes(data)
-
-
-def test_bad_shares():
-    good = bytes_of("shares")
-    ckvc.Table("x", changed(good, "SHARE", 0, 1.5))
-    for name, index, value, message in (
-        ("SHARE", 1, -1e-9, "section SHARE: shares are finite"), ("SHARE", 3, np.nan, "section SHARE: "),
-        ("SHARELAY", 0, np.inf, "section SHARELAY: "),
-        ("SHARELAY", 1, 0, "not all 0 in a block"), ("CMIN", 0, 1.25, "section CMIN[0]"), ("CMIN", 1, 0.5, "section CMIN[0]"),
-        ("CMIN", 3, 64, "c_min is 65, above the 64 tokens"), ("SCORE", 0, 3, "score 3"), ("SCORE", 0, 2, "features of version 0"),
-        ("SCORE", 4, 1, "features of version 1, but section THETA is missing"), ("SCORE", 1, 0, "window 0"), ("SCORE", 5, 3, "mode 3"),
-    ):
-        refused(message, ckvc.Table, "x", changed(good, name, index, value))
-
-
-def redimensioned(data, name, dims):
-    """The same with other dimensions of a section, as many numbers."""
-    data = bytearray(data)
-    entry = data.index(name.encode().ljust(8, b"\0"), 128)
-    for d, n in enumerate(dims):
-        data[entry + 16 + 8 * d : entry + 24 + 8 * d] = n.to_bytes(8, "little")
-    return changed(data, name, 0, 0.25)
-
-
-def test_bad_learned():
-    good = bytes_of("learned")
-    ckvc.Table("x", changed(good, "THETA", 0, 0.5))
-    ckvc.Table("x", redimensioned(good, "THETA", (1, 2, 26)))
-    for data, message in (
-        (changed(good, "THETA", 51, np.nan), "section THETA: values are finite"),
-        (changed(good, "MASS", 1, -1), "section MASS: values are finite, from 0 up"),
-        (changed(good, "MASS", 0, np.inf), "section MASS: values are finite"),
-        (changed(good, "SCORE", 1, 32), "section SCORE[0]: window 32, pool 0, norm 0: features of version 1 need 64 rows"),
-        (changed(changed(good, "SCORE", 4, 3), "SCORE", 10, 3), "section SCORE[0]: features of version 3 are none that this reader knows"),
-        (changed(changed(good, "SCORE", 4, 2), "SCORE", 10, 2), "section SCORE[0]: window 64, pool 0, norm 0: features of version 2 need 0 rows"),
-        (changed(good, "SCORE", 10, 0), "section SCORE[1]: features of version 0, but of version 1 in SCORE[0]"),
-        (redimensioned(good, "THETA", (2, 1, 26)), "section THETA: float32 (2, 1, 26), SHAPE wants (1, 2, 26)"),
-        (redimensioned(good, "THETA", (1, 4, 13)), "section THETA: float32 (1, 4, 13)"),
-        (redimensioned(good, "MASS", (2, 1)), "section MASS: float64 (2, 1), SHAPE wants (1, 2)"),
-    ):
-        refused(message, ckvc.Table, "x", data)
-
-
 def rebuilt(data, edit):
     """A table's bytes again after edit(sections), a list of [name, codec, type, dims, stored bytes, raw bytes], with every sum mended."""
     number = lambda at, size: int.from_bytes(data[at : at + size], "little")
@@ -371,6 +311,55 @@ def rebuilt(data, edit):
     header[120:124] = binascii.crc32(directory).to_bytes(4, "little")
     header[124:128] = binascii.crc32(header[:124]).to_bytes(4, "little")
     return bytes(header) + directory + body
+
+
+def with_section(data, name, edit):
+    """A table's bytes again after edit(section)."""
+    return rebuilt(data, lambda sections: edit(next(s for s in sections if s[0] == name)))
+
+
+def changed(data, name, index, value):
+    """With one number of a raw section changed."""
+    def edit(s):
+        values = np.frombuffer(s[5], ckvc.table.TYPES[s[2]]).copy()
+        values[index] = value
+        s[4] = s[5] = values.tobytes()
+    return with_section(data, name, edit)
+
+
+def redimensioned(data, name, dims):
+    """With other dimensions of a section, as many numbers."""
+    def edit(s):
+        s[3] = dims
+    return with_section(data, name, edit)
+
+
+def test_bad_sections():
+    shares, good = bytes_of("shares"), bytes_of("learned")
+    ckvc.Table("x", changed(shares, "SHARE", 0, 1.5))
+    for name, index, value, message in (
+        ("SHARE", 1, -1e-9, "section SHARE: shares are finite"), ("SHARE", 3, np.nan, "section SHARE: "),
+        ("SHARELAY", 0, np.inf, "section SHARELAY: "),
+        ("SHARELAY", 1, 0, "not all 0 in a block"), ("CMIN", 0, 1.25, "section CMIN[0]"), ("CMIN", 1, 0.5, "section CMIN[0]"),
+        ("CMIN", 3, 64, "c_min is 65, above the 64 tokens"), ("SCORE", 0, 3, "score 3"), ("SCORE", 0, 2, "features of version 0"),
+        ("SCORE", 4, 1, "features of version 1, but section THETA is missing"), ("SCORE", 1, 0, "window 0"), ("SCORE", 5, 3, "mode 3"),
+    ):
+        refused(message, ckvc.Table, "x", changed(shares, name, index, value))
+    ckvc.Table("x", changed(good, "THETA", 0, 0.5))
+    ckvc.Table("x", redimensioned(good, "THETA", (1, 2, 26)))
+    for data, message in (
+        (changed(good, "THETA", 51, np.nan), "section THETA: values are finite"),
+        (changed(good, "MASS", 1, -1), "section MASS: values are finite, from 0 up"),
+        (changed(good, "MASS", 0, np.inf), "section MASS: values are finite"),
+        (changed(good, "SCORE", 1, 32), "section SCORE[0]: window 32, pool 0, norm 0: features of version 1 need 64 rows"),
+        (changed(changed(good, "SCORE", 4, 3), "SCORE", 10, 3), "section SCORE[0]: features of version 3 are none that this reader knows"),
+        (changed(changed(good, "SCORE", 4, 2), "SCORE", 10, 2), "section SCORE[0]: window 64, pool 0, norm 0: features of version 2 need 0 rows"),
+        (changed(good, "SCORE", 10, 0), "section SCORE[1]: features of version 0, but of version 1 in SCORE[0]"),
+        (redimensioned(good, "THETA", (2, 1, 26)), "section THETA: float32 (2, 1, 26), SHAPE wants (1, 2, 26)"),
+        (redimensioned(good, "THETA", (1, 4, 13)), "section THETA: float32 (1, 4, 13)"),
+        (redimensioned(good, "MASS", (2, 1)), "section MASS: float64 (2, 1), SHAPE wants (1, 2)"),
+    ):
+        refused(message, ckvc.Table, "x", data)
 
 
 NUMBERS = [0, 1, -1, 2, 3, 8, 16, 0.5, 1.5, 65535, 65536, 2**31, 2**32 - 1, 2**32, 2**53, 2**53 + 1, 1e-50, 1e39, -0.0, math.nan, math.inf, -math.inf]
@@ -457,20 +446,18 @@ def test_size_of_sections():
     """What unpacks to more than its place in SHAPE, or all of a table to more than the format allows, is refused before it is unpacked."""
     good = bytes_of("evidence")
     for name, size, message in (("QHEAD", 2**30, "SHAPE wants"), ("pROV", 2**26 + 1, "when unpacked are more than"), ("QHEAD", 2**70, "SHAPE wants")):
-        def edit(sections):
-            s = next(s for s in sections if s[0] == name)
+        def edit(s):
             s[1], s[3], s[5] = 1, [size] if name == "pROV" else [1, 1, 1, size // 8], None
             s[3] = [min(n, 2**64 - 1) for n in s[3]]
-        refused(message, ckvc.Table, "x", rebuilt(good, edit))
+        refused(message, ckvc.Table, "x", with_section(good, name, edit))
     with tempfile.TemporaryDirectory() as folder:
         for size, code in ((2**26, 0), (2**26 + 1, 65)):  # the program's bound is the same
-            def long(sections):
-                s = next(s for s in sections if s[0] == "pROV")
+            def long(s):
                 s[1], s[3], s[4] = 0, [size], b"{}".ljust(size)
                 s[5] = s[4]
             path = os.path.join(folder, "t.ckvt")
             with open(path, "wb") as f:
-                f.write(rebuilt(good, long))
+                f.write(with_section(good, "pROV", long))
             assert inspected(path) == code
 
 

@@ -17,11 +17,8 @@ except ImportError:
     print("skipped: python test_score_policies: numpy and h5py are not installed (apt-get install -y python3-numpy python3-h5py)")
     sys.exit(0)
 import ckvc as ckvt  # noqa: E402  (its folder was added above; ckvc() runs the program)
-import ckvc.library as library  # noqa: E402
-import numpy_llama  # noqa: E402
 
 CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
-os.environ.setdefault("CKVC_LIBRARY", os.path.join(os.path.dirname(CKVC), "libckvc_policy.so"))
 MODEL = os.path.join(ROOT, "models", "ckvc-tiny-4l")
 W = 16
 REFERENCES = ["recent", "sink-recent", "random", "top-k", "window", "window-pooled"]
@@ -251,40 +248,6 @@ def test_shares(world):
             assert row["sets"] == want, (row["policy"], row["id"])
             different += len({len(s) for s in row["sets"]}) > 1 or mode == "heads" and counts.std() > 0
         assert different
-
-
-def test_learned(world):
-    """A table's learned score of either version of features, from the tokens on: numpy's float64 prefill, handed to the policy library. Near
-    ties may fall otherwise than in the program's float32."""
-    for side in ("demand", "score"):
-        ckvc("calibrate", *world.common, "--continuation", 16, "--side", side, "--budget", "16,0.5", "--out", world.at("of-" + side))
-    for version in (1, 2):
-        ckvc("fit", world.at("of-demand"), world.at("of-score"), "--out", world.at(f"learned{version}.ckvt"), "--features", version, "--bootstrap", 0, "-q")
-        learned_sets(world, f"learned{version}", version)
-
-
-def learned_sets(world, name, version):
-    table = library.Table.read(world.at(name + ".ckvt"))
-    assert table.score[0] == ckvt.Score("learned", {1: 64, 2: 0}[version], 0, False, version, "heads")
-    with open(world.at("prompts.jsonl")) as f:
-        tokens = {p["id"]: p["tokens"] for p in map(json.loads, f)}
-    lines, _ = world.score([name])
-    entries, prefills = 0, {}
-    for row in lines:
-        layers, inv_freq = prefills.setdefault(row["id"], numpy_llama.prefill(MODEL, tokens[row["id"]], 64))
-        p = library.Prefill(table, 6, layers[0][0].shape[2], row["T"], row["budget"], inv_freq)
-        for i, (keys, values, rows) in enumerate(layers):
-            for h in range(6) if p.rows else ():
-                p.attention(i, h, rows[h, -p.rows :])
-            for g in range(3):
-                p.cache(i, g, keys[g], values[g])
-        assert row["score"] == "learned" and row["mode"] == "heads"
-        for i, of_layer in enumerate(p.keep()):
-            for g, kept in enumerate(of_layer):
-                other = sorted(set(row["sets"][i][g]) ^ set(kept.tolist()))
-                assert len(row["sets"][i][g]) == len(kept) and (not other or np.ptp(p.scores(i, g)[other]) < 1e-4), (row["id"], other)
-                entries += len(kept)
-    assert len(lines) == 10 and entries > 3000
 
 
 def test_layer_budgets(world):
