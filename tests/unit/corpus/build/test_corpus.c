@@ -10,6 +10,7 @@
 #include "corpus/leaks/manifest_check.h"
 #include "corpus/build/retrieval.h"
 #include "lib/base/files.h"
+#include "tests/unit/corpus/build/made.h"
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
@@ -33,15 +34,15 @@ TEST(texts) {
              "\u4ED6\u8BF4\uFF1A\u201C\u597D\u201D\u2014\u2014 x\u597D");
     converts(false, "B\bBo\bol\bld  \r\n\n\n\n\xE2\x80\x9Cq\xE2\x80\x9D\xC2\xA0x\x01\n\n",
              "Bold\n\n\"q\" x");
-    static const char *const markup[] = {"  <!DOCTYPE HTML>", "<html>",
-                                         "<?xml?>\n<html>",   ".TH X 1",
-                                         ".\\\" c\n.TH X 1",  "a\n\x1f\nFile: a.info"};
-    for (size_t i = 0; i < sizeof markup / sizeof *markup; i++) {
-        assert_true(text_is_markup(markup[i], strlen(markup[i])));
-    }
-    static const char *const none[] = {"", "a <html> page", "x\n.SH NAME\n", "<?xml?><a/>", "."};
-    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
-        assert_false(text_is_markup(none[i], strlen(none[i])));
+    static const struct {
+        const char *text;
+        bool is;
+    } cases[] = {{"  <!DOCTYPE HTML>", true}, {"<html>", true},  {"<?xml?>\n<html>", true},
+                 {".\\\" c\n.TH X 1", true},  {".TH X 1", true}, {"a\n\x1f\nFile: a.info", true},
+                 {"a <html> page", false},    {"", false},       {"x\n.SH NAME\n", false},
+                 {"<?xml?><a/>", false},      {".", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(text_is_markup(cases[i].text, strlen(cases[i].text)), cases[i].is);
     }
 }
 
@@ -104,14 +105,10 @@ enum { FILES = 12 };
 static int make_corpus(void **state) {
     if (temp_folder_make(state) || mkdir(in_temp_folder("sub"), 0777)) { return -1; }
     for (int i = 0; i < FILES; i++) {
-        char name[32],
-            *text = story((uint64_t)i,
-                          i == 0 ? 150 : 12); /* the first is long enough to be cut into parts */
-        snprintf(name, sizeof name,
-                 i % 3 == 0   ? "sub/%02d.txt"
-                 : i % 3 == 1 ? "%02d.txt.gz"
-                              : "%02d.txt",
-                 i);
+        /* the first is long enough to be cut into parts */
+        char name[32], *text = story((uint64_t)i, i == 0 ? 150 : 12);
+        static const char *const names[] = {"sub/%02d.txt", "%02d.txt.gz", "%02d.txt"};
+        snprintf(name, sizeof name, names[i % 3], i);
         i % 3 == 1 ? put_gz(name, text) : (void)put_text(name, text);
         free(text);
     }
@@ -138,27 +135,24 @@ TEST(documents) {
     assert_string_equal(c.left_out[LEFT_SHORT].first, "tiny.txt");
     assert_int_equal(c.left_out[LEFT_GARBLED].n, 1);
     assert_string_equal(c.left_out[LEFT_GARBLED].first, "garbled.txt");
-    assert_int_equal(c.left_out[LEFT_BINARY].n, 0);
-    assert_null(c.left_out[LEFT_BINARY].first);
+    assert_true(c.left_out[LEFT_BINARY].n == 0 && !c.left_out[LEFT_BINARY].first);
     assert_int_equal(c.n_repeated_paragraphs, FILES - 1);
     int seen = 0;
     for (size_t i = 0; i < c.n_documents; i++) {
-        seen += strstr(c.documents[i].text, "stands at the front") != NULL;
-        assert_true(c.documents[i].size >= CORPUS_MIN_BYTES);
-        assert_int_equal(strlen(c.documents[i].text), c.documents[i].size);
-        assert_true(i == 0 || strcmp(c.documents[i - 1].name, c.documents[i].name) != 0);
-        const char *part = strchr(c.documents[i].name, '#');
-        const size_t n = part ? (size_t)(part - c.documents[i].name) : strlen(c.documents[i].name);
-        assert_true(strncmp(c.documents[i].name, c.documents[i].whole, n) == 0 &&
-                    !c.documents[i].whole[n]);
+        const corpus_document *d = &c.documents[i];
+        seen += strstr(d->text, "stands at the front") != NULL;
+        assert_true(d->size >= CORPUS_MIN_BYTES);
+        assert_int_equal(strlen(d->text), d->size);
+        assert_true(i == 0 || strcmp(d[-1].name, d->name) != 0);
+        const size_t n = strcspn(d->name, "#");
+        assert_true(strncmp(d->name, d->whole, n) == 0 && !d->whole[n]);
     }
     assert_int_equal(seen, 1);
     corpus_fini(&c);
 }
 
 TEST(damaged_gzip) {
-    const char *path = in_temp_folder("bad.gz");
-    put_text("bad.gz", "\x1f\x8b\x08 not gzip at all");
+    const char *path = put_text("bad.gz", "\x1f\x8b\x08 not gzip at all");
     corpus c = {0};
     FAILS(corpus_add(&c, "x", path, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "damaged gzip"));
@@ -191,21 +185,16 @@ TEST(little_text) {
                            "traveller remembers, for its bridge.\n\n",
                            i);
     }
-    const char *path = in_temp_folder("little.txt");
-    OK(ckvc_publish_bytes(path, text.data, text.size, true, &err));
     corpus c = {0};
-    OK(corpus_add(&c, "little", path, &err));
+    OK(corpus_add(&c, "little", put_text("little.txt", (char *)text.data), &err));
     assert_int_equal(c.n_documents, 1);
     built_manifest m;
     OK(manifest_build(&c, &o, &m, &err));
     assert_true(m.dealt && m.n_entries > 9 && m.n_entries < BUILD_PROMPTS);
-    size_t heldout = 0, select = 0;
-    for (size_t i = 0; i < m.n_entries; i++) {
-        heldout += strcmp(m.entries[i].split, "heldout") == 0;
-        select += strcmp(m.entries[i].split, "select") == 0;
-    }
-    assert_int_equal(heldout, (size_t)(0.2 * (double)m.n_entries + 0.5));
-    assert_int_equal(select, 1);
+    size_t of['z'] = {0}; /* by first letters */
+    for (size_t i = 0; i < m.n_entries; i++) { of[(int)m.entries[i].split[0]]++; }
+    assert_int_equal(of['h'], (size_t)(0.2 * (double)m.n_entries + 0.5));
+    assert_int_equal(of['s'], 1);
     built_manifest_fini(&m);
     build_options all = o; /* shares that leave none for the rest, and are no whole prompts */
     all.prompts = 10;
@@ -215,9 +204,8 @@ TEST(little_text) {
         all.splits[i].share = 0.25;
     }
     OK(manifest_build(&c, &all, &m, &err));
-    size_t of[4] = {0};
-    for (size_t i = 0; i < m.n_entries; i++) { of[m.entries[i].split[0] - 'a']++; }
-    for (int i = 0; i < 4; i++) { assert_int_equal(of[i], i % 2 ? 2 : 3); }
+    for (size_t i = 0; i < m.n_entries; i++) { of[(int)m.entries[i].split[0]]++; }
+    for (int i = 0; i < 4; i++) { assert_int_equal(of['a' + i], i % 2 ? 2 : 3); }
     built_manifest_fini(&m);
     o.prompts = 2; /* for three splits */
     FAILS(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
@@ -245,23 +233,21 @@ static void check_build(const tokenizer *tok) {
                        .seed = 3};
     corpus c;
     built_manifest a, b;
-    ckvc_buffer bytes_a = {0}, bytes_b = {0};
+    ckvc_buffer bytes[3] = {0}; /* the same seed twice, another one */
     read_corpus(&c);
     OK(manifest_build(&c, &o, &a, &err));
-    OK(manifest_build(&c, &o, &b, &err));
-    built_manifest_write(&a, &bytes_a);
-    built_manifest_write(&b, &bytes_b);
-    assert_int_equal(bytes_a.size, bytes_b.size);
-    assert_memory_equal(bytes_a.data, bytes_b.data, bytes_a.size);
+    built_manifest_write(&a, &bytes[0]);
+    for (int i = 1; i < 3; i++) {
+        o.seed = i < 2 ? 3 : 4;
+        OK(manifest_build(&c, &o, &b, &err));
+        built_manifest_write(&b, &bytes[i]);
+        built_manifest_fini(&b);
+        assert_int_equal(bytes[i].size == bytes[0].size &&
+                             memcmp(bytes[i].data, bytes[0].data, bytes[0].size) == 0,
+                         i == 1);
+    }
     assert_int_equal(a.n_entries, 30);
     assert_int_equal(a.n_retrieval, 9);
-    built_manifest_fini(&b);
-    o.seed = 4;
-    OK(manifest_build(&c, &o, &b, &err));
-    ckvc_buffer other = {0};
-    built_manifest_write(&b, &other);
-    assert_true(other.size != bytes_a.size || memcmp(other.data, bytes_a.data, other.size) != 0);
-    ckvc_buffer_fini(&other);
 
     size_t heldout = 0, facts = 0;
     const char *documents[30] = {NULL};
@@ -274,24 +260,14 @@ static void check_build(const tokenizer *tok) {
         }
         /* prompt and continuation stand in one document, one behind the other, and in no other
          * prompt */
-        char *whole = malloc(e->text_size + e->continuation_size + 1);
-        sprintf(whole, "%s%s", e->text, e->continuation);
-        int found = 0;
-        for (size_t d = 0; d < c.n_documents; d++) {
-            if (!strstr(c.documents[d].text, whole)) { continue; }
-            found++;
-            documents[i] = c.documents[d].whole;
-        }
-        assert_int_equal(found, 1);
+        documents[i] = only_document(&c, e)->whole;
+        char start[61];
+        snprintf(start, sizeof start, "%.60s", e->text);
         for (size_t k = 0; k < a.n_entries; k++) {
-            if (k != i) {
-                assert_null(strstr(a.entries[k].text, e->continuation));
-                char start[61];
-                snprintf(start, sizeof start, "%.60s", e->text);
-                assert_null(strstr(a.entries[k].text, start));
-            }
+            if (k == i) { continue; }
+            assert_null(strstr(a.entries[k].text, e->continuation));
+            assert_null(strstr(a.entries[k].text, start));
         }
-        free(whole);
     }
     /* of one document, parts or not: the same name, and of no other */
     for (size_t i = 0; i < a.n_entries * a.n_entries; i++) {
@@ -305,16 +281,14 @@ static void check_build(const tokenizer *tok) {
 
     /* lengths, as the reader of the file sees them */
     const char *path = in_temp_folder("out.jsonl");
-    OK(ckvc_publish_bytes(path, bytes_a.data, bytes_a.size, true, &err));
+    write_bytes(path, bytes[0].data, bytes[0].size);
     manifest *m;
     manifest_facts f;
     OK(manifest_read(path, &m, &err));
     OK(manifest_look(m, tok, o.min_length, &f, &err));
     assert_true(f.all.shortest >= o.min_length && f.all.longest <= o.max_length);
-    assert_int_equal(f.n_repeated, 0);
-    assert_int_equal(f.n_short, 0);
-    assert_int_equal(f.all.shortest, a.shortest);
-    assert_int_equal(f.all.longest, a.longest);
+    assert_true(f.n_repeated == 0 && f.n_short == 0);
+    assert_true(f.all.shortest == a.shortest && f.all.longest == a.longest);
     for (size_t i = 0; tok && i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
         int32_t *ids;
@@ -328,13 +302,10 @@ static void check_build(const tokenizer *tok) {
     unlink(path);
 
     o.prompts = 100000;
-    built_manifest none;
-    FAILS(manifest_build(&c, &o, &none, &err), CKVC_E_DATA);
+    FAILS(manifest_build(&c, &o, &b, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "of 100000 prompts"));
     built_manifest_fini(&a);
-    built_manifest_fini(&b);
-    ckvc_buffer_fini(&bytes_a);
-    ckvc_buffer_fini(&bytes_b);
+    for (int i = 0; i < 3; i++) { ckvc_buffer_fini(&bytes[i]); }
     corpus_fini(&c);
 }
 
@@ -378,11 +349,8 @@ TEST(retrieval_answers_are_right) {
                                                 "\"%s\": \"%s\",\n",
                                                 "One of the values for %s is: %s.\n"};
             snprintf(line, sizeof line, facts[plan.phrasing], key, value);
-            const char *stated =
-                strstr((char *)prompt.data,
-                       line[0] == '\n' && !strncmp((char *)prompt.data, line + 1, strlen(line) - 1)
-                           ? line + 1
-                           : line);
+            const char *text = (char *)prompt.data, *first = line + (line[0] == '\n');
+            const char *stated = strncmp(text, first, strlen(first)) ? strstr(text, line) : text;
             assert_non_null(stated);
             assert_null(strstr(stated + 1, line));
             at = strstr(at, value); /* the answers come in the order of the questions */
@@ -400,22 +368,17 @@ TEST(retrieval_answers_are_right) {
 }
 
 TEST(check_finds_repeats) {
-    const char *path = in_temp_folder("r.jsonl");
-    put_text("r.jsonl",
-             "{\"id\":\"a\",\"text\":\"x "
-             "y\"}\n{\"id\":\"b\",\"tokens\":[1,2]}\n{\"id\":\"c\",\"text\":\"x "
-             "y\"}\n{\"id\":\"d\",\"tokens\":[1,2]}\n{\"id\":\"e\",\"tokens\":[9999]}\n");
+    const char *path =
+        put_text("r.jsonl", "{\"id\":\"a\",\"text\":\"x-y\"}\n{\"id\":\"b\",\"tokens\":[1,2]}\n"
+                            "{\"id\":\"c\",\"text\":\"x-y\"}\n{\"id\":\"d\",\"tokens\":[1,2]}\n"
+                            "{\"id\":\"e\",\"tokens\":[9999]}\n");
     manifest *m;
     manifest_facts f;
     OK(manifest_read(path, &m, &err));
     OK(manifest_look(m, NULL, 3, &f, &err));
-    assert_int_equal(f.n_repeated, 2);
-    assert_int_equal(f.first_repeated, 3);
-    assert_int_equal(f.first_original, 1);
-    assert_memory_equal(f.repeats, ((const bool[]){false, false, true, true, false}),
-                        5 * sizeof(bool));
-    assert_int_equal(f.n_short, 3);
-    assert_int_equal(f.first_short, 2);
+    assert_true(f.n_repeated == 2 && f.first_repeated == 3 && f.first_original == 1);
+    assert_memory_equal(f.repeats, ((const bool[]){0, 0, 1, 1, 0}), 5 * sizeof(bool));
+    assert_true(f.n_short == 3 && f.first_short == 2);
     manifest_facts_fini(&f);
     tokenizer *t = embedded();
     FAILS(manifest_look(m, t, 0, &f, &err), CKVC_E_DATA);
