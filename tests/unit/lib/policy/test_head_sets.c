@@ -239,7 +239,8 @@ TEST(table) {
     assert_string_equal(ckvc_score_name(CKVC_SCORE_WINDOW), "window");
 }
 
-/* Each change is undone after its check. */
+/* What test_table_file's share_refusals and learned_refusals leave; each change is undone after its
+ * check. */
 TEST(table_check) {
     ckvc_table *t = table_with_shares(0);
     char message[256] = "";
@@ -253,22 +254,12 @@ TEST(table_check) {
         (lvalue) = keep;                                                                           \
     } while (0)
     BREACH(t->relative, 1, "TAU: thresholds on scores over their mean are of tables with shares");
-    BREACH(t->share[3], -0.5, "SHARE[3] is -0.5");
-    BREACH(t->share[3], NAN, "SHARE[3] is nan");
     BREACH(t->share[3], INFINITY, "SHARE[3] is inf");
     BREACH(t->c_min[1].floor, -0.25, "CMIN[1]");
-    BREACH(t->c_min[1].floor, 1.5, "CMIN[1]");
     BREACH(t->c_min[1].floor, NAN, "CMIN[1]");
-    BREACH(t->c_min[1].recent, 7.5, "CMIN[1]");
     BREACH(t->c_min[1].recent, -1, "CMIN[1]");
     BREACH(t->c_min[1].recent, INFINITY, "CMIN[1]");
-    BREACH(t->c_min[1].recent, 64, "CMIN[1]: c_min is 65, above the 64 tokens");
-    BREACH(t->score[0].kind, CKVC_SCORE_COUNT, "SCORE[0]: score 3");
-    BREACH(t->score[0].kind, CKVC_SCORE_LEARNED, "SCORE[0]: features of version 0");
     BREACH(t->score[0].features, 9, "SCORE[0]: features of version 9");
-    BREACH(t->score[0].mode, CKVC_MODE_COUNT, "SCORE[0]: mode 3");
-    BREACH(t->score[0].mode, CKVC_MODE_LAYERS, "SCORE[0]: mode layers, but section SHARELAY");
-    BREACH(t->score[0].window, 0, "SCORE[0]: window 0");
     BREACH(t->score[0].pool, 4, "SCORE[0]: window 32, pool 4");
     BREACH(t->score[0].norm, 2, "SCORE[0]: window 32, pool 7, norm 2");
     BREACH(t->score[0].kind, CKVC_SCORE_PAPER, "SCORE[0]: window 32, pool 7, norm 1: the paper's");
@@ -281,24 +272,12 @@ TEST(table_check) {
     ckvc_table_free(t);
     t = table_with_theta();
     assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
-    BREACH(t->score[0].features, 3, "SCORE[0]: features of version 3 are none that this reader");
-    BREACH(t->score[0].features, 2, "SCORE[0]: window 64, pool 0, norm 0: features of version 2 ");
     BREACH(t->score[0].features, 0, "SCORE[0]: features of version 0 are none that this reader");
-    BREACH(t->score[1].features, 0, "SCORE[1]: features of version 0, but of version 1 in SCORE");
-    BREACH(t->score[0].window, 63, "SCORE[0]: window 63, pool 0, norm 0: features of version 1 ");
     BREACH(t->score[0].pool, 7, "SCORE[0]: window 64, pool 7, norm 0: features of version 1 need");
     BREACH(t->score[0].norm, 1, "SCORE[0]: window 64, pool 0, norm 1: features of version 1 need");
     BREACH(t->n_features, 24, "THETA: 24 features, version 1 has 24 and those of a key of even");
-    BREACH(t->n_features, 25, "THETA: 25 features");
-    BREACH(t->theta[103], NAN, "THETA[103] is nan, want a finite value");
     BREACH(t->theta[0], -INFINITY, "THETA[0] is -inf");
     BREACH(t->mass[3], INFINITY, "MASS[3] is inf, want a finite value from 0 up");
-    BREACH(t->mass[0], -0.25, "MASS[0] is -0.25");
-    ckvc_table_free(t);
-    t = table_with_shares(0);
-    t->score[0].features = t->score[1].features = CKVC_FEATURES_1;
-    assert_int_equal(ckvc_table_check(t, message, sizeof message), -1);
-    assert_string_equal(message, "SCORE[0]: features of version 1, but section THETA is missing");
     ckvc_table_free(t);
 }
 

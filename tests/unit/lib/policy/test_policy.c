@@ -1,5 +1,5 @@
-/* The policy library against golden/method/retention.json (bit for bit), against a full sort, and
- * at its edges. */
+/* The policy library against golden/method/retention.json (bit for bit), against counting ranks,
+ * and at its edges. */
 #include "lib/base/hash.h"
 #include "lib/base/names.h"
 #include "lib/policy/ckvc_policy.h"
@@ -35,47 +35,39 @@ TEST(golden_retention) {
     json_decref(root);
 }
 
-/* ---- the same rule, by sorting everything ---- */
+enum { RANK_T = 300 };
 
-static const double *sort_u;
-static uint32_t sort_window_begin;
-
-static int by_rank(const void *pa, const void *pb) {
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-    int wa = a >= sort_window_begin, wb = b >= sort_window_begin;
-    if (wa != wb) { return wb - wa; }
-    if (sort_u[a] != sort_u[b]) { return sort_u[a] > sort_u[b] ? -1 : 1; }
-    return a > b ? -1 : 1;
-}
-
-static int by_position(const void *pa, const void *pb) {
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
-static uint32_t retain_by_sort(uint32_t T, const double *u, double tau, uint32_t B,
-                               uint32_t keep_window, uint32_t *kept, uint32_t *n_cand) {
-    uint32_t n = 0;
-    sort_u = u;
-    sort_window_begin = keep_window >= T ? 0 : T - keep_window;
+/* The same rule, by counting for every candidate who ranks before it. */
+static uint32_t retain_by_rank(uint32_t T, const double *u, ckvc_rule rule, uint32_t *kept,
+                               uint32_t *n_cand) {
+    const uint32_t window = rule.keep_window >= T ? 0 : T - rule.keep_window;
+    uint32_t c[RANK_T], n = 0;
+    *n_cand = 0;
     for (uint32_t t = 0; t < T; t++) {
-        if (u[t] >= tau || t >= sort_window_begin) { kept[n++] = t; }
+        if (u[t] >= rule.tau || t >= window) { c[(*n_cand)++] = t; }
     }
-    *n_cand = n;
-    qsort(kept, n, sizeof *kept, by_rank);
-    if (n > B) { n = B; }
-    qsort(kept, n, sizeof *kept, by_position);
+    for (uint32_t i = 0; i < *n_cand; i++) {
+        const uint32_t t = c[i];
+        uint32_t before = 0;
+        for (uint32_t k = *n_cand; k-- > 0 && before < rule.budget;) {
+            const uint32_t s = c[k];
+            before += s >= window && t < window   ? 1
+                      : t >= window && s < window ? 0
+                      : u[s] != u[t]              ? u[s] > u[t]
+                                                  : s > t;
+        }
+        if (before < rule.budget) { kept[n++] = t; }
+    }
     return n;
 }
 
-TEST(retain_against_sort) {
-    enum { T_MAX = 300 };
+TEST(retain_against_ranks) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 7, 0, 0);
     for (int round = 0; round < 20000; round++) {
-        double u[T_MAX];
-        uint32_t want[T_MAX], scratch[T_MAX], n_want, n_got;
-        uint32_t T = ckvc_rng_below(&rng, T_MAX), levels = 1 + ckvc_rng_below(&rng, 40);
+        double u[RANK_T];
+        uint32_t want[RANK_T], scratch[RANK_T], n_want, n_got;
+        uint32_t T = ckvc_rng_below(&rng, RANK_T), levels = 1 + ckvc_rng_below(&rng, 40);
         uint32_t B = ckvc_rng_below(&rng, T + 3);
         uint32_t keep_window = round % 3 ? 0 : ckvc_rng_below(&rng, T + 3);
         for (uint32_t t = 0; t < T; t++) {
@@ -83,10 +75,11 @@ TEST(retain_against_sort) {
         }
         if (T > 3 && round % 17 == 0) { u[ckvc_rng_below(&rng, T)] = INFINITY; }
         double tau = round % 2 ? (double)ckvc_rng_below(&rng, levels) / 8.0 : ckvc_rng_double(&rng);
-        uint32_t k_want = retain_by_sort(T, u, tau, B, keep_window, want, &n_want);
+        const ckvc_rule rule = {tau, B, keep_window};
+        uint32_t k_want = retain_by_rank(T, u, rule, want, &n_want);
         /* Exactly min(B, T) entries are there to be written: ASan sees one more. */
         uint32_t *kept = malloc((B < T ? B : T) * sizeof *kept + 1);
-        uint32_t k_got = ckvc_retain(T, u, (ckvc_rule){tau, B, keep_window}, kept, &n_got, scratch);
+        uint32_t k_got = ckvc_retain(T, u, rule, kept, &n_got, scratch);
         assert_int_equal(k_got, k_want);
         assert_int_equal(n_got, n_want);
         assert_memory_equal(kept, want, k_want * sizeof *want);
@@ -271,7 +264,7 @@ TEST(alpha_visible) {
     assert_true(fabs(mean - 1.0) < 1e-15);
 }
 
-/* What the library refuses of a table in memory; each change is undone after its check. */
+/* What test_table_file's value_refusals leave; each change is undone after its check. */
 TEST(table_check) {
     ckvc_table *t = ckvc_table_create(2, 3, 4, 2, 2, 29, 21);
     char message[256] = "";
@@ -293,21 +286,13 @@ TEST(table_check) {
         assert_int_equal(ckvc_table_check(t, NULL, 0), -1);                                        \
         (lvalue) = keep;                                                                           \
     } while (0)
-    BREACH(t->window, 0, "SHAPE[6]");
-    BREACH(t->head_axis, 2, "SHAPE[7]");
-    BREACH(t->n_query_heads, 4, "SHAPE[1]");
     BREACH(t->n_query_heads, 0, "SHAPE[1]");
     BREACH(t->budgets[1], 0.0, "BUDGET[1]");
     BREACH(t->budgets[1], 64.5, "BUDGET[1]");
-    BREACH(t->budgets[0], NAN, "BUDGET[0]");
     BREACH(t->head_grid[28], INFINITY, "GRIDHEAD[28]");
     BREACH(t->head_grid[0], -0.5, "GRIDHEAD[0]");
     BREACH(t->gate_grid[3], t->gate_grid[2], "GRIDGATE[3]");
     BREACH(t->edges_entropy[2], -1.0, "EDGEENT[2]");
-    BREACH(t->edges_ppl[0], NAN, "EDGEPPL[0]");
-    BREACH(t->weight[7], 1.01f, "WEIGHT[7]");
-    BREACH(t->weight[7], NAN, "WEIGHT[7]");
-    BREACH(t->tau[31], 0.8051f, "TAU[31]");
     assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
     ckvc_table_free(t);
     assert_null(ckvc_table_create(0, 1, 1, 1, 1, 1, 1));
