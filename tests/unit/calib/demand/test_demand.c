@@ -45,7 +45,7 @@ static void naive(const double *s, uint32_t T, uint32_t B, double f, uint32_t re
 TEST(counts) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 1, 2, 3);
-    demand_ranks r;
+    CKVC_AUTO(demand_ranks_fini) demand_ranks r;
     double s[UNITS * TOKENS];
     uint32_t got[UNITS], want[UNITS];
     demand_ranks_init(&r, UNITS, TOKENS);
@@ -64,7 +64,6 @@ TEST(counts) {
             assert_memory_equal(got, want, sizeof got);
         }
     }
-    demand_ranks_fini(&r);
 }
 
 /* Whatever the budget is beyond T, all; where the floor is all of the budget, the same for all. */

@@ -81,7 +81,7 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
             *of = m.y[k] > *of ? m.y[k] : *of;
         }
         demand_entries(&m, n, &out[i].heads[0][0][0], &out[i].layers[0][0]);
-        demand_ranks layers;
+        CKVC_AUTO(demand_ranks_fini) demand_ranks layers;
         demand_ranks_init(&layers, L, n);
         demand_rank(&layers, most, L, n);
         for (int b = 0; b < N_BUDGETS; b++) {
@@ -89,7 +89,6 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
             demand_count(&layers, (uint32_t)budgets[b], 0.2, 8, want);
             assert_memory_equal(want, out[i].layers[b], sizeof want);
         }
-        demand_ranks_fini(&layers);
     }
     demand_meter_close(&m);
     worker_close(&w);
@@ -98,8 +97,8 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
 /* Entries, exactly but for positions whose scores differ by less than float32 can tell: at most
  * two entries, so four heads one off, of all prompts and budgets. */
 TEST(golden) {
-    golden_case c = open_case(2);
-    prompt_list *list = prompts_of(&c);
+    CKVC_AUTO(close_case) golden_case c = open_case(2);
+    CKVC_AUTO(prompts_free_at) prompt_list *list = prompts_of(&c);
     measured got[8];
     uint32_t off = 0;
     assert_in_range(list->n, 1, 8);
@@ -124,15 +123,13 @@ TEST(golden) {
         }
     }
     assert_in_range(off, 0, 4);
-    prompts_free(list);
-    close_case(&c);
 }
 
 /* One thread or three, one prompt or several: the same entries; and another target gives others. */
 TEST(same) {
     measured one[8] = {0}, three[8] = {0}, alone[8] = {0}, next[8] = {0};
     golden_case c = open_case(1);
-    prompt_list *list = prompts_of(&c);
+    CKVC_AUTO(prompts_free_at) prompt_list *list = prompts_of(&c);
     measure(&c, list, true, one);
     measure(&c, list, false, next);
     prompt_list first = *list;
@@ -147,14 +144,13 @@ TEST(same) {
     assert_memory_equal(one, alone, sizeof *one);
     assert_memory_not_equal(one, next, sizeof *one);
     assert_int_equal(next[2].heads[0][0][0], 0); /* a continuation of one token has no row */
-    prompts_free(list);
     close_case(&c);
 }
 
 /* What the program puts before a prompt's repetition is what the other program put there. */
 TEST(instruction) {
     static const char text[] = "\n\nRepeat the previous context exactly.";
-    golden_case c = open_case(1);
+    CKVC_AUTO(close_case) golden_case c = open_case(1);
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
     CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n;
@@ -162,7 +158,6 @@ TEST(instruction) {
     OK(tokenizer_encode(tok, text, strlen(text), false, &ids, &n, &err));
     assert_int_equal(n, c.n_instruction);
     assert_memory_equal(ids, c.instruction, n * sizeof *ids);
-    close_case(&c);
 }
 
 TEST(longest) {

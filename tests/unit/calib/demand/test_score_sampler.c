@@ -119,12 +119,14 @@ static void check_few(const measured *few, const measured *all, uint32_t T) {
 }
 
 TEST(golden) {
-    bench b = bench_open_kind("cpu", 2);
-    model *m;
+    CKVC_AUTO(bench_close) bench b = bench_open_kind("cpu", 2);
+    CKVC_AUTO(model_close_at) model *m = NULL;
     OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
-    json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *p;
+    json_auto_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
+    json_t *p;
     int64_t n_instruction, T, C;
-    int32_t *instruction = golden_ids(json_object_get(root, "instruction"), &n_instruction);
+    CKVC_AUTO_FREE int32_t *instruction =
+        golden_ids(json_object_get(root, "instruction"), &n_instruction);
     size_t i;
     json_array_foreach(json_object_get(root, "prompts"), i, p) {
         CKVC_AUTO_FREE int32_t *both = golden_tokens(p, &T, &C);
@@ -151,10 +153,6 @@ TEST(golden) {
         shard_free(few.rows);
         shard_free(again.rows);
     }
-    free(instruction);
-    json_decref(root);
-    model_close(m);
-    bench_close(&b);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -140,6 +140,8 @@ static void make_world(world *w) {
     }
 }
 
+static void end_world(world *w) { scanned_fini(&w->scan); }
+
 static double edges_entropy[] = {0.5, 1.5, 2.5}, edges_ppl[] = {5};
 
 static sample_options options(int64_t sample) {
@@ -152,7 +154,7 @@ static sample_options options(int64_t sample) {
 }
 
 TEST(prompts) {
-    world w;
+    CKVC_AUTO(end_world) world w;
     coverage c;
     make_world(&w);
     const sample_options all = options(0), some = options(8);
@@ -186,7 +188,6 @@ TEST(prompts) {
     FAILS(sample_prompts(&none, &some, &w.list, &c, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "--sample-prompts"));
     coverage_fini(&c);
-    scanned_fini(&w.scan);
 }
 
 static int make_folder(void **state) {
@@ -194,16 +195,16 @@ static int make_folder(void **state) {
 }
 
 TEST(file) {
-    world w;
-    coverage c, back;
+    CKVC_AUTO(end_world) world w;
+    CKVC_AUTO(coverage_fini) coverage c = {0}, back = {0};
     bool there = true;
     OK(coverage_read(temp_folder, &back, &there, &err));
     assert_false(there);
     make_world(&w);
     const sample_options some = options(8);
     OK(sample_prompts(&w.scan, &some, &w.list, &c, &err));
-    json_t *o = coverage_json(&c);
-    char *text = ckvc_json_canonical(o);
+    json_auto_t *o = coverage_json(&c);
+    CKVC_AUTO_FREE char *text = ckvc_json_canonical(o);
     put_text(COVERAGE_FILE, text);
     OK(coverage_read(temp_folder, &back, &there, &err));
     assert_true(there && back.logged && back.sample == 8 && back.min_cell == 3 &&
@@ -213,11 +214,6 @@ TEST(file) {
     assert_memory_equal(back.edges_entropy, edges_entropy, sizeof edges_entropy);
     assert_string_equal(back.sources[0], c.sources[0]);
     assert_string_equal(back.from, "this run's scan");
-    coverage_fini(&back);
-    json_decref(o);
-    free(text);
-    coverage_fini(&c);
-    scanned_fini(&w.scan);
 }
 
 #define FILE_OF(bins, entropy, ppl, sources, cells)                                                \

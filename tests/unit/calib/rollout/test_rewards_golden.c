@@ -18,12 +18,11 @@ static const double LOSS_TOLERANCE = 2e-5, ADVANTAGE_TOLERANCE = 5e-6;
 /* A block's tables as a ckvc_table with one budget and one cell. */
 static ckvc_table *block_table(const json_t *block, uint32_t L, uint32_t G, uint32_t W) {
     const double budget = golden_number(block, "B");
-    double *weight = golden_numbers(json_object_get(block, "W_head")),
-           *tau = golden_numbers(json_object_get(block, "tau"));
+    CKVC_AUTO_FREE double *weight = golden_numbers(json_object_get(block, "W_head")),
+                          *tau = golden_numbers(json_object_get(block, "tau"));
     ckvc_table *t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
     for (uint32_t i = 0; i < L * G; i++) { t->weight[i] = (float)weight[i]; }
     for (uint32_t l = 0; l < L; l++) { t->tau[l] = (float)tau[l]; }
-    free(weight), free(tau);
     return t;
 }
 
@@ -94,10 +93,10 @@ static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_
 }
 
 static void run_golden(const char *golden, const char *dir) {
-    json_t *root = golden_read(golden);
-    bench b = bench_open_kind("cpu", 2);
-    model *m;
-    session *s;
+    json_auto_t *root = golden_read(golden);
+    CKVC_AUTO(bench_close) bench b = bench_open_kind("cpu", 2);
+    CKVC_AUTO(model_close_at) model *m = NULL;
+    CKVC_AUTO(session_destroy_at) session *s = NULL;
     uint32_t T = (uint32_t)golden_number(root, "T"), C = (uint32_t)golden_number(root, "C"),
              W = (uint32_t)golden_number(root, "W");
     OK(model_open_path(dir, b.be, &m, &err));
@@ -147,24 +146,20 @@ static void run_golden(const char *golden, const char *dir) {
     }
     worst_print(golden, w, 2);
     assert_true(n_actions > 100);
-    session_destroy(s);
-    model_close(m);
-    bench_close(&b);
-    json_decref(root);
 }
 
 TEST(embedded) { run_golden("tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l"); }
 
 TEST(tinystories) {
     const char *shared = getenv("CKVC_SHARED");
-    char *dir = ckvc_path_join(shared ? shared : "../shared", "data/models/tinystories-656k");
+    CKVC_AUTO_FREE char *dir =
+        ckvc_path_join(shared ? shared : "../shared", "data/models/tinystories-656k");
     if (!ckvc_is_dir(dir)) {
         printf("skipped: %s is not there\n", dir);
-        free(dir);
+        CKVC_FREE(ckvc_take(&dir)); /* skip() does not come back */
         skip();
     }
     run_golden("tests/golden/method/tinystories.json", dir);
-    free(dir);
 }
 
 RUN_TESTS(NULL, NULL)

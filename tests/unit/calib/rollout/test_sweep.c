@@ -60,6 +60,7 @@ static void rig_close(rig *r) {
     bench_close(&r->b);
     free(r);
 }
+CKVC_AUTO_OF(rig, rig_close)
 
 /* The prompt in ids and its kept sets. */
 static void rig_prefill(rig *r, uint32_t T, uint32_t C, uint32_t W) {
@@ -135,13 +136,13 @@ static void check_case(const char *dir, const char *what, const double *budgets,
                        uint32_t T, uint32_t C, uint32_t W, int64_t limit) {
     static losses plain, got;
     for (size_t i = 0; i < sizeof lane_counts / sizeof *lane_counts; i++) {
+        CKVC_AUTO(rig_close_at)
         rig *r = rig_open(dir, (int)(i % 3) + 1, lane_counts[i], budgets, n_budgets);
         rig_prompt(r, T + C, T, C, W);
         build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, limit, 1, "p");
         if (i == 0) { run(r, T, C, true, &plain); }
         run(r, T, C, false, &got);
         check_same(what, &plain, &got);
-        rig_close(r);
     }
 }
 
@@ -196,6 +197,7 @@ TEST(by_hand) {
     uint32_t all[75];
     for (uint32_t t = 0; t < T; t++) { all[t] = t; }
     for (size_t i = 0; i < sizeof lane_counts / sizeof *lane_counts; i++) {
+        CKVC_AUTO(rig_close_at)
         rig *r = rig_open("models/ckvc-tiny-4l", 2, lane_counts[i], &budget, 1);
         const uint32_t last = r->k->n_layers - 1;
         for (int shape = 0; shape < 6; shape++) {
@@ -231,7 +233,6 @@ TEST(by_hand) {
                 check_same("another batch", &first, &got);
             }
         }
-        rig_close(r);
     }
 }
 
@@ -241,14 +242,13 @@ TEST(any_order) {
     const uint32_t T[3] = {240, 33, 100}, C[3] = {70, 2, 40};
     const double budgets[] = {16, 0.3};
     for (int order = 0; order < 2; order++) {
-        rig *r = rig_open("models/ckvc-tiny-4l", 2, 24, budgets, 2);
+        CKVC_AUTO(rig_close_at) rig *r = rig_open("models/ckvc-tiny-4l", 2, 24, budgets, 2);
         for (int i = 0; i < 3; i++) {
             const int p = order ? 2 - i : i;
             rig_prompt(r, (uint64_t)p, T[p], C[p], 16);
             build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, 30, 1, "p");
             run(r, T[p], C[p], false, &l[order][p]);
         }
-        rig_close(r);
     }
     for (int p = 0; p < 3; p++) { check_same("order", &l[0][p], &l[1][p]); }
 }
@@ -257,12 +257,12 @@ TEST(any_order) {
  * for; none differs at all. */
 TEST(golden) {
     static losses plain, got;
-    json_t *root = golden_read("tests/golden/method/ckvc-tiny-4l.json");
+    json_auto_t *root = golden_read("tests/golden/method/ckvc-tiny-4l.json");
     const uint32_t T = (uint32_t)golden_number(root, "T"), C = (uint32_t)golden_number(root, "C");
     const json_t *p;
     size_t i;
     const double budgets[] = {24, 64};
-    rig *r = rig_open("models/ckvc-tiny-4l", 2, 100, budgets, 2);
+    CKVC_AUTO(rig_close_at) rig *r = rig_open("models/ckvc-tiny-4l", 2, 100, budgets, 2);
     assert_true(T <= MAX_T && C <= MAX_C);
     json_array_foreach(json_object_get(root, "prompts"), i, p) {
         int64_t n;
@@ -274,8 +274,6 @@ TEST(golden) {
         run(r, T, C, false, &got);
         check_same("golden", &plain, &got);
     }
-    json_decref(root);
-    rig_close(r);
 }
 
 TEST(check_rollouts) {
@@ -283,7 +281,7 @@ TEST(check_rollouts) {
     const double budget = 16;
     const uint32_t T = 90, C = 12;
     uint64_t n = 0, half = 0, again = 0;
-    rig *r = rig_open("models/ckvc-tiny-4l", 2, 24, &budget, 1);
+    CKVC_AUTO(rig_close_at) rig *r = rig_open("models/ckvc-tiny-4l", 2, 24, &budget, 1);
     rig_prompt(r, 1, T, C, 16);
     build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, 60, 1, "p");
     run(r, T, C, false, &got);
@@ -318,7 +316,6 @@ TEST(check_rollouts) {
     FAILS(CHECK(1.0, &n), CKVC_CHECK_FAILED);
     assert_non_null(strstr(err.text, "baseline"));
 #undef CHECK
-    rig_close(r);
 }
 
 /* ---- memory ---- */
@@ -337,7 +334,7 @@ TEST(plan_of_a_large_prompt) {
     const session_limits limits = {.max_prompt = 32768, .max_continuation = 128, .max_window = 64};
     double budgets[31];
     for (int i = 0; i < 31; i++) { budgets[i] = 256 * (i + 1); /* up to 7,936 of 32,768 tokens */ }
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     ckvc_table *table = new_start_table(30, 3, 20, 4, budgets, 31, 64, NULL);
     const size_t weights = (size_t)134515008 * 4, GB = 1000000000;
     memory_request need = {.backend = b.be,
@@ -372,7 +369,6 @@ TEST(plan_of_a_large_prompt) {
     assert_true(few.n_variants == 2 * 256 + 29 + 21 &&
                 variants_bytes(&few) < variants_bytes(&most) / 10);
     ckvc_table_free(table);
-    bench_close(&b);
 }
 
 /* LLaMA-3-8B's shapes and prompts of 512 tokens: one goes by itself where all copies fit; where
@@ -389,7 +385,7 @@ TEST(plan_of_prompts_together) {
                                .max_positions = 8192};
     const double budgets[] = {128};
     const size_t GB = 1000000000;
-    bench b = bench_open(1);
+    CKVC_AUTO(bench_close) bench b = bench_open(1);
     b.be->copy_rows = 14000; /* a device behind a bus */
     ckvc_table *table = new_start_table(32, 8, 1, 1, budgets, 1, 64, NULL);
     const behaviour_policy limited = {.sides = {true, true}, .limit = 256};
@@ -435,7 +431,6 @@ TEST(plan_of_prompts_together) {
     OK(memory_plan_make(&need, &plan, &err));
     assert_int_equal(plan.prompts, 1);
     ckvc_table_free(table);
-    bench_close(&b);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose malloc counts not */
@@ -450,12 +445,12 @@ TEST(plan_is_true) {
     const session_limits limits = {
         .max_prompt = MAX_T, .max_continuation = MAX_C, .max_window = MAX_W};
     for (int64_t lanes = 2; lanes <= 64; lanes *= 2) {
-        bench b = bench_open(2);
-        model *m;
-        session *s;
+        CKVC_AUTO(bench_close) bench b = bench_open(2);
+        CKVC_AUTO(model_close_at) model *m = NULL;
+        CKVC_AUTO(session_destroy_at) session *s = NULL;
         prompt_sets *k;
-        variant_list v = {0};
-        rollout_scratch w;
+        CKVC_AUTO(variants_fini) variant_list v = {0};
+        CKVC_AUTO(rollout_scratch_fini) rollout_scratch w;
         OK(model_open_path("models/ckvc-tiny-8l", b.be, &m, &err));
         ckvc_table *table = new_start_table(8, 3, 1, 1, budgets, 2, 16, NULL);
         const behaviour_policy limited = {.sides = {true, true}, .limit = 100};
@@ -500,13 +495,8 @@ TEST(plan_is_true) {
                                           2 * session_bytes_beside(model_get_shape(m), with));
         assert_true(fabs(they_took - they_said) < 0.02 * they_said + 100e3);
         for (int i = 0; i < 3; i++) { session_destroy(together[i]); }
-        rollout_scratch_fini(&w);
-        variants_fini(&v);
         prompt_sets_destroy(k);
-        session_destroy(s);
         ckvc_table_free(table);
-        model_close(m);
-        bench_close(&b);
     }
 }
 #endif

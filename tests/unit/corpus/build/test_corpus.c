@@ -17,12 +17,11 @@
 
 /* ---- converters ---- */
 static void converts(bool rst, const char *from, const char *want) {
-    ckvc_buffer out = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
     text_convert(rst, from, strlen(from), &out);
     if (!out.data || strcmp((char *)out.data, want) != 0) {
         fail_msg("got \"%s\", want \"%s\"", out.data ? (char *)out.data : "", want);
     }
-    ckvc_buffer_fini(&out);
 }
 
 TEST(texts) {
@@ -60,10 +59,9 @@ TEST(noise) {
             strcat(text, bits[ckvc_rng_below(&rng, sizeof bits / sizeof *bits)]);
         }
         for (int rst = 0; rst < 2; rst++) {
-            ckvc_buffer out = {0};
+            CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer out = {0};
             text_convert(rst, text, strlen(text), &out);
             assert_int_equal(strlen((char *)out.data), out.size);
-            ckvc_buffer_fini(&out);
         }
     }
 }
@@ -114,10 +112,10 @@ static int make_corpus(void **state) {
     }
     put_text("tiny.txt", "too short");
     put_text("picture.png", "not looked at");
+    CKVC_AUTO(ckvc_buffer_fini)
     ckvc_buffer garbled = {0}; /* U+FFFD and a character of private use */
     for (int i = 0; i < 300; i++) { ckvc_buffer_text(&garbled, "\xEF\xBF\xBD\xEE\x80\x80"); }
     put_text("garbled.txt", (char *)garbled.data);
-    ckvc_buffer_fini(&garbled);
     return 0;
 }
 
@@ -127,7 +125,7 @@ static void read_corpus(corpus *c) {
 }
 
 TEST(documents) {
-    corpus c;
+    CKVC_AUTO(corpus_fini) corpus c;
     read_corpus(&c);
     assert_true(c.n_documents > FILES); /* parts */
     assert_int_equal(c.n_files, FILES + 2);
@@ -148,7 +146,6 @@ TEST(documents) {
         assert_true(strncmp(d->name, d->whole, n) == 0 && !d->whole[n]);
     }
     assert_int_equal(seen, 1);
-    corpus_fini(&c);
 }
 
 TEST(damaged_gzip) {
@@ -178,14 +175,14 @@ TEST(little_text) {
                        .n_splits = 2,
                        .split_rest = "fit",
                        .seed = 1};
-    ckvc_buffer text = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     for (int i = 0; i < 100; i++) {
         ckvc_buffer_printf(&text,
                            "Of the towns along the river, number %d is the one that every "
                            "traveller remembers, for its bridge.\n\n",
                            i);
     }
-    corpus c = {0};
+    CKVC_AUTO(corpus_fini) corpus c = {0};
     OK(corpus_add(&c, "little", put_text("little.txt", (char *)text.data), &err));
     assert_int_equal(c.n_documents, 1);
     built_manifest m;
@@ -214,8 +211,6 @@ TEST(little_text) {
     o.prompts = 0;
     FAILS(manifest_build(&c, &o, &m, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "text for only 0 of 100 prompts"));
-    corpus_fini(&c);
-    ckvc_buffer_fini(&text);
 }
 
 static void check_build(const tokenizer *tok) {
@@ -231,7 +226,7 @@ static void check_build(const tokenizer *tok) {
                        .n_splits = 1,
                        .split_rest = "fit",
                        .seed = 3};
-    corpus c;
+    CKVC_AUTO(corpus_fini) corpus c;
     built_manifest a, b;
     ckvc_buffer bytes[3] = {0}; /* the same seed twice, another one */
     read_corpus(&c);
@@ -282,8 +277,8 @@ static void check_build(const tokenizer *tok) {
     /* lengths, as the reader of the file sees them */
     const char *path = in_temp_folder("out.jsonl");
     write_bytes(path, bytes[0].data, bytes[0].size);
-    manifest *m;
-    manifest_facts f;
+    CKVC_AUTO(manifest_free_at) manifest *m = NULL;
+    CKVC_AUTO(manifest_facts_fini) manifest_facts f;
     OK(manifest_read(path, &m, &err));
     OK(manifest_look(m, tok, o.min_length, &f, &err));
     assert_true(f.all.shortest >= o.min_length && f.all.longest <= o.max_length);
@@ -291,14 +286,11 @@ static void check_build(const tokenizer *tok) {
     assert_true(f.all.shortest == a.shortest && f.all.longest == a.longest);
     for (size_t i = 0; tok && i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
-        int32_t *ids;
+        CKVC_AUTO_FREE int32_t *ids = NULL;
         size_t n;
         OK(tokenizer_encode(tok, e->continuation, e->continuation_size, false, &ids, &n, &err));
         assert_true((int64_t)n >= o.continuation || strcmp(e->source, "facts") == 0);
-        free(ids);
     }
-    manifest_facts_fini(&f);
-    manifest_free(m);
     unlink(path);
 
     o.prompts = 100000;
@@ -306,22 +298,20 @@ static void check_build(const tokenizer *tok) {
     assert_non_null(strstr(err.text, "of 100000 prompts"));
     built_manifest_fini(&a);
     for (int i = 0; i < 3; i++) { ckvc_buffer_fini(&bytes[i]); }
-    corpus_fini(&c);
 }
 
 TEST(builds_by_characters) { check_build(NULL); }
 
 TEST(builds_by_tokens) {
-    tokenizer *t = embedded();
+    CKVC_AUTO(tokenizer_free_at) tokenizer *t = embedded();
     check_build(t);
-    tokenizer_free(t);
 }
 
 /* Undoes a phrasing by hand: each question in the continuation has its key's value as the answer,
  * and the prompt states it once. */
 TEST(retrieval_answers_are_right) {
-    vocabulary words = {0};
-    char *text = story(1, 40);
+    CKVC_AUTO(vocabulary_fini) vocabulary words = {0};
+    CKVC_AUTO_FREE char *text = story(1, 40);
     vocabulary_add(&words, text, strlen(text), false);
     assert_true(words.n >= RETRIEVAL_MIN_WORDS);
     bool phrasings[6] = {false};
@@ -331,7 +321,7 @@ TEST(retrieval_answers_are_right) {
         retrieval_plan plan;
         retrieval_draw(&plan, &rng, &words, 1 + (int)(round % RETRIEVAL_MAX_FACTS));
         phrasings[plan.phrasing] = true;
-        ckvc_buffer prompt = {0}, answers = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer prompt = {0}, answers = {0};
         size_t filler = strlen(text) / 4;
         while (text[filler] != ' ') { filler++; }
         retrieval_prompt(&plan, text, filler, &prompt);
@@ -359,12 +349,8 @@ TEST(retrieval_answers_are_right) {
             for (int k = 0; k < i; k++) { assert_string_not_equal(plan.key[plan.asked[k]], key); }
         }
         free(whole);
-        ckvc_buffer_fini(&prompt);
-        ckvc_buffer_fini(&answers);
     }
     for (int i = 0; i < 6; i++) { assert_true(phrasings[i]); }
-    free(text);
-    vocabulary_fini(&words);
 }
 
 TEST(check_finds_repeats) {
@@ -372,7 +358,7 @@ TEST(check_finds_repeats) {
         put_text("r.jsonl", "{\"id\":\"a\",\"text\":\"x-y\"}\n{\"id\":\"b\",\"tokens\":[1,2]}\n"
                             "{\"id\":\"c\",\"text\":\"x-y\"}\n{\"id\":\"d\",\"tokens\":[1,2]}\n"
                             "{\"id\":\"e\",\"tokens\":[9999]}\n");
-    manifest *m;
+    CKVC_AUTO(manifest_free_at) manifest *m = NULL;
     manifest_facts f;
     OK(manifest_read(path, &m, &err));
     OK(manifest_look(m, NULL, 3, &f, &err));
@@ -380,11 +366,9 @@ TEST(check_finds_repeats) {
     assert_memory_equal(f.repeats, ((const bool[]){0, 0, 1, 1, 0}), 5 * sizeof(bool));
     assert_true(f.n_short == 3 && f.first_short == 2);
     manifest_facts_fini(&f);
-    tokenizer *t = embedded();
+    CKVC_AUTO(tokenizer_free_at) tokenizer *t = embedded();
     FAILS(manifest_look(m, t, 0, &f, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, ":5: token 0 is 9999"));
-    tokenizer_free(t);
-    manifest_free(m);
     unlink(path);
 }
 

@@ -15,7 +15,7 @@
 
 /* want: the text with | where a good cut stands and / where a fine one does. */
 static void cuts_are(const char *want) {
-    ckvc_buffer text = {0}, got = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0}, got = {0};
     for (const char *p = want; *p; p++) {
         if (*p != '|' && *p != '/') { ckvc_buffer_u8(&text, (uint8_t)*p); }
     }
@@ -26,8 +26,6 @@ static void cuts_are(const char *want) {
         ckvc_buffer_u8(&got, text.data[at]);
     }
     assert_string_equal((char *)got.data, want);
-    ckvc_buffer_fini(&text);
-    ckvc_buffer_fini(&got);
 }
 
 TEST(cuts) {
@@ -84,12 +82,11 @@ TEST(prose) {
     assert_false(is_prose("\u03B1 = \u03B2 + \u03B3 x", 14, true));
     assert_true(is_prose("plain words", 11, true));
     /* A line of 30,000 letters is none in English; sentences in one line are, in Chinese. */
-    char *line = malloc(100000);
+    CKVC_AUTO_FREE char *line = malloc(100000);
     memset(line, 'x', 30000);
     assert_false(is_prose(line, 30000, false));
     for (int i = 0; i < 30000; i++) { memcpy(line + 3 * i, i % 20 == 19 ? "\u3002" : "\u6C34", 3); }
     assert_true(is_prose(line, 90000, false));
-    free(line);
 }
 
 /* ---- builds ---- */
@@ -112,7 +109,7 @@ static void write_text(const language *l, int file, int sentences) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 9, (uint64_t)file, 0);
     snprintf(name, sizeof name, "%s/%d.txt", l->name, file);
-    ckvc_buffer text = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     for (int s = 0; s < sentences; s++) {
         for (uint64_t word = 0, n = 6 + ckvc_rng_below(&rng, 8); word < n; word++) {
             for (uint64_t k = 1 + ckvc_rng_below(&rng, 6); k > 0; k--) {
@@ -124,7 +121,6 @@ static void write_text(const language *l, int file, int sentences) {
         }
     }
     put_text(name, (char *)text.data);
-    ckvc_buffer_fini(&text);
 }
 
 static void builds(const language *l, const tokenizer *tok, int64_t min_length, int64_t max_length,
@@ -138,8 +134,8 @@ static void builds(const language *l, const tokenizer *tok, int64_t min_length, 
                              .retrieval_source = "facts",
                              .split_rest = "fit",
                              .seed = 2};
-    corpus c = {0};
-    built_manifest m;
+    CKVC_AUTO(corpus_fini) corpus c = {0};
+    CKVC_AUTO(built_manifest_fini) built_manifest m;
     OK(corpus_add(&c, l->name, in_temp_folder(l->name), &err));
     OK(manifest_build(&c, &o, &m, &err));
     assert_true(c.n_documents > 3); /* a long text in one line is cut into parts, too */
@@ -156,12 +152,10 @@ static void builds(const language *l, const tokenizer *tok, int64_t min_length, 
         assert_in_range(length, 30, 150);
         only_document(&c, e);
     }
-    built_manifest_fini(&m);
-    corpus_fini(&c);
 }
 
 TEST(every_language_builds) {
-    tokenizer *tok;
+    CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
     OK(load_tokenizer("models/ckvc-tiny-8l", &tok, &err));
     for (size_t i = 0; i < sizeof languages / sizeof *languages; i++) {
         const language *l = &languages[i];
@@ -171,7 +165,6 @@ TEST(every_language_builds) {
         builds(l, tok, 250, 400, 0.3);
     }
     builds(&languages[0], NULL, 200, 200, 0); /* to the character */
-    tokenizer_free(tok);
 }
 
 /* Chinese clauses that begin alike: the error does not ask for letters alone. */
@@ -209,13 +202,11 @@ TEST(words) {
          "\u0E01\u0E33\u0E25\u0E31\u0E07\u0E17\u0E33 "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        vocabulary v = {0};
-        ckvc_buffer got = {0};
+        CKVC_AUTO(vocabulary_fini) vocabulary v = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
         vocabulary_add(&v, cases[i].text, strlen(cases[i].text), true);
         for (size_t k = 0; k < v.n; k++) { ckvc_buffer_printf(&got, "%s ", v.words[k]); }
         assert_string_equal(got.data ? (char *)got.data : "", cases[i].want);
-        ckvc_buffer_fini(&got);
-        vocabulary_fini(&v);
     }
 }
 

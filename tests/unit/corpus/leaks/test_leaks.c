@@ -17,15 +17,13 @@
 static char *exactly(const char *text, size_t n) { return memcpy(malloc(n ? n : 1), text, n); }
 
 static void words_are(const char *text, size_t n, const char *want) {
-    word_list w = {0};
-    char *exact = exactly(text, n);
+    CKVC_AUTO(words_fini) word_list w = {0};
+    CKVC_AUTO_FREE char *exact = exactly(text, n);
     OK(words_append(&w, exact, n, NULL));
     if (w.n_bytes != strlen(want) || (w.n_bytes && memcmp(w.bytes, want, w.n_bytes) != 0)) {
         fail_msg("got \"%.*s\", want \"%s\"", (int)w.n_bytes, w.bytes ? w.bytes : "", want);
     }
     for (size_t i = 0; i < w.n; i++) { assert_int_equal(w.bytes[w.begin[i + 1] - 1], ' '); }
-    free(exact);
-    words_fini(&w);
 }
 
 TEST(words) {
@@ -77,13 +75,11 @@ static ckvc_status collect(void *ctx, const json_leaf *leaf, ckvc_err *err) {
 }
 
 static ckvc_status scan(const char *text, size_t n, ckvc_buffer *got) {
-    json_scratch scratch = {0};
-    char *exact = exactly(text, n);
+    CKVC_AUTO(json_scratch_fini) json_scratch scratch = {0};
+    CKVC_AUTO_FREE char *exact = exactly(text, n);
     ckvc_err err = {0};
     ckvc_status st = json_strings_scan(exact, n, "x", &scratch, collect, got, &err);
     if (st != CKVC_OK) { assert_non_null(strstr(err.text, "x: byte ")); }
-    free(exact);
-    json_scratch_fini(&scratch);
     return st;
 }
 
@@ -107,24 +103,21 @@ TEST(json_strings) {
         "{\"a\":1,}\n\"\\u12\n\"\\ud8\"\n\"\\x\"\n{\"a\":\"b\"\n{\"a\":1]\n"
         "{\"a\" \"b\"}\n[\"a\" : 1]\n{\"a\":1 \"b\":2}\n[\"\\u00g0\"]\n";
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        ckvc_buffer got = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
         OK(scan(good[i].text, strlen(good[i].text), &got));
         assert_string_equal(got.data ? (char *)got.data : "", good[i].want);
-        ckvc_buffer_fini(&got);
     }
     for (const char *p = bad, *end; *p; p = end + 1) { /* a line each, the first one empty */
-        ckvc_buffer got = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
         end = strchr(p, '\n');
         if (scan(p, (size_t)(end - p), &got) != CKVC_E_DATA) { fail_msg("accepted: %s", p); }
-        ckvc_buffer_fini(&got);
     }
     char deep[2 * JSON_STRINGS_MAX_DEPTH + 2];
     memset(deep, '[', JSON_STRINGS_MAX_DEPTH + 1);
     memset(deep + JSON_STRINGS_MAX_DEPTH + 1, ']', JSON_STRINGS_MAX_DEPTH + 1);
-    ckvc_buffer got = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
     OK(scan(deep + 1, 2 * JSON_STRINGS_MAX_DEPTH, &got));
     assert_int_equal(scan(deep, sizeof deep, &got), CKVC_E_DATA);
-    ckvc_buffer_fini(&got);
 }
 
 /* Cut and changed lines: an answer, no crash (the sanitizers look on). */
@@ -140,10 +133,9 @@ TEST(json_noise) {
         for (int k = 0; k < 3; k++) {
             text[ckvc_rng_below(&rng, n)] = "\"\\{}[]:,u0\xFF\0x"[ckvc_rng_below(&rng, 13)];
         }
-        ckvc_buffer got = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
         ckvc_status st = scan(text, n, &got);
         assert_true(st == CKVC_OK || st == CKVC_E_DATA);
-        ckvc_buffer_fini(&got);
     }
 }
 
@@ -163,7 +155,7 @@ TEST(spans_brute_force) {
     for (int round = 0; round < 60; round++) {
         enum { TEXTS = 6 };
         unsigned vocabulary = round % 3 ? 2 : 3; /* few words: 13 in a row do come back */
-        word_list w = {0}, text = {0};
+        CKVC_AUTO(words_fini) word_list w = {0}, text = {0};
         leak_text texts[TEXTS];
         for (uint32_t t = 0; t < TEXTS; t++) {
             size_t first = w.n;
@@ -210,8 +202,6 @@ TEST(spans_brute_force) {
         assert_false(touched[0] || touched[1] || touched[2]);
         free(grams), free(covered);
         leak_index_free(x);
-        words_fini(&w);
-        words_fini(&text);
     }
     assert_true(n_spans > 50);
 }
@@ -265,7 +255,7 @@ TEST(near_brute_force) {
         enum { TEXTS = 10 };
         double t = thresholds[round % 4];
         part texts[TEXTS];
-        word_list w = {0}, text = {0};
+        CKVC_AUTO(words_fini) word_list w = {0}, text = {0};
         near_index *x = near_index_create(t);
         for (int i = 0; i < TEXTS; i++) {
             texts[i] = (part){&w, w.n, 0};
@@ -310,8 +300,6 @@ TEST(near_brute_force) {
                              brute_best((part){&text, 0, text.n}, texts, TEXTS) >= t);
         }
         near_index_free(x);
-        words_fini(&w);
-        words_fini(&text);
     }
     assert_true(n_near > 50 && n_far > 50);
 }
@@ -391,6 +379,7 @@ TEST(findings) {
 /* Twelve characters in a row are not thirteen, whatever stands between them; a prompt with a few
  * characters changed is near. */
 TEST(without_spaces) {
+    CKVC_AUTO(manifest_free_at)
     manifest *m = manifest_of("{\"id\":\"zh\",\"text\":\"\u6C38\u548C\u4E5D\u5E74\uFF0C\u5C81"
                               "\u5728\u7678\u4E11\uFF0C\u66AE\u6625\u4E4B\u521D\uFF0C\u4F1A"
                               "\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\u3002\"}\n"
@@ -419,7 +408,6 @@ TEST(without_spaces) {
         }
         leak_result_fini(&r);
     }
-    manifest_free(m);
 }
 
 TEST(own_file) {
@@ -427,22 +415,20 @@ TEST(own_file) {
         "{\"id\":\"b\",\"text\":\"and " TWELVE
         " thirteen\"}\n{\"id\":\"c\",\"text\":\"quite different words of another kind stand here "
         "alone\"}\n";
-    manifest *m = manifest_of(text);
+    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(text);
     const char *same = put_text("copy.jsonl", text);
     const bool held_out[3] = {false, true, true};
-    leak_result r;
+    CKVC_AUTO(leak_result_fini) leak_result r;
     FAILS(check(m, same, NULL, &r, &err), CKVC_E_USAGE);
     OK(check(m, same, held_out, &r, NULL));
     assert_true(r.record.prompts == 1 && r.record.held_out == 2);
     const leak_against *a = r.record.against; /* the held-out ones are its lines */
     assert_true(a->lines == 2 && a->spans == 1 && a->ids == 0);
     assert_true(r.shares[0] && !r.shares[1] && !r.shares[2]); /* held-out ones are not compared */
-    leak_result_fini(&r);
-    manifest_free(m);
 }
 
 TEST(references) {
-    manifest *m = manifest_of(THIRTEEN);
+    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
     put_text("t.txt", "and " TWELVE " thirteen");
     leak_result r;
     const leak_against *a = counts_of(m, "{\"id\":\"x\",\"file\":\"t.txt\"}\n", &r);
@@ -458,11 +444,10 @@ TEST(references) {
     const char *tokens = put_text("e.jsonl", "{\"id\":\"x\",\"tokens\":[1,2,3]}\n");
     FAILS(check(m, tokens, NULL, &r, &err), CKVC_E_USAGE);
     assert_true(strstr(err.text, "e.jsonl:1:") && strstr(err.text, "--model"));
-    manifest_free(m);
 }
 
 TEST(hostile_files) {
-    manifest *m = manifest_of(THIRTEEN);
+    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
     leak_result r;
     const leak_against *a =
         counts_of(m,
@@ -499,12 +484,11 @@ TEST(hostile_files) {
     gzclose(z);
     FAILS(check(m, in_temp_folder("long.gz"), NULL, &r, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "long.gz:1: line of more than"));
-    manifest_free(m);
 }
 
 /* Two gzip members, many lines: the same findings as unpacked; the hash is of the packed bytes. */
 TEST(packed) {
-    manifest *m = manifest_of(THIRTEEN);
+    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
     for (int member = 0; member < 2; member++) {
         gzFile z = gzopen(in_temp_folder("e.gz"), member ? "ab" : "wb");
         for (int i = 0; i < 5000; i++) {
@@ -513,7 +497,7 @@ TEST(packed) {
         gzputs(z, "{\"x\":\"" TWELVE " thirteen\"}\n");
         gzclose(z);
     }
-    leak_result r;
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     char hash[CKVC_SHA256_HEX];
     struct stat about;
     OK(check(m, in_temp_folder("e.gz"), NULL, &r, &err));
@@ -524,7 +508,7 @@ TEST(packed) {
     assert_string_equal(a->sha256, hash);
     assert_int_equal(a->bytes, about.st_size);
     /* The record through JSON and back. */
-    json_t *o = leak_record_json(&r.record);
+    json_auto_t *o = leak_record_json(&r.record);
     leak_record back;
     OK(leak_record_parse(o, "r", &back, NULL));
     assert_string_equal(back.manifest, r.record.manifest);
@@ -535,15 +519,11 @@ TEST(packed) {
     const char *key;
     json_t *value;
     json_object_foreach(o, key, value) { /* every member is needed */
-        json_t *less = json_copy(o);
+        json_auto_t *less = json_copy(o);
         json_object_del(less, key);
         FAILS(leak_record_parse(less, "r", &back, &err), CKVC_E_DATA);
         assert_non_null(strstr(err.text, key));
-        json_decref(less);
     }
-    json_decref(o);
-    leak_result_fini(&r);
-    manifest_free(m);
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

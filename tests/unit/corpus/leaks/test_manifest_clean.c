@@ -15,12 +15,11 @@ static manifest *manifest_of(const char *text) {
 }
 
 static void holds(const char *name, const char *want) {
-    char *text;
+    CKVC_AUTO_FREE char *text = NULL;
     size_t n;
     OK(ckvc_file_read(in_temp_folder(name), 1 << 26, &text, &n, &err));
     assert_int_equal(n, strlen(want));
     assert_memory_equal(text, want, n);
-    free(text);
 }
 
 #define A "{\"id\":\"a\",\"text\":\"x\"}"
@@ -38,23 +37,20 @@ TEST(lines_stay_as_they_are) {
                  {A "\n" B "\n" C, {true, true, false}, C}, /* no LF at the end: none is added */
                  {A "\n" B "\n" C, {false, true, true}, A "\n"}}; /* nor is one taken away */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        manifest *m = manifest_of(cases[i].text);
+        CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(cases[i].text);
         OK(manifest_clean_write(m, cases[i].out, in_temp_folder("c.jsonl"), true, &err));
         holds("c.jsonl", cases[i].want);
-        manifest_free(m);
     }
     /* A line of more than one block of the reader. */
     enum { LONG = 700000 };
-    char *text = malloc(LONG + 64);
+    CKVC_AUTO_FREE char *text = malloc(LONG + 64);
     strcpy(text, A "\n{\"id\":\"l\",\"text\":\"");
     size_t n = strlen(text);
     memset(text + n, 'z', LONG);
     strcpy(text + n + LONG, "\"}\n");
-    manifest *m = manifest_of(text);
+    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(text);
     OK(manifest_clean_write(m, (const bool[]){true, false}, in_temp_folder("c.jsonl"), true, &err));
     holds("c.jsonl", strchr(text, '\n') + 1);
-    manifest_free(m);
-    free(text);
 }
 
 TEST(refusals_leave_no_file) {

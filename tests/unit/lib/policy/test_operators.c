@@ -202,7 +202,7 @@ TEST(extent_by_layer) {
     const int64_t limits[] = {-1, 1, 20, 1000};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         prompt_sets *k;
-        variant_list v = {0};
+        CKVC_AUTO(variants_fini) variant_list v = {0};
         ckvc_table *t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
         OK(prompt_sets_create(t, T, &(setting){.window = W}, &k, &err));
         prompt_sets_by_layer(k, by_layer);
@@ -220,7 +220,6 @@ TEST(extent_by_layer) {
         for (size_t a = 0; a < v.n_actions; a++) {
             assert_true(v.actions[a].n_kept <= ckvc_budget_tokens(by_layer[v.actions[a].layer], T));
         }
-        variants_fini(&v);
         prompt_sets_destroy(k);
         ckvc_table_free(t);
     }

@@ -8,7 +8,7 @@
 #include "tests/unit/unit.h"
 
 TEST(golden_retention) {
-    json_t *root = golden_read("tests/golden/method/retention.json");
+    json_auto_t *root = golden_read("tests/golden/method/retention.json");
     size_t index;
     json_t *c;
     json_array_foreach(json_object_get(root, "cases"), index, c) {
@@ -32,7 +32,6 @@ TEST(golden_retention) {
         CKVC_FREE(alpha, rho, wide_alpha, wide_rho, weight, want, u, kept, scratch, S);
     }
     assert_true(index >= 9);
-    json_decref(root);
 }
 
 enum { RANK_T = 300 };
@@ -106,7 +105,7 @@ TEST(retain_many) {
     enum { G_MAX = 4, A = 29 };
     static float alpha[MANY_T], rho[G_MAX * MANY_T];
     static double own[MANY_T], others[MANY_T], u[MANY_T], weights[A], taus[CKVC_GATE_ACTIONS];
-    ckvc_retain_many r;
+    CKVC_AUTO(ckvc_retain_many_fini) ckvc_retain_many r;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 9, 0, 0);
     assert_true(ckvc_retain_many_init(&r, MANY_T, A));
@@ -149,7 +148,6 @@ TEST(retain_many) {
             same_as_retain(&r, a, T, u, (ckvc_rule){taus[a], B, keep_window});
         }
     }
-    ckvc_retain_many_fini(&r);
 }
 
 /* The cost that retain_many.h states: an action costs steps of B and of T/64, never of T. */
@@ -157,7 +155,7 @@ TEST(retain_many_cost) {
     enum { T = 32768, B = 512, A = 29 };
     double *own = calloc(T, sizeof *own), *others = calloc(T, sizeof *others), weights[A];
     uint32_t *kept = calloc(T, sizeof *kept), n;
-    ckvc_retain_many r;
+    CKVC_AUTO(ckvc_retain_many_fini) ckvc_retain_many r;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 10, 0, 0);
     assert_true(ckvc_retain_many_init(&r, T, A));
@@ -178,7 +176,6 @@ TEST(retain_many_cost) {
     ckvc_retain_gates(&r, T, others, weights, A, B, 0);
     for (uint32_t a = 0; a < A; a++) { ckvc_retain_action(&r, a, kept, &n); }
     assert_true(r.work - before < (uint64_t)T * 7 + 3 * B * 9 + A * (B + 2 + T / 64 + 1));
-    ckvc_retain_many_fini(&r);
     free(own), free(others), free(kept);
 }
 

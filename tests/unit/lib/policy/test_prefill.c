@@ -258,7 +258,7 @@ static void compare_table(const rig *r, const kind *of, bool shares) {
         .score = CKVC_SCORE_COUNT};
     CKVC_AUTO(policy_sets_free_at) policy_sets *sets = NULL;
     prefill_stats stats;
-    session *s;
+    CKVC_AUTO(session_destroy_at) session *s = NULL;
     session_limits limits = {.max_prompt = r->T, .max_window = W};
     OK(policy_sets_create(&choice, model_get_shape(r->m), &r->prompts, &sets, &err));
     policy_sets_need(sets, &limits);
@@ -277,11 +277,10 @@ static void compare_table(const rig *r, const kind *of, bool shares) {
             free(k.workspace);
         }
     }
-    session_destroy(s);
 }
 
 TEST(sets) {
-    rig r;
+    CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 150);
     for (int visible = 0; visible < 2; visible++) {
         prefill(&r, visible ? CKVC_ALPHA_VISIBLE : CKVC_ALPHA_PAPER);
@@ -299,7 +298,6 @@ TEST(sets) {
             }
         }
     }
-    close_rig(&r);
 }
 
 /* ---- what is refused ---- */
@@ -313,7 +311,7 @@ static void refused(const rig *r, const ckvc_request *request, const char *why) 
 }
 
 TEST(begin_refuses) {
-    rig r;
+    CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 60);
     const kind learned = {CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1};
     ckvc_table *t = make_table(&r, &learned, true);
@@ -358,14 +356,13 @@ TEST(begin_refuses) {
     /* a workspace that is none, too small, or not aligned */
     char message[256];
     const size_t bytes = ckvc_prefill_bytes(&good.request);
-    char *room = malloc(bytes + 1);
+    CKVC_AUTO_FREE char *room = malloc(bytes + 1);
     assert_null(ckvc_prefill_begin(NULL, bytes, &good.request, message, sizeof message));
     assert_non_null(strstr(message, "a workspace of"));
     assert_null(ckvc_prefill_begin(room, 16, &good.request, message, sizeof message));
     assert_non_null(strstr(message, "a workspace of 16 bytes: want"));
     assert_null(ckvc_prefill_begin(room + 1, bytes, &good.request, NULL, 0));
     assert_non_null(ckvc_prefill_begin(room, bytes, &good.request, message, sizeof message));
-    free(room);
     /* sizes beyond memory */
     ckvc_request huge = good.request;
     huge.model = (ckvc_geometry){UINT32_MAX, UINT32_MAX, UINT32_MAX, 64, NULL, 0};
@@ -373,7 +370,6 @@ TEST(begin_refuses) {
     assert_true(ckvc_prefill_bytes(&huge) == SIZE_MAX);
     ckvc_table_free(probe);
     ckvc_table_free(t);
-    close_rig(&r);
 }
 
 /* A call on p has failed, for this reason. */
@@ -384,7 +380,7 @@ static void says(const ckvc_prefill *p, int rc, const char *why) {
 
 /* A tile that is not the next one leaves everything as it was, and says what is wanted. */
 TEST(tiles) {
-    rig r;
+    CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 60);
     prefill(&r, CKVC_ALPHA_PAPER);
     ckvc_table *t = make_table(
@@ -462,7 +458,6 @@ TEST(tiles) {
     says(p, ckvc_prefill_keep(p, 20), "the attention rows are all 0");
     CKVC_FREE(k.workspace, plain.workspace, bad);
     ckvc_table_free(t);
-    close_rig(&r);
 }
 
 /* Scores that read no attention want no rows, and none that read no keys want keys. */
@@ -479,7 +474,7 @@ TEST(needs) {
         {{CKVC_MODE_LAYERS, CKVC_SCORE_WINDOW, .relative = false}, 32, false, false},
         {{CKVC_MODE_HEADS, CKVC_SCORE_PAPER, .relative = false}, 16, false, false},
         {{CKVC_MODE_SHARED, CKVC_SCORE_PAPER, .relative = true}, 16, false, false}};
-    rig r;
+    CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 60);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ckvc_table *t = make_table(&r, &cases[i].of, true);
@@ -491,7 +486,6 @@ TEST(needs) {
         free(k.workspace);
         ckvc_table_free(t);
     }
-    close_rig(&r);
 }
 
 /* Prompts up to the window are kept whole by every table, under budgets below the floor, too, in a
@@ -504,7 +498,7 @@ TEST(short_prompts) {
         {CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1, .relative = true},
         {CKVC_MODE_SHARED, CKVC_SCORE_LEARNED, .features = 2}};
     static const double budgets[] = {1, 4, 0.001, 0.25, 4000};
-    rig r;
+    CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 60);
     prefill(&r, CKVC_ALPHA_PAPER);
     for (size_t i = 0; i < 5 * 5 * W * 4; i++) {
@@ -541,13 +535,12 @@ TEST(short_prompts) {
         free(k.workspace);
         ckvc_table_free(t);
     }
-    close_rig(&r);
 }
 
 /* Another score, mode and floor than the table's, as if the table had them; and one prefill asked
  * for another budget and floor, as if it had been begun for them. */
 TEST(asked) {
-    rig r;
+    CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 150);
     prefill(&r, CKVC_ALPHA_PAPER);
     ckvc_table *t = make_table(&r, &(kind){CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1},
@@ -618,7 +611,6 @@ TEST(asked) {
     ckvc_table_free(plain);
     ckvc_table_free(other);
     ckvc_table_free(t);
-    close_rig(&r);
 }
 
 RUN_TESTS(NULL, NULL)
