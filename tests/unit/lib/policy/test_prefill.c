@@ -111,6 +111,8 @@ typedef struct kind {
     uint32_t keep_window;
 } kind;
 
+CKVC_AUTO_OF(ckvc_table, ckvc_table_free)
+
 static ckvc_table *make_table(const rig *r, const kind *k, bool shares) {
     ckvc_table *t = new_start_table(r->L, r->G, 2, 2, blocks, N_BUDGETS, W, NULL);
     ckvc_rng rng;
@@ -165,10 +167,14 @@ static keeper keeper_of(const rig *r, const ckvc_table *t, double budget) {
                                 .budget = budget}};
 }
 
-/* In a workspace of just the bytes that are asked for, filled with what asan and NaNs show. */
+static void end_keeper(keeper *k) { free(k->workspace); }
+
+/* In a workspace of just the bytes that are asked for, filled with what asan and NaNs show;
+ * another one after another begin. */
 static bool begin(keeper *k) {
     const size_t wanted = ckvc_prefill_bytes(&k->request),
                  bytes = wanted < 1 << 24 ? wanted : 1 << 24;
+    free(k->workspace);
     k->workspace = malloc(bytes);
     memset(k->workspace, 0xFF, bytes);
     k->p = ckvc_prefill_begin(k->workspace, bytes, &k->request, k->message, sizeof k->message);
@@ -268,13 +274,12 @@ static void compare_table(const rig *r, const kind *of, bool shares) {
         const policy_kept *kept;
         OK(policy_sets_decide(sets, 0, b, &kept, &err));
         for (int way = 0; way < 4; way++) {
-            keeper k = keeper_of(r, t, asked[b]);
+            CKVC_AUTO(end_keeper) keeper k = keeper_of(r, t, asked[b]);
             if (way == 2) { k.request.model.query_scale = 1 / sqrt((double)r->D); }
             if (way == 3) { k.request.model.inv_freq = NULL; }
             must_begin(&k);
             feed(&k, r, way == 1 ? 7 : 4096, way == 1);
             compare_sets(&k, r, kept);
-            free(k.workspace);
         }
     }
 }
@@ -303,18 +308,17 @@ TEST(sets) {
 /* ---- what is refused ---- */
 
 static void refused(const rig *r, const ckvc_request *request, const char *why) {
-    keeper k = keeper_of(r, request->table, request->budget);
+    CKVC_AUTO(end_keeper) keeper k = keeper_of(r, request->table, request->budget);
     k.request = *request;
     assert_false(begin(&k));
     if (!strstr(k.message, why)) { fail_msg("wanted \"%s\", got \"%s\"", why, k.message); }
-    free(k.workspace);
 }
 
 TEST(begin_refuses) {
     CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 60);
     const kind learned = {CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1};
-    ckvc_table *t = make_table(&r, &learned, true);
+    CKVC_AUTO(ckvc_table_free_at) ckvc_table *t = make_table(&r, &learned, true);
     const keeper good = keeper_of(&r, t, 24);
 #define REFUSED(change, why)                                                                       \
     {                                                                                              \
@@ -349,7 +353,7 @@ TEST(begin_refuses) {
     t->head_axis = 1;
     REFUSED((void)q, "is for 4 layers x 3 query heads")
     t->head_axis = 0;
-    ckvc_table *probe = make_table(&r, &(kind){0}, false);
+    CKVC_AUTO(ckvc_table_free_at) ckvc_table *probe = make_table(&r, &(kind){0}, false);
     probe->op = CKVC_OPERATOR_NO_THRESHOLD;
     REFUSED(q.table = probe, "a probe's table, fitted for the operator no-threshold")
 #undef REFUSED
@@ -368,8 +372,6 @@ TEST(begin_refuses) {
     huge.model = (ckvc_geometry){UINT32_MAX, UINT32_MAX, UINT32_MAX, 64, NULL, 0};
     huge.n_tokens = UINT32_MAX;
     assert_true(ckvc_prefill_bytes(&huge) == SIZE_MAX);
-    ckvc_table_free(probe);
-    ckvc_table_free(t);
 }
 
 /* A call on p has failed, for this reason. */
@@ -383,13 +385,14 @@ TEST(tiles) {
     CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 60);
     prefill(&r, CKVC_ALPHA_PAPER);
+    CKVC_AUTO(ckvc_table_free_at)
     ckvc_table *t = make_table(
         &r, &(kind){CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1, .relative = true}, true);
-    keeper k = keeper_of(&r, t, 24), plain = k;
+    CKVC_AUTO(end_keeper) keeper k = keeper_of(&r, t, 24), plain = k;
     must_begin(&k);
     must_begin(&plain);
     ckvc_prefill *p = k.p;
-    float *bad = calloc((size_t)r.T * r.D + r.rows * r.T, sizeof *bad);
+    CKVC_AUTO_FREE float *bad = calloc((size_t)r.T * r.D + r.rows * r.T, sizeof *bad);
     const float *rows = r.attention;
     uint32_t n = 1;
     assert_int_equal(ckvc_prefill_rows(p), 60);
@@ -440,7 +443,6 @@ TEST(tiles) {
     /* all that was refused has left no trace */
     feed(&plain, &r, 60, false);
     same_sets(&r, p, plain.p);
-    free(k.workspace);
 
     /* Queries come before the cache of their KV head; rows of nothing are none. */
     k.request.model.query_scale = 0.5;
@@ -449,15 +451,12 @@ TEST(tiles) {
     says(p, ckvc_prefill_attention(p, 0, 0, 0, 1, rows), "so queries are wanted in its place");
     feed_rows(&k, &r, 0, 0, 60);
     says(p, ckvc_prefill_cache(p, 0, 0, 0, 4, r.keys, r.values), "its queries come before it");
-    free(k.workspace);
     k.request.model.query_scale = 0;
     assert_true(begin(&k));
     p = k.p;
     memset(r.attention, 0, (size_t)r.L * r.H * r.rows * r.T * sizeof *r.attention);
     for (uint32_t l = 0; l < r.L; l++) { feed_layer(&k, &r, l, 60, false); }
     says(p, ckvc_prefill_keep(p, 20), "the attention rows are all 0");
-    CKVC_FREE(k.workspace, plain.workspace, bad);
-    ckvc_table_free(t);
 }
 
 /* Scores that read no attention want no rows, and none that read no keys want keys. */
@@ -477,14 +476,12 @@ TEST(needs) {
     CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 60);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        ckvc_table *t = make_table(&r, &cases[i].of, true);
-        keeper k = keeper_of(&r, t, 24);
+        CKVC_AUTO(ckvc_table_free_at) ckvc_table *t = make_table(&r, &cases[i].of, true);
+        CKVC_AUTO(end_keeper) keeper k = keeper_of(&r, t, 24);
         assert_true(begin(&k));
         assert_int_equal(ckvc_prefill_rows(k.p), cases[i].rows);
         assert_int_equal(ckvc_prefill_reads_keys(k.p), cases[i].keys);
         assert_int_equal(ckvc_prefill_reads_r_sem(k.p), cases[i].r_sem);
-        free(k.workspace);
-        ckvc_table_free(t);
     }
 }
 
@@ -502,8 +499,8 @@ TEST(short_prompts) {
     open_rig(&r, 60);
     prefill(&r, CKVC_ALPHA_PAPER);
     for (size_t i = 0; i < 5 * 5 * W * 4; i++) {
-        ckvc_table *t = make_table(&r, &kinds[i % 5], i % 5 > 0);
-        keeper k = keeper_of(&r, t, budgets[i / 5 % 5]);
+        CKVC_AUTO(ckvc_table_free_at) ckvc_table *t = make_table(&r, &kinds[i % 5], i % 5 > 0);
+        CKVC_AUTO(end_keeper) keeper k = keeper_of(&r, t, budgets[i / 5 % 5]);
         const bool tiles = i / 25 % 2, queries = i / 50 % 2;
         const uint32_t T = (uint32_t)(i / 100) + 1;
         k.request.model.query_scale = queries;
@@ -528,12 +525,9 @@ TEST(short_prompts) {
             assert_int_equal(n, T);
             for (uint32_t at = 0; at < T; at++) { assert_int_equal(set[at], at); }
         }
-        free(k.workspace);
         k.request.n_tokens = W + 1;
         k.request.budget = 24;
         assert_true(begin(&k) && !ckvc_prefill_keeps_all(k.p));
-        free(k.workspace);
-        ckvc_table_free(t);
     }
 }
 
@@ -543,6 +537,7 @@ TEST(asked) {
     CKVC_AUTO(close_rig) rig r;
     open_rig(&r, 150);
     prefill(&r, CKVC_ALPHA_PAPER);
+    CKVC_AUTO(ckvc_table_free_at)
     ckvc_table *t = make_table(&r, &(kind){CKVC_MODE_HEADS, CKVC_SCORE_LEARNED, .features = 1},
                                true),
                *other = ckvc_table_clone(t);
@@ -604,13 +599,10 @@ TEST(asked) {
         q.score = &bad[i].score;
         refused(&r, &q, bad[i].why);
     }
-    ckvc_table *plain = make_table(&r, &(kind){0}, false);
+    CKVC_AUTO(ckvc_table_free_at) ckvc_table *plain = make_table(&r, &(kind){0}, false);
     ckvc_request q = keeper_of(&r, plain, 60).request;
     q.score = &window;
     refused(&r, &q, "mode layers: the table has no such shares");
-    ckvc_table_free(plain);
-    ckvc_table_free(other);
-    ckvc_table_free(t);
 }
 
 RUN_TESTS(NULL, NULL)
