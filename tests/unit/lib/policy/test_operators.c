@@ -39,35 +39,6 @@ TEST(utilities_by_hand) {
     }
 }
 
-/* Four tokens, two heads, one layer; what each operator keeps of them with room for two. */
-TEST(sets_by_hand) {
-    static const float alpha[4] = {1.0f, 0.95f, 0.875f, 0.25f},
-                       rho[8] = {0.5f, 0.5f, 1.25f, 8.0f, 0.5f, 1.0f, 0.5f, 0.5f};
-    static const struct {
-        ckvc_operator op;
-        uint32_t n, kept[2], n_candidates;
-    } want[] = {
-        {CKVC_OPERATOR_PAPER, 2, {2, 3}, 3},        /* u = 0.5, 0.95, 1.09, 2 */
-        {CKVC_OPERATOR_NO_UTILITY, 2, {0, 1}, 2},   /* u = 1, 0.95, 0.875, 0.25: two over 0.9 */
-        {CKVC_OPERATOR_NO_THRESHOLD, 2, {2, 3}, 4}, /* everything is a candidate */
-        {CKVC_OPERATOR_MEAN_POOL, 1, {3}, 1},       /* u = 0.5, 0.7125, 0.766, 1.0625 */
-    };
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        prompt_sets *k;
-        const double budget = 2;
-        ckvc_table *t = new_start_table(1, 2, 1, 1, &budget, 1, 1, NULL);
-        t->op = want[i].op;
-        OK(prompt_sets_create(t, 4, &(setting){.window = 1}, &k, &err));
-        build_sets(k, 4, alpha, rho);
-        const layer_set *at = prompt_sets_at(k, 0, 0);
-        assert_int_equal(at->n_kept, want[i].n);
-        assert_memory_equal(at->positions, want[i].kept, want[i].n * sizeof(uint32_t));
-        assert_int_equal(at->n_candidates, want[i].n_candidates);
-        prompt_sets_destroy(k);
-        ckvc_table_free(t);
-    }
-}
-
 /* ---- every action against the definition ---- */
 
 enum { L = 3, G = 3, T = 70, W = 8, E = 2 };
