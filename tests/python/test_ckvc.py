@@ -22,6 +22,7 @@ except ImportError:
     sys.exit(0)
 import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.__main__  # noqa: E402
+from ckvc import library  # noqa: E402
 
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 PROGRAM = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
@@ -138,7 +139,6 @@ def test_library_prefill():
     rng = np.random.default_rng(9)
     with built("-shared", "-fPIC") as path:
         os.environ["CKVC_LIBRARY"] = path
-        from ckvc import library
         library.load.cache_clear()
         for name in ("shares", "learned", "learned2"):
             its = library.Table.read(golden(name))
@@ -269,7 +269,6 @@ def test_learned():
 
 def test_example():
     """What an engine in C keeps of a whole prefill, made up as lib/policy/example/keep_set.c does: here by ctypes."""
-    from ckvc import library
     T = 64
     rows = np.tril(np.ones((T, T), np.float32)) / np.arange(1, T + 1, dtype=np.float32)[:, None]
     example = os.path.join(ROOT, "lib", "policy", "example", "keep_set.c")

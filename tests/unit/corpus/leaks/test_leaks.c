@@ -316,11 +316,13 @@ static manifest *manifest_of(const char *text) {
 
 static double near = 0.5;
 
+/* r holds the last check's result, or nothing. */
 static ckvc_status check(const manifest *m, const char *path, const bool *held_out, leak_result *r,
                          ckvc_err *err) {
     static const bool none[16];
     const leak_options o = {
         .near = near, .held_out = held_out ? held_out : none, .max_findings = 8};
+    leak_result_fini(r);
     return leak_check(m, &path, 1, &o, r, err);
 }
 
@@ -334,12 +336,11 @@ TEST(findings) {
                               " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
                               " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said "
                               "in this one prompt\"}\n");
-    leak_result r;
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     near = 1;
     const leak_against *a = counts_of(m, "{\"_id\":\"q1\",\"context\":\"x " TWELVE "\"}\n", &r);
     assert_int_equal(a->spans, 0); /* twelve are not thirteen */
     assert_int_equal(a->lines, 1);
-    leak_result_fini(&r);
     /* Another case, spacing and punctuation; nested; the span goes on to its end. */
     a = counts_of(m,
                   "{\"_id\":\"q1\",\"d\":{\"turns\":[\"nothing\",\"ONE two\\n\\nthree-four five "
@@ -355,7 +356,6 @@ TEST(findings) {
     assert_true(r.findings[0].line == 1 && r.findings[1].line == 3);
     assert_string_equal(r.findings[1].entry->id, "a");
     assert_true(r.shares[0] && !r.shares[1]);
-    leak_result_fini(&r);
     near = 0.5;
     /* Near, without thirteen in a row; an id. */
     a = counts_of(m,
@@ -363,7 +363,6 @@ TEST(findings) {
                   "thing\"}\n{\"id\":7,\"q\":\"no\"}\n",
                   &r);
     assert_true(a->near == 1 && a->ids == 1 && a->spans == 0 && r.n_findings == 2);
-    leak_result_fini(&r);
     manifest_free(m);
     /* Near within the manifest; a span between its own prompts is no finding. */
     m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " x\"}\n{\"id\":\"b\",\"text\":\"" TWELVE
@@ -372,7 +371,6 @@ TEST(findings) {
     assert_int_equal(r.record.near_within, 1);
     assert_true(!r.shares[0] && r.shares[1]);
     assert_true(r.findings[0].kind == LEAK_WITHIN && r.findings[0].line == 1);
-    leak_result_fini(&r);
     manifest_free(m);
 }
 
@@ -397,7 +395,7 @@ TEST(without_spaces) {
         {"{\"x\":\"\u66F0\uFF1A\u6C38\u548C\u4E5D\u5E74\u5C81\u5728 \u7678\u4E11\u3000\u66AE"
          "\u6625\u4E4B\u521D\\n\u4F1A\u4E8E\u4EAD\"}\n",
          1, 1}};
-    leak_result r;
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     near = 0.5;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const leak_against *a = counts_of(m, cases[i].eval, &r);
@@ -406,7 +404,6 @@ TEST(without_spaces) {
             assert_int_equal(r.findings[0].n_words, 14);
             assert_string_equal(r.findings[0].entry->id, "zh");
         }
-        leak_result_fini(&r);
     }
 }
 
@@ -418,7 +415,7 @@ TEST(own_file) {
     CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(text);
     const char *same = put_text("copy.jsonl", text);
     const bool held_out[3] = {false, true, true};
-    CKVC_AUTO(leak_result_fini) leak_result r;
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     FAILS(check(m, same, NULL, &r, &err), CKVC_E_USAGE);
     OK(check(m, same, held_out, &r, NULL));
     assert_true(r.record.prompts == 1 && r.record.held_out == 2);
@@ -430,17 +427,15 @@ TEST(own_file) {
 TEST(references) {
     CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
     put_text("t.txt", "and " TWELVE " thirteen");
-    leak_result r;
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     const leak_against *a = counts_of(m, "{\"id\":\"x\",\"file\":\"t.txt\"}\n", &r);
     assert_int_equal(a->spans, 1);
     assert_string_equal(r.findings[0].field, "file");
-    leak_result_fini(&r);
     /* Of another shape "file" is a word like any other, and numbers are no prompts. */
     a = counts_of(
         m, "{\"id\":\"x\",\"file\":\"none.txt\",\"repo\":1}\n{\"tokens\":[1,2],\"label\":\"x\"}\n",
         &r);
     assert_int_equal(a->lines, 2);
-    leak_result_fini(&r);
     const char *tokens = put_text("e.jsonl", "{\"id\":\"x\",\"tokens\":[1,2,3]}\n");
     FAILS(check(m, tokens, NULL, &r, &err), CKVC_E_USAGE);
     assert_true(strstr(err.text, "e.jsonl:1:") && strstr(err.text, "--model"));
@@ -448,7 +443,7 @@ TEST(references) {
 
 TEST(hostile_files) {
     CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
-    leak_result r;
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     const leak_against *a =
         counts_of(m,
                   "\xEF\xBB\xBF{\"t\":\"\xFF\xFE one\\u0000 \\ud800\"}\r\n \n{\"t\":\"\xC3" TWELVE
@@ -456,7 +451,6 @@ TEST(hostile_files) {
                   &r);
     assert_int_equal(a->lines, 2);
     assert_int_equal(a->spans, 1);
-    leak_result_fini(&r);
     static const struct {
         const char *text;
         size_t n;
