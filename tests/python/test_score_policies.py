@@ -41,8 +41,7 @@ def write_prompts(path, n):
 
 def first_of(rank, n):
     """Positions of the n largest, of equal ones the later, ascending."""
-    order = sorted(range(len(rank)), key=lambda t: (rank[t], t), reverse=True)
-    return sorted(order[:n])
+    return sorted(sorted(range(len(rank)), key=lambda t: (rank[t], t), reverse=True)[:n])
 
 
 def retain(u, tau, B):
@@ -82,10 +81,7 @@ def table_set(table, kind, layer, cell, block, B, alpha, rho):
     if operator == "no-utility":
         u = alpha * w.max()
     elif operator == "mean-pool":
-        u = x[0]
-        for of_head in x[1:]:
-            u = u + of_head
-        u = u / len(x)
+        u = sum(x[1:], x[0]) / len(x)  # from the first head on
     else:
         u = x.max(axis=0)
     if operator == "no-threshold":
@@ -95,8 +91,7 @@ def table_set(table, kind, layer, cell, block, B, alpha, rho):
 
 def pooled(alpha):
     before = len(alpha) - W
-    rank = [max(alpha[max(0, t - 3) : min(before, t + 4)]) for t in range(before)]
-    return rank + [np.inf] * W
+    return [max(alpha[max(0, t - 3) : min(before, t + 4)]) for t in range(before)] + [np.inf] * W
 
 
 def reference_set(kind, n, alpha, rho):
@@ -200,7 +195,7 @@ def test_references(world):
 
 
 def test_equal_tokens(world):
-    tables = {ckvt.Table.read(world.at(t + ".ckvt")).content_id: ckvt.Table.read(world.at(t + ".ckvt")) for t in ("paper", "mean-pool")}
+    tables = {t.content_id: t for t in (ckvt.Table.read(world.at(name + ".ckvt")) for name in ("paper", "mean-pool"))}
     lines, vectors = world.score(["paper", "mean-pool"], "--policy", ",".join(REFERENCES), "--equal-tokens", "--budget", "30", "--nearest-budget")
     assert len(lines) == 5 * 2 * (1 + len(REFERENCES))
     kept = {(row["id"], row["table"]): row for row in lines if row["policy"] == "table"}

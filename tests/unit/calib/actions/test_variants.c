@@ -44,10 +44,8 @@ TEST(full_grid) {
     uint32_t set[T], candidates, at_baseline = 0;
     for (size_t i = 0; i < v.n_actions; i++) {
         const taken_action *a = &v.actions[i];
-        uint32_t n =
-            a->side == CKVC_SIDE_HEAD
-                ? head_action(f.k, a->budget, a->layer, a->head, a->action, set, &candidates)
-                : gate_action(f.k, a->budget, a->layer, a->action, set, &candidates);
+        const prompt_state s = {a->side, a->budget, a->layer, a->head};
+        uint32_t n = prompt_sets_action(f.k, &s, a->action, set, &candidates);
         assert_int_equal(a->n_kept, n);
         assert_int_equal(a->n_candidates, candidates);
         const layer_set *base = prompt_sets_at(f.k, a->budget, a->layer);
