@@ -261,41 +261,4 @@ TEST(alpha_visible) {
     assert_true(fabs(mean - 1.0) < 1e-15);
 }
 
-/* What test_table_file's value_refusals leave; each change is undone after its check. */
-TEST(table_check) {
-    ckvc_table *t = ckvc_table_create(2, 3, 4, 2, 2, 29, 21);
-    char message[256] = "";
-    assert_non_null(t);
-    t->window = 8;
-    for (int a = 0; a < 29; a++) { t->head_grid[a] = (32 + a) / 40.0; }
-    for (int a = 0; a < 21; a++) { t->gate_grid[a] = (80 + a) / 100.0; }
-    t->budgets[0] = 0.25;
-    t->budgets[1] = 64;
-    for (int i = 0; i < 12; i++) { t->weight[i] = (float)t->head_grid[i]; }
-    for (int i = 0; i < 32; i++) { t->tau[i] = (float)t->gate_grid[i % 21]; }
-    assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
-#define BREACH(lvalue, bad, section)                                                               \
-    do {                                                                                           \
-        __typeof__(lvalue) keep = (lvalue);                                                        \
-        (lvalue) = (bad);                                                                          \
-        assert_int_equal(ckvc_table_check(t, message, sizeof message), -1);                        \
-        assert_memory_equal(message, section, strlen(section));                                    \
-        assert_int_equal(ckvc_table_check(t, NULL, 0), -1);                                        \
-        (lvalue) = keep;                                                                           \
-    } while (0)
-    BREACH(t->n_query_heads, 0, "SHAPE[1]");
-    BREACH(t->budgets[1], 0.0, "BUDGET[1]");
-    BREACH(t->budgets[1], 64.5, "BUDGET[1]");
-    BREACH(t->head_grid[28], INFINITY, "GRIDHEAD[28]");
-    BREACH(t->head_grid[0], -0.5, "GRIDHEAD[0]");
-    BREACH(t->gate_grid[3], t->gate_grid[2], "GRIDGATE[3]");
-    BREACH(t->edges_entropy[2], -1.0, "EDGEENT[2]");
-    assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
-    ckvc_table_free(t);
-    assert_null(ckvc_table_create(0, 1, 1, 1, 1, 1, 1));
-    assert_null(ckvc_table_create(1, 70000, 1, 1, 1, 1, 1));
-    assert_null(ckvc_table_create(1, 1, 1, 1, 1, 5000, 1));
-    ckvc_table_free(NULL);
-}
-
 RUN_TESTS(NULL, NULL)
