@@ -7,66 +7,32 @@
 
 enum { UNITS_MAX = 64, TOKENS_MAX = 64 };
 
-static uint32_t whole(const json_t *o, const char *key) { return (uint32_t)golden_number(o, key); }
-
-/* The numbers of [L][G] lists, of `of`'s lengths where it is lists of lists; how many. */
-static uint32_t flat(const json_t *rows, double *out) {
-    uint32_t n = 0;
-    size_t l, g;
-    json_t *row, *v;
-    json_array_foreach(rows, l, row) {
-        json_array_foreach(row, g, v) {
-            assert_true(n < UNITS_MAX);
-            out[n++] = json_is_array(v) ? (double)json_array_size(v) : json_number_value(v);
-        }
-    }
-    return n;
-}
-
-static void assert_capacities(const double *share, uint32_t n, uint32_t B, uint32_t T, double f,
-                              uint32_t recent, const double *want) {
-    uint32_t c[UNITS_MAX];
-    assert_int_equal(ckvc_capacities(share, n, 1, B, T, ckvc_head_floor(f, recent, B, T), c), 0);
-    for (uint32_t i = 0; i < n; i++) { assert_int_equal(c[i], want[i]); }
-}
-
 TEST(golden_capacities) {
-    json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *c, *p;
-    double share[UNITS_MAX], want[UNITS_MAX];
-    uint32_t n_refused = 0, n_prompts = 0, capacities[UNITS_MAX];
+    json_auto_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
+    uint32_t n_refused = 0, got[UNITS_MAX];
+    json_t *c;
     size_t i;
     json_array_foreach(json_object_get(root, "capacities"), i, c) {
-        const uint32_t n = flat(json_object_get(c, "share"), share), B = whole(c, "B"),
-                       T = whole(c, "T"), recent = whole(c, "recent");
-        const double f = golden_number(c, "f");
-        if (json_is_null(json_object_get(c, "capacities"))) {
-            const uint32_t floor = ckvc_head_floor(f, recent, B, T);
+        const json_t *capacities = json_object_get(c, "capacities"),
+                     *shares = json_object_get(c, "share");
+        CKVC_AUTO_FREE double *share = golden_numbers(shares);
+        const uint32_t n = json_array_size(shares) * json_array_size(json_array_get(shares, 0)),
+                       B = golden_number(c, "B"), T = golden_number(c, "T"),
+                       recent = golden_number(c, "recent"),
+                       floor = ckvc_head_floor(golden_number(c, "f"), recent, B, T);
+        assert_in_range(n, 1, UNITS_MAX);
+        if (json_is_null(capacities)) {
             assert_int_equal(floor, recent + 1);
-            assert_int_equal(ckvc_capacities(share, n, 1, B, T, floor, capacities), -1);
+            assert_int_equal(ckvc_capacities(share, n, 1, B, T, floor, got), -1);
             n_refused++;
-        } else {
-            assert_int_equal(flat(json_object_get(c, "capacities"), want), n);
-            assert_capacities(share, n, B, T, f, recent, want);
+            continue;
         }
+        CKVC_AUTO_FREE double *want = golden_numbers(capacities);
+        assert_int_equal(ckvc_capacities(share, n, 1, B, T, floor, got), 0);
+        for (uint32_t u = 0; u < n; u++) { assert_int_equal(got[u], want[u]); }
     }
     assert_int_equal(n_refused, 1);
-    /* Of the prompts: as many positions as the kept sets have, from share = demand / B. */
-    const double f = golden_number(root, "f");
-    json_array_foreach(json_object_get(root, "prompts"), i, p) {
-        const char *key;
-        json_t *of_budget;
-        json_object_foreach(json_object_get(p, "kept"), key, of_budget) {
-            const uint32_t B = (uint32_t)atoi(key),
-                           T = (uint32_t)json_array_size(json_object_get(p, "tokens"));
-            const uint32_t n = flat(json_object_get(json_object_get(p, "demand"), key), share);
-            for (uint32_t u = 0; u < n; u++) { share[u] /= (double)B; }
-            assert_int_equal(flat(json_object_get(of_budget, "window_w32_k7_norm"), want), n);
-            assert_capacities(share, n, B, T, f, whole(root, "recent"), want);
-            n_prompts++;
-        }
-    }
-    assert_true(n_prompts > 0);
-    json_decref(root);
+    assert_in_range(i, 8, 100);
 }
 
 /* Whatever the shares: every floor met, nothing above T, the sum N where units with a share can
