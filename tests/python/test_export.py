@@ -19,8 +19,6 @@ CKVC = os.environ.get("CKVC", os.path.join(ROOT, "build", "release", "ckvc"))
 MODEL = os.path.join(ROOT, "models", "ckvc-tiny-8l")  # 8 layers, 6 query heads on 3 KV heads
 L, H, G = 8, 6, 3
 rng = np.random.default_rng(15)
-
-
 EXCHANGE = [sys.executable, "-m", "ckvc"]
 sys.path.insert(0, os.path.join(ROOT, "python"))
 os.environ["PYTHONPATH"] = os.path.join(ROOT, "python")
@@ -43,6 +41,11 @@ def cells(table):
 def refused(words, *args):
     done = subprocess.run(program(args), capture_output=True, text=True)
     assert done.returncode not in (0, 70) and words in done.stderr and done.stderr.count("\n") == 1, (args, done.returncode, done.stderr)
+
+
+def write_prompts(n):
+    with open("p.jsonl", "w") as f:
+        f.writelines(json.dumps({"id": f"p{i}", "tokens": [0] + rng.integers(256, 1000, 90).tolist()}) + "\n" for i in range(n))
 
 
 def golden(name):
@@ -166,9 +169,7 @@ def test_head_scores():
     refused("line 1", "import", "duo", "--format", "duo-attention", "--out", "x.ckvt", *common)
     refused("no budgets by head", "export", golden("one-layer"), "--format", "headkv", "--out", "x")
     # what was imported is used like any other table
-    prompts = [{"id": f"p{i}", "tokens": [0] + rng.integers(256, 1000, 90).tolist()} for i in range(2)]
-    with open("p.jsonl", "w") as f:
-        f.writelines(json.dumps(p) + "\n" for p in prompts)
+    write_prompts(2)
     ckvc("score", "--model", MODEL, "--manifest", "p.jsonl", "--table", "headkv.ckvt", "-C", 8, "--budget", "64", "--out", "s.jsonl", "-q")
 
 
@@ -196,8 +197,7 @@ def test_safetensors():
 
 def test_records():
     small = "--model", MODEL, "--window", 16, "--continuation", 16, "--manifest", "p.jsonl", "-q"
-    with open("p.jsonl", "w") as f:
-        f.writelines(json.dumps({"id": f"p{i}", "tokens": [0] + rng.integers(256, 1000, 90).tolist()}) + "\n" for i in range(3))
+    write_prompts(3)
     ckvc("calibrate", *small, "--budget", "16,0.5", "--bins", "1,1", "--variants", 24, "--out", "run")
     ckvc("calibrate", *small, "--side", "demand", "--budget", "0.5", "--out", "demand")
     ckvc("calibrate", *small[:2], *small[4:], "--side", "score", "--out", "score")

@@ -92,18 +92,14 @@ def test_scan():
 
 
 def test_demand():
-    demand("demand.h5", {})
-    demand("demand2.h5", STATISTICS)
-
-
-def demand(name, statistics):
-    with h5py.File(os.path.join(GOLDEN, name), "r") as f:
-        a = f.attrs
-        assert a["pass"] == b"demand" and "start_tau" not in a and "head_actions" not in a and a["budgets"].tolist() == [0.25, 32.125, 64.0]
-        assert (a["floor"], int(a["recent"]), a["repeat"].decode()) == (0.2, 8, "Once more, s'il te plaît.")
-        assert check_group(f, "prompt", {**TYPES["prompt"], **statistics, "demand": "<u4", "layer_demand": "<u4"}) == 2
-        assert check_group(f, "record", TYPES["record"]) == 0
-        assert f["prompt/demand"].shape == (2, B, L, G) and (f["prompt/demand"][()] <= 101).all()
+    for name, statistics in ("demand.h5", {}), ("demand2.h5", STATISTICS):
+        with h5py.File(os.path.join(GOLDEN, name), "r") as f:
+            a = f.attrs
+            assert a["pass"] == b"demand" and "start_tau" not in a and "head_actions" not in a and a["budgets"].tolist() == [0.25, 32.125, 64.0]
+            assert (a["floor"], int(a["recent"]), a["repeat"].decode()) == (0.2, 8, "Once more, s'il te plaît.")
+            assert check_group(f, "prompt", {**TYPES["prompt"], **statistics, "demand": "<u4", "layer_demand": "<u4"}) == 2
+            assert check_group(f, "record", TYPES["record"]) == 0
+            assert f["prompt/demand"].shape == (2, B, L, G) and (f["prompt/demand"][()] <= 101).all()
 
 
 for name, test in list(globals().items()):

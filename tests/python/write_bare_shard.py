@@ -20,12 +20,9 @@ GATE = np.array([(80 + a) / 100 for a in range(21)])
 BREAKS = ["nan", "range", "short", "rank", "missing", "attribute", "type", "external", "baseline", "huge", "duplicate"]
 
 
-def best_head(layer, head, budget):
-    return (7 * layer + 11 * head + 5 * budget + 3) % len(HEAD)
-
-
-def best_gate(layer, e, p, budget):
-    return (5 * layer + 9 * e + 3 * p + 13 * budget + 2) % len(GATE)
+# The world's best actions, [L][G][budgets] and [L][E][P][budgets].
+BEST_HEAD = np.fromfunction(lambda l, g, b: (7 * l + 11 * g + 5 * b + 3) % len(HEAD), (L, G, 2), dtype=int)
+BEST_GATE = np.fromfunction(lambda l, e, p, b: (5 * l + 9 * e + 3 * p + 13 * b + 2) % len(GATE), (L, E, P, 2), dtype=int)
 
 
 def records(first, n, uniform):
@@ -43,7 +40,7 @@ def records(first, n, uniform):
                 grid, stay = (HEAD, 8) if side == 0 else (GATE, 10)
                 for layer in range(L):
                     for head in range(G) if side == 0 else (65535,):
-                        best = best_head(layer, head, b) if side == 0 else best_gate(layer, e, p, b)
+                        best = int(BEST_HEAD[layer, head, b] if side == 0 else BEST_GATE[layer, e, p, b])
                         actions = rng.integers(0, len(grid), len(grid)) if uniform else range(len(grid))
                         for a in actions:
                             gain = 0.001 * ((stay - best) ** 2 - (a - best) ** 2) + 0.002 * rng.standard_normal() * (a != stay)
@@ -59,8 +56,7 @@ def write(args):
         print("skipped: write_bare_shard.py: h5py is not installed (apt-get install -y python3-h5py)")
         return 77
     rows, baselines, bins = records(args.first, args.prompts, args.uniform)
-    columns = list(zip(*rows))
-    base = list(zip(*baselines))
+    columns, base = list(zip(*rows)), list(zip(*baselines))
     ids = [f"prompt-{args.first + i}" for i in range(args.prompts)]
     kind = args.damage
     if kind == "duplicate":
@@ -121,11 +117,8 @@ def check(args):
     import ckvc
 
     table = ckvc.Table.read(args.table)
-    head = np.rint(table.weight * 40 - 32).astype(int)
-    tau = np.rint(table.tau * 100 - 80).astype(int)
-    want_head = np.array([[[best_head(l, g, b) for b in range(2)] for g in range(G)] for l in range(L)])
-    want_tau = np.array([[[[best_gate(l, e, p, b) for b in range(2)] for p in range(P)] for e in range(E)] for l in range(L)])
-    off_head, off_tau = abs(head - want_head), abs(tau - want_tau)
+    off_head = abs(np.rint(table.weight * 40 - 32).astype(int) - BEST_HEAD)
+    off_tau = abs(np.rint(table.tau * 100 - 80).astype(int) - BEST_GATE)
     print(f"head: {np.mean(off_head == 0):.2f} right, worst {off_head.max()} steps; "
           f"gate: {np.mean(off_tau == 0):.2f} right, worst {off_tau.max()} steps")
     return 0 if np.mean(off_head == 0) >= 0.8 and off_head.max() <= 1 and np.mean(off_tau == 0) >= 0.6 and off_tau.max() <= 2 else 1

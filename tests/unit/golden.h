@@ -21,6 +21,29 @@ static inline int32_t *golden_ids(const json_t *array, int64_t *n) {
     return ids;
 }
 
+/* A prompt's tokens and those of its continuation behind them. */
+static inline int32_t *golden_tokens(const json_t *prompt, int64_t *T, int64_t *C) {
+    int32_t *tokens = golden_ids(json_object_get(prompt, "tokens"), T),
+            *next = golden_ids(json_object_get(prompt, "continuation"), C),
+            *both = ckvc_alloc((size_t)(*T + *C), sizeof *both);
+    memcpy(both, tokens, (size_t)*T * sizeof *both);
+    memcpy(both + *T, next, (size_t)*C * sizeof *both);
+    free(tokens), free(next);
+    return both;
+}
+
+/* The numbers of an array, of rows of numbers one after the other; the caller's to free. */
+static inline double *golden_numbers(const json_t *array) {
+    const size_t wide = json_array_size(json_array_get(array, 0)),
+                 n = json_array_size(array) * (wide ? wide : 1);
+    double *numbers = ckvc_alloc(n, sizeof *numbers);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = wide ? json_array_get(array, i / wide) : array;
+        numbers[i] = json_number_value(json_array_get(row, wide ? i % wide : i));
+    }
+    return numbers;
+}
+
 static inline double golden_number(const json_t *object, const char *key) {
     const json_t *v = json_object_get(object, key);
     if (!json_is_number(v)) { fail_msg("golden file has no number %s", key); }

@@ -35,19 +35,17 @@ static void drop(fixture *f) {
 /* Every action of the full grid points at a variant with exactly its set, equal sets share one,
  * none equals the baseline. */
 TEST(full_grid) {
-    fixture f;
+    CKVC_AUTO(drop) fixture f;
     double budgets[] = {12, 24, 0.5};
     make(&f, budgets, 3, 5);
-    variant_list v = {0};
+    CKVC_AUTO(variants_fini) variant_list v = {0};
     build_variants(&v, f.k, BEHAVIOUR_BALANCED, -1, 1, "p");
     assert_int_equal(v.n_actions, 3 * L * (G * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
     uint32_t set[T], candidates, at_baseline = 0;
     for (size_t i = 0; i < v.n_actions; i++) {
         const taken_action *a = &v.actions[i];
-        uint32_t n =
-            a->side == CKVC_SIDE_HEAD
-                ? head_action(f.k, a->budget, a->layer, a->head, a->action, set, &candidates)
-                : gate_action(f.k, a->budget, a->layer, a->action, set, &candidates);
+        const prompt_state s = {a->side, a->budget, a->layer, a->head};
+        uint32_t n = prompt_sets_action(f.k, &s, a->action, set, &candidates);
         assert_int_equal(a->n_kept, n);
         assert_int_equal(a->n_candidates, candidates);
         const layer_set *base = prompt_sets_at(f.k, a->budget, a->layer);
@@ -73,8 +71,6 @@ TEST(full_grid) {
                                 a->offsets[1] * sizeof(uint32_t)) == 0);
         }
     }
-    variants_fini(&v);
-    drop(&f);
 }
 
 /* Two budgets over T keep every candidate alike: one group, shared rollouts. */
@@ -82,29 +78,24 @@ TEST(budgets_share) {
     fixture f;
     double budgets[] = {20, T, 2 * T};
     make(&f, budgets, 3, 6);
-    variant_list v = {0};
+    CKVC_AUTO(variants_fini) variant_list v = {0};
     build_variants(&v, f.k, BEHAVIOUR_BALANCED, -1, 1, "p");
-    assert_int_equal(v.group[0], 0);
-    assert_int_equal(v.group[1], 1);
-    assert_int_equal(v.group[2], 1);
-    fixture two;
-    variant_list w = {0};
-    make(&two, budgets, 2, 6);
-    build_variants(&w, two.k, BEHAVIOUR_BALANCED, -1, 1, "p");
-    assert_int_equal(v.n, w.n); /* the third budget costs nothing */
-    variants_fini(&w);
-    drop(&two);
-    variants_fini(&v);
+    assert_true(v.group[0] == 0 && v.group[1] == 1 && v.group[2] == 1);
+    const size_t n = v.n;
+    drop(&f);
+    make(&f, budgets, 2, 6);
+    build_variants(&v, f.k, BEHAVIOUR_BALANCED, -1, 1, "p");
+    assert_int_equal(v.n, n); /* the third budget costs nothing */
     drop(&f);
 }
 
 /* Balanced: whole grids, within the limit on each side, a prefix of one order whatever the limit;
  * undone takes leave no trace. */
 TEST(balanced) {
-    fixture f;
+    CKVC_AUTO(drop) fixture f;
     double budgets[] = {12, 24};
     make(&f, budgets, 2, 7);
-    variant_list all = {0}, v = {0};
+    CKVC_AUTO(variants_fini) variant_list all = {0}, v = {0};
     build_variants(&all, f.k, BEHAVIOUR_BALANCED, -1, 3, "prompt");
     size_t before[CKVC_SIDE_COUNT] = {0, 0};
     for (int64_t limit = 1; limit < 200; limit += 7) {
@@ -125,10 +116,9 @@ TEST(balanced) {
             before[s] = n[s];
         }
         for (size_t i = 0; i < n[0]; i++) { /* the head side comes first in both lists */
-            assert_int_equal(v.actions[i].layer, all.actions[i].layer);
-            assert_int_equal(v.actions[i].head, all.actions[i].head);
-            assert_int_equal(v.actions[i].action, all.actions[i].action);
-            assert_true(v.actions[i].set_hash == all.actions[i].set_hash);
+            const taken_action *a = &v.actions[i], *b = &all.actions[i];
+            assert_true(a->layer == b->layer && a->head == b->head && a->action == b->action);
+            assert_true(a->set_hash == b->set_hash);
         }
     }
     /* Another prompt, another order. */
@@ -139,45 +129,38 @@ TEST(balanced) {
             v.actions[i].layer != all.actions[i].layer || v.actions[i].head != all.actions[i].head;
     }
     assert_true(differ > v.n_actions / 4);
-    variants_fini(&all);
-    variants_fini(&v);
-    drop(&f);
 }
 
 /* Uniform: bounded, within the limit, and with unequal counts, as independent draws have. */
 TEST(uniform) {
-    fixture f;
+    CKVC_AUTO(drop) fixture f;
     double budgets[] = {12};
     make(&f, budgets, 1, 8);
-    variant_list v = {0};
+    CKVC_AUTO(variants_fini) variant_list v = {0};
     build_variants(&v, f.k, BEHAVIOUR_UNIFORM, 40, 3, "prompt");
     assert_true(v.distinct[0] <= 40 && v.distinct[1] <= 40 && v.distinct[0] > 20);
     build_variants(&v, f.k, BEHAVIOUR_UNIFORM, -1, 3, "prompt");
     assert_int_equal(v.n_actions, L * (G * CKVC_HEAD_ACTIONS + CKVC_GATE_ACTIONS));
-    unsigned counts[L][G][CKVC_HEAD_ACTIONS];
-    memset(counts, 0, sizeof counts);
+    unsigned counts[L * G * CKVC_HEAD_ACTIONS] = {0}, zero = 0, many = 0;
     for (size_t i = 0; i < v.n_actions; i++) {
-        if (v.actions[i].side == CKVC_SIDE_HEAD) {
-            counts[v.actions[i].layer][v.actions[i].head][v.actions[i].action]++;
+        const taken_action *a = &v.actions[i];
+        if (a->side == CKVC_SIDE_HEAD) {
+            counts[(a->layer * G + a->head) * CKVC_HEAD_ACTIONS + a->action]++;
         }
     }
-    unsigned zero = 0, many = 0;
-    for (unsigned i = 0; i < sizeof counts / sizeof(unsigned); i++) {
-        zero += ((unsigned *)counts)[i] == 0;
-        many += ((unsigned *)counts)[i] > 2;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        zero += counts[i] == 0;
+        many += counts[i] > 2;
     }
     assert_true(zero > 50 && many > 5); /* Poisson with mean 1: 37% and 8% of 348 */
-    variants_fini(&v);
-    drop(&f);
 }
 
 /* A set's hash is the one that formats.md defines, by hand for a set of two positions. */
 TEST(set_hash) {
-    variant_list v = {0};
+    CKVC_AUTO(variants_fini) variant_list v = {0};
     const uint32_t positions[] = {1, 258};
     const uint8_t bytes[] = {2, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 1, 0, 0};
     assert_true(variants_set_hash(&v, 2, 3, positions, 2) == ckvc_xxh64(bytes, sizeof bytes));
-    variants_fini(&v);
 }
 
 RUN_TESTS(NULL, NULL)

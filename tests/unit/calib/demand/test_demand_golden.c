@@ -20,8 +20,7 @@ typedef struct golden_case {
 
 static golden_case open_case(int threads) {
     golden_case c = {.b = bench_open_kind("cpu", threads)};
-    ckvc_err err = {0};
-    if (model_open_path("models/ckvc-tiny-4l", c.b.be, &c.m, &err)) { fail_msg("%s", err.text); }
+    OK(model_open_path("models/ckvc-tiny-4l", c.b.be, &c.m, &err));
     c.root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
     c.instruction = golden_ids(json_object_get(c.root, "instruction"), &c.n_instruction);
     return c;
@@ -42,16 +41,10 @@ static prompt_list *prompts_of(const golden_case *c) {
     size_t i;
     json_array_foreach(from, i, p) {
         int64_t T, C;
-        int32_t *tokens = golden_ids(json_object_get(p, "tokens"), &T),
-                *next = golden_ids(json_object_get(p, "continuation"), &C);
-        prompt *to = &list->items[i];
-        *to = (prompt){.tokens = ckvc_alloc((size_t)(T + C), sizeof *tokens),
-                       .n_tokens = (uint32_t)T,
-                       .n_continuation = (uint32_t)C};
-        memcpy(to->tokens, tokens, (size_t)T * sizeof *tokens);
-        memcpy(to->tokens + T, next, (size_t)C * sizeof *tokens);
+        int32_t *tokens = golden_tokens(p, &T, &C);
+        list->items[i] =
+            (prompt){.tokens = tokens, .n_tokens = (uint32_t)T, .n_continuation = (uint32_t)C};
         prompts_add(list);
-        CKVC_FREE(tokens, next);
     }
     return list;
 }
@@ -71,18 +64,15 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
     s.budgets = (setting_list){budgets, N_BUDGETS};
     const demand_options o = {s, c->instruction, repeat ? (uint32_t)c->n_instruction : 0};
     worker_options options = {.setting = s};
-    demand_meter m;
-    worker w;
-    ckvc_err err = {0};
+    demand_meter m, *meter = &m;
+    worker w, *one = &w;
     demand_need(&o, &in, &options);
-    if (worker_open(&w, &in, &options, NULL, &err)) { fail_msg("%s", err.text); }
+    OK(worker_open(&w, &in, &options, NULL, &err));
     OK(demand_meter_open(&m, &o, &in, &err));
     for (size_t i = 0; i < list->n; i++) {
         const prompt *p = &list->items[i];
-        demand_meter *meter = &m;
-        worker *one = &w;
         if (!repeat && p->n_continuation < 2) { continue; }
-        if (demand_measure(&meter, &one, &p, 1, &err)) { fail_msg("%s", err.text); }
+        OK(demand_measure(&meter, &one, &p, 1, &err));
         assert_true(m.finite);
         const uint32_t n = p->n_tokens;
         CKVC_AUTO_FREE double *most = ckvc_calloc((size_t)L * n, sizeof *most);
@@ -91,7 +81,7 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
             *of = m.y[k] > *of ? m.y[k] : *of;
         }
         demand_entries(&m, n, &out[i].heads[0][0][0], &out[i].layers[0][0]);
-        demand_ranks layers;
+        CKVC_AUTO(demand_ranks_fini) demand_ranks layers;
         demand_ranks_init(&layers, L, n);
         demand_rank(&layers, most, L, n);
         for (int b = 0; b < N_BUDGETS; b++) {
@@ -99,7 +89,6 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
             demand_count(&layers, (uint32_t)budgets[b], 0.2, 8, want);
             assert_memory_equal(want, out[i].layers[b], sizeof want);
         }
-        demand_ranks_fini(&layers);
     }
     demand_meter_close(&m);
     worker_close(&w);
@@ -108,8 +97,8 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
 /* Entries, exactly but for positions whose scores differ by less than float32 can tell: at most
  * two entries, so four heads one off, of all prompts and budgets. */
 TEST(golden) {
-    golden_case c = open_case(2);
-    prompt_list *list = prompts_of(&c);
+    CKVC_AUTO(close_case) golden_case c = open_case(2);
+    CKVC_AUTO(prompts_free_at) prompt_list *list = prompts_of(&c);
     measured got[8];
     uint32_t off = 0;
     assert_in_range(list->n, 1, 8);
@@ -120,33 +109,27 @@ TEST(golden) {
         for (int b = 0; b < N_BUDGETS; b++) {
             char key[8];
             snprintf(key, sizeof key, "%.0f", budgets[b]);
-            const json_t *want = json_object_get(demand, key);
+            CKVC_AUTO_FREE double *want = golden_numbers(json_object_get(demand, key));
             uint32_t sum = 0, of_layers = 0;
-            for (size_t l = 0; l < L; l++) {
-                of_layers += got[i].layers[b][l];
-                for (size_t g = 0; g < G; g++) {
-                    const json_int_t n =
-                        json_integer_value(json_array_get(json_array_get(want, l), g));
-                    assert_true(n > 0);
-                    sum += got[i].heads[b][l][g];
-                    off += (uint32_t)llabs(n - (json_int_t)got[i].heads[b][l][g]);
-                }
+            for (size_t l = 0; l < L; l++) { of_layers += got[i].layers[b][l]; }
+            for (size_t h = 0; h < L * G; h++) {
+                const uint32_t n = got[i].heads[b][h / G][h % G];
+                assert_true(want[h] > 0);
+                sum += n;
+                off += (uint32_t)fabs(want[h] - n);
             }
             assert_int_equal(sum, L * G * budgets[b]);
             assert_int_equal(of_layers, L * budgets[b]);
         }
     }
-    print_message("entries that differ: %u\n", off);
     assert_in_range(off, 0, 4);
-    prompts_free(list);
-    close_case(&c);
 }
 
 /* One thread or three, one prompt or several: the same entries; and another target gives others. */
 TEST(same) {
     measured one[8] = {0}, three[8] = {0}, alone[8] = {0}, next[8] = {0};
     golden_case c = open_case(1);
-    prompt_list *list = prompts_of(&c);
+    CKVC_AUTO(prompts_free_at) prompt_list *list = prompts_of(&c);
     measure(&c, list, true, one);
     measure(&c, list, false, next);
     prompt_list first = *list;
@@ -161,14 +144,13 @@ TEST(same) {
     assert_memory_equal(one, alone, sizeof *one);
     assert_memory_not_equal(one, next, sizeof *one);
     assert_int_equal(next[2].heads[0][0][0], 0); /* a continuation of one token has no row */
-    prompts_free(list);
     close_case(&c);
 }
 
 /* What the program puts before a prompt's repetition is what the other program put there. */
 TEST(instruction) {
     static const char text[] = "\n\nRepeat the previous context exactly.";
-    golden_case c = open_case(1);
+    CKVC_AUTO(close_case) golden_case c = open_case(1);
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
     CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n;
@@ -176,7 +158,6 @@ TEST(instruction) {
     OK(tokenizer_encode(tok, text, strlen(text), false, &ids, &n, &err));
     assert_int_equal(n, c.n_instruction);
     assert_memory_equal(ids, c.instruction, n * sizeof *ids);
-    close_case(&c);
 }
 
 TEST(longest) {

@@ -60,14 +60,12 @@ static void check_all(const measured *m, const json_t *p, uint32_t T) {
     for (int head = 0; head < HEADS; head++) {
         double want[ALL] = {0}, mass = 0;
         for (int kind = 0; kind < 1 + both; kind++) {
-            const json_t *y = json_array_get(
-                json_array_get(json_object_get(p, kind ? "y_c" : "y_r"), (size_t)(head / G)),
-                (size_t)(head % G));
+            const json_t *of = json_object_get(p, kind ? "y_c" : "y_r");
+            CKVC_AUTO_FREE double *y = golden_numbers(
+                json_array_get(json_array_get(of, (size_t)(head / G)), (size_t)(head % G)));
             double sum = 0;
-            for (uint32_t t = 0; t < T; t++) { sum += json_number_value(json_array_get(y, t)); }
-            for (uint32_t t = 0; t < T; t++) {
-                want[t] += json_number_value(json_array_get(y, t)) / sum;
-            }
+            for (uint32_t t = 0; t < T; t++) { sum += y[t]; }
+            for (uint32_t t = 0; t < T; t++) { want[t] += y[t] / sum; }
             mass = kind ? mass : sum;
         }
         const size_t at = HEADS + (size_t)head;
@@ -121,28 +119,25 @@ static void check_few(const measured *few, const measured *all, uint32_t T) {
 }
 
 TEST(golden) {
-    ckvc_err err = {0};
-    bench b = bench_open_kind("cpu", 2);
-    model *m;
-    if (model_open_path("models/ckvc-tiny-4l", b.be, &m, &err)) { fail_msg("%s", err.text); }
-    json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *p;
+    CKVC_AUTO(bench_close) bench b = bench_open_kind("cpu", 2);
+    CKVC_AUTO(model_close_at) model *m = NULL;
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
+    json_auto_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
+    json_t *p;
     int64_t n_instruction, T, C;
-    int32_t *instruction = golden_ids(json_object_get(root, "instruction"), &n_instruction);
+    CKVC_AUTO_FREE int32_t *instruction =
+        golden_ids(json_object_get(root, "instruction"), &n_instruction);
     size_t i;
     json_array_foreach(json_object_get(root, "prompts"), i, p) {
-        CKVC_AUTO_FREE int32_t *tokens = golden_ids(json_object_get(p, "tokens"), &T);
-        CKVC_AUTO_FREE int32_t *next = golden_ids(json_object_get(p, "continuation"), &C);
-        CKVC_AUTO_FREE int32_t *both = ckvc_alloc((size_t)(T + C), sizeof *both);
-        memcpy(both, tokens, (size_t)T * sizeof *both);
-        memcpy(both + T, next, (size_t)C * sizeof *both);
+        CKVC_AUTO_FREE int32_t *both = golden_tokens(p, &T, &C);
         char id[] = "p";
         manifest_entry entry = {.id = id};
         prompt one = {.entry = &entry,
                       .tokens = both,
                       .n_tokens = (uint32_t)T,
                       .n_continuation = (uint32_t)C};
-        const prompt_list list = {
-            .items = &one, .n = 1, .max_tokens = (uint32_t)T, .max_continuation = (uint32_t)C};
+        const prompt_list list = {&one, .n = 1, .max_tokens = (uint32_t)T,
+                                  .max_continuation = (uint32_t)C};
         const calibrate_inputs in = {.model = m, .backend = b.be, .prompts = &list};
         const demand_options o = {.setting = {.window = 64, .seed = 5},
                                   .instruction = instruction,
@@ -158,10 +153,6 @@ TEST(golden) {
         shard_free(few.rows);
         shard_free(again.rows);
     }
-    free(instruction);
-    json_decref(root);
-    model_close(m);
-    bench_close(&b);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -25,13 +25,6 @@ static void make(sample_item *items, size_t n, size_t first, uint64_t cells, uin
     }
 }
 
-static bool draws(const sample_item *items, const bool *drawn, size_t n, const char *id) {
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(items[i].id, id) == 0) { return drawn[i]; }
-    }
-    return false;
-}
-
 TEST(hash) {
     assert_true(sample_hash(1, "p01") == UINT64_C(0xc4460fd5f80f869e));
     assert_true(sample_hash(UINT64_MAX, "na\xc3\xafve \xe6\x97\xa5") ==
@@ -54,9 +47,8 @@ TEST(even) {
                     there += items[j].cell == items[i].cell;
                     taken += items[j].cell == items[i].cell && drawn[j];
                 }
-                least_cut = taken < there && taken < least_cut
-                                ? taken
-                                : least_cut; /* a cell that is not taken whole */
+                /* of cells that are not taken whole */
+                if (taken < there && taken < least_cut) { least_cut = taken; }
                 most = taken > most ? taken : most;
             }
             assert_int_equal(total, want < n ? want : n);
@@ -73,9 +65,7 @@ TEST(places_do_not_matter) {
     for (size_t i = 0; i < 300; i++) { mixed[i] = items[(i * 71 + 13) % 300]; }
     sample_draw(mixed, 300, 77, 5, again);
     size_t other = 0;
-    for (size_t i = 0; i < 300; i++) {
-        assert_int_equal(again[i], draws(items, drawn, 300, mixed[i].id));
-    }
+    for (size_t i = 0; i < 300; i++) { assert_int_equal(again[i], drawn[(i * 71 + 13) % 300]); }
     sample_draw(items, 300, 77, 6, again); /* another seed is another draw */
     for (size_t i = 0; i < 300; i++) { other += drawn[i] != again[i]; }
     assert_true(other > 20);
@@ -150,6 +140,8 @@ static void make_world(world *w) {
     }
 }
 
+static void end_world(world *w) { scanned_fini(&w->scan); }
+
 static double edges_entropy[] = {0.5, 1.5, 2.5}, edges_ppl[] = {5};
 
 static sample_options options(int64_t sample) {
@@ -161,19 +153,13 @@ static sample_options options(int64_t sample) {
                             .seed = 9};
 }
 
-static size_t passed_over(const prompt_list *list) {
-    size_t n = 0;
-    for (size_t i = 0; i < list->n; i++) { n += list->items[i].passed_over; }
-    return n;
-}
-
 TEST(prompts) {
-    world w;
+    CKVC_AUTO(end_world) world w;
     coverage c;
     make_world(&w);
     const sample_options all = options(0), some = options(8);
     OK(sample_prompts(&w.scan, &all, &w.list, &c, &err));
-    assert_int_equal(passed_over(&w.list), 0);
+    for (size_t i = 0; i < 40; i++) { assert_false(w.prompts[i].passed_over); }
     assert_int_equal(c.n_sources, 2);
     assert_string_equal(c.sources[0], "a\xc3\xa9");
     assert_int_equal(c.n_unscanned, 5); /* p5, p36 ... p39; p35 and the like are held out */
@@ -186,14 +172,15 @@ TEST(prompts) {
     coverage_fini(&c);
 
     OK(sample_prompts(&w.scan, &some, &w.list, &c, &err));
-    assert_int_equal(passed_over(&w.list), 40 - 6 - 8);
-    uint32_t drawn = 0;
+    uint32_t drawn = 0, over = 0;
     for (size_t i = 0; i < c.n_rows; i++) { drawn += c.rows[i].drawn; }
     assert_int_equal(drawn, 8);
     for (size_t i = 0; i < 40; i++) {
         assert_false(w.prompts[i].heldout && w.prompts[i].passed_over);
         assert_true(i < 36 || w.prompts[i].passed_over || w.prompts[i].heldout);
+        over += w.prompts[i].passed_over;
     }
+    assert_int_equal(over, 40 - 6 - 8);
     assert_true(w.prompts[5].passed_over);
     coverage_fini(&c);
 
@@ -201,7 +188,6 @@ TEST(prompts) {
     FAILS(sample_prompts(&none, &some, &w.list, &c, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "--sample-prompts"));
     coverage_fini(&c);
-    scanned_fini(&w.scan);
 }
 
 static int make_folder(void **state) {
@@ -209,30 +195,24 @@ static int make_folder(void **state) {
 }
 
 TEST(file) {
-    world w;
-    coverage c, back;
+    CKVC_AUTO(end_world) world w;
+    CKVC_AUTO(coverage_fini) coverage c = {0}, back = {0};
     bool there = true;
     OK(coverage_read(temp_folder, &back, &there, &err));
     assert_false(there);
     make_world(&w);
     const sample_options some = options(8);
     OK(sample_prompts(&w.scan, &some, &w.list, &c, &err));
-    json_t *o = coverage_json(&c);
-    char *text = ckvc_json_canonical(o);
+    json_auto_t *o = coverage_json(&c);
+    CKVC_AUTO_FREE char *text = ckvc_json_canonical(o);
     put_text(COVERAGE_FILE, text);
     OK(coverage_read(temp_folder, &back, &there, &err));
-    assert_true(there && back.logged && back.sample == 8 && back.min_cell == 3 &&
-                back.n_unscanned == c.n_unscanned);
-    assert_int_equal(back.n_rows, c.n_rows);
+    assert_true(there && back.logged && back.sample == 8 && back.min_cell == 3);
+    assert_true(back.n_unscanned == c.n_unscanned && back.n_rows == c.n_rows);
     assert_memory_equal(back.rows, c.rows, c.n_rows * sizeof *c.rows);
     assert_memory_equal(back.edges_entropy, edges_entropy, sizeof edges_entropy);
     assert_string_equal(back.sources[0], c.sources[0]);
     assert_string_equal(back.from, "this run's scan");
-    coverage_fini(&back);
-    json_decref(o);
-    free(text);
-    coverage_fini(&c);
-    scanned_fini(&w.scan);
 }
 
 #define FILE_OF(bins, entropy, ppl, sources, cells)                                                \

@@ -9,145 +9,110 @@
 #include "calib/actions/prompt_sets.h"
 #include "formats/side/reward.h"
 #include "lib/base/files.h"
-#include "formats/model/model_files.h"
-#include "lib/model/model.h"
-#include "tests/unit/golden.h"
+#include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
 #include "tests/unit/unit.h"
 
 static const double LOSS_TOLERANCE = 2e-5, ADVANTAGE_TOLERANCE = 5e-6;
 
-typedef struct worst {
-    double loss, advantage;
-} worst;
-
-static double number(const json_t *o, const char *key) {
-    const json_t *v = json_object_get(o, key);
-    assert_true(json_is_number(v));
-    return json_number_value(v);
-}
-
-static uint32_t *read_set(const json_t *array, uint32_t *n) {
-    uint32_t *set = ckvc_alloc(json_array_size(array), sizeof *set);
-    *n = (uint32_t)json_array_size(array);
-    for (uint32_t i = 0; i < *n; i++) {
-        set[i] = (uint32_t)json_integer_value(json_array_get(array, i));
-    }
-    return set;
-}
-
-static void check_set(const json_t *expected, const uint32_t *positions, uint32_t n) {
-    uint32_t n_expected;
-    uint32_t *set = read_set(expected, &n_expected);
-    assert_int_equal(n, n_expected);
-    assert_memory_equal(positions, set, n * sizeof *set);
-    free(set);
-}
-
 /* A block's tables as a ckvc_table with one budget and one cell. */
 static ckvc_table *block_table(const json_t *block, uint32_t L, uint32_t G, uint32_t W) {
-    ckvc_table *t;
-    double budget = number(block, "B");
-    t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
-    for (uint32_t l = 0; l < L; l++) {
-        for (uint32_t g = 0; g < G; g++) {
-            t->weight[l * G + g] = (float)json_number_value(
-                json_array_get(json_array_get(json_object_get(block, "W_head"), l), g));
-        }
-        t->tau[l] = (float)json_number_value(json_array_get(json_object_get(block, "tau"), l));
-    }
+    const double budget = golden_number(block, "B");
+    CKVC_AUTO_FREE double *weight = golden_numbers(json_object_get(block, "W_head")),
+                          *tau = golden_numbers(json_object_get(block, "tau"));
+    ckvc_table *t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
+    for (uint32_t i = 0; i < L * G; i++) { t->weight[i] = (float)weight[i]; }
+    for (uint32_t l = 0; l < L; l++) { t->tau[l] = (float)tau[l]; }
     return t;
+}
+
+/* A prompt's continuation, and its loss with a full cache. */
+typedef struct golden_prompt {
+    const int32_t *next;
+    uint32_t C;
+    double full;
+} golden_prompt;
+
+/* The loss under `sets`, and the reward of a set of so many candidates. */
+static double rewarded(session *s, const prompt_sets *k, ckvc_side side, const kept_set *sets,
+                       uint32_t n_candidates, const golden_prompt *p, double *loss) {
+    double nll[512];
+    OK(session_continue(s, p->next, p->C, sets, nll, &err));
+    *loss = nll_mean(nll, p->C);
+    return reward_of(
+        p->full, *loss, CKVC_LOSS_MEAN, 1,
+        reward_penalty(side_beta_bud(side, 1.0), k->n_tokens, n_candidates, k->budget[0]));
 }
 
 /* One perturbation: its set, count, loss, reward and advantage. */
 static void check_action(session *s, prompt_sets *k, ckvc_side side, const json_t *a,
-                         const json_t *block, double L_full, const int32_t *next, uint32_t C,
-                         worst *w) {
-    uint32_t l = (uint32_t)number(a, "l"), n_candidates, set[1024];
+                         const json_t *block, const golden_prompt *p, worst *w) {
+    uint32_t l = (uint32_t)golden_number(a, "l"), n_candidates, set[1024];
     const layer_set *base = prompt_sets_at(k, 0, l);
-    uint32_t n = side == CKVC_SIDE_HEAD
-                     ? head_action(k, 0, l, (uint32_t)number(a, "g"), (uint32_t)number(a, "a"), set,
-                                   &n_candidates)
-                     : gate_action(k, 0, l, (uint32_t)number(a, "a"), set, &n_candidates);
+    const uint32_t head = side == CKVC_SIDE_HEAD ? (uint32_t)golden_number(a, "g") : CKVC_NO_HEAD,
+                   n = prompt_sets_action(k, &(prompt_state){side, 0, l, head},
+                                          (uint32_t)golden_number(a, "a"), set, &n_candidates);
     bool same = n == base->n_kept && memcmp(set, base->positions, n * sizeof *set) == 0;
-    assert_int_equal(n, (uint32_t)number(a, "S_size"));
-    assert_int_equal(n_candidates, (uint32_t)number(a, "n_cand"));
+    assert_int_equal(n, (uint32_t)golden_number(a, "S_size"));
+    assert_int_equal(n_candidates, (uint32_t)golden_number(a, "n_cand"));
     assert_int_equal(same, json_is_true(json_object_get(a, "same_S")));
     if (!same) { /* S[l] without `removed` and with `added` is the perturbed set */
         const json_t *removed = json_object_get(a, "removed"), *added = json_object_get(a, "added");
         assert_int_equal(n, base->n_kept - json_array_size(removed) + json_array_size(added));
-        for (uint32_t i = 0; i < n; i++) {
-            bool in_base = false, in_added = false;
-            for (uint32_t j = 0; j < base->n_kept; j++) { in_base |= base->positions[j] == set[i]; }
-            for (size_t j = 0; j < json_array_size(added); j++) {
-                in_added |= json_integer_value(json_array_get(added, j)) == set[i];
-            }
-            for (size_t j = 0; j < json_array_size(removed); j++) {
-                assert_int_not_equal(json_integer_value(json_array_get(removed, j)), set[i]);
-            }
-            assert_true(in_base != in_added);
-        }
+        int in[1024] = {0}; /* times */
+        size_t i;
+        json_t *t;
+        for (uint32_t j = 0; j < base->n_kept; j++) { in[base->positions[j]]++; }
+        json_array_foreach(added, i, t) { in[json_integer_value(t)]++; }
+        json_array_foreach(removed, i, t) { in[json_integer_value(t)]--; }
+        for (uint32_t j = 0; j < n; j++) { assert_int_equal(in[set[j]], 1); }
     }
     kept_set sets[64];
-    double nll[512];
+    double loss, base_loss;
     uint32_t offsets[2] = {0, n};
     memcpy(sets, k->sets, k->n_layers * sizeof *sets);
     sets[l] = (kept_set){1, offsets, set};
-    OK(session_continue(s, next, C, sets, nll, &err));
-    double loss = nll_mean(nll, C);
-    double reward = reward_of(
-        L_full, loss, CKVC_LOSS_MEAN, 1,
-        reward_penalty(side_beta_bud(side, 1.0), k->n_tokens, n_candidates, k->budget[0]));
+    const double reward = rewarded(s, k, side, sets, n_candidates, p, &loss),
+                 want = golden_number(a, "reward"),
+                 r0_want =
+                     side == CKVC_SIDE_HEAD
+                         ? golden_number(block, "r0_head")
+                         : json_number_value(json_array_get(json_object_get(block, "r0_gate"), l));
     /* The baseline is rolled out like everything else: equal sets must give the very same loss. */
-    OK(session_continue(s, next, C, k->sets, nll, &err));
-    double base_loss = nll_mean(nll, C);
-    double r0 = reward_of(
-        L_full, base_loss, CKVC_LOSS_MEAN, 1,
-        reward_penalty(side_beta_bud(side, 1.0), k->n_tokens, base->n_candidates, k->budget[0]));
+    const double r0 = rewarded(s, k, side, k->sets, base->n_candidates, p, &base_loss);
     if (same) { assert_true(loss == base_loss); }
-    double r0_expected =
-        side == CKVC_SIDE_HEAD
-            ? number(block, "r0_head")
-            : json_number_value(json_array_get(json_object_get(block, "r0_gate"), l));
-    w->loss = fmax(w->loss, fabs(loss - number(a, "L_comp")));
-    w->loss = fmax(w->loss, fabs(reward - number(a, "reward")));
-    w->loss = fmax(w->loss, fabs(r0 - r0_expected));
-    w->advantage = fmax(w->advantage, fabs((reward - r0) - (number(a, "reward") - r0_expected)));
+    compare(&w[0], loss, golden_number(a, "L_comp"), LOSS_TOLERANCE);
+    compare(&w[0], reward, want, LOSS_TOLERANCE);
+    compare(&w[0], r0, r0_want, LOSS_TOLERANCE);
+    compare(&w[1], reward - r0, want - r0_want, ADVANTAGE_TOLERANCE);
 }
 
 static void run_golden(const char *golden, const char *dir) {
-    json_t *root = golden_read(golden);
-    ckvc_pool *pool;
-    backend *be;
-    model *m;
-    session *s;
-    uint32_t T = (uint32_t)number(root, "T"), C = (uint32_t)number(root, "C"),
-             W = (uint32_t)number(root, "W");
-    OK(ckvc_pool_create(2, &pool, &err));
-    OK(backend_create("cpu", CKVC_COMPUTE_F32, pool, &be, &err));
-    model_spec *spec;
-    OK(model_files_read(dir, &spec, &err) != CKVC_OK || model_open(spec, be, &m, &err));
+    json_auto_t *root = golden_read(golden);
+    CKVC_AUTO(bench_close) bench b = bench_open_kind("cpu", 2);
+    CKVC_AUTO(model_close_at) model *m = NULL;
+    CKVC_AUTO(session_destroy_at) session *s = NULL;
+    uint32_t T = (uint32_t)golden_number(root, "T"), C = (uint32_t)golden_number(root, "C"),
+             W = (uint32_t)golden_number(root, "W");
+    OK(model_open_path(dir, b.be, &m, &err));
     uint32_t L = (uint32_t)model_get_shape(m)->n_layers,
              G = (uint32_t)model_get_shape(m)->n_kv_heads;
     OK(sessions_create(m, (session_limits){.max_prompt = T, .max_continuation = C, .max_window = W},
                        1, &s, &err));
-    worst w = {0, 0};
+    worst w[] = {{"losses and rewards", 0}, {"advantages", 0}};
     size_t n_actions = 0, i, j;
     const json_t *p, *block, *a;
     json_array_foreach(json_object_get(root, "prompts"), i, p) {
-        int32_t ids[1024];
-        for (uint32_t t = 0; t < T + C; t++) {
-            ids[t] = (int32_t)json_integer_value(json_array_get(json_object_get(p, "ids"), t));
-        }
+        int64_t n_ids;
+        CKVC_AUTO_FREE int32_t *ids = golden_ids(json_object_get(p, "ids"), &n_ids);
+        assert_int_equal(n_ids, T + C);
         prefill_stats stats;
         double nll[512];
-        OK(sessions_prefill(
-            &(prefill_job){s, (prefill_input){.tokens = ids, .n = T, .n_total = T + C, .window = W},
-                           &stats},
-            1, &err));
+        const prefill_input in = {.tokens = ids, .n = T, .n_total = T + C, .window = W};
+        OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
         OK(session_continue(s, ids + T, C, NULL, nll, &err));
-        double L_full = nll_mean(nll, C);
-        w.loss = fmax(w.loss, fabs(L_full - number(p, "L_full")));
+        const golden_prompt of = {ids + T, C, nll_mean(nll, C)};
+        compare(&w[0], of.full, golden_number(p, "L_full"), LOSS_TOLERANCE);
         json_array_foreach(json_object_get(p, "blocks"), j, block) {
             ckvc_table *t = block_table(block, L, G, W);
             prompt_sets *k;
@@ -155,49 +120,41 @@ static void run_golden(const char *golden, const char *dir) {
             prompt_sets_build(k, &stats);
             for (uint32_t l = 0; l < L; l++) {
                 const layer_set *at = prompt_sets_at(k, 0, l);
+                int64_t n_kept;
+                CKVC_AUTO_FREE int32_t *set =
+                    golden_ids(json_array_get(json_object_get(block, "S"), l), &n_kept);
                 assert_int_equal(at->n_candidates, json_integer_value(json_array_get(
                                                        json_object_get(block, "n_cand"), l)));
-                check_set(json_array_get(json_object_get(block, "S"), l), at->positions,
-                          at->n_kept);
+                assert_int_equal(at->n_kept, n_kept);
+                assert_memory_equal(at->positions, set, at->n_kept * sizeof *set);
             }
-            size_t n;
-            json_array_foreach(json_object_get(block, "head"), n, a) {
-                check_action(s, k, CKVC_SIDE_HEAD, a, block, L_full, ids + T, C, &w);
-                n_actions++;
-            }
-            json_array_foreach(json_object_get(block, "gate"), n, a) {
-                check_action(s, k, CKVC_SIDE_GATE, a, block, L_full, ids + T, C, &w);
-                n_actions++;
+            for (int side = 0; side < CKVC_SIDE_COUNT; side++) {
+                size_t n;
+                json_array_foreach(json_object_get(block, side ? "gate" : "head"), n, a) {
+                    check_action(s, k, (ckvc_side)side, a, block, &of, w);
+                    n_actions++;
+                }
             }
             prompt_sets_destroy(k);
             ckvc_table_free(t);
         }
     }
-    printf("# %s: %zu actions, largest difference: losses and rewards %.2g (tolerance %.2g), "
-           "advantages %.2g (%.2g)\n",
-           golden, n_actions, w.loss, LOSS_TOLERANCE, w.advantage, ADVANTAGE_TOLERANCE);
+    worst_print(golden, w, 2);
     assert_true(n_actions > 100);
-    assert_true(w.loss <= LOSS_TOLERANCE);
-    assert_true(w.advantage <= ADVANTAGE_TOLERANCE);
-    session_destroy(s);
-    model_close(m);
-    backend_destroy(be);
-    ckvc_pool_destroy(pool);
-    json_decref(root);
 }
 
 TEST(embedded) { run_golden("tests/golden/method/ckvc-tiny-4l.json", "models/ckvc-tiny-4l"); }
 
 TEST(tinystories) {
     const char *shared = getenv("CKVC_SHARED");
-    char *dir = ckvc_path_join(shared ? shared : "../shared", "data/models/tinystories-656k");
+    CKVC_AUTO_FREE char *dir =
+        ckvc_path_join(shared ? shared : "../shared", "data/models/tinystories-656k");
     if (!ckvc_is_dir(dir)) {
         printf("skipped: %s is not there\n", dir);
-        free(dir);
+        CKVC_FREE(ckvc_take(&dir)); /* skip() does not come back */
         skip();
     }
     run_golden("tests/golden/method/tinystories.json", dir);
-    free(dir);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -12,57 +12,46 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
 
-static const char *file_of(const char *name, const void *bytes, size_t n) {
-    const char *path = in_temp_folder(name);
-    write_bytes(path, bytes, n);
-    return path;
-}
-
 /* ---- words ---- */
+/* The bytes with none behind them: the sanitizer sees a read too far. */
+static char *exactly(const char *text, size_t n) { return memcpy(malloc(n ? n : 1), text, n); }
+
 static void words_are(const char *text, size_t n, const char *want) {
-    word_list w = {0};
-    char *exact = malloc(n ? n : 1); /* no byte behind it: the sanitizer sees a read too far */
-    memcpy(exact, text, n);
+    CKVC_AUTO(words_fini) word_list w = {0};
+    CKVC_AUTO_FREE char *exact = exactly(text, n);
     OK(words_append(&w, exact, n, NULL));
     if (w.n_bytes != strlen(want) || (w.n_bytes && memcmp(w.bytes, want, w.n_bytes) != 0)) {
         fail_msg("got \"%.*s\", want \"%s\"", (int)w.n_bytes, w.bytes ? w.bytes : "", want);
     }
     for (size_t i = 0; i < w.n; i++) { assert_int_equal(w.bytes[w.begin[i + 1] - 1], ' '); }
-    free(exact);
-    words_fini(&w);
 }
 
 TEST(words) {
-    const char nul[] = "a\0b", bad[] = "x\xFF\xC3y\xE2\x80z", cut[] = "end\xE2\x80";
-    words_are("", 0, "");
-    words_are(" \t.,;!", 6, "");
-    words_are("The CAT's hat,\n42nd!", 20, "the cat s hat 42nd ");
-    words_are("\xC3\x89t\xC3\xA9 STRASSE stra\xC3\x9F"
-              "e",
-              21, "e\xCC\x81te\xCC\x81 strasse strasse ");
-    words_are("\xEF\xAC\x81nd so\xC2\xAD"
-              "ft a\xE2\x80\x8B"
-              "b",
-              18, "find soft ab "); /* ligature, soft hyphen, zero-width space */
-    words_are("\xE4\xB8\xAD\xE6\x96\x87"
-              "ab",
-              8, "\xE4\xB8\xAD \xE6\x96\x87 ab ");
-    words_are("don\xE2\x80\x99t", 7, "don t ");
-    /* Scripts without spaces: a letter is a word, half-width and full-width forms are one, marks
-     * stand alone; others keep their words whatever their direction and marks. */
-    const char ja[] = "\uFF76\uFF9E\u30AC\u3001\u4EBA\u3005\uFF21b1",
-               th[] = "\u0E01\u0E34\u0E19 \u0E02\u0E49\u0E32\u0E27",
-               ar[] = "\u0642\u064E\u0627\u0644\u060C \u0644\u0651\u0647\u061F",
-               ko[] = "\uD55C\uAD6D\uC5B4 \uBB38\uC7A5";
-    words_are(ja, sizeof ja - 1, "\u30AB \u3099 \u30AB \u3099 \u4EBA \u3005 ab1 ");
-    words_are(th, sizeof th - 1, "\u0E01 \u0E34 \u0E19 \u0E02 \u0E49 \u0E32 \u0E27 ");
-    words_are(ar, sizeof ar - 1, "\u0642\u064E\u0627\u0644 \u0644\u0651\u0647 ");
-    words_are(ko, sizeof ko - 1,
-              "\u1112\u1161\u11AB\u1100\u116E\u11A8\u110B\u1165 "
-              "\u1106\u116E\u11AB\u110C\u1161\u11BC ");
-    words_are(nul, 3, "a b ");
-    words_are(bad, sizeof bad - 1, "x y z ");
-    words_are(cut, sizeof cut - 1, "end ");
+    static const char *const cases[][2] = {
+        {"", ""},
+        {" \t.,;!", ""},
+        {"The CAT's hat,\n42nd!", "the cat s hat 42nd "},
+        {"\u00C9t\u00E9 STRASSE stra\u00DFe", "e\u0301te\u0301 strasse strasse "},
+        {"\uFB01nd so\u00ADft a\u200Bb", "find soft ab "}, /* ligature, soft hyphen, no width */
+        {"\u4E2D\u6587ab", "\u4E2D \u6587 ab "},
+        {"don\u2019t", "don t "},
+        /* Scripts without spaces: a letter is a word, half-width and full-width forms are one,
+         * marks stand alone; others keep their words whatever their direction and marks. */
+        {"\uFF76\uFF9E\u30AC\u3001\u4EBA\u3005\uFF21b1",
+         "\u30AB \u3099 \u30AB \u3099 \u4EBA \u3005 ab1 "},
+        {"\u0E01\u0E34\u0E19 \u0E02\u0E49\u0E32\u0E27",
+         "\u0E01 \u0E34 \u0E19 \u0E02 \u0E49 \u0E32 \u0E27 "},
+        {"\u0642\u064E\u0627\u0644\u060C \u0644\u0651\u0647\u061F",
+         "\u0642\u064E\u0627\u0644 \u0644\u0651\u0647 "},
+        {"\uD55C\uAD6D\uC5B4 \uBB38\uC7A5", "\u1112\u1161\u11AB\u1100\u116E\u11A8\u110B\u1165 "
+                                            "\u1106\u116E\u11AB\u110C\u1161\u11BC "},
+        {"x\xFF\xC3y\xE2\x80z", "x y z "},
+        {"end\xE2\x80", "end "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        words_are(cases[i][0], strlen(cases[i][0]), cases[i][1]);
+    }
+    words_are("a\0b", 3, "a b ");
     /* a long text: the list grows in the middle of it */
     char *text = malloc(60001), *want = malloc(60001);
     for (int i = 0; i < 20000; i++) {
@@ -70,8 +59,7 @@ TEST(words) {
         memcpy(want + 3 * i, "ab ", 4);
     }
     words_are(text, 60000, want);
-    free(text);
-    free(want);
+    free(text), free(want);
 }
 
 /* ---- JSON strings ---- */
@@ -87,14 +75,11 @@ static ckvc_status collect(void *ctx, const json_leaf *leaf, ckvc_err *err) {
 }
 
 static ckvc_status scan(const char *text, size_t n, ckvc_buffer *got) {
-    json_scratch scratch = {0};
-    char *exact = malloc(n ? n : 1);
+    CKVC_AUTO(json_scratch_fini) json_scratch scratch = {0};
+    CKVC_AUTO_FREE char *exact = exactly(text, n);
     ckvc_err err = {0};
-    memcpy(exact, text, n);
     ckvc_status st = json_strings_scan(exact, n, "x", &scratch, collect, got, &err);
     if (st != CKVC_OK) { assert_non_null(strstr(err.text, "x: byte ")); }
-    free(exact);
-    json_scratch_fini(&scratch);
     return st;
 }
 
@@ -113,48 +98,26 @@ TEST(json_strings) {
         {"{\"a\":\"1\",\"a\":\"2\"}", "a1:1;a1:2;"},
         {"{\"a\":\"\xFF\"}", "a1:\xFF;"},
     };
-    static const char *const bad[] = {"",
-                                      "{",
-                                      "}",
-                                      "{\"a\"}",
-                                      "{\"a\":}",
-                                      "{\"a\":1,}",
-                                      "[1 2]",
-                                      "{a:1}",
-                                      "[1,]",
-                                      "[,]",
-                                      "\"cut",
-                                      "\"\\",
-                                      "\"\\u12",
-                                      "\"\\ud8\"",
-                                      "{} {}",
-                                      "\"\\x\"",
-                                      "[1}",
-                                      "{\"a\":\"b\"",
-                                      "{\"a\":1]",
-                                      "{\"a\" \"b\"}",
-                                      "[\"a\" : 1]",
-                                      "{\"a\":1 \"b\":2}",
-                                      "'a'",
-                                      "[\"\\u00g0\"]"};
+    static const char bad[] =
+        "\n{\n}\n[1 2]\n{a:1}\n[1,]\n[,]\n\"cut\n\"\\\n{} {}\n[1}\n'a'\n{\"a\"}\n{\"a\":}\n"
+        "{\"a\":1,}\n\"\\u12\n\"\\ud8\"\n\"\\x\"\n{\"a\":\"b\"\n{\"a\":1]\n"
+        "{\"a\" \"b\"}\n[\"a\" : 1]\n{\"a\":1 \"b\":2}\n[\"\\u00g0\"]\n";
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        ckvc_buffer got = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
         OK(scan(good[i].text, strlen(good[i].text), &got));
         assert_string_equal(got.data ? (char *)got.data : "", good[i].want);
-        ckvc_buffer_fini(&got);
     }
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        ckvc_buffer got = {0};
-        if (scan(bad[i], strlen(bad[i]), &got) != CKVC_E_DATA) { fail_msg("accepted: %s", bad[i]); }
-        ckvc_buffer_fini(&got);
+    for (const char *p = bad, *end; *p; p = end + 1) { /* a line each, the first one empty */
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
+        end = strchr(p, '\n');
+        if (scan(p, (size_t)(end - p), &got) != CKVC_E_DATA) { fail_msg("accepted: %s", p); }
     }
     char deep[2 * JSON_STRINGS_MAX_DEPTH + 2];
     memset(deep, '[', JSON_STRINGS_MAX_DEPTH + 1);
     memset(deep + JSON_STRINGS_MAX_DEPTH + 1, ']', JSON_STRINGS_MAX_DEPTH + 1);
-    ckvc_buffer got = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
     OK(scan(deep + 1, 2 * JSON_STRINGS_MAX_DEPTH, &got));
     assert_int_equal(scan(deep, sizeof deep, &got), CKVC_E_DATA);
-    ckvc_buffer_fini(&got);
 }
 
 /* Cut and changed lines: an answer, no crash (the sanitizers look on). */
@@ -170,10 +133,9 @@ TEST(json_noise) {
         for (int k = 0; k < 3; k++) {
             text[ckvc_rng_below(&rng, n)] = "\"\\{}[]:,u0\xFF\0x"[ckvc_rng_below(&rng, 13)];
         }
-        ckvc_buffer got = {0};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer got = {0};
         ckvc_status st = scan(text, n, &got);
         assert_true(st == CKVC_OK || st == CKVC_E_DATA);
-        ckvc_buffer_fini(&got);
     }
 }
 
@@ -193,7 +155,7 @@ TEST(spans_brute_force) {
     for (int round = 0; round < 60; round++) {
         enum { TEXTS = 6 };
         unsigned vocabulary = round % 3 ? 2 : 3; /* few words: 13 in a row do come back */
-        word_list w = {0}, text = {0};
+        CKVC_AUTO(words_fini) word_list w = {0}, text = {0};
         leak_text texts[TEXTS];
         for (uint32_t t = 0; t < TEXTS; t++) {
             size_t first = w.n;
@@ -238,36 +200,50 @@ TEST(spans_brute_force) {
         memset(touched, 0, sizeof touched);
         leak_touched(x, touched);
         assert_false(touched[0] || touched[1] || touched[2]);
-        free(grams);
-        free(covered);
+        free(grams), free(covered);
         leak_index_free(x);
-        words_fini(&w);
-        words_fini(&text);
     }
     assert_true(n_spans > 50);
 }
 
-static double brute_jaccard(const word_list *a, size_t fa, size_t na, const word_list *b, size_t fb,
-                            size_t nb) {
-    size_t both = 0, only_a = 0, only_b = 0;
-    for (size_t i = 0; i + NEAR_SHINGLE <= na; i++) {
-        bool again = false, shared = false;
-        for (size_t k = 0; k < i; k++) { again |= words_equal(a, fa + k, a, fa + i, NEAR_SHINGLE); }
-        for (size_t k = 0; k + NEAR_SHINGLE <= nb; k++) {
-            shared |= words_equal(b, fb + k, a, fa + i, NEAR_SHINGLE);
-        }
-        both += !again && shared;
-        only_a += !again && !shared;
+/* Some words of a list. */
+typedef struct part {
+    const word_list *w;
+    size_t first, n;
+} part;
+
+/* Whether one of the first n of a's shingles is b's i-th. */
+static bool has_shingle(part a, size_t n, part b, size_t i) {
+    bool has = false;
+    for (size_t k = 0; k < n && k + NEAR_SHINGLE <= a.n; k++) {
+        has |= words_equal(a.w, a.first + k, b.w, b.first + i, NEAR_SHINGLE);
     }
-    for (size_t i = 0; i + NEAR_SHINGLE <= nb; i++) {
-        bool again = false, shared = false;
-        for (size_t k = 0; k < i; k++) { again |= words_equal(b, fb + k, b, fb + i, NEAR_SHINGLE); }
-        for (size_t k = 0; k + NEAR_SHINGLE <= na; k++) {
-            shared |= words_equal(a, fa + k, b, fb + i, NEAR_SHINGLE);
-        }
-        only_b += !again && !shared;
+    return has;
+}
+
+/* How many different shingles a has, and how many of them b has, too. */
+static size_t shingles(part a, part b, size_t *both) {
+    size_t n = 0;
+    *both = 0;
+    for (size_t i = 0; i + NEAR_SHINGLE <= a.n; i++) {
+        if (has_shingle(a, i, a, i)) { continue; }
+        n++;
+        *both += has_shingle(b, b.n, a, i);
     }
-    return both + only_a + only_b ? (double)both / (double)(both + only_a + only_b) : 0;
+    return n;
+}
+
+static double brute_jaccard(part a, part b) {
+    size_t both;
+    const size_t all = shingles(b, a, &both) + shingles(a, b, &both) - both;
+    return all ? (double)both / (double)all : 0;
+}
+
+/* The likeness of the nearest of n texts. */
+static double brute_best(part a, const part *texts, int n) {
+    double best = 0;
+    for (int k = 0; k < n; k++) { best = fmax(best, brute_jaccard(a, texts[k])); }
+    return best;
 }
 
 TEST(near_brute_force) {
@@ -278,21 +254,20 @@ TEST(near_brute_force) {
     for (int round = 0; round < 80; round++) {
         enum { TEXTS = 10 };
         double t = thresholds[round % 4];
-        size_t first[TEXTS + 1];
-        word_list w = {0}, text = {0};
+        part texts[TEXTS];
+        CKVC_AUTO(words_fini) word_list w = {0}, text = {0};
         near_index *x = near_index_create(t);
         for (int i = 0; i < TEXTS; i++) {
-            first[i] = w.n;
+            texts[i] = (part){&w, w.n, 0};
             if (i && ckvc_rng_below(&rng, 2)) { /* an earlier text with some words changed */
-                int from = (int)ckvc_rng_below(&rng, (uint64_t)i);
-                size_t count = first[from + 1] - first[from];
+                const part from = texts[ckvc_rng_below(&rng, (uint64_t)i)];
                 unsigned changes = (unsigned)ckvc_rng_below(&rng, 8);
-                for (size_t k = 0; k < count; k++) {
+                for (size_t k = 0; k < from.n; k++) {
                     if (ckvc_rng_below(&rng, 64) < changes) {
                         random_words(&rng, 1000, 1, &w);
                     } else {
                         char word[16];
-                        size_t b = w.begin[first[from] + k], n = w.begin[first[from] + k + 1] - b;
+                        size_t b = w.begin[from.first + k], n = w.begin[from.first + k + 1] - b;
                         memcpy(word, w.bytes + b, n);
                         OK(words_append(&w, word, n, NULL));
                     }
@@ -300,70 +275,59 @@ TEST(near_brute_force) {
             } else {
                 random_words(&rng, round % 5 ? 1000 : 3, ckvc_rng_below(&rng, 60), &w);
             }
-            first[i + 1] = w.n;
-            OK(near_index_add(x, &w, first[i], first[i + 1] - first[i], NULL));
+            texts[i].n = w.n - texts[i].first;
+            OK(near_index_add(x, &w, texts[i].first, texts[i].n, NULL));
         }
         near_index_build(x);
         for (int i = 0; i < TEXTS; i++) {
             near_match match;
-            double best = 0;
-            for (int k = 0; k < i; k++) {
-                double j = brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[k],
-                                         first[k + 1] - first[k]);
-                best = j > best ? j : best;
-            }
             const bool found = near_find_earlier(x, (size_t)i, &match);
-            assert_int_equal(found, best >= t);
+            assert_int_equal(found, brute_best(texts[i], texts, i) >= t);
             if (found) {
                 assert_true(match.text < (size_t)i);
-                double want =
-                    brute_jaccard(&w, first[i], first[i + 1] - first[i], &w, first[match.text],
-                                  first[match.text + 1] - first[match.text]);
-                assert_float_equal(match.jaccard, want, 1e-12);
+                assert_float_equal(match.jaccard, brute_jaccard(texts[i], texts[match.text]),
+                                   1e-12);
             }
             n_near += found;
             n_far += !found;
             /* as a foreign text, with words of its own in front */
             words_clear(&text);
             random_words(&rng, 1000000, ckvc_rng_below(&rng, 20), &text);
-            assert_int_equal(words_append(&text, w.bytes + w.begin[first[i]],
-                                          w.begin[first[i + 1]] - w.begin[first[i]], NULL),
-                             0);
-            best = 0;
-            for (int k = 0; k < TEXTS; k++) {
-                double j = brute_jaccard(&text, 0, text.n, &w, first[k], first[k + 1] - first[k]);
-                best = j > best ? j : best;
-            }
-            assert_int_equal(near_find(x, &text, &match), best >= t);
+            const size_t begin = w.begin[texts[i].first];
+            OK(words_append(&text, w.bytes + begin, w.begin[texts[i].first + texts[i].n] - begin,
+                            NULL));
+            assert_int_equal(near_find(x, &text, &match),
+                             brute_best((part){&text, 0, text.n}, texts, TEXTS) >= t);
         }
         near_index_free(x);
-        words_fini(&w);
-        words_fini(&text);
     }
     assert_true(n_near > 50 && n_far > 50);
 }
 
 /* ---- whole files ---- */
-#define TWELVE "one two three four five six seven eight nine ten eleven twelve"
+#define TWELVE   "one two three four five six seven eight nine ten eleven twelve"
+#define THIRTEEN "{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n"
 
 static manifest *manifest_of(const char *text) {
     manifest *m;
-    OK(manifest_read(file_of("m.jsonl", text, strlen(text)), &m, NULL));
+    OK(manifest_read(put_text("m.jsonl", text), &m, NULL));
     return m;
 }
 
 static double near = 0.5;
 
+/* r holds the last check's result, or nothing. */
 static ckvc_status check(const manifest *m, const char *path, const bool *held_out, leak_result *r,
                          ckvc_err *err) {
     static const bool none[16];
     const leak_options o = {
         .near = near, .held_out = held_out ? held_out : none, .max_findings = 8};
+    leak_result_fini(r);
     return leak_check(m, &path, 1, &o, r, err);
 }
 
 static const leak_against *counts_of(const manifest *m, const char *eval, leak_result *r) {
-    OK(check(m, file_of("e.jsonl", eval, strlen(eval)), NULL, r, &err));
+    OK(check(m, put_text("e.jsonl", eval), NULL, r, &err));
     return &r->record.against[0];
 }
 
@@ -372,43 +336,33 @@ TEST(findings) {
                               " thirteen, after it.\",\"continuation\":\"in the tail " TWELVE
                               " plus\"}\n{\"id\":\"b\",\"text\":\"something else entirely is said "
                               "in this one prompt\"}\n");
-    leak_result r;
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     near = 1;
     const leak_against *a = counts_of(m, "{\"_id\":\"q1\",\"context\":\"x " TWELVE "\"}\n", &r);
     assert_int_equal(a->spans, 0); /* twelve are not thirteen */
     assert_int_equal(a->lines, 1);
-    leak_result_fini(&r);
     /* Another case, spacing and punctuation; nested; the span goes on to its end. */
     a = counts_of(m,
                   "{\"_id\":\"q1\",\"d\":{\"turns\":[\"nothing\",\"ONE two\\n\\nthree-four five "
                   "six seven EIGHT nine ten eleven twelve"
                   " thirteen after other\"]}}\n\n[\"tail one\", \"the tail " TWELVE "\"]\n",
                   &r);
-    assert_int_equal(a->spans, 2);
-    assert_int_equal(a->leaked_lines, 2);
-    assert_int_equal(a->leaked_prompts, 1);
-    assert_int_equal(r.record.leaked_prompts, 1);
-    assert_int_equal(r.n_findings, 2);
+    assert_true(a->spans == 2 && a->leaked_lines == 2 && a->leaked_prompts == 1);
+    assert_true(r.record.leaked_prompts == 1 && r.n_findings == 2);
     assert_int_equal(r.findings[0].n_words, 14);
     assert_string_equal(r.findings[0].text, TWELVE " thirteen after");
     assert_string_equal(r.findings[0].id, "q1");
     assert_string_equal(r.findings[0].field, "d");
-    assert_int_equal(r.findings[0].line, 1);
-    assert_int_equal(r.findings[1].line, 3);
+    assert_true(r.findings[0].line == 1 && r.findings[1].line == 3);
     assert_string_equal(r.findings[1].entry->id, "a");
     assert_true(r.shares[0] && !r.shares[1]);
-    leak_result_fini(&r);
     near = 0.5;
     /* Near, without thirteen in a row; an id. */
     a = counts_of(m,
                   "{\"id\":\"b\",\"q\":\"something else entirely is said in this one "
                   "thing\"}\n{\"id\":7,\"q\":\"no\"}\n",
                   &r);
-    assert_int_equal(a->near, 1);
-    assert_int_equal(a->ids, 1);
-    assert_int_equal(a->spans, 0);
-    assert_int_equal(r.n_findings, 2);
-    leak_result_fini(&r);
+    assert_true(a->near == 1 && a->ids == 1 && a->spans == 0 && r.n_findings == 2);
     manifest_free(m);
     /* Near within the manifest; a span between its own prompts is no finding. */
     m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " x\"}\n{\"id\":\"b\",\"text\":\"" TWELVE
@@ -416,93 +370,80 @@ TEST(findings) {
     a = counts_of(m, "{\"id\":\"z\"}\n", &r);
     assert_int_equal(r.record.near_within, 1);
     assert_true(!r.shares[0] && r.shares[1]);
-    assert_int_equal(r.findings[0].kind, LEAK_WITHIN);
-    assert_int_equal(r.findings[0].line, 1);
-    leak_result_fini(&r);
+    assert_true(r.findings[0].kind == LEAK_WITHIN && r.findings[0].line == 1);
     manifest_free(m);
 }
 
 /* Twelve characters in a row are not thirteen, whatever stands between them; a prompt with a few
  * characters changed is near. */
 TEST(without_spaces) {
+    CKVC_AUTO(manifest_free_at)
     manifest *m = manifest_of("{\"id\":\"zh\",\"text\":\"\u6C38\u548C\u4E5D\u5E74\uFF0C\u5C81"
                               "\u5728\u7678\u4E11\uFF0C\u66AE\u6625\u4E4B\u521D\uFF0C\u4F1A"
                               "\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\u3002\"}\n"
                               "{\"id\":\"en\",\"text\":\"" TWELVE "\"}\n");
-    leak_result r;
+    static const struct {
+        const char *eval;
+        uint64_t spans, near;
+    } cases[] = {
+        {"{\"x\":\"\u6C38\u548C\u4E5D\u5E74\u5C81\u5728\u7678\u4E11\u66AE\u6625\u4E4B\u521D"
+         "\u65E5\"}\n",
+         0, 0},
+        {"{\"x\":\"\u6C38\u548C\u4E5D\u5E74\u5C81\u5728\u7678\u4E11\u66AE\u6625\u4E4B\u65E5"
+         "\u4F1A\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\"}\n",
+         0, 1},
+        {"{\"x\":\"\u66F0\uFF1A\u6C38\u548C\u4E5D\u5E74\u5C81\u5728 \u7678\u4E11\u3000\u66AE"
+         "\u6625\u4E4B\u521D\\n\u4F1A\u4E8E\u4EAD\"}\n",
+         1, 1}};
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     near = 0.5;
-    const leak_against *a = counts_of(
-        m,
-        "{\"x\":\"\u6C38\u548C\u4E5D\u5E74\u5C81\u5728\u7678\u4E11\u66AE\u6625\u4E4B\u521D"
-        "\u65E5\"}\n",
-        &r);
-    assert_int_equal(a->spans + a->near, 0);
-    leak_result_fini(&r);
-    a = counts_of(
-        m,
-        "{\"x\":\"\u66F0\uFF1A\u6C38\u548C\u4E5D\u5E74\u5C81\u5728 \u7678\u4E11\u3000\u66AE"
-        "\u6625\u4E4B\u521D\\n\u4F1A\u4E8E\u4EAD\"}\n",
-        &r);
-    assert_int_equal(a->spans, 1);
-    assert_int_equal(r.findings[0].n_words, 14);
-    assert_string_equal(r.findings[0].entry->id, "zh");
-    leak_result_fini(&r);
-    a = counts_of(
-        m,
-        "{\"x\":\"\u6C38\u548C\u4E5D\u5E74\u5C81\u5728\u7678\u4E11\u66AE\u6625\u4E4B\u65E5"
-        "\u4F1A\u4E8E\u4F1A\u7A3D\u5C71\u9634\u4E4B\u5170\u4EAD\"}\n",
-        &r);
-    assert_int_equal(a->spans, 0);
-    assert_int_equal(a->near, 1);
-    leak_result_fini(&r);
-    manifest_free(m);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const leak_against *a = counts_of(m, cases[i].eval, &r);
+        assert_true(a->spans == cases[i].spans && a->near == cases[i].near);
+        if (a->spans) {
+            assert_int_equal(r.findings[0].n_words, 14);
+            assert_string_equal(r.findings[0].entry->id, "zh");
+        }
+    }
 }
 
 TEST(own_file) {
-    const char text[] =
-        "{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n{\"id\":\"b\",\"text\":\"and " TWELVE
+    const char text[] = THIRTEEN
+        "{\"id\":\"b\",\"text\":\"and " TWELVE
         " thirteen\"}\n{\"id\":\"c\",\"text\":\"quite different words of another kind stand here "
         "alone\"}\n";
-    manifest *m = manifest_of(text);
-    const char *same = file_of("copy.jsonl", text, strlen(text));
+    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(text);
+    const char *same = put_text("copy.jsonl", text);
     const bool held_out[3] = {false, true, true};
-    leak_result r;
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     FAILS(check(m, same, NULL, &r, &err), CKVC_E_USAGE);
     OK(check(m, same, held_out, &r, NULL));
-    assert_int_equal(r.record.prompts, 1);
-    assert_int_equal(r.record.held_out, 2);
-    assert_int_equal(r.record.against[0].lines, 2); /* the held-out ones */
-    assert_int_equal(r.record.against[0].spans, 1);
-    assert_int_equal(r.record.against[0].ids, 0);
+    assert_true(r.record.prompts == 1 && r.record.held_out == 2);
+    const leak_against *a = r.record.against; /* the held-out ones are its lines */
+    assert_true(a->lines == 2 && a->spans == 1 && a->ids == 0);
     assert_true(r.shares[0] && !r.shares[1] && !r.shares[2]); /* held-out ones are not compared */
-    leak_result_fini(&r);
-    manifest_free(m);
 }
 
 TEST(references) {
-    manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
-    file_of("t.txt", "and " TWELVE " thirteen", strlen("and " TWELVE " thirteen"));
-    leak_result r;
+    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
+    put_text("t.txt", "and " TWELVE " thirteen");
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     const leak_against *a = counts_of(m, "{\"id\":\"x\",\"file\":\"t.txt\"}\n", &r);
     assert_int_equal(a->spans, 1);
     assert_string_equal(r.findings[0].field, "file");
-    leak_result_fini(&r);
     /* Of another shape "file" is a word like any other, and numbers are no prompts. */
     a = counts_of(
         m, "{\"id\":\"x\",\"file\":\"none.txt\",\"repo\":1}\n{\"tokens\":[1,2],\"label\":\"x\"}\n",
         &r);
     assert_int_equal(a->lines, 2);
-    leak_result_fini(&r);
-    const char tokens[] = "{\"id\":\"x\",\"tokens\":[1,2,3]}\n";
-    FAILS(check(m, file_of("e.jsonl", tokens, strlen(tokens)), NULL, &r, &err), CKVC_E_USAGE);
-    assert_non_null(strstr(err.text, "e.jsonl:1:"));
-    assert_non_null(strstr(err.text, "--model"));
-    manifest_free(m);
+    const char *tokens = put_text("e.jsonl", "{\"id\":\"x\",\"tokens\":[1,2,3]}\n");
+    FAILS(check(m, tokens, NULL, &r, &err), CKVC_E_USAGE);
+    assert_true(strstr(err.text, "e.jsonl:1:") && strstr(err.text, "--model"));
 }
 
 TEST(hostile_files) {
-    manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
-    leak_result r;
+    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     const leak_against *a =
         counts_of(m,
                   "\xEF\xBB\xBF{\"t\":\"\xFF\xFE one\\u0000 \\ud800\"}\r\n \n{\"t\":\"\xC3" TWELVE
@@ -510,7 +451,6 @@ TEST(hostile_files) {
                   &r);
     assert_int_equal(a->lines, 2);
     assert_int_equal(a->spans, 1);
-    leak_result_fini(&r);
     static const struct {
         const char *text;
         size_t n;
@@ -522,27 +462,27 @@ TEST(hostile_files) {
                {"{\"a\":\"\0\"}\0\n", 11, "bad.jsonl:1:"},
                {"\x1f\x8b\x08\0\0\0\0\0\0\3garbage!", 18, "gzip"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        FAILS(check(m, file_of("bad.jsonl", bad[i].text, bad[i].n), NULL, &r, &err), CKVC_E_DATA);
+        write_bytes(in_temp_folder("bad.jsonl"), bad[i].text, bad[i].n);
+        FAILS(check(m, in_temp_folder("bad.jsonl"), NULL, &r, &err), CKVC_E_DATA);
         if (!strstr(err.text, bad[i].says)) { fail_msg("%zu: %s", i, err.text); }
     }
     FAILS(check(m, temp_folder, NULL, &r, &err), CKVC_E_NOINPUT);
     FAILS(check(m, "/dev/zero", NULL, &r, &err), CKVC_E_NOINPUT);
     /* A line without end, packed small: refused at the cap. */
     gzFile z = gzopen(in_temp_folder("long.gz"), "wb1");
-    static char zeros[1 << 20];
-    memset(zeros, 'x', sizeof zeros);
+    static char text[1 << 20];
+    memset(text, 'x', sizeof text);
     for (int i = 0; i < (LINE_STREAM_MAX_BYTES >> 20) + 2; i++) {
-        assert_int_equal(gzwrite(z, zeros, sizeof zeros), sizeof zeros);
+        assert_int_equal(gzwrite(z, text, sizeof text), sizeof text);
     }
     gzclose(z);
     FAILS(check(m, in_temp_folder("long.gz"), NULL, &r, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "long.gz:1: line of more than"));
-    manifest_free(m);
 }
 
 /* Two gzip members, many lines: the same findings as unpacked; the hash is of the packed bytes. */
 TEST(packed) {
-    manifest *m = manifest_of("{\"id\":\"a\",\"text\":\"" TWELVE " thirteen\"}\n");
+    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(THIRTEEN);
     for (int member = 0; member < 2; member++) {
         gzFile z = gzopen(in_temp_folder("e.gz"), member ? "ab" : "wb");
         for (int i = 0; i < 5000; i++) {
@@ -551,19 +491,18 @@ TEST(packed) {
         gzputs(z, "{\"x\":\"" TWELVE " thirteen\"}\n");
         gzclose(z);
     }
-    leak_result r;
+    CKVC_AUTO(leak_result_fini) leak_result r = {0};
     char hash[CKVC_SHA256_HEX];
     struct stat about;
     OK(check(m, in_temp_folder("e.gz"), NULL, &r, &err));
-    assert_int_equal(r.record.against[0].lines, 10002);
-    assert_int_equal(r.record.against[0].spans, 2);
-    assert_int_equal(r.findings[0].line, 5001);
+    const leak_against *a = r.record.against;
+    assert_true(a->lines == 10002 && a->spans == 2 && r.findings[0].line == 5001);
     OK(ckvc_sha256_file(in_temp_folder("e.gz"), hash, NULL));
     assert_int_equal(stat(in_temp_folder("e.gz"), &about), 0);
-    assert_string_equal(r.record.against[0].sha256, hash);
-    assert_int_equal(r.record.against[0].bytes, about.st_size);
+    assert_string_equal(a->sha256, hash);
+    assert_int_equal(a->bytes, about.st_size);
     /* The record through JSON and back. */
-    json_t *o = leak_record_json(&r.record);
+    json_auto_t *o = leak_record_json(&r.record);
     leak_record back;
     OK(leak_record_parse(o, "r", &back, NULL));
     assert_string_equal(back.manifest, r.record.manifest);
@@ -573,18 +512,12 @@ TEST(packed) {
     leak_record_fini(&back);
     const char *key;
     json_t *value;
-    void *next;
-    json_object_foreach_safe(o, next, key, value) /* every member is needed */
-    {
-        json_t *less = json_copy(o);
+    json_object_foreach(o, key, value) { /* every member is needed */
+        json_auto_t *less = json_copy(o);
         json_object_del(less, key);
         FAILS(leak_record_parse(less, "r", &back, &err), CKVC_E_DATA);
         assert_non_null(strstr(err.text, key));
-        json_decref(less);
     }
-    json_decref(o);
-    leak_result_fini(&r);
-    manifest_free(m);
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

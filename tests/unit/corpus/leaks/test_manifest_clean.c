@@ -10,18 +10,16 @@
 
 static manifest *manifest_of(const char *text) {
     manifest *m;
-    put_text("m.jsonl", text);
-    OK(manifest_read(in_temp_folder("m.jsonl"), &m, &err));
+    OK(manifest_read(put_text("m.jsonl", text), &m, &err));
     return m;
 }
 
 static void holds(const char *name, const char *want) {
-    char *text;
+    CKVC_AUTO_FREE char *text = NULL;
     size_t n;
     OK(ckvc_file_read(in_temp_folder(name), 1 << 26, &text, &n, &err));
     assert_int_equal(n, strlen(want));
     assert_memory_equal(text, want, n);
-    free(text);
 }
 
 #define A "{\"id\":\"a\",\"text\":\"x\"}"
@@ -39,23 +37,20 @@ TEST(lines_stay_as_they_are) {
                  {A "\n" B "\n" C, {true, true, false}, C}, /* no LF at the end: none is added */
                  {A "\n" B "\n" C, {false, true, true}, A "\n"}}; /* nor is one taken away */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        manifest *m = manifest_of(cases[i].text);
+        CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(cases[i].text);
         OK(manifest_clean_write(m, cases[i].out, in_temp_folder("c.jsonl"), true, &err));
         holds("c.jsonl", cases[i].want);
-        manifest_free(m);
     }
     /* A line of more than one block of the reader. */
     enum { LONG = 700000 };
-    char *text = malloc(LONG + 64);
+    CKVC_AUTO_FREE char *text = malloc(LONG + 64);
     strcpy(text, A "\n{\"id\":\"l\",\"text\":\"");
     size_t n = strlen(text);
     memset(text + n, 'z', LONG);
     strcpy(text + n + LONG, "\"}\n");
-    manifest *m = manifest_of(text);
+    CKVC_AUTO(manifest_free_at) manifest *m = manifest_of(text);
     OK(manifest_clean_write(m, (const bool[]){true, false}, in_temp_folder("c.jsonl"), true, &err));
     holds("c.jsonl", strchr(text, '\n') + 1);
-    manifest_free(m);
-    free(text);
 }
 
 TEST(refusals_leave_no_file) {
@@ -66,8 +61,8 @@ TEST(refusals_leave_no_file) {
     assert_non_null(strstr(err.text, "none of its 2 prompts is left"));
     static const char *const later[] = {A "\n" C "\n" B "\n", A "\n",
                                         A "\n{\"id\":\"d\",\"text\":\"xx\"}\n", A "\n" C, ""};
-    for (size_t i = 0; i < sizeof later / sizeof *later;
-         i++) { /* longer, shorter, of the same length, without its LF, empty */
+    /* longer, shorter, of the same length, without its LF, empty */
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++) {
         put_text("m.jsonl", later[i]);
         FAILS(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), true, &err), CKVC_E_DATA);
         assert_non_null(strstr(err.text, "changed while it was checked"));
@@ -81,37 +76,37 @@ TEST(refusals_leave_no_file) {
     FAILS(manifest_clean_write(m, none, in_temp_folder("c.jsonl"), false, &err), CKVC_E_CREATE);
     holds("c.jsonl", "mine");
     manifest_free(m);
-    char command[320]; /* no temporary file is left */
-    snprintf(command, sizeof command, "test -z \"$(find %s -name '*.tmp.*')\"", temp_folder);
-    assert_int_equal(system(command), 0);
+    shell("test -z \"$(find %s -name '*.tmp.*')\"", temp_folder); /* no temporary file is left */
 }
 
 TEST(ready_knows_what_is_in_the_way) {
     manifest *m = manifest_of(A "\n" C "\n");
     put_text("eval.jsonl", "{}\n");
     put_text("old.jsonl", "{}\n");
-    char eval[320], other[320];
+    char eval[320];
     snprintf(eval, sizeof eval, "%s/eval.jsonl", temp_folder);
-    snprintf(other, sizeof other, "%s/sub/c.jsonl", temp_folder);
     const char *read[] = {eval};
     assert_int_equal(symlink("m.jsonl", in_temp_folder("link.jsonl")), 0);
     assert_int_equal(mkdir(in_temp_folder("sub"), 0777), 0);
-    OK(manifest_clean_ready(m, read, 1, in_temp_folder("new.jsonl"), false, &err));
-    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("old.jsonl"), false, &err),
-          CKVC_E_CREATE);
-    OK(manifest_clean_ready(m, read, 1, in_temp_folder("old.jsonl"), true, &err));
-    FAILS(manifest_clean_ready(m, read, 1, temp_folder, true, &err), CKVC_E_CREATE);
-    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("none/c.jsonl"), true, &err),
-          CKVC_E_CREATE);
-    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("m.jsonl"), true, &err), CKVC_E_USAGE);
-    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("link.jsonl"), true, &err), CKVC_E_USAGE);
-    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("eval.jsonl"), true, &err), CKVC_E_USAGE);
-    OK(manifest_clean_ready(m, read, 1, other, false, &err));
+    static const struct {
+        const char *name;
+        bool force;
+        ckvc_status status;
+    } cases[] = {{"new.jsonl", false, CKVC_OK},         {"old.jsonl", false, CKVC_E_CREATE},
+                 {"old.jsonl", true, CKVC_OK},          {"", true, CKVC_E_CREATE},
+                 {"none/c.jsonl", true, CKVC_E_CREATE}, {"m.jsonl", true, CKVC_E_USAGE},
+                 {"link.jsonl", true, CKVC_E_USAGE},    {"eval.jsonl", true, CKVC_E_USAGE},
+                 {"sub/c.jsonl", false, CKVC_OK}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *to = *cases[i].name ? in_temp_folder(cases[i].name) : temp_folder;
+        FAILS(manifest_clean_ready(m, read, 1, to, cases[i].force, &err), cases[i].status);
+    }
     manifest_free(m);
     /* A "file" is found from its manifest's folder only. */
     put_text("t.txt", "some text");
     m = manifest_of(A "\n{\"id\":\"f\",\"file\":\"t.txt\"}\n");
-    FAILS(manifest_clean_ready(m, read, 1, other, false, &err), CKVC_E_USAGE);
+    FAILS(manifest_clean_ready(m, read, 1, in_temp_folder("sub/c.jsonl"), false, &err),
+          CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "m.jsonl:2 names a \"file\""));
     OK(manifest_clean_ready(m, read, 1, in_temp_folder("new.jsonl"), false, &err));
     manifest_free(m);

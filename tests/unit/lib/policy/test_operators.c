@@ -28,45 +28,14 @@ TEST(utilities_by_hand) {
     /* Three heads: added from the first on, so that ((a + b) + c) / 3 and nothing else is the
      * answer. */
     const float one[1] = {1.0f}, small[3] = {1.0f, 0x1p-30f, 0x1p-30f};
-    const double scale[3] = {
-        1.0, 0x1p-23,
-        0x1p-23}; /* 1 + 2^-53 rounds to 1, twice; the small ones first would make 1 + 2^-52 */
+    /* 1 + 2^-53 rounds to 1, twice; the small ones first would make 1 + 2^-52 */
+    const double scale[3] = {1.0, 0x1p-23, 0x1p-23};
     ckvc_operator_utility(CKVC_OPERATOR_MEAN_POOL, 1, 3, one, small, scale, u);
     assert_true(u[0] == 1.0 / 3.0);
 
-    assert_string_equal(ckvc_operator_name(CKVC_OPERATOR_PAPER), "paper");
-    assert_string_equal(ckvc_operator_name(CKVC_OPERATOR_NO_UTILITY), "no-utility");
-    assert_string_equal(ckvc_operator_name(CKVC_OPERATOR_NO_THRESHOLD), "no-threshold");
-    assert_string_equal(ckvc_operator_name(CKVC_OPERATOR_MEAN_POOL), "mean-pool");
-}
-
-/* Four tokens, two heads, one layer; what each operator keeps of them with room for two. */
-TEST(sets_by_hand) {
-    static const float alpha[4] = {1.0f, 0.95f, 0.875f, 0.25f},
-                       rho[8] = {0.5f, 0.5f, 1.25f, 8.0f, 0.5f, 1.0f, 0.5f, 0.5f};
-    static const struct {
-        ckvc_operator op;
-        uint32_t n, kept[2], n_candidates;
-    } want[] = {
-        {CKVC_OPERATOR_PAPER, 2, {2, 3}, 3},        /* u = 0.5, 0.95, 1.09, 2 */
-        {CKVC_OPERATOR_NO_UTILITY, 2, {0, 1}, 2},   /* u = 1, 0.95, 0.875, 0.25: two over 0.9 */
-        {CKVC_OPERATOR_NO_THRESHOLD, 2, {2, 3}, 4}, /* everything is a candidate */
-        {CKVC_OPERATOR_MEAN_POOL, 1, {3}, 1},       /* u = 0.5, 0.7125, 0.766, 1.0625 */
-    };
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        ckvc_table *t;
-        prompt_sets *k;
-        const double budget = 2;
-        t = new_start_table(1, 2, 1, 1, &budget, 1, 1, NULL);
-        t->op = want[i].op;
-        OK(prompt_sets_create(t, 4, &(setting){.window = 1}, &k, &err));
-        build_sets(k, 4, alpha, rho);
-        const layer_set *at = prompt_sets_at(k, 0, 0);
-        assert_int_equal(at->n_kept, want[i].n);
-        assert_memory_equal(at->positions, want[i].kept, want[i].n * sizeof(uint32_t));
-        assert_int_equal(at->n_candidates, want[i].n_candidates);
-        prompt_sets_destroy(k);
-        ckvc_table_free(t);
+    static const char *const names[] = {"paper", "no-utility", "no-threshold", "mean-pool"};
+    for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
+        assert_string_equal(ckvc_operator_name((ckvc_operator)op), names[op]);
     }
 }
 
@@ -74,12 +43,23 @@ TEST(sets_by_hand) {
 
 enum { L = 3, G = 3, T = 70, W = 8, E = 2 };
 
+typedef struct set {
+    uint32_t kept[T], n, n_candidates;
+} set;
+
+static void assert_set(const set *want, const uint32_t *kept, uint32_t n, uint32_t n_candidates) {
+    assert_int_equal(n, want->n);
+    assert_int_equal(n_candidates, want->n_candidates);
+    assert_memory_equal(kept, want->kept, n * sizeof *kept);
+}
+
 /* Kept by counting who ranks before whom, with nothing of the library but the grids. */
-static uint32_t by_definition(const ckvc_table *t, const float *alpha, const float *rho,
-                              const double *w, double tau, uint32_t B, uint32_t keep_window,
-                              uint32_t *kept, uint32_t *n_candidates) {
+static set by_definition(const ckvc_table *t, const float *alpha, const float *rho, const double *w,
+                         ckvc_rule rule) {
+    const uint32_t keep_window = rule.keep_window;
     double u[T];
     bool in[T];
+    set s = {.n = 0};
     for (int i = 0; i < T; i++) {
         double best = -1.0, sum = 0.0, heaviest = 0.0;
         for (int g = 0; g < G; g++) {
@@ -92,21 +72,19 @@ static uint32_t by_definition(const ckvc_table *t, const float *alpha, const flo
                : t->op == CKVC_OPERATOR_MEAN_POOL ? sum / G
                                                   : best;
     }
-    *n_candidates = 0;
     for (uint32_t i = 0; i < T; i++) {
-        in[i] = u[i] >= tau || t->op == CKVC_OPERATOR_NO_THRESHOLD || i + keep_window >= T;
-        *n_candidates += in[i];
+        in[i] = u[i] >= rule.tau || t->op == CKVC_OPERATOR_NO_THRESHOLD || i + keep_window >= T;
+        s.n_candidates += in[i];
     }
-    uint32_t n = 0;
     for (uint32_t i = 0; i < T; i++) {
         uint32_t before = 0;
         for (uint32_t k = 0; k < T; k++) {
             const bool wi = i + keep_window >= T, wk = k + keep_window >= T;
             before += in[k] && (wk != wi ? wk : u[k] != u[i] ? u[k] > u[i] : k > i);
         }
-        if (in[i] && before < B) { kept[n++] = i; }
+        if (in[i] && before < rule.budget) { s.kept[s.n++] = i; }
     }
-    return n;
+    return s;
 }
 
 TEST(actions_against_definition) {
@@ -125,72 +103,56 @@ TEST(actions_against_definition) {
             rho[i] = 0.25f + (float)ckvc_rng_below(&rng, levels) * (1.5f / (float)levels);
         }
         for (int op = 0; op < CKVC_OPERATOR_COUNT; op++) {
-            ckvc_table *t;
             prompt_sets *k;
-            t = new_start_table(L, G, E, 1, budgets, 2, W, NULL);
+            ckvc_table *t = new_start_table(L, G, E, 1, budgets, 2, W, NULL);
             t->op = (ckvc_operator)op;
             t->edges_entropy[0] = 3.0;
             for (uint32_t i = 0; i < L * G * 2; i++) {
-                t->weight[i] =
-                    (float)ckvc_head_action((int)ckvc_rng_below(&rng, CKVC_HEAD_ACTIONS));
+                t->weight[i] = (float)t->head_grid[ckvc_rng_below(&rng, CKVC_HEAD_ACTIONS)];
             }
             for (uint32_t i = 0; i < L * E * 2; i++) {
-                t->tau[i] = (float)ckvc_gate_action((int)ckvc_rng_below(&rng, CKVC_GATE_ACTIONS));
+                t->tau[i] = (float)t->gate_grid[ckvc_rng_below(&rng, CKVC_GATE_ACTIONS)];
             }
             OK(prompt_sets_create(t, T, &(setting){.window = W, .keep_window = keep_window}, &k,
                                   &err));
             if (layered) { prompt_sets_by_layer(k, by_layer); }
             build_sets(k, T, alpha, rho); /* entropy bin 1 */
             assert_int_equal(k->n_budgets, layered ? 1 : 2);
-            for (uint32_t b = 0; b < k->n_budgets; b++) {
-                for (uint32_t l = 0; l < L; l++) {
-                    /* 10 and half of 70 are the blocks: 6 is nearest to 10; 40 and 19 to 35 (19/10
-                     * against 35/19) */
-                    static const uint32_t nearest[L] = {0, 1, 1};
-                    const uint32_t block = layered ? nearest[l] : b, B = layered
-                                                                             ? (uint32_t)by_layer[l]
-                                                                         : b ? 35
-                                                                             : 10;
-                    const float *rho_l = rho + (size_t)l * G * T;
-                    double w[G], tau = (double)t->tau[ckvc_tau_index(t, l, 1, 0, block)];
-                    uint32_t want[T], got[T], n_want, n_got;
-                    const layer_set *base = prompt_sets_at(k, b, l);
-                    tau = round(tau * 100) / 100; /* the grid's double */
-                    for (int g = 0; g < G; g++) {
-                        w[g] =
-                            round((double)t->weight[ckvc_weight_index(t, l, (uint32_t)g, block)] *
-                                  40) /
-                            40;
-                    }
-                    uint32_t n =
-                        by_definition(t, alpha, rho_l, w, tau, B, keep_window, want, &n_want);
-                    assert_int_equal(base->block, block);
-                    assert_int_equal(base->tokens, B);
-                    assert_int_equal(base->n_kept, n);
-                    assert_int_equal(base->n_candidates, n_want);
-                    assert_memory_equal(base->positions, want, n * sizeof *want);
-                    assert_int_equal(prompt_sets_layer_at_budget(k, block, l, B, got, &n_got), n);
-                    assert_memory_equal(got, want, n * sizeof *want);
-                    for (uint32_t g = 0; g < G; g++) {
-                        const double was = w[g];
-                        for (uint32_t i = 0; i < CKVC_HEAD_ACTIONS; i++) {
-                            const uint32_t a = (i * 11) % CKVC_HEAD_ACTIONS;
-                            w[g] = ckvc_head_action((int)a);
-                            n = by_definition(t, alpha, rho_l, w, tau, B, keep_window, want,
-                                              &n_want);
-                            assert_int_equal(head_action(k, b, l, g, a, got, &n_got), n);
-                            assert_int_equal(n_got, n_want);
-                            assert_memory_equal(got, want, n * sizeof *want);
-                        }
-                        w[g] = was;
-                    }
-                    for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
-                        n = by_definition(t, alpha, rho_l, w, ckvc_gate_action((int)a), B,
-                                          keep_window, want, &n_want);
-                        assert_int_equal(gate_action(k, b, l, a, got, &n_got), n);
-                        assert_int_equal(n_got, n_want);
-                        assert_memory_equal(got, want, n * sizeof *want);
-                    }
+            for (uint32_t at = 0; at < k->n_budgets * L; at++) {
+                /* 10 and half of 70 are the blocks: 6 is nearest to 10; 40 and 19 to 35 (19/10
+                 * against 35/19) */
+                static const uint32_t nearest[L] = {0, 1, 1}, tokens[] = {10, 35};
+                const uint32_t b = at / L, l = at % L, block = layered ? nearest[l] : b;
+                const float *rho_l = rho + (size_t)l * G * T;
+                const layer_set *base = prompt_sets_at(k, b, l);
+                double w[G];
+                uint32_t got[T], n_got;
+                for (uint32_t g = 0; g < G; g++) { /* the grids' doubles */
+                    w[g] = round((double)t->weight[ckvc_weight_index(t, l, g, block)] * 40) / 40;
+                }
+                ckvc_rule rule = {round((double)t->tau[ckvc_tau_index(t, l, 1, 0, block)] * 100) /
+                                      100,
+                                  layered ? (uint32_t)by_layer[l] : tokens[b], keep_window};
+                set want = by_definition(t, alpha, rho_l, w, rule);
+                assert_int_equal(base->block, block);
+                assert_int_equal(base->tokens, rule.budget);
+                assert_set(&want, base->positions, base->n_kept, base->n_candidates);
+                uint32_t n = prompt_sets_layer_at_budget(k, block, l, rule.budget, got, &n_got);
+                assert_set(&want, got, n, n_got);
+                for (uint32_t i = 0; i < G * CKVC_HEAD_ACTIONS; i++) {
+                    const uint32_t g = i / CKVC_HEAD_ACTIONS, a = i * 11 % CKVC_HEAD_ACTIONS;
+                    const double was = w[g];
+                    w[g] = ckvc_head_action((int)a);
+                    want = by_definition(t, alpha, rho_l, w, rule);
+                    w[g] = was;
+                    n = head_action(k, b, l, g, a, got, &n_got);
+                    assert_set(&want, got, n, n_got);
+                }
+                for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
+                    rule.tau = ckvc_gate_action((int)a);
+                    want = by_definition(t, alpha, rho_l, w, rule);
+                    n = gate_action(k, b, l, a, got, &n_got);
+                    assert_set(&want, got, n, n_got);
                 }
             }
             prompt_sets_destroy(k);
@@ -210,10 +172,9 @@ TEST(extent_by_layer) {
     for (int i = 0; i < L * G * T; i++) { rho[i] = (float)(0.5 + ckvc_rng_double(&rng)); }
     const int64_t limits[] = {-1, 1, 20, 1000};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        ckvc_table *t;
         prompt_sets *k;
-        variant_list v = {0};
-        t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
+        CKVC_AUTO(variants_fini) variant_list v = {0};
+        ckvc_table *t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
         OK(prompt_sets_create(t, T, &(setting){.window = W}, &k, &err));
         prompt_sets_by_layer(k, by_layer);
         const behaviour_policy how = {.sides = {true, true}, .limit = limits[i], .seed = 1};
@@ -230,7 +191,6 @@ TEST(extent_by_layer) {
         for (size_t a = 0; a < v.n_actions; a++) {
             assert_true(v.actions[a].n_kept <= ckvc_budget_tokens(by_layer[v.actions[a].layer], T));
         }
-        variants_fini(&v);
         prompt_sets_destroy(k);
         ckvc_table_free(t);
     }
@@ -239,29 +199,29 @@ TEST(extent_by_layer) {
 /* ---- budgets ---- */
 
 TEST(nearest_budget) {
-    const double tokens[4] = {512, 64, 256, 128}; /* in no order */
-    assert_int_equal(ckvc_nearest_budget(tokens, 4, 256, 1000), 2);
-    assert_int_equal(ckvc_nearest_budget(tokens, 4, 300, 1000), 2);
-    assert_int_equal(ckvc_nearest_budget(tokens, 4, 380, 1000),
-                     0); /* 512/380 = 1.35 < 380/256 = 1.48, though 380 - 256 < 512 - 380 */
-    assert_int_equal(ckvc_nearest_budget(tokens, 4, 1, 1000), 1);
-    assert_int_equal(ckvc_nearest_budget(tokens, 4, 1e9, 1000), 0);
-    const double ties[3] = {400, 100, 96};
-    assert_int_equal(ckvc_nearest_budget(ties, 2, 200, 1000),
-                     1); /* both at a factor of 2: the lower */
-    const double fifths[2] = {150, 96};
-    assert_int_equal(ckvc_nearest_budget(fifths, 2, 120, 1000),
-                     1); /* 150/120 = 120/96, whose logarithms may round apart */
-    const double mixed[3] = {0.25, 0.5, 400};
-    assert_int_equal(ckvc_nearest_budget(mixed, 3, 0.5, 100), 1);
-    assert_int_equal(ckvc_nearest_budget(mixed, 3, 0.3, 100), 0);
-    assert_int_equal(ckvc_nearest_budget(mixed, 3, 300, 1000),
-                     0); /* T = 1000: 250, 500, 400; 300/250 = 1.2 */
-    assert_int_equal(ckvc_nearest_budget(mixed, 3, 350, 1000), 2);
-    assert_int_equal(ckvc_nearest_budget(mixed, 3, 0.375, 1000), 2); /* 375: 400/375 */
-    assert_int_equal(ckvc_nearest_budget(mixed, 3, 250, 1000), 0);
-    const double alone = 7;
-    assert_int_equal(ckvc_nearest_budget(&alone, 1, 0.01, 0), 0); /* no prompt: still some block */
+    static const double tokens[4] = {512, 64, 256, 128}, /* in no order */
+        ties[2] = {400, 100}, fifths[2] = {150, 96}, mixed[3] = {0.25, 0.5, 400}, alone[] = {7};
+    static const struct {
+        const double *budgets;
+        uint32_t n;
+        double asked;
+        uint32_t T, want;
+    } cases[] = {
+        {tokens, 4, 256, 1000, 2}, {tokens, 4, 300, 1000, 2},
+        {tokens, 4, 380, 1000, 0}, /* 512/380 = 1.35 < 380/256 = 1.48: not by differences */
+        {tokens, 4, 1, 1000, 1},   {tokens, 4, 1e9, 1000, 0},
+        {ties, 2, 200, 1000, 1},   /* both at a factor of 2: the lower */
+        {fifths, 2, 120, 1000, 1}, /* 150/120 = 120/96, whose logarithms may round apart */
+        {mixed, 3, 0.5, 100, 1},   {mixed, 3, 0.3, 100, 0},
+        {mixed, 3, 300, 1000, 0}, /* T = 1000: 250, 500, 400; 300/250 = 1.2 */
+        {mixed, 3, 350, 1000, 2},  {mixed, 3, 0.375, 1000, 2}, /* 375: 400/375 */
+        {mixed, 3, 250, 1000, 0},  {alone, 1, 0.01, 0, 0},     /* no prompt: still some block */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(
+            ckvc_nearest_budget(cases[i].budgets, cases[i].n, cases[i].asked, cases[i].T),
+            cases[i].want);
+    }
 }
 
 static ckvc_status read_text(const char *text, uint32_t n_layers, double **out, ckvc_err *err) {

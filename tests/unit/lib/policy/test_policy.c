@@ -1,5 +1,5 @@
-/* The policy library against golden/method/retention.json (bit for bit), against a full sort, and
- * at its edges. */
+/* The policy library against golden/method/retention.json (bit for bit), against counting ranks,
+ * and at its edges. */
 #include "lib/base/hash.h"
 #include "lib/base/names.h"
 #include "lib/policy/ckvc_policy.h"
@@ -7,137 +7,116 @@
 #include "tests/unit/golden.h"
 #include "tests/unit/unit.h"
 
-static double number(const json_t *v) {
-    assert_true(json_is_number(v));
-    return json_number_value(v);
-}
-
 TEST(golden_retention) {
-    json_t *root = golden_read("tests/golden/method/retention.json");
+    json_auto_t *root = golden_read("tests/golden/method/retention.json");
     size_t index;
     json_t *c;
     json_array_foreach(json_object_get(root, "cases"), index, c) {
-        uint32_t T = (uint32_t)json_integer_value(json_object_get(c, "T")),
-                 G = (uint32_t)json_integer_value(json_object_get(c, "G"));
-        uint32_t B = (uint32_t)json_integer_value(json_object_get(c, "B"));
+        const uint32_t T = (uint32_t)golden_number(c, "T"), G = (uint32_t)golden_number(c, "G");
         float *alpha = calloc(T, sizeof *alpha), *rho = calloc((size_t)G * T, sizeof *rho);
-        double *weight = calloc(G, sizeof *weight), *u = calloc(T, sizeof *u);
+        double *wide_alpha = golden_numbers(json_object_get(c, "alpha")),
+               *wide_rho = golden_numbers(json_object_get(c, "rho")),
+               *weight = golden_numbers(json_object_get(c, "W_head")),
+               *want = golden_numbers(json_object_get(c, "u")), *u = calloc(T, sizeof *u);
         uint32_t *kept = calloc(T, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand = 0;
-        for (uint32_t t = 0; t < T; t++) {
-            alpha[t] = (float)number(json_array_get(json_object_get(c, "alpha"), t));
-        }
-        for (uint32_t g = 0; g < G; g++) {
-            weight[g] = number(json_array_get(json_object_get(c, "W_head"), g));
-            for (uint32_t t = 0; t < T; t++) {
-                rho[g * T + t] =
-                    (float)number(json_array_get(json_array_get(json_object_get(c, "rho"), g), t));
-            }
-        }
+        int64_t n_kept;
+        int32_t *S = golden_ids(json_object_get(c, "S"), &n_kept);
+        for (uint32_t t = 0; t < T; t++) { alpha[t] = (float)wide_alpha[t]; }
+        for (uint32_t i = 0; i < G * T; i++) { rho[i] = (float)wide_rho[i]; }
         ckvc_utility(T, G, alpha, rho, weight, u);
-        for (uint32_t t = 0; t < T; t++) {
-            assert_true(u[t] == number(json_array_get(json_object_get(c, "u"), t)));
-        }
-        uint32_t n = ckvc_retain(T, u, (ckvc_rule){number(json_object_get(c, "tau")), B, 0}, kept,
-                                 &n_cand, scratch);
-        const json_t *S = json_object_get(c, "S");
-        assert_int_equal(n_cand, json_integer_value(json_object_get(c, "n_cand")));
-        assert_int_equal(n, json_array_size(S));
-        for (uint32_t i = 0; i < n; i++) {
-            assert_int_equal(kept[i], json_integer_value(json_array_get(S, i)));
-        }
-        free(alpha);
-        free(rho);
-        free(weight);
-        free(u);
-        free(kept);
-        free(scratch);
+        for (uint32_t t = 0; t < T; t++) { assert_true(u[t] == want[t]); }
+        const ckvc_rule rule = {golden_number(c, "tau"), (uint32_t)golden_number(c, "B"), 0};
+        assert_int_equal(ckvc_retain(T, u, rule, kept, &n_cand, scratch), n_kept);
+        assert_int_equal(n_cand, golden_number(c, "n_cand"));
+        assert_memory_equal(kept, S, (size_t)n_kept * sizeof *S);
+        CKVC_FREE(alpha, rho, wide_alpha, wide_rho, weight, want, u, kept, scratch, S);
     }
     assert_true(index >= 9);
-    json_decref(root);
 }
 
-/* ---- the same rule, by sorting everything ---- */
+enum { RANK_T = 300 };
 
-static const double *sort_u;
-static uint32_t sort_window_begin;
-
-static int by_rank(const void *pa, const void *pb) {
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-    int wa = a >= sort_window_begin, wb = b >= sort_window_begin;
-    if (wa != wb) { return wb - wa; }
-    if (sort_u[a] != sort_u[b]) { return sort_u[a] > sort_u[b] ? -1 : 1; }
-    return a > b ? -1 : 1;
-}
-
-static int by_position(const void *pa, const void *pb) {
-    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
-    return a < b ? -1 : a > b;
-}
-
-static uint32_t retain_by_sort(uint32_t T, const double *u, double tau, uint32_t B,
-                               uint32_t keep_window, uint32_t *kept, uint32_t *n_cand) {
-    uint32_t n = 0;
-    sort_u = u;
-    sort_window_begin = keep_window >= T ? 0 : T - keep_window;
+/* The same rule, by counting for every candidate who ranks before it. */
+static uint32_t retain_by_rank(uint32_t T, const double *u, ckvc_rule rule, uint32_t *kept,
+                               uint32_t *n_cand) {
+    const uint32_t window = rule.keep_window >= T ? 0 : T - rule.keep_window;
+    uint32_t c[RANK_T], n = 0;
+    *n_cand = 0;
     for (uint32_t t = 0; t < T; t++) {
-        if (u[t] >= tau || t >= sort_window_begin) { kept[n++] = t; }
+        if (u[t] >= rule.tau || t >= window) { c[(*n_cand)++] = t; }
     }
-    *n_cand = n;
-    qsort(kept, n, sizeof *kept, by_rank);
-    if (n > B) { n = B; }
-    qsort(kept, n, sizeof *kept, by_position);
+    for (uint32_t i = 0; i < *n_cand; i++) {
+        const uint32_t t = c[i];
+        uint32_t before = 0;
+        for (uint32_t k = *n_cand; k-- > 0 && before < rule.budget;) {
+            const uint32_t s = c[k];
+            before += s >= window && t < window   ? 1
+                      : t >= window && s < window ? 0
+                      : u[s] != u[t]              ? u[s] > u[t]
+                                                  : s > t;
+        }
+        if (before < rule.budget) { kept[n++] = t; }
+    }
     return n;
 }
 
-TEST(retain_against_sort) {
-    enum { T_MAX = 300 };
+TEST(retain_against_ranks) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 7, 0, 0);
     for (int round = 0; round < 20000; round++) {
-        double u[T_MAX];
-        uint32_t want[T_MAX], got[T_MAX], scratch[T_MAX], n_want, n_got;
-        uint32_t T = (uint32_t)ckvc_rng_below(&rng, T_MAX),
-                 levels = 1 + (uint32_t)ckvc_rng_below(&rng, 40);
-        uint32_t B = (uint32_t)ckvc_rng_below(&rng, T + 3);
-        uint32_t keep_window = round % 3 ? 0 : (uint32_t)ckvc_rng_below(&rng, T + 3);
+        double u[RANK_T];
+        uint32_t want[RANK_T], scratch[RANK_T], n_want, n_got;
+        uint32_t T = ckvc_rng_below(&rng, RANK_T), levels = 1 + ckvc_rng_below(&rng, 40);
+        uint32_t B = ckvc_rng_below(&rng, T + 3);
+        uint32_t keep_window = round % 3 ? 0 : ckvc_rng_below(&rng, T + 3);
         for (uint32_t t = 0; t < T; t++) {
             u[t] = round % 2 ? (double)ckvc_rng_below(&rng, levels) / 8.0 : ckvc_rng_double(&rng);
         }
         if (T > 3 && round % 17 == 0) { u[ckvc_rng_below(&rng, T)] = INFINITY; }
         double tau = round % 2 ? (double)ckvc_rng_below(&rng, levels) / 8.0 : ckvc_rng_double(&rng);
-        uint32_t k_want = retain_by_sort(T, u, tau, B, keep_window, want, &n_want);
+        const ckvc_rule rule = {tau, B, keep_window};
+        uint32_t k_want = retain_by_rank(T, u, rule, want, &n_want);
         /* Exactly min(B, T) entries are there to be written: ASan sees one more. */
         uint32_t *kept = malloc((B < T ? B : T) * sizeof *kept + 1);
-        uint32_t k_got = ckvc_retain(T, u, (ckvc_rule){tau, B, keep_window}, kept, &n_got, scratch);
-        memcpy(got, kept, k_got * sizeof *got);
-        free(kept);
+        uint32_t k_got = ckvc_retain(T, u, rule, kept, &n_got, scratch);
         assert_int_equal(k_got, k_want);
         assert_int_equal(n_got, n_want);
-        assert_memory_equal(got, want, k_want * sizeof *got);
+        assert_memory_equal(kept, want, k_want * sizeof *want);
+        free(kept);
     }
+}
+
+enum { MANY_T = 200 };
+
+/* An action's set and count are ckvc_retain's on the utilities u and by the rule. */
+static void same_as_retain(ckvc_retain_many *r, uint32_t action, uint32_t T, const double *u,
+                           ckvc_rule rule) {
+    uint32_t want[MANY_T], got[MANY_T], scratch[MANY_T], n_want, n_got;
+    const uint32_t k = ckvc_retain(T, u, rule, want, &n_want, scratch);
+    assert_int_equal(ckvc_retain_action(r, action, got, &n_got), k);
+    assert_int_equal(n_got, n_want);
+    assert_memory_equal(got, want, k * sizeof *got);
 }
 
 /* Every weight of a head and every threshold through retain_many: the sets and counts of
  * ckvc_retain on the utilities of that action, on random vectors with many ties (alpha and rho from
  * a few values), any budget and any keep_window. */
 TEST(retain_many) {
-    enum { T_MAX = 200, G_MAX = 4, A = 29 };
-    static float alpha[T_MAX], rho[G_MAX * T_MAX];
-    static double own[T_MAX], others[T_MAX], u[T_MAX], weights[A], taus[CKVC_GATE_ACTIONS];
-    uint32_t want[T_MAX], got[T_MAX], scratch[T_MAX], n_want, n_got;
-    ckvc_retain_many r;
+    enum { G_MAX = 4, A = 29 };
+    static float alpha[MANY_T], rho[G_MAX * MANY_T];
+    static double own[MANY_T], others[MANY_T], u[MANY_T], weights[A], taus[CKVC_GATE_ACTIONS];
+    CKVC_AUTO(ckvc_retain_many_fini) ckvc_retain_many r;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 9, 0, 0);
-    assert_true(ckvc_retain_many_init(&r, T_MAX, A));
+    assert_true(ckvc_retain_many_init(&r, MANY_T, A));
     for (int a = 0; a < A; a++) { weights[a] = ckvc_head_action(a); }
     for (int a = 0; a < CKVC_GATE_ACTIONS; a++) { taus[a] = ckvc_gate_action(a); }
     for (int round = 0; round < 3000; round++) {
-        const uint32_t T = 1 + (uint32_t)ckvc_rng_below(&rng, T_MAX - 1),
-                       G = 1 + (uint32_t)ckvc_rng_below(&rng, G_MAX);
-        const uint32_t B = round % 5 ? (uint32_t)ckvc_rng_below(&rng, T + 3)
-                                     : (uint32_t)ckvc_rng_below(&rng, 3),
-                       keep_window = round % 3 ? 0 : (uint32_t)ckvc_rng_below(&rng, T + 3),
-                       g = (uint32_t)ckvc_rng_below(&rng, G);
+        const uint32_t T = 1 + ckvc_rng_below(&rng, MANY_T - 1),
+                       G = 1 + ckvc_rng_below(&rng, G_MAX),
+                       B = ckvc_rng_below(&rng, round % 5 ? T + 3 : 3),
+                       keep_window = round % 3 ? 0 : ckvc_rng_below(&rng, T + 3),
+                       g = ckvc_rng_below(&rng, G);
         const uint64_t levels = round % 2 ? 1 + ckvc_rng_below(&rng, 6) : 1u << 24;
         double w[G_MAX];
         for (uint32_t t = 0; t < T; t++) {
@@ -160,26 +139,15 @@ TEST(retain_many) {
             const uint32_t a = (i * 11 + (uint32_t)round) % A; /* in any order */
             w[g] = weights[a];
             ckvc_utility(T, G, alpha, rho, w, u);
-            const uint32_t k_want =
-                ckvc_retain(T, u, (ckvc_rule){tau, B, keep_window}, want, &n_want, scratch);
-            const uint32_t k_got = ckvc_retain_action(&r, a, got, &n_got);
-            assert_int_equal(k_got, k_want);
-            assert_int_equal(n_got, n_want);
-            assert_memory_equal(got, want, k_want * sizeof *got);
+            same_as_retain(&r, a, T, u, (ckvc_rule){tau, B, keep_window});
         }
         w[g] = base;
         ckvc_utility(T, G, alpha, rho, w, u);
         ckvc_retain_gates(&r, T, u, taus, CKVC_GATE_ACTIONS, B, keep_window);
         for (uint32_t a = 0; a < CKVC_GATE_ACTIONS; a++) {
-            const uint32_t k_want =
-                ckvc_retain(T, u, (ckvc_rule){taus[a], B, keep_window}, want, &n_want, scratch);
-            const uint32_t k_got = ckvc_retain_action(&r, a, got, &n_got);
-            assert_int_equal(k_got, k_want);
-            assert_int_equal(n_got, n_want);
-            assert_memory_equal(got, want, k_want * sizeof *got);
+            same_as_retain(&r, a, T, u, (ckvc_rule){taus[a], B, keep_window});
         }
     }
-    ckvc_retain_many_fini(&r);
 }
 
 /* The cost that retain_many.h states: an action costs steps of B and of T/64, never of T. */
@@ -187,7 +155,7 @@ TEST(retain_many_cost) {
     enum { T = 32768, B = 512, A = 29 };
     double *own = calloc(T, sizeof *own), *others = calloc(T, sizeof *others), weights[A];
     uint32_t *kept = calloc(T, sizeof *kept), n;
-    ckvc_retain_many r;
+    CKVC_AUTO(ckvc_retain_many_fini) ckvc_retain_many r;
     ckvc_rng rng;
     ckvc_rng_init(&rng, 10, 0, 0);
     assert_true(ckvc_retain_many_init(&r, T, A));
@@ -208,9 +176,6 @@ TEST(retain_many_cost) {
     ckvc_retain_gates(&r, T, others, weights, A, B, 0);
     for (uint32_t a = 0; a < A; a++) { ckvc_retain_action(&r, a, kept, &n); }
     assert_true(r.work - before < (uint64_t)T * 7 + 3 * B * 9 + A * (B + 2 + T / 64 + 1));
-    printf("retain_many: T %d, B %d: a head's state %llu steps, an action %llu\n", T, B,
-           (unsigned long long)state_work, (unsigned long long)(before - state_work) / A);
-    ckvc_retain_many_fini(&r);
     free(own), free(others), free(kept);
 }
 
@@ -218,25 +183,19 @@ TEST(retain_patterns) {
     enum { T = 200000, B = 1000 };
     double *u = calloc(T, sizeof *u);
     uint32_t *kept = calloc(B, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand;
+    /* all equal, ascending, descending, up and down */
+    static const uint32_t first[] = {T - B, T - B, 0, T / 2 - B / 2 + 1};
     for (int pattern = 0; pattern < 4; pattern++) {
         for (uint32_t t = 0; t < T; t++) {
-            u[t] = pattern == 0   ? 1.0
-                   : pattern == 1 ? (double)t
-                   : pattern == 2 ? -(double)t
-                                  : (double)(t < T / 2 ? t : T - t);
+            const double of[] = {1.0, t, -(double)t, t < T / 2 ? t : T - t};
+            u[t] = of[pattern];
         }
         assert_int_equal(ckvc_retain(T, u, (ckvc_rule){-INFINITY, B, 0}, kept, &n_cand, scratch),
                          B);
         assert_int_equal(n_cand, T);
-        if (pattern < 2) {
-            for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], T - B + i); }
-        } else if (pattern == 2) {
-            for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], i); }
-        }
+        for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], first[pattern] + i); }
     }
-    free(u);
-    free(kept);
-    free(scratch);
+    CKVC_FREE(u, kept, scratch);
 }
 
 TEST(retain_edges) {
@@ -259,15 +218,12 @@ TEST(retain_edges) {
 }
 
 TEST(bins) {
-    const double edges[5] = {1.0, 2.0, 2.0, 2.0, 5.0};
-    assert_int_equal(ckvc_bin_index(edges, 5, 0.5), 0);
-    assert_int_equal(ckvc_bin_index(edges, 5, 1.0), 1);
-    assert_int_equal(ckvc_bin_index(edges, 5, 1.5), 1);
-    assert_int_equal(ckvc_bin_index(edges, 5, 2.0), 4); /* equal edges leave empty bins */
-    assert_int_equal(ckvc_bin_index(edges, 5, 4.9), 4);
-    assert_int_equal(ckvc_bin_index(edges, 5, 1e300), 5);
-    assert_int_equal(ckvc_bin_index(edges, 5, -INFINITY), 0);
-    assert_int_equal(ckvc_bin_index(edges, 5, NAN), 0);
+    static const double edges[5] = {1.0, 2.0, 2.0, 2.0, 5.0}, /* equal edges leave empty bins */
+        cases[][2] = {{0.5, 0}, {1, 1},     {1.5, 1},       {2, 4},
+                      {4.9, 4}, {1e300, 5}, {-INFINITY, 0}, {NAN, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(ckvc_bin_index(edges, 5, cases[i][0]), cases[i][1]);
+    }
     assert_int_equal(ckvc_bin_index(NULL, 0, 3.0), 0);
 }
 
@@ -303,51 +259,6 @@ TEST(alpha_visible) {
         mean += alpha[t] / 6.0;
     }
     assert_true(fabs(mean - 1.0) < 1e-15);
-}
-
-/* What the library refuses of a table in memory; each change is undone after its check. */
-TEST(table_check) {
-    ckvc_table *t = ckvc_table_create(2, 3, 4, 2, 2, 29, 21);
-    char message[256] = "";
-    assert_non_null(t);
-    t->window = 8;
-    for (int a = 0; a < 29; a++) { t->head_grid[a] = (32 + a) / 40.0; }
-    for (int a = 0; a < 21; a++) { t->gate_grid[a] = (80 + a) / 100.0; }
-    t->budgets[0] = 0.25;
-    t->budgets[1] = 64;
-    for (int i = 0; i < 12; i++) { t->weight[i] = (float)t->head_grid[i]; }
-    for (int i = 0; i < 32; i++) { t->tau[i] = (float)t->gate_grid[i % 21]; }
-    assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
-#define BREACH(lvalue, bad, section)                                                               \
-    do {                                                                                           \
-        __typeof__(lvalue) keep = (lvalue);                                                        \
-        (lvalue) = (bad);                                                                          \
-        assert_int_equal(ckvc_table_check(t, message, sizeof message), -1);                        \
-        assert_memory_equal(message, section, strlen(section));                                    \
-        assert_int_equal(ckvc_table_check(t, NULL, 0), -1);                                        \
-        (lvalue) = keep;                                                                           \
-    } while (0)
-    BREACH(t->window, 0, "SHAPE[6]");
-    BREACH(t->head_axis, 2, "SHAPE[7]");
-    BREACH(t->n_query_heads, 4, "SHAPE[1]");
-    BREACH(t->n_query_heads, 0, "SHAPE[1]");
-    BREACH(t->budgets[1], 0.0, "BUDGET[1]");
-    BREACH(t->budgets[1], 64.5, "BUDGET[1]");
-    BREACH(t->budgets[0], NAN, "BUDGET[0]");
-    BREACH(t->head_grid[28], INFINITY, "GRIDHEAD[28]");
-    BREACH(t->head_grid[0], -0.5, "GRIDHEAD[0]");
-    BREACH(t->gate_grid[3], t->gate_grid[2], "GRIDGATE[3]");
-    BREACH(t->edges_entropy[2], -1.0, "EDGEENT[2]");
-    BREACH(t->edges_ppl[0], NAN, "EDGEPPL[0]");
-    BREACH(t->weight[7], 1.01f, "WEIGHT[7]");
-    BREACH(t->weight[7], NAN, "WEIGHT[7]");
-    BREACH(t->tau[31], 0.8051f, "TAU[31]");
-    assert_int_equal(ckvc_table_check(t, message, sizeof message), 0);
-    ckvc_table_free(t);
-    assert_null(ckvc_table_create(0, 1, 1, 1, 1, 1, 1));
-    assert_null(ckvc_table_create(1, 70000, 1, 1, 1, 1, 1));
-    assert_null(ckvc_table_create(1, 1, 1, 1, 1, 5000, 1));
-    ckvc_table_free(NULL);
 }
 
 RUN_TESTS(NULL, NULL)
