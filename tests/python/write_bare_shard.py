@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A producer of shards that shares no code with ckvc: h5py and the description of the format (formats.md, "Shard") alone.
+"""A producer of shards that shares no code with ckvc: h5py and the description of the format (formats/shard/shard.md) alone.
 
     write_bare_shard.py OUT.h5 [--prompts N] [--first I] [--uniform] [--continuation C] [--break KIND]
     write_bare_shard.py --check T.ckvt     # after `ckvc fit OUT.h5`: did it find the world's best actions?

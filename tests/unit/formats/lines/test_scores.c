@@ -119,7 +119,7 @@ TEST(tells_scores_apart) {
 
 /* The good row with one piece replaced, on line 2 behind another good one. */
 static void refused(const char *from, const char *to, const char *says) {
-    char text[4096];
+    char text[8200];
     const int n = snprintf(text, sizeof text, "%s\n", bent(good, "p1", "p0"));
     snprintf(text + n, sizeof text - (size_t)n, "%s\n", bent(good, from, to));
     scores *s = NULL;
