@@ -1,11 +1,9 @@
 #!/usr/bin/env bats
 # Calls that fail, processes that are killed, power that is cut: some of tests/faults/campaign.py, which tries all of them.
 
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 16 >"$DIR/prompts.jsonl"
     demand "$DIR/whole"
     "$CKVC" fit "$DIR/whole" --out "$DIR/whole.ckvt" -q
@@ -70,15 +68,13 @@ go_on() { # its exit code in $status
         calls=$(tr -d ' ' <"$DIR/calls")
         [ "$calls" -gt 3 ]
         for ((back = 0; back < 3; back++)); do
-            run again $call $((calls - back)) kill
-            [ "$status" -eq 137 ]
+            run -137 again $call $((calls - back)) kill
             diff -r "$DIR/old" "$DIR/there" >/dev/null || diff -r "$DIR/new" "$DIR/there"
         done
     done
     again rename "$calls" 22 # a file system without it
     diff -r "$DIR/new" "$DIR/there"
-    run compgen -G "$DIR/there.tmp.*"
-    [ "$status" -eq 1 ]
+    run -1 compgen -G "$DIR/there.tmp.*"
 }
 
 @test "a clock that jumps a year forth and back at each look changes no bytes" {
@@ -96,7 +92,7 @@ go_on() { # its exit code in $status
         rm -f "$DIR/looks"
         jumping "$CKVC" status "$DIR/jumped" --json >"$DIR/status.json"
         [ "$(cat "$DIR/looks")" -ge 1 ]
-        python3 -c 'import json, sys; p = json.load(open(sys.argv[1]))["parts"][0]["passes"][0]; assert p["seconds_since_write"] >= 0, p' "$DIR/status.json"
+        check 'p = json.load(open(sys.argv[1]))["parts"][0]["passes"][0]; assert p["seconds_since_write"] >= 0, p' "$DIR/status.json"
     done
 }
 
@@ -144,8 +140,7 @@ go_on() { # its exit code in $status
 
 @test "two writers: the second is told so, and the first goes on" {
     under_way "$DIR/two"
-    run demand "$DIR/two" --resume
-    [ "$status" -eq 75 ]; one_line; [[ $output == *"$DIR/two"* ]]
+    fails 75 "$DIR/two" demand "$DIR/two" --resume
     go_on
     [ "$status" -eq 0 ]
     [ "$(shard_sums "$DIR/two")" = "$(shard_sums "$DIR/whole")" ]
@@ -185,8 +180,7 @@ lines_under_way() {
 
         OF=$DIR/changes.jsonl lines_under_way $verb "$out-two.jsonl"
         sed -i 's/300/301/' "$DIR/changes.jsonl"
-        run lines $verb "$out-two.jsonl" --resume
-        [ "$status" -eq 75 ]; one_line; [[ $output == *"$out-two.jsonl"* ]]
+        fails 75 "$out-two.jsonl" lines $verb "$out-two.jsonl" --resume
         go_on
         [ "$status" -eq 0 ]
         cmp "$out.jsonl" "$out-two.jsonl"
@@ -219,8 +213,7 @@ lines_under_way() {
     local fit=("$CKVC" fit "$DIR/whole" -q --out) alone='' file
     unshare -pf --mount-proc true 2>/dev/null && alone="unshare -pf --mount-proc"
     mkdir "$DIR/left"
-    run $alone env FAULT_BELOW="$DIR/left" FAULT_CALL=fsync FAULT_AT=1 FAULT_HOW=kill LD_PRELOAD="$DIR/fault.so" "${fit[@]}" "$DIR/left/t.ckvt"
-    [ "$status" -eq 137 ]
+    run -137 $alone env FAULT_BELOW="$DIR/left" FAULT_CALL=fsync FAULT_AT=1 FAULT_HOW=kill LD_PRELOAD="$DIR/fault.so" "${fit[@]}" "$DIR/left/t.ckvt"
     compgen -G "$DIR/left/t.ckvt.tmp.*"
     touch "$DIR/left/t.ckvt.tmp.1."{0,1,2} # of versions before, and the user's
     $alone "${fit[@]}" "$DIR/left/t.ckvt"
@@ -241,8 +234,7 @@ lines_under_way() {
     "${CC:-cc}" -shared -fPIC -o "$DIR/unlocked.so" "$DIR/unlocked.c"
     export LD_PRELOAD="$DIR/unlocked.so"
     for verb in "demand $DIR/unlocked" "lines score $DIR/unlocked.jsonl" "lines eval $DIR/unlocked-eval.jsonl" "lines score $DIR/unlocked.jsonl --shard 0/2"; do
-        run $verb
-        [ "$status" -eq 71 ]; one_line; [[ $output == *"this file system gives no lock; write to another one: "* ]]
+        fails 71 "this file system gives no lock; write to another one: " $verb
     done
     [ ! -e "$DIR/unlocked.jsonl" ]
     touch "$left"

@@ -72,9 +72,7 @@ queue_is_empty() {
 }
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
-    prompts 300 | python3 -c '
-import json, sys
+    prompts 300 | check '
 for i, line in enumerate(sys.stdin):
     prompt = json.loads(line)
     prompt.update(id="p%04d" % i, split="fit" if i >= 12 else ["select", "heldout"][i % 2])

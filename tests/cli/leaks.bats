@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # The leak guard from the outside: manifest check --against, its record through calibrate and fit into a table, and what score says.
 
-bats_require_minimum_version 1.5.0
 load helper
 
 # texts FIRST N: a manifest of N prompts of their own words; every third is held out.
@@ -21,7 +20,6 @@ texts() {
 }
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     texts 0 6 >"$DIR/prompts.jsonl"
     texts 100 4 >"$DIR/clean.jsonl"
     # another person's file: the fifth prompt's words 10 to 39, in capitals, inside a longer field
@@ -38,46 +36,31 @@ setup_file() {
     [[ $output == *'span'*'"p4" line 5'*'foreign.jsonl:2 "" in "context"'*'30 words'* ]]
     [[ $output == *'1 lines and 1 prompts touched'* ]]
     [[ $output == *'1 of 4 prompts share text'* ]]
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl"
     gzip -k "$DIR/foreign.jsonl"
-    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl.gz" --json 2>/dev/null | python3 -c '
-import json, sys
+    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl.gz" --json 2>/dev/null | check '
 leaks = json.load(sys.stdin)["leaks"]
 assert leaks["record"]["against"][0]["shared_spans"] == 1, leaks
 assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] == 30, leaks'
 }
 
 @test "options of the guard that make no sense; broken evaluation files" {
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --out "$DIR/x.json"
-    [ "$status" -eq 64 ]
-    one_line
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/clean.jsonl"
-    [ "$status" -eq 64 ]
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/none.jsonl"
-    [ "$status" -eq 66 ]
-    one_line
+    fails 64 '' "$CKVC" manifest check "$DIR/prompts.jsonl" --out "$DIR/x.json"
+    run -64 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/clean.jsonl"
+    fails 66 '' "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/none.jsonl"
     printf '{"a":1}\n{"a":' >"$DIR/cut.jsonl"
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/cut.jsonl"
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *cut.jsonl:2:* ]]
+    fails 65 cut.jsonl:2: "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/cut.jsonl"
     prompts 1 >"$DIR/ids.jsonl"
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/ids.jsonl"
-    [ "$status" -eq 64 ]
-    [[ $output == *ids.jsonl:1:*--model* ]]
+    fails 64 "ids.jsonl:1:*--model" "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/ids.jsonl"
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/ids.jsonl" --model "$MODEL" >/dev/null
 }
 
 @test "the record goes from check to run to table, and score says what it covers" {
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/prompts.jsonl" --out "$DIR/clean.json" >/dev/null
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl" --out "$DIR/clean.json"
-    [ "$status" -eq 73 ]
+    run -73 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl" --out "$DIR/clean.json"
     calibrate "$DIR/run" --leak-check "$DIR/clean.json"
     calibrate "$DIR/run" --leak-check "$DIR/clean.json" --resume
-    run calibrate "$DIR/run" --resume
-    [ "$status" -eq 65 ]
-    [[ $output == *leak_check* ]]
+    fails 65 leak_check calibrate "$DIR/run" --resume
     "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
     score() {
         "$CKVC" score --model "$MODEL" --manifest "$1" --window 16 --continuation 16 --limit 2 --table "$2" -q 2>&1 >/dev/null
@@ -109,23 +92,16 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
 
 @test "leaks are said as an error, and the scores are printed all the same" {
     { cat "$DIR/clean.jsonl"; sed -n 2p "$DIR/prompts.jsonl" | sed 's/"p1"/"other"/'; } >"$DIR/dirty.jsonl"
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/dirty.jsonl" --out "$DIR/dirty.json"
-    [ "$status" -eq 1 ]
-    run calibrate "$DIR/dirty-run" --leak-check "$DIR/dirty.json"
-    [ "$status" -eq 0 ]
+    run -1 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/dirty.jsonl" --out "$DIR/dirty.json"
+    run -0 calibrate "$DIR/dirty-run" --leak-check "$DIR/dirty.json"
     [[ $output == warning:*"not clean"* ]]
     "$CKVC" fit "$DIR/dirty-run" --out "$DIR/dirty.ckvt" -q
-    run "$CKVC" score --model "$MODEL" --manifest "$DIR/dirty.jsonl" --window 16 --continuation 16 --limit 1 --table "$DIR/dirty.ckvt" -q
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" score --model "$MODEL" --manifest "$DIR/dirty.jsonl" --window 16 --continuation 16 --limit 1 --table "$DIR/dirty.ckvt" -q
     [[ $output == *'"reward"'*"error: "*"LEAK: 1 of its 4 prompts"* ]]
     # a record of another manifest
-    run calibrate "$DIR/no" --manifest "$DIR/clean.jsonl" --leak-check "$DIR/dirty.json"
-    [ "$status" -eq 65 ]
-    one_line
+    fails 65 '' calibrate "$DIR/no" --manifest "$DIR/clean.jsonl" --leak-check "$DIR/dirty.json"
     echo '{"schema":"other"}' >"$DIR/bad.json"
-    run calibrate "$DIR/no" --leak-check "$DIR/bad.json"
-    [ "$status" -eq 65 ]
-    one_line
+    fails 65 '' calibrate "$DIR/no" --leak-check "$DIR/bad.json"
 }
 
 @test "--clean: the lines that share nothing, byte for byte; the check of what is left passes" {
@@ -142,11 +118,10 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     # the last line ends as it did; nothing shared: the same bytes, exit 0; in JSON, too
     head -n 4 "$DIR/prompts.jsonl" | head -c -1 >"$DIR/open.jsonl"
     "$CKVC" manifest check "$DIR/open.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/open-kept.jsonl" --json 2>/dev/null |
-        python3 -c 'import json, sys; assert json.load(sys.stdin)["leaks"]["clean"] == {"prompts": 4, "left_out": 0}'
+        check 'assert json.load(sys.stdin)["leaks"]["clean"] == {"prompts": 4, "left_out": 0}'
     cmp "$DIR/open.jsonl" "$DIR/open-kept.jsonl"
     # held-out prompts stay whatever they share
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/open.jsonl" --clean "$DIR/held.jsonl"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/open.jsonl" --clean "$DIR/held.jsonl"
     sed -n '1p;4,6p' "$DIR/prompts.jsonl" | cmp - "$DIR/held.jsonl"
 }
 
@@ -160,8 +135,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     "$CKVC" manifest check "$DIR/one.jsonl" --against "$DIR/one.jsonl,$DIR/foreign.jsonl" --out "$DIR/again.json"
     cmp "$DIR/one.json" "$DIR/again.json"
     calibrate "$DIR/one" --manifest "$DIR/one.jsonl" --leak-check "$DIR/one.json"
-    run calibrate "$DIR/no" --manifest "$DIR/all.jsonl" --leak-check "$DIR/one.json"
-    [ "$status" -eq 65 ]
+    run -65 calibrate "$DIR/no" --manifest "$DIR/all.jsonl" --leak-check "$DIR/one.json"
     # nothing left to compile from: 65, and nothing is written
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/prompts.jsonl" --clean "$DIR/fit.jsonl" >/dev/null
     sed 's/"split":"[a-z]*"/"split":"heldout"/; s/"id":"/"id":"twin-/' "$DIR/fit.jsonl" >"$DIR/twins.jsonl"
@@ -177,13 +151,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
 }
 
 @test "--clean: what is in the way is refused before the work; nothing left is no file" {
-    refuses() { # STATUS OPTIONS...: over prompts.jsonl
-        local want=$1
-        shift
-        run "$CKVC" manifest check "$DIR/prompts.jsonl" "$@"
-        [ "$status" -eq "$want" ] || { echo "$status $output"; return 1; }
-        one_line
-    }
+    refuses() { fails "$1" '' "$CKVC" manifest check "$DIR/prompts.jsonl" "${@:2}"; } # STATUS OPTIONS...
     refuses 64 --clean "$DIR/x.jsonl"
     refuses 64 --against "$DIR/foreign.jsonl" --clean "$DIR/prompts.jsonl" --force
     refuses 64 --against "$DIR/foreign.jsonl" --clean "$DIR/foreign.jsonl" --force
@@ -192,13 +160,11 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     refuses 73 --against "$DIR/foreign.jsonl" --clean "$DIR/mine.jsonl"
     [ "$(cat "$DIR/mine.jsonl")" = mine ]
     refuses 73 --against "$DIR/foreign.jsonl" --clean "$DIR/nowhere/x.jsonl"
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/mine.jsonl" --force
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/mine.jsonl" --force
     [ "$(wc -l <"$DIR/mine.jsonl")" -eq 5 ]
     sed 's/"p/"q/' "$DIR/clean.jsonl" >"$DIR/copy.jsonl"
     grep -v heldout "$DIR/clean.jsonl" >"$DIR/fit.jsonl"
-    run "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/copy.jsonl" --clean "$DIR/x.jsonl"
-    [ "$status" -eq 65 ]
+    run -65 "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/copy.jsonl" --clean "$DIR/x.jsonl"
     [[ $output == *"none of its"*"is left"* ]]
     # a disk that fills up: no file, nothing temporary
     run bash -c "trap '' XFSZ; ulimit -f 0; \"$CKVC\" manifest check \"$DIR/prompts.jsonl\" --against \"$DIR/foreign.jsonl\" --clean \"$DIR/x.jsonl\" | cat"
@@ -213,7 +179,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
         "$CKVC" score --model "$MODEL" --manifest "$2" --window 16 --continuation 16 --limit 2 --table "$DIR/$1.ckvt" --policy identity -q \
             --out "$DIR/$1-scores.jsonl" 2>/dev/null
         "$CKVC" report "$DIR/$1.ckvt" --scores "$DIR/$1-scores.jsonl" --bootstrap 0 --out "$DIR/$1-report"
-        state=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tables"][0]["leak_check"]["state"])' "$DIR/$1-report/report.json")
+        state=$(check 'print(json.load(open(sys.argv[1]))["tables"][0]["leak_check"]["state"])' "$DIR/$1-report/report.json")
     }
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl" --out "$DIR/r-clean.json" >/dev/null
     { cat "$DIR/clean.jsonl"; sed -n 2p "$DIR/prompts.jsonl" | sed 's/"p1"/"other"/'; } >"$DIR/r-dirty.jsonl"
@@ -247,17 +213,14 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     [ "$status" -eq 0 ]
     [ "$(grep -c '^warning: .*loop/table.ckvt: .*not checked for leaks' <<<"$output")" -eq 1 ]
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/prompts.jsonl" --holdout 0.4 --out "$DIR/own.json" >/dev/null
-    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/checked" --leak-check "$DIR/own.json" "${loop[@]}"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/checked" --leak-check "$DIR/own.json" "${loop[@]}"
     [[ $output != *leak* ]]
     # a probe that fits nothing has the record all the same
-    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/grid" --leak-check "$DIR/own.json" "${loop[@]}" --probe grid-search \
+    run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/grid" --leak-check "$DIR/own.json" "${loop[@]}" --probe grid-search \
         --head-grid 0.8,1,1.2 --gate-grid 0.8,0.9,1
-    [ "$status" -eq 0 ]
     [[ $output != *leak* ]]
     # nothing held out (by the split either), nothing said
     sed 's/"heldout"/"fit"/' "$DIR/prompts.jsonl" >"$DIR/all.jsonl"
-    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/all.jsonl" --out "$DIR/none" --mode shared --score paper --rounds 1 --variants 8
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/all.jsonl" --out "$DIR/none" --mode shared --score paper --rounds 1 --variants 8
     [[ $output != *leak* ]]
 }

@@ -1,11 +1,9 @@
 #!/usr/bin/env bats
 # Memory that is out in the middle of a run: 71 and one line; what was published stays, and --resume ends with the same bytes.
 
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 12 >"$DIR/prompts.jsonl"
     "${CC:-cc}" -shared -fPIC -o "$DIR/fault.so" tests/faults/fault.c -ldl
 }

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # Prompts that go through the layers together, where the memory does not hold all copies of weights: the same shards, the same lines.
 
-bats_require_minimum_version 1.5.0
 load helper
 
 SCORE=(--model "$MODEL" --window 16 --continuation 16 --budget 16,0.5 --policy identity,snapkv,pyramidkv,kvzip,fastkv -q --sets)
@@ -15,9 +14,7 @@ score() { # OUT [options]
 EVAL=(--model "$MODEL" --tasks copy,niah --lengths 150 --count 2 --policy snapkv,fastkv --budget 0.25 --window 8 --batch 4 -q)
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
-    prompts 12 | python3 -c '
-import json, sys
+    prompts 12 | check '
 for i, line in enumerate(sys.stdin):
     o = json.loads(line)
     o["tokens"] = o["tokens"][:40 + i % 5]
@@ -83,11 +80,7 @@ without() {
 }
 
 @test "killed at any moment, stopped, resumed: the same shards" {
-    for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
-        timeout --foreground -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --shard-prompts 3 --memory 12M --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
-    done
-    timeout -s TERM 0.2 "$CKVC" calibrate "${SMALL[@]}" --shard-prompts 3 --memory 12M --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
-    calibrate "$DIR/killed" --shard-prompts 3 --memory 12M --resume
+    killed "0.05 0.1 0.15 0.2 0.25 0.3" calibrate "$DIR/killed" --shard-prompts 3 --memory 12M
     diff <(shard_sums "$DIR/all") <(shard_sums "$DIR/killed")
 }
 
@@ -105,16 +98,12 @@ without() {
 }
 
 @test "score: killed and stopped among prompts that go together, resumed: the same lines" {
-    for delay in 0.05 0.1 0.2 0.3 0.4; do
-        timeout --foreground -s KILL "$delay" "$CKVC" score "${SCORE[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed.jsonl" --memory 13M --resume || true
-    done
-    [ -e "$DIR/killed.jsonl" ] || score "$DIR/killed.jsonl" --memory 13M --resume
+    killed "0.05 0.1 0.2 0.3 0.4" score "$DIR/killed.jsonl" --memory 13M
     cmp "$DIR/all.jsonl" "$DIR/killed.jsonl"
 }
 
 @test "eval: the dry run says how many items are prefilled together; the same answers, in parts, killed and resumed" {
-    run "$CKVC" eval "${EVAL[@]}" --dry-run --memory 17M
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" eval "${EVAL[@]}" --dry-run --memory 17M
     [[ $output == *"MB do not stay: "*" for "[2-4]" prompts together"*"make it compute-bound"* ]]
     run "$CKVC" eval "${EVAL[@]}" --dry-run
     [[ $output != *"do not stay"* ]]
@@ -124,10 +113,7 @@ without() {
     for i in 0 1 2; do "$CKVC" eval "${EVAL[@]}" --out "$DIR/thirds.jsonl" --memory 17M --shard "$i/3"; done
     "$CKVC" merge "$DIR/thirds.jsonl" -q
     cmp "$DIR/answers.jsonl" "$DIR/thirds.jsonl"
-    for delay in 0.1 0.2 0.4 0.6; do
-        timeout --foreground -s KILL "$delay" "$CKVC" eval "${EVAL[@]}" --batch 3 --out "$DIR/some.jsonl" --memory 17M --resume || true
-    done
-    [ -e "$DIR/some.jsonl" ] || "$CKVC" eval "${EVAL[@]}" --batch 3 --out "$DIR/some.jsonl" --memory 17M --resume
+    killed "0.1 0.2 0.4 0.6" answers "$DIR/some.jsonl" --batch 3 --memory 17M
     cmp "$DIR/answers.jsonl" "$DIR/some.jsonl"
 }
 
