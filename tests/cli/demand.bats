@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # calibrate --side demand: what heads ask for; the same bytes whatever the threads and the interruptions.
-
 load helper
 
 setup_file() {
@@ -49,7 +47,6 @@ for s in shards:
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/killed")
     "$CKVC" verify "$DIR/killed"
     for changed in "--floor 0.3" "--recent 4" "--no-repeat" "--repeat Again." "--budget 24"; do
-        # shellcheck disable=SC2086
         fails 65 '' demand "$DIR/killed" --resume $changed
     done
 }
@@ -88,7 +85,7 @@ for s in shards:
 
 @test "usage: what does not go with demand, and budgets below what every head keeps" {
     refused() { fails 64 "$1" demand "$DIR/refused" "${@:2}" && [ ! -e "$DIR/refused" ]; }
-    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --out "$DIR/scan" -q
+    "$CKVC" scan "${OVER[@]}" --out "$DIR/scan" -q
     refused "leave out" --scan "$DIR/scan"
     refused "leave out" --sample-prompts 3
     refused "give 9 or more" --budget 8
@@ -102,7 +99,7 @@ for s in shards:
 @test "who reads runs: a report shows its prompts, what wants records or a scan says that there are none" {
     "$CKVC" report "$DIR/run" --out "$DIR/report" 2>/dev/null
     grep -q '"prompts"' "$DIR/report/report.json"
-    fails 65 '' "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --budget 16 --manifest "$DIR/prompts.jsonl" --scan "$DIR/run" --out "$DIR/scanned" -q
+    fails 65 '' "$CKVC" calibrate "${OVER[@]}" --budget 16 --scan "$DIR/run" --out "$DIR/scanned" -q
 }
 
 @test "dry run: sizes and times, nothing written" {
@@ -133,8 +130,7 @@ print(json.dumps({"id": "long", "tokens": ids}))' "$1"; }
 
 @test "--side score: targets and features; the same shards on any threads and after kills; its own plan" {
     score() {
-        "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side score --positions 32 --shard-prompts 4 -q \
-            --manifest "$DIR/prompts.jsonl" --out "$@"
+        "$CKVC" calibrate "${OVER[@]}" --side score --positions 32 --shard-prompts 4 -q --out "$@"
     }
     score "$DIR/score" --threads 2
     "$CKVC" verify "$DIR/score"

@@ -1,14 +1,10 @@
-#!/usr/bin/env bats
 # Measures of `score` for the diagnostics of a report, and what the report makes of them.
-
 load helper
 
 setup_file() {
     prompts 8 >"$DIR/prompts.jsonl"
-    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 16,0.5 \
-        --policy identity,sink-recent -q --out "$DIR/plain.jsonl"
-    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 16,0.5 \
-        --policy identity,sink-recent --attention-error --utilities -q --out "$DIR/measured.jsonl"
+    "$CKVC" score "${OVER[@]}" --budget 16,0.5 --policy identity,sink-recent -q --out "$DIR/plain.jsonl"
+    "$CKVC" score "${OVER[@]}" --budget 16,0.5 --policy identity,sink-recent --attention-error --utilities -q --out "$DIR/measured.jsonl"
 }
 
 @test "score --attention-error --utilities: nothing else changes, the bound holds, threads do not matter" {
@@ -28,8 +24,7 @@ for a, b in zip(plain, measured):
     for quantiles in [b["alpha_quantiles"]] + [q for l in b["utility_quantiles"] for q in l] if "alpha_quantiles" in b else []:
         assert len(quantiles) == 7 and quantiles == sorted(quantiles)
 PY
-    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 16,0.5 \
-        --policy identity,sink-recent --attention-error --utilities -q --threads 1 | cmp - "$DIR/measured.jsonl"
+    "$CKVC" score "${OVER[@]}" --budget 16,0.5 --policy identity,sink-recent --attention-error --utilities -q --threads 1 | cmp - "$DIR/measured.jsonl"
     # one continuation token: no row to measure
     run -0 "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 1 --budget 16 --policy recent \
         --attention-error --limit 1 -q

@@ -1,4 +1,3 @@
-#!/usr/bin/env bats
 # Prompts of one document are one draw: intervals of compile, fit and report; of prompts without one nothing changes.
 load helper
 

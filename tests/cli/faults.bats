@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # Calls that fail, processes that are killed, power that is cut: some of tests/faults/campaign.py, which tries all of them.
-
 load helper
 
 setup_file() {
@@ -32,21 +30,15 @@ go_on() { # its exit code in $status
 
 @test "whatever call fails, or where the process ends, the command goes on to the same bytes" {
     ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser has a malloc of its own"
-    run python3 tests/faults/campaign.py --every 150 --only demand,compile,score,merge,report "$CKVC"
-    echo "$output"
-    [ "$status" -eq 0 ]
+    run -0 python3 tests/faults/campaign.py --every 150 --only demand,compile,score,merge,report "$CKVC"
     [[ $output == *" 0 failed" ]]
-    run python3 tests/faults/campaign.py --kinds write,unlink --only join,vectors "$CKVC"
-    echo "$output"
-    [ "$status" -eq 0 ]
+    run -0 python3 tests/faults/campaign.py --kinds write,unlink --only join,vectors "$CKVC"
     [[ $output == *" 0 failed" ]]
     ! grep -E "(open|write|fsync|rename): 0 calls" <<<"$output"
 }
 
 @test "killed at any moment, and killed again as it resumes: the same bytes" {
-    run python3 tests/faults/campaign.py --kills 24 --only compile,score,eval,merge,fit,report "$CKVC"
-    echo "$output"
-    [ "$status" -eq 0 ]
+    run -0 python3 tests/faults/campaign.py --kills 24 --only compile,score,eval,merge,fit,report "$CKVC"
     [[ $output == *" kills, 0 failed" ]]
 }
 
@@ -81,8 +73,7 @@ go_on() { # its exit code in $status
     ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser stands before what is preloaded"
     jumping() { FAULT_CLOCK=31536000 FAULT_CALL=clock FAULT_COUNT="$DIR/looks" LD_PRELOAD="$DIR/fault.so" "$@"; }
     export -f jumping
-    jumping "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.25 --shard-prompts 1 \
-        --threads 1 -q --out "$DIR/jumped" --limit-time 86400
+    jumping "$CKVC" calibrate --side demand "${OVER[@]}" --budget 0.25 --shard-prompts 1 --threads 1 -q --out "$DIR/jumped" --limit-time 86400
     [ "$(shard_sums "$DIR/jumped")" = "$(shard_sums "$DIR/whole")" ]
     rm -f "$DIR/looks"
     jumping "$CKVC" fit "$DIR/jumped" --out "$DIR/jumped.ckvt" -q

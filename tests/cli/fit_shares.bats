@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # Shares of the budget from the outside: fitted from demand, alone and beside records; transferred; compared in a report.
-
 load helper
 
 setup_file() {
@@ -18,11 +16,8 @@ setup_file() {
 demand() {
     local out=$1
     shift
-    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side demand --budget "${BUDGET:-16,0.5}" --holdout 0.3 -q \
-        --manifest "$DIR/prompts.jsonl" --out "$out" "$@"
+    "$CKVC" calibrate "${OVER[@]}" --side demand --budget "${BUDGET:-16,0.5}" --holdout 0.3 -q --out "$out" "$@"
 }
-
-cells() { "$CKVC" inspect "$1" --json --cells; }
 
 # same A B SECTION...: those sections of two tables are equal
 same() {
@@ -175,8 +170,7 @@ PY
 }
 
 @test "a learned score beside shares: fitted from --side score, in the table, and what its sets are ranked by" {
-    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side score --positions 48 --holdout 0.3 -q \
-        --manifest "$DIR/prompts.jsonl" --out "$DIR/score"
+    "$CKVC" calibrate "${OVER[@]}" --side score --positions 48 --holdout 0.3 -q --out "$DIR/score"
     run -0 "$CKVC" fit "$DIR/demand" "$DIR/score" --out "$DIR/learned.ckvt" --no-prov
     [[ $output == *"learned score: "*" prompts, 48 positions of each head; cross-entropy"*"(gradient left 1e-09)"* ]]
     [[ $output == *"held-out prompts "*", of the window score "* && $output != *nan* ]]
@@ -205,8 +199,8 @@ assert b["features"]["version"] == 2 and b["features"]["n"] == 43 and b["feature
 a, b = (t["meta"]["diagnostics"]["learned"] for t in (a, b))
 assert b["cross_entropy"] > a["cross_entropy"], (a, b)
 assert all(b["heldout_cross_entropy_" + k] == a["heldout_cross_entropy_" + k] for k in ("window", "expected"))'
-    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side score --positions 200 --holdout 0.3 -q \
-        --manifest "$DIR/prompts.jsonl" --out "$DIR/every" # all positions of every prompt: half of them say the same to 1%
+    "$CKVC" calibrate "${OVER[@]}" --side score --positions 200 --holdout 0.3 -q \
+        --out "$DIR/every" # all positions of every prompt: half of them say the same to 1%
     "$CKVC" fit "$DIR/demand" "$DIR/every" --out "$DIR/every.ckvt" --no-prov -q
     "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/every.ckvt" --json | check '
 some, every = (json.loads(line)["meta"]["diagnostics"]["learned"] for line in sys.stdin)

@@ -1,11 +1,9 @@
-#!/usr/bin/env bats
 # generate: texts from full and compressed caches. That tokens are transformers' is held by test_decoder; here what the verb makes of it.
-
 load helper
 
 setup_file() {
     prompts 5 >"$DIR/prompts.jsonl"
-    "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.25,0.5 -q --out "$DIR/run"
+    "$CKVC" calibrate --side demand "${OVER[@]}" --budget 0.25,0.5 -q --out "$DIR/run"
     "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
 }
 

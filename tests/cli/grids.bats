@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # Action grids, the gate's price and the reduction of the loss: recorded in every file, followed by every verb, default runs unchanged.
-
 load helper
 
 setup_file() {
@@ -54,15 +52,13 @@ PY
     "$CKVC" verify "$DIR/small"
     "$CKVC" fit "$DIR/small" --out "$DIR/small.ckvt" --bootstrap 20 -q
     "$CKVC" verify "$DIR/small.ckvt"
-    "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --variants all --shard-prompts 4 -q --side gate \
-        --tables "$DIR/small.ckvt" --out "$DIR/small2"
+    "$CKVC" calibrate "${OVER[@]}" --variants all --shard-prompts 4 -q --side gate --tables "$DIR/small.ckvt" --out "$DIR/small2"
     "$CKVC" fit "$DIR/small2" --tables "$DIR/small.ckvt" --out "$DIR/small2.ckvt" -q --solver adamw
     "$CKVC" transfer "$DIR/small.ckvt" --to-model models/ckvc-tiny-8l --out "$DIR/small8.ckvt"
     "$CKVC" inspect "$DIR/small8.ckvt" --json --cells | check '
 t = json.load(sys.stdin)
 assert len(t["GRIDHEAD"]) == 8 and t["GRIDGATE"] == [0.8, 0.85, 0.93, 1.0]'
-    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --table "$DIR/small.ckvt" --policy identity,matched \
-        --out "$DIR/small.jsonl" -q
+    "$CKVC" score "${OVER[@]}" --table "$DIR/small.ckvt" --policy identity,matched --out "$DIR/small.jsonl" -q
     "$CKVC" report "$DIR/small.ckvt" "$DIR/small2.ckvt" "$DIR/small" --scores "$DIR/small.jsonl" --out "$DIR/report"
     run -1 grep 'τ = 0.80 and τ = 1.00\|NaN\|\<nan\>' "$DIR/report/report.html"
     # 0.9 is not on this grid: entries at 0.93, where its runs start, are those that chose nothing else
@@ -119,7 +115,6 @@ PY
         fails 64 --head-grid calibrate "$DIR/bad" --head-grid "$bad"
     done
     [ -f "$DIR/fine.ckvt" ] || "$CKVC" fit "$DIR/fine" --out "$DIR/fine.ckvt" -q
-    fails 64 '' "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 -q --tables "$DIR/fine.ckvt" --gate-grid 0.9,1 \
-        --out "$DIR/bad"
+    fails 64 '' "$CKVC" calibrate "${OVER[@]}" -q --tables "$DIR/fine.ckvt" --gate-grid 0.9,1 --out "$DIR/bad"
     [ ! -e "$DIR/bad" ]
 }

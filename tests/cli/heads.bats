@@ -41,7 +41,7 @@ PY
 }
 
 @test "score: prompts no longer than the window are kept whole by every policy; other prompts' lines are as they were" {
-    "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.5 -q --out "$DIR/demand" 2>/dev/null
+    "$CKVC" calibrate --side demand "${OVER[@]}" --budget 0.5 -q --out "$DIR/demand" 2>/dev/null
     "$CKVC" fit "$DIR/demand" --out "$DIR/shares.ckvt" -q 2>/dev/null
     for n in 1 2 16; do echo "{\"id\":\"n$n\",\"tokens\":[$(seq -s, 300 $((307 + n)))]}"; done >"$DIR/short.jsonl"
     cat "$DIR/prompts.jsonl" "$DIR/short.jsonl" >"$DIR/both.jsonl"

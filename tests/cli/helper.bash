@@ -23,8 +23,11 @@ prompts() {
     }'
 }
 
+# The model over $DIR/prompts.jsonl.
+OVER=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16)
+
 # Options of a calibration that takes about a second.
-SMALL=(--model "$MODEL" --window 16 --continuation 16 --budget 16,0.5 --bins 2,2 --min-cell 1 --variants 24 --shard-prompts 4 -q)
+SMALL=(--model "$MODEL" --window 16 --continuation 16 --budget 16,0.5 --bins 2,2 --min-cell 1 --variants 12 --shard-prompts 4 -q)
 
 # calibrate OUT [options]: over $DIR/prompts.jsonl
 calibrate() { "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$@"; }
@@ -32,6 +35,7 @@ calibrate() { "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --
 # The published bytes of a run: shards with their SHA-256, not journal or lock.
 shard_sums() { (cd "$1" && find . -name '*.h5' | sort | xargs sha256sum); }
 
+cells() { "$CKVC" inspect "$1" --json --cells; }
 content_id() { "$CKVC" inspect "$1" --json | check 'print(json.load(sys.stdin)["content_id"])'; }
 
 # check PYTHON [ARGUMENT...]: on what comes from standard input
@@ -73,6 +77,13 @@ killed() {
     done
     "${@:2}" --resume
 }
+
+# parts N FUNCTION OUT...: every part, the last one first; joined: and one of them
+parts() {
+    local i
+    for ((i = $1 - 1; i >= 0; i--)); do "${@:2}" --shard "$i/$1"; done
+}
+joined() { parts "$@" && "$CKVC" merge "$3" -q; }
 
 # The text of a report's page, as its script makes it; more words fill in its form (tests/tools/page.js).
 page() { node tests/tools/page.js "$1/report.html" "${@:2}"; }

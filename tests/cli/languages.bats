@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # Prompts from text in any script: built, checked against themselves, run through the embedded model; what is left out is named.
-
 load helper
 setup() { DIR=$BATS_TEST_TMPDIR; }
 

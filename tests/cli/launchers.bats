@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # What starts parts elsewhere: Slurm's array jobs (examples/slurm) on a cluster of this one host, and mpirun. Skipped where they are not installed.
-
 load helper
 
 # A cluster of one node in $SLURM: what is Debian's slurm-wlm with munge, and nothing that was there before.

@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # The leak guard from the outside: manifest check --against, its record through calibrate and fit into a table, and what score says.
-
 load helper
 
 # texts FIRST N: a manifest of N prompts of their own words; every third is held out.
@@ -27,12 +25,12 @@ setup_file() {
       sed -n 5p "$DIR/prompts.jsonl" | sed 's/.*"text":"//; s/".*//' | cut -d' ' -f10-39 | tr a-z A-Z |
           awk '{ printf "{\"index\":1,\"context\":\"Read this: %s -- then answer.\",\"answers\":[]}\n", $0 }'
     } >"$DIR/foreign.jsonl"
+    calibrate "$DIR/bare"
+    "$CKVC" fit "$DIR/bare" --out "$DIR/bare.ckvt" -q
 }
 
 @test "a planted span is found with id, line and text; exit 1; what is not shared is exit 0" {
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/foreign.jsonl"
-    echo "$output"
-    [ "$status" -eq 1 ]
+    run -1 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/foreign.jsonl"
     [[ $output == *'span'*'"p4" line 5'*'foreign.jsonl:2 "" in "context"'*'30 words'* ]]
     [[ $output == *'1 lines and 1 prompts touched'* ]]
     [[ $output == *'1 of 4 prompts share text'* ]]
@@ -76,8 +74,6 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     grep -q '^ *leaked_prompts: *0$' "$DIR/inspected"
     run -1 grep '{"' "$DIR/inspected"
     # a run without a record: the table says nothing, score does; fit takes one afterwards
-    calibrate "$DIR/bare"
-    "$CKVC" fit "$DIR/bare" --out "$DIR/bare.ckvt" -q
     run "$CKVC" inspect "$DIR/bare.ckvt" --json
     [[ $output != *leak_check* ]]
     run score "$DIR/clean.jsonl" "$DIR/bare.ckvt"
@@ -109,9 +105,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     { sed 's/{"id":"p1",/{ "id" : "p1",/' "$DIR/prompts.jsonl"
       sed -n 3p "$DIR/prompts.jsonl" | sed 's/"p2"/"near"/; s/"text":"/&Once more. /'
       printf '{"id":"s","text":"two words"}\n{"id":"t","text":"two words"}'; } >"$DIR/all.jsonl"
-    run "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/kept.jsonl"
-    echo "$output"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/kept.jsonl"
     [[ $output == *"kept.jsonl: 6 of 9 lines, 3 left out"* ]]
     sed -n '1,4p;6p;8p' "$DIR/all.jsonl" | cmp - "$DIR/kept.jsonl"
     "$CKVC" manifest check "$DIR/kept.jsonl" --against "$DIR/foreign.jsonl,$DIR/kept.jsonl" >/dev/null
@@ -139,9 +133,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     # nothing left to compile from: 65, and nothing is written
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/prompts.jsonl" --clean "$DIR/fit.jsonl" >/dev/null
     sed 's/"split":"[a-z]*"/"split":"heldout"/; s/"id":"/"id":"twin-/' "$DIR/fit.jsonl" >"$DIR/twins.jsonl"
-    run "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/twins.jsonl" --clean "$DIR/left.jsonl" --out "$DIR/left.json"
-    echo "$output"
-    [ "$status" -eq 65 ]
+    run -65 "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/twins.jsonl" --clean "$DIR/left.jsonl" --out "$DIR/left.json"
     [[ $output == *"none is left that is not held out"* ]]
     [ ! -e "$DIR/left.jsonl" ] && [ ! -e "$DIR/left.json" ]
     # nothing to leave out: the same, and the manifest under another name
@@ -184,33 +176,27 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl" --out "$DIR/r-clean.json" >/dev/null
     { cat "$DIR/clean.jsonl"; sed -n 2p "$DIR/prompts.jsonl" | sed 's/"p1"/"other"/'; } >"$DIR/r-dirty.jsonl"
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/r-dirty.jsonl" --out "$DIR/r-dirty.json" >/dev/null 2>&1 || [ $? -eq 1 ]
-    calibrate "$DIR/r-run"
-    "$CKVC" fit "$DIR/r-run" --out "$DIR/r-bare.ckvt" -q
-    "$CKVC" fit "$DIR/r-run" --leak-check "$DIR/r-clean.json" --out "$DIR/r-clean.ckvt" -q
-    "$CKVC" fit "$DIR/r-run" --leak-check "$DIR/r-dirty.json" --out "$DIR/r-dirty.ckvt" -q
+    "$CKVC" fit "$DIR/bare" --leak-check "$DIR/r-clean.json" --out "$DIR/r-clean.ckvt" -q
+    "$CKVC" fit "$DIR/bare" --leak-check "$DIR/r-dirty.json" --out "$DIR/r-dirty.ckvt" -q
     verdict r-clean "$DIR/clean.jsonl"
     [ "$state" = passed ]
     grep -q 'Leak check passed: none of its 4 prompts shares 13 words in a row' "$DIR/r-clean-report/report.html"
-    verdict r-bare "$DIR/clean.jsonl"
+    verdict bare "$DIR/clean.jsonl"
     [ "$state" = "not checked" ]
-    grep -q 'Its prompts were not checked for leaks' "$DIR/r-bare-report/report.html"
+    grep -q 'Its prompts were not checked for leaks' "$DIR/bare-report/report.html"
     run verdict r-dirty "$DIR/r-dirty.jsonl"
     [[ $output == *"do not deploy: T1 "*"At least 1 of its 4 prompts share text or ids with the prompts scored here"* ]]
     verdict r-clean "$DIR/r-dirty.jsonl"
     [ "$state" = "not compared" ]
     # what is required is said when the report is there: two prompts without a reference are no reason to deploy
-    run "$CKVC" report "$DIR/r-clean.ckvt" --scores "$DIR/r-clean-scores.jsonl" --require deploy --out "$DIR/required"
-    echo "$output"
-    [ "$status" -eq 1 ]
+    run -1 "$CKVC" report "$DIR/r-clean.ckvt" --scores "$DIR/r-clean-scores.jsonl" --require deploy --out "$DIR/required"
     [[ $output == *"T1 "*": do not deploy, wanted deploy"* ]]
     [ -s "$DIR/required/report.html" ]
 }
 
 @test "compile scores held-out prompts, so it says what the check covers" {
     local loop=(--mode shared --score paper --holdout 0.4 --rounds 1 --variants 8)
-    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/loop" "${loop[@]}"
-    echo "$output"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/loop" "${loop[@]}"
     [ "$(grep -c '^warning: .*loop/table.ckvt: .*not checked for leaks' <<<"$output")" -eq 1 ]
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/prompts.jsonl" --holdout 0.4 --out "$DIR/own.json" >/dev/null
     run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/checked" --leak-check "$DIR/own.json" "${loop[@]}"

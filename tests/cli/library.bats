@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # The policy library as an engine meets it: what it exports, from C and C++, installed; a real prefill compressed by it.
-
 load helper
 
 setup_file() {

@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # Probes of the operator and budgets by layer: from records to tables that say what they are, and that nobody runs as something else.
-
 load helper
 
 setup_file() {
@@ -20,7 +18,7 @@ setup_file() {
     done
     fails 65 operator "$CKVC" fit "$DIR/no-utility" "$DIR/mean-pool" --out "$DIR/x.ckvt"
     # A pass under such a table has its operator, and no other.
-    local more=(--model "$MODEL" --window 16 --continuation 16 --variants 8 --side gate -q --manifest "$DIR/prompts.jsonl" --limit 2)
+    local more=("${OVER[@]}" --variants 8 --side gate -q --limit 2)
     "$CKVC" calibrate "${more[@]}" --tables "$DIR/mean-pool.ckvt" --out "$DIR/gate"
     grep -q '"operator":"mean-pool"' "$DIR/gate/run.json"
     fails 65 '' "$CKVC" calibrate "${more[@]}" --tables "$DIR/mean-pool.ckvt" --operator paper --out "$DIR/x"
@@ -28,11 +26,15 @@ setup_file() {
     "$CKVC" inspect "$DIR/small.ckvt" --json | grep -q '"probe":"mean-pool"'
 }
 
-@test "without thresholds there is no gate side" {
+@test "without thresholds there is no gate side, and nobody speaks of thresholds" {
     fails 64 '' calibrate "$DIR/nt" --operator no-threshold
-    calibrate "$DIR/nt" --operator no-threshold --side head --limit 3
+    "$CKVC" calibrate "${SMALL[@]:0:${#SMALL[@]}-1}" --manifest "$DIR/prompts.jsonl" --operator no-threshold --side head --limit 4 --out "$DIR/nt" 2>"$DIR/nt.txt"
     "$CKVC" fit "$DIR/nt" --out "$DIR/nt.ckvt" -q
     "$CKVC" inspect "$DIR/nt.ckvt" --json | grep -q '"probe":"no-threshold"'
+    grep -q "no thresholds are in use" "$DIR/nt.txt"
+    "$CKVC" report "$DIR/nt" --out "$DIR/nt-report" >"$DIR/says"
+    grep -q "has no thresholds: every layer keeps its whole budget" "$DIR/says"
+    run -1 grep -q "not alive\|--gate-grid" "$DIR/nt.txt" "$DIR/says" "$DIR/nt-report/report.html"
 }
 
 @test "a default run says nothing of operators or layers" {
@@ -42,7 +44,7 @@ setup_file() {
 }
 
 @test "budgets by layer: each layer's block is logged, the others are not" {
-    local few=(--model "$MODEL" --window 16 --continuation 16 --bins 2,2 --min-cell 1 -q --manifest "$DIR/prompts.jsonl")
+    local few=("${OVER[@]}" --bins 2,2 --min-cell 1 -q)
     "$CKVC" calibrate "${few[@]}" --variants 24 --layer-budgets "$DIR/layers.txt" --budget 16,32 --check-rollouts 0.3 --out "$DIR/layers"
     "$CKVC" fit "$DIR/layers" --out "$DIR/layers.ckvt" -q
     "$CKVC" inspect "$DIR/layers.ckvt" --json --cells | check '
@@ -68,16 +70,8 @@ t = json.load(sys.stdin)
 assert t["budgets"] == [8, 16, 32, 64, 0.25, 0.6] and len(t["weight"]) == 6, t["budgets"]'
 }
 
-@test "without thresholds nobody speaks of thresholds" {
-    "$CKVC" calibrate "${SMALL[@]:0:${#SMALL[@]}-1}" --manifest "$DIR/prompts.jsonl" --operator no-threshold --side head --limit 4 --out "$DIR/full" 2>"$DIR/full.txt"
-    grep -q "no thresholds are in use" "$DIR/full.txt"
-    "$CKVC" report "$DIR/full" --out "$DIR/full-report" >"$DIR/says"
-    grep -q "has no thresholds: every layer keeps its whole budget" "$DIR/says"
-    run -1 grep -q "not alive\|--gate-grid" "$DIR/full.txt" "$DIR/says" "$DIR/full-report/report.html"
-}
-
 @test "score: every control and reference says its kind and its table; lines differ by what is asked" {
-    [ -d "$DIR/run" ] || calibrate "$DIR/run"
+    calibrate "$DIR/run"
     "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
     "$CKVC" fit "$DIR/run" --out "$DIR/b.ckvt" -q --label b --unsupported safest
     local score=("$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --limit 2 -q)

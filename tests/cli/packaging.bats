@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # What is installed: man pages, completions, a Debian package, a program that needs nothing; that it goes again; the same bytes wherever it is built.
-
 load helper
 
 setup_file() {

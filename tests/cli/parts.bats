@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # Runs and scores in parts (--shard), joined by `ckvc merge`, looked at by `ckvc status`.
-
 load helper
 
 OF=(--model "$MODEL" --window 16 --continuation 16 --shard-prompts 1 -q)
@@ -10,14 +8,7 @@ LAUNCHERS='SLURM|OMPI|PMI|RANK|WORLD|JOB_COMPLETION'
 scan() { "$CKVC" scan "${OF[@]}" --manifest "$DIR/prompts.jsonl" --out "$@"; }
 log() { "$CKVC" calibrate "${OF[@]}" "${LOG[@]}" --manifest "$DIR/prompts.jsonl" --scan "$DIR/scan" --out "$@"; }
 score() { # its warning, of leaks, is another test's
-    "$CKVC" score --model "$MODEL" --window 16 --continuation 16 --budget 16,0.5 --policy identity,matched,snapkv --table "$DIR/t.ckvt" -q \
-        --manifest "$DIR/prompts.jsonl" --out "$@"
-}
-# parts N COMMAND OUT...: every part, the last one first
-parts() {
-    local n=$1 i
-    shift
-    for ((i = n - 1; i >= 0; i--)); do "$@" --shard "$i/$n"; done
+    "$CKVC" score "${OVER[@]}" --budget 16,0.5 --policy identity,matched,snapkv --table "$DIR/t.ckvt" -q --out "$@"
 }
 same_run() { diff -r "$1" "$2"; }
 
@@ -31,9 +22,8 @@ setup_file() {
 }
 
 @test "the parts of a scan and of a calibration, in one folder, are the run that was made in one go" {
-    for n in 1 2 3 7; do
-        parts "$n" log "$DIR/run-$n"
-        "$CKVC" merge "$DIR/run-$n" -q
+    for n in 1 2 7; do
+        joined "$n" log "$DIR/run-$n"
         same_run "$DIR/whole" "$DIR/run-$n"
         "$CKVC" verify "$DIR/run-$n"
     done
@@ -63,8 +53,7 @@ setup_file() {
 @test "a pass of demand in parts" {
     demand() { "$CKVC" calibrate "${OF[@]}" --side demand --budget 0.5 --recent 4 --manifest "$DIR/prompts.jsonl" --out "$@"; }
     demand "$DIR/demand"
-    parts 3 demand "$DIR/demand-3"
-    "$CKVC" merge "$DIR/demand-3" -q
+    joined 3 demand "$DIR/demand-3"
     same_run "$DIR/demand" "$DIR/demand-3"
 }
 
@@ -77,20 +66,20 @@ setup_file() {
     features() { "$CKVC" "${all[@]}" --side score --positions 32 --out "$@"; }
     for kind in shares cuts features; do
         $kind "$DIR/$kind"
-        for n in 1 2 3 7; do
+        for n in 1 3 7; do
             [ $kind = shares ] || [ "$n" -eq 3 ] || continue
-            parts "$n" $kind "$DIR/$kind-$n"
-            "$CKVC" merge "$DIR/$kind-$n" -q
+            joined "$n" $kind "$DIR/$kind-$n"
             same_run "$DIR/$kind" "$DIR/$kind-$n"
         done
     done
-    for n in 2 3 7; do
+    for n in 2 3; do
         shares "$DIR/shares-killed-$n" --shard "0/$n" &
         local pid=$! rc=0
         until grep -q sha256 "$DIR/shares-killed-$n/journal-0-of-$n.jsonl" 2>/dev/null; do kill -0 $pid; done
         kill -9 $pid 2>/dev/null || true
         wait $pid || rc=$?
         echo "part 0/$n: exit $rc"
+        fails 73 "journal-0-of-$n.jsonl*--resume" shares "$DIR/shares-killed-$n" --shard "0/$n"
         for ((i = n - 1; i > 0; i--)); do shares "$DIR/shares-killed-$n" --shard "$i/$n"; done
         shares "$DIR/shares-killed-$n" --shard "0/$n" --resume
         "$CKVC" merge "$DIR/shares-killed-$n" -q
@@ -98,28 +87,10 @@ setup_file() {
     done
 }
 
-@test "a part that is killed goes on where it was" {
-    "$CKVC" calibrate "${OF[@]}" "${LOG[@]}" --manifest "$DIR/prompts.jsonl" --scan "$DIR/scan" --out "$DIR/killed" --shard 0/2 \
-        --variants 64 &
-    local pid=$!
-    until grep -q sha256 "$DIR/killed/journal-0-of-2.jsonl" 2>/dev/null; do kill -0 $pid; done
-    kill -9 $pid
-    local rc=0
-    wait $pid || rc=$?
-    [ $rc -eq 137 ]
-    fails 73 "journal-0-of-2.jsonl*--resume" log "$DIR/killed" --shard 0/2 --variants 64
-    log "$DIR/killed" --shard 1/2 --variants 64
-    fails 65 "is missing*finish it with --shard 0/2 --resume" "$CKVC" merge "$DIR/killed"
-    log "$DIR/killed" --shard 0/2 --variants 64 --resume
-    "$CKVC" merge "$DIR/killed" -q
-    log "$DIR/not-killed" --variants 64
-    same_run "$DIR/not-killed" "$DIR/killed"
-}
-
 @test "what is missing, there twice or of another plan is named, and nothing is joined" {
     cp -r "$DIR/halves" "$DIR/gap"
     sed -i '$d' "$DIR/gap/journal-1-of-2.jsonl" # as if killed before the line
-    fails 65 "journal-1-of-2.jsonl: scan: shard 7 is missing (3 of this part's 4" "$CKVC" merge "$DIR/gap"
+    fails 65 "journal-1-of-2.jsonl: scan: shard 7 is missing (3 of this part's 4*finish it with --shard 1/2 --resume" "$CKVC" merge "$DIR/gap"
     scan "$DIR/gap" --shard 1/2 --resume
     "$CKVC" merge "$DIR/gap" -q
     [ "$(shard_sums "$DIR/scan")" = "$(shard_sums "$DIR/gap")" ]
@@ -200,7 +171,6 @@ auto() {
     for bad in "" "JOB_COMPLETION_INDEX=3" "SLURM_JOB_ID=9 SLURM_PROCID=0 SLURM_NTASKS=3" "SLURM_PROCID=3 SLURM_NTASKS=3" "RANK=x WORLD_SIZE=2" \
         "SLURM_ARRAY_TASK_ID=4 SLURM_ARRAY_TASK_COUNT=3 SLURM_ARRAY_TASK_MIN=0 SLURM_ARRAY_TASK_MAX=4" \
         "SLURM_ARRAY_TASK_ID=1 SLURM_ARRAY_TASK_COUNT=2 SLURM_PROCID=1 SLURM_NTASKS=3"; do
-        # shellcheck disable=SC2086
         fails 64 "--shard auto*--shard I/N" auto $bad
     done
 }
@@ -257,6 +227,7 @@ assert a["prompts_per_second"] is None and 0 <= b["seconds_since_write"] < 600, 
     run -0 "$CKVC" status "$DIR/seen.jsonl" --watch 1
     [[ $output == *"next: ckvc merge $DIR/seen.jsonl"* ]]
     "$CKVC" merge "$DIR/seen.jsonl" -q
+    cmp "$DIR/whole.jsonl" "$DIR/seen.jsonl"
     run -0 "$CKVC" status "$DIR/seen.jsonl"
     [[ $output == *": score, all there; ckvc inspect "* ]]
     "$CKVC" inspect "$DIR/seen.jsonl" --json | check '
@@ -272,7 +243,7 @@ assert list(o["models"]) == [rows[0]["model"]] and list(o["manifests"]) == [rows
 }
 
 @test "the parts of a score are the score that was made in one go" {
-    for n in 1 2 3 7; do
+    for n in 1 7; do # two and three: below and above
         parts "$n" score "$DIR/s-$n.jsonl"
         [ ! -e "$DIR/s-$n.jsonl" ]
         "$CKVC" merge "$DIR/s-$n.jsonl" -q

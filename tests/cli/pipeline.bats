@@ -1,11 +1,13 @@
-#!/usr/bin/env bats
-# The way through: calibrate, fit, transfer, score, report; the same bytes whatever the threads, the interruptions, the order.
-
+# The way through: calibrate, fit, score, report; the same bytes whatever the threads, the interruptions, the order.
 load helper
 
 setup_file() {
     prompts 12 >"$DIR/prompts.jsonl"
     calibrate "$DIR/run"
+    calibrate "$DIR/one" --threads 1
+    calibrate "$DIR/other" --seed 3
+    "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
+    "$CKVC" fit "$DIR/other" --out "$DIR/o.ckvt" -q --label other
 }
 
 @test "a run verifies, says what it is, and holds its shards" {
@@ -19,21 +21,19 @@ assert "pass-01-both" in json.dumps(run), run'
 }
 
 @test "the same shards on one thread, on two, and in a second run" {
-    calibrate "$DIR/one" --threads 1
     calibrate "$DIR/two" --threads 2
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/one")
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/two")
 }
 
 @test "stopped again and again, resumed: exit 75, then the same shards" {
-    local stops=0 rc
-    for _ in $(seq 40); do
+    local rc
+    for _ in $(seq 6); do
         rc=0
         timeout -s TERM 0.35 "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/stopped" --resume 2>"$DIR/err" || rc=$?
         [ "$rc" -eq 0 ] && break
         # 75: our clean stop; 124 is timeout(1) itself, 143 a signal before the handler stood.
         [ "$rc" -eq 75 ] || [ "$rc" -eq 124 ] || [ "$rc" -eq 143 ] || { cat "$DIR/err"; return 1; }
-        stops=$((stops + 1))
     done
     [ "$rc" -ne 0 ] && calibrate "$DIR/stopped" --resume
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/stopped")
@@ -62,12 +62,10 @@ assert "pass-01-both" in json.dumps(run), run'
 }
 
 @test "fit: one content id for one plan, equal files without provenance" {
-    calibrate "$DIR/again"
-    "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
-    "$CKVC" fit "$DIR/again" --out "$DIR/b.ckvt" -q
+    "$CKVC" fit "$DIR/one" --out "$DIR/b.ckvt" -q
     [ "$(content_id "$DIR/a.ckvt")" = "$(content_id "$DIR/b.ckvt")" ]
     "$CKVC" fit "$DIR/run" --out "$DIR/c.ckvt" --no-prov -q
-    "$CKVC" fit "$DIR/again" --out "$DIR/d.ckvt" --no-prov -q
+    "$CKVC" fit "$DIR/one" --out "$DIR/d.ckvt" --no-prov -q
     cmp "$DIR/c.ckvt" "$DIR/d.ckvt"
     "$CKVC" verify "$DIR/a.ckvt" "$DIR/c.ckvt"
     run -73 "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
@@ -75,17 +73,10 @@ assert "pass-01-both" in json.dumps(run), run'
     "$CKVC" verify "$DIR/e.ckvt"
 }
 
-@test "fit: AdamW runs and says how far it is from the exact solution" {
-    run -0 "$CKVC" fit "$DIR/run" --out "$DIR/adamw.ckvt" --solver adamw
-    [[ $output == *exact* ]]
-    "$CKVC" verify "$DIR/adamw.ckvt"
-}
-
 @test "head then gate by hand: a second side is logged under the first side's table" {
     calibrate "$DIR/head" --side head
     "$CKVC" fit "$DIR/head" --out "$DIR/head.ckvt" -q
-    "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --variants 24 --shard-prompts 4 -q \
-        --side gate --tables "$DIR/head.ckvt" --out "$DIR/gate"
+    "$CKVC" calibrate "${OVER[@]}" --variants 24 --shard-prompts 4 -q --side gate --tables "$DIR/head.ckvt" --out "$DIR/gate"
     "$CKVC" fit "$DIR/gate" --out "$DIR/joint.ckvt" -q
     # the head side has no records there: it is the incoming table's
     "$CKVC" inspect "$DIR/head.ckvt" --json --cells >"$DIR/h.json"
@@ -95,22 +86,11 @@ h, j = (json.load(open(p)) for p in sys.argv[1:])
 assert h["WEIGHT"] == j["WEIGHT"], "weights changed in a gate pass"' "$DIR/h.json" "$DIR/j.json"
     # what a table is: of both sides, the one under the other, or both under one start
     "$CKVC" fit "$DIR/gate" --tables "$DIR/head.ckvt" --out "$DIR/in-turn.ckvt" -q
-    "$CKVC" fit "$DIR/run" --out "$DIR/at-once.ckvt" -q
-    for t in head:head-only in-turn:joint at-once:both-one-start; do
+    for t in head:head-only in-turn:joint a:both-one-start; do
         "$CKVC" inspect "$DIR/${t%:*}.ckvt" --json | grep -q "\"probe\": *\"${t#*:}\"" || { echo "$t"; return 1; }
     done
     run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --tables "$DIR/head.ckvt" --out "$DIR/x"
     [ "$status" -eq 64 ] # --bins beside --tables
-}
-
-@test "transfer maps the table to the deeper model, which scores it" {
-    [ -f "$DIR/a.ckvt" ] || "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
-    "$CKVC" transfer "$DIR/a.ckvt" --to-model models/ckvc-tiny-8l --out "$DIR/t8.ckvt"
-    "$CKVC" verify "$DIR/t8.ckvt"
-    "$CKVC" score --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 3 --table "$DIR/t8.ckvt" \
-        --policy identity,recent,sink-recent,random,matched --out "$DIR/s.jsonl" -q
-    [ "$(wc -l <"$DIR/s.jsonl")" -eq 36 ] # 3 prompts x 2 budgets x 6 policies
-    fails 65 '' "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --table "$DIR/t8.ckvt" -q
 }
 
 @test "score: sets and vectors agree with the operator computed in Python" {
@@ -146,9 +126,6 @@ PY
 }
 
 @test "report: one page that needs no network, and nothing of it but report.json" {
-    [ -f "$DIR/a.ckvt" ] || "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
-    calibrate "$DIR/other" --seed 3
-    "$CKVC" fit "$DIR/other" --out "$DIR/o.ckvt" -q --label other
     "$CKVC" report "$DIR/a.ckvt" "$DIR/o.ckvt" "$DIR/run" "$DIR/other" --out "$DIR/report" >"$DIR/verdict.txt"
     [ "$(grep -c '[0-9] refits' "$DIR/verdict.txt")" -eq 0 ] # 1,000 go without saying
     [ -s "$DIR/report/report.html" ]
@@ -195,16 +172,14 @@ PY
 
 @test "report: refits are those of fit --bootstrap, learning curves from one prompt up, the same bytes twice" {
     "$CKVC" fit "$DIR/run" --out "$DIR/refits.ckvt" -q --bootstrap 120
-    [ -d "$DIR/other" ] || calibrate "$DIR/other" --seed 3
-    "$CKVC" fit "$DIR/other" --out "$DIR/o2.ckvt" -q
-    "$CKVC" report "$DIR/refits.ckvt" "$DIR/o2.ckvt" "$DIR/run" "$DIR/other" --bootstrap 120 --out "$DIR/statistics" -q
+    "$CKVC" report "$DIR/refits.ckvt" "$DIR/o.ckvt" "$DIR/run" "$DIR/other" --bootstrap 120 --out "$DIR/statistics" -q
     "$CKVC" inspect "$DIR/refits.ckvt" --json --cells >"$DIR/refits.json"
     python3 tests/python/check_statistics.py "$DIR/refits.json" "$DIR/statistics/report.json"
     page "$DIR/statistics" >"$DIR/page"
     grep -q '95% over prompts, 120 refits: ' "$DIR/page"
     grep -q 'head weights (120 refits)' "$DIR/page"
     grep -q '^ | .*limit .*, 120 refits$' "$DIR/page"
-    "$CKVC" report "$DIR/refits.ckvt" "$DIR/o2.ckvt" "$DIR/run" "$DIR/other" --bootstrap 120 --out "$DIR/statistics-again" -q
+    "$CKVC" report "$DIR/refits.ckvt" "$DIR/o.ckvt" "$DIR/run" "$DIR/other" --bootstrap 120 --out "$DIR/statistics-again" -q
     diff -r "$DIR/statistics" "$DIR/statistics-again"
     # uniform logging takes the solver: of 10,000 refits fewer are made, and the page says so
     calibrate "$DIR/solver" --behaviour uniform --limit 3
@@ -255,14 +230,14 @@ PY
 }
 
 @test "a scan of its own serves a calibration" {
-    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --shard-prompts 4 --out "$DIR/scan" -q
+    "$CKVC" scan "${OVER[@]}" --shard-prompts 4 --out "$DIR/scan" -q
     calibrate "$DIR/scanned" --scan "$DIR/scan"
     diff <(cd "$DIR/run/pass-01-both" && ls) <(cd "$DIR/scanned/pass-01-both" && ls)
     fails 65 window "$CKVC" calibrate "${SMALL[@]}" --window 24 --manifest "$DIR/prompts.jsonl" --scan "$DIR/scan" --out "$DIR/x2"
 }
 
 @test "ckvc-bench: the stages that are named, on a real prompt" {
-    run -0 "$CKVC-bench" --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --max-tokens 48 --repeats 1 --sample 2 \
+    run -0 "$CKVC-bench" "${OVER[@]}" --max-tokens 48 --repeats 1 --sample 2 \
         --stage matmul,attention-layer,attention-heads,demand,prefill,sweep,rewards-plain,rewards-sweep -q
     [ "$(wc -l <<<"$output")" -eq 10 ]
     # a set for three heads, and one for each: as many entries, as much to do

@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # Which score (--alpha, --keep-window, --window): a table is used under its own alone, lines say theirs, a report keeps them apart.
-
 load helper
 
 setup_file() {

@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # Tables with budgets for heads: what inspect and verify say of them.
-
 load helper
 
 TABLE=tests/golden/table/shares.ckvt

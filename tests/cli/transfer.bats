@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # transfer from the outside: heads by index, rank and signature, bins from the target's scan, refusals, and the report on the target.
-
 load helper
 
 setup_file() {
@@ -9,8 +7,6 @@ setup_file() {
     "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" --label own -q
     "$CKVC" scan --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 -q --out "$DIR/scan8"
 }
-
-cells() { "$CKVC" inspect "$1" --json --cells; }
 
 @test "a table transferred to its own model by signature is itself, with its own edges and statistics" {
     "$CKVC" transfer "$DIR/a.ckvt" --heads signature --scan "$DIR/run" --out "$DIR/self.ckvt"
@@ -27,7 +23,7 @@ PY
 }
 
 @test "a demand pass knows the statistics of heads as a scan does: of a table, and of a target" {
-    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side demand --budget 0.5 -q --manifest "$DIR/prompts.jsonl" --out "$DIR/demand"
+    "$CKVC" calibrate "${OVER[@]}" --side demand --budget 0.5 -q --out "$DIR/demand"
     "$CKVC" fit "$DIR/demand" --out "$DIR/d.ckvt" -q
     "$CKVC" transfer "$DIR/d.ckvt" --heads signature --scan "$DIR/demand" --out "$DIR/d-self.ckvt" 2>/dev/null
     "$CKVC" transfer "$DIR/d.ckvt" --heads signature --scan "$DIR/run" --out "$DIR/d-run.ckvt" 2>/dev/null
@@ -66,9 +62,10 @@ PY
 t = json.load(sys.stdin)
 assert len(t["WEIGHT"]) == 8 and t["meta"]["model_name"] == "ckvc-tiny-8l", t["meta"]
 assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts"] == 9'
-    "$CKVC" score --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 1 -q \
-        --table "$DIR/to-signature.ckvt" >/dev/null
-    run -65 "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 -q --table "$DIR/to-signature.ckvt"
+    "$CKVC" score --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 3 -q \
+        --table "$DIR/to-signature.ckvt" --policy identity,recent,sink-recent,random,matched --out "$DIR/s.jsonl"
+    [ "$(wc -l <"$DIR/s.jsonl")" -eq 36 ] # 3 prompts x 2 budgets x 6 policies
+    fails 65 '' "$CKVC" score "${OVER[@]}" -q --table "$DIR/to-signature.ckvt"
 }
 
 @test "what makes no sense is refused, unless told" {
@@ -89,10 +86,9 @@ assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts
 
 @test "--report: transferred against compiled against identity, and the matrix, as computed from the scores" {
     "$CKVC" transfer "$DIR/a.ckvt" --to-model models/ckvc-tiny-8l --out "$DIR/there.ckvt"
-    run "$CKVC" transfer "$DIR/there.ckvt" --to-model "$MODEL" --out "$DIR/back.ckvt" --report "$DIR/rep" --against "$DIR/a.ckvt" \
+    "$CKVC" verify "$DIR/there.ckvt"
+    run -0 "$CKVC" transfer "$DIR/there.ckvt" --to-model "$MODEL" --out "$DIR/back.ckvt" --report "$DIR/rep" --against "$DIR/a.ckvt" \
         --manifest "$DIR/prompts.jsonl"
-    echo "$output"
-    [ "$status" -eq 0 ]
     [[ $output == *"transfer ckvc-tiny-8l to ckvc-tiny-4l, heads by index, budget 16 tokens: T1 own, transferred "*" against T2 own, 9 prompts"* ]]
     page "$DIR/rep" | sed -n '/^What a transfer costs/,/^Head weights/p' | grep -q 'transfer ckvc-tiny-8l to ckvc-tiny-4l'
     py "$DIR/rep" <<'PY'
