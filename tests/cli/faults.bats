@@ -30,16 +30,14 @@ go_on() { # its exit code in $status
 
 @test "whatever call fails, or where the process ends, the command goes on to the same bytes" {
     ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser has a malloc of its own"
-    run -0 python3 tests/faults/campaign.py --every 150 --only demand,compile,score,merge,report "$CKVC"
-    [[ $output == *" 0 failed" ]]
-    run -0 python3 tests/faults/campaign.py --kinds write,unlink --only join,vectors "$CKVC"
-    [[ $output == *" 0 failed" ]]
-    ! grep -E "(open|write|fsync|rename): 0 calls" <<<"$output"
+    python3 tests/faults/campaign.py --every 150 --only demand,compile,score,merge,report "$CKVC"
+    python3 tests/faults/campaign.py --kinds write,unlink --only join,vectors "$CKVC" | tee "$DIR/said"
+    grep -q ' 0 failed$' "$DIR/said"
+    ! grep -E "(open|write|fsync|rename): 0 calls" "$DIR/said"
 }
 
 @test "killed at any moment, and killed again as it resumes: the same bytes" {
-    run -0 python3 tests/faults/campaign.py --kills 24 --only compile,score,eval,merge,fit,report "$CKVC"
-    [[ $output == *" kills, 0 failed" ]]
+    python3 tests/faults/campaign.py --kills 24 --only compile,score,eval,merge,fit,report "$CKVC"
 }
 
 @test "report --force, killed at any call that ends it: the earlier report or the new one, whole" {
