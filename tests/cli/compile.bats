@@ -63,7 +63,7 @@ PY
 }
 
 @test "compile is the same as the four verbs by hand: shards byte for byte, tables by content id" {
-    BY_HAND=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --min-cell 1 --variants 24 --shard-prompts 4 --holdout 0.4 -q)
+    BY_HAND=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --min-cell 1 --variants 12 --shard-prompts 4 --holdout 0.4 -q)
     "$CKVC" calibrate "${BY_HAND[@]}" --budget 16,0.5 --bins 2,2 --side head --out "$DIR/hand1"
     "$CKVC" fit -q "$DIR/hand1" --out "$DIR/hand1.ckvt"
     "$CKVC" calibrate "${BY_HAND[@]}" --side gate --tables "$DIR/hand1.ckvt" --out "$DIR/hand2"
@@ -164,7 +164,7 @@ assert not any(b["choices"] for b in one["budgets"]) and all(b["choices"][0]["ta
     [ "$(ended "$DIR/converged")" = "converged 1" ]
     check 'o = json.loads(sys.argv[1]); assert o["stop"] == "converged" and o["rounds"][0]["changed"] == 0, o' "$output"
     # from where the first run ended there is less to gain; the start is scored as well then
-    "$CKVC" compile "${PAPER[@]}" --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --variants 24 --shard-prompts 4 -q \
+    "$CKVC" compile "${PAPER[@]}" --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --variants 12 --shard-prompts 4 -q \
         --holdout 0.4 --rounds 2 --tables "$DIR/loop/table.ckvt" --out "$DIR/again"
     [ -s "$DIR/again/heldout/pass-00.jsonl" ]
     [[ "$(ended "$DIR/loop") $(ended "$DIR/again")" == *held-out* ]]

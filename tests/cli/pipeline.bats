@@ -76,7 +76,7 @@ assert "pass-01-both" in json.dumps(run), run'
 @test "head then gate by hand: a second side is logged under the first side's table" {
     calibrate "$DIR/head" --side head
     "$CKVC" fit "$DIR/head" --out "$DIR/head.ckvt" -q
-    "$CKVC" calibrate "${OVER[@]}" --variants 24 --shard-prompts 4 -q --side gate --tables "$DIR/head.ckvt" --out "$DIR/gate"
+    "$CKVC" calibrate "${OVER[@]}" --variants 12 --shard-prompts 4 -q --side gate --tables "$DIR/head.ckvt" --out "$DIR/gate"
     "$CKVC" fit "$DIR/gate" --out "$DIR/joint.ckvt" -q
     # the head side has no records there: it is the incoming table's
     "$CKVC" inspect "$DIR/head.ckvt" --json --cells >"$DIR/h.json"
