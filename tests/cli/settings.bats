@@ -3,7 +3,7 @@ load helper
 
 setup_file() {
     prompts 6 >"$DIR/prompts.jsonl"
-    calibrate "$DIR/run" --alpha visible --keep-window 4 --limit 4
+    calibrate "$DIR/run" --alpha visible --keep-window 4 --limit 4 --variants 24
     "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
 }
 
