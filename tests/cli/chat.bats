@@ -1,14 +1,11 @@
 # Conversations in a manifest: rendered by the family's template, the same in every verb, and part of the plan.
 load helper
-bats_require_minimum_version 1.5.0
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     mkdir "$DIR/model"
     cp "$MODEL"/* "$DIR/model/"
     # the embedded model with two of its pieces turned into ChatML's markers
-    python3 - "$DIR/model/tokenizer.json" <<'E2'
-import json, sys
+    py "$DIR/model/tokenizer.json" <<'E2'
 t = json.load(open(sys.argv[1]))
 names = {i: k for k, i in t["model"]["vocab"].items()}
 for i, name in ((1500, "<|im_start|>"), (1501, "<|im_end|>")):
@@ -47,8 +44,7 @@ E2
 @test "a family's template that the tokenizer cannot spell stops nobody who has no messages" {
     mkdir "$DIR/mistral"
     cp "$MODEL"/* "$DIR/mistral/"
-    python3 - "$DIR/mistral/config.json" <<'E2'
-import json, sys
+    py "$DIR/mistral/config.json" <<'E2'
 c = json.load(open(sys.argv[1]))
 c.update(model_type="mistral", architectures=["MistralForCausalLM"])
 json.dump(c, open(sys.argv[1], "w"))

@@ -1,68 +1,57 @@
-#!/usr/bin/env bats
 # Passes that end by themselves, and the alternating loop: the same as by hand, the same after any interruption.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 PAPER=(--mode shared --score paper) # the paper's loop
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 16 >"$DIR/prompts.jsonl"
     prompts 8 >"$DIR/few.jsonl"
     compile "$DIR/loop" --holdout 0.4 --rounds 2
 }
 
 # compile OUT [options]: the loop over eight prompts, three of which --holdout 0.4 leaves out
-compile() {
-    local out=$1
-    shift
-    "$CKVC" compile "${PAPER[@]}" "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$out" "$@"
-}
+compile() { "$CKVC" compile "${PAPER[@]}" "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$@"; }
 
 # every byte that the loop is for: shards, tables, held-out scores
 run_sums() { (cd "$1" && find . -name '*.h5' -o -name '*.ckvt' -o -name '*.jsonl' ! -name journal.jsonl | sort | xargs sha256sum); }
 
 # how RUN ended, and from which round its table is
-ended() { grep '"note":"table"' "$1/journal.jsonl" | python3 -c 'import json,sys; o = json.load(sys.stdin); print(o["stop"], o["round"])'; }
+ended() { grep '"note":"table"' "$1/journal.jsonl" | check 'o = json.load(sys.stdin); print(o["stop"], o["round"])'; }
 
 # after RUN: the journal's line on how its head pass ended
 stable_line() { grep until_stable "$1/journal.jsonl"; }
 
 @test "--until-stable ends a pass of heads at a shard, the same one after a resume and on another number of threads" {
-    calibrate "$DIR/all" --side head --variants 48 --until-stable 1
+    stable() { calibrate "$DIR/$1" --side head --variants 48 --until-stable "${@:2}"; }
+    stable all 1
     [[ $(stable_line "$DIR/all") == *'"reached":false'*'"shards":4'* ]]
-    calibrate "$DIR/some" --side head --variants 48 --until-stable 0.05
+    stable some 0.05
     [[ $(stable_line "$DIR/some") == *'"reached":true'* ]]
     [ "$(find "$DIR/some/pass-01-head" -name '*.h5' | wc -l)" -lt 4 ]
     [ -z "$(find "$DIR/some" -name '*.log')" ]
     "$CKVC" verify "$DIR/some"
-    calibrate "$DIR/other" --side head --variants 48 --until-stable 0.05 --threads 1 --limit-time 1 || calibrate "$DIR/other" --side head --variants 48 --until-stable 0.05 --resume
+    stable other 0.05 --threads 1 --limit-time 1 || stable other 0.05 --resume
     diff <(shard_sums "$DIR/some") <(shard_sums "$DIR/other")
     diff <(stable_line "$DIR/some") <(stable_line "$DIR/other")
     # killed between the shard and its verdict: the resume gives it
-    rm -rf "$DIR/killed" && cp -r "$DIR/some" "$DIR/killed"
+    cp -r "$DIR/some" "$DIR/killed"
     sed -i '/until_stable/d' "$DIR/killed/journal.jsonl"
-    calibrate "$DIR/killed" --side head --variants 48 --until-stable 0.05 --resume
+    stable killed 0.05 --resume
     diff <(shard_sums "$DIR/some") <(shard_sums "$DIR/killed")
     diff <(stable_line "$DIR/some") <(stable_line "$DIR/killed")
     # the records are whole: a fit takes them, and its table says where they ended
     "$CKVC" fit -q "$DIR/some" --out "$DIR/some.ckvt"
-    "$CKVC" inspect "$DIR/some.ckvt" --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/some.ckvt" --json | check '
 (s,) = json.load(sys.stdin)["meta"]["until_stable"]
 assert s["reached"] and s["pass"] == "pass-01-head" and s["prompts"] in (4, 8, 12), s'
-    run calibrate "$DIR/x" --side gate --until-stable 0.5
-    [ "$status" -eq 64 ]
-    one_line
+    fails 64 '' calibrate "$DIR/x" --side gate --until-stable 0.5
 }
 
 @test "--until-stable judges by the fit to come: that of compile, or --cql-alpha and --reward of calibrate" {
     RAW=(--until-stable 0.99 --cql-alpha 0.5 --reward raw)
     compile "$DIR/raw-loop" --probe head-only --rounds 1 "${RAW[@]}"
     "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/few.jsonl" --side head --out "$DIR/raw-hand" "${RAW[@]}"
-    python3 - "$DIR/raw-hand/run.json" <<'PY'
-import json, sys
+    py "$DIR/raw-hand/run.json" <<'PY'
 plan = json.load(open(sys.argv[1]))
 assert plan["until_stable_alpha"] == 0.5 and plan["until_stable_reward"] == "raw", plan
 PY
@@ -74,7 +63,7 @@ PY
 }
 
 @test "compile is the same as the four verbs by hand: shards byte for byte, tables by content id" {
-    BY_HAND=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --min-cell 1 --variants 24 --shard-prompts 4 --holdout 0.4 -q)
+    BY_HAND=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --min-cell 1 --variants 12 --shard-prompts 4 --holdout 0.4 -q)
     "$CKVC" calibrate "${BY_HAND[@]}" --budget 16,0.5 --bins 2,2 --side head --out "$DIR/hand1"
     "$CKVC" fit -q "$DIR/hand1" --out "$DIR/hand1.ckvt"
     "$CKVC" calibrate "${BY_HAND[@]}" --side gate --tables "$DIR/hand1.ckvt" --out "$DIR/hand2"
@@ -91,8 +80,7 @@ PY
 @test "a compiled run verifies; its table is one of its passes', and a changed checkpoint is found" {
     "$CKVC" verify "$DIR/loop" "$DIR/loop/table.ckvt"
     cmp "$DIR/loop/table.ckvt" "$DIR/loop/tables/pass-0$(($(ended "$DIR/loop" | cut -d' ' -f2) * 2)).ckvt"
-    "$CKVC" inspect "$DIR/loop/table.ckvt" --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/loop/table.ckvt" --json | check '
 m = json.load(sys.stdin)["meta"]
 assert m["probe"] == "joint" and m["diagnostics"]["head"]["fitted"] and m["diagnostics"]["gate"]["fitted"], m'
     cp -r "$DIR/loop" "$DIR/changed"
@@ -100,13 +88,8 @@ assert m["probe"] == "joint" and m["diagnostics"]["head"]["fitted"] and m["diagn
     run "$CKVC" verify "$DIR/changed"
     [ "$status" -eq 65 ] || [ "$status" -eq 1 ]
     [[ $output == *heldout/pass-01.jsonl* ]]
-    run compile "$DIR/changed" --holdout 0.4 --rounds 2 --resume
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *heldout/pass-01.jsonl*"was changed"* ]]
-    run compile "$DIR/loop" --holdout 0.4 --rounds 3 --resume
-    [ "$status" -eq 65 ]
-    [[ $output == *"rounds: 2 there, 3 now"* ]]
+    fails 65 "heldout/pass-01.jsonl*was changed" compile "$DIR/changed" --holdout 0.4 --rounds 2 --resume
+    fails 65 "rounds: 2 there, 3 now" compile "$DIR/loop" --holdout 0.4 --rounds 3 --resume
 }
 
 @test "compile ends with where the gate can act, as calibrate does" {
@@ -114,8 +97,7 @@ assert m["probe"] == "joint" and m["diagnostics"]["head"]["fitted"] and m["diagn
     cp -r "$DIR/loop" "$DIR/said"
     "$CKVC" compile "${PAPER[@]}" "${SMALL[@]/#-q/--json}" --manifest "$DIR/few.jsonl" --out "$DIR/said" "${loop[@]}" >"$DIR/said.json" 2>"$DIR/said.txt"
     grep -E '^gate: thresholds keep different sets on [0-9.]+% of \(prompt, layer\) at budget 16, [0-9.]+% at 0.5 of the prompt$' "$DIR/said.txt"
-    python3 -c '
-import json, sys
+    check '
 o = json.load(open(sys.argv[1]))
 assert [g["budget"] for g in o["gate"]] == [16, 0.5], o["gate"]
 assert all(0 <= g["sets_differ"] <= 1 and isinstance(g["alive"], bool) for g in o["gate"])
@@ -125,7 +107,7 @@ print(*(format(100 * g["sets_differ"], ".1f") for g in o["gate"]))' "$DIR/said.j
 
 @test "compile killed and stopped anywhere, resumed: the same bytes" {
     local rc=1 signal=KILL i
-    for i in $(seq 30); do
+    for i in $(seq 10); do
         rc=0
         timeout -s "$signal" "0.$((i % 5 + 3))" "$CKVC" compile "${PAPER[@]}" "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/stopped" \
             --holdout 0.4 --rounds 2 --resume 2>"$DIR/err" || rc=$?
@@ -145,8 +127,7 @@ print(*(format(100 * g["sets_differ"], ".1f") for g in o["gate"]))' "$DIR/said.j
 
 @test "report finds the passes of a compiled run that each of its tables was fitted from" {
     "$CKVC" report "$DIR"/loop/tables/pass-01.ckvt "$DIR"/loop/tables/pass-02.ckvt "$DIR/loop/table.ckvt" "$DIR/loop" --bootstrap 40 \
-        --out "$DIR/loop-report" --json | python3 -c '
-import json, sys
+        --out "$DIR/loop-report" --json | check '
 heads_only, both, last = [t["statistics"] for t in json.load(sys.stdin)["tables"]]
 assert heads_only["head"]["missing"] is None and "no complete gate pass" in heads_only["gate"]["missing"], heads_only["gate"]
 for t in both, last:
@@ -159,8 +140,7 @@ for t in both, last:
     "$CKVC" report "$DIR/hand2.ckvt" "$DIR/hand1" "$DIR/hand2" --bootstrap 40 --out "$DIR/hand-report" --json >"$DIR/hand.json"
     "$CKVC" report "$DIR/both.ckvt" "$DIR/hand2" "$DIR/hand1" --bootstrap 40 --out "$DIR/turned-report" --json >"$DIR/turned.json"
     "$CKVC" report "$DIR/hand2.ckvt" "$DIR/hand1" --bootstrap 40 --out "$DIR/half-report" --json >"$DIR/half.json"
-    python3 - "$DIR"/{compiled,hand,turned,half}.json <<'PY'
-import json, sys
+    py "$DIR"/{compiled,hand,turned,half}.json <<'PY'
 compiled, hand, turned, half = (json.load(open(p))["tables"][0] for p in sys.argv[1:])
 for side in "head", "gate":
     assert compiled["statistics"][side]["missing"] is None and compiled["statistics"][side]["curve"]
@@ -170,8 +150,7 @@ assert half["statistics"]["head"] == hand["statistics"]["head"]
 assert half["statistics"]["gate"]["missing"] == "R1: no complete gate pass of the shape of T1", half["statistics"]["gate"]
 PY
     # choices of the gate stand beside the binding rates of the gate's own run
-    python3 -c '
-import json, sys
+    check '
 one, two = json.load(open(sys.argv[1]))["runs"]
 assert not any(b["choices"] for b in one["budgets"]) and all(b["choices"][0]["table"] == "T1" for b in two["budgets"])' "$DIR/hand.json"
 }
@@ -183,9 +162,9 @@ assert not any(b["choices"] for b in one["budgets"]) and all(b["choices"][0]["ta
     # eight prompts prove nothing, so --shrink takes every change back: a round that changes nothing
     run --separate-stderr compile "$DIR/converged" --bootstrap 20 --shrink --json
     [ "$(ended "$DIR/converged")" = "converged 1" ]
-    python3 -c 'import json,sys; o = json.loads(sys.argv[1]); assert o["stop"] == "converged" and o["rounds"][0]["changed"] == 0, o' "$output"
+    check 'o = json.loads(sys.argv[1]); assert o["stop"] == "converged" and o["rounds"][0]["changed"] == 0, o' "$output"
     # from where the first run ended there is less to gain; the start is scored as well then
-    "$CKVC" compile "${PAPER[@]}" --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --variants 24 --shard-prompts 4 -q \
+    "$CKVC" compile "${PAPER[@]}" --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --variants 12 --shard-prompts 4 -q \
         --holdout 0.4 --rounds 2 --tables "$DIR/loop/table.ckvt" --out "$DIR/again"
     [ -s "$DIR/again/heldout/pass-00.jsonl" ]
     [[ "$(ended "$DIR/loop") $(ended "$DIR/again")" == *held-out* ]]
@@ -196,10 +175,8 @@ assert not any(b["choices"] for b in one["budgets"]) and all(b["choices"][0]["ta
         compile "$DIR/$probe" --probe "$probe" --rounds 1
         "$CKVC" inspect "$DIR/$probe/table.ckvt" --json --cells >"$DIR/$probe.json"
     done
-    python3 - "$DIR" <<'PY'
-import json, sys
-flat = lambda x: [v for y in x for v in flat(y)] if isinstance(x, list) else [x]
-t = {p: json.load(open(f"{sys.argv[1]}/{p}.json")) for p in ("head-only", "gate-only", "independent", "alpha-0", "no-threshold", "mean-gate")}
+    py "$DIR" <<'PY'
+t = {p: load(f"{sys.argv[1]}/{p}.json") for p in ("head-only", "gate-only", "independent", "alpha-0", "no-threshold", "mean-gate")}
 for p, table in t.items():
     assert table["meta"]["probe"] == p, (p, table["meta"]["probe"])
 assert set(flat(t["head-only"]["TAU"])) == {flat(t["head-only"]["TAU"])[0]}
@@ -216,24 +193,18 @@ PY
     compile "$DIR/no-utility" --probe no-utility --rounds 1 --holdout 0.4
     [ -s "$DIR/no-utility/heldout/pass-00.jsonl" ]
     "$CKVC" verify "$DIR/no-utility"
-    run "$CKVC" compile "${PAPER[@]}" --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 -q --tables "$DIR/no-utility/table.ckvt" --out "$DIR/x"
-    [ "$status" -eq 65 ]
-    one_line
+    fails 65 '' "$CKVC" compile "${PAPER[@]}" --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 -q --tables "$DIR/no-utility/table.ckvt" --out "$DIR/x"
     [ "$(ended "$DIR/independent")" = "one round 1" ]
-    run compile "$DIR/x" --probe alpha-0 --cql-alpha 1
-    [ "$status" -eq 64 ]
-    run compile "$DIR/x" --probe gate-only --until-stable 0.5
-    [ "$status" -eq 64 ]
-    run compile "$DIR/x" --dry-run
-    [ "$status" -eq 0 ]
+    run -64 compile "$DIR/x" --probe alpha-0 --cql-alpha 1
+    run -64 compile "$DIR/x" --probe gate-only --until-stable 0.5
+    run -0 compile "$DIR/x" --dry-run
     [[ $output == *"hours_per_round: "*"at_most: "* ]]
     [ ! -e "$DIR/x" ]
 }
 
 @test "grid search: one weight, one threshold a cell; epsilon-greedy learns the same after it was killed" {
     compile "$DIR/grid" --probe grid-search --holdout 0.4
-    "$CKVC" inspect "$DIR/grid/table.ckvt" --json --cells | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/grid/table.ckvt" --json --cells | check '
 t = json.load(sys.stdin)
 assert t["meta"]["probe"] == "grid-search"
 for b in range(2):
@@ -246,8 +217,7 @@ for b in range(2):
     sed -i '/pass-02-gate-00001/d; /tables.pass-02/d; /heldout.pass-02/d; /"note":"round"/d; /table/{/pass-01/!d}' "$DIR/grid2/journal.jsonl"
     compile "$DIR/grid2" --probe grid-search --holdout 0.4 --resume
     diff <(run_sums "$DIR/grid") <(run_sums "$DIR/grid2")
-    run compile "$DIR/x" --probe grid-search --bin-edges quantile
-    [ "$status" -eq 64 ]
+    run -64 compile "$DIR/x" --probe grid-search --bin-edges quantile
     for probe in grid-search epsilon-greedy; do # what a configuration says otherwise is not asked for
         compile "$DIR/x" --config configs/paper.conf --probe $probe --dry-run >/dev/null
     done
@@ -259,15 +229,15 @@ for b in range(2):
     done
     compile "$DIR/greedy2" --probe epsilon-greedy --rounds 1 --resume
     diff <(run_sums "$DIR/greedy") <(run_sums "$DIR/greedy2")
-    "$CKVC" inspect "$DIR/greedy/table.ckvt" --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/greedy/table.ckvt" --json | check '
 m = json.load(sys.stdin)["meta"]
 assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
 }
 
 @test "by default: demand, a learned score, a choice, held-out scores; the verbs by hand, after any interruption and on one thread" {
     demand=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 32,0.5 --shard-prompts 2 --holdout 0.6 -q)
-    "$CKVC" compile "${demand[@]}" --out "$DIR/demand" --json >"$DIR/demand.json"
+    by_default() { "$CKVC" compile "${demand[@]}" --out "$@"; }
+    by_default "$DIR/demand" --json >"$DIR/demand.json"
     "$CKVC" verify "$DIR/demand" "$DIR/demand/table.ckvt"
     "$CKVC" calibrate "${demand[@]}" --side demand --out "$DIR/demand-hand"
     "$CKVC" calibrate "${demand[@]}" --side score --out "$DIR/score-hand"
@@ -277,8 +247,7 @@ assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
     diff <(cd "$DIR/score-hand/pass-01-score" && sha256sum -- *.h5) <(cd "$DIR/demand/pass-02-score" && sha256sum -- *.h5)
     [ "$(content_id "$DIR/demand-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01.ckvt")" ]
     [ "$(content_id "$DIR/score-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-02.ckvt")" ]
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 said = json.load(open(sys.argv[1] + "/demand.json"))
 lines = [json.loads(l) for l in open(sys.argv[1] + "/demand/heldout/pass-03.jsonl")]
 assert said["probe"] == "demand" and said["gate"] is None and said["stop"] == "one round", said
@@ -309,37 +278,28 @@ PY
     diff <(sort "$DIR/select-hand.jsonl") <(sort "$DIR/demand/select/pass-03.jsonl")
     "$CKVC" fit -q "$DIR/score-hand" --tables "$DIR/demand-hand.ckvt" --choose "$DIR/select-hand.jsonl" --out "$DIR/chosen-hand.ckvt"
     [ "$(content_id "$DIR/chosen-hand.ckvt")" = "$(content_id "$DIR/demand/table.ckvt")" ]
-    for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
-        timeout --foreground -s KILL "$delay" "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1 || true
-    done
-    "$CKVC" compile "${demand[@]}" --out "$DIR/demand-killed" --resume --threads 1
+    killed "0.05 0.1 0.15 0.2 0.25 0.3" by_default "$DIR/demand-killed" --threads 1
     diff <(run_sums "$DIR/demand") <(run_sums "$DIR/demand-killed")
     # killed before the choice, and between the choice and its table
     for lost in 'select.pass-03\|tables.pass-03\|heldout.pass-03' 'tables.pass-03\|heldout.pass-03'; do
         rm -rf "$DIR/demand-lost" && cp -r "$DIR/demand" "$DIR/demand-lost"
         sed -i "/$lost/d; /\"note\":\"round\"/d; /table.ckvt/d; /\"note\":\"table\"/d" "$DIR/demand-lost/journal.jsonl"
-        "$CKVC" compile "${demand[@]}" --out "$DIR/demand-lost" --resume
+        by_default "$DIR/demand-lost" --resume
         diff <(run_sums "$DIR/demand") <(run_sums "$DIR/demand-lost")
         diff <(ended "$DIR/demand") <(ended "$DIR/demand-lost")
     done
     # another mode is another plan, and what the table recommends
-    run "$CKVC" compile "${demand[@]}" --out "$DIR/demand" --resume --mode layers
-    [ "$status" -eq 65 ]
-    [[ $output == *"fit.mode: \"heads\" there, \"layers\" now"* ]]
-    "$CKVC" compile "${demand[@]}" --mode layers --score paper --out "$DIR/demand-layers"
-    "$CKVC" inspect "$DIR/demand-layers/table.ckvt" --json | python3 -c '
-import json, sys
+    fails 65 "fit.mode: \"heads\" there, \"layers\" now" by_default "$DIR/demand" --resume --mode layers
+    by_default "$DIR/demand-layers" --mode layers --score paper
+    "$CKVC" inspect "$DIR/demand-layers/table.ckvt" --json | check '
 assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("layers", "paper")}'
     grep -q '"mode":"layers"' "$DIR/demand-layers/heldout/pass-02.jsonl"
     # nothing held out, nothing scored, and said
-    run "$CKVC" compile "${demand[@]/#-q/--no-repeat}" --holdout 0 --out "$DIR/demand-none"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" compile "${demand[@]/#-q/--no-repeat}" --holdout 0 --out "$DIR/demand-none"
     [[ $output == *"no prompt is held out"* && ! -e $DIR/demand-none/heldout && ! -e $DIR/demand-none/select ]]
-    run "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run
-    [ "$status" -eq 0 ]
+    run -0 by_default "$DIR/x" --dry-run
     [[ $output == *"pass "*" prefill_s"*"  demand "*"  score "*"select_prompts: 3"*"judge_prompts:  3"*"at_most: "* && ! -e $DIR/x ]]
-    "$CKVC" compile "${demand[@]}" --out "$DIR/x" --dry-run --c-min 0.15 --json | python3 -c '
-import json, sys
+    by_default "$DIR/x" --dry-run --c-min 0.15 --json | check '
 d = json.load(sys.stdin)
 # two prefills and a continuation, and at two budgets one of each reference (6), or of each score under each of four floors
 prefill = d["passes"][-1]["prefill_s"]
@@ -350,15 +310,14 @@ assert [p["pass"] for p in d["passes"]] == ["demand", "score"] and d["select_pro
 assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
 assert d["passes"][0]["disk_bytes"] < d["passes"][1]["disk_bytes"] < d["disk_bytes"], d'
-    run -0 "$CKVC" compile "${demand[@]}" --score window --out "$DIR/x" --dry-run
+    run -0 by_default "$DIR/x" --score window --dry-run
     [[ $output == *"  demand "* && $output != *"  score "* ]]
 }
 
 @test "score and floor are chosen by prompts that neither fit nor judge: the least of the logged losses" {
     local small=(--model "$MODEL" --window 16 --continuation 16 --budget 32,0.5 -q)
     # a manifest that names who chooses: so it is, whatever --select says
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 lines = [json.loads(l) for l in open(sys.argv[1] + "/prompts.jsonl")]
 for i, l in enumerate(lines):
     l["split"] = "fit" if i < 10 else "select" if i < 13 else "heldout"
@@ -366,7 +325,7 @@ open(sys.argv[1] + "/named.jsonl", "w").writelines(json.dumps(l) + "\n" for l in
 PY
     "$CKVC" compile "${small[@]}" --manifest "$DIR/named.jsonl" --out "$DIR/named" --json >"$DIR/named.json"
     "$CKVC" compile "${small[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.6 --out "$DIR/drawn" --json >"$DIR/drawn.json"
-    "$CKVC" compile "${small[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.6 --select 0 --out "$DIR/unchosen"
+    "$CKVC" compile "${small[@]}" --manifest "$DIR/few.jsonl" --holdout 0.6 --select 0 --out "$DIR/unchosen"
     [ ! -e "$DIR/unchosen/select" ]
     [ -s "$DIR/unchosen/heldout/pass-02.jsonl" ]
     for run in named drawn; do
@@ -375,8 +334,7 @@ PY
         # without --scores: the run's own, by which it judged its table
         "$CKVC" report "$DIR/$run/table.ckvt" "$DIR/$run" --out "$DIR/$run-own" --json >"$DIR/$run-own.json"
         cmp "$DIR/$run-report.json" "$DIR/$run-own.json"
-        python3 - "$DIR" "$run" <<'PY'
-import json, sys
+        py "$DIR" "$run" <<'PY'
 folder, run = sys.argv[1:]
 read = lambda name: [json.loads(l) for l in open(f"{folder}/{run}/{name}")]
 select, heldout = read("select/pass-03.jsonl"), read("heldout/pass-03.jsonl")
@@ -423,17 +381,17 @@ PY
 
 @test "--rewards: rounds of shares under the chosen table, the verbs by hand, after any interruption; the best round by split select" {
     rewards=(--model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --shard-prompts 2 --holdout 0.6 -q)
-    "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$DIR/rewards" --json >"$DIR/rewards.json"
+    with_rewards() { "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$@"; }
+    with_rewards "$DIR/rewards" --json >"$DIR/rewards.json"
     "$CKVC" verify "$DIR/rewards" "$DIR/rewards/table.ckvt"
     cmp "$DIR/rewards/tables/pass-03.ckvt" "$DIR/demand/table.ckvt"
     # of prompts that leave room for their repetition, as all passes of the run
-    longest=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["max_tokens"])' "$DIR/rewards/run.json")
+    longest=$(check 'print(json.load(open(sys.argv[1]))["max_tokens"])' "$DIR/rewards/run.json")
     "$CKVC" calibrate "${rewards[@]}" --max-tokens "$longest" --side head --tables "$DIR/rewards/tables/pass-03.ckvt" --variants 40 --out "$DIR/rewards-hand"
     "$CKVC" fit -q "$DIR/rewards-hand" --tables "$DIR/rewards/tables/pass-03.ckvt" --out "$DIR/rewards-hand.ckvt"
     diff <(cd "$DIR/rewards-hand/pass-01-shares" && sha256sum -- *.h5) <(cd "$DIR/rewards/pass-04-shares" && sha256sum -- *.h5)
     [ "$(content_id "$DIR/rewards-hand.ckvt")" = "$(content_id "$DIR/rewards/tables/pass-04.ckvt")" ]
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 said = json.load(open(sys.argv[1] + "/rewards.json"))
 passes = [p["pass"] for p in said["passes"]]
 assert passes in (["pass-01-demand", "pass-02-score", "pass-03-select"] + ["pass-04-shares", "pass-05-cuts"][:m] for m in (1, 2)), passes
@@ -448,22 +406,13 @@ assert said["rounds"][0]["gain"] is None and abs(said["rounds"][1]["gain"]["mean
 best = len(mean) - 1 - (said["stop"] == "held-out") # the last that was held to have gained
 assert said["best_round"] == best + 1 and said["content_id"] == said["passes"][2 + best]["content_id"], said
 PY
-    for delay in 0.1 0.2 0.3 0.4 0.5 0.6; do
-        timeout --foreground -s KILL "$delay" "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$DIR/rewards-killed" --resume --threads 1 || true
-    done
-    "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 40 --out "$DIR/rewards-killed" --resume --threads 1
+    killed "0.1 0.2 0.3 0.4 0.5 0.6" with_rewards "$DIR/rewards-killed" --threads 1
     diff <(run_sums "$DIR/rewards") <(run_sums "$DIR/rewards-killed")
     # shares and cuts are no side's passes: that demand stands beside them is what is said
-    run "$CKVC" fit "$DIR/rewards" --tables "$DIR/rewards/tables/pass-03.ckvt" --out "$DIR/none.ckvt"
-    [ "$status" -eq 64 ]
-    [[ $output == *"no run of --side demand"* ]]
-    run "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --rounds 2 --variants 41 --out "$DIR/rewards" --resume
-    [ "$status" -eq 65 ]
-    [[ $output == *"rewards.variants: 40 there, 41 now"* ]]
-    run "$CKVC" compile "${rewards[@]}" --budget 32 --mode shared --score paper --rewards --out "$DIR/x"
-    [ "$status" -eq 64 ]
-    "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --dry-run --json | python3 -c '
-import json, sys
+    fails 64 "no run of --side demand" "$CKVC" fit "$DIR/rewards" --tables "$DIR/rewards/tables/pass-03.ckvt" --out "$DIR/none.ckvt"
+    fails 65 "rewards.variants: 40 there, 41 now" with_rewards "$DIR/rewards" --variants 41 --resume
+    run -64 "$CKVC" compile "${rewards[@]}" --budget 32 --mode shared --score paper --rewards --out "$DIR/x"
+    "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --dry-run --json | check '
 d = json.load(sys.stdin)
 parts = sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]
 assert d["rewards_hours"] > 0 and abs((parts + d["rewards_hours"]) / d["hours"] - 1) < 1e-9, d
@@ -471,24 +420,16 @@ assert d["disk_bytes"] > sum(p["disk_bytes"] for p in d["passes"]) + 1000, d'
 }
 
 @test "the loop's options without its mode are refused, each with what to say" {
-    refused() {
-        run "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 16 -q --out "$DIR/x" "$@"
-        [ "$status" -eq 64 ]
-        one_line
-    }
-    refused --probe head-only
-    [[ $output == *"--mode shared --score paper"* ]]
-    refused --mode shared
-    [[ $output == *"--score paper"* ]]
-    refused --tables "$DIR/loop/table.ckvt"
-    [[ $output == *"leave out --tables"* ]]
+    default() { "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 16 -q --out "$DIR/x" "$@"; }
+    fails 64 "--mode shared --score paper" default --probe head-only
+    fails 64 "--score paper" default --mode shared
+    fails 64 "leave out --tables" default --tables "$DIR/loop/table.ckvt"
     [ ! -e "$DIR/x" ]
 }
 
 # Every option of compile stands in one of these lists: what it would be given to be refused, or nothing.
 @test "what a compile would not look at is refused by flag and variable, not from a config file" {
-    python3 - "$CKVC" "$MODEL" "$DIR/few.jsonl" "$DIR" <<'PY'
-import os, subprocess, sys
+    py "$CKVC" "$MODEL" "$DIR/few.jsonl" "$DIR" <<'PY'
 ckvc, model, manifest, folder = sys.argv[1:]
 base = [ckvc, "compile", "--model", model, "--manifest", manifest, "--dry-run", "-q", "--window", "16", "--continuation", "16"]
 loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported gate-grid bin-edges min-cell bins".split(),

@@ -1,16 +1,10 @@
-#!/usr/bin/env bats
 # calibrate --side demand: what heads ask for; the same bytes whatever the threads and the interruptions.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
-    load helper
     prompts 12 >"$DIR/prompts.jsonl"
     demand "$DIR/run"
 }
-setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
 
 # The heads' shares of a run's first shard, as JSON.
 shares() { "$CKVC" inspect "$1/pass-01-demand/shard-00000.h5" --json | grep -o '"shares":.*'; }
@@ -18,18 +12,13 @@ shares() { "$CKVC" inspect "$1/pass-01-demand/shard-00000.h5" --json | grep -o '
 DEMAND=(--model "$MODEL" --window 16 --continuation 16 --side demand --budget 16,0.5 --shard-prompts 4 --holdout 0.3 -q)
 
 # demand OUT [options]: over $DIR/prompts.jsonl
-demand() {
-    local out=$1
-    shift
-    "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --out "$out" "$@"
-}
+demand() { "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --out "$@"; }
 
 @test "one pass, no scan; shares of mean 1 in every budget; prompts held out are in it" {
     "$CKVC" verify "$DIR/run"
     [ "$(find "$DIR/run" -name '*.h5' | wc -l)" -eq 3 ] # no others
     [ -z "$(find "$DIR/run" -name '*.log')" ]
-    "$CKVC" inspect "$DIR/run" "$DIR"/run/pass-01-demand/*.h5 --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/run" "$DIR"/run/pass-01-demand/*.h5 --json | check '
 run, *shards = [json.loads(line) for line in sys.stdin]
 assert [p["kind"] for p in run["passes"]] == ["demand"] and run["passes"][0]["complete"], run["passes"]
 plan = run["plan"]
@@ -49,25 +38,16 @@ for s in shards:
     demand "$DIR/two" --threads 2 --memory 40M
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/one")
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/two")
-    run demand "$DIR/none" --memory 2M
-    [ "$status" -eq 71 ] || { echo "$status $output"; return 1; }
-    one_line
-    [[ $output == *--memory* && $output == *scores* ]]
+    fails 71 --memory demand "$DIR/none" --memory 2M
+    [[ $output == *scores* ]]
 }
 
 @test "killed at any moment, stopped, resumed: the same shards" {
-    for delay in 0.05 0.1 0.15 0.2 0.25 0.3; do
-        timeout --foreground -s KILL "$delay" "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
-    done
-    timeout -s TERM 0.2 "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/killed" --resume || true
-    demand "$DIR/killed" --resume
+    killed "0.05 0.1 0.15 0.2 0.25 0.3" demand "$DIR/killed"
     diff <(shard_sums "$DIR/run") <(shard_sums "$DIR/killed")
     "$CKVC" verify "$DIR/killed"
     for changed in "--floor 0.3" "--recent 4" "--no-repeat" "--repeat Again." "--budget 24"; do
-        # shellcheck disable=SC2086
-        run demand "$DIR/killed" --resume $changed
-        [ "$status" -eq 65 ] || { echo "$changed: $status $output"; return 1; }
-        one_line
+        fails 65 '' demand "$DIR/killed" --resume $changed
     done
 }
 
@@ -104,16 +84,8 @@ for s in shards:
 }
 
 @test "usage: what does not go with demand, and budgets below what every head keeps" {
-    refused() {
-        local word=$1
-        shift
-        run demand "$DIR/refused" "$@"
-        [ "$status" -eq 64 ] || { echo "$*: $status $output"; return 1; }
-        one_line
-        [[ $output == *"$word"* ]] || { echo "$*: $output"; return 1; }
-        [ ! -e "$DIR/refused" ]
-    }
-    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --out "$DIR/scan" -q
+    refused() { fails 64 "$1" demand "$DIR/refused" "${@:2}" && [ ! -e "$DIR/refused" ]; }
+    "$CKVC" scan "${OVER[@]}" --out "$DIR/scan" -q
     refused "leave out" --scan "$DIR/scan"
     refused "leave out" --sample-prompts 3
     refused "give 9 or more" --budget 8
@@ -127,22 +99,18 @@ for s in shards:
 @test "who reads runs: a report shows its prompts, what wants records or a scan says that there are none" {
     "$CKVC" report "$DIR/run" --out "$DIR/report" 2>/dev/null
     grep -q '"prompts"' "$DIR/report/report.json"
-    run "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --budget 16 --manifest "$DIR/prompts.jsonl" --scan "$DIR/run" --out "$DIR/scanned" -q
-    [ "$status" -eq 65 ]
-    one_line
+    fails 65 '' "$CKVC" calibrate "${OVER[@]}" --budget 16 --scan "$DIR/run" --out "$DIR/scanned" -q
 }
 
 @test "dry run: sizes and times, nothing written" {
-    run "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --dry-run
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --dry-run
     [[ $output == *memory* && $output == *"demand"* ]]
     "$CKVC" calibrate "${DEMAND[@]}" --manifest "$DIR/prompts.jsonl" --dry-run --json |
-        python3 -c 'import json, sys; d = json.load(sys.stdin); assert d["prompts"] == 12 and min(d["prompt_s"], d["prefill_s"]) > 0, d'
+        check 'd = json.load(sys.stdin); assert d["prompts"] == 12 and min(d["prompt_s"], d["prefill_s"]) > 0, d'
 }
 
 @test "beyond the context: in chunks where these fit, cut and said where they do not" {
-    long_prompt() { python3 -c '
-import json, sys
+    long_prompt() { check '
 ids = [0] + [256 + (t * 7919 + t // 13 * 31) % 1200 for t in range(int(sys.argv[1]))]
 print(json.dumps({"id": "long", "tokens": ids}))' "$1"; }
     cp -rL "$MODEL" "$DIR/model"
@@ -161,27 +129,20 @@ print(json.dumps({"id": "long", "tokens": ids}))' "$1"; }
 }
 
 @test "--side score: targets and features; the same shards on any threads and after kills; its own plan" {
-    score=("$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side score --positions 32 --shard-prompts 4 -q
-        --manifest "$DIR/prompts.jsonl")
-    "${score[@]}" --out "$DIR/score" --threads 2
+    score() {
+        "$CKVC" calibrate "${OVER[@]}" --side score --positions 32 --shard-prompts 4 -q --out "$@"
+    }
+    score "$DIR/score" --threads 2
     "$CKVC" verify "$DIR/score"
-    for delay in 0.05 0.15 0.3; do
-        timeout --foreground -s KILL "$delay" "${score[@]}" --out "$DIR/score-killed" --threads 1 --resume || true
-    done
-    "${score[@]}" --out "$DIR/score-killed" --threads 1 --resume
+    killed "0.05 0.15 0.3" score "$DIR/score-killed" --threads 1
     diff <(shard_sums "$DIR/score") <(shard_sums "$DIR/score-killed")
-    "$CKVC" inspect "$DIR/score" --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/score" --json | check '
 run = json.load(sys.stdin)
 plan = run["plan"]
 assert [p["kind"] for p in run["passes"]] == ["score"] and run["passes"][0]["complete"], run["passes"]
 assert plan["side"] == "score" and plan["positions"] == 32 and plan["features"] == 1, plan
 assert not {"floor", "recent", "budget", "bins"} & set(plan), plan'
-    run "${score[@]}" --dry-run
-    [ "$status" -eq 0 ]
+    run -0 score "$DIR/no" --dry-run
     [[ $output == *"pass: "*"score"*"prompt_s: "* ]]
-    run "${score[@]}" --positions 31 --out "$DIR/no"
-    [ "$status" -eq 64 ]
-    one_line
-    [[ $output == *"wanted 32 to"* ]]
+    fails 64 "wanted 32 to" score "$DIR/no" --positions 31
 }

@@ -1,20 +1,14 @@
-#!/usr/bin/env bats
 # Measures of `score` for the diagnostics of a report, and what the report makes of them.
-
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 8 >"$DIR/prompts.jsonl"
-    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 16,0.5 \
-        --policy identity,sink-recent -q --out "$DIR/plain.jsonl"
-    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 16,0.5 \
-        --policy identity,sink-recent --attention-error --utilities -q --out "$DIR/measured.jsonl"
+    "$CKVC" score "${OVER[@]}" --budget 16,0.5 --policy identity,sink-recent -q --out "$DIR/plain.jsonl"
+    "$CKVC" score "${OVER[@]}" --budget 16,0.5 --policy identity,sink-recent --attention-error --utilities -q --out "$DIR/measured.jsonl"
 }
 
 @test "score --attention-error --utilities: nothing else changes, the bound holds, threads do not matter" {
-    python3 - "$DIR/plain.jsonl" "$DIR/measured.jsonl" <<'PY'
-import json, math, sys
+    py "$DIR/plain.jsonl" "$DIR/measured.jsonl" <<'PY'
 plain, measured = ([json.loads(line) for line in open(p)] for p in sys.argv[1:])
 assert len(plain) == len(measured) == 8 * 2 * 2
 seen = set()
@@ -30,12 +24,10 @@ for a, b in zip(plain, measured):
     for quantiles in [b["alpha_quantiles"]] + [q for l in b["utility_quantiles"] for q in l] if "alpha_quantiles" in b else []:
         assert len(quantiles) == 7 and quantiles == sorted(quantiles)
 PY
-    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 16,0.5 \
-        --policy identity,sink-recent --attention-error --utilities -q --threads 1 | cmp - "$DIR/measured.jsonl"
+    "$CKVC" score "${OVER[@]}" --budget 16,0.5 --policy identity,sink-recent --attention-error --utilities -q --threads 1 | cmp - "$DIR/measured.jsonl"
     # one continuation token: no row to measure
-    run "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 1 --budget 16 --policy recent \
+    run -0 "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 1 --budget 16 --policy recent \
         --attention-error --limit 1 -q
-    [ "$status" -eq 0 ]
     [[ $output == *'"attention_bound":null'* ]]
 }
 
@@ -46,8 +38,7 @@ PY
     "$CKVC" score --model "$MODEL" --manifest "$DIR/more.jsonl" --window 16 --continuation 8 --budget 16 --policy identity \
         --attention-error --utilities -q --out "$DIR/s2.jsonl"
     "$CKVC" report --scores "$DIR/s1.jsonl,$DIR/s2.jsonl" --bootstrap 50 --out "$DIR/report" -q
-    python3 - "$DIR/report/report.json" <<'PY'
-import json, sys
+    py "$DIR/report/report.json" <<'PY'
 j = json.load(open(sys.argv[1]))
 (a,) = j["attention"]
 assert a["n"] == 22 and len(a["layers"]) == 4
@@ -69,8 +60,7 @@ PY
 }
 
 @test "report: answers to tasks: figures, the question seen apart from unseen, the same bytes" {
-    python3 - >"$DIR/answers.jsonl" <<'PY'
-import json
+    py >"$DIR/answers.jsonl" <<'PY'
 for query in "seen", "unseen":
     for task in "copy", "hop":
         for k in range(12):
@@ -82,8 +72,7 @@ for query in "seen", "unseen":
                     "share": entries / 800, "bytes": entries * 64, "metric": "match", "answer": "a", "tokens": 1, "end": "stop",
                     "nll": None, "score": int(budget is None or k < 80 * budget - 5 * (policy == "snapkv"))}))
 PY
-    run "$CKVC" report --answers "$DIR/answers.jsonl" --out "$DIR/answers"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" report --answers "$DIR/answers.jsonl" --out "$DIR/answers"
     [[ $output == *"12.5% of T, question unseen: full cache 1.000; best adakv 0.833."* ]]
     page "$DIR/answers" >"$DIR/page"
     for figure in "What tasks score" "Score against the size" "The worst tenth of tasks" "What the full cache scores" "Score over length at 25%" "Score over length at 12.5%" \
@@ -92,8 +81,7 @@ PY
     done
     [ "$(page "$DIR/answers" budget=0.125 policy=adakv | grep -c "^12.5% of T | adakv | ")" -eq 2 ]
     [ "$(page "$DIR/answers" policy=adakv | grep -c "^[0-9.]*% of T | snapkv | ")" -eq 0 ]
-    python3 - "$DIR/answers/report.json" <<'PY'
-import json, sys
+    py "$DIR/answers/report.json" <<'PY'
 seen, unseen = json.load(open(sys.argv[1]))["answers"]
 assert (seen["query"], unseen["query"]) == ("seen", "unseen") and len(seen["lines"]) == 5
 cells = [c for line in seen["lines"] for c in line["tasks"]]
@@ -103,8 +91,6 @@ PY
     "$CKVC" report --answers "$DIR/answers.jsonl" --out "$DIR/answers-again" -q
     diff -r "$DIR/answers" "$DIR/answers-again"
     echo '{"id":1}' >"$DIR/broken.jsonl"
-    run "$CKVC" report --answers "$DIR/broken.jsonl" --out "$DIR/never"
-    [ "$status" -eq 65 ]
-    [[ $output == *"broken.jsonl:1: "* ]]
+    fails 65 "broken.jsonl:1: " "$CKVC" report --answers "$DIR/broken.jsonl" --out "$DIR/never"
     [ ! -e "$DIR/never" ]
 }

@@ -1,8 +1,6 @@
-#!/usr/bin/env bats
 # Every command in README.md and docs/ runs. A block ```sh is run as it stands, the blocks of a page one after the other in one folder, where DIR is an
 # embedded model and my-texts a folder of text; README's come first, and every other page goes on from what they made. What needs a machine, a model
 # or an hour of one's own stands in ```sh by hand: WHY. A command anywhere else fails the last test.
-
 load helper
 
 setup_file() {
@@ -65,7 +63,7 @@ run_page() {
 }
 
 @test "--out and --force are -o and -f in every verb" {
-    ! grep -E '^\| `--(out|force)( |`)' docs/cli.md
+    ! grep -E '^- `--(out|force)( |`)' docs/cli.md
 }
 
 @test "links of README and docs lead to files, and README is a first screen: 105 lines, 780 words" {

@@ -1,12 +1,9 @@
-#!/usr/bin/env bats
 # Prompts of one document are one draw: intervals of compile, fit and report; of prompts without one nothing changes.
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 24 >"$DIR/prompts.jsonl"
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 own, shared = (open("%s/%s.jsonl" % (sys.argv[1], name), "w") for name in ("own", "shared"))
 for i, line in enumerate(open(sys.argv[1] + "/prompts.jsonl")):
     p = json.loads(line)
@@ -20,48 +17,42 @@ PY
 }
 
 @test "manifest check says which documents stand in several splits" {
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 with open(sys.argv[1] + "/split.jsonl", "w") as out:
     for i, line in enumerate(open(sys.argv[1] + "/shared.jsonl")):
         print(json.dumps(json.loads(line) | {"split": "heldout" if i % 8 == 3 or i >= 20 else "fit"}), file=out)
 PY
-    run "$CKVC" manifest check "$DIR/split.jsonl"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest check "$DIR/split.jsonl"
     [[ $output == *"split.jsonl:4: note: of the document of line 1, which is of another split (3 such documents)"* ]]
-    [ "$("$CKVC" manifest check "$DIR/split.jsonl" --json 2>/dev/null | python3 -c 'import json, sys; print(json.load(sys.stdin)["documents_in_several_splits"])')" -eq 3 ]
+    [ "$("$CKVC" manifest check "$DIR/split.jsonl" --json 2>/dev/null | check 'print(json.load(sys.stdin)["documents_in_several_splits"])')" -eq 3 ]
     run "$CKVC" manifest check "$DIR/shared.jsonl"
     [[ $output != *note:* ]]
 }
 
 @test "manifest build: a long document is in parts, which are drawn for splits" {
-    python3 - "$DIR" <<'PY'
-import sys
+    py "$DIR" <<'PY'
 line = "Word%d is followed by another one of %d kinds, and so it goes on until the sentence is over.\n\n"
 for name, n in ("long", 900), ("short", 300):
     open("%s/%s.txt" % (sys.argv[1], name), "w").writelines(line % (i, n) for i in range(n))
 PY
-    run "$CKVC" manifest build "$DIR/long.txt" "$DIR/short.txt" --prompts 30 --split-share heldout=0.5 --out "$DIR/parts.jsonl"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest build "$DIR/long.txt" "$DIR/short.txt" --prompts 30 --split-share heldout=0.5 --out "$DIR/parts.jsonl"
     [[ $output == *" from 2 documents in 4 parts"* ]]
     [[ $output == *"note: 1 of 2 documents have prompts in several splits (those of 64 KB and more are drawn in parts of 32 KB): "*"--split-rest heldout"* ]]
     run "$CKVC" manifest check "$DIR/parts.jsonl"
     [[ $output == *"(1 such documents)"* ]]
     run "$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-share heldout=0.5 --out "$DIR/dealt.jsonl"
     [[ $output == *"note: 1 of 1 documents have prompts in several splits (too few to be drawn: prompts were): "* ]]
-    [ "$("$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-share heldout=0.5 --out "$DIR/dealt.jsonl" -f --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["documents_in_several_splits"])')" -eq 1 ]
+    [ "$("$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-share heldout=0.5 --out "$DIR/dealt.jsonl" -f --json | check 'print(json.load(sys.stdin)["documents_in_several_splits"])')" -eq 1 ]
     # the way out that the note names
     "$CKVC" manifest build "$DIR/long.txt" --prompts 9 --out "$DIR/fit.jsonl"
     "$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-rest heldout --out "$DIR/judge.jsonl"
     cat "$DIR/fit.jsonl" "$DIR/judge.jsonl" >"$DIR/joined.jsonl"
-    run "$CKVC" manifest check "$DIR/joined.jsonl"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest check "$DIR/joined.jsonl"
     [[ $output != *note:* ]]
 }
 
 @test "prompts that are each their own: the same tables and intervals with their documents named and without" {
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 plain, own, shared = (json.load(open("%s/%s.json" % (sys.argv[1], m))) for m in ("prompts", "own", "shared"))
 of = lambda r: r["passes"][-1]["heldout"]
 assert of(plain) == of(own) and of(plain)["over_snapkv"]["documents"] == of(plain)["prompts"], of(own)
@@ -69,8 +60,7 @@ assert of(shared)["over_snapkv"]["documents"] < of(shared)["prompts"], of(shared
 assert of(shared)["over_snapkv"]["mean"] == of(plain)["over_snapkv"]["mean"]
 PY
     for m in prompts own shared; do "$CKVC" inspect "$DIR/$m/table.ckvt" --json --cells >"$DIR/$m.cells"; done
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 plain, own, shared = (json.load(open("%s/%s.cells" % (sys.argv[1], m))) for m in ("prompts", "own", "shared"))
 ends = lambda t: [x for layer in t["sSHARE"] for head in layer for x in head]
 assert ends(plain) == ends(own) and plain["SHARE"] == own["SHARE"] == shared["SHARE"]
@@ -84,8 +74,7 @@ PY
 @test "compile, report and score lines: intervals by document, as numpy has them" {
     "$CKVC" report "$DIR/shared/table.ckvt" "$DIR/shared" --scores "$DIR/shared/heldout/pass-01.jsonl" --out "$DIR/report" -q
     "$CKVC" report "$DIR/prompts/table.ckvt" "$DIR/prompts" --scores "$DIR/prompts/heldout/pass-01.jsonl" --out "$DIR/report-own" -q
-    python3 - "$DIR" <<'PY'
-import collections, json, math, sys
+    py "$DIR" <<'PY'
 folder = sys.argv[1]
 lines = [json.loads(l) for l in open(folder + "/shared/heldout/pass-01.jsonl")]
 reward = {(l["policy"], l["id"]): l["reward"] for l in lines}
@@ -120,7 +109,6 @@ assert same and all(c["n_documents"] == c["n"] for c in own) and same[0]["standa
 b = [c["bootstrap"]["hi"] - c["bootstrap"]["lo"] for c in (hit[0], same[0])]
 assert b[0] != b[1] and "%d prompts of %d documents." % (n, G) in open(folder + "/report/report.html").read(), b
 PY
-    run "$CKVC" fit "$DIR/shared" --score window --out "$DIR/again.ckvt"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" fit "$DIR/shared" --score window --out "$DIR/again.ckvt"
     [[ $output =~ "demand: "[0-9]+" prompts of "[0-9]+" documents" ]]
 }

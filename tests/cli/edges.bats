@@ -1,11 +1,7 @@
-#!/usr/bin/env bats
 # What one stumbles over, and what an attack found: names that are nearly right, outputs that are in the way, limits of the system.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 4 >"$DIR/prompts.jsonl"
     calibrate "$DIR/run" --limit 3
     "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
@@ -19,25 +15,20 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 }
 
 @test "did you mean: by edit distance, a beginning, or not at all" {
-    verb() { run "$CKVC" "$1"; [ "$status" -eq 64 ] && one_line && [[ $output == *"$2"* ]] || { echo "$1: $output"; return 1; }; }
-    verb compule "did you mean 'compile'"
-    verb vesion "did you mean 'version'"
-    verb perp "did you mean 'perplexity'"
-    verb inpsect "did you mean 'inspect'"
-    run "$CKVC" frobnicate
-    [ "$status" -eq 64 ]
+    for word in compule:compile vesion:version perp:perplexity inpsect:inspect calibrat:calibrate; do
+        fails 64 "did you mean '${word#*:}'" "$CKVC" "${word%:*}"
+    done
+    run -64 "$CKVC" frobnicate
     [[ $output != *"did you mean"* ]]
-    run "$CKVC" calibrate --bugdet 3
-    [[ $output == *"did you mean --budget?"* ]]
-    run "$CKVC" calibrate --cont 3
-    [[ $output == *"did you mean --continuation?"* ]]
-    run "$CKVC" calibrate --qqq 3
+    fails 64 "did you mean --budget\?" "$CKVC" calibrate --bugdet 3
+    fails 64 "did you mean --continuation\?" "$CKVC" calibrate --cont 3
+    fails 64 "did you mean --label" "$CKVC" fit --labl x
+    run -64 "$CKVC" calibrate --qqq 3
     [[ $output != *"did you mean"* ]]
 }
 
 @test "a CKVC_ variable that is no option is named, with the nearest that is one" {
-    run --separate-stderr env CKVC_WINDWO=3 "$CKVC" version
-    [ "$status" -eq 0 ]
+    run -0 --separate-stderr env CKVC_WINDWO=3 "$CKVC" version
     [ "$stderr" = "warning: CKVC_WINDWO is set, and no option is named so; did you mean CKVC_WINDOW?" ]
     run --separate-stderr env CKVC_FROBNICATE=3 "$CKVC" version
     [ "$stderr" = "warning: CKVC_FROBNICATE is set, and no option is named so" ]
@@ -47,9 +38,7 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 }
 
 @test "--config NAME that is none: those that come with the program are named" {
-    run "$CKVC" scan --config quikc
-    [ "$status" -eq 66 ]
-    one_line
+    fails 66 '' "$CKVC" scan --config quikc
     for conf in configs/*.conf; do
         name=$(basename "$conf" .conf)
         [[ ${output#*by that name} == *"$name"* ]] || { echo "$name: $output"; return 1; }
@@ -65,23 +54,17 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     echo 'window = 29' >"$DIR/prefix/share/ckvc/default.conf"
     (cd "$DIR" && prefix/bin/ckvc score --config default --print-config) | grep -q '^window = 29  # config file'
     (cd "$DIR" && echo 'window = 31' >default && prefix/bin/ckvc score --config default --print-config) | grep -q '^window = 31 '
-    run "$DIR/prefix/bin/ckvc" score --config none
-    [ "$status" -eq 66 ]
-    one_line
+    fails 66 '' "$DIR/prefix/bin/ckvc" score --config none
 }
 
 @test "a budget that could be one token or everything is refused with what to write" {
-    run score --budget 1.0
-    [ "$status" -eq 64 ]
-    one_line
-    [[ $output == *"'1.0'"*"write 1 for 1 token, 0.99 for nearly all of a prompt"* ]]
+    fails 64 "'1.0'*write 1 for 1 token, 0.99 for nearly all of a prompt" score --budget 1.0
     score --budget 1 --limit 1 -q >/dev/null
     score --budget 0.99 --limit 1 -q >/dev/null
 }
 
 @test "budgets under which nothing is evicted are named, with the prompts or the context" {
-    run --separate-stderr score --budget 82,16 --limit 3 -q
-    [ "$status" -eq 0 ]
+    run -0 --separate-stderr score --budget 82,16 --limit 3 -q
     [[ $stderr == "warning: budget 82 keeps all of 1 of the 3 prompts (80 to 88 tokens): nothing is evicted there"* ]] || { echo "$stderr"; return 1; }
     run --separate-stderr score --budget 1000000 --limit 1 -q
     [[ $stderr == "warning: budget 1000000 is not below the model's context of "* ]]
@@ -94,8 +77,7 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 @test "perplexity ends with the means over prompts and over tokens, as text and as JSON" {
     "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/prompts.jsonl" --json -q >"$DIR/p.json"
     "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/prompts.jsonl" -q >"$DIR/p.txt"
-    python3 - "$DIR" <<'PY'
-import json, math, sys
+    py "$DIR" <<'PY'
 *rows, last = map(json.loads, open(sys.argv[1] + "/p.json"))
 mean = last["mean"]
 assert mean["prompts"] == len(rows) == 4 and mean["scored_tokens"] == sum(r["n"] - 1 for r in rows)
@@ -111,16 +93,14 @@ PY
 }
 
 @test "where no threshold is tried nobody speaks of thresholds that rest on little" {
-    small() { "$CKVC" "$1" --model "$MODEL" --window 16 --continuation 16 --budget 0.5 --bins 2,2 --variants 4 --manifest "$DIR/prompts.jsonl" --out "$DIR/$2" "${@:3}" 2>&1; }
+    small() { "$CKVC" "$1" "${OVER[@]}" --budget 0.5 --bins 2,2 --variants 4 --out "$DIR/$2" "${@:3}" 2>&1; }
     run small calibrate thin --side both
     [[ $output == *"thresholds rest on little"* ]]
-    run small calibrate thin-heads --side head
-    [ "$status" -eq 0 ]
+    run -0 small calibrate thin-heads --side head
     [[ $output == *"risk cells:"* && $output != *threshold*"rest on little"* ]]
     run small calibrate thin-none --side head --operator no-threshold
     [[ $output == *"risk cells:"* && $output != *"rest on little"* ]]
-    run small compile thin-compile --mode shared --score paper --probe no-threshold --rounds 1
-    [ "$status" -eq 0 ]
+    run -0 small compile thin-compile --mode shared --score paper --probe no-threshold --rounds 1
     [[ $output != *"rest on little"* ]]
 }
 
@@ -134,21 +114,18 @@ PY
 
 @test "score looks at its outputs before it works" {
     echo mine >"$DIR/taken"
-    run score --model "$DIR/none" --out "$DIR/taken"
-    [ "$status" -eq 73 ]
-    run score --model "$DIR/none" --vectors "$DIR/taken"
-    [ "$status" -eq 73 ]
-    run score --model "$DIR/none" --out "$DIR/no/s.jsonl"
-    [ "$status" -eq 73 ]
+    run -73 score --model "$DIR/none" --out "$DIR/taken"
+    run -73 score --model "$DIR/none" --vectors "$DIR/taken"
+    run -73 score --model "$DIR/none" --out "$DIR/no/s.jsonl"
 }
 
 @test "score: stopped or killed at any moment, resumed: the same bytes" {
     local all=(--model "$MODEL" --manifest "$DIR/many.jsonl" --window 16 --continuation 16 --table "$DIR/t.ckvt" --policy identity,matched,random -q)
-    prompts 40 >"$DIR/many.jsonl"
+    prompts 16 >"$DIR/many.jsonl"
     "$CKVC" score "${all[@]}" --out "$DIR/whole.jsonl" --vectors "$DIR/whole.h5" 2>/dev/null
     [ ! -e "$DIR/whole.jsonl.checkpoint" ]
     local stops=0 rc signal=TERM
-    for _ in $(seq 60); do
+    for _ in $(seq 8); do
         rc=0
         timeout -s "$signal" 0.3 "$CKVC" score "${all[@]}" --out "$DIR/parts.jsonl" --resume 2>"$DIR/err" || rc=$?
         [ "$rc" -eq 0 ] && break
@@ -167,7 +144,7 @@ PY
 }
 
 @test "score --resume: counts, vectors and torn ends; other settings are named" {
-    local all=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 16 --policy identity,random,recent)
+    local all=("${OVER[@]}" --budget 16 --policy identity,random,recent)
     # the first line of a checkpoint, from a process that was killed as it began
     (ulimit -f 1 && "$CKVC" score "${all[@]}" --out "$DIR/head.jsonl" -q 2>/dev/null) || true
     head -1 "$DIR/head.jsonl.checkpoint" >"$DIR/head"
@@ -175,14 +152,8 @@ PY
     "$CKVC" score "${all[@]}" --out "$DIR/all.jsonl" --vectors "$DIR/all.h5" 2>"$DIR/all.err"
     "$CKVC" score "${all[@]}" --out "$DIR/three.jsonl" --limit 3 -q
     cat "$DIR/head" <(head -9 "$DIR/three.jsonl") <(sed -n 1p "$DIR/all.jsonl" | cut -c1-99 | tr -d '\n') >"$DIR/go.jsonl.checkpoint"
-    run "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl"
-    [ "$status" -eq 73 ]
-    one_line
-    [[ $output == *--resume*--force* ]]
-    run "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --resume --seed 2 -q
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *"was begun with seed 1, this command has 2"* ]]
+    fails 73 "--resume*--force" "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl"
+    fails 65 "was begun with seed 1, this command has 2" "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --resume --seed 2 -q
     run "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --resume --sets -q
     [[ $output == *"was begun with sets false, this command has true"* ]]
     "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --vectors "$DIR/go.h5" --threads 1 --resume 2>"$DIR/go.err"
@@ -192,10 +163,8 @@ PY
     # begun anew
     cp "$DIR/head" "$DIR/go.jsonl.checkpoint"
     "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --force --seed 2 -q
-    run cmp "$DIR/all.jsonl" "$DIR/go.jsonl"
-    [ "$status" -eq 1 ]
-    run "$CKVC" score "${all[@]}" --resume
-    [ "$status" -eq 64 ]
+    run -1 cmp "$DIR/all.jsonl" "$DIR/go.jsonl"
+    run -64 "$CKVC" score "${all[@]}" --resume
 }
 
 @test "score: killed before its first prompt there is nothing to go on from, and a rerun just starts" {
@@ -248,7 +217,7 @@ stop_after() {
 }
 
 @test "progress off a terminal: how far, what is written and free, memory; -q: nothing" {
-    local all=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16)
+    local all=("${OVER[@]}")
     local says=' prompts, .*, [0-9.]* of about [0-9.]* MB written, [0-9.]* GB free, memory [0-9.]* MB'
     "$CKVC" scan "${all[@]}" --out "$DIR/watched" 2>"$DIR/err"
     grep -Eq "^scan: ([0-9]+) of \1$says" "$DIR/err"
@@ -259,7 +228,7 @@ stop_after() {
 }
 
 @test "the dry run of a scan: what it takes at most, nothing written" {
-    local all=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --shard-prompts 1 -q)
+    local all=("${OVER[@]}" --shard-prompts 1 -q)
     "$CKVC" scan "${all[@]}" --out "$DIR/forecast" --dry-run --json >"$DIR/forecast.json"
     [ ! -e "$DIR/forecast" ]
     "$CKVC" scan "${all[@]}" --out "$DIR/forecast" >/dev/null
@@ -267,8 +236,7 @@ stop_after() {
     cp "$DIR/forecast/journal.jsonl" "$DIR/journal-before"
     for _ in 1 2 3; do "$CKVC" scan "${all[@]}" --out "$DIR/forecast" --resume >/dev/null; done
     cmp "$DIR/journal-before" "$DIR/forecast/journal.jsonl"
-    python3 - "$DIR/forecast.json" "$(cat "$DIR"/forecast/scan/*.h5 "$DIR/forecast/journal.jsonl" | wc -c)" "$(wc -l <"$DIR/prompts.jsonl")" <<'END'
-import json, sys
+    py "$DIR/forecast.json" "$(cat "$DIR"/forecast/scan/*.h5 "$DIR/forecast/journal.jsonl" | wc -c)" "$(wc -l <"$DIR/prompts.jsonl")" <<'END'
 d = json.load(open(sys.argv[1]))
 assert d["prompts"] == int(sys.argv[3]) and min(d["hours"], d["memory_bytes"], d["prompt_s"], d["prefill_s"]) > 0, d
 assert int(sys.argv[2]) <= d["disk_bytes"] <= 2 * int(sys.argv[2]), (d, sys.argv)
@@ -276,50 +244,44 @@ END
 }
 
 @test "the dry run of a score: what it takes, nothing written" {
-    local all=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --policy identity,snapkv,matched --budget 16,0.5 --table "$DIR/t.ckvt" -q)
+    local all=("${OVER[@]}" --policy identity,snapkv,matched --budget 16,0.5 --table "$DIR/t.ckvt" -q)
     "$CKVC" score "${all[@]}" --out "$DIR/forecast.jsonl" --dry-run --json >"$DIR/forecast.json"
-    run compgen -G "$DIR/forecast.jsonl*"
-    [ "$status" -eq 1 ]
+    run -1 compgen -G "$DIR/forecast.jsonl*"
     "$CKVC" score "${all[@]}" --out "$DIR/forecast.jsonl"
-    python3 - "$DIR/forecast.json" "$DIR/forecast.jsonl" <<'END'
-import json, sys
+    py "$DIR/forecast.json" "$DIR/forecast.jsonl" <<'END'
 d, lines = json.load(open(sys.argv[1])), open(sys.argv[2]).readlines()
 assert d["prompts"] * d["lines"] == len(lines) and d["prompt_s"] > d["prefill_s"] > 0 and d["hours"] > 0, d
 assert d["memory_bytes"] > 1e6 and abs(d["disk_bytes"] / sum(map(len, lines)) - 1) < 0.05, d
 END
-    run "$CKVC" score "${all[@]}" --out "$DIR/forecast.jsonl" --dry-run --shard 0/2
-    [ "$status" -eq 64 ]; one_line
+    fails 64 '' "$CKVC" score "${all[@]}" --out "$DIR/forecast.jsonl" --dry-run --shard 0/2
 }
 
 @test "--limit-time: 75 between two prompts, of parts too; resumed: the same bytes" {
     local all=(--model "$MODEL" --manifest "$DIR/limited.jsonl" --window 16 --continuation 16 --budget 16 --policy identity,random -q -t 1) rc=0
-    prompts 400 >"$DIR/limited.jsonl"
+    prompts 160 >"$DIR/limited.jsonl"
     SECONDS=0
     "$CKVC" score "${all[@]}" --out "$DIR/limited-whole.jsonl"
     local took=$SECONDS
-    for out in "" "--shard 0/2"; do
+    for out in once.jsonl "limited-scores.jsonl --shard 0/2"; do
         rc=0
-        # shellcheck disable=SC2086 # two words
-        "$CKVC" score "${all[@]}" --out "$DIR/limited-scores.jsonl" --limit-time 1 $out 2>"$DIR/err" || rc=$?
-        [ "$rc" -ne 0 ] || [ "$took" -ge 4 ] || skip "400 prompts in $took s"
+        "$CKVC" score "${all[@]}" --limit-time 1 --out "$DIR"/$out 2>"$DIR/err" || rc=$?
+        [ "$rc" -ne 0 ] || [ "$took" -ge 4 ] || skip "160 prompts in $took s"
         [ "$rc" -eq 75 ]
-        grep -q "^ckvc score: stopped after [1-9][0-9]* of [24]00 prompts; the same command with --resume goes on" "$DIR/err"
-        # shellcheck disable=SC2086
-        "$CKVC" score "${all[@]}" --out "$DIR/limited-scores.jsonl" $out --resume
-        [ -z "$out" ] || "$CKVC" score "${all[@]}" --out "$DIR/limited-scores.jsonl" --shard 1/2
-        [ -z "$out" ] || "$CKVC" merge "$DIR/limited-scores.jsonl" -q
-        cmp "$DIR/limited-whole.jsonl" "$DIR/limited-scores.jsonl"
-        rm "$DIR/limited-scores.jsonl"
+        grep -q "^ckvc score: stopped after [1-9][0-9]* of \(160\|80\) prompts; the same command with --resume goes on" "$DIR/err"
     done
+    "$CKVC" score "${all[@]}" --out "$DIR/limited-scores.jsonl" --shard 0/2 --resume
+    "$CKVC" score "${all[@]}" --out "$DIR/limited-scores.jsonl" --shard 1/2
+    "$CKVC" merge "$DIR/limited-scores.jsonl" -q
+    cmp "$DIR/limited-whole.jsonl" "$DIR/limited-scores.jsonl"
 }
 
 @test "HUP is as TERM: a clean stop, 75, and --resume goes on" {
     local rc
-    prompts 60 >"$DIR/many.jsonl"
+    prompts 24 >"$DIR/many.jsonl"
     for signal in HUP TERM; do
         rm -rf "$DIR/stopped"
-        stop_after 0.7 $signal "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/many.jsonl" --out "$DIR/stopped" 2>"$DIR/err"
-        [ "$rc" -ne 0 ] || skip "60 prompts in 0.7 s"
+        stop_after 0.5 $signal "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/many.jsonl" --out "$DIR/stopped" 2>"$DIR/err"
+        [ "$rc" -ne 0 ] || skip "24 prompts in 0.5 s"
         [ "$rc" -eq 75 ] || { echo "$signal: $rc"; return 1; }
         grep -q "the same command with --resume goes on" "$DIR/err"
     done
@@ -330,19 +292,15 @@ END
 @test "a run that another process writes: 75 and whose it is" {
     cp -r "$DIR/run" "$DIR/busy"
     echo 4711 >"$DIR/busy/lock"
-    run flock "$DIR/busy/lock" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 3 --out "$DIR/busy" --resume
-    [ "$status" -eq 75 ]
-    one_line
+    fails 75 '' flock "$DIR/busy/lock" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 3 --out "$DIR/busy" --resume
     [[ $output == *"busy/lock: process 4711 is writing this run; wait for it or stop it" ]]
     calibrate "$DIR/busy" --limit 3 --resume # and then not any more
 }
 
 @test "a score that another process writes: 75" {
     for option in --quiet --resume --force; do
-        run flock "$DIR/busy.jsonl.checkpoint" "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 \
+        fails 75 '' flock "$DIR/busy.jsonl.checkpoint" "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 \
             --policy recent --budget 16 --out "$DIR/busy.jsonl" "$option"
-        [ "$status" -eq 75 ]
-        one_line
         [[ $output == *"busy.jsonl.checkpoint: another process is writing this score; wait for it or stop it" ]]
         [ -e "$DIR/busy.jsonl.checkpoint" ] # it is the other's
     done
@@ -351,20 +309,14 @@ END
 }
 
 @test "an id of the Hub where a model is wanted: how to download it" {
-    told() {
-        run "$CKVC" "$@"
-        [ "$status" -eq 66 ] || { echo "$*: $status $output"; return 1; }
-        one_line
-        [[ $output == *"huggingface-cli download org/A-model --local-dir DIR, then --model DIR" ]]
-    }
+    told() { fails 66 '' "$CKVC" "$@" && [[ $output == *"huggingface-cli download org/A-model --local-dir DIR, then --model DIR" ]]; }
     told perplexity --model org/A-model --manifest "$DIR/prompts.jsonl"
     told tokenize --model org/A-model
     told inspect org/A-model
     told verify org/A-model
     told transfer "$DIR/t.ckvt" --to-model org/A-model --out "$DIR/none.ckvt"
     told manifest check "$DIR/prompts.jsonl" --model org/A-model
-    run "$CKVC" inspect "$DIR/A-model" # a path is none
-    [ "$status" -eq 66 ]
+    run -66 "$CKVC" inspect "$DIR/A-model" # a path is none
     [[ $output != *download* ]]
 }
 
@@ -378,13 +330,11 @@ END
         "scan --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 16 --bins 2,2 --out $DIR/full-scan" \
         "compile --model $MODEL --window 16 --continuation 16 --budget 16 --variants 24 -q --manifest $DIR/prompts.jsonl --limit 3 --rewards --rounds 1 --bootstrap 5 --out $DIR/full-compile --json" \
         "score --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 8 --policy recent -q"; do
-        # shellcheck disable=SC2086
         run bash -c '"$CKVC" "$@" >/dev/full' - $verb
         [ "$status" -eq 74 ] || { echo "$verb: $status $output"; return 1; }
         [[ $output == *"ckvc: writing to standard output failed"* ]]
     done
-    run bash -c 'echo 1 2 | "$CKVC" tokenize --model "$MODEL" --decode >/dev/full'
-    [ "$status" -eq 74 ]
+    run -74 bash -c 'echo 1 2 | "$CKVC" tokenize --model "$MODEL" --decode >/dev/full'
     (
         ulimit -f 4
         "$CKVC" inspect --json --cells "$DIR/t.ckvt" >"$DIR/cut" || [ $? -eq 74 ]
@@ -395,7 +345,6 @@ END
     for verb in "fit $DIR/run --out" "score --out" "score --vectors" "report $DIR/t.ckvt --out" "calibrate --out" "manifest build x --out" \
         "transfer $DIR/t.ckvt --to-shape 2,2 --out" "transfer $DIR/t.ckvt --to-shape 2,2 --report" "compile --out" "scan --out" \
         "manifest check x --out" "manifest check x --clean" "score --model" "perplexity --manifest"; do
-        # shellcheck disable=SC2086
         run "$CKVC" $verb ""
         [ "$status" -eq 64 ] || { echo "$verb: $status $output"; return 1; }
         one_line
@@ -405,12 +354,7 @@ END
 
 @test "an input, and whatever is inside one, is never written to, with --force either" {
     find "$DIR/run" -type f -exec sha256sum {} + | sort >"$DIR/before"
-    refused() {
-        run "$CKVC" "$@"
-        [ "$status" -eq 64 ] || { echo "$*: $status $output"; return 1; }
-        one_line
-        [[ $output == *"an input is never written to" ]]
-    }
+    refused() { fails 64 "an input is never written to" "$CKVC" "$@"; }
     refused fit "$DIR/run" --out "$DIR/run/run.json" --force
     refused fit "$DIR/run" --out "$DIR/run/pass-01-both/shard-00000.h5" --force
     refused fit "$DIR/run" --out "$DIR/run/new/t.ckvt"
@@ -452,7 +396,6 @@ END
     mknod "$DIR/null" c 1 3 2>/dev/null || skip "no device node can be made here (that wants root)"
     for verb in "fit $DIR/run --out" "score --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 8 --policy recent --out" \
         "transfer $DIR/t.ckvt --to-shape 4,3 --out"; do
-        # shellcheck disable=SC2086
         run "$CKVC" $verb "$DIR/null" --force
         [ "$status" -eq 73 ] || { echo "$verb: $status $output"; return 1; }
         [ -c "$DIR/null" ]
@@ -485,11 +428,7 @@ END
 }
 
 @test "a limit on file sizes is an error, not a signal" {
-    limited() {
-        run bash -c 'ulimit -f 1; exec "$CKVC" "$@"' - "$@"
-        [ "$status" -eq 74 ] || { echo "$*: $status $output"; return 1; }
-        one_line
-    }
+    limited() { fails 74 '' bash -c 'ulimit -f 1; exec "$CKVC" "$@"' - "$@"; }
     limited fit "$DIR/run" --out "$DIR/big.ckvt" -q
     limited calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 3 --out "$DIR/big-run"
     limited report "$DIR/t.ckvt" "$DIR/run" --out "$DIR/big-report" -q
@@ -514,8 +453,7 @@ END
             "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$out/" -q
         fi
         diff -r "$DIR/whole" "$out"
-        run compgen -G "$out.tmp.*"
-        [ "$status" -eq 1 ]
+        run -1 compgen -G "$out.tmp.*"
         [ "$caught" -lt 3 ] || break
     done
     [ "$caught" -gt 0 ]
@@ -527,8 +465,7 @@ END
     [ -L "$DIR/report-link" ]
     diff -r "$DIR/whole" "$out"
     mkdir "$out/mine"
-    run "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out "$out" --force -q
-    [ "$status" -eq 73 ]; one_line; [[ $output == *"holds mine, which is no report's"* ]]
+    fails 73 "holds mine, which is no report's" "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out "$out" --force -q
     (cd "$DIR/whole" && run "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out . --force -q && [ "$status" -eq 73 ])
     [ -d "$out/mine" ]
 }
@@ -551,17 +488,14 @@ EOF
     declare -A verbs=([generate]="${of[*]} --max-new 4" [perplexity]="${of[*]:0:6}" [score]="${of[*]} --continuation 8 ${window[*]}"
         [eval]="--model $over --tasks copy --lengths 120 --count 2 -q ${window[*]}")
     for verb in "${!verbs[@]}"; do
-        run --separate-stderr "$CKVC" $verb ${verbs[$verb]}
-        [ "$status" -eq 65 ]
+        run -65 --separate-stderr "$CKVC" $verb ${verbs[$verb]}
         [[ $stderr == "ckvc $verb: prompt \""*"\", position "[0-9]*": the token's loss is not finite: "* ]]
         [[ $output != *[0-9]* ]]
     done
-    run "$CKVC" generate "${of[@]}" --max-new 4 --temperature 1
-    [ "$status" -eq 65 ]; one_line
-    run "$CKVC" generate "${of[@]}" --max-new 4 "${window[@]}"
-    [ "$status" -eq 65 ]; one_line
-    run "$CKVC" calibrate "${SMALL[@]}" --model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/over"
-    [ "$status" -eq 65 ]; [[ $output == *'p00'*'not finite'*'--max-failures'* ]]
+    fails 65 '' "$CKVC" generate "${of[@]}" --max-new 4 --temperature 1
+    fails 65 '' "$CKVC" generate "${of[@]}" --max-new 4 "${window[@]}"
+    run -65 "$CKVC" calibrate "${SMALL[@]}" --model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/over"
+    [[ $output == *'p00'*'not finite'*'--max-failures'* ]]
 }
 
 @test "as process 1 of a container TERM, INT and HUP end every verb at once" {

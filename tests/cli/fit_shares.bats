@@ -1,12 +1,7 @@
-#!/usr/bin/env bats
 # Shares of the budget from the outside: fitted from demand, alone and beside records; transferred; compared in a report.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
-    load helper
     prompts 24 >"$DIR/all.jsonl"
     head -12 "$DIR/all.jsonl" >"$DIR/prompts.jsonl"
     demand "$DIR/demand"
@@ -16,17 +11,13 @@ setup_file() {
     "$CKVC" fit "$DIR/demand" --out "$DIR/d.ckvt" --no-prov -q
     "$CKVC" fit "$DIR/demand" "$DIR/run" --out "$DIR/both.ckvt" --no-prov -q
 }
-setup() { load helper; DIR=$BATS_FILE_TMPDIR; }
 
 # demand OUT [options]: budgets of $BUDGET
 demand() {
     local out=$1
     shift
-    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side demand --budget "${BUDGET:-16,0.5}" --holdout 0.3 -q \
-        --manifest "$DIR/prompts.jsonl" --out "$out" "$@"
+    "$CKVC" calibrate "${OVER[@]}" --side demand --budget "${BUDGET:-16,0.5}" --holdout 0.3 -q --out "$out" "$@"
 }
-
-cells() { "$CKVC" inspect "$1" --json --cells; }
 
 # same A B SECTION...: those sections of two tables are equal
 same() {
@@ -34,8 +25,7 @@ same() {
     shift 2
     cells "$a" >"$DIR/a.json"
     cells "$b" >"$DIR/b.json"
-    python3 - "$DIR/a.json" "$DIR/b.json" "$@" <<'PY'
-import json, sys
+    py "$DIR/a.json" "$DIR/b.json" "$@" <<'PY'
 a, b = (json.load(open(p)) for p in sys.argv[1:3])
 for k in sys.argv[3:]:
     assert a[k] == b[k], k
@@ -49,8 +39,7 @@ PY
     [[ $output != *"nan"* && $output != *"no records"* ]]
     cmp "$DIR/again.ckvt" "$DIR/d.ckvt"
     "$CKVC" verify "$DIR/d.ckvt"
-    cells "$DIR/d.ckvt" | python3 -c '
-import json, sys
+    cells "$DIR/d.ckvt" | check '
 t = json.load(sys.stdin)
 for b in 0, 1:
     shares = [g[b] for l in t["SHARE"] for g in l]
@@ -100,8 +89,7 @@ assert d["prompts"] < 12 and [b["heads"]["entries"] for b in d["by_budget"]] == 
     done
     "$CKVC" transfer "$DIR/both.ckvt" --to-shape 7,5 --out "$DIR/deep.ckvt"
     cells "$DIR/deep.ckvt" >"$DIR/deep.json"
-    cells "$DIR/both.ckvt" | python3 -c '
-import json, sys
+    cells "$DIR/both.ckvt" | check '
 t = json.load(sys.stdin)
 index, signature, rank, deep = (json.load(open(f"{sys.argv[1]}/{n}.json")) for n in ("index", "signature", "rank", "deep"))
 near = lambda a, b: abs(a - b) < 1e-12
@@ -133,8 +121,7 @@ for b in 0, 1:  # bilinear at relative depth and place, then divided by the mean
     grep -q "Shares of heads of T1 and T2" "$DIR/report/report.html"
     cells "$DIR/d.ckvt" >"$DIR/a.json"
     cells "$DIR/l.ckvt" >"$DIR/b.json"
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 d, l, r = (json.load(open(f"{sys.argv[1]}/{n}")) for n in ("a.json", "b.json", "report/report.json"))
 def ranks(x):
     return [sum(v < u for v in x) + (sum(v == u for v in x) - 1) / 2 for u in x]
@@ -153,8 +140,7 @@ PY
     page "$DIR/report" >"$DIR/page"
     [ "$(grep -c "heads with the most hold" "$DIR/page")" -eq 2 ]
     [ "$(sed -n "/^Rank agreement of heads' shares/,/^Lines are/p" "$DIR/page" | grep -c "^all heads\|^layer ")" -eq 7 ] # two budgets, all heads and four layers; what is undefined is not drawn
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 d, r = (json.load(open(f"{sys.argv[1]}/{name}")) for name in ("a.json", "report/report.json"))
 at = r["tables"][0]["shares"][0]
 lo, share, hi = (sum(at[k], []) for k in ("lo", "share", "hi"))
@@ -184,8 +170,7 @@ PY
 }
 
 @test "a learned score beside shares: fitted from --side score, in the table, and what its sets are ranked by" {
-    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side score --positions 48 --holdout 0.3 -q \
-        --manifest "$DIR/prompts.jsonl" --out "$DIR/score"
+    "$CKVC" calibrate "${OVER[@]}" --side score --positions 48 --holdout 0.3 -q --out "$DIR/score"
     run -0 "$CKVC" fit "$DIR/demand" "$DIR/score" --out "$DIR/learned.ckvt" --no-prov
     [[ $output == *"learned score: "*" prompts, 48 positions of each head; cross-entropy"*"(gradient left 1e-09)"* ]]
     [[ $output == *"held-out prompts "*", of the window score "* && $output != *nan* ]]
@@ -196,8 +181,7 @@ PY
     "$CKVC" fit "$DIR/score" --tables "$DIR/learned.ckvt" --out "$DIR/learned4.ckvt" --no-prov -q
     same "$DIR/learned.ckvt" "$DIR/learned4.ckvt" SHARE SCORE THETA MASS
     "$CKVC" fit "$DIR/score" --tables "$DIR/d.ckvt" --out "$DIR/learned3.ckvt" --no-prov -q
-    "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/learned3.ckvt" --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/learned3.ckvt" --json | check '
 a, b = (json.loads(line) for line in sys.stdin)
 for t in a, b:
     assert all(s["score"] == "learned" for s in t["score"]), t["score"]
@@ -208,19 +192,17 @@ assert d["heldout_cross_entropy"] < min(d["heldout_cross_entropy_window"], d["he
 assert a["features"] == b["features"]'
     run -0 "$CKVC" fit "$DIR/demand" "$DIR/score" --features 2 --out "$DIR/few.ckvt" --no-prov
     [[ $output == *"held-out prompts "*", of the window score "* && $output != *nan* ]]
-    "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/few.ckvt" --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/few.ckvt" --json | check '
 a, b = (json.loads(line) for line in sys.stdin)
 assert all((s["score"], s["window"], s["features"]) == ("learned", 0, 2) for s in b["score"]), b["score"]
 assert b["features"]["version"] == 2 and b["features"]["n"] == 43 and b["features"]["mass"] == a["features"]["mass"]
 a, b = (t["meta"]["diagnostics"]["learned"] for t in (a, b))
 assert b["cross_entropy"] > a["cross_entropy"], (a, b)
 assert all(b["heldout_cross_entropy_" + k] == a["heldout_cross_entropy_" + k] for k in ("window", "expected"))'
-    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side score --positions 200 --holdout 0.3 -q \
-        --manifest "$DIR/prompts.jsonl" --out "$DIR/every" # all positions of every prompt: half of them say the same to 1%
+    "$CKVC" calibrate "${OVER[@]}" --side score --positions 200 --holdout 0.3 -q \
+        --out "$DIR/every" # all positions of every prompt: half of them say the same to 1%
     "$CKVC" fit "$DIR/demand" "$DIR/every" --out "$DIR/every.ckvt" --no-prov -q
-    "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/every.ckvt" --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/learned.ckvt" "$DIR/every.ckvt" --json | check '
 some, every = (json.loads(line)["meta"]["diagnostics"]["learned"] for line in sys.stdin)
 for key in "heldout_cross_entropy", "heldout_cross_entropy_window":
     assert some[key] != every[key] and abs(some[key] / every[key] - 1) < 0.01, (key, some, every)
@@ -229,18 +211,14 @@ assert abs(some["heldout_cross_entropy_expected"] / every["heldout_cross_entropy
     "$CKVC" score "${args[@]}" --table "$DIR/learned.ckvt" --out "$DIR/sl.jsonl" --sets 2>/dev/null
     "$CKVC" score "${args[@]}" --table "$DIR/learned.ckvt" --score window --out "$DIR/sw.jsonl" --sets 2>/dev/null
     "$CKVC" score "${args[@]}" --table "$DIR/d.ckvt" --out "$DIR/sd.jsonl" --sets 2>/dev/null
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 learned, window, plain = ([json.loads(x) for x in open(f"{sys.argv[1]}/{n}.jsonl")] for n in ("sl", "sw", "sd"))
 assert all(r["score"] == "learned" for r in learned) and all(r["score"] == "window" for r in window + plain)
 assert [r["entries"] for r in learned] == [r["entries"] for r in window]
 assert [r["sets"] for r in window] == [r["sets"] for r in plain] and [r["sets"] for r in learned] != [r["sets"] for r in plain]
 PY
-    run "$CKVC" fit "$DIR/score" --out "$DIR/none.ckvt"
-    [ "$status" -eq 65 ]
+    run -65 "$CKVC" fit "$DIR/score" --out "$DIR/none.ckvt"
     [ ! -e "$DIR/none.ckvt" ]
     [[ $output == *"--side demand"* ]]
-    run "$CKVC" score "${args[@]}" --table "$DIR/d.ckvt" --score learned --out "$DIR/none.jsonl"
-    [ "$status" -eq 65 ]
-    [[ $output == *"--side score"* ]]
+    fails 65 "--side score" "$CKVC" score "${args[@]}" --table "$DIR/d.ckvt" --score learned --out "$DIR/none.jsonl"
 }

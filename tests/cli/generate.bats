@@ -1,27 +1,22 @@
-#!/usr/bin/env bats
 # generate: texts from full and compressed caches. That tokens are transformers' is held by test_decoder; here what the verb makes of it.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 5 >"$DIR/prompts.jsonl"
-    "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.25,0.5 -q --out "$DIR/run"
+    "$CKVC" calibrate --side demand "${OVER[@]}" --budget 0.25,0.5 -q --out "$DIR/run"
     "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
 }
 
 # generate OPTIONS: over prompts.jsonl, as JSON lines
 generate() { "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --max-new 12 --json -q "$@"; }
 # Without the times.
-tokens_of() { python3 -c 'import json, sys
+tokens_of() { check '
 for x in sys.stdin:
     o = json.loads(x); print(o["id"], o["policy"], o["tokens"], o["nll"], o["end"], o["entries"], o["cache_bytes"])'; }
 
 @test "what is generated has the losses that score gives it under the same sets" {
     generate --table "$DIR/t.ckvt" --compare >"$DIR/g.jsonl"
-    python3 - "$DIR/prompts.jsonl" "$DIR/g.jsonl" "$DIR/again.jsonl" <<'END'
-import json, sys
+    py "$DIR/prompts.jsonl" "$DIR/g.jsonl" "$DIR/again.jsonl" <<'END'
 prompts = {o["id"]: o for o in map(json.loads, open(sys.argv[1]))}
 made = [json.loads(x) for x in open(sys.argv[2])]
 assert [x["policy"] for x in made] == ["full", "table"] * 5
@@ -35,8 +30,7 @@ assert full["entries"] == L * G * full["T"] and full["cache_bytes"] == 8 * D * f
 assert table["entries"] == L * G * (full["T"] // 4) and table["cache_bytes"] == 8 * D * table["entries"]
 END
     "$CKVC" score --model "$MODEL" --manifest "$DIR/again.jsonl" --table "$DIR/t.ckvt" --budget 0.25 --window 16 --continuation 12 -q >"$DIR/s.jsonl"
-    python3 - "$DIR/g.jsonl" "$DIR/s.jsonl" <<'END'
-import json, sys
+    py "$DIR/g.jsonl" "$DIR/s.jsonl" <<'END'
 made, scored = ([json.loads(x) for x in open(p)] for p in sys.argv[1:])
 assert len(made) == len(scored)
 for g, s in zip(made, scored):
@@ -64,17 +58,14 @@ END
     for policy in recent adakv kvzip; do
         generate --policy $policy --window 16 --budget 24 --limit 2 | tokens_of >"$DIR/g"
         "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --policy $policy --window 16 --budget 24 --continuation 0 --limit 2 -q |
-            python3 -c 'import json, sys; print(*[json.loads(x)["entries"] for x in sys.stdin])' >"$DIR/s"
+            check 'print(*[json.loads(x)["entries"] for x in sys.stdin])' >"$DIR/s"
         [ "$(awk '{print $(NF-1)}' "$DIR/g" | xargs)" = "$(cat "$DIR/s")" ]
     done
-    run "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --table "$DIR/t.ckvt" --window 32
-    [ "$status" -eq 65 ]
-    one_line
+    fails 65 '' "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --table "$DIR/t.ckvt" --window 32
 }
 
 @test "text: a prompt on the command line or standard input, the block that --compare prints" {
-    run "$CKVC" generate --model "$MODEL" --prompt "The quick brown fox" --max-new 5 -q
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" generate --model "$MODEL" --prompt "The quick brown fox" --max-new 5 -q
     [[ ${lines[0]} == prompt && ${lines[1]} == *" full "*"tokens held a head"*"first token"* && ${lines[2]} == "  | "* ]]
     [ "$(echo "The quick brown fox" | "$CKVC" generate --model "$MODEL" --max-new 5 -q --json | tokens_of)" = \
         "$("$CKVC" generate --model "$MODEL" --prompt "The quick brown fox" --max-new 5 -q --json | tokens_of)" ]
@@ -87,8 +78,7 @@ END
     few() { "$CKVC" generate --model "$MODEL" --manifest "$DIR/few.jsonl" --max-new 4 --json -q "$@"; }
     for how in "--table $DIR/t.ckvt --budget 0.25" "--table $DIR/t.ckvt --budget 9 --mode heads" "--policy snapkv --budget 4 --window 16" "--policy fastkv --budget 4 --window 16" "--policy kvzip --budget 4 --window 16"; do
         few $how --compare >"$DIR/few.out"
-        python3 - "$DIR/few.out" <<'END'
-import json, sys
+        py "$DIR/few.out" <<'END'
 rows = [json.loads(x) for x in open(sys.argv[1])]
 assert [r["T"] for r in rows] == [1, 1, 2, 2, 16, 16, 60, 60], rows
 for full, kept in zip(rows[::2], rows[1::2]):
@@ -98,8 +88,7 @@ for full, kept in zip(rows[::2], rows[1::2]):
     assert not whole or (full["tokens"], full["nll"]) == (kept["tokens"], kept["nll"])
 END
     done
-    run "$CKVC" generate --model "$MODEL" --prompt "Too short" --table "$DIR/t.ckvt" --max-new 2
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" generate --model "$MODEL" --prompt "Too short" --table "$DIR/t.ckvt" --max-new 2
     [[ $output == *"; kept whole, being no longer than the window"* ]]
     [ "$(few --table "$DIR/t.ckvt" --skip-short | wc -l)" -eq 1 ]
     [ "$(few | wc -l)" -eq 4 ]
@@ -110,33 +99,23 @@ END
     long=$(printf '0%.0s,' $(seq 2040))
     printf '{"id":"long","tokens":[%s7]}\n' "$long" >"$DIR/long.jsonl"
     "$CKVC" generate --model "$MODEL" --manifest "$DIR/long.jsonl" --max-tokens 2048 --max-new 30 --json -q |
-        python3 -c 'import json, sys; o = json.load(sys.stdin); assert o["end"] == "context" and len(o["tokens"]) == 7, o'
+        check 'o = json.load(sys.stdin); assert o["end"] == "context" and len(o["tokens"]) == 7, o'
     # without --max-tokens the prompt is cut, and that is said
-    run --separate-stderr "$CKVC" generate --model "$MODEL" --manifest "$DIR/long.jsonl" --max-new 30 --json -q
-    [ "$status" -eq 0 ]
+    run -0 --separate-stderr "$CKVC" generate --model "$MODEL" --manifest "$DIR/long.jsonl" --max-new 30 --json -q
     [[ $stderr == *"cut in the middle to at most 2018 tokens"* && $output == *'"end":"length"'* ]]
-    fails() {
-        local status_wanted=$1 text=$2
-        shift 2
-        run "$CKVC" generate --model "$MODEL" "$@"
-        [ "$status" -eq "$status_wanted" ] || { echo "$* gave $status: $output"; return 1; }
-        one_line
-        [[ $output == *"$text"* ]] || { echo "$output"; return 1; }
-    }
-    fails 64 "do not fit the model's context" --prompt x --max-new 2048
-    fails 64 "needs a --table" --prompt x --policy pooled
-    fails 64 "matched" --prompt x --policy matched
-    fails 64 "wanted full, recent" --prompt x --policy nonesuch
-    fails 64 "give one of them" --prompt x --manifest "$DIR/prompts.jsonl"
-    fails 64 "to compare with" --prompt x --compare
-    fails 64 "name one" --prompt x --budget 8
-    fails 64 "name one" --prompt x --policy snapkv --mode heads
-    fails 64 "one at a time" --prompt x --budget 8,16
-    fails 64 "give a --temperature" --prompt x --top-p 0.5
-    fails 64 "no prompt" --prompt ""
-    fails 71 "allow more with --memory" --manifest "$DIR/prompts.jsonl" --memory 1M
-    run "$CKVC" generate --model models/ckvc-tiny-8l --prompt x --table "$DIR/t.ckvt"
-    [ "$status" -eq 65 ]
-    one_line
+    no() { fails "$1" "$2" "$CKVC" generate --model "$MODEL" "${@:3}"; }
+    no 64 "do not fit the model's context" --prompt x --max-new 2048
+    no 64 "needs a --table" --prompt x --policy pooled
+    no 64 "matched" --prompt x --policy matched
+    no 64 "wanted full, recent" --prompt x --policy nonesuch
+    no 64 "give one of them" --prompt x --manifest "$DIR/prompts.jsonl"
+    no 64 "to compare with" --prompt x --compare
+    no 64 "name one" --prompt x --budget 8
+    no 64 "name one" --prompt x --policy snapkv --mode heads
+    no 64 "one at a time" --prompt x --budget 8,16
+    no 64 "give a --temperature" --prompt x --top-p 0.5
+    no 64 "no prompt" --prompt ""
+    no 71 "allow more with --memory" --manifest "$DIR/prompts.jsonl" --memory 1M
+    fails 65 '' "$CKVC" generate --model models/ckvc-tiny-8l --prompt x --table "$DIR/t.ckvt"
     [[ $output == *"is for 4 layers x 3 KV heads, the model has 8 x 3 KV heads; \`ckvc transfer\` maps a table to another model" ]]
 }

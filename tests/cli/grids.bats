@@ -1,11 +1,7 @@
-#!/usr/bin/env bats
 # Action grids, the gate's price and the reduction of the loss: recorded in every file, followed by every verb, default runs unchanged.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 4 >"$DIR/prompts.jsonl"
     calibrate "$DIR/fine" --variants all
 }
@@ -19,8 +15,7 @@ raw_fit() { "$CKVC" fit "$1" --reward raw --no-prov --out "$1.raw.ckvt" -q && "$
     calibrate "$DIR/same" --variants all --head-grid 0.800:1.500:0.025 --gate-grid 0.8:0.95:0.01,0.96,0.97:1:0.01 --beta-bud 1 --loss-reduction mean
     cmp "$DIR/fine/run.json" "$DIR/same/run.json"
     diff <(shard_sums "$DIR/fine") <(shard_sums "$DIR/same")
-    run grep -q 'grid\|reduction' "$DIR/fine/run.json"
-    [ "$status" -eq 1 ]
+    run -1 grep -q 'grid\|reduction' "$DIR/fine/run.json"
 }
 
 @test "a coarse grid gives the records of the fine one for the actions that both have" {
@@ -30,8 +25,7 @@ raw_fit() { "$CKVC" fit "$1" --reward raw --no-prov --out "$1.raw.ckvt" -q && "$
     calibrate "$DIR/coarse-gate" --side gate --variants all --head-grid 1 --gate-grid 0.8:1:0.05
     raw_fit "$DIR/fine-gate"
     raw_fit "$DIR/coarse-gate"
-    python3 - "$DIR/fine-gate.raw.json" "$DIR/coarse-gate.raw.json" <<'PY'
-import json, sys
+    py "$DIR/fine-gate.raw.json" "$DIR/coarse-gate.raw.json" <<'PY'
 fine, coarse = (json.load(open(p)) for p in sys.argv[1:])
 assert coarse["GRIDGATE"] == [0.8, 0.85, 0.9, 0.95, 1.0] and coarse["GRIDHEAD"] == [1.0]
 where = [fine["GRIDGATE"].index(v) for v in coarse["GRIDGATE"]]
@@ -45,8 +39,7 @@ for name in ("NGATE", "MGATE", "LGATE"):
 assert seen > 20
 PY
     raw_fit "$DIR/coarse"
-    python3 - "$DIR/coarse.raw.json" <<'PY'
-import json, sys
+    py "$DIR/coarse.raw.json" <<'PY'
 t = json.load(open(sys.argv[1]))
 assert t["GRIDHEAD"] == [0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5] and t["GRIDGATE"] == [0.8, 0.85, 0.93, 1.0]
 text = json.dumps(t["TAU"])
@@ -59,22 +52,17 @@ PY
     "$CKVC" verify "$DIR/small"
     "$CKVC" fit "$DIR/small" --out "$DIR/small.ckvt" --bootstrap 20 -q
     "$CKVC" verify "$DIR/small.ckvt"
-    "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --variants all --shard-prompts 4 -q --side gate \
-        --tables "$DIR/small.ckvt" --out "$DIR/small2"
+    "$CKVC" calibrate "${OVER[@]}" --variants all --shard-prompts 4 -q --side gate --tables "$DIR/small.ckvt" --out "$DIR/small2"
     "$CKVC" fit "$DIR/small2" --tables "$DIR/small.ckvt" --out "$DIR/small2.ckvt" -q --solver adamw
     "$CKVC" transfer "$DIR/small.ckvt" --to-model models/ckvc-tiny-8l --out "$DIR/small8.ckvt"
-    "$CKVC" inspect "$DIR/small8.ckvt" --json --cells | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/small8.ckvt" --json --cells | check '
 t = json.load(sys.stdin)
 assert len(t["GRIDHEAD"]) == 8 and t["GRIDGATE"] == [0.8, 0.85, 0.93, 1.0]'
-    "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --table "$DIR/small.ckvt" --policy identity,matched \
-        --out "$DIR/small.jsonl" -q
+    "$CKVC" score "${OVER[@]}" --table "$DIR/small.ckvt" --policy identity,matched --out "$DIR/small.jsonl" -q
     "$CKVC" report "$DIR/small.ckvt" "$DIR/small2.ckvt" "$DIR/small" --scores "$DIR/small.jsonl" --out "$DIR/report"
-    run grep 'τ = 0.80 and τ = 1.00\|NaN\|\<nan\>' "$DIR/report/report.html"
-    [ "$status" -eq 1 ]
+    run -1 grep 'τ = 0.80 and τ = 1.00\|NaN\|\<nan\>' "$DIR/report/report.html"
     # 0.9 is not on this grid: entries at 0.93, where its runs start, are those that chose nothing else
-    python3 - "$DIR/report/report.json" <<'PY'
-import json, sys
+    py "$DIR/report/report.json" <<'PY'
 table = json.load(open(sys.argv[1]))["tables"][0]
 gate, taus = table["statistics"]["gate"], [block["tau"] for block in table["gate"]]
 verdicts = gate["entries"]["verdict"]
@@ -84,10 +72,7 @@ logged = [(tau, verdict) for tau, verdict in zip(flat, verdicts, strict=True) if
 assert logged and all((tau == 0.93) == (verdict == "neutral") for tau, verdict in logged), logged
 assert gate["neutral"] == sum(tau == 0.93 for tau, _ in logged) > 0, logged
 PY
-    run "$CKVC" fit "$DIR/fine" "$DIR/small" --out "$DIR/x.ckvt" -q
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *"was made with --"*"-grid"* ]]
+    fails 65 "was made with --*-grid" "$CKVC" fit "$DIR/fine" "$DIR/small" --out "$DIR/x.ckvt" -q
     if python3 -c 'import numpy' 2>/dev/null; then
         PYTHONPATH=python python3 -m ckvc "$DIR/small.ckvt" | grep -q .
     fi
@@ -107,8 +92,7 @@ PY
     diff <(cd "$DIR/fine/scan" && sha256sum *.h5 | wc -l) <(cd "$DIR/sum/scan" && sha256sum *.h5 | wc -l)
     raw_fit "$DIR/fine"
     raw_fit "$DIR/sum"
-    python3 - "$DIR/fine.raw.json" "$DIR/sum.raw.json" <<'PY'
-import json, sys
+    py "$DIR/fine.raw.json" "$DIR/sum.raw.json" <<'PY'
 mean, sums = (json.load(open(p)) for p in sys.argv[1:])
 def flat(x):
     return [leaf for part in x for leaf in flat(part)] if isinstance(x, list) else [x]
@@ -120,10 +104,7 @@ assert flat(mean["MGATE"]) != flat(mean["LGATE"])
 assert sums["meta"]["loss_reduction"] == "sum" and sums["meta"]["lambda"] == 0 and sums["meta"]["units"]["q"] == "nats"
 assert "loss_reduction" not in mean["meta"]
 PY
-    run "$CKVC" fit "$DIR/fine" "$DIR/sum" --out "$DIR/x.ckvt" -q
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *"was made with --loss-reduction "* ]]
+    fails 65 "was made with --loss-reduction " "$CKVC" fit "$DIR/fine" "$DIR/sum" --out "$DIR/x.ckvt" -q
     "$CKVC" verify "$DIR/sum"
     "$CKVC" fit "$DIR"/sum/pass-01-both/*.h5 --out "$DIR/bare.ckvt" -q # through the reader of foreign files
     "$CKVC" inspect "$DIR/bare.ckvt" --json | grep -q '"loss_reduction":"sum"'
@@ -131,15 +112,9 @@ PY
 
 @test "grids that make no sense are usage errors in one line" {
     for bad in 0.8:1.5:0.03 0.8:0.9:0.1 1,0.9 1:8:0.01 1,9 x; do
-        run calibrate "$DIR/bad" --head-grid "$bad"
-        [ "$status" -eq 64 ]
-        one_line
-        [[ $output == *--head-grid* ]]
+        fails 64 --head-grid calibrate "$DIR/bad" --head-grid "$bad"
     done
     [ -f "$DIR/fine.ckvt" ] || "$CKVC" fit "$DIR/fine" --out "$DIR/fine.ckvt" -q
-    run "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 -q --tables "$DIR/fine.ckvt" --gate-grid 0.9,1 \
-        --out "$DIR/bad"
-    [ "$status" -eq 64 ]
-    one_line
+    fails 64 '' "$CKVC" calibrate "${OVER[@]}" -q --tables "$DIR/fine.ckvt" --gate-grid 0.9,1 --out "$DIR/bad"
     [ ! -e "$DIR/bad" ]
 }

@@ -1,9 +1,7 @@
 # Sets of KV heads in `ckvc score`: references that rank by head, what they print, what is refused.
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 3 >"$DIR/prompts.jsonl"
     calibrate "$DIR/run" 2>/dev/null
     "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" --bootstrap 0 -q 2>/dev/null
@@ -13,8 +11,7 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 
 @test "score: references by head keep as many entries, in sets of layers and heads" {
     score --policy full,streamingllm,h2o,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv,fastkv,expected-attention,tova,keydiff,kvzip --budget 48,0.5 --sets >"$DIR/s.jsonl"
-    python3 - "$DIR/s.jsonl" <<'PY'
-import json, sys
+    py "$DIR/s.jsonl" <<'PY'
 L, G = 4, 3
 rows = [json.loads(line) for line in open(sys.argv[1])]
 assert len(rows) == 3 * 14 * 2
@@ -39,13 +36,12 @@ for r in rows:
     assert ("repeat_tokens" in r) == (r["policy"] == "kvzip") and r.get("repeat_tokens", r["T"] + 1) > r["T"]
     assert r["reward"] < 1
 PY
-    run "$CKVC" report --scores "$DIR/s.jsonl" --out "$DIR/report"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" report --scores "$DIR/s.jsonl" --out "$DIR/report"
     grep -q expected-attention "$DIR/report/report.json"
 }
 
 @test "score: prompts no longer than the window are kept whole by every policy; other prompts' lines are as they were" {
-    "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.5 -q --out "$DIR/demand" 2>/dev/null
+    "$CKVC" calibrate --side demand "${OVER[@]}" --budget 0.5 -q --out "$DIR/demand" 2>/dev/null
     "$CKVC" fit "$DIR/demand" --out "$DIR/shares.ckvt" -q 2>/dev/null
     for n in 1 2 16; do echo "{\"id\":\"n$n\",\"tokens\":[$(seq -s, 300 $((307 + n)))]}"; done >"$DIR/short.jsonl"
     cat "$DIR/prompts.jsonl" "$DIR/short.jsonl" >"$DIR/both.jsonl"
@@ -53,8 +49,7 @@ PY
         options=(--budget 0.5 --attention-error --utilities $how)
         score "${options[@]}" >"$DIR/long.out" 2>/dev/null
         score "${options[@]}" --manifest "$DIR/both.jsonl" >"$DIR/both.out" 2>/dev/null
-        python3 - "$DIR/long.out" "$DIR/both.out" <<'PY'
-import json, sys
+        py "$DIR/long.out" "$DIR/both.out" <<'PY'
 long, both = ([json.loads(line) for line in open(p)] for p in sys.argv[1:])
 whole = both[len(long) :]
 assert [{**r, "manifest": 0} for r in long] == [{**r, "manifest": 0} for r in both[: len(long)]] and not any("whole" in r for r in long)
@@ -66,12 +61,8 @@ for r in whole:
 PY
         "$CKVC" report --scores "$DIR/both.out" --out "$DIR/report-both" -q -f
     done
-    run score --policy recent --budget 8 --manifest "$DIR/short.jsonl" --skip-short
-    [ "$status" -eq 65 ]
-    [[ $output == *"no prompt is left of 3 (3 too short)"* ]]
-    run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/short.jsonl" --out "$DIR/never"
-    [ "$status" -eq 65 ]
-    [[ $output == *"need at least 33 (window 16 + 1 + continuation)"* ]]
+    fails 65 "no prompt is left of 3 (3 too short)" score --policy recent --budget 8 --manifest "$DIR/short.jsonl" --skip-short
+    fails 65 "need at least 33 (window 16 + 1 + continuation)" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/short.jsonl" --out "$DIR/never"
 }
 
 @test "score: what needs shares says so of a table without them" {
@@ -82,12 +73,10 @@ PY
         output=$stderr one_line
         [[ $stderr == *"has no shares of"* ]]
     done
-    run --separate-stderr score --policy pooled
-    [ "$status" -eq 64 ]
+    run -64 --separate-stderr score --policy pooled
     [[ $stderr == *"--policy pooled needs a --table"* ]]
     printf '16\n16\n16\n16\n' >"$DIR/layers.txt"
-    run --separate-stderr score --policy cake --layer-budgets "$DIR/layers.txt"
-    [ "$status" -eq 64 ]
+    run -64 --separate-stderr score --policy cake --layer-budgets "$DIR/layers.txt"
     [[ $stderr == *"cake has budgets of its own"* ]]
 }
 
@@ -96,8 +85,7 @@ PY
     score --table "$DIR/t.ckvt" --mode shared --score paper >"$DIR/paper.jsonl"
     cmp "$DIR/own.jsonl" "$DIR/paper.jsonl"
     score --table "$DIR/t.ckvt" --score window --policy pooled >"$DIR/window.jsonl"
-    python3 - "$DIR/window.jsonl" <<'PY'
-import json, sys
+    py "$DIR/window.jsonl" <<'PY'
 rows = [json.loads(line) for line in open(sys.argv[1])]
 assert len(rows) == 3 * 2 * 2
 for r in rows:

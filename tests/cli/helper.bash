@@ -1,5 +1,7 @@
-# Shared by the command-line tests: the program, a small manifest of our own, one calibrated run per file.
+# Shared by the command-line tests: the program, a folder for the file's tests, a small manifest of our own, what looks at outputs.
+bats_require_minimum_version 1.5.0
 
+export DIR=$BATS_FILE_TMPDIR
 export CKVC=${CKVC:-$PWD/build/release/ckvc}
 export MODEL=models/ckvc-tiny-4l
 export LC_ALL=C
@@ -21,26 +23,67 @@ prompts() {
     }'
 }
 
+# The model over $DIR/prompts.jsonl.
+OVER=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16)
+
 # Options of a calibration that takes about a second.
-SMALL=(--model "$MODEL" --window 16 --continuation 16 --budget 16,0.5 --bins 2,2 --min-cell 1 --variants 24 --shard-prompts 4 -q)
+SMALL=(--model "$MODEL" --window 16 --continuation 16 --budget 16,0.5 --bins 2,2 --min-cell 1 --variants 12 --shard-prompts 4 -q)
 
 # calibrate OUT [options]: over $DIR/prompts.jsonl
-calibrate() {
-    local out=$1
-    shift
-    "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$out" "$@"
-}
+calibrate() { "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$@"; }
 
 # The published bytes of a run: shards with their SHA-256, not journal or lock.
 shard_sums() { (cd "$1" && find . -name '*.h5' | sort | xargs sha256sum); }
 
-content_id() { "$CKVC" inspect "$1" --json | python3 -c 'import json,sys; print(json.load(sys.stdin)["content_id"])'; }
+cells() { "$CKVC" inspect "$1" --json --cells; }
+content_id() { "$CKVC" inspect "$1" --json | check 'print(json.load(sys.stdin)["content_id"])'; }
+
+# check PYTHON [ARGUMENT...]: on what comes from standard input
+check() {
+    HDF5_PLUGIN_PATH=$(dirname "$CKVC") "${PY:-python3}" -c "import collections, csv, glob, json, math, os, re, subprocess, sys
+load = lambda path: json.load(open(path))
+rows_of = lambda path: [json.loads(line) for line in open(path)]
+flat = lambda x: [v for y in x for v in flat(y)] if isinstance(x, list) else [x]
+$1" "${@:2}"
+}
+# py [ARGUMENT...] <<PYTHON
+py() { check "$(cat)" "$@"; }
+
+# An interpreter that has h5py is $PY, or the test is skipped.
+needs_h5py() {
+    for PY in /usr/bin/python3 python3; do ! "$PY" -c 'import numpy, h5py' 2>/dev/null || return 0; done
+    skip "h5py is not installed (apt-get install -y python3-h5py)"
+}
 
 # one_line: $output is a single line that starts with "ckvc"
 one_line() {
     [ "$(wc -l <<<"$output")" -eq 1 ] || { echo "more than one line: $output"; return 1; }
     [[ $output == ckvc* ]] || { echo "not a ckvc message: $output"; return 1; }
 }
+
+# fails STATUS WORDS COMMAND...: it ends so, with one line, which has WORDS (a pattern)
+fails() {
+    run "${@:3}"
+    [ "$status" -eq "$1" ] && one_line && [[ $output == *$2* ]] || { echo "${*:3}: $status: $output; wanted $1: *$2*"; return 1; }
+}
+
+# killed "SECONDS ..." FUNCTION ARGUMENT...: what calls "$CKVC" is killed after each of these times, stopped after the last, resumed until it ends
+killed() {
+    local delay signal=KILL ckvc=$CKVC
+    killing() { timeout --foreground -s $signal "$delay" "$ckvc" "$@"; }
+    for delay in $1; do
+        [[ $1 != *" $delay" ]] || signal=TERM
+        ! CKVC=killing "${@:2}" --resume || return 0
+    done
+    "${@:2}" --resume
+}
+
+# parts N FUNCTION OUT...: every part, the last one first; joined: and one of them
+parts() {
+    local i
+    for ((i = $1 - 1; i >= 0; i--)); do "${@:2}" --shard "$i/$1"; done
+}
+joined() { parts "$@" && "$CKVC" merge "$3" -q; }
 
 # The text of a report's page, as its script makes it; more words fill in its form (tests/tools/page.js).
 page() { node tests/tools/page.js "$1/report.html" "${@:2}"; }

@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # Prompts from text in any script: built, checked against themselves, run through the embedded model; what is left out is named.
-
 load helper
 setup() { DIR=$BATS_TEST_TMPDIR; }
 
@@ -26,8 +24,7 @@ EOF
     "$CKVC" manifest build zh="$DIR/zh" ja="$DIR/ja" ar="$DIR/ar" --model "$MODEL" --prompts 30 --retrieval 0.2 --min-length 200 \
         --max-length 300 --continuation 32 --split-share heldout=0.4 --out "$DIR/p.jsonl" 2>"$DIR/said"
     grep -q "30 prompts (6 retrieval)" "$DIR/said"
-    python3 - "$DIR/p.jsonl" <<'EOF'
-import json, sys
+    py "$DIR/p.jsonl" <<'EOF'
 entries = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
 text = [e for e in entries if e["source"] != "retrieval"]
 assert {e["source"] for e in text} == {"zh", "ja", "ar"}
@@ -36,16 +33,14 @@ EOF
     "$CKVC" manifest check "$DIR/p.jsonl" --model "$MODEL" --min-length 200 --against "$DIR/p.jsonl"
     "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl" --limit 3 >/dev/null
     # the same text again is found, spaced otherwise
-    python3 - "$DIR/p.jsonl" >"$DIR/e.jsonl" <<'EOF'
-import json, sys
+    py "$DIR/p.jsonl" >"$DIR/e.jsonl" <<'EOF'
 for line in open(sys.argv[1], encoding="utf-8"):
     e = json.loads(line)
     if e["source"] == "zh" and e["split"] == "fit":
         print(json.dumps({"context": " ".join(e["text"].replace("。", "！"))}))
         break
 EOF
-    run "$CKVC" manifest check "$DIR/p.jsonl" --against "$DIR/e.jsonl"
-    [ "$status" -eq 1 ]
+    run -1 "$CKVC" manifest check "$DIR/p.jsonl" --against "$DIR/e.jsonl"
     [[ $output == *"1 prompts touched"* ]]
 }
 
@@ -54,19 +49,14 @@ EOF
     echo short >"$DIR/zh/tiny.txt"
     for i in $(seq 400); do printf '\xef\xbf\xbd\xee\x80\x80'; done >"$DIR/zh/marks.txt" # U+FFFD, private use
     head -c 5000 /dev/zero >"$DIR/zh/zeros.dat"
-    run "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl"
     [[ $output == *"left out: 1 short documents (tiny.txt), 1 files of unreadable characters (marks.txt), 1 binary files (zeros.dat), "* ]]
-    "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" --force --json | python3 -c '
-import json, sys
+    "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" --force --json | check '
 assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary": 1, "markup": 0, "no_prose": 0, "repeated_paragraphs": 0}'
 }
 
 @test "text that is no UTF-8 is an error with file and byte; --encoding reads it" {
-    fails() { # WORDS OPTIONS...
-        run "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" "${@:2}"
-        [ "$status" -eq 65 ] && one_line && [[ $output == *"$1"* ]] && [ ! -e "$DIR/p.jsonl" ] || { echo "$status $output"; return 1; }
-    }
+    no() { fails 65 "$1" "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" "${@:2}" && [ ! -e "$DIR/p.jsonl" ]; } # WORDS OPTIONS...
     built() { # FILE ENCODING: the manifest that its text has as UTF-8
         "$CKVC" manifest build "$1" --encoding "$2" --prompts 4 --source x --out "$DIR/p.jsonl" --force
         "$CKVC" manifest build "$DIR/0.txt" --prompts 4 --source x --out "$DIR/q.jsonl" --force
@@ -76,24 +66,23 @@ assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary
     texts zh "" "，" "。" 天地玄黄宇宙洪荒日月盈昃辰宿列张寒来暑往秋收冬藏
     cp "$DIR/zh/0.txt" "$DIR"
     iconv -f utf-8 -t gb18030 "$DIR/0.txt" >"$DIR/zh/0.txt"
-    fails "zh/0.txt: byte 0 "
+    no "zh/0.txt: byte 0 "
     built "$DIR/zh/0.txt" gb18030
     iconv -f utf-8 -t utf-16 "$DIR/0.txt" >"$DIR/zh/0.txt"
-    fails "zh/0.txt: byte 0 "
+    no "zh/0.txt: byte 0 "
     built "$DIR/zh/0.txt" utf-16
     # a byte of many; in a .gz file it is that of the text
     (head -c 30000 "$DIR/0.txt"; printf '\xe9'; tail -c +30001 "$DIR/0.txt") >"$DIR/zh/0.txt"
-    fails "zh/0.txt: byte 30000 "
+    no "zh/0.txt: byte 30000 "
     gzip "$DIR/zh/0.txt"
-    fails "zh/0.txt.gz: byte 30000 "
-    fails "--encoding latin1"
-    fails "neither UTF-8 nor ascii" --encoding ascii
-    run "$CKVC" manifest build "$DIR/zh" --encoding latin-one --out "$DIR/p.jsonl"
-    [ "$status" -eq 64 ]
+    no "zh/0.txt.gz: byte 30000 "
+    no "--encoding latin1"
+    no "neither UTF-8 nor ascii" --encoding ascii
+    run -64 "$CKVC" manifest build "$DIR/zh" --encoding latin-one --out "$DIR/p.jsonl"
     # each by its own: what is UTF-8 stays
     rm "$DIR"/zh/0.txt.gz
     python3 -c 'import random; print(" ".join(random.choice(["\xe9t\xe9", "for\xeat", "no\xebl", "gar\xe7on"]) for _ in range(20000)) + ".")' | iconv -f utf-8 -t latin1 >"$DIR/zh/fr.txt"
-    fails "zh/fr.txt: byte "
+    no "zh/fr.txt: byte "
     "$CKVC" manifest build "$DIR/zh" --encoding latin1 --out "$DIR/p.jsonl"
     grep -q '天' "$DIR/p.jsonl"
     grep -q 'forêt' "$DIR/p.jsonl"
@@ -103,8 +92,5 @@ assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary
 @test "a PATH without a text file is an error that names it and what is read" {
     mkdir "$DIR/none"
     printf x >"$DIR/none/a.png"
-    run "$CKVC" manifest build "$DIR/none" --out "$DIR/p.jsonl"
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *"$DIR/none: holds no text file; read are plain text and reStructuredText,"* ]]
+    fails 65 "$DIR/none: holds no text file; read are plain text and reStructuredText," "$CKVC" manifest build "$DIR/none" --out "$DIR/p.jsonl"
 }

@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # What starts parts elsewhere: Slurm's array jobs (examples/slurm) on a cluster of this one host, and mpirun. Skipped where they are not installed.
-
 load helper
 
 # A cluster of one node in $SLURM: what is Debian's slurm-wlm with munge, and nothing that was there before.
@@ -72,9 +70,7 @@ queue_is_empty() {
 }
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
-    prompts 300 | python3 -c '
-import json, sys
+    prompts 300 | check '
 for i, line in enumerate(sys.stdin):
     prompt = json.loads(line)
     prompt.update(id="p%04d" % i, split="fit" if i >= 12 else ["select", "heldout"][i % 2])

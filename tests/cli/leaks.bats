@@ -1,7 +1,4 @@
-#!/usr/bin/env bats
 # The leak guard from the outside: manifest check --against, its record through calibrate and fit into a table, and what score says.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 # texts FIRST N: a manifest of N prompts of their own words; every third is held out.
@@ -21,7 +18,6 @@ texts() {
 }
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     texts 0 6 >"$DIR/prompts.jsonl"
     texts 100 4 >"$DIR/clean.jsonl"
     # another person's file: the fifth prompt's words 10 to 39, in capitals, inside a longer field
@@ -29,55 +25,40 @@ setup_file() {
       sed -n 5p "$DIR/prompts.jsonl" | sed 's/.*"text":"//; s/".*//' | cut -d' ' -f10-39 | tr a-z A-Z |
           awk '{ printf "{\"index\":1,\"context\":\"Read this: %s -- then answer.\",\"answers\":[]}\n", $0 }'
     } >"$DIR/foreign.jsonl"
+    calibrate "$DIR/bare"
+    "$CKVC" fit "$DIR/bare" --out "$DIR/bare.ckvt" -q
 }
 
 @test "a planted span is found with id, line and text; exit 1; what is not shared is exit 0" {
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/foreign.jsonl"
-    echo "$output"
-    [ "$status" -eq 1 ]
+    run -1 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/foreign.jsonl"
     [[ $output == *'span'*'"p4" line 5'*'foreign.jsonl:2 "" in "context"'*'30 words'* ]]
     [[ $output == *'1 lines and 1 prompts touched'* ]]
     [[ $output == *'1 of 4 prompts share text'* ]]
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl"
     gzip -k "$DIR/foreign.jsonl"
-    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl.gz" --json 2>/dev/null | python3 -c '
-import json, sys
+    "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl.gz" --json 2>/dev/null | check '
 leaks = json.load(sys.stdin)["leaks"]
 assert leaks["record"]["against"][0]["shared_spans"] == 1, leaks
 assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] == 30, leaks'
 }
 
 @test "options of the guard that make no sense; broken evaluation files" {
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --out "$DIR/x.json"
-    [ "$status" -eq 64 ]
-    one_line
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/clean.jsonl"
-    [ "$status" -eq 64 ]
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/none.jsonl"
-    [ "$status" -eq 66 ]
-    one_line
+    fails 64 '' "$CKVC" manifest check "$DIR/prompts.jsonl" --out "$DIR/x.json"
+    run -64 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/clean.jsonl"
+    fails 66 '' "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/none.jsonl"
     printf '{"a":1}\n{"a":' >"$DIR/cut.jsonl"
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/cut.jsonl"
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *cut.jsonl:2:* ]]
+    fails 65 cut.jsonl:2: "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/cut.jsonl"
     prompts 1 >"$DIR/ids.jsonl"
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/ids.jsonl"
-    [ "$status" -eq 64 ]
-    [[ $output == *ids.jsonl:1:*--model* ]]
+    fails 64 "ids.jsonl:1:*--model" "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/ids.jsonl"
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/ids.jsonl" --model "$MODEL" >/dev/null
 }
 
 @test "the record goes from check to run to table, and score says what it covers" {
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/prompts.jsonl" --out "$DIR/clean.json" >/dev/null
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl" --out "$DIR/clean.json"
-    [ "$status" -eq 73 ]
+    run -73 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl" --out "$DIR/clean.json"
     calibrate "$DIR/run" --leak-check "$DIR/clean.json"
     calibrate "$DIR/run" --leak-check "$DIR/clean.json" --resume
-    run calibrate "$DIR/run" --resume
-    [ "$status" -eq 65 ]
-    [[ $output == *leak_check* ]]
+    fails 65 leak_check calibrate "$DIR/run" --resume
     "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
     score() {
         "$CKVC" score --model "$MODEL" --manifest "$1" --window 16 --continuation 16 --limit 2 --table "$2" -q 2>&1 >/dev/null
@@ -93,8 +74,6 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     grep -q '^ *leaked_prompts: *0$' "$DIR/inspected"
     run -1 grep '{"' "$DIR/inspected"
     # a run without a record: the table says nothing, score does; fit takes one afterwards
-    calibrate "$DIR/bare"
-    "$CKVC" fit "$DIR/bare" --out "$DIR/bare.ckvt" -q
     run "$CKVC" inspect "$DIR/bare.ckvt" --json
     [[ $output != *leak_check* ]]
     run score "$DIR/clean.jsonl" "$DIR/bare.ckvt"
@@ -109,23 +88,16 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
 
 @test "leaks are said as an error, and the scores are printed all the same" {
     { cat "$DIR/clean.jsonl"; sed -n 2p "$DIR/prompts.jsonl" | sed 's/"p1"/"other"/'; } >"$DIR/dirty.jsonl"
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/dirty.jsonl" --out "$DIR/dirty.json"
-    [ "$status" -eq 1 ]
-    run calibrate "$DIR/dirty-run" --leak-check "$DIR/dirty.json"
-    [ "$status" -eq 0 ]
+    run -1 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/dirty.jsonl" --out "$DIR/dirty.json"
+    run -0 calibrate "$DIR/dirty-run" --leak-check "$DIR/dirty.json"
     [[ $output == warning:*"not clean"* ]]
     "$CKVC" fit "$DIR/dirty-run" --out "$DIR/dirty.ckvt" -q
-    run "$CKVC" score --model "$MODEL" --manifest "$DIR/dirty.jsonl" --window 16 --continuation 16 --limit 1 --table "$DIR/dirty.ckvt" -q
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" score --model "$MODEL" --manifest "$DIR/dirty.jsonl" --window 16 --continuation 16 --limit 1 --table "$DIR/dirty.ckvt" -q
     [[ $output == *'"reward"'*"error: "*"LEAK: 1 of its 4 prompts"* ]]
     # a record of another manifest
-    run calibrate "$DIR/no" --manifest "$DIR/clean.jsonl" --leak-check "$DIR/dirty.json"
-    [ "$status" -eq 65 ]
-    one_line
+    fails 65 '' calibrate "$DIR/no" --manifest "$DIR/clean.jsonl" --leak-check "$DIR/dirty.json"
     echo '{"schema":"other"}' >"$DIR/bad.json"
-    run calibrate "$DIR/no" --leak-check "$DIR/bad.json"
-    [ "$status" -eq 65 ]
-    one_line
+    fails 65 '' calibrate "$DIR/no" --leak-check "$DIR/bad.json"
 }
 
 @test "--clean: the lines that share nothing, byte for byte; the check of what is left passes" {
@@ -133,20 +105,17 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     { sed 's/{"id":"p1",/{ "id" : "p1",/' "$DIR/prompts.jsonl"
       sed -n 3p "$DIR/prompts.jsonl" | sed 's/"p2"/"near"/; s/"text":"/&Once more. /'
       printf '{"id":"s","text":"two words"}\n{"id":"t","text":"two words"}'; } >"$DIR/all.jsonl"
-    run "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/kept.jsonl"
-    echo "$output"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/kept.jsonl"
     [[ $output == *"kept.jsonl: 6 of 9 lines, 3 left out"* ]]
     sed -n '1,4p;6p;8p' "$DIR/all.jsonl" | cmp - "$DIR/kept.jsonl"
     "$CKVC" manifest check "$DIR/kept.jsonl" --against "$DIR/foreign.jsonl,$DIR/kept.jsonl" >/dev/null
     # the last line ends as it did; nothing shared: the same bytes, exit 0; in JSON, too
     head -n 4 "$DIR/prompts.jsonl" | head -c -1 >"$DIR/open.jsonl"
     "$CKVC" manifest check "$DIR/open.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/open-kept.jsonl" --json 2>/dev/null |
-        python3 -c 'import json, sys; assert json.load(sys.stdin)["leaks"]["clean"] == {"prompts": 4, "left_out": 0}'
+        check 'assert json.load(sys.stdin)["leaks"]["clean"] == {"prompts": 4, "left_out": 0}'
     cmp "$DIR/open.jsonl" "$DIR/open-kept.jsonl"
     # held-out prompts stay whatever they share
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/open.jsonl" --clean "$DIR/held.jsonl"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/open.jsonl" --clean "$DIR/held.jsonl"
     sed -n '1p;4,6p' "$DIR/prompts.jsonl" | cmp - "$DIR/held.jsonl"
 }
 
@@ -160,14 +129,11 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     "$CKVC" manifest check "$DIR/one.jsonl" --against "$DIR/one.jsonl,$DIR/foreign.jsonl" --out "$DIR/again.json"
     cmp "$DIR/one.json" "$DIR/again.json"
     calibrate "$DIR/one" --manifest "$DIR/one.jsonl" --leak-check "$DIR/one.json"
-    run calibrate "$DIR/no" --manifest "$DIR/all.jsonl" --leak-check "$DIR/one.json"
-    [ "$status" -eq 65 ]
+    run -65 calibrate "$DIR/no" --manifest "$DIR/all.jsonl" --leak-check "$DIR/one.json"
     # nothing left to compile from: 65, and nothing is written
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/prompts.jsonl" --clean "$DIR/fit.jsonl" >/dev/null
     sed 's/"split":"[a-z]*"/"split":"heldout"/; s/"id":"/"id":"twin-/' "$DIR/fit.jsonl" >"$DIR/twins.jsonl"
-    run "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/twins.jsonl" --clean "$DIR/left.jsonl" --out "$DIR/left.json"
-    echo "$output"
-    [ "$status" -eq 65 ]
+    run -65 "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/twins.jsonl" --clean "$DIR/left.jsonl" --out "$DIR/left.json"
     [[ $output == *"none is left that is not held out"* ]]
     [ ! -e "$DIR/left.jsonl" ] && [ ! -e "$DIR/left.json" ]
     # nothing to leave out: the same, and the manifest under another name
@@ -177,13 +143,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
 }
 
 @test "--clean: what is in the way is refused before the work; nothing left is no file" {
-    refuses() { # STATUS OPTIONS...: over prompts.jsonl
-        local want=$1
-        shift
-        run "$CKVC" manifest check "$DIR/prompts.jsonl" "$@"
-        [ "$status" -eq "$want" ] || { echo "$status $output"; return 1; }
-        one_line
-    }
+    refuses() { fails "$1" '' "$CKVC" manifest check "$DIR/prompts.jsonl" "${@:2}"; } # STATUS OPTIONS...
     refuses 64 --clean "$DIR/x.jsonl"
     refuses 64 --against "$DIR/foreign.jsonl" --clean "$DIR/prompts.jsonl" --force
     refuses 64 --against "$DIR/foreign.jsonl" --clean "$DIR/foreign.jsonl" --force
@@ -192,13 +152,11 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     refuses 73 --against "$DIR/foreign.jsonl" --clean "$DIR/mine.jsonl"
     [ "$(cat "$DIR/mine.jsonl")" = mine ]
     refuses 73 --against "$DIR/foreign.jsonl" --clean "$DIR/nowhere/x.jsonl"
-    run "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/mine.jsonl" --force
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/mine.jsonl" --force
     [ "$(wc -l <"$DIR/mine.jsonl")" -eq 5 ]
     sed 's/"p/"q/' "$DIR/clean.jsonl" >"$DIR/copy.jsonl"
     grep -v heldout "$DIR/clean.jsonl" >"$DIR/fit.jsonl"
-    run "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/copy.jsonl" --clean "$DIR/x.jsonl"
-    [ "$status" -eq 65 ]
+    run -65 "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/copy.jsonl" --clean "$DIR/x.jsonl"
     [[ $output == *"none of its"*"is left"* ]]
     # a disk that fills up: no file, nothing temporary
     run bash -c "trap '' XFSZ; ulimit -f 0; \"$CKVC\" manifest check \"$DIR/prompts.jsonl\" --against \"$DIR/foreign.jsonl\" --clean \"$DIR/x.jsonl\" | cat"
@@ -213,51 +171,42 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
         "$CKVC" score --model "$MODEL" --manifest "$2" --window 16 --continuation 16 --limit 2 --table "$DIR/$1.ckvt" --policy identity -q \
             --out "$DIR/$1-scores.jsonl" 2>/dev/null
         "$CKVC" report "$DIR/$1.ckvt" --scores "$DIR/$1-scores.jsonl" --bootstrap 0 --out "$DIR/$1-report"
-        state=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tables"][0]["leak_check"]["state"])' "$DIR/$1-report/report.json")
+        state=$(check 'print(json.load(open(sys.argv[1]))["tables"][0]["leak_check"]["state"])' "$DIR/$1-report/report.json")
     }
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl" --out "$DIR/r-clean.json" >/dev/null
     { cat "$DIR/clean.jsonl"; sed -n 2p "$DIR/prompts.jsonl" | sed 's/"p1"/"other"/'; } >"$DIR/r-dirty.jsonl"
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/r-dirty.jsonl" --out "$DIR/r-dirty.json" >/dev/null 2>&1 || [ $? -eq 1 ]
-    calibrate "$DIR/r-run"
-    "$CKVC" fit "$DIR/r-run" --out "$DIR/r-bare.ckvt" -q
-    "$CKVC" fit "$DIR/r-run" --leak-check "$DIR/r-clean.json" --out "$DIR/r-clean.ckvt" -q
-    "$CKVC" fit "$DIR/r-run" --leak-check "$DIR/r-dirty.json" --out "$DIR/r-dirty.ckvt" -q
+    "$CKVC" fit "$DIR/bare" --leak-check "$DIR/r-clean.json" --out "$DIR/r-clean.ckvt" -q
+    "$CKVC" fit "$DIR/bare" --leak-check "$DIR/r-dirty.json" --out "$DIR/r-dirty.ckvt" -q
     verdict r-clean "$DIR/clean.jsonl"
     [ "$state" = passed ]
     grep -q 'Leak check passed: none of its 4 prompts shares 13 words in a row' "$DIR/r-clean-report/report.html"
-    verdict r-bare "$DIR/clean.jsonl"
+    verdict bare "$DIR/clean.jsonl"
     [ "$state" = "not checked" ]
-    grep -q 'Its prompts were not checked for leaks' "$DIR/r-bare-report/report.html"
+    grep -q 'Its prompts were not checked for leaks' "$DIR/bare-report/report.html"
     run verdict r-dirty "$DIR/r-dirty.jsonl"
     [[ $output == *"do not deploy: T1 "*"At least 1 of its 4 prompts share text or ids with the prompts scored here"* ]]
     verdict r-clean "$DIR/r-dirty.jsonl"
     [ "$state" = "not compared" ]
     # what is required is said when the report is there: two prompts without a reference are no reason to deploy
-    run "$CKVC" report "$DIR/r-clean.ckvt" --scores "$DIR/r-clean-scores.jsonl" --require deploy --out "$DIR/required"
-    echo "$output"
-    [ "$status" -eq 1 ]
+    run -1 "$CKVC" report "$DIR/r-clean.ckvt" --scores "$DIR/r-clean-scores.jsonl" --require deploy --out "$DIR/required"
     [[ $output == *"T1 "*": do not deploy, wanted deploy"* ]]
     [ -s "$DIR/required/report.html" ]
 }
 
 @test "compile scores held-out prompts, so it says what the check covers" {
     local loop=(--mode shared --score paper --holdout 0.4 --rounds 1 --variants 8)
-    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/loop" "${loop[@]}"
-    echo "$output"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/loop" "${loop[@]}"
     [ "$(grep -c '^warning: .*loop/table.ckvt: .*not checked for leaks' <<<"$output")" -eq 1 ]
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/prompts.jsonl" --holdout 0.4 --out "$DIR/own.json" >/dev/null
-    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/checked" --leak-check "$DIR/own.json" "${loop[@]}"
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/checked" --leak-check "$DIR/own.json" "${loop[@]}"
     [[ $output != *leak* ]]
     # a probe that fits nothing has the record all the same
-    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/grid" --leak-check "$DIR/own.json" "${loop[@]}" --probe grid-search \
+    run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --out "$DIR/grid" --leak-check "$DIR/own.json" "${loop[@]}" --probe grid-search \
         --head-grid 0.8,1,1.2 --gate-grid 0.8,0.9,1
-    [ "$status" -eq 0 ]
     [[ $output != *leak* ]]
     # nothing held out (by the split either), nothing said
     sed 's/"heldout"/"fit"/' "$DIR/prompts.jsonl" >"$DIR/all.jsonl"
-    run "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/all.jsonl" --out "$DIR/none" --mode shared --score paper --rounds 1 --variants 8
-    [ "$status" -eq 0 ]
+    run -0 "$CKVC" compile "${SMALL[@]}" --manifest "$DIR/all.jsonl" --out "$DIR/none" --mode shared --score paper --rounds 1 --variants 8
     [[ $output != *leak* ]]
 }

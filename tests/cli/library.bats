@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # The policy library as an engine meets it: what it exports, from C and C++, installed; a real prefill compressed by it.
-
 load helper
 
 setup_file() {
@@ -37,13 +35,11 @@ build() {
     cc -std=c99 $strict "$example" -o "$DIR/static" "$ROOT/usr/lib/libckvc_policy.a" -lm
     [[ $flags == *-lckvc_policy* ]]
     for table in shares learned learned2 one-layer; do
-        run "$DIR/static" "tests/golden/table/$table.ckvt"
-        [ "$status" -eq 0 ]
+        run -0 "$DIR/static" "tests/golden/table/$table.ckvt"
         [[ $output == "layer 0 head 0 keeps "* ]]
         [ "$(LD_LIBRARY_PATH=$ROOT/usr/lib "$DIR/shared" "tests/golden/table/$table.ckvt")" = "$output" ]
     done
-    run "$DIR/static" README.md
-    [ "$status" -eq 1 ]
+    run -1 "$DIR/static" README.md
     [[ $output == "README.md: byte 0: not a ckvt table"* ]]
     command -v g++ || skip "g++ is not installed"
     g++ $strict -Wno-missing-field-initializers -x c++ "$example" -o "$DIR/plus" -L"$ROOT/usr/lib" -lckvc_policy
@@ -55,19 +51,16 @@ build() {
     example="$FOLDER/example/kept_generate"
     text="the cache of a long prompt holds keys and values of every token, and most of them are never looked at again; a policy says which ones stay"
     for table in paper heads; do
-        run "$example" "$MODEL" "$DIR/$table.ckvt" 4000 "$text" 8
-        [ "$status" -eq 0 ]
+        run -0 "$example" "$MODEL" "$DIR/$table.ckvt" 4000 "$text" 8
         if [ "$table" = heads ]; then # all is kept, and nothing changes
             [ "$(sed -n 's/^full: //p' <<<"$output")" = "$(sed -n 's/^kept: //p' <<<"$output")" ]
         fi
         entries=$(sed -nE 's/^full: ([0-9]+) .*/\1/p' <<<"$output")
-        run "$example" "$MODEL" "$DIR/$table.ckvt" 0.5 "$text" 8
-        [ "$status" -eq 0 ]
+        run -0 "$example" "$MODEL" "$DIR/$table.ckvt" 0.5 "$text" 8
         kept=$(sed -nE 's/^kept: ([0-9]+) .*/\1/p' <<<"$output")
         [ "$kept" -gt 0 ]; [ $((2 * kept)) -le "$entries" ]
     done
-    run "$example" "$MODEL" "$DIR/heads.ckvt" 2 "$text" 8
-    [ "$status" -eq 1 ]
+    run -1 "$example" "$MODEL" "$DIR/heads.ckvt" 2 "$text" 8
     [[ $output == "kept_generate: the table: a budget of 2 tokens is below what every head must keep; the least is 9" ]]
     run "$example" models/ckvc-tiny-8l "$DIR/heads.ckvt" 0.5 "$text" 8
     [[ $output == "kept_generate: the table: is for 4 layers x 3 KV heads, the model has 8 x "* ]]

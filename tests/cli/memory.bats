@@ -1,11 +1,7 @@
-#!/usr/bin/env bats
 # Memory that is out in the middle of a run: 71 and one line; what was published stays, and --resume ends with the same bytes.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 12 >"$DIR/prompts.jsonl"
     "${CC:-cc}" -shared -fPIC -o "$DIR/fault.so" tests/faults/fault.c -ldl
 }
@@ -57,7 +53,7 @@ short_of_memory() {
 
 @test "a limit of addresses: the work is done or one line says that memory is out, and nothing waits for it" {
     ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser maps terabytes"
-    "$CKVC" calibrate --side demand --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --budget 0.25 -q --out "$DIR/demand"
+    "$CKVC" calibrate --side demand "${OVER[@]}" --budget 0.25 -q --out "$DIR/demand"
     local mb done=0
     for mb in 120 160 200 260 400; do
         run timeout 120 env -u OPENBLAS_NUM_THREADS bash -c "ulimit -v $((mb * 1024)); exec '$CKVC' fit '$DIR/demand' -q --force --out '$DIR/limited.ckvt'"

@@ -1,11 +1,7 @@
-#!/usr/bin/env bats
 # Probes of the operator and budgets by layer: from records to tables that say what they are, and that nobody runs as something else.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 6 >"$DIR/prompts.jsonl"
     printf '# layer 0 first\n16\n24\n0x\n' >"$DIR/bad.txt"
     printf '16\n24 # more in the middle\n40\n16\n' >"$DIR/layers.txt"
@@ -16,48 +12,42 @@ setup_file() {
         calibrate "$DIR/$op" --operator $op --check-rollouts 0.3
         "$CKVC" fit "$DIR/$op" --out "$DIR/$op.ckvt" -q
         "$CKVC" verify "$DIR/$op.ckvt" "$DIR/$op"
-        "$CKVC" inspect "$DIR/$op.ckvt" --json | python3 -c "import json, sys; assert json.load(sys.stdin)['meta']['probe'] == '$op'"
+        "$CKVC" inspect "$DIR/$op.ckvt" --json | check "assert json.load(sys.stdin)['meta']['probe'] == '$op'"
         "$CKVC" inspect "$DIR/$op/pass-01-both/shard-00000.h5" --json | grep -q "\"operator\":\"$op\""
         grep -q "\"operator\":\"$op\"" "$DIR/$op/run.json"
     done
-    run "$CKVC" fit "$DIR/no-utility" "$DIR/mean-pool" --out "$DIR/x.ckvt"
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *operator* ]]
+    fails 65 operator "$CKVC" fit "$DIR/no-utility" "$DIR/mean-pool" --out "$DIR/x.ckvt"
     # A pass under such a table has its operator, and no other.
-    local more=(--model "$MODEL" --window 16 --continuation 16 --variants 8 --side gate -q --manifest "$DIR/prompts.jsonl" --limit 2)
+    local more=("${OVER[@]}" --variants 8 --side gate -q --limit 2)
     "$CKVC" calibrate "${more[@]}" --tables "$DIR/mean-pool.ckvt" --out "$DIR/gate"
     grep -q '"operator":"mean-pool"' "$DIR/gate/run.json"
-    run "$CKVC" calibrate "${more[@]}" --tables "$DIR/mean-pool.ckvt" --operator paper --out "$DIR/x"
-    [ "$status" -eq 65 ]
-    one_line
+    fails 65 '' "$CKVC" calibrate "${more[@]}" --tables "$DIR/mean-pool.ckvt" --operator paper --out "$DIR/x"
     "$CKVC" transfer "$DIR/mean-pool.ckvt" --to-shape 2,1 --out "$DIR/small.ckvt" >/dev/null
     "$CKVC" inspect "$DIR/small.ckvt" --json | grep -q '"probe":"mean-pool"'
 }
 
-@test "without thresholds there is no gate side" {
-    run calibrate "$DIR/nt" --operator no-threshold
-    [ "$status" -eq 64 ]
-    one_line
-    calibrate "$DIR/nt" --operator no-threshold --side head --limit 3
+@test "without thresholds there is no gate side, and nobody speaks of thresholds" {
+    fails 64 '' calibrate "$DIR/nt" --operator no-threshold
+    "$CKVC" calibrate "${SMALL[@]:0:${#SMALL[@]}-1}" --manifest "$DIR/prompts.jsonl" --operator no-threshold --side head --limit 4 --out "$DIR/nt" 2>"$DIR/nt.txt"
     "$CKVC" fit "$DIR/nt" --out "$DIR/nt.ckvt" -q
     "$CKVC" inspect "$DIR/nt.ckvt" --json | grep -q '"probe":"no-threshold"'
+    grep -q "no thresholds are in use" "$DIR/nt.txt"
+    "$CKVC" report "$DIR/nt" --out "$DIR/nt-report" >"$DIR/says"
+    grep -q "has no thresholds: every layer keeps its whole budget" "$DIR/says"
+    run -1 grep -q "not alive\|--gate-grid" "$DIR/nt.txt" "$DIR/says" "$DIR/nt-report/report.html"
 }
 
 @test "a default run says nothing of operators or layers" {
     calibrate "$DIR/plain" --limit 2
-    run grep -E 'operator|layer_budgets' "$DIR/plain/run.json"
-    [ "$status" -eq 1 ]
-    run grep -E 'operator|layer_budgets' <("$CKVC" inspect "$DIR/plain/pass-01-both/shard-00000.h5" --json)
-    [ "$status" -eq 1 ]
+    run -1 grep -E 'operator|layer_budgets' "$DIR/plain/run.json"
+    run -1 grep -E 'operator|layer_budgets' <("$CKVC" inspect "$DIR/plain/pass-01-both/shard-00000.h5" --json)
 }
 
 @test "budgets by layer: each layer's block is logged, the others are not" {
-    local few=(--model "$MODEL" --window 16 --continuation 16 --bins 2,2 --min-cell 1 -q --manifest "$DIR/prompts.jsonl")
+    local few=("${OVER[@]}" --bins 2,2 --min-cell 1 -q)
     "$CKVC" calibrate "${few[@]}" --variants 24 --layer-budgets "$DIR/layers.txt" --budget 16,32 --check-rollouts 0.3 --out "$DIR/layers"
     "$CKVC" fit "$DIR/layers" --out "$DIR/layers.ckvt" -q
-    "$CKVC" inspect "$DIR/layers.ckvt" --json --cells | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/layers.ckvt" --json --cells | check '
 t = json.load(sys.stdin)
 assert t["BUDGET"] == [16, 32] and t["meta"]["layer_budgets"] == [16, 24, 40, 16], t["meta"]
 counted = [[sum(n) for n in zip(*[[sum(a) for a in head] for head in layer])] for layer in t["NHEAD"]]
@@ -67,35 +57,21 @@ assert [[n > 0 for n in layer] for layer in counted] == [[True, False], [False, 
     # Without --budget every value has a block of its own.
     "$CKVC" calibrate "${few[@]}" --variants 8 --limit 2 --layer-budgets "$DIR/layers.txt" --out "$DIR/own"
     "$CKVC" inspect "$DIR/own/pass-01-both/shard-00000.h5" --json | grep -q '"budgets":\[16,24,40\]'
-    run calibrate "$DIR/x3" --layer-budgets "$DIR/bad.txt"
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *bad.txt:4:* ]]
-    run calibrate "$DIR/x3" --layer-budgets "$DIR/none.txt"
-    [ "$status" -eq 66 ]
-    one_line
+    fails 65 bad.txt:4: calibrate "$DIR/x3" --layer-budgets "$DIR/bad.txt"
+    fails 66 '' calibrate "$DIR/x3" --layer-budgets "$DIR/none.txt"
 }
 
 @test "six budgets in one run, tokens and shares" {
     "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 8 --bins 1,1 --min-cell 1 --variants 120 -q --manifest "$DIR/prompts.jsonl" --limit 3 \
         --budget 8,16,32,64,0.25,0.6 --check-rollouts 0.2 --out "$DIR/six"
     "$CKVC" fit "$DIR/six" --out "$DIR/six.ckvt" -q
-    "$CKVC" inspect "$DIR/six.ckvt" --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$DIR/six.ckvt" --json | check '
 t = json.load(sys.stdin)
 assert t["budgets"] == [8, 16, 32, 64, 0.25, 0.6] and len(t["weight"]) == 6, t["budgets"]'
 }
 
-@test "without thresholds nobody speaks of thresholds" {
-    "$CKVC" calibrate "${SMALL[@]:0:${#SMALL[@]}-1}" --manifest "$DIR/prompts.jsonl" --operator no-threshold --side head --limit 4 --out "$DIR/full" 2>"$DIR/full.txt"
-    grep -q "no thresholds are in use" "$DIR/full.txt"
-    "$CKVC" report "$DIR/full" --out "$DIR/full-report" >"$DIR/says"
-    grep -q "has no thresholds: every layer keeps its whole budget" "$DIR/says"
-    run -1 grep -q "not alive\|--gate-grid" "$DIR/full.txt" "$DIR/says" "$DIR/full-report/report.html"
-}
-
 @test "score: every control and reference says its kind and its table; lines differ by what is asked" {
-    [ -d "$DIR/run" ] || calibrate "$DIR/run"
+    calibrate "$DIR/run"
     "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" -q
     "$CKVC" fit "$DIR/run" --out "$DIR/b.ckvt" -q --label b --unsupported safest
     local score=("$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --limit 2 -q)
@@ -103,8 +79,7 @@ assert t["budgets"] == [8, 16, 32, 64, 0.25, 0.6] and len(t["weight"]) == 6, t["
         --policy identity,matched,recent,sink-recent,random,top-k,window,window-pooled,no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only
     "${score[@]}" --table "$DIR/a.ckvt" --budget 16 --policy window,recent --equal-tokens --out "$DIR/e.jsonl"
     "${score[@]}" --table "$DIR/a.ckvt" --policy identity,recent --layer-budgets "$DIR/layers.txt" --out "$DIR/l.jsonl"
-    python3 - "$DIR" "$(content_id "$DIR/a.ckvt")" "$(content_id "$DIR/b.ckvt")" <<'PY'
-import collections, json, sys
+    py "$DIR" "$(content_id "$DIR/a.ckvt")" "$(content_id "$DIR/b.ckvt")" <<'PY'
 folder, a, b = sys.argv[1:]
 rows = [json.loads(line) for line in open(folder + "/s.jsonl")]
 by = collections.Counter((r["policy"], r["table"]) for r in rows)

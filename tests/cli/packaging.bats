@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # What is installed: man pages, completions, a Debian package, a program that needs nothing; that it goes again; the same bytes wherever it is built.
-
 load helper
 
 setup_file() {
@@ -56,8 +54,7 @@ complete_last() {
 }
 
 @test "every option that the tables call a path is completed as one" {
-    PYTHONPATH=scripts python3 - cmd <<'EOF'
-import glob, re
+    PYTHONPATH=scripts py cmd <<'EOF'
 from ckvc_help import Option
 rows = [row for path in glob.glob("cmd/**/*.c", recursive=True)
         for row in re.findall(r'OPT_(?:INPUT|OUTPUT)S?\(\s*"([^"]+)",\s*[^,]+,\s*"([^"]+)"', open(path).read())]
@@ -105,15 +102,13 @@ EOF
     [ -e build/demo/mine ]
     mv build/demo/mine .
     rmdir build/demo
-    run "$share/scripts/demo.sh" true
-    [ "$status" -eq 3 ]
+    run -3 "$share/scripts/demo.sh" true
     touch build/demo/earlier
     run "$share/scripts/demo.sh" true
     [ "$status" -eq 3 ]; [ -d build/demo ]; [ ! -e build/demo/earlier ]
     mkdir -p "$share/build/demo" # its own checkout, of a version that left no mark
     cd "$share"
-    run scripts/demo.sh true
-    [ "$status" -eq 3 ]
+    run -3 scripts/demo.sh true
 }
 
 @test "make static: needs the C library alone" {
@@ -136,7 +131,7 @@ EOF
     for file in "${built[@]}"; do cmp "$BATS_TEST_TMPDIR"/{a,another\ b}/"$file"; done
     cd "$BATS_TEST_TMPDIR/another b"
     make -s compdb
-    python3 -c 'import json; assert all(" b" not in c["command"] for c in json.load(open("compile_commands.json")))'
+    check 'assert all(" b" not in c["command"] for c in json.load(open("compile_commands.json")))'
     for target in cli-test test-outside coverage; do # each names the program by its whole path
         make -n "$target" | grep -F "CKVC=\"$PWD/build/"
         [ -z "$(make -n "$target" | grep -F "CKVC=$PWD")" ]

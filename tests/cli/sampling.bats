@@ -1,23 +1,21 @@
-#!/usr/bin/env bats
 # Coverage: risk cells and sources as scan counts them, prompts drawn evenly over the cells, the same whoever scans and however often.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 24 >"$DIR/prompts.jsonl"
-    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --holdout 0.2 --bins 2,2 --out "$DIR/scan" \
-        --min-cell 7 >"$DIR/scan.tsv" 2>"$DIR/scan.err"
+    "$CKVC" scan "${OVER[@]}" --holdout 0.2 --bins 2,2 --out "$DIR/scan" --min-cell 7 >"$DIR/scan.tsv" 2>"$DIR/scan.err"
     drawing "$DIR/ten" --scan "$DIR/scan"
+    "$CKVC" fit "$DIR/ten" --out "$DIR/ten.ckvt" 2>"$DIR/fit.err"
 }
+
+# what a table's records are
+counts() { cells "$1" | check 't = json.load(sys.stdin); print(*[t.get(k) for k in ("NHEAD", "MHEAD", "NGATE", "MGATE")])'; }
 
 drawing() { calibrate "$1" --holdout 0.2 --variants 4 --sample-prompts 10 "${@:2}"; }
 
 # logged RUN: prompts there, drawn, drawn by cells, asked for
 logged() {
-    python3 - "$1" <<'PY'
-import json, sys
+    py "$1" <<'PY'
 c = json.load(open(sys.argv[1] + "/scan/coverage.json"))
 print(c["prompts"], c["drawn"], sum(r[4] for r in c["cells"]), c["sample"])
 PY
@@ -28,8 +26,7 @@ PY
     awk -F'\t' 'NR > 1 { n += $3; s += $4 + $5 } END { exit n == 21 && s == 21 ? 0 : 1 }' "$DIR/scan.tsv"
     grep -q -- '--min-cell 7' "$DIR/scan.err"
     grep -q '0/0: [0-9]' "$DIR/scan.err"
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 c = json.load(open(sys.argv[1] + "/scan/scan/coverage.json"))
 assert c["schema"] == "ckvc-coverage-1" and c["bins"] == [2, 2] and c["prompts"] == 21 and c["drawn"] is None
 rows = [line.split("\t") for line in open(sys.argv[1] + "/scan.tsv")][1:]
@@ -37,20 +34,18 @@ for e, p, n, even, odd in rows:
     of = {r[2]: r[3] for r in c["cells"] if r[0] == int(e) and r[1] == int(p)}
     assert (of.get(0, 0), of.get(1, 0)) == (int(even), int(odd)) and int(n) == sum(of.values())
 PY
-    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 3 --out "$DIR/scan3" -q --json --bins 2,2 |
-        python3 -c 'import json, sys; assert json.load(sys.stdin)["coverage"]["prompts"] == 3'
-    "$CKVC" scan --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 3 --holdout 1 --out "$DIR/scan0" -q
+    "$CKVC" scan "${OVER[@]}" --limit 3 --out "$DIR/scan3" -q --json --bins 2,2 |
+        check 'assert json.load(sys.stdin)["coverage"]["prompts"] == 3'
+    "$CKVC" scan "${OVER[@]}" --limit 3 --holdout 1 --out "$DIR/scan0" -q
 }
 
 @test "ten prompts are drawn and logged, the held-out ones stay, the rest leaves nothing" {
     [ "$(logged "$DIR/ten")" = "21 10 10 10" ]
     grep -q '"sample_prompts":10' "$DIR/ten/run.json"
     "$CKVC" verify "$DIR/ten"
-    "$CKVC" fit "$DIR/ten" --out "$DIR/ten.ckvt" 2>"$DIR/fit.err"
     grep -q 'of 10 prompts' "$DIR/fit.err"
     grep -q '3 held-out' "$DIR/fit.err"
-    python3 - "$DIR/ten" <<'PY'
-import json, sys
+    py "$DIR/ten" <<'PY'
 c = json.load(open(sys.argv[1] + "/scan/coverage.json"))
 cells = {}
 for e, p, s, n, d in c["cells"]:
@@ -63,30 +58,16 @@ PY
 @test "the same draw from its own scan, resumed, on one thread, and by hand for the other side" {
     drawing "$DIR/own" --threads 1
     diff <(cd "$DIR/ten/pass-01-both" && sha256sum ./*.h5 | wc -l) <(cd "$DIR/own/pass-01-both" && sha256sum ./*.h5 | wc -l)
-    rm -f "$DIR/own.ckvt"
     "$CKVC" fit "$DIR/own" --out "$DIR/own.ckvt" -q
-    [ -f "$DIR/ten.ckvt" ] || "$CKVC" fit "$DIR/ten" --out "$DIR/ten.ckvt" -q
-    cmp <("$CKVC" inspect "$DIR/own.ckvt" --json --cells | python3 -c 'import json, sys; t = json.load(sys.stdin); print(t["NHEAD"], t["MHEAD"], t["NGATE"], t["MGATE"])') \
-        <("$CKVC" inspect "$DIR/ten.ckvt" --json --cells | python3 -c 'import json, sys; t = json.load(sys.stdin); print(t["NHEAD"], t["MHEAD"], t["NGATE"], t["MGATE"])')
-    for delay in 0.3 0.6 0.9 1.2; do
-        timeout --foreground -s KILL "$delay" "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.2 --variants 4 --sample-prompts 10 \
-            --out "$DIR/stopped" --resume || true
-    done
-    drawing "$DIR/stopped" --resume
+    [ "$(counts "$DIR/own.ckvt")" = "$(counts "$DIR/ten.ckvt")" ]
+    killed "0.3 0.6 0.9 1.2" drawing "$DIR/stopped"
     diff <(shard_sums "$DIR/own") <(shard_sums "$DIR/stopped")
     # another side under a table: the scan says which prompts, the table where the cells are
-    tail=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --holdout 0.2 --variants 4 --shard-prompts 4 -q --side gate
-        --tables "$DIR/own.ckvt")
+    tail=("${OVER[@]}" --holdout 0.2 --variants 4 --shard-prompts 4 -q --side gate --tables "$DIR/own.ckvt")
     "$CKVC" calibrate "${tail[@]}" --sample-prompts 10 --scan "$DIR/scan" --out "$DIR/gate"
-    cmp <(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["cells"])' "$DIR/own/scan/coverage.json") \
-        <(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["cells"])' "$DIR/gate/scan/coverage.json")
-    run "$CKVC" calibrate "${tail[@]}" --scan "$DIR/scan" --out "$DIR/x"
-    [ "$status" -eq 64 ]
-    one_line
-    run drawing "$DIR/own" --resume --sample-prompts 11
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *sample* ]]
+    check 'assert load(sys.argv[1])["cells"] == load(sys.argv[2])["cells"]' "$DIR"/{own,gate}/scan/coverage.json
+    fails 64 '' "$CKVC" calibrate "${tail[@]}" --scan "$DIR/scan" --out "$DIR/x"
+    fails 65 sample drawing "$DIR/own" --resume --sample-prompts 11
 }
 
 @test "the order of the manifest leaves the draw alone" {
@@ -96,18 +77,14 @@ PY
         --shard-prompts 4 --side head --out "$2" && "$CKVC" fit "$2" --out "$2.ckvt" --no-prov -q; }
     one "$DIR/prompts.jsonl" "$DIR/forth"
     one "$DIR/back.jsonl" "$DIR/back"
-    cmp <("$CKVC" inspect "$DIR/forth.ckvt" --json --cells | python3 -c 'import json, sys; t = json.load(sys.stdin); print(t["NHEAD"], t["MHEAD"])') \
-        <("$CKVC" inspect "$DIR/back.ckvt" --json --cells | python3 -c 'import json, sys; t = json.load(sys.stdin); print(t["NHEAD"], t["MHEAD"])')
+    [ "$(counts "$DIR/forth.ckvt")" = "$(counts "$DIR/back.ckvt")" ]
 }
 
 @test "a sample larger than the corpus is all of it; a scan that knows none of the prompts is an error" {
     calibrate "$DIR/all" --limit 5 --sample-prompts 50 --variants 4
     [ "$(logged "$DIR/all")" = "5 5 5 50" ]
     sed 's/"p/"q/' "$DIR/prompts.jsonl" >"$DIR/others.jsonl"
-    run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/others.jsonl" --scan "$DIR/scan" --sample-prompts 3 --out "$DIR/x"
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *--sample-prompts* ]]
+    fails 65 --sample-prompts "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/others.jsonl" --scan "$DIR/scan" --sample-prompts 3 --out "$DIR/x"
     "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --sample-prompts 3 --dry-run >"$DIR/dry"
     grep -q '^prompts: *24$' "$DIR/dry"
     grep -q '^logged: *3$' "$DIR/dry"
@@ -115,19 +92,17 @@ PY
 
 @test "where the gate can act: said at the end, per budget, in the fit and in the report" {
     local dead=8 alive=0.5
-    "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --bins 2,2 --min-cell 1 --budget $dead,$alive \
-        --variants 24 --sample-prompts 8 --out "$DIR/binding" 2>"$DIR/binding.err"
+    "$CKVC" calibrate "${OVER[@]}" --bins 2,2 --min-cell 1 --budget $dead,$alive --variants 24 --sample-prompts 8 --out "$DIR/binding" 2>"$DIR/binding.err"
     grep -q "^gate: thresholds keep different sets on .* at budget $dead, .* at $alive of the prompt" "$DIR/binding.err"
     [ "$(grep -c '^gate: not alive' "$DIR/binding.err")" -eq 1 ]
     grep -q "^gate: not alive at budget $dead, .*--budget 0\.[0-9]*.*--gate-grid" "$DIR/binding.err"
-    "$CKVC" calibrate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --bins 2,2 --min-cell 1 --budget $dead,$alive \
-        --variants 24 --sample-prompts 8 --out "$DIR/binding" -q --resume --json >"$DIR/binding.json"
+    "$CKVC" calibrate "${OVER[@]}" --bins 2,2 --min-cell 1 --budget $dead,$alive --variants 24 --sample-prompts 8 --out "$DIR/binding" -q --resume \
+        --json >"$DIR/binding.json"
     "$CKVC" fit "$DIR/binding" --out "$DIR/binding.ckvt" --json >"$DIR/binding-fit.json" 2>"$DIR/binding-fit.err"
     grep -q "budget $dead: 0 by the loss" "$DIR/binding-fit.err"
     "$CKVC" report "$DIR/binding.ckvt" "$DIR/binding" "$DIR/scan" --out "$DIR/binding-report" >"$DIR/binding-report.txt"
     grep -q "at budget $dead tokens the gate is not alive" "$DIR/binding-report.txt"
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 at = lambda name: json.load(open(sys.argv[1] + "/" + name))
 gate = at("binding.json")["gate"]
 assert [g["alive"] for g in gate] == [False, True] and gate[0]["sets_differ"] < 0.05 <= gate[1]["sets_differ"]
@@ -153,18 +128,14 @@ PY
     [ "$(grep -c ": prompts per risk cell$" "$DIR/page")" -eq 2 ]
     grep -q ": where the gate can act, by risk cell, budget " "$DIR/page"
     echo '{"schema":1}' >"$DIR/binding/scan/coverage.json"
-    run "$CKVC" report "$DIR/binding" --out "$DIR/no-report"
-    [ "$status" -eq 65 ]
-    one_line
-    [[ $output == *coverage.json*schema* ]]
+    fails 65 "coverage.json*schema" "$CKVC" report "$DIR/binding" --out "$DIR/no-report"
     rm "$DIR/binding/scan/coverage.json" # a run of an older program
     "$CKVC" report "$DIR/binding" --out "$DIR/older" >/dev/null
-    python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["runs"][0]["coverage"]["drawn"] == 8' "$DIR/older/report.json"
+    check 'assert json.load(open(sys.argv[1]))["runs"][0]["coverage"]["drawn"] == 8' "$DIR/older/report.json"
 }
 
 @test "compile draws and tries what the verbs by hand do: the same shards and tables" {
-    local common=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --limit 6 --window 16 --continuation 16 -q --shard-prompts 4 --variants 4
-        --sample-prompts 3)
+    local common=("${OVER[@]}" --limit 6 -q --shard-prompts 4 --variants 4 --sample-prompts 3)
     local own=(--bins 2,2 --budget 0.5 --head-grid 0.8,1,1.2 --gate-grid 0.8,0.88,1)
     "$CKVC" compile "${common[@]}" "${own[@]}" --mode shared --score paper --rounds 1 --out "$DIR/compiled"
     "$CKVC" calibrate "${common[@]}" "${own[@]}" --side head --out "$DIR/hand-head"

@@ -1,13 +1,9 @@
-#!/usr/bin/env bats
 # Which score (--alpha, --keep-window, --window): a table is used under its own alone, lines say theirs, a report keeps them apart.
-
-bats_require_minimum_version 1.5.0
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 6 >"$DIR/prompts.jsonl"
-    calibrate "$DIR/run" --alpha visible --keep-window 4 --limit 4
+    calibrate "$DIR/run" --alpha visible --keep-window 4 --limit 4 --variants 24
     "$CKVC" fit "$DIR/run" --out "$DIR/t.ckvt" -q
 }
 
@@ -15,22 +11,13 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 
 @test "a table made under another score is refused by every verb, with the option to give" {
     local more=(--model "$MODEL" --manifest "$DIR/prompts.jsonl" --limit 2 --continuation 16 --variants 8 -q --tables "$DIR/t.ckvt" --out "$DIR/x")
-    refused() {
-        local says=$1
-        shift
-        run "$CKVC" "$@"
-        echo "$output"
-        [ "$status" -eq 65 ]
-        one_line
-        [[ $output == *"$says"* ]]
-    }
+    refused() { fails 65 "$1" "$CKVC" "${@:2}"; }
     refused "give --alpha visible" calibrate "${more[@]}" --window 16 --side gate
     refused "give --keep-window 4" calibrate "${more[@]}" --window 16 --side gate --alpha visible
     refused "give --window 16" calibrate "${more[@]}" --side gate --alpha visible --keep-window 4
     refused "give --keep-window 4" compile "${more[@]}" --mode shared --score paper --window 16 --alpha visible
     [ ! -e "$DIR/x" ]
-    run score --table "$DIR/t.ckvt" --alpha visible
-    [ "$status" -eq 65 ]
+    run -65 score --table "$DIR/t.ckvt" --alpha visible
     [[ $output == *"t.ckvt: was made with --keep-window 4, this run has 0; give --keep-window 4" ]]
     "$CKVC" calibrate "${more[@]/%x/gate}" --window 16 --side gate --alpha visible --keep-window 4
     "$CKVC" fit "$DIR/gate" --tables "$DIR/t.ckvt" --out "$DIR/both.ckvt" -q
@@ -39,8 +26,7 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 }
 
 @test "a kept window that takes the whole budget is named, with the prompt that it does so in" {
-    run score --limit 2 --policy top-k --keep-window 16
-    [ "$status" -eq 0 ]
+    run -0 score --limit 2 --policy top-k --keep-window 16
     [ "$(grep -c '^warning: --keep-window 16 takes all of budget 16, 16 tokens of a prompt of ' <<<"$output")" -eq 1 ]
     run "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 2 --keep-window 16 --side head --variants 4 --out "$DIR/full-window"
     [ "$(grep -c 'takes all of budget 16' <<<"$output")" -eq 1 ]
@@ -59,8 +45,7 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
     awk 'NR % 2 { sub(/"source"/, "\"split\":\"heldout\",\"source\"") } { print }' "$DIR/prompts.jsonl" >"$DIR/mixed.jsonl"
     taus() {
         "$CKVC" score --model "$MODEL" --window 16 --continuation 8 --budget 0.5 --alpha visible --keep-window 4 -q --table "$DIR/wide.ckvt" \
-            --policy matched --nearest-budget "$@" | python3 -c '
-import json, sys
+            --policy matched --nearest-budget "$@" | check '
 print(*sorted({r["tau"] for r in map(json.loads, sys.stdin) if r["policy"] == "matched"}))'
     }
     "$CKVC" fit "$DIR/run" --out "$DIR/wide.ckvt" -q --unsupported safest
@@ -75,8 +60,7 @@ print(*sorted({r["tau"] for r in map(json.loads, sys.stdin) if r["policy"] == "m
     score --policy identity,recent >"$DIR/paper.jsonl"
     score --policy identity,recent,top-k --alpha visible --keep-window 4 --table "$DIR/t.ckvt" >"$DIR/visible.jsonl"
     "$CKVC" report "$DIR/t.ckvt" --scores "$DIR/paper.jsonl,$DIR/visible.jsonl" --out "$DIR/report" -q
-    python3 - "$DIR" <<'EOF'
-import json, sys
+    py "$DIR" <<'EOF'
 folder = sys.argv[1]
 s = json.load(open(folder + "/report/report.json"))["scores"]
 rows = [json.loads(line) for f in ("paper", "visible") for line in open(f"{folder}/{f}.jsonl")]
@@ -105,8 +89,7 @@ EOF
     counts() {
         rm -rf "$DIR/report"
         "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --scores "$DIR/copied-scores.jsonl" --out "$DIR/report" -q
-        python3 -c '
-import json, sys
+        check '
 s = json.load(open(sys.argv[1]))["scores"]
 print(s["rows"], s["prompts_used_in_calibration_left_out"], s["rows_used_in_calibration"], s["held_out_checked"])' "$DIR/report/report.json"
     }

@@ -1,6 +1,4 @@
-#!/usr/bin/env bats
 # Tables with budgets for heads: what inspect and verify say of them.
-
 load helper
 
 TABLE=tests/golden/table/shares.ckvt
@@ -9,8 +7,7 @@ setup() { DIR=$(mktemp -d); }
 teardown() { rm -rf "$DIR"; }
 
 @test "inspect prints shares, floors and what is recommended" {
-    "$CKVC" inspect "$TABLE" --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$TABLE" --json | check '
 t = json.load(sys.stdin)
 L, G, B = (t["shape"][k] for k in ("n_layers", "n_kv_heads", "n_budgets"))
 assert [len(t["shares"]), len(t["shares"][0]), len(t["shares"][0][0])] == [L, G, B], t["shares"]
@@ -27,8 +24,7 @@ assert t["score"][0] == {"budget": 0.25, "mode": "heads", "score": "window", "wi
 
 @test "inspect prints a learned score, and one line of it" {
     local table=tests/golden/table/learned.ckvt
-    "$CKVC" inspect "$table" --json | python3 -c '
-import json, sys
+    "$CKVC" inspect "$table" --json | check '
 t = json.load(sys.stdin)
 L, G = t["shape"]["n_layers"], t["shape"]["n_kv_heads"]
 f = t["features"]
@@ -62,8 +58,7 @@ PY
 # refused TABLE SECTION FORMAT INDEX VALUE MESSAGE
 refused() {
     changed "$1" "$DIR/t.ckvt" "${@:2:4}"
-    run "$CKVC" verify "$DIR/t.ckvt"
-    [ "$status" -eq 65 ]
+    run -65 "$CKVC" verify "$DIR/t.ckvt"
     [ "$output" = "ckvc verify: $DIR/t.ckvt: section $6" ]
 }
 

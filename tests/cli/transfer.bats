@@ -1,25 +1,19 @@
-#!/usr/bin/env bats
 # transfer from the outside: heads by index, rank and signature, bins from the target's scan, refusals, and the report on the target.
-
 load helper
 
 setup_file() {
-    export DIR=$BATS_FILE_TMPDIR
     prompts 9 >"$DIR/prompts.jsonl"
     calibrate "$DIR/run"
     "$CKVC" fit "$DIR/run" --out "$DIR/a.ckvt" --label own -q
     "$CKVC" scan --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 -q --out "$DIR/scan8"
 }
 
-cells() { "$CKVC" inspect "$1" --json --cells; }
-
 @test "a table transferred to its own model by signature is itself, with its own edges and statistics" {
     "$CKVC" transfer "$DIR/a.ckvt" --heads signature --scan "$DIR/run" --out "$DIR/self.ckvt"
     "$CKVC" verify "$DIR/self.ckvt"
     cells "$DIR/a.ckvt" >"$DIR/a.json"
     cells "$DIR/self.ckvt" >"$DIR/self.json"
-    python3 - "$DIR/a.json" "$DIR/self.json" <<'PY'
-import json, sys
+    py "$DIR/a.json" "$DIR/self.json" <<'PY'
 a, b = (json.load(open(p)) for p in sys.argv[1:])
 for k in ("WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "hSIG"):
     assert a[k] == b[k], k
@@ -29,13 +23,12 @@ PY
 }
 
 @test "a demand pass knows the statistics of heads as a scan does: of a table, and of a target" {
-    "$CKVC" calibrate --model "$MODEL" --window 16 --continuation 16 --side demand --budget 0.5 -q --manifest "$DIR/prompts.jsonl" --out "$DIR/demand"
+    "$CKVC" calibrate "${OVER[@]}" --side demand --budget 0.5 -q --out "$DIR/demand"
     "$CKVC" fit "$DIR/demand" --out "$DIR/d.ckvt" -q
     "$CKVC" transfer "$DIR/d.ckvt" --heads signature --scan "$DIR/demand" --out "$DIR/d-self.ckvt" 2>/dev/null
     "$CKVC" transfer "$DIR/d.ckvt" --heads signature --scan "$DIR/run" --out "$DIR/d-run.ckvt" 2>/dev/null
     for t in a d d-self d-run; do cells "$DIR/$t.ckvt" >"$DIR/$t.json"; done
-    python3 - "$DIR" <<'PY'
-import json, sys
+    py "$DIR" <<'PY'
 a, d, self, run = (json.load(open(f"{sys.argv[1]}/{t}.json")) for t in ("a", "d", "d-self", "d-run"))
 assert a["hSIG"] == d["hSIG"] == self["hSIG"] == run["hSIG"]
 assert [p["heads"] for p in self["xFER"]["pairing"]] == [[0, 1, 2]] * 4
@@ -50,8 +43,7 @@ PY
     "$CKVC" transfer "$DIR/a.ckvt" --heads rank --scan "$DIR/run" --out "$DIR/rank.ckvt" 2>"$DIR/err"
     cells "$DIR/a.ckvt" >"$DIR/a.json"
     cells "$DIR/rank.ckvt" >"$DIR/rank.json"
-    python3 - "$DIR/a.json" "$DIR/rank.json" <<'PY'
-import json, sys
+    py "$DIR/a.json" "$DIR/rank.json" <<'PY'
 a, b = (json.load(open(p)) for p in sys.argv[1:])
 for l, layer in enumerate(a["WEIGHT"]):
     order = sorted(range(len(layer)), key=lambda g: a["hSIG"][l][g][0])
@@ -66,26 +58,18 @@ PY
         "$CKVC" transfer "$DIR/a.ckvt" --heads "$heads" --scan "$DIR/scan8" --out "$DIR/to-$heads.ckvt" 2>/dev/null
         "$CKVC" verify "$DIR/to-$heads.ckvt"
     done
-    cells "$DIR/to-signature.ckvt" | python3 -c '
-import json, sys
+    cells "$DIR/to-signature.ckvt" | check '
 t = json.load(sys.stdin)
 assert len(t["WEIGHT"]) == 8 and t["meta"]["model_name"] == "ckvc-tiny-8l", t["meta"]
 assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts"] == 9'
-    "$CKVC" score --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 1 -q \
-        --table "$DIR/to-signature.ckvt" >/dev/null
-    run "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 -q --table "$DIR/to-signature.ckvt"
-    [ "$status" -eq 65 ]
+    "$CKVC" score --model models/ckvc-tiny-8l --manifest "$DIR/prompts.jsonl" --window 16 --continuation 16 --limit 3 -q \
+        --table "$DIR/to-signature.ckvt" --policy identity,recent,sink-recent,random,matched --out "$DIR/s.jsonl"
+    [ "$(wc -l <"$DIR/s.jsonl")" -eq 36 ] # 3 prompts x 2 budgets x 6 policies
+    fails 65 '' "$CKVC" score "${OVER[@]}" -q --table "$DIR/to-signature.ckvt"
 }
 
 @test "what makes no sense is refused, unless told" {
-    refused() { # CODE TEXT, then arguments
-        run "$CKVC" transfer "$DIR/a.ckvt" --out "$DIR/x.ckvt" "${@:3}"
-        echo "$output"
-        [ "$status" -eq "$1" ]
-        one_line
-        [[ $output == *"$2"* ]]
-        [ ! -e "$DIR/x.ckvt" ]
-    }
+    refused() { fails "$1" "$2" "$CKVC" transfer "$DIR/a.ckvt" --out "$DIR/x.ckvt" "${@:3}" && [ ! -e "$DIR/x.ckvt" ]; } # STATUS WORDS OPTIONS...
     refused 64 "--scan RUN" --to-model models/ckvc-tiny-8l --heads rank
     refused 64 "wanted a target"
     refused 65 "the target has 7 x 3" --to-shape 7,3 --heads rank --scan "$DIR/scan8"
@@ -94,27 +78,20 @@ assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts
     refused 65 "the target's scan has 12" --heads rank --scan "$DIR/scan12"
     # a table without statistics of its own
     "$CKVC" transfer "$DIR/a.ckvt" --to-shape 4,3 --out "$DIR/nostat.ckvt"
-    run "$CKVC" transfer "$DIR/nostat.ckvt" --heads signature --scan "$DIR/scan8" --out "$DIR/x.ckvt"
-    [ "$status" -eq 65 ]
-    [[ $output == *hSIG* ]]
-    run "$CKVC" transfer "$DIR/nostat.ckvt" --heads rank --scan "$DIR/scan8" --out "$DIR/x.ckvt"
-    [ "$status" -eq 65 ]
-    [[ $output == *"--force-mapping"* ]]
-    run "$CKVC" transfer "$DIR/nostat.ckvt" --heads rank --scan "$DIR/scan8" --out "$DIR/x.ckvt" --force-mapping
-    [ "$status" -eq 0 ]
+    fails 65 hSIG "$CKVC" transfer "$DIR/nostat.ckvt" --heads signature --scan "$DIR/scan8" --out "$DIR/x.ckvt"
+    fails 65 --force-mapping "$CKVC" transfer "$DIR/nostat.ckvt" --heads rank --scan "$DIR/scan8" --out "$DIR/x.ckvt"
+    run -0 "$CKVC" transfer "$DIR/nostat.ckvt" --heads rank --scan "$DIR/scan8" --out "$DIR/x.ckvt" --force-mapping
     [[ $output == *warning:* ]]
 }
 
 @test "--report: transferred against compiled against identity, and the matrix, as computed from the scores" {
     "$CKVC" transfer "$DIR/a.ckvt" --to-model models/ckvc-tiny-8l --out "$DIR/there.ckvt"
-    run "$CKVC" transfer "$DIR/there.ckvt" --to-model "$MODEL" --out "$DIR/back.ckvt" --report "$DIR/rep" --against "$DIR/a.ckvt" \
+    "$CKVC" verify "$DIR/there.ckvt"
+    run -0 "$CKVC" transfer "$DIR/there.ckvt" --to-model "$MODEL" --out "$DIR/back.ckvt" --report "$DIR/rep" --against "$DIR/a.ckvt" \
         --manifest "$DIR/prompts.jsonl"
-    echo "$output"
-    [ "$status" -eq 0 ]
     [[ $output == *"transfer ckvc-tiny-8l to ckvc-tiny-4l, heads by index, budget 16 tokens: T1 own, transferred "*" against T2 own, 9 prompts"* ]]
     page "$DIR/rep" | sed -n '/^What a transfer costs/,/^Head weights/p' | grep -q 'transfer ckvc-tiny-8l to ckvc-tiny-4l'
-    python3 - "$DIR/rep" <<'PY'
-import json, sys
+    py "$DIR/rep" <<'PY'
 rows = [json.loads(l) for l in open(sys.argv[1] + "/scores.jsonl")]
 r = json.load(open(sys.argv[1] + "/report.json"))
 moved, compiled = (t["content_id"] for t in r["tables"])
@@ -138,11 +115,7 @@ PY
     cp "$DIR/rep/scores.jsonl" "$DIR/scores"
     "$CKVC" report "$DIR/back.ckvt" --scores "$DIR/rep/scores.jsonl" --out "$DIR/rep" --force
     cmp "$DIR/scores" "$DIR/rep/scores.jsonl" # it is no report's, and stays
-    run "$CKVC" report "$DIR/back.ckvt" --out "$DIR/rep"
-    [ "$status" -eq 73 ]
-    one_line
-    run "$CKVC" transfer "$DIR/there.ckvt" --to-shape 4,3 --out "$DIR/y.ckvt" --report "$DIR/rep2" --manifest "$DIR/prompts.jsonl"
-    [ "$status" -eq 64 ]
-    one_line
+    fails 73 '' "$CKVC" report "$DIR/back.ckvt" --out "$DIR/rep"
+    fails 64 '' "$CKVC" transfer "$DIR/there.ckvt" --to-shape 4,3 --out "$DIR/y.ckvt" --report "$DIR/rep2" --manifest "$DIR/prompts.jsonl"
     [ ! -e "$DIR/y.ckvt" ]
 }
