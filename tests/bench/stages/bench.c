@@ -23,7 +23,7 @@ typedef struct bench_row {
     double work, flop; /* flop 0: not counted */
     double scale;      /* what was timed is this part of the work; 0 stands for 1, all of it */
     double fixed;      /* seconds that are added to it unscaled */
-    int runs;          /* at least; 0: as many as were asked for */
+    int64_t runs;      /* at least; 0: as many as were asked for */
 } bench_row;
 #define SHAPE(...) snprintf(row->shape, sizeof row->shape, __VA_ARGS__)
 #define NOTE(...)  snprintf(row->note, sizeof row->note, __VA_ARGS__)
@@ -75,8 +75,10 @@ typedef struct bench_stage {
 } bench_stage;
 
 static bool wanted(const bench_options *o, const char *stage) {
-    bool any = o->n_stages == 0;
-    for (size_t i = 0; i < o->n_stages; i++) { any = any || strcmp(o->stages[i], stage) == 0; }
+    bool any = o->stages.n == 0;
+    for (size_t i = 0; i < o->stages.n; i++) {
+        any = any || strcmp(o->stages.items[i], stage) == 0;
+    }
     return any;
 }
 
@@ -551,7 +553,7 @@ enum { N_STAGES = sizeof stages / sizeof *stages };
  * adds its row to the table. */
 static ckvc_status measure(bench *b, const bench_row *r) {
     const bench_stage *stage = b->stage;
-    const int repeats = r->runs > b->o->repeats ? r->runs : b->o->repeats;
+    const int64_t repeats = r->runs > b->o->repeats ? r->runs : b->o->repeats;
     const double scale = r->scale > 0 ? r->scale : 1, begin_s = ckvc_now_s();
     CKVC_AUTO_FREE double *each = ckvc_calloc((size_t)repeats, sizeof *each);
     double spent_s = 0;
@@ -579,11 +581,11 @@ static ckvc_status measure(bench *b, const bench_row *r) {
 }
 
 static ckvc_status check_names(const bench_options *o, ckvc_err *err) {
-    for (size_t i = 0; i < o->n_stages; i++) {
+    for (size_t i = 0; i < o->stages.n; i++) {
         size_t k = 0;
-        while (k < N_STAGES && strcmp(stages[k].name, o->stages[i]) != 0) { k++; }
+        while (k < N_STAGES && strcmp(stages[k].name, o->stages.items[i]) != 0) { k++; }
         CKVC_FAIL_IF(k == N_STAGES, err, CKVC_E_USAGE, "--stage: there is no \"%s\"; see --help",
-                     o->stages[i]);
+                     o->stages.items[i]);
     }
     return CKVC_OK;
 }
