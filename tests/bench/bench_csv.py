@@ -1,4 +1,5 @@
 """What the comparisons share: the columns of `ckvc-bench`, its rows, and rows of our own in the same form."""
+import argparse
 import csv
 import os
 import statistics
@@ -6,6 +7,33 @@ import subprocess
 import sys
 
 COLUMNS = ["program", "stage", "shape", "work", "unit", "runs", "seconds_median", "seconds_min", "rate", "gflop", "share", "note"]
+
+
+def arguments(doc, **more):
+    """A comparison's: of every one, and more as name=(type, default)."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--ckvc-model", help="the same weights as ckvc takes them, if not --model (a GGUF file)")
+    parser.add_argument("--ckvc", default="build/release/ckvc")
+    for name, (kind, default) in {"window": (int, 64), "threads": (int, os.cpu_count()), **more}.items():
+        parser.add_argument("--" + name.replace("_", "-"), type=kind, default=default, required=default is None)
+    args = parser.parse_args()
+    args.ckvc_model = args.ckvc_model or args.model
+    return args
+
+
+def other_side(args, attention):
+    """torch, transformers, and the model in float32 on so many threads."""
+    warn_if_busy()
+    os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
+    import torch
+    import transformers
+
+    torch.set_num_threads(args.threads)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32, attn_implementation=attention).eval()
+    return torch, transformers, model, f"torch {torch.__version__}; transformers {transformers.__version__}"
 
 
 def warn_if_busy():
@@ -31,9 +59,7 @@ def row(program, stage, shape, work, unit, seconds, note="", gflop="", scale=1.0
             "share": "", "note": note, **{k: f"{v:.6g}" for k, v in numbers.items()}}
 
 
-def write(out, rows, header=True):
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n", extrasaction="ignore")
-    if header:
-        writer.writeheader()
+def write(out, rows, columns=COLUMNS):
+    writer = csv.DictWriter(out, columns, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
     writer.writerows(rows)
-    out.flush()

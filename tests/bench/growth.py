@@ -14,31 +14,24 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import bench_csv
 
-BASE = {"T": 1024, "B": 128, "C": 64, "L": 8, "actions": 128}
-SWEEPS = {
-    "T": [256, 512, 1024, 2048, 4096],
-    "B": [32, 64, 128, 256, 512],
-    "C": [16, 32, 64, 128, 256],
-    "L": [2, 4, 8, 16, 32],
-    "actions": [16, 32, 64, 128, 256, 512],
+# Of each size: where it stays while another moves, where it goes, and its name.
+SIZES = {
+    "T": (1024, [256, 512, 1024, 2048, 4096], "prompt tokens T"),
+    "B": (128, [32, 64, 128, 256, 512], "tokens kept per layer B"),
+    "C": (64, [16, 32, 64, 128, 256], "continuation tokens C"),
+    "L": (8, [2, 4, 8, 16, 32], "layers L"),
+    "actions": (128, [16, 32, 64, 128, 256, 512], "distinct rollouts per side"),
 }
-TITLES = {
-    "T": "prompt tokens T",
-    "B": "tokens kept per layer B",
-    "C": "continuation tokens C",
-    "L": "layers L",
-    "actions": "distinct rollouts per side",
-}
+BASE = {name: base for name, (base, _, _) in SIZES.items()}
 STAGES = ["prefill", "variants", "sweep", "rewards-sweep"]
 
 
 def measure(args):
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, values in SWEEPS.items():
+        for name, (_, values, _) in SIZES.items():
             for value in values:
                 size = dict(BASE, **{name: value})
                 model = os.path.join(folder, f"layers-{size['L']}")
@@ -61,23 +54,19 @@ def draw(rows, out):
     matplotlib.rcParams.update({"svg.hashsalt": "ckvc", "font.size": 9})
     import matplotlib.pyplot as plt
 
-    for name in SWEEPS:
+    for name, (_, values, title) in SIZES.items():
         mine = [r for r in rows if r["size"] == name]
         figure, axis = plt.subplots(figsize=(5, 3.4))
         for stage in STAGES:
             points = [(float(r["value"]), float(r["seconds_min"])) for r in mine if r["stage"] == stage]
             axis.plot(*zip(*points), marker="o", markersize=3, label="all of a prompt" if stage == "rewards-sweep" else stage)
-        counted = [(float(r["value"]), float(r["gflop"])) for r in mine if r["stage"] == "sweep"]
-        seconds = [float(r["seconds_min"]) for r in mine if r["stage"] == "sweep"]
-        axis.plot([x for x, _ in counted], [f / counted[0][1] * seconds[0] for _, f in counted], "k:", linewidth=1,
+        sweep = [[float(r[k]) for k in ("value", "gflop", "seconds_min")] for r in mine if r["stage"] == "sweep"]
+        axis.plot([x for x, *_ in sweep], [f / sweep[0][1] * sweep[0][2] for _, f, _ in sweep], "k:", linewidth=1,
                   label="sweep, as its counted operations grow")
         axis.set_xscale("log", base=2)
-        axis.set_yscale("log")
-        axis.set_xticks([float(v) for v in SWEEPS[name]], [str(v) for v in SWEEPS[name]])
-        axis.set_xlabel(TITLES[name])
-        axis.set_ylabel("seconds")
-        rest = ", ".join(f"{k} = {v}" for k, v in BASE.items() if k != name)
-        axis.set_title(rest, fontsize=8)
+        axis.set_xticks([float(v) for v in values], [str(v) for v in values])
+        axis.set(yscale="log", xlabel=title, ylabel="seconds")
+        axis.set_title(", ".join(f"{k} = {v}" for k, v in BASE.items() if k != name), fontsize=8)
         axis.grid(True, which="major", linewidth=0.3)
         axis.legend(fontsize=7)
         figure.tight_layout()
@@ -95,15 +84,12 @@ def main():
     parser.add_argument("--points")
     args = parser.parse_args()
     if args.points:
-        with open(args.points, encoding="utf-8") as f:
-            rows = list(csv.DictReader(f))
+        rows = list(csv.DictReader(open(args.points, encoding="utf-8")))
     else:
         bench_csv.warn_if_busy()
         rows = measure(args)
         with open(args.out + ".csv", "w", encoding="utf-8", newline="") as f:
-            writer = csv.DictWriter(f, rows[0].keys(), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+            bench_csv.write(f, rows, rows[0].keys())
     draw(rows, args.out)
 
 

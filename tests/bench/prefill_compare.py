@@ -7,37 +7,17 @@ Both sides run every layer in float32 on the CPU, keep the whole KV cache and co
 statistics (the window's attention mass, value norms, the window's losses) and leaves the last layer's rows at keys and values where nothing
 reads them; transformers runs them all, with its fused attention (sdpa). Both are run once before the clock starts.
 """
-import argparse
-import os
 import statistics
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import bench_csv
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--ckvc-model", help="the same weights as ckvc takes them, if not --model (a GGUF file)")
-    parser.add_argument("--ckvc", default="build/release/ckvc")
-    parser.add_argument("--tokens", default="512,2048,8192")
-    parser.add_argument("--window", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    args = parser.parse_args()
-    bench_csv.warn_if_busy()
-    os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
-    import torch
-    import transformers
-
-    torch.set_num_threads(args.threads)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32, attn_implementation="sdpa").eval()
+    args = bench_csv.arguments(__doc__, tokens=(str, "512,2048,8192"), repeats=(int, 5))
+    torch, _, model, versions = bench_csv.other_side(args, "sdpa")
     context = model.config.max_position_embeddings
-    versions = f"torch {torch.__version__}; transformers {transformers.__version__}"
 
     def other(n):
         ids = torch.randint(0, model.config.vocab_size, (1, n), generator=torch.Generator().manual_seed(1))
@@ -57,7 +37,7 @@ def main():
         if n <= 2048:
             other(n)  # warms up; beyond, a run is long enough to do so itself
         for _ in range(args.repeats):
-            got, _ = bench_csv.ckvc_rows([args.ckvc + "-bench", "--model", args.ckvc_model or args.model, "--stage", "prefill",
+            got, _ = bench_csv.ckvc_rows([args.ckvc + "-bench", "--model", args.ckvc_model, "--stage", "prefill",
                                           "--max-tokens", str(n), "--window", str(args.window), "--threads", str(args.threads),
                                           "--repeats", "1", "--quiet"])
             ours.append(float(got[0]["seconds_median"]))
@@ -68,8 +48,6 @@ def main():
                                   note=f"{ratio:.2f} times as fast as transformers (best runs: {best:.2f})"))
         rows.append(bench_csv.row("transformers", "prefill", f"T={n}", n, "tokens", theirs, note=f"{versions}; sdpa"))
     bench_csv.write(sys.stdout, rows)
-    return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

@@ -2,21 +2,18 @@
 """Rewards as a user of transformers would get them: prefill once, and for every action copy the cache, keep each layer's positions of it,
 run the continuation and take its loss.
 
-    rollouts_pytorch.py --model DIR --manifest FILE --budget 256 [--max-tokens 2048] [--sample 20] [--check] > rollouts.csv
+    rollouts_pytorch.py --model DIR --manifest FILE --budget 256 [--max-tokens 2048] [--sample 20] > rollouts.csv
 
 The prompt is the manifest's first, tokenised by `ckvc tokenize`; the kept sets are those of the retention operator (method.md section 2) under
 the start table (weights 1.0, thresholds 0.9) with the action's one change, computed here from torch's own attention. --sample actions at equal
-distances are timed (0: all) and stand for all; sets are made before the clock starts. --check compares the losses with the full cache and
-without any action to those of `ckvc score` and fails if they differ by more than 1e-4 nats, or a layer keeps another number of positions.
+distances are timed (0: all) and stand for all; sets are made before the clock starts. Fails where losses with the full cache or without any
+action are not within 1e-4 nats of those of `ckvc score`, or a layer keeps another number of positions.
 """
-import argparse
 import json
-import os
 import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import bench_csv
 
 HEAD = [(32 + a) / 40 for a in range(29)]
@@ -24,7 +21,7 @@ GATE = [(80 + a) / 100 for a in range(21)]
 
 
 def tokenize(args, text, special):
-    command = [args.ckvc, "tokenize", "--model", args.ckvc_model or args.model, "--json"] + ([] if special else ["--no-special"])
+    command = [args.ckvc, "tokenize", "--model", args.ckvc_model, "--json"] + ([] if special else ["--no-special"])
     return json.loads(subprocess.run(command, input=text.encode(), check=True, capture_output=True).stdout)
 
 
@@ -45,28 +42,10 @@ def first_prompt(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--ckvc-model", help="the same weights as ckvc takes them, if not --model (a GGUF file)")
-    parser.add_argument("--manifest", required=True)
-    parser.add_argument("--ckvc", default="build/release/ckvc")
-    parser.add_argument("--budget", type=float, default=0.25)
-    parser.add_argument("--max-tokens", type=int, default=0)
-    parser.add_argument("--window", type=int, default=64)
-    parser.add_argument("--continuation", type=int, default=128)
-    parser.add_argument("--sample", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--check", action="store_true")
-    args = parser.parse_args()
-    bench_csv.warn_if_busy()
-    os.environ.setdefault("OMP_NUM_THREADS", str(args.threads))
+    args = bench_csv.arguments(__doc__, manifest=(str, None), budget=(float, 0.25), max_tokens=(int, 0), continuation=(int, 128), sample=(int, 20))
+    torch, transformers, model, versions = bench_csv.other_side(args, "sdpa")
     import numpy as np
-    import torch
-    import transformers
 
-    torch.set_num_threads(args.threads)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
     W = args.window
     mass = []  # of each layer, in order: [T] attention of the window's rows, summed over rows and heads
 
@@ -89,7 +68,6 @@ def main():
 
     transformers.AttentionInterface.register("observed", observed)
     transformers.AttentionInterface.register("pruned", pruned)
-    model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32, attn_implementation="observed").eval()
     config = model.config
     if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
         sys.exit("rollouts_pytorch.py: models with a sliding window are not compared")
@@ -148,7 +126,6 @@ def main():
             total += time.perf_counter() - start
 
     shape = f"T={T} B={B} C={C}"
-    versions = f"torch {torch.__version__}; transformers {transformers.__version__}"
     how = "all actions" if n == len(actions) else f"extrapolated from {n} of {len(actions)} actions"
     bench_csv.write(sys.stdout, [
         bench_csv.row("transformers", "prefill-observed", f"T={T}", T, "tokens", [prefill_seconds], note=versions),
@@ -158,9 +135,7 @@ def main():
     ])
     print(f"loss with the full cache {loss_full:.6f}, without an action {loss_base:.6f}, layers keep "
           f"{min(map(len, start_sets))} to {max(map(len, start_sets))} positions", file=sys.stderr)
-    if not args.check:
-        return 0
-    line = subprocess.run([args.ckvc, "score", "--model", args.ckvc_model or args.model, "--manifest", args.manifest, "--limit", "1",
+    line = subprocess.run([args.ckvc, "score", "--model", args.ckvc_model, "--manifest", args.manifest, "--limit", "1",
                            "--policy", "identity", "--budget", f"{args.budget:g}", "--window", str(W), "--continuation",
                            str(args.continuation), "--max-tokens", str(args.max_tokens), "--quiet"],
                           check=True, capture_output=True, text=True).stdout.splitlines()[0]

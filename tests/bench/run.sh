@@ -23,8 +23,7 @@ trap 'rm -rf "$parts"' EXIT
     --window "$window" --threads "$threads" --repeats "$repeats" --sample "$sample" ${STAGES:+--stage "$STAGES"} >"$parts/ckvc.txt"
 kernel=$(sed -n '1s/^# kernel \(.*\), [0-9]* threads$/\1/p' "$parts/ckvc.txt")
 "$python" "$here/rollouts_pytorch.py" --ckvc "$ckvc" --model "$model" --ckvc-model "$ours" --manifest "$manifest" --max-tokens "$tokens" \
-    --budget "$budget" --continuation "$continuation" --window "$window" --threads "$threads" --sample "$sample" --check \
-    >"$parts/rollouts.csv"
+    --budget "$budget" --continuation "$continuation" --window "$window" --threads "$threads" --sample "$sample" >"$parts/rollouts.csv"
 "$python" "$here/prefill_compare.py" --ckvc "$ckvc" --model "$model" --ckvc-model "$ours" --tokens "${PREFILL_TOKENS:-512,2048,8192}" \
     --window "$window" --threads "$threads" --repeats "$repeats" >"$parts/prefill.csv"
 

@@ -10,9 +10,7 @@
 #include "device_memory.h"
 #include "emulation.h"
 
-struct cublasLtContext {
-    int unused;
-};
+struct cublasLtContext {};
 struct cublasLtProduct {
     cublasOperation_t trans[2];
 };
@@ -27,7 +25,7 @@ struct cublasLtPreference {
 };
 
 namespace {
-/* What an algorithm's bytes mean here. */
+/* What an algorithm's bytes mean here; `split` lies first. */
 struct algorithm {
     uint32_t split, by_rows, alignment[4];
     uint64_t k;
@@ -48,24 +46,23 @@ size_t workspace_of(uint32_t split, cublasLtMatrixLayout_t d) {
 }
 size_t size_of(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
 
-bool fits(cublasLtMatmulDesc_t p, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-          cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d) {
+bool fits(CUBLASLT_PRODUCT) {
     for (cublasLtMatrixLayout_t l : {a, b, c, d}) {
         if (!l->rows || !l->cols || l->leading < (int64_t)l->rows) { return false; }
     }
-    return p->trans[0] == CUBLAS_OP_T && p->trans[1] == CUBLAS_OP_N && a->type == b->type &&
+    return desc->trans[0] == CUBLAS_OP_T && desc->trans[1] == CUBLAS_OP_N && a->type == b->type &&
            c->type == CUDA_R_32F && d->type == CUDA_R_32F && a->rows == b->rows &&
            a->cols == d->rows && b->cols == d->cols && c->rows == d->rows && c->cols == d->cols;
 }
 
-void check(const char *name, const void *p, const cublasLtLayout *l, uint32_t alignment) {
+void check(char name, const void *p, const cublasLtLayout *l, uint32_t alignment) {
     const size_t size = size_of(l->type);
     const size_t span = ((l->cols - 1) * (uint64_t)l->leading + l->rows) * size;
     if ((uintptr_t)p % alignment || (alignment > size && l->leading * size % alignment)) {
-        emulation::stop("cublasLtMatmul: %s at %p is not aligned to %u bytes", name, p, alignment);
+        emulation::stop("cublasLtMatmul: %c at %p is not aligned to %u bytes", name, p, alignment);
     }
     if (!emulation::in_device_memory(p, span)) {
-        emulation::stop("cublasLtMatmul: %s at %p, %zu bytes, is not within one allocation", name,
+        emulation::stop("cublasLtMatmul: %c at %p, %zu bytes, is not within one allocation", name,
                         p, span);
     }
 }
@@ -74,14 +71,6 @@ float value(const void *p, cudaDataType_t type, size_t i) {
     return type == CUDA_R_16BF ? float_of_bits((uint32_t)((const uint16_t *)p)[i] << 16)
                                : ((const float *)p)[i];
 }
-
-struct call {
-    cublasLtLayout a, b, d;
-    const void *from_a, *from_b;
-    const float *c;
-    float *to, alpha, beta;
-    uint32_t split;
-};
 
 enum { AT_ONCE = 16 };
 /* sum[i] += a[k][i] x[k], k in order */
@@ -94,20 +83,22 @@ __attribute__((target_clones("avx2", "default"))) void chains(float sum[AT_ONCE]
     for (int i = 0; i < AT_ONCE; i++) { sum[i] += s[i]; }
 }
 
-void multiply(const call &p) {
-    const size_t m = p.a.cols, n = p.b.cols, k = p.a.rows, part = (k + p.split - 1) / p.split;
+void multiply(const cublasLtLayout &la, const void *from_a, const cublasLtLayout &lb,
+              const void *from_b, const cublasLtLayout &ld, const float *from_c, float *to,
+              float alpha, float beta, uint32_t split) {
+    const size_t m = la.cols, n = lb.cols, k = la.rows, part = (k + split - 1) / split;
     std::vector<float> a(k * AT_ONCE), b(n * k);
     for (size_t j = 0; j < n; j++) {
         for (size_t i = 0; i < k; i++) {
-            b[j * k + i] = value(p.from_b, p.b.type, j * (size_t)p.b.leading + i);
+            b[j * k + i] = value(from_b, lb.type, j * (size_t)lb.leading + i);
         }
     }
     for (size_t first = 0; first < m; first += AT_ONCE) {
         const size_t width = std::min<size_t>(AT_ONCE, m - first);
         for (size_t c = 0; c < AT_ONCE; c++) {
             for (size_t i = 0; i < k; i++) {
-                const size_t at = (first + c) * (size_t)p.a.leading + i;
-                a[i * AT_ONCE + c] = c < width ? value(p.from_a, p.a.type, at) : 0;
+                const size_t at = (first + c) * (size_t)la.leading + i;
+                a[i * AT_ONCE + c] = c < width ? value(from_a, la.type, at) : 0;
             }
         }
         for (size_t j = 0; j < n; j++) {
@@ -116,9 +107,8 @@ void multiply(const call &p) {
                 chains(sum, &a[i * AT_ONCE], &b[j * k + i], std::min(part, k - i));
             }
             for (size_t c = 0; c < width; c++) {
-                const size_t at = j * (size_t)p.d.leading + first + c;
-                const float there = p.beta == 0 ? 0 : p.beta * p.c[at];
-                p.to[at] = p.alpha * sum[c] + there;
+                const size_t at = j * (size_t)ld.leading + first + c;
+                to[at] = alpha * sum[c] + (beta == 0 ? 0 : beta * from_c[at]);
             }
         }
     }
@@ -127,17 +117,13 @@ void multiply(const call &p) {
 
 size_t cublasLtGetVersion(void) { return 0; }
 #define DESTROY(name, type)                                                                        \
-    cublasStatus_t name(type thing) {                                                              \
-        delete thing;                                                                              \
-        return CUBLAS_STATUS_SUCCESS;                                                              \
-    }
+    cublasStatus_t name(type thing) { return delete thing, CUBLAS_STATUS_SUCCESS; }
 DESTROY(cublasLtDestroy, cublasLtHandle_t)
 DESTROY(cublasLtMatmulDescDestroy, cublasLtMatmulDesc_t)
 DESTROY(cublasLtMatrixLayoutDestroy, cublasLtMatrixLayout_t)
 DESTROY(cublasLtMatmulPreferenceDestroy, cublasLtMatmulPreference_t)
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
-    *handle = new cublasLtContext();
-    return CUBLAS_STATUS_SUCCESS;
+    return *handle = new cublasLtContext(), CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType_t scale) {
@@ -145,61 +131,47 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
     return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
                                                                 : CUBLAS_STATUS_NOT_SUPPORTED;
 }
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
-                                              cublasLtMatmulDescAttributes_t name,
-                                              const void *value, size_t n) {
-    return take(&desc->trans[name == CUBLASLT_MATMUL_DESC_TRANSB], value, n);
+CUBLASLT_SET(cublasLtMatmulDesc, Attributes_t) {
+    return take(&of->trans[name == CUBLASLT_MATMUL_DESC_TRANSB], value, n);
 }
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
                                           uint64_t rows, uint64_t cols, int64_t leading) {
-    *layout = new cublasLtLayout{type, rows, cols, leading};
-    return CUBLAS_STATUS_SUCCESS;
+    return *layout = new cublasLtLayout{type, rows, cols, leading}, CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t name,
-                                                const void *value, size_t n) {
-    return take(name == CUBLASLT_MATRIX_LAYOUT_ROWS ? &layout->rows : &layout->cols, value, n);
+CUBLASLT_SET(cublasLtMatrixLayout, Attribute_t) {
+    return take(name == CUBLASLT_MATRIX_LAYOUT_ROWS ? &of->rows : &of->cols, value, n);
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
     *preference = new cublasLtPreference{0, UINT32_MAX, {256, 256, 256, 256}};
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t name,
-                                                    const void *value, size_t n) {
+CUBLASLT_SET(cublasLtMatmulPreference, Attributes_t) {
     switch (name) {
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return take(&preference->workspace, value, n);
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return take(&preference->reductions, value, n);
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return take(&of->workspace, value, n);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return take(&of->reductions, value, n);
     default:
-        return take(&preference->alignment[name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES],
-                    value, n);
+        return take(&of->alignment[name - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, n);
     }
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t name,
                                                     void *value, size_t n, size_t *) {
-    const uint32_t split = meaning(algo).split;
-    if (name != CUBLASLT_ALGO_CONFIG_SPLITK_NUM || n != sizeof split) {
-        return CUBLAS_STATUS_INVALID_VALUE;
-    }
-    memcpy(value, &split, n);
-    return CUBLAS_STATUS_SUCCESS;
+    const bool known = name == CUBLASLT_ALGO_CONFIG_SPLITK_NUM;
+    return known ? take((uint32_t *)value, &algo->data, n) : CUBLAS_STATUS_INVALID_VALUE;
 }
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, CUBLASLT_PRODUCT,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t *found, int *n) {
     *n = 0;
     if (!fits(desc, a, b, c, d)) { return CUBLAS_STATUS_NOT_SUPPORTED; }
     for (uint32_t i = 0; i < 3 && *n < wanted; i++) {
-        const uint32_t split = i == 0 ? 2 : 1;
-        const size_t workspace = workspace_of(split, d);
-        if (split > 1 && !(preference->reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)) {
+        const bool splits = i == 0;
+        algorithm m = {splits ? 2u : 1u, i == 1, {}, a->rows};
+        const size_t workspace = workspace_of(m.split, d);
+        if ((splits && !(preference->reductions & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)) ||
+            workspace > preference->workspace) {
             continue;
         }
-        if (workspace > preference->workspace) { continue; }
-        algorithm m = {split, i == 1, {}, a->rows};
         memcpy(m.alignment, preference->alignment, sizeof m.alignment);
         found[*n] = {};
         memcpy(&found[*n].algo, &m, sizeof m);
@@ -207,9 +179,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     }
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
-                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, CUBLASLT_PRODUCT,
                                        const cublasLtMatmulAlgo_t *algo,
                                        cublasLtMatmulHeuristicResult_t *result) {
     const algorithm m = meaning(algo);
@@ -231,23 +201,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     const algorithm m = meaning(algo);
-    check("A", a, layout_a, m.alignment[0]);
-    check("B", b, layout_b, m.alignment[1]);
-    check("C", c, layout_c, m.alignment[2]);
-    check("D", d, layout_d, m.alignment[3]);
+    const void *const from[] = {a, b, c, d};
+    const cublasLtLayout *const layouts[] = {layout_a, layout_b, layout_c, layout_d};
+    for (int i = 0; i < 4; i++) { check("ABCD"[i], from[i], layouts[i], m.alignment[i]); }
     if (workspace_bytes && !emulation::in_device_memory(workspace, workspace_bytes)) {
         emulation::stop("cublasLtMatmul: the workspace is not device memory");
     }
-    const call p = {*layout_a,
-                    *layout_b,
-                    *layout_d,
-                    a,
-                    b,
-                    (const float *)c,
-                    (float *)d,
-                    *(const float *)alpha,
-                    *(const float *)beta,
-                    m.by_rows && layout_b->cols > TILE ? 2 : m.split};
-    emulation::enqueue(stream, [p] { multiply(p); });
+    const uint32_t split = m.by_rows && layout_b->cols > TILE ? 2 : m.split;
+    emulation::enqueue(stream, [=, la = *layout_a, lb = *layout_b, ld = *layout_d,
+                                by = *(const float *)alpha, onto = *(const float *)beta] {
+        multiply(la, a, lb, b, ld, (const float *)c, (float *)d, by, onto, split);
+    });
     return CUBLAS_STATUS_SUCCESS;
 }

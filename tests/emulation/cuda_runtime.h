@@ -9,9 +9,6 @@
 
 #ifdef __cplusplus
 extern "C" {
-#define CUDA_DEFAULT(x) = x
-#else
-#define CUDA_DEFAULT(x)
 #endif
 
 typedef enum cudaError {
@@ -27,29 +24,12 @@ typedef enum cudaMemcpyKind {
 } cudaMemcpyKind;
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
-typedef struct uint3 {
-    unsigned x, y, z;
-} uint3;
-#ifdef __cplusplus
-struct dim3 {
-    unsigned x, y, z;
-    constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
-};
-#else
-typedef struct dim3 {
-    unsigned x, y, z;
-} dim3;
-#endif
-struct cudaDeviceProp {
+typedef struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;
     int major, minor;
-};
-#ifndef __cplusplus
-typedef struct cudaDeviceProp cudaDeviceProp;
-#endif
-enum { cudaStreamNonBlocking = 1 };
-enum { cudaEventDisableTiming = 2 };
+} cudaDeviceProp;
+enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
@@ -66,19 +46,19 @@ cudaError_t cudaMallocHost(void **p, size_t n);
 cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind,
-                            cudaStream_t s CUDA_DEFAULT(nullptr));
+                            cudaStream_t s);
 cudaError_t cudaMemset(void *p, int byte, size_t n);
-cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s CUDA_DEFAULT(nullptr));
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
 #define CUDART_CB
 typedef void (*cudaHostFn_t)(void *);
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *ctx);
-cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags CUDA_DEFAULT(0));
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t e);
-cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s CUDA_DEFAULT(nullptr));
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
 cudaError_t cudaEventQuery(cudaEvent_t e);
 

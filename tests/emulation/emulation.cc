@@ -106,22 +106,21 @@ void resume(int i) {
 /* Nobody can go on: all that are left wait at one barrier, or this is an error. */
 void pass_barrier() {
     const fiber *first = nullptr;
-    for (int i = 0; i < n_threads; i++) {
-        fiber &f = fibers[i];
+    for (current = 0; current < n_threads; current++) {
+        fiber &f = fibers[current];
         if (f.state == DONE) { continue; }
         if (f.state == WAITS_WARP) {
-            current = i;
             emulation::stop("waits for its warp at %s (%s:%d), where not all lanes come",
                             f.where.what, f.where.file, f.where.line);
         }
         if (first && (f.where.line != first->where.line || f.where.file != first->where.file)) {
-            current = i;
             emulation::stop("divergent barrier: at line %d, others at %s:%d", f.where.line,
                             first->where.file, first->where.line);
         }
         first = first ? first : &f;
         f.state = RUNS;
     }
+    current = -1;
 }
 
 void shuffled(std::vector<int> &v, size_t n) {
@@ -185,13 +184,7 @@ void run_kernel(const emulation::launch_shape &s, const std::function<void()> &t
     emulation::check_guards(s.kernel);
 }
 
-void perform(const copy &c) {
-    if (c.valid) {
-        memcpy(c.to, c.from, 16);
-    } else {
-        memset(c.to, 0, 16);
-    }
-}
+void perform(const copy &c) { c.valid ? memcpy(c.to, c.from, 16) : memset(c.to, 0, 16); }
 } // namespace
 
 void emulation_set_seed(uint64_t value) { seed = random_state = value; }
@@ -199,7 +192,7 @@ void emulation_set_seed(uint64_t value) { seed = random_state = value; }
 void emulation::stop(const char *format, ...) {
     va_list args;
     va_start(args, format);
-    fprintf(stderr, "emulated CUDA: ");
+    fputs("emulated CUDA: ", stderr);
     if (kernel_name) {
         fprintf(stderr, "kernel %s, block (%u, %u, %u), ", kernel_name, blockIdx.x, blockIdx.y,
                 blockIdx.z);
@@ -331,30 +324,27 @@ struct matrix_rows {
     uint32_t *r;
     const void *row;
 };
-template <bool TRANSPOSED> void load_matrices(void **lanes) {
-    for (int i = 0; i < LANES; i++) {
-        for (int m = 0; m < 4; m++) {
-            uint16_t pair[2];
-            for (int e = 0; e < 2; e++) {
-                int row = i / 4, column = 2 * (i % 4) + e;
-                if (TRANSPOSED) { std::swap(row, column); }
-                memcpy(&pair[e],
-                       (const uint16_t *)((matrix_rows *)lanes[8 * m + row])->row + column, 2);
-            }
-            ((matrix_rows *)lanes[i])->r[m] = (uint32_t)pair[0] | (uint32_t)pair[1] << 16;
+template <bool TRANSPOSED>
+void load_matrices(emulation::site where, uint32_t r[4], const void *row) {
+    emulation::check_shared(where.what, row, 16);
+    matrix_rows mine = {r, row};
+    emulation::together(where, &mine, [](void **lanes) {
+        for (int i = 0; i < LANES * 4 * 2; i++) {
+            const int lane = i / 8, m = i / 2 % 4, half = i % 2;
+            int line = lane / 4, column = 2 * (lane % 4) + half;
+            if (TRANSPOSED) { std::swap(line, column); }
+            const void *from = ((matrix_rows *)lanes[8 * m + line])->row;
+            memcpy((uint16_t *)&((matrix_rows *)lanes[lane])->r[m] + half,
+                   (const uint16_t *)from + column, 2);
         }
-    }
+    });
 }
 } // namespace
 
 void ldmatrix_x4(uint32_t r[4], const void *row, const char *file, int line) {
-    emulation::check_shared("ldmatrix_x4", row, 16);
-    matrix_rows mine = {r, row};
-    emulation::together({"ldmatrix_x4", file, line}, &mine, load_matrices<false>);
+    load_matrices<false>({"ldmatrix_x4", file, line}, r, row);
 }
 
 void ldmatrix_x4_trans(uint32_t r[4], const void *row, const char *file, int line) {
-    emulation::check_shared("ldmatrix_x4_trans", row, 16);
-    matrix_rows mine = {r, row};
-    emulation::together({"ldmatrix_x4_trans", file, line}, &mine, load_matrices<true>);
+    load_matrices<true>({"ldmatrix_x4_trans", file, line}, r, row);
 }

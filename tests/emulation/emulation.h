@@ -19,6 +19,13 @@
 #define __shared__           static __attribute__((section("cuda_shared")))
 #define DYNAMIC_SHARED(name) unsigned char *const name = emulation::dynamic_shared
 
+struct uint3 {
+    unsigned x, y, z;
+};
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 
@@ -69,10 +76,9 @@ struct launch_shape {
 };
 void enqueue_kernel(const launch_shape &shape, cudaStream_t stream, std::function<void()> thread);
 
-template <class T> struct same_type { using type = T; };
 template <class... P>
 void launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
-            cudaStream_t stream, typename same_type<P>::type... args) {
+            cudaStream_t stream, std::type_identity_t<P>... args) {
     (check_argument(&args, sizeof args, std::is_pointer<P>::value), ...);
     std::tuple<P...> kept(args...);
     enqueue_kernel({name, grid, block, shared_bytes}, stream,

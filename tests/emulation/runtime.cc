@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <string>
 #include <vector>
 
 #include "device_memory.h"
@@ -28,9 +29,7 @@ using guard = std::lock_guard<std::recursive_mutex>;
 
 bool inside(const std::map<uintptr_t, allocation> &of, const void *p, size_t n) {
     auto it = of.upper_bound((uintptr_t)p);
-    if (it == of.begin()) { return false; }
-    --it;
-    return (uintptr_t)p + n <= it->first + it->second.n;
+    return it != of.begin() && (--it, (uintptr_t)p + n <= it->first + it->second.n);
 }
 void open_to_reading(bool on) {
     for (const auto &a : device) {
@@ -67,13 +66,16 @@ void drain(cudaStream_t s, uint64_t until) {
     }
     if (!--running) { open_to_reading(false); }
 }
-void drain_all(bool non_blocking_too) {
+cudaError_t drain_all(bool non_blocking_too) {
+    const guard held(lock);
     drain(&null_stream, null_stream.issued);
     for (cudaStream_t s : streams) {
         if (non_blocking_too || !s->non_blocking) { drain(s, s->issued); }
     }
+    return cudaSuccess;
 }
 cudaError_t wait_for(cudaStream_t s) {
+    const guard held(lock);
     if (s) {
         drain(s, s->issued);
     } else {
@@ -98,6 +100,9 @@ void emulation::enqueue(cudaStream_t stream, std::function<void()> work) {
     cudaStream_t s = stream ? stream : &null_stream;
     s->work.push_back(std::move(work));
     s->issued++;
+}
+static cudaError_t enqueued(cudaStream_t s, std::function<void()> work) {
+    return emulation::enqueue(s, std::move(work)), cudaSuccess;
 }
 bool emulation::in_device_memory(const void *p, size_t n) { return inside(device, p, n); }
 void emulation::check_guards(const char *after) {
@@ -148,8 +153,7 @@ cudaError_t cudaFree(void *p) {
     UNPOISON(memory, it->second.padded + 2 * ZONE);
     memset(memory, 0xff, it->second.padded + 2 * ZONE);
     device.erase(it);
-    free(memory);
-    return cudaSuccess;
+    return free(memory), cudaSuccess;
 }
 cudaError_t cudaMallocHost(void **p, size_t n) {
     const guard held(lock);
@@ -165,12 +169,10 @@ cudaError_t cudaFreeHost(void *p) {
     cudaDeviceSynchronize();
     const guard held(lock);
     if (!pinned.erase((uintptr_t)p)) { emulation::stop("cudaFreeHost: %p was not pinned", p); }
-    free(p);
-    return cudaSuccess;
+    return free(p), cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
-    *free_bytes = TOTAL - in_use, *total = TOTAL;
-    return cudaSuccess;
+    return *free_bytes = TOTAL - in_use, *total = TOTAL, cudaSuccess;
 }
 
 /* ---- copies ---- */
@@ -182,14 +184,10 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind
     const bool down = kind == cudaMemcpyDeviceToHost, up = kind == cudaMemcpyHostToDevice;
     check_range("copy to", to, n, !down);
     check_range("copy from", from, n, !up);
-    std::vector<char> staged;
     /* Of pageable memory the call takes its copy; pinned memory is read when its turn comes. */
-    if (up && !inside(pinned, from, n)) {
-        staged.assign((const char *)from, (const char *)from + n);
-    }
-    const bool stage = !staged.empty();
-    emulation::enqueue(s, [=, staged = std::move(staged)] {
-        memcpy(to, stage ? staged.data() : (const char *)from, n);
+    const size_t n_staged = up && !inside(pinned, from, n) ? n : 0;
+    emulation::enqueue(s, [=, staged = std::string((const char *)from, n_staged)] {
+        memcpy(to, n_staged ? staged.data() : from, n);
     });
     return down && !inside(pinned, to, n) ? wait_for(s) : cudaSuccess;
 }
@@ -202,8 +200,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s) {
     const guard held(lock);
     check_range("cudaMemset", p, n, true);
-    emulation::enqueue(s, [=] { memset(p, byte, n); });
-    return cudaSuccess;
+    return enqueued(s, [=] { memset(p, byte, n); });
 }
 cudaError_t cudaMemset(void *p, int byte, size_t n) {
     const guard held(lock);
@@ -227,23 +224,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     delete s;
     return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-    const guard held(lock);
-    return wait_for(s);
-}
-cudaError_t cudaDeviceSynchronize(void) {
-    const guard held(lock);
-    drain_all(true);
-    return cudaSuccess;
-}
+cudaError_t cudaStreamSynchronize(cudaStream_t s) { return wait_for(s); }
+cudaError_t cudaDeviceSynchronize(void) { return drain_all(true); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
-    *e = new CUevent_st();
-    return cudaSuccess;
+    return *e = new CUevent_st(), cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t e) {
-    delete e;
-    return cudaSuccess;
-}
+cudaError_t cudaEventDestroy(cudaEvent_t e) { return delete e, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     const guard held(lock);
     e->stream = s ? s : &null_stream, e->at = e->stream->issued;
@@ -251,14 +237,10 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
     const CUevent_st now = *e;
-    if (now.stream) {
-        emulation::enqueue(s, [now] { drain(now.stream, now.at); });
-    }
-    return cudaSuccess;
+    return now.stream ? enqueued(s, [now] { drain(now.stream, now.at); }) : cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *ctx) {
-    emulation::enqueue(s, [=] { fn(ctx); });
-    return cudaSuccess;
+    return enqueued(s, [=] { fn(ctx); });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     const guard held(lock);
@@ -269,33 +251,21 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
     const guard held(lock);
     return e->stream && e->stream->done < e->at ? cudaErrorNotReady : cudaSuccess;
 }
+
 /* ---- the device ---- */
 
-cudaError_t cudaGetDeviceCount(int *n) {
-    *n = 1;
-    return cudaSuccess;
-}
+cudaError_t cudaGetDeviceCount(int *n) { return *n = 1, cudaSuccess; }
 cudaError_t cudaSetDevice(int i) { return i ? cudaErrorInvalidDevice : cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int i) {
-    *p = {};
-    snprintf(p->name, sizeof p->name, "emulated");
-    p->totalGlobalMem = TOTAL;
-    p->major = 8, p->minor = 9;
+    *p = {"emulated", TOTAL, 8, 9};
     return cudaSetDevice(i);
 }
-cudaError_t cudaDriverGetVersion(int *version) {
-    *version = 13000;
-    return cudaSuccess;
-}
+cudaError_t cudaDriverGetVersion(int *version) { return *version = 13000, cudaSuccess; }
 /* Errors of kernels end the process here, so none waits. */
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorName(cudaError_t e) {
-    return e == cudaSuccess                 ? "cudaSuccess"
-           : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
-                                            : "cudaError";
+    return e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaError";
 }
 const char *cudaGetErrorString(cudaError_t e) {
-    return e == cudaSuccess                 ? "no error"
-           : e == cudaErrorMemoryAllocation ? "out of memory"
-                                            : "error";
+    return e == cudaErrorMemoryAllocation ? "out of memory" : "error";
 }

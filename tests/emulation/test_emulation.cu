@@ -1,17 +1,12 @@
 /* device.cuh's vocabulary against plain loops: on the CPU the emulation's reading of it, on a GPU
  * the instructions themselves. Emulated, also that what would be wrong on a GPU is found. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 extern "C" {
-#include <cmocka.h>
+#include "tests/unit/unit.h"
 }
 
 #include "lib/backend/cuda/device.cuh"
@@ -30,12 +25,11 @@ static void down(void *to, const void *from, size_t n) {
 
 /* ---- products ---- */
 
-enum { BY_HAND, BY_LDMATRIX };
-
-/* D[16][16] = A[16][16] B[16][16], B given as it is and transposed, with one warp. */
-template <int HOW>
-__global__ void product(const uint16_t *a, const uint16_t *b, const uint16_t *bt, float *d,
-                        float *d_of_bt) {
+/* D[16][16] = A[16][16] B[16][16], B given as it is and transposed, with one warp; factors by
+ * ldmatrix or by hand. */
+__global__ void product(bool by_ldmatrix, const uint16_t *a, float *d) {
+    const uint16_t *const b = a + 256, *const bt = b + 256;
+    float *const d_of_bt = d + 256;
     __shared__ __align__(16) uint16_t as[16][24], bs[16][24], bts[16][24]; /* rows of 48 bytes */
     const int lane = threadIdx.x, g = lane / 4, t = 2 * (lane % 4);
     for (int i = lane; i < 256; i += 32) {
@@ -43,7 +37,7 @@ __global__ void product(const uint16_t *a, const uint16_t *b, const uint16_t *bt
     }
     __syncwarp();
     uint32_t fa[4], fb[4], fbt[4];
-    if (HOW == BY_LDMATRIX) {
+    if (by_ldmatrix) {
         ldmatrix_x4(fa, &as[lane % 16][lane / 16 * 8]);
         ldmatrix_x4_trans(fb, &bs[lane % 16][lane / 16 * 8]);
         ldmatrix_x4(fbt, &bts[lane % 8 + lane / 16 * 8][lane / 8 % 2 * 8]);
@@ -67,41 +61,28 @@ __global__ void product(const uint16_t *a, const uint16_t *b, const uint16_t *bt
     }
 }
 
-static uint16_t bf16_host(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)(bits >> 16);
-}
-
 /* Factors are multiples of 1/8 below 8, so that every product and sum is exact. */
 TEST(products) {
-    (void)state;
-    uint16_t a[256], b[256], bt[256];
+    uint16_t bits[3][256]; /* of a, b and b transposed */
     float fa[256], fb[256], got[2][256];
     srand(7);
     for (int i = 0; i < 256; i++) {
         fa[i] = (float)(rand() % 127 - 63) / 8, fb[i] = (float)(rand() % 127 - 63) / 8;
-        a[i] = bf16_host(fa[i]);
-        b[i] = bt[i % 16 * 16 + i / 16] = bf16_host(fb[i]);
+        memcpy(&bits[0][i], (char *)&fa[i] + 2, 2), memcpy(&bits[1][i], (char *)&fb[i] + 2, 2);
+        bits[2][i % 16 * 16 + i / 16] = bits[1][i];
     }
-    uint16_t *factors = (uint16_t *)device(3 * sizeof a);
+    uint16_t *factors = (uint16_t *)device(sizeof bits);
     float *sums = (float *)device(sizeof got);
-    up(factors, a, sizeof a), up(factors + 256, b, sizeof b), up(factors + 512, bt, sizeof bt);
-    for (int how = BY_HAND; how <= BY_LDMATRIX; how++) {
-        if (how == BY_HAND) {
-            LAUNCH(product<BY_HAND>, 1, 32, 0, NULL, factors, factors + 256, factors + 512, sums,
-                   sums + 256);
-        } else {
-            LAUNCH(product<BY_LDMATRIX>, 1, 32, 0, NULL, factors, factors + 256, factors + 512,
-                   sums, sums + 256);
-        }
+    up(factors, bits, sizeof bits);
+    for (int how = 0; how < 2; how++) {
+        LAUNCH(product, 1, 32, 0, NULL, how == 1, factors, sums);
         down(got, sums, sizeof got);
         for (int i = 0; i < 256; i++) {
             float want = 0;
             for (int k = 0; k < 16; k++) { want += fa[i / 16 * 16 + k] * fb[k * 16 + i % 16]; }
             if (got[0][i] != want || got[1][i] != want + 1) {
-                fail_msg("[%d][%d] of way %d: %g and %g, want %g", i / 16, i % 16, how, got[0][i],
-                         got[1][i] - 1, want);
+                fail_msg("[%d] of way %d: %g and %g, want %g", i, how, got[0][i], got[1][i] - 1,
+                         want);
             }
         }
     }
@@ -142,7 +123,6 @@ __global__ void row_sums(const float *x, int n, float2 *y) {
 }
 
 TEST(rows) {
-    (void)state;
     enum { ROWS = 5, N = 388 };
     float x[ROWS][N];
     float2 y[ROWS];
@@ -173,7 +153,6 @@ __global__ void conversions(const float *x, uint32_t *packed, float *back) {
 
 /* Nearest, ties to even, infinities kept, past the largest to infinity. */
 TEST(bf16) {
-    (void)state;
     const uint32_t in[32] = {0x3f808000, 0x3f818000, 0x3f808001,
                              0x7f7fffff, 0xff800000, 0x80000000},
                    want[6] = {0x3f80, 0x3f82, 0x3f81, 0x7f80, 0xff80, 0x8000};
@@ -211,58 +190,54 @@ __global__ void off_the_row(uint32_t *x) {
     ldmatrix_x4(r, rows + 4 * threadIdx.x + 2);
     x[threadIdx.x] = r[0];
 }
-static void bad_launch(const char *which, float *x) {
-    float host[64];
-    if (!strcmp(which, "divergent barrier")) { LAUNCH(divergent_barrier, 1, 64, 0, NULL, x); }
-    if (!strcmp(which, "not all lanes come")) { LAUNCH(lonely_shuffle, 1, 32, 0, NULL, x); }
-    if (!strcmp(which, "outside of an allocation")) { LAUNCH(past_the_end, 1, 64, 0, NULL, x + 1); }
-    if (!strcmp(which, "dynamic shared memory")) { LAUNCH(past_shared, 1, 32, 128, NULL, x); }
-    if (!strcmp(which, "16 aligned bytes")) { LAUNCH(off_the_row, 1, 32, 0, NULL, (uint32_t *)x); }
-    if (!strcmp(which, "no device memory")) { LAUNCH(past_the_end, 1, 32, 0, NULL, host); }
-    if (!strcmp(which, "whole warps")) { LAUNCH(past_the_end, 1, 33, 0, NULL, x); }
-    if (!strcmp(which, "within one allocation")) { cudaMemset(x + 1, 0, 256); }
-    cudaDeviceSynchronize();
-}
+static const struct {
+    const char *message;
+    void (*make)(float *x);
+} mistakes[] = {
+    {"divergent barrier", [](float *x) { LAUNCH(divergent_barrier, 1, 64, 0, NULL, x); }},
+    {"not all lanes come", [](float *x) { LAUNCH(lonely_shuffle, 1, 32, 0, NULL, x); }},
+    {"outside of an allocation", [](float *x) { LAUNCH(past_the_end, 1, 64, 0, NULL, x + 1); }},
+    {"dynamic shared memory", [](float *x) { LAUNCH(past_shared, 1, 32, 128, NULL, x); }},
+    {"16 aligned bytes", [](float *x) { LAUNCH(off_the_row, 1, 32, 0, NULL, (uint32_t *)x); }},
+    {"no device memory",
+     [](float *) {
+         float host[64];
+         LAUNCH(past_the_end, 1, 32, 0, NULL, host);
+     }},
+    {"whole warps", [](float *x) { LAUNCH(past_the_end, 1, 33, 0, NULL, x); }},
+    {"within one allocation", [](float *x) { cudaMemset(x + 1, 0, 256); }},
+};
 
 TEST(mistakes_are_named) {
-    (void)state;
-    const char *messages[] = {
-        "divergent barrier",     "not all lanes come",   "outside of an allocation",
-        "dynamic shared memory", "16 aligned bytes",     "no device memory",
-        "whole warps",           "within one allocation"};
     float *x = (float *)device(256);
-    for (const char *message : messages) {
-        int ends[2], status;
+    for (const auto &mistake : mistakes) {
+        int status;
         char text[4096] = "";
-        assert_int_equal(pipe(ends), 0);
+        FILE *said = tmpfile();
         const pid_t child = fork();
         if (child == 0) {
-            dup2(ends[1], 2);
+            dup2(fileno(said), 2);
             signal(SIGABRT, SIG_DFL);
-            bad_launch(message, x);
+            mistake.make(x);
+            cudaDeviceSynchronize();
             _exit(0);
         }
-        close(ends[1]);
-        for (size_t n = 0; n < sizeof text - 1;) {
-            const ssize_t more = read(ends[0], text + n, sizeof text - 1 - n);
-            if (more <= 0) { break; }
-            n += (size_t)more;
-        }
-        close(ends[0]);
         waitpid(child, &status, 0);
+        assert_true(pread(fileno(said), text, sizeof text - 1, 0) >= 0);
+        fclose(said);
         /* AddressSanitizer is the first to see what is written beside an allocation. */
-        if (!strstr(text, message) && !strstr(text, "use-after-poison")) {
-            fail_msg("%s: exit %d, said: %s", message, status, text);
+        if (!strstr(text, mistake.message) && !strstr(text, "use-after-poison")) {
+            fail_msg("%s: exit %d, said: %s", mistake.message, status, text);
         }
     }
     cudaFree(x);
 }
 
 /* x[i] = shared[63 - i], with its barrier or without. */
-template <bool BARRIER> __global__ void reversed(float *x) {
+__global__ void reversed(bool barrier, float *x) {
     __shared__ float there[64];
     there[threadIdx.x] = (float)threadIdx.x;
-    if (BARRIER) { __syncthreads(); }
+    if (barrier) { __syncthreads(); }
     x[threadIdx.x] = there[63 - threadIdx.x];
 }
 __global__ void unwaited(const float *from, float *x) {
@@ -273,17 +248,12 @@ __global__ void unwaited(const float *from, float *x) {
 }
 
 TEST(races_and_missing_waits_show) {
-    (void)state;
     float *x = (float *)device(256), first[2][64], again[64];
     int differs[2] = {0, 0}, missing = 0;
     for (uint64_t seed = 0; seed < 4; seed++) {
         emulation_set_seed(seed);
         for (int barrier = 0; barrier < 2; barrier++) {
-            if (barrier) {
-                LAUNCH(reversed<true>, 1, 64, 0, NULL, x);
-            } else {
-                LAUNCH(reversed<false>, 1, 64, 0, NULL, x);
-            }
+            LAUNCH(reversed, 1, 64, 0, NULL, barrier == 1, x);
             down(again, x, sizeof again);
             if (seed == 0) { memcpy(first[barrier], again, sizeof again); }
             differs[barrier] |= memcmp(first[barrier], again, sizeof again) != 0;
@@ -302,7 +272,6 @@ TEST(races_and_missing_waits_show) {
 /* Work is done when it is waited for: pinned memory is read then, pageable memory at the call, and
  * another stream's work only behind its event. */
 TEST(streams_do_not_hurry) {
-    (void)state;
     cudaStream_t a, b;
     cudaEvent_t e;
     float *x = (float *)device(16), *pinned, plain = 1, got[2] = {0, 0};

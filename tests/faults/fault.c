@@ -47,8 +47,8 @@ static long number(const char *name, long otherwise) {
     return text ? atol(text) : otherwise;
 }
 
-/* One more call of this kind: its number where it is the one to fail, or 0. */
-static long call(const char *kind) {
+/* One more call of this kind: is it one to fail? */
+static int call(const char *kind) {
     static atomic_long calls;
     static int file = -2;
     const char *wanted = getenv("FAULT_CALL");
@@ -57,6 +57,7 @@ static long call(const char *kind) {
         return 0;
     }
     const long n = ++calls, at = number("FAULT_AT", -1);
+    busy = 1;
     if (file == -2) {
         const char *path = getenv("FAULT_COUNT");
         file = path ? REAL(open)(path, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
@@ -67,7 +68,8 @@ static long call(const char *kind) {
         /* what a child calls that may not write is of no interest, but fails like the rest */
         if (REAL(pwrite)(file, text, (size_t)size, 0) != size && errno != EPERM) { abort(); }
     }
-    return at > 0 && (n == at || (is_malloc && n > at)) ? n : 0;
+    busy = 0;
+    return at > 0 && (n == at || (is_malloc && n > at));
 }
 
 /* Does a call of this kind on this path fail? *is_short: half of it does not. */
@@ -77,10 +79,7 @@ static int fails(const char *kind, const char *path, int *is_short) {
     if (busy || !path || !below || !getcwd(cwd, sizeof cwd)) { return 0; }
     const char *from = path[0] == '/' ? path : cwd; /* a relative path lies below where we are */
     if (strncmp(from, below, strlen(below)) != 0) { return 0; }
-    busy = 1;
-    const int it_is = call(kind) > 0;
-    busy = 0;
-    if (!it_is || !how) { return 0; }
+    if (!call(kind) || !how) { return 0; }
     if (strcmp(how, "kill") == 0) {
         raise(SIGKILL);
         _exit(137); /* process 1 of a container gets no signal from within */
@@ -160,13 +159,7 @@ int open(const char *path, int flags, ...) {
     return fails("open", path, NULL) ? -1 : REAL(open)(path, flags, mode);
 }
 
-int open64(const char *path, int flags, ...) {
-    va_list list;
-    va_start(list, flags);
-    const mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0;
-    va_end(list);
-    return fails("open", path, NULL) ? -1 : REAL(open64)(path, flags, mode);
-}
+int open64(const char *path, int flags, ...) __attribute__((alias("open"), nonnull(1)));
 
 int openat(int at, const char *path, int flags, ...) {
     va_list list;
@@ -193,7 +186,7 @@ ssize_t pwrite(int fd, const void *data, size_t n, off_t at) {
                                         : REAL(pwrite)(fd, data, half && n > 1 ? n / 2 : n, at);
 }
 
-ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) { return pwrite(fd, data, n, at); }
+ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) __attribute__((alias("pwrite")));
 
 size_t fwrite(const void *data, size_t size, size_t n, FILE *f) {
     int half = 0;
@@ -204,21 +197,15 @@ size_t fwrite(const void *data, size_t size, size_t n, FILE *f) {
     return put;
 }
 
-int ftruncate(int fd, off_t n) { return fails_fd("write", fd, NULL) ? -1 : REAL(ftruncate)(fd, n); }
-
-int close(int fd) { /* it is closed all the same, as Linux has it */
-    const int failed = fails_fd("close", fd, NULL), why = errno;
-    const int result = REAL(close)(fd);
-    if (failed) { errno = why; }
-    return failed ? -1 : result;
-}
-
-int fclose(FILE *f) {
-    const int failed = fails_fd("close", fileno(f), NULL), why = errno;
-    const int result = REAL(fclose)(f);
-    if (failed) { errno = why; }
-    return failed ? EOF : result;
-}
+/* It is closed all the same, as Linux has it. */
+#define CLOSES(name, type, fd)                                                                     \
+    int name(type it) {                                                                            \
+        const int failed = fails_fd("close", fd, NULL), why = errno, result = REAL(name)(it);      \
+        if (failed) { errno = why; }                                                               \
+        return failed ? -1 : result;                                                               \
+    }
+CLOSES(close, int, it)
+CLOSES(fclose, FILE *, fileno(it))
 
 int fsync(int fd) {
     if (fails_fd("fsync", fd, NULL)) { return -1; }
@@ -227,27 +214,16 @@ int fsync(int fd) {
     return result;
 }
 
-int rename(const char *from, const char *to) {
-    return fails("rename", to, NULL) ? -1 : REAL(rename)(from, to);
-}
-
-int renameat2(int in, const char *from, int into, const char *to, unsigned how) {
-    return fails("rename", to, NULL) ? -1 : REAL(renameat2)(in, from, into, to, how);
-}
-
-int link(const char *from, const char *to) {
-    return fails("rename", to, NULL) ? -1 : REAL(link)(from, to);
-}
-
-int unlink(const char *path) { return fails("unlink", path, NULL) ? -1 : REAL(unlink)(path); }
-
-int unlinkat(int at, const char *path, int flags) {
-    return fails_fd("unlink", at, NULL) ? -1 : REAL(unlinkat)(at, path, flags);
-}
-
-int mkdir(const char *path, mode_t mode) {
-    return fails("mkdir", path, NULL) ? -1 : REAL(mkdir)(path, mode);
-}
+#define CALL(name, parameters, failed, ...)                                                        \
+    int name parameters { return failed ? -1 : REAL(name)(__VA_ARGS__); }
+CALL(rename, (const char *from, const char *to), fails("rename", to, NULL), from, to)
+CALL(renameat2, (int in, const char *from, int into, const char *to, unsigned how),
+     fails("rename", to, NULL), in, from, into, to, how)
+CALL(link, (const char *from, const char *to), fails("rename", to, NULL), from, to)
+CALL(unlink, (const char *path), fails("unlink", path, NULL), path)
+CALL(unlinkat, (int at, const char *path, int flags), fails_fd("unlink", at, NULL), at, path, flags)
+CALL(mkdir, (const char *path, mode_t mode), fails("mkdir", path, NULL), path, mode)
+CALL(ftruncate, (int fd, off_t n), fails_fd("write", fd, NULL), fd, n)
 
 void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset) {
     int half = 0;
@@ -263,9 +239,7 @@ int clock_gettime(clockid_t clock, struct timespec *t) {
     const int result = REAL(clock_gettime)(clock, t);
     const long by = clock == CLOCK_REALTIME && !busy ? number("FAULT_CLOCK", 0) : 0;
     if (result == 0 && by) {
-        busy = 1;
         call("clock");
-        busy = 0;
         t->tv_sec += looks++ % 2 ? by : -by;
     }
     return result;
@@ -284,9 +258,7 @@ static int is_out(size_t bytes) {
     static long least;
     if (!least) { least = number("FAULT_SIZE", 65536); }
     if (busy || !in_main || bytes < (size_t)least) { return 0; }
-    busy = 1;
-    const int it_is = call("malloc") > 0;
-    busy = 0;
+    const int it_is = call("malloc");
     if (it_is) { errno = ENOMEM; }
     return it_is;
 }

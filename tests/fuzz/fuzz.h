@@ -19,6 +19,15 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* FUZZ { ... } is a target: what is done with one input, `err` empty before it. */
+#define FUZZ                                                                                       \
+    static void fuzz_one(const uint8_t *data, size_t size, ckvc_err *err);                         \
+    int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {                                 \
+        fuzz_one(data, size, &(ckvc_err){0});                                                      \
+        return 0;                                                                                  \
+    }                                                                                              \
+    static void fuzz_one(const uint8_t *data, size_t size, ckvc_err *err)
+
 static inline void must_hold(int holds, const char *what, const char *file, int line) {
     if (holds) { return; }
     fprintf(stderr, "%s:%d: does not hold: %s\n", file, line, what);
@@ -26,10 +35,17 @@ static inline void must_hold(int holds, const char *what, const char *file, int 
 }
 #define must(what) must_hold((what) ? 1 : 0, #what, __FILE__, __LINE__)
 
-/* What every failure has: a status, and one line that says it. */
-static inline void must_refuse_well(ckvc_status status, const ckvc_err *err) {
-    must(err->status == status && *err->text && !strpbrk(err->text, "\n\r"));
+/* One line that says something. */
+static inline bool fuzz_one_line(const char *text) { return *text && !strpbrk(text, "\n\r"); }
+
+/* Whether a step took its input. What every refusal has: a status, and one line that says it; err
+ * is empty again behind it. */
+static inline bool fuzz_took(ckvc_status status, ckvc_err *err) {
+    if (status == CKVC_OK) { return true; }
+    must(err->status == status && fuzz_one_line(err->text));
     must(status != CKVC_E_BUG);
+    *err = (ckvc_err){0};
+    return false;
 }
 
 static char fuzz_folder_name[256];
@@ -47,8 +63,8 @@ static inline void fuzz_folder_remove(void) {
 static inline const char *fuzz_folder(void) {
     if (!*fuzz_folder_name) {
         const char *below = getenv("TMPDIR");
-        snprintf(fuzz_folder_name, sizeof fuzz_folder_name, "%s/ckvc-fuzz-XXXXXX",
-                 below ? below : "/tmp");
+        below = below ? below : "/tmp";
+        snprintf(fuzz_folder_name, sizeof fuzz_folder_name, "%s/ckvc-fuzz-XXXXXX", below);
         must(mkdtemp(fuzz_folder_name));
         atexit(fuzz_folder_remove);
     }
@@ -67,21 +83,23 @@ static inline const char *fuzz_path(const char *name) {
 static inline const char *fuzz_file(const char *name, const void *data, size_t size) {
     const char *path = fuzz_path(name);
     FILE *f = fopen(path, "wb");
-    must(f && fwrite(data, 1, size, f) == size);
-    must(fclose(f) == 0);
+    must(f && fwrite(data, 1, size, f) == size && fclose(f) == 0);
     return path;
 }
 
-/* An input of several texts: the one that begins at *at, up to a NUL byte or the end; *at moves
- * behind it. False: there is none left. */
-static inline bool fuzz_part(const uint8_t *data, size_t size, size_t *at, const uint8_t **part,
-                             size_t *n) {
-    if (*at > size) { return false; }
-    const uint8_t *end = *at < size ? memchr(data + *at, 0, size - *at) : NULL;
-    *part = data + *at;
-    *n = (end ? (size_t)(end - data) : size) - *at;
-    *at += *n + 1;
-    return true;
+/* An input of several texts, NUL bytes between them: each into the file of its name, where there is
+ * a text left. */
+#define fuzz_parts(data, size, ...)                                                                \
+    fuzz_put_parts(data, size, (const char *const[]){__VA_ARGS__, NULL})
+static inline void fuzz_put_parts(const uint8_t *data, size_t size, const char *const *names) {
+    for (size_t at = 0; *names; names++) {
+        unlink(fuzz_path(*names));
+        if (at > size) { continue; }
+        const uint8_t *end = at < size ? memchr(data + at, 0, size - at) : NULL;
+        const size_t n = (end ? (size_t)(end - data) : size) - at;
+        fuzz_file(*names, data + at, n);
+        at += n + 1;
+    }
 }
 
 /* Reads every byte: what lies outside of a mapping or a block is found by it. */

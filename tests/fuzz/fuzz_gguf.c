@@ -2,28 +2,22 @@
 #include "formats/model/model_files.h"
 #include "tests/fuzz/fuzz_tokens.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    ckvc_err err = {0};
+FUZZ {
     const char *path = fuzz_file("model.gguf", data, size);
+    fuzz_tokens(path, err);
     CKVC_AUTO(model_spec_free_at) model_spec *spec = NULL;
-    const ckvc_status st = model_files_read(path, &spec, &err);
-    if (st != CKVC_OK) {
-        must_refuse_well(st, &err);
-    } else {
-        must(spec->shape.n_layers > 0 && spec->shape.n_layers <= MODEL_LAYERS_MAX);
-        must(model_shape_context(&spec->shape) > 0 && model_shape_parameters(&spec->shape) > 0);
-        for (size_t i = 0; i < spec->n_tensors; i++) {
-            const tensor_view *t = &spec->tensors[i];
-            const uint32_t block = tensor_block_of(t->type).values;
-            float values[TENSOR_BLOCK_VALUES];
-            fuzz_touch(t->data, t->bytes);
-            must(block <= TENSOR_BLOCK_VALUES);
-            if (block) {
-                must(tensor_n_values(t) % block == 0);
-                tensor_decode(t, tensor_n_values(t) - block, block, values);
-            }
+    if (!fuzz_took(model_files_read(path, &spec, err), err)) { return; }
+    must(spec->shape.n_layers > 0 && spec->shape.n_layers <= MODEL_LAYERS_MAX);
+    must(model_shape_context(&spec->shape) > 0 && model_shape_parameters(&spec->shape) > 0);
+    for (size_t i = 0; i < spec->n_tensors; i++) {
+        const tensor_view *t = &spec->tensors[i];
+        const uint32_t block = tensor_block_of(t->type).values;
+        float values[TENSOR_BLOCK_VALUES];
+        fuzz_touch(t->data, t->bytes);
+        must(block <= TENSOR_BLOCK_VALUES);
+        if (block) {
+            must(tensor_n_values(t) % block == 0);
+            tensor_decode(t, tensor_n_values(t) - block, block, values);
         }
     }
-    fuzz_tokens(fuzz_path("model.gguf"));
-    return 0;
 }

@@ -2,21 +2,15 @@
 #include "formats/lines/layer_budgets.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+FUZZ {
     const char *path = fuzz_file("budgets", data, size);
     for (uint32_t L = 1; L <= 8; L++) {
-        ckvc_err err = {0};
         CKVC_AUTO_FREE double *budgets = NULL;
-        const ckvc_status st = layer_budgets_read(path, L, &budgets, &err);
-        if (st != CKVC_OK) {
-            must_refuse_well(st, &err);
-            continue;
-        }
+        if (!fuzz_took(layer_budgets_read(path, L, &budgets, err), err)) { continue; }
         double distinct[8];
         const uint32_t n = layer_budgets_distinct(budgets, L, distinct, 8);
         must(n >= 1 && n <= L);
         for (uint32_t l = 0; l < L; l++) { must(budgets[l] > 0.0 && budgets[l] <= 1e9); }
         for (uint32_t i = 1; i < n; i++) { must(distinct[i - 1] < distinct[i]); }
     }
-    return 0;
 }

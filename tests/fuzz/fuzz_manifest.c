@@ -3,13 +3,11 @@
 #include "formats/lines/manifest.h"
 #include "tests/fuzz/fuzz.h"
 
-static void there_and_back(const char *path, const manifest_entry *e) {
-    ckvc_err err = {0};
+static void there_and_back(const char *path, const manifest_entry *e, ckvc_err *err) {
     manifest_entry again;
     CKVC_AUTO_FREE char *line = manifest_line(e);
-    const ckvc_status st = manifest_read_line(path, 1, line, strlen(line), &again, &err);
-    if (st != CKVC_OK) {
-        fprintf(stderr, "%s\n%s\n", line, err.text);
+    if (manifest_read_line(path, 1, line, strlen(line), &again, err) != CKVC_OK) {
+        fprintf(stderr, "%s\n%s\n", line, err->text);
         abort();
     }
     CKVC_AUTO_FREE char *line_again = manifest_line(&again);
@@ -18,20 +16,14 @@ static void there_and_back(const char *path, const manifest_entry *e) {
     manifest_entry_fini(&again);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    ckvc_err err = {0};
+FUZZ {
     if (!*fuzz_folder_name) { fuzz_file("text", "of a file\n", 10); }
     const char *path = fuzz_file("m.jsonl", data, size);
     CKVC_AUTO(manifest_free_at) manifest *m = NULL;
-    const ckvc_status st = manifest_read(path, &m, &err);
-    if (st != CKVC_OK) {
-        must_refuse_well(st, &err);
-        return 0;
-    }
+    if (!fuzz_took(manifest_read(path, &m, err), err)) { return; }
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];
         must(e->id && (e->text != NULL) + (e->tokens != NULL) == 1);
-        if (!e->has_file) { there_and_back(path, e); }
+        if (!e->has_file) { there_and_back(path, e, err); }
     }
-    return 0;
 }

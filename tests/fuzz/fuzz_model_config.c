@@ -3,15 +3,10 @@
 #include "formats/model/model_readers.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    ckvc_err err = {0};
+FUZZ {
     model_shape s;
     fuzz_file("config.json", data, size);
-    const ckvc_status st = model_config_read(fuzz_folder(), &s, &err);
-    if (st != CKVC_OK) {
-        must_refuse_well(st, &err);
-        return 0;
-    }
+    if (!fuzz_took(model_config_read(fuzz_folder(), &s, err), err)) { return; }
     must(s.n_layers > 0 && s.n_layers <= MODEL_LAYERS_MAX);
     must(s.n_kv_heads > 0 && s.n_heads <= MODEL_HEADS_MAX && s.n_heads % s.n_kv_heads == 0);
     must(s.head_dim > 0 && s.head_dim <= MODEL_HEAD_DIM_MAX && s.head_dim % 2 == 0);
@@ -22,5 +17,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     rope_frequencies(&s, 1, inv_freq);
     rope_frequencies(&s, model_shape_context(&s), inv_freq);
     free(model_shape_lines(&s));
-    return 0;
 }

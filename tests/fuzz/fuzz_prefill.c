@@ -90,8 +90,7 @@ static bool step(stream *s, ckvc_prefill *p, const ckvc_request *r, place *rows,
         at.at += next(s) % 2;
         n += next(s) % 2 * length;
     }
-    const bool right = what <= 240;
-    for (uint32_t i = 0; i < 2 && right; i++) {
+    for (uint32_t i = 0; i < 2 && what <= 240; i++) {
         const uint32_t filled = next(s);
         for (size_t k = 0; k < (size_t)n * width; k++) {
             tile[i][k] = k % 7 == filled % 7 ? value(s) : (float)(filled % 16);
@@ -102,8 +101,7 @@ static bool step(stream *s, ckvc_prefill *p, const ckvc_request *r, place *rows,
                        ? ckvc_prefill_queries(p, at.layer, at.head, at.at, n, tile[0])
                        : ckvc_prefill_attention(p, at.layer, at.head, at.at, n, tile[0]);
     if (rc) {
-        const char *why = ckvc_prefill_message(p);
-        must(*why && !strpbrk(why, "\n\r"));
+        must(fuzz_one_line(ckvc_prefill_message(p)));
     } else {
         moved(next_of, n, length, of_rows ? m->n_query_heads : m->n_kv_heads);
     }
@@ -126,7 +124,8 @@ static void check_sets(const ckvc_prefill *p, const ckvc_request *r) {
     must(entries <= (uint64_t)m->n_layers * m->n_kv_heads * B);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+FUZZ {
+    (void)err;
     static double inv_freq[3] = {1.0, 0.1, 0.01};
     stream s = {data, data + size};
     const uint32_t L = 1 + next(&s) % 2, G = 1 + next(&s) % 3, group = 1 + next(&s) % 2,
@@ -148,7 +147,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(workspace, 0xFF, bytes + 1);
     ckvc_prefill *p =
         sound ? ckvc_prefill_begin(workspace, bytes, &r, message, sizeof message) : NULL;
-    must(p || (*message && !strpbrk(message, "\n\r")));
+    must(p || fuzz_one_line(message));
     place rows = {0}, cache = {0};
     uint32_t refused = 0;
     if (p && !ckvc_prefill_rows(p)) { rows.layer = L; }
@@ -162,5 +161,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     free(workspace);
     ckvc_table_free(t);
-    return 0;
 }

@@ -6,28 +6,19 @@
 #include "formats/run/run_status.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    ckvc_err err = {0};
+FUZZ {
     coverage cover;
+    leak_record leaks;
     bool there;
     if (!*fuzz_folder_name) { must(mkdir(fuzz_path("scan"), 0700) == 0); }
     const char *path = fuzz_file(COVERAGE_FILE, data, size);
-    ckvc_status st = coverage_read(fuzz_folder(), &cover, &there, &err);
-    if (st == CKVC_OK) {
+    if (fuzz_took(coverage_read(fuzz_folder(), &cover, &there, err), err)) {
         must(there);
         json_decref(coverage_json(&cover));
         coverage_fini(&cover);
-    } else {
-        must_refuse_well(st, &err);
     }
-    leak_record leaks;
-    err = (ckvc_err){0};
-    st = leak_record_read(path, &leaks, &err);
-    if (st == CKVC_OK) {
+    if (fuzz_took(leak_record_read(path, &leaks, err), err)) {
         json_decref(leak_record_json(&leaks));
         leak_record_fini(&leaks);
-    } else {
-        must_refuse_well(st, &err);
     }
-    return 0;
 }

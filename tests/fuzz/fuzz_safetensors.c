@@ -2,15 +2,10 @@
 #include "formats/model/model_readers.h"
 #include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    ckvc_err err = {0};
+FUZZ {
     fuzz_file("model.safetensors", data, size);
     CKVC_AUTO(model_spec_free_at) model_spec *spec = model_spec_create(fuzz_folder());
-    const ckvc_status st = safetensors_read(fuzz_folder(), spec, &err);
-    if (st != CKVC_OK) {
-        must_refuse_well(st, &err);
-        return 0;
-    }
+    if (!fuzz_took(safetensors_read(fuzz_folder(), spec, err), err)) { return; }
     uint64_t bytes = 0;
     for (size_t i = 0; i < spec->n_tensors; i++) {
         const tensor_view *t = &spec->tensors[i];
@@ -21,5 +16,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         bytes += t->bytes;
     }
     must(bytes < size);
-    return 0;
 }

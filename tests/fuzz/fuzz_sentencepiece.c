@@ -2,10 +2,9 @@
  * bytes say so. */
 #include "tests/fuzz/fuzz_tokens.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+FUZZ {
     static const char config[] = "{\"tokenizer_class\": \"LlamaTokenizer\", \"legacy\": true}";
     if (!*fuzz_folder_name) { fuzz_file("tokenizer_config.json", config, sizeof config - 1); }
     fuzz_file("tokenizer.model", data, size);
-    fuzz_tokens(fuzz_folder());
-    return 0;
+    fuzz_tokens(fuzz_folder(), err);
 }

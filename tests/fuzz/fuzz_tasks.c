@@ -23,14 +23,12 @@ static void must_be_well(const task_item *item) {
     json_decref(task_item_json(item));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const names[] = {"qasper", "multi_news",           "trec",
-                                        "samsum", "passage_retrieval_en", "lcc"};
+FUZZ {
+    static const char *const names[] = {"qasper.jsonl", "multi_news.jsonl",           "trec.jsonl",
+                                        "samsum.jsonl", "passage_retrieval_en.jsonl", "lcc.jsonl"};
     const uint32_t length = 256;
-    if (size < 1) { return 0; }
-    ckvc_err err = {0};
+    if (size < 1) { return; }
     CKVC_AUTO(task_items_fini) task_items list = {0};
-    CKVC_AUTO_FREE char *name = NULL;
     const char *qa = NULL;
     task_options options = {
         .lengths = &length, .n_lengths = 1, .count = 3, .count_tokens = count_bytes};
@@ -39,25 +37,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         options.qa = &qa;
         options.n_qa = 1;
     } else {
-        const uint8_t *part;
-        size_t at = 1, n;
-        name = ckvc_format("%s.jsonl", names[*data % (sizeof names / sizeof *names)]);
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-            CKVC_AUTO_FREE char *other = ckvc_format("%s.jsonl", names[i]);
-            (void)remove(fuzz_path(other));
-        }
-        if (fuzz_part(data, size, &at, &part, &n)) { fuzz_file(name, part, n); }
-        if (fuzz_part(data, size, &at, &part, &n)) { fuzz_file("dataset2prompt.json", part, n); }
+        const char *name = names[*data % (sizeof names / sizeof *names)];
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) { unlink(fuzz_path(names[i])); }
+        fuzz_parts(data + 1, size - 1, name, "dataset2prompt.json");
         options.longbench = fuzz_folder();
     }
-    const ckvc_status st = task_items_make(*data == 0   ? "qa-1"
-                                           : *data == 7 ? "qa-2"
-                                                        : "longbench",
-                                           &options, &list, &err);
-    if (st != CKVC_OK) {
-        must_refuse_well(st, &err);
-        return 0;
-    }
+    const char *kind = *data == 0 ? "qa-1" : *data == 7 ? "qa-2" : "longbench";
+    if (!fuzz_took(task_items_make(kind, &options, &list, err), err)) { return; }
     for (size_t i = 0; i < list.n; i++) { must_be_well(&list.items[i]); }
-    return 0;
 }

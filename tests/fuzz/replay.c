@@ -1,7 +1,6 @@
 /* Runs one fuzz target over files and folders of them, once each: what libFuzzer's own main does
  * with files, for compilers without it. Says how many there were. */
-#include <dirent.h>
-#include <sys/stat.h>
+#include <fts.h>
 
 #include "lib/base/files.h"
 #include "tests/fuzz/fuzz.h"
@@ -14,7 +13,7 @@ static void say_which(void) {
     if (*running) { fprintf(stderr, "input: %s\n", running); }
 }
 
-static unsigned replay_file(const char *path) {
+static void replay(const char *path) {
     ckvc_err err = {0};
     char *bytes;
     size_t n;
@@ -27,25 +26,11 @@ static unsigned replay_file(const char *path) {
     uint8_t *exact = ckvc_copy(bytes, n, 1);
     LLVMFuzzerTestOneInput(exact, n);
     *running = 0;
-    free(exact);
-    free(bytes);
-    return 1;
+    free(exact), free(bytes);
 }
 
-static unsigned replay(const char *path) {
-    if (!ckvc_is_dir(path)) { return replay_file(path); }
-    struct dirent **found;
-    const int n = scandir(path, &found, NULL, alphasort);
-    unsigned count = 0;
-    for (int i = 0; i < n; i++) {
-        if (*found[i]->d_name != '.') {
-            CKVC_AUTO_FREE char *file = ckvc_path_join(path, found[i]->d_name);
-            count += replay(file);
-        }
-        free(found[i]);
-    }
-    if (n >= 0) { free(found); }
-    return count;
+static int by_name(const FTSENT **a, const FTSENT **b) {
+    return strcmp((*a)->fts_name, (*b)->fts_name);
 }
 
 #if defined __SANITIZE_ADDRESS__
@@ -58,7 +43,13 @@ int main(int argc, char **argv) {
     __sanitizer_set_death_callback(say_which);
 #endif
     atexit(say_which);
-    for (int i = 1; i < argc; i++) { count += replay(argv[i]); }
+    FTS *tree = argc > 1 ? fts_open(argv + 1, FTS_PHYSICAL | FTS_NOCHDIR, by_name) : NULL;
+    for (FTSENT *e; tree && (e = fts_read(tree));) {
+        if (e->fts_info == FTS_D || e->fts_info == FTS_DP) { continue; }
+        replay(e->fts_path);
+        count++;
+    }
+    if (tree) { fts_close(tree); }
     printf("replayed: %u\n", count);
     return count ? 0 : 1;
 }

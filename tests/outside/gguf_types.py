@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 """Files of gguf-py's own writer: for every quantised type the losses from the blocks equal, bit for bit, those from the float32 values
 that gguf-py de-quantises them to; and random llama and qwen2 models equal what transformers' GGUF loader makes of the same file."""
-import json
 import pathlib
 import tempfile
 
 import outside
 
-np, gguf, torch, transformers = outside.modules("numpy", "gguf", "torch", "transformers")
+np, gguf, *_ = outside.modules("numpy", "gguf", "torch", "transformers")
 a = outside.arguments(smollm2=False)
-checks = outside.Checks()
 rng = np.random.default_rng(1)
 L, H, G, D, M, F, V = 2, 8, 4, 32, 256, 512, 320
 ids = rng.integers(0, V, 100).tolist()
@@ -43,10 +41,8 @@ def write(path, arch, values, raw=None):
     w.add_rope_dimension_count(D)
     w.add_vocab_size(V)
     for name, v in values.items():
-        if raw and name in raw:
-            w.add_tensor(name, raw[name][0], raw_dtype=raw[name][1])
-        else:
-            w.add_tensor(name, v)
+        blocks, kind = (raw or {}).get(name, (v, None))
+        w.add_tensor(name, blocks, raw_dtype=kind)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -54,9 +50,7 @@ def write(path, arch, values, raw=None):
 
 
 def ours(path):
-    with outside.manifest([{"id": "x", "tokens": ids}]) as m:
-        line = outside.run(a.ckvc, "perplexity", "--model", path, "--manifest", m.name, "--json", "--tokens", "-q")
-    return np.array(json.loads(line.splitlines()[0])["nll"])
+    return np.array(outside.losses(a, path, ids))
 
 
 def blocks_of(kind, shape):
@@ -84,15 +78,12 @@ with tempfile.TemporaryDirectory() as tmp:
         write(tmp / "q.gguf", "llama", base, raw)
         write(tmp / "f.gguf", "llama", plain)
         x, y = ours(tmp / "q.gguf"), ours(tmp / "f.gguf")
-        checks.at_most(f"{kind.name}: losses from blocks and from gguf-py's values (mean {x.mean():.3f}), largest difference",
+        outside.at_most(f"{kind.name}: losses from blocks and from gguf-py's values (mean {x.mean():.3f}), largest difference",
                        np.abs(x - y).max(), 0.0)
     for arch in ("llama", "qwen2"):
         write(tmp / "m.gguf", arch, tensors(arch, arch == "qwen2"))
         x = ours(tmp / "m.gguf")
-        model = transformers.AutoModelForCausalLM.from_pretrained(tmp, gguf_file="m.gguf", dtype=torch.float32).eval()
-        with torch.no_grad():
-            t = torch.tensor([ids])
-            y = torch.nn.functional.cross_entropy(model(t).logits[0, :-1].double(), t[0, 1:], reduction="none").numpy()
-        checks.at_most(f"{arch}: losses against transformers' reading of the file (mean {x.mean():.3f}), largest difference",
+        y = outside.their_losses(tmp, ids, gguf_file="m.gguf")
+        outside.at_most(f"{arch}: losses against transformers' reading of the file (mean {x.mean():.3f}), largest difference",
                        np.abs(x - y).max(), 1e-4)
-checks.done()
+outside.done()

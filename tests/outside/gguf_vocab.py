@@ -10,7 +10,6 @@ import outside
 
 gguf, sentencepiece, tokenizers = outside.modules("gguf", "sentencepiece", "tokenizers")
 a = outside.arguments(smollm2=False)
-checks = outside.Checks()
 data = pathlib.Path(os.environ.get("CKVC_SHARED", outside.ROOT / "../shared")) / "data"
 families = data / "tokenizers"
 if not families.is_dir():
@@ -30,7 +29,7 @@ def vectors(name):
 
 def check(label, path, pairs):
     wrong = [text for text, want in pairs if tokens_of(path, text) != want]
-    checks.at_most(f"{label}: texts of {len(pairs)} with other ids", len(wrong), 0)
+    outside.at_most(f"{label}: texts of {len(pairs)} with other ids", len(wrong), 0)
     for text in wrong[:3]:
         print("   ", repr(text[:80]))
 
@@ -76,4 +75,4 @@ with tempfile.TemporaryDirectory() as tmp:
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"), "isolated"),
         tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     check("qwen2, a book, tokenizers", path, [(book, hf.encode(book).ids)])
-checks.done()
+outside.done()

@@ -1,29 +1,24 @@
 #!/usr/bin/env python3
-"""ckvc.press in kvpress on the embedded model, or --hf and --gguf (SmolLM2): kept sets against those of `ckvc score --sets` and of the library's own prefill, the same in kvpress's pipeline, and what the pipeline writes
+"""ckvc.press in kvpress on the embedded model, or --hf and --gguf (SmolLM2): kept sets against those of `ckvc score --sets`, the same in kvpress's pipeline, and what the pipeline writes
 against ckvc.hf on the same prompt. Tables: --tables, or made here by a demand and a score pass over pieces of the book (minutes).
 
 A position may differ where two programs round float32 differently: at most 0.5% of those kept.
 """
 import json
-import os
 import pathlib
 import sys
 import tempfile
 
 import outside
 
-torch, transformers, kvpress, np = outside.modules("torch", "transformers", "kvpress", "numpy")
+torch, transformers, _ = outside.modules("torch", "transformers", "kvpress")
 sys.path.insert(0, str(outside.ROOT / "python"))
 import ckvc.hf  # noqa: E402  (its folder was added above)
-import ckvc.library  # noqa: E402
 import ckvc.press  # noqa: E402
-
-os.environ.setdefault("CKVC_LIBRARY", str(outside.ROOT / "build/release/libckvc_policy.so"))
 
 TINY = outside.ROOT / "models/ckvc-tiny-8l"
 a = outside.arguments(smollm2=False, hf=(pathlib.Path, TINY, "a directory of float32"), gguf=(pathlib.Path, TINY, "the same model for ckvc"), tokens=(int, 512, "prompt tokens"), prompts=(int, 2, "pieces of the book"), threads=(int, 1, "of ckvc and torch"),
                       budget=(float, 0.125, "share that is kept"), tables=(str, "", "files, with commas between"))
-checks = outside.Checks()
 torch.set_num_threads(a.threads)
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
@@ -40,24 +35,6 @@ def manifest(which):
     return outside.manifest([{"id": f"p{i}", "tokens": p} for i, p in enumerate(which)])
 
 
-class Both(ckvc.prefill.Prefill):
-    """Hands what it gets to the library, too."""
-
-    def layer(self, queries, keys, values, scaling):
-        layer, g = len(self._scores), self.geometry
-        super().layer(queries, keys, values, scaling)
-        if layer == 0:
-            Both.its = ckvc.library.Prefill(ckvc.library.Table.read(self.table.name), g.n_query_heads, g.head_dim, self.n_tokens, self.budget, g.inv_freq, scaling,
-                                            score=self.score._replace(mode=self.mode))
-        for h in range(g.n_query_heads if Both.its.rows else 0):
-            Both.its.queries(layer, h, queries[h, -Both.its.rows :])
-        for h in range(g.n_kv_heads):
-            Both.its.cache(layer, h, keys[h], values[h])
-
-
-ckvc.hf.Prefill = Both
-
-
 def made(tmp):
     with manifest([p[:512] for p in fitted]) as m:
         for side in ("demand", "score"):
@@ -70,7 +47,7 @@ def made(tmp):
 
 with tempfile.TemporaryDirectory() as folder, manifest(prompts) as asked:
     tmp = pathlib.Path(folder)
-    n_sets = n_differ = n_kept = n_positions = n_other = 0
+    n_sets = n_differ = n_kept = n_positions = 0
     for path in a.tables.split(",") if a.tables else made(tmp):
         for mode in ("heads", "layers"):
             out = outside.run(a.ckvc, "score", "--model", a.gguf, "--manifest", asked.name, "--table", path, "--mode", mode, "--sets", "--continuation", 0, "--budget",
@@ -86,12 +63,10 @@ with tempfile.TemporaryDirectory() as folder, manifest(prompts) as asked:
                         differ += want != got
                         n_positions += len(want ^ got)
                         n_kept += len(want)
-                n_other += sum(x.tolist() != y.tolist() for p, q in zip(Both.its.keep(), press.kept.positions) for x, y in zip(p, q))
             n_sets, n_differ = n_sets + len(prompts) * L * G, n_differ + differ
             print(f"{pathlib.Path(path).name}, {mode}: {differ} of {len(prompts) * L * G} sets differ")
     print(f"{n_differ} of {n_sets} sets differ, in {n_positions} of {n_kept} positions")
-    checks.at_most("sets that differ from the library's, of its own prefill", n_other / n_sets, 0.005)
-    checks.at_most("positions that differ, of those kept", n_positions / 2 / n_kept, 0.005)
+    outside.at_most("positions that differ, of those kept", n_positions / 2 / n_kept, 0.005)
 
     press.save_pretrained(tmp / "press")
     press = ckvc.press.CompilerKVPress.from_pretrained(tmp / "press", mode="heads")
@@ -99,7 +74,7 @@ with tempfile.TemporaryDirectory() as folder, manifest(prompts) as asked:
     context = text[:4000]
     with torch.no_grad(), press(model):  # no longer than the table's window: kept whole, by the press too
         model.model(input_ids=torch.tensor([prompts[0][: press.table.window]]), past_key_values=transformers.DynamicCache())
-    checks.at_most("a short prompt: not kept whole", not press.kept.whole or press.holds != "cut", 0)
+    outside.at_most("a short prompt: not kept whole", not press.kept.whole or press.holds != "cut", 0)
     answer = pipe(context, question="\nWhat is this about?", press=press, max_new_tokens=12)["answer"]
     given = pipe.preprocess(context, ["\nWhat is this about?"], "", 10**6)
     cache, n = transformers.DynamicCache(), given["context_ids"].shape[1]
@@ -108,7 +83,7 @@ with tempfile.TemporaryDirectory() as folder, manifest(prompts) as asked:
         out = model.generate(torch.cat([given["context_ids"], given["questions_ids"][0]], dim=1), past_key_values=cache, max_new_tokens=12, do_sample=False)
     own = tok.decode(out[0, n + given["questions_ids"][0].shape[1] :], skip_special_tokens=True)
     print(f"pipeline, {press.holds}: {answer!r}")
-    checks.at_most("pipeline: another set than ckvc.hf's", sum(x.tolist() != y.tolist() for p, q in zip(press.kept.positions, c.kept[0].positions) for x, y in zip(p, q)), 0)
-    checks.at_most("pipeline: another text than ckvc.hf's", answer != own, 0)
-    checks.at_most("examples that fail", outside.example("press_kvpress.py", a.hf, tmp / "press" / "table.ckvt", a.text), 0)
-checks.done()
+    outside.at_most("pipeline: another set than ckvc.hf's", sum(x.tolist() != y.tolist() for p, q in zip(press.kept.positions, c.kept[0].positions) for x, y in zip(p, q)), 0)
+    outside.at_most("pipeline: another text than ckvc.hf's", answer != own, 0)
+    outside.at_most("examples that fail", outside.example("press_kvpress.py", a.hf, tmp / "press" / "table.ckvt", a.text), 0)
+outside.done()

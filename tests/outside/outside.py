@@ -17,13 +17,10 @@ def skip(why):
 
 def modules(*names):
     """The modules, or a skip that names the missing one."""
-    out = []
-    for n in names:
-        try:
-            out.append(__import__(n))
-        except ImportError:
-            skip(f"no Python module {n}: see tests/outside/README.md")
-    return out
+    try:
+        return [__import__(n) for n in names]
+    except ImportError as e:
+        skip(f"no Python module {e.name}: see tests/outside/README.md")
 
 
 def arguments(smollm2=True, **more):
@@ -44,6 +41,37 @@ def arguments(smollm2=True, **more):
     if not a.gguf.is_file():
         skip(f"{a.gguf} is not there: make model-smollm2")
     return a
+
+
+def directory(a, *kinds):
+    """The first of the converted directories that is there."""
+    for at in (a.models / kind for kind in kinds):
+        if at.is_dir():
+            return at
+    skip(f"{a.models / kinds[0]} is not there: make model-smollm2 in an environment with torch and transformers")
+
+
+def pieces(a, tok, n):
+    """The book's first ids, in n pieces of a.tokens each."""
+    ids = tok(a.text.read_text(errors="replace")[: 8 * a.tokens * n], add_special_tokens=False)["input_ids"]
+    return [ids[i * a.tokens : (i + 1) * a.tokens] for i in range(n)]
+
+
+def losses(a, model, ids, *options):
+    """Of each token but the first, by `ckvc perplexity`."""
+    with manifest([{"id": "x", "tokens": ids}]) as m:
+        line = run(a.ckvc, "perplexity", "--model", model, "--manifest", m.name, "--json", "--tokens", "-q", *options)
+    return json.loads(line.splitlines()[0])["nll"]
+
+
+def their_losses(path, ids, **options):
+    """The same by transformers, in float32."""
+    import torch
+    import transformers
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, **options).eval()
+    with torch.no_grad():
+        x = torch.tensor([ids])
+        return torch.nn.functional.cross_entropy(model(x).logits[0, :-1].double(), x[0, 1:], reduction="none").numpy()
 
 
 def run(ckvc, *args, stdin=None):
@@ -69,16 +97,15 @@ def manifest(entries):
     return f
 
 
-class Checks:
-    """Prints each comparison and exits 1 at the end when one failed."""
+failed = 0
 
-    def __init__(self):
-        self.failed = 0
 
-    def at_most(self, what, got, limit):
-        ok = got <= limit
-        self.failed += not ok
-        print(f"{'ok  ' if ok else 'FAIL'} {what}: {got:.3g} (at most {limit:.3g})")
+def at_most(what, got, limit):
+    """Prints a comparison; done() exits 1 when one has failed."""
+    global failed
+    failed += not got <= limit
+    print(f"{'ok  ' if got <= limit else 'FAIL'} {what}: {got:.3g} (at most {limit:.3g})")
 
-    def done(self):
-        sys.exit(1 if self.failed else 0)
+
+def done():
+    sys.exit(failed > 0)

@@ -13,13 +13,9 @@ import outside
 
 transformers, kvpress = outside.modules("transformers", "kvpress")
 a = outside.arguments(tokens=(int, 384, "prompt tokens"), prompts=(int, 2, "pieces of the book"), threads=(int, 1, "of ckvc"), budget=(int, 48, "tokens a head"))
-checks = outside.Checks()
-directory = a.models / "f32"
-if not directory.is_dir():
-    outside.skip(f"{directory} is not there: make model-smollm2 in an environment with torch and transformers")
+directory = outside.directory(a, "f32")
 tok = transformers.AutoTokenizer.from_pretrained(directory)
-ids = tok(a.text.read_text(errors="replace")[: 8 * a.tokens * a.prompts], add_special_tokens=False)["input_ids"]
-prompts = [ids[i * a.tokens : (i + 1) * a.tokens] for i in range(a.prompts)]
+prompts = outside.pieces(a, tok, a.prompts)
 instruction, later = (tok(f"\n\nRepeat the {text}", add_special_tokens=False)["input_ids"] for text in ("previous context exactly.", "part of the previous context exactly, starting with"))
 with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
     json.dump({"instruction": instruction, "later": later, "prompts": prompts, "budgets": [a.budget]}, f)
@@ -43,5 +39,5 @@ for line in map(json.loads, out.splitlines()):
 print(f"SmolLM2, {a.prompts} prompts of {a.tokens} tokens, {a.budget} kept; least gap of a score that decides {theirs['least_gap']:.1e}")
 for n in names:
     print(f"{n}: {equal[n]} of {sets[n]} sets equal, {n_differ[n]} of {n_kept[n]} positions differ")
-    checks.at_most(f"{n}: positions that differ, of those kept", n_differ[n] / n_kept[n], 0.005)
-checks.done()
+    outside.at_most(f"{n}: positions that differ, of those kept", n_differ[n] / n_kept[n], 0.005)
+outside.done()

@@ -16,15 +16,9 @@ from make import Pruned  # noqa: E402
 
 a = outside.arguments(tokens=(int, 500, "prompt tokens"), new=(int, 40, "tokens of a text"), prompts=(int, 2, "pieces of the book"),
                       threads=(int, 2, "of ckvc and torch"))
-checks = outside.Checks()
 torch.set_num_threads(a.threads)
-directory = a.models / "f32"
-if not directory.is_dir():
-    outside.skip(f"{directory} is not there: make model-smollm2 in an environment with torch and transformers")
-
-tok = transformers.AutoTokenizer.from_pretrained(directory)
-ids = tok(a.text.read_text(errors="replace")[: 8 * a.tokens * a.prompts], add_special_tokens=False)["input_ids"]
-prompts = [ids[i * a.tokens:(i + 1) * a.tokens] for i in range(a.prompts)]
+directory = outside.directory(a, "f32")
+prompts = outside.pieces(a, transformers.AutoTokenizer.from_pretrained(directory), a.prompts)
 model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
 stops = model.generation_config.eos_token_id
 stops = [stops] if isinstance(stops, int) else stops or []
@@ -58,6 +52,6 @@ with outside.manifest([{"id": f"p{i}", "tokens": p} for i, p in enumerate(prompt
             worst = max([worst] + [abs(x - y) for x, y in zip(nll[:n], got["nll"])])
 
 print(f"{compared} tokens compared; full cache, {a.threads} threads: ckvc {max(speed['ckvc']):.1f}, transformers {max(speed['transformers']):.1f} tokens/s")
-checks.at_most("tokens that differ", unlike, 0)
-checks.at_most("largest difference of a token's loss", worst, 1e-3)
-checks.done()
+outside.at_most("tokens that differ", unlike, 0)
+outside.at_most("largest difference of a token's loss", worst, 1e-3)
+outside.done()

@@ -11,17 +11,11 @@ import outside
 
 torch, transformers, np, h5py = outside.modules("torch", "transformers", "numpy", "h5py")
 a = outside.arguments(tokens=(int, 1024, "prompt tokens"), prompts=(int, 2, "pieces of the book"), threads=(int, 2, "of ckvc and torch"))
-checks = outside.Checks()
 torch.set_num_threads(a.threads)
 WINDOW, BUDGETS, TAU = 64, (32, 96, 256), 0.90
-directory = a.models / ("f32" if (a.models / "f32").is_dir() else "bf16")
-if not directory.is_dir():
-    outside.skip(f"{directory} is not there: make model-smollm2 in an environment with torch and transformers")
+directory = outside.directory(a, "f32", "bf16")
 model_path = a.gguf if directory.name == "f32" else directory
-
-tok = transformers.AutoTokenizer.from_pretrained(directory)
-ids = tok(a.text.read_text(errors="replace")[: 8 * a.tokens * a.prompts], add_special_tokens=False)["input_ids"]
-prompts = [ids[i * a.tokens:(i + 1) * a.tokens] for i in range(a.prompts)]
+prompts = outside.pieces(a, transformers.AutoTokenizer.from_pretrained(directory), a.prompts)
 
 with outside.manifest([{"id": f"p{i}", "tokens": p} for i, p in enumerate(prompts)]) as m, tempfile.TemporaryDirectory() as tmp:
     out = outside.run(a.ckvc, "score", "--model", model_path, "--manifest", m.name, "--policy", "identity", "--sets", "--vectors",
@@ -78,8 +72,8 @@ for i, prompt in enumerate(prompts):
             n_differ += len(differ)
             n_far += sum(abs(u[l][t] / cut - 1) > 1e-4 for t in differ)
 print(f"{a.prompts} prompts of {a.tokens} tokens, {model_path.name}: {n_kept} positions kept, {n_differ} differ")
-checks.at_most("alpha: largest difference, of the largest alpha", worst_alpha, 1e-4)
-checks.at_most("rho: largest difference, of the largest rho", worst_rho, 1e-4)
-checks.at_most("positions that differ with u farther than 1e-4 from the cut", n_far, 0)
-checks.at_most("positions that differ near the cut, of those kept", n_differ / max(n_kept, 1), 0.005)
-checks.done()
+outside.at_most("alpha: largest difference, of the largest alpha", worst_alpha, 1e-4)
+outside.at_most("rho: largest difference, of the largest rho", worst_rho, 1e-4)
+outside.at_most("positions that differ with u farther than 1e-4 from the cut", n_far, 0)
+outside.at_most("positions that differ near the cut, of those kept", n_differ / max(n_kept, 1), 0.005)
+outside.done()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares `ckvc tokenize` with the tokenizers and sentencepiece packages: ids and speed, side by side in one run.
 
-    CKVC_SHARED=... tests/outside/tokenizers_compare.py [--ckvc build/release/ckvc] [--only NAME,...] [--rounds 3] [--no-speed] [--no-ids]
+    CKVC_SHARED=... tests/outside/tokenizers_compare.py [--ckvc build/release/ckvc] [--only NAME,...] [--rounds 3]
 
 Run by hand, with a Python that has `tokenizers`, and `transformers` with `tiktoken` for llama3, `sentencepiece` for tokenizer.model
 (below 0.2.2 for InternLM2, whose file has a piece that holds NUL). What is missing is skipped and named.
@@ -12,7 +12,6 @@ kind is compared as one text. Speed: books, code and CJK as one text, in one thr
 included) less that of one with an empty text (reading the model's files), the other package's that of its encode alone, over
 the whole text and over its paragraphs, the better of the two; the minimum of the rounds each, taken in turns.
 """
-import argparse
 import functools
 import glob
 import json
@@ -20,23 +19,18 @@ import os
 import random
 import re
 import resource
-import subprocess
-import sys
 import tempfile
-import time
 import unicodedata
+
+import outside
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-try:
-    import tokenizers
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-except ImportError:
-    print("skipped: the Python package tokenizers is not there")
-    sys.exit(0)
+tokenizers, = outside.modules("tokenizers")
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors  # noqa: E402
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = str(outside.ROOT)
 SHARED = os.environ.get("CKVC_SHARED", os.path.join(ROOT, "..", "shared"))
 TOKENIZERS = os.path.join(SHARED, "data", "tokenizers")
 QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -91,11 +85,6 @@ def texts(sep_free):
 
 
 # ---- the other side ----
-def put(folder, name, value):
-    with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
-        json.dump(value, f, ensure_ascii=False) if not isinstance(value, str) else f.write(value)
-
-
 def link(folder, source, names):
     for name, to in names.items():
         if not os.path.exists(os.path.join(source, name)):
@@ -202,40 +191,24 @@ def cases(folder):
 
 
 # ---- comparing ----
-def ckvc_ids(ckvc, model, text, special):
-    command = [ckvc, "tokenize", "--model", model] + ([] if special else ["--no-special"])
-    done = subprocess.run(command, input=text, capture_output=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.decode(errors="replace").strip())
-    return [int(i) for i in done.stdout.split()]
-
-
-def first_difference(a, b):
-    return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-
-
 def compare(ckvc, model, other):
     total, bad = 0, 0
     for kind, data in texts(not other["special"]).items():
         text = data.decode("utf-8", errors="replace")
-        got, want = ckvc_ids(ckvc, model, data, other["special"]), other["encode"](text)
+        options = [] if other["special"] else ["--no-special"]
+        got = [int(i) for i in outside.run(ckvc, "tokenize", "--model", model, *options, stdin=data).split()]
+        want = other["encode"](text)
         total += len(data)
         if got != want:
-            at = first_difference(got, want)
+            at = next((i for i, (x, y) in enumerate(zip(got, want)) if x != y), min(len(got), len(want)))
             bad += 1
             print(f"    DIFFERENT {kind}: id {at}: ckvc {got[max(0, at - 3):at + 6]}, {other['package']} {want[max(0, at - 3):at + 6]}"
                   f" ({len(got)} and {len(want)} ids)")
     return total, bad
 
 
-def clock(work):  # processor time: one thread each, and the machine may be busy
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def clock_child(work):
-    used = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+def clock(work, who=resource.RUSAGE_SELF):  # processor time: one thread each, and the machine may be busy
+    used = lambda: sum(resource.getrusage(who)[:2])
     start = used()
     work()
     return used() - start
@@ -246,33 +219,22 @@ def speed(ckvc, model, other, rounds):
     data = b"\n".join(kinds[k] for k in ("books", "code", "cjk") if k in kinds)
     text = data.decode("utf-8", errors="replace")
     paragraphs = [p for p in re.split(r"(?<=\n)\n+", text) if p]
-    process = lambda what: clock_child(lambda: subprocess.run([ckvc, "tokenize", "--model", model], input=what, capture_output=True, check=True))
-    times = {"full": [], "empty": [], "whole": [], "parts": []}
-    for _ in range(rounds):
-        times["full"].append(process(data))
-        times["empty"].append(process(b""))
-        times["whole"].append(clock(lambda: other["encode"](text)))
-        times["parts"].append(clock(lambda: [other["encode"](p) for p in paragraphs]))
-    low = {k: min(v) for k, v in times.items()}
-    ours, theirs, mib = low["full"] - low["empty"], min(low["whole"], low["parts"]), len(data) / 2**20
-    print(f"    speed over {mib:.1f} MiB: ckvc {mib / ours:.1f} MiB/s (start {low['empty']:.2f} s left out), {other['package']} "
-          f"{mib / low['whole']:.1f} MiB/s whole, {mib / low['parts']:.1f} MiB/s by paragraphs: {theirs / ours:.1f} times")
+    process = lambda what: clock(lambda: outside.run(ckvc, "tokenize", "--model", model, stdin=what), resource.RUSAGE_CHILDREN)
+    times = [(process(data), process(b""), clock(lambda: other["encode"](text)), clock(lambda: [other["encode"](p) for p in paragraphs]))
+             for _ in range(rounds)]
+    full, empty, whole, parts = map(min, zip(*times))
+    ours, mib = full - empty, len(data) / 2**20
+    print(f"    speed over {mib:.1f} MiB: ckvc {mib / ours:.1f} MiB/s (start {empty:.2f} s left out), {other['package']} "
+          f"{mib / whole:.1f} MiB/s whole, {mib / parts:.1f} MiB/s by paragraphs: {min(whole, parts) / ours:.1f} times")
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    options.add_argument("--ckvc", default=f"{ROOT}/build/release/ckvc")
-    options.add_argument("--only", default="")
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--no-speed", action="store_true")
-    options.add_argument("--no-ids", action="store_true")
-    o = options.parse_args()
+    o = outside.arguments(smollm2=False, only=(str, "", "names, or parts of them"), rounds=(int, 3, "of which the fastest counts"))
     if not os.path.isdir(f"{SHARED}/data/text"):
-        print(f"skipped: {SHARED}/data is not there (CKVC_SHARED)")
-        return 0
-    wanted, failed, skipped = [w for w in o.only.split(",") if w], 0, 0
+        outside.skip(f"{SHARED}/data is not there (CKVC_SHARED)")
+    failed = skipped = 0
     for name in cases(None):
-        if wanted and not any(w in name for w in wanted):
+        if not any(w in name for w in o.only.split(",")):
             continue
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -281,18 +243,13 @@ def main():
                 print(f"{name}: skipped: {e}")
                 skipped += 1
                 continue
-            if o.no_ids:
-                print(f"{name}:")
-            else:
-                total, bad = compare(o.ckvc, model, other)
-                print(f"{name}: {total / 2**20:.1f} MiB against {other['package']}: "
-                      f"{'identical ids' if not bad else f'{bad} kinds differ'}", flush=True)
-                failed += bad > 0
-            if not o.no_speed:
-                speed(o.ckvc, model, other, o.rounds)
-    print(f"{failed} of the tokenizers differ, {skipped} skipped")
-    return 1 if failed else 0
+            total, bad = compare(o.ckvc, model, other)
+            print(f"{name}: {total / 2**20:.1f} MiB against {other['package']}: {'identical ids' if not bad else f'{bad} kinds differ'}", flush=True)
+            failed += bad > 0
+            speed(o.ckvc, model, other, o.rounds)
+    print(f"{skipped} skipped")
+    outside.at_most("tokenizers that differ", failed, 0)
+    outside.done()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main()

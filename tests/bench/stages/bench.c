@@ -2,6 +2,7 @@
  * not depend on what they mean, but what is kept, and so how many variants differ, does. */
 #include "tests/bench/stages/bench.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -22,8 +23,10 @@ typedef struct bench_row {
     double work, flop; /* flop 0: not counted */
     double scale;      /* what was timed is this part of the work; 0 stands for 1, all of it */
     double fixed;      /* seconds that are added to it unscaled */
-    int runs;          /* at least; 0: as many as were asked for */
+    int64_t runs;      /* at least; 0: as many as were asked for */
 } bench_row;
+#define SHAPE(...) snprintf(row->shape, sizeof row->shape, __VA_ARGS__)
+#define NOTE(...)  snprintf(row->note, sizeof row->note, __VA_ARGS__)
 
 enum { BENCH_PROMPTS = 16, BENCH_RECORDS = 200000 }; /* of the shard */
 enum { BUFS = 6, INSTRUCTION = 9 /* tokens before the repeated prompt */ };
@@ -34,15 +37,16 @@ typedef struct bench {
     const bench_options *o;
     ckvc_buffer *csv;
     ckvc_err *err;
-    double peak;       /* flop/s of the matmul stage; 0: not run */
-    int64_t gemm_rows; /* of that stage's product */
+    const struct bench_stage *stage; /* that is timed */
+    double peak;                     /* flop/s of the matmul stage; 0: not run */
+    int64_t gemm_rows;               /* of that stage's product */
     /* matmul, attention */
     be_weight *w;
     float *values; /* of w */
     be_buf *bufs[BUFS];
-    be_attention_shape layer;
-    kept_set kept;       /* of attention-layer, attention-heads */
-    uint32_t *kept_room; /* its offsets and positions */
+    be_attention_shape layer; /* the model's first, or one of SmolLM2-135M's */
+    kept_set kept;            /* of attention-layer, attention-heads */
+    uint32_t *kept_room;      /* its offsets and positions */
     /* the prompt */
     manifest_entry entry;
     prompt prompt; /* T tokens; C, or 0 when no stage continues it */
@@ -67,11 +71,14 @@ typedef struct bench_stage {
     ckvc_status (*run)(bench *b);
     bool of_prompt; /* needs a model */
     bool continues; /* the prompt */
+    bool each;      /* head has a set of its own; action has a prefill of its own */
 } bench_stage;
 
 static bool wanted(const bench_options *o, const char *stage) {
-    bool any = o->n_stages == 0;
-    for (size_t i = 0; i < o->n_stages; i++) { any = any || strcmp(o->stages[i], stage) == 0; }
+    bool any = o->stages.n == 0;
+    for (size_t i = 0; i < o->stages.n; i++) {
+        any = any || strcmp(o->stages.items[i], stage) == 0;
+    }
     return any;
 }
 
@@ -117,8 +124,7 @@ static ckvc_status open_matmul(bench *b, bench_row *row) {
     b->gemm_rows = n_rows;
     row->work = row->flop = 2.0 * (double)n_rows * (double)out * (double)in;
     row->runs = PEAK_RUNS;
-    snprintf(row->shape, sizeof row->shape, "%lldx%lldx%lld", (long long)n_rows, (long long)out,
-             (long long)in);
+    SHAPE("%" PRId64 "x%" PRId64 "x%" PRId64, n_rows, out, in);
     return CKVC_OK;
 }
 
@@ -127,35 +133,20 @@ static ckvc_status run_matmul(bench *b) {
     return b->be->ops->sync(b->be, b->err);
 }
 
-/* Of the model's first layer, or of SmolLM2-135M's. */
-static void set_layer(bench *b) {
-    be_attention_shape *layer = &b->layer;
-    *layer = (be_attention_shape){.n_heads = 9, .n_kv_heads = 3, .head_dim = 64, .scale = 0.125f};
-    if (b->model) {
-        const model_shape *s = model_get_shape(b->model);
-        layer->n_heads = s->n_heads;
-        layer->n_kv_heads = s->n_kv_heads;
-        layer->head_dim = s->head_dim;
-        layer->window = model_shape_window(s, 0);
-    }
-}
-
 /* One layer's causal attention of all rows of a prompt. */
 static ckvc_status open_attention(bench *b, bench_row *row) {
     const int64_t T = b->o->n_tokens, rows = be_padded_rows(T);
-    const be_attention_shape *layer = &b->layer;
-    set_layer(b);
-    const size_t q = (size_t)(rows * layer->n_heads * layer->head_dim),
-                 kv = (size_t)(rows * layer->n_kv_heads * layer->head_dim);
+    const be_attention_shape *s = &b->layer;
+    const size_t q = (size_t)(rows * s->n_heads * s->head_dim),
+                 kv = (size_t)(rows * s->n_kv_heads * s->head_dim);
     CKVC_AUTO_FREE float *values = random_values(b, 7, q + 2 * kv, 2);
     fill_buf(b, 0, values, q);
     fill_buf(b, 1, values + q, kv);
     fill_buf(b, 2, values + q + kv, kv);
     fill_buf(b, 3, NULL, q);
     row->work = (double)T;
-    row->flop = flops_attention(layer->n_heads, layer->head_dim, layer->window, T);
-    snprintf(row->shape, sizeof row->shape, "T=%lld H=%d G=%d D=%d", (long long)T, layer->n_heads,
-             layer->n_kv_heads, layer->head_dim);
+    row->flop = flops_attention(s->n_heads, s->head_dim, s->window, T);
+    SHAPE("T=%" PRId64 " H=%d G=%d D=%d", T, s->n_heads, s->n_kv_heads, s->head_dim);
     return CKVC_OK;
 }
 
@@ -187,11 +178,10 @@ static void make_kept(bench *b, int32_t n_sets, uint32_t B, uint32_t T) {
 
 /* One layer's attention of a continuation's rows over what is kept: one set for all heads, or one
  * a KV head. */
-static ckvc_status open_kept(bench *b, bench_row *row, bool of_heads) {
+static ckvc_status open_kept(bench *b, bench_row *row) {
     const int64_t T = b->o->n_tokens, C = b->o->continuation, own = be_padded_rows(C);
     const uint32_t asked = ckvc_budget_tokens(b->o->budget, (uint32_t)T),
                    B = asked < T ? asked : (uint32_t)T;
-    set_layer(b);
     const be_attention_shape *s = &b->layer;
     const size_t q = (size_t)(own * s->n_heads * s->head_dim),
                  kv = (size_t)s->n_kv_heads * (size_t)s->head_dim,
@@ -200,20 +190,16 @@ static ckvc_status open_kept(bench *b, bench_row *row, bool of_heads) {
     fill_buf(b, 0, values, q);
     for (int i = 1; i < 5; i++) { fill_buf(b, i, values + q, kv * (size_t)(i < 3 ? T : own)); }
     fill_buf(b, 5, NULL, q);
-    make_kept(b, of_heads ? s->n_kv_heads : 1, B, (uint32_t)T);
+    make_kept(b, b->stage->each ? s->n_kv_heads : 1, B, (uint32_t)T);
     row->work = (double)C;
     row->flop = flops_kept(s->n_heads, s->head_dim, B, C);
-    snprintf(row->shape, sizeof row->shape, "T=%lld B=%u C=%lld H=%d G=%d D=%d", (long long)T, B,
-             (long long)C, s->n_heads, s->n_kv_heads, s->head_dim);
+    SHAPE("T=%" PRId64 " B=%u C=%" PRId64 " H=%d G=%d D=%d", T, B, C, s->n_heads, s->n_kv_heads,
+          s->head_dim);
     const uint32_t *at = b->kept.offsets;
     const int32_t n = b->kept.n_sets;
-    snprintf(row->note, sizeof row->note, "sets of %u to %u entries", at[1], at[n] - at[n - 1]);
+    NOTE("sets of %u to %u entries", at[1], at[n] - at[n - 1]);
     return CKVC_OK;
 }
-
-static ckvc_status open_kept_layer(bench *b, bench_row *row) { return open_kept(b, row, false); }
-
-static ckvc_status open_kept_heads(bench *b, bench_row *row) { return open_kept(b, row, true); }
 
 static ckvc_status run_kept(bench *b) {
     const int64_t T = b->o->n_tokens, C = b->o->continuation;
@@ -235,10 +221,9 @@ static ckvc_status open_prompt(bench *b) {
     const int64_t T = b->o->n_tokens, C = b->prompt.n_continuation;
     static char id[] = "bench";
     CKVC_FAIL_IF(T + C > model_shape_context(s) || T <= b->o->window, b->err, CKVC_E_USAGE,
-                 "%lld + %lld tokens: the model's context is %lld, the window %lld; use "
-                 "other --max-tokens, --continuation or --window",
-                 (long long)T, (long long)C, (long long)model_shape_context(s),
-                 (long long)b->o->window);
+                 "%" PRId64 " + %" PRId64 " tokens: the model's context is %" PRId64
+                 ", the window %" PRId64 "; use other --max-tokens, --continuation or --window",
+                 T, C, (int64_t)model_shape_context(s), b->o->window);
     ckvc_rng rng;
     ckvc_rng_init(&rng, b->o->seed, 4, 0);
     b->entry.id = id;
@@ -269,8 +254,9 @@ static ckvc_status open_prompt(bench *b) {
     b->repeated = b->prompt;
     b->repeated.n_tokens = (uint32_t)(T < longest ? T : longest);
     CKVC_FAIL_IF(longest <= b->o->window, b->err, CKVC_E_USAGE,
-                 "demand: a context of %lld tokens does not hold a prompt of the window %lld twice",
-                 (long long)model_shape_context(s), (long long)b->o->window);
+                 "demand: a context of %" PRId64 " tokens does not hold a prompt of the window "
+                 "%" PRId64 " twice",
+                 (int64_t)model_shape_context(s), b->o->window);
     b->quarter = floor(fmax(1, b->repeated.n_tokens / 4.0));
     b->entries = ckvc_alloc((size_t)s->n_layers * (size_t)s->n_kv_heads, sizeof *b->entries);
     const demand_options demand = {.setting = {.budgets = {&b->quarter, 1}, .floor = 0.2},
@@ -295,8 +281,8 @@ static ckvc_status run_demand(bench *b) {
 
 static ckvc_status open_demand(bench *b, bench_row *row) {
     row->work = b->repeated.n_tokens;
-    snprintf(row->shape, sizeof row->shape, "T=%u", b->repeated.n_tokens);
-    snprintf(row->note, sizeof row->note, "prefill and repeat pass");
+    SHAPE("T=%u", b->repeated.n_tokens);
+    NOTE("prefill and repeat pass");
     return CKVC_OK;
 }
 
@@ -306,7 +292,7 @@ static ckvc_status open_prefill(bench *b, bench_row *row) {
     const int64_t T = b->o->n_tokens;
     row->work = (double)T;
     row->flop = flops_prefill(model_get_shape(b->model), T, b->o->window);
-    snprintf(row->shape, sizeof row->shape, "T=%lld", (long long)T);
+    SHAPE("T=%" PRId64, T);
     return CKVC_OK;
 }
 
@@ -319,10 +305,8 @@ static ckvc_status open_variants(bench *b, bench_row *row) {
     const variant_list *v = &b->worker.variants;
     CKVC_TRY(run_variants(b));
     row->work = (double)v->n_actions;
-    snprintf(row->shape, sizeof row->shape, "T=%lld B=%u", (long long)b->o->n_tokens,
-             b->worker.sets->budget[0]);
-    snprintf(row->note, sizeof row->note, "%zu distinct%s", v->n,
-             b->o->tokens ? "" : " (random ids)");
+    SHAPE("T=%" PRId64 " B=%u", b->o->n_tokens, b->worker.sets->budget[0]);
+    NOTE("%zu distinct%s", v->n, b->o->tokens ? "" : " (random ids)");
     return CKVC_OK;
 }
 
@@ -332,8 +316,7 @@ static double describe_rollouts(bench *b, bench_row *row) {
     uint32_t n_kept[MODEL_LAYERS_MAX];
     for (uint32_t l = 0; l < k->n_layers; l++) { n_kept[l] = prompt_sets_at(k, 0, l)->n_kept; }
     row->work = (double)b->worker.variants.n_actions;
-    snprintf(row->shape, sizeof row->shape, "T=%lld B=%u C=%u", (long long)b->o->n_tokens,
-             k->budget[0], b->prompt.n_continuation);
+    SHAPE("T=%" PRId64 " B=%u C=%u", b->o->n_tokens, k->budget[0], b->prompt.n_continuation);
     return flops_rollout(model_get_shape(b->model), b->o->n_tokens, b->prompt.n_continuation,
                          n_kept);
 }
@@ -354,9 +337,8 @@ static ckvc_status open_sweep(bench *b, bench_row *row) {
     describe_rollouts(b, row);
     row->work = (double)v->n + 2;
     row->flop = flops_sweep(model_get_shape(b->model), b->worker.sets, v, b->prompt.n_continuation);
-    snprintf(row->note, sizeof row->note,
-             "%zu distinct variants and two baselines; up to %lld side by side", v->n,
-             (long long)b->worker.plan.lanes);
+    NOTE("%zu distinct variants and two baselines; up to %" PRId64 " side by side", v->n,
+         (int64_t)b->worker.plan.lanes);
     return CKVC_OK;
 }
 
@@ -366,11 +348,10 @@ static ckvc_status run_sweep(bench *b) {
 }
 
 static ckvc_status open_rewards_sweep(bench *b, bench_row *row) {
-    const model_shape *s = model_get_shape(b->model);
-    describe_rollouts(b, row);
-    row->flop = flops_sweep(s, b->worker.sets, &b->worker.variants, b->prompt.n_continuation) +
-                flops_prefill(s, b->o->n_tokens, b->o->window);
-    snprintf(row->note, sizeof row->note, "with prefill and variants");
+    CKVC_TRY(open_sweep(b, row));
+    row->work = (double)b->worker.variants.n_actions;
+    row->flop += flops_prefill(model_get_shape(b->model), b->o->n_tokens, b->o->window);
+    NOTE("with prefill and variants");
     return CKVC_OK;
 }
 
@@ -385,27 +366,15 @@ static size_t n_sampled(const bench *b) {
     return b->o->sample > 0 && sample < n ? sample : n;
 }
 
-/* Every action's reward the plain way, from a sample of them; prefills: of the whole. */
-static void describe_sampled(bench *b, bench_row *row, double prefills) {
+/* Every action's reward the plain way, from a sample of them: with one prefill, or one for each. */
+static ckvc_status open_sample(bench *b, bench_row *row) {
     const size_t n = b->worker.variants.n_actions, sampled = n_sampled(b);
-    const double rollout = describe_rollouts(b, row);
+    const double rollout = describe_rollouts(b, row), prefills = b->stage->each ? (double)n : 1;
     row->scale = (double)sampled / (double)n;
     row->flop = (double)n * rollout +
                 prefills * flops_prefill(model_get_shape(b->model), b->o->n_tokens, b->o->window);
-    if (sampled < n) {
-        snprintf(row->note, sizeof row->note, "extrapolated from %zu of %zu actions", sampled, n);
-    } else {
-        snprintf(row->note, sizeof row->note, "all actions");
-    }
-}
-
-static ckvc_status open_rewards_reprefill(bench *b, bench_row *row) {
-    describe_sampled(b, row, (double)b->worker.variants.n_actions);
-    return CKVC_OK;
-}
-
-static ckvc_status open_rewards_plain(bench *b, bench_row *row) {
-    describe_sampled(b, row, 1);
+    NOTE(sampled < n ? "extrapolated from %zu of %zu actions" : "all actions", sampled, n);
+    if (b->stage->each) { return CKVC_OK; }
     const double start_s = ckvc_now_s();
     CKVC_TRY(run_prefill(b));
     row->fixed = ckvc_now_s() - start_s;
@@ -413,24 +382,20 @@ static ckvc_status open_rewards_plain(bench *b, bench_row *row) {
 }
 
 /* Sampled actions at equal distances, so that every layer has its share. */
-static ckvc_status roll_sample(bench *b, bool prefill) {
+static ckvc_status run_sample(bench *b) {
     worker *w = &b->worker;
     const size_t n = n_sampled(b);
     for (size_t i = 0; i < n; i++) {
         const taken_action *t =
             &w->variants.actions[(size_t)((double)i * (double)w->variants.n_actions / (double)n)];
         double loss;
-        if (prefill) { CKVC_TRY(run_prefill(b)); }
+        if (b->stage->each) { CKVC_TRY(run_prefill(b)); }
         CKVC_TRY(t->variant == VARIANT_NONE
                      ? rollout_baseline(&w->scratch, &w->losses, t->budget, &loss, b->err)
                      : rollout_variant(&w->scratch, &w->losses, t->variant, &loss, b->err));
     }
     return CKVC_OK;
 }
-
-static ckvc_status run_rewards_reprefill(bench *b) { return roll_sample(b, true); }
-
-static ckvc_status run_rewards_plain(bench *b) { return roll_sample(b, false); }
 
 /* ---- fits and shards ---- */
 
@@ -445,8 +410,7 @@ enum {
 static ckvc_status open_fit(bench *b, bench_row *row) {
     (void)b;
     row->work = FIT_STATES;
-    snprintf(row->shape, sizeof row->shape, "%d states x %d actions", FIT_STATES,
-             CKVC_HEAD_ACTIONS);
+    SHAPE("%d states x %d actions", FIT_STATES, CKVC_HEAD_ACTIONS);
     return CKVC_OK;
 }
 
@@ -472,13 +436,10 @@ static ckvc_status open_count(bench *b, bench_row *row) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, b->o->seed, 6, 0);
     b->rewards = ckvc_alloc(COUNT_RECORDS, sizeof *b->rewards);
-    for (size_t i = 0; i < COUNT_RECORDS; i++) {
-        b->rewards[i] = 0.02 * (ckvc_rng_double(&rng) - 0.5);
-    }
+    for (size_t i = 0; i < COUNT_RECORDS; i++) { b->rewards[i] = ckvc_rng_double(&rng) / 50; }
     b->counts = cql_counts_create(COUNT_STATES, CKVC_HEAD_ACTIONS);
     row->work = COUNT_RECORDS;
-    snprintf(row->shape, sizeof row->shape, "%d states x %d actions", COUNT_STATES,
-             CKVC_HEAD_ACTIONS);
+    SHAPE("%d states x %d actions", COUNT_STATES, CKVC_HEAD_ACTIONS);
     return CKVC_OK;
 }
 
@@ -519,8 +480,8 @@ static ckvc_status make_shard(uint64_t seed, shard **out, ckvc_err *err) {
     CKVC_TRY(start_table_create(&spec, &t, err));
     shard_header h = {.n_heads = 6, .setting = setting_neutral()};
     shard_header_borrow(&h, t);
-    snprintf(h.pass, sizeof h.pass, "head");
-    snprintf(h.behaviour, sizeof h.behaviour, "balanced");
+    strcpy(h.pass, "head");
+    strcpy(h.behaviour, "balanced");
     memset(h.plan, '0', sizeof h.plan - 1);
     memset(h.fingerprint, '0', sizeof h.fingerprint - 1);
     memset(h.manifest, '0', sizeof h.manifest - 1);
@@ -559,7 +520,7 @@ static ckvc_status make_shard(uint64_t seed, shard **out, ckvc_err *err) {
 
 static ckvc_status open_shard(bench *b, bench_row *row) {
     row->work = BENCH_RECORDS;
-    snprintf(row->shape, sizeof row->shape, "head");
+    SHAPE("head");
     if (b->shard) { return CKVC_OK; }
     snprintf(b->path, sizeof b->path, "%s/ckvc-bench-%ld.h5", b->o->scratch_dir, (long)getpid());
     CKVC_TRY(make_shard(b->o->seed, &b->shard, b->err));
@@ -569,29 +530,30 @@ static ckvc_status open_shard(bench *b, bench_row *row) {
 /* ---- all of it ---- */
 
 static const bench_stage stages[] = {
-    {"matmul", "flop", open_matmul, run_matmul, false, false},
-    {"attention", "rows", open_attention, run_attention, false, false},
-    {"attention-layer", "rows", open_kept_layer, run_kept, false, false},
-    {"attention-heads", "rows", open_kept_heads, run_kept, false, false},
-    {"demand", "tokens", open_demand, run_demand, true, true},
-    {"prefill", "tokens", open_prefill, run_prefill, true, false},
-    {"variants", "actions", open_variants, run_variants, true, false},
-    {"rollout-plain", "rollouts", open_rollout, run_rollout, true, true},
-    {"sweep", "rollouts", open_sweep, run_sweep, true, true},
-    {"rewards-sweep", "rewards", open_rewards_sweep, run_rewards_sweep, true, true},
-    {"rewards-reprefill", "rewards", open_rewards_reprefill, run_rewards_reprefill, true, true},
-    {"rewards-plain", "rewards", open_rewards_plain, run_rewards_plain, true, true},
-    {"fit-exact", "states", open_fit, run_fit, false, false},
-    {"fit-count", "records", open_count, run_count, false, false},
-    {"shard-write", "records", open_shard, run_shard_write, false, false},
-    {"shard-read", "records", open_shard, run_shard_read, false, false},
+    {"matmul", "flop", open_matmul, run_matmul, false, false, false},
+    {"attention", "rows", open_attention, run_attention, false, false, false},
+    {"attention-layer", "rows", open_kept, run_kept, false, false, false},
+    {"attention-heads", "rows", open_kept, run_kept, false, false, true},
+    {"demand", "tokens", open_demand, run_demand, true, true, false},
+    {"prefill", "tokens", open_prefill, run_prefill, true, false, false},
+    {"variants", "actions", open_variants, run_variants, true, false, false},
+    {"rollout-plain", "rollouts", open_rollout, run_rollout, true, true, false},
+    {"sweep", "rollouts", open_sweep, run_sweep, true, true, false},
+    {"rewards-sweep", "rewards", open_rewards_sweep, run_rewards_sweep, true, true, false},
+    {"rewards-reprefill", "rewards", open_sample, run_sample, true, true, true},
+    {"rewards-plain", "rewards", open_sample, run_sample, true, true, false},
+    {"fit-exact", "states", open_fit, run_fit, false, false, false},
+    {"fit-count", "records", open_count, run_count, false, false, false},
+    {"shard-write", "records", open_shard, run_shard_write, false, false, false},
+    {"shard-read", "records", open_shard, run_shard_read, false, false, false},
 };
-enum { N_STAGES = sizeof stages / sizeof *stages - 1 };
+enum { N_STAGES = sizeof stages / sizeof *stages };
 
 /* Runs a stage up to o->repeats times, the first time unmeasured unless that alone takes long, and
  * adds its row to the table. */
-static ckvc_status measure(bench *b, const bench_stage *stage, const bench_row *r) {
-    const int repeats = r->runs > b->o->repeats ? r->runs : b->o->repeats;
+static ckvc_status measure(bench *b, const bench_row *r) {
+    const bench_stage *stage = b->stage;
+    const int64_t repeats = r->runs > b->o->repeats ? r->runs : b->o->repeats;
     const double scale = r->scale > 0 ? r->scale : 1, begin_s = ckvc_now_s();
     CKVC_AUTO_FREE double *each = ckvc_calloc((size_t)repeats, sizeof *each);
     double spent_s = 0;
@@ -619,11 +581,11 @@ static ckvc_status measure(bench *b, const bench_stage *stage, const bench_row *
 }
 
 static ckvc_status check_names(const bench_options *o, ckvc_err *err) {
-    for (size_t i = 0; i < o->n_stages; i++) {
+    for (size_t i = 0; i < o->stages.n; i++) {
         size_t k = 0;
-        while (k <= N_STAGES && strcmp(stages[k].name, o->stages[i]) != 0) { k++; }
-        CKVC_FAIL_IF(k > N_STAGES, err, CKVC_E_USAGE, "--stage: there is no \"%s\"; see --help",
-                     o->stages[i]);
+        while (k < N_STAGES && strcmp(stages[k].name, o->stages.items[i]) != 0) { k++; }
+        CKVC_FAIL_IF(k == N_STAGES, err, CKVC_E_USAGE, "--stage: there is no \"%s\"; see --help",
+                     o->stages.items[i]);
     }
     return CKVC_OK;
 }
@@ -632,13 +594,11 @@ static void bench_fini(bench *b) {
     if (*b->path) { unlink(b->path); }
     drop_bufs(b);
     b->be->ops->weight_free(b->be, b->w);
-    CKVC_FREE(b->values, b->entries, b->kept_room);
     worker_close(&b->worker);
     demand_meter_close(&b->demand);
-    free(b->prompt.tokens);
+    CKVC_FREE(b->values, b->entries, b->kept_room, b->prompt.tokens, b->rewards);
     ckvc_table_free(b->table);
     cql_counts_free(b->counts);
-    free(b->rewards);
     shard_free(b->shard);
 }
 
@@ -655,18 +615,27 @@ static ckvc_status begin_prompt(bench *b) {
 
 ckvc_status bench_run(backend *be, model *m, const bench_options *o, ckvc_buffer *csv,
                       ckvc_err *err) {
-    CKVC_AUTO(bench_fini) bench b = {.be = be, .model = m, .o = o, .csv = csv, .err = err};
+    CKVC_AUTO(bench_fini)
+    bench b = {.be = be, .model = m, .o = o, .csv = csv, .err = err};
+    b.layer = (be_attention_shape){.n_heads = 9, .n_kv_heads = 3, .head_dim = 64, .scale = 0.125f};
+    if (m) {
+        const model_shape *s = model_get_shape(m);
+        b.layer.n_heads = s->n_heads;
+        b.layer.n_kv_heads = s->n_kv_heads;
+        b.layer.head_dim = s->head_dim;
+        b.layer.window = model_shape_window(s, 0);
+    }
     CKVC_TRY(check_names(o, err));
     ckvc_buffer_text(
         csv, "stage,shape,work,unit,runs,seconds_median,seconds_min,rate,gflop,share,note\n");
     if (m) { CKVC_TRY(begin_prompt(&b)); }
     for (int i = 0; i < N_STAGES; i++) {
-        const bench_stage *stage = &stages[i];
+        const bench_stage *stage = b.stage = &stages[i];
         bench_row row = {0};
         if (stage->of_prompt && !b.worker.session) { continue; }
         if (wanted(o, stage->name)) {
             CKVC_TRY(stage->open(&b, &row));
-            CKVC_TRY(measure(&b, stage, &row));
+            CKVC_TRY(measure(&b, &row));
             if (!stage->of_prompt) { drop_bufs(&b); }
         } else if (stage->of_prompt && !stage->continues) { /* what the others stand on */
             CKVC_TRY(stage->run(&b));

@@ -1,6 +1,7 @@
 /* What this machine reaches: the stages of a calibration timed one by one, as CSV rows. */
 #pragma once
 
+#include "cmd/common/option_values.h"
 #include "lib/base/json.h"
 #include "lib/model/model.h"
 
@@ -8,14 +9,13 @@ typedef struct bench_options {
     int64_t n_tokens, continuation, window; /* T, C, W */
     double budget;                          /* tokens, or a share of T */
     int64_t variants;                       /* distinct rollouts per side; < 0: the full grid */
-    int repeats;    /* of each stage, fewer once BENCH_ENOUGH seconds are spent on it */
-    size_t memory;  /* of the sweep's plan; 0: three quarters of what is free */
-    int64_t sample; /* actions timed one by one where the whole is extrapolated */
+    int64_t repeats; /* of each stage, fewer once BENCH_ENOUGH seconds are spent on it */
+    size_t memory;   /* of the sweep's plan; 0: three quarters of what is free */
+    int64_t sample;  /* actions timed one by one where the whole is extrapolated */
     uint64_t seed;
-    const char *scratch_dir;   /* where the shard is written, read and removed */
-    const int32_t *tokens;     /* [T + C] of a real prompt, borrowed; NULL: random ids */
-    const char *const *stages; /* only these, by name; n_stages 0: all */
-    size_t n_stages;
+    const char *scratch_dir; /* where the shard is written, read and removed */
+    const int32_t *tokens;   /* [T + C] of a real prompt, borrowed; NULL: random ids */
+    opt_list stages;         /* only these, by name; none: all */
 } bench_options;
 
 #define BENCH_ENOUGH 60.0 /* seconds */

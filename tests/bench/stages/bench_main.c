@@ -6,62 +6,38 @@
 typedef struct bench_cli {
     inputs_options inputs;
     budget_list budget;
-    opt_list stages;
-    int64_t repeats, sample;
-    const char *scratch, *variants;
+    const char *variants;
+    bench_options b;
 } bench_cli;
-
-typedef struct bench_job {
-    opened_inputs e;
-    ckvc_buffer csv;
-} bench_job;
-
-static void job_fini(bench_job *j) {
-    ckvc_buffer_fini(&j->csv);
-    inputs_close(&j->e);
-}
 
 static ckvc_status bench(const verb_call *call, ckvc_err *err) {
     bench_cli *c = call->options;
-    int64_t n_variants;
-    CKVC_AUTO(job_fini) bench_job j = {0};
+    bench_options *b = &c->b;
+    CKVC_AUTO(inputs_close) opened_inputs e = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer csv = {0};
     USAGE_IF(c->budget.n != 1, "--budget: one value, got %u", c->budget.n);
-    CKVC_TRY(inputs_variants(c->variants, &n_variants, err));
-    if (c->inputs.model) {
-        CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
-    } else {
-        CKVC_TRY(inputs_open_machine(&c->inputs, &j.e, err));
-    }
+    CKVC_TRY(inputs_variants(c->variants, &b->variants, err));
+    CKVC_TRY((c->inputs.model ? inputs_open_model : inputs_open_machine)(&c->inputs, &e, err));
     if (c->inputs.model && c->inputs.manifest) {
         c->inputs.limit = 1;
-        CKVC_TRY(inputs_open_prompts(&c->inputs, &j.e, err));
+        CKVC_TRY(inputs_open_prompts(&c->inputs, &e, err));
     }
-    bench_options b = {.n_tokens = c->inputs.max_tokens,
-                       .continuation = c->inputs.setting.continuation,
-                       .window = c->inputs.setting.window,
-                       .budget = c->budget.items[0],
-                       .variants = n_variants,
-                       .repeats = (int)c->repeats,
-                       .memory = c->inputs.memory,
-                       .sample = c->sample,
-                       .seed = c->inputs.setting.seed,
-                       .scratch_dir = c->scratch,
-                       .stages = c->stages.items,
-                       .n_stages = c->stages.n};
-    if (j.e.prompts) {
-        const prompt *p = &j.e.prompts->items[0];
-        b.n_tokens = p->n_tokens;
-        b.continuation = p->n_continuation;
-        b.tokens = p->tokens;
-    }
-    if (ckvc_budget_tokens(b.budget, (uint32_t)b.n_tokens) >= b.n_tokens) {
+    const prompt *p = e.prompts ? &e.prompts->items[0] : NULL;
+    b->n_tokens = p ? p->n_tokens : c->inputs.max_tokens;
+    b->continuation = p ? p->n_continuation : c->inputs.setting.continuation;
+    b->tokens = p ? p->tokens : NULL;
+    b->window = c->inputs.setting.window;
+    b->budget = c->budget.items[0];
+    b->memory = c->inputs.memory;
+    b->seed = c->inputs.setting.seed;
+    if (ckvc_budget_tokens(b->budget, (uint32_t)b->n_tokens) >= b->n_tokens) {
         ckvc_warn("budget %.10g keeps all of the %lld tokens: nothing is evicted; give a smaller "
                   "--budget",
-                  b.budget, (long long)b.n_tokens);
+                  b->budget, (long long)b->n_tokens);
     }
-    CKVC_TRY(bench_run(j.e.be, j.e.model, &b, &j.csv, err));
-    printf("# kernel %s, %d threads\n", j.e.be->kernel, ckvc_pool_threads(j.e.pool));
-    fwrite(j.csv.data, 1, j.csv.size, stdout);
+    CKVC_TRY(bench_run(e.be, e.model, b, &csv, err));
+    printf("# kernel %s, %d threads\n", e.be->kernel, ckvc_pool_threads(e.pool));
+    fwrite(csv.data, 1, csv.size, stdout);
     return CKVC_OK;
 }
 
@@ -70,19 +46,19 @@ static const opt rows[] = {
     OPT_GROUP(opts_model, inputs),
     OPT_PRESETS(opts_chat, inputs),
     OPT_TITLE("what is timed"),
-    OPT_LIST("stage", stages, "NAME,...", "only these stages"),
+    OPT_LIST("stage", b.stages, "NAME,...", "only these stages"),
     OPT_INPUT("manifest", inputs.manifest, "FILE", "its first prompt in place of random ids"),
     OPT_INT("max-tokens", inputs.max_tokens, "N", 2, 1e6, "prompt tokens", .preset = "512"),
     OPT_SETTING("window", inputs.setting, "N", 1, 1e6, "observation window", .letter = 'W'),
     OPT_SETTING("continuation", inputs.setting, "N", 2, 1e6, "continuation tokens", .letter = 'C'),
     OPT_BUDGETS(budget, "N", "tokens kept per layer, or a share"),
     OPT_TEXT("variants", variants, "N|all", "distinct rollouts per side", .preset = "all"),
-    OPT_INT("repeats", repeats, "N", 1, 1000, "runs of each stage; the median is printed",
+    OPT_INT("repeats", b.repeats, "N", 1, 1000, "runs of each stage; the median is printed",
             .preset = "7"),
-    OPT_INT("sample", sample, "N", 0, 1e6, "actions timed where all are extrapolated; 0: all",
+    OPT_INT("sample", b.sample, "N", 0, 1e6, "actions timed where all are extrapolated; 0: all",
             .preset = "20"),
     OPT_SETTING("seed", inputs.setting, "N", 0, 9e15, "of the random prompt"),
-    OPT_TEXT("scratch", scratch, "DIR", "folder for the shard that is written and removed",
+    OPT_TEXT("scratch", b.scratch_dir, "DIR", "folder for the shard that is written and removed",
              .preset = "/tmp"),
     {0}};
 
@@ -113,7 +89,7 @@ int main(int argc, char **argv) {
     char **with_verb = ckvc_calloc((size_t)argc + 2, sizeof *with_verb);
     with_verb[0] = argv[0];
     with_verb[1] = name;
-    for (int i = 1; i < argc; i++) { with_verb[i + 1] = argv[i]; }
+    memcpy(with_verb + 2, argv + 1, (size_t)argc * sizeof *argv);
     const int rc = verbs_run(verbs, argc + 1, with_verb);
     free(with_verb);
     return rc;

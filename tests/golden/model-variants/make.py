@@ -34,15 +34,9 @@ def number(x):
 out = []
 for name, base, patch in CASES:
     with tempfile.TemporaryDirectory() as folder:
-        for file in os.listdir(os.path.join("..", "models", base)):
-            shutil.copy(os.path.join("..", "models", base, file), folder)
+        shutil.copytree(os.path.join("..", "models", base), folder, dirs_exist_ok=True)
         path = os.path.join(folder, "config.json")
-        config = json.load(open(path))
-        for key, value in patch.items():
-            if value == "-":
-                del config[key]
-            else:
-                config[key] = value
+        config = {k: v for k, v in {**json.load(open(path)), **patch}.items() if v != "-"}
         json.dump(config, open(path, "w"))
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         sequences = json.load(open(os.path.join(folder, "expected.json")))["sequences"]

@@ -139,13 +139,18 @@ def later_first(press):
     return caught
 
 
-def scores_of(press, attention, tokens):
-    """[L][G][T] of a press that ranks, and how many positions it leaves in each layer."""
-    caught = later_first(press)
+def prefill(press, tokens, attention="sdpa"):
     cache = transformers.DynamicCache()
     with torch.no_grad(), press(models[attention]):
         models[attention].model(input_ids=tokens, past_key_values=cache)
-    return [s[0] for s in caught], [layer.keys.shape[2] for layer in cache.layers]
+    return cache.layers
+
+
+def scores_of(press, attention, tokens):
+    """[L][G][T] of a press that ranks, and how many positions it leaves in each layer."""
+    caught = later_first(press)
+    layers = prefill(press, tokens, attention)
+    return [s[0] for s in caught], [layer.keys.shape[2] for layer in layers]
 
 
 def ranked(scores, capacities):
@@ -154,11 +159,9 @@ def ranked(scores, capacities):
 
 def masked(press, tokens):
     """Of a press that masks positions instead of taking them away."""
-    model = models["sdpa"]
-    with torch.no_grad(), press(model):
-        model.model(input_ids=tokens, past_key_values=transformers.DynamicCache())
+    prefill(press, tokens)
     sets = []
-    for layer in model.model.layers:
+    for layer in models["sdpa"].model.layers:
         keep = torch.ones(G, tokens.shape[1], dtype=torch.bool)
         _, heads, positions = layer.self_attn.masked_key_indices
         keep[heads, positions] = False
@@ -273,8 +276,7 @@ def chunkkv(B, tokens):
     scores, least = later_first(press.press), INF
     chunked.clear()
     snapkv_module.F = F
-    with torch.no_grad(), press(models["sdpa"]):
-        models["sdpa"].model(input_ids=tokens, past_key_values=transformers.DynamicCache())
+    prefill(press, tokens)
     snapkv_module.F = Functional()
     for s, heads in zip(scores, chunked):
         assert heads.count(heads[0]) == G
