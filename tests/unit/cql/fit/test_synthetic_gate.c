@@ -7,8 +7,6 @@
  * budget, as in a model: under the smallest no threshold changes a kept set (the loss is flat and
  * the penalty alone chooses), under the middle one both speak, under the largest there is nothing
  * to pay. Seeds are fixed: the rates below are exact. */
-#include <unistd.h>
-
 #include "cql/fit/fit_records.h"
 #include "lib/base/hash.h"
 #include "tests/unit/shard_fixture.h"
@@ -125,15 +123,13 @@ static void write_world(int world, bool uniform, const char *path) {
     shard_free(s);
 }
 
-static fit_result *fit_world(int world, bool uniform, fit_unsupported unsupported) {
-    char path[512];
-    const char *paths[] = {path};
-    fit_options o = fit_defaults();
+static fit_result *fit_world(int world, bool uniform) {
+    const fit_options o = fit_defaults();
+    const char *path = in_temp_folder("world.h5");
     fit_result *r = NULL;
-    o.unsupported = unsupported;
-    snprintf(path, sizeof path, "%s/world-%d-%d.h5", temp_folder, world, uniform);
-    if (access(path, R_OK) != 0) { write_world(world, uniform, path); }
-    OK(fit_records(paths, 1, &o, &r, &err));
+    remove(path);
+    write_world(world, uniform, path);
+    OK(fit_records(&path, 1, &o, &r, &err));
     return r;
 }
 
@@ -171,7 +167,7 @@ static void count(const fit_result *r, int world, tally *t) {
 TEST(the_best_thresholds_are_found) {
     tally t = {0};
     for (int world = 0; world < WORLDS; world++) {
-        fit_result *r = fit_world(world, false, FIT_INCOMING);
+        fit_result *r = fit_world(world, false);
         const fitted_side *gate = &r->sides[CKVC_SIDE_GATE];
         assert_int_equal(gate->why.n_supported, L * (CELLS - 1) * NB);
         assert_int_equal(gate->why.n_alpha, 0);
@@ -213,7 +209,7 @@ TEST(unequal_counts_cost_rewards) {
     tally t = {0};
     size_t by_alpha = 0;
     for (int world = 0; world < WORLDS; world++) {
-        fit_result *r = fit_world(world, true, FIT_INCOMING);
+        fit_result *r = fit_world(world, true);
         by_alpha += r->sides[CKVC_SIDE_GATE].why.n_alpha;
         assert_true(r->sides[CKVC_SIDE_GATE].count_noise > 0);
         count(r, world, &t);
@@ -230,35 +226,6 @@ TEST(unequal_counts_cost_rewards) {
     for (int b = BOTH; b <= LOSS; b++) {
         assert_true(t.near[b] >= t.n[b] * 85 / 100);
         assert_true(t.lost[b] >= 0.08 * t.possible[b] && t.lost[b] <= 0.25 * t.possible[b]);
-    }
-}
-
-/* A cell without prompts gets what was asked for; every other cell is the same whatever that is. */
-TEST(cells_without_prompts_follow_the_rule) {
-    for (int world = 0; world < 2; world++) {
-        fit_result *r[3];
-        for (int kind = FIT_INCOMING; kind <= FIT_NEIGHBOUR; kind++) {
-            r[kind] = fit_world(world, false, (fit_unsupported)kind);
-            assert_int_equal(r[kind]->sides[CKVC_SIDE_GATE].why.n_supported, L * (CELLS - 1) * NB);
-        }
-        for (int l = 0; l < L; l++) {
-            for (int b = 0; b < NB; b++) {
-                int at = state_of(l, CELLS - 1, b);
-                assert_int_equal(action_of(r[FIT_INCOMING], l, CELLS - 1, b),
-                                 at % A); /* the fixture's start */
-                assert_int_equal(action_of(r[FIT_SAFEST], l, CELLS - 1, b), 0);
-                /* cell (2, 1): (1, 1) and (2, 0) are one step away, the first of them counts */
-                assert_int_equal(action_of(r[FIT_NEIGHBOUR], l, CELLS - 1, b),
-                                 action_of(r[FIT_NEIGHBOUR], l, CELLS - 3, b));
-                for (int cell = 0; cell + 1 < CELLS; cell++) {
-                    assert_int_equal(action_of(r[FIT_SAFEST], l, cell, b),
-                                     action_of(r[FIT_INCOMING], l, cell, b));
-                    assert_int_equal(action_of(r[FIT_NEIGHBOUR], l, cell, b),
-                                     action_of(r[FIT_INCOMING], l, cell, b));
-                }
-            }
-        }
-        for (int kind = FIT_INCOMING; kind <= FIT_NEIGHBOUR; kind++) { fit_result_free(r[kind]); }
     }
 }
 
