@@ -97,7 +97,7 @@ static void print_built(const build_cli *c, const build_job *j, size_t n_split) 
     for (size_t i = 0; i < d->n_documents; i++) {
         const corpus_document *at = &d->documents[i];
         n_whole += i == 0 || strcmp(at->full_name, at[-1].full_name) != 0 ||
-                       strcmp(at->source, at[-1].source) != 0;
+                   strcmp(at->source, at[-1].source) != 0;
     }
     say("%s: %zu prompts (%zu retrieval) of %lld to %lld %s from %zu documents in %zu parts\n",
         c->out, m->n_entries, m->n_retrieval, (long long)m->shortest, (long long)m->longest,
