@@ -34,7 +34,7 @@ ckvc_status cuda_sync(backend *be, ckvc_err *err) {
 static bool drop_idle_weight(cuda_backend *c);
 
 /* Device memory: weights that nobody uses make room for it. NULL: none is left, recorded. */
-static void *allocate(cuda_backend *c, size_t bytes, const char *what) {
+static void *allocate_device(cuda_backend *c, size_t bytes, const char *what) {
     void *data = NULL;
     if (cuda_failed(c)) { return NULL; }
     while (c->bytes_max && c->bytes_now + bytes > c->bytes_max && drop_idle_weight(c)) {}
@@ -68,7 +68,7 @@ bool cuda_grow(cuda_backend *c, cuda_memory *m, size_t bytes, const char *what) 
     if (bytes <= m->bytes) { return true; }
     cuda_free(c, m->data, m->bytes);
     bytes = (bytes + 65535) / 65536 * 65536;
-    m->data = allocate(c, bytes, what);
+    m->data = allocate_device(c, bytes, what);
     m->bytes = m->data ? bytes : 0;
     return m->data != NULL;
 }
@@ -85,7 +85,7 @@ be_buf *cuda_buf_create(backend *be, size_t n) {
     if (n == 0) { return b; }
     const size_t bytes = n * sizeof *b->own;
     b->n = b->buffer_size = n;
-    b->own = b->data = allocate(c, bytes, "a buffer");
+    b->own = b->data = allocate_device(c, bytes, "a buffer");
     if (!b->own) { return b; }
     b->own_n = n;
     cuda_ok(c, cudaMemsetAsync(b->own, 0, bytes, c->stream), "clearing a buffer");
@@ -427,7 +427,7 @@ static void *take_memory(cuda_backend *c, const be_weight *w, bool needed) {
         if (idle) { return ckvc_take(&idle->data); }
         if (!needed) { return NULL; }
     }
-    return allocate(c, bytes, "a weight");
+    return allocate_device(c, bytes, "a weight");
 }
 
 static void CUDART_CB fill_piece(void *ctx) {
