@@ -1,6 +1,5 @@
 /* ckvc compile: to a table by demand, or by the alternating loop of head and gate passes. */
 #include "compile/compile.h"
-#include "compile/compile_cost.h"
 #include "cmd/common/fit_options.h"
 #include "cmd/common/json_text.h"
 #include "cmd/common/manifest_leaks.h"

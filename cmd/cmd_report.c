@@ -1,5 +1,5 @@
 /* ckvc report: tables, runs and scores as one page. */
-#include "cmd/cmd_report.h"
+#include "cmd/score_and_report.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* ckvc score: losses of prompts under tables and reference policies, as JSON lines. */
-#include "cmd/cmd_score.h"
+#include "cmd/score_and_report.h"
 
 #include "cmd/common/json_text.h"
 #include "cmd/common/manifest_leaks.h"

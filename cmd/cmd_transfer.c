@@ -1,8 +1,7 @@
 /* ckvc transfer: a table mapped to another model's layers and heads (method.md section 9), and how
  * it does there. */
 #include "cql/transfer/transfer_table.h"
-#include "cmd/cmd_report.h"
-#include "cmd/cmd_score.h"
+#include "cmd/score_and_report.h"
 #include "cmd/common/json_text.h"
 #include "cmd/verbs.h"
 #include "formats/model/model_files.h"

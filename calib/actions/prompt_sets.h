@@ -8,7 +8,6 @@
 
 #include "formats/setting/setting.h"
 #include "formats/side/side.h"
-#include "lib/base/kept_set.h"
 #include "lib/base/status.h"
 #include "lib/model/model.h"
 #include "lib/policy/ckvc_policy.h"

@@ -2,7 +2,6 @@
  * the runtime's prefill head by head, and asked for one budget after the other. */
 #pragma once
 
-#include "lib/base/kept_set.h"
 #include "lib/base/status.h"
 #include "lib/model/model.h"
 #include "lib/policy/ckvc_policy.h"

@@ -17,26 +17,41 @@ static uint32_t rows_of(uint32_t n_continuation) {
     return n_continuation > 1 ? n_continuation - 1 : 0;
 }
 
-/* Tokens fed at a time behind any of the prompts. */
-static uint32_t most_fed(const demand_meter *m, const prompt_list *prompts) {
-    return m->o.n_instruction ? repeat_most_fed(&m->repeat, prompts)
-                              : rows_of(prompts->max_continuation);
-}
-
 static size_t entries(const model_shape *s, uint32_t n_tokens) {
     return (size_t)s->n_layers * (size_t)s->n_kv_heads * n_tokens;
 }
 
-static demand_meter made_for(const demand_options *o, const model_shape *shape) {
-    return (demand_meter){.o = *o,
-                          .shape = shape,
-                          .repeat = {.shape = shape,
-                                     .instruction = o->instruction,
-                                     .n_instruction = o->n_instruction}};
+enum { CHUNK = 2048 }; /* tokens, where twice the prompt does not fit the context */
+
+int64_t repeat_longest(int64_t context, uint32_t n_instruction) {
+    const int64_t room = context - n_instruction, chunked = room - CHUNK;
+    return chunked > room / 2 ? chunked : room / 2;
+}
+
+/* Prompt tokens that are repeated at a time. */
+static uint32_t chunk_of(const demand_meter *m, uint32_t n_tokens) {
+    const int64_t whole = 2 * (int64_t)n_tokens + m->o.n_instruction;
+    return whole <= model_shape_context(m->shape) || n_tokens < CHUNK ? n_tokens : CHUNK;
+}
+
+/* Tokens fed at a time behind any of the prompts. */
+static uint32_t most_fed(const demand_meter *m, const prompt_list *prompts) {
+    if (!m->o.n_instruction) { return rows_of(prompts->max_continuation); }
+    uint32_t most = 0;
+    for (size_t i = 0; i < prompts->n; i++) {
+        const uint32_t chunk = chunk_of(m, prompts->items[i].n_tokens);
+        most = chunk > most ? chunk : most;
+    }
+    return most ? m->o.n_instruction + most : 0;
+}
+
+static size_t demand_ranks_bytes(uint32_t n_units, uint32_t n_tokens) {
+    return (size_t)n_units * n_tokens * 2 * (sizeof(uint32_t) + sizeof(uint64_t)) +
+           n_units * sizeof(uint32_t);
 }
 
 void demand_need(const demand_options *o, const calibrate_inputs *in, worker_options *w) {
-    const demand_meter m = made_for(o, model_get_shape(in->model));
+    const demand_meter m = {.o = *o, .shape = model_get_shape(in->model)};
     const uint32_t T = in->prompts->max_tokens, fed = most_fed(&m, in->prompts),
                    n_units = (uint32_t)entries(m.shape, 1);
     w->max_targets = fed;
@@ -48,12 +63,12 @@ ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const ca
                               ckvc_err *err) {
     const model_shape *shape = model_get_shape(in->model);
     const uint32_t T = in->prompts->max_tokens;
-    *m = made_for(o, shape);
+    *m = (demand_meter){.o = *o, .shape = shape};
     CKVC_FAIL_IF(entries(shape, T) > DEMAND_MAX_ENTRIES, err, CKVC_E_DATA,
                  "a prompt of %u tokens has %zu entries over %d x %d KV heads, at most %u are "
                  "ranked; shorten prompts with --max-tokens",
                  T, entries(shape, T), shape->n_layers, shape->n_kv_heads, DEMAND_MAX_ENTRIES);
-    m->repeat.fed = ckvc_alloc(most_fed(m, in->prompts), sizeof *m->repeat.fed);
+    m->fed = ckvc_alloc(most_fed(m, in->prompts), sizeof *m->fed);
     m->y = ckvc_alloc(entries(shape, T), sizeof *m->y);
     m->more = ckvc_alloc(entries(shape, T), sizeof *m->more);
     demand_ranks_init(&m->ranks, (uint32_t)entries(shape, 1), T);
@@ -61,51 +76,76 @@ ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const ca
 }
 
 void demand_meter_close(demand_meter *m) {
-    CKVC_FREE(m->repeat.fed, m->y, m->more);
+    CKVC_FREE(m->fed, m->y, m->more);
     demand_ranks_fini(&m->ranks);
     *m = (demand_meter){0};
 }
 
-/* m->y of n prefilled prompts. */
-static ckvc_status repeat(demand_meter *const *m, worker *const *w, const prompt *const *p,
-                          int64_t n, ckvc_err *err) {
-    repeat_job jobs[SESSIONS_TOGETHER];
-    for (int64_t i = 0; i < n; i++) {
-        jobs[i] = (repeat_job){&m[i]->repeat,  w[i]->session, p[i]->tokens,
-                               p[i]->n_tokens, m[i]->y,       m[i]->more};
+static bool has_chunk(const demand_meter *m, const prompt *p, uint32_t at) {
+    return at * chunk_of(m, p->n_tokens) < p->n_tokens;
+}
+
+/* The prompt's chunk `at`. */
+static target_job chunk_job(const demand_meter *m, const worker *w, const prompt *p, uint32_t at) {
+    const uint32_t I = m->o.n_instruction, chunk = chunk_of(m, p->n_tokens), first = at * chunk,
+                   n = p->n_tokens - first < chunk ? p->n_tokens - first : chunk;
+    memcpy(m->fed, m->o.instruction, I * sizeof *m->fed);
+    memcpy(m->fed + I, p->tokens + first, n * sizeof *m->fed);
+    return (target_job){.session = w->session,
+                        .in = {.tokens = m->fed, .n = I + n, .first_row = I, .largest = true},
+                        .out = at ? m->more : m->y};
+}
+
+/* m->y of n prefilled prompts: the largest attention that a position gets from the rows behind the
+ * instruction, over the group's query heads. */
+static ckvc_status repeat_prompts(demand_meter *const *m, worker *const *w, const prompt *const *p,
+                                  int64_t n, ckvc_err *err) {
+    target_job jobs[SESSIONS_TOGETHER];
+    int64_t n_jobs = n;
+    for (uint32_t at = 0; n_jobs > 0; at++) {
+        n_jobs = 0;
+        for (int64_t k = 0; k < n; k++) {
+            if (has_chunk(m[k], p[k], at)) { jobs[n_jobs++] = chunk_job(m[k], w[k], p[k], at); }
+        }
+        if (n_jobs > 0) { CKVC_TRY(sessions_targets(jobs, n_jobs, err)); }
+        for (int64_t k = 0; at > 0 && k < n; k++) {
+            if (!has_chunk(m[k], p[k], at)) { continue; }
+            for (size_t i = 0; i < entries(m[k]->shape, p[k]->n_tokens); i++) {
+                m[k]->y[i] = fmax(m[k]->y[i], m[k]->more[i]);
+            }
+        }
     }
-    CKVC_TRY(repeat_targets(jobs, n, err));
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t T = p[i]->n_tokens;
-        for (size_t at = 0; at < entries(m[i]->shape, T); at += T) {
-            memset(m[i]->y + at, 0, (T < SINKS ? T : SINKS) * sizeof *m[i]->y);
+    for (int64_t k = 0; k < n; k++) {
+        const uint32_t T = p[k]->n_tokens;
+        for (size_t at = 0; at < entries(m[k]->shape, T); at += T) {
+            memset(m[k]->y + at, 0, (T < SINKS ? T : SINKS) * sizeof *m[k]->y);
         }
     }
     return CKVC_OK;
 }
 
-static ckvc_status targets(demand_meter *const *m, worker *const *w, const prompt *const *p,
-                           int64_t n, ckvc_err *err) {
+static ckvc_status measure_targets(demand_meter *const *m, worker *const *w, const prompt *const *p,
+                                   int64_t n, ckvc_err *err) {
     target_job jobs[SESSIONS_TOGETHER];
     const bool repeats = m[0]->o.n_instruction > 0;
     for (int64_t i = 0; i < n; i++) {
-        w[i]->fed =
-            repeats ? repeat_fed(&m[i]->repeat, p[i]->n_tokens) : rows_of(p[i]->n_continuation);
+        w[i]->fed = repeats ? m[i]->o.n_instruction + chunk_of(m[i], p[i]->n_tokens)
+                            : rows_of(p[i]->n_continuation);
         jobs[i] = (target_job){
             w[i]->session, {.tokens = p[i]->tokens + p[i]->n_tokens, .n = w[i]->fed}, m[i]->y};
     }
     CKVC_TRY(workers_prefill(w, p, n, err));
     CKVC_TRY(workers_full(w, n, err));
-    return repeats ? repeat(m, w, p, n, err) : sessions_targets(jobs, n, err);
+    return repeats ? repeat_prompts(m, w, p, n, err) : sessions_targets(jobs, n, err);
 }
 
 ckvc_status demand_targets(demand_meter *m, worker *w, const prompt *p, ckvc_err *err) {
-    return targets(&m, &w, &p, 1, err);
+    return measure_targets(&m, &w, &p, 1, err);
 }
 
 ckvc_status demand_measure(demand_meter *const *m, worker *const *w, const prompt *const *p,
                            int64_t n, ckvc_err *err) {
-    CKVC_TRY(targets(m, w, p, n, err));
+    CKVC_TRY(measure_targets(m, w, p, n, err));
     for (int64_t k = 0; k < n; k++) {
         demand_meter *of = m[k];
         CKVC_TRY(session_value_norms(w[k]->session, of->more, err));
@@ -155,11 +195,6 @@ void demand_ranks_init(demand_ranks *r, uint32_t n_units, uint32_t n_tokens) {
 void demand_ranks_fini(demand_ranks *r) {
     CKVC_FREE(r->order, r->other, r->keys[0], r->keys[1], r->seen);
     *r = (demand_ranks){0};
-}
-
-size_t demand_ranks_bytes(uint32_t n_units, uint32_t n_tokens) {
-    return (size_t)n_units * n_tokens * 2 * (sizeof(uint32_t) + sizeof(uint64_t)) +
-           n_units * sizeof(uint32_t);
 }
 
 /* The bits of a double that is not negative ascend with it; these descend. -0 is 0. */
@@ -233,66 +268,6 @@ void demand_count(const demand_ranks *r, uint32_t budget, double f, uint32_t rec
         } else {
             count[u]++;
             rest--;
-        }
-    }
-}
-
-enum { CHUNK = 2048 }; /* tokens, where twice the prompt does not fit the context */
-
-/* Prompt tokens that are fed at a time. */
-static uint32_t chunk_of(const repeat_pass *r, uint32_t n_tokens) {
-    const int64_t whole = 2 * (int64_t)n_tokens + r->n_instruction;
-    return whole <= model_shape_context(r->shape) || n_tokens < CHUNK ? n_tokens : CHUNK;
-}
-
-int64_t repeat_longest(int64_t context, uint32_t n_instruction) {
-    const int64_t room = context - n_instruction, chunked = room - CHUNK;
-    return chunked > room / 2 ? chunked : room / 2;
-}
-
-uint32_t repeat_fed(const repeat_pass *r, uint32_t n_tokens) {
-    return r->n_instruction + chunk_of(r, n_tokens);
-}
-
-uint32_t repeat_most_fed(const repeat_pass *r, const prompt_list *prompts) {
-    uint32_t most = 0;
-    for (size_t i = 0; i < prompts->n; i++) {
-        const uint32_t fed = repeat_fed(r, prompts->items[i].n_tokens);
-        most = fed > most ? fed : most;
-    }
-    return most;
-}
-
-static bool has_chunk(const repeat_job *of, uint32_t at) {
-    return at * chunk_of(of->pass, of->n_tokens) < of->n_tokens;
-}
-
-/* Chunk `at` of the job's prompt. */
-static target_job chunk_job(const repeat_job *of, uint32_t at) {
-    const repeat_pass *r = of->pass;
-    const uint32_t I = r->n_instruction, chunk = chunk_of(r, of->n_tokens), first = at * chunk,
-                   k = of->n_tokens - first < chunk ? of->n_tokens - first : chunk;
-    memcpy(r->fed, r->instruction, I * sizeof *r->fed);
-    memcpy(r->fed + I, of->tokens + first, k * sizeof *r->fed);
-    return (target_job){.session = of->session,
-                        .in = {.tokens = r->fed, .n = I + k, .first_row = I, .largest = true},
-                        .out = at ? of->more : of->y};
-}
-
-ckvc_status repeat_targets(const repeat_job *jobs, int64_t n, ckvc_err *err) {
-    target_job targets[SESSIONS_TOGETHER];
-    for (uint32_t at = 0;; at++) {
-        int64_t n_targets = 0;
-        for (int64_t i = 0; i < n; i++) {
-            if (has_chunk(&jobs[i], at)) { targets[n_targets++] = chunk_job(&jobs[i], at); }
-        }
-        if (n_targets == 0) { return CKVC_OK; }
-        CKVC_TRY(sessions_targets(targets, n_targets, err));
-        for (const repeat_job *of = jobs; at > 0 && of < jobs + n; of++) {
-            const model_shape *s = of->pass->shape;
-            const size_t values = (size_t)s->n_layers * (size_t)s->n_kv_heads * of->n_tokens;
-            if (!has_chunk(of, at)) { continue; }
-            for (size_t i = 0; i < values; i++) { of->y[i] = fmax(of->y[i], of->more[i]); }
         }
     }
 }

@@ -106,13 +106,6 @@ ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_
     return CKVC_OK;
 }
 
-ckvc_status inputs_load_model(const char *path, backend *be, model **out, ckvc_err *err) {
-    model_spec *spec;
-    *out = NULL;
-    CKVC_TRY(model_files_read(path, &spec, err));
-    return model_open(spec, be, out, err);
-}
-
 ckvc_status inputs_need_tokenizer(const char *dir, tokenizer **out, ckvc_err *err) {
     token_spec *spec = NULL;
     CKVC_AUTO_FREE char *path = NULL;
@@ -132,7 +125,9 @@ ckvc_status inputs_open_tokenizer(const char *dir, int32_t vocab, tokenizer **ou
 ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
     USAGE_IF(!o->model, "--model DIR is needed: a Hugging Face model directory, or a GGUF file");
     CKVC_TRY(inputs_open_machine(o, e, err));
-    CKVC_TRY(inputs_load_model(o->model, e->be, &e->model, err));
+    model_spec *spec;
+    CKVC_TRY(model_files_read(o->model, &spec, err));
+    CKVC_TRY(model_open(spec, e->be, &e->model, err));
     const model_shape *shape = model_get_shape(e->model);
     CKVC_TRY(inputs_open_tokenizer(o->model, shape->vocab, &e->tok, err));
     CKVC_TRY(chat_template_choose(o->chat_template, shape->family, e->tok, &e->chat, err));

@@ -66,9 +66,6 @@ ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e,
 /* Threads, backend, model, tokenizer (when the directory has one) and chat template. */
 ckvc_status inputs_open_model(const inputs_options *o, opened_inputs *e,
                               ckvc_err *err) CKVC_MUST_CHECK;
-/* A model alone, on a backend. */
-ckvc_status inputs_load_model(const char *path, backend *be, model **out,
-                              ckvc_err *err) CKVC_MUST_CHECK;
 /* The tokenizer of a model directory, and that it fits the model's vocabulary; NULL when the
  * directory has none. */
 ckvc_status inputs_open_tokenizer(const char *dir, int32_t vocab, tokenizer **out,

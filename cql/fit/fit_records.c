@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <limits.h>
 
+#include "cql/fit/fit_pool.h"
 #include "lib/base/memory.h"
 #include "formats/shard/shard_rows.h"
 #include "lib/base/json.h"
@@ -46,17 +47,15 @@ static void fill_shape(ckvc_table *t, const shard_header *h) {
     memcpy(t->edges_ppl, h->edges_ppl, (h->n_ppl_bins - 1) * sizeof *t->edges_ppl);
 }
 
-/* The side that a fit has no records of is the incoming table's, with what stands behind it: its
- * evidence, and its part of META (fit_records.c). A gate fitted under fitted heads then is one
- * joint table, whether its two passes were fitted together or one after the other. */
-
 static const char *kind_of(const json_t *meta, const char *object) {
     const char *kind = json_string_value(json_object_get(json_object_get(meta, object), "kind"));
     return kind ? kind : "";
 }
 
-/* The incoming table's evidence of `side` is there and in the units of this fit (solver, alpha,
- * reward). */
+/* A side that a fit has no records of is the incoming table's, with its evidence and its part of
+ * META: a gate fitted under fitted heads then is one joint table, whether its two passes were
+ * fitted together or one after the other. The incoming table's evidence of `side` is there and in
+ * the units of this fit (solver, alpha, reward). */
 static bool has_side_evidence(const table_file *in, ckvc_side side, const fit_options *o) {
     if (!in || !in->has_evidence) { return false; }
     const json_t *fitted = json_object_get(
@@ -78,106 +77,6 @@ static void carry_evidence(table_file *to, const table_file *in, ckvc_side side)
     memcpy(e->n, from->n, n * sizeof *e->n);
     if (from->l) { memcpy(e->l, from->l, n * sizeof *e->l); }
     if (from->share) { e->share = ckvc_copy(from->share, n, sizeof *e->share); }
-}
-
-static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
-    table_file *t = r->table;
-    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
-        const ckvc_side which = (ckvc_side)i;
-        /* The start table of the side's own shards; a side without records takes it from the first
-         * shard of another side, which was logged under it. */
-        const bool own = pool->sides[i].where != NULL;
-        const shard_header *from = own ? &pool->sides[i].start : &pool->first;
-        const fitting f = {.o = o,
-                           .s = side_of_table(t->table, which),
-                           .e = &t->evidence[i],
-                           .pool = &pool->sides[i],
-                           .start = o->incoming ? side_of_table(o->incoming->table, which).entries
-                                                : from->side[i].start,
-                           .where = own ? pool->sides[i].where : pool->where};
-        CKVC_TRY(fit_side(&f, &r->sides[i], err));
-        r->sides[i].carried = !r->sides[i].fitted && has_side_evidence(o->incoming, which, o);
-        if (r->sides[i].carried) { carry_evidence(t, o->incoming, which); }
-    }
-    return CKVC_OK;
-}
-
-/* Shares of this fit's demand, or the incoming table's. */
-static void fit_shares(fit_pool *pool, const fit_options *o, fit_result *r) {
-    const table_file *in = o->incoming;
-    ckvc_table *t = r->table->table;
-    const size_t heads = ckvc_weight_index(t, t->n_layers, 0, 0);
-    if (pool->demand.n_prompts > 0) {
-        fit_demand_table(&pool->demand, o, r->table, &r->demand);
-    } else if (in && in->table->share) {
-        r->demand.carried = true;
-        if (ckvc_table_copy_shares(t, in->table)) { ckvc_out_of_memory(heads, sizeof(double)); }
-        t->relative = in->table->relative;
-        if (in->share_interval) {
-            r->table->share_interval = ckvc_copy(in->share_interval, 2 * heads, sizeof(double));
-        }
-    }
-}
-
-/* The heads' statistics: of the pool's scans, else of its demand passes, else the incoming table's;
- * NULL: not known. */
-static double *signature_of(fit_pool *pool, const fit_options *o) {
-    const size_t n = (size_t)pool->first.n_layers * pool->first.n_kv_heads * 3;
-    head_signature *of = pool->scanned.values ? &pool->scanned : &pool->demanded;
-    head_signature_finish(of);
-    if (of->values) { return ckvc_take(&of->values); }
-    return o->incoming && o->incoming->signature
-               ? ckvc_copy(o->incoming->signature, n, sizeof(double))
-               : NULL;
-}
-
-ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
-                        fit_result **out, ckvc_err *err) {
-    *out = NULL;
-    CKVC_FAIL_IF(o->shrink && (o->replicates < 20 || o->resample != CQL_RESAMPLE_BOOTSTRAP), err,
-                 CKVC_E_USAGE, "--shrink needs --bootstrap R with R of at least 20");
-    for (size_t i = 0; i < o->n_splits; ++i) {
-        CKVC_FAIL_IF(strcmp(o->splits[i], "heldout") == 0, err, CKVC_E_USAGE,
-                     "held-out prompts never enter a fit: --split heldout makes no sense");
-    }
-    CKVC_AUTO(fit_pool_fini) fit_pool pool = {0};
-    CKVC_AUTO(fit_result_free_at) fit_result *r = ckvc_calloc(1, sizeof *r);
-    CKVC_TRY(fit_pool_read(&pool, paths, n_paths, o, err));
-    if (o->incoming) { CKVC_TRY(check_incoming(&pool, o->incoming, err)); }
-    r->n_replicates = o->replicates;
-    r->n_heldout = pool.n_heldout;
-    r->n_filtered = pool.n_filtered;
-    r->n_duplicates = pool.n_duplicates;
-    const shard_header *h = &pool.first;
-    bool evidence = o->incoming && o->incoming->has_evidence;
-    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) { evidence |= pool.sides[i].n_prompts > 0; }
-    r->table = table_file_around(ckvc_table_create(h->n_layers, h->n_kv_heads, h->n_entropy_bins,
-                                                   h->n_ppl_bins, h->n_budgets,
-                                                   h->side[CKVC_SIDE_HEAD].n_actions,
-                                                   h->side[CKVC_SIDE_GATE].n_actions),
-                                 evidence);
-    CKVC_FAIL_IF(!r->table, err, CKVC_E_DATA,
-                 "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over "
-                 "the format's limits",
-                 pool.where, h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
-                 h->n_budgets);
-    fill_shape(r->table->table, h);
-    CKVC_TRY(fit_sides(&pool, o, r, err));
-    fit_shares(&pool, o, r);
-    if (pool.rewards.n_prompts > 0) {
-        CKVC_TRY(fit_rewards_table(&pool.rewards, o, r->table, &r->rewards, err));
-    }
-    if (pool.learned.n_fitted > 0) {
-        CKVC_FAIL_IF(!r->table->table->share, err, CKVC_E_DATA,
-                     "%s: a learned score ranks what shares leave room for: fit it together with a "
-                     "run of --side demand, or give --tables with shares",
-                     pool.learned.where);
-        fit_learned_table(&pool.learned, o, r->table->table, &r->learned);
-    }
-    fit_write_meta(&pool, o, r);
-    r->table->signature = signature_of(&pool, o);
-    *out = ckvc_take(&r);
-    return CKVC_OK;
 }
 
 /* Rounded up to one digit: it does not depend on the last bits of a machine's exp and log. */
@@ -327,7 +226,9 @@ static void carry_meta(json_t *meta, const json_t *from, const fit_result *r) {
     json_object_set_new(solver, "certificate", json_real(fmax(ours, theirs)));
 }
 
-void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
+/* r->table->meta anew, from the sides' numbers; of a side that was carried over what the incoming
+ * table says of it. */
+static void write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
     const shard_header *h = &pool->first;
     const setting made = setting_of(pool);
     const bool advantage = o->reward == FIT_ADVANTAGE, sum = made.reduction == CKVC_LOSS_SUM;
@@ -382,6 +283,15 @@ void fit_write_meta(const fit_pool *pool, const fit_options *o, fit_result *r) {
 }
 
 #define NOISE_DRAWS 8 /* redrawn counts per state */
+
+typedef struct fitting {
+    const fit_options *o;
+    struct side s;     /* of the table that is made: entries are written */
+    table_evidence *e; /* written; all zero, Q -inf */
+    fit_pool_side *pool;
+    const float *start; /* [n_states] entries of the incoming table, and whose it is */
+    const char *where;
+} fitting;
 
 /* ---- pass 1: scale and fit ---- */
 
@@ -456,7 +366,7 @@ static ckvc_status fit_states(const fitting *f, fitted_side *out, ckvc_err *err)
 
 /* ---- pass 2: what decided ---- */
 
-static ckvc_status explain(const fitting *f, fitted_side *out, ckvc_err *err) {
+static ckvc_status explain_choices(const fitting *f, fitted_side *out, ckvc_err *err) {
     const size_t A = f->s.actions.n;
     const cql_fit fit = {.cql_alpha = f->o->cql_alpha, .actions = f->s.actions};
     double noise = 0.0;
@@ -486,7 +396,7 @@ static ckvc_status explain(const fitting *f, fitted_side *out, ckvc_err *err) {
 
 /* Takes back what the bootstrap does not show to be better than the neutral action, or than the
  * incoming one where that was not logged. */
-static void shrink(const fitting *f, const int *incoming, int *chosen, fitted_side *out) {
+static void shrink_choices(const fitting *f, const int *incoming, int *chosen, fitted_side *out) {
     const size_t A = f->s.actions.n;
     const cql_resampled boots = cql_counts_resampled(f->pool->counts, 1.0);
     const int neutral = side_neutral(&f->s);
@@ -505,7 +415,7 @@ static void shrink(const fitting *f, const int *incoming, int *chosen, fitted_si
     }
 }
 
-static ckvc_status resample(const fitting *f, fitted_side *out, ckvc_err *err) {
+static ckvc_status resample_choices(const fitting *f, fitted_side *out, ckvc_err *err) {
     const cql_resampled s = cql_counts_resampled(f->pool->counts, out->scale);
     if (s.n_replicates == 0) { return CKVC_OK; }
     out->choices = ckvc_alloc(s.n_replicates * s.n_states, sizeof *out->choices);
@@ -555,7 +465,7 @@ static void write_entries(const fitting *f, const int *incoming, const int *chos
 
 /* ---- the whole ---- */
 
-ckvc_status fit_side(const fitting *f, fitted_side *out, ckvc_err *err) {
+static ckvc_status fit_side(const fitting *f, fitted_side *out, ckvc_err *err) {
     const size_t S = f->s.n_states;
     *out = (fitted_side){.fitted = f->pool->n_prompts > 0,
                          .n_states = S,
@@ -578,11 +488,111 @@ ckvc_status fit_side(const fitting *f, fitted_side *out, ckvc_err *err) {
         out->n_records = cql_counts_records(f->pool->counts);
         out->scale = scale_of(f);
         CKVC_TRY(fit_states(f, out, err));
-        CKVC_TRY(explain(f, out, err));
-        CKVC_TRY(resample(f, out, err));
+        CKVC_TRY(explain_choices(f, out, err));
+        CKVC_TRY(resample_choices(f, out, err));
         memcpy(chosen, out->why.chosen, S * sizeof *chosen);
-        if (f->o->shrink) { shrink(f, incoming, chosen, out); }
+        if (f->o->shrink) { shrink_choices(f, incoming, chosen, out); }
     }
     write_entries(f, incoming, chosen, out);
+    return CKVC_OK;
+}
+
+static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
+    table_file *t = r->table;
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
+        const ckvc_side which = (ckvc_side)i;
+        /* The start table of the side's own shards; a side without records takes it from the first
+         * shard of another side, which was logged under it. */
+        const bool own = pool->sides[i].where != NULL;
+        const shard_header *from = own ? &pool->sides[i].start : &pool->first;
+        const fitting f = {.o = o,
+                           .s = side_of_table(t->table, which),
+                           .e = &t->evidence[i],
+                           .pool = &pool->sides[i],
+                           .start = o->incoming ? side_of_table(o->incoming->table, which).entries
+                                                : from->side[i].start,
+                           .where = own ? pool->sides[i].where : pool->where};
+        CKVC_TRY(fit_side(&f, &r->sides[i], err));
+        r->sides[i].carried = !r->sides[i].fitted && has_side_evidence(o->incoming, which, o);
+        if (r->sides[i].carried) { carry_evidence(t, o->incoming, which); }
+    }
+    return CKVC_OK;
+}
+
+/* Shares of this fit's demand, or the incoming table's. */
+static void fit_shares(fit_pool *pool, const fit_options *o, fit_result *r) {
+    const table_file *in = o->incoming;
+    ckvc_table *t = r->table->table;
+    const size_t heads = ckvc_weight_index(t, t->n_layers, 0, 0);
+    if (pool->demand.n_prompts > 0) {
+        fit_demand_table(&pool->demand, o, r->table, &r->demand);
+    } else if (in && in->table->share) {
+        r->demand.carried = true;
+        if (ckvc_table_copy_shares(t, in->table)) { ckvc_out_of_memory(heads, sizeof(double)); }
+        t->relative = in->table->relative;
+        if (in->share_interval) {
+            r->table->share_interval = ckvc_copy(in->share_interval, 2 * heads, sizeof(double));
+        }
+    }
+}
+
+/* The heads' statistics: of the pool's scans, else of its demand passes, else the incoming table's;
+ * NULL: not known. */
+static double *signature_of(fit_pool *pool, const fit_options *o) {
+    const size_t n = (size_t)pool->first.n_layers * pool->first.n_kv_heads * 3;
+    head_signature *of = pool->scanned.values ? &pool->scanned : &pool->demanded;
+    head_signature_finish(of);
+    if (of->values) { return ckvc_take(&of->values); }
+    return o->incoming && o->incoming->signature
+               ? ckvc_copy(o->incoming->signature, n, sizeof(double))
+               : NULL;
+}
+
+ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
+                        fit_result **out, ckvc_err *err) {
+    *out = NULL;
+    CKVC_FAIL_IF(o->shrink && (o->replicates < 20 || o->resample != CQL_RESAMPLE_BOOTSTRAP), err,
+                 CKVC_E_USAGE, "--shrink needs --bootstrap R with R of at least 20");
+    for (size_t i = 0; i < o->n_splits; ++i) {
+        CKVC_FAIL_IF(strcmp(o->splits[i], "heldout") == 0, err, CKVC_E_USAGE,
+                     "held-out prompts never enter a fit: --split heldout makes no sense");
+    }
+    CKVC_AUTO(fit_pool_fini) fit_pool pool = {0};
+    CKVC_AUTO(fit_result_free_at) fit_result *r = ckvc_calloc(1, sizeof *r);
+    CKVC_TRY(fit_pool_read(&pool, paths, n_paths, o, err));
+    if (o->incoming) { CKVC_TRY(check_incoming(&pool, o->incoming, err)); }
+    r->n_replicates = o->replicates;
+    r->n_heldout = pool.n_heldout;
+    r->n_filtered = pool.n_filtered;
+    r->n_duplicates = pool.n_duplicates;
+    const shard_header *h = &pool.first;
+    bool evidence = o->incoming && o->incoming->has_evidence;
+    for (int i = 0; i < CKVC_SIDE_COUNT; ++i) { evidence |= pool.sides[i].n_prompts > 0; }
+    r->table = table_file_around(ckvc_table_create(h->n_layers, h->n_kv_heads, h->n_entropy_bins,
+                                                   h->n_ppl_bins, h->n_budgets,
+                                                   h->side[CKVC_SIDE_HEAD].n_actions,
+                                                   h->side[CKVC_SIDE_GATE].n_actions),
+                                 evidence);
+    CKVC_FAIL_IF(!r->table, err, CKVC_E_DATA,
+                 "%s: a table of %u layers, %u heads, %u x %u bins and %u budgets is over "
+                 "the format's limits",
+                 pool.where, h->n_layers, h->n_kv_heads, h->n_entropy_bins, h->n_ppl_bins,
+                 h->n_budgets);
+    fill_shape(r->table->table, h);
+    CKVC_TRY(fit_sides(&pool, o, r, err));
+    fit_shares(&pool, o, r);
+    if (pool.rewards.n_prompts > 0) {
+        CKVC_TRY(fit_rewards_table(&pool.rewards, o, r->table, &r->rewards, err));
+    }
+    if (pool.learned.n_fitted > 0) {
+        CKVC_FAIL_IF(!r->table->table->share, err, CKVC_E_DATA,
+                     "%s: a learned score ranks what shares leave room for: fit it together with a "
+                     "run of --side demand, or give --tables with shares",
+                     pool.learned.where);
+        fit_learned_table(&pool.learned, o, r->table->table, &r->learned);
+    }
+    write_meta(&pool, o, r);
+    r->table->signature = signature_of(&pool, o);
+    *out = ckvc_take(&r);
     return CKVC_OK;
 }

@@ -32,13 +32,6 @@ size_t select_candidates(bool learned, ckvc_score_kind score, double counted, do
     return n;
 }
 
-void select_recommend(ckvc_table *t, uint32_t b, select_candidate c) {
-    const uint32_t mode = t->score[b].mode;
-    t->score[b] = ckvc_default_score(c.score, t->score[b].features);
-    t->score[b].mode = mode;
-    t->c_min[b].floor = c.floor;
-}
-
 /* ---- losses ---- */
 
 static size_t candidate_of(const select_losses *s, const score_row *r) {
@@ -190,9 +183,16 @@ json_t *select_json(const select_losses *s) {
                      "chosen", chosen);
 }
 
+static void recommend_candidate(ckvc_table *t, uint32_t b, select_candidate c) {
+    const uint32_t mode = t->score[b].mode;
+    t->score[b] = ckvc_default_score(c.score, t->score[b].features);
+    t->score[b].mode = mode;
+    t->c_min[b].floor = c.floor;
+}
+
 void select_take(const select_losses *s, table_file *t) {
     for (uint32_t b = 0; b < s->n_budgets; b++) {
-        if (s->chosen[b] < s->n) { select_recommend(t->table, b, s->candidates[s->chosen[b]]); }
+        if (s->chosen[b] < s->n) { recommend_candidate(t->table, b, s->candidates[s->chosen[b]]); }
     }
     json_object_set_new(t->meta, "select", select_json(s));
 }

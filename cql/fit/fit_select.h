@@ -29,8 +29,6 @@ typedef struct select_losses {
  * 0.1, 0.2 and c_min that are more. */
 size_t select_candidates(bool learned, ckvc_score_kind score, double counted, double c_min,
                          select_candidate out[SELECT_MAX]);
-/* Makes block b recommend a candidate. */
-void select_recommend(ckvc_table *t, uint32_t b, select_candidate c);
 /* The losses of a file of score lines: of policy `table` under the table's budgets and modes. The
  * candidates are those of the first prompt's lines, in their order. CKVC_E_DATA where a prompt
  * lacks one of them. */

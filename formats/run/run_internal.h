@@ -88,9 +88,7 @@ ckvc_status run_take_line(void *ctx, const json_t *line, uint32_t number,
 /* Appends to the journal, and takes the line into the struct as reading it would. */
 ckvc_status run_journal(run_dir *r, json_t *line /* taken */, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* run_folder.c: a line with a "note" into the struct; checkpoints against their lines. */
-ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where,
-                          ckvc_err *err) CKVC_MUST_CHECK;
+/* Checkpoints against their lines. */
 ckvc_status run_verify_files(const run_dir *r, ckvc_err *err) CKVC_MUST_CHECK;
 
 ckvc_status run_remove_file(const char *path, ckvc_err *err) CKVC_MUST_CHECK; /* none is fine */

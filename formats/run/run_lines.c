@@ -181,13 +181,26 @@ json_t *run_skip_line(const char *pass, uint32_t prompt, const char *id, const c
                      "reason", reason);
 }
 
+static ckvc_status take_note(run_dir *r, const json_t *line, const char *where, ckvc_err *err) {
+    uint64_t bytes;
+    CKVC_FAIL_IF(!run_note_text(line, "note") ||
+                     (run_note_is_of_file(line) &&
+                      (!run_name_is_inside(run_note_text(line, "name")) ||
+                       !ckvc_json_is_hex(json_object_get(line, "sha256"), CKVC_SHA256_HEX - 1) ||
+                       !ckvc_json_get_count(line, "bytes", RUN_MAX_FILE_BYTES, &bytes))),
+                 err, CKVC_E_DATA, "%s: not a note (note: a name; of a file: name, bytes, sha256)",
+                 where);
+    json_array_append_new(r->notes, json_deep_copy(line));
+    return CKVC_OK;
+}
+
 ckvc_status run_take_line(void *ctx, const json_t *line, uint32_t number, ckvc_err *err) {
     run_dir *r = ctx;
     CKVC_AUTO_FREE char *where = ckvc_format("%s:%u", r->journal_path, number);
     CKVC_FAIL_IF(r->part.count &&
                      (json_object_get(line, "note") || json_object_get(line, "until_stable")),
                  err, CKVC_E_DATA, "%s: a line that no part of a run has", where);
-    if (json_object_get(line, "note")) { return run_take_note(r, line, where, err); }
+    if (json_object_get(line, "note")) { return take_note(r, line, where, err); }
     const char *name = json_string_value(json_object_get(line, "pass"));
     CKVC_FAIL_IF(!name, err, CKVC_E_DATA, "%s: a line without \"pass\"", where);
     if (json_object_get(line, "n_prompts")) { return take_begin(r, line, name, where, err); }
@@ -205,17 +218,4 @@ ckvc_status run_journal(run_dir *r, json_t *line, ckvc_err *err) {
     json_auto_t *taken = line;
     CKVC_TRY(journal_append(r->journal_path, &r->journal_size, taken, err));
     return run_take_line(r, taken, 0, err);
-}
-
-ckvc_status run_take_note(run_dir *r, const json_t *line, const char *where, ckvc_err *err) {
-    uint64_t bytes;
-    CKVC_FAIL_IF(!run_note_text(line, "note") ||
-                     (run_note_is_of_file(line) &&
-                      (!run_name_is_inside(run_note_text(line, "name")) ||
-                       !ckvc_json_is_hex(json_object_get(line, "sha256"), CKVC_SHA256_HEX - 1) ||
-                       !ckvc_json_get_count(line, "bytes", RUN_MAX_FILE_BYTES, &bytes))),
-                 err, CKVC_E_DATA, "%s: not a note (note: a name; of a file: name, bytes, sha256)",
-                 where);
-    json_array_append_new(r->notes, json_deep_copy(line));
-    return CKVC_OK;
 }

@@ -141,9 +141,5 @@ bool ckvt_rule_agrees(const struct table_file *t);
  * else the paper's. NULL is fine. */
 ckvc_operator ckvt_probe_operator(const char *probe);
 
-/* The same as table_file_read, from bytes in memory; `path` is for messages. */
-ckvc_status ckvt_parse(const char *path, const uint8_t *bytes, size_t size, struct table_file **out,
-                       ckvc_err *err) CKVC_MUST_CHECK;
-
 /* The content id over a directory of n entries. */
 void ckvt_content_id(const uint8_t *directory, size_t n, uint8_t digest[CKVC_SHA256_BYTES]);

@@ -221,8 +221,8 @@ static ckvc_status check_whole(reader *r) {
     return check_meta(r);
 }
 
-ckvc_status ckvt_parse(const char *path, const uint8_t *bytes, size_t size, table_file **out,
-                       ckvc_err *err) {
+static ckvc_status parse_table(const char *path, const uint8_t *bytes, size_t size,
+                               table_file **out, ckvc_err *err) {
     CKVC_AUTO(table_file_free_at) table_file *t = ckvc_calloc(1, sizeof *t);
     char message[512];
     *out = NULL;
@@ -253,5 +253,5 @@ ckvc_status table_file_read(const char *path, table_file **out, ckvc_err *err) {
     size_t size = 0;
     *out = NULL;
     CKVC_TRY(ckvc_file_read(path, CKVC_TABLE_MAX_BYTES, &bytes, &size, err));
-    return ckvt_parse(path, (const uint8_t *)bytes, size, out, err);
+    return parse_table(path, (const uint8_t *)bytes, size, out, err);
 }

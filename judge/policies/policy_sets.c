@@ -225,30 +225,19 @@ void policy_sets_need(const policy_sets *k, session_limits *limits) {
     limits->max_counted = k->most_among;
 }
 
-ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
-                                ckvc_err *err) {
-    const uint32_t fed = policy_sets_fed(k, p);
-    prefill_input in = {.tokens = p->tokens,
-                        .n = p->n_tokens,
-                        .n_total = (int64_t)p->n_tokens +
-                                   (fed > p->n_continuation ? fed : p->n_continuation),
-                        .window = k->o->setting.window,
-                        .alpha_kind = k->o->setting.alpha};
-    CKVC_TRY(policy_sets_watch(k, p, s, &in.watcher, err));
-    CKVC_TRY(sessions_prefill(&(prefill_job){s, in, stats}, 1, err));
-    return policy_sets_enter(k, s, p, stats, err);
-}
-
 static bool is_whole(const policy_sets *k, const prompt *p) {
     return p->n_tokens <= k->o->setting.window;
 }
 
-uint32_t policy_sets_fed(const policy_sets *k, const prompt *p) {
+/* Tokens that a second pass will feed behind the prompt; 0: there is none. */
+static uint32_t tokens_to_feed(const policy_sets *k, const prompt *p) {
     return k->repeat.fed && !is_whole(k, p) ? reconstruction_fed(&k->repeat.texts, p->n_tokens) : 0;
 }
 
-ckvc_status policy_sets_watch(policy_sets *k, const prompt *p, const session *s,
-                              const prefill_watcher **out, ckvc_err *err) {
+/* *out: the watcher of the prompt's prefill; NULL: none is needed. CKVC_E_DATA where a budget is
+ * below what the heads must keep. */
+static ckvc_status begin_prompt(policy_sets *k, const prompt *p, const session *s,
+                                const prefill_watcher **out, ckvc_err *err) {
     const double *frequencies = session_key_frequencies(s);
     *out = NULL;
     if (is_whole(k, p)) { return CKVC_OK; }
@@ -262,8 +251,9 @@ ckvc_status policy_sets_watch(policy_sets *k, const prompt *p, const session *s,
     return CKVC_OK;
 }
 
-ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
-                              const prefill_stats *stats, ckvc_err *err) {
+/* Points everything at a prompt that is prefilled. */
+static ckvc_status enter_prompt(policy_sets *k, session *s, const prompt *p,
+                                const prefill_stats *stats, ckvc_err *err) {
     k->p = p;
     k->session = s;
     k->stats = stats;
@@ -274,6 +264,20 @@ ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
         if (k->tables[i].kept) { prompt_sets_build(k->tables[i].kept, stats); }
     }
     return CKVC_OK;
+}
+
+ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
+                                ckvc_err *err) {
+    const uint32_t fed = tokens_to_feed(k, p);
+    prefill_input in = {.tokens = p->tokens,
+                        .n = p->n_tokens,
+                        .n_total = (int64_t)p->n_tokens +
+                                   (fed > p->n_continuation ? fed : p->n_continuation),
+                        .window = k->o->setting.window,
+                        .alpha_kind = k->o->setting.alpha};
+    CKVC_TRY(begin_prompt(k, p, s, &in.watcher, err));
+    CKVC_TRY(sessions_prefill(&(prefill_job){s, in, stats}, 1, err));
+    return enter_prompt(k, s, p, stats, err);
 }
 
 /* ---- scores of a layer or head -> k->u ---- */
@@ -627,13 +631,12 @@ void policy_workers_close(policy_workers *p) {
 ckvc_status policy_workers_prefill(policy_workers *p, const prompt *const *prompts, int64_t n,
                                    ckvc_err *err) {
     for (int64_t i = 0; i < n; i++) {
-        p->w[i]->fed = policy_sets_fed(p->sets[i], prompts[i]);
-        CKVC_TRY(
-            policy_sets_watch(p->sets[i], prompts[i], p->w[i]->session, &p->w[i]->watcher, err));
+        p->w[i]->fed = tokens_to_feed(p->sets[i], prompts[i]);
+        CKVC_TRY(begin_prompt(p->sets[i], prompts[i], p->w[i]->session, &p->w[i]->watcher, err));
     }
     CKVC_TRY(workers_prefill(p->w, prompts, n, err));
     for (int64_t i = 0; i < n; i++) {
-        CKVC_TRY(policy_sets_enter(p->sets[i], p->w[i]->session, prompts[i], &p->w[i]->stats, err));
+        CKVC_TRY(enter_prompt(p->sets[i], p->w[i]->session, prompts[i], &p->w[i]->stats, err));
     }
     return CKVC_OK;
 }

@@ -46,14 +46,6 @@ void policy_sets_need(const policy_sets *k, session_limits *limits);
 /* Prefills a prompt and points everything at it. */
 ckvc_status policy_sets_prefill(policy_sets *k, session *s, const prompt *p, prefill_stats *stats,
                                 ckvc_err *err) CKVC_MUST_CHECK;
-/* The parts of it, for who prefills: tokens that a second pass will feed behind the prompt (0:
- * there is none), the watcher of its prefill (NULL: none is needed), and everything pointed at the
- * prompt. CKVC_E_DATA where a budget is below what the heads must keep. */
-uint32_t policy_sets_fed(const policy_sets *k, const prompt *p);
-ckvc_status policy_sets_watch(policy_sets *k, const prompt *p, const session *s,
-                              const prefill_watcher **out, ckvc_err *err) CKVC_MUST_CHECK;
-ckvc_status policy_sets_enter(policy_sets *k, session *s, const prompt *p,
-                              const prefill_stats *stats, ckvc_err *err) CKVC_MUST_CHECK;
 /* What policy `i` keeps of it under budget number b. CKVC_E_DATA where the budget is below what the
  * heads must keep. */
 ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const policy_kept **out,

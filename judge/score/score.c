@@ -13,6 +13,100 @@
 #include "formats/lines/scores.h"
 #include "cql/fit/fit_result.h"
 
+/* What is measured besides losses: the attention that a kept set leaves out (--attention-error),
+ * and the spread of the utility scores (--utilities). */
+typedef struct score_measures {
+    bool attention, utilities;
+    rollout_lane lanes[2];                 /* of the rollout in hand */
+    int64_t n_layers, n_heads, n_kv_heads; /* L, H, G */
+    layer_error *layers;                   /* [L], of the last measured rollout */
+    int64_t n_rows;                        /* its C - 1; 0: there is none */
+    double *u;                             /* [max T] */
+} score_measures;
+
+static void measures_init(score_measures *m, const model_shape *shape, uint32_t max_tokens,
+                          bool attention, bool utilities) {
+    *m = (score_measures){.attention = attention,
+                          .utilities = utilities,
+                          .n_layers = shape->n_layers,
+                          .n_heads = shape->n_heads,
+                          .n_kv_heads = shape->n_kv_heads};
+    if (attention) { m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers); }
+    if (utilities) { m->u = ckvc_calloc(max_tokens, sizeof *m->u); }
+}
+
+static void measures_fini(score_measures *m) {
+    free(m->layers);
+    free(m->u);
+    *m = (score_measures){0};
+}
+
+/* A rollout of n tokens under what a policy keeps, measured on the way where attention is asked
+ * for, n >= 2 and the cache is the prompt's own: then the full cache's goes beside it and in front,
+ * which is not there beside one of some rows. nll [n], or [2][n] of both. */
+static rollout_job measured_rollout(score_measures *m, session *s, const int32_t *continuation,
+                                    int64_t n, const policy_kept *kept, double *nll) {
+    const bool measured = m->attention && n >= 2;
+    m->n_rows = measured ? n - 1 : 0;
+    m->lanes[0] = (rollout_lane){.parent = -1};
+    m->lanes[measured] = (rollout_lane){.parent = -1, .sets = kept->sets};
+    return (rollout_job){.session = s,
+                         .continuation = continuation,
+                         .n = n,
+                         .lanes = m->lanes,
+                         .n_lanes = measured ? 2 : 1,
+                         .nll = nll,
+                         .errors = measured ? m->layers : NULL};
+}
+
+/* One number of every layer, times `scale`. */
+static void add_layers(const score_measures *m, json_t *line, const char *key, size_t offset,
+                       double scale) {
+    json_t *list = m->n_rows ? json_array() : json_null();
+    for (int64_t l = 0; m->n_rows && l < m->n_layers; l++) {
+        const char *at = (const char *)&m->layers[l] + offset;
+        json_array_append_new(list, ckvc_json_real(scale * *(const double *)(const void *)at));
+    }
+    json_object_set_new(line, key, list);
+}
+
+/* Of the last rollout: "attention_epsilon", "attention_bound", "attention_error",
+ * "attention_drift" [L]; null where the continuation has no rows to measure. */
+static void add_attention(const score_measures *m, json_t *line) {
+    if (!m->attention) { return; }
+    add_layers(m, line, "attention_epsilon", offsetof(layer_error, epsilon), 1);
+    add_layers(m, line, "attention_bound", offsetof(layer_error, epsilon),
+               2 * sqrt((double)m->n_rows));
+    add_layers(m, line, "attention_error", offsetof(layer_error, restricted), 1);
+    add_layers(m, line, "attention_drift", offsetof(layer_error, actual), 1);
+}
+
+static json_t *quantiles_of(const double *x, size_t n) {
+    static const double shares[SCORE_QUANTILE_COUNT] = {0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1};
+    double q[SCORE_QUANTILE_COUNT];
+    rank_quantile(x, n, shares, SCORE_QUANTILE_COUNT, q);
+    return ckvc_json_reals(q, SCORE_QUANTILE_COUNT);
+}
+
+/* Of a prompt: "alpha_quantiles", "utility_quantiles" [L][G] (scores.h), the utility being
+ * alpha[t] rho[l][g][t]. */
+static void add_utilities(score_measures *m, const prefill_stats *stats, json_t *line) {
+    if (!m->utilities) { return; }
+    const size_t T = (size_t)stats->n_tokens;
+    json_t *layers = json_array();
+    json_object_set_new(line, "alpha_quantiles", quantiles_of(stats->alpha, T));
+    json_object_set_new(line, "utility_quantiles", layers);
+    for (int64_t l = 0; l < m->n_layers; l++) {
+        json_t *heads = json_array();
+        json_array_append_new(layers, heads);
+        for (int64_t g = 0; g < m->n_kv_heads; g++) {
+            const float *rho = stats->rho + (size_t)(l * m->n_kv_heads + g) * T;
+            for (size_t t = 0; t < T; t++) { m->u[t] = stats->alpha[t] * (double)rho[t]; }
+            json_array_append_new(heads, quantiles_of(m->u, T));
+        }
+    }
+}
+
 /* A prompt of those that go through the layers together. */
 typedef struct lane {
     const prompt *p;
@@ -35,7 +129,7 @@ typedef struct scorer {
 
 static void scorer_fini(scorer *s) {
     for (int64_t i = 0; i < s->n_lanes; i++) {
-        score_measures_fini(&s->lanes[i].measures);
+        measures_fini(&s->lanes[i].measures);
         ckvc_buffer_fini(&s->lanes[i].lines);
     }
     policy_workers_close(&s->workers);
@@ -60,8 +154,8 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
         lane *x = &s->lanes[i];
         x->w = &s->workers.all.items[i];
         x->policies = s->workers.sets[i];
-        score_measures_init(&x->measures, shape, s->in->prompts->max_tokens, o->attention_error,
-                            o->utilities);
+        measures_init(&x->measures, shape, s->in->prompts->max_tokens, o->attention_error,
+                      o->utilities);
     }
     for (size_t i = 0; i < o->choice.n; i++) {
         for (uint32_t b = 0; b < n_budgets; b++) {
@@ -195,9 +289,9 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     }
     if (kept->whole) { json_object_set_new(o, "whole", json_true()); }
     if (s->o->sets) { json_object_set_new(o, "sets", by_set(s, x, kept, positions_json)); }
-    score_measures_attention(&x->measures, o);
+    add_attention(&x->measures, o);
     if (i == 0 && b == 0) { /* of the prompt, so once: on its first line */
-        score_measures_utilities(&x->measures, stats, o);
+        add_utilities(&x->measures, stats, o);
     }
     ckvc_json_append(&x->lines, o);
     ckvc_buffer_u8(&x->lines, '\n');
@@ -215,9 +309,8 @@ static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, c
         lane *x = &s->lanes[k];
         const int64_t C = x->p->n_continuation;
         CKVC_TRY(policy_sets_decide(x->policies, i, b, &kept[k], err));
-        jobs[n_jobs] =
-            score_measures_rollout(&x->measures, x->w->session, x->p->tokens + x->p->n_tokens, C,
-                                   kept[k], x->w->scratch.nll);
+        jobs[n_jobs] = measured_rollout(&x->measures, x->w->session, x->p->tokens + x->p->n_tokens,
+                                        C, kept[k], x->w->scratch.nll);
         n_jobs += C > 0;
     }
     if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
@@ -384,82 +477,6 @@ ckvc_status score_forecast_make(const calibrate_inputs *in, const score_options 
                  3600;
     out->disk_bytes = (double)s.lanes->lines.size * (double)all->n;
     return CKVC_OK;
-}
-
-void score_measures_init(score_measures *m, const model_shape *shape, uint32_t max_tokens,
-                         bool attention, bool utilities) {
-    *m = (score_measures){.attention = attention,
-                          .utilities = utilities,
-                          .n_layers = shape->n_layers,
-                          .n_heads = shape->n_heads,
-                          .n_kv_heads = shape->n_kv_heads};
-    if (attention) { m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers); }
-    if (utilities) { m->u = ckvc_calloc(max_tokens, sizeof *m->u); }
-}
-
-void score_measures_fini(score_measures *m) {
-    free(m->layers);
-    free(m->u);
-    *m = (score_measures){0};
-}
-
-rollout_job score_measures_rollout(score_measures *m, session *s, const int32_t *continuation,
-                                   int64_t n, const policy_kept *kept, double *nll) {
-    const bool measured = m->attention && n >= 2;
-    m->n_rows = measured ? n - 1 : 0;
-    m->lanes[0] = (rollout_lane){.parent = -1};
-    m->lanes[measured] = (rollout_lane){.parent = -1, .sets = kept->sets};
-    return (rollout_job){.session = s,
-                         .continuation = continuation,
-                         .n = n,
-                         .lanes = m->lanes,
-                         .n_lanes = measured ? 2 : 1,
-                         .nll = nll,
-                         .errors = measured ? m->layers : NULL};
-}
-
-/* One number of every layer, times `scale`. */
-static void add_layers(const score_measures *m, json_t *line, const char *key, size_t offset,
-                       double scale) {
-    json_t *list = m->n_rows ? json_array() : json_null();
-    for (int64_t l = 0; m->n_rows && l < m->n_layers; l++) {
-        const char *at = (const char *)&m->layers[l] + offset;
-        json_array_append_new(list, ckvc_json_real(scale * *(const double *)(const void *)at));
-    }
-    json_object_set_new(line, key, list);
-}
-
-void score_measures_attention(const score_measures *m, json_t *line) {
-    if (!m->attention) { return; }
-    add_layers(m, line, "attention_epsilon", offsetof(layer_error, epsilon), 1);
-    add_layers(m, line, "attention_bound", offsetof(layer_error, epsilon),
-               2 * sqrt((double)m->n_rows));
-    add_layers(m, line, "attention_error", offsetof(layer_error, restricted), 1);
-    add_layers(m, line, "attention_drift", offsetof(layer_error, actual), 1);
-}
-
-static json_t *quantiles_of(const double *x, size_t n) {
-    static const double shares[SCORE_QUANTILE_COUNT] = {0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1};
-    double q[SCORE_QUANTILE_COUNT];
-    rank_quantile(x, n, shares, SCORE_QUANTILE_COUNT, q);
-    return ckvc_json_reals(q, SCORE_QUANTILE_COUNT);
-}
-
-void score_measures_utilities(score_measures *m, const prefill_stats *stats, json_t *line) {
-    if (!m->utilities) { return; }
-    const size_t T = (size_t)stats->n_tokens;
-    json_t *layers = json_array();
-    json_object_set_new(line, "alpha_quantiles", quantiles_of(stats->alpha, T));
-    json_object_set_new(line, "utility_quantiles", layers);
-    for (int64_t l = 0; l < m->n_layers; l++) {
-        json_t *heads = json_array();
-        json_array_append_new(layers, heads);
-        for (int64_t g = 0; g < m->n_kv_heads; g++) {
-            const float *rho = stats->rho + (size_t)(l * m->n_kv_heads + g) * T;
-            for (size_t t = 0; t < T; t++) { m->u[t] = stats->alpha[t] * (double)rho[t]; }
-            json_array_append_new(heads, quantiles_of(m->u, T));
-        }
-    }
 }
 
 prompt_list heldout_prompts(const prompt_list *all, bool select) {

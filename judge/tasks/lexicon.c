@@ -47,11 +47,6 @@ static const char *const places[] = {
 
 uint32_t lexicon_nouns(void) { return COUNT(nouns); }
 const char *lexicon_noun(uint32_t i) { return nouns[i]; }
-const char *lexicon_adjective(ckvc_rng *rng) {
-    return adjectives[ckvc_rng_below(rng, COUNT(adjectives))];
-}
-const char *lexicon_person(ckvc_rng *rng) { return persons[ckvc_rng_below(rng, COUNT(persons))]; }
-const char *lexicon_place(ckvc_rng *rng) { return places[ckvc_rng_below(rng, COUNT(places))]; }
 
 /* The beginning of a shuffle. */
 void lexicon_draw(ckvc_rng *rng, uint32_t of, uint32_t *out, uint32_t n) {
@@ -152,18 +147,19 @@ static const char *const forms[] = {
     "Most of the guests had gone by the time the %p arrived.",
 };
 
-static void made_up(ckvc_rng *rng, ckvc_buffer *out) {
-    for (const char *c = forms[ckvc_rng_below(rng, sizeof forms / sizeof *forms)]; *c; c++) {
+#define DRAWN(list, rng) (list)[ckvc_rng_below(rng, COUNT(list))]
+
+static void made_up_sentence(ckvc_rng *rng, ckvc_buffer *out) {
+    for (const char *c = DRAWN(forms, rng); *c; c++) {
         if (*c != '%') {
             ckvc_buffer_u8(out, (uint8_t)*c);
             continue;
         }
         switch (*++c) {
-        case 'a': ckvc_buffer_text(out, lexicon_adjective(rng)); break;
-        case 'p': ckvc_buffer_text(out, lexicon_person(rng)); break;
-        case 'l': ckvc_buffer_text(out, lexicon_place(rng)); break;
-        default:
-            ckvc_buffer_text(out, lexicon_noun((uint32_t)ckvc_rng_below(rng, lexicon_nouns())));
+        case 'a': ckvc_buffer_text(out, DRAWN(adjectives, rng)); break;
+        case 'p': ckvc_buffer_text(out, DRAWN(persons, rng)); break;
+        case 'l': ckvc_buffer_text(out, DRAWN(places, rng)); break;
+        default: ckvc_buffer_text(out, DRAWN(nouns, rng));
         }
     }
 }
@@ -171,7 +167,7 @@ static void made_up(ckvc_rng *rng, ckvc_buffer *out) {
 void haystack_sentence(haystack_walk *walk, ckvc_rng *rng, ckvc_buffer *out) {
     const haystack *hay = walk->hay;
     if (!hay->n) {
-        made_up(rng, out);
+        made_up_sentence(rng, out);
         return;
     }
     const size_t i = walk->next;

@@ -12,9 +12,6 @@ enum { LEXICON_NAME_BYTES = 40 };
 
 uint32_t lexicon_nouns(void); /* how many */
 const char *lexicon_noun(uint32_t i);
-const char *lexicon_adjective(ckvc_rng *rng);
-const char *lexicon_person(ckvc_rng *rng); /* "baker" */
-const char *lexicon_place(ckvc_rng *rng);  /* "harbour" */
 
 /* n different numbers below `of` (n <= of), in the order in which they are drawn. */
 void lexicon_draw(ckvc_rng *rng, uint32_t of, uint32_t *out, uint32_t n);

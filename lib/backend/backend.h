@@ -20,11 +20,20 @@
 
 #include <stdbool.h>
 
-#include "lib/base/kept_set.h"
 #include "lib/base/memory.h"
 #include "lib/base/names.h"
 #include "lib/base/pool.h"
 #include "lib/base/status.h"
+
+/* A kept set: which prompt positions of one layer stay in the cache. n_sets is 1 (the heads of a
+ * layer share the set, as in the paper) or G (policies that choose per KV head). Set s holds
+ * positions[offsets[s] ... offsets[s+1]), strictly ascending. Borrowed pointers; an empty set is
+ * legal. */
+typedef struct kept_set {
+    int32_t n_sets;
+    const uint32_t *offsets;   /* [n_sets+1] */
+    const uint32_t *positions; /* [offsets[n_sets]] */
+} kept_set;
 
 typedef struct backend backend;
 typedef struct be_buf be_buf; /* float32 values of the backend's memory */

@@ -113,4 +113,4 @@ json_t *fields_json(fields_of *of, const void *row);
 
 /* The parts of report.json, a file each. */
 fields_of table_fields, run_fields, score_fields, pair_fields, answer_fields, attention_fields,
-    transfer_fields, diagnostic_fields, difference_fields, spread_fields, rests_fields;
+    transfer_fields, diagnostic_fields, difference_fields, rests_fields;

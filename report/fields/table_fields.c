@@ -83,6 +83,7 @@ FIELDS(variance_fields, variance_split, AS(n_states, "states"), AS(n_prompts, "p
        MEMBERS(share_prompt_raw, share_prompt, share_action, share_rest, common_one, common_all),
        MEMBERS(prompt_raw, prompt, action, rest), OBJECT(action_interval, rank_interval_fields));
 
+FIELDS(spread_fields, stability_spread, MEMBERS(mean, lo, hi), AS(n, "defined"));
 FIELDS(curve_fields, curve_point, MEMBERS(prompts, records, rollouts, supported, corrected),
        OBJECT(rho, spread_fields), OBJECT(to_full, spread_fields));
 FIELDS(left_out_fields, left_out_point, MERGE(gain, rank_interval_fields),
@@ -197,7 +198,6 @@ SHARED_FIELDS(table_fields, table_numbers, MEMBERS(tag, name, title, file),
 /* ---- two tables: rank agreement of weights and shares with its limits, agreement of thresholds
  * ---- */
 
-SHARED_FIELDS(spread_fields, stability_spread, MEMBERS(mean, lo, hi), AS(n, "defined"));
 FIELDS(reach_fields, reach, MEMBERS(lo, hi), OBJECT(split_half_a, spread_fields),
        OBJECT(split_half_b, spread_fields), MEMBERS(ceiling),
        MEMBERS(replicates, replicates_defined));

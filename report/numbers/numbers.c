@@ -5,21 +5,6 @@
 
 #include "lib/base/memory.h"
 
-ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
-    *n = (report_numbers){.in = in};
-    table_numbers_make(n);
-    CKVC_TRY(trust_numbers_make(n, err));
-    pair_numbers_make(n);
-    run_numbers_make(n);
-    score_numbers_make(n);
-    verdict_numbers_make(n);
-    answer_numbers_make(n);
-    transfer_numbers_make(n);
-    attention_numbers_make(n);
-    diagnostic_numbers_make(n);
-    return CKVC_OK;
-}
-
 /* The attention that compression leaves out, per layer: what was measured on held-out prompts
  * against the Proposition's bound. */
 
@@ -99,7 +84,7 @@ static partial_result with_damage(const report_numbers *n, const score_row *cons
     return partial_correlation(&c, true, n->in->o->replicates, n->in->o->seed, stream);
 }
 
-void attention_numbers_make(report_numbers *n) {
+static void attention_numbers_make(report_numbers *n) {
     const score_files *f = &n->in->scores;
     const score_row **rows = NEW(n, f->n_rows, const score_row *);
     n->attention = NEW(n, f->n_series, attention_numbers);
@@ -200,7 +185,7 @@ static transfer_matrix matrix_of(report_numbers *n, const transfer_row *first) {
 
 static interval negated(interval d) { return (interval){-d.mean, -d.hi, -d.lo}; }
 
-void transfer_numbers_make(report_numbers *n) {
+static void transfer_numbers_make(report_numbers *n) {
     const comparison_list *list = &n->scores.lists[BETWEEN_TABLES];
     n->transfers = NEW(n, list->n, transfer_row);
     EACH(comparison, c, list->of, list->n) {
@@ -229,4 +214,19 @@ void transfer_numbers_make(report_numbers *n) {
         for (size_t k = 0; k < i; k++) { known |= same_matrix(&n->transfers[k], &n->transfers[i]); }
         if (!known) { n->matrices[n->n_matrices++] = matrix_of(n, &n->transfers[i]); }
     }
+}
+
+ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) {
+    *n = (report_numbers){.in = in};
+    table_numbers_make(n);
+    CKVC_TRY(trust_numbers_make(n, err));
+    pair_numbers_make(n);
+    run_numbers_make(n);
+    score_numbers_make(n);
+    verdict_numbers_make(n);
+    answer_numbers_make(n);
+    transfer_numbers_make(n);
+    attention_numbers_make(n);
+    diagnostic_numbers_make(n);
+    return CKVC_OK;
 }

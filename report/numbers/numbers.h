@@ -519,15 +519,12 @@ typedef struct report_numbers {
 ckvc_status numbers_make(report_numbers *n, inputs *in, ckvc_err *err) CKVC_MUST_CHECK;
 /* Its parts, in this order: each needs those before. */
 void table_numbers_make(report_numbers *n);
-void leak_numbers_make(report_numbers *n, table_numbers *t);
 ckvc_status trust_numbers_make(report_numbers *n, ckvc_err *err) CKVC_MUST_CHECK;
 void pair_numbers_make(report_numbers *n);
 void run_numbers_make(report_numbers *n);
 void score_numbers_make(report_numbers *n);
 void verdict_numbers_make(report_numbers *n);
 void answer_numbers_make(report_numbers *n);
-void transfer_numbers_make(report_numbers *n);
-void attention_numbers_make(report_numbers *n);
 void diagnostic_numbers_make(report_numbers *n);
 
 /* Names in byte order, each once; has room for another. */

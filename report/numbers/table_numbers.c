@@ -52,7 +52,7 @@ static bool add_check(leak_numbers *sums, const json_t *check, json_t *scored) {
     return true;
 }
 
-void leak_numbers_make(report_numbers *n, table_numbers *t) {
+static void leak_numbers_make(report_numbers *n, table_numbers *t) {
     const json_t *guard = json_object_get(t->f.meta, "leak_check"),
                  *checks = json_object_get(guard, "checks");
     json_auto_t *scored = scored_manifests(n, t);

@@ -10,7 +10,12 @@
 
 /* ---- numbers as text ---- */
 
-const char *say_list(const char *fmt, va_list args) {
+/* Each stays valid for the next 64 calls (reports are made by one thread), so that one line can
+ * hold many. What is not finite is "undefined". */
+#define SAY_UNDEFINED "undefined"
+#define SAY_REFITS    1000 /* fewer than this behind an interval stand beside it */
+
+static const char *say_list(const char *fmt, va_list args) {
     enum { SLOTS = 64 };
     static char *slots[SLOTS];
     static unsigned next;
@@ -21,7 +26,7 @@ const char *say_list(const char *fmt, va_list args) {
     return *slot = text;
 }
 
-const char *say(const char *fmt, ...) {
+static const char *CKVC_PRINTF(1, 2) say(const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     const char *text = say_list(fmt, args);
@@ -29,7 +34,9 @@ const char *say(const char *fmt, ...) {
     return text;
 }
 
-const char *say_more(const char *list, const char *joint, const char *fmt, ...) {
+/* One more of a list that begins as "", behind the joint. */
+static const char *CKVC_PRINTF(3, 4)
+    say_more(const char *list, const char *joint, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     const char *text = say_list(fmt, args);
@@ -37,7 +44,7 @@ const char *say_more(const char *list, const char *joint, const char *fmt, ...) 
     return say("%s%s%s", list, *list ? joint : "", text);
 }
 
-const char *say_fixed(double v, int decimals) {
+static const char *say_fixed(double v, int decimals) {
     if (!isfinite(v)) { return SAY_UNDEFINED; }
     const char *digits = fabs(v) < 1e15 ? say("%.*f", decimals, v) : say("%.*g", decimals, v);
     if (digits[0] != '-') { return digits; }
@@ -46,11 +53,13 @@ const char *say_fixed(double v, int decimals) {
     return say("%s%s", zero ? "" : "\u2212", digits + 1);
 }
 
-const char *say_signed(double v, int decimals) {
+/* +0.0031 */
+static const char *say_signed(double v, int decimals) {
     return say(v > 0 && isfinite(v) ? "+%s" : "%s", say_fixed(v, decimals));
 }
 
-const char *say_share(double v) {
+/* 37.5% */
+static const char *say_share(double v) {
     return isfinite(v) ? say("%.*f%%", v > 0 && v < 0.1 ? 1 : 0, 100 * v) : SAY_UNDEFINED;
 }
 
@@ -61,19 +70,26 @@ static const char *with_ends(double mean, double lo, double hi, int decimals,
     return say("%s (%s to %s)", one(mean, decimals), one(lo, decimals), one(hi, decimals));
 }
 
-const char *say_interval(double mean, double lo, double hi, int decimals) {
+/* +0.31 (-0.4 to +1.1) */
+static const char *say_interval(double mean, double lo, double hi, int decimals) {
     return with_ends(mean, lo, hi, decimals, say_signed);
 }
 
-const char *say_spread(double mean, double lo, double hi, int decimals) {
+/* Without signs. */
+static const char *say_spread(double mean, double lo, double hi, int decimals) {
     return with_ends(mean, lo, hi, decimals, say_fixed);
 }
 
-const char *say_budget(double budget) {
+#define SAY_INTERVAL(x, decimals) say_interval((x).mean, (x).lo, (x).hi, decimals)
+#define SAY_SPREAD(x, decimals)   say_spread((x).mean, (x).lo, (x).hi, decimals)
+
+/* 96 tokens, 25% of T */
+static const char *say_budget(double budget) {
     return budget < 1 ? say("%.4g%% of T", 100 * budget) : say("%g tokens", budget);
 }
 
-const char *say_few_refits(double n, bool brackets) {
+/* ", 312 refits", " (312 refits)", nothing where they are not few. */
+static const char *say_few_refits(double n, bool brackets) {
     return n < SAY_REFITS ? say(brackets ? " (%.0f refits)" : ", %.0f refits", n) : "";
 }
 

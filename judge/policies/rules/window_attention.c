@@ -5,7 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-void window_mean(const prefill_head *h, uint32_t window, double *mean) {
+/* Mean over the last `window` rows and the group -> mean [T]. */
+static void window_mean(const prefill_head *h, uint32_t window, double *mean) {
     const int64_t rows = window_rows(h, window);
     memset(mean, 0, (size_t)h->n_tokens * sizeof *mean);
     for (int32_t q = 0; q < h->group; q++) {

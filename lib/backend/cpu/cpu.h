@@ -62,7 +62,6 @@ typedef struct cpu_backend {
 
 static inline cpu_backend *cpu_of(backend *be) { return (cpu_backend *)be; }
 
-void cpu_grow(cpu_scratch *s, size_t need);
 /* Makes every worker's scratch at least per_worker floats and the shared one at least `shared`. */
 void cpu_need(cpu_backend *c, size_t per_worker, size_t shared);
 
@@ -80,23 +79,6 @@ static inline int64_t cpu_score_stride(int64_t n) { return (n + 15) / 16 * 16; }
  * computes with; rows of q lie H*D apart. */
 void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *q, const float *k,
                 int64_t n, float *score, int64_t stride);
-/* Attention of a block of BE_ROW_TILE query rows over two runs of keys, row r over span[r]; rows of
- * q and out lie H*D apart, an empty span is padding and becomes 0. columns: as in cpu_fma, or NULL.
- * score: a worker's scratch of cpu_attend_floats. */
-void cpu_attend(const cpu_backend *c, const be_attention_shape *s, const float *q,
-                const key_run runs[2], const row_span *span, const key_columns *columns,
-                float *score, float *out);
-/* n_columns as in cpu_fma_scratch. */
-size_t cpu_attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys,
-                         int64_t n_columns);
-/* The first key that row j sees. */
-static inline int64_t cpu_first_seen(const be_attention_shape *s, int64_t j) {
-    return s->window && j >= s->window ? j - s->window + 1 : 0;
-}
-/* The first key of a block of rows from row0 on: a tile begins there. */
-static inline int64_t cpu_first_key(const be_attention_shape *s, int64_t row0) {
-    return cpu_first_seen(s, row0) / BE_ROW_TILE * BE_ROW_TILE;
-}
 /* The n positions that head g keeps. */
 static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64_t *n) {
     const int64_t set = kept->n_sets == 1 ? 0 : g;
@@ -118,12 +100,11 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
     /* cpu_matmul.c */ \
     X(matmul) X(head_nll) X(head_logits) X(head_greedy) \
-    /* cpu_attention.c, cpu_attention.c, cpu_attention_error.c */ \
+    /* cpu_attention.c, cpu_attention_error.c */ \
     X(attention_causal) X(attention_kept) X(attention_targets) \
     X(window_mass) X(window_rows) \
-    X(attention_error) \
-    /* cpu_attention.c */ \
-    X(cache_keep) X(held_rows) X(attention_held)
+    X(cache_keep) X(held_rows) X(attention_held) \
+    X(attention_error)
 /* clang-format on */
 #define DECLARE(name) __typeof__(*((backend_ops *)NULL)->name) cpu_##name;
 CPU_OPERATIONS(DECLARE)
@@ -136,8 +117,6 @@ void cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int6
 /* Scratch floats that the operations of these files take at most. */
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared);
-/* Of attention_held over at most so many keys. */
-size_t cpu_held_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys);
 void cpu_window_scratch(const be_attention_shape *s, const be_extent *most, size_t *per_worker,
                         size_t *shared);
 void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_worker,

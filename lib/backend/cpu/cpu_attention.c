@@ -16,6 +16,15 @@
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* The first key that row j sees. */
+static int64_t first_seen(const be_attention_shape *s, int64_t j) {
+    return s->window && j >= s->window ? j - s->window + 1 : 0;
+}
+/* The first key of a block of rows from row0 on: a tile begins there. */
+static int64_t first_key(const be_attention_shape *s, int64_t row0) {
+    return first_seen(s, row0) / BE_ROW_TILE * BE_ROW_TILE;
+}
+
 void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *q, const float *k,
                 int64_t n, float *score, int64_t stride) {
     const int ldq = s->n_heads * s->head_dim;
@@ -29,8 +38,9 @@ void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *
     for (int r = 0; r < BE_ROW_TILE; r++) { kernel_scale(score + r * stride, n, s->scale); }
 }
 
-size_t cpu_attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys,
-                         int64_t n_columns) {
+/* Scratch of a worker for attend_block over n_keys; n_columns as in cpu_fma_scratch. */
+static size_t attend_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys,
+                            int64_t n_columns) {
     return c->fma ? cpu_fma_scratch(s->head_dim, n_columns)
                   : (size_t)(BE_ROW_TILE * cpu_score_stride(n_keys));
 }
@@ -43,10 +53,12 @@ static void add_row(const key_columns *columns, const float *row, row_span span,
                                                            hi - span.lo, inverse);
 }
 
-/* A kernel: NOLINTNEXTLINE(readability-function-size) */
-void cpu_attend(const cpu_backend *c, const be_attention_shape *s, const float *q,
-                const key_run runs[2], const row_span *span, const key_columns *columns,
-                float *score, float *out) {
+/* Attention of a block of BE_ROW_TILE query rows over two runs of keys, row r over span[r]; rows of
+ * q and out lie H*D apart, an empty span is padding and becomes 0. columns: as in cpu_fma, or NULL.
+ * A kernel: NOLINTNEXTLINE(readability-function-size) */
+static void attend_block(const cpu_backend *c, const be_attention_shape *s, const float *q,
+                         const key_run runs[2], const row_span *span, const key_columns *columns,
+                         float *score, float *out) {
     const int64_t n = runs[0].n + runs[1].n, stride = cpu_score_stride(n);
     const int ldq = s->n_heads * s->head_dim;
     float inverse[BE_ROW_TILE];
@@ -97,16 +109,16 @@ static void causal_task(void *ctx, int64_t task, int worker) {
     const be_attention_shape *s = a->s;
     const int64_t h = task % s->n_heads, block = task / s->n_heads * BE_ROW_TILE,
                   row0 = a->row0 + block, at = (block * s->n_heads + h) * s->head_dim;
-    const int64_t g = h / (s->n_heads / s->n_kv_heads), k0 = cpu_first_key(s, row0),
+    const int64_t g = h / (s->n_heads / s->n_kv_heads), k0 = first_key(s, row0),
                   key = (g * a->cache->capacity + k0) * s->head_dim;
     const key_run runs[2] = {
         {a->cache->k->data + key, a->cache->v->data + key, row0 + BE_ROW_TILE - k0}, {0}};
     row_span span[BE_ROW_TILE];
     for (int64_t r = 0; r < BE_ROW_TILE; r++) {
         const int64_t j = row0 + r;
-        span[r] = (row_span){cpu_first_seen(s, j) - k0, j < a->end ? j + 1 - k0 : 0};
+        span[r] = (row_span){first_seen(s, j) - k0, j < a->end ? j + 1 - k0 : 0};
     }
-    cpu_attend(a->c, s, a->q + at, runs, span, NULL, a->c->worker[worker].data, a->out + at);
+    attend_block(a->c, s, a->q + at, runs, span, NULL, a->c->worker[worker].data, a->out + at);
 }
 
 void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0, int64_t n_rows,
@@ -115,7 +127,7 @@ void cpu_attention_causal(backend *be, const be_attention_shape *s, int64_t row0
     const int64_t rows = be_padded_rows(n_rows);
     const size_t n = (size_t)(rows * s->n_heads * s->head_dim);
     assert(row0 % BE_ROW_TILE == 0 && row0 + rows <= cache->capacity && n <= q->n && n <= out->n);
-    cpu_need(c, cpu_attend_floats(c, s, row0 + rows, 0), 0);
+    cpu_need(c, attend_floats(c, s, row0 + rows, 0), 0);
     prompt_job a = {.c = c,
                     .s = s,
                     .row0 = row0,
@@ -204,15 +216,15 @@ static void kept_block(const kept_job *a, int64_t i_lane, int64_t tile, int64_t 
     row_span span[BE_ROW_TILE];
     int64_t lo = 0;
     for (int64_t i = 0; i < BE_ROW_TILE; i++) {
-        const int64_t j = r->n_prompt + row0 + i, first = cpu_first_seen(s, j);
+        const int64_t j = r->n_prompt + row0 + i, first = first_seen(s, j);
         while (lo < runs[0].n && (positions ? (int64_t)positions[lo] : lo) < first) { lo++; }
         span[i] = (row_span){first > r->n_prompt ? runs[0].n + first - r->n_prompt : lo,
                              row0 + i < r->n_rows ? runs[0].n + row0 + i + 1 : 0};
     }
     const int64_t from = ((lane->from * lane_rows + row0) * s->n_heads + h) * d,
                   to = ((lane->to * lane_rows + row0) * s->n_heads + h) * d;
-    cpu_attend(a->c, s, r->q->data + from, runs, span, columns, a->c->worker[worker].data,
-               a->out + to);
+    attend_block(a->c, s, r->q->data + from, runs, span, columns, a->c->worker[worker].data,
+                 a->out + to);
 }
 
 static void kept_task(void *ctx, int64_t task, int worker) {
@@ -256,7 +268,7 @@ void cpu_attention_kept(backend *be, const be_attention_shape *s, const be_conti
     kept_job a = {.c = c, .s = s, .r = r, .out = out->data, .n_tiles = rows / BE_ROW_TILE};
     while (n_lanes > 0) {
         const int64_t n = take_lanes(&a, lanes, n_lanes);
-        cpu_need(c, cpu_attend_floats(c, s, a.n_keys + rows, 0), (size_t)a.n_gathered);
+        cpu_need(c, attend_floats(c, s, a.n_keys + rows, 0), (size_t)a.n_gathered);
         a.gathered = c->shared.data;
         if (a.n_gathered > 0) {
             ckvc_pool_run(be->pool, a.n_sets * s->n_kv_heads, gather_task, &a);
@@ -321,24 +333,12 @@ ckvc_status cpu_attention_targets(backend *be, const be_attention_shape *s,
                     .n_tiles = each,
                     .n_pieces = cpu_pieces(n_tiles, each)};
     take_lanes(&a.kept, &alone, 1);
-    cpu_need(c, cpu_attend_floats(c, s, r->n_prompt + padded, r->n_prompt),
+    cpu_need(c, attend_floats(c, s, r->n_prompt + padded, r->n_prompt),
              (size_t)(2 * a.n_pieces * s->n_heads * r->n_prompt));
     a.columns = (double *)c->shared.data;
     ckvc_pool_run(be->pool, a.n_pieces * s->n_heads, target_task, &a);
     fold_groups(&a, targets);
     return cpu_sync(be, err);
-}
-
-void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
-                           size_t *per_worker, size_t *shared) {
-    const int64_t keys = be_padded_rows(most->n_prompt) + be_padded_rows(most->n_rows),
-                  one_set = 2 * most->n_prompt * s->n_kv_heads * s->head_dim,
-                  gathered = most->n_lanes > 0 ? max64(one_set, GATHER_FLOATS) : 0,
-                  columns = most->targets ? most->n_prompt : 0;
-    *per_worker = cpu_held_floats(c, s, keys);
-    *per_worker =
-        (size_t)max64((int64_t)*per_worker, (int64_t)cpu_attend_floats(c, s, keys, columns));
-    *shared = (size_t)max64(gathered, 2 * TARGET_PIECES * s->n_heads * columns);
 }
 
 /* Attention of the last rows of a prompt, as its positions see it: their sum over rows and heads
@@ -358,13 +358,13 @@ typedef struct window_job {
 static void window_block(const window_job *a, int64_t h, int64_t row0, int64_t first,
                          float *score) {
     const be_attention_shape *s = a->s;
-    const int64_t n_tokens = a->w->n, k0 = cpu_first_key(s, row0), n_keys = row0 + BE_ROW_TILE - k0,
+    const int64_t n_tokens = a->w->n, k0 = first_key(s, row0), n_keys = row0 + BE_ROW_TILE - k0,
                   stride = cpu_score_stride(n_keys), g = h / (s->n_heads / s->n_kv_heads);
     cpu_scores(a->c, s, a->q + ((row0 - a->w->row0) * s->n_heads + h) * s->head_dim,
                a->cache->k->data + (g * a->cache->capacity + k0) * s->head_dim, n_keys, score,
                stride);
     for (int64_t j = row0 > first ? row0 : first; j < row0 + BE_ROW_TILE && j < n_tokens; j++) {
-        const int64_t lo = cpu_first_seen(s, j), n = j + 1 - lo;
+        const int64_t lo = first_seen(s, j), n = j + 1 - lo;
         float *row = score + (j - row0) * stride + lo - k0;
         const double inverse = 1.0 / kernel_softmax(row, n, NULL);
         if (a->head_mass) { kernel_mass_add(a->head_mass + h * n_tokens + lo, row, n, inverse); }
@@ -490,8 +490,8 @@ void cpu_held_rows(backend *be, const be_attention_shape *s, const be_step *rows
 }
 
 /* A block of heads' queries and results lie behind attention's own scratch. */
-size_t cpu_held_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys) {
-    return cpu_attend_floats(c, s, n_keys, 0) + (size_t)(2 * BE_ROW_TILE * s->head_dim);
+static size_t held_floats(const cpu_backend *c, const be_attention_shape *s, int64_t n_keys) {
+    return attend_floats(c, s, n_keys, 0) + (size_t)(2 * BE_ROW_TILE * s->head_dim);
 }
 
 typedef struct held_job {
@@ -512,7 +512,7 @@ static void held_task(void *ctx, int64_t task, int worker) {
     const key_run runs[2] = {{k, v, kept}, {k + kept * d, v + kept * d, held->n_own}};
     const be_attention_shape alone = {
         .n_heads = 1, .n_kv_heads = 1, .head_dim = s->head_dim, .scale = s->scale};
-    float *score = a->c->worker[worker].data, *q = score + cpu_attend_floats(a->c, &alone, n, 0),
+    float *score = a->c->worker[worker].data, *q = score + attend_floats(a->c, &alone, n, 0),
           *out = q + BE_ROW_TILE * d;
     for (int64_t h = 0; h < group; h += BE_ROW_TILE) {
         const int64_t n_heads = cpu_piece_length(group, h, BE_ROW_TILE),
@@ -521,7 +521,7 @@ static void held_task(void *ctx, int64_t task, int worker) {
         for (int64_t r = 0; r < n_heads; r++) { span[r] = (row_span){held->hidden[g], n}; }
         memcpy(q, a->rows->q->data + at, (size_t)(n_heads * d) * sizeof *q);
         memset(q + n_heads * d, 0, (size_t)((BE_ROW_TILE - n_heads) * d) * sizeof *q);
-        cpu_attend(a->c, &alone, q, runs, span, NULL, score, out);
+        attend_block(a->c, &alone, q, runs, span, NULL, score, out);
         memcpy(a->out + at, out, (size_t)(n_heads * d) * sizeof *out);
     }
 }
@@ -536,7 +536,18 @@ void cpu_attention_held(backend *be, const be_attention_shape *s, const be_step 
         const int64_t keys = held->n_kept[i % s->n_kv_heads] + held->n_own;
         most = keys > most ? keys : most;
     }
-    cpu_need(c, cpu_held_floats(c, s, most), 0);
+    cpu_need(c, held_floats(c, s, most), 0);
     held_job a = {.c = c, .s = s, .rows = rows, .out = out->data};
     ckvc_pool_run(be->pool, n_tasks, held_task, &a);
+}
+
+void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
+                           size_t *per_worker, size_t *shared) {
+    const int64_t keys = be_padded_rows(most->n_prompt) + be_padded_rows(most->n_rows),
+                  one_set = 2 * most->n_prompt * s->n_kv_heads * s->head_dim,
+                  gathered = most->n_lanes > 0 ? max64(one_set, GATHER_FLOATS) : 0,
+                  columns = most->targets ? most->n_prompt : 0;
+    *per_worker = held_floats(c, s, keys);
+    *per_worker = (size_t)max64((int64_t)*per_worker, (int64_t)attend_floats(c, s, keys, columns));
+    *shared = (size_t)max64(gathered, 2 * TARGET_PIECES * s->n_heads * columns);
 }

@@ -10,7 +10,7 @@
 
 /* ---- scratch and buffers ---- */
 
-void cpu_grow(cpu_scratch *s, size_t need) {
+static void grow_scratch(cpu_scratch *s, size_t need) {
     if (need <= s->n) { return; }
     free(s->data);
     s->n = (need + 16383) / 16384 * 16384;
@@ -18,8 +18,8 @@ void cpu_grow(cpu_scratch *s, size_t need) {
 }
 
 void cpu_need(cpu_backend *c, size_t per_worker, size_t shared) {
-    for (int i = 0; i < c->n_threads; i++) { cpu_grow(&c->worker[i], per_worker); }
-    cpu_grow(&c->shared, shared);
+    for (int i = 0; i < c->n_threads; i++) { grow_scratch(&c->worker[i], per_worker); }
+    grow_scratch(&c->shared, shared);
 }
 
 be_buf *cpu_buf_create(backend *be, size_t n) {
@@ -75,7 +75,7 @@ ckvc_status cpu_weight_create(backend *be, const be_matrix *m, be_weight **out, 
     assert(w->m.block >= 1 && w->m.stride >= w->m.block);
     w->bf16 = be->compute == CKVC_COMPUTE_BF16 && m->rows > 0 && m->cols > 1;
     for (int i = 0; w->bf16 && i < c->n_threads; i++) {
-        cpu_grow(&c->rounded[i], (size_t)(CPU_MOST_ROWS * m->cols));
+        grow_scratch(&c->rounded[i], (size_t)(CPU_MOST_ROWS * m->cols));
     }
     *out = ckvc_take(&w);
     return CKVC_OK;

@@ -100,8 +100,6 @@ bool cuda_check(cuda_backend *c, const char *what); /* after launches */
 /* Whether something has failed since the last sync: then nothing is enqueued any more. An operation
  * asks first. */
 static inline bool cuda_failed(const cuda_backend *c) { return c->failure.status != CKVC_OK; }
-/* Device memory: weights that nobody uses make room for it. NULL: none is left, recorded. */
-void *cuda_alloc(cuda_backend *c, size_t bytes, const char *what);
 void cuda_free(cuda_backend *c, void *data, size_t bytes);
 /* Makes it at least so many bytes; what it held is lost. false: recorded. */
 bool cuda_grow(cuda_backend *c, cuda_memory *m, size_t bytes, const char *what);
@@ -168,8 +166,6 @@ void cuda_products_reserve(cuda_backend *c);
 void cuda_products_free(cuda_backend *c);
 bool cuda_staging_create(cuda_backend *c);
 void cuda_staging_free(cuda_backend *c);
-/* Drops a weight that nobody uses; false: there is none. */
-bool cuda_weight_drop(cuda_backend *c);
 
 /* ---- attention (cuda_attention.c) ---- */
 

@@ -31,14 +31,17 @@ ckvc_status cuda_sync(backend *be, ckvc_err *err) {
 
 /* ---- memory ---- */
 
-void *cuda_alloc(cuda_backend *c, size_t bytes, const char *what) {
+static bool drop_idle_weight(cuda_backend *c);
+
+/* Device memory: weights that nobody uses make room for it. NULL: none is left, recorded. */
+static void *allocate_device(cuda_backend *c, size_t bytes, const char *what) {
     void *data = NULL;
     if (cuda_failed(c)) { return NULL; }
-    while (c->bytes_max && c->bytes_now + bytes > c->bytes_max && cuda_weight_drop(c)) {}
+    while (c->bytes_max && c->bytes_now + bytes > c->bytes_max && drop_idle_weight(c)) {}
     cudaError_t st;
     while ((st = cudaMalloc(&data, bytes ? bytes : 1)) == cudaErrorMemoryAllocation) {
         cudaGetLastError(); /* it is none yet */
-        if (cuda_weight_drop(c)) { continue; }
+        if (drop_idle_weight(c)) { continue; }
         size_t left = 0, all = 0;
         cudaMemGetInfo(&left, &all);
         ckvc_fail(&c->failure, CKVC_E_MEMORY,
@@ -65,7 +68,7 @@ bool cuda_grow(cuda_backend *c, cuda_memory *m, size_t bytes, const char *what) 
     if (bytes <= m->bytes) { return true; }
     cuda_free(c, m->data, m->bytes);
     bytes = (bytes + 65535) / 65536 * 65536;
-    m->data = cuda_alloc(c, bytes, what);
+    m->data = allocate_device(c, bytes, what);
     m->bytes = m->data ? bytes : 0;
     return m->data != NULL;
 }
@@ -82,7 +85,7 @@ be_buf *cuda_buf_create(backend *be, size_t n) {
     if (n == 0) { return b; }
     const size_t bytes = n * sizeof *b->own;
     b->n = b->buffer_size = n;
-    b->own = b->data = cuda_alloc(c, bytes, "a buffer");
+    b->own = b->data = allocate_device(c, bytes, "a buffer");
     if (!b->own) { return b; }
     b->own_n = n;
     cuda_ok(c, cudaMemsetAsync(b->own, 0, bytes, c->stream), "clearing a buffer");
@@ -398,7 +401,8 @@ static be_weight *idle_weight(const cuda_backend *c, size_t bytes) {
     return last ? last : first;
 }
 
-bool cuda_weight_drop(cuda_backend *c) {
+/* False: there is none. */
+static bool drop_idle_weight(cuda_backend *c) {
     be_weight *w = idle_weight(c, 0);
     for (size_t i = 0; !w && i < c->n_weights; i++) {
         if (c->weights[i]->promised) { w = c->weights[i]; }
@@ -423,7 +427,7 @@ static void *take_memory(cuda_backend *c, const be_weight *w, bool needed) {
         if (idle) { return ckvc_take(&idle->data); }
         if (!needed) { return NULL; }
     }
-    return cuda_alloc(c, bytes, "a weight");
+    return allocate_device(c, bytes, "a weight");
 }
 
 static void CUDART_CB fill_piece(void *ctx) {

@@ -1,8 +1,9 @@
-/* The work of `ckvc score`, for transfer's report. */
+/* The work of `ckvc score` and of `ckvc report`, for transfer's own report. */
 #pragma once
 
-#include "judge/score/score.h"
 #include "cmd/common/chosen_policies.h"
+#include "judge/score/score.h"
+#include "report/load/report_options.h"
 
 typedef struct score_cli {
     inputs_options inputs;
@@ -17,3 +18,14 @@ typedef struct score_cli {
 } score_cli;
 
 ckvc_status score_run(const score_cli *c, ckvc_err *err) CKVC_MUST_CHECK;
+
+typedef struct report_cli {
+    report_options report; /* without the lists of files */
+    opt_list scores, answers;
+    unsigned require; /* 0 nothing, 1 deploy */
+    bool quiet, json;
+} report_cli;
+
+/* inputs [n]: tables and runs. */
+ckvc_status report_run(const report_cli *c, const char *const *inputs, size_t n,
+                       ckvc_err *err) CKVC_MUST_CHECK;
