@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every cmocka binary below BUILD/tests, two at a time. Prints what failed, the reasons of what was skipped, and in its last lines
+# Runs every cmocka binary below BUILD/tests, one more at a time than there are cores: some wait for a disk. Prints what failed, the reasons of what was skipped, and in its last lines
 # which kernels the tests have run and which they have not ("ran: PATH" in a test's output):
 #   ran: AVX2, AVX-512, ...
 #   not on this CPU: AVX-512
@@ -20,7 +20,7 @@ for t in $(find "$build"/tests -name 'test_*' -type f -perm -u+x | sort); do
 done
 one() { { CMOCKA_MESSAGE_OUTPUT=TAP timeout 600 "$1" 2>&1; printf '\n%d\n' $?; } >"$2/${1//\//+}"; }
 export -f one
-xargs -P2 -I{} bash -c 'one {} '"$outputs" <<<"${programs%$'\n'}"
+xargs -P$(($(nproc) + 1)) -I{} bash -c 'one {} '"$outputs" <<<"${programs%$'\n'}"
 for t in $programs; do
     out=$(cat "$outputs/${t//\//+}")
     rc=${out##*$'\n'}

@@ -148,18 +148,18 @@ TEST(cases) {
         uint32_t n_budgets, T, C, W;
         int64_t limit;
     } rows[] = {
-        {"ordinary", {0.25}, 1, 200, 40, 16, 30},
+        {"ordinary", {0.25}, 1, 140, 40, 16, 12},
         {"two whole row tiles of rows", {0.25}, 1, 130, 65, 16, 8},
         {"a row more than a tile", {24}, 1, 129, 66, 16, 8},
-        {"one continuation token", {0.25}, 1, 90, 1, 16, 30},
-        {"two continuation tokens", {0.25}, 1, 90, 2, 16, 30},
-        {"T < W + B", {60}, 1, 70, 12, 32, 30},
-        {"B >= T", {500}, 1, 80, 12, 16, 30},
-        {"budgets that agree, and one that does not", {90, 400, 24}, 3, 80, 12, 16, 20},
-        {"budgets that all differ", {8, 16, 24, 0.5}, 4, 100, 20, 16, 40},
-        {"baselines that keep nothing", {0.001}, 1, 100, 20, 16, 20},
-        {"shortest prompt", {4}, 1, 17, 5, 16, 20},
-        {"whole grids", {24, 0.4}, 2, 60, 8, 16, -1},
+        {"one continuation token", {0.25}, 1, 90, 1, 16, 12},
+        {"two continuation tokens", {0.25}, 1, 90, 2, 16, 12},
+        {"T < W + B", {60}, 1, 70, 12, 32, 12},
+        {"B >= T", {500}, 1, 80, 12, 16, 12},
+        {"budgets that agree, and one that does not", {90, 400, 24}, 3, 80, 12, 16, 12},
+        {"budgets that all differ", {8, 16, 24, 0.5}, 4, 100, 12, 16, 20},
+        {"baselines that keep nothing", {0.001}, 1, 100, 12, 16, 12},
+        {"shortest prompt", {4}, 1, 17, 5, 16, 12},
+        {"whole grids", {24, 0.4}, 2, 40, 4, 16, -1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         check_case("models/ckvc-tiny-4l", rows[i].what, rows[i].budgets, rows[i].n_budgets,
@@ -173,7 +173,7 @@ TEST(other_models) {
         "tests/golden/models/llama31-scaled", "tests/golden/models/llama-newstyle"};
     const double budget = 12;
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
-        check_case(dirs[i], dirs[i], &budget, 1, 60, 30, 16, 16);
+        check_case(dirs[i], dirs[i], &budget, 1, 60, 20, 16, 12);
     }
 }
 
@@ -242,7 +242,7 @@ TEST(any_order) {
         for (int i = 0; i < 3; i++) {
             const int p = order ? 2 - i : i;
             rig_prompt(r, (uint64_t)p, T[p], C[p], 16);
-            build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, 30, 1, "p");
+            build_variants(&r->v, r->k, BEHAVIOUR_BALANCED, 12, 1, "p");
             run(r, T[p], C[p], false, &l[order][p]);
         }
     }
