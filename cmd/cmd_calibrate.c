@@ -69,22 +69,18 @@ static ckvc_status print_counts(const run_setup_options *c, const run_setup *j,
 }
 
 static ckvc_status print_dry_run(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    run_cost cost;
-    CKVC_TRY(run_setup_dry_run(c, j, &cost, err));
-    const dry_run *d = &cost.longest;
-    forecast_print(run_setup_cost_json(j, &cost), c->inputs.json, &d->memory, d->copy_s,
-                   d->compute_s);
+    dry_run d;
+    CKVC_TRY(run_setup_dry_run(c, j, &d, err));
+    forecast_print(run_setup_cost_json(j, &d), c->inputs.json, &d.memory, d.copy_s, d.compute_s);
     return CKVC_OK;
 }
 
 /* ---- --side demand, --side score; the dry run of a scan, too ---- */
 
 static ckvc_status print_repeat_dry_run(const run_setup_options *c, run_setup *j, ckvc_err *err) {
-    repeat_cost cost;
-    CKVC_TRY(run_setup_repeat_cost(j, &cost, err));
-    const repeat_dry_run *d = &cost.longest;
-    forecast_print(run_setup_repeat_json(j, &cost), c->inputs.json, &d->memory, d->copy_s,
-                   d->compute_s);
+    repeat_dry_run d;
+    CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &d, err));
+    forecast_print(run_setup_repeat_json(j, &d), c->inputs.json, &d.memory, d.copy_s, d.compute_s);
     return CKVC_OK;
 }
 

@@ -345,21 +345,21 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, ckvc_err *e
     ckvc_side sides[CKVC_SIDE_COUNT];
     const int n_sides = probe_sides(c->probe, sides);
     const uint32_t rounds = probe_rounds(c->probe, (uint32_t)c->rounds);
-    run_cost cost = {0};
+    dry_run of = {0};
     json_t *passes = json_array();
     double hours = 0, records = 0, disk = 0;
     for (int i = 0; i < n_sides; i++) {
         log_sides(j, &sides[i], 1);
-        CKVC_TRY(run_setup_dry_run(&c->setup, j, &cost, err));
-        const compile_load l = load_of(j, cost.longest.prefill_s, cost.longest.single_s);
-        hours += cost.pass_hours + loop_heldout_hours(&l);
-        records += cost.records;
-        disk += cost.disk_bytes;
-        json_array_append_new(passes, run_setup_cost_json(j, &cost));
+        CKVC_TRY(run_setup_dry_run(&c->setup, j, &of, err));
+        const compile_load l = load_of(j, of.prefill_s, of.single_s);
+        hours += of.pass_hours + loop_heldout_hours(&l);
+        records += of.records;
+        disk += of.disk_bytes;
+        json_array_append_new(passes, run_setup_cost_json(j, &of));
     }
     forecast_print(JSON_NUMBERS(json_pack("{s:o}", "passes", passes), {"prompts", j->e.prompts->n},
                                 {"rounds", rounds}, {"hours_per_round", hours},
-                                {"hours", cost.scan_hours + rounds * hours},
+                                {"hours", of.scan_hours + rounds * hours},
                                 {"records_per_round", round(records)},
                                 {"disk_bytes", round(rounds * disk)}),
                    c->setup.inputs.json, NULL, 0, 0);
@@ -371,15 +371,15 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
     const int n = c->fit.score == CKVC_SCORE_LEARNED ? 2 : 1;
     json_t *passes = json_array();
     double hours = 0, disk = 0;
-    repeat_cost cost;
+    repeat_dry_run of;
     for (int i = 0; i < n; i++) {
         j->options.kind = kinds[i];
-        CKVC_TRY(run_setup_repeat_cost(j, &cost, err));
-        hours += cost.hours;
-        disk += cost.disk_bytes;
-        json_array_append_new(passes, run_setup_repeat_json(j, &cost));
+        CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &of, err));
+        hours += of.hours;
+        disk += of.disk_bytes;
+        json_array_append_new(passes, run_setup_repeat_json(j, &of));
     }
-    const compile_load l = load_of(j, cost.longest.prefill_s, cost.longest.single_s);
+    const compile_load l = load_of(j, of.prefill_s, of.single_s);
     const demand_plan asked = {.score = c->fit.score,
                                .floor = c->setup.inputs.setting.floor,
                                .c_min = c->fit.c_min,

@@ -660,6 +660,13 @@ static const prompt *longest_of(const prompt_list *list) {
     return longest;
 }
 
+/* What the files of n prompts' shards take beside their rows: HDF5's own structures, and lines of
+ * the journal. */
+static double shard_files(const calibrate_options *o, double n) {
+    const double each = 24e3; /* 20 to 21 kB, measured over the kinds of pass */
+    return each * ceil(n / o->shard_prompts);
+}
+
 ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate_options *o,
                                      repeat_dry_run *out, ckvc_err *err) {
     const prompt *p = longest_of(in->prompts);
@@ -692,11 +699,36 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer row = {0};
     shard_encode(s.rows, &row);
     out->bytes = row.size;
+    const double n = (double)in->prompts->n;
+    out->hours = n * out->prompt_s / 3600;
+    out->disk_bytes = n * (double)out->bytes + shard_files(o, n);
+    /* its rows, and HDF5's image of them as it grows: 2.5 times what is logged, measured */
+    out->shard_bytes = 2.5 * fmin(n, o->shard_prompts) * (double)out->bytes;
     return CKVC_OK;
 }
 
+/* From what the longest prompt took to what all of them will. */
+static void cost_of_all(const calibrate_inputs *in, const calibrate_options *o, size_t sample,
+                        bool scans, dry_run *out) {
+    const double all = (double)in->prompts->n, heldout = (double)in->prompts->n_heldout,
+                 each_budget = o->setting.budgets.n;
+    const size_t most = in->prompts->n - in->prompts->n_heldout;
+    out->logged = sample > 0 && sample < most ? sample : most;
+    const double logged = (double)out->logged, n = logged + heldout; /* the rest is only scanned */
+    out->scan_hours = scans ? all * (out->prefill_s + out->single_s) / 3600 : 0;
+    out->pass_hours = (n * (out->prefill_s + out->rollout_s * (1 + each_budget)) +
+                       logged * out->rollout_s * (double)out->distinct *
+                           (1 + o->check_rollouts * out->single_s / out->rollout_s)) /
+                      3600;
+    out->records = (double)out->actions * logged;
+    out->disk_bytes = out->records * 18 +
+                      n * (200.0 + 20.0 * each_budget * model_get_shape(in->model)->n_layers) +
+                      shard_files(o, n) * (out->scan_hours > 0 ? 2 : 1);
+}
+
 ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o,
-                              const ckvc_table *table, dry_run *out, ckvc_err *err) {
+                              const ckvc_table *table, size_t sample, bool scans, dry_run *out,
+                              ckvc_err *err) {
     const worker_options options = calibrate_worker(o);
     const prompt *longest = longest_of(in->prompts);
     CKVC_AUTO(workers_close) workers all = {0};
@@ -707,5 +739,6 @@ ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_option
     CKVC_TRY(time_prompt(all.items, longest, out, err));
     out->compute_s = worker_compute_s(in, out->prefill_s, out->copy_s, longest->n_tokens);
     share_copies(&out->memory, out);
+    cost_of_all(in, o, sample, scans, out);
     return CKVC_OK;
 }

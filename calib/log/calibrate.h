@@ -102,6 +102,8 @@ typedef struct repeat_dry_run {
     double compute_s; /* what a prompt's prefill takes without them */
     size_t bytes;     /* that it logs, before they are compressed */
     memory_plan memory;
+    double hours, disk_bytes; /* of all prompts: upper bounds */
+    double shard_bytes;       /* of memory, beside the plan's: while a shard is written */
 } repeat_dry_run;
 ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate_options *o,
                                      repeat_dry_run *out, ckvc_err *err) CKVC_MUST_CHECK;
@@ -131,6 +133,10 @@ typedef struct dry_run {
     double compute_s; /* what a prompt's prefill takes without them */
     uint64_t timed;   /* rollouts behind rollout_s */
     memory_plan memory;
+    size_t logged; /* prompts; what these cost: upper bounds where prompts differ in length */
+    double scan_hours, pass_hours, records, disk_bytes;
 } dry_run;
+/* sample: prompts that are drawn, 0 for all; scans: all are scanned before. */
 ckvc_status calibrate_dry_run(const calibrate_inputs *in, const calibrate_options *o,
-                              const ckvc_table *table, dry_run *out, ckvc_err *err) CKVC_MUST_CHECK;
+                              const ckvc_table *table, size_t sample, bool scans, dry_run *out,
+                              ckvc_err *err) CKVC_MUST_CHECK;

@@ -322,24 +322,6 @@ ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc
     return CKVC_OK;
 }
 
-/* What the files of n prompts' shards take beside their rows: HDF5's own structures, and lines of
- * the journal. */
-static double shard_files(const run_setup *j, double n) {
-    const double each = 24e3; /* 20 to 21 kB, measured over the kinds of pass */
-    return each * ceil(n / j->options.shard_prompts);
-}
-
-ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err) {
-    const double n = (double)j->e.prompts->n;
-    repeat_dry_run *d = &out->longest;
-    CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, d, err));
-    out->hours = n * d->prompt_s / 3600;
-    out->disk_bytes = n * (double)d->bytes + shard_files(j, n);
-    /* its rows, and HDF5's image of them as it grows: 2.5 times what is logged, measured */
-    out->shard_bytes = 2.5 * fmin(n, j->options.shard_prompts) * (double)d->bytes;
-    return CKVC_OK;
-}
-
 static void print_copies(const memory_plan *m, double copy_s, double compute_s) {
     if (m->joined > 0) {
         printf("rows of %lld prompts go through a layer's products as one\n", (long long)m->joined);
@@ -366,14 +348,13 @@ void forecast_print(json_t *o, bool json, const memory_plan *m, double copy_s, d
     if (m) { print_copies(m, copy_s, compute_s); }
 }
 
-json_t *run_setup_repeat_json(const run_setup *j, const repeat_cost *cost) {
-    const repeat_dry_run *d = &cost->longest;
+json_t *run_setup_repeat_json(const run_setup *j, const repeat_dry_run *d) {
     return JSON_NUMBERS(json_pack("{s:s}", "pass", calibrate_sides(&j->options)),
                         {"prompts", j->e.prompts->n}, {"held_out", j->e.prompts->n_heldout},
                         {"longest", d->n_tokens}, {"prefill_s", d->prefill_s},
-                        {"prompt_s", d->prompt_s}, {"hours", cost->hours},
-                        {"memory_bytes", (double)d->memory.total + cost->shard_bytes},
-                        {"disk_bytes", round(cost->disk_bytes)});
+                        {"prompt_s", d->prompt_s}, {"hours", d->hours},
+                        {"memory_bytes", (double)d->memory.total + d->shard_bytes},
+                        {"disk_bytes", round(d->disk_bytes)});
 }
 
 ckvc_status run_setup_begin_run(const run_setup_options *c, run_setup *j, const json_t *whole,
@@ -452,38 +433,20 @@ ckvc_status run_setup_scan_coverage(run_setup *j, coverage *out, ckvc_err *err) 
     return publish(j, COVERAGE_FILE, coverage_json(out), err);
 }
 
-ckvc_status run_setup_dry_run(const run_setup_options *c, run_setup *j, run_cost *out,
+ckvc_status run_setup_dry_run(const run_setup_options *c, run_setup *j, dry_run *out,
                               ckvc_err *err) {
-    dry_run *d = &out->longest;
-    *out = (run_cost){0};
-    CKVC_TRY(calibrate_dry_run(&j->inputs, &j->options, run_setup_table(j), d, err));
-    const size_t all = j->e.prompts->n, most = all - j->e.prompts->n_heldout;
-    out->logged = c->sample > 0 && (size_t)c->sample < most ? (size_t)c->sample : most;
-    const double logged = (double)out->logged,
-                 n = logged + (double)j->e.prompts->n_heldout; /* the rest is only scanned */
-    out->scan_hours = (j->start || c->sample > 0) && !j->scan_run
-                          ? (double)all * (d->prefill_s + d->single_s) / 3600
-                          : 0;
-    out->pass_hours = (n * (d->prefill_s + d->rollout_s * (1 + j->options.setting.budgets.n)) +
-                       logged * d->rollout_s * (double)d->distinct *
-                           (1 + c->log.check_rollouts * d->single_s / d->rollout_s)) /
-                      3600;
-    out->records = (double)d->actions * logged;
-    out->disk_bytes =
-        out->records * 18 +
-        n * (200.0 + 20.0 * j->options.setting.budgets.n * model_get_shape(j->e.model)->n_layers) +
-        shard_files(j, n) * (out->scan_hours > 0 ? 2 : 1);
-    return CKVC_OK;
+    const bool scans = (j->start || c->sample > 0) && !j->scan_run;
+    return calibrate_dry_run(&j->inputs, &j->options, run_setup_table(j), (size_t)c->sample, scans,
+                             out, err);
 }
 
-json_t *run_setup_cost_json(const run_setup *j, const run_cost *cost) {
-    const dry_run *d = &cost->longest;
-    return JSON_NUMBERS(json_object(), {"prompts", j->e.prompts->n}, {"logged", cost->logged},
+json_t *run_setup_cost_json(const run_setup *j, const dry_run *d) {
+    return JSON_NUMBERS(json_object(), {"prompts", j->e.prompts->n}, {"logged", d->logged},
                         {"longest", d->n_tokens}, {"actions_per_prompt", d->actions},
                         {"distinct_per_prompt", d->distinct}, {"prefill_s", d->prefill_s},
-                        {"rollout_s", d->rollout_s}, {"hours", cost->scan_hours + cost->pass_hours},
-                        {"records", round(cost->records)}, {"memory_bytes", d->memory.total},
+                        {"rollout_s", d->rollout_s}, {"hours", d->scan_hours + d->pass_hours},
+                        {"records", round(d->records)}, {"memory_bytes", d->memory.total},
                         {"batch", d->memory.lanes}, {"prompts_together", d->memory.prompts},
                         {"copied_bytes", d->memory.copied}, {"copy_s", d->copy_s},
-                        {"disk_bytes", round(cost->disk_bytes)});
+                        {"disk_bytes", round(d->disk_bytes)});
 }

@@ -65,14 +65,7 @@ ckvc_status run_setup_open_repeat(const run_setup_options *o, run_setup *j,
  * read, and this run is of SHARD_SHARES. */
 ckvc_status run_setup_open_shares(const run_setup_options *o, run_setup *j,
                                   ckvc_err *err) CKVC_MUST_CHECK;
-/* What such a pass costs, from its longest prompt done once: an upper bound. */
-typedef struct repeat_cost {
-    repeat_dry_run longest;
-    double hours, disk_bytes;
-    double shard_bytes; /* of memory, beside the plan's: while a shard is written */
-} repeat_cost;
-ckvc_status run_setup_repeat_cost(run_setup *j, repeat_cost *out, ckvc_err *err) CKVC_MUST_CHECK;
-json_t *run_setup_repeat_json(const run_setup *j, const repeat_cost *cost); /* a new reference */
+json_t *run_setup_repeat_json(const run_setup *j, const repeat_dry_run *d); /* a new reference */
 /* Makes the run directory, or goes on with it; from here on a signal stops cleanly. whole: run.json
  * (borrowed); NULL: of j->plan. */
 ckvc_status run_setup_begin_run(const run_setup_options *o, run_setup *j, const json_t *whole,
@@ -86,17 +79,10 @@ ckvc_status run_setup_set_edges(const run_setup_options *o, run_setup *j,
 /* For a scan by itself: edges and cells of what this run scanned, as scan/coverage.json; *out is
  * the caller's to coverage_fini, zero when every prompt is held out. */
 ckvc_status run_setup_scan_coverage(run_setup *j, coverage *out, ckvc_err *err) CKVC_MUST_CHECK;
-/* What one logging pass costs, from the longest prompt done once: an upper bound where prompts
- * differ in length. */
-typedef struct run_cost {
-    dry_run longest;
-    size_t logged;                 /* prompts */
-    double scan_hours, pass_hours; /* scan_hours 0 where nothing is scanned */
-    double records, disk_bytes;    /* of the pass */
-} run_cost;
-ckvc_status run_setup_dry_run(const run_setup_options *o, run_setup *j, run_cost *out,
+/* What one logging pass costs. */
+ckvc_status run_setup_dry_run(const run_setup_options *o, run_setup *j, dry_run *out,
                               ckvc_err *err) CKVC_MUST_CHECK;
-json_t *run_setup_cost_json(const run_setup *j, const run_cost *cost); /* a new reference */
+json_t *run_setup_cost_json(const run_setup *j, const dry_run *d); /* a new reference */
 /* The table that a run starts under. Borrowed. */
 ckvc_table *run_setup_table(const run_setup *j);
 void run_setup_close(run_setup *j);
