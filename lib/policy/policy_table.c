@@ -110,7 +110,7 @@ int ckvc_table_copy_shares(ckvc_table *t, const ckvc_table *from) {
     }
     memcpy(t->c_min, from->c_min, nB * sizeof *t->c_min);
     memcpy(t->score, from->score, nB * sizeof *t->score);
-    if (t->theta) {
+    if (from->theta) {
         memcpy(t->theta, from->theta, heads * t->n_features * sizeof *t->theta);
         memcpy(t->mass, from->mass, heads * sizeof *t->mass);
     }
