@@ -30,7 +30,7 @@ go_on() { # its exit code in $status
 
 @test "whatever call fails, or where the process ends, the command goes on to the same bytes" {
     ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser has a malloc of its own"
-    python3 tests/faults/campaign.py --every 250 --only demand,compile,score,merge,report "$CKVC"
+    python3 tests/faults/campaign.py --every 150 --only demand,compile,score,merge,report "$CKVC"
     python3 tests/faults/campaign.py --kinds write,unlink --only join,vectors "$CKVC" | tee "$DIR/said"
     grep -q ' 0 failed$' "$DIR/said"
     ! grep -E "(open|write|fsync|rename): 0 calls" "$DIR/said"
@@ -154,7 +154,7 @@ lines_under_way() {
 
 @test "score and eval: a clock that jumps, two writers, a manifest and a model's file that change" {
     ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser stands before what is preloaded"
-    prompts 36 >"$DIR/many.jsonl"
+    prompts 60 >"$DIR/many.jsonl"
     cp "$DIR/many.jsonl" "$DIR/changes.jsonl"
     local verb out weights
     for verb in score eval; do
