@@ -269,7 +269,7 @@ check-named-tests: ## every line of lib/README.md's "Easy to get wrong" names a 
 	@scripts/check-named-tests.sh
 check: check-layers check-named-tests check-markdown format-check unit ## before a commit: layers, format, the unit tests of a release build
 # Findings and errors are on standard output; what is hidden is how many a source had before they were filtered. A function's paths end at
-# TIDY_NODES states: clang's own limit, 225000, finds no more here and takes three times as long.
+# TIDY_NODES states: at clang's own limit, 225000, it takes about three times as long, and may see farther.
 TIDY_NODES := 60000
 TIDY_ARGS := --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=max-nodes=
 tidy: compdb ## clang-tidy's findings, of which there are none
