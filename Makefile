@@ -268,13 +268,10 @@ check-markdown: ## lines of at most 120 columns, words that do not grow
 check-named-tests: ## every line of lib/README.md's "Easy to get wrong" names a test that is there
 	@scripts/check-named-tests.sh
 check: check-layers check-named-tests check-markdown format-check unit ## before a commit: layers, format, the unit tests of a release build
-# Findings and errors are on standard output; what is hidden is how many a source had before they were filtered. A function's paths end at
-# TIDY_NODES states: at clang's own limit, 225000, it takes about three times as long, and may see farther.
-TIDY_NODES := 60000
-TIDY_ARGS := --extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=max-nodes=
+# Findings and errors are on standard output; what is hidden is how many a source had before they were filtered.
 tidy: compdb ## clang-tidy's findings, of which there are none
 	@command -v clang-tidy >/dev/null || { echo "tidy: clang-tidy is missing: apt-get install -y clang-tidy" >&2; exit 69; }
-	@printf '%s\n' $(LIB_SRC) $(CMD_SRC) | xargs -P$$(nproc) -n1 clang-tidy --quiet $(TIDY_NODES:%=$(TIDY_ARGS)%) 2>/dev/null
+	@printf '%s\n' $(LIB_SRC) $(CMD_SRC) | xargs -P$$(nproc) -n1 clang-tidy --quiet 2>/dev/null
 coverage: ## which share of each room's lines the tests run
 	@$(MAKE) --no-print-directory VARIANT=coverage all unit-binaries
 	@find build/coverage -name '*.gcda' -delete
