@@ -62,6 +62,12 @@ typedef struct be_rows {
     int64_t row0, n_rows, n_lanes;
 } be_rows;
 
+/* n rows of a product. Those of lanes have padding behind them, which nobody reads and a backend
+ * may leave as it is: row r where (first + r) % each >= used. each 0: there is none. */
+typedef struct be_product_rows {
+    int64_t n, first, used, each;
+} be_product_rows;
+
 /* Keys and values of one layer, [G][capacity][D] each; those of several lanes one behind the
  * other. */
 typedef struct be_cache {
@@ -193,7 +199,7 @@ typedef struct backend_ops {
                     be_buf *y);
     /* y[r] (+)= W x[r] + bias. bias may be NULL; add: the result is added to y (the residual). */
     void (*matmul)(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
-                   int64_t n_rows, bool add, be_buf *y);
+                   const be_product_rows *rows, bool add, be_buf *y);
     /* Rotates rows [n_rows][H*D] of every lane in place. Half-split pairing (i, i + D/2) as in
      * Hugging Face. inv_freq [D/2] in double, host. */
     void (*rope)(backend *be, const be_attention_shape *s, const double *inv_freq,

@@ -60,9 +60,10 @@ void activations_fini(activations *act, backend *be) {
     *act = (activations){0};
 }
 
-/* Rows in work (padding between lanes counted), lanes in work, the position of the first row. */
+/* Rows in work, lanes in work, the position of the first row. */
 typedef struct progress {
-    int64_t n_rows, n_lanes, row0;
+    be_product_rows rows;
+    int64_t n_lanes, row0;
 } progress;
 
 /* Of a prompt's rows in work, whose queries are there and whose keys are cached. */
@@ -72,9 +73,9 @@ static ckvc_status prompt_attends(const forward_pass *p, int32_t il, const progr
     const activations *a = p->act;
     const be_cache *cache = &p->prefill.cache[il];
     const be_attention_shape s = layer_attention(m, il);
-    const be_rows rows = {at->row0, at->n_rows, 1};
+    const be_rows rows = {at->row0, at->rows.n, 1};
     m->be->ops->rope(m->be, &s, p->inv_freq, &rows, a->q);
-    m->be->ops->attention_causal(m->be, &s, at->row0, at->n_rows, a->q, cache, a->mix);
+    m->be->ops->attention_causal(m->be, &s, at->row0, at->rows.n, a->q, cache, a->mix);
     return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, cache, err) : CKVC_OK;
 }
 
@@ -96,12 +97,12 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
     if (il == m->shape->n_layers - 1 && forward_top_row(p) > 0) {
         /* whole tiles, so that the rows' bits stay what they were */
         at->row0 = forward_top_row(p);
-        at->n_rows = p->n_rows - at->row0;
-        op->copy_rows(m->be, a->x, at->row0, a->x, 0, be_padded_rows(at->n_rows), m->shape->width);
-        op->copy_rows(m->be, a->norm, at->row0, a->norm, 0, be_padded_rows(at->n_rows),
+        at->rows.n = p->n_rows - at->row0;
+        op->copy_rows(m->be, a->x, at->row0, a->x, 0, be_padded_rows(at->rows.n), m->shape->width);
+        op->copy_rows(m->be, a->norm, at->row0, a->norm, 0, be_padded_rows(at->rows.n),
                       m->shape->width);
     }
-    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, at->n_rows, false, a->q);
+    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, &at->rows, false, a->q);
     return prompt_attends(p, il, at, err);
 }
 
@@ -139,7 +140,7 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
                                       .prompt = c->prompt[il],
                                       .own = *c->own};
 
-    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, at->n_rows, false, a->q);
+    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, &at->rows, false, a->q);
     op->rope(m->be, s, p->inv_freq, &rows, a->q);
     op->cache_rows(m->be, s, p->inv_freq, &rows, a->k, a->v, c->own);
     int64_t joined = at->n_lanes;
@@ -151,7 +152,7 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
                       m->shape->width);
     }
     at->n_lanes = joined;
-    at->n_rows = joined * lane_rows;
+    at->rows.n = joined * lane_rows;
     return p->tap ? p->tap(p->tap_ctx, il, a->q, c->n_prompt, c->own, err) : CKVC_OK;
 }
 
@@ -163,32 +164,35 @@ static void held_attention(const forward_pass *p, int32_t il) {
     const be_attention_shape attention = layer_attention(p->m, il), *s = &attention;
     be_step rows = *p->step;
     rows.held += il * p->n_rows;
-    op->matmul(be, w[W_Q], w[W_Q_BIAS], a->norm, p->n_rows, false, a->q);
+    op->matmul(be, w[W_Q], w[W_Q_BIAS], a->norm, &(be_product_rows){.n = p->n_rows}, false, a->q);
     op->held_rows(be, s, &rows);
     op->attention_held(be, s, &rows, a->mix);
 }
 
-/* Output product and MLP of n rows from `row` on. */
-static void behind_attention(model *m, const activations *a, be_weight *const *w, int64_t row,
-                             int64_t n) {
+/* Output product and MLP of these rows of a's. */
+static void behind_attention(model *m, const activations *a, be_weight *const *w,
+                             const be_product_rows *rows) {
     backend *be = m->be;
     const backend_ops *op = be->ops;
-    const int64_t rows = be_padded_rows(n), width = m->shape->width,
-                  heads = (int64_t)m->shape->n_heads * m->shape->head_dim;
-    op->buf_view(be, a->x_part, a->x, (size_t)(row * width), (size_t)(rows * width));
-    op->buf_view(be, a->mix_part, a->mix, (size_t)(row * heads), (size_t)(rows * heads));
-    op->matmul(be, w[W_O], w[W_O_BIAS], a->mix_part, n, true, a->x_part);
-    op->rmsnorm(be, a->x_part, n, w[W_MLP_NORM], (float)m->shape->rms_eps, a->norm);
-    op->matmul(be, w[W_GATE], w[W_GATE_BIAS], a->norm, n, false, a->gate);
-    op->matmul(be, w[W_UP], w[W_UP_BIAS], a->norm, n, false, a->up);
-    op->silu_mul(be, a->gate, a->up, n, m->shape->intermediate, a->gate);
-    op->matmul(be, w[W_DOWN], w[W_DOWN_BIAS], a->gate, n, true, a->x_part);
+    const int64_t width = m->shape->width, heads = (int64_t)m->shape->n_heads * m->shape->head_dim;
+    const size_t row = (size_t)rows->first, padded = (size_t)be_padded_rows(rows->n);
+    op->buf_view(be, a->x_part, a->x, row * (size_t)width, padded * (size_t)width);
+    op->buf_view(be, a->mix_part, a->mix, row * (size_t)heads, padded * (size_t)heads);
+    op->matmul(be, w[W_O], w[W_O_BIAS], a->mix_part, rows, true, a->x_part);
+    op->rmsnorm(be, a->x_part, rows->n, w[W_MLP_NORM], (float)m->shape->rms_eps, a->norm);
+    op->matmul(be, w[W_GATE], w[W_GATE_BIAS], a->norm, rows, false, a->gate);
+    op->matmul(be, w[W_UP], w[W_UP_BIAS], a->norm, rows, false, a->up);
+    op->silu_mul(be, a->gate, a->up, rows->n, m->shape->intermediate, a->gate);
+    op->matmul(be, w[W_DOWN], w[W_DOWN_BIAS], a->gate, rows, true, a->x_part);
 }
 
 static void rows_behind_attention(model *m, const activations *a, be_weight *const *w,
-                                  int64_t n_rows) {
-    for (int64_t row = 0; row < n_rows; row += FORWARD_ROWS) {
-        behind_attention(m, a, w, row, row + FORWARD_ROWS < n_rows ? FORWARD_ROWS : n_rows - row);
+                                  const be_product_rows *rows) {
+    be_product_rows part = *rows;
+    for (part.first = 0; part.first < rows->n; part.first += FORWARD_ROWS) {
+        const int64_t rest = rows->n - part.first;
+        part.n = rest < FORWARD_ROWS ? rest : FORWARD_ROWS;
+        behind_attention(m, a, w, &part);
     }
 }
 
@@ -204,16 +208,16 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     be_weight *const *w = m->layers[il];
     const float eps = (float)m->shape->rms_eps;
 
-    op->rmsnorm(be, a->x, at->n_rows, w[W_ATTENTION_NORM], eps, a->norm);
-    op->matmul(be, w[W_K], w[W_K_BIAS], a->norm, at->n_rows, false, a->k);
-    op->matmul(be, w[W_V], w[W_V_BIAS], a->norm, at->n_rows, false, a->v);
+    op->rmsnorm(be, a->x, at->rows.n, w[W_ATTENTION_NORM], eps, a->norm);
+    op->matmul(be, w[W_K], w[W_K_BIAS], a->norm, &at->rows, false, a->k);
+    op->matmul(be, w[W_V], w[W_V_BIAS], a->norm, &at->rows, false, a->v);
     switch (p->kind) {
     case PASS_PREFILL: CKVC_TRY(prompt_attention(p, il, at, err)); break;
     case PASS_CONTINUATION: CKVC_TRY(lane_attention(p, il, at, err)); break;
     case PASS_STEP: held_attention(p, il); break;
     }
     if (ends_at_tap(p) && il == m->shape->n_layers - 1) { return CKVC_OK; }
-    rows_behind_attention(m, a, w, at->n_rows);
+    rows_behind_attention(m, a, w, &at->rows);
     return CKVC_OK;
 }
 
@@ -258,15 +262,16 @@ static ckvc_status layer_joined(const forward_pass *passes, int64_t n, int32_t i
     const backend_ops *op = m->be->ops;
     const activations *a = passes->act->all;
     be_weight *const *w = m->layers[il];
+    const be_product_rows rows = {.n = n_rows};
     op->rmsnorm(m->be, a->x, n_rows, w[W_ATTENTION_NORM], (float)m->shape->rms_eps, a->norm);
-    op->matmul(m->be, w[W_K], w[W_K_BIAS], a->norm, n_rows, false, a->k);
-    op->matmul(m->be, w[W_V], w[W_V_BIAS], a->norm, n_rows, false, a->v);
-    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, n_rows, false, a->q);
+    op->matmul(m->be, w[W_K], w[W_K_BIAS], a->norm, &rows, false, a->k);
+    op->matmul(m->be, w[W_V], w[W_V_BIAS], a->norm, &rows, false, a->v);
+    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, &rows, false, a->q);
     for (const forward_pass *p = passes; p < passes + n; p++) {
         cache_prompt(p, il);
-        CKVC_TRY(prompt_attends(p, il, &(progress){.n_rows = p->n_rows}, err));
+        CKVC_TRY(prompt_attends(p, il, &(progress){.rows.n = p->n_rows}, err));
     }
-    rows_behind_attention(m, a, w, n_rows);
+    rows_behind_attention(m, a, w, &rows);
     ckvc_progress_step(0);
     return CKVC_OK;
 }
@@ -276,12 +281,13 @@ static progress embed_rows(const forward_pass *p) {
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
-    progress at = {.n_rows = p->n_rows};
+    progress at = {.rows.n = p->n_rows};
     op->embed(m->be, m->embedding, p->tokens, p->n_rows, p->act->x);
     if (p->kind != PASS_CONTINUATION) { return at; }
     const continuation_rows *c = &p->continuation;
     while (at.n_lanes < c->n_lanes && c->lanes[at.n_lanes].parent < 0) { at.n_lanes++; }
-    at.n_rows = at.n_lanes * lane_rows;
+    at.rows.n = at.n_lanes * lane_rows;
+    if (p->n_rows < lane_rows) { at.rows.used = p->n_rows, at.rows.each = lane_rows; }
     for (int64_t i = 1; i < at.n_lanes; i++) {
         op->copy_rows(m->be, p->act->x, 0, p->act->x, i * lane_rows, lane_rows, m->shape->width);
     }
@@ -322,7 +328,7 @@ ckvc_status forward(const forward_pass *passes, int64_t n, ckvc_err *err) {
     for (int64_t i = 0; i < n; i++) {
         if (ends_at_tap(&passes[i])) { continue; }
         be_buf *x = passes[i].act->x;
-        op->rmsnorm(m->be, x, at[i].n_rows, m->final_norm, (float)m->shape->rms_eps, x);
+        op->rmsnorm(m->be, x, at[i].rows.n, m->final_norm, (float)m->shape->rms_eps, x);
     }
     op->weight_release(m->be, m->final_norm);
     return op->sync(m->be, err);

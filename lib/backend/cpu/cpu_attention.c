@@ -34,7 +34,8 @@ void cpu_scores(const cpu_backend *c, const be_attention_shape *s, const float *
                     s->scale, q, ldq, k, s->head_dim, 0.0f, score, (int)stride);
         return;
     }
-    c->fma->product(BE_ROW_TILE, n, s->head_dim, q, ldq, k, s->head_dim, false, score, stride);
+    c->fma->product(&(be_product_rows){.n = BE_ROW_TILE}, n, s->head_dim, q, ldq, k, s->head_dim,
+                    false, score, stride);
     for (int r = 0; r < BE_ROW_TILE; r++) { kernel_scale(score + r * stride, n, s->scale); }
 }
 

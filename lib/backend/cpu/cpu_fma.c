@@ -2,8 +2,6 @@
  * cpu_fma.h. */
 #include "lib/backend/cpu/cpu_fma.h"
 
-#include "lib/backend/backend.h"
-
 /* With columns a block's scores stay, and the rows' maxima at every step. */
 size_t cpu_fma_scratch(int32_t head_dim, int64_t n_columns) {
     const size_t n = (size_t)n_columns, kept = n ? n + n / FMA_KEYS + 1 : 0;
@@ -47,6 +45,9 @@ __attribute__((target("avx2,fma"))) static void transpose(const float *src, int6
     const int64_t whole_rows = n_rows / 8 * 8, whole_cols = n_cols / 8 * 8;
     for (int64_t r = 0; r < whole_rows; r += 8) {
         for (int64_t c = 0; c < whole_cols; c += 8) {
+            for (int64_t i = 8; i < 16 && c % 16 == 0; i++) {
+                __builtin_prefetch(src + (r + i) * src_stride + c);
+            }
             transpose8(src + r * src_stride + c, src_stride, dst + c * dst_stride + r, dst_stride);
         }
     }
@@ -55,6 +56,19 @@ __attribute__((target("avx2,fma"))) static void transpose(const float *src, int6
             dst[c * dst_stride + r] = src[r * src_stride + c];
         }
     }
+}
+
+/* *row: moves on to the next row that is no padding. -> so many follow each other from there on; 0:
+ * there is none. */
+static int64_t run_of_rows(const be_product_rows *rows, int64_t *row) {
+    int64_t most = rows->n;
+    if (rows->each > 0) {
+        const int64_t place = (rows->first + *row) % rows->each;
+        *row += place < rows->used ? 0 : rows->each - place;
+        most = rows->used - (place < rows->used ? place : 0);
+    }
+    const int64_t rest = rows->n - *row;
+    return rest < 0 ? 0 : rest < most ? rest : most;
 }
 
 #define LANES         8

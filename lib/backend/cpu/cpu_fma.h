@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lib/backend/backend.h"
+
 #define FMA_DEPTH 384 /* inputs a partial sum: 16 columns of them stay in the first-level cache */
 #define FMA_KEYS  96  /* keys a step of attention takes: a panel of their scores stays there, too */
 
@@ -43,10 +45,11 @@ typedef struct key_columns {
 
 typedef struct cpu_fma {
     const char *name;
-    /* y = x W^T, or y += x W^T with `onto`. x [n_rows][n_in], w [n_out][n_in], y [n_rows][n_out],
-     * rows at their strides. */
-    void (*product)(int64_t n_rows, int64_t n_out, int64_t n_in, const float *x, int64_t x_stride,
-                    const float *w, int64_t w_stride, bool onto, float *y, int64_t y_stride);
+    /* y = x W^T, or y += x W^T with `onto`, of all rows but padding. x [rows->n][n_in],
+     * w [n_out][n_in], y [rows->n][n_out], rows at their strides. */
+    void (*product)(const be_product_rows *rows, int64_t n_out, int64_t n_in, const float *x,
+                    int64_t x_stride, const float *w, int64_t w_stride, bool onto, float *y,
+                    int64_t y_stride);
     /* Attention of the BE_ROW_TILE query rows q [..][D] over two runs, each row over its span:
      * softmax with a running maximum (Milakov and Gimelshein 2018; Dao et al. 2022), steps of
      * FMA_KEYS keys from the beginning of each run. Rows of q and out lie `stride` apart. Rows of

@@ -91,9 +91,9 @@ TARGET static void NAME(mix_rows)(int64_t n_rows, int64_t n, const float *x, int
 #undef BY_ROWS
 #undef CASE
 
-TARGET static void NAME(product)(int64_t n_rows, int64_t n_out, int64_t n_in, const float *x,
-                                 int64_t x_stride, const float *w, int64_t w_stride, bool onto,
-                                 float *y, int64_t y_stride) {
+TARGET static void NAME(product)(const be_product_rows *rows, int64_t n_out, int64_t n_in,
+                                 const float *x, int64_t x_stride, const float *w, int64_t w_stride,
+                                 bool onto, float *y, int64_t y_stride) {
     _Alignas(64) float panel[FMA_DEPTH * PANEL], edge[BE_ROW_TILE * PANEL];
     for (int64_t k = 0; k < n_in; k += FMA_DEPTH) {
         const int64_t depth = n_in - k < FMA_DEPTH ? n_in - k : FMA_DEPTH;
@@ -101,17 +101,17 @@ TARGET static void NAME(product)(int64_t n_rows, int64_t n_out, int64_t n_in, co
             const int64_t width = n_out - col < PANEL ? n_out - col : PANEL;
             if (width < PANEL) { memset(panel, 0, (size_t)(depth * PANEL) * sizeof *panel); }
             transpose(w + col * w_stride + k, w_stride, width, depth, panel, PANEL);
-            if (width == PANEL) {
-                (NAME(rows))(n_rows, depth, x + k, x_stride, panel, NULL, onto || k > 0, y + col,
-                             y_stride);
-                continue;
-            }
-            for (int64_t row = 0; row < n_rows; row += BE_ROW_TILE) {
-                const int64_t n = n_rows - row < BE_ROW_TILE ? n_rows - row : BE_ROW_TILE;
-                (NAME(rows))(n, depth, x + row * x_stride + k, x_stride, panel, NULL, false, edge,
-                             PANEL);
-                for (int64_t r = 0; r < n; r++) {
-                    float *to = y + (row + r) * y_stride + col;
+            for (int64_t row = 0, n; (n = run_of_rows(rows, &row)) > 0; row += n) {
+                const float *from = x + row * x_stride + k;
+                float *to = y + row * y_stride + col;
+                if (width == PANEL) {
+                    (NAME(rows))(n, depth, from, x_stride, panel, NULL, onto || k > 0, to,
+                                 y_stride);
+                    continue;
+                }
+                n = n < BE_ROW_TILE ? n : BE_ROW_TILE;
+                (NAME(rows))(n, depth, from, x_stride, panel, NULL, false, edge, PANEL);
+                for (int64_t r = 0; r < n; r++, to += y_stride) {
                     for (int64_t c = 0; c < width; c++) {
                         to[c] = onto || k > 0 ? to[c] + edge[r * PANEL + c] : edge[r * PANEL + c];
                     }

@@ -12,11 +12,12 @@
 #define ROW_BLOCK   1024 /* rows that meet a piece of the weights before the next piece is read */
 #define MOST_COLS   256  /* columns of a task at most */
 
-/* A product's tile: y [n_rows][width] (+)= rows x [n_rows][cols] times columns col ... of W^T. */
+/* A product's tile: y [rows][width] (+)= rows x [rows][cols] times columns col ... of W^T. */
 typedef struct cpu_tile {
     const be_weight *w;
     const float *x;
-    int64_t n_rows, col, width;
+    be_product_rows rows;
+    int64_t col, width;
     bool onto;
     float *y;
     int64_t y_stride;
@@ -27,13 +28,13 @@ static void product(const cpu_backend *c, const cpu_tile *t, int worker) {
     const int64_t n_in = t->w->m.cols;
     const float *x = t->x, *w = t->w->f32 + t->col * n_in;
     if (t->w->bf16) {
-        kernel_round_bf16(x, c->rounded[worker].data, t->n_rows * n_in);
+        kernel_round_bf16(x, c->rounded[worker].data, t->rows.n * n_in);
         x = c->rounded[worker].data;
     }
     if (c->fma) {
-        c->fma->product(t->n_rows, t->width, n_in, x, n_in, w, n_in, t->onto, t->y, t->y_stride);
+        c->fma->product(&t->rows, t->width, n_in, x, n_in, w, n_in, t->onto, t->y, t->y_stride);
     } else {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)t->n_rows, (int)t->width,
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)t->rows.n, (int)t->width,
                     (int)n_in, 1.0f, x, (int)n_in, w, (int)n_in, t->onto ? 1.0f : 0.0f, t->y,
                     (int)t->y_stride);
     }
@@ -54,7 +55,7 @@ typedef struct matmul_job {
     const be_weight *w;
     const float *bias, *x;
     float *y;
-    int64_t n_rows;
+    be_product_rows rows;
     int64_t tile, n_tiles;         /* columns of a task; pieces of that many */
     int64_t row_tile, n_row_tiles; /* the same of rows */
     bool add;
@@ -68,7 +69,7 @@ static void cut_tasks(matmul_job *m) {
     int64_t rows = any_rows(m->c) ? CPU_MOST_ROWS : BE_ROW_TILE, cols = MOST_COLS;
     for (;;) {
         m->row_tile = rows;
-        m->n_row_tiles = cpu_pieces(m->n_rows, rows);
+        m->n_row_tiles = cpu_pieces(m->rows.n, rows);
         m->tile = column_tile(n_out, cols);
         m->n_tiles = cpu_pieces(n_out, m->tile);
         if (!any_rows(m->c) || m->c->n_threads == 1 ||
@@ -93,15 +94,17 @@ static void matmul_task(void *ctx, int64_t task, int worker) {
                   n_block = cpu_piece_length(m->n_row_tiles, block, whole);
     const int64_t row = (block + in_block % n_block) * m->row_tile,
                   col = in_block / n_block * m->tile;
-    const cpu_tile t = {.w = m->w,
-                        .x = m->x + row * m->w->m.cols,
-                        .n_rows = cpu_piece_length(m->n_rows, row, m->row_tile),
-                        .col = col,
-                        .width = cpu_piece_length(n_out, col, m->tile),
-                        .onto = m->add || m->bias,
-                        .y = m->y + row * n_out + col,
-                        .y_stride = n_out};
-    for (int64_t r = 0; m->bias && r < t.n_rows; r++) {
+    cpu_tile t = {.w = m->w,
+                  .x = m->x + row * m->w->m.cols,
+                  .rows = m->rows,
+                  .col = col,
+                  .width = cpu_piece_length(n_out, col, m->tile),
+                  .onto = m->add || m->bias,
+                  .y = m->y + row * n_out + col,
+                  .y_stride = n_out};
+    t.rows.n = cpu_piece_length(m->rows.n, row, m->row_tile);
+    t.rows.first += row;
+    for (int64_t r = 0; m->bias && r < t.rows.n; r++) {
         float *y = t.y + r * n_out;
         for (int64_t i = 0; i < t.width; i++) { y[i] = (m->add ? y[i] : 0.0f) + m->bias[col + i]; }
     }
@@ -109,8 +112,8 @@ static void matmul_task(void *ctx, int64_t task, int worker) {
 }
 
 void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
-                int64_t n_rows, bool add, be_buf *y) {
-    const int64_t padded = be_padded_rows(n_rows);
+                const be_product_rows *rows, bool add, be_buf *y) {
+    const int64_t padded = be_padded_rows(rows->n);
     assert(w->f32 && (!bias || (bias->f32 && bias->m.rows * bias->m.cols == w->m.rows)));
     assert((size_t)(padded * w->m.cols) <= x->n && (size_t)(padded * w->m.rows) <= y->n);
     matmul_job m = {.c = cpu_of(be),
@@ -118,8 +121,9 @@ void cpu_matmul(backend *be, const be_weight *w, const be_weight *bias, const be
                     .bias = bias ? bias->f32 : NULL,
                     .x = x->data,
                     .y = y->data,
-                    .n_rows = any_rows(cpu_of(be)) ? n_rows : padded,
+                    .rows = *rows,
                     .add = add};
+    if (!any_rows(m.c)) { m.rows.n = padded; }
     cut_tasks(&m);
     ckvc_pool_run(be->pool, m.n_row_tiles * m.n_tiles, matmul_task, &m);
 }
@@ -168,15 +172,16 @@ static void head_task(void *ctx, int64_t task, int worker) {
                   n_rows = cpu_piece_length(h->n, row, h->row_tile);
     const int64_t col = tile * h->tile, width = cpu_piece_length(h->w->m.rows, col, h->tile);
     float *logits = h->c->worker[worker].data; /* [n_rows][tile] */
-    product(h->c,
-            &(cpu_tile){.w = h->w,
-                        .x = h->x + (h->first + row) * h->w->m.cols,
-                        .n_rows = n_rows,
-                        .col = col,
-                        .width = width,
-                        .y = logits,
-                        .y_stride = h->tile},
-            worker);
+    product(
+        h->c,
+        &(cpu_tile){.w = h->w,
+                    .x = h->x + (h->first + row) * h->w->m.cols,
+                    .rows = {n_rows, h->first + row, h->asked.row0 + h->asked.n_rows, h->lane_rows},
+                    .col = col,
+                    .width = width,
+                    .y = logits,
+                    .y_stride = h->tile},
+        worker);
     for (int64_t r = row; r < row + n_rows; r++, logits += h->tile) {
         const int64_t place = asked_of(h, h->first + r), at = r * h->n_tiles + tile;
         if (place < 0) { continue; }

@@ -44,7 +44,7 @@ static double dot(const float *a, const float *b, int64_t n) {
 }
 
 static ckvc_status run_product(const scene *s, float *y, ckvc_err *err) {
-    s->be->ops->matmul(s->be, s->bw, NULL, s->bx, ROWS, false, s->by);
+    s->be->ops->matmul(s->be, s->bw, NULL, s->bx, &(be_product_rows){.n = ROWS}, false, s->by);
     return s->be->ops->read(s->be, s->by, 0, y, ROWS * OUT, err);
 }
 

@@ -307,10 +307,10 @@ bool cuda_multiply(cuda_backend *c, const cuda_call *call) {
 }
 
 void cuda_matmul(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
-                 int64_t n_rows, bool add, be_buf *y) {
+                 const be_product_rows *rows, bool add, be_buf *y) {
     cuda_backend *c = cuda_of(be);
-    const int64_t padded = be_padded_rows(n_rows);
-    if (cuda_failed(c) || n_rows == 0) { return; }
+    const int64_t padded = be_padded_rows(rows->n);
+    if (cuda_failed(c) || rows->n == 0) { return; }
     assert(w->data && (!bias || (bias->data && bias->m.rows * bias->m.cols == w->m.rows)));
     assert((size_t)(padded * w->m.cols) <= x->n && (size_t)(padded * w->m.rows) <= y->n);
     float *to = cuda_written(c, y);

@@ -129,7 +129,8 @@ static ckvc_status open_matmul(bench *b, bench_row *row) {
 }
 
 static ckvc_status run_matmul(bench *b) {
-    b->be->ops->matmul(b->be, b->w, NULL, b->bufs[0], b->gemm_rows, false, b->bufs[1]);
+    b->be->ops->matmul(b->be, b->w, NULL, b->bufs[0], &(be_product_rows){.n = b->gemm_rows}, false,
+                       b->bufs[1]);
     return b->be->ops->sync(b->be, b->err);
 }
 

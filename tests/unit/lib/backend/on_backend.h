@@ -115,7 +115,7 @@ static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t
         const bool add = variant & 1, with_bias = variant & 2;
         be_weight *bw = weight(be, w, n_out, n_in), *bb = weight(be, bias, n_out, 1);
         be_buf *bx = buffer(be, rows * n_in, x), *by = buffer(be, rows * n_out, y0);
-        be->ops->matmul(be, bw, with_bias ? bb : NULL, bx, n, add, by);
+        be->ops->matmul(be, bw, with_bias ? bb : NULL, bx, &(be_product_rows){.n = n}, add, by);
         float *got = contents(be, by, used);
         const float *sums = add ? y0 : NULL, *biases = with_bias ? bias : NULL;
         naive_product(want, sums, biases, near_w, near_x, n, n_out, n_in);

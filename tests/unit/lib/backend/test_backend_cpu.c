@@ -11,6 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include "lib/backend/cpu/cpu_fma.c" /* instead of the library's own, which has no checks (Makefile) */
+#endif
 #include "tests/unit/lib/backend/on_backend.h"
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/unit.h"
@@ -550,7 +553,7 @@ TEST(row_does_not_depend_on_batch_or_threads) {
         const be_continuation c = {
             .n_rows = n, .n_prompt = 300, .q = bx, .prompt = cache, .own = cache};
         b.be->ops->write(b.be, bx, 0, x, (size_t)(n * IN));
-        b.be->ops->matmul(b.be, bw, NULL, bx, n, false, by);
+        b.be->ops->matmul(b.be, bw, NULL, bx, &(be_product_rows){.n = n}, false, by);
         b.be->ops->attention_causal(b.be, &s, 0, n, bx, &cache, out[0]);
         b.be->ops->attention_kept(b.be, &s, &c, &lane, 1, out[1]);
         double nll[MAX];
@@ -570,6 +573,35 @@ TEST(row_does_not_depend_on_batch_or_threads) {
         bench_close(&b);
     }
     free(w), free(head_w), free(x), free(junk), free(k), free(v);
+}
+
+/* Lanes of a few rows each: the same bytes as if the rows between them counted, from any row on. */
+TEST(padding_of_lanes_changes_nothing) {
+    enum { LANES = 5, IN = 400, OUT = 70, MOST = LANES * 2 * BE_ROW_TILE };
+    float *w = values(OUT * IN, 1), *bias = values(OUT, 1), *x = values(MOST * IN, 1);
+    for (int64_t used = 1; used <= 100; used += 66) {
+        const int64_t each = be_padded_rows(used);
+        for (int variant = 0; variant < 4; variant++) {
+            const int64_t first = variant & 1 ? 32 : 0, n = LANES * each - first;
+            bench b = bench_open_kind(kind, variant / 2 + 1);
+            be_weight *bw = weight(b.be, w, OUT, IN), *bb = weight(b.be, bias, OUT, 1);
+            be_buf *bx = buffer(b.be, MOST * IN, x), *by = buffer(b.be, MOST * OUT, NULL);
+            b.be->ops->matmul(b.be, bw, bb, bx, &(be_product_rows){.n = n}, false, by);
+            float *want = contents(b.be, by, (size_t)(n * OUT));
+            b.be->ops->matmul(b.be, bw, bb, bx, &(be_product_rows){n, first, used, each}, false,
+                              by);
+            float *got = contents(b.be, by, (size_t)(n * OUT));
+            for (int64_t r = 0; r < n; r++) {
+                if ((first + r) % each >= used) { continue; }
+                assert_memory_equal(got + r * OUT, want + r * OUT, OUT * sizeof *got);
+            }
+            free(want), free(got);
+            FREE_BUFS(b.be, bx, by);
+            FREE_WEIGHTS(b.be, bw, bb);
+            bench_close(&b);
+        }
+    }
+    free(w), free(bias), free(x);
 }
 
 TEST(kinds) {

@@ -243,11 +243,11 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
     int32_t *target = ckvc_alloc((size_t)rows, sizeof *target);
     be_greedy *next = ckvc_alloc((size_t)n, sizeof *next);
     for (int64_t i = 0; i < rows; i++) { target[i] = (int32_t)(i * 31 % vocab); }
-    be->ops->matmul(be, matrix, NULL, bx, n, true, out);
+    be->ops->matmul(be, matrix, NULL, bx, &(be_product_rows){.n = n}, true, out);
     put_buffer(o, "added product", be, out, 0, n_y);
-    be->ops->matmul(be, matrix, NULL, bx, n, false, out);
+    be->ops->matmul(be, matrix, NULL, bx, &(be_product_rows){.n = n}, false, out);
     put_buffer(o, "product", be, out, 0, n_y);
-    be->ops->matmul(be, matrix, vector, bx, 3, false, out);
+    be->ops->matmul(be, matrix, vector, bx, &(be_product_rows){.n = 3}, false, out);
     put_buffer(o, "product with bias", be, out, 0, 3 * n_out);
     OK(be->ops->head_nll(be, head, bx, &(be_rows){0, n, 1}, target, put(o, "losses", n), &err));
     float *logits = ckvc_alloc((size_t)(2 * vocab), sizeof *logits);

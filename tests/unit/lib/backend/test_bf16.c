@@ -66,7 +66,7 @@ static void ordered_product(int threads, int repeats, const int *place, int64_t 
         b.be->ops->write(b.be, bx, r * n_in, x + place[r] * n_in, n_in);
     }
     for (int i = 0; i < repeats; i++) {
-        b.be->ops->matmul(b.be, bw, NULL, bx, n_rows, false, by);
+        b.be->ops->matmul(b.be, bw, NULL, bx, &(be_product_rows){.n = n_rows}, false, by);
         float *got = contents(b.be, by, n);
         if (i == 0) { memcpy(y, got, (size_t)n * sizeof *y); }
         assert_memory_equal(y, got, (size_t)n * sizeof *y);

@@ -78,7 +78,8 @@ TEST(product_is_its_chain) {
         for (int variant = 0; variant < 2 * n_list; variant++) {
             const bool onto = variant & 1;
             memcpy(y, before, (size_t)(rows * ys) * sizeof *y);
-            list[variant / 2]->product(rows, out, in, x, xs, w, ws, onto, y, ys);
+            list[variant / 2]->product(&(be_product_rows){.n = rows}, out, in, x, xs, w, ws, onto,
+                                       y, ys);
             for (int64_t r = 0; r < rows; r++) {
                 for (int64_t c = 0; c < ys; c++) {
                     float want = before[r * ys + c];

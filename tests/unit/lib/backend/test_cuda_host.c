@@ -34,7 +34,7 @@ static float *rounds(ckvc_compute compute, size_t limit, const float *data, cons
         for (int i = 0; i < N_LAYERS; i++) {
             OK(be->ops->weight_acquire(be, w[i], &err));
             be->ops->weight_prefetch(be, w[(i + 1) % N_LAYERS]);
-            be->ops->matmul(be, w[i], NULL, from, ROWS, false, to);
+            be->ops->matmul(be, w[i], NULL, from, &(be_product_rows){.n = ROWS}, false, to);
             be->ops->copy_rows(be, to, 0, from, 0, ROWS, WIDTH);
             be->ops->weight_release(be, w[i]);
         }
@@ -83,12 +83,12 @@ TEST(rounded_rows_are_forgotten) {
     be_weight *w = weight(be, data, WIDTH, WIDTH), *norm = weight(be, other, WIDTH, 1);
     be_buf *rows = buffer(be, ROWS * WIDTH, NULL), *from = buffer(be, ROWS * WIDTH, other),
            *to = buffer(be, ROWS * WIDTH, NULL), *view = buffer(be, 0, NULL);
-    be->ops->matmul(be, w, NULL, from, ROWS, false, to);
+    be->ops->matmul(be, w, NULL, from, &(be_product_rows){.n = ROWS}, false, to);
     float *want = contents(be, to, ROWS * WIDTH);
     for (int way = 0; way < 4; way++) {
         be->ops->write(be, rows, 0, x, ROWS * WIDTH);
         if (way % 2) { be->ops->rmsnorm(be, rows, ROWS, norm, 1e-6f, rows); }
-        be->ops->matmul(be, w, NULL, rows, ROWS, false, to);
+        be->ops->matmul(be, w, NULL, rows, &(be_product_rows){.n = ROWS}, false, to);
         switch (way) {
         case 0: be->ops->write(be, rows, 0, other, ROWS * WIDTH); break;
         case 1: be->ops->copy_rows(be, from, 0, rows, 0, ROWS, WIDTH); break;
@@ -102,9 +102,9 @@ TEST(rounded_rows_are_forgotten) {
             be->ops->write(be, rows, 0, other, ROWS * WIDTH);
             FREE_BUFS(be, to);
             to = buffer(be, ROWS * WIDTH, NULL);
-            be->ops->matmul(be, w, NULL, to, ROWS, true, rows);
+            be->ops->matmul(be, w, NULL, to, &(be_product_rows){.n = ROWS}, true, rows);
         }
-        be->ops->matmul(be, w, NULL, rows, ROWS, false, to);
+        be->ops->matmul(be, w, NULL, rows, &(be_product_rows){.n = ROWS}, false, to);
         float *got = contents(be, to, ROWS * WIDTH);
         if (memcmp(got, want, BYTES) != 0) { fail_msg("way %d: the rows from before", way); }
         free(got);
