@@ -1,4 +1,5 @@
 # Prompts of one document are one draw: intervals of compile, fit and report; of prompts without one nothing changes.
+RANDOM_MODEL=1
 load helper
 
 setup_file() {

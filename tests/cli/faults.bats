@@ -1,8 +1,9 @@
 # Calls that fail, processes that are killed, power that is cut: some of tests/faults/campaign.py, which tries all of them.
+RANDOM_MODEL=1
 load helper
 
 setup_file() {
-    prompts 16 >"$DIR/prompts.jsonl"
+    prompts 40 >"$DIR/prompts.jsonl"
     demand "$DIR/whole"
     "$CKVC" fit "$DIR/whole" --out "$DIR/whole.ckvt" -q
     "${CC:-cc}" -shared -fPIC -o "$DIR/fault.so" tests/faults/fault.c -ldl
@@ -19,7 +20,7 @@ under_way() {
     pid=$!
     until [ -e "$1/pass-01-demand/shard-00000.h5" ]; do kill -0 $pid; done
     kill -STOP $pid
-    [ ! -e "$1/pass-01-demand/shard-00015.h5" ]
+    [ ! -e "$1/pass-01-demand/shard-00039.h5" ]
 }
 
 go_on() { # its exit code in $status
@@ -98,21 +99,22 @@ go_on() { # its exit code in $status
 }
 
 @test "a model's file that changes: by another under its name unharmed, refused by the next; in place refused" {
-    cp -r "$MODEL" "$DIR/ckvc-tiny-4l" # its name is in the shards
-    FROM=$DIR/ckvc-tiny-4l under_way "$DIR/renamed"
-    cp "$DIR/ckvc-tiny-4l/model.safetensors" "$DIR/ckvc-tiny-4l/new"
-    printf '\001' | dd of="$DIR/ckvc-tiny-4l/new" bs=1 seek=2000000 conv=notrunc status=none
-    mv "$DIR/ckvc-tiny-4l/new" "$DIR/ckvc-tiny-4l/model.safetensors"
+    mkdir -p "$DIR/models"
+    cp -r "$MODEL" "$DIR/models/" # its name is in the shards
+    FROM=$DIR/models/ckvc-random under_way "$DIR/renamed"
+    cp "$DIR/models/ckvc-random/model.safetensors" "$DIR/models/ckvc-random/new"
+    printf '\001' | dd of="$DIR/models/ckvc-random/new" bs=1 seek=400000 conv=notrunc status=none
+    mv "$DIR/models/ckvc-random/new" "$DIR/models/ckvc-random/model.safetensors"
     go_on
     [ "$status" -eq 0 ]
     [ "$(shard_sums "$DIR/renamed")" = "$(shard_sums "$DIR/whole")" ]
-    FROM=$DIR/ckvc-tiny-4l run demand "$DIR/renamed" --resume
+    FROM=$DIR/models/ckvc-random run demand "$DIR/renamed" --resume
     [ "$status" -eq 65 ]; one_line; [[ $output == *model* ]]
 
-    rm -rf "$DIR/ckvc-tiny-4l"
-    cp -r "$MODEL" "$DIR/ckvc-tiny-4l"
-    FROM=$DIR/ckvc-tiny-4l under_way "$DIR/in-place"
-    printf '\001' | dd of="$DIR/ckvc-tiny-4l/model.safetensors" bs=1 seek=2000000 conv=notrunc status=none
+    rm -rf "$DIR/models/ckvc-random"
+    cp -r "$MODEL" "$DIR/models/"
+    FROM=$DIR/models/ckvc-random under_way "$DIR/in-place"
+    printf '\001' | dd of="$DIR/models/ckvc-random/model.safetensors" bs=1 seek=400000 conv=notrunc status=none
     go_on 2>"$DIR/said"
     [ "$status" -eq 65 ]
     FROM=$MODEL demand "$DIR/in-place" --resume
@@ -121,9 +123,9 @@ go_on() { # its exit code in $status
 
 @test "a model's file that is cut off under a run: one line that names it, and 74" {
     ldd "$CKVC" | grep -qE 'libasan|libtsan' && skip "a sanitiser stands before what is preloaded"
-    rm -rf "$DIR/ckvc-tiny-4l"
-    cp -r "$MODEL" "$DIR/ckvc-tiny-4l"
-    run env FAULT_CALL=mmap FAULT_AT=1 FAULT_HOW=short FAULT_BELOW="$DIR/ckvc-tiny-4l" LD_PRELOAD="$DIR/fault.so" "$CKVC" verify "$DIR/ckvc-tiny-4l"
+    rm -rf "$DIR/models/ckvc-random"
+    cp -r "$MODEL" "$DIR/models/"
+    run env FAULT_CALL=mmap FAULT_AT=1 FAULT_HOW=short FAULT_BELOW="$DIR/models/ckvc-random" LD_PRELOAD="$DIR/fault.so" "$CKVC" verify "$DIR/models/ckvc-random"
     [ "$status" -eq 74 ]; one_line; [[ $output == *"model.safetensors: became shorter"* ]]
 }
 
@@ -159,9 +161,9 @@ lines_under_way() {
     local verb out weights
     for verb in score eval; do
         out=$DIR/$verb
-        rm -rf "$DIR/ckvc-tiny-4l"
-        cp -r "$MODEL" "$DIR/ckvc-tiny-4l"
-        weights=$DIR/ckvc-tiny-4l/model.safetensors
+        rm -rf "$DIR/models/ckvc-random"
+        cp -r "$MODEL" "$DIR/models/"
+        weights=$DIR/models/ckvc-random/model.safetensors
         lines $verb "$out.jsonl"
         export -f lines
         FAULT_CLOCK=31536000 FAULT_CALL=clock FAULT_COUNT="$out.looks" LD_PRELOAD="$DIR/fault.so" bash -c "lines $verb '$out-jumped.jsonl'"
@@ -175,20 +177,20 @@ lines_under_way() {
         cmp "$out.jsonl" "$out-two.jsonl"
 
         # another file under its name: what runs is unharmed; the next is refused
-        FROM=$DIR/ckvc-tiny-4l lines_under_way $verb "$out-other.jsonl"
+        FROM=$DIR/models/ckvc-random lines_under_way $verb "$out-other.jsonl"
         cp "$weights" "$weights.new"
-        printf '\001' | dd of="$weights.new" bs=1 seek=2000000 conv=notrunc status=none
+        printf '\001' | dd of="$weights.new" bs=1 seek=400000 conv=notrunc status=none
         mv "$weights.new" "$weights"
         cp "$out-other.jsonl.checkpoint" "$out-next.jsonl.checkpoint"
         go_on
         [ "$status" -eq 0 ]
         cmp <(grep -v '"model"' "$out.jsonl") <(grep -v '"model"' "$out-other.jsonl")
-        FROM=$DIR/ckvc-tiny-4l run lines $verb "$out-next.jsonl" --resume
+        FROM=$DIR/models/ckvc-random run lines $verb "$out-next.jsonl" --resume
         [ "$status" -eq 65 ]; one_line; [[ $output == *model* ]]
 
         # in place: refused
-        FROM=$DIR/ckvc-tiny-4l lines_under_way $verb "$out-place.jsonl"
-        printf '\002' | dd of="$weights" bs=1 seek=2000000 conv=notrunc status=none
+        FROM=$DIR/models/ckvc-random lines_under_way $verb "$out-place.jsonl"
+        printf '\002' | dd of="$weights" bs=1 seek=400000 conv=notrunc status=none
         go_on 2>"$DIR/said"
         [ "$status" -eq 65 ]
         [ ! -e "$out-place.jsonl" ]

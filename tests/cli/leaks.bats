@@ -1,4 +1,5 @@
 # The leak guard from the outside: manifest check --against, its record through calibrate and fit into a table, and what score says.
+RANDOM_MODEL=1
 load helper
 
 # texts FIRST N: a manifest of N prompts of their own words; every third is held out.

@@ -1,4 +1,5 @@
 # Memory that is out in the middle of a run: 71 and one line; what was published stays, and --resume ends with the same bytes.
+RANDOM_MODEL=1
 load helper
 
 setup_file() {

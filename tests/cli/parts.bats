@@ -1,4 +1,5 @@
 # Runs and scores in parts (--shard), joined by `ckvc merge`, looked at by `ckvc status`.
+RANDOM_MODEL=1
 load helper
 
 OF=(--model "$MODEL" --window 16 --continuation 16 --shard-prompts 1 -q)
@@ -179,7 +180,7 @@ auto() {
     cp -r "$DIR/halves" "$DIR/seen"
     sed -i '$d' "$DIR/seen/journal-0-of-2.jsonl"
     run -0 "$CKVC" status "$DIR/seen"
-    [[ $output == *"scan of ckvc-tiny-4l"* ]]
+    [[ $output == *"scan of ckvc-random"* ]]
     grep -Eq '^0/2 +scan +4 +3 +0 ' <<<"$output"
     grep -Eq '^1/2 +scan +4 +4 +0 ' <<<"$output"
     [[ $output != *"next: ckvc merge"* ]]

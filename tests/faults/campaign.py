@@ -22,7 +22,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODEL = ROOT / "models/ckvc-tiny-4l"
+MODEL = pathlib.Path(os.environ.get("MODEL", "models/ckvc-tiny-4l")).absolute()
 SMALL = ["--model", MODEL, "--window", "16", "--continuation", "16", "--threads", "1", "-q"]
 LOG = ["--budget", "16,0.5", "--bins", "2,2", "--min-cell", "1", "--variants", "8", "--shard-prompts", "2"]
 # name: command line, and what it is run with the second time. Paths are those of the work folder.

@@ -1,13 +1,15 @@
 /* Writes a Llama model directory of any shape with random bfloat16 weights: for tests of sizes, not
  * of language.
  *
- *   make_model OUT LAYERS HEADS KV_HEADS HEAD_DIM WIDTH MLP VOCAB [untied]
+ *   make_model OUT LAYERS HEADS KV_HEADS HEAD_DIM WIDTH MLP VOCAB [untied|sharp]
  *
  * The same arguments give the same bytes. Weights are uniform within +-0.035 (a standard deviation
- * of 0.02, as models are initialised), norms within 1 +- 0.035. */
+ * of 0.02, as models are initialised), norms within 1 +- 0.035. sharp: all within eight times that,
+ * so that a narrow model's attention and choices are far from even. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 typedef struct tensor {
@@ -23,11 +25,13 @@ static uint64_t scramble(uint64_t x) /* SplitMix64 (Steele, Lea, Flood 2014) */
     return x ^ x >> 31;
 }
 
+static float bound = 0.035f;
+
 static uint16_t bf16(uint32_t bits, float centre) {
     union {
         float f;
         uint32_t u;
-    } v = {.f = centre + ((float)(bits & 0xffff) - 32767.5f) * (0.035f / 32768.0f)};
+    } v = {.f = centre + ((float)(bits & 0xffff) - 32767.5f) * (bound / 32768.0f)};
     return (uint16_t)(v.u >> 16);
 }
 
@@ -52,15 +56,16 @@ static void write_values(FILE *f, const tensor *t, uint64_t stream) {
 
 int main(int argc, char **argv) {
     if (argc < 9) {
-        fprintf(stderr,
-                "usage: make_model OUT LAYERS HEADS KV_HEADS HEAD_DIM WIDTH MLP VOCAB [untied]\n");
+        fprintf(stderr, "usage: make_model OUT LAYERS HEADS KV_HEADS HEAD_DIM WIDTH MLP VOCAB "
+                        "[untied|sharp]\n");
         return 64;
     }
     uint64_t v[7];
     for (int i = 0; i < 7; i++) { v[i] = strtoull(argv[i + 2], NULL, 10); }
     const uint64_t layers = v[0], q = v[1] * v[3], kv = v[2] * v[3], m = v[4], f = v[5],
                    vocab = v[6];
-    const int untied = argc > 9;
+    const int untied = argc > 9 && strcmp(argv[9], "untied") == 0;
+    if (argc > 9 && strcmp(argv[9], "sharp") == 0) { bound *= 8; }
     const struct {
         const char *name;
         uint64_t rows, cols;
