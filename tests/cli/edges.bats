@@ -503,7 +503,7 @@ EOF
     local outer inner i rc number=(TERM INT HUP) code=(143 130 129)
     mkfifo "$DIR/text"
     for i in 0 1 2; do
-        unshare -pf --mount-proc env --default-signal=INT "$CKVC" tokenize --model "$MODEL" <"$DIR/text" 3>&- &
+        unshare -pf --mount-proc env --default-signal "$CKVC" tokenize --model "$MODEL" <"$DIR/text" 3>&- &
         outer=$!
         exec 9>"$DIR/text" # open until the end: tokenize waits for its text
         until inner=$(pgrep -P $outer); do kill -0 $outer; done
