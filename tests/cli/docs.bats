@@ -1,13 +1,14 @@
-# Every command in README.md and docs/ runs. A block ```sh is run as it stands, the blocks of a page one after the other in one folder, where DIR is an
-# embedded model and my-texts a folder of text; README's come first, and every other page goes on from what they made. What needs a machine, a model
+# Every command in README.md and docs/ runs. A block ```sh is run as it stands, the blocks of a page one after the other in one folder, where DIR is a
+# small model and my-texts a folder of text; README's come first, and every other page goes on from what they made. What needs a machine, a model
 # or an hour of one's own stands in ```sh by hand: WHY. A command anywhere else fails the last test.
+RANDOM_MODEL=1
 load helper
 
 setup_file() {
     export PAGES="$BATS_FILE_TMPDIR/pages"
     mkdir -p "$PAGES/bin" "$PAGES/README.md/my-texts"
     ln -s "$(realpath "$CKVC")" "$PAGES/bin/ckvc"
-    ln -s "$PWD/$MODEL" "$PAGES/README.md/DIR"
+    ln -s "$(realpath "$MODEL")" "$PAGES/README.md/DIR"
     ln -s "$PWD/configs" "$PAGES/README.md"
     cp docs/{method,policy,formats}.md "$PAGES/README.md/my-texts"
 }
