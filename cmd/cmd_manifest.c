@@ -12,6 +12,7 @@
 typedef struct build_cli {
     build_options build; /* without what is opened */
     const char *model, *out, *source, *encoding;
+    unsigned keep; /* 0: kinds */
     bool force, json;
     opt_list shares;
 } build_cli;
@@ -70,6 +71,15 @@ static ckvc_status add_input(const build_cli *c, corpus *documents, const char *
     return corpus_add(documents, source, path, err);
 }
 
+/* Files that stand in documents as they are: {"code": N, ...}. */
+static json_t *kept_json(const corpus *d) {
+    json_t *o = json_object();
+    for (corpus_kind k = 0; k < CORPUS_KIND_COUNT; k++) {
+        json_object_set_new(o, corpus_kinds[k], json_integer((json_int_t)d->n_kept[k]));
+    }
+    return o;
+}
+
 /* What of the text made no prompt: {"short": N, ...}. */
 static json_t *left_out_json(const corpus *d, const built_manifest *m) {
     json_t *o = JSON_NUMBERS(json_object(), {"no_prose", m->n_junk},
@@ -86,11 +96,12 @@ static void print_built(const build_cli *c, const build_job *j, size_t n_split) 
     if (c->json) {
         char sha[CKVC_SHA256_HEX];
         ckvc_sha256_hex(j->bytes.data, j->bytes.size, sha);
-        json_print(
-            JSON_NUMBERS(json_pack("{s:s, s:o}", "sha256", sha, "left_out", left_out_json(d, m)),
-                         {"documents", d->n_documents}, {"documents_in_several_splits", n_split},
-                         {"files", d->n_files}, {"longest", m->longest}, {"prompts", m->n_entries},
-                         {"retrieval", m->n_retrieval}, {"shortest", m->shortest}));
+        json_print(JSON_NUMBERS(json_pack("{s:s, s:o, s:o}", "sha256", sha, "kept_as_is",
+                                          kept_json(d), "left_out", left_out_json(d, m)),
+                                {"documents", d->n_documents},
+                                {"documents_in_several_splits", n_split}, {"files", d->n_files},
+                                {"longest", m->longest}, {"prompts", m->n_entries},
+                                {"retrieval", m->n_retrieval}, {"shortest", m->shortest}));
         return;
     }
     size_t n_whole = 0; /* parts of one text lie side by side */
@@ -110,6 +121,13 @@ static void print_built(const build_cli *c, const build_job *j, size_t n_split) 
             m->dealt ? "too few to be drawn: prompts were"
                      : "those of 64 KB and more are drawn in parts of 32 KB");
     }
+    const char *between = "kept as they stand: files of ";
+    for (corpus_kind k = 0; k < CORPUS_KIND_COUNT; k++) {
+        if (d->n_kept[k] == 0) { continue; }
+        say("%s%s (%zu)", between, corpus_kinds[k], d->n_kept[k]);
+        between = ", ";
+    }
+    say(*between == ',' ? "\n" : "");
     say("left out: ");
     for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
         const size_t n = d->left_out[r].n;
@@ -139,6 +157,7 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &j.tok, err)); }
     o.tok = j.tok;
     j.documents.encoding = c->encoding;
+    j.documents.keep_all = c->keep == 1;
     for (size_t i = 0; i < call->n; i++) {
         CKVC_TRY(add_input(c, &j.documents, call->items[i], err));
     }
@@ -160,6 +179,9 @@ static const opt build_rows[] = {
              .preset = "text"),
     OPT_TEXT("encoding", encoding, "NAME",
              "of files that are no UTF-8, as iconv names it: latin1; without: they are an error"),
+    OPT_ENUM("keep", keep, "kinds|all",
+             "as they stand, prose or not: files whose ending says code, data or Markdown, or all "
+             "that are text"),
     OPT_INT("prompts", build.prompts, "N", 0, 1000000,
             "how many, retrieval included; 0: as many as the text gives, 100 at most",
             .letter = 'n'),
@@ -198,10 +220,11 @@ const verb verb_manifest_build = {
                 "--retrieval 0.25 --split-share heldout=0.3 ... \n"
                 "PATH is a file or a folder: plain text, reStructuredText, each also as .gz; "
                 "scripts/plain_text.py makes text of HTML, man pages and info.\n"
-                "Any language, as UTF-8. Documents that are short, repeated paragraphs and spans "
-                "that are no prose are left out, and named.\n",
-    .common =
-        " out model prompts min-length max-length continuation retrieval split-share seed force ",
+                "Any language, as UTF-8. Of text only prose is used: short documents, repeated "
+                "paragraphs and spans that are no prose are left out, and named. Code, data and "
+                "Markdown stay as they stand.\n",
+    .common = " out keep model prompts min-length max-length continuation retrieval split-share "
+              "seed force ",
     VERB_OPTIONS(build_rows),
     .work = build};
 

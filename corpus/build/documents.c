@@ -34,6 +34,9 @@ const struct corpus_reason_name corpus_reasons[CORPUS_REASON_COUNT] = {
     [LEFT_MARKUP] = {"files of HTML, man or info, of which scripts/plain_text.py makes text",
                      "markup"}};
 
+const char *const corpus_kinds[CORPUS_KIND_COUNT] = {
+    [KIND_TEXT] = "text", [KIND_CODE] = "code", [KIND_DATA] = "data", [KIND_MARKDOWN] = "Markdown"};
+
 static void leave_out(corpus *c, corpus_reason reason, const char *name) {
     if (c->left_out[reason].n++ == 0) { c->left_out[reason].first = ckvc_strdup(name); }
 }
@@ -87,21 +90,40 @@ static bool word_in_list(const char *word, const char *list) {
     return n < (int)sizeof padded && strstr(list, padded);
 }
 
-static bool skipped_name(const char *name) {
-    const char *dot = strrchr(name, '.');
-    char ending[8] = "";
-    for (size_t i = 0; dot && dot > name && dot[i + 1] && i < sizeof ending - 1; i++) {
+/* The list in which the name's ending stands, in lower case; -1: in none. */
+static int list_of_name(const char *name, const char *const *lists, int n) {
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name,
+               *dot = strrchr(base, '.');
+    char ending[16] = "";
+    for (size_t i = 0; dot && dot > base && dot[i + 1] && i < sizeof ending - 1; i++) {
         ending[i] = (char)tolower((unsigned char)dot[i + 1]);
     }
-    return *ending &&
-           word_in_list(ending,
-                        " png jpg jpeg gif svg svgz ico css js pdf so a o zip xz bz2 deb ps eps ");
+    while (--n >= 0 && !(*ending && lists[n] && word_in_list(ending, lists[n]))) {}
+    return n;
+}
+
+static bool skipped_name(const char *name) {
+    static const char *const lists[] = {
+        " png jpg jpeg gif svg svgz ico css pdf so a o zip xz bz2 deb ps eps "};
+    return list_of_name(name, lists, 1) == 0;
+}
+
+static corpus_kind kind_of_name(const char *name) {
+    static const char *const lists[CORPUS_KIND_COUNT] = {
+        [KIND_CODE] =
+            " asm bash c cc cmake cpp cs cu cxx el ex f90 go h hh hpp hs java jl js kt lua "
+            "m ml mm php pl pm proto py pyi r rb rs s scala scm sh sql swift tcl ts tsx vim "
+            "zig ",
+        [KIND_DATA] = " cfg conf csv diff ini json jsonl log patch tex toml tsv xml yaml yml ",
+        [KIND_MARKDOWN] = " markdown md "};
+    const int at = list_of_name(name, lists, CORPUS_KIND_COUNT);
+    return at < 0 ? KIND_TEXT : (corpus_kind)at;
 }
 
 typedef struct document_text { /* a document, or a part of it, before it is copied */
     const char *source, *name, *text;
     size_t size;
-    bool ascii;
+    bool ascii, as_is;
 } document_text;
 
 static void add_document(corpus *c, const document_text *d, const char *whole) {
@@ -111,7 +133,8 @@ static void add_document(corpus *c, const document_text *d, const char *whole) {
                                                        .full_name = ckvc_strdup(whole),
                                                        .text = ckvc_text_copy(d->text, d->size),
                                                        .size = d->size,
-                                                       .ascii = d->ascii};
+                                                       .ascii = d->ascii,
+                                                       .as_is = d->as_is};
 }
 
 /* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines or
@@ -124,7 +147,7 @@ static void add_parts(corpus *c, const document_text *d) {
     size_t n = d->size;
     for (int number = 1; n > 0; number++) {
         CKVC_AUTO_FREE char *name = ckvc_format("%s#%d", d->name, number);
-        document_text part = {d->source, name, d->text + d->size - n, n, d->ascii};
+        document_text part = {d->source, name, d->text + d->size - n, n, d->ascii, d->as_is};
         if (n >= PART_BYTES + CORPUS_MIN_BYTES) {
             part.size =
                 PART_BYTES + cut_paragraph(part.text + PART_BYTES, n - PART_BYTES, PART_BYTES / 2);
@@ -185,6 +208,17 @@ static ckvc_status decode(const corpus *c, const char *path, const char *bytes, 
     return CKVC_OK;
 }
 
+/* The text of a file that stays as it stands, without what can be no text: a byte order mark. One
+ * that was met before adds nothing. */
+static void keep_as_is(corpus *c, const char *bytes, size_t n, ckvc_buffer *text) {
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer folded = {0};
+    const size_t mark = n >= 3 && memcmp(bytes, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    ckvc_buffer_text(text, "");
+    if (is_new_paragraph(c, bytes, n, &folded)) {
+        ckvc_buffer_append(text, bytes + mark, n - mark);
+    }
+}
+
 /* The bytes of a file that is no gzip file, or of what was in one. */
 static ckvc_status add_bytes(corpus *c, const char *source, const char *path, const char *name,
                              const char *bytes, size_t n, ckvc_err *err) {
@@ -201,21 +235,30 @@ static ckvc_status add_bytes(corpus *c, const char *source, const char *path, co
         bytes = (const char *)decoded.data;
         n = decoded.size;
     }
-    if (text_is_markup(bytes, n)) {
+    const corpus_kind kind = kind_of_name(name);
+    const bool as_is = c->keep_all || kind != KIND_TEXT;
+    if (!as_is && text_is_markup(bytes, n)) {
         leave_out(c, LEFT_MARKUP, name);
         return CKVC_OK;
     }
     const char *dot = strrchr(name, '.');
-    const bool ascii = text_convert(dot && strcasecmp(dot, ".rst") == 0, bytes, n, &text);
+    bool ascii = false;
+    if (as_is) {
+        keep_as_is(c, bytes, n, &text);
+    } else {
+        ascii = text_convert(dot && strcasecmp(dot, ".rst") == 0, bytes, n, &text);
+    }
     if (text.size >= CORPUS_MIN_BYTES && !is_readable((char *)text.data, text.size)) {
         leave_out(c, LEFT_GARBLED, name);
         return CKVC_OK;
     }
-    if (text.size >= CORPUS_MIN_BYTES) { keep_new_paragraphs(c, &text); }
+    if (!as_is && text.size >= CORPUS_MIN_BYTES) { keep_new_paragraphs(c, &text); }
     if (text.size < CORPUS_MIN_BYTES) {
         leave_out(c, LEFT_SHORT, name);
     } else {
-        add_parts(c, &(document_text){source, name, (const char *)text.data, text.size, ascii});
+        c->n_kept[kind] += as_is;
+        add_parts(c,
+                  &(document_text){source, name, (const char *)text.data, text.size, ascii, as_is});
     }
     return CKVC_OK;
 }

@@ -1,6 +1,7 @@
-/* Reading text files into documents: folders walked in byte order of names, gzip undone, markup
- * converted, junk and repeated paragraphs left out. The same files give the same documents,
- * whatever the file system's order. Any script will do. */
+/* Reading text files into documents: folders walked in byte order of names, gzip undone. Of files
+ * of text only prose is used, without typography and repeated paragraphs; code, data and Markdown
+ * stay as they stand. The same files give the same documents, whatever the file system's order. Any
+ * script will do. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,7 +18,18 @@ typedef struct corpus_document {
     char *text;      /* plain, NUL behind size */
     size_t size;
     bool ascii; /* mostly */
+    bool as_is; /* of a kind that is kept as it stands, whether prose or not */
 } corpus_document;
+
+/* What a file's ending says that it holds. */
+typedef enum corpus_kind {
+    KIND_TEXT, /* prose, as far as one can know */
+    KIND_CODE,
+    KIND_DATA, /* JSON, tables, logs, settings */
+    KIND_MARKDOWN,
+    CORPUS_KIND_COUNT
+} corpus_kind;
+extern const char *const corpus_kinds[CORPUS_KIND_COUNT]; /* "text", "code", ... */
 
 /* Why a file makes no document. */
 typedef enum corpus_reason {
@@ -34,6 +46,8 @@ extern const struct corpus_reason_name {
 typedef struct corpus {
     /* Of files that are no UTF-8, a name that iconv_open knows; NULL: such a file is an error. */
     const char *encoding;
+    bool keep_all;                    /* files of text stay as they stand, too */
+    size_t n_kept[CORPUS_KIND_COUNT]; /* files that stand in documents as they are */
     corpus_document *documents;
     size_t n_documents, capacity;
     size_t n_files, n_repeated_paragraphs;

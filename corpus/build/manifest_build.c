@@ -164,7 +164,7 @@ static ckvc_status next_span(builder *b, size_t document, span *s) {
         *s = (span){.document = d, .start = cur->at};
         CKVC_TRY(cut_span(b, wanted, s));
         if (s->end == 0) { break; }
-        if (is_prose(d->text + s->start, s->end - s->start, d->ascii)) {
+        if (d->as_is || is_prose(d->text + s->start, s->end - s->start, d->ascii)) {
             cur->at = next_paragraph(d->text, d->size, s->end);
             cur->taken++;
             return CKVC_OK;
@@ -190,8 +190,8 @@ static ckvc_status take_span(builder *b, span *s) {
     }
     b->ran_out = true;
     return ckvc_fail(b->err, CKVC_E_DATA,
-                     "text for only %zu of %lld prompts (%zu documents; %zu spans were no prose); "
-                     "give more text, fewer --prompts or shorter ones",
+                     "text for only %zu of %lld prompts (%zu documents; %zu spans were no prose, "
+                     "which --keep all keeps); give more text, fewer --prompts or shorter ones",
                      b->out->n_entries, (long long)b->n_prompts, b->c->n_documents, b->out->n_junk);
 }
 

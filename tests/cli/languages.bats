@@ -55,6 +55,31 @@ EOF
 assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary": 1, "markup": 0, "no_prose": 0, "repeated_paragraphs": 0}'
 }
 
+@test "code, data and Markdown stay as they stand, by their ending; with --keep all every text does" {
+    local kept="$DIR/kept" i
+    mkdir "$kept"
+    for i in $(seq 60); do printf '\tx_%d[%d] |= {“%d”};  /* … */\n\n\n' "$i" $((i * 7)) $((i * i)); done | tee "$kept/a.C" "$kept/b.json.gz" >"$kept/c.txt"
+    for i in $(seq 60); do printf '| %d | `%d` |\n' $((i * 3)) $((i + 1000)); done >"$kept/d.md"
+    cp "$kept/d.md" "$kept/again.md" # the same text
+    gzip -c "$kept/b.json.gz" >"$kept/b.gz" && mv "$kept/b.gz" "$kept/b.json.gz" && sed -i 's/x_1\[/x_0[/' "$kept/a.C"
+    built() { "$CKVC" manifest build "$kept" --min-length 200 --max-length 300 --continuation 60 --out "$DIR/kept.jsonl" --force "$@"; }
+    run -0 built
+    [[ $output == *"kept as they stand: files of code (1), data (1), Markdown (1)"$'\n'"left out: 1 short documents (d.md), "* ]]
+    built --json | check 'assert json.load(sys.stdin)["kept_as_is"] == {"text": 0, "code": 1, "data": 1, "Markdown": 1}'
+    py "$kept" "$DIR/kept.jsonl" <<'END'
+import gzip
+texts = [open(sys.argv[1] + "/a.C").read(), gzip.open(sys.argv[1] + "/b.json.gz", "rt").read(), open(sys.argv[1] + "/again.md").read()]
+of = [[row["text"] + row["continuation"] in text for text in texts] for row in rows_of(sys.argv[2])]
+assert all(any(row) for row in of) and all(any(text) for text in zip(*of)), of
+END
+    fails 65 "spans were no prose, which --keep all keeps" built --min-length 900 --max-length 1000 --prompts 900
+    rm "$kept"/[abd]*
+    fails 65 "text for only 0 of 1 prompts" built --prompts 1
+    run -0 built --prompts 1 --keep all
+    [[ $output == *"kept as they stand: files of text (1)"$'\n'* ]]
+    fails 64 "kinds|all" built --keep none
+}
+
 @test "text that is no UTF-8 is an error with file and byte; --encoding reads it" {
     no() { fails 65 "$1" "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" "${@:2}" && [ ! -e "$DIR/p.jsonl" ]; } # WORDS OPTIONS...
     built() { # FILE ENCODING: the manifest that its text has as UTF-8
