@@ -6,8 +6,7 @@ export CKVC=${CKVC:-$PWD/build/release/ckvc}
 export MODEL=models/ckvc-tiny-4l
 if [ -n "${RANDOM_MODEL:-}" ]; then # set where nothing depends on what a model has learned: a narrow one, which takes no time
     MODEL=$DIR/ckvc-random
-    [ -d "$MODEL" ] || "${CKVC%/*}/tools/make_model" "$MODEL" 4 6 3 16 64 128 4096 sharp
-    cp models/ckvc-tiny-4l/tokenizer*.json "$MODEL"
+    [ -d "$MODEL" ] || { "${CKVC%/*}/tools/make_model" "$MODEL" 4 6 3 16 64 128 4096 sharp && cp models/ckvc-tiny-4l/tokenizer*.json "$MODEL"; }
 fi
 export LC_ALL=C
 unset CKVC_CONFIG

@@ -585,18 +585,19 @@ TEST(padding_of_lanes_changes_nothing) {
             const int64_t first = variant & 1 ? 32 : 0, n = LANES * each - first;
             bench b = bench_open_kind(kind, variant / 2 + 1);
             be_weight *bw = weight(b.be, w, OUT, IN), *bb = weight(b.be, bias, OUT, 1);
-            be_buf *bx = buffer(b.be, MOST * IN, x), *by = buffer(b.be, MOST * OUT, NULL);
-            b.be->ops->matmul(b.be, bw, bb, bx, &(be_product_rows){.n = n}, false, by);
-            float *want = contents(b.be, by, (size_t)(n * OUT));
-            b.be->ops->matmul(b.be, bw, bb, bx, &(be_product_rows){n, first, used, each}, false,
-                              by);
-            float *got = contents(b.be, by, (size_t)(n * OUT));
+            be_buf *bx = buffer(b.be, MOST * IN, x), *all = buffer(b.be, MOST * OUT, NULL),
+                   *lanes = buffer(b.be, MOST * OUT, NULL);
+            const be_product_rows rows = {n, first, used, each};
+            b.be->ops->matmul(b.be, bw, bb, bx, &(be_product_rows){.n = n}, false, all);
+            b.be->ops->matmul(b.be, bw, bb, bx, &rows, false, lanes);
+            float *want = contents(b.be, all, (size_t)(n * OUT)),
+                  *got = contents(b.be, lanes, (size_t)(n * OUT));
             for (int64_t r = 0; r < n; r++) {
                 if ((first + r) % each >= used) { continue; }
                 assert_memory_equal(got + r * OUT, want + r * OUT, OUT * sizeof *got);
             }
             free(want), free(got);
-            FREE_BUFS(b.be, bx, by);
+            FREE_BUFS(b.be, bx, all, lanes);
             FREE_WEIGHTS(b.be, bw, bb);
             bench_close(&b);
         }
