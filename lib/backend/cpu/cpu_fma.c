@@ -45,6 +45,7 @@ __attribute__((target("avx2,fma"))) static void transpose(const float *src, int6
     const int64_t whole_rows = n_rows / 8 * 8, whole_cols = n_cols / 8 * 8;
     for (int64_t r = 0; r < whole_rows; r += 8) {
         for (int64_t c = 0; c < whole_cols; c += 8) {
+            /* those that are laid out next, or begin the next call's: only asked for */
             for (int64_t i = 8; i < 16 && c % 16 == 0; i++) {
                 __builtin_prefetch(src + (r + i) * src_stride + c);
             }
