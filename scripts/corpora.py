@@ -181,7 +181,28 @@ def r_strings(path, take, folder, packages):
                     f.write("\n".join(lines[begin + 1:end]))
 
 
-READERS = {"bible": bible, "r-strings": r_strings}
+COMMENTS = {".c": ("/* {} */", r"\s*/\*.*?\*/"), ".go": ("// {}", r"\s*(//[^\n]*\n)+"), ".py": ("# {}", r"\s*(#[^\n]*\n)+")}  # how one is written, and found
+
+
+def files(path, take, folder, packages):
+    """Sources by patterns (one behind ! takes away), without what is generated and the licence at their top: a file a folder (and ending) of them, each behind its path."""
+    found = {t: set(glob.glob(t.lstrip("!"), root_dir=path, recursive=True)) for t in take}
+    chosen = set().union(*(found[t] for t in take if t[0] != "!")).difference(*(found[t] for t in take if t[0] == "!"))
+    for (where, ending), names in itertools.groupby(sorted(chosen, key=lambda x: (os.path.dirname(x), os.path.splitext(x)[1], x)),
+                                                    lambda x: (os.path.dirname(x), os.path.splitext(x)[1])):
+        with open(f"{folder}/{(where or os.path.basename(path)).replace('/', '-')}{ending}", "w") as f:
+            for name in names:
+                with open(f"{path}/{name}", encoding="utf-8") as g:
+                    text = g.read()
+                at = top = 0
+                while m := re.compile(COMMENTS[ending][1], re.S).match(text, at):
+                    at = m.end()
+                    top = at if re.search("copyright|licen[cs]e", m[0], re.I) else top
+                if not re.search("(?i)(code|automatically) generated|generated (automatically|by)|do not edit", text[:2000]):
+                    f.write(f"{COMMENTS[ending][0].format(name)}\n{text[top:].strip()}\n\n")
+
+
+READERS = {"bible": bible, "files": files, "r-strings": r_strings}
 
 # ---- retrieval in a recipe's own wordings ----
 NAMES = "Alma Boris Celia Dmitri Edda Farid Greta Hugo Ingrid Jonas Katya Lorenz Mirela Nils Olga Pavel Quentin Rosa Stefan Tilda".split()
