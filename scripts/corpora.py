@@ -251,9 +251,9 @@ def build(ckvc, name, r, cut, newer, out):
     own = "wordings" in r
     with tempfile.TemporaryDirectory() as scratch:
         paths = []
-        for s in r["sources"]:
+        for i, s in enumerate(r["sources"]):
             path = f"{folders[s['package']]}/{s['path']}"
-            folder = f"{scratch}/{s['name']}"
+            folder = f"{scratch}/{i}"
             if "reader" in s:
                 os.mkdir(folder)
                 READERS[s["reader"]](path, s["take"], folder, packages)

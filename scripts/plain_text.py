@@ -195,7 +195,7 @@ def reader(name, text):
         return info
     if base.lower().endswith(".rst"):
         return None
-    if re.search(r"\.[1-9][^.]{0,6}$", base) and (b"\n.TH " in head or b"\n.SH " in head or text.startswith(b".TH ")):
+    if re.search(r"\.[1-9][^.]{0,7}$", base) and (b"\n.TH " in head or b"\n.SH " in head or text.startswith(b".TH ")):
         return man
     return html if b"<!DOCTYPE html" in head or b"<html" in head else None
 
