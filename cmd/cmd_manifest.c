@@ -119,7 +119,7 @@ static void print_built(const build_cli *c, const build_job *j, size_t n_split) 
             "judge from files of their own, with --split-rest heldout, and join the manifests\n",
             n_split, n_whole,
             m->dealt ? "too few to be drawn: prompts were"
-                     : "those of 64 KB and more are drawn in parts of 32 KB");
+                     : "long ones are drawn in parts of three prompts, at least 32 KB");
     }
     const char *between = "kept as they stand: files of ";
     for (corpus_kind k = 0; k < CORPUS_KIND_COUNT; k++) {
@@ -158,6 +158,8 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     o.tok = j.tok;
     j.documents.encoding = c->encoding;
     j.documents.keep_all = c->keep == 1;
+    const size_t longest = (size_t)(o.max_length + o.continuation) * (c->model ? 4 : 1);
+    j.documents.part_bytes = 3 * longest > CORPUS_PART_BYTES ? 3 * longest : CORPUS_PART_BYTES;
     for (size_t i = 0; i < call->n; i++) {
         CKVC_TRY(add_input(c, &j.documents, call->items[i], err));
     }
@@ -200,8 +202,8 @@ static const opt build_rows[] = {
             "at least so much follows each; -1: 128 tokens, 512 characters", .preset = "-1"),
     OPT_TITLE("splits and order"),
     OPT_LIST("split-share", shares, "NAME=SHARE",
-             "share of the documents, of those from 64 KB on of parts of 32 KB, whose prompts get "
-             "this split"),
+             "share of the documents, of long ones of parts (three prompts, at least 32 KB), whose "
+             "prompts get this split"),
     OPT_TEXT("split-rest", build.split_rest, "NAME", "split of the others", .preset = "fit"),
     OPT_INT("seed", build.seed, "N", 0, 9007199254740992.0, "of every draw and shuffle",
             .preset = "1"),

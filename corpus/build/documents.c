@@ -20,12 +20,7 @@
 #include "lib/base/hash.h"
 #include "lib/base/utf8.h"
 
-enum {
-    MAX_FILE_BYTES = 64 << 20,
-    MAX_DEPTH = 32,
-    /* Longer texts are cut into parts, so that a book too can lie in two splits. */
-    PART_BYTES = 32768
-};
+enum { MAX_FILE_BYTES = 64 << 20, MAX_DEPTH = 32 };
 
 const struct corpus_reason_name corpus_reasons[CORPUS_REASON_COUNT] = {
     [LEFT_SHORT] = {"short documents", "short"},
@@ -140,7 +135,8 @@ static void add_document(corpus *c, const document_text *d, const char *whole) {
 /* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines or
  * sentences, where a paragraph is too long). */
 static void add_parts(corpus *c, const document_text *d) {
-    if (d->size / 2 < PART_BYTES) {
+    const size_t part_bytes = c->part_bytes ? c->part_bytes : CORPUS_PART_BYTES;
+    if (d->size / 2 < part_bytes) {
         add_document(c, d, d->name);
         return;
     }
@@ -148,9 +144,9 @@ static void add_parts(corpus *c, const document_text *d) {
     for (int number = 1; n > 0; number++) {
         CKVC_AUTO_FREE char *name = ckvc_format("%s#%d", d->name, number);
         document_text part = {d->source, name, d->text + d->size - n, n, d->ascii, d->as_is};
-        if (n >= PART_BYTES + CORPUS_MIN_BYTES) {
+        if (n >= part_bytes + CORPUS_MIN_BYTES) {
             part.size =
-                PART_BYTES + cut_paragraph(part.text + PART_BYTES, n - PART_BYTES, PART_BYTES / 2);
+                part_bytes + cut_paragraph(part.text + part_bytes, n - part_bytes, part_bytes / 2);
         }
         add_document(c, &part, d->name);
         n -= part.size;

@@ -47,6 +47,9 @@ typedef struct corpus {
     /* Of files that are no UTF-8, a name that iconv_open knows; NULL: such a file is an error. */
     const char *encoding;
     bool keep_all;                    /* files of text stay as they stand, too */
+    /* Texts of twice as many bytes are cut into parts of so many, so that a book too can lie in two
+     * splits; 0: CORPUS_PART_BYTES. */
+    size_t part_bytes;
     size_t n_kept[CORPUS_KIND_COUNT]; /* files that stand in documents as they are */
     corpus_document *documents;
     size_t n_documents, capacity;
@@ -60,6 +63,7 @@ typedef struct corpus {
 
 /* In bytes: a character of three says as much as a short word. */
 enum {
+    CORPUS_PART_BYTES = 32768,
     CORPUS_MIN_BYTES = 400,   /* shorter documents make no prompt */
     CORPUS_MIN_PARAGRAPH = 60 /* shorter ones ("See also") may repeat */
 };
