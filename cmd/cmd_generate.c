@@ -61,7 +61,7 @@ static ckvc_status take_text(const generate_cli *c, generate_job *j, ckvc_err *e
     if (c->chat) {
         e->n_messages = 1;
         e->messages = ckvc_calloc(1, sizeof *e->messages);
-        e->messages[0] = (manifest_message){ckvc_strdup("user"), ckvc_text_copy(text, size), size};
+        e->messages[0] = (chat_message){ckvc_strdup("user"), ckvc_text_copy(text, size), size};
     } else {
         e->text = ckvc_text_copy(text, size);
         e->text_size = size;

@@ -5,6 +5,7 @@
 #include "cmd/verbs.h"
 #include "corpus/build/manifest_build.h"
 #include "corpus/leaks/manifest_check.h"
+#include "formats/model/model_files.h"
 #include "lib/base/files.h"
 
 /* ---- build ---- */
@@ -13,7 +14,7 @@ typedef struct build_cli {
     build_options build; /* without what is opened */
     const char *model, *out, *source, *encoding;
     unsigned keep; /* 0: kinds */
-    bool force, json;
+    bool chat, force, json;
     opt_list shares;
 } build_cli;
 
@@ -57,6 +58,14 @@ static ckvc_status parse_shares(const opt_list *shares, build_job *j, build_opti
                : CKVC_OK;
 }
 
+/* The tokenizer, and the template that conversations are rendered by. */
+static ckvc_status open_template(const char *path, const tokenizer *tok, chat_template *out,
+                                 ckvc_err *err) {
+    model_shape shape;
+    CKVC_TRY(model_files_shape(path, &shape, err));
+    return chat_template_choose("auto", shape.family, tok, out, err);
+}
+
 /* "SOURCE=PATH", or a path alone that belongs to the default source. A text is not overwritten. */
 static ckvc_status add_input(const build_cli *c, corpus *documents, const char *arg,
                              ckvc_err *err) {
@@ -82,8 +91,9 @@ static json_t *kept_json(const corpus *d) {
 
 /* What of the text made no prompt: {"short": N, ...}. */
 static json_t *left_out_json(const corpus *d, const built_manifest *m) {
-    json_t *o = JSON_NUMBERS(json_object(), {"no_prose", m->n_junk},
-                             {"repeated_paragraphs", d->n_repeated_paragraphs});
+    json_t *o =
+        JSON_NUMBERS(json_object(), {"no_prose", m->n_junk}, {"other_lengths", m->n_other_lengths},
+                     {"repeated_paragraphs", d->n_repeated_paragraphs});
     for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
         json_object_set_new(o, corpus_reasons[r].key, json_integer((json_int_t)d->left_out[r].n));
     }
@@ -119,7 +129,7 @@ static void print_built(const build_cli *c, const build_job *j, size_t n_split) 
             "judge from files of their own, with --split-rest heldout, and join the manifests\n",
             n_split, n_whole,
             m->dealt ? "too few to be drawn: prompts were"
-                     : "those of 64 KB and more are drawn in parts of 32 KB");
+                     : "long ones are drawn in parts of three prompts, at least 32 KB");
     }
     const char *between = "kept as they stand: files of ";
     for (corpus_kind k = 0; k < CORPUS_KIND_COUNT; k++) {
@@ -128,6 +138,10 @@ static void print_built(const build_cli *c, const build_job *j, size_t n_split) 
         between = ", ";
     }
     say(*between == ',' ? "\n" : "");
+    if (c->chat) {
+        say("left out: %zu conversations of other lengths\n", m->n_other_lengths);
+        return;
+    }
     say("left out: ");
     for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
         const size_t n = d->left_out[r].n;
@@ -145,19 +159,25 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     const int64_t unit = c->model ? 1 : 4;
     CKVC_AUTO(build_job_fini) build_job j = {0};
     build_options o = c->build;
-    if (o.min_length == 0) { o.min_length = 320 * unit; }
-    if (o.max_length == 0) { o.max_length = 448 * unit; }
-    if (o.continuation < 0) { o.continuation = 128 * unit; }
+    if (o.min_length == 0) { o.min_length = c->chat ? 1 : 320 * unit; }
+    if (o.max_length == 0) { o.max_length = c->chat ? INT32_MAX : 448 * unit; }
+    if (o.continuation < 0) { o.continuation = c->chat ? 1 : 128 * unit; }
     USAGE_IF(call->n == 0, "no PATH to take text from; see --help");
     USAGE_IF(!c->out, "--out FILE is needed");
     USAGE_IF(o.min_length > o.max_length, "--min-length %lld is above --max-length %lld",
              (long long)o.min_length, (long long)o.max_length);
+    USAGE_IF(c->chat && (o.retrieval > 0 || c->keep || c->encoding),
+             "--retrieval, --keep and --encoding are of texts, not of --chat's conversations");
     CKVC_TRY(parse_shares(&c->shares, &j, &o, err));
     CKVC_TRY(ckvc_publish_check(c->out, c->force, err));
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &j.tok, err)); }
+    if (c->model && c->chat) { CKVC_TRY(open_template(c->model, j.tok, &o.chat, err)); }
     o.tok = j.tok;
+    j.documents.chat = c->chat;
     j.documents.encoding = c->encoding;
     j.documents.keep_all = c->keep == 1;
+    const size_t longest = (size_t)(o.max_length + o.continuation) * (c->model ? 4 : 1);
+    j.documents.part_bytes = 3 * longest > CORPUS_PART_BYTES ? 3 * longest : CORPUS_PART_BYTES;
     for (size_t i = 0; i < call->n; i++) {
         CKVC_TRY(add_input(c, &j.documents, call->items[i], err));
     }
@@ -166,7 +186,7 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(ckvc_publish_bytes(c->out, j.bytes.data, j.bytes.size, c->force, err));
     CKVC_AUTO(manifest_facts_fini) manifest_facts facts = {0};
     const manifest made = {.entries = j.built.entries, .n_entries = j.built.n_entries};
-    CKVC_TRY(manifest_look(&made, NULL, 0, &facts, err));
+    CKVC_TRY(manifest_look(&made, NULL, NULL, 0, &facts, err));
     print_built(c, &j, facts.n_split_documents);
     return CKVC_OK;
 }
@@ -182,6 +202,9 @@ static const opt build_rows[] = {
     OPT_ENUM("keep", keep, "kinds|all",
              "as they stand, prose or not: files whose ending says code, data or Markdown, or all "
              "that are text"),
+    OPT_FLAG("chat", chat,
+             "PATHs hold conversations, as chat APIs have them: a line {\"messages\": [...]} each, "
+             "whose last turn, the assistant's, is the continuation"),
     OPT_INT("prompts", build.prompts, "N", 0, 1000000,
             "how many, retrieval included; 0: as many as the text gives, 100 at most",
             .letter = 'n'),
@@ -191,17 +214,19 @@ static const opt build_rows[] = {
              .preset = "retrieval"),
     OPT_TITLE("lengths"),
     OPT_INPUT("model", model, "DIR",
-              "count its tokenizer's tokens (BOS included); without: characters", .letter = 'm'),
+              "count its tokenizer's tokens (BOS and chat template included); without: characters",
+              .letter = 'm'),
     OPT_INT("min-length", build.min_length, "N", 0, 1 << 24,
-            "shortest prompt; 0: 320 tokens, 1280 characters"),
+            "shortest prompt; 0: 320 tokens, 1280 characters; of --chat all"),
     OPT_INT("max-length", build.max_length, "N", 0, 1 << 24,
-            "longest prompt; 0: 448 tokens, 1792 characters"),
+            "longest prompt; 0: 448 tokens, 1792 characters; of --chat all"),
     OPT_INT("continuation", build.continuation, "N", -1, 1 << 20,
-            "at least so much follows each; -1: 128 tokens, 512 characters", .preset = "-1"),
+            "at least so much follows each; -1: 128 tokens, 512 characters; of --chat 1",
+            .preset = "-1"),
     OPT_TITLE("splits and order"),
     OPT_LIST("split-share", shares, "NAME=SHARE",
-             "share of the documents, of those from 64 KB on of parts of 32 KB, whose prompts get "
-             "this split"),
+             "share of the documents, of long ones of parts (three prompts, at least 32 KB), whose "
+             "prompts get this split"),
     OPT_TEXT("split-rest", build.split_rest, "NAME", "split of the others", .preset = "fit"),
     OPT_INT("seed", build.seed, "N", 0, 9007199254740992.0, "of every draw and shuffle",
             .preset = "1"),
@@ -213,18 +238,22 @@ const verb verb_manifest_build = {
     .name = "manifest build",
     .summary = "cut text files into prompts",
     .usage = "ckvc manifest build [SOURCE=]PATH... --out FILE [options]",
-    .examples = "  ckvc manifest build notes.txt --out prompts.jsonl\n"
-                "  ckvc manifest build --model models/ckvc-tiny-8l --prompts 100 "
-                "postfix=doc/postfix tcl=doc/tcl --out tech.jsonl\n"
-                "  ckvc manifest build --min-length 320 --max-length 448 --continuation 64 "
-                "--retrieval 0.25 --split-share heldout=0.3 ... \n"
-                "PATH is a file or a folder: plain text, reStructuredText, each also as .gz; "
-                "scripts/plain_text.py makes text of HTML, man pages and info.\n"
-                "Any language, as UTF-8. Of text only prose is used: short documents, repeated "
-                "paragraphs and spans that are no prose are left out, and named. Code, data and "
-                "Markdown stay as they stand.\n",
-    .common = " out keep model prompts min-length max-length continuation retrieval split-share "
-              "seed force ",
+    .examples =
+        "  ckvc manifest build notes.txt --out prompts.jsonl\n"
+        "  ckvc manifest build --model models/ckvc-tiny-8l --prompts 100 "
+        "postfix=doc/postfix tcl=doc/tcl --out tech.jsonl\n"
+        "  ckvc manifest build --min-length 320 --max-length 448 --continuation 64 "
+        "--retrieval 0.25 --split-share heldout=0.3 ... \n"
+        "  ckvc manifest build --chat --model DIR requests.jsonl --out chat.jsonl\n"
+        "PATH is a file or a folder: plain text, reStructuredText, each also as .gz; "
+        "scripts/plain_text.py makes text of HTML, man pages and info.\n"
+        "Any language, as UTF-8. Of text only prose is used: short documents, repeated "
+        "paragraphs and spans that are no prose are left out, and named. Code, data and "
+        "Markdown stay as they stand. With --chat one conversation is one prompt; tools and "
+        "roles that a template does not know are refused by name.\n",
+    .common =
+        " out keep chat model prompts min-length max-length continuation retrieval split-share "
+        "seed force ",
     VERB_OPTIONS(build_rows),
     .work = build};
 
@@ -274,6 +303,7 @@ static ckvc_status check(const verb_call *call, ckvc_err *err) {
     CKVC_AUTO(manifest_free_at) manifest *m = NULL;
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
     CKVC_AUTO(manifest_facts_fini) manifest_facts facts = {0};
+    chat_template chat = {0};
     USAGE_IF(call->n != 1, "want one manifest, got %zu", call->n);
     USAGE_IF((c->leaks.out || c->leaks.clean) && c->leaks.against.n == 0,
              "%s it needs --against EVAL.jsonl",
@@ -281,7 +311,10 @@ static ckvc_status check(const verb_call *call, ckvc_err *err) {
                           : "--clean leaves out what a comparison finds:");
     if (c->model) { CKVC_TRY(inputs_need_tokenizer(c->model, &tok, err)); }
     CKVC_TRY(manifest_read(call->items[0], &m, err));
-    CKVC_TRY(manifest_look(m, tok, c->min_length, &facts, err));
+    bool conversations = false;
+    for (size_t i = 0; i < m->n_entries; i++) { conversations |= m->entries[i].n_messages > 0; }
+    if (tok && conversations) { CKVC_TRY(open_template(c->model, tok, &chat, err)); }
+    CKVC_TRY(manifest_look(m, tok, &chat, c->min_length, &facts, err));
     ckvc_err leaked = {0};
     json_t *found = NULL;
     CKVC_FAIL_IF(c->leaks.against.n &&

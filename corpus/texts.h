@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "lib/token/chars.h"
+#include "lib/token/chat_template.h"
 #include "lib/token/tokenizer.h"
 #include "lib/base/memory.h"
 
@@ -35,6 +36,16 @@ static inline ckvc_status text_length(const tokenizer *tok, const char *text, si
     }
     for (size_t i = 0; i < n; i++) { *length += ((uint8_t)text[i] & 0xC0) != 0x80; }
     return CKVC_OK;
+}
+
+/* The tokens of a conversation as the model is asked it: with all that its template adds. */
+static inline ckvc_status messages_length(const tokenizer *tok, const chat_template *chat,
+                                          const chat_message *messages, size_t n, int64_t *length,
+                                          ckvc_err *err) {
+    CKVC_AUTO_FREE char *text = NULL;
+    size_t size;
+    CKVC_TRY(chat_render(chat, messages, n, &text, &size, err));
+    return text_length(tok, text, size, false, length, err);
 }
 
 /* Sets of 64-bit hashes: one of all that were met, and a bitmap in front of a larger table. */

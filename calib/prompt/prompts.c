@@ -117,15 +117,10 @@ static ckvc_status encode(const source *s, const char *text, size_t size, bool b
 static ckvc_status encode_messages(const source *s, const chat_template *chat, ids *out,
                                    ckvc_err *err) {
     const manifest_entry *e = s->e;
-    CKVC_AUTO_FREE chat_message *messages = ckvc_calloc(e->n_messages, sizeof *messages);
-    for (size_t i = 0; i < e->n_messages; i++) {
-        messages[i] = (chat_message){e->messages[i].role, e->messages[i].content,
-                                     e->messages[i].content_size};
-    }
     CKVC_AUTO_FREE char *text = NULL;
     size_t size;
     ckvc_err inner = {0};
-    const ckvc_status st = chat_render(chat, messages, e->n_messages, &text, &size, &inner);
+    const ckvc_status st = chat_render(chat, e->messages, e->n_messages, &text, &size, &inner);
     return st == CKVC_OK ? encode(s, text, size, false, out, err)
                          : refuse(s, err, st, ": %s", inner.text);
 }

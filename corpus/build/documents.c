@@ -14,18 +14,15 @@
 #define ZLIB_CONST
 #include <zlib.h>
 
+#include "corpus/build/conversations.h"
 #include "corpus/build/convert.h"
 #include "lib/base/json.h"
 #include "lib/base/files.h"
 #include "lib/base/hash.h"
+#include "lib/base/text_lines.h"
 #include "lib/base/utf8.h"
 
-enum {
-    MAX_FILE_BYTES = 64 << 20,
-    MAX_DEPTH = 32,
-    /* Longer texts are cut into parts, so that a book too can lie in two splits. */
-    PART_BYTES = 32768
-};
+enum { MAX_FILE_BYTES = 64 << 20, MAX_DEPTH = 32 };
 
 const struct corpus_reason_name corpus_reasons[CORPUS_REASON_COUNT] = {
     [LEFT_SHORT] = {"short documents", "short"},
@@ -140,7 +137,8 @@ static void add_document(corpus *c, const document_text *d, const char *whole) {
 /* The text whole, or its parts "name#1", "name#2" ..., cut between paragraphs (between lines or
  * sentences, where a paragraph is too long). */
 static void add_parts(corpus *c, const document_text *d) {
-    if (d->size / 2 < PART_BYTES) {
+    const size_t part_bytes = c->part_bytes ? c->part_bytes : CORPUS_PART_BYTES;
+    if (d->size / 2 < part_bytes) {
         add_document(c, d, d->name);
         return;
     }
@@ -148,9 +146,9 @@ static void add_parts(corpus *c, const document_text *d) {
     for (int number = 1; n > 0; number++) {
         CKVC_AUTO_FREE char *name = ckvc_format("%s#%d", d->name, number);
         document_text part = {d->source, name, d->text + d->size - n, n, d->ascii, d->as_is};
-        if (n >= PART_BYTES + CORPUS_MIN_BYTES) {
+        if (n >= part_bytes + CORPUS_MIN_BYTES) {
             part.size =
-                PART_BYTES + cut_paragraph(part.text + PART_BYTES, n - PART_BYTES, PART_BYTES / 2);
+                part_bytes + cut_paragraph(part.text + part_bytes, n - part_bytes, part_bytes / 2);
         }
         add_document(c, &part, d->name);
         n -= part.size;
@@ -219,9 +217,30 @@ static void keep_as_is(corpus *c, const char *bytes, size_t n, ckvc_buffer *text
     }
 }
 
+static ckvc_status add_conversations(corpus *c, const char *source, const char *path,
+                                     const char *bytes, size_t n, ckvc_err *err) {
+    for (ckvc_lines at = ckvc_lines_of(bytes, n); ckvc_next_line(&at);) {
+        CKVC_AUTO(manifest_entry_fini) manifest_entry e = {0};
+        CKVC_TRY(conversation_read(path, at.number, at.text, at.n, &e, err));
+        char hash[CKVC_SHA256_HEX];
+        ckvc_sha256_hex(e.text, e.text_size, hash);
+        const char *name = e.document ? e.document : hash;
+        CKVC_GROW(c->documents, c->capacity, c->n_documents + 1);
+        c->documents[c->n_documents++] = (corpus_document){.source = ckvc_strdup(source),
+                                                           .name = ckvc_strdup(name),
+                                                           .full_name = ckvc_strdup(name),
+                                                           .text = e.text,
+                                                           .size = e.text_size,
+                                                           .conversation = e};
+        e = (manifest_entry){0};
+    }
+    return CKVC_OK;
+}
+
 /* The bytes of a file that is no gzip file, or of what was in one. */
 static ckvc_status add_bytes(corpus *c, const char *source, const char *path, const char *name,
                              const char *bytes, size_t n, ckvc_err *err) {
+    if (c->chat) { return add_conversations(c, source, path, bytes, n, err); }
     const bool wide = /* UTF-16, whose NULs are text */
         n >= 2 && (memcmp(bytes, "\xFF\xFE", 2) == 0 || memcmp(bytes, "\xFE\xFF", 2) == 0);
     if ((memchr(bytes, 0, n) && !wide) || skipped_name(name)) {
@@ -327,7 +346,8 @@ ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err
 void corpus_fini(corpus *c) {
     for (size_t i = 0; i < c->n_documents; i++) {
         corpus_document *d = &c->documents[i];
-        CKVC_FREE(d->source, d->name, d->full_name, d->text);
+        CKVC_FREE(d->source, d->name, d->full_name, d->conversation.id ? NULL : d->text);
+        manifest_entry_fini(&d->conversation);
     }
     free(c->documents);
     for (int i = 0; i < CORPUS_REASON_COUNT; i++) { free(c->left_out[i].first); }

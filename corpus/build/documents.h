@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "corpus/texts.h"
+#include "formats/lines/manifest.h"
 
 typedef struct corpus_document {
     char *source; /* what the user called it */
@@ -19,6 +20,9 @@ typedef struct corpus_document {
     size_t size;
     bool ascii; /* mostly */
     bool as_is; /* of a kind that is kept as it stands, whether prose or not */
+    /* With `chat`: messages and their continuation; its id is "PATH:LINE", `text` its own. Else all
+     * NULL. */
+    manifest_entry conversation;
 } corpus_document;
 
 /* What a file's ending says that it holds. */
@@ -46,7 +50,11 @@ extern const struct corpus_reason_name {
 typedef struct corpus {
     /* Of files that are no UTF-8, a name that iconv_open knows; NULL: such a file is an error. */
     const char *encoding;
-    bool keep_all;                    /* files of text stay as they stand, too */
+    bool chat;     /* lines of files are conversations, a document each */
+    bool keep_all; /* files of text stay as they stand, too */
+    /* Texts of twice as many bytes are cut into parts of so many, so that a book too can lie in two
+     * splits; 0: CORPUS_PART_BYTES. */
+    size_t part_bytes;
     size_t n_kept[CORPUS_KIND_COUNT]; /* files that stand in documents as they are */
     corpus_document *documents;
     size_t n_documents, capacity;
@@ -60,6 +68,7 @@ typedef struct corpus {
 
 /* In bytes: a character of three says as much as a short word. */
 enum {
+    CORPUS_PART_BYTES = 32768,
     CORPUS_MIN_BYTES = 400,   /* shorter documents make no prompt */
     CORPUS_MIN_PARAGRAPH = 60 /* shorter ones ("See also") may repeat */
 };

@@ -150,11 +150,32 @@ static ckvc_status cut_span(const builder *b, int64_t wanted, span *s) {
     return CKVC_OK;
 }
 
+/* All of a conversation, where it is of a length that is wanted. */
+static ckvc_status whole_conversation(builder *b, const corpus_document *d, span *s) {
+    const build_options *o = b->o;
+    const manifest_entry *e = &d->conversation;
+    int64_t length, tail;
+    ckvc_err why = {0};
+    const ckvc_status st =
+        o->tok ? messages_length(o->tok, &o->chat, e->messages, e->n_messages, &length, &why)
+               : measure(b, d->text, d->size, false, &length);
+    CKVC_FAIL_IF(st != CKVC_OK, b->err, st, "%s: %s", e->id, why.text);
+    CKVC_TRY(measure(b, e->continuation, e->continuation_size, false, &tail));
+    const bool fits = length >= o->min_length && length <= o->max_length && tail >= o->continuation;
+    b->out->n_other_lengths += !fits;
+    *s = fits ? (span){d, 0, d->size, d->size, length} : (span){0};
+    return CKVC_OK;
+}
+
 /* The document's next span of prose, drawn length and continuation. */
 static ckvc_status next_span(builder *b, size_t document, span *s) {
     const corpus_document *d = &b->c->documents[document];
     const build_options *o = b->o;
     cursor *cur = &b->cursors[document];
+    if (d->conversation.id) {
+        cur->exhausted = true;
+        return whole_conversation(b, d, s);
+    }
     ckvc_rng rng;
     ckvc_rng_init(&rng, o->seed, ckvc_rng_key(d->name) ^ ckvc_rng_key(d->source),
                   STAGE_LENGTH + (cur->taken << 8));
@@ -191,8 +212,10 @@ static ckvc_status take_span(builder *b, span *s) {
     b->ran_out = true;
     return ckvc_fail(b->err, CKVC_E_DATA,
                      "text for only %zu of %lld prompts (%zu documents; %zu spans were no prose, "
-                     "which --keep all keeps); give more text, fewer --prompts or shorter ones",
-                     b->out->n_entries, (long long)b->n_prompts, b->c->n_documents, b->out->n_junk);
+                     "which --keep all keeps, %zu conversations of other lengths); give more text, "
+                     "fewer --prompts or shorter ones",
+                     b->out->n_entries, (long long)b->n_prompts, b->c->n_documents, b->out->n_junk,
+                     b->out->n_other_lengths);
 }
 
 /* ---- entries ---- */
@@ -230,6 +253,16 @@ typedef struct piece {
     size_t n;
 } piece;
 
+static void copy_messages(const manifest_entry *from, manifest_entry *to) {
+    to->n_messages = from->n_messages;
+    to->messages = ckvc_copy(from->messages, from->n_messages, sizeof *to->messages);
+    for (size_t i = 0; i < to->n_messages; i++) {
+        chat_message *m = &to->messages[i];
+        m->role = ckvc_strdup(m->role);
+        m->content = ckvc_text_copy(m->content, m->content_size);
+    }
+}
+
 /* False when the same prompt is there already. */
 static bool add_entry(builder *b, const char *source, const span *s, piece text, piece tail,
                       int64_t length) {
@@ -250,6 +283,7 @@ static bool add_entry(builder *b, const char *source, const span *s, piece text,
                          .text_size = text.n,
                          .continuation = tail.n ? ckvc_text_copy(tail.text, tail.n) : NULL,
                          .continuation_size = tail.n};
+    copy_messages(&s->document->conversation, &m->entries[m->n_entries - 1]);
     put_in_split(b->o, &m->entries[m->n_entries - 1], split);
     b->n_in_split[split]++;
     m->shortest = m->n_entries == 1 || length < m->shortest ? length : m->shortest;
@@ -262,8 +296,11 @@ static ckvc_status add_text_prompt(builder *b) {
         span s;
         CKVC_TRY(take_span(b, &s));
         const char *text = s.document->text;
-        added = add_entry(b, s.document->source, &s, (piece){text + s.start, s.cut - s.start},
-                          (piece){text + s.cut, s.end - s.cut}, s.length);
+        const manifest_entry *e = &s.document->conversation;
+        const piece tail = e->id ? (piece){e->continuation, e->continuation_size}
+                                 : (piece){text + s.cut, s.end - s.cut};
+        added = add_entry(b, s.document->source, &s, (piece){text + s.start, s.cut - s.start}, tail,
+                          s.length);
     }
     return CKVC_OK;
 }

@@ -1,6 +1,6 @@
 /* Documents to prompts: disjoint spans of drawn length, each with the text that follows it as its
- * continuation, and retrieval prompts that use further spans as filler. The same documents and
- * options give the same manifest, byte for byte. */
+ * continuation, and retrieval prompts that use further spans as filler; conversations whole. The
+ * same documents and options give the same manifest, byte for byte. */
 #pragma once
 
 #include "corpus/build/documents.h"
@@ -15,6 +15,7 @@ enum {
 
 typedef struct build_options {
     const tokenizer *tok; /* NULL: lengths are in characters */
+    chat_template chat;   /* with tok: of conversations, whose lengths count what it adds */
     int64_t prompts;      /* how many in all, retrieval included; 0: as many as the text gives */
     int64_t min_length, max_length; /* of a prompt, special tokens counted; drawn evenly between */
     /* At least so many tokens or characters follow; a retrieval prompt's may be shorter. */
@@ -38,6 +39,7 @@ typedef struct built_manifest {
     manifest_entry *entries; /* shuffled; line is 0 */
     size_t n_entries, capacity;
     size_t n_retrieval, n_junk; /* spans passed over: tables, listings, addresses */
+    size_t n_other_lengths;     /* conversations passed over */
     int64_t shortest, longest;  /* prompt lengths */
     bool dealt;                 /* prompts of one document may stand in several splits */
 } built_manifest;

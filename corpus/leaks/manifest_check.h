@@ -24,10 +24,11 @@ typedef struct manifest_facts {
     uint32_t first_split, first_other; /* lines of the first of them, 0: none */
 } manifest_facts;
 
-/* Lengths are tokens with tok, else characters (and a prompt given as tokens counts its ids). A
- * token id beyond the vocabulary is CKVC_E_DATA. min_length 0: nothing is too short. */
-ckvc_status manifest_look(const manifest *m, const tokenizer *tok, int64_t min_length,
-                          manifest_facts *out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Lengths are tokens with tok, of messages as `chat` (NULL: without tok) renders them; else
+ * characters (and a prompt given as tokens counts its ids). A token id beyond the vocabulary and
+ * messages that the template refuses are CKVC_E_DATA. min_length 0: nothing is too short. */
+ckvc_status manifest_look(const manifest *m, const tokenizer *tok, const chat_template *chat,
+                          int64_t min_length, manifest_facts *out, ckvc_err *err) CKVC_MUST_CHECK;
 void manifest_facts_fini(manifest_facts *facts);
 
 /* A manifest without some of its prompts: its other lines byte for byte, in their order. Reads the

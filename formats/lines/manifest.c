@@ -117,20 +117,31 @@ static ckvc_status read_file_text(line_reader *r, const json_t *object, manifest
 }
 
 /* Tools and multi-part contents render differently in every family: not there. */
-static ckvc_status read_message(line_reader *r, const json_t *m, size_t i, manifest_message *out) {
+static ckvc_status read_message(line_reader *r, const json_t *m, size_t i, chat_message *out) {
     static const char *const roles[] = {"system", "user", "assistant"};
     const json_t *role = json_object_get(m, "role"), *content = json_object_get(m, "content");
-    MUST(r, json_is_string(role) && json_is_string(content) && json_object_size(m) == 2,
-         "\"messages\"[%zu] must be an object of two strings, \"role\" and \"content\"", i);
+    const char *key, *want = "want an object of two strings, \"role\" and \"content\"";
+    json_t *value;
+    char *copy = NULL;
     size_t size = 0;
-    CKVC_TRY(copy_text(r, "role", role, &out->role, &size));
+    MUST(r, json_is_string(role), "\"messages\"[%zu]: %s", i, want);
+    CKVC_TRY(copy_text(r, "role", role, &copy, &size));
+    out->role = copy;
     bool known = false;
     for (size_t k = 0; k < sizeof roles / sizeof *roles; k++) {
         known |= strcmp(roles[k], out->role) == 0 && strlen(roles[k]) == size;
     }
     MUST(r, known, "\"messages\"[%zu] has the role \"%.32s\"; want system, user or assistant", i,
          out->role);
-    return copy_text(r, "content", content, &out->content, &out->content_size);
+    json_object_foreach(ckvc_unconst(m), key, value) {
+        MUST(r, strcmp(key, "role") == 0 || strcmp(key, "content") == 0,
+             "\"messages\"[%zu] has \"%.64s\", which no template that ckvc knows writes; %s", i,
+             key, want);
+    }
+    MUST(r, json_is_string(content), "\"content\" of \"messages\"[%zu] is no string; %s", i, want);
+    CKVC_TRY(copy_text(r, "content", content, &copy, &out->content_size));
+    out->content = copy;
+    return CKVC_OK;
 }
 
 static ckvc_status read_messages(line_reader *r, const json_t *list, manifest_entry *e) {
@@ -294,8 +305,7 @@ void manifest_entry_fini(manifest_entry *e) {
     free(e->text);
     free(e->tokens);
     for (size_t k = 0; k < e->n_messages; k++) {
-        free(e->messages[k].role);
-        free(e->messages[k].content);
+        CKVC_FREE(e->messages[k].role, e->messages[k].content);
     }
     free(e->messages);
     free(e->continuation);
@@ -325,7 +335,7 @@ char *manifest_line(const manifest_entry *e) {
     } else if (e->n_messages) {
         json_t *list = json_array();
         for (size_t i = 0; i < e->n_messages; i++) {
-            const manifest_message *m = &e->messages[i];
+            const chat_message *m = &e->messages[i];
             json_array_append_new(list, json_pack("{s:s, s:s%}", "role", m->role, "content",
                                                   m->content, m->content_size));
         }

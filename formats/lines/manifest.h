@@ -8,6 +8,7 @@
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
 #include "lib/base/status.h"
+#include "lib/token/chat_template.h"
 
 /* The keys of a line. */
 /* clang-format off */
@@ -19,12 +20,6 @@
 typedef enum manifest_key { MANIFEST_KEYS(X) MANIFEST_KEY_COUNT } manifest_key;
 #undef X
 manifest_key manifest_key_of(const char *word); /* MANIFEST_KEY_COUNT: none of them */
-
-typedef struct manifest_message {
-    char *role; /* system, user, assistant */
-    char *content;
-    size_t content_size;
-} manifest_message;
 
 typedef struct manifest_entry {
     uint32_t line;                        /* 1-based */
@@ -38,7 +33,7 @@ typedef struct manifest_entry {
     bool has_file; /* text was read from "file" */
     /* a conversation; text is then "role LF content LF" of each message: what checks of repeats,
      * leaks and lengths look at */
-    manifest_message *messages;
+    chat_message *messages;
     size_t n_messages;
     /* at most one of them; both NULL: the last C ids of the prompt are the continuation */
     char *continuation;

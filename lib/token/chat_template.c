@@ -189,8 +189,8 @@ ckvc_status chat_render(const chat_template *t, const chat_message *messages, si
     *size = 0;
     CKVC_FAIL_IF(n == 0, err, CKVC_E_DATA, "no messages");
     CKVC_FAIL_IF(t->style == CHAT_NONE, err, CKVC_E_DATA,
-                 "messages need a chat template, and this model has none that we know: name one "
-                 "with --chat-template, or render them to \"text\"");
+                 "messages need a chat template, and this model has none that we know: render them "
+                 "to \"text\", or, where the model runs, name one with --chat-template");
     ckvc_buffer_text(&b, styles[t->style].bos);
     if (styles[t->style].begin) {
         alike_turns(&b, t, messages, n);

@@ -38,9 +38,11 @@ for name, n in ("long", 900), ("short", 300):
 PY
     run -0 "$CKVC" manifest build "$DIR/long.txt" "$DIR/short.txt" --prompts 30 --split-share heldout=0.5 --out "$DIR/parts.jsonl"
     [[ $output == *" from 2 documents in 4 parts"* ]]
-    [[ $output == *"note: 1 of 2 documents have prompts in several splits (those of 64 KB and more are drawn in parts of 32 KB): "*"--split-rest heldout"* ]]
+    [[ $output == *"note: 1 of 2 documents have prompts in several splits (long ones are drawn in parts of three prompts, at least 32 KB): "*"--split-rest heldout"* ]]
     run "$CKVC" manifest check "$DIR/parts.jsonl"
     [[ $output == *"(1 such documents)"* ]]
+    run -0 "$CKVC" manifest build "$DIR/long.txt" --prompts 1 --min-length 40000 --max-length 60000 --out "$DIR/wide.jsonl"
+    [[ $output == *" from 1 documents in 1 parts"* ]]
     run "$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-share heldout=0.5 --out "$DIR/dealt.jsonl"
     [[ $output == *"note: 1 of 1 documents have prompts in several splits (too few to be drawn: prompts were): "* ]]
     [ "$("$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-share heldout=0.5 --out "$DIR/dealt.jsonl" -f --json | check 'print(json.load(sys.stdin)["documents_in_several_splits"])')" -eq 1 ]

@@ -1,6 +1,6 @@
-/* A manifest; beside it the file "text" that its lines may name. An entry that is read is the same
- * when it is written and read again. */
-#include "formats/lines/manifest.h"
+/* A manifest, or a request of a chat API; beside it the file "text" that its lines may name. An
+ * entry that is read is the same when it is written and read again. */
+#include "corpus/build/conversations.h"
 #include "tests/fuzz/fuzz.h"
 
 static void there_and_back(const char *path, const manifest_entry *e, ckvc_err *err) {
@@ -20,6 +20,11 @@ FUZZ {
     if (!*fuzz_folder_name) { fuzz_file("text", "of a file\n", 10); }
     const char *path = fuzz_file("m.jsonl", data, size);
     CKVC_AUTO(manifest_free_at) manifest *m = NULL;
+    CKVC_AUTO(manifest_entry_fini) manifest_entry asked;
+    if (fuzz_took(conversation_read(path, 1, (const char *)data, size, &asked, err), err)) {
+        must(asked.continuation && strlen(asked.text) <= asked.text_size);
+        there_and_back(path, &asked, err);
+    }
     if (!fuzz_took(manifest_read(path, &m, err), err)) { return; }
     for (size_t i = 0; i < m->n_entries; i++) {
         const manifest_entry *e = &m->entries[i];

@@ -280,7 +280,7 @@ static void check_build(const tokenizer *tok) {
     CKVC_AUTO(manifest_free_at) manifest *m = NULL;
     CKVC_AUTO(manifest_facts_fini) manifest_facts f;
     OK(manifest_read(path, &m, &err));
-    OK(manifest_look(m, tok, o.min_length, &f, &err));
+    OK(manifest_look(m, tok, NULL, o.min_length, &f, &err));
     assert_true(f.all.shortest >= o.min_length && f.all.longest <= o.max_length);
     assert_true(f.n_repeated == 0 && f.n_short == 0);
     assert_true(f.all.shortest == a.shortest && f.all.longest == a.longest);
@@ -361,13 +361,13 @@ TEST(check_finds_repeats) {
     CKVC_AUTO(manifest_free_at) manifest *m = NULL;
     manifest_facts f;
     OK(manifest_read(path, &m, &err));
-    OK(manifest_look(m, NULL, 3, &f, &err));
+    OK(manifest_look(m, NULL, NULL, 3, &f, &err));
     assert_true(f.n_repeated == 2 && f.first_repeated == 3 && f.first_original == 1);
     assert_memory_equal(f.repeats, ((const bool[]){0, 0, 1, 1, 0}), 5 * sizeof(bool));
     assert_true(f.n_short == 3 && f.first_short == 2);
     manifest_facts_fini(&f);
     CKVC_AUTO(tokenizer_free_at) tokenizer *t = embedded();
-    FAILS(manifest_look(m, t, 0, &f, &err), CKVC_E_DATA);
+    FAILS(manifest_look(m, t, NULL, 0, &f, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, ":5: token 0 is 9999"));
     unlink(path);
 }

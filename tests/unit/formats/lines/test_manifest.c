@@ -117,10 +117,10 @@ TEST(bad_lines) {
     refuses("{'id':'a','messages':[]}", "not empty");
     refuses("{'id':'a','messages':{}}", "must be an array");
     refuses("{'id':'a','text':'x','messages':[{'role':'user','content':'x'}]}", "exactly one");
-    refuses("{'id':'a','messages':['x']}", "\"messages\"[0] must be an object");
-    refuses("{'id':'a','messages':[{'role':'user'}]}", "\"messages\"[0] must be an object");
-    refuses("{'id':'a','messages':[{'role':'user','content':[{'type':'text'}]}]}", "two strings");
-    refuses("{'id':'a','messages':[{'role':'user','content':'x','name':'y'}]}", "two strings");
+    refuses("{'id':'a','messages':['x']}", "\"messages\"[0]: want an object of two strings");
+    refuses("{'id':'a','messages':[{'role':'user'}]}", "\"content\" of \"messages\"[0]");
+    refuses("{'id':'a','messages':[{'role':'user','content':[{'type':'text'}]}]}", "no string");
+    refuses("{'id':'a','messages':[{'role':'user','content':'x','name':'y'}]}", "has \"name\"");
     refuses("{'id':'a','messages':[{'role':'user','content':'x'},{'role':'tool','content':'y'}]}",
             "\"messages\"[1] has the role \"tool\"");
     refuses("{'id':'a','messages':[{'role':'user\\u0000','content':'x'}]}", "has the role");
