@@ -29,7 +29,7 @@ BUILD = os.environ.get("CORPORA_BUILD", ROOT + "/build")
 DEBS = BUILD + "/debs"
 CUT = {"model": str, "prompts": int, "retrieval": float, "min-length": int, "max-length": int, "continuation": int, "seed": int,
        "against": list, "sha256": str}
-MAY = {"split-share": str, "split-rest": str, "facts": int}
+MAY = {"split-share": str, "split-rest": str, "facts": int, "whole": bool, "turns": int}
 
 
 def say(text):
@@ -68,7 +68,9 @@ def recipe(name):
         fail(66, f"{path}: no such recipe; there are {', '.join(sorted(os.path.basename(x)[:-5] for x in glob.glob(RECIPES + '/*.json')))}")
     except ValueError as e:
         fail(65, f"{path}: {e}, wanted JSON")
-    keys(r, "recipe", ("about", "packages", "sources", "cuts"), ("wordings",))
+    keys(r, "recipe", ("about", "of", "cuts") if "of" in r else ("about", "packages", "sources", "cuts"), ("wordings",))
+    others = [recipe(n) for n in want(r.get("of", []), "of", list)]
+    r.update({key: [x for other in others for x in other[key]] for key in ("packages", "sources") if others})
     for i, p in enumerate(want(r["packages"], "packages", list)):
         keys(p, f"packages[{i}]", ("deb", "sha256", "licence"), ("library",))
         want(p["deb"], f"packages[{i}].deb", str, lambda x: re.fullmatch(r"[a-z0-9.+-]+_[^_/]+_[a-z0-9]+\.deb", x), "NAME_VERSION_ARCHITECTURE.deb")
@@ -84,7 +86,7 @@ def recipe(name):
         keys(c, f"cuts.{cut}", CUT, MAY)
         for key in c:
             want(c[key], f"cuts.{cut}.{key}", {**CUT, **MAY}[key])
-        want("facts" in c, f"cuts.{cut}: facts", bool, lambda x: x == ("wordings" in r), "facts beside wordings, and no other")
+        want("facts" in c, f"cuts.{cut}: facts", bool, lambda x: x == ("wordings" in r) >= ("turns" in c), "facts beside wordings, and turns with them")
         digest(c["sha256"], f"cuts.{cut}.sha256")
     return r
 
@@ -145,8 +147,9 @@ def unpacked(path):
 
 
 # ---- texts that are in no text file: a folder of them ----
-def bible(path, take, folder, packages):
-    """The text of bible-kjv-text, which is compressed in its own way, printed by the package's own reader a verse a line ("Ge1:3 And God said"): a file a chapter."""
+def bible(path, take, folder, packages, whole):
+    """The text of bible-kjv-text, which is compressed in its own way, printed by the package's own reader a verse a line ("Ge1:3 And God said"): a file a chapter,
+    or a whole book."""
     def run(verses, libraries=""):
         return subprocess.run([packages("bible-kjv") + "/usr/bin/bible", "-f", "-p", path + "/", verses], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               env={**os.environ, "LD_LIBRARY_PATH": libraries})
@@ -155,13 +158,15 @@ def bible(path, take, folder, packages):
         libraries = ":".join(sorted({os.path.dirname(x) for p in packages("library") for x in glob.glob(p + "/**/*.so.*", recursive=True)}))
     for book in take:
         verses = (re.fullmatch(r"([0-9]?[A-Za-z]+[0-9]+):\d+ (.*)", line) for line in run(f"{book} 1:1-{book} 150:200", libraries).stdout.splitlines())
-        for chapter, lines in itertools.groupby(filter(None, verses), lambda m: m[1]):
-            with open(f"{folder}/{chapter}.txt", "w") as f:
-                f.write(textwrap.fill(" ".join(word for m in lines for word in m[2].split()), 72, break_long_words=False, break_on_hyphens=False))
+        chapters = {chapter: textwrap.fill(" ".join(word for m in lines for word in m[2].split()), 72, break_long_words=False, break_on_hyphens=False)
+                    for chapter, lines in itertools.groupby(filter(None, verses), lambda m: m[1])}
+        for name, text in {book: "\n\n".join(chapters.values())}.items() if whole else chapters.items():
+            with open(f"{folder}/{name}.txt", "w") as f:
+                f.write(text)
 
 
-def r_strings(path, take, folder, packages):
-    """Vectors of strings in an R package's data, a book each, its lines the strings, its title the first: a file a chapter."""
+def r_strings(path, take, folder, packages, whole):
+    """Vectors of strings in an R package's data, a book each, its lines the strings, its title the first: a file a chapter, or a whole book."""
     with open(path, "rb") as f:
         data = f.read()
     while data:  # length (4 bytes), then zlib of an XDR serialisation
@@ -175,7 +180,7 @@ def r_strings(path, take, folder, packages):
             lines.append(x[at + 8:at + 8 + size].decode())
             at += 8 + size
         if lines[0] in take:
-            starts = [i for i, line in enumerate(lines) if line.lower().startswith("chapter ")] + [n]
+            starts = [i for i, line in enumerate(lines) if line.lower().startswith("chapter ")][:1 if whole else n] + [n]
             for k, (begin, end) in enumerate(itertools.pairwise(starts)):
                 with open(f"{folder}/{lines[0].replace(' ', '-')}-{k + 1:02}.txt", "w") as f:
                     f.write("\n".join(lines[begin + 1:end]))
@@ -184,7 +189,7 @@ def r_strings(path, take, folder, packages):
 COMMENTS = {".c": ("/* {} */", r"\s*/\*.*?\*/"), ".go": ("// {}", r"\s*(//[^\n]*\n)+"), ".py": ("# {}", r"\s*(#[^\n]*\n)+")}  # how one is written, and found
 
 
-def files(path, take, folder, packages):
+def files(path, take, folder, packages, whole):
     """Sources by patterns (one behind ! takes away), without what is generated and the licence at their top: a file a folder (and ending) of them, each behind its path."""
     found = {t: set(glob.glob(t.lstrip("!"), root_dir=path, recursive=True)) for t in take}
     chosen = set().union(*(found[t] for t in take if t[0] != "!")).difference(*(found[t] for t in take if t[0] == "!"))
@@ -210,18 +215,16 @@ CITIES = "Lisbon Oslo Trieste Bergen Krakow Dublin Ghent Malaga Turin Bremen Lyo
 JOBS = "baker surgeon welder notary teacher plumber pilot tailor dentist florist lawyer carpenter".split()
 
 
-def asking(prompt, wording, n, source):
-    """A prompt of text with n facts of one wording scattered over its first nine tenths, cut to keep its length, that ends with the question for one of them; its
-    continuation is the answer and the other questions with theirs. Which, where and in which order comes from its id alone."""
+def scattered(prompt, fact, n, behind):
+    """A prompt's text with n facts of one wording scattered over its first nine tenths, cut so that behind(facts) more bytes keep its length; and the facts, in the order
+    in which they are asked for. Which, where and in which order comes from its id alone."""
     rng = random.Random(prompt["id"])
-    fact, question, answer = wording
     names, cities, jobs, others = (rng.sample(x, n) for x in (NAMES, CITIES, JOBS, NAMES))
     planted = [{"a": a, "c": c, "j": j, "b": b if b != a else "Ursula", "n": rng.randrange(1000, 99999), "g": f"{rng.choice('ABCDEF')}{rng.randrange(10, 99)}",
                 "f": f"{rng.choice('KLMNPQ')}{rng.choice('RSTVX')}{rng.randrange(100, 999)}", "h": f"{rng.randrange(24)}:{rng.randrange(10, 60)}"}
                for a, c, j, b in zip(names, cities, jobs, others)]
     asked, text = rng.sample(planted, n), prompt["text"]
-    ask = [f"\n\nQuestion: {question.format(**x)}" for x in asked]
-    room = len(text) - sum(len(fact.format(**x)) + 2 for x in planted) - len(ask[0])
+    room = len(text) - sum(len(fact.format(**x)) + 2 for x in planted) - behind(asked)
     spaces = [m.start() for m in re.finditer(r"\s", text[:room])]
     text = text[:spaces[-1]]
     out, done = [], 0
@@ -229,8 +232,57 @@ def asking(prompt, wording, n, source):
         at = max(done, next((i + 1 for i in spaces if i >= place * len(text)), 0))
         out += [text[done:at], fact.format(**x), " "]
         done = at
-    return {**prompt, "id": "asking-" + prompt["id"], "source": source, "text": "".join(out) + text[done:] + ask[0],
-            "continuation": "".join(answer.format(**x) + q for x, q in zip(asked, ask[1:] + [""]))}
+    return "".join(out) + text[done:], asked
+
+
+def asking(prompt, wording, n, source):
+    """A prompt with n facts that ends with the question for one of them; its continuation is the answer and the other questions with theirs."""
+    fact, question, answer = wording
+
+    def ask(x):
+        return f"\n\nQuestion: {question.format(**x)}"
+    text, asked = scattered(prompt, fact, n, lambda facts: len(ask(facts[0])))
+    return {**prompt, "id": "asking-" + prompt["id"], "source": source, "text": text + ask(asked[0]),
+            "continuation": "".join(answer.format(**x) + q for x, q in zip(asked, [*map(ask, asked[1:]), ""]))}
+
+
+# ---- conversations ----
+def quoting(text, begin, end, rng):
+    """A question for a passage between two places, of 60 to 110 words (lines or sentences), by its first words and its last, and the passage; None: there is none."""
+    starts = [m.end() for m in re.finditer(r"\A|\n|[.!?;] ", text) if begin <= m.end() < end]
+    for at in rng.sample(starts, len(starts)):
+        first = re.match(r"\S+(?: +\S+){2,7}", text[at:])
+        passage = re.match(r"(?s)(?:\S+\s+){59,109}?\S+(?=\n|\Z|(?<=[.!?;]) )", text[at:])
+        if first and passage and at + passage.end() <= end and text.count(first[0]) == 1:
+            last = re.search(r"\S+(?: +\S+){0,2}\Z", passage[0])
+            return f'Quote the text above from "{first[0]}" to "{last[0]}", word for word.', passage[0]
+    return None
+
+
+def conversing(prompt, wording, n, turns, facts_last, room):
+    """A conversation about a prompt's text: questions for n facts, which are shared out, take turns with questions for passages, so that the last is for facts or is not;
+    as chat APIs have it, and so many bytes shorter than the prompt. None: the text has no passage that can be asked for."""
+    fact, question, answer = wording
+    asks = [(turns - k) % 2 == facts_last for k in range(turns)]  # for facts
+
+    def listing(facts):
+        both = [question.format(**x).split("? ", 1) for x in facts]
+        return ("\n".join(["Questions:", *(f"- {q}?" for q, _ in both), "Answer line by line."]),
+                "\n".join(f"- {start}{answer.format(**x)}" for (_, start), x in zip(both, facts)))
+
+    def shared(facts):
+        return [listing(facts[k::sum(asks)]) for k in range(sum(asks))]
+
+    def behind(facts):  # without the last answer
+        return room + sum(len("".join(pair)) for pair in shared(facts)) + 650 * asks.count(False) - (len(shared(facts)[-1][1]) if asks[-1] else 550)
+    text, asked = scattered(prompt, fact, n if any(asks) else 0, behind)
+    rng, parts = random.Random(prompt["id"]), [len(text) * k // max(1, asks.count(False)) for k in range(turns + 1)]
+    lists, passages = iter(shared(asked)), (quoting(text, begin, end, rng) for begin, end in itertools.pairwise(parts))
+    pairs = [next(lists if a else passages) for a in asks]
+    if None in pairs:
+        return None
+    pairs[0] = (f"{text.rstrip()}\n\n{pairs[0][0]}", pairs[0][1])
+    return {"document": prompt["document"], "messages": [{"role": role, "content": said} for pair in pairs for role, said in zip(("user", "assistant"), pair)]}
 
 
 # ---- manifests ----
@@ -247,8 +299,16 @@ def build(ckvc, name, r, cut, newer, out):
 
     def packages(which):
         return [unpacked(deb(p, where, newer)[0]) for p in r["packages"] if "library" in p] if which == "library" else folders[which]
-    options = [f"--{key}={cut[key]}" for key in cut if key not in ("model", "against", "sha256", "retrieval", "facts")]
+    given = {key: cut[key] for key in cut if key not in ("against", "sha256", "retrieval", "facts", "whole", "turns")} | {"model": model}
     own = "wordings" in r
+
+    def manifest_build(path, what, **changes):
+        options = [f"--{key}={value}" for key, value in (given | changes).items() if value is not None]
+        done = subprocess.run([ckvc, "manifest", "build", "--force", *options, "--out", path, *what])
+        if done.returncode:
+            sys.exit(done.returncode)
+        with open(path) as f:
+            return [json.loads(line) for line in f]
     with tempfile.TemporaryDirectory() as scratch:
         paths = []
         for i, s in enumerate(r["sources"]):
@@ -256,7 +316,7 @@ def build(ckvc, name, r, cut, newer, out):
             folder = f"{scratch}/{i}"
             if "reader" in s:
                 os.mkdir(folder)
-                READERS[s["reader"]](path, s["take"], folder, packages)
+                READERS[s["reader"]](path, s["take"], folder, packages, cut.get("whole"))
             elif os.path.isdir(path):
                 plain_text.convert_all(path, folder)
             elif os.path.exists(path):
@@ -267,18 +327,29 @@ def build(ckvc, name, r, cut, newer, out):
                 folder = path  # ckvc says that it is missing
             path = folder
             paths.append(f"{s['name']}={path}")
-        done = subprocess.run([ckvc, "manifest", "build", "--force", "--model", model, *options, f"--retrieval={0 if own else cut['retrieval']}",
-                               f"--retrieval-source={name}-retrieval", "--out", out + "-all.jsonl", *paths])
-    if done.returncode:
-        sys.exit(done.returncode)
-    if own:
-        with open(out + "-all.jsonl") as f:
-            prompts = [json.loads(line) for line in f]
+        room = (cut["max-length"] - cut["min-length"]) * 3 // 8 if "turns" in cut else 0  # tokens for the template, and that questions have more of them than text
+        prompts = manifest_build(out + "-all.jsonl", paths, **{"retrieval": 0 if own else cut["retrieval"], "retrieval-source": name + "-retrieval",
+                                                               "min-length": cut["min-length"] + room})
         n = round(cut["retrieval"] * len(prompts))  # of the first, as their order is drawn
+        asked = [(p, r["wordings"][i % len(r["wordings"])], cut["facts"], i < n) for i, p in enumerate(prompts)] if own else []
+        if "turns" in cut:  # a conversation keeps its text's split
+            chats = {}
+            for p, wording, facts, for_facts in asked:
+                said = conversing(p, wording, facts, cut["turns"], for_facts, 3 * room)
+                chats.setdefault(p["split"], {}).setdefault(f"{name}-{'facts' if for_facts else 'quote'}", []).append(json.dumps(said) + "\n" if said else "")
+            prompts = []
+            for split, kinds in chats.items():
+                for kind, lines in kinds.items():
+                    with open(f"{scratch}/{kind}", "w") as f:
+                        f.writelines(lines)
+                prompts += manifest_build(f"{scratch}/built", ["--chat", *(f"{kind}={scratch}/{kind}" for kind in kinds)],
+                                          **{"prompts": 0, "split-share": None, "split-rest": split})
+            prompts.sort(key=lambda p: p["id"][-12:])
+        elif own:
+            prompts = [asking(p, wording, facts, name + "-retrieval") if for_facts else p for p, wording, facts, for_facts in asked]
+    if own:
         with open(out + "-all.jsonl", "w") as f:
-            for i, p in enumerate(prompts):
-                p = asking(p, r["wordings"][i % len(r["wordings"])], cut["facts"], name + "-retrieval") if i < n else p
-                f.write(json.dumps(p, sort_keys=True, separators=(",", ":")) + "\n")
+            f.writelines(json.dumps(p, sort_keys=True, separators=(",", ":")) + "\n" for p in prompts)
     return exact
 
 
