@@ -6,18 +6,21 @@
 #include "cmd/common/json_text.h"
 #include "cmd/common/opened_inputs.h"
 #include "cmd/verbs.h"
+#include "lib/base/files.h"
 #include "lib/base/progress.h"
 #include "lib/base/text_lines.h"
 
 typedef struct generate_cli {
     inputs_options inputs;
-    const char *prompt, *table, *policy;
+    const char *prompt, *then, *table, *policy;
     budget_list budget;
     policy_choice choice; /* mode, score */
     bool chat, compare;
     unsigned max_new, batch;
     double temperature, top_p;
 } generate_cli;
+
+enum { MAX_TURNS = 64, MAX_THEN_BYTES = 1 << 20 };
 
 /* Of all prompts in one way. */
 typedef struct way_total {
@@ -32,10 +35,13 @@ typedef struct generate_job {
     opened_inputs e;
     table_file *table;
     score_policy policy;
+    int32_t *then[MAX_TURNS]; /* tokens of later turns */
+    size_t then_size[MAX_TURNS], n_then;
     way_total total[2]; /* the full cache, the policy */
 } generate_job;
 
 static void job_fini(generate_job *j) {
+    for (size_t i = 0; i < j->n_then; i++) { free(j->then[i]); }
     table_file_free(j->table);
     inputs_close(&j->e);
 }
@@ -69,6 +75,50 @@ static ckvc_status take_text(const generate_cli *c, generate_job *j, ckvc_err *e
     return CKVC_OK;
 }
 
+/* What stands between an answer and the next one, where the user's turn is `line`. */
+static ckvc_status text_between(const generate_job *j, bool chat, const ckvc_lines *line,
+                                char **out, ckvc_err *err) {
+    const chat_message turns[] = {
+        {"user", "x", 1}, {"assistant", "x", 1}, {"user", line->text, line->n}};
+    CKVC_AUTO_FREE char *first = NULL;
+    CKVC_AUTO_FREE char *all = NULL;
+    size_t before, n;
+    if (!chat) {
+        *out = ckvc_format("\n%.*s", (int)line->n, line->text);
+        return CKVC_OK;
+    }
+    CKVC_TRY(chat_render(&j->e.chat, turns, 1, &first, &before, err));
+    CKVC_TRY(chat_render(&j->e.chat, turns, 3, &all, &n, err));
+    *out = ckvc_strdup(strchr(all + before, 'x') + 1); /* behind the answer */
+    return CKVC_OK;
+}
+
+/* The lines of --then as tokens. */
+static ckvc_status take_turns(const generate_cli *c, generate_job *j, ckvc_err *err) {
+    CKVC_AUTO_FREE char *text = NULL;
+    size_t size;
+    if (!c->then) { return CKVC_OK; }
+    USAGE_IF(!j->e.tok, "--then: the model has no tokenizer; add its tokenizer.json");
+    const bool chat = j->e.manifest->entries->n_messages > 0;
+    for (size_t i = 0; i < j->e.manifest->n_entries; i++) {
+        USAGE_IF((j->e.manifest->entries[i].n_messages > 0) != chat,
+                 "--then: %s has prompts that are conversations and others that are not",
+                 j->e.manifest->path);
+    }
+    CKVC_TRY(ckvc_file_read(c->then, MAX_THEN_BYTES, &text, &size, err));
+    for (ckvc_lines at = ckvc_lines_of(text, size); ckvc_next_line(&at);) {
+        CKVC_AUTO_FREE char *between = NULL;
+        FAIL_IF(at.n == 0 || j->n_then == MAX_TURNS, CKVC_E_DATA,
+                "%s:%u: want a turn of the user on each line, %d at most", c->then, at.number,
+                MAX_TURNS);
+        CKVC_TRY(text_between(j, chat, &at, &between, err));
+        CKVC_TRY(tokenizer_encode(j->e.tok, between, strlen(between), false, &j->then[j->n_then],
+                                  &j->then_size[j->n_then], err));
+        j->n_then++;
+    }
+    return CKVC_OK;
+}
+
 static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o, generate_job *j,
                                  ckvc_err *err) {
     j->policy = (score_policy){.kind = SCORE_TABLE, .table = j->table};
@@ -85,12 +135,13 @@ static ckvc_status choose_policy(const generate_cli *c, const inputs_options *o,
 /* Prompts are cut where the tokens to come would find no room in the context. */
 static ckvc_status open_prompts(inputs_options *o, const generate_cli *c, generate_job *j,
                                 ckvc_err *err) {
-    const int64_t context = model_shape_context(model_get_shape(j->e.model)),
-                  most = context - (int64_t)c->max_new;
+    const int64_t context = model_shape_context(model_get_shape(j->e.model));
+    int64_t most = context - (int64_t)c->max_new * (1 + (int64_t)j->n_then);
+    for (size_t i = 0; i < j->n_then; i++) { most -= (int64_t)j->then_size[i]; }
     USAGE_IF(
         most < (int64_t)o->setting.window + 1,
-        "--max-new %u and a prompt of at least %u tokens do not fit the model's context of %lld",
-        c->max_new, o->setting.window + 1, (long long)context);
+        "--max-new %u%s and a prompt of at least %u tokens do not fit the model's context of %lld",
+        c->max_new, c->then ? " a turn" : "", o->setting.window + 1, (long long)context);
     o->max_tokens = o->max_tokens ? o->max_tokens : most;
     o->setting.continuation = 0;
     j->e.short_too = true;
@@ -150,6 +201,7 @@ static ckvc_status print_json(const generate_job *j, const generated *g, ckvc_er
                  {"first_token_s", g->first_s}, {"decode_s", g->decode_s},
                  {"tokens_per_s", per_second(g->n ? g->n - 1 : 0, g->decode_s)});
     if (g->whole) { json_object_set_new(o, "whole", json_true()); }
+    if (j->n_then) { json_object_set_new(o, "turn", json_integer(1 + g->turn)); }
     json_print(o);
     return CKVC_OK;
 }
@@ -190,14 +242,20 @@ static ckvc_status print_way(const generate_job *j, const generated *g, ckvc_err
 static ckvc_status take_generated(void *ctx, const generated *ways, size_t n, ckvc_err *err) {
     generate_job *j = ctx;
     const bool json = j->c->inputs.json;
-    if (!json) { printf("%s\n", ways[0].prompt->entry->id); }
+    if (!json) { printf("%s", ways[0].prompt->entry->id); }
+    if (!json && ways[0].turn) { printf(", turn %u", 1 + ways[0].turn); }
+    if (!json) { putchar('\n'); }
     for (size_t w = 0; w < n; w++) {
         const generated *g = &ways[w];
         way_total *t = &j->total[g->compressed];
         CKVC_TRY(json ? print_json(j, g, err) : print_way(j, g, err));
-        *t = (way_total){t->first_s + g->first_s,   t->decode_s + g->own_s,
-                         t->tokens + g->n,          t->later + (g->n ? g->n - 1 : 0),
-                         t->bytes + g->cache_bytes, t->n + 1};
+        const bool first = g->turn == 0; /* of the prompt */
+        *t = (way_total){t->first_s + (first ? g->first_s : 0),
+                         t->decode_s + g->own_s,
+                         t->tokens + g->n,
+                         t->later + (g->n ? g->n - 1 : 0),
+                         t->bytes + (first ? g->cache_bytes : 0),
+                         t->n + first};
     }
     if (n == 2 && !json) {
         uint32_t same = 0;
@@ -244,6 +302,8 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(choose_policy(c, &o, &j, err));
     if (!compressed) { o.setting.window = 1; } /* no statistic is asked for */
     CKVC_TRY(take_text(c, &j, err));
+    if (!j.e.manifest) { CKVC_TRY(manifest_read(o.manifest, &j.e.manifest, err)); }
+    CKVC_TRY(take_turns(c, &j, err));
     CKVC_TRY(open_prompts(&o, c, &j, err));
     const size_t n = j.e.prompts->n;
     generate_options g = {.model = j.e.model,
@@ -252,6 +312,9 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
                           .prompts = j.e.prompts,
                           .choice = c->choice,
                           .full = c->compare || !compressed,
+                          .then = (const int32_t *const *)j.then,
+                          .then_size = j.then_size,
+                          .n_then = (uint32_t)j.n_then,
                           .max_new = c->max_new,
                           .batch = n < c->batch ? (unsigned)n : c->batch,
                           .how = {c->temperature, c->top_p}};
@@ -276,6 +339,8 @@ static const opt rows[] = {
              .letter = 'p'),
     OPT_FLAG("chat", chat, "it is a user's message, for the model's chat template"),
     OPT_INPUT("manifest", inputs.manifest, "FILE", "prompts, one JSON object a line"),
+    OPT_INPUT("then", then, "FILE",
+              "later turns of the user, one a line, which the same cache is asked in turn"),
     OPT_LIST("split", inputs.split, "NAME,...", "only prompts of these splits"),
     OPT_DOUBLE("holdout", inputs.holdout, "F", 0, 1,
                "share of prompts held out, drawn by seed and id, not by document"),
@@ -303,6 +368,9 @@ static const opt rows[] = {
         "attention mass as the paper has it, or per row that can see it; with --table: its own"),
     OPT_SETTING("keep-window", inputs.setting, "N", 0, 1e6,
                 "always keep the last N tokens (within the budget); with --table: its own"),
+    OPT_SETTING_NAME("compress-after", inputs.setting,
+                     "turn of the user in a manifest's conversation: the last, or the first, whose "
+                     "cache is then given the rest of it, too"),
     OPT_FLAG("compare", compare, "the full cache beside it"),
     OPT_TITLE("tokens"),
     OPT_COUNT("max-new", max_new, "N", 1, 1e6, "tokens of a text at most", .letter = 'n',
@@ -326,8 +394,9 @@ const verb verb_generate = {
         "  ckvc generate --model DIR --table t.ckvt --manifest m.jsonl --split heldout --limit 1 "
         "--compare\n"
         "  ckvc generate --model DIR --policy snapkv --budget 0.5 --chat --json < question.txt\n",
-    .common = " model prompt chat manifest table policy budget compare max-new temperature limit "
-              "threads json ",
+    .common =
+        " model prompt chat then manifest table policy budget compare max-new temperature limit "
+        "threads json ",
     VERB_OPTIONS(rows),
     .instead = "prompts come from --prompt, standard input or --manifest",
     .work = generate_verb};

@@ -106,6 +106,8 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
         CKVC_TRY(score_checkpoint_out_check(c->out, c->resume, c->score.force, err));
     }
     if (c->score.vectors) { CKVC_TRY(ckvc_publish_check(c->score.vectors, c->score.force, err)); }
+    USAGE_IF(c->score.attention_error && c->inputs.setting.compress_after == SETTING_TURN_FIRST,
+             "--attention-error is of a continuation alone: leave out --compress-after first");
     CKVC_TRY(inputs_open_model(&c->inputs, &j.e, err));
     CKVC_TRY(policies_open_kvzip(&c->of, &c->inputs, &j.e, err));
     j.e.short_too = true;
@@ -188,6 +190,9 @@ static const opt rows[] = {
         "share of the budget that every head of a table with shares keeps at least; below 0: "
         "as it recommends",
         .preset = "-1"),
+    OPT_SETTING_NAME("compress-after", inputs.setting,
+                     "turn of the user in a conversation: the last, so all before the "
+                     "continuation, or the first, whose cache is then asked the later ones"),
     OPT_FLAG("nearest-budget", score.choice.nearest_budget,
              "a table without a budget's block uses its nearest"),
     OPT_TITLE("output"),

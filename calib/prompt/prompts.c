@@ -113,37 +113,60 @@ static ckvc_status encode(const source *s, const char *text, size_t size, bool b
     return st == CKVC_OK ? st : refuse(s, err, st, ": %s", inner.text);
 }
 
-/* A rendered conversation has its BOS in the text: the tokenizer adds none. */
-static ckvc_status encode_messages(const source *s, const chat_template *chat, ids *out,
-                                   ckvc_err *err) {
-    const manifest_entry *e = s->e;
-    CKVC_AUTO_FREE char *text = NULL;
-    size_t size;
-    ckvc_err inner = {0};
-    const ckvc_status st = chat_render(chat, e->messages, e->n_messages, &text, &size, &inner);
-    return st == CKVC_OK ? encode(s, text, size, false, out, err)
-                         : refuse(s, err, st, ": %s", inner.text);
+/* Messages up to the first user turn. */
+static size_t first_turn(const manifest_entry *e) {
+    size_t n = 0;
+    while (n < e->n_messages && strcmp(e->messages[n++].role, "user") != 0) {}
+    return n;
 }
 
-static ckvc_status ids_of(const source *s, const chat_template *chat, ids *out, ckvc_err *err) {
+/* The prompt, and of after_first what stands behind its first user turn. A rendered conversation
+ * has its BOS in the text: the tokenizer adds none. */
+static ckvc_status encode_messages(const source *s, const prompt_options *o, ids *out, ids *later,
+                                   ckvc_err *err) {
+    const manifest_entry *e = s->e;
+    const size_t n = o->after_first ? first_turn(e) : e->n_messages;
+    CKVC_AUTO_FREE char *text = NULL;
+    CKVC_AUTO_FREE char *whole = NULL;
+    size_t size, all;
+    ckvc_err inner = {0};
+    const ckvc_status st = chat_render(&o->chat, e->messages, n, &text, &size, &inner);
+    if (st != CKVC_OK) { return refuse(s, err, st, ": %s", inner.text); }
+    CKVC_TRY(encode(s, text, size, false, out, err));
+    if (n == e->n_messages) { return CKVC_OK; }
+    if (chat_render(&o->chat, e->messages, e->n_messages, &whole, &all, &inner) != CKVC_OK ||
+        all < size || memcmp(text, whole, size) != 0) {
+        return refuse(s, err, CKVC_E_DATA,
+                      ": the chat template writes the first turn otherwise where more follow%s%s",
+                      *inner.text ? ": " : "", inner.text);
+    }
+    return encode(s, whole + size, all - size, false, later, err);
+}
+
+static ckvc_status ids_of(const source *s, const prompt_options *o, ids *out, ids *later,
+                          ckvc_err *err) {
     const manifest_entry *e = s->e;
     if (e->tokens) {
         *out = (ids){ckvc_copy(e->tokens, e->n_tokens, sizeof *e->tokens), e->n_tokens};
         return CKVC_OK;
     }
-    return e->n_messages ? encode_messages(s, chat, out, err)
+    return e->n_messages ? encode_messages(s, o, out, later, err)
                          : encode(s, e->text, e->text_size, true, out, err);
 }
 
-/* The line's own continuation; n 0 where it has none. */
+/* The line's own continuation behind what is in out; nothing where it has none. */
 static ckvc_status continuation_of(const source *s, ids *out, ckvc_err *err) {
     const manifest_entry *e = s->e;
-    if (!e->continuation_tokens) {
-        return e->continuation ? encode(s, e->continuation, e->continuation_size, false, out, err)
-                               : CKVC_OK;
+    CKVC_AUTO(ids_fini) ids own = {0};
+    if (e->continuation) {
+        CKVC_TRY(encode(s, e->continuation, e->continuation_size, false, &own, err));
     }
-    *out = (ids){ckvc_copy(e->continuation_tokens, e->n_continuation_tokens, sizeof *out->items),
-                 e->n_continuation_tokens};
+    const size_t n = e->continuation ? own.n : e->n_continuation_tokens;
+    if (n == 0) { return CKVC_OK; }
+    out->items = ckvc_realloc_array(out->items, out->n + n, sizeof *out->items);
+    memcpy(out->items + out->n, e->continuation ? own.items : e->continuation_tokens,
+           n * sizeof *out->items);
+    out->n += n;
     return CKVC_OK;
 }
 
@@ -176,6 +199,7 @@ static void fill_prompt(prompt *p, const ids *all, size_t T, size_t kept,
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     ckvc_buffer_u32(&b, p->n_tokens);
     ckvc_buffer_u32(&b, p->n_continuation);
+    if (p->n_later) { ckvc_buffer_u32(&b, p->n_later); }
     for (size_t i = 0; i < kept + C; i++) { ckvc_buffer_u32(&b, (uint32_t)p->tokens[i]); }
     p->token_hash = ckvc_xxh64(b.data, b.size);
 }
@@ -185,16 +209,20 @@ static ckvc_status build_one(const source *s, const model_shape *shape, const pr
                              prompt *p, ckvc_err *err) {
     CKVC_AUTO(ids_fini) ids all = {0};
     CKVC_AUTO(ids_fini) ids next = {0};
-    CKVC_TRY(ids_of(s, &o->chat, &all, err));
+    CKVC_TRY(ids_of(s, o, &all, &next, err));
+    const size_t later = next.n;
     CKVC_TRY(continuation_of(s, &next, err));
-    const bool own = s->e->continuation || s->e->continuation_tokens;
-    const size_t wanted = (size_t)o->continuation, context = (size_t)model_shape_context(shape);
+    const bool own = later || s->e->continuation || s->e->continuation_tokens;
+    const size_t wanted = later + (size_t)o->continuation,
+                 context = (size_t)model_shape_context(shape);
     const size_t C = own && next.n < wanted ? next.n : wanted;
     const size_t T = own ? all.n : all.n > C ? all.n - C : 0;
     const int32_t *continuation = own ? next.items : all.items + T;
-    if (C == 0 && wanted > 0) {
+    if (C == later && wanted > later) {
         return refuse(s, err, CKVC_E_DATA,
-                      ": the continuation is empty; leave it out or give at least one token");
+                      later ? " has a later turn and no continuation to be scored; give it one"
+                            : ": the continuation is empty; leave it out or give at least one "
+                              "token");
     }
     if (T < (size_t)o->window + 1) {
         return o->skip_short
@@ -206,6 +234,12 @@ static ckvc_status build_one(const source *s, const model_shape *shape, const pr
                             o->window + 1 + (own ? 0 : o->continuation), o->window,
                             own || wanted == 0 ? "" : " + continuation");
     }
+    if (wanted + (size_t)o->window >= context) {
+        return refuse(s, err, CKVC_E_DATA,
+                      " has %zu tokens behind its first turn: the model's "
+                      "context of %zu has no room for the prompt",
+                      wanted, context);
+    }
     const size_t most = o->max_tokens > 0 ? (size_t)o->max_tokens : context - wanted,
                  kept = T < most ? T : most;
     if (kept + C > context) {
@@ -216,6 +250,7 @@ static ckvc_status build_one(const source *s, const model_shape *shape, const pr
     }
     CKVC_TRY(check_vocabulary(s, "token", all.items, all.n, shape->vocab, err));
     CKVC_TRY(check_vocabulary(s, "continuation token", continuation, C, shape->vocab, err));
+    p->n_later = (uint32_t)later;
     fill_prompt(p, &all, T, kept, continuation, C);
     p->entry = s->e;
     p->heldout = held_out(s->e, o);

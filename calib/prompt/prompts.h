@@ -12,7 +12,8 @@
 typedef struct prompt {
     const manifest_entry *entry;       /* borrowed from the manifest */
     int32_t *tokens;                   /* [T + C], owned by the list */
-    uint32_t n_tokens, n_continuation; /* T, C */
+    uint32_t n_tokens, n_continuation; /* T, C, and with it: */
+    uint32_t n_later;                  /* first of C: later turns, which are fed and not scored */
     bool cut;                          /* shortened in the middle to max_tokens */
     bool heldout;                      /* no fit sees it */
     bool select;                       /* and settings are chosen by it: it judges none */
@@ -27,6 +28,7 @@ typedef struct prompt_options {
     size_t n_splits;              /* 0: all */
     int64_t window, continuation; /* W, C */
     int64_t max_tokens;           /* T at most; 0: context - C */
+    bool after_first;             /* a conversation's prompt ends behind its first user turn */
     bool skip_short;              /* drop prompts with T < W + 1 instead of refusing them */
     int64_t limit;                /* prompts at most; 0: all */
     double holdout;               /* share F of prompts held out, by hash of (seed, id) */

@@ -26,8 +26,9 @@ typedef struct rollouts {
     variant_list *variants;      /* of these sets; each item's loss is filled */
     const int32_t *continuation; /* [C] */
     uint32_t n_continuation;     /* C */
-    double full;                 /* filled */
-    double *baseline;            /* [nB], filled */
+    uint32_t n_later; /* of which the first so many are in no loss; score alone has any */
+    double full;      /* filled */
+    double *baseline; /* [nB], filled */
 } rollouts;
 
 /* How large scratch has to be. */

@@ -134,6 +134,7 @@ ckvc_status workers_prefill(worker *const *w, const prompt *const *prompts, int6
         const uint32_t behind = w[i]->fed > p->n_continuation ? w[i]->fed : p->n_continuation;
         w[i]->losses.continuation = p->tokens + p->n_tokens;
         w[i]->losses.n_continuation = p->n_continuation;
+        w[i]->losses.n_later = p->n_later;
         jobs[i] = (prefill_job){.session = w[i]->session,
                                 .in = {.tokens = p->tokens,
                                        .n = p->n_tokens,
@@ -163,8 +164,11 @@ ckvc_status workers_full(worker *const *w, int64_t n, ckvc_err *err) {
     }
     if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
     for (int64_t i = 0; i < n; i++) {
-        const uint32_t C = w[i]->losses.n_continuation;
-        if (C > 0) { w[i]->losses.full = nll_mean(w[i]->scratch.nll, C); }
+        const rollouts *r = &w[i]->losses;
+        if (r->n_continuation > r->n_later) {
+            w[i]->losses.full =
+                nll_mean(w[i]->scratch.nll + r->n_later, r->n_continuation - r->n_later);
+        }
     }
     return CKVC_OK;
 }

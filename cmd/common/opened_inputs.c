@@ -206,6 +206,7 @@ ckvc_status inputs_open_prompts(const inputs_options *o, opened_inputs *e, ckvc_
                           ? e->longest
                           : o->max_tokens,
         .skip_short = o->skip_short,
+        .after_first = o->setting.compress_after == SETTING_TURN_FIRST,
         .limit = o->limit,
         .holdout = o->holdout,
         .select = o->select,

@@ -7,7 +7,6 @@
 #include <iconv.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "corpus/texts.h"
 
@@ -80,42 +79,33 @@ static bool is_readable(const char *text, size_t n) {
     return (double)(chars - bad) >= CORPUS_MIN_READABLE * (double)chars;
 }
 
-/* Whether a short word stands in a list of them, each between spaces: " png jpg ". */
-static bool word_in_list(const char *word, const char *list) {
-    char padded[32];
-    const int n = snprintf(padded, sizeof padded, " %s ", word);
-    return n < (int)sizeof padded && strstr(list, padded);
-}
+/* Endings of names between spaces, and what they say besides a kind. */
+enum { ENDING_RST = CORPUS_KIND_COUNT, ENDING_SKIPPED, ENDING_COUNT };
+static const char *const endings[ENDING_COUNT] = {
+    [KIND_CODE] = " asm bash c cc cmake cpp cs cu cxx el ex f90 go h hh hpp hs java jl js kt lua "
+                  "m ml mm php pl pm proto py pyi r rb rs s scala scm sh sql swift tcl ts tsx vim "
+                  "zig ",
+    [KIND_DATA] = " cfg conf csv diff ini json jsonl log patch tex toml tsv xml yaml yml ",
+    [KIND_MARKDOWN] = " markdown md ",
+    [ENDING_RST] = " rst ",
+    [ENDING_SKIPPED] = " png jpg jpeg gif svg svgz ico css pdf so a o zip xz bz2 deb ps eps "};
 
-/* The list in which the name's ending stands, in lower case; -1: in none. */
-static int list_of_name(const char *name, const char *const *lists, int n) {
+/* Of a name, in any case; KIND_TEXT where it stands in no list. */
+static int ending_of(const char *name) {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name,
                *dot = strrchr(base, '.');
-    char ending[16] = "";
-    for (size_t i = 0; dot && dot > base && dot[i + 1] && i < sizeof ending - 1; i++) {
-        ending[i] = (char)tolower((unsigned char)dot[i + 1]);
+    char padded[16] = " ";
+    size_t n = 1;
+    for (; dot && dot > base && dot[n] && n < sizeof padded - 2; n++) {
+        padded[n] = (char)tolower((unsigned char)dot[n]);
     }
-    while (--n >= 0 && !(*ending && lists[n] && word_in_list(ending, lists[n]))) {}
-    return n;
+    padded[n] = ' ';
+    int at = n > 1 && !dot[n] ? ENDING_COUNT - 1 : KIND_TEXT;
+    while (at > KIND_TEXT && !strstr(endings[at], padded)) { at--; }
+    return at;
 }
 
-static bool skipped_name(const char *name) {
-    static const char *const lists[] = {
-        " png jpg jpeg gif svg svgz ico css pdf so a o zip xz bz2 deb ps eps "};
-    return list_of_name(name, lists, 1) == 0;
-}
-
-static corpus_kind kind_of_name(const char *name) {
-    static const char *const lists[CORPUS_KIND_COUNT] = {
-        [KIND_CODE] =
-            " asm bash c cc cmake cpp cs cu cxx el ex f90 go h hh hpp hs java jl js kt lua "
-            "m ml mm php pl pm proto py pyi r rb rs s scala scm sh sql swift tcl ts tsx vim "
-            "zig ",
-        [KIND_DATA] = " cfg conf csv diff ini json jsonl log patch tex toml tsv xml yaml yml ",
-        [KIND_MARKDOWN] = " markdown md "};
-    const int at = list_of_name(name, lists, CORPUS_KIND_COUNT);
-    return at < 0 ? KIND_TEXT : (corpus_kind)at;
-}
+static bool skipped_name(const char *name) { return ending_of(name) == ENDING_SKIPPED; }
 
 typedef struct document_text { /* a document, or a part of it, before it is copied */
     const char *source, *name, *text;
@@ -254,18 +244,18 @@ static ckvc_status add_bytes(corpus *c, const char *source, const char *path, co
         bytes = (const char *)decoded.data;
         n = decoded.size;
     }
-    const corpus_kind kind = kind_of_name(name);
+    const int ending = ending_of(name);
+    const corpus_kind kind = ending < CORPUS_KIND_COUNT ? (corpus_kind)ending : KIND_TEXT;
     const bool as_is = c->keep_all || kind != KIND_TEXT;
     if (!as_is && text_is_markup(bytes, n)) {
         leave_out(c, LEFT_MARKUP, name);
         return CKVC_OK;
     }
-    const char *dot = strrchr(name, '.');
     bool ascii = false;
     if (as_is) {
         keep_as_is(c, bytes, n, &text);
     } else {
-        ascii = text_convert(dot && strcasecmp(dot, ".rst") == 0, bytes, n, &text);
+        ascii = text_convert(ending == ENDING_RST, bytes, n, &text);
     }
     if (text.size >= CORPUS_MIN_BYTES && !is_readable((char *)text.data, text.size)) {
         leave_out(c, LEFT_GARBLED, name);

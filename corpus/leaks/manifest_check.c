@@ -10,31 +10,22 @@
 #include "corpus/leaks/line_stream.h"
 #include "lib/base/files.h"
 
-typedef struct look { /* what manifest_look is given */
-    const manifest *m;
-    const tokenizer *tok;
-    const chat_template *chat;
-    int64_t min_length;
-    ckvc_err *err;
-} look;
-
-static ckvc_status length_of(const look *l, const manifest_entry *e, bool continuation,
-                             int64_t *length) {
+static ckvc_status length_of(const manifest *m, const manifest_entry *e, const tokenizer *tok,
+                             const chat_template *chat, bool continuation, int64_t *length,
+                             ckvc_err *err) {
     const entry_part part = entry_part_of(e, continuation);
-    const tokenizer *tok = l->tok;
-    ckvc_err *err = l->err;
     if (tok && e->n_messages && !continuation) {
         ckvc_err why = {0};
-        const ckvc_status st =
-            messages_length(tok, l->chat, e->messages, e->n_messages, length, &why);
-        return st == CKVC_OK ? st : ckvc_fail(err, st, "%s:%u: %s", l->m->path, e->line, why.text);
+        const ckvc_status st = messages_length(tok, chat, e->messages, e->n_messages, length, &why);
+        CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s:%u: %s", m->path, e->line, why.text);
+        return st;
     }
     if (!part.is_ids) { return text_length(tok, part.text, part.size, !continuation, length, err); }
     *length = (int64_t)part.n_ids;
     for (size_t i = 0; tok && i < part.n_ids; i++) {
         CKVC_FAIL_IF(part.ids[i] >= tokenizer_vocab_size(tok), err, CKVC_E_DATA,
-                     "%s:%u: token %zu is %d; the model's vocabulary ends at %d", l->m->path,
-                     e->line, i, part.ids[i], tokenizer_vocab_size(tok) - 1);
+                     "%s:%u: token %zu is %d; the model's vocabulary ends at %d", m->path, e->line,
+                     i, part.ids[i], tokenizer_vocab_size(tok) - 1);
     }
     return CKVC_OK;
 }
@@ -104,18 +95,20 @@ static void count(check_group *of, int64_t length) {
     of->longest = length > of->longest ? length : of->longest;
 }
 
-static ckvc_status look_at(const look *l, const manifest_entry *e, manifest_facts *out) {
+static ckvc_status look_at(const manifest *m, const manifest_entry *e, const tokenizer *tok,
+                           const chat_template *chat, int64_t min_length, manifest_facts *out,
+                           ckvc_err *err) {
     check_group *group = group_of(out, e);
     int64_t length, tail;
-    CKVC_TRY(length_of(l, e, false, &length));
+    CKVC_TRY(length_of(m, e, tok, chat, false, &length, err));
     if (e->continuation || e->continuation_tokens) {
-        CKVC_TRY(length_of(l, e, true, &tail));
+        CKVC_TRY(length_of(m, e, tok, chat, true, &tail, err));
         out->shortest_continuation =
             out->shortest_continuation < 0 ? tail : smaller(tail, out->shortest_continuation);
     }
     count(group, length);
     count(&out->all, length);
-    if (length < l->min_length) {
+    if (length < min_length) {
         out->n_short++;
         out->first_short = out->first_short ? out->first_short : e->line;
     }
@@ -124,13 +117,12 @@ static ckvc_status look_at(const look *l, const manifest_entry *e, manifest_fact
 
 ckvc_status manifest_look(const manifest *m, const tokenizer *tok, const chat_template *chat,
                           int64_t min_length, manifest_facts *out, ckvc_err *err) {
-    const look l = {m, tok, chat, min_length, err};
     *out = (manifest_facts){.all.shortest = INT64_MAX, .shortest_continuation = -1};
     find_repeats(m, out);
     find_split_documents(m, out);
     ckvc_status status = CKVC_OK;
     for (size_t i = 0; i < m->n_entries && status == CKVC_OK; i++) {
-        status = look_at(&l, &m->entries[i], out);
+        status = look_at(m, &m->entries[i], tok, chat, min_length, out, err);
     }
     if (status != CKVC_OK) { manifest_facts_fini(out); }
     return status;

@@ -47,6 +47,7 @@ static const row_column columns[] = {
     C("entries", ROW_REAL_IF_ANY, entries),
     C("head_dim", ROW_REAL_IF_ANY, head_dim),
     C("repeat_tokens", ROW_REAL_IF_ANY, repeat_tokens),
+    C("later_tokens", ROW_REAL_IF_ANY, later_tokens),
 #undef C
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };

@@ -40,6 +40,7 @@ typedef struct score_row {
     uint32_t *n_candidates;       /* [L]; NULL where the policy has no threshold */
     uint32_t *n_kept, *n_kept_window; /* [L][n_sets]; n_kept_window NULL where null */
     double repeat_tokens; /* fed by a policy's second pass over the prompt; NaN: it has none */
+    double later_tokens;  /* fed behind the compressed prompt, not scored; NaN: none */
     double entries;       /* kept (layer, KV head, position); NaN: files of before */
     double head_dim;      /* numbers of a key, and of a value, in the cache; NaN: files of before */
     /* Nats per token, NaN where null (C = 0, not finite); reward = -(loss_comp - loss_full). */

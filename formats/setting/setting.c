@@ -55,6 +55,8 @@ const setting_field setting_fields[] = {
          "?mode", NULL),
     NAME("score", score, "paper|window|learned", 2, SETTING_SETS, "?%s score", NULL, NULL, NULL,
          "?score", NULL),
+    NAME("compress-after", compress_after, "last|first", 1, SETTING_SETS,
+         "?compressed after the %s turn", NULL, NULL, NULL, "?compress_after", NULL),
     FIELD("floor", SETTING_REAL, floor, NULL, 0, 0, 1, SETTING_DEMAND | SETTING_SETS, NULL,
           "?floor", "?floor", NULL, "?floor", NULL),
     COUNT("recent", recent, 0, 0, 1 << 20, SETTING_DEMAND, NULL, "?recent", "?recent", NULL, NULL,

@@ -14,34 +14,52 @@ uint32_t eval_item_behind(const eval_item *e) {
 
 /* ---- text ---- */
 
-/* What the model reads, and where the question begins in it. */
+/* What the model reads, where the question begins in it, and how much of it may be compressed. */
 typedef struct item_text {
     char *text;
-    size_t size, question_at;
+    size_t size, question_at, compress_at;
     bool special; /* with the tokenizer's own special tokens */
 } item_text;
 
 static void text_fini(item_text *t) { free(t->text); }
 
+/* Turns of the user and the assistant: the item's own last. Spaces between them are the template's.
+ */
+static size_t turns_of(const task_item *t, chat_message out[2 * TASK_EARLIER + 1]) {
+    size_t n = 0, at = 0;
+    for (uint32_t i = 0; i < t->n_earlier; i++) {
+        const size_t reply_at = t->earlier[i].reply_at, end = t->earlier[i].end;
+        out[n++] = (chat_message){"user", t->prompt + at, reply_at - at};
+        out[n++] = (chat_message){"assistant", t->prompt + reply_at + 1, end - reply_at - 1};
+        at = end + strspn(t->prompt + end, "\n");
+    }
+    out[n++] = (chat_message){"user", t->prompt + at, t->reply_at - at};
+    return n;
+}
+
 static ckvc_status write_text(const eval_text *how, const task_item *t, item_text *out,
                               ckvc_err *err) {
     if (!how->chat || t->plain) {
-        *out = (item_text){ckvc_text_copy(t->prompt, t->prompt_size), t->prompt_size,
-                           t->question_at, true};
+        *out =
+            (item_text){ckvc_text_copy(t->prompt, t->prompt_size), t->prompt_size, t->question_at,
+                        t->n_earlier ? t->earlier->reply_at : t->prompt_size, true};
         return CKVC_OK;
     }
     CKVC_AUTO_FREE char *turns = NULL;
-    size_t n;
-    const chat_message message = {"user", t->prompt, t->reply_at};
-    CKVC_TRY(chat_render(how->chat, &message, 1, &turns, &n, err));
-    const char *at = memmem(turns, n, t->prompt, t->reply_at);
-    CKVC_FAIL_IF(!at, err, CKVC_E_DATA,
+    CKVC_AUTO_FREE char *first = NULL;
+    size_t n, compress_at;
+    chat_message message[2 * TASK_EARLIER + 1];
+    CKVC_TRY(chat_render(how->chat, message, turns_of(t, message), &turns, &n, err));
+    CKVC_TRY(chat_render(how->chat, message, 1, &first, &compress_at, err));
+    const char *at = memmem(turns, n, message->content, message->content_size);
+    CKVC_FAIL_IF(!at || n < compress_at || memcmp(first, turns, compress_at) != 0, err, CKVC_E_DATA,
                  "item \"%s\": the chat template changes the message; leave out --chat", t->id);
     const char *reply = t->prompt + t->reply_at;
     reply += *reply == ' '; /* what kept it from the question's end */
     out->question_at = (size_t)(at - turns) + t->question_at;
     out->text = ckvc_format("%s%s", turns, reply);
     out->size = strlen(out->text);
+    out->compress_at = t->n_earlier ? compress_at : out->size;
     return CKVC_OK;
 }
 
@@ -69,14 +87,13 @@ static void cut_middle(ids *list, size_t most) {
     list->n = most;
 }
 
-/* context, question and answer -> item i and its prompt. */
+/* context, question and answer -> item i and its prompt; of the question n_seen ids are in it. */
 static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, ids *context,
-                             const ids *question, const ids *answer, ckvc_err *err) {
+                             const ids *question, size_t n_seen, const ids *answer, ckvc_err *err) {
     const int64_t context_size = model_shape_context(how->shape);
     eval_item *x = &e->items[i];
     prompt *p = &e->prompts.items[i];
-    const int64_t seen = how->unseen ? 0 : (int64_t)question->n,
-                  behind = (int64_t)question->n + x->task->max_new;
+    const int64_t seen = (int64_t)n_seen, behind = (int64_t)question->n + x->task->max_new;
     int64_t most = context_size - behind; /* tokens of the context */
     if (how->longest && how->longest - seen < most) { most = how->longest - seen; }
     const bool too_long = (int64_t)context->n > most;
@@ -89,12 +106,12 @@ static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, ids 
         cut_middle(context, (size_t)most);
         p->cut = true;
     }
-    const size_t n_prompt = context->n + (how->unseen ? 0 : question->n);
+    const size_t n_prompt = context->n + n_seen;
     CKVC_FAIL_IF(!n_prompt, err, CKVC_E_DATA,
                  "item \"%s\": no token stands before the question; leave out --query unseen",
                  x->task->id);
     const size_t room = (size_t)context_size - context->n - question->n;
-    x->n_question = how->unseen ? (uint32_t)question->n : 0;
+    x->n_question = (uint32_t)(question->n - n_seen);
     x->n_reference = (uint32_t)(answer->n < room ? answer->n : room);
     p->n_tokens = (uint32_t)n_prompt;
     p->n_continuation = x->n_question + x->n_reference;
@@ -108,6 +125,23 @@ static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, ids 
     return CKVC_OK;
 }
 
+/* A text's question, in two parts where the cache is compressed within it. */
+static ckvc_status encode_question(const eval_text *how, const item_text *t, ids *out,
+                                   size_t *n_seen, ckvc_err *err) {
+    CKVC_AUTO(ids_fini) ids later = {0};
+    const char *at = t->text + t->compress_at;
+    CKVC_TRY(tokenizer_encode(how->tok, t->text + t->question_at, t->compress_at - t->question_at,
+                              false, &out->items, &out->n, err));
+    *n_seen = how->unseen ? 0 : out->n;
+    CKVC_TRY(tokenizer_encode(how->tok, at, t->size - t->compress_at, false, &later.items, &later.n,
+                              err));
+    if (later.n == 0) { return CKVC_OK; }
+    out->items = ckvc_realloc_array(out->items, out->n + later.n, sizeof *out->items);
+    memcpy(out->items + out->n, later.items, later.n * sizeof *out->items);
+    out->n += later.n;
+    return CKVC_OK;
+}
+
 static ckvc_status make_item(const eval_text *how, eval_items *e, size_t i, ckvc_err *err) {
     CKVC_AUTO(text_fini) item_text t = {0};
     CKVC_AUTO(ids_fini) ids context = {0};
@@ -117,10 +151,10 @@ static ckvc_status make_item(const eval_text *how, eval_items *e, size_t i, ckvc
     CKVC_TRY(write_text(how, of, &t, err));
     CKVC_TRY(tokenizer_encode(how->tok, t.text, t.question_at, t.special, &context.items,
                               &context.n, err));
-    CKVC_TRY(tokenizer_encode(how->tok, t.text + t.question_at, t.size - t.question_at, false,
-                              &question.items, &question.n, err));
+    size_t n_seen;
+    CKVC_TRY(encode_question(how, &t, &question, &n_seen, err));
     CKVC_TRY(encode_answer(how, &t, of->answers[0], &answer, err));
-    return take_item(how, e, i, &context, &question, &answer, err);
+    return take_item(how, e, i, &context, &question, n_seen, &answer, err);
 }
 
 /* The next item of the task with another right answer, around the list's end. */

@@ -10,7 +10,8 @@ typedef struct eval_item {
     /* The right answer of another item of the task, the next one that has another; NULL: none has.
      */
     const char *control;
-    uint32_t n_question;  /* tokens behind the prompt, fed over what is kept of it; 0: seen */
+    uint32_t n_question;  /* tokens behind the prompt, fed over what is kept of it: a question that
+                             is not seen, later turns; 0: none */
     uint32_t n_reference; /* tokens of the first right answer, behind them */
 } eval_item;
 

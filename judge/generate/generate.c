@@ -9,11 +9,16 @@
 
 enum { STAGE_GENERATE = 32 };
 
-typedef struct one { /* of a batch, in one way */
-    generated g;
+typedef struct one {  /* of a batch, in one way */
+    generated *turns; /* [1 + n_then] */
+    generated *g;     /* the one in hand */
     sequence *sequence;
     ckvc_rng rng;
-    uint32_t most; /* tokens */
+    int32_t *lead; /* [n_lead] fed before the turn's answer, n_fed of them by now */
+    size_t n_lead, n_fed;
+    int64_t room;  /* positions that the context has left */
+    size_t rows;   /* of them, those that can be taken */
+    uint32_t most; /* tokens of the answer */
     bool over;
 } one;
 
@@ -23,6 +28,7 @@ typedef struct generator {
     decoder *decoder;
     const model_shape *shape;
     size_t n_ways;
+    bool compressed; /* the way in hand */
     one *items[2];   /* [batch] each: the full cache, the policy */
     float *logits;   /* [batch][V], NULL when greedy */
     sequence **live; /* [batch], with place and token: those that go on */
@@ -41,7 +47,10 @@ static void drop_batch(generator *r) {
     for (size_t i = 0; i < r->n_ways * r->o->batch; i++) {
         one *x = &r->items[i / r->o->batch][i % r->o->batch];
         sequence_free(x->sequence);
-        CKVC_FREE(x->g.tokens, x->g.nll);
+        for (uint32_t t = 0; x->turns && t <= r->o->n_then; t++) {
+            CKVC_FREE(x->turns[t].tokens, x->turns[t].nll);
+        }
+        CKVC_FREE(x->turns, x->lead);
         *x = (one){0};
     }
 }
@@ -83,11 +92,20 @@ static ckvc_status generator_init(generator *r, ckvc_err *err) {
     return decoder_create(o->model, o->batch, &r->decoder, err);
 }
 
+/* Positions behind a prompt at most, but for the context's end: n_later of its own later turns,
+ * those to come, their answers. */
+static size_t rows_behind(const generate_options *o, uint32_t n_later) {
+    size_t n = n_later + (size_t)o->max_new * (1 + o->n_then);
+    for (uint32_t t = 0; t < o->n_then; t++) { n += o->then_size[t]; }
+    return n;
+}
+
 /* Bytes of n sequences. */
 static size_t held_bytes(const generate_options *o, size_t n) {
     const model_shape *s = model_get_shape(o->model);
     const size_t rows =
-        (size_t)s->n_layers * (size_t)s->n_kv_heads * ((size_t)o->prompts->max_tokens + o->max_new);
+        (size_t)s->n_layers * (size_t)s->n_kv_heads *
+        ((size_t)o->prompts->max_tokens + rows_behind(o, o->prompts->max_continuation));
     return n * rows * 2 * (size_t)s->head_dim * sizeof(float);
 }
 
@@ -102,10 +120,41 @@ size_t generate_bytes(const generate_options *o) {
 
 /* ---- a token ---- */
 
+/* Turn t, behind `first`, the last answer's token that was not fed (NULL: there is none), and n
+ * tokens of its own. One that the context has no room for, and all behind it, end at once. */
+static void begin_turn(const generator *r, one *x, uint32_t t, const int32_t *first,
+                       const int32_t *own, size_t n) {
+    generated *g = x->g = &x->turns[t];
+    int32_t *lead = ckvc_alloc(n + 1, sizeof *lead);
+    x->n_lead = (first != NULL) + n;
+    x->n_fed = 0;
+    if (first) { *lead = *first; }
+    if (n) { memcpy(lead + (first != NULL), own, n * sizeof *own); }
+    free(x->lead);
+    x->lead = lead;
+    x->room -= (int64_t)x->n_lead;
+    const int64_t most = x->room < r->o->max_new ? x->room : r->o->max_new;
+    x->most = most > 0 ? (uint32_t)most : 0;
+    x->over = x->most == 0;
+    g->tokens = ckvc_alloc(x->most, sizeof *g->tokens);
+    g->nll = ckvc_alloc(x->most, sizeof *g->nll);
+}
+
+/* The answer has ended: the turn behind it, if there is one. */
+static void end_turn(const generator *r, one *x) {
+    const generated *g = x->g;
+    const uint32_t t = g->turn;
+    x->over = true;
+    if (t == r->o->n_then) { return; }
+    x->room -= g->n - 1;
+    begin_turn(r, x, t + 1, g->end == GENERATE_STOP ? NULL : &g->tokens[g->n - 1], r->o->then[t],
+               r->o->then_size[t]);
+}
+
 /* The next token of x: the i-th of the greedy ones, or drawn by the i-th logits; whether the
- * sequence ends with it. */
+ * answer ends with it. */
 static ckvc_status take_token(generator *r, one *x, size_t i, ckvc_err *err) {
-    generated *g = &x->g;
+    generated *g = x->g;
     const size_t V = (size_t)r->shape->vocab;
     be_greedy next = r->next[i];
     if (r->logits) {
@@ -115,28 +164,29 @@ static ckvc_status take_token(generator *r, one *x, size_t i, ckvc_err *err) {
     CKVC_TRY(nll_check(&next.nll, 1, g->prompt->entry->id, g->prompt->n_tokens + g->n, err));
     g->nll[g->n] = next.nll;
     g->tokens[g->n++] = next.id;
-    x->over = true;
     if (model_shape_stops(r->shape, next.id)) {
         g->end = GENERATE_STOP;
     } else if (g->n == x->most) {
         g->end = x->most < r->o->max_new ? GENERATE_CONTEXT : GENERATE_LENGTH;
     } else {
-        x->over = false;
+        return CKVC_OK;
     }
+    end_turn(r, x);
     return CKVC_OK;
 }
 
 /* ---- prompts: prefill, what is kept, the first token ---- */
 
 static void begin_prompt(const generator *r, one *x, const prompt *p) {
-    const int64_t room = model_shape_context(r->shape) - p->n_tokens;
-    generated *g = &x->g;
-    x->most = room < r->o->max_new ? (uint32_t)room : r->o->max_new;
-    x->over = x->most == 0;
-    g->prompt = p;
-    g->end = GENERATE_CONTEXT;
-    g->tokens = ckvc_alloc(x->most, sizeof *g->tokens);
-    g->nll = ckvc_alloc(x->most, sizeof *g->nll);
+    x->turns = ckvc_calloc(1 + r->o->n_then, sizeof *x->turns);
+    for (uint32_t t = 0; t <= r->o->n_then; t++) {
+        x->turns[t] = (generated){
+            .prompt = p, .turn = t, .compressed = r->compressed, .end = GENERATE_CONTEXT};
+    }
+    x->room = model_shape_context(r->shape) - p->n_tokens;
+    const size_t rows = rows_behind(r->o, p->n_later);
+    x->rows = (int64_t)rows < x->room ? rows : (size_t)x->room;
+    begin_turn(r, x, 0, NULL, p->tokens + p->n_tokens, p->n_later);
     ckvc_rng_init(&x->rng, r->o->choice.setting.seed, ckvc_rng_key(p->entry->id), STAGE_GENERATE);
 }
 
@@ -144,13 +194,18 @@ static void begin_prompt(const generator *r, one *x, const prompt *p) {
 static ckvc_status take_over(const generator *r, policy_workers *w, int64_t k, one *x,
                              ckvc_err *err) {
     const policy_kept *kept = NULL;
-    generated *g = &x->g;
-    if (g->compressed) { CKVC_TRY(policy_sets_decide(w->sets[k], 0, 0, &kept, err)); }
+    generated *g = x->g;
+    if (r->compressed) { CKVC_TRY(policy_sets_decide(w->sets[k], 0, 0, &kept, err)); }
     g->whole = kept && kept->whole;
     CKVC_TRY(sequence_create(w->w[k]->session, kept ? kept->sets : NULL,
-                             x->most > 0 ? x->most - 1 : 0, &x->sequence, err));
+                             x->rows > 0 ? (int64_t)x->rows - 1 : 0, &x->sequence, err));
     g->entries = (uint64_t)sequence_entries(x->sequence);
     g->cache_bytes = g->entries * 2 * (size_t)r->shape->head_dim * sizeof(float);
+    for (uint32_t t = 1; t <= r->o->n_then; t++) {
+        x->turns[t].whole = g->whole;
+        x->turns[t].entries = g->entries;
+        x->turns[t].cache_bytes = g->cache_bytes;
+    }
     return CKVC_OK;
 }
 
@@ -164,7 +219,7 @@ static ckvc_status enter_prompts(generator *r, policy_workers *w, one *items, co
     for (int64_t k = 0; k < n; k++) {
         begin_prompt(r, &items[k], &prompts[k]);
         with_room[k] = prompts[k];
-        with_room[k].n_continuation = items[k].most;
+        with_room[k].n_continuation = (uint32_t)items[k].rows;
         p[k] = &with_room[k];
         s[k] = w->w[k]->session;
     }
@@ -173,8 +228,9 @@ static ckvc_status enter_prompts(generator *r, policy_workers *w, one *items, co
     CKVC_TRY(r->logits ? sessions_next_logits(s, n, r->logits, err)
                        : sessions_next_greedy(s, n, r->next, err));
     for (int64_t k = 0; k < n; k++) {
-        if (!items[k].over) { CKVC_TRY(take_token(r, &items[k], (size_t)k, err)); }
-        items[k].g.first_s = ckvc_now_s() - start;
+        one *x = &items[k];
+        if (!x->over && x->n_lead == 0) { CKVC_TRY(take_token(r, x, (size_t)k, err)); }
+        x->turns->first_s = ckvc_now_s() - start;
     }
     return CKVC_OK;
 }
@@ -191,10 +247,11 @@ static ckvc_status check_stop(ckvc_err *err) {
 static ckvc_status decode_step(generator *r, one *items, size_t n, size_t *n_live, ckvc_err *err) {
     size_t live = 0;
     for (size_t i = 0; i < n; i++) {
-        if (items[i].over) { continue; }
+        one *x = &items[i];
+        if (x->over) { continue; }
         r->place[live] = i;
-        r->live[live] = items[i].sequence;
-        r->token[live++] = items[i].g.tokens[items[i].g.n - 1];
+        r->live[live] = x->sequence;
+        r->token[live++] = x->n_fed < x->n_lead ? x->lead[x->n_fed] : x->g->tokens[x->g->n - 1];
     }
     *n_live = live;
     if (live == 0) { return CKVC_OK; }
@@ -202,11 +259,17 @@ static ckvc_status decode_step(generator *r, one *items, size_t n, size_t *n_liv
     CKVC_TRY(r->logits
                  ? decoder_step(r->decoder, r->live, r->token, (int64_t)live, r->logits, err)
                  : decoder_step_greedy(r->decoder, r->live, r->token, (int64_t)live, r->next, err));
-    for (size_t i = 0; i < live; i++) { CKVC_TRY(take_token(r, &items[r->place[i]], i, err)); }
     const double seconds = ckvc_now_s() - start;
     for (size_t i = 0; i < live; i++) {
-        items[r->place[i]].g.decode_s += seconds;
-        items[r->place[i]].g.own_s += seconds / (double)live;
+        one *x = &items[r->place[i]];
+        if (x->n_fed < x->n_lead) {
+            x->g->first_s += seconds;
+            if (++x->n_fed < x->n_lead) { continue; }
+        } else {
+            x->g->decode_s += seconds;
+            x->g->own_s += seconds / (double)live;
+        }
+        CKVC_TRY(take_token(r, x, i, err));
     }
     return CKVC_OK;
 }
@@ -220,7 +283,7 @@ static ckvc_status run_way(generator *r, one *items, bool compressed, size_t fir
     const worker_options asked = {
         .memory = o->memory, .held = held_bytes(o, n), .most_prompts = (int64_t)n};
     CKVC_TRY(policy_workers_open(&w, &in, compressed ? &o->choice : &r->none, asked, err));
-    for (size_t i = 0; i < n; i++) { items[i].g.compressed = compressed; }
+    r->compressed = compressed;
     for (size_t i = 0, group; i < n; i += group) {
         group = n - i < (size_t)w.all.n ? n - i : (size_t)w.all.n;
         CKVC_TRY(check_stop(err));
@@ -248,9 +311,11 @@ ckvc_status generate(const generate_options *o, generate_seen see, void *ctx, ck
             CKVC_TRY(run_way(&r, r.items[w], o->choice.n > 0 && w + 1 == r.n_ways, first, n, err));
         }
         for (size_t i = 0; i < n; i++) {
-            generated ways[2];
-            for (size_t w = 0; w < r.n_ways; w++) { ways[w] = r.items[w][i].g; }
-            CKVC_TRY(see(ctx, ways, r.n_ways, err));
+            for (uint32_t t = 0; t <= o->n_then; t++) {
+                generated ways[2];
+                for (size_t w = 0; w < r.n_ways; w++) { ways[w] = r.items[w][i].turns[t]; }
+                CKVC_TRY(see(ctx, ways, r.n_ways, err));
+            }
         }
         drop_batch(&r);
     }

@@ -2,8 +2,9 @@
  *
  * A prompt is prefilled, with others where copies of weights do not stay in memory, a policy
  * decides what stays, a sequence takes that over and nothing else, and the session with the whole
- * cache is gone before the first step of decoding. Prompts go side by side, a token each a step; a
- * prompt's tokens do not depend on those beside it. */
+ * cache is gone before the first step of decoding. Later turns are asked of the same cache, behind
+ * the answers. Prompts go side by side, a token each a step; a prompt's tokens do not depend on
+ * those beside it. */
 #pragma once
 
 #include "judge/policies/policy_sets.h"
@@ -39,16 +40,20 @@ typedef struct generate_options {
     model *model;
     backend *be;
     const prompt_list *prompts;
-    size_t memory;        /* bytes that all may take; 0: three quarters of what is free */
-    policy_choice choice; /* one policy under one budget, or none */
-    bool full;            /* the full cache: alone, or beside the policy */
+    size_t memory;              /* bytes that all may take; 0: three quarters of what is free */
+    policy_choice choice;       /* one policy under one budget, or none */
+    bool full;                  /* the full cache: alone, or beside the policy */
+    const int32_t *const *then; /* [n_then] tokens of later turns, asked one after the other */
+    const size_t *then_size;    /* [n_then] >= 1 */
+    uint32_t n_then;
     uint32_t max_new, batch;
     token_choice how; /* seeded by choice.setting.seed and the prompt's id */
 } generate_options;
 
-/* What came of one prompt in one way. */
+/* What came of one turn of a prompt in one way. */
 typedef struct generated {
     const prompt *prompt;
+    uint32_t turn;   /* 0: the prompt itself */
     bool compressed; /* by the policy; else the full cache */
     bool whole;      /* and all is kept: the prompt is no longer than the window */
     int32_t *tokens; /* [n] */
@@ -57,13 +62,13 @@ typedef struct generated {
     generate_end end;
     uint64_t entries;   /* (layer, KV head, position) that were held of the prompt */
     size_t cache_bytes; /* these entries' keys and values */
-    double first_s;     /* from the group's prefill on to the first token */
+    double first_s;     /* to the first token: from the group's prefill, or the later turn's, on */
     double decode_s;    /* of the steps that it took part in */
     double own_s;       /* its share of them, where others went along */
 } generated;
 
-/* Calls `see` with what came of each prompt in order, the full cache first: one way or two.
- * Borrowed until it returns. CKVC_E_STOPPED after a clean stop: what was seen is complete. */
+/* Calls `see` with what came of each turn of each prompt in order, the full cache first: one way or
+ * two. Borrowed until it returns. CKVC_E_STOPPED after a clean stop: what was seen is complete. */
 typedef ckvc_status (*generate_seen)(void *ctx, const generated *ways, size_t n, ckvc_err *err);
 ckvc_status generate(const generate_options *o, generate_seen see, void *ctx,
                      ckvc_err *err) CKVC_MUST_CHECK;

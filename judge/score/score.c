@@ -254,7 +254,8 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     const policy_choice *choice = &s->o->choice;
     const score_policy *policy = &choice->list[i];
     score_summary *sum = &s->summary[i * choice->setting.budgets.n + b];
-    const double reward = reward_of(full, loss, CKVC_LOSS_MEAN, p->n_continuation, 0.0);
+    const double reward =
+        reward_of(full, loss, CKVC_LOSS_MEAN, p->n_continuation - p->n_later, 0.0);
     char hash[17]; /* as a number a reader of JSON in doubles would round it */
     snprintf(hash, sizeof hash, "%016" PRIx64, p->token_hash);
     json_auto_t *o = json_pack(
@@ -269,9 +270,9 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
         hash, "policy", score_kind_name(policy->kind), "table",
         policy->table ? policy->table->content_id : NULL, "tau",
         policy->kind == SCORE_MATCHED ? json_real(sum->tau) : json_null(), "T", (int)p->n_tokens,
-        "C", (int)p->n_continuation, "budget", choice->setting.budgets.v[b], "r_struct",
-        ckvc_json_real(stats->r_struct), "r_sem", ckvc_json_real(stats->r_sem), "bin_entropy",
-        kept->risk ? json_integer(kept->bin_entropy) : json_null(), "bin_perplexity",
+        "C", (int)(p->n_continuation - p->n_later), "budget", choice->setting.budgets.v[b],
+        "r_struct", ckvc_json_real(stats->r_struct), "r_sem", ckvc_json_real(stats->r_sem),
+        "bin_entropy", kept->risk ? json_integer(kept->bin_entropy) : json_null(), "bin_perplexity",
         kept->risk ? json_integer(kept->bin_ppl) : json_null(), "n_candidates",
         kept->n_sets > 1 ? json_null() : ckvc_json_u32s(kept->n_candidates, s->L), "n_kept",
         by_set(s, x, kept, size_json), "n_kept_window", by_set(s, x, kept, window_json), "entries",
@@ -287,6 +288,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     if (kept->repeat_tokens) {
         json_object_set_new(o, "repeat_tokens", json_integer(kept->repeat_tokens));
     }
+    if (p->n_later) { json_object_set_new(o, "later_tokens", json_integer(p->n_later)); }
     if (kept->whole) { json_object_set_new(o, "whole", json_true()); }
     if (s->o->sets) { json_object_set_new(o, "sets", by_set(s, x, kept, positions_json)); }
     add_attention(&x->measures, o);
@@ -316,8 +318,8 @@ static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, c
     if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
     for (int64_t k = 0; k < n; k++) {
         lane *x = &s->lanes[k];
-        const uint32_t C = x->p->n_continuation;
-        const double *nll = x->w->scratch.nll + (x->measures.n_rows ? C : 0);
+        const uint32_t later = x->p->n_later, C = x->p->n_continuation - later;
+        const double *nll = x->w->scratch.nll + later + (x->measures.n_rows ? C : 0);
         if (s->o->finite && C) {
             CKVC_TRY(nll_check(&x->w->losses.full, 1, x->p->entry->id, x->p->n_tokens, err));
             CKVC_TRY(nll_check(nll, C, x->p->entry->id, x->p->n_tokens, err));

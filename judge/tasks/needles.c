@@ -41,7 +41,13 @@ static const struct needle_shape {
     {HAY_SENTENCES, false, true, 1, 1, 1},  {HAY_SENTENCES, false, false, 4, 1, 1},
     {HAY_NEEDLES, false, false, 1, 1, 1},   {HAY_NEEDLES, true, true, 1, 1, 1},
     {HAY_SENTENCES, false, false, 1, 4, 1}, {HAY_SENTENCES, false, false, 4, 1, 4},
+    {HAY_SENTENCES, false, false, 4, 1, 1}, /* niah-turn-1 */
+    {HAY_SENTENCES, false, false, 4, 1, 2}, {HAY_SENTENCES, false, false, 4, 1, 3},
 };
+
+/* From this shape on facts are asked for one after the other; the last one's answer is the item's.
+ */
+enum { FIRST_OF_TURNS = 10 };
 
 typedef struct facts {
     char keys[MOST_FACTS][LEXICON_NAME_BYTES];
@@ -133,6 +139,26 @@ static void write_context(task_draft *d, const struct needle_shape *s, const fac
     d->text.size--; /* the last gap */
 }
 
+/* Questions for one value each, behind each other's right answers. */
+static void write_turns(task_draft *d, uint32_t asked, const facts *f) {
+    for (uint32_t i = 0; i < asked; i++) {
+        const char *key = f->keys[f->asked[i]], *value = f->values[f->asked[i]];
+        write_needle(&d->text, f->wording->question, key, "");
+        d->item->reply_at = d->text.size;
+        ckvc_buffer_text(&d->text, " ");
+        write_needle(&d->text, f->wording->reply, key, "");
+        if (i + 1 == asked) {
+            task_answer(d, value);
+            return;
+        }
+        ckvc_buffer_printf(&d->text, " %s.", value);
+        d->item->earlier[i].reply_at = d->item->reply_at;
+        d->item->earlier[i].end = d->text.size;
+        d->item->n_earlier = i + 1;
+        ckvc_buffer_text(&d->text, "\n\n");
+    }
+}
+
 static void write_needles(task_draft *d, uint32_t units) {
     const struct needle_shape *s = &shapes[d->kind->variant];
     const bool several = s->asked * s->values > 1;
@@ -142,6 +168,10 @@ static void write_needles(task_draft *d, uint32_t units) {
     write_context(d, s, &f, units);
     ckvc_buffer_text(&d->text, "\n\n");
     d->item->question_at = d->text.size;
+    if (d->kind->variant >= FIRST_OF_TURNS) {
+        write_turns(d, s->asked, &f);
+        return;
+    }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer keys = {0};
     for (uint32_t i = 0; i < s->asked; i++) {
         const uint32_t first = f.asked[i] * s->values;
@@ -175,4 +205,7 @@ const task_kind task_needles[] = {NEEDLE("niah", "needle", 0, 24, true),
                                   NEEDLE("niah-multikey-3", "ruler", 7, 48, false),
                                   NEEDLE("niah-multivalue", "ruler", 8, 96, false),
                                   NEEDLE("niah-multiquery", "ruler", 9, 96, false),
+                                  NEEDLE("niah-turn-1", "turns", 10, 24, false),
+                                  NEEDLE("niah-turn-2", "turns", 11, 24, false),
+                                  NEEDLE("niah-turn-3", "turns", 12, 24, false),
                                   {0}};

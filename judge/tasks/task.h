@@ -12,6 +12,8 @@
 #include "lib/base/status.h"
 #include "judge/tasks/metrics.h"
 
+enum { TASK_EARLIER = 2 }; /* turns before an item's own, at most */
+
 typedef struct task_item {
     char *id;           /* "niah/1024/0.25/3": task, tokens aimed at, depth, number */
     const char *task;   /* "niah"; static */
@@ -21,9 +23,16 @@ typedef struct task_item {
     size_t question_at; /* the byte where the question begins: what lies before is the context */
     size_t reply_at;    /* where the answer's given first words begin, which belong into the
                            assistant's turn; prompt_size: there are none */
-    char **answers;     /* each NUL-terminated */
-    size_t n_answers;   /* >= 1 */
-    char **classes;     /* of classification: every label that may be said */
+    /* Turns before its own, question and right answer, of the same context: the cache is compressed
+     * behind the first one's question. question_at is that one's. */
+    struct {
+        size_t reply_at,
+            end; /* question to here, reply from here, whose end is the next question */
+    } earlier[TASK_EARLIER];
+    uint32_t n_earlier;
+    char **answers;   /* each NUL-terminated */
+    size_t n_answers; /* >= 1 */
+    char **classes;   /* of classification: every label that may be said */
     size_t n_classes;
     task_metric metric;
     uint32_t max_new; /* tokens that an answer may have */

@@ -50,6 +50,9 @@ json_t *task_item_json(const task_item *item) {
     }
     json_object_set_new(o, "metric", json_string(task_metric_name(item->metric)));
     json_object_set_new(o, "depth", ckvc_json_real(item->depth));
+    if (item->n_earlier) {
+        json_object_set_new(o, "compress_at", json_integer((json_int_t)item->earlier->reply_at));
+    }
     return JSON_NUMBERS(o, {"question_at", (double)item->question_at},
                         {"reply_at", (double)item->reply_at}, {"max_new", item->max_new},
                         {"length", item->length});
@@ -79,6 +82,7 @@ static ckvc_status write_units(maker *m, uint32_t units, uint32_t attempt, size_
     item->answers = item->classes = NULL;
     item->n_answers = item->n_classes = 0;
     item->depth = NAN;
+    item->n_earlier = 0;
     d->text.size = 0;
     d->full = false;
     ckvc_rng_init(&d->rng, m->options->seed, ckvc_rng_key(item->id), attempt);

@@ -123,3 +123,66 @@ PY
     [[ $output == *"requests.jsonl:"*"this model has none"* ]]
     run -64 "$CKVC" manifest build --chat "$DIR/requests.jsonl" --retrieval 0.5 --out "$DIR/odd-built.jsonl"
 }
+
+# Two turns of a user about a text, and a model whose template is ChatML.
+two_turns() {
+    py "$DIR/two.jsonl" <<'PY'
+words = " ".join("The mail of box %d stays in the hall until %d." % (i, 7 * i % 60) for i in range(24))
+turn = lambda role, content: {"role": role, "content": content}
+print(json.dumps({"id": "two", "messages": [turn("user", words + " Where is it?"), turn("assistant", "In the hall."), turn("user", "And the key?")],
+                  "continuation": "Under the stone beside the door."}), file=open(sys.argv[1], "w"))
+PY
+}
+
+@test "score --compress-after first: the later turn's loss over the cache that the first one left, beside compressing again" {
+    two_turns
+    for after in last first; do
+        "$CKVC" score -q --model "$DIR/model" --manifest "$DIR/two.jsonl" --policy full,snapkv,streamingllm --budget 0.25 -W 16 --compress-after $after --out "$DIR/after-$after.jsonl"
+    done
+    py "$DIR/after-last.jsonl" "$DIR/after-first.jsonl" <<'PY'
+last, first = ([json.loads(l) for l in open(p)] for p in sys.argv[1:])
+for a, b in zip(last, first):
+    # the same tokens are scored behind the same tokens: under the full cache the same loss, but for the order of sums
+    assert a["C"] == b["C"] > 4 and a["T"] == b["T"] + b["later_tokens"] and b["later_tokens"] > 8, (a, b)
+    assert abs(a["loss_full"] - b["loss_full"]) < 2e-5, (a, b)
+    assert b["compress_after"] == "first" and "compress_after" not in a and a["token_hash"] != b["token_hash"]
+    assert b["entries"] / b["T"] <= a["entries"] / a["T"] * 1.01 and b["entries"] < a["entries"], (a, b)  # of the first turn alone
+full, *rest = first
+assert full["loss_comp"] == full["loss_full"] and all(r["loss_comp"] != r["loss_full"] for r in rest), first
+PY
+    run -0 "$CKVC" report --scores "$DIR/after-last.jsonl,$DIR/after-first.jsonl" --out "$DIR/two-report"
+    grep -q "streamingllm, compressed after the first turn" "$DIR/two-report/report.json"
+    # a line without a continuation has nothing to score behind its later turn
+    check 'l = json.load(sys.stdin); del l["continuation"]; print(json.dumps(l))' <"$DIR/two.jsonl" >"$DIR/bare.jsonl"
+    run -65 "$CKVC" score -q --model "$DIR/model" --manifest "$DIR/bare.jsonl" --policy full --compress-after first
+    [[ $output == *'bare.jsonl:1: prompt "two" has a later turn and no continuation'* ]]
+    run -64 "$CKVC" score -q --model "$DIR/model" --manifest "$DIR/two.jsonl" --policy full --compress-after first --attention-error
+}
+
+@test "generate --then: later turns are asked of the same cache, behind the model's own answers" {
+    two_turns
+    printf '%s\n' "And the key?" "Who has it?" >"$DIR/then.txt"
+    tokens() { check 'print(*(t for l in sys.stdin for d in [json.loads(l)] if d.get("turn", 1) == int(os.environ["TURN"]) for t in d["tokens"]))'; }
+    ids=$("$CKVC" tokenize --model "$MODEL" --json <<<"The mail stays in the hall.")
+    echo "{\"id\":\"a\",\"tokens\":$ids}" >"$DIR/a.jsonl"
+    "$CKVC" generate --model "$MODEL" --manifest "$DIR/a.jsonl" --max-new 6 --then "$DIR/then.txt" --json >"$DIR/turns.json" 2>/dev/null
+    # the third answer is what the whole of it, given as a prompt, is answered with
+    py "$DIR/a.jsonl" "$DIR/turns.json" "$DIR/whole.jsonl" "$("$CKVC" tokenize --model "$MODEL" --no-special --json < <(printf '\nAnd the key?'))" \
+        "$("$CKVC" tokenize --model "$MODEL" --no-special --json < <(printf '\nWho has it?'))" <<'PY'
+prompt, turns = json.load(open(sys.argv[1])), [json.loads(l) for l in open(sys.argv[2])]
+assert [t["turn"] for t in turns] == [1, 2, 3] and all(t["end"] == "length" for t in turns), turns
+ids = prompt["tokens"] + turns[0]["tokens"] + json.loads(sys.argv[4]) + turns[1]["tokens"] + json.loads(sys.argv[5])
+print(json.dumps({"id": "a", "tokens": ids}), file=open(sys.argv[3], "w"))
+PY
+    [ "$(TURN=3 tokens <"$DIR/turns.json")" = "$("$CKVC" generate --model "$MODEL" --manifest "$DIR/whole.jsonl" --max-new 6 --json 2>/dev/null | TURN=1 tokens)" ]
+    # in a conversation the template writes what stands between the turns
+    "$CKVC" generate --model "$DIR/model" --manifest "$DIR/two.jsonl" --max-new 5 --then "$DIR/then.txt" --policy snapkv -W 16 --compare --json >"$DIR/both.json" 2>/dev/null
+    check 'l = [json.loads(x) for x in sys.stdin]; assert [(x["policy"], x["turn"]) for x in l] == [(p, t) for t in (1, 2, 3) for p in ("full", "snapkv")], l
+assert len({x["entries"] for x in l}) == 2' <"$DIR/both.json"
+    # the manifest's own answer between its turns: the full cache answers as where all is the prompt
+    a=$("$CKVC" generate --model "$DIR/model" --manifest "$DIR/two.jsonl" --max-new 8 --json 2>/dev/null | TURN=1 tokens)
+    [ "$("$CKVC" generate --model "$DIR/model" --manifest "$DIR/two.jsonl" --max-new 8 --compress-after first --json 2>/dev/null | TURN=1 tokens)" = "$a" ]
+    printf 'a\n\nb\n' >"$DIR/blank.txt"
+    run -65 "$CKVC" generate --model "$MODEL" --manifest "$DIR/a.jsonl" --then "$DIR/blank.txt"
+    [[ $output == *"blank.txt:2: want a turn of the user on each line"* ]]
+}

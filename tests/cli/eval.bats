@@ -134,6 +134,34 @@ assert any(a["answer"] != b["answer"] for a, b in zip(seen, unseen) if a["policy
 END
 }
 
+@test "turns: the cache is compressed behind the first question; later ones are fed over it, behind the right answers, and are answered as in one text" {
+    "$CKVC" eval --model "$MODEL" --window 16 --tasks turns --lengths 300 --count 2 --policy snapkv --budget 0.25 -q --items "$DIR/turns-items.jsonl" --out "$DIR/turns.jsonl"
+    py "$DIR/turns-items.jsonl" "$DIR/turns.jsonl" "$DIR/turns-prompts.jsonl" <<'END'
+items, rows = ({i["id"]: i for i in map(json.loads, open(p))} for p in sys.argv[1:3])
+assert [i["task"] for i in items.values()] == ["niah-turn-%d" % t for t in (1, 1, 2, 2, 3, 3)]
+for i in items.values():
+    turn, end = int(i["task"][-1]), i["prompt"][i["question_at"]:]
+    questions = [q for q in end.split("\n\n")]
+    assert len(questions) == turn and all(q.count("?") == 1 for q in questions), end
+    for q in questions[:-1]:  # an earlier answer is the right one: it stands in the context beside its key
+        assert i["prompt"][:i["question_at"]].count(q.rsplit(" ", 1)[1].rstrip(".")) == 1, q
+    assert len(i["answers"]) == 1 and i["prompt"][:i["question_at"]].count(i["answers"][0]) == 1 and i["answers"][0] not in end
+    row = rows[i["id"]]  # the last: snapkv's
+    assert row["query"] == ("seen" if turn == 1 else "unseen") and ("compress_at" in i) == ("question" in row) == (turn > 1), row
+    assert row["entries"] == 4 * 3 * int(0.25 * row["length"])
+with open(sys.argv[3], "w") as f:
+    for i in items.values():
+        print(json.dumps({"id": i["id"], "text": i["prompt"]}), file=f)
+END
+    "$CKVC" generate --model "$MODEL" --manifest "$DIR/turns-prompts.jsonl" --max-new 24 --json >"$DIR/turns-whole.json" 2>/dev/null
+    py "$DIR/turns.jsonl" "$DIR/turns-whole.json" <<'END'
+whole = {d["id"]: d for d in map(json.loads, open(sys.argv[2]))}
+full = [r for r in map(json.loads, open(sys.argv[1])) if r["policy"] == "full"]
+assert len(full) == 6 and all(r["answer"] == whole[r["id"]]["text"] for r in full), [(r["answer"], whole[r["id"]]["text"]) for r in full]
+assert all(r["length"] + r.get("question", 0) == whole[r["id"]]["T"] for r in full)
+END
+}
+
 @test "the table at the end: means of the lines, what the full cache cannot do, bytes" {
     run -0 --separate-stderr "$CKVC" eval --model models/ckvc-tiny-8l --tasks niah,niah-single-3 --lengths 300 --depths 0.5 --count 3 --policy recent --budget 0.5
     echo "$output" >"$DIR/lines"

@@ -40,6 +40,7 @@ static setting unusual(void) {
                      .continuation = 96,
                      .mode = CKVC_MODE_LAYERS,
                      .score = CKVC_SCORE_WINDOW,
+                     .compress_after = SETTING_TURN_FIRST,
                      .keep_window = 8,
                      .beta_bud = 0.5,
                      .seed = UINT64_C(1) << 60,
