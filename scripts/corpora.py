@@ -190,7 +190,7 @@ COMMENTS = {".c": ("/* {} */", r"\s*/\*.*?\*/"), ".go": ("// {}", r"\s*(//[^\n]*
 
 
 def files(path, take, folder, packages, whole):
-    """Sources by patterns (one behind ! takes away), without what is generated and the licence at their top: a file a folder (and ending) of them, each behind its path."""
+    """Sources by patterns (one behind ! takes away) but generated ones, without the licence at their top: a file a folder (and ending) of them, each behind its path."""
     found = {t: set(glob.glob(t.lstrip("!"), root_dir=path, recursive=True)) for t in take}
     chosen = set().union(*(found[t] for t in take if t[0] != "!")).difference(*(found[t] for t in take if t[0] == "!"))
     for (where, ending), names in itertools.groupby(sorted(chosen, key=lambda x: (os.path.dirname(x), os.path.splitext(x)[1], x)),
@@ -290,7 +290,7 @@ def build(ckvc, name, r, cut, newer, out):
     """OUT-all.jsonl; whether all packages are the recipe's."""
     model, exact, where = os.path.join(ROOT, cut["model"]), True, f"data-manifests/{name}.json"
     if not os.path.exists(model):
-        fail(66, f"{model}: no such model, wanted by {where}" + (": make model-smollm2 fetches it" if "smollm2" in model else ""))
+        fail(66, f"{model}: no such model, wanted by {where}" + (f": make model-{cut['model'].split('/')[2]} fetches it" if cut["model"].startswith("build/models/") else ""))
     folders = {}
     for p in r["packages"]:
         if "library" not in p:
