@@ -290,7 +290,8 @@ def build(ckvc, name, r, cut, newer, out):
     """OUT-all.jsonl; whether all packages are the recipe's."""
     model, exact, where = os.path.join(ROOT, cut["model"]), True, f"data-manifests/{name}.json"
     if not os.path.exists(model):
-        fail(66, f"{model}: no such model, wanted by {where}" + (f": make model-{cut['model'].split('/')[2]} fetches it" if cut["model"].startswith("build/models/") else ""))
+        fail(66, f"{model}: no such model, wanted by {where}" +
+             (f": make model-{cut['model'].split('/')[2]} fetches it" if cut["model"].startswith("build/models/") else ""))
     folders = {}
     for p in r["packages"]:
         if "library" not in p:
