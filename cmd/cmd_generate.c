@@ -78,18 +78,14 @@ static ckvc_status take_text(const generate_cli *c, generate_job *j, ckvc_err *e
 /* What stands between an answer and the next one, where the user's turn is `line`. */
 static ckvc_status text_between(const generate_job *j, bool chat, const ckvc_lines *line,
                                 char **out, ckvc_err *err) {
+    static const char answer[] = "\1"; /* which no template writes or trims */
     const chat_message turns[] = {
-        {"user", "x", 1}, {"assistant", "x", 1}, {"user", line->text, line->n}};
-    CKVC_AUTO_FREE char *first = NULL;
+        {"user", "x", 1}, {"assistant", answer, 1}, {"user", line->text, line->n}};
     CKVC_AUTO_FREE char *all = NULL;
-    size_t before, n;
-    if (!chat) {
-        *out = ckvc_format("\n%.*s", (int)line->n, line->text);
-        return CKVC_OK;
-    }
-    CKVC_TRY(chat_render(&j->e.chat, turns, 1, &first, &before, err));
-    CKVC_TRY(chat_render(&j->e.chat, turns, 3, &all, &n, err));
-    *out = ckvc_strdup(strchr(all + before, 'x') + 1); /* behind the answer */
+    size_t n;
+    if (chat) { CKVC_TRY(chat_render(&j->e.chat, turns, 3, &all, &n, err)); }
+    *out = chat ? ckvc_strdup(strchr(all, *answer) + 1)
+                : ckvc_format("\n%.*s", (int)line->n, line->text);
     return CKVC_OK;
 }
 
@@ -108,13 +104,18 @@ static ckvc_status take_turns(const generate_cli *c, generate_job *j, ckvc_err *
     CKVC_TRY(ckvc_file_read(c->then, MAX_THEN_BYTES, &text, &size, err));
     for (ckvc_lines at = ckvc_lines_of(text, size); ckvc_next_line(&at);) {
         CKVC_AUTO_FREE char *between = NULL;
-        FAIL_IF(at.n == 0 || j->n_then == MAX_TURNS, CKVC_E_DATA,
-                "%s:%u: want a turn of the user on each line, %d at most", c->then, at.number,
-                MAX_TURNS);
-        CKVC_TRY(text_between(j, chat, &at, &between, err));
-        CKVC_TRY(tokenizer_encode(j->e.tok, between, strlen(between), false, &j->then[j->n_then],
-                                  &j->then_size[j->n_then], err));
-        j->n_then++;
+        const size_t t = j->n_then;
+        at.n -= at.n && at.text[at.n - 1] == '\r';
+        bool empty = at.n == 0 || memchr(at.text, 0, at.n) || t == MAX_TURNS;
+        if (!empty) {
+            CKVC_TRY(text_between(j, chat, &at, &between, err));
+            CKVC_TRY(tokenizer_encode(j->e.tok, between, strlen(between), false, &j->then[t],
+                                      &j->then_size[t], err));
+            j->n_then++;
+            empty = j->then_size[t] == 0;
+        }
+        FAIL_IF(empty, CKVC_E_DATA, "%s:%u: want a turn of the user on each line, %d at most",
+                c->then, at.number, MAX_TURNS);
     }
     return CKVC_OK;
 }
@@ -202,6 +203,8 @@ static ckvc_status print_json(const generate_job *j, const generated *g, ckvc_er
                  {"tokens_per_s", per_second(g->n ? g->n - 1 : 0, g->decode_s)});
     if (g->whole) { json_object_set_new(o, "whole", json_true()); }
     if (j->n_then) { json_object_set_new(o, "turn", json_integer(1 + g->turn)); }
+    const uint32_t later = g->prompt->n_later;
+    if (later) { json_object_set_new(o, "later_tokens", json_integer(later)); }
     json_print(o);
     return CKVC_OK;
 }
@@ -227,9 +230,9 @@ static ckvc_status print_way(const generate_job *j, const generated *g, ckvc_err
     const model_shape *s = model_get_shape(j->e.model);
     const double units = (double)s->n_layers * s->n_kv_heads,
                  speed = per_second(g->n ? g->n - 1 : 0, g->decode_s);
-    printf("  %-12s %8.1f of %u tokens held a head, %.2f MB; first token %.3f s", way_name(j, g),
-           (double)g->entries / units, g->prompt->n_tokens, (double)g->cache_bytes / 1e6,
-           g->first_s);
+    printf("  %-12s %8.1f of %u tokens held a head, %.2f MB", way_name(j, g),
+           (double)g->entries / units, g->prompt->n_tokens, (double)g->cache_bytes / 1e6);
+    if (isfinite(g->first_s)) { printf("; first token %.3f s", g->first_s); }
     if (isfinite(speed)) { printf(", %.1f tokens/s", speed); }
     printf("; %u tokens%s%s\n", g->n,
            g->end == GENERATE_STOP      ? ", the model's end"
@@ -242,9 +245,11 @@ static ckvc_status print_way(const generate_job *j, const generated *g, ckvc_err
 static ckvc_status take_generated(void *ctx, const generated *ways, size_t n, ckvc_err *err) {
     generate_job *j = ctx;
     const bool json = j->c->inputs.json;
-    if (!json) { printf("%s", ways[0].prompt->entry->id); }
-    if (!json && ways[0].turn) { printf(", turn %u", 1 + ways[0].turn); }
-    if (!json) { putchar('\n'); }
+    if (!json) {
+        printf("%s", ways[0].prompt->entry->id);
+        if (ways[0].turn) { printf(", turn %u", 1 + ways[0].turn); }
+        putchar('\n');
+    }
     for (size_t w = 0; w < n; w++) {
         const generated *g = &ways[w];
         way_total *t = &j->total[g->compressed];
@@ -368,9 +373,10 @@ static const opt rows[] = {
         "attention mass as the paper has it, or per row that can see it; with --table: its own"),
     OPT_SETTING("keep-window", inputs.setting, "N", 0, 1e6,
                 "always keep the last N tokens (within the budget); with --table: its own"),
-    OPT_SETTING_NAME("compress-after", inputs.setting,
-                     "turn of the user in a manifest's conversation: the last, or the first, whose "
-                     "cache is then given the rest of it, too"),
+    OPT_SETTING_NAME(
+        "compress-after", inputs.setting,
+        "a manifest's conversation is compressed behind the user's last turn, or behind "
+        "the first, and what is kept is given the rest of it"),
     OPT_FLAG("compare", compare, "the full cache beside it"),
     OPT_TITLE("tokens"),
     OPT_COUNT("max-new", max_new, "N", 1, 1e6, "tokens of a text at most", .letter = 'n',

@@ -91,9 +91,9 @@ static json_t *kept_json(const corpus *d) {
 
 /* What of the text made no prompt: {"short": N, ...}. */
 static json_t *left_out_json(const corpus *d, const built_manifest *m) {
-    json_t *o =
-        JSON_NUMBERS(json_object(), {"no_prose", m->n_junk}, {"other_lengths", m->n_other_lengths},
-                     {"repeated_paragraphs", d->n_repeated_paragraphs});
+    json_t *o = JSON_NUMBERS(json_object(), {"no_prose", m->n_junk},
+                             {"other_lengths", m->n_other_lengths}, {"repeated", m->n_repeated},
+                             {"repeated_paragraphs", d->n_repeated_paragraphs});
     for (corpus_reason r = 0; r < CORPUS_REASON_COUNT; r++) {
         json_object_set_new(o, corpus_reasons[r].key, json_integer((json_int_t)d->left_out[r].n));
     }
@@ -139,7 +139,8 @@ static void print_built(const build_cli *c, const build_job *j, size_t n_split) 
     }
     say(*between == ',' ? "\n" : "");
     if (c->chat) {
-        say("left out: %zu conversations of other lengths\n", m->n_other_lengths);
+        say("left out: %zu conversations of other lengths, %zu repeated\n", m->n_other_lengths,
+            m->n_repeated);
         return;
     }
     say("left out: ");
@@ -176,7 +177,7 @@ static ckvc_status build(const verb_call *call, ckvc_err *err) {
     j.documents.chat = c->chat;
     j.documents.encoding = c->encoding;
     j.documents.keep_all = c->keep == 1;
-    const size_t longest = (size_t)(o.max_length + o.continuation) * (c->model ? 4 : 1);
+    const size_t longest = (size_t)(o.max_length + o.continuation) * 4; /* bytes, about */
     j.documents.part_bytes = 3 * longest > CORPUS_PART_BYTES ? 3 * longest : CORPUS_PART_BYTES;
     for (size_t i = 0; i < call->n; i++) {
         CKVC_TRY(add_input(c, &j.documents, call->items[i], err));
@@ -205,9 +206,10 @@ static const opt build_rows[] = {
     OPT_FLAG("chat", chat,
              "PATHs hold conversations, as chat APIs have them: a line {\"messages\": [...]} each, "
              "whose last turn, the assistant's, is the continuation"),
-    OPT_INT("prompts", build.prompts, "N", 0, 1000000,
-            "how many, retrieval included; 0: as many as the text gives, 100 at most",
-            .letter = 'n'),
+    OPT_INT(
+        "prompts", build.prompts, "N", 0, 1000000,
+        "how many, retrieval included; 0: as many as the text gives, 100 at most; of --chat all",
+        .letter = 'n'),
     OPT_DOUBLE("retrieval", build.retrieval, "SHARE", 0, 1,
                "of the prompts that ask for facts hidden in the text"),
     OPT_TEXT("retrieval-source", build.retrieval_source, "NAME", "source of those",

@@ -191,8 +191,8 @@ static const opt rows[] = {
         "as it recommends",
         .preset = "-1"),
     OPT_SETTING_NAME("compress-after", inputs.setting,
-                     "turn of the user in a conversation: the last, so all before the "
-                     "continuation, or the first, whose cache is then asked the later ones"),
+                     "a conversation is compressed behind the user's last turn, so all of it, or "
+                     "behind the first, and what is kept is given the later ones"),
     OPT_FLAG("nearest-budget", score.choice.nearest_budget,
              "a table without a budget's block uses its nearest"),
     OPT_TITLE("output"),

@@ -234,14 +234,14 @@ static ckvc_status build_one(const source *s, const model_shape *shape, const pr
                             o->window + 1 + (own ? 0 : o->continuation), o->window,
                             own || wanted == 0 ? "" : " + continuation");
     }
-    if (wanted + (size_t)o->window >= context) {
+    const size_t limit = o->max_tokens > 0 ? (size_t)o->max_tokens : context - (wanted - later);
+    if (later + (size_t)o->window >= limit) {
         return refuse(s, err, CKVC_E_DATA,
-                      " has %zu tokens behind its first turn: the model's "
-                      "context of %zu has no room for the prompt",
-                      wanted, context);
+                      " has %zu tokens behind its first turn: %zu that it may have in all leave no "
+                      "room for that turn and its window",
+                      later, limit);
     }
-    const size_t most = o->max_tokens > 0 ? (size_t)o->max_tokens : context - wanted,
-                 kept = T < most ? T : most;
+    const size_t most = limit - later, kept = T < most ? T : most;
     if (kept + C > context) {
         return refuse(s, err, CKVC_E_DATA,
                       " has %zu + %zu tokens (prompt + continuation), the model's context is %zu; "

@@ -12,13 +12,13 @@
 typedef struct prompt {
     const manifest_entry *entry;       /* borrowed from the manifest */
     int32_t *tokens;                   /* [T + C], owned by the list */
-    uint32_t n_tokens, n_continuation; /* T, C, and with it: */
-    uint32_t n_later;                  /* first of C: later turns, which are fed and not scored */
-    bool cut;                          /* shortened in the middle to max_tokens */
-    bool heldout;                      /* no fit sees it */
-    bool select;                       /* and settings are chosen by it: it judges none */
-    bool passed_over;     /* not drawn by --sample-prompts (sample.h): no part in a logging pass */
-    uint64_t token_hash;  /* XXH64 of T, C and the ids */
+    uint32_t n_tokens, n_continuation; /* T; tokens behind them */
+    uint32_t n_later;    /* the first of those: later turns, fed and not scored; C are the others */
+    bool cut;            /* shortened in the middle to max_tokens */
+    bool heldout;        /* no fit sees it */
+    bool select;         /* and settings are chosen by it: it judges none */
+    bool passed_over;    /* not drawn by --sample-prompts (sample.h): no part in a logging pass */
+    uint64_t token_hash; /* XXH64 of T, C and the ids */
     const char *document; /* entry's, where others of the list are of it, too; else NULL */
 } prompt;
 
@@ -27,7 +27,7 @@ typedef struct prompt_options {
     const char *const *splits;
     size_t n_splits;              /* 0: all */
     int64_t window, continuation; /* W, C */
-    int64_t max_tokens;           /* T at most; 0: context - C */
+    int64_t max_tokens;           /* T and later turns at most; 0: context - C */
     bool after_first;             /* a conversation's prompt ends behind its first user turn */
     bool skip_short;              /* drop prompts with T < W + 1 instead of refusing them */
     int64_t limit;                /* prompts at most; 0: all */

@@ -8,40 +8,36 @@ static bool is_nothing(const json_t *v) {
     return !v || json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0);
 }
 
-/* Messages without members that are nothing; a new reference. */
-static json_t *said(const json_t *messages) {
-    json_t *out = json_array();
+/* Takes members that are nothing out of messages. */
+static void keep_said(json_t *messages) {
     size_t i;
-    json_t *message;
-    json_array_foreach(ckvc_unconst(messages), i, message) {
-        json_t *plain = json_is_object(message) ? json_object() : json_deep_copy(message);
+    json_t *message, *value;
+    json_array_foreach(messages, i, message) {
         const char *key;
-        json_t *value;
-        json_object_foreach(message, key, value) {
-            if (!is_nothing(value)) { json_object_set(plain, key, value); }
+        void *next;
+        json_object_foreach_safe(message, next, key, value) {
+            if (is_nothing(value)) { json_object_del(message, key); }
         }
-        json_array_append_new(out, plain);
     }
-    return out;
 }
 
 /* The line as an entry of a manifest, all turns in its messages. */
 static ckvc_status read_request(const char *path, uint32_t number, json_t *request,
                                 manifest_entry *out, ckvc_err *err) {
-    static const char *const written[] = {"tools", "functions"}; /* into the prompt */
-    const json_t *messages = json_object_get(request, "messages"),
-                 *document = json_object_get(request, "document");
+    static const char *const written[] = {"tools", "functions", "system", "documents"};
+    json_t *messages = json_object_get(request, "messages"),
+           *document = json_object_get(request, "document");
     CKVC_FAIL_IF(!json_is_array(messages), err, CKVC_E_DATA,
                  "%s:%u: want an object with \"messages\", an array", path, number);
     for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
         CKVC_FAIL_IF(!is_nothing(json_object_get(request, written[i])), err, CKVC_E_DATA,
-                     "%s:%u: \"%s\": ckvc writes no tools into a prompt; render such requests to "
-                     "\"text\", or leave them out",
+                     "%s:%u: \"%s\" is written into the prompt, which ckvc makes of \"messages\" "
+                     "alone; render such requests to \"text\", or leave them out",
                      path, number, written[i]);
     }
-    json_auto_t *line =
-        json_pack("{s:s, s:O*, s:o}", "id", "-", "document", is_nothing(document) ? NULL : document,
-                  "messages", said(messages));
+    keep_said(messages);
+    json_auto_t *line = json_pack("{s:s, s:O*, s:O}", "id", "-", "document",
+                                  is_nothing(document) ? NULL : document, "messages", messages);
     CKVC_AUTO_FREE char *text = ckvc_json_canonical(line);
     return manifest_read_line(path, number, text, strlen(text), out, err);
 }
@@ -49,10 +45,12 @@ static ckvc_status read_request(const char *path, uint32_t number, json_t *reque
 /* Takes the last turn off: it is the continuation. `text` ends with "assistant LF content LF". */
 static ckvc_status split_last(const char *path, manifest_entry *e, ckvc_err *err) {
     const chat_message last = e->messages[e->n_messages - 1];
-    const bool assistant = strcmp(last.role, "assistant") == 0;
-    CKVC_FAIL_IF(e->n_messages < 2 || !assistant || last.content_size == 0, err, CKVC_E_DATA,
+    const bool answer = e->n_messages > 1 && strcmp(last.role, "assistant") == 0 &&
+                        strcmp(e->messages[e->n_messages - 2].role, "assistant") != 0 &&
+                        last.content_size > 0;
+    CKVC_FAIL_IF(!answer, err, CKVC_E_DATA,
                  "%s:%u: the last of %zu \"messages\" is the %s's%s: want an answer of the "
-                 "assistant, which is the continuation, behind at least one other turn",
+                 "assistant, which is the continuation, behind another's turn",
                  path, e->line, e->n_messages, last.role, last.content_size ? "" : ", and empty");
     e->n_messages--;
     e->text_size -= strlen(last.role) + last.content_size + 2;

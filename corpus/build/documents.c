@@ -212,8 +212,13 @@ static ckvc_status add_conversations(corpus *c, const char *source, const char *
     for (ckvc_lines at = ckvc_lines_of(bytes, n); ckvc_next_line(&at);) {
         CKVC_AUTO(manifest_entry_fini) manifest_entry e = {0};
         CKVC_TRY(conversation_read(path, at.number, at.text, at.n, &e, err));
-        char hash[CKVC_SHA256_HEX];
-        ckvc_sha256_hex(e.text, e.text_size, hash);
+        char hash[CKVC_SHA256_HEX]; /* of what all requests of one conversation begin with */
+        size_t begin = 0;
+        for (size_t i = 0; i < e.n_messages; i++) {
+            begin += strlen(e.messages[i].role) + e.messages[i].content_size + 2;
+            if (strcmp(e.messages[i].role, "user") == 0) { break; }
+        }
+        ckvc_sha256_hex(e.text, begin, hash);
         const char *name = e.document ? e.document : hash;
         CKVC_GROW(c->documents, c->capacity, c->n_documents + 1);
         c->documents[c->n_documents++] = (corpus_document){.source = ckvc_strdup(source),

@@ -50,7 +50,7 @@ extern const struct corpus_reason_name {
 typedef struct corpus {
     /* Of files that are no UTF-8, a name that iconv_open knows; NULL: such a file is an error. */
     const char *encoding;
-    bool chat;     /* lines of files are conversations, a document each */
+    bool chat;     /* lines of files are conversations; a document is what one begins with */
     bool keep_all; /* files of text stay as they stand, too */
     /* Texts of twice as many bytes are cut into parts of so many, so that a book too can lie in two
      * splits; 0: CORPUS_PART_BYTES. */

@@ -212,10 +212,10 @@ static ckvc_status take_span(builder *b, span *s) {
     b->ran_out = true;
     return ckvc_fail(b->err, CKVC_E_DATA,
                      "text for only %zu of %lld prompts (%zu documents; %zu spans were no prose, "
-                     "which --keep all keeps, %zu conversations of other lengths); give more text, "
-                     "fewer --prompts or shorter ones",
+                     "which --keep all keeps, %zu conversations of other lengths, %zu repeated); "
+                     "give more text, fewer --prompts or shorter ones",
                      b->out->n_entries, (long long)b->n_prompts, b->c->n_documents, b->out->n_junk,
-                     b->out->n_other_lengths);
+                     b->out->n_other_lengths, b->out->n_repeated);
 }
 
 /* ---- entries ---- */
@@ -273,7 +273,10 @@ static bool add_entry(builder *b, const char *source, const span *s, piece text,
     ckvc_sha256_hex(text.text, text.n, hex);
     ckvc_sha256_hex(whole, strlen(whole), document);
     hex[12] = document[12] = '\0';
-    if (!hash_set_add(&b->prompts, strtoull(hex, NULL, 16))) { return false; }
+    if (!hash_set_add(&b->prompts, strtoull(hex, NULL, 16))) {
+        m->n_repeated++;
+        return false;
+    }
     CKVC_GROW(m->entries, m->capacity, m->n_entries + 1);
     m->entries[m->n_entries++] =
         (manifest_entry){.id = ckvc_format("%s-%s", source, hex),
@@ -518,7 +521,8 @@ ckvc_status manifest_build(const corpus *c, const build_options *o, built_manife
                            ckvc_err *err) {
     assert(o->prompts >= 0 && o->min_length >= 1 && o->max_length >= o->min_length &&
            o->continuation >= 0);
-    for (int64_t n = o->prompts ? o->prompts : BUILD_PROMPTS;;) {
+    const int64_t most = c->chat ? (int64_t)c->n_documents : BUILD_PROMPTS;
+    for (int64_t n = o->prompts ? o->prompts : most;;) {
         ckvc_err failure = {0};
         CKVC_AUTO(builder_fini)
         builder b = {.c = c, .o = o, .n_prompts = n, .out = out, .err = &failure};

@@ -16,7 +16,8 @@ enum {
 typedef struct build_options {
     const tokenizer *tok; /* NULL: lengths are in characters */
     chat_template chat;   /* with tok: of conversations, whose lengths count what it adds */
-    int64_t prompts;      /* how many in all, retrieval included; 0: as many as the text gives */
+    int64_t prompts;      /* how many in all, retrieval included; 0: as many as the text gives, of
+                             text BUILD_PROMPTS at most */
     int64_t min_length, max_length; /* of a prompt, special tokens counted; drawn evenly between */
     /* At least so many tokens or characters follow; a retrieval prompt's may be shorter. */
     int64_t continuation;
@@ -40,6 +41,7 @@ typedef struct built_manifest {
     size_t n_entries, capacity;
     size_t n_retrieval, n_junk; /* spans passed over: tables, listings, addresses */
     size_t n_other_lengths;     /* conversations passed over */
+    size_t n_repeated;          /* prompts that were there already */
     int64_t shortest, longest;  /* prompt lengths */
     bool dealt;                 /* prompts of one document may stand in several splits */
 } built_manifest;

@@ -14,7 +14,12 @@ typedef struct one {  /* of a batch, in one way */
     generated *g;     /* the one in hand */
     sequence *sequence;
     ckvc_rng rng;
-    int32_t *lead; /* [n_lead] fed before the turn's answer, n_fed of them by now */
+    /* fed before the turn's answer: the last answer's end where has_end, then own [n_lead -
+     * has_end]
+     */
+    int32_t end;
+    bool has_end;
+    const int32_t *own;
     size_t n_lead, n_fed;
     int64_t room;  /* positions that the context has left */
     size_t rows;   /* of them, those that can be taken */
@@ -50,7 +55,7 @@ static void drop_batch(generator *r) {
         for (uint32_t t = 0; x->turns && t <= r->o->n_then; t++) {
             CKVC_FREE(x->turns[t].tokens, x->turns[t].nll);
         }
-        CKVC_FREE(x->turns, x->lead);
+        free(x->turns);
         *x = (one){0};
     }
 }
@@ -120,18 +125,14 @@ size_t generate_bytes(const generate_options *o) {
 
 /* ---- a token ---- */
 
-/* Turn t, behind `first`, the last answer's token that was not fed (NULL: there is none), and n
- * tokens of its own. One that the context has no room for, and all behind it, end at once. */
-static void begin_turn(const generator *r, one *x, uint32_t t, const int32_t *first,
-                       const int32_t *own, size_t n) {
+/* Turn t, of n tokens, behind the last answer's end. One that the context has no room for, and all
+ * behind it, end at once. */
+static void begin_turn(const generator *r, one *x, uint32_t t, const int32_t *own, size_t n) {
     generated *g = x->g = &x->turns[t];
-    int32_t *lead = ckvc_alloc(n + 1, sizeof *lead);
-    x->n_lead = (first != NULL) + n;
+    g->first_s = 0;
+    x->own = own;
+    x->n_lead = x->has_end + n;
     x->n_fed = 0;
-    if (first) { *lead = *first; }
-    if (n) { memcpy(lead + (first != NULL), own, n * sizeof *own); }
-    free(x->lead);
-    x->lead = lead;
     x->room -= (int64_t)x->n_lead;
     const int64_t most = x->room < r->o->max_new ? x->room : r->o->max_new;
     x->most = most > 0 ? (uint32_t)most : 0;
@@ -147,8 +148,9 @@ static void end_turn(const generator *r, one *x) {
     x->over = true;
     if (t == r->o->n_then) { return; }
     x->room -= g->n - 1;
-    begin_turn(r, x, t + 1, g->end == GENERATE_STOP ? NULL : &g->tokens[g->n - 1], r->o->then[t],
-               r->o->then_size[t]);
+    x->end = g->tokens[g->n - 1];
+    x->has_end = g->end != GENERATE_STOP; /* which the next turn's text writes */
+    begin_turn(r, x, t + 1, r->o->then[t], r->o->then_size[t]);
 }
 
 /* The next token of x: the i-th of the greedy ones, or drawn by the i-th logits; whether the
@@ -180,13 +182,16 @@ static ckvc_status take_token(generator *r, one *x, size_t i, ckvc_err *err) {
 static void begin_prompt(const generator *r, one *x, const prompt *p) {
     x->turns = ckvc_calloc(1 + r->o->n_then, sizeof *x->turns);
     for (uint32_t t = 0; t <= r->o->n_then; t++) {
-        x->turns[t] = (generated){
-            .prompt = p, .turn = t, .compressed = r->compressed, .end = GENERATE_CONTEXT};
+        x->turns[t] = (generated){.prompt = p,
+                                  .turn = t,
+                                  .compressed = r->compressed,
+                                  .end = GENERATE_CONTEXT,
+                                  .first_s = NAN};
     }
     x->room = model_shape_context(r->shape) - p->n_tokens;
     const size_t rows = rows_behind(r->o, p->n_later);
     x->rows = (int64_t)rows < x->room ? rows : (size_t)x->room;
-    begin_turn(r, x, 0, NULL, p->tokens + p->n_tokens, p->n_later);
+    begin_turn(r, x, 0, p->tokens + p->n_tokens, p->n_later);
     ckvc_rng_init(&x->rng, r->o->choice.setting.seed, ckvc_rng_key(p->entry->id), STAGE_GENERATE);
 }
 
@@ -194,17 +199,14 @@ static void begin_prompt(const generator *r, one *x, const prompt *p) {
 static ckvc_status take_over(const generator *r, policy_workers *w, int64_t k, one *x,
                              ckvc_err *err) {
     const policy_kept *kept = NULL;
-    generated *g = x->g;
     if (r->compressed) { CKVC_TRY(policy_sets_decide(w->sets[k], 0, 0, &kept, err)); }
-    g->whole = kept && kept->whole;
     CKVC_TRY(sequence_create(w->w[k]->session, kept ? kept->sets : NULL,
                              x->rows > 0 ? (int64_t)x->rows - 1 : 0, &x->sequence, err));
-    g->entries = (uint64_t)sequence_entries(x->sequence);
-    g->cache_bytes = g->entries * 2 * (size_t)r->shape->head_dim * sizeof(float);
-    for (uint32_t t = 1; t <= r->o->n_then; t++) {
-        x->turns[t].whole = g->whole;
-        x->turns[t].entries = g->entries;
-        x->turns[t].cache_bytes = g->cache_bytes;
+    for (uint32_t t = 0; t <= r->o->n_then; t++) {
+        generated *g = &x->turns[t];
+        g->whole = kept && kept->whole;
+        g->entries = (uint64_t)sequence_entries(x->sequence);
+        g->cache_bytes = g->entries * 2 * (size_t)r->shape->head_dim * sizeof(float);
     }
     return CKVC_OK;
 }
@@ -251,7 +253,9 @@ static ckvc_status decode_step(generator *r, one *items, size_t n, size_t *n_liv
         if (x->over) { continue; }
         r->place[live] = i;
         r->live[live] = x->sequence;
-        r->token[live++] = x->n_fed < x->n_lead ? x->lead[x->n_fed] : x->g->tokens[x->g->n - 1];
+        r->token[live++] = x->n_fed == x->n_lead   ? x->g->tokens[x->g->n - 1]
+                           : x->n_fed < x->has_end ? x->end
+                                                   : x->own[x->n_fed - x->has_end];
     }
     *n_live = live;
     if (live == 0) { return CKVC_OK; }

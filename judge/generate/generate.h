@@ -44,7 +44,7 @@ typedef struct generate_options {
     policy_choice choice;       /* one policy under one budget, or none */
     bool full;                  /* the full cache: alone, or beside the policy */
     const int32_t *const *then; /* [n_then] tokens of later turns, asked one after the other */
-    const size_t *then_size;    /* [n_then] >= 1 */
+    const size_t *then_size;    /* [n_then] >= 1; where RoPE is scaled by length, all count */
     uint32_t n_then;
     uint32_t max_new, batch;
     token_choice how; /* seeded by choice.setting.seed and the prompt's id */
@@ -62,9 +62,11 @@ typedef struct generated {
     generate_end end;
     uint64_t entries;   /* (layer, KV head, position) that were held of the prompt */
     size_t cache_bytes; /* these entries' keys and values */
-    double first_s;     /* to the first token: from the group's prefill, or the later turn's, on */
-    double decode_s;    /* of the steps that it took part in */
-    double own_s;       /* its share of them, where others went along */
+    /* to the first token: from the group's prefill, or the later turn's, on; NaN: of a turn that
+     * the context had no room for */
+    double first_s;
+    double decode_s; /* of the steps that it took part in */
+    double own_s;    /* its share of them, where others went along */
 } generated;
 
 /* Calls `see` with what came of each turn of each prompt in order, the full cache first: one way or

@@ -284,6 +284,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     made.mode = kept->mode;
     made.score = kept->score;
     made.floor = kept->floor;
+    if (!p->n_later) { made.compress_after = SETTING_TURN_LAST; }
     setting_write(o, SETTING_LINE, &made, 0);
     if (kept->repeat_tokens) {
         json_object_set_new(o, "repeat_tokens", json_integer(kept->repeat_tokens));

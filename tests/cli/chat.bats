@@ -76,7 +76,7 @@ with open(sys.argv[1], "w") as f:
 PY
     gzip -k "$DIR/requests.jsonl"
     run -0 "$CKVC" manifest build --chat --model "$DIR/model" mail="$DIR/requests.jsonl.gz" --max-length 200 --split-share heldout=0.5 --out "$DIR/built.jsonl"
-    [[ $output == *"built.jsonl: 8 prompts (0 retrieval) of "*"left out: 1 conversations of other lengths"* ]]
+    [[ $output == *"built.jsonl: 8 prompts (0 retrieval) of "*"left out: 1 conversations of other lengths, 0 repeated"* ]]
     py "$DIR/built.jsonl" <<'PY'
 lines = [json.loads(l) for l in open(sys.argv[1])]
 splits = {}
@@ -97,6 +97,23 @@ PY
     [[ ${lines[1]} == *$'\t'1$'\t'"$want"$'\t'"$want.0"$'\t'"$want" ]]
     run -0 "$CKVC" generate --model "$DIR/model" --manifest "$DIR/first.jsonl" --max-new 2 --json
     [[ $output == *"\"T\":$want,"* ]]
+    # requests of one conversation, each with the turns before it, are of one document; answers to the same are one prompt
+    py "$DIR/log.jsonl" <<'PY'
+turn = lambda role, content: {"role": role, "content": content}
+with open(sys.argv[1], "w") as f:
+    for i in range(60):
+        messages = [turn("user", "Where is box %d?" % i)]
+        for k in range(2):
+            messages.append(turn("assistant", "In room %d." % k))
+            print(json.dumps({"messages": messages}), file=f)
+            messages.append(turn("user", "And then?"))
+    print(json.dumps({"messages": [turn("user", "Where is box 7?"), turn("assistant", "Nowhere.")]}), file=f)
+PY
+    run -0 "$CKVC" manifest build --chat "$DIR/log.jsonl" --split-share heldout=0.5 --out "$DIR/log-built.jsonl"
+    [[ $output == *"log-built.jsonl: 120 prompts "*"left out: 0 conversations of other lengths, 1 repeated"* && $output != *note:* ]]
+    check 'l = [json.loads(x) for x in sys.stdin]; assert len({x["document"] for x in l}) == 60 and {x["split"] for x in l} == {"fit", "heldout"}' <"$DIR/log-built.jsonl"
+    run -65 "$CKVC" manifest build --chat "$DIR/log.jsonl" --prompts 121 --out "$DIR/more.jsonl"
+    [[ $output == *"text for only 120 of 121 prompts"*", 1 repeated)"* ]]
     # without a model: characters of roles and contents
     run -0 "$CKVC" manifest build --chat "$DIR/requests.jsonl" --min-length 1000 --json --out "$DIR/long.jsonl"
     [[ $output == *'"longest":1506,'*'"prompts":1,'* ]]
@@ -113,7 +130,9 @@ PY
     refuses '{"messages":[{"role":"user","content":"x"},{"role":"tool","tool_call_id":"a","content":"y"}]}' '"messages"[1] has the role "tool"'
     refuses '{"messages":[{"role":"developer","content":"x"},{"role":"assistant","content":"y"}]}' '"messages"[0] has the role "developer"'
     refuses '{"messages":[{"role":"user","content":[{"type":"text","text":"x"}]},{"role":"assistant","content":"y"}]}' '"content" of "messages"[0] is no string'
-    refuses '{"tools":[{"type":"function"}],"messages":[]}' '"tools"'
+    refuses '{"tools":[{"type":"function"}],"messages":[]}' '"tools" is written into the prompt'
+    refuses '{"system":"Be a pirate.","messages":[]}' '"system" is written into the prompt'
+    refuses '{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"y"},{"role":"assistant","content":"z"}]}' "behind another's turn"
     refuses '{"messages":[{"role":"assistant","content":"y"},{"role":"user","content":"x"}]}' "the last of 2 \"messages\" is the user's: want an answer"
     refuses '{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":""}]}' "is the assistant's, and empty"
     refuses '{"messages":[{"role":"assistant","content":"x"}]}' "the last of 1"
@@ -175,13 +194,57 @@ ids = prompt["tokens"] + turns[0]["tokens"] + json.loads(sys.argv[4]) + turns[1]
 print(json.dumps({"id": "a", "tokens": ids}), file=open(sys.argv[3], "w"))
 PY
     [ "$(TURN=3 tokens <"$DIR/turns.json")" = "$("$CKVC" generate --model "$MODEL" --manifest "$DIR/whole.jsonl" --max-new 6 --json 2>/dev/null | TURN=1 tokens)" ]
+    # an answer that the model ends: its end is not fed, the next turn stands behind what is before it
+    mkdir "$DIR/ends"
+    cp "$MODEL"/* "$DIR/ends/"
+    py "$DIR/ends/config.json" "$DIR/turns.json" <<'PY'
+c, first = json.load(open(sys.argv[1])), json.loads(open(sys.argv[2]).readline())
+c["eos_token_id"] = first["tokens"][3]
+json.dump(c, open(sys.argv[1], "w"))
+PY
+    rm -f "$DIR/ends/generation_config.json"
+    "$CKVC" generate --model "$DIR/ends" --manifest "$DIR/a.jsonl" --max-new 6 --then "$DIR/then.txt" --json >"$DIR/ended.json" 2>/dev/null
+    py "$DIR/a.jsonl" "$DIR/ended.json" "$DIR/whole.jsonl" "$("$CKVC" tokenize --model "$MODEL" --no-special --json < <(printf '\nAnd the key?'))" <<'PY'
+prompt, first = json.load(open(sys.argv[1])), json.loads(open(sys.argv[2]).readline())
+assert first["end"] == "stop" and len(first["tokens"]) < 6, first
+print(json.dumps({"id": "a", "tokens": prompt["tokens"] + first["tokens"][:-1] + json.loads(sys.argv[4])}), file=open(sys.argv[3], "w"))
+PY
+    b=$("$CKVC" generate --model "$DIR/ends" --manifest "$DIR/whole.jsonl" --max-new 6 --json 2>/dev/null | TURN=1 tokens)
+    [ -n "$b" ]
+    [ "$(TURN=2 tokens <"$DIR/ended.json")" = "$b" ]
     # in a conversation the template writes what stands between the turns
     "$CKVC" generate --model "$DIR/model" --manifest "$DIR/two.jsonl" --max-new 5 --then "$DIR/then.txt" --policy snapkv -W 16 --compare --json >"$DIR/both.json" 2>/dev/null
+    between=$(printf '<|im_end|>\n<|im_start|>user\nAnd the key?<|im_end|>\n<|im_start|>assistant\n' | "$CKVC" tokenize --model "$DIR/model" --no-special --json)
+    check 'm = json.load(sys.stdin)["messages"]; print("".join("<|im_start|>%s\n%s<|im_end|>\n" % (x["role"], x["content"]) for x in m) + "<|im_start|>assistant")' \
+        <"$DIR/two.jsonl" >"$DIR/first-turns"
+    ids=$("$CKVC" tokenize --model "$DIR/model" --no-special --json <"$DIR/first-turns")
+    py "$DIR/both.json" "$DIR/second.jsonl" "$ids" "$between" <<'PY'
+first = next(d for d in map(json.loads, open(sys.argv[1])) if d["policy"] == "full")
+print(json.dumps({"id": "two", "tokens": json.loads(sys.argv[3]) + first["tokens"] + json.loads(sys.argv[4])}), file=open(sys.argv[2], "w"))
+PY
+    "$CKVC" generate --model "$DIR/model" --manifest "$DIR/second.jsonl" --max-new 5 --json >"$DIR/second.json" 2>/dev/null
+    py "$DIR/both.json" "$DIR/second.json" <<'PY'
+got = next(d for d in map(json.loads, open(sys.argv[1])) if d["policy"] == "full" and d["turn"] == 2)
+assert got["tokens"] == json.load(open(sys.argv[2]))["tokens"], got
+PY
     check 'l = [json.loads(x) for x in sys.stdin]; assert [(x["policy"], x["turn"]) for x in l] == [(p, t) for t in (1, 2, 3) for p in ("full", "snapkv")], l
 assert len({x["entries"] for x in l}) == 2' <"$DIR/both.json"
     # the manifest's own answer between its turns: the full cache answers as where all is the prompt
     a=$("$CKVC" generate --model "$DIR/model" --manifest "$DIR/two.jsonl" --max-new 8 --json 2>/dev/null | TURN=1 tokens)
+    [ "$(wc -w <<<"$a")" -eq 8 ]
     [ "$("$CKVC" generate --model "$DIR/model" --manifest "$DIR/two.jsonl" --max-new 8 --compress-after first --json 2>/dev/null | TURN=1 tokens)" = "$a" ]
+    # a prompt that has to be cut has room for its later turns and the answer
+    py "$DIR/two.jsonl" "$DIR/long.jsonl" <<'PY'
+d = json.load(open(sys.argv[1]))
+d["messages"][0]["content"] *= 8
+print(json.dumps(d), file=open(sys.argv[2], "w"))
+PY
+    for after in last first; do
+        "$CKVC" generate --model "$DIR/model" --manifest "$DIR/long.jsonl" --max-new 12 --compress-after $after --policy streamingllm --json 2>/dev/null |
+            check 'd = json.load(sys.stdin); assert len(d["tokens"]) == 12 and d["T"] + d.get("later_tokens", 0) == 2048 - 12, d'
+    done
+    run -65 "$CKVC" generate --model "$DIR/model" --manifest "$DIR/long.jsonl" --compress-after first --max-tokens 20 -W 16 --policy snapkv
+    [[ $output == *"tokens behind its first turn: 20 that it may have in all leave no room"* ]]
     printf 'a\n\nb\n' >"$DIR/blank.txt"
     run -65 "$CKVC" generate --model "$MODEL" --manifest "$DIR/a.jsonl" --then "$DIR/blank.txt"
     [[ $output == *"blank.txt:2: want a turn of the user on each line"* ]]
