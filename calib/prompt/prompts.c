@@ -154,19 +154,15 @@ static ckvc_status ids_of(const source *s, const prompt_options *o, ids *out, id
                          : encode(s, e->text, e->text_size, true, out, err);
 }
 
-/* The line's own continuation behind what is in out; nothing where it has none. */
+/* The line's own continuation; n 0 where it has none. */
 static ckvc_status continuation_of(const source *s, ids *out, ckvc_err *err) {
     const manifest_entry *e = s->e;
-    CKVC_AUTO(ids_fini) ids own = {0};
-    if (e->continuation) {
-        CKVC_TRY(encode(s, e->continuation, e->continuation_size, false, &own, err));
+    if (!e->continuation_tokens) {
+        return e->continuation ? encode(s, e->continuation, e->continuation_size, false, out, err)
+                               : CKVC_OK;
     }
-    const size_t n = e->continuation ? own.n : e->n_continuation_tokens;
-    if (n == 0) { return CKVC_OK; }
-    out->items = ckvc_realloc_array(out->items, out->n + n, sizeof *out->items);
-    memcpy(out->items + out->n, e->continuation ? own.items : e->continuation_tokens,
-           n * sizeof *out->items);
-    out->n += n;
+    *out = (ids){ckvc_copy(e->continuation_tokens, e->n_continuation_tokens, sizeof *out->items),
+                 e->n_continuation_tokens};
     return CKVC_OK;
 }
 
@@ -185,22 +181,24 @@ static ckvc_status check_vocabulary(const source *s, const char *what, const int
 }
 
 /* The ids of a prompt: the first `kept` of T by the LongBench convention (the first and the last
- * half stay, the middle goes), and the continuation behind them. */
-static void fill_prompt(prompt *p, const ids *all, size_t T, size_t kept,
+ * half stay, the middle goes), later turns, and the continuation behind them. */
+static void fill_prompt(prompt *p, const ids *all, size_t T, size_t kept, const ids *later,
                         const int32_t *continuation, size_t C) {
-    const size_t head = (kept + 1) / 2, tail = kept - head;
-    p->tokens = ckvc_alloc(kept + C, sizeof *p->tokens);
+    const size_t head = (kept + 1) / 2, tail = kept - head, n = kept + later->n;
+    p->tokens = ckvc_alloc(n + C, sizeof *p->tokens);
     memcpy(p->tokens, all->items, head * sizeof *p->tokens);
     memcpy(p->tokens + head, all->items + T - tail, tail * sizeof *p->tokens);
-    memcpy(p->tokens + kept, continuation, C * sizeof *p->tokens);
+    if (later->n) { memcpy(p->tokens + kept, later->items, later->n * sizeof *p->tokens); }
+    memcpy(p->tokens + n, continuation, C * sizeof *p->tokens);
     p->n_tokens = (uint32_t)kept;
-    p->n_continuation = (uint32_t)C;
+    p->n_later = (uint32_t)later->n;
+    p->n_continuation = (uint32_t)(later->n + C);
     p->cut = kept < T;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     ckvc_buffer_u32(&b, p->n_tokens);
     ckvc_buffer_u32(&b, p->n_continuation);
     if (p->n_later) { ckvc_buffer_u32(&b, p->n_later); }
-    for (size_t i = 0; i < kept + C; i++) { ckvc_buffer_u32(&b, (uint32_t)p->tokens[i]); }
+    for (size_t i = 0; i < n + C; i++) { ckvc_buffer_u32(&b, (uint32_t)p->tokens[i]); }
     p->token_hash = ckvc_xxh64(b.data, b.size);
 }
 
@@ -208,21 +206,20 @@ static void fill_prompt(prompt *p, const ids *all, size_t T, size_t kept,
 static ckvc_status build_one(const source *s, const model_shape *shape, const prompt_options *o,
                              prompt *p, ckvc_err *err) {
     CKVC_AUTO(ids_fini) ids all = {0};
+    CKVC_AUTO(ids_fini) ids later = {0};
     CKVC_AUTO(ids_fini) ids next = {0};
-    CKVC_TRY(ids_of(s, o, &all, &next, err));
-    const size_t later = next.n;
+    CKVC_TRY(ids_of(s, o, &all, &later, err));
     CKVC_TRY(continuation_of(s, &next, err));
-    const bool own = later || s->e->continuation || s->e->continuation_tokens;
-    const size_t wanted = later + (size_t)o->continuation,
-                 context = (size_t)model_shape_context(shape);
+    const bool own = later.n || s->e->continuation || s->e->continuation_tokens;
+    const size_t wanted = (size_t)o->continuation, context = (size_t)model_shape_context(shape);
     const size_t C = own && next.n < wanted ? next.n : wanted;
     const size_t T = own ? all.n : all.n > C ? all.n - C : 0;
     const int32_t *continuation = own ? next.items : all.items + T;
-    if (C == later && wanted > later) {
+    if (C == 0 && wanted > 0) {
         return refuse(s, err, CKVC_E_DATA,
-                      later ? " has a later turn and no continuation to be scored; give it one"
-                            : ": the continuation is empty; leave it out or give at least one "
-                              "token");
+                      later.n ? " has a later turn and no continuation to be scored; give it one"
+                              : ": the continuation is empty; leave it out or give at least one "
+                                "token");
     }
     if (T < (size_t)o->window + 1) {
         return o->skip_short
@@ -234,24 +231,24 @@ static ckvc_status build_one(const source *s, const model_shape *shape, const pr
                             o->window + 1 + (own ? 0 : o->continuation), o->window,
                             own || wanted == 0 ? "" : " + continuation");
     }
-    const size_t limit = o->max_tokens > 0 ? (size_t)o->max_tokens : context - (wanted - later);
-    if (later + (size_t)o->window >= limit) {
+    const size_t limit = o->max_tokens > 0 ? (size_t)o->max_tokens : context - wanted;
+    if (later.n + (size_t)o->window >= limit) {
         return refuse(s, err, CKVC_E_DATA,
                       " has %zu tokens behind its first turn: %zu that it may have in all leave no "
                       "room for that turn and its window",
-                      later, limit);
+                      later.n, limit);
     }
-    const size_t most = limit - later, kept = T < most ? T : most;
-    if (kept + C > context) {
+    const size_t most = limit - later.n, kept = T < most ? T : most;
+    if (kept + later.n + C > context) {
         return refuse(s, err, CKVC_E_DATA,
                       " has %zu + %zu tokens (prompt + continuation), the model's context is %zu; "
                       "use --max-tokens %zu",
-                      kept, C, context, context - C);
+                      kept + later.n, C, context, context - C);
     }
     CKVC_TRY(check_vocabulary(s, "token", all.items, all.n, shape->vocab, err));
+    CKVC_TRY(check_vocabulary(s, "later token", later.items, later.n, shape->vocab, err));
     CKVC_TRY(check_vocabulary(s, "continuation token", continuation, C, shape->vocab, err));
-    p->n_later = (uint32_t)later;
-    fill_prompt(p, &all, T, kept, continuation, C);
+    fill_prompt(p, &all, T, kept, &later, continuation, C);
     p->entry = s->e;
     p->heldout = held_out(s->e, o);
     p->select = chooses(s->e, o);

@@ -105,8 +105,6 @@ static int ending_of(const char *name) {
     return at;
 }
 
-static bool skipped_name(const char *name) { return ending_of(name) == ENDING_SKIPPED; }
-
 typedef struct document_text { /* a document, or a part of it, before it is copied */
     const char *source, *name, *text;
     size_t size;
@@ -238,7 +236,8 @@ static ckvc_status add_bytes(corpus *c, const char *source, const char *path, co
     if (c->chat) { return add_conversations(c, source, path, bytes, n, err); }
     const bool wide = /* UTF-16, whose NULs are text */
         n >= 2 && (memcmp(bytes, "\xFF\xFE", 2) == 0 || memcmp(bytes, "\xFE\xFF", 2) == 0);
-    if ((memchr(bytes, 0, n) && !wide) || skipped_name(name)) {
+    const int ending = ending_of(name);
+    if ((memchr(bytes, 0, n) && !wide) || ending == ENDING_SKIPPED) {
         leave_out(c, LEFT_BINARY, name);
         return CKVC_OK;
     }
@@ -249,7 +248,6 @@ static ckvc_status add_bytes(corpus *c, const char *source, const char *path, co
         bytes = (const char *)decoded.data;
         n = decoded.size;
     }
-    const int ending = ending_of(name);
     const corpus_kind kind = ending < CORPUS_KIND_COUNT ? (corpus_kind)ending : KIND_TEXT;
     const bool as_is = c->keep_all || kind != KIND_TEXT;
     if (!as_is && text_is_markup(bytes, n)) {
@@ -282,7 +280,7 @@ static ckvc_status add_file(corpus *c, const char *source, const char *path, con
     CKVC_AUTO_FREE char *raw = NULL;
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer unpacked = {0};
     size_t n = 0;
-    if (skipped_name(name)) { return CKVC_OK; }
+    if (ending_of(name) == ENDING_SKIPPED) { return CKVC_OK; }
     CKVC_TRY(ckvc_file_read(path, MAX_FILE_BYTES, &raw, &n, err));
     c->n_files++;
     if (n < 2 || memcmp(raw, "\x1f\x8b", 2) != 0) {

@@ -32,8 +32,8 @@ typedef struct setting {
     uint32_t continuation; /* C at most, tokens */
     ckvc_mode mode;        /* of a score, a pass of shares: what its sets are ... */
     ckvc_score_kind score; /* ... and by what they are ranked; elsewhere the paper's */
-    /* Behind which of a conversation's user turns its cache is compressed: the last, or the first, whose
-     * later ones are then asked of what is kept. */
+    /* Behind which of a conversation's user turns its cache is compressed: the last, or the first,
+     * whose later ones are then asked of what is kept. */
     enum setting_turn { SETTING_TURN_LAST, SETTING_TURN_FIRST } compress_after;
     uint32_t keep_window; /* last positions that are kept whatever their score */
     double beta_bud;      /* the gate pays beta_bud / T for each candidate over the budget */

@@ -87,20 +87,22 @@ static void cut_middle(ids *list, size_t most) {
     list->n = most;
 }
 
-/* context, question and answer -> item i and its prompt; of the question n_seen ids are in it. */
+/* context, question, later turns and answer, in this order -> item i and its prompt. */
 static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, ids *context,
-                             const ids *question, size_t n_seen, const ids *answer, ckvc_err *err) {
+                             const ids *question, const ids *later, const ids *answer,
+                             ckvc_err *err) {
+    const size_t n_seen = how->unseen ? 0 : question->n, n_asked = question->n + later->n;
     const int64_t context_size = model_shape_context(how->shape);
     eval_item *x = &e->items[i];
     prompt *p = &e->prompts.items[i];
-    const int64_t seen = (int64_t)n_seen, behind = (int64_t)question->n + x->task->max_new;
+    const int64_t seen = (int64_t)n_seen, behind = (int64_t)n_asked + x->task->max_new;
     int64_t most = context_size - behind; /* tokens of the context */
     if (how->longest && how->longest - seen < most) { most = how->longest - seen; }
     const bool too_long = (int64_t)context->n > most;
     CKVC_FAIL_IF(too_long && (x->task->length > 0 || most < 1), err, CKVC_E_DATA,
                  "item \"%s\": %zu tokens, a question of %zu and an answer of %u are more than the "
                  "model's context of %lld%s; ask for shorter ones",
-                 x->task->id, context->n, question->n, x->task->max_new, (long long)context_size,
+                 x->task->id, context->n, n_asked, x->task->max_new, (long long)context_size,
                  how->longest ? " holds beside a repetition" : "");
     if (too_long) {
         cut_middle(context, (size_t)most);
@@ -110,35 +112,19 @@ static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, ids 
     CKVC_FAIL_IF(!n_prompt, err, CKVC_E_DATA,
                  "item \"%s\": no token stands before the question; leave out --query unseen",
                  x->task->id);
-    const size_t room = (size_t)context_size - context->n - question->n;
-    x->n_question = (uint32_t)(question->n - n_seen);
+    const size_t room = (size_t)context_size - context->n - n_asked;
+    x->n_question = (uint32_t)(n_asked - n_seen);
     x->n_reference = (uint32_t)(answer->n < room ? answer->n : room);
     p->n_tokens = (uint32_t)n_prompt;
     p->n_continuation = x->n_question + x->n_reference;
-    p->tokens = ckvc_alloc(context->n + question->n + x->n_reference, sizeof *p->tokens);
+    p->tokens = ckvc_alloc(context->n + n_asked + x->n_reference, sizeof *p->tokens);
     memcpy(p->tokens, context->items, context->n * sizeof *p->tokens);
     memcpy(p->tokens + context->n, question->items, question->n * sizeof *p->tokens);
-    memcpy(p->tokens + context->n + question->n, answer->items, x->n_reference * sizeof *p->tokens);
+    memcpy(p->tokens + context->n + question->n, later->items, later->n * sizeof *p->tokens);
+    memcpy(p->tokens + context->n + n_asked, answer->items, x->n_reference * sizeof *p->tokens);
     prompts_add(&e->prompts);
     const uint32_t needed = eval_item_behind(x);
     if (needed > e->max_behind) { e->max_behind = needed; }
-    return CKVC_OK;
-}
-
-/* A text's question, in two parts where the cache is compressed within it. */
-static ckvc_status encode_question(const eval_text *how, const item_text *t, ids *out,
-                                   size_t *n_seen, ckvc_err *err) {
-    CKVC_AUTO(ids_fini) ids later = {0};
-    const char *at = t->text + t->compress_at;
-    CKVC_TRY(tokenizer_encode(how->tok, t->text + t->question_at, t->compress_at - t->question_at,
-                              false, &out->items, &out->n, err));
-    *n_seen = how->unseen ? 0 : out->n;
-    CKVC_TRY(tokenizer_encode(how->tok, at, t->size - t->compress_at, false, &later.items, &later.n,
-                              err));
-    if (later.n == 0) { return CKVC_OK; }
-    out->items = ckvc_realloc_array(out->items, out->n + later.n, sizeof *out->items);
-    memcpy(out->items + out->n, later.items, later.n * sizeof *out->items);
-    out->n += later.n;
     return CKVC_OK;
 }
 
@@ -146,15 +132,18 @@ static ckvc_status make_item(const eval_text *how, eval_items *e, size_t i, ckvc
     CKVC_AUTO(text_fini) item_text t = {0};
     CKVC_AUTO(ids_fini) ids context = {0};
     CKVC_AUTO(ids_fini) ids question = {0};
+    CKVC_AUTO(ids_fini) ids later = {0};
     CKVC_AUTO(ids_fini) ids answer = {0};
     const task_item *of = e->items[i].task;
     CKVC_TRY(write_text(how, of, &t, err));
     CKVC_TRY(tokenizer_encode(how->tok, t.text, t.question_at, t.special, &context.items,
                               &context.n, err));
-    size_t n_seen;
-    CKVC_TRY(encode_question(how, &t, &question, &n_seen, err));
+    CKVC_TRY(tokenizer_encode(how->tok, t.text + t.question_at, t.compress_at - t.question_at,
+                              false, &question.items, &question.n, err));
+    CKVC_TRY(tokenizer_encode(how->tok, t.text + t.compress_at, t.size - t.compress_at, false,
+                              &later.items, &later.n, err));
     CKVC_TRY(encode_answer(how, &t, of->answers[0], &answer, err));
-    return take_item(how, e, i, &context, &question, n_seen, &answer, err);
+    return take_item(how, e, i, &context, &question, &later, &answer, err);
 }
 
 /* The next item of the task with another right answer, around the list's end. */

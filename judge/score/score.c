@@ -320,7 +320,7 @@ static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, c
     for (int64_t k = 0; k < n; k++) {
         lane *x = &s->lanes[k];
         const uint32_t later = x->p->n_later, C = x->p->n_continuation - later;
-        const double *nll = x->w->scratch.nll + later + (x->measures.n_rows ? C : 0);
+        const double *nll = x->w->scratch.nll + (x->measures.n_rows ? C : later);
         if (s->o->finite && C) {
             CKVC_TRY(nll_check(&x->w->losses.full, 1, x->p->entry->id, x->p->n_tokens, err));
             CKVC_TRY(nll_check(nll, C, x->p->entry->id, x->p->n_tokens, err));

@@ -52,7 +52,7 @@ EOF
     run -0 "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl"
     [[ $output == *"left out: 1 short documents (tiny.txt), 1 files of unreadable characters (marks.txt), 1 binary files (zeros.dat), "* ]]
     "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" --force --json | check '
-assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary": 1, "markup": 0, "no_prose": 0, "other_lengths": 0, "repeated_paragraphs": 0}'
+assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary": 1, "markup": 0, "no_prose": 0, "other_lengths": 0, "repeated": 0, "repeated_paragraphs": 0}'
 }
 
 @test "code, data and Markdown stay as they stand, by their ending; with --keep all every text does" {
