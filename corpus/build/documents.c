@@ -82,9 +82,9 @@ static bool is_readable(const char *text, size_t n) {
 /* Endings of names between spaces, and what they say besides a kind. */
 enum { ENDING_RST = CORPUS_KIND_COUNT, ENDING_SKIPPED, ENDING_COUNT };
 static const char *const endings[ENDING_COUNT] = {
-    [KIND_CODE] = " asm bash c cc cmake cpp cs cu cxx el ex f90 go h hh hpp hs java jl js kt lua "
-                  "m ml mm php pl pm proto py pyi r rb rs s scala scm sh sql swift tcl ts tsx vim "
-                  "zig ",
+    [KIND_CODE] = (" asm bash c cc cmake cpp cs cu cxx el ex f90 go h hh hpp hs java jl js kt lua "
+                   "m ml mm php pl pm proto py pyi r rb rs s scala scm sh sql swift tcl ts tsx vim "
+                   "zig "),
     [KIND_DATA] = " cfg conf csv diff ini json jsonl log patch tex toml tsv xml yaml yml ",
     [KIND_MARKDOWN] = " markdown md ",
     [ENDING_RST] = " rst ",

@@ -70,7 +70,13 @@ typedef struct ids {
     size_t n;
 } ids;
 
-static void ids_fini(ids *list) { free(list->items); }
+typedef struct item_ids { /* in the order in which a model reads them */
+    ids context, question, later, answer;
+} item_ids;
+
+static void ids_fini(item_ids *x) {
+    CKVC_FREE(x->context.items, x->question.items, x->later.items, x->answer.items);
+}
 
 /* The right answer stands as a word of its own behind the text. */
 static ckvc_status encode_answer(const eval_text *how, const item_text *t, const char *answer,
@@ -87,10 +93,11 @@ static void cut_middle(ids *list, size_t most) {
     list->n = most;
 }
 
-/* context, question, later turns and answer, in this order -> item i and its prompt. */
-static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, ids *context,
-                             const ids *question, const ids *later, const ids *answer,
+/* The ids of item i -> it and its prompt. */
+static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, item_ids *of,
                              ckvc_err *err) {
+    ids *context = &of->context;
+    const ids *question = &of->question, *later = &of->later, *answer = &of->answer;
     const size_t n_seen = how->unseen ? 0 : question->n, n_asked = question->n + later->n;
     const int64_t context_size = model_shape_context(how->shape);
     eval_item *x = &e->items[i];
@@ -130,20 +137,17 @@ static ckvc_status take_item(const eval_text *how, eval_items *e, size_t i, ids 
 
 static ckvc_status make_item(const eval_text *how, eval_items *e, size_t i, ckvc_err *err) {
     CKVC_AUTO(text_fini) item_text t = {0};
-    CKVC_AUTO(ids_fini) ids context = {0};
-    CKVC_AUTO(ids_fini) ids question = {0};
-    CKVC_AUTO(ids_fini) ids later = {0};
-    CKVC_AUTO(ids_fini) ids answer = {0};
+    CKVC_AUTO(ids_fini) item_ids x = {0};
     const task_item *of = e->items[i].task;
     CKVC_TRY(write_text(how, of, &t, err));
-    CKVC_TRY(tokenizer_encode(how->tok, t.text, t.question_at, t.special, &context.items,
-                              &context.n, err));
+    CKVC_TRY(tokenizer_encode(how->tok, t.text, t.question_at, t.special, &x.context.items,
+                              &x.context.n, err));
     CKVC_TRY(tokenizer_encode(how->tok, t.text + t.question_at, t.compress_at - t.question_at,
-                              false, &question.items, &question.n, err));
+                              false, &x.question.items, &x.question.n, err));
     CKVC_TRY(tokenizer_encode(how->tok, t.text + t.compress_at, t.size - t.compress_at, false,
-                              &later.items, &later.n, err));
-    CKVC_TRY(encode_answer(how, &t, of->answers[0], &answer, err));
-    return take_item(how, e, i, &context, &question, &later, &answer, err);
+                              &x.later.items, &x.later.n, err));
+    CKVC_TRY(encode_answer(how, &t, of->answers[0], &x.answer, err));
+    return take_item(how, e, i, &x, err);
 }
 
 /* The next item of the task with another right answer, around the list's end. */
