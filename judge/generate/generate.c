@@ -14,9 +14,7 @@ typedef struct one {  /* of a batch, in one way */
     generated *g;     /* the one in hand */
     sequence *sequence;
     ckvc_rng rng;
-    /* fed before the turn's answer: the last answer's end where has_end, then own [n_lead -
-     * has_end]
-     */
+    /* n_lead tokens are fed before the turn's answer: first, with has_end, the last answer's end */
     int32_t end;
     bool has_end;
     const int32_t *own;
@@ -129,7 +127,6 @@ size_t generate_bytes(const generate_options *o) {
  * behind it, end at once. */
 static void begin_turn(const generator *r, one *x, uint32_t t, const int32_t *own, size_t n) {
     generated *g = x->g = &x->turns[t];
-    g->first_s = 0;
     x->own = own;
     x->n_lead = x->has_end + n;
     x->n_fed = 0;
@@ -137,6 +134,7 @@ static void begin_turn(const generator *r, one *x, uint32_t t, const int32_t *ow
     const int64_t most = x->room < r->o->max_new ? x->room : r->o->max_new;
     x->most = most > 0 ? (uint32_t)most : 0;
     x->over = x->most == 0;
+    g->first_s = x->over ? NAN : 0;
     g->tokens = ckvc_alloc(x->most, sizeof *g->tokens);
     g->nll = ckvc_alloc(x->most, sizeof *g->nll);
 }
