@@ -113,19 +113,12 @@ static ckvc_status encode(const source *s, const char *text, size_t size, bool b
     return st == CKVC_OK ? st : refuse(s, err, st, ": %s", inner.text);
 }
 
-/* Messages up to the first user turn. */
-static size_t first_turn(const manifest_entry *e) {
-    size_t n = 0;
-    while (n < e->n_messages && strcmp(e->messages[n++].role, "user") != 0) {}
-    return n;
-}
-
 /* The prompt, and of after_first what stands behind its first user turn. A rendered conversation
  * has its BOS in the text: the tokenizer adds none. */
 static ckvc_status encode_messages(const source *s, const prompt_options *o, ids *out, ids *later,
                                    ckvc_err *err) {
     const manifest_entry *e = s->e;
-    const size_t n = o->after_first ? first_turn(e) : e->n_messages;
+    const size_t n = o->after_first ? manifest_first_turn(e) : e->n_messages;
     CKVC_AUTO_FREE char *text = NULL;
     CKVC_AUTO_FREE char *whole = NULL;
     size_t size, all;

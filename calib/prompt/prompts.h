@@ -11,7 +11,7 @@
 
 typedef struct prompt {
     const manifest_entry *entry;       /* borrowed from the manifest */
-    int32_t *tokens;                   /* [T + C], owned by the list */
+    int32_t *tokens;                   /* [n_tokens + n_continuation], owned by the list */
     uint32_t n_tokens, n_continuation; /* T; tokens behind them */
     uint32_t n_later;    /* the first of those: later turns, fed and not scored; C are the others */
     bool cut;            /* shortened in the middle to max_tokens */

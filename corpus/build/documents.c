@@ -212,19 +212,16 @@ static ckvc_status add_conversations(corpus *c, const char *source, const char *
         CKVC_TRY(conversation_read(path, at.number, at.text, at.n, &e, err));
         char hash[CKVC_SHA256_HEX]; /* of what all requests of one conversation begin with */
         size_t begin = 0;
-        for (size_t i = 0; i < e.n_messages; i++) {
+        for (size_t i = 0; i < manifest_first_turn(&e); i++) {
             begin += strlen(e.messages[i].role) + e.messages[i].content_size + 2;
-            if (strcmp(e.messages[i].role, "user") == 0) { break; }
         }
         ckvc_sha256_hex(e.text, begin, hash);
         const char *name = e.document ? e.document : hash;
-        CKVC_GROW(c->documents, c->capacity, c->n_documents + 1);
-        c->documents[c->n_documents++] = (corpus_document){.source = ckvc_strdup(source),
-                                                           .name = ckvc_strdup(name),
-                                                           .full_name = ckvc_strdup(name),
-                                                           .text = e.text,
-                                                           .size = e.text_size,
-                                                           .conversation = e};
+        CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
+        ckvc_buffer_append(&text, e.text, e.text_size);
+        ckvc_buffer_append(&text, e.continuation, e.continuation_size);
+        add_document(c, &(document_text){source, name, (char *)text.data, text.size, 0, 0}, name);
+        c->documents[c->n_documents - 1].conversation = e;
         e = (manifest_entry){0};
     }
     return CKVC_OK;
@@ -339,7 +336,7 @@ ckvc_status corpus_add(corpus *c, const char *source, const char *path, ckvc_err
 void corpus_fini(corpus *c) {
     for (size_t i = 0; i < c->n_documents; i++) {
         corpus_document *d = &c->documents[i];
-        CKVC_FREE(d->source, d->name, d->full_name, d->conversation.id ? NULL : d->text);
+        CKVC_FREE(d->source, d->name, d->full_name, d->text);
         manifest_entry_fini(&d->conversation);
     }
     free(c->documents);

@@ -20,8 +20,8 @@ typedef struct corpus_document {
     size_t size;
     bool ascii; /* mostly */
     bool as_is; /* of a kind that is kept as it stands, whether prose or not */
-    /* With `chat`: messages and their continuation; its id is "PATH:LINE", `text` its own. Else all
-     * NULL. */
+    /* With `chat`: messages and their continuation; its id is "PATH:LINE"; `text` is the texts of
+     * both. Else all NULL. */
     manifest_entry conversation;
 } corpus_document;
 

@@ -158,12 +158,12 @@ static ckvc_status whole_conversation(builder *b, const corpus_document *d, span
     ckvc_err why = {0};
     const ckvc_status st =
         o->tok ? messages_length(o->tok, &o->chat, e->messages, e->n_messages, &length, &why)
-               : measure(b, d->text, d->size, false, &length);
+               : measure(b, d->text, e->text_size, false, &length);
     CKVC_FAIL_IF(st != CKVC_OK, b->err, st, "%s: %s", e->id, why.text);
     CKVC_TRY(measure(b, e->continuation, e->continuation_size, false, &tail));
     const bool fits = length >= o->min_length && length <= o->max_length && tail >= o->continuation;
     b->out->n_other_lengths += !fits;
-    *s = fits ? (span){d, 0, d->size, d->size, length} : (span){0};
+    *s = fits ? (span){d, 0, e->text_size, d->size, length} : (span){0};
     return CKVC_OK;
 }
 
@@ -299,11 +299,8 @@ static ckvc_status add_text_prompt(builder *b) {
         span s;
         CKVC_TRY(take_span(b, &s));
         const char *text = s.document->text;
-        const manifest_entry *e = &s.document->conversation;
-        const piece tail = e->id ? (piece){e->continuation, e->continuation_size}
-                                 : (piece){text + s.cut, s.end - s.cut};
-        added = add_entry(b, s.document->source, &s, (piece){text + s.start, s.cut - s.start}, tail,
-                          s.length);
+        added = add_entry(b, s.document->source, &s, (piece){text + s.start, s.cut - s.start},
+                          (piece){text + s.cut, s.end - s.cut}, s.length);
     }
     return CKVC_OK;
 }

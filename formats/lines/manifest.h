@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "lib/base/hash.h"
 #include "lib/base/memory.h"
@@ -48,6 +49,13 @@ typedef struct manifest {
     manifest_entry *entries;
     size_t n_entries;
 } manifest;
+
+/* Messages up to the first of the user; all where there is none. */
+static inline size_t manifest_first_turn(const manifest_entry *e) {
+    size_t n = 0;
+    while (n < e->n_messages && strcmp(e->messages[n++].role, "user") != 0) {}
+    return n;
+}
 
 /* Reads and checks every line: unknown or duplicate keys, duplicate ids, lines over 64 MiB, bad
  * UTF-8, text and tokens both or none, files outside the manifest's folder are CKVC_E_DATA with

@@ -20,7 +20,6 @@ typedef struct one {  /* of a batch, in one way */
     const int32_t *own;
     size_t n_lead, n_fed;
     int64_t room;  /* positions that the context has left */
-    size_t rows;   /* of them, those that can be taken */
     uint32_t most; /* tokens of the answer */
     bool over;
 } one;
@@ -95,20 +94,22 @@ static ckvc_status generator_init(generator *r, ckvc_err *err) {
     return decoder_create(o->model, o->batch, &r->decoder, err);
 }
 
-/* Positions behind a prompt at most, but for the context's end: n_later of its own later turns,
- * those to come, their answers. */
-static size_t rows_behind(const generate_options *o, uint32_t n_later) {
-    size_t n = n_later + (size_t)o->max_new * (1 + o->n_then);
-    for (uint32_t t = 0; t < o->n_then; t++) { n += o->then_size[t]; }
-    return n;
+/* Positions behind a prompt at most: its own later turns, those to come, their answers, as far as
+ * the context goes. */
+static int64_t rows_behind(const generate_options *o, const prompt *p) {
+    const int64_t room = model_shape_context(model_get_shape(o->model)) - p->n_tokens;
+    int64_t n = p->n_later + (int64_t)o->max_new * (1 + o->n_then);
+    for (uint32_t t = 0; t < o->n_then; t++) { n += (int64_t)o->then_size[t]; }
+    return n < room ? n : room;
 }
 
 /* Bytes of n sequences. */
 static size_t held_bytes(const generate_options *o, size_t n) {
     const model_shape *s = model_get_shape(o->model);
-    const size_t rows =
-        (size_t)s->n_layers * (size_t)s->n_kv_heads *
-        ((size_t)o->prompts->max_tokens + rows_behind(o, o->prompts->max_continuation));
+    const prompt longest = {.n_tokens = o->prompts->max_tokens,
+                            .n_later = o->prompts->max_continuation};
+    const size_t rows = (size_t)s->n_layers * (size_t)s->n_kv_heads *
+                        (longest.n_tokens + (size_t)rows_behind(o, &longest));
     return n * rows * 2 * (size_t)s->head_dim * sizeof(float);
 }
 
@@ -187,8 +188,6 @@ static void begin_prompt(const generator *r, one *x, const prompt *p) {
                                   .first_s = NAN};
     }
     x->room = model_shape_context(r->shape) - p->n_tokens;
-    const size_t rows = rows_behind(r->o, p->n_later);
-    x->rows = (int64_t)rows < x->room ? rows : (size_t)x->room;
     begin_turn(r, x, 0, p->tokens + p->n_tokens, p->n_later);
     ckvc_rng_init(&x->rng, r->o->choice.setting.seed, ckvc_rng_key(p->entry->id), STAGE_GENERATE);
 }
@@ -197,9 +196,10 @@ static void begin_prompt(const generator *r, one *x, const prompt *p) {
 static ckvc_status take_over(const generator *r, policy_workers *w, int64_t k, one *x,
                              ckvc_err *err) {
     const policy_kept *kept = NULL;
+    const int64_t rows = rows_behind(r->o, x->g->prompt);
     if (r->compressed) { CKVC_TRY(policy_sets_decide(w->sets[k], 0, 0, &kept, err)); }
-    CKVC_TRY(sequence_create(w->w[k]->session, kept ? kept->sets : NULL,
-                             x->rows > 0 ? (int64_t)x->rows - 1 : 0, &x->sequence, err));
+    CKVC_TRY(sequence_create(w->w[k]->session, kept ? kept->sets : NULL, rows > 0 ? rows - 1 : 0,
+                             &x->sequence, err));
     for (uint32_t t = 0; t <= r->o->n_then; t++) {
         generated *g = &x->turns[t];
         g->whole = kept && kept->whole;
@@ -219,7 +219,7 @@ static ckvc_status enter_prompts(generator *r, policy_workers *w, one *items, co
     for (int64_t k = 0; k < n; k++) {
         begin_prompt(r, &items[k], &prompts[k]);
         with_room[k] = prompts[k];
-        with_room[k].n_continuation = (uint32_t)items[k].rows;
+        with_room[k].n_continuation = (uint32_t)rows_behind(r->o, &prompts[k]);
         p[k] = &with_room[k];
         s[k] = w->w[k]->session;
     }

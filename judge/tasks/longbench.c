@@ -189,12 +189,10 @@ static void write_longbench(task_draft *d, uint32_t units) {
 }
 
 #define LONGBENCH(NAME, METRIC, TOKENS, FIRST_LINE, PLAIN)                                         \
-    {                                                                                              \
-        .name = (NAME), .group = "longbench", .write = write_longbench, .least_units = 1,          \
-        .max_new = (TOKENS), .metric = (METRIC), .first_line = (FIRST_LINE), .plain = (PLAIN),     \
-        .needs = "--longbench DIR with " NAME ".jsonl", .open = open_longbench,                    \
-        .close = close_longbench                                                                   \
-    }
+    TASK(NAME, "longbench", write_longbench, 1, TOKENS, .metric = (METRIC),                        \
+         .first_line = (FIRST_LINE), .plain = (PLAIN),                                             \
+         .needs = "--longbench DIR with " NAME ".jsonl", .open = open_longbench,                   \
+         .close = close_longbench)
 const task_kind task_longbench[] = {
     LONGBENCH("narrativeqa", TASK_F1, 128, false, false),
     LONGBENCH("qasper", TASK_F1, 128, false, false),

@@ -139,62 +139,49 @@ static void write_context(task_draft *d, const struct needle_shape *s, const fac
     d->text.size--; /* the last gap */
 }
 
-/* Questions for one value each, behind each other's right answers. */
-static void write_turns(task_draft *d, uint32_t asked, const facts *f) {
-    for (uint32_t i = 0; i < asked; i++) {
-        const char *key = f->keys[f->asked[i]], *value = f->values[f->asked[i]];
-        write_needle(&d->text, f->wording->question, key, "");
-        d->item->reply_at = d->text.size;
-        ckvc_buffer_text(&d->text, " ");
-        write_needle(&d->text, f->wording->reply, key, "");
-        if (i + 1 == asked) {
-            task_answer(d, value);
-            return;
-        }
-        ckvc_buffer_printf(&d->text, " %s.", value);
-        d->item->earlier[i].reply_at = d->item->reply_at;
-        d->item->earlier[i].end = d->text.size;
-        d->item->n_earlier = i + 1;
-        ckvc_buffer_text(&d->text, "\n\n");
-    }
+static void ask(task_draft *d, const struct wording *w, bool several, const char *keys) {
+    write_needle(&d->text, several ? w->questions : w->question, keys, "");
+    d->item->reply_at = d->text.size;
+    ckvc_buffer_text(&d->text, " ");
+    write_needle(&d->text, several ? w->replies : w->reply, keys, "");
+}
+
+/* A turn before the item's own, with its right answer. */
+static void write_turn(task_draft *d, const facts *f, uint32_t i) {
+    task_item *item = d->item;
+    ask(d, f->wording, false, f->keys[f->asked[i]]);
+    ckvc_buffer_printf(&d->text, " %s.", f->values[f->asked[i]]);
+    item->earlier[item->n_earlier].reply_at = item->reply_at;
+    item->earlier[item->n_earlier++].end = d->text.size;
+    ckvc_buffer_text(&d->text, "\n\n");
 }
 
 static void write_needles(task_draft *d, uint32_t units) {
     const struct needle_shape *s = &shapes[d->kind->variant];
-    const bool several = s->asked * s->values > 1;
+    const uint32_t first_asked = d->kind->variant >= FIRST_OF_TURNS ? s->asked - 1 : 0;
     CKVC_AUTO(facts_fini) facts f = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer keys = {0};
     draw_facts(d, s, d->kind->placed, &f);
     ckvc_buffer_text(&d->text, "Read this text carefully; a question about it follows.\n\n");
     write_context(d, s, &f, units);
     ckvc_buffer_text(&d->text, "\n\n");
     d->item->question_at = d->text.size;
-    if (d->kind->variant >= FIRST_OF_TURNS) {
-        write_turns(d, s->asked, &f);
-        return;
-    }
-    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer keys = {0};
-    for (uint32_t i = 0; i < s->asked; i++) {
+    for (uint32_t i = 0; i < first_asked; i++) { write_turn(d, &f, i); }
+    for (uint32_t i = first_asked; i < s->asked; i++) {
         const uint32_t first = f.asked[i] * s->values;
         ckvc_buffer_printf(&keys, "%s%s",
-                           i == 0              ? ""
+                           i == first_asked    ? ""
                            : i + 1 == s->asked ? " and "
                                                : ", ",
                            f.keys[first]);
         for (uint32_t v = 0; v < s->values; v++) { task_answer(d, f.values[first + v]); }
     }
-    const struct wording *w = f.wording;
-    write_needle(&d->text, several ? w->questions : w->question, (const char *)keys.data, "");
-    d->item->reply_at = d->text.size;
-    ckvc_buffer_text(&d->text, " ");
-    write_needle(&d->text, several ? w->replies : w->reply, (const char *)keys.data, "");
+    ask(d, f.wording, (s->asked - first_asked) * s->values > 1, (const char *)keys.data);
 }
 
 #define NEEDLE(NAME, GROUP, VARIANT, TOKENS, PLACED)                                               \
-    {                                                                                              \
-        .name = (NAME), .group = (GROUP), .write = write_needles, .variant = (VARIANT),            \
-        .least_units = 1, .max_new = (TOKENS), .metric = TASK_MATCH_ALL, .times = 1,               \
-        .placed = (PLACED)                                                                         \
-    }
+    TASK(NAME, GROUP, write_needles, 1, TOKENS, .metric = TASK_MATCH_ALL, .variant = (VARIANT),    \
+         .times = 1, .placed = (PLACED))
 const task_kind task_needles[] = {NEEDLE("niah", "needle", 0, 24, true),
                                   NEEDLE("niah-several", "needle", 1, 64, false),
                                   NEEDLE("niah-single-1", "ruler", 2, 24, false),

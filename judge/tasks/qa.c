@@ -266,9 +266,6 @@ static void write_qa(task_draft *d, uint32_t units) {
 }
 
 #define QA(NAME, VARIANT, WHOSE)                                                                   \
-    {                                                                                              \
-        .name = (NAME), .group = "ruler", .write = write_qa, .variant = (VARIANT), .max_new = 32,  \
-        .metric = TASK_MATCH_PART, .needs = "--qa FILE in " WHOSE "'s JSON", .open = open_qa,      \
-        .close = close_qa                                                                          \
-    }
+    TASK(NAME, "ruler", write_qa, 0, 32, .metric = TASK_MATCH_PART, .variant = (VARIANT),          \
+         .needs = "--qa FILE in " WHOSE "'s JSON", .open = open_qa, .close = close_qa)
 const task_kind task_qa[] = {QA("qa-1", SQUAD, "SQuAD"), QA("qa-2", HOTPOT, "HotpotQA"), {0}};

@@ -53,25 +53,6 @@ static void write_lines(task_draft *d, uint32_t units) {
     task_answer(d, answer);
 }
 
-const task_kind task_records[] = {{.name = "kv-retrieval",
-                                   .group = "records",
-                                   .write = write_pairs,
-                                   .least_units = 1,
-                                   .max_new = 48,
-                                   .metric = TASK_MATCH_PART,
-                                   .times = 1,
-                                   .placed = true},
-                                  {.name = "lines",
-                                   .group = "records",
-                                   .write = write_lines,
-                                   .least_units = 1,
-                                   .most_units = 6600,
-                                   .max_new = 16,
-                                   .metric = TASK_MATCH_PART,
-                                   .times = 1,
-                                   .placed = true},
-                                  {0}};
-
 /* Copying: a motto of eight words, asked for; and the text repeated from one of its sentences on,
  * which takes no instruction to be understood. */
 
@@ -135,26 +116,6 @@ static void write_repeat(task_draft *d, uint32_t units) {
     d->item->reply_at = d->text.size;
     task_answer(d, words);
 }
-
-const task_kind task_copies[] = {{.name = "copy",
-                                  .group = "copying",
-                                  .write = write_copy,
-                                  .least_units = 1,
-                                  .max_new = 32,
-                                  .metric = TASK_MATCH_PART,
-                                  .times = 1,
-                                  .placed = true},
-                                 {.name = "repeat",
-                                  .group = "copying",
-                                  .write = write_repeat,
-                                  .least_units = 2,
-                                  .max_new = 32,
-                                  .metric = TASK_MATCH_PART,
-                                  .times = 1,
-                                  .placed = true,
-                                  .first_line = true,
-                                  .plain = true},
-                                 {0}};
 
 /* RULER's variable tracking: a value, and variables that get it from each other in four hops, among
  * one line repeated; the question is for all of them. A short example comes first, as there. */
@@ -223,13 +184,8 @@ static void write_tracking(task_draft *d, uint32_t units) {
     for (int i = 0; i < CHAIN; i++) { task_answer(d, real.names[i]); }
 }
 
-const task_kind task_tracking[] = {{.name = "variable-tracking",
-                                    .group = "ruler",
-                                    .write = write_tracking,
-                                    .least_units = 1,
-                                    .max_new = 40,
-                                    .metric = TASK_MATCH_ALL},
-                                   {0}};
+const task_kind task_tracking[] = {
+    TASK("variable-tracking", "ruler", write_tracking, 1, 40, .metric = TASK_MATCH_ALL), {0}};
 
 /* Labels learned from examples: things and their kinds, and one thing more, which is in none of the
  * examples. Chance is one in five. */
@@ -278,12 +234,15 @@ static void write_labels(task_draft *d, uint32_t units) {
     }
 }
 
-const task_kind task_labels[] = {{.name = "few-shot",
-                                  .group = "few-shot",
-                                  .write = write_labels,
-                                  .least_units = KINDS,
-                                  .max_new = 6,
-                                  .metric = TASK_CLASSIFICATION,
-                                  .first_line = true,
-                                  .plain = true},
-                                 {0}};
+const task_kind task_records[] = {
+    TASK("kv-retrieval", "records", write_pairs, 1, 48, .metric = TASK_MATCH_PART, .times = 1,
+         .placed = true),
+    TASK("lines", "records", write_lines, 1, 16, .metric = TASK_MATCH_PART, .most_units = 6600,
+         .times = 1, .placed = true),
+    TASK("copy", "copying", write_copy, 1, 32, .metric = TASK_MATCH_PART, .times = 1,
+         .placed = true),
+    TASK("repeat", "copying", write_repeat, 2, 32, .metric = TASK_MATCH_PART, .times = 1,
+         .placed = true, .first_line = true, .plain = true),
+    TASK("few-shot", "few-shot", write_labels, KINDS, 6, .metric = TASK_CLASSIFICATION,
+         .first_line = true, .plain = true),
+    {0}};

@@ -8,8 +8,7 @@
 #include "judge/tasks/task_kind.h"
 
 static const task_kind *const families[] = {task_needles, task_tracking, task_word_lists,
-                                            task_records, task_copies,   task_labels,
-                                            task_qa,      task_longbench};
+                                            task_records, task_qa,       task_longbench};
 enum { N_FAMILIES = sizeof families / sizeof *families, ATTEMPTS = 32, MOST_UNITS = 1 << 22 };
 static const double even_depths[] = {0, 0.25, 0.5, 0.75, 1};
 
@@ -50,9 +49,6 @@ json_t *task_item_json(const task_item *item) {
     }
     json_object_set_new(o, "metric", json_string(task_metric_name(item->metric)));
     json_object_set_new(o, "depth", ckvc_json_real(item->depth));
-    if (item->n_earlier) {
-        json_object_set_new(o, "compress_at", json_integer((json_int_t)item->earlier->reply_at));
-    }
     return JSON_NUMBERS(o, {"question_at", (double)item->question_at},
                         {"reply_at", (double)item->reply_at}, {"max_new", item->max_new},
                         {"length", item->length});

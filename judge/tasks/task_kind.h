@@ -44,9 +44,16 @@ typedef struct task_kind {
     bool plain;
 } task_kind;
 
+/* What every kind has; behind it its metric, and other members, by name. */
+#define TASK(NAME, GROUP, WRITE, UNITS, TOKENS, ...)                                               \
+    {                                                                                              \
+        .name = (NAME), .group = (GROUP), .write = (WRITE), .least_units = (UNITS),                \
+        .max_new = (TOKENS), __VA_ARGS__                                                           \
+    }
+
 /* Each ends with a kind without a name. */
 extern const task_kind task_needles[], task_tracking[], task_word_lists[], task_records[],
-    task_copies[], task_labels[], task_qa[], task_longbench[];
+    task_qa[], task_longbench[];
 
 static inline void task_answer(task_draft *d, const char *answer) {
     task_item *item = d->item;

@@ -108,17 +108,8 @@ static void write_frequent(task_draft *d, uint32_t units) {
     for (uint32_t k = 1; k <= FREQUENT; k++) { task_answer(d, coded[k]); }
 }
 
-const task_kind task_word_lists[] = {{.name = "common-words",
-                                      .group = "ruler",
-                                      .write = write_common,
-                                      .least_units = 1,
-                                      .most_units = 6000,
-                                      .max_new = 120,
-                                      .metric = TASK_MATCH_ALL},
-                                     {.name = "frequent-words",
-                                      .group = "ruler",
-                                      .write = write_frequent,
-                                      .least_units = 54,
-                                      .max_new = 50,
-                                      .metric = TASK_MATCH_ALL},
-                                     {0}};
+const task_kind task_word_lists[] = {
+    TASK("common-words", "ruler", write_common, 1, 120, .metric = TASK_MATCH_ALL,
+         .most_units = 6000),
+    TASK("frequent-words", "ruler", write_frequent, 54, 50, .metric = TASK_MATCH_ALL),
+    {0}};
