@@ -245,11 +245,9 @@ static ckvc_status print_way(const generate_job *j, const generated *g, ckvc_err
 static ckvc_status take_generated(void *ctx, const generated *ways, size_t n, ckvc_err *err) {
     generate_job *j = ctx;
     const bool json = j->c->inputs.json;
-    if (!json) {
-        printf("%s", ways[0].prompt->entry->id);
-        if (ways[0].turn) { printf(", turn %u", 1 + ways[0].turn); }
-        putchar('\n');
-    }
+    const char *id = ways[0].prompt->entry->id;
+    if (!json && j->n_then) { printf("%s, turn %u\n", id, 1 + ways[0].turn); }
+    if (!json && !j->n_then) { printf("%s\n", id); }
     for (size_t w = 0; w < n; w++) {
         const generated *g = &ways[w];
         way_total *t = &j->total[g->compressed];

@@ -58,7 +58,7 @@ static ckvc_status parse_shares(const opt_list *shares, build_job *j, build_opti
                : CKVC_OK;
 }
 
-/* The tokenizer, and the template that conversations are rendered by. */
+/* The template that conversations are rendered by. */
 static ckvc_status open_template(const char *path, const tokenizer *tok, chat_template *out,
                                  ckvc_err *err) {
     model_shape shape;

@@ -52,8 +52,8 @@ typedef struct corpus {
     const char *encoding;
     bool chat;     /* lines of files are conversations; a document is what one begins with */
     bool keep_all; /* files of text stay as they stand, too */
-    /* Texts of twice as many bytes are cut into parts of so many, so that a book too can lie in two
-     * splits; 0: CORPUS_PART_BYTES. */
+    /* Of texts of twice as many bytes parts are made, so that a book lies in several splits; 0:
+     * CORPUS_PART_BYTES. */
     size_t part_bytes;
     size_t n_kept[CORPUS_KIND_COUNT]; /* files that stand in documents as they are */
     corpus_document *documents;

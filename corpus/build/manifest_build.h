@@ -16,8 +16,7 @@ enum {
 typedef struct build_options {
     const tokenizer *tok; /* NULL: lengths are in characters */
     chat_template chat;   /* with tok: of conversations, whose lengths count what it adds */
-    int64_t prompts;      /* how many in all, retrieval included; 0: as many as the text gives, of
-                             text BUILD_PROMPTS at most */
+    int64_t prompts;      /* how many in all, retrieval included; 0: as many as the text gives */
     int64_t min_length, max_length; /* of a prompt, special tokens counted; drawn evenly between */
     /* At least so many tokens or characters follow; a retrieval prompt's may be shorter. */
     int64_t continuation;

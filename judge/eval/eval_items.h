@@ -10,8 +10,7 @@ typedef struct eval_item {
     /* The right answer of another item of the task, the next one that has another; NULL: none has.
      */
     const char *control;
-    uint32_t n_question;  /* tokens behind the prompt, fed over what is kept of it: a question that
-                             is not seen, later turns; 0: none */
+    uint32_t n_question;  /* tokens fed over what is kept: an unseen question, later turns */
     uint32_t n_reference; /* tokens of the first right answer, behind them */
 } eval_item;
 

@@ -23,11 +23,10 @@ typedef struct task_item {
     size_t question_at; /* the byte where the question begins: what lies before is the context */
     size_t reply_at;    /* where the answer's given first words begin, which belong into the
                            assistant's turn; prompt_size: there are none */
-    /* Turns before its own, question and right answer, of the same context: the cache is compressed
-     * behind the first one's question. question_at is that one's. */
+    /* Questions before its own, the first at question_at, and their right answers: the cache is
+     * compressed behind the first question, at its reply_at. */
     struct {
-        size_t reply_at,
-            end; /* question to here, reply from here, whose end is the next question */
+        size_t reply_at, end; /* of the reply, whose end is where the next question begins */
     } earlier[TASK_EARLIER];
     uint32_t n_earlier;
     char **answers;   /* each NUL-terminated */

@@ -262,7 +262,8 @@ static void compare_two(worker *w, const score_series *x, const score_series *y,
 
 bool series_of_one_setting(const score_series *a, const score_series *b) {
     return strcmp(a->model, b->model) == 0 && a->budget == b->budget &&
-           a->continuation == b->continuation;
+           a->continuation == b->continuation &&
+           a->setting.compress_after == b->setting.compress_after;
 }
 
 bool series_alike(const score_series *a, const score_series *b) {

@@ -109,9 +109,12 @@ static bool is_recommended(const table_numbers *t, const score_series *s) {
     return true;
 }
 
-/* A score that is not recommended counts only where the recommended one was not scored. */
+/* A score that is not recommended counts only where the recommended one was not scored; what a
+ * later turn loses judges no table. */
 static bool is_judged(const report_numbers *n, const table_numbers *t, const score_series *s) {
-    if (strcmp(s->table, t->f.content_id) != 0 || s->kind != SCORE_TABLE) { return false; }
+    const bool own = strcmp(s->table, t->f.content_id) == 0 && s->kind == SCORE_TABLE &&
+                     s->setting.compress_after == SETTING_TURN_LAST;
+    if (!own) { return false; }
     bool other = false;
     EACH(score_series, x, n->scores.series, n->scores.n_series) {
         other |= x->kind == SCORE_TABLE && strcmp(x->table, s->table) == 0 &&
@@ -176,7 +179,8 @@ static size_t rows_like(const report_numbers *n, const score_series *like, loss_
     }
     const char *model =
         json_string_value(table ? json_object_get(table->f.meta, "model_name") : NULL);
-    const char *of = model ? room_text(&n->in->room, ", %s", model) : "",
+    const char *after = like->setting.compress_after ? ", compressed after the first turn" : "",
+               *of = model ? room_text(&n->in->room, ", %s%s", model, after) : after,
                *words = like->budget < 1
                             ? room_text(&n->in->room, "%.4g%% of T%s", 100 * like->budget, of)
                             : room_text(&n->in->room, "%g tokens%s", like->budget, of);

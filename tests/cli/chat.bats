@@ -170,7 +170,12 @@ full, *rest = first
 assert full["loss_comp"] == full["loss_full"] and all(r["loss_comp"] != r["loss_full"] for r in rest), first
 PY
     run -0 "$CKVC" report --scores "$DIR/after-last.jsonl,$DIR/after-first.jsonl" --out "$DIR/two-report"
-    grep -q "streamingllm, compressed after the first turn" "$DIR/two-report/report.json"
+    py "$DIR/two-report/report.json" <<'PY'
+s = json.load(open(sys.argv[1]))["scores"]
+rows = sorted((l["setting"], l["label"]) for l in s["losses"])
+assert rows == [("25% of T" + after, p) for after in ("", ", compressed after the first turn") for p in ("snapkv", "streamingllm")], rows
+assert not s["at_equal_tokens"] and not s["between_scores"], s
+PY
     # a line without a continuation has nothing to score behind its later turn
     check 'l = json.load(sys.stdin); del l["continuation"]; print(json.dumps(l))' <"$DIR/two.jsonl" >"$DIR/bare.jsonl"
     run -65 "$CKVC" score -q --model "$DIR/model" --manifest "$DIR/bare.jsonl" --policy full --compress-after first
