@@ -198,7 +198,9 @@ assert [t["turn"] for t in turns] == [1, 2, 3] and all(t["end"] == "length" for 
 ids = prompt["tokens"] + turns[0]["tokens"] + json.loads(sys.argv[4]) + turns[1]["tokens"] + json.loads(sys.argv[5])
 print(json.dumps({"id": "a", "tokens": ids}), file=open(sys.argv[3], "w"))
 PY
-    [ "$(TURN=3 tokens <"$DIR/turns.json")" = "$("$CKVC" generate --model "$MODEL" --manifest "$DIR/whole.jsonl" --max-new 6 --json 2>/dev/null | TURN=1 tokens)" ]
+    b=$("$CKVC" generate --model "$MODEL" --manifest "$DIR/whole.jsonl" --max-new 6 --json 2>/dev/null | TURN=1 tokens)
+    [ "$(wc -w <<<"$b")" -eq 6 ]
+    [ "$(TURN=3 tokens <"$DIR/turns.json")" = "$b" ]
     # an answer that the model ends: its end is not fed, the next turn stands behind what is before it
     mkdir "$DIR/ends"
     cp "$MODEL"/* "$DIR/ends/"
