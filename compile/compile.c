@@ -34,7 +34,6 @@ static plan pass_plan(const compile_options *o, pass_kind kind, const table_file
     p.verb = "calibrate";
     p.options = options;
     options->kind = kind == PASS_DEMAND                        ? SHARD_DEMAND
-                    : kind == PASS_SCORE                       ? SHARD_SCORE
                     : kind == PASS_SHARES || kind == PASS_CUTS ? SHARD_SHARES
                                                                : SHARD_LOGGED;
     options->shares = table;
@@ -177,9 +176,6 @@ static ckvc_status fit_pass(loop *c, int number, table_file **out, ckvc_err *err
     CKVC_AUTO(fit_result_free_at) fit_result *r = NULL;
     f.pass = number;
     f.incoming = c->table ? c->table : c->o->tables;
-    if (c->pass_options.kind == SHARD_DEMAND && f.score == CKVC_SCORE_LEARNED) {
-        f.score = CKVC_SCORE_WINDOW; /* until the learned one is there */
-    }
     if (probe == PROBE_INDEPENDENT || probe == PROBE_ALPHA_0 || probe == PROBE_MEAN_GATE ||
         probe == PROBE_EPSILON_GREEDY) {
         f.probe = probe_name(probe);
@@ -499,8 +495,7 @@ static ckvc_status note_round(loop *c, stop_rule stop, ckvc_err *err) {
 static ckvc_status run_round(loop *c, ckvc_err *err) {
     compile_result *r = c->result;
     const size_t first_pass = r->n_passes;
-    const demand_passes with = {c->o->fit->score == CKVC_SCORE_LEARNED, c->select.n > 0,
-                                (uint32_t)r->n_rounds};
+    const demand_passes with = {c->select.n > 0, (uint32_t)r->n_rounds};
     pass_kind passes[PASS_KINDS];
     const int n = probe_passes(c->o->probe, with, passes);
     for (int i = 0; i < n; i++) {
@@ -578,7 +573,7 @@ int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
 }
 
 const char *pass_kind_name(pass_kind kind) {
-    static const char *const names[PASS_KINDS] = {"head",   "gate",   "demand", "score",
+    static const char *const names[PASS_KINDS] = {"head",   "gate",   "demand",
                                                   "select", "shares", "cuts"};
     return names[kind];
 }
@@ -596,7 +591,6 @@ int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KIN
         return n;
     }
     passes[n++] = PASS_DEMAND;
-    if (with.score) { passes[n++] = PASS_SCORE; }
     if (with.select) { passes[n++] = PASS_SELECT; }
     return n;
 }

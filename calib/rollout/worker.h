@@ -34,7 +34,8 @@ typedef struct worker_options {
      * bytes that it holds beside the worker. */
     uint32_t max_targets;
     uint32_t max_counted; /* positions of a target_input's `counted` */
-    uint32_t max_watched; /* last rows that w->watcher is shown */
+    uint32_t max_watched; /* last rows that w->watcher is shown, */
+    bool watched_later;   /* and by session_show */
     size_t beside;
     size_t held;        /* of the backend's memory, by others, beside all workers */
     int64_t most_lanes; /* without a table: rollouts side by side at most; 0: none are */
@@ -53,6 +54,7 @@ typedef struct worker {
     memory_plan plan;
     double share; /* of random choices under BEHAVIOUR_EPSILON_GREEDY; set before worker_keep */
     const prefill_watcher *watcher; /* of the next prefill, or NULL */
+    double *attended; /* [L][G][T] of the next full-cache loss (rollout_job.targets), or NULL */
     uint32_t fed; /* tokens behind the next prompt, where these are more than its continuation */
     /* the prompt in hand */
     prefill_stats stats;

@@ -14,16 +14,18 @@ const opt opts_fit[] = {
     OPT_ENUM("mode", mode, "shared|heads|layers",
              "of demand: budgets of KV heads or of layers; shared: the paper's, all alike",
              .preset = "heads"),
-    OPT_ENUM(
-        "score", score, "paper|window|learned",
-        "of demand: by what sets are ranked; learned: where a score pass is there, else window",
-        .preset = "learned"),
+    OPT_ENUM("score", score, "paper|window|learned",
+             "of demand: by what sets are ranked; learned: where features were logged, else window",
+             .preset = "learned"),
     OPT_COUNT("features", features, "1|2", 1, 2,
               "of a learned score; 2: without those of the attention's last rows", .preset = "1"),
     OPT_DOUBLE("c-min", c_min, "F", 0, 1,
                "of demand: share of the budget that every head keeps at least, where it was "
                "counted with less (--floor)",
                .preset = "0.2"),
+    OPT_DOUBLE("mix", mix, "W", 0, 1,
+               "of demand: weight of what the continuation looks at beside what the repetition "
+               "does; 0, 0.25, 0.5, 0.75 and 1 are logged"),
     OPT_FLAG("shrink", shrink,
              "keep weight 1.0, the threshold nearest to 0.90 or a share unless the bootstrap shows "
              "a better action"),

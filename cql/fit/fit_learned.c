@@ -37,7 +37,9 @@ ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t h
     memcpy(to.mass, s->mass + p * H, H * sizeof(double));
     memcpy(to.mass + H, s->target + p * H, H * sizeof(double));
     memcpy(to.mass + 2 * H, s->target_features + p * H * F, H * F * sizeof(double));
-    memcpy(to.mass + H * (2 + F), s->expected_loss + p * H, H * sizeof(double));
+    for (size_t i = 0; i < H; i++) {
+        to.mass[H * (2 + F) + i] = s->expected_loss ? s->expected_loss[p * H + i] : 0;
+    }
     CKVC_GROW(l->prompts, l->capacity, l->n_prompts + 1);
     l->prompts[l->n_prompts++] = to;
     l->n_fitted += !heldout;
@@ -173,9 +175,24 @@ static size_t head_counts(const shard_header *h) {
 }
 static size_t layer_counts(const shard_header *h) { return (size_t)h->n_budgets * h->n_layers; }
 
+/* Row of prompt p in what a demand shard has with weight w > 0; CKVC_E_DATA: none. */
+static ckvc_status mixed_row(const shard_header *h, size_t p, double w, const char *where,
+                             size_t *row, ckvc_err *err) {
+    uint32_t i = 0;
+    while (i < SHARD_N_MIXES && shard_mixes[i] != w) { i++; }
+    CKVC_FAIL_IF(i == SHARD_N_MIXES || !shard_has_features(h), err, CKVC_E_DATA,
+                 "%s: has no demand of --mix %g: there are 0, 0.25, 0.5, 0.75 and 1, of runs by an "
+                 "older ckvc 0 alone; calibrate --side demand again, or take one that is there",
+                 where, w);
+    *row = p * SHARD_N_MIXES + i;
+    return CKVC_OK;
+}
+
 ckvc_status fit_demand_add(fit_demand *d, const shard *s, size_t p, uint64_t hash,
-                           size_t memory_max, const char *where, ckvc_err *err) {
+                           const fit_options *o, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
+    const size_t memory_max = o->memory_max;
+    size_t row = p;
     const size_t heads = head_counts(h), layers = layer_counts(h);
     /* beside the counts, one budget's shares of all prompts as doubles */
     const size_t bytes =
@@ -183,10 +200,13 @@ ckvc_status fit_demand_add(fit_demand *d, const shard *s, size_t p, uint64_t has
     CKVC_FAIL_IF(d->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
                  "%s: demand of %zu prompts, %zu bytes each, is over --memory", where,
                  d->n_prompts + 1, bytes);
+    if (o->mix > 0) { CKVC_TRY(mixed_row(h, p, o->mix, where, &row, err)); }
     CKVC_GROW(d->prompts, d->capacity, d->n_prompts + 1);
     uint32_t *counts = ckvc_alloc(heads + layers, sizeof *counts);
-    memcpy(counts, s->demand + p * heads, heads * sizeof *counts);
-    memcpy(counts + heads, s->layer_demand + p * layers, layers * sizeof *counts);
+    memcpy(counts, (o->mix > 0 ? s->mixed_demand : s->demand) + row * heads,
+           heads * sizeof *counts);
+    memcpy(counts + heads, (o->mix > 0 ? s->mixed_layer_demand : s->layer_demand) + row * layers,
+           layers * sizeof *counts);
     d->prompts[d->n_prompts++] =
         (struct fit_demand_prompt){.hash = hash,
                                    .key = ckvc_rng_key(shard_prompt_cluster(&s->prompts[p])),
@@ -246,6 +266,7 @@ void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted
                            .n_prompts = d->n_prompts,
                            .n_replicates = replicates_of(o),
                            .n_splits = SPLITS,
+                           .mix = o->mix,
                            .n_blocks = nB,
                            .blocks = ckvc_calloc(nB, sizeof *out->blocks)};
     CKVC_AUTO_FREE double *shares = ckvc_alloc(d->n_prompts * L * G, sizeof *shares);

@@ -21,8 +21,8 @@ typedef struct fit_learned {
     size_t n_prompts, n_fitted, capacity; /* those that are not held out */
 } fit_learned;
 
-/* Prompt p of a score shard that fit_match found to belong to those before. CKVC_E_MEMORY beyond
- * `memory_max` bytes, CKVC_E_DATA where its features are not of version 1. */
+/* Prompt p of a shard with features that fit_match found to belong to those before. CKVC_E_MEMORY
+ * beyond `memory_max` bytes, CKVC_E_DATA where its features are not of version 1. */
 ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t hash,
                             size_t memory_max, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
 /* Gives a table with shares theta, of the version of features that is asked for, and mass of every
@@ -45,10 +45,11 @@ typedef struct fit_demand {
     size_t n_prompts, capacity;
 } fit_demand;
 
-/* Prompt p of a demand shard that fit_match found to belong to those before. CKVC_E_MEMORY beyond
- * `memory_max` bytes of counts. */
+/* Prompt p of a demand shard that fit_match found to belong to those before, its demand with the
+ * weight that is asked for. CKVC_E_MEMORY beyond o->memory_max bytes of counts, CKVC_E_DATA where
+ * the shard has none with that weight. */
 ckvc_status fit_demand_add(fit_demand *d, const shard *s, size_t p, uint64_t hash,
-                           size_t memory_max, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
+                           const fit_options *o, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
 /* Gives the table shares, floors, the recommended score and the shares' intervals. A prompt counts
  * for the budgets that leave a choice in it: shorter than it, and above every head's floor. Where
  * none does, shares are 1. */

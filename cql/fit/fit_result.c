@@ -87,6 +87,7 @@ static json_t *demand_numbers(const fitted_demand *d, const double *budgets) {
     json_t *o = json_pack("{s:b}", "fitted", d->fitted), *list = json_array();
     set_prompts(o, d->n_prompts, d->n_documents);
     JSON_NUMBERS(o, {"replicates", d->n_replicates}, {"splits", d->n_splits});
+    if (d->mix > 0) { json_object_set_new(o, "mix", json_real(d->mix)); }
     for (uint32_t b = 0; b < d->n_blocks; ++b) {
         const demand_block *block = &d->blocks[b];
         json_t *of =

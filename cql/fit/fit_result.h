@@ -35,6 +35,7 @@ typedef struct fit_options {
     ckvc_mode mode;        /* what a table by demand recommends: its sets ... */
     ckvc_score_kind score; /* ... and by what they are ranked; */
     uint32_t features;     /* version of a learned score's, CKVC_FEATURES_1 or 2 */
+    double mix;            /* w of the demand (calib/demand/demand_meter.h), one that was logged */
     double c_min; /* of the budget, what every set has at least; that of the demand if it is more */
     uint32_t n_entropy_bins, n_ppl_bins; /* risk cells of thresholds below shares */
     bool shrink;   /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
@@ -78,6 +79,7 @@ typedef struct fitted_demand {
     bool carried; /* it had none: shares are the incoming table's */
     uint64_t n_prompts, n_documents;
     uint32_t n_replicates, n_splits, n_blocks;
+    double mix;
     demand_block *blocks; /* [nB] */
 } fitted_demand;
 
