@@ -162,8 +162,8 @@ typedef struct compile_load {
  * full cache and of three policies at every budget. */
 double loop_heldout_hours(const compile_load *l);
 
-/* By demand: two prefills of each held-out prompt, and one continuation each of the full cache and,
- * at every budget, of the scores and floors that are tried or of what the table is held against.
+/* By demand: a prefill of each held-out prompt, and one continuation each of the full cache and, at
+ * every budget, of all that is tried (none dropped) or of what the table is held against.
  * Rewards: each round a prefill of every fitted prompt and its rollouts, and held-out scores. */
 typedef struct demand_plan {
     ckvc_score_kind score;

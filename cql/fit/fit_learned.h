@@ -40,18 +40,23 @@ typedef struct fit_demand {
     struct fit_demand_prompt {
         uint64_t hash;              /* of id and tokens; first: the order of sums */
         uint64_t key;               /* of the id: resampling */
-        uint32_t n_tokens, *counts; /* owned [nB][L][G], then [nB][L] */
+        uint32_t n_tokens, *counts; /* owned: a mix's [nB][L][G], then [nB][L]; of w = 0 first */
     } * prompts;
     size_t n_prompts, capacity;
+    bool plain; /* a prompt has the counts of w = 0 alone */
 } fit_demand;
 
-/* Prompt p of a demand shard that fit_match found to belong to those before, its demand with the
- * weight that is asked for. CKVC_E_MEMORY beyond o->memory_max bytes of counts, CKVC_E_DATA where
- * the shard has none with that weight. */
+/* Prompt p of a demand shard that fit_match found to belong to those before. CKVC_E_MEMORY beyond
+ * `memory_max` bytes of counts. */
 ckvc_status fit_demand_add(fit_demand *d, const shard *s, size_t p, uint64_t hash,
-                           const fit_options *o, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
+                           size_t memory_max, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
 /* Gives the table shares, floors, the recommended score and the shares' intervals. A prompt counts
  * for the budgets that leave a choice in it: shorter than it, and above every head's floor. Where
- * none does, shares are 1. */
-void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted_demand *out);
+ * none does, shares are 1. mix [nB]: the weight of each budget's demand; CKVC_E_DATA where it is
+ * not logged. */
+ckvc_status fit_demand_table(fit_demand *d, const fit_options *o, const double *mix, table_file *t,
+                             fitted_demand *out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Of that the shares and their intervals alone, in their place. */
+ckvc_status fit_demand_shares(fit_demand *d, const fit_options *o, const double *mix, table_file *t,
+                              fitted_demand *out, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_demand_fini(fit_demand *d);

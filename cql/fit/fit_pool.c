@@ -165,7 +165,7 @@ static ckvc_status add_numbers(fit_pool *pool, const shard *s, size_t p, int kin
         return fit_learned_add(&pool->learned, s, p, hash, o->memory_max, where, err);
     }
     if (head_signature_there(s)) { head_signature_add(&pool->demanded, s, p); }
-    return fit_demand_add(&pool->demand, s, p, hash, o, where, err);
+    return fit_demand_add(&pool->demand, s, p, hash, o->memory_max, where, err);
 }
 
 /* A shard of such kinds (bit i: kind i). */

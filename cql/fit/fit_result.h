@@ -71,6 +71,7 @@ typedef struct demand_units {
     shares_halves halves;
 } demand_units;
 typedef struct demand_block { /* one budget */
+    double mix;               /* w of its demand */
     size_t n_prompts;         /* in which it leaves a choice */
     demand_units heads, layers;
 } demand_block;
@@ -79,7 +80,6 @@ typedef struct fitted_demand {
     bool carried; /* it had none: shares are the incoming table's */
     uint64_t n_prompts, n_documents;
     uint32_t n_replicates, n_splits, n_blocks;
-    double mix;
     demand_block *blocks; /* [nB] */
 } fitted_demand;
 
@@ -129,7 +129,10 @@ CKVC_AUTO_OF(fit_result, fit_result_free)
 /* Nats per token for as many entries as a prompt may keep under budget number b, as the table's
  * shares were fitted from rewards; NaN: they were not. */
 double fit_price(const table_file *t, uint32_t b);
-/* What META says under "diagnostics": an object a side. New reference. */
+/* The weight w of the demand that a table's shares under budget number b are of (fit --mix). */
+double fit_mix(const table_file *t, uint32_t b);
+/* What META says under "diagnostics": an object a side; what it says of demand. New references. */
 json_t *fit_diagnostics(const fit_result *r);
+json_t *fit_demand_numbers(const fitted_demand *d, const double *budgets);
 /* The same and what else people ask for, as one object: for `ckvc fit --json`. New reference. */
 json_t *fit_describe(const fit_result *r);

@@ -250,11 +250,11 @@ assert said["probe"] == "demand" and said["gate"] is None and said["stop"] == "o
 assert [p["pass"] for p in said["passes"]] == ["pass-01-demand", "pass-02-select"], said
 assert ["heldout" in p for p in said["passes"]] == [False, True] and len(said["rounds"]) == 1
 h = said["passes"][1]["heldout"]
-assert h["prompts"] == len(lines) / 14 > 1, h["prompts"]
+assert h["prompts"] == len(lines) / 12 > 1, h["prompts"]
 by = {}
 for l in lines:
     by.setdefault(l["policy"], []).append(l)
-assert set(by) == {"identity", "matched", "top-k", "snapkv", "adakv", "cake", "table"}, set(by)
+assert set(by) == {"identity", "top-k", "snapkv", "adakv", "cake", "table"}, set(by)
 assert all(l["mode"] == "heads" and l["split"] == "heldout" for l in by["table"])
 for kind in "top-k", "snapkv", "adakv", "cake": # as many entries on every prompt
     assert [l["entries"] for l in by[kind]] == [l["entries"] for l in by["table"]], kind
@@ -265,12 +265,18 @@ assert abs(h["reward"] - mean("table")) < 1e-12
 assert said["content_id"] == said["passes"][1]["content_id"], said
 PY
     # the choice by hand
+    by_hand() { # TABLE SCORE FLOOR
+        "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
+            --table "$1" --score "$2" --c-min "$3" 2>/dev/null
+    }
     for kind in window learned paper; do
-        for floor in 0.05 0.1 0.2; do
-            "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
-                --table "$DIR/demand-hand.ckvt" --score "$kind" --c-min "$floor" 2>/dev/null
-        done
+        for floor in 0.05 0.1 0.2; do by_hand "$DIR/demand-hand.ckvt" "$kind" "$floor"; done
     done >"$DIR/select-hand.jsonl"
+    for mix in 0.25 0.5 0.75 1; do
+        "$CKVC" fit -q "$DIR/demand-hand" --mix "$mix" --out "$DIR/mixed-hand.ckvt" --force
+        [ "$(content_id "$DIR/mixed-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01-mix-$mix.ckvt")" ]
+        for floor in 0.05 0.2; do by_hand "$DIR/mixed-hand.ckvt" learned "$floor"; done
+    done >>"$DIR/select-hand.jsonl"
     diff <(sort "$DIR/select-hand.jsonl") <(sort "$DIR/demand/select/pass-02.jsonl")
     "$CKVC" fit -q "$DIR/demand-hand" --choose "$DIR/select-hand.jsonl" --out "$DIR/chosen-hand.ckvt"
     [ "$(content_id "$DIR/chosen-hand.ckvt")" = "$(content_id "$DIR/demand/table.ckvt")" ]
@@ -297,11 +303,11 @@ assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("la
     [[ $output == *"pass "*" prefill_s"*"  demand "*"select_prompts: 3"*"judge_prompts:  3"*"at_most: "* && ! -e $DIR/x ]]
     by_default "$DIR/x" --dry-run --c-min 0.15 --json | check '
 d = json.load(sys.stdin)
-# two prefills and a continuation, and at two budgets one of each reference (6), or of each score under each of four floors
+# a prefill and a continuation, and at two budgets one of each of six, or of each score under each of four floors and of four mixes under two
 prefill = d["passes"][-1]["prefill_s"]
-one = (d["heldout_hours"] * 3600 / 3 - 2 * prefill) / (1 + 2 * 7)
-tried = ((d["select_hours"] * 3600 / 3 - 2 * prefill) / one - 1) / 2
-assert abs(tried - 12) < 1e-6, (tried, d)
+one = (d["heldout_hours"] * 3600 / 3 - prefill) / (1 + 2 * 6)
+tried = ((d["select_hours"] * 3600 / 3 - prefill) / one - 1) / 2
+assert abs(tried - 12 - 4 * 2) < 1e-6, (tried, d)
 assert [p["pass"] for p in d["passes"]] == ["demand"] and d["select_prompts"] == 3, d
 assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
@@ -345,21 +351,23 @@ counts = table["meta"]["counts"] # all others are fitted, and no other
 assert counts["demand"]["prompts"] == counts["learned"]["prompts"] == 16 - len(ids[0] | ids[1]), counts
 chosen = table["meta"]["select"]
 assert chosen == said["select"] and chosen["prompts"] == len(ids[0])
-tried = [(c["score"], c["floor"]) for c in chosen["candidates"]]
-assert tried == [(s, f) for s in ("window", "learned", "paper") for f in (0.05, 0.1, 0.2)], tried
+tried = [(c["score"], c["floor"], c.get("mix", 0)) for c in chosen["candidates"]]
+assert tried == [(s, f, 0) for s in ("window", "learned", "paper") for f in (0.05, 0.1, 0.2)] + \
+    [("learned", f, m) for m in (0.25, 0.5, 0.75, 1) for f in (0.05, 0.2)], tried
 for b, budget in enumerate((32, 0.5)):
     means = []
-    for score, floor in tried:
-        of = [l["loss_comp"] - l["loss_full"] for l in select if (l["budget"], l.get("score", "paper"), l["floor"]) == (budget, score, floor)]
-        assert len(of) == len(ids[0])
-        means.append(sum(of) / len(of))
-    assert all(abs(m - c["loss"][b]) < 1e-12 for m, c in zip(means, chosen["candidates"]))
-    losses = [c["loss"][b] for c in chosen["candidates"]]
+    for one in tried:
+        of = [l["loss_comp"] - l["loss_full"] for l in select if (l["budget"], l.get("score", "paper"), l["floor"], l.get("mix", 0)) == (budget, *one)]
+        assert len(of) in (4, len(ids[0])), of # all, or dropped after four
+        means.append(sum(of) / len(of) if len(of) == len(ids[0]) else None)
+    assert all(m == c["loss"][b] or abs(m - c["loss"][b]) < 1e-12 for m, c in zip(means, chosen["candidates"]))
+    losses = [float("inf") if c["loss"][b] is None else c["loss"][b] for c in chosen["candidates"]]
     best = losses.index(min(losses)) # of equal ones the first
     assert chosen["chosen"][b] == best
-    assert (table["score"][b]["score"], table["c_min"][b]["floor"]) == tried[best]
+    mix = table["meta"]["diagnostics"]["demand"]["by_budget"][b].get("mix", 0)
+    assert (table["score"][b]["score"], table["c_min"][b]["floor"], mix) == tried[best]
     assert recommends[b] == {"budget": budget, "mode": "heads", "score": tried[best][0], "floor": tried[best][1]}, recommends
-    of_table = {(l.get("score", "paper"), l["floor"]) for l in heldout if l["policy"] == "table" and l["budget"] == budget}
+    of_table = {(l.get("score", "paper"), l["floor"], l.get("mix", 0)) for l in heldout if l["policy"] == "table" and l["budget"] == budget}
     assert of_table == {tried[best]}, of_table
 PY
     done
