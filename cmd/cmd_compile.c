@@ -115,14 +115,19 @@ static void print_rounds(const compile_result *r) {
 /* What was tried on the prompts that choose, by budget, and what each budget recommends. */
 static void print_choice(const select_losses *s, const double *budgets) {
     say("\nloss over the full cache on %zu prompts of split select (* the least: recommended)\n"
-        "%-8s %5s ",
-        s->n_prompts, "score", "floor");
+        "%-8s %5s %4s ",
+        s->n_prompts, "score", "floor", "mix");
     for (uint32_t b = 0; b < s->n_budgets; b++) { say(" %11g", budgets[b]); }
     for (size_t i = 0; i < s->n; i++) {
         const select_candidate *c = &s->candidates[i];
-        say("\n%-8s %5g ", ckvc_score_name(c->score), c->floor);
+        say("\n%-8s %5g %4g ", ckvc_score_name(c->score), c->floor, c->mix);
         for (uint32_t b = 0; b < s->n_budgets; b++) {
-            say(" %10.5f%c", s->loss[i * s->n_budgets + b], s->chosen[b] == i ? '*' : ' ');
+            const double loss = s->loss[i * s->n_budgets + b];
+            if (isnan(loss)) {
+                say(" %10s ", "dropped");
+            } else {
+                say(" %10.5f%c", loss, s->chosen[b] == i ? '*' : ' ');
+            }
         }
     }
     say("\n");

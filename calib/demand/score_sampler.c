@@ -29,7 +29,7 @@ uint32_t score_features(const model_shape *shape) {
 void score_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_options *w) {
     const model_shape *shape = model_get_shape(in->model);
     const size_t heads = heads_of(shape), T = in->prompts->max_tokens;
-#define ADD(member, n) w->beside += (n) * sizeof *((score_sampler *)0)->member;
+#define ADD(member, n) w->once += (n) * sizeof *((score_sampler *)0)->member;
     ARRAYS(ADD)
     w->max_watched = CKVC_FEATURES_1_ROWS;
     w->watched_later = true;

@@ -29,7 +29,7 @@ typedef struct score_sampler {
 
 /* F of version 1 for a model. */
 uint32_t score_features(const model_shape *shape);
-/* What a worker of these prompts has to hold for it, beside demand_need's. */
+/* What workers of these prompts have to hold for it, beside demand_need's. */
 void score_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_options *w);
 /* It stays where it was opened. */
 void score_sampler_open(score_sampler *s, uint32_t positions, const calibrate_inputs *in);

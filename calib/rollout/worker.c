@@ -35,6 +35,7 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                                       .max_watched = o->max_watched,
                                       .watched_later = o->watched_later},
                            .beside = o->beside,
+                           .once = o->once,
                            .held = o->held,
                            .most_lanes = o->most_lanes,
                            .n_rollouts = o->n_rollouts,

@@ -23,7 +23,7 @@ struct session {
     be_lane *order;           /* [max_lanes] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
     window_stats stats;
-    head_watch watch;
+    head_watch watch, *shown; /* of out[0]; where a session's heads are shown: that one's */
     be_buf **queries; /* [L] the last rows' of the prompt in hand, where limits.watched_later */
     double *nll;      /* [max_window] */
     double *inv_freq; /* [D/2], of the sequence in hand */
@@ -84,8 +84,7 @@ size_t session_bytes_beside(const model_shape *s, session_limits l) {
         (b.rows + BE_ROW_TILE) * (size_t)s->width +
         (2 * b.prompt_cache + (size_t)(kept_queries(l) * s->n_heads * s->head_dim)) *
             (size_t)s->n_layers;
-    return values * sizeof(float) + window_stats_bytes(s, l.max_prompt) +
-           head_watch_bytes(s, l.max_prompt, l.max_watched);
+    return values * sizeof(float) + window_stats_bytes(s, l.max_prompt);
 }
 
 size_t session_bytes(const model_shape *s, session_limits l) {
@@ -94,7 +93,8 @@ size_t session_bytes(const model_shape *s, session_limits l) {
     const size_t heads = (size_t)(s->n_heads + s->n_kv_heads) * (size_t)s->head_dim,
                  values = b.all_rows * ((size_t)s->width + 2 * heads) +
                           2 * (b.mlp_rows * (size_t)s->intermediate + b.own_cache + b.counted);
-    return values * sizeof(float) + session_bytes_beside(s, l);
+    return values * sizeof(float) + session_bytes_beside(s, l) +
+           head_watch_bytes(s, l.max_prompt, l.max_watched);
 }
 
 static be_extent extent_of(const model_shape *shape, session_limits l) {
@@ -167,7 +167,8 @@ static session *new_session(model *m, session_limits limits, const session *firs
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
     s->counted_rows = ckvc_calloc(2 * (size_t)shape->n_kv_heads, sizeof *s->counted_rows);
     window_stats_init(&s->stats, shape, limits.max_prompt);
-    head_watch_init(&s->watch, shape, limits.max_prompt, limits.max_watched);
+    s->shown = first ? first->shown : &s->watch;
+    if (!first) { head_watch_init(s->shown, shape, limits.max_prompt, limits.max_watched); }
     create_buffers(s, first);
     rope_frequencies(shape, limits.max_prompt + limits.max_continuation, s->inv_freq);
     return s;
@@ -264,7 +265,7 @@ static ckvc_status stats_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     window_stats_layer(&s->stats, layer, in->n, window.window);
     const layer_seen seen = {layer, in->n, row0, q, cache, s->stats.norm};
     if (!in->watcher) { return CKVC_OK; }
-    if (!in->watcher->later) { return head_watch_layer(&s->watch, s->m, in->watcher, &seen, err); }
+    if (!in->watcher->later) { return head_watch_layer(s->shown, s->m, in->watcher, &seen, err); }
     const int64_t first = first_query(in->watcher, in->n);
     be->ops->copy_rows(be, q, first - row0, s->queries[layer], 0, be_padded_rows(in->n - first),
                        (int64_t)attention.n_heads * attention.head_dim);
@@ -283,7 +284,7 @@ ckvc_status session_show(session *s, const prefill_watcher *watcher, ckvc_err *e
                                  s->stats.norm};
         CKVC_TRY(s->m->be->ops->value_norms(s->m->be, &attention, s->n_prompt, &s->prompt[l],
                                             s->stats.norm, err));
-        CKVC_TRY(head_watch_layer(&s->watch, s->m, watcher, &seen, err));
+        CKVC_TRY(head_watch_layer(s->shown, s->m, watcher, &seen, err));
     }
     return CKVC_OK;
 }
