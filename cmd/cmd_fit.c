@@ -192,7 +192,7 @@ static ckvc_status choose(const fit_cli *c, const verb_call *call, const fit_opt
     if (!c->choose) { return CKVC_OK; }
     USAGE_IF(!t->table->share, "--choose is of tables with shares: fit one from a demand pass");
     CKVC_TRY(select_read(c->choose, t->table, &s, err));
-    if (select_mixes(s, mix)) {
+    if (select_mixes(s, mix) || o->mix > 0) {
         CKVC_TRY(fit_mixes_read(call->items, call->n, o, &m, err));
         CKVC_TRY(fit_mixes_take(m, mix, t, err));
     }
@@ -258,6 +258,9 @@ static const opt rows[] = {
              "leave out command line, time and host: equal inputs, equal bytes"),
     OPT_FLAG("force", force, "overwrite --out", .letter = 'f'),
     OPT_GROUP(opts_fit, fit),
+    OPT_DOUBLE("mix", fit.mix, "W", 0, 1,
+               "of demand: weight of what the continuation looks at beside what the repetition "
+               "does; 0, 0.25, 0.5, 0.75 and 1 are logged"),
     OPT_CELLS(cells),
     OPT_INT("seed", fit.seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order",
             .preset = "1"),

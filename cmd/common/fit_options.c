@@ -23,9 +23,6 @@ const opt opts_fit[] = {
                "of demand: share of the budget that every head keeps at least, where it was "
                "counted with less (--floor)",
                .preset = "0.2"),
-    OPT_DOUBLE("mix", mix, "W", 0, 1,
-               "of demand: weight of what the continuation looks at beside what the repetition "
-               "does; 0, 0.25, 0.5, 0.75 and 1 are logged"),
     OPT_FLAG("shrink", shrink,
              "keep weight 1.0, the threshold nearest to 0.90 or a share unless the bootstrap shows "
              "a better action"),

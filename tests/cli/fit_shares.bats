@@ -181,7 +181,8 @@ PY
 one, three, mixed = (json.loads(line) for line in sys.stdin)
 assert [t["meta"]["diagnostics"]["learned"]["positions"] for t in (one, three)] == [128, 48]
 assert mixed["features"] == one["features"] and mixed["shares"] != one["shares"]
-assert mixed["meta"]["diagnostics"]["demand"]["mix"] == 0.75 and "mix" not in one["meta"]["diagnostics"]["demand"]'
+said = lambda t: [b.get("mix") for b in t["meta"]["diagnostics"]["demand"]["by_budget"]]
+assert said(mixed) == [0.75, 0.75] and said(one) == [None, None], (said(mixed), said(one))'
     fails 65 "no demand of --mix 0.3" "$CKVC" fit "$DIR/demand" --mix 0.3 --out "$DIR/none.ckvt"
     # of the held-out prompts as many as judge
     [ "$("$CKVC" inspect "$DIR/demand" --json | check 'print(json.load(sys.stdin)["plan"]["judges"])')" -eq 8 ]
