@@ -20,18 +20,19 @@ size_t select_candidates(bool learned, ckvc_score_kind score, double counted, do
         floors[i - 1] = one;
     }
     const bool several = score == CKVC_SCORE_LEARNED;
+    const ckvc_score_kind own = several && !learned ? CKVC_SCORE_WINDOW : score;
+    const size_t n_floors = sizeof floors / sizeof *floors;
     double last = -1;
     size_t n = 0;
     for (size_t k = 0; k < (several ? 3 : 1); k++) {
         const ckvc_score_kind kind = several ? all[k] : score;
         if (kind == CKVC_SCORE_LEARNED && !learned) { continue; }
         last = -1;
-        for (size_t i = 0; i < sizeof floors / sizeof *floors; i++) {
+        for (size_t i = kind == own ? 0 : n_floors - 1; i < n_floors; i++) {
             if (floors[i] <= last) { continue; }
             out[n++] = (select_candidate){kind, last = floors[i], 0};
         }
     }
-    const ckvc_score_kind own = several && !learned ? CKVC_SCORE_WINDOW : score;
     for (size_t i = 0; i < SHARD_N_MIXES; i++) {
         out[n++] = (select_candidate){own, floors[0], shard_mixes[i]};
         if (last > floors[0]) { out[n++] = (select_candidate){own, last, shard_mixes[i]}; }

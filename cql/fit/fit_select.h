@@ -27,10 +27,10 @@ typedef struct select_losses {
 } select_losses;
 
 /* What a table (with a learned score or without) can be tried under, in the order in which it is
- * preferred: by `score`, or where that is the learned one by the window's, the learned one and the
- * paper's; each with the floor that demand was counted with, and with those of 0.1, 0.2 and c_min
- * that are more. Then `score` with the first and the last of these floors and shares of demand with
- * each of shard_mixes. */
+ * preferred: by `score`, with the floor that demand was counted with, and with those of 0.1, 0.2
+ * and c_min that are more; where it is the learned one between the window's and the paper's, with
+ * the last floor alone. Then `score` with the first and the last of these floors and shares of
+ * demand with each of shard_mixes. */
 size_t select_candidates(bool learned, ckvc_score_kind score, double counted, double c_min,
                          select_candidate out[SELECT_MAX]);
 /* The losses of a file of score lines: of policy `table` under the table's budgets and modes. The

@@ -202,13 +202,13 @@ TEST(dropped_on_the_way) {
 
 TEST(candidates_begin_as_compiled) {
     select_candidate c[SELECT_MAX];
-    assert_int_equal(select_candidates(true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 17);
-    assert_true(c[9].score == CKVC_SCORE_LEARNED && c[9].floor == 0.0625 && c[9].mix == 0.25);
-    assert_true(c[16].score == CKVC_SCORE_LEARNED && c[16].floor == 0.2 && c[16].mix == 1);
-    assert_true(c[0].score == CKVC_SCORE_WINDOW && c[0].floor == 0.0625);
-    assert_true(c[2].score == CKVC_SCORE_WINDOW && c[2].floor == 0.2);
-    assert_true(c[3].score == CKVC_SCORE_LEARNED && c[3].floor == 0.0625);
-    assert_true(c[8].score == CKVC_SCORE_PAPER && c[8].floor == 0.2);
+    assert_int_equal(select_candidates(true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 13);
+    assert_true(c[5].score == CKVC_SCORE_LEARNED && c[5].floor == 0.0625 && c[5].mix == 0.25);
+    assert_true(c[12].score == CKVC_SCORE_LEARNED && c[12].floor == 0.2 && c[12].mix == 1);
+    assert_true(c[0].score == CKVC_SCORE_WINDOW && c[0].floor == 0.2);
+    assert_true(c[1].score == CKVC_SCORE_LEARNED && c[1].floor == 0.0625);
+    assert_true(c[3].score == CKVC_SCORE_LEARNED && c[3].floor == 0.2);
+    assert_true(c[4].score == CKVC_SCORE_PAPER && c[4].floor == 0.2);
     assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 12);
     assert_true(c[3].floor == 0.3);
     assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 12);
