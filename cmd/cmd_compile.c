@@ -39,9 +39,7 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     }
     const bool shares = p->kind == PASS_SHARES || p->kind == PASS_CUTS;
     if (p->kind > PASS_GATE && !shares) {
-        say("%s\n", p->kind == PASS_SELECT  ? "score and floor chosen"
-                    : p->kind == PASS_SCORE ? "score fitted"
-                                            : "shares fitted");
+        say("%s\n", p->kind == PASS_SELECT ? "score and floor chosen" : "shares and score fitted");
         return;
     }
     if (p->kind == PASS_HEAD && isfinite(n->reliability)) {
@@ -117,14 +115,19 @@ static void print_rounds(const compile_result *r) {
 /* What was tried on the prompts that choose, by budget, and what each budget recommends. */
 static void print_choice(const select_losses *s, const double *budgets) {
     say("\nloss over the full cache on %zu prompts of split select (* the least: recommended)\n"
-        "%-8s %5s ",
-        s->n_prompts, "score", "floor");
+        "%-8s %5s %4s ",
+        s->n_prompts, "score", "floor", "mix");
     for (uint32_t b = 0; b < s->n_budgets; b++) { say(" %11g", budgets[b]); }
     for (size_t i = 0; i < s->n; i++) {
         const select_candidate *c = &s->candidates[i];
-        say("\n%-8s %5g ", ckvc_score_name(c->score), c->floor);
+        say("\n%-8s %5g %4g ", ckvc_score_name(c->score), c->floor, c->mix);
         for (uint32_t b = 0; b < s->n_budgets; b++) {
-            say(" %10.5f%c", s->loss[i * s->n_budgets + b], s->chosen[b] == i ? '*' : ' ');
+            const double loss = s->loss[i * s->n_budgets + b];
+            if (isnan(loss)) {
+                say(" %10s ", "dropped");
+            } else {
+                say(" %10.5f%c", loss, s->chosen[b] == i ? '*' : ' ');
+            }
         }
     }
     say("\n");
@@ -367,18 +370,8 @@ static ckvc_status print_dry_run(const compile_cli *c, run_setup *j, ckvc_err *e
 }
 
 static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc_err *err) {
-    static const shard_kind kinds[] = {SHARD_DEMAND, SHARD_SCORE};
-    const int n = c->fit.score == CKVC_SCORE_LEARNED ? 2 : 1;
-    json_t *passes = json_array();
-    double hours = 0, disk = 0;
     repeat_dry_run of;
-    for (int i = 0; i < n; i++) {
-        j->options.kind = kinds[i];
-        CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &of, err));
-        hours += of.hours;
-        disk += of.disk_bytes;
-        json_array_append_new(passes, run_setup_repeat_json(j, &of));
-    }
+    CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &of, err));
     const compile_load l = load_of(j, of.prefill_s, of.single_s);
     const demand_plan asked = {.score = c->fit.score,
                                .floor = c->setup.inputs.setting.floor,
@@ -387,13 +380,13 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
                                .rounds = c->rounds,
                                .variants = j->options.variants};
     const demand_cost d = demand_cost_of(&asked, &l);
-    forecast_print(JSON_NUMBERS(json_pack("{s:o}", "passes", passes), {"prompts", l.n_prompts},
-                                {"select_prompts", l.n_select},
+    forecast_print(JSON_NUMBERS(json_pack("{s:[o]}", "passes", run_setup_repeat_json(j, &of)),
+                                {"prompts", l.n_prompts}, {"select_prompts", l.n_select},
                                 {"judge_prompts", l.n_heldout - l.n_select},
                                 {"select_hours", d.select}, {"heldout_hours", d.heldout},
                                 {"rewards_hours", d.rewards},
-                                {"hours", hours + d.select + d.heldout + d.rewards},
-                                {"disk_bytes", round(disk + d.disk_bytes)}),
+                                {"hours", of.hours + d.select + d.heldout + d.rewards},
+                                {"disk_bytes", round(of.disk_bytes + d.disk_bytes)}),
                    c->setup.inputs.json, NULL, 0, 0);
     return CKVC_OK;
 }
@@ -419,6 +412,7 @@ static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
         j->e.prompt_options.select = c->select;
         prompts_divide(j->e.prompts, j->e.manifest, &j->e.prompt_options);
         CKVC_TRY(inputs_variants(c->setup.variants, &j->options.variants, err));
+        j->options.judges = 0; /* held-out prompts are scored */
         return run_setup_open_repeat(&c->setup, j, err);
     }
     CKVC_TRY(run_setup_open_start(&c->setup, j, err));

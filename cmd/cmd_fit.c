@@ -184,11 +184,18 @@ static void print_result(const fit_result *r, const fit_cli *c) {
 }
 
 /* --choose: what each budget recommends, by scores of the table that was fitted here. */
-static ckvc_status choose(const fit_cli *c, table_file *t, ckvc_err *err) {
+static ckvc_status choose(const fit_cli *c, const verb_call *call, const fit_options *o,
+                          table_file *t, ckvc_err *err) {
     CKVC_AUTO(select_free_at) select_losses *s = NULL;
+    CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
+    CKVC_AUTO_FREE double *mix = ckvc_alloc(t->table->n_budgets, sizeof *mix);
     if (!c->choose) { return CKVC_OK; }
     USAGE_IF(!t->table->share, "--choose is of tables with shares: fit one from a demand pass");
     CKVC_TRY(select_read(c->choose, t->table, &s, err));
+    if (select_mixes(s, mix) || o->mix > 0) {
+        CKVC_TRY(fit_mixes_read(call->items, call->n, o, &m, err));
+        CKVC_TRY(fit_mixes_take(m, mix, t, err));
+    }
     select_take(s, t);
     return CKVC_OK;
 }
@@ -225,7 +232,7 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
     o.leak_checks = checks.items;
     o.n_leak_checks = checks.n;
     CKVC_TRY(fit_records(call->items, call->n, &o, &result, err));
-    CKVC_TRY(choose(c, result->table, err));
+    CKVC_TRY(choose(c, call, &o, result->table, err));
     if (!c->no_prov) { result->table->prov = provenance(call); }
     CKVC_TRY(table_file_write(result->table, c->out, c->force, err));
     print_result(result, c);
@@ -239,8 +246,8 @@ static const opt rows[] = {
     OPT_INPUT("tables", tables, "T.ckvt",
               "incoming table (default: the start table of the records)"),
     OPT_INPUT("choose", choose, "S.jsonl",
-              "lines of `score` with a table of the same records: each budget recommends the score "
-              "and floor that lose least"),
+              "lines of `score` with tables of the same records: each budget recommends the score, "
+              "floor and mix that lose least"),
     OPT_INT("pass", pass, "N", 0, 9999,
             "pass of every run (0: the last complete one of each side)"),
     OPT_LIST("split", split, "NAME[,...]",
@@ -251,6 +258,9 @@ static const opt rows[] = {
              "leave out command line, time and host: equal inputs, equal bytes"),
     OPT_FLAG("force", force, "overwrite --out", .letter = 'f'),
     OPT_GROUP(opts_fit, fit),
+    OPT_DOUBLE("mix", fit.mix, "W", 0, 1,
+               "of demand: weight of what the continuation looks at beside what the repetition "
+               "does; 0, 0.25, 0.5, 0.75 and 1 are logged"),
     OPT_CELLS(cells),
     OPT_INT("seed", fit.seed, "N", 0, 9007199254740992.0, "of the bootstrap and of adamw's order",
             .preset = "1"),

@@ -34,7 +34,6 @@ static plan pass_plan(const compile_options *o, pass_kind kind, const table_file
     p.verb = "calibrate";
     p.options = options;
     options->kind = kind == PASS_DEMAND                        ? SHARD_DEMAND
-                    : kind == PASS_SCORE                       ? SHARD_SCORE
                     : kind == PASS_SHARES || kind == PASS_CUTS ? SHARD_SHARES
                                                                : SHARD_LOGGED;
     options->shares = table;
@@ -177,9 +176,6 @@ static ckvc_status fit_pass(loop *c, int number, table_file **out, ckvc_err *err
     CKVC_AUTO(fit_result_free_at) fit_result *r = NULL;
     f.pass = number;
     f.incoming = c->table ? c->table : c->o->tables;
-    if (c->pass_options.kind == SHARD_DEMAND && f.score == CKVC_SCORE_LEARNED) {
-        f.score = CKVC_SCORE_WINDOW; /* until the learned one is there */
-    }
     if (probe == PROBE_INDEPENDENT || probe == PROBE_ALPHA_0 || probe == PROBE_MEAN_GATE ||
         probe == PROBE_EPSILON_GREEDY) {
         f.probe = probe_name(probe);
@@ -206,13 +202,31 @@ static void take_mean_gate(const loop *c, table_file *t) {
         "changed", json_integer((json_int_t)changed));
 }
 
+/* The table of the pass before with shares of these weights, budget by budget. */
+static ckvc_status take_mixes(loop *c, fit_mixes **m, const double *mix, table_file *t,
+                              ckvc_err *err) {
+    const char *path = run_path(c->run);
+    if (!*m) { CKVC_TRY(fit_mixes_read(&path, 1, c->o->fit, m, err)); }
+    return fit_mixes_take(*m, mix, t, err);
+}
+
+/* What was chosen -> the table of the pass before. */
+static ckvc_status take_choice(loop *c, ckvc_err *err) {
+    CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
+    const select_losses *s = c->result->select;
+    CKVC_AUTO_FREE double *mix = ckvc_alloc(s->n_budgets, sizeof *mix);
+    if (select_mixes(s, mix)) { CKVC_TRY(take_mixes(c, &m, mix, c->table, err)); }
+    select_take(s, c->table);
+    return CKVC_OK;
+}
+
 /* Logs and fits, or searches; the table is checkpoint `file` then. */
 static ckvc_status make_table(loop *c, int number, const compile_pass *p, const char *file,
                               pass_counts *counts, ckvc_err *err) {
     const calibrate_inputs *in = c->o->plan->inputs;
     CKVC_AUTO(table_file_free_at) table_file *made = NULL;
     if (p->kind == PASS_SELECT) {
-        select_take(c->result->select, c->table);
+        CKVC_TRY(take_choice(c, err));
         return publish_table(c, c->table, file, err);
     }
     CKVC_TRY(check_stop(c, err));
@@ -239,17 +253,17 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
 
 /* ---- held-out prompts ---- */
 
-/* What a table is held against. Of demand's the table, top-k, snapkv, adakv and cake, the strongest
- * rules that read a prompt once, keep as many entries on every prompt, matched over all of them. */
+/* What a table is held against. Beside demand's top-k, snapkv, adakv and cake, the strongest rules
+ * that read a prompt once, keep as many entries on every prompt; `matched` would take a prefill of
+ * its own. */
 static const score_kind loop_policies[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_TABLE},
-                        demand_policies[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_TOP_K,
-                                             SCORE_SNAPKV,   SCORE_ADAKV,   SCORE_CAKE,
-                                             SCORE_TABLE};
+                        demand_policies[] = {SCORE_IDENTITY, SCORE_TOP_K, SCORE_SNAPKV,
+                                             SCORE_ADAKV,    SCORE_CAKE,  SCORE_TABLE};
 enum { POLICIES_MAX = sizeof demand_policies / sizeof *demand_policies };
 
-/* Scores policies [n] on prompts as checkpoint `file`. */
+/* Scores policies [n] on prompts as checkpoint `file`, behind the lines of another ("": none). */
 static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_policy *policies,
-                              size_t n, const char *file, ckvc_err *err) {
+                              size_t n, const char *before, const char *file, ckvc_err *err) {
     const plan *p = c->o->plan;
     const calibrate_options *co = p->options;
     const uint32_t L = (uint32_t)model_get_shape(p->inputs->model)->n_layers;
@@ -266,8 +280,12 @@ static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_p
                        .memory = co->memory};
     if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
+    CKVC_AUTO_FREE char *bytes = NULL;
+    size_t n_bytes = 0;
     ckvc_err why = {0};
     CKVC_TRY(check_stop(c, err));
+    if (*before) { CKVC_TRY(run_read_file(c->run, before, &bytes, &n_bytes, err)); }
+    ckvc_buffer_append(&lines, bytes, n_bytes);
     const ckvc_status st = heldout_score(p->inputs, prompts, &o, &lines, &why);
     if (st == CKVC_E_STOPPED) { return checkpoint_stop(c, "while scoring held-out prompts", err); }
     CKVC_FAIL_IF(st != CKVC_OK, err, st, "%s", why.text);
@@ -280,7 +298,7 @@ static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file 
                                const char *file, ckvc_err *err) {
     const bool demand = c->o->probe == PROBE_DEMAND;
     if (of == &c->select) {
-        return log_scores(c, of, &(score_policy){.kind = SCORE_TABLE, .table = table}, 1, file,
+        return log_scores(c, of, &(score_policy){.kind = SCORE_TABLE, .table = table}, 1, "", file,
                           err);
     }
     const score_kind *kinds = demand ? demand_policies : loop_policies;
@@ -290,7 +308,7 @@ static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file 
         const bool own = kinds[n] == SCORE_MATCHED || kinds[n] == SCORE_TABLE;
         policies[n] = (score_policy){.kind = kinds[n], .table = own ? table : NULL};
     } while (kinds[n++] != SCORE_TABLE);
-    return log_scores(c, of, policies, n, file, err);
+    return log_scores(c, of, policies, n, "", file, err);
 }
 
 /* The same, and read, net of what entries cost (NULL: nothing). NULL without such prompts. */
@@ -321,29 +339,90 @@ static void measure_pass(const heldout *h, compile_pass *p) {
 
 /* ---- the choice ---- */
 
-/* Scores the table of the pass before under every candidate, each prompt's prefill once for all. */
-static ckvc_status log_candidates(loop *c, const char *file, ckvc_err *err) {
-    select_candidate candidates[SELECT_MAX];
+/* Tables that are tried: that of the pass before, and it with other shares. */
+typedef struct candidates {
+    select_candidate list[SELECT_MAX];
     score_policy policies[SELECT_MAX];
-    const fit_options *f = c->o->fit;
-    const size_t n = select_candidates(c->table->table->theta, f->score,
-                                       c->o->plan->options->setting.floor, f->c_min, candidates);
-    for (size_t i = 0; i < n; i++) {
-        policies[i] = (score_policy){
-            .kind = SCORE_TABLE, .table = c->table, &candidates[i].score, &candidates[i].floor};
-    }
-    return log_scores(c, &c->select, policies, n, file, err);
+    size_t n;
+    table_file *mixed[SHARD_N_MIXES];
+} candidates;
+
+static void candidates_fini(candidates *x) {
+    for (size_t i = 0; i < SHARD_N_MIXES; i++) { table_file_free(x->mixed[i]); }
 }
 
-/* What is chosen is a function of the logged lines. */
+/* The same with one weight, a checkpoint. */
+static ckvc_status mix_table(loop *c, fit_mixes **m, double w, table_file **out, ckvc_err *err) {
+    char before[48], file[48];
+    const size_t pass = c->result->n_passes - 1; /* numbers are from 1, and one is in hand */
+    snprintf(before, sizeof before, "tables/pass-%02zu.ckvt", pass);
+    snprintf(file, sizeof file, "tables/pass-%02zu-mix-%g.ckvt", pass, w);
+    if (!run_has_file(c->run, file)) {
+        CKVC_AUTO(table_file_free_at) table_file *t = NULL;
+        CKVC_TRY(read_table(c, before, &t, err));
+        CKVC_AUTO_FREE double *mix = ckvc_alloc(t->table->n_budgets, sizeof *mix);
+        for (uint32_t b = 0; b < t->table->n_budgets; b++) { mix[b] = w; }
+        CKVC_TRY(take_mixes(c, m, mix, t, err));
+        CKVC_TRY(publish_table(c, t, file, err));
+    }
+    return read_table(c, file, out, err);
+}
+
+static ckvc_status open_candidates(loop *c, candidates *x, ckvc_err *err) {
+    const fit_options *f = c->o->fit;
+    CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
+    x->n = select_candidates(c->table->table->theta, f->score, c->o->plan->options->setting.floor,
+                             f->c_min, x->list);
+    for (size_t i = 0; i < SHARD_N_MIXES; i++) {
+        CKVC_TRY(mix_table(c, &m, shard_mixes[i], &x->mixed[i], err));
+    }
+    for (size_t i = 0; i < x->n; i++) {
+        size_t k = 0;
+        while (k < SHARD_N_MIXES && shard_mixes[k] != x->list[i].mix) { k++; }
+        x->policies[i] = (score_policy){.kind = SCORE_TABLE,
+                                        .table = k < SHARD_N_MIXES ? x->mixed[k] : c->table,
+                                        .score = &x->list[i].score,
+                                        .floor = &x->list[i].floor};
+    }
+    return CKVC_OK;
+}
+
+static void drop_lost(const select_losses *s, candidates *x) {
+    for (size_t i = 0; i < x->n; i++) {
+        for (uint32_t b = 0; b < s->n_budgets && b < 64; b++) {
+            x->policies[i].skip |= (uint64_t)s->lost[i * s->n_budgets + b] << b;
+        }
+    }
+}
+
+/* What is chosen is a function of the logged lines. Each prompt is prefilled once for all that is
+ * tried on it; after 4, 8, 16 ... prompts what is decided to lose is tried no more. */
 static ckvc_status read_choice(loop *c, int number, ckvc_err *err) {
-    CKVC_AUTO_FREE char *path = NULL;
-    char file[48];
-    snprintf(file, sizeof file, "select/pass-%02d.jsonl", number);
+    CKVC_AUTO(candidates_fini) candidates x = {0};
+    char before[48] = "", file[48];
     assert(c->table); /* of the pass before */
-    if (!run_has_file(c->run, file)) { CKVC_TRY(log_candidates(c, file, err)); }
-    CKVC_TRY(checked_path(c->run, file, &path, err));
-    return select_read(path, c->table->table, &c->result->select, err);
+    CKVC_TRY(open_candidates(c, &x, err));
+    for (size_t first = 0, end; first < c->select.n; first = end) {
+        CKVC_AUTO_FREE char *path = NULL;
+        prompt_list some = {.items = c->select.items + first};
+        end = first ? 2 * first : 4;
+        snprintf(file, sizeof file, "select/pass-%02d-%zu.jsonl", number, end);
+        if (end >= c->select.n) {
+            end = c->select.n;
+            snprintf(file, sizeof file, "select/pass-%02d.jsonl", number);
+        }
+        while (some.n < end - first) { prompts_add(&some); }
+        if (!run_has_file(c->run, file)) {
+            CKVC_TRY(log_scores(c, &some, x.policies, x.n, before, file, err));
+        }
+        memcpy(before, file, sizeof before);
+        CKVC_TRY(checked_path(c->run, file, &path, err));
+        select_free(c->result->select);
+        c->result->select = NULL;
+        CKVC_TRY(select_read(path, c->table->table, &c->result->select, err));
+        drop_lost(c->result->select, &x);
+    }
+    return CKVC_OK;
 }
 
 /* ---- one pass ---- */
@@ -499,8 +578,7 @@ static ckvc_status note_round(loop *c, stop_rule stop, ckvc_err *err) {
 static ckvc_status run_round(loop *c, ckvc_err *err) {
     compile_result *r = c->result;
     const size_t first_pass = r->n_passes;
-    const demand_passes with = {c->o->fit->score == CKVC_SCORE_LEARNED, c->select.n > 0,
-                                (uint32_t)r->n_rounds};
+    const demand_passes with = {c->select.n > 0, (uint32_t)r->n_rounds};
     pass_kind passes[PASS_KINDS];
     const int n = probe_passes(c->o->probe, with, passes);
     for (int i = 0; i < n; i++) {
@@ -578,7 +656,7 @@ int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]) {
 }
 
 const char *pass_kind_name(pass_kind kind) {
-    static const char *const names[PASS_KINDS] = {"head",   "gate",   "demand", "score",
+    static const char *const names[PASS_KINDS] = {"head",   "gate",   "demand",
                                                   "select", "shares", "cuts"};
     return names[kind];
 }
@@ -596,7 +674,6 @@ int probe_passes(probe_kind probe, demand_passes with, pass_kind passes[PASS_KIN
         return n;
     }
     passes[n++] = PASS_DEMAND;
-    if (with.score) { passes[n++] = PASS_SCORE; }
     if (with.select) { passes[n++] = PASS_SELECT; }
     return n;
 }
@@ -639,24 +716,25 @@ size_t alternation_best(const alternation_round *rounds, size_t n, probe_kind pr
 
 /* ---- what it costs beside its passes ---- */
 
-enum { REFERENCES = 7 }; /* what a table by demand is held against */
+enum { REFERENCES = 6 }; /* what a table by demand is held against */
 
-/* n prompts, each under so many policies at every budget. */
-static double scored_hours(const compile_load *l, size_t n, double policies) {
-    const double each = 2 * l->prefill_s + (1 + policies * (double)l->n_budgets) * l->single_s;
+/* n prompts, each prefilled so often, and under so many policies at every budget. */
+static double scored_hours(const compile_load *l, size_t n, int prefills, double policies) {
+    const double each =
+        prefills * l->prefill_s + (1 + policies * (double)l->n_budgets) * l->single_s;
     return (double)n * each / 3600;
 }
 
-double loop_heldout_hours(const compile_load *l) { return scored_hours(l, l->n_heldout, 3); }
+double loop_heldout_hours(const compile_load *l) { return scored_hours(l, l->n_heldout, 2, 3); }
 
 demand_cost demand_cost_of(const demand_plan *p, const compile_load *l) {
-    select_candidate candidates[SELECT_MAX];
-    const double tried = (double)select_candidates(true, p->score, p->floor, p->c_min, candidates);
-    demand_cost o = {.select = scored_hours(l, l->n_select, tried),
-                     .heldout = scored_hours(l, l->n_heldout - l->n_select, REFERENCES)};
+    select_candidate list[SELECT_MAX];
+    const double tried = (double)select_candidates(true, p->score, p->floor, p->c_min, list);
+    demand_cost o = {.select = scored_hours(l, l->n_select, 1, tried),
+                     .heldout = scored_hours(l, l->n_heldout - l->n_select, 1, REFERENCES)};
     const double n_fitted = (double)(l->n_prompts - l->n_heldout),
                  limit = p->variants < 0 ? HUGE_VAL : (double)p->variants;
-    o.rewards = (p->rounds ? (double)p->rounds + 1 : 0) * scored_hours(l, l->n_select, 1);
+    o.rewards = (p->rounds ? (double)p->rounds + 1 : 0) * scored_hours(l, l->n_select, 1, 1);
     for (int64_t round = 0; round < p->rounds; round++) {
         const bool gate = round % 2;
         const uint32_t actions = gate ? SHARE_THRESHOLDS : SHARE_FACTORS;

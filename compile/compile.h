@@ -54,8 +54,7 @@ int probe_sides(probe_kind probe, ckvc_side sides[CKVC_SIDE_COUNT]);
 typedef enum pass_kind {
     PASS_HEAD = CKVC_SIDE_HEAD, /* rewards of a side's actions -> its table */
     PASS_GATE = CKVC_SIDE_GATE,
-    PASS_DEMAND, /* what heads ask for -> shares */
-    PASS_SCORE,  /* targets and features -> a learned score */
+    PASS_DEMAND, /* what heads ask for -> shares; targets and features -> a learned score */
     PASS_SELECT, /* losses of scores and floors -> what each budget recommends */
     PASS_SHARES, /* losses under other shares -> better ones */
     PASS_CUTS,   /* losses under thresholds below them -> thresholds */
@@ -64,7 +63,7 @@ typedef enum pass_kind {
 const char *pass_kind_name(pass_kind kind); /* "head", ... */
 /* What a run by demand has, beside shares. */
 typedef struct demand_passes {
-    bool score, select;
+    bool select;
     uint32_t round; /* from 0; after the first: rewards of heads, of the gate below them, again */
 } demand_passes;
 /* Passes of a round, in order; returns how many. with: of PROBE_DEMAND. */
@@ -163,8 +162,8 @@ typedef struct compile_load {
  * full cache and of three policies at every budget. */
 double loop_heldout_hours(const compile_load *l);
 
-/* By demand: two prefills of each held-out prompt, and one continuation each of the full cache and,
- * at every budget, of the scores and floors that are tried or of what the table is held against.
+/* By demand: a prefill of each held-out prompt, and one continuation each of the full cache and, at
+ * every budget, of all that is tried (none dropped) or of what the table is held against.
  * Rewards: each round a prefill of every fitted prompt and its rollouts, and held-out scores. */
 typedef struct demand_plan {
     ckvc_score_kind score;

@@ -55,7 +55,7 @@ void demand_need(const demand_options *o, const calibrate_inputs *in, worker_opt
     const uint32_t T = in->prompts->max_tokens, fed = most_fed(&m, in->prompts),
                    n_units = (uint32_t)entries(m.shape, 1);
     w->max_targets = fed;
-    w->beside = entries(m.shape, T) * 2 * sizeof(double) + demand_ranks_bytes(n_units, T) +
+    w->beside = entries(m.shape, T) * 3 * sizeof(double) + demand_ranks_bytes(n_units, T) +
                 fed * sizeof(int32_t);
 }
 
@@ -69,14 +69,15 @@ ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const ca
                  "ranked; shorten prompts with --max-tokens",
                  T, entries(shape, T), shape->n_layers, shape->n_kv_heads, DEMAND_MAX_ENTRIES);
     m->fed = ckvc_alloc(most_fed(m, in->prompts), sizeof *m->fed);
-    m->y = ckvc_alloc(entries(shape, T), sizeof *m->y);
+    m->y_r = ckvc_alloc(entries(shape, T), sizeof *m->y_r);
+    m->y_c = ckvc_alloc(entries(shape, T), sizeof *m->y_c);
     m->more = ckvc_alloc(entries(shape, T), sizeof *m->more);
     demand_ranks_init(&m->ranks, (uint32_t)entries(shape, 1), T);
     return CKVC_OK;
 }
 
 void demand_meter_close(demand_meter *m) {
-    CKVC_FREE(m->fed, m->y, m->more);
+    CKVC_FREE(m->fed, m->y_r, m->y_c, m->more);
     demand_ranks_fini(&m->ranks);
     *m = (demand_meter){0};
 }
@@ -93,11 +94,11 @@ static target_job chunk_job(const demand_meter *m, const worker *w, const prompt
     memcpy(m->fed + I, p->tokens + first, n * sizeof *m->fed);
     return (target_job){.session = w->session,
                         .in = {.tokens = m->fed, .n = I + n, .first_row = I, .largest = true},
-                        .out = at ? m->more : m->y};
+                        .out = at ? m->more : m->y_r};
 }
 
-/* m->y of n prefilled prompts: the largest attention that a position gets from the rows behind the
- * instruction, over the group's query heads. */
+/* m->y_r of n prefilled prompts: the largest attention that a position gets from the rows behind
+ * the instruction, over the group's query heads. */
 static ckvc_status repeat_prompts(demand_meter *const *m, worker *const *w, const prompt *const *p,
                                   int64_t n, ckvc_err *err) {
     target_job jobs[SESSIONS_TOGETHER];
@@ -111,51 +112,65 @@ static ckvc_status repeat_prompts(demand_meter *const *m, worker *const *w, cons
         for (int64_t k = 0; at > 0 && k < n; k++) {
             if (!has_chunk(m[k], p[k], at)) { continue; }
             for (size_t i = 0; i < entries(m[k]->shape, p[k]->n_tokens); i++) {
-                m[k]->y[i] = fmax(m[k]->y[i], m[k]->more[i]);
+                m[k]->y_r[i] = fmax(m[k]->y_r[i], m[k]->more[i]);
             }
         }
     }
     for (int64_t k = 0; k < n; k++) {
         const uint32_t T = p[k]->n_tokens;
         for (size_t at = 0; at < entries(m[k]->shape, T); at += T) {
-            memset(m[k]->y + at, 0, (T < SINKS ? T : SINKS) * sizeof *m[k]->y);
+            memset(m[k]->y_r + at, 0, (T < SINKS ? T : SINKS) * sizeof(double));
         }
     }
     return CKVC_OK;
-}
-
-static ckvc_status measure_targets(demand_meter *const *m, worker *const *w, const prompt *const *p,
-                                   int64_t n, ckvc_err *err) {
-    target_job jobs[SESSIONS_TOGETHER];
-    const bool repeats = m[0]->o.n_instruction > 0;
-    for (int64_t i = 0; i < n; i++) {
-        w[i]->fed = repeats ? m[i]->o.n_instruction + chunk_of(m[i], p[i]->n_tokens)
-                            : rows_of(p[i]->n_continuation);
-        jobs[i] = (target_job){
-            w[i]->session, {.tokens = p[i]->tokens + p[i]->n_tokens, .n = w[i]->fed}, m[i]->y};
-    }
-    CKVC_TRY(workers_prefill(w, p, n, err));
-    CKVC_TRY(workers_full(w, n, err));
-    return repeats ? repeat_prompts(m, w, p, n, err) : sessions_targets(jobs, n, err);
-}
-
-ckvc_status demand_targets(demand_meter *m, worker *w, const prompt *p, ckvc_err *err) {
-    return measure_targets(&m, &w, &p, 1, err);
 }
 
 ckvc_status demand_measure(demand_meter *const *m, worker *const *w, const prompt *const *p,
                            int64_t n, ckvc_err *err) {
-    CKVC_TRY(measure_targets(m, w, p, n, err));
-    for (int64_t k = 0; k < n; k++) {
-        demand_meter *of = m[k];
-        CKVC_TRY(session_value_norms(w[k]->session, of->more, err));
-        of->finite = true;
-        for (size_t i = 0; i < entries(of->shape, p[k]->n_tokens); i++) {
-            of->y[i] *= of->more[i];
-            of->finite &= isfinite(of->y[i]) != 0;
-        }
+    const bool repeats = m[0]->o.n_instruction > 0;
+    for (int64_t i = 0; i < n; i++) {
+        const size_t bytes = entries(m[i]->shape, p[i]->n_tokens) * sizeof(double);
+        memset(m[i]->y_c, 0, bytes); /* of a continuation of 1 token nothing is seen */
+        memset(m[i]->y_r, 0, bytes);
+        w[i]->attended = m[i]->y_c;
+        w[i]->fed = repeats ? m[i]->o.n_instruction + chunk_of(m[i], p[i]->n_tokens) : 0;
     }
+    CKVC_TRY(workers_prefill(w, p, n, err));
+    const ckvc_status st = workers_full(w, n, err);
+    for (int64_t i = 0; i < n; i++) { w[i]->attended = NULL; }
+    CKVC_TRY(st);
+    return repeats ? repeat_prompts(m, w, p, n, err) : CKVC_OK;
+}
+
+ckvc_status demand_weigh(demand_meter *m, const worker *w, bool *finite, ckvc_err *err) {
+    double sum = 0.0; /* of numbers that are not finite is not finite */
+    CKVC_TRY(session_value_norms(w->session, m->more, err));
+    for (size_t i = 0; i < entries(m->shape, (uint32_t)w->stats.n_tokens); i++) {
+        m->y_r[i] *= m->more[i];
+        m->y_c[i] *= m->more[i];
+        sum += m->y_r[i] + m->y_c[i];
+    }
+    *finite = isfinite(sum) != 0;
     return CKVC_OK;
+}
+
+/* The mixed scores of heads -> m->more. */
+static void mix_scores(const demand_meter *m, size_t n, double w) {
+    double sum_r = 0.0, sum_c = 0.0;
+    for (size_t i = 0; i < n; i++) {
+        sum_r += m->y_r[i];
+        sum_c += m->y_c[i];
+    }
+    /* alone a part is ranked as it is: a factor could round two scores to the same */
+    const bool only_r = sum_c == 0.0 || (w == 0.0 && sum_r > 0.0),
+               only_c = !only_r && (sum_r == 0.0 || w == 1.0);
+    const double of_r = only_r   ? 1.0
+                        : only_c ? 0.0
+                                 : (1.0 - w) / sum_r,
+                 of_c = only_c   ? 1.0
+                        : only_r ? 0.0
+                                 : w / sum_c;
+    for (size_t i = 0; i < n; i++) { m->more[i] = of_r * m->y_r[i] + of_c * m->y_c[i]; }
 }
 
 /* The scores that are ranked now, under each budget. */
@@ -167,18 +182,25 @@ static void count_all(const demand_meter *m, uint32_t *out) {
     }
 }
 
-void demand_entries(demand_meter *m, uint32_t n_tokens, uint32_t *heads, uint32_t *layers) {
-    const uint32_t L = (uint32_t)m->shape->n_layers, G = (uint32_t)m->shape->n_kv_heads;
-    demand_rank(&m->ranks, m->y, L * G, n_tokens);
-    count_all(m, heads);
+/* The largest of a layer's heads, in place: [L][G][T] -> [L][T]. */
+static void pool_heads(double *score, uint32_t L, uint32_t G, uint32_t n_tokens) {
     for (uint32_t l = 0; l < L; l++) {
-        const double *of = m->y + (size_t)l * G * n_tokens;
-        double *most = m->more + (size_t)l * n_tokens;
-        memcpy(most, of, n_tokens * sizeof *most);
+        const double *of = score + (size_t)l * G * n_tokens;
+        double *most = score + (size_t)l * n_tokens;
+        memmove(most, of, n_tokens * sizeof *most);
         for (uint32_t i = n_tokens; i < G * n_tokens; i++) {
             most[i % n_tokens] = fmax(most[i % n_tokens], of[i]);
         }
     }
+}
+
+void demand_entries(demand_meter *m, uint32_t n_tokens, double w, uint32_t *heads,
+                    uint32_t *layers) {
+    const uint32_t L = (uint32_t)m->shape->n_layers, G = (uint32_t)m->shape->n_kv_heads;
+    mix_scores(m, entries(m->shape, n_tokens), w);
+    demand_rank(&m->ranks, m->more, L * G, n_tokens);
+    count_all(m, heads);
+    pool_heads(m->more, L, G, n_tokens);
     demand_rank(&m->ranks, m->more, L, n_tokens);
     count_all(m, layers);
 }

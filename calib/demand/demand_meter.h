@@ -1,9 +1,11 @@
-/* A prompt's demand: what reading it again attends to, and so how many entries each head and each
- * layer asks for under each budget.
+/* A prompt's demand: what its continuation and reading it again attend to, and so how many entries
+ * each head and each layer asks for under each budget.
  *
- * y is the largest attention that a position gets in the repeat pass (demand_meter.h), 0 for the
- * first 4 positions. Without an instruction y is the mean attention of the continuation's rows. A
- * head's scores are y times the norms of its values, a layer's the largest of its heads'. */
+ * y_r is the largest attention that a position gets in the repeat pass, 0 for the first 4
+ * positions; y_c the mean attention of the continuation's rows. A head's scores are
+ * w y_c ||v|| / sum y_c ||v|| + (1 - w) y_r ||v|| / sum y_r ||v||, v its values and both sums over
+ * all heads and positions; where one is 0 everywhere or was not asked for the other stands for
+ * both. A layer's are the largest of its heads'. */
 #pragma once
 
 #include <stddef.h>
@@ -62,9 +64,8 @@ typedef struct demand_options {
 typedef struct demand_meter {
     demand_options o;
     const model_shape *shape;
-    int32_t *fed;     /* instruction, chunk; sized for the longest prompt */
-    double *y, *more; /* [L][G][T] */
-    bool finite;      /* the measured prompt's scores are */
+    int32_t *fed;             /* instruction, chunk; sized for the longest prompt */
+    double *y_r, *y_c, *more; /* [L][G][T] */
     demand_ranks ranks;
 } demand_meter;
 
@@ -75,15 +76,15 @@ ckvc_status demand_meter_open(demand_meter *m, const demand_options *o, const ca
                               ckvc_err *err) CKVC_MUST_CHECK;
 void demand_meter_close(demand_meter *m);
 
-/* One prompt: prefill and full-cache loss (w's stats and losses), targets y -> m->y [L][G][T]. No
- * allocation. What it was made for must have a row to look at: an instruction, or a continuation
- * of 2 tokens. */
-ckvc_status demand_targets(demand_meter *m, worker *w, const prompt *p,
-                           ckvc_err *err) CKVC_MUST_CHECK;
-/* The same, and the scores, of n prompts through the layers together where they are more than one,
- * each with a meter of its own and a worker, the workers of one workers_open. */
+/* n prompts through the layers together, each with a meter of its own and a worker, the workers of
+ * one workers_open: prefill and full-cache loss (w's stats and losses), m->y_r and y_c [L][G][T].
+ * No allocation. Each must have a row to look at: an instruction, or a continuation of 2 tokens. */
 ckvc_status demand_measure(demand_meter *const *m, worker *const *w, const prompt *const *p,
                            int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
-/* What the measured prompt of T tokens asks for: heads [nB][L][G], layers [nB][L]. It uses up the
- * scores. Budgets as demand_count wants them. */
-void demand_entries(demand_meter *m, uint32_t n_tokens, uint32_t *heads, uint32_t *layers);
+/* Takes the measured targets times the norms of their values, in place. *finite: all are. */
+ckvc_status demand_weigh(demand_meter *m, const worker *w, bool *finite,
+                         ckvc_err *err) CKVC_MUST_CHECK;
+/* What the weighed prompt of T tokens asks for at weight w: heads [nB][L][G], layers [nB][L].
+ * Budgets as demand_count wants them. */
+void demand_entries(demand_meter *m, uint32_t n_tokens, double w, uint32_t *heads,
+                    uint32_t *layers);

@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-#include "calib/demand/head_features.h"
 #include "lib/base/hash.h"
 #include "lib/policy/ckvc_policy.h"
 
@@ -17,18 +16,12 @@ uint32_t score_features(const model_shape *shape) {
     return ckvc_features_count(CKVC_FEATURES_1, (uint32_t)shape->head_dim);
 }
 
-/* Expected Attention's of T positions, and the room that it takes; or two features of each. */
-static size_t scratch_size(const model_shape *shape, size_t T) {
-    const size_t D = (size_t)shape->head_dim, heads = (size_t)shape->n_kv_heads;
-    return T + expected_attention_scratch(T, D, (size_t)shape->n_heads / heads);
-}
-
 /* The arrays of a sampler and their lengths, for T tokens. */
 #define ARRAYS(X)                                                                                  \
     X(target, heads *T)                                                                            \
     X(layer_attention, (size_t)shape->n_layers *T)                                                 \
     X(f, T *score_features(shape))                                                                 \
-    X(scratch, scratch_size(shape, T))                                                             \
+    X(scratch, 2 * T)                                                                              \
     X(sample, heads *positions)                                                                    \
     X(others, T)                                                                                   \
     X(order, T)
@@ -36,25 +29,22 @@ static size_t scratch_size(const model_shape *shape, size_t T) {
 void score_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_options *w) {
     const model_shape *shape = model_get_shape(in->model);
     const size_t heads = heads_of(shape), T = in->prompts->max_tokens;
-#define ADD(member, n) w->beside += (n) * sizeof *((score_sampler *)0)->member;
+#define ADD(member, n) w->once += (n) * sizeof *((score_sampler *)0)->member;
     ARRAYS(ADD)
     w->max_watched = CKVC_FEATURES_1_ROWS;
-    const uint32_t C = in->prompts->max_continuation; /* fed for y_c */
-    if (C > w->max_targets) { w->max_targets = C; }
+    w->watched_later = true;
 }
 
 static void see_head(void *ctx, const prefill_head *h);
 
-void score_sampler_open(score_sampler *s, demand_meter *meter, uint32_t positions,
-                        const calibrate_inputs *in) {
+void score_sampler_open(score_sampler *s, uint32_t positions, const calibrate_inputs *in) {
     const model_shape *shape = model_get_shape(in->model);
     const size_t heads = heads_of(shape), T = in->prompts->max_tokens;
     *s = (score_sampler){
-        .meter = meter,
+        .shape = shape,
         .positions = positions,
         .n_features = score_features(shape),
-        .watcher = {
-            .n_rows = CKVC_FEATURES_1_ROWS, .queries = true, .on_head = see_head, .ctx = s}};
+        .watcher = {.n_rows = CKVC_FEATURES_1_ROWS, .later = true, .on_head = see_head, .ctx = s}};
 #define TAKE(member, n) s->member = ckvc_calloc(n, sizeof *s->member);
     ARRAYS(TAKE)
 }
@@ -67,7 +57,7 @@ void score_sampler_close(score_sampler *s) {
 
 /* The head's place in arrays [rows][L][G]. */
 static size_t place_of(const score_sampler *s, size_t head) {
-    return s->row * heads_of(s->meter->shape) + head;
+    return s->row * heads_of(s->shape) + head;
 }
 
 /* Which positions of a head are logged -> sample; how many. Few have a feature of their own, those
@@ -103,29 +93,46 @@ static uint32_t draw_positions(score_sampler *s, size_t head, uint32_t *sample) 
     return P;
 }
 
-/* Cross-entropy of the targets under Expected Attention's estimate of all positions. */
-static double expected_loss(score_sampler *s, const prefill_head *h, const double *y) {
-    double *e = s->scratch, loss = 0.0;
-    expected_attention(h, session_key_frequencies(s->w->session), 0, NULL, e, e + h->n_tokens);
-    for (int64_t t = 0; t < h->n_tokens; t++) { loss -= y[t] * log(fmax(e[t], 1e-7)); }
-    return loss;
+static ckvc_head_view view_of(const prefill_head *h, const double *frequencies) {
+    return (ckvc_head_view){.n_tokens = (uint32_t)h->n_tokens,
+                            .head_dim = (uint32_t)h->head_dim,
+                            .group = (uint32_t)h->group,
+                            .n_rows = (uint32_t)h->n_rows,
+                            .attention = h->attention,
+                            .keys = h->keys,
+                            .values = h->values,
+                            .inv_freq = frequencies};
 }
 
-/* A head while the prefill shows it: all features but the late ones. */
+/* Adds the head to its layer's attention [T], for ckvc_features_late: the mean over the rows that
+ * features look at and the query heads of all n_heads KV heads. Head 0 begins it. */
+static void add_attention(const prefill_head *h, uint32_t n_heads, double *layer) {
+    const int64_t T = h->n_tokens,
+                  rows = CKVC_FEATURES_1_ROWS < h->n_rows ? CKVC_FEATURES_1_ROWS : h->n_rows;
+    const double share = 1.0 / ((double)(rows * h->group) * n_heads);
+    if (h->head == 0) { memset(layer, 0, (size_t)T * sizeof *layer); }
+    for (int32_t q = 0; q < h->group; q++) {
+        const float *a = h->attention + ((int64_t)q * h->n_rows + h->n_rows - rows) * T;
+        for (int64_t r = 0; r < rows; r++, a += T) {
+            for (int64_t t = 0; t < T; t++) { layer[t] += share * (double)a[t]; }
+        }
+    }
+}
+
+/* A head as it is shown: all features but the late ones. */
 static void see_head(void *ctx, const prefill_head *h) {
     score_sampler *s = ctx;
     const uint32_t T = (uint32_t)h->n_tokens, F = s->n_features, P = s->positions,
-                   G = (uint32_t)s->meter->shape->n_kv_heads;
+                   G = (uint32_t)s->shape->n_kv_heads;
     const size_t head = (size_t)h->layer * G + (size_t)h->head, at = place_of(s, head);
-    const ckvc_head_view v = head_features_view(h, session_key_frequencies(s->w->session));
-    head_features_add(h, G, s->layer_attention + (size_t)h->layer * T);
+    const ckvc_head_view v = view_of(h, session_key_frequencies(s->w->session));
+    add_attention(h, G, s->layer_attention + (size_t)h->layer * T);
     ckvc_features(CKVC_FEATURES_1, &v, s->f, s->scratch);
     const double *y = s->target + head * T;
     double *sum = s->rows->target_features + at * F;
     for (uint32_t t = 0; t < T; t++) {
         for (uint32_t k = 0; k < F; k++) { sum[k] += y[t] * s->f[(size_t)t * F + k]; }
     }
-    s->rows->expected_loss[at] = expected_loss(s, h, y);
     uint32_t *sample = s->sample + head * P;
     const uint32_t n = draw_positions(s, head, sample);
     for (uint32_t i = 0; i < n; i++) {
@@ -138,8 +145,8 @@ static void see_head(void *ctx, const prefill_head *h) {
 /* The late columns of all heads, once all layers are known. */
 static void add_late(score_sampler *s) {
     const uint32_t T = s->p->n_tokens, F = s->n_features, P = s->positions, n = T < P ? T : P;
-    const size_t G = (size_t)s->meter->shape->n_kv_heads;
-    for (size_t head = 0; head < heads_of(s->meter->shape); head++) {
+    const size_t G = (size_t)s->shape->n_kv_heads;
+    for (size_t head = 0; head < heads_of(s->shape); head++) {
         const size_t at = place_of(s, head);
         double *late = s->scratch, *sum = s->rows->target_features + at * F + CKVC_FEATURES_LATE;
         if (head % G == 0) {
@@ -164,26 +171,25 @@ static double add_target(const double *y, uint32_t n, double *target) {
     return sum;
 }
 
-/* y_r is the meter's y, y_c its `more` where there is one beside it. */
-static void make_targets(score_sampler *s, bool both) {
+/* The mass is that of the repeat pass; without one of what there is. */
+static void make_targets(score_sampler *s, const demand_meter *m) {
     const uint32_t T = s->p->n_tokens;
-    for (size_t head = 0; head < heads_of(s->meter->shape); head++) {
+    for (size_t head = 0; head < heads_of(s->shape); head++) {
         const size_t at = place_of(s, head);
         double *target = s->target + head * T;
         memset(target, 0, T * sizeof *target);
-        s->rows->mass[at] = add_target(s->meter->y + head * T, T, target);
-        if (both) { add_target(s->meter->more + head * T, T, target); }
+        const double of_c = add_target(m->y_c + head * T, T, target),
+                     of_r = add_target(m->y_r + head * T, T, target);
+        s->rows->mass[at] = m->o.n_instruction ? of_r : of_c;
         s->rows->target[at] = 0.0;
         for (uint32_t t = 0; t < T; t++) { s->rows->target[at] += target[t]; }
     }
 }
 
 static bool all_finite(const score_sampler *s) {
-    const size_t heads = heads_of(s->meter->shape), at = place_of(s, 0);
+    const size_t heads = heads_of(s->shape), at = place_of(s, 0);
     double sum = 0.0; /* of numbers that are not finite is not finite */
-    for (size_t i = at; i < at + heads; i++) {
-        sum += s->rows->mass[i] + s->rows->target[i] + s->rows->expected_loss[i];
-    }
+    for (size_t i = at; i < at + heads; i++) { sum += s->rows->mass[i] + s->rows->target[i]; }
     for (size_t i = at * s->n_features; i < (at + heads) * s->n_features; i++) {
         sum += s->rows->target_features[i];
         const float *f = s->rows->features + i * s->positions;
@@ -192,23 +198,15 @@ static bool all_finite(const score_sampler *s) {
     return isfinite(sum);
 }
 
-ckvc_status score_sampler_measure(score_sampler *s, worker *w, const prompt *p, shard *rows,
-                                  size_t row, bool *finite, ckvc_err *err) {
+ckvc_status score_sampler_measure(score_sampler *s, const demand_meter *m, const worker *w,
+                                  const prompt *p, shard *rows, size_t row, bool *finite,
+                                  ckvc_err *err) {
     s->w = w;
     s->p = p;
     s->rows = rows;
     s->row = row;
-    CKVC_TRY(demand_targets(s->meter, w, p, err));
-    const bool both = s->meter->o.n_instruction && p->n_continuation > 1;
-    if (both) {
-        const target_input in = {.tokens = p->tokens + p->n_tokens, .n = p->n_continuation - 1};
-        CKVC_TRY(sessions_targets(&(target_job){w->session, in, s->meter->more}, 1, err));
-    }
-    make_targets(s, both);
-    w->watcher = &s->watcher;
-    const ckvc_status st = worker_prefill(w, p, err);
-    w->watcher = NULL;
-    CKVC_TRY(st);
+    make_targets(s, m);
+    CKVC_TRY(session_show(w->session, &s->watcher, err));
     add_late(s);
     *finite = all_finite(s);
     return CKVC_OK;

@@ -1,20 +1,17 @@
 /* What a learned score is fitted to (docs/policy.md, "Score"): of one prompt and each KV head the
  * attention that its positions will get, and features of a sample of them.
  *
- * The target of a head is y[t] = y_c[t] / sum y_c + y_r[t] / sum y_r, of the continuation's rows
- * and of the repeat pass's (demand_meter.h); what is 0 everywhere, or was not asked for, adds
- * nothing. Of P positions at most features are logged: the first 4, the last 8 and those with the
- * highest targets (of equal ones the later), P/2 together, and as many of the others, drawn
- * whatever their target is. A prompt of P tokens or fewer has all. The sum of features weighted by
- * the targets is of all T, and so is the cross-entropy of Expected Attention's estimate, which is
- * there to be compared with. */
+ * The target of a head is y[t] = y_c[t] / sum y_c + y_r[t] / sum y_r (demand_meter.h), the sums of
+ * the head; what is 0 everywhere, or was not asked for, adds nothing. Of P positions at most
+ * features are logged: the first 4, the last 8 and those with the highest targets (of equal ones
+ * the later), P/2 together, and as many of the others, drawn whatever their target is. A prompt of
+ * P tokens or fewer has all. The sum of features weighted by the targets is of all T. */
 #pragma once
 
 #include "calib/demand/demand_meter.h"
 #include "formats/shard/shard.h"
 
 typedef struct score_sampler {
-    demand_meter *meter;            /* borrowed */
     uint32_t positions, n_features; /* P, F */
     double *target;                 /* [L][G][T] */
     double *layer_attention;        /* [L][T] mean over the last rows and all query heads */
@@ -22,6 +19,7 @@ typedef struct score_sampler {
     uint32_t *sample;               /* [L][G][P] positions, min(P, T) of them */
     uint32_t *others, *order;       /* [T] scratch */
     prefill_watcher watcher;
+    const model_shape *shape;
     /* the prompt in hand */
     const worker *w;
     const prompt *p;
@@ -31,13 +29,13 @@ typedef struct score_sampler {
 
 /* F of version 1 for a model. */
 uint32_t score_features(const model_shape *shape);
-/* What a worker of these prompts has to hold for it, beside demand_need's. */
+/* What workers of these prompts have to hold for it, beside demand_need's. */
 void score_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_options *w);
 /* It stays where it was opened. */
-void score_sampler_open(score_sampler *s, demand_meter *meter, uint32_t positions,
-                        const calibrate_inputs *in);
+void score_sampler_open(score_sampler *s, uint32_t positions, const calibrate_inputs *in);
 void score_sampler_close(score_sampler *s);
-/* One prompt into row `row` of a score shard's arrays: targets, a second prefill, features.
- * *finite: all that is logged is. Needs what demand_targets needs. */
-ckvc_status score_sampler_measure(score_sampler *s, worker *w, const prompt *p, shard *rows,
-                                  size_t row, bool *finite, ckvc_err *err) CKVC_MUST_CHECK;
+/* One prompt into row `row` of the arrays that a score shard has. m and w have measured it
+ * (demand_measure), s->watcher the worker's. *finite: all that is logged is. */
+ckvc_status score_sampler_measure(score_sampler *s, const demand_meter *m, const worker *w,
+                                  const prompt *p, shard *rows, size_t row, bool *finite,
+                                  ckvc_err *err) CKVC_MUST_CHECK;

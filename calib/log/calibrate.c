@@ -21,7 +21,7 @@ typedef struct pass {
     pass_counts *counts;
     workers all;
     worker *w;            /* the prompt's in hand */
-    demand_meter *demand; /* [all.n] of demand; one of score */
+    demand_meter *demand; /* [all.n] of demand and score */
     score_sampler sampler;
     share_rollouts shares;
     shard *rows;             /* one prompt's */
@@ -43,12 +43,11 @@ worker_options calibrate_worker(const calibrate_options *o) {
                             .rollouts = o->rollouts,
                             .memory = o->memory,
                             /* a greedy behaviour's choices follow from the records before them;
-                               features and shares are taken prompt by prompt */
-                            .most_prompts = o->behaviour != BEHAVIOUR_EPSILON_GREEDY &&
-                                                    o->kind != SHARD_SCORE &&
-                                                    o->kind != SHARD_SHARES
-                                                ? SESSIONS_TOGETHER
-                                                : 0};
+                               shares are taken prompt by prompt */
+                            .most_prompts =
+                                o->behaviour != BEHAVIOUR_EPSILON_GREEDY && o->kind != SHARD_SHARES
+                                    ? SESSIONS_TOGETHER
+                                    : 0};
 }
 
 setting calibrate_setting(const calibrate_options *o, const model_shape *shape) {
@@ -58,8 +57,9 @@ setting calibrate_setting(const calibrate_options *o, const model_shape *shape) 
         return s;
     }
     setting_without(&s, SETTING_LOGGED);
+    s.features = CKVC_FEATURES_1;
+    s.n_features = score_features(shape);
     if (o->kind == SHARD_DEMAND) {
-        setting_without(&s, SETTING_LEARNED);
         s.budgets = o->setting.budgets;
         return s;
     }
@@ -71,8 +71,6 @@ setting calibrate_setting(const calibrate_options *o, const model_shape *shape) 
     }
     s.floor = 0;
     s.recent = 0;
-    s.features = CKVC_FEATURES_1;
-    s.n_features = score_features(shape);
     return s;
 }
 
@@ -141,7 +139,7 @@ static bool has_rows(const pass *s, const prompt *p) {
     return s->kind == SHARD_SHARES || s->o->n_instruction || p->n_continuation > 1;
 }
 
-/* What the repetitions of n prompts attend to, but for those without a row. */
+/* What the continuations and repetitions of n prompts attend to, but for those without a row. */
 static ckvc_status measure_demand(pass *s, worker *const *w, const prompt *const *p, int64_t n,
                                   ckvc_err *err) {
     demand_meter *meters[SESSIONS_TOGETHER];
@@ -150,6 +148,7 @@ static ckvc_status measure_demand(pass *s, worker *const *w, const prompt *const
     int64_t n_going = 0;
     for (int64_t i = 0; i < n; i++) {
         if (!has_rows(s, p[i])) { continue; }
+        w[i]->watcher = &s->sampler.watcher;
         meters[n_going] = &s->demand[i];
         going[n_going] = w[i];
         their[n_going++] = p[i];
@@ -157,11 +156,31 @@ static ckvc_status measure_demand(pass *s, worker *const *w, const prompt *const
     return n_going > 0 ? demand_measure(meters, going, their, n_going, err) : CKVC_OK;
 }
 
+/* Row `at` of the measured prompt's targets and features, and of its demand. */
+static ckvc_status log_demand(pass *s, const prompt *p, size_t at, bool *finite, ckvc_err *err) {
+    const worker *w = s->w;
+    demand_meter *m = &s->demand[w - s->all.items];
+    const shard_header *h = &s->rows->h;
+    const size_t layers = (size_t)h->n_budgets * h->n_layers, heads = layers * h->n_kv_heads;
+    CKVC_TRY(score_sampler_measure(&s->sampler, m, w, p, s->rows, at, finite, err));
+    if (s->kind == SHARD_SCORE || !*finite) { return CKVC_OK; }
+    CKVC_TRY(demand_weigh(m, w, finite, err));
+    if (!*finite) { return CKVC_OK; }
+    put_statistics(w, at, s->rows);
+    demand_entries(m, p->n_tokens, 0, s->rows->demand + at * heads,
+                   s->rows->layer_demand + at * layers);
+    for (uint32_t i = 0; i < SHARD_N_MIXES; i++) {
+        const size_t row = at * SHARD_N_MIXES + i;
+        demand_entries(m, p->n_tokens, shard_mixes[i], s->rows->mixed_demand + row * heads,
+                       s->rows->mixed_layer_demand + row * layers);
+    }
+    return CKVC_OK;
+}
+
 /* Demand, or targets and features: what a prompt's repetition attends to; or losses under other
  * shares. */
 static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, ckvc_err *err) {
     worker *w = s->w;
-    demand_meter *meter = s->kind == SHARD_DEMAND ? &s->demand[w - s->all.items] : NULL;
     bool finite = true;
     if (!has_rows(s, p)) {
         *bad = "its continuation has no row to look at: give 2 tokens at least, or a repeat pass";
@@ -172,14 +191,9 @@ static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, c
     ckvc_alloc_forbid("what a prompt's repetition attends to");
     const uint64_t before = s->shares.n_rollouts;
     const double start_s = ckvc_now_s();
-    ckvc_status st = CKVC_OK; /* of demand it is done */
-    if (s->kind == SHARD_SCORE) {
-        st = score_sampler_measure(&s->sampler, w, p, s->rows, at, &finite, err);
-    } else if (s->kind == SHARD_SHARES) {
-        st = share_rollouts_measure(&s->shares, w, p, s->rows, at, &finite, err);
-    } else if (meter) {
-        finite = meter->finite;
-    }
+    const ckvc_status st = s->kind == SHARD_SHARES
+                               ? share_rollouts_measure(&s->shares, w, p, s->rows, at, &finite, err)
+                               : log_demand(s, p, at, &finite, err);
     ckvc_alloc_permit();
     CKVC_TRY(st);
     struct shard_prompt *row = &s->rows->prompts[at];
@@ -189,16 +203,9 @@ static ckvc_status repeated_prompt(pass *s, const prompt *p, const char **bad, c
         *bad = "the full-cache loss, a risk or a head's attention is not finite";
         return CKVC_OK;
     }
-    const shard_header *h = &s->rows->h;
-    const size_t n = (size_t)h->n_budgets * h->n_layers;
     s->counts->rollouts += s->shares.n_rollouts - before;
     s->counts->rollout_seconds += ckvc_now_s() - start_s;
     s->counts->checked = s->shares.n_checked;
-    if (meter) {
-        demand_entries(meter, p->n_tokens, s->rows->demand + at * n * h->n_kv_heads,
-                       s->rows->layer_demand + at * n);
-        put_statistics(w, at, s->rows);
-    }
     return CKVC_OK;
 }
 
@@ -411,27 +418,38 @@ static ckvc_status open_repeats(pass *s, ckvc_err *err) {
         return workers_open(&s->all, s->in, &options, NULL, err);
     }
     demand_need(&demand, s->in, &options);
-    if (s->kind == SHARD_SCORE) { score_sampler_need(o->setting.positions, s->in, &options); }
+    score_sampler_need(o->setting.positions, s->in, &options);
     CKVC_TRY(workers_open(&s->all, s->in, &options, NULL, err));
     s->demand = ckvc_calloc((size_t)s->all.n, sizeof *s->demand);
     for (int64_t i = 0; i < s->all.n; i++) {
         CKVC_TRY(demand_meter_open(&s->demand[i], &demand, s->in, err));
     }
-    if (s->kind == SHARD_SCORE) {
-        score_sampler_open(&s->sampler, s->demand, o->setting.positions, s->in);
-    }
+    score_sampler_open(&s->sampler, o->setting.positions, s->in);
     return CKVC_OK;
+}
+
+/* Is it a pass that looks at demand, or at what a learned score is fitted to? */
+static bool looks(shard_kind kind) { return kind == SHARD_DEMAND || kind == SHARD_SCORE; }
+
+/* The prompts that the pass is of -> s->prompts: of the held-out a pass that looks takes as few as
+ * it is told to, none of those that choose. */
+static void choose_prompts(pass *s) {
+    const prompt_list *all = s->in->prompts;
+    uint32_t judges = 0;
+    s->prompts = ckvc_calloc(all->n, sizeof *s->prompts);
+    for (uint32_t i = 0; i < all->n; i++) {
+        const prompt *p = &all->items[i];
+        if (s->table && p->passed_over) { continue; }
+        if (looks(s->kind) && p->heldout && (p->select || judges++ >= s->o->judges)) { continue; }
+        s->prompts[s->n++] = i;
+    }
 }
 
 /* The worker, the pass in the run's directory, and what was done of it before. */
 static ckvc_status pass_open(pass *s, const char *kind, ckvc_err *err) {
-    const prompt_list *all = s->in->prompts;
     const worker_options o = calibrate_worker(s->o);
-    s->prompts = ckvc_calloc(all->n, sizeof *s->prompts);
-    s->done = ckvc_calloc(all->n, sizeof *s->done);
-    for (uint32_t i = 0; i < all->n; i++) {
-        if (!s->table || !all->items[i].passed_over) { s->prompts[s->n++] = i; }
-    }
+    choose_prompts(s);
+    s->done = ckvc_calloc(s->n, sizeof *s->done);
     CKVC_TRY(repeats(s->kind) ? open_repeats(s, err)
                               : workers_open(&s->all, s->in, &o, s->table, err));
     s->w = s->all.items;
@@ -467,7 +485,7 @@ static ckvc_status measure(pass *s, const prompt *const *p, int64_t n, ckvc_err 
     ckvc_alloc_forbid("prefills, kept sets, rollouts and what repetitions attend to");
     if (s->kind == SHARD_SCAN) { st = measure_scanned(w, p, n, err); }
     if (s->kind == SHARD_LOGGED) { st = measure_logged(s, w, p, n, err); }
-    if (s->kind == SHARD_DEMAND) { st = measure_demand(s, w, p, n, err); }
+    if (s->demand) { st = measure_demand(s, w, p, n, err); }
     ckvc_alloc_permit();
     return st;
 }
@@ -699,7 +717,8 @@ ckvc_status calibrate_repeat_dry_run(const calibrate_inputs *in, const calibrate
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer row = {0};
     shard_encode(s.rows, &row);
     out->bytes = row.size;
-    const double n = (double)in->prompts->n;
+    choose_prompts(&s);
+    const double n = s.n;
     out->hours = n * out->prompt_s / 3600;
     out->disk_bytes = n * (double)out->bytes + shard_files(o, n);
     /* its rows, and HDF5's image of them as it grows: 2.5 times what is logged, measured */

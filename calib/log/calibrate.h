@@ -42,6 +42,7 @@ typedef struct calibrate_options {
      * Borrowed. */
     const int32_t *instruction;
     uint32_t n_instruction;
+    uint32_t judges; /* likewise: held-out prompts that are measured, to judge what is fitted */
     behaviour_kind behaviour;
     int64_t variants; /* distinct rollouts per prompt and side; < 0: the full grid */
     rollout_way rollouts;
@@ -68,8 +69,8 @@ typedef struct pass_counts {
     double reliability; /* at the last shard; NaN: undefined, or not asked for */
 } pass_counts;
 
-/* What a pass of o->kind is made with, the rest neutral: of demand no positions, of score no
- * budget, floor and recent, of shares neither. */
+/* What a pass of o->kind is made with, the rest neutral: of score no budget, floor and recent, of
+ * shares no positions either. */
 setting calibrate_setting(const calibrate_options *o, const model_shape *shape);
 /* The worker of a pass with these options. */
 worker_options calibrate_worker(const calibrate_options *o);
@@ -86,10 +87,10 @@ ckvc_status calibrate_pass(run_dir *run, const char *name, const calibrate_input
                            const calibrate_options *o, const ckvc_table *table, pass_counts *counts,
                            ckvc_err *err) CKVC_MUST_CHECK;
 
-/* One pass of demand into run's pass `name` ("pass-01-demand"), under the setting's budgets, floor
- * and recent, of targets and features ("pass-01-score"), or of losses under other shares
- * ("pass-01-shares") or thresholds ("pass-01-cuts"), by o->kind; held-out prompts are in it,
- * marked. */
+/* One pass into run's pass `name`, by o->kind: of demand under the setting's budgets, floor and
+ * recent, and of targets and features where it has positions ("pass-01-demand"); of these alone
+ * ("pass-01-score"); or of losses under other shares ("pass-01-shares") or thresholds
+ * ("pass-01-cuts"). Held-out prompts are in it, marked. */
 ckvc_status calibrate_repeat(run_dir *run, const char *name, const calibrate_inputs *in,
                              const calibrate_options *o, pass_counts *counts,
                              ckvc_err *err) CKVC_MUST_CHECK;

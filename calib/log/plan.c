@@ -51,6 +51,9 @@ json_t *plan_json(const plan *p) {
     if (logs && strcmp(p->start_table, "identity") != 0) {
         memset(s.grid, 0, sizeof s.grid); /* a start table brings its own */
     }
+    if (o->judges && (o->kind == SHARD_DEMAND || o->kind == SHARD_SCORE)) {
+        set(json, "judges", json_integer(o->judges));
+    }
     if (logs || o->kind != SHARD_LOGGED) { set(json, "side", json_string(calibrate_sides(o))); }
     setting_write(json, SETTING_PLAN, &s,
                   o->kind == SHARD_DEMAND || shares ? SETTING_PENALTY

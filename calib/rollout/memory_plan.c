@@ -31,6 +31,7 @@ static size_t bytes_with(const memory_request *r, int64_t lanes, int64_t prompts
                                    .max_variants = r->most.n_variants};
     size_t total = session_bytes(r->shape, limits);
     bool fits = total != SIZE_MAX && ckvc_add_size(total, r->held, &total) &&
+                ckvc_add_size(total, r->once, &total) &&
                 ckvc_add_size(total, session_scratch_bytes(r->backend, r->shape, limits), &total);
     for (int64_t i = 0; i < prompts; i++) {
         fits = fits && ckvc_add_size(total, rollout_scratch_bytes(&extent), &total) &&
@@ -81,7 +82,7 @@ static memory_plan plan_with(const memory_request *r, int64_t prompts, int share
     const int64_t lanes = lanes_in(r, room, prompts);
     if (lanes == 0) { return (memory_plan){.copied = SIZE_MAX}; }
     const size_t total = bytes_with(r, lanes, prompts), first = bytes_with(r, 1, prompts),
-                 sets = (size_t)prompts * sets_of_one(r);
+                 sets = (size_t)prompts * sets_of_one(r) + r->once;
     return (memory_plan){.limit = r->limit,
                          .weights = weights,
                          .prompt = first - sets - r->held,

@@ -26,6 +26,7 @@ typedef struct memory_request {
     double steps;                  /* passes beside, a prompt's share of them: decoding */
     int64_t most_prompts;          /* that may go through the layers together; 0: as 1 */
     size_t beside;                 /* what is held for the longest prompt besides */
+    size_t once;                   /* and whatever the number of prompts */
     size_t held;                   /* of the backend's memory, by others, whatever the plan */
     variant_extent most;
     bool plain;   /* rollouts one at a time */

@@ -32,8 +32,10 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                                       .max_window = o->setting.window,
                                       .max_targets = o->max_targets,
                                       .max_counted = o->max_counted,
-                                      .max_watched = o->max_watched},
+                                      .max_watched = o->max_watched,
+                                      .watched_later = o->watched_later},
                            .beside = o->beside,
+                           .once = o->once,
                            .held = o->held,
                            .most_lanes = o->most_lanes,
                            .n_rollouts = o->n_rollouts,
@@ -160,7 +162,8 @@ ckvc_status workers_full(worker *const *w, int64_t n, ckvc_err *err) {
                                        .n = r->n_continuation,
                                        .lanes = &full,
                                        .n_lanes = 1,
-                                       .nll = w[i]->scratch.nll};
+                                       .nll = w[i]->scratch.nll,
+                                       .targets = w[i]->attended};
     }
     if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
     for (int64_t i = 0; i < n; i++) {

@@ -34,11 +34,12 @@ typedef struct worker_options {
      * bytes that it holds beside the worker. */
     uint32_t max_targets;
     uint32_t max_counted; /* positions of a target_input's `counted` */
-    uint32_t max_watched; /* last rows that w->watcher is shown */
-    size_t beside;
-    size_t held;        /* of the backend's memory, by others, beside all workers */
-    int64_t most_lanes; /* without a table: rollouts side by side at most; 0: none are */
-    int64_t n_rollouts; /* likewise: of a prompt in all; 0: as most_lanes */
+    uint32_t max_watched; /* last rows that w->watcher is shown, */
+    bool watched_later;   /* and by session_show */
+    size_t beside, once;  /* of each prompt; whatever their number */
+    size_t held;          /* of the backend's memory, by others, beside all workers */
+    int64_t most_lanes;   /* without a table: rollouts side by side at most; 0: none are */
+    int64_t n_rollouts;   /* likewise: of a prompt in all; 0: as most_lanes */
     double steps; /* passes beside, a prompt's share of them: decoding, while workers are open */
     /* Prompts that may go through the layers together, at most (workers_open); 0: one at a time */
     int64_t most_prompts;
@@ -53,6 +54,7 @@ typedef struct worker {
     memory_plan plan;
     double share; /* of random choices under BEHAVIOUR_EPSILON_GREEDY; set before worker_keep */
     const prefill_watcher *watcher; /* of the next prefill, or NULL */
+    double *attended; /* [L][G][T] of the next full-cache loss (rollout_job.targets), or NULL */
     uint32_t fed; /* tokens behind the next prompt, where these are more than its continuation */
     /* the prompt in hand */
     prefill_stats stats;

@@ -267,7 +267,7 @@ static ckvc_status flush_batch(batch *t, const prompt *p, ckvc_err *err) {
         }
     } else {
         CKVC_TRY(sessions_rollouts(&(rollout_job){r->session, r->continuation, r->n_continuation,
-                                                  t->s->lanes, t->n, t->w->scratch.nll, NULL},
+                                                  t->s->lanes, t->n, t->w->scratch.nll, NULL, NULL},
                                    1, err));
         for (int64_t i = 0; i < t->n; i++) { store_loss(t, i, mean_of(t, i)); }
         if (t->s->o.check > 0) { CKVC_TRY(check_losses(t, p, err)); }

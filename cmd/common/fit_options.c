@@ -14,10 +14,9 @@ const opt opts_fit[] = {
     OPT_ENUM("mode", mode, "shared|heads|layers",
              "of demand: budgets of KV heads or of layers; shared: the paper's, all alike",
              .preset = "heads"),
-    OPT_ENUM(
-        "score", score, "paper|window|learned",
-        "of demand: by what sets are ranked; learned: where a score pass is there, else window",
-        .preset = "learned"),
+    OPT_ENUM("score", score, "paper|window|learned",
+             "of demand: by what sets are ranked; learned: where features were logged, else window",
+             .preset = "learned"),
     OPT_COUNT("features", features, "1|2", 1, 2,
               "of a learned score; 2: without those of the attention's last rows", .preset = "1"),
     OPT_DOUBLE("c-min", c_min, "F", 0, 1,

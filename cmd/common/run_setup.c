@@ -17,15 +17,16 @@ const opt opts_inputs[] = {OPT_GROUP(opts_model, inputs),
                            OPT_GROUP(opts_statistics, inputs),
                            {0}};
 
-const opt opts_log[] = {OPT_CHOICE("side", side, "head|gate|both|demand|score",
-                                   "which table to try actions of; demand: what each head asks "
-                                   "for, without any; score: what a learned score is fitted to",
-                                   .preset = "both"),
-                        OPT_LAYER_BUDGETS(layer_budgets),
-                        OPT_SETTING_NAME("operator", inputs.setting,
-                                         "how sets are kept: as in the paper; without value norms; "
-                                         "without thresholds; by the mean over heads"),
-                        {0}};
+const opt opts_log[] = {
+    OPT_CHOICE("side", side, "head|gate|both|demand|score",
+               "which table to try actions of; demand: what each head asks "
+               "for, without any, and what a learned score is fitted to; score: that alone",
+               .preset = "both"),
+    OPT_LAYER_BUDGETS(layer_budgets),
+    OPT_SETTING_NAME("operator", inputs.setting,
+                     "how sets are kept: as in the paper; without value norms; "
+                     "without thresholds; by the mean over heads"),
+    {0}};
 
 const opt opts_repeat[] = {
     OPT_SETTING("floor", inputs.setting, "F", 0, 1,
@@ -42,7 +43,7 @@ const opt opts_repeat[] = {
     /* Half of them are the ends of a prompt, 12, and where the attention went: fewer than 32 hold
      * next to nothing of that. */
     OPT_SETTING("positions", inputs.setting, "N", 32, 65536,
-                "of each head whose features --side score logs", .preset = "128"),
+                "of each head whose features --side demand and score log", .preset = "128"),
     {0}};
 
 const opt opts_bins[] = {

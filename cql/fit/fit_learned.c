@@ -37,7 +37,9 @@ ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t h
     memcpy(to.mass, s->mass + p * H, H * sizeof(double));
     memcpy(to.mass + H, s->target + p * H, H * sizeof(double));
     memcpy(to.mass + 2 * H, s->target_features + p * H * F, H * F * sizeof(double));
-    memcpy(to.mass + H * (2 + F), s->expected_loss + p * H, H * sizeof(double));
+    for (size_t i = 0; i < H; i++) {
+        to.mass[H * (2 + F) + i] = s->expected_loss ? s->expected_loss[p * H + i] : 0;
+    }
     CKVC_GROW(l->prompts, l->capacity, l->n_prompts + 1);
     l->prompts[l->n_prompts++] = to;
     l->n_fitted += !heldout;
@@ -176,17 +178,25 @@ static size_t layer_counts(const shard_header *h) { return (size_t)h->n_budgets 
 ckvc_status fit_demand_add(fit_demand *d, const shard *s, size_t p, uint64_t hash,
                            size_t memory_max, const char *where, ckvc_err *err) {
     const shard_header *h = &s->h;
-    const size_t heads = head_counts(h), layers = layer_counts(h);
+    const size_t heads = head_counts(h), layers = layer_counts(h), each = heads + layers,
+                 n_mixes = shard_has_features(h) ? SHARD_N_MIXES : 0;
     /* beside the counts, one budget's shares of all prompts as doubles */
     const size_t bytes =
-        (heads + layers) * sizeof(uint32_t) + heads / h->n_budgets * sizeof(double);
+        each * (1 + n_mixes) * sizeof(uint32_t) + heads / h->n_budgets * sizeof(double);
     CKVC_FAIL_IF(d->n_prompts + 1 > memory_max / bytes, err, CKVC_E_MEMORY,
                  "%s: demand of %zu prompts, %zu bytes each, is over --memory", where,
                  d->n_prompts + 1, bytes);
     CKVC_GROW(d->prompts, d->capacity, d->n_prompts + 1);
-    uint32_t *counts = ckvc_alloc(heads + layers, sizeof *counts);
-    memcpy(counts, s->demand + p * heads, heads * sizeof *counts);
-    memcpy(counts + heads, s->layer_demand + p * layers, layers * sizeof *counts);
+    uint32_t *counts = ckvc_alloc(each * (1 + n_mixes), sizeof *counts), *to = counts;
+    memcpy(to, s->demand + p * heads, heads * sizeof *to);
+    memcpy(to + heads, s->layer_demand + p * layers, layers * sizeof *to);
+    for (size_t i = 0; i < n_mixes; ++i) {
+        const size_t row = p * SHARD_N_MIXES + i;
+        to += each;
+        memcpy(to, s->mixed_demand + row * heads, heads * sizeof *to);
+        memcpy(to + heads, s->mixed_layer_demand + row * layers, layers * sizeof *to);
+    }
+    d->plain |= n_mixes == 0;
     d->prompts[d->n_prompts++] =
         (struct fit_demand_prompt){.hash = hash,
                                    .key = ckvc_rng_key(shard_prompt_cluster(&s->prompts[p])),
@@ -235,13 +245,23 @@ static void put_entry(const shares_sample *s, const fit_options *o, uint32_t b, 
         .n = n, .undecided = shares_undecided(ends, n), .halves = shares_split(s, SPLITS, o->seed)};
 }
 
-void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted_demand *out) {
+/* Where a prompt's counts of weight w begin. */
+static ckvc_status find_mix(const fit_demand *d, double w, size_t *at, ckvc_err *err) {
+    size_t i = 0;
+    while (w > 0 && i < SHARD_N_MIXES && shard_mixes[i] != w) { i++; }
+    CKVC_FAIL_IF(w > 0 && (i == SHARD_N_MIXES || d->plain), err, CKVC_E_DATA,
+                 "%s: has no demand of --mix %g: there are 0, 0.25, 0.5, 0.75 and 1, of runs by an "
+                 "older ckvc 0 alone; calibrate --side demand again, or take one that is there",
+                 d->where, w);
+    *at = w > 0 ? (1 + i) * (head_counts(&d->first) + layer_counts(&d->first)) : 0;
+    return CKVC_OK;
+}
+
+ckvc_status fit_demand_shares(fit_demand *d, const fit_options *o, const double *mix, table_file *t,
+                              fitted_demand *out, ckvc_err *err) {
     const shard_header *h = &d->first;
     const uint32_t nB = h->n_budgets;
     const size_t L = h->n_layers, G = h->n_kv_heads;
-    ckvc_table *table = t->table;
-    if (ckvc_table_add_shares(table, 1)) { ckvc_out_of_memory(L * G * nB, sizeof(double)); }
-    t->share_interval = ckvc_alloc(2 * L * G * nB, sizeof(double));
     *out = (fitted_demand){.fitted = true,
                            .n_prompts = d->n_prompts,
                            .n_replicates = replicates_of(o),
@@ -256,16 +276,31 @@ void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted
     for (uint32_t b = 0; b < nB; ++b) {
         demand_block *block = &out->blocks[b];
         shares_sample s = {.L = L, .X = G, .shares = shares, .keys = keys};
-        block->n_prompts = s.n_prompts = gather(d, b, b * L * G, L * G, shares, keys);
-        put_entry(&s, o, b, nB, table->share, t->share_interval, &block->heads);
+        size_t at = 0;
+        CKVC_TRY(find_mix(d, block->mix = mix[b], &at, err));
+        block->n_prompts = s.n_prompts = gather(d, b, at + b * L * G, L * G, shares, keys);
+        put_entry(&s, o, b, nB, t->table->share, t->share_interval, &block->heads);
         s.X = 1;
-        gather(d, b, head_counts(h) + b * L, L, shares, keys);
-        put_entry(&s, o, b, nB, table->layer_share, NULL, &block->layers);
+        gather(d, b, at + head_counts(h) + b * L, L, shares, keys);
+        put_entry(&s, o, b, nB, t->table->layer_share, NULL, &block->layers);
+    }
+    return CKVC_OK;
+}
+
+ckvc_status fit_demand_table(fit_demand *d, const fit_options *o, const double *mix, table_file *t,
+                             fitted_demand *out, ckvc_err *err) {
+    const shard_header *h = &d->first;
+    const size_t entries = head_counts(h);
+    ckvc_table *table = t->table;
+    if (ckvc_table_add_shares(table, 1)) { ckvc_out_of_memory(entries, sizeof(double)); }
+    t->share_interval = ckvc_alloc(2 * entries, sizeof(double));
+    for (uint32_t b = 0; b < h->n_budgets; ++b) {
         table->c_min[b] = (ckvc_c_min){fmax(h->setting.floor, o->c_min), h->setting.recent};
         const bool paper = o->score == CKVC_SCORE_PAPER; /* a learned one: fit_learned.h */
         table->score[b] = ckvc_default_score(paper ? CKVC_SCORE_PAPER : CKVC_SCORE_WINDOW, 0);
         table->score[b].mode = o->mode;
     }
+    return fit_demand_shares(d, o, mix, t, out, err);
 }
 
 void fit_demand_fini(fit_demand *d) {

@@ -21,8 +21,8 @@ typedef struct fit_learned {
     size_t n_prompts, n_fitted, capacity; /* those that are not held out */
 } fit_learned;
 
-/* Prompt p of a score shard that fit_match found to belong to those before. CKVC_E_MEMORY beyond
- * `memory_max` bytes, CKVC_E_DATA where its features are not of version 1. */
+/* Prompt p of a shard with features that fit_match found to belong to those before. CKVC_E_MEMORY
+ * beyond `memory_max` bytes, CKVC_E_DATA where its features are not of version 1. */
 ckvc_status fit_learned_add(fit_learned *l, const shard *s, size_t p, uint64_t hash,
                             size_t memory_max, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
 /* Gives a table with shares theta, of the version of features that is asked for, and mass of every
@@ -40,9 +40,10 @@ typedef struct fit_demand {
     struct fit_demand_prompt {
         uint64_t hash;              /* of id and tokens; first: the order of sums */
         uint64_t key;               /* of the id: resampling */
-        uint32_t n_tokens, *counts; /* owned [nB][L][G], then [nB][L] */
+        uint32_t n_tokens, *counts; /* owned: a mix's [nB][L][G], then [nB][L]; of w = 0 first */
     } * prompts;
     size_t n_prompts, capacity;
+    bool plain; /* a prompt has the counts of w = 0 alone */
 } fit_demand;
 
 /* Prompt p of a demand shard that fit_match found to belong to those before. CKVC_E_MEMORY beyond
@@ -51,6 +52,11 @@ ckvc_status fit_demand_add(fit_demand *d, const shard *s, size_t p, uint64_t has
                            size_t memory_max, const char *where, ckvc_err *err) CKVC_MUST_CHECK;
 /* Gives the table shares, floors, the recommended score and the shares' intervals. A prompt counts
  * for the budgets that leave a choice in it: shorter than it, and above every head's floor. Where
- * none does, shares are 1. */
-void fit_demand_table(fit_demand *d, const fit_options *o, table_file *t, fitted_demand *out);
+ * none does, shares are 1. mix [nB]: the weight of each budget's demand; CKVC_E_DATA where it is
+ * not logged. */
+ckvc_status fit_demand_table(fit_demand *d, const fit_options *o, const double *mix, table_file *t,
+                             fitted_demand *out, ckvc_err *err) CKVC_MUST_CHECK;
+/* Of that the shares and their intervals alone, in their place. */
+ckvc_status fit_demand_shares(fit_demand *d, const fit_options *o, const double *mix, table_file *t,
+                              fitted_demand *out, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_demand_fini(fit_demand *d);

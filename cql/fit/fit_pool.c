@@ -17,8 +17,6 @@
 
 /* ---- prompts already seen ---- */
 
-/* What a pass may log: a side, demand, what a learned score is fitted to, rewards of shares. */
-enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_SHARES, POOL_KINDS };
 static const shard_kind shard_kinds[] = {
     [POOL_DEMAND] = SHARD_DEMAND, [POOL_SCORE] = SHARD_SCORE, [POOL_SHARES] = SHARD_SHARES};
 
@@ -143,10 +141,13 @@ static ckvc_status add_record(fit_pool *pool, const prompt_records *x, uint32_t 
     return CKVC_OK;
 }
 
-/* The first shard of a kind says what it was made with, the others must agree. */
-static ckvc_status check_made_alike(shard_header *first, char **where, const shard *s,
+/* The first shard of a kind says what it was made with, the others must agree; kind -1: of sides.
+ */
+static ckvc_status check_made_alike(shard_header *first, char **where, const shard *s, int kind,
                                     const incoming *from, ckvc_err *err) {
-    if (*where) { return fit_match(first, *where, &s->h, from->where, -1, err); }
+    if (*where) {
+        return fit_match(first, *where, &s->h, from->where, kind == POOL_SCORE ? kind : -1, err);
+    }
     shard_header_copy(first, &s->h);
     *where = ckvc_strdup(from->where);
     return CKVC_OK;
@@ -156,19 +157,19 @@ static ckvc_status check_made_alike(shard_header *first, char **where, const sha
 static ckvc_status add_numbers(fit_pool *pool, const shard *s, size_t p, int kind,
                                const char *where, ckvc_err *err) {
     const uint64_t hash = prompt_hash(&s->prompts[p]);
-    const size_t most = pool->options->memory_max;
+    const fit_options *o = pool->options;
     if (kind == POOL_SHARES) {
-        return fit_rewards_add(&pool->rewards, s, p, hash, most, where, err);
+        return fit_rewards_add(&pool->rewards, s, p, hash, o->memory_max, where, err);
     }
     if (kind == POOL_SCORE) {
-        return fit_learned_add(&pool->learned, s, p, hash, most, where, err);
+        return fit_learned_add(&pool->learned, s, p, hash, o->memory_max, where, err);
     }
     if (head_signature_there(s)) { head_signature_add(&pool->demanded, s, p); }
-    return fit_demand_add(&pool->demand, s, p, hash, most, where, err);
+    return fit_demand_add(&pool->demand, s, p, hash, o->memory_max, where, err);
 }
 
-/* A shard of such a kind. */
-static ckvc_status add_all(fit_pool *pool, const shard *s, const incoming *from, int kind,
+/* A shard of such kinds (bit i: kind i). */
+static ckvc_status add_all(fit_pool *pool, const shard *s, const incoming *from, unsigned kinds,
                            ckvc_err *err) {
     shard_header *const first[] = {[POOL_DEMAND] = &pool->demand.first,
                                    [POOL_SCORE] = &pool->learned.first,
@@ -176,11 +177,16 @@ static ckvc_status add_all(fit_pool *pool, const shard *s, const incoming *from,
     char **const where[] = {[POOL_DEMAND] = &pool->demand.where,
                             [POOL_SCORE] = &pool->learned.where,
                             [POOL_SHARES] = &pool->rewards.where};
-    CKVC_TRY(check_made_alike(first[kind], where[kind], s, from, err));
+    for (int kind = POOL_DEMAND; kind < POOL_KINDS; ++kind) {
+        if (!(kinds >> kind & 1)) { continue; }
+        CKVC_TRY(check_made_alike(first[kind], where[kind], s, kind, from, err));
+    }
     for (size_t p = 0; p < s->n_prompts; ++p) {
         unsigned use;
-        CKVC_TRY(admit_prompt(pool, s, p, from, 1u << kind, &use, err));
-        if (use) { CKVC_TRY(add_numbers(pool, s, p, kind, from->where, err)); }
+        CKVC_TRY(admit_prompt(pool, s, p, from, kinds, &use, err));
+        for (int kind = POOL_DEMAND; kind < POOL_KINDS; ++kind) {
+            if (use >> kind & 1) { CKVC_TRY(add_numbers(pool, s, p, kind, from->where, err)); }
+        }
     }
     return CKVC_OK;
 }
@@ -188,7 +194,7 @@ static ckvc_status add_all(fit_pool *pool, const shard *s, const incoming *from,
 static ckvc_status add_records(fit_pool *pool, const shard *s, const incoming *from,
                                ckvc_err *err) {
     const shard_header *h = &s->h;
-    CKVC_TRY(check_made_alike(&pool->first, &pool->where, s, from, err));
+    CKVC_TRY(check_made_alike(&pool->first, &pool->where, s, -1, from, err));
     CKVC_AUTO(prompt_records_fini) prompt_records x = {0};
     CKVC_TRY(prompt_records_open(&x, s, from->where, err));
     CKVC_AUTO_FREE unsigned *has = ckvc_calloc(s->n_prompts, sizeof *has);
@@ -217,10 +223,13 @@ static ckvc_status add_shard(fit_pool *pool, const shard *s, const incoming *fro
     const shard_kind kind = shard_kind_of(&s->h);
     CKVC_FAIL_IF(kind == SHARD_SCAN, err, CKVC_E_DATA,
                  "%s: a shard of a scan has no records to fit", from->where);
-    int pool_kind = POOL_DEMAND;
-    while (pool_kind < POOL_KINDS && shard_kinds[pool_kind] != kind) { pool_kind++; }
-    CKVC_TRY(pool_kind < POOL_KINDS ? add_all(pool, s, from, pool_kind, err)
-                                    : add_records(pool, s, from, err));
+    unsigned kinds = 0;
+    for (int k = POOL_DEMAND; k < POOL_KINDS; k++) { kinds |= (shard_kinds[k] == kind) * 1u << k; }
+    if (shard_has_features(&s->h) && !pool->score_passes &&
+        pool->options->score == CKVC_SCORE_LEARNED) {
+        kinds |= 1u << POOL_SCORE;
+    }
+    CKVC_TRY(kinds ? add_all(pool, s, from, kinds, err) : add_records(pool, s, from, err));
     if (*s->h.plan) { json_array_append_new(pool->plans, json_string(s->h.plan)); }
     return CKVC_OK;
 }
@@ -375,6 +384,7 @@ static ckvc_status read_sources(fit_pool *pool, source *sources, size_t n, ckvc_
         if (ckvc_is_dir(sources[i].path)) {
             CKVC_TRY(run_open(sources[i].path, &sources[i].run, err));
             CKVC_TRY(choose_passes(&sources[i], pool->options->pass, err));
+            pool->score_passes |= sources[i].passes[POOL_SCORE] != NULL;
         }
     }
     qsort(sources, n, sizeof *sources, by_identity);

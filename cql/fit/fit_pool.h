@@ -24,6 +24,9 @@ typedef struct fit_row {
     cql_record record;
 } fit_row;
 
+/* What a pass may log: a side, demand, what a learned score is fitted to, rewards of shares. */
+enum { POOL_DEMAND = CKVC_SIDE_COUNT, POOL_SCORE, POOL_SHARES, POOL_KINDS };
+
 typedef struct fit_pool_side {
     char *where;        /* the first shard with records of this side; NULL: none has any */
     shard_header start; /* its header: the start table */
@@ -40,6 +43,7 @@ typedef struct fit_pool {
     char *where;
     shard_header first;
     fit_pool_side sides[CKVC_SIDE_COUNT];
+    bool score_passes; /* a run has one: features that demand passes logged stay out */
     fit_demand demand;
     fit_learned learned;
     fit_rewards rewards;
@@ -59,7 +63,8 @@ ckvc_status fit_pool_read(fit_pool *pool, const char *const *paths, size_t n_pat
                           const fit_options *o, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_pool_fini(fit_pool *pool);
 /* Names the first field in which two headers may not be pooled, with both values. The start tables
- * and, where the side pays one, the penalty are compared too when side >= 0. Scan shards have no
+ * and, where the side pays one, the penalty are compared too of a side, side >= 0; what a learned
+ * score is fitted to of POOL_SCORE. Scan shards have no
  * tables: only the model and the window are compared; of demand and records, the model and the
  * budgets. */
 ckvc_status fit_match(const shard_header *a, const char *a_where, const shard_header *b,

@@ -520,12 +520,14 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
 }
 
 /* Shares of this fit's demand, or the incoming table's. */
-static void fit_shares(fit_pool *pool, const fit_options *o, fit_result *r) {
+static ckvc_status fit_shares(fit_pool *pool, const fit_options *o, fit_result *r, ckvc_err *err) {
     const table_file *in = o->incoming;
     ckvc_table *t = r->table->table;
     const size_t heads = ckvc_weight_index(t, t->n_layers, 0, 0);
     if (pool->demand.n_prompts > 0) {
-        fit_demand_table(&pool->demand, o, r->table, &r->demand);
+        CKVC_AUTO_FREE double *mix = ckvc_alloc(t->n_budgets, sizeof *mix);
+        for (uint32_t b = 0; b < t->n_budgets; ++b) { mix[b] = o->mix; }
+        CKVC_TRY(fit_demand_table(&pool->demand, o, mix, r->table, &r->demand, err));
     } else if (in && in->table->share) {
         r->demand.carried = true;
         if (ckvc_table_copy_shares(t, in->table)) { ckvc_out_of_memory(heads, sizeof(double)); }
@@ -534,6 +536,7 @@ static void fit_shares(fit_pool *pool, const fit_options *o, fit_result *r) {
             r->table->share_interval = ckvc_copy(in->share_interval, 2 * heads, sizeof(double));
         }
     }
+    return CKVC_OK;
 }
 
 /* The heads' statistics: of the pool's scans, else of its demand passes, else the incoming table's;
@@ -580,7 +583,7 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
                  h->n_budgets);
     fill_shape(r->table->table, h);
     CKVC_TRY(fit_sides(&pool, o, r, err));
-    fit_shares(&pool, o, r);
+    CKVC_TRY(fit_shares(&pool, o, r, err));
     if (pool.rewards.n_prompts > 0) {
         CKVC_TRY(fit_rewards_table(&pool.rewards, o, r->table, &r->rewards, err));
     }
@@ -595,4 +598,37 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
     r->table->signature = signature_of(&pool, o);
     *out = ckvc_take(&r);
     return CKVC_OK;
+}
+
+struct fit_mixes {
+    fit_options o;
+    fit_pool pool;
+};
+
+ckvc_status fit_mixes_read(const char *const *paths, size_t n_paths, const fit_options *o,
+                           fit_mixes **out, ckvc_err *err) {
+    CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = ckvc_calloc(1, sizeof *m);
+    *out = NULL;
+    m->o = *o;
+    m->o.score = CKVC_SCORE_WINDOW; /* features are not read */
+    CKVC_TRY(fit_pool_read(&m->pool, paths, n_paths, &m->o, err));
+    CKVC_FAIL_IF(m->pool.demand.n_prompts == 0, err, CKVC_E_DATA, "%s: has no demand", paths[0]);
+    *out = ckvc_take(&m);
+    return CKVC_OK;
+}
+
+void fit_mixes_free(fit_mixes *m) {
+    if (m) { fit_pool_fini(&m->pool); }
+    free(m);
+}
+
+ckvc_status fit_mixes_take(fit_mixes *m, const double *mix, table_file *t, ckvc_err *err) {
+    fitted_demand found;
+    const ckvc_status st = fit_demand_shares(&m->pool.demand, &m->o, mix, t, &found, err);
+    if (st == CKVC_OK) {
+        json_object_set_new(json_object_get(t->meta, "diagnostics"), "demand",
+                            fit_demand_numbers(&found, t->table->budgets));
+    }
+    free(found.blocks);
+    return st;
 }

@@ -13,3 +13,14 @@
 /* paths: run directories and shard files. Warnings go to ckvc_warn. */
 ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_options *o,
                         fit_result **out, ckvc_err *err) CKVC_MUST_CHECK;
+
+/* Demand with every weight that was logged, for other shares of a table that such a fit made. */
+typedef struct fit_mixes fit_mixes;
+ckvc_status fit_mixes_read(const char *const *paths, size_t n_paths, const fit_options *o,
+                           fit_mixes **out, ckvc_err *err) CKVC_MUST_CHECK;
+void fit_mixes_free(fit_mixes *m);
+CKVC_AUTO_OF(fit_mixes, fit_mixes_free)
+/* mix [nB]: t's shares, intervals and what META says of demand become those of the weight of each
+ * budget. CKVC_E_DATA where one is not logged. */
+ckvc_status fit_mixes_take(fit_mixes *m, const double *mix, table_file *t,
+                           ckvc_err *err) CKVC_MUST_CHECK;

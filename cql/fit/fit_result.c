@@ -83,7 +83,7 @@ static json_t *units_numbers(const demand_units *u) {
     return o;
 }
 
-static json_t *demand_numbers(const fitted_demand *d, const double *budgets) {
+json_t *fit_demand_numbers(const fitted_demand *d, const double *budgets) {
     json_t *o = json_pack("{s:b}", "fitted", d->fitted), *list = json_array();
     set_prompts(o, d->n_prompts, d->n_documents);
     JSON_NUMBERS(o, {"replicates", d->n_replicates}, {"splits", d->n_splits});
@@ -92,6 +92,7 @@ static json_t *demand_numbers(const fitted_demand *d, const double *budgets) {
         json_t *of =
             json_pack("{s:f, s:o, s:o}", "budget", budgets[b], "heads",
                       units_numbers(&block->heads), "layers", units_numbers(&block->layers));
+        if (block->mix > 0) { json_object_set_new(of, "mix", json_real(block->mix)); }
         json_array_append_new(list, JSON_NUMBERS(of, {"prompts", block->n_prompts}));
     }
     json_object_set_new(o, "by_budget", list);
@@ -129,11 +130,20 @@ static json_t *rewards_numbers(const fitted_rewards *w, const double *budgets) {
     return o;
 }
 
+/* What META's diagnostics say of a part and budget; NULL: nothing. */
+static const json_t *block_value(const table_file *t, const char *part, uint32_t b,
+                                 const char *key) {
+    const json_t *of = json_object_get(json_object_get(t->meta, "diagnostics"), part);
+    return json_object_get(json_array_get(json_object_get(of, "by_budget"), b), key);
+}
+
 double fit_price(const table_file *t, uint32_t b) {
-    const json_t *rewards = json_object_get(json_object_get(t->meta, "diagnostics"), "rewards"),
-                 *block = json_array_get(json_object_get(rewards, "by_budget"), b),
-                 *price = json_object_get(block, "price");
+    const json_t *price = block_value(t, "rewards", b, "price");
     return json_is_number(price) && json_number_value(price) >= 0 ? json_number_value(price) : NAN;
+}
+
+double fit_mix(const table_file *t, uint32_t b) {
+    return json_number_value(block_value(t, "demand", b, "mix"));
 }
 
 json_t *fit_diagnostics(const fit_result *r) {
@@ -144,7 +154,7 @@ json_t *fit_diagnostics(const fit_result *r) {
     }
     if (r->learned.fitted) { json_object_set_new(o, "learned", learned_numbers(&r->learned)); }
     if (r->demand.fitted) {
-        json_object_set_new(o, "demand", demand_numbers(&r->demand, r->table->table->budgets));
+        json_object_set_new(o, "demand", fit_demand_numbers(&r->demand, r->table->table->budgets));
     }
     for (int i = 0; i < CKVC_SIDE_COUNT; ++i) {
         const ckvc_side which = (ckvc_side)i;

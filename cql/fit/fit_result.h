@@ -35,6 +35,7 @@ typedef struct fit_options {
     ckvc_mode mode;        /* what a table by demand recommends: its sets ... */
     ckvc_score_kind score; /* ... and by what they are ranked; */
     uint32_t features;     /* version of a learned score's, CKVC_FEATURES_1 or 2 */
+    double mix;            /* w of the demand (calib/demand/demand_meter.h), one that was logged */
     double c_min; /* of the budget, what every set has at least; that of the demand if it is more */
     uint32_t n_entropy_bins, n_ppl_bins; /* risk cells of thresholds below shares */
     bool shrink;   /* what the bootstrap does not show to be better: neutral, unlogged: incoming */
@@ -70,6 +71,7 @@ typedef struct demand_units {
     shares_halves halves;
 } demand_units;
 typedef struct demand_block { /* one budget */
+    double mix;               /* w of its demand */
     size_t n_prompts;         /* in which it leaves a choice */
     demand_units heads, layers;
 } demand_block;
@@ -127,7 +129,10 @@ CKVC_AUTO_OF(fit_result, fit_result_free)
 /* Nats per token for as many entries as a prompt may keep under budget number b, as the table's
  * shares were fitted from rewards; NaN: they were not. */
 double fit_price(const table_file *t, uint32_t b);
-/* What META says under "diagnostics": an object a side. New reference. */
+/* The weight w of the demand that a table's shares under budget number b are of (fit --mix). */
+double fit_mix(const table_file *t, uint32_t b);
+/* What META says under "diagnostics": an object a side; what it says of demand. New references. */
 json_t *fit_diagnostics(const fit_result *r);
+json_t *fit_demand_numbers(const fitted_demand *d, const double *budgets);
 /* The same and what else people ask for, as one object: for `ckvc fit --json`. New reference. */
 json_t *fit_describe(const fit_result *r);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/lines/scores.h"
+#include "formats/shard/shard.h"
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
@@ -19,15 +20,21 @@ size_t select_candidates(bool learned, ckvc_score_kind score, double counted, do
         floors[i - 1] = one;
     }
     const bool several = score == CKVC_SCORE_LEARNED;
+    double last = -1;
     size_t n = 0;
     for (size_t k = 0; k < (several ? 3 : 1); k++) {
         const ckvc_score_kind kind = several ? all[k] : score;
         if (kind == CKVC_SCORE_LEARNED && !learned) { continue; }
-        double last = -1;
+        last = -1;
         for (size_t i = 0; i < sizeof floors / sizeof *floors; i++) {
             if (floors[i] <= last) { continue; }
-            out[n++] = (select_candidate){kind, last = floors[i]};
+            out[n++] = (select_candidate){kind, last = floors[i], 0};
         }
+    }
+    const ckvc_score_kind own = several && !learned ? CKVC_SCORE_WINDOW : score;
+    for (size_t i = 0; i < SHARD_N_MIXES; i++) {
+        out[n++] = (select_candidate){own, floors[0], shard_mixes[i]};
+        if (last > floors[0]) { out[n++] = (select_candidate){own, last, shard_mixes[i]}; }
     }
     return n;
 }
@@ -36,8 +43,9 @@ size_t select_candidates(bool learned, ckvc_score_kind score, double counted, do
 
 static size_t candidate_of(const select_losses *s, const score_row *r) {
     size_t i = 0;
-    while (i < s->n && (s->candidates[i].score != r->setting.score ||
-                        s->candidates[i].floor != r->setting.floor)) {
+    while (i < s->n &&
+           (s->candidates[i].score != r->setting.score ||
+            s->candidates[i].floor != r->setting.floor || s->candidates[i].mix != r->setting.mix)) {
         i++;
     }
     return i;
@@ -70,97 +78,164 @@ static size_t prompt_of(const score_row *const *first, size_t n, const score_row
     return i > 0 ? i - 1 : n;
 }
 
-/* The least of the candidates' means at budget b over prompts that have them all. */
-static void choose(select_losses *s, uint32_t b, const double *loss) {
+/* Lines on their way to losses. */
+typedef struct select_rows {
+    const score_row **first; /* [n_prompts] a row of each */
+    double *loss;            /* [prompts][nB][SELECT_MAX]; NaN: not finite, or no line */
+    bool *seen;              /* likewise: there is a line */
+} select_rows;
+
+static void rows_fini(select_rows *x) { CKVC_FREE(x->first, x->loss, x->seen); }
+
+/* Where candidate 0 of a prompt and budget stands. */
+static size_t cell_of(const select_losses *s, size_t p, uint32_t b) {
+    return (p * s->n_budgets + b) * SELECT_MAX;
+}
+
+/* Candidate i has a line of every prompt at budget b. */
+static bool is_left(const select_losses *s, const select_rows *x, uint32_t b, size_t i) {
+    return x->seen[cell_of(s, s->n_prompts - 1, b) + i];
+}
+
+/* The least of the means at budget b over prompts that have all that are left. */
+static void choose(select_losses *s, const select_rows *x, uint32_t b) {
     const uint32_t nB = s->n_budgets;
     size_t counted = 0;
-    for (size_t i = 0; i < s->n; i++) { s->loss[i * nB + b] = 0; }
+    for (size_t i = 0; i < s->n; i++) { s->loss[i * nB + b] = is_left(s, x, b, i) ? 0 : NAN; }
     for (size_t p = 0; p < s->n_prompts; p++) {
-        const double *of = loss + (p * nB + b) * SELECT_MAX;
+        const double *of = x->loss + cell_of(s, p, b);
         double sum = 0;
-        for (size_t i = 0; i < s->n; i++) { sum += of[i]; }
+        for (size_t i = 0; i < s->n; i++) { sum += is_left(s, x, b, i) ? of[i] : 0; }
         if (!isfinite(sum)) { continue; }
         for (size_t i = 0; i < s->n; i++) { s->loss[i * nB + b] += of[i]; }
         counted++;
     }
-    s->chosen[b] = counted ? 0 : s->n;
+    s->chosen[b] = s->n;
     for (size_t i = 0; i < s->n; i++) {
         double *mean = &s->loss[i * nB + b];
         *mean = counted ? *mean / (double)counted : NAN;
-        if (counted && *mean < s->loss[s->chosen[b] * nB + b]) { s->chosen[b] = i; }
+        if (s->chosen[b] == s->n ? !isnan(*mean) : *mean < s->loss[s->chosen[b] * nB + b]) {
+            s->chosen[b] = i;
+        }
     }
 }
 
-/* What the best of the others loses more, prompt by prompt. */
-static void hold_against_next(select_losses *s, uint32_t b, const double *loss,
-                              const score_row *const *first) {
-    const uint32_t nB = s->n_budgets;
-    const size_t chosen = s->chosen[b];
-    size_t next = s->n, n = 0;
-    for (size_t i = 0; i < s->n && chosen < s->n; i++) {
-        const double x = s->loss[i * nB + b], own = s->loss[chosen * nB + b],
-                     best = next < s->n ? s->loss[next * nB + b] : INFINITY;
-        next = x != own && x < best ? i : next; /* as much loss: the same sets, most likely */
-    }
+/* What candidate i loses more than the chosen at budget b, prompt by prompt. */
+static rank_interval more_than_chosen(const select_losses *s, const select_rows *x, uint32_t b,
+                                      size_t i) {
     CKVC_AUTO_FREE double *more = ckvc_alloc(s->n_prompts, sizeof *more);
     CKVC_AUTO_FREE const char **documents = ckvc_alloc(s->n_prompts, sizeof *documents);
     CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(s->n_prompts, sizeof *cluster);
-    for (size_t p = 0; p < s->n_prompts && next < s->n; p++) {
-        const double *of = loss + (p * nB + b) * SELECT_MAX;
-        documents[n] = first[p]->document;
-        more[n] = of[next] - of[chosen];
+    size_t n = 0;
+    for (size_t p = 0; p < s->n_prompts && i < s->n; p++) {
+        const double *of = x->loss + cell_of(s, p, b);
+        documents[n] = x->first[p]->document;
+        more[n] = of[i] - of[s->chosen[b]];
         n += isfinite(more[n]);
     }
     rank_clusters(documents, n, cluster);
-    s->more[b] = rank_mean_interval(more, cluster, n);
+    return rank_mean_interval(more, cluster, n);
+}
+
+/* Who loses at budget b, and by what the best of the others does. */
+static void compare(select_losses *s, const select_rows *x, uint32_t b) {
+    const uint32_t nB = s->n_budgets;
+    const size_t chosen = s->chosen[b];
+    size_t next = s->n;
+    for (size_t i = 0; i < s->n; i++) {
+        s->lost[i * nB + b] = !is_left(s, x, b, i);
+        if (chosen == s->n || i == chosen) { continue; }
+        const double loss = s->loss[i * nB + b], own = s->loss[chosen * nB + b],
+                     best = next < s->n ? s->loss[next * nB + b] : INFINITY;
+        next = loss != own && loss < best ? i : next; /* as much: the same sets, most likely */
+        s->lost[i * nB + b] |= more_than_chosen(s, x, b, i).lo > 0;
+    }
+    s->more[b] = more_than_chosen(s, x, b, next);
+}
+
+/* One line of a table. */
+static ckvc_status add_row(select_losses *s, select_rows *x, const scores *file, const score_row *r,
+                           const ckvc_table *t, ckvc_err *err) {
+    CKVC_TRY(check_row(file, r, t, err));
+    const size_t p = prompt_of(x->first, s->n_prompts, r), i = candidate_of(s, r);
+    CKVC_FAIL_IF(i == SELECT_MAX || (i == s->n && p > 0), err, CKVC_E_DATA,
+                 "%s:%u: prompt \"%s\": a score, floor and mix that %s", file->path, r->line, r->id,
+                 p > 0 ? "the first prompt has not" : "are too many");
+    if (p == s->n_prompts) { x->first[s->n_prompts++] = r; }
+    if (i == s->n) {
+        s->candidates[s->n++] =
+            (select_candidate){r->setting.score, r->setting.floor, r->setting.mix};
+    }
+    const size_t at = cell_of(s, p, budget_of(t, r)) + i;
+    x->loss[at] = -r->reward;
+    x->seen[at] = true;
+    return CKVC_OK;
+}
+
+/* Lines of a candidate and budget are there from the first prompt to some, and to the last of one
+ * candidate. */
+static ckvc_status check_lines(const select_losses *s, const select_rows *x, const char *path,
+                               ckvc_err *err) {
+    for (uint32_t b = 0; b < s->n_budgets; b++) {
+        bool left = false;
+        for (size_t i = 0; i < s->n; i++) {
+            for (size_t p = 0; p < s->n_prompts; p++) {
+                const bool now = x->seen[cell_of(s, p, b) + i],
+                           before = p == 0 || x->seen[cell_of(s, p - 1, b) + i];
+                CKVC_FAIL_IF((p == 0 && !now) || (now && !before), err, CKVC_E_DATA,
+                             "%s: prompt \"%s\" has no line of score %s, floor %g, mix %g under "
+                             "budget number %u, which %s",
+                             path, x->first[now ? p - 1 : p]->id,
+                             ckvc_score_name(s->candidates[i].score), s->candidates[i].floor,
+                             s->candidates[i].mix, b, p ? "a later prompt has" : "others have");
+            }
+            left |= is_left(s, x, b, i);
+        }
+        CKVC_FAIL_IF(!left, err, CKVC_E_DATA,
+                     "%s: prompt \"%s\": no candidate under budget number %u is there to the end",
+                     path, x->first[s->n_prompts - 1]->id, b);
+    }
+    return CKVC_OK;
+}
+
+/* All lines of tables. */
+static ckvc_status add_rows(select_losses *s, select_rows *x, const scores *file,
+                            const ckvc_table *t, ckvc_err *err) {
+    const size_t cells = file->n * s->n_budgets * SELECT_MAX;
+    x->first = ckvc_alloc(file->n, sizeof(void *));
+    x->loss = ckvc_alloc(cells, sizeof *x->loss);
+    x->seen = ckvc_calloc(cells, sizeof *x->seen);
+    for (size_t k = 0; k < cells; k++) { x->loss[k] = NAN; }
+    for (size_t k = 0; k < file->n; k++) {
+        const score_row *r = &file->rows[k];
+        if (strcmp(r->policy, "table") == 0) { CKVC_TRY(add_row(s, x, file, r, t, err)); }
+    }
+    CKVC_FAIL_IF(s->n_prompts == 0, err, CKVC_E_DATA, "%s: no lines of a table", file->path);
+    return check_lines(s, x, file->path, err);
 }
 
 ckvc_status select_read(const char *path, const ckvc_table *t, select_losses **out, ckvc_err *err) {
     CKVC_AUTO(scores_free_at) scores *file = NULL;
     CKVC_AUTO(select_free_at) select_losses *s = ckvc_calloc(1, sizeof *s);
+    CKVC_AUTO(rows_fini) select_rows x = {0};
     const uint32_t nB = s->n_budgets = t->n_budgets;
     *out = NULL;
     CKVC_TRY(scores_read(path, &file, err));
-    CKVC_AUTO_FREE const score_row **first = ckvc_alloc(file->n, sizeof(void *));
-    CKVC_AUTO_FREE double *loss = ckvc_alloc(file->n * nB * SELECT_MAX, sizeof *loss);
-    CKVC_AUTO_FREE size_t *there = ckvc_calloc(file->n, sizeof *there);
-    /* a line that is there twice may stand in the place of one that is not */
-    for (size_t k = 0; k < file->n * nB * SELECT_MAX; k++) { loss[k] = NAN; }
-    for (size_t k = 0; k < file->n; k++) {
-        const score_row *r = &file->rows[k];
-        if (strcmp(r->policy, "table") != 0) { continue; }
-        CKVC_TRY(check_row(file, r, t, err));
-        const size_t p = prompt_of(first, s->n_prompts, r), i = candidate_of(s, r);
-        if (p == s->n_prompts) { first[s->n_prompts++] = r; }
-        CKVC_FAIL_IF(i == SELECT_MAX || (i == s->n && p > 0), err, CKVC_E_DATA,
-                     "%s:%u: prompt \"%s\": a score and floor that %s", path, r->line, r->id,
-                     p > 0 ? "the first prompt has not" : "are too many");
-        if (i == s->n) {
-            s->candidates[s->n++] = (select_candidate){r->setting.score, r->setting.floor};
-        }
-        loss[(p * nB + budget_of(t, r)) * SELECT_MAX + i] = -r->reward;
-        there[p]++;
-    }
-    for (size_t p = 0; p < s->n_prompts; p++) {
-        CKVC_FAIL_IF(there[p] != s->n * nB, err, CKVC_E_DATA,
-                     "%s:%u: prompt \"%s\": %zu lines of tables, wanted %zu, every score and floor "
-                     "under every budget",
-                     path, first[p]->line, first[p]->id, there[p], s->n * nB);
-    }
-    CKVC_FAIL_IF(s->n_prompts == 0, err, CKVC_E_DATA, "%s: no lines of a table", path);
+    CKVC_TRY(add_rows(s, &x, file, t, err));
     s->loss = ckvc_alloc(s->n * nB, sizeof *s->loss);
+    s->lost = ckvc_alloc(s->n * nB, sizeof *s->lost);
     s->chosen = ckvc_alloc(nB, sizeof *s->chosen);
     s->more = ckvc_alloc(nB, sizeof *s->more);
     for (uint32_t b = 0; b < nB; b++) {
-        choose(s, b, loss);
-        hold_against_next(s, b, loss, first);
+        choose(s, &x, b);
+        compare(s, &x, b);
     }
     *out = ckvc_take(&s);
     return CKVC_OK;
 }
 
 void select_free(select_losses *s) {
-    if (s) { CKVC_FREE(s->loss, s->chosen, s->more); }
+    if (s) { CKVC_FREE(s->loss, s->lost, s->chosen, s->more); }
     free(s);
 }
 
@@ -170,10 +245,11 @@ json_t *select_json(const select_losses *s) {
     json_t *list = json_array(), *chosen = json_array();
     for (size_t i = 0; i < s->n; i++) {
         const select_candidate *c = &s->candidates[i];
-        json_array_append_new(list,
-                              json_pack("{s:s, s:f, s:o}", "score", ckvc_score_name(c->score),
-                                        "floor", c->floor, "loss",
-                                        ckvc_json_reals(s->loss + i * s->n_budgets, s->n_budgets)));
+        json_t *o =
+            json_pack("{s:s, s:f, s:o}", "score", ckvc_score_name(c->score), "floor", c->floor,
+                      "loss", ckvc_json_reals(s->loss + i * s->n_budgets, s->n_budgets));
+        if (c->mix > 0) { json_object_set_new(o, "mix", json_real(c->mix)); }
+        json_array_append_new(list, o);
     }
     for (uint32_t b = 0; b < s->n_budgets; b++) {
         json_array_append_new(chosen, s->chosen[b] < s->n ? json_integer((json_int_t)s->chosen[b])
@@ -188,6 +264,15 @@ static void recommend_candidate(ckvc_table *t, uint32_t b, select_candidate c) {
     t->score[b] = ckvc_default_score(c.score, t->score[b].features);
     t->score[b].mode = mode;
     t->c_min[b].floor = c.floor;
+}
+
+bool select_mixes(const select_losses *s, double *mix) {
+    bool any = false;
+    for (uint32_t b = 0; b < s->n_budgets; b++) {
+        mix[b] = s->chosen[b] < s->n ? s->candidates[s->chosen[b]].mix : 0;
+        any |= mix[b] > 0;
+    }
+    return any;
 }
 
 void select_take(const select_losses *s, table_file *t) {

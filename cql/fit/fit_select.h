@@ -1,5 +1,6 @@
-/* What a table with shares recommends, budget by budget: of several scores and floors the one that
- * costs the least on prompts that nothing else is told of (docs/policy.md, section 3). */
+/* What a table with shares recommends, budget by budget: of several scores, floors and weights of
+ * demand the one that costs the least on prompts that nothing else is told of (docs/policy.md,
+ * section 3). */
 #pragma once
 
 #include "lib/stats/rank.h"
@@ -8,35 +9,42 @@
 typedef struct select_candidate {
     ckvc_score_kind score;
     double floor; /* f, of ckvc_c_min */
+    double mix;   /* w of the demand that shares are of */
 } select_candidate;
 
-enum { SELECT_MAX = 16 }; /* candidates */
+enum { SELECT_MAX = 24 }; /* candidates */
 
 typedef struct select_losses {
     uint32_t n_budgets;  /* nB of the table */
     size_t n_prompts, n; /* candidates */
     select_candidate candidates[SELECT_MAX];
     /* [n][nB] loss over that of the full cache, nats per token, a mean over the prompts that have a
-     * finite one under every candidate; NaN: there is none. */
+     * finite one under every candidate that is left; NaN: there is none, or it was dropped. */
     double *loss;
+    bool *lost;     /* [n][nB] it was dropped, or is decided to lose more than the chosen */
     size_t *chosen; /* [nB] the candidate of the least loss, of equal ones the first; n: none */
     rank_interval *more; /* [nB] that the best of the others loses, paired by prompt */
 } select_losses;
 
-/* Which score and floor a table (with a learned score or without) can be tried under, in the order
- * in which they are preferred: by `score`, or where that is the learned one by the window's, the
- * learned one and the paper's; each with the floor that demand was counted with, and with those of
- * 0.1, 0.2 and c_min that are more. */
+/* What a table (with a learned score or without) can be tried under, in the order in which it is
+ * preferred: by `score`, or where that is the learned one by the window's, the learned one and the
+ * paper's; each with the floor that demand was counted with, and with those of 0.1, 0.2 and c_min
+ * that are more. Then `score` with the first and the last of these floors and shares of demand with
+ * each of shard_mixes. */
 size_t select_candidates(bool learned, ckvc_score_kind score, double counted, double c_min,
                          select_candidate out[SELECT_MAX]);
 /* The losses of a file of score lines: of policy `table` under the table's budgets and modes. The
- * candidates are those of the first prompt's lines, in their order. CKVC_E_DATA where a prompt
- * lacks one of them. */
+ * candidates are those of the first prompt's lines, in their order. From some prompt on one may
+ * have no lines under a budget any more: it was dropped there, and is not chosen. CKVC_E_DATA where
+ * lines are missing otherwise. */
 ckvc_status select_read(const char *path, const ckvc_table *t, select_losses **out,
                         ckvc_err *err) CKVC_MUST_CHECK;
 void select_free(select_losses *s);
 CKVC_AUTO_OF(select_losses, select_free)
-/* Every block recommends what was chosen, and META says under "select" what was compared. */
+/* The weights that were chosen -> mix [nB]; true: one is not 0. */
+bool select_mixes(const select_losses *s, double *mix);
+/* Every block recommends what was chosen, but for its shares, and META says under "select" what was
+ * compared. */
 void select_take(const select_losses *s, table_file *t);
 /* The same for people: {prompts, candidates: [{score, floor, loss}], chosen}. New reference. */
 json_t *select_json(const select_losses *s);

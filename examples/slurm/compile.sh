@@ -3,14 +3,13 @@
 #
 #   MODEL=DIR MANIFEST=p.jsonl examples/slurm/compile.sh OUT PARTS [--budget ..., --holdout ..., and whatever else calibrate and score share]
 #
-# demand and features (PARTS tasks each) -> merge, fit -> scores of split select (PARTS) -> choose -> held-out scores (PARTS) -> merge, report.
+# demand (PARTS tasks) -> merge, fit -> scores of split select (PARTS) -> choose -> held-out scores (PARTS) -> merge, report.
 # sbatch's own options come from its environment (SBATCH_PARTITION, SBATCH_TIMELIMIT, ...), CKVC names the program. A task that gets the signal
 # before its time limit, or is preempted, stops between two prompts (exit 75) and is queued again; one whose node fails or whose program is killed
 # is, too (that three times), and goes on where it was. Run again after a failure, the script goes on where the chain broke.
 set -euo pipefail
 usage() { sed -n '4s/^# *//p' "$0" >&2; exit 64; }
 : "${CKVC:=ckvc}"
-scores=(window learned paper) floors=(0.05 0.1 0.2) # policy.md, "What a table recommends"
 
 # part MERGED COMMAND...: a part of it, unless the parts are one already; the shell hands on the signals that Slurm sends it alone.
 part() {
@@ -31,32 +30,35 @@ part() {
 merged() { [ -e "$1${2:+/$2}" ] || "$CKVC" merge "$1" -q; }
 # made FILE COMMAND...: unless the file is there.
 made() { [ -e "$1" ] || "$CKVC" "${@:2}" --out "$1" -q; }
+# each FUNCTION ...: that, with a mix, a score and a floor in front, for all that is tried (policy.md, "What a table recommends").
+each() {
+    local of
+    for of in "0 "{window,learned,paper}" "{0.05,0.1,0.2} {0.25,0.5,0.75,1}" learned "{0.05,0.2}; do
+        read -ra of <<<"$of"
+        "$1" "${of[@]}" "${@:2}"
+    done
+}
+fitted() { made "$out/fitted-$1.ckvt" fit "$out/demand" --mix "$1"; }
+scored() {
+    local lines=$out/select-$1-$2-$3.jsonl
+    part "$lines" score --split select --table "$out/fitted-$1.ckvt" --score "$2" --c-min "$3" --out "$lines" "${@:4}"
+}
+joined() { merged "$out/select-$1-$2-$3.jsonl"; }
 
 if [ "${1:-}" = --stage ]; then # a job of the chain, as submitted below
     stage=$2 out=$3
     shift 3
     case $stage in
     demand) part "$out/demand/journal.jsonl" calibrate --side demand --split fit --out "$out/demand" "$@" ;;
-    features) part "$out/features/journal.jsonl" calibrate --side score --split fit --out "$out/features" "$@" ;;
     fit)
         merged "$out/demand" journal.jsonl
-        merged "$out/features" journal.jsonl
-        made "$out/fitted.ckvt" fit "$out/demand" "$out/features"
+        each fitted
         ;;
-    select)
-        for s in "${scores[@]}"; do
-            for f in "${floors[@]}"; do
-                lines=$out/select-$s-$f.jsonl
-                part "$lines" score --split select --table "$out/fitted.ckvt" --score "$s" --c-min "$f" --out "$lines" "$@"
-            done
-        done
-        ;;
+    select) each scored "$@" ;;
     choose)
-        for s in "${scores[@]}"; do
-            for f in "${floors[@]}"; do merged "$out/select-$s-$f.jsonl"; done
-        done
+        each joined
         cat "$out"/select-*-*.jsonl >"$out/select.jsonl"
-        made "$out/table.ckvt" fit "$out/demand" "$out/features" --choose "$out/select.jsonl"
+        made "$out/table.ckvt" fit "$out/demand" --choose "$out/select.jsonl"
         ;;
     heldout) part "$out/heldout.jsonl" score --split heldout --table "$out/table.ckvt" --policy top-k,snapkv,adakv --out "$out/heldout.jsonl" "$@" ;;
     report)
@@ -79,8 +81,7 @@ submit() {
 }
 of=(--model "$model" --manifest "$manifest" "$@")
 demand=$(submit demand "" "0-$last" "${of[@]}")
-features=$(submit features "" "0-$last" "${of[@]}")
-fit=$(submit fit "$demand:$features" 0)
+fit=$(submit fit "$demand" 0)
 select=$(submit select "$fit" "0-$last" "${of[@]}")
 choose=$(submit choose "$select" 0)
 heldout=$(submit heldout "$choose" "0-$last" "${of[@]}")

@@ -61,6 +61,8 @@ const setting_field setting_fields[] = {
           "?floor", "?floor", NULL, "?floor", NULL),
     COUNT("recent", recent, 0, 0, 1 << 20, SETTING_DEMAND, NULL, "?recent", "?recent", NULL, NULL,
           NULL),
+    FIELD("mix", SETTING_REAL, mix, NULL, 0, 0, 1, SETTING_SETS, NULL, NULL, NULL, NULL, "?mix",
+          NULL),
     FIELD("repeat", SETTING_TEXT, repeat, NULL, 0, 0, SETTING_TEXT_SIZE - 1, SETTING_DEMAND, NULL,
           "?repeat", "?repeat", "?repeat", NULL, NULL),
     COUNT("positions", positions, 0, 0, 1 << 16, SETTING_LEARNED, NULL, "?positions", "!positions",

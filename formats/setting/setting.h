@@ -48,6 +48,7 @@ typedef struct setting {
      * ("": no repeat pass, the continuation's attention is what counts). */
     double floor;
     uint32_t recent;
+    double mix; /* of a score line: the weight w of the demand that a table's shares are of */
     char repeat[SETTING_TEXT_SIZE];
     /* Of a score pass, elsewhere 0: positions of a head that are logged, version of their features,
      * numbers of one (of the version and the model's heads). */

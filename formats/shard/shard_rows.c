@@ -236,11 +236,12 @@ static ckvc_status check_counts(const shard_header *h, const char *where,
     BAD_IF(h->n_heads % h->n_kv_heads, "attribute n_heads=%u is not a multiple of n_kv_heads=%u",
            h->n_heads, h->n_kv_heads);
     const setting *s = &h->setting;
+    const bool features = shard_has_features(h);
     const uint32_t fixed = ckvc_features_count(s->features, 0); /* beside the key of even length */
     BAD_IF(kind == SHARD_SCORE && !s->positions, "attribute positions is 0, must be 1 at least");
-    BAD_IF(kind == SHARD_SCORE && !fixed,
-           "attribute features is %u, a version that this reader does not know", s->features);
-    BAD_IF(kind == SHARD_SCORE && (s->n_features < fixed + 2 || (s->n_features - fixed) % 2),
+    BAD_IF(features && !fixed, "attribute features is %u, a version that this reader does not know",
+           s->features);
+    BAD_IF(features && (s->n_features < fixed + 2 || (s->n_features - fixed) % 2),
            "attribute n_features is %u, must be %u and the even length of a key", s->n_features,
            fixed);
     BAD_IF(

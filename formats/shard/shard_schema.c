@@ -7,6 +7,8 @@
 #include "formats/shard/shard.h"
 #include "lib/base/json.h"
 
+const double shard_mixes[SHARD_N_MIXES] = {0.25, 0.5, 0.75, 1};
+
 static const shard_pass passes[] = {{"scan", SHARD_SCAN, 0},
                                     {"demand", SHARD_DEMAND, 0},
                                     {"score", SHARD_SCORE, 0},
@@ -66,10 +68,12 @@ static const shard_wide prompt_wide[] = {
     W(own_entropy, F64, HEADS, "LG", NEW, SHARD_LEAST_LOSS, 23),
     W(demand, U32, DEMAND, "BLG", ALL, 0, 0),
     W(layer_demand, U32, DEMAND, "BL", ALL, 0, 0),
-    W(mass, F64, SCORE, "LG", ALL, 0, 0),
-    W(target, F64, SCORE, "LG", ALL, 0, 2.001),
-    W(target_features, F64, SCORE, "LGF", ALL, -SHARD_MOST_LOSS, SHARD_MOST_LOSS),
-    W(features, F32, SCORE, "LGPF", ALL, -FLT_MAX, FLT_MAX),
+    W(mixed_demand, U32, MIXES, "WBLG", ALL, 0, 0),
+    W(mixed_layer_demand, U32, MIXES, "WBL", ALL, 0, 0),
+    W(mass, F64, FEATURES, "LG", ALL, 0, 0),
+    W(target, F64, FEATURES, "LG", ALL, 0, 2.001),
+    W(target_features, F64, FEATURES, "LGF", ALL, -SHARD_MOST_LOSS, SHARD_MOST_LOSS),
+    W(features, F32, FEATURES, "LGPF", ALL, -FLT_MAX, FLT_MAX),
     W(expected_loss, F64, SCORE, "LG", NEW, SHARD_LEAST_LOSS, 33),
     W(action_loss, F64, SHARES, "BLUA", ALL, SHARD_LEAST_LOSS, SHARD_MOST_LOSS),
     W(action_entries, U32, SHARES, "BLUA", ALL, 0, 0),
@@ -112,6 +116,9 @@ const shard_group shard_groups[SHARD_GROUPS] = {
 
 bool shard_has_wide(const shard_wide *w, const shard_header *h) {
     const shard_kind kind = shard_kind_of(h);
+    if (w->kind == SHARD_FEATURES || w->kind == SHARD_MIXES) {
+        return shard_has_features(h) && (w->kind == SHARD_FEATURES || kind == SHARD_DEMAND);
+    }
     return w->kind == SHARD_ANY || w->kind == (int)kind ||
            (w->kind == SHARD_HEADS && (kind == SHARD_SCAN || kind == SHARD_DEMAND));
 }
@@ -125,6 +132,7 @@ const char *shard_axis(char axis, const shard_header *h, size_t *extent) {
         char axis;
     } axes[] = {
         {"budgets", h->n_budgets, 'B'},
+        {"mixes", SHARD_N_MIXES, 'W'},
         {"n_layers", h->n_layers, 'L'},
         {"n_kv_heads", h->n_kv_heads, 'G'},
         {"units", heads ? h->n_kv_heads : 1, 'U'},
@@ -352,4 +360,9 @@ ckvc_side shard_action_side(const shard_header *h) {
 shard_kind shard_kind_of(const shard_header *h) {
     const shard_pass *p = shard_pass_named(h->pass);
     return p ? p->kind : SHARD_LOGGED;
+}
+
+bool shard_has_features(const shard_header *h) {
+    const shard_kind kind = shard_kind_of(h);
+    return kind == SHARD_SCORE || (kind == SHARD_DEMAND && h->setting.positions);
 }

@@ -44,12 +44,13 @@ typedef struct shard_column {
 } shard_column;
 
 /* A column with several values a row, in the shards of one kind of pass or of all. */
-enum { SHARD_ANY = -1, SHARD_HEADS = -2 }; /* the last: scan and demand */
+/* HEADS: scan and demand; MIXES, FEATURES: demand, demand and score, that have features. */
+enum { SHARD_ANY = -1, SHARD_HEADS = -2, SHARD_MIXES = -3, SHARD_FEATURES = -4 };
 typedef struct shard_wide {
     const char *name;
     shard_type type;  /* SHARD_U32, SHARD_F32 or SHARD_F64 */
     size_t offset;    /* of its pointer in struct shard */
-    int kind;         /* shard_kind, SHARD_ANY or SHARD_HEADS */
+    int kind;         /* shard_kind, or one of these */
     const char *axes; /* of a row, a letter each: shard_axis */
     shard_need need;
     double least, most; /* of a value; most 0: the prompt's n_tokens */

@@ -16,6 +16,7 @@ typedef struct score_policy {
     /* Of a table, borrowed; NULL: the choice's. */
     const ckvc_score_kind *score;
     const double *floor;
+    uint64_t skip; /* bit b: not asked for under budget number b (`ckvc score`: 0) */
 } score_policy;
 
 typedef struct policy_choice {

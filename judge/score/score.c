@@ -246,6 +246,12 @@ static json_t *by_set(const scorer *s, const lane *x, const policy_kept *kept,
     return layers;
 }
 
+/* The weight of the demand that a table's shares under this budget are of. */
+static double mix_of(const table_file *t, double budget, const prompt *p) {
+    return fit_mix(
+        t, ckvc_nearest_budget(t->table->budgets, t->table->n_budgets, budget, p->n_tokens));
+}
+
 static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_kept *kept,
                         double loss) {
     const prompt *p = x->p;
@@ -284,6 +290,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     made.mode = kept->mode;
     made.score = kept->score;
     made.floor = kept->floor;
+    made.mix = policy->kind == SCORE_TABLE ? mix_of(policy->table, made.budgets.v[b], p) : 0;
     if (!p->n_later) { made.compress_after = SETTING_TURN_LAST; }
     setting_write(o, SETTING_LINE, &made, 0);
     if (kept->repeat_tokens) {
@@ -337,6 +344,7 @@ static ckvc_status score_group(scorer *s, const prompt *const *p, int64_t n, ckv
     CKVC_TRY(workers_full(s->workers.w, n, err));
     for (size_t i = 0; i < s->o->choice.n; i++) {
         for (uint32_t b = 0; b < s->o->choice.setting.budgets.n; b++) {
+            if (b < 64 && s->o->choice.list[i].skip >> b & 1) { continue; }
             CKVC_TRY(score_policy_of(s, n, i, b, err));
         }
     }

@@ -198,7 +198,7 @@ static void rows_behind_attention(model *m, const activations *a, be_weight *con
 }
 
 static bool ends_at_tap(const forward_pass *p) {
-    return p->kind == PASS_CONTINUATION && p->continuation.tap_attends;
+    return p->kind == PASS_CONTINUATION && p->continuation.ends_at_tap;
 }
 
 static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_err *err) {

@@ -53,9 +53,8 @@ typedef struct continuation_rows {
     const rollout_lane *lanes; /* [n_lanes], in the order that rollout_job asks for */
     int64_t n_lanes;
     be_lane *order; /* [n_lanes] scratch */
-    /* The tap stands in for attention_kept and fills act->mix; only the taps are wanted: nothing
-     * follows the last one. */
-    bool tap_attends;
+    /* The tap stands in for attention_kept and fills act->mix; and nothing follows the last one. */
+    bool tap_attends, ends_at_tap;
 } continuation_rows;
 
 typedef enum pass_kind { PASS_PREFILL, PASS_CONTINUATION, PASS_STEP } pass_kind;

@@ -39,6 +39,7 @@ typedef struct session_limits {
     int64_t max_targets;      /* tokens of a target_job; 0: there is none */
     int64_t max_counted;      /* positions of its `counted`; 0: there are none */
     int64_t max_watched;      /* rows that a prefill_watcher is shown; 0: nobody watches */
+    bool watched_later;       /* by session_show, too */
     /* sessions of one sessions_create whose prompts' rows go through a layer's products as one,
      * which takes activations for all; 0: each by itself */
     int64_t joined;
@@ -99,6 +100,8 @@ typedef struct prefill_watcher {
     int64_t n_rows; /* 1 ... max_watched; of a shorter prompt all T rows are shown */
     /* What costs more than the window: the last layer goes through all rows for either. */
     bool queries, column_sum;
+    /* Not in the prefill, which keeps what session_show needs: neither of the two above. */
+    bool later;
     /* From the thread that drives the session, heads of a layer in order, layers in order. */
     void (*on_head)(void *ctx, const prefill_head *head);
     void *ctx;
@@ -171,6 +174,9 @@ typedef struct rollout_job {
     /* [L] or NULL: of two lanes, the first of which has the full cache; left alone for n 1. Their
      * scratch [H][C-1] is there from the first use on. */
     layer_error *errors;
+    /* [L][G][T] or NULL: what its rows attend to (sessions_targets, the mean), of one lane that has
+     * the full cache; left alone for n 1. */
+    double *targets;
 } rollout_job;
 ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 
@@ -196,6 +202,9 @@ typedef struct target_job {
     double *out; /* [L][G][T], or [L][G][n] of `counted` */
 } target_job;
 ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
+/* What a prefill with this watcher, who is `later`, has put off: its heads, after whatever has
+ * followed it. */
+ckvc_status session_show(session *s, const prefill_watcher *watcher, ckvc_err *err) CKVC_MUST_CHECK;
 /* ||v|| [L][G][T] of the prefilled prompt. */
 ckvc_status session_value_norms(session *s, double *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* [D/2]: the key of position t is rotated by the angles t * frequency (pairs i and i + D/2), until

@@ -23,7 +23,8 @@ struct session {
     be_lane *order;           /* [max_lanes] */
     be_row_error *row_errors; /* [H][max_continuation - 1], or NULL until it is asked for */
     window_stats stats;
-    head_watch watch;
+    head_watch watch, *shown; /* of out[0]; where a session's heads are shown: that one's */
+    be_buf **queries; /* [L] the last rows' of the prompt in hand, where limits.watched_later */
     double *nll;      /* [max_window] */
     double *inv_freq; /* [D/2], of the sequence in hand */
     /* the prompt in hand; n_prompt 0: none */
@@ -31,6 +32,11 @@ struct session {
 };
 
 /* ---- sizes ---- */
+
+/* Rows of queries that are kept for max_watched of them: whole tiles. */
+static int64_t kept_queries(session_limits l) {
+    return l.watched_later ? be_padded_rows(l.max_watched) + BE_ROW_TILE : 0;
+}
 
 static int64_t max_lanes(session_limits l) { return l.max_lanes > 1 ? l.max_lanes : 1; }
 
@@ -75,9 +81,10 @@ size_t session_bytes_beside(const model_shape *s, session_limits l) {
     if (!fits_address_space(l)) { return SIZE_MAX; }
     const buffer_sizes b = sizes_of(s, l);
     const size_t values =
-        (b.rows + BE_ROW_TILE) * (size_t)s->width + 2 * b.prompt_cache * (size_t)s->n_layers;
-    return values * sizeof(float) + window_stats_bytes(s, l.max_prompt) +
-           head_watch_bytes(s, l.max_prompt, l.max_watched);
+        (b.rows + BE_ROW_TILE) * (size_t)s->width +
+        (2 * b.prompt_cache + (size_t)(kept_queries(l) * s->n_heads * s->head_dim)) *
+            (size_t)s->n_layers;
+    return values * sizeof(float) + window_stats_bytes(s, l.max_prompt);
 }
 
 size_t session_bytes(const model_shape *s, session_limits l) {
@@ -86,7 +93,8 @@ size_t session_bytes(const model_shape *s, session_limits l) {
     const size_t heads = (size_t)(s->n_heads + s->n_kv_heads) * (size_t)s->head_dim,
                  values = b.all_rows * ((size_t)s->width + 2 * heads) +
                           2 * (b.mlp_rows * (size_t)s->intermediate + b.own_cache + b.counted);
-    return values * sizeof(float) + session_bytes_beside(s, l);
+    return values * sizeof(float) + session_bytes_beside(s, l) +
+           head_watch_bytes(s, l.max_prompt, l.max_watched);
 }
 
 static be_extent extent_of(const model_shape *shape, session_limits l) {
@@ -119,8 +127,11 @@ static be_buf *new_buf(session *s, size_t values) {
 static void create_buffers(session *s, const session *first) {
     const buffer_sizes b = sizes_of(s->m->shape, s->limits);
     const model_shape *shape = s->m->shape;
+    const size_t queries = (size_t)(kept_queries(s->limits) * shape->n_heads * shape->head_dim);
     s->prompt = ckvc_alloc((size_t)shape->n_layers, sizeof *s->prompt);
+    s->queries = ckvc_alloc((size_t)shape->n_layers, sizeof *s->queries);
     for (int32_t l = 0; l < shape->n_layers; l++) {
+        s->queries[l] = new_buf(s, queries);
         s->prompt[l] = (be_cache){new_buf(s, b.prompt_cache), new_buf(s, b.prompt_cache),
                                   be_padded_rows(s->limits.max_prompt)};
     }
@@ -156,7 +167,8 @@ static session *new_session(model *m, session_limits limits, const session *firs
     s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
     s->counted_rows = ckvc_calloc(2 * (size_t)shape->n_kv_heads, sizeof *s->counted_rows);
     window_stats_init(&s->stats, shape, limits.max_prompt);
-    head_watch_init(&s->watch, shape, limits.max_prompt, limits.max_watched);
+    s->shown = first ? first->shown : &s->watch;
+    if (!first) { head_watch_init(s->shown, shape, limits.max_prompt, limits.max_watched); }
     create_buffers(s, first);
     rope_frequencies(shape, limits.max_prompt + limits.max_continuation, s->inv_freq);
     return s;
@@ -190,7 +202,7 @@ void session_destroy(session *s) {
     for (size_t i = 0; i < s->n_bufs; i++) { be->ops->buf_free(be, s->bufs[i]); }
     activations_fini(&s->act, be);
     if (s->all.x) { activations_fini(&s->all, be); }
-    CKVC_FREE(s->bufs, s->prompt);
+    CKVC_FREE(s->bufs, s->prompt, s->queries);
     window_stats_fini(&s->stats);
     head_watch_fini(&s->watch);
     CKVC_FREE(s->row_errors, s->nll, s->order, s->inv_freq, s->counted_rows, s);
@@ -236,6 +248,11 @@ static int64_t window_of(const prefill_input *in, int64_t rows) {
     return in->window < rows ? in->window : rows;
 }
 
+/* The position of the first kept query: a tile begins there. */
+static int64_t first_query(const prefill_watcher *watcher, int64_t n) {
+    return head_watch_first_row(watcher, n, n) / BE_ROW_TILE * BE_ROW_TILE;
+}
+
 static ckvc_status stats_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
                              const be_cache *cache, ckvc_err *err) {
     const prefill_input *in = ((stats_ctx *)ctx)->in;
@@ -247,7 +264,29 @@ static ckvc_status stats_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     CKVC_TRY(be->ops->value_norms(be, &attention, in->n, cache, s->stats.norm, err));
     window_stats_layer(&s->stats, layer, in->n, window.window);
     const layer_seen seen = {layer, in->n, row0, q, cache, s->stats.norm};
-    return in->watcher ? head_watch_layer(&s->watch, s->m, in->watcher, &seen, err) : CKVC_OK;
+    if (!in->watcher) { return CKVC_OK; }
+    if (!in->watcher->later) { return head_watch_layer(s->shown, s->m, in->watcher, &seen, err); }
+    const int64_t first = first_query(in->watcher, in->n);
+    be->ops->copy_rows(be, q, first - row0, s->queries[layer], 0, be_padded_rows(in->n - first),
+                       (int64_t)attention.n_heads * attention.head_dim);
+    return CKVC_OK;
+}
+
+ckvc_status session_show(session *s, const prefill_watcher *watcher, ckvc_err *err) {
+    assert(s->n_prompt > 0 && watcher->later);
+    for (int32_t l = 0; l < s->m->shape->n_layers; l++) {
+        const be_attention_shape attention = layer_attention(s->m, l);
+        const layer_seen seen = {l,
+                                 s->n_prompt,
+                                 first_query(watcher, s->n_prompt),
+                                 s->queries[l],
+                                 &s->prompt[l],
+                                 s->stats.norm};
+        CKVC_TRY(s->m->be->ops->value_norms(s->m->be, &attention, s->n_prompt, &s->prompt[l],
+                                            s->stats.norm, err));
+        CKVC_TRY(head_watch_layer(s->shown, s->m, watcher, &seen, err));
+    }
+    return CKVC_OK;
 }
 
 /* A prefill's pass; its tap takes ctx. */
@@ -348,6 +387,50 @@ static ckvc_status error_tap(void *ctx, int32_t layer, const be_buf *q, int64_t 
     return CKVC_OK;
 }
 
+/* The layer's keys and values of these positions, as if the prompt had no others. */
+static be_cache gather_counted(session *s, int32_t layer, int64_t n_prompt,
+                               const kept_set *counted) {
+    const be_attention_shape attention = layer_attention(s->m, layer);
+    const be_held to = held_counted(s, counted->offsets[1]);
+    s->m->be->ops->cache_keep(s->m->be, &attention, &s->prompt[layer], n_prompt, counted, &to);
+    return s->counted;
+}
+
+static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
+                              const be_cache *own, ckvc_err *err) {
+    const target_job *job = ctx;
+    const target_input *in = &job->in;
+    session *s = job->session;
+    backend *be = s->m->be;
+    const be_attention_shape attention = layer_attention(s->m, layer);
+    const be_continuation rows = {
+        .n_rows = in->n, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
+    const be_target_rows counted = {in->first_row, in->largest};
+    be_attention_shape seen = attention;
+    be_continuation counting = rows;
+    if (in->counted) {
+        seen.window = 0;
+        counting.n_prompt = in->counted->offsets[1];
+        counting.prompt = gather_counted(s, layer, row0, in->counted);
+    }
+    const size_t n = (size_t)attention.n_kv_heads * (size_t)counting.n_prompt;
+    double *out = job->out + (size_t)layer * n;
+    CKVC_TRY(be->ops->attention_targets(be, &seen, &counting, &counted, s->act.mix, out, err));
+    if (in->counted) { /* what the rows go on with */
+        be->ops->attention_kept(be, &attention, &rows, &(be_lane){0}, 1, s->act.mix);
+    }
+    const int64_t group = attention.n_heads / attention.n_kv_heads;
+    const double behind = (double)((in->n - in->first_row) * group);
+    for (size_t i = 0; !in->largest && i < n; i++) { out[i] /= behind; }
+    return CKVC_OK;
+}
+
+static void tap_targets(forward_pass *pass, target_job *job) {
+    pass->continuation.tap_attends = true;
+    pass->tap = target_tap;
+    pass->tap_ctx = job;
+}
+
 static ckvc_status check_rollouts(const rollout_job *b, ckvc_err *err) {
     const session *s = b->session;
     const int64_t n = b->n, n_lanes = b->n_lanes;
@@ -409,6 +492,7 @@ static void take_errors(const rollout_job *b) {
 ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) {
     forward_pass passes[SESSIONS_TOGETHER];
     head_losses losses[2 * SESSIONS_TOGETHER];
+    target_job seen[SESSIONS_TOGETHER];
     int64_t n_passes = 0, n_losses = 0;
     assert(n >= 1 && n <= SESSIONS_TOGETHER);
     for (int64_t i = 0; i < n; i++) {
@@ -422,6 +506,12 @@ ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err)
             take_errors(b);
             pass->tap = error_tap;
             pass->tap_ctx = ckvc_unconst(b);
+        }
+        if (b->targets) {
+            assert(b->n_lanes == 1 && !b->lanes->sets && !b->errors);
+            seen[i] =
+                (target_job){b->session, {.tokens = b->continuation, .n = b->n - 1}, b->targets};
+            tap_targets(pass, &seen[i]);
         }
     }
     if (n_passes > 0) { CKVC_TRY(forward(passes, n_passes, err)); }
@@ -442,45 +532,8 @@ ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err)
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
                              const kept_set *sets, double *nll, ckvc_err *err) {
     const rollout_lane alone = {.parent = -1, .sets = sets};
-    return sessions_rollouts(&(rollout_job){s, continuation, n, &alone, 1, nll, NULL}, 1, err);
-}
-
-/* The layer's keys and values of these positions, as if the prompt had no others. */
-static be_cache gather_counted(session *s, int32_t layer, int64_t n_prompt,
-                               const kept_set *counted) {
-    const be_attention_shape attention = layer_attention(s->m, layer);
-    const be_held to = held_counted(s, counted->offsets[1]);
-    s->m->be->ops->cache_keep(s->m->be, &attention, &s->prompt[layer], n_prompt, counted, &to);
-    return s->counted;
-}
-
-static ckvc_status target_tap(void *ctx, int32_t layer, const be_buf *q, int64_t row0,
-                              const be_cache *own, ckvc_err *err) {
-    const target_job *job = ctx;
-    const target_input *in = &job->in;
-    session *s = job->session;
-    backend *be = s->m->be;
-    const be_attention_shape attention = layer_attention(s->m, layer);
-    const be_continuation rows = {
-        .n_rows = in->n, .n_prompt = row0, .q = q, .prompt = s->prompt[layer], .own = *own};
-    const be_target_rows counted = {in->first_row, in->largest};
-    be_attention_shape seen = attention;
-    be_continuation counting = rows;
-    if (in->counted) {
-        seen.window = 0;
-        counting.n_prompt = in->counted->offsets[1];
-        counting.prompt = gather_counted(s, layer, row0, in->counted);
-    }
-    const size_t n = (size_t)attention.n_kv_heads * (size_t)counting.n_prompt;
-    double *out = job->out + (size_t)layer * n;
-    CKVC_TRY(be->ops->attention_targets(be, &seen, &counting, &counted, s->act.mix, out, err));
-    if (in->counted) { /* what the rows go on with */
-        be->ops->attention_kept(be, &attention, &rows, &(be_lane){0}, 1, s->act.mix);
-    }
-    const int64_t group = attention.n_heads / attention.n_kv_heads;
-    const double behind = (double)((in->n - in->first_row) * group);
-    for (size_t i = 0; !in->largest && i < n; i++) { out[i] /= behind; }
-    return CKVC_OK;
+    return sessions_rollouts(&(rollout_job){s, continuation, n, &alone, 1, nll, NULL, NULL}, 1,
+                             err);
 }
 
 ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) {
@@ -497,9 +550,8 @@ ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) {
         assert(s->m->shape->rope != ROPE_DYNAMIC || s->n_prompt + in->n <= s->n_total);
         CKVC_TRY(check_tokens(s, "continuation", in->tokens, in->n, s->n_prompt + in->n, err));
         passes[i] = pass_behind(s, in->tokens, in->n, &alone, 1);
-        passes[i].continuation.tap_attends = true;
-        passes[i].tap = target_tap;
-        passes[i].tap_ctx = &jobs[i];
+        passes[i].continuation.ends_at_tap = true;
+        tap_targets(&passes[i], &jobs[i]);
     }
     return forward(passes, n, err);
 }

@@ -89,16 +89,14 @@ demand() { "$CKVC" calibrate --side demand --split fit --model "$MODEL" --manife
     wait_for 30 test -s "$DIR/out/demand/pass-01-demand/shard-00000.h5"
     pkill -9 -o -f -- "calibrate --side demand .*$DIR/out"
     wait_for 60 grep -q Killed "$DIR"/out/slurm-demand-*.log
-    wait_for 60 test -s "$DIR/out/features/pass-01-score/shard-00001.h5"
-    scancel --signal=TERM --batch "$(squeue -h -r --states=R -o '%i %j' | awk '/features/ {print $1; exit}')"
-    wait_for 60 grep -q "stopped with" "$DIR"/out/slurm-features-*.log
+    scancel --signal=TERM --batch "$(squeue -h -r --states=R -o '%i %j' | awk '/demand/ {print $1; exit}')"
+    wait_for 60 grep -q "stopped with" "$DIR"/out/slurm-demand-*.log
     wait_for 240 queue_is_empty
     tail -n 2 "$DIR"/out/slurm-*.log
     [ -s "$DIR/out/report/report.html" ]
     demand "$DIR/demand"
     diff <(shard_sums "$DIR/demand") <(shard_sums "$DIR/out/demand")
-    "$CKVC" calibrate --side score --split fit --model "$MODEL" --manifest "$DIR/prompts.jsonl" "${OF[@]}" -q --out "$DIR/features"
-    "$CKVC" fit "$DIR/demand" "$DIR/features" --choose "$DIR/out/select.jsonl" --out "$DIR/table.ckvt" -q
+    "$CKVC" fit "$DIR/demand" --choose "$DIR/out/select.jsonl" --out "$DIR/table.ckvt" -q
     [ "$(content_id "$DIR/table.ckvt")" = "$(content_id "$DIR/out/table.ckvt")" ]
     # again: what is done is left as it is
     rm -r "$DIR/out/report"

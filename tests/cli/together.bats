@@ -60,14 +60,17 @@ without() {
     "$CKVC" verify "$DIR/part"
 }
 
-@test "demand: the same shards with and without a repetition" {
+@test "demand, with and without a repetition, and score: the same shards" {
     for repeat in "" --no-repeat; do
         calibrate "$DIR/demand$repeat" --side demand $repeat
         [ "$(together --side demand --memory 12M $repeat)" -ge 3 ]
         calibrate "$DIR/demand-few$repeat" --side demand --memory 12M $repeat
         diff <(shard_sums "$DIR/demand$repeat") <(shard_sums "$DIR/demand-few$repeat")
     done
-    [ "$(together --side score --memory 14M)" -eq 1 ]
+    [ "$(together --side score --memory 12M)" -ge 3 ]
+    calibrate "$DIR/score" --side score
+    calibrate "$DIR/score-few" --side score --memory 12M
+    diff <(shard_sums "$DIR/score") <(shard_sums "$DIR/score-few")
 }
 
 @test "killed at any moment, stopped, resumed: the same shards" {

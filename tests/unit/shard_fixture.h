@@ -17,6 +17,12 @@ static inline double *fixture_reals(size_t n, double first, double step) {
 
 enum { FIXTURE_FEATURES = CKVC_FEATURES_1_KEY + 2 + 1, FIXTURE_POSITIONS = 6 };
 
+static inline void fixture_features(shard_header *h) {
+    h->setting.positions = FIXTURE_POSITIONS;
+    h->setting.features = CKVC_FEATURES_1;
+    h->setting.n_features = FIXTURE_FEATURES;
+}
+
 /* 2 layers, 4 heads, 2 KV heads, 3 budgets, 3 x 2 bins. */
 static inline void fixture_header(shard_header *h, const char *pass) {
     memset(h, 0, sizeof *h);
@@ -39,9 +45,7 @@ static inline void fixture_header(shard_header *h, const char *pass) {
     h->setting.seed = 0xfedcba9876543210u;
     if (kind == SHARD_SCAN) { return; }
     if (kind == SHARD_SCORE) {
-        h->setting.positions = FIXTURE_POSITIONS;
-        h->setting.features = CKVC_FEATURES_1;
-        h->setting.n_features = FIXTURE_FEATURES;
+        fixture_features(h);
         return;
     }
     h->n_budgets = 3;
@@ -99,13 +103,17 @@ static inline void fixture_prompt(shard *s, uint32_t number, int n_records) {
     for (size_t i = 0; i < 12 && kind == SHARD_DEMAND; i++) {
         s->demand[at * 12 + i] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
         s->layer_demand[at * 6 + i / 2] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
+        for (size_t w = at * SHARD_N_MIXES; s->mixed_demand && w < (at + 1) * SHARD_N_MIXES; w++) {
+            s->mixed_demand[w * 12 + i] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
+            s->mixed_layer_demand[w * 6 + i / 2] = (uint32_t)ckvc_rng_below(&rng, p.n_tokens + 1);
+        }
     }
-    for (size_t i = 0; i < 4 && kind == SHARD_SCORE; i++) { /* positions alike want as much */
+    for (size_t i = 0; i < 4 && shard_has_features(&s->h); i++) { /* positions alike want as much */
         enum { F = FIXTURE_FEATURES, P = FIXTURE_POSITIONS };
         const size_t head = at * 4 + i;
         s->mass[head] = ckvc_rng_double(&rng);
         s->target[head] = ckvc_rng_double(&rng);
-        s->expected_loss[head] = 1 + ckvc_rng_double(&rng);
+        if (kind == SHARD_SCORE) { s->expected_loss[head] = 1 + ckvc_rng_double(&rng); }
         for (size_t k = 0; k < P * F; k++) {
             const float f = (float)ckvc_rng_double(&rng);
             s->features[head * P * F + k] = f;
@@ -158,6 +166,14 @@ static inline shard *fixture_shard(const char *pass, uint32_t n_prompts, int n_r
     shard *s = shard_create();
     fixture_header(&s->h, pass);
     for (uint32_t i = 0; i < n_prompts; i++) { fixture_prompt(s, i, n_records); }
+    return s;
+}
+
+/* As `calibrate --side demand` logs it today: with features and other mixes. */
+static inline shard *fixture_one_pass(uint32_t n_prompts) {
+    shard *s = fixture_shard("demand", 0, 0);
+    fixture_features(&s->h);
+    for (uint32_t i = 0; i < n_prompts; i++) { fixture_prompt(s, i, 0); }
     return s;
 }
 

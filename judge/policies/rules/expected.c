@@ -1,8 +1,124 @@
-/* Expected Attention: 4 sinks, and the largest attention expected of the next 512 positions
- * (calib/demand/head_features.h) times the value norm. */
-#include "calib/demand/head_features.h"
+/* Expected Attention: 4 sinks, and the largest attention expected of the next 512 positions times
+ * the value norm. */
+#include "judge/policies/rules/expected.h"
+
+#include <math.h>
+#include <string.h>
 
 #include "judge/policies/rules/rule.h"
+
+enum { EXPECTED_POSITIONS = 512 };
+
+static double dot(const double *a, const float *b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) { sum += a[i] * (double)b[i]; }
+    return sum;
+}
+
+typedef struct query_law { /* of a query head: mean [D], covariance [D][D] */
+    double *mean, *cov;
+} query_law;
+
+/* Query head q's of those that lie one after another. */
+static query_law law_at(double *laws, int64_t D, int32_t q) {
+    double *mean = laws + q * D * (D + 1);
+    return (query_law){mean, mean + D};
+}
+
+/* Turns the pairs (i, i + D/2) of x, `stride` apart: x <- [[c, -s], [s, c]] x. */
+static void rotate_pairs(double *x, int64_t stride, int64_t D, const double *c, const double *s) {
+    for (int64_t i = 0; i < D / 2; i++) {
+        double *a = x + i * stride, *b = x + (i + D / 2) * stride, was = *a;
+        *a = c[i] * was - s[i] * *b;
+        *b = s[i] * was + c[i] * *b;
+    }
+}
+
+/* Mean and covariance of the queries from position 4 on as they were before their rotation. */
+static void query_laws(const prefill_head *h, const double *frequencies, double *laws,
+                       double *scratch) {
+    const int64_t D = h->head_dim, all = h->n_tokens - EXPECTED_SINKS, n = all > 1 ? all : 1;
+    double *c = scratch, *s = c + D, *x = s + D;
+    for (int32_t q = 0; q < h->group; q++) {
+        const query_law law = law_at(laws, D, q);
+        memset(law.mean, 0, (size_t)D * sizeof(double));
+        memset(law.cov, 0, (size_t)(D * D) * sizeof(double));
+    }
+    for (int64_t t = EXPECTED_SINKS; t < h->n_tokens; t++) {
+        for (int64_t i = 0; i < D / 2; i++) { /* backwards */
+            c[i] = cos((double)t * frequencies[i]);
+            s[i] = -sin((double)t * frequencies[i]);
+        }
+        for (int32_t q = 0; q < h->group; q++) {
+            const query_law law = law_at(laws, D, q);
+            const float *from = h->queries + ((int64_t)q * h->n_tokens + t) * D;
+            for (int64_t i = 0; i < D; i++) { x[i] = (double)from[i]; }
+            rotate_pairs(x, 1, D, c, s);
+            for (int64_t i = 0; i < D; i++) {
+                law.mean[i] += x[i];
+                for (int64_t j = 0; j <= i; j++) { law.cov[i * D + j] += x[i] * x[j]; }
+            }
+        }
+    }
+    for (int32_t q = 0; q < h->group; q++) {
+        const query_law law = law_at(laws, D, q);
+        for (int64_t i = 0; i < D; i++) { law.mean[i] /= (double)n; }
+        for (int64_t i = 0; i < D; i++) {
+            for (int64_t j = 0; j <= i; j++) {
+                law.cov[i * D + j] = law.cov[j * D + i] =
+                    law.cov[i * D + j] / (double)n - law.mean[i] * law.mean[j];
+            }
+        }
+    }
+}
+
+/* mean <- R mean, cov <- R cov R', R the mean rotation of the positions to come. */
+static void turn_ahead(const prefill_head *h, const double *frequencies, double *laws,
+                       double *scratch) {
+    const int64_t D = h->head_dim;
+    double *c = scratch, *s = c + D;
+    for (int64_t i = 0; i < D / 2; i++) {
+        c[i] = s[i] = 0;
+        for (int64_t p = h->n_tokens; p < h->n_tokens + EXPECTED_POSITIONS; p++) {
+            c[i] += cos((double)p * frequencies[i]) / EXPECTED_POSITIONS;
+            s[i] += sin((double)p * frequencies[i]) / EXPECTED_POSITIONS;
+        }
+    }
+    for (int32_t q = 0; q < h->group; q++) {
+        const query_law law = law_at(laws, D, q);
+        rotate_pairs(law.mean, 1, D, c, s);
+        for (int64_t j = 0; j < D; j++) { rotate_pairs(law.cov + j, D, D, c, s); }
+        for (int64_t i = 0; i < D; i++) { rotate_pairs(law.cov + i * D, 1, D, c, s); }
+    }
+}
+
+void expected_attention(const prefill_head *h, const double *frequencies, int64_t first,
+                        const double *norms, double *s, double *scratch) {
+    const int64_t D = h->head_dim, T = h->n_tokens;
+    double *logit = scratch, *laws = logit + T, *rest = laws + h->group * D * (D + 1);
+    memset(s, 0, (size_t)T * sizeof *s);
+    query_laws(h, frequencies, laws, rest);
+    turn_ahead(h, frequencies, laws, rest);
+    for (int32_t q = 0; q < h->group; q++) {
+        const query_law law = law_at(laws, D, q);
+        double most = -INFINITY, sum = 0;
+        for (int64_t t = first; t < T; t++) {
+            const float *k = h->keys + t * D;
+            double square = 0;
+            for (int64_t i = 0; i < D; i++) { square += (double)k[i] * dot(law.cov + i * D, k, D); }
+            logit[t] = dot(law.mean, k, D) / sqrt((double)D) + square / (2 * (double)D);
+            most = logit[t] > most ? logit[t] : most;
+        }
+        for (int64_t t = first; t < T; t++) { sum += exp(logit[t] - most); }
+        for (int64_t t = first; t < T; t++) {
+            s[t] += exp(logit[t] - most) / sum / h->group * (norms ? norms[t] : 1.0);
+        }
+    }
+}
+
+size_t expected_attention_scratch(size_t max_tokens, size_t head_dim, size_t group) {
+    return max_tokens + head_dim * (head_dim + 1) * group + 3 * head_dim;
+}
 
 static void score_head(const head_score *self, const prefill_head *h, const score_room *to) {
     (void)self;

@@ -274,9 +274,11 @@ static ckvc_status run_demand(bench *b) {
     demand_meter *meter = &b->demand;
     worker *w = &b->worker;
     const prompt *p = &b->repeated;
+    bool finite;
     CKVC_TRY(demand_measure(&meter, &w, &p, 1, b->err));
     b->worker.fed = 0;
-    demand_entries(&b->demand, b->repeated.n_tokens, b->entries, b->entries);
+    CKVC_TRY(demand_weigh(meter, w, &finite, b->err));
+    demand_entries(meter, p->n_tokens, 0, b->entries, b->entries);
     return CKVC_OK;
 }
 

@@ -78,18 +78,14 @@ TEST(probes_have_names_and_sides) {
 
 TEST(a_round_has_passes) {
     pass_kind passes[PASS_KINDS];
-    assert_int_equal(
-        probe_passes(PROBE_JOINT, (demand_passes){.score = true, .select = true}, passes), 2);
+    assert_int_equal(probe_passes(PROBE_JOINT, (demand_passes){.select = true}, passes), 2);
     assert_true(passes[0] == PASS_HEAD && passes[1] == PASS_GATE);
     assert_int_equal(probe_passes(PROBE_GATE_ONLY, (demand_passes){0}, passes), 1);
     assert_int_equal(passes[0], PASS_GATE);
     assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){0}, passes), 1);
     assert_int_equal(passes[0], PASS_DEMAND);
     assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.select = true}, passes), 2);
-    assert_int_equal(passes[1], PASS_SELECT);
-    assert_int_equal(
-        probe_passes(PROBE_DEMAND, (demand_passes){.score = true, .select = true}, passes), 3);
-    assert_true(passes[1] == PASS_SCORE && passes[2] == PASS_SELECT);
+    assert_true(passes[0] == PASS_DEMAND && passes[1] == PASS_SELECT);
     assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 1}, passes), 1);
     assert_int_equal(passes[0], PASS_SHARES);
     assert_int_equal(probe_passes(PROBE_DEMAND, (demand_passes){.round = 2}, passes), 1);

@@ -53,6 +53,31 @@ typedef struct measured {
     uint32_t heads[N_BUDGETS][L][G], layers[N_BUDGETS][L];
 } measured;
 
+/* Entries of heads with a weight w are those of the scores that the header says. */
+static void check_mixed(demand_meter *m, uint32_t n, double w) {
+    const size_t all = (size_t)L * G * n;
+    CKVC_AUTO_FREE double *score = ckvc_alloc(all, sizeof *score);
+    CKVC_AUTO(demand_ranks_fini) demand_ranks ranks;
+    static uint32_t got[N_BUDGETS][L * G], layers[N_BUDGETS][L], want[L * G];
+    double of_c = 0, of_r = 0;
+    for (size_t i = 0; i < all; i++) {
+        of_c += m->y_c[i];
+        of_r += m->y_r[i];
+    }
+    for (size_t i = 0; i < all; i++) {
+        score[i] = w / of_c * m->y_c[i] + (1 - w) / of_r * m->y_r[i];
+    }
+    demand_ranks_init(&ranks, L * G, n);
+    demand_rank(&ranks, score, L * G, n);
+    demand_entries(m, n, w, got[0], layers[0]);
+    for (int b = 0; b < N_BUDGETS; b++) {
+        demand_count(&ranks, (uint32_t)budgets[b], 0.2, 8, want);
+        int off = 0; /* two rounded scores may be taken for equal */
+        for (int i = 0; i < L * G; i++) { off += abs((int)want[i] - (int)got[b][i]); }
+        assert_true(off <= 2);
+    }
+}
+
 /* All prompts, one after the other on one worker -> out [prompts]; without instruction: of the
  * continuation. */
 static void measure(golden_case *c, const prompt_list *list, bool repeat, measured *out) {
@@ -72,15 +97,21 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
     for (size_t i = 0; i < list->n; i++) {
         const prompt *p = &list->items[i];
         if (!repeat && p->n_continuation < 2) { continue; }
+        bool finite;
         OK(demand_measure(&meter, &one, &p, 1, &err));
-        assert_true(m.finite);
+        OK(demand_weigh(&m, &w, &finite, &err));
+        assert_true(finite);
         const uint32_t n = p->n_tokens;
+        const double *y = repeat ? m.y_r : m.y_c;
         CKVC_AUTO_FREE double *most = ckvc_calloc((size_t)L * n, sizeof *most);
         for (size_t k = 0; k < (size_t)L * G * n; k++) { /* of each layer's heads */
             double *of = &most[k / (G * n) * n + k % n];
-            *of = m.y[k] > *of ? m.y[k] : *of;
+            *of = y[k] > *of ? y[k] : *of;
         }
-        demand_entries(&m, n, &out[i].heads[0][0][0], &out[i].layers[0][0]);
+        for (double w = 0.25; repeat && p->n_continuation > 1 && w < 1; w += 0.25) {
+            check_mixed(&m, n, w);
+        }
+        demand_entries(&m, n, 0, &out[i].heads[0][0][0], &out[i].layers[0][0]);
         CKVC_AUTO(demand_ranks_fini) demand_ranks layers;
         demand_ranks_init(&layers, L, n);
         demand_rank(&layers, most, L, n);

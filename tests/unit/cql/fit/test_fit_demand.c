@@ -218,6 +218,34 @@ TEST(held_out_prompts_judge_once) {
     assert_true(isfinite(fitted.heldout) && fitted.heldout != one.heldout);
 }
 
+/* A shard of the one pass gives both: shares of the weight that is asked for, and a learned score.
+ */
+TEST(one_pass_has_both) {
+    shard *s = fixture_one_pass(4);
+    s->h.budgets[1] = 32;
+    double want = 0;
+    for (uint32_t p = 0; p < 4; p++) { /* mix 0.5, budget 0, layer 1, head 0 */
+        const uint32_t B = ckvc_budget_tokens(s->h.budgets[0], s->prompts[p].n_tokens);
+        want += s->mixed_demand[((p * SHARD_N_MIXES + 1) * NB + 0) * L * G + 2] / (4.0 * B);
+    }
+    const char *path = fit_shard(s, "one.h5");
+    fit_options o = fit_defaults();
+    CKVC_AUTO(fit_result_free_at) fit_result *plain = fit_one(path, &o);
+    o.mix = 0.5;
+    CKVC_AUTO(fit_result_free_at) fit_result *mixed = fit_one(path, &o);
+    assert_true(fabs(mixed->table->table->share[2 * NB] - want) <= 1e-12);
+    assert_true(fabs(plain->table->table->share[2 * NB] - want) > 1e-3);
+    assert_true(plain->learned.fitted && plain->learned.n_prompts == 4);
+    assert_memory_equal(plain->table->table->theta, mixed->table->table->theta,
+                        L * G * FIXTURE_FEATURES * sizeof(float));
+    assert_int_equal(plain->demand.n_prompts, 4);
+    o.mix = 0.3;
+    refused(path, NULL, &o, CKVC_E_DATA, "no demand of --mix 0.3");
+    o.mix = 0.5;
+    refused(fit_shard(fixture_of("demand", 0, 4), "old.h5"), NULL, &o, CKVC_E_DATA,
+            "no demand of --mix 0.5");
+}
+
 /* ---- beside sides ---- */
 
 static void same_entries(const table_file *a, const table_file *b) {

@@ -7,7 +7,7 @@
 enum { nB = 2, nC = 3 };
 static const double budgets[nB] = {8, 0.5};
 static const select_candidate tried[nC] = {
-    {CKVC_SCORE_WINDOW, 0.125}, {CKVC_SCORE_LEARNED, 0.125}, {CKVC_SCORE_PAPER, 0.25}};
+    {CKVC_SCORE_WINDOW, 0.125, 0}, {CKVC_SCORE_LEARNED, 0.125, 0}, {CKVC_SCORE_PAPER, 0.25, 0.5}};
 
 static ckvc_table *table_of(double floor, bool learned) {
     ckvc_table *t = ckvc_table_create(1, 2, 1, 1, nB, 1, 1);
@@ -43,6 +43,7 @@ static void line(FILE *f, const char *id, double budget, select_candidate c, dou
         "%s,\"alpha\":\"paper\",\"keep_window\":0,\"window\":4,\"mode\":\"heads\"",
         id, 1, 2, 3, budget, comp, reward);
     if (c.score != CKVC_SCORE_PAPER) { fprintf(f, ",\"score\":\"%s\"", ckvc_score_name(c.score)); }
+    if (c.mix > 0) { fprintf(f, ",\"mix\":%.17g", c.mix); }
     fprintf(f, ",\"floor\":%.17g}\n", c.floor);
 }
 
@@ -77,7 +78,8 @@ TEST(the_least_mean_of_each_budget) {
     assert_int_equal(s->n_prompts, 3);
     for (int i = 0; i < nC; i++) {
         assert_int_equal(s->candidates[i].score, tried[i].score);
-        assert_true(s->candidates[i].floor == tried[i].floor);
+        assert_true(s->candidates[i].floor == tried[i].floor &&
+                    s->candidates[i].mix == tried[i].mix);
     }
     const double means[nC][nB] = {{1.0, 1.0}, {0.25, 4.0 / 3}, {0.75, 1.0}};
     for (int i = 0; i < nC * nB; i++) { assert_true(s->loss[i] == means[i / nB][i % nB]); }
@@ -144,7 +146,7 @@ TEST(lines_that_do_not_belong) {
     FILE *f = fopen(path, "wb");
     line(f, "p0", 8, tried[0], 0.5);
     fclose(f);
-    refused(path, t, CKVC_E_DATA, "1 lines of tables, wanted 2");
+    refused(path, t, CKVC_E_DATA, "prompt \"p0\" has no line of score window, floor 0.125, mix 0");
     f = fopen(path, "wb");
     for (int b = 0; b < nB; b++) { line(f, "p0", budgets[b], tried[0], 0.5); }
     for (int b = 0; b < nB; b++) { line(f, "p1", budgets[b], tried[1], 0.5); }
@@ -153,21 +155,69 @@ TEST(lines_that_do_not_belong) {
     ckvc_table_free(t);
 }
 
+/* Lines of n prompts, of candidate 1 at budget 0 those of prompts [from, until). */
+static const char *some_lines(const double (*losses)[nB][nC], int n, int from, int until) {
+    const char *path = in_temp_folder("some.jsonl");
+    FILE *f = fopen(path, "wb");
+    for (int p = 0; p < n; p++) {
+        for (int i = 0; i < nC * nB; i++) {
+            char id[16];
+            snprintf(id, sizeof id, "p%d", p);
+            if (i / nB == 1 && i % nB == 0 && (p < from || p >= until)) { continue; }
+            line(f, id, budgets[i % nB], tried[i / nB], losses[p][i % nB][i / nB]);
+        }
+    }
+    assert_int_equal(fclose(f), 0);
+    return path;
+}
+
+/* What is decided to lose is said to, and one that was dropped on the way is not chosen, however
+ * little it lost. */
+TEST(dropped_on_the_way) {
+    static const double losses[4][nB][nC] = {{{0.5, 0.1, 0.9}, {1, 1, 0.5}},
+                                             {{0.6, 0.1, 1.0}, {1, 1, 0.5}},
+                                             {{0.5, 0.0, 0.9}, {1, 1, 0.5}},
+                                             {{0.6, 0.0, 1.0}, {1, 1, 0.5}}};
+    ckvc_table *t = table_of(0.125, true);
+    CKVC_AUTO(select_free_at) select_losses *half = NULL, *s = NULL;
+    OK(select_read(some_lines(losses, 2, 0, 2), t, &half, &err));
+    assert_int_equal(half->chosen[0], 1);
+    OK(select_read(some_lines(losses, 4, 0, 2), t, &s, &err));
+    assert_int_equal(s->n_prompts, 4);
+    assert_true(s->chosen[0] == 0 && s->chosen[1] == 2);
+    assert_true(isnan(s->loss[1 * nB]) && fabs(s->loss[0] - 0.55) < 1e-12);
+    assert_true(s->lost[1 * nB] && s->lost[2 * nB] && !s->lost[0]); /* dropped; decided; chosen */
+    assert_true(s->lost[0 * nB + 1] && s->lost[1 * nB + 1] && !s->lost[2 * nB + 1]);
+    double mix[nB];
+    assert_true(select_mixes(s, mix) && mix[0] == 0 && mix[1] == 0.5);
+    json_auto_t *said = select_json(s);
+    const json_t *other = json_array_get(json_object_get(said, "candidates"), 1);
+    assert_true(json_is_null(json_array_get(json_object_get(other, "loss"), 0)));
+    assert_true(json_is_real(json_array_get(json_object_get(other, "loss"), 1)));
+    /* it does not come back */
+    refused(some_lines(losses, 4, 2, 4), t, CKVC_E_DATA, "has no line of score learned");
+    refused(some_lines(losses, 1, 1, 1), t, CKVC_E_DATA, "has no line of score learned");
+    ckvc_table_free(t);
+}
+
 TEST(candidates_begin_as_compiled) {
     select_candidate c[SELECT_MAX];
-    assert_int_equal(select_candidates(true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 9);
+    assert_int_equal(select_candidates(true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 17);
+    assert_true(c[9].score == CKVC_SCORE_LEARNED && c[9].floor == 0.0625 && c[9].mix == 0.25);
+    assert_true(c[16].score == CKVC_SCORE_LEARNED && c[16].floor == 0.2 && c[16].mix == 1);
     assert_true(c[0].score == CKVC_SCORE_WINDOW && c[0].floor == 0.0625);
     assert_true(c[2].score == CKVC_SCORE_WINDOW && c[2].floor == 0.2);
     assert_true(c[3].score == CKVC_SCORE_LEARNED && c[3].floor == 0.0625);
     assert_true(c[8].score == CKVC_SCORE_PAPER && c[8].floor == 0.2);
-    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 4);
+    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 12);
     assert_true(c[3].floor == 0.3);
-    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 4);
+    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 12);
     assert_true(c[1].floor == 0.1 && c[2].floor == 0.15 && c[3].floor == 0.2);
-    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.01, c), 3);
+    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.01, c), 11);
     /* no more to try, and no learned score */
-    assert_int_equal(select_candidates(false, CKVC_SCORE_LEARNED, 0.2, 0.2, c), 2);
-    assert_int_equal(select_candidates(false, CKVC_SCORE_PAPER, 0.2, 0, c), 1);
+    assert_int_equal(select_candidates(false, CKVC_SCORE_LEARNED, 0.2, 0.2, c), 2 + 4);
+    assert_true(c[5].score == CKVC_SCORE_WINDOW && c[5].mix == 1);
+    assert_int_equal(select_candidates(false, CKVC_SCORE_PAPER, 0.2, 0, c), 1 + 4);
     assert_true(c[0].score == CKVC_SCORE_PAPER && c[0].floor == 0.2);
 }
 

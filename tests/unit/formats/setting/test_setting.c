@@ -47,6 +47,7 @@ static setting unusual(void) {
                      .reduction = CKVC_LOSS_SUM,
                      .floor = 0.25,
                      .recent = 4,
+                     .mix = 0.5,
                      .repeat = "Say it again.",
                      .positions = 32,
                      .features = 1,

@@ -31,6 +31,11 @@ TEST(round_trip) {
             shard_free(s);
         }
     }
+    shard *s = fixture_one_pass(5), *t = through_file(s, false);
+    assert_memory_equal(s->mixed_demand, t->mixed_demand,
+                        5 * SHARD_N_MIXES * 12 * sizeof(uint32_t));
+    assert_true(t->features && t->target && !t->expected_loss);
+    shard_free(s), shard_free(t);
 }
 
 /* Values that a careless path would bend: -0, the smallest and largest doubles, 255-byte texts,

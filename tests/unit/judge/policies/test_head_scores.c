@@ -1,5 +1,5 @@
 /* Scores of a KV head on made-up attention, keys and queries, against their rules written out. */
-#include "calib/demand/head_features.h"
+#include "judge/policies/rules/expected.h"
 #include "judge/policies/head_scores.h"
 #include "lib/base/hash.h"
 #include "tests/unit/unit.h"

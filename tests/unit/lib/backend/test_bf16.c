@@ -178,7 +178,7 @@ static void run(int threads, size_t limit, outcome *o) {
         kept[i] = (kept_set){1, offsets, kept_positions[i]};
         lanes[i] = (rollout_lane){.parent = 0, .layer = i - 1, .kept = &kept[i]};
     }
-    OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, LANES, o->lanes[0], NULL}, 1,
+    OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, LANES, o->lanes[0], NULL, NULL}, 1,
                          &err));
     assert_memory_equal(o->lanes[0], o->full, sizeof o->full);
     for (int i = 1; i < LANES; i++) {
@@ -192,7 +192,7 @@ static void run(int threads, size_t limit, outcome *o) {
         for (int c = 0; c < C; c++) { assert_true(fabs(plain[c] - o->lanes[i][c]) < 1e-5); }
         assert_true(nll_mean(plain, C) != nll_mean(o->full, C));
         lanes[0] = (rollout_lane){.parent = -1, .sets = sets};
-        OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, 1, o->lanes[i], NULL}, 1,
+        OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, 1, o->lanes[i], NULL, NULL}, 1,
                              &err));
         assert_memory_equal(plain, o->lanes[i], sizeof plain);
         lanes[0] = (rollout_lane){.parent = -1};

@@ -218,7 +218,7 @@ TEST(ragged_sets) {
                    .max_prompt = T, .max_continuation = C, .max_window = 32, .max_lanes = 1 + L});
     prefill_of(b.s, ids, T, T + C, 32);
     double swept[1 + L][C], plain[C];
-    OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, 1 + L, &swept[0][0], NULL}, 1,
+    OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, 1 + L, &swept[0][0], NULL, NULL}, 1,
                          &err));
     for (int32_t i = 0; i < 1 + L; i++) {
         kept_set sets[L] = {base, base, base, base};

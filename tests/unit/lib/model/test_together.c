@@ -80,7 +80,8 @@ static void run(rig *r, int64_t at_once, outcome *out) {
                                      .window = W},
                                     &out[i].stats};
         rollouts[i] = (rollout_job){
-            r->s[i], ids[i] + n_tokens[i], n_continuation[i], r->lanes[i], LANES, out[i].nll, NULL};
+            r->s[i], ids[i] + n_tokens[i], n_continuation[i], r->lanes[i], LANES, out[i].nll, NULL,
+            NULL};
         targets[i] = (target_job){
             r->s[i], {.tokens = ids[i], .n = n_tokens[i], .largest = true}, out[i].targets};
     }
