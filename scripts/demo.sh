@@ -46,7 +46,7 @@ if [ "${2:-}" = full ]; then
     compile narrative "${rounds[@]}"
     papers=(technical narrative) few=() tries=()
 else
-    compile technical --split fit,select --limit 56 --rewards --rounds 1 --variants 64
+    compile technical --split fit,select --rewards --rounds 1 --variants 64
     compile narrative --split fit,select --limit 56
     papers=(technical) few=(--limit 24) tries=(--variants 32)
 fi
