@@ -97,7 +97,7 @@ FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_BIN := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 TOOL_BIN := $(patsubst tests/tools/%.c,$(B)/tools/%,$(sort $(wildcard tests/tools/*.c)))
 
-.PHONY: all setup demo test unit cli-test test-large test-outside $(MODELS) bench install uninstall deb static reproducible check-layers \
+.PHONY: all setup demo demo-full test unit cli-test test-large test-outside $(MODELS) bench install uninstall deb static reproducible check-layers \
         check-named-tests check-markdown check tidy coverage fuzz fuzz-binaries compdb format-check format clean help debug asan tsan FORCE
 all: $(B)/ckvc $(B)/libckvc_policy.a $(B)/libckvc_policy.so $(B)/libh5zstd.so
 
@@ -223,10 +223,11 @@ emulated: $(EMU)/ckvc $(EMU)/tests/test_emulation $(EMU_UNIT) ## `--backend cuda
 
 setup: ## install the Debian packages that building, testing and the demo need (apt-get, when allowed)
 	@scripts/setup.sh
-demo: ## set up, build, calibrate the embedded model, compile tables, write the report
+demo-full: SIZE = full
+demo demo-full: ## set up, build, compile tables for the embedded model, judge them, write the report; -full: minutes more
 	@scripts/setup.sh
 	@$(MAKE) --no-print-directory all
-	@scripts/demo.sh $(B)/ckvc
+	@scripts/demo.sh $(B)/ckvc $(SIZE)
 test: ## set up, build, run every test
 	@scripts/setup.sh
 	@$(MAKE) --no-print-directory all unit-binaries

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# The main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each, by demand and then rewards; then by the paper's
-# way, to compare with, a calibration and a table of weights and thresholds each, one table mapped to the smaller model and one compiled for it, scores on held-out prompts beside references and controls, and the report that compares them.
-# Everything lands in build/demo of the folder that it is started in; one that is there is removed first where a demo made it. Installed, it lies in share/ckvc/scripts and takes the ckvc of the PATH.
+# demo.sh [CKVC [full]]: the main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each, the first after a round of rewards; then by the paper's
+# way, to compare with, a calibration and a table of weights and thresholds, one table mapped to the smaller model and one compiled for it, scores on held-out prompts beside references, and the report that compares them.
+# full: rounds of rewards on all prompts and for both corpora, the paper's tables of both, from all prompts, and controls; in seven minutes instead of two.
+# Everything lands in build/demo (build/demo-full) of the folder that it is started in; one that is there is removed first where a demo made it. Installed, it lies in share/ckvc/scripts and takes the ckvc of the PATH.
 set -euo pipefail
 home=$(realpath "$(dirname "$0")/..") # the checkout, or share/ckvc
-ckvc=$(command -v "${1:-ckvc}") || { echo "demo: no such program: ${1:-ckvc}; usage: demo.sh [CKVC]" >&2; exit 69; }
-out=build/demo mark=.made-by-ckvc-demo
+ckvc=$(command -v "${1:-ckvc}") || { echo "demo: no such program: ${1:-ckvc}; usage: demo.sh [CKVC [full]]" >&2; exit 69; }
+[ "${2:-full}" = full ] || { echo "demo: $2: wanted full, or nothing" >&2; exit 64; }
+out=build/demo${2:+-full} mark=.made-by-ckvc-demo
 if [ -e "$out" ] && [ ! -e "$out/$mark" ] && [ "$(pwd -P)" != "$home" ]; then
     echo "demo: $PWD/$out: is there, and no demo made it; start this in another folder, or move it away" >&2
     exit 73
@@ -21,55 +23,68 @@ mkdir -p "$out"
 touch "$out/$mark"
 "$home/scripts/corpora.py" --newer "$ckvc" "$out" technical narrative
 
-for corpus in technical narrative; do
-    say "compile: budgets of heads from $corpus prompts on $big, by demand, then by rewards of heads and of the gate below"
-    "$ckvc" compile --config "$conf" --model "$big" --manifest "$out/$corpus.jsonl" --budget 0.125,0.25 --label "budgets, $corpus" \
-        --rewards --rounds 2 --variants all --bootstrap 200 --shrink --leak-check "$out/$corpus-leaks.json" --out "$out/budgets-$corpus"
-done
+compile() { # CORPUS OPTION...
+    say "compile: budgets of heads from $1 prompts on $big, ${*:2}"
+    "$ckvc" compile --config "$conf" --model "$big" --manifest "$out/$1.jsonl" --budget 0.125,0.25 --label "budgets, $1" \
+        --leak-check "$out/$1-leaks.json" --out "$out/budgets-$1" "${@:2}"
+}
+calibrate() { # CORPUS MODEL RUN
+    say "calibrate: $1 prompts on $2, for the paper's tables"
+    "$ckvc" calibrate --config "$conf" --model "$2" --manifest "$out/$1.jsonl" --split fit "${few[@]}" "${tries[@]}" \
+        --leak-check "$out/$1-leaks.json" --out "$out/$3"
+}
+scores=()
+score() { # KIND CORPUS MODEL OPTION...
+    "$ckvc" score --config "$conf" --manifest "$out/$2.jsonl" --split heldout -q --model "$3" "${@:4}" --out "$out/$1-$2.jsonl"
+    scores+=("$out/$1-$2.jsonl")
+}
+list() { local IFS=, && echo "$*"; }
 
-for corpus in technical narrative; do
-    say "calibrate: $corpus prompts on $big"
-    "$ckvc" calibrate --config "$conf" --model "$big" --manifest "$out/$corpus.jsonl" --split fit \
-        --leak-check "$out/$corpus-leaks.json" --out "$out/run-$corpus"
+if [ "${2:-}" = full ]; then
+    rounds=(--rewards --rounds 2 --variants all --bootstrap 200 --shrink)
+    compile technical "${rounds[@]}"
+    compile narrative "${rounds[@]}"
+    papers=(technical narrative) few=() tries=()
+else
+    compile technical --split fit,select --rewards --rounds 1 --variants 64
+    compile narrative --split fit,select --limit 56
+    papers=(technical) few=(--limit 24) tries=(--variants 32)
+fi
+budgets=("$out/budgets-technical/table.ckvt" "$out/budgets-narrative/table.ckvt") of_small=("$out/technical-4l.ckvt" "$out/compiled-4l.ckvt")
+tables=("${papers[@]/%/.ckvt}") tables=("${tables[@]/#/$out/}") # the paper's way
+
+for corpus in "${papers[@]}"; do
+    calibrate "$corpus" "$big" "run-$corpus"
     "$ckvc" fit "$out/run-$corpus" --label "$corpus" --bootstrap 200 --out "$out/$corpus.ckvt"
 done
-
-say "calibrate: technical prompts on $small, to compare with"
-"$ckvc" calibrate --config "$conf" --model "$small" --manifest "$out/technical.jsonl" --split fit \
-    --leak-check "$out/technical-leaks.json" --out "$out/run-technical-4l"
+calibrate technical "$small" run-technical-4l
 "$ckvc" fit "$out/run-technical-4l" --label "technical, for 4 layers" --out "$out/compiled-4l.ckvt"
 
 say "transfer: the technical table to $small, its risk edges from that run's scan"
 "$ckvc" transfer "$out/technical.ckvt" --to-model "$small" --scan "$out/run-technical-4l" --out "$out/technical-4l.ckvt"
 
 say "scores on held-out prompts"
-references=recent,sink-recent,window,window-pooled,random
-controls=head-only,gate-only,no-utility,no-threshold,mean-gate,mean-pool
-scores=
 for corpus in technical narrative; do
-    heldout=(--config "$conf" --manifest "$out/$corpus.jsonl" --split heldout -q)
-    "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/budgets-technical/table.ckvt,$out/budgets-narrative/table.ckvt" \
-        --budget 0.125,0.25 --policy identity,matched,top-k,snapkv,adakv,expected-attention,window-pooled,random,kvzip --out "$out/scores-budgets-$corpus.jsonl"
-    "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/technical.ckvt,$out/narrative.ckvt" --policy identity,matched \
-        --attention-error --utilities --out "$out/scores-$corpus.jsonl"
-    "$ckvc" score "${heldout[@]}" --model "$big" --table "$out/technical.ckvt,$out/narrative.ckvt" --equal-tokens \
-        --policy "$references,$controls" --out "$out/controls-$corpus.jsonl"
-    "$ckvc" score "${heldout[@]}" --model "$small" --table "$out/technical-4l.ckvt,$out/compiled-4l.ckvt" --policy identity,matched,snapkv,adakv \
-        --out "$out/scores-4l-$corpus.jsonl"
+    score scores-budgets "$corpus" "$big" --table "$(list "${budgets[@]}")" --budget 0.125,0.25 \
+        --policy identity,matched,top-k,snapkv,adakv,expected-attention,window-pooled,random,kvzip
+done
+recommended=("${scores[@]}")
+for corpus in "${papers[@]}"; do
+    score scores "$corpus" "$big" "${few[@]}" --table "$(list "${tables[@]}")" --policy identity,matched --attention-error --utilities
+    score scores-4l "$corpus" "$small" "${few[@]}" --table "$(list "${of_small[@]}")" --policy identity,matched,snapkv,adakv
+    [ "${2:-}" != full ] || score controls "$corpus" "$big" --table "$(list "${tables[@]}")" --equal-tokens \
+        --policy recent,sink-recent,window,window-pooled,random,head-only,gate-only,no-utility,no-threshold,mean-gate,mean-pool
 done
 
 say "report"
-for kind in scores-budgets scores controls scores-4l; do scores+=,$out/$kind-technical.jsonl,$out/$kind-narrative.jsonl; done
-"$ckvc" report "$out/budgets-technical/table.ckvt" "$out/budgets-narrative/table.ckvt" "$out/technical.ckvt" "$out/narrative.ckvt" \
-    "$out/technical-4l.ckvt" "$out/compiled-4l.ckvt" "$out/budgets-technical" "$out/budgets-narrative" "$out/run-technical" "$out/run-narrative" --scores "${scores#,}" --out "$out/report"
-budgets=$out/scores-budgets-technical.jsonl,$out/scores-budgets-narrative.jsonl # README's picture: what is recommended, and references
-"$ckvc" report -q "$out/budgets-technical/table.ckvt" "$out/budgets-narrative/table.ckvt" --scores "$budgets" --out "$out/picture"
+"$ckvc" report "${budgets[@]}" "${tables[@]}" "${of_small[@]}" "$out"/budgets-{technical,narrative} "${papers[@]/#/$out/run-}" \
+    --scores "$(list "${scores[@]}")" --out "$out/report"
+"$ckvc" report -q "${budgets[@]}" --scores "$(list "${recommended[@]}")" --out "$out/picture" # README's picture: what is recommended, and references
 "$home/scripts/losses_svg.py" "$out/picture/report.json" >"$out/demo.svg"
 rm -r "$out/picture"
 
 say "done"
-scores=$out/scores-budgets
-"$home/scripts/recovered.py" "technical=$scores-technical.jsonl" "narrative=$scores-narrative.jsonl" "both=$scores-technical.jsonl,$scores-narrative.jsonl" >"$out/recovered.md"
+"$home/scripts/recovered.py" "technical=${recommended[0]}" "narrative=${recommended[1]}" "both=$(list "${recommended[@]}")" >"$out/recovered.md"
 cat <<EOF
 What $out/budgets-technical/table.ckvt brings on held-out prompts, nats per token over the full cache (recovered: 1 - table / best rule):
 
@@ -79,14 +94,15 @@ made:
   $out/report/report.html                            open this
   $out/demo.svg                                      its first picture, of the recommended tables alone
   $out/budgets-{technical,narrative}/table.ckvt      what we recommend: budgets by head for ${big##*/}
-  $out/{technical,narrative}.ckvt                    the paper's tables for it, to compare with
+  $(list "${tables[@]}")  made the paper's way, to compare with
   $out/{technical,compiled}-4l.ckvt                  the first of these mapped to ${small##*/}, and one compiled for it
 
 EOF
 say "generate: held-out prompts of the domain that the technical table has not seen, from an eighth of the cache beside all of it"
 generate=("$ckvc" generate -q --model "$big" --table "$out/budgets-technical/table.ckvt" --budget 0.125 --max-new 32 --batch 1 --compare)
 "${generate[@]}" --manifest "$out/narrative.jsonl" --split heldout --json >"$out/texts.jsonl"
-python3 - "$out" <<'PY'
+{
+    python3 - "$out" <<'PY'
 # The sample that is shown: of all held-out prompts the middle one by how many tokens the texts have in common before the first that differs.
 import itertools, json, sys
 out, ways = sys.argv[1], {}
@@ -98,5 +114,6 @@ print(f"the first {n} of 32 tokens are the same in the middle one of {len(common
 with open(out + "/sample.jsonl", "w") as f:
     f.writelines(line for line in open(out + "/narrative.jsonl") if json.loads(line)["id"] == id)
 PY
-"${generate[@]}" --manifest "$out/sample.jsonl"
+    "${generate[@]}" --manifest "$out/sample.jsonl"
+} | tee "$out/sample.txt"
 printf '\nnext, for a model and texts of your own: README.md\n'

@@ -107,7 +107,7 @@ if part fresh; then
     rules=adakv,snapkv,cake,expected-attention,tova,streamingllm,kvzip,window-pooled,random,identity
     if [ "$cut" = smollm2-135m ]; then
         tables=learned.ckvt,window.ckvt
-    else # by demand; with a round of rewards; the paper's tables, by its values and by ours; as make demo, with T/16
+    else # by demand; with a round of rewards; the paper's tables, by its values and by ours; as make demo-full, with T/16
         for c in technical narrative; do
             compiled "compiled-$c" $c.jsonl
             compiled "rewards-$c" $c.jsonl --rewards --rounds 1

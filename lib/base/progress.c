@@ -29,6 +29,7 @@ static struct {
     bool running, quiet, terminal;
     char what[64], unit[32], folder[4096];
     uint64_t done, total, units, inside, resumed, bytes;
+    double layers;
     double start_s, prompt_s, redraw_s, line_s; /* when it began; the prompt in hand; what is due */
 } job;
 
@@ -92,19 +93,22 @@ static void say_rest(double now) {
 
 /* whole: a line that stays, with all that is known. */
 static void show_line(double now, bool whole) {
-    const double elapsed = now - job.start_s, rate = (double)(job.units + job.inside) / elapsed,
-                 left = seconds_left(now);
+    const uint64_t units = job.units + job.inside;
+    const double layers = units == 0 && job.done < job.total ? job.layers : 0, /* no units yet */
+        rate = ((double)units + layers) / (now - job.start_s), left = seconds_left(now);
     if (job.quiet) { return; }
     fprintf(stderr, "%s%s: %llu of %llu prompts", job.terminal ? "\r\033[K" : "", job.what,
             (unsigned long long)job.done, (unsigned long long)job.total);
     if (job.inside > 0) {
         fprintf(stderr, " and %llu %s", (unsigned long long)job.inside, job.unit);
+    } else if (layers > 0) {
+        fprintf(stderr, " and %.1f layers", layers);
     }
     if (job.done < job.total && now - job.prompt_s >= FIRST_S) {
         fprintf(stderr, ", at the next for %.0f s", now - job.prompt_s);
     }
     if (isfinite(rate) && rate > 0) {
-        fprintf(stderr, ", %.*f %s/s", rate < 0.1 ? 3 : 1, rate, job.unit);
+        fprintf(stderr, ", %.*f %s/s", rate < 0.1 ? 3 : 1, rate, layers > 0 ? "layers" : job.unit);
     }
     if (left > 0) {
         fprintf(stderr, ", ETA %.0f:%02.0f:%02.0f", floor(left / 3600),
@@ -164,6 +168,11 @@ void ckvc_progress_update(uint64_t done, uint64_t units) {
 
 void ckvc_progress_step(uint64_t units) {
     job.inside += units;
+    show_when_due();
+}
+
+void ckvc_progress_layer(double share) {
+    job.layers += share;
     show_when_due();
 }
 

@@ -193,6 +193,7 @@ static void rows_behind_attention(model *m, const activations *a, be_weight *con
         const int64_t rest = rows->n - part.first;
         part.n = rest < FORWARD_ROWS ? rest : FORWARD_ROWS;
         behind_attention(m, a, w, &part);
+        ckvc_progress_layer((double)part.n / (double)rows->n);
     }
 }
 
@@ -272,7 +273,6 @@ static ckvc_status layer_joined(const forward_pass *passes, int64_t n, int32_t i
         CKVC_TRY(prompt_attends(p, il, &(progress){.rows.n = p->n_rows}, err));
     }
     rows_behind_attention(m, a, w, &rows);
-    ckvc_progress_step(0);
     return CKVC_OK;
 }
 
@@ -303,10 +303,7 @@ static ckvc_status layer_of_all(const forward_pass *passes, int64_t n, int32_t i
     if (joined > 0 && il < m->shape->n_layers - 1) {
         return layer_joined(passes, n, il, joined, err);
     }
-    for (int64_t i = 0; i < n; i++) {
-        CKVC_TRY(layer(&passes[i], il, &at[i], err));
-        ckvc_progress_step(0); /* a layer of a long prompt takes seconds */
-    }
+    for (int64_t i = 0; i < n; i++) { CKVC_TRY(layer(&passes[i], il, &at[i], err)); }
     return CKVC_OK;
 }
 

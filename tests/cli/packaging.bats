@@ -97,6 +97,7 @@ EOF
     chmod +x "$share/scripts/corpora.py"
     cd "$BATS_TEST_TMPDIR/project"
     touch build/demo/mine
+    run -64 "$share/scripts/demo.sh" true half
     run "$share/scripts/demo.sh" true
     [ "$status" -eq 73 ]; [[ $output == *"$PWD/build/demo: is there, and no demo made it"* ]]
     [ -e build/demo/mine ]

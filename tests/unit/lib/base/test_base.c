@@ -306,8 +306,24 @@ TEST(stop) {
     assert_int_equal(ending(stopped_twice), 130);
 }
 
-/* What the progress of a job of ten prompts says on stderr, which is no terminal here. */
 static time_t passed_s; /* on the library's clock */
+
+/* After 6 prompts or none 45 s pass before half a layer is done, and behind it. */
+static void a_job(uint64_t already, uint64_t done, uint64_t units, bool quiet) {
+    const time_t pause_s = done == 6 || done == 0 ? 45 : 0;
+    ckvc_progress_start("job", "rollouts", 10, already, quiet);
+    if (done > 0) {
+        ckvc_progress_step(2);
+        if (done == 5) { ckvc_progress_disk("/", 2000000); }
+        ckvc_progress_update(done, units);
+    }
+    passed_s += pause_s;
+    ckvc_progress_layer(0.5);
+    passed_s += pause_s;
+    ckvc_progress_finish();
+}
+
+/* What the progress of a job of ten prompts says on stderr, which is no terminal here. */
 static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool quiet) {
     FILE *f = tmpfile();
     char *text = ckvc_calloc(4096, 1);
@@ -315,14 +331,7 @@ static char *progress_text(uint64_t already, uint64_t done, uint64_t units, bool
     assert_non_null(f);
     fflush(stderr);
     dup2(fileno(f), STDERR_FILENO);
-    ckvc_progress_start("job", "rollouts", 10, already, quiet);
-    ckvc_progress_step(2);
-    if (done == 5) { ckvc_progress_disk("/", 2000000); }
-    ckvc_progress_update(done, units);
-    passed_s += done == 6 ? 45 : 0;
-    ckvc_progress_step(0); /* a layer of the next one */
-    passed_s += done == 6 ? 45 : 0;
-    ckvc_progress_finish();
+    a_job(already, done, units, quiet);
     dup2(before, STDERR_FILENO);
     close(before);
     rewind(f);
@@ -346,6 +355,10 @@ TEST(progress) {
     assert_int_equal(strncmp(slow, "job: 6 of 10 prompts, at the next for 45 s, ", 44), 0);
     assert_non_null(strstr(slow, "\njob: 6 of 10 prompts, at the next for 90 s, "));
     assert_null(strstr(slow, "MB/h")); /* the growth of a minute is no leak */
+    CKVC_AUTO_FREE char *first = progress_text(0, 0, 0, false); /* a rate before any unit */
+    assert_non_null(strstr(first, "job: 0 of 10 prompts and 0.5 layers, at the next for 45 s, "
+                                  "0.011 layers/s, memory "));
+    assert_null(strstr(slow, "layers"));
     CKVC_AUTO_FREE char *nothing = progress_text(0, 10, 7, true);
     assert_string_equal(nothing, "");
 }
