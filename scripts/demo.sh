@@ -94,7 +94,7 @@ made:
   $out/report/report.html                            open this
   $out/demo.svg                                      its first picture, of the recommended tables alone
   $out/budgets-{technical,narrative}/table.ckvt      what we recommend: budgets by head for ${big##*/}
-  $(list "${tables[@]}")  made the paper's way, to compare with
+$(for t in "${tables[@]}"; do printf "  %-50s the paper's way, to compare with\n" "$t"; done)
   $out/{technical,compiled}-4l.ckvt                  the first of these mapped to ${small##*/}, and one compiled for it
 
 EOF
