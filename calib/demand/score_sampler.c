@@ -198,15 +198,14 @@ static bool all_finite(const score_sampler *s) {
     return isfinite(sum);
 }
 
-ckvc_status score_sampler_measure(score_sampler *s, const demand_meter *m, const worker *w,
-                                  const prompt *p, shard *rows, size_t row, bool *finite,
-                                  ckvc_err *err) {
-    s->w = w;
-    s->p = p;
+ckvc_status score_sampler_measure(score_sampler *s, const measured_prompt *of, shard *rows,
+                                  size_t row, bool *finite, ckvc_err *err) {
+    s->w = of->w;
+    s->p = of->p;
     s->rows = rows;
     s->row = row;
-    make_targets(s, m);
-    CKVC_TRY(session_show(w->session, &s->watcher, err));
+    make_targets(s, of->m);
+    CKVC_TRY(session_show(s->w->session, &s->watcher, err));
     add_late(s);
     *finite = all_finite(s);
     return CKVC_OK;

@@ -34,8 +34,13 @@ void score_sampler_need(uint32_t positions, const calibrate_inputs *in, worker_o
 /* It stays where it was opened. */
 void score_sampler_open(score_sampler *s, uint32_t positions, const calibrate_inputs *in);
 void score_sampler_close(score_sampler *s);
-/* One prompt into row `row` of the arrays that a score shard has. m and w have measured it
- * (demand_measure), s->watcher the worker's. *finite: all that is logged is. */
-ckvc_status score_sampler_measure(score_sampler *s, const demand_meter *m, const worker *w,
-                                  const prompt *p, shard *rows, size_t row, bool *finite,
-                                  ckvc_err *err) CKVC_MUST_CHECK;
+/* A prompt that m and w have measured (demand_measure), s->watcher being the worker's. */
+typedef struct measured_prompt {
+    const demand_meter *m;
+    const worker *w;
+    const prompt *p;
+} measured_prompt;
+/* One prompt into row `row` of the arrays that a score shard has. *finite: all that is logged is.
+ */
+ckvc_status score_sampler_measure(score_sampler *s, const measured_prompt *of, shard *rows,
+                                  size_t row, bool *finite, ckvc_err *err) CKVC_MUST_CHECK;

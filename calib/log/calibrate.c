@@ -162,7 +162,8 @@ static ckvc_status log_demand(pass *s, const prompt *p, size_t at, bool *finite,
     demand_meter *m = &s->demand[w - s->all.items];
     const shard_header *h = &s->rows->h;
     const size_t layers = (size_t)h->n_budgets * h->n_layers, heads = layers * h->n_kv_heads;
-    CKVC_TRY(score_sampler_measure(&s->sampler, m, w, p, s->rows, at, finite, err));
+    const measured_prompt of = {m, w, p};
+    CKVC_TRY(score_sampler_measure(&s->sampler, &of, s->rows, at, finite, err));
     if (s->kind == SHARD_SCORE || !*finite) { return CKVC_OK; }
     CKVC_TRY(demand_weigh(m, w, finite, err));
     if (!*finite) { return CKVC_OK; }

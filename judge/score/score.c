@@ -247,9 +247,11 @@ static json_t *by_set(const scorer *s, const lane *x, const policy_kept *kept,
 }
 
 /* The weight of the demand that a table's shares under this budget are of. */
-static double mix_of(const table_file *t, double budget, const prompt *p) {
-    return fit_mix(
-        t, ckvc_nearest_budget(t->table->budgets, t->table->n_budgets, budget, p->n_tokens));
+static double mix_of(const score_policy *policy, double budget, const prompt *p) {
+    if (policy->kind != SCORE_TABLE || !policy->table) { return 0; }
+    const ckvc_table *t = policy->table->table;
+    return fit_mix(policy->table,
+                   ckvc_nearest_budget(t->budgets, t->n_budgets, budget, p->n_tokens));
 }
 
 static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_kept *kept,
@@ -290,7 +292,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     made.mode = kept->mode;
     made.score = kept->score;
     made.floor = kept->floor;
-    made.mix = policy->kind == SCORE_TABLE ? mix_of(policy->table, made.budgets.v[b], p) : 0;
+    made.mix = mix_of(policy, made.budgets.v[b], p);
     if (!p->n_later) { made.compress_after = SETTING_TURN_LAST; }
     setting_write(o, SETTING_LINE, &made, 0);
     if (kept->repeat_tokens) {

@@ -108,8 +108,8 @@ static void measure(golden_case *c, const prompt_list *list, bool repeat, measur
             double *of = &most[k / (G * n) * n + k % n];
             *of = y[k] > *of ? y[k] : *of;
         }
-        for (double w = 0.25; repeat && p->n_continuation > 1 && w < 1; w += 0.25) {
-            check_mixed(&m, n, w);
+        for (int k = 1; repeat && p->n_continuation > 1 && k < 4; k++) {
+            check_mixed(&m, n, k / 4.0);
         }
         demand_entries(&m, n, 0, &out[i].heads[0][0][0], &out[i].layers[0][0]);
         CKVC_AUTO(demand_ranks_fini) demand_ranks layers;

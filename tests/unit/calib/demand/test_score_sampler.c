@@ -40,7 +40,7 @@ static void measure(measured *out, const calibrate_inputs *in, const prompt *p,
     shard_add_prompt(out->rows, &none); /* the second row is the one that is filled */
     w.watcher = &s.watcher;
     OK(demand_measure(&m, &one, &p, 1, &err));
-    OK(score_sampler_measure(&s, m, &w, p, out->rows, 1, &finite, &err));
+    OK(score_sampler_measure(&s, &(measured_prompt){m, &w, p}, out->rows, 1, &finite, &err));
     assert_true(finite);
     for (int i = 0; i < HEADS; i++) {
         memcpy(out->sample[i], s.sample + (size_t)i * positions, positions * sizeof(uint32_t));
