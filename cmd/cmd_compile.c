@@ -268,10 +268,10 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
         {c->rewards, "--rewards", {"cells"}},
         {!loop,
          "--mode heads or layers",
-         {"select", "rewards", "floor", "recent", "repeat", "no-repeat", "c-min"}},
+         {"select", "rewards", "floor", "recent", "repeat", "no-repeat", "c-min", "positions"}},
         {!loop && c->fit.score == CKVC_SCORE_LEARNED,
          "--mode heads or layers with --score learned",
-         {"positions", "features"}},
+         {"features"}},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         for (size_t k = 0; !rules[i].used && rules[i].names[k]; k++) {
@@ -377,6 +377,8 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
                                .floor = c->setup.inputs.setting.floor,
                                .c_min = c->fit.c_min,
                                .mode = c->fit.mode,
+                               .mixes = j->options.n_instruction > 0 &&
+                                        j->options.setting.continuation > 1,
                                .rounds = c->rounds,
                                .variants = j->options.variants};
     const demand_cost d = demand_cost_of(&asked, &l);
@@ -413,6 +415,8 @@ static ckvc_status open_run(compile_cli *c, run_setup *j, ckvc_err *err) {
         prompts_divide(j->e.prompts, j->e.manifest, &j->e.prompt_options);
         CKVC_TRY(inputs_variants(c->setup.variants, &j->options.variants, err));
         j->options.judges = 0; /* held-out prompts are scored */
+        USAGE_IF(c->setup.budget.n > PROMPT_SETS_MAX_BUDGETS, "--budget: %u of them, at most %d",
+                 c->setup.budget.n, PROMPT_SETS_MAX_BUDGETS);
         return run_setup_open_repeat(&c->setup, j, err);
     }
     CKVC_TRY(run_setup_open_start(&c->setup, j, err));
@@ -495,8 +499,8 @@ static const opt rows[] = {
 const verb verb_compile = {
     .name = "compile",
     .about = "prompts to a table: what heads ask for, fitted and scored; or the paper's loop",
-    .summary = "prompts to a table of budgets by head and a learned score: demand pass, fit, score "
-               "pass, fit, the best score and floor by held-out prompts, scores of others.\nWith "
+    .summary = "prompts to a table of budgets by head and a learned score: demand pass, fit, "
+               "the best score and floor by held-out prompts, scores of others.\nWith "
                "--mode shared --score paper the paper's: head pass, fit, gate pass, fit, until "
                "nothing changes or nothing is gained",
     .usage = "ckvc compile --model DIR --manifest FILE --out RUN [options]",

@@ -185,16 +185,17 @@ static void print_result(const fit_result *r, const fit_cli *c) {
 
 /* --choose: what each budget recommends, by scores of the table that was fitted here. */
 static ckvc_status choose(const fit_cli *c, const verb_call *call, const fit_options *o,
-                          table_file *t, ckvc_err *err) {
+                          fit_result *r, ckvc_err *err) {
+    table_file *t = r->table;
     CKVC_AUTO(select_free_at) select_losses *s = NULL;
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
     CKVC_AUTO_FREE double *mix = ckvc_alloc(t->table->n_budgets, sizeof *mix);
     if (!c->choose) { return CKVC_OK; }
     USAGE_IF(!t->table->share, "--choose is of tables with shares: fit one from a demand pass");
-    CKVC_TRY(select_read(c->choose, t->table, &s, err));
+    CKVC_TRY(select_read(c->choose, t->table, false, &s, err));
     if (select_mixes(s, mix) || o->mix > 0) {
         CKVC_TRY(fit_mixes_read(call->items, call->n, o, &m, err));
-        CKVC_TRY(fit_mixes_take(m, mix, t, err));
+        CKVC_TRY(fit_mixes_take(m, mix, t, &r->demand, err));
     }
     select_take(s, t);
     return CKVC_OK;
@@ -232,7 +233,7 @@ static ckvc_status fit(const verb_call *call, ckvc_err *err) {
     o.leak_checks = checks.items;
     o.n_leak_checks = checks.n;
     CKVC_TRY(fit_records(call->items, call->n, &o, &result, err));
-    CKVC_TRY(choose(c, call, &o, result->table, err));
+    CKVC_TRY(choose(c, call, &o, result, err));
     if (!c->no_prov) { result->table->prov = provenance(call); }
     CKVC_TRY(table_file_write(result->table, c->out, c->force, err));
     print_result(result, c);

@@ -84,9 +84,7 @@ json_t *compile_plan_json(const compile_options *o) {
                                           f->cql_alpha, "shrink", f->shrink, "cells",
                                           (int)f->n_entropy_bins, (int)f->n_ppl_bins));
         }
-        if (f->score == CKVC_SCORE_LEARNED) {
-            JSON_NUMBERS(json, {"positions", options.setting.positions}, {"features", f->features});
-        }
+        if (f->score == CKVC_SCORE_LEARNED) { JSON_NUMBERS(json, {"features", f->features}); }
         return json;
     }
     json_t *fit = json_pack("{s:f, s:s, s:s, s:s, s:I, s:b, s:s?}", "cql_alpha", f->cql_alpha,
@@ -207,7 +205,10 @@ static ckvc_status take_mixes(loop *c, fit_mixes **m, const double *mix, table_f
                               ckvc_err *err) {
     const char *path = run_path(c->run);
     if (!*m) { CKVC_TRY(fit_mixes_read(&path, 1, c->o->fit, m, err)); }
-    return fit_mixes_take(*m, mix, t, err);
+    fitted_demand found = {0};
+    const ckvc_status st = fit_mixes_take(*m, mix, t, &found, err);
+    free(found.blocks);
+    return st;
 }
 
 /* What was chosen -> the table of the pass before. */
@@ -368,12 +369,17 @@ static ckvc_status mix_table(loop *c, fit_mixes **m, double w, table_file **out,
     return read_table(c, file, out, err);
 }
 
+/* Of a continuation or a repetition alone all weights of demand are one. */
+static bool has_mixes(const calibrate_options *o) {
+    return o->n_instruction > 0 && o->setting.continuation > 1;
+}
+
 static ckvc_status open_candidates(loop *c, candidates *x, ckvc_err *err) {
     const fit_options *f = c->o->fit;
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
-    x->n = select_candidates(c->table->table->theta, f->score, c->o->plan->options->setting.floor,
-                             f->c_min, x->list);
-    for (size_t i = 0; i < SHARD_N_MIXES; i++) {
+    x->n = select_candidates(c->table->table->theta, has_mixes(c->o->plan->options), f->score,
+                             c->o->plan->options->setting.floor, f->c_min, x->list);
+    for (size_t i = 0; has_mixes(c->o->plan->options) && i < SHARD_N_MIXES; i++) {
         CKVC_TRY(mix_table(c, &m, shard_mixes[i], &x->mixed[i], err));
     }
     for (size_t i = 0; i < x->n; i++) {
@@ -389,7 +395,7 @@ static ckvc_status open_candidates(loop *c, candidates *x, ckvc_err *err) {
 
 static void drop_lost(const select_losses *s, candidates *x) {
     for (size_t i = 0; i < x->n; i++) {
-        for (uint32_t b = 0; b < s->n_budgets && b < 64; b++) {
+        for (uint32_t b = 0; b < s->n_budgets; b++) {
             x->policies[i].skip |= (uint64_t)s->lost[i * s->n_budgets + b] << b;
         }
     }
@@ -419,7 +425,7 @@ static ckvc_status read_choice(loop *c, int number, ckvc_err *err) {
         CKVC_TRY(checked_path(c->run, file, &path, err));
         select_free(c->result->select);
         c->result->select = NULL;
-        CKVC_TRY(select_read(path, c->table->table, &c->result->select, err));
+        CKVC_TRY(select_read(path, c->table->table, true, &c->result->select, err));
         drop_lost(c->result->select, &x);
     }
     return CKVC_OK;
@@ -729,7 +735,8 @@ double loop_heldout_hours(const compile_load *l) { return scored_hours(l, l->n_h
 
 demand_cost demand_cost_of(const demand_plan *p, const compile_load *l) {
     select_candidate list[SELECT_MAX];
-    const double tried = (double)select_candidates(true, p->score, p->floor, p->c_min, list);
+    const double tried =
+        (double)select_candidates(true, p->mixes, p->score, p->floor, p->c_min, list);
     demand_cost o = {.select = scored_hours(l, l->n_select, 1, tried),
                      .heldout = scored_hours(l, l->n_heldout - l->n_select, 1, REFERENCES)};
     const double n_fitted = (double)(l->n_prompts - l->n_heldout),

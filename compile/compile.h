@@ -169,6 +169,7 @@ typedef struct demand_plan {
     ckvc_score_kind score;
     double floor, c_min;
     ckvc_mode mode;
+    bool mixes;               /* of demand: prompts are continued and repeated */
     int64_t rounds, variants; /* of rewards; variants below 0: all */
 } demand_plan;
 typedef struct demand_cost {

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The numbers of docs/results.md and docs/findings.md on budgets per head and learned scores: scripts/results-budgets.sh CKVC MODEL OUTDIR
 #
-# MODEL is what `make model-smollm2` fetched, or another. PARTS names what to do: main (a table from PROMPTS technical prompts, demand and score passes,
+# MODEL is what `make model-smollm2` fetched, or another. PARTS names what to do: main (a table from PROMPTS technical prompts, a demand pass,
 # and one of the demand of as many narrative ones; HELDOUT prompts of both corpora under the tables and the references at equal kept entries), shares
-# (references that need a table's shares), wide (budgets from a few tokens to half of the prompt), lengths (LENGTHS, the table as it is), norepeat (both
-# passes without the repeat pass); probes (of a small model: what rewards add from budgets by demand and from equal ones, the gate below, the paper's weights on top); fresh (what is recommended, compiled on the demo's corpora, on prompts of other packages and wordings that chose nothing: to be run
+# (references that need a table's shares), wide (budgets from a few tokens to half of the prompt), lengths (LENGTHS, the table as it is), norepeat (the
+# pass without its repetition); probes (of a small model: what rewards add from budgets by demand and from equal ones, the gate below, the paper's weights on top); fresh (what is recommended, compiled on the demo's corpora, on prompts of other packages and wordings that chose nothing: to be run
 # once). CUT is that of the recipes in data-manifests, CHANGES what is changed in it. Finished parts are not made again, begun runs go on. Two
 # hours of one core in all. The embedded models: PARTS="main shares" CUT=ckvc-tiny-8l CHANGES="prompts=100 split-share=heldout=0.3" PROMPTS=0 HELDOUT=0
 # BUDGETS=0.0625,0.125,0.25,0.5 WINDOW=32 CONTINUATION=64 scripts/results-budgets.sh CKVC models/ckvc-tiny-8l OUTDIR, and PARTS=fresh CUT=ckvc-tiny-8l WINDOW=32

@@ -312,6 +312,9 @@ ckvc_status run_setup_open_repeat(const run_setup_options *c, run_setup *j, ckvc
              "%s looks at every prompt and starts from no table: leave out --tables, --scan, "
              "--layer-budgets and --sample-prompts",
              c->side);
+    FAIL_IF(j->e.prompts->n == j->e.prompts->n_heldout, CKVC_E_DATA,
+            "%s: all %zu prompts are held out: nothing is there to fit", j->e.manifest->path,
+            j->e.prompts->n);
     if (!j->e.instruction) { *s->repeat = 0; }
     USAGE_IF(!j->e.instruction && s->continuation < 2,
              "--no-repeat looks at what the continuation's tokens attend to: give --continuation 2 "

@@ -583,6 +583,8 @@ ckvc_status fit_records(const char *const *paths, size_t n_paths, const fit_opti
                  h->n_budgets);
     fill_shape(r->table->table, h);
     CKVC_TRY(fit_sides(&pool, o, r, err));
+    CKVC_FAIL_IF(o->mix > 0 && pool.demand.n_prompts == 0, err, CKVC_E_USAGE,
+                 "--mix is of demand, which these records are not: leave it out");
     CKVC_TRY(fit_shares(&pool, o, r, err));
     if (pool.rewards.n_prompts > 0) {
         CKVC_TRY(fit_rewards_table(&pool.rewards, o, r->table, &r->rewards, err));
@@ -622,13 +624,11 @@ void fit_mixes_free(fit_mixes *m) {
     free(m);
 }
 
-ckvc_status fit_mixes_take(fit_mixes *m, const double *mix, table_file *t, ckvc_err *err) {
-    fitted_demand found;
-    const ckvc_status st = fit_demand_shares(&m->pool.demand, &m->o, mix, t, &found, err);
-    if (st == CKVC_OK) {
-        json_object_set_new(json_object_get(t->meta, "diagnostics"), "demand",
-                            fit_demand_numbers(&found, t->table->budgets));
-    }
-    free(found.blocks);
-    return st;
+ckvc_status fit_mixes_take(fit_mixes *m, const double *mix, table_file *t, fitted_demand *found,
+                           ckvc_err *err) {
+    free(found->blocks);
+    CKVC_TRY(fit_demand_shares(&m->pool.demand, &m->o, mix, t, found, err));
+    json_object_set_new(json_object_get(t->meta, "diagnostics"), "demand",
+                        fit_demand_numbers(found, t->table->budgets));
+    return CKVC_OK;
 }

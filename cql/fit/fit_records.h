@@ -20,7 +20,7 @@ ckvc_status fit_mixes_read(const char *const *paths, size_t n_paths, const fit_o
                            fit_mixes **out, ckvc_err *err) CKVC_MUST_CHECK;
 void fit_mixes_free(fit_mixes *m);
 CKVC_AUTO_OF(fit_mixes, fit_mixes_free)
-/* mix [nB]: t's shares, intervals and what META says of demand become those of the weight of each
- * budget. CKVC_E_DATA where one is not logged. */
-ckvc_status fit_mixes_take(fit_mixes *m, const double *mix, table_file *t,
+/* mix [nB]: t's shares, intervals and what META says of demand, and *found (zero, or of the fit
+ * before), become those of the weight of each budget. CKVC_E_DATA where one is not logged. */
+ckvc_status fit_mixes_take(fit_mixes *m, const double *mix, table_file *t, fitted_demand *found,
                            ckvc_err *err) CKVC_MUST_CHECK;

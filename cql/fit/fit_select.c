@@ -10,10 +10,11 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
-size_t select_candidates(bool learned, ckvc_score_kind score, double counted, double c_min,
-                         select_candidate out[SELECT_MAX]) {
+size_t select_candidates(bool learned, bool mixes, ckvc_score_kind score, double counted,
+                         double c_min, select_candidate out[SELECT_MAX]) {
     static const ckvc_score_kind all[] = {CKVC_SCORE_WINDOW, CKVC_SCORE_LEARNED, CKVC_SCORE_PAPER};
-    double floors[] = {counted, 0.1, 0.2, c_min}; /* c_min in its place behind the first */
+    /* c_min in its place behind the first, which the others are more than or nothing */
+    double floors[] = {counted, fmax(counted, 0.1), fmax(counted, 0.2), fmax(counted, c_min)};
     for (int i = 3; i > 1 && floors[i] < floors[i - 1]; i--) {
         const double one = floors[i];
         floors[i] = floors[i - 1];
@@ -33,7 +34,7 @@ size_t select_candidates(bool learned, ckvc_score_kind score, double counted, do
             out[n++] = (select_candidate){kind, last = floors[i], 0};
         }
     }
-    for (size_t i = 0; i < SHARD_N_MIXES; i++) {
+    for (size_t i = 0; mixes && i < SHARD_N_MIXES; i++) {
         out[n++] = (select_candidate){own, floors[0], shard_mixes[i]};
         if (last > floors[0]) { out[n++] = (select_candidate){own, last, shard_mixes[i]}; }
     }
@@ -168,27 +169,32 @@ static ckvc_status add_row(select_losses *s, select_rows *x, const scores *file,
             (select_candidate){r->setting.score, r->setting.floor, r->setting.mix};
     }
     const size_t at = cell_of(s, p, budget_of(t, r)) + i;
+    CKVC_FAIL_IF(
+        x->seen[at], err, CKVC_E_DATA,
+        "%s:%u: prompt \"%s\": this score, floor and mix under this budget are there twice, "
+        "of different tables",
+        file->path, r->line, r->id);
     x->loss[at] = -r->reward;
     x->seen[at] = true;
     return CKVC_OK;
 }
 
-/* Lines of a candidate and budget are there from the first prompt to some, and to the last of one
- * candidate. */
-static ckvc_status check_lines(const select_losses *s, const select_rows *x, const char *path,
-                               ckvc_err *err) {
+/* Lines of a candidate and budget are there of all prompts; or, with `drops`, from the first prompt
+ * to some, and to the last of one candidate. */
+static ckvc_status check_lines(const select_losses *s, const select_rows *x, bool drops,
+                               const char *path, ckvc_err *err) {
     for (uint32_t b = 0; b < s->n_budgets; b++) {
         bool left = false;
         for (size_t i = 0; i < s->n; i++) {
             for (size_t p = 0; p < s->n_prompts; p++) {
                 const bool now = x->seen[cell_of(s, p, b) + i],
                            before = p == 0 || x->seen[cell_of(s, p - 1, b) + i];
-                CKVC_FAIL_IF((p == 0 && !now) || (now && !before), err, CKVC_E_DATA,
+                CKVC_FAIL_IF((!now && (p == 0 || !drops)) || (now && !before), err, CKVC_E_DATA,
                              "%s: prompt \"%s\" has no line of score %s, floor %g, mix %g under "
                              "budget number %u, which %s",
                              path, x->first[now ? p - 1 : p]->id,
                              ckvc_score_name(s->candidates[i].score), s->candidates[i].floor,
-                             s->candidates[i].mix, b, p ? "a later prompt has" : "others have");
+                             s->candidates[i].mix, b, now ? "a later prompt has" : "others have");
             }
             left |= is_left(s, x, b, i);
         }
@@ -201,7 +207,7 @@ static ckvc_status check_lines(const select_losses *s, const select_rows *x, con
 
 /* All lines of tables. */
 static ckvc_status add_rows(select_losses *s, select_rows *x, const scores *file,
-                            const ckvc_table *t, ckvc_err *err) {
+                            const ckvc_table *t, bool drops, ckvc_err *err) {
     const size_t cells = file->n * s->n_budgets * SELECT_MAX;
     x->first = ckvc_alloc(file->n, sizeof(void *));
     x->loss = ckvc_alloc(cells, sizeof *x->loss);
@@ -212,17 +218,18 @@ static ckvc_status add_rows(select_losses *s, select_rows *x, const scores *file
         if (strcmp(r->policy, "table") == 0) { CKVC_TRY(add_row(s, x, file, r, t, err)); }
     }
     CKVC_FAIL_IF(s->n_prompts == 0, err, CKVC_E_DATA, "%s: no lines of a table", file->path);
-    return check_lines(s, x, file->path, err);
+    return check_lines(s, x, drops, file->path, err);
 }
 
-ckvc_status select_read(const char *path, const ckvc_table *t, select_losses **out, ckvc_err *err) {
+ckvc_status select_read(const char *path, const ckvc_table *t, bool drops, select_losses **out,
+                        ckvc_err *err) {
     CKVC_AUTO(scores_free_at) scores *file = NULL;
     CKVC_AUTO(select_free_at) select_losses *s = ckvc_calloc(1, sizeof *s);
     CKVC_AUTO(rows_fini) select_rows x = {0};
     const uint32_t nB = s->n_budgets = t->n_budgets;
     *out = NULL;
     CKVC_TRY(scores_read(path, &file, err));
-    CKVC_TRY(add_rows(s, &x, file, t, err));
+    CKVC_TRY(add_rows(s, &x, file, t, drops, err));
     s->loss = ckvc_alloc(s->n * nB, sizeof *s->loss);
     s->lost = ckvc_alloc(s->n * nB, sizeof *s->lost);
     s->chosen = ckvc_alloc(nB, sizeof *s->chosen);

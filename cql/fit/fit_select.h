@@ -26,18 +26,19 @@ typedef struct select_losses {
     rank_interval *more; /* [nB] that the best of the others loses, paired by prompt */
 } select_losses;
 
-/* What a table (with a learned score or without) can be tried under, in the order in which it is
+/* What a table (with a learned score or without; of demand with other weights or without) can be
+ * tried under, in the order in which it is
  * preferred: by `score`, with the floor that demand was counted with, and with those of 0.1, 0.2
  * and c_min that are more; where it is the learned one between the window's and the paper's, with
  * the last floor alone. Then `score` with the first and the last of these floors and shares of
  * demand with each of shard_mixes. */
-size_t select_candidates(bool learned, ckvc_score_kind score, double counted, double c_min,
-                         select_candidate out[SELECT_MAX]);
+size_t select_candidates(bool learned, bool mixes, ckvc_score_kind score, double counted,
+                         double c_min, select_candidate out[SELECT_MAX]);
 /* The losses of a file of score lines: of policy `table` under the table's budgets and modes. The
- * candidates are those of the first prompt's lines, in their order. From some prompt on one may
- * have no lines under a budget any more: it was dropped there, and is not chosen. CKVC_E_DATA where
- * lines are missing otherwise. */
-ckvc_status select_read(const char *path, const ckvc_table *t, select_losses **out,
+ * candidates are those of the first prompt's lines, in their order. CKVC_E_DATA where one is
+ * missing or there twice; but with `drops` a candidate may have no lines under a budget from some
+ * prompt on: it was dropped there, and is not chosen. */
+ckvc_status select_read(const char *path, const ckvc_table *t, bool drops, select_losses **out,
                         ckvc_err *err) CKVC_MUST_CHECK;
 void select_free(select_losses *s);
 CKVC_AUTO_OF(select_losses, select_free)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `ckvc compile` does by demand, as a chain of Slurm array jobs on a file system that all nodes see:
+# What `ckvc compile` does by demand, but that nothing is dropped on the way, as a chain of Slurm array jobs on a file system that all nodes see:
 #
 #   MODEL=DIR MANIFEST=p.jsonl examples/slurm/compile.sh OUT PARTS [--budget ..., --holdout ..., and whatever else calibrate and score share]
 #
@@ -43,7 +43,7 @@ scored() {
     local lines=$out/select-$1-$2-$3.jsonl
     part "$lines" score --split select --table "$out/fitted-$1.ckvt" --score "$2" --c-min "$3" --out "$lines" "${@:4}"
 }
-joined() { merged "$out/select-$1-$2-$3.jsonl"; }
+joined() { merged "$out/select-$1-$2-$3.jsonl" && cat "$out/select-$1-$2-$3.jsonl"; }
 
 if [ "${1:-}" = --stage ]; then # a job of the chain, as submitted below
     stage=$2 out=$3
@@ -56,8 +56,7 @@ if [ "${1:-}" = --stage ]; then # a job of the chain, as submitted below
         ;;
     select) each scored "$@" ;;
     choose)
-        each joined
-        cat "$out"/select-*-*.jsonl >"$out/select.jsonl"
+        each joined >"$out/select.jsonl"
         made "$out/table.ckvt" fit "$out/demand" --choose "$out/select.jsonl"
         ;;
     heldout) part "$out/heldout.jsonl" score --split heldout --table "$out/table.ckvt" --policy top-k,snapkv,adakv --out "$out/heldout.jsonl" "$@" ;;

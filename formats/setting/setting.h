@@ -50,8 +50,8 @@ typedef struct setting {
     uint32_t recent;
     double mix; /* of a score line: the weight w of the demand that a table's shares are of */
     char repeat[SETTING_TEXT_SIZE];
-    /* Of a score pass, elsewhere 0: positions of a head that are logged, version of their features,
-     * numbers of one (of the version and the model's heads). */
+    /* Of demand and score passes, elsewhere 0: positions of a head that are logged, version of
+     * their features, numbers of one (of the version and the model's heads). */
     uint32_t positions, features, n_features;
     uint32_t unknown; /* bit i: row i of the table was not said (META of other programs) */
 } setting;
@@ -79,7 +79,7 @@ typedef enum setting_group {
     SETTING_LOGGED = 256,  /* rewards and sets: a scan knows none of it */
     SETTING_DEMAND = 512,  /* what a head's demand is: of demand passes alone */
     SETTING_SETS = 1024,   /* of score lines and passes of shares: a policy's own, as its name is */
-    SETTING_LEARNED = 2048 /* what a learned score is fitted to: of score passes alone */
+    SETTING_LEARNED = 2048 /* what a learned score is fitted to */
 } setting_group;
 
 typedef enum setting_type {

@@ -48,12 +48,20 @@ static const comparison *best_reference(const score_numbers *s, const score_seri
     return best;
 }
 
+/* Where identity keeps another number of entries, top-k is what it would keep of as many. */
 static const comparison *against_identity(const score_numbers *s, const score_series *table) {
-    const comparison_list *list = &s->lists[AGAINST_IDENTITY];
+    const comparison_list *list = &s->lists[AGAINST_IDENTITY], *equal = &s->lists[AT_EQUAL_TOKENS];
+    const comparison *found = NULL;
     EACH(comparison, c, list->of, list->n) {
-        if (series_alike(&c->of, table)) { return comparison_gain(s, c); }
+        if (!found && series_alike(&c->of, table)) { found = comparison_gain(s, c); }
     }
-    return NULL;
+    if (found && found->all.equal_tokens) { return found; }
+    EACH(comparison, c, equal->of, equal->n) {
+        if (series_alike(&c->of, table) && c->base.kind == SCORE_TOP_K && c->all.equal_tokens) {
+            return c;
+        }
+    }
+    return found;
 }
 
 static cache_numbers cache_of(const score_series *s) {

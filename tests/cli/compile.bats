@@ -296,6 +296,11 @@ PY
     "$CKVC" inspect "$DIR/demand-layers/table.ckvt" --json | check '
 assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("layers", "paper")}'
     grep -q '"mode":"layers"' "$DIR/demand-layers/heldout/pass-02.jsonl"
+    # all held out: nothing to fit; a continuation alone: all weights are one
+    sed 's/}$/,"split":"heldout"}/' "$DIR/few.jsonl" >"$DIR/all-heldout.jsonl"
+    fails 65 "prompts are held out: nothing is there to fit" "$CKVC" compile "${demand[@]}" --manifest "$DIR/all-heldout.jsonl" --out "$DIR/x"
+    "$CKVC" compile "${demand[@]}" --no-repeat --out "$DIR/demand-continued"
+    [ "$("$CKVC" inspect "$DIR/demand-continued/table.ckvt" --json | check 'print(len(json.load(sys.stdin)["meta"]["select"]["candidates"]))')" -eq 5 ]
     # nothing held out, nothing scored, and said
     run -0 "$CKVC" compile "${demand[@]/#-q/--no-repeat}" --holdout 0 --out "$DIR/demand-none"
     [[ $output == *"no prompt is held out"* && ! -e $DIR/demand-none/heldout && ! -e $DIR/demand-none/select ]]
@@ -333,6 +338,7 @@ PY
         "$CKVC" report "$DIR/$run/table.ckvt" "$DIR/$run" --scores "$DIR/$run/heldout/pass-02.jsonl" --out "$DIR/$run-report" --json >"$DIR/$run-report.json"
         # without --scores: the run's own, by which it judged its table
         "$CKVC" report "$DIR/$run/table.ckvt" "$DIR/$run" --out "$DIR/$run-own" --json >"$DIR/$run-own.json"
+        ! grep -q "add matched" "$DIR/$run-own.json" # top-k has as many entries
         cmp "$DIR/$run-report.json" "$DIR/$run-own.json"
         py "$DIR" "$run" <<'PY'
 folder, run = sys.argv[1:]
@@ -370,6 +376,19 @@ for b, budget in enumerate((32, 0.5)):
     of_table = {(l.get("score", "paper"), l["floor"], l.get("mix", 0)) for l in heldout if l["policy"] == "table" and l["budget"] == budget}
     assert of_table == {tried[best]}, of_table
 PY
+    done
+    # more prompts to choose by than one batch: killed between two of them, and between two tables with other shares
+    check '
+for i, line in enumerate(sys.stdin):
+    print(json.dumps({**json.loads(line), "split": "fit" if i < 4 else "select" if i < 14 else "heldout"}))' <"$DIR/prompts.jsonl" >"$DIR/many.jsonl"
+    "$CKVC" compile "${small[@]}" --manifest "$DIR/many.jsonl" --out "$DIR/many"
+    [ -s "$DIR/many/select/pass-02-4.jsonl" ] && [ -s "$DIR/many/select/pass-02-8.jsonl" ]
+    head -c "$(wc -c <"$DIR/many/select/pass-02-8.jsonl")" "$DIR/many/select/pass-02.jsonl" | cmp - "$DIR/many/select/pass-02-8.jsonl"
+    for lost in 'select.pass-02\.' 'select.pass-02-8\|select.pass-02\.' 'select.pass-02\|pass-01-mix-0.75\|pass-01-mix-1'; do
+        rm -rf "$DIR/many-lost" && cp -r "$DIR/many" "$DIR/many-lost"
+        sed -i "/$lost/d; /tables.pass-02/d; /heldout.pass-02/d; /\"note\":\"round\"/d; /table.ckvt/d; /\"note\":\"table\"/d" "$DIR/many-lost/journal.jsonl"
+        "$CKVC" compile "${small[@]}" --manifest "$DIR/many.jsonl" --out "$DIR/many-lost" --resume
+        diff <(run_sums "$DIR/many") <(run_sums "$DIR/many-lost")
     done
     run -0 "$CKVC" compile "${small[@]:0:8}" --manifest "$DIR/named.jsonl" --out "$DIR/named" --resume
     [[ $output == *"note: at budget "*" this is not decided: "*" loses "*" more; more prompts of split select would decide"* ]]
@@ -437,8 +456,8 @@ base = [ckvc, "compile", "--model", model, "--manifest", manifest, "--dry-run", 
 loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported gate-grid bin-edges min-cell bins".split(),
                 "0.5,1 2 sum uniform 0.9 adamw raw safest 0.8,0.9 uniform 1 2,2".split()))
 rewards = dict(zip("rounds variants rollouts check-rollouts cql-alpha shrink".split(), "2 24 plain 0.5 0.5 true".split()))
-demand = dict(zip("select rewards floor recent repeat no-repeat c-min".split(), "0.4 true 0.1 4 Again true 0.1".split()))
-learned = {"positions": "64", "features": "2"}
+demand = dict(zip("select rewards floor recent repeat no-repeat c-min positions".split(), "0.4 true 0.1 4 Again true 0.1 64".split()))
+learned = {"features": "2"}
 cells = {"cells": "2,2"} # which the loop has not, either
 always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window
     alpha keep-window seed continuation probe budget tables leak-check scan sample-prompts layer-budgets bootstrap mode score label out resume

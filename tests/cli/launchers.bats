@@ -89,7 +89,9 @@ demand() { "$CKVC" calibrate --side demand --split fit --model "$MODEL" --manife
     wait_for 30 test -s "$DIR/out/demand/pass-01-demand/shard-00000.h5"
     pkill -9 -o -f -- "calibrate --side demand .*$DIR/out"
     wait_for 60 grep -q Killed "$DIR"/out/slurm-demand-*.log
-    scancel --signal=TERM --batch "$(squeue -h -r --states=R -o '%i %j' | awk '/demand/ {print $1; exit}')"
+    running() { squeue -h -r --states=R -o '%i %j' | awk '/demand/ {print $1; exit}' | grep .; }
+    wait_for 60 running
+    scancel --signal=TERM --batch "$(running)"
     wait_for 60 grep -q "stopped with" "$DIR"/out/slurm-demand-*.log
     wait_for 240 queue_is_empty
     tail -n 2 "$DIR"/out/slurm-*.log

@@ -26,6 +26,8 @@ static ckvc_table *table_of(double floor, bool learned) {
     return t;
 }
 
+static bool other_table; /* lines are of another */
+
 /* A line of a table: one layer of two heads, 8 of 16 tokens each; a loss of NaN is null. */
 static void line(FILE *f, const char *id, double budget, select_candidate c, double loss) {
     char comp[64] = "null", reward[64] = "null";
@@ -41,7 +43,7 @@ static void line(FILE *f, const char *id, double budget, select_candidate c, dou
         "\"bin_entropy\":null,\"bin_perplexity\":null,\"n_candidates\":null,\"n_kept\":[[8,8]],"
         "\"n_kept_window\":[[4,4]],\"entries\":16,\"loss_full\":2,\"loss_comp\":%s,\"reward\":"
         "%s,\"alpha\":\"paper\",\"keep_window\":0,\"window\":4,\"mode\":\"heads\"",
-        id, 1, 2, 3, budget, comp, reward);
+        id, 1, 2, other_table ? 4 : 3, budget, comp, reward);
     if (c.score != CKVC_SCORE_PAPER) { fprintf(f, ",\"score\":\"%s\"", ckvc_score_name(c.score)); }
     if (c.mix > 0) { fprintf(f, ",\"mix\":%.17g", c.mix); }
     fprintf(f, ",\"floor\":%.17g}\n", c.floor);
@@ -73,7 +75,7 @@ TEST(the_least_mean_of_each_budget) {
     };
     CKVC_AUTO(table_file_free_at) table_file *t = table_file_around(table_of(0.125, true), false);
     CKVC_AUTO(select_free_at) select_losses *s = NULL;
-    OK(select_read(lines_of(losses, 3), t->table, &s, &err));
+    OK(select_read(lines_of(losses, 3), t->table, false, &s, &err));
     assert_int_equal(s->n, nC);
     assert_int_equal(s->n_prompts, 3);
     for (int i = 0; i < nC; i++) {
@@ -113,7 +115,7 @@ TEST(a_budget_without_whole_prompts_stays) {
     static const double losses[1][nB][nC] = {{{NAN, 0.5, 0.5}, {0.5, 0.5, 0.25}}};
     CKVC_AUTO(table_file_free_at) table_file *t = table_file_around(table_of(0.125, true), false);
     CKVC_AUTO(select_free_at) select_losses *s = NULL;
-    OK(select_read(lines_of(losses, 1), t->table, &s, &err));
+    OK(select_read(lines_of(losses, 1), t->table, false, &s, &err));
     assert_int_equal(s->chosen[0], nC);
     assert_true(isnan(s->loss[0]));
     select_take(s, t);
@@ -125,7 +127,7 @@ TEST(a_budget_without_whole_prompts_stays) {
 
 static void refused(const char *path, const ckvc_table *t, ckvc_status status, const char *why) {
     select_losses *s = NULL;
-    FAILS(select_read(path, t, &s, &err), status);
+    FAILS(select_read(path, t, false, &s, &err), status);
     assert_null(s);
     if (!strstr(err.text, why)) { fail_msg("%s", err.text); }
 }
@@ -180,9 +182,9 @@ TEST(dropped_on_the_way) {
                                              {{0.6, 0.0, 1.0}, {1, 1, 0.5}}};
     ckvc_table *t = table_of(0.125, true);
     CKVC_AUTO(select_free_at) select_losses *half = NULL, *s = NULL;
-    OK(select_read(some_lines(losses, 2, 0, 2), t, &half, &err));
+    OK(select_read(some_lines(losses, 2, 0, 2), t, true, &half, &err));
     assert_int_equal(half->chosen[0], 1);
-    OK(select_read(some_lines(losses, 4, 0, 2), t, &s, &err));
+    OK(select_read(some_lines(losses, 4, 0, 2), t, true, &s, &err));
     assert_int_equal(s->n_prompts, 4);
     assert_true(s->chosen[0] == 0 && s->chosen[1] == 2);
     assert_true(isnan(s->loss[1 * nB]) && fabs(s->loss[0] - 0.55) < 1e-12);
@@ -194,30 +196,43 @@ TEST(dropped_on_the_way) {
     const json_t *other = json_array_get(json_object_get(said, "candidates"), 1);
     assert_true(json_is_null(json_array_get(json_object_get(other, "loss"), 0)));
     assert_true(json_is_real(json_array_get(json_object_get(other, "loss"), 1)));
-    /* it does not come back */
-    refused(some_lines(losses, 4, 2, 4), t, CKVC_E_DATA, "has no line of score learned");
-    refused(some_lines(losses, 1, 1, 1), t, CKVC_E_DATA, "has no line of score learned");
+    /* it does not come back; and by hand nothing is dropped, or there twice */
+    select_losses *none = NULL;
+    FAILS(select_read(some_lines(losses, 4, 2, 4), t, true, &none, &err), CKVC_E_DATA);
+    assert_non_null(strstr(err.text, "has no line of score learned"));
+    refused(some_lines(losses, 4, 0, 2), t, CKVC_E_DATA,
+            "prompt \"p2\" has no line of score learned");
+    const char *path = some_lines(losses, 1, 0, 1);
+    FILE *f = fopen(path, "ab");
+    other_table = true;
+    line(f, "p0", budgets[0], tried[0], 0.25);
+    other_table = false;
+    fclose(f);
+    refused(path, t, CKVC_E_DATA, "are there twice");
     ckvc_table_free(t);
 }
 
 TEST(candidates_begin_as_compiled) {
     select_candidate c[SELECT_MAX];
-    assert_int_equal(select_candidates(true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 13);
+    assert_int_equal(select_candidates(true, false, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 5);
+    assert_int_equal(select_candidates(true, true, CKVC_SCORE_LEARNED, 0.3, 0.2, c), 3 + 4);
+    assert_true(c[0].floor == 0.3 && c[1].floor == 0.3 && c[2].floor == 0.3 && c[6].mix == 1);
+    assert_int_equal(select_candidates(true, true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 13);
     assert_true(c[5].score == CKVC_SCORE_LEARNED && c[5].floor == 0.0625 && c[5].mix == 0.25);
     assert_true(c[12].score == CKVC_SCORE_LEARNED && c[12].floor == 0.2 && c[12].mix == 1);
     assert_true(c[0].score == CKVC_SCORE_WINDOW && c[0].floor == 0.2);
     assert_true(c[1].score == CKVC_SCORE_LEARNED && c[1].floor == 0.0625);
     assert_true(c[3].score == CKVC_SCORE_LEARNED && c[3].floor == 0.2);
     assert_true(c[4].score == CKVC_SCORE_PAPER && c[4].floor == 0.2);
-    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 12);
+    assert_int_equal(select_candidates(true, true, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 12);
     assert_true(c[3].floor == 0.3);
-    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 12);
+    assert_int_equal(select_candidates(true, true, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 12);
     assert_true(c[1].floor == 0.1 && c[2].floor == 0.15 && c[3].floor == 0.2);
-    assert_int_equal(select_candidates(true, CKVC_SCORE_WINDOW, 0.0625, 0.01, c), 11);
+    assert_int_equal(select_candidates(true, true, CKVC_SCORE_WINDOW, 0.0625, 0.01, c), 11);
     /* no more to try, and no learned score */
-    assert_int_equal(select_candidates(false, CKVC_SCORE_LEARNED, 0.2, 0.2, c), 2 + 4);
+    assert_int_equal(select_candidates(false, true, CKVC_SCORE_LEARNED, 0.2, 0.2, c), 2 + 4);
     assert_true(c[5].score == CKVC_SCORE_WINDOW && c[5].mix == 1);
-    assert_int_equal(select_candidates(false, CKVC_SCORE_PAPER, 0.2, 0, c), 1 + 4);
+    assert_int_equal(select_candidates(false, true, CKVC_SCORE_PAPER, 0.2, 0, c), 1 + 4);
     assert_true(c[0].score == CKVC_SCORE_PAPER && c[0].floor == 0.2);
 }
 
