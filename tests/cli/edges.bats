@@ -277,11 +277,11 @@ END
 
 @test "HUP is as TERM: a clean stop, 75, and --resume goes on" {
     local rc
-    prompts 24 >"$DIR/many.jsonl"
+    prompts 96 >"$DIR/many.jsonl"
     for signal in HUP TERM; do
         rm -rf "$DIR/stopped"
         stop_after 0.5 $signal "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/many.jsonl" --out "$DIR/stopped" 2>"$DIR/err"
-        [ "$rc" -ne 0 ] || skip "24 prompts in 0.5 s"
+        [ "$rc" -ne 0 ] || skip "96 prompts in 0.5 s"
         [ "$rc" -eq 75 ] || { echo "$signal: $rc"; return 1; }
         grep -q "the same command with --resume goes on" "$DIR/err"
     done
