@@ -39,7 +39,8 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     }
     const bool shares = p->kind == PASS_SHARES || p->kind == PASS_CUTS;
     if (p->kind > PASS_GATE && !shares) {
-        say("%s\n", p->kind == PASS_SELECT ? "score and floor chosen" : "shares and score fitted");
+        say("%s\n",
+            p->kind == PASS_SELECT ? "score, floor and mix chosen" : "shares and score fitted");
         return;
     }
     if (p->kind == PASS_HEAD && isfinite(n->reliability)) {
@@ -377,8 +378,7 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
                                .floor = c->setup.inputs.setting.floor,
                                .c_min = c->fit.c_min,
                                .mode = c->fit.mode,
-                               .mixes = j->options.n_instruction > 0 &&
-                                        j->options.setting.continuation > 1,
+                               .mixes = compile_has_mixes(&j->options),
                                .rounds = c->rounds,
                                .variants = j->options.variants};
     const demand_cost d = demand_cost_of(&asked, &l);

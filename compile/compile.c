@@ -369,17 +369,18 @@ static ckvc_status mix_table(loop *c, fit_mixes **m, double w, table_file **out,
     return read_table(c, file, out, err);
 }
 
-/* Of a continuation or a repetition alone all weights of demand are one. */
-static bool has_mixes(const calibrate_options *o) {
+bool compile_has_mixes(const calibrate_options *o) {
     return o->n_instruction > 0 && o->setting.continuation > 1;
 }
 
 static ckvc_status open_candidates(loop *c, candidates *x, ckvc_err *err) {
     const fit_options *f = c->o->fit;
+    const calibrate_options *made = c->o->plan->options;
+    const bool mixes = compile_has_mixes(made);
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
-    x->n = select_candidates(c->table->table->theta, has_mixes(c->o->plan->options), f->score,
-                             c->o->plan->options->setting.floor, f->c_min, x->list);
-    for (size_t i = 0; has_mixes(c->o->plan->options) && i < SHARD_N_MIXES; i++) {
+    x->n = select_candidates(c->table->table->theta, mixes, f->score, made->setting.floor, f->c_min,
+                             x->list);
+    for (size_t i = 0; mixes && i < SHARD_N_MIXES; i++) {
         CKVC_TRY(mix_table(c, &m, shard_mixes[i], &x->mixed[i], err));
     }
     for (size_t i = 0; i < x->n; i++) {

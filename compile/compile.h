@@ -175,4 +175,7 @@ typedef struct demand_plan {
 typedef struct demand_cost {
     double select, heldout, rewards, disk_bytes; /* the last: of rewards */
 } demand_cost;
+/* Is demand measured with weights that differ? Of a continuation or a repetition alone all are one.
+ */
+bool compile_has_mixes(const calibrate_options *o);
 demand_cost demand_cost_of(const demand_plan *p, const compile_load *l);

@@ -69,9 +69,9 @@ for corpus in technical narrative; do
         --policy identity,matched,top-k,snapkv,adakv,expected-attention,window-pooled,random,kvzip
 done
 recommended=("${scores[@]}")
-for corpus in "${papers[@]}"; do
-    score scores "$corpus" "$big" "${few[@]}" --table "$(list "${tables[@]}")" --policy identity,matched --attention-error --utilities
-    score scores-4l "$corpus" "$small" "${few[@]}" --table "$(list "${of_small[@]}")" --policy identity,matched,snapkv,adakv
+for corpus in technical narrative; do # the prompts of the others: what is compared is of the same
+    score scores "$corpus" "$big" --table "$(list "${tables[@]}")" --policy identity,matched --attention-error --utilities
+    score scores-4l "$corpus" "$small" --table "$(list "${of_small[@]}")" --equal-tokens --policy identity,matched,snapkv,adakv
     [ "${2:-}" != full ] || score controls "$corpus" "$big" --table "$(list "${tables[@]}")" --equal-tokens \
         --policy recent,sink-recent,window,window-pooled,random,head-only,gate-only,no-utility,no-threshold,mean-gate,mean-pool
 done

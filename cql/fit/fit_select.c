@@ -83,20 +83,24 @@ static size_t prompt_of(const score_row *const *first, size_t n, const score_row
 /* Lines on their way to losses. */
 typedef struct select_rows {
     const score_row **first; /* [n_prompts] a row of each */
-    double *loss;            /* [prompts][nB][SELECT_MAX]; NaN: not finite, or no line */
-    bool *seen;              /* likewise: there is a line */
+    double
+        *loss; /* [prompts][nB][SELECT_MAX]; NaN: there is no line; infinite: none that is finite */
 } select_rows;
 
-static void rows_fini(select_rows *x) { CKVC_FREE(x->first, x->loss, x->seen); }
+static void rows_fini(select_rows *x) { CKVC_FREE(x->first, x->loss); }
 
 /* Where candidate 0 of a prompt and budget stands. */
 static size_t cell_of(const select_losses *s, size_t p, uint32_t b) {
     return (p * s->n_budgets + b) * SELECT_MAX;
 }
 
-/* Candidate i has a line of every prompt at budget b. */
+static bool has_line(const select_losses *s, const select_rows *x, size_t p, uint32_t b, size_t i) {
+    return !isnan(x->loss[cell_of(s, p, b) + i]);
+}
+
+/* Candidate i was not dropped at budget b. */
 static bool is_left(const select_losses *s, const select_rows *x, uint32_t b, size_t i) {
-    return x->seen[cell_of(s, s->n_prompts - 1, b) + i];
+    return has_line(s, x, s->n_prompts - 1, b, i);
 }
 
 /* The least of the means at budget b over prompts that have all that are left. */
@@ -170,25 +174,23 @@ static ckvc_status add_row(select_losses *s, select_rows *x, const scores *file,
     }
     const size_t at = cell_of(s, p, budget_of(t, r)) + i;
     CKVC_FAIL_IF(
-        x->seen[at], err, CKVC_E_DATA,
+        !isnan(x->loss[at]), err, CKVC_E_DATA,
         "%s:%u: prompt \"%s\": this score, floor and mix under this budget are there twice, "
         "of different tables",
         file->path, r->line, r->id);
-    x->loss[at] = -r->reward;
-    x->seen[at] = true;
+    x->loss[at] = isfinite(r->reward) ? -r->reward : INFINITY;
     return CKVC_OK;
 }
 
 /* Lines of a candidate and budget are there of all prompts; or, with `drops`, from the first prompt
- * to some, and to the last of one candidate. */
+ * to some. */
 static ckvc_status check_lines(const select_losses *s, const select_rows *x, bool drops,
                                const char *path, ckvc_err *err) {
     for (uint32_t b = 0; b < s->n_budgets; b++) {
-        bool left = false;
         for (size_t i = 0; i < s->n; i++) {
             for (size_t p = 0; p < s->n_prompts; p++) {
-                const bool now = x->seen[cell_of(s, p, b) + i],
-                           before = p == 0 || x->seen[cell_of(s, p - 1, b) + i];
+                const bool now = has_line(s, x, p, b, i),
+                           before = p == 0 || has_line(s, x, p - 1, b, i);
                 CKVC_FAIL_IF((!now && (p == 0 || !drops)) || (now && !before), err, CKVC_E_DATA,
                              "%s: prompt \"%s\" has no line of score %s, floor %g, mix %g under "
                              "budget number %u, which %s",
@@ -196,11 +198,7 @@ static ckvc_status check_lines(const select_losses *s, const select_rows *x, boo
                              ckvc_score_name(s->candidates[i].score), s->candidates[i].floor,
                              s->candidates[i].mix, b, now ? "a later prompt has" : "others have");
             }
-            left |= is_left(s, x, b, i);
         }
-        CKVC_FAIL_IF(!left, err, CKVC_E_DATA,
-                     "%s: prompt \"%s\": no candidate under budget number %u is there to the end",
-                     path, x->first[s->n_prompts - 1]->id, b);
     }
     return CKVC_OK;
 }
@@ -211,7 +209,6 @@ static ckvc_status add_rows(select_losses *s, select_rows *x, const scores *file
     const size_t cells = file->n * s->n_budgets * SELECT_MAX;
     x->first = ckvc_alloc(file->n, sizeof(void *));
     x->loss = ckvc_alloc(cells, sizeof *x->loss);
-    x->seen = ckvc_calloc(cells, sizeof *x->seen);
     for (size_t k = 0; k < cells; k++) { x->loss[k] = NAN; }
     for (size_t k = 0; k < file->n; k++) {
         const score_row *r = &file->rows[k];
