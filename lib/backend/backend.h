@@ -40,16 +40,24 @@ typedef struct be_buf be_buf; /* float32 values of the backend's memory */
 /* A matrix [rows = out][cols = in] or a vector [rows], in the backend's own type and layout. */
 typedef struct be_weight be_weight;
 
-/* A weight's bytes as they lie in a file. */
-typedef enum be_type { BE_F32, BE_F16, BE_BF16 } be_type;
+/* A matrix as it lies in a file, of which a weight is all rows or some. */
+typedef enum be_type { BE_F32, BE_BF16, BE_PACKED } be_type;
 typedef struct be_matrix {
     const void *bytes; /* borrowed until weight_free (a memory map) */
     be_type type;
-    int64_t rows, cols;
-    /* Of rows inside a fused matrix: row r is its row r / block * stride + r % block, from `bytes`
-     * on. 0: one after the other. */
-    int64_t block, stride;
+    int64_t rows, cols; /* the weight's */
+    size_t row_bytes;   /* in the file */
+    /* Row r is the matrix's row first + r / block * stride + r % block; block 0: row r. */
+    int64_t first, block, stride;
+    /* Rows row ... row + n - 1 of the matrix -> out [n][cols], from any thread. Of BE_F32 a backend
+     * reads them itself. */
+    void (*read)(const void *source, int64_t row, int64_t n, float *out);
+    const void *source; /* read's, borrowed as `bytes` is */
 } be_matrix;
+
+static inline int64_t be_matrix_row(const be_matrix *m, int64_t r) {
+    return m->block ? m->first + r / m->block * m->stride + r % m->block : r;
+}
 
 typedef struct be_attention_shape {
     int32_t n_heads, n_kv_heads, head_dim;

@@ -64,8 +64,8 @@ size_t session_scratch_bytes(const backend *be, const model_shape *shape, sessio
 size_t model_converted_bytes(const model *m);
 /* However low the backend's weight_limit: the copies of the largest layer and of the head. */
 size_t model_converted_least(const model *m);
-/* Acquires every weight once, in a pass's order: what a backend copies is copied before the first
- * pass, and again where copies do not stay. */
+/* Acquires every weight once: what a backend copies is copied before the first pass, and again
+ * where copies do not stay. The head, the largest, comes first, while there is room beside it. */
 ckvc_status model_acquire(model *m, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* Statistics of one prompt (method.md section 1). Arrays are the session's, until its next prefill.

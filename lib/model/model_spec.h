@@ -115,14 +115,15 @@ int64_t tensor_n_values(const tensor_view *t);
 /* "[64,65]" -> text, rank <= TENSOR_MAX_RANK. */
 #define TENSOR_DIMS_TEXT 96
 const char *tensor_dims(const int64_t *dims, int32_t rank, char text[TENSOR_DIMS_TEXT]);
-/* True when the bytes can be used as they lie: F32, F16 or BF16, rows in the runtime's order. */
-bool tensor_is_plain(const tensor_view *t);
+/* True when the bytes can be used as they lie: F32, rows in the runtime's order. */
+bool tensor_in_place(const tensor_view *t);
 /* n values from value `first` on, in float32 and in the file's order; both are multiples of the
  * type's block. ggml-quants.c, dequantize_row_*. */
 void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out);
-/* Puts all of a tensor's decoded values, in place, from the file's row order into the runtime's:
- * undoes LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py. */
-void tensor_order_rows(const tensor_view *t, float *values);
+/* Rows row ... row + n - 1 of a matrix, or values of a vector, in the runtime's order (which undoes
+ * LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py) -> out. A row is whole blocks; of a
+ * vector row and n are multiples of the type's block. */
+void tensor_read_rows(const tensor_view *t, int64_t row, int64_t n, float *out);
 
 /* ---- the model ---- */
 

@@ -83,6 +83,9 @@ static ckvc_status find_tensor(const model_spec *spec, const char *name, int64_t
                  t->file, t->stored, t->dtype);
     const int64_t dims[2] = {rows, cols};
     const int32_t rank = cols == 1 ? 1 : 2;
+    CKVC_FAIL_IF(rank == 1 && tensor_block_of(t->type).values > 1, err, CKVC_E_DATA,
+                 "%s: tensor \"%s\" has dtype %s; vectors are read as F32, F16 and BF16", t->file,
+                 t->stored, t->dtype);
     if (t->rank != rank || memcmp(t->dims, dims, (size_t)rank * sizeof *dims) != 0) {
         char got[TENSOR_DIMS_TEXT], want[TENSOR_DIMS_TEXT];
         return ckvc_fail(
@@ -261,7 +264,7 @@ static uint64_t copy_of(const model_spec *spec, const char *name, bool fused, in
                         size_t matrix_value) {
     const tensor_view *t = model_spec_find(spec, name);
     if (t && t->rank > 1 && matrix_value) { return (uint64_t)values * matrix_value; }
-    const bool copied = t && (fused || t->type != TENSOR_F32 || !tensor_is_plain(t));
+    const bool copied = t && (fused || !tensor_in_place(t));
     return copied ? (uint64_t)values * sizeof(float) : 0;
 }
 

@@ -14,47 +14,25 @@ be_attention_shape layer_attention(const model *m, int32_t layer) {
 
 /* ---- open, close ---- */
 
-typedef struct decode_job {
-    const tensor_view *tensor;
-    float *values;
-} decode_job;
-
-#define DECODE_CHUNK ((int64_t)256 * TENSOR_BLOCK_VALUES)
-
-static void decode_task(void *ctx, int64_t task, int worker) {
-    (void)worker;
-    const decode_job *job = ctx;
-    const int64_t first = task * DECODE_CHUNK, rest = tensor_n_values(job->tensor) - first;
-    tensor_decode(job->tensor, first, rest < DECODE_CHUNK ? rest : DECODE_CHUNK,
-                  job->values + first);
-}
-
-/* A tensor that the backend cannot use as it lies in the file, made float32 once; the model's. */
-static const float *decode(model *m, const tensor_view *t) {
-    const int64_t n = tensor_n_values(t);
-    float *values = ckvc_alloc_aligned((size_t)n, sizeof *values);
-    CKVC_GROW(m->decoded, m->cap_decoded, m->n_decoded + 1);
-    m->decoded[m->n_decoded++] = values;
-    decode_job job = {t, values};
-    ckvc_pool_run(m->be->pool, (n + DECODE_CHUNK - 1) / DECODE_CHUNK, decode_task, &job);
-    tensor_order_rows(t, values);
-    return values;
+static void read_rows(const void *tensor, int64_t row, int64_t n, float *out) {
+    tensor_read_rows(tensor, row, n, out);
 }
 
 /* fused: which rows of the tensor; NULL: all. */
 static ckvc_status hand_over(model *m, const tensor_view *t, const layer_tensor *fused,
                              be_weight **out, ckvc_err *err) {
-    static const be_type types[] = {
-        [TENSOR_F32] = BE_F32, [TENSOR_F16] = BE_F16, [TENSOR_BF16] = BE_BF16};
-    const bool plain = tensor_is_plain(t);
-    be_matrix matrix = {.bytes = plain ? (const void *)t->data : decode(m, t),
-                        .type = plain ? types[t->type] : BE_F32,
+    be_matrix matrix = {.bytes = t->data,
+                        .type = tensor_in_place(t)                           ? BE_F32
+                                : t->type == TENSOR_BF16 && t->pairwise == 0 ? BE_BF16
+                                                                             : BE_PACKED,
                         .rows = t->dims[0],
-                        .cols = t->rank > 1 ? t->dims[1] : 1};
+                        .cols = t->rank > 1 ? t->dims[1] : 1,
+                        .row_bytes = (size_t)(t->bytes / (uint64_t)t->dims[0]),
+                        .read = read_rows,
+                        .source = t};
     if (fused) {
-        assert(plain); /* fused tensors come from directories alone, whose types are plain */
-        matrix.bytes = t->data + (uint64_t)fused->first * (t->bytes / (uint64_t)t->dims[0]);
         matrix.rows = fused->own_rows;
+        matrix.first = fused->first;
         matrix.block = fused->block;
         matrix.stride = fused->stride;
     }
@@ -104,8 +82,7 @@ void model_close(model *m) {
     if (m->head != m->embedding) { op->weight_free(m->be, m->head); }
     op->weight_free(m->be, m->embedding);
     op->weight_free(m->be, m->final_norm);
-    for (size_t i = 0; i < m->n_decoded; i++) { free(m->decoded[i]); }
-    CKVC_FREE(m->decoded, m->layers);
+    free(m->layers);
     model_spec_free(m->spec);
     free(m);
 }
@@ -136,15 +113,15 @@ void layer_prefetch(const model *m, int32_t layer) {
 
 ckvc_status model_acquire(model *m, ckvc_err *err) {
     const backend_ops *op = m->be->ops;
-    for (int32_t l = 0; l < m->shape->n_layers; l++) {
-        const ckvc_status st = layer_acquire(m, l, err);
-        layer_release(m, l);
-        CKVC_TRY(st);
-    }
     be_weight *const ends[] = {m->final_norm, m->head};
     for (int i = 0; i < 2; i++) {
         const ckvc_status st = op->weight_acquire(m->be, ends[i], err);
         op->weight_release(m->be, ends[i]);
+        CKVC_TRY(st);
+    }
+    for (int32_t l = 0; l < m->shape->n_layers; l++) {
+        const ckvc_status st = layer_acquire(m, l, err);
+        layer_release(m, l);
         CKVC_TRY(st);
     }
     return CKVC_OK;

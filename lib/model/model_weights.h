@@ -72,9 +72,6 @@ struct model {
     const model_shape *shape; /* the spec's */
     backend *be;              /* borrowed */
     char fingerprint[CKVC_SHA256_HEX];
-    /* [n_decoded] weights that the backend cannot use as they lie in the file, in float32 */
-    float **decoded;
-    size_t n_decoded, cap_decoded;
     layer_weights *layers; /* [L] */
     be_weight *embedding, *final_norm;
     be_weight *head; /* the embedding itself when tied */

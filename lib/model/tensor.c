@@ -48,7 +48,7 @@ int64_t tensor_n_values(const tensor_view *t) {
     return n;
 }
 
-bool tensor_is_plain(const tensor_view *t) { return t->type <= TENSOR_BF16 && t->pairwise == 0; }
+bool tensor_in_place(const tensor_view *t) { return t->type == TENSOR_F32 && t->pairwise == 0; }
 
 static float from_bits(uint32_t bits) {
     float v;
@@ -156,18 +156,15 @@ void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out) {
     }
 }
 
-/* Row 2i + h of a head becomes row i + h D/2. */
-void tensor_order_rows(const tensor_view *t, float *values) {
-    if (t->pairwise == 0) { return; }
-    const int64_t head = t->pairwise, half_head = head / 2, cols = t->rank > 1 ? t->dims[1] : 1;
-    assert(head % 2 == 0 && t->dims[0] % head == 0);
-    float *rows = ckvc_alloc((size_t)(head * cols), sizeof *rows);
-    for (float *h = values; h < values + t->dims[0] * cols; h += head * cols) {
-        memcpy(rows, h, (size_t)(head * cols) * sizeof *rows);
-        for (int64_t r = 0; r < head; r++) {
-            memcpy(h + (r % 2 * half_head + r / 2) * cols, rows + r * cols,
-                   (size_t)cols * sizeof *rows);
-        }
+/* Row i + h D/2 of a head lies in the file as row 2i + h. */
+void tensor_read_rows(const tensor_view *t, int64_t row, int64_t n, float *out) {
+    const int64_t head = t->pairwise, cols = t->rank > 1 ? t->dims[1] : 1;
+    if (head == 0) {
+        tensor_decode(t, row * cols, n * cols, out);
+        return;
     }
-    free(rows);
+    for (const int64_t end = row + n; row < end; row++, out += cols) {
+        const int64_t r = row % head;
+        tensor_decode(t, (row - r + r % (head / 2) * 2 + r / (head / 2)) * cols, cols, out);
+    }
 }

@@ -110,9 +110,8 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
 CPU_OPERATIONS(DECLARE)
 #undef DECLARE
 
-/* n values from value `first` of row `row`, as float32; they may run on into the rows behind it of
- * the same block. */
-void cpu_weight_read(const be_weight *w, int64_t row, int64_t first, float *dst, int64_t n);
+/* n rows from row `row` on, of one block, as float32. */
+void cpu_weight_read(const be_matrix *m, int64_t row, int64_t n, float *dst);
 void cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions);
 /* Scratch floats that the operations of these files take at most. */
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
@@ -137,7 +136,5 @@ void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double 
 /* In place, pairs (i, i + half). */
 void kernel_rope(float *x, const float *cos, const float *sin, int32_t half);
 double kernel_norm(const float *x, int64_t n); /* ||x||_2, summed in double */
-void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n);
 /* To the nearest bfloat16, ties to even; src may be dst. */
 void kernel_round_bf16(const float *src, float *dst, int64_t n);
-void kernel_from_f16(const uint16_t *src, float *dst, int64_t n);

@@ -169,16 +169,6 @@ CLONES void kernel_rope(float *restrict x, const float *restrict cos, const floa
 
 CLONES double kernel_norm(const float *x, int64_t n) { return sqrt(sum_of_squares(x, n)); }
 
-CLONES void kernel_from_bf16(const uint16_t *src, float *dst, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        union {
-            uint32_t u;
-            float f;
-        } v = {.u = (uint32_t)src[i] << 16};
-        dst[i] = v.f;
-    }
-}
-
 void kernel_round_bf16(const float *src, float *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits;
@@ -187,21 +177,5 @@ void kernel_round_bf16(const float *src, float *dst, int64_t n) {
                        quiet = bits | 0x400000; /* a NaN stays one */
         bits = ((bits & 0x7FFFFFFF) > 0x7F800000 ? quiet : nearest) & 0xFFFF0000;
         memcpy(dst + i, &bits, sizeof bits);
-    }
-}
-
-/* Exact: a normal number moves its exponent from bias 15 to 127, a subnormal is an integer times
- * 2^-24, the top exponent stays the top. */
-CLONES void kernel_from_f16(const uint16_t *src, float *dst, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t sign = (uint32_t)(src[i] & 0x8000u) << 16, rest = src[i] & 0x7fffu;
-        union {
-            float f;
-            uint32_t u;
-        } small = {.f = (float)(int32_t)rest * 0x1p-24f}, v;
-        const uint32_t normal = (rest << 13) + (112u << 23), top = (rest << 13) | 0x7f800000u;
-        const uint32_t big = rest >= 0x7c00u ? top : normal;
-        v.u = (rest < 0x0400u ? small.u : big) | sign;
-        dst[i] = v.f;
     }
 }

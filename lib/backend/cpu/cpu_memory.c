@@ -71,8 +71,7 @@ ckvc_status cpu_weight_create(backend *be, const be_matrix *m, be_weight **out, 
     CKVC_AUTO_FREE be_weight *w = ckvc_calloc(1, sizeof *w);
     *out = NULL;
     w->m = *m;
-    if (m->block == 0) { w->m.block = w->m.stride = m->rows ? m->rows : 1; }
-    assert(w->m.block >= 1 && w->m.stride >= w->m.block);
+    assert(m->block == 0 || (m->block >= 1 && m->stride >= m->block));
     w->bf16 = be->compute == CKVC_COMPUTE_BF16 && m->rows > 0 && m->cols > 1;
     for (int i = 0; w->bf16 && i < c->n_threads; i++) {
         grow_scratch(&c->rounded[i], (size_t)(CPU_MOST_ROWS * m->cols));
@@ -91,18 +90,12 @@ void cpu_weight_free(backend *be, be_weight *w) {
     free(w);
 }
 
-void cpu_weight_read(const be_weight *w, int64_t row, int64_t first, float *dst, int64_t n) {
-    const be_matrix *m = &w->m;
-    const int64_t at = (row / m->block * m->stride + row % m->block) * m->cols + first;
+void cpu_weight_read(const be_matrix *m, int64_t row, int64_t n, float *dst) {
+    const int64_t at = be_matrix_row(m, row);
     if (m->type == BE_F32) {
-        memcpy(dst, (const char *)m->bytes + at * 4, (size_t)n * 4);
-        return;
-    }
-    uint16_t piece[4096]; /* a tensor in a file need not be aligned to its type */
-    for (int64_t i = 0; i < n; i += 4096) {
-        const int64_t part = cpu_piece_length(n, i, 4096);
-        memcpy(piece, (const char *)m->bytes + (at + i) * 2, (size_t)part * 2);
-        (m->type == BE_BF16 ? kernel_from_bf16 : kernel_from_f16)(piece, dst + i, part);
+        memcpy(dst, (const char *)m->bytes + (size_t)at * m->row_bytes, (size_t)n * m->row_bytes);
+    } else {
+        m->read(m->source, at, n, dst);
     }
 }
 
@@ -120,9 +113,10 @@ static void convert_task(void *ctx, int64_t task, int worker) {
     int64_t row = task * job->rows;
     const int64_t end = row + cpu_piece_length(m->rows, row, job->rows);
     while (row < end) {
-        const int64_t rest = m->block - row % m->block, n = row + rest < end ? rest : end - row;
+        const int64_t left = end - row, rest = m->block ? m->block - row % m->block : left,
+                      n = rest < left ? rest : left;
         float *to = job->w->own + row * m->cols;
-        cpu_weight_read(job->w, row, 0, to, n * m->cols);
+        cpu_weight_read(m, row, n, to);
         if (job->w->bf16) { kernel_round_bf16(to, to, n * m->cols); }
         row += n;
     }
@@ -149,7 +143,7 @@ ckvc_status cpu_weight_acquire(backend *be, be_weight *w, ckvc_err *err) {
     cpu_backend *c = cpu_of(be);
     const be_matrix *m = &w->m;
     if (w->f32) { return CKVC_OK; }
-    if (!w->bf16 && m->type == BE_F32 && m->block == m->stride &&
+    if (!w->bf16 && m->type == BE_F32 && m->block == 0 &&
         (uintptr_t)m->bytes % sizeof(float) == 0) {
         w->f32 = m->bytes;
         return CKVC_OK;
@@ -194,12 +188,12 @@ void cpu_weight_prefetch(backend *be, const be_weight *w) {
     (void)be;
     const be_matrix *m = &w->m;
     if (w->f32 || m->rows == 0) { return; }
-    const int64_t last = m->rows - 1,
-                  n = (last / m->block * m->stride + last % m->block + 1) * m->cols;
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)m->bytes,
-                    skip = begin % page;
-    madvise((char *)ckvc_unconst(m->bytes) - skip,
-            (size_t)n * (m->type == BE_F32 ? 4 : 2) + (size_t)skip, MADV_WILLNEED);
+    const size_t first = (size_t)be_matrix_row(m, 0) * m->row_bytes,
+                 end = (size_t)(be_matrix_row(m, m->rows - 1) + 1) * m->row_bytes;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE),
+                    skip = ((uintptr_t)m->bytes + first) % page;
+    madvise((char *)ckvc_unconst(m->bytes) + first - skip, end - first + (size_t)skip,
+            MADV_WILLNEED);
 }
 
 void cpu_weight_limit(backend *be, size_t bytes) { cpu_of(be)->bytes_max = bytes; }

@@ -52,7 +52,7 @@ void cpu_embed(backend *be, const be_weight *table, const int32_t *tokens, int64
     assert((size_t)rows * width <= x->n);
     for (int64_t r = 0; r < n_rows; r++) {
         assert(tokens[r] >= 0 && tokens[r] < table->m.rows);
-        cpu_weight_read(table, tokens[r], 0, x->data + (size_t)r * width, table->m.cols);
+        cpu_weight_read(&table->m, tokens[r], 1, x->data + (size_t)r * width);
     }
     memset(x->data + (size_t)n_rows * width, 0, (size_t)(rows - n_rows) * width * sizeof(float));
 }

@@ -167,7 +167,8 @@ static ckvc_status scene_open(scene *s, ckvc_err *err) {
     s->by = be->ops->buf_create(be, CAPACITY * IN);
     s->cache = (be_cache){create_filled(be, CACHE, s->k, CACHE),
                           create_filled(be, CACHE, s->v, CACHE), CAPACITY};
-    const be_matrix m = {.bytes = s->w, .type = BE_F32, .rows = OUT, .cols = IN};
+    const be_matrix m = {
+        .bytes = s->w, .type = BE_F32, .rows = OUT, .cols = IN, .row_bytes = IN * sizeof *s->w};
     CKVC_TRY(be->ops->weight_create(be, &m, &s->bw, err));
     return be->ops->weight_acquire(be, s->bw, err);
 }

@@ -238,12 +238,6 @@ void cuda_staging_free(cuda_backend *c) {
 
 /* ---- conversion ---- */
 
-static float float_of(uint32_t bits) {
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 /* Nearest, ties to even; a NaN stays one. */
 static uint16_t to_bf16(float x) {
     uint32_t bits;
@@ -252,41 +246,21 @@ static uint16_t to_bf16(float x) {
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* Exact: a subnormal is an integer times 2^-24, the top exponent stays the top. */
-static float from_f16(uint16_t half) {
-    const uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = half & 0x7fffu;
-    if (rest < 0x0400u) { return float_of(sign | 0x3f800000u) * (float)rest * 0x1p-24f; }
-    const uint32_t magnitude =
-        rest >= 0x7c00u ? rest << 13 | 0x7f800000u : (rest << 13) + (112u << 23);
-    return float_of(sign | magnitude);
-}
-
-/* Row `row` of a file's matrix -> cols values of bf16, or of float32. */
-static void convert_row(const be_matrix *m, int64_t row, bool bf16, void *to) {
-    const int64_t at = (row / m->block * m->stride + row % m->block) * m->cols;
-    const size_t bytes = m->type == BE_F32 ? 4 : 2;
-    const char *from = (const char *)m->bytes + (size_t)at * bytes;
-    float *f32 = to;
+/* Row `row` of a weight -> cols values of bf16, or of float32. values: room for a row. */
+static void convert_row(const be_matrix *m, int64_t row, bool bf16, float *values, void *to) {
+    const int64_t at = be_matrix_row(m, row);
+    const char *from = (const char *)m->bytes + (size_t)at * m->row_bytes;
     uint16_t *half = to;
-    if (bf16 ? m->type == BE_BF16 : m->type == BE_F32) {
-        memcpy(to, from, (size_t)m->cols * bytes);
+    if (m->type == (bf16 ? BE_BF16 : BE_F32)) {
+        memcpy(to, from, m->row_bytes);
         return;
     }
-    for (int64_t i = 0; i < m->cols; i++, from += bytes) {
-        float value; /* a tensor in a file need not be aligned to its type */
-        uint16_t two;
-        if (m->type == BE_F32) {
-            memcpy(&value, from, sizeof value);
-        } else {
-            memcpy(&two, from, sizeof two);
-            value = m->type == BE_BF16 ? float_of((uint32_t)two << 16) : from_f16(two);
-        }
-        if (bf16) {
-            half[i] = to_bf16(value);
-        } else {
-            f32[i] = value;
-        }
+    if (m->type == BE_F32) {
+        memcpy(values, from, m->row_bytes); /* in a file it need not be aligned */
+    } else {
+        m->read(m->source, at, 1, bf16 ? values : to);
     }
+    for (int64_t i = 0; bf16 && i < m->cols; i++) { half[i] = to_bf16(values[i]); }
 }
 
 /* Rows first ... first + n - 1, or those that tokens name, each `stride` bytes long in `to`. */
@@ -304,9 +278,10 @@ static void convert_task(void *ctx, int64_t task, int worker) {
     const convert_job *job = ctx;
     const int64_t rest = job->n - task * job->rows, n = rest < job->rows ? rest : job->rows;
     const size_t filled = (size_t)job->m->cols * (job->bf16 ? sizeof(uint16_t) : sizeof(float));
+    CKVC_AUTO_FREE float *values = ckvc_alloc((size_t)job->m->cols, sizeof *values);
     for (int64_t i = task * job->rows; i < task * job->rows + n; i++) {
         char *to = job->to + (size_t)i * job->stride;
-        convert_row(job->m, job->tokens ? job->tokens[i] : job->first + i, job->bf16, to);
+        convert_row(job->m, job->tokens ? job->tokens[i] : job->first + i, job->bf16, values, to);
         memset(to + filled, 0, job->stride - filled);
     }
 }
@@ -348,8 +323,7 @@ ckvc_status cuda_weight_create(backend *be, const be_matrix *m, be_weight **out,
                  (long long)m->cols, PIECE_BYTES / sizeof(float));
     be_weight *w = ckvc_calloc(1, sizeof *w);
     w->m = *m;
-    if (m->block == 0) { w->m.block = w->m.stride = m->rows ? m->rows : 1; }
-    assert(w->m.block >= 1 && w->m.stride >= w->m.block);
+    assert(m->block == 0 || (m->block >= 1 && m->stride >= m->block));
     w->bf16 = c->bf16 && m->cols > 1;
     w->stride = w->bf16 ? (m->cols + 7) / 8 * 8 : m->cols;
     cut_weight(c, w);

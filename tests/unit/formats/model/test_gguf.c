@@ -485,6 +485,8 @@ TEST(random_damage) {
 
 /* ---- whole models ---- */
 
+static size_t copies_limit; /* bytes of weights' copies; 0: no limit */
+
 /* Losses and last logits of a fixed sequence, [n-1] and [vocab]. */
 static void run_model(const char *model_path, int64_t n, int32_t vocab, double *nll,
                       float *logits) {
@@ -494,6 +496,7 @@ static void run_model(const char *model_path, int64_t n, int32_t vocab, double *
     int32_t ids[64];
     assert_true(n <= 64);
     for (int64_t i = 0; i < n; i++) { ids[i] = (int32_t)((i * 37 + 11) % vocab); }
+    b.be->ops->weight_limit(b.be, copies_limit);
     OK(model_open_path(model_path, b.be, &m, &err) != CKVC_OK ||
        sessions_create(m, (session_limits){.max_prompt = n, .max_window = 8}, 1, &s, &err) !=
            CKVC_OK ||
@@ -595,10 +598,11 @@ TEST(rows_and_biases) {
     REFUSES(model_verify_path(path, &err), path, "self_attn.q_proj.bias\" is missing");
 }
 
+/* And the same where no copy of a layer stays. */
 TEST(quantised_model) {
     enum { N = 40 };
-    float logits[2][VOCAB];
-    double nll[2][N];
+    float logits[3][VOCAB];
+    double nll[3][N];
     for (size_t k = 0; k < N_QUANTISED; k++) {
         if (quantised[k].values > WIDTH) { continue; }
         for (int as_f32 = 0; as_f32 < 2; as_f32++) {
@@ -611,9 +615,15 @@ TEST(quantised_model) {
             blocks_of = N_QUANTISED;
             put(&g);
             run_model(path, N, VOCAB, nll[as_f32], logits[as_f32]);
+            if (as_f32) { continue; }
+            copies_limit = 1;
+            run_model(path, N, VOCAB, nll[2], logits[2]);
+            copies_limit = 0;
         }
-        assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
-        assert_memory_equal(nll[0], nll[1], (N - 1) * sizeof *nll[0]);
+        for (int i = 1; i < 3; i++) {
+            assert_memory_equal(logits[0], logits[i], sizeof logits[0]);
+            assert_memory_equal(nll[0], nll[i], (N - 1) * sizeof *nll[0]);
+        }
     }
 }
 

@@ -42,18 +42,14 @@ static inline float *contents(backend *be, const be_buf *b, size_t n) {
 #define FREE_BUFS(be, ...)    FREE_LIST(be, buf_free, be_buf, __VA_ARGS__)
 #define FREE_WEIGHTS(be, ...) FREE_LIST(be, weight_free, be_weight, __VA_ARGS__)
 
-/* Acquired. */
-static inline be_weight *weight_of(backend *be, const void *bytes, be_type type, int64_t rows,
-                                   int64_t cols) {
+/* Acquired. data may be aligned to nothing. */
+static inline be_weight *weight(backend *be, const void *data, int64_t rows, int64_t cols) {
     be_weight *w;
-    const be_matrix m = {.bytes = bytes, .type = type, .rows = rows, .cols = cols};
+    const be_matrix m = {
+        .bytes = data, .rows = rows, .cols = cols, .row_bytes = (size_t)cols * sizeof(float)};
     OK(be->ops->weight_create(be, &m, &w, &err));
     OK(be->ops->weight_acquire(be, w, &err));
     return w;
-}
-
-static inline be_weight *weight(backend *be, const float *data, int64_t rows, int64_t cols) {
-    return weight_of(be, data, BE_F32, rows, cols);
 }
 
 static inline ckvc_status head_nll(backend *be, const be_weight *w, const be_buf *x, be_rows rows,

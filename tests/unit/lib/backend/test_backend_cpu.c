@@ -210,6 +210,12 @@ static void of_the_cpu_alone(void) {
     if (getenv("CKVC_TEST_BACKEND")) { skip(); }
 }
 
+/* Rows of a packed matrix are their numbers: row r is 1000 r + column. */
+static void read_numbers(const void *source, int64_t row, int64_t n, float *out) {
+    const int64_t cols = *(const int64_t *)source;
+    for (int64_t i = 0; i < n * cols; i++) { out[i] = (float)(1000 * (row + i / cols) + i % cols); }
+}
+
 /* A weight whose pages are not in memory, from the middle of a page on: they come by themselves,
  * and none where the copy that is made of them stays. */
 TEST(prefetch) {
@@ -229,9 +235,12 @@ TEST(prefetch) {
         printf("skipped: this file system keeps its files in memory\n");
     } else {
         const be_matrix m = {.bytes = map + 100,
-                             .type = BE_BF16,
+                             .type = BE_PACKED,
                              .rows = ROWS,
-                             .cols = (int64_t)(size - 100) / 2 / ROWS};
+                             .cols = 1,
+                             .row_bytes = (size - 100) / ROWS,
+                             .read = read_numbers,
+                             .source = &(int64_t){1}};
         be_weight *w;
         assert_int_equal(madvise(map, size, MADV_RANDOM), 0); /* nothing is read ahead */
         OK(b.be->ops->weight_create(b.be, &m, &w, &err));
@@ -253,39 +262,53 @@ TEST(prefetch) {
     bench_close(&b);
 }
 
-/* Every float16 and bfloat16 bit pattern, at addresses that are aligned to nothing. */
-TEST(weight_types) {
+/* A weight that is blocks of a packed matrix, and one of floats that are aligned to nothing. */
+TEST(weights_as_they_lie) {
+    enum { ROWS = 6, COLS = 5 };
     bench b = bench_open_kind(kind, 2);
-    uint8_t *bytes = ckvc_alloc(65536 * 4 + 1, 1);
-    int32_t *ids = ckvc_alloc(65536, sizeof *ids);
-    for (int i = 0; i < 65536; i++) { ids[i] = i; }
-    be_buf *x = buffer(b.be, 65536, NULL);
-    for (int type = 0; type < 3; type++) {
-        const size_t each = type == BE_F32 ? 4 : 2;
-        for (uint32_t i = 0; i < 65536; i++) { /* the low bytes come first */
-            memcpy(bytes + 1 + i * each, &(uint32_t){type == BE_F32 ? i * 60013u : i}, each);
-        }
-        be_weight *w = weight_of(b.be, bytes + 1, (be_type)type, 65536, 1);
-        b.be->ops->embed(b.be, w, ids, 65536, x);
-        float *got = contents(b.be, x, 65536);
-        for (uint32_t i = 0; i < 65536; i++) {
-            const uint32_t f = type == BE_F32 ? i * 60013u : i << 16;
-            float want;
-            memcpy(&want, &f, 4);
-            if (type == BE_F16) {
-                const int e = (int)(i >> 10 & 31), m = (int)(i & 1023);
-                const double size = e == 31  ? (m ? NAN : INFINITY)
-                                    : e == 0 ? ldexp(m, -24)
-                                             : ldexp(1024 + m, e - 25);
-                want = (float)(i >> 15 ? -size : size);
-            }
-            assert_true(isnan(want) ? isnan(got[i]) : memcmp(&got[i], &want, 4) == 0);
+    const int64_t cols = COLS;
+    const int32_t ids[ROWS] = {0, 1, 2, 3, 4, 5};
+    const int rows[ROWS] = {3, 4, 13, 14, 23, 24};
+    float want[ROWS * COLS];
+    uint8_t bytes[sizeof want + 1];
+    for (int i = 0; i < ROWS * COLS; i++) { want[i] = (float)(1000 * rows[i / COLS] + i % COLS); }
+    memcpy(bytes + 1, want, sizeof want);
+    const be_matrix matrix[] = {
+        {.bytes = bytes,
+         .type = BE_PACKED,
+         .rows = ROWS,
+         .cols = COLS,
+         .first = 3,
+         .block = 2,
+         .stride = 10,
+         .read = read_numbers,
+         .source = &cols},
+        {.bytes = bytes + 1, .rows = ROWS, .cols = COLS, .row_bytes = COLS * sizeof(float)}};
+    be_buf *x = buffer(b.be, BE_ROW_TILE * COLS, NULL);
+    for (int i = 0; i < 2; i++) {
+        be_weight *w;
+        OK(b.be->ops->weight_create(b.be, &matrix[i], &w, &err));
+        b.be->ops->embed(b.be, w, ids, ROWS, x);
+        float *got = contents(b.be, x, ROWS * COLS);
+        assert_memory_equal(got, want, sizeof want);
+        free(got);
+        /* and acquired: times the rows of the identity, its columns */
+        float eye[BE_ROW_TILE * COLS] = {0};
+        for (int r = 0; r < COLS; r++) { eye[r * COLS + r] = 1; }
+        be_buf *in = buffer(b.be, BE_ROW_TILE * COLS, eye),
+               *y = buffer(b.be, BE_ROW_TILE * ROWS, NULL);
+        OK(b.be->ops->weight_acquire(b.be, w, &err));
+        b.be->ops->matmul(b.be, w, NULL, in, &(be_product_rows){.n = COLS}, false, y);
+        got = contents(b.be, y, COLS * ROWS);
+        for (int r = 0; r < COLS * ROWS; r++) {
+            assert_true(got[r] == want[r % ROWS * COLS + r / ROWS]);
         }
         free(got);
+        b.be->ops->weight_release(b.be, w);
         b.be->ops->weight_free(b.be, w);
+        FREE_BUFS(b.be, in, y);
     }
     b.be->ops->buf_free(b.be, x);
-    free(bytes), free(ids);
     bench_close(&b);
 }
 

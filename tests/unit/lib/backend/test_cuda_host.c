@@ -27,7 +27,10 @@ static float *rounds(ckvc_compute compute, size_t limit, const float *data, cons
     if (limit) { be->ops->weight_limit(be, limit); }
     be_buf *from = buffer(be, ROWS * WIDTH, x), *to = buffer(be, ROWS * WIDTH, NULL);
     for (int i = 0; i < N_LAYERS; i++) {
-        const be_matrix m = {.bytes = data + i * WIDTH * WIDTH, .rows = WIDTH, .cols = WIDTH};
+        const be_matrix m = {.bytes = data + i * WIDTH * WIDTH,
+                             .rows = WIDTH,
+                             .cols = WIDTH,
+                             .row_bytes = WIDTH * sizeof *data};
         OK(be->ops->weight_create(be, &m, &w[i], &err));
     }
     for (int round = 0; round < ROUNDS; round++) {

@@ -35,6 +35,46 @@ TEST(blocks_of_every_type) {
     }
 }
 
+/* Every float16 and bfloat16 bit pattern, and floats, at addresses that are aligned to nothing. */
+TEST(plain_types) {
+    static uint8_t bytes[65536 * 4 + 1];
+    static float got[65536];
+    for (tensor_type type = TENSOR_F32; type <= TENSOR_BF16; type++) {
+        const size_t each = type == TENSOR_F32 ? 4 : 2;
+        for (uint32_t i = 0; i < 65536; i++) { /* the low bytes come first */
+            memcpy(bytes + 1 + i * each, &(uint32_t){type == TENSOR_F32 ? i * 60013u : i}, each);
+        }
+        const tensor_view t = {.type = type, .rank = 2, .dims = {256, 256}, .data = bytes + 1};
+        tensor_read_rows(&t, 0, 256, got);
+        for (uint32_t i = 0; i < 65536; i++) {
+            const uint32_t f = type == TENSOR_F32 ? i * 60013u : i << 16;
+            float want;
+            memcpy(&want, &f, 4);
+            if (type == TENSOR_F16) {
+                const int e = (int)(i >> 10 & 31), m = (int)(i & 1023);
+                const double size = e == 31  ? (m ? NAN : INFINITY)
+                                    : e == 0 ? ldexp(m, -24)
+                                             : ldexp(1024 + m, e - 25);
+                want = (float)(i >> 15 ? -size : size);
+            }
+            assert_true(isnan(want) ? isnan(got[i]) : memcmp(&got[i], &want, 4) == 0);
+        }
+    }
+}
+
+/* Rows of two heads of 6 in pairwise order: 0 2 4 1 3 5 of each, from any row on. */
+TEST(rows_in_the_runtimes_order) {
+    static const float order[12] = {0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11};
+    float values[12][2], got[7][2];
+    for (int r = 0; r < 12; r++) { values[r][0] = (float)r, values[r][1] = (float)-r; }
+    const tensor_view t = {
+        .rank = 2, .dims = {12, 2}, .pairwise = 6, .data = (const uint8_t *)values};
+    tensor_read_rows(&t, 4, 7, &got[0][0]);
+    for (int r = 0; r < 7; r++) {
+        assert_true(got[r][0] == order[4 + r] && got[r][1] == -order[4 + r]);
+    }
+}
+
 /* The first values of a block given by hand. */
 static const float *decoded(tensor_type type, int32_t n, const uint8_t *block) {
     static float out[256];
