@@ -115,9 +115,9 @@ static void print_rounds(const compile_result *r) {
 
 /* What was tried on the prompts that choose, by budget, and what each budget recommends. */
 static void print_choice(const select_losses *s, const double *budgets) {
-    say("\nloss over the full cache on %zu prompts of split select (* the least: recommended)\n"
-        "%-8s %5s %4s ",
-        s->n_prompts, "score", "floor", "mix");
+    say("\n%s on %zu prompts of split select (* the least: recommended)\n%-8s %5s %4s ",
+        s->by_kl ? "KL from the full cache" : "loss over the full cache", s->n_prompts, "score",
+        "floor", "mix");
     for (uint32_t b = 0; b < s->n_budgets; b++) { say(" %11g", budgets[b]); }
     for (size_t i = 0; i < s->n; i++) {
         const select_candidate *c = &s->candidates[i];
@@ -265,7 +265,7 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
           "reward", "unsupported", "gate-grid", "bins", "bin-edges", "min-cell"}},
         {loop || c->rewards,
          "--rewards",
-         {"rounds", "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink"}},
+         {"rounds", "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink", "loss"}},
         {c->rewards, "--rewards", {"cells"}},
         {!loop,
          "--mode heads or layers",

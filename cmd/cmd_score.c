@@ -51,13 +51,15 @@ static ckvc_status choose_budgets(const score_cli *c, score_job *j, ckvc_err *er
 }
 
 static void print_summary(const score_cli *c, const score_job *j) {
-    say("%-18s %-14s %10s %8s %12s %14s\n", "policy", "table", "budget", "prompts", "tokens kept",
-        "mean reward");
+    say("%-18s %-14s %10s %8s %12s %14s %10s\n", "policy", "table", "budget", "prompts",
+        "tokens kept", "mean reward", "mean KL");
     for (size_t i = 0; i < j->of.n * j->of.budgets.n; i++) {
         const score_summary *s = &j->summary[i];
         say("%-18s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
             s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
-        if (c->inputs.setting.continuation > 0) { say("%14.5f", s->reward_mean); }
+        if (c->inputs.setting.continuation > 0) {
+            say("%14.5f %10.5f", s->reward_mean, s->kl_mean);
+        }
         if (s->policy.kind == SCORE_MATCHED) {
             const size_t n = j->e.prompts->n_heldout;
             say("  (threshold %.3f, by %zu %sprompts)", s->tau, n ? n : j->e.prompts->n,

@@ -83,6 +83,9 @@ json_t *compile_plan_json(const compile_options *o) {
                                           "check_rollouts", options.check_rollouts, "cql_alpha",
                                           f->cql_alpha, "shrink", f->shrink, "cells",
                                           (int)f->n_entropy_bins, (int)f->n_ppl_bins));
+            if (options.setting.loss == SETTING_KL) {
+                json_object_set_new(json_object_get(json, "rewards"), "loss", json_string("kl"));
+            }
         }
         if (f->score == CKVC_SCORE_LEARNED) { JSON_NUMBERS(json, {"features", f->features}); }
         return json;

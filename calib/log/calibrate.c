@@ -34,8 +34,14 @@ typedef struct pass {
     double start_s;
 } pass;
 
+/* Of records without rewards losses are losses. */
+static enum setting_loss loss_of(const calibrate_options *o) {
+    return o->kind == SHARD_LOGGED || o->kind == SHARD_SHARES ? o->setting.loss : SETTING_NLL;
+}
+
 worker_options calibrate_worker(const calibrate_options *o) {
     return (worker_options){.setting = o->setting,
+                            .by_kl = loss_of(o) == SETTING_KL,
                             .behaviour = {.kind = o->behaviour,
                                           .sides = {o->sides[0], o->sides[1]},
                                           .limit = o->variants,
@@ -57,6 +63,7 @@ setting calibrate_setting(const calibrate_options *o, const model_shape *shape) 
         return s;
     }
     setting_without(&s, SETTING_LOGGED);
+    s.loss = loss_of(o);
     s.features = CKVC_FEATURES_1;
     s.n_features = score_features(shape);
     if (o->kind == SHARD_DEMAND) {

@@ -13,6 +13,7 @@
 /* The arrays of a scratch w within `most`; a sweep has more. */
 #define PLAIN_ARRAYS(X)                                                                            \
     X(w->nll, (size_t)most->max_lanes * most->max_continuation)                                    \
+    X(w->other, most->by_kl ? (size_t)most->max_lanes * most->max_continuation : 0)                \
     X(w->sets, most->n_layers)
 #define SWEEP_ARRAYS(X)                                                                            \
     X(w->order, most->max_variants)                                                                \
@@ -45,9 +46,24 @@ void rollout_scratch_fini(rollout_scratch *w) {
     *w = (rollout_scratch){0};
 }
 
+rollout_job rollouts_job(const rollout_scratch *w, const rollouts *r, const rollout_lane *lanes,
+                         int64_t n) {
+    const bool by_kl = w->most.by_kl;
+    return (rollout_job){.session = r->session,
+                         .continuation = r->continuation,
+                         .n = r->n_continuation,
+                         .lanes = lanes,
+                         .n_lanes = n,
+                         .nll = by_kl ? w->other : w->nll,
+                         .kl = by_kl ? w->nll : NULL};
+}
+
 static ckvc_status rollout(rollout_scratch *w, const rollouts *r, const kept_set *sets,
                            double *loss, ckvc_err *err) {
-    CKVC_TRY(session_continue(r->session, r->continuation, r->n_continuation, sets, w->nll, err));
+    const rollout_lane alone = {.parent = -1, .sets = sets};
+    rollout_job job = rollouts_job(w, r, &alone, 1);
+    job.keeps_full = w->most.by_kl && !sets;
+    CKVC_TRY(sessions_rollouts(&job, 1, err));
     *loss = nll_mean(w->nll, r->n_continuation);
     ckvc_progress_step(1);
     return CKVC_OK;
@@ -270,12 +286,8 @@ ckvc_status rollouts_sweep_together(const prompt_rollouts *of, int64_t n, ckvc_e
             sweeps[i].under_way = next_batch(w, r, &sweeps[i].left, b);
             if (!sweeps[i].under_way) { continue; }
             fill_lanes(w, r, b);
-            jobs[n_jobs] = (rollout_job){.session = r->session,
-                                         .continuation = r->continuation,
-                                         .n = r->n_continuation,
-                                         .lanes = w->lanes,
-                                         .n_lanes = b->n_starts + b->n_variants,
-                                         .nll = w->nll};
+            jobs[n_jobs] = rollouts_job(w, r, w->lanes, b->n_starts + b->n_variants);
+            jobs[n_jobs].keeps_full = w->most.by_kl && b->full == 0;
             n_lanes += jobs[n_jobs++].n_lanes;
         }
         if (n_jobs == 0) { return CKVC_OK; }

@@ -19,7 +19,8 @@
 #define SWEEP_MAX_LANES 512
 #define CHECK_TOLERANCE 1e-5 /* nats; the same bits are expected */
 
-/* Losses are means over the continuation, nats per token, and may be non-finite. */
+/* Losses are means over the continuation, nats per token, and may be non-finite; or, of scratch
+ * that counts so, the divergences from the full cache. */
 typedef struct rollouts {
     session *session;            /* holding the prefilled prompt */
     const prompt_sets *sets;     /* of that prompt */
@@ -36,12 +37,14 @@ typedef struct rollout_extent {
     int64_t max_lanes; /* the session's; 1: for the plain way alone */
     uint32_t max_continuation, n_budgets, n_layers;
     size_t max_variants;
+    bool by_kl;
 } rollout_extent;
 
 /* Scratch, sized once. */
 typedef struct rollout_scratch {
     rollout_extent most;
-    double *nll;    /* [max_lanes][C] */
+    double *nll;    /* [max_lanes][C]: losses, or divergences */
+    double *other;  /* the same, where nll has divergences: the losses */
     kept_set *sets; /* [L] of a plain rollout */
     /* of a sweep: */
     uint32_t *order;     /* [max variants]: by group of budgets, then layer, then as listed */
@@ -56,6 +59,10 @@ size_t rollout_scratch_bytes(const rollout_extent *most);
 void rollout_scratch_init(rollout_scratch *w, const rollout_extent *most);
 void rollout_scratch_fini(rollout_scratch *w);
 
+/* n lanes of a prompt whose losses go to w->nll; the first is the full cache where it has to be
+ * kept. */
+rollout_job rollouts_job(const rollout_scratch *w, const rollouts *r, const rollout_lane *lanes,
+                         int64_t n);
 /* One loss: under the baseline of one budget, under variant i. */
 ckvc_status rollout_baseline(rollout_scratch *w, const rollouts *r, uint32_t budget, double *loss,
                              ckvc_err *err) CKVC_MUST_CHECK;

@@ -33,7 +33,8 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                                       .max_targets = o->max_targets,
                                       .max_counted = o->max_counted,
                                       .max_watched = o->max_watched,
-                                      .watched_later = o->watched_later},
+                                      .watched_later = o->watched_later,
+                                      .divergence = o->divergence || o->by_kl},
                            .beside = o->beside,
                            .once = o->once,
                            .held = o->held,
@@ -43,6 +44,7 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                            .most_prompts = most_prompts(in, o, table),
                            .table = table,
                            .plain = o->rollouts == ROLLOUTS_PLAIN,
+                           .by_kl = o->by_kl,
                            .limit = memory_plan_limit(in->backend, o->memory)};
     if (table) { need.most = variants_extent(table, o->setting.layer_budgets.v, T, &o->behaviour); }
     return need;
@@ -56,7 +58,8 @@ static ckvc_status allocate_scratch(worker *w, const memory_request *need, ckvc_
                                    .max_continuation = (uint32_t)need->limits.max_continuation,
                                    .n_budgets = table ? table->n_budgets : 0,
                                    .n_layers = (uint32_t)need->shape->n_layers,
-                                   .max_variants = need->most.n_variants};
+                                   .max_variants = need->most.n_variants,
+                                   .by_kl = o->by_kl};
     rollout_scratch_init(&w->scratch, &extent);
     w->losses.session = w->session;
     if (!table) { return CKVC_OK; }
@@ -157,13 +160,9 @@ ckvc_status workers_full(worker *const *w, int64_t n, ckvc_err *err) {
         const rollouts *r = &w[i]->losses;
         w[i]->losses.full = NAN;
         if (r->n_continuation == 0) { continue; }
-        jobs[n_jobs++] = (rollout_job){.session = r->session,
-                                       .continuation = r->continuation,
-                                       .n = r->n_continuation,
-                                       .lanes = &full,
-                                       .n_lanes = 1,
-                                       .nll = w[i]->scratch.nll,
-                                       .targets = w[i]->attended};
+        jobs[n_jobs] = rollouts_job(&w[i]->scratch, r, &full, 1);
+        jobs[n_jobs].keeps_full = w[i]->o.divergence || w[i]->o.by_kl;
+        jobs[n_jobs++].targets = w[i]->attended;
     }
     if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
     for (int64_t i = 0; i < n; i++) {

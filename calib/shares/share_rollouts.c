@@ -227,8 +227,9 @@ static ckvc_status plain_loss(const batch *t, int64_t lane, double *loss, ckvc_e
         t->s->base[of->layer] = *of->kept;
         sets = t->s->base;
     }
-    CKVC_TRY(session_continue(r->session, r->continuation, r->n_continuation, sets,
-                              t->w->scratch.nll, err));
+    const rollout_lane alone = {.parent = -1, .sets = sets};
+    const rollout_job job = rollouts_job(&t->w->scratch, r, &alone, 1);
+    CKVC_TRY(sessions_rollouts(&job, 1, err));
     *loss = mean_of(t, 0);
     return CKVC_OK;
 }
@@ -266,9 +267,8 @@ static ckvc_status flush_batch(batch *t, const prompt *p, ckvc_err *err) {
             store_loss(t, i, loss);
         }
     } else {
-        CKVC_TRY(sessions_rollouts(&(rollout_job){r->session, r->continuation, r->n_continuation,
-                                                  t->s->lanes, t->n, t->w->scratch.nll, NULL, NULL},
-                                   1, err));
+        const rollout_job job = rollouts_job(&t->w->scratch, r, t->s->lanes, t->n);
+        CKVC_TRY(sessions_rollouts(&job, 1, err));
         for (int64_t i = 0; i < t->n; i++) { store_loss(t, i, mean_of(t, i)); }
         if (t->s->o.check > 0) { CKVC_TRY(check_losses(t, p, err)); }
     }

@@ -63,6 +63,9 @@ const opt opts_actions[] = {
              .preset_at = &side_gate.grid_text),
     OPT_SETTING("beta-bud", inputs.setting, "X", 0, 1e6,
                 "the gate pays X/T for each candidate over the budget"),
+    OPT_SETTING_NAME("loss", inputs.setting,
+                     "what rewards are made of: the continuation's loss, or the divergence of the "
+                     "next token's distribution from the full cache's"),
     OPT_SETTING_NAME("loss-reduction", inputs.setting, "of the continuation's losses, in a reward"),
     OPT_ENUM("behaviour", log.behaviour, "balanced|uniform|epsilon-greedy",
              "which actions are logged"),

@@ -178,7 +178,8 @@ static ckvc_status add_row(select_losses *s, select_rows *x, const scores *file,
         "%s:%u: prompt \"%s\": this score, floor and mix under this budget are there twice, "
         "of different tables",
         file->path, r->line, r->id);
-    x->loss[at] = isfinite(r->reward) ? -r->reward : INFINITY;
+    const double loss = s->by_kl ? r->kl : -r->reward;
+    x->loss[at] = isfinite(loss) ? loss : INFINITY;
     return CKVC_OK;
 }
 
@@ -210,6 +211,11 @@ static ckvc_status add_rows(select_losses *s, select_rows *x, const scores *file
     x->first = ckvc_alloc(file->n, sizeof(void *));
     x->loss = ckvc_alloc(cells, sizeof *x->loss);
     for (size_t k = 0; k < cells; k++) { x->loss[k] = NAN; }
+    s->by_kl = true;
+    for (size_t k = 0; k < file->n; k++) {
+        const score_row *r = &file->rows[k];
+        s->by_kl &= !isnan(r->kl) || isnan(r->reward);
+    }
     for (size_t k = 0; k < file->n; k++) {
         const score_row *r = &file->rows[k];
         if (strcmp(r->policy, "table") == 0) { CKVC_TRY(add_row(s, x, file, r, t, err)); }
@@ -248,11 +254,12 @@ void select_free(select_losses *s) {
 
 json_t *select_json(const select_losses *s) {
     json_t *list = json_array(), *chosen = json_array();
+    const char *by = s->by_kl ? "kl" : "loss";
     for (size_t i = 0; i < s->n; i++) {
         const select_candidate *c = &s->candidates[i];
         json_t *o =
-            json_pack("{s:s, s:f, s:o}", "score", ckvc_score_name(c->score), "floor", c->floor,
-                      "loss", ckvc_json_reals(s->loss + i * s->n_budgets, s->n_budgets));
+            json_pack("{s:s, s:f, s:o}", "score", ckvc_score_name(c->score), "floor", c->floor, by,
+                      ckvc_json_reals(s->loss + i * s->n_budgets, s->n_budgets));
         if (c->mix > 0) { json_object_set_new(o, "mix", json_real(c->mix)); }
         json_array_append_new(list, o);
     }
@@ -260,8 +267,8 @@ json_t *select_json(const select_losses *s) {
         json_array_append_new(chosen, s->chosen[b] < s->n ? json_integer((json_int_t)s->chosen[b])
                                                           : json_null());
     }
-    return json_pack("{s:I, s:o, s:o}", "prompts", (json_int_t)s->n_prompts, "candidates", list,
-                     "chosen", chosen);
+    return json_pack("{s:I, s:s, s:o, s:o}", "prompts", (json_int_t)s->n_prompts, "by", by,
+                     "candidates", list, "chosen", chosen);
 }
 
 static void recommend_candidate(ckvc_table *t, uint32_t b, select_candidate c) {

@@ -18,8 +18,11 @@ typedef struct select_losses {
     uint32_t n_budgets;  /* nB of the table */
     size_t n_prompts, n; /* candidates */
     select_candidate candidates[SELECT_MAX];
-    /* [n][nB] loss over that of the full cache, nats per token, a mean over the prompts that have a
-     * finite one under every candidate that is left; NaN: there is none, or it was dropped. */
+    /* Every line has `kl`, which varies less over prompts than losses do: `loss` is it, else the
+     * loss over that of the full cache. */
+    bool by_kl;
+    /* [n][nB] nats per token, a mean over the prompts that have a finite one under every candidate
+     * that is left; NaN: there is none, or it was dropped. */
     double *loss;
     bool *lost;     /* [n][nB] it was dropped, or is decided to lose more than the chosen */
     size_t *chosen; /* [nB] the candidate of the least loss, of equal ones the first; n: none */
@@ -47,5 +50,6 @@ bool select_mixes(const select_losses *s, double *mix);
 /* Every block recommends what was chosen, but for its shares, and META says under "select" what was
  * compared. */
 void select_take(const select_losses *s, table_file *t);
-/* The same for people: {prompts, candidates: [{score, floor, loss}], chosen}. New reference. */
+/* The same for people: {prompts, by, candidates: [{score, floor, loss or kl}], chosen}. New
+ * reference. */
 json_t *select_json(const select_losses *s);

@@ -43,6 +43,7 @@ static const row_column columns[] = {
     C("loss_full", ROW_REAL_OR_NULL, loss_full),
     C("loss_comp", ROW_REAL_OR_NULL, loss_comp),
     C("reward", ROW_REAL_OR_NULL, reward),
+    C("kl", ROW_REAL_IF_ANY, kl),
     C("tau", ROW_REAL_IF_ANY, tau),
     C("entries", ROW_REAL_IF_ANY, entries),
     C("head_dim", ROW_REAL_IF_ANY, head_dim),
@@ -159,6 +160,7 @@ static ckvc_status check_row(const row_reader *r, const score_row *row) {
              !has_losses || !(fabs(row->reward - want) >
                               1e-9 * fmax(1, fabs(row->loss_full) + fabs(row->loss_comp))),
              "\"reward\" is %.10g, but -(loss_comp - loss_full) is %.10g", row->reward, want);
+    ROW_MUST(r, isnan(row->kl) || row->kl >= 0, "\"kl\" is %.10g, which no divergence is", row->kl);
     ROW_MUST(r, row->budget > 0 && row->n_tokens > 0, "budget %g and T = %u, wanted both above 0",
              row->budget, row->n_tokens);
     for (uint32_t i = 0; row->n_kept_window && i < row->n_layers * row->n_sets; i++) {

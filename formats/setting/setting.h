@@ -39,6 +39,7 @@ typedef struct setting {
     double beta_bud;      /* the gate pays beta_bud / T for each candidate over the budget */
     uint64_t seed;
     ckvc_loss_reduction reduction;
+    enum setting_loss { SETTING_NLL, SETTING_KL } loss; /* what rewards are made of */
     /* Borrowed, but for layer_budgets of a shard_header. */
     setting_list budgets, grid[CKVC_SIDE_COUNT]; /* axes of a table */
     setting_list layer_budgets;                  /* [L] B of each layer, or none */

@@ -22,22 +22,23 @@ typedef struct score_measures {
     layer_error *layers;                   /* [L], of the last measured rollout */
     int64_t n_rows;                        /* its C - 1; 0: there is none */
     double *u;                             /* [max T] */
+    double *kl;                            /* [2][max C] */
 } score_measures;
 
-static void measures_init(score_measures *m, const model_shape *shape, uint32_t max_tokens,
-                          bool attention, bool utilities) {
-    *m = (score_measures){.attention = attention,
-                          .utilities = utilities,
+static void measures_init(score_measures *m, const model_shape *shape, const prompt_list *prompts,
+                          const score_options *o) {
+    *m = (score_measures){.attention = o->attention_error,
+                          .utilities = o->utilities,
                           .n_layers = shape->n_layers,
                           .n_heads = shape->n_heads,
                           .n_kv_heads = shape->n_kv_heads};
-    if (attention) { m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers); }
-    if (utilities) { m->u = ckvc_calloc(max_tokens, sizeof *m->u); }
+    if (m->attention) { m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers); }
+    if (m->utilities) { m->u = ckvc_calloc(prompts->max_tokens, sizeof *m->u); }
+    m->kl = ckvc_calloc(2 * (size_t)prompts->max_continuation, sizeof *m->kl);
 }
 
 static void measures_fini(score_measures *m) {
-    free(m->layers);
-    free(m->u);
+    CKVC_FREE(m->layers, m->u, m->kl);
     *m = (score_measures){0};
 }
 
@@ -56,6 +57,7 @@ static rollout_job measured_rollout(score_measures *m, session *s, const int32_t
                          .lanes = m->lanes,
                          .n_lanes = measured ? 2 : 1,
                          .nll = nll,
+                         .kl = m->kl,
                          .errors = measured ? m->layers : NULL};
 }
 
@@ -144,6 +146,7 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
     s->L = (uint32_t)shape->n_layers;
     s->G = (uint32_t)shape->n_kv_heads;
     const worker_options asked = {.memory = o->memory,
+                                  .divergence = true,
                                   .most_lanes = lanes,
                                   .n_rollouts = 1 + lanes * (int64_t)(o->choice.n * n_budgets),
                                   .most_prompts = SESSIONS_TOGETHER};
@@ -154,8 +157,7 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
         lane *x = &s->lanes[i];
         x->w = &s->workers.all.items[i];
         x->policies = s->workers.sets[i];
-        measures_init(&x->measures, shape, s->in->prompts->max_tokens, o->attention_error,
-                      o->utilities);
+        measures_init(&x->measures, shape, s->in->prompts, o);
     }
     for (size_t i = 0; i < o->choice.n; i++) {
         for (uint32_t b = 0; b < n_budgets; b++) {
@@ -254,8 +256,13 @@ static double mix_of(const score_policy *policy, double budget, const prompt *p)
                    ckvc_nearest_budget(t->budgets, t->n_budgets, budget, p->n_tokens));
 }
 
+/* Losses and divergences of a continuation, means. */
+typedef struct line_losses {
+    double loss, kl;
+} line_losses;
+
 static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_kept *kept,
-                        double loss) {
+                        line_losses of) {
     const prompt *p = x->p;
     const prefill_stats *stats = &x->w->stats;
     const double full = x->w->losses.full;
@@ -263,13 +270,13 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     const score_policy *policy = &choice->list[i];
     score_summary *sum = &s->summary[i * choice->setting.budgets.n + b];
     const double reward =
-        reward_of(full, loss, CKVC_LOSS_MEAN, p->n_continuation - p->n_later, 0.0);
+        reward_of(full, of.loss, CKVC_LOSS_MEAN, p->n_continuation - p->n_later, 0.0);
     char hash[17]; /* as a number a reader of JSON in doubles would round it */
     snprintf(hash, sizeof hash, "%016" PRIx64, p->token_hash);
     json_auto_t *o = json_pack(
         "{s:s, s:s?, s:s*, s:s?, s:s, s:s, s:s, s:s, s:s?, s:o, s:i, s:i, s:f, s:o, s:o, s:o, s:o, "
         "s:o, "
-        "s:o, s:o, s:I, s:i, s:o, s:o, s:o}",
+        "s:o, s:o, s:I, s:i, s:o, s:o, s:o, s:o}",
         "id", p->entry->id, "source", p->entry->source, "document", p->entry->document, "split",
         p->select    ? "select"
         : p->heldout ? "heldout"
@@ -285,8 +292,8 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
         kept->n_sets > 1 ? json_null() : ckvc_json_u32s(kept->n_candidates, s->L), "n_kept",
         by_set(s, x, kept, size_json), "n_kept_window", by_set(s, x, kept, window_json), "entries",
         (json_int_t)kept->entries, "head_dim", (int)model_get_shape(s->in->model)->head_dim,
-        "loss_full", ckvc_json_real(full), "loss_comp", ckvc_json_real(loss), "reward",
-        ckvc_json_real(reward));
+        "loss_full", ckvc_json_real(full), "loss_comp", ckvc_json_real(of.loss), "reward",
+        ckvc_json_real(reward), "kl", ckvc_json_real(of.kl));
     setting made = choice->setting; /* members that only say something where they are not neutral */
     made.op = policy->kind == SCORE_TABLE && kept->risk ? kept->risk->op : CKVC_OPERATOR_PAPER;
     made.mode = kept->mode;
@@ -309,6 +316,7 @@ static void append_line(scorer *s, lane *x, size_t i, uint32_t b, const policy_k
     ckvc_buffer_u8(&x->lines, '\n');
     sum->n++;
     sum->reward_mean += reward;
+    sum->kl_mean += of.kl;
     sum->kept_mean += (double)kept->entries / s->L / s->G;
 }
 
@@ -329,12 +337,13 @@ static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, c
     for (int64_t k = 0; k < n; k++) {
         lane *x = &s->lanes[k];
         const uint32_t later = x->p->n_later, C = x->p->n_continuation - later;
-        const double *nll = x->w->scratch.nll + (x->measures.n_rows ? C : later);
+        const size_t at = x->measures.n_rows ? C : later;
+        const double *nll = x->w->scratch.nll + at, *kl = x->measures.kl + at;
         if (s->o->finite && C) {
             CKVC_TRY(nll_check(&x->w->losses.full, 1, x->p->entry->id, x->p->n_tokens, err));
             CKVC_TRY(nll_check(nll, C, x->p->entry->id, x->p->n_tokens, err));
         }
-        append_line(s, x, i, b, kept[k], C ? nll_mean(nll, C) : NAN);
+        append_line(s, x, i, b, kept[k], (line_losses){nll_mean(nll, C), nll_mean(kl, C)});
     }
     ckvc_progress_step((uint64_t)n_jobs);
     return CKVC_OK;
@@ -363,10 +372,11 @@ ckvc_status score_count_done(const calibrate_inputs *in, const score_options *o,
         const size_t of_line = end ? (size_t)(end - lines) : n;
         json_auto_t *line = NULL;
         CKVC_TRY(ckvc_json_parse(lines, of_line, "a score line of before", &line, err));
-        const json_t *reward = json_object_get(line, "reward");
+        const json_t *reward = json_object_get(line, "reward"), *kl = json_object_get(line, "kl");
         score_summary *sum = &summary[k % per_prompt];
         sum->n++;
         sum->reward_mean += json_is_number(reward) ? json_number_value(reward) : NAN;
+        sum->kl_mean += json_is_number(kl) ? json_number_value(kl) : NAN;
         sum->kept_mean += json_number_value(json_object_get(line, "entries")) / n_heads;
         lines += end ? of_line + 1 : of_line;
         n -= end ? of_line + 1 : of_line;
@@ -440,6 +450,7 @@ ckvc_status score_prompts(const calibrate_inputs *in, const score_options *o, ck
     for (size_t c = 0; c < o->choice.n * o->choice.setting.budgets.n; c++) {
         if (summary[c].n) {
             summary[c].reward_mean /= (double)summary[c].n;
+            summary[c].kl_mean /= (double)summary[c].n;
             summary[c].kept_mean /= (double)summary[c].n;
         }
     }

@@ -44,7 +44,7 @@ typedef struct score_summary { /* one per policy x budget, in that order */
     score_policy policy;
     double budget, tau; /* tau: SCORE_MATCHED, the threshold that was found */
     size_t n;
-    double reward_mean, kept_mean; /* nats per token; tokens per layer, or head */
+    double reward_mean, kl_mean, kept_mean; /* nats per token; tokens per layer, or head */
 } score_summary;
 
 /* Adds `lines` [n bytes] of prompts that are done to summary [policies * budgets], as when they

@@ -65,6 +65,21 @@ typedef struct be_attention_shape {
     float scale;    /* 1/sqrt(D) */
 } be_attention_shape;
 
+/* What rows predict: p [n_rows][V] = softmax(W x), and log_p[r] = sum of p log p, nats, host. */
+typedef struct be_distributions {
+    be_buf *p;
+    double *log_p;
+} be_distributions;
+
+/* Of rows, double, host [n_lanes][n_rows], nats. */
+typedef struct be_losses {
+    const int32_t *target; /* [n_rows] */
+    double *nll;           /* logsumexp(W x) - (W x)[target[r]] */
+    /* KL(p[r] || softmax(W x)), never below 0, or NULL: against the distributions of n_rows rows */
+    double *kl;
+    const be_distributions *full; /* or NULL */
+} be_losses;
+
 /* Rows at positions row0 ... row0 + n_rows - 1, the same of every lane. */
 typedef struct be_rows {
     int64_t row0, n_rows, n_lanes;
@@ -262,11 +277,14 @@ typedef struct backend_ops {
     /* y[r] = silu(gate[r]) * up[r], width values a row. y may be gate. */
     void (*silu_mul)(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows,
                      int64_t width, be_buf *y);
-    /* nll[i][r] = logsumexp(W x) - (W x)[target[r]] for row row0 + r of lane i, nats, double, host
-     * [n_lanes][n_rows]; a lane is row0 + n_rows rows here, and all have the same targets [n_rows].
-     * Logits are tiled over the vocabulary, never stored whole. */
+    /* Losses of row row0 + r of lane i; a lane is row0 + n_rows rows here, and all have the same
+     * targets. Logits are tiled over the vocabulary, never stored whole. */
     ckvc_status (*head_nll)(backend *be, const be_weight *w, const be_buf *x, const be_rows *rows,
-                            const int32_t *target, double *nll, ckvc_err *err);
+                            const be_losses *out, ckvc_err *err);
+    /* Of rows row0 ... row0 + n - 1. */
+    ckvc_status (*head_distributions)(backend *be, const be_weight *w, const be_buf *x,
+                                      int64_t row0, int64_t n, const be_distributions *out,
+                                      ckvc_err *err);
     /* Logits of rows row0 ... row0 + n - 1, host [n][V]. */
     ckvc_status (*head_logits)(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
                                int64_t n, float *logits, ckvc_err *err);

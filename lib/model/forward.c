@@ -336,9 +336,13 @@ ckvc_status model_head_nll(model *m, const head_losses *of, int64_t n, ckvc_err 
     CKVC_TRY(op->weight_acquire(m->be, m->head, err));
     ckvc_status st = CKVC_OK;
     for (int64_t i = 0; i < n && st == CKVC_OK; i++) {
-        if (!of[i].rows.at.n_rows) { continue; }
-        st = op->head_nll(m->be, m->head, of[i].rows.x, &of[i].rows.at, of[i].target, of[i].nll,
-                          err);
+        const be_rows *at = &of[i].rows.at;
+        if (!at->n_rows) { continue; }
+        if (of[i].keep) {
+            st = op->head_distributions(m->be, m->head, of[i].rows.x, at->row0, at->n_rows,
+                                        of[i].keep, err);
+        }
+        if (st == CKVC_OK) { st = op->head_nll(m->be, m->head, of[i].rows.x, at, &of[i].out, err); }
     }
     op->weight_release(m->be, m->head);
     return st;

@@ -97,8 +97,8 @@ typedef struct head_rows {
 } head_rows;
 typedef struct head_losses {
     head_rows rows;
-    const int32_t *target;
-    double *nll;
+    be_losses out;
+    const be_distributions *keep; /* filled from the first lane's rows, before `out` is; or NULL */
 } head_losses;
 ckvc_status model_head_nll(model *m, const head_losses *of, int64_t n,
                            ckvc_err *err) CKVC_MUST_CHECK;

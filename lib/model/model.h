@@ -40,6 +40,7 @@ typedef struct session_limits {
     int64_t max_counted;      /* positions of its `counted`; 0: there are none */
     int64_t max_watched;      /* rows that a prefill_watcher is shown; 0: nobody watches */
     bool watched_later;       /* by session_show, too */
+    bool divergence;          /* rollouts are held against a full cache: rollout_job.kl */
     /* sessions of one sessions_create whose prompts' rows go through a layer's products as one,
      * which takes activations for all; 0: each by itself */
     int64_t joined;
@@ -177,6 +178,12 @@ typedef struct rollout_job {
     /* [L][G][T] or NULL: what its rows attend to (sessions_targets, the mean), of one lane that has
      * the full cache; left alone for n 1. */
     double *targets;
+    /* [n_lanes][n] or NULL: KL(full || lane), nats, over the vocabulary, of what the row before
+     * each token predicts; of the first, which the prompt's last row does, 0. keeps_full: the first
+     * lane has the full cache, and is what this and later rollouts of the prompt's continuation are
+     * held against. Both want limits.divergence. */
+    double *kl;
+    bool keeps_full;
 } rollout_job;
 ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 

@@ -26,6 +26,9 @@ struct session {
     head_watch watch, *shown; /* of out[0]; where a session's heads are shown: that one's */
     be_buf **queries; /* [L] the last rows' of the prompt in hand, where limits.watched_later */
     double *nll;      /* [max_window] */
+    /* [max_continuation - 1] where limits.divergence: the full cache's, of the last rollout_job
+     * that keeps_full */
+    be_distributions full;
     double *inv_freq; /* [D/2], of the sequence in hand */
     /* the prompt in hand; n_prompt 0: none */
     int64_t n_prompt, n_total;
@@ -44,6 +47,13 @@ static int64_t max_lanes(session_limits l) { return l.max_lanes > 1 ? l.max_lane
 static int64_t lane_rows(session_limits l) {
     const int64_t rows = l.max_continuation > 1 ? l.max_continuation - 1 : 1;
     return be_padded_rows(rows > l.max_targets ? rows : l.max_targets);
+}
+
+/* Of session.full. */
+static size_t distribution_values(const model_shape *s, session_limits l) {
+    return l.divergence && l.max_continuation > 1
+               ? (size_t)(l.max_continuation - 1) * (size_t)s->vocab
+               : 0;
 }
 
 /* With the caps of model_spec.h: what a session of as many tokens takes stays inside 63 bits. */
@@ -81,7 +91,7 @@ size_t session_bytes_beside(const model_shape *s, session_limits l) {
     if (!fits_address_space(l)) { return SIZE_MAX; }
     const buffer_sizes b = sizes_of(s, l);
     const size_t values =
-        (b.rows + BE_ROW_TILE) * (size_t)s->width +
+        distribution_values(s, l) + (b.rows + BE_ROW_TILE) * (size_t)s->width +
         (2 * b.prompt_cache + (size_t)(kept_queries(l) * s->n_heads * s->head_dim)) *
             (size_t)s->n_layers;
     return values * sizeof(float) + window_stats_bytes(s, l.max_prompt);
@@ -136,6 +146,8 @@ static void create_buffers(session *s, const session *first) {
                                   be_padded_rows(s->limits.max_prompt)};
     }
     s->last = new_buf(s, BE_ROW_TILE * (size_t)shape->width);
+    s->full.p = new_buf(s, distribution_values(shape, s->limits));
+    s->full.log_p = ckvc_calloc((size_t)lane_rows(s->limits), sizeof *s->full.log_p);
     if (first) {
         s->own = first->own;
         s->counted = first->counted;
@@ -205,7 +217,7 @@ void session_destroy(session *s) {
     CKVC_FREE(s->bufs, s->prompt, s->queries);
     window_stats_fini(&s->stats);
     head_watch_fini(&s->watch);
-    CKVC_FREE(s->row_errors, s->nll, s->order, s->inv_freq, s->counted_rows, s);
+    CKVC_FREE(s->row_errors, s->nll, s->full.log_p, s->order, s->inv_freq, s->counted_rows, s);
 }
 
 /* ---- work ---- */
@@ -327,8 +339,9 @@ ckvc_status sessions_prefill(const prefill_job *jobs, int64_t n, ckvc_err *err) 
         /* the window's tokens are predicted by rows T-W-1 ... T-2 */
         const int64_t window = window_of(in, in->n - 1),
                       row = in->n - window - 1 - forward_top_row(&passes[i]);
-        losses[i] =
-            (head_losses){{s->act.x, {row, window, 1}}, in->tokens + in->n - window, s->nll};
+        losses[i] = (head_losses){{s->act.x, {row, window, 1}},
+                                  {.target = in->tokens + in->n - window, .nll = s->nll},
+                                  NULL};
     }
     CKVC_TRY(forward(passes, n, err));
     CKVC_TRY(model_head_nll(m, losses, n, err));
@@ -436,6 +449,8 @@ static ckvc_status check_rollouts(const rollout_job *b, ckvc_err *err) {
     const int64_t n = b->n, n_lanes = b->n_lanes;
     assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation && n_lanes >= 1 &&
            n_lanes <= max_lanes(s->limits));
+    assert((!b->keeps_full && !b->kl) || s->limits.divergence);
+    assert(!b->keeps_full || (b->lanes->parent < 0 && !b->lanes->sets));
     assert(s->m->shape->rope != ROPE_DYNAMIC ||
            s->n_prompt + n <= s->n_total); /* the prompt's keys are rotated with that base */
     for (int64_t i = 0; i < n_lanes; i++) {
@@ -472,13 +487,28 @@ static int64_t rollout_losses(const rollout_job *b, head_losses losses[2]) {
     int64_t n = 0;
     s->first_known = s->first_known && s->first_token == b->continuation[0];
     if (!s->first_known) {
-        losses[n++] = (head_losses){{s->last, {0, 1, 1}}, b->continuation, &s->first_nll};
+        losses[n++] = (head_losses){
+            {s->last, {0, 1, 1}}, {.target = b->continuation, .nll = &s->first_nll}, NULL};
     }
     if (b->n > 1) {
-        losses[n++] = (head_losses){
-            {s->act.x, {0, b->n - 1, b->n_lanes}}, b->continuation + 1, b->nll + b->n_lanes};
+        losses[n++] = (head_losses){{s->act.x, {0, b->n - 1, b->n_lanes}},
+                                    {.target = b->continuation + 1,
+                                     .nll = b->nll + b->n_lanes,
+                                     .kl = b->kl ? b->kl + b->n_lanes : NULL,
+                                     .full = &s->full},
+                                    b->keeps_full ? &s->full : NULL};
     }
     return n;
+}
+
+/* Numbers of rows [n_lanes][n - 1], n_lanes behind the beginning, get the first token's before each
+ * lane's. */
+static void with_first(const rollout_job *b, double first, double *of) {
+    for (int64_t i = 0; i < b->n_lanes; i++) {
+        of[i * b->n] = first;
+        memmove(of + i * b->n + 1, of + b->n_lanes + i * (b->n - 1),
+                (size_t)(b->n - 1) * sizeof *of);
+    }
 }
 
 /* The scratch of error_tap. */
@@ -520,11 +550,8 @@ ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err)
         session *s = b->session;
         s->first_known = true;
         s->first_token = b->continuation[0];
-        for (int64_t i = 0; i < b->n_lanes; i++) {
-            b->nll[i * b->n] = s->first_nll;
-            memmove(b->nll + i * b->n + 1, b->nll + b->n_lanes + i * (b->n - 1),
-                    (size_t)(b->n - 1) * sizeof *b->nll);
-        }
+        with_first(b, s->first_nll, b->nll);
+        if (b->kl) { with_first(b, 0, b->kl); }
     }
     return CKVC_OK;
 }
@@ -532,8 +559,13 @@ ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err)
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
                              const kept_set *sets, double *nll, ckvc_err *err) {
     const rollout_lane alone = {.parent = -1, .sets = sets};
-    return sessions_rollouts(&(rollout_job){s, continuation, n, &alone, 1, nll, NULL, NULL}, 1,
-                             err);
+    const rollout_job job = {.session = s,
+                             .continuation = continuation,
+                             .n = n,
+                             .lanes = &alone,
+                             .n_lanes = 1,
+                             .nll = nll};
+    return sessions_rollouts(&job, 1, err);
 }
 
 ckvc_status sessions_targets(target_job *jobs, int64_t n, ckvc_err *err) {
@@ -577,7 +609,9 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
     rope_frequencies(s->m->shape, n, s->inv_freq);
     const forward_pass pass = pass_over(s, tokens, n, 0);
     CKVC_TRY(forward(&pass, 1, err));
-    return model_head_nll(s->m, &(head_losses){{s->act.x, {0, n - 1, 1}}, tokens + 1, nll}, 1, err);
+    const head_losses losses = {
+        {s->act.x, {0, n - 1, 1}}, {.target = tokens + 1, .nll = nll}, NULL};
+    return model_head_nll(s->m, &losses, 1, err);
 }
 
 ckvc_status session_logits(session *s, int64_t position, float *logits, ckvc_err *err) {

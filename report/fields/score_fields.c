@@ -18,6 +18,7 @@ SHARED_FIELDS(difference_fields, difference,
               MEMBERS(source, undefined, standard_error, largest_share, kept_ratio, equal_tokens),
               MADE("equal_in", equal_in_of), AS(kind, "kind", .omit = true), LENGTHS(T_lo),
               LENGTHS(T_hi), AS(d.mean, "difference"), AS(d.lo, "lo"), AS(d.hi, "hi"),
+              AS(kl.mean, "kl_difference"), AS(kl.lo, "kl_lo"), AS(kl.hi, "kl_hi"), MEMBERS(by_kl),
               {FIELD(bootstrap), .name = "bootstrap", .of = bootstrap_fields, WHEN(has_bootstrap),
                .omit = true},
               MEMBERS(n, n_documents, reward, reward_base, kept, kept_base, median),
@@ -41,7 +42,8 @@ FIELDS(comparison_fields, comparison, MERGE(of, series_fields), MERGE(base, base
 /* What every policy loses against what it keeps, one row for each table and reference, the one that
  * loses least. */
 FIELDS(loss_fields, loss_row, MEMBERS(setting, budget, label, table, n, kept),
-       AS(loss.mean, "loss"), AS(loss.lo, "lo"), AS(loss.hi, "hi"));
+       AS(loss.mean, "loss"), AS(loss.lo, "lo"), AS(loss.hi, "hi"), AS(kl.mean, "kl"),
+       AS(kl.lo, "kl_lo"), AS(kl.hi, "kl_hi"));
 
 static json_t *files_of(const void *row) {
     const score_files *f = ((const score_numbers *)row)->files;

@@ -116,12 +116,14 @@ FIELDS(leak_fields, leak_numbers,
 static json_t *need_json(const verdict_need *need) {
     const comparison *by = need->by;
     if (!by) { return json_null(); }
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:I, s:I, s:s?, s:o}", "against", by->base.title,
-                     "policy", by->base.policy, "difference", ckvc_json_real(by->all.d.mean), "lo",
-                     ckvc_json_real(by->all.d.lo), "hi", ckvc_json_real(by->all.d.hi), "prompts",
-                     (json_int_t)by->all.n, "documents", (json_int_t)by->all.n_documents,
-                     "equal_in", difference_equal_in(&by->all), "needed",
-                     ckvc_json_real(need->prompts));
+    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:s?, s:s}", "against", by->base.title, "policy",
+                          by->base.policy, "prompts", (json_int_t)by->all.n, "documents",
+                          (json_int_t)by->all.n_documents, "equal_in",
+                          difference_equal_in(&by->all), "by", by->all.by_kl ? "kl" : "loss");
+    return JSON_NUMBERS(o, {"difference", by->all.d.mean}, {"lo", by->all.d.lo},
+                        {"hi", by->all.d.hi}, {"kl_difference", by->all.kl.mean},
+                        {"kl_lo", by->all.kl.lo}, {"kl_hi", by->all.kl.hi},
+                        {"needed", need->prompts});
 }
 MAKE(gain_of, verdict_at, need_json(&o->gain))
 MAKE(reference_of, verdict_at, need_json(&o->reference))
@@ -151,7 +153,8 @@ FIELDS(cache_fields, cache_numbers,
                saved_bytes));
 FIELDS(at_fields, verdict_at, MADE("title", title_of), MEMBERS(budget, word, prompts, needed),
        MADE("says", reason_of), MADE("gain", gain_of), MADE("reference", reference_of),
-       MADE("parts", parts_of), OBJECT(loss, loss_fields), OBJECT(cache, cache_fields));
+       MADE("parts", parts_of), OBJECT(loss, loss_fields), OBJECT(kl, loss_fields),
+       OBJECT(cache, cache_fields));
 FIELDS(verdict_fields, verdict_numbers, MEMBERS(word, needed, leak_passed, held_out, objection),
        OBJECTS(budgets, n_budgets, at_fields));
 

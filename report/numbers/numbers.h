@@ -153,7 +153,7 @@ typedef struct verdict_at {
     const char *word;             /* "deploy", "do not deploy", "needs more prompts" */
     double prompts, needed;       /* scored; more, the larger need; NaN: that would not help */
     verdict_need gain, reference; /* better than identity; not worse than the best simple one */
-    interval loss;                /* over the full cache, nats per token */
+    interval loss, kl;            /* over the full cache, nats per token */
     cache_numbers cache;
 } verdict_at;
 
@@ -312,6 +312,8 @@ typedef struct bootstrap_ends {
 /* Rewards of one series less those of another on the same prompts, nats per token. */
 typedef struct difference {
     interval d;
+    interval kl; /* KL from the full cache of the other less that of the one: above 0 is better */
+    bool by_kl;  /* every row has it; what is decided then is decided by it, as it varies less */
     const char *source, *kind; /* which prompts: of a source, "text" or "retrieval"; NULL: any */
     bool has_lengths, has_bootstrap, equal_tokens;
     bool equal_prompts, equal_layers; /* as many entries in each prompt, in each layer of it */
@@ -350,8 +352,8 @@ typedef struct comparison_list {
 typedef struct loss_row {
     const char *setting, *label, *table; /* "12.5% of T, NAME"; the table's tag, NULL: none */
     double budget;
-    interval loss; /* over the full cache, nats per token */
-    double kept;   /* entries of a KV head, mean */
+    interval loss, kl; /* over the full cache, nats per token; kl NaN: lines without it */
+    double kept;       /* entries of a KV head, mean */
     size_t n;
 } loss_row;
 
@@ -365,6 +367,7 @@ typedef struct score_numbers {
 } score_numbers;
 
 #define PART_MIN 10 /* prompts from which on a part of them is called better or worse */
+const interval *difference_deciding(const difference *of); /* kl, or d */
 /* "better", "worse", "no difference shown", "too few prompts to tell": by the interval. */
 const char *difference_judged(const difference *of);
 bool difference_decided(const difference *of);     /* better or worse, from PART_MIN prompts on */
@@ -375,7 +378,8 @@ const char *difference_equal_in(const difference *of);
 /* One model, budget and C; one table or policy under them, too. */
 bool series_of_one_setting(const score_series *a, const score_series *b);
 bool series_alike(const score_series *a, const score_series *b);
-interval series_loss(const score_series *s); /* over the full cache: minus reward */
+/* Over the full cache: minus reward, or KL. */
+interval series_loss(const score_series *s, bool kl);
 /* What says what the table of a comparison brings: that with its own matched control, else this
  * one, which is with plain identity. */
 const comparison *comparison_gain(const score_numbers *s, const comparison *c);

@@ -93,7 +93,7 @@ typedef struct worker {
     uint32_t replicates;
     uint8_t *weight;     /* [replicates] */
     double *sum, *count; /* [replicates] */
-    double *d;           /* [rows] */
+    double *d, *kl;      /* [rows] */
     const score_row **x; /* [rows] */
 } worker;
 
@@ -151,7 +151,7 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
                      bool bootstrap, difference *o) {
     *o = (difference){.source = of->source, .kind = of->kind, .T_lo = of->T_lo, .T_hi = of->T_hi};
     o->has_lengths = of->T_hi != UINT32_MAX;
-    o->equal_prompts = o->equal_layers = true;
+    o->equal_prompts = o->equal_layers = o->by_kl = true;
     for (size_t i = 0, k = 0; i < a->n; i++) {
         const score_row *x = a->rows[i];
         if (!in_subset(of, x)) { continue; }
@@ -164,6 +164,8 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
             continue;
         }
         w->x[o->n] = x;
+        w->kl[o->n] = y->kl - x->kl;
+        o->by_kl &= !isnan(w->kl[o->n]);
         w->d[o->n++] = x->reward - y->reward;
         o->kept += score_row_kept(x);
         o->kept_base += score_row_kept(y);
@@ -176,11 +178,12 @@ static bool subtract(worker *w, const score_series *a, const score_series *b, co
     if (o->n == 0 && o->undefined == 0) { return false; }
     const size_t n = o->n;
     CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(n, sizeof *cluster);
-    const rank_interval v = mean_of(w->d, w->x, n, cluster);
+    const rank_interval kl = mean_of(w->kl, w->x, n, cluster), v = mean_of(w->d, w->x, n, cluster);
     for (size_t i = 0; bootstrap && i < n; i++) { resample(w, w->x[cluster[i]]->id, w->d[i]); }
     o->n_documents = v.n_clusters;
     const double count = (double)n;
     o->d = (interval){v.mean, v.lo, v.hi};
+    o->kl = (interval){kl.mean, kl.lo, kl.hi};
     o->standard_error = v.se;
     qsort(w->d, n, sizeof *w->d, ckvc_order_double);
     o->median = n ? (w->d[(n - 1) / 2] + w->d[n / 2]) / 2 : NAN;
@@ -307,6 +310,7 @@ void score_numbers_make(report_numbers *n) {
     *w = (worker){.n = n, .replicates = R, .weight = NEW(n, R, uint8_t), .sum = NEW(n, R, double)};
     w->count = NEW(n, R, double);
     w->d = NEW(n, f->n_rows, double);
+    w->kl = NEW(n, f->n_rows, double);
     w->x = NEW(n, f->n_rows, const score_row *);
     w->n_sources = sources_of(f, w->sources);
     o->files = f;
@@ -327,13 +331,17 @@ void score_numbers_make(report_numbers *n) {
 
 /* ---- what a difference says ---- */
 
+const interval *difference_deciding(const difference *of) { return of->by_kl ? &of->kl : &of->d; }
+
 const char *difference_judged(const difference *of) {
-    if (!isfinite(of->d.lo) || !isfinite(of->d.hi)) { return "too few prompts to tell"; }
-    return of->d.lo > 0 ? "better" : of->d.hi < 0 ? "worse" : "no difference shown";
+    const interval *d = difference_deciding(of);
+    if (!isfinite(d->lo) || !isfinite(d->hi)) { return "too few prompts to tell"; }
+    return d->lo > 0 ? "better" : d->hi < 0 ? "worse" : "no difference shown";
 }
 
 bool difference_decided(const difference *of) {
-    return of->n >= PART_MIN && (of->d.lo > 0 || of->d.hi < 0);
+    const interval *d = difference_deciding(of);
+    return of->n >= PART_MIN && (d->lo > 0 || d->hi < 0);
 }
 
 const char *difference_part(const difference *of) {
@@ -348,14 +356,14 @@ const char *difference_equal_in(const difference *of) {
                                : NULL;
 }
 
-interval series_loss(const score_series *s) {
+interval series_loss(const score_series *s, bool kl) {
     CKVC_AUTO_FREE double *v = ckvc_alloc(s->n, sizeof *v);
     CKVC_AUTO_FREE const score_row **rows = ckvc_alloc(s->n, sizeof *rows);
     CKVC_AUTO_FREE size_t *cluster = ckvc_alloc(s->n, sizeof *cluster);
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) {
         rows[n] = s->rows[i];
-        v[n] = -s->rows[i]->reward;
+        v[n] = kl ? s->rows[i]->kl : -s->rows[i]->reward;
         n += !isnan(v[n]);
     }
     const rank_interval of = mean_of(v, rows, n, cluster);

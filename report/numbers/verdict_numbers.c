@@ -27,7 +27,7 @@ static double round_up(double v) {
 static verdict_need need_of(const comparison *by, bool tie) {
     const verdict_need never = {by, NAN};
     if (!by || !by->all.equal_tokens || by->all.n == 0) { return never; }
-    const interval *d = &by->all.d;
+    const interval *d = difference_deciding(&by->all);
     const double n = (double)by->all.n, least = fmax(PART_MIN - (double)by->all.n_documents, 0);
     if (!isfinite(d->lo) || d->lo > 0 || (tie && d->lo == 0)) { return (verdict_need){by, least}; }
     if (!(d->mean > 0)) { return never; }
@@ -41,7 +41,7 @@ static const comparison *best_reference(const score_numbers *s, const score_seri
     const comparison *best = NULL;
     EACH(comparison, c, list->of, list->n) {
         if (series_alike(&c->of, table) && is_simple(c->base.kind) && c->all.equal_tokens &&
-            (!best || c->all.d.mean < best->all.d.mean)) {
+            (!best || difference_deciding(&c->all)->mean < difference_deciding(&best->all)->mean)) {
             best = c;
         }
     }
@@ -93,7 +93,9 @@ static double worse_of(double a, double b) { return isnan(a) || a > b ? a : b; }
 
 static verdict_at verdict_of(const report_numbers *n, const table_numbers *t,
                              const score_series *s) {
-    verdict_at o = {.of = s, .budget = s->budget, .loss = series_loss(s), .cache = cache_of(s)};
+    verdict_at o = {
+        .of = s, .budget = s->budget, .loss = series_loss(s, false), .cache = cache_of(s)};
+    o.kl = series_loss(s, true);
     o.prompts = (double)s->n;
     o.gain = need_of(against_identity(&n->scores, s), false);
     o.reference = need_of(best_reference(&n->scores, s), true);
@@ -163,7 +165,8 @@ static loss_row row_of(const report_numbers *n, const score_series *s) {
     loss_row o = {.label = label_of(n, s),
                   .table = t ? t->tag : NULL,
                   .budget = s->budget,
-                  .loss = series_loss(s),
+                  .loss = series_loss(s, false),
+                  .kl = series_loss(s, true),
                   .n = s->n};
     for (size_t i = 0; i < s->n; i++) { o.kept += score_row_kept(s->rows[i]) / (double)s->n; }
     return o;

@@ -148,8 +148,7 @@ static const char *word_of(const char *word, double needed) {
 }
 
 /* "0.484 better (0.353 to 0.615)" */
-static const char *judged(const difference *of) {
-    const interval *d = &of->d;
+static const char *judged_by(const interval *d) {
     if (d->lo > 0) {
         return say("%s better (%s to %s)", say_fixed(d->mean, 3), say_fixed(d->lo, 3),
                    say_fixed(d->hi, 3));
@@ -159,6 +158,13 @@ static const char *judged(const difference *of) {
                    say_fixed(-d->lo, 3));
     }
     return say("%s%s", SAY_INTERVAL(*d, 3), d->lo < d->hi ? ", which decides nothing" : "");
+}
+
+/* By KL where every line has it; then "0.484 by loss; by KL, which decides, 0.412 better (...)" */
+static const char *judged(const difference *of) {
+    if (!of->by_kl) { return judged_by(&of->d); }
+    return say("%s by loss; by KL, which decides, %s", say_signed(of->d.mean, 3),
+               judged_by(&of->kl));
 }
 
 static const char *against_identity(const verdict_need *need) {
@@ -183,10 +189,11 @@ const char *say_reason(const verdict_at *x) {
     const double b = x->budget;
     const comparison *by = x->reference.by ? x->reference.by : x->gain.by;
     const size_t documents = by ? by->all.n_documents : 0;
-    return say("at %s it loses %s nats per token over the full cache%s %s %.0f prompts%s.",
+    return say("at %s it loses %s nats per token over the full cache%s%s %s %.0f prompts%s.",
                b < 1 ? say("%.4g%% of the cache", 100 * b) : say("%g entries a head", b),
-               say_fixed(x->loss.mean, 3), against_reference(&x->reference),
-               against_identity(&x->gain), x->prompts,
+               say_fixed(x->loss.mean, 3),
+               isnan(x->kl.mean) ? "" : say(" (KL %s)", say_fixed(x->kl.mean, 3)),
+               against_reference(&x->reference), against_identity(&x->gain), x->prompts,
                documents && documents < by->all.n
                    ? say(" of %zu document%s", documents, documents > 1 ? "s" : "")
                    : "");

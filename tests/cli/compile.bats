@@ -356,18 +356,18 @@ assert {l["split"] for l in select} == {"select"} and {l["split"] for l in heldo
 counts = table["meta"]["counts"] # all others are fitted, and no other
 assert counts["demand"]["prompts"] == counts["learned"]["prompts"] == 16 - len(ids[0] | ids[1]), counts
 chosen = table["meta"]["select"]
-assert chosen == said["select"] and chosen["prompts"] == len(ids[0])
+assert chosen == said["select"] and chosen["prompts"] == len(ids[0]) and chosen["by"] == "kl"
 tried = [(c["score"], c["floor"], c.get("mix", 0)) for c in chosen["candidates"]]
 assert tried == [("window", 0.2, 0), *(("learned", f, 0) for f in (0.05, 0.1, 0.2)), ("paper", 0.2, 0)] + \
     [("learned", f, m) for m in (0.25, 0.5, 0.75, 1) for f in (0.05, 0.2)], tried
 for b, budget in enumerate((32, 0.5)):
     means = []
     for one in tried:
-        of = [l["loss_comp"] - l["loss_full"] for l in select if (l["budget"], l.get("score", "paper"), l["floor"], l.get("mix", 0)) == (budget, *one)]
+        of = [l["kl"] for l in select if (l["budget"], l.get("score", "paper"), l["floor"], l.get("mix", 0)) == (budget, *one)]
         assert len(of) in (4, len(ids[0])), of # all, or dropped after four
         means.append(sum(of) / len(of) if len(of) == len(ids[0]) else None)
-    assert all(m == c["loss"][b] or abs(m - c["loss"][b]) < 1e-12 for m, c in zip(means, chosen["candidates"]))
-    losses = [float("inf") if c["loss"][b] is None else c["loss"][b] for c in chosen["candidates"]]
+    assert all(m == c["kl"][b] or abs(m - c["kl"][b]) < 1e-12 for m, c in zip(means, chosen["candidates"]))
+    losses = [float("inf") if c["kl"][b] is None else c["kl"][b] for c in chosen["candidates"]]
     best = losses.index(min(losses)) # of equal ones the first
     assert chosen["chosen"][b] == best
     mix = table["meta"]["diagnostics"]["demand"]["by_budget"][b].get("mix", 0)
@@ -432,6 +432,7 @@ PY
     # shares and cuts are no side's passes: that demand stands beside them is what is said
     fails 64 "no run of --side demand" "$CKVC" fit "$DIR/rewards" --tables "$DIR/rewards/tables/pass-02.ckvt" --out "$DIR/none.ckvt"
     fails 65 "rewards.variants: 40 there, 41 now" with_rewards "$DIR/rewards" --variants 41 --resume
+    fails 65 "rewards.loss: nothing there, kl now" with_rewards "$DIR/rewards" --loss kl --resume
     run -64 "$CKVC" compile "${rewards[@]}" --budget 32 --mode shared --score paper --rewards --out "$DIR/x"
     "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --dry-run --json | check '
 d = json.load(sys.stdin)
@@ -455,7 +456,7 @@ ckvc, model, manifest, folder = sys.argv[1:]
 base = [ckvc, "compile", "--model", model, "--manifest", manifest, "--dry-run", "-q", "--window", "16", "--continuation", "16"]
 loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported gate-grid bin-edges min-cell bins".split(),
                 "0.5,1 2 sum uniform 0.9 adamw raw safest 0.8,0.9 uniform 1 2,2".split()))
-rewards = dict(zip("rounds variants rollouts check-rollouts cql-alpha shrink".split(), "2 24 plain 0.5 0.5 true".split()))
+rewards = dict(zip("rounds variants rollouts check-rollouts cql-alpha shrink loss".split(), "2 24 plain 0.5 0.5 true kl".split()))
 demand = dict(zip("select rewards floor recent repeat no-repeat c-min positions".split(), "0.4 true 0.1 4 Again true 0.1 64".split()))
 learned = {"features": "2"}
 cells = {"cells": "2,2"} # which the loop has not, either

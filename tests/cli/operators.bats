@@ -88,7 +88,7 @@ each = {"table", "matched", "no-utility", "no-threshold", "mean-gate", "mean-poo
 assert by == {**{(p, None): 2 for p in alone}, **{(p, t): 2 for p in each for t in (a, b)}}, by
 keys = {frozenset(r) for r in rows}
 assert keys == {frozenset(("id source split model manifest token_hash policy table tau T C budget r_struct r_sem bin_entropy bin_perplexity "
-                           "n_candidates n_kept n_kept_window entries head_dim loss_full loss_comp reward window").split())}, keys
+                           "n_candidates n_kept n_kept_window entries head_dim loss_full loss_comp reward kl window").split())}, keys
 equal = [json.loads(line) for line in open(folder + "/e.jsonl")]
 assert collections.Counter((r["policy"], r["table"]) for r in equal) == {(p, a): 2 for p in ("window", "recent", "table")}
 kept = {r["id"]: r["n_kept"] for r in equal if r["policy"] == "table"}

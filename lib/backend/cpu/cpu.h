@@ -99,7 +99,7 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     /* cpu_rows.c */ \
     X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
     /* cpu_matmul.c */ \
-    X(matmul) X(head_nll) X(head_logits) X(head_greedy) \
+    X(matmul) X(head_nll) X(head_distributions) X(head_logits) X(head_greedy) \
     /* cpu_attention.c, cpu_attention_error.c */ \
     X(attention_causal) X(attention_kept) X(attention_targets) \
     X(window_mass) X(window_rows) \
@@ -128,6 +128,8 @@ void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_w
  * divided by it sums to 1. n >= 1. *max_out may be NULL. */
 double kernel_softmax(float *x, int64_t n, float *max_out);
 void kernel_scale(float *x, int64_t n, float factor);
+/* Summed in double. */
+double kernel_dot(const float *x, const float *y, int64_t n);
 /* mass += e * factor; mass = max(mass, e * factor) */
 void kernel_mass_add(double *mass, const float *e, int64_t n, double factor);
 void kernel_mass_max(double *mass, const float *e, int64_t n, double factor);

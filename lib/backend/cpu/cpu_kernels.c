@@ -107,6 +107,25 @@ CLONES void kernel_scale(float *x, int64_t n, float factor) {
     for (int64_t i = 0; i < n; i++) { x[i] *= factor; }
 }
 
+CLONES double kernel_dot(const float *x, const float *y, int64_t n) {
+    f64half sum[2] = {{0}, {0}};
+    for (int64_t i = 0; i < n; i += LANES) {
+        f32x a, b;
+        load_tail(&a, x + i, n - i, 0);
+        load_tail(&b, y + i, n - i, 0);
+        f32half u[2], v[2];
+        memcpy(u, &a, sizeof u);
+        memcpy(v, &b, sizeof v);
+        for (int h = 0; h < 2; h++) {
+            sum[h] +=
+                __builtin_convertvector(u[h], f64half) * __builtin_convertvector(v[h], f64half);
+        }
+    }
+    double total = 0;
+    for (int j = 0; j < LANES; j++) { total += sum[j / (LANES / 2)][j % (LANES / 2)]; }
+    return total;
+}
+
 CLONES void kernel_mass_add(double *restrict mass, const float *restrict e, int64_t n,
                             double factor) {
     for (int64_t i = 0; i < n; i++) { mass[i] += (double)e[i] * factor; }

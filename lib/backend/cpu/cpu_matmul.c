@@ -139,12 +139,13 @@ typedef struct head_job {
     int64_t first, n;      /* rows of this chunk */
     be_rows asked;         /* for, of every lane */
     int64_t lane_rows;
-    const int32_t *target; /* [n_rows] */
-    float *target_logit;   /* [n_lanes][n_rows] */
-    int32_t *first_max;    /* head_greedy: [rows][n_tiles], the first with the piece's max */
-    float *max;            /* [HEAD_CHUNK][n_tiles] */
-    double *sum;           /* the same: sum of exp(logit - max) */
-    float *logits;         /* head_logits: [n_rows][vocab] */
+    const be_losses *losses;
+    float *target_logit; /* [n_lanes][n_rows] */
+    int32_t *first_max;  /* head_greedy: [rows][n_tiles], the first with the piece's max */
+    float *max;          /* [HEAD_CHUNK][n_tiles] */
+    double *sum;         /* the same: sum of exp(logit - max) */
+    double *dot;         /* the same: sum of p logit; NULL: not asked for */
+    float *logits;       /* head_logits: [n_rows][vocab] */
 } head_job;
 
 /* Row `row` of x in [n_lanes][n_rows] of what is asked for, or -1. */
@@ -193,8 +194,12 @@ static void head_task(void *ctx, int64_t task, int worker) {
             h->sum[at] = greedy_piece(logits, width, &h->max[at], &h->first_max[at]);
             continue;
         }
-        const int64_t target = h->target[place % h->asked.n_rows] - col;
+        const int64_t i = place % h->asked.n_rows, target = h->losses->target[i] - col;
         if (target >= 0 && target < width) { h->target_logit[place] = logits[target]; }
+        if (h->dot) {
+            const float *p = h->losses->full->p->data + i * h->w->m.rows + col;
+            h->dot[at] = kernel_dot(p, logits, width);
+        }
         h->sum[at] = h->c->fma ? h->c->fma->exp_sum(logits, width, &h->max[at])
                                : kernel_softmax(logits, width, &h->max[at]);
     }
@@ -218,17 +223,24 @@ void cpu_head_scratch(const cpu_backend *c, const be_extent *most, size_t *per_w
     const int64_t lanes = most->n_lanes * most->n_rows,
                   rows = most->n_prompt > lanes ? most->n_prompt : lanes;
     *per_worker = HEAD_LOGITS;
-    *shared = (size_t)(3 * HEAD_CHUNK * h.n_tiles + rows);
+    *shared = (size_t)(5 * HEAD_CHUNK * h.n_tiles + rows);
 }
 
-/* The sums of a row's pieces, one after the other, become its loss. */
-static double loss_of(const head_job *h, int64_t r, float target_logit) {
+/* The sums of a row's pieces, one after the other, become its log-sum-exp. */
+static double log_sum_of(const head_job *h, int64_t r) {
     const float *max = h->max + r * h->n_tiles;
     const double *sum = h->sum + r * h->n_tiles;
     double top = (double)max[0], total = 0;
     for (int64_t t = 1; t < h->n_tiles; t++) { top = (double)max[t] > top ? (double)max[t] : top; }
     for (int64_t t = 0; t < h->n_tiles; t++) { total += sum[t] * exp((double)max[t] - top); }
-    return log(total) + top - (double)target_logit;
+    return log(total) + top;
+}
+
+/* sum of p log p - p (logit - log_sum), which rounding may leave below 0; a NaN stays. */
+static double divergence_of(const head_job *h, int64_t r, int64_t place, double log_sum) {
+    double kl = h->losses->full->log_p[place % h->asked.n_rows] + log_sum;
+    for (int64_t t = 0; t < h->n_tiles; t++) { kl -= h->dot[r * h->n_tiles + t]; }
+    return kl < 0 ? 0 : kl;
 }
 
 static head_job head_of(cpu_backend *c, const be_weight *w, const be_buf *x, const be_rows *rows) {
@@ -252,7 +264,7 @@ static head_job head_of_lane(cpu_backend *c, const be_weight *w, const be_buf *x
 }
 
 ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const be_rows *rows,
-                         const int32_t *target, double *nll, ckvc_err *err) {
+                         const be_losses *out, ckvc_err *err) {
     cpu_backend *c = cpu_of(be);
     head_job h = head_of(c, w, x, rows);
     const int64_t end = rows->n_lanes * h.lane_rows;
@@ -263,16 +275,20 @@ ckvc_status cpu_head_nll(backend *be, const be_weight *w, const be_buf *x, const
     const be_extent most = {.n_rows = rows->n_rows, .n_lanes = rows->n_lanes, .vocab = w->m.rows};
     cpu_head_scratch(c, &most, &per_worker, &shared);
     cpu_need(c, per_worker, shared);
-    h.target = target;
+    h.losses = out;
     h.sum = (double *)c->shared.data;
-    h.max = c->shared.data + 2 * HEAD_CHUNK * h.n_tiles;
+    if (out->kl) { h.dot = h.sum + HEAD_CHUNK * h.n_tiles; }
+    h.max = c->shared.data + 4 * HEAD_CHUNK * h.n_tiles;
     h.target_logit = h.max + HEAD_CHUNK * h.n_tiles;
     for (h.first = rows->row0 / BE_ROW_TILE * BE_ROW_TILE; h.first < end; h.first += HEAD_CHUNK) {
         h.n = cpu_piece_length(end, h.first, HEAD_CHUNK);
         run_head(&h);
         for (int64_t r = 0; r < h.n; r++) {
             const int64_t place = asked_of(&h, h.first + r);
-            if (place >= 0) { nll[place] = loss_of(&h, r, h.target_logit[place]); }
+            if (place < 0) { continue; }
+            const double log_sum = log_sum_of(&h, r);
+            out->nll[place] = log_sum - (double)h.target_logit[place];
+            if (h.dot) { out->kl[place] = divergence_of(&h, r, place, log_sum); }
         }
     }
     return cpu_sync(be, err);
@@ -286,6 +302,33 @@ ckvc_status cpu_head_logits(backend *be, const be_weight *w, const be_buf *x, in
     cpu_need(c, HEAD_LOGITS, 0);
     run_head(&h);
     return cpu_sync(be, err);
+}
+
+typedef struct distributions_job {
+    const be_distributions *out;
+    int64_t vocab;
+} distributions_job;
+
+/* A row's logits become its distribution. */
+static void distribution_task(void *ctx, int64_t row, int worker) {
+    (void)worker;
+    const distributions_job *d = ctx;
+    float *p = d->out->p->data + row * d->vocab;
+    double sum = 0;
+    kernel_scale(p, d->vocab, (float)(1 / kernel_softmax(p, d->vocab, NULL)));
+    for (int64_t i = 0; i < d->vocab; i++) {
+        if (p[i] != 0) { sum += (double)p[i] * log((double)p[i]); }
+    }
+    d->out->log_p[row] = sum;
+}
+
+ckvc_status cpu_head_distributions(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
+                                   int64_t n, const be_distributions *out, ckvc_err *err) {
+    assert((size_t)(n * w->m.rows) <= out->p->n);
+    CKVC_TRY(cpu_head_logits(be, w, x, row0, n, out->p->data, err));
+    distributions_job d = {out, w->m.rows};
+    ckvc_pool_run(be->pool, n, distribution_task, &d);
+    return CKVC_OK;
 }
 
 /* Rows a tile at a time: within what cpu_head_scratch counts for losses. */
@@ -308,7 +351,7 @@ ckvc_status cpu_head_greedy(backend *be, const be_weight *w, const be_buf *x, in
             for (int64_t t = 1; t < h.n_tiles; t++) {
                 best = h.max[at + t] > h.max[at + best] ? t : best;
             }
-            next[place] = (be_greedy){.nll = loss_of(&h, r, h.max[at + best]),
+            next[place] = (be_greedy){.nll = log_sum_of(&h, r) - (double)h.max[at + best],
                                       .id = (int32_t)(best * h.tile) + h.first_max[at + best]};
         }
     }

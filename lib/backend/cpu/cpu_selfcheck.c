@@ -55,7 +55,8 @@ static double plain_product(const scene *s, int64_t row, int64_t col) {
 static ckvc_status run_losses(const scene *s, float *y, ckvc_err *err) {
     double nll[ROWS];
     const be_rows all = {.n_rows = ROWS, .n_lanes = 1};
-    CKVC_TRY(s->be->ops->head_nll(s->be, s->bw, s->bx, &all, s->target, nll, err));
+    CKVC_TRY(s->be->ops->head_nll(s->be, s->bw, s->bx, &all,
+                                  &(be_losses){.target = s->target, .nll = nll}, err));
     for (int r = 0; r < ROWS; r++) { y[r] = (float)nll[r]; }
     return CKVC_OK;
 }

@@ -142,7 +142,7 @@ static inline size_t cuda_align(size_t bytes) { return (bytes + 255) / 256 * 256
     /* cuda_rows.c */ \
     X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
     /* cuda_matmul.c, cuda_head.c */ \
-    X(matmul) X(head_nll) X(head_logits) X(head_greedy) \
+    X(matmul) X(head_nll) X(head_distributions) X(head_logits) X(head_greedy) \
     /* cuda_attention.c */ \
     X(attention_causal) X(attention_kept) X(attention_targets) \
     X(window_mass) X(window_rows) \

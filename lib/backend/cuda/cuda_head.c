@@ -10,15 +10,18 @@
 
 /* Parts of the scratch memory, in bytes from its beginning. */
 typedef struct head_places {
-    size_t sum, nll, max, target_logit, target, logits, all;
+    size_t sum, dot, log_p, nll, kl, max, target_logit, target, logits, all;
 } head_places;
 
 static head_places places_of(int64_t rows, int64_t n_losses, int64_t vocab) {
     const int64_t piece = rows < HEAD_ROWS ? rows : HEAD_ROWS,
                   tile = vocab < HEAD_TILE ? vocab : HEAD_TILE;
     head_places at = {0};
-    at.nll = cuda_align((size_t)rows * sizeof(double));
-    at.max = at.nll + cuda_align((size_t)n_losses * sizeof(double));
+    at.dot = cuda_align((size_t)rows * sizeof(double));
+    at.log_p = 2 * at.dot;
+    at.nll = at.log_p + cuda_align((size_t)n_losses * sizeof(double));
+    at.kl = at.nll + cuda_align((size_t)n_losses * sizeof(double));
+    at.max = at.kl + cuda_align((size_t)n_losses * sizeof(double));
     at.target_logit = at.max + cuda_align((size_t)rows * sizeof(float));
     at.target = at.target_logit + cuda_align((size_t)rows * sizeof(float));
     at.logits = at.target + cuda_align((size_t)n_losses * sizeof(int32_t));
@@ -27,7 +30,7 @@ static head_places places_of(int64_t rows, int64_t n_losses, int64_t vocab) {
 }
 
 typedef struct greedy_rows { /* of a tile */
-    double nll[BE_ROW_TILE];
+    double nll[BE_ROW_TILE]; /* or sums of p log p */
     int32_t id[BE_ROW_TILE];
 } greedy_rows;
 
@@ -48,7 +51,7 @@ size_t cuda_head_scratch(const cuda_backend *c, const be_extent *most) {
 }
 
 ckvc_status cuda_head_nll(backend *be, const be_weight *w, const be_buf *x, const be_rows *rows,
-                          const int32_t *target, double *nll, ckvc_err *err) {
+                          const be_losses *out, ckvc_err *err) {
     cuda_backend *c = cuda_of(be);
     const int64_t lane_rows = be_padded_rows(rows->row0 + rows->n_rows),
                   end = rows->n_lanes * lane_rows, first = rows->row0 / BE_ROW_TILE * BE_ROW_TILE,
@@ -69,8 +72,17 @@ ckvc_status cuda_head_nll(backend *be, const be_weight *w, const be_buf *x, cons
                            .max = (float *)(scratch + at.max),
                            .target_logit = (float *)(scratch + at.target_logit),
                            .sum = (double *)scratch,
-                           .nll = (double *)(scratch + at.nll)};
-    cuda_upload(c, scratch + at.target, target, (size_t)rows->n_rows * sizeof *target);
+                           .nll = (double *)(scratch + at.nll),
+                           .p = out->kl ? out->full->p->data : NULL,
+                           .log_p = (const double *)(scratch + at.log_p),
+                           .dot = (double *)(scratch + at.dot),
+                           .kl = (double *)(scratch + at.kl),
+                           .vocab = w->m.rows};
+    cuda_upload(c, scratch + at.target, out->target, (size_t)rows->n_rows * sizeof *out->target);
+    if (l.p) {
+        cuda_upload(c, scratch + at.log_p, out->full->log_p,
+                    (size_t)rows->n_rows * sizeof *out->full->log_p);
+    }
     for (int64_t row = first; row < end; row += HEAD_ROWS) {
         cuda_call piece = {.w = w,
                            .x = x->data + row * w->m.cols,
@@ -86,7 +98,9 @@ ckvc_status cuda_head_nll(backend *be, const be_weight *w, const be_buf *x, cons
     }
     cuda_head_losses(c->stream, &l);
     cuda_check(c, "the vocabulary head");
-    return cuda_download(c, nll, l.nll, (size_t)n_losses * sizeof *nll, err);
+    const size_t bytes = (size_t)n_losses * sizeof *out->nll;
+    if (l.p) { CKVC_TRY(cuda_download(c, out->kl, l.kl, bytes, err)); }
+    return cuda_download(c, out->nll, l.nll, bytes, err);
 }
 
 /* A tile of rows at a time, over the whole vocabulary: these are few rows, as a step of decoding
@@ -128,6 +142,25 @@ ckvc_status cuda_head_logits(backend *be, const be_weight *w, const be_buf *x, i
     assert(w->data && (size_t)(be_padded_rows(row0 + n) * w->m.cols) <= x->n);
     while (next_logits(c, w, x, row0 + n, &t)) {
         CKVC_TRY(cuda_download(c, logits + (t.from - row0) * w->m.rows, t.logits, (size_t)t.n * row,
+                               err));
+    }
+    return cuda_sync(be, err);
+}
+
+ckvc_status cuda_head_distributions(backend *be, const be_weight *w, const be_buf *x, int64_t row0,
+                                    int64_t n, const be_distributions *out, ckvc_err *err) {
+    cuda_backend *c = cuda_of(be);
+    float *p = cuda_failed(c) ? NULL : cuda_written(c, out->p);
+    logits_tile t = {.from = row0};
+    if (!p || n == 0) { return cuda_sync(be, err); }
+    assert(w->data && (size_t)(be_padded_rows(row0 + n) * w->m.cols) <= x->n &&
+           (size_t)(n * w->m.rows) <= out->p->n);
+    while (next_logits(c, w, x, row0 + n, &t)) {
+        const int64_t at = t.from - row0;
+        cuda_head_distribution_rows(c->stream, t.logits, t.n, w->m.rows, p + at * w->m.rows,
+                                    t.greedy->nll);
+        cuda_check(c, "a distribution");
+        CKVC_TRY(cuda_download(c, out->log_p + at, t.greedy->nll, (size_t)t.n * sizeof *out->log_p,
                                err));
     }
     return cuda_sync(be, err);

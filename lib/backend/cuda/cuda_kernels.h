@@ -66,6 +66,13 @@ typedef struct cuda_losses {
     float *max, *target_logit; /* of row first + i: [i] */
     double *sum;               /* of exp(logit - max) */
     double *nll;               /* [n_lanes][n_rows] */
+    /* of distributions p [n_rows][vocab], or NULL: of row first + i sum of p logit; and [n_lanes]
+     */
+    /* [n_rows] divergences from them, which log_p [n_rows] is for */
+    const float *p;
+    const double *log_p;
+    double *dot, *kl;
+    int64_t vocab;
 } cuda_losses;
 
 /* Takes in a tile: logits of vocabulary entries col ... col + width - 1, [rows][width], of rows
@@ -75,7 +82,10 @@ void cuda_head_tile(cudaStream_t stream, const cuda_losses *l, const float *logi
 /* Of each row of logits [rows][vocab]: the first of the largest, and log-sum-exp minus it. */
 void cuda_head_greedy_rows(cudaStream_t stream, const float *logits, int64_t rows, int64_t vocab,
                            int32_t *id, double *nll);
-/* nll = log(sum) + max - target_logit */
+/* Of each row of logits [rows][vocab]: its softmax -> p, and the sum of p log p. */
+void cuda_head_distribution_rows(cudaStream_t stream, const float *logits, int64_t rows,
+                                 int64_t vocab, float *p, double *log_p);
+/* nll = log(sum) + max - target_logit; kl = log_p + log(sum) + max - dot, never below 0 */
 void cuda_head_losses(cudaStream_t stream, const cuda_losses *l);
 
 #ifdef __cplusplus

@@ -27,7 +27,17 @@ __global__ void head_tile(cuda_losses l, const float *logits, int64_t from, int6
     double sum = 0;
     for (int64_t j = threadIdx.x; j < width; j += THREADS) { sum += (double)expf(x[j] - top); }
     sum = block_sum<THREADS>(sum);
+    double dot = 0;
+    if (l.p) {
+        const float *p = l.p + i * l.vocab + col;
+        for (int64_t j = threadIdx.x; j < width; j += THREADS) {
+            dot += (double)p[j] * (double)x[j];
+        }
+        __syncthreads(); /* the other sum has been read */
+        dot = block_sum<THREADS>(dot);
+    }
     if (threadIdx.x > 0) { return; }
+    if (l.p) { l.dot[at] = col > 0 ? l.dot[at] + dot : dot; }
     const int64_t target = l.target[i] - col;
     if (target >= 0 && target < width) { l.target_logit[at] = x[target]; }
     if (col > 0) {
@@ -49,12 +59,40 @@ __global__ void head_losses(cuda_losses l) {
     const int64_t place = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (place >= l.n_lanes * l.n_rows) { return; }
     const int64_t at = place / l.n_rows * l.lane_rows + l.row0 + place % l.n_rows - l.first;
-    l.nll[place] = log(l.sum[at]) + (double)l.max[at] - (double)l.target_logit[at];
+    const double log_sum = log(l.sum[at]) + (double)l.max[at];
+    l.nll[place] = log_sum - (double)l.target_logit[at];
+    if (l.p) {
+        const double kl = l.log_p[place % l.n_rows] + log_sum - l.dot[at];
+        l.kl[place] = kl < 0 ? 0 : kl;
+    }
 }
 
 void cuda_head_losses(cudaStream_t stream, const cuda_losses *l) {
     const int64_t n = l->n_lanes * l->n_rows;
     LAUNCH(head_losses, (unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, stream, *l);
+}
+
+/* A block a row. */
+__global__ void head_distribution(const float *logits, int64_t vocab, float *p, double *log_p) {
+    const float *x = logits + blockIdx.x * vocab;
+    float *to = p + blockIdx.x * vocab, top = x[0];
+    for (int64_t j = threadIdx.x; j < vocab; j += THREADS) { top = x[j] > top ? x[j] : top; }
+    top = block_max(top);
+    double sum = 0, entropy = 0;
+    for (int64_t j = threadIdx.x; j < vocab; j += THREADS) { sum += (double)expf(x[j] - top); }
+    sum = block_sum<THREADS>(sum);
+    for (int64_t j = threadIdx.x; j < vocab; j += THREADS) {
+        to[j] = (float)((double)expf(x[j] - top) / sum);
+        if (to[j] != 0.0f) { entropy += (double)to[j] * log((double)to[j]); }
+    }
+    __syncthreads(); /* the other sum has been read */
+    entropy = block_sum<THREADS>(entropy);
+    if (threadIdx.x == 0) { log_p[blockIdx.x] = entropy; }
+}
+
+void cuda_head_distribution_rows(cudaStream_t stream, const float *logits, int64_t rows,
+                                 int64_t vocab, float *p, double *log_p) {
+    LAUNCH(head_distribution, (unsigned)rows, THREADS, 0, stream, logits, vocab, p, log_p);
 }
 
 /* A block a row. */

@@ -27,6 +27,7 @@ static ckvc_table *table_of(double floor, bool learned) {
 }
 
 static bool other_table; /* lines are of another */
+static bool with_kl;     /* lines have one that falls where their losses rise */
 
 /* A line of a table: one layer of two heads, 8 of 16 tokens each; a loss of NaN is null. */
 static void line(FILE *f, const char *id, double budget, select_candidate c, double loss) {
@@ -46,6 +47,7 @@ static void line(FILE *f, const char *id, double budget, select_candidate c, dou
         id, 1, 2, other_table ? 4 : 3, budget, comp, reward);
     if (c.score != CKVC_SCORE_PAPER) { fprintf(f, ",\"score\":\"%s\"", ckvc_score_name(c.score)); }
     if (c.mix > 0) { fprintf(f, ",\"mix\":%.17g", c.mix); }
+    if (with_kl && isfinite(loss)) { fprintf(f, ",\"kl\":%.17g", 4 - loss); }
     fprintf(f, ",\"floor\":%.17g}\n", c.floor);
 }
 
@@ -109,6 +111,27 @@ TEST(the_least_mean_of_each_budget) {
     assert_int_equal(json_array_size(json_object_get(said, "candidates")), nC);
     assert_int_equal(json_integer_value(json_array_get(chosen, 0)), 1);
     assert_int_equal(json_integer_value(json_array_get(chosen, 1)), 0);
+}
+
+/* Where every line has it; a file of before goes by losses. */
+TEST(kl_chooses) {
+    static const double losses[2][nB][nC] = {{{0.5, 0.25, 0.75}, {0.5, 1.5, 0.5}},
+                                             {{1.5, 0.25, 0.75}, {0.5, 0.5, NAN}}};
+    CKVC_AUTO(table_file_free_at) table_file *t = table_file_around(table_of(0.125, true), false);
+    CKVC_AUTO(select_free_at) select_losses *s = NULL;
+    with_kl = true;
+    OK(select_read(lines_of(losses, 2), t->table, false, &s, &err));
+    with_kl = false;
+    assert_true(s->by_kl);
+    assert_int_equal(s->chosen[0], 0); /* the largest loss */
+    assert_int_equal(s->chosen[1], 1); /* of the one whole prompt */
+    assert_true(s->loss[0] == 3 && s->loss[1 * nB] == 3.75 && s->loss[1 * nB + 1] == 2.5);
+    select_take(s, t);
+    const json_t *said = json_object_get(t->meta, "select");
+    assert_string_equal(json_string_value(json_object_get(said, "by")), "kl");
+    const json_t *first = json_array_get(json_object_get(said, "candidates"), 0);
+    assert_int_equal(json_array_size(json_object_get(first, "kl")), nB);
+    assert_null(json_object_get(first, "loss"));
 }
 
 TEST(a_budget_without_whole_prompts_stays) {

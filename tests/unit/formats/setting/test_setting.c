@@ -45,6 +45,7 @@ static setting unusual(void) {
                      .beta_bud = 0.5,
                      .seed = UINT64_C(1) << 60,
                      .reduction = CKVC_LOSS_SUM,
+                     .loss = SETTING_KL,
                      .floor = 0.25,
                      .recent = 4,
                      .mix = 0.5,

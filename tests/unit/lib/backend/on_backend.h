@@ -54,7 +54,7 @@ static inline be_weight *weight(backend *be, const void *data, int64_t rows, int
 
 static inline ckvc_status head_nll(backend *be, const be_weight *w, const be_buf *x, be_rows rows,
                                    const int32_t *target, double *nll) {
-    return be->ops->head_nll(be, w, x, &rows, target, nll, &err);
+    return be->ops->head_nll(be, w, x, &rows, &(be_losses){.target = target, .nll = nll}, &err);
 }
 
 /* sum (got - want)^2 / sum want^2 */

@@ -135,7 +135,13 @@ TEST(layers) {
     rollout_lane lanes[] = {{.parent = -1}, {.parent = -1, .sets = whole}};
     double nll[2 * C], full[C], compressed[C];
     layer_error e[MAX_LAYERS];
-    const rollout_job job = {b.s, ids + T, C, lanes, 2, nll, e, NULL};
+    const rollout_job job = {.session = b.s,
+                             .continuation = ids + T,
+                             .n = C,
+                             .lanes = lanes,
+                             .n_lanes = 2,
+                             .nll = nll,
+                             .errors = e};
     OK(sessions_rollouts(&job, 1, &err));
     for (int32_t l = 0; l < L; l++) {
         assert_true(e[l].epsilon == 0 && e[l].restricted < 1e-6 && e[l].actual < 1e-5);

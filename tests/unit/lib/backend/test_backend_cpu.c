@@ -74,6 +74,47 @@ TEST(head) {
     bench_close(&b);
 }
 
+/* log softmax of a row's logits, worked out plainly. */
+static void naive_log_softmax(const float *w, const float *x, int64_t vocab, int64_t n_in,
+                              double *out) {
+    double sum = 0;
+    naive_product(out, NULL, NULL, w, x, 1, vocab, n_in);
+    for (int64_t v = 0; v < vocab; v++) { sum += exp(out[v]); }
+    for (int64_t v = 0; v < vocab; v++) { out[v] -= log(sum); }
+}
+
+/* Two lanes of 50 rows against the distributions of rows 3 ... 52 of others: the sums worked out
+ * plainly, the losses the same bits as without, and 0 against themselves. */
+TEST(divergence) {
+    enum { N = 50, IN = 37, VOCAB = 1291 };
+    bench b = bench_open_kind(kind, 2);
+    float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1), *other = values(64 * IN, 1);
+    be_weight *bw = weight(b.be, w, VOCAB, IN);
+    be_buf *bx = buffer(b.be, 128 * IN, x), *full = buffer(b.be, 64 * IN, other);
+    double log_p[N], nll[2 * N], alone[2 * N], kl[2 * N], p[VOCAB], q[VOCAB];
+    int32_t target[N];
+    for (int i = 0; i < N; i++) { target[i] = i * 97 % VOCAB; }
+    const be_distributions of = {buffer(b.be, N * VOCAB, NULL), log_p};
+    be_losses out = {target, nll, kl, &of};
+    OK(b.be->ops->head_distributions(b.be, bw, full, 3, N, &of, &err));
+    OK(b.be->ops->head_nll(b.be, bw, bx, &(be_rows){0, N, 2}, &out, &err));
+    OK(head_nll(b.be, bw, bx, (be_rows){0, N, 2}, target, alone));
+    assert_memory_equal(nll, alone, sizeof nll);
+    for (int64_t i = 0; i < 2 * N; i++) {
+        double want = 0;
+        naive_log_softmax(w, other + (3 + i % N) * IN, VOCAB, IN, p);
+        naive_log_softmax(w, x + (i / N * 64 + i % N) * IN, VOCAB, IN, q);
+        for (int v = 0; v < VOCAB; v++) { want += exp(p[v]) * (p[v] - q[v]); }
+        assert_true(fabs(kl[i] - want) < 2e-5); /* logits up to 20 in float32 */
+    }
+    OK(b.be->ops->head_nll(b.be, bw, full, &(be_rows){3, N, 1}, &out, &err));
+    for (int i = 0; i < N; i++) { assert_true(kl[i] >= 0 && kl[i] < 2e-6); }
+    FREE_WEIGHTS(b.be, bw);
+    FREE_BUFS(b.be, bx, full, of.p);
+    free(w), free(x), free(other);
+    bench_close(&b);
+}
+
 /* The first of the largest logits wherever equal ones lie: in one piece of the vocabulary or in
  * several, in any row; its loss as from the logits. A NaN has none. */
 TEST(head_greedy) {

@@ -178,8 +178,13 @@ static void run(int threads, size_t limit, outcome *o) {
         kept[i] = (kept_set){1, offsets, kept_positions[i]};
         lanes[i] = (rollout_lane){.parent = 0, .layer = i - 1, .kept = &kept[i]};
     }
-    OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, LANES, o->lanes[0], NULL, NULL}, 1,
-                         &err));
+    OK(sessions_rollouts(&(rollout_job){.session = b.s,
+                                        .continuation = ids + T,
+                                        .n = C,
+                                        .lanes = lanes,
+                                        .n_lanes = LANES,
+                                        .nll = o->lanes[0]},
+                         1, &err));
     assert_memory_equal(o->lanes[0], o->full, sizeof o->full);
     for (int i = 1; i < LANES; i++) {
         double plain[C];
@@ -192,8 +197,13 @@ static void run(int threads, size_t limit, outcome *o) {
         for (int c = 0; c < C; c++) { assert_true(fabs(plain[c] - o->lanes[i][c]) < 1e-5); }
         assert_true(nll_mean(plain, C) != nll_mean(o->full, C));
         lanes[0] = (rollout_lane){.parent = -1, .sets = sets};
-        OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, 1, o->lanes[i], NULL, NULL}, 1,
-                             &err));
+        OK(sessions_rollouts(&(rollout_job){.session = b.s,
+                                            .continuation = ids + T,
+                                            .n = C,
+                                            .lanes = lanes,
+                                            .n_lanes = 1,
+                                            .nll = o->lanes[i]},
+                             1, &err));
         assert_memory_equal(plain, o->lanes[i], sizeof plain);
         lanes[0] = (rollout_lane){.parent = -1};
     }

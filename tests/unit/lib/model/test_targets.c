@@ -193,6 +193,52 @@ TEST(same_bytes) {
     }
 }
 
+/* KL from the full cache, which a rollout keeps: 0 of the full cache itself and of the first token,
+ * the same bits for a lane alone and in a batch, and no change to any loss. */
+TEST(divergence) {
+    bench b = bench_open(2);
+    int32_t ids[T + C];
+    const uint32_t offsets[2] = {0, 4}, positions[4] = {0, 5, 9, T - 1};
+    const kept_set four = {1, offsets, positions}, sets[L] = {four, four, four, four};
+    const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
+    double nll[2][C], kl[2][C], alone[C], alone_kl[C], plain[C];
+    fill_ids(ids, T + C, 59, 4096);
+    bench_load(&b, "models/ckvc-tiny-4l",
+               (session_limits){.max_prompt = T,
+                                .max_continuation = C,
+                                .max_window = 32,
+                                .max_lanes = 2,
+                                .divergence = true});
+    prefill_of(b.s, ids, T, T + C, 32);
+    rollout_job job = {.session = b.s,
+                       .continuation = ids + T,
+                       .n = C,
+                       .lanes = lanes,
+                       .n_lanes = 2,
+                       .nll = nll[0],
+                       .kl = kl[0],
+                       .keeps_full = true};
+    OK(sessions_rollouts(&job, 1, &err));
+    job = (rollout_job){.session = b.s,
+                        .continuation = ids + T,
+                        .n = C,
+                        .lanes = lanes + 1,
+                        .n_lanes = 1,
+                        .nll = alone,
+                        .kl = alone_kl};
+    OK(sessions_rollouts(&job, 1, &err));
+    OK(session_continue(b.s, ids + T, C, sets, plain, &err));
+    assert_memory_equal(alone_kl, kl[1], sizeof alone_kl);
+    assert_memory_equal(alone, nll[1], sizeof alone);
+    assert_memory_equal(plain, nll[1], sizeof plain);
+    assert_true(kl[1][0] == 0);
+    for (int i = 0; i < C; i++) {
+        assert_true(kl[0][i] >= 0 && kl[0][i] < 2e-6);
+        assert_true(i == 0 || kl[1][i] > 1e-4);
+    }
+    bench_close(&b);
+}
+
 /* Sets of different lengths for the KV heads of a layer: a sweep's lanes, which join at their
  * layer, have the bits of the plain way. */
 TEST(ragged_sets) {
@@ -218,8 +264,13 @@ TEST(ragged_sets) {
                    .max_prompt = T, .max_continuation = C, .max_window = 32, .max_lanes = 1 + L});
     prefill_of(b.s, ids, T, T + C, 32);
     double swept[1 + L][C], plain[C];
-    OK(sessions_rollouts(&(rollout_job){b.s, ids + T, C, lanes, 1 + L, &swept[0][0], NULL, NULL}, 1,
-                         &err));
+    OK(sessions_rollouts(&(rollout_job){.session = b.s,
+                                        .continuation = ids + T,
+                                        .n = C,
+                                        .lanes = lanes,
+                                        .n_lanes = 1 + L,
+                                        .nll = &swept[0][0]},
+                         1, &err));
     for (int32_t i = 0; i < 1 + L; i++) {
         kept_set sets[L] = {base, base, base, base};
         if (i > 0) { sets[i - 1] = other; }

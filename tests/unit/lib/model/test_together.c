@@ -79,9 +79,12 @@ static void run(rig *r, int64_t at_once, outcome *out) {
                                      .n_total = n_tokens[i] + n_continuation[i],
                                      .window = W},
                                     &out[i].stats};
-        rollouts[i] = (rollout_job){
-            r->s[i], ids[i] + n_tokens[i], n_continuation[i], r->lanes[i], LANES, out[i].nll, NULL,
-            NULL};
+        rollouts[i] = (rollout_job){.session = r->s[i],
+                                    .continuation = ids[i] + n_tokens[i],
+                                    .n = n_continuation[i],
+                                    .lanes = r->lanes[i],
+                                    .n_lanes = LANES,
+                                    .nll = out[i].nll};
         targets[i] = (target_job){
             r->s[i], {.tokens = ids[i], .n = n_tokens[i], .largest = true}, out[i].targets};
     }

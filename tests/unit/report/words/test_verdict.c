@@ -21,6 +21,7 @@ typedef struct scored {
     double matched;      /* what its matched control gains over identity; 0: none */
     bool one_document;   /* all prompts are of it */
     bool seen;           /* the lines are not marked as held out */
+    bool kl;             /* lines have one: 0.1 of the table, 0.3 of the others */
     bool parts;          /* by turns of two sources, one of them retrieval, where the gain is 0 */
 } scored;
 /* n, gains, wave and what is said of them; then what is not as usual. */
@@ -32,10 +33,14 @@ typedef struct scored {
 
 static void line(FILE *f, const scored *c, int i, const char *policy, const char *table,
                  double gain, int kept) {
-    char more[64];
+    char more[96];
     kept = kept ? kept : 24;
-    snprintf(more, sizeof more, "%s,\"entries\":%d,\"head_dim\":16",
-             c->one_document ? ",\"document\":\"d\"" : "", 4 * kept);
+    snprintf(more, sizeof more, "%s%s,\"entries\":%d,\"head_dim\":16",
+             c->one_document ? ",\"document\":\"d\"" : "",
+             !c->kl  ? ""
+             : table ? ",\"kl\":0.1"
+                     : ",\"kl\":0.3",
+             4 * kept);
     put_score(f, (scored_line){.id = i,
                                .source = c->parts && i % 2 ? "y-retrieval" : "x",
                                .seen = c->seen,
@@ -115,7 +120,8 @@ TEST(the_three_answers) {
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .kept = 26,
                .kept_base = 24), /* not at as many entries */
         SCORED(20, 1, 1, 0.25, "do not deploy", NAN, .seen = true),
-        SCORED(0, 1, 1, 0.25, "no verdict", NAN)}; /* not scored */
+        SCORED(20, 0.05, 0.025, 0.25, "deploy", 0, .kl = true), /* which losses do not decide */
+        SCORED(0, 1, 1, 0.25, "no verdict", NAN)};              /* not scored */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const scored *c = &cases[i];
         json_auto_t *j = make(c, NULL, NULL);
@@ -161,6 +167,9 @@ TEST(words) {
         {SCORED(20, 1, 0.025, 0.25, "needs more prompts", 450),
          {"needs about 450 more prompts: T1 t: ",
           ": +0.025 (\u22120.095 to +0.145), which decides nothing."}},
+        {SCORED(20, 1, 0.025, 0.25, "deploy", 0, .kl = true),
+         {" over the full cache (KL 0.100) where snapkv, ",
+          ": +0.025 by loss; by KL, which decides, 0.200 better (0.200 to 0.200)."}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .policy = "kvzip"),
          {"No simple reference was scored at as many entries"}},
         {SCORED(20, 1, 0.5, 0.25, "do not deploy", NAN, .leak = CHECKED("3")),
