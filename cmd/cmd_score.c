@@ -58,7 +58,8 @@ static void print_summary(const score_cli *c, const score_job *j) {
         say("%-18s %-14.12s %10.10g %8zu %12.1f ", score_kind_name(s->policy.kind),
             s->policy.table ? s->policy.table->content_id : "-", s->budget, s->n, s->kept_mean);
         if (c->inputs.setting.continuation > 0) {
-            say("%14.5f %10.5f", s->reward_mean, s->kl_mean);
+            say("%14.5f", s->reward_mean);
+            if (!isnan(s->kl_mean)) { say(" %10.5f", s->kl_mean); /* lines of before have none */ }
         }
         if (s->policy.kind == SCORE_MATCHED) {
             const size_t n = j->e.prompts->n_heldout;

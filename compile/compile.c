@@ -315,7 +315,7 @@ static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file 
     return log_scores(c, of, policies, n, "", file, err);
 }
 
-/* The same, and read, net of what entries cost (NULL: nothing). NULL without such prompts. */
+/* The same, and read: losses, or, net of what entries cost, KL. NULL without such prompts. */
 static ckvc_status score_heldout(loop *c, const prompt_list *of, const table_file *table,
                                  const char *file, const table_file *prices, heldout **out,
                                  ckvc_err *err) {
@@ -325,7 +325,9 @@ static ckvc_status score_heldout(loop *c, const prompt_list *of, const table_fil
     if (of->n == 0) { return CKVC_OK; }
     if (!run_has_file(c->run, file)) { CKVC_TRY(log_heldout(c, of, table, file, err)); }
     CKVC_TRY(checked_path(c->run, file, &path, err));
-    return heldout_read(path, of, prices, out, err);
+    /* a price is in the units of the rewards that it was fitted to */
+    const bool kl = prices && c->o->plan->options->setting.loss == SETTING_KL;
+    return heldout_read(path, of, kl, prices, out, err);
 }
 
 static void measure_pass(const heldout *h, compile_pass *p) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo.sh [CKVC [full]]: the main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each, the first after a round of rewards; then by the paper's
+# demo.sh [CKVC [full]]: the main job, once through on the embedded models: two disjoint corpora, a table of budgets by head each; then by the paper's
 # way, to compare with, a calibration and a table of weights and thresholds, one table mapped to the smaller model and one compiled for it, scores on held-out prompts beside references, and the report that compares them.
 # full: rounds of rewards on all prompts and for both corpora, the paper's tables of both, from all prompts, and controls; in seven minutes instead of two.
 # Everything lands in build/demo (build/demo-full) of the folder that it is started in; one that is there is removed first where a demo made it. Installed, it lies in share/ckvc/scripts and takes the ckvc of the PATH.
@@ -46,7 +46,7 @@ if [ "${2:-}" = full ]; then
     compile narrative "${rounds[@]}"
     papers=(technical narrative) few=() tries=()
 else
-    compile technical --split fit,select --rewards --rounds 1 --variants 64
+    compile technical --split fit,select
     compile narrative --split fit,select --limit 56
     papers=(technical) few=(--limit 24) tries=(--variants 32)
 fi

@@ -581,8 +581,11 @@ static ckvc_status run_pass_over(pass *s, const char *kind, ckvc_err *err) {
 
 ckvc_status calibrate_scan(run_dir *run, const calibrate_inputs *in, const calibrate_options *o,
                            pass_counts *counts, ckvc_err *err) {
+    calibrate_options plain = *o; /* of the pass that the scan is for */
+    plain.setting.loss = SETTING_NLL;
     CKVC_AUTO(pass_close)
-    pass s = {.run = run, .name = "scan", .in = in, .o = o, .kind = SHARD_SCAN, .counts = counts};
+    pass s = {
+        .run = run, .name = "scan", .in = in, .o = &plain, .kind = SHARD_SCAN, .counts = counts};
     return run_pass_over(&s, "scan", err);
 }
 

@@ -59,8 +59,7 @@ size_t rollout_scratch_bytes(const rollout_extent *most);
 void rollout_scratch_init(rollout_scratch *w, const rollout_extent *most);
 void rollout_scratch_fini(rollout_scratch *w);
 
-/* n lanes of a prompt whose losses go to w->nll; the first is the full cache where it has to be
- * kept. */
+/* n lanes of a prompt whose losses go to w->nll; keeps_full is the caller's to set. */
 rollout_job rollouts_job(const rollout_scratch *w, const rollouts *r, const rollout_lane *lanes,
                          int64_t n);
 /* One loss: under the baseline of one budget, under variant i. */

@@ -55,9 +55,12 @@ static const char *kind_of(const json_t *meta, const char *object) {
 /* A side that a fit has no records of is the incoming table's, with its evidence and its part of
  * META: a gate fitted under fitted heads then is one joint table, whether its two passes were
  * fitted together or one after the other. The incoming table's evidence of `side` is there and in
- * the units of this fit (solver, alpha, reward). */
-static bool has_side_evidence(const table_file *in, ckvc_side side, const fit_options *o) {
-    if (!in || !in->has_evidence) { return false; }
+ * the units of this fit (solver, alpha, reward, loss). */
+static bool has_side_evidence(const table_file *in, ckvc_side side, const fit_options *o,
+                              const setting *ours) {
+    if (!in || !in->has_evidence || setting_of_table(in->table, in->meta).loss != ours->loss) {
+        return false;
+    }
     const json_t *fitted = json_object_get(
         json_object_get(json_object_get(in->meta, "diagnostics"), ckvc_side_name(side)), "fitted");
     return json_is_true(fitted) &&
@@ -141,6 +144,7 @@ static setting setting_of(const fit_pool *pool) {
     if (pool->demand.n_prompts > 0) {
         memcpy(made.repeat, pool->demand.first.setting.repeat, sizeof made.repeat);
     }
+    if (pool->rewards.where) { made.loss = pool->rewards.first.setting.loss; }
     return made;
 }
 
@@ -513,7 +517,8 @@ static ckvc_status fit_sides(fit_pool *pool, const fit_options *o, fit_result *r
                                                 : from->side[i].start,
                            .where = own ? pool->sides[i].where : pool->where};
         CKVC_TRY(fit_side(&f, &r->sides[i], err));
-        r->sides[i].carried = !r->sides[i].fitted && has_side_evidence(o->incoming, which, o);
+        r->sides[i].carried =
+            !r->sides[i].fitted && has_side_evidence(o->incoming, which, o, &pool->first.setting);
         if (r->sides[i].carried) { carry_evidence(t, o->incoming, which); }
     }
     return CKVC_OK;

@@ -427,6 +427,12 @@ static ckvc_status price_given(const fit_rewards *w, const fit_options *o, uint3
                  "%s: what an entry is worth is not known: the incoming table's shares are not "
                  "from rewards; fit a run of --side head first, and log thresholds under its table",
                  w->where);
+    setting theirs = setting_neutral();
+    setting_read(o->incoming->meta, SETTING_META, &theirs);
+    CKVC_FAIL_IF(theirs.loss != w->first.setting.loss, err, CKVC_E_MISMATCH,
+                 "%s: was made with another --loss than the rewards that the incoming table's "
+                 "price of an entry is from: log thresholds with that one",
+                 w->where);
     return CKVC_OK;
 }
 

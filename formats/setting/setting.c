@@ -43,8 +43,7 @@ const setting_field setting_fields[] = {
           "seed"),
     NAME("loss-reduction", reduction, "mean|sum", 1, SETTING_MEASURE | SETTING_LOGGED, NULL,
          "?loss_reduction", "?loss_reduction", "?loss_reduction", NULL, "loss_reduction"),
-    NAME("loss", loss, "nll|kl", 1, SETTING_MEASURE | SETTING_LOGGED, NULL, "?loss", "?loss",
-         "?loss", NULL, "loss"),
+    NAME("loss", loss, "nll|kl", 1, SETTING_MEASURE, NULL, "?loss", "?loss", "?loss", NULL, "loss"),
     LIST("budget", budgets, 1e9, SETTING_TABLE | SETTING_LOGGED, "budget", NULL),
 #define X(NAME, name)                                                                              \
     LIST(#name "-grid", grid[CKVC_SIDE_##NAME], HUGE_VAL, SETTING_TABLE | SETTING_LOGGED,          \

@@ -543,8 +543,8 @@ static double cost_of(const score_row *r, const table_file *prices) {
     return 0;
 }
 
-ckvc_status heldout_read(const char *path, const prompt_list *prompts, const table_file *prices,
-                         heldout **out, ckvc_err *err) {
+ckvc_status heldout_read(const char *path, const prompt_list *prompts, bool kl,
+                         const table_file *prices, heldout **out, ckvc_err *err) {
     CKVC_AUTO(scores_free_at) scores *s = NULL;
     CKVC_AUTO(heldout_free_at) heldout *h = ckvc_calloc(1, sizeof *h);
     const size_t n = h->n = prompts->n;
@@ -566,7 +566,8 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, const tab
                      path, r->line, r->policy, r->id);
         if (!h->reward[k]) { h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]); }
         h->reward[k][at] +=
-            r->reward - cost_of(r, prices); /* NaN stays NaN: a prompt counts whole or not at all */
+            (kl ? -r->kl : r->reward) -
+            cost_of(r, prices); /* NaN stays NaN: a prompt counts whole or not at all */
         counts[k * n + at]++;
         h->kept[k] += score_row_kept(r);
         lines[k]++;

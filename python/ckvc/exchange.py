@@ -445,10 +445,11 @@ def model_card(t, o):
         judged = "It was judged" if found[0].get("leak_passed") else "No check says that it was judged"
         out.append(f"Its report's verdict: **{found[0]['word']}**. {judged} on prompts that share no text with those that it was made from. "
                    "Loss is in nats per token over the full cache (95% over documents).\n")
-        rows = ["| budget | verdict | loss | prompts | cache, bytes a prompt (16-bit) |", "| --- | --- | --- | --- | --- |"]
+        rows = ["| budget | verdict | loss | KL | prompts | cache, bytes a prompt (16-bit) |", "| --- | --- | --- | --- | --- | --- |"]
         for at in found[0].get("budgets", []):
-            loss, cache = at.get("loss") or {}, at.get("cache") or {}
-            rows.append(f"| {amount(at['budget'])} | {at['word']} | " + ("{mean:.3f} ({lo:.3f} to {hi:.3f})".format(**loss) if loss.get("mean") is not None else "")
+            cache = at.get("cache") or {}
+            spread = lambda of: "{mean:.3f} ({lo:.3f} to {hi:.3f})".format(**of) if of and of.get("mean") is not None else ""
+            rows.append(f"| {amount(at['budget'])} | {at['word']} | {spread(at.get('loss'))} | {spread(at.get('kl'))}"
                         + f" | {at.get('prompts', 0)} | " + (f"{cache['bytes']:.0f} of {cache['all_bytes']:.0f} |" if cache.get("all_bytes") else "|"))
         out.append("\n".join(rows) + "\n")
     rows = [f"| {amount(b)} | {s.mode} | {s.kind} |" for b, s in zip(t.budgets, t.score)]
@@ -490,8 +491,9 @@ def records_of(f, name):
 
     def begin(kind, i, b, l):
         T = int(p["n_tokens"][i])
-        return {"kind": kind, "prompt_id": p["id"][i].decode(), "sequence_length": T, "full_loss": float(p["loss_full"][i]),
+        line = {"kind": kind, "prompt_id": p["id"][i].decode(), "sequence_length": T, "full_loss": float(p["loss_full"][i]),
                 "budget": budget_tokens(float(a["budgets"][b]), T), "layer": int(l)}
+        return line | ({"loss": a["loss"].decode()} if "loss" in a else {})  # kl: what losses are then
 
     r = {k: v[()].tolist() for k, v in f["record"].items()}
     for i, side, l, h, b, action, loss, reward, candidates, kept in zip(*(r[k] for k in (

@@ -204,6 +204,8 @@ static void transfer_numbers_make(report_numbers *n) {
         r->C = c->of.continuation;
         r->kept_ratio = other_way ? 1 / c->all.kept_ratio : c->all.kept_ratio;
         r->against_compiled.d = other_way ? negated(c->all.d) : c->all.d;
+        r->against_compiled.kl = other_way ? negated(c->all.kl) : c->all.kl;
+        r->against_compiled.by_kl = c->all.by_kl;
         r->against_compiled.n = c->all.n;
         r->transferred_against_identity = against_identity(n, moved, &c->of);
         r->compiled_against_identity = against_identity(n, compiled, &c->of);

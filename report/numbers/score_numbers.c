@@ -363,8 +363,10 @@ interval series_loss(const score_series *s, bool kl) {
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) {
         rows[n] = s->rows[i];
-        v[n] = kl ? s->rows[i]->kl : -s->rows[i]->reward;
-        n += !isnan(v[n]);
+        v[n] = -s->rows[i]->reward;
+        if (isnan(v[n])) { continue; }
+        if (kl) { v[n] = s->rows[i]->kl; /* NaN of one: of all, or it would be of other prompts */ }
+        n++;
     }
     const rank_interval of = mean_of(v, rows, n, cluster);
     return (interval){of.mean, of.lo, of.hi};

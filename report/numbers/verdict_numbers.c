@@ -40,8 +40,11 @@ static const comparison *best_reference(const score_numbers *s, const score_seri
     const comparison_list *list = &s->lists[AT_EQUAL_TOKENS];
     const comparison *best = NULL;
     EACH(comparison, c, list->of, list->n) {
-        if (series_alike(&c->of, table) && is_simple(c->base.kind) && c->all.equal_tokens &&
-            (!best || difference_deciding(&c->all)->mean < difference_deciding(&best->all)->mean)) {
+        if (!series_alike(&c->of, table) || !is_simple(c->base.kind) || !c->all.equal_tokens) {
+            continue;
+        }
+        const bool kl = best && c->all.by_kl && best->all.by_kl;
+        if (!best || (kl ? c->all.kl.mean < best->all.kl.mean : c->all.d.mean < best->all.d.mean)) {
             best = c;
         }
     }

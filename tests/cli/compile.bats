@@ -432,7 +432,7 @@ PY
     # shares and cuts are no side's passes: that demand stands beside them is what is said
     fails 64 "no run of --side demand" "$CKVC" fit "$DIR/rewards" --tables "$DIR/rewards/tables/pass-02.ckvt" --out "$DIR/none.ckvt"
     fails 65 "rewards.variants: 40 there, 41 now" with_rewards "$DIR/rewards" --variants 41 --resume
-    fails 65 "rewards.loss: nothing there, kl now" with_rewards "$DIR/rewards" --loss kl --resume
+    fails 65 "rewards.loss: absent there, \"kl\" now" with_rewards "$DIR/rewards" --loss kl --resume
     run -64 "$CKVC" compile "${rewards[@]}" --budget 32 --mode shared --score paper --rewards --out "$DIR/x"
     "$CKVC" compile "${rewards[@]}" --budget 32,0.5 --rewards --dry-run --json | check '
 d = json.load(sys.stdin)

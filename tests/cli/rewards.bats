@@ -49,6 +49,33 @@ assert n >= 10, n
 PY
 }
 
+@test "--loss kl: the divergences are score's, in a sweep and one by one; a head pass, too; no fit takes both" {
+    needs_h5py
+    rewards "$DIR/run-kl" -q --loss kl --check-rollouts 0.2
+    rewards "$DIR/run-kl-plain" -q --loss kl --rollouts plain --threads 1
+    "$CKVC" calibrate "${COMMON[@]}" --side head --variants 24 -q --loss kl --check-rollouts 0.2 --out "$DIR/heads-kl"
+    "$CKVC" score "${OVER[@]}" -B 24,0.5 --table "$DIR/heads.ckvt" --nearest-budget -q --out "$DIR/s.jsonl" --force 2>/dev/null
+    "$CKVC" fit "$DIR/run-kl" --tables "$DIR/heads.ckvt" -q --out "$DIR/kl.ckvt"
+    "$CKVC" inspect "$DIR/kl.ckvt" --json | grep -q '"loss":"kl"'
+    fails 65 "--loss kl" "$CKVC" fit "$DIR/run" "$DIR/run-kl" --tables "$DIR/heads.ckvt" -q --out "$DIR/none.ckvt"
+    py "$DIR" <<'PY'
+import h5py
+score = {(r["id"], r["budget"]): r for r in map(json.loads, open(sys.argv[1] + "/s.jsonl"))}
+files = [sorted(glob.glob(sys.argv[1] + f"/{run}/pass-01-{kind}/*.h5")) for run, kind in (("run-kl", "shares"), ("run-kl-plain", "shares"), ("heads-kl", "head"))]
+assert len(files[0]) == len(files[1]) > 0 and files[2]
+for f, g in zip(*files[:2]):
+    f, g = h5py.File(f), h5py.File(g)
+    assert f.attrs["loss"] == b"kl" and (f["prompt/action_loss"][:] == g["prompt/action_loss"][:]).all()
+    for p, name in enumerate(f["prompt/id"]):
+        for b, budget in enumerate((24, 0.5)):
+            r, got = score[name.decode(), budget], f["prompt/action_loss"][p, b, 0, 0, 3]
+            assert got == r["kl"] > 0 and abs(f["prompt/loss_full"][p]) < 2e-6, (got, r["kl"])
+for f in files[2]:
+    f = h5py.File(f)
+    assert (f["record/reward"][:] <= 2e-6).all() and (f["record/reward"][:] < -1e-4).any()
+PY
+}
+
 @test "the same shards in sweeps and one by one, on one thread, with less memory, after any interruption" {
     rewards "$DIR/plain" --rollouts plain --threads 1
     rewards "$DIR/less" --memory 20M --check-rollouts 0

@@ -66,9 +66,8 @@ typedef struct cuda_losses {
     float *max, *target_logit; /* of row first + i: [i] */
     double *sum;               /* of exp(logit - max) */
     double *nll;               /* [n_lanes][n_rows] */
-    /* of distributions p [n_rows][vocab], or NULL: of row first + i sum of p logit; and [n_lanes]
-     */
-    /* [n_rows] divergences from them, which log_p [n_rows] is for */
+    /* Of distributions p [n_rows][vocab] and their log_p [n_rows], or NULL: dot[i] = sum of p logit
+     * of row first + i; kl [n_lanes][n_rows] */
     const float *p;
     const double *log_p;
     double *dot, *kl;

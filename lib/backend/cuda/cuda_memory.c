@@ -189,6 +189,8 @@ typedef struct staging_way {
     cudaStream_t stream;
     ckvc_pool *pool;
     void *piece; /* pinned, PIECE_BYTES */
+    float *rows; /* [pool's threads][n_row], of matrices whose rows are rounded on their way */
+    size_t n_row;
 } staging_way;
 
 struct cuda_staging {
@@ -230,6 +232,7 @@ void cuda_staging_free(cuda_backend *c) {
         }
         if (way->piece) { cudaFreeHost(way->piece); }
         if (way->pool) { ckvc_pool_destroy(way->pool); }
+        free(way->rows);
     }
     if (g->joined) { cudaEventDestroy(g->joined); }
     CKVC_FREE(g);
@@ -269,16 +272,17 @@ typedef struct convert_job {
     bool bf16;
     int64_t first, n, rows; /* rows of a task */
     const int32_t *tokens;  /* or NULL */
+    float *values;          /* [threads][n_values] scratch, where bf16 */
+    size_t n_values;
     char *to;
     size_t stride;
 } convert_job;
 
 static void convert_task(void *ctx, int64_t task, int worker) {
-    (void)worker;
     const convert_job *job = ctx;
     const int64_t rest = job->n - task * job->rows, n = rest < job->rows ? rest : job->rows;
     const size_t filled = (size_t)job->m->cols * (job->bf16 ? sizeof(uint16_t) : sizeof(float));
-    CKVC_AUTO_FREE float *values = ckvc_alloc((size_t)job->m->cols, sizeof *values);
+    float *values = job->bf16 ? job->values + (size_t)worker * job->n_values : NULL;
     for (int64_t i = task * job->rows; i < task * job->rows + n; i++) {
         char *to = job->to + (size_t)i * job->stride;
         convert_row(job->m, job->tokens ? job->tokens[i] : job->first + i, job->bf16, values, to);
@@ -301,6 +305,17 @@ static size_t row_bytes(const be_weight *w) {
 }
 
 static size_t bytes_of(const be_weight *w) { return (size_t)w->m.rows * row_bytes(w); }
+
+/* Room for a row of so many values for each thread that fills a piece, before the first one goes.
+ */
+static void take_rows(cuda_backend *c, size_t n_row) {
+    for (staging_way *way = c->staging->way; way < c->staging->way + WAYS; way++) {
+        if (n_row <= way->n_row) { continue; }
+        free(way->rows);
+        way->n_row = n_row;
+        way->rows = ckvc_alloc(n_row * (size_t)ckvc_pool_threads(way->pool), sizeof *way->rows);
+    }
+}
 
 /* Which rows go in which piece, over the ways in turn. */
 static void cut_weight(cuda_backend *c, be_weight *w) {
@@ -326,6 +341,7 @@ ckvc_status cuda_weight_create(backend *be, const be_matrix *m, be_weight **out,
     assert(m->block == 0 || (m->block >= 1 && m->stride >= m->block));
     w->bf16 = c->bf16 && m->cols > 1;
     w->stride = w->bf16 ? (m->cols + 7) / 8 * 8 : m->cols;
+    if (w->bf16) { take_rows(c, (size_t)m->cols); }
     cut_weight(c, w);
     CKVC_GROW(c->weights, c->cap_weights, c->n_weights + 1);
     c->weights[c->n_weights++] = w;
@@ -410,6 +426,8 @@ static void CUDART_CB fill_piece(void *ctx) {
                                          .bf16 = p->w->bf16,
                                          .first = p->first,
                                          .n = p->n,
+                                         .values = p->way->rows,
+                                         .n_values = p->way->n_row,
                                          .to = p->way->piece,
                                          .stride = row_bytes(p->w)});
 }
