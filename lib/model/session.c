@@ -559,12 +559,9 @@ ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err)
 ckvc_status session_continue(session *s, const int32_t *continuation, int64_t n,
                              const kept_set *sets, double *nll, ckvc_err *err) {
     const rollout_lane alone = {.parent = -1, .sets = sets};
-    const rollout_job job = {.session = s,
-                             .continuation = continuation,
-                             .n = n,
-                             .lanes = &alone,
-                             .n_lanes = 1,
-                             .nll = nll};
+    rollout_job job = {
+        .session = s, .continuation = continuation, .n = n, .lanes = &alone, .n_lanes = 1};
+    job.nll = nll;
     return sessions_rollouts(&job, 1, err);
 }
 
@@ -609,8 +606,8 @@ ckvc_status session_score(session *s, const int32_t *tokens, int64_t n, double *
     rope_frequencies(s->m->shape, n, s->inv_freq);
     const forward_pass pass = pass_over(s, tokens, n, 0);
     CKVC_TRY(forward(&pass, 1, err));
-    const head_losses losses = {
-        {s->act.x, {0, n - 1, 1}}, {.target = tokens + 1, .nll = nll}, NULL};
+    head_losses losses = {{s->act.x, {0, n - 1, 1}}, {.target = tokens + 1}, NULL};
+    losses.out.nll = nll;
     return model_head_nll(s->m, &losses, 1, err);
 }
 
