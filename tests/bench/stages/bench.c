@@ -283,7 +283,9 @@ static ckvc_status run_demand(bench *b) {
 }
 
 static ckvc_status open_demand(bench *b, bench_row *row) {
-    row->work = b->repeated.n_tokens;
+    const int64_t T = b->repeated.n_tokens;
+    row->work = (double)T;
+    row->flop = flops_demand(model_get_shape(b->model), T, b->o->window, T + INSTRUCTION);
     SHAPE("T=%u", b->repeated.n_tokens);
     NOTE("prefill and repeat pass");
     return CKVC_OK;

@@ -65,6 +65,12 @@ double flops_rollout(const model_shape *s, int64_t T, int64_t C, const uint32_t 
     return sum;
 }
 
+double flops_demand(const model_shape *s, int64_t T, int64_t W, int64_t rows) {
+    const double mix = row_key(s) / 2 * ((double)rows * (double)T + own_keys(rows));
+    return flops_prefill(s, T, W) + s->n_layers * rollout_layer(s, rows, (double)T) -
+           (double)rows * row_behind_attention(s) - mix;
+}
+
 double flops_variant(const model_shape *s, int64_t C, int32_t layer, uint32_t n_kept_own,
                      const uint32_t *n_kept) {
     int64_t rows = C - 1;

@@ -21,6 +21,9 @@ double flops_prefill(const model_shape *s, int64_t T, int64_t W);
 /* One continuation of C tokens from layer 0: C - 1 rows, and the head for each. n_kept [L]; NULL: T
  * in every layer. */
 double flops_rollout(const model_shape *s, int64_t T, int64_t C, const uint32_t *n_kept);
+/* A demand pass: a prefill, and `rows` more rows on its full cache, of the last layer up to its
+ * attention's scores. */
+double flops_demand(const model_shape *s, int64_t T, int64_t W, int64_t rows);
 /* A variant that leaves the baseline at `layer`: there attention and what follows it, above all of
  * it, and the head. */
 double flops_variant(const model_shape *s, int64_t C, int32_t layer, uint32_t n_kept_own,
