@@ -317,16 +317,13 @@ static void entries(report_numbers *n) {
 
 static void transfers(report_numbers *n) {
     EACH(transfer_row, r, n->transfers, n->n_transfers) {
-        find(
-            n, "transfer", difference_judged(&r->against_compiled),
-            say("transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s%s, %zu "
-                "prompts.",
-                r->source_model, r->target_model, r->heads, say_budget(r->budget), r->transferred,
-                SAY_INTERVAL(r->against_compiled.d, 4), r->compiled,
-                r->against_compiled.by_kl
-                    ? say("; KL saved, which decides, %s", SAY_INTERVAL(r->against_compiled.kl, 4))
-                    : "",
-                r->against_compiled.n));
+        const difference *of = &r->against_compiled;
+        find(n, "transfer", difference_judged(of),
+             say("transfer %s to %s, heads by %s, budget %s: %s %s nats per token against %s, %zu "
+                 "prompts%s.",
+                 r->source_model, r->target_model, r->heads, say_budget(r->budget), r->transferred,
+                 SAY_INTERVAL(of->d, 4), r->compiled, of->n,
+                 of->by_kl ? say("; KL saved, which decides, %s", SAY_INTERVAL(of->kl, 4)) : ""));
     }
 }
 
