@@ -315,7 +315,7 @@ static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file 
     return log_scores(c, of, policies, n, "", file, err);
 }
 
-/* The same, and read: losses, or, net of what entries cost, KL. NULL without such prompts. */
+/* The same, and read, net of what entries cost (NULL: nothing). NULL without such prompts. */
 static ckvc_status score_heldout(loop *c, const prompt_list *of, const table_file *table,
                                  const char *file, const table_file *prices, heldout **out,
                                  ckvc_err *err) {

@@ -40,20 +40,21 @@ static enum setting_loss loss_of(const calibrate_options *o) {
 }
 
 worker_options calibrate_worker(const calibrate_options *o) {
-    return (worker_options){.setting = o->setting,
-                            .by_kl = loss_of(o) == SETTING_KL,
-                            .behaviour = {.kind = o->behaviour,
-                                          .sides = {o->sides[0], o->sides[1]},
-                                          .limit = o->variants,
-                                          .seed = o->setting.seed},
-                            .rollouts = o->rollouts,
-                            .memory = o->memory,
-                            /* a greedy behaviour's choices follow from the records before them;
-                               shares are taken prompt by prompt */
-                            .most_prompts =
-                                o->behaviour != BEHAVIOUR_EPSILON_GREEDY && o->kind != SHARD_SHARES
-                                    ? SESSIONS_TOGETHER
-                                    : 0};
+    worker_options w = {.setting = o->setting,
+                        .behaviour = {.kind = o->behaviour,
+                                      .sides = {o->sides[0], o->sides[1]},
+                                      .limit = o->variants,
+                                      .seed = o->setting.seed},
+                        .rollouts = o->rollouts,
+                        .memory = o->memory,
+                        /* a greedy behaviour's choices follow from the records before them;
+                           shares are taken prompt by prompt */
+                        .most_prompts =
+                            o->behaviour != BEHAVIOUR_EPSILON_GREEDY && o->kind != SHARD_SHARES
+                                ? SESSIONS_TOGETHER
+                                : 0};
+    w.setting.loss = loss_of(o);
+    return w;
 }
 
 setting calibrate_setting(const calibrate_options *o, const model_shape *shape) {

@@ -29,7 +29,7 @@ static size_t bytes_with(const memory_request *r, int64_t lanes, int64_t prompts
                                    .n_budgets = r->table ? r->table->n_budgets : 0,
                                    .n_layers = (uint32_t)r->shape->n_layers,
                                    .max_variants = r->most.n_variants,
-                                   .by_kl = r->by_kl};
+                                   .divergence = limits.divergence};
     size_t total = session_bytes(r->shape, limits);
     bool fits = total != SIZE_MAX && ckvc_add_size(total, r->held, &total) &&
                 ckvc_add_size(total, r->once, &total) &&

@@ -29,7 +29,6 @@ typedef struct memory_request {
     size_t once;                   /* and whatever the number of prompts */
     size_t held;                   /* of the backend's memory, by others, whatever the plan */
     variant_extent most;
-    bool by_kl;   /* as worker_options has it */
     bool plain;   /* rollouts one at a time */
     size_t limit; /* what it has to fit into */
 } memory_request;

@@ -13,7 +13,7 @@
 /* The arrays of a scratch w within `most`; a sweep has more. */
 #define PLAIN_ARRAYS(X)                                                                            \
     X(w->nll, (size_t)most->max_lanes * most->max_continuation)                                    \
-    X(w->other, most->by_kl ? (size_t)most->max_lanes * most->max_continuation : 0)                \
+    X(w->kl, most->divergence ? (size_t)most->max_lanes * most->max_continuation : 0)              \
     X(w->sets, most->n_layers)
 #define SWEEP_ARRAYS(X)                                                                            \
     X(w->order, most->max_variants)                                                                \
@@ -48,23 +48,26 @@ void rollout_scratch_fini(rollout_scratch *w) {
 
 rollout_job rollouts_job(const rollout_scratch *w, const rollouts *r, const rollout_lane *lanes,
                          int64_t n) {
-    const bool by_kl = w->most.by_kl;
     return (rollout_job){.session = r->session,
                          .continuation = r->continuation,
                          .n = r->n_continuation,
                          .lanes = lanes,
                          .n_lanes = n,
-                         .nll = by_kl ? w->other : w->nll,
-                         .kl = by_kl ? w->nll : NULL};
+                         .nll = w->nll,
+                         .kl = w->most.divergence ? w->kl : NULL};
+}
+
+double rollouts_loss(const rollout_scratch *w, const rollouts *r, int64_t lane) {
+    const double *of = (w->most.by_kl ? w->kl : w->nll) + (size_t)lane * r->n_continuation;
+    return nll_mean(of + r->n_later, r->n_continuation - r->n_later);
 }
 
 static ckvc_status rollout(rollout_scratch *w, const rollouts *r, const kept_set *sets,
                            double *loss, ckvc_err *err) {
     const rollout_lane alone = {.parent = -1, .sets = sets};
-    rollout_job job = rollouts_job(w, r, &alone, 1);
-    job.keeps_full = w->most.by_kl && !sets;
+    const rollout_job job = rollouts_job(w, r, &alone, 1);
     CKVC_TRY(sessions_rollouts(&job, 1, err));
-    *loss = nll_mean(w->nll, r->n_continuation);
+    *loss = rollouts_loss(w, r, 0);
     ckvc_progress_step(1);
     return CKVC_OK;
 }
@@ -247,8 +250,7 @@ static void fill_lanes(rollout_scratch *w, const rollouts *r, const batch *b) {
 static void store_losses(const rollout_scratch *w, rollouts *r, const batch *b) {
     const variant_list *v = r->variants;
     for (int64_t i = 0; i < b->n_starts + b->n_variants; i++) {
-        const uint32_t C = r->n_continuation;
-        const double loss = nll_mean(w->nll + (size_t)i * C, C);
+        const double loss = rollouts_loss(w, r, i);
         if (i >= b->n_starts) {
             v->items[w->of_lane[i]].loss = loss;
         } else if (i == b->full) {
@@ -287,7 +289,6 @@ ckvc_status rollouts_sweep_together(const prompt_rollouts *of, int64_t n, ckvc_e
             if (!sweeps[i].under_way) { continue; }
             fill_lanes(w, r, b);
             jobs[n_jobs] = rollouts_job(w, r, w->lanes, b->n_starts + b->n_variants);
-            jobs[n_jobs].keeps_full = w->most.by_kl && b->full == 0;
             n_lanes += jobs[n_jobs++].n_lanes;
         }
         if (n_jobs == 0) { return CKVC_OK; }

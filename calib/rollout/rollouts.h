@@ -37,14 +37,15 @@ typedef struct rollout_extent {
     int64_t max_lanes; /* the session's; 1: for the plain way alone */
     uint32_t max_continuation, n_budgets, n_layers;
     size_t max_variants;
-    bool by_kl;
+    bool divergence; /* of the session's limits */
+    bool by_kl;      /* losses are the divergences */
 } rollout_extent;
 
 /* Scratch, sized once. */
 typedef struct rollout_scratch {
     rollout_extent most;
-    double *nll;    /* [max_lanes][C]: losses, or divergences */
-    double *other;  /* the same, where nll has divergences: the losses */
+    double *nll;    /* [max_lanes][C] */
+    double *kl;     /* the same of divergences, where the session has them */
     kept_set *sets; /* [L] of a plain rollout */
     /* of a sweep: */
     uint32_t *order;     /* [max variants]: by group of budgets, then layer, then as listed */
@@ -59,9 +60,10 @@ size_t rollout_scratch_bytes(const rollout_extent *most);
 void rollout_scratch_init(rollout_scratch *w, const rollout_extent *most);
 void rollout_scratch_fini(rollout_scratch *w);
 
-/* n lanes of a prompt whose losses go to w->nll; keeps_full is the caller's to set. */
+/* n lanes of a prompt, into w->nll and w->kl; and then a lane's loss. */
 rollout_job rollouts_job(const rollout_scratch *w, const rollouts *r, const rollout_lane *lanes,
                          int64_t n);
+double rollouts_loss(const rollout_scratch *w, const rollouts *r, int64_t lane);
 /* One loss: under the baseline of one budget, under variant i. */
 ckvc_status rollout_baseline(rollout_scratch *w, const rollouts *r, uint32_t budget, double *loss,
                              ckvc_err *err) CKVC_MUST_CHECK;

@@ -34,7 +34,7 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                                       .max_counted = o->max_counted,
                                       .max_watched = o->max_watched,
                                       .watched_later = o->watched_later,
-                                      .divergence = o->divergence || o->by_kl},
+                                      .divergence = o->divergence || o->setting.loss == SETTING_KL},
                            .beside = o->beside,
                            .once = o->once,
                            .held = o->held,
@@ -44,7 +44,6 @@ static memory_request request_of(const calibrate_inputs *in, const worker_option
                            .most_prompts = most_prompts(in, o, table),
                            .table = table,
                            .plain = o->rollouts == ROLLOUTS_PLAIN,
-                           .by_kl = o->by_kl,
                            .limit = memory_plan_limit(in->backend, o->memory)};
     if (table) { need.most = variants_extent(table, o->setting.layer_budgets.v, T, &o->behaviour); }
     return need;
@@ -59,7 +58,8 @@ static ckvc_status allocate_scratch(worker *w, const memory_request *need, ckvc_
                                    .n_budgets = table ? table->n_budgets : 0,
                                    .n_layers = (uint32_t)need->shape->n_layers,
                                    .max_variants = need->most.n_variants,
-                                   .by_kl = o->by_kl};
+                                   .divergence = need->limits.divergence,
+                                   .by_kl = o->setting.loss == SETTING_KL};
     rollout_scratch_init(&w->scratch, &extent);
     w->losses.session = w->session;
     if (!table) { return CKVC_OK; }
@@ -161,15 +161,13 @@ ckvc_status workers_full(worker *const *w, int64_t n, ckvc_err *err) {
         w[i]->losses.full = NAN;
         if (r->n_continuation == 0) { continue; }
         jobs[n_jobs] = rollouts_job(&w[i]->scratch, r, &full, 1);
-        jobs[n_jobs].keeps_full = w[i]->o.divergence || w[i]->o.by_kl;
         jobs[n_jobs++].targets = w[i]->attended;
     }
     if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
     for (int64_t i = 0; i < n; i++) {
         const rollouts *r = &w[i]->losses;
         if (r->n_continuation > r->n_later) {
-            w[i]->losses.full =
-                nll_mean(w[i]->scratch.nll + r->n_later, r->n_continuation - r->n_later);
+            w[i]->losses.full = rollouts_loss(&w[i]->scratch, r, 0);
         }
     }
     return CKVC_OK;

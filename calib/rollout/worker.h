@@ -36,8 +36,8 @@ typedef struct worker_options {
     uint32_t max_counted; /* positions of a target_input's `counted` */
     uint32_t max_watched; /* last rows that w->watcher is shown, */
     bool watched_later;   /* and by session_show */
-    bool divergence; /* full-cache losses keep what rollouts are held against (rollout_job.kl) */
-    bool by_kl;      /* and every loss is the divergence from the full cache, whose own is 0 */
+    bool
+        divergence; /* full-cache losses keep what rollouts are held against; --loss kl does, too */
     size_t beside, once; /* of each prompt; whatever their number */
     size_t held;         /* of the backend's memory, by others, beside all workers */
     int64_t most_lanes;  /* without a table: rollouts side by side at most; 0: none are */

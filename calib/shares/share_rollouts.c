@@ -212,12 +212,7 @@ static void fill_lane(const batch *t, uint32_t l, uint32_t u, uint32_t a, int64_
     s->lanes[i] = (rollout_lane){.parent = 0, .layer = (int32_t)l, .kept = &s->kept[i]};
 }
 
-static double mean_of(const batch *t, int64_t lane) {
-    const uint32_t C = t->w->losses.n_continuation;
-    return nll_mean(t->w->scratch.nll + (size_t)lane * C, C);
-}
-
-/* One lane by a continuation of its own, -> the first of scratch.nll. */
+/* One lane by a continuation of its own. */
 static ckvc_status plain_loss(const batch *t, int64_t lane, double *loss, ckvc_err *err) {
     const rollouts *r = &t->w->losses;
     const kept_set *sets = t->kept->sets;
@@ -230,7 +225,7 @@ static ckvc_status plain_loss(const batch *t, int64_t lane, double *loss, ckvc_e
     const rollout_lane alone = {.parent = -1, .sets = sets};
     const rollout_job job = rollouts_job(&t->w->scratch, r, &alone, 1);
     CKVC_TRY(sessions_rollouts(&job, 1, err));
-    *loss = mean_of(t, 0);
+    *loss = rollouts_loss(&t->w->scratch, r, 0);
     return CKVC_OK;
 }
 
@@ -269,7 +264,9 @@ static ckvc_status flush_batch(batch *t, const prompt *p, ckvc_err *err) {
     } else {
         const rollout_job job = rollouts_job(&t->w->scratch, r, t->s->lanes, t->n);
         CKVC_TRY(sessions_rollouts(&job, 1, err));
-        for (int64_t i = 0; i < t->n; i++) { store_loss(t, i, mean_of(t, i)); }
+        for (int64_t i = 0; i < t->n; i++) {
+            store_loss(t, i, rollouts_loss(&t->w->scratch, r, i));
+        }
         if (t->s->o.check > 0) { CKVC_TRY(check_losses(t, p, err)); }
     }
     t->s->n_rollouts += (uint64_t)t->n;

@@ -45,8 +45,8 @@ typedef struct score_row {
     double head_dim;      /* numbers of a key, and of a value, in the cache; NaN: files of before */
     /* Nats per token, NaN where null (C = 0, not finite); reward = -(loss_comp - loss_full). */
     double loss_full, loss_comp, reward;
-    double
-        kl; /* of the next token, full cache against this one, nats; NaN: null, files of before */
+    /* Of the next token, full cache against this one, nats; NaN: null, files of before. */
+    double kl;
     double *attention; /* [SCORE_ATTENTION_KEYS][L]; NULL: not measured */
     uint32_t n_heads;  /* G of utility, else 0 */
     double *utility;   /* quantiles [L][G][7], then alpha's [7]; NULL: not on this line */

@@ -22,43 +22,37 @@ typedef struct score_measures {
     layer_error *layers;                   /* [L], of the last measured rollout */
     int64_t n_rows;                        /* its C - 1; 0: there is none */
     double *u;                             /* [max T] */
-    double *kl;                            /* [2][max C] */
 } score_measures;
 
-static void measures_init(score_measures *m, const model_shape *shape, const prompt_list *prompts,
-                          const score_options *o) {
-    *m = (score_measures){.attention = o->attention_error,
-                          .utilities = o->utilities,
+static void measures_init(score_measures *m, const model_shape *shape, uint32_t max_tokens,
+                          bool attention, bool utilities) {
+    *m = (score_measures){.attention = attention,
+                          .utilities = utilities,
                           .n_layers = shape->n_layers,
                           .n_heads = shape->n_heads,
                           .n_kv_heads = shape->n_kv_heads};
-    if (m->attention) { m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers); }
-    if (m->utilities) { m->u = ckvc_calloc(prompts->max_tokens, sizeof *m->u); }
-    m->kl = ckvc_calloc(2 * (size_t)prompts->max_continuation, sizeof *m->kl);
+    if (attention) { m->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *m->layers); }
+    if (utilities) { m->u = ckvc_calloc(max_tokens, sizeof *m->u); }
 }
 
 static void measures_fini(score_measures *m) {
-    CKVC_FREE(m->layers, m->u, m->kl);
+    free(m->layers);
+    free(m->u);
     *m = (score_measures){0};
 }
 
-/* A rollout of n tokens under what a policy keeps, measured on the way where attention is asked
- * for, n >= 2 and the cache is the prompt's own: then the full cache's goes beside it and in front,
- * which is not there beside one of some rows. nll [n], or [2][n] of both. */
-static rollout_job measured_rollout(score_measures *m, session *s, const int32_t *continuation,
-                                    int64_t n, const policy_kept *kept, double *nll) {
+/* A rollout under what a policy keeps, measured on the way where attention is asked for, there are
+ * two tokens and the cache is the prompt's own: then the full cache's goes beside it and in front,
+ * which is not there beside one of some rows. */
+static rollout_job measured_rollout(score_measures *m, const worker *w, const policy_kept *kept) {
+    const int64_t n = w->losses.n_continuation;
     const bool measured = m->attention && n >= 2;
     m->n_rows = measured ? n - 1 : 0;
     m->lanes[0] = (rollout_lane){.parent = -1};
     m->lanes[measured] = (rollout_lane){.parent = -1, .sets = kept->sets};
-    return (rollout_job){.session = s,
-                         .continuation = continuation,
-                         .n = n,
-                         .lanes = m->lanes,
-                         .n_lanes = measured ? 2 : 1,
-                         .nll = nll,
-                         .kl = m->kl,
-                         .errors = measured ? m->layers : NULL};
+    rollout_job job = rollouts_job(&w->scratch, &w->losses, m->lanes, measured ? 2 : 1);
+    job.errors = measured ? m->layers : NULL;
+    return job;
 }
 
 /* One number of every layer, times `scale`. */
@@ -157,7 +151,8 @@ static ckvc_status scorer_init(scorer *s, ckvc_err *err) {
         lane *x = &s->lanes[i];
         x->w = &s->workers.all.items[i];
         x->policies = s->workers.sets[i];
-        measures_init(&x->measures, shape, s->in->prompts, o);
+        measures_init(&x->measures, shape, s->in->prompts->max_tokens, o->attention_error,
+                      o->utilities);
     }
     for (size_t i = 0; i < o->choice.n; i++) {
         for (uint32_t b = 0; b < n_budgets; b++) {
@@ -327,18 +322,16 @@ static ckvc_status score_policy_of(scorer *s, int64_t n, size_t i, uint32_t b, c
     int64_t n_jobs = 0;
     for (int64_t k = 0; k < n; k++) {
         lane *x = &s->lanes[k];
-        const int64_t C = x->p->n_continuation;
         CKVC_TRY(policy_sets_decide(x->policies, i, b, &kept[k], err));
-        jobs[n_jobs] = measured_rollout(&x->measures, x->w->session, x->p->tokens + x->p->n_tokens,
-                                        C, kept[k], x->w->scratch.nll);
-        n_jobs += C > 0;
+        jobs[n_jobs] = measured_rollout(&x->measures, x->w, kept[k]);
+        n_jobs += x->p->n_continuation > 0;
     }
     if (n_jobs > 0) { CKVC_TRY(sessions_rollouts(jobs, n_jobs, err)); }
     for (int64_t k = 0; k < n; k++) {
         lane *x = &s->lanes[k];
         const uint32_t later = x->p->n_later, C = x->p->n_continuation - later;
         const size_t at = x->measures.n_rows ? C : later;
-        const double *nll = x->w->scratch.nll + at, *kl = x->measures.kl + at;
+        const double *nll = x->w->scratch.nll + at, *kl = x->w->scratch.kl + at;
         if (s->o->finite && C) {
             CKVC_TRY(nll_check(&x->w->losses.full, 1, x->p->entry->id, x->p->n_tokens, err));
             CKVC_TRY(nll_check(nll, C, x->p->entry->id, x->p->n_tokens, err));

@@ -179,11 +179,10 @@ typedef struct rollout_job {
      * the full cache; left alone for n 1. */
     double *targets;
     /* [n_lanes][n] or NULL: KL(full || lane), nats, over the vocabulary, of what the row before
-     * each token predicts; of the first, which the prompt's last row does, 0. keeps_full: the first
-     * lane has the full cache, and is what this and later rollouts of the prompt's continuation are
-     * held against. Both want limits.divergence. */
+     * each token predicts; of the first, which the prompt's last row does, 0. `full` is the first
+     * lane where that has the full cache, else what it was last so for this continuation. Wants
+     * limits.divergence. */
     double *kl;
-    bool keeps_full;
 } rollout_job;
 ckvc_status sessions_rollouts(const rollout_job *jobs, int64_t n, ckvc_err *err) CKVC_MUST_CHECK;
 

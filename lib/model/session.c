@@ -26,8 +26,8 @@ struct session {
     head_watch watch, *shown; /* of out[0]; where a session's heads are shown: that one's */
     be_buf **queries; /* [L] the last rows' of the prompt in hand, where limits.watched_later */
     double *nll;      /* [max_window] */
-    /* [max_continuation - 1] where limits.divergence: the full cache's, of the last rollout_job
-     * that keeps_full */
+    /* [max_continuation - 1] where limits.divergence: of the last full cache that divergences were
+     * asked of */
     be_distributions full;
     double *inv_freq; /* [D/2], of the sequence in hand */
     /* the prompt in hand; n_prompt 0: none */
@@ -449,8 +449,7 @@ static ckvc_status check_rollouts(const rollout_job *b, ckvc_err *err) {
     const int64_t n = b->n, n_lanes = b->n_lanes;
     assert(s->n_prompt > 0 && n >= 1 && n <= s->limits.max_continuation && n_lanes >= 1 &&
            n_lanes <= max_lanes(s->limits));
-    assert((!b->keeps_full && !b->kl) || s->limits.divergence);
-    assert(!b->keeps_full || (b->lanes->parent < 0 && !b->lanes->sets));
+    assert(!b->kl || s->limits.divergence);
     assert(s->m->shape->rope != ROPE_DYNAMIC ||
            s->n_prompt + n <= s->n_total); /* the prompt's keys are rotated with that base */
     for (int64_t i = 0; i < n_lanes; i++) {
@@ -496,7 +495,7 @@ static int64_t rollout_losses(const rollout_job *b, head_losses losses[2]) {
                                      .nll = b->nll + b->n_lanes,
                                      .kl = b->kl ? b->kl + b->n_lanes : NULL,
                                      .full = &s->full},
-                                    b->keeps_full ? &s->full : NULL};
+                                    b->kl && !b->lanes->sets ? &s->full : NULL};
     }
     return n;
 }

@@ -35,16 +35,20 @@ static verdict_need need_of(const comparison *by, bool tie) {
     return (verdict_need){by, fmax(fmax(round_up(n * (width * width - 1)), 1), least)};
 }
 
-/* The reference against which a table does worst; NULL: none has its entries. */
+static bool is_opponent(const comparison *c, const score_series *table) {
+    return series_alike(&c->of, table) && is_simple(c->base.kind) && c->all.equal_tokens;
+}
+
+/* The reference against which a table does worst, by KL where all have it; NULL: none has its
+ * entries. */
 static const comparison *best_reference(const score_numbers *s, const score_series *table) {
     const comparison_list *list = &s->lists[AT_EQUAL_TOKENS];
     const comparison *best = NULL;
+    bool kl = true;
+    EACH(comparison, c, list->of, list->n) { kl &= c->all.by_kl || !is_opponent(c, table); }
     EACH(comparison, c, list->of, list->n) {
-        if (!series_alike(&c->of, table) || !is_simple(c->base.kind) || !c->all.equal_tokens) {
-            continue;
-        }
-        const bool kl = best && c->all.by_kl && best->all.by_kl;
-        if (!best || (kl ? c->all.kl.mean < best->all.kl.mean : c->all.d.mean < best->all.d.mean)) {
+        if (is_opponent(c, table) && (!best || (kl ? c->all.kl.mean < best->all.kl.mean
+                                                   : c->all.d.mean < best->all.d.mean))) {
             best = c;
         }
     }

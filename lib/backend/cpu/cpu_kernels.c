@@ -107,25 +107,6 @@ CLONES void kernel_scale(float *x, int64_t n, float factor) {
     for (int64_t i = 0; i < n; i++) { x[i] *= factor; }
 }
 
-CLONES double kernel_dot(const float *x, const float *y, int64_t n) {
-    f64half sum[2] = {{0}, {0}};
-    for (int64_t i = 0; i < n; i += LANES) {
-        f32x a, b;
-        load_tail(&a, x + i, n - i, 0);
-        load_tail(&b, y + i, n - i, 0);
-        f32half u[2], v[2];
-        memcpy(u, &a, sizeof u);
-        memcpy(v, &b, sizeof v);
-        for (int h = 0; h < 2; h++) {
-            sum[h] +=
-                __builtin_convertvector(u[h], f64half) * __builtin_convertvector(v[h], f64half);
-        }
-    }
-    double total = 0;
-    for (int j = 0; j < LANES; j++) { total += sum[j / (LANES / 2)][j % (LANES / 2)]; }
-    return total;
-}
-
 CLONES void kernel_mass_add(double *restrict mass, const float *restrict e, int64_t n,
                             double factor) {
     for (int64_t i = 0; i < n; i++) { mass[i] += (double)e[i] * factor; }
@@ -161,19 +142,21 @@ CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_
     for (int64_t j = 0; j < n - i; j++) { y[i + j] = v[j]; }
 }
 
-INLINE double sum_of_squares(const float *x, int64_t n) {
+INLINE double dot(const float *x, const float *y, int64_t n) {
     double sum[LANES] = {0}, total = 0;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        for (int j = 0; j < LANES; j++) { sum[j] += (double)x[i + j] * (double)x[i + j]; }
+        for (int j = 0; j < LANES; j++) { sum[j] += (double)x[i + j] * (double)y[i + j]; }
     }
-    for (int j = 0; i < n; i++, j++) { sum[j] += (double)x[i] * (double)x[i]; }
+    for (int j = 0; i < n; i++, j++) { sum[j] += (double)x[i] * (double)y[i]; }
     for (int j = 0; j < LANES; j++) { total += sum[j]; }
     return total;
 }
 
+CLONES double kernel_dot(const float *x, const float *y, int64_t n) { return dot(x, y, n); }
+
 CLONES void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double eps) {
-    const float scale = (float)(1.0 / sqrt(sum_of_squares(x, n) / (double)n + eps));
+    const float scale = (float)(1.0 / sqrt(dot(x, x, n) / (double)n + eps));
     for (int64_t i = 0; i < n; i++) { y[i] = x[i] * scale * w[i]; }
 }
 
@@ -186,7 +169,7 @@ CLONES void kernel_rope(float *restrict x, const float *restrict cos, const floa
     }
 }
 
-CLONES double kernel_norm(const float *x, int64_t n) { return sqrt(sum_of_squares(x, n)); }
+CLONES double kernel_norm(const float *x, int64_t n) { return sqrt(dot(x, x, n)); }
 
 void kernel_round_bf16(const float *src, float *dst, int64_t n) {
     for (int64_t i = 0; i < n; i++) {

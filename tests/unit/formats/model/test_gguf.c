@@ -73,7 +73,7 @@ static uint64_t name_seed(const char *name) {
 /* Where set, matrices of whole blocks are of this type instead, at random, or of the float32 values
  * that these blocks stand for. */
 static size_t blocks_of = N_QUANTISED;
-static bool blocks_decoded;
+static bool blocks_decoded, blocks_in_vectors;
 
 static void random_tensor(gguf_maker *g, const char *name, const uint64_t dims[2], size_t values) {
     const size_t per_block = quantised[blocks_of].values, size = quantised[blocks_of].bytes,
@@ -108,7 +108,8 @@ static void tiny_tensor(gguf_maker *g, const char *name, uint64_t cols, uint64_t
         }
     }
     const uint64_t dims[2] = {cols, rows}, n = n_rows * n_cols;
-    if (blocks_of < N_QUANTISED && rows && cols % quantised[blocks_of].values == 0) {
+    if (blocks_of < N_QUANTISED && (rows || blocks_in_vectors) &&
+        cols % quantised[blocks_of].values == 0) {
         random_tensor(g, name, dims, n);
     } else {
         g_tensor(g, name, G_TYPE_F32, dims, values, n * 4);
@@ -625,6 +626,19 @@ TEST(quantised_model) {
             assert_memory_equal(nll[0], nll[i], (N - 1) * sizeof *nll[0]);
         }
     }
+}
+
+TEST(quantised_vectors) {
+    gguf_maker g = g_begin();
+    tiny_keys(&g, "llama");
+    blocks_of = 0;
+    blocks_decoded = false;
+    blocks_in_vectors = true;
+    tiny_tensors(&g, true, false);
+    blocks_of = N_QUANTISED;
+    blocks_in_vectors = false;
+    put(&g);
+    REFUSES(model_verify_path(path, &err), path, "vectors are read as F32, F16 and BF16");
 }
 
 /* What a converter writes for Llama 3.1: by 8, low 1, high 4, original 8,192. */

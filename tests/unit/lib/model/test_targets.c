@@ -216,8 +216,7 @@ TEST(divergence) {
                        .lanes = lanes,
                        .n_lanes = 2,
                        .nll = nll[0],
-                       .kl = kl[0],
-                       .keeps_full = true};
+                       .kl = kl[0]};
     OK(sessions_rollouts(&job, 1, &err));
     job = (rollout_job){.session = b.s,
                         .continuation = ids + T,
