@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The CUDA backend on a machine with one GPU, in under ten minutes: builds, tests, checks and measures it, into one CSV (README.md).
+# The CUDA backend on a machine with one GPU, in twenty minutes, ten of them racecheck: builds, tests, checks and measures it, into one CSV (README.md).
 #   tests/bench/gpu.sh OUT.csv            # needs the CUDA Toolkit, what `scripts/setup.sh` installs, 20 GB below TMPDIR
 #   tests/bench/gpu.sh --dry OUT.csv      # the same steps with the emulation and a tiny shape, anywhere: whether this script is right
 # Settings, from the environment: LAYERS (of LLaMA-3-8B's shape, 32), TOKENS (8192), CONTINUATION (128), BUDGET (1024), VARIANTS (256), PYTHON (with torch,
@@ -48,18 +48,19 @@ try() {
         CKVC_TEST_BACKEND=cuda "$tests/$t" >"$work/test.txt" 2>&1 || { cat "$work/test.txt" >&2; bad=1; }
         grep -E ' of .* bf16 ' "$work/test.txt" >&2 # the errors seen, beside their bounds
     done
-    HDF5_PLUGIN_PATH=$PWD/$b /usr/bin/python3 tests/emulation/beside_cpu.py "$ckvc" >&2 || bad=1
+    HDF5_PLUGIN_PATH=$PWD/$b "$python" tests/emulation/beside_cpu.py "$ckvc" >&2 || bad=1
     return $bad
 }
 sanitize() {
     local tool bad=0 under=()
     printf '{"id":"a","tokens":[%s]}\n' "$(seq -s, 5 90)" >"$work/short.jsonl"
-    for tool in memcheck racecheck initcheck; do
+    for tool in memcheck initcheck racecheck; do
         if [ -z "$dry" ]; then
             command -v compute-sanitizer >/dev/null || { say "compute-sanitizer is not on the path"; return 1; }
             under=(compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "$work/$tool.txt")
         fi
         for compute in f32 bf16; do
+            say "$tool $compute"
             "${under[@]}" "$ckvc" score --model models/ckvc-tiny-4l --manifest "$work/short.jsonl" --window 16 --continuation 8 --policy full,snapkv,kvzip \
                 --budget 24 --backend cuda --compute $compute -q >/dev/null || { bad=1; tail -n 20 "$work/$tool.txt" >&2; }
             "${under[@]}" "$ckvc" generate --model models/ckvc-tiny-4l --manifest "$work/short.jsonl" --policy snapkv --budget 24 --window 16 --max-new 4 \
@@ -77,7 +78,7 @@ measure() {
     local bad=0
     $b/tools/make_model "$work/model" "${shape[@]}" || return 1
     say "weights written"
-    "$ckvc-bench" --model "$work/model" --backend cuda --compute bf16 --max-tokens "$tokens" --continuation "$continuation" --budget "$budget" --window $window \
+    "$ckvc-bench" --model "$work/model" --backend cuda --compute bf16 --max-tokens $((tokens - continuation)) --continuation "$continuation" --budget "$budget" --window $window \
         --variants "$variants" --repeats 3 --stage matmul,attention,prefill,demand,sweep,rewards-sweep >"$work/bench.csv" || bad=1
     # each stage with its operations a second and their share of the matmul stage's; the demand pass in prefills, token for token
     sed '1,2d; s/^/ckvc,/' "$work/bench.csv" | awk -F, '{ print $1 "," $2 "," $3 "," $5 "," $7 "," $9 "," ($10 ? sprintf("%.4g TFLOP/s; share %s; ", $10 / $7 / 1000, $11) : "") $12
@@ -96,7 +97,7 @@ for policy in ("full", "snapkv"):
 PY
     done
     if "$python" -c 'import torch' 2>/dev/null; then
-        "$python" tests/bench/gpu_pytorch.py "${shape[@]}" "$tokens" ${dry:+cpu} | rows || bad=1
+        "$python" tests/bench/gpu_pytorch.py "${shape[@]}" $((tokens - continuation)) ${dry:+cpu} | rows || bad=1
     else
         say "no torch: no rows beside (PYTHON=...)"
     fi
@@ -113,9 +114,9 @@ stream() {
     prompts "$many" "${large[6]}" >"$work/prompts.jsonl"
     local pass=("$ckvc" calibrate --model "$work/large" --manifest "$work/prompts.jsonl" --side demand --no-repeat --max-tokens "$tokens" --window "$window"
         --continuation "$continuation" --budget 0.25 --backend cuda --compute bf16)
-    memory=$("${pass[@]}" --out "$work/none" --dry-run 2>/dev/null | sed -n 's/^memory.*: weights \([0-9.]*\), prompt \([0-9.]*\),.*/\1 \2/p' |
-        awk '{ printf "%dK", ($1 / 2 + $2) * 1e6 / 1024 }')
-    plan=$("${pass[@]}" --memory "$memory" --out "$work/none" --dry-run | sed -n '/^copies/,/compute-bound/p' | tr -s ' \n,' '  ;')
+    memory=$("${pass[@]}" --memory 1M --out "$work/none" --dry-run 2>&1 | sed -n 's/.*needs \([0-9.]*\) MB at least.*/\1/p')
+    memory=$(awk -v m="$memory" -v file="$(stat -c %s "$work/large/model.safetensors")" 'BEGIN { printf "%dK", (m * 1e6 + file / 4) / 1024 }')
+    plan=$("${pass[@]}" --memory "$memory" --out "$work/none" --dry-run 2>/dev/null | sed -n '/do not stay/,$p' | tr -s ' \n,' '  ;')
     [ -n "$plan" ] || { say "stream: with --memory $memory all copies stay"; return 1; }
     for n in "$few" "$many"; do
         local start=$EPOCHREALTIME

@@ -41,8 +41,9 @@ template <class T> cublasStatus_t take(T *to, const void *value, size_t n) {
     memcpy(to, value, n);
     return CUBLAS_STATUS_SUCCESS;
 }
+/* Parts of split sums, or the counter of tiles that Hopper's kernels keep from some size on. */
 size_t workspace_of(uint32_t split, cublasLtMatrixLayout_t d) {
-    return split > 1 ? d->rows * d->cols * split * sizeof(float) : 0;
+    return split > 1 ? d->rows * d->cols * split * sizeof(float) : d->cols > 4 * TILE ? 4 : 0;
 }
 size_t size_of(cudaDataType_t type) { return type == CUDA_R_16BF ? 2 : 4; }
 

@@ -3,8 +3,8 @@
  *
  * cuBLASLt chooses a kernel by the shape of the whole call, so a row's bits would change with the
  * rows beside it. Here the kernel is chosen once for a shape of weights and said in every call,
- * MANY_ROWS being what it is chosen for, without split sums and without memory for parts of them,
- * so that a value is one chain over the columns whatever the number of rows; and tried
+ * MANY_ROWS being what it is chosen for, without split sums and with memory for a counter of tiles
+ * alone, so that a value is one chain over the columns whatever the number of rows; and tried
  * (rows_alike), since a kernel that hands out its work by the number of tiles could split sums all
  * the same. A buffer that holds one tile, as a decoder's, has another one: always that tile, for
  * which a kernel for many rows would leave most of the device idle.
@@ -13,8 +13,9 @@
 
 #include "lib/backend/cuda/cuda.h"
 
-#define MANY_ROWS 1024 /* the layer loop's largest piece behind attention */
-#define SOME_ROWS (5 * BE_ROW_TILE)
+#define MANY_ROWS     1024 /* the layer loop's largest piece behind attention */
+#define SOME_ROWS     (5 * BE_ROW_TILE)
+#define COUNTER_BYTES 256 /* a Hopper kernel asks for 4 from some number of tiles on */
 
 struct cuda_product {
     int64_t n_out, cols, stride; /* of a row of W and x; of one of y */
@@ -87,7 +88,7 @@ static uint32_t alignment(int64_t values, size_t bytes) {
 
 static bool prefer(cuda_backend *c, const cuda_product *p, cublasLtMatmulPreference_t preference) {
     const size_t element = p->bf16 ? sizeof(uint16_t) : sizeof(float);
-    const size_t workspace = p->few ? c->workspace.bytes : 0;
+    const size_t workspace = p->few ? c->workspace.bytes : COUNTER_BYTES;
     /* partial sums in the workspace, added up in order: for a fixed number of rows alone */
     const uint32_t sums =
         p->few ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
@@ -127,7 +128,7 @@ static bool takes_any_rows(cuda_backend *c, cuda_product *p, const cublasLtMatmu
         if (!set_rows(c, p, rows[i]) ||
             cublasLtMatmulAlgoCheck(c->lt, p->product, p->w, p->x, p->y, p->y, algo, &checked) !=
                 CUBLAS_STATUS_SUCCESS ||
-            checked.workspaceSize > 0) {
+            checked.workspaceSize > COUNTER_BYTES) {
             return false;
         }
     }
@@ -149,18 +150,18 @@ static bool try_rows(cuda_backend *c, const cuda_product *p, const trial *t, int
     const size_t row = (size_t)p->cols * (p->bf16 ? sizeof(uint16_t) : sizeof(float));
     return set_rows(c, p, n) &&
            cublasLtMatmul(c->lt, p->product, &one, t->w->data, p->w, t->x + (size_t)first * row,
-                          p->x, &zero, y, p->y, y, p->y, t->algorithm, NULL, 0,
-                          c->stream) == CUBLAS_STATUS_SUCCESS;
+                          p->x, &zero, y, p->y, y, p->y, t->algorithm, c->workspace.data,
+                          COUNTER_BYTES, c->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
 /* Whether rows get the same bits in calls of one tile, of some and of as many as there is room for,
- * up to MANY_ROWS. In cublasLt's workspace, which a kernel for any number of rows does without; x
+ * up to MANY_ROWS. In cublasLt's workspace, of which such a kernel gets its first bytes alone; x
  * is the weights themselves, over and over. Waits for the device, once a shape. */
 static bool rows_alike(cuda_backend *c, const cuda_product *p, const be_weight *w,
                        const cublasLtMatmulAlgo_t *algorithm) {
     const size_t x_row = (size_t)p->cols * (p->bf16 ? sizeof(uint16_t) : sizeof(float)),
                  y_row = (size_t)p->stride * sizeof(float),
-                 beside = SOME_ROWS * y_row + sizeof(uint32_t),
+                 beside = COUNTER_BYTES + SOME_ROWS * y_row + sizeof(uint32_t),
                  room = c->workspace.bytes > beside ? c->workspace.bytes - beside : 0,
                  fits = room / (x_row + y_row) / BE_ROW_TILE * BE_ROW_TILE;
     const int64_t n = fits < MANY_ROWS ? (int64_t)fits : MANY_ROWS, rest = n - BE_ROW_TILE;
@@ -171,7 +172,7 @@ static bool rows_alike(cuda_backend *c, const cuda_product *p, const be_weight *
     const char *what = "trying a product";
     uint32_t differs = 0;
     if (rest <= 0) { return true; }
-    char *x = c->workspace.data;
+    char *x = (char *)c->workspace.data + COUNTER_BYTES;
     float *all = (float *)(x + (size_t)n * x_row), *some = all + n * p->stride;
     uint32_t *found = (uint32_t *)(some + SOME_ROWS * p->stride);
     const trial t = {w, algorithm, x};
@@ -296,13 +297,13 @@ bool cuda_multiply(cuda_backend *c, const cuda_call *call) {
     if (!p) { return false; }
     const void *x = w->bf16 ? (const void *)half_rows(c, call->x, call->rows, w->m.cols) : call->x;
     if (!x || !set_rows(c, p, call->rows)) { return false; }
-    const size_t workspace = call->few ? c->workspace.bytes : 0;
+    const size_t workspace = call->few ? c->workspace.bytes : COUNTER_BYTES;
     const char *weights = (const char *)w->data + (size_t)(call->first * w->stride) *
                                                       (w->bf16 ? sizeof(uint16_t) : sizeof(float));
     return blas_ok(c,
                    cublasLtMatmul(c->lt, p->product, &one, weights, p->w, x, p->x, &onto, call->y,
-                                  p->y, call->y, p->y, &p->algorithm,
-                                  workspace ? c->workspace.data : NULL, workspace, c->stream),
+                                  p->y, call->y, p->y, &p->algorithm, c->workspace.data, workspace,
+                                  c->stream),
                    "a product");
 }
 
