@@ -15,7 +15,7 @@ typedef struct generate_cli {
     const char *prompt, *then, *table, *policy;
     budget_list budget;
     policy_choice choice; /* mode, score */
-    bool chat, compare;
+    bool chat, compare, as_manifest;
     unsigned max_new, batch;
     double temperature, top_p;
 } generate_cli;
@@ -209,6 +209,21 @@ static ckvc_status print_json(const generate_job *j, const generated *g, ckvc_er
     return CKVC_OK;
 }
 
+/* The prompt again, what the model answered behind it. One that it answered by its end alone has
+ * nothing to score. */
+static void print_answer(const generated *g) {
+    manifest_entry e = *g->prompt->entry;
+    e.continuation = NULL;
+    e.continuation_tokens = (int32_t *)g->tokens; /* read alone */
+    e.n_continuation_tokens = g->n;
+    if (g->n == 0) {
+        ckvc_warn("%s: the model's answer is empty; the prompt is left out", e.id);
+        return;
+    }
+    CKVC_AUTO_FREE char *line = manifest_line(&e);
+    puts(line);
+}
+
 /* Lines of the text behind a bar, so that a reader sees where it begins and ends. */
 static ckvc_status print_text(const generate_job *j, const generated *g, ckvc_err *err) {
     CKVC_AUTO_FREE char *text = NULL;
@@ -244,14 +259,18 @@ static ckvc_status print_way(const generate_job *j, const generated *g, ckvc_err
 
 static ckvc_status take_generated(void *ctx, const generated *ways, size_t n, ckvc_err *err) {
     generate_job *j = ctx;
-    const bool json = j->c->inputs.json;
+    const bool as_manifest = j->c->as_manifest, json = j->c->inputs.json || as_manifest;
     const char *id = ways[0].prompt->entry->id;
     if (!json && j->n_then) { printf("%s, turn %u\n", id, 1 + ways[0].turn); }
     if (!json && !j->n_then) { printf("%s\n", id); }
     for (size_t w = 0; w < n; w++) {
         const generated *g = &ways[w];
         way_total *t = &j->total[g->compressed];
-        CKVC_TRY(json ? print_json(j, g, err) : print_way(j, g, err));
+        if (as_manifest) {
+            print_answer(g);
+        } else {
+            CKVC_TRY(json ? print_json(j, g, err) : print_way(j, g, err));
+        }
         const bool first = g->turn == 0; /* of the prompt */
         *t = (way_total){t->first_s + (first ? g->first_s : 0),
                          t->decode_s + g->own_s,
@@ -294,6 +313,8 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     USAGE_IF(c->budget.n != 1, "--budget: one at a time");
     const bool compressed = c->table || c->policy;
     USAGE_IF(c->compare && !compressed, "--compare needs a --table or --policy to compare with");
+    USAGE_IF(c->as_manifest && (compressed || c->then || o.json),
+             "--as-manifest is of the full cache: without --table, --policy, --then and --json");
     USAGE_IF(opts_said("budget") && !compressed, "--budget is of a --table or --policy: name one");
     USAGE_IF((opts_said("mode") || opts_said("score")) && !c->table,
              "--mode and --score are of a --table: name one");
@@ -330,7 +351,7 @@ static ckvc_status generate_verb(const verb_call *call, ckvc_err *err) {
     CKVC_TRY(check_memory(&o, &g, &j, err));
     ckvc_stop_install(0);
     CKVC_TRY(generate(&g, take_generated, &j, err));
-    if (!o.quiet) { print_totals(&j); }
+    if (!o.quiet && !c->as_manifest) { print_totals(&j); }
     return CKVC_OK;
 }
 
@@ -376,6 +397,8 @@ static const opt rows[] = {
         "a manifest's conversation is compressed behind the user's last turn, or behind "
         "the first, and what is kept is given the rest of it"),
     OPT_FLAG("compare", compare, "the full cache beside it"),
+    OPT_FLAG("as-manifest", as_manifest,
+             "print the manifest again, with the model's own answers as continuations"),
     OPT_TITLE("tokens"),
     OPT_COUNT("max-new", max_new, "N", 1, 1e6, "tokens of a text at most", .letter = 'n',
               .preset = "64"),

@@ -41,6 +41,21 @@ for g, s in zip(made, scored):
 END
 }
 
+@test "the model's own answers become continuations, which the full cache expects" {
+    generate >"$DIR/g.jsonl"
+    "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --max-new 12 --as-manifest >"$DIR/own.jsonl"
+    "$CKVC" score --model "$MODEL" --manifest "$DIR/own.jsonl" --policy snapkv --budget 0.25 --window 16 --continuation 12 -q >"$DIR/s.jsonl"
+    py "$DIR/prompts.jsonl" "$DIR/own.jsonl" "$DIR/g.jsonl" "$DIR/s.jsonl" <<'END'
+prompts, own, made, scored = ([json.loads(x) for x in open(p)] for p in sys.argv[1:])
+assert len(own) == len(made) == 5
+for p, o, g in zip(prompts, own, made):
+    assert o.pop("continuation_tokens") == g["tokens"] and o == {k: v for k, v in p.items() if not k.startswith("continuation")}
+full = {s["id"]: s["loss_full"] for s in scored}
+assert all(abs(sum(g["nll"]) / len(g["nll"]) - full[g["id"]]) < 2e-6 for g in made)
+END
+    fails 64 'of the full cache' "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --as-manifest --policy snapkv
+}
+
 @test "a prompt's tokens do not depend on its batch, on threads or on what is beside it" {
     generate --table "$DIR/t.ckvt" -t 1 | tokens_of >"$DIR/a"
     generate --table "$DIR/t.ckvt" -t 2 --batch 2 | tokens_of >"$DIR/b"
