@@ -340,6 +340,7 @@ PY
         "$CKVC" report "$DIR/$run/table.ckvt" "$DIR/$run" --out "$DIR/$run-own" --json >"$DIR/$run-own.json"
         grep -q "Against top-k (no table)" "$DIR/$run-own.json" # which has as many entries
         cmp "$DIR/$run-report.json" "$DIR/$run-own.json"
+        page "$DIR/$run-own" | grep -q "which demand, at budget 50% of T"
         py "$DIR" "$run" <<'PY'
 folder, run = sys.argv[1:]
 read = lambda name: [json.loads(l) for l in open(f"{folder}/{run}/{name}")]
