@@ -53,7 +53,13 @@ typedef struct policy_properties {
     X(CHUNKKV, chunkkv, "chunkkv",                                                                 \
       {"Liu et al. 2025, arXiv:2502.00299; kvpress, chunkkv_press.py", .query_aware = true})       \
     X(FASTKV, fastkv, "fastkv",                                                                    \
-      {"Jo et al. 2025, arXiv:2502.01068; baselines/fastkv/utils.py", .query_aware = true})
+      {"Jo et al. 2025, arXiv:2502.01068; baselines/fastkv/utils.py", .query_aware = true})        \
+    X(VATP, vatp, "vatp",                                                                          \
+      {"Guo et al. 2024, arXiv:2406.12335; utils_hh/modify_llama.py",                              \
+       .cost = "attention of all rows", .exact = true})                                            \
+    X(ROCKETKV, rocketkv, "rocketkv",                                                              \
+      {"Behnam et al. 2025, arXiv:2502.14051; inf_llm/attention/rocket.py", .query_aware = true,   \
+       .exact = true})
 
 /* Of those that are made with a table's shares, floor or score. */
 #define SCORE_TABLE_RULES(X)                                                                       \

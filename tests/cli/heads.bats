@@ -10,11 +10,11 @@ setup_file() {
 score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 -q "$@"; }
 
 @test "score: references by head keep as many entries, in sets of layers and heads" {
-    score --policy full,streamingllm,h2o,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv,fastkv,expected-attention,tova,keydiff,kvzip --budget 48,0.5 --sets >"$DIR/s.jsonl"
+    score --policy full,streamingllm,h2o,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv,fastkv,vatp,rocketkv,expected-attention,tova,keydiff,kvzip --budget 48,0.5 --sets >"$DIR/s.jsonl"
     py "$DIR/s.jsonl" <<'PY'
 L, G = 4, 3
 rows = [json.loads(line) for line in open(sys.argv[1])]
-assert len(rows) == 3 * 14 * 2
+assert len(rows) == 3 * 16 * 2
 for r in rows:
     one = r["policy"] in ("full", "streamingllm", "chunkkv", "tova")
     B = r["budget"] if r["budget"] >= 1 else int(r["budget"] * r["T"])

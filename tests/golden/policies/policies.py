@@ -98,6 +98,14 @@ class H2O(kvpress.ObservedAttentionPress):
         return s
 
 
+class Vatp(H2O):
+    """Not in kvpress. H2O's sums times the values' 1-norm; the first 20 are kept, too."""
+    def score(self, module, hidden_states, keys, values, attentions, kwargs):
+        s = super().score(module, hidden_states, keys, values, attentions, kwargs) * values.norm(p=1, dim=-1)
+        s[..., :20] = INF
+        return s
+
+
 class Cake(kvpress.ScorerPress):
     """Not in kvpress. Mean + 200 var over 32 rows, mean of 5; the layers' preferences (tau 1, 1)."""
     def score(self, module, hidden_states, keys, values, attentions, kwargs):
@@ -348,6 +356,8 @@ def policies(B, tokens):
         "dynamickv": by_head(B, tokens, Summed(r), "eager", dynamickv),
         "chunkkv": chunkkv(B, tokens),
         "fastkv": fastkv(B, tokens),
+        "vatp": by_head(B, tokens, Vatp(r), "eager"),
+        "rocketkv": by_head(B, tokens, kvpress.SnapKVPress(r, window_size=32, kernel_size=63), "sdpa"),
         "expected-attention": by_head(B, tokens, kvpress.ExpectedAttentionPress(r), "sdpa"),
         "tova": by_layer(B, tokens, kvpress.TOVAPress(r), "sdpa"),
         "keydiff": by_head(B, tokens, kvpress.KeyDiffPress(r), "sdpa"),

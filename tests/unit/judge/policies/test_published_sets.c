@@ -3,7 +3,7 @@
  * 1.7e-5 of itself, which float32 tells apart. */
 #include "tests/unit/judge/policies/golden_rig.h"
 
-enum { WINDOW = 16, CONTINUED = 12, MOST_BUDGETS = 2, N_POLICIES = 15 };
+enum { WINDOW = 16, CONTINUED = 12, MOST_BUDGETS = 2, N_POLICIES = 17 };
 
 static table_file *table_of(const setting_list *of) {
     const uint32_t L = (uint32_t)rig.shape->n_layers, G = (uint32_t)rig.shape->n_kv_heads;
