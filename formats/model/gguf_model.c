@@ -1,11 +1,11 @@
 /* A GGUF file as a model: metadata -> model_shape, tensors -> weights under the runtime's names.
  *
- * Keys are those of docs/gguf.md ("llama.*", "qwen2.*") and of llama.cpp's
+ * Keys are those of docs/gguf.md ("llama.*", "qwen2.*" ...) and of llama.cpp's
  * gguf-py/gguf/constants.py, tensor names those of constants.py's TENSOR_NAMES, and what the
  * numbers mean is what llama.cpp's convert_hf_to_gguf.py put there: LlamaModel.permute reorders the
  * rows of q and k (weights and biases) for a rotary embedding of neighbouring pairs, Qwen2Model
- * leaves them as they are; a tied head is left out; a llama3 rotary scaling arrives as the tensor
- * rope_freqs.weight. */
+ * and Qwen3Model leave them as they are; a tied head is left out; a llama3 rotary scaling arrives
+ * as the tensor rope_freqs.weight. */
 #include "formats/model/gguf.h"
 #include "formats/model/model_readers.h"
 
@@ -187,7 +187,7 @@ static ckvc_status read_dims(reader *r, model_shape *s) {
          "heads of %d key and %d value dimensions (%s.attention.key_length, value_length, or "
          "embedding_length / head_count); want one even number up to %d",
          s->head_dim, value_length, r->arch, MODEL_HEAD_DIM_MAX);
-    /* llama.cpp runs these two architectures without a window. */
+    /* llama.cpp runs these architectures without a window. */
     const int32_t window = read_int(r, "attention.sliding_window", 0, INT32_MAX, 0);
     CKVC_TRY(r->in.status);
     MUST(&r->in, window == 0 || window >= s->max_positions,
@@ -221,6 +221,7 @@ static ckvc_status read_tensors(reader *r, model_shape *s) {
     s->qkv_bias = has_tensor(r, "blk.0.attn_q.bias") || strcmp(r->arch, "qwen2") == 0;
     s->output_bias = has_tensor(r, "blk.0.attn_output.bias");
     s->mlp_bias = has_tensor(r, "blk.0.ffn_gate.bias");
+    s->qk_norm = strcmp(r->arch, "qwen3") == 0;
     return CKVC_OK;
 }
 
@@ -236,7 +237,7 @@ static ckvc_status read_stops(const gguf *g, model_shape *s, ckvc_err *err) {
 }
 
 ckvc_status gguf_shape(const gguf *g, model_shape *s, ckvc_err *err) {
-    static const char *const archs[] = {"llama", "qwen2"};
+    static const char *const archs[] = {"llama", "qwen2", "qwen3"};
     *s = (model_shape){0};
     reader r = {.in = {.path = g->path, .err = err}, .g = g};
     const gguf_value *arch;
@@ -246,7 +247,8 @@ ckvc_status gguf_shape(const gguf *g, model_shape *s, ckvc_err *err) {
         if (gguf_string_is(arch, archs[i])) { r.arch = archs[i]; }
     }
     MUST(&r.in, r.arch,
-         "key general.architecture is \"%.*s\", which is not supported (supported: llama, qwen2)",
+         "key general.architecture is \"%.*s\", which is not supported (supported: llama, qwen2, "
+         "qwen3)",
          (int)(arch->n < 32 ? arch->n : 32), (const char *)arch->data);
     snprintf(s->family, sizeof s->family, "%s", r.arch);
     CKVC_TRY(check_supported(&r));
@@ -267,18 +269,21 @@ static const char *const model_names[][2] = {
 /* Behind "blk.N." and "model.layers.N.", before ".weight" and ".bias". */
 static const struct {
     const char *stored, *name;
-    bool bias;   /* there may be one */
-    bool rotary; /* its rows are in pairwise order under the llama architecture */
+    bool bias;    /* there may be one */
+    bool rotary;  /* its rows are in pairwise order under the llama architecture */
+    bool qk_norm; /* of shapes that have these */
 } layer_names[] = {
-    {"attn_norm", "input_layernorm", false, false},
-    {"attn_q", "self_attn.q_proj", true, true},
-    {"attn_k", "self_attn.k_proj", true, true},
-    {"attn_v", "self_attn.v_proj", true, false},
-    {"attn_output", "self_attn.o_proj", true, false},
-    {"ffn_norm", "post_attention_layernorm", false, false},
-    {"ffn_gate", "mlp.gate_proj", true, false},
-    {"ffn_up", "mlp.up_proj", true, false},
-    {"ffn_down", "mlp.down_proj", true, false},
+    {"attn_norm", "input_layernorm", .bias = false},
+    {"attn_q", "self_attn.q_proj", .bias = true, .rotary = true},
+    {"attn_k", "self_attn.k_proj", .bias = true, .rotary = true},
+    {"attn_v", "self_attn.v_proj", .bias = true},
+    {"attn_output", "self_attn.o_proj", .bias = true},
+    {"attn_q_norm", "self_attn.q_norm", .qk_norm = true},
+    {"attn_k_norm", "self_attn.k_norm", .qk_norm = true},
+    {"ffn_norm", "post_attention_layernorm", .bias = false},
+    {"ffn_gate", "mlp.gate_proj", .bias = true},
+    {"ffn_up", "mlp.up_proj", .bias = true},
+    {"ffn_down", "mlp.down_proj", .bias = true},
 };
 
 /* The runtime's name -> name; false when it is no tensor of these architectures: one that llama.cpp
@@ -300,7 +305,8 @@ static bool rename_tensor(const model_shape *s, const char *stored, char name[96
     if (strcmp(again, stored) != 0 || *part != '.' || kind == part) { return false; }
     for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++) {
         const size_t n = strlen(layer_names[i].stored);
-        if (n == (size_t)(kind - part - 1) && memcmp(layer_names[i].stored, part + 1, n) == 0) {
+        if (n == (size_t)(kind - part - 1) && memcmp(layer_names[i].stored, part + 1, n) == 0 &&
+            (s->qk_norm || !layer_names[i].qk_norm)) {
             snprintf(name, 96, "model.layers.%lu.%s%s", layer, layer_names[i].name, kind);
             *rotary = layer_names[i].rotary;
             return strcmp(kind, ".weight") == 0 ||

@@ -1,10 +1,10 @@
 /* config.json: see model_readers.h.
  *
- * Keys and defaults are those of transformers' LlamaConfig, MistralConfig and Qwen2Config and of
- * InternLM2's own InternLM2Config. Two spellings of the rotary part are read: `rope_theta` with
- * `rope_scaling` (up to transformers 4) and `rope_parameters` (5). A field that would change what
- * the model computes and that we do not run is refused by name; the rest (auto_map,
- * initializer_range, use_cache ...) means nothing here and is skipped. */
+ * Keys and defaults are those of transformers' LlamaConfig, MistralConfig, Qwen2Config and
+ * Qwen3Config and of InternLM2's own InternLM2Config. Two spellings of the rotary part are read:
+ * `rope_theta` with `rope_scaling` (up to transformers 4) and `rope_parameters` (5). A field that
+ * would change what the model computes and that we do not run is refused by name; the rest
+ * (auto_map, initializer_range, use_cache ...) means nothing here and is skipped. */
 #include "formats/model/model_readers.h"
 
 #include <math.h>
@@ -25,8 +25,10 @@ typedef struct family {
     bool qkv_bias;    /* q, k and v have biases whatever config.json says */
     const char *bias; /* key that gives biases to q, k, v and o; NULL: none */
     bool bias_default;
-    bool mlp_bias; /* reads mlp_bias */
-    bool head_dim; /* reads head_dim; otherwise it is width / heads */
+    bool mlp_bias;            /* reads mlp_bias */
+    bool head_dim;            /* reads head_dim; otherwise it is width / heads */
+    int32_t default_head_dim; /* where the key is missing; 0: width / heads */
+    bool qk_norm;             /* model_shape */
     /* use_sliding_window, max_window_layers, layer_types choose the layers that have the window */
     bool sliding_layer;
 } family;
@@ -52,13 +54,23 @@ static const family families[] = {
      .qkv_bias = true,
      .head_dim = true,
      .sliding_layer = true},
+    {.model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .kv_heads = 32,
+     .positions = 32768,
+     .window = 4096,
+     .bias = "attention_bias",
+     .head_dim = true,
+     .default_head_dim = 128,
+     .qk_norm = true,
+     .sliding_layer = true},
     {.model_type = "internlm2",
      .architecture = "InternLM2ForCausalLM",
      .positions = 2048,
      .bias = "bias",
      .bias_default = true},
 };
-#define SUPPORTED_TYPES "\"llama\", \"mistral\", \"qwen2\", \"internlm2\""
+#define SUPPORTED_TYPES "\"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"internlm2\""
 
 /* The member, or NULL when it is missing or null: transformers treats both alike. */
 static const json_t *member(const json_t *object, const char *key) {
@@ -192,8 +204,8 @@ static bool read_layer_type(reading *r, const json_t *types, int32_t l, const fa
     return sliding;
 }
 
-/* Mistral: sliding_window for all layers, missing is MistralConfig's 4096, null is none. Qwen2
- * (Qwen2Config.__post_init__): only while use_sliding_window is true, then for the layers that
+/* Mistral: sliding_window for all layers, missing is MistralConfig's 4096, null is none. Qwen2 and
+ * 3 (Qwen2Config.__post_init__): only while use_sliding_window is true, then for the layers that
  * layer_types calls sliding_attention, by default those from max_window_layers on. */
 static ckvc_status read_window(reading *r, const json_t *config, const family *f, model_shape *s) {
     const json_t *types = member(config, "layer_types");
@@ -286,12 +298,14 @@ static ckvc_status read_dims(reading *r, const json_t *config, const family *f, 
     MUST(r, s->n_heads % s->n_kv_heads == 0,
          "num_attention_heads=%d is not a multiple of num_key_value_heads=%d", s->n_heads,
          s->n_kv_heads);
-    const bool has_head_dim = f->head_dim && member(config, "head_dim");
+    const bool has_head_dim =
+        f->head_dim && (f->default_head_dim > 0 || member(config, "head_dim"));
     MUST(r, has_head_dim || s->width % s->n_heads == 0,
          "hidden_size=%d is not a multiple of num_attention_heads=%d%s", s->width, s->n_heads,
          f->head_dim ? " and head_dim is not given" : "");
-    s->head_dim = has_head_dim ? read_int(r, config, "head_dim", 2, MODEL_HEAD_DIM_MAX, 0)
-                               : s->width / s->n_heads;
+    s->head_dim = has_head_dim
+                      ? read_int(r, config, "head_dim", 2, MODEL_HEAD_DIM_MAX, f->default_head_dim)
+                      : s->width / s->n_heads;
     CKVC_TRY(r->status);
     MUST(r, s->head_dim <= MODEL_HEAD_DIM_MAX && s->head_dim % 2 == 0,
          "head_dim=%d is not an even number up to %d", s->head_dim, MODEL_HEAD_DIM_MAX);
@@ -333,11 +347,12 @@ ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
     CKVC_TRY(read_dims(&r, config, f, s));
     CKVC_TRY(read_rope(&r, config, s));
     s->tied = read_bool(&r, config, "tie_word_embeddings", false);
-    /* LlamaAttention and InternLM2Attention: one flag for q, k, v and o; Qwen2Attention: q, k, v
-     * always, o never */
+    /* LlamaAttention, Qwen3Attention and InternLM2Attention: one flag for q, k, v and o;
+     * Qwen2Attention: q, k, v always, o never */
     s->output_bias = f->bias && read_bool(&r, config, f->bias, f->bias_default);
     s->qkv_bias = f->qkv_bias || s->output_bias;
     s->mlp_bias = f->mlp_bias && read_bool(&r, config, "mlp_bias", false);
+    s->qk_norm = f->qk_norm;
     CKVC_TRY(read_window(&r, config, f, s));
     return read_stops(dir, config, s, err);
 }

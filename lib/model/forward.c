@@ -66,6 +66,17 @@ typedef struct progress {
     int64_t n_lanes, row0;
 } progress;
 
+/* Queries, keys or values of normed rows -> y; queries and keys normed, head by head, where the
+ * family does (Qwen3Attention.forward). */
+static void project(model *m, int32_t il, layer_part part, const be_buf *norm,
+                    const be_product_rows *rows, be_buf *y) {
+    be_weight *const *w = m->layers[il], *bias = w[W_Q_BIAS + (part - W_Q)],
+                     *by = part == W_V ? NULL : w[part == W_Q ? W_Q_NORM : W_K_NORM];
+    const int64_t heads = part == W_Q ? m->shape->n_heads : m->shape->n_kv_heads;
+    m->be->ops->matmul(m->be, w[part], bias, norm, rows, false, y);
+    if (by) { m->be->ops->rmsnorm(m->be, y, rows->n * heads, by, (float)m->shape->rms_eps, y); }
+}
+
 /* Of a prompt's rows in work, whose queries are there and whose keys are cached. */
 static ckvc_status prompt_attends(const forward_pass *p, int32_t il, const progress *at,
                                   ckvc_err *err) {
@@ -91,7 +102,6 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const activations *a = p->act;
-    be_weight *const *w = m->layers[il];
 
     cache_prompt(p, il);
     if (il == m->shape->n_layers - 1 && forward_top_row(p) > 0) {
@@ -102,7 +112,7 @@ static ckvc_status prompt_attention(const forward_pass *p, int32_t il, progress 
         op->copy_rows(m->be, a->norm, at->row0, a->norm, 0, be_padded_rows(at->rows.n),
                       m->shape->width);
     }
-    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, &at->rows, false, a->q);
+    project(m, il, W_Q, a->norm, &at->rows, a->q);
     return prompt_attends(p, il, at, err);
 }
 
@@ -129,7 +139,6 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
     model *m = p->m;
     const backend_ops *op = m->be->ops;
     const activations *a = p->act;
-    be_weight *const *w = m->layers[il];
     const be_attention_shape attention = layer_attention(m, il), *s = &attention;
     const continuation_rows *c = &p->continuation;
     const int64_t lane_rows = be_padded_rows(p->n_rows);
@@ -140,7 +149,7 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
                                       .prompt = c->prompt[il],
                                       .own = *c->own};
 
-    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, &at->rows, false, a->q);
+    project(m, il, W_Q, a->norm, &at->rows, a->q);
     op->rope(m->be, s, p->inv_freq, &rows, a->q);
     op->cache_rows(m->be, s, p->inv_freq, &rows, a->k, a->v, c->own);
     int64_t joined = at->n_lanes;
@@ -160,11 +169,10 @@ static void held_attention(const forward_pass *p, int32_t il) {
     backend *be = p->m->be;
     const backend_ops *op = be->ops;
     const activations *a = p->act;
-    be_weight *const *w = p->m->layers[il];
     const be_attention_shape attention = layer_attention(p->m, il), *s = &attention;
     be_step rows = *p->step;
     rows.held += il * p->n_rows;
-    op->matmul(be, w[W_Q], w[W_Q_BIAS], a->norm, &(be_product_rows){.n = p->n_rows}, false, a->q);
+    project(p->m, il, W_Q, a->norm, &(be_product_rows){.n = p->n_rows}, a->q);
     op->held_rows(be, s, &rows);
     op->attention_held(be, s, &rows, a->mix);
 }
@@ -210,8 +218,8 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     const float eps = (float)m->shape->rms_eps;
 
     op->rmsnorm(be, a->x, at->rows.n, w[W_ATTENTION_NORM], eps, a->norm);
-    op->matmul(be, w[W_K], w[W_K_BIAS], a->norm, &at->rows, false, a->k);
-    op->matmul(be, w[W_V], w[W_V_BIAS], a->norm, &at->rows, false, a->v);
+    project(m, il, W_K, a->norm, &at->rows, a->k);
+    project(m, il, W_V, a->norm, &at->rows, a->v);
     switch (p->kind) {
     case PASS_PREFILL: CKVC_TRY(prompt_attention(p, il, at, err)); break;
     case PASS_CONTINUATION: CKVC_TRY(lane_attention(p, il, at, err)); break;
@@ -265,9 +273,9 @@ static ckvc_status layer_joined(const forward_pass *passes, int64_t n, int32_t i
     be_weight *const *w = m->layers[il];
     const be_product_rows rows = {.n = n_rows};
     op->rmsnorm(m->be, a->x, n_rows, w[W_ATTENTION_NORM], (float)m->shape->rms_eps, a->norm);
-    op->matmul(m->be, w[W_K], w[W_K_BIAS], a->norm, &rows, false, a->k);
-    op->matmul(m->be, w[W_V], w[W_V_BIAS], a->norm, &rows, false, a->v);
-    op->matmul(m->be, w[W_Q], w[W_Q_BIAS], a->norm, &rows, false, a->q);
+    project(m, il, W_K, a->norm, &rows, a->k);
+    project(m, il, W_V, a->norm, &rows, a->v);
+    project(m, il, W_Q, a->norm, &rows, a->q);
     for (const forward_pass *p = passes; p < passes + n; p++) {
         cache_prompt(p, il);
         CKVC_TRY(prompt_attends(p, il, &(progress){.rows.n = p->n_rows}, err));

@@ -7,7 +7,7 @@
  *
  * What a layer computes is LlamaDecoderLayer of transformers (models/llama/modeling_llama.py:
  * LlamaRMSNorm, LlamaAttention with repeat_kv and rotate_half, LlamaMLP) with the differences of
- * models/mistral/modeling_mistral.py, models/qwen2/modeling_qwen2.py and of the
+ * modeling_mistral.py, modeling_qwen2.py and modeling_qwen3.py beside it and of the
  * modeling_internlm2.py that InternLM2's directories carry; "modeling_*.py" below means these. */
 #pragma once
 

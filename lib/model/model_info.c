@@ -44,6 +44,7 @@ static json_t *shape_json(const model_shape *s) {
     if (s->qkv_bias) { json_object_set_new(o, "qkv_bias", json_true()); }
     if (s->output_bias) { json_object_set_new(o, "output_bias", json_true()); }
     if (s->mlp_bias) { json_object_set_new(o, "mlp_bias", json_true()); }
+    if (s->qk_norm) { json_object_set_new(o, "qk_norm", json_true()); }
     return o;
 }
 

@@ -79,6 +79,7 @@ int64_t model_shape_parameters(const model_shape *s) {
     if (s->qkv_bias) { layer += q + 2 * kv; }
     if (s->output_bias) { layer += m; }
     if (s->mlp_bias) { layer += 2 * f + m; }
+    if (s->qk_norm) { layer += 2 * s->head_dim; }
     return s->n_layers * layer + (int64_t)s->vocab * m * (s->tied ? 1 : 2) + m;
 }
 
@@ -111,6 +112,7 @@ char *model_shape_lines(const model_shape *s) {
     if (s->qkv_bias) { ckvc_buffer_text(&b, "qkv_bias=1\n"); }
     if (s->output_bias) { ckvc_buffer_text(&b, "output_bias=1\n"); }
     if (s->mlp_bias) { ckvc_buffer_text(&b, "mlp_bias=1\n"); }
+    if (s->qk_norm) { ckvc_buffer_text(&b, "qk_norm=1\n"); }
     if (s->sliding_window) { ckvc_buffer_printf(&b, "sliding_window=%d\n", s->sliding_window); }
     for (int32_t l = 0; s->sliding_window && l < s->n_layers; l++) {
         if (model_shape_window(s, l) == 0) { ckvc_buffer_printf(&b, "full_layer=%d\n", l); }

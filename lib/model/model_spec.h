@@ -26,7 +26,7 @@ typedef enum rope_kind { ROPE_DEFAULT, ROPE_LLAMA3, ROPE_LINEAR, ROPE_DYNAMIC } 
 #define MODEL_STOP_IDS_MAX     16
 
 typedef struct model_shape {
-    char family[16]; /* model_type: llama, mistral, qwen2, internlm2 */
+    char family[16]; /* model_type: llama, mistral, qwen2, qwen3, internlm2 */
     int32_t n_layers, n_heads, n_kv_heads, head_dim; /* L, H, G, D */
     int32_t width, intermediate, vocab;              /* M, MLP, V */
     int32_t max_positions; /* max_position_embeddings; see model_shape_context */
@@ -36,6 +36,7 @@ typedef struct model_shape {
     double rope_low_freq, rope_high_freq; /* llama3 */
     int32_t rope_original_positions;      /* llama3 */
     bool tied, qkv_bias, output_bias, mlp_bias;
+    bool qk_norm;           /* each head's query and key are normed before they are rotated */
     int32_t sliding_window; /* of the layers that have one; 0: no layer has */
     /* bit l: layer l sees everything in spite of sliding_window */
     uint64_t full_layers[MODEL_LAYERS_MAX / 64];

@@ -28,8 +28,8 @@ bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer
     const int64_t d = s->head_dim, width = s->width, mlp = s->intermediate, heads = s->n_heads * d,
                   kv_heads = s->n_kv_heads * d;
     /* The first name is that of transformers' modeling_llama.py, modeling_mistral.py and
-     * modeling_qwen2.py, the second that of modeling_internlm2.py, where w1 is the gate, w3 goes
-     * up, w2 down (InternLM2MLP.forward). */
+     * modeling_qwen2.py and modeling_qwen3.py, the second that of modeling_internlm2.py, where w1
+     * is the gate, w3 goes up, w2 down (InternLM2MLP.forward). */
     const struct {
         const char *names[2];
         int64_t rows, cols;
@@ -51,6 +51,8 @@ bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer
         [W_GATE_BIAS] = {{"mlp.gate_proj.bias", NULL}, mlp, 1, s->mlp_bias},
         [W_UP_BIAS] = {{"mlp.up_proj.bias", NULL}, mlp, 1, s->mlp_bias},
         [W_DOWN_BIAS] = {{"mlp.down_proj.bias", NULL}, width, 1, s->mlp_bias},
+        [W_Q_NORM] = {{"self_attn.q_norm.weight", NULL}, d, 1, s->qk_norm},
+        [W_K_NORM] = {{"self_attn.k_norm.weight", NULL}, d, 1, s->qk_norm},
     };
     if (!parts[part].wanted) { return false; }
     *out = (layer_tensor){

@@ -7,7 +7,7 @@
 
 /* ---- model_tensors.c ---- */
 
-/* The weights of a layer, [out][in]; biases are not there where the shape has none. */
+/* The weights of a layer, [out][in]; biases and norms are not there where the shape has none. */
 typedef enum layer_part {
     W_ATTENTION_NORM, /* [M] */
     W_Q,              /* [H*D][M] */
@@ -25,6 +25,8 @@ typedef enum layer_part {
     W_GATE_BIAS,
     W_UP_BIAS,
     W_DOWN_BIAS,
+    W_Q_NORM, /* [D] */
+    W_K_NORM,
     LAYER_PARTS
 } layer_part;
 

@@ -91,6 +91,10 @@ static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, 
         naive_linear(w, l, "self_attn.q_proj", norm, n, m, q_width, false, q);
         naive_linear(w, l, "self_attn.k_proj", norm, n, m, kv_width, false, k);
         naive_linear(w, l, "self_attn.v_proj", norm, n, m, kv_width, false, v);
+        if (s.qk_norm) {
+            naive_norm(w, l, "self_attn.q_norm.weight", s.rms_eps, q, n * s.n_heads, d, q);
+            naive_norm(w, l, "self_attn.k_norm.weight", s.rms_eps, k, n * s.n_kv_heads, d, k);
+        }
         for (int64_t r = 0; r < n; r++) {
             for (int64_t h = 0; h < s.n_heads + s.n_kv_heads; h++) {
                 double *head = h < s.n_heads ? q + r * q_width + h * d

@@ -166,6 +166,16 @@ TEST(families) {
     assert_null(strstr(lines, "layer="));
     free(lines);
 
+    s = good("{'model_type':'qwen3','num_key_value_heads':2}");
+    assert_true(s.qk_norm && s.head_dim == 128 && !s.qkv_bias && !s.output_bias &&
+                s.sliding_window == 0 && s.max_positions == 32768);
+    lines_have(&s, "family=qwen3\n");
+    lines_have(&s, "qk_norm=1\n");
+    s = good("{'model_type':'qwen3','num_key_value_heads':2,'head_dim':16,'attention_bias':true,"
+             "'use_sliding_window':true,'sliding_window':9,'max_window_layers':1}");
+    assert_true(s.head_dim == 16 && s.qkv_bias && s.output_bias && model_shape_window(&s, 1) == 9 &&
+                model_shape_window(&s, 0) == 0);
+
     s = good("{'model_type':'internlm2'}");
     assert_true(s.qkv_bias && s.output_bias && !s.mlp_bias && s.n_kv_heads == 4 &&
                 s.max_positions == 2048);
@@ -253,9 +263,12 @@ TEST(refusals) {
         {"{'layer_types':['full_attention','sliding_attention']}", "layer_types[1]",
          "sliding_attention"},
         {"{'layer_types':['full_attention']}", "layer_types", "num_hidden_layers=2"},
-        {"{'model_type':'mixtral'}", "mixtral", "\"mistral\", \"qwen2\", \"internlm2\""},
+        {"{'model_type':'mixtral'}", "mixtral", "\"qwen2\", \"qwen3\", \"internlm2\""},
         {"{'model_type':'qwen2_moe'}", "qwen2_moe", "supported"},
-        {"{'model_type':'qwen3'}", "qwen3", "supported"},
+        {"{'model_type':'qwen3_moe'}", "qwen3_moe", "supported"},
+        /* Qwen3Config's default */
+        {"{'model_type':'qwen3'}", "num_attention_heads=4", "num_key_value_heads=32"},
+        {"{'model_type':'qwen3','num_key_value_heads':2,'head_dim':5}", "head_dim=5", "even"},
         {"{'model_type':'mistral','architectures':['LlamaForCausalLM']}", "LlamaForCausalLM",
          "MistralForCausalLM"},
         {"{'num_local_experts':8}", "num_local_experts (8)", "mixture of experts"},

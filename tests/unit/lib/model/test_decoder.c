@@ -132,6 +132,7 @@ static void against_continue(const char *kind, const char *path, double toleranc
 
 TEST(continuation) {
     against_continue("cpu", "models/ckvc-tiny-4l", 2e-6);
+    against_continue("cpu", "tests/golden/models/qwen3", 2e-6);
     against_continue("openblas", "models/ckvc-tiny-4l", 2e-5);
 }
 

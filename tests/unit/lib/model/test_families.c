@@ -158,6 +158,13 @@ TEST(kept_under_window) {
     check_kept(temp_folder, qwen, n, n - 32);
 }
 
+/* Normed queries and keys of lanes, and the last layer's. */
+TEST(kept_of_normed_heads) {
+    int64_t n;
+    CKVC_AUTO_FREE int32_t *ids = longest("qwen3", &n);
+    check_kept(MODELS "qwen3", ids, n, n - 30);
+}
+
 /* ---- internlm2: the fused matrix ---- */
 
 typedef struct tensor_out {
@@ -296,7 +303,7 @@ TEST(dynamic_base) {
 
 /* Limits from nothing to everything, and other numbers of threads: the same bytes. */
 TEST(memory_limits) {
-    static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2"};
+    static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2", "qwen3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[128];
         int64_t n;
