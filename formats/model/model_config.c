@@ -1,10 +1,10 @@
 /* config.json: see model_readers.h.
  *
- * Keys and defaults are those of transformers' LlamaConfig, MistralConfig, Qwen2Config and
- * Qwen3Config and of InternLM2's own InternLM2Config. Two spellings of the rotary part are read:
- * `rope_theta` with `rope_scaling` (up to transformers 4) and `rope_parameters` (5). A field that
- * would change what the model computes and that we do not run is refused by name; the rest
- * (auto_map, initializer_range, use_cache ...) means nothing here and is skipped. */
+ * Keys and defaults are those of transformers' LlamaConfig, MistralConfig, Qwen2Config,
+ * Qwen3Config and Phi3Config and of InternLM2's own InternLM2Config. Two spellings of the rotary
+ * part are read: `rope_theta` with `rope_scaling` (up to transformers 4) and `rope_parameters` (5).
+ * A field that would change what the model computes and that we do not run is refused by name; the
+ * rest (auto_map, initializer_range, use_cache ...) means nothing here and is skipped. */
 #include "formats/model/model_readers.h"
 
 #include <math.h>
@@ -20,8 +20,9 @@
 typedef struct family {
     const char *model_type, *architecture;
     /* num_key_value_heads, max_position_embeddings, sliding_window when the key is missing; 0
-     * heads: as many as query heads, which null always means */
+     * heads: as many as query heads, which null always means; window -1: none, 0: never one */
     int32_t kv_heads, positions, window;
+    double rms_eps;   /* when the key is missing; 0: 1e-6 */
     bool qkv_bias;    /* q, k and v have biases whatever config.json says */
     const char *bias; /* key that gives biases to q, k, v and o; NULL: none */
     bool bias_default;
@@ -29,6 +30,7 @@ typedef struct family {
     bool head_dim;            /* reads head_dim; otherwise it is width / heads */
     int32_t default_head_dim; /* where the key is missing; 0: width / heads */
     bool qk_norm;             /* model_shape */
+    bool partial_rotary;      /* reads partial_rotary_factor; has no rotary scaling */
     /* use_sliding_window, max_window_layers, layer_types choose the layers that have the window */
     bool sliding_layer;
 } family;
@@ -64,13 +66,20 @@ static const family families[] = {
      .default_head_dim = 128,
      .qk_norm = true,
      .sliding_layer = true},
+    {.model_type = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .positions = 4096,
+     .window = -1,
+     .rms_eps = 1e-5,
+     .head_dim = true,
+     .partial_rotary = true},
     {.model_type = "internlm2",
      .architecture = "InternLM2ForCausalLM",
      .positions = 2048,
      .bias = "bias",
      .bias_default = true},
 };
-#define SUPPORTED_TYPES "\"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"internlm2\""
+#define SUPPORTED_TYPES "\"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"phi3\", \"internlm2\""
 
 /* The member, or NULL when it is missing or null: transformers treats both alike. */
 static const json_t *member(const json_t *object, const char *key) {
@@ -182,7 +191,7 @@ static ckvc_status check_supported(reading *r, const json_t *config, const famil
                       TEXT(object ? json_object_get(v, "quant_method") : v), foreign_keys[i].why);
     }
     const json_t *partial = member(config, "partial_rotary_factor");
-    MUST(r, !partial || json_number_value(partial) == 1.0,
+    MUST(r, !partial || f->partial_rotary || json_number_value(partial) == 1.0,
          "partial_rotary_factor other than 1 is not supported");
     return CKVC_OK;
 }
@@ -204,14 +213,16 @@ static bool read_layer_type(reading *r, const json_t *types, int32_t l, const fa
     return sliding;
 }
 
-/* Mistral: sliding_window for all layers, missing is MistralConfig's 4096, null is none. Qwen2 and
- * 3 (Qwen2Config.__post_init__): only while use_sliding_window is true, then for the layers that
- * layer_types calls sliding_attention, by default those from max_window_layers on. */
+/* Mistral: sliding_window for all layers, missing is MistralConfig's 4096, null is none. Phi3
+ * alike, but missing is none. Qwen2 and 3 (Qwen2Config.__post_init__): only while
+ * use_sliding_window is true, then for the layers that layer_types calls sliding_attention, by
+ * default those from max_window_layers on. */
 static ckvc_status read_window(reading *r, const json_t *config, const family *f, model_shape *s) {
     const json_t *types = member(config, "layer_types");
     const bool on =
-        f->window > 0 && (!f->sliding_layer || read_bool(r, config, "use_sliding_window", false));
-    if (on && !json_is_null(json_object_get(config, "sliding_window"))) {
+        f->window != 0 && (!f->sliding_layer || read_bool(r, config, "use_sliding_window", false));
+    const json_t *window = json_object_get(config, "sliding_window");
+    if (on && !json_is_null(window) && (window || f->window > 0)) {
         s->sliding_window =
             read_int(r, config, "sliding_window", 1, MODEL_POSITIONS_MAX, f->window);
     }
@@ -233,7 +244,7 @@ static ckvc_status read_window(reading *r, const json_t *config, const family *f
     return r->status;
 }
 
-static ckvc_status read_rope(reading *r, const json_t *config, model_shape *s) {
+static ckvc_status read_rope(reading *r, const json_t *config, const family *f, model_shape *s) {
     const json_t *parameters = member(config, "rope_parameters"),
                  *scaling = member(config, "rope_scaling");
     MUST(r, !parameters || !scaling || json_equal(parameters, scaling),
@@ -248,6 +259,18 @@ static ckvc_status read_rope(reading *r, const json_t *config, model_shape *s) {
              "rope_theta is %g, but %s.rope_theta is %g", s->rope_theta, where, inner);
         s->rope_theta = inner;
     }
+    if (f->partial_rotary) {
+        /* Phi3Config.convert_rope_params_to_dict: the inner one counts */
+        const json_t *of = member(rope, "partial_rotary_factor") ? rope : config;
+        const double share = read_number(r, of, "partial_rotary_factor", 0.0, 1.0, 1.0);
+        CKVC_TRY(r->status);
+        s->rope_dims = (int32_t)(s->head_dim * share);
+        MUST(r, s->rope_dims > 0 && s->rope_dims % 2 == 0,
+             "partial_rotary_factor=%g rotates %d of head_dim=%d values; want a positive even "
+             "number",
+             share, s->rope_dims, s->head_dim);
+        if (s->rope_dims == s->head_dim) { s->rope_dims = 0; } /* one spelling */
+    }
     CKVC_TRY(r->status);
     const json_t *type = member(rope, "rope_type");
     if (!type) { type = member(rope, "type"); }
@@ -255,9 +278,11 @@ static ckvc_status read_rope(reading *r, const json_t *config, model_shape *s) {
         return CKVC_OK;
     }
     const json_t *partial = member(rope, "partial_rotary_factor");
-    MUST(r, !partial || json_number_value(partial) == 1.0,
+    MUST(r, !partial || f->partial_rotary || json_number_value(partial) == 1.0,
          "%s.partial_rotary_factor other than 1 is not supported", where);
     if (is_text(type, "default")) { return CKVC_OK; }
+    MUST(r, !f->partial_rotary, "%s.rope_type %s is not supported (supported: \"default\")", where,
+         TEXT(type));
     for (rope_kind k = ROPE_LLAMA3; k <= ROPE_DYNAMIC; k++) {
         if (is_text(type, rope_kind_name(k))) { s->rope = k; }
     }
@@ -293,7 +318,8 @@ static ckvc_status read_dims(reading *r, const json_t *config, const family *f, 
     s->vocab = read_int(r, config, "vocab_size", 1, MODEL_VOCAB_MAX, 0);
     s->max_positions =
         read_int(r, config, "max_position_embeddings", 1, MODEL_POSITIONS_MAX, f->positions);
-    s->rms_eps = read_number(r, config, "rms_norm_eps", 0.0, 1.0, 1e-6);
+    s->rms_eps =
+        read_number(r, config, "rms_norm_eps", 0.0, 1.0, f->rms_eps > 0 ? f->rms_eps : 1e-6);
     CKVC_TRY(r->status);
     MUST(r, s->n_heads % s->n_kv_heads == 0,
          "num_attention_heads=%d is not a multiple of num_key_value_heads=%d", s->n_heads,
@@ -345,7 +371,7 @@ ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
     snprintf(s->family, sizeof s->family, "%s", f->model_type);
     CKVC_TRY(check_supported(&r, config, f));
     CKVC_TRY(read_dims(&r, config, f, s));
-    CKVC_TRY(read_rope(&r, config, s));
+    CKVC_TRY(read_rope(&r, config, f, s));
     s->tied = read_bool(&r, config, "tie_word_embeddings", false);
     /* LlamaAttention, Qwen3Attention and InternLM2Attention: one flag for q, k, v and o;
      * Qwen2Attention: q, k, v always, o never */

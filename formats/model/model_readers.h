@@ -27,11 +27,11 @@ ckvc_status refuse_at(reading *r, uint64_t at, const char *fmt, ...) CKVC_PRINTF
 #define MUST(r, holds, ...) MUST_AT((r), NO_PLACE, holds, __VA_ARGS__)
 
 /* config.json of a Hugging Face model directory -> shape. Families (model_type): llama, mistral,
- * qwen2, qwen3 as transformers' configuration_*.py and modeling_*.py of these names have them, and
- * internlm2 as the configuration_internlm2.py and modeling_internlm2.py that its directories carry
- * (transformers has no class for it). Old or new style keys (rope_theta and rope_scaling, or
- * rope_parameters; torch_dtype or dtype); defaults of missing keys are the config classes' own.
- * Every field is within the caps of model_spec.h. */
+ * qwen2, qwen3, phi3 as transformers' configuration_*.py and modeling_*.py of these names have
+ * them, and internlm2 as the configuration_internlm2.py and modeling_internlm2.py that its
+ * directories carry (transformers has no class for it). Old or new style keys (rope_theta and
+ * rope_scaling, or rope_parameters; torch_dtype or dtype); defaults of missing keys are the config
+ * classes' own. Every field is within the caps of model_spec.h. */
 ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
 
 /* The weights of a directory -> a spec without tensors: model.safetensors, or several files through

@@ -30,6 +30,7 @@ static json_t *shape_json(const model_shape *s) {
         json_object_set_new(o, "rope_high_freq", json_real(s->rope_high_freq));
         json_object_set_new(o, "rope_original_positions", json_integer(s->rope_original_positions));
     }
+    if (s->rope_dims) { json_object_set_new(o, "rope_dims", json_integer(s->rope_dims)); }
     if (model_shape_context(s) != s->max_positions) {
         json_object_set_new(o, "context", json_integer(model_shape_context(s)));
     }

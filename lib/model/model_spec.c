@@ -108,6 +108,7 @@ char *model_shape_lines(const model_shape *s) {
         ckvc_buffer_printf(&b, "rope_original_positions=%d\n", s->rope_original_positions);
     }
     if (s->rope == ROPE_DYNAMIC) { ckvc_buffer_printf(&b, "max_positions=%d\n", s->max_positions); }
+    if (s->rope_dims) { ckvc_buffer_printf(&b, "rope_dims=%d\n", s->rope_dims); }
     if (s->tied) { ckvc_buffer_text(&b, "tied=1\n"); }
     if (s->qkv_bias) { ckvc_buffer_text(&b, "qkv_bias=1\n"); }
     if (s->output_bias) { ckvc_buffer_text(&b, "output_bias=1\n"); }
@@ -120,19 +121,20 @@ char *model_shape_lines(const model_shape *s) {
     return (char *)b.data;
 }
 
-/* inv_freq[i] = base^(-2i/D).
+/* inv_freq[i] = base^(-2i/D), D the values that are rotated.
  * llama3: with wavelength w = 2 pi / inv_freq, long waves (w > original / low) are slowed down by
  * `factor`, short ones (w < original / high) stay, between them the two are mixed by (original / w
  * - low) / (high - low). linear: all are slowed down by `factor`. dynamic: base = theta * (factor *
  * n / max_positions - (factor - 1))^(D / (D - 2)) for n > max_positions tokens, else theta. */
 void rope_frequencies(const model_shape *s, int64_t n_total, double *inv_freq) {
+    const int32_t dims = s->rope_dims ? s->rope_dims : s->head_dim;
     double base = s->rope_theta;
     if (s->rope == ROPE_DYNAMIC && n_total > s->max_positions) {
         base *= pow(s->rope_factor * (double)n_total / s->max_positions - (s->rope_factor - 1.0),
-                    (double)s->head_dim / (s->head_dim - 2));
+                    (double)dims / (dims - 2));
     }
     for (int32_t i = 0; i < s->head_dim / 2; i++) {
-        double f = pow(base, -2.0 * i / s->head_dim);
+        double f = i < dims / 2 ? pow(base, -2.0 * i / dims) : 0.0;
         if (s->rope == ROPE_LINEAR) { f /= s->rope_factor; }
         if (s->rope == ROPE_LLAMA3) {
             const double turns = s->rope_original_positions * f / (2.0 * 3.14159265358979323846);

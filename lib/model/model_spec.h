@@ -26,7 +26,7 @@ typedef enum rope_kind { ROPE_DEFAULT, ROPE_LLAMA3, ROPE_LINEAR, ROPE_DYNAMIC } 
 #define MODEL_STOP_IDS_MAX     16
 
 typedef struct model_shape {
-    char family[16]; /* model_type: llama, mistral, qwen2, qwen3, internlm2 */
+    char family[16]; /* model_type: llama, mistral, qwen2, qwen3, phi3, internlm2 */
     int32_t n_layers, n_heads, n_kv_heads, head_dim; /* L, H, G, D */
     int32_t width, intermediate, vocab;              /* M, MLP, V */
     int32_t max_positions; /* max_position_embeddings; see model_shape_context */
@@ -35,6 +35,7 @@ typedef struct model_shape {
     double rope_factor;                   /* llama3, linear, dynamic */
     double rope_low_freq, rope_high_freq; /* llama3 */
     int32_t rope_original_positions;      /* llama3 */
+    int32_t rope_dims; /* so many of a head's values are rotated, an even number below D; 0: all */
     bool tied, qkv_bias, output_bias, mlp_bias;
     bool qk_norm;           /* each head's query and key are normed before they are rotated */
     int32_t sliding_window; /* of the layers that have one; 0: no layer has */
@@ -63,9 +64,10 @@ char *model_shape_lines(const model_shape *s);
 /* "default", "llama3", "linear", "dynamic": as rope_scaling.rope_type spells it. */
 const char *rope_kind_name(rope_kind kind);
 /* Rotary frequencies [D/2] for a sequence of n_total tokens in all (prompt and continuation: one
- * base for both). transformers, modeling_rope_utils.py: _compute_llama3_parameters,
- * _compute_linear_scaling_rope_parameters, _compute_dynamic_ntk_parameters; InternLM2 computes the
- * last alike (modeling_internlm2.py, InternLM2DynamicNTKScalingRotaryEmbedding). */
+ * base for both); those behind rope_dims / 2 are 0, which turns nothing. transformers,
+ * modeling_rope_utils.py: _compute_llama3_parameters, _compute_linear_scaling_rope_parameters,
+ * _compute_dynamic_ntk_parameters; InternLM2 computes the last alike (modeling_internlm2.py,
+ * InternLM2DynamicNTKScalingRotaryEmbedding). */
 void rope_frequencies(const model_shape *s, int64_t n_total, double *inv_freq);
 
 /* ---- one tensor as it lies in a file, and its values in float32 ---- */
@@ -100,6 +102,13 @@ typedef struct tensor_view {
      * + D/2), as the runtime wants them; D, in the pairwise order (2i, 2i + 1) that GGUF files of
      * the llama architecture store. */
     int32_t pairwise;
+    /* Of rows 0 ... partial.rows - 1 each head of `head` rows has in front what is rotated, in
+     * pairs (i, i + rotated/2), the rest behind it (Phi3's apply_rotary_pos_emb). The runtime takes
+     * rotated pair i as rows (i, i + D/2), and the rest as more such pairs, which it turns by 0. */
+    struct partial_rows {
+        int64_t rows; /* 0: the file's order is the runtime's */
+        int32_t head, rotated;
+    } partial;
     const uint8_t *data; /* not necessarily aligned to the type */
     uint64_t bytes;
 } tensor_view;
@@ -116,14 +125,16 @@ int64_t tensor_n_values(const tensor_view *t);
 /* "[64,65]" -> text, rank <= TENSOR_MAX_RANK. */
 #define TENSOR_DIMS_TEXT 96
 const char *tensor_dims(const int64_t *dims, int32_t rank, char text[TENSOR_DIMS_TEXT]);
-/* True when the bytes can be used as they lie: F32, rows in the runtime's order. */
+/* True when rows lie in the runtime's order; and when the bytes can be used as they lie: F32, in
+ * that order. */
+bool tensor_in_order(const tensor_view *t);
 bool tensor_in_place(const tensor_view *t);
 /* n values from value `first` on, in float32 and in the file's order; both are multiples of the
  * type's block. ggml-quants.c, dequantize_row_*. */
 void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out);
 /* Rows row ... row + n - 1 of a matrix, or values of a vector, in the runtime's order (which undoes
- * LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py) -> out. A row is whole blocks; of a
- * vector row and n are multiples of the type's block. */
+ * LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py, or what `partial` says) -> out. A row is
+ * whole blocks; of a vector row and n are multiples of the type's block. */
 void tensor_read_rows(const tensor_view *t, int64_t row, int64_t n, float *out);
 
 /* ---- the model ---- */

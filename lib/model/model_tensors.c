@@ -12,6 +12,7 @@ typedef struct end_names {
 } end_names;
 
 static bool is_internlm2(const model_shape *s) { return strcmp(s->family, "internlm2") == 0; }
+static bool is_phi3(const model_shape *s) { return strcmp(s->family, "phi3") == 0; }
 
 static const end_names *ends_of(const model_shape *s) {
     static const end_names llama = {"model.embed_tokens.weight", "lm_head.weight",
@@ -69,6 +70,16 @@ bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer
         out->first = q ? 0 : k ? queries : queries + d;
         out->block = q ? queries : d;
         out->stride = queries + 2 * d;
+    }
+    /* One tensor of all queries, keys and values, one of the gate and what goes up
+     * (Phi3Attention.forward, Phi3MLP.forward). */
+    const bool qkv = part == W_Q || part == W_K || part == W_V;
+    if (is_phi3(s) && (qkv || part == W_GATE || part == W_UP)) {
+        snprintf(out->name, sizeof out->name, "model.layers.%d.%s", layer,
+                 qkv ? "self_attn.qkv_proj.weight" : "mlp.gate_up_proj.weight");
+        out->rows = qkv ? heads + 2 * kv_heads : 2 * mlp;
+        out->first = part == W_K ? heads : part == W_V ? heads + kv_heads : part == W_UP ? mlp : 0;
+        out->block = out->stride = out->own_rows;
     }
     return true;
 }

@@ -22,9 +22,9 @@ static void read_rows(const void *tensor, int64_t row, int64_t n, float *out) {
 static ckvc_status hand_over(model *m, const tensor_view *t, const layer_tensor *fused,
                              be_weight **out, ckvc_err *err) {
     be_matrix matrix = {.bytes = t->data,
-                        .type = tensor_in_place(t)                           ? BE_F32
-                                : t->type == TENSOR_BF16 && t->pairwise == 0 ? BE_BF16
-                                                                             : BE_PACKED,
+                        .type = tensor_in_place(t)                             ? BE_F32
+                                : t->type == TENSOR_BF16 && tensor_in_order(t) ? BE_BF16
+                                                                               : BE_PACKED,
                         .rows = t->dims[0],
                         .cols = t->rank > 1 ? t->dims[1] : 1,
                         .row_bytes = (size_t)(t->bytes / (uint64_t)t->dims[0]),

@@ -48,7 +48,9 @@ int64_t tensor_n_values(const tensor_view *t) {
     return n;
 }
 
-bool tensor_in_place(const tensor_view *t) { return t->type == TENSOR_F32 && t->pairwise == 0; }
+bool tensor_in_order(const tensor_view *t) { return t->pairwise == 0 && t->partial.rows == 0; }
+
+bool tensor_in_place(const tensor_view *t) { return t->type == TENSOR_F32 && tensor_in_order(t); }
 
 static float from_bits(uint32_t bits) {
     float v;
@@ -156,15 +158,24 @@ void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out) {
     }
 }
 
-/* Row i + h D/2 of a head lies in the file as row 2i + h. */
+/* Where row i + h D/2 of a head lies in the file: pairwise, as row 2i + h; of a partial rotary
+ * embedding of R values, as row i + h R/2, or behind these R. */
+static int64_t stored_row(const tensor_view *t, int64_t row) {
+    const int64_t head = t->pairwise ? t->pairwise : t->partial.head, r = row % head,
+                  i = r % (head / 2), h = r / (head / 2), rotated = t->partial.rotated;
+    if (t->pairwise) { return row - r + 2 * i + h; }
+    if (row >= t->partial.rows) { return row; }
+    return row - r +
+           (i < rotated / 2 ? i + h * rotated / 2 : rotated / 2 + i + h * (head - rotated) / 2);
+}
+
 void tensor_read_rows(const tensor_view *t, int64_t row, int64_t n, float *out) {
-    const int64_t head = t->pairwise, cols = t->rank > 1 ? t->dims[1] : 1;
-    if (head == 0) {
+    const int64_t cols = t->rank > 1 ? t->dims[1] : 1;
+    if (tensor_in_order(t)) {
         tensor_decode(t, row * cols, n * cols, out);
         return;
     }
     for (const int64_t end = row + n; row < end; row++, out += cols) {
-        const int64_t r = row % head;
-        tensor_decode(t, (row - r + r % (head / 2) * 2 + r / (head / 2)) * cols, cols, out);
+        tensor_decode(t, stored_row(t, row) * cols, cols, out);
     }
 }

@@ -176,6 +176,17 @@ TEST(families) {
     assert_true(s.head_dim == 16 && s.qkv_bias && s.output_bias && model_shape_window(&s, 1) == 9 &&
                 model_shape_window(&s, 0) == 0);
 
+    s = good("{'model_type':'phi3','partial_rotary_factor':0.75}");
+    assert_true(s.rope_dims == 6 && s.head_dim == 8 && s.n_kv_heads == 4 && s.rms_eps == 1e-5 &&
+                s.max_positions == 4096 && s.sliding_window == 0 && !s.qk_norm && !s.qkv_bias);
+    lines_have(&s, "rope_dims=6\n");
+    double turned[4];
+    rope_frequencies(&s, 0, turned);
+    assert_true(turned[0] == 1.0 && turned[2] == pow(10000.0, -4.0 / 6) && turned[3] == 0.0);
+    s = good("{'model_type':'phi3','partial_rotary_factor':0.5,'sliding_window':9,'rope_scaling':"
+             "{'type':'default','partial_rotary_factor':1.0}}");
+    assert_true(s.rope_dims == 0 && model_shape_window(&s, 1) == 9);
+
     s = good("{'model_type':'internlm2'}");
     assert_true(s.qkv_bias && s.output_bias && !s.mlp_bias && s.n_kv_heads == 4 &&
                 s.max_positions == 2048);
@@ -263,7 +274,7 @@ TEST(refusals) {
         {"{'layer_types':['full_attention','sliding_attention']}", "layer_types[1]",
          "sliding_attention"},
         {"{'layer_types':['full_attention']}", "layer_types", "num_hidden_layers=2"},
-        {"{'model_type':'mixtral'}", "mixtral", "\"qwen2\", \"qwen3\", \"internlm2\""},
+        {"{'model_type':'mixtral'}", "mixtral", "\"qwen3\", \"phi3\", \"internlm2\""},
         {"{'model_type':'qwen2_moe'}", "qwen2_moe", "supported"},
         {"{'model_type':'qwen3_moe'}", "qwen3_moe", "supported"},
         /* Qwen3Config's default */
@@ -291,6 +302,17 @@ TEST(refusals) {
         {"{'model_type':'internlm2','rope_scaling':{'type':'longrope','factor':2}}", "longrope",
          "not supported"},
         {"{'model_type':'internlm2','bias':1}", "bias=1", "true or false"},
+        {"{'model_type':'phi3','rope_scaling':{'type':'longrope','short_factor':[1,1,1,1]}}",
+         "rope_scaling.rope_type \"longrope\"", "not supported"},
+        {"{'model_type':'phi3','rope_scaling':{'type':'linear','factor':2}}", "linear",
+         "supported: \"default\""},
+        {"{'model_type':'phi3','partial_rotary_factor':0.4}", "rotates 3 of head_dim=8", "even"},
+        {"{'model_type':'phi3','partial_rotary_factor':0.1}", "rotates 0 of head_dim=8", "even"},
+        {"{'model_type':'phi3','partial_rotary_factor':1e300}", "partial_rotary_factor=1.",
+         "at most 1"},
+        {"{'model_type':'phi3','rope_parameters':{'rope_type':'default','partial_rotary_factor':"
+         "'x'}}",
+         "partial_rotary_factor=\"x\"", "not a number"},
         {"{'num_hidden_layers':'-'}", "num_hidden_layers", "missing"},
         {"{'num_hidden_layers':null}", "num_hidden_layers", "missing"},
         {"{'num_hidden_layers':0}", "num_hidden_layers=0", "1 ... 1024"},

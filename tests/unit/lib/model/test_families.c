@@ -303,7 +303,7 @@ TEST(dynamic_base) {
 
 /* Limits from nothing to everything, and other numbers of threads: the same bytes. */
 TEST(memory_limits) {
-    static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2", "qwen3"};
+    static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2", "qwen3", "phi3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[128];
         int64_t n;

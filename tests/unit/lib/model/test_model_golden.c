@@ -89,6 +89,7 @@ TEST(mistral_swa) { check_model("mistral-swa"); }
 TEST(qwen2) { check_model("qwen2"); }
 TEST(qwen2_untied) { check_model("qwen2-untied"); }
 TEST(qwen3) { check_model("qwen3"); }
+TEST(phi3) { check_model("phi3"); }
 TEST(internlm2) { check_model("internlm2"); }
 
 /* One malformed model a row, and the words that its message must have. */

@@ -62,16 +62,22 @@ TEST(plain_types) {
     }
 }
 
-/* Rows of two heads of 6 in pairwise order: 0 2 4 1 3 5 of each, from any row on. */
+/* Rows of two heads of 6, from any row on: in pairwise order 0 2 4 1 3 5 of each; of the first four
+ * values rotated, 0 1 4 2 3 5 of the first, and the second as it lies. */
 TEST(rows_in_the_runtimes_order) {
-    static const float order[12] = {0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11};
-    float values[12][2], got[7][2];
+    static const float order[2][12] = {{0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11},
+                                       {0, 1, 4, 2, 3, 5, 6, 7, 8, 9, 10, 11}};
+    float values[12][2], got[9][2];
     for (int r = 0; r < 12; r++) { values[r][0] = (float)r, values[r][1] = (float)-r; }
-    const tensor_view t = {
-        .rank = 2, .dims = {12, 2}, .pairwise = 6, .data = (const uint8_t *)values};
-    tensor_read_rows(&t, 4, 7, &got[0][0]);
-    for (int r = 0; r < 7; r++) {
-        assert_true(got[r][0] == order[4 + r] && got[r][1] == -order[4 + r]);
+    tensor_view t = {.rank = 2, .dims = {12, 2}, .pairwise = 6, .data = (const uint8_t *)values};
+    for (int k = 0; k < 2; k++) {
+        assert_false(tensor_in_order(&t));
+        tensor_read_rows(&t, 2, 9, &got[0][0]);
+        for (int r = 0; r < 9; r++) {
+            assert_true(got[r][0] == order[k][2 + r] && got[r][1] == -order[k][2 + r]);
+        }
+        t.pairwise = 0;
+        t.partial = (struct partial_rows){.rows = 6, .head = 6, .rotated = 4};
     }
 }
 
