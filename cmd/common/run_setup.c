@@ -123,6 +123,7 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
              "--until-stable and --behaviour epsilon-greedy look at all prompts before the one in "
              "hand, and a part has its own alone: leave out --shard, or those");
     CKVC_TRY(inputs_open_model(&c->inputs, &j->e, err));
+    CKVC_TRY(model_shape_evicts(model_get_shape(j->e.model), c->inputs.model, err));
     j->options = c->log;
     j->options.watch = &stable_watch;
     j->options.setting = c->inputs.setting;

@@ -4,8 +4,8 @@
  * gguf-py/gguf/constants.py, tensor names those of constants.py's TENSOR_NAMES, and what the
  * numbers mean is what llama.cpp's convert_hf_to_gguf.py put there: LlamaModel.permute reorders the
  * rows of q and k (weights and biases) for a rotary embedding of neighbouring pairs, Qwen2Model
- * and Qwen3Model leave them as they are; a tied head is left out; a llama3 rotary scaling arrives
- * as the tensor rope_freqs.weight. */
+ * and Qwen3Model leave them as they are; Gemma3Model adds 1 to the weights of norms; a tied head is
+ * left out; a llama3 rotary scaling arrives as the tensor rope_freqs.weight. */
 #include "formats/model/gguf.h"
 #include "formats/model/model_readers.h"
 
@@ -165,6 +165,25 @@ static ckvc_status read_rope(reader *r, model_shape *s) {
 
 /* ---- the shape ---- */
 
+static bool is_gemma(const reader *r) { return strcmp(r->arch, "gemma3") == 0; }
+
+/* What llama.cpp's llama-model.cpp says of LLM_ARCH_GEMMA3: every sixth layer sees everything, the
+ * others rotate by a base of their own; the model of 62 layers, 27B, alone scales queries by
+ * another number than its head dimension. */
+static ckvc_status read_gemma(reader *r, model_shape *s) {
+    s->sliding_window = read_int(r, "attention.sliding_window", 0, MODEL_POSITIONS_MAX, 0);
+    const int32_t every = read_int(r, "attention.sliding_window_pattern", 1, INT32_MAX, 6);
+    const double local = read_number(r, "rope.freq_base_swa", 1.0, 1e15, 10000.0);
+    CKVC_TRY(r->in.status);
+    if (every == 1) { s->sliding_window = 0; }
+    for (int32_t l = every - 1; l < s->n_layers && s->sliding_window; l += every) {
+        s->full_layers[l / 64] |= UINT64_C(1) << (l % 64);
+    }
+    s->rope_local_theta = s->sliding_window ? local : 0.0;
+    model_shape_gemma(s, s->n_layers == 62 ? s->width / s->n_heads : s->head_dim);
+    return CKVC_OK;
+}
+
 static ckvc_status read_dims(reader *r, model_shape *s) {
     s->n_layers = read_int(r, "block_count", 1, MODEL_LAYERS_MAX, 0);
     s->n_heads = read_int(r, "attention.head_count", 1, MODEL_HEADS_MAX, 0);
@@ -187,11 +206,15 @@ static ckvc_status read_dims(reader *r, model_shape *s) {
          "heads of %d key and %d value dimensions (%s.attention.key_length, value_length, or "
          "embedding_length / head_count); want one even number up to %d",
          s->head_dim, value_length, r->arch, MODEL_HEAD_DIM_MAX);
-    /* llama.cpp runs these architectures without a window. */
-    const int32_t window = read_int(r, "attention.sliding_window", 0, INT32_MAX, 0);
-    CKVC_TRY(r->in.status);
-    MUST(&r->in, window == 0 || window >= s->max_positions,
-         "key %s.attention.sliding_window is %d, which is not supported", r->arch, window);
+    if (is_gemma(r)) {
+        CKVC_TRY(read_gemma(r, s));
+    } else {
+        /* llama.cpp runs these architectures without a window. */
+        const int32_t window = read_int(r, "attention.sliding_window", 0, INT32_MAX, 0);
+        CKVC_TRY(r->in.status);
+        MUST(&r->in, window == 0 || window >= s->max_positions,
+             "key %s.attention.sliding_window is %d, which is not supported", r->arch, window);
+    }
     const double root = sqrt((double)s->head_dim),
                  scale = read_number(r, "attention.scale", 0.0, 1e6, 1.0 / root);
     CKVC_TRY(r->in.status);
@@ -221,7 +244,7 @@ static ckvc_status read_tensors(reader *r, model_shape *s) {
     s->qkv_bias = has_tensor(r, "blk.0.attn_q.bias") || strcmp(r->arch, "qwen2") == 0;
     s->output_bias = has_tensor(r, "blk.0.attn_output.bias");
     s->mlp_bias = has_tensor(r, "blk.0.ffn_gate.bias");
-    s->qk_norm = strcmp(r->arch, "qwen3") == 0;
+    s->qk_norm = strcmp(r->arch, "qwen3") == 0 || is_gemma(r);
     return CKVC_OK;
 }
 
@@ -237,7 +260,7 @@ static ckvc_status read_stops(const gguf *g, model_shape *s, ckvc_err *err) {
 }
 
 ckvc_status gguf_shape(const gguf *g, model_shape *s, ckvc_err *err) {
-    static const char *const archs[] = {"llama", "qwen2", "qwen3"};
+    static const char *const archs[] = {"llama", "qwen2", "qwen3", "gemma3"};
     *s = (model_shape){0};
     reader r = {.in = {.path = g->path, .err = err}, .g = g};
     const gguf_value *arch;
@@ -248,9 +271,9 @@ ckvc_status gguf_shape(const gguf *g, model_shape *s, ckvc_err *err) {
     }
     MUST(&r.in, r.arch,
          "key general.architecture is \"%.*s\", which is not supported (supported: llama, qwen2, "
-         "qwen3)",
+         "qwen3, gemma3)",
          (int)(arch->n < 32 ? arch->n : 32), (const char *)arch->data);
-    snprintf(s->family, sizeof s->family, "%s", r.arch);
+    snprintf(s->family, sizeof s->family, "%s%s", r.arch, is_gemma(&r) ? "_text" : "");
     CKVC_TRY(check_supported(&r));
     CKVC_TRY(read_dims(&r, s));
     CKVC_TRY(read_rope(&r, s));
@@ -269,9 +292,10 @@ static const char *const model_names[][2] = {
 /* Behind "blk.N." and "model.layers.N.", before ".weight" and ".bias". */
 static const struct {
     const char *stored, *name;
-    bool bias;    /* there may be one */
-    bool rotary;  /* its rows are in pairwise order under the llama architecture */
-    bool qk_norm; /* of shapes that have these */
+    bool bias;   /* there may be one */
+    bool rotary; /* its rows are in pairwise order under the llama architecture */
+    /* of shapes that have these, or none of them */
+    bool qk_norm, post_norms, no_post_norms;
 } layer_names[] = {
     {"attn_norm", "input_layernorm", .bias = false},
     {"attn_q", "self_attn.q_proj", .bias = true, .rotary = true},
@@ -280,7 +304,10 @@ static const struct {
     {"attn_output", "self_attn.o_proj", .bias = true},
     {"attn_q_norm", "self_attn.q_norm", .qk_norm = true},
     {"attn_k_norm", "self_attn.k_norm", .qk_norm = true},
-    {"ffn_norm", "post_attention_layernorm", .bias = false},
+    {"ffn_norm", "post_attention_layernorm", .no_post_norms = true},
+    {"ffn_norm", "pre_feedforward_layernorm", .post_norms = true},
+    {"post_attention_norm", "post_attention_layernorm", .post_norms = true},
+    {"post_ffw_norm", "post_feedforward_layernorm", .post_norms = true},
     {"ffn_gate", "mlp.gate_proj", .bias = true},
     {"ffn_up", "mlp.up_proj", .bias = true},
     {"ffn_down", "mlp.down_proj", .bias = true},
@@ -306,7 +333,8 @@ static bool rename_tensor(const model_shape *s, const char *stored, char name[96
     for (size_t i = 0; i < sizeof layer_names / sizeof *layer_names; i++) {
         const size_t n = strlen(layer_names[i].stored);
         if (n == (size_t)(kind - part - 1) && memcmp(layer_names[i].stored, part + 1, n) == 0 &&
-            (s->qk_norm || !layer_names[i].qk_norm)) {
+            (s->qk_norm || !layer_names[i].qk_norm) &&
+            !(s->post_norms ? layer_names[i].no_post_norms : layer_names[i].post_norms)) {
             snprintf(name, 96, "model.layers.%lu.%s%s", layer, layer_names[i].name, kind);
             *rotary = layer_names[i].rotary;
             return strcmp(kind, ".weight") == 0 ||

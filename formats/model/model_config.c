@@ -1,10 +1,11 @@
 /* config.json: see model_readers.h.
  *
  * Keys and defaults are those of transformers' LlamaConfig, MistralConfig, Qwen2Config,
- * Qwen3Config and Phi3Config and of InternLM2's own InternLM2Config. Two spellings of the rotary
- * part are read: `rope_theta` with `rope_scaling` (up to transformers 4) and `rope_parameters` (5).
- * A field that would change what the model computes and that we do not run is refused by name; the
- * rest (auto_map, initializer_range, use_cache ...) means nothing here and is skipped. */
+ * Qwen3Config, Phi3Config and Gemma3TextConfig and of InternLM2's own InternLM2Config. Two
+ * spellings of the rotary part are read: `rope_theta` with `rope_scaling` (up to transformers 4)
+ * and `rope_parameters` (5). A field that would change what the model computes and that we do not
+ * run is refused by name; the rest (auto_map, initializer_range, use_cache ...) means nothing here
+ * and is skipped. */
 #include "formats/model/model_readers.h"
 
 #include <math.h>
@@ -19,18 +20,23 @@
 /* What a family's config class says of itself: the one table of differences. */
 typedef struct family {
     const char *model_type, *architecture;
+    const char *bias; /* key that gives biases to q, k, v and o; NULL: none */
+    double rms_eps;   /* when the key is missing; 0: 1e-6 */
+    /* Gemma 3 and what it has alone: bases of layers without and with a window, a
+     * query_pre_attn_scalar; every so many layers one without the window where no layer_types say
+     */
+    double rope_theta, local_theta, query_scalar;
+    int32_t pattern;
     /* num_key_value_heads, max_position_embeddings, sliding_window when the key is missing; 0
      * heads: as many as query heads, which null always means; window -1: none, 0: never one */
     int32_t kv_heads, positions, window;
-    double rms_eps;   /* when the key is missing; 0: 1e-6 */
-    bool qkv_bias;    /* q, k and v have biases whatever config.json says */
-    const char *bias; /* key that gives biases to q, k, v and o; NULL: none */
-    bool bias_default;
-    bool mlp_bias;            /* reads mlp_bias */
-    bool head_dim;            /* reads head_dim; otherwise it is width / heads */
     int32_t default_head_dim; /* where the key is missing; 0: width / heads */
-    bool qk_norm;             /* model_shape */
-    bool partial_rotary;      /* reads partial_rotary_factor; has no rotary scaling */
+    bool bias_default;
+    bool qkv_bias;       /* q, k and v have biases whatever config.json says */
+    bool mlp_bias;       /* reads mlp_bias */
+    bool head_dim;       /* reads head_dim; otherwise it is width / heads */
+    bool qk_norm;        /* model_shape */
+    bool partial_rotary; /* reads partial_rotary_factor; has no rotary scaling */
     /* use_sliding_window, max_window_layers, layer_types choose the layers that have the window */
     bool sliding_layer;
 } family;
@@ -73,13 +79,27 @@ static const family families[] = {
      .rms_eps = 1e-5,
      .head_dim = true,
      .partial_rotary = true},
+    {.model_type = "gemma3_text",
+     .architecture = "Gemma3ForCausalLM",
+     .kv_heads = 4,
+     .positions = 131072,
+     .window = 4096,
+     .bias = "attention_bias",
+     .head_dim = true,
+     .default_head_dim = 256,
+     .qk_norm = true,
+     .pattern = 6,
+     .rope_theta = 1e6,
+     .local_theta = 1e4,
+     .query_scalar = 256},
     {.model_type = "internlm2",
      .architecture = "InternLM2ForCausalLM",
      .positions = 2048,
      .bias = "bias",
      .bias_default = true},
 };
-#define SUPPORTED_TYPES "\"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"phi3\", \"internlm2\""
+#define SUPPORTED_TYPES                                                                            \
+    "\"llama\", \"mistral\", \"qwen2\", \"qwen3\", \"phi3\", \"gemma3_text\", \"internlm2\""
 
 /* The member, or NULL when it is missing or null: transformers treats both alike. */
 static const json_t *member(const json_t *object, const char *key) {
@@ -163,6 +183,7 @@ static const struct {
     {"num_experts", "a mixture of experts"},
     {"attn_logit_softcapping", "attention with capped logits"},
     {"final_logit_softcapping", "capped logits"},
+    {"use_bidirectional_attention", "attention to later tokens"},
     {"use_qk_norm", "normalised queries and keys"},
     {"qk_layernorm", "normalised queries and keys"},
     {"rope_interleaved", "pairs (2i, 2i+1) of rotary values"},
@@ -176,9 +197,12 @@ static ckvc_status check_supported(reading *r, const json_t *config, const famil
          !arch ||
              (json_is_string(arch) && strcasecmp(json_string_value(arch), f->architecture) == 0),
          "architecture %s is not supported (supported: \"%s\")", TEXT(arch), f->architecture);
-    const json_t *act = member(config, "hidden_act");
-    MUST(r, !act || is_text(act, "silu") || is_text(act, "swish"),
-         "hidden_act %s is not supported (supported: \"silu\")", TEXT(act));
+    const bool gemma = f->pattern > 0;
+    const char *key = gemma ? "hidden_activation" : "hidden_act",
+               *name = gemma ? "gelu_pytorch_tanh" : "silu";
+    const json_t *act = member(config, key);
+    MUST(r, !act || is_text(act, name) || (!gemma && is_text(act, "swish")),
+         "%s %s is not supported (supported: \"%s\")", key, TEXT(act), name);
     for (size_t i = 0; i < sizeof foreign_keys / sizeof *foreign_keys; i++) {
         const json_t *v = member(config, foreign_keys[i].key);
         if (!v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0.0) ||
@@ -202,21 +226,22 @@ static ckvc_status check_supported(reading *r, const json_t *config, const famil
 static bool read_layer_type(reading *r, const json_t *types, int32_t l, const family *f,
                             const model_shape *s, bool windowed) {
     const json_t *t = json_array_get(types, (size_t)l);
-    const bool sliding = is_text(t, "sliding_attention");
+    const bool sliding = is_text(t, "sliding_attention"), by_list = f->sliding_layer || f->pattern;
     if ((!sliding && !is_text(t, "full_attention")) || (sliding && s->sliding_window == 0) ||
-        (!f->sliding_layer && sliding != windowed)) {
+        (!by_list && sliding != windowed)) {
         refuse(r, "layer_types[%d]=%s is not supported (supported: %s)", l, TEXT(t),
                s->sliding_window == 0 ? "\"full_attention\", as no sliding window is on"
-               : f->sliding_layer     ? "\"full_attention\", \"sliding_attention\""
+               : by_list              ? "\"full_attention\", \"sliding_attention\""
                                       : "\"sliding_attention\", as sliding_window is set");
     }
     return sliding;
 }
 
 /* Mistral: sliding_window for all layers, missing is MistralConfig's 4096, null is none. Phi3
- * alike, but missing is none. Qwen2 and 3 (Qwen2Config.__post_init__): only while
- * use_sliding_window is true, then for the layers that layer_types calls sliding_attention, by
- * default those from max_window_layers on. */
+ * alike, but missing is none. Gemma 3 (Gemma3TextConfig.__post_init__): for the layers that
+ * layer_types say, by default all but every sixth. Qwen2 and 3 (Qwen2Config.__post_init__): only
+ * while use_sliding_window is true, then for the layers that layer_types calls sliding_attention,
+ * by default those from max_window_layers on. */
 static ckvc_status read_window(reading *r, const json_t *config, const family *f, model_shape *s) {
     const json_t *types = member(config, "layer_types");
     const bool on =
@@ -228,31 +253,56 @@ static ckvc_status read_window(reading *r, const json_t *config, const family *f
     }
     const int32_t from =
         on && f->sliding_layer ? read_int(r, config, "max_window_layers", 0, INT32_MAX, 28) : 0;
+    const int32_t every =
+        f->pattern ? read_int(r, config, "sliding_window_pattern", 1, INT32_MAX, f->pattern) : 0;
     MUST(r, !types || (json_is_array(types) && json_array_size(types) == (size_t)s->n_layers),
          "layer_types is not a list of num_hidden_layers=%d names", s->n_layers);
     int32_t n_windowed = 0;
     for (int32_t l = 0; l < s->n_layers && r->status == CKVC_OK; l++) {
-        bool windowed = s->sliding_window > 0 && l >= from;
+        bool windowed = s->sliding_window > 0 && (every ? (l + 1) % every != 0 : l >= from);
         if (types) { windowed = read_layer_type(r, types, l, f, s, windowed); }
         if (!windowed) { s->full_layers[l / 64] |= UINT64_C(1) << (l % 64); }
         n_windowed += windowed;
     }
     if (n_windowed == 0) { /* one spelling of a model without windows */
         s->sliding_window = 0;
+        s->rope_local_theta = 0.0;
         memset(s->full_layers, 0, sizeof s->full_layers);
     }
+    return r->status;
+}
+
+/* The base of Gemma 3's layers that have a window (Gemma3TextConfig.convert_rope_params_to_dict) ->
+ * the shape; *parameters become those of its other layers. */
+static ckvc_status read_local_rope(reading *r, const json_t *config, const family *f,
+                                   const json_t **parameters, model_shape *s) {
+    const json_t *local = member(*parameters, "sliding_attention"),
+                 *type = member(local, "rope_type");
+    MUST(r, !type || is_text(type, "default"),
+         "rope_parameters.sliding_attention.rope_type %s is not supported (supported: "
+         "\"default\")",
+         TEXT(type));
+    s->rope_local_theta = read_number(r, config, "rope_local_base_freq", 1.0, 1e15, f->local_theta);
+    if (member(local, "rope_theta")) {
+        s->rope_local_theta = read_number(r, local, "rope_theta", 1.0, 1e15, 0.0);
+    }
+    MUST(r, !*parameters || member(*parameters, "full_attention"),
+         "rope_parameters has no full_attention");
+    *parameters = member(*parameters, "full_attention");
     return r->status;
 }
 
 static ckvc_status read_rope(reading *r, const json_t *config, const family *f, model_shape *s) {
     const json_t *parameters = member(config, "rope_parameters"),
                  *scaling = member(config, "rope_scaling");
+    if (f->local_theta > 0) { CKVC_TRY(read_local_rope(r, config, f, &parameters, s)); }
     MUST(r, !parameters || !scaling || json_equal(parameters, scaling),
          "rope_parameters and rope_scaling are both given and differ: remove one");
     const char *where = parameters ? "rope_parameters" : "rope_scaling";
     const json_t *rope = parameters ? parameters : scaling;
     MUST(r, !rope || json_is_object(rope), "%s is not an object", where);
-    s->rope_theta = read_number(r, config, "rope_theta", 1.0, 1e15, 10000.0);
+    s->rope_theta = read_number(r, config, "rope_theta", 1.0, 1e15,
+                                f->rope_theta > 0 ? f->rope_theta : 10000.0);
     if (member(rope, "rope_theta")) {
         const double inner = read_number(r, rope, "rope_theta", 1.0, 1e15, 0.0);
         MUST(r, !member(config, "rope_theta") || inner == s->rope_theta,
@@ -290,6 +340,9 @@ static ckvc_status read_rope(reading *r, const json_t *config, const family *f, 
          "%s.rope_type %s is not supported (supported: \"default\", \"llama3\", \"linear\", "
          "\"dynamic\")",
          where, TEXT(type));
+    MUST(r, s->rope == ROPE_LINEAR || f->local_theta == 0,
+         "%s.rope_type %s is not supported (supported: \"default\", \"linear\")", where,
+         TEXT(type));
     s->rope_factor = read_number(r, rope, "factor", 0.0, 1e6, 0.0);
     if (s->rope == ROPE_LLAMA3) {
         s->rope_low_freq = read_number(r, rope, "low_freq_factor", 0.0, 1e6, 0.0);
@@ -372,13 +425,18 @@ ckvc_status model_config_read(const char *dir, model_shape *s, ckvc_err *err) {
     CKVC_TRY(check_supported(&r, config, f));
     CKVC_TRY(read_dims(&r, config, f, s));
     CKVC_TRY(read_rope(&r, config, f, s));
-    s->tied = read_bool(&r, config, "tie_word_embeddings", false);
+    s->tied = read_bool(&r, config, "tie_word_embeddings", f->pattern > 0);
     /* LlamaAttention, Qwen3Attention and InternLM2Attention: one flag for q, k, v and o;
      * Qwen2Attention: q, k, v always, o never */
     s->output_bias = f->bias && read_bool(&r, config, f->bias, f->bias_default);
     s->qkv_bias = f->qkv_bias || s->output_bias;
     s->mlp_bias = f->mlp_bias && read_bool(&r, config, "mlp_bias", false);
     s->qk_norm = f->qk_norm;
+    if (f->pattern) {
+        const double scalar =
+            read_number(&r, config, "query_pre_attn_scalar", 0.0, 1e6, f->query_scalar);
+        model_shape_gemma(s, scalar);
+    }
     CKVC_TRY(read_window(&r, config, f, s));
     return read_stops(dir, config, s, err);
 }

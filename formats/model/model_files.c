@@ -61,8 +61,8 @@ ckvc_status model_files_shape(const char *path, model_shape *out, ckvc_err *err)
     return gguf_shape(g, out, err);
 }
 
-/* What the rows of a family's tensors are, which their file does not say. */
-static void mark_rows(model_spec *spec) {
+/* What the rows and values of a family's tensors are, which their file does not say. */
+static void mark_tensors(model_spec *spec) {
     const model_shape *s = &spec->shape;
     for (tensor_view *t = spec->tensors; t < spec->tensors + spec->n_tensors; t++) {
         if (s->rope_dims && strstr(t->name, ".qkv_proj.")) {
@@ -70,6 +70,11 @@ static void mark_rows(model_spec *spec) {
                 (struct partial_rows){.rows = (int64_t)(s->n_heads + s->n_kv_heads) * s->head_dim,
                                       .head = s->head_dim,
                                       .rotated = s->rope_dims};
+        }
+        /* Gemma3RMSNorm.forward: 1 + weight; files of GGUF hold the sum */
+        const size_t n = strlen(t->name);
+        if (s->post_norms && n > 11 && strcmp(t->name + n - 11, "norm.weight") == 0) {
+            t->plus = 1.0f;
         }
     }
 }
@@ -83,7 +88,7 @@ ckvc_status model_files_read(const char *path, model_spec **out, ckvc_err *err) 
     } else {
         CKVC_TRY(model_config_read(path, &spec->shape, err));
         CKVC_TRY(safetensors_read(path, spec, err));
-        mark_rows(spec);
+        mark_tensors(spec);
     }
     *out = ckvc_take(&spec);
     return CKVC_OK;

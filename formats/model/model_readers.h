@@ -27,9 +27,9 @@ ckvc_status refuse_at(reading *r, uint64_t at, const char *fmt, ...) CKVC_PRINTF
 #define MUST(r, holds, ...) MUST_AT((r), NO_PLACE, holds, __VA_ARGS__)
 
 /* config.json of a Hugging Face model directory -> shape. Families (model_type): llama, mistral,
- * qwen2, qwen3, phi3 as transformers' configuration_*.py and modeling_*.py of these names have
- * them, and internlm2 as the configuration_internlm2.py and modeling_internlm2.py that its
- * directories carry (transformers has no class for it). Old or new style keys (rope_theta and
+ * qwen2, qwen3, phi3, gemma3_text as transformers' configuration_*.py and modeling_*.py of these
+ * names have them, and internlm2 as the configuration_internlm2.py and modeling_internlm2.py that
+ * its directories carry (transformers has no class for it). Old or new style keys (rope_theta and
  * rope_scaling, or rope_parameters; torch_dtype or dtype); defaults of missing keys are the config
  * classes' own. Every field is within the caps of model_spec.h. */
 ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
@@ -41,9 +41,9 @@ ckvc_status model_config_read(const char *dir, model_shape *out, ckvc_err *err) 
  * x type != span, names in the index that are no plain file names. */
 ckvc_status safetensors_read(const char *dir, model_spec *spec, ckvc_err *err) CKVC_MUST_CHECK;
 
-/* Metadata of a GGUF file -> shape: keys "llama.*", "qwen2.*" and "qwen3.*" of ggml's docs/gguf.md
- * and llama.cpp's gguf-py/gguf/constants.py; what their numbers mean is what llama.cpp's
- * convert_hf_to_gguf.py wrote there. */
+/* Metadata of a GGUF file -> shape: keys "llama.*", "qwen2.*", "qwen3.*" and "gemma3.*" of ggml's
+ * docs/gguf.md and llama.cpp's gguf-py/gguf/constants.py; what their numbers mean is what
+ * llama.cpp's convert_hf_to_gguf.py wrote there. */
 struct gguf; /* gguf.h, whose reader refuses with what is below */
 ckvc_status gguf_shape(const struct gguf *g, model_shape *out, ckvc_err *err) CKVC_MUST_CHECK;
 /* Opens the file, and fills a spec's shape and tensors. */

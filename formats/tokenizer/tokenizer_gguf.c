@@ -190,6 +190,12 @@ static ckvc_status read_sentencepiece(reader *r, bool *add_bos) {
     token_spaces spaces = {.prefix = true};
     r->by_score = spec->merge_by_score = spec->fuse_unk = spec->added_over_pieces = *add_bos = true;
     CKVC_TRY(read_tokens(r));
+    if (spec->unk_id < 0) { /* Gemma's is a control token that a key names */
+        int64_t unk = -1;
+        CKVC_TRY(gguf_int(r->g, "tokenizer.ggml.unknown_token_id", 0, (int64_t)r->tokens->n - 1,
+                          &unk, r->to->err));
+        spec->unk_id = (int32_t)unk;
+    }
     REFUSE_IF(r->to, spec->unk_id < 0, "no token is of the type unknown");
     const gguf_value *map = gguf_find(r->g, "tokenizer.ggml.precompiled_charsmap");
     REFUSE_IF(r->to, map && (map->type != GGUF_ARRAY || map->n > 0),

@@ -196,6 +196,9 @@ ckvc_status policy_sets_create(const policy_choice *choice, const model_shape *s
     for (uint32_t g = 0; g < k->G; g++) { k->ones[g] = 1.0; }
     for (size_t i = 0; i < choice->n; i++) {
         const policy_rule *r = policy_rule_of(choice->list[i].kind);
+        if (choice->list[i].kind != SCORE_FULL) {
+            CKVC_TRY(model_shape_evicts(shape, score_kind_name(choice->list[i].kind), err));
+        }
         CKVC_TRY(open_table(k, i, shape, prompts->max_tokens, err));
         if (!r) { continue; }
         if (has_score(r)) { k->score[i] = head_scores_add(&k->scores, r->score); }

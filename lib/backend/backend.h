@@ -217,9 +217,9 @@ typedef struct backend_ops {
     /* x[r] = table[tokens[r]]; the one operation that takes a weight as it lies, acquired or not */
     void (*embed)(backend *be, const be_weight *table, const int32_t *tokens, int64_t n_rows,
                   be_buf *x);
-    /* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w. y may be x. */
+    /* y[r] (+)= x[r] / sqrt(mean(x[r]^2) + eps) * w; add as in matmul. y may be x. */
     void (*rmsnorm)(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps,
-                    be_buf *y);
+                    bool add, be_buf *y);
     /* y[r] (+)= W x[r] + bias. bias may be NULL; add: the result is added to y (the residual). */
     void (*matmul)(backend *be, const be_weight *w, const be_weight *bias, const be_buf *x,
                    const be_product_rows *rows, bool add, be_buf *y);
@@ -276,6 +276,9 @@ typedef struct backend_ops {
                                const be_cache *cache, double *norm, ckvc_err *err);
     /* y[r] = silu(gate[r]) * up[r], width values a row. y may be gate. */
     void (*silu_mul)(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows,
+                     int64_t width, be_buf *y);
+    /* The same with gelu(g) = g/2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))). */
+    void (*gelu_mul)(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows,
                      int64_t width, be_buf *y);
     /* Losses of row row0 + r of lane i; a lane is row0 + n_rows rows here, and all have the same
      * targets. Logits are tiled over the vocabulary, never stored whole. */

@@ -22,7 +22,7 @@ struct sequence {
     int64_t entries;
     size_t n_values;    /* of `values`: keys, then values, layer by layer */
     be_buf *values;     /* one piece of memory, which the layers' are views of */
-    double *inv_freq;   /* [D/2] */
+    double *inv_freq;   /* [2][D/2], rope_frequencies */
     held_layer *layers; /* [L] */
 };
 
@@ -32,9 +32,9 @@ struct decoder {
     int64_t max_sequences;
     activations *act;     /* [n_passes], each of one tile */
     forward_pass *passes; /* [n_passes] */
-    be_step *steps;       /* [n_passes] */
+    be_step (*steps)[2];  /* [n_passes], by layer_base */
     be_held *held;        /* [n_passes][L][sequences of the pass] */
-    float *cos, *sin;     /* [max_sequences][D/2] */
+    float *cos, *sin;     /* [2][max_sequences][D/2] */
 };
 
 /* ---- sequences ---- */
@@ -105,7 +105,7 @@ ckvc_status sequence_create(session *s, const kept_set *sets, int64_t room, sequ
     q->m = from.m;
     q->n_prompt = from.n_tokens;
     q->room = room;
-    q->inv_freq = ckvc_copy(from.inv_freq, (size_t)shape->head_dim / 2, sizeof *q->inv_freq);
+    q->inv_freq = ckvc_copy(from.inv_freq, (size_t)shape->head_dim, sizeof *q->inv_freq);
     q->layers = ckvc_calloc((size_t)shape->n_layers, sizeof *q->layers);
     for (int32_t l = 0; l < shape->n_layers; l++) {
         layer_init(q, &from, l, sets ? &sets[l] : NULL);
@@ -139,7 +139,7 @@ size_t sequence_bytes(const sequence *q) { return q->n_values * sizeof(float); }
 /* ---- steps ---- */
 
 ckvc_status decoder_create(model *m, int64_t max_sequences, decoder **out, ckvc_err *err) {
-    const size_t n = (size_t)max_sequences, half = (size_t)m->shape->head_dim / 2,
+    const size_t n = (size_t)max_sequences, D = (size_t)m->shape->head_dim,
                  n_passes = (size_t)be_padded_rows(max_sequences) / BE_ROW_TILE;
     assert(max_sequences >= 1);
     *out = NULL;
@@ -147,8 +147,8 @@ ckvc_status decoder_create(model *m, int64_t max_sequences, decoder **out, ckvc_
     d->m = m;
     d->max_sequences = max_sequences;
     d->held = ckvc_calloc(n * (size_t)m->shape->n_layers, sizeof *d->held);
-    d->cos = ckvc_alloc(n * half, sizeof *d->cos);
-    d->sin = ckvc_alloc(n * half, sizeof *d->sin);
+    d->cos = ckvc_alloc(n * D, sizeof *d->cos);
+    d->sin = ckvc_alloc(n * D, sizeof *d->sin);
     d->act = ckvc_alloc(n_passes, sizeof *d->act);
     d->passes = ckvc_alloc(n_passes, sizeof *d->passes);
     d->steps = ckvc_alloc(n_passes, sizeof *d->steps);
@@ -189,10 +189,11 @@ static void take_place(decoder *d, sequence *q, int64_t i, int64_t n) {
     const int64_t first = i / BE_ROW_TILE * BE_ROW_TILE, n_beside = min64(n - first, BE_ROW_TILE);
     be_held *held = d->held + first * d->m->shape->n_layers + (i - first);
     const int64_t half = d->m->shape->head_dim / 2, position = q->n_prompt + q->n_own++;
-    for (int64_t k = 0; k < half; k++) {
+    for (int64_t k = 0; k < 2 * half; k++) {
         const double angle = (double)position * q->inv_freq[k];
-        d->cos[i * half + k] = (float)cos(angle);
-        d->sin[i * half + k] = (float)sin(angle);
+        const int64_t at = (k / half * d->max_sequences + i) * half + k % half;
+        d->cos[at] = (float)cos(angle);
+        d->sin[at] = (float)sin(angle);
     }
     for (int32_t il = 0; il < d->m->shape->n_layers; il++) {
         held_layer *l = &q->layers[il];
@@ -219,14 +220,17 @@ static ckvc_status decode_rows(decoder *d, sequence *const *sequences, const int
     for (int64_t i = 0; i < n; i++) { take_place(d, sequences[i], i, n); }
     for (int64_t i = 0; i < n; i += BE_ROW_TILE, n_passes++) {
         const activations *act = &d->act[n_passes];
-        be_step *step = &d->steps[n_passes];
-        *step = (be_step){.n = min64(n - i, BE_ROW_TILE),
-                          .q = act->q,
-                          .k = act->k,
-                          .v = act->v,
-                          .held = d->held + i * d->m->shape->n_layers,
-                          .cos = d->cos + i * half,
-                          .sin = d->sin + i * half};
+        be_step *step = d->steps[n_passes];
+        step[0] = (be_step){.n = min64(n - i, BE_ROW_TILE),
+                            .q = act->q,
+                            .k = act->k,
+                            .v = act->v,
+                            .held = d->held + i * d->m->shape->n_layers,
+                            .cos = d->cos + i * half,
+                            .sin = d->sin + i * half};
+        step[1] = step[0];
+        step[1].cos += d->max_sequences * half;
+        step[1].sin += d->max_sequences * half;
         d->passes[n_passes] = (forward_pass){.m = d->m,
                                              .act = act,
                                              .tokens = tokens + i,

@@ -1,5 +1,5 @@
 /* The layer loop: x -> x + O(attention(rope(QKV(norm x)))) -> x + down(silu(gate) * up)(norm x), L
- * times, then the final norm.
+ * times, then the final norm. A family may norm queries and keys, and what is added to x.
  *
  * One loop for every family, for prompts, for any number of continuations, and for a token each of
  * sequences that are decoded. They differ in which cache the rows' keys go to and which keys they
@@ -74,7 +74,13 @@ static void project(model *m, int32_t il, layer_part part, const be_buf *norm,
                      *by = part == W_V ? NULL : w[part == W_Q ? W_Q_NORM : W_K_NORM];
     const int64_t heads = part == W_Q ? m->shape->n_heads : m->shape->n_kv_heads;
     m->be->ops->matmul(m->be, w[part], bias, norm, rows, false, y);
-    if (by) { m->be->ops->rmsnorm(m->be, y, rows->n * heads, by, (float)m->shape->rms_eps, y); }
+    if (by) {
+        m->be->ops->rmsnorm(m->be, y, rows->n * heads, by, (float)m->shape->rms_eps, false, y);
+    }
+}
+
+static const double *frequencies(const forward_pass *p, int32_t il) {
+    return p->inv_freq + layer_base(p->m, il) * p->m->shape->head_dim / 2;
 }
 
 /* Of a prompt's rows in work, whose queries are there and whose keys are cached. */
@@ -85,7 +91,7 @@ static ckvc_status prompt_attends(const forward_pass *p, int32_t il, const progr
     const be_cache *cache = &p->prefill.cache[il];
     const be_attention_shape s = layer_attention(m, il);
     const be_rows rows = {at->row0, at->rows.n, 1};
-    m->be->ops->rope(m->be, &s, p->inv_freq, &rows, a->q);
+    m->be->ops->rope(m->be, &s, frequencies(p, il), &rows, a->q);
     m->be->ops->attention_causal(m->be, &s, at->row0, at->rows.n, a->q, cache, a->mix);
     return p->tap ? p->tap(p->tap_ctx, il, a->q, at->row0, cache, err) : CKVC_OK;
 }
@@ -93,7 +99,7 @@ static ckvc_status prompt_attends(const forward_pass *p, int32_t il, const progr
 static void cache_prompt(const forward_pass *p, int32_t il) {
     const be_attention_shape s = layer_attention(p->m, il);
     const be_rows rows = {.n_rows = p->n_rows, .n_lanes = 1};
-    p->m->be->ops->cache_rows(p->m->be, &s, p->inv_freq, &rows, p->act->k, p->act->v,
+    p->m->be->ops->cache_rows(p->m->be, &s, frequencies(p, il), &rows, p->act->k, p->act->v,
                               &p->prefill.cache[il]);
 }
 
@@ -150,8 +156,8 @@ static ckvc_status lane_attention(const forward_pass *p, int32_t il, progress *a
                                       .own = *c->own};
 
     project(m, il, W_Q, a->norm, &at->rows, a->q);
-    op->rope(m->be, s, p->inv_freq, &rows, a->q);
-    op->cache_rows(m->be, s, p->inv_freq, &rows, a->k, a->v, c->own);
+    op->rope(m->be, s, frequencies(p, il), &rows, a->q);
+    op->cache_rows(m->be, s, frequencies(p, il), &rows, a->k, a->v, c->own);
     int64_t joined = at->n_lanes;
     while (joined < c->n_lanes && c->lanes[joined].layer == il) { joined++; }
     const int64_t n = attention_order(c, il, at->n_lanes, joined);
@@ -170,11 +176,20 @@ static void held_attention(const forward_pass *p, int32_t il) {
     const backend_ops *op = be->ops;
     const activations *a = p->act;
     const be_attention_shape attention = layer_attention(p->m, il), *s = &attention;
-    be_step rows = *p->step;
+    be_step rows = p->step[layer_base(p->m, il)];
     rows.held += il * p->n_rows;
     project(p->m, il, W_Q, a->norm, &(be_product_rows){.n = p->n_rows}, a->q);
     op->held_rows(be, s, &rows);
     op->attention_held(be, s, &rows, a->mix);
+}
+
+/* x += W from, or its norm (Gemma3DecoderLayer.forward), of these rows; a->norm is free. */
+static void add_product(model *m, const activations *a, be_weight *const product[2],
+                        const be_weight *by, const be_buf *from, const be_product_rows *rows) {
+    m->be->ops->matmul(m->be, product[0], product[1], from, rows, !by, by ? a->norm : a->x_part);
+    if (by) {
+        m->be->ops->rmsnorm(m->be, a->norm, rows->n, by, (float)m->shape->rms_eps, true, a->x_part);
+    }
 }
 
 /* Output product and MLP of these rows of a's. */
@@ -186,12 +201,15 @@ static void behind_attention(model *m, const activations *a, be_weight *const *w
     const size_t row = (size_t)rows->first, padded = (size_t)be_padded_rows(rows->n);
     op->buf_view(be, a->x_part, a->x, row * (size_t)width, padded * (size_t)width);
     op->buf_view(be, a->mix_part, a->mix, row * (size_t)heads, padded * (size_t)heads);
-    op->matmul(be, w[W_O], w[W_O_BIAS], a->mix_part, rows, true, a->x_part);
-    op->rmsnorm(be, a->x_part, rows->n, w[W_MLP_NORM], (float)m->shape->rms_eps, a->norm);
+    add_product(m, a, (be_weight *[]){w[W_O], w[W_O_BIAS]}, w[W_POST_ATTENTION_NORM], a->mix_part,
+                rows);
+    op->rmsnorm(be, a->x_part, rows->n, w[W_MLP_NORM], (float)m->shape->rms_eps, false, a->norm);
     op->matmul(be, w[W_GATE], w[W_GATE_BIAS], a->norm, rows, false, a->gate);
     op->matmul(be, w[W_UP], w[W_UP_BIAS], a->norm, rows, false, a->up);
-    op->silu_mul(be, a->gate, a->up, rows->n, m->shape->intermediate, a->gate);
-    op->matmul(be, w[W_DOWN], w[W_DOWN_BIAS], a->gate, rows, true, a->x_part);
+    (m->shape->gelu ? op->gelu_mul : op->silu_mul)(be, a->gate, a->up, rows->n,
+                                                   m->shape->intermediate, a->gate);
+    add_product(m, a, (be_weight *[]){w[W_DOWN], w[W_DOWN_BIAS]}, w[W_POST_MLP_NORM], a->gate,
+                rows);
 }
 
 static void rows_behind_attention(model *m, const activations *a, be_weight *const *w,
@@ -217,7 +235,7 @@ static ckvc_status layer(const forward_pass *p, int32_t il, progress *at, ckvc_e
     be_weight *const *w = m->layers[il];
     const float eps = (float)m->shape->rms_eps;
 
-    op->rmsnorm(be, a->x, at->rows.n, w[W_ATTENTION_NORM], eps, a->norm);
+    op->rmsnorm(be, a->x, at->rows.n, w[W_ATTENTION_NORM], eps, false, a->norm);
     project(m, il, W_K, a->norm, &at->rows, a->k);
     project(m, il, W_V, a->norm, &at->rows, a->v);
     switch (p->kind) {
@@ -272,7 +290,7 @@ static ckvc_status layer_joined(const forward_pass *passes, int64_t n, int32_t i
     const activations *a = passes->act->all;
     be_weight *const *w = m->layers[il];
     const be_product_rows rows = {.n = n_rows};
-    op->rmsnorm(m->be, a->x, n_rows, w[W_ATTENTION_NORM], (float)m->shape->rms_eps, a->norm);
+    op->rmsnorm(m->be, a->x, n_rows, w[W_ATTENTION_NORM], (float)m->shape->rms_eps, false, a->norm);
     project(m, il, W_K, a->norm, &rows, a->k);
     project(m, il, W_V, a->norm, &rows, a->v);
     project(m, il, W_Q, a->norm, &rows, a->q);
@@ -333,7 +351,7 @@ ckvc_status forward(const forward_pass *passes, int64_t n, ckvc_err *err) {
     for (int64_t i = 0; i < n; i++) {
         if (ends_at_tap(&passes[i])) { continue; }
         be_buf *x = passes[i].act->x;
-        op->rmsnorm(m->be, x, at[i].rows.n, m->final_norm, (float)m->shape->rms_eps, x);
+        op->rmsnorm(m->be, x, at[i].rows.n, m->final_norm, (float)m->shape->rms_eps, false, x);
     }
     op->weight_release(m->be, m->final_norm);
     return op->sync(m->be, err);

@@ -68,9 +68,10 @@ typedef struct forward_pass {
     union {
         prefill_rows prefill;
         continuation_rows continuation;
-        const be_step *step; /* a token each of sequences that are decoded; `held` is [L][n_rows] */
+        /* [2], by layer_base: a token each of sequences that are decoded; `held` is [L][n_rows] */
+        const be_step *step;
     };
-    /* Of a prefill and a continuation: [D/2], rope_frequencies of both together; a tap, or NULL. */
+    /* Of a prefill and a continuation: rope_frequencies of both together; a tap, or NULL. */
     const double *inv_freq;
     layer_tap tap;
     void *tap_ctx;
@@ -114,6 +115,6 @@ typedef struct prompt_cache {
     model *m;
     const be_cache *layers;    /* [L] */
     int64_t n_tokens, n_total; /* T; what the frequencies are for (prefill_input) */
-    const double *inv_freq;    /* [D/2] */
+    const double *inv_freq;    /* rope_frequencies */
 } prompt_cache;
 prompt_cache session_prompt(const session *s);

@@ -46,6 +46,13 @@ static json_t *shape_json(const model_shape *s) {
     if (s->output_bias) { json_object_set_new(o, "output_bias", json_true()); }
     if (s->mlp_bias) { json_object_set_new(o, "mlp_bias", json_true()); }
     if (s->qk_norm) { json_object_set_new(o, "qk_norm", json_true()); }
+    if (s->post_norms) { json_object_set_new(o, "post_norms", json_true()); }
+    if (s->gelu) { json_object_set_new(o, "gelu", json_true()); }
+    if (s->embed_scale > 0) { json_object_set_new(o, "embed_scale", json_real(s->embed_scale)); }
+    if (s->query_scalar > 0) { json_object_set_new(o, "query_scalar", json_real(s->query_scalar)); }
+    if (s->rope_local_theta > 0) {
+        json_object_set_new(o, "rope_local_theta", json_real(s->rope_local_theta));
+    }
     return o;
 }
 

@@ -80,6 +80,7 @@ int64_t model_shape_parameters(const model_shape *s) {
     if (s->output_bias) { layer += m; }
     if (s->mlp_bias) { layer += 2 * f + m; }
     if (s->qk_norm) { layer += 2 * s->head_dim; }
+    if (s->post_norms) { layer += 2 * m; }
     return s->n_layers * layer + (int64_t)s->vocab * m * (s->tied ? 1 : 2) + m;
 }
 
@@ -114,6 +115,13 @@ char *model_shape_lines(const model_shape *s) {
     if (s->output_bias) { ckvc_buffer_text(&b, "output_bias=1\n"); }
     if (s->mlp_bias) { ckvc_buffer_text(&b, "mlp_bias=1\n"); }
     if (s->qk_norm) { ckvc_buffer_text(&b, "qk_norm=1\n"); }
+    if (s->post_norms) { ckvc_buffer_text(&b, "post_norms=1\n"); }
+    if (s->gelu) { ckvc_buffer_text(&b, "gelu=1\n"); }
+    const double numbers[] = {s->embed_scale, s->query_scalar, s->rope_local_theta};
+    static const char *const names[] = {"embed_scale", "query_scalar", "rope_local_theta"};
+    for (int i = 0; i < 3; i++) {
+        if (numbers[i] > 0.0) { ckvc_buffer_printf(&b, "%s=%.17g\n", names[i], numbers[i]); }
+    }
     if (s->sliding_window) { ckvc_buffer_printf(&b, "sliding_window=%d\n", s->sliding_window); }
     for (int32_t l = 0; s->sliding_window && l < s->n_layers; l++) {
         if (model_shape_window(s, l) == 0) { ckvc_buffer_printf(&b, "full_layer=%d\n", l); }
@@ -148,6 +156,26 @@ void rope_frequencies(const model_shape *s, int64_t n_total, double *inv_freq) {
         }
         inv_freq[i] = f;
     }
+    if (s->rope_local_theta > 0.0) {
+        const model_shape local = {.head_dim = s->head_dim, .rope_theta = s->rope_local_theta};
+        rope_frequencies(&local, n_total, inv_freq + s->head_dim / 2);
+    }
+}
+
+ckvc_status model_shape_evicts(const model_shape *s, const char *name, ckvc_err *err) {
+    CKVC_FAIL_IF(
+        s->rope_local_theta > 0.0, err, CKVC_E_DATA,
+        "%s: a %s model, whose layers with a sliding window rotate by a base of their own: "
+        "what to keep of it is not chosen yet; perplexity, generate without a table and "
+        "score --policy full run it",
+        name, s->family);
+    return CKVC_OK;
+}
+
+void model_shape_gemma(model_shape *s, double query_scalar) {
+    s->post_norms = s->gelu = true;
+    s->embed_scale = sqrt((double)s->width);
+    s->query_scalar = query_scalar == s->head_dim ? 0.0 : query_scalar; /* one spelling */
 }
 
 void model_shape_stop(model_shape *s, int64_t id) {

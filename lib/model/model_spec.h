@@ -26,7 +26,7 @@ typedef enum rope_kind { ROPE_DEFAULT, ROPE_LLAMA3, ROPE_LINEAR, ROPE_DYNAMIC } 
 #define MODEL_STOP_IDS_MAX     16
 
 typedef struct model_shape {
-    char family[16]; /* model_type: llama, mistral, qwen2, qwen3, phi3, internlm2 */
+    char family[16]; /* model_type: llama, mistral, qwen2, qwen3, phi3, gemma3_text, internlm2 */
     int32_t n_layers, n_heads, n_kv_heads, head_dim; /* L, H, G, D */
     int32_t width, intermediate, vocab;              /* M, MLP, V */
     int32_t max_positions; /* max_position_embeddings; see model_shape_context */
@@ -37,7 +37,14 @@ typedef struct model_shape {
     int32_t rope_original_positions;      /* llama3 */
     int32_t rope_dims; /* so many of a head's values are rotated, an even number below D; 0: all */
     bool tied, qkv_bias, output_bias, mlp_bias;
-    bool qk_norm;           /* each head's query and key are normed before they are rotated */
+    bool qk_norm; /* each head's query and key are normed before they are rotated */
+    /* what attention and the MLP give is normed before it is added; the MLP's gate is a GELU, not a
+     * SiLU */
+    bool post_norms, gelu;
+    double embed_scale;  /* embedded rows are multiplied by it; 0: they are not */
+    double query_scalar; /* attention's scale is its -0.5th power; 0: D */
+    double
+        rope_local_theta; /* base, without scaling, of the layers that have a window; 0: the one */
     int32_t sliding_window; /* of the layers that have one; 0: no layer has */
     /* bit l: layer l sees everything in spite of sliding_window */
     uint64_t full_layers[MODEL_LAYERS_MAX / 64];
@@ -53,6 +60,10 @@ int32_t model_shape_window(const model_shape *s, int32_t layer);
  * dynamic scaling, whose point is to reach beyond (transformers itself has no limit; vLLM's is this
  * one). */
 int64_t model_shape_context(const model_shape *s);
+/* What Gemma 3's layers have all of: post_norms, gelu, embedded rows times width^0.5
+ * (Gemma3TextScaledWordEmbedding, whose factor is float32 beside weights in float32), attention's
+ * scale by query_pre_attn_scalar. */
+void model_shape_gemma(model_shape *s, double query_scalar);
 /* A token that ends a text; ids outside the vocabulary (-1 for none, say) and those beyond the cap
  * are left out. */
 void model_shape_stop(model_shape *s, int64_t id);
@@ -63,8 +74,13 @@ int64_t model_shape_parameters(const model_shape *s);
 char *model_shape_lines(const model_shape *s);
 /* "default", "llama3", "linear", "dynamic": as rope_scaling.rope_type spells it. */
 const char *rope_kind_name(rope_kind kind);
+/* What policies choose of a prompt's cache is measured for models whose layers rotate alike.
+ * CKVC_E_DATA for one with a rope_local_theta; `name` is its path or name, for the message. */
+ckvc_status model_shape_evicts(const model_shape *s, const char *name,
+                               ckvc_err *err) CKVC_MUST_CHECK;
 /* Rotary frequencies [D/2] for a sequence of n_total tokens in all (prompt and continuation: one
- * base for both); those behind rope_dims / 2 are 0, which turns nothing. transformers,
+ * base for both); those behind rope_dims / 2 are 0, which turns nothing. With a rope_local_theta
+ * [2][D/2], those of the layers that have a window behind the others'. transformers,
  * modeling_rope_utils.py: _compute_llama3_parameters, _compute_linear_scaling_rope_parameters,
  * _compute_dynamic_ntk_parameters; InternLM2 computes the last alike (modeling_internlm2.py,
  * InternLM2DynamicNTKScalingRotaryEmbedding). */
@@ -89,7 +105,8 @@ typedef enum tensor_type {
 #define TENSOR_MAX_RANK     5
 #define TENSOR_BLOCK_VALUES 256 /* the most values of one block */
 
-/* Text and bytes are borrowed from whoever read the file. */
+/* Text and bytes are borrowed from whoever read the file. Values are (what is stored + plus) *
+ * times, where these are not 0. */
 typedef struct tensor_view {
     const char *name;   /* in Hugging Face's modules: "model.layers.0.self_attn.q_proj.weight" */
     const char *stored; /* as the file spells it; name itself in safetensors */
@@ -109,6 +126,7 @@ typedef struct tensor_view {
         int64_t rows; /* 0: the file's order is the runtime's */
         int32_t head, rotated;
     } partial;
+    float plus, times;
     const uint8_t *data; /* not necessarily aligned to the type */
     uint64_t bytes;
 } tensor_view;
@@ -125,16 +143,17 @@ int64_t tensor_n_values(const tensor_view *t);
 /* "[64,65]" -> text, rank <= TENSOR_MAX_RANK. */
 #define TENSOR_DIMS_TEXT 96
 const char *tensor_dims(const int64_t *dims, int32_t rank, char text[TENSOR_DIMS_TEXT]);
-/* True when rows lie in the runtime's order; and when the bytes can be used as they lie: F32, in
- * that order. */
-bool tensor_in_order(const tensor_view *t);
+/* True when rows lie in the runtime's order and values are what is stored; and when the bytes can
+ * be used as they lie: F32, and that. */
+bool tensor_as_stored(const tensor_view *t);
 bool tensor_in_place(const tensor_view *t);
 /* n values from value `first` on, in float32 and in the file's order; both are multiples of the
  * type's block. ggml-quants.c, dequantize_row_*. */
 void tensor_decode(const tensor_view *t, int64_t first, int64_t n, float *out);
 /* Rows row ... row + n - 1 of a matrix, or values of a vector, in the runtime's order (which undoes
- * LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py, or what `partial` says) -> out. A row is
- * whole blocks; of a vector row and n are multiples of the type's block. */
+ * LlamaModel.permute of llama.cpp's convert_hf_to_gguf.py, or what `partial` says), and with plus
+ * and times -> out. A row is whole blocks; of a vector row and n are multiples of the type's block.
+ */
 void tensor_read_rows(const tensor_view *t, int64_t row, int64_t n, float *out);
 
 /* ---- the model ---- */

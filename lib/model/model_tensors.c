@@ -29,8 +29,8 @@ bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer
     const int64_t d = s->head_dim, width = s->width, mlp = s->intermediate, heads = s->n_heads * d,
                   kv_heads = s->n_kv_heads * d;
     /* The first name is that of transformers' modeling_llama.py, modeling_mistral.py and
-     * modeling_qwen2.py and modeling_qwen3.py, the second that of modeling_internlm2.py, where w1
-     * is the gate, w3 goes up, w2 down (InternLM2MLP.forward). */
+     * modeling_qwen2.py, modeling_qwen3.py and modeling_gemma3.py, the second that of
+     * modeling_internlm2.py, where w1 is the gate, w3 goes up, w2 down (InternLM2MLP.forward). */
     const struct {
         const char *names[2];
         int64_t rows, cols;
@@ -45,7 +45,17 @@ bool layer_tensor_of(const model_shape *s, int32_t layer, layer_part part, layer
         [W_K_BIAS] = {{"self_attn.k_proj.bias", "attention.wqkv.bias"}, kv_heads, 1, s->qkv_bias},
         [W_V_BIAS] = {{"self_attn.v_proj.bias", "attention.wqkv.bias"}, kv_heads, 1, s->qkv_bias},
         [W_O_BIAS] = {{"self_attn.o_proj.bias", "attention.wo.bias"}, width, 1, s->output_bias},
-        [W_MLP_NORM] = {{"post_attention_layernorm.weight", "ffn_norm.weight"}, width, 1, true},
+        [W_MLP_NORM] = {{s->post_norms ? "pre_feedforward_layernorm.weight"
+                                       : "post_attention_layernorm.weight",
+                         "ffn_norm.weight"},
+                        width,
+                        1,
+                        true},
+        [W_POST_ATTENTION_NORM] = {{"post_attention_layernorm.weight", NULL},
+                                   width,
+                                   1,
+                                   s->post_norms},
+        [W_POST_MLP_NORM] = {{"post_feedforward_layernorm.weight", NULL}, width, 1, s->post_norms},
         [W_GATE] = {{"mlp.gate_proj.weight", "feed_forward.w1.weight"}, mlp, width, true},
         [W_UP] = {{"mlp.up_proj.weight", "feed_forward.w3.weight"}, mlp, width, true},
         [W_DOWN] = {{"mlp.down_proj.weight", "feed_forward.w2.weight"}, width, mlp, true},

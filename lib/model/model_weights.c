@@ -5,11 +5,17 @@
 
 be_attention_shape layer_attention(const model *m, int32_t layer) {
     const model_shape *s = m->shape;
-    return (be_attention_shape){.n_heads = s->n_heads,
-                                .n_kv_heads = s->n_kv_heads,
-                                .head_dim = s->head_dim,
-                                .window = model_shape_window(s, layer),
-                                .scale = (float)(1.0 / sqrt((double)s->head_dim))};
+    return (be_attention_shape){
+        .n_heads = s->n_heads,
+        .n_kv_heads = s->n_kv_heads,
+        .head_dim = s->head_dim,
+        .window = model_shape_window(s, layer),
+        .scale =
+            (float)(1.0 / sqrt(s->query_scalar > 0.0 ? s->query_scalar : (double)s->head_dim))};
+}
+
+int layer_base(const model *m, int32_t layer) {
+    return m->shape->rope_local_theta > 0.0 && model_shape_window(m->shape, layer) > 0;
 }
 
 /* ---- open, close ---- */
@@ -22,9 +28,9 @@ static void read_rows(const void *tensor, int64_t row, int64_t n, float *out) {
 static ckvc_status hand_over(model *m, const tensor_view *t, const layer_tensor *fused,
                              be_weight **out, ckvc_err *err) {
     be_matrix matrix = {.bytes = t->data,
-                        .type = tensor_in_place(t)                             ? BE_F32
-                                : t->type == TENSOR_BF16 && tensor_in_order(t) ? BE_BF16
-                                                                               : BE_PACKED,
+                        .type = tensor_in_place(t)                              ? BE_F32
+                                : t->type == TENSOR_BF16 && tensor_as_stored(t) ? BE_BF16
+                                                                                : BE_PACKED,
                         .rows = t->dims[0],
                         .cols = t->rank > 1 ? t->dims[1] : 1,
                         .row_bytes = (size_t)(t->bytes / (uint64_t)t->dims[0]),
@@ -42,9 +48,12 @@ static ckvc_status hand_over(model *m, const tensor_view *t, const layer_tensor 
 static ckvc_status hand_over_all(model *m, ckvc_err *err) {
     model_ends ends;
     CKVC_TRY(model_ends_find(m->spec, &ends, err));
-    CKVC_TRY(hand_over(m, ends.embedding, NULL, &m->embedding, err));
+    m->scaled = *ends.embedding;
+    m->scaled.times = (float)m->shape->embed_scale;
+    const tensor_view *rows = m->scaled.times != 0.0f ? &m->scaled : ends.embedding;
+    CKVC_TRY(hand_over(m, rows, NULL, &m->embedding, err));
     m->head = m->embedding;
-    if (ends.head != ends.embedding) { CKVC_TRY(hand_over(m, ends.head, NULL, &m->head, err)); }
+    if (ends.head != rows) { CKVC_TRY(hand_over(m, ends.head, NULL, &m->head, err)); }
     CKVC_TRY(hand_over(m, ends.final_norm, NULL, &m->final_norm, err));
     for (int32_t l = 0; l < m->shape->n_layers; l++) {
         for (layer_part part = 0; part < LAYER_PARTS; part++) {

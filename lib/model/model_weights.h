@@ -27,6 +27,8 @@ typedef enum layer_part {
     W_DOWN_BIAS,
     W_Q_NORM, /* [D] */
     W_K_NORM,
+    W_POST_ATTENTION_NORM, /* [M] */
+    W_POST_MLP_NORM,
     LAYER_PARTS
 } layer_part;
 
@@ -76,12 +78,15 @@ struct model {
     char fingerprint[CKVC_SHA256_HEX];
     layer_weights *layers; /* [L] */
     be_weight *embedding, *final_norm;
-    be_weight *head; /* the embedding itself when tied */
+    be_weight *head;    /* the embedding itself when tied and not scaled */
+    tensor_view scaled; /* of a scaled embedding */
 };
 
 /* Attention of layer `layer`: every layer's heads, scale D^-0.5 (modeling_llama.py,
- * LlamaAttention.scaling), its own sliding window (model_shape_window). */
+ * LlamaAttention.scaling) or query_scalar^-0.5, its own sliding window (model_shape_window). */
 be_attention_shape layer_attention(const model *m, int32_t layer);
+/* Which of the two bases it rotates by: 1 for rope_local_theta. */
+int layer_base(const model *m, int32_t layer);
 
 /* Acquire all of one layer's weights before use; release says that they may go. */
 ckvc_status layer_acquire(model *m, int32_t layer, ckvc_err *err) CKVC_MUST_CHECK;

@@ -29,7 +29,7 @@ struct session {
     /* [max_continuation - 1] where limits.divergence: of the last full cache that divergences were
      * asked of */
     be_distributions full;
-    double *inv_freq; /* [D/2], of the sequence in hand */
+    double *inv_freq; /* [2][D/2], rope_frequencies of the sequence in hand */
     /* the prompt in hand; n_prompt 0: none */
     int64_t n_prompt, n_total;
 };
@@ -176,7 +176,7 @@ static session *new_session(model *m, session_limits limits, const session *firs
     s->limits = limits;
     s->nll = ckvc_calloc((size_t)limits.max_window, sizeof *s->nll);
     s->order = ckvc_calloc((size_t)max_lanes(limits), sizeof *s->order);
-    s->inv_freq = ckvc_calloc((size_t)shape->head_dim / 2, sizeof *s->inv_freq);
+    s->inv_freq = ckvc_calloc((size_t)shape->head_dim, sizeof *s->inv_freq);
     s->counted_rows = ckvc_calloc(2 * (size_t)shape->n_kv_heads, sizeof *s->counted_rows);
     window_stats_init(&s->stats, shape, limits.max_prompt);
     s->shown = first ? first->shown : &s->watch;
@@ -202,6 +202,9 @@ ckvc_status sessions_create(model *m, session_limits limits, int64_t n, session 
     const be_extent most = extent_of(m->shape, limits);
     const be_attention_shape attention = layer_attention(m, 0);
     m->be->ops->reserve(m->be, &attention, out[0]->inv_freq, &most);
+    if (m->shape->rope_local_theta > 0.0) { /* angles of the other base */
+        m->be->ops->reserve(m->be, &attention, out[0]->inv_freq + m->shape->head_dim / 2, &most);
+    }
     ckvc_status st = model_acquire(m, err);
     if (st == CKVC_OK) { st = m->be->ops->sync(m->be, err); }
     for (int64_t i = 0; i < n && st != CKVC_OK; i++) { session_destroy_at(&out[i]); }

@@ -48,9 +48,13 @@ int64_t tensor_n_values(const tensor_view *t) {
     return n;
 }
 
-bool tensor_in_order(const tensor_view *t) { return t->pairwise == 0 && t->partial.rows == 0; }
+static bool in_order(const tensor_view *t) { return t->pairwise == 0 && t->partial.rows == 0; }
 
-bool tensor_in_place(const tensor_view *t) { return t->type == TENSOR_F32 && tensor_in_order(t); }
+bool tensor_as_stored(const tensor_view *t) {
+    return in_order(t) && t->plus == 0.0f && t->times == 0.0f;
+}
+
+bool tensor_in_place(const tensor_view *t) { return t->type == TENSOR_F32 && tensor_as_stored(t); }
 
 static float from_bits(uint32_t bits) {
     float v;
@@ -171,11 +175,15 @@ static int64_t stored_row(const tensor_view *t, int64_t row) {
 
 void tensor_read_rows(const tensor_view *t, int64_t row, int64_t n, float *out) {
     const int64_t cols = t->rank > 1 ? t->dims[1] : 1;
-    if (tensor_in_order(t)) {
+    if (in_order(t)) {
         tensor_decode(t, row * cols, n * cols, out);
-        return;
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            tensor_decode(t, stored_row(t, row + i) * cols, cols, out + i * cols);
+        }
     }
-    for (const int64_t end = row + n; row < end; row++, out += cols) {
-        tensor_decode(t, stored_row(t, row) * cols, cols, out);
+    if (t->plus != 0.0f || t->times != 0.0f) {
+        const float times = t->times != 0.0f ? t->times : 1.0f;
+        for (int64_t i = 0; i < n * cols; i++) { out[i] = (out[i] + t->plus) * times; }
     }
 }

@@ -232,3 +232,18 @@ PY
         [[ $output == *"$DIR/texts: holds no run.json; want the --out folder of scan, calibrate or compile" ]]
     done
 }
+
+@test "a model with two rotary bases: its whole cache is scored and decoded, what cuts it is refused by one line" {
+    local g=tests/golden/models/gemma3 set=(--manifest "$DIR/g.jsonl" --window 16 -q)
+    awk 'BEGIN { printf "{\"id\":\"a\",\"tokens\":["; for (i = 0; i < 60; i++) printf "%s%d", i ? "," : "", i * i % 79; printf "],\"continuation_tokens\":[1,2,3,4,5,6,7,8]}\n" }' >"$DIR/g.jsonl"
+    "$CKVC" score --model $g "${set[@]}" --policy full --out "$DIR/s.jsonl"
+    "$CKVC" generate --model $g --manifest "$DIR/g.jsonl" --max-new 8 --json >"$DIR/t.json"
+    for verb in "score --policy full,snapkv --out $DIR/s2.jsonl" "generate --policy snapkv" "compile --out $DIR/r" \
+        "calibrate --side demand --out $DIR/r2"; do
+        # shellcheck disable=SC2086 # words of a command
+        run "$CKVC" $verb --model $g "${set[@]}" --budget 0.5
+        [ "$status" -eq 65 ] || { echo "$verb: $status $output"; return 1; }
+        one_line && [[ $output == *"a gemma3_text model"*"perplexity"* ]]
+    done
+    [ ! -e "$DIR/s2.jsonl" ]
+}

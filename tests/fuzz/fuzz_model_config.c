@@ -13,7 +13,7 @@ FUZZ {
     must(s.width > 0 && s.width <= MODEL_WIDTH_MAX && s.vocab > 0 && s.vocab <= MODEL_VOCAB_MAX);
     must(model_shape_context(&s) > 0 && model_shape_parameters(&s) > 0);
     for (int32_t l = 0; l < s.n_layers; l++) { must(model_shape_window(&s, l) >= 0); }
-    double inv_freq[MODEL_HEAD_DIM_MAX / 2];
+    double inv_freq[MODEL_HEAD_DIM_MAX];
     rope_frequencies(&s, 1, inv_freq);
     rope_frequencies(&s, model_shape_context(&s), inv_freq);
     free(model_shape_lines(&s));

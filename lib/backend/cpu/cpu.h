@@ -51,7 +51,8 @@ typedef struct cpu_backend {
     const cpu_fma *fma;  /* NULL: products by OpenBLAS */
     cpu_scratch *worker; /* [n_threads] */
     cpu_scratch shared;
-    rope_table rope;
+    rope_table rope[2];            /* layers may have one of two bases */
+    int rope_last;                 /* which was asked for last */
     size_t bytes_max;              /* copies of weights and buffers; 0: no limit */
     size_t bytes_now, bytes_spare; /* what is taken; of it, spare copies */
     size_t bytes_turns;            /* the most that these were: of weights that take turns */
@@ -97,7 +98,7 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     X(weight_create) X(weight_free) X(weight_acquire) X(weight_release) X(weight_prefetch) \
     X(weight_limit) \
     /* cpu_rows.c */ \
-    X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(copy_rows) \
+    X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(gelu_mul) X(copy_rows) \
     /* cpu_matmul.c */ \
     X(matmul) X(head_nll) X(head_distributions) X(head_logits) X(head_greedy) \
     /* cpu_attention.c, cpu_attention_error.c */ \
@@ -112,7 +113,9 @@ CPU_OPERATIONS(DECLARE)
 
 /* n rows from row `row` on, of one block, as float32. */
 void cpu_weight_read(const be_matrix *m, int64_t row, int64_t n, float *dst);
-void cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions);
+/* The table of these frequencies, made or grown: the other one stays. */
+const rope_table *cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half,
+                                   int64_t n_positions);
 /* Scratch floats that the operations of these files take at most. */
 void cpu_attention_scratch(const cpu_backend *c, const be_attention_shape *s, const be_extent *most,
                            size_t *per_worker, size_t *shared);
@@ -134,7 +137,9 @@ double kernel_dot(const float *x, const float *y, int64_t n);
 void kernel_mass_add(double *mass, const float *e, int64_t n, double factor);
 void kernel_mass_max(double *mass, const float *e, int64_t n, double factor);
 void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n);
+void kernel_gelu_mul(const float *gate, const float *up, float *y, int64_t n);
 void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double eps);
+void kernel_rmsnorm_add(const float *x, const float *w, float *y, int64_t n, double eps);
 /* In place, pairs (i, i + half). */
 void kernel_rope(float *x, const float *cos, const float *sin, int32_t half);
 double kernel_norm(const float *x, int64_t n); /* ||x||_2, summed in double */

@@ -52,9 +52,7 @@ void cpu_destroy(backend *be) {
     free(c->worker);
     free(c->rounded);
     free(c->shared.data);
-    free(c->rope.inv_freq);
-    free(c->rope.cos);
-    free(c->rope.sin);
+    for (int i = 0; i < 2; i++) { CKVC_FREE(c->rope[i].inv_freq, c->rope[i].cos, c->rope[i].sin); }
     for (int i = 0; i < c->n_spare; i++) { free(c->spare[i].data); }
     free(c);
 }

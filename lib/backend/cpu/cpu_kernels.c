@@ -127,19 +127,43 @@ INLINE void vector_silu_mul(f32x *y, const f32x *gate, const f32x *up) {
     *y = *gate / (e + 1.0f) * *up;
 }
 
-CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n) {
+/* gelu(g) = g / (1 + exp(-2u)), u = sqrt(2/pi) (g + 0.044715 g^3): (1 + tanh u) / 2 is the logistic
+ * function of 2u. */
+INLINE void vector_gelu_mul(f32x *y, const f32x *gate, const f32x *up) {
+    f32x e = -*gate * (*gate * *gate * 0.0713548162726f + 1.59576912160573f);
+    vector_exp(&e);
+    *y = *gate / (e + 1.0f) * *up;
+}
+
+INLINE void vector_gate_mul(bool gelu, f32x *y, const f32x *gate, const f32x *up) {
+    if (gelu) {
+        vector_gelu_mul(y, gate, up);
+    } else {
+        vector_silu_mul(y, gate, up);
+    }
+}
+
+INLINE void gate_mul(bool gelu, const float *gate, const float *up, float *y, int64_t n) {
     f32x g, u, v;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         load(&g, gate + i);
         load(&u, up + i);
-        vector_silu_mul(&v, &g, &u);
+        vector_gate_mul(gelu, &v, &g, &u);
         store(y + i, &v);
     }
     load_tail(&g, gate + i, n - i, 0.0f);
     load_tail(&u, up + i, n - i, 0.0f);
-    vector_silu_mul(&v, &g, &u);
+    vector_gate_mul(gelu, &v, &g, &u);
     for (int64_t j = 0; j < n - i; j++) { y[i + j] = v[j]; }
+}
+
+CLONES void kernel_silu_mul(const float *gate, const float *up, float *y, int64_t n) {
+    gate_mul(false, gate, up, y, n);
+}
+
+CLONES void kernel_gelu_mul(const float *gate, const float *up, float *y, int64_t n) {
+    gate_mul(true, gate, up, y, n);
 }
 
 INLINE double dot(const float *x, const float *y, int64_t n) {
@@ -158,6 +182,11 @@ CLONES double kernel_dot(const float *x, const float *y, int64_t n) { return dot
 CLONES void kernel_rmsnorm(const float *x, const float *w, float *y, int64_t n, double eps) {
     const float scale = (float)(1.0 / sqrt(dot(x, x, n) / (double)n + eps));
     for (int64_t i = 0; i < n; i++) { y[i] = x[i] * scale * w[i]; }
+}
+
+CLONES void kernel_rmsnorm_add(const float *x, const float *w, float *y, int64_t n, double eps) {
+    const float scale = (float)(1.0 / sqrt(dot(x, x, n) / (double)n + eps));
+    for (int64_t i = 0; i < n; i++) { y[i] += x[i] * scale * w[i]; }
 }
 
 CLONES void kernel_rope(float *restrict x, const float *restrict cos, const float *restrict sin,

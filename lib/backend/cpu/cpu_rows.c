@@ -61,11 +61,15 @@ static void rmsnorm_row(const row_job *j, int64_t r) {
     kernel_rmsnorm(j->a + r * j->width, j->b, j->y + r * j->width, j->width, j->eps);
 }
 
+static void rmsnorm_add_row(const row_job *j, int64_t r) {
+    kernel_rmsnorm_add(j->a + r * j->width, j->b, j->y + r * j->width, j->width, j->eps);
+}
+
 void cpu_rmsnorm(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps,
-                 be_buf *y) {
+                 bool add, be_buf *y) {
     const int64_t width = w->m.rows * w->m.cols;
     assert(w->f32 && (size_t)(n_rows * width) <= x->n && (size_t)(n_rows * width) <= y->n);
-    row_job job = {.row = rmsnorm_row,
+    row_job job = {.row = add ? rmsnorm_add_row : rmsnorm_row,
                    .n_rows = n_rows,
                    .a = x->data,
                    .b = w->f32,
@@ -80,17 +84,28 @@ static void silu_row(const row_job *j, int64_t r) {
     kernel_silu_mul(j->a + at, j->b + at, j->y + at, j->width);
 }
 
-void cpu_silu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
-                  be_buf *y) {
+static void gelu_row(const row_job *j, int64_t r) {
+    const int64_t at = r * j->width;
+    kernel_gelu_mul(j->a + at, j->b + at, j->y + at, j->width);
+}
+
+static void gate_rows(backend *be, void (*row)(const row_job *, int64_t), const be_buf *gate,
+                      const be_buf *up, int64_t n_rows, int64_t width, be_buf *y) {
     const size_t n = (size_t)(n_rows * width);
     assert(n <= gate->n && n <= up->n && n <= y->n);
-    row_job job = {.row = silu_row,
-                   .n_rows = n_rows,
-                   .a = gate->data,
-                   .b = up->data,
-                   .y = y->data,
-                   .width = width};
+    row_job job = {
+        .row = row, .n_rows = n_rows, .a = gate->data, .b = up->data, .y = y->data, .width = width};
     run_rows(be, &job, width);
+}
+
+void cpu_silu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
+                  be_buf *y) {
+    gate_rows(be, silu_row, gate, up, n_rows, width, y);
+}
+
+void cpu_gelu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
+                  be_buf *y) {
+    gate_rows(be, gelu_row, gate, up, n_rows, width, y);
 }
 
 void cpu_copy_rows(backend *be, const be_buf *src, int64_t src_row, be_buf *dst, int64_t dst_row,
@@ -104,12 +119,18 @@ void cpu_copy_rows(backend *be, const be_buf *src, int64_t src_row, be_buf *dst,
 
 /* ---- positions ---- */
 
-void cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int64_t n_positions) {
-    rope_table *t = &c->rope;
+static bool made_from(const rope_table *t, const double *inv_freq, int32_t half) {
+    return t->half == half && t->inv_freq &&
+           memcmp(t->inv_freq, inv_freq, (size_t)half * sizeof *inv_freq) == 0;
+}
+
+const rope_table *cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half,
+                                   int64_t n_positions) {
+    if (!made_from(&c->rope[c->rope_last], inv_freq, half)) { c->rope_last = 1 - c->rope_last; }
+    rope_table *t = &c->rope[c->rope_last];
     const size_t bytes = (size_t)half * sizeof *inv_freq;
-    const bool fits = t->half == half && t->inv_freq,
-               same = fits && memcmp(t->inv_freq, inv_freq, bytes) == 0;
-    if (same && n_positions <= t->n_positions) { return; }
+    const bool fits = t->half == half && t->inv_freq, same = made_from(t, inv_freq, half);
+    if (same && n_positions <= t->n_positions) { return t; }
     const int64_t rounded = (n_positions + 511) / 512 * 512;
     if (!fits || rounded > t->capacity) {
         free(t->inv_freq);
@@ -132,17 +153,18 @@ void cpu_rope_reserve(cpu_backend *c, const double *inv_freq, int32_t half, int6
             t->sin[t->n_positions * half + i] = (float)sin(angle);
         }
     }
+    return t;
 }
 
 static row_job lane_job(backend *be, const be_attention_shape *s, const double *inv_freq,
                         const be_rows *rows) {
     const int64_t lane_rows = be_padded_rows(rows->n_rows);
-    cpu_rope_reserve(cpu_of(be), inv_freq, s->head_dim / 2, rows->row0 + rows->n_rows);
-    return (row_job){.n_rows = rows->n_lanes * lane_rows,
-                     .s = s,
-                     .rope = &cpu_of(be)->rope,
-                     .at = *rows,
-                     .lane_rows = lane_rows};
+    return (row_job){
+        .n_rows = rows->n_lanes * lane_rows,
+        .s = s,
+        .rope = cpu_rope_reserve(cpu_of(be), inv_freq, s->head_dim / 2, rows->row0 + rows->n_rows),
+        .at = *rows,
+        .lane_rows = lane_rows};
 }
 
 static void rotate(const row_job *j, float *x, int64_t r) {

@@ -31,9 +31,12 @@ void cuda_to_bf16(cudaStream_t stream, const float *from, int64_t n_rows, int64_
 /* y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * w; the sum of squares in double. */
 void cuda_rmsnorm_rows(cudaStream_t stream, const float *x, const float *w, int64_t n_rows,
                        int64_t width, double eps, float *y, const cuda_half *half);
-/* y = silu(gate) * up */
-void cuda_silu_mul_rows(cudaStream_t stream, const float *gate, const float *up, int64_t n_rows,
-                        int64_t width, float *y, const cuda_half *half);
+/* The same, added to y. */
+void cuda_rmsnorm_add_rows(cudaStream_t stream, const float *x, const float *w, int64_t n_rows,
+                           int64_t width, double eps, float *y);
+/* y = silu(gate) * up, or gelu(gate) * up */
+void cuda_gate_mul_rows(cudaStream_t stream, bool gelu, const float *gate, const float *up,
+                        int64_t n_rows, int64_t width, float *y, const cuda_half *half);
 /* cos, sin [n_positions][half] of position * inv_freq[i], inv_freq [half]. */
 void cuda_fill_angles(cudaStream_t stream, const double *inv_freq, int32_t half,
                       int64_t n_positions, float *cos, float *sin);

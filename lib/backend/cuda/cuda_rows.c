@@ -14,27 +14,41 @@ static cuda_half half_beside(cuda_backend *c, const float *y, int64_t n_rows, in
 }
 
 void cuda_rmsnorm(backend *be, const be_buf *x, int64_t n_rows, const be_weight *w, float eps,
-                  be_buf *y) {
+                  bool add, be_buf *y) {
     cuda_backend *c = cuda_of(be);
     const int64_t width = w->m.rows * w->m.cols;
     if (cuda_failed(c) || n_rows == 0) { return; }
     assert(w->data && (size_t)(n_rows * width) <= x->n && (size_t)(n_rows * width) <= y->n);
     float *to = cuda_written(c, y);
-    const cuda_half half = half_beside(c, to, n_rows, width);
-    cuda_rmsnorm_rows(c->stream, x->data, w->data, n_rows, width, (double)eps, to, &half);
+    if (add) { /* what is added to is no product's input as it is: it needs no bf16 values */
+        cuda_rmsnorm_add_rows(c->stream, x->data, w->data, n_rows, width, (double)eps, to);
+    } else {
+        const cuda_half half = half_beside(c, to, n_rows, width);
+        cuda_rmsnorm_rows(c->stream, x->data, w->data, n_rows, width, (double)eps, to, &half);
+    }
     cuda_check(c, "rmsnorm");
 }
 
-void cuda_silu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
-                   be_buf *y) {
+static void gate_mul(backend *be, bool gelu, const be_buf *gate, const be_buf *up, int64_t n_rows,
+                     int64_t width, be_buf *y) {
     cuda_backend *c = cuda_of(be);
     const size_t n = (size_t)(n_rows * width);
     if (cuda_failed(c) || n == 0) { return; }
     assert(n <= gate->n && n <= up->n && n <= y->n);
     float *to = cuda_written(c, y);
     const cuda_half half = half_beside(c, to, n_rows, width);
-    cuda_silu_mul_rows(c->stream, gate->data, up->data, n_rows, width, to, &half);
-    cuda_check(c, "silu_mul");
+    cuda_gate_mul_rows(c->stream, gelu, gate->data, up->data, n_rows, width, to, &half);
+    cuda_check(c, gelu ? "gelu_mul" : "silu_mul");
+}
+
+void cuda_silu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
+                   be_buf *y) {
+    gate_mul(be, false, gate, up, n_rows, width, y);
+}
+
+void cuda_gelu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
+                   be_buf *y) {
+    gate_mul(be, true, gate, up, n_rows, width, y);
 }
 
 /* The device's copy does not go over memory that it reads, so rows that move by less than their

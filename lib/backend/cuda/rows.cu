@@ -76,7 +76,13 @@ void cuda_to_bf16(cudaStream_t stream, const float *from, int64_t n_rows, int64_
 
 static __device__ float silu(float x) { return x / (1.0f + expf(-x)); }
 
-__global__ void silu_mul(const float *gate, const float *up, int64_t n_rows, int64_t cols, float *y,
+/* As the CPU's vector_gelu_mul. */
+static __device__ float gelu(float x) {
+    return x / (1.0f + expf(-x * (x * x * 0.0713548162726f + 1.59576912160573f)));
+}
+
+template <bool GELU>
+__global__ void gate_mul(const float *gate, const float *up, int64_t n_rows, int64_t cols, float *y,
                          cuda_half half) {
     int64_t row, col;
     float g[RUN] = {0}, u[RUN] = {0};
@@ -84,18 +90,23 @@ __global__ void silu_mul(const float *gate, const float *up, int64_t n_rows, int
     if (row < n_rows) {
         load_run(gate + row * cols, col, cols, g);
         load_run(up + row * cols, col, cols, u);
-        for (int i = 0; i < RUN; i++) { g[i] = silu(g[i]) * u[i]; }
+        for (int i = 0; i < RUN; i++) { g[i] = (GELU ? gelu(g[i]) : silu(g[i])) * u[i]; }
         store_run(y + row * cols, col, cols, g);
     }
     if (half.to) { store_half(half, row, col, g); }
 }
 
-void cuda_silu_mul_rows(cudaStream_t stream, const float *gate, const float *up, int64_t n_rows,
-                        int64_t width, float *y, const cuda_half *half) {
-    LAUNCH(silu_mul, run_blocks(half->to ? half->padded : n_rows, width), THREADS, 0, stream, gate,
-           up, n_rows, width, y, *half);
+void cuda_gate_mul_rows(cudaStream_t stream, bool gelu, const float *gate, const float *up,
+                        int64_t n_rows, int64_t width, float *y, const cuda_half *half) {
+    const unsigned blocks = run_blocks(half->to ? half->padded : n_rows, width);
+    if (gelu) {
+        LAUNCH(gate_mul<true>, blocks, THREADS, 0, stream, gate, up, n_rows, width, y, *half);
+    } else {
+        LAUNCH(gate_mul<false>, blocks, THREADS, 0, stream, gate, up, n_rows, width, y, *half);
+    }
 }
 
+template <bool ADD>
 __global__ void rmsnorm(const float *x, const float *w, int64_t n_rows, int64_t width, double eps,
                         float *y, cuda_half half) {
     const int64_t row = blockIdx.x;
@@ -109,11 +120,14 @@ __global__ void rmsnorm(const float *x, const float *w, int64_t n_rows, int64_t 
     }
     const float scale = (float)(1.0 / sqrt(block_sum<THREADS>(squares) / (double)width + eps));
     for (int64_t col = threadIdx.x * RUN; col < width; col += THREADS * RUN) {
-        float v[RUN] = {0}, by[RUN];
+        float v[RUN] = {0}, by[RUN], onto[RUN] = {0};
         if (there) {
             load_run(from, col, width, v);
             load_run(w, col, width, by);
-            for (int i = 0; i < RUN; i++) { v[i] = v[i] * scale * by[i]; }
+            if (ADD) { load_run(y + row * width, col, width, onto); }
+            for (int i = 0; i < RUN; i++) {
+                v[i] = ADD ? onto[i] + v[i] * scale * by[i] : v[i] * scale * by[i];
+            }
             store_run(y + row * width, col, width, v);
         }
         if (half.to) { store_half(half, row, col, v); }
@@ -122,8 +136,14 @@ __global__ void rmsnorm(const float *x, const float *w, int64_t n_rows, int64_t 
 
 void cuda_rmsnorm_rows(cudaStream_t stream, const float *x, const float *w, int64_t n_rows,
                        int64_t width, double eps, float *y, const cuda_half *half) {
-    LAUNCH(rmsnorm, (unsigned)(half->to ? half->padded : n_rows), THREADS, 0, stream, x, w, n_rows,
-           width, eps, y, *half);
+    LAUNCH(rmsnorm<false>, (unsigned)(half->to ? half->padded : n_rows), THREADS, 0, stream, x, w,
+           n_rows, width, eps, y, *half);
+}
+
+void cuda_rmsnorm_add_rows(cudaStream_t stream, const float *x, const float *w, int64_t n_rows,
+                           int64_t width, double eps, float *y) {
+    const cuda_half none = {};
+    LAUNCH(rmsnorm<true>, (unsigned)n_rows, THREADS, 0, stream, x, w, n_rows, width, eps, y, none);
 }
 
 __global__ void add_bias(const float *bias, int64_t n_rows, int64_t n_out, bool add, float *y) {

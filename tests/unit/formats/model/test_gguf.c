@@ -1,5 +1,8 @@
 /* GGUF files: what a sound one gives, one malformed file a rule, random damage, and whole models
  * written both ways. */
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "formats/model/gguf.h"
 #include "formats/tokenizer/tokenizer_files.h"
 #include "lib/base/hash.h"
@@ -354,6 +357,8 @@ TEST(one_thing_wrong) {
     WITH("key llama.rope.scale_linear is NaN", g_f32(g, "llama.rope.scale_linear", NAN));
     WITH("key llama.attention.sliding_window is 64",
          g_u32(g, "llama.attention.sliding_window", 64));
+    WITH("tensor \"blk.0.post_ffw_norm.weight\" is none of a llama model",
+         tiny_tensor(g, "blk.0.post_ffw_norm.weight", WIDTH, 0, false));
     WITH("key llama.attn_logit_softcapping is 30", g_f32(g, "llama.attn_logit_softcapping", 30.0f));
     WITH("key split.count is 3", g_key(g, "split.count", G_U16); ckvc_buffer_u16(&g->keys, 3));
     WITH("key general.quantization_version is 1", g_u32(g, "general.quantization_version", 1));
@@ -507,7 +512,51 @@ static void run_model(const char *model_path, int64_t n, int32_t vocab, double *
 }
 
 /* A directory's bfloat16 weights written as GGUF of one type, as a converter would: under the
- * architecture llama the rows of q and k in pairs. */
+ * architecture llama the rows of q and k in pairs, under gemma3 the norms' weights, to which 1 is
+ * added, in float32. */
+static const struct converted {
+    const char *ours, *theirs;
+    const char *arch; /* of this one alone; or NULL */
+} converted[] = {
+    {"input_layernorm", "attn_norm", NULL},
+    {"self_attn.q_proj", "attn_q", NULL},
+    {"self_attn.k_proj", "attn_k", NULL},
+    {"self_attn.v_proj", "attn_v", NULL},
+    {"self_attn.o_proj", "attn_output", NULL},
+    {"mlp.gate_proj", "ffn_gate", NULL},
+    {"mlp.up_proj", "ffn_up", NULL},
+    {"mlp.down_proj", "ffn_down", NULL},
+    {"self_attn.q_norm", "attn_q_norm", NULL},
+    {"self_attn.k_norm", "attn_k_norm", NULL},
+    {"post_attention_layernorm", "ffn_norm", "llama"},
+    {"post_attention_layernorm", "ffn_norm", "qwen3"},
+    {"post_attention_layernorm", "post_attention_norm", "gemma3"},
+    {"pre_feedforward_layernorm", "ffn_norm", "gemma3"},
+    {"post_feedforward_layernorm", "post_ffw_norm", "gemma3"},
+};
+
+static void write_tensor(gguf_maker *g, const char *name, const tensor_view *t, bool as_f32,
+                         size_t pairs_of) {
+    const size_t rows = (size_t)t->dims[0], cols = t->rank > 1 ? (size_t)t->dims[1] : 1,
+                 size = as_f32 || t->plus > 0 ? 4 : 2, half = pairs_of / 2;
+    uint8_t *bytes = ckvc_alloc(rows * cols, size);
+    if (t->plus > 0) { tensor_read_rows(t, 0, t->dims[0], (float *)(void *)bytes); }
+    for (size_t r = 0; r < rows && !(t->plus > 0); r++) {
+        const size_t in_head = half ? r % pairs_of : 0,
+                     from = half ? r - in_head + in_head / 2 + in_head % 2 * half : r;
+        for (size_t c = 0; c < cols; c++) { /* bfloat16 is the upper half of a float32 */
+            const uint8_t *value = t->data + (from * cols + c) * 2;
+            uint8_t *to = bytes + (r * cols + c) * size;
+            memset(to, 0, size);
+            memcpy(to + size - 2, value, 2);
+        }
+    }
+    g_tensor(g, name, size == 4 ? G_TYPE_F32 : G_TYPE_BF16,
+             (uint64_t[2]){t->rank > 1 ? cols : rows, t->rank > 1 ? rows : 0}, bytes,
+             rows * cols * size);
+    free(bytes);
+}
+
 static void write_directory(const char *model_dir, const char *arch, bool as_f32) {
     model_spec *w;
     OK(model_files_read(model_dir, &w, &err));
@@ -520,59 +569,60 @@ static void write_directory(const char *model_dir, const char *arch, bool as_f32
         {"rope.dimension_count", s.head_dim},  {"attention.key_length", s.head_dim},
         {"attention.value_length", s.head_dim}};
     arch_keys(&g, arch, ints, sizeof ints / sizeof *ints, (float)s.rms_eps, (float)s.rope_theta);
-    static const char *const names[][2] = {
-        {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
-        {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
-        {"self_attn.o_proj", "attn_output"}, {"post_attention_layernorm", "ffn_norm"},
-        {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
-        {"mlp.down_proj", "ffn_down"},       {"self_attn.q_norm", "attn_q_norm"},
-        {"self_attn.k_norm", "attn_k_norm"}};
-    for (int32_t l = -1; l < s.n_layers; l++) {
-        for (size_t i = 0; i < (l < 0 ? 2 : sizeof names / sizeof *names); i++) {
+    if (s.rope_local_theta > 0) {
+        g_u32(&g, "gemma3.attention.sliding_window", (uint32_t)s.sliding_window);
+        g_u32(&g, "gemma3.attention.sliding_window_pattern", 3);
+        g_f32(&g, "gemma3.rope.freq_base_swa", (float)s.rope_local_theta);
+        g_string(&g, "gemma3.rope.scaling.type", "linear");
+        g_f32(&g, "gemma3.rope.scaling.factor", (float)s.rope_factor);
+    }
+    const tensor_view *embedding = model_spec_find(w, "model.embed_tokens.weight");
+    if (!embedding) { embedding = model_spec_find(w, "lm_head.weight"); }
+    write_tensor(&g, "token_embd.weight", embedding, as_f32, 0);
+    write_tensor(&g, "output_norm.weight", model_spec_find(w, "model.norm.weight"), as_f32, 0);
+    for (int32_t l = 0; l < s.n_layers; l++) {
+        for (size_t i = 0; i < sizeof converted / sizeof *converted; i++) {
+            const struct converted *c = &converted[i];
             char theirs[96], ours[96];
-            if (l < 0) {
-                strcpy(theirs, i ? "output_norm.weight" : "token_embd.weight");
-                strcpy(ours, i ? "model.norm.weight" : "model.embed_tokens.weight");
-            } else {
-                snprintf(theirs, sizeof theirs, "blk.%d.%s.weight", l, names[i][1]);
-                snprintf(ours, sizeof ours, "model.layers.%d.%s.weight", l, names[i][0]);
+            if (c->arch ? strcmp(c->arch, arch) != 0
+                        : strstr(c->ours, "attn.") && !s.qk_norm && strstr(c->ours, "norm")) {
+                continue;
             }
+            snprintf(theirs, sizeof theirs, "blk.%d.%s.weight", l, c->theirs);
+            snprintf(ours, sizeof ours, "model.layers.%d.%s.weight", l, c->ours);
             const tensor_view *t = model_spec_find(w, ours);
-            if (t == NULL && l < 0) { t = model_spec_find(w, "lm_head.weight"); }
-            if (t == NULL && !s.qk_norm && i > 8) { continue; }
             assert_true(t && t->type == TENSOR_BF16);
-            const bool rotary = l >= 0 && (i == 1 || i == 2) && strcmp(arch, "llama") == 0;
-            const size_t rows = (size_t)t->dims[0], cols = t->rank > 1 ? (size_t)t->dims[1] : 1,
-                         size = as_f32 ? 4 : 2;
-            const size_t half = (size_t)s.head_dim / 2;
-            uint8_t *bytes = ckvc_alloc(rows * cols, size);
-            for (size_t r = 0; r < rows; r++) {
-                const size_t in_head = r % (half * 2),
-                             from = rotary ? r - in_head + in_head / 2 + in_head % 2 * half : r;
-                for (size_t c = 0; c < cols; c++) { /* bfloat16 is the upper half of a float32 */
-                    const uint8_t *value = t->data + (from * cols + c) * 2;
-                    uint8_t *to = bytes + (r * cols + c) * size;
-                    memset(to, 0, size);
-                    memcpy(to + size - 2, value, 2);
-                }
-            }
-            g_tensor(&g, theirs, as_f32 ? G_TYPE_F32 : G_TYPE_BF16,
-                     (uint64_t[2]){t->rank > 1 ? cols : rows, t->rank > 1 ? rows : 0}, bytes,
-                     rows * cols * size);
-            free(bytes);
+            write_tensor(&g, theirs, t, as_f32,
+                         (i == 1 || i == 2) && strcmp(arch, "llama") == 0 ? (size_t)s.head_dim : 0);
         }
     }
     model_spec_free(w);
     put(&g);
 }
 
+/* The golden Gemma 3 with the scale of queries that llama.cpp gives to all but the 27B. */
+static const char *gemma_folder(void) {
+    CKVC_AUTO_FREE char *weights = realpath("tests/golden/models/gemma3/model.safetensors", NULL);
+    json_t *config = json_load_file("tests/golden/models/gemma3/config.json", 0, NULL);
+    assert_true(config && weights);
+    json_object_set_new(config, "query_pre_attn_scalar", json_integer(8));
+    char *text = json_dumps(config, 0);
+    assert_int_equal(mkdir(in_temp_folder("gemma"), 0777), 0);
+    put_text("gemma/config.json", text);
+    assert_int_equal(symlink(weights, in_temp_folder("gemma/model.safetensors")), 0);
+    free(text), json_decref(config);
+    return in_temp_folder("gemma");
+}
+
 TEST(same_logits_as_directory) {
     enum { N = 48, V_MAX = 4096 };
-    static const struct {
+    CKVC_AUTO_FREE char *gemma = ckvc_strdup(gemma_folder());
+    const struct {
         const char *dir, *arch;
         int32_t vocab;
     } models[] = {{"models/ckvc-tiny-4l", "llama", V_MAX},
-                  {"tests/golden/models/qwen3", "qwen3", 83}};
+                  {"tests/golden/models/qwen3", "qwen3", 83},
+                  {gemma, "gemma3", 79}};
     static float want[V_MAX], got[V_MAX];
     double want_nll[N], got_nll[N];
     for (size_t i = 0; i < 2 * sizeof models / sizeof *models; i++) {
@@ -820,6 +870,10 @@ TEST(score_ids) {
     gguf_maker g = g_begin();
     score_keys(&g, 8, true);
     ids_are(g, "ab xyab<s>b", 8, (int32_t[]){1, 7, 2, 0, 6, 1, 2, 4});
+    g = g_begin(); /* a key names it, as Gemma's files do */
+    score_keys(&g, 8, false);
+    g_u32(&g, "tokenizer.ggml.unknown_token_id", 0);
+    ids_are(g, "ab xyab<s>b", 8, (int32_t[]){1, 7, 2, 0, 6, 1, 2, 4});
 }
 
 /* A tokenizer of one piece. */
@@ -860,6 +914,8 @@ TEST(tokenizer_refusals) {
     TOKENS("key tokenizer.ggml.scores has 7 items, tokenizer.ggml.tokens 8",
            score_keys(g, 7, true));
     TOKENS("no token is of the type unknown", score_keys(g, 8, false));
+    TOKENS("key tokenizer.ggml.unknown_token_id is 8", score_keys(g, 8, false);
+           g_u32(g, "tokenizer.ggml.unknown_token_id", 8));
     TOKENS("1 tokens are of the type byte; want 0 or 256", token_keys(g, "llama", "<0x-1>", 6);
            g_array(g, "tokenizer.ggml.scores", G_F32, 1); ckvc_buffer_u32(&g->keys, 0);
            g_array(g, "tokenizer.ggml.token_type", G_I32, 1); ckvc_buffer_u32(&g->keys, 6));

@@ -187,6 +187,34 @@ TEST(families) {
              "{'type':'default','partial_rotary_factor':1.0}}");
     assert_true(s.rope_dims == 0 && model_shape_window(&s, 1) == 9);
 
+#define GEMMA3 "'model_type':'gemma3_text','num_key_value_heads':2,'num_hidden_layers':7"
+    s = good("{" GEMMA3 "}");
+    assert_true(s.qk_norm && s.post_norms && s.gelu && s.tied && s.head_dim == 256 &&
+                s.embed_scale == sqrt(32.0) && s.query_scalar == 0 && s.rope_theta == 1e6 &&
+                s.rope_local_theta == 1e4 && s.max_positions == 131072);
+    for (int32_t l = 0; l < 7; l++) {
+        assert_int_equal(model_shape_window(&s, l), l == 5 ? 0 : 4096);
+    }
+    s = good("{" GEMMA3 ",'head_dim':8,'query_pre_attn_scalar':20,'sliding_window':9,"
+             "'sliding_window_pattern':3,'rope_theta':5e5,'rope_local_base_freq':100,"
+             "'rope_scaling':{'rope_type':'linear','factor':8}}");
+    double both[8];
+    rope_frequencies(&s, 0, both);
+    assert_true(both[0] == 0.125 && both[4] == 1.0 && both[6] == pow(100.0, -0.5));
+    assert_true(model_shape_window(&s, 2) == 0 && model_shape_window(&s, 3) == 9);
+    lines_have(&s, "qk_norm=1\npost_norms=1\ngelu=1\nembed_scale=5.6568542494923806\n"
+                   "query_scalar=20\nrope_local_theta=100\n");
+    ckvc_err refused = {0};
+    assert_int_equal(model_shape_evicts(&s, "compile", &refused), CKVC_E_DATA);
+    assert_non_null(strstr(refused.text, "compile: a gemma3_text model"));
+    /* as transformers 5 writes it; without a layer that has the window there is one base */
+    s = good("{" GEMMA3 ",'rope_parameters':{'full_attention':{'rope_type':'default','rope_theta':"
+             "7e5},'sliding_attention':{'rope_type':'default','rope_theta':300}}}");
+    assert_true(s.rope_theta == 7e5 && s.rope_local_theta == 300);
+    s = good("{" GEMMA3 ",'sliding_window_pattern':1}");
+    assert_true(s.sliding_window == 0 && s.rope_local_theta == 0);
+    OK(model_shape_evicts(&s, "compile", &refused));
+
     s = good("{'model_type':'internlm2'}");
     assert_true(s.qkv_bias && s.output_bias && !s.mlp_bias && s.n_kv_heads == 4 &&
                 s.max_positions == 2048);
@@ -274,7 +302,7 @@ TEST(refusals) {
         {"{'layer_types':['full_attention','sliding_attention']}", "layer_types[1]",
          "sliding_attention"},
         {"{'layer_types':['full_attention']}", "layer_types", "num_hidden_layers=2"},
-        {"{'model_type':'mixtral'}", "mixtral", "\"qwen3\", \"phi3\", \"internlm2\""},
+        {"{'model_type':'mixtral'}", "mixtral", "\"phi3\", \"gemma3_text\", \"internlm2\""},
         {"{'model_type':'qwen2_moe'}", "qwen2_moe", "supported"},
         {"{'model_type':'qwen3_moe'}", "qwen3_moe", "supported"},
         /* Qwen3Config's default */
@@ -313,6 +341,30 @@ TEST(refusals) {
         {"{'model_type':'phi3','rope_parameters':{'rope_type':'default','partial_rotary_factor':"
          "'x'}}",
          "partial_rotary_factor=\"x\"", "not a number"},
+        {"{'model_type':'gemma3'}", "\"gemma3\"", "gemma3_text"},
+        {"{'model_type':'gemma3_text','hidden_activation':'gelu'}", "hidden_activation \"gelu\"",
+         "gelu_pytorch_tanh"},
+        {"{'model_type':'gemma3_text','final_logit_softcapping':30}", "final_logit_softcapping",
+         "capped"},
+        {"{'model_type':'gemma3_text','use_bidirectional_attention':true}",
+         "use_bidirectional_attention", "later tokens"},
+        {"{'model_type':'gemma3_text','sliding_window_pattern':0}", "sliding_window_pattern=0", ""},
+        {"{'model_type':'gemma3_text','sliding_window':-1}", "sliding_window=-1", ""},
+        {"{'model_type':'gemma3_text','query_pre_attn_scalar':0}", "query_pre_attn_scalar=0", ""},
+        {"{'model_type':'gemma3_text','query_pre_attn_scalar':1e9}", "query_pre_attn_scalar=1", ""},
+        {"{'model_type':'gemma3_text','rope_local_base_freq':0.5}", "rope_local_base_freq=0.5", ""},
+        {"{'model_type':'gemma3_text','rope_scaling':{'type':'dynamic','factor':2}}", "dynamic",
+         "supported: \"default\", \"linear\""},
+        {"{'model_type':'gemma3_text','rope_parameters':{'rope_theta':1e4}}", "rope_parameters",
+         "full_attention"},
+        {"{'model_type':'gemma3_text','rope_parameters':3}", "rope_parameters", "full_attention"},
+        {"{'model_type':'gemma3_text','rope_parameters':{'full_attention':3}}", "rope_parameters",
+         "not an object"},
+        {"{'model_type':'gemma3_text','rope_parameters':{'full_attention':{},'sliding_attention':"
+         "{'rope_type':'linear','factor':2}}}",
+         "sliding_attention.rope_type \"linear\"", ""},
+        {"{'model_type':'gemma3_text','layer_types':['full_attention','chunked_attention']}",
+         "layer_types[1]=\"chunked_attention\"", "sliding_attention"},
         {"{'num_hidden_layers':'-'}", "num_hidden_layers", "missing"},
         {"{'num_hidden_layers':null}", "num_hidden_layers", "missing"},
         {"{'num_hidden_layers':0}", "num_hidden_layers=0", "1 ... 1024"},

@@ -193,7 +193,7 @@ TEST(norm_silu_embed) {
                *by = buffer(b.be, all, NULL), *bz = buffer(b.be, all, x);
         be_weight *bw = weight(b.be, w, m, 1);
         double *want = ckvc_alloc(used, sizeof *want);
-        b.be->ops->rmsnorm(b.be, bx, n, bw, 1e-3f, by);
+        b.be->ops->rmsnorm(b.be, bx, n, bw, 1e-3f, false, by);
         float *got = contents(b.be, by, used);
         for (int64_t r = 0; r < n; r++) {
             double sum = 0;
@@ -205,10 +205,30 @@ TEST(norm_silu_embed) {
             }
         }
         check_nmse("rmsnorm", got, want, used);
-        b.be->ops->rmsnorm(b.be, bz, n, bw, 1e-3f, bz);
+        b.be->ops->rmsnorm(b.be, bz, n, bw, 1e-3f, false, bz);
         float *in_place = contents(b.be, bz, used);
         assert_memory_equal(in_place, got, used * sizeof *got);
         free(in_place), free(got);
+        b.be->ops->rmsnorm(b.be, bu, n, bw, 1e-3f, false, by);
+        float *more = contents(b.be, by, used);
+        b.be->ops->rmsnorm(b.be, bu, n, bw, 1e-3f, true, bz); /* onto the norm of x */
+        got = contents(b.be, bz, used);
+        for (size_t i = 0; i < used; i++) {
+            assert_true(fabs((double)got[i] - (want[i] + (double)more[i])) <=
+                        1e-6 * (fabs(want[i]) + fabs((double)more[i])) + 1e-30);
+        }
+        free(more), free(got);
+        b.be->ops->gelu_mul(b.be, bx, bu, n, m, by);
+        got = contents(b.be, by, used);
+        for (size_t i = 0; i < used; i++) {
+            const double g = (double)x[i],
+                         all = g / 2 * (1 + tanh(0.7978845608028654 * (g + 0.044715 * g * g * g))) *
+                               (double)u[i];
+            /* far below 0, 1 + tanh has few digits left in double, too */
+            assert_true(fabs((double)got[i] - all) <=
+                        2e-6 * fabs(all) + 1e-15 * fabs(g * (double)u[i]) + 1e-30);
+        }
+        free(got);
         b.be->ops->silu_mul(b.be, bx, bu, n, m, bx); /* in place */
         got = contents(b.be, bx, used);
         for (size_t i = 0; i < used; i++) {

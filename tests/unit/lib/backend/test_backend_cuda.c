@@ -42,6 +42,8 @@ static const struct bound {
     {"embed", 0, 0},
     {"rmsnorm", 1e-11, 1e-11},
     {"silu", 1e-11, 1e-11},
+    {"gelu", 1e-11, 1e-11},
+    {"added rmsnorm", 1e-11, 1e-11},
     {"product", 1e-11, 1e-5},
     {"product with bias", 1e-11, 1e-5},
     {"added product", 1e-11, 1e-5},
@@ -256,10 +258,14 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
     OK(be->ops->head_greedy(be, head, bx, 0, n, next, &err));
     double *to = put(o, "greedy losses", n);
     for (int64_t i = 0; i < n; i++) { to[i] = next[i].nll; }
-    be->ops->rmsnorm(be, bx, n, norm, 1e-5f, by);
+    be->ops->rmsnorm(be, bx, n, norm, 1e-5f, false, by);
     put_buffer(o, "rmsnorm", be, by, 0, n_x);
     be->ops->silu_mul(be, bx, by, n, n_in, by);
     put_buffer(o, "silu", be, by, 0, n_x);
+    be->ops->gelu_mul(be, bx, by, n, n_in, by);
+    put_buffer(o, "gelu", be, by, 0, n_x);
+    be->ops->rmsnorm(be, bx, n, norm, 1e-5f, true, by);
+    put_buffer(o, "added rmsnorm", be, by, 0, n_x);
     be->ops->copy_rows(be, bx, 2, by, 1, n - 2, n_in);
     put_buffer(o, "copied rows", be, by, n_in, (n - 2) * n_in);
     be->ops->embed(be, head, target, n, by);

@@ -90,7 +90,7 @@ TEST(rounded_rows_are_forgotten) {
     float *want = contents(be, to, ROWS * WIDTH);
     for (int way = 0; way < 4; way++) {
         be->ops->write(be, rows, 0, x, ROWS * WIDTH);
-        if (way % 2) { be->ops->rmsnorm(be, rows, ROWS, norm, 1e-6f, rows); }
+        if (way % 2) { be->ops->rmsnorm(be, rows, ROWS, norm, 1e-6f, false, rows); }
         be->ops->matmul(be, w, NULL, rows, &(be_product_rows){.n = ROWS}, false, to);
         switch (way) {
         case 0: be->ops->write(be, rows, 0, other, ROWS * WIDTH); break;

@@ -141,6 +141,7 @@ TEST(sliding_window) {
     against_continue("cpu", "tests/golden/models/mistral-swa", 2e-6);
     against_continue("cpu", "tests/golden/models/qwen2", 2e-6);
     against_continue("cpu", "tests/golden/models/phi3", 2e-6);
+    against_continue("cpu", "tests/golden/models/gemma3", 2e-6);
 }
 
 TEST(batches) {

@@ -165,6 +165,25 @@ TEST(kept_of_normed_heads) {
     check_kept(MODELS "qwen3", ids, n, n - 30);
 }
 
+/* Of each family's own parts: what follows a prompt whose cache is whole, as in one piece. */
+TEST(whole_cache) {
+    static const char *const names[] = {"qwen3", "phi3", "gemma3"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[128];
+        int64_t n;
+        double whole[128], tail[128];
+        worst w = {"whole cache", 0};
+        snprintf(path, sizeof path, MODELS "%s", names[i]);
+        CKVC_AUTO_FREE int32_t *ids = longest(names[i], &n);
+        bench b = open_model(path, 2, 0);
+        OK(session_score(b.s, ids, n, whole, &err));
+        continue_after(b.s, ids, n - 30, n, NULL, tail);
+        for (int64_t k = 0; k < 30; k++) { compare(&w, tail[k], whole[n - 31 + k], 1e-4); }
+        worst_print(names[i], &w, 1);
+        bench_close(&b);
+    }
+}
+
 /* ---- internlm2: the fused matrix ---- */
 
 typedef struct tensor_out {
@@ -303,7 +322,8 @@ TEST(dynamic_base) {
 
 /* Limits from nothing to everything, and other numbers of threads: the same bytes. */
 TEST(memory_limits) {
-    static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2", "qwen3", "phi3"};
+    static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2",
+                                        "qwen3",          "phi3",      "gemma3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char path[128];
         int64_t n;

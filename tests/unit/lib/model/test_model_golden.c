@@ -90,6 +90,7 @@ TEST(qwen2) { check_model("qwen2"); }
 TEST(qwen2_untied) { check_model("qwen2-untied"); }
 TEST(qwen3) { check_model("qwen3"); }
 TEST(phi3) { check_model("phi3"); }
+TEST(gemma3) { check_model("gemma3"); }
 TEST(internlm2) { check_model("internlm2"); }
 
 /* One malformed model a row, and the words that its message must have. */

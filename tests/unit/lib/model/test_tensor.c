@@ -71,7 +71,7 @@ TEST(rows_in_the_runtimes_order) {
     for (int r = 0; r < 12; r++) { values[r][0] = (float)r, values[r][1] = (float)-r; }
     tensor_view t = {.rank = 2, .dims = {12, 2}, .pairwise = 6, .data = (const uint8_t *)values};
     for (int k = 0; k < 2; k++) {
-        assert_false(tensor_in_order(&t));
+        assert_false(tensor_as_stored(&t));
         tensor_read_rows(&t, 2, 9, &got[0][0]);
         for (int r = 0; r < 9; r++) {
             assert_true(got[r][0] == order[k][2 + r] && got[r][1] == -order[k][2 + r]);
