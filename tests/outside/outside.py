@@ -51,6 +51,11 @@ def directory(a, *kinds):
     skip(f"{a.models / kinds[0]} is not there: make model-smollm2 in an environment with torch and transformers")
 
 
+def prose(a):
+    """--text, or all of docs/: longer than any of its pages, which may be cut any day."""
+    return a.text.read_text() if a.text else "".join(page.read_text() for page in sorted((ROOT / "docs").glob("*.md")))
+
+
 def pieces(a, tok, n):
     """The book's first ids, in n pieces of a.tokens each."""
     ids = tok(a.text.read_text(errors="replace")[: 8 * a.tokens * n], add_special_tokens=False)["input_ids"]

@@ -25,7 +25,7 @@ transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 MODEL, W, WIDE = outside.ROOT / "models/ckvc-tiny-8l", 32, 96
 tok = transformers.AutoTokenizer.from_pretrained(MODEL)
-ids = tok((a.text or outside.ROOT / "docs/method.md").read_text(), add_special_tokens=False)["input_ids"]
+ids = tok(outside.prose(a), add_special_tokens=False)["input_ids"]
 prompts = [ids[600 * i : 600 * i + n] for i, n in enumerate((500, 257, 97))]
 folder = tempfile.TemporaryDirectory()
 tmp = pathlib.Path(folder.name)
