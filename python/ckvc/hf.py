@@ -10,12 +10,13 @@ each other, at positions T, T + 1, ... as ever. Shapes: B sequences, H query hea
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import inspect
 import os
 import sys
-from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +40,38 @@ def geometry_of(model: PreTrainedModel) -> Geometry:
     rotary = getattr(model.base_model, "rotary_emb", None)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // H
     return Geometry(config.num_hidden_layers, H, getattr(config, "num_key_value_heads", None) or H, head_dim, getattr(rotary, "inv_freq", None))
+
+
+@contextlib.contextmanager
+def attention_of(model: PreTrainedModel, attention: Callable[..., Any]) -> Iterator[str]:
+    """Inside it the model attends by `attention`, which takes what transformers' AttentionInterface hands over; gives the name of the
+    implementation before. Error where that is neither sdpa nor eager, and where the model has its own way."""
+    name, before = f"ckvc_{id(attention):x}", model.config.get_text_config()._attn_implementation
+    if before not in IMPLEMENTATIONS:
+        raise Error(f"attention implementation {before}: want {' or '.join(IMPLEMENTATIONS)} (attn_implementation of from_pretrained)")
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])
+    try:
+        model.set_attn_implementation(name)
+        if model.config.get_text_config()._attn_implementation != name:
+            raise Error(f"{type(model).__name__} does not attend through transformers' AttentionInterface: want a model that does")
+        yield before
+    finally:
+        model.set_attn_implementation(before)
+        AttentionInterface._global_mapping.pop(name)
+        AttentionMaskInterface._global_mapping.pop(name)
+
+
+def original_attention(before: str, module: torch.nn.Module) -> Callable[..., Any]:
+    """The implementation of that name of an attention module: of eager each model file has its own."""
+    return sys.modules[type(module).__module__].eager_attention_forward if before == "eager" else ALL_ATTENTION_FUNCTIONS[before]
+
+
+def check_attention(n_tokens: int, kwargs: Dict[str, Any]) -> None:
+    """Error where a sequence of n_tokens is attended to otherwise than by a plain softmax over all of it."""
+    window = kwargs.get("sliding_window")
+    if (window and window < n_tokens) or kwargs.get("softcap") or any(kwargs.get(name) is not None for name in ("s_aux", "position_bias")):
+        raise Error("attention with a sliding window shorter than the sequence, a cap on its logits, a bias or sinks of its own: want plain softmax attention")
 
 
 class _Group(NamedTuple):
@@ -186,8 +219,6 @@ class Compression:
         self.geometry, self.active = geometry_of(model), False
         g = self.geometry
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
-        if table.theta is not None and g.inv_freq is not None and len(g.inv_freq) != g.head_dim // 2:
-            raise Error(f"the model rotates {2 * len(g.inv_freq)} of its keys' {g.head_dim} values: the learned score wants all")
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
         self.kept_bytes = self.full_bytes = 0
@@ -201,12 +232,8 @@ class Compression:
     # ---- the with block ----
 
     def __enter__(self) -> Compression:
-        self._name, self._before = f"ckvc_{id(self):x}", self.model.config.get_text_config()._attn_implementation
-        if self._before not in IMPLEMENTATIONS:
-            raise Error(f"attention implementation {self._before}: want {' or '.join(IMPLEMENTATIONS)} (attn_implementation of from_pretrained)")
-        AttentionInterface.register(self._name, self._attention)
-        AttentionMaskInterface.register(self._name, ALL_MASK_ATTENTION_FUNCTIONS[self._before])
-        self.model.set_attn_implementation(self._name)
+        self._attends = attention_of(self.model, self._attention)
+        self._before = self._attends.__enter__()
         base = self.model.base_model
         self._hooks = [base.register_forward_pre_hook(self._begin, with_kwargs=True), base.register_forward_hook(self._end, with_kwargs=True)]
         self._own_generate = vars(self.model).get("generate")
@@ -221,9 +248,7 @@ class Compression:
         del self.model.generate
         if self._own_generate is not None:
             self.model.generate = self._own_generate
-        self.model.set_attn_implementation(self._before)
-        AttentionInterface._global_mapping.pop(self._name)
-        AttentionMaskInterface._global_mapping.pop(self._name)
+        self._attends.__exit__(None, None, None)
 
     def _whole_prefill(self, generate: Callable[..., Any]) -> Callable[..., Any]:
         """The model's generate, which no forward pass tells that its prompt is one of several chunks, or has guesses in it."""
@@ -362,10 +387,7 @@ class Compression:
     def _attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
         layer, n = getattr(key, "ckvc_layer", None), query.shape[2]
-        window = kwargs.get("sliding_window")
-        short = window and window < (layer.get_seq_length() if layer else key.shape[2])
-        if short or kwargs.get("softcap") or any(kwargs.get(name) is not None for name in ("s_aux", "position_bias")):
-            raise Error("attention with a sliding window shorter than the sequence, a cap on its logits, a bias or sinks of its own: want plain softmax attention")
+        check_attention(layer.get_seq_length() if layer else key.shape[2], kwargs)
         if self._collecting is not None:
             self._scaling = kwargs.get("scaling") or query.shape[3] ** -0.5
             self._queries.append(query[:, :, max(n - self.rows, 0) :].clone())
@@ -375,12 +397,7 @@ class Compression:
             return layer.attend(query, kwargs.get("scaling")), None
         elif self._hidden is not None:
             attention_mask = self._merged(module.layer_idx, query, key, attention_mask)
-        return self._original(module)(module, query, key, value, attention_mask, **kwargs)
-
-    def _original(self, module: torch.nn.Module) -> Callable[..., Any]:
-        if self._before == "eager":  # each model file has its own
-            return sys.modules[type(module).__module__].eager_attention_forward
-        return ALL_ATTENTION_FUNCTIONS[self._before]
+        return original_attention(self._before, module)(module, query, key, value, attention_mask, **kwargs)
 
     def _as_wanted(self, seen: Optional[torch.Tensor], query: torch.Tensor) -> Optional[torch.Tensor]:
         """sdpa takes a mask of bool, eager one that is added."""

@@ -17,8 +17,8 @@ from .table import FEATURES, Array, Table, bin_index, budget_tokens
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """What of a model's shape its tables depend on. inv_freq [head_dim / 2]: what keys are rotated with, pairs (i, i + head_dim / 2); None:
-    keys come before rotation."""
+    """What of a model's shape its tables depend on. inv_freq [n]: what keys are rotated with, pairs (i, i + n), n at most
+    head_dim / 2; None: keys come before rotation."""
     n_layers: int
     n_query_heads: int
     n_kv_heads: int
@@ -58,6 +58,10 @@ def _max_pool(a: torch.Tensor, k: int) -> torch.Tensor:
     return F.max_pool1d(a[None, None], k, 1, k // 2)[0, 0]
 
 
+def _mean(rows: torch.Tensor, window: int) -> torch.Tensor:
+    return rows[:, -window:].mean((0, 1), dtype=torch.float64)
+
+
 def _largest(s: torch.Tensor, first: torch.Tensor, n: int) -> torch.Tensor:
     """The n positions that rank highest, ascending: those of `first` before the others, then the larger s [T] (a NaN lowest), of equal ones the
     later."""
@@ -82,6 +86,50 @@ def _count_above(s: torch.Tensor, first: torch.Tensor, tau: float) -> int:
         return len(s)
     least = others.logsumexp(dim=0) + math.log(tau / int((~first).sum()))
     return int(first.sum()) + int((others >= least).sum())
+
+
+def attention_rows(queries: torch.Tensor, keys: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None) -> torch.Tensor:
+    """[group, rows, T] float32: the softmax of each of the last rows, queries [group, rows, D], over what it sees of keys [T, D]; 0 where it sees
+    nothing that is held [T]."""
+    logits = queries.float() @ keys.float().T * scaling
+    position = torch.arange(len(keys), device=keys.device)
+    unseen = position > position[-logits.shape[1] :, None]
+    if held is None:
+        return logits.masked_fill(unseen, -math.inf).softmax(dim=-1)
+    return logits.masked_fill(unseen | ~held, -math.inf).softmax(dim=-1).nan_to_num()
+
+
+def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+    """The learned score's features but for the key's own and the 1 behind them (docs/policy.md, "Features"), [T, n] float64: version 1 by the
+    last rows [group, rows, T], its two late ones 0 until all layers are known; version 2 without rows. keys [T, D], value norms [T]."""
+    T, columns = len(keys), []
+    if rows is not None:
+        for window in (8, 32, 64):
+            a = _mean(rows, window)
+            columns += [a, _mean_pool(a, 5), _max_pool(a, 7)]
+        columns += [rows.mean(1, dtype=torch.float64).amax(0), torch.ones_like(a), torch.ones_like(a), _mean_pool(_mean(rows, 16), 21)]
+    columns = [_log(c) for c in [*columns, norm, keys.double().norm(dim=-1)]]
+    t = torch.arange(T, device=keys.device)
+    left = (T - t).double()
+    columns += [left.log(), t == 0, t < 4, left <= 8, left <= 32, left <= 64, left / 1024, left.log() ** 2]
+    return torch.stack([c.double() for c in columns], dim=1)
+
+
+def late_features(attention: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
+    """The two late ones, [T, 2]: of a layer's mean attention and of alpha / T, both [T] float64."""
+    return torch.stack([_log(_max_pool(attention, 5)), _log(alpha)], dim=1)
+
+
+def before_rotation(keys: torch.Tensor, inv_freq: Optional[torch.Tensor], first_position: int = 0) -> torch.Tensor:
+    """Cached keys [T, D] as they were before pairs (i, i + n) were rotated by inv_freq [n], [T, D] float64. Where n is below D / 2 the values
+    behind the first 2 n were not."""
+    keys = keys.double()
+    if inv_freq is None:
+        return keys
+    n, t = len(inv_freq), torch.arange(len(keys), device=keys.device)
+    angle = (first_position + t[:, None]).float() * inv_freq.to(keys.device).float()  # float32, as models rotate
+    c, s, a, b = angle.cos().double(), angle.sin().double(), keys[:, :n], keys[:, n : 2 * n]
+    return torch.cat([a * c + b * s, b * c - a * s, keys[:, 2 * n :]], dim=1)
 
 
 class Prefill:
@@ -121,7 +169,8 @@ class Prefill:
         norms = values.double().norm(dim=-1)
         for head in range(g.n_kv_heads):
             seen = None if held is None else held[head]
-            rows = self._attention(queries[head * group : (head + 1) * group], keys[head], scaling, seen) if self.rows else None
+            last = queries[head * group : (head + 1) * group, -min(self.rows, self.n_tokens) :]
+            rows = attention_rows(last, keys[head], scaling, seen) if self.rows else None
             if self._needs_alpha:
                 self._mass = self._mass + rows[:, -self.table.window :].sum((0, 1), dtype=torch.float64).to(first)
             if self.score.window:  # the score's own rows, of a table whose window is longer
@@ -144,47 +193,16 @@ class Prefill:
         self._norms.append(norms.to(first))
         self._scores.append(scores.to(first))
 
-    def _attention(self, queries: torch.Tensor, keys: torch.Tensor, scaling: float, held: Optional[torch.Tensor]) -> torch.Tensor:
-        """[group, rows, T] float32: each row's softmax over what it sees; 0 where it sees nothing that is held."""
-        logits = queries[:, -min(self.rows, self.n_tokens) :].float() @ keys.float().T * scaling
-        position = torch.arange(self.n_tokens, device=keys.device)
-        unseen = position > position[-logits.shape[1] :, None]
-        if held is None:
-            return logits.masked_fill(unseen, -math.inf).softmax(dim=-1)
-        return logits.masked_fill(unseen | ~held, -math.inf).softmax(dim=-1).nan_to_num()
-
-    def _mean(self, rows: torch.Tensor, window: int) -> torch.Tensor:
-        return rows[:, -window:].mean((0, 1), dtype=torch.float64)
-
     def _window(self, rows: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-        s = _max_pool(self._mean(rows, self.score.window), self.score.pool)
+        s = _max_pool(_mean(rows, self.score.window), self.score.pool)
         return (s * norm if self.score.norm else s).log()
 
     def _form(self, layer: int, head: int, rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
         """theta . f[t], but for the two late features, [T]."""
         theta = torch.from_numpy(self.table.theta[layer, head].astype(np.float64)).to(keys.device)
-        T, columns = self.n_tokens, []
-        if rows is not None and self._late is not None:
-            for window in (8, 32, 64):
-                a = self._mean(rows, window)
-                columns += [a, _mean_pool(a, 5), _max_pool(a, 7)]
-            columns += [rows.mean(1, dtype=torch.float64).amax(0), torch.ones_like(a), torch.ones_like(a), _mean_pool(self._mean(rows, 16), 21)]
-        keys = keys.double()
-        columns = [_log(c) for c in [*columns, norm, keys.norm(dim=-1)]]
-        t = torch.arange(T, device=keys.device)
-        left = (T - t).double()
-        columns += [left.log(), t == 0, t < 4, left <= 8, left <= 32, left <= 64, left / 1024, left.log() ** 2]
-        f = torch.stack([c.double() for c in columns], dim=1)
+        f = head_features(rows if self._late is not None else None, keys, norm)
         n = f.shape[1]
-        return f @ theta[:n] + self._before_rotation(keys, t) @ theta[n:-1] + theta[-1]
-
-    def _before_rotation(self, keys: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        if self.geometry.inv_freq is None:
-            return keys
-        half = keys.shape[1] // 2
-        angle = (self.first_position + t[:, None]).float() * self.geometry.inv_freq.to(keys.device).float()  # float32, as models rotate
-        c, s, a, b = angle.cos().double(), angle.sin().double(), keys[:, :half], keys[:, half:]
-        return torch.cat([a * c + b * s, b * c - a * s], dim=1)
+        return f @ theta[:n] + before_rotation(keys, self.geometry.inv_freq, self.first_position) @ theta[n:-1] + theta[-1]
 
     @torch.no_grad()
     def keep(self, r_sem: Optional[float] = None) -> Kept:
@@ -235,7 +253,6 @@ class Prefill:
             return s
         if self._late is not None:
             theta = torch.from_numpy(self.table.theta[layer, :, 10:12].astype(np.float64)).to(s.device)
-            late = [_log(_max_pool(self._late[layer], 5)), _log(torch.from_numpy(alpha / self.n_tokens).to(s.device))]
-            s = s + theta @ torch.stack(late)
+            s = s + theta @ late_features(self._late[layer], torch.from_numpy(alpha / self.n_tokens).to(s.device)).T
         mass = torch.from_numpy(np.array(self.table.mass[layer], np.float64)).to(s.device)
         return s + (mass.log()[:, None] - s.logsumexp(dim=-1, keepdim=True)) + self._norms[layer].log()
