@@ -1,4 +1,4 @@
-"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; `export` and `import` are exchange.py's."""
+"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; `export` and `import` are exchange.py's, `calibrate` is calibrate.py's."""
 import sys
 from typing import List
 
@@ -9,8 +9,19 @@ def exchange(verb: str, words: List[str]) -> int:
     from . import exchange as e
 
     try:
-        print(e.main(verb, words))
+        if verb == "calibrate":
+            try:
+                from . import calibrate
+            except ImportError as missing:
+                print(f"ckvc calibrate: no Python module {missing.name}: pip install './python[hf,exchange]'", file=sys.stderr)
+                return 69
+            print(calibrate.main(words, e.Usage))
+        else:
+            print(e.main(verb, words))
         return 0
+    except KeyboardInterrupt:
+        print(f"ckvc {verb}: stopped; what is published stays, --resume goes on", file=sys.stderr)
+        return 75
     except (e.Usage, Error, OSError) as problem:
         print(f"ckvc {verb}: {problem}", file=sys.stderr)
         return 64 if isinstance(problem, e.Usage) else 65 if isinstance(problem, Error) else 73 if isinstance(problem, FileExistsError) else 66
@@ -18,10 +29,10 @@ def exchange(verb: str, words: List[str]) -> int:
 
 def main(paths: List[str]) -> int:
     """Prints; the exit status: 0, 64 (usage), 65 (a bad table), 66 (a file that cannot be read), 73 (one that is in the way)."""
-    if paths[:1] in (["export"], ["import"]):
+    if paths[:1] in (["export"], ["import"], ["calibrate"]):
         return exchange(paths[0], paths[1:])
     if not paths or paths[0] in ("-h", "--help"):
-        print("usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... (--help)")
+        print("usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... | calibrate MODEL ... (--help)")
         return 0 if paths else 64
     for path in paths:
         try:

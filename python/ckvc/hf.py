@@ -16,11 +16,11 @@ import functools
 import inspect
 import os
 import sys
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.nn.functional as F
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -425,3 +425,13 @@ def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budg
     or `shared` in place of the one that the table recommends. Error (one line) where the table is for another model, has no shares for the
     mode, or the attention implementation is neither sdpa nor eager; at the prefill, where the budget is too low."""
     return Compression(model, table if isinstance(table, Table) else Table.read(table), budget, mode)
+
+
+def calibrate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, manifest: Union[str, os.PathLike], budgets: Sequence[float],
+              out: Union[str, os.PathLike], **options: Any) -> None:
+    """Logs what the prompts of a manifest ask of each head, as `ckvc calibrate --side demand` does, into the run directory `out`, of which
+    `ckvc fit` makes a table. budgets and options: those of `ckvc.calibrate.Options`. Needs h5py. Errors (one line, what is logged stays): see
+    there."""
+    from .calibrate import Options, calibrate as run  # h5py is needed for nothing else here
+
+    run(model, tokenizer, manifest, Options(budgets=tuple(budgets), **options), out)

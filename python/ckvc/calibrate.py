@@ -1,0 +1,455 @@
+"""What each head of a model asks for, measured in transformers: the pass of `ckvc calibrate --side demand` (docs/method.md, section 10a;
+docs/policy.md, "Score"), whose records `ckvc fit` makes tables of.
+
+A prompt is prefilled; its continuation is read behind it, and then the prompt once more behind an instruction, on its own full cache: in one
+piece where twice the prompt fits the context, else in chunks of 2,048 tokens that do not see each other. Queries, keys and values are those
+that transformers hands to attention. Shapes: L layers, H query heads, G KV heads, D head_dim, T prompt tokens, F features, P of them logged.
+
+Memory beside the model: the cache of twice the prompt; tiles of attention of TILE numbers, some at a time, and masks of MASK; of the prompt
+on the CPU 5 arrays [L, G, T] float64. Nothing is T x T.
+"""
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import hashlib
+import inspect
+import os
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
+
+from . import __version__
+from .fingerprint import fingerprint, folder_of
+from .hf import attention_of, check_attention, geometry_of, original_attention
+from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
+from .prefill import attention_rows, before_rotation, head_features, late_features
+from .run_writer import Run
+from .table import Array, Error, budget_tokens, head_floor
+
+REPEAT = "Repeat the previous context exactly."  # behind a blank line
+TILE = 1 << 24  # numbers of attention at a time, float32
+MASK = 1 << 25  # cells of a mask that transformers may make: rows that are fed times columns
+MIXES = (0.25, 0.5, 0.75, 1.0)  # w of mixed_demand; demand is of 0
+SINKS = 4  # first positions, which attract rows whatever they hold
+ROWS, LATE, FIXED = 64, 10, 24  # version 1: last rows, the first late feature, features beside the key's
+DRAW = 0x5C000000  # names the random numbers of a head's sample
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """As the options of `ckvc calibrate --side demand`. budgets: tokens from 1 up, shares of the prompt below. part (i, n): every n-th prompt
+    from the i-th on, for n processes; None: those of torchrun or of a Slurm array. resume: go on with `out`."""
+    budgets: Tuple[float, ...]
+    window: int = 64
+    continuation: int = 128
+    floor: float = 0.05
+    recent: int = 8
+    repeat: str = REPEAT
+    positions: int = 128
+    judges: int = 8
+    seed: int = 1
+    max_tokens: int = 0
+    skip_short: bool = False
+    max_failures: int = 0
+    part: Optional[Tuple[int, int]] = None
+    resume: bool = False
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        for name, got, holds, want in (
+                ("budgets", self.budgets, self.budgets and all(0 < b < 1 or (b >= 1 and b == int(b)) for b in self.budgets), "shares below 1, or whole tokens"),
+                ("window", self.window, self.window >= 1, "1 or more"), ("continuation", self.continuation, self.continuation >= 1, "1 or more"),
+                ("floor", self.floor, 0 <= self.floor <= 1, "0 to 1"), ("recent", self.recent, self.recent >= 0, "0 or more"),
+                ("repeat", self.repeat, 1 <= len(self.repeat.encode()) <= 255 and self.repeat.isprintable(), "a line of 1 to 255 bytes"),
+                ("positions", self.positions, self.positions >= 32, "32 or more"), ("seed", self.seed, 0 <= self.seed < 2**53, "0 to 9e15"),
+                ("part", self.part, self.part is None or 0 <= self.part[0] < self.part[1], "(i, n) with i below n")):
+            if not holds:
+                raise Error(f"{name}: got {got}, wanted {want}")
+
+
+def part_of_job() -> Optional[Tuple[int, int]]:
+    """This process among those of torchrun, or of a Slurm array."""
+    for number, count, first in (("RANK", "WORLD_SIZE", "0"), ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", os.environ.get("SLURM_ARRAY_TASK_MIN", "0"))):
+        if number in os.environ and int(os.environ.get(count, "1")) > 1:
+            return int(os.environ[number]) - int(first), int(os.environ[count])
+    return None
+
+
+# ---- counts ----
+
+
+def demand_counts(score: torch.Tensor, budget: int, floor: float, recent: int) -> torch.Tensor:
+    """Entries of each unit, [units], of score [units, T]: those of the units * budget highest that are above what every unit has anyway
+    (calib/demand/demand_meter.h). Of equal scores the lower unit's come first."""
+    n, T = score.shape
+    B = min(budget, T)
+    m, forced = head_floor(floor, recent, B, T), min(recent + 1, T)
+    counts = torch.full((n,), m)
+    rest = n * (B - m)
+    if rest <= 0:
+        return counts
+    others = score[:, 1 : T - recent].sort(dim=1, descending=True).values[:, max(m - forced, 0) :]
+    least = others.flatten().kthvalue(others.numel() - rest + 1).values
+    above, equal = (others > least).sum(dim=1), (others == least).sum(dim=1)
+    taken = torch.minimum((rest - above.sum() - (equal.cumsum(0) - equal)).clamp(min=0), equal)
+    return counts + above + taken
+
+
+def mixed(y_r: torch.Tensor, y_c: torch.Tensor, w: float) -> torch.Tensor:
+    """Scores of heads: w y_c / sum y_c + (1 - w) y_r / sum y_r; where one of them is 0 everywhere, or its share is, the other as it is."""
+    of_r, of_c = float(y_r.sum()), float(y_c.sum())
+    if of_c == 0 or (w == 0 and of_r > 0):
+        return y_r
+    if of_r == 0 or w == 1:
+        return y_c
+    return (1 - w) / of_r * y_r + w / of_c * y_c
+
+
+def philox(seed: int, key: int, stage: int, n_blocks: int) -> List[int]:
+    """The first numbers of a stream of lib/base/hash.h, two of 64 bits a block."""
+    c = [np.arange(n_blocks, dtype=np.uint64), *(np.full(n_blocks, x, np.uint64) for x in (stage, key & 0xFFFFFFFF, key >> 32))]
+    k, low = [seed & 0xFFFFFFFF, seed >> 32], np.uint64(0xFFFFFFFF)
+    for _ in range(10):
+        p, q = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [q >> np.uint64(32) ^ c[1] ^ np.uint64(k[0]), q & low, p >> np.uint64(32) ^ c[3] ^ np.uint64(k[1]), p & low]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return np.stack([c[0] | c[1] << np.uint64(32), c[2] | c[3] << np.uint64(32)], axis=1).ravel().tolist()
+
+
+def draw_positions(target: Array, P: int, seed: int, prompt_id: str, head: int) -> Array:
+    """Which positions of a head are logged, at most P: the first 4, the last 8 and those with the highest targets [T] (of equal ones the later),
+    P / 2 together, ascending; then as many others, drawn evenly."""
+    T = len(target)
+    if T <= P:
+        return np.arange(T)
+    rank = target.copy()
+    rank[:4] = rank[-8:] = np.inf
+    best = T - 1 - np.argsort(-rank[:0:-1], kind="stable")[: P // 2 - 1]
+    top = np.sort(np.append(best, 0))
+    others, sample = np.setdiff1d(np.arange(T), top).tolist(), top.tolist()
+    numbers = iter(philox(seed, xxh64(prompt_id.encode()), DRAW + head, P))
+    while len(sample) < P:
+        n, v = len(others), next(numbers)
+        if v >= 2**64 % n:  # below it small results would be likelier
+            sample.append(others[v % n])
+            others[v % n] = others[-1]
+            others.pop()
+    return np.array(sample)
+
+
+# ---- one prompt ----
+
+
+class Meter:
+    """Measures prompts on a model, one by one. `attention` is what the model attends by while it does."""
+
+    def __init__(self, model: PreTrainedModel, instruction: Sequence[int], context: int, options: Options):
+        self.model, self.instruction, self.context, self.o = model, list(instruction), context, options
+        self.g = g = geometry_of(model)
+        self.group = g.n_query_heads // g.n_kv_heads
+        at = model.get_input_embeddings().weight.device
+        self.device = torch.device("cpu") if at.type == "meta" else at  # where weights are loaded as they are needed
+        self.before = ""  # the implementation of attention that computes what the model goes on with
+        self._take: Optional[Callable[..., None]] = None
+
+    def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Optional[torch.Tensor],
+                  **kwargs: Any) -> Any:
+        g = self.g
+        check_attention(key.shape[2], kwargs)
+        if query.shape[1] != g.n_query_heads or key.shape[1] != g.n_kv_heads or key.shape[3] != g.head_dim or g.head_dim % 2:
+            raise Error(f"attention with {query.shape[1]} query heads and {key.shape[1]} KV heads of {key.shape[3]}, the configuration has {g.n_query_heads}, "
+                        f"{g.n_kv_heads} and {g.head_dim}: want both alike, and an even length")
+        if self._take is not None:
+            self.scaling = kwargs.get("scaling") or query.shape[3] ** -0.5
+            self._take(self._layer, query[0], key[0])
+        self._layer += 1
+        return original_attention(self.before, module)(module, query, key, value, mask, **kwargs)
+
+    def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
+        """Tokens behind what the cache holds, in pieces whose mask is bounded; take(start, layer, queries [H, n, D], keys [G, all, D]) sees each
+        piece. Losses of `targets`, which the last rows predict, float64."""
+        past, start, losses = cache.get_seq_length(), 0, [torch.zeros(0, dtype=torch.float64)]
+        first, cells = len(ids) - len(targets), MASK // (self.g.n_query_heads if self.before == "eager" else 1)
+        while start < len(ids):
+            end = min(len(ids), start + max(64, min(CHUNK, cells // (past + len(ids)))))
+            keep = max(end - max(start, first), 0)
+            self._layer, self._take = 0, functools.partial(take, start)
+            out = self.model(input_ids=torch.tensor([ids[start:end]], device=self.device), past_key_values=cache, use_cache=True, logits_to_keep=max(keep, 1))
+            if self._layer != self.g.n_layers or len(cache.layers) != self.g.n_layers:
+                raise Error(f"{type(self.model).__name__}: {self._layer} of its {self.g.n_layers} layers attend through transformers' AttentionInterface, "
+                            f"{len(cache.layers)} have a cache of their own: want all")
+            if keep:
+                logits, of = out.logits[0, -keep:].float(), torch.tensor(targets[end - keep - first : end - first])
+                losses.append(-logits.log_softmax(dim=-1).gather(1, of.to(logits.device)[:, None])[:, 0].double().cpu())
+            start = end
+        self._take = None
+        return torch.cat(losses)
+
+    def _tiles(self, queries: torch.Tensor, keys: torch.Tensor, T: int, mean: bool) -> torch.Tensor:
+        """What the first T positions get of rows, the last of keys [G, N, D]: the sum over rows and query heads, or the largest, [G, T] float64."""
+        group, n, N, wide = self.group, queries.shape[1], keys.shape[1], torch.float32 if keys.device.type == "mps" else torch.float64
+        out, step = torch.zeros(len(keys), T, dtype=wide, device=keys.device), max(1, TILE // (group * N))
+        for head in range(len(keys)):
+            for at in range(0, n, step):
+                end = min(n, at + step)
+                rows = attention_rows(queries[head * group : (head + 1) * group, at:end], keys[head, : N - n + end], self.scaling)[:, :, :T]
+                out[head] = out[head] + rows.sum((0, 1), dtype=wide) if mean else torch.maximum(out[head], rows.amax((0, 1)).to(wide))
+        return out.cpu().double()
+
+    def _look(self, cache: DynamicCache, p: Prompt) -> Tuple[float, float]:
+        """The pass over a prompt -> self.y_r, y_c [L, G, T], self.last [L] of [H, rows, D]; the cache holds the prompt. Gives the perplexity of the
+        window and the continuation's loss."""
+        g, T, W = self.g, p.n_tokens, self.o.window
+        ids, behind = p.tokens[:T], p.tokens[T:]
+        self.y_r, self.y_c = (torch.zeros(g.n_layers, g.n_kv_heads, T, dtype=torch.float64) for _ in range(2))
+        self.last: List[torch.Tensor] = [torch.zeros(0)] * g.n_layers
+
+        def remember(start: int, layer: int, q: torch.Tensor, k: torch.Tensor) -> None:
+            self.last[layer] = (torch.cat([self.last[layer], q], dim=1) if start else q)[:, -max(ROWS, W) :].clone()
+
+        def of_continuation(start: int, layer: int, q: torch.Tensor, k: torch.Tensor) -> None:
+            self.y_c[layer] += self._tiles(q, k, T, True) / (self.group * (len(behind) - 1))
+
+        def of_repetition(start: int, layer: int, q: torch.Tensor, k: torch.Tensor) -> None:
+            skip = max(len(self.instruction) - start, 0)
+            if skip < q.shape[1]:
+                self.y_r[layer] = torch.maximum(self.y_r[layer], self._tiles(q[:, skip:], k, T, False))
+
+        def back() -> None:
+            if cache.get_seq_length() > T:
+                cache.crop(T - cache.get_seq_length())
+
+        losses = self._feed(cache, ids, p.tokens[T - W : T + 1], remember)
+        r_sem, first = float(losses[:-1].mean().exp()), losses[-1:]
+        full = torch.cat([first, self._feed(cache, behind[:-1], behind[1:], of_continuation)])
+        back()
+        chunk = T if 2 * T + len(self.instruction) <= self.context or T < CHUNK else CHUNK
+        for at in range(0, T, chunk):
+            self._feed(cache, self.instruction + ids[at : at + chunk], [], of_repetition)
+            back()
+        self.y_r[:, :, :SINKS] = 0
+        return r_sem, float(full.mean())
+
+    def _head(self, p: Prompt, layer: int, head: int, keys: torch.Tensor, values: torch.Tensor, columns: Dict[str, Array]) -> Tuple[torch.Tensor, ...]:
+        """A head's row of each column but demand's. Gives the attention of its window, of its last rows (sums [T]), its value norms [T], targets
+        [T] and the positions that are logged."""
+        g, T, W, group = self.g, p.n_tokens, self.o.window, self.group
+        rows = attention_rows(self.last[layer][head * group : (head + 1) * group].to(keys.device), keys, self.scaling)
+        if rows.device.type == "mps":  # which has no float64
+            rows, keys, values = rows.cpu(), keys.cpu(), values.cpu()
+        mass, recent = rows[:, -W:].sum((0, 1), dtype=torch.float64).cpu(), rows[:, -ROWS:]
+        norm = values.double().norm(dim=-1)
+        share, away = mass / (W * group), (norm - norm.mean()) / (norm.mean() + 1e-6)
+        columns["own_recent"][0, layer, head] = share[max(T - W, 0) :].sum()
+        columns["own_entropy"][0, layer, head] = -torch.xlogy(share, share).sum()
+        columns["rho_sd"][0, layer, head] = away.square().mean().sqrt()
+        own, key = head_features(recent, keys, norm), before_rotation(keys, g.inv_freq)
+        f = torch.cat([own, key, torch.ones_like(own[:, :1])], dim=1)
+        parts = [y for y in (self.y_c[layer, head], self.y_r[layer, head]) if y.sum() > 0]
+        target = sum((y / y.sum() for y in parts), torch.zeros(T, dtype=torch.float64))
+        sample = draw_positions(target.numpy(), self.o.positions, self.o.seed, p.id, layer * g.n_kv_heads + head)
+        columns["mass"][0, layer, head] = self.y_r[layer, head].sum()
+        columns["target"][0, layer, head] = target.sum()
+        columns["target_features"][0, layer, head] = (target.to(f.device) @ f).cpu().numpy()
+        columns["features"][0, layer, head, : len(sample)] = f[torch.from_numpy(sample).to(f.device)].float().cpu().numpy()
+        return mass, recent.sum((0, 1), dtype=torch.float64).cpu(), norm.cpu(), target, torch.from_numpy(sample)
+
+    @torch.no_grad()
+    def measure(self, p: Prompt, columns: Dict[str, Array]) -> Optional[str]:
+        """Fills a prompt's row [1, ...] of the columns; a text: why it leaves none."""
+        g, T, W = self.g, p.n_tokens, self.o.window
+        cache = DynamicCache()
+        r_sem, loss = self._look(cache, p)
+        alpha, norms = torch.zeros(T, dtype=torch.float64), torch.zeros_like(self.y_r)
+        late: List[Tuple[torch.Tensor, List[Tuple[torch.Tensor, ...]]]] = []
+        for layer, of in enumerate(cache.layers):
+            heads = [self._head(p, layer, head, of.keys[0, head], of.values[0, head], columns) for head in range(g.n_kv_heads)]
+            alpha += sum(mass for mass, *_ in heads)
+            attention = sum(last for _, last, *_ in heads) / (g.n_query_heads * min(self.last[layer].shape[1], ROWS))
+            norms[layer] = torch.stack([norm for _, _, norm, *_ in heads])
+            late.append((attention, [(target, sample) for *_, target, sample in heads]))
+        alpha *= T / (W * g.n_layers * g.n_query_heads)
+        share = alpha / alpha.sum()
+        for layer, (attention, heads) in enumerate(late):
+            f = late_features(attention, alpha / T)
+            for head, (target, sample) in enumerate(heads):
+                columns["target_features"][0, layer, head, LATE : LATE + 2] = (target @ f).numpy()
+                columns["features"][0, layer, head, : len(sample), LATE : LATE + 2] = f[sample].float().numpy()
+        columns["r_struct"][0], columns["r_sem"][0], columns["loss_full"][0] = -torch.xlogy(share, share).sum(), r_sem, loss
+        self.y_r *= norms
+        self.y_c *= norms
+        if not all(np.isfinite(v).all() for v in columns.values() if v.dtype.kind == "f") or not bool((self.y_r + self.y_c).isfinite().all()):
+            return "the full-cache loss, a risk or a head's attention is not finite"
+        for i, w in enumerate((0.0, *MIXES)):
+            score = mixed(self.y_r, self.y_c, w)
+            for of_heads, units in ((True, score.flatten(0, 1)), (False, score.amax(dim=1))):
+                name = "demand" if of_heads else "layer_demand"
+                to = columns["mixed_" + name][0, i - 1] if i else columns[name][0]
+                for b, budget in enumerate(self.o.budgets):
+                    to[b] = demand_counts(units, budget_tokens(budget, T), self.o.floor, self.o.recent).reshape(to[b].shape)
+        return None
+
+
+# ---- all prompts ----
+
+
+def empty_columns(g: Any, o: Options, n: int, documents: bool) -> Dict[str, Array]:
+    """Columns of /prompt (formats/shard/shard.md) for n rows, of zeros."""
+    L, G, B, F = g.n_layers, g.n_kv_heads, len(o.budgets), FIXED + g.head_dim
+    text = ("id", "source", "split") + (("document",) if documents else ())
+    shapes: Dict[str, Tuple[str, Tuple[int, ...]]] = {
+        **{k: ("S255", ()) for k in text}, **{k: ("<u4", ()) for k in ("line", "n_tokens", "n_continuation")}, "cut": ("u1", ()), "token_hash": ("<u8", ()),
+        **{k: ("<f8", ()) for k in ("r_struct", "r_sem", "loss_full")}, **{k: ("<u2", ()) for k in ("bin_entropy", "bin_perplexity")},
+        **{k: ("<f8", (L, G)) for k in ("rho_sd", "own_recent", "own_entropy", "mass", "target")},
+        "demand": ("<u4", (B, L, G)), "layer_demand": ("<u4", (B, L)), "mixed_demand": ("<u4", (4, B, L, G)), "mixed_layer_demand": ("<u4", (4, B, L)),
+        "target_features": ("<f8", (L, G, F)), "features": ("<f4", (L, G, o.positions, F))}
+    return {k: np.zeros((n, *shape), kind) for k, (kind, shape) in shapes.items()}
+
+
+def _limits(config: Any, o: Options, n_instruction: int) -> Limits:
+    """What a model's prompts must fit."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    stretched = rope.get("factor", 1.0) if rope.get("rope_type") == "linear" else 1.0  # whose point is to reach beyond
+    context = int((getattr(config, "max_position_embeddings", None) or 1 << 26) * stretched)
+    return Limits(context, config.vocab_size, o.window, o.continuation, n_instruction, o.max_tokens, o.skip_short)
+
+
+def _check(o: Options, prompts: List[Prompt], config: Any, limits: Limits) -> None:
+    """Error where a budget is below what heads keep, or the angle of a position depends on how long the sequence is: keys could not be turned
+    back."""
+    rope, longest = getattr(config, "rope_parameters", None) or {}, max(p.n_tokens for p in prompts)
+    kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings") or limits.context
+    if kind in ("dynamic", "longrope") and 2 * longest + limits.instruction > original:
+        raise Error(f"rotary frequencies of the kind {kind} change beyond {original} tokens, and the longest prompt has {longest}, which are repeated; say "
+                    f"max_tokens {(original - limits.instruction) // 2} or less")
+    for p in prompts:
+        for b in o.budgets:
+            if (B := budget_tokens(b, p.n_tokens)) <= o.recent and B < p.n_tokens:
+                raise Error(f'budget {b:g} is {B} of the {p.n_tokens} tokens of prompt "{p.id}", and every head keeps {o.recent + 1} (recent, and the first): '
+                            f"give {o.recent + 1} or more")
+
+
+def _header(o: Options, g: Any, model: PreTrainedModel, manifest: str) -> Dict[str, Any]:
+    """Attributes of the shards but the plan's hash; settings of their neutral value are left out (formats/setting)."""
+    folder = os.path.normpath(folder_of(model) or type(model).__name__)
+    of_hub = os.path.basename(os.path.dirname(folder)) == "snapshots"
+    counts = dict(n_layers=g.n_layers, n_heads=g.n_query_heads, n_kv_heads=g.n_kv_heads, window=o.window, continuation=o.continuation, keep_window=0,
+                  positions=o.positions, features=1, n_features=FIXED + g.head_dim, **({"recent": o.recent} if o.recent else {}))
+    return {"format": "ckvc-shard", "version": np.uint32(1), "ckvc_version": __version__, "fingerprint": fingerprint(model), "manifest": manifest,
+            "model_name": os.path.basename(model.config._name_or_path if of_hub else folder)[:255], "family": model.config.model_type, "pass": "demand",
+            "behaviour": "none", "alpha_kind": "paper", "seed": np.uint64(o.seed), "lambda": np.float64(1), "repeat": o.repeat,
+            "budgets": np.array(o.budgets, np.float64), "edges_entropy": np.zeros(0), "edges_perplexity": np.zeros(0),
+            **{k: np.uint32(v) for k, v in counts.items()}, **({"floor": np.float64(o.floor)} if o.floor else {}),
+            **({"compute": "bf16"} if model.dtype == torch.bfloat16 else {})}
+
+
+def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer: Any, prompts: List[Prompt], limits: Limits) -> Dict[str, Any]:
+    """run.json: what decides the records."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    words = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    options = {k: v for k, v in dataclasses.asdict(o).items() if k not in ("budgets", "part", "resume", "quiet")}
+    return {**options, "schema": "ckvc-plan-1", "verb": "calibrate", "engine": "transformers", "dtype": _name(model.dtype), "side": "demand", "split": [],
+            "model": header["fingerprint"], "model_name": header["model_name"], "tokenizer": hashlib.sha256(words.encode()).hexdigest(),
+            "manifest": header["manifest"], "prompts": digest(prompts), "n_prompts": len(prompts), "chat_template": "own" if tokenizer.chat_template else "none",
+            "max_tokens": limits.longest, "limit": 0, "holdout": 0.0, "shard_prompts": 1, "alpha": "paper", "compute": header.get("compute", "f32"),
+            "keep_window": 0, "budget": list(map(float, o.budgets)), "floor": float(o.floor), "features": 1}
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.PathLike], o: Options, out: Union[str, os.PathLike]) -> int:
+    """The pass over a manifest's prompts into the run directory `out`; how many it did. Killed, it goes on with resume; of a prompt in hand
+    nothing is logged. Errors (one line): a model whose attention is not plain, or does not come through AttentionInterface; a prompt that
+    cannot be taken; a budget below what heads keep; a folder of another model or setting; a disk that is full; too little device memory."""
+    g, config = geometry_of(model), model.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention", "attention"}
+    if kinds or "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        has = f" has layers of {', '.join(sorted(kinds))}" if kinds else ""
+        raise Error(f"{type(model).__name__}{has}: want a causal language model whose layers all attend")
+    instruction = plain_ids(tokenizer, "\n\n" + o.repeat)
+    limits = _limits(config, o, len(instruction))
+    prompts, sha = read_prompts(os.fspath(manifest), tokenizer, limits)
+    _check(o, prompts, config, limits)
+    judges = [p.id for p in prompts if p.heldout and not p.select][: o.judges]
+    taken = [p for p in prompts if not p.heldout or p.id in judges]
+    header, documents = _header(o, g, model, sha), any(p.document for p in prompts)
+    run = Run(os.fspath(out), _plan(o, header, model, tokenizer, prompts, limits), header, empty_columns(g, o, 0, documents), len(taken),
+              f"torch/{model.device.type}/{_name(model.dtype)}", o.part or part_of_job(), o.resume)
+    if not o.quiet:
+        T, heads = max(p.n_tokens for p in prompts), g.n_layers * g.n_kv_heads
+        held, cut, cache = sum(p.heldout for p in prompts), sum(p.cut for p in prompts), 2 * heads * g.head_dim * model.dtype.itemsize * (2 * T + len(instruction))
+        print(f"prompts: {len(prompts)} ({held} held out, {cut} cut to {limits.longest} tokens), longest {T}; beside the model at most {cache / 1e6:.0f} MB of "
+              f"cache, {heads * T * 40 / 1e6:.0f} MB of scores, {6 * TILE * 4 / 1e6:.0f} MB of attention, {MASK / 1e6:.0f} MB of masks", file=sys.stderr)
+    meter, done, start, training = Meter(model, instruction, limits.context, o), 0, time.monotonic(), model.training
+    try:
+        model.eval()
+        with attention_of(model, meter.attention) as meter.before:
+            for i in run.todo:
+                p, columns = taken[i], empty_columns(g, o, 1, documents)
+                for k in ("id", "source", "document", "split"):
+                    if k in columns:
+                        columns[k][0] = ("heldout" if k == "split" and p.heldout else getattr(p, k)).encode()
+                for k in ("line", "n_tokens", "n_continuation", "cut", "token_hash"):
+                    columns[k][0] = getattr(p, k)
+                bad = meter.measure(p, columns)
+                if (n := run.publish(i, columns, p.id, bad)) > o.max_failures and bad is not None:
+                    raise Error(f'{os.fspath(manifest)}:{p.line}: prompt "{p.id}": {bad}; {n} such prompts, max_failures allows {o.max_failures}')
+                done += 1
+                if not o.quiet and (done == len(run.todo) or done % 10 == 1 or sys.stderr.isatty()):
+                    run.say(run.n_ours - len(run.todo) + done, done / (time.monotonic() - start), done == len(run.todo))
+    except torch.OutOfMemoryError as why:
+        raise Error(f"{str(why).splitlines()[0]}; what is published stays: spread the model, or say max_tokens and another out") from None
+    finally:
+        model.train(training)
+        run.close()
+    return done
+
+
+# ---- command line ----
+
+
+def main(words: List[str], usage: Callable[[str], Exception]) -> str:
+    """`python3 -m ckvc calibrate MODEL ...`; what to say. usage: the error of a wrong command line."""
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> Any:
+            raise usage(message)
+
+    p = Parser(prog="python3 -m ckvc calibrate", description="Logs what each head of a model asks for, by torch; `ckvc fit` makes a table of it.")
+    p.add_argument("model", help="a Hugging Face folder, or a name that transformers loads")
+    p.add_argument("--manifest", required=True)
+    p.add_argument("--budget", required=True, metavar="B,...", help="tokens, or shares of the prompt below 1")
+    p.add_argument("-o", "--out", required=True, help="run directory to make")
+    p.add_argument("--dtype", default="auto", help="of weights and cache: float32, bfloat16, float16; auto: the model's")
+    p.add_argument("--device", help="cpu, cuda:0 ..., or auto: spread over all; without it the process's own GPU, or cpu")
+    p.add_argument("--shard", metavar="I/N", help="every N-th prompt from the I-th on; torchrun and Slurm arrays say it themselves")
+    for f in dataclasses.fields(Options):
+        if f.type == "bool":
+            p.add_argument("--" + f.name.replace("_", "-"), action="store_true")
+        elif f.name not in ("budgets", "part"):
+            p.add_argument("--" + f.name.replace("_", "-"), type={"int": int, "float": float, "str": str}[f.type], default=f.default, help=f"{f.default}")
+    a = vars(p.parse_args(words))
+    try:
+        budgets, part = tuple(map(float, a.pop("budget").split(","))), tuple(map(int, a["shard"].split("/"))) if a["shard"] else None
+    except ValueError:
+        raise usage("--budget: wanted numbers with commas between them; --shard: I/N") from None
+    if part and len(part) != 2:
+        raise usage(f"--shard: got {a['shard']}, wanted I/N")
+    o = Options(budgets=budgets, part=part, **{f.name: a[f.name] for f in dataclasses.fields(Options) if f.name in a})
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(a["model"])
+        own = a["device"] or (f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
+        model = AutoModelForCausalLM.from_pretrained(a["model"], dtype=a["dtype"], **({"device_map": "auto"} if own == "auto" else {}))
+        model = model if own == "auto" else model.to(own)
+    except (OSError, ValueError, ImportError, RuntimeError) as why:
+        raise Error(f"{a['model']}: {' '.join(str(why).split())[:300]}") from None
+    n, part = calibrate(model, tokenizer, a["manifest"], o, a["out"]), o.part or part_of_job()
+    done = f"{n} prompts; wrote {f'part {part[0]}/{part[1]} into ' if part else ''}{a['out']}; "
+    return done + (f"when all parts are there: ckvc merge {a['out']}" if part else f"next: ckvc fit {a['out']} --out T.ckvt")

@@ -1,0 +1,117 @@
+"""Which model it is: the SHA-256 that shards and tables name it by.
+
+Of a Hugging Face folder whose family the C program runs it is the C program's (first line ckvc-model-1). Of others the text that is hashed begins
+with ckvc-model-torch-1 and the configuration; then come the tensors: of the folder's safetensors files, or of the model as it is loaded."""
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import json
+import os
+import struct
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+import torch
+from transformers import PreTrainedModel
+from transformers.utils import cached_file
+
+from .run_writer import canonical
+from .table import Error
+
+# Families of the C program, and what of formats/model/model_config.c is theirs: biases of q, k, v and o, of the MLP.
+FAMILIES = {"llama": ("attention_bias", True), "mistral": (None, False), "qwen2": (None, False)}
+FOREIGN = ("quantization_config", "compression_config", "num_local_experts", "num_experts", "attn_logit_softcapping", "final_logit_softcapping",
+           "use_qk_norm", "qk_layernorm", "rope_interleaved")
+NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+Line = Tuple[str, str, List[int], str]
+
+
+def _shape_lines(config: Any) -> Optional[str]:
+    """model_shape_lines of lib/model/model_spec.c; None: not a model of the C program."""
+    rope, kind = dict(config.rope_parameters or {}), config.model_type
+    scheme = rope.get("rope_type") or "default"
+    if kind not in FAMILIES or scheme not in ("default", "llama3", "linear", "dynamic") or rope.get("partial_rotary_factor") not in (None, 1, 1.0) \
+            or config.hidden_act not in ("silu", "swish") or any(getattr(config, k, None) for k in FOREIGN):
+        return None
+    H, D = config.num_attention_heads, getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    out = [f"family={kind}", f"layers={config.num_hidden_layers}", f"heads={H}", f"kv_heads={config.num_key_value_heads}", f"head_dim={D}",
+           f"width={config.hidden_size}", f"intermediate={config.intermediate_size}", f"vocab={config.vocab_size}",
+           f"rms_eps={config.rms_norm_eps:.17g}", f"rope_theta={rope.get('rope_theta', 10000.0):.17g}"]
+    if scheme != "default":
+        out += [f"rope={scheme}", f"rope_factor={rope['factor']:.17g}"]
+    if scheme == "llama3":
+        out += [f"rope_low_freq={rope['low_freq_factor']:.17g}", f"rope_high_freq={rope['high_freq_factor']:.17g}",
+                f"rope_original_positions={rope['original_max_position_embeddings']}"]
+    if scheme == "dynamic":
+        out.append(f"max_positions={config.max_position_embeddings}")
+    bias, mlp = FAMILIES[kind]
+    output = bool(bias and getattr(config, bias, False))
+    out += [f"{name}=1" for name, there in (("tied", config.tie_word_embeddings), ("qkv_bias", output or kind == "qwen2"), ("output_bias", output),
+                                            ("mlp_bias", mlp and getattr(config, "mlp_bias", False))) if there]
+    window, types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    full = [l for l in range(config.num_hidden_layers) if types and types[l] == "full_attention"]
+    if window and (kind != "qwen2" or config.use_sliding_window) and len(full) < config.num_hidden_layers:
+        out += [f"sliding_window={window}", *(f"full_layer={l}" for l in full)]
+    return "\n".join(out) + "\n"
+
+
+def _of_file(path: str) -> List[Line]:
+    """Tensors of a safetensors file: name, type, shape, SHA-256 of its bytes."""
+    with open(path, "rb") as f:
+        (n,) = struct.unpack("<Q", f.read(8))
+        entries = {k: v for k, v in json.loads(f.read(n)).items() if k != "__metadata__"}
+
+    def line(item: Tuple[str, Dict[str, Any]]) -> Line:
+        name, e = item
+        digest, (at, end) = hashlib.sha256(), e["data_offsets"]
+        with open(path, "rb") as f:
+            f.seek(8 + n + at)
+            while at < end:
+                block = f.read(min(end - at, 1 << 24))
+                if not block:
+                    raise Error(f"{path}: tensor {name} ends behind the file")
+                digest.update(block)
+                at += len(block)
+        return name, e["dtype"], e["shape"], digest.hexdigest()
+
+    with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        return list(pool.map(line, entries.items()))
+
+
+def _of_memory(model: PreTrainedModel) -> Iterable[Line]:
+    for name, t in model.state_dict().items():
+        data = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        yield name, NAMES.get(t.dtype, str(t.dtype)), list(t.shape), hashlib.sha256(data).hexdigest()
+
+
+def folder_of(model: PreTrainedModel) -> Optional[str]:
+    """The folder that the model was loaded from, of the hub's cache, too; None: it was not."""
+    name = model.config._name_or_path
+    if not name or os.path.isdir(name):
+        return name or None
+    try:
+        return os.path.dirname(cached_file(name, "config.json", revision=getattr(model.config, "_commit_hash", None), local_files_only=True))
+    except (OSError, ValueError):
+        return None
+
+
+def fingerprint(model: PreTrainedModel) -> str:
+    """The SHA-256, in hex. Weights that were changed after loading from a folder are not noticed."""
+    folder, config = folder_of(model), model.config.get_text_config()
+    one, index = (os.path.join(folder or "", name) for name in ("model.safetensors", "model.safetensors.index.json"))
+    files: List[str] = []
+    if folder and os.path.exists(one):
+        files = [one]
+    elif folder and os.path.exists(index):
+        with open(index, encoding="utf-8") as f:
+            files = [os.path.join(folder, name) for name in sorted(set(json.load(f)["weight_map"].values()))]
+    tensors = [line for path in files for line in _of_file(path)] if files else list(_of_memory(model))
+    shape = _shape_lines(config) if files and config is model.config else None
+    if shape is None:
+        said = {k: v for k, v in model.config.to_dict().items() if k[0] != "_" and k not in ("transformers_version", "dtype")}
+        shape = canonical(json.loads(json.dumps(said, default=str))) + "\n"
+        head = "ckvc-model-torch-1\n"
+    else:
+        head = "ckvc-model-1\n"
+    text = "".join(f"{name}\t{kind}\t[{','.join(map(str, dims))}]\t{digest}\n" for name, kind, dims, digest in sorted(tensors, key=lambda t: t[0].encode()))
+    return hashlib.sha256((head + shape + text).encode()).hexdigest()

@@ -1,0 +1,217 @@
+"""The prompts of a manifest (formats/lines/manifest.md) as token ids, cut to what a model can repeat: the C program's calib/prompt."""
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import json
+import os
+import struct
+from typing import Any, Dict, List, Tuple
+
+from .table import Error
+
+KEYS = ("id", "source", "document", "split", "text", "tokens", "file", "offset", "bytes", "messages", "continuation", "continuation_tokens")
+CHUNK = 2048  # tokens that are repeated at a time, where twice the prompt does not fit the context
+MASK = 2**64 - 1
+
+
+@dataclasses.dataclass
+class Prompt:
+    """T prompt tokens and the C that follow. heldout: no fit sees it; select: and settings are chosen by it."""
+    line: int
+    id: str
+    source: str
+    document: str  # of several prompts of the list; else empty
+    split: str
+    tokens: List[int]  # [T + C]
+    n_tokens: int
+    n_continuation: int
+    cut: bool  # in the middle
+    token_hash: int  # XXH64 of T, C and the ids
+    heldout: bool
+    select: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What prompts must fit, in tokens. instruction: of the repetition; max_tokens 0: what can be repeated."""
+    context: int
+    vocabulary: int
+    window: int
+    continuation: int
+    instruction: int
+    max_tokens: int = 0
+    skip_short: bool = False
+
+    @property
+    def longest(self) -> int:
+        room = self.context - self.instruction
+        repeated = min(max(room - CHUNK, room // 2), self.context - self.continuation)
+        return min(self.max_tokens, repeated) if self.max_tokens else repeated
+
+
+def xxh64(data: bytes) -> int:
+    """XXH64 with seed 0 (xxHash's specification)."""
+    p = (11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261)
+
+    def rotate(v: int, by: int) -> int:
+        return (v << by | v >> (64 - by)) & MASK
+
+    def mix(v: int, lane: int) -> int:
+        return rotate((v + lane * p[1]) & MASK, 31) * p[0] & MASK
+
+    lanes, at = [(p[0] + p[1]) & MASK, p[1], 0, -p[0] & MASK], len(data) // 32 * 32
+    for block in struct.iter_unpack("<4Q", data[:at]):
+        lanes = [mix(v, x) for v, x in zip(lanes, block)]
+    h = p[4]
+    if at:
+        h = sum(rotate(v, by) for v, by in zip(lanes, (1, 7, 12, 18))) & MASK
+        for v in lanes:
+            h = ((h ^ mix(0, v)) * p[0] + p[3]) & MASK
+    h = (h + len(data)) & MASK
+    for size, code in ((8, "<Q"), (4, "<I"), (1, "<B")):
+        while len(data) - at >= size:
+            (x,), at = struct.unpack_from(code, data, at), at + size
+            if size == 8:
+                h = (rotate(h ^ mix(0, x), 27) * p[0] + p[3]) & MASK
+            elif size == 4:
+                h = (rotate(h ^ x * p[0] & MASK, 23) * p[1] + p[2]) & MASK
+            else:
+                h = rotate(h ^ x * p[4] & MASK, 11) * p[0] & MASK
+    h = (h ^ h >> 33) * p[1] & MASK
+    h = (h ^ h >> 29) * p[2] & MASK
+    return h ^ h >> 32
+
+
+class _Short(ValueError):
+    """A prompt that skip_short drops."""
+
+
+def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    out = dict(pairs)
+    if len(out) < len(pairs):
+        raise ValueError("a key is there twice")
+    return out
+
+
+def _text_of(folder: str, entry: Dict[str, Any]) -> str:
+    """The span of a file, which must lie below the manifest's folder."""
+    path = os.path.realpath(os.path.join(folder, entry["file"]))
+    if os.path.isabs(entry["file"]) or not path.startswith(os.path.join(os.path.realpath(folder), "")):
+        raise ValueError(f"\"file\" {entry['file']} is not inside the manifest's folder")
+    with open(path, "rb") as f:
+        offset = f.seek(entry.get("offset", 0))
+        data = f.read(entry.get("bytes", -1))
+    if len(data) < entry.get("bytes", 0) or (offset and not data):
+        raise ValueError(f"bytes {offset} + {entry.get('bytes', 0)} of {path}, which has fewer")
+    return data.decode()
+
+
+def _check(entry: Any) -> None:
+    """ValueError where a line is not as the format wants it."""
+    def wants(holds: Any, what: str) -> None:
+        if not holds:
+            raise ValueError(what)
+
+    wants(isinstance(entry, dict), "not a JSON object")
+    unknown = [k for k in entry if k not in KEYS]
+    wants(not unknown, f"unknown key {unknown}; there are {' '.join(KEYS)}")
+    wants(sum(k in entry for k in ("text", "tokens", "file", "messages")) == 1 and not ("continuation" in entry and "continuation_tokens" in entry),
+          'want exactly one of "text", "tokens", "file" and "messages", and at most one continuation')
+    for k in ("id", "source", "document", "split"):
+        v = entry.get(k, "" if k == "id" else "-")
+        wants(isinstance(v, str) and 1 <= len(v.encode()) <= 255 and not any(ord(c) < 32 or ord(c) == 127 for c in v),
+              f'"{k}" must be text of 1 to 255 bytes without control characters')
+    for k in ("text", "file", "continuation"):
+        wants(isinstance(entry.get(k, ""), str), f'"{k}" must be a string')
+    for k in ("tokens", "continuation_tokens"):
+        v = entry.get(k, [0])
+        wants(isinstance(v, list) and v and all(type(t) is int and t >= 0 for t in v), f'"{k}" must be an array of token ids, not empty')
+    for k in ("offset", "bytes"):
+        v = entry.get(k, 0)
+        wants(type(v) is int and v >= 0 and ("file" in entry or k not in entry), f'"{k}" must be a whole number from 0, beside "file"')
+
+
+def plain_ids(tokenizer: Any, text: str) -> List[int]:
+    """A text's ids without special tokens around it."""
+    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def _ids(tokenizer: Any, entry: Dict[str, Any], text: str) -> List[int]:
+    """A prompt's ids: special tokens at the front alone, of a conversation those of its template."""
+    if "tokens" in entry:
+        return list(entry["tokens"])
+    if tokenizer is None:
+        raise ValueError('is text, but there is no tokenizer; give "tokens"')
+    if "messages" in entry:
+        try:
+            last = entry["messages"][-1]["role"]
+            text = tokenizer.apply_chat_template(entry["messages"], tokenize=False, add_generation_prompt=last != "assistant")
+        except Exception as why:  # of any kind: the template is a program
+            raise ValueError(f"\"messages\": {why or type(why).__name__}; want a list of objects with role and content, and a chat template") from None
+    plain = plain_ids(tokenizer, text)
+    if "messages" in entry:
+        return plain
+    whole = list(tokenizer(text, verbose=False)["input_ids"])
+    return whole[: next(i for i in range(len(whole) + 1) if whole[i : i + len(plain)] == plain)] + plain
+
+
+def _build(tokenizer: Any, entry: Dict[str, Any], text: str, limits: Limits, line: int) -> Prompt:
+    """ValueError where the prompt cannot be taken."""
+    ids, own = _ids(tokenizer, entry, text), list(entry.get("continuation_tokens", ()))
+    if "continuation" in entry:
+        own = plain_ids(tokenizer, entry["continuation"])
+        if not own:
+            raise ValueError("the continuation is empty; leave it out or give at least one token")
+    C = min(len(own), limits.continuation) if own else limits.continuation
+    T = len(ids) if own else len(ids) - C
+    if T < limits.window + 1:
+        more = 0 if own else C
+        raise _Short(f"has {len(ids)} tokens, need at least {limits.window + 1 + more} (window {limits.window} + 1{'' if own else ' + continuation'}); "
+                     "skip_short drops such prompts")
+    wrong = [t for t in ids + own if t >= limits.vocabulary]
+    if wrong:
+        raise ValueError(f"token {wrong[0]}: the model's vocabulary has ids 0 to {limits.vocabulary - 1}")
+    kept = min(T, limits.longest)
+    head, behind = (kept + 1) // 2, (own or ids[T:])[:C]
+    tokens = ids[:head] + ids[T - (kept - head) : T] + behind
+    split = entry.get("split", "")
+    return Prompt(line, entry["id"], entry.get("source", ""), entry.get("document", ""), split, tokens, kept, C, kept < T,
+                  xxh64(struct.pack(f"<{2 + len(tokens)}I", kept, C, *tokens)), split in ("heldout", "select"), split == "select")
+
+
+def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt], str]:
+    """All prompts, and the SHA-256 of the manifest's bytes. Error (one line) with the line that cannot be taken."""
+    with open(path, "rb") as f:
+        data = f.read()
+    out: List[Prompt] = []
+    seen: Dict[str, int] = {}
+    if limits.longest < limits.window + 1:
+        raise Error(f"the model's context of {limits.context} tokens holds no prompt of more than the window of {limits.window}, and its repetition")
+    for line, raw in enumerate(data.removesuffix(b"\n").split(b"\n"), 1):
+        named = ""
+        try:
+            entry = json.loads(raw.decode(), object_pairs_hook=_unique)
+            _check(entry)
+            named = f' prompt "{entry["id"]}":'
+            if entry["id"] in seen:
+                raise ValueError(f"\"id\" stands in line {seen[entry['id']]} already")
+            seen[entry["id"]] = line
+            text = entry["text"] if "text" in entry else _text_of(os.path.dirname(path) or ".", entry) if "file" in entry else ""
+            out.append(_build(tokenizer, entry, text, limits, line))
+        except (ValueError, OSError) as why:
+            if limits.skip_short and isinstance(why, _Short):
+                continue
+            raise Error(f"{path}:{line}:{named} {why}".replace("\n", " ")) from None
+    if all(p.heldout for p in out):
+        raise Error(f"{path}: {len(out)} prompts are left of {len(seen)}, all held out: nothing is there to fit")
+    shared = collections.Counter(p.document for p in out)
+    for p in out:
+        p.document = p.document if shared[p.document] > 1 else ""
+    return out, hashlib.sha256(data).hexdigest()
+
+
+def digest(prompts: List[Prompt]) -> str:
+    """SHA-256 of ids and tokens in order, as plans name prompts."""
+    return hashlib.sha256(b"".join(p.id.encode() + b"\0" + struct.pack("<Q", p.token_hash) for p in prompts)).hexdigest()

@@ -1,0 +1,259 @@
+"""Writes a run directory (formats/run/run.md) with one demand pass, whose shards (formats/shard/shard.md) have a prompt each: what is published
+stays, whatever kills the process. numpy and h5py."""
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import secrets
+import sys
+from typing import Any, Dict, IO, List, Optional, Set, Tuple
+
+import h5py
+import numpy as np
+
+from .table import Array, Error
+
+try:
+    import hdf5plugin  # noqa: F401  (tells HDF5 of the zstd filter)
+except ImportError:
+    pass  # a plugin of HDF5_PLUGIN_PATH serves as well, and readers take deflate
+
+PASS = "pass-01-demand"
+NONE = {  # of groups that have no rows here: columns by type
+    "<u4": "baseline/prompt record/prompt record/n_candidates record/n_kept", "u1": "record/side record/action", "<u8": "record/set_hash",
+    "<u2": "baseline/budget record/layer record/head record/budget", "<f8": "baseline/loss record/reward record/baseline record/loss"}
+OF_LAYERS = "n_candidates n_kept n_kept_window n_candidates_lo n_candidates_hi"  # of /baseline, u32 [rows, L]
+
+
+def canonical(value: Any) -> str:
+    """The JSON text that ckvc hashes: keys sorted, no spaces, numbers as printf's %.17g."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{canonical(k)}:{canonical(value[k])}" for k in sorted(value, key=str.encode)) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(canonical, value)) + "]"
+    if isinstance(value, str):
+        return '"' + re.sub(r'["\\]|[\0-\x1f]', lambda m: "\\" + m[0] if m[0] in '"\\' else f"\\u{ord(m[0]):04x}", value) + '"'
+    return "%.17g" % value if isinstance(value, float) else json.dumps(value)
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _sync(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _publish(path: str, data: bytes, replace: bool = True) -> None:
+    """The whole file or none under its name; without replace one that is there stays."""
+    tmp = f"{path}.tmp.{secrets.token_hex(8)}"
+    try:
+        with open(tmp, "xb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        (os.replace if replace else os.link)(tmp, path)
+    except FileExistsError:
+        pass
+    finally:
+        if os.path.exists(tmp):
+            os.unlink(tmp)
+    _sync(os.path.dirname(path))
+
+
+def shard_image(header: Dict[str, Any], columns: Dict[str, Array]) -> bytes:
+    """A shard's bytes. header: attributes, text or numpy values; columns [rows, ...] of /prompt."""
+    packed = dict(compression=32015, compression_opts=(3,)) if h5py.h5z.filter_avail(32015) else dict(compression="gzip")
+    image = io.BytesIO()
+    with h5py.File(image, "w", libver=("v110", "v110")) as f:
+        for name, value in header.items():
+            if isinstance(value, str):
+                data = value.encode() or b"\0"
+                f.attrs.create(name, np.bytes_(data), dtype=h5py.string_dtype("utf-8", len(data)))
+            else:
+                f.attrs[name] = value
+        none = {k: np.zeros(0, t) for t, names in NONE.items() for k in names.split()}
+        none.update((f"baseline/{k}", np.zeros((0, int(header["n_layers"])), "<u4")) for k in OF_LAYERS.split())
+        for name, data in {**{f"prompt/{k}": v for k, v in columns.items()}, **none}.items():
+            chunk = [max(1, min(65536, len(data)) if data.ndim == 1 else 65536 // math.prod(data.shape[1:])), *data.shape[1:]]
+            while math.prod(chunk) * data.itemsize > 32 << 20:  # readers refuse chunks over 64 MiB
+                widest = chunk.index(max(chunk))
+                chunk[widest] = (chunk[widest] + 1) // 2
+            kind = h5py.string_dtype("utf-8", 255) if data.dtype.kind == "S" else data.dtype
+            f.create_dataset(name, data=data.astype(kind), chunks=tuple(chunk), maxshape=(max(len(data), chunk[0]), *data.shape[1:]), shuffle=True,
+                             fletcher32=True, **packed)
+    return image.getvalue()
+
+
+class Run:
+    """The run directory `out`, open for one process, or for one of several that share the prompts (part (i, n): every n-th from i on).
+
+    header: attributes of the shards but the plan's hash; empty: their columns of /prompt [0, ...]. backend: arithmetic that does not mix.
+    n_ours, todo: prompts of this part, and the numbers of those that are not done. Error (one line) where the folder is another run's, is in
+    use, or damaged; and, of `publish`, where it cannot be written: what is published stays."""
+
+    def __init__(self, out: str, plan: Dict[str, Any], header: Dict[str, Any], empty: Dict[str, Array], n_prompts: int, backend: str,
+                 part: Optional[Tuple[int, int]] = None, resume: bool = False):
+        self.out, self.part, self.backend, self.bytes = out.rstrip("/") or "/", part, backend, 0
+        end = f"-{part[0]}-of-{part[1]}" if part else ""
+        self._journal, self._folder = os.path.join(self.out, f"journal{end}.jsonl"), os.path.join(self.out, PASS)
+        self._lines: List[Dict[str, Any]] = []
+        self._size = 0  # of them, bytes
+        self._locks: List[IO[str]] = []
+        self.header = {**header, "plan": sha256(canonical(plan))}
+        said = {k: v.tolist() if isinstance(v, (np.generic, np.ndarray)) else v for k, v in self.header.items() if k != "ckvc_version"}
+        try:
+            self._open(plan, end, resume)
+            self._read_journal()
+            self._begin({"pass": PASS, "n_prompts": n_prompts, "shard_prompts": 1, "backend": backend, "header": sha256(canonical(said))})
+            for i in sorted(self._skipped() - self._published()):  # killed between the two lines
+                self._shard(i, empty)
+        except OSError as why:
+            self.close()
+            raise Error(f"{self.out}: cannot be written: {why}") from None
+        except Error:
+            if part and len(self._locks) == 2 and not os.path.exists(self._journal):
+                os.unlink(self._locks[1].name)  # it would stand in the way of parts of another number
+            self.close()
+            raise
+        ours, done = [i for i in range(n_prompts) if part is None or i % part[1] == part[0]], self._published()
+        self.n_ours, self.todo = len(ours), [i for i in ours if i not in done]
+
+    def close(self) -> None:
+        while self._locks:
+            self._locks.pop().close()
+
+    def _skipped(self) -> Set[int]:
+        return {line["prompt"] for line in self._lines if "reason" in line}
+
+    def _published(self) -> Set[int]:
+        return {line["shard"] for line in self._lines if "sha256" in line}
+
+    # ---- opening ----
+
+    def _lock(self, name: str, shared: bool) -> None:
+        f = open(os.path.join(self.out, name), "a+")
+        self._locks.append(f)
+        try:
+            fcntl.flock(f, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError as why:
+            f.seek(0)
+            raise Error(f"{f.name}: {f'process {holder}' if (holder := f.read().strip()) else 'another process'} is writing this run; wait for it or stop it"
+                        if why.errno in (errno.EWOULDBLOCK, errno.EACCES) else f"{f.name}: this file system gives no lock; write to another one") from None
+        if not shared:
+            f.truncate(0)
+            f.write(f"{os.getpid()}\n")
+            f.flush()
+
+    def _open(self, plan: Dict[str, Any], end: str, resume: bool) -> None:
+        """Folder, locks, plan."""
+        file, whole = os.path.join(self.out, "run.json"), os.path.join(self.out, "journal.jsonl")
+        fresh = not os.path.isdir(self.out) or all(name.startswith(("lock", "run.json.tmp.")) for name in os.listdir(self.out))
+        if (os.path.exists(self._journal) if self.part else not fresh) and not resume:
+            raise Error(f"{self._journal if self.part else self.out}: exists and is not empty; go on with resume, or choose another out")
+        if not fresh and not os.path.exists(file):
+            raise Error(f"{self.out}: is not empty and no run (it has no run.json); choose another out")
+        os.makedirs(self.out, exist_ok=True)
+        _sync(os.path.dirname(os.path.abspath(self.out)))
+        self._lock("lock", shared=self.part is not None)
+        if self.part:
+            self._lock("lock" + end, shared=False)
+        parts = {int(m[1]) for name in os.listdir(self.out) if (m := re.fullmatch(r"(?:journal|lock)-\d+-of-(\d+)(?:\.jsonl)?", name))}
+        if self.part and os.path.exists(whole):
+            raise Error(f"{self.out}: is a run in one piece, not in parts; go on without parts, or choose another out")
+        if not os.path.exists(whole) and (others := parts - {self.part[1] if self.part else 0}):
+            raise Error(f"{self.out}: is a run in {max(others)} parts; go on with as many, or choose another out")
+        if not os.path.exists(file):
+            _publish(file, (canonical(plan) + "\n").encode(), replace=self.part is None)
+        with open(file, encoding="utf-8") as f:
+            was, now = json.load(f), json.loads(canonical(plan))
+        different = [f"{k}: {canonical(was.get(k))[:60]} there, {canonical(now.get(k))[:60]} now" for k in sorted({*was, *now}) if was.get(k) != now.get(k)]
+        if different:
+            raise Error(f"{file}: another plan: {'; '.join(different[:6])}; use that run's options, or another out")
+
+    def _read_journal(self) -> None:
+        if not os.path.exists(self._journal):
+            return
+        with open(self._journal, "rb") as f:
+            lines = f.read().splitlines(keepends=True)
+        for number, raw in enumerate(lines, 1):
+            try:
+                line = json.loads(raw) if raw.endswith(b"\n") else None
+            except ValueError:
+                line = None
+            if line is None and number == len(lines):
+                break  # torn; cut off by the next line
+            if not isinstance(line, dict) or line.get("pass") != PASS:
+                raise Error(f"{self._journal}:{number}: a damaged line, or of another pass than {PASS}; choose another out")
+            if "sha256" in line:
+                path = self._path(line["shard"])
+                if not os.path.exists(path) or os.path.getsize(path) != line["bytes"]:
+                    raise Error(f"{path}: the journal (line {number}) says that it has {line['bytes']} bytes, and it is not there or has others")
+                self.bytes += line["bytes"]
+            self._lines.append(line)
+            self._size += len(raw)
+
+    def _begin(self, line: Dict[str, Any]) -> None:
+        os.makedirs(self._folder, exist_ok=True)
+        for name in os.listdir(self._folder):  # of a process that was killed while it wrote
+            k = re.fullmatch(r"shard-(\d+)\.h5\.tmp\.[0-9a-f]{16}", name)
+            if k and (not self.part or int(k[1]) % self.part[1] == self.part[0]):
+                os.unlink(os.path.join(self._folder, name))
+        if not self._lines:
+            return self._append(line)
+        for k, v in line.items():
+            if (was := self._lines[0].get(k)) != v:
+                raise Error(f"{self._journal}: {PASS} was begun with {k} {str(was)[:40]}, now it is {str(v)[:40]}: go on as before, or choose another out")
+
+    # ---- writing ----
+
+    def _path(self, k: int) -> str:
+        return os.path.join(self._folder, f"shard-{k:05}.h5")
+
+    def _append(self, line: Dict[str, Any]) -> None:
+        data = (canonical(line) + "\n").encode()
+        fd = os.open(self._journal, os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            os.ftruncate(fd, self._size)
+            if os.pwrite(fd, data, self._size) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        if not self._size:
+            _sync(self.out)
+        self._size += len(data)
+        self._lines.append(line)
+
+    def _shard(self, i: int, rows: Dict[str, Array]) -> None:
+        data = shard_image(self.header, rows)
+        _publish(self._path(i), data)
+        self._append({"pass": PASS, "shard": i, "prompts": len(rows["id"]), "rows": 0, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(),
+                      "backend": self.backend})
+        self.bytes += len(data)
+
+    def publish(self, i: int, rows: Dict[str, Array], prompt_id: str, bad: Optional[str]) -> int:
+        """Prompt i's columns [1, ...] of /prompt; bad: why it leaves none. How many left none so far."""
+        try:
+            if bad is not None:
+                self._append({"pass": PASS, "prompt": i, "id": prompt_id, "reason": bad})
+            self._shard(i, {k: v[:0] for k, v in rows.items()} if bad is not None else rows)
+        except OSError as why:
+            raise Error(f"{self._path(i)}: cannot be written: {why}; what is published stays, make room and resume") from None
+        return len(self._skipped())
+
+    def say(self, done: int, rate: float, last: bool) -> None:
+        """A line on stderr, which a terminal writes over: prompts, rate, time left."""
+        at_terminal, left = sys.stderr.isatty(), (self.n_ours - done) / rate if rate else 0.0
+        print(f"{PASS}: {done} of {self.n_ours} prompts, {rate:.3g} prompts/s, {left // 3600:.0f}:{left // 60 % 60:02.0f}:{left % 60:02.0f} left, "
+              f"{self.bytes / 1e6:.1f} MB written", file=sys.stderr, end="\r" if at_terminal and not last else "\n", flush=True)
