@@ -39,7 +39,7 @@ else
     over oldest "transformers==${oldest:?}"
     over kvpress kvpress
     compare "$envs/newest/bin/python" tests/outside/*_*.py
-    compare "$envs/oldest/bin/python" tests/outside/transformers_generate.py
+    compare "$envs/oldest/bin/python" tests/outside/transformers_{generate,calibrate}.py
     compare "$envs/kvpress/bin/python" tests/outside/{transformers_generate,kvpress_sets,policies_compare}.py
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
