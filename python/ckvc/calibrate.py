@@ -74,11 +74,14 @@ class Options:
 
 
 def part_of_job() -> Optional[Tuple[int, int]]:
-    """This process among those of torchrun, or of a Slurm array."""
-    for number, count, first in (("RANK", "WORLD_SIZE", "0"), ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT", os.environ.get("SLURM_ARRAY_TASK_MIN", "0"))):
-        if number in os.environ and int(os.environ.get(count, "1")) > 1:
-            return int(os.environ[number]) - int(first), int(os.environ[count])
-    return None
+    """This process among those of torchrun, or of a Slurm array (of any first index and step)."""
+    e = {k: int(v) for k, v in os.environ.items() if v.isdecimal() and (k in ("RANK", "WORLD_SIZE") or k.startswith("SLURM_ARRAY_TASK_"))}
+    part = (e.get("RANK", 0), e.get("WORLD_SIZE", 1))
+    if part[1] == 1 and "SLURM_ARRAY_TASK_ID" in e:
+        part = (e["SLURM_ARRAY_TASK_ID"] - e.get("SLURM_ARRAY_TASK_MIN", 0)) // e.get("SLURM_ARRAY_TASK_STEP", 1), e.get("SLURM_ARRAY_TASK_COUNT", 1)
+    if not part[0] < part[1]:
+        raise Error(f"this is task {part[0]} of {part[1]}, by the job's environment: want an array without gaps, or say part")
+    return part if part[1] > 1 else None
 
 
 # ---- counts ----

@@ -187,7 +187,8 @@ def parts():
     outside.run(a.ckvc, "merge", out)
     outside.run(a.ckvc, "verify", out)
     apart = tmp / "apart"
-    wrong += ended(started(command(apart), SLURM_ARRAY_TASK_ID="8", SLURM_ARRAY_TASK_MIN="7", SLURM_ARRAY_TASK_COUNT="2"))
+    wrong += ended(started(command(apart), SLURM_ARRAY_TASK_ID="9", SLURM_ARRAY_TASK_MIN="7", SLURM_ARRAY_TASK_STEP="2", SLURM_ARRAY_TASK_COUNT="2"))
+    wrong += ended(started(command(tmp / "gaps"), SLURM_ARRAY_TASK_ID="9", SLURM_ARRAY_TASK_COUNT="2"), 65, "this is task 9 of 2")
     wrong += sorted(rows(apart)) != sorted(list(rows(whole))[1::2])
     x, y = rows(whole), rows(out)
     lines = [(run / "journal.jsonl").read_text() for run in (whole, out)]
