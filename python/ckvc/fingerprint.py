@@ -19,7 +19,7 @@ from .run_writer import canonical
 from .table import Error
 
 # Families of the C program, and what of formats/model/model_config.c is theirs: biases of q, k, v and o, of the MLP.
-FAMILIES = {"llama": ("attention_bias", True), "mistral": (None, False), "qwen2": (None, False)}
+FAMILIES = {"llama": ("attention_bias", True), "mistral": (None, False), "qwen2": (None, False), "qwen3": ("attention_bias", False), "phi3": (None, False)}
 FOREIGN = ("quantization_config", "compression_config", "num_local_experts", "num_experts", "attn_logit_softcapping", "final_logit_softcapping",
            "use_qk_norm", "qk_layernorm", "rope_interleaved")
 NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
@@ -30,7 +30,8 @@ def _shape_lines(config: Any) -> Optional[str]:
     """model_shape_lines of lib/model/model_spec.c; None: not a model of the C program."""
     rope, kind = dict(config.rope_parameters or {}), config.model_type
     scheme = rope.get("rope_type") or "default"
-    if kind not in FAMILIES or scheme not in ("default", "llama3", "linear", "dynamic") or rope.get("partial_rotary_factor") not in (None, 1, 1.0) \
+    share = float(rope.get("partial_rotary_factor") or 1)
+    if kind not in FAMILIES or scheme not in ("default", "llama3", "linear", "dynamic") or (scheme if kind == "phi3" else share) not in ("default", 1.0) \
             or config.hidden_act not in ("silu", "swish") or any(getattr(config, k, None) for k in FOREIGN):
         return None
     H, D = config.num_attention_heads, getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -44,13 +45,15 @@ def _shape_lines(config: Any) -> Optional[str]:
                 f"rope_original_positions={rope['original_max_position_embeddings']}"]
     if scheme == "dynamic":
         out.append(f"max_positions={config.max_position_embeddings}")
+    if int(D * share) != D:
+        out.append(f"rope_dims={int(D * share)}")
     bias, mlp = FAMILIES[kind]
     output = bool(bias and getattr(config, bias, False))
     out += [f"{name}=1" for name, there in (("tied", config.tie_word_embeddings), ("qkv_bias", output or kind == "qwen2"), ("output_bias", output),
-                                            ("mlp_bias", mlp and getattr(config, "mlp_bias", False))) if there]
+                                            ("mlp_bias", mlp and getattr(config, "mlp_bias", False)), ("qk_norm", kind == "qwen3")) if there]
     window, types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
     full = [l for l in range(config.num_hidden_layers) if types and types[l] == "full_attention"]
-    if window and (kind != "qwen2" or config.use_sliding_window) and len(full) < config.num_hidden_layers:
+    if window and (kind not in ("qwen2", "qwen3") or config.use_sliding_window) and len(full) < config.num_hidden_layers:
         out += [f"sliding_window={window}", *(f"full_layer={l}" for l in full)]
     return "\n".join(out) + "\n"
 

@@ -121,15 +121,16 @@ def late_features(attention: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
 
 
 def before_rotation(keys: torch.Tensor, inv_freq: Optional[torch.Tensor], first_position: int = 0) -> torch.Tensor:
-    """Cached keys [T, D] as they were before pairs (i, i + n) were rotated by inv_freq [n], [T, D] float64. Where n is below D / 2 the values
-    behind the first 2 n were not."""
+    """Cached keys [T, D] as they were before pairs (i, i + n) were rotated by inv_freq [n], [T, D] float64: in the order of the C program, whose
+    pairs are (i, i + D / 2). Where n is below D / 2 the values behind the first 2 n were not rotated; they are its last pairs."""
     keys = keys.double()
     if inv_freq is None:
         return keys
     n, t = len(inv_freq), torch.arange(len(keys), device=keys.device)
     angle = (first_position + t[:, None]).float() * inv_freq.to(keys.device).float()  # float32, as models rotate
     c, s, a, b = angle.cos().double(), angle.sin().double(), keys[:, :n], keys[:, n : 2 * n]
-    return torch.cat([a * c + b * s, b * c - a * s, keys[:, 2 * n :]], dim=1)
+    first, second = keys[:, 2 * n :].chunk(2, dim=1)
+    return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=1)
 
 
 class Prefill:
