@@ -274,11 +274,9 @@ typedef struct backend_ops {
     /* norm[g][t] = ||V[g][t]||_2 of cache slots 0 ... n-1, double, host [G][n]. */
     ckvc_status (*value_norms)(backend *be, const be_attention_shape *s, int64_t n,
                                const be_cache *cache, double *norm, ckvc_err *err);
-    /* y[r] = silu(gate[r]) * up[r], width values a row. y may be gate. */
-    void (*silu_mul)(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows,
-                     int64_t width, be_buf *y);
-    /* The same with gelu(g) = g/2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))). */
-    void (*gelu_mul)(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows,
+    /* y[r] = silu(gate[r]) * up[r], or gelu(g) = g/2 (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) in
+     * silu's place; width values a row. y may be gate. */
+    void (*gate_mul)(backend *be, bool gelu, const be_buf *gate, const be_buf *up, int64_t n_rows,
                      int64_t width, be_buf *y);
     /* Losses of row row0 + r of lane i; a lane is row0 + n_rows rows here, and all have the same
      * targets. Logits are tiled over the vocabulary, never stored whole. */

@@ -206,8 +206,7 @@ static void behind_attention(model *m, const activations *a, be_weight *const *w
     op->rmsnorm(be, a->x_part, rows->n, w[W_MLP_NORM], (float)m->shape->rms_eps, false, a->norm);
     op->matmul(be, w[W_GATE], w[W_GATE_BIAS], a->norm, rows, false, a->gate);
     op->matmul(be, w[W_UP], w[W_UP_BIAS], a->norm, rows, false, a->up);
-    (m->shape->gelu ? op->gelu_mul : op->silu_mul)(be, a->gate, a->up, rows->n,
-                                                   m->shape->intermediate, a->gate);
+    op->gate_mul(be, m->shape->gelu, a->gate, a->up, rows->n, m->shape->intermediate, a->gate);
     add_product(m, a, (be_weight *[]){w[W_DOWN], w[W_DOWN_BIAS]}, w[W_POST_MLP_NORM], a->gate,
                 rows);
 }

@@ -98,7 +98,7 @@ static inline const uint32_t *cpu_kept_of(const kept_set *kept, int64_t g, int64
     X(weight_create) X(weight_free) X(weight_acquire) X(weight_release) X(weight_prefetch) \
     X(weight_limit) \
     /* cpu_rows.c */ \
-    X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(gelu_mul) X(copy_rows) \
+    X(embed) X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(gate_mul) X(copy_rows) \
     /* cpu_matmul.c */ \
     X(matmul) X(head_nll) X(head_distributions) X(head_logits) X(head_greedy) \
     /* cpu_attention.c, cpu_attention_error.c */ \

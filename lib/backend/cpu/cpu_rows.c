@@ -89,23 +89,17 @@ static void gelu_row(const row_job *j, int64_t r) {
     kernel_gelu_mul(j->a + at, j->b + at, j->y + at, j->width);
 }
 
-static void gate_rows(backend *be, void (*row)(const row_job *, int64_t), const be_buf *gate,
-                      const be_buf *up, int64_t n_rows, int64_t width, be_buf *y) {
+void cpu_gate_mul(backend *be, bool gelu, const be_buf *gate, const be_buf *up, int64_t n_rows,
+                  int64_t width, be_buf *y) {
     const size_t n = (size_t)(n_rows * width);
     assert(n <= gate->n && n <= up->n && n <= y->n);
-    row_job job = {
-        .row = row, .n_rows = n_rows, .a = gate->data, .b = up->data, .y = y->data, .width = width};
+    row_job job = {.row = gelu ? gelu_row : silu_row,
+                   .n_rows = n_rows,
+                   .a = gate->data,
+                   .b = up->data,
+                   .y = y->data,
+                   .width = width};
     run_rows(be, &job, width);
-}
-
-void cpu_silu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
-                  be_buf *y) {
-    gate_rows(be, silu_row, gate, up, n_rows, width, y);
-}
-
-void cpu_gelu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
-                  be_buf *y) {
-    gate_rows(be, gelu_row, gate, up, n_rows, width, y);
 }
 
 void cpu_copy_rows(backend *be, const be_buf *src, int64_t src_row, be_buf *dst, int64_t dst_row,

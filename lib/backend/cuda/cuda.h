@@ -140,7 +140,7 @@ static inline size_t cuda_align(size_t bytes) { return (bytes + 255) / 256 * 256
     X(weight_create) X(weight_free) X(weight_acquire) X(weight_release) X(weight_limit) \
     X(weight_prefetch) X(embed) \
     /* cuda_rows.c */ \
-    X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(silu_mul) X(gelu_mul) X(copy_rows) \
+    X(rmsnorm) X(rope) X(cache_rows) X(value_norms) X(gate_mul) X(copy_rows) \
     /* cuda_matmul.c, cuda_head.c */ \
     X(matmul) X(head_nll) X(head_distributions) X(head_logits) X(head_greedy) \
     /* cuda_attention.c */ \

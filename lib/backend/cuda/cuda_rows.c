@@ -29,8 +29,8 @@ void cuda_rmsnorm(backend *be, const be_buf *x, int64_t n_rows, const be_weight 
     cuda_check(c, "rmsnorm");
 }
 
-static void gate_mul(backend *be, bool gelu, const be_buf *gate, const be_buf *up, int64_t n_rows,
-                     int64_t width, be_buf *y) {
+void cuda_gate_mul(backend *be, bool gelu, const be_buf *gate, const be_buf *up, int64_t n_rows,
+                   int64_t width, be_buf *y) {
     cuda_backend *c = cuda_of(be);
     const size_t n = (size_t)(n_rows * width);
     if (cuda_failed(c) || n == 0) { return; }
@@ -38,17 +38,7 @@ static void gate_mul(backend *be, bool gelu, const be_buf *gate, const be_buf *u
     float *to = cuda_written(c, y);
     const cuda_half half = half_beside(c, to, n_rows, width);
     cuda_gate_mul_rows(c->stream, gelu, gate->data, up->data, n_rows, width, to, &half);
-    cuda_check(c, gelu ? "gelu_mul" : "silu_mul");
-}
-
-void cuda_silu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
-                   be_buf *y) {
-    gate_mul(be, false, gate, up, n_rows, width, y);
-}
-
-void cuda_gelu_mul(backend *be, const be_buf *gate, const be_buf *up, int64_t n_rows, int64_t width,
-                   be_buf *y) {
-    gate_mul(be, true, gate, up, n_rows, width, y);
+    cuda_check(c, "gate_mul");
 }
 
 /* The device's copy does not go over memory that it reads, so rows that move by less than their

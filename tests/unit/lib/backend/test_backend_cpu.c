@@ -218,7 +218,7 @@ TEST(norm_silu_embed) {
                         1e-6 * (fabs(want[i]) + fabs((double)more[i])) + 1e-30);
         }
         free(more), free(got);
-        b.be->ops->gelu_mul(b.be, bx, bu, n, m, by);
+        b.be->ops->gate_mul(b.be, true, bx, bu, n, m, by);
         got = contents(b.be, by, used);
         for (size_t i = 0; i < used; i++) {
             const double g = (double)x[i],
@@ -229,7 +229,7 @@ TEST(norm_silu_embed) {
                         2e-6 * fabs(all) + 1e-15 * fabs(g * (double)u[i]) + 1e-30);
         }
         free(got);
-        b.be->ops->silu_mul(b.be, bx, bu, n, m, bx); /* in place */
+        b.be->ops->gate_mul(b.be, false, bx, bu, n, m, bx); /* in place */
         got = contents(b.be, bx, used);
         for (size_t i = 0; i < used; i++) {
             want[i] = (double)x[i] / (1 + exp(-(double)x[i])) * (double)u[i];

@@ -260,9 +260,9 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
     for (int64_t i = 0; i < n; i++) { to[i] = next[i].nll; }
     be->ops->rmsnorm(be, bx, n, norm, 1e-5f, false, by);
     put_buffer(o, "rmsnorm", be, by, 0, n_x);
-    be->ops->silu_mul(be, bx, by, n, n_in, by);
+    be->ops->gate_mul(be, false, bx, by, n, n_in, by);
     put_buffer(o, "silu", be, by, 0, n_x);
-    be->ops->gelu_mul(be, bx, by, n, n_in, by);
+    be->ops->gate_mul(be, true, bx, by, n, n_in, by);
     put_buffer(o, "gelu", be, by, 0, n_x);
     be->ops->rmsnorm(be, bx, n, norm, 1e-5f, true, by);
     put_buffer(o, "added rmsnorm", be, by, 0, n_x);
