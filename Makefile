@@ -211,7 +211,7 @@ $(EMU)/tests/%: $(B)/tests/%.o $(EMU)/libckvc.a
 $(B)/tests/%.o: tests/unit/%.c $(B)/flags
 	$(call say,CC $<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(ALL_CFLAGS) -MMD -MP -MF $@.d -c -o $@ $<
 # Programs of tests/unit that run on the backend that CKVC_TEST_BACKEND names.
 EMU_UNIT := $(addprefix $(EMU)/tests/,judge/policies/test_published_sets $(addprefix lib/,backend/test_backend_cuda backend/test_cuda_host backend/test_backend_cpu backend/test_attention_error model/test_model_golden model/test_decoder model/test_together))
 .PHONY: emulated
@@ -337,4 +337,4 @@ help: ## this list
 	@grep -hE '^[a-z0-9. -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9. -]+):.*## (.*)/  \1\t\2/' | expand -t 20
 	@echo '  variables: VARIANT=release|debug|asan|tsan|coverage|fuzz CUDA=0|1 CC= CFLAGS= PREFIX= LIBDIR= DESTDIR='
 
--include $(LIB_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d)
+-include $(LIB_OBJ:.o=.d) $(EMU_OBJ:.o=.d) $(EMU_UNIT:$(EMU)/%=$(B)/%.o.d) $(CMD_OBJ:.o=.d) $(UNIT_BIN:%=%.d) $(FUZZ_BIN:%=%.d)
