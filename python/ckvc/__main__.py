@@ -1,4 +1,5 @@
-"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; `export` and `import` are exchange.py's, `calibrate` is calibrate.py's."""
+"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; `export` and `import` are exchange.py's, `calibrate` is calibrate.py's,
+`compact` llama.py's."""
 import sys
 from typing import List
 
@@ -16,6 +17,10 @@ def exchange(verb: str, words: List[str]) -> int:
                 print(f"ckvc calibrate: no Python module {missing.name}: pip install './python[hf,exchange]'", file=sys.stderr)
                 return 69
             print(calibrate.main(words, e.Usage))
+        elif verb == "compact":
+            from . import llama
+
+            print(llama.main(words, e.Parser))
         else:
             print(e.main(verb, words))
         return 0
@@ -29,10 +34,10 @@ def exchange(verb: str, words: List[str]) -> int:
 
 def main(paths: List[str]) -> int:
     """Prints; the exit status: 0, 64 (usage), 65 (a bad table), 66 (a file that cannot be read), 73 (one that is in the way)."""
-    if paths[:1] in (["export"], ["import"], ["calibrate"]):
+    if paths[:1] in (["export"], ["import"], ["calibrate"], ["compact"]):
         return exchange(paths[0], paths[1:])
     if not paths or paths[0] in ("-h", "--help"):
-        print("usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... | calibrate MODEL ... (--help)")
+        print("usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... | calibrate MODEL ... | compact SLOT ... (--help)")
         return 0 if paths else 64
     for path in paths:
         try:

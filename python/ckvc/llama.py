@@ -1,0 +1,375 @@
+"""Cuts a prompt's cache in an unmodified llama.cpp: `compact` for llama-cpp-python, `compact_file` for what llama-server saves of a slot.
+
+All layers of llama.cpp's cache share its cells, but keys are cached after their rotation. So a cell may hold one token in one layer and another in
+the next, and a set a layer fits, all of one length: mode `shared`. A sequence's state is read by llama.cpp's public call, cut, and put back; it then
+has B cells, and the next token's position is T still.
+
+    llm = llama_cpp.Llama("model.gguf", n_ctx=4096)
+    llm.eval(tokens)                                      # a prompt of T tokens
+    print(ckvc.llama.compact(llm, 0, "table.ckvt", 0.5))  # cells, bytes
+    llm.eval(more)                                        # goes on at position T
+
+A state has no attention rows, so a table serves whose learned score needs none (`ckvc fit --features 2`). Of such a table its score is taken and not
+its mode. L layers, G KV heads, D head_dim, T tokens, B budget.
+"""
+from __future__ import annotations
+
+import argparse
+import ctypes
+import dataclasses
+import os
+import tempfile
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from . import library
+from .table import FEATURES, Array, Error, Score, budget_tokens
+
+MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # of a state in memory; of a file ("ggsq") and the version of its layout
+TYPES = {0: np.dtype("<f4"), 1: np.dtype("<f2")}  # ggml's F32 and F16
+CELL = np.dtype([("position", "<i4"), ("sequences", "<u4"), ("sequence", "<i4")])
+PAIRWISE = {"llama": True, "qwen2": False, "qwen3": False}  # architecture: is a key rotated as pairs (2i, 2i + 1), or (i, i + D / 2)?
+GGUF_TYPES = dict(zip(range(13), ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<f4", "u1", "", "", "<u8", "<i8", "<f8")))  # 8: text, 9: array
+SIZE_MAX = 1 << 20  # layers, heads, streams
+
+
+class Model(NamedTuple):
+    """What of a model its cache depends on. inv_freq [D / 2]: a key's rotation, as float64; pairwise: PAIRWISE."""
+    name: str
+    n_layers: int
+    n_query_heads: int
+    n_kv_heads: int
+    head_dim: int
+    inv_freq: Array
+    pairwise: bool
+
+
+class Compacted(NamedTuple):
+    """n_tokens: T, the next position. n_cells: what is kept, T where the prompt is kept whole. Bytes: of keys and values, before and after."""
+    n_tokens: int
+    n_cells: int
+    full_bytes: int
+    kept_bytes: int
+
+
+class _Bytes:
+    """A cursor over bytes from outside; what lies behind their end is an Error."""
+
+    def __init__(self, name: str, data: Array, at: int = 0):
+        self.name, self.data, self.at = name, data, at
+
+    def array(self, dtype: Any, n: int, what: str) -> Array:
+        size = np.dtype(dtype).itemsize * n
+        if size > len(self.data) - self.at:
+            raise Error(f"{self.name}: byte {self.at}: {what} of {size} bytes, {len(self.data) - self.at} are left: it was cut off; save it again")
+        self.at += size
+        return self.data[self.at - size : self.at].view(dtype)
+
+    def one(self, dtype: Any, what: str) -> Any:
+        return self.array(dtype, 1, what)[0].item()
+
+
+# ---- the model, of its GGUF file ----
+
+
+def _gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array]]:
+    """Metadata but for arrays, and the divisors of the frequencies (rope_freqs.weight), where there are any."""
+    name = os.fspath(path)
+    b = _Bytes(name, np.memmap(name, np.uint8, "r") if os.path.getsize(name) else np.zeros(0, np.uint8))
+    magic, version = b.one("<u4", "magic"), b.one("<u4", "version")
+    if magic != 0x46554747 or version not in (2, 3):
+        raise Error(f"{name}: magic 0x{magic:08x}, version {version}: want a GGUF file of version 2 or 3")
+    n_tensors, n_keys = b.one("<u8", "counts"), b.one("<u8", "counts")
+
+    def text() -> str:
+        return b.array("u1", b.one("<u8", "length"), "text").tobytes().decode(errors="replace")
+
+    def value(kind: int) -> Any:
+        if kind == 8:
+            return text()
+        if kind == 9:
+            inner, n = b.one("<u4", "type"), b.one("<u8", "length")
+            if inner == 8:
+                for _ in range(n):
+                    b.array("u1", b.one("<u8", "length"), "text")
+            else:
+                b.array(GGUF_TYPES.get(inner) or "u1", n, "array")
+            return None
+        if not GGUF_TYPES.get(kind):
+            raise Error(f"{name}: byte {b.at}: a value of the unknown type {kind}")
+        return b.one(GGUF_TYPES[kind], "value")
+
+    meta = {text(): value(b.one("<u4", "type")) for _ in range(n_keys)}
+    factors = None
+    for _ in range(n_tensors):
+        tensor, dims = text(), b.array("<u8", b.one("<u4", "rank"), "shape")
+        kind, offset = b.one("<u4", "type"), b.one("<u8", "offset")
+        if tensor == "rope_freqs.weight":
+            if kind != 0 or len(dims) != 1:
+                raise Error(f"{name}: tensor {tensor} has the type {kind} and {len(dims)} dimensions, want F32 and one")
+            factors = (offset, int(dims[0]))
+    if factors:
+        unit = int(meta.get("general.alignment") or 32)
+        return meta, _Bytes(name, b.data, -(-b.at // unit) * unit + factors[0]).array("<f4", factors[1], "rope_freqs.weight")
+    return meta, None
+
+
+def model_of(path: Union[str, os.PathLike]) -> Model:
+    """The shape of a GGUF file of architecture llama, qwen2 or qwen3 whose keys are rotated whole; Error where it is another."""
+    (meta, factors), name = _gguf(path), os.fspath(path)
+    arch = meta.get("general.architecture")
+    if arch not in PAIRWISE:
+        raise Error(f"{name}: architecture {arch}: want one of {', '.join(PAIRWISE)}")
+
+    def get(key: str, default: Any = None) -> Any:
+        got = meta.get(f"{arch}.{key}", default)
+        if got is None:
+            raise Error(f"{name}: key {arch}.{key} is missing, or an array")
+        return got
+
+    L, H, width = (int(get(key)) for key in ("block_count", "attention.head_count", "embedding_length"))
+    G = int(get("attention.head_count_kv", H))
+    D = int(get("attention.key_length", width // max(H, 1)))
+    if not all(0 < x < SIZE_MAX for x in (L, H, G, D)) or H % G or D % 2 or get("attention.value_length", D) != D:
+        raise Error(f"{name}: {L} layers, {H} heads, {G} KV heads, keys of {D} values: want heads that share KV heads evenly and even keys, as values")
+    kind, factor = get("rope.scaling.type", "none"), float(get("rope.scaling.factor", get("rope.scale_linear", 1.0)))
+    if kind not in ("none", "linear") or get("rope.dimension_count", D) != D or (factors is not None and len(factors) != D // 2):
+        raise Error(f"{name}: keys are rotated in part, or scaled by {kind}: want whole ones, scaled as Llama 3's, by a factor, or not at all")
+    inv_freq = float(get("rope.freq_base", 10000.0)) ** (-np.arange(0, D, 2) / D)
+    if kind == "linear" and factor:
+        inv_freq = inv_freq / factor
+    return Model(name, L, H, G, D, inv_freq if factors is None else inv_freq / factors, PAIRWISE[arch])
+
+
+# ---- a state ----
+
+
+@dataclasses.dataclass
+class State:
+    """A sequence's part of a cache. order [T]: the cell of each position. keys: L of [T, G D], values: the same, or [G D, T] where transposed;
+    views of the bytes that were read."""
+    name: str
+    head: Array  # what is before the streams' sizes
+    n_streams: int
+    stream: int
+    sequence: int
+    order: Array
+    transposed: bool
+    keys: List[Array]
+    values: List[Array]
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(x.nbytes for x in (*self.keys, *self.values))
+
+
+def read_state(name: str, data: Array, model: Model) -> State:
+    """data [n] uint8: what llama_state_seq_get_data gives, or a file of llama_state_seq_save_file. Error where it is something else, of another
+    model, quantised, cut off, or does not have each position from 0 on once."""
+    b = _Bytes(name, data)
+    magic, second = b.one("<u4", "magic"), b.one("<u4", "version")
+    if magic == FILE_MAGIC:
+        if second != VERSION:
+            raise Error(f"{name}: a sequence's file of version {second}; this package knows version {VERSION}")
+        b.array("<i4", b.one("<u4", "number of tokens"), "tokens")
+    elif magic != MAGIC:
+        raise Error(f"{name}: magic 0x{magic:08x}: want a sequence's state of llama.cpp, 0x{MAGIC:08x}, or its file, 0x{FILE_MAGIC:08x}")
+    head, L, row = data[: b.at], model.n_layers, model.n_kv_heads * model.head_dim
+    n_streams = b.one("<u4", "number of streams")
+    if not 0 < n_streams < SIZE_MAX:
+        raise Error(f"{name}: byte {b.at - 4}: {n_streams} streams: the cache of another kind of model, or the state of another llama.cpp")
+    found: Optional[State] = None
+    for stream in range(n_streams):
+        T = b.one("<u4", "number of cells")
+        if not T:
+            continue
+        cells = b.array(CELL, T, "cells")
+        order = np.argsort(cells["position"], kind="stable")
+        if found or (cells["sequences"] != 1).any() or (cells["sequence"] != cells["sequence"][0]).any():
+            raise Error(f"{name}: its cells belong to several sequences, or are not those of a text model: want one sequence's state")
+        if not np.array_equal(cells["position"][order], np.arange(T)):
+            raise Error(f"{name}: {T} cells up to position {cells['position'].max()}: want each from 0 on once; a cache that was cut or shifted "
+                        "cannot be cut again")
+        transposed, n_layers = b.one("<u4", "layout"), b.one("<u4", "number of layers")
+        if n_layers != L or transposed > 1:
+            raise Error(f"{name}: a cache of {n_layers} layers, {model.name} has {L}: the state of another model")
+        found = State(name, head, n_streams, stream, int(cells["sequence"][0]), order, bool(transposed), [], [])
+        for values in (False, True):
+            for layer in range(L):
+                what = f"{'values' if values else 'keys'} of layer {layer}"
+                at, kind = b.at, b.one("<i4", what)
+                if kind not in TYPES:
+                    raise Error(f"{name}: byte {at}: {what} have ggml's type {kind}: want F32 (0) or F16 (1): quantised caches cannot be cut")
+                size = b.one("<u4" if values and transposed else "<u8", what) * (b.one("<u4", what) if values and transposed else 1)
+                if size != row * TYPES[kind].itemsize:
+                    raise Error(f"{name}: byte {at}: {what} have {size} bytes a token, those of {model.name} {row * TYPES[kind].itemsize}: the state "
+                                "of another model")
+                x = b.array(TYPES[kind], T * row, what)
+                (found.values if values else found.keys).append(x.reshape((row, T) if values and transposed else (T, row)))
+    if not found:
+        raise Error(f"{name}: no tokens: the sequence is empty")
+    if b.at != len(data):
+        raise Error(f"{name}: byte {b.at}: {len(data) - b.at} bytes behind the cache: layers of another kind (sliding windows), which cannot be cut")
+    return found
+
+
+def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
+    """The learned score of a table in mode `shared`; Error where it reads attention, which a state does not have."""
+    score = table.score[table.nearest_budget(budget, n_tokens)]
+    features = table.score[0].features if table.theta is not None else 0
+    if not features or FEATURES[features][1]:
+        raise Error(f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) reads attention, which a state "
+                    "of llama.cpp does not have: make a table by `ckvc fit RUN --features 2`, of the same run")
+    return Score("learned", 0, 0, False, features, "shared")
+
+
+def kept_sets(state: State, model: Model, table: library.Table, budget: float) -> Optional[Array]:
+    """[L, B] ascending positions; None: all are kept (T is at most B, or the table's window)."""
+    T, G, D = len(state.order), model.n_kv_heads, model.head_dim
+    p = library.Prefill(table, model.n_query_heads, D, T, budget, model.inv_freq, n_layers=model.n_layers, n_kv_heads=G,
+                        score=score_of(table, budget, T))
+    if p.whole or budget_tokens(budget, T) >= T:
+        return None
+    for layer, (k, v) in enumerate(zip(state.keys, state.values)):
+        k, v = k[state.order].reshape(T, G, D), (v.T if state.transposed else v)[state.order].reshape(T, G, D)
+        if model.pairwise:  # as Hugging Face's: pairs (i, i + D / 2)
+            k = np.concatenate([k[..., 0::2], k[..., 1::2]], axis=-1)
+        for g in range(G):
+            p.cache(layer, g, k[:, g], v[:, g])
+    return np.array([of_layer[0] for of_layer in p.keep()])
+
+
+def cell_positions(sets: Array, n_tokens: int) -> Array:
+    """Positions [B] that the cells of sets [L, B] get. All layers end with the same r tokens, whose cells get their own positions; the others get
+    T - r - 1, so that llama-server, which goes by the least position, sees that a text that departs from the prompt before that starts anew."""
+    L, B = sets.shape
+    own = n_tokens - B + np.arange(B)
+    r = int(np.logical_and.accumulate((sets == own).all(axis=0)[::-1]).sum())
+    return np.where(np.arange(B) < B - r, n_tokens - r - 1, own)
+
+
+def cut_state(state: State, sets: Array) -> Array:
+    """The bytes [n] uint8 of the same state with what sets [L, B] keep. Error where sets are not ascending positions, or not L of them."""
+    T, (L, B) = len(state.order), np.shape(sets)
+    if L != len(state.keys) or not B or sets.min() < 0 or sets.max() >= T or (np.diff(sets) <= 0).any():
+        raise Error(f"{state.name}: sets [{L}, {B}]: want {len(state.keys)} of ascending positions below {T}")
+    cells = np.zeros(B, CELL)
+    cells["position"], cells["sequences"], cells["sequence"] = cell_positions(sets, T), 1, state.sequence
+    cut: List[ArrayLike] = [state.head, _u4(state.n_streams), _u4(*[0] * state.stream, B), cells, _u4(state.transposed, L)]
+    for values in (False, True):
+        by_column = values and state.transposed
+        for x, kept in zip(state.values if values else state.keys, sets):
+            kind, row = (0 if x.itemsize == 4 else 1), x.size // T
+            size = _u4(x.itemsize, row) if by_column else np.array([x.itemsize * row], "<u8")
+            cut += [np.array([kind], "<i4"), size, x[:, state.order[kept]] if by_column else x[state.order[kept]]]
+    cut.append(_u4(*[0] * (state.n_streams - state.stream - 1)))
+    return np.concatenate([np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in cut])
+
+
+def _u4(*x: int) -> Array:
+    return np.array(x, "<u4")
+
+
+def _cut(name: str, data: Array, model: Model, table: Union[library.Table, str, os.PathLike], budget: float) -> Tuple[Optional[Array], Compacted]:
+    """The bytes of the cut state, None where all is kept; and what became of it."""
+    if not isinstance(table, library.Table):
+        table = library.Table.read(os.fspath(table))
+    state = read_state(name, data, model)
+    sets = kept_sets(state, model, table, budget)
+    T, full = len(state.order), state.n_bytes
+    if sets is None:
+        return None, Compacted(T, T, full, full)
+    return cut_state(state, sets), Compacted(T, sets.shape[1], full, full // T * sets.shape[1])
+
+
+# ---- llama-cpp-python ----
+
+
+def _shared(c: Any, context: Any, cell: int) -> bool:
+    """Whether sequences share cells (of so many bytes): all together then have fewer than one by one."""
+    one_by_one = sum(c.llama_state_seq_get_size(context, s) // cell for s in range(c.llama_n_seq_max(context)))
+    return bool(one_by_one > c.llama_state_seq_get_size(context, -1) // cell)
+
+
+def _refuse_overrides(llama: Any, name: str) -> None:
+    """A Llama whose rotation is not the file's."""
+    asked = getattr(llama, "context_params", None)
+    if asked is not None and (asked.rope_freq_base or asked.rope_freq_scale or asked.yarn_ext_factor > 0):
+        raise Error(f"{name}: the context was made with a rope_freq_base, rope_freq_scale or yarn_ext_factor of its own: leave them out")
+
+
+def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLike], budget: float,
+            model: Optional[Union[Model, str, os.PathLike]] = None, into: Any = None) -> Compacted:
+    """Cuts sequence seq_id of a context of llama-cpp-python, which has just read a prompt of T tokens, to `budget` (tokens from 1 up, a share of T
+    below); decoding goes on at position T.
+
+    llama: a Llama or a llama_context pointer, with a cache of F16 or F32. table: a library.Table or the path of a .ckvt. model: the GGUF file, where
+    llama is a pointer. into: another context of the same model and cache types, whose sequence seq_id gets what is kept (it may be as small as B
+    and the answer need); `llama` stays as it was. Error, with the sequence as it was: the state is not one that read_state takes, another
+    sequence shares cells, the table reads attention or is for another model, the budget is none."""
+    import llama_cpp as c
+
+    name = f"sequence {seq_id}"
+    model = getattr(llama, "model_path", None) if model is None else model
+    if model is None:
+        raise Error(f"{name}: say whose state it is: compact(..., model=\"M.gguf\")")
+    _refuse_overrides(llama, name)
+    context, goal = getattr(llama, "ctx", llama), getattr(llama if into is None else into, "ctx", llama if into is None else into)
+    for x in (context, goal):
+        if not 0 <= seq_id < c.llama_n_seq_max(x):
+            raise Error(f"{name}: the context has sequences 0 to {c.llama_n_seq_max(x) - 1}")
+    model = model if isinstance(model, Model) else model_of(model)
+    pointer = ctypes.POINTER(ctypes.c_uint8)
+    data = np.empty(c.llama_state_seq_get_size(context, seq_id), np.uint8)
+    if c.llama_state_seq_get_data(context, data.ctypes.data_as(pointer), len(data), seq_id) != len(data):
+        raise Error(f"{name}: llama.cpp did not give its state of {len(data)} bytes (its log says why)")
+    cut, said = _cut(name, data, model, table, budget)
+    if cut is None and into is None:
+        return said
+    if into is None and _shared(c, context, CELL.itemsize + said.full_bytes // said.n_tokens):
+        raise Error(f"{name}: sequences of this context share cells (llama_memory_seq_cp), which cannot be cut for one of them: cut before sharing, or "
+                    "into another context")
+    cut = data if cut is None else cut
+    if c.llama_state_seq_set_data(goal, cut.ctypes.data_as(pointer), len(cut), seq_id) != len(cut):
+        if into is None and c.llama_state_seq_set_data(context, data.ctypes.data_as(pointer), len(data), seq_id) != len(data):
+            c.llama_memory_seq_rm(c.llama_get_memory(context), seq_id, -1, -1)
+            raise Error(f"{name}: llama.cpp took neither the cut state nor its own: the sequence is empty now (its log says why)")
+        raise Error(f"{name}: llama.cpp did not take the {said.n_cells} cells: too few are free, or another type of cache (its log says which)")
+    return said
+
+
+# ---- llama-server's files ----
+
+
+def compact_file(path: Union[str, os.PathLike], model: Union[Model, str, os.PathLike], table: Union[library.Table, str, os.PathLike], budget: float,
+                 out: Union[str, os.PathLike], force: bool = False) -> Compacted:
+    """Cuts a file of llama-server's /slots/N?action=save (or of llama_state_seq_save_file), and writes `out`, whole or not at all; its tokens stay.
+    Error as of compact; FileExistsError where `out` is there and not `force`."""
+    source, goal = os.fspath(path), os.fspath(out)
+    if os.path.lexists(goal) and not force:
+        raise FileExistsError(f"{goal}: is there already; --force overwrites it")
+    data = np.fromfile(source, np.uint8)
+    if data[:4].tobytes() == MAGIC.to_bytes(4, "little"):
+        raise Error(f"{source}: a state in memory, want the file that llama-server saved")
+    cut, said = _cut(source, data, model if isinstance(model, Model) else model_of(model), table, budget)
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(goal)), prefix=".tmp.") as beside:
+        (data if cut is None else cut).tofile(os.path.join(beside, "out"))
+        os.replace(os.path.join(beside, "out"), goal)
+    return said
+
+
+def main(words: List[str], parser: Any) -> str:
+    """`python3 -m ckvc compact`: the line that is printed."""
+    p: argparse.ArgumentParser = parser(prog="python3 -m ckvc compact", description="A slot that llama-server saved, cut to a budget; it restores it.")
+    p.add_argument("slot", metavar="SLOT.bin")
+    p.add_argument("--model", metavar="M.gguf", required=True, help="the server's; only its shape is read")
+    p.add_argument("--table", metavar="T.ckvt", required=True, help="with a learned score of --features 2")
+    p.add_argument("--budget", type=lambda x: int(x) if x.isdigit() else float(x), required=True, help="tokens, or a share of the prompt below 1")
+    p.add_argument("-o", "--out", required=True)
+    p.add_argument("-f", "--force", action="store_true", help="overwrite")
+    o = p.parse_args(words)
+    said = compact_file(o.slot, o.model, o.table, o.budget, o.out, o.force)
+    whole = "; no longer than the budget or the table's window: kept whole" if said.n_cells == said.n_tokens else ""
+    return f"{o.out}: {said.n_cells} of {said.n_tokens} cells, {said.kept_bytes} of {said.full_bytes} bytes{whole}"

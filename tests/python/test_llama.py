@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""ckvc.llama without llama.cpp: states, their files and GGUF metadata that are made here, by the layout of llama.cpp's src/llama-kv-cache.cpp."""
+import contextlib
+import io
+import os
+import struct
+import sys
+import tempfile
+
+from test_ckvc import ROOT, built, golden, refused
+
+import numpy as np
+
+import ckvc.__main__
+from ckvc import library, llama
+from ckvc.exchange import table_bytes
+
+L, H, G, D, T = 3, 4, 2, 2, 80
+RNG = np.random.default_rng(7)
+K, V = RNG.standard_normal((2, L, T, G, D)).astype(np.float16)
+INV_FREQ = [1.0]  # D is 2: 10000^0
+
+
+def text(s):
+    return struct.pack("<Q", len(s)) + s.encode()
+
+
+def gguf(arch="llama", more=(), divisors=None, **changed):
+    """A GGUF file without weights. more: keys with their values, of a kind that is known here."""
+    numbers = {"block_count": L, "embedding_length": H * D, "attention.head_count": H, "attention.head_count_kv": G, **changed}
+    keys = [text("general.architecture") + struct.pack("<I", 8) + text(arch)]
+    keys += [text(f"{arch}.{name}") + struct.pack("<II", 4, x) for name, x in numbers.items()]
+    keys += [text("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("bc"), text("x.scores") + struct.pack("<IIQff", 9, 6, 2, 1, 2)]
+    keys += [text(f"{arch}.{name}") + (struct.pack("<I", 8) + text(x) if isinstance(x, str) else struct.pack("<If", 6, x)) for name, x in more]
+    tensors = [] if divisors is None else [text("rope_freqs.weight") + struct.pack("<IQIQ", 1, len(divisors), 0, 0)]
+    out = struct.pack("<IIQQ", 0x46554747, 3, len(tensors), len(keys)) + b"".join(keys + tensors)
+    return out + (bytes(-len(out) % 32) + np.array(divisors, "<f4").tobytes() if tensors else b"")
+
+
+def state(kind=1, transposed=False, streams=1, stream=0, positions=range(T), layers=L, tokens=None, version=3, magic=0xAF143CD8, behind=b"", sequences=1):
+    """llama_context::state_seq_get_data's bytes, with tokens those of state_seq_save_file. kind: ggml's, 0 F32, 1 F16."""
+    u4, n = lambda *x: struct.pack(f"<{len(x)}I", *x), len(positions)
+    at = list(positions)
+    out = u4(magic, 5) if tokens is None else u4(0x67677371, version, len(tokens)) + np.array(tokens, "<i4").tobytes()
+    out += u4(streams, *[0] * stream, n) + b"".join(struct.pack("<iIi", p, sequences, 5) for p in at) + (u4(transposed, layers) if n else b"")
+    for x, by_column in ((K, False), (V, transposed)):
+        for layer in range(layers if n else 0):
+            rows = x[layer % L, at].reshape(n, G * D).astype("<f4" if kind == 0 else "<f2")
+            head = struct.pack("<II", rows.itemsize, G * D) if by_column else struct.pack("<Q", rows.itemsize * G * D)
+            out += struct.pack("<i", kind) + head + (rows.T if by_column else rows).tobytes()
+    return out + u4(*[0] * (streams - stream - 1)) + behind
+
+
+def on(array):
+    return np.frombuffer(array, np.uint8)
+
+
+def table(name="learned2"):
+    """A golden table with its one layer three times, its scores scaled so that they differ."""
+    t = library.Table.read(golden(name))
+    a = {k: x for k, x in t.sections.items() if k not in ckvc.table.EVIDENCE and k[0] != "s" and k != "hSIG"}
+    a = {k: x if ckvc.table.SPECS[k][1:2] != "L" else np.concatenate([x] * L) for k, x in a.items()}
+    a["SHAPE"] = a["SHAPE"].copy()
+    a["SHAPE"][0] = L
+    for layer in range(L if "THETA" in a else 0):
+        a["THETA"][layer, :, 2:] *= 1 + 3 * layer
+    a["META"] = np.frombuffer(t.text["META"].replace(b'"n_layers":1', b'"n_layers":%d' % L), "u1")
+    return library.Table("three", table_bytes("three", a | {"FLAGS": np.array([t.flags], "<u8")}))
+
+
+def model(folder, data=None):
+    path = os.path.join(folder, "m.gguf")
+    with open(path, "wb") as f:
+        f.write(gguf() if data is None else data)
+    return path
+
+
+def test_model():
+    with tempfile.TemporaryDirectory() as folder:
+        m = llama.model_of(model(folder))
+        assert m[1:5] == (L, H, G, D) and m.inv_freq.tolist() == INV_FREQ and m.pairwise
+        m = llama.model_of(model(folder, gguf("qwen2", [("rope.freq_base", 100.0)], embedding_length=8 * H)))
+        assert m.head_dim == 8 and not m.pairwise and np.allclose(m.inv_freq, 100.0 ** -np.array([0, 0.25, 0.5, 0.75]))
+        m = llama.model_of(model(folder, gguf(more=[("rope.scaling.type", "linear"), ("rope.scaling.factor", 4.0)])))
+        assert m.inv_freq.tolist() == [0.25]
+        assert llama.model_of(model(folder, gguf(divisors=[8.0]))).inv_freq.tolist() == [0.125]
+        for data, why in ((gguf("gemma3"), "architecture gemma3: want one of"), (gguf(more=[("rope.scaling.type", "yarn")]), "scaled by yarn"),
+                          (gguf(**{"attention.head_count_kv": 3}), "heads that share"), (gguf(divisors=[1.0, 2.0]), "rotated in part"),
+                          (gguf(**{"rope.dimension_count": 1}), "rotated in part"), (b"", "was cut off"), (b"GGML" + bytes(99), "want a GGUF file"),
+                          (gguf(divisors=[8.0])[:-1], "was cut off"), (gguf(more=[("x", 1.0)]).replace(struct.pack("<If", 6, 1.0), struct.pack("<If", 99, 1.0)),
+                                                                       "unknown type 99")):
+            refused(why, llama.model_of, model(folder, data))
+        whole = gguf()
+        for n in range(len(whole)):
+            refused("m.gguf: ", llama.model_of, model(folder, whole[:n]))
+
+
+def test_cut():
+    """Sets are the library's; what is cut out is what they say, in every layout."""
+    t = table()
+    with tempfile.TemporaryDirectory() as folder:
+        m = llama.model_of(model(folder))
+        for kind in (0, 1):
+            p = library.Prefill(t, H, D, T, 0.5, INV_FREQ, score=ckvc.Score("learned", 0, 0, False, 2, "shared"))
+            for layer in range(L):
+                for g in range(G):
+                    p.cache(layer, g, K[layer, :, g], V[layer, :, g])  # of 2 values both layouts of a rotation are one
+            want = np.array([s[0] for s in p.keep()])
+            assert want.shape == (L, 40) and (want[0] != want[2]).any() and (want[:, -8:] == np.arange(T - 8, T)).all() and (want[:, 0] == 0).all()
+            for transposed, streams, stream, order in ((0, 1, 0, range(T)), (1, 1, 0, range(T)), (1, 3, 1, RNG.permutation(T).tolist()), (0, 2, 1, range(T))):
+                for tokens in (None, [7, 8, 9]):
+                    data = on(state(kind, transposed, streams, stream, order, tokens=tokens))
+                    s = llama.read_state("s", data, m)
+                    sets = llama.kept_sets(s, m, t, 0.5)
+                    assert np.array_equal(sets, want)
+                    cut = llama.cut_state(s, sets)
+                    positions = llama.cell_positions(sets, T)
+                    assert positions[-8:].tolist() == list(range(T - 8, T)) and len(set(positions[:-8].tolist())) == 1 and positions[0] < T - 8
+                    at = len(data) - len(state(kind, transposed, streams, stream, order)) + 8 if tokens else 8
+                    assert np.array_equal(cut[:at], data[:at])
+                    cells = np.frombuffer(cut[at + 4 * (2 + stream) :].tobytes(), llama.CELL, 40)
+                    assert (cells["position"] == positions).all() and (cells["sequence"] == 5).all() and (cells["sequences"] == 1).all()
+                    cut[at + 4 * (2 + stream) :][: cells.nbytes].view(llama.CELL)["position"] = np.arange(40)  # only so is it read again
+                    again = llama.read_state("s", cut, m)
+                    for layer in range(L):
+                        for got, x in ((again.keys[layer], K), (again.values[layer].T if transposed else again.values[layer], V)):
+                            assert np.array_equal(got.reshape(40, G, D), x[layer, want[layer]].astype(got.dtype))
+                    assert len(data) - len(cut) == 40 * (12 + L * 2 * G * D * (4, 2)[kind])
+
+
+def test_pairs():
+    """A key of 4 values: coordinates are put into Hugging Face's order before the library turns them back."""
+    seen = []
+
+    class Spy:
+        whole = False
+
+        def __init__(self, *args, **more):
+            pass
+
+        def cache(self, layer, g, keys, values):
+            seen.append((np.array(keys), np.array(values)))
+
+        def keep(self):
+            return [[np.array([0, 1])]]
+
+    x = np.arange(12, dtype="<f4").reshape(3, 4)
+    s = llama.State("s", on(b""), 1, 0, 0, np.array([2, 0, 1]), False, [x], [x])
+    theirs, library.Prefill = library.Prefill, Spy
+    try:
+        for pairwise, row in ((True, [8, 10, 9, 11]), (False, [8, 9, 10, 11])):
+            seen.clear()
+            sets = llama.kept_sets(s, llama.Model("m", 1, 1, 1, 4, np.ones(2), pairwise), table(), 2)
+            assert sets.tolist() == [[0, 1]] and seen[0][0][0].tolist() == row and seen[0][1][0].tolist() == [8, 9, 10, 11]
+    finally:
+        library.Prefill = theirs
+
+
+def test_refused():
+    t = table()
+    with tempfile.TemporaryDirectory() as folder:
+        m = llama.model_of(model(folder))
+        for data, why in ((state(magic=7), "magic 0x00000007"), (state(tokens=[1], version=4), "file of version 4; this package knows version 3"),
+                          (state(streams=1 << 21), "streams"), (state(positions=[0, 2]), "cannot be cut again"), (state(positions=[0, 0, 1]), "cannot be cut again"),
+                          (state(positions=[]), "is empty"), (state(layers=2), "a cache of 2 layers"), (state(kind=8), "type 8: want F32 (0) or F16 (1)"),
+                          (state(behind=b"1234"), "4 bytes behind the cache"), (state(sequences=2), "several sequences")):
+            refused(why, llama.read_state, "s", on(data), m)
+        refused("keys of layer 0 have 8 bytes a token, those of", llama.read_state, "s", on(state()), m._replace(n_kv_heads=4))
+        for data in (state(1, True, 2, 1, range(5)), state(0, tokens=[1, 2], positions=range(5))):
+            for n in range(len(data)):
+                refused("", llama.read_state, "s", on(data[:n]), m)
+            for _ in range(400):  # whatever is in a file, an Error or sets
+                bad = on(data).copy()
+                bad[RNG.integers(0, len(bad), 3)] = RNG.integers(0, 256, 3)
+                with contextlib.suppress(ckvc.Error):
+                    llama.read_state("s", bad, m)
+        s = llama.read_state("s", on(state()), m)
+        for budget in (80, 81, 0.9999):
+            assert (llama.kept_sets(s, m, t, budget) is None) == (budget >= T)
+        assert llama.kept_sets(llama.read_state("s", on(state(positions=range(16))), m), m, t, 0.5) is None  # the table's window
+        refused("a budget of 1.0", llama.kept_sets, s, m, t, 1.0)
+        refused("the model has 2 x 2", llama.kept_sets, s, m._replace(n_layers=2), t, 0.5)
+        refused("reads attention", llama.kept_sets, s, m, table("learned"), 0.5)
+        refused("its score (paper) reads attention", llama.kept_sets, s, m, table("shares"), 0.5)
+        assert llama.score_of(t, 64, T).kind == "learned"  # of the block that recommends the paper's
+        for sets in ([[0, 1]] * 2, [[1, 0]] * 3, [[0, T]] * 3, [[-1, 0]] * 3, [[]] * 3):
+            refused("want 3 of ascending positions", llama.cut_state, s, np.array(sets, int).reshape(len(sets), -1))
+
+
+def test_command_line():
+    def run(*words):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = ckvc.__main__.main(["compact", *words])
+        return code, out.getvalue() + err.getvalue()
+
+    with tempfile.TemporaryDirectory() as folder:
+        m, slot, three, small = (os.path.join(folder, x) for x in ("m.gguf", "slot.bin", "t.ckvt", "small.bin"))
+        model(folder)
+        for path, data in ((slot, state(tokens=range(T))), (three, None)):
+            with open(path, "wb") as f:
+                f.write(data or table_of_three)
+        words = [slot, "--model", m, "--table", three, "--out", small, "--budget"]
+        assert run(*words, "0.5") == (0, f"{small}: 40 of 80 cells, 1920 of 3840 bytes\n")
+        assert os.path.getsize(slot) - os.path.getsize(small) == 40 * (12 + 48)
+        code, said = run(*words, "20")
+        assert code == 73 and "is there already" in said
+        assert run(*words, "20", "--force")[0] == 0
+        code, said = run(*words, "500", "--force")
+        assert code == 0 and "kept whole" in said and os.path.getsize(small) == os.path.getsize(slot)
+        for budget, want in (("1.0", 65), ("x", 64), ("-1", 65)):
+            assert run(*words, budget, "-f")[0] == want
+        with open(slot, "r+b") as f:
+            f.truncate(1000)
+        code, said = run(*words, "0.5", "-f")
+        assert code == 65 and said.startswith("ckvc compact: ") and "was cut off" in said and said.count("\n") == 1
+        assert run(os.path.join(folder, "none"), *words[1:], "0.5", "-f")[0] == 66 and run("--help" * 0 + slot)[0] == 64
+        assert sorted(os.listdir(folder)) == ["m.gguf", "slot.bin", "small.bin", "t.ckvt"]
+
+
+if __name__ == "__main__":
+    with built("-shared", "-fPIC") as path:
+        os.environ["CKVC_LIBRARY"] = path
+        three = table()
+        arrays = dict(three.sections) | {"META": np.frombuffer(three.text["META"], "u1"), "FLAGS": np.array([three.flags], "<u8")}
+        table_of_three = table_bytes("three", arrays)
+        tests = [f for name, f in sorted(globals().items()) if name.startswith("test_")]
+        for test in tests:
+            test()
+    print(f"python test_llama: {len(tests)} passed")
