@@ -297,8 +297,9 @@ static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
         c->setup.side = "demand";
         return CKVC_OK;
     }
-    USAGE_IF(c->fit.score != CKVC_SCORE_PAPER, "--mode shared is the loop over heads and gate, by "
-                                               "the paper's score: say --score paper with it");
+    USAGE_IF(c->fit.score != CKVC_SCORE_PAPER,
+             "--mode shared is the loop over heads and gate, by the paper's score: say --score "
+             "paper with it; a learned score where all keep as many is --c-min 1");
     const char *name = probe_name(probe);
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
         USAGE_IF(opts_said("cql-alpha") && c->fit.cql_alpha != 0,
@@ -375,6 +376,7 @@ static ckvc_status print_demand_dry_run(const compile_cli *c, run_setup *j, ckvc
     CKVC_TRY(calibrate_repeat_dry_run(&j->inputs, &j->options, &of, err));
     const compile_load l = load_of(j, of.prefill_s, of.single_s);
     const demand_plan asked = {.score = c->fit.score,
+                               .features = c->fit.features,
                                .floor = c->setup.inputs.setting.floor,
                                .c_min = c->fit.c_min,
                                .mode = c->fit.mode,

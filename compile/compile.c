@@ -262,7 +262,9 @@ static ckvc_status make_table(loop *c, int number, const compile_pass *p, const 
  * its own. */
 static const score_kind loop_policies[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_TABLE},
                         demand_policies[] = {SCORE_IDENTITY, SCORE_TOP_K, SCORE_SNAPKV,
-                                             SCORE_ADAKV,    SCORE_CAKE,  SCORE_TABLE};
+                                             SCORE_ADAKV,    SCORE_CAKE,  SCORE_TABLE},
+                        equal_policies[] = {SCORE_IDENTITY, SCORE_TOP_K,   SCORE_SNAPKV,
+                                            SCORE_TOVA,     SCORE_KEYDIFF, SCORE_TABLE};
 enum { POLICIES_MAX = sizeof demand_policies / sizeof *demand_policies };
 
 /* Scores policies [n] on prompts as checkpoint `file`, behind the lines of another ("": none). */
@@ -305,7 +307,9 @@ static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file 
         return log_scores(c, of, &(score_policy){.kind = SCORE_TABLE, .table = table}, 1, "", file,
                           err);
     }
-    const score_kind *kinds = demand ? demand_policies : loop_policies;
+    const score_kind *kinds = !demand                    ? loop_policies
+                              : c->o->fit->c_min >= 1.0 ? equal_policies /* every head B, too */
+                                                        : demand_policies;
     score_policy policies[POLICIES_MAX];
     size_t n = 0;
     do {
@@ -383,8 +387,9 @@ static ckvc_status open_candidates(loop *c, candidates *x, ckvc_err *err) {
     const calibrate_options *made = c->o->plan->options;
     const bool mixes = compile_has_mixes(made);
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
-    x->n = select_candidates(c->table->table->theta, mixes, f->score, made->setting.floor, f->c_min,
-                             x->list);
+    const uint32_t features = c->table->table->theta ? f->features : 0;
+    x->n =
+        select_candidates(features, mixes, f->score, made->setting.floor, f->c_min, x->list);
     for (size_t i = 0; mixes && i < SHARD_N_MIXES; i++) {
         CKVC_TRY(mix_table(c, &m, shard_mixes[i], &x->mixed[i], err));
     }
@@ -742,7 +747,7 @@ double loop_heldout_hours(const compile_load *l) { return scored_hours(l, l->n_h
 demand_cost demand_cost_of(const demand_plan *p, const compile_load *l) {
     select_candidate list[SELECT_MAX];
     const double tried =
-        (double)select_candidates(true, p->mixes, p->score, p->floor, p->c_min, list);
+        (double)select_candidates(p->features, p->mixes, p->score, p->floor, p->c_min, list);
     demand_cost o = {.select = scored_hours(l, l->n_select, 1, tried),
                      .heldout = scored_hours(l, l->n_heldout - l->n_select, 1, REFERENCES)};
     const double n_fitted = (double)(l->n_prompts - l->n_heldout),

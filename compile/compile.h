@@ -167,6 +167,7 @@ double loop_heldout_hours(const compile_load *l);
  * Rewards: each round a prefill of every fitted prompt and its rollouts, and held-out scores. */
 typedef struct demand_plan {
     ckvc_score_kind score;
+    uint32_t features; /* of a learned one */
     double floor, c_min;
     ckvc_mode mode;
     bool mixes;               /* of demand: prompts are continued and repeated */

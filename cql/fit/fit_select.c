@@ -10,9 +10,12 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 
-size_t select_candidates(bool learned, bool mixes, ckvc_score_kind score, double counted,
+size_t select_candidates(uint32_t features, bool mixes, ckvc_score_kind score, double counted,
                          double c_min, select_candidate out[SELECT_MAX]) {
     static const ckvc_score_kind all[] = {CKVC_SCORE_WINDOW, CKVC_SCORE_LEARNED, CKVC_SCORE_PAPER};
+    const bool learned = features != 0, equal = c_min >= 1.0,
+               rowless = learned && ckvc_features_rows(features) == 0;
+    counted = equal ? 1.0 : counted;
     /* c_min in its place behind the first, which the others are more than or nothing */
     double floors[] = {counted, fmax(counted, 0.1), fmax(counted, 0.2), fmax(counted, c_min)};
     for (int i = 3; i > 1 && floors[i] < floors[i - 1]; i--) {
@@ -27,14 +30,14 @@ size_t select_candidates(bool learned, bool mixes, ckvc_score_kind score, double
     size_t n = 0;
     for (size_t k = 0; k < (several ? 3 : 1); k++) {
         const ckvc_score_kind kind = several ? all[k] : score;
-        if (kind == CKVC_SCORE_LEARNED && !learned) { continue; }
+        if (kind == CKVC_SCORE_LEARNED ? !learned : several && rowless) { continue; }
         last = -1;
         for (size_t i = kind == own ? 0 : n_floors - 1; i < n_floors; i++) {
             if (floors[i] <= last) { continue; }
             out[n++] = (select_candidate){kind, last = floors[i], 0};
         }
     }
-    for (size_t i = 0; mixes && i < SHARD_N_MIXES; i++) {
+    for (size_t i = 0; mixes && !equal && i < SHARD_N_MIXES; i++) {
         out[n++] = (select_candidate){own, floors[0], shard_mixes[i]};
         if (last > floors[0]) { out[n++] = (select_candidate){own, last, shard_mixes[i]}; }
     }

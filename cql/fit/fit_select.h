@@ -29,13 +29,14 @@ typedef struct select_losses {
     rank_interval *more; /* [nB] that the best of the others loses, paired by prompt */
 } select_losses;
 
-/* What a table (with a learned score or without; of demand with other weights or without) can be
- * tried under, in the order in which it is
- * preferred: by `score`, with the floor that demand was counted with, and with those of 0.1, 0.2
- * and c_min that are more; where it is the learned one between the window's and the paper's, with
- * the last floor alone. Then `score` with the first and the last of these floors and shares of
- * demand with each of shard_mixes. */
-size_t select_candidates(bool learned, bool mixes, ckvc_score_kind score, double counted,
+/* What a table (features: its learned score's version, 0: none; of demand with other weights or
+ * without) can be tried under, in the order in which it is preferred: by `score`, with the floor
+ * that demand was counted with, and with those of 0.1, 0.2 and c_min that are more; where it is the
+ * learned one between the window's and the paper's, with the last floor alone, but alone where it
+ * reads no attention: neither do engines that it is for. Then `score` with the first and the last
+ * of these floors and shares of demand with each of shard_mixes. c_min 1: no floor but that, under
+ * which shares do not matter. */
+size_t select_candidates(uint32_t features, bool mixes, ckvc_score_kind score, double counted,
                          double c_min, select_candidate out[SELECT_MAX]);
 /* The losses of a file of score lines: of policy `table` under the table's budgets and modes. The
  * candidates are those of the first prompt's lines, in their order. CKVC_E_DATA where one is

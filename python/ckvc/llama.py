@@ -1,8 +1,8 @@
 """Cuts a prompt's cache in an unmodified llama.cpp: `compact` for llama-cpp-python, `compact_file` for what llama-server saves of a slot.
 
-All layers of llama.cpp's cache share its cells, but keys are cached after their rotation. So a cell may hold one token in one layer and another in
-the next, and a set a layer fits, all of one length: mode `shared`. A sequence's state is read by llama.cpp's public call, cut, and put back; it then
-has B cells, and the next token's position is T still.
+All layers and heads of llama.cpp's cache share its cells, but keys are cached after their rotation. So a cell may hold one token for one head and
+another for the next, and a set a head fits, all of one length. A sequence's state is read by llama.cpp's public call, cut, and put back; it then has
+B cells, and the next token's position is T still.
 
     llm = llama_cpp.Llama("model.gguf", n_ctx=4096)
     llm.eval(tokens)                                      # a prompt of T tokens
@@ -10,7 +10,7 @@ has B cells, and the next token's position is T still.
     llm.eval(more)                                        # goes on at position T
 
 A state has no attention rows, so a table serves whose learned score needs none (`ckvc fit --features 2`). Of such a table its score is taken and not
-its mode. L layers, G KV heads, D head_dim, T tokens, B budget.
+its shares: every head keeps B, as under the floor 1. L layers, G KV heads, D head_dim, T tokens, B budget.
 """
 from __future__ import annotations
 
@@ -216,20 +216,20 @@ def read_state(name: str, data: Array, model: Model) -> State:
 
 
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
-    """The learned score of a table in mode `shared`; Error where it reads attention, which a state does not have."""
+    """The learned score of a table, a set a head; Error where it reads attention, which a state does not have."""
     score = table.score[table.nearest_budget(budget, n_tokens)]
     features = table.score[0].features if table.theta is not None else 0
     if not features or FEATURES[features][1]:
         raise Error(f"{table.name}: its score ({score.kind}{f', features of version {features}' if features else ''}) reads attention, which a state "
                     "of llama.cpp does not have: make a table by `ckvc fit RUN --features 2`, of the same run")
-    return Score("learned", 0, 0, False, features, "shared")
+    return Score("learned", 0, 0, False, features, "heads")
 
 
 def kept_sets(state: State, model: Model, table: library.Table, budget: float) -> Optional[Array]:
-    """[L, B] ascending positions; None: all are kept (T is at most B, or the table's window)."""
+    """[L, G, B] ascending positions; None: all are kept (T is at most B, or the table's window)."""
     T, G, D = len(state.order), model.n_kv_heads, model.head_dim
     p = library.Prefill(table, model.n_query_heads, D, T, budget, model.inv_freq, n_layers=model.n_layers, n_kv_heads=G,
-                        score=score_of(table, budget, T))
+                        score=score_of(table, budget, T), floor=1.0)
     if p.whole or budget_tokens(budget, T) >= T:
         return None
     for layer, (k, v) in enumerate(zip(state.keys, state.values)):
@@ -238,32 +238,34 @@ def kept_sets(state: State, model: Model, table: library.Table, budget: float) -
             k = np.concatenate([k[..., 0::2], k[..., 1::2]], axis=-1)
         for g in range(G):
             p.cache(layer, g, k[:, g], v[:, g])
-    return np.array([of_layer[0] for of_layer in p.keep()])
+    return np.array(p.keep())
 
 
 def cell_positions(sets: Array, n_tokens: int) -> Array:
-    """Positions [B] that the cells of sets [L, B] get. All layers end with the same r tokens, whose cells get their own positions; the others get
+    """Positions [B] that the cells of sets [L, G, B] get. All heads end with the same r tokens, whose cells get their own positions; the others get
     T - r - 1, so that llama-server, which goes by the least position, sees that a text that departs from the prompt before that starts anew."""
-    L, B = sets.shape
+    B = sets.shape[-1]
     own = n_tokens - B + np.arange(B)
-    r = int(np.logical_and.accumulate((sets == own).all(axis=0)[::-1]).sum())
+    r = int(np.logical_and.accumulate((sets == own).all(axis=(0, 1))[::-1]).sum())
     return np.where(np.arange(B) < B - r, n_tokens - r - 1, own)
 
 
 def cut_state(state: State, sets: Array) -> Array:
-    """The bytes [n] uint8 of the same state with what sets [L, B] keep. Error where sets are not ascending positions, or not L of them."""
-    T, (L, B) = len(state.order), np.shape(sets)
+    """The bytes [n] uint8 of the same state with what sets [L, G, B] keep. Error where sets are not ascending positions, or not of L layers."""
+    T, (L, G, B) = len(state.order), sets.shape
     if L != len(state.keys) or not B or sets.min() < 0 or sets.max() >= T or (np.diff(sets) <= 0).any():
-        raise Error(f"{state.name}: sets [{L}, {B}]: want {len(state.keys)} of ascending positions below {T}")
+        raise Error(f"{state.name}: sets [{L}, {G}, {B}]: want {len(state.keys)} layers of ascending positions below {T}")
     cells = np.zeros(B, CELL)
     cells["position"], cells["sequences"], cells["sequence"] = cell_positions(sets, T), 1, state.sequence
     cut: List[ArrayLike] = [state.head, _u4(state.n_streams), _u4(*[0] * state.stream, B), cells, _u4(state.transposed, L)]
     for values in (False, True):
-        by_column = values and state.transposed
-        for x, kept in zip(state.values if values else state.keys, sets):
+        for x, kept in zip(state.values if values else state.keys, state.order[sets]):
             kind, row = (0 if x.itemsize == 4 else 1), x.size // T
-            size = _u4(x.itemsize, row) if by_column else np.array([x.itemsize * row], "<u8")
-            cut += [np.array([kind], "<i4"), size, x[:, state.order[kept]] if by_column else x[state.order[kept]]]
+            if values and state.transposed:
+                size, x = _u4(x.itemsize, row), np.take_along_axis(x.reshape(G, -1, T), kept[:, None], 2)
+            else:
+                size, x = np.array([x.itemsize * row], "<u8"), np.take_along_axis(x.reshape(T, G, -1), kept.T[..., None], 0)
+            cut += [np.array([kind], "<i4"), size, x]
     cut.append(_u4(*[0] * (state.n_streams - state.stream - 1)))
     return np.concatenate([np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in cut])
 
@@ -281,7 +283,7 @@ def _cut(name: str, data: Array, model: Model, table: Union[library.Table, str, 
     T, full = len(state.order), state.n_bytes
     if sets is None:
         return None, Compacted(T, T, full, full)
-    return cut_state(state, sets), Compacted(T, sets.shape[1], full, full // T * sets.shape[1])
+    return cut_state(state, sets), Compacted(T, sets.shape[2], full, full // T * sets.shape[2])
 
 
 # ---- llama-cpp-python ----

@@ -101,12 +101,13 @@ def test_cut():
     with tempfile.TemporaryDirectory() as folder:
         m = llama.model_of(model(folder))
         for kind in (0, 1):
-            p = library.Prefill(t, H, D, T, 0.5, INV_FREQ, score=ckvc.Score("learned", 0, 0, False, 2, "shared"))
+            p = library.Prefill(t, H, D, T, 0.5, INV_FREQ, score=ckvc.Score("learned", 0, 0, False, 2, "heads"), floor=1.0)
             for layer in range(L):
                 for g in range(G):
                     p.cache(layer, g, K[layer, :, g], V[layer, :, g])  # of 2 values both layouts of a rotation are one
-            want = np.array([s[0] for s in p.keep()])
-            assert want.shape == (L, 40) and (want[0] != want[2]).any() and (want[:, -8:] == np.arange(T - 8, T)).all() and (want[:, 0] == 0).all()
+            want = np.array(p.keep())
+            assert want.shape == (L, G, 40) and (want[0] != want[2]).any() and (want[:, 0] != want[:, 1]).any()
+            assert (want[..., -8:] == np.arange(T - 8, T)).all() and (want[..., 0] == 0).all()
             for transposed, streams, stream, order in ((0, 1, 0, range(T)), (1, 1, 0, range(T)), (1, 3, 1, RNG.permutation(T).tolist()), (0, 2, 1, range(T))):
                 for tokens in (None, [7, 8, 9]):
                     data = on(state(kind, transposed, streams, stream, order, tokens=tokens))
@@ -124,7 +125,8 @@ def test_cut():
                     again = llama.read_state("s", cut, m)
                     for layer in range(L):
                         for got, x in ((again.keys[layer], K), (again.values[layer].T if transposed else again.values[layer], V)):
-                            assert np.array_equal(got.reshape(40, G, D), x[layer, want[layer]].astype(got.dtype))
+                            for g in range(G):
+                                assert np.array_equal(got.reshape(40, G, D)[:, g], x[layer, want[layer, g], g].astype(got.dtype))
                     assert len(data) - len(cut) == 40 * (12 + L * 2 * G * D * (4, 2)[kind])
 
 
@@ -151,7 +153,7 @@ def test_pairs():
         for pairwise, row in ((True, [8, 10, 9, 11]), (False, [8, 9, 10, 11])):
             seen.clear()
             sets = llama.kept_sets(s, llama.Model("m", 1, 1, 1, 4, np.ones(2), pairwise), table(), 2)
-            assert sets.tolist() == [[0, 1]] and seen[0][0][0].tolist() == row and seen[0][1][0].tolist() == [8, 9, 10, 11]
+            assert sets.tolist() == [[[0, 1]]] and seen[0][0][0].tolist() == row and seen[0][1][0].tolist() == [8, 9, 10, 11]
     finally:
         library.Prefill = theirs
 
@@ -184,7 +186,8 @@ def test_refused():
         refused("its score (paper) reads attention", llama.kept_sets, s, m, table("shares"), 0.5)
         assert llama.score_of(t, 64, T).kind == "learned"  # of the block that recommends the paper's
         for sets in ([[0, 1]] * 2, [[1, 0]] * 3, [[0, T]] * 3, [[-1, 0]] * 3, [[]] * 3):
-            refused("want 3 of ascending positions", llama.cut_state, s, np.array(sets, int).reshape(len(sets), -1))
+            refused("want 3 layers of ascending positions", llama.cut_state, s, np.array([sets, sets], int).reshape(2, len(sets), -1).swapaxes(0, 1))
+        refused("the least is 9", llama.kept_sets, s, m, t, 8)
 
 
 def test_command_line():

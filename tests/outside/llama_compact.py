@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""ckvc.llama in an unmodified llama.cpp (llama-cpp-python), on the embedded model as a GGUF file: losses of true continuations behind a cut cache and
+greedy texts against those of `ckvc score` and `ckvc generate` on the same sets; files; what is refused, and that it changes nothing.
+
+    llama_compact.py                                                          # what `make test-outside` runs
+    llama_compact.py --model M.gguf --table T.ckvt --manifest p.jsonl --budget 0.5 [--prompts 8] [--generate 64]   # prints a table, too
+
+The second way takes the first prompts of split `fresh`. Tables are served as under --mode heads --c-min 1: every head keeps B.
+"""
+import contextlib
+import ctypes
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+import outside
+
+np, c = outside.modules("numpy", "llama_cpp")
+sys.path.insert(0, str(outside.ROOT / "python"))
+import ckvc  # noqa: E402  (its folder was added above)
+import ckvc.llama  # noqa: E402
+
+os.environ.setdefault("CKVC_LIBRARY", str(outside.ROOT / "build/release/libckvc_policy.so"))
+a = outside.arguments(smollm2=False, model=(pathlib.Path, None, "a GGUF file"), table=(pathlib.Path, None, ""), manifest=(pathlib.Path, None, ""),
+                      budget=(float, 0.25, ""), prompts=(int, 3, ""), generate=(int, 24, "tokens of a text"), window=(int, 32, ""),
+                      continuation=(int, 32, ""), split=(str, "fresh", ""))
+folder = tempfile.TemporaryDirectory()
+tmp = pathlib.Path(folder.name)
+F32, F16, Q8_0 = 0, 1, 8
+
+
+@c.llama_log_callback
+def quiet(level, text, data):
+    said.append(text.decode(errors="replace"))
+
+
+said = []
+c.llama_log_set(quiet, ctypes.c_void_p(0))
+c.llama_backend_init()
+
+
+def embedded(path):
+    """models/ckvc-tiny-8l as F32, with its tokenizer."""
+    (gguf,) = outside.modules("gguf")
+    source = outside.ROOT / "models/ckvc-tiny-8l"
+    data, config = (source / "model.safetensors").read_bytes(), json.loads((source / "config.json").read_text())
+    n = int.from_bytes(data[:8], "little")
+    H, G = config["num_attention_heads"], config["num_key_value_heads"]
+    w = gguf.GGUFWriter(path, "llama")
+    for add, key in ((w.add_block_count, "num_hidden_layers"), (w.add_context_length, "max_position_embeddings"), (w.add_embedding_length, "hidden_size"),
+                     (w.add_feed_forward_length, "intermediate_size"), (w.add_head_count, "num_attention_heads"), (w.add_head_count_kv, "num_key_value_heads"),
+                     (w.add_layer_norm_rms_eps, "rms_norm_eps"), (w.add_rope_freq_base, "rope_theta"), (w.add_rope_dimension_count, "head_dim"),
+                     (w.add_vocab_size, "vocab_size"), (w.add_key_length, "head_dim"), (w.add_value_length, "head_dim"),
+                     (w.add_bos_token_id, "bos_token_id"), (w.add_eos_token_id, "eos_token_id")):
+        add(config[key])
+    tokenizer = json.loads((source / "tokenizer.json").read_text())
+    special = {x["id"]: x["content"] for x in tokenizer["added_tokens"]}
+    vocab = {i: t for t, i in tokenizer["model"]["vocab"].items()} | special
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("llama-bpe")
+    w.add_token_list([vocab[i] for i in range(config["vocab_size"])])
+    w.add_token_types([3 if i in special else 1 for i in range(config["vocab_size"])])
+    w.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in tokenizer["model"]["merges"]])
+    names = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
+    for l in range(config["num_hidden_layers"]):
+        names |= {f"model.layers.{l}.{theirs}.weight": f"blk.{l}.{ours}.weight" for theirs, ours in (
+            ("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm"), ("self_attn.q_proj", "attn_q"), ("self_attn.k_proj", "attn_k"),
+            ("self_attn.v_proj", "attn_v"), ("self_attn.o_proj", "attn_output"), ("mlp.gate_proj", "ffn_gate"), ("mlp.up_proj", "ffn_up"),
+            ("mlp.down_proj", "ffn_down"))}
+    for name, e in json.loads(data[8 : 8 + n]).items():
+        if name in names:
+            at, end = (8 + n + x for x in e["data_offsets"])
+            x = (np.frombuffer(data[at:end], "<u2").astype("<u4") << 16).view("<f4").reshape(e["shape"])  # bfloat16
+            heads = H if "q_proj" in name else G if "k_proj" in name else 0
+            if heads:  # rotated as pairs (2i, 2i + 1)
+                x = x.reshape(heads, 2, -1, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
+            w.add_tensor(names[name], np.ascontiguousarray(x))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+class Context:
+    """A llama_context with llama.cpp's public calls alone."""
+
+    def __init__(self, n_ctx, kind=F32, flash=False, sequences=1):
+        p = c.llama_context_default_params()
+        p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max, p.kv_unified = n_ctx, max(n_ctx, 64), 512, sequences, True
+        p.type_k = p.type_v = kind
+        p.flash_attn_type = int(flash)
+        p.n_threads = p.n_threads_batch = 1
+        self.ctx = c.llama_init_from_model(model, p)
+        assert self.ctx, said[-3:]
+        self.batch = c.llama_batch_init(p.n_batch, 0, 1)
+
+    def feed(self, tokens, at, every=True, seq=0):
+        """Logits [n, V] of the tokens, or [1, V] of the last."""
+        b, n = self.batch, len(tokens)
+        b.n_tokens = n
+        for i, token in enumerate(tokens):
+            b.token[i], b.pos[i], b.n_seq_id[i], b.seq_id[i][0], b.logits[i] = token, at + i, 1, seq, every or i == n - 1
+        assert c.llama_decode(self.ctx, b) == 0, said[-3:]
+        rows = n if every else 1
+        V = c.llama_vocab_n_tokens(c.llama_model_get_vocab(model))
+        return np.ctypeslib.as_array(c.llama_get_logits(self.ctx), (rows * V,)).reshape(rows, V).astype(np.float64)
+
+    def state(self, seq=0):
+        data = np.empty(c.llama_state_seq_get_size(self.ctx, seq), np.uint8)
+        assert c.llama_state_seq_get_data(self.ctx, data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8)), len(data), seq) == len(data)
+        return data
+
+    def cut_to(self, n):
+        """Without what was fed from position n on."""
+        c.llama_memory_seq_rm(c.llama_get_memory(self.ctx), 0, n, -1)
+
+    def close(self):
+        c.llama_batch_free(self.batch)
+        c.llama_free(self.ctx)
+
+
+def loss(logits, tokens):
+    top = logits.max(axis=1, keepdims=True)
+    return float(np.mean(np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0] - logits[np.arange(len(tokens)), tokens]))
+
+
+def greedy(x, logits, at, n):
+    out, begin = [], time.perf_counter()
+    for i in range(n):
+        out.append(int(logits[-1].argmax()))
+        logits = x.feed(out[-1:], at + i)
+    return out, n / (time.perf_counter() - begin)
+
+
+def ids(text, *options):
+    return [int(i) for i in outside.run(a.ckvc, "tokenize", "--model", path, *options, stdin=text.encode()).split()]
+
+
+def prepare():
+    """(GGUF file, table, entries with tokens)"""
+    if a.model:
+        chosen = [e for e in map(json.loads, open(a.manifest)) if e.get("split", a.split) == a.split][: a.prompts]
+        return a.model, a.table, chosen
+    embedded(tmp / "m.gguf")
+    tokens = [int(i) for i in outside.run(a.ckvc, "tokenize", "--model", tmp / "m.gguf", "--no-special", stdin=outside.prose(a).encode()).split()]
+    with outside.manifest([{"id": f"f{i}", "tokens": tokens[10000 + 400 * i : 10400 + 400 * i]} for i in range(12)]) as fitted:
+        outside.run(a.ckvc, "calibrate", "--side", "demand", "--model", tmp / "m.gguf", "--manifest", fitted.name, "-W", a.window, "-C", a.continuation,
+                    "--budget", a.budget, "-q", "--out", tmp / "demand")
+    outside.run(a.ckvc, "fit", tmp / "demand", "--features", 2, "--out", tmp / "t.ckvt", "-q")
+    return tmp / "m.gguf", tmp / "t.ckvt", [{"id": f"p{i}", "tokens": tokens[700 * i : 700 * i + n]} for i, n in enumerate((600, 437, 250))]
+
+
+def refusals(prompt):
+    """Bad input: one line, and the sequence as it was."""
+    x = Context(len(prompt) + 64)
+    x.feed(prompt, 0, False)
+    before = x.state()
+
+    def refused(what, why, *args, of=x, **more):
+        was = of.state()
+        try:
+            ckvc.llama.compact(of, *args, **more)
+        except ckvc.Error as problem:
+            outside.at_most(f"refused, {what}: {str(problem)[:110]}", int(why not in str(problem) or "\n" in str(problem) or (of.state() != was).any()), 0)
+        else:
+            outside.at_most(f"not refused: {what}", 1, 0)
+
+    short = 300  # a context holds 256 at least
+    refused("no such sequence", "has sequences 0 to 0", 1, table, a.budget, model=path)
+    refused("no model", "say whose state", 0, table, a.budget)
+    refused("a budget that is none", "a budget of 1.0", 0, table, 1.0, model=path)
+    refused("another model", "the state of another model", 0, table, a.budget, model=ckvc.llama.model_of(path)._replace(n_layers=5))
+    small = Context(64)
+    refused("too small a context", "did not take", 0, table, short, model=path, into=small)
+    small.close()
+    kept = ckvc.llama.compact(x, 0, table, len(prompt) + 5, model=path)
+    outside.at_most("kept whole below the budget", int(kept.n_cells != len(prompt) or (x.state() != before).any()), 0)
+    ckvc.llama.compact(x, 0, table, short, model=path)
+    refused("a cache that was cut", "cannot be cut again", 0, table, short // 2, model=path)
+    x.close()
+    x = Context(2 * len(prompt) + 64, sequences=2)
+    x.feed(prompt, 0, False)
+    c.llama_memory_seq_cp(c.llama_get_memory(x.ctx), 0, 1, -1, -1)
+    refused("shared cells", "share cells", 0, table, a.budget, model=path, of=x)
+    c.llama_memory_seq_rm(c.llama_get_memory(x.ctx), 0, -1, -1)
+    refused("an empty sequence", "is empty", 0, table, a.budget, model=path, of=x)
+    kept = ckvc.llama.compact(x, 1, table, short, model=path)
+    outside.at_most("alone again, it is cut", int(kept.n_cells != short), 0)
+    x.close()
+    x = Context(len(prompt) + 64, kind=Q8_0, flash=True)
+    x.feed(prompt, 0, False)
+    refused("a quantised cache", "quantised caches", 0, table, a.budget, model=path, of=x)
+    x.close()
+
+
+def measure(e, s, kind=F32, flash=False):
+    """One prompt: (loss, greedy text, tokens/s, bytes, cells) of the full cache and of what is kept, in a context that holds just that."""
+    tokens = e["tokens"] if "tokens" in e else ids(e["text"])[: s["T"]] + ids(e["continuation"], "--no-special")[: s["C"]]
+    T, more = s["T"], tokens[s["T"] : s["T"] + s["C"]]
+    full = Context(T + max(len(more), a.generate) + 8, kind, flash)
+    first = full.feed(tokens[:T], 0, False)
+    data = full.state()
+    B = ckvc.budget_tokens(a.budget, T)
+    part = Context(B + max(len(more), a.generate) + 8, kind, flash)
+    begin = time.perf_counter()
+    kept = ckvc.llama.compact(full, 0, table, a.budget, model=path, into=part)
+    seconds = time.perf_counter() - begin
+    assert kept.n_cells == B, kept
+    outside.at_most(f"{e['id']}: next position of {T} tokens in {B} cells", abs(c.llama_memory_seq_pos_max(c.llama_get_memory(part.ctx), 0) - (T - 1)), 0)
+    out = []
+    for x, size in ((full, len(data)), (part, len(part.state()))):
+        nll = loss(np.concatenate([first, x.feed(more[:-1], T)]), more)
+        x.cut_to(T)
+        out.append((nll, *greedy(x, first, T, a.generate), size, seconds))
+    if e is prompts[0] and kind == F32:  # in place; and by a file
+        full.cut_to(T)
+        part.cut_to(T)
+        again = ckvc.llama.compact(full, 0, table, a.budget, model=path)
+        outside.at_most("in place: bytes that differ", int((full.state() != part.state()).sum()) + abs(again.n_cells - B), 0)
+        files(full, part, tokens[:T], data)
+    full.close()
+    part.close()
+    return out
+
+
+def files(full, part, prompt, data):
+    """What llama-server does with slots: save, cut, restore."""
+    slot, small = tmp / "slot.bin", tmp / "small.bin"
+    header = np.array([0x67677371, c.LLAMA_STATE_SEQ_VERSION, len(prompt), *prompt], "<u4").view(np.uint8)
+    np.concatenate([header, data[8:]]).tofile(slot)
+    kept = ckvc.llama.compact_file(slot, path, table, a.budget, small)
+    x = Context(kept.n_cells + 64)
+    out, n = (ctypes.c_int32 * len(prompt))(), ctypes.c_size_t()
+    read = c.llama_state_seq_load_file(x.ctx, str(small).encode(), 0, out, len(prompt), ctypes.byref(n))
+    outside.at_most("a file: llama.cpp reads it whole, with its tokens", abs(read - small.stat().st_size) + int(list(out) != prompt), 0)
+    outside.at_most("a file: bytes of the restored state that differ", int((x.state() != part.state()).sum()), 0)
+    x.close()
+
+
+path, table, prompts = prepare()
+table = ckvc.library.Table.read(str(table))
+with contextlib.ExitStack() as stack:
+    m = stack.enter_context(outside.manifest(prompts))
+    common = ["--model", path, "--manifest", m.name, "-W", a.window, "-C", a.continuation, "-q"]
+    lines = outside.run(a.ckvc, "score", *common, "--table", table.name, "--mode", "heads", "--score", "learned", "--c-min", 1, "-B", a.budget,
+                        "--nearest-budget").splitlines()
+scores = {s["id"]: s for s in map(json.loads, lines) if s.get("policy") == "table"}
+p = c.llama_model_default_params()
+p.n_gpu_layers = 0
+model = c.llama_model_load_from_file(str(path).encode(), p)
+rows = [(measure(e, scores[e["id"]]), scores[e["id"]]) for e in prompts]
+for name, k, key in (("full cache", 0, "loss_full"), ("cut cache", 1, "loss_comp")):
+    outside.at_most(f"{name}: loss of continuations beside ckvc score's (mean {statistics.fmean(r[k][0] for r, _ in rows):.4f}), largest difference",
+                    max(abs(r[k][0] - s[key]) for r, s in rows), 2e-3)
+for kind, flash in ((F16, False), (F16, True)):
+    (full, kept), s = measure(prompts[0], scores[prompts[0]["id"]], kind, flash), scores[prompts[0]["id"]]
+    outside.at_most(f"F16{', flash attention' if flash else ''}: loss behind the cut cache beside ckvc score's", abs(kept[0] - s["loss_comp"]), 2e-2)
+refusals(prompts[0]["tokens"][:400] if "tokens" in prompts[0] else ids(prompts[0]["text"])[:400])
+if a.model:
+    print("| cache | loss | loss, ckvc | bytes | tokens/s | same greedy text |\n| --- | --- | --- | --- | --- | --- |")
+    for name, k, key in (("full", 0, "loss_full"), (f"{a.budget:g}", 1, "loss_comp")):
+        same = statistics.fmean(sum(x == y for x, y in zip(r[0][1], r[1][1])) / a.generate for r, _ in rows)
+        print(f"| {name} | {statistics.fmean(r[k][0] for r, _ in rows):.4f} | {statistics.fmean(s[key] for _, s in rows):.4f} | "
+              f"{statistics.fmean(r[k][3] for r, _ in rows):,.0f} | {statistics.median(r[k][2] for r, _ in rows):.1f} | {'' if k == 0 else f'{same:.0%}'} |")
+    print(f"cutting takes {statistics.median(r[1][4] for r, _ in rows):.2f} s")
+outside.done()
