@@ -21,7 +21,7 @@ const opt opts_fit[] = {
               "of a learned score; 2: without those of the attention's last rows", .preset = "1"),
     OPT_DOUBLE("c-min", c_min, "F", 0, 1,
                "of demand: share of the budget that every head keeps at least, where it was "
-               "counted with less (--floor)",
+               "counted with less (--floor); 1: all keep as many, for caches of one length",
                .preset = "0.2"),
     OPT_FLAG("shrink", shrink,
              "keep weight 1.0, the threshold nearest to 0.90 or a share unless the bootstrap shows "

@@ -296,6 +296,17 @@ PY
     "$CKVC" inspect "$DIR/demand-layers/table.ckvt" --json | check '
 assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("layers", "paper")}'
     grep -q '"mode":"layers"' "$DIR/demand-layers/heldout/pass-02.jsonl"
+    # every head as many, by no attention: nothing else is tried, and rules of that kind stand beside it
+    by_default "$DIR/demand-equal" --c-min 1 --features 2
+    "$CKVC" inspect "$DIR/demand-equal/table.ckvt" --json | check '
+d = json.load(sys.stdin)
+assert {(s["mode"], s["score"], s["features"]) for s in d["score"]} == {("heads", "learned", 2)} and {c["floor"] for c in d["c_min"]} == {1}, d
+assert [(c["score"], c["floor"]) for c in d["meta"]["select"]["candidates"]] == [("learned", 1)], d["meta"]["select"]'
+    py "$DIR/demand-equal/heldout/pass-02.jsonl" <<'PY'
+lines = [json.loads(l) for l in open(sys.argv[1])]
+assert {l["policy"] for l in lines} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, lines
+assert all(n == l["n_kept"][0][0] for l in lines if l["policy"] == "table" for of in l["n_kept"] for n in of)
+PY
     # all held out: nothing to fit; a continuation alone: all weights are one
     sed 's/}$/,"split":"heldout"}/' "$DIR/few.jsonl" >"$DIR/all-heldout.jsonl"
     fails 65 "prompts are held out: nothing is there to fit" "$CKVC" compile "${demand[@]}" --manifest "$DIR/all-heldout.jsonl" --out "$DIR/x"
