@@ -307,7 +307,7 @@ static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file 
         return log_scores(c, of, &(score_policy){.kind = SCORE_TABLE, .table = table}, 1, "", file,
                           err);
     }
-    const score_kind *kinds = !demand                    ? loop_policies
+    const score_kind *kinds = !demand                   ? loop_policies
                               : c->o->fit->c_min >= 1.0 ? equal_policies /* every head B, too */
                                                         : demand_policies;
     score_policy policies[POLICIES_MAX];
@@ -388,8 +388,7 @@ static ckvc_status open_candidates(loop *c, candidates *x, ckvc_err *err) {
     const bool mixes = compile_has_mixes(made);
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
     const uint32_t features = c->table->table->theta ? f->features : 0;
-    x->n =
-        select_candidates(features, mixes, f->score, made->setting.floor, f->c_min, x->list);
+    x->n = select_candidates(features, mixes, f->score, made->setting.floor, f->c_min, x->list);
     for (size_t i = 0; mixes && i < SHARD_N_MIXES; i++) {
         CKVC_TRY(mix_table(c, &m, shard_mixes[i], &x->mixed[i], err));
     }

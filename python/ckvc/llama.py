@@ -298,8 +298,8 @@ def _shared(c: Any, context: Any, cell: int) -> bool:
 def _refuse_overrides(llama: Any, name: str) -> None:
     """A Llama whose rotation is not the file's."""
     asked = getattr(llama, "context_params", None)
-    if asked is not None and (asked.rope_freq_base or asked.rope_freq_scale or asked.yarn_ext_factor > 0):
-        raise Error(f"{name}: the context was made with a rope_freq_base, rope_freq_scale or yarn_ext_factor of its own: leave them out")
+    if asked is not None and (asked.rope_freq_base or asked.rope_freq_scale or asked.yarn_ext_factor > 0 or asked.rope_scaling_type >= 0):
+        raise Error(f"{name}: the context was made with rope_ or yarn_ options of its own, which the file does not have: leave them out")
 
 
 def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLike], budget: float,

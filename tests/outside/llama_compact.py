@@ -3,9 +3,11 @@
 greedy texts against those of `ckvc score` and `ckvc generate` on the same sets; files; what is refused, and that it changes nothing.
 
     llama_compact.py                                                          # what `make test-outside` runs
-    llama_compact.py --model M.gguf --table T.ckvt --manifest p.jsonl --budget 0.5 [--prompts 8] [--generate 64]   # prints a table, too
+    llama_compact.py --model M.gguf --table T.ckvt --manifest p.jsonl --budget 0.5 [--prompts 8] [--generate 64] [--llama F32.gguf]
+    llama_compact.py --server llama-server ...                                # slots that it saves and restores, too
 
-The second way takes the first prompts of split `fresh`. Tables are served as under --mode heads --c-min 1: every head keeps B.
+The second way takes the first prompts of split `fresh` and prints a table. --llama: another file of the same weights; llama.cpp rounds what is
+multiplied by quantised ones. Tables are served as under --mode heads --c-min 1: every head keeps B.
 """
 import contextlib
 import ctypes
@@ -13,9 +15,12 @@ import json
 import os
 import pathlib
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 
 import outside
 
@@ -25,7 +30,7 @@ import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.llama  # noqa: E402
 
 os.environ.setdefault("CKVC_LIBRARY", str(outside.ROOT / "build/release/libckvc_policy.so"))
-a = outside.arguments(smollm2=False, model=(pathlib.Path, None, "a GGUF file"), table=(pathlib.Path, None, ""), manifest=(pathlib.Path, None, ""),
+a = outside.arguments(smollm2=False, **{name: (pathlib.Path, None, "") for name in ("model", "llama", "server", "table", "manifest")},
                       budget=(float, 0.25, ""), prompts=(int, 3, ""), generate=(int, 24, "tokens of a text"), window=(int, 32, ""),
                       continuation=(int, 32, ""), split=(str, "fresh", ""))
 folder = tempfile.TemporaryDirectory()
@@ -137,7 +142,7 @@ def greedy(x, logits, at, n):
 
 
 def ids(text, *options):
-    return [int(i) for i in outside.run(a.ckvc, "tokenize", "--model", path, *options, stdin=text.encode()).split()]
+    return [int(i) for i in outside.run(a.ckvc, "tokenize", "--model", ours, *options, stdin=text.encode()).split()]
 
 
 def prepare():
@@ -241,11 +246,92 @@ def files(full, part, prompt, data):
     x.close()
 
 
-path, table, prompts = prepare()
+def binding(prompt):
+    """The Llama class of llama-cpp-python: cut in place, it goes on with what it knows of its tokens."""
+    T, options = len(prompt), dict(n_ctx=len(prompt) + 64, n_threads=1, type_k=F32, type_v=F32, verbose=False)
+    x, whole = Context(T // 2 + 64), Context(T + 64)
+    first = whole.feed(prompt, 0, False)
+    ckvc.llama.compact(whole, 0, table, 0.5, model=path, into=x)
+    want, _ = greedy(x, first, T, 16)
+    llm = c.Llama(str(path), **options)
+    llm.eval(prompt)
+    ckvc.llama.compact(llm, 0, table, 0.5)
+    got = [token for token, _ in zip(llm.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0), range(16))]
+    outside.at_most("Llama.generate behind a cut cache: a context's text", int(got != want), 0)
+    llm.close()
+    llm = c.Llama(str(path), rope_freq_base=5e4, **options)
+    llm.eval(prompt)
+    try:
+        ckvc.llama.compact(llm, 0, table, 0.5)
+    except ckvc.Error as problem:
+        outside.at_most(f"refused: {problem}", 0, 0)
+    else:
+        outside.at_most("not refused: another rotation", 1, 0)
+    llm.close()
+    x.close()
+    whole.close()
+
+
+def server(prompt):
+    """llama-server with room for 1.25 prompts, shared by two slots: both restore the cut prompt, go on at T without reading it again, and write
+    what a context of llama-cpp-python writes. A whole prompt beside them finds no room."""
+    T, port = len(prompt), 18080 + os.getpid() % 1000
+    room = T * 5 // 4 // 256 * 256 + 256
+    log = open(tmp / "server.log", "w")
+    process = subprocess.Popen([a.server, "-m", path, "--port", str(port), "-c", str(room), "-np", "2", "-kvu", "-ctk", "f32", "-ctv", "f32",
+                                "-fa", "off", "-t", "1", "--slot-save-path", tmp, "--no-warmup", "--cache-ram", "0"], stdout=log, stderr=log)
+
+    def ask(where, **body):
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{where}", json.dumps(body).encode() if body else None, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=600) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as problem:
+            return json.load(problem)
+
+    def go_on(slot, text, n):
+        return ask("/completion", prompt=text, n_predict=n, temperature=0, id_slot=slot, cache_prompt=True, return_tokens=True)
+
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError):
+                if ask("/health").get("status") == "ok":
+                    break
+            time.sleep(0.5)
+        go_on(0, prompt, 1)
+        saved = ask("/slots/0?action=save", filename="a.bin")
+        kept = ckvc.llama.compact_file(tmp / "a.bin", path, table, 0.5, tmp / "b.bin", force=True)
+        print(f"     server: saved {saved.get('n_saved')} tokens, {saved.get('n_written')} bytes; cut to {kept.n_cells} cells of {room}")
+        ask("/slots/0?action=erase", filename="a.bin")
+        for slot in (0, 1):
+            back = ask(f"/slots/{slot}?action=restore", filename="b.bin")
+            outside.at_most(f"server: slot {slot} restored, {back}", int(back.get("n_restored", 0) < T), 0)
+        x = Context(kept.n_cells + 64)
+        whole = Context(T + 64)
+        whole.feed(prompt, 0, False)
+        ckvc.llama.compact(whole, 0, table, 0.5, model=path, into=x)
+        more = prompt[10:14]
+        want, _ = greedy(x, x.feed(more, T), T + len(more), 16)
+        for slot in (0, 1):
+            got = go_on(slot, prompt + more, 16)
+            outside.at_most(f"server: slot {slot} reads {got.get('timings', {}).get('prompt_n')} tokens", abs(got["timings"]["prompt_n"] - len(more)), 0)
+            outside.at_most("server: its text is a context's", int(got["tokens"] != want), 0)
+        got = go_on(0, prompt[: T // 2] + more, 4)
+        outside.at_most("server: a text that departs from the prompt is read anew", abs(got.get("timings", {}).get("prompt_n", 0) - T // 2 - len(more)), 0)
+        x.close()
+        whole.close()
+    finally:
+        process.terminate()
+        process.wait()
+        log.close()
+
+
+ours, table, prompts = prepare()
+path = a.llama or ours
 table = ckvc.library.Table.read(str(table))
 with contextlib.ExitStack() as stack:
     m = stack.enter_context(outside.manifest(prompts))
-    common = ["--model", path, "--manifest", m.name, "-W", a.window, "-C", a.continuation, "-q"]
+    common = ["--model", ours, "--manifest", m.name, "-W", a.window, "-C", a.continuation, "-q"]
     lines = outside.run(a.ckvc, "score", *common, "--table", table.name, "--mode", "heads", "--score", "learned", "--c-min", 1, "-B", a.budget,
                         "--nearest-budget").splitlines()
 scores = {s["id"]: s for s in map(json.loads, lines) if s.get("policy") == "table"}
@@ -260,6 +346,9 @@ for kind, flash in ((F16, False), (F16, True)):
     (full, kept), s = measure(prompts[0], scores[prompts[0]["id"]], kind, flash), scores[prompts[0]["id"]]
     outside.at_most(f"F16{', flash attention' if flash else ''}: loss behind the cut cache beside ckvc score's", abs(kept[0] - s["loss_comp"]), 2e-2)
 refusals(prompts[0]["tokens"][:400] if "tokens" in prompts[0] else ids(prompts[0]["text"])[:400])
+binding(prompts[0]["tokens"][:400] if "tokens" in prompts[0] else ids(prompts[0]["text"])[:400])
+if a.server:
+    server(prompts[0]["tokens"][:512] if "tokens" in prompts[0] else ids(prompts[0]["text"]))
 if a.model:
     print("| cache | loss | loss, ckvc | bytes | tokens/s | same greedy text |\n| --- | --- | --- | --- | --- | --- |")
     for name, k, key in (("full", 0, "loss_full"), (f"{a.budget:g}", 1, "loss_comp")):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every comparison with other people's programs and models; README.md here. Not part of `make test`. With PYTHON=... in that environment alone; else in
 # build/outside/newest, which has the newest of all packages, and those of the Python package once more over the oldest transformers that
-# python/pyproject.toml admits and over the one that kvpress pins. Environments are made where they are not there.
+# python/pyproject.toml admits and over the one that kvpress pins; llama-cpp-python, which is compiled, has one more. Environments are made where they are not there.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 envs=build/outside
@@ -38,8 +38,10 @@ else
     packages=$(cd "$envs"/newest/lib/python3*/site-packages && pwd)
     over oldest "transformers==${oldest:?}"
     over kvpress kvpress
+    over llama llama-cpp-python
     compare "$envs/newest/bin/python" tests/outside/*_*.py
     compare "$envs/oldest/bin/python" tests/outside/transformers_{generate,calibrate}.py
+    compare "$envs/llama/bin/python" tests/outside/llama_compact.py
     compare "$envs/kvpress/bin/python" tests/outside/{transformers_generate,kvpress_sets,policies_compare}.py
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
