@@ -111,7 +111,9 @@ def _gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array
                 raise Error(f"{name}: tensor {tensor} has the type {kind} and {len(dims)} dimensions, want F32 and one")
             factors = (offset, int(dims[0]))
     if factors:
-        unit = int(meta.get("general.alignment") or 32)
+        unit = meta.get("general.alignment", 32)
+        if not isinstance(unit, int) or unit <= 0:
+            raise Error(f"{name}: key general.alignment is {unit}, want a number above 0")
         return meta, _Bytes(name, b.data, -(-b.at // unit) * unit + factors[0]).array("<f4", factors[1], "rope_freqs.weight")
     return meta, None
 
@@ -125,22 +127,24 @@ def model_of(path: Union[str, os.PathLike]) -> Model:
 
     def get(key: str, default: Any = None) -> Any:
         got = meta.get(f"{arch}.{key}", default)
-        if got is None:
-            raise Error(f"{name}: key {arch}.{key} is missing, or an array")
+        if not isinstance(got, str if isinstance(default, str) else (int, float)):
+            raise Error(f"{name}: key {arch}.{key} is missing, or of another type")
         return got
 
-    L, H, width = (int(get(key)) for key in ("block_count", "attention.head_count", "embedding_length"))
-    G = int(get("attention.head_count_kv", H))
-    D = int(get("attention.key_length", width // max(H, 1)))
-    if not all(0 < x < SIZE_MAX for x in (L, H, G, D)) or H % G or D % 2 or get("attention.value_length", D) != D:
+    L, H, width = (get(key) for key in ("block_count", "attention.head_count", "embedding_length"))
+    G = get("attention.head_count_kv", H)
+    D = get("attention.key_length", width // max(H, 1))
+    if not all(isinstance(x, int) and 0 < x < SIZE_MAX for x in (L, H, G, D)) or H % G or D % 2 or get("attention.value_length", D) != D:
         raise Error(f"{name}: {L} layers, {H} heads, {G} KV heads, keys of {D} values: want heads that share KV heads evenly and even keys, as values")
     kind, factor = get("rope.scaling.type", "none"), float(get("rope.scaling.factor", get("rope.scale_linear", 1.0)))
     if kind not in ("none", "linear") or get("rope.dimension_count", D) != D or (factors is not None and len(factors) != D // 2):
         raise Error(f"{name}: keys are rotated in part, or scaled by {kind}: want whole ones, scaled as Llama 3's, by a factor, or not at all")
-    inv_freq = float(get("rope.freq_base", 10000.0)) ** (-np.arange(0, D, 2) / D)
-    if kind == "linear" and factor:
-        inv_freq = inv_freq / factor
-    return Model(name, L, H, G, D, inv_freq if factors is None else inv_freq / factors, PAIRWISE[arch])
+    with np.errstate(all="ignore"):
+        inv_freq = np.float64(get("rope.freq_base", 10000.0)) ** (-np.arange(0, D, 2) / D)
+        inv_freq = inv_freq / (factor if kind == "linear" and factor else 1) / (1 if factors is None else factors.astype(np.float64))
+    if not np.isfinite(inv_freq).all():
+        raise Error(f"{name}: rope.freq_base, rope.scaling.factor or rope_freqs.weight make frequencies that are not finite")
+    return Model(name, L, H, G, D, inv_freq, PAIRWISE[arch])
 
 
 # ---- a state ----

@@ -90,9 +90,14 @@ def test_model():
                           (gguf(divisors=[8.0])[:-1], "was cut off"), (gguf(more=[("x", 1.0)]).replace(struct.pack("<If", 6, 1.0), struct.pack("<If", 99, 1.0)),
                                                                        "unknown type 99")):
             refused(why, llama.model_of, model(folder, data))
-        whole = gguf()
+        whole = gguf(more=[("rope.freq_base", 100.0), ("rope.scaling.type", "none")], divisors=[8.0])
         for n in range(len(whole)):
             refused("m.gguf: ", llama.model_of, model(folder, whole[:n]))
+        for _ in range(1000):  # whatever is in a file, an Error or a shape
+            bad = on(whole).copy()
+            bad[RNG.integers(0, len(bad), 3)] = RNG.integers(0, 256, 3)
+            with contextlib.suppress(ckvc.Error):
+                llama.model_of(model(folder, bad.tobytes()))
 
 
 def test_cut():
