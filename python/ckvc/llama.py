@@ -67,6 +67,14 @@ class _Bytes:
         self.at += size
         return self.data[self.at - size : self.at].view(dtype)
 
+    def skip_texts(self, n: int) -> None:
+        data, at = memoryview(self.data), self.at  # type: ignore[arg-type]
+        for _ in range(n):
+            at += 8 + int.from_bytes(data[at : at + 8], "little")
+            if at > len(data):
+                raise Error(f"{self.name}: byte {self.at}: {n} texts, which end behind the file: it was cut off")
+        self.at = at
+
     def one(self, dtype: Any, what: str) -> Any:
         return self.array(dtype, 1, what)[0].item()
 
@@ -92,8 +100,7 @@ def _gguf(path: Union[str, os.PathLike]) -> Tuple[Dict[str, Any], Optional[Array
         if kind == 9:
             inner, n = b.one("<u4", "type"), b.one("<u8", "length")
             if inner == 8:
-                for _ in range(n):
-                    b.array("u1", b.one("<u8", "length"), "text")
+                b.skip_texts(n)
             else:
                 b.array(GGUF_TYPES.get(inner) or "u1", n, "array")
             return None
