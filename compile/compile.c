@@ -385,7 +385,7 @@ bool compile_has_mixes(const calibrate_options *o) {
 static ckvc_status open_candidates(loop *c, candidates *x, ckvc_err *err) {
     const fit_options *f = c->o->fit;
     const calibrate_options *made = c->o->plan->options;
-    const bool mixes = compile_has_mixes(made);
+    const bool mixes = compile_has_mixes(made) && f->c_min < 1.0; /* else no share is looked at */
     CKVC_AUTO(fit_mixes_free_at) fit_mixes *m = NULL;
     const uint32_t features = c->table->table->theta ? f->features : 0;
     x->n = select_candidates(features, mixes, f->score, made->setting.floor, f->c_min, x->list);
