@@ -17,7 +17,7 @@ size_t select_candidates(uint32_t features, bool mixes, ckvc_score_kind score, d
                rowless = learned && ckvc_features_rows(features) == 0;
     counted = equal ? 1.0 : counted;
     /* c_min in its place behind the first, which the others are more than or nothing */
-    double floors[] = {counted, fmax(counted, 0.1), fmax(counted, 0.2), fmax(counted, c_min)};
+    double floors[] = {counted, fmax(counted, 0.2), fmax(counted, 0.4), fmax(counted, c_min)};
     for (int i = 3; i > 1 && floors[i] < floors[i - 1]; i--) {
         const double one = floors[i];
         floors[i] = floors[i - 1];

@@ -31,7 +31,7 @@ typedef struct select_losses {
 
 /* What a table (features: its learned score's version, 0: none; of demand with other weights or
  * without) can be tried under, in the order in which it is preferred: by `score`, with the floor
- * that demand was counted with, and with those of 0.1, 0.2 and c_min that are more; where it is the
+ * that demand was counted with, and with those of 0.2, 0.4 and c_min that are more; where it is the
  * learned one between the window's and the paper's, with the last floor alone, but alone where it
  * reads no attention: neither do engines that it is for. Then `score` with the first and the last
  * of these floors and shares of demand with each of shard_mixes. c_min 1: no floor but that, under

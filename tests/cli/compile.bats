@@ -269,13 +269,13 @@ PY
         "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
             --table "$1" --score "$2" --c-min "$3" 2>/dev/null
     }
-    for of in "window 0.2" "learned "{0.05,0.1,0.2} "paper 0.2"; do
+    for of in "window 0.4" "learned "{0.05,0.2,0.4} "paper 0.4"; do
         by_hand "$DIR/demand-hand.ckvt" ${of% *} "${of#* }"
     done >"$DIR/select-hand.jsonl"
     for mix in 0.25 0.5 0.75 1; do
         "$CKVC" fit -q "$DIR/demand-hand" --mix "$mix" --out "$DIR/mixed-hand.ckvt" --force
         [ "$(content_id "$DIR/mixed-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01-mix-$mix.ckvt")" ]
-        for floor in 0.05 0.2; do by_hand "$DIR/mixed-hand.ckvt" learned "$floor"; done
+        for floor in 0.05 0.4; do by_hand "$DIR/mixed-hand.ckvt" learned "$floor"; done
     done >>"$DIR/select-hand.jsonl"
     diff <(sort "$DIR/select-hand.jsonl") <(sort "$DIR/demand/select/pass-02.jsonl")
     "$CKVC" fit -q "$DIR/demand-hand" --choose "$DIR/select-hand.jsonl" --out "$DIR/chosen-hand.ckvt"
@@ -370,8 +370,8 @@ assert counts["demand"]["prompts"] == counts["learned"]["prompts"] == 16 - len(i
 chosen = table["meta"]["select"]
 assert chosen == said["select"] and chosen["prompts"] == len(ids[0]) and chosen["by"] == "kl"
 tried = [(c["score"], c["floor"], c.get("mix", 0)) for c in chosen["candidates"]]
-assert tried == [("window", 0.2, 0), *(("learned", f, 0) for f in (0.05, 0.1, 0.2)), ("paper", 0.2, 0)] + \
-    [("learned", f, m) for m in (0.25, 0.5, 0.75, 1) for f in (0.05, 0.2)], tried
+assert tried == [("window", 0.4, 0), *(("learned", f, 0) for f in (0.05, 0.2, 0.4)), ("paper", 0.4, 0)] + \
+    [("learned", f, m) for m in (0.25, 0.5, 0.75, 1) for f in (0.05, 0.4)], tried
 for b, budget in enumerate((32, 0.5)):
     means = []
     for one in tried:
