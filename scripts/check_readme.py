@@ -1,13 +1,23 @@
 #!/usr/bin/env python3
-"""check_readme.py [--write] DEMO: do README and docs/results.md say what `make demo` has found in the folder DEMO?
+"""check_readme.py [--write] DEMO: do README and docs/results.md say what was measured?
 
-Held against it: the table of docs/results.md (DEMO/recovered.md) and the rho of the two tables' shares below it (DEMO/report/report.json), README's table of the rows of
-both domains, and docs/demo.svg (DEMO/demo.svg), word by word. What README says of SmolLM2 is held against that model's table in docs/results.md. Another kind of CPU rounds
-otherwise and may choose otherwise where choices are near: a number may be off by a tenth of itself and two of its last digit, and the answer says so. Exit 1: what they say
-is not what the demo finds. --write: they say it from now on, and show its texts."""
+Held against the score lines of docs/results/MODEL, made on fresh prompts by scripts/results-real.sh: README's table and docs/losses.svg (of the first of MODELS), and
+each model's table in docs/results.md. Held against what `make demo` has found in the folder DEMO: that page's table of the demo (DEMO/recovered.md) and the rho of the two
+tables' shares below it (DEMO/report/report.json). Another kind of CPU rounds otherwise and may choose otherwise where choices are near: a number may be off by a tenth of
+itself and two of its last digit, and the answer says so. Exit 1: what they say is not what was found. --write: they say it from now on, and show the demo's texts."""
+import glob
 import json
+import lzma
+import os
 import re
+import subprocess
 import sys
+import tempfile
+
+MODELS = {"qwen2.5-coder-0.5b": "## Qwen2.5-Coder-0.5B", "smollm2-135m": "## SmolLM2-135M"}  # of docs/results, and where docs/results.md has them
+PICTURE = "table", "cake", "dynamickv", "adakv", "snapkv", "expected-attention", "tova", "chunkkv", "kvzip"  # docs/losses.svg has these
+HOME = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+CKVC = os.environ.get("CKVC", HOME + "/build/release/ckvc")
 
 NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?")
 
@@ -35,14 +45,36 @@ def compare(what, said, found):
 def rows(text):
     """The first table's that begins with `prompts`, as a page has them: without the room in its columns."""
     table = text[text.index("| prompts"):].split("\n\n")[0].splitlines()
-    return [re.sub(r"-(?=\d)", "−", re.sub(r"---+", "---", re.sub(r" +", " ", line))) for line in table]
+    return "\n".join(re.sub(r"-(?=\d)", "−", re.sub(r"---+", "---", re.sub(r" +", " ", line))) for line in table)
 
 
-def cells(lines, budget):
-    """Of both domains: the prompts, the table's loss, the best rule and its loss."""
-    line = next(x for x in lines if x.startswith("| both") and f"| {budget} |" in x)
-    prompts, _, table, rule = [x.strip() for x in line.split("|")[1:5]]
-    return NUMBER.search(prompts)[0], NUMBER.search(table)[0], *rule.split(" ")
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def recovered(model, *options):
+    """What the model's table recovers of each corpus, and of all of them."""
+    files = {os.path.basename(f).split(".")[0]: f for f in sorted(glob.glob(f"{HOME}/docs/results/{model}/*.jsonl.xz"))}
+    groups = [f"all={','.join(files.values())}", *(f"{name}={f}" for name, f in files.items())]
+    return rows(run(f"{HOME}/scripts/recovered.py", *options, *groups))
+
+
+def picture(model):
+    """What a report of the model's score lines says of the policies PICTURE at the budgets of README's table."""
+    folder = f"{HOME}/docs/results/{model}"
+    with tempfile.TemporaryDirectory() as temp:
+        with open(temp + "/scores.jsonl", "w") as out:
+            for path in sorted(glob.glob(folder + "/*.jsonl.xz")):
+                out.writelines(line for line in lzma.open(path, "rt") if (r := json.loads(line))["policy"] in PICTURE and r["budget"] > 0.1)
+        run(CKVC, "report", "-q", folder + "/table.ckvt", "--scores", temp + "/scores.jsonl", "--bootstrap", "0", "--out", temp + "/report")
+        return run(f"{HOME}/scripts/losses_svg.py", temp + "/report/report.json")
+
+
+def cells(table, budget):
+    """Of all prompts: how many, the table's loss, the best rule and its loss."""
+    line = next(x for x in table.splitlines() if x.startswith("| all") and f"| {budget} |" in x)
+    prompts, _, loss, rule = [x.strip() for x in line.split("|")[1:5]]
+    return NUMBER.search(prompts)[0], NUMBER.search(loss)[0], *rule.rsplit(" ", 1)
 
 
 def hold(what, path, pattern, *found):
@@ -58,21 +90,24 @@ def hold(what, path, pattern, *found):
 
 write = "--write" in sys.argv
 demo = sys.argv[-1]
-README, RESULTS, SVG = "README.md", "docs/results.md", "docs/demo.svg"
+README, RESULTS, SVG = "README.md", "docs/results.md", "docs/losses.svg"
 texts = {path: open(path).read() for path in (README, RESULTS, SVG)}
-found, svg, sample = (open(f"{demo}/{name}").read() for name in ("recovered.md", "demo.svg", "sample.txt"))
-of_demo, of_smollm2 = rows(found), rows(texts[RESULTS][texts[RESULTS].index("### SmolLM2-135M"):])
+front = next(iter(MODELS))
+ok, losses = [], recovered(front)
+for words, budget in ("a quarter", "T/4"), ("an eighth", "T/8"):
+    prompts, loss, rule, of_rule = cells(losses, budget)
+    ok.append(hold(f"README's {words}", README, rf"\| {words} \| \*\*(\S+)\*\* \| (\S+) \((.*?)\) \|", loss, of_rule, rule))
+ok += [hold("README's prompts", README, r"(\d+) prompts that the table was not made from", prompts), hold(SVG, SVG, r"(.*)", picture(front))]
+for model, title in MODELS.items():
+    for options, what in ((), "Extra loss"), (("--kl",), "KL"):
+        table = recovered(model, *options)
+        at = "\n".join(table.splitlines()[:2 + 3]) if not options else table  # of losses those of all prompts
+        ok.append(hold(f"{RESULTS}'s {model}, {what}", RESULTS, rf"{title}\n.*?\n{what}.*?(\| prompts .*?)\n\n", at))
+found, sample = (open(f"{demo}/{name}").read() for name in ("recovered.md", "sample.txt"))
 shares = json.load(open(demo + "/report/report.json"))["pairs"][0]["shares"]
 rho = [f"{s['overall']:.3f} ({s['lo']:.2f} to {s['hi']:.2f})" for s in shares]
-table = r"\| {} \| \*\*(\S+)\*\* \| (\S+) \((.*?)\) \|"
-ok = [hold("README's prompts", README, r"(\d+) prompts that the table was not made from", cells(of_demo, "T/8")[0])]
-for words, budget in ("a quarter", "T/4"), ("an eighth", "T/8"):
-    _, loss, rule, of_rule = cells(of_demo, budget)
-    ok.append(hold(f"README's {words}", README, table.format(words), loss, of_rule, rule))
-ok += [hold("README's SmolLM2", README, r"an eighth costs (\S+), where the best such rule costs (\S+) ", *cells(of_smollm2, "T/8")[1::2]),
-       hold("docs/results.md's table", RESULTS, r"(\| prompts .*?)\n\n", "\n".join(of_demo)),
-       hold("docs/results.md's rho", RESULTS, r"Spearman's ρ = (\S+ \([^)]*\)) and (\S+ \([^)]*\))", *rho),
-       hold("docs/demo.svg", SVG, r"(.*)", svg)]
+ok += [hold(f"{RESULTS}'s demo", RESULTS, r"## What the demo finds\n.*?(\| prompts .*?)\n\n", rows(found)),
+       hold(f"{RESULTS}'s rho", RESULTS, r"Spearman's ρ = (\S+ \([^)]*\)) and (\S+ \([^)]*\))", *rho)]
 if write:
     hold("docs/results.md's sample", RESULTS, r"```text\n(.*?)```", sample)  # its seconds are another's
     for path, text in texts.items():

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""recovered.py NAME=SCORES.jsonl[,SCORES.jsonl...] ...: what tables recover of the loss that compression costs, a Markdown table.
+"""recovered.py [--kl] NAME=SCORES.jsonl[.xz][,SCORES.jsonl...] ...: what tables recover of the loss that compression costs, a Markdown table.
 
-Of each argument and budget, over held-out prompts: the first table's loss over the full cache (nats per token), that of the best reference which reads the prompt
-once, of window attention pooled and of a random choice (one set a layer each), of KVzip, which reads it twice; and 1 - table / best. (a to b): 95% over
+Of each argument and budget, over held-out prompts: the first table's loss over the full cache (nats per token; --kl: the divergence of the next token's
+distribution from the full cache's), that of the best reference which reads the prompt once, of window attention pooled and of a random choice (one set a layer each), of KVzip, which reads it twice; and 1 - table / best. (a to b): 95% over
 prompts, percentile bootstrap, those of one document drawn together. A reference that keeps fewer entries than the table (1% in the mean) is left out."""
 import collections
 import itertools
 import json
+import lzma
 import random
 import sys
 
 DRAWS = 2000
 ALONE = "window-pooled", "random", "kvzip"
 NAMES = {"adakv": "AdaKV", "cake": "CAKE", "snapkv": "SnapKV", "tova": "TOVA", "h2o": "H2O", "pyramidkv": "PyramidKV", "streamingllm": "StreamingLLM",
-         "expected-attention": "Expected Attention", "keydiff": "KeyDiff", "top-k": "paper's score"}
+         "expected-attention": "Expected Attention", "keydiff": "KeyDiff", "top-k": "paper's score", "dynamickv": "DynamicKV", "chunkkv": "ChunkKV",
+         "fastkv": "FastKV", "rocketkv": "RocketKV", "vatp": "VATP"}
 
 
 def mean(x):
@@ -34,13 +36,17 @@ def interval(values):
     return values[DRAWS // 40], values[-DRAWS // 40]
 
 
-def rows(name, paths):
+def lines_of(path):
+    return lzma.open(path, "rt") if path.endswith(".xz") else open(path)
+
+
+def rows(name, paths, kl):
     loss, entries, documents, first = collections.defaultdict(dict), collections.defaultdict(dict), {}, None
-    for r in map(json.loads, itertools.chain.from_iterable(map(open, paths))):
+    for r in map(json.loads, itertools.chain.from_iterable(map(lines_of, paths))):
         first = first or (r["table"] if r["policy"] == "table" else None)
         if r["policy"] in NAMES or r["policy"] in ALONE or r["policy"] == "table":
             key = (r["table"] or "") + r["policy"], r["budget"]
-            loss[key][r["id"]] = r["loss_comp"] - r["loss_full"]
+            loss[key][r["id"]] = r["kl"] if kl else r["loss_comp"] - r["loss_full"]
             entries[key][r["id"]] = r["entries"]
             documents[r["id"]] = r.get("document") or r["id"]
     table = first + "table"
@@ -59,9 +65,10 @@ def rows(name, paths):
 
 
 lines = [["prompts", "B", "table", "best rule that reads the prompt once", "pooled window", "random", "KVzip, reads it twice", "recovered"]]
-for argument in sys.argv[1:]:
+kl = sys.argv[1] == "--kl"
+for argument in sys.argv[1 + kl:]:
     name, paths = argument.split("=", 1)
-    lines += rows(name, paths.split(","))
+    lines += rows(name, paths.split(","), kl)
 lines = list(zip(*(c for c in zip(*lines) if any(c[1:]))))  # without what was not scored
 widths = [max(map(len, column)) for column in zip(*lines)]
 lines.insert(1, ["-" * w for w in widths])
