@@ -28,7 +28,7 @@ from . import __version__
 from .fingerprint import fingerprint, folder_of
 from .hf import attention_of, check_attention, geometry_of, original_attention
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
-from .prefill import attention_rows, before_rotation, head_features, late_features
+from .prefill import attention_rows, head_features, late_features
 from .run_writer import Run
 from .table import Array, Error, budget_tokens, head_floor
 
@@ -160,18 +160,22 @@ class Meter:
         self.device = torch.device("cpu") if at.type == "meta" else at  # where weights are loaded as they are needed
         self.before = ""  # the implementation of attention that computes what the model goes on with
         self._take: Optional[Callable[..., None]] = None
+        self._rows = {layer: row for row, layer in enumerate(g.layers)}
+        self.sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
 
     def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Optional[torch.Tensor],
                   **kwargs: Any) -> Any:
-        g = self.g
-        check_attention(key.shape[2], kwargs)
+        g, row = self.g, self._rows.get(getattr(module, "layer_idx", -1))
+        if row is None:  # of a layer that does not see every token
+            return original_attention(self.before, module)(module, query, key, value, mask, **kwargs)
+        check_attention(module, key.shape[2], kwargs)
         if query.shape[1] != g.n_query_heads or key.shape[1] != g.n_kv_heads or key.shape[3] != g.head_dim or g.head_dim % 2:
             raise Error(f"attention with {query.shape[1]} query heads and {key.shape[1]} KV heads of {key.shape[3]}, the configuration has {g.n_query_heads}, "
                         f"{g.n_kv_heads} and {g.head_dim}: want both alike, and an even length")
         if self._take is not None:
-            self.scaling = kwargs.get("scaling") or query.shape[3] ** -0.5
-            self._take(self._layer, query[0], key[0])
-        self._layer += 1
+            self.scaling, self.sinks[row] = kwargs.get("scaling") or query.shape[3] ** -0.5, kwargs.get("s_aux")
+            self._take(row, query[0], key[0])
+        self._seen += 1
         return original_attention(self.before, module)(module, query, key, value, mask, **kwargs)
 
     def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
@@ -182,11 +186,11 @@ class Meter:
         while start < len(ids):
             end = min(len(ids), start + max(64, min(CHUNK, cells // (past + len(ids)))))
             keep = max(end - max(start, first), 0)
-            self._layer, self._take = 0, functools.partial(take, start)
+            self._seen, self._take = 0, functools.partial(take, start)
             out = self.model(input_ids=torch.tensor([ids[start:end]], device=self.device), past_key_values=cache, use_cache=True, logits_to_keep=max(keep, 1))
-            if self._layer != self.g.n_layers or len(cache.layers) != self.g.n_layers:
-                raise Error(f"{type(self.model).__name__}: {self._layer} of its {self.g.n_layers} layers attend through transformers' AttentionInterface, "
-                            f"{len(cache.layers)} have a cache of their own: want all")
+            if self._seen != self.g.n_layers or len(cache.layers) <= self.g.layers[-1]:
+                raise Error(f"{type(self.model).__name__}: {self._seen} of its {self.g.n_layers} layers that see every token attend through transformers' "
+                            f"AttentionInterface, {len(cache.layers)} have a cache of their own: want all")
             if keep:
                 logits, of = out.logits[0, -keep:].float(), torch.tensor(targets[end - keep - first : end - first])
                 losses.append(-logits.log_softmax(dim=-1).gather(1, of.to(logits.device)[:, None])[:, 0].double().cpu())
@@ -194,14 +198,19 @@ class Meter:
         self._take = None
         return torch.cat(losses)
 
-    def _tiles(self, queries: torch.Tensor, keys: torch.Tensor, T: int, mean: bool) -> torch.Tensor:
+    def _rows_of(self, layer: int, head: int, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """attention_rows of a KV head: queries [H, rows, D], keys [T, D]."""
+        of, sinks = slice(head * self.group, (head + 1) * self.group), self.sinks[layer]
+        return attention_rows(queries[of].to(keys.device), keys, self.scaling, None, None if sinks is None else sinks[of])
+
+    def _tiles(self, layer: int, queries: torch.Tensor, keys: torch.Tensor, T: int, mean: bool) -> torch.Tensor:
         """What the first T positions get of rows, the last of keys [G, N, D]: the sum over rows and query heads, or the largest, [G, T] float64."""
         group, n, N, wide = self.group, queries.shape[1], keys.shape[1], torch.float32 if keys.device.type == "mps" else torch.float64
         out, step = torch.zeros(len(keys), T, dtype=wide, device=keys.device), max(1, TILE // (group * N))
         for head in range(len(keys)):
             for at in range(0, n, step):
                 end = min(n, at + step)
-                rows = attention_rows(queries[head * group : (head + 1) * group, at:end], keys[head, : N - n + end], self.scaling)[:, :, :T]
+                rows = self._rows_of(layer, head, queries[:, at:end], keys[head, : N - n + end])[:, :, :T]
                 out[head] = out[head] + rows.sum((0, 1), dtype=wide) if mean else torch.maximum(out[head], rows.amax((0, 1)).to(wide))
         return out.cpu().double()
 
@@ -217,12 +226,12 @@ class Meter:
             self.last[layer] = (torch.cat([self.last[layer], q], dim=1) if start else q)[:, -max(ROWS, W) :].clone()
 
         def of_continuation(start: int, layer: int, q: torch.Tensor, k: torch.Tensor) -> None:
-            self.y_c[layer] += self._tiles(q, k, T, True) / (self.group * (len(behind) - 1))
+            self.y_c[layer] += self._tiles(layer, q, k, T, True) / (self.group * (len(behind) - 1))
 
         def of_repetition(start: int, layer: int, q: torch.Tensor, k: torch.Tensor) -> None:
             skip = max(len(self.instruction) - start, 0)
             if skip < q.shape[1]:
-                self.y_r[layer] = torch.maximum(self.y_r[layer], self._tiles(q[:, skip:], k, T, False))
+                self.y_r[layer] = torch.maximum(self.y_r[layer], self._tiles(layer, q[:, skip:], k, T, False))
 
         def back() -> None:
             if cache.get_seq_length() > T:
@@ -243,7 +252,7 @@ class Meter:
         """A head's row of each column but demand's. Gives the attention of its window, of its last rows (sums [T]), its value norms [T], targets
         [T] and the positions that are logged."""
         g, T, W, group = self.g, p.n_tokens, self.o.window, self.group
-        rows = attention_rows(self.last[layer][head * group : (head + 1) * group].to(keys.device), keys, self.scaling)
+        rows = self._rows_of(layer, head, self.last[layer], keys)
         if rows.device.type == "mps":  # which has no float64
             rows, keys, values = rows.cpu(), keys.cpu(), values.cpu()
         mass, recent = rows[:, -W:].sum((0, 1), dtype=torch.float64).cpu(), rows[:, -ROWS:]
@@ -252,7 +261,7 @@ class Meter:
         columns["own_recent"][0, layer, head] = share[max(T - W, 0) :].sum()
         columns["own_entropy"][0, layer, head] = -torch.xlogy(share, share).sum()
         columns["rho_sd"][0, layer, head] = away.square().mean().sqrt()
-        own, key = head_features(recent, keys, norm), before_rotation(keys, g.inv_freq)
+        own, key = head_features(recent, keys, norm), g.before_rotation(layer, keys)
         f = torch.cat([own, key, torch.ones_like(own[:, :1])], dim=1)
         parts = [y for y in (self.y_c[layer, head], self.y_r[layer, head]) if y.sum() > 0]
         target = sum((y / y.sum() for y in parts), torch.zeros(T, dtype=torch.float64))
@@ -271,7 +280,7 @@ class Meter:
         r_sem, loss = self._look(cache, p)
         alpha, norms = torch.zeros(T, dtype=torch.float64), torch.zeros_like(self.y_r)
         late: List[Tuple[torch.Tensor, List[Tuple[torch.Tensor, ...]]]] = []
-        for layer, of in enumerate(cache.layers):
+        for layer, of in enumerate(cache.layers[l] for l in g.layers):
             heads = [self._head(p, layer, head, of.keys[0, head], of.values[0, head], columns) for head in range(g.n_kv_heads)]
             alpha += sum(mass for mass, *_ in heads)
             attention = sum(last for _, last, *_ in heads) / (g.n_query_heads * min(self.last[layer].shape[1], ROWS))
@@ -373,9 +382,9 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
     nothing is logged. Errors (one line): a model whose attention is not plain, or does not come through AttentionInterface; a prompt that
     cannot be taken; a budget below what heads keep; a folder of another model or setting; a disk that is full; too little device memory."""
     g, config = geometry_of(model), model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention", "attention"}
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention", "chunked_attention", "attention"}
     if kinds or "logits_to_keep" not in inspect.signature(model.forward).parameters:
-        has = f" has layers of {', '.join(sorted(kinds))}" if kinds else ""
+        has = f" has layers of {', '.join(sorted(kinds))}, whose state cannot be taken back to the end of a prompt" if kinds else ""
         raise Error(f"{type(model).__name__}{has}: want a causal language model whose layers all attend")
     instruction = plain_ids(tokenizer, "\n\n" + o.repeat)
     limits = _limits(config, o, len(instruction))
