@@ -1,21 +1,24 @@
-"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; `export` and `import` are exchange.py's, `calibrate` is calibrate.py's."""
+"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; `export` and `import` are exchange.py's, `calibrate`, `score` and `compile` need torch."""
+import importlib
 import sys
 from typing import List
 
 from . import Error, Table
+
+BY_TORCH = {"calibrate": "calibrate", "score": "score", "compile": "score"}
 
 
 def exchange(verb: str, words: List[str]) -> int:
     from . import exchange as e
 
     try:
-        if verb == "calibrate":
+        if verb in BY_TORCH:
             try:
-                from . import calibrate
+                module = importlib.import_module(f".{BY_TORCH[verb]}", __package__)
             except ImportError as missing:
-                print(f"ckvc calibrate: no Python module {missing.name}: pip install './python[hf,exchange]'", file=sys.stderr)
+                print(f"ckvc {verb}: no Python module {missing.name}: pip install './python[hf,exchange]'", file=sys.stderr)
                 return 69
-            print(calibrate.main(words, e.Usage))
+            print(module.main(verb, words))
         else:
             print(e.main(verb, words))
         return 0
@@ -29,10 +32,10 @@ def exchange(verb: str, words: List[str]) -> int:
 
 def main(paths: List[str]) -> int:
     """Prints; the exit status: 0, 64 (usage), 65 (a bad table), 66 (a file that cannot be read), 73 (one that is in the way)."""
-    if paths[:1] in (["export"], ["import"], ["calibrate"]):
+    if paths and paths[0] in ("export", "import", *BY_TORCH):
         return exchange(paths[0], paths[1:])
     if not paths or paths[0] in ("-h", "--help"):
-        print("usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... | calibrate MODEL ... (--help)")
+        print("usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... | calibrate, score or compile MODEL ... (--help)")
         return 0 if paths else 64
     for path in paths:
         try:

@@ -10,7 +10,6 @@ on the CPU 5 arrays [L, G, T] float64. Nothing is T x T.
 """
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import hashlib
@@ -25,6 +24,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
 from . import __version__
+from .exchange import Parser, Usage
 from .fingerprint import fingerprint, folder_of
 from .hf import attention_of, check_attention, geometry_of, original_attention
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
@@ -324,7 +324,7 @@ def empty_columns(g: Any, o: Options, n: int, documents: bool) -> Dict[str, Arra
     return {k: np.zeros((n, *shape), kind) for k, (kind, shape) in shapes.items()}
 
 
-def _limits(config: Any, o: Options, n_instruction: int) -> Limits:
+def limits_of(config: Any, o: Options, n_instruction: int) -> Limits:
     """What a model's prompts must fit."""
     rope = getattr(config, "rope_parameters", None) or {}
     stretched = rope.get("factor", 1.0) if rope.get("rope_type") == "linear" else 1.0  # whose point is to reach beyond
@@ -387,8 +387,10 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
         has = f" has layers of {', '.join(sorted(kinds))}, whose state cannot be taken back to the end of a prompt" if kinds else ""
         raise Error(f"{type(model).__name__}{has}: want a causal language model whose layers all attend")
     instruction = plain_ids(tokenizer, "\n\n" + o.repeat)
-    limits = _limits(config, o, len(instruction))
+    limits = limits_of(config, o, len(instruction))
     prompts, sha = read_prompts(os.fspath(manifest), tokenizer, limits)
+    if all(p.heldout for p in prompts):
+        raise Error(f"{os.fspath(manifest)}: {len(prompts)} prompts are left, all held out: nothing is there to fit")
     _check(o, prompts, config, limits)
     judges = [p.id for p in prompts if p.heldout and not p.select][: o.judges]
     taken = [p for p in prompts if not p.heldout or p.id in judges]
@@ -428,40 +430,54 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
 # ---- command line ----
 
 
-def main(words: List[str], usage: Callable[[str], Exception]) -> str:
-    """`python3 -m ckvc calibrate MODEL ...`; what to say. usage: the error of a wrong command line."""
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> Any:
-            raise usage(message)
-
-    p = Parser(prog="python3 -m ckvc calibrate", description="Logs what each head of a model asks for, by torch; `ckvc fit` makes a table of it.")
+def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
+    """Of `python3 -m ckvc VERB MODEL ...`, with these of Options."""
+    p = Parser(prog=f"python3 -m ckvc {verb}", description=description)
     p.add_argument("model", help="a Hugging Face folder, or a name that transformers loads")
     p.add_argument("--manifest", required=True)
-    p.add_argument("--budget", required=True, metavar="B,...", help="tokens, or shares of the prompt below 1")
-    p.add_argument("-o", "--out", required=True, help="run directory to make")
+    p.add_argument("-B", "--budget", type=numbers, metavar="B,...", required=verb != "score", help="tokens, or shares of the prompt below 1")
+    p.add_argument("-o", "--out", required=True, help="what to make")
     p.add_argument("--dtype", default="auto", help="of weights and cache: float32, bfloat16, float16; auto: the model's")
     p.add_argument("--device", help="cpu, cuda:0 ..., or auto: spread over all; without it the process's own GPU, or cpu")
-    p.add_argument("--shard", metavar="I/N", help="every N-th prompt from the I-th on; torchrun and Slurm arrays say it themselves")
     for f in dataclasses.fields(Options):
-        if f.type == "bool":
-            p.add_argument("--" + f.name.replace("_", "-"), action="store_true")
-        elif f.name not in ("budgets", "part"):
-            p.add_argument("--" + f.name.replace("_", "-"), type={"int": int, "float": float, "str": str}[f.type], default=f.default, help=f"{f.default}")
-    a = vars(p.parse_args(words))
+        if f.name in options:
+            given = dict(action="store_true") if f.type == "bool" else dict(type={"int": int, "float": float, "str": str}[f.type], default=f.default, help=f"{f.default}")
+            p.add_argument("--" + f.name.replace("_", "-"), **given)
+    return p
+
+
+def numbers(text: str) -> Tuple[float, ...]:
+    return tuple(map(float, text.split(",")))
+
+
+def options_of(a: Any, **more: Any) -> Options:
+    """Options from a command line."""
+    return Options(**{"budgets": a.budget, **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
+
+
+def loaded(a: Any) -> Tuple[PreTrainedModel, Any]:
+    """The model of a command line, where it says, and its tokenizer."""
     try:
-        budgets, part = tuple(map(float, a.pop("budget").split(","))), tuple(map(int, a["shard"].split("/"))) if a["shard"] else None
-    except ValueError:
-        raise usage("--budget: wanted numbers with commas between them; --shard: I/N") from None
-    if part and len(part) != 2:
-        raise usage(f"--shard: got {a['shard']}, wanted I/N")
-    o = Options(budgets=budgets, part=part, **{f.name: a[f.name] for f in dataclasses.fields(Options) if f.name in a})
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(a["model"])
-        own = a["device"] or (f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
-        model = AutoModelForCausalLM.from_pretrained(a["model"], dtype=a["dtype"], **({"device_map": "auto"} if own == "auto" else {}))
-        model = model if own == "auto" else model.to(own)
+        tokenizer = AutoTokenizer.from_pretrained(a.model)
+        own = a.device or (f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
+        model = AutoModelForCausalLM.from_pretrained(a.model, dtype=a.dtype, **({"device_map": "auto"} if own == "auto" else {}))
+        return (model if own == "auto" else model.to(own)), tokenizer
     except (OSError, ValueError, ImportError, RuntimeError) as why:
-        raise Error(f"{a['model']}: {' '.join(str(why).split())[:300]}") from None
-    n, part = calibrate(model, tokenizer, a["manifest"], o, a["out"]), o.part or part_of_job()
-    done = f"{n} prompts; wrote {f'part {part[0]}/{part[1]} into ' if part else ''}{a['out']}; "
-    return done + (f"when all parts are there: ckvc merge {a['out']}" if part else f"next: ckvc fit {a['out']} --out T.ckvt")
+        raise Error(f"{a.model}: {' '.join(str(why).split())[:300]}") from None
+
+
+OPTIONS = [f.name for f in dataclasses.fields(Options) if f.name not in ("budgets", "part")]
+
+
+def main(verb: str, words: List[str]) -> str:
+    """`python3 -m ckvc calibrate MODEL ...`; what to say."""
+    p = parser(verb, "Logs what each head of a model asks for, by torch; `ckvc fit` makes a table of it.", OPTIONS)
+    p.add_argument("--shard", metavar="I/N", type=lambda x: tuple(map(int, x.split("/"))),
+                   help="every N-th prompt from the I-th on; torchrun and Slurm arrays say it themselves")
+    a = p.parse_args(words)
+    if a.shard and len(a.shard) != 2:
+        raise Usage(f"--shard: got {a.shard}, wanted I/N")
+    o = options_of(a, part=a.shard)
+    n, part = calibrate(*loaded(a), a.manifest, o, a.out), o.part or part_of_job()
+    done = f"{n} prompts; wrote {f'part {part[0]}/{part[1]} into ' if part else ''}{a.out}; "
+    return done + (f"when all parts are there: ckvc merge {a.out}" if part else f"next: ckvc fit {a.out} --out T.ckvt")

@@ -6,6 +6,7 @@ import argparse
 import binascii
 import glob
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -27,6 +28,13 @@ TEXT_MAX, NUMBERS_MAX = 16 << 20, 1 << 24
 
 class Usage(Exception):
     """What was asked for makes no sense."""
+
+
+def needed(module, what):
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise Error(f"{what} needs the package {module}: pip install {module}{' hdf5plugin' * (module == 'h5py')}") from None
 
 
 # ---- sections <-> .ckvt ----
@@ -135,10 +143,7 @@ def from_safetensors(path, o):
 
 
 def to_gguf(t, path, o):
-    try:
-        import gguf
-    except ImportError:
-        raise Error("--format gguf needs the package gguf: pip install gguf") from None
+    gguf = needed("gguf", "--format gguf")
     kinds = {"u1": gguf.GGUFValueType.UINT8, "<f8": gguf.GGUFValueType.FLOAT64, "<u4": gguf.GGUFValueType.UINT32, "<u8": gguf.GGUFValueType.UINT64}
     w = gguf.GGUFWriter(path, "ckvc")
     w.add_string("ckvc.content_id", t.content_id)
@@ -397,11 +402,7 @@ def model_heads(path):
         c = read_json(os.path.join(path, "config.json"))
         found = [c.get("num_hidden_layers"), c.get("num_attention_heads"), c.get("num_key_value_heads", c.get("num_attention_heads")), c.get("model_type")]
     else:
-        try:
-            import gguf
-        except ImportError:
-            raise Error(f"{path}: a GGUF file needs the package gguf: pip install gguf") from None
-        fields = gguf.GGUFReader(path).fields
+        fields = needed("gguf", f"{path}: a GGUF file").GGUFReader(path).fields
         of = lambda key: fields[key].contents() if key in fields else None  # noqa: E731
         family = of("general.architecture")
         found = [of(f"{family}.{x}") for x in ("block_count", "attention.head_count", "attention.head_count_kv")] + [family]
@@ -469,11 +470,7 @@ def model_card(t, o):
 def to_records(run, path, o):
     """One JSON object a record, keys as in CompilerKV's docs/calibration.md where there is one; a row of a KV head that several query heads
     read is `kv_head` and not `head`. Passes of scan and score have none."""
-    try:
-        import h5py
-    except ImportError:
-        raise Error("--format records needs h5py: pip install h5py hdf5plugin") from None
-    n = 0
+    h5py, n = needed("h5py", "--format records"), 0
     with open(path, "w", encoding="utf-8") as out:
         for file in sorted(glob.glob(os.path.join(glob.escape(run), "pass-*", "shard-*.h5"))):
             with h5py.File(file) as f:

@@ -334,10 +334,14 @@ class Compression:
         wanted = any(p.needs_r_sem for p in collected)
         r_sem = self._perplexities(output.last_hidden_state) if wanted else [None] * len(collected)
         self.kept = [p.keep(r) for p, r in zip(collected, r_sem)]
+        self.check_rows(cache)
+        self.install(cache)
+
+    def check_rows(self, cache: Cache) -> None:
+        """Error where the layers that see every token did not all come by here, or keep less."""
         if len(self._queries) != len(self._rows) or any(cache.layers[l].is_sliding for l in self._rows):
             raise Error(f"{type(self.model).__name__}: {len(self._queries)} of the {len(self._rows)} layers that see every token attend through transformers' "
                         "AttentionInterface and keep them in a cache that does not slide: want all")
-        self.install(cache)
 
     def _perplexities(self, hidden: torch.Tensor) -> List[float]:
         """exp of the mean loss of the last W prompt tokens."""

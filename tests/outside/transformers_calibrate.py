@@ -238,15 +238,15 @@ def refused():
 
 def full_disk():
     """Writing fails at the 4th prompt: one line, three prompts stay, and it goes on."""
-    out, write, n = tmp / "full", run_writer._publish, iter(range(100))
+    out, write, n = tmp / "full", run_writer.publish, iter(range(100))
     def failing(path, data, replace=True):
         if path.endswith(".h5") and next(n) == 3:
             raise OSError(28, "No space left on device")
         write(path, data, replace)
-    run_writer._publish = failing
+    run_writer.publish = failing
     go = functools.partial(ckvc.hf.calibrate, loaded(MODELS[0]), tok, prompts.name, BUDGETS, out, **OPTIONS)
     wrong = missed("No space left on device; what is published stays, make room and resume", go) + (len(rows(out)) != 3)
-    run_writer._publish = write
+    run_writer.publish = write
     go(resume=True)
     outside.run(a.ckvc, "verify", out)
     return wrong + (list(rows(out)) != list(rows(tmp / f"torch-{MODELS[0].name}")))

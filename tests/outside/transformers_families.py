@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ckvc.hf on a random model of each family: calibrated, fitted, and generated from. What is compared with transformers itself: attention of the last
+"""ckvc.hf on a random model of each family: calibrated, fitted, scored, and generated from. What is compared with transformers itself: attention of the last
 rows (also with sinks), keys before rotation (in part, of interleaved pairs, of layers without), tokens from the cut cache beside the full cache
 under a mask. Where layers slide, the others alone are a table's rows. What is refused says which family and why.
 """
@@ -17,6 +17,7 @@ sys.path.insert(0, str(outside.ROOT / "python"))
 import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.hf  # noqa: E402
 import ckvc.prefill  # noqa: E402
+import ckvc.score  # noqa: E402
 
 torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
@@ -25,7 +26,7 @@ tok = transformers.AutoTokenizer.from_pretrained(outside.ROOT / "models/ckvc-tin
 ids = tok(outside.prose(a), add_special_tokens=False, verbose=False)["input_ids"]
 folder = tempfile.TemporaryDirectory()
 tmp = pathlib.Path(folder.name)
-asked, prompts = torch.tensor([ids[5000:5200]]), outside.manifest({"id": f"p{i}", "tokens": ids[600 * i : 600 * i + 300]} for i in range(4))
+behind, asked, prompts = ids[5200:5220], torch.tensor([ids[5000:5200]]), outside.manifest({"id": f"p{i}", "tokens": ids[600 * i : 600 * i + 300]} for i in range(4))
 SHAPE = dict(vocab_size=4096, hidden_size=64, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16, pad_token_id=0, bos_token_id=1,
              eos_token_id=2, max_position_embeddings=2048)
 HALF = dict(rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))
@@ -77,7 +78,7 @@ def rotation(model):
 
 
 def by_hand(model, kept, rows, n):
-    """Greedy tokens of the full cache, where a mask hides what is not kept from layers that are rows."""
+    """Greedy tokens of the full cache, where a mask hides what is not kept from layers that are rows; and the loss of n tokens that are given."""
     T, before = asked.shape[1], model.config._attn_implementation
 
     def hide(layer, positions):
@@ -94,14 +95,28 @@ def by_hand(model, kept, rows, n):
     model.set_attn_implementation("eager")
     hooks = [model.model.layers[l].self_attn.register_forward_pre_hook(hide(l, kept.positions[row]), with_kwargs=True) for row, l in enumerate(rows)]
     out = model.generate(asked, max_new_tokens=n, do_sample=False)[0, T:].tolist()
+    cache, losses = transformers.DynamicCache(), []
+    with torch.no_grad():
+        logits = model(asked, past_key_values=cache).logits[0, -1]
+        for t in behind[:n]:
+            losses.append(-float(logits.double().log_softmax(0)[t]))
+            logits = model(torch.tensor([[t]]), past_key_values=cache).logits[0, -1]
     for h in hooks:
         h.remove()
     model.set_attn_implementation(before)
-    return out
+    return out, np.mean(losses)
+
+
+def scored(model, table, n):
+    """Losses of n tokens behind the prompt, by policy."""
+    line = {"id": "x", "tokens": asked[0].tolist(), "continuation_tokens": behind[:n], "split": "heldout"}
+    with outside.manifest([line]) as m:
+        asking, _ = ckvc.manifest_prompts.read_prompts(m.name, None, ckvc.manifest_prompts.Limits(2048, 4096, 0, n, -1))
+    return {x["policy"]: x for x in ckvc.score.score(model, asking, (0.25,), [table], ckvc.score.REFERENCES, window=32)}
 
 
 def served(model, table):
-    """Tokens that differ from the full cache's under a mask; and what went wrong with a second turn, a batch, a static cache."""
+    """Tokens, and the loss of a score, that differ from the full cache's under a mask; what went wrong with a second turn, a batch, a static cache."""
     def write(**more):
         return model.generate(asked, max_new_tokens=12, do_sample=False, **more)[0, asked.shape[1] :].tolist()
 
@@ -116,7 +131,10 @@ def served(model, table):
         wrong += two != [got, got]
         wrong += write(cache_implementation="static") != got or c.holds != "masked"
     wrong += bytes_kept != kept.entries * 2 * 16 * 4 or kept.entries != len(rows) * 2 * 50 or again > len(rows) * 2 * 52
-    return sum(x != y for x, y in zip(got, by_hand(model, kept, rows, 12))), wrong
+    want, loss = by_hand(model, kept, rows, 12)
+    lines = scored(model, table, 12)
+    wrong += lines["full"]["reward"] != 0 or any(lines[x]["entries"] != kept.entries for x in ("table", "top-k", "snapkv", "adakv"))
+    return sum(x != y for x, y in zip(got, want)), abs(lines["table"]["loss_comp"] - loss), wrong
 
 
 def refusal(words, kind, more):
@@ -136,8 +154,9 @@ for kind, more in FAMILIES:
     table = ckvc.Table.read(f"{run}.ckvt")
     outside.at_most(f"{kind}: attention of the last rows", attention(model, table), 1e-5)
     outside.at_most(f"{kind}: keys before rotation, relative", rotation(model), 1e-5)
-    differ, wrong = served(model, table)
+    differ, loss, wrong = served(model, table)
     outside.at_most(f"{kind}: tokens that differ from the full cache's under a mask", differ, 0)
+    outside.at_most(f"{kind}: loss of a token by score, from that under a mask", loss, 1e-5)
     g = ckvc.hf.geometry_of(model)
     wrong += list(g.layers) != rows or table.n_layers != len(rows) or table.score[0].kind != "learned"
     outside.at_most(f"{kind}: rows of its table, bytes, turns, a batch or a static cache that are wrong", wrong, 0)
