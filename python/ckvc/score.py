@@ -257,7 +257,7 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     prompts, sha = read_prompts(a.manifest, tokenizer, limits_of(model.config.get_text_config(), o, len(plain_ids(tokenizer, "\n\n" + o.repeat))))
 
     def fit(path: str, *more: str) -> Table:
-        said[0] = run(a.ckvc, "fit", demand, "--features", a.features, *more, "--force", "--out", path)
+        said[0] = run(a.ckvc, "fit", demand, "--features", a.features, *(("--leak-check", a.leak_check) if a.leak_check else ()), *more, "--force", "--out", path)
         return Table.read(path)
 
     def scored(path: str, of: List[Prompt], tables: List[Table], policies: Sequence[str] = ()) -> str:
@@ -289,6 +289,7 @@ def main(verb: str, words: List[str]) -> str:
     p.add_argument("--policy", type=lambda x: x.split(","), default=[] if scores else REFERENCES, help=f"{','.join(REFERENCES)}; classes of kvpress: SnapKVPress ...")
     if not scores:
         p.add_argument("--features", default="1", choices=("1", "2"), help="of the learned score; 2: without attention of last rows")
+        p.add_argument("--leak-check", metavar="CHECK.json", help="record of ckvc manifest check")
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="the C program (%(default)s)")
         a = p.parse_args(words)
         return compiled(a, *loaded(a))
