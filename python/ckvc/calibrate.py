@@ -24,7 +24,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
 from . import __version__
-from .exchange import Parser, Usage
+from .exchange import Parser, Usage, numbers_of
 from .fingerprint import fingerprint, folder_of
 from .hf import attention_of, check_attention, geometry_of, original_attention
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
@@ -435,7 +435,7 @@ def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
     p = Parser(prog=f"python3 -m ckvc {verb}", description=description)
     p.add_argument("model", help="a Hugging Face folder, or a name that transformers loads")
     p.add_argument("--manifest", required=True)
-    p.add_argument("-B", "--budget", type=numbers, metavar="B,...", required=verb != "score", help="tokens, or shares of the prompt below 1")
+    p.add_argument("-B", "--budget", type=numbers_of, metavar="B,...", required=verb != "score", help="tokens, or shares of the prompt below 1")
     p.add_argument("-o", "--out", required=True, help="what to make")
     p.add_argument("--dtype", default="auto", help="of weights and cache: float32, bfloat16, float16; auto: the model's")
     p.add_argument("--device", help="cpu, cuda:0 ..., or auto: spread over all; without it the process's own GPU, or cpu")
@@ -446,13 +446,9 @@ def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
     return p
 
 
-def numbers(text: str) -> Tuple[float, ...]:
-    return tuple(map(float, text.split(",")))
-
-
 def options_of(a: Any, **more: Any) -> Options:
     """Options from a command line."""
-    return Options(**{"budgets": a.budget, **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
+    return Options(**{"budgets": tuple(a.budget or ()), **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
 
 
 def loaded(a: Any) -> Tuple[PreTrainedModel, Any]:

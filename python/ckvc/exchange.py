@@ -523,13 +523,17 @@ class Parser(argparse.ArgumentParser):
         raise Usage(message)
 
 
+def numbers_of(text):
+    return [float(x) for x in text.split(",")]
+
+
 def options(verb, words):
     p = Parser(prog=f"python3 -m ckvc {verb}", description="Tables and records in other programs' formats, and back.")
     p.add_argument("input")
     p.add_argument("--format", choices=FORMATS, required=True)
     p.add_argument("-o", "--out", required=True)
     p.add_argument("-f", "--force", action="store_true", help="overwrite")
-    p.add_argument("--budget", default="", metavar="B,...", help="which of the table's; of an import the table's, where the format has none")
+    p.add_argument("--budget", default=[], type=numbers_of, metavar="B,...", help="which of the table's; of an import the table's, where the format has none")
     if verb == "export":
         p.add_argument("--report", help="safetensors: a report.json whose verdict the model card states")
         p.add_argument("--length", type=int, default=0, metavar="T", help="compilerkv: the prompt that budgets are shares of")
@@ -543,10 +547,6 @@ def options(verb, words):
     for name, formats in of.items():
         if getattr(o, name, None) and o.format not in formats:
             raise Usage(f"--{name.replace('_', '-')} is of --format {', '.join(formats)}, not of {o.format}")
-    try:
-        o.budget = [float(x) for x in o.budget.split(",")] if o.budget else []
-    except ValueError:
-        raise Usage(f"--budget: got {o.budget}, wanted numbers") from None
     return o
 
 

@@ -31,7 +31,7 @@ from .hf import Compression, geometry_of
 from .manifest_prompts import Prompt, plain_ids, read_prompts
 from .prefill import Geometry, Kept, Prefill, _largest, _max_pool, attention_rows
 from .run_writer import canonical, publish
-from .table import FEATURES, PAPER_SCORE, Array, Error, Score, Table, budget_tokens
+from .table import FEATURES, PAPER_SCORE, Error, Score, Table, budget_tokens
 
 REFERENCES = ("full", "top-k", "snapkv", "adakv")
 LAST = 32  # rows that snapkv and adakv look at, whose positions they keep
@@ -95,10 +95,10 @@ class Scoring(Compression):
         self.check_rows(self.cache)
         self.first, loss = rows[-1:], -rows[:-1].gather(1, torch.tensor(p.tokens[T - len(rows) + 1 : T], device=rows.device)[:, None])
         self.r_sem = float(loss.mean(dtype=torch.float64).exp()) if len(loss) else None
-        self.r_struct, self.full = self._by_table(self.table, 1, None)[0].r_struct, self._from(Kept("shared", T, self._all()))
-
-    def _all(self) -> List[List[Array]]:
-        return [[np.arange(self.p.n_tokens)] * self.geometry.n_kv_heads] * self.geometry.n_layers
+        self.whole = [[np.arange(T)] * self.geometry.n_kv_heads] * self.geometry.n_layers
+        self.r_struct, self.full = self._by_table(self.table, 1, None)[0].r_struct, self._from(Kept("shared", T, self.whole))
+        if not bool(self.full.gather(1, torch.tensor(p.tokens[T:], device=rows.device)[:, None]).isfinite().all()):
+            raise Error(f'prompt "{p.id}": a loss of the full cache is not finite')
 
     def _layers(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor, torch.Tensor, float, None, Optional[torch.Tensor]]]:
         """What Prefill.layer takes, row by row."""
@@ -172,7 +172,7 @@ class Scoring(Compression):
         if policy in ("table", "top-k"):
             kept, made = self._by_table(table, budget, mode)
         elif policy == "full" or T <= self.window:
-            kept = Kept("shared" if policy == "full" else "heads", T, self._all())
+            kept = Kept("shared" if policy == "full" else "heads", T, self.whole)
         elif policy in REFERENCES:
             kept = self._by_head(policy, B)
         else:
@@ -220,22 +220,12 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
         model.train(training)
 
 
-def write_scores(out: str, model: PreTrainedModel, manifest: str, *of: Any, **what: Any) -> List[Line]:
-    """The lines of `score` into the file `out`, which appears whole, and back. manifest: its SHA-256."""
+def write_scores(out: str, model: PreTrainedModel, manifest: str, *of: Any, **what: Any) -> int:
+    """The lines of `score` into the file `out`, which appears whole; how many. manifest: its SHA-256."""
     said = {"model": fingerprint(model), "manifest": manifest}
-    lines = [{**said, **x} for x in score(model, *of, **what)]
-    publish(out, "".join(canonical(x) + "\n" for x in lines).encode())
-    return lines
-
-
-def summary(lines: List[Line]) -> str:
-    """Means by policy, table and budget."""
-    out = [f"{'policy':18} {'table':12} {'budget':>10} {'prompts':>8} {'entries':>12} {'mean reward':>12} {'mean KL':>10}"]
-    for policy, table, budget in dict.fromkeys((x["policy"], x["table"], x["budget"]) for x in lines):
-        of = [x for x in lines if (x["policy"], x["table"], x["budget"]) == (policy, table, budget)]
-        entries, reward, kl = (sum(x[k] for x in of) / len(of) for k in ("entries", "reward", "kl"))
-        out.append(f"{policy:18} {(table or '-')[:12]:12} {budget:10g} {len(of):8} {entries:12.1f} {reward:12.5f} {kl:10.5f}")
-    return "\n".join(out)
+    lines = [canonical({**said, **x}) + "\n" for x in score(model, *of, **what)]
+    publish(out, "".join(lines).encode())
+    return len(lines)
 
 
 def run(*words: str) -> str:
@@ -305,11 +295,11 @@ def main(verb: str, words: List[str]) -> str:
         raise Usage("give --table, or --policy and --budget")
     if os.path.exists(a.out) and not a.force:
         raise FileExistsError(f"{a.out}: is there already; --force overwrites it")
-    budgets, (model, tokenizer) = a.budget or tuple(map(float, tables[0].budgets)), loaded(a)
+    budgets, (model, tokenizer) = tuple(a.budget or ()) or tuple(map(float, tables[0].budgets)), loaded(a)
     limits = dataclasses.replace(limits_of(model.config.get_text_config(), options_of(a, budgets=budgets), -1), window=0)
     prompts, sha = read_prompts(a.manifest, tokenizer, limits)
     prompts = [x for x in prompts if not a.split or x.split in a.split]
     if not prompts:
         raise Error(f"{a.manifest}: no prompt is of split {', '.join(a.split)}")
-    lines = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, mode=a.mode, window=a.window, quiet=a.quiet)
-    return f"{summary(lines)}\nwrote {a.out}"
+    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, mode=a.mode, window=a.window, quiet=a.quiet)
+    return f"wrote {a.out}, {n} lines; next: ckvc report {','.join(a.table) or 'T.ckvt'} --scores {a.out} --out report"
