@@ -366,15 +366,11 @@ def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     words = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     options = {k: v for k, v in dataclasses.asdict(o).items() if k not in ("budgets", "part", "resume", "quiet")}
-    return {**options, "schema": "ckvc-plan-1", "verb": "calibrate", "engine": "transformers", "dtype": _name(model.dtype), "side": "demand", "split": [],
+    return {**options, "schema": "ckvc-plan-1", "verb": "calibrate", "engine": "transformers", "dtype": str(model.dtype)[6:], "side": "demand", "split": [],
             "model": header["fingerprint"], "model_name": header["model_name"], "tokenizer": hashlib.sha256(words.encode()).hexdigest(),
             "manifest": header["manifest"], "prompts": digest(prompts), "n_prompts": len(prompts), "chat_template": "own" if tokenizer.chat_template else "none",
             "max_tokens": limits.longest, "limit": 0, "holdout": 0.0, "shard_prompts": 1, "alpha": "paper", "compute": header.get("compute", "f32"),
             "keep_window": 0, "budget": list(map(float, o.budgets)), "floor": float(o.floor), "features": 1}
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.PathLike], o: Options, out: Union[str, os.PathLike]) -> int:
@@ -396,7 +392,7 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
     taken = [p for p in prompts if not p.heldout or p.id in judges]
     header, documents = _header(o, g, model, sha), any(p.document for p in prompts)
     run = Run(os.fspath(out), _plan(o, header, model, tokenizer, prompts, limits), header, empty_columns(g, o, 0, documents), len(taken),
-              f"torch/{model.device.type}/{_name(model.dtype)}", o.part or part_of_job(), o.resume)
+              f"torch/{model.device.type}/{str(model.dtype)[6:]}", o.part or part_of_job(), o.resume)
     if not o.quiet:
         T, heads = max(p.n_tokens for p in prompts), g.n_layers * g.n_kv_heads
         held, cut, cache = sum(p.heldout for p in prompts), sum(p.cut for p in prompts), 2 * heads * g.head_dim * model.dtype.itemsize * (2 * T + len(instruction))

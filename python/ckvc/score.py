@@ -61,14 +61,6 @@ def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float
     return t
 
 
-def adaptive(s: torch.Tensor, B: int) -> List[int]:
-    """How many each head keeps by AdaKV, of a layer's scores [G, T]: a fifth of B each, the rest to the best of all."""
-    least = min(max(int(0.2 * B), LAST), B)
-    others = s.sort(dim=1, descending=True).values[:, least:]
-    best = others.flatten().sort(descending=True, stable=True).indices[: len(s) * (B - least)] // max(others.shape[1], 1)
-    return (least + torch.bincount(best, minlength=len(s))).tolist()
-
-
 class Scoring(Compression):
     """Inside its `with` block `prefill` takes a prompt, and `under` says what a policy keeps of it and what the model predicts from that."""
 
@@ -133,7 +125,12 @@ class Scoring(Compression):
             for g, queries in enumerate(q.unflatten(0, (G, -1)) if before else ()):
                 rows = attention_rows(queries[:, -LAST:], keys[g], scaling, None, None if sinks is None else sinks.view(G, -1)[g])
                 s[g, :before] = _max_pool(rows.mean((0, 1), dtype=torch.float64)[:before], 7).cpu()
-            counts = [B] * G if policy == "snapkv" else adaptive(s, B)
+            counts = [B] * G
+            if policy == "adakv":  # a fifth of B to each head, the rest to the best of all
+                least = min(max(int(0.2 * B), LAST), B)
+                others = s.sort(dim=1, descending=True).values[:, least:]
+                best = others.flatten().sort(descending=True, stable=True).indices[: G * (B - least)] // max(others.shape[1], 1)
+                counts = (least + torch.bincount(best, minlength=G)).tolist()
             positions.append([_largest(x, torch.zeros(T, dtype=torch.bool), n).numpy() for x, n in zip(s, counts)])
         return Kept("heads", T, positions)
 
