@@ -20,14 +20,6 @@ typedef struct compile_cli {
 
 /* ---- talk ---- */
 
-static void print_gain(const char *what, rank_interval g) {
-    if (g.n_clusters >= 2) {
-        say("%s %+.5f [%+.5f, %+.5f]", what, g.mean, g.lo, g.hi);
-    } else {
-        say("%s %+.5f [one %s]", what, g.mean, g.n > 1 ? "document" : "prompt");
-    }
-}
-
 static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     const compile_cli *c = ctx;
     if (c->setup.inputs.quiet) { return; }
@@ -49,8 +41,8 @@ static void on_pass(void *ctx, const compile_pass *p, const pass_counts *n) {
     say("%zu of %zu supported entries changed (%zu in all)\n", p->changed, p->supported, p->states);
     if (p->n_heldout && !shares) {
         say("  held-out reward %.5f", p->reward.mean);
-        print_gain(";", p->over[SCORE_IDENTITY]);
-        print_gain(" over identity,", p->over[SCORE_MATCHED]);
+        gain_say(";", p->over[SCORE_IDENTITY]);
+        gain_say(" over identity,", p->over[SCORE_MATCHED]);
         say(" at equal tokens kept; %zu prompts of %zu documents\n", p->reward.n,
             p->reward.n_clusters);
     }
@@ -113,33 +105,6 @@ static void print_rounds(const compile_result *r) {
     }
 }
 
-/* What was tried on the prompts that choose, by budget, and what each budget recommends. */
-static void print_choice(const select_losses *s, const double *budgets) {
-    say("\n%s on %zu prompts of split select (* the least: recommended)\n%-8s %5s %4s ",
-        s->by_kl ? "KL from the full cache" : "loss over the full cache", s->n_prompts, "score",
-        "floor", "mix");
-    for (uint32_t b = 0; b < s->n_budgets; b++) { say(" %11g", budgets[b]); }
-    for (size_t i = 0; i < s->n; i++) {
-        const select_candidate *c = &s->candidates[i];
-        say("\n%-8s %5g %4g ", ckvc_score_name(c->score), c->floor, c->mix);
-        for (uint32_t b = 0; b < s->n_budgets; b++) {
-            const double loss = s->loss[i * s->n_budgets + b];
-            if (isnan(loss)) {
-                say(" %10s ", "dropped");
-            } else {
-                say(" %10.5f%c", loss, s->chosen[b] == i ? '*' : ' ');
-            }
-        }
-    }
-    say("\n");
-    for (uint32_t b = 0; b < s->n_budgets; b++) {
-        if (s->more[b].n == 0 || s->more[b].lo > 0) { continue; }
-        say("note: at budget %g this is not decided: the next best", budgets[b]);
-        print_gain(" loses", s->more[b]);
-        say(" more; more prompts of split select would decide\n");
-    }
-}
-
 /* What rounds of rewards brought, on the prompts that chose between them (those that judge where
  * there are none), and why they ended. */
 static void print_rewards(const compile_result *r) {
@@ -157,7 +122,7 @@ static void print_rewards(const compile_result *r) {
                      kind == PASS_CUTS ? "thresholds" : "shares");
         }
         say("%zu%-6s %-26s %12.5f  ", i + 1, i == r->best ? " *" : "", changed, round->reward);
-        if (i > 0 && round->gain.n) { print_gain("", round->gain); }
+        if (i > 0 && round->gain.n) { gain_say("", round->gain); }
         say("\n");
     }
 }
@@ -170,7 +135,7 @@ static void print_references(const compile_pass *p) {
     for (int k = 0; k < SCORE_KIND_COUNT; k++) {
         if (!p->over[k].n) { continue; }
         say("%-12s %14.1f ", score_kind_name((score_kind)k), p->kept[k]);
-        print_gain("", p->over[k]);
+        gain_say("", p->over[k]);
         say("\n");
     }
     say("table        %14.1f  reward %.5f, %zu held-out prompts of %zu documents\n",
@@ -179,7 +144,7 @@ static void print_references(const compile_pass *p) {
 
 static void print_summary(const compile_cli *c, const run_setup *j, const compile_result *r) {
     const compile_pass *best = &r->passes[r->last_pass[r->best]];
-    if (r->select) { print_choice(r->select, j->options.setting.budgets.v); }
+    if (r->select) { choice_say(r->select, j->options.setting.budgets.v); }
     if (c->probe == PROBE_DEMAND) {
         print_rewards(r);
         print_references(best);

@@ -198,6 +198,7 @@ static ckvc_status choose(const fit_cli *c, const verb_call *call, const fit_opt
         CKVC_TRY(fit_mixes_take(m, mix, t, &r->demand, err));
     }
     select_take(s, t);
+    if (!c->quiet) { choice_say(s, t->table->budgets); }
     return CKVC_OK;
 }
 

@@ -52,7 +52,7 @@ ckvc_status policy_named(const char *name, score_kind *kind, ckvc_err *err) {
     }
     CKVC_AUTO_FREE char *hint = nearest_hint(&near, "; did you mean '", "'?");
     *kind = score_kind_named(name);
-    USAGE_IF(*kind == SCORE_KIND_COUNT || *kind == SCORE_TABLE,
+    USAGE_IF(*kind >= SCORE_KIND_COUNT || *kind == SCORE_TABLE,
              "--policy: got '%s', wanted " POLICY_NAMES "%s", name, hint);
     return CKVC_OK;
 }

@@ -265,3 +265,37 @@ ckvc_status gate_say(const run_dir *run, const char *pass, bool talk, json_t **j
     }
     return CKVC_OK;
 }
+
+void gain_say(const char *what, rank_interval g) {
+    if (g.n_clusters >= 2) {
+        say("%s %+.5f [%+.5f, %+.5f]", what, g.mean, g.lo, g.hi);
+    } else {
+        say("%s %+.5f [one %s]", what, g.mean, g.n > 1 ? "document" : "prompt");
+    }
+}
+
+void choice_say(const select_losses *s, const double *budgets) {
+    say("\n%s on %zu prompts of split select (* the least: recommended)\n%-8s %5s %4s ",
+        s->by_kl ? "KL from the full cache" : "loss over the full cache", s->n_prompts, "score",
+        "floor", "mix");
+    for (uint32_t b = 0; b < s->n_budgets; b++) { say(" %11g", budgets[b]); }
+    for (size_t i = 0; i < s->n; i++) {
+        const select_candidate *c = &s->candidates[i];
+        say("\n%-8s %5g %4g ", ckvc_score_name(c->score), c->floor, c->mix);
+        for (uint32_t b = 0; b < s->n_budgets; b++) {
+            const double loss = s->loss[i * s->n_budgets + b];
+            if (isnan(loss)) {
+                say(" %10s ", "dropped");
+            } else {
+                say(" %10.5f%c", loss, s->chosen[b] == i ? '*' : ' ');
+            }
+        }
+    }
+    say("\n");
+    for (uint32_t b = 0; b < s->n_budgets; b++) {
+        if (s->more[b].n == 0 || s->more[b].lo > 0) { continue; }
+        say("note: at budget %g this is not decided: the next best", budgets[b]);
+        gain_say(" loses", s->more[b]);
+        say(" more; more prompts of split select would decide\n");
+    }
+}

@@ -4,6 +4,7 @@
 #include <jansson.h>
 
 #include "lib/base/json.h"
+#include "cql/fit/fit_select.h"
 #include "formats/run/run_status.h"
 #include "formats/run/run_dir.h"
 
@@ -28,3 +29,7 @@ void coverage_print(const coverage *c);
  * a list of {alive, binding, budget, sets_differ}, a new reference; NULL: none wanted. */
 ckvc_status gate_say(const run_dir *run, const char *pass, bool talk, json_t **json,
                      ckvc_err *err) CKVC_MUST_CHECK;
+/* A mean with its 95% interval, behind what it is of. */
+void gain_say(const char *what, rank_interval g);
+/* What was tried on the prompts that choose, by budget, and what each budget recommends. */
+void choice_say(const select_losses *s, const double *budgets);

@@ -28,6 +28,9 @@ const policy_properties *score_policy_properties(score_kind kind) { return &kind
 
 score_kind score_kind_named(const char *name) {
     int kind = 0;
+    const size_t n = strlen(name);
     while (kind < SCORE_KIND_COUNT && strcmp(name, kinds[kind].name) != 0) { kind++; }
-    return (score_kind)kind;
+    return kind == SCORE_KIND_COUNT && n > 5 && strcmp(name + n - 5, "Press") == 0
+               ? SCORE_PRESS
+               : (score_kind)kind;
 }

@@ -81,17 +81,18 @@ typedef enum score_kind {
     SCORE_MEAN_POOL,
     SCORE_HEAD_ONLY,
     SCORE_GATE_ONLY,
-    SCORE_KIND_COUNT
+    SCORE_KIND_COUNT,
+    SCORE_PRESS /* of kvpress by its class, SnapKVPress: scored by the Python package */
 } score_kind;
 #undef SCORE_ID
 
 const char *score_kind_name(score_kind kind); /* "table", "identity", ... */
 const policy_properties *score_policy_properties(score_kind kind);
-/* The kind that goes by this name; SCORE_KIND_COUNT: none does. */
+/* The kind that goes by this name; SCORE_KIND_COUNT or more: none that is scored here. */
 score_kind score_kind_named(const char *name);
 /* Ranks positions without looking at a table's entries. */
 static inline bool score_is_reference(score_kind kind) {
-    return kind > SCORE_FULL && kind < SCORE_NO_UTILITY;
+    return (kind > SCORE_FULL && kind < SCORE_NO_UTILITY) || kind == SCORE_PRESS;
 }
 /* Of these, what is made with a table's shares, floor or score. */
 static inline bool score_needs_table(score_kind kind) {

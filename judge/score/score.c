@@ -554,7 +554,7 @@ ckvc_status heldout_read(const char *path, const prompt_list *prompts, bool kl,
         const score_row *r = &s->rows[i];
         const score_kind k = score_kind_named(r->policy);
         at = find_prompt(prompts, r->id, at);
-        CKVC_FAIL_IF(k == SCORE_KIND_COUNT || at == n, err, CKVC_E_DATA,
+        CKVC_FAIL_IF(k >= SCORE_KIND_COUNT || at == n, err, CKVC_E_DATA,
                      "%s:%u: policy \"%s\" of prompt \"%s\": not of this run's held-out prompts",
                      path, r->line, r->policy, r->id);
         if (!h->reward[k]) { h->reward[k] = ckvc_calloc(n, sizeof *h->reward[k]); }

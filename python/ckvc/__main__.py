@@ -1,51 +1,35 @@
-"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; `export` and `import` are exchange.py's, `calibrate` is calibrate.py's,
-`compact` llama.py's."""
+"""`python3 -m ckvc T.ckvt ...` prints a summary of each table; verbs are exchange.py's, and calibrate.py's and score.py's, which need torch;
+`compact` is llama.py's."""
+import importlib
 import sys
 from typing import List
 
 from . import Error, Table
+from .exchange import Usage
+
+VERBS = {"export": "exchange", "import": "exchange", "calibrate": "calibrate", "score": "score", "compile": "score", "compact": "llama"}
 
 
-def exchange(verb: str, words: List[str]) -> int:
-    from . import exchange as e
-
+def main(words: List[str]) -> int:
+    """Prints; the exit status: 0, 64 (usage), 65 (bad input), 66 (a file that cannot be read), 69 (no module), 73 (a file in the way), 75 (stopped)."""
+    verb = words[0] if words and words[0] in VERBS else ""
+    if not words or words[0] in ("-h", "--help"):
+        print("usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... | calibrate, score or compile MODEL ... | compact SLOT ... (--help)")
+        return 0 if words else 64
     try:
-        if verb == "calibrate":
-            try:
-                from . import calibrate
-            except ImportError as missing:
-                print(f"ckvc calibrate: no Python module {missing.name}: pip install './python[hf,exchange]'", file=sys.stderr)
-                return 69
-            print(calibrate.main(words, e.Usage))
-        elif verb == "compact":
-            from . import llama
-
-            print(llama.main(words, e.Parser))
-        else:
-            print(e.main(verb, words))
+        if verb:
+            print(importlib.import_module(f".{VERBS[verb]}", __package__).main(verb, words[1:]))
+        for path in () if verb else words:
+            print(Table.read(path).info())
         return 0
     except KeyboardInterrupt:
-        print(f"ckvc {verb}: stopped; what is published stays, --resume goes on", file=sys.stderr)
-        return 75
-    except (e.Usage, Error, OSError) as problem:
-        print(f"ckvc {verb}: {problem}", file=sys.stderr)
-        return 64 if isinstance(problem, e.Usage) else 65 if isinstance(problem, Error) else 73 if isinstance(problem, FileExistsError) else 66
-
-
-def main(paths: List[str]) -> int:
-    """Prints; the exit status: 0, 64 (usage), 65 (a bad table), 66 (a file that cannot be read), 73 (one that is in the way)."""
-    if paths[:1] in (["export"], ["import"], ["calibrate"], ["compact"]):
-        return exchange(paths[0], paths[1:])
-    if not paths or paths[0] in ("-h", "--help"):
-        print("usage: python3 -m ckvc T.ckvt ... | export TABLE ... | import FILE ... | calibrate MODEL ... | compact SLOT ... (--help)")
-        return 0 if paths else 64
-    for path in paths:
-        try:
-            print(Table.read(path).info())
-        except (OSError, Error) as problem:
-            print(f"ckvc: {problem}", file=sys.stderr)
-            return 65 if isinstance(problem, Error) else 66
-    return 0
+        status, problem = 75, "stopped; what is published stays, --resume goes on"
+    except ImportError as missing:
+        status, problem = 69, f"no Python module {missing.name}: pip install './python[hf,exchange]'"
+    except (Usage, Error, OSError) as why:
+        status, problem = 64 if isinstance(why, Usage) else 65 if isinstance(why, Error) else 73 if isinstance(why, FileExistsError) else 66, why
+    print(f"{f'ckvc {verb}'.rstrip()}: {problem}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ on the CPU 5 arrays [L, G, T] float64. Nothing is T x T.
 """
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import hashlib
@@ -25,10 +24,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
 from . import __version__
+from .exchange import Parser, Usage, numbers_of
 from .fingerprint import fingerprint, folder_of
 from .hf import attention_of, check_attention, geometry_of, original_attention
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
-from .prefill import attention_rows, before_rotation, head_features, late_features
+from .prefill import attention_rows, head_features, late_features
 from .run_writer import Run
 from .table import Array, Error, budget_tokens, head_floor
 
@@ -160,18 +160,22 @@ class Meter:
         self.device = torch.device("cpu") if at.type == "meta" else at  # where weights are loaded as they are needed
         self.before = ""  # the implementation of attention that computes what the model goes on with
         self._take: Optional[Callable[..., None]] = None
+        self._rows = {layer: row for row, layer in enumerate(g.layers)}
+        self.sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
 
     def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Optional[torch.Tensor],
                   **kwargs: Any) -> Any:
-        g = self.g
-        check_attention(key.shape[2], kwargs)
+        g, row = self.g, self._rows.get(getattr(module, "layer_idx", -1))
+        if row is None:  # of a layer that does not see every token
+            return original_attention(self.before, module)(module, query, key, value, mask, **kwargs)
+        check_attention(module, key.shape[2], kwargs)
         if query.shape[1] != g.n_query_heads or key.shape[1] != g.n_kv_heads or key.shape[3] != g.head_dim or g.head_dim % 2:
             raise Error(f"attention with {query.shape[1]} query heads and {key.shape[1]} KV heads of {key.shape[3]}, the configuration has {g.n_query_heads}, "
                         f"{g.n_kv_heads} and {g.head_dim}: want both alike, and an even length")
         if self._take is not None:
-            self.scaling = kwargs.get("scaling") or query.shape[3] ** -0.5
-            self._take(self._layer, query[0], key[0])
-        self._layer += 1
+            self.scaling, self.sinks[row] = kwargs.get("scaling") or query.shape[3] ** -0.5, kwargs.get("s_aux")
+            self._take(row, query[0], key[0])
+        self._seen += 1
         return original_attention(self.before, module)(module, query, key, value, mask, **kwargs)
 
     def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
@@ -182,11 +186,11 @@ class Meter:
         while start < len(ids):
             end = min(len(ids), start + max(64, min(CHUNK, cells // (past + len(ids)))))
             keep = max(end - max(start, first), 0)
-            self._layer, self._take = 0, functools.partial(take, start)
+            self._seen, self._take = 0, functools.partial(take, start)
             out = self.model(input_ids=torch.tensor([ids[start:end]], device=self.device), past_key_values=cache, use_cache=True, logits_to_keep=max(keep, 1))
-            if self._layer != self.g.n_layers or len(cache.layers) != self.g.n_layers:
-                raise Error(f"{type(self.model).__name__}: {self._layer} of its {self.g.n_layers} layers attend through transformers' AttentionInterface, "
-                            f"{len(cache.layers)} have a cache of their own: want all")
+            if self._seen != self.g.n_layers or len(cache.layers) <= self.g.layers[-1]:
+                raise Error(f"{type(self.model).__name__}: {self._seen} of its {self.g.n_layers} layers that see every token attend through transformers' "
+                            f"AttentionInterface, {len(cache.layers)} have a cache of their own: want all")
             if keep:
                 logits, of = out.logits[0, -keep:].float(), torch.tensor(targets[end - keep - first : end - first])
                 losses.append(-logits.log_softmax(dim=-1).gather(1, of.to(logits.device)[:, None])[:, 0].double().cpu())
@@ -194,14 +198,19 @@ class Meter:
         self._take = None
         return torch.cat(losses)
 
-    def _tiles(self, queries: torch.Tensor, keys: torch.Tensor, T: int, mean: bool) -> torch.Tensor:
+    def _rows_of(self, layer: int, head: int, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """attention_rows of a KV head: queries [H, rows, D], keys [T, D]."""
+        of, sinks = slice(head * self.group, (head + 1) * self.group), self.sinks[layer]
+        return attention_rows(queries[of].to(keys.device), keys, self.scaling, None, None if sinks is None else sinks[of])
+
+    def _tiles(self, layer: int, queries: torch.Tensor, keys: torch.Tensor, T: int, mean: bool) -> torch.Tensor:
         """What the first T positions get of rows, the last of keys [G, N, D]: the sum over rows and query heads, or the largest, [G, T] float64."""
         group, n, N, wide = self.group, queries.shape[1], keys.shape[1], torch.float32 if keys.device.type == "mps" else torch.float64
         out, step = torch.zeros(len(keys), T, dtype=wide, device=keys.device), max(1, TILE // (group * N))
         for head in range(len(keys)):
             for at in range(0, n, step):
                 end = min(n, at + step)
-                rows = attention_rows(queries[head * group : (head + 1) * group, at:end], keys[head, : N - n + end], self.scaling)[:, :, :T]
+                rows = self._rows_of(layer, head, queries[:, at:end], keys[head, : N - n + end])[:, :, :T]
                 out[head] = out[head] + rows.sum((0, 1), dtype=wide) if mean else torch.maximum(out[head], rows.amax((0, 1)).to(wide))
         return out.cpu().double()
 
@@ -217,12 +226,12 @@ class Meter:
             self.last[layer] = (torch.cat([self.last[layer], q], dim=1) if start else q)[:, -max(ROWS, W) :].clone()
 
         def of_continuation(start: int, layer: int, q: torch.Tensor, k: torch.Tensor) -> None:
-            self.y_c[layer] += self._tiles(q, k, T, True) / (self.group * (len(behind) - 1))
+            self.y_c[layer] += self._tiles(layer, q, k, T, True) / (self.group * (len(behind) - 1))
 
         def of_repetition(start: int, layer: int, q: torch.Tensor, k: torch.Tensor) -> None:
             skip = max(len(self.instruction) - start, 0)
             if skip < q.shape[1]:
-                self.y_r[layer] = torch.maximum(self.y_r[layer], self._tiles(q[:, skip:], k, T, False))
+                self.y_r[layer] = torch.maximum(self.y_r[layer], self._tiles(layer, q[:, skip:], k, T, False))
 
         def back() -> None:
             if cache.get_seq_length() > T:
@@ -243,7 +252,7 @@ class Meter:
         """A head's row of each column but demand's. Gives the attention of its window, of its last rows (sums [T]), its value norms [T], targets
         [T] and the positions that are logged."""
         g, T, W, group = self.g, p.n_tokens, self.o.window, self.group
-        rows = attention_rows(self.last[layer][head * group : (head + 1) * group].to(keys.device), keys, self.scaling)
+        rows = self._rows_of(layer, head, self.last[layer], keys)
         if rows.device.type == "mps":  # which has no float64
             rows, keys, values = rows.cpu(), keys.cpu(), values.cpu()
         mass, recent = rows[:, -W:].sum((0, 1), dtype=torch.float64).cpu(), rows[:, -ROWS:]
@@ -252,7 +261,7 @@ class Meter:
         columns["own_recent"][0, layer, head] = share[max(T - W, 0) :].sum()
         columns["own_entropy"][0, layer, head] = -torch.xlogy(share, share).sum()
         columns["rho_sd"][0, layer, head] = away.square().mean().sqrt()
-        own, key = head_features(recent, keys, norm), before_rotation(keys, g.inv_freq)
+        own, key = head_features(recent, keys, norm), g.before_rotation(layer, keys)
         f = torch.cat([own, key, torch.ones_like(own[:, :1])], dim=1)
         parts = [y for y in (self.y_c[layer, head], self.y_r[layer, head]) if y.sum() > 0]
         target = sum((y / y.sum() for y in parts), torch.zeros(T, dtype=torch.float64))
@@ -271,7 +280,7 @@ class Meter:
         r_sem, loss = self._look(cache, p)
         alpha, norms = torch.zeros(T, dtype=torch.float64), torch.zeros_like(self.y_r)
         late: List[Tuple[torch.Tensor, List[Tuple[torch.Tensor, ...]]]] = []
-        for layer, of in enumerate(cache.layers):
+        for layer, of in enumerate(cache.layers[l] for l in g.layers):
             heads = [self._head(p, layer, head, of.keys[0, head], of.values[0, head], columns) for head in range(g.n_kv_heads)]
             alpha += sum(mass for mass, *_ in heads)
             attention = sum(last for _, last, *_ in heads) / (g.n_query_heads * min(self.last[layer].shape[1], ROWS))
@@ -315,7 +324,7 @@ def empty_columns(g: Any, o: Options, n: int, documents: bool) -> Dict[str, Arra
     return {k: np.zeros((n, *shape), kind) for k, (kind, shape) in shapes.items()}
 
 
-def _limits(config: Any, o: Options, n_instruction: int) -> Limits:
+def limits_of(config: Any, o: Options, n_instruction: int) -> Limits:
     """What a model's prompts must fit."""
     rope = getattr(config, "rope_parameters", None) or {}
     stretched = rope.get("factor", 1.0) if rope.get("rope_type") == "linear" else 1.0  # whose point is to reach beyond
@@ -357,15 +366,11 @@ def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     words = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     options = {k: v for k, v in dataclasses.asdict(o).items() if k not in ("budgets", "part", "resume", "quiet")}
-    return {**options, "schema": "ckvc-plan-1", "verb": "calibrate", "engine": "transformers", "dtype": _name(model.dtype), "side": "demand", "split": [],
+    return {**options, "schema": "ckvc-plan-1", "verb": "calibrate", "engine": "transformers", "dtype": str(model.dtype)[6:], "side": "demand", "split": [],
             "model": header["fingerprint"], "model_name": header["model_name"], "tokenizer": hashlib.sha256(words.encode()).hexdigest(),
             "manifest": header["manifest"], "prompts": digest(prompts), "n_prompts": len(prompts), "chat_template": "own" if tokenizer.chat_template else "none",
             "max_tokens": limits.longest, "limit": 0, "holdout": 0.0, "shard_prompts": 1, "alpha": "paper", "compute": header.get("compute", "f32"),
             "keep_window": 0, "budget": list(map(float, o.budgets)), "floor": float(o.floor), "features": 1}
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.PathLike], o: Options, out: Union[str, os.PathLike]) -> int:
@@ -373,19 +378,21 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
     nothing is logged. Errors (one line): a model whose attention is not plain, or does not come through AttentionInterface; a prompt that
     cannot be taken; a budget below what heads keep; a folder of another model or setting; a disk that is full; too little device memory."""
     g, config = geometry_of(model), model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention", "attention"}
+    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention", "chunked_attention", "attention"}
     if kinds or "logits_to_keep" not in inspect.signature(model.forward).parameters:
-        has = f" has layers of {', '.join(sorted(kinds))}" if kinds else ""
+        has = f" has layers of {', '.join(sorted(kinds))}, whose state cannot be taken back to the end of a prompt" if kinds else ""
         raise Error(f"{type(model).__name__}{has}: want a causal language model whose layers all attend")
     instruction = plain_ids(tokenizer, "\n\n" + o.repeat)
-    limits = _limits(config, o, len(instruction))
+    limits = limits_of(config, o, len(instruction))
     prompts, sha = read_prompts(os.fspath(manifest), tokenizer, limits)
+    if all(p.heldout for p in prompts):
+        raise Error(f"{os.fspath(manifest)}: {len(prompts)} prompts are left, all held out: nothing is there to fit")
     _check(o, prompts, config, limits)
     judges = [p.id for p in prompts if p.heldout and not p.select][: o.judges]
     taken = [p for p in prompts if not p.heldout or p.id in judges]
     header, documents = _header(o, g, model, sha), any(p.document for p in prompts)
     run = Run(os.fspath(out), _plan(o, header, model, tokenizer, prompts, limits), header, empty_columns(g, o, 0, documents), len(taken),
-              f"torch/{model.device.type}/{_name(model.dtype)}", o.part or part_of_job(), o.resume)
+              f"torch/{model.device.type}/{str(model.dtype)[6:]}", o.part or part_of_job(), o.resume)
     if not o.quiet:
         T, heads = max(p.n_tokens for p in prompts), g.n_layers * g.n_kv_heads
         held, cut, cache = sum(p.heldout for p in prompts), sum(p.cut for p in prompts), 2 * heads * g.head_dim * model.dtype.itemsize * (2 * T + len(instruction))
@@ -419,40 +426,50 @@ def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.Pa
 # ---- command line ----
 
 
-def main(words: List[str], usage: Callable[[str], Exception]) -> str:
-    """`python3 -m ckvc calibrate MODEL ...`; what to say. usage: the error of a wrong command line."""
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> Any:
-            raise usage(message)
-
-    p = Parser(prog="python3 -m ckvc calibrate", description="Logs what each head of a model asks for, by torch; `ckvc fit` makes a table of it.")
+def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
+    """Of `python3 -m ckvc VERB MODEL ...`, with these of Options."""
+    p = Parser(prog=f"python3 -m ckvc {verb}", description=description)
     p.add_argument("model", help="a Hugging Face folder, or a name that transformers loads")
     p.add_argument("--manifest", required=True)
-    p.add_argument("--budget", required=True, metavar="B,...", help="tokens, or shares of the prompt below 1")
-    p.add_argument("-o", "--out", required=True, help="run directory to make")
+    p.add_argument("-B", "--budget", type=numbers_of, metavar="B,...", required=verb != "score", help="tokens, or shares of the prompt below 1")
+    p.add_argument("-o", "--out", required=True, help="what to make")
     p.add_argument("--dtype", default="auto", help="of weights and cache: float32, bfloat16, float16; auto: the model's")
     p.add_argument("--device", help="cpu, cuda:0 ..., or auto: spread over all; without it the process's own GPU, or cpu")
-    p.add_argument("--shard", metavar="I/N", help="every N-th prompt from the I-th on; torchrun and Slurm arrays say it themselves")
     for f in dataclasses.fields(Options):
-        if f.type == "bool":
-            p.add_argument("--" + f.name.replace("_", "-"), action="store_true")
-        elif f.name not in ("budgets", "part"):
-            p.add_argument("--" + f.name.replace("_", "-"), type={"int": int, "float": float, "str": str}[f.type], default=f.default, help=f"{f.default}")
-    a = vars(p.parse_args(words))
+        if f.name in options:
+            given = dict(action="store_true") if f.type == "bool" else dict(type={"int": int, "float": float, "str": str}[f.type], default=f.default, help=f"{f.default}")
+            p.add_argument("--" + f.name.replace("_", "-"), **given)
+    return p
+
+
+def options_of(a: Any, **more: Any) -> Options:
+    """Options from a command line."""
+    return Options(**{"budgets": tuple(a.budget or ()), **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
+
+
+def loaded(a: Any) -> Tuple[PreTrainedModel, Any]:
+    """The model of a command line, where it says, and its tokenizer."""
     try:
-        budgets, part = tuple(map(float, a.pop("budget").split(","))), tuple(map(int, a["shard"].split("/"))) if a["shard"] else None
-    except ValueError:
-        raise usage("--budget: wanted numbers with commas between them; --shard: I/N") from None
-    if part and len(part) != 2:
-        raise usage(f"--shard: got {a['shard']}, wanted I/N")
-    o = Options(budgets=budgets, part=part, **{f.name: a[f.name] for f in dataclasses.fields(Options) if f.name in a})
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(a["model"])
-        own = a["device"] or (f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
-        model = AutoModelForCausalLM.from_pretrained(a["model"], dtype=a["dtype"], **({"device_map": "auto"} if own == "auto" else {}))
-        model = model if own == "auto" else model.to(own)
+        tokenizer = AutoTokenizer.from_pretrained(a.model)
+        own = a.device or (f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu")
+        model = AutoModelForCausalLM.from_pretrained(a.model, dtype=a.dtype, **({"device_map": "auto"} if own == "auto" else {}))
+        return (model if own == "auto" else model.to(own)), tokenizer
     except (OSError, ValueError, ImportError, RuntimeError) as why:
-        raise Error(f"{a['model']}: {' '.join(str(why).split())[:300]}") from None
-    n, part = calibrate(model, tokenizer, a["manifest"], o, a["out"]), o.part or part_of_job()
-    done = f"{n} prompts; wrote {f'part {part[0]}/{part[1]} into ' if part else ''}{a['out']}; "
-    return done + (f"when all parts are there: ckvc merge {a['out']}" if part else f"next: ckvc fit {a['out']} --out T.ckvt")
+        raise Error(f"{a.model}: {' '.join(str(why).split())[:300]}") from None
+
+
+OPTIONS = [f.name for f in dataclasses.fields(Options) if f.name not in ("budgets", "part")]
+
+
+def main(verb: str, words: List[str]) -> str:
+    """`python3 -m ckvc calibrate MODEL ...`; what to say."""
+    p = parser(verb, "Logs what each head of a model asks for, by torch; `ckvc fit` makes a table of it.", OPTIONS)
+    p.add_argument("--shard", metavar="I/N", type=lambda x: tuple(map(int, x.split("/"))),
+                   help="every N-th prompt from the I-th on; torchrun and Slurm arrays say it themselves")
+    a = p.parse_args(words)
+    if a.shard and len(a.shard) != 2:
+        raise Usage(f"--shard: got {a.shard}, wanted I/N")
+    o = options_of(a, part=a.shard)
+    n, part = calibrate(*loaded(a), a.manifest, o, a.out), o.part or part_of_job()
+    done = f"{n} prompts; wrote {f'part {part[0]}/{part[1]} into ' if part else ''}{a.out}; "
+    return done + (f"when all parts are there: ckvc merge {a.out}" if part else f"next: ckvc fit {a.out} --out T.ckvt")

@@ -6,6 +6,7 @@ import argparse
 import binascii
 import glob
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -27,6 +28,13 @@ TEXT_MAX, NUMBERS_MAX = 16 << 20, 1 << 24
 
 class Usage(Exception):
     """What was asked for makes no sense."""
+
+
+def needed(module, what):
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise Error(f"{what} needs the package {module}: pip install {module}{' hdf5plugin' * (module == 'h5py')}") from None
 
 
 # ---- sections <-> .ckvt ----
@@ -135,10 +143,7 @@ def from_safetensors(path, o):
 
 
 def to_gguf(t, path, o):
-    try:
-        import gguf
-    except ImportError:
-        raise Error("--format gguf needs the package gguf: pip install gguf") from None
+    gguf = needed("gguf", "--format gguf")
     kinds = {"u1": gguf.GGUFValueType.UINT8, "<f8": gguf.GGUFValueType.FLOAT64, "<u4": gguf.GGUFValueType.UINT32, "<u8": gguf.GGUFValueType.UINT64}
     w = gguf.GGUFWriter(path, "ckvc")
     w.add_string("ckvc.content_id", t.content_id)
@@ -397,11 +402,7 @@ def model_heads(path):
         c = read_json(os.path.join(path, "config.json"))
         found = [c.get("num_hidden_layers"), c.get("num_attention_heads"), c.get("num_key_value_heads", c.get("num_attention_heads")), c.get("model_type")]
     else:
-        try:
-            import gguf
-        except ImportError:
-            raise Error(f"{path}: a GGUF file needs the package gguf: pip install gguf") from None
-        fields = gguf.GGUFReader(path).fields
+        fields = needed("gguf", f"{path}: a GGUF file").GGUFReader(path).fields
         of = lambda key: fields[key].contents() if key in fields else None  # noqa: E731
         family = of("general.architecture")
         found = [of(f"{family}.{x}") for x in ("block_count", "attention.head_count", "attention.head_count_kv")] + [family]
@@ -469,11 +470,7 @@ def model_card(t, o):
 def to_records(run, path, o):
     """One JSON object a record, keys as in CompilerKV's docs/calibration.md where there is one; a row of a KV head that several query heads
     read is `kv_head` and not `head`. Passes of scan and score have none."""
-    try:
-        import h5py
-    except ImportError:
-        raise Error("--format records needs h5py: pip install h5py hdf5plugin") from None
-    n = 0
+    h5py, n = needed("h5py", "--format records"), 0
     with open(path, "w", encoding="utf-8") as out:
         for file in sorted(glob.glob(os.path.join(glob.escape(run), "pass-*", "shard-*.h5"))):
             with h5py.File(file) as f:
@@ -526,13 +523,17 @@ class Parser(argparse.ArgumentParser):
         raise Usage(message)
 
 
+def numbers_of(text):
+    return [float(x) for x in text.split(",")]
+
+
 def options(verb, words):
     p = Parser(prog=f"python3 -m ckvc {verb}", description="Tables and records in other programs' formats, and back.")
     p.add_argument("input")
     p.add_argument("--format", choices=FORMATS, required=True)
     p.add_argument("-o", "--out", required=True)
     p.add_argument("-f", "--force", action="store_true", help="overwrite")
-    p.add_argument("--budget", default="", metavar="B,...", help="which of the table's; of an import the table's, where the format has none")
+    p.add_argument("--budget", default=[], type=numbers_of, metavar="B,...", help="which of the table's; of an import the table's, where the format has none")
     if verb == "export":
         p.add_argument("--report", help="safetensors: a report.json whose verdict the model card states")
         p.add_argument("--length", type=int, default=0, metavar="T", help="compilerkv: the prompt that budgets are shares of")
@@ -546,10 +547,6 @@ def options(verb, words):
     for name, formats in of.items():
         if getattr(o, name, None) and o.format not in formats:
             raise Usage(f"--{name.replace('_', '-')} is of --format {', '.join(formats)}, not of {o.format}")
-    try:
-        o.budget = [float(x) for x in o.budget.split(",")] if o.budget else []
-    except ValueError:
-        raise Usage(f"--budget: got {o.budget}, wanted numbers") from None
     return o
 
 

@@ -34,12 +34,19 @@ REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would 
 
 
 def geometry_of(model: PreTrainedModel) -> Geometry:
-    """The part of a model's configuration that tables depend on."""
-    config = model.config.get_text_config()
-    H = config.num_attention_heads
+    """The part of a model's configuration that tables depend on. Where some layers see every token and others do not, a table's rows are the
+    former."""
+    config, file = model.config.get_text_config(), sys.modules[type(model).__module__]
+    H, L, window = config.num_attention_heads, config.num_hidden_layers, getattr(config, "sliding_window", None)
     rotary = getattr(model.base_model, "rotary_emb", None)
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // H
-    return Geometry(config.num_hidden_layers, H, getattr(config, "num_key_value_heads", None) or H, head_dim, getattr(rotary, "inv_freq", None))
+    full = [l for l, kind in enumerate(getattr(config, "layer_types", None) or ()) if kind in ("full_attention", "attention")]
+    rows = tuple(range(L)) if not full or (window or 0) >= getattr(config, "max_position_embeddings", L) else tuple(full)
+    plain = {m.layer_idx for m in model.modules() if getattr(m, "use_rope", None) in (False, 0) and hasattr(m, "layer_idx")}
+    plain = set(rows) if config.model_type in ("cohere2", "exaone4") and len(rows) < L else plain
+    half = getattr(file, "rotate_half", None)
+    return Geometry(len(rows), H, getattr(config, "num_key_value_heads", None) or H, getattr(config, "head_dim", None) or config.hidden_size // H,
+                    getattr(rotary, "inv_freq", getattr(rotary, "full_attention_inv_freq", None)), rows,
+                    tuple(i for i, l in enumerate(rows) if l in plain), half is not None and half(torch.arange(4))[0] == -1)
 
 
 @contextlib.contextmanager
@@ -67,11 +74,13 @@ def original_attention(before: str, module: torch.nn.Module) -> Callable[..., An
     return sys.modules[type(module).__module__].eager_attention_forward if before == "eager" else ALL_ATTENTION_FUNCTIONS[before]
 
 
-def check_attention(n_tokens: int, kwargs: Dict[str, Any]) -> None:
-    """Error where a sequence of n_tokens is attended to otherwise than by a plain softmax over all of it."""
+def check_attention(module: torch.nn.Module, n_tokens: int, kwargs: Dict[str, Any]) -> None:
+    """Error where a sequence of n_tokens is attended to otherwise than by a softmax over all of it, and sinks."""
     window = kwargs.get("sliding_window")
-    if (window and window < n_tokens) or kwargs.get("softcap") or any(kwargs.get(name) is not None for name in ("s_aux", "position_bias")):
-        raise Error("attention with a sliding window shorter than the sequence, a cap on its logits, a bias or sinks of its own: want plain softmax attention")
+    why = f"a sliding window of {window}, shorter than the sequence of {n_tokens}, in every layer: positions go by themselves" if window and window < n_tokens \
+        else "it caps its logits" if kwargs.get("softcap") else "its logits have a bias" if kwargs.get("position_bias") is not None else ""
+    if why:
+        raise Error(f"{type(module).__name__}: {why}; want plain softmax attention")
 
 
 class _Group(NamedTuple):
@@ -142,8 +151,8 @@ class KeptLayer(DynamicLayer):
         key_states.ckvc_layer = self  # for the attention, which sees no cache
         return key_states, value_states
 
-    def attend(self, query: torch.Tensor, scaling: Optional[float]) -> torch.Tensor:
-        """Attention of the last n new tokens, query [B, H, n, D], to all that is held: [B, n, H, D]."""
+    def attend(self, query: torch.Tensor, scaling: Optional[float], sinks: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """Attention of the last n new tokens, query [B, H, n, D], to all that is held, and to sinks [H]: [B, n, H, D]."""
         B, H, n, D = query.shape
         if self.owner.rows:
             self.queries = torch.cat([self.queries, query], dim=2)[:, :, -self.owner.rows :]
@@ -153,7 +162,15 @@ class KeptLayer(DynamicLayer):
         for group in self.groups:
             end, n_rows = start + len(group.heads), group.longest + self.new
             keys, values = (x[:, None, :n_rows].expand(-1, rows.shape[1], -1, -1) for x in (group.keys, group.values))
-            out.append(F.scaled_dot_product_attention(rows[start:end], keys, values, self._seen(group, n), scale=scaling))
+            mask = self._seen(group, n)
+            if sinks is not None:  # a key of zeros, whose logit the mask adds
+                bias = rows.new_zeros(end - start, rows.shape[1], rows.shape[2], n_rows + 1)
+                of_head = sinks.to(bias).view(self.shape[1], -1)[self._order[start:end] % self.shape[1]]
+                bias[..., -1] = of_head[:, None] if n == 1 else of_head[..., None]
+                if mask is not None:
+                    bias[..., :-1].masked_fill_(~mask, -torch.inf)
+                keys, values, mask = F.pad(keys, (0, 0, 0, 1)), F.pad(values, (0, 0, 0, 1)), bias
+            out.append(F.scaled_dot_product_attention(rows[start:end], keys, values, mask, scale=scaling))
             start = end
         return torch.cat(out)[self._place].view(B, H, n, D).transpose(1, 2).contiguous()
 
@@ -225,7 +242,9 @@ class Compression:
         self.rows = 0  # how many of the newest queries a layer remembers, for recompress
         self.starts: List[Tuple[int, int]] = []  # of each sequence: the prompt's first column, and that token's position
         self._collecting: Optional[List[Prefill]] = None
+        self._rows = {layer: row for row, layer in enumerate(g.layers)}
         self._queries: List[torch.Tensor] = []  # [L] of [B, H, rows, D], the prompt's last
+        self._sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
         self._hidden: Optional[torch.Tensor] = None  # [L, B, G, T] where masked: True: kept
         self._context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
@@ -274,10 +293,10 @@ class Compression:
     def _begin(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         cache, ids = kwargs.get("past_key_values"), kwargs.get("input_ids", args[0] if args else None)
         shape, padding = (ids if ids is not None else kwargs["inputs_embeds"]).shape, kwargs.get("attention_mask")
-        padding = padding if padding is not None and padding.ndim == 2 else None
+        padding = padding if isinstance(padding, torch.Tensor) and padding.ndim == 2 else None
         if (cache is None and kwargs.get("use_cache") is False) or (cache is not None and cache.get_seq_length() > 0):
             self._collecting = None
-            layer = cache.layers[0] if cache is not None else None
+            layer = cache.layers[self.geometry.layers[0]] if cache is not None else None
             if padding is not None and isinstance(layer, KeptLayer) and not bool(padding[:, layer.shape[2] :].all()):
                 raise Error("a later turn that is padded: want turns of equal length, or one sequence at a time")
             return
@@ -315,9 +334,14 @@ class Compression:
         wanted = any(p.needs_r_sem for p in collected)
         r_sem = self._perplexities(output.last_hidden_state) if wanted else [None] * len(collected)
         self.kept = [p.keep(r) for p, r in zip(collected, r_sem)]
-        if any(layer.is_sliding for layer in cache.layers):
-            raise Error("a cache with a sliding window has lost positions by itself: want full attention in every layer")
+        self.check_rows(cache)
         self.install(cache)
+
+    def check_rows(self, cache: Cache) -> None:
+        """Error where the layers that see every token did not all come by here, or keep less."""
+        if len(self._queries) != len(self._rows) or any(cache.layers[l].is_sliding for l in self._rows):
+            raise Error(f"{type(self.model).__name__}: {len(self._queries)} of the {len(self._rows)} layers that see every token attend through transformers' "
+                        "AttentionInterface and keep them in a cache that does not slide: want all")
 
     def _perplexities(self, hidden: torch.Tensor) -> List[float]:
         """exp of the mean loss of the last W prompt tokens."""
@@ -330,7 +354,7 @@ class Compression:
 
     def install(self, cache: Cache) -> None:
         """Cuts the cache of the prompts to what is kept, or hides the rest where its class cannot be cut."""
-        layers, (L, B, G) = cache.layers, (len(cache.layers), len(self.kept), self.geometry.n_kv_heads)
+        layers, (L, B, G) = [cache.layers[l] for l in self._rows], (len(self._rows), len(self.kept), self.geometry.n_kv_heads)
         of_token = [2 * x.keys.shape[1] * x.keys.shape[3] * x.keys.element_size() for x in layers] if layers[0].keys.ndim == 4 else []
         self.full_bytes = self.kept_bytes = sum(b * self._width * B for b in of_token)
         if getattr(cache, "offloading", False) or any(type(layer) is not DynamicLayer for layer in layers):
@@ -343,21 +367,22 @@ class Compression:
             return
         self._cut(cache, ((layer.keys, layer.values) for layer in layers))
 
-    def _positions(self, layer: int) -> List[torch.Tensor]:
-        """[B * G]: where a layer's kept tokens lie in the cache."""
-        return [torch.from_numpy(p.astype("int64")) + first for kept, (first, _) in zip(self.kept, self.starts) for p in kept.positions[layer]]
+    def _positions(self, row: int) -> List[torch.Tensor]:
+        """[B * G]: where a row's kept tokens lie in the cache."""
+        return [torch.from_numpy(p.astype("int64")) + first for kept, (first, _) in zip(self.kept, self.starts) for p in kept.positions[row]]
 
     def _cut(self, cache: Cache, whole: Iterable[Tuple[torch.Tensor, torch.Tensor]]) -> None:
-        for l, (keys, values) in enumerate(whole):
-            positions = [p.to(keys.device) for p in self._positions(l)]
-            cache.layers[l] = KeptLayer(keys, values, positions, self._queries[l], self)
-        of_entry = [2 * x.shape[3] * x.groups[0].keys.element_size() for x in cache.layers]
-        self.full_bytes = sum(n * x.shape[:3].numel() for n, x in zip(of_entry, cache.layers))
-        self.kept_bytes = sum(n * sum(map(len, x.positions)) for n, x in zip(of_entry, cache.layers))
+        for (l, row), (keys, values) in zip(self._rows.items(), whole):
+            positions = [p.to(keys.device) for p in self._positions(row)]
+            cache.layers[l] = KeptLayer(keys, values, positions, self._queries[row], self)
+        layers = [cache.layers[l] for l in self._rows]
+        of_entry = [2 * x.shape[3] * x.groups[0].keys.element_size() for x in layers]
+        self.full_bytes = sum(n * x.shape[:3].numel() for n, x in zip(of_entry, layers))
+        self.kept_bytes = sum(n * sum(map(len, x.positions)) for n, x in zip(of_entry, layers))
         self._queries = []
         if sys.platform == "linux" and cache.layers[0].device.type == "cpu":  # glibc's allocator would keep resident what was dropped
             getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
-        self.holds = "cut" if all(len({len(p) for p in layer.positions}) == 1 for layer in cache.layers) else "ragged"
+        self.holds = "cut" if all(len({len(p) for p in layer.positions}) == 1 for layer in layers) else "ragged"
 
     @torch.no_grad()
     def recompress(self, cache: Cache) -> List[Kept]:
@@ -365,7 +390,7 @@ class Compression:
         dropped; what is held, later turns included, is ranked as if it had just been prefilled, by the newest queries. Gives the new `kept`. Error
         where the cache is not the one that was cut here last, where cropping took the newest queries away, and where the table has bins of
         perplexity, which only a prefill knows."""
-        layers = cache.layers
+        layers = [cache.layers[l] for l in self._rows if l < len(cache.layers)]
         if not layers or not all(isinstance(layer, KeptLayer) and layer.kept is self.kept for layer in layers):
             raise Error("recompress: want the cache that was cut here last")
         self.starts, n = layers[0].starts, cache.get_seq_length()
@@ -374,10 +399,10 @@ class Compression:
             raise Error("recompress: the queries that rank were cropped away; feed the next turn first")
         if any(p.needs_r_sem for p in prefills):
             raise Error("recompress: the table has bins of perplexity, which a prefill alone knows; start again from an empty cache")
-        for layer in layers:
+        for row, layer in enumerate(layers):
             keys, values, held = layer.spread()
             for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
-                p.layer(layer.queries[b], keys[b, :, first:], values[b, :, first:], self._scaling, held[b, :, first:])
+                p.layer(layer.queries[b], keys[b, :, first:], values[b, :, first:], self._scaling, held[b, :, first:], self._sinks[row])
         self.kept, self._queries = [p.keep() for p in prefills], [layer.queries for layer in layers]
         self._cut(cache, (layer.spread()[:2] for layer in layers))
         return self.kept
@@ -386,17 +411,19 @@ class Compression:
 
     def _attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
-        layer, n = getattr(key, "ckvc_layer", None), query.shape[2]
-        check_attention(layer.get_seq_length() if layer else key.shape[2], kwargs)
+        layer, n, row, sinks = getattr(key, "ckvc_layer", None), query.shape[2], self._rows.get(getattr(module, "layer_idx", -1)), kwargs.get("s_aux")
+        if row is None:  # it keeps what it keeps
+            return original_attention(self._before, module)(module, query, key, value, attention_mask, **kwargs)
+        check_attention(module, layer.get_seq_length() if layer else key.shape[2], kwargs)
         if self._collecting is not None:
-            self._scaling = kwargs.get("scaling") or query.shape[3] ** -0.5
+            self._scaling, self._sinks[row] = kwargs.get("scaling") or query.shape[3] ** -0.5, sinks
             self._queries.append(query[:, :, max(n - self.rows, 0) :].clone())
             for b, (p, (first, _)) in enumerate(zip(self._collecting, self.starts)):
-                p.layer(query[b, :, max(n - p.rows, first) :], key[b, :, first:n], value[b, :, first:n], self._scaling)
+                p.layer(query[b, :, max(n - p.rows, first) :], key[b, :, first:n], value[b, :, first:n], self._scaling, None, sinks)
         elif layer is not None:
-            return layer.attend(query, kwargs.get("scaling")), None
+            return layer.attend(query, kwargs.get("scaling"), sinks), None
         elif self._hidden is not None:
-            attention_mask = self._merged(module.layer_idx, query, key, attention_mask)
+            attention_mask = self._merged(row, query, key, attention_mask)
         return original_attention(self._before, module)(module, query, key, value, attention_mask, **kwargs)
 
     def _as_wanted(self, seen: Optional[torch.Tensor], query: torch.Tensor) -> Optional[torch.Tensor]:
@@ -405,9 +432,9 @@ class Compression:
             return seen
         return torch.zeros_like(seen, dtype=query.dtype).masked_fill(~seen, torch.finfo(query.dtype).min)
 
-    def _merged(self, layer: int, query: torch.Tensor, key: torch.Tensor, mask: Optional[torch.Tensor]) -> torch.Tensor:
+    def _merged(self, row: int, query: torch.Tensor, key: torch.Tensor, mask: Optional[torch.Tensor]) -> torch.Tensor:
         """What is hidden, on top of the model's own mask."""
-        kept = self._hidden[layer].to(key.device)
+        kept = self._hidden[row].to(key.device)
         seen = torch.cat([kept, kept.new_ones((*kept.shape[:2], key.shape[2] - kept.shape[2]))], dim=2)
         seen = seen.repeat_interleave(query.shape[1] // kept.shape[1], dim=1)[:, :, None].expand(-1, -1, query.shape[2], -1)
         if mask is None:

@@ -14,7 +14,6 @@ its shares: every head keeps B, as under the floor 1. L layers, G KV heads, D he
 """
 from __future__ import annotations
 
-import argparse
 import ctypes
 import dataclasses
 import os
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from . import library
+from .exchange import Parser
 from .table import FEATURES, Array, Error, Score, budget_tokens
 
 MAGIC, FILE_MAGIC, VERSION = 0xAF143CD8, 0x67677371, 3  # of a state in memory; of a file ("ggsq") and the version of its layout
@@ -373,9 +373,9 @@ def compact_file(path: Union[str, os.PathLike], model: Union[Model, str, os.Path
     return said
 
 
-def main(words: List[str], parser: Any) -> str:
+def main(verb: str, words: List[str]) -> str:
     """`python3 -m ckvc compact`: the line that is printed."""
-    p: argparse.ArgumentParser = parser(prog="python3 -m ckvc compact", description="A slot that llama-server saved, cut to a budget; it restores it.")
+    p = Parser(prog=f"python3 -m ckvc {verb}", description="A slot that llama-server saved, cut to a budget; it restores it.")
     p.add_argument("slot", metavar="SLOT.bin")
     p.add_argument("--model", metavar="M.gguf", required=True, help="the server's; only its shape is read")
     p.add_argument("--table", metavar="T.ckvt", required=True, help="with a learned score of --features 2")

@@ -35,7 +35,7 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What prompts must fit, in tokens. instruction: of the repetition; max_tokens 0: what can be repeated."""
+    """What prompts must fit, in tokens. instruction: of the repetition, below 0: there is none; max_tokens 0: what can be repeated, or read."""
     context: int
     vocabulary: int
     window: int
@@ -47,7 +47,7 @@ class Limits:
     @property
     def longest(self) -> int:
         room = self.context - self.instruction
-        repeated = min(max(room - CHUNK, room // 2), self.context - self.continuation)
+        repeated = min(max(room - CHUNK, room // 2) if self.instruction >= 0 else self.context, self.context - self.continuation)
         return min(self.max_tokens, repeated) if self.max_tokens else repeated
 
 
@@ -204,8 +204,6 @@ def read_prompts(path: str, tokenizer: Any, limits: Limits) -> Tuple[List[Prompt
             if limits.skip_short and isinstance(why, _Short):
                 continue
             raise Error(f"{path}:{line}:{named} {why}".replace("\n", " ")) from None
-    if all(p.heldout for p in out):
-        raise Error(f"{path}: {len(out)} prompts are left of {len(seen)}, all held out: nothing is there to fit")
     shared = collections.Counter(p.document for p in out)
     for p in out:
         p.document = p.document if shared[p.document] > 1 else ""

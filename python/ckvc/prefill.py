@@ -17,13 +17,21 @@ from .table import FEATURES, Array, Table, bin_index, budget_tokens
 
 @dataclasses.dataclass(frozen=True)
 class Geometry:
-    """What of a model's shape its tables depend on. inv_freq [n]: what keys are rotated with, pairs (i, i + n), n at most
-    head_dim / 2; None: keys come before rotation."""
+    """What of a model's shape its tables depend on. inv_freq [n]: what keys are rotated with, pairs (i, i + n), or (2 i, 2 i + 1) where they are
+    interleaved, n at most head_dim / 2; None: keys come before rotation. layers: which of the model's are a table's rows, in order (those that see
+    every token, where others do not); None: all. unrotated: rows whose keys are not rotated."""
     n_layers: int
     n_query_heads: int
     n_kv_heads: int
     head_dim: int
     inv_freq: Optional[torch.Tensor] = None
+    layers: Optional[Tuple[int, ...]] = None
+    unrotated: Tuple[int, ...] = ()
+    interleaved: bool = False
+
+    def before_rotation(self, row: int, keys: torch.Tensor, first_position: int = 0) -> torch.Tensor:
+        """Cached keys [T, D] of a row as they were before rotation, [T, D] float64."""
+        return before_rotation(keys, None if row in self.unrotated else self.inv_freq, first_position, self.interleaved)
 
 
 @dataclasses.dataclass
@@ -88,15 +96,19 @@ def _count_above(s: torch.Tensor, first: torch.Tensor, tau: float) -> int:
     return int(first.sum()) + int((others >= least).sum())
 
 
-def attention_rows(queries: torch.Tensor, keys: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None) -> torch.Tensor:
+def attention_rows(queries: torch.Tensor, keys: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None,
+                   sinks: Optional[torch.Tensor] = None) -> torch.Tensor:
     """[group, rows, T] float32: the softmax of each of the last rows, queries [group, rows, D], over what it sees of keys [T, D]; 0 where it sees
-    nothing that is held [T]."""
+    nothing that is held [T]. sinks [group]: logits of one more column, which takes its part of the softmax."""
     logits = queries.float() @ keys.float().T * scaling
     position = torch.arange(len(keys), device=keys.device)
     unseen = position > position[-logits.shape[1] :, None]
-    if held is None:
-        return logits.masked_fill(unseen, -math.inf).softmax(dim=-1)
-    return logits.masked_fill(unseen | ~held, -math.inf).softmax(dim=-1).nan_to_num()
+    logits = logits.masked_fill(unseen if held is None else unseen | ~held, -math.inf)
+    if sinks is not None:
+        sinks = sinks.to(logits)[:, None, None].expand(-1, logits.shape[1], 1)
+        return torch.cat([logits, sinks], dim=-1).softmax(dim=-1)[..., :-1]
+    rows = logits.softmax(dim=-1)
+    return rows if held is None else rows.nan_to_num()
 
 
 def head_features(rows: Optional[torch.Tensor], keys: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
@@ -120,15 +132,15 @@ def late_features(attention: torch.Tensor, alpha: torch.Tensor) -> torch.Tensor:
     return torch.stack([_log(_max_pool(attention, 5)), _log(alpha)], dim=1)
 
 
-def before_rotation(keys: torch.Tensor, inv_freq: Optional[torch.Tensor], first_position: int = 0) -> torch.Tensor:
-    """Cached keys [T, D] as they were before pairs (i, i + n) were rotated by inv_freq [n], [T, D] float64: in the order of the C program, whose
-    pairs are (i, i + D / 2). Where n is below D / 2 the values behind the first 2 n were not rotated; they are its last pairs."""
+def before_rotation(keys: torch.Tensor, inv_freq: Optional[torch.Tensor], first_position: int = 0, interleaved: bool = False) -> torch.Tensor:
+    """Cached keys [T, D] as they were before pairs (i, i + n), or (2 i, 2 i + 1), were rotated by inv_freq [n], [T, D] float64: in the order of the
+    C program, whose pairs are (i, i + D / 2). Where n is below D / 2 the values behind the first 2 n were not rotated; they are its last pairs."""
     keys = keys.double()
     if inv_freq is None:
         return keys
     n, t = len(inv_freq), torch.arange(len(keys), device=keys.device)
     angle = (first_position + t[:, None]).float() * inv_freq.to(keys.device).float()  # float32, as models rotate
-    c, s, a, b = angle.cos().double(), angle.sin().double(), keys[:, :n], keys[:, n : 2 * n]
+    c, s, (a, b) = angle.cos().double(), angle.sin().double(), keys[:, : 2 * n].unflatten(1, (n, 2) if interleaved else (2, n)).unbind(2 if interleaved else 1)
     first, second = keys[:, 2 * n :].chunk(2, dim=1)
     return torch.cat([a * c + b * s, first, b * c - a * s, second], dim=1)
 
@@ -159,9 +171,10 @@ class Prefill:
         self._mass: Union[float, torch.Tensor] = 0.0
 
     @torch.no_grad()
-    def layer(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None) -> None:
+    def layer(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float, held: Optional[torch.Tensor] = None,
+              sinks: Optional[torch.Tensor] = None) -> None:
         """The next layer: queries [H, rows or more, D] of the last positions, after rotation; keys, values [G, T, D] as cached. held [G, T]:
-        False where a position was dropped before, whose key and value are 0; None: all are there."""
+        False where a position was dropped before, whose key and value are 0; None: all are there. sinks [H]: as attention_rows has them."""
         if self._short:
             return
         g, of_layer = self.geometry, []
@@ -170,8 +183,9 @@ class Prefill:
         norms = values.double().norm(dim=-1)
         for head in range(g.n_kv_heads):
             seen = None if held is None else held[head]
-            last = queries[head * group : (head + 1) * group, -min(self.rows, self.n_tokens) :]
-            rows = attention_rows(last, keys[head], scaling, seen) if self.rows else None
+            of_head = slice(head * group, (head + 1) * group)
+            last, sink = queries[of_head, -min(self.rows, self.n_tokens) :], None if sinks is None else sinks[of_head]
+            rows = attention_rows(last, keys[head], scaling, seen, sink) if self.rows else None
             if self._needs_alpha:
                 self._mass = self._mass + rows[:, -self.table.window :].sum((0, 1), dtype=torch.float64).to(first)
             if self.score.window:  # the score's own rows, of a table whose window is longer
@@ -203,7 +217,7 @@ class Prefill:
         theta = torch.from_numpy(self.table.theta[layer, head].astype(np.float64)).to(keys.device)
         f = head_features(rows if self._late is not None else None, keys, norm)
         n = f.shape[1]
-        return f @ theta[:n] + before_rotation(keys, self.geometry.inv_freq, self.first_position) @ theta[n:-1] + theta[-1]
+        return f @ theta[:n] + self.geometry.before_rotation(layer, keys, self.first_position) @ theta[n:-1] + theta[-1]
 
     @torch.no_grad()
     def keep(self, r_sem: Optional[float] = None) -> Kept:

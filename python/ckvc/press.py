@@ -33,19 +33,19 @@ class _Pressing(Compression):
         (kept,) = self.kept
         attention = {m.layer_idx: m for m in self.model.base_model.modules() if hasattr(m, "layer_idx") and hasattr(m, "num_key_value_groups")}
         lengths = {len(p) for of_layer in kept.positions for p in of_layer}
-        if len(lengths) == 1 and (kept.mode != "heads" or kept.whole) and all(type(layer) is DynamicLayer for layer in cache.layers):
+        if len(lengths) == 1 and (kept.mode != "heads" or kept.whole) and all(type(cache.layers[l]) is DynamicLayer for l in self._rows):
             self.holds = "cut"
-            for layer, of_layer in zip(cache.layers, kept.positions):
+            for layer, of_layer in zip((cache.layers[l] for l in self._rows), kept.positions):
                 t = torch.from_numpy(of_layer[0].astype("int64")).to(layer.keys.device)
                 layer.keys, layer.values = layer.keys[:, :, t], layer.values[:, :, t]
             return
         self.holds = "masked"
-        for index, module in attention.items():
+        for index, row in self._rows.items():
             hidden = torch.ones(self.geometry.n_kv_heads, kept.n_tokens, dtype=torch.bool)
-            for of_head, p in zip(hidden, kept.positions[index]):
+            for of_head, p in zip(hidden, kept.positions[row]):
                 of_head[torch.from_numpy(p.astype("int64"))] = False
             heads, positions = hidden.nonzero(as_tuple=True)
-            module.masked_key_indices = (torch.zeros_like(heads), heads, positions)
+            attention[index].masked_key_indices = (torch.zeros_like(heads), heads, positions)
 
 
 @dataclasses.dataclass

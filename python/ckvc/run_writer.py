@@ -54,7 +54,7 @@ def _sync(folder: str) -> None:
         os.close(fd)
 
 
-def _publish(path: str, data: bytes, replace: bool = True) -> None:
+def publish(path: str, data: bytes, replace: bool = True) -> None:
     """The whole file or none under its name; without replace one that is there stays."""
     tmp = f"{path}.tmp.{secrets.token_hex(8)}"
     try:
@@ -68,7 +68,7 @@ def _publish(path: str, data: bytes, replace: bool = True) -> None:
     finally:
         if os.path.exists(tmp):
             os.unlink(tmp)
-    _sync(os.path.dirname(path))
+    _sync(os.path.dirname(path) or ".")
 
 
 def shard_image(header: Dict[str, Any], columns: Dict[str, Array]) -> bytes:
@@ -174,7 +174,7 @@ class Run:
         if not os.path.exists(whole) and (others := parts - {self.part[1] if self.part else 0}):
             raise Error(f"{self.out}: is a run in {max(others)} parts; go on with as many, or choose another out")
         if not os.path.exists(file):
-            _publish(file, (canonical(plan) + "\n").encode(), replace=self.part is None)
+            publish(file, (canonical(plan) + "\n").encode(), replace=self.part is None)
         with open(file, encoding="utf-8") as f:
             was, now = json.load(f), json.loads(canonical(plan))
         different = [f"{k}: {canonical(was.get(k))[:60]} there, {canonical(now.get(k))[:60]} now" for k in sorted({*was, *now}) if was.get(k) != now.get(k)]
@@ -237,7 +237,7 @@ class Run:
 
     def _shard(self, i: int, rows: Dict[str, Array]) -> None:
         data = shard_image(self.header, rows)
-        _publish(self._path(i), data)
+        publish(self._path(i), data)
         self._append({"pass": PASS, "shard": i, "prompts": len(rows["id"]), "rows": 0, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest(),
                       "backend": self.backend})
         self.bytes += len(data)

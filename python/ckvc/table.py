@@ -314,13 +314,10 @@ class Table:
                 self._fail(f"section CMIN[{b}]: c_min is {recent + 1:.0f}, above the {self.budgets[b]:.0f} tokens of its budget")
         self.score = [self._score(b, *map(int, row)) for b, row in enumerate(s["SCORE"])]
         if self.theta is not None:
-            self._check_learned()
-
-    def _check_learned(self):
-        version, D = self.score[0].features, self.theta.shape[2]
-        fixed = FEATURES[version][0]
-        if D < fixed + 2 or (D - fixed) % 2:
-            self._fail(f"section THETA: {D} features, version {version} has {fixed} and those of a key of even length")
+            version, D = self.score[0].features, self.theta.shape[2]
+            fixed = FEATURES[version][0]
+            if D < fixed + 2 or (D - fixed) % 2:
+                self._fail(f"section THETA: {D} features, version {version} has {fixed} and those of a key of even length")
 
     def _score(self, b, kind, window, pool, norm, features, mode):
         if kind >= len(SCORES) or mode >= len(MODES):

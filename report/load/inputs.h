@@ -26,7 +26,7 @@
 typedef struct score_series {
     const char *title, *model, *policy;
     const char *table; /* content id; "": none */
-    score_kind kind;   /* of the policy; SCORE_KIND_COUNT: another program's */
+    score_kind kind;   /* of the policy; SCORE_KIND_COUNT: unknown here */
     double budget;
     uint64_t layer_budgets; /* which budgets by layer; 0: none */
     uint32_t continuation;

@@ -36,7 +36,8 @@ static verdict_need need_of(const comparison *by, bool tie) {
 }
 
 static bool is_opponent(const comparison *c, const score_series *table) {
-    return series_alike(&c->of, table) && is_simple(c->base.kind) && c->all.equal_tokens;
+    return series_alike(&c->of, table) && is_simple(c->base.kind) && c->all.equal_tokens &&
+           strncmp(c->base.policy, "KVzip", 5) != 0; /* a press that reads twice */
 }
 
 /* The reference against which a table does worst, by KL where all have it; NULL: none has its

@@ -278,7 +278,8 @@ PY
         for floor in 0.05 0.4; do by_hand "$DIR/mixed-hand.ckvt" learned "$floor"; done
     done >>"$DIR/select-hand.jsonl"
     diff <(sort "$DIR/select-hand.jsonl") <(sort "$DIR/demand/select/pass-02.jsonl")
-    "$CKVC" fit -q "$DIR/demand-hand" --choose "$DIR/select-hand.jsonl" --out "$DIR/chosen-hand.ckvt"
+    "$CKVC" fit "$DIR/demand-hand" --choose "$DIR/select-hand.jsonl" --out "$DIR/chosen-hand.ckvt" 2>"$DIR/chosen-hand.txt"
+    grep -q 'prompts of split select (\* the least: recommended)' "$DIR/chosen-hand.txt"
     [ "$(content_id "$DIR/chosen-hand.ckvt")" = "$(content_id "$DIR/demand/table.ckvt")" ]
     killed "0.05 0.1 0.15 0.2 0.25 0.3" by_default "$DIR/demand-killed" --threads 1
     diff <(run_sums "$DIR/demand") <(run_sums "$DIR/demand-killed")

@@ -42,7 +42,7 @@ else
     compare "$envs/newest/bin/python" tests/outside/*_*.py
     compare "$envs/oldest/bin/python" tests/outside/transformers_{generate,calibrate}.py
     compare "$envs/llama/bin/python" tests/outside/llama_compact.py
-    compare "$envs/kvpress/bin/python" tests/outside/{transformers_generate,kvpress_sets,policies_compare}.py
+    compare "$envs/kvpress/bin/python" tests/outside/{transformers_{generate,families,score},kvpress_sets,policies_compare}.py
 fi
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -220,7 +220,7 @@ def refused():
            ("has 9 tokens, need at least 65", {"id": "x", "tokens": ids[:9]}), ("is not inside the manifest's folder", {"id": "x", "file": "/etc/passwd"})]
     out = [missed(words, lambda: go(model, manifest=manifest(line), out=fresh)) for words, line in bad]
     out += [missed(words, lambda: go(tiny(kind, **more), manifest=prompts.name, out=fresh / kind)) for words, kind, more in (
-        ("want plain softmax attention", "Gemma2", dict(head_dim=32)), ("a sliding window shorter than the sequence", "Mistral", dict(sliding_window=64)),
+        ("Gemma2Attention: it caps its logits; want plain softmax attention", "Gemma2", dict(head_dim=32)), ("MistralAttention: a sliding window of 64, shorter than the sequence", "Mistral", dict(sliding_window=64)),
         ("of the kind longrope change beyond 512 tokens", "Phi3", dict(original_max_position_embeddings=512, rope_parameters=dict(
             rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 16, long_factor=[2.0] * 16, original_max_position_embeddings=512))),
         ("has layers of linear_attention", "Qwen3Next", dict(head_dim=32, num_experts=4)))]
@@ -238,15 +238,15 @@ def refused():
 
 def full_disk():
     """Writing fails at the 4th prompt: one line, three prompts stay, and it goes on."""
-    out, write, n = tmp / "full", run_writer._publish, iter(range(100))
+    out, write, n = tmp / "full", run_writer.publish, iter(range(100))
     def failing(path, data, replace=True):
         if path.endswith(".h5") and next(n) == 3:
             raise OSError(28, "No space left on device")
         write(path, data, replace)
-    run_writer._publish = failing
+    run_writer.publish = failing
     go = functools.partial(ckvc.hf.calibrate, loaded(MODELS[0]), tok, prompts.name, BUDGETS, out, **OPTIONS)
     wrong = missed("No space left on device; what is published stays, make room and resume", go) + (len(rows(out)) != 3)
-    run_writer._publish = write
+    run_writer.publish = write
     go(resume=True)
     outside.run(a.ckvc, "verify", out)
     return wrong + (list(rows(out)) != list(rows(tmp / f"torch-{MODELS[0].name}")))

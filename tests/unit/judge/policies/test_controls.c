@@ -64,6 +64,10 @@ TEST(names) {
         assert_int_equal(score_kind_named(score_kind_name((score_kind)kind)), kind);
     }
     assert_int_equal(score_kind_named("windows"), SCORE_KIND_COUNT);
+    assert_int_equal(score_kind_named("Press"), SCORE_KIND_COUNT);
+    assert_int_equal(score_kind_named("SnapKVPress"), SCORE_PRESS);
+    assert_true(score_is_reference(SCORE_PRESS) && !score_needs_table(SCORE_PRESS) &&
+                !score_is_control(SCORE_PRESS));
     assert_false(score_is_reference(SCORE_MATCHED) || score_is_control(SCORE_MATCHED) ||
                  score_is_reference(SCORE_IDENTITY));
 }

@@ -1,0 +1,302 @@
+"""Losses of prompts under tables and under references, measured in transformers: the lines of `ckvc score` (formats/lines/scores.md), which `ckvc
+fit --choose` and `ckvc report` read; and `compile`, which calibrates, fits, chooses and judges as `ckvc compile` does by demand.
+
+A prompt is prefilled once. Each policy's cache is cut from that, and its continuation is fed in one piece. References: full, top-k, snapkv and adakv
+as the C program has them, and kvpress's presses by their class, each with a prefill of its own and the continuation token by token.
+"""
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import os
+import subprocess
+import sys
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import Cache
+
+try:
+    import kvpress
+except ImportError:
+    kvpress = None
+
+from .calibrate import MIXES, OPTIONS, calibrate, limits_of, loaded, options_of, parser
+from .exchange import Usage
+from .fingerprint import fingerprint
+from .hf import Compression, geometry_of
+from .manifest_prompts import Prompt, plain_ids, read_prompts
+from .prefill import Geometry, Kept, Prefill, _largest, _max_pool, attention_rows
+from .run_writer import canonical, publish
+from .table import FEATURES, PAPER_SCORE, Error, Score, Table, budget_tokens
+
+REFERENCES = ("full", "top-k", "snapkv", "adakv")
+LAST = 32  # rows that snapkv and adakv look at, whose positions they keep
+Line = Dict[str, Any]
+
+
+def top_k_table(g: Geometry, window: int) -> Table:
+    """A table that weighs nothing and has no threshold: what policy top-k keeps by."""
+    t = Table.__new__(Table)
+    vars(t).update(name="top-k", n_layers=g.n_layers, n_heads=g.n_kv_heads, n_query_heads=g.n_query_heads, head_axis=0, window=window, budgets=np.ones(1), n_budgets=1,
+                   n_entropy_bins=1, n_ppl_bins=1, edges_entropy=(), edges_ppl=(), alpha_kind="paper", keep_window=0, operator="paper", relative=False, theta=None,
+                   head_grid=np.ones(1), gate_grid=np.array([-math.inf]), head_action=np.zeros((g.n_layers, g.n_kv_heads, 1), int),
+                   gate_action=np.zeros((g.n_layers, 1, 1, 1), int), score=[PAPER_SCORE], c_min=np.zeros((1, 2)), content_id=None)
+    return t
+
+
+def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float] = None) -> Table:
+    """The table with another score (window, learned, paper) or floor for every budget."""
+    if kind == "learned" and table.theta is None:
+        raise Error(f"{table.name}: has no learned score")
+    t = copy.copy(table)
+    if kind:
+        own = {"window": (32, 7, True), "learned": (FEATURES.get(table.score[0].features, (0, 0))[1], 0, False)}.get(kind, (0, 0, False))
+        t.score = [Score(kind, *own, s.features, s.mode) for s in table.score]
+    if floor is not None and table.has_shares:
+        t.c_min = np.column_stack([np.full(table.n_budgets, floor), table.c_min[:, 1]])
+    return t
+
+
+class Scoring(Compression):
+    """Inside its `with` block `prefill` takes a prompt, and `under` says what a policy keeps of it and what the model predicts from that."""
+
+    def __init__(self, model: PreTrainedModel, window: int):
+        super().__init__(model, top_k_table(geometry_of(model), window), 1)
+        self.window, self.device = window, model.get_input_embeddings().weight.device
+
+    def _prefills(self, width: int) -> List[Prefill]:
+        self.rows = max(self.window, 64)  # what scores read
+        return []
+
+    def _end(self, *args: Any) -> None:
+        self._collecting, self.rows = None, 0
+
+    def feed(self, ids: Sequence[int], cache: Cache, n: int = 1, **more: Any) -> torch.Tensor:
+        """log-probabilities [n, vocabulary] behind the last n of the ids, float32."""
+        out = self.model(input_ids=torch.tensor([list(ids)], device=self.device), past_key_values=cache, use_cache=True, logits_to_keep=n, **more)
+        return out.logits[0, -n:].float().log_softmax(dim=-1)
+
+    def prefill(self, p: Prompt) -> None:
+        """The prompt's cache, last queries, risks; `full`, log-probabilities [C, vocabulary] of the continuation."""
+        self.p, self.cache, self._done, T = p, DynamicCache(), {}, p.n_tokens
+        rows = self.feed(p.tokens[:T], self.cache, min(self.window, T - 1) + 1)
+        self.check_rows(self.cache)
+        self.first, loss = rows[-1:], -rows[:-1].gather(1, torch.tensor(p.tokens[T - len(rows) + 1 : T], device=rows.device)[:, None])
+        self.r_sem = float(loss.mean(dtype=torch.float64).exp()) if len(loss) else None
+        self.whole = [[np.arange(T)] * self.geometry.n_kv_heads] * self.geometry.n_layers
+        self.r_struct, self.full = self._by_table(self.table, 1, None)[0].r_struct, self._from(Kept("shared", T, self.whole))
+        if not bool(self.full.gather(1, torch.tensor(p.tokens[T:], device=rows.device)[:, None]).isfinite().all()):
+            raise Error(f'prompt "{p.id}": a loss of the full cache is not finite')
+
+    def _layers(self) -> Iterator[Tuple[torch.Tensor, torch.Tensor, torch.Tensor, float, None, Optional[torch.Tensor]]]:
+        """What Prefill.layer takes, row by row."""
+        for row, l in enumerate(self.geometry.layers):
+            keys, values = (x[0, :, : self.p.n_tokens] for x in (self.cache.layers[l].keys, self.cache.layers[l].values))
+            yield self._queries[row][0], keys, values, self._scaling, None, self._sinks[row]
+
+    def _by_table(self, table: Table, budget: float, mode: Optional[str]) -> Tuple[Kept, Line]:
+        """What a table keeps, and what its line says of the setting."""
+        p = Prefill(table, self.geometry, self.p.n_tokens, budget, mode)
+        key = p.score[:5], table.alpha_kind, table.theta.tobytes() if p.score.kind == "learned" else b""
+        if key in self._done:  # statistics of one score are taken once
+            vars(p).update({k: v for k, v in vars(self._done[key]).items() if k in ("_late", "_scores", "_norms", "_mass")})
+        else:
+            for layer in self._layers():
+                p.layer(*layer)
+        self._done[key], kept, made = p, p.keep(self.r_sem), dict(table=table.content_id)
+        if table is not self.table:
+            by_budget = (table.meta["diagnostics"].get("demand") or {}).get("by_budget", ())
+            made.update(score=p.score.kind, mix=sum(x.get("mix", 0) for x in by_budget if x["budget"] == table.budgets[p.block]))
+            if kept.mode != "shared" and self.p.n_tokens > self.window:
+                made["floor"] = float(table.c_min[p.block][0])
+            if ((p.score.kind, kept.mode) == ("paper", "shared") or table.relative) and self.p.n_tokens > self.window:
+                made["bin_entropy"], made["bin_perplexity"] = table.bins(kept.r_struct or 0, self.r_sem)
+        return kept, made
+
+    def _by_head(self, policy: str, B: int) -> Kept:
+        """snapkv or adakv: scores of the last rows, largest of 7 positions, and the last themselves."""
+        T, G, positions = self.p.n_tokens, self.geometry.n_kv_heads, []
+        for q, keys, _, scaling, _, sinks in self._layers():
+            s, before = torch.full((G, T), math.inf, dtype=torch.float64), max(T - LAST, 0)
+            for g, queries in enumerate(q.unflatten(0, (G, -1)) if before else ()):
+                rows = attention_rows(queries[:, -LAST:], keys[g], scaling, None, None if sinks is None else sinks.view(G, -1)[g])
+                s[g, :before] = _max_pool(rows.mean((0, 1), dtype=torch.float64)[:before], 7).cpu()
+            counts = [B] * G
+            if policy == "adakv":  # a fifth of B to each head, the rest to the best of all
+                least = min(max(int(0.2 * B), LAST), B)
+                others = s.sort(dim=1, descending=True).values[:, least:]
+                best = others.flatten().sort(descending=True, stable=True).indices[: G * (B - least)] // max(others.shape[1], 1)
+                counts = (least + torch.bincount(best, minlength=G)).tolist()
+            positions.append([_largest(x, torch.zeros(T, dtype=torch.bool), n).numpy() for x, n in zip(s, counts)])
+        return Kept("heads", T, positions)
+
+    def _from(self, kept: Kept) -> torch.Tensor:
+        """log-probabilities [C, vocabulary] of the continuation from a cache that holds what is kept, and all of the layers that are no rows."""
+        cache, queries, ids = copy.copy(self.cache), self._queries, self.p.tokens[self.p.n_tokens : -1]
+        cache.layers, self.kept = [copy.copy(x) for x in self.cache.layers], [kept]
+        if not kept.whole:
+            self._cut(cache, ((k[None], v[None]) for _, k, v, *_ in self._layers()))
+        self._queries = queries
+        return torch.cat([self.first, self.feed(ids, cache, len(ids))]) if ids else self.first
+
+    def _pressed(self, name: str, B: int) -> Tuple[Kept, torch.Tensor]:
+        """As many positions as kvpress's press of that class keeps of each head, when told to keep B (which they are is not known), and as `_from`."""
+        p, cache, kind, queries = self.p, DynamicCache(), getattr(kvpress, name), self._queries
+        try:
+            press = kind(press=kvpress.SnapKVPress()) if "press" in {f.name for f in dataclasses.fields(kind)} else kind()
+            press.compression_ratio = max(0.0, 1 - (B + 0.5) / p.n_tokens)
+            with press(self.model):
+                self.feed(p.tokens[: p.n_tokens], cache)
+        except Exception as why:  # of any kind: each press has its own
+            raise Error(f"{name}: {type(why).__name__}: {' '.join(str(why).split())[:200]}") from None
+        hidden = {m.layer_idx: m for m in self.model.modules() if getattr(m, "masked_key_indices", None) is not None}
+        positions = [[np.arange(x.keys.shape[2] - (int((hidden[l].masked_key_indices[1] == g).sum()) if l in hidden else 0))
+                      for g in range(self.geometry.n_kv_heads)] for l, x in enumerate(cache.layers)]
+        rows = [self.feed(p.tokens[t : t + 1], cache, position_ids=torch.tensor([[t]], device=self.device)) for t in range(p.n_tokens, len(p.tokens) - 1)]
+        self._queries = queries
+        for module in hidden.values():
+            module.masked_key_indices = None
+        return Kept("heads", p.n_tokens, positions), torch.cat([self.first, *rows])
+
+    def under(self, policy: str, table: Table, budget: float, mode: Optional[str]) -> Line:
+        """A policy's line (formats/lines/scores.md), but for model and manifest."""
+        p, rows, made, inside = self.p, None, {}, None
+        T, B = p.n_tokens, min(budget_tokens(budget, p.n_tokens), p.n_tokens)
+        if policy in ("table", "top-k"):
+            kept, made = self._by_table(table, budget, mode)
+        elif policy == "full" or T <= self.window:
+            kept = Kept("shared" if policy == "full" else "heads", T, self.whole)
+        elif policy in REFERENCES:
+            kept = self._by_head(policy, B)
+        else:
+            kept, rows = self._pressed(policy, B)
+        by_set = (lambda x: [of[0] for of in x]) if kept.mode != "heads" else list
+        if rows is None:
+            inside = by_set([[int((s >= T - self.window).sum()) for s in of] for of in kept.positions])
+            rows = self.full if kept.whole else self._from(kept)
+        targets = torch.tensor(p.tokens[T:], device=rows.device)[:, None]
+        loss, full = (-float(x.gather(1, targets).mean(dtype=torch.float64)) for x in (rows, self.full))
+        kl = float((self.full.exp() * (self.full - rows)).sum(dim=-1, dtype=torch.float64).mean())
+        out = dict(id=p.id, source=p.source or None, split="select" if p.select else "heldout" if p.heldout else p.split or None, token_hash=f"{p.token_hash:016x}",
+                   policy=policy, table=None, tau=None, T=T, C=p.n_continuation, budget=budget, r_struct=self.r_struct, r_sem=self.r_sem, bin_entropy=None,
+                   bin_perplexity=None, n_candidates=None, n_kept=by_set([[len(s) for s in of] for of in kept.positions]), n_kept_window=inside,
+                   entries=kept.entries, head_dim=self.geometry.head_dim, loss_full=full, loss_comp=loss, reward=full - loss, kl=max(kl, 0.0))
+        more = dict(made, document=p.document, window=self.window if self.window != 64 else 0, mode=kept.mode, whole=T <= self.window)
+        return {**out, **{k: v for k, v in more.items() if v or k[:4] == "bin_" if v not in ("paper", "shared")}}
+
+
+@torch.no_grad()
+def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (), policies: Sequence[str] = (),
+          mode: Optional[str] = None, window: int = 64, quiet: bool = True) -> Iterator[Line]:
+    """A line for each prompt, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or classes of
+    kvpress (SnapKVPress). Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain."""
+    c, training, L = Scoring(model, window), model.training, model.config.get_text_config().num_hidden_layers
+    for t in tables:
+        t.check_model(c.geometry.n_layers, c.geometry.n_query_heads, c.geometry.n_kv_heads, c.geometry.head_dim)
+        if t.window != window:
+            raise Error(f"{t.name}: its window is {t.window}, asked for is {window}: say --window {t.window}")
+    for x in policies:
+        if x not in REFERENCES and (not x.endswith("Press") or not hasattr(kvpress, x) or c.geometry.n_layers < L):
+            raise Error(f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...), which is to be installed" +
+                        (", and compresses layers that slide, too" if c.geometry.n_layers < L else ""))
+    try:
+        with c:
+            for n, p in enumerate(prompts, 1):
+                model.eval()
+                c.prefill(p)
+                for name, table in [*((x, c.table) for x in policies), *(("table", t) for t in tables)]:
+                    for budget in budgets:
+                        yield c.under(name, table, budget, mode if name == "table" else None)
+                if not quiet:
+                    print(f"score: {n} of {len(prompts)} prompts", file=sys.stderr, flush=True)
+    finally:
+        model.train(training)
+
+
+def write_scores(out: str, model: PreTrainedModel, manifest: str, *of: Any, **what: Any) -> int:
+    """The lines of `score` into the file `out`, which appears whole; how many. manifest: its SHA-256."""
+    said = {"model": fingerprint(model), "manifest": manifest}
+    lines = [canonical({**said, **x}) + "\n" for x in score(model, *of, **what)]
+    publish(out, "".join(lines).encode())
+    return len(lines)
+
+
+def run(*words: str) -> str:
+    """What the C program says; Error with its last line where it fails."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True)
+    except OSError as why:
+        raise Error(f"{words[0]}: {why.strerror}: build ckvc (make), and name it by --ckvc or $CKVC") from None
+    if done.returncode:
+        raise Error((done.stderr.strip().splitlines() or [f"{words[0]} {words[1]}: exit {done.returncode}"])[-1])
+    return (done.stdout or done.stderr).rstrip()
+
+
+def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
+    """Calibrate, `ckvc fit`, scores on select, `ckvc fit --choose`, scores on heldout, `ckvc report`; what was tried, and the report's words."""
+    o, (demand, chosen, report, select, heldout) = options_of(a), (os.path.join(a.out, x) for x in ("demand", "table.ckvt", "report", "select.jsonl", "heldout.jsonl"))
+    os.makedirs(os.path.join(a.out, "tables"), exist_ok=True)
+    calibrate(model, tokenizer, a.manifest, o, demand)
+    prompts, sha = read_prompts(a.manifest, tokenizer, limits_of(model.config.get_text_config(), o, len(plain_ids(tokenizer, "\n\n" + o.repeat))))
+
+    def fit(path: str, *more: str) -> Table:
+        said[0] = run(a.ckvc, "fit", demand, "--features", a.features, *(("--leak-check", a.leak_check) if a.leak_check else ()), *more, "--force", "--out", path)
+        return Table.read(path)
+
+    def scored(path: str, of: List[Prompt], tables: List[Table], policies: Sequence[str] = ()) -> str:
+        if of and not (o.resume and os.path.exists(path)):
+            write_scores(path, model, sha, of, o.budgets, tables, policies, window=o.window, quiet=o.quiet)
+        return path
+
+    floors, said = sorted({max(o.floor, f) for f in (0, 0.2, 0.4)}), [""]
+    choosing, judging = [x for x in prompts if x.select], [x for x in prompts if x.heldout and not x.select]
+    if choosing:
+        mixes = {w: fit(os.path.join(a.out, "tables", f"mix-{w:g}.ckvt"), "--mix", f"{w:g}") for w in (0.0, *MIXES)}
+        tried = [("window", floors[-1], 0), *(("learned", f, 0) for f in floors), ("paper", floors[-1], 0), *(("learned", f, w) for w in MIXES for f in (floors[0], floors[-1]))]
+        table = fit(chosen, "--choose", scored(select, choosing, [recommending(mixes[w], kind, f) for kind, f, w in tried]))
+    else:
+        table = fit(chosen)
+        said.append("no held-out prompt is of split select: the table recommends what was fitted last")
+    if judging:
+        said.append(run(a.ckvc, "report", chosen, demand, "--scores", scored(heldout, judging, [table], a.policy), "--out", report, "--force"))
+    else:
+        said.append("no prompt is held out (split heldout), so nothing says whether the table is better than none")
+    return "\n\n".join(said) + f"\nwrote {chosen}, content id {table.content_id}"
+
+
+def main(verb: str, words: List[str]) -> str:
+    """`python3 -m ckvc score` or `compile MODEL ...`; what to say."""
+    scores = verb == "score"
+    p = parser(verb, "Losses of prompts under tables and references, by torch, as lines for `ckvc report`." if scores else
+               "A table that is chosen and judged, by torch and `ckvc fit`.", ["window", "continuation", "max_tokens", "quiet"] if scores else OPTIONS)
+    p.add_argument("--policy", type=lambda x: x.split(","), default=[] if scores else REFERENCES, help=f"{','.join(REFERENCES)}; classes of kvpress: SnapKVPress ...")
+    if not scores:
+        p.add_argument("--features", default="1", choices=("1", "2"), help="of the learned score; 2: without attention of last rows")
+        p.add_argument("--leak-check", metavar="CHECK.json", help="record of ckvc manifest check")
+        p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="the C program (%(default)s)")
+        a = p.parse_args(words)
+        return compiled(a, *loaded(a))
+    for name in ("table", "split"):
+        p.add_argument("--" + name, type=lambda x: x.split(","), default=[], metavar="X,...")
+    p.add_argument("--mode", choices=("heads", "layers", "shared"), help="in place of the one that a table recommends")
+    p.add_argument("--score", choices=("window", "learned", "paper"), help="the same")
+    p.add_argument("--c-min", type=float, metavar="F", help="share of the budget that every head keeps at least, the same")
+    p.add_argument("-f", "--force", action="store_true", help="overwrite --out")
+    a = p.parse_args(words)
+    tables = [recommending(Table.read(x), a.score, a.c_min) for x in a.table]
+    if not tables and not (a.policy and a.budget):
+        raise Usage("give --table, or --policy and --budget")
+    if os.path.exists(a.out) and not a.force:
+        raise FileExistsError(f"{a.out}: is there already; --force overwrites it")
+    budgets, (model, tokenizer) = tuple(a.budget or ()) or tuple(map(float, tables[0].budgets)), loaded(a)
+    limits = dataclasses.replace(limits_of(model.config.get_text_config(), options_of(a, budgets=budgets), -1), window=0)
+    prompts, sha = read_prompts(a.manifest, tokenizer, limits)
+    prompts = [x for x in prompts if not a.split or x.split in a.split]
+    if not prompts:
+        raise Error(f"{a.manifest}: no prompt is of split {', '.join(a.split)}")
+    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, mode=a.mode, window=a.window, quiet=a.quiet)
+    return f"wrote {a.out}, {n} lines; next: ckvc report {','.join(a.table) or 'T.ckvt'} --scores {a.out} --out report"

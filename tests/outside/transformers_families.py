@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""ckvc.hf on a random model of each family: calibrated, fitted, scored, and generated from. What is compared with transformers itself: attention of the last
+rows (also with sinks), keys before rotation (in part, of interleaved pairs, of layers without), tokens from the cut cache beside the full cache
+under a mask. Where layers slide, the others alone are a table's rows. What is refused says which family and why.
+"""
+import os
+import pathlib
+import sys
+import tempfile
+
+import outside
+
+torch, transformers, np, h5py = outside.modules("torch", "transformers", "numpy", "h5py")
+a = outside.arguments(smollm2=False)
+os.environ.setdefault("HDF5_PLUGIN_PATH", str(pathlib.Path(a.ckvc).resolve().parent))
+sys.path.insert(0, str(outside.ROOT / "python"))
+import ckvc  # noqa: E402  (its folder was added above)
+import ckvc.hf  # noqa: E402
+import ckvc.prefill  # noqa: E402
+import ckvc.score  # noqa: E402
+
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+tok = transformers.AutoTokenizer.from_pretrained(outside.ROOT / "models/ckvc-tiny-8l")
+ids = tok(outside.prose(a), add_special_tokens=False, verbose=False)["input_ids"]
+folder = tempfile.TemporaryDirectory()
+tmp = pathlib.Path(folder.name)
+behind, asked, prompts = ids[5200:5220], torch.tensor([ids[5000:5200]]), outside.manifest({"id": f"p{i}", "tokens": ids[600 * i : 600 * i + 300]} for i in range(4))
+SHAPE = dict(vocab_size=4096, hidden_size=64, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16, pad_token_id=0, bos_token_id=1,
+             eos_token_id=2, max_position_embeddings=2048)
+HALF = dict(rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))
+SLIDING, EXPERTS = dict(layer_types=["full_attention", "sliding_attention"] * 2, sliding_window=64), dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
+FAMILIES = [("Llama", {}), ("Mistral", dict(sliding_window=None)), ("Qwen2", {}), ("Qwen2", dict(use_sliding_window=True, **SLIDING)), ("Qwen3", {}), ("Qwen3Moe", EXPERTS),
+            ("Gemma3Text", SLIDING), ("Phi3", HALF), ("Olmo2", {}), ("SmolLM3", dict(no_rope_layers=[1, 0, 1, 0])), ("SmolLM3", dict(no_rope_layers=[0, 1, 1, 1])),
+            ("Glm4", HALF), ("GptOss", dict(num_local_experts=4, num_experts_per_tok=2, **SLIDING)), ("Cohere2", SLIDING)]
+REFUSED = [("MistralAttention: a sliding window of 64, shorter than the sequence", "Mistral", dict(sliding_window=64)), ("Gemma2Attention: it caps its logits", "Gemma2", SLIDING),
+           ("Qwen3NextForCausalLM has layers of linear_attention, whose state cannot be taken back", "Qwen3Next", EXPERTS)]
+
+
+def random_model(kind, more):
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, kind + "Config")(**{**SHAPE, **more})).eval()
+    with torch.no_grad():
+        for name, w in model.named_parameters():
+            if name.endswith(("q_proj.weight", "qkv_proj.weight")):
+                w[:64] *= 8  # random weights attend to all nearly alike
+            if name.endswith("sinks"):
+                w.copy_(torch.linspace(-1, 3, len(w)))
+    model.generation_config.eos_token_id = None
+    return model
+
+
+def attention(model, table):
+    """The largest difference of the last rows' attention from the model's own, which eager gives."""
+    got, of = [], ckvc.prefill.attention_rows
+    ckvc.prefill.attention_rows = lambda *given: (got.append(of(*given)), got[-1])[1]
+    with torch.no_grad(), ckvc.hf.compress(model, table) as c:
+        model(asked, use_cache=True)
+    ckvc.prefill.attention_rows, before = of, model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        own = model(asked, output_attentions=True).attentions
+    model.set_attn_implementation(before)
+    want = [rows for l in c.geometry.layers for rows in own[l][0].unflatten(0, (2, 2))]
+    return max(float((x - y[:, -x.shape[1] :]).abs().max()) for x, y in zip(got, want)) if len(got) == len(want) else np.nan
+
+
+def rotation(model):
+    """The largest difference of layer 0's keys, turned back, from those of the same model whose angles are 0 (yarn's scale stays); each key's numbers in order of size."""
+    with torch.no_grad():
+        turned = model(asked, use_cache=True).past_key_values.layers[0].keys[0, 1]
+        hook = model.base_model.rotary_emb.register_forward_hook(lambda module, args, out: (torch.full_like(out[0], getattr(module, "attention_scaling", 1)), torch.zeros_like(out[1])))
+        plain = model(asked, use_cache=True).past_key_values.layers[0].keys[0, 1]
+        hook.remove()
+    back = ckvc.hf.geometry_of(model).before_rotation(0, turned)
+    return float((back.sort().values - plain.double().sort().values).abs().max() / plain.abs().max())
+
+
+def by_hand(model, kept, rows, n):
+    """Greedy tokens of the full cache, where a mask hides what is not kept from layers that are rows; and the loss of n tokens that are given."""
+    T, before = asked.shape[1], model.config._attn_implementation
+
+    def hide(layer, positions):
+        def hook(module, args, kwargs):
+            if kwargs["hidden_states"].shape[1] == 1:
+                mask = torch.full((1, 4, 1, kwargs["past_key_values"].get_seq_length(layer) + 1), -torch.inf)
+                mask[..., T:] = 0
+                for h in range(4):
+                    mask[0, h, 0, torch.from_numpy(positions[h // 2].astype("int64"))] = 0
+                kwargs["attention_mask"] = mask
+            return args, kwargs
+        return hook
+
+    model.set_attn_implementation("eager")
+    hooks = [model.model.layers[l].self_attn.register_forward_pre_hook(hide(l, kept.positions[row]), with_kwargs=True) for row, l in enumerate(rows)]
+    out = model.generate(asked, max_new_tokens=n, do_sample=False)[0, T:].tolist()
+    cache, losses = transformers.DynamicCache(), []
+    with torch.no_grad():
+        logits = model(asked, past_key_values=cache).logits[0, -1]
+        for t in behind[:n]:
+            losses.append(-float(logits.double().log_softmax(0)[t]))
+            logits = model(torch.tensor([[t]]), past_key_values=cache).logits[0, -1]
+    for h in hooks:
+        h.remove()
+    model.set_attn_implementation(before)
+    return out, np.mean(losses)
+
+
+def scored(model, table, n):
+    """Losses of n tokens behind the prompt, by policy."""
+    line = {"id": "x", "tokens": asked[0].tolist(), "continuation_tokens": behind[:n], "split": "heldout"}
+    with outside.manifest([line]) as m:
+        asking, _ = ckvc.manifest_prompts.read_prompts(m.name, None, ckvc.manifest_prompts.Limits(2048, 4096, 0, n, -1))
+    return {x["policy"]: x for x in ckvc.score.score(model, asking, (0.25,), [table], ckvc.score.REFERENCES, window=32)}
+
+
+def served(model, table):
+    """Tokens, and the loss of a score, that differ from the full cache's under a mask; what went wrong with a second turn, a batch, a static cache."""
+    def write(**more):
+        return model.generate(asked, max_new_tokens=12, do_sample=False, **more)[0, asked.shape[1] :].tolist()
+
+    cache, n = transformers.DynamicCache(config=model.config), model.config.num_hidden_layers
+    with ckvc.hf.compress(model, table, 0.25) as c:
+        got, kept, bytes_kept, rows = write(past_key_values=cache), c.kept[0], c.kept_bytes, c.geometry.layers
+        c.recompress(cache)
+        again = c.kept[0].entries
+        model(torch.tensor([ids[:5]]), past_key_values=cache)
+        wrong = sum(isinstance(cache.layers[l], ckvc.hf.KeptLayer) != (l in rows) for l in range(n))
+        two = model.generate(torch.cat([asked, asked]), max_new_tokens=12, do_sample=False)[:, asked.shape[1] :].tolist()
+        wrong += two != [got, got]
+        wrong += write(cache_implementation="static") != got or c.holds != "masked"
+    wrong += bytes_kept != kept.entries * 2 * 16 * 4 or kept.entries != len(rows) * 2 * 50 or again > len(rows) * 2 * 52
+    want, loss = by_hand(model, kept, rows, 12)
+    lines = scored(model, table, 12)
+    wrong += lines["full"]["reward"] != 0 or any(lines[x]["entries"] != kept.entries for x in ("table", "top-k", "snapkv", "adakv"))
+    return sum(x != y for x, y in zip(got, want)), abs(lines["table"]["loss_comp"] - loss), wrong
+
+
+def refusal(words, kind, more):
+    """Whether it is not refused in one line that says what it is about."""
+    try:
+        ckvc.hf.calibrate(random_model(kind, more), tok, prompts.name, (0.25,), tmp / f"never-{kind}", window=32, continuation=16, quiet=True)
+    except ckvc.Error as problem:
+        return words not in str(problem) or "\n" in str(problem)
+    return True
+
+
+for kind, more in FAMILIES:
+    model, run = random_model(kind, more), pathlib.Path(tempfile.mkdtemp(dir=tmp)) / "run"
+    rows = [0, 2] if "layer_types" in more else [0, 1, 2, 3]
+    ckvc.hf.calibrate(model, tok, prompts.name, (0.25,), run, window=32, continuation=16, quiet=True)
+    outside.run(a.ckvc, "fit", run, "--out", f"{run}.ckvt", "-q")
+    table = ckvc.Table.read(f"{run}.ckvt")
+    outside.at_most(f"{kind}: attention of the last rows", attention(model, table), 1e-5)
+    outside.at_most(f"{kind}: keys before rotation, relative", rotation(model), 1e-5)
+    differ, loss, wrong = served(model, table)
+    outside.at_most(f"{kind}: tokens that differ from the full cache's under a mask", differ, 0)
+    outside.at_most(f"{kind}: loss of a token by score, from that under a mask", loss, 1e-5)
+    g = ckvc.hf.geometry_of(model)
+    wrong += list(g.layers) != rows or table.n_layers != len(rows) or table.score[0].kind != "learned"
+    outside.at_most(f"{kind}: rows of its table, bytes, turns, a batch or a static cache that are wrong", wrong, 0)
+outside.at_most("families that are not refused by their name", sum(refusal(*x) for x in REFUSED), 0)
+outside.done()
