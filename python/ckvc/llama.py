@@ -131,6 +131,8 @@ def model_of(path: Union[str, os.PathLike]) -> Model:
     arch = meta.get("general.architecture")
     if arch not in PAIRWISE:
         raise Error(f"{name}: architecture {arch}: want one of {', '.join(PAIRWISE)}")
+    if meta.get("split.count", 1) not in (0, 1):
+        raise Error(f"{name}: one file of {meta['split.count']}, the others may hold rope_freqs.weight: join them by `llama-gguf-split --merge`")
 
     def get(key: str, default: Any = None) -> Any:
         got = meta.get(f"{arch}.{key}", default)
@@ -143,7 +145,7 @@ def model_of(path: Union[str, os.PathLike]) -> Model:
     D = get("attention.key_length", width // max(H, 1))
     if not all(isinstance(x, int) and 0 < x < SIZE_MAX for x in (L, H, G, D)) or H % G or D % 2 or get("attention.value_length", D) != D:
         raise Error(f"{name}: {L} layers, {H} heads, {G} KV heads, keys of {D} values: want heads that share KV heads evenly and even keys, as values")
-    kind, factor = get("rope.scaling.type", "none"), float(get("rope.scaling.factor", get("rope.scale_linear", 1.0)))
+    kind, factor = get("rope.scaling.type", "linear"), float(get("rope.scaling.factor", get("rope.scale_linear", 1.0)))
     if kind not in ("none", "linear") or get("rope.dimension_count", D) != D or (factors is not None and len(factors) != D // 2):
         raise Error(f"{name}: keys are rotated in part, or scaled by {kind}: want whole ones, scaled as Llama 3's, by a factor, or not at all")
     with np.errstate(all="ignore"):
@@ -170,10 +172,6 @@ class State:
     transposed: bool
     keys: List[Array]
     values: List[Array]
-
-    @property
-    def n_bytes(self) -> int:
-        return sum(x.nbytes for x in (*self.keys, *self.values))
 
 
 def read_state(name: str, data: Array, model: Model) -> State:
@@ -227,7 +225,12 @@ def read_state(name: str, data: Array, model: Model) -> State:
 
 
 def score_of(table: library.Table, budget: float, n_tokens: int) -> Score:
-    """The learned score of a table, a set a head; Error where it reads attention, which a state does not have."""
+    """The learned score of a table, a set a head; Error where it reads attention, which a state does not have, or leaves heads of several lengths."""
+    if not budget > 0:
+        raise Error(f"{table.name}: the budget is {budget}, want tokens from 1 up, or a share of the prompt below 1")
+    if table.relative:
+        raise Error(f"{table.name}: its thresholds below shares leave heads of different length, and llama.cpp's share their cells: make a table by "
+                    "`ckvc fit RUN --features 2`, of the demand alone")
     score = table.score[table.nearest_budget(budget, n_tokens)]
     features = table.score[0].features if table.theta is not None else 0
     if not features or FEATURES[features][1]:
@@ -266,23 +269,20 @@ def cut_state(state: State, sets: Array) -> Array:
     T, (L, G, B) = len(state.order), sets.shape
     if L != len(state.keys) or not B or sets.min() < 0 or sets.max() >= T or (np.diff(sets) <= 0).any():
         raise Error(f"{state.name}: sets [{L}, {G}, {B}]: want {len(state.keys)} layers of ascending positions below {T}")
+    u4 = lambda *x: np.array(x, "<u4")  # noqa: E731
     cells = np.zeros(B, CELL)
     cells["position"], cells["sequences"], cells["sequence"] = cell_positions(sets, T), 1, state.sequence
-    cut: List[ArrayLike] = [state.head, _u4(state.n_streams), _u4(*[0] * state.stream, B), cells, _u4(state.transposed, L)]
+    cut: List[ArrayLike] = [state.head, u4(state.n_streams), u4(*[0] * state.stream, B), cells, u4(state.transposed, L)]
     for values in (False, True):
         for x, kept in zip(state.values if values else state.keys, state.order[sets]):
             kind, row = (0 if x.itemsize == 4 else 1), x.size // T
             if values and state.transposed:
-                size, x = _u4(x.itemsize, row), np.take_along_axis(x.reshape(G, -1, T), kept[:, None], 2)
+                size, x = u4(x.itemsize, row), np.take_along_axis(x.reshape(G, -1, T), kept[:, None], 2)
             else:
                 size, x = np.array([x.itemsize * row], "<u8"), np.take_along_axis(x.reshape(T, G, -1), kept.T[..., None], 0)
             cut += [np.array([kind], "<i4"), size, x]
-    cut.append(_u4(*[0] * (state.n_streams - state.stream - 1)))
+    cut.append(u4(*[0] * (state.n_streams - state.stream - 1)))
     return np.concatenate([np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in cut])
-
-
-def _u4(*x: int) -> Array:
-    return np.array(x, "<u4")
 
 
 def _cut(name: str, data: Array, model: Model, table: Union[library.Table, str, os.PathLike], budget: float) -> Tuple[Optional[Array], Compacted]:
@@ -291,7 +291,7 @@ def _cut(name: str, data: Array, model: Model, table: Union[library.Table, str, 
         table = library.Table.read(os.fspath(table))
     state = read_state(name, data, model)
     sets = kept_sets(state, model, table, budget)
-    T, full = len(state.order), state.n_bytes
+    T, full = len(state.order), sum(x.nbytes for x in (*state.keys, *state.values))
     if sets is None:
         return None, Compacted(T, T, full, full)
     return cut_state(state, sets), Compacted(T, sets.shape[2], full, full // T * sets.shape[2])
@@ -306,30 +306,28 @@ def _shared(c: Any, context: Any, cell: int) -> bool:
     return bool(one_by_one > c.llama_state_seq_get_size(context, -1) // cell)
 
 
-def _refuse_overrides(llama: Any, name: str) -> None:
-    """A Llama whose rotation is not the file's."""
-    asked = getattr(llama, "context_params", None)
-    if asked is not None and (asked.rope_freq_base or asked.rope_freq_scale or asked.yarn_ext_factor > 0 or asked.rope_scaling_type >= 0):
-        raise Error(f"{name}: the context was made with rope_ or yarn_ options of its own, which the file does not have: leave them out")
-
-
 def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLike], budget: float,
             model: Optional[Union[Model, str, os.PathLike]] = None, into: Any = None) -> Compacted:
     """Cuts sequence seq_id of a context of llama-cpp-python, which has just read a prompt of T tokens, to `budget` (tokens from 1 up, a share of T
     below); decoding goes on at position T.
 
-    llama: a Llama or a llama_context pointer, with a cache of F16 or F32. table: a library.Table or the path of a .ckvt. model: the GGUF file, where
-    llama is a pointer. into: another context of the same model and cache types, whose sequence seq_id gets what is kept (it may be as small as B
-    and the answer need); `llama` stays as it was. Error, with the sequence as it was: the state is not one that read_state takes, another
-    sequence shares cells, the table reads attention or is for another model, the budget is none."""
+    llama: a Llama or a llama_context pointer, with a cache of F16 or F32. Call a Llama's reset() before a text that does not begin with this whole
+    prompt: it would take what both begin with for cached. table: a library.Table or the path of a .ckvt. model: the GGUF file, where llama is a
+    pointer. into: another context of the same model and cache types, whose sequence seq_id gets what is kept (it may be as small as B and the
+    answer need); `llama` stays as it was. Error, with the sequence as it was: the state is not one that read_state takes, another sequence shares
+    cells, the table reads attention, has thresholds or is for another model, the budget is none."""
     import llama_cpp as c
 
     name = f"sequence {seq_id}"
     model = getattr(llama, "model_path", None) if model is None else model
     if model is None:
         raise Error(f"{name}: say whose state it is: compact(..., model=\"M.gguf\")")
-    _refuse_overrides(llama, name)
-    context, goal = getattr(llama, "ctx", llama), getattr(llama if into is None else into, "ctx", llama if into is None else into)
+    asked = getattr(llama, "context_params", None)
+    if asked is not None and (asked.rope_freq_base or asked.rope_freq_scale or asked.yarn_ext_factor > 0 or asked.rope_scaling_type >= 0):
+        raise Error(f"{name}: the context was made with rope_ or yarn_ options of its own, which the file does not have: leave them out")
+    context = getattr(llama, "ctx", llama)
+    goal = context if into is None else getattr(into, "ctx", into)
+    in_place = goal == context
     for x in (context, goal):
         if not 0 <= seq_id < c.llama_n_seq_max(x):
             raise Error(f"{name}: the context has sequences 0 to {c.llama_n_seq_max(x) - 1}")
@@ -339,14 +337,14 @@ def compact(llama: Any, seq_id: int, table: Union[library.Table, str, os.PathLik
     if c.llama_state_seq_get_data(context, data.ctypes.data_as(pointer), len(data), seq_id) != len(data):
         raise Error(f"{name}: llama.cpp did not give its state of {len(data)} bytes (its log says why)")
     cut, said = _cut(name, data, model, table, budget)
-    if cut is None and into is None:
+    if cut is None and in_place:
         return said
-    if into is None and _shared(c, context, CELL.itemsize + said.full_bytes // said.n_tokens):
+    if in_place and _shared(c, context, CELL.itemsize + said.full_bytes // said.n_tokens):
         raise Error(f"{name}: sequences of this context share cells (llama_memory_seq_cp), which cannot be cut for one of them: cut before sharing, or "
                     "into another context")
     cut = data if cut is None else cut
     if c.llama_state_seq_set_data(goal, cut.ctypes.data_as(pointer), len(cut), seq_id) != len(cut):
-        if into is None and c.llama_state_seq_set_data(context, data.ctypes.data_as(pointer), len(data), seq_id) != len(data):
+        if in_place and c.llama_state_seq_set_data(context, data.ctypes.data_as(pointer), len(data), seq_id) != len(data):
             c.llama_memory_seq_rm(c.llama_get_memory(context), seq_id, -1, -1)
             raise Error(f"{name}: llama.cpp took neither the cut state nor its own: the sequence is empty now (its log says why)")
         raise Error(f"{name}: llama.cpp did not take the {said.n_cells} cells: too few are free, or another type of cache (its log says which)")
@@ -364,8 +362,6 @@ def compact_file(path: Union[str, os.PathLike], model: Union[Model, str, os.Path
     if os.path.lexists(goal) and not force:
         raise FileExistsError(f"{goal}: is there already; --force overwrites it")
     data = np.fromfile(source, np.uint8)
-    if data[:4].tobytes() == MAGIC.to_bytes(4, "little"):
-        raise Error(f"{source}: a state in memory, want the file that llama-server saved")
     cut, said = _cut(source, data, model if isinstance(model, Model) else model_of(model), table, budget)
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(goal)), prefix=".tmp.") as beside:
         (data if cut is None else cut).tofile(os.path.join(beside, "out"))

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """ckvc.llama without llama.cpp: states, their files and GGUF metadata that are made here, by the layout of llama.cpp's src/llama-kv-cache.cpp."""
 import contextlib
+import ctypes
 import io
 import os
 import struct
 import sys
 import tempfile
+import types
+from unittest import mock
 
 from test_ckvc import ROOT, built, golden, refused
 
@@ -55,8 +58,8 @@ def on(array):
     return np.frombuffer(array, np.uint8)
 
 
-def table(name="learned2"):
-    """A golden table with its one layer three times, its scores scaled so that they differ."""
+def table(name="learned2", thresholds=False):
+    """A golden table with its one layer three times, its scores scaled so that they differ. thresholds: those below shares, too."""
     t = library.Table.read(golden(name))
     a = {k: x for k, x in t.sections.items() if k not in ckvc.table.EVIDENCE and k[0] != "s" and k != "hSIG"}
     a = {k: x if ckvc.table.SPECS[k][1:2] != "L" else np.concatenate([x] * L) for k, x in a.items()}
@@ -65,7 +68,7 @@ def table(name="learned2"):
     for layer in range(L if "THETA" in a else 0):
         a["THETA"][layer, :, 2:] *= 1 + 3 * layer
     a["META"] = np.frombuffer(t.text["META"].replace(b'"n_layers":1', b'"n_layers":%d' % L), "u1")
-    return library.Table("three", table_bytes("three", a | {"FLAGS": np.array([t.flags], "<u8")}))
+    return library.Table("three", table_bytes("three", a | {"FLAGS": np.array([t.flags | 8 * thresholds], "<u8")}))
 
 
 def model(folder, data=None):
@@ -83,7 +86,13 @@ def test_model():
         assert m.head_dim == 8 and not m.pairwise and np.allclose(m.inv_freq, 100.0 ** -np.array([0, 0.25, 0.5, 0.75]))
         m = llama.model_of(model(folder, gguf(more=[("rope.scaling.type", "linear"), ("rope.scaling.factor", 4.0)])))
         assert m.inv_freq.tolist() == [0.25]
+        for key, kind, want in (("rope.scaling.factor", "", 0.25), ("rope.scale_linear", "", 0.25), ("rope.scaling.factor", "none", 1.0)):
+            m = llama.model_of(model(folder, gguf(more=[(key, 4.0)] + [("rope.scaling.type", kind)] * bool(kind))))
+            assert m.inv_freq.tolist() == [want]  # without a type llama.cpp takes linear
         assert llama.model_of(model(folder, gguf(divisors=[8.0]))).inv_freq.tolist() == [0.125]
+        shard = lambda n: gguf().replace(text("x.scores") + struct.pack("<IIQff", 9, 6, 2, 1, 2), text("split.count") + struct.pack("<IH", 2, n))  # noqa: E731
+        assert llama.model_of(model(folder, shard(1))).n_layers == L
+        refused("one file of 3", llama.model_of, model(folder, shard(3)))
         for data, why in ((gguf("gemma3"), "architecture gemma3: want one of"), (gguf(more=[("rope.scaling.type", "yarn")]), "scaled by yarn"),
                           (gguf(**{"attention.head_count_kv": 3}), "heads that share"), (gguf(divisors=[1.0, 2.0]), "rotated in part"),
                           (gguf(**{"rope.dimension_count": 1}), "rotated in part"), (b"", "was cut off"), (b"GGML" + bytes(99), "want a GGUF file"),
@@ -186,6 +195,9 @@ def test_refused():
             assert (llama.kept_sets(s, m, t, budget) is None) == (budget >= T)
         assert llama.kept_sets(llama.read_state("s", on(state(positions=range(16))), m), m, t, 0.5) is None  # the table's window
         refused("a budget of 1.0", llama.kept_sets, s, m, t, 1.0)
+        for budget in (0, 0.0, -5, float("nan")):
+            refused(f"three: the budget is {budget}, want", llama.kept_sets, s, m, t, budget)
+        refused("heads of different length", llama.kept_sets, s, m, table(thresholds=True), 0.5)
         refused("the model has 2 x 2", llama.kept_sets, s, m._replace(n_layers=2), t, 0.5)
         refused("reads attention", llama.kept_sets, s, m, table("learned"), 0.5)
         refused("its score (paper) reads attention", llama.kept_sets, s, m, table("shares"), 0.5)
@@ -193,6 +205,43 @@ def test_refused():
         for sets in ([[0, 1]] * 2, [[1, 0]] * 3, [[0, T]] * 3, [[-1, 0]] * 3, [[]] * 3):
             refused("want 3 layers of ascending positions", llama.cut_state, s, np.array([sets, sets], int).reshape(2, len(sets), -1).swapaxes(0, 1))
         refused("the least is 9", llama.kept_sets, s, m, t, 8)
+
+
+def test_compact():
+    """In place and into another context; where a context cannot be cut, or does not take what was, it is as it was, also where `into` names itself."""
+    class Context:
+        def __init__(self, data, sequences=1):
+            self.data, self.sequences, self.room, self.model_path = data, sequences, len(data), path
+            self.context_params = types.SimpleNamespace(rope_freq_base=0, rope_freq_scale=0, yarn_ext_factor=-1, rope_scaling_type=-1)
+
+    def give(x, at, n, seq_id):
+        ctypes.memmove(at, x.data, n)
+        return n
+
+    def take(x, at, n, seq_id):
+        x.data = ctypes.string_at(at, n) if x.room in (None, n) else b""  # llama.cpp empties a sequence before it reads
+        return len(x.data)
+
+    c = types.SimpleNamespace(llama_n_seq_max=lambda x: x.sequences, llama_state_seq_get_size=lambda x, seq_id: len(x.data), llama_get_memory=id,
+                              llama_state_seq_get_data=give, llama_state_seq_set_data=take)
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(sys.modules, llama_cpp=c):
+        path, t, whole = model(folder), table(), state()
+        for into in (False, True):
+            x = Context(whole)
+            refused("did not take the 40 cells", llama.compact, x, 0, t, 0.5, into=x if into else None)
+            assert x.data == whole  # it was put back
+            x.room = None
+            assert llama.compact(x, 0, t, 0.5, into=x if into else None).n_cells == 40 and len(x.data) == len(whole) - 40 * 60
+            x = Context(whole, 2)
+            refused("share cells", llama.compact, x, 0, t, 0.5, into=x if into else None)
+            assert x.data == whole
+        small = Context(b"")
+        refused("did not take", llama.compact, x, 0, t, 0.5, into=small)
+        small.room = None
+        assert llama.compact(x, 0, t, 0.5, into=small).n_cells == 40 and x.data == whole and len(small.data) == len(whole) - 40 * 60
+        assert llama.compact(x, 0, t, 80, into=small).n_cells == T and small.data == whole
+        x.context_params.rope_freq_base = 5e4
+        refused("options of its own", llama.compact, x, 0, t, 0.5, into=small)
 
 
 def test_command_line():
@@ -216,8 +265,11 @@ def test_command_line():
         assert run(*words, "20", "--force")[0] == 0
         code, said = run(*words, "500", "--force")
         assert code == 0 and "kept whole" in said and os.path.getsize(small) == os.path.getsize(slot)
-        for budget, want in (("1.0", 65), ("x", 64), ("-1", 65)):
+        for budget, want in (("0", 65), ("1.0", 65), ("x", 64), ("-1", 65)):
             assert run(*words, budget, "-f")[0] == want
+        with open(slot, "wb") as f:
+            f.write(state())  # as it is in memory
+        assert run(*words, "0.5", "-f") == (0, f"{small}: 40 of 80 cells, 1920 of 3840 bytes\n")
         with open(slot, "r+b") as f:
             f.truncate(1000)
         code, said = run(*words, "0.5", "-f")
