@@ -248,6 +248,9 @@ def files(full, part, prompt, data):
 
 def binding(prompt):
     """The Llama class of llama-cpp-python: cut in place, it goes on with what it knows of its tokens."""
+    def text(llm, tokens):
+        return [token for token, _ in zip(llm.generate(tokens, temp=0.0, top_k=1, repeat_penalty=1.0), range(16))]
+
     T, options = len(prompt), dict(n_ctx=len(prompt) + 64, n_threads=1, type_k=F32, type_v=F32, verbose=False)
     x, whole = Context(T // 2 + 64), Context(T + 64)
     first = whole.feed(prompt, 0, False)
@@ -256,8 +259,15 @@ def binding(prompt):
     llm = c.Llama(str(path), **options)
     llm.eval(prompt)
     ckvc.llama.compact(llm, 0, table, 0.5)
-    got = [token for token, _ in zip(llm.generate(prompt, temp=0.0, top_k=1, repeat_penalty=1.0), range(16))]
-    outside.at_most("Llama.generate behind a cut cache: a context's text", int(got != want), 0)
+    outside.at_most("Llama.generate behind a cut cache: a context's text", int(text(llm, prompt) != want), 0)
+    more, other = prompt[10:14], prompt[: T // 2] + prompt[10:14]
+    x.cut_to(T)
+    want, _ = greedy(x, x.feed(more, T), T + len(more), 16)
+    outside.at_most("Llama.generate: a text that begins with the prompt goes on behind it", int(text(llm, prompt + more) != want), 0)
+    whole.cut_to(0)
+    want, _ = greedy(whole, whole.feed(other, 0, False), len(other), 16)
+    llm.reset()
+    outside.at_most("Llama.generate: another text is read anew after reset()", int(text(llm, other) != want), 0)
     llm.close()
     llm = c.Llama(str(path), rope_freq_base=5e4, **options)
     llm.eval(prompt)
