@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreT
 from . import __version__
 from .exchange import Parser, Usage, numbers_of
 from .fingerprint import fingerprint, folder_of
-from .hf import attention_of, check_attention, geometry_of, original_attention
+from .hf import attention_of, check_attention, device_of, geometry_of, original_attention
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
 from .prefill import attention_rows, head_features, late_features
 from .run_writer import Run
@@ -156,8 +156,7 @@ class Meter:
         self.model, self.instruction, self.context, self.o = model, list(instruction), context, options
         self.g = g = geometry_of(model)
         self.group = g.n_query_heads // g.n_kv_heads
-        at = model.get_input_embeddings().weight.device
-        self.device = torch.device("cpu") if at.type == "meta" else at  # where weights are loaded as they are needed
+        self.device = device_of(model)
         self.before = ""  # the implementation of attention that computes what the model goes on with
         self._take: Optional[Callable[..., None]] = None
         self._rows = {layer: row for row, layer in enumerate(g.layers)}
@@ -373,15 +372,20 @@ def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer:
             "keep_window": 0, "budget": list(map(float, o.budgets)), "floor": float(o.floor), "features": 1}
 
 
+def check_layers(model: PreTrainedModel) -> None:
+    """Error where a layer has more of a sequence than keys and values."""
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - {"full_attention", "sliding_attention", "chunked_attention", "attention"}
+    if kinds or "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        has = f" has layers of {', '.join(sorted(kinds))}, whose state cannot be taken back to the end of a prompt" if kinds else ""
+        raise Error(f"{type(model).__name__}{has}: want a causal language model whose layers all attend")
+
+
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.PathLike], o: Options, out: Union[str, os.PathLike]) -> int:
     """The pass over a manifest's prompts into the run directory `out`; how many it did. Killed, it goes on with resume; of a prompt in hand
     nothing is logged. Errors (one line): a model whose attention is not plain, or does not come through AttentionInterface; a prompt that
     cannot be taken; a budget below what heads keep; a folder of another model or setting; a disk that is full; too little device memory."""
+    check_layers(model)
     g, config = geometry_of(model), model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention", "chunked_attention", "attention"}
-    if kinds or "logits_to_keep" not in inspect.signature(model.forward).parameters:
-        has = f" has layers of {', '.join(sorted(kinds))}, whose state cannot be taken back to the end of a prompt" if kinds else ""
-        raise Error(f"{type(model).__name__}{has}: want a causal language model whose layers all attend")
     instruction = plain_ids(tokenizer, "\n\n" + o.repeat)
     limits = limits_of(config, o, len(instruction))
     prompts, sha = read_prompts(os.fspath(manifest), tokenizer, limits)
@@ -444,7 +448,7 @@ def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
 
 def options_of(a: Any, **more: Any) -> Options:
     """Options from a command line."""
-    return Options(**{"budgets": tuple(a.budget or ()), **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
+    return Options(**{"budgets": tuple(dict.fromkeys(a.budget or ())), **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
 
 
 def loaded(a: Any) -> Tuple[PreTrainedModel, Any]:

@@ -524,7 +524,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def numbers_of(text):
-    return [float(x) for x in text.split(",")]
+    return [int(x) if x.isdigit() else float(x) for x in text.split(",")]
 
 
 def options(verb, words):
