@@ -332,8 +332,7 @@ def limits_of(config: Any, o: Options, n_instruction: int) -> Limits:
 
 
 def _check(o: Options, prompts: List[Prompt], config: Any, limits: Limits) -> None:
-    """Error where a budget is below what heads keep, or the angle of a position depends on how long the sequence is: keys could not be turned
-    back."""
+    """Error where a budget is below what heads keep, or a position's angle depends on the sequence's length: keys could not be turned back."""
     rope, longest = getattr(config, "rope_parameters", None) or {}, max(p.n_tokens for p in prompts)
     kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings") or limits.context
     if kind in ("dynamic", "longrope") and 2 * longest + limits.instruction > original:
@@ -355,9 +354,8 @@ def _header(o: Options, g: Any, model: PreTrainedModel, manifest: str) -> Dict[s
     return {"format": "ckvc-shard", "version": np.uint32(1), "ckvc_version": __version__, "fingerprint": fingerprint(model), "manifest": manifest,
             "model_name": os.path.basename(model.config._name_or_path if of_hub else folder)[:255], "family": model.config.model_type, "pass": "demand",
             "behaviour": "none", "alpha_kind": "paper", "seed": np.uint64(o.seed), "lambda": np.float64(1), "repeat": o.repeat,
-            "budgets": np.array(o.budgets, np.float64), "edges_entropy": np.zeros(0), "edges_perplexity": np.zeros(0),
-            **{k: np.uint32(v) for k, v in counts.items()}, **({"floor": np.float64(o.floor)} if o.floor else {}),
-            **({"compute": "bf16"} if model.dtype == torch.bfloat16 else {})}
+            "budgets": np.array(o.budgets, np.float64), "edges_entropy": np.zeros(0), "edges_perplexity": np.zeros(0), **{k: np.uint32(v) for k, v in counts.items()},
+            **({"floor": np.float64(o.floor)} if o.floor else {}), **({"compute": "bf16"} if model.dtype == torch.bfloat16 else {})}
 
 
 def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer: Any, prompts: List[Prompt], limits: Limits) -> Dict[str, Any]:

@@ -35,8 +35,7 @@ UNROTATED = ("afmoe", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint"
 
 
 def geometry_of(model: PreTrainedModel) -> Geometry:
-    """The part of a model's configuration that tables depend on. Where some layers see every token and others do not, a table's rows are the
-    former."""
+    """The part of a model's configuration that tables depend on. Where only some layers see every token, those are a table's rows."""
     config, decoder = model.config.get_text_config(), model.get_decoder()
     H, L, window = config.num_attention_heads, config.num_hidden_layers, getattr(config, "sliding_window", None)
     rotary, half = getattr(decoder, "rotary_emb", None), getattr(sys.modules[type(decoder).__module__], "rotate_half", None)
@@ -100,9 +99,8 @@ class _Group(NamedTuple):
 
 
 class KeptLayer(DynamicLayer):
-    """A cache layer that holds the kept keys and values of a prompt, each head's own number of them, and all new ones.
-
-    To transformers it is as long as the whole sequence, so that positions go on at T."""
+    """A cache layer that holds the kept keys and values of a prompt, each head's own number of them, and all new ones. To
+    transformers it is as long as the whole sequence, so that positions go on at T."""
 
     SPARE = 32  # rows of a group for tokens to come
 
@@ -345,14 +343,11 @@ class Compression:
         self.install(cache)
 
     def check_rows(self, cache: Cache) -> None:
-        """Error where the layers that see every token did not all come by here, or keep less. A window that was not outgrown need not slide: attention
-        refuses what outgrows it."""
+        """Error where the layers that see every token did not all come by here, or keep less. A window that holds all need not slide: `_attention` refuses more."""
         if len(self._queries) != len(self._rows):
-            raise Error(f"{type(self.model).__name__}: {len(self._queries)} of the {len(self._rows)} layers that see every token attend through transformers' "
-                        "AttentionInterface: want all")
+            raise Error(f"{type(self.model).__name__}: {len(self._queries)} of its {len(self._rows)} layers that see every token use transformers' AttentionInterface")
         window = getattr(self.model.config.get_text_config(), "sliding_window", None) or 0
-        for l in self._rows:
-            layer = cache.layers[l]
+        for l, layer in [(l, cache.layers[l]) for l in self._rows]:
             if type(layer) is DynamicSlidingWindowLayer and layer.keys.shape[2] == self._width:
                 cache.layers[l] = DynamicLayer()
                 cache.layers[l].update(layer.keys, layer.values)
@@ -376,9 +371,8 @@ class Compression:
         if getattr(cache, "offloading", False) or any(type(layer) is not DynamicLayer for layer in layers):
             self.holds = "masked"
             self._hidden = torch.zeros(L, B * G, self._width, dtype=torch.bool)
-            for l in range(L):
-                for of_head, p in zip(self._hidden[l], self._positions(l)):
-                    of_head[p] = True
+            for of_head, p in zip(self._hidden.flatten(0, 1), (p for l in range(L) for p in self._positions(l))):
+                of_head[p] = True
             self._hidden = self._hidden.unflatten(1, (B, G))
             return
         self._cut(cache, ((layer.keys, layer.values) for layer in layers))
@@ -402,10 +396,9 @@ class Compression:
 
     @torch.no_grad()
     def recompress(self, cache: Cache) -> List[Kept]:
-        """Cuts a cache again that was cut here and has grown, between turns: to the same budget of its whole length. What was dropped stays
-        dropped; what is held, later turns included, is ranked as if it had just been prefilled, by the newest queries. Gives the new `kept`. Error
-        where the cache is not the one that was cut here last, where cropping took the newest queries away, and where the table has bins of
-        perplexity, which only a prefill knows."""
+        """Cuts a cache again that was cut here and has grown, between turns: to the same budget of its whole length. What was dropped stays dropped;
+        what is held, later turns included, is ranked as if just prefilled, by the newest queries. Gives the new `kept`. Error where the cache is not
+        the one cut here last, where cropping took the newest queries away, and where the table has bins of perplexity, which only a prefill knows."""
         layers = [cache.layers[l] for l in self._rows if l < len(cache.layers)]
         if not layers or not all(isinstance(layer, KeptLayer) and layer.kept is self.kept for layer in layers):
             raise Error("recompress: want the cache that was cut here last")
@@ -451,8 +444,7 @@ class Compression:
         return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
 
 
-def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budget: Optional[float] = None,
-             mode: Optional[str] = None) -> Compression:
+def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
     """A context manager: inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept.
     What comes after the prompt, a second turn's text too, is kept whole until `recompress`.
 
@@ -466,5 +458,4 @@ def calibrate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, manife
               out: Union[str, os.PathLike], **options: Any) -> None:
     """`ckvc.calibrate.calibrate`; budgets and options: those of its `Options`."""
     from .calibrate import Options, calibrate as run  # h5py is needed for nothing else here
-
     run(model, tokenizer, manifest, Options(budgets=tuple(budgets), **options), out)

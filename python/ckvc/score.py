@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 import os
+import pathlib
 import subprocess
 import sys
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -190,10 +191,10 @@ class Scoring(Compression):
 
 def check_policies(model: PreTrainedModel, policies: Sequence[str]) -> None:
     """Error where one is neither a reference nor a press of kvpress, or a press would cut what slides."""
-    for x in policies:
-        if x not in REFERENCES and (not x.endswith("Press") or not hasattr(needed("kvpress", x), x)):
+    for x in sorted(set(policies).difference(REFERENCES)):
+        if not x.endswith("Press") or not hasattr(needed("kvpress", x), x):
             raise Error(f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...)")
-        if x not in REFERENCES and geometry_of(model).n_layers < model.config.get_text_config().num_hidden_layers:
+        if geometry_of(model).n_layers < model.config.get_text_config().num_hidden_layers:
             raise Error(f"{x}: kvpress compresses layers that slide, too, which {type(model).__name__} has")
 
 
@@ -201,8 +202,7 @@ def check_policies(model: PreTrainedModel, policies: Sequence[str]) -> None:
 def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (), policies: Sequence[str] = (),
           mode: Optional[str] = None, window: int = 64, quiet: bool = True) -> Iterator[Line]:
     """A line for each prompt, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or classes of
-    kvpress (SnapKVPress). Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain;
-    too little device memory."""
+    kvpress (SnapKVPress). Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain; memory."""
     check_layers(model)
     check_policies(model, policies)
     c, training = Scoring(model, window), model.training
@@ -215,9 +215,8 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
             for n, p in enumerate(prompts, 1):
                 model.eval()
                 c.prefill(p)
-                for name, table in [*((x, c.table) for x in policies), *(("table", t) for t in tables)]:
-                    for budget in budgets:
-                        yield c.under(name, table, budget, mode if name == "table" else None)
+                for name, table, b in [(x, t, b) for x, t in [*((x, c.table) for x in policies), *(("table", t) for t in tables)] for b in budgets]:
+                    yield c.under(name, table, b, mode if name == "table" else None)
                 if not quiet:
                     print(f"score: {n} of {len(prompts)} prompts", file=sys.stderr, flush=True)
     except torch.OutOfMemoryError as why:
@@ -259,11 +258,8 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
         return Table.read(path)
 
     def scored(path: str, of: List[Prompt], tables: List[Table], policies: Sequence[str] = ()) -> str:
-        there, wanted = set(), {("table", t.content_id) for t in tables} | {(x, None) for x in policies}
-        if o.resume and os.path.exists(path):
-            with open(path) as f:
-                there = {(x["policy"], x["table"]) for x in map(json.loads, f)}
-        if there != wanted:
+        there = pathlib.Path(path).read_text().splitlines() if o.resume and os.path.exists(path) else ()
+        if {(x["policy"], x["table"]) for x in map(json.loads, there)} != {("table", t.content_id) for t in tables} | {(x, None) for x in policies}:
             write_scores(path, model, sha, of, o.budgets, tables, policies, window=o.window, quiet=o.quiet)
         return path
 

@@ -140,7 +140,14 @@ def served(model, table):
 
 
 def refusal(words, kind, more):
-    """Whether it is not refused in one line that says what it is about."""
+    """Whether it is not refused in one line that says what it is about, linear attention by score, too."""
+    try:
+        if "linear" in words:
+            next(ckvc.score.score(random_model(kind, more), (), (0.25,)), None)
+            return True
+    except ckvc.Error as problem:
+        if words not in str(problem):
+            return True
     try:
         ckvc.hf.calibrate(random_model(kind, more), tok, prompts.name, (0.25,), tmp / f"never-{kind}", window=32, continuation=16, quiet=True)
     except ckvc.Error as problem:
