@@ -154,12 +154,11 @@ class Meter:
 
     def __init__(self, model: PreTrainedModel, instruction: Sequence[int], context: int, options: Options):
         self.model, self.instruction, self.context, self.o = model, list(instruction), context, options
-        self.g = g = geometry_of(model)
-        self.group = g.n_query_heads // g.n_kv_heads
-        self.device = device_of(model)
+        self.g, self.device = geometry_of(model), device_of(model)
+        self.group = self.g.n_query_heads // self.g.n_kv_heads
         self.before = ""  # the implementation of attention that computes what the model goes on with
         self._take: Optional[Callable[..., None]] = None
-        self._rows = {layer: row for row, layer in enumerate(g.layers)}
+        self._rows = {layer: row for row, layer in enumerate(self.g.layers)}
         self.sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
 
     def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
@@ -216,8 +215,7 @@ class Meter:
     def _look(self, cache: DynamicCache, p: Prompt) -> Tuple[float, float]:
         """The pass over a prompt -> self.y_r, y_c [L, G, T], self.last [L] of [H, rows, D]; the cache holds the prompt. Gives the perplexity of the
         window and the continuation's loss."""
-        g, T, W = self.g, p.n_tokens, self.o.window
-        ids, behind = p.tokens[:T], p.tokens[T:]
+        g, T, W, ids, behind = self.g, p.n_tokens, self.o.window, p.tokens[: p.n_tokens], p.tokens[p.n_tokens :]
         self.y_r, self.y_c = (torch.zeros(g.n_layers, g.n_kv_heads, T, dtype=torch.float64) for _ in range(2))
         self.last: List[torch.Tensor] = [torch.zeros(0)] * g.n_layers
 
@@ -274,8 +272,7 @@ class Meter:
     @torch.no_grad()
     def measure(self, p: Prompt, columns: Dict[str, Array]) -> Optional[str]:
         """Fills a prompt's row [1, ...] of the columns; a text: why it leaves none."""
-        g, T, W = self.g, p.n_tokens, self.o.window
-        cache = DynamicCache()
+        g, T, W, cache = self.g, p.n_tokens, self.o.window, DynamicCache()
         r_sem, loss = self._look(cache, p)
         alpha, norms = torch.zeros(T, dtype=torch.float64), torch.zeros_like(self.y_r)
         late: List[Tuple[torch.Tensor, List[Tuple[torch.Tensor, ...]]]] = []

@@ -237,9 +237,8 @@ class Compression:
     kept_bytes, full_bytes: of the prompt's keys and values, as held and before."""
 
     def __init__(self, model: PreTrainedModel, table: Table, budget: Optional[float] = None, mode: Optional[str] = None):
-        self.model, self.table, self.budget, self.mode = model, table, budget, mode
-        self.geometry, self.active = geometry_of(model), False
-        g = self.geometry
+        self.model, self.table, self.budget, self.mode, self.active = model, table, budget, mode, False
+        self.geometry = g = geometry_of(model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None

@@ -115,8 +115,7 @@ class Prefill:
         self._score = None if score is None else (c_uint32 * 6)(SCORES.index(score.kind), *map(int, score[1:5]), MODES.index(score.mode))
         self._floor = _floor(floor)
         request = _Request(table._handle, geometry, n_tokens, budget, ctypes.cast(self._score, c_void_p), self._floor)
-        message = create_string_buffer(MESSAGE)
-        size = self._c.ckvc_prefill_bytes(byref(request))
+        message, size = create_string_buffer(MESSAGE), self._c.ckvc_prefill_bytes(byref(request))
         self._workspace = np.empty(size, np.uint8) if size < 2**48 else None
         self._p = self._c.ckvc_prefill_begin(_at(self._workspace), size, byref(request), message, MESSAGE)
         if not self._p:
