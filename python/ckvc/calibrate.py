@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreT
 from . import __version__
 from .exchange import Parser, Usage, numbers_of
 from .fingerprint import fingerprint, folder_of
-from .hf import attention_of, check_attention, geometry_of, original_attention
+from .hf import attention_of, check_attention, device_of, geometry_of, original_attention
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
 from .prefill import attention_rows, head_features, late_features
 from .run_writer import Run
@@ -154,20 +154,18 @@ class Meter:
 
     def __init__(self, model: PreTrainedModel, instruction: Sequence[int], context: int, options: Options):
         self.model, self.instruction, self.context, self.o = model, list(instruction), context, options
-        self.g = g = geometry_of(model)
-        self.group = g.n_query_heads // g.n_kv_heads
-        at = model.get_input_embeddings().weight.device
-        self.device = torch.device("cpu") if at.type == "meta" else at  # where weights are loaded as they are needed
+        self.g, self.device = geometry_of(model), device_of(model)
+        self.group = self.g.n_query_heads // self.g.n_kv_heads
         self.before = ""  # the implementation of attention that computes what the model goes on with
         self._take: Optional[Callable[..., None]] = None
-        self._rows = {layer: row for row, layer in enumerate(g.layers)}
+        self._rows = {layer: row for row, layer in enumerate(self.g.layers)}
         self.sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
 
-    def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Optional[torch.Tensor],
-                  **kwargs: Any) -> Any:
+    def attention(self, module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+                  attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
         g, row = self.g, self._rows.get(getattr(module, "layer_idx", -1))
         if row is None:  # of a layer that does not see every token
-            return original_attention(self.before, module)(module, query, key, value, mask, **kwargs)
+            return original_attention(self.before, module)(module, query, key, value, attention_mask, **kwargs)
         check_attention(module, key.shape[2], kwargs)
         if query.shape[1] != g.n_query_heads or key.shape[1] != g.n_kv_heads or key.shape[3] != g.head_dim or g.head_dim % 2:
             raise Error(f"attention with {query.shape[1]} query heads and {key.shape[1]} KV heads of {key.shape[3]}, the configuration has {g.n_query_heads}, "
@@ -176,7 +174,7 @@ class Meter:
             self.scaling, self.sinks[row] = kwargs.get("scaling") or query.shape[3] ** -0.5, kwargs.get("s_aux")
             self._take(row, query[0], key[0])
         self._seen += 1
-        return original_attention(self.before, module)(module, query, key, value, mask, **kwargs)
+        return original_attention(self.before, module)(module, query, key, value, attention_mask, **kwargs)
 
     def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
         """Tokens behind what the cache holds, in pieces whose mask is bounded; take(start, layer, queries [H, n, D], keys [G, all, D]) sees each
@@ -217,8 +215,7 @@ class Meter:
     def _look(self, cache: DynamicCache, p: Prompt) -> Tuple[float, float]:
         """The pass over a prompt -> self.y_r, y_c [L, G, T], self.last [L] of [H, rows, D]; the cache holds the prompt. Gives the perplexity of the
         window and the continuation's loss."""
-        g, T, W = self.g, p.n_tokens, self.o.window
-        ids, behind = p.tokens[:T], p.tokens[T:]
+        g, T, W, ids, behind = self.g, p.n_tokens, self.o.window, p.tokens[: p.n_tokens], p.tokens[p.n_tokens :]
         self.y_r, self.y_c = (torch.zeros(g.n_layers, g.n_kv_heads, T, dtype=torch.float64) for _ in range(2))
         self.last: List[torch.Tensor] = [torch.zeros(0)] * g.n_layers
 
@@ -275,8 +272,7 @@ class Meter:
     @torch.no_grad()
     def measure(self, p: Prompt, columns: Dict[str, Array]) -> Optional[str]:
         """Fills a prompt's row [1, ...] of the columns; a text: why it leaves none."""
-        g, T, W = self.g, p.n_tokens, self.o.window
-        cache = DynamicCache()
+        g, T, W, cache = self.g, p.n_tokens, self.o.window, DynamicCache()
         r_sem, loss = self._look(cache, p)
         alpha, norms = torch.zeros(T, dtype=torch.float64), torch.zeros_like(self.y_r)
         late: List[Tuple[torch.Tensor, List[Tuple[torch.Tensor, ...]]]] = []
@@ -333,8 +329,7 @@ def limits_of(config: Any, o: Options, n_instruction: int) -> Limits:
 
 
 def _check(o: Options, prompts: List[Prompt], config: Any, limits: Limits) -> None:
-    """Error where a budget is below what heads keep, or the angle of a position depends on how long the sequence is: keys could not be turned
-    back."""
+    """Error where a budget is below what heads keep, or a position's angle depends on the sequence's length: keys could not be turned back."""
     rope, longest = getattr(config, "rope_parameters", None) or {}, max(p.n_tokens for p in prompts)
     kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings") or limits.context
     if kind in ("dynamic", "longrope") and 2 * longest + limits.instruction > original:
@@ -356,9 +351,8 @@ def _header(o: Options, g: Any, model: PreTrainedModel, manifest: str) -> Dict[s
     return {"format": "ckvc-shard", "version": np.uint32(1), "ckvc_version": __version__, "fingerprint": fingerprint(model), "manifest": manifest,
             "model_name": os.path.basename(model.config._name_or_path if of_hub else folder)[:255], "family": model.config.model_type, "pass": "demand",
             "behaviour": "none", "alpha_kind": "paper", "seed": np.uint64(o.seed), "lambda": np.float64(1), "repeat": o.repeat,
-            "budgets": np.array(o.budgets, np.float64), "edges_entropy": np.zeros(0), "edges_perplexity": np.zeros(0),
-            **{k: np.uint32(v) for k, v in counts.items()}, **({"floor": np.float64(o.floor)} if o.floor else {}),
-            **({"compute": "bf16"} if model.dtype == torch.bfloat16 else {})}
+            "budgets": np.array(o.budgets, np.float64), "edges_entropy": np.zeros(0), "edges_perplexity": np.zeros(0), **{k: np.uint32(v) for k, v in counts.items()},
+            **({"floor": np.float64(o.floor)} if o.floor else {}), **({"compute": "bf16"} if model.dtype == torch.bfloat16 else {})}
 
 
 def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer: Any, prompts: List[Prompt], limits: Limits) -> Dict[str, Any]:
@@ -373,15 +367,20 @@ def _plan(o: Options, header: Dict[str, Any], model: PreTrainedModel, tokenizer:
             "keep_window": 0, "budget": list(map(float, o.budgets)), "floor": float(o.floor), "features": 1}
 
 
+def check_layers(model: PreTrainedModel) -> None:
+    """Error where a layer has more of a sequence than keys and values."""
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - {"full_attention", "sliding_attention", "chunked_attention", "attention"}
+    if kinds or "logits_to_keep" not in inspect.signature(model.forward).parameters:
+        has = f" has layers of {', '.join(sorted(kinds))}, whose state cannot be taken back to the end of a prompt" if kinds else ""
+        raise Error(f"{type(model).__name__}{has}: want a causal language model whose layers all attend")
+
+
 def calibrate(model: PreTrainedModel, tokenizer: Any, manifest: Union[str, os.PathLike], o: Options, out: Union[str, os.PathLike]) -> int:
     """The pass over a manifest's prompts into the run directory `out`; how many it did. Killed, it goes on with resume; of a prompt in hand
     nothing is logged. Errors (one line): a model whose attention is not plain, or does not come through AttentionInterface; a prompt that
     cannot be taken; a budget below what heads keep; a folder of another model or setting; a disk that is full; too little device memory."""
+    check_layers(model)
     g, config = geometry_of(model), model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention", "chunked_attention", "attention"}
-    if kinds or "logits_to_keep" not in inspect.signature(model.forward).parameters:
-        has = f" has layers of {', '.join(sorted(kinds))}, whose state cannot be taken back to the end of a prompt" if kinds else ""
-        raise Error(f"{type(model).__name__}{has}: want a causal language model whose layers all attend")
     instruction = plain_ids(tokenizer, "\n\n" + o.repeat)
     limits = limits_of(config, o, len(instruction))
     prompts, sha = read_prompts(os.fspath(manifest), tokenizer, limits)
@@ -444,7 +443,7 @@ def parser(verb: str, description: str, options: Sequence[str]) -> Parser:
 
 def options_of(a: Any, **more: Any) -> Options:
     """Options from a command line."""
-    return Options(**{"budgets": tuple(a.budget or ()), **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
+    return Options(**{"budgets": tuple(dict.fromkeys(a.budget or ())), **{f.name: getattr(a, f.name) for f in dataclasses.fields(Options) if hasattr(a, f.name)}, **more})
 
 
 def loaded(a: Any) -> Tuple[PreTrainedModel, Any]:

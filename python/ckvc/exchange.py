@@ -80,9 +80,8 @@ def table_bytes(path, arrays):
 def imported(path, o, name, numbers, shape, flags=0, **meta):
     """A .ckvt of {section: numbers} and SHAPE, from a format that has no META."""
     names = ("n_layers", "n_heads", "n_kv_heads", "n_entropy_bins", "n_perplexity_bins", "n_budgets", "window", "head_axis")
-    about = {"schema": "ckvc-table-1", "shape": dict(zip(names, shape)), "label": "imported", "fingerprint": None, "alpha_kind": "paper",
-             "keep_window": 0, "imported_from": name, "model_name": o.heads and os.path.basename(os.path.abspath(o.model)),
-             "family": o.heads and o.heads[3]} | meta
+    about = {"schema": "ckvc-table-1", "shape": dict(zip(names, shape)), "label": "imported", "fingerprint": None, "alpha_kind": "paper", "keep_window": 0,
+             "imported_from": name, "model_name": o.heads and os.path.basename(os.path.abspath(o.model)), "family": o.heads and o.heads[3]} | meta
     text = json.dumps(about, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     arrays = {k: np.ascontiguousarray(v, TYPES[int(SPECS[k][0])]) for k, v in numbers.items()}
     return table_bytes(path, arrays | {"SHAPE": np.array(shape, "<u4"), "META": np.frombuffer(text, "u1"), "FLAGS": np.array([flags], "<u8")})
@@ -185,12 +184,11 @@ def to_compilerkv(t, path, o):
     n = {side: 0 if a is None else int(a.sum()) for side, a in records.items()}
     states = {side: 0 if a is None else int((a.sum(-1) > 0).sum()) for side, a in records.items()}
     ours = {"content_id": t.content_id, "window": t.window, "budgets": t.budgets.tolist()} | ({} if t.head_axis else {"n_kv_heads": t.n_heads})
-    manifest = {"format_version": 2, "source": "offline-calibration", "algorithm": "horizon-1-cql", "head_table": "W_head.npy",
-                "gate_table": "T_gate.npy", "canonical_layers": t.n_layers, "num_heads": t.n_query_heads, "num_records": sum(n.values()),
-                "num_head_records": n["HEAD"], "num_gate_records": n["GATE"], "head_supported_states": states["HEAD"],
-                "gate_supported_states": states["GATE"], "budget_values": tokens, "entropy_edges": t.edges_entropy.tolist(),
-                "ppl_edges": t.edges_ppl.tolist(), "head_actions": t.head_grid.tolist(), "gate_actions": t.gate_grid.tolist(),
-                "cql": {"conservative_weight": t.meta.get("cql_alpha")}, "ckvc": ours}
+    manifest = {"format_version": 2, "source": "offline-calibration", "algorithm": "horizon-1-cql", "head_table": "W_head.npy", "gate_table": "T_gate.npy",
+                "canonical_layers": t.n_layers, "num_heads": t.n_query_heads, "num_records": sum(n.values()), "num_head_records": n["HEAD"],
+                "num_gate_records": n["GATE"], "head_supported_states": states["HEAD"], "gate_supported_states": states["GATE"], "budget_values": tokens,
+                "entropy_edges": t.edges_entropy.tolist(), "ppl_edges": t.edges_ppl.tolist(), "head_actions": t.head_grid.tolist(),
+                "gate_actions": t.gate_grid.tolist(), "cql": {"conservative_weight": t.meta.get("cql_alpha")}, "ckvc": ours}
     write(path, "W_head.npy", npy(per_query(t, path, t.weight).transpose(2, 0, 1)))
     write(path, "T_gate.npy", npy(t.tau.transpose(3, 0, 1, 2)))
     write(path, "manifest.json", json.dumps(manifest, sort_keys=True) + "\n")
@@ -524,7 +522,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def numbers_of(text):
-    return [float(x) for x in text.split(",")]
+    return [int(x) if x.isdigit() else float(x) for x in text.split(",")]
 
 
 def options(verb, words):

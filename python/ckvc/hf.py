@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -31,22 +31,28 @@ from .table import Error, Table
 IMPLEMENTATIONS = ("sdpa", "eager")  # those that take a mask by head
 REFUSED = {"prefill_chunk_size": "a prefill in chunks, of which the first would be taken for the prompt,", "assistant_model": "assisted generation",
            "assistant_early_exit": "assisted generation", "use_mtp": "assisted generation", "prompt_lookup_num_tokens": "prompt lookup"}
+UNROTATED = ("afmoe", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1")  # whose layers that see every token do not rotate keys
 
 
 def geometry_of(model: PreTrainedModel) -> Geometry:
-    """The part of a model's configuration that tables depend on. Where some layers see every token and others do not, a table's rows are the
-    former."""
-    config, file = model.config.get_text_config(), sys.modules[type(model).__module__]
+    """The part of a model's configuration that tables depend on. Where only some layers see every token, those are a table's rows."""
+    config, decoder = model.config.get_text_config(), model.get_decoder()
     H, L, window = config.num_attention_heads, config.num_hidden_layers, getattr(config, "sliding_window", None)
-    rotary = getattr(model.base_model, "rotary_emb", None)
+    rotary, half = getattr(decoder, "rotary_emb", None), getattr(sys.modules[type(decoder).__module__], "rotate_half", None)
     full = [l for l, kind in enumerate(getattr(config, "layer_types", None) or ()) if kind in ("full_attention", "attention")]
     rows = tuple(range(L)) if not full or (window or 0) >= getattr(config, "max_position_embeddings", L) else tuple(full)
     plain = {m.layer_idx for m in model.modules() if getattr(m, "use_rope", None) in (False, 0) and hasattr(m, "layer_idx")}
-    plain = set(rows) if config.model_type in ("cohere2", "exaone4") and len(rows) < L else plain
-    half = getattr(file, "rotate_half", None)
+    if window and config.model_type in UNROTATED:
+        plain = set(full) - {m.layer_idx for m in model.modules() if getattr(m, "force_rope", False)}
     return Geometry(len(rows), H, getattr(config, "num_key_value_heads", None) or H, getattr(config, "head_dim", None) or config.hidden_size // H,
                     getattr(rotary, "inv_freq", getattr(rotary, "full_attention_inv_freq", None)), rows,
-                    tuple(i for i, l in enumerate(rows) if l in plain), half is not None and half(torch.arange(4))[0] == -1)
+                    tuple(i for i, l in enumerate(rows) if l in plain), half is not None and bool(half(torch.arange(4))[0] == -1))
+
+
+def device_of(model: PreTrainedModel) -> torch.device:
+    """Where token ids go: the CPU, too, where weights are loaded as they are needed."""
+    at = model.get_input_embeddings().weight.device
+    return torch.device("cpu") if at.type == "meta" else at
 
 
 @contextlib.contextmanager
@@ -93,9 +99,8 @@ class _Group(NamedTuple):
 
 
 class KeptLayer(DynamicLayer):
-    """A cache layer that holds the kept keys and values of a prompt, each head's own number of them, and all new ones.
-
-    To transformers it is as long as the whole sequence, so that positions go on at T."""
+    """A cache layer that holds the kept keys and values of a prompt, each head's own number of them, and all new ones. To
+    transformers it is as long as the whole sequence, so that positions go on at T."""
 
     SPARE = 32  # rows of a group for tokens to come
 
@@ -232,9 +237,8 @@ class Compression:
     kept_bytes, full_bytes: of the prompt's keys and values, as held and before."""
 
     def __init__(self, model: PreTrainedModel, table: Table, budget: Optional[float] = None, mode: Optional[str] = None):
-        self.model, self.table, self.budget, self.mode = model, table, budget, mode
-        self.geometry, self.active = geometry_of(model), False
-        g = self.geometry
+        self.model, self.table, self.budget, self.mode, self.active = model, table, budget, mode, False
+        self.geometry = g = geometry_of(model)
         table.check_model(g.n_layers, g.n_query_heads, g.n_kv_heads, g.head_dim)
         self.kept: List[Kept] = []
         self.holds: Optional[str] = None
@@ -338,10 +342,16 @@ class Compression:
         self.install(cache)
 
     def check_rows(self, cache: Cache) -> None:
-        """Error where the layers that see every token did not all come by here, or keep less."""
-        if len(self._queries) != len(self._rows) or any(cache.layers[l].is_sliding for l in self._rows):
-            raise Error(f"{type(self.model).__name__}: {len(self._queries)} of the {len(self._rows)} layers that see every token attend through transformers' "
-                        "AttentionInterface and keep them in a cache that does not slide: want all")
+        """Error where the layers that see every token did not all come by here, or keep less. A window that holds all need not slide: `_attention` refuses more."""
+        if len(self._queries) != len(self._rows):
+            raise Error(f"{type(self.model).__name__}: {len(self._queries)} of its {len(self._rows)} layers that see every token use transformers' AttentionInterface")
+        window = getattr(self.model.config.get_text_config(), "sliding_window", None) or 0
+        for l, layer in [(l, cache.layers[l]) for l in self._rows]:
+            if type(layer) is DynamicSlidingWindowLayer and layer.keys.shape[2] == self._width:
+                cache.layers[l] = DynamicLayer()
+                cache.layers[l].update(layer.keys, layer.values)
+            elif layer.is_sliding and getattr(layer, "max_cache_len", window) >= window:
+                raise Error(f"{type(self.model).__name__}: layer {l} slides: the prompt of {self._width} tokens fills its window of {window}, or a static cache may")
 
     def _perplexities(self, hidden: torch.Tensor) -> List[float]:
         """exp of the mean loss of the last W prompt tokens."""
@@ -360,9 +370,8 @@ class Compression:
         if getattr(cache, "offloading", False) or any(type(layer) is not DynamicLayer for layer in layers):
             self.holds = "masked"
             self._hidden = torch.zeros(L, B * G, self._width, dtype=torch.bool)
-            for l in range(L):
-                for of_head, p in zip(self._hidden[l], self._positions(l)):
-                    of_head[p] = True
+            for of_head, p in zip(self._hidden.flatten(0, 1), (p for l in range(L) for p in self._positions(l))):
+                of_head[p] = True
             self._hidden = self._hidden.unflatten(1, (B, G))
             return
         self._cut(cache, ((layer.keys, layer.values) for layer in layers))
@@ -386,10 +395,9 @@ class Compression:
 
     @torch.no_grad()
     def recompress(self, cache: Cache) -> List[Kept]:
-        """Cuts a cache again that was cut here and has grown, between turns: to the same budget of its whole length. What was dropped stays
-        dropped; what is held, later turns included, is ranked as if it had just been prefilled, by the newest queries. Gives the new `kept`. Error
-        where the cache is not the one that was cut here last, where cropping took the newest queries away, and where the table has bins of
-        perplexity, which only a prefill knows."""
+        """Cuts a cache again that was cut here and has grown, between turns: to the same budget of its whole length. What was dropped stays dropped;
+        what is held, later turns included, is ranked as if just prefilled, by the newest queries. Gives the new `kept`. Error where the cache is not
+        the one cut here last, where cropping took the newest queries away, and where the table has bins of perplexity, which only a prefill knows."""
         layers = [cache.layers[l] for l in self._rows if l < len(cache.layers)]
         if not layers or not all(isinstance(layer, KeptLayer) and layer.kept is self.kept for layer in layers):
             raise Error("recompress: want the cache that was cut here last")
@@ -426,25 +434,16 @@ class Compression:
             attention_mask = self._merged(row, query, key, attention_mask)
         return original_attention(self._before, module)(module, query, key, value, attention_mask, **kwargs)
 
-    def _as_wanted(self, seen: Optional[torch.Tensor], query: torch.Tensor) -> Optional[torch.Tensor]:
-        """sdpa takes a mask of bool, eager one that is added."""
-        if seen is None or self._before == "sdpa":
-            return seen
-        return torch.zeros_like(seen, dtype=query.dtype).masked_fill(~seen, torch.finfo(query.dtype).min)
-
     def _merged(self, row: int, query: torch.Tensor, key: torch.Tensor, mask: Optional[torch.Tensor]) -> torch.Tensor:
-        """What is hidden, on top of the model's own mask."""
+        """What is hidden, on top of the model's own mask: sdpa takes one of bool, eager one that is added."""
         kept = self._hidden[row].to(key.device)
         seen = torch.cat([kept, kept.new_ones((*kept.shape[:2], key.shape[2] - kept.shape[2]))], dim=2)
         seen = seen.repeat_interleave(query.shape[1] // kept.shape[1], dim=1)[:, :, None].expand(-1, -1, query.shape[2], -1)
-        if mask is None:
-            return self._as_wanted(seen, query)
-        mask = mask[..., : key.shape[2]]
+        mask = mask[..., : key.shape[2]] if mask is not None else seen if self._before == "sdpa" else query.new_zeros(1)
         return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, torch.finfo(mask.dtype).min)
 
 
-def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budget: Optional[float] = None,
-             mode: Optional[str] = None) -> Compression:
+def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budget: Optional[float] = None, mode: Optional[str] = None) -> Compression:
     """A context manager: inside it, prompts that fill an empty cache are compressed by the table, and `generate` goes on from what is kept.
     What comes after the prompt, a second turn's text too, is kept whole until `recompress`.
 
@@ -456,9 +455,6 @@ def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budg
 
 def calibrate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, manifest: Union[str, os.PathLike], budgets: Sequence[float],
               out: Union[str, os.PathLike], **options: Any) -> None:
-    """Logs what the prompts of a manifest ask of each head, as `ckvc calibrate --side demand` does, into the run directory `out`, of which
-    `ckvc fit` makes a table. budgets and options: those of `ckvc.calibrate.Options`. Needs h5py. Errors (one line, what is logged stays): see
-    there."""
+    """`ckvc.calibrate.calibrate`; budgets and options: those of its `Options`."""
     from .calibrate import Options, calibrate as run  # h5py is needed for nothing else here
-
     run(model, tokenizer, manifest, Options(budgets=tuple(budgets), **options), out)

@@ -31,21 +31,13 @@ class _Request(ctypes.Structure):
 _u, _p = c_uint32, c_void_p
 _FUNCTIONS = {  # name: result, arguments
     "ckvc_table_parse": (c_int, c_char_p, c_char_p, c_size_t, POINTER(c_void_p), c_char_p, c_size_t),
-    "ckvc_table_free": (None, _p),
-    "ckvc_prefill_bytes": (c_size_t, POINTER(_Request)),
-    "ckvc_prefill_begin": (_p, _p, c_size_t, POINTER(_Request), c_char_p, c_size_t),
-    "ckvc_prefill_keeps_all": (c_int, _p),
-    "ckvc_prefill_rows": (_u, _p),
-    "ckvc_prefill_attention": (c_int, _p, _u, _u, _u, _u, _p),
-    "ckvc_prefill_queries": (c_int, _p, _u, _u, _u, _u, _p),
+    "ckvc_table_free": (None, _p), "ckvc_prefill_bytes": (c_size_t, POINTER(_Request)),
+    "ckvc_prefill_begin": (_p, _p, c_size_t, POINTER(_Request), c_char_p, c_size_t), "ckvc_prefill_message": (c_char_p, _p),
+    "ckvc_prefill_keeps_all": (c_int, _p), "ckvc_prefill_rows": (_u, _p), "ckvc_prefill_reads_r_sem": (c_int, _p),
+    **dict.fromkeys(("ckvc_prefill_attention", "ckvc_prefill_queries"), (c_int, _p, _u, _u, _u, _u, _p)),
     "ckvc_prefill_cache": (c_int, _p, _u, _u, _u, _u, _p, _p),
-    "ckvc_prefill_reads_r_sem": (c_int, _p),
-    "ckvc_prefill_keep": (c_int, _p, c_double),
-    "ckvc_prefill_set": (_p, _p, _u, _u, POINTER(c_uint32)),
-    "ckvc_prefill_again": (c_int, _p, c_double, POINTER(c_double)),
-    "ckvc_prefill_scores": (_p, _p, _u, _u),
-    "ckvc_prefill_candidates": (_u, _p, _u),
-    "ckvc_prefill_message": (c_char_p, _p),
+    "ckvc_prefill_keep": (c_int, _p, c_double), "ckvc_prefill_again": (c_int, _p, c_double, POINTER(c_double)),
+    "ckvc_prefill_set": (_p, _p, _u, _u, POINTER(c_uint32)), "ckvc_prefill_scores": (_p, _p, _u, _u), "ckvc_prefill_candidates": (_u, _p, _u),
 }
 
 
@@ -123,8 +115,7 @@ class Prefill:
         self._score = None if score is None else (c_uint32 * 6)(SCORES.index(score.kind), *map(int, score[1:5]), MODES.index(score.mode))
         self._floor = _floor(floor)
         request = _Request(table._handle, geometry, n_tokens, budget, ctypes.cast(self._score, c_void_p), self._floor)
-        message = create_string_buffer(MESSAGE)
-        size = self._c.ckvc_prefill_bytes(byref(request))
+        message, size = create_string_buffer(MESSAGE), self._c.ckvc_prefill_bytes(byref(request))
         self._workspace = np.empty(size, np.uint8) if size < 2**48 else None
         self._p = self._c.ckvc_prefill_begin(_at(self._workspace), size, byref(request), message, MESSAGE)
         if not self._p:

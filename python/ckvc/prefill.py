@@ -71,8 +71,7 @@ def _mean(rows: torch.Tensor, window: int) -> torch.Tensor:
 
 
 def _largest(s: torch.Tensor, first: torch.Tensor, n: int) -> torch.Tensor:
-    """The n positions that rank highest, ascending: those of `first` before the others, then the larger s [T] (a NaN lowest), of equal ones the
-    later."""
+    """The n positions that rank highest, ascending: those of `first`, then the larger s [T] (a NaN lowest), of equal ones the later."""
     order = s.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).sort(stable=True).indices
     order = order[first[order].int().sort(stable=True).indices]
     return order[max(len(s) - n, 0) :].sort().values
@@ -152,8 +151,7 @@ class Prefill:
     first_position: that of the first token, which its key was rotated by. A prompt no longer than the table's window is kept whole.
     Raises Error where the table does not suit the model or the prompt."""
 
-    def __init__(self, table: Table, geometry: Geometry, n_tokens: int, budget: Optional[float] = None, mode: Optional[str] = None,
-                 first_position: int = 0):
+    def __init__(self, table: Table, geometry: Geometry, n_tokens: int, budget: Optional[float] = None, mode: Optional[str] = None, first_position: int = 0):
         self.table, self.geometry, self.n_tokens, self.first_position = table, geometry, n_tokens, first_position
         table.check_model(geometry.n_layers, geometry.n_query_heads, geometry.n_kv_heads, geometry.head_dim)
         self.block, self.budget, self.mode = table.begin(budget, n_tokens, mode)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import math
 import os
+import pathlib
 import subprocess
 import sys
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -19,15 +21,10 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache
 
-try:
-    import kvpress
-except ImportError:
-    kvpress = None
-
-from .calibrate import MIXES, OPTIONS, calibrate, limits_of, loaded, options_of, parser
-from .exchange import Usage
+from .calibrate import MIXES, OPTIONS, calibrate, check_layers, limits_of, loaded, options_of, parser
+from .exchange import Usage, needed
 from .fingerprint import fingerprint
-from .hf import Compression, geometry_of
+from .hf import Compression, device_of, geometry_of
 from .manifest_prompts import Prompt, plain_ids, read_prompts
 from .prefill import Geometry, Kept, Prefill, _largest, _max_pool, attention_rows
 from .run_writer import canonical, publish
@@ -66,7 +63,7 @@ class Scoring(Compression):
 
     def __init__(self, model: PreTrainedModel, window: int):
         super().__init__(model, top_k_table(geometry_of(model), window), 1)
-        self.window, self.device = window, model.get_input_embeddings().weight.device
+        self.window, self.device = window, device_of(model)
 
     def _prefills(self, width: int) -> List[Prefill]:
         self.rows = max(self.window, 64)  # what scores read
@@ -101,7 +98,7 @@ class Scoring(Compression):
     def _by_table(self, table: Table, budget: float, mode: Optional[str]) -> Tuple[Kept, Line]:
         """What a table keeps, and what its line says of the setting."""
         p = Prefill(table, self.geometry, self.p.n_tokens, budget, mode)
-        key = p.score[:5], table.alpha_kind, table.theta.tobytes() if p.score.kind == "learned" else b""
+        key = p.score[:5], p._needs_alpha, table.alpha_kind, table.theta.tobytes() if p.score.kind == "learned" else b""
         if key in self._done:  # statistics of one score are taken once
             vars(p).update({k: v for k, v in vars(self._done[key]).items() if k in ("_late", "_scores", "_norms", "_mass")})
         else:
@@ -145,6 +142,7 @@ class Scoring(Compression):
 
     def _pressed(self, name: str, B: int) -> Tuple[Kept, torch.Tensor]:
         """As many positions as kvpress's press of that class keeps of each head, when told to keep B (which they are is not known), and as `_from`."""
+        kvpress = needed("kvpress", name)
         p, cache, kind, queries = self.p, DynamicCache(), getattr(kvpress, name), self._queries
         try:
             press = kind(press=kvpress.SnapKVPress()) if "press" in {f.name for f in dataclasses.fields(kind)} else kind()
@@ -181,38 +179,48 @@ class Scoring(Compression):
         targets = torch.tensor(p.tokens[T:], device=rows.device)[:, None]
         loss, full = (-float(x.gather(1, targets).mean(dtype=torch.float64)) for x in (rows, self.full))
         kl = float((self.full.exp() * (self.full - rows)).sum(dim=-1, dtype=torch.float64).mean())
+        if not (math.isfinite(loss) and math.isfinite(kl)):
+            raise Error(f'prompt "{p.id}": {policy}: the loss or the divergence is not finite')
         out = dict(id=p.id, source=p.source or None, split="select" if p.select else "heldout" if p.heldout else p.split or None, token_hash=f"{p.token_hash:016x}",
                    policy=policy, table=None, tau=None, T=T, C=p.n_continuation, budget=budget, r_struct=self.r_struct, r_sem=self.r_sem, bin_entropy=None,
                    bin_perplexity=None, n_candidates=None, n_kept=by_set([[len(s) for s in of] for of in kept.positions]), n_kept_window=inside,
                    entries=kept.entries, head_dim=self.geometry.head_dim, loss_full=full, loss_comp=loss, reward=full - loss, kl=max(kl, 0.0))
         more = dict(made, document=p.document, window=self.window if self.window != 64 else 0, mode=kept.mode, whole=T <= self.window)
-        return {**out, **{k: v for k, v in more.items() if v or k[:4] == "bin_" if v not in ("paper", "shared")}}
+        return {**out, **{k: v for k, v in more.items() if v or k[:4] == "bin_" if k == "document" or v not in ("paper", "shared")}}
+
+
+def check_policies(model: PreTrainedModel, policies: Sequence[str]) -> None:
+    """Error where one is neither a reference nor a press of kvpress, or a press would cut what slides."""
+    for x in sorted(set(policies).difference(REFERENCES)):
+        if not x.endswith("Press") or not hasattr(needed("kvpress", x), x):
+            raise Error(f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...)")
+        if geometry_of(model).n_layers < model.config.get_text_config().num_hidden_layers:
+            raise Error(f"{x}: kvpress compresses layers that slide, too, which {type(model).__name__} has")
 
 
 @torch.no_grad()
 def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (), policies: Sequence[str] = (),
           mode: Optional[str] = None, window: int = 64, quiet: bool = True) -> Iterator[Line]:
     """A line for each prompt, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or classes of
-    kvpress (SnapKVPress). Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain."""
-    c, training, L = Scoring(model, window), model.training, model.config.get_text_config().num_hidden_layers
+    kvpress (SnapKVPress). Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain; memory."""
+    check_layers(model)
+    check_policies(model, policies)
+    c, training = Scoring(model, window), model.training
     for t in tables:
         t.check_model(c.geometry.n_layers, c.geometry.n_query_heads, c.geometry.n_kv_heads, c.geometry.head_dim)
         if t.window != window:
             raise Error(f"{t.name}: its window is {t.window}, asked for is {window}: say --window {t.window}")
-    for x in policies:
-        if x not in REFERENCES and (not x.endswith("Press") or not hasattr(kvpress, x) or c.geometry.n_layers < L):
-            raise Error(f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...), which is to be installed" +
-                        (", and compresses layers that slide, too" if c.geometry.n_layers < L else ""))
     try:
         with c:
             for n, p in enumerate(prompts, 1):
                 model.eval()
                 c.prefill(p)
-                for name, table in [*((x, c.table) for x in policies), *(("table", t) for t in tables)]:
-                    for budget in budgets:
-                        yield c.under(name, table, budget, mode if name == "table" else None)
+                for name, table, b in [(x, t, b) for x, t in [*((x, c.table) for x in policies), *(("table", t) for t in tables)] for b in budgets]:
+                    yield c.under(name, table, b, mode if name == "table" else None)
                 if not quiet:
                     print(f"score: {n} of {len(prompts)} prompts", file=sys.stderr, flush=True)
+    except torch.OutOfMemoryError as why:
+        raise Error(f"{str(why).splitlines()[0]}; no line is written: spread the model, or say max_tokens") from None
     finally:
         model.train(training)
 
@@ -237,7 +245,9 @@ def run(*words: str) -> str:
 
 
 def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
-    """Calibrate, `ckvc fit`, scores on select, `ckvc fit --choose`, scores on heldout, `ckvc report`; what was tried, and the report's words."""
+    """Calibrate, `ckvc fit`, scores on select, `ckvc fit --choose`, scores on heldout, `ckvc report`; what was tried, and the report's words. The C
+    program drops losing candidates early; here each is scored on every prompt of select."""
+    check_policies(model, a.policy)
     o, (demand, chosen, report, select, heldout) = options_of(a), (os.path.join(a.out, x) for x in ("demand", "table.ckvt", "report", "select.jsonl", "heldout.jsonl"))
     os.makedirs(os.path.join(a.out, "tables"), exist_ok=True)
     calibrate(model, tokenizer, a.manifest, o, demand)
@@ -248,7 +258,8 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
         return Table.read(path)
 
     def scored(path: str, of: List[Prompt], tables: List[Table], policies: Sequence[str] = ()) -> str:
-        if of and not (o.resume and os.path.exists(path)):
+        there = pathlib.Path(path).read_text().splitlines() if o.resume and os.path.exists(path) else ()
+        if {(x["policy"], x["table"]) for x in map(json.loads, there)} != {("table", t.content_id) for t in tables} | {(x, None) for x in policies}:
             write_scores(path, model, sha, of, o.budgets, tables, policies, window=o.window, quiet=o.quiet)
         return path
 
@@ -256,7 +267,8 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     choosing, judging = [x for x in prompts if x.select], [x for x in prompts if x.heldout and not x.select]
     if choosing:
         mixes = {w: fit(os.path.join(a.out, "tables", f"mix-{w:g}.ckvt"), "--mix", f"{w:g}") for w in (0.0, *MIXES)}
-        tried = [("window", floors[-1], 0), *(("learned", f, 0) for f in floors), ("paper", floors[-1], 0), *(("learned", f, w) for w in MIXES for f in (floors[0], floors[-1]))]
+        tried = [("window", floors[-1], 0), *(("learned", f, 0) for f in floors), ("paper", floors[-1], 0), *(("learned", f, w) for w in MIXES for f in sorted({floors[0], floors[-1]}))]
+        tried = [x for x in tried if x[0] == "learned" or a.features == "1"]
         table = fit(chosen, "--choose", scored(select, choosing, [recommending(mixes[w], kind, f) for kind, f, w in tried]))
     else:
         table = fit(chosen)
@@ -273,26 +285,32 @@ def main(verb: str, words: List[str]) -> str:
     scores = verb == "score"
     p = parser(verb, "Losses of prompts under tables and references, by torch, as lines for `ckvc report`." if scores else
                "A table that is chosen and judged, by torch and `ckvc fit`.", ["window", "continuation", "max_tokens", "quiet"] if scores else OPTIONS)
-    p.add_argument("--policy", type=lambda x: x.split(","), default=[] if scores else REFERENCES, help=f"{','.join(REFERENCES)}; classes of kvpress: SnapKVPress ...")
+    several = dict(type=lambda x: list(dict.fromkeys(x.split(","))))
+    p.add_argument("--policy", **several, default=[] if scores else REFERENCES, help=f"{','.join(REFERENCES)}; classes of kvpress: SnapKVPress ...")
     if not scores:
         p.add_argument("--features", default="1", choices=("1", "2"), help="of the learned score; 2: without attention of last rows")
         p.add_argument("--leak-check", metavar="CHECK.json", help="record of ckvc manifest check")
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="the C program (%(default)s)")
         a = p.parse_args(words)
+        run(a.ckvc, "--version")
         return compiled(a, *loaded(a))
     for name in ("table", "split"):
-        p.add_argument("--" + name, type=lambda x: x.split(","), default=[], metavar="X,...")
+        p.add_argument("--" + name, **several, default=[], metavar="X,...")
     p.add_argument("--mode", choices=("heads", "layers", "shared"), help="in place of the one that a table recommends")
     p.add_argument("--score", choices=("window", "learned", "paper"), help="the same")
     p.add_argument("--c-min", type=float, metavar="F", help="share of the budget that every head keeps at least, the same")
     p.add_argument("-f", "--force", action="store_true", help="overwrite --out")
     a = p.parse_args(words)
-    tables = [recommending(Table.read(x), a.score, a.c_min) for x in a.table]
+    if a.c_min is not None and not 0 <= a.c_min <= 1:
+        raise Usage(f"--c-min: got {a.c_min:g}, wanted 0 to 1")
+    tables = list({t.content_id: recommending(t, a.score, a.c_min) for t in map(Table.read, a.table)}.values())
     if not tables and not (a.policy and a.budget):
         raise Usage("give --table, or --policy and --budget")
     if os.path.exists(a.out) and not a.force:
         raise FileExistsError(f"{a.out}: is there already; --force overwrites it")
-    budgets, (model, tokenizer) = tuple(a.budget or ()) or tuple(map(float, tables[0].budgets)), loaded(a)
+    if not os.path.isdir(os.path.dirname(a.out) or "."):
+        raise FileNotFoundError(f"{a.out}: its folder is not there")
+    budgets, (model, tokenizer) = tuple(dict.fromkeys(a.budget or map(float, tables[0].budgets))), loaded(a)
     limits = dataclasses.replace(limits_of(model.config.get_text_config(), options_of(a, budgets=budgets), -1), window=0)
     prompts, sha = read_prompts(a.manifest, tokenizer, limits)
     prompts = [x for x in prompts if not a.split or x.split in a.split]
