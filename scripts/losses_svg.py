@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What every policy loses, and what it keeps, as a picture: scripts/losses_svg.py REPORT.json >PICTURE.svg
 
-The first figure of a report's page (scores.losses of its report.json), in colours that need no page: docs/demo.svg is one."""
+The first figure of a report's page (scores.losses of its report.json), in colours that need no page: docs/losses.svg is one."""
 import json
 import math
 import sys
