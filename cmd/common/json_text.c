@@ -62,15 +62,16 @@ static void print_list(const json_t *list) {
     printf(n ? "\n" : "none\n");
 }
 
-/* Objects of one kind as rows; the first one's keys are the columns. */
+/* Objects of one kind as rows; all their keys are columns. */
 static void print_table(const json_t *list, int indent) {
     size_t n = json_array_size(list), n_columns = 0;
-    json_t *first = json_array_get(list, 0);
+    json_t *keys = json_object();
     const char *columns[32];
     int widths[32];
     const char *key;
     json_t *value;
-    json_object_foreach(first, key, value) {
+    for (size_t i = 0; i < n; i++) { json_object_update_missing(keys, json_array_get(list, i)); }
+    json_object_foreach(keys, key, value) {
         if (n_columns == sizeof columns / sizeof *columns) { break; }
         int width = (int)strlen(key);
         for (size_t i = 0; i < n && i < ROWS_MAX; i++) {
@@ -92,6 +93,7 @@ static void print_table(const json_t *list, int indent) {
         putchar('\n');
     }
     if (n > ROWS_MAX) { printf("%*s... %zu more\n", indent, "", n - ROWS_MAX); }
+    json_decref(keys);
 }
 
 static bool is_object(const json_t *v) { return json_is_object(v); }

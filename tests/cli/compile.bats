@@ -291,6 +291,7 @@ PY
         diff <(run_sums "$DIR/demand") <(run_sums "$DIR/demand-lost")
         diff <(ended "$DIR/demand") <(ended "$DIR/demand-lost")
     done
+    "$CKVC" inspect "$DIR/demand/table.ckvt" | grep -q '^ *floor  kl .* score .* mix$' # a key that only later rows have
     # another mode is another plan, and what the table recommends
     fails 65 "fit.mode: \"heads\" there, \"layers\" now" by_default "$DIR/demand" --resume --mode layers
     by_default "$DIR/demand-layers" --mode layers --score paper
