@@ -23,6 +23,20 @@ def modules(*names):
         skip(f"no Python module {e.name}: see tests/outside/README.md")
 
 
+def by_torch():
+    """Arguments and [torch, transformers, numpy, h5py], for comparisons of the package of this checkout on small models: one thread, nothing said, h5py reads
+    runs. And the embedded models' tokenizer, with the ids of the prose."""
+    found, a = modules("torch", "transformers", "numpy", "h5py"), arguments(smollm2=False)
+    os.environ.setdefault("HDF5_PLUGIN_PATH", str(pathlib.Path(a.ckvc).resolve().parent))
+    sys.path.insert(0, str(ROOT / "python"))
+    torch, transformers, *_ = found
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    tok = transformers.AutoTokenizer.from_pretrained(ROOT / "models/ckvc-tiny-8l")
+    return a, found, tok, tok(prose(a), add_special_tokens=False, verbose=False)["input_ids"]
+
+
 def arguments(smollm2=True, **more):
     p = argparse.ArgumentParser()
     p.add_argument("--ckvc", default=os.environ.get("CKVC", ROOT / "build/release/ckvc"))

@@ -16,25 +16,17 @@ import time
 
 import outside
 
-torch, transformers, np, h5py = outside.modules("torch", "transformers", "numpy", "h5py")
-a = outside.arguments(smollm2=False)
-os.environ.setdefault("HDF5_PLUGIN_PATH", str(pathlib.Path(a.ckvc).resolve().parent))
-sys.path.insert(0, str(outside.ROOT / "python"))
+a, (torch, transformers, np, h5py), tok, ids = outside.by_torch()
 import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.calibrate  # noqa: E402
 import ckvc.fingerprint  # noqa: E402
 import ckvc.hf  # noqa: E402
 from ckvc import run_writer  # noqa: E402
 
-torch.set_num_threads(1)
-transformers.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
 folder = tempfile.TemporaryDirectory()
 tmp = pathlib.Path(folder.name)
 MODELS = [outside.ROOT / "models" / f"ckvc-tiny-{n}l" for n in (4, 8)]
-tok = transformers.AutoTokenizer.from_pretrained(MODELS[1])
 text = outside.prose(a)
-ids = tok(text, add_special_tokens=False, verbose=False)["input_ids"]
 LINES = [*({"id": f"p{i}", "tokens": ids[700 * i : 700 * i + 330 + 70 * i], "source": "m\u00e9thode", "document": f"d{i // 2}"} for i in range(6)),
          {"id": "text", "text": text[10000:12000], "continuation": " the table says what a head keeps of a prompt"},
          {"id": "judges", "text": text[14000:16000], "split": "heldout"}, {"id": "chooses", "text": text[16000:17500], "split": "select"},

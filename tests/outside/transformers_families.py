@@ -3,27 +3,17 @@
 rows (also with sinks), keys before rotation (in part, of interleaved pairs, of layers without), tokens from the cut cache beside the full cache
 under a mask. Where layers slide, the others alone are a table's rows. What is refused says which family and why.
 """
-import os
 import pathlib
-import sys
 import tempfile
 
 import outside
 
-torch, transformers, np, h5py = outside.modules("torch", "transformers", "numpy", "h5py")
-a = outside.arguments(smollm2=False)
-os.environ.setdefault("HDF5_PLUGIN_PATH", str(pathlib.Path(a.ckvc).resolve().parent))
-sys.path.insert(0, str(outside.ROOT / "python"))
+a, (torch, transformers, np, h5py), tok, ids = outside.by_torch()
 import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.hf  # noqa: E402
 import ckvc.prefill  # noqa: E402
 import ckvc.score  # noqa: E402
 
-torch.set_num_threads(1)
-transformers.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
-tok = transformers.AutoTokenizer.from_pretrained(outside.ROOT / "models/ckvc-tiny-8l")
-ids = tok(outside.prose(a), add_special_tokens=False, verbose=False)["input_ids"]
 folder = tempfile.TemporaryDirectory()
 tmp = pathlib.Path(folder.name)
 behind, asked, prompts = ids[5200:5220], torch.tensor([ids[5000:5200]]), outside.manifest({"id": f"p{i}", "tokens": ids[600 * i : 600 * i + 300]} for i in range(4))

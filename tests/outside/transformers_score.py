@@ -12,23 +12,15 @@ import tempfile
 
 import outside
 
-torch, transformers, np, h5py = outside.modules("torch", "transformers", "numpy", "h5py")
-a = outside.arguments(smollm2=False)
-os.environ.setdefault("HDF5_PLUGIN_PATH", str(pathlib.Path(a.ckvc).resolve().parent))
-sys.path.insert(0, str(outside.ROOT / "python"))
+a, (torch, transformers, np, h5py), tok, ids = outside.by_torch()
 import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.exchange  # noqa: E402
 import ckvc.score  # noqa: E402
 
-torch.set_num_threads(1)
-transformers.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
 folder = tempfile.TemporaryDirectory()
 tmp = pathlib.Path(folder.name)
 MODELS = [outside.ROOT / "models" / f"ckvc-tiny-{n}l" for n in (4, 8)]
-tok = transformers.AutoTokenizer.from_pretrained(MODELS[1])
 text = outside.prose(a)
-ids = tok(text, add_special_tokens=False, verbose=False)["input_ids"]
 LINES = [*({"id": f"p{i}", "tokens": ids[700 * i : 700 * i + 330]} for i in range(6)), *({"id": f"s{i}", "tokens": ids[6000 + 400 * i : 6280 + 400 * i], "split": "select"} for i in range(2)),
          *({"id": f"h{i}", "tokens": ids[8000 + 400 * i : 8280 + 400 * i], "split": "heldout", "source": "m\u00e9thode"} for i in range(2)),
          {"id": "text", "text": text[3000:4200], "document": "paper", "continuation": " the table says what a head keeps of a prompt", "split": "heldout"},
