@@ -2,8 +2,9 @@
 """recovered.py [--kl] NAME=SCORES.jsonl[.xz][,SCORES.jsonl...] ...: what tables recover of the loss that compression costs, a Markdown table.
 
 Of each argument and budget, over held-out prompts: the first table's loss over the full cache (nats per token; --kl: the divergence of the next token's
-distribution from the full cache's), that of the best reference which reads the prompt once, of window attention pooled and of a random choice (one set a layer each), of KVzip, which reads it twice; and 1 - table / best. (a to b): 95% over
-prompts, percentile bootstrap, those of one document drawn together. A reference that keeps fewer entries than the table (1% in the mean) is left out."""
+distribution from the full cache's), that of the best reference which reads the prompt once, of window attention pooled and of a random choice (one set a layer
+each), of KVzip, which reads it twice; and 1 - table / best. (a to b): 95% over prompts, percentile bootstrap, those of one document drawn together. A reference
+that keeps fewer entries than the table (1% in the mean) is left out."""
 import collections
 import itertools
 import json
