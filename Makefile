@@ -44,7 +44,7 @@ say = $(if $(V),@:,@echo "  $(1)")
 
 # ---- dependencies: pkg-config name = Debian package ----
 DEPS := hdf5-serial=libhdf5-dev openblas=libopenblas-pthread-dev libzstd=libzstd-dev jansson=libjansson-dev \
-        libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev libmd=libmd-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
+        libpcre2-8=libpcre2-dev libutf8proc=libutf8proc-dev nettle=nettle-dev libxxhash=libxxhash-dev zlib=zlib1g-dev
 TEST_DEPS := cmocka=libcmocka-dev bats=bats
 DEP_NAMES := $(foreach d,$(DEPS),$(firstword $(subst =, ,$(d))))
 MODELS := model-smollm2 model-qwen2.5-coder-0.5b model-qwen2.5-coder-1.5b

@@ -4,7 +4,7 @@
 # anything is installed (or with ci); without them tests of launchers are skipped.
 set -euo pipefail
 packages=(gcc libc6-dev make pkg-config libhdf5-dev libopenblas-pthread-dev libzstd-dev libjansson-dev libpcre2-dev libutf8proc-dev
-    libmd-dev libxxhash-dev zlib1g-dev libcmocka-dev bats nodejs python3 python3-numpy python3-h5py python3-zstandard)
+    nettle-dev libxxhash-dev zlib1g-dev libcmocka-dev bats nodejs python3 python3-numpy python3-h5py python3-zstandard)
 optional=()
 [ "${1:-}" = ci ] && packages+=(clang clang-format clang-tidy libclang-rt-14-dev python3-pip python3-venv python3-setuptools python3-wheel lintian mandoc) &&
     optional+=(slurm-wlm munge openmpi-bin)

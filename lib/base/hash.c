@@ -16,14 +16,14 @@
 #include "lib/base/files.h"
 #include "lib/base/memory.h"
 
-void ckvc_sha256_init(ckvc_sha256 *s) { SHA256Init(&s->ctx); }
+void ckvc_sha256_init(ckvc_sha256 *s) { sha256_init(&s->ctx); }
 
 void ckvc_sha256_update(ckvc_sha256 *s, const void *data, size_t n) {
-    SHA256Update(&s->ctx, data, n);
+    sha256_update(&s->ctx, n, data);
 }
 
 void ckvc_sha256_final(ckvc_sha256 *s, uint8_t digest[CKVC_SHA256_BYTES]) {
-    SHA256Final(digest, &s->ctx);
+    sha256_digest(&s->ctx, CKVC_SHA256_BYTES, digest);
 }
 
 void ckvc_sha256_bytes(const void *data, size_t n, uint8_t digest[CKVC_SHA256_BYTES]) {

@@ -1,9 +1,9 @@
-/* Hashes: SHA-256 (libmd) for identity, CRC-32 (zlib) for damage, XXH64 (xxhash) for hints. */
+/* Hashes: SHA-256 (nettle) for identity, CRC-32 (zlib) for damage, XXH64 (xxhash) for hints. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
-#include <sha256.h> /* libmd's SHA2_CTX */
+#include <nettle/sha2.h>
 
 #include "lib/base/status.h"
 
@@ -12,7 +12,7 @@
 
 /* Streaming: init, any number of updates, final. */
 typedef struct ckvc_sha256 {
-    SHA2_CTX ctx;
+    struct sha256_ctx ctx;
 } ckvc_sha256;
 void ckvc_sha256_init(ckvc_sha256 *s);
 void ckvc_sha256_update(ckvc_sha256 *s, const void *data, size_t n);
