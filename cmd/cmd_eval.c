@@ -86,7 +86,6 @@ static ckvc_status make_tasks(const eval_cli *c, eval_job *j, ckvc_err *err) {
                             .longbench = c->longbench,
                             .qa = c->qa.items,
                             .n_qa = c->qa.n,
-                            .quiet = c->inputs.quiet,
                             .count_tokens = count_tokens,
                             .counter = j->e.tok};
     return task_items_make((char *)names.data, &o, &j->tasks, err);
@@ -231,8 +230,8 @@ static ckvc_status run_job(const eval_cli *c, eval_job *j, eval_options *o, ckvc
     ckvc_err why = {0};
     const ckvc_status st = eval_answers(o, &lines, &why);
     CKVC_TRY(score_checkpoint_end(&j->checkpoint, &lines, st, &why, "what is printed is complete",
-                                  o->quiet, err));
-    return o->quiet ? CKVC_OK : print_summary(&j->checkpoint, err);
+                                  c->inputs.quiet, err));
+    return c->inputs.quiet ? CKVC_OK : print_summary(&j->checkpoint, err);
 }
 
 static ckvc_status write_cost(const eval_cli *c, const eval_options *o, ckvc_err *err) {
@@ -263,7 +262,6 @@ static ckvc_status eval(const verb_call *call, ckvc_err *err) {
                       .unseen = c->query,
                       .batch = c->batch,
                       .memory = memory_plan_limit(j.e.be, c->inputs.memory),
-                      .quiet = c->inputs.quiet,
                       .part = j.part};
     o.choice.setting.budgets = j.of.budgets;
     if (c->items) { CKVC_TRY(write_items(c, &j, err)); }

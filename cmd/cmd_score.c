@@ -131,7 +131,6 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     o.choice.texts = j.e.kvzip;
     o.choice.floor = c->c_min >= 0 ? &c->c_min : NULL;
     o.choice.setting = c->inputs.setting;
-    o.quiet = c->inputs.quiet;
     o.finite = true;
     o.memory = c->inputs.memory;
     o.choice.setting.budgets = j.of.budgets;
@@ -157,9 +156,10 @@ ckvc_status score_run(const score_cli *c, ckvc_err *err) {
     ckvc_stop_install((double)c->limit_time);
     ckvc_err why = {0};
     const ckvc_status st = score_prompts(&inputs, &o, &lines, j.summary, &why);
-    CKVC_TRY(score_checkpoint_end(
-        &j.checkpoint, &lines, st, &why,
-        "their lines are complete, and with --out one could go on from here", o.quiet, err));
+    CKVC_TRY(
+        score_checkpoint_end(&j.checkpoint, &lines, st, &why,
+                             "their lines are complete, and with --out one could go on from here",
+                             c->inputs.quiet, err));
     if (!c->inputs.quiet) { print_summary(c, &j); }
     for (size_t i = 0; i < j.of.n_tables; i++) {
         leak_guard_warn(j.of.tables[i], c->of.tables.items[i], j.e.manifest->sha256);

@@ -282,7 +282,6 @@ static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_p
                                   .setting = co->setting,
                                   .mode = CKVC_MODE_COUNT,
                                   .score = CKVC_SCORE_COUNT},
-                       .quiet = co->quiet,
                        .memory = co->memory};
     if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};

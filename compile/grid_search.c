@@ -241,7 +241,7 @@ static ckvc_status try_all(search *s, ckvc_err *err) {
         snprintf(file, sizeof file, "grid/%s-%05zu.jsonl", s->g->name, k);
         const bool there = run_has_file(s->g->run, file);
         if (!begun) {
-            ckvc_progress_start(s->g->name, "rollouts", n, there ? end : k * each, s->o->quiet);
+            ckvc_progress_start(s->g->name, "prompts", "rollouts", n, there ? end : k * each);
         }
         begun |= !there;
         if (!there) {

@@ -571,8 +571,8 @@ static ckvc_status run_pass_over(pass *s, const char *kind, ckvc_err *err) {
     *counts = (pass_counts){.reliability = NAN};
     CKVC_TRY(pass_open(s, kind, err));
     s->start_s = ckvc_now_s();
-    ckvc_progress_start(s->name, rolls_out(s) ? "rollouts" : "prompts", s->n_ours, counts->resumed,
-                        s->o->quiet);
+    ckvc_progress_start(s->name, "prompts", rolls_out(s) ? "rollouts" : "prompts", s->n_ours,
+                        counts->resumed);
     const ckvc_status st = do_prompts(s, err);
     ckvc_progress_finish();
     counts->seconds = ckvc_now_s() - s->start_s;

@@ -56,7 +56,6 @@ typedef struct calibrate_options {
     double until_cql_alpha;  /* of the fit that it is the reliability of */
     fit_reward until_reward;
     rollout_savings *savings; /* counts what is logged now; borrowed, or NULL */
-    bool quiet;
 } calibrate_options;
 
 typedef struct pass_counts {

@@ -5,6 +5,7 @@
 #include "calib/rollout/memory_plan.h"
 #include "formats/model/model_files.h"
 #include "formats/tokenizer/tokenizer_files.h"
+#include "lib/base/progress.h"
 
 #define OPTIONS_OF inputs_options
 const opt opts_model[] = {
@@ -98,6 +99,7 @@ void inputs_warn_budgets(const inputs_options *o, const opened_inputs *e, settin
 }
 
 ckvc_status inputs_open_machine(const inputs_options *o, opened_inputs *e, ckvc_err *err) {
+    ckvc_progress_quiet(o->quiet);
     CKVC_TRY(ckvc_pool_create((int)o->threads, &e->pool, err));
     CKVC_TRY(backend_create(o->backend, o->setting.compute, e->pool, &e->be, err));
     if (e->be->compute_warning[0]) { ckvc_warn("%s", e->be->compute_warning); }

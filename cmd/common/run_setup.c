@@ -137,7 +137,6 @@ ckvc_status run_setup_open(const run_setup_options *c, run_setup *j, ckvc_err *e
     USAGE_IF(!c->out && !c->dry_run, "--out RUN is needed: the run directory to make");
     j->inputs = (calibrate_inputs){j->e.model, j->e.be, j->e.manifest, j->e.prompts};
     j->options.memory = c->inputs.memory;
-    j->options.quiet = c->inputs.quiet;
     j->plan = (plan){.inputs = &j->inputs,
                      .options = &j->options,
                      .prompt_options = &j->e.prompt_options,

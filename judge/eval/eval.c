@@ -356,7 +356,7 @@ static ckvc_status run_batch(evaluator *v, size_t n, size_t many, ckvc_buffer *l
 ckvc_status eval_answers(const eval_options *o, ckvc_buffer *lines, ckvc_err *err) {
     CKVC_AUTO(evaluator_fini) evaluator v = {.o = o};
     CKVC_TRY(evaluator_init(&v, err));
-    ckvc_progress_start("eval", "answers", v.n_ours, o->n_done, o->quiet);
+    ckvc_progress_start("eval", "prompts", "answers", v.n_ours, o->n_done);
     for (size_t n = o->n_done; n < v.n_ours; n += v.batch) {
         const size_t many = v.n_ours - n < v.batch ? v.n_ours - n : v.batch;
         CKVC_TRY(run_batch(&v, n, many, lines, err));

@@ -22,9 +22,8 @@ typedef struct eval_options {
     bool unseen;          /* as the items were made */
     uint32_t batch;       /* items side by side */
     size_t memory;        /* bytes that all may take, the weights' copies included */
-    bool quiet;
-    run_part part; /* every part.count-th item alone; count 0: all */
-    size_t n_done; /* of these, whose lines are there already */
+    run_part part;        /* every part.count-th item alone; count 0: all */
+    size_t n_done;        /* of these, whose lines are there already */
     /* Takes each item's lines as they come, which nobody holds then; NULL: none does. */
     ckvc_status (*keep)(void *ctx, const void *lines, size_t size, ckvc_err *err);
     void *keep_ctx;

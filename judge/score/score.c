@@ -187,7 +187,7 @@ static ckvc_status find_matched(scorer *s, ckvc_err *err) {
     const prompt *p[SESSIONS_TOGETHER];
     policy_sets *sum = s->lanes->policies;
     size_t n_counted = 0;
-    ckvc_progress_start("thresholds that match", "prompts", n_counting, 0, s->o->quiet);
+    ckvc_progress_start("thresholds that match", "prompts", "prompts", n_counting, 0);
     for (size_t at = 0; n_counted < n_counting;) {
         int64_t n = 0;
         for (; at < prompts->n && n < s->n_lanes; at++) {
@@ -412,7 +412,7 @@ static ckvc_status score_all(scorer *s, vectors_file *vectors, ckvc_buffer *line
     s->n_ours = run_part_size(s->o->part, prompts->n);
     CKVC_TRY(find_matched(s, err));
     if (s->o->vectors) { CKVC_TRY(vectors_create(vectors, s->o->vectors, s->o->force, err)); }
-    ckvc_progress_start("score", "rollouts", s->n_ours, n_done, s->o->quiet);
+    ckvc_progress_start("score", "prompts", "rollouts", s->n_ours, n_done);
     for (size_t n = s->o->vectors ? 0 : n_done, many; n < s->n_ours; n += many) {
         const prompt *p[SESSIONS_TOGETHER];
         const size_t rest = (n < n_done ? n_done : s->n_ours) - n;

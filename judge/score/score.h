@@ -28,7 +28,7 @@ typedef struct score_options {
     bool sets;                       /* print the kept positions */
     bool attention_error, utilities; /* the attention that a set leaves out; utilities */
     const char *vectors;             /* file to write alpha and rho to, or NULL */
-    bool force, quiet;
+    bool force;
     bool finite;   /* a loss that is not finite is CKVC_E_DATA; else its line says null */
     size_t memory; /* bytes; 0: three quarters of what is free */
     run_part part; /* every part.count-th prompt alone; count 0: all */

@@ -64,7 +64,6 @@ typedef struct task_options {
     const char *longbench; /* a folder of LongBench's files, see longbench.c; or NULL */
     const char *const *qa; /* files in SQuAD's or HotpotQA's JSON, for qa-1 and qa-2 */
     size_t n_qa;
-    bool quiet; /* no progress on stderr */
     task_count_fn count_tokens;
     void *counter; /* its `of` */
 } task_options;

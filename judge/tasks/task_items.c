@@ -316,7 +316,7 @@ ckvc_status task_items_make(const char *names, const task_options *options, task
     if (options->haystack) { CKVC_TRY(haystack_read(options->haystack, &m.hay, err)); }
     uint64_t total = 0;
     for (size_t f = 0; f < N_FAMILIES; f++) { total += n_asked(names, options, families[f]); }
-    ckvc_progress_start("making items", "prompts", total, 0, options->quiet);
+    ckvc_progress_start("making items", "prompts", "prompts", total, 0);
     for (size_t f = 0; f < N_FAMILIES; f++) {
         bool asked = false;
         m.found = false;

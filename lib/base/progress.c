@@ -26,12 +26,13 @@ double ckvc_now_s(void) {
 #define REDRAW_S 0.2
 
 static struct {
-    bool running, quiet, terminal;
-    char what[64], unit[32], folder[4096];
+    bool running, terminal;
+    char what[64], things[32], unit[32], folder[4096];
     uint64_t done, total, units, inside, resumed, bytes;
     double layers;
     double start_s, prompt_s, redraw_s, line_s; /* when it began; the prompt in hand; what is due */
 } job;
+static bool is_quiet;
 
 /* ---- memory ---- */
 
@@ -96,9 +97,9 @@ static void show_line(double now, bool whole) {
     const uint64_t units = job.units + job.inside;
     const double layers = units == 0 && job.done < job.total ? job.layers : 0, /* no units yet */
         rate = ((double)units + layers) / (now - job.start_s), left = seconds_left(now);
-    if (job.quiet) { return; }
-    fprintf(stderr, "%s%s: %llu of %llu prompts", job.terminal ? "\r\033[K" : "", job.what,
-            (unsigned long long)job.done, (unsigned long long)job.total);
+    if (is_quiet) { return; }
+    fprintf(stderr, "%s%s: %llu of %llu %s", job.terminal ? "\r\033[K" : "", job.what,
+            (unsigned long long)job.done, (unsigned long long)job.total, job.things);
     if (job.inside > 0) {
         fprintf(stderr, " and %llu %s", (unsigned long long)job.inside, job.unit);
     } else if (layers > 0) {
@@ -142,14 +143,16 @@ static void show_when_due(void) {
     }
 }
 
-void ckvc_progress_start(const char *what, const char *unit, uint64_t total, uint64_t already,
-                         bool quiet) {
+void ckvc_progress_quiet(bool quiet) { is_quiet = quiet; }
+
+void ckvc_progress_start(const char *what, const char *things, const char *unit, uint64_t total,
+                         uint64_t already) {
     const char *term = getenv("TERM");
     memset(&job, 0, sizeof job);
     job.running = true;
-    job.quiet = quiet;
     job.terminal = isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
     snprintf(job.what, sizeof job.what, "%s", what);
+    snprintf(job.things, sizeof job.things, "%s", things);
     snprintf(job.unit, sizeof job.unit, "%s", unit);
     job.total = total;
     job.done = job.resumed = already;
@@ -182,7 +185,7 @@ void ckvc_progress_disk(const char *path, uint64_t bytes) {
 }
 
 void ckvc_progress_clear(void) {
-    if (job.terminal && !job.quiet) { fputs("\r\033[K", stderr); }
+    if (job.running && job.terminal && !is_quiet) { fputs("\r\033[K", stderr); }
     job.running = false;
 }
 

@@ -17,11 +17,14 @@
 
 double ckvc_now_s(void); /* monotonic seconds */
 
-/* A job of `total` prompts, `already` of them done before; unit: what is counted a second
- * ("rollouts"). */
-void ckvc_progress_start(const char *what, const char *unit, uint64_t total, uint64_t already,
-                         bool quiet);
-/* `done` prompts of total, `units` (rollouts) since the start; the ETA is from this process's own
+/* No line of any job from here on (-q), or lines again. */
+void ckvc_progress_quiet(bool quiet);
+/* A job of `total` things ("prompts"), `already` of them done before; unit: what is counted a
+ * second
+ * ("rollouts"). One that was under way has ended. */
+void ckvc_progress_start(const char *what, const char *things, const char *unit, uint64_t total,
+                         uint64_t already);
+/* `done` things of total, `units` (rollouts) since the start; the ETA is from this process's own
  * rate. */
 void ckvc_progress_update(uint64_t done, uint64_t units);
 /* Bytes in files of all prompts that are done, and one of these files or its folder (copied). */

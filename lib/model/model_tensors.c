@@ -1,9 +1,11 @@
 /* Which tensor is which, and the pass over all bytes (finite? fingerprint): see model_weights.h. */
 #include "lib/model/model_weights.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include "lib/base/json.h"
+#include "lib/base/progress.h"
 
 /* ---- names and shapes ---- */
 
@@ -152,7 +154,8 @@ typedef struct tensor_check {
 
 typedef struct check_job {
     const tensor_view *tensors;
-    tensor_check *out; /* [n tensors] */
+    tensor_check *out;         /* [n tensors] */
+    atomic_uint_fast64_t done; /* bytes */
 } check_job;
 
 /* Index of the first value whose exponent is all ones, among n values from `first` on; -1: none.
@@ -198,8 +201,7 @@ static int64_t first_not_finite(const tensor_view *t, int64_t first, int64_t n, 
 #define CHECK_BLOCK (1 << 18)
 
 static void check_task(void *ctx, int64_t task, int worker) {
-    (void)worker;
-    const check_job *job = ctx;
+    check_job *job = ctx;
     const tensor_view *t = &job->tensors[task];
     tensor_check *out = &job->out[task];
     const tensor_block block =
@@ -216,6 +218,8 @@ static void check_task(void *ctx, int64_t task, int worker) {
                                         (int64_t)(n / block.bytes * block.values), &out->nan);
         }
         ckvc_sha256_update(&hash, t->data + at, (size_t)n);
+        const uint64_t done = atomic_fetch_add(&job->done, n) + n;
+        if (worker == 0) { ckvc_progress_update(done / 1000000, done / 1000000); }
     }
     ckvc_sha256_final(&hash, digest);
     ckvc_hex(digest, sizeof digest, out->sha256);
@@ -264,8 +268,12 @@ ckvc_status model_tensors_check(const model_spec *spec, ckvc_pool *pool,
     CKVC_TRY(check_names(spec, err));
     CKVC_AUTO_FREE char *lines = model_shape_lines(&spec->shape);
     CKVC_AUTO_FREE tensor_check *checks = ckvc_calloc(spec->n_tensors, sizeof *checks);
-    check_job job = {spec->tensors, checks};
+    check_job job = {spec->tensors, checks, 0};
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < spec->n_tensors; i++) { bytes += spec->tensors[i].bytes; }
+    ckvc_progress_start("reading the model", "MB", "MB", bytes / 1000000, 0);
     ckvc_pool_run(pool, (int64_t)spec->n_tensors, check_task, &job);
+    ckvc_progress_clear();
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
     ckvc_buffer_printf(&text, "%s%s", spec->fingerprint_kind, lines);
     for (size_t i = 0; i < spec->n_tensors; i++) {

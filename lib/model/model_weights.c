@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "lib/base/progress.h"
+
 be_attention_shape layer_attention(const model *m, int32_t layer) {
     const model_shape *s = m->shape;
     return (be_attention_shape){
@@ -128,11 +130,14 @@ ckvc_status model_acquire(model *m, ckvc_err *err) {
         op->weight_release(m->be, ends[i]);
         CKVC_TRY(st);
     }
+    ckvc_progress_start("unpacking weights", "layers", "layers", (uint64_t)m->shape->n_layers, 0);
     for (int32_t l = 0; l < m->shape->n_layers; l++) {
         const ckvc_status st = layer_acquire(m, l, err);
         layer_release(m, l);
         CKVC_TRY(st);
+        ckvc_progress_update((uint64_t)l + 1, (uint64_t)l + 1);
     }
+    ckvc_progress_clear();
     return CKVC_OK;
 }
 

@@ -86,8 +86,7 @@ static eval_options options_of(const eval_items *items, bool unseen, uint32_t ba
                                      .score = CKVC_SCORE_COUNT},
                           .unseen = unseen,
                           .batch = batch,
-                          .memory = (size_t)1 << 32,
-                          .quiet = true};
+                          .memory = (size_t)1 << 32};
 }
 
 /* The answer of one way by a decoder with one sequence: text, mean loss, and the mean loss of the

@@ -63,7 +63,6 @@ static void score(size_t memory, bool measures, scored *out) {
                        .attention_error = measures,
                        .utilities = measures,
                        .sets = true,
-                       .quiet = true,
                        .memory = memory,
                        .keep = keep,
                        .keep_ctx = out};

@@ -311,7 +311,8 @@ static time_t passed_s; /* on the library's clock */
 /* After 6 prompts or none 45 s pass before half a layer is done, and behind it. */
 static void a_job(uint64_t already, uint64_t done, uint64_t units, bool quiet) {
     const time_t pause_s = done == 6 || done == 0 ? 45 : 0;
-    ckvc_progress_start("job", "rollouts", 10, already, quiet);
+    ckvc_progress_quiet(quiet);
+    ckvc_progress_start("job", "prompts", "rollouts", 10, already);
     if (done > 0) {
         ckvc_progress_step(2);
         if (done == 5) { ckvc_progress_disk("/", 2000000); }
@@ -380,7 +381,8 @@ int clock_gettime(clockid_t id, struct timespec *t) {
 static const char *warned(uint64_t bytes) {
     warnings[0] = 0;
     ckvc_warn_set(take_warning);
-    ckvc_progress_start("job", "prompts", (uint64_t)1 << 40, 0, true);
+    ckvc_progress_quiet(true);
+    ckvc_progress_start("job", "prompts", "prompts", (uint64_t)1 << 40, 0);
     ckvc_progress_disk("/", bytes);
     for (uint64_t i = 0; i < 300; i++) {
         ckvc_progress_update(i + 1, i + 1);
