@@ -2,8 +2,8 @@
 # A real model's tables and what they are worth (docs/results.md, "Qwen2.5-Coder-0.5B"): scripts/results-real.sh CKVC MODEL OUTDIR CORPUS...
 #
 # Of each corpus (recipes of data-manifests, cut CUT): `ckvc compile` on FIT of its prompts to fit and SELECT to choose, or those of FROM for all of them; then
-# the table and every rule on FRESH prompts of its fresh recipe, which chose nothing, at T/16, T/8, T/4. OUTDIR/report compares them, and the shares
-# of the tables. Finished parts are not made again, begun ones go on.
+# the table and every rule (RULES) on FRESH prompts of its fresh recipe, which chose nothing, at T/16, T/8, T/4. OUTDIR/report compares them, and the
+# shares of the tables. TABLES, with commas between, stand for a compiled one: lengths that it was not made of. Finished parts are not made again, begun ones go on.
 set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 model=$(realpath "${2:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
@@ -12,16 +12,17 @@ mkdir -p "${3:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}"
 cd "$3"
 shift 3
 continuation=${CONTINUATION:-96}
-rules=identity,matched,snapkv,pyramidkv,adakv,cake,expected-attention,tova,keydiff,h2o,vatp,streamingllm,dynamickv,chunkkv,fastkv,rocketkv,kvzip,headkv,duoattention,random
+rules=${RULES:-identity,matched,snapkv,pyramidkv,adakv,cake,expected-attention,tova,keydiff,h2o,vatp,streamingllm,dynamickv,chunkkv,fastkv,rocketkv,kvzip,headkv,duoattention,random}
 
 # N prompts of a split, evenly over the manifest, which has its retrieval prompts first.
 few() { grep "\"split\":\"$1\"" "$3" | awk -v n="$2" '{ line[NR] = $0 } END { n = n < NR ? n : NR; for (i = 0; i < n; i++) print line[int(i * NR / n) + 1] }'; }
 resume() { [ ! -e "$1" ] || echo --resume; }
 tables=() scores=
 for corpus; do
-    from=${FROM:-$corpus} run=compiled-$from
-    [ -e "fresh-$corpus.jsonl" ] || "$root/scripts/corpora.py" --cut "${CUT:-qwen2.5-coder-1k}" "$ckvc" . "$from" "fresh-$corpus"
-    if [ ! -e "$run/table.ckvt" ]; then
+    from=${FROM:-$corpus} run=compiled-${FROM:-$corpus} of=${TABLES:-compiled-${FROM:-$corpus}/table.ckvt}
+    # shellcheck disable=SC2046 # a word or none
+    [ -e "fresh-$corpus.jsonl" ] || "$root/scripts/corpora.py" --cut "${CUT:-qwen2.5-coder-1k}" "$ckvc" . $([ "${TABLES:-}" ] || echo "$from") "fresh-$corpus"
+    if [ ! -e "${of%%,*}" ]; then
         { few fit "${FIT:-10}" "$from.jsonl" && few select "${SELECT:-5}" "$from.jsonl"; } >"few-$from.jsonl"
         # shellcheck disable=SC2046 # a word or none
         "$ckvc" compile --model "$model" --manifest "few-$from.jsonl" -C "$continuation" -B 0.0625,0.125,0.25 --label "$from" --out "$run" $(resume "$run/run.json")
@@ -29,8 +30,8 @@ for corpus; do
     few fresh "${FRESH:-12}" "fresh-$corpus.jsonl" >"few-fresh-$corpus.jsonl"
     # shellcheck disable=SC2046
     [ -e "scores-$corpus.jsonl" ] || "$ckvc" score --model "$model" --manifest "few-fresh-$corpus.jsonl" -C "$continuation" \
-        --table "$run/table.ckvt" --policy "$rules" --out "scores-$corpus.jsonl" $(resume "scores-$corpus.jsonl.checkpoint")
-    [[ " ${tables[*]} " == *" $run/table.ckvt "* ]] || tables+=("$run/table.ckvt")
+        --table "$of" --policy "$rules" --out "scores-$corpus.jsonl" $(resume "scores-$corpus.jsonl.checkpoint")
+    [[ " ${tables[*]} " == *" ${of//,/ } "* ]] || tables+=(${of//,/ })
     scores+=${scores:+,}scores-$corpus.jsonl
 done
 "$ckvc" report "${tables[@]}" --scores "$scores" --force --out report
