@@ -93,7 +93,7 @@ PLAIN_LOOP static inline void naive_product(double *y, const float *y0, const fl
 }
 
 /* Each of n values as `round` makes it; NULL: as it is. */
-static inline float *rounded_all(const float *x, size_t n, float (*round_one)(float)) {
+PLAIN_LOOP static inline float *rounded_all(const float *x, size_t n, float (*round_one)(float)) {
     float *v = ckvc_alloc(n, sizeof *v);
     for (size_t i = 0; i < n; i++) { v[i] = round_one ? round_one(x[i]) : x[i]; }
     return v;

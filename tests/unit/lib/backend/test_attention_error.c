@@ -62,6 +62,7 @@ static void measure(const char *kind, int n_threads, const attention_case *c, co
 }
 
 TEST(rows) {
+    of_the_cpu_alone();
     static const struct {
         int32_t n_heads, n_kv, d, window;
         int64_t n_prompt, n_rows;
@@ -92,6 +93,7 @@ TEST(rows) {
 /* All that is left has a weight that a float cannot hold beside the largest: the restricted row is
  * still a distribution. */
 TEST(nearly_all_mass_lost) {
+    of_the_cpu_alone();
     attention_case c = attention_create(1, 1, 2, 0, 2, 1);
     c.s.scale = 1;
     memset(c.q, 0, (size_t)(c.rows * c.width) * sizeof *c.q);

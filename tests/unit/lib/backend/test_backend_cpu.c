@@ -267,10 +267,6 @@ static size_t resident(void *map, size_t n_pages) {
     return n;
 }
 
-static void of_the_cpu_alone(void) {
-    if (getenv("CKVC_TEST_BACKEND")) { skip(); }
-}
-
 /* Rows of a packed matrix are their numbers: row r is 1000 r + column. */
 static void read_numbers(const void *source, int64_t row, int64_t n, float *out) {
     const int64_t cols = *(const int64_t *)source;

@@ -8,7 +8,7 @@
 
 /* What rounding to nearest even means: of the two bf16 numbers around x the nearer one, or the one
  * with an even last bit. */
-static float rounded(float x) {
+PLAIN_LOOP static float rounded(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     const uint32_t low = bits & 0xFFFF0000, high = low + 0x10000;
@@ -89,7 +89,7 @@ TEST(rows_alone) {
         int place[N];
         for (int r = 0; r < N; r++) { place[r] = r; }
         ordered_product(1, 1, place, N, w, OUT, n_in, x, y);
-        for (int threads = 2; threads <= 16; threads *= 2) {
+        for (int threads = 2; threads <= 16; threads += 14) {
             ordered_product(threads, 10, place, N, w, OUT, n_in, x, other);
             assert_memory_equal(y, other, N * OUT * sizeof *y);
         }
