@@ -28,7 +28,8 @@ static inline bench bench_open(int n_threads) {
     return bench_open_kind(kind ? kind : "cpu", n_threads);
 }
 
-/* Of a test that names its backends itself: where another one is asked for, there is nothing to run. */
+/* Of a test that names its backends itself: where another one is asked for, there is nothing to
+ * run. */
 static inline void of_the_cpu_alone(void) {
     if (getenv("CKVC_TEST_BACKEND")) { skip(); }
 }
