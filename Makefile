@@ -236,15 +236,17 @@ emulated: $(EMU)/ckvc $(EMU)/tests/test_emulation $(EMU_UNIT) ## `--backend cuda
 
 setup: ## install the Debian packages that building, testing and the demo need (apt-get, when allowed)
 	@scripts/setup.sh
+# What a person builds with one word takes all cores, unless the outer make says otherwise.
+JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 demo-full: SIZE = full
 demo demo-full: ## set up, build, compile tables for the embedded model, judge them, write the report; -full: minutes more
 	@scripts/setup.sh
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@scripts/demo.sh $(B)/ckvc $(SIZE)
 test: ## set up, build, run every test
 	@scripts/setup.sh
-	@$(MAKE) --no-print-directory all unit-binaries
-	@$(MAKE) --no-print-directory VARIANT=asan all unit-binaries fuzz-binaries
+	@$(MAKE) --no-print-directory $(JOBS) all unit-binaries
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=asan all unit-binaries fuzz-binaries
 	@scripts/test.sh
 .PHONY: unit-binaries
 unit-binaries: $(UNIT_BIN) $(TOOL_BIN) $(B)/ckvc-bench $(B)/example/kept_generate
