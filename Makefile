@@ -86,7 +86,16 @@ LIB_SRC := $(sort $(shell find lib formats corpus calib cql judge compile report
 CUDA_SRC := $(if $(filter 1,$(CUDA)),$(sort $(wildcard lib/backend/cuda/*.cu)))
 CMD_SRC := $(sort $(shell find cmd -name '*.c'))
 UNIT_SRC := $(sort $(shell find tests/unit -name 'test_*.c'))
+# Threads run the pool's tasks alone, which lie in lib/base, lib/backend and lib/model (check-layers), and what a weight is read by there: of a tsan
+# build the programs that run each of these on several threads. The others have nothing to race with.
+TSAN_UNIT := lib/base/test_base formats/model/test_gguf $(addprefix lib/backend/test_,backend_cpu bf16 attention_error selfcheck) \
+             $(addprefix lib/model/test_,decoder model_golden targets together)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(CUDA_SRC:%.cu=$(B)/%.o)
+UNIT_LIB := $(B)/libckvc.a
+ifeq ($(strip $(VARIANT)),tsan)
+UNIT_SRC := $(TSAN_UNIT:%=tests/unit/%.c)
+UNIT_LIB := $(B)/libunit.a
+endif
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 POLICY_SO := libckvc_policy.so
 POLICY_OBJ := $(patsubst %.c,$(B)/%.o,$(sort $(wildcard lib/policy/*.c)))
@@ -106,6 +115,10 @@ $(B)/ckvc: $(CMD_OBJ) $(B)/libckvc.a
 	$(Q)$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $(CMD_OBJ) $(B)/libckvc.a $(LDLIBS)
 $(B)/report/page/page.o: report/page/page.html # it holds the file
 $(B)/libckvc.a: $(LIB_OBJ)
+	$(call say,AR $@)
+	@rm -f $@
+	$(Q)$(AR) rcs $@ $^
+$(B)/libunit.a: $(filter $(B)/lib/% $(B)/formats/%,$(LIB_OBJ))
 	$(call say,AR $@)
 	@rm -f $@
 	$(Q)$(AR) rcs $@ $^
@@ -152,10 +165,10 @@ $(B)/cmd/cmd_version.o: $(wildcard .git/logs/HEAD)
 $(B)/cmd/cmd_version.o: ALL_CFLAGS += -DCKVC_BUILD_FLAGS='"$(VARIANT_FLAGS)"' \
     -DCKVC_GIT='"$(shell git describe --always --dirty 2>/dev/null)"'
 
-$(B)/tests/%: tests/unit/%.c $(B)/libckvc.a
+$(B)/tests/%: tests/unit/%.c $(UNIT_LIB)
 	$(call say,CC $<)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_CFLAGS) $(UNIT_LD) -MMD -MP -MF $@.d -o $@ $< $(B)/libckvc.a $(LDLIBS) -lcmocka
+	$(Q)$(CC) $(ALL_CFLAGS) $(UNIT_LD) -MMD -MP -MF $@.d -o $@ $< $(UNIT_LIB) $(LDLIBS) -lcmocka
 
 # A fuzz target has libFuzzer's main in VARIANT=fuzz, elsewhere tests/fuzz/replay.c's, which runs it over files.
 $(B)/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h tests/fuzz/replay.c $(B)/libckvc.a
@@ -223,19 +236,21 @@ emulated: $(EMU)/ckvc $(EMU)/tests/test_emulation $(EMU_UNIT) ## `--backend cuda
 
 setup: ## install the Debian packages that building, testing and the demo need (apt-get, when allowed)
 	@scripts/setup.sh
+# What a person builds with one word takes all cores, unless the outer make says otherwise.
+JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 demo-full: SIZE = full
 demo demo-full: ## set up, build, compile tables for the embedded model, judge them, write the report; -full: minutes more
 	@scripts/setup.sh
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@scripts/demo.sh $(B)/ckvc $(SIZE)
 test: ## set up, build, run every test
 	@scripts/setup.sh
-	@$(MAKE) --no-print-directory all unit-binaries
-	@$(MAKE) --no-print-directory VARIANT=asan all unit-binaries fuzz-binaries
+	@$(MAKE) --no-print-directory $(JOBS) all unit-binaries
+	@$(MAKE) --no-print-directory $(JOBS) VARIANT=asan all unit-binaries fuzz-binaries
 	@scripts/test.sh
 .PHONY: unit-binaries
 unit-binaries: $(UNIT_BIN) $(TOOL_BIN) $(B)/ckvc-bench $(B)/example/kept_generate
-unit: all unit-binaries ## unit tests alone, of this VARIANT
+unit: $(if $(filter tsan,$(VARIANT)),$(UNIT_BIN),all unit-binaries) ## unit tests alone, of this VARIANT
 	@scripts/unit.sh $(B)
 cli-test: all $(TOOL_BIN) ## command-line tests alone
 	@CKVC="$(CURDIR)/$(B)/ckvc" bats tests/cli

@@ -99,6 +99,9 @@ for name, text in sources_of.items():
     calls[name] = {home[f] for f in set(re.findall(r"\b(\w+)\(", text)) & home.keys() if f not in statics[name]} - {name}
 findings += [f"circle of calls: {' <-> '.join(c)}" for c in circles(calls)]
 
+# What thread sanitizer's tests stand on (TSAN_UNIT of the Makefile).
+findings += [f"{name}: tasks of threads lie in lib/base, lib/backend and lib/model" for name, text in sources_of.items()
+             if re.search(r"\b(ckvc_pool_run|pthread_create)\(", text) and not re.match(r"lib/(base|backend|model)/|cmd/main\.c", name)]
 names = collections.Counter(os.path.basename(f) for f in sources)
 findings += [f"{n}: {k} files have this name" for n, k in names.items() if k > 1]
 print("\n".join(findings) if findings else f"check-layers: {sum(map(len, includes.values()))} includes of {len(product)} sources")

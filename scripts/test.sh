@@ -3,6 +3,7 @@
 # built. Its last lines: which kernels the tests have run, which are not on this CPU (unit.sh), and "N passed, N failed, N skipped".
 set -uo pipefail
 cd "$(dirname "$0")/.."
+export PATH=/usr/bin:$PATH # Debian's python3: one of a version manager takes ten times as long to start
 export OPENBLAS_NUM_THREADS=1 # no worker threads of the library's own beside our pool's
 passed=0 failed=0 skipped=0 paths=
 add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }

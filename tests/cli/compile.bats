@@ -1,4 +1,5 @@
 # Passes that end by themselves, and the alternating loop: the same as by hand, the same after any interruption.
+RANDOM_MODEL=1
 load helper
 
 PAPER=(--mode shared --score paper) # the paper's loop
@@ -333,7 +334,7 @@ assert d["passes"][0]["disk_bytes"] == d["disk_bytes"] > 0, d'
 }
 
 @test "score and floor are chosen by prompts that neither fit nor judge: the least of the logged losses" {
-    local small=(--model "$MODEL" --window 16 --continuation 16 --budget 32,0.5 -q)
+    local small=(--model models/ckvc-tiny-4l --window 16 --continuation 16 --budget 32,0.5 -q) # a trained one, whose report finds more to say
     # a manifest that names who chooses: so it is, whatever --select says
     py "$DIR" <<'PY'
 lines = [json.loads(l) for l in open(sys.argv[1] + "/prompts.jsonl")]

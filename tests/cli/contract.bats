@@ -1,4 +1,5 @@
 # The contract of the command line: help, exit codes, one-line errors, configuration, streams.
+RANDOM_MODEL=1
 load helper
 setup() { DIR=$BATS_TEST_TMPDIR; }
 

@@ -1,4 +1,5 @@
 # Measures of `score` for the diagnostics of a report, and what the report makes of them.
+RANDOM_MODEL=1
 load helper
 
 setup_file() {

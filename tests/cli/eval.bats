@@ -1,4 +1,5 @@
 # eval: answers to tasks from full and compressed caches. That they are those of a decoder with one sequence is held by test_eval; here the verb.
+RANDOM_MODEL=1
 load helper
 
 setup_file() {
@@ -14,10 +15,16 @@ eval_to() {
         --policy snapkv,random --budget 0.25,24 -q --out "$@"
 }
 
+# trained_to OUT OPTIONS: the same on a trained model, without a table
+trained_to() {
+    "$CKVC" eval --model models/ckvc-tiny-4l --window 16 --tasks niah,niah-multikey-1 --lengths 200 --depths 0,0.5,1 --count 2 \
+        --policy snapkv,random --budget 0.25,24 -q --out "$@"
+}
+
 @test "lines: the full cache first, then policies and budgets, of every item; each keeps what it says" {
     py "$DIR/whole.jsonl" "$(content_id "$DIR/t.ckvt")" <<'END'
 rows = [json.loads(x) for x in open(sys.argv[1])]
-L, G, D = 4, 3, 32
+L, G, D = 4, 3, 16
 ways = [("full", None)] + [(p, b) for p in ("snapkv", "random", "table") for b in (0.25, 24)]
 assert len(rows) % 7 == 0 and len(rows) == 7 * len({r["id"] for r in rows}) == 7 * 8, len(rows)
 for i, r in enumerate(rows):
@@ -94,24 +101,24 @@ assert set(o["tasks"]) == {"niah-single", "niah-multikey-1"} or sum(o["tasks"].v
 @test "--limit-time: 75 between two items, of parts too; resumed: the same bytes" {
     local child rc=0 many=(--count 8 -t 1 --batch 1)
     SECONDS=0
-    eval_to "$DIR/many.jsonl" "${many[@]}"
+    trained_to "$DIR/many.jsonl" "${many[@]}"
     local took=$SECONDS
-    eval_to "$DIR/limited.jsonl" "${many[@]}" --shard 0/2 --limit-time 1 2>"$DIR/err" || rc=$?
+    trained_to "$DIR/limited.jsonl" "${many[@]}" --shard 0/2 --limit-time 1 2>"$DIR/err" || rc=$?
     [ "$rc" -ne 0 ] || [ "$took" -ge 4 ] || skip "32 items in $took s"
     [ "$rc" -eq 75 ]
     grep -q "^ckvc eval: stopped after [1-9][0-9]* of 16 items; the same command with --resume goes on" "$DIR/err"
-    eval_to "$DIR/limited.jsonl" "${many[@]}" --shard 0/2 --resume
-    eval_to "$DIR/limited.jsonl" "${many[@]}" --shard 1/2
+    trained_to "$DIR/limited.jsonl" "${many[@]}" --shard 0/2 --resume
+    trained_to "$DIR/limited.jsonl" "${many[@]}" --shard 1/2
     "$CKVC" merge "$DIR/limited.jsonl" -q
     cmp "$DIR/many.jsonl" "$DIR/limited.jsonl"
     rc=0
-    eval_to "$DIR/stopped.jsonl" "${many[@]}" & # and a signal
+    trained_to "$DIR/stopped.jsonl" "${many[@]}" & # and a signal
     until [ -s "$DIR/stopped.jsonl.checkpoint" ] && [ "$(wc -l <"$DIR/stopped.jsonl.checkpoint")" -gt 7 ]; do sleep 0.05; done
     read -r child <"/proc/$!/task/$!/children" || true # no line end
     kill -TERM "${child% }"
     wait "$!" || rc=$?
     [ "$rc" -eq 75 ]
-    eval_to "$DIR/stopped.jsonl" "${many[@]}" --resume
+    trained_to "$DIR/stopped.jsonl" "${many[@]}" --resume
     cmp "$DIR/many.jsonl" "$DIR/stopped.jsonl"
 }
 
@@ -122,8 +129,9 @@ assert set(o["tasks"]) == {"niah-single", "niah-multikey-1"} or sum(o["tasks"].v
 }
 
 @test "unseen: what is kept is decided before the question, which is fed over it" {
-    eval_to "$DIR/unseen.jsonl" --query unseen
-    py "$DIR/whole.jsonl" "$DIR/unseen.jsonl" <<'END'
+    trained_to "$DIR/seen.jsonl"
+    trained_to "$DIR/unseen.jsonl" --query unseen
+    py "$DIR/seen.jsonl" "$DIR/unseen.jsonl" <<'END'
 seen, unseen = ([json.loads(x) for x in open(p)] for p in sys.argv[1:])
 assert len(seen) == len(unseen)
 for a, b in zip(seen, unseen):
@@ -319,7 +327,7 @@ END
     no 64 "name it" --tasks niah --shard 0/2
     no 64 "no chat template" --tasks niah --chat
     no 65 "give --window 16" --tasks niah --table "$DIR/t.ckvt" --window 32
-    no 65 "more than the model's context" --tasks niah --lengths 2047
+    no 65 "more than the model's context" --tasks niah --lengths 8191
     "$CKVC" eval --model "$MODEL" --tasks niah --lengths 120 --depths 0.5 --count 1 --window 300 --policy snapkv,fastkv --budget 4 -q --out "$DIR/short.jsonl"
     py "$DIR/short.jsonl" <<'END'
 full, *rows = map(json.loads, open(sys.argv[1]))
@@ -327,7 +335,7 @@ assert len(rows) == 2 and "whole" not in full
 assert all(r["whole"] is True and [r[k] for k in ("entries", "answer", "nll", "reference_nll")] == [full[k] for k in ("entries", "answer", "nll", "reference_nll")] for r in rows)
 END
     "$CKVC" inspect "$DIR/short.jsonl"
-    no 65 "ask for shorter ones" --tasks niah --lengths 2047
+    no 65 "ask for shorter ones" --tasks niah --lengths 8191
     no 64 "wanted whole numbers from 1 to 10000000" --tasks niah --lengths 64.5
     no 64 "all are left out; the first needs --longbench DIR with narrativeqa.jsonl" --tasks longbench
     no 66 "no such folder" --tasks qasper --longbench "$DIR/nonesuch"

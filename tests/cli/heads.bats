@@ -1,4 +1,5 @@
 # Sets of KV heads in `ckvc score`: references that rank by head, what they print, what is refused.
+RANDOM_MODEL=1
 load helper
 
 setup_file() {

@@ -1,4 +1,5 @@
 # Probes of the operator and budgets by layer: from records to tables that say what they are, and that nobody runs as something else.
+RANDOM_MODEL=1
 load helper
 
 setup_file() {

@@ -10,7 +10,7 @@
 /* Whether layer `layer`'s query at position j sees the key at position t <= j. */
 typedef bool (*naive_sees)(const void *ctx, int32_t layer, int64_t j, int64_t t);
 
-static inline double naive_value(const tensor_view *t, int64_t i) {
+PLAIN_LOOP static inline double naive_value(const tensor_view *t, int64_t i) {
     float f;
     if (t->type == TENSOR_F16) { return half_of(t->data + 2 * i); }
     if (t->type == TENSOR_F32) {
@@ -35,9 +35,9 @@ static inline const tensor_view *naive_tensor(const model_spec *w, int32_t layer
 }
 
 /* y[r] = W x[r] + b, or + y with add */
-static inline void naive_linear(const model_spec *w, int32_t layer, const char *name,
-                                const double *x, int64_t n, int64_t n_in, int64_t n_out, bool add,
-                                double *y) {
+PLAIN_LOOP static inline void naive_linear(const model_spec *w, int32_t layer, const char *name,
+                                           const double *x, int64_t n, int64_t n_in, int64_t n_out,
+                                           bool add, double *y) {
     char full[64];
     snprintf(full, sizeof full, "%s.weight", name);
     const tensor_view *m = naive_tensor(w, layer, full);
@@ -54,8 +54,9 @@ static inline void naive_linear(const model_spec *w, int32_t layer, const char *
     }
 }
 
-static inline void naive_norm(const model_spec *w, int32_t layer, const char *name, double eps,
-                              const double *x, int64_t n, int64_t width, double *y) {
+PLAIN_LOOP static inline void naive_norm(const model_spec *w, int32_t layer, const char *name,
+                                         double eps, const double *x, int64_t n, int64_t width,
+                                         double *y) {
     const tensor_view *t = naive_tensor(w, layer, name);
     for (int64_t r = 0; r < n; r++) {
         double sum = 0;
@@ -68,8 +69,8 @@ static inline void naive_norm(const model_spec *w, int32_t layer, const char *na
 }
 
 /* nll[i] = -log P(ids[i+1] | what position i sees), [n-1] */
-static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n, naive_sees sees,
-                                const void *ctx, double *nll) {
+PLAIN_LOOP static inline void naive_losses(const char *dir, const int32_t *ids, int64_t n,
+                                           naive_sees sees, const void *ctx, double *nll) {
     model_spec *w;
     OK(model_files_read(dir, &w, &err));
     const model_shape s = w->shape;

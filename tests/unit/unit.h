@@ -36,6 +36,10 @@ static inline void unit_step(ckvc_status got, ckvc_status want, const ckvc_err *
     } while (0)
 #define OK(step) FAILS(step, CKVC_OK)
 
+/* Before a plain loop that says what is wanted: sanitisers slow it ten times, and look for nothing
+ * in it. */
+#define PLAIN_LOOP __attribute__((no_sanitize("address", "thread", "undefined")))
+
 /* TEST(name) { ... } is a test of this program, RUN_TESTS(setup, teardown) its main with what comes
  * before the first test and after the last one. Tests run in the order of their lines. */
 enum { UNIT_TESTS_MAX = 64 };

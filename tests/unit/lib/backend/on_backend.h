@@ -58,7 +58,7 @@ static inline ckvc_status head_nll(backend *be, const be_weight *w, const be_buf
 }
 
 /* sum (got - want)^2 / sum want^2 */
-static inline double nmse(const float *got, const double *want, size_t n) {
+PLAIN_LOOP static inline double nmse(const float *got, const double *want, size_t n) {
     double error = 0, size = 0;
     for (size_t i = 0; i < n; i++) {
         error += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
@@ -82,8 +82,9 @@ static inline void check_buffer(const char *what, backend *be, const be_buf *b, 
 }
 
 /* (y0 +) (bias +) x W^T in double. */
-static inline void naive_product(double *y, const float *y0, const float *bias, const float *w,
-                                 const float *x, int64_t n, int64_t n_out, int64_t n_in) {
+PLAIN_LOOP static inline void naive_product(double *y, const float *y0, const float *bias,
+                                            const float *w, const float *x, int64_t n,
+                                            int64_t n_out, int64_t n_in) {
     for (int64_t i = 0; i < n * n_out; i++) {
         const float *row = x + i / n_out * n_in, *of = w + i % n_out * n_in;
         y[i] = (y0 ? (double)y0[i] : 0) + (bias ? (double)bias[i % n_out] : 0);
@@ -92,7 +93,7 @@ static inline void naive_product(double *y, const float *y0, const float *bias, 
 }
 
 /* Each of n values as `round` makes it; NULL: as it is. */
-static inline float *rounded_all(const float *x, size_t n, float (*round_one)(float)) {
+PLAIN_LOOP static inline float *rounded_all(const float *x, size_t n, float (*round_one)(float)) {
     float *v = ckvc_alloc(n, sizeof *v);
     for (size_t i = 0; i < n; i++) { v[i] = round_one ? round_one(x[i]) : x[i]; }
     return v;
@@ -189,8 +190,9 @@ static inline void attention_free(attention_case *c) {
 /* Query head h of row q [H*D] of a lane at position j: the softmax over the positions that it sees
  * and of the prompt's that `kept` has (NULL: all), weights [j + 1], zeros elsewhere; and what it
  * mixes of the values, out [D] or NULL. */
-static inline void naive_row(const attention_case *c, const float *q, int64_t lane, int32_t h,
-                             int64_t j, const kept_set *kept, double *weights, double *out) {
+PLAIN_LOOP static inline void naive_row(const attention_case *c, const float *q, int64_t lane,
+                                        int32_t h, int64_t j, const kept_set *kept, double *weights,
+                                        double *out) {
     const int64_t d = c->s.head_dim, g = h / (c->s.n_heads / c->s.n_kv_heads),
                   own = (lane * c->s.n_kv_heads + g) * c->own_capacity - c->n;
     const uint32_t *offset = kept ? kept->offsets + (kept->n_sets > 1 ? g : 0) : NULL;

@@ -18,7 +18,8 @@ static void close_to(const char *what, double got, double want) {
     if (!(ratio <= 1)) { fail_msg("%s: got %.9g, wanted %.9g", what, got, want); }
 }
 
-static void check_rows(const attention_case *c, const kept_set *kept, const be_row_error *got) {
+PLAIN_LOOP static void check_rows(const attention_case *c, const kept_set *kept,
+                                  const be_row_error *got) {
     double *p[3]; /* the full row, restricted to what is kept, and that of the other lane */
     for (int i = 0; i < 3; i++) { p[i] = ckvc_alloc(c->n + c->n_own, sizeof *p[i]); }
     for (int32_t h = 0; h < c->s.n_heads; h++) {
@@ -48,20 +49,18 @@ static void check_rows(const attention_case *c, const kept_set *kept, const be_r
 }
 
 /* The operation's numbers of a case. */
-static void measure(const char *kind, int n_threads, const attention_case *c, const kept_set *kept,
-                    be_row_error *out) {
-    bench b = bench_open_kind(kind, n_threads);
-    be_buf *q = buffer(b.be, c->rows * c->width, c->q), *k = buffer(b.be, c->cache, c->k),
-           *own = buffer(b.be, c->own, c->own_k);
+static void measure(backend *be, const attention_case *c, const kept_set *kept, be_row_error *out) {
+    be_buf *q = buffer(be, c->rows * c->width, c->q), *k = buffer(be, c->cache, c->k),
+           *own = buffer(be, c->own, c->own_k);
     const be_continuation rows = {
         c->n_own, c->n, q, {.k = k, .capacity = c->capacity}, {own, NULL, c->own_capacity}};
     const be_compared lanes = {.full = FULL, .other = OTHER, .kept = kept};
-    OK(b.be->ops->attention_error(b.be, &c->s, &rows, &lanes, out, &err));
-    FREE_BUFS(b.be, q, k, own);
-    bench_close(&b);
+    OK(be->ops->attention_error(be, &c->s, &rows, &lanes, out, &err));
+    FREE_BUFS(be, q, k, own);
 }
 
 TEST(rows) {
+    of_the_cpu_alone();
     static const struct {
         int32_t n_heads, n_kv, d, window;
         int64_t n_prompt, n_rows;
@@ -69,6 +68,10 @@ TEST(rows) {
         {1, 1, 2, 0, 1, 1},     {3, 3, 16, 0, 63, 5}, {8, 2, 10, 0, 64, 64}, {5, 1, 12, 0, 130, 70},
         {6, 3, 6, 24, 130, 30}, {4, 4, 8, 1, 70, 9},  {2, 1, 8, 64, 90, 66}, {2, 2, 4, 7, 20, 90},
     };
+    bench b[2][2]; /* of products, on 1 and 3 threads */
+    for (int i = 0; i < 4; i++) {
+        b[i / 2][i % 2] = bench_open_kind(i / 2 ? "openblas" : "cpu", i % 2 ? 3 : 1);
+    }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attention_case c = attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d,
                                             cases[i].window, cases[i].n_prompt, cases[i].n_rows);
@@ -76,9 +79,9 @@ TEST(rows) {
         be_row_error *got = ckvc_alloc(n, sizeof *got), *again = ckvc_alloc(n, sizeof *again);
         for (int set = -1; set < 3; set++) {
             const kept_set *kept = set < 0 ? NULL : &c.kept->sets[set];
-            for (int kind = 0; kind < 2; kind++) { /* of products, on 1 and 3 threads */
-                measure(kind ? "openblas" : "cpu", 1, &c, kept, got);
-                measure(kind ? "openblas" : "cpu", 3, &c, kept, again);
+            for (int kind = 0; kind < 2; kind++) {
+                measure(b[kind][0].be, &c, kept, got);
+                measure(b[kind][1].be, &c, kept, again);
                 check_rows(&c, kept, got);
                 assert_memory_equal(got, again, n * sizeof *got);
             }
@@ -86,12 +89,15 @@ TEST(rows) {
         free(got), free(again);
         attention_free(&c);
     }
+    for (int i = 0; i < 4; i++) { bench_close(&b[i / 2][i % 2]); }
     printf("attention_error: share of the tolerance used: %.3f\n", worst_ratio);
 }
 
 /* All that is left has a weight that a float cannot hold beside the largest: the restricted row is
  * still a distribution. */
 TEST(nearly_all_mass_lost) {
+    of_the_cpu_alone();
+    bench b = bench_open(1);
     attention_case c = attention_create(1, 1, 2, 0, 2, 1);
     c.s.scale = 1;
     memset(c.q, 0, (size_t)(c.rows * c.width) * sizeof *c.q);
@@ -102,10 +108,11 @@ TEST(nearly_all_mass_lost) {
     }
     c.k[0] = 400.0f;
     be_row_error e;
-    measure("cpu", 1, &c, &c.kept->sets[1], &e); /* none */
+    measure(b.be, &c, &c.kept->sets[1], &e); /* none */
     assert_true(e.mass == 1.0 && e.restricted == 2.0 &&
                 e.actual == 2.0); /* from one corner of the simplex to another */
     attention_free(&c);
+    bench_close(&b);
 }
 
 TEST(layers) {

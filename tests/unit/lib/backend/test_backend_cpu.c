@@ -267,10 +267,6 @@ static size_t resident(void *map, size_t n_pages) {
     return n;
 }
 
-static void of_the_cpu_alone(void) {
-    if (getenv("CKVC_TEST_BACKEND")) { skip(); }
-}
-
 /* Rows of a packed matrix are their numbers: row r is 1000 r + column. */
 static void read_numbers(const void *source, int64_t row, int64_t n, float *out) {
     const int64_t cols = *(const int64_t *)source;
@@ -503,11 +499,11 @@ TEST(attention) {
         {4, 4, 8, 1, 70, 9},   {2, 1, 8, 64, 129, 66}, {4, 2, 20, 100, 90, 40},
         {2, 2, 4, 7, 20, 90},  {4, 2, 6, 0, 100, 700}, {2, 1, 6, 150, 260, 600},
     };
+    bench b = bench_open_kind(kind, 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attention_case c = attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d,
                                             cases[i].window, cases[i].n, cases[i].n_own);
         const int64_t d = c.s.head_dim, n_own = c.n_own * c.width, n_norms = c.s.n_kv_heads * c.n;
-        bench b = bench_open_kind(kind, 2);
         be_buf *q = buffer(b.be, c.rows * c.width, c.q),
                *out = buffer(b.be, c.rows * c.width, NULL);
         const be_cache prompt = {buffer(b.be, c.cache, c.k), buffer(b.be, c.cache, c.v),
@@ -548,8 +544,8 @@ TEST(attention) {
         FREE_BUFS(b.be, q, out, prompt.k, prompt.v, own.k, own.v);
         free(want), free(norm);
         attention_free(&c);
-        bench_close(&b);
     }
+    bench_close(&b);
 }
 
 /* Pairs are (i, i + D/2), not (2i, 2i+1); positions are absolute; K is rotated in the cache, V is
@@ -627,8 +623,10 @@ TEST(row_does_not_depend_on_batch_or_threads) {
     const kept_set kept = {1, offsets, positions};
     const be_lane lane = {0, 0, &kept};
     const be_attention_shape s = {H, G, D, 0, 0.17f};
+    bench on[3];
+    for (int i = 0; i < 3; i++) { on[i] = bench_open_kind(kind, i + 1); }
     for (int run = 0; run < 10; run++) {
-        bench b = bench_open_kind(kind, run % 3 + 1);
+        const bench b = on[run % 3];
         const int64_t n = batches[run % 5];
         be_weight *bw = weight(b.be, w, OUT, IN), *bh = weight(b.be, head_w, VOCAB, IN);
         be_buf *bx = buffer(b.be, MAX * IN, junk), *by = buffer(b.be, MAX * OUT, NULL);
@@ -654,8 +652,8 @@ TEST(row_does_not_depend_on_batch_or_threads) {
         assert_memory_equal(first_nll, nll, sizeof first_nll);
         FREE_BUFS(b.be, bx, by, out[0], out[1], cache.k, cache.v);
         FREE_WEIGHTS(b.be, bw, bh);
-        bench_close(&b);
     }
+    for (int i = 0; i < 3; i++) { bench_close(&on[i]); }
     free(w), free(head_w), free(x), free(junk), free(k), free(v);
 }
 
@@ -663,11 +661,12 @@ TEST(row_does_not_depend_on_batch_or_threads) {
 TEST(padding_of_lanes_changes_nothing) {
     enum { LANES = 5, IN = 400, OUT = 70, MOST = LANES * 2 * BE_ROW_TILE };
     float *w = values(OUT * IN, 1), *bias = values(OUT, 1), *x = values(MOST * IN, 1);
+    bench on[2] = {bench_open_kind(kind, 1), bench_open_kind(kind, 2)};
     for (int64_t used = 1; used <= 100; used += 66) {
         const int64_t each = be_padded_rows(used);
         for (int variant = 0; variant < 4; variant++) {
             const int64_t first = variant & 1 ? 32 : 0, n = LANES * each - first;
-            bench b = bench_open_kind(kind, variant / 2 + 1);
+            const bench b = on[variant / 2];
             be_weight *bw = weight(b.be, w, OUT, IN), *bb = weight(b.be, bias, OUT, 1);
             be_buf *bx = buffer(b.be, MOST * IN, x), *all = buffer(b.be, MOST * OUT, NULL),
                    *lanes = buffer(b.be, MOST * OUT, NULL);
@@ -683,9 +682,9 @@ TEST(padding_of_lanes_changes_nothing) {
             free(want), free(got);
             FREE_BUFS(b.be, bx, all, lanes);
             FREE_WEIGHTS(b.be, bw, bb);
-            bench_close(&b);
         }
     }
+    bench_close(&on[0]), bench_close(&on[1]);
     free(w), free(bias), free(x);
 }
 

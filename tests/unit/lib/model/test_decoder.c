@@ -131,6 +131,7 @@ static void against_continue(const char *kind, const char *path, double toleranc
 }
 
 TEST(continuation) {
+    of_the_cpu_alone();
     against_continue("cpu", "models/ckvc-tiny-4l", 2e-6);
     against_continue("cpu", "tests/golden/models/qwen3", 2e-6);
     against_continue("openblas", "models/ckvc-tiny-4l", 2e-5);
@@ -138,6 +139,7 @@ TEST(continuation) {
 
 /* Windows of other lengths than the prompt's hide kept positions, then the sequence's own. */
 TEST(sliding_window) {
+    of_the_cpu_alone();
     against_continue("cpu", "tests/golden/models/mistral-swa", 2e-6);
     against_continue("cpu", "tests/golden/models/qwen2", 2e-6);
     against_continue("cpu", "tests/golden/models/phi3", 2e-6);
@@ -145,6 +147,7 @@ TEST(sliding_window) {
 }
 
 TEST(batches) {
+    of_the_cpu_alone();
     float *logits[3];
     size_t size = 0;
     for (int way = 0; way < 3; way++) { /* one thread, all together; three threads; one by one */

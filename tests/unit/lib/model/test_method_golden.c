@@ -1,11 +1,11 @@
 /* Statistics and losses of compressed caches on trained models, against an independent PyTorch
- * reference (tests/golden/method/README.md): the kept sets are the file's own, so this tests the
- * runtime and not the selection. */
+ * reference (tests/golden/method/README.md): the kept sets are made by hand, empty and whole ones
+ * among them. Those of actions are test_rewards_golden's. */
 #include "lib/base/files.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/unit.h"
 
-enum { ALPHA, RHO, STRUCT, SEM, FULL, COMP, REWARD, ADVANTAGE, N_WORST };
+enum { ALPHA, RHO, STRUCT, SEM, FULL, COMP, N_WORST };
 
 enum { MAX_L = 8, MAX_T = 512 };
 
@@ -15,31 +15,15 @@ typedef struct sets {
     uint32_t offsets[MAX_L][2], positions[MAX_L][MAX_T];
 } sets;
 
-static bool holds(const json_t *array, int64_t t) {
-    for (size_t i = 0; i < json_array_size(array); i++) {
-        if (json_integer_value(json_array_get(array, i)) == t) { return true; }
-    }
-    return false;
-}
-
-/* Layer l keeps `base` without `removed` and with `added` (either may be NULL), ascending. */
-static void sets_layer(sets *s, int32_t l, int64_t n_tokens, const json_t *base,
-                       const json_t *removed, const json_t *added) {
-    uint32_t n = 0;
-    for (int64_t t = 0; t < n_tokens; t++) {
-        if ((holds(base, t) && !holds(removed, t)) || holds(added, t)) {
-            s->positions[l][n++] = (uint32_t)t;
-        }
-    }
-    s->offsets[l][1] = n;
-    s->layer[l] = (kept_set){1, s->offsets[l], s->positions[l]};
-}
-
-static void sets_all(sets *s, int64_t n_tokens, const json_t *lists, int32_t n_layers) {
+static void sets_read(sets *s, const json_t *lists, int32_t n_layers) {
     assert_int_equal(json_array_size(lists), n_layers);
-    const json_t *list;
-    size_t l;
-    json_array_foreach(lists, l, list) { sets_layer(s, (int32_t)l, n_tokens, list, NULL, NULL); }
+    const json_t *list, *t;
+    size_t l, i;
+    json_array_foreach(lists, l, list) {
+        s->offsets[l][1] = (uint32_t)json_array_size(list);
+        json_array_foreach(list, i, t) { s->positions[l][i] = (uint32_t)json_integer_value(t); }
+        s->layer[l] = (kept_set){1, s->offsets[l], s->positions[l]};
+    }
 }
 
 static double loss(session *s, const int32_t *continuation, int64_t n, const kept_set *kept) {
@@ -73,51 +57,9 @@ static void check_stats(const json_t *p, const prefill_stats *got, int32_t n_kv_
     compare(&w[SEM], got->r_sem, golden_number(p, "r_sem"), 1e-5 * golden_number(p, "r_sem"));
 }
 
-/* A prompt that was prefilled, and its loss with the full cache. */
-typedef struct prompt {
-    session *s;
-    const int32_t *continuation;
-    int64_t n_tokens, n;
-    double full;
-} prompt;
-
-/* The perturbations of one side: their sets are the block's with one layer changed. */
-static size_t check_side(const prompt *p, const json_t *block, bool gate, double base, sets *kept,
-                         worst *w) {
-    const json_t *list = json_object_get(block, gate ? "gate" : "head"),
-                 *lists = json_object_get(block, "S"), *a;
-    const double budget = golden_number(block, "B"), n_tokens = (double)p->n_tokens;
-    size_t i;
-    json_array_foreach(list, i, a) {
-        const size_t l = (size_t)golden_number(a, "l");
-        const json_t *of_layer = json_array_get(lists, l);
-        double comp = base, penalty = 0, base_penalty = 0, want_base = 0;
-        if (!json_is_true(json_object_get(a, "same_S"))) {
-            sets_layer(kept, (int32_t)l, p->n_tokens, of_layer, json_object_get(a, "removed"),
-                       json_object_get(a, "added"));
-            assert_int_equal(kept->offsets[l][1], (uint32_t)golden_number(a, "S_size"));
-            comp = loss(p->s, p->continuation, p->n, kept->layer);
-            sets_layer(kept, (int32_t)l, p->n_tokens, of_layer, NULL, NULL);
-        }
-        if (gate) {
-            penalty = fmax(0.0, golden_number(a, "n_cand") - budget) / n_tokens;
-            base_penalty =
-                fmax(0.0, golden_at(json_object_get(block, "n_cand"), l) - budget) / n_tokens;
-            want_base = golden_at(json_object_get(block, "r0_gate"), l);
-        } else {
-            want_base = golden_number(block, "r0_head");
-        }
-        const double reward = -(comp - p->full) - penalty, want = golden_number(a, "reward");
-        compare(&w[COMP], comp, golden_number(a, "L_comp"), 2e-5);
-        compare(&w[REWARD], reward, want, 2e-5);
-        compare(&w[ADVANTAGE], reward - (-(base - p->full) - base_penalty), want - want_base, 5e-6);
-    }
-    return i;
-}
-
 static void check_file(const char *name, const char *golden, const char *dir) {
-    worst w[N_WORST] = {{"alpha", 0},  {"rho", 0},    {"r_struct", 0}, {"r_sem", 0},
-                        {"L_full", 0}, {"L_comp", 0}, {"reward", 0},   {"advantage", 0}};
+    worst w[N_WORST] = {{"alpha", 0}, {"rho", 0},    {"r_struct", 0},
+                        {"r_sem", 0}, {"L_full", 0}, {"L_comp", 0}};
     bench b = bench_open(2);
     json_auto_t *root = golden_read(golden);
     const int64_t n_tokens = (int64_t)golden_number(root, "T"),
@@ -127,7 +69,7 @@ static void check_file(const char *name, const char *golden, const char *dir) {
         (session_limits){.max_prompt = n_tokens, .max_continuation = n, .max_window = window});
     const model_shape *shape = model_get_shape(b.m);
     sets kept = {0};
-    size_t n_actions = 0, i, k;
+    size_t n_sets = 0, i, k;
     const json_t *given, *one;
     assert_true(n_tokens <= MAX_T && shape->n_layers <= MAX_L);
     json_array_foreach(json_object_get(root, "prompts"), i, given) {
@@ -136,24 +78,15 @@ static void check_file(const char *name, const char *golden, const char *dir) {
         assert_int_equal(total, n_tokens + n);
         const prefill_stats stats = prefill_of(b.s, ids, n_tokens, total, window);
         check_stats(given, &stats, shape->n_kv_heads, w);
-        const prompt p = {b.s, ids + n_tokens, n_tokens, n, loss(b.s, ids + n_tokens, n, NULL)};
-        compare(&w[FULL], p.full, golden_number(given, "L_full"), 2e-5);
+        compare(&w[FULL], loss(b.s, ids + n_tokens, n, NULL), golden_number(given, "L_full"), 2e-5);
         json_array_foreach(json_object_get(given, "explicit"), k, one) {
-            sets_all(&kept, n_tokens, json_object_get(one, "S"), shape->n_layers);
-            compare(&w[COMP], loss(b.s, p.continuation, n, kept.layer),
+            sets_read(&kept, json_object_get(one, "S"), shape->n_layers);
+            compare(&w[COMP], loss(b.s, ids + n_tokens, n, kept.layer),
                     golden_number(one, "L_comp"), 2e-5);
-        }
-        json_array_foreach(json_object_get(given, "blocks"), k, one) {
-            sets_all(&kept, n_tokens, json_object_get(one, "S"), shape->n_layers);
-            const double base = loss(b.s, p.continuation, n, kept.layer);
-            compare(&w[COMP], base, golden_number(one, "L_comp"), 2e-5);
-            compare(&w[REWARD], -(base - p.full), golden_number(one, "r0_head"), 2e-5);
-            n_actions += check_side(&p, one, false, base, &kept, w) +
-                         check_side(&p, one, true, base, &kept, w);
+            n_sets++;
         }
     }
-    assert_true(n_actions > 0);
-    printf("%s: %zu actions\n", name, n_actions);
+    assert_true(n_sets > 10);
     worst_print(name, w, N_WORST);
     bench_close(&b);
 }
