@@ -6,7 +6,7 @@ scripts/model.sh smollm2
 out=build/models/smollm2
 file=SmolLM2-135M-Instruct.Q4_1.gguf
 python=${PYTHON:-python3}
-convert="scripts/convert-smollm2.py $out/$file"
+convert="scripts/convert-gguf.py $out/$file"
 for kind in bf16:bfloat16 f32:float32; do
     dir=$out/${kind%:*}
     [ -f "$dir/config.json" ] && continue

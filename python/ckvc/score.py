@@ -3,18 +3,21 @@ fit --choose` and `ckvc report` read; and `compile`, which calibrates, fits, cho
 
 A prompt is prefilled once. Each policy's cache is cut from that, and its continuation is fed in one piece. References: full, top-k, snapkv and adakv
 as the C program has them, and kvpress's presses by their class, each with a prefill of its own and the continuation token by token.
+KVzap by a model of scripts/kvzap.py is cut from the prompt's prefill, as tables are.
 """
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import json
+import lzma
 import math
 import os
 import pathlib
 import subprocess
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -31,6 +34,8 @@ from .run_writer import canonical, publish
 from .table import FEATURES, PAPER_SCORE, Error, Score, Table, budget_tokens
 
 REFERENCES = ("full", "top-k", "snapkv", "adakv")
+KVZAP, SINKS = ("KVzapPress", "DMSPress"), 4  # by a count, by a threshold; positions that both keep as KVzip does, beside the last
+SAME = 1e-4  # nats that two programs' losses of a prompt differ by at most, where the weights are the same: 1.4e-5 of SmolLM2
 LAST = 32  # rows that snapkv and adakv look at, whose positions they keep
 Line = Dict[str, Any]
 
@@ -61,9 +66,9 @@ def recommending(table: Table, kind: Optional[str] = None, floor: Optional[float
 class Scoring(Compression):
     """Inside its `with` block `prefill` takes a prompt, and `under` says what a policy keeps of it and what the model predicts from that."""
 
-    def __init__(self, model: PreTrainedModel, window: int):
+    def __init__(self, model: PreTrainedModel, window: int, kvzap: Optional[PreTrainedModel] = None):
         super().__init__(model, top_k_table(geometry_of(model), window), 1)
-        self.window, self.device = window, device_of(model)
+        self.window, self.device, self.kvzap = window, device_of(model), kvzap
 
     def _prefills(self, width: int) -> List[Prefill]:
         self.rows = max(self.window, 64)  # what scores read
@@ -80,7 +85,9 @@ class Scoring(Compression):
     def prefill(self, p: Prompt) -> None:
         """The prompt's cache, last queries, risks; `full`, log-probabilities [C, vocabulary] of the continuation."""
         self.p, self.cache, self._done, T = p, DynamicCache(), {}, p.n_tokens
-        rows = self.feed(p.tokens[:T], self.cache, min(self.window, T - 1) + 1)
+        with reading(self.model if self.kvzap else None, self._by_hidden_state):
+            self.zapped: Dict[int, torch.Tensor] = {}
+            rows = self.feed(p.tokens[:T], self.cache, min(self.window, T - 1) + 1)
         self.check_rows(self.cache)
         self.first, loss = rows[-1:], -rows[:-1].gather(1, torch.tensor(p.tokens[T - len(rows) + 1 : T], device=rows.device)[:, None])
         self.r_sem = float(loss.mean(dtype=torch.float64).exp()) if len(loss) else None
@@ -131,6 +138,23 @@ class Scoring(Compression):
             positions.append([_largest(x, torch.zeros(T, dtype=torch.bool), n).numpy() for x, n in zip(s, counts)])
         return Kept("heads", T, positions)
 
+    def _by_hidden_state(self, layer: int, hidden: torch.Tensor) -> None:
+        self.zapped[layer] = self.kvzap.layers[layer](hidden).T
+
+    def _by_kvzap(self, policy: str, budget: float, B: int) -> Kept:
+        """KVzap's scores, the first and last positions above all: the B·L·G best of all heads and layers, or all from the budget's threshold on."""
+        said = self.kvzap.config.ckvc.get(f"{budget:g}")
+        if not said or B < SINKS + said["recent"]:
+            raise Error(f"{policy}: --kvzap is of budgets {', '.join(self.kvzap.config.ckvc)}, got {budget:g} of {self.p.n_tokens} tokens; kvzap.py -B makes others")
+        s = torch.stack([x for _, x in sorted(self.zapped.items())]).double().cpu()  # [L, G, T]
+        s[..., :SINKS] = s[..., s.shape[2] - said["recent"] :] = math.inf
+        if policy == "KVzapPress":
+            best, kept = s.flatten().sort(descending=True, stable=True).indices[: B * s[..., 0].numel()], torch.zeros(s.numel(), dtype=torch.bool)
+            kept[best] = True
+        else:
+            kept = s >= said["threshold"]
+        return Kept("heads", s.shape[2], [[np.flatnonzero(head) for head in layer] for layer in kept.view(s.shape).numpy()])
+
     def _from(self, kept: Kept) -> torch.Tensor:
         """log-probabilities [C, vocabulary] of the continuation from a cache that holds what is kept, and all of the layers that are no rows."""
         cache, queries, ids = copy.copy(self.cache), self._queries, self.p.tokens[self.p.n_tokens : -1]
@@ -170,6 +194,8 @@ class Scoring(Compression):
             kept = Kept("shared" if policy == "full" else "heads", T, self.whole)
         elif policy in REFERENCES:
             kept = self._by_head(policy, B)
+        elif self.kvzap and policy in KVZAP:
+            kept = self._by_kvzap(policy, budget, B)
         else:
             kept, rows = self._pressed(policy, B)
         by_set = (lambda x: [of[0] for of in x]) if kept.mode != "heads" else list
@@ -189,6 +215,20 @@ class Scoring(Compression):
         return {**out, **{k: v for k, v in more.items() if v or k[:4] == "bin_" if k == "document" or v not in ("paper", "shared")}}
 
 
+@contextlib.contextmanager
+def reading(model: Optional[PreTrainedModel], read: Callable[[int, torch.Tensor], None]) -> Iterator[None]:
+    """Inside it `read` is told what each layer's attention reads of the one sequence that is fed: its number, [T, width]. No model: nothing."""
+    def told(module: torch.nn.Module, _: Any, kwargs: Any) -> None:
+        read(module.layer_idx, kwargs["hidden_states"][0])
+
+    hooks = [layer.self_attn.register_forward_pre_hook(told, with_kwargs=True) for layer in model.get_decoder().layers] if model else []
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def check_policies(model: PreTrainedModel, policies: Sequence[str]) -> None:
     """Error where one is neither a reference nor a press of kvpress, or a press would cut what slides."""
     for x in sorted(set(policies).difference(REFERENCES)):
@@ -200,12 +240,12 @@ def check_policies(model: PreTrainedModel, policies: Sequence[str]) -> None:
 
 @torch.no_grad()
 def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (), policies: Sequence[str] = (),
-          mode: Optional[str] = None, window: int = 64, quiet: bool = True) -> Iterator[Line]:
+          mode: Optional[str] = None, window: int = 64, quiet: bool = True, kvzap: Optional[PreTrainedModel] = None) -> Iterator[Line]:
     """A line for each prompt, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or classes of
-    kvpress (SnapKVPress). Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain; memory."""
+    kvpress (SnapKVPress); kvzap: what those of KVZAP score by. Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain; memory."""
     check_layers(model)
     check_policies(model, policies)
-    c, training = Scoring(model, window), model.training
+    c, training = Scoring(model, window, kvzap), model.training
     for t in tables:
         t.check_model(c.geometry.n_layers, c.geometry.n_query_heads, c.geometry.n_kv_heads, c.geometry.head_dim)
         if t.window != window:
@@ -225,12 +265,39 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
         model.train(training)
 
 
-def write_scores(out: str, model: PreTrainedModel, manifest: str, *of: Any, **what: Any) -> int:
-    """The lines of `score` into the file `out`, which appears whole; how many. manifest: its SHA-256."""
-    said = {"model": fingerprint(model), "manifest": manifest}
-    lines = [canonical({**said, **x}) + "\n" for x in score(model, *of, **what)]
-    publish(out, "".join(lines).encode())
+def name_beside(path: str, lines: Sequence[Line]) -> str:
+    """The model of score lines of the same prompts (.jsonl, .xz), of another file of the same weights. Error where losses of the full cache differ."""
+    with lzma.open(path, "rt") if path.endswith(".xz") else open(path, encoding="utf-8") as f:
+        there = {(x["id"], x["token_hash"]): x for x in map(json.loads, f)}
+    for x in lines:
+        other = there.get((x["id"], x["token_hash"]))
+        if other is None or abs(other["loss_full"] - x["loss_full"]) > SAME:
+            raise Error(f'{path}: prompt "{x["id"]}": ' + ("is not there with these tokens" if other is None else
+                        f"the full cache's loss is {other['loss_full']:.6f}, here {x['loss_full']:.6f}: want the same model"))
+    return str(other["model"])
+
+
+def write_scores(out: str, model: PreTrainedModel, manifest: str, *of: Any, beside: Optional[str] = None, **what: Any) -> int:
+    """The lines of `score` into the file `out`, which appears whole; how many. manifest: its SHA-256. beside: as of name_beside."""
+    lines = list(score(model, *of, **what))
+    said = {"model": name_beside(beside, lines) if beside else fingerprint(model), "manifest": manifest}
+    publish(out, "".join(canonical({**said, **x}) + "\n" for x in lines).encode())
     return len(lines)
+
+
+def kvzap_model(folder: Optional[str], model: PreTrainedModel) -> Optional[PreTrainedModel]:
+    """kvpress's KVzapModel of a folder of scripts/kvzap.py, where the model is. Error: of another shape, or without what budgets want."""
+    if not folder:
+        return None
+    needed("kvpress", "KVzapPress")
+    from kvpress.presses.kvzap_press import KVzapModel
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{folder}: no such folder: scripts/kvzap.py makes one")
+    out, g = KVzapModel.from_pretrained(folder, dtype=model.dtype), geometry_of(model)
+    c, want = out.config, (g.n_layers, model.config.get_text_config().hidden_size, g.n_kv_heads)
+    if (c.n_modules, c.input_dim, c.output_dim) != want or not hasattr(c, "ckvc"):
+        raise Error(f"{folder}: of {c.n_modules} layers, width {c.input_dim}, {c.output_dim} KV heads; wanted {want[0]}, {want[1]}, {want[2]}, made by scripts/kvzap.py")
+    return out.to(device_of(model)).eval()
 
 
 def run(*words: str) -> str:
@@ -299,6 +366,8 @@ def main(verb: str, words: List[str]) -> str:
     p.add_argument("--mode", choices=("heads", "layers", "shared"), help="in place of the one that a table recommends")
     p.add_argument("--score", choices=("window", "learned", "paper"), help="the same")
     p.add_argument("--c-min", type=float, metavar="F", help="share of the budget that every head keeps at least, the same")
+    p.add_argument("--kvzap", metavar="FOLDER", help="of scripts/kvzap.py: its model for KVzapPress (best of all heads and layers) and DMSPress (by threshold)")
+    p.add_argument("--beside", metavar="LINES", help="lines of ckvc score of the same prompts, whose model this is (a GGUF file's), where losses of the full cache agree")
     p.add_argument("-f", "--force", action="store_true", help="overwrite --out")
     a = p.parse_args(words)
     if a.c_min is not None and not 0 <= a.c_min <= 1:
@@ -316,5 +385,5 @@ def main(verb: str, words: List[str]) -> str:
     prompts = [x for x in prompts if not a.split or x.split in a.split]
     if not prompts:
         raise Error(f"{a.manifest}: no prompt is of split {', '.join(a.split)}")
-    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, mode=a.mode, window=a.window, quiet=a.quiet)
+    n = write_scores(a.out, model, sha, prompts, budgets, tables, a.policy, beside=a.beside, mode=a.mode, window=a.window, quiet=a.quiet, kvzap=kvzap_model(a.kvzap, model))
     return f"wrote {a.out}, {n} lines; next: ckvc report {','.join(a.table) or 'T.ckvt'} --scores {a.out} --out report"

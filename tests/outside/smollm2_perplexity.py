@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """SmolLM2-135M on a book: ckvc's token losses from the GGUF file and from converted directories against transformers on torch.
 
-The directories are compared where scripts/convert-smollm2.py has made them (bf16, and f32 for the exact one). transformers runs
+The directories are compared where scripts/convert-gguf.py has made them (bf16, and f32 for the exact one). transformers runs
 in float32 on the bfloat16 or float32 weights, as ckvc does.
 """
 import outside

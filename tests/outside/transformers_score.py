@@ -3,6 +3,7 @@
 references that both have. `python3 -m ckvc compile` beside `ckvc compile`: what is chosen, and by which losses. Where kvpress is there, its presses:
 a line's loss beside a cache that is cut here.
 """
+import importlib.util
 import json
 import os
 import pathlib
@@ -99,6 +100,43 @@ def presses():
     return abs(one["loss_comp"] - loss), wrong
 
 
+def zapped():
+    """scripts/kvzap.py: the scores that it fits beside kvpress's own; what else is wrong: numbers of entries by count and by threshold, lines beside others, refusals."""
+    spec = importlib.util.spec_from_file_location("kvzap", outside.ROOT / "scripts/kvzap.py")
+    kvzap = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kvzap)
+
+    class Theirs(kvzap.KVzipPress):
+        def compress_post(self, model):
+            self.scores = self.score_val[:, 0].double().log()
+
+    model, worst = transformers.AutoModelForCausalLM.from_pretrained(MODELS[0], dtype=torch.float32).eval(), 0.0
+    for chunk in (2048, 300):
+        x, y = (kind(compression_ratio=0.5, kvzip_plus_normalization=True, chunk_size=chunk) for kind in (kvzap.Target, Theirs))
+        for press in (x, y):
+            with torch.no_grad(), press(model):
+                model.model(input_ids=torch.tensor([ids[:700]]), past_key_values=transformers.DynamicCache())
+        there = y.scores.isfinite()
+        worst = max(worst, float((x.scores - y.scores)[there].abs().max()))
+    folder, lines, again = tmp / "kvzap", tmp / "kvzap.jsonl", tmp / "kvzap-beside.jsonl"
+    made = subprocess.run([sys.executable, spec.origin, MODELS[0], "--manifest", prompts.name, "-B", "0.25", "--window", "32", "--continuation", "32", "--dtype", "float32", "--out", folder],
+                          capture_output=True, text=True)
+    if made.returncode:
+        print(made.stderr)
+        return worst, 1
+    scored = ["--split", "heldout", "-B", "0.25", "--policy", "full,KVzapPress,DMSPress", "--kvzap", folder]
+    own("score", MODELS[0], *scored, "--out", lines)
+    own("score", MODELS[0], *scored, "--beside", lines, "--out", again)
+    of, (L, G) = rows(lines), (model.config.num_hidden_layers, model.config.num_key_value_heads)
+    count, threshold = ([r for (_, policy, *_), r in of.items() if policy == name and not r.get("whole")] for name in ("KVzapPress", "DMSPress"))
+    wrong = sum(r["entries"] != L * G * (r["T"] // 4) or len({n for of in r["n_kept"] for n in of}) == 1 for r in count) + (len(count) < 2)
+    wrong += all(r["entries"] == L * G * (r["T"] // 4) for r in threshold) + (lines.read_bytes() != again.read_bytes())
+    lines.write_text(lines.read_text().replace('"loss_full":', '"loss_full":1'))
+    asked = ["--manifest", short.name, *COMMON, "--dtype", "float32", "--device", "cpu", "--quiet", *scored, "--out", tmp / "no"]
+    wrong += missed("want the same model", "score", MODELS[0], *asked, "--beside", lines)
+    return worst, wrong + missed("of 4 layers, width", "score", MODELS[1], *asked)
+
+
 def missed(words, *command):
     """Whether it is not refused in one line that says what it is about."""
     done = subprocess.run([sys.executable, "-m", "ckvc", *map(str, command)], env={**os.environ, "PYTHONPATH": os.pathsep.join([str(outside.ROOT / "python"), os.environ.get("PYTHONPATH", "")])},
@@ -160,5 +198,8 @@ except ImportError:
 else:
     loss, wrong = presses()
     outside.at_most("KnormPress: loss of a token, from a cache that is cut by hand", loss, 1e-5)
+    worst, wrong_of_kvzap = zapped()
+    outside.at_most("KVzip+'s scores beside kvpress's, logarithms", worst, 1e-4)
+    outside.at_most("KVzap: numbers of a line that are wrong, and what is not refused", wrong_of_kvzap, 0)
     outside.at_most("KnormPress, AdaKVPress: numbers of a line that are wrong", wrong, 0)
 outside.done()

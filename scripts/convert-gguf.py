@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A GGUF file of the llama architecture with a byte-level BPE tokenizer -> a Hugging Face directory.
+"""A GGUF file with the tokenizer of SmolLM2 or Qwen2 -> a Hugging Face directory.
 
-    convert-smollm2.py FILE.gguf OUT-DIR [--dtype bfloat16|float32]
+    convert-gguf.py FILE.gguf OUT-DIR [--dtype bfloat16|float32]
 
 Needs torch, transformers, tokenizers, gguf (and what transformers' GGUF loader asks for: accelerate, sentencepiece). The weights
 are read by transformers, not by ckvc, so that the directory can stand against `--model FILE.gguf`. float32 holds the
@@ -14,33 +14,38 @@ import sys
 try:
     import gguf
     import torch
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 except ImportError as e:
     sys.exit(f"{sys.argv[0]}: {e}: pip install torch transformers accelerate gguf sentencepiece")
 
-NORMAL, CONTROL = 1, 3  # tokenizer.ggml.token_type
+CONTROL = 3  # tokenizer.ggml.token_type
+WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+PIECES = {  # tokenizer.ggml.pre, as the models' tokenizer.json have it: transformers' own GGUF tokenizers split numbers as GPT-2 does
+    "smollm": [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)],
+    "qwen2": [pre_tokenizers.Split(Regex(WORDS), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)],
+}
 
 
 def tokenizer_of(reader):
-    """transformers' own GGUF tokenizers split numbers as GPT-2 does; SmolLM2's tokenizer.json has every digit apart."""
     def value(key):
         return reader.fields[key].contents()
 
     pre = value("tokenizer.ggml.pre")
-    if value("tokenizer.ggml.model") != "gpt2" or pre != "smollm":
-        sys.exit(f"tokenizer {value('tokenizer.ggml.model')}/{pre}: this script knows gpt2/smollm")
+    if value("tokenizer.ggml.model") != "gpt2" or pre not in PIECES:
+        sys.exit(f"tokenizer {value('tokenizer.ggml.model')}/{pre}: this script knows gpt2 with {', '.join(PIECES)}")
     tokens = value("tokenizer.ggml.tokens")
     types = value("tokenizer.ggml.token_type")
     merges = [tuple(m.split(" ")) for m in value("tokenizer.ggml.merges")]
     t = Tokenizer(models.BPE(vocab={s: i for i, s in enumerate(tokens)}, merges=merges))
-    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
-                                               pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    t.pre_tokenizer = pre_tokenizers.Sequence(PIECES[pre])
+    if pre == "qwen2":
+        t.normalizer = normalizers.NFC()
     t.decoder = decoders.ByteLevel()
     t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s, k in zip(tokens, types) if k == CONTROL])
-    name = {key: tokens[value(f"tokenizer.ggml.{key}_token_id")] for key in ("bos", "eos", "unknown", "padding")}
-    return PreTrainedTokenizerFast(tokenizer_object=t, bos_token=name["bos"], eos_token=name["eos"], unk_token=name["unknown"],
-                                   pad_token=name["padding"], clean_up_tokenization_spaces=False)
+    name = {key: tokens[value(f"tokenizer.ggml.{key}_token_id")] for key in ("bos", "eos", "unknown", "padding") if f"tokenizer.ggml.{key}_token_id" in reader.fields}
+    return PreTrainedTokenizerFast(tokenizer_object=t, bos_token=name.get("bos"), eos_token=name.get("eos"), unk_token=name.get("unknown"),
+                                   pad_token=name.get("padding"), clean_up_tokenization_spaces=False)
 
 
 def main():
@@ -54,7 +59,7 @@ def main():
     config = loaded.config.to_dict()
     for key in ("quantization_config", "_name_or_path", "transformers_version", "dtype", "torch_dtype"):
         config.pop(key, None)
-    model = LlamaForCausalLM(LlamaConfig(**config))
+    model = type(loaded)(type(loaded.config)(**config))
     model.load_state_dict(loaded.state_dict())
     model.to(getattr(torch, a.dtype)).save_pretrained(a.out)
     tokenizer_of(reader).save_pretrained(a.out)
