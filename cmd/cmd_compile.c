@@ -219,7 +219,7 @@ static void print_json(const compile_cli *c, const run_setup *j, const compile_r
 /* What a person gave and this compile would not look at; what a config file holds may be meant for
  * another mode. Options that stand nowhere here serve all. */
 static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
-    const bool loop = c->fit.mode == CKVC_MODE_SHARED;
+    const bool loop = c->probe != PROBE_DEMAND, shared = c->fit.mode == CKVC_MODE_SHARED;
     const struct {
         bool used;
         const char *of, *names[13];
@@ -233,10 +233,11 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
          {"rounds", "variants", "rollouts", "check-rollouts", "cql-alpha", "shrink", "loss"}},
         {c->rewards, "--rewards", {"cells"}},
         {!loop,
-         "--mode heads or layers",
-         {"select", "rewards", "floor", "recent", "repeat", "no-repeat", "c-min", "positions"}},
+         "tables by demand (not --mode shared --score paper)",
+         {"select", "floor", "recent", "repeat", "no-repeat", "positions"}},
+        {!shared, "--mode heads or layers", {"rewards", "c-min"}},
         {!loop && c->fit.score == CKVC_SCORE_LEARNED,
-         "--mode heads or layers with --score learned",
+         "tables by demand with --score learned",
          {"features"}},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
@@ -252,19 +253,19 @@ static ckvc_status check_options(const compile_cli *c, ckvc_err *err) {
 /* An option that a mode or a probe decides itself must not be given otherwise. */
 static ckvc_status check_probe(compile_cli *c, ckvc_err *err) {
     const probe_kind probe = c->probe;
-    if (c->fit.mode != CKVC_MODE_SHARED) {
+    const bool shared = c->fit.mode == CKVC_MODE_SHARED;
+    if (!shared || c->fit.score != CKVC_SCORE_PAPER) {
         USAGE_IF(probe != PROBE_JOINT,
                  "--probe %s is a part of the loop over heads and gate: say --mode shared --score "
                  "paper with it",
                  probe_name(probe));
         c->probe = PROBE_DEMAND;
+        c->rewards &= !shared;
         if (!c->rewards) { c->rounds = 0; }
+        if (shared) { c->fit.c_min = 1; /* every layer keeps B: no shares to reward */ }
         c->setup.side = "demand";
         return CKVC_OK;
     }
-    USAGE_IF(c->fit.score != CKVC_SCORE_PAPER,
-             "--mode shared is the loop over heads and gate, by the paper's score: say --score "
-             "paper with it; a learned score where all keep as many is --c-min 1");
     const char *name = probe_name(probe);
     if (probe == PROBE_ALPHA_0 || probe == PROBE_EPSILON_GREEDY) {
         USAGE_IF(opts_said("cql-alpha") && c->fit.cql_alpha != 0,
@@ -441,7 +442,7 @@ static ckvc_status compile(const verb_call *call, ckvc_err *err) {
 static const opt rows[] = {
     OPT_GROUP(opts_inputs, setup),
     OPT_PRESETS(opts_log, setup),
-    OPT_TITLE("demand, but for --mode shared"),
+    OPT_TITLE("demand, but for --mode shared --score paper"),
     OPT_GROUP(opts_repeat, setup),
     OPT_DOUBLE("select", select, "F", 0, 1,
                "share of the held-out prompts that choose score, floor and round; the others judge",

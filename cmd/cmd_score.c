@@ -184,7 +184,8 @@ static const opt rows[] = {
     OPT_GROUP(opts_policies, of),
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_ENUM("mode", score.choice.mode, "shared|heads|layers|table",
-             "a table's sets: of layers, of KV heads or of layers by its shares; as it recommends",
+             "sets: of layers, of KV heads or of layers by a table's shares, rules by head by the "
+             "sum over a layer's; as each table recommends",
              .preset = "table"),
     OPT_ENUM("score", score.choice.score, "paper|window|learned|table",
              "by what a table's sets are ranked; as it recommends", .preset = "table"),

@@ -264,7 +264,9 @@ static const score_kind loop_policies[] = {SCORE_IDENTITY, SCORE_MATCHED, SCORE_
                         demand_policies[] = {SCORE_IDENTITY, SCORE_TOP_K, SCORE_SNAPKV,
                                              SCORE_ADAKV,    SCORE_CAKE,  SCORE_TABLE},
                         equal_policies[] = {SCORE_IDENTITY, SCORE_TOP_K,   SCORE_SNAPKV,
-                                            SCORE_TOVA,     SCORE_KEYDIFF, SCORE_TABLE};
+                                            SCORE_TOVA,     SCORE_KEYDIFF, SCORE_TABLE},
+                        layer_policies[] = {SCORE_IDENTITY, SCORE_TOP_K, SCORE_SNAPKV,
+                                            SCORE_TOVA,     SCORE_CAKE,  SCORE_TABLE};
 enum { POLICIES_MAX = sizeof demand_policies / sizeof *demand_policies };
 
 /* Scores policies [n] on prompts as checkpoint `file`, behind the lines of another ("": none). */
@@ -277,12 +279,13 @@ static ckvc_status log_scores(loop *c, const prompt_list *prompts, const score_p
     for (uint32_t l = 0; l < co->setting.layer_budgets.n; l++) {
         mean += co->setting.layer_budgets.v[l] / L; /* stands for them all in the lines */
     }
-    score_options o = {.choice = {.list = policies,
-                                  .n = n,
-                                  .setting = co->setting,
-                                  .mode = CKVC_MODE_COUNT,
-                                  .score = CKVC_SCORE_COUNT},
-                       .memory = co->memory};
+    score_options o = {
+        .choice = {.list = policies,
+                   .n = n,
+                   .setting = co->setting,
+                   .mode = c->o->probe == PROBE_DEMAND ? c->o->fit->mode : CKVC_MODE_COUNT,
+                   .score = CKVC_SCORE_COUNT},
+        .memory = co->memory};
     if (co->setting.layer_budgets.n) { o.choice.setting.budgets = (setting_list){&mean, 1}; }
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer lines = {0};
     CKVC_AUTO_FREE char *bytes = NULL;
@@ -308,7 +311,8 @@ static ckvc_status log_heldout(loop *c, const prompt_list *of, const table_file 
     }
     const score_kind *kinds = !demand                   ? loop_policies
                               : c->o->fit->c_min >= 1.0 ? equal_policies /* every head B, too */
-                                                        : demand_policies;
+                              : c->o->fit->mode == CKVC_MODE_LAYERS ? layer_policies
+                                                                    : demand_policies;
     score_policy policies[POLICIES_MAX];
     size_t n = 0;
     do {

@@ -12,7 +12,7 @@ const opt opts_fit[] = {
     OPT_COUNT("bootstrap", replicates, "R", 0, 100000,
               "refits over resampled prompts; stores each action's share (0: none; of demand 400)"),
     OPT_ENUM("mode", mode, "shared|heads|layers",
-             "of demand: budgets of KV heads or of layers; shared: the paper's, all alike",
+             "of demand: budgets of KV heads, or of layers; shared: one budget, a set a layer",
              .preset = "heads"),
     OPT_ENUM("score", score, "paper|window|learned",
              "of demand: by what sets are ranked; learned: where features were logged, else window",

@@ -278,7 +278,7 @@ static void recommend_candidate(ckvc_table *t, uint32_t b, select_candidate c) {
     const uint32_t mode = t->score[b].mode;
     t->score[b] = ckvc_default_score(c.score, t->score[b].features);
     t->score[b].mode = mode;
-    t->c_min[b].floor = c.floor;
+    if (mode != CKVC_MODE_SHARED) { t->c_min[b].floor = c.floor; /* of none lines say 0 */ }
 }
 
 bool select_mixes(const select_losses *s, double *mix) {

@@ -375,6 +375,12 @@ static ckvc_status keep_table(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
 
 /* ---- capacities -> k->c ---- */
 
+/* A rule's set a KV head; false: a layer, by the sum over its heads where scores are of heads. */
+static bool ranks_heads(const policy_sets *k, const policy_rule *r) {
+    const bool of_layers = k->o->mode == CKVC_MODE_SHARED || k->o->mode == CKVC_MODE_LAYERS;
+    return r->by_head && (!of_layers || r->by_table || r->by_share);
+}
+
 /* As many as a table keeps in each layer or head; *n_sets of a layer. */
 static ckvc_status allot_table(policy_sets *k, size_t i, uint32_t b, uint32_t *n_sets,
                                ckvc_err *err) {
@@ -411,11 +417,13 @@ static ckvc_status fill_of_table(policy_sets *k, table_in_use *t, uint32_t b, ck
     return CKVC_OK;
 }
 
-/* By a rule; all B without one. */
+/* By a rule, of a layer's one set the mean over its heads; all B without one, or where all keep as
+ * many. */
 static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const policy_rule *r = policy_rule_of(k->o->list[i].kind);
     table_in_use *t = table_of(k, i);
-    if (!r->allot) {
+    const bool pooled = r->by_head && !ranks_heads(k, r);
+    if (!r->allot || (pooled && k->o->mode == CKVC_MODE_SHARED)) {
         for (uint32_t u = 0; u < k->L * k->G; u++) { k->c[u] = tokens_of(k, b, u / k->G); }
         return CKVC_OK;
     }
@@ -435,6 +443,11 @@ static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
                            .keys = k->keys,
                            .scratch = k->positions}; /* sets come after */
     r->allot(&ask, k->c);
+    for (uint32_t u = 0; pooled && u < k->L * k->G; u += k->G) {
+        uint64_t sum = 0;
+        for (uint32_t g = 0; g < k->G; g++) { sum += k->c[u + g]; }
+        k->c[u] = (uint32_t)(sum / k->G);
+    }
     return CKVC_OK;
 }
 
@@ -461,7 +474,13 @@ static const double *ranking(policy_sets *k, size_t i, uint32_t b, uint32_t l, u
     const table_in_use *t = table_of(k, i);
     const size_t head = (size_t)l * k->G + g;
     if (r->by_table) { return k->of_table + head * k->p->n_tokens; }
-    if (has_score(r)) { return head_scores_at(&k->scores, k->score[i], l, r->by_head ? g : 0); }
+    if (has_score(r)) {
+        const double *s = head_scores_at(&k->scores, k->score[i], l, r->by_head ? g : 0);
+        if (!r->by_head || ranks_heads(k, r)) { return s; }
+        memset(k->u, 0, k->p->n_tokens * sizeof *k->u);
+        for (uint32_t x = 0; x < k->G * k->p->n_tokens; x++) { k->u[x % k->p->n_tokens] += s[x]; }
+        return k->u;
+    }
     if (r->by_unit || head == 0) { /* else one for all */
         const rank_ask ask = {.n_tokens = k->p->n_tokens,
                               .window = k->o->setting.window,
@@ -487,7 +506,7 @@ static ckvc_status keep_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *err
     } else {
         CKVC_TRY(allot_rule(k, i, b, err));
     }
-    begin_sets(k, r->by_head ? k->G : n_sets);
+    begin_sets(k, ranks_heads(k, r) ? k->G : r->by_head ? 1 : n_sets);
     const bool windowed =
         r->as_tables && (!t || asked_is_paper(table_asked(t, block_of(k, t, b, 0))));
     for (uint32_t l = 0; l < k->L; l++) {
@@ -528,14 +547,14 @@ ckvc_status policy_sets_decide(policy_sets *k, size_t i, uint32_t b, const polic
     table_in_use *t = table_of(k, i);
     const uint32_t block = t ? block_of(k, t, b, 0) : 0;
     const ckvc_score asked = t ? table_asked(t, block) : (ckvc_score){0};
-    const bool heads = asked.mode == CKVC_MODE_HEADS || (r && r->by_head);
+    const ckvc_mode mode = !r || !r->by_head   ? (ckvc_mode)asked.mode
+                           : ranks_heads(k, r) ? CKVC_MODE_HEADS
+                                               : k->o->mode;
     *out = &k->kept;
-    k->kept = (policy_kept){.mode = heads ? CKVC_MODE_HEADS : (ckvc_mode)asked.mode,
-                            .whole = k->kept.whole};
+    k->kept = (policy_kept){.mode = mode, .whole = k->kept.whole};
     if (k->kept.whole) {
         k->kept.score = (ckvc_score_kind)asked.kind;
-        k->kept.mode = r && r->by_head ? CKVC_MODE_HEADS : (ckvc_mode)asked.mode;
-        keep_whole(k, heads ? k->G : 1);
+        keep_whole(k, mode == CKVC_MODE_HEADS ? k->G : 1);
         return CKVC_OK;
     }
     if (kind == SCORE_MATCHED) {

@@ -121,7 +121,8 @@ static bool is_recommended(const table_numbers *t, const score_series *s) {
         if (t->shape->budgets[b] == s->budget) {
             return s->setting.mode == (ckvc_mode)like.mode &&
                    s->setting.score == (ckvc_score_kind)like.kind &&
-                   (!t->shape->c_min || s->setting.floor == t->shape->c_min[b].floor);
+                   (!t->shape->c_min || like.mode == CKVC_MODE_SHARED ||
+                    s->setting.floor == t->shape->c_min[b].floor);
         }
     }
     return true;

@@ -310,6 +310,24 @@ lines = [json.loads(l) for l in open(sys.argv[1])]
 assert {l["policy"] for l in lines} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, lines
 assert all(n == l["n_kept"][0][0] for l in lines if l["policy"] == "table" for of in l["n_kept"] for n in of)
 PY
+    # one set a layer, of one length or by its layer's share; rules by head by the sum over the heads
+    by_default "$DIR/demand-shared" --mode shared
+    "$CKVC" inspect "$DIR/demand-shared/table.ckvt" --json | check '
+d = json.load(sys.stdin)
+assert {s["mode"] for s in d["score"]} == {"shared"} and {c["floor"] for c in d["c_min"]} == {1}, d
+assert [c["score"] for c in d["meta"]["select"]["candidates"]] == ["window", "learned", "paper"], d["meta"]["select"]'
+    py "$DIR/demand-shared/heldout/pass-02.jsonl" "$DIR/demand-layers/heldout/pass-02.jsonl" <<'PY'
+shared, layers = ([json.loads(l) for l in open(p)] for p in sys.argv[1:])
+assert {l["policy"] for l in shared} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, shared
+assert {l["policy"] for l in layers} == {"identity", "top-k", "snapkv", "tova", "cake", "table"}, layers
+for l in shared + layers:
+    B = l["budget"] if l["budget"] >= 1 else int(l["budget"] * l["T"])
+    even = l in shared or l["policy"] not in ("cake", "table")
+    assert l.get("mode", "shared") == ("layers" if l in layers and l["policy"] in ("snapkv", "cake", "table") else "shared"), l
+    assert l["n_kept"] == [B] * 4 if even and l["policy"] != "identity" else all(type(n) is int for n in l["n_kept"]), l
+PY
+    run -0 "$CKVC" report "$DIR/demand-shared/table.ckvt" "$DIR/demand-shared" --out "$DIR/report-shared" -q
+    check 'said = [b["says"] for b in load(sys.argv[1])["tables"][0]["verdict"]["budgets"]]; assert len(said) == 2 and all(" in mode shared it loses" in s for s in said), said' "$DIR/report-shared/report.json"
     # all held out: nothing to fit; a continuation alone: all weights are one
     sed 's/}$/,"split":"heldout"}/' "$DIR/few.jsonl" >"$DIR/all-heldout.jsonl"
     fails 65 "prompts are held out: nothing is there to fit" "$CKVC" compile "${demand[@]}" --manifest "$DIR/all-heldout.jsonl" --out "$DIR/x"
@@ -459,7 +477,7 @@ assert d["disk_bytes"] > sum(p["disk_bytes"] for p in d["passes"]) + 1000, d'
 @test "the loop's options without its mode are refused, each with what to say" {
     default() { "$CKVC" compile --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --budget 16 -q --out "$DIR/x" "$@"; }
     fails 64 "--mode shared --score paper" default --probe head-only
-    fails 64 "--score paper" default --mode shared
+    fails 64 "--probe head-only is a part of the loop" default --mode shared --probe head-only
     fails 64 "leave out --tables" default --tables "$DIR/loop/table.ckvt"
     [ ! -e "$DIR/x" ]
 }
@@ -472,7 +490,8 @@ base = [ckvc, "compile", "--model", model, "--manifest", manifest, "--dry-run", 
 loop = dict(zip("head-grid beta-bud loss-reduction behaviour until-stable solver reward unsupported gate-grid bin-edges min-cell bins".split(),
                 "0.5,1 2 sum uniform 0.9 adamw raw safest 0.8,0.9 uniform 1 2,2".split()))
 rewards = dict(zip("rounds variants rollouts check-rollouts cql-alpha shrink loss".split(), "2 24 plain 0.5 0.5 true kl".split()))
-demand = dict(zip("select rewards floor recent repeat no-repeat c-min positions".split(), "0.4 true 0.1 4 Again true 0.1 64".split()))
+demand = dict(zip("select floor recent repeat no-repeat positions".split(), "0.4 0.1 4 Again true 64".split()))
+shares = {"rewards": "true", "c-min": "0.1"}
 learned = {"features": "2"}
 cells = {"cells": "2,2"} # which the loop has not, either
 always = """model threads memory backend compute quiet json manifest split max-tokens skip-short chat-template chat-date limit holdout window
@@ -480,7 +499,7 @@ always = """model threads memory backend compute quiet json manifest split max-t
     shard-prompts max-failures limit-time dry-run""".split()
 run = lambda args, **env: subprocess.run(base + args, capture_output=True, text=True, env={**os.environ, **env})
 offered = {l.lstrip("# ").split()[0] for l in run(["--print-config"]).stdout.splitlines()}
-sorted_out = [*loop, *rewards, *demand, *learned, *cells, *always]
+sorted_out = [*loop, *rewards, *demand, *shares, *learned, *cells, *always]
 assert offered == set(sorted_out) and len(sorted_out) == len(offered), (offered ^ set(sorted_out))
 
 def refused(options, of, mode):
@@ -496,10 +515,12 @@ refused(loop, "--mode shared --score paper", [])
 refused(loop, "--mode shared --score paper", ["--rewards"])
 refused({**rewards, **cells}, "--rewards", ["--mode", "layers"])
 refused(cells, "--rewards", paper)
-refused(demand, "--mode heads or layers", paper)
-refused(learned, "--mode heads or layers with --score learned", ["--score", "window"])
-refused(learned, "--mode heads or layers with --score learned", paper)
-for mode, options in ([], {**loop, **rewards}), (paper, demand): # a config file's are another compile's
+refused(demand, "tables by demand (not --mode shared --score paper)", paper)
+refused(shares, "--mode heads or layers", paper)
+refused(shares, "--mode heads or layers", ["--mode", "shared"])
+refused(learned, "tables by demand with --score learned", ["--score", "window"])
+refused(learned, "tables by demand with --score learned", paper)
+for mode, options in ([], {**loop, **rewards}), (paper, {**demand, **shares}), (["--mode", "shared"], shares): # a config file's are another compile's
     with open(folder + "/any.conf", "w") as f:
         f.writelines("%s = %s\n" % o for o in options.items())
     r = run(mode + ["--config", folder + "/any.conf"])

@@ -5,6 +5,8 @@ greedy texts against those of `ckvc score` and `ckvc generate` on the same sets;
     llama_compact.py                                                          # what `make test-outside` runs
     llama_compact.py --model M.gguf --table T.ckvt --manifest p.jsonl --budget 0.5 [--prompts 8] [--generate 64] [--llama F32.gguf]
     llama_compact.py --server llama-server ...                                # slots that it saves and restores, too
+    llama_compact.py ... --items I.jsonl                                      # what `ckvc eval --items` wrote: answers of both caches, too
+    llama_compact.py ... --sequences 8                                        # the first prompt so often side by side, too
 
 The second way takes the first prompts of split `fresh` and prints a table. --llama: another file of the same weights; llama.cpp rounds what is
 multiplied by quantised ones. Tables are served as under --mode heads --c-min 1: every head keeps B.
@@ -30,9 +32,9 @@ import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.llama  # noqa: E402
 
 os.environ.setdefault("CKVC_LIBRARY", str(outside.ROOT / "build/release/libckvc_policy.so"))
-a = outside.arguments(smollm2=False, **{name: (pathlib.Path, None, "") for name in ("model", "llama", "server", "table", "manifest")},
+a = outside.arguments(smollm2=False, **{name: (pathlib.Path, None, "") for name in ("model", "llama", "server", "table", "manifest", "items")},
                       budget=(float, 0.25, ""), prompts=(int, 3, ""), generate=(int, 24, "tokens of a text"), window=(int, 32, ""),
-                      continuation=(int, 32, ""), split=(str, "fresh", ""))
+                      continuation=(int, 32, ""), sequences=(int, 0, ""), split=(str, "fresh", ""))
 folder = tempfile.TemporaryDirectory()
 tmp = pathlib.Path(folder.name)
 F32, F16, Q8_0 = 0, 1, 8
@@ -93,9 +95,9 @@ def embedded(path):
 class Context:
     """A llama_context with llama.cpp's public calls alone."""
 
-    def __init__(self, n_ctx, kind=F32, flash=False, sequences=1):
+    def __init__(self, n_ctx, kind=F32, flash=False, sequences=1, unified=True):
         p = c.llama_context_default_params()
-        p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max, p.kv_unified = n_ctx, max(n_ctx, 64), 512, sequences, True
+        p.n_ctx, p.n_batch, p.n_ubatch, p.n_seq_max, p.kv_unified = n_ctx, max(n_ctx, 64), 512, sequences, unified
         p.type_k = p.type_v = kind
         p.flash_attn_type = int(flash)
         p.n_threads = p.n_threads_batch = 1
@@ -282,6 +284,46 @@ def binding(prompt):
     whole.close()
 
 
+def needles(items):
+    """Answers to tasks with known ones, from the full and from the cut cache: right are those whose text has all that is asked for."""
+    right = [0, 0]
+    vocab, piece = c.llama_model_get_vocab(model), ctypes.create_string_buffer(256)
+    for e in items:
+        prompt = ids(e["prompt"])
+        B, n = ckvc.budget_tokens(a.budget, len(prompt)), e["max_new"]
+        full, part = Context(len(prompt) + n + 8), Context(B + n + 8)
+        first = full.feed(prompt, 0, False)
+        ckvc.llama.compact(full, 0, table, a.budget, model=path, into=part)
+        for k, x in enumerate((full, part)):
+            out = b"".join(piece.raw[: c.llama_token_to_piece(vocab, token, piece, 256, 0, True)] for token in greedy(x, first, len(prompt), n)[0])
+            right[k] += all(answer.encode() in out for answer in e["answers"])
+            x.close()
+    print(f"answers with all that was asked for, of {len(items)}: full cache {right[0]}, cut to {a.budget:g} {right[1]}")
+
+
+def together(e, n):
+    """The first prompt in n sequences, each in cells of its own: tokens/s of all, a token a sequence in each step."""
+    prompt, steps = (e["tokens"] if "tokens" in e else ids(e["text"]))[: scores[e["id"]]["T"]], 8
+    T = len(prompt)
+    full, part = (Context(n * (cells + 256), sequences=n, unified=False) for cells in (T, ckvc.budget_tokens(a.budget, T)))
+    full.feed(prompt, 0, False)
+    ckvc.llama.compact(full, 0, table, a.budget, model=path, into=part)
+    for name, x in (("full", full), (f"{a.budget:g}", part)):
+        data = x.state()
+        for k in range(1, n):
+            assert c.llama_state_seq_set_data(x.ctx, data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8)), len(data), k) == len(data), said[-3:]
+        begin = 0.0
+        for i in range(steps + 1):  # the first is not timed
+            begin = begin if i != 1 else time.process_time()
+            b = x.batch
+            b.n_tokens = n
+            for k in range(n):
+                b.token[k], b.pos[k], b.n_seq_id[k], b.seq_id[k][0], b.logits[k] = prompt[i], T + i, 1, k, True
+            assert c.llama_decode(x.ctx, b) == 0, said[-3:]
+        print(f"{n} sequences, {name} cache: {n * len(data):,} bytes, {n * steps / (time.process_time() - begin):.1f} tokens a CPU second")
+        x.close()
+
+
 def server(prompt):
     """llama-server with room for 1.25 prompts, shared by two slots: both restore the cut prompt, go on at T without reading it again, and write
     what a context of llama-cpp-python writes. A whole prompt beside them finds no room."""
@@ -366,4 +408,8 @@ if a.model:
         print(f"| {name} | {statistics.fmean(r[k][0] for r, _ in rows):.4f} | {statistics.fmean(s[key] for _, s in rows):.4f} | "
               f"{statistics.fmean(r[k][3] for r, _ in rows):,.0f} | {statistics.median(r[k][2] for r, _ in rows):.1f} | {'' if k == 0 else f'{same:.0%}'} |")
     print(f"cutting takes {statistics.median(r[1][4] for r, _ in rows):.2f} s")
+if a.items:
+    needles([json.loads(line) for line in open(a.items)])
+if a.sequences:
+    together(prompts[0], a.sequences)
 outside.done()

@@ -1,5 +1,6 @@
 /* What policies keep of the golden prompts: sets by a table's shares against an independent
  * program's, their counterparts under other scores, and what every reference promises. */
+#include "judge/policies/head_scores.h"
 #include "lib/base/hash.h"
 #include "tests/unit/judge/policies/golden_rig.h"
 
@@ -254,6 +255,62 @@ TEST(references) {
     assert_true(score_policy_properties(SCORE_TABLE)->query_aware);
     assert_false(score_policy_properties(SCORE_TABLE)->exact);
     close_keeper(&w);
+}
+
+static void see(void *ctx, const prefill_head *head) { head_scores_see(ctx, head); }
+
+/* Where one set a layer is asked for, rules by head rank by the sum over its heads: of SnapKV's own
+ * scores those that no B others, or later ones of as much, are above. Layers of one budget hold B
+ * each, others what a rule gives them. */
+TEST(references_by_layer) {
+    const score_policy list[] = {
+        {.kind = SCORE_SNAPKV}, {.kind = SCORE_CAKE}, {.kind = SCORE_ADAKV}};
+    const prompt *p = &rig.items[0];
+    const uint32_t T = p->n_tokens;
+    uint32_t n_uneven = 0;
+    for (ckvc_mode mode = 0; mode < CKVC_MODE_COUNT; mode++) {
+        keeper w;
+        open_keeper(&w, list, 3);
+        w.choice.mode = mode;
+        enter(&w, p);
+        head_scores h = {0};
+        head_scores_add(&h, policy_rule_of(SCORE_SNAPKV)->score);
+        head_scores_reserve(&h, rig.shape, T);
+        head_scores_begin(&h, NULL);
+        prefill_watcher watcher = h.wanted;
+        watcher.on_head = see;
+        watcher.ctx = &h;
+        const prefill_input in = {
+            .tokens = p->tokens, .n = T, .n_total = T, .window = 16, .watcher = &watcher};
+        OK(sessions_prefill(&(prefill_job){w.s, in, &w.stats}, 1, &err));
+        for (uint32_t i = 0; i < 3 * N_BUDGETS; i++) {
+            const uint32_t b = i % N_BUDGETS, B = (uint32_t)budgets[b];
+            const policy_kept *kept = decide(&w, i / N_BUDGETS, b, T);
+            assert_int_equal(kept->mode, mode);
+            assert_int_equal(kept->n_sets, mode == CKVC_MODE_HEADS ? G : 1);
+            assert_int_equal(kept->entries, L * G * B);
+            for (uint32_t l = 0; l < L && mode != CKVC_MODE_HEADS; l++) {
+                const bool even = i / N_BUDGETS != 1 || mode == CKVC_MODE_SHARED;
+                n_uneven += size_of(kept, l, 0) != B;
+                assert_true(size_of(kept, l, 0) == B || !even);
+                for (uint32_t t = 0; i < N_BUDGETS && t < T; t++) {
+                    uint32_t n_above = 0;
+                    for (uint32_t u = 0; u < T; u++) {
+                        double more = 0;
+                        for (uint32_t g = 0; g < G; g++) {
+                            const double *s = head_scores_at(&h, 0, l, g);
+                            more += s[u] == s[t] ? 0 : s[u] - s[t]; /* both may be infinite */
+                        }
+                        n_above += more > 0 || (more == 0 && u > t);
+                    }
+                    assert_int_equal(holds(kept, l, 0, t), n_above < B);
+                }
+            }
+        }
+        head_scores_fini(&h);
+        close_keeper(&w);
+    }
+    assert_true(n_uneven > 0);
 }
 
 static void refused(const policy_choice *choice, ckvc_status status, const char *text) {

@@ -157,10 +157,10 @@ TEST(words) {
         const char *said[4];
     } cases[] = {
         {SCORED(20, 1, 0.5, 0.25, "deploy", 0),
-         {"deploy: T1 t: at 32 entries a head it loses 3.000 nats per token over the full cache "
-          "where snapkv, the best simple reference at as many entries in each layer of each "
-          "prompt, loses 3.500: 0.500 better (0.380 to 0.620). Against identity (no table) 1.000 "
-          "better (0.880 to 1.120). 20 prompts."}},
+         {"deploy: T1 t: at 32 entries a head in mode shared it loses 3.000 nats per token over "
+          "the full cache where snapkv, the best simple reference at as many entries in each "
+          "layer of each prompt, loses 3.500: 0.500 better (0.380 to 0.620). Against identity (no "
+          "table) 1.000 better (0.880 to 1.120). 20 prompts."}},
         {SCORED(20, 1, 0.5, 0.25, "deploy", 0, .matched = 0.25),
          {" Against matched (no table) 0.750 better (0.630 to 0.870). 20 prompts."}},
         {SCORED(20, 1, -0.5, 0.25, "do not deploy", NAN), {": 0.500 worse (0.380 to 0.620)."}},
