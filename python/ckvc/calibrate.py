@@ -165,7 +165,7 @@ class Meter:
                   attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
         g, row = self.g, self._rows.get(getattr(module, "layer_idx", -1))
         if row is None:  # of a layer that does not see every token
-            return original_attention(self.before, module)(module, query, key, value, attention_mask, **kwargs)
+            return original_attention(self.before, module, query, key, value, attention_mask, **kwargs)
         check_attention(module, key.shape[2], kwargs)
         if query.shape[1] != g.n_query_heads or key.shape[1] != g.n_kv_heads or key.shape[3] != g.head_dim or g.head_dim % 2:
             raise Error(f"attention with {query.shape[1]} query heads and {key.shape[1]} KV heads of {key.shape[3]}, the configuration has {g.n_query_heads}, "
@@ -174,7 +174,7 @@ class Meter:
             self.scaling, self.sinks[row] = kwargs.get("scaling") or query.shape[3] ** -0.5, kwargs.get("s_aux")
             self._take(row, query[0], key[0])
         self._seen += 1
-        return original_attention(self.before, module)(module, query, key, value, attention_mask, **kwargs)
+        return original_attention(self.before, module, query, key, value, attention_mask, **kwargs)
 
     def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
         """Tokens behind what the cache holds, in pieces whose mask is bounded; take(start, layer, queries [H, n, D], keys [G, all, D]) sees each
