@@ -28,7 +28,7 @@ from .exchange import Parser, Usage, numbers_of
 from .fingerprint import fingerprint, folder_of
 from .hf import attention_of, check_attention, device_of, geometry_of, original_attention
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
-from .prefill import attention_rows, head_features, late_features
+from .prefill import attention_rows, head_features, late_features, log_softmax
 from .run_writer import Run
 from .table import Array, Error, budget_tokens, head_floor
 
@@ -190,8 +190,8 @@ class Meter:
                 raise Error(f"{type(self.model).__name__}: {self._seen} of its {self.g.n_layers} layers that see every token attend through transformers' "
                             f"AttentionInterface, {len(cache.layers)} have a cache of their own: want all")
             if keep:
-                logits, of = out.logits[0, -keep:].float(), torch.tensor(targets[end - keep - first : end - first])
-                losses.append(-logits.log_softmax(dim=-1).gather(1, of.to(logits.device)[:, None])[:, 0].double().cpu())
+                rows, of = log_softmax(out.logits[0, -keep:]), torch.tensor(targets[end - keep - first : end - first])
+                losses.append(-rows.gather(1, of.to(rows.device)[:, None])[:, 0].double().cpu())
             start = end
         self._take = None
         return torch.cat(losses)

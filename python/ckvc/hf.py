@@ -25,7 +25,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .prefill import Geometry, Kept, Prefill
+from .prefill import Geometry, Kept, Prefill, log_softmax
 from .table import Error, Table
 
 IMPLEMENTATIONS = ("sdpa", "eager")  # those that take a mask by head
@@ -382,9 +382,9 @@ class Compression:
         if self._ids is None:
             raise Error("the table has perplexity bins, which need token ids: call the model with input_ids")
         W = self.table.window
-        logits = self.model.get_output_embeddings()(hidden[:, -W - 1 : -1]).float()
-        loss = -logits.log_softmax(dim=-1).gather(2, self._ids[:, -W:, None].to(logits.device)).squeeze(2)
-        return [float(x) for x in loss.mean(dim=1, dtype=torch.float64).exp()]
+        logits = self.model.get_output_embeddings()(hidden[:, -W - 1 : -1])
+        loss = [-log_softmax(rows).gather(1, ids[-W:, None].to(rows.device)) for rows, ids in zip(logits, self._ids)]
+        return [float(x.mean(dtype=torch.float64).exp()) for x in loss]
 
     def install(self, cache: Cache) -> None:
         """Cuts the cache of the prompts to what is kept, or hides the rest where its class cannot be cut."""
