@@ -28,7 +28,7 @@ from .exchange import Parser, Usage, numbers_of
 from .fingerprint import fingerprint, folder_of
 from .hf import attention_of, check_attention, device_of, geometry_of, original_attention
 from .manifest_prompts import CHUNK, Limits, Prompt, digest, plain_ids, read_prompts, xxh64
-from .prefill import attention_rows, head_features, late_features
+from .prefill import attention_rows, head_features, late_features, log_softmax
 from .run_writer import Run
 from .table import Array, Error, budget_tokens, head_floor
 
@@ -165,7 +165,7 @@ class Meter:
                   attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
         g, row = self.g, self._rows.get(getattr(module, "layer_idx", -1))
         if row is None:  # of a layer that does not see every token
-            return original_attention(self.before, module)(module, query, key, value, attention_mask, **kwargs)
+            return original_attention(self.before, module, query, key, value, attention_mask, **kwargs)
         check_attention(module, key.shape[2], kwargs)
         if query.shape[1] != g.n_query_heads or key.shape[1] != g.n_kv_heads or key.shape[3] != g.head_dim or g.head_dim % 2:
             raise Error(f"attention with {query.shape[1]} query heads and {key.shape[1]} KV heads of {key.shape[3]}, the configuration has {g.n_query_heads}, "
@@ -174,7 +174,7 @@ class Meter:
             self.scaling, self.sinks[row] = kwargs.get("scaling") or query.shape[3] ** -0.5, kwargs.get("s_aux")
             self._take(row, query[0], key[0])
         self._seen += 1
-        return original_attention(self.before, module)(module, query, key, value, attention_mask, **kwargs)
+        return original_attention(self.before, module, query, key, value, attention_mask, **kwargs)
 
     def _feed(self, cache: DynamicCache, ids: List[int], targets: List[int], take: Callable[..., None]) -> torch.Tensor:
         """Tokens behind what the cache holds, in pieces whose mask is bounded; take(start, layer, queries [H, n, D], keys [G, all, D]) sees each
@@ -190,8 +190,8 @@ class Meter:
                 raise Error(f"{type(self.model).__name__}: {self._seen} of its {self.g.n_layers} layers that see every token attend through transformers' "
                             f"AttentionInterface, {len(cache.layers)} have a cache of their own: want all")
             if keep:
-                logits, of = out.logits[0, -keep:].float(), torch.tensor(targets[end - keep - first : end - first])
-                losses.append(-logits.log_softmax(dim=-1).gather(1, of.to(logits.device)[:, None])[:, 0].double().cpu())
+                rows, of = log_softmax(out.logits[0, -keep:]), torch.tensor(targets[end - keep - first : end - first])
+                losses.append(-rows.gather(1, of.to(rows.device)[:, None])[:, 0].double().cpu())
             start = end
         self._take = None
         return torch.cat(losses)

@@ -25,7 +25,7 @@ from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLa
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .prefill import Geometry, Kept, Prefill
+from .prefill import Geometry, Kept, Prefill, log_softmax
 from .table import Error, Table
 
 IMPLEMENTATIONS = ("sdpa", "eager")  # those that take a mask by head
@@ -56,14 +56,15 @@ def device_of(model: PreTrainedModel) -> torch.device:
 
 
 @contextlib.contextmanager
-def attention_of(model: PreTrainedModel, attention: Callable[..., Any]) -> Iterator[str]:
+def attention_of(model: PreTrainedModel, attention: Callable[..., Any], among: Sequence[str] = IMPLEMENTATIONS) -> Iterator[str]:
     """Inside it the model attends by `attention`, which takes what transformers' AttentionInterface hands over; gives the name of the
-    implementation before. Error where that is neither sdpa nor eager, and where the model has its own way."""
+    implementation before. Error where that is not `among` these (none: any will do), and where the model has its own way."""
     name, before = f"ckvc_{id(attention):x}", model.config.get_text_config()._attn_implementation
-    if before not in IMPLEMENTATIONS:
-        raise Error(f"attention implementation {before}: want {' or '.join(IMPLEMENTATIONS)} (attn_implementation of from_pretrained)")
+    if among and before not in among:
+        raise Error(f"attention implementation {before}: want {' or '.join(among)} (attn_implementation of from_pretrained)")
     AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])
+    if before in ALL_MASK_ATTENTION_FUNCTIONS:
+        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])
     try:
         model.set_attn_implementation(name)
         if model.config.get_text_config()._attn_implementation != name:
@@ -72,12 +73,19 @@ def attention_of(model: PreTrainedModel, attention: Callable[..., Any]) -> Itera
     finally:
         model.set_attn_implementation(before)
         AttentionInterface._global_mapping.pop(name)
-        AttentionMaskInterface._global_mapping.pop(name)
+        AttentionMaskInterface._global_mapping.pop(name, None)
 
 
-def original_attention(before: str, module: torch.nn.Module) -> Callable[..., Any]:
-    """The implementation of that name of an attention module: of eager each model file has its own."""
-    return sys.modules[type(module).__module__].eager_attention_forward if before == "eager" else ALL_ATTENTION_FUNCTIONS[before]
+def original_attention(before: str, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """What the implementation of that name gives of an attention module: of eager each model file has its own; flash_attention_2 and its
+    like look up their own name."""
+    attend = sys.modules[type(module).__module__].eager_attention_forward if before == "eager" else ALL_ATTENTION_FUNCTIONS[before]
+    config, name = module.config, module.config._attn_implementation
+    config._attn_implementation_internal = before
+    try:
+        return attend(module, *args, **kwargs)
+    finally:
+        config._attn_implementation_internal = name
 
 
 def check_attention(module: torch.nn.Module, n_tokens: int, kwargs: Dict[str, Any]) -> None:
@@ -109,7 +117,7 @@ class KeptLayer(DynamicLayer):
         prompt's last, no more than the owner wants."""
         super().__init__()
         self.lazy_initialization(keys, values)
-        self.shape, self.owner, self.kept, self.starts, self.queries = keys.shape, owner, owner.kept, owner.starts, queries
+        self.shape, self.owner, self.kept, self.starts, self.queries, self.read = keys.shape, owner, owner.kept, owner.starts, queries, 0
         self._lay(positions, *([x[p] for x, p in zip(of.flatten(0, 1), positions)] for of in (keys, values)), new=0)
 
     def _lay(self, positions: List[torch.Tensor], keys: List[torch.Tensor], values: List[torch.Tensor], new: int) -> None:
@@ -158,7 +166,7 @@ class KeptLayer(DynamicLayer):
 
     def attend(self, query: torch.Tensor, scaling: Optional[float], sinks: Optional[torch.Tensor] = None) -> torch.Tensor:
         """Attention of the last n new tokens, query [B, H, n, D], to all that is held, and to sinks [H]: [B, n, H, D]."""
-        B, H, n, D = query.shape
+        (B, H, n, D), self.read = query.shape, self.new
         if self.owner.rows:
             self.queries = torch.cat([self.queries, query], dim=2)[:, :, -self.owner.rows :]
         rows = query.reshape(len(self.positions), -1, n, D)[self._order]  # [heads, H / G, n, D]
@@ -251,12 +259,12 @@ class Compression:
         self._sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
         self._hidden: Optional[torch.Tensor] = None  # [L, B, G, T] where masked: True: kept
         self._context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self._attends, self._before = contextlib.ExitStack(), ""  # the implementation before `_attention`; "": the model has its own
+        self._scaling = 1.0
 
     # ---- the with block ----
 
     def __enter__(self) -> Compression:
-        self._attends = attention_of(self.model, self._attention)
-        self._before = self._attends.__enter__()
         base = self.model.base_model
         self._hooks = [base.register_forward_pre_hook(self._begin, with_kwargs=True), base.register_forward_hook(self._end, with_kwargs=True)]
         self._own_generate = vars(self.model).get("generate")
@@ -271,7 +279,15 @@ class Compression:
         del self.model.generate
         if self._own_generate is not None:
             self.model.generate = self._own_generate
-        self._attends.__exit__(None, None, None)
+        self._attend_by(None)
+
+    def _attend_by(self, among: Optional[Sequence[str]]) -> None:
+        """From now on the model attends by `_attention`, in place of one of these implementations; None: as it did."""
+        if among is None:
+            self._attends.close()
+            self._before = ""
+        elif not self._before:
+            self._before = self._attends.enter_context(attention_of(self.model, self._attention, among))
 
     def _whole_prefill(self, generate: Callable[..., Any]) -> Callable[..., Any]:
         """The model's generate, which no forward pass tells that its prompt is one of several chunks, or has guesses in it."""
@@ -300,6 +316,8 @@ class Compression:
         padding = padding if isinstance(padding, torch.Tensor) and padding.ndim == 2 else None
         if (cache is None and kwargs.get("use_cache") is False) or (cache is not None and cache.get_seq_length() > 0):
             self._collecting = None
+            if cache is not None:
+                self._attend_by(IMPLEMENTATIONS if self.rows else ())
             layer = cache.layers[self.geometry.layers[0]] if cache is not None else None
             if padding is not None and isinstance(layer, KeptLayer) and not bool(padding[:, layer.shape[2] :].all()):
                 raise Error("a later turn that is padded: want turns of equal length, or one sequence at a time")
@@ -314,6 +332,8 @@ class Compression:
         self.check_context(self._width)
         self.starts = list(zip(first, self._first_positions(first, kwargs.get("position_ids"))))
         self._collecting = self._prefills(self._width)
+        of_cache = not self.rows and not getattr(cache, "offloading", False) and all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in getattr(cache, "layers", ()))
+        self._attend_by(None if of_cache else IMPLEMENTATIONS)
 
     def _first_positions(self, first: List[int], position_ids: Optional[torch.Tensor]) -> List[int]:
         """Position of each prompt's first token, by which its key was rotated."""
@@ -331,19 +351,23 @@ class Compression:
 
     @torch.no_grad()
     def _end(self, module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        collected, self._collecting = self._collecting, None
-        cache = output.past_key_values if collected else None
-        if cache is None:
+        collected, self._collecting, cache = self._collecting, None, getattr(output, "past_key_values", None)
+        if not collected or cache is None:
+            if cache is not None and any(isinstance(x, KeptLayer) and x.read != x.new for x in cache.layers):
+                raise Error(f"{type(self.model).__name__}: a layer that sees every token does not use transformers' AttentionInterface")
             return
+        self.check_rows(cache)
+        if not self._before:
+            for row, layer in enumerate(cache.layers[l] for l in self.geometry.layers):
+                self._collect(collected, row, layer.keys[:, :, :0], layer.keys, layer.values)
         wanted = any(p.needs_r_sem for p in collected)
         r_sem = self._perplexities(output.last_hidden_state) if wanted else [None] * len(collected)
         self.kept = [p.keep(r) for p, r in zip(collected, r_sem)]
-        self.check_rows(cache)
         self.install(cache)
 
     def check_rows(self, cache: Cache) -> None:
         """Error where the layers that see every token did not all come by here, or keep less. A window that holds all need not slide: `_attention` refuses more."""
-        if len(self._queries) != len(self._rows):
+        if self._before and len(self._queries) != len(self._rows):
             raise Error(f"{type(self.model).__name__}: {len(self._queries)} of its {len(self._rows)} layers that see every token use transformers' AttentionInterface")
         window = getattr(self.model.config.get_text_config(), "sliding_window", None) or 0
         for l, layer in [(l, cache.layers[l]) for l in self._rows]:
@@ -358,9 +382,9 @@ class Compression:
         if self._ids is None:
             raise Error("the table has perplexity bins, which need token ids: call the model with input_ids")
         W = self.table.window
-        logits = self.model.get_output_embeddings()(hidden[:, -W - 1 : -1]).float()
-        loss = -logits.log_softmax(dim=-1).gather(2, self._ids[:, -W:, None].to(logits.device)).squeeze(2)
-        return [float(x) for x in loss.mean(dim=1, dtype=torch.float64).exp()]
+        logits = self.model.get_output_embeddings()(hidden[:, -W - 1 : -1])
+        loss = [-log_softmax(rows).gather(1, ids[-W:, None].to(rows.device)) for rows, ids in zip(logits, self._ids)]
+        return [float(x.mean(dtype=torch.float64).exp()) for x in loss]
 
     def install(self, cache: Cache) -> None:
         """Cuts the cache of the prompts to what is kept, or hides the rest where its class cannot be cut."""
@@ -410,10 +434,17 @@ class Compression:
         for row, layer in enumerate(layers):
             keys, values, held = layer.spread()
             for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
-                p.layer(layer.queries[b], keys[b, :, first:], values[b, :, first:], self._scaling, held[b, :, first:], self._sinks[row])
+                p.layer(layer.queries[b], keys[b, :, first:], values[b, :, first:], self._scaling, held[b, :, first:], self._sinks.get(row))
         self.kept, self._queries = [p.keep() for p in prefills], [layer.queries for layer in layers]
         self._cut(cache, (layer.spread()[:2] for layer in layers))
         return self.kept
+
+    def _collect(self, prefills: List[Prefill], row: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        """A layer of a prompt that fills an empty cache."""
+        n = self._width
+        self._queries.append(query[:, :, max(n - self.rows, 0) :].clone())
+        for b, (p, (first, _)) in enumerate(zip(prefills, self.starts)):
+            p.layer(query[b, :, max(n - p.rows, first) :], key[b, :, first:n], value[b, :, first:n], self._scaling, None, self._sinks.get(row))
 
     # ---- attention ----
 
@@ -421,18 +452,16 @@ class Compression:
                    attention_mask: Optional[torch.Tensor], **kwargs: Any) -> Any:
         layer, n, row, sinks = getattr(key, "ckvc_layer", None), query.shape[2], self._rows.get(getattr(module, "layer_idx", -1)), kwargs.get("s_aux")
         if row is None:  # it keeps what it keeps
-            return original_attention(self._before, module)(module, query, key, value, attention_mask, **kwargs)
+            return original_attention(self._before, module, query, key, value, attention_mask, **kwargs)
         check_attention(module, layer.get_seq_length() if layer else key.shape[2], kwargs)
         if self._collecting is not None:
             self._scaling, self._sinks[row] = kwargs.get("scaling") or query.shape[3] ** -0.5, sinks
-            self._queries.append(query[:, :, max(n - self.rows, 0) :].clone())
-            for b, (p, (first, _)) in enumerate(zip(self._collecting, self.starts)):
-                p.layer(query[b, :, max(n - p.rows, first) :], key[b, :, first:n], value[b, :, first:n], self._scaling, None, sinks)
+            self._collect(self._collecting, row, query, key, value)
         elif layer is not None:
             return layer.attend(query, kwargs.get("scaling"), sinks), None
         elif self._hidden is not None:
             attention_mask = self._merged(row, query, key, attention_mask)
-        return original_attention(self._before, module)(module, query, key, value, attention_mask, **kwargs)
+        return original_attention(self._before, module, query, key, value, attention_mask, **kwargs)
 
     def _merged(self, row: int, query: torch.Tensor, key: torch.Tensor, mask: Optional[torch.Tensor]) -> torch.Tensor:
         """What is hidden, on top of the model's own mask: sdpa takes one of bool, eager one that is added."""
@@ -449,7 +478,8 @@ def compress(model: PreTrainedModel, table: Union[Table, str, os.PathLike], budg
 
     budget: mean positions a head keeps: tokens from 1 up, a share of the prompt below 1; None: the table's only one. mode: `heads`, `layers`
     or `shared` in place of the one that the table recommends. Error (one line) where the table is for another model, has no shares for the
-    mode, or the attention implementation is neither sdpa nor eager; at the prefill, where the budget is too low."""
+    mode; at the prefill, where the budget is too low, or the model's attention implementation neither sdpa nor eager. With a score that
+    reads no attention (`ckvc fit --features 2`) a DynamicCache may be prefilled by any implementation; `_attention` then serves new tokens."""
     return Compression(model, table if isinstance(table, Table) else Table.read(table), budget, mode)
 
 

@@ -29,7 +29,7 @@ from .exchange import Usage, needed
 from .fingerprint import fingerprint
 from .hf import Compression, device_of, geometry_of
 from .manifest_prompts import Prompt, plain_ids, read_prompts
-from .prefill import Geometry, Kept, Prefill, _largest, _max_pool, attention_rows
+from .prefill import Geometry, Kept, Prefill, _largest, _max_pool, attention_rows, log_softmax
 from .run_writer import canonical, publish
 from .table import FEATURES, PAPER_SCORE, Error, Score, Table, budget_tokens
 
@@ -80,7 +80,7 @@ class Scoring(Compression):
     def feed(self, ids: Sequence[int], cache: Cache, n: int = 1, **more: Any) -> torch.Tensor:
         """log-probabilities [n, vocabulary] behind the last n of the ids, float32."""
         out = self.model(input_ids=torch.tensor([list(ids)], device=self.device), past_key_values=cache, use_cache=True, logits_to_keep=n, **more)
-        return out.logits[0, -n:].float().log_softmax(dim=-1)
+        return log_softmax(out.logits[0, -n:])
 
     def prefill(self, p: Prompt) -> None:
         """The prompt's cache, last queries, risks; `full`, log-probabilities [C, vocabulary] of the continuation."""

@@ -86,14 +86,14 @@ def counts_and_ties(score, budget, floor, recent):
     return got
 
 
-def parity(path, name):
+def parity(path, name, tokenizer=tok, window=32, continuation=32):
     """The prompts of a manifest by both programs."""
     theirs, ours = tmp / f"c-{path.name}", tmp / f"torch-{path.name}"
-    outside.run(a.ckvc, "calibrate", "--side", "demand", "--model", path, "--manifest", name, "--window", 32, "--continuation", 32, "--budget", "0.125,0.25",
+    outside.run(a.ckvc, "calibrate", "--side", "demand", "--model", path, "--manifest", name, "--window", window, "--continuation", continuation, "--budget", "0.125,0.25",
                 "--out", theirs, "-q")
     ties.clear()
     ckvc.calibrate.demand_counts = counts_and_ties
-    ckvc.hf.calibrate(loaded(path), tok, name, BUDGETS, ours, **OPTIONS)
+    ckvc.hf.calibrate(loaded(path), tokenizer, name, BUDGETS, ours, window=window, continuation=continuation, quiet=True)
     ckvc.calibrate.demand_counts = counts
     x, y = rows(theirs), rows(ours)
     same = ("id", "source", "document", "split", "line", "n_tokens", "n_continuation", "cut", "token_hash")
@@ -338,6 +338,11 @@ for path in MODELS:
     parity(path, prompts.name)
 parity(folder(tiny("Phi3", **HALF), tmp / "phi3"), prompts.name)
 parity(long_model(), manifest(*({"id": f"long{i}", "tokens": ids[2000 * i : 2000 * i + 2300]} for i in range(2))))
+smollm2 = a.models / "f32"
+if smollm2.is_dir():
+    parity(smollm2, manifest(*({"id": f"s{n}", "text": text[5 * n : 6 * n]} for n in (1400, 2600, 4200))), transformers.AutoTokenizer.from_pretrained(smollm2), 64, 128)
+else:
+    print(f"no {smollm2}: its prompts are compared where `make model-smollm2` made it")
 outside.at_most("small pieces and tiles: attention, relative to the largest", pieces(), 1e-5)
 outside.at_most("fingerprints that are not the C program's, or do not tell weights apart", fingerprints(), 0)
 outside.at_most("killed and resumed: what differs", killed(), 0)

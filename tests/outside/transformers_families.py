@@ -4,11 +4,13 @@ rows (also with sinks), keys before rotation (in part, of interleaved pairs, of 
 under a mask. Where layers slide, the others alone are a table's rows. What is refused says which family and why.
 """
 import pathlib
+import sys
 import tempfile
 
 import outside
 
 a, (torch, transformers, np, h5py), tok, ids = outside.by_torch()
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface  # noqa: E402
 import ckvc  # noqa: E402  (its folder was added above)
 import ckvc.hf  # noqa: E402
 import ckvc.prefill  # noqa: E402
@@ -129,6 +131,24 @@ def served(model, table):
     return sum(x != y for x, y in zip(got, want)), abs(lines["table"]["loss_comp"] - loss), wrong
 
 
+def mine(module, *args, **kwargs):
+    """An attention function that looks up its own name, as flash_attention_2 does."""
+    assert module.config._attn_implementation == "mine"
+    return sys.modules[type(module).__module__].eager_attention_forward(module, *args, **kwargs)
+
+
+def without_rows(model, table):
+    """1 where a table whose score reads no attention keeps other sets, or writes other tokens, under `mine` than under eager."""
+    out, before = [], model.config._attn_implementation
+    for name in ("eager", "mine"):
+        model.set_attn_implementation(name)
+        with ckvc.hf.compress(model, table, 0.25) as c:
+            tokens = model.generate(asked, max_new_tokens=6, do_sample=False)[0].tolist()
+        out.append((tokens, [[p.tolist() for p in of] for of in c.kept[0].positions], c.holds, c.rows))
+    model.set_attn_implementation(before)
+    return int(out[0] != out[1] or out[0][2:] != ("ragged", 0))
+
+
 def refusal(words, kind, more):
     """Whether it is not refused in one line that says what it is about, linear attention by score, too."""
     try:
@@ -145,6 +165,8 @@ def refusal(words, kind, more):
     return True
 
 
+transformers.AttentionInterface.register("mine", mine)
+AttentionMaskInterface.register("mine", ALL_MASK_ATTENTION_FUNCTIONS["eager"])
 for kind, more in FAMILIES:
     if not hasattr(transformers, kind + "Config"):
         continue  # transformers is older
@@ -158,6 +180,8 @@ for kind, more in FAMILIES:
     differ, loss, wrong = served(model, table)
     outside.at_most(f"{kind}: tokens that differ from the full cache's under a mask", differ, 0)
     outside.at_most(f"{kind}: loss of a token by score, from that under a mask", loss, 1e-5)
+    outside.run(a.ckvc, "fit", run, "--features", 2, "--out", f"{run}-2.ckvt", "-q")
+    outside.at_most(f"{kind}: another text or other sets of a score without attention, by an implementation of its own", without_rows(model, f"{run}-2.ckvt"), 0)
     g = ckvc.hf.geometry_of(model)
     wrong += list(g.layers) != rows or table.n_layers != len(rows) or table.score[0].kind != "learned"
     outside.at_most(f"{kind}: rows of its table, bytes, turns, a batch or a static cache that are wrong", wrong, 0)

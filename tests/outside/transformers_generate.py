@@ -281,6 +281,37 @@ def refused_turns():
         return sum(out) + missed(lambda: of_bins.recompress(cache), "recompress: the table has bins of perplexity")
 
 
+def mine(module, query, key, value, attention_mask, scaling=None, **kwargs):
+    """An attention function that ckvc has never heard of; transformers makes no mask for its name."""
+    used.append((module.config._attn_implementation, attention_mask is None, any(name.startswith("ckvc") for name in transformers.AttentionInterface._global_mapping)))
+    out = torch.nn.functional.scaled_dot_product_attention(query, key, value, scale=scaling, is_causal=query.shape[2] > 1, enable_gqa=True)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def any_attention():
+    """A table whose score reads no attention: sets and tokens that differ under an attention that prefills by itself, from those under eager; what
+    else is wrong: attention is replaced during the prefill, or not put back; a table that reads attention, or a static cache, is not refused; a
+    layer that goes by attention of its own is not noticed."""
+    def go(name, table="learned2", **more):
+        model.set_attn_implementation(name)
+        used.clear()
+        with ckvc.hf.compress(model, tmp / f"{table}.ckvt", 0.25) as c:
+            return model.generate(prompt, max_new_tokens=12, do_sample=False, **more)[0, prompt.shape[1] :].tolist(), positions(c), list(used), c.holds
+    transformers.AttentionInterface.register("mine", mine)
+    (want, kept, *_), (by_sdpa, sdpa_kept, *_), (got, own_kept, passes, holds) = go("eager"), go("sdpa"), go("mine")
+    differ = (kept != sdpa_kept) + (kept != own_kept) + (want != by_sdpa) + (want != got)
+    wrong = (passes != [("mine", True, False)] * L) + (holds != "ragged") + (model.config._attn_implementation != "mine")
+    wrong += missed(lambda: go("mine", "learned"), "attention implementation mine: want sdpa or eager") + (len(used) > 0)
+    wrong += missed(lambda: go("mine", cache_implementation="static"), "attention implementation mine: want sdpa or eager")
+    wrong += go("sdpa", cache_implementation="static")[::3] != (by_sdpa, "masked")
+    own, config = model.model.layers[1].self_attn, model.config
+    own.config = transformers.LlamaConfig.from_dict(config.to_dict(), attn_implementation="sdpa")
+    wrong += missed(lambda: go("sdpa", "learned"), f"{L - 1} of its {L} layers") + missed(lambda: go("sdpa"), "a layer that sees every token does not use transformers' AttentionInterface")
+    own.config = config
+    model.set_attn_implementation("sdpa")
+    return differ, wrong
+
+
 def readme():
     """1 where README's Python does not run as it stands, or keeps another share."""
     block = (outside.ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
@@ -318,6 +349,10 @@ outside.at_most("recompress after a prompt that was kept whole: share of sets th
 outside.at_most("recompress: entries over the budget, or logits that are no numbers", wrong, 0)
 outside.at_most("recompress of sequences in another order: other sets or bytes than of each alone", reordered(), 0)
 outside.at_most("what a later turn must not do and may", refused_turns(), 0)
+used = []
+differ, wrong = any_attention()
+outside.at_most("a score that reads no attention, under attention of any kind: other sets or texts", differ, 0)
+outside.at_most("the same: attention that is replaced too early, or not put back; what is not refused", wrong, 0)
 outside.at_most("README's ten lines fail", readme(), 0)
 outside.at_most("examples that fail", outside.example("generate_transformers.py", MODEL, tmp / "learned.ckvt", outside.ROOT / "docs/method.md"), 0)
 outside.done()

@@ -187,6 +187,20 @@ for model in MODELS:
         outside.at_most(f"{model.name}, {name}: other numbers that differ", other, 0)
     outside.at_most(f"{model.name}: lines of what is named twice that are wrong", repeated(model, learned), 0)
     outside.at_most(f"{model.name}: lines that ckvc report does not take", report(tmp / model.name, learned, tmp / f"{model.name}-references-torch.jsonl"), 0)
+smollm2 = a.models / "f32"
+if smollm2.is_dir():
+    asked = outside.manifest({"id": f"s{n}", "text": text[5 * n : 6 * n], **({} if n == 2000 else {"split": "heldout"})} for n in (2000, 1400, 4200))
+    common = ["--manifest", asked.name, "--window", 64, "--continuation", 64, "--budget", "0.125,0.25"]  # of what is said twice the last holds
+    outside.run(a.ckvc, "calibrate", "--side", "demand", "--model", smollm2, *common, "-q", "-t", 1, "--out", tmp / "smollm2")
+    for version in (1, 2):
+        outside.run(a.ckvc, "fit", tmp / "smollm2", "--features", version, "--out", tmp / f"smollm2-{version}.ckvt", "-q")
+    both = ["--table", f"{tmp}/smollm2-1.ckvt,{tmp}/smollm2-2.ckvt"]
+    for name, *options in (("references", *both, *REFERENCES), ("layers", *both, "--mode", "layers"), ("window", *both[:-1], tmp / "smollm2-1.ckvt", "--score", "window")):
+        worst, other = parity(smollm2, name, *common, *options)
+        outside.at_most(f"SmolLM2, {name}: losses and divergences beside ckvc score", worst, 1e-5)
+        outside.at_most(f"SmolLM2, {name}: other numbers that differ", other, 0)
+else:
+    print(f"no {smollm2}: its prompts are compared where `make model-smollm2` made it")
 kl, wrong = choices()
 outside.at_most("compile: divergences of what is tried, beside ckvc compile", kl, 1e-5)
 outside.at_most("compile: another choice, or other words", wrong, 0)
