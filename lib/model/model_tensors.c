@@ -271,7 +271,7 @@ ckvc_status model_tensors_check(const model_spec *spec, ckvc_pool *pool,
     check_job job = {spec->tensors, checks, 0};
     uint64_t bytes = 0;
     for (size_t i = 0; i < spec->n_tensors; i++) { bytes += spec->tensors[i].bytes; }
-    ckvc_progress_start("reading the model", "MB", "MB", bytes / 1000000, 0);
+    ckvc_progress_start("reading the model", "MB", "MB", bytes / 1000000 + 1, 0);
     ckvc_pool_run(pool, (int64_t)spec->n_tensors, check_task, &job);
     ckvc_progress_clear();
     CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer text = {0};
