@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "calib/actions/prompt_sets.h"
-#include "cql/fit/fit_leaks.h"
 #include "cql/solve/cql.h"
+#include "formats/lines/leak_record.h"
 #include "formats/side/reward.h"
 #include "formats/side/side.h"
 #include "lib/base/json.h"

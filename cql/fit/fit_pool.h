@@ -9,12 +9,12 @@
 #include <stdint.h>
 
 #include "cql/fit/fit_learned.h"
-#include "cql/fit/fit_leaks.h"
 #include "cql/fit/fit_result.h"
 #include "cql/fit/fit_rewards.h"
 #include "cql/fit/prompt_records.h"
 #include "cql/solve/cql.h"
 #include "cql/solve/counts.h"
+#include "formats/lines/leak_record.h"
 #include "formats/shard/shard.h"
 
 /* A record for AdamW, which sees them one by one: sorted by everything before use, so that shards'

@@ -1,6 +1,6 @@
 /* The record of a leak check (manifest.md, "Leaks"): what was compared with what, by hash, and what
  * was found. It is made by `manifest check --out`, goes into plans and tables, and is read back
- * from all three. */
+ * from all three. Below: what a table says of all manifests that it was fitted from. */
 #pragma once
 
 #include <jansson.h>
@@ -43,3 +43,16 @@ ckvc_status leak_record_read(const char *path, leak_record *out, ckvc_err *err) 
 void leak_record_fini(leak_record *r);
 /* The evaluation file of that hash; NULL: it was not compared. */
 const leak_against *leak_record_find(const leak_record *r, const char *sha256);
+
+typedef struct fit_leaks {
+    json_t *checks, *unchecked; /* records; manifests' hashes without one */
+} fit_leaks;
+
+/* One source. plan: of a run, or NULL for a bare shard of `manifest`. records [n]: checks made
+ * after the run (may hold others). */
+ckvc_status fit_leaks_add(fit_leaks *l, const json_t *plan, const char *manifest,
+                          const leak_record *records, size_t n, const char *where,
+                          ckvc_err *err) CKVC_MUST_CHECK;
+/* META's "leak_check", a new reference; NULL when nothing was checked (then META says nothing). */
+json_t *fit_leaks_meta(const fit_leaks *l);
+void fit_leaks_fini(fit_leaks *l);
