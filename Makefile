@@ -251,7 +251,7 @@ test: ## set up, build, run every test
 .PHONY: unit-binaries
 unit-binaries: $(UNIT_BIN) $(TOOL_BIN) $(B)/ckvc-bench $(B)/example/kept_generate
 unit: $(if $(filter tsan,$(VARIANT)),$(UNIT_BIN),all unit-binaries) ## unit tests alone, of this VARIANT
-	@scripts/unit.sh $(B)
+	@scripts/unit.sh $(B) $(UNIT_BIN)
 cli-test: all $(TOOL_BIN) ## command-line tests alone
 	@CKVC="$(CURDIR)/$(B)/ckvc" bats tests/cli
 fuzz-binaries: $(FUZZ_BIN)

@@ -185,7 +185,7 @@ static const opt rows[] = {
     OPT_LAYER_BUDGETS(layer_budgets),
     OPT_ENUM("mode", score.choice.mode, "shared|heads|layers|table",
              "sets: of layers, of KV heads or of layers by a table's shares, rules by head by the "
-             "sum over a layer's; as each table recommends",
+             "sum over a layer's; table: as each recommends, rules by head",
              .preset = "table"),
     OPT_ENUM("score", score.choice.score, "paper|window|learned|table",
              "by what a table's sets are ranked; as it recommends", .preset = "table"),

@@ -8,6 +8,9 @@ set -euo pipefail
 ckvc=$(realpath "${1:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 model=$(realpath "${2:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}")
 root=$(cd "$(dirname "$0")/.." && pwd)
+given=
+# shellcheck disable=SC2086 # split at the commas
+[ -z "${TABLES:-}" ] || given=$(IFS=, && realpath -e $TABLES | paste -sd,)
 mkdir -p "${3:?usage: results-real.sh CKVC MODEL OUTDIR CORPUS...}"
 cd "$3"
 shift 3
@@ -19,9 +22,9 @@ few() { grep "\"split\":\"$1\"" "$3" | awk -v n="$2" '{ line[NR] = $0 } END { n 
 resume() { [ ! -e "$1" ] || echo --resume; }
 tables=() scores=
 for corpus; do
-    from=${FROM:-$corpus} run=compiled-${FROM:-$corpus} of=${TABLES:-compiled-${FROM:-$corpus}/table.ckvt}
+    from=${FROM:-$corpus} run=compiled-${FROM:-$corpus} of=${given:-compiled-${FROM:-$corpus}/table.ckvt}
     # shellcheck disable=SC2046 # a word or none
-    [ -e "fresh-$corpus.jsonl" ] || "$root/scripts/corpora.py" --cut "${CUT:-qwen2.5-coder-1k}" "$ckvc" . $([ "${TABLES:-}" ] || echo "$from") "fresh-$corpus"
+    [ -e "fresh-$corpus.jsonl" ] || "$root/scripts/corpora.py" --cut "${CUT:-qwen2.5-coder-1k}" "$ckvc" . $([ "$given" ] || echo "$from") "fresh-$corpus"
     if [ ! -e "${of%%,*}" ]; then
         { few fit "${FIT:-10}" "$from.jsonl" && few select "${SELECT:-5}" "$from.jsonl"; } >"few-$from.jsonl"
         # shellcheck disable=SC2046 # a word or none

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Runs every cmocka binary below BUILD/tests, one more at a time than there are cores: some wait for a disk. Prints what failed, the reasons of what was skipped, and in its last lines
+# Runs every cmocka binary below BUILD/tests, or those named, one more at a time than there are cores: some wait for a disk. Prints what failed, the reasons of what was skipped, and in its last lines
 # which kernels the tests have run and which they have not ("ran: PATH" in a test's output):
 #   ran: AVX2, AVX-512, ...
 #   not on this CPU: AVX-512
 #   unit BUILD: N passed, N failed, N skipped
 set -uo pipefail
 cd "$(dirname "$0")/.."
-build=${1:?usage: unit.sh BUILD}
+build=${1:?usage: unit.sh BUILD [PROGRAM...]}
+shift
 export OPENBLAS_NUM_THREADS=1 # no worker threads of the library's own beside our pool's
 passed=0 failed=0 skipped=0 said=
 outputs=$(mktemp -d)
 trap 'rm -rf "$outputs"' EXIT
 programs=
-for t in $(find "$build"/tests -name 'test_*' -type f -perm -u+x | sort); do
+for t in ${*:-$(find "$build"/tests -name 'test_*' -type f -perm -u+x | sort)}; do
     [ -e "tests/unit/${t#"$build"/tests/}.c" ] || continue # of a test that has moved
     programs+=$t$'\n'
 done

@@ -417,8 +417,8 @@ static ckvc_status fill_of_table(policy_sets *k, table_in_use *t, uint32_t b, ck
     return CKVC_OK;
 }
 
-/* By a rule, of a layer's one set the mean over its heads; all B without one, or where all keep as
- * many. */
+/* By a rule, of a layer's one set the mean over its heads, whose rest the next layer gets; all B
+ * without one, or where all keep as many. */
 static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *err) {
     const policy_rule *r = policy_rule_of(k->o->list[i].kind);
     table_in_use *t = table_of(k, i);
@@ -443,10 +443,11 @@ static ckvc_status allot_rule(policy_sets *k, size_t i, uint32_t b, ckvc_err *er
                            .keys = k->keys,
                            .scratch = k->positions}; /* sets come after */
     r->allot(&ask, k->c);
+    uint64_t sum = 0;
     for (uint32_t u = 0; pooled && u < k->L * k->G; u += k->G) {
-        uint64_t sum = 0;
         for (uint32_t g = 0; g < k->G; g++) { sum += k->c[u + g]; }
         k->c[u] = (uint32_t)(sum / k->G);
+        sum %= k->G;
     }
     return CKVC_OK;
 }

@@ -19,8 +19,7 @@ double ckvc_now_s(void); /* monotonic seconds */
 
 /* No line of any job from here on (-q), or lines again. */
 void ckvc_progress_quiet(bool quiet);
-/* A job of `total` things ("prompts"), `already` of them done before; unit: what is counted a
- * second
+/* A job of `total` things ("prompts"), `already` of them done before. unit: what has a rate
  * ("rollouts"). One that was under way has ended. */
 void ckvc_progress_start(const char *what, const char *things, const char *unit, uint64_t total,
                          uint64_t already);

@@ -37,6 +37,12 @@ for r in rows:
     assert ("repeat_tokens" in r) == (r["policy"] == "kvzip") and r.get("repeat_tokens", r["T"] + 1) > r["T"]
     assert r["reward"] < 1
 PY
+    score --policy kvzip,cake --budget 9,18 --mode layers >"$DIR/layers.jsonl" # its heads keep what all layers' heads leave to them
+    py "$DIR/layers.jsonl" <<'PY'
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert all(r["mode"] == "layers" and r["entries"] == 4 * 3 * r["budget"] for r in rows) and len(rows) == 3 * 2 * 2, rows
+assert any(len(set(r["n_kept"])) > 1 and sum(r["n_kept"]) == 4 * r["budget"] for r in rows if r["policy"] == "kvzip"), rows
+PY
     run -0 "$CKVC" report --scores "$DIR/s.jsonl" --out "$DIR/report"
     grep -q expected-attention "$DIR/report/report.json"
 }
