@@ -36,6 +36,9 @@ size_t select_candidates(uint32_t features, bool mixes, ckvc_score_kind score, d
             if (floors[i] <= last) { continue; }
             out[n++] = (select_candidate){kind, last = floors[i], 0};
         }
+        if (several && kind == CKVC_SCORE_WINDOW && last < 1.0) {
+            out[n++] = (select_candidate){kind, 1.0, 0};
+        }
     }
     for (size_t i = 0; mixes && !equal && i < SHARD_N_MIXES; i++) {
         out[n++] = (select_candidate){own, floors[0], shard_mixes[i]};

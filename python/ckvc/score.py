@@ -334,7 +334,7 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     choosing, judging = [x for x in prompts if x.select], [x for x in prompts if x.heldout and not x.select]
     if choosing:
         mixes = {w: fit(os.path.join(a.out, "tables", f"mix-{w:g}.ckvt"), "--mix", f"{w:g}") for w in (0.0, *MIXES)}
-        tried = [("window", floors[-1], 0), *(("learned", f, 0) for f in floors), ("paper", floors[-1], 0), *(("learned", f, w) for w in MIXES for f in sorted({floors[0], floors[-1]}))]
+        tried = [*(("window", f, 0) for f in sorted({floors[-1], 1.0})), *(("learned", f, 0) for f in floors), ("paper", floors[-1], 0), *(("learned", f, w) for w in MIXES for f in sorted({floors[0], floors[-1]}))]
         tried = [x for x in tried if x[0] == "learned" or a.features == "1"]
         table = fit(chosen, "--choose", scored(select, choosing, [recommending(mixes[w], kind, f) for kind, f, w in tried]))
     else:

@@ -270,7 +270,7 @@ PY
         "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
             --table "$1" --score "$2" --c-min "$3" 2>/dev/null
     }
-    for of in "window 0.4" "learned "{0.05,0.2,0.4} "paper 0.4"; do
+    for of in "window "{0.4,1} "learned "{0.05,0.2,0.4} "paper 0.4"; do
         by_hand "$DIR/demand-hand.ckvt" ${of% *} "${of#* }"
     done >"$DIR/select-hand.jsonl"
     for mix in 0.25 0.5 0.75 1; do
@@ -340,11 +340,11 @@ PY
     [[ $output == *"pass "*" prefill_s"*"  demand "*"select_prompts: 3"*"judge_prompts:  3"*"at_most: "* && ! -e $DIR/x ]]
     by_default "$DIR/x" --dry-run --c-min 0.15 --json | check '
 d = json.load(sys.stdin)
-# a prefill and a continuation, and at two budgets one of each of six, or of three scores, one of them under four floors, and of four mixes under two
+# a prefill and a continuation, and at two budgets one of each of six, or of three scores, one of them under two and one under four floors, and of four mixes under two
 prefill = d["passes"][-1]["prefill_s"]
 one = (d["heldout_hours"] * 3600 / 3 - prefill) / (1 + 2 * 6)
 tried = ((d["select_hours"] * 3600 / 3 - prefill) / one - 1) / 2
-assert abs(tried - 6 - 4 * 2) < 1e-6, (tried, d)
+assert abs(tried - 7 - 4 * 2) < 1e-6, (tried, d)
 assert [p["pass"] for p in d["passes"]] == ["demand"] and d["select_prompts"] == 3, d
 assert d["select_hours"] > 0 and d["heldout_hours"] > 0, d
 assert abs((sum(p["hours"] for p in d["passes"]) + d["select_hours"] + d["heldout_hours"]) / d["hours"] - 1) < 1e-9, d
@@ -391,7 +391,7 @@ assert counts["demand"]["prompts"] == counts["learned"]["prompts"] == 16 - len(i
 chosen = table["meta"]["select"]
 assert chosen == said["select"] and chosen["prompts"] == len(ids[0]) and chosen["by"] == "kl"
 tried = [(c["score"], c["floor"], c.get("mix", 0)) for c in chosen["candidates"]]
-assert tried == [("window", 0.4, 0), *(("learned", f, 0) for f in (0.05, 0.2, 0.4)), ("paper", 0.4, 0)] + \
+assert tried == [("window", 0.4, 0), ("window", 1, 0), *(("learned", f, 0) for f in (0.05, 0.2, 0.4)), ("paper", 0.4, 0)] + \
     [("learned", f, m) for m in (0.25, 0.5, 0.75, 1) for f in (0.05, 0.4)], tried
 for b, budget in enumerate((32, 0.5)):
     means = []

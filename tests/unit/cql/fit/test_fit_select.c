@@ -237,24 +237,25 @@ TEST(dropped_on_the_way) {
 
 TEST(candidates_begin_as_compiled) {
     select_candidate c[SELECT_MAX];
-    assert_int_equal(select_candidates(1, false, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 5);
-    assert_int_equal(select_candidates(1, true, CKVC_SCORE_LEARNED, 0.5, 0.2, c), 3 + 4);
-    assert_true(c[0].floor == 0.5 && c[1].floor == 0.5 && c[2].floor == 0.5 && c[6].mix == 1);
-    assert_int_equal(select_candidates(1, true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 13);
-    assert_true(c[5].score == CKVC_SCORE_LEARNED && c[5].floor == 0.0625 && c[5].mix == 0.25);
-    assert_true(c[12].score == CKVC_SCORE_LEARNED && c[12].floor == 0.4 && c[12].mix == 1);
+    assert_int_equal(select_candidates(1, false, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 6);
+    assert_int_equal(select_candidates(1, true, CKVC_SCORE_LEARNED, 0.5, 0.2, c), 4 + 4);
+    assert_true(c[0].floor == 0.5 && c[1].floor == 1 && c[2].floor == 0.5 && c[7].mix == 1);
+    assert_int_equal(select_candidates(1, true, CKVC_SCORE_LEARNED, 0.0625, 0.2, c), 14);
+    assert_true(c[6].score == CKVC_SCORE_LEARNED && c[6].floor == 0.0625 && c[6].mix == 0.25);
+    assert_true(c[13].score == CKVC_SCORE_LEARNED && c[13].floor == 0.4 && c[13].mix == 1);
     assert_true(c[0].score == CKVC_SCORE_WINDOW && c[0].floor == 0.4);
-    assert_true(c[1].score == CKVC_SCORE_LEARNED && c[1].floor == 0.0625);
-    assert_true(c[3].score == CKVC_SCORE_LEARNED && c[3].floor == 0.4);
-    assert_true(c[4].score == CKVC_SCORE_PAPER && c[4].floor == 0.4);
+    assert_true(c[1].score == CKVC_SCORE_WINDOW && c[1].floor == 1);
+    assert_true(c[2].score == CKVC_SCORE_LEARNED && c[2].floor == 0.0625);
+    assert_true(c[4].score == CKVC_SCORE_LEARNED && c[4].floor == 0.4);
+    assert_true(c[5].score == CKVC_SCORE_PAPER && c[5].floor == 0.4);
     assert_int_equal(select_candidates(1, true, CKVC_SCORE_WINDOW, 0.0625, 0.3, c), 12);
     assert_true(c[1].floor == 0.2 && c[2].floor == 0.3 && c[3].floor == 0.4);
     assert_int_equal(select_candidates(1, true, CKVC_SCORE_WINDOW, 0.0625, 0.15, c), 12);
     assert_true(c[1].floor == 0.15 && c[2].floor == 0.2 && c[3].floor == 0.4);
     assert_int_equal(select_candidates(1, true, CKVC_SCORE_WINDOW, 0.0625, 0.01, c), 11);
     /* no more to try, and no learned score */
-    assert_int_equal(select_candidates(0, true, CKVC_SCORE_LEARNED, 0.4, 0.2, c), 2 + 4);
-    assert_true(c[5].score == CKVC_SCORE_WINDOW && c[5].mix == 1);
+    assert_int_equal(select_candidates(0, true, CKVC_SCORE_LEARNED, 0.4, 0.2, c), 3 + 4);
+    assert_true(c[6].score == CKVC_SCORE_WINDOW && c[6].mix == 1);
     assert_int_equal(select_candidates(0, true, CKVC_SCORE_PAPER, 0.4, 0, c), 1 + 4);
     assert_true(c[0].score == CKVC_SCORE_PAPER && c[0].floor == 0.4);
     /* without attention rows; every head as many */
