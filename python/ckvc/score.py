@@ -121,22 +121,24 @@ class Scoring(Compression):
                 made["bin_entropy"], made["bin_perplexity"] = table.bins(kept.r_struct or 0, self.r_sem)
         return kept, made
 
-    def _by_head(self, policy: str, B: int) -> Kept:
-        """snapkv or adakv: scores of the last rows, largest of 7 positions, and the last themselves."""
+    def _by_head(self, policy: str, B: int, mode: str) -> Kept:
+        """snapkv or adakv: scores of the last rows, largest of 7 positions, and the last themselves. In modes `shared` and `layers` one set of B a
+        layer, by the sum over its heads: adakv's counts are B on average."""
         T, G, positions = self.p.n_tokens, self.geometry.n_kv_heads, []
         for q, keys, _, scaling, _, sinks in self._layers():
             s, before = torch.full((G, T), math.inf, dtype=torch.float64), max(T - LAST, 0)
             for g, queries in enumerate(q.unflatten(0, (G, -1)) if before else ()):
                 rows = attention_rows(queries[:, -LAST:], keys[g], scaling, None, None if sinks is None else sinks.view(G, -1)[g])
                 s[g, :before] = _max_pool(rows.mean((0, 1), dtype=torch.float64)[:before], 7).cpu()
-            counts = [B] * G
-            if policy == "adakv":  # a fifth of B to each head, the rest to the best of all
+            s, counts = s if mode == "heads" else s.sum(dim=0, keepdim=True), [B] * G
+            if policy == "adakv" and mode == "heads":  # a fifth of B to each head, the rest to the best of all
                 least = min(max(int(0.2 * B), LAST), B)
                 others = s.sort(dim=1, descending=True).values[:, least:]
                 best = others.flatten().sort(descending=True, stable=True).indices[: G * (B - least)] // max(others.shape[1], 1)
                 counts = (least + torch.bincount(best, minlength=G)).tolist()
-            positions.append([_largest(x, torch.zeros(T, dtype=torch.bool), n).numpy() for x, n in zip(s, counts)])
-        return Kept("heads", T, positions)
+            sets = [_largest(x, torch.zeros(T, dtype=torch.bool), n).numpy() for x, n in zip(s, counts)]
+            positions.append(sets * (G // len(sets)))
+        return Kept(mode, T, positions)
 
     def _by_hidden_state(self, layer: int, hidden: torch.Tensor) -> None:
         self.zapped[layer] = self.kvzap.layers[layer](hidden).T
@@ -189,11 +191,11 @@ class Scoring(Compression):
         p, rows, made, inside = self.p, None, {}, None
         T, B = p.n_tokens, min(budget_tokens(budget, p.n_tokens), p.n_tokens)
         if policy in ("table", "top-k"):
-            kept, made = self._by_table(table, budget, mode)
+            kept, made = self._by_table(table, budget, mode if policy == "table" else None)
         elif policy == "full" or T <= self.window:
-            kept = Kept("shared" if policy == "full" else "heads", T, self.whole)
+            kept = Kept("shared" if policy == "full" else mode or "heads", T, self.whole)
         elif policy in REFERENCES:
-            kept = self._by_head(policy, B)
+            kept = self._by_head(policy, B, mode or "heads")
         elif self.kvzap and policy in KVZAP:
             kept = self._by_kvzap(policy, budget, B)
         else:
@@ -229,13 +231,15 @@ def reading(model: Optional[PreTrainedModel], read: Callable[[int, torch.Tensor]
             hook.remove()
 
 
-def check_policies(model: PreTrainedModel, policies: Sequence[str]) -> None:
-    """Error where one is neither a reference nor a press of kvpress, or a press would cut what slides."""
+def check_policies(model: PreTrainedModel, policies: Sequence[str], mode: Optional[str] = None) -> None:
+    """Error where one is neither a reference nor a press of kvpress, or a press would cut what slides, or have no such mode."""
     for x in sorted(set(policies).difference(REFERENCES)):
         if not x.endswith("Press") or not hasattr(needed("kvpress", x), x):
             raise Error(f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...)")
         if geometry_of(model).n_layers < model.config.get_text_config().num_hidden_layers:
             raise Error(f"{x}: kvpress compresses layers that slide, too, which {type(model).__name__} has")
+        if mode in ("shared", "layers"):
+            raise Error(f"{x}: keeps a set of each head: mode {mode} is for tables and {', '.join(REFERENCES)}")
 
 
 @torch.no_grad()
@@ -244,7 +248,7 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
     """A line for each prompt, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or classes of
     kvpress (SnapKVPress); kvzap: what those of KVZAP score by. Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain; memory."""
     check_layers(model)
-    check_policies(model, policies)
+    check_policies(model, policies, mode)
     c, training = Scoring(model, window, kvzap), model.training
     for t in tables:
         t.check_model(c.geometry.n_layers, c.geometry.n_query_heads, c.geometry.n_kv_heads, c.geometry.head_dim)
@@ -256,7 +260,7 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
                 model.eval()
                 c.prefill(p)
                 for name, table, b in [(x, t, b) for x, t in [*((x, c.table) for x in policies), *(("table", t) for t in tables)] for b in budgets]:
-                    yield c.under(name, table, b, mode if name == "table" else None)
+                    yield c.under(name, table, b, mode)
                 if not quiet:
                     print(f"score: {n} of {len(prompts)} prompts", file=sys.stderr, flush=True)
     except torch.OutOfMemoryError as why:

@@ -175,7 +175,8 @@ for model in MODELS:
     learned, mixed = (tmp / f"{kind}-{model.name}.ckvt" for kind in ("learned", "mixed"))
     outside.run(a.ckvc, "fit", tmp / model.name, "--out", learned, "-q")
     outside.run(a.ckvc, "fit", tmp / model.name, "--features", 2, "--mix", 0.5, "--out", mixed, "-q")
-    cases = [("references", "--table", learned, *REFERENCES), ("layers", "--table", learned, "--mode", "layers"), ("shared", "--table", learned, "--mode", "shared"),
+    cases = [("references", "--table", learned, *REFERENCES), ("layers", "--table", learned, *REFERENCES, "--mode", "layers"),
+             ("shared", "--table", learned, "--policy", "snapkv,adakv", "--mode", "shared"),
              ("window", "--table", learned, "--score", "window", "--c-min", 0.05), ("paper", "--table", mixed, "--score", "paper"), ("no rows", "--table", mixed)]
     if model == MODELS[0]:
         outside.run(a.ckvc, "calibrate", "--side", "gate", "--bins", "3,2", "--variants", 40, *common, "--out", tmp / "bins")
