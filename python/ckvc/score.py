@@ -269,22 +269,34 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
         model.train(training)
 
 
-def name_beside(path: str, lines: Sequence[Line]) -> str:
-    """The model of score lines of the same prompts (.jsonl, .xz), of another file of the same weights. Error where losses of the full cache differ."""
-    with lzma.open(path, "rt") if path.endswith(".xz") else open(path, encoding="utf-8") as f:
-        there = {(x["id"], x["token_hash"]): x for x in map(json.loads, f)}
-    for x in lines:
-        other = there.get((x["id"], x["token_hash"]))
-        if other is None or abs(other["loss_full"] - x["loss_full"]) > SAME:
-            raise Error(f'{path}: prompt "{x["id"]}": ' + ("is not there with these tokens" if other is None else
-                        f"the full cache's loss is {other['loss_full']:.6f}, here {x['loss_full']:.6f}: want the same model"))
-    return str(other["model"])
+def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[str, float]]:
+    """The model of score lines of the same prompts (.jsonl, .xz), of another file of the same weights, and the full cache's losses, by id. Error
+    where a line is none, or a prompt is not there with its tokens."""
+    there, n = {}, 0
+    try:
+        with lzma.open(path, "rt", encoding="utf-8") if path.endswith(".xz") else open(path, encoding="utf-8") as f:
+            for n, text in enumerate(f, 1):
+                x = json.loads(text)
+                there[x["id"], x["token_hash"]] = float(x["loss_full"]), str(x["model"])
+    except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as why:
+        raise Error(f"{path}: line {n}: {type(why).__name__}: {why}: want lines of ckvc score, with losses") from None
+    for p in prompts:
+        if (p.id, f"{p.token_hash:016x}") not in there:
+            raise Error(f'{path}: prompt "{p.id}": is not there with these tokens')
+    found = {p.id: there[p.id, f"{p.token_hash:016x}"] for p in prompts}
+    return found[prompts[-1].id][1], {id: loss for id, (loss, _) in found.items()}
 
 
-def write_scores(out: str, model: PreTrainedModel, manifest: str, *of: Any, beside: Optional[str] = None, **what: Any) -> int:
-    """The lines of `score` into the file `out`, which appears whole; how many. manifest: its SHA-256. beside: as of name_beside."""
-    lines = list(score(model, *of, **what))
-    said = {"model": name_beside(beside, lines) if beside else fingerprint(model), "manifest": manifest}
+def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Sequence[Prompt], *of: Any, beside: Optional[str] = None, **what: Any) -> int:
+    """The lines of `score` into the file `out`, which appears whole; how many. manifest: its SHA-256. beside: as of read_beside. Error where losses
+    of the full cache differ from those there."""
+    (name, losses), lines = read_beside(beside, prompts) if beside else (fingerprint(model), {}), []
+    for x in score(model, prompts, *of, **what):
+        other = losses.get(x["id"], x["loss_full"])
+        if not abs(other - x["loss_full"]) <= SAME:
+            raise Error(f'{beside}: prompt "{x["id"]}": the full cache\'s loss is {other:.6f}, here {x["loss_full"]:.6f}: want the same model')
+        lines.append(x)
+    said = {"model": name, "manifest": manifest}
     publish(out, "".join(canonical({**said, **x}) + "\n" for x in lines).encode())
     return len(lines)
 

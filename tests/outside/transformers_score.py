@@ -155,6 +155,24 @@ def repeated(model, table):
     return (", 24 lines" not in n) + (len(x) != 24) + sum(of.get("document") != ("paper" if id in ("text", "whole") else None) for (id, *_), of in x.items())
 
 
+def beside():
+    """Lines beside others: how often another model's name is not taken, or what no line of ckvc score is, is not refused."""
+    lines, again, bad = (tmp / f"beside-{x}.jsonl" for x in ("lines", "again", "bad"))
+    asked = ["--split", "heldout", "-B", "0.25", "--policy", "full"]
+    own("score", MODELS[0], *asked, "--out", lines)
+    x = [json.loads(line) for line in lines.read_text().splitlines()]
+    lines.write_text("".join(json.dumps({**of, "model": "another"}) + "\n" for of in x))
+    own("score", MODELS[0], *asked, "--beside", lines, "--out", again)
+    wrong = int({of["model"] for of in map(json.loads, again.read_text().splitlines())} != {"another"})
+    command = ["score", MODELS[0], "--manifest", short.name, *COMMON, "--dtype", "float32", "--device", "cpu", *asked, "--out", tmp / "no", "--beside", bad]
+    for words, text in (("line 1: KeyError: 'token_hash': want lines of ckvc score", json.dumps({k: v for k, v in x[0].items() if k != "token_hash"}) + "\n"), ("line 1: JSONDecodeError", "no\n"), ("is not there with these tokens", json.dumps(x[0]) + "\n"),
+                        ("line 2: TypeError", "".join(json.dumps({**of, "loss_full": of["loss_full"] if of is x[0] else None}) + "\n" for of in x)),
+                        ("want the same model", "".join(json.dumps({**of, "loss_full": of["loss_full"] + 1e-3}) + "\n" for of in x))):
+        bad.write_text(text)
+        wrong += missed(words, *command)
+    return wrong + missed("No such file", *command[:-1], tmp / "nowhere", "--policy", "full,SnapKV")  # before what score itself refuses
+
+
 def refused():
     scored, table = ["score", MODELS[0], "--manifest", short.name, "--window", 32, "--device", "cpu", "--out"], tmp / "learned-ckvc-tiny-4l.ckvt"
     return sum((missed("is for 4 layers x 3 KV heads, the model has 8", "score", MODELS[1], *scored[2:], tmp / "no", "--table", table),
@@ -206,6 +224,7 @@ kl, wrong = choices()
 outside.at_most("compile: divergences of what is tried, beside ckvc compile", kl, 1e-5)
 outside.at_most("compile: another choice, or other words", wrong, 0)
 outside.at_most("what should be refused with its line and is not", refused(), 0)
+outside.at_most("--beside: another name than the lines', or what is not refused", beside(), 0)
 try:
     import kvpress  # noqa: F401
 except ImportError:
