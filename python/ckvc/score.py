@@ -145,9 +145,7 @@ class Scoring(Compression):
 
     def _by_kvzap(self, policy: str, budget: float, B: int) -> Kept:
         """KVzap's scores, the first and last positions above all: the B·L·G best of all heads and layers, or all from the budget's threshold on."""
-        said = self.kvzap.config.ckvc.get(f"{budget:g}")
-        if not said or B < SINKS + said["recent"]:
-            raise Error(f"{policy}: --kvzap is of budgets {', '.join(self.kvzap.config.ckvc)}, got {budget:g} of {self.p.n_tokens} tokens; kvzap.py -B makes others")
+        said = self.kvzap.config.ckvc[f"{budget:g}"]  # check_recent
         s = torch.stack([x for _, x in sorted(self.zapped.items())]).double().cpu()  # [L, G, T]
         s[..., :SINKS] = s[..., s.shape[2] - said["recent"] :] = math.inf
         if policy == "KVzapPress":
@@ -242,6 +240,17 @@ def check_policies(model: PreTrainedModel, policies: Sequence[str], mode: Option
             raise Error(f"{x}: keeps a set of each head: mode {mode} is for tables and {', '.join(REFERENCES)}")
 
 
+def check_recent(said: Dict[str, Any], prompts: Sequence[Prompt], budgets: Sequence[float], window: int) -> None:
+    """Error where KVzap cannot serve a budget: said, of each (`0.125`) how many last positions stay (`recent`)."""
+    for key, b in ((f"{b:g}", b) for b in budgets):
+        if key not in said:
+            raise Error(f"KVzap: budget {key} is none of {', '.join(said)}, which its folder has: scripts/kvzap.py -B makes others")
+        for p in prompts:
+            B, recent = budget_tokens(b, p.n_tokens), said[key]["recent"]
+            if p.n_tokens > window and B < SINKS + recent:
+                raise Error(f'KVzap: budget {key} keeps the first {SINKS} and last {recent}, more than the {B} tokens of prompt "{p.id}": want longer prompts or a larger budget')
+
+
 @torch.no_grad()
 def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[float], tables: Sequence[Table] = (), policies: Sequence[str] = (),
           mode: Optional[str] = None, window: int = 64, quiet: bool = True, kvzap: Optional[PreTrainedModel] = None) -> Iterator[Line]:
@@ -249,6 +258,8 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
     kvpress (SnapKVPress); kvzap: what those of KVZAP score by. Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain; memory."""
     check_layers(model)
     check_policies(model, policies, mode)
+    if kvzap and set(KVZAP).intersection(policies):
+        check_recent(kvzap.config.ckvc, prompts, budgets, window)
     c, training = Scoring(model, window, kvzap), model.training
     for t in tables:
         t.check_model(c.geometry.n_layers, c.geometry.n_query_heads, c.geometry.n_kv_heads, c.geometry.head_dim)
@@ -363,6 +374,14 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     return "\n\n".join(said) + f"\nwrote {chosen}, content id {table.content_id}"
 
 
+def check_kvzap(policies: Sequence[str], folder: Optional[str]) -> None:
+    """Usage where --kvzap has nothing to do, or DMSPress no threshold."""
+    if folder and not set(KVZAP).intersection(policies):
+        raise Usage(f"--kvzap: goes with --policy {' or '.join(KVZAP)}")
+    if "DMSPress" in policies and not folder:
+        raise Usage("DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes")
+
+
 def main(verb: str, words: List[str]) -> str:
     """`python3 -m ckvc score` or `compile MODEL ...`; what to say."""
     scores = verb == "score"
@@ -375,6 +394,7 @@ def main(verb: str, words: List[str]) -> str:
         p.add_argument("--leak-check", metavar="CHECK.json", help="record of ckvc manifest check")
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="the C program (%(default)s)")
         a = p.parse_args(words)
+        check_kvzap(a.policy, None)
         run(a.ckvc, "--version")
         return compiled(a, *loaded(a))
     for name in ("table", "split"):
@@ -386,6 +406,7 @@ def main(verb: str, words: List[str]) -> str:
     p.add_argument("--beside", metavar="LINES", help="lines of ckvc score of the same prompts, whose model this is (a GGUF file's), where losses of the full cache agree")
     p.add_argument("-f", "--force", action="store_true", help="overwrite --out")
     a = p.parse_args(words)
+    check_kvzap(a.policy, a.kvzap)
     if a.c_min is not None and not 0 <= a.c_min <= 1:
         raise Usage(f"--c-min: got {a.c_min:g}, wanted 0 to 1")
     tables = list({t.content_id: recommending(t, a.score, a.c_min) for t in map(Table.read, a.table)}.values())

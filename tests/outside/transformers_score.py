@@ -132,8 +132,16 @@ def zapped():
     wrong = sum(r["entries"] != L * G * (r["T"] // 4) or len({n for of in r["n_kept"] for n in of}) == 1 for r in count) + (len(count) < 2)
     wrong += all(r["entries"] == L * G * (r["T"] // 4) for r in threshold) + (lines.read_bytes() != again.read_bytes())
     lines.write_text(lines.read_text().replace('"loss_full":', '"loss_full":1'))
-    asked = ["--manifest", short.name, *COMMON, "--dtype", "float32", "--device", "cpu", "--quiet", *scored, "--out", tmp / "no"]
+    given = ["--dtype", "float32", "--device", "cpu", "--quiet", "--out", tmp / "no"]
+    asked, few = ["--manifest", short.name, *COMMON, *given, *scored], outside.manifest([LINES[0], {"id": "few", "tokens": ids[:72]}])
     wrong += missed("want the same model", "score", MODELS[0], *asked, "--beside", lines)
+    wrong += missed("KVzap: budget 0.5 is none of 0.25, which its folder has", "score", MODELS[0], *asked, "-B", 0.5)
+    wrong += missed("KVzapPress: keeps a set of each head: mode shared is for tables", "score", MODELS[0], *asked, "--policy", "KVzapPress", "--mode", "shared")
+    said = 'and last {}, more than the 10 tokens of prompt "few": want longer prompts'
+    wrong += missed(said.format(json.loads((folder / "config.json").read_text())["ckvc"]["0.25"]["recent"]), "score", MODELS[0], "--manifest", few.name, *COMMON, *given, *scored[2:])
+    for code, words, *more in ((1, said.format(8), few.name, "-B", "0.25"), (64, "kvzap.py: ", few.name, "-B", "0.25,x")):
+        done = subprocess.run([sys.executable, spec.origin, MODELS[0], "--manifest", *map(str, [*more, *COMMON, *given])], capture_output=True, text=True)
+        wrong += (done.returncode != code) + (words not in done.stderr.splitlines()[-1]) + ("Traceback" in done.stderr) + ("fitted 1" in done.stderr)
     return worst, wrong + missed("of 4 layers, width", "score", MODELS[1], *asked)
 
 
@@ -179,6 +187,8 @@ def refused():
                 missed("its window is 32, asked for is 64: say --window 32", *scored[:4], "--device", "cpu", "--out", tmp / "no", "--table", table),
                 missed("SnapKV: want full, top-k, snapkv, adakv, or a class of kvpress", *scored, tmp / "no", "--policy", "SnapKV", "--budget", 0.25),
                 missed("give --table, or --policy and --budget", *scored, tmp / "no", "--policy", "snapkv"),
+                missed("--kvzap: goes with --policy KVzapPress or DMSPress", *scored, tmp / "no", "--table", table, "--kvzap", tmp),
+                missed("DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER", *scored, tmp / "no", "--policy", "full,DMSPress", "--budget", 0.25),
                 missed("is there already; --force", *scored, table, "--table", table),
                 missed("--c-min: got 1.5, wanted 0 to 1", *scored, tmp / "no", "--table", table, "--c-min", 1.5),
                 missed("its folder is not there", *scored, tmp / "no" / "where", "--table", table),
