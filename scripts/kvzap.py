@@ -23,9 +23,10 @@ except ImportError as missing:
     sys.exit(f"kvzap.py: no Python module {missing.name}: pip install './python[hf,kvpress]'")
 from ckvc import Error  # noqa: E402  (its folder was added above)
 from ckvc.calibrate import limits_of, loaded, options_of, parser  # noqa: E402
+from ckvc.exchange import Usage  # noqa: E402
 from ckvc.hf import geometry_of  # noqa: E402
 from ckvc.manifest_prompts import plain_ids, read_prompts  # noqa: E402
-from ckvc.score import SINKS, Scoring, check_policies, reading  # noqa: E402
+from ckvc.score import SINKS, Scoring, check_policies, check_recent, reading  # noqa: E402
 from ckvc.table import budget_tokens  # noqa: E402
 
 RECENT = 8, 32, 128  # the table's; a window's; KVzap's own, where it is at most half of a budget
@@ -122,6 +123,7 @@ def main():
     if not fitted:
         raise Error(f"{a.manifest}: every prompt is held out: nothing is there to fit")
     chosen = [x for x in prompts if x.select] or fitted
+    check_recent({f"{b:g}": {"recent": RECENT[0]} for b in o.budgets}, chosen, o.budgets, o.window)
     with torch.no_grad():
         kvzap, explained = fit(model, fitted, lambda words: a.quiet or print(f"kvzap: {words}", file=sys.stderr, flush=True))
         kvzap.config.ckvc = choose(model, kvzap, chosen, o.budgets, o.window, lambda words: a.quiet or print(f"kvzap: {words}", file=sys.stderr, flush=True))
@@ -134,5 +136,6 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (Error, OSError) as why:
-        sys.exit(f"kvzap.py: {why}")
+    except (Error, OSError, Usage) as why:
+        print(f"kvzap.py: {why}", file=sys.stderr)
+        sys.exit(64 if isinstance(why, Usage) else 1)

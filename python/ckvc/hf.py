@@ -258,6 +258,7 @@ class Compression:
         self._queries: List[torch.Tensor] = []  # [L] of [B, H, rows, D], the prompt's last
         self._sinks: Dict[int, Optional[torch.Tensor]] = {}  # by row, [H]
         self._hidden: Optional[torch.Tensor] = None  # [L, B, G, T] where masked: True: kept
+        self._cached = False  # the call in hand has a cache
         self._context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._attends, self._before = contextlib.ExitStack(), ""  # the implementation before `_attention`; "": the model has its own
         self._scaling = 1.0
@@ -266,6 +267,8 @@ class Compression:
 
     def __enter__(self) -> Compression:
         base = self.model.base_model
+        if hasattr(self.model.generate, "ckvc"):
+            raise Error("the model is compressed by another `with` block already: leave that first")
         self._hooks = [base.register_forward_pre_hook(self._begin, with_kwargs=True), base.register_forward_hook(self._end, with_kwargs=True)]
         self._own_generate = vars(self.model).get("generate")
         self.model.generate = self._whole_prefill(self.model.generate)
@@ -288,6 +291,8 @@ class Compression:
             self._before = ""
         elif not self._before:
             self._before = self._attends.enter_context(attention_of(self.model, self._attention, among))
+        elif among and self._before not in among:  # replaced for a cut cache, which any implementation prefills
+            raise Error(f"attention implementation {self._before}: want {' or '.join(among)}, for the score reads attention, or the cache cannot be cut")
 
     def _whole_prefill(self, generate: Callable[..., Any]) -> Callable[..., Any]:
         """The model's generate, which no forward pass tells that its prompt is one of several chunks, or has guesses in it."""
@@ -301,6 +306,7 @@ class Compression:
                 if given.get(name, getattr(config, name, None)) not in (None, False):
                     raise Error(f"{why} ({name}) does not go with a compressed cache: leave it out")
             return generate(*args, **kwargs)
+        vars(checked)["ckvc"] = True  # for __enter__
         return checked
 
     def check_context(self, n_tokens: int) -> None:
@@ -314,6 +320,7 @@ class Compression:
         cache, ids = kwargs.get("past_key_values"), kwargs.get("input_ids", args[0] if args else None)
         shape, padding = (ids if ids is not None else kwargs["inputs_embeds"]).shape, kwargs.get("attention_mask")
         padding = padding if isinstance(padding, torch.Tensor) and padding.ndim == 2 else None
+        self._cached = cache is not None
         if (cache is None and kwargs.get("use_cache") is False) or (cache is not None and cache.get_seq_length() > 0):
             self._collecting = None
             if cache is not None:
@@ -333,7 +340,16 @@ class Compression:
         self.starts = list(zip(first, self._first_positions(first, kwargs.get("position_ids"))))
         self._collecting = self._prefills(self._width)
         of_cache = not self.rows and not getattr(cache, "offloading", False) and all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in getattr(cache, "layers", ()))
+        if of_cache:  # of which `_attention` sees new tokens alone
+            self._check_config()
         self._attend_by(None if of_cache else IMPLEMENTATIONS)
+
+    def _check_config(self) -> None:
+        """check_attention, by what the configuration says of the rows' layers."""
+        config = self.model.config.get_text_config()
+        slide = not {"full_attention", "attention"}.intersection(getattr(config, "layer_types", None) or ())
+        check_attention(self.model, self._width, {"sliding_window": getattr(config, "sliding_window", None) if slide else None,
+                                                  "softcap": getattr(config, "attn_logit_softcapping", None)})
 
     def _first_positions(self, first: List[int], position_ids: Optional[torch.Tensor]) -> List[int]:
         """Position of each prompt's first token, by which its key was rotated."""
@@ -459,7 +475,7 @@ class Compression:
             self._collect(self._collecting, row, query, key, value)
         elif layer is not None:
             return layer.attend(query, kwargs.get("scaling"), sinks), None
-        elif self._hidden is not None:
+        elif self._hidden is not None and self._cached:
             attention_mask = self._merged(row, query, key, attention_mask)
         return original_attention(self._before, module, query, key, value, attention_mask, **kwargs)
 

@@ -121,31 +121,31 @@ class Scoring(Compression):
                 made["bin_entropy"], made["bin_perplexity"] = table.bins(kept.r_struct or 0, self.r_sem)
         return kept, made
 
-    def _by_head(self, policy: str, B: int) -> Kept:
-        """snapkv or adakv: scores of the last rows, largest of 7 positions, and the last themselves."""
+    def _by_head(self, policy: str, B: int, mode: str) -> Kept:
+        """snapkv or adakv: scores of the last rows, largest of 7 positions, and the last themselves. In modes `shared` and `layers` one set of B a
+        layer, by the sum over its heads: adakv's counts are B on average."""
         T, G, positions = self.p.n_tokens, self.geometry.n_kv_heads, []
         for q, keys, _, scaling, _, sinks in self._layers():
             s, before = torch.full((G, T), math.inf, dtype=torch.float64), max(T - LAST, 0)
             for g, queries in enumerate(q.unflatten(0, (G, -1)) if before else ()):
                 rows = attention_rows(queries[:, -LAST:], keys[g], scaling, None, None if sinks is None else sinks.view(G, -1)[g])
                 s[g, :before] = _max_pool(rows.mean((0, 1), dtype=torch.float64)[:before], 7).cpu()
-            counts = [B] * G
-            if policy == "adakv":  # a fifth of B to each head, the rest to the best of all
+            s, counts = s if mode == "heads" else s.sum(dim=0, keepdim=True), [B] * G
+            if policy == "adakv" and mode == "heads":  # a fifth of B to each head, the rest to the best of all
                 least = min(max(int(0.2 * B), LAST), B)
                 others = s.sort(dim=1, descending=True).values[:, least:]
                 best = others.flatten().sort(descending=True, stable=True).indices[: G * (B - least)] // max(others.shape[1], 1)
                 counts = (least + torch.bincount(best, minlength=G)).tolist()
-            positions.append([_largest(x, torch.zeros(T, dtype=torch.bool), n).numpy() for x, n in zip(s, counts)])
-        return Kept("heads", T, positions)
+            sets = [_largest(x, torch.zeros(T, dtype=torch.bool), n).numpy() for x, n in zip(s, counts)]
+            positions.append(sets * (G // len(sets)))
+        return Kept(mode, T, positions)
 
     def _by_hidden_state(self, layer: int, hidden: torch.Tensor) -> None:
         self.zapped[layer] = self.kvzap.layers[layer](hidden).T
 
     def _by_kvzap(self, policy: str, budget: float, B: int) -> Kept:
         """KVzap's scores, the first and last positions above all: the B·L·G best of all heads and layers, or all from the budget's threshold on."""
-        said = self.kvzap.config.ckvc.get(f"{budget:g}")
-        if not said or B < SINKS + said["recent"]:
-            raise Error(f"{policy}: --kvzap is of budgets {', '.join(self.kvzap.config.ckvc)}, got {budget:g} of {self.p.n_tokens} tokens; kvzap.py -B makes others")
+        said = self.kvzap.config.ckvc[f"{budget:g}"]  # check_recent
         s = torch.stack([x for _, x in sorted(self.zapped.items())]).double().cpu()  # [L, G, T]
         s[..., :SINKS] = s[..., s.shape[2] - said["recent"] :] = math.inf
         if policy == "KVzapPress":
@@ -189,11 +189,11 @@ class Scoring(Compression):
         p, rows, made, inside = self.p, None, {}, None
         T, B = p.n_tokens, min(budget_tokens(budget, p.n_tokens), p.n_tokens)
         if policy in ("table", "top-k"):
-            kept, made = self._by_table(table, budget, mode)
+            kept, made = self._by_table(table, budget, mode if policy == "table" else None)
         elif policy == "full" or T <= self.window:
-            kept = Kept("shared" if policy == "full" else "heads", T, self.whole)
+            kept = Kept("shared" if policy == "full" else mode or "heads", T, self.whole)
         elif policy in REFERENCES:
-            kept = self._by_head(policy, B)
+            kept = self._by_head(policy, B, mode or "heads")
         elif self.kvzap and policy in KVZAP:
             kept = self._by_kvzap(policy, budget, B)
         else:
@@ -229,13 +229,26 @@ def reading(model: Optional[PreTrainedModel], read: Callable[[int, torch.Tensor]
             hook.remove()
 
 
-def check_policies(model: PreTrainedModel, policies: Sequence[str]) -> None:
-    """Error where one is neither a reference nor a press of kvpress, or a press would cut what slides."""
+def check_policies(model: PreTrainedModel, policies: Sequence[str], mode: Optional[str] = None) -> None:
+    """Error where one is neither a reference nor a press of kvpress, or a press would cut what slides, or have no such mode."""
     for x in sorted(set(policies).difference(REFERENCES)):
         if not x.endswith("Press") or not hasattr(needed("kvpress", x), x):
             raise Error(f"{x}: want {', '.join(REFERENCES)}, or a class of kvpress (SnapKVPress ...)")
         if geometry_of(model).n_layers < model.config.get_text_config().num_hidden_layers:
             raise Error(f"{x}: kvpress compresses layers that slide, too, which {type(model).__name__} has")
+        if mode in ("shared", "layers"):
+            raise Error(f"{x}: keeps a set of each head: mode {mode} is for tables and {', '.join(REFERENCES)}")
+
+
+def check_recent(said: Dict[str, Any], prompts: Sequence[Prompt], budgets: Sequence[float], window: int) -> None:
+    """Error where KVzap cannot serve a budget: said, of each (`0.125`) how many last positions stay (`recent`)."""
+    for key, b in ((f"{b:g}", b) for b in budgets):
+        if key not in said:
+            raise Error(f"KVzap: budget {key} is none of {', '.join(said)}, which its folder has: scripts/kvzap.py -B makes others")
+        for p in prompts:
+            B, recent = budget_tokens(b, p.n_tokens), said[key]["recent"]
+            if p.n_tokens > window and B < SINKS + recent:
+                raise Error(f'KVzap: budget {key} keeps the first {SINKS} and last {recent}, more than the {B} tokens of prompt "{p.id}": want longer prompts or a larger budget')
 
 
 @torch.no_grad()
@@ -244,7 +257,9 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
     """A line for each prompt, policy, table and budget (formats/lines/scores.md, without model and manifest). policies: REFERENCES, or classes of
     kvpress (SnapKVPress); kvzap: what those of KVZAP score by. Errors (one line): a table for another model or window; a press that is not there, or fails; attention that is not plain; memory."""
     check_layers(model)
-    check_policies(model, policies)
+    check_policies(model, policies, mode)
+    if kvzap and set(KVZAP).intersection(policies):
+        check_recent(kvzap.config.ckvc, prompts, budgets, window)
     c, training = Scoring(model, window, kvzap), model.training
     for t in tables:
         t.check_model(c.geometry.n_layers, c.geometry.n_query_heads, c.geometry.n_kv_heads, c.geometry.head_dim)
@@ -256,7 +271,7 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
                 model.eval()
                 c.prefill(p)
                 for name, table, b in [(x, t, b) for x, t in [*((x, c.table) for x in policies), *(("table", t) for t in tables)] for b in budgets]:
-                    yield c.under(name, table, b, mode if name == "table" else None)
+                    yield c.under(name, table, b, mode)
                 if not quiet:
                     print(f"score: {n} of {len(prompts)} prompts", file=sys.stderr, flush=True)
     except torch.OutOfMemoryError as why:
@@ -265,22 +280,34 @@ def score(model: PreTrainedModel, prompts: Sequence[Prompt], budgets: Sequence[f
         model.train(training)
 
 
-def name_beside(path: str, lines: Sequence[Line]) -> str:
-    """The model of score lines of the same prompts (.jsonl, .xz), of another file of the same weights. Error where losses of the full cache differ."""
-    with lzma.open(path, "rt") if path.endswith(".xz") else open(path, encoding="utf-8") as f:
-        there = {(x["id"], x["token_hash"]): x for x in map(json.loads, f)}
-    for x in lines:
-        other = there.get((x["id"], x["token_hash"]))
-        if other is None or abs(other["loss_full"] - x["loss_full"]) > SAME:
-            raise Error(f'{path}: prompt "{x["id"]}": ' + ("is not there with these tokens" if other is None else
-                        f"the full cache's loss is {other['loss_full']:.6f}, here {x['loss_full']:.6f}: want the same model"))
-    return str(other["model"])
+def read_beside(path: str, prompts: Sequence[Prompt]) -> Tuple[str, Dict[str, float]]:
+    """The model of score lines of the same prompts (.jsonl, .xz), of another file of the same weights, and the full cache's losses, by id. Error
+    where a line is none, or a prompt is not there with its tokens."""
+    there, n = {}, 0
+    try:
+        with lzma.open(path, "rt", encoding="utf-8") if path.endswith(".xz") else open(path, encoding="utf-8") as f:
+            for n, text in enumerate(f, 1):
+                x = json.loads(text)
+                there[x["id"], x["token_hash"]] = float(x["loss_full"]), str(x["model"])
+    except (ValueError, KeyError, TypeError, EOFError, lzma.LZMAError) as why:
+        raise Error(f"{path}: line {n}: {type(why).__name__}: {why}: want lines of ckvc score, with losses") from None
+    for p in prompts:
+        if (p.id, f"{p.token_hash:016x}") not in there:
+            raise Error(f'{path}: prompt "{p.id}": is not there with these tokens')
+    found = {p.id: there[p.id, f"{p.token_hash:016x}"] for p in prompts}
+    return found[prompts[-1].id][1], {id: loss for id, (loss, _) in found.items()}
 
 
-def write_scores(out: str, model: PreTrainedModel, manifest: str, *of: Any, beside: Optional[str] = None, **what: Any) -> int:
-    """The lines of `score` into the file `out`, which appears whole; how many. manifest: its SHA-256. beside: as of name_beside."""
-    lines = list(score(model, *of, **what))
-    said = {"model": name_beside(beside, lines) if beside else fingerprint(model), "manifest": manifest}
+def write_scores(out: str, model: PreTrainedModel, manifest: str, prompts: Sequence[Prompt], *of: Any, beside: Optional[str] = None, **what: Any) -> int:
+    """The lines of `score` into the file `out`, which appears whole; how many. manifest: its SHA-256. beside: as of read_beside. Error where losses
+    of the full cache differ from those there."""
+    (name, losses), lines = read_beside(beside, prompts) if beside else (fingerprint(model), {}), []
+    for x in score(model, prompts, *of, **what):
+        other = losses.get(x["id"], x["loss_full"])
+        if not abs(other - x["loss_full"]) <= SAME:
+            raise Error(f'{beside}: prompt "{x["id"]}": the full cache\'s loss is {other:.6f}, here {x["loss_full"]:.6f}: want the same model')
+        lines.append(x)
+    said = {"model": name, "manifest": manifest}
     publish(out, "".join(canonical({**said, **x}) + "\n" for x in lines).encode())
     return len(lines)
 
@@ -347,6 +374,14 @@ def compiled(a: Any, model: PreTrainedModel, tokenizer: Any) -> str:
     return "\n\n".join(said) + f"\nwrote {chosen}, content id {table.content_id}"
 
 
+def check_kvzap(policies: Sequence[str], folder: Optional[str]) -> None:
+    """Usage where --kvzap has nothing to do, or DMSPress no threshold."""
+    if folder and not set(KVZAP).intersection(policies):
+        raise Usage(f"--kvzap: goes with --policy {' or '.join(KVZAP)}")
+    if "DMSPress" in policies and not folder:
+        raise Usage("DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER, which scripts/kvzap.py makes")
+
+
 def main(verb: str, words: List[str]) -> str:
     """`python3 -m ckvc score` or `compile MODEL ...`; what to say."""
     scores = verb == "score"
@@ -359,6 +394,7 @@ def main(verb: str, words: List[str]) -> str:
         p.add_argument("--leak-check", metavar="CHECK.json", help="record of ckvc manifest check")
         p.add_argument("--ckvc", default=os.environ.get("CKVC", "ckvc"), help="the C program (%(default)s)")
         a = p.parse_args(words)
+        check_kvzap(a.policy, None)
         run(a.ckvc, "--version")
         return compiled(a, *loaded(a))
     for name in ("table", "split"):
@@ -370,6 +406,7 @@ def main(verb: str, words: List[str]) -> str:
     p.add_argument("--beside", metavar="LINES", help="lines of ckvc score of the same prompts, whose model this is (a GGUF file's), where losses of the full cache agree")
     p.add_argument("-f", "--force", action="store_true", help="overwrite --out")
     a = p.parse_args(words)
+    check_kvzap(a.policy, a.kvzap)
     if a.c_min is not None and not 0 <= a.c_min <= 1:
         raise Usage(f"--c-min: got {a.c_min:g}, wanted 0 to 1")
     tables = list({t.content_id: recommending(t, a.score, a.c_min) for t in map(Table.read, a.table)}.values())

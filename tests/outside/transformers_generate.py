@@ -133,15 +133,13 @@ def others():
             got = m.generate(prompt[:, :200], max_new_tokens=8, do_sample=False)[0, 200:].tolist()
         differ += sum(x != y for x, y in zip(got, by_hand(m, prompts[0][:200], c.kept[0], 8))) + (len(got) != 8)
     taken = 0
-    for config in (transformers.Gemma2Config(**shape, head_dim=32), transformers.MistralConfig(**shape, sliding_window=64)):
+    every = ["full_attention"] * L
+    for config, why in ((transformers.Gemma2Config(**shape, head_dim=32, layer_types=every), "it caps its logits"), (transformers.MistralConfig(**shape, sliding_window=64), "a sliding window of 64")):
         m = transformers.AutoModelForCausalLM.from_config(config).eval()
         m.set_attn_implementation("eager")
-        try:
-            with ckvc.hf.compress(m, table, 0.25):
-                m.generate(prompt[:, :200], max_new_tokens=2)
-            taken += 1
-        except ckvc.Error:
-            pass
+        for name in ("learned", "learned2"):  # of which one reads attention; both before the first new token
+            with ckvc.hf.compress(m, tmp / f"{name}.ckvt", 0.25), torch.no_grad():
+                taken += missed(lambda: m(prompt[:, :200], past_key_values=transformers.DynamicCache(), use_cache=True), why)
     return differ, taken
 
 
@@ -265,6 +263,15 @@ def reordered():
     return sum(got != alone[b][0][0] for got, b in zip(both, (1, 0, 1))) + wrong
 
 
+def apart():
+    """A pass without a cache after a prompt that is masked, shorter and longer: how many logits differ from those without compression."""
+    with torch.no_grad():
+        want = [model(prompt[:, :n], use_cache=False).logits for n in (50, 500)]
+        with ckvc.hf.compress(model, tmp / "learned2.ckvt", 0.25):
+            model.generate(prompt[:, :180], max_new_tokens=3, do_sample=False, cache_implementation="static")
+            return sum(not torch.equal(x, model(prompt[:, : x.shape[1]], use_cache=False).logits) for x in want)
+
+
 def refused_turns():
     """What a later turn must not do."""
     with ckvc.hf.compress(model, table, 0.25) as c, torch.no_grad():
@@ -276,6 +283,7 @@ def refused_turns():
                missed(lambda: (model(prompt, use_cache=True), c.recompress(cache)), "want the cache that was cut here last"),
                missed(lambda: c.recompress(transformers.DynamicCache(config=model.config)), "want the cache that was cut here last"),
                missed(lambda: model(prompt, position_ids=torch.arange(0, 2 * prompt.shape[1], 2)[None], use_cache=True), "position_ids that leave gaps")]
+        out.append(missed(lambda: ckvc.hf.compress(model, tmp / "learned2.ckvt", 0.25).__enter__(), "compressed by another `with` block already"))
     with ckvc.hf.compress(model, tmp / "bins.ckvt", 0.25) as of_bins, torch.no_grad():
         cache = model(prompt, use_cache=True).past_key_values
         return sum(out) + missed(lambda: of_bins.recompress(cache), "recompress: the table has bins of perplexity")
@@ -303,6 +311,9 @@ def any_attention():
     wrong = (passes != [("mine", True, False)] * L) + (holds != "ragged") + (model.config._attn_implementation != "mine")
     wrong += missed(lambda: go("mine", "learned"), "attention implementation mine: want sdpa or eager") + (len(used) > 0)
     wrong += missed(lambda: go("mine", cache_implementation="static"), "attention implementation mine: want sdpa or eager")
+    with ckvc.hf.compress(model, tmp / "learned2.ckvt", 0.25):
+        model.generate(prompt, max_new_tokens=2)
+        wrong += missed(lambda: model.generate(prompt, max_new_tokens=2, cache_implementation="static"), "attention implementation mine: want sdpa or eager")
     wrong += go("sdpa", cache_implementation="static")[::3] != (by_sdpa, "masked")
     own, config = model.model.layers[1].self_attn, model.config
     own.config = transformers.LlamaConfig.from_dict(config.to_dict(), attn_implementation="sdpa")
@@ -348,6 +359,7 @@ differ, wrong = again()
 outside.at_most("recompress after a prompt that was kept whole: share of sets that differ from those of one prefill", differ, 0.002)
 outside.at_most("recompress: entries over the budget, or logits that are no numbers", wrong, 0)
 outside.at_most("recompress of sequences in another order: other sets or bytes than of each alone", reordered(), 0)
+outside.at_most("passes without a cache that are masked by an earlier prompt", apart(), 0)
 outside.at_most("what a later turn must not do and may", refused_turns(), 0)
 used = []
 differ, wrong = any_attention()

@@ -132,8 +132,16 @@ def zapped():
     wrong = sum(r["entries"] != L * G * (r["T"] // 4) or len({n for of in r["n_kept"] for n in of}) == 1 for r in count) + (len(count) < 2)
     wrong += all(r["entries"] == L * G * (r["T"] // 4) for r in threshold) + (lines.read_bytes() != again.read_bytes())
     lines.write_text(lines.read_text().replace('"loss_full":', '"loss_full":1'))
-    asked = ["--manifest", short.name, *COMMON, "--dtype", "float32", "--device", "cpu", "--quiet", *scored, "--out", tmp / "no"]
+    given = ["--dtype", "float32", "--device", "cpu", "--quiet", "--out", tmp / "no"]
+    asked, few = ["--manifest", short.name, *COMMON, *given, *scored], outside.manifest([LINES[0], {"id": "few", "tokens": ids[:72]}])
     wrong += missed("want the same model", "score", MODELS[0], *asked, "--beside", lines)
+    wrong += missed("KVzap: budget 0.5 is none of 0.25, which its folder has", "score", MODELS[0], *asked, "-B", 0.5)
+    wrong += missed("KVzapPress: keeps a set of each head: mode shared is for tables", "score", MODELS[0], *asked, "--policy", "KVzapPress", "--mode", "shared")
+    said = 'and last {}, more than the 10 tokens of prompt "few": want longer prompts'
+    wrong += missed(said.format(json.loads((folder / "config.json").read_text())["ckvc"]["0.25"]["recent"]), "score", MODELS[0], "--manifest", few.name, *COMMON, *given, *scored[2:])
+    for code, words, *more in ((1, said.format(8), few.name, "-B", "0.25"), (64, "kvzap.py: ", few.name, "-B", "0.25,x")):
+        done = subprocess.run([sys.executable, spec.origin, MODELS[0], "--manifest", *map(str, [*more, *COMMON, *given])], capture_output=True, text=True)
+        wrong += (done.returncode != code) + (words not in done.stderr.splitlines()[-1]) + ("Traceback" in done.stderr) + ("fitted 1" in done.stderr)
     return worst, wrong + missed("of 4 layers, width", "score", MODELS[1], *asked)
 
 
@@ -155,12 +163,32 @@ def repeated(model, table):
     return (", 24 lines" not in n) + (len(x) != 24) + sum(of.get("document") != ("paper" if id in ("text", "whole") else None) for (id, *_), of in x.items())
 
 
+def beside():
+    """Lines beside others: how often another model's name is not taken, or what no line of ckvc score is, is not refused."""
+    lines, again, bad = (tmp / f"beside-{x}.jsonl" for x in ("lines", "again", "bad"))
+    asked = ["--split", "heldout", "-B", "0.25", "--policy", "full"]
+    own("score", MODELS[0], *asked, "--out", lines)
+    x = [json.loads(line) for line in lines.read_text().splitlines()]
+    lines.write_text("".join(json.dumps({**of, "model": "another"}) + "\n" for of in x))
+    own("score", MODELS[0], *asked, "--beside", lines, "--out", again)
+    wrong = int({of["model"] for of in map(json.loads, again.read_text().splitlines())} != {"another"})
+    command = ["score", MODELS[0], "--manifest", short.name, *COMMON, "--dtype", "float32", "--device", "cpu", *asked, "--out", tmp / "no", "--beside", bad]
+    for words, text in (("line 1: KeyError: 'token_hash': want lines of ckvc score", json.dumps({k: v for k, v in x[0].items() if k != "token_hash"}) + "\n"), ("line 1: JSONDecodeError", "no\n"), ("is not there with these tokens", json.dumps(x[0]) + "\n"),
+                        ("line 2: TypeError", "".join(json.dumps({**of, "loss_full": of["loss_full"] if of is x[0] else None}) + "\n" for of in x)),
+                        ("want the same model", "".join(json.dumps({**of, "loss_full": of["loss_full"] + 1e-3}) + "\n" for of in x))):
+        bad.write_text(text)
+        wrong += missed(words, *command)
+    return wrong + missed("No such file", *command[:-1], tmp / "nowhere", "--policy", "full,SnapKV")  # before what score itself refuses
+
+
 def refused():
     scored, table = ["score", MODELS[0], "--manifest", short.name, "--window", 32, "--device", "cpu", "--out"], tmp / "learned-ckvc-tiny-4l.ckvt"
     return sum((missed("is for 4 layers x 3 KV heads, the model has 8", "score", MODELS[1], *scored[2:], tmp / "no", "--table", table),
                 missed("its window is 32, asked for is 64: say --window 32", *scored[:4], "--device", "cpu", "--out", tmp / "no", "--table", table),
                 missed("SnapKV: want full, top-k, snapkv, adakv, or a class of kvpress", *scored, tmp / "no", "--policy", "SnapKV", "--budget", 0.25),
                 missed("give --table, or --policy and --budget", *scored, tmp / "no", "--policy", "snapkv"),
+                missed("--kvzap: goes with --policy KVzapPress or DMSPress", *scored, tmp / "no", "--table", table, "--kvzap", tmp),
+                missed("DMSPress: keeps by a threshold: want python3 -m ckvc score --kvzap FOLDER", *scored, tmp / "no", "--policy", "full,DMSPress", "--budget", 0.25),
                 missed("is there already; --force", *scored, table, "--table", table),
                 missed("--c-min: got 1.5, wanted 0 to 1", *scored, tmp / "no", "--table", table, "--c-min", 1.5),
                 missed("its folder is not there", *scored, tmp / "no" / "where", "--table", table),
@@ -175,7 +203,8 @@ for model in MODELS:
     learned, mixed = (tmp / f"{kind}-{model.name}.ckvt" for kind in ("learned", "mixed"))
     outside.run(a.ckvc, "fit", tmp / model.name, "--out", learned, "-q")
     outside.run(a.ckvc, "fit", tmp / model.name, "--features", 2, "--mix", 0.5, "--out", mixed, "-q")
-    cases = [("references", "--table", learned, *REFERENCES), ("layers", "--table", learned, "--mode", "layers"), ("shared", "--table", learned, "--mode", "shared"),
+    cases = [("references", "--table", learned, *REFERENCES), ("layers", "--table", learned, *REFERENCES, "--mode", "layers"),
+             ("shared", "--table", learned, "--policy", "snapkv,adakv", "--mode", "shared"),
              ("window", "--table", learned, "--score", "window", "--c-min", 0.05), ("paper", "--table", mixed, "--score", "paper"), ("no rows", "--table", mixed)]
     if model == MODELS[0]:
         outside.run(a.ckvc, "calibrate", "--side", "gate", "--bins", "3,2", "--variants", 40, *common, "--out", tmp / "bins")
@@ -205,6 +234,7 @@ kl, wrong = choices()
 outside.at_most("compile: divergences of what is tried, beside ckvc compile", kl, 1e-5)
 outside.at_most("compile: another choice, or other words", wrong, 0)
 outside.at_most("what should be refused with its line and is not", refused(), 0)
+outside.at_most("--beside: another name than the lines', or what is not refused", beside(), 0)
 try:
     import kvpress  # noqa: F401
 except ImportError:
