@@ -522,7 +522,10 @@ class Parser(argparse.ArgumentParser):
 
 
 def numbers_of(text):
-    return [int(x) if x.isdigit() else float(x) for x in text.split(",")]
+    try:
+        return [int(x) if x.isdigit() else float(x) for x in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text}, want numbers with commas between") from None
 
 
 def options(verb, words):
