@@ -1,5 +1,4 @@
 # What one stumbles over, and what an attack found: names that are nearly right, outputs that are in the way, limits of the system.
-RANDOM_MODEL=1
 load helper
 
 setup_file() {
@@ -430,8 +429,7 @@ END
 
 @test "a limit on file sizes is an error, not a signal" {
     limited() { fails 74 '' bash -c 'ulimit -f 1; exec "$CKVC" "$@"' - "$@"; }
-    calibrate "$DIR/heads" --side head --limit 3 # whose fit warns of nothing
-    limited fit "$DIR/heads" --out "$DIR/big.ckvt" -q
+    limited fit "$DIR/run" --out "$DIR/big.ckvt" -q
     limited calibrate "${SMALL[@]}" --manifest "$DIR/prompts.jsonl" --limit 3 --out "$DIR/big-run"
     limited report "$DIR/t.ckvt" "$DIR/run" --out "$DIR/big-report" -q
     limited score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --window 16 --continuation 8 --budget 16 --policy recent --out "$DIR/big.jsonl" -q
