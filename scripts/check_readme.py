@@ -78,6 +78,13 @@ def cells(table, budget, group="three"):
     return NUMBER.search(prompts)[0], NUMBER.search(loss)[0], *rule.rsplit(" ", 1)
 
 
+def cell(table, budget, title):
+    """Of the prompts of all three together: what stands under a title."""
+    lines = table.splitlines()
+    line = next(x for x in lines if x.startswith("| three") and f"| {budget} |" in x)
+    return line.split("|")[[x.strip() for x in lines[0].split("|")].index(title)].strip()
+
+
 def hold(what, path, pattern, *found, rounded=False):
     """What the pattern's groups match in the file against what was found; --write: put there."""
     match = re.search(pattern, texts[path], re.S)
@@ -98,6 +105,7 @@ ok, losses = [], recovered(front)
 for words, budget in ("a quarter", "T/4"), ("an eighth", "T/8"):
     prompts, loss, rule, of_rule = cells(losses, budget)
     ok.append(hold(f"README's {words}", README, rf"\| {words} \| \*\*(\S+)\*\* \| (\S+) \((.*?)\) \|", loss, of_rule, rule))
+ok.append(hold("README's KVzap", README, r"KVzap, fitted on the same prompts, loses (\S+) and\s(\S+)\.\n", *(cell(losses, b, "KVzap, linear") for b in ("T/4", "T/8"))))
 ok += [hold("README's prompts", README, r"(\d+) prompts that the table was not made from", prompts), hold(SVG, SVG, r"(.*)", picture(front))]
 for model, title in MODELS.items():
     for options, what in ((), "Extra loss"), (("--kl",), "KL"):
