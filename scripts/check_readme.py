@@ -71,18 +71,16 @@ def picture(model):
         return run(f"{HOME}/scripts/losses_svg.py", temp + "/report/report.json")
 
 
+def cell(table, budget, title, group="three"):
+    """Of a group's prompts: what stands under a title."""
+    head, *lines = ([x.strip() for x in line.split("|")] for line in table.splitlines())
+    return next(x for x in lines if x[1].startswith(group) and x[2] == budget)[head.index(title)]
+
+
 def cells(table, budget, group="three"):
     """Of a group's prompts: how many, the table's loss, the best rule and its loss."""
-    line = next(x for x in table.splitlines() if x.startswith("| " + group) and f"| {budget} |" in x)
-    prompts, _, loss, rule = [x.strip() for x in line.split("|")[1:5]]
+    prompts, loss, rule = (cell(table, budget, title, group) for title in ("prompts", "table", "best rule that reads the prompt once"))
     return NUMBER.search(prompts)[0], NUMBER.search(loss)[0], *rule.rsplit(" ", 1)
-
-
-def cell(table, budget, title):
-    """Of the prompts of all three together: what stands under a title."""
-    lines = table.splitlines()
-    line = next(x for x in lines if x.startswith("| three") and f"| {budget} |" in x)
-    return line.split("|")[[x.strip() for x in lines[0].split("|")].index(title)].strip()
 
 
 def hold(what, path, pattern, *found, rounded=False):

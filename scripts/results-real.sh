@@ -22,7 +22,7 @@ few() { grep "\"split\":\"$1\"" "$3" | awk -v n="$2" '{ line[NR] = $0 } END { n 
 resume() { [ ! -e "$1" ] || echo --resume; }
 tables=() scores=
 for corpus; do
-    from=${FROM:-$corpus} run=compiled-${FROM:-$corpus} of=${given:-compiled-${FROM:-$corpus}/table.ckvt}
+    from=${FROM:-$corpus} run=compiled-$from of=${given:-compiled-$from/table.ckvt}
     # shellcheck disable=SC2046 # a word or none
     [ -e "fresh-$corpus.jsonl" ] || "$root/scripts/corpora.py" --cut "${CUT:-qwen2.5-coder-1k}" "$ckvc" . $([ "$given" ] || echo "$from") "fresh-$corpus"
     if [ ! -e "${of%%,*}" ]; then

@@ -341,8 +341,8 @@ static ckvc_status read_pass(fit_pool *pool, const source *s, const run_pass *p,
 static ckvc_status read_run(fit_pool *pool, const source *s, uint32_t number, ckvc_err *err) {
     const fit_options *o = pool->options;
     char where[512];
-    CKVC_TRY(fit_leaks_add(&pool->leaks, run_plan(s->run), "", o->leak_checks, o->n_leak_checks,
-                           s->path, err));
+    CKVC_TRY(table_leaks_add(&pool->leaks, run_plan(s->run), "", o->leak_checks, o->n_leak_checks,
+                             s->path, err));
     unsigned done = 0;
     for (int i = 0; i < POOL_KINDS; ++i) {
         unsigned kinds = 0;
@@ -368,8 +368,8 @@ static ckvc_status read_bare(fit_pool *pool, const source *s, uint32_t number, c
     const fit_options *o = pool->options;
     CKVC_AUTO(shard_free_at) shard *rows = NULL;
     CKVC_TRY(shard_h5_read(s->path, true, &rows, err));
-    CKVC_TRY(fit_leaks_add(&pool->leaks, NULL, rows->h.manifest, o->leak_checks, o->n_leak_checks,
-                           s->path, err));
+    CKVC_TRY(table_leaks_add(&pool->leaks, NULL, rows->h.manifest, o->leak_checks, o->n_leak_checks,
+                             s->path, err));
     CKVC_TRY(add_shard(pool, rows, &(incoming){s->path, number, ~0u}, err));
     json_array_append_new(pool->passes, json_string(rows->h.pass));
     return CKVC_OK;
@@ -503,6 +503,6 @@ void fit_pool_fini(fit_pool *pool) {
     json_decref(pool->plans);
     json_decref(pool->passes);
     json_decref(pool->stable);
-    fit_leaks_fini(&pool->leaks);
+    table_leaks_fini(&pool->leaks);
     *pool = (fit_pool){0};
 }

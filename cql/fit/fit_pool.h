@@ -55,7 +55,7 @@ typedef struct fit_pool {
     size_t n_seen, cap_seen;
     head_signature scanned;  /* sums over scanned prompts, hold-out left out */
     head_signature demanded; /* the same of demand passes */
-    fit_leaks leaks;
+    table_leaks leaks;
 } fit_pool;
 
 /* Reads everything. The pool is to be released in every case. */

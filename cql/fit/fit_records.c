@@ -276,7 +276,7 @@ static void write_meta(const fit_pool *pool, const fit_options *o, fit_result *r
         "solver", "kind", o->solver == FIT_EXACT ? "exact" : "adamw", "certificate",
         one_digit_up(certificate), "units", "q", q_units(advantage, sum), "scale",
         reward_units(sum), "edges_entropy", "nats", "edges_perplexity", "perplexity");
-    json_auto_t *leaks = fit_leaks_meta(&pool->leaks);
+    json_auto_t *leaks = table_leaks_meta(&pool->leaks);
     if (o->shrink) { json_object_set_new(meta, "shrink", json_true()); }
     if (leaks) { json_object_set(meta, "leak_check", leaks); }
     if (pool->stable) { json_object_set(meta, "until_stable", pool->stable); }

@@ -169,8 +169,9 @@ static void add_once(json_t **list, json_t *value) {
     json_array_append_new(*list, value);
 }
 
-ckvc_status fit_leaks_add(fit_leaks *l, const json_t *plan, const char *manifest,
-                          const leak_record *records, size_t n, const char *where, ckvc_err *err) {
+ckvc_status table_leaks_add(table_leaks *l, const json_t *plan, const char *manifest,
+                            const leak_record *records, size_t n, const char *where,
+                            ckvc_err *err) {
     const json_t *own = json_object_get(plan, "leak_check");
     const char *planned = json_string_value(json_object_get(plan, "manifest"));
     manifest = planned ? planned : manifest;
@@ -193,14 +194,14 @@ ckvc_status fit_leaks_add(fit_leaks *l, const json_t *plan, const char *manifest
     return CKVC_OK;
 }
 
-json_t *fit_leaks_meta(const fit_leaks *l) {
+json_t *table_leaks_meta(const table_leaks *l) {
     if (!l->checks) { return NULL; }
     return json_pack("{s:O, s:o}", "checks", l->checks, "unchecked",
                      l->unchecked ? json_incref(l->unchecked) : json_array());
 }
 
-void fit_leaks_fini(fit_leaks *l) {
+void table_leaks_fini(table_leaks *l) {
     json_decref(l->checks);
     json_decref(l->unchecked);
-    *l = (fit_leaks){0};
+    *l = (table_leaks){0};
 }

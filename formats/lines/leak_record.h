@@ -44,15 +44,15 @@ void leak_record_fini(leak_record *r);
 /* The evaluation file of that hash; NULL: it was not compared. */
 const leak_against *leak_record_find(const leak_record *r, const char *sha256);
 
-typedef struct fit_leaks {
+typedef struct table_leaks {
     json_t *checks, *unchecked; /* records; manifests' hashes without one */
-} fit_leaks;
+} table_leaks;
 
 /* One source. plan: of a run, or NULL for a bare shard of `manifest`. records [n]: checks made
  * after the run (may hold others). */
-ckvc_status fit_leaks_add(fit_leaks *l, const json_t *plan, const char *manifest,
-                          const leak_record *records, size_t n, const char *where,
-                          ckvc_err *err) CKVC_MUST_CHECK;
+ckvc_status table_leaks_add(table_leaks *l, const json_t *plan, const char *manifest,
+                            const leak_record *records, size_t n, const char *where,
+                            ckvc_err *err) CKVC_MUST_CHECK;
 /* META's "leak_check", a new reference; NULL when nothing was checked (then META says nothing). */
-json_t *fit_leaks_meta(const fit_leaks *l);
-void fit_leaks_fini(fit_leaks *l);
+json_t *table_leaks_meta(const table_leaks *l);
+void table_leaks_fini(table_leaks *l);
