@@ -34,6 +34,7 @@ for corpus; do
     # shellcheck disable=SC2046
     [ -e "scores-$corpus.jsonl" ] || "$ckvc" score --model "$model" --manifest "few-fresh-$corpus.jsonl" -C "$continuation" \
         --table "$of" --policy "$rules" --out "scores-$corpus.jsonl" $(resume "scores-$corpus.jsonl.checkpoint")
+    # shellcheck disable=SC2206 # a word each
     [[ " ${tables[*]} " == *" ${of//,/ } "* ]] || tables+=(${of//,/ })
     scores+=${scores:+,}scores-$corpus.jsonl
 done
