@@ -7,6 +7,9 @@
 #include "lib/model/window_stats.h"
 
 #include <assert.h>
+#include <string.h>
+
+enum { READ_ROWS = 256 /* of queries, at once */ };
 
 void window_stats_init(window_stats *s, const model_shape *shape, int64_t max_prompt) {
     const size_t t = (size_t)max_prompt, g = (size_t)shape->n_kv_heads,
@@ -116,11 +119,12 @@ void head_watch_init(head_watch *w, const model_shape *s, int64_t max_prompt, in
     w->keys = ckvc_calloc(t * d, sizeof *w->keys);
     w->values = ckvc_calloc(t * d, sizeof *w->values);
     w->queries = ckvc_calloc(h / g * t * d, sizeof *w->queries);
+    w->rows = ckvc_calloc(READ_ROWS * h * d, sizeof *w->rows);
     w->column_sum = ckvc_calloc(g * t, sizeof *w->column_sum);
 }
 
 void head_watch_fini(head_watch *w) {
-    CKVC_FREE(w->attention, w->keys, w->values, w->queries, w->column_sum);
+    CKVC_FREE(w->attention, w->keys, w->values, w->queries, w->rows, w->column_sum);
     *w = (head_watch){0};
 }
 
@@ -128,7 +132,8 @@ size_t head_watch_bytes(const model_shape *s, int64_t max_prompt, int64_t max_ro
     const size_t t = (size_t)max_prompt, h = (size_t)s->n_heads, g = (size_t)s->n_kv_heads,
                  d = (size_t)s->head_dim;
     if (max_rows == 0) { return 0; }
-    return t * ((h * (size_t)max_rows + (2 + h / g) * d) * sizeof(float) + g * sizeof(double));
+    return t * ((h * (size_t)max_rows + (2 + h / g) * d) * sizeof(float) + g * sizeof(double)) +
+           READ_ROWS * h * d * sizeof(float);
 }
 
 int64_t head_watch_first_row(const prefill_watcher *watcher, int64_t n_tokens, int64_t first_row) {
@@ -137,15 +142,21 @@ int64_t head_watch_first_row(const prefill_watcher *watcher, int64_t n_tokens, i
     return shown < first_row ? shown : first_row;
 }
 
-/* The queries of KV head g's group, [T][H*D] -> [H/G][T][D]. */
+/* The queries of KV head g's group, [T][H*D] -> [H/G][T][D]. Many rows at once: a device is waited
+ * for each time. */
 static ckvc_status read_queries(head_watch *w, backend *be, const be_attention_shape *s, int32_t g,
                                 const layer_seen *seen, ckvc_err *err) {
-    const int32_t group = s->n_heads / s->n_kv_heads;
-    const size_t d = (size_t)s->head_dim;
-    float *to = w->queries;
-    for (int32_t h = g * group; h < (g + 1) * group; h++) {
-        for (int64_t t = 0; t < seen->n_tokens; t++, to += d) {
-            CKVC_TRY(be->ops->read(be, seen->q, (size_t)(t * s->n_heads + h) * d, to, d, err));
+    const int64_t n = seen->n_tokens, d = s->head_dim, group = s->n_heads / s->n_kv_heads,
+                  row = s->n_heads * d;
+    for (int64_t first = 0; first < n; first += READ_ROWS) {
+        const int64_t rows = n - first < READ_ROWS ? n - first : READ_ROWS;
+        CKVC_TRY(be->ops->read(be, seen->q, (size_t)(first * row), w->rows, (size_t)(rows * row),
+                               err));
+        for (int64_t t = 0; t < rows; t++) {
+            for (int64_t h = 0; h < group; h++) {
+                memcpy(w->queries + (h * n + first + t) * d,
+                       w->rows + t * row + (g * group + h) * d, (size_t)d * sizeof(float));
+            }
         }
     }
     return CKVC_OK;

@@ -30,6 +30,7 @@ typedef struct head_watch {
     float *attention;     /* [H][rows][T] of the layer in hand */
     float *keys, *values; /* [T][D] of the head in hand */
     float *queries;       /* [H/G][T][D] likewise */
+    float *rows;          /* of queries of all heads, as they are read */
     double *column_sum;   /* [G][T] of the layer in hand */
 } head_watch;
 

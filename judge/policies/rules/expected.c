@@ -15,6 +15,19 @@ static double dot(const double *a, const float *b, int64_t n) {
     return sum;
 }
 
+/* x' A x, its terms added in the order of rows and columns. at [D][D]: A', so that the inner loop goes over many
+ * sums at once; sums [D] scratch. */
+static double quadratic(const double *at, const float *x, int64_t D, double *sums) {
+    double all = 0;
+    memset(sums, 0, (size_t)D * sizeof *sums);
+    for (int64_t j = 0; j < D; j++) {
+        const double xj = (double)x[j];
+        for (int64_t i = 0; i < D; i++) { sums[i] += at[j * D + i] * xj; }
+    }
+    for (int64_t i = 0; i < D; i++) { all += (double)x[i] * sums[i]; }
+    return all;
+}
+
 typedef struct query_law { /* of a query head: mean [D], covariance [D][D] */
     double *mean, *cov;
 } query_law;
@@ -72,7 +85,7 @@ static void query_laws(const prefill_head *h, const double *frequencies, double 
     }
 }
 
-/* mean <- R mean, cov <- R cov R', R the mean rotation of the positions to come. */
+/* mean <- R mean, cov <- (R cov R')', R the mean rotation of the positions to come. */
 static void turn_ahead(const prefill_head *h, const double *frequencies, double *laws,
                        double *scratch) {
     const int64_t D = h->head_dim;
@@ -89,6 +102,13 @@ static void turn_ahead(const prefill_head *h, const double *frequencies, double 
         rotate_pairs(law.mean, 1, D, c, s);
         for (int64_t j = 0; j < D; j++) { rotate_pairs(law.cov + j, D, D, c, s); }
         for (int64_t i = 0; i < D; i++) { rotate_pairs(law.cov + i * D, 1, D, c, s); }
+        for (int64_t i = 0; i < D; i++) {
+            for (int64_t j = 0; j < i; j++) {
+                const double was = law.cov[i * D + j];
+                law.cov[i * D + j] = law.cov[j * D + i];
+                law.cov[j * D + i] = was;
+            }
+        }
     }
 }
 
@@ -104,8 +124,7 @@ void expected_attention(const prefill_head *h, const double *frequencies, int64_
         double most = -INFINITY, sum = 0;
         for (int64_t t = first; t < T; t++) {
             const float *k = h->keys + t * D;
-            double square = 0;
-            for (int64_t i = 0; i < D; i++) { square += (double)k[i] * dot(law.cov + i * D, k, D); }
+            const double square = quadratic(law.cov, k, D, rest);
             logit[t] = dot(law.mean, k, D) / sqrt((double)D) + square / (2 * (double)D);
             most = logit[t] > most ? logit[t] : most;
         }
