@@ -13,8 +13,11 @@ import subprocess
 import sys
 import tempfile
 
-MODELS = {"qwen2.5-coder-0.5b": "## Qwen2.5-Coder-0.5B", "smollm2-135m": "## SmolLM2-135M"}  # of docs/results, and where docs/results.md has them
+MODELS = {"qwen2.5-coder-0.5b": "## Qwen2.5-Coder-0.5B", "qwen2.5-coder-1.5b": "## Qwen2.5-Coder-1.5B",
+          "smollm2-135m": "## SmolLM2-135M"}  # of docs/results, and where docs/results.md has them
+FIRST = next(iter(MODELS))
 FRONT = "technical", "narrative", "code"  # whose prompts README's numbers are of: chat's continuations are of another length
+COUNT = {1: "one", 2: "two", 3: "three", 4: "four", 5: "five"}
 PICTURE = "table", "cake", "dynamickv", "adakv", "snapkv", "expected-attention", "tova", "chunkkv", "kvzip"  # docs/losses.svg has these
 HOME = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 CKVC = os.environ.get("CKVC", HOME + "/build/release/ckvc")
@@ -53,11 +56,15 @@ def run(*command):
 
 
 def recovered(model, *options):
-    """What the model's table recovers of those of FRONT, and of each corpus."""
-    files = {name: f"{HOME}/docs/results/{model}/{name}.jsonl.xz" for name in (*FRONT, "chat")}
-    files = {name: f for name, f in files.items() if os.path.exists(f)}
-    groups = [f"three together={','.join(files[name] for name in FRONT)}", *(f"{name}={f}" for name, f in files.items())]
-    return rows(run(f"{HOME}/scripts/recovered.py", *options, *groups))
+    """What the model's table recovers of those of FRONT, of the first model each corpus, and of prompts of 4,000 tokens."""
+    def there(*names):
+        return [f for f in (f"{HOME}/docs/results/{model}/{name}.jsonl.xz" for name in names) if os.path.exists(f)]
+
+    def together(files):
+        return (f"{COUNT[len(files)]} together" if len(files) > 1 else os.path.basename(files[0]).split("-4k")[0]) + "=" + ",".join(files)
+    long = there(*(f"{name}-4k" for name in (*FRONT, "mixed", "chat")))
+    each = [f"{name}={f}" for name in (*FRONT, "chat") for f in there(name)] if model == FIRST else []
+    return rows(run(f"{HOME}/scripts/recovered.py", *options, together(there(*FRONT)), *each, *(["4,000 tokens, " + together(long)] if long else [])))
 
 
 def picture(model):
@@ -98,18 +105,24 @@ write = "--write" in sys.argv
 demo = sys.argv[-1]
 README, RESULTS, SVG = "README.md", "docs/results.md", "docs/losses.svg"
 texts = {path: open(path).read() for path in (README, RESULTS, SVG)}
-front = next(iter(MODELS))
-ok, losses = [], recovered(front)
+ok, losses = [], recovered(FIRST)
 for words, budget in ("a quarter", "T/4"), ("an eighth", "T/8"):
     prompts, loss, rule, of_rule = cells(losses, budget)
     ok.append(hold(f"README's {words}", README, rf"\| {words} \| \*\*(\S+)\*\* \| (\S+) \((.*?)\) \|", loss, of_rule, rule))
 ok.append(hold("README's KVzap", README, r"KVzap, fitted on the same prompts, loses (\S+) and\s(\S+)\.\n", *(cell(losses, b, "KVzap, linear") for b in ("T/4", "T/8"))))
-ok += [hold("README's prompts", README, r"(\d+) prompts that the table was not made from", prompts), hold(SVG, SVG, r"(.*)", picture(front))]
+larger = recovered("qwen2.5-coder-1.5b")
+ok.append(hold("README's 1.5B", README, r"1\.5B loses (\S+) and (\S+) under its table, (\S+) and (\S+) under the best rules\.\n",
+               *(cells(larger, b, "two")[i] for i in (1, 3) for b in ("T/4", "T/8"))))
+ok += [hold("README's prompts", README, r"(\d+) prompts that the table was not made from", prompts), hold(SVG, SVG, r"(.*)", picture(FIRST))]
 for model, title in MODELS.items():
-    for options, what in ((), "Extra loss"), (("--kl",), "KL"):
-        table = recovered(model, *options)
-        at = "\n".join(table.splitlines()[:2 + 3]) if not options else table  # of losses those of FRONT
-        ok.append(hold(f"{RESULTS}'s {model}, {what}", RESULTS, rf"{title}\n.*?\n{what}.*?(\| prompts .*?)\n\n", at))
+    losses = recovered(model)
+    if model == FIRST:
+        ok.append(hold(f"{RESULTS}'s {model}, extra loss", RESULTS, rf"{title}\n.*?\nExtra loss.*?(\| prompts .*?)\n\n", "\n".join(losses.splitlines()[:2 + 3])))
+    else:
+        _, ours, rules, of_rules = zip(*(cells(losses, budget, "t") for budget in ("T/16", "T/8", "T/4")))
+        ok.append(hold(f"{RESULTS}'s {model}, extra loss", RESULTS, rf"{title}\n.*?\n- Extra loss at T/16, T/8 and T/4: (.*?); the best rules' (.*?)\.\n",
+                       ", ".join(ours), ", ".join(f"{loss} ({rule})" for rule, loss in zip(rules, of_rules))))
+    ok.append(hold(f"{RESULTS}'s {model}, KL", RESULTS, rf"{title}\n.*?\nKL.*?(\| prompts .*?)\n\n", recovered(model, "--kl")))
 both = [cells(rows(open(demo + "/recovered.md").read()), budget, "both") for budget in ("T/8", "T/4")]
 ok.append(hold(f"{RESULTS}'s demo", RESULTS, r"a toy of 8 layers, (\d+) prompts of both corpora: extra loss (\S+) at T/8 and (\S+) at T/4, .*? lose (\S+) and (\S+)\.\n",
                both[0][0], *(x[1] for x in both), *(x[3] for x in both), rounded=True))
