@@ -109,7 +109,7 @@ ok, losses = [], recovered(FIRST)
 for words, budget in ("a quarter", "T/4"), ("an eighth", "T/8"):
     prompts, loss, rule, of_rule = cells(losses, budget)
     ok.append(hold(f"README's {words}", README, rf"\| {words} \| \*\*(\S+)\*\* \| (\S+) \((.*?)\) \|", loss, of_rule, rule))
-ok.append(hold("README's KVzap", README, r"KVzap, fitted on the same prompts, loses (\S+) and\s(\S+)\.\n", *(cell(losses, b, "KVzap, linear") for b in ("T/4", "T/8"))))
+ok.append(hold("README's KVzap", README, r"KVzap, fitted on the same prompts, loses (\S+) and\s(\S+)\. ", *(cell(losses, b, "KVzap, linear") for b in ("T/4", "T/8"))))
 larger = recovered("qwen2.5-coder-1.5b")
 ok.append(hold("README's 1.5B", README, r"1\.5B loses (\S+) and (\S+) under its table, (\S+) and (\S+) under the best rules\.\n",
                *(cells(larger, b, "two")[i] for i in (1, 3) for b in ("T/4", "T/8"))))
