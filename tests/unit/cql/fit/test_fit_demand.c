@@ -63,8 +63,9 @@ TEST(golden_shares_and_capacities) {
     const fit_options o = fit_defaults();
     json_array_foreach(json_object_get(root, "prompts"), i, prompt) {
         const uint32_t T = (uint32_t)json_array_size(json_object_get(prompt, "tokens"));
+        CKVC_AUTO(fit_result_free_at)
         fit_result *r = fit_one(fit_shard(golden_shard(prompt, T), "golden.h5"), &o);
-        table_file *t = written(r, "golden.ckvt");
+        CKVC_AUTO(table_file_free_at) table_file *t = written(r, "golden.ckvt");
         const ckvc_table *c = t->table;
         assert_int_equal(c->op, CKVC_OPERATOR_NO_THRESHOLD);
         for (uint32_t b = 0; b < 3; b++) {
@@ -84,8 +85,6 @@ TEST(golden_shares_and_capacities) {
             assert_int_equal(c->score[b].kind, CKVC_SCORE_WINDOW);
             assert_int_equal(c->score[b].mode, CKVC_MODE_HEADS);
         }
-        table_file_free(t);
-        fit_result_free(r);
     }
     assert_int_equal(i, 3);
     json_decref(root);
@@ -114,7 +113,7 @@ TEST(means_leave_out_the_held_out_and_the_short) {
         }
     }
     const fit_options o = fit_defaults();
-    fit_result *r = fit_one(fit_shard(s, "hand.h5"), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "hand.h5"), &o);
     const ckvc_table *t = r->table->table;
     assert_int_equal(r->n_heldout, 2);
     assert_int_equal(r->demand.n_prompts, 10);
@@ -137,7 +136,6 @@ TEST(means_leave_out_the_held_out_and_the_short) {
     }
     const json_t *said = json_object_get(json_object_get(r->table->meta, "diagnostics"), "demand");
     assert_int_equal(json_array_size(json_object_get(said, "by_budget")), NB);
-    fit_result_free(r);
 }
 
 /* No budget leaves a choice: equal shares, nothing decided. */
@@ -146,7 +144,7 @@ TEST(budgets_without_a_choice) {
     s->h.budgets[1] = 9; /* all of it goes into floors */
     s->h.budgets[2] = 4096;
     const fit_options o = fit_defaults();
-    fit_result *r = fit_one(fit_shard(s, "short.h5"), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "short.h5"), &o);
     for (size_t k = 0; k < L * G; k++) {
         assert_true(r->table->table->share[k * NB + 1] == 1.0);
         assert_true(r->table->table->share[k * NB + 2] == 1.0);
@@ -157,7 +155,6 @@ TEST(budgets_without_a_choice) {
     assert_int_equal(r->demand.blocks[0].heads.undecided, L * G); /* four prompts are too few */
     assert_true(isnan(r->demand.blocks[2].heads.halves.overall.mean));
     table_file_free(written(r, "short.ckvt"));
-    fit_result_free(r);
 }
 
 TEST(cuts_order_and_duplicates_never_show) {
@@ -172,10 +169,9 @@ TEST(cuts_order_and_duplicates_never_show) {
     const size_t values = (size_t)L * G * NB * sizeof(double);
     char id[2][CKVC_SHA256_HEX];
     for (int i = 0; i < 2; i++) {
-        table_file *t = written(r[i], "cut.ckvt");
+        CKVC_AUTO(table_file_free_at) table_file *t = written(r[i], "cut.ckvt");
         strcpy(id[i], t->content_id);
         assert_memory_equal(t->share_interval, r[0]->table->share_interval, 2 * values);
-        table_file_free(t);
     }
     assert_string_equal(id[0], id[1]);
     assert_int_equal(r[2]->n_duplicates, 12);
@@ -190,9 +186,8 @@ TEST(cuts_order_and_duplicates_never_show) {
 static fitted_learned learned_of(const char *const *paths, size_t n) {
     fit_options o = fit_defaults();
     o.score = CKVC_SCORE_LEARNED;
-    fit_result *r = fit_paths(paths, n, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, n, &o);
     const fitted_learned l = r->learned;
-    fit_result_free(r);
     return l;
 }
 
@@ -321,16 +316,14 @@ TEST(records_and_demand_make_one_table) {
 
 /* Does prompts 0 ... n-1 of a demand pass of six, in shards of two. */
 static void log_pass(run_dir *run, const char *pass, uint32_t n) {
-    shard *whole = fixture_of("demand", 0, 0);
+    CKVC_AUTO(shard_free_at) shard *whole = fixture_of("demand", 0, 0);
     bool done[6];
     OK(run_pass_begin(run, &(run_pass_start){pass, 6, 2, "cpu/test"}, &whole->h, done, &err));
     for (uint32_t i = 0; i < n; i++) {
-        shard *one = fixture_of("demand", i, 1);
+        CKVC_AUTO(shard_free_at) shard *one = fixture_of("demand", i, 1);
         if (!done[i]) { OK(run_log_prompt(run, i, one, &err)); }
-        shard_free(one);
     }
     assert_int_equal(run_pass_end(run), n == 6);
-    shard_free(whole);
 }
 
 /* The last complete demand pass of a run; one that is not is fitted where it is asked for. */
@@ -351,6 +344,7 @@ TEST(runs_give_their_demand) {
     OK(run_create(path, plan, RUN_WHOLE, true, &run, NULL));
     log_pass(run, "pass-01-demand", 6);
     run_close(run);
+    CKVC_AUTO(fit_result_free_at)
     fit_result *r = fit_one(path, &o),
                *bare = fit_one(fit_shard(fixture_of("demand", 0, 6), "six.h5"), &o);
     assert_int_equal(r->demand.n_prompts, 5); /* one is held out */
@@ -359,8 +353,6 @@ TEST(runs_give_their_demand) {
     assert_string_equal(
         json_string_value(json_array_get(json_object_get(r->table->meta, "passes"), 0)),
         "pass-01-demand");
-    fit_result_free(r);
-    fit_result_free(bare);
 }
 
 TEST(pools_are_checked) {
@@ -390,12 +382,10 @@ TEST(pools_are_checked) {
     refused(plain, NULL, &o, CKVC_E_DATA, "no records to fit");
     /* an incoming table of other budgets */
     o = fit_defaults();
-    fit_result *r = fit_one(budget, &o);
-    table_file *t = written(r, "other.ckvt");
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(budget, &o);
+    CKVC_AUTO(table_file_free_at) table_file *t = written(r, "other.ckvt");
     o.incoming = t;
     refused(plain, NULL, &o, CKVC_E_MISMATCH, "33");
-    table_file_free(t);
-    fit_result_free(r);
 }
 
 RUN_TESTS(temp_folder_make, temp_folder_remove)

@@ -185,6 +185,7 @@ static int right_gates(const fit_result *r, int up, int n) {
  * against 0.001 a step, twice that on the gate side, whose cells share the prompts. */
 TEST(best_actions_are_found) {
     fit_options o = fit_defaults();
+    CKVC_AUTO(fit_result_free_at)
     fit_result *r = fit_one(world_shard(&plain, "found.h5", 0, 60), &o);
     int head_right = 0;
     for (int i = 0; i < L * G * NB; ++i) {
@@ -207,7 +208,6 @@ TEST(best_actions_are_found) {
     assert_int_equal(r->n_heldout, 6);
     assert_int_equal(r->sides[0].n_records, 54 * L * G * NB * A_H);
     assert_int_equal(r->table->evidence[CKVC_SIDE_HEAD].n[0], 54);
-    fit_result_free(r);
 }
 
 /* A price of 0.006 a step moves the best threshold up by three (0.006 / (2 * 0.001)). Where no
@@ -218,7 +218,7 @@ TEST(loss_and_penalty_both_speak) {
     w.penalty = 0.006;
     w.flat_budget = 1;
     fit_options o = fit_defaults();
-    fit_result *r = fit_one(world_shard(&w, "both.h5", 0, 60), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "both.h5", 0, 60), &o);
     const decided *why = &r->sides[CKVC_SIDE_GATE].why;
     assert_true(right_gates(r, 3, 1) >= 9); /* of 12 */
     for (int cell = 0; cell < L * E * P; ++cell) {
@@ -229,7 +229,6 @@ TEST(loss_and_penalty_both_speak) {
     assert_true(decided_sum(why, 0).by_loss < L * E * P);
     assert_int_equal(decided_sum(why, 1).flat, L * E * P);
     assert_int_equal(decided_sum(why, 1).by_loss, 0);
-    fit_result_free(r);
 }
 
 /* Rewards far below the noise of counts (method.md section 5): uniform draws let the counts choose,
@@ -268,10 +267,9 @@ static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA2
     OK(table_file_write(r->table, path, true, &err));
     OK(table_file_read(path, &back, &err));
     assert_string_equal(back->content_id, r->table->content_id);
-    char *wrote = ckvc_json_canonical(r->table->meta), *read = ckvc_json_canonical(back->meta);
+    CKVC_AUTO_FREE char *wrote = ckvc_json_canonical(r->table->meta),
+                        *read = ckvc_json_canonical(back->meta);
     assert_string_equal(wrote, read);
-    free(wrote);
-    free(read);
     strcpy(id, r->table->content_id);
     table_file_free(back);
 }
@@ -287,6 +285,7 @@ TEST(cuts_and_order_of_shards_never_show) {
     const char *swapped[3] = {parts[2], parts[0], parts[1]};
     for (int solver = 0; solver < 2; ++solver) {
         o.solver = solver == 0 ? FIT_EXACT : FIT_ADAMW;
+        CKVC_AUTO(fit_result_free_at)
         fit_result *r = fit_one(world_shard(&w, "whole.h5", 0, 40), &o),
                    *r3 = fit_paths(swapped, 3, &o);
         const table_evidence *e = r->table->evidence, *e3 = r3->table->evidence;
@@ -301,8 +300,6 @@ TEST(cuts_and_order_of_shards_never_show) {
                             30 * L * G * NB * sizeof(uint16_t));
         assert_true(solver == 0 ? isnan(r->sides[0].adamw_distance)
                                 : r->sides[0].adamw_distance > 0.1);
-        fit_result_free(r);
-        fit_result_free(r3);
     }
 }
 
@@ -474,13 +471,12 @@ TEST(operators_are_carried) {
         if (op == 1) { give_layer_budgets(&s->h, 1.0); }
         add_prompts(s, &plain, 0, 6);
         fit_options o = fit_defaults();
-        fit_result *r = fit_one(fit_shard(s, "operator.h5"), &o);
+        CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "operator.h5"), &o);
         assert_int_equal(r->table->table->op, op);
         assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")),
                             op ? ckvc_operator_name((ckvc_operator)op) : "both-one-start");
         assert_int_equal(json_array_size(json_object_get(r->table->meta, "layer_budgets")),
                          op == 1 ? L : 0);
-        fit_result_free(r);
     }
 }
 
@@ -508,13 +504,12 @@ TEST(nothing_to_scale) {
     w.noise = w.effect = 0.0;
     fit_options o = fit_defaults();
     last_warning[0] = '\0';
-    fit_result *r = fit_one(world_shard(&w, "flat.h5", 0, 10), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "flat.h5", 0, 10), &o);
     assert_true(r->sides[0].scale == 1.0 && r->sides[1].scale == 1.0);
     assert_non_null(strstr(last_warning, "not scaled"));
     assert_int_equal(head_action(r, 0, 0, 0), CKVC_HEAD_NEUTRAL);
     assert_int_equal(gate_action(r, 0, 0, 0, 0), 0);
     assert_int_equal(decided_sum(&r->sides[1].why, NB).flat, r->sides[1].why.n_supported);
-    fit_result_free(r);
 }
 
 /* A penalty larger than any change of loss takes every gate choice to the top threshold; the loss
@@ -524,7 +519,7 @@ TEST(penalty_and_loss_are_told_apart) {
     w.head = false;
     w.penalty = 1.0;
     fit_options o = fit_defaults();
-    fit_result *r = fit_one(world_shard(&w, "penalty.h5", 0, 60), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "penalty.h5", 0, 60), &o);
     const fitted_side *s = &r->sides[CKVC_SIDE_GATE];
     for (int l = 0; l < L; ++l) { assert_int_equal(gate_action(r, l, 1, 1, 1), A_G - 1); }
     assert_int_equal(decided_sum(&s->why, NB).supported, s->why.n_supported);
@@ -533,7 +528,6 @@ TEST(penalty_and_loss_are_told_apart) {
     const double *m = r->table->evidence[CKVC_SIDE_GATE].m,
                  *l = r->table->evidence[CKVC_SIDE_GATE].l;
     assert_true(fabs((m[1] - l[1]) - (m[0] - l[0]) - w.penalty / s->scale) < 1e-6);
-    fit_result_free(r);
 }
 
 TEST(shrinking_keeps_what_chance_explains) {
@@ -585,6 +579,7 @@ TEST(halves_agree_where_there_is_something_to_agree_on) {
     o.resample = CQL_RESAMPLE_HALVES;
     for (int k = 0; k < 2; ++k) {
         w.effect = k == 0 ? plain.effect : 0.0;
+        CKVC_AUTO(fit_result_free_at)
         fit_result *r = fit_one(world_shard(&w, k == 0 ? "half.h5" : "half0.h5", 0, 60), &o);
         double sum = 0.0;
         assert_null(r->table->evidence[CKVC_SIDE_HEAD].share); /* shares are the bootstrap's */
@@ -594,26 +589,23 @@ TEST(halves_agree_where_there_is_something_to_agree_on) {
             sum += rank_spearman(halves, halves + S, S);
         }
         assert_true(k == 0 ? sum / (R / 2) > 0.95 : fabs(sum / (R / 2)) < 0.5);
-        fit_result_free(r);
     }
 }
 
 /* ---- run directories ---- */
 
 static void log_pass(run_dir *run, const char *pass, const world *w, int n, float start_weight) {
-    shard *header = new_shard();
+    CKVC_AUTO(shard_free_at) shard *header = new_shard();
     bool done[64] = {false};
     snprintf(header->h.pass, sizeof header->h.pass, "%s", w->head ? "head" : "gate");
     for (int i = 0; i < L * G * NB; ++i) { header->h.side[CKVC_SIDE_HEAD].start[i] = start_weight; }
     OK(run_pass_begin(run, &(run_pass_start){pass, (uint32_t)n, 4, "cpu"}, &header->h, done, &err));
     for (int i = 0; i < n; ++i) {
-        shard *rows = new_shard();
+        CKVC_AUTO(shard_free_at) shard *rows = new_shard();
         add_prompts(rows, w, i, 1);
         OK(run_log_prompt(run, (uint32_t)i, rows, &err));
-        shard_free(rows);
     }
     run_pass_end(run);
-    shard_free(header);
 }
 
 TEST(runs_give_their_last_complete_passes) {

@@ -161,11 +161,10 @@ static found in_ten(const world *like, bool raw, double alpha) {
     for (int i = 0; i < 10; i++) {
         const world w = nth(like, i);
         int choice[STATES];
-        cql_counts *c = log_corpus(&w, 0, raw);
+        CKVC_AUTO(cql_counts_free_at) cql_counts *c = log_corpus(&w, 0, raw);
         f.decided += choose_all(c, raw, alpha, choice);
         f.rho += truth_rho(&w, choice) / 10;
         f.near += near_best(&w, choice);
-        cql_counts_free(c);
     }
     print_message("%s, %s rewards at alpha %g: rho %.3f, %d near, %d of %d by alpha\n",
                   like->uniform ? "uniform" : "balanced", raw ? "raw" : "scaled", alpha, f.rho,
@@ -182,7 +181,7 @@ TEST(best_tables_are_recovered) {
     for (int i = 0; i < 20; i++) {
         world w = nth(&usual, i);
         int choice[STATES];
-        cql_counts *c = log_corpus(&w, 0, false);
+        CKVC_AUTO(cql_counts_free_at) cql_counts *c = log_corpus(&w, 0, false);
         assert_int_equal(choose_all(c, false, 0.75, choice),
                          0); /* equal counts within a state: alpha decides nothing */
         for (int s = 0; s < STATES; s++) {
@@ -196,7 +195,6 @@ TEST(best_tables_are_recovered) {
         }
         near += near_best(&w, choice);
         rho += truth_rho(&w, choice) / 20;
-        cql_counts_free(c);
     }
     assert_true(near >= n * 85 / 100);
     assert_true(lost <= 0.10 * possible);

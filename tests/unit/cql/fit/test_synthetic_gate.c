@@ -7,11 +7,9 @@
  * budget, as in a model: under the smallest no threshold changes a kept set (the loss is flat and
  * the penalty alone chooses), under the middle one both speak, under the largest there is nothing
  * to pay. Seeds are fixed: the rates below are exact. */
-#include "cql/fit/fit_records.h"
-#include "lib/base/hash.h"
+#include "tests/unit/cql/cql_fixture.h"
+#include "tests/unit/fit_fixture.h"
 #include "tests/unit/shard_fixture.h"
-#include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 enum { L = 2, E = 3, P = 2, CELLS = E * P, NB = 3, A = CKVC_GATE_ACTIONS, FREE = 12, WORLDS = 6 };
 enum { FLAT, BOTH, LOSS }; /* the budgets */
@@ -21,11 +19,6 @@ static const double effect = 0.01, /* nats between the best threshold and one 10
     price = 0.001,                 /* nats per step below FREE */
     slope = 0.004,                 /* deviation over prompts of the value of 10 steps */
     noise = 0.002;                 /* of one record */
-
-static double gauss(ckvc_rng *rng) {
-    double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
-    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
-}
 
 /* ---- the truth ---- */
 
@@ -84,7 +77,7 @@ static void add_record(shard *s, int world, uint32_t prompt, int l, int cell, in
 
 /* uniform: as many records of a state, of actions drawn at random, instead of its whole grid. */
 static void write_world(int world, bool uniform, const char *path) {
-    shard *s = shard_create();
+    CKVC_AUTO(shard_free_at) shard *s = shard_create();
     uint32_t number = 0;
     assert_non_null(s);
     fixture_header(&s->h, "gate");
@@ -120,7 +113,6 @@ static void write_world(int world, bool uniform, const char *path) {
         }
     }
     OK(shard_h5_write(s, path, &err));
-    shard_free(s);
 }
 
 static fit_result *fit_world(int world, bool uniform) {
@@ -167,7 +159,7 @@ static void count(const fit_result *r, int world, tally *t) {
 TEST(the_best_thresholds_are_found) {
     tally t = {0};
     for (int world = 0; world < WORLDS; world++) {
-        fit_result *r = fit_world(world, false);
+        CKVC_AUTO(fit_result_free_at) fit_result *r = fit_world(world, false);
         const fitted_side *gate = &r->sides[CKVC_SIDE_GATE];
         assert_int_equal(gate->why.n_supported, L * (CELLS - 1) * NB);
         assert_int_equal(gate->why.n_alpha, 0);
@@ -189,7 +181,6 @@ TEST(the_best_thresholds_are_found) {
                          0);
         assert_true(decided_sum(&gate->why, BOTH).by_loss < L * (CELLS - 1));
         count(r, world, &t);
-        fit_result_free(r);
     }
     for (int b = 0; b < NB; b++) {
         print_message("budget %d: within 3 steps of the best %d of %d, %.3f of the reward lost\n",
@@ -209,11 +200,10 @@ TEST(unequal_counts_cost_rewards) {
     tally t = {0};
     size_t by_alpha = 0;
     for (int world = 0; world < WORLDS; world++) {
-        fit_result *r = fit_world(world, true);
+        CKVC_AUTO(fit_result_free_at) fit_result *r = fit_world(world, true);
         by_alpha += r->sides[CKVC_SIDE_GATE].why.n_alpha;
         assert_true(r->sides[CKVC_SIDE_GATE].count_noise > 0);
         count(r, world, &t);
-        fit_result_free(r);
     }
     for (int b = 0; b < NB; b++) {
         print_message(

@@ -12,7 +12,7 @@ TEST(refits_are_those_of_counts) {
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3};
     for (int even = 0; even < 2; ++even) {
         cql_counts *c = cql_counts_create(S, A);
-        cql_logged *l = new_logged(S, A, false);
+        CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(S, A, false);
         OK(cql_counts_resample(c, R, CQL_RESAMPLE_BOOTSTRAP, 7, SIZE_MAX, &err));
         ckvc_rng rng;
         ckvc_rng_init(&rng, 5, (uint64_t)even, 0);
@@ -32,7 +32,7 @@ TEST(refits_are_those_of_counts) {
         cql_logged_finish(l);
         assert_int_equal(l->n_records, cql_counts_records(c));
         uint16_t by_counts[R * S], by_blocks[R * S];
-        uint8_t *w = cql_logged_weights(l, R, CQL_RESAMPLE_BOOTSTRAP, 7);
+        CKVC_AUTO_FREE uint8_t *w = cql_logged_weights(l, R, CQL_RESAMPLE_BOOTSTRAP, 7);
         const ckvc_actions actions = {A, grid, 1.0};
         const cql_resampled counted = cql_counts_resampled(c, 0.5),
                             blocked = cql_logged_resampled(l, w, R, CQL_ADVANTAGE, 0.5);
@@ -47,9 +47,7 @@ TEST(refits_are_those_of_counts) {
                 assert_false(a == 2 && better); /* than itself */
             }
         }
-        free(w);
         cql_counts_free(c);
-        cql_logged_free(l);
     }
 }
 

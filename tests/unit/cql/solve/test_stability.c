@@ -67,7 +67,7 @@ TEST(variance_agrees_with_numpy) {
 TEST(variance_is_by_document) {
     double width[2];
     for (int alone = 0; alone < 2; alone++) {
-        cql_logged *l = new_logged(1, 2, false);
+        CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(1, 2, false);
         for (int p = 0; p < 12; p++) {
             cql_logged_prompt(l, numbered("", alone ? p : p / 2));
             add(l, 0, 0, 0, 0);
@@ -78,7 +78,6 @@ TEST(variance_is_by_document) {
         const rank_interval of = variance_of(l, CQL_ADVANTAGE).action_interval;
         assert_int_equal(of.n, l->n_clusters);
         width[alone] = of.hi - of.lo;
-        cql_logged_free(l);
     }
     assert_true(width[0] > 1.3 * width[1]);
 }
@@ -101,7 +100,7 @@ TEST(corrections) {
 TEST(prompts_left_out_by_hand) {
     static const double grid[3] = {0.9, 1.0, 1.1};
     static const int incoming[1] = {0};
-    cql_logged *l = new_logged(1, 3, false);
+    CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(1, 3, false);
     for (size_t i = 0; i < 6; ++i) {
         if (i % 3 == 0) { cql_logged_prompt(l, i ? "second" : "first"); }
         add(l, 0, i % 3, (double[]){0.0, 1.0, 0.2, 0.0, 0.5, 2.0}[i], i < 3 ? -1.0 : -2.0);
@@ -116,7 +115,6 @@ TEST(prompts_left_out_by_hand) {
     OK(stability_left_out(&s, 1, 32, 1, gain, &err));
     assert_true(isnan(gain[0]) && isnan(gain[1]));
     l->cluster[1] = 1;
-    cql_logged_free(l);
 }
 
 /* A world where prompts agree gives 1 from the first prompt on; one of pure noise stays near 0 and
@@ -128,7 +126,7 @@ TEST(learning_curves_tell_signal_from_noise) {
     for (int a = 0; a < A; ++a) { grid[a] = 0.6 + 0.1 * a; }
     for (int s = 0; s < S; ++s) { incoming[s] = 4; }
     for (int noise = 0; noise < 2; ++noise) {
-        cql_logged *l = new_logged(S, A, false);
+        CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(S, A, false);
         ckvc_rng rng;
         ckvc_rng_init(&rng, 11, 0, 0);
         for (int p = 0; p < N; ++p) {
@@ -162,7 +160,6 @@ TEST(learning_curves_tell_signal_from_noise) {
             close_to(one.to_full.mean, 1.0);
             assert_true(mean > 0.8);
         }
-        cql_logged_free(l);
     }
 }
 

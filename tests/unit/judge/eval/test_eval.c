@@ -232,11 +232,10 @@ TEST(splits_at_the_question) {
         assert_int_equal(a->n_continuation + n_question, c->n_continuation);
         assert_memory_equal(a->tokens, c->tokens,
                             (a->n_tokens + a->n_continuation) * sizeof *a->tokens);
-        char *text;
+        CKVC_AUTO_FREE char *text = NULL;
         size_t n;
         OK(tokenizer_decode(tok, c->tokens + c->n_tokens, n_question, true, &text, &n, &err));
         assert_string_equal(text + (*text == ' '), tasks[i].prompt + tasks[i].question_at);
-        free(text);
     }
     assert_true(memcmp(whole->sha256, split->sha256, CKVC_SHA256_HEX) != 0);
 }
@@ -246,7 +245,7 @@ TEST(splits_at_the_question) {
 TEST(fits_the_context) {
     const model_shape *shape = model_get_shape(m);
     const size_t context = (size_t)model_shape_context(shape), size = 12 * context;
-    char *text = ckvc_alloc(size + 1, 1);
+    CKVC_AUTO_FREE char *text = ckvc_alloc(size + 1, 1);
     for (size_t i = 0; i + 8 <= size; i += 8) { snprintf(text + i, 9, "%7zu ", i); }
     task_item item = tasks[0];
     item.prompt = text;
@@ -284,7 +283,6 @@ TEST(fits_the_context) {
     item.question_at = 20;
     FAILS(eval_items_make(&how, &one, &items, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "more than the model's context"));
-    free(text);
 }
 
 RUN_TESTS(open_all, close_all)

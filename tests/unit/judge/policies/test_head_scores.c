@@ -221,7 +221,7 @@ TEST(expected) {
 
 /* Equal scores are one, and know what the prefill has to show. */
 TEST(shared) {
-    head_scores h = {0};
+    CKVC_AUTO(head_scores_fini) head_scores h = {0};
     const head_score kvzip = policy_rule_of(SCORE_KVZIP)->score,
                      snapkv = policy_rule_of(SCORE_SNAPKV)->score;
     assert_int_equal(head_scores_add(&h, kvzip), 0);
@@ -234,7 +234,6 @@ TEST(shared) {
     assert_int_equal(head_scores_add(&h, policy_rule_of(SCORE_EXPECTED_ATTENTION)->score), 3);
     assert_int_equal(head_scores_add(&h, policy_rule_of(SCORE_H2O)->score), 4);
     assert_true(h.wanted.queries && h.wanted.column_sum);
-    head_scores_fini(&h);
 }
 
 RUN_TESTS(make, NULL)

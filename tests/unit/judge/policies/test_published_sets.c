@@ -98,7 +98,7 @@ static void compare_model(const char *golden) {
         policies[n++] =
             (score_policy){.kind = kind, .table = score_needs_table(kind) ? table : NULL};
     }
-    int32_t *later = golden_ids(json_object_get(rig.root, "later"), &n_later);
+    CKVC_AUTO_FREE int32_t *later = golden_ids(json_object_get(rig.root, "later"), &n_later);
     policy_choice choice = {.list = policies,
                             .n = N_POLICIES,
                             .texts = {.first = rig.instruction,
@@ -113,7 +113,6 @@ static void compare_model(const char *golden) {
     choice.n = 1;
     choice.texts.chunk = (uint32_t)golden_number(rig.root, "chunk");
     assert_int_equal(compare_sets_of(&choice, true), 0);
-    free(later);
     table_file_free(table);
     rig_close();
 }

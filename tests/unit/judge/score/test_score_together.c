@@ -34,8 +34,8 @@ static void score(size_t memory, bool measures, scored *out) {
     static int32_t ids[N][T + C];
     static prompt items[N];
     static char names[N][4];
-    bench b = bench_open(2);
-    model *m;
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
+    CKVC_AUTO(model_close_at) model *m = NULL;
     bench_count_acquired(&b);
     OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     const manifest made = {.entries = entries, .n_entries = N, .sha256 = "none"};
@@ -73,8 +73,6 @@ static void score(size_t memory, bool measures, scored *out) {
     acquired.n = 0;
     OK(score_prompts(&in, &o, &out->lines, summary, &err));
     out->acquired = acquired.n;
-    model_close(m);
-    bench_close(&b);
 }
 
 TEST(same_lines) {

@@ -36,7 +36,7 @@ static void add(token_spec *spec, const char *text, size_t n, token_piece_kind k
 /* Ids by the rule as it is written, in quadratic time and without any table. */
 static size_t plain_ids(const token_spec *spec, const char *text, size_t n, int32_t *ids) {
     size_t *start = malloc((n + 1) * sizeof *start), symbols = 0, used = 0;
-    bool *fixed = calloc(n + 1, sizeof *fixed);
+    CKVC_AUTO_FREE bool *fixed = calloc(n + 1, sizeof *fixed);
     for (size_t i = 0, step; i < n; i += step) {
         step = ckvc_utf8_step(text + i, n - i, NULL);
         size_t longest = 0;
@@ -77,7 +77,6 @@ static size_t plain_ids(const token_spec *spec, const char *text, size_t n, int3
         unknown = id < 0;
     }
     free(start);
-    free(fixed);
     return used;
 }
 
@@ -120,8 +119,8 @@ static void one_vocabulary(uint64_t seed) {
     ckvc_rng_init(&rng, seed, ckvc_rng_key("vocabulary"), 0);
     again = rng;
     char text[1024];
-    token_spec *spec = random_spec(seed, &rng);
-    tokenizer *t;
+    CKVC_AUTO(token_spec_free_at) token_spec *spec = random_spec(seed, &rng);
+    CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
     OK(tokenizer_build(random_spec(seed, &again), "spec", &t, &err));
     for (int round = 0; round < 40; round++) {
         size_t size = random_text(&rng, round % 2 ? 12 : 120, true, text), n;
@@ -134,8 +133,6 @@ static void one_vocabulary(uint64_t seed) {
         }
         free(ids);
     }
-    tokenizer_free(t);
-    token_spec_free(spec);
 }
 
 TEST(equals_the_plain_rule) {
@@ -154,16 +151,14 @@ TEST(unknown_characters_become_bytes_after_merging) {
     add(spec, "a", 1, TOKEN_PIECE_NORMAL, -2);
     add(spec, "a\xC3\xA9", 3, TOKEN_PIECE_NORMAL,
         -1); /* holds a character without a piece of its own */
-    tokenizer *t;
+    CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
     OK(tokenizer_build(spec, "spec", &t, &err));
-    int32_t *ids;
+    CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n;
     OK(tokenizer_encode(t, "a\xC3\xA9\xC3\xA9!", 6, true, &ids, &n, &err));
     const int32_t want[] = {258, 1 + 0xC3, 1 + 0xA9, 1 + '!'};
     assert_int_equal(n, 4);
     assert_memory_equal(ids, want, sizeof want);
-    free(ids);
-    tokenizer_free(t);
 }
 
 TEST(refuses_bad_scores_and_pieces) {

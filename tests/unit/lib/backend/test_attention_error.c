@@ -73,10 +73,12 @@ TEST(rows) {
         b[i / 2][i % 2] = bench_open_kind(i / 2 ? "openblas" : "cpu", i % 2 ? 3 : 1);
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CKVC_AUTO(attention_free)
         attention_case c = attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d,
                                             cases[i].window, cases[i].n_prompt, cases[i].n_rows);
         const size_t n = (size_t)(c.s.n_heads * c.n_own);
-        be_row_error *got = ckvc_alloc(n, sizeof *got), *again = ckvc_alloc(n, sizeof *again);
+        CKVC_AUTO_FREE be_row_error *got = ckvc_alloc(n, sizeof *got),
+                                    *again = ckvc_alloc(n, sizeof *again);
         for (int set = -1; set < 3; set++) {
             const kept_set *kept = set < 0 ? NULL : &c.kept->sets[set];
             for (int kind = 0; kind < 2; kind++) {
@@ -86,8 +88,6 @@ TEST(rows) {
                 assert_memory_equal(got, again, n * sizeof *got);
             }
         }
-        free(got), free(again);
-        attention_free(&c);
     }
     for (int i = 0; i < 4; i++) { bench_close(&b[i / 2][i % 2]); }
     printf("attention_error: share of the tolerance used: %.3f\n", worst_ratio);
@@ -97,8 +97,8 @@ TEST(rows) {
  * still a distribution. */
 TEST(nearly_all_mass_lost) {
     of_the_cpu_alone();
-    bench b = bench_open(1);
-    attention_case c = attention_create(1, 1, 2, 0, 2, 1);
+    CKVC_AUTO(bench_close) bench b = bench_open(1);
+    CKVC_AUTO(attention_free) attention_case c = attention_create(1, 1, 2, 0, 2, 1);
     c.s.scale = 1;
     memset(c.q, 0, (size_t)(c.rows * c.width) * sizeof *c.q);
     memset(c.k, 0, c.cache * sizeof *c.k), memset(c.own_k, 0, c.own * sizeof *c.own_k);
@@ -111,13 +111,11 @@ TEST(nearly_all_mass_lost) {
     measure(b.be, &c, &c.kept->sets[1], &e); /* none */
     assert_true(e.mass == 1.0 && e.restricted == 2.0 &&
                 e.actual == 2.0); /* from one corner of the simplex to another */
-    attention_free(&c);
-    bench_close(&b);
 }
 
 TEST(layers) {
     enum { T = 150, C = 70, KEPT = 40, MAX_LAYERS = 8 };
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     bench_load(
         &b, "models/ckvc-tiny-4l",
         (session_limits){.max_prompt = T, .max_continuation = C, .max_window = 16, .max_lanes = 2});
@@ -169,7 +167,6 @@ TEST(layers) {
      * its own. */
     assert_true(fabs(e[0].actual - e[0].restricted) < 1e-6);
     assert_true(fabs(e[L - 1].actual - e[L - 1].restricted) > 1e-3);
-    bench_close(&b);
 }
 
 int main(void) {

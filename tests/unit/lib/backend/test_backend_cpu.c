@@ -34,8 +34,8 @@ TEST(matmul) {
 
 TEST(head) {
     enum { ROWS = 150, IN = 37, VOCAB = 1291 };
-    bench b = bench_open_kind(kind, 2);
-    float *w = values(VOCAB * IN, 2), *x = values(192 * IN, 1);
+    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO_FREE float *w = values(VOCAB * IN, 2), *x = values(192 * IN, 1);
     be_weight *bw = weight(b.be, w, VOCAB, IN);
     be_buf *bx = buffer(b.be, 192 * IN, x);
     const int64_t row0 = 41, n = ROWS - 41;
@@ -45,8 +45,8 @@ TEST(head) {
     target[3] = VOCAB - 1;
     target[4] = 0;
     OK(head_nll(b.be, bw, bx, (be_rows){row0, n, 1}, target, nll));
-    float *logits = ckvc_alloc(2 * VOCAB, sizeof *logits);
-    double *want = ckvc_alloc(VOCAB, sizeof *want);
+    CKVC_AUTO_FREE float *logits = ckvc_alloc(2 * VOCAB, sizeof *logits);
+    CKVC_AUTO_FREE double *want = ckvc_alloc(VOCAB, sizeof *want);
     for (int64_t r = 0; r < n; r++) {
         double sum = 0;
         naive_product(want, NULL, NULL, w, x + (row0 + r) * IN, 1, VOCAB, IN);
@@ -70,8 +70,6 @@ TEST(head) {
     }
     FREE_WEIGHTS(b.be, bw);
     FREE_BUFS(b.be, bx);
-    free(w), free(x), free(logits), free(want);
-    bench_close(&b);
 }
 
 /* log softmax of a row's logits, worked out plainly. */
@@ -87,8 +85,9 @@ static void naive_log_softmax(const float *w, const float *x, int64_t vocab, int
  * plainly, the losses the same bits as without, and 0 against themselves. */
 TEST(divergence) {
     enum { N = 50, IN = 37, VOCAB = 1291 };
-    bench b = bench_open_kind(kind, 2);
-    float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1), *other = values(64 * IN, 1);
+    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO_FREE float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
+                         *other = values(64 * IN, 1);
     be_weight *bw = weight(b.be, w, VOCAB, IN);
     be_buf *bx = buffer(b.be, 128 * IN, x), *full = buffer(b.be, 64 * IN, other);
     double log_p[N], nll[2 * N], alone[2 * N], kl[2 * N], p[VOCAB], q[VOCAB];
@@ -111,17 +110,15 @@ TEST(divergence) {
     for (int i = 0; i < N; i++) { assert_true(kl[i] >= 0 && kl[i] < 2e-6); }
     FREE_WEIGHTS(b.be, bw);
     FREE_BUFS(b.be, bx, full, of.p);
-    free(w), free(x), free(other);
-    bench_close(&b);
 }
 
 /* The first of the largest logits wherever equal ones lie: in one piece of the vocabulary or in
  * several, in any row; its loss as from the logits. A NaN has none. */
 TEST(head_greedy) {
     enum { ROWS = 70, IN = 5, VOCAB = 3001 };
-    bench b = bench_open_kind(kind, 3);
-    float *w = values(VOCAB * IN, 1), *x = ckvc_calloc(128 * IN, sizeof *x);
-    float *logits = ckvc_alloc(ROWS * VOCAB, sizeof *logits);
+    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 3);
+    CKVC_AUTO_FREE float *w = values(VOCAB * IN, 1), *x = ckvc_calloc(128 * IN, sizeof *x);
+    CKVC_AUTO_FREE float *logits = ckvc_alloc(ROWS * VOCAB, sizeof *logits);
     be_greedy next[ROWS], alone;
     for (int r = 0; r < ROWS; r++) { x[r * IN + r % IN] = 1; } /* a logit is a weight */
     static const int32_t first[IN] = {0, 17, 500, 2999, 1000},
@@ -149,13 +146,11 @@ TEST(head_greedy) {
         FREE_WEIGHTS(b.be, bw);
         FREE_BUFS(b.be, bx);
     }
-    free(w), free(x), free(logits);
-    bench_close(&b);
 }
 
 /* Targets of probability near 1 and logits that overflow a plain exp. */
 TEST(head_extremes) {
-    bench b = bench_open_kind(kind, 1);
+    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 1);
     float *w = ckvc_calloc(700, sizeof *w), x[64] = {1.0f};
     for (int i = 0; i < 700; i++) { w[i] = -300.0f; }
     w[650] = 400.0f;
@@ -175,7 +170,6 @@ TEST(head_extremes) {
     FREE_WEIGHTS(b.be, bw);
     FREE_BUFS(b.be, bx);
     free(w);
-    bench_close(&b);
 }
 
 /* ---- rows ---- */
@@ -206,18 +200,18 @@ TEST(norm_silu_embed) {
         }
         check_nmse("rmsnorm", got, want, used);
         b.be->ops->rmsnorm(b.be, bz, n, bw, 1e-3f, false, bz);
-        float *in_place = contents(b.be, bz, used);
+        CKVC_AUTO_FREE float *in_place = contents(b.be, bz, used);
         assert_memory_equal(in_place, got, used * sizeof *got);
-        free(in_place), free(got);
+        free(got);
         b.be->ops->rmsnorm(b.be, bu, n, bw, 1e-3f, false, by);
-        float *more = contents(b.be, by, used);
+        CKVC_AUTO_FREE float *more = contents(b.be, by, used);
         b.be->ops->rmsnorm(b.be, bu, n, bw, 1e-3f, true, bz); /* onto the norm of x */
         got = contents(b.be, bz, used);
         for (size_t i = 0; i < used; i++) {
             assert_true(fabs((double)got[i] - (want[i] + (double)more[i])) <=
                         1e-6 * (fabs(want[i]) + fabs((double)more[i])) + 1e-30);
         }
-        free(more), free(got);
+        free(got);
         b.be->ops->gate_mul(b.be, true, bx, bu, n, m, by);
         got = contents(b.be, by, used);
         for (size_t i = 0; i < used; i++) {
@@ -280,8 +274,8 @@ TEST(prefetch) {
     enum { PAGES = 200, ROWS = 128 };
     const size_t size = PAGES * (size_t)sysconf(_SC_PAGESIZE);
     const char *path = in_temp_folder("weights");
-    bench b = bench_open_kind(kind, 1);
-    uint8_t *bytes = ckvc_calloc(size, 1);
+    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 1);
+    CKVC_AUTO_FREE uint8_t *bytes = ckvc_calloc(size, 1);
     write_bytes(path, bytes, size);
     const int file = open(path, O_RDONLY);
     assert_true(file >= 0 && fsync(file) == 0 &&
@@ -315,8 +309,6 @@ TEST(prefetch) {
     }
     munmap(map, size);
     close(file);
-    free(bytes);
-    bench_close(&b);
 }
 
 /* A weight that is blocks of a packed matrix, and one of floats that are aligned to nothing. */
@@ -420,7 +412,7 @@ static void check_causal(const attention_case *c, backend *be, const be_buf *q,
 
 /* Own rows of a lane. */
 static void naive_kept(const attention_case *c, int64_t lane, const kept_set *kept, double *out) {
-    double *weights = ckvc_alloc(c->n + c->n_own, sizeof *weights);
+    CKVC_AUTO_FREE double *weights = ckvc_alloc(c->n + c->n_own, sizeof *weights);
     for (int64_t r = 0; r < c->n_own; r++) {
         const float *q = c->q + (lane * c->own_capacity + r) * c->width;
         for (int32_t h = 0; h < c->s.n_heads; h++) {
@@ -428,7 +420,6 @@ static void naive_kept(const attention_case *c, int64_t lane, const kept_set *ke
                       out + r * c->width + h * c->s.head_dim);
         }
     }
-    free(weights);
 }
 
 /* Sum and maximum over all own rows and over the later ones. */
@@ -499,8 +490,9 @@ TEST(attention) {
         {4, 4, 8, 1, 70, 9},   {2, 1, 8, 64, 129, 66}, {4, 2, 20, 100, 90, 40},
         {2, 2, 4, 7, 20, 90},  {4, 2, 6, 0, 100, 700}, {2, 1, 6, 150, 260, 600},
     };
-    bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CKVC_AUTO(attention_free)
         attention_case c = attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d,
                                             cases[i].window, cases[i].n, cases[i].n_own);
         const int64_t d = c.s.head_dim, n_own = c.n_own * c.width, n_norms = c.s.n_kv_heads * c.n;
@@ -513,7 +505,8 @@ TEST(attention) {
         const be_continuation rows_of = {c.n_own, c.n, q, prompt, own};
         check_causal(&c, b.be, q, &prompt, out);
         check_targets(&c, b.be, &rows_of, out);
-        double *norm = ckvc_alloc(n_norms, sizeof *norm), *want = ckvc_alloc(n_own, sizeof *want);
+        CKVC_AUTO_FREE double *norm = ckvc_alloc(n_norms, sizeof *norm),
+                              *want = ckvc_alloc(n_own, sizeof *want);
         OK(b.be->ops->value_norms(b.be, &c.s, c.n, &prompt, norm, &err));
         for (int64_t g = 0; g < c.s.n_kv_heads; g++) {
             for (int64_t t = 0; t < c.n; t++) {
@@ -542,22 +535,19 @@ TEST(attention) {
                          want, n_own);
         }
         FREE_BUFS(b.be, q, out, prompt.k, prompt.v, own.k, own.v);
-        free(want), free(norm);
-        attention_free(&c);
     }
-    bench_close(&b);
 }
 
 /* Pairs are (i, i + D/2), not (2i, 2i+1); positions are absolute; K is rotated in the cache, V is
  * not; the slots up to the next tile are zero. */
 TEST(rope) {
     enum { H = 4, G = 2, D = 10, N = 70, CAP = 192, POS0 = 900, ROWS = 2 * 128 };
-    bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 2);
     const be_attention_shape s = {H, G, D, 0, 1};
     double inv_freq[D / 2];
     for (int i = 0; i < D / 2; i++) { inv_freq[i] = pow(10000.0, -2.0 * i / D); }
-    float *q = values(ROWS * H * D, 1), *k = values(ROWS * G * D, 1), *v = values(ROWS * G * D, 1),
-          *junk = values(2 * G * CAP * D, 1);
+    CKVC_AUTO_FREE float *q = values(ROWS * H * D, 1), *k = values(ROWS * G * D, 1),
+                         *v = values(ROWS * G * D, 1), *junk = values(2 * G * CAP * D, 1);
     be_buf *bq = buffer(b.be, ROWS * H * D, q), *bk = buffer(b.be, ROWS * G * D, k),
            *bv = buffer(b.be, ROWS * G * D, v);
     be_buf *ck = buffer(b.be, 2 * G * CAP * D, junk), *cv = buffer(b.be, 2 * G * CAP * D, junk);
@@ -567,8 +557,9 @@ TEST(rope) {
     const be_rows rows = {POS0, N, 2};
     b.be->ops->rope(b.be, &s, inv_freq, &rows, bq);
     b.be->ops->cache_rows(b.be, &s, inv_freq, &rows, bk, bv, &(be_cache){ck, cv, CAP});
-    float *got_q = contents(b.be, bq, ROWS * H * D), *got_k = contents(b.be, ck, 2 * G * CAP * D),
-          *got_v = contents(b.be, cv, 2 * G * CAP * D);
+    CKVC_AUTO_FREE float *got_q = contents(b.be, bq, ROWS * H * D),
+                         *got_k = contents(b.be, ck, 2 * G * CAP * D),
+                         *got_v = contents(b.be, cv, 2 * G * CAP * D);
     for (int lane = 0; lane < 2; lane++) {
         for (int r = 0; r < N; r++) {
             for (int h = 0; h < H + G; h++) {
@@ -601,8 +592,6 @@ TEST(rope) {
         assert_true(got_k[(g * CAP + 128) * D] == junk[(g * CAP + 128) * D]);
     }
     FREE_BUFS(b.be, bq, bk, bv, ck, cv);
-    free(q), free(k), free(v), free(junk), free(got_q), free(got_k), free(got_v);
-    bench_close(&b);
 }
 
 /* ---- the promise ---- */
@@ -660,7 +649,8 @@ TEST(row_does_not_depend_on_batch_or_threads) {
 /* Lanes of a few rows each: the same bytes as if the rows between them counted, from any row on. */
 TEST(padding_of_lanes_changes_nothing) {
     enum { LANES = 5, IN = 400, OUT = 70, MOST = LANES * 2 * BE_ROW_TILE };
-    float *w = values(OUT * IN, 1), *bias = values(OUT, 1), *x = values(MOST * IN, 1);
+    CKVC_AUTO_FREE float *w = values(OUT * IN, 1), *bias = values(OUT, 1),
+                         *x = values(MOST * IN, 1);
     bench on[2] = {bench_open_kind(kind, 1), bench_open_kind(kind, 2)};
     for (int64_t used = 1; used <= 100; used += 66) {
         const int64_t each = be_padded_rows(used);
@@ -673,19 +663,17 @@ TEST(padding_of_lanes_changes_nothing) {
             const be_product_rows rows = {n, first, used, each};
             b.be->ops->matmul(b.be, bw, bb, bx, &(be_product_rows){.n = n}, false, all);
             b.be->ops->matmul(b.be, bw, bb, bx, &rows, false, lanes);
-            float *want = contents(b.be, all, (size_t)(n * OUT)),
-                  *got = contents(b.be, lanes, (size_t)(n * OUT));
+            CKVC_AUTO_FREE float *want = contents(b.be, all, (size_t)(n * OUT)),
+                                 *got = contents(b.be, lanes, (size_t)(n * OUT));
             for (int64_t r = 0; r < n; r++) {
                 if ((first + r) % each >= used) { continue; }
                 assert_memory_equal(got + r * OUT, want + r * OUT, OUT * sizeof *got);
             }
-            free(want), free(got);
             FREE_BUFS(b.be, bx, all, lanes);
             FREE_WEIGHTS(b.be, bw, bb);
         }
     }
     bench_close(&on[0]), bench_close(&on[1]);
-    free(w), free(bias), free(x);
 }
 
 TEST(kinds) {

@@ -110,11 +110,12 @@ TEST(rows_alone) {
 /* Losses and logits of the head. */
 TEST(heads) {
     enum { ROWS = 70, IN = 37, VOCAB = 1291 };
-    bench b = open_bf16(2);
-    float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
-          *logits = ckvc_alloc(VOCAB, sizeof *logits);
+    CKVC_AUTO(bench_close) bench b = open_bf16(2);
+    CKVC_AUTO_FREE float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
+                         *logits = ckvc_alloc(VOCAB, sizeof *logits);
     double *want = ckvc_alloc(VOCAB, sizeof *want), nll[ROWS];
-    float *w16 = rounded_all(w, VOCAB * IN, rounded), *x16 = rounded_all(x, 128 * IN, rounded);
+    CKVC_AUTO_FREE float *w16 = rounded_all(w, VOCAB * IN, rounded),
+                         *x16 = rounded_all(x, 128 * IN, rounded);
     int32_t target[ROWS];
     be_weight *bw = weight(b.be, w, VOCAB, IN);
     be_buf *bx = buffer(b.be, 128 * IN, x);
@@ -130,8 +131,7 @@ TEST(heads) {
     check_nmse("head_logits", logits, want, VOCAB);
     FREE_WEIGHTS(b.be, bw);
     FREE_BUFS(b.be, bx);
-    free(w), free(x), free(logits), free(want), free(w16), free(x16);
-    bench_close(&b);
+    free(want);
 }
 
 /* ---- a whole model ---- */

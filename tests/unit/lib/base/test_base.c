@@ -45,14 +45,13 @@ TEST(cursor) {
 }
 
 TEST(buffer) {
-    ckvc_buffer b = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer b = {0};
     ckvc_buffer_printf(&b, "%d-%s", 7, "x");
     ckvc_buffer_u32(&b, 0x11223344);
     ckvc_buffer_u64(&b, 0x3ff0000000000000);
     assert_memory_equal(b.data, "7-x\x44\x33\x22\x11\0\0\0\0\0\0\xf0\x3f", 15);
     assert_int_equal(b.size, 15);
     assert_int_equal(b.data[b.size], 0);
-    ckvc_buffer_fini(&b);
 }
 
 /* FIPS 180-2 "abc"; zlib's and xxHash's published check values. */
@@ -161,8 +160,8 @@ TEST(lines) {
 }
 
 TEST(json_rules) {
-    json_t *o = json_pack("{s:i, s:i, s:s, s:s, s:f}", "n", 7, "less", -1, "hex", "0af", "text",
-                          "0aF", "real", 7.0);
+    json_auto_t *o = json_pack("{s:i, s:i, s:s, s:s, s:f}", "n", 7, "less", -1, "hex", "0af",
+                               "text", "0aF", "real", 7.0);
     uint64_t v = 0;
     assert_true(ckvc_json_get_count(o, "n", 7, &v));
     assert_int_equal(v, 7);
@@ -173,17 +172,15 @@ TEST(json_rules) {
                  ckvc_json_is_hex(json_object_get(o, "text"), 3) || ckvc_json_is_hex(NULL, 0));
     assert_true(ckvc_json_is_finite(json_object_get(o, "n")));
     assert_false(ckvc_json_is_finite(json_object_get(o, "hex")) || ckvc_json_is_finite(NULL));
-    json_decref(o);
 }
 
 TEST(json) {
     json_t *v;
     const char *text = "{\"b\": 1, \"a\": [0.1, 1e300, \"q\\\"\\u0001\", null, true], \"B\": 2.0}";
     OK(ckvc_json_parse(text, strlen(text), "here", &v, &err));
-    char *canonical = ckvc_json_canonical(v);
+    CKVC_AUTO_FREE char *canonical = ckvc_json_canonical(v);
     assert_string_equal(canonical, "{\"B\":2,\"a\":[0.10000000000000001,1.0000000000000001e+300,"
                                    "\"q\\\"\\u0001\",null,true],\"b\":1}");
-    free(canonical);
     json_decref(v);
     FAILS(ckvc_json_parse("{\"a\":1,\"a\":2}", 13, "here", &v, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "here:1:"));

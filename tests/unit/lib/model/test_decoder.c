@@ -92,7 +92,7 @@ static void scene_close(scene *s) {
 /* Feeds the continuations of sequences from ... from + n - 1 side by side; logits [n][C][V], the
  * first those behind the prompt. */
 static void decode(scene *s, int from, int n, float *logits) {
-    decoder *d;
+    CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
     const size_t V = (size_t)s->shape->vocab;
     CKVC_AUTO_FREE float *step = ckvc_alloc(n * V, sizeof *step);
     OK(decoder_create(s->b.m, n, &d, &err));
@@ -107,14 +107,13 @@ static void decode(scene *s, int from, int n, float *logits) {
             memcpy(logits + (i * C + c + 1) * V, step + i * V, V * sizeof *logits);
         }
     }
-    decoder_destroy(d);
 }
 
 /* Losses from the logits are session_continue's: the logits are the same bits with kernels of ours,
  * and the sum over the vocabulary is in double here and by pieces in float there, some 1e-7. With
  * OpenBLAS other shapes of calls round otherwise. */
 static void against_continue(const char *kind, const char *path, double tolerance) {
-    scene s;
+    CKVC_AUTO(scene_close) scene s;
     worst w = {"nll", 0};
     scene_open(&s, kind, path, 2);
     const size_t V = (size_t)s.shape->vocab;
@@ -127,7 +126,6 @@ static void against_continue(const char *kind, const char *path, double toleranc
         }
     }
     worst_print(s.b.be->kernel, &w, 1);
-    scene_close(&s);
 }
 
 TEST(continuation) {
@@ -203,7 +201,7 @@ static void decode_greedy(model *m, session *const *sessions, int from, int n,
 TEST(any_batch) {
     static const struct { int from, n; } runs[] = {{65, 65}, {0, 64}, {57, 16}, {3, 1}, {129, 1}};
     static double all[MANY][STEPS][2], some[MANY][STEPS][2];
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     session *sessions[SESSIONS];
     int32_t ids[MOST_T + 8];
     double nll[2][8];
@@ -231,7 +229,6 @@ TEST(any_batch) {
     }
     assert_memory_equal(nll[0], nll[1], sizeof nll[0]);
     for (int i = 0; i < SESSIONS; i++) { session_destroy(sessions[i]); }
-    bench_close(&b);
 }
 
 /* The sets [L][1 or G][...] of a golden case. */
@@ -256,8 +253,8 @@ static void sets_read(some_sets *s, const json_t *sets) {
  * full, by layers and by heads (tests/golden/decode); losses in float32 there and here. */
 static void transformers(const char *name) {
     worst w = {"nll", 0};
-    bench b = bench_open(2);
-    decoder *d;
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
+    CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
     CKVC_AUTO_FREE char *path = ckvc_format("models/%s", name);
     CKVC_AUTO_FREE char *file = ckvc_format("tests/golden/decode/%s.json", name);
     OK(model_open_path(path, b.be, &b.m, &err));
@@ -288,8 +285,6 @@ static void transformers(const char *name) {
     }
     assert_true(i == 4);
     worst_print(name, &w, 1);
-    decoder_destroy(d);
-    bench_close(&b);
 }
 
 TEST(golden) {
@@ -299,7 +294,7 @@ TEST(golden) {
 
 /* The context ends: room that does not fit is refused, and so is a token that is none. */
 TEST(limits) {
-    bench b = bench_open(1);
+    CKVC_AUTO(bench_close) bench b = bench_open(1);
     int32_t ids[20];
     sequence *q;
     decoder *d;
@@ -317,7 +312,6 @@ TEST(limits) {
     OK(decoder_step(d, &q, &(int32_t){7}, 1, logits, &err));
     decoder_destroy(d);
     sequence_free(q);
-    bench_close(&b);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -62,19 +62,18 @@ static void continue_after(session *s, const int32_t *ids, int64_t n_prompt, int
 static int32_t *longest(const char *name, int64_t *n) {
     char path[256];
     snprintf(path, sizeof path, MODELS "%s/expected.json", name);
-    json_t *root = golden_read(path);
+    json_auto_t *root = golden_read(path);
     const json_t *sequences = json_object_get(root, "sequences"), *best = NULL;
     for (size_t i = 0; i < json_array_size(sequences); i++) {
         const json_t *ids = json_object_get(json_array_get(sequences, i), "ids");
         best = json_array_size(ids) > json_array_size(best) ? ids : best;
     }
     int32_t *out = golden_ids(best, n);
-    json_decref(root);
     return out;
 }
 
 TEST(configurations) {
-    json_t *root = golden_read("tests/golden/model-variants/expected.json");
+    json_auto_t *root = golden_read("tests/golden/model-variants/expected.json");
     const json_t *cases = json_object_get(root, "cases");
     assert_true(json_array_size(cases) >= 8);
     for (size_t i = 0; i < json_array_size(cases); i++) {
@@ -88,7 +87,6 @@ TEST(configurations) {
         compare_row(&w, nll, want, n - 1, 2e-4 * golden_number(c, "max_logit"));
         worst_print("tolerance", &w, 1);
     }
-    json_decref(root);
 }
 
 /* ---- kept sets under a sliding window ---- */
@@ -116,7 +114,7 @@ static bool sees(const void *ctx, int32_t layer, int64_t j, int64_t t) {
 /* Sets with members inside, at the edge of and far outside the window that the continuation sees,
  * and an empty one. */
 static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t n_prompt) {
-    bench b = open_model(path, 2, 0);
+    CKVC_AUTO(bench_close) bench b = open_model(path, 2, 0);
     const model_shape *shape = model_get_shape(b.m);
     uint32_t positions[8][128], offsets[8][2] = {{0}};
     kept_set sets[8];
@@ -143,7 +141,6 @@ static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t 
         }
         worst_print(path, &w, 1);
     }
-    bench_close(&b);
 }
 
 TEST(kept_under_window) {
@@ -175,12 +172,11 @@ TEST(whole_cache) {
         worst w = {"whole cache", 0};
         snprintf(path, sizeof path, MODELS "%s", names[i]);
         CKVC_AUTO_FREE int32_t *ids = longest(names[i], &n);
-        bench b = open_model(path, 2, 0);
+        CKVC_AUTO(bench_close) bench b = open_model(path, 2, 0);
         OK(session_score(b.s, ids, n, whole, &err));
         continue_after(b.s, ids, n - 30, n, NULL, tail);
         for (int64_t k = 0; k < 30; k++) { compare(&w, tail[k], whole[n - 31 + k], 1e-4); }
         worst_print(names[i], &w, 1);
-        bench_close(&b);
     }
 }
 
@@ -193,7 +189,7 @@ typedef struct tensor_out {
 } tensor_out;
 
 static void write_model(const char *config, const tensor_out *t, size_t n) {
-    ckvc_buffer header = {0}, file = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer header = {0}, file = {0};
     size_t offset = 0;
     for (size_t i = 0; i < n; i++) {
         const size_t end = offset + (size_t)(t[i].rows * t[i].cols) * sizeof(float);
@@ -211,7 +207,6 @@ static void write_model(const char *config, const tensor_out *t, size_t n) {
     }
     write_bytes(in_temp_folder("model.safetensors"), file.data, file.size);
     put_text("config.json", config);
-    ckvc_buffer_fini(&header), ckvc_buffer_fini(&file);
 }
 
 /* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and the same network as a
@@ -303,7 +298,7 @@ TEST(fused_with_biases) {
 TEST(dynamic_base) {
     int64_t n;
     CKVC_AUTO_FREE int32_t *ids = longest("internlm2", &n);
-    bench b = open_model(MODELS "internlm2", 2, 0);
+    CKVC_AUTO(bench_close) bench b = open_model(MODELS "internlm2", 2, 0);
     assert_true(n > 104 && model_get_shape(b.m)->max_positions == 104);
     double whole[128], tail[128], inside[128];
     worst w = {"one base", 0};
@@ -315,7 +310,6 @@ TEST(dynamic_base) {
     continue_after(b.s, ids, 80, 100, NULL, tail);
     for (int64_t i = 0; i < 20; i++) { compare(&w, tail[i], inside[79 + i], 1e-4); }
     assert_true(fabs(inside[98] - whole[98]) > 1e-3);
-    bench_close(&b);
 }
 
 /* ---- weights that do not stay in memory ---- */
@@ -333,12 +327,11 @@ TEST(memory_limits) {
         score_alone(path, 2, 0, ids, n, want);
         static const size_t limits[] = {1, 2u << 20, 4u << 20, 1u << 30};
         for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
-            bench b = open_model(path, k % 2 ? 1 : 3, limits[k]);
+            CKVC_AUTO(bench_close) bench b = open_model(path, k % 2 ? 1 : 3, limits[k]);
             for (int turn = 0; turn < 3; turn++) {
                 OK(session_score(b.s, ids, n, got, &err));
                 assert_memory_equal(got, want, (size_t)(n - 1) * sizeof *got);
             }
-            bench_close(&b);
         }
     }
 }

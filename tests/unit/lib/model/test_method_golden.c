@@ -60,7 +60,7 @@ static void check_stats(const json_t *p, const prefill_stats *got, int32_t n_kv_
 static void check_file(const char *name, const char *golden, const char *dir) {
     worst w[N_WORST] = {{"alpha", 0}, {"rho", 0},    {"r_struct", 0},
                         {"r_sem", 0}, {"L_full", 0}, {"L_comp", 0}};
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     json_auto_t *root = golden_read(golden);
     const int64_t n_tokens = (int64_t)golden_number(root, "T"),
                   n = (int64_t)golden_number(root, "C"), window = (int64_t)golden_number(root, "W");
@@ -88,7 +88,6 @@ static void check_file(const char *name, const char *golden, const char *dir) {
     }
     assert_true(n_sets > 10);
     worst_print(name, w, N_WORST);
-    bench_close(&b);
 }
 
 TEST(embedded_model) {
@@ -110,7 +109,7 @@ TEST(outside_model) {
 /* The statistics' identities on the larger embedded model: alpha has mean 1, `visible` too; with T
  * = W + 1 it still works. */
 TEST(alpha_identities) {
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     const int64_t n = 150, windows[] = {1, 32, 64, 149};
     bench_load(&b, "models/ckvc-tiny-8l",
                (session_limits){.max_prompt = n, .max_continuation = 1, .max_window = n});
@@ -148,7 +147,6 @@ TEST(alpha_identities) {
                         1e-12 * fmax(1.0, st.alpha[t]));
         }
     }
-    bench_close(&b);
 }
 
 /* A prompt's numbers are the same bytes for any number of threads, whatever ran before in the
@@ -194,7 +192,7 @@ TEST(same_bytes) {
  * piece. */
 TEST(continuation_equals_one_piece) {
     enum { T = 100, C = 70 };
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     int32_t ids[T + C];
     double whole[T + C], nll[C];
     for (int i = 0; i < T + C; i++) { ids[i] = (i * 41 + i * i * 13) % 4096; }
@@ -231,7 +229,6 @@ TEST(continuation_equals_one_piece) {
         OK(session_continue(b.s, ids + n, C, NULL, nll, &err));
         for (int i = 0; i < C; i++) { assert_true(fabs(nll[i] - whole[n - 1 + i]) < 1e-4); }
     }
-    bench_close(&b);
 }
 
 RUN_TESTS(NULL, NULL)

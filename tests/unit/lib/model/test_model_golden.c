@@ -40,7 +40,7 @@ static void check_stats(session *s, const int32_t *ids, int64_t n, const json_t 
 static void check_model(const char *name) {
     worst w[N_WORST] = {{"logit", 0}, {"nll", 0},      {"mean_nll", 0}, {"alpha", 0},
                         {"rho", 0},   {"r_struct", 0}, {"r_sem", 0}};
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     CKVC_AUTO_FREE char *path = ckvc_format(MODELS "%s", name);
     CKVC_AUTO_FREE char *file = ckvc_format(MODELS "%s/expected.json", name);
     bench_load(&b, path,
@@ -76,7 +76,6 @@ static void check_model(const char *name) {
     }
     assert_true(i >= 2);
     worst_print(name, w, N_WORST);
-    bench_close(&b);
 }
 
 TEST(llama_mha) { check_model("llama-mha"); }
@@ -118,7 +117,7 @@ static const struct {
 };
 
 TEST(bad_models_are_refused) {
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     for (size_t i = 0; i < sizeof bad_models / sizeof *bad_models; i++) {
         ckvc_err again = {0};
         CKVC_AUTO_FREE char *path = ckvc_format(MODELS "bad/%s", bad_models[i].dir);
@@ -137,12 +136,11 @@ TEST(bad_models_are_refused) {
     assert_non_null(strstr(err.text, "no-such-model"));
     OK(model_open_path(MODELS "bad/control", b.be, &b.m, &err));
     OK(model_verify_path(MODELS "bad/control", &err));
-    bench_close(&b);
 }
 
 /* Prompts that a session must refuse rather than read outside its tables. */
 TEST(bad_tokens) {
-    bench b = bench_open(1);
+    CKVC_AUTO(bench_close) bench b = bench_open(1);
     prefill_stats stats;
     int32_t ids[20] = {0};
     double nll[20];
@@ -159,7 +157,6 @@ TEST(bad_tokens) {
     in.n_total = 257;
     FAILS(sessions_prefill(&(prefill_job){b.s, in, &stats}, 1, &err), CKVC_E_DATA);
     assert_non_null(strstr(err.text, "context of 256"));
-    bench_close(&b);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -171,7 +171,7 @@ TEST(same_bytes) {
     int32_t ids[T + C];
     fill_ids(ids, T + C, 53, 4096);
     for (int run = 0; run < 3; run++) {
-        bench b = bench_open(run + 1);
+        CKVC_AUTO(bench_close) bench b = bench_open(run + 1);
         bench_load(&b, "models/ckvc-tiny-4l",
                    (session_limits){.max_prompt = T + 100 * run,
                                     .max_continuation = C,
@@ -189,14 +189,13 @@ TEST(same_bytes) {
         OK(session_continue(b.s, ids + T, C, NULL, nll, &err));
         if (run == 0) { memcpy(first_nll, nll, sizeof nll); }
         assert_memory_equal(first_nll, nll, sizeof nll);
-        bench_close(&b);
     }
 }
 
 /* KL from the full cache, which a rollout keeps: 0 of the full cache itself and of the first token,
  * the same bits for a lane alone and in a batch, and no change to any loss. */
 TEST(divergence) {
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     int32_t ids[T + C];
     const uint32_t offsets[2] = {0, 4}, positions[4] = {0, 5, 9, T - 1};
     const kept_set four = {1, offsets, positions}, sets[L] = {four, four, four, four};
@@ -235,7 +234,6 @@ TEST(divergence) {
         assert_true(kl[0][i] >= 0 && kl[0][i] < 2e-6);
         assert_true(i == 0 || kl[1][i] > 1e-4);
     }
-    bench_close(&b);
 }
 
 /* Sets of different lengths for the KV heads of a layer: a sweep's lanes, which join at their

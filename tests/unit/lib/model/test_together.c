@@ -136,7 +136,7 @@ TEST(same_bits) {
 TEST(each_layer_once) {
     enum { PASS = 4 * 9 + 1 };
     static outcome out[N];
-    rig r;
+    CKVC_AUTO(rig_close) rig r;
     rig_open(&r, 1, 1, 1);
     acquired.n = 0;
     run(&r, N, out);
@@ -145,7 +145,6 @@ TEST(each_layer_once) {
     run(&r, 1, out);
     /* the continuation of one token runs no rows, and its loss is known the second time */
     assert_int_equal(acquired.n, 3 * (4 * PASS + 3) - 2 * PASS - 1);
-    rig_close(&r);
 }
 
 int main(void) {

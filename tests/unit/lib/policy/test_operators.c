@@ -174,6 +174,7 @@ TEST(extent_by_layer) {
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         prompt_sets *k;
         CKVC_AUTO(variants_fini) variant_list v = {0};
+        CKVC_AUTO(ckvc_table_free_at)
         ckvc_table *t = new_start_table(L, G, 1, 1, &budget, 1, W, NULL);
         OK(prompt_sets_create(t, T, &(setting){.window = W}, &k, &err));
         prompt_sets_by_layer(k, by_layer);
@@ -192,7 +193,6 @@ TEST(extent_by_layer) {
             assert_true(v.actions[a].n_kept <= ckvc_budget_tokens(by_layer[v.actions[a].layer], T));
         }
         prompt_sets_destroy(k);
-        ckvc_table_free(t);
     }
 }
 

@@ -13,14 +13,16 @@ TEST(golden_retention) {
     json_t *c;
     json_array_foreach(json_object_get(root, "cases"), index, c) {
         const uint32_t T = (uint32_t)golden_number(c, "T"), G = (uint32_t)golden_number(c, "G");
-        float *alpha = calloc(T, sizeof *alpha), *rho = calloc((size_t)G * T, sizeof *rho);
-        double *wide_alpha = golden_numbers(json_object_get(c, "alpha")),
-               *wide_rho = golden_numbers(json_object_get(c, "rho")),
-               *weight = golden_numbers(json_object_get(c, "W_head")),
-               *want = golden_numbers(json_object_get(c, "u")), *u = calloc(T, sizeof *u);
+        CKVC_AUTO_FREE float *alpha = calloc(T, sizeof *alpha),
+                             *rho = calloc((size_t)G * T, sizeof *rho);
+        CKVC_AUTO_FREE double *wide_alpha = golden_numbers(json_object_get(c, "alpha")),
+                              *wide_rho = golden_numbers(json_object_get(c, "rho")),
+                              *weight = golden_numbers(json_object_get(c, "W_head")),
+                              *want = golden_numbers(json_object_get(c, "u")),
+                              *u = calloc(T, sizeof *u);
         uint32_t *kept = calloc(T, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand = 0;
         int64_t n_kept;
-        int32_t *S = golden_ids(json_object_get(c, "S"), &n_kept);
+        CKVC_AUTO_FREE int32_t *S = golden_ids(json_object_get(c, "S"), &n_kept);
         for (uint32_t t = 0; t < T; t++) { alpha[t] = (float)wide_alpha[t]; }
         for (uint32_t i = 0; i < G * T; i++) { rho[i] = (float)wide_rho[i]; }
         ckvc_utility(T, G, alpha, rho, weight, u);
@@ -29,7 +31,7 @@ TEST(golden_retention) {
         assert_int_equal(ckvc_retain(T, u, rule, kept, &n_cand, scratch), n_kept);
         assert_int_equal(n_cand, golden_number(c, "n_cand"));
         assert_memory_equal(kept, S, (size_t)n_kept * sizeof *S);
-        CKVC_FREE(alpha, rho, wide_alpha, wide_rho, weight, want, u, kept, scratch, S);
+        CKVC_FREE(kept, scratch);
     }
     assert_true(index >= 9);
 }
@@ -181,7 +183,7 @@ TEST(retain_many_cost) {
 
 TEST(retain_patterns) {
     enum { T = 200000, B = 1000 };
-    double *u = calloc(T, sizeof *u);
+    CKVC_AUTO_FREE double *u = calloc(T, sizeof *u);
     uint32_t *kept = calloc(B, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand;
     /* all equal, ascending, descending, up and down */
     static const uint32_t first[] = {T - B, T - B, 0, T / 2 - B / 2 + 1};
@@ -195,7 +197,7 @@ TEST(retain_patterns) {
         assert_int_equal(n_cand, T);
         for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], first[pattern] + i); }
     }
-    CKVC_FREE(u, kept, scratch);
+    CKVC_FREE(kept, scratch);
 }
 
 TEST(retain_edges) {

@@ -111,8 +111,6 @@ typedef struct kind {
     uint32_t keep_window;
 } kind;
 
-CKVC_AUTO_OF(ckvc_table, ckvc_table_free)
-
 static ckvc_table *make_table(const rig *r, const kind *k, bool shares) {
     ckvc_table *t = new_start_table(r->L, r->G, 2, 2, blocks, N_BUDGETS, W, NULL);
     ckvc_rng rng;

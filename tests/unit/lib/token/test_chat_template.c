@@ -63,7 +63,7 @@ TEST(rendered_as_by_jinja) {
         while (f < N_FAMILIES && strcmp(families[f].style, style) != 0) { f++; }
         assert_true(f < N_FAMILIES);
         n_seen[f]++;
-        tokenizer *tok = make_tokenizer(families[f].tokens, true);
+        CKVC_AUTO(tokenizer_free_at) tokenizer *tok = make_tokenizer(families[f].tokens, true);
         chat_template t, named;
         OK(chat_template_choose("auto", families[f].family, tok, &t, &err));
         OK(chat_template_choose(families[f].name, families[f].family, tok, &named, &err));
@@ -78,7 +78,7 @@ TEST(rendered_as_by_jinja) {
             messages[n] = (chat_message){json_string_value(json_object_get(m, "role")),
                                          json_string_value(content), json_string_length(content)};
         }
-        char *text;
+        CKVC_AUTO_FREE char *text = NULL;
         size_t size;
         FAILS(chat_render(&t, messages, n, &text, &size, &err), want ? CKVC_OK : CKVC_E_DATA);
         if (want == NULL) {
@@ -89,17 +89,14 @@ TEST(rendered_as_by_jinja) {
                 fail_msg("%s, case %zu: got\n%s\nwanted\n%s", style, i, text,
                          json_string_value(want));
             }
-            int32_t *ids;
+            CKVC_AUTO_FREE int32_t *ids = NULL;
             size_t n_ids;
             int n_bos = 0;
             OK(tokenizer_encode(tok, text, size, false, &ids, &n_ids, &err));
             for (size_t k = 0; k < n_ids; k++) { n_bos += ids[k] == 10; }
             assert_int_equal(n_bos, families[f].n_bos);
             assert_true(n_bos == 0 || ids[0] == 10);
-            free(ids);
         }
-        free(text);
-        tokenizer_free(tok);
     }
     for (size_t f = 0; f < N_FAMILIES; f++) { assert_true(n_seen[f] >= 10); }
 }
@@ -193,6 +190,7 @@ TEST(dates) {
     chat_template t;
     char *text;
     size_t size;
+    CKVC_AUTO(tokenizer_free_at)
     tokenizer *tok = make_tokenizer((const char *[]){LLAMA3, "<|eom_id|>", NULL}, true),
               *other = make_tokenizer((const char *[]){LLAMA3, NULL}, true);
     OK(chat_template_choose("auto", "llama", tok, &t, &err));
@@ -211,7 +209,6 @@ TEST(dates) {
     OK(chat_template_choose("auto", "llama", other, &t, &err));
     FAILS(chat_template_date(&t, "01 Jan 2025", &err), CKVC_E_USAGE);
     assert_non_null(strstr(err.text, "llama3 writes no date"));
-    tokenizer_free(tok), tokenizer_free(other);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -29,14 +29,14 @@ static size_t from_hex(const json_t *v, char **out) {
 static void check_golden(const char *dir, const char *name) {
     char path[256];
     snprintf(path, sizeof path, "tests/golden/tokenizer/%s.json", name);
-    json_t *golden = golden_read(path);
-    tokenizer *t;
+    json_auto_t *golden = golden_read(path);
+    CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
     OK(load_tokenizer(dir, &t, &err));
     const json_t *entry;
     size_t i, n_want;
     json_array_foreach(golden, i, entry) {
         CKVC_AUTO_FREE char *text = NULL;
-        int32_t *ids;
+        CKVC_AUTO_FREE int32_t *ids = NULL;
         int64_t n_golden;
         size_t n = from_hex(json_object_get(entry, "hex"), &text), n_ids, size;
         CKVC_AUTO_FREE int32_t *want = golden_ids(json_object_get(entry, "ids"), &n_golden);
@@ -58,10 +58,7 @@ static void check_golden(const char *dir, const char *name) {
                          want_text);
             }
         }
-        free(ids);
     }
-    tokenizer_free(t);
-    json_decref(golden);
 }
 
 TEST(embedded_model) { check_golden("models/ckvc-tiny-8l", "ckvc-tiny-8l"); }
@@ -322,13 +319,12 @@ TEST(catastrophic_patterns) {
     memset(text, 'a', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
-        int32_t *ids;
+        CKVC_AUTO_FREE int32_t *ids = NULL;
         size_t n;
         if (encode_within(30, patterns[i], text, sizeof text - 1, &ids, &n) != CKVC_OK) {
             assert_int_equal(err.status, CKVC_E_DATA);
             assert_non_null(strstr(err.text, "takes too long"));
         }
-        free(ids);
     }
 }
 
@@ -337,13 +333,12 @@ TEST(long_words) {
     enum { N = 1000000 };
     CKVC_AUTO_FREE char *text = malloc(N);
     for (size_t i = 0; i < N; i++) { text[i] = "aab"[i % 3]; }
-    int32_t *ids;
+    CKVC_AUTO_FREE int32_t *ids = NULL;
     size_t n;
     OK(encode_within(20, PLAIN MODEL, text, N, &ids, &n));
     assert_int_equal(n, N / 3 + 1);
     assert_int_equal(ids[0], 3);
     assert_int_equal(ids[n - 1], 0);
-    free(ids);
 }
 
 /* Files whose cost per byte of text would be what they say: an added token that nearly fits at
@@ -376,13 +371,12 @@ TEST(greedy_files) {
         {prefix, N, 10, "grows too much"}, /* 20,000 bytes at 100,000 places */
     };
     for (size_t i = 0; i < 3; i++) {
-        int32_t *ids;
+        CKVC_AUTO_FREE int32_t *ids = NULL;
         size_t n;
         for (int k = 1; i == 2 && k < N; k += 2) { text[k] = '!'; }
         FAILS(encode_within(cases[i].seconds, cases[i].file, text, cases[i].n, &ids, &n),
               CKVC_E_DATA);
         assert_non_null(strstr(err.text, cases[i].says));
-        free(ids);
     }
 }
 
@@ -415,11 +409,10 @@ TEST(byte_pieces_and_what_looks_like_them) {
     tokenizer *t = made(
         "{'added_tokens':[{'id':1,'content':'<0x+5>'},{'id':2,'content':"
         "'<0x\\t5>'},{'id':3,'content':'<0x-5>'},{'id':4,'content':'<0x4a>'}]," FALLBACK("'a':0"));
-    char *text;
+    CKVC_AUTO_FREE char *text = NULL;
     size_t n;
     OK(tokenizer_decode(t, (const int32_t[]){1, 2, 3, 4, 0}, 5, false, &text, &n, &err));
     assert_string_equal(text, "\x05<0x\t5><0x-5>Ja");
-    free(text);
 }
 
 TEST(decode_refuses_unknown_ids) {
@@ -464,6 +457,7 @@ TEST(missing_file) {
 }
 
 TEST(fingerprint_follows_what_decides_ids) {
+    CKVC_AUTO(tokenizer_free_at)
     tokenizer *a = made(PLAIN MODEL),
               *same = made("{" BYTE_LEVEL "'model':{'merges':[['a','b'],'a ab'],"
                            "'vocab':{'aab':3,'ab':2,'b':1,'a':0},'type':'BPE'}}"),
@@ -471,7 +465,6 @@ TEST(fingerprint_follows_what_decides_ids) {
                                        "'merges':['a b',['a','ab']]"));
     assert_string_equal(tokenizer_fingerprint(a), tokenizer_fingerprint(same));
     assert_string_not_equal(tokenizer_fingerprint(a), tokenizer_fingerprint(other));
-    tokenizer_free(a), tokenizer_free(same), tokenizer_free(other);
 }
 
 TEST(utf8_steps) {

@@ -123,7 +123,7 @@ TEST(headkv) {
         snprintf(path, sizeof path,
                  "%s/data/reference-heads/headkv/Meta-Llama-3-8B-Instruct_%s.json",
                  shared ? shared : "../shared", cases[i].file);
-        json_t *o = json_load_file(path, 0, NULL);
+        json_auto_t *o = json_load_file(path, 0, NULL);
         if (!o) {
             printf("skipped: %s is not there\n", path);
             break;
@@ -141,7 +141,6 @@ TEST(headkv) {
         if (cases[i].B == 512) {
             assert_int_equal(most - 8, cases[i].file[10] == 'r' ? 7696 : 26035);
         }
-        json_decref(o);
     }
     /* b = 92, 91 of it by share: 4 x 91 x (0.5, 0.25, 0.25, 0), and 1 and the window to each. */
     of_four(SCORE_HEADKV, (double[]){2, 1, 1, 0}, 100, 1000, (uint32_t[]){191, 100, 100, 9});
