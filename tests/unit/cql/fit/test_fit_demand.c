@@ -1,5 +1,4 @@
-/* From demand shards to shares: against golden/budgets, by hand, and beside the records of sides.
- */
+/* From demand shards to shares: against golden/budgets, by hand, and beside records of sides. */
 #include "formats/run/run_dir.h"
 #include "tests/unit/fit_fixture.h"
 #include "tests/unit/golden.h"
@@ -213,8 +212,7 @@ TEST(held_out_prompts_judge_once) {
     assert_true(isfinite(fitted.heldout) && fitted.heldout != one.heldout);
 }
 
-/* A shard of the one pass gives both: shares of the weight that is asked for, and a learned score.
- */
+/* A shard of the one pass gives both: shares of the asked-for weight, and a learned score. */
 TEST(one_pass_has_both) {
     shard *s = fixture_one_pass(4);
     s->h.budgets[1] = 32;

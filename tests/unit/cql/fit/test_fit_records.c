@@ -167,8 +167,7 @@ static int gate_action(const fit_result *r, int l, int e, int p, int b) {
 
 /* ---- tests ---- */
 
-/* Gate states of the first n budgets that have their best threshold, `up` steps above the loss's;
- * all are within two of it. */
+/* Gate states of the first n budgets at their best, `up` above the loss's; all within two of it. */
 static int right_gates(const fit_result *r, int up, int n) {
     int right = 0;
     for (int i = 0; i < L * E * P * n; ++i) {
@@ -231,8 +230,8 @@ TEST(loss_and_penalty_both_speak) {
     assert_int_equal(decided_sum(why, 1).by_loss, 0);
 }
 
-/* Rewards far below the noise of counts (method.md section 5): uniform draws let the counts choose,
- * the whole grid never does. */
+/* Rewards far below the noise of counts (method.md section 5): uniform draws let the counts choose.
+ */
 TEST(uniform_counts_choose_balanced_ones_do_not) {
     world w = plain;
     w.gate = false;
@@ -462,8 +461,7 @@ TEST(pools_are_checked) {
     }
 }
 
-/* The operator of the records is the table's, and META names it as the probe, whichever sides there
- * were. */
+/* The operator of the records is the table's, and META's probe, whichever sides there were. */
 TEST(operators_are_carried) {
     for (int op = 0; op < CKVC_OPERATOR_COUNT; ++op) {
         shard *s = new_shard();
@@ -512,8 +510,7 @@ TEST(nothing_to_scale) {
     assert_int_equal(decided_sum(&r->sides[1].why, NB).flat, r->sides[1].why.n_supported);
 }
 
-/* A penalty larger than any change of loss takes every gate choice to the top threshold; the loss
- * part must still be told apart. */
+/* A penalty above any loss takes every gate to the top; the loss part is still told apart. */
 TEST(penalty_and_loss_are_told_apart) {
     world w = plain;
     w.head = false;
@@ -568,9 +565,8 @@ TEST(shrinking_keeps_what_chance_explains) {
     table_file_free(incoming);
 }
 
-/* Refits of random halves of the prompts must agree with each other where there is an effect, and
- * must not where there is none: the ceiling that reports put beside any comparison of two corpora.
- */
+/* Refits of random halves of the prompts must agree where there is an effect, and must not where
+ * there is none: the ceiling that reports put beside comparisons of corpora. */
 TEST(halves_agree_where_there_is_something_to_agree_on) {
     enum { S = L * G * NB, R = 20 };
     world w = plain;

@@ -2,8 +2,7 @@
 #include "cql/fit/fit_rewards.h"
 #include "tests/unit/unit.h"
 
-/* 2 layers of 2 heads, B = 20 of T = 100, factors 1/2, 1, 2: from equal shares 10, 20, 40 entries
- * of 80, costs -1/8, 0, 1/4. */
+/* 2 x 2 heads, B = 20 of T = 100, factors 1/2, 1, 2: 10, 20, 40 entries, costs -1/8, 0, 1/4. */
 enum { L = 2, G = 2, UNITS = 4, A = 3, B = 20, T = 100, PROMPTS = 12 };
 
 /* What each head's factors gain, nats per token. */
@@ -37,8 +36,7 @@ static shard *shard_of(const char *pass, ckvc_side side, double *actions) {
     return s;
 }
 
-/* A shard of share rewards; noise [UNITS]: what a prompt's gains of a head vary by, one prompt up,
- * the next down. */
+/* A shard of share rewards; noise [UNITS]: what a head's gains vary by, up and down in turns. */
 static shard *new_shard(uint32_t n, const double *noise) {
     static double factors[] = {0.5, 1, 2};
     shard *s = shard_of("shares", CKVC_SIDE_HEAD, factors);

@@ -196,8 +196,7 @@ static const char *some_lines(const double (*losses)[nB][nC], int n, int from, i
     return path;
 }
 
-/* What is decided to lose is said to, and one that was dropped on the way is not chosen, however
- * little it lost. */
+/* What is decided to lose is said to, and what was dropped on the way is not chosen. */
 TEST(dropped_on_the_way) {
     static const double losses[4][nB][nC] = {{{0.5, 0.1, 0.9}, {1, 1, 0.5}},
                                              {{0.6, 0.1, 1.0}, {1, 1, 0.5}},

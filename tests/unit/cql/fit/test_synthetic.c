@@ -73,8 +73,7 @@ static void add(cql_counts *c, const world *w, ckvc_rng *rng, int state, int a, 
     OK(cql_counts_add(c, (size_t)state, (size_t)a, r, r, &err));
 }
 
-/* The statistics of one corpus. raw: rewards with the prompts' own level, as the paper fits them.
- */
+/* The statistics of one corpus. raw: rewards with the prompts' own level, as the paper has them. */
 static cql_counts *log_corpus(const world *w, uint32_t replicates, bool raw) {
     cql_counts *c = cql_counts_create(STATES, A);
     OK(cql_counts_resample(c, replicates, CQL_RESAMPLE_BOOTSTRAP, 5, (size_t)1 << 30, &err));
@@ -104,8 +103,7 @@ static cql_counts *log_corpus(const world *w, uint32_t replicates, bool raw) {
     return c;
 }
 
-/* Chosen action of every state at the pooled scale (raw: at scale 1), -1 without records. Also how
- * many states the term alpha decided. */
+/* Every state's choice at the pooled scale (raw: 1), -1 without records; how many alpha decided. */
 static int choose_all(const cql_counts *c, bool raw, double alpha, int choice[STATES]) {
     double scale = raw ? 1.0 : cql_counts_sd(c, false), q[A], mean[A];
     uint64_t n[A];
@@ -149,8 +147,8 @@ static world nth(const world *w, int i) {
     return v;
 }
 
-/* Ten such worlds: of what is chosen, the mean rho with the truth, the states near the best, and
- * those that alpha decided. */
+/* Ten such worlds: mean rho of choices with the truth, how many near the best, how many by alpha.
+ */
 typedef struct found {
     double rho;
     int near, decided;
@@ -172,9 +170,8 @@ static found in_ten(const world *like, bool raw, double alpha) {
     return f;
 }
 
-/* Where values differ by more than the noise of their means, the table is the truth to within a few
- * steps of a flat parabola, whatever a state's count. Measured: 296 of 300 within 4 steps, 3.4% of
- * the gain lost, rho 0.959. */
+/* Where values differ by more than the noise of their means, the table is near the truth, whatever
+ * a state's count. Measured: 296 of 300 within 4 steps, 3.4% of the gain lost, rho 0.959. */
 TEST(best_tables_are_recovered) {
     int near = 0, n = 0;
     double lost = 0, possible = 0, rho = 0;

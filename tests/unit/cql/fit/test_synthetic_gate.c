@@ -153,9 +153,8 @@ static void count(const fit_result *r, int world, tally *t) {
     }
 }
 
-/* Balanced logs: the penalty's own answer exactly where it alone speaks, the best of both where
- * both do, the loss's where it alone does. Measured: 60 of 60 in each, of the reward 0, 5.7%
- * and 4.8% lost. */
+/* Balanced logs: the penalty's own answer exactly where it alone speaks, elsewhere the best of
+ * both. Measured: 60 of 60 in each, of the reward 0, 5.7% and 4.8% lost. */
 TEST(the_best_thresholds_are_found) {
     tally t = {0};
     for (int world = 0; world < WORLDS; world++) {
@@ -192,10 +191,9 @@ TEST(the_best_thresholds_are_found) {
     }
 }
 
-/* As many records drawn uniformly: an action of the smallest cell has 10 of them, give or take 3.
- * Where only the penalty speaks, and it is the same for every prompt, counts alone miss the best in
- * half of the cells. Measured within 3 steps: 32, 57, 56 of 60; of the reward 5%, 13% and 14% lost;
- * 140 of 180 choices by alpha. */
+/* As many records drawn uniformly, 10 +- 3 an action of the smallest cell. Where only the penalty
+ * speaks, counts alone miss the best in half of the cells. Measured within 3 steps: 32, 57, 56 of
+ * 60; of the reward 5%, 13% and 14% lost; 140 of 180 choices by alpha. */
 TEST(unequal_counts_cost_rewards) {
     tally t = {0};
     size_t by_alpha = 0;

@@ -1,5 +1,5 @@
-/* Sufficient statistics: exact in any order; resampling over prompts with the distribution that it
- * claims. */
+/* Sufficient statistics: exact in any order; resampling over prompts with the right distribution.
+ */
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "tests/unit/cql/cql_fixture.h"
@@ -47,8 +47,7 @@ TEST(documents_are_drawn_whole) {
     assert_true(bound[3] == -INFINITY);
 }
 
-/* 60 prompts with records of two states; given in one order and in the reverse, every number must
- * have the same bits. */
+/* 60 prompts with records of two states, in one order and in the reverse: the same bits. */
 TEST(order_never_shows) {
     enum { S = 2, A = 3, R = 16, P = 60 };
     cql_counts *both[2];
@@ -131,8 +130,7 @@ TEST(memory_has_a_cap) {
     OK(cql_counts_resample(c, 0, CQL_RESAMPLE_BOOTSTRAP, 0, 0, NULL));
 }
 
-/* A prompt's weight has mean 1 and variance 1 over replicates, and is the same in every state and
- * in every object of one seed. */
+/* A prompt's weight has mean 1 and variance 1, the same in every state and object of one seed. */
 TEST(bootstrap_weights_are_poisson) {
     enum { R = 200, P = 50 };
     CKVC_AUTO(cql_counts_free_at) cql_counts *c = make(P, 1, R), *twin = make(1, 1, R);
@@ -181,8 +179,7 @@ TEST(halves_are_complements) {
     }
 }
 
-/* One state, five actions of which one is truly better: with many prompts every refit finds it; the
- * shares say so. */
+/* One of five actions is truly better: with many prompts every refit finds it, as shares say. */
 TEST(shares_tell_certain_from_uncertain) {
     enum { A = 5, R = 100 };
     const double gaps[2] = {1.0, 0.0};

@@ -1,14 +1,12 @@
-/* The fit of one state, against the reference values of tests/golden/method/cql.json (its README
- * states the tolerances) and against itself: gradients by finite differences, brute force, limits
- * in alpha. */
+/* The fit of one state, against tests/golden/method/cql.json (its README states the tolerances) and
+ * against itself: gradients by finite differences, brute force, limits in alpha. */
 #include "cql/solve/cql.h"
 #include "lib/base/names.h"
 #include "lib/base/hash.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/unit.h"
 
-/* The objective at q for one state, with sumsq [A] = sum r^2: the constant variance part included.
- */
+/* The objective at q for one state, with sumsq [A] = sum r^2: the constant variance part, too. */
 static double objective_of(size_t A, const uint64_t *n, const double *rbar, const double *sumsq,
                            double alpha, const double *q) {
     double total = 0.0, conservative = 0.0, regression = 0.0;
@@ -87,8 +85,7 @@ TEST(exact_solution_agrees_with_golden) {
     assert_int_equal(fits, 33 * 4);
 }
 
-/* Rewards of a fit are on unit scale: a few evaluations suffice there, for any counts and alpha,
- * and a wide range costs a few more. */
+/* On unit scale, a fit's, a few evaluations suffice; a wide range costs a few more. */
 TEST(few_steps_at_any_scale) {
     static const struct {
         double scale;
@@ -168,8 +165,7 @@ TEST(adamw_agrees_with_golden) {
     }
 }
 
-/* With a large step and many epochs AdamW without decay must come to the exact minimum: two
- * solvers, one objective. */
+/* With a large step and no decay AdamW comes to the exact minimum: two solvers, one objective. */
 TEST(adamw_reaches_the_exact_minimum) {
     enum { A = 4, N = 200 };
     cql_record records[N];
@@ -297,8 +293,8 @@ TEST(wide_ranges_are_certified) {
     }
 }
 
-/* More pessimism: the gap of Q between a rare and a frequent action of equal mean grows with alpha;
- * at alpha = 0 it is none. */
+/* The gap of Q between a rare and a frequent action of equal mean grows with alpha, from none at 0.
+ */
 TEST(pessimism_grows_with_alpha) {
     uint64_t n[3] = {1, 100, 100};
     double rbar[3] = {0.25, 0.25, 0.2}, q[3], last = 0.0;
@@ -312,8 +308,8 @@ TEST(pessimism_grows_with_alpha) {
     }
 }
 
-/* method.md section 5: with exactly equal counts the order of Q is the order of the means, for
- * every alpha. */
+/* method.md section 5: with equal counts the order of Q is the order of the means, for every alpha.
+ */
 TEST(equal_counts_keep_the_order_of_means) {
     for (uint64_t k = 0; k < 200; ++k) {
         problem p = random_problem(k, k % 2 ? 1e-3 : 1.0, 0.0);

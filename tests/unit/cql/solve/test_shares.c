@@ -1,5 +1,4 @@
-/* Shares from demand: means by hand, intervals that cover and decide, halves that tell a common
- * profile from noise. */
+/* Shares from demand: means by hand, intervals that cover and decide, halves that show noise. */
 #include "cql/solve/resampled.h"
 #include "cql/solve/shares.h"
 #include "lib/base/memory.h"

@@ -6,8 +6,7 @@
 #include "tests/unit/logged_fixture.h"
 #include "tests/unit/unit.h"
 
-/* Expected numbers: a two-way analysis of variance per state and its delete-one jackknife, written
- * out with NumPy. */
+/* Expected: a two-way analysis of variance per state and its delete-one jackknife, in NumPy. */
 TEST(variance_agrees_with_numpy) {
     static const double y0[4][3] = {{0, .3, -.2}, {0, .5, .1}, {0, -.1, .4}, {0, .2, .2}},
                         base0[4] = {-1, -2, -.5, -3};
@@ -117,8 +116,8 @@ TEST(prompts_left_out_by_hand) {
     l->cluster[1] = 1;
 }
 
-/* A world where prompts agree gives 1 from the first prompt on; one of pure noise stays near 0 and
- * gains nothing on prompts left out. */
+/* Prompts that agree give 1 from the first on; pure noise stays near 0 and gains nothing left out.
+ */
 TEST(learning_curves_tell_signal_from_noise) {
     enum { S = 40, A = 9, N = 24 };
     double grid[A], gain[N];

@@ -1,5 +1,4 @@
-/* Matching heads between models: the assignment against brute force, rank and signature on layers
- * whose answer is known. */
+/* Matching heads between models: assignment by brute force, rank and signature on known layers. */
 #include "cql/transfer/transfer.h"
 #include "lib/base/hash.h"
 #include "tests/unit/unit.h"
@@ -85,8 +84,7 @@ static void random_signature(ckvc_rng *rng, size_t n, double *s) {
     for (size_t i = 0; i < n * TRANSFER_STATS; i++) { s[i] = 5 * ckvc_rng_double(rng); }
 }
 
-/* A target whose layers are the source's with the heads shuffled and other units: every head finds
- * its own. */
+/* A target of the source's layers with heads shuffled and other units: every head finds its own. */
 TEST(signature_finds_shuffled_heads) {
     ckvc_rng rng;
     ckvc_rng_init(&rng, 21, 0, 0);
@@ -187,8 +185,7 @@ TEST(signature_brute_force) {
     }
 }
 
-/* One target layer takes the mean over all source layers, each through its own pairing; statistics
- * without spread decide nothing. */
+/* A target layer is the mean over source layers' pairings; what has no spread decides nothing. */
 TEST(signature_one_layer) {
     const double source[3][2][3] = {
         {{1, 7, 7}, {2, 7, 7}}, {{2, 7, 7}, {1, 7, 7}}, {{1, 7, 7}, {2, 7, 7}}};

@@ -89,8 +89,8 @@ static eval_options options_of(const eval_items *items, bool unseen, uint32_t ba
                           .memory = (size_t)1 << 32};
 }
 
-/* The answer of one way by a decoder with one sequence: text, mean loss, and the mean loss of the
- * right answer by the same decoder. */
+/* One way's answer by a decoder with one sequence: text, mean loss, mean loss of the right answer.
+ */
 typedef struct oracle {
     char *text;
     double nll, reference_nll;
@@ -240,8 +240,7 @@ TEST(splits_at_the_question) {
     assert_true(memcmp(whole->sha256, split->sha256, CKVC_SHA256_HEX) != 0);
 }
 
-/* What is too long is cut in the middle, unless it was made for a length; where nothing is left to
- * prefill it is refused. */
+/* What is too long is cut in the middle, unless made for a length; nothing left is refused. */
 TEST(fits_the_context) {
     const model_shape *shape = model_get_shape(m);
     const size_t context = (size_t)model_shape_context(shape), size = 12 * context;

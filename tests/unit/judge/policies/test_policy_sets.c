@@ -118,8 +118,8 @@ TEST(golden_sets) {
         }
         close_keeper(&w);
     }
-    /* Two scores that float32 does not tell apart may change places where kernels round otherwise:
-     * one pair. None is seen. */
+    /* Scores that float32 does not tell apart may change places elsewhere: one pair. None is seen.
+     */
     assert_in_range(others, 0, 2);
 }
 
@@ -130,8 +130,7 @@ static bool holds(const policy_kept *kept, uint32_t l, uint32_t g, uint32_t t) {
     return false;
 }
 
-/* Beside a table with shares: the same capacities under other scores, as many by one threshold,
- * what begins every set. */
+/* Beside a table with shares: its capacities under other scores, or by one threshold; sinks. */
 TEST(counterparts) {
     for (int layers = 0; layers < 2; layers++) {
         const ckvc_mode mode = layers ? CKVC_MODE_LAYERS : CKVC_MODE_HEADS;
@@ -260,8 +259,8 @@ TEST(references) {
 static void see(void *ctx, const prefill_head *head) { head_scores_see(ctx, head); }
 
 /* Where one set a layer is asked for, rules by head rank by the sum over its heads: of SnapKV's own
- * scores those that no B others, or later ones of as much, are above. Layers of one budget hold B
- * each, others what a rule gives them. */
+ * scores those that no B others, or later equal ones, are above. Layers of one budget hold B each.
+ */
 TEST(references_by_layer) {
     const score_policy list[] = {
         {.kind = SCORE_SNAPKV}, {.kind = SCORE_CAKE}, {.kind = SCORE_ADAKV}};

@@ -1,6 +1,5 @@
-/* Scores of prompts that go through the layers together, because the memory does not hold all
- * copies of weights: the same lines as one by one, and each layer is taken once for all of them.
- */
+/* Scores of prompts that go through the layers together, because memory does not hold all copies of
+ * weights: the same lines as one by one, and each layer is taken once for all of them. */
 #include "judge/score/score.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/unit.h"

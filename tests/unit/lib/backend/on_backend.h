@@ -1,5 +1,4 @@
-/* What the tests of a backend's operations share: random values, and host arrays to and from its
- * buffers and weights. */
+/* What tests of a backend's operations share: random values, and arrays to and from its buffers. */
 #pragma once
 
 #include "lib/base/hash.h"

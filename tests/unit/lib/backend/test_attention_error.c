@@ -1,9 +1,6 @@
 /* The measurement behind the paper's Proposition: the backend's operation against a naive loop in
- * double, the identity
- * ||p - p'||_1 = 2 m on the loop's rows with the operation's m, and a session's per-layer numbers
- * on a whole model.
- *
- * Tolerance: float32 scores of size up to about 10 give probabilities right to about 1e-6 relative.
+ * double, the identity ||p - p'||_1 = 2 m on its rows, a session's numbers per layer on a whole
+ * model. Tolerance: float32 scores up to about 10 give probabilities right to about 1e-6 relative.
  */
 #include "tests/unit/lib/backend/on_backend.h"
 #include "tests/unit/unit.h"
@@ -93,8 +90,7 @@ TEST(rows) {
     printf("attention_error: share of the tolerance used: %.3f\n", worst_ratio);
 }
 
-/* All that is left has a weight that a float cannot hold beside the largest: the restricted row is
- * still a distribution. */
+/* What is left has weights that a float cannot hold beside the largest: still a distribution. */
 TEST(nearly_all_mass_lost) {
     of_the_cpu_alone();
     CKVC_AUTO(bench_close) bench b = bench_open(1);
@@ -163,8 +159,7 @@ TEST(layers) {
         assert_true(e[l].epsilon > 0.01 && e[l].epsilon < 1);
         assert_true(e[l].restricted > 0 && e[l].restricted <= 2 * sqrt(C - 1.0) * e[l].epsilon);
     }
-    /* Nothing has moved yet below the first layer; above it the compressed rollout has queries of
-     * its own. */
+    /* Nothing has moved below the first layer; above it the compressed rollout's queries differ. */
     assert_true(fabs(e[0].actual - e[0].restricted) < 1e-6);
     assert_true(fabs(e[L - 1].actual - e[L - 1].restricted) > 1e-3);
 }

@@ -525,8 +525,7 @@ TEST(attention) {
             check_buffer("attention_kept", b.be, out, 0, want, n_own);
             check_held(&c, b.be, &prompt, kept, want);
         }
-        /* four lanes: sets shared and not, one that reads another's queries, one that is left out
-         */
+        /* lanes with sets shared and not, one that reads another's queries, one left out */
         const be_lane lanes[] = {{0, 0, &sets[0]}, {3, 3, &sets[0]}, {0, 1, &sets[2]}};
         b.be->ops->attention_kept(b.be, &c.s, &rows_of, lanes, 3, out);
         for (size_t x = 0; x < 3; x++) {

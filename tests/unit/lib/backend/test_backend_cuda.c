@@ -124,8 +124,8 @@ static void inputs_free(inputs *in) {
 
 /* ---- attention ---- */
 
-/* A step of decoding: two sequences that hold what is kept of the prompt, one set for all heads or
- * one a head, and one row of their own. */
+/* A step of decoding: two sequences that hold what is kept, one set or one a head, and a row each.
+ */
 static void run_held(backend *be, const inputs *in, const be_cache *prompt, outcomes *o) {
     const be_attention_shape *s = &in->s;
     const int64_t d = s->head_dim, n_g = s->n_kv_heads, width = s->n_heads * d;
@@ -382,9 +382,8 @@ TEST(same_bytes) {
     if (emulation_set_seed) { emulation_set_seed(0); }
 }
 
-/* A row of attention has the same bytes whatever lies beside it: rows behind it, other lanes, more
- * of them than go side by side. Three query heads a group: a block's two are of two tiles of rows.
- */
+/* A row of attention has the same bytes whatever lies beside it: rows, other lanes, more of them
+ * than go side by side. Three query heads a group: a block's two are of two tiles of rows. */
 TEST(rows_beside_others) {
     enum { MANY = 70, WIDTH = 6 * 80, FEW = 70 };
     static const shape_case shape = {6, 2, 80, 60, 150, 20};

@@ -6,8 +6,8 @@
 #include "tests/unit/lib/backend/on_backend.h"
 #include "tests/unit/unit.h"
 
-/* What rounding to nearest even means: of the two bf16 numbers around x the nearer one, or the one
- * with an even last bit. */
+/* To nearest even: of the two bf16 numbers around x the nearer one, or that with an even last bit.
+ */
 PLAIN_LOOP static float rounded(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -147,8 +147,7 @@ typedef struct outcome {
 static const uint32_t offsets[2] = {0, 50};
 static uint32_t kept_positions[LANES][50];
 
-/* One prompt's losses: the full cache the plain way, and lanes that leave it at layers 0 ... 3, the
- * plain way and side by side. */
+/* One prompt's losses: the full cache, and lanes that leave it at layers 0 ... 3, in both ways. */
 static void run(int threads, size_t limit, outcome *o) {
     bench b = open_bf16(threads);
     if (limit) { b.be->ops->weight_limit(b.be, limit); }
@@ -193,8 +192,7 @@ static void run(int threads, size_t limit, outcome *o) {
             sets[l] = l == i - 1 ? kept[i] : (kept_set){1, all, everything};
         }
         OK(session_continue(b.s, ids + T, C, sets, plain, &err));
-        /* a start without sets takes the cache as it lies, not gathered: the last bits may differ
-         */
+        /* without sets the cache is taken as it lies, not gathered: other last bits */
         for (int c = 0; c < C; c++) { assert_true(fabs(plain[c] - o->lanes[i][c]) < 1e-5); }
         assert_true(nll_mean(plain, C) != nll_mean(o->full, C));
         lanes[0] = (rollout_lane){.parent = -1, .sets = sets};
@@ -238,8 +236,7 @@ TEST(stated) {
     const int64_t q = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim;
     const int64_t layer = s->width * (2 * q + 2 * kv) + 3LL * s->width * s->intermediate,
                   head = (int64_t)s->vocab * s->width;
-    /* every matrix once; of the norms, M values each, those that the file does not hold in float32
-     */
+    /* every matrix once; of the norms, M values each, those not stored as float32 */
     const size_t matrices = (size_t)(s->n_layers * layer + head) * 4,
                  norms = (size_t)((2 * s->n_layers + 1) * s->width) * 4,
                  got = model_converted_bytes(b.m);

@@ -101,8 +101,7 @@ TEST(product_is_its_chain) {
     }
 }
 
-/* Spans of every kind: causal, under a window, without an end in the middle of a step, padding; two
- * runs, one, none. */
+/* Spans: causal, under a window, ending in the middle of a step, padding; two runs, one, none. */
 TEST(attention_of_every_width) {
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
@@ -202,8 +201,7 @@ TEST(sum_of_exponentials) {
     }
 }
 
-/* A broken model must not look whole: NaN among the keys or values that a row sees reaches the row,
- * and no other. */
+/* NaN among the keys or values that a row sees reaches the row, and no other. */
 TEST(attention_keeps_nan) {
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);

@@ -48,8 +48,7 @@ static float *rounds(ckvc_compute compute, size_t limit, const float *data, cons
     return got;
 }
 
-/* The same bytes whether all weights stay, three of them, or none (a limit below the workspace
- * alone). */
+/* The same bytes whether all weights stay, three, or none (a limit below the workspace alone). */
 TEST(weights_take_turns) {
     const size_t others = ((size_t)64 << 20) + 2 * ROWS * WIDTH * sizeof(float) + 65536;
     backend *be = device(CKVC_COMPUTE_F32);
@@ -130,8 +129,7 @@ TEST(memory_is_out) {
     free(x), free(same);
 }
 
-/* A prompt of T tokens through everything that a run does with one; how often it has taken memory
- * of the device. */
+/* A prompt of T tokens through all that a run does with one; how often it took device memory. */
 static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
     enum { C = 6 };
     int32_t ids[128];
@@ -149,8 +147,8 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
     return emulation_allocations() - before;
 }
 
-/* A prompt takes nothing of the device but its sequence's memory, once: the first and a longer
- * one, in float32 and in bf16. */
+/* A prompt takes its sequence's memory alone, once: the first and a longer one, float32 and bf16.
+ */
 TEST(prompts_allocate_once) {
     if (!emulation_allocations) { skip(); }
     for (int bf16 = 0; bf16 < 2; bf16++) {

@@ -242,7 +242,7 @@ static void allocate_permitted(void) {
 }
 #endif
 
-/* In a debug build an allocation inside the guard ends the process; in others the guard is nothing.
+/* In a debug build an allocation inside the guard ends the process; elsewhere the guard is nothing.
  */
 TEST(alloc_guard) {
 #ifdef CKVC_DEBUG

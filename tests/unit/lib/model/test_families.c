@@ -1,7 +1,6 @@
 /* What tells the families apart, beside the golden models: rotary scaling and windows by
  * configuration (against transformers), kept sets under a sliding window (against plain loops), the
- * fused matrix with biases, one rotary base for prompt and continuation, and weights that do not
- * stay in memory. */
+ * fused matrix with biases, one rotary base for both parts, weights that do not stay in memory. */
 #include <unistd.h>
 
 #include "lib/base/hash.h"
@@ -97,8 +96,7 @@ typedef struct view {
     const kept_set *sets; /* [L] */
 } view;
 
-/* Prompt rows see what the window shows; continuation rows that of it which was kept, and each
- * other. */
+/* Prompt rows see what the window shows; continuation rows what was kept of it, and each other. */
 static bool sees(const void *ctx, int32_t layer, int64_t j, int64_t t) {
     const view *v = ctx;
     const int32_t window = model_shape_window(v->shape, layer);
@@ -111,8 +109,8 @@ static bool sees(const void *ctx, int32_t layer, int64_t j, int64_t t) {
     return false;
 }
 
-/* Sets with members inside, at the edge of and far outside the window that the continuation sees,
- * and an empty one. */
+/* Sets with members inside, at the edge of and far outside the continuation's window; an empty one.
+ */
 static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t n_prompt) {
     CKVC_AUTO(bench_close) bench b = open_model(path, 2, 0);
     const model_shape *shape = model_get_shape(b.m);
@@ -209,8 +207,7 @@ static void write_model(const char *config, const tensor_out *t, size_t n) {
     put_text("config.json", config);
 }
 
-/* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and the same network as a
- * Llama stores it. */
+/* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and as a Llama does. */
 TEST(fused_with_biases) {
     enum { M = 24, H = 6, G = 2, D = 4, GROUP = H / G, F = 14, V = 30 };
     enum { FUSED = (H + 2 * G) * D, N = 40 };
@@ -292,9 +289,8 @@ TEST(fused_with_biases) {
 
 /* ---- one base for prompt and continuation ---- */
 
-/* Dynamic scaling takes its base from T + C: prompt and full-cache continuation are then the
- * sequence in one piece. T alone fits the configured positions (104), so a base from T would be
- * another. */
+/* Dynamic scaling takes its base from T + C: prompt and continuation are the sequence in one piece.
+ * T alone fits the configured positions (104), so a base from T would be another. */
 TEST(dynamic_base) {
     int64_t n;
     CKVC_AUTO_FREE int32_t *ids = longest("internlm2", &n);

@@ -106,8 +106,8 @@ TEST(outside_model) {
     check_file("tinystories", "tests/golden/method/tinystories.json", dir);
 }
 
-/* The statistics' identities on the larger embedded model: alpha has mean 1, `visible` too; with T
- * = W + 1 it still works. */
+/* Identities on the larger embedded model: alpha has mean 1, `visible` too; T = W + 1 still works.
+ */
 TEST(alpha_identities) {
     CKVC_AUTO(bench_close) bench b = bench_open(2);
     const int64_t n = 150, windows[] = {1, 32, 64, 149};
@@ -149,8 +149,7 @@ TEST(alpha_identities) {
     }
 }
 
-/* A prompt's numbers are the same bytes for any number of threads, whatever ran before in the
- * session, however long it may get. */
+/* The same bytes on any threads, whatever ran before in the session, however long it may get. */
 TEST(same_bytes) {
     enum { T = 131, C = 20 };
     double first[C], first_alpha[T];
@@ -188,8 +187,7 @@ TEST(same_bytes) {
     }
 }
 
-/* Continuing from the full cache is the same network as scoring prompt and continuation in one
- * piece. */
+/* Continuing from the full cache is scoring prompt and continuation in one piece. */
 TEST(continuation_equals_one_piece) {
     enum { T = 100, C = 70 };
     CKVC_AUTO(bench_close) bench b = bench_open(2);

@@ -24,8 +24,8 @@ static void compare_targets(worst *w, const double *got, const json_t *want, siz
     assert_true(i > 0 && n_off <= i / 400);
 }
 
-/* y_c: the mean over the continuation's fed rows. y_r: the maximum over the rows of the prompt that
- * is repeated after the instruction. */
+/* y_c: the mean over the continuation's fed rows. y_r: the maximum over the repeated prompt's rows.
+ */
 static void golden(const char *kind) {
     worst w[] = {{"y_c", 0}, {"y_r", 0}};
     bench b = bench_open_kind(kind, 2);

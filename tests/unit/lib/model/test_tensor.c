@@ -1,5 +1,4 @@
-/* Tensors as they lie in a file: every quantised type against values worked out another way, and by
- * hand. */
+/* Tensors as they lie in a file: every quantised type against other code, and by hand. */
 #include "tests/unit/quantised_blocks.h"
 #include "tests/unit/unit.h"
 

@@ -1,6 +1,5 @@
 /* Prompts that go through the layers together: the same bits as each alone, whatever stays in
- * memory of the weights and on any threads; and each layer is taken once for all of them.
- */
+ * memory of the weights, on any threads; and each layer is taken once for all of them. */
 #include "tests/unit/golden_model.h"
 #include "tests/unit/unit.h"
 
@@ -131,8 +130,7 @@ TEST(same_bits) {
     }
 }
 
-/* N prompts take as many weights as one: the layers' and the norm four times, the head three times.
- */
+/* N prompts take as many weights as one: layers and norm four times, the head three times. */
 TEST(each_layer_once) {
     enum { PASS = 4 * 9 + 1 };
     static outcome out[N];

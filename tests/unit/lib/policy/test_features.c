@@ -1,5 +1,4 @@
-/* Features of the learned score against an independent float64 program (tests/golden/budgets), and
- * the score that is made of them. */
+/* Features of the learned score, and the score, against an independent program (golden/budgets). */
 #include "lib/policy/ckvc_policy.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/unit.h"

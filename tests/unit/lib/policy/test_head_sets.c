@@ -205,8 +205,7 @@ TEST(table) {
     assert_string_equal(ckvc_score_name(CKVC_SCORE_WINDOW), "window");
 }
 
-/* What test_table_file's share_refusals and learned_refusals leave; each change is undone after its
- * check. */
+/* What test_table_file's share_refusals and learned_refusals leave; each change is undone. */
 TEST(table_check) {
     ckvc_table *t = table_with_shares(0);
     char message[256] = "";

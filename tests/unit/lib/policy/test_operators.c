@@ -1,6 +1,5 @@
 /* The operators of the probes (method.md section 7) and budgets by layer: utilities by hand, every
- * action of every state against a straight reading of the definitions, the nearest block, the file
- * of budgets. */
+ * action of every state against the definitions, the nearest block, the file of budgets. */
 #include <unistd.h>
 
 #include "formats/lines/layer_budgets.h"
@@ -25,8 +24,7 @@ TEST(utilities_by_hand) {
     assert_true(u[0] == (3.0 + 3.0 * 0.8) / 2.0 && u[1] == (3.0 + 1.0 * 0.8) / 2.0 &&
                 u[2] == (0.75 + 0.25 * 0.8) / 2.0);
 
-    /* Three heads: added from the first on, so that ((a + b) + c) / 3 and nothing else is the
-     * answer. */
+    /* Three heads, added from the first on: ((a + b) + c) / 3 and nothing else. */
     const float one[1] = {1.0f}, small[3] = {1.0f, 0x1p-30f, 0x1p-30f};
     /* 1 + 2^-53 rounds to 1, twice; the small ones first would make 1 + 2^-52 */
     const double scale[3] = {1.0, 0x1p-23, 0x1p-23};
@@ -119,8 +117,7 @@ TEST(actions_against_definition) {
             build_sets(k, T, alpha, rho); /* entropy bin 1 */
             assert_int_equal(k->n_budgets, layered ? 1 : 2);
             for (uint32_t at = 0; at < k->n_budgets * L; at++) {
-                /* 10 and half of 70 are the blocks: 6 is nearest to 10; 40 and 19 to 35 (19/10
-                 * against 35/19) */
+                /* blocks 10 and 35: 6 is nearest to 10; 40 and 19 to 35 (19/10 against 35/19) */
                 static const uint32_t nearest[L] = {0, 1, 1}, tokens[] = {10, 35};
                 const uint32_t b = at / L, l = at % L, block = layered ? nearest[l] : b;
                 const float *rho_l = rho + (size_t)l * G * T;
@@ -161,8 +158,7 @@ TEST(actions_against_definition) {
     }
 }
 
-/* What is reserved for budgets by layer is enough for the full grid and for every limit, and is no
- * more than it says. */
+/* What is reserved for budgets by layer is enough, for the full grid and for every limit. */
 TEST(extent_by_layer) {
     static const double budget = 4, by_layer[L] = {60, 12, 0.5};
     static float alpha[T], rho[L * G * T];

@@ -1,5 +1,4 @@
-/* The policy library against golden/method/retention.json (bit for bit), against counting ranks,
- * and at its edges. */
+/* The policy library against golden/method/retention.json (bit for bit) and counting; its edges. */
 #include "lib/base/hash.h"
 #include "lib/base/names.h"
 #include "lib/policy/ckvc_policy.h"

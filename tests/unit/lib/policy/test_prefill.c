@@ -1,6 +1,5 @@
-/* From a prefill to the kept sets: what the library keeps of a real prefill that comes in tiles is
- * what `ckvc score` keeps, for every table, mode and score; and tiles that are wrong are refused.
- */
+/* From a prefill to the kept sets: what the library keeps of a prefill in tiles is what `ckvc
+ * score` keeps, for every table, mode and score; and tiles that are wrong are refused. */
 #include "judge/policies/policy_sets.h"
 #include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
@@ -167,8 +166,8 @@ static keeper keeper_of(const rig *r, const ckvc_table *t, double budget) {
 
 static void end_keeper(keeper *k) { free(k->workspace); }
 
-/* In a workspace of just the bytes that are asked for, filled with what asan and NaNs show;
- * another one after another begin. */
+/* In a workspace of just the bytes that are asked for, filled with NaNs; again after another begin.
+ */
 static bool begin(keeper *k) {
     const size_t wanted = ckvc_prefill_bytes(&k->request),
                  bytes = wanted < 1 << 24 ? wanted : 1 << 24;

@@ -1,12 +1,11 @@
-/* Where the gate can act: sizes at the ends of a grid tell whether any two thresholds keep
- * different sets; what the advice says. */
+/* Where the gate can act: sizes at the ends of a grid tell whether thresholds keep different sets.
+ */
 #include "lib/stats/gate_binding.h"
 #include "lib/base/hash.h"
 #include "lib/policy/ckvc_policy.h"
 #include "tests/unit/unit.h"
 
-/* Against the operator itself: over random utilities the sums count exactly the cases where some
- * two thresholds keep different sets. */
+/* Over random utilities the sums count exactly where some two thresholds keep different sets. */
 TEST(against_the_operator) {
     enum { T = 60, A = 21 };
     ckvc_rng rng;

@@ -1,6 +1,5 @@
 /* Partial correlations against NumPy: residuals of numpy.linalg.lstsq on a constant and the
- * controls (of scipy.stats.rankdata's ranks), then numpy.corrcoef; without controls
- * scipy.stats.spearmanr. */
+ * controls (of ranks), then numpy.corrcoef; without controls scipy.stats.spearmanr. */
 #include "lib/base/hash.h"
 #include "lib/stats/partial.h"
 #include "lib/stats/rank.h"
@@ -71,8 +70,7 @@ TEST(edges) {
     }
 }
 
-/* Four copies of every row, of one document each: with rows drawn alone the interval is half as
- * wide as with documents drawn whole. */
+/* Four copies of every row, of one document each: rows drawn alone give half the interval. */
 TEST(documents_are_drawn_whole) {
     enum { EACH = 4 };
     static double x[EACH * N], y[EACH * N];
@@ -90,8 +88,7 @@ TEST(documents_are_drawn_whole) {
     assert_true(whole.r == alone.r && wider > 1.7 && wider < 2.4);
 }
 
-/* The bootstrap's spread is near the textbook's: sd of Fisher's z is 1/sqrt(n - 3 - controls).
- * Covers 0 where there is no relation. */
+/* The bootstrap's spread is near the textbook's: sd of Fisher's z is 1/sqrt(n - 3 - controls). */
 TEST(intervals) {
     partial_columns c = {structure, damage, {tokens}, 1, N, NULL};
     partial_result a = partial_correlation(&c, false, 2000, 1, 7),

@@ -1,5 +1,4 @@
-/* Rank statistics against tests/golden/method/spearman.json, intervals and quantiles against SciPy
- * and NumPy. */
+/* Rank statistics against golden/method/spearman.json, intervals and quantiles against SciPy. */
 #include "lib/stats/rank.h"
 #include "lib/base/hash.h"
 #include "tests/unit/golden.h"
@@ -127,8 +126,7 @@ TEST(clusters_widen_intervals) {
     assert_true(r.n == 5 && r.n_clusters == 3);
     r = rank_mean_interval(d, cluster, 2); /* one document says nothing of others */
     assert_true(r.mean == 0.125 && r.n_clusters == 1 && isnan(r.lo) && isnan(r.se));
-    /* each its own: the bits of a t interval, whatever they are called and whichever are left out
-     */
+    /* each its own: the bits of a t interval, whatever they are called or left out */
     const size_t own[5] = {3, 1, 8, 2, 40};
     const rank_interval plain = rank_mean_interval(d, NULL, 5);
     r = rank_mean_interval(d, (const size_t[]){1, 2, 7, 8, 40}, 5);

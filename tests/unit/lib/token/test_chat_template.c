@@ -7,8 +7,7 @@
 #include "tests/unit/load_tokenizer.h"
 #include "tests/unit/unit.h"
 
-/* A tokenizer with a piece a letter and the given special tokens; BOS is the first of them, put in
- * front when asked for. */
+/* A tokenizer with a piece a letter and special tokens; BOS, the first of them, is put in front. */
 static tokenizer *make_tokenizer(const char *const *special, bool bos) {
     token_spec *s = ckvc_calloc(1, sizeof *s);
     tokenizer *t;
@@ -150,8 +149,7 @@ TEST(choices) {
     for (int i = 0; i < 3; i++) { tokenizer_free(tok[i]); }
 }
 
-/* A real tokenizer: BOS of a rendered prompt is the id that the tokenizer's own rule would have put
- * there, once. */
+/* A real tokenizer: BOS of a rendered prompt is the id of the tokenizer's own rule, once. */
 TEST(one_bos) {
     char dir[512];
     const char *shared = getenv("CKVC_SHARED");
@@ -183,8 +181,8 @@ TEST(one_bos) {
     tokenizer_free(tok);
 }
 
-/* "Today Date" is the template's own until another is given; a template without one refuses it, and
- * so is what could be a marker. */
+/* "Today Date" is the template's own until another is given, which a template without one refuses.
+ */
 TEST(dates) {
     const chat_message m = {"user", "a", 1};
     chat_template t;

@@ -342,8 +342,7 @@ TEST(long_words) {
 }
 
 /* Files whose cost per byte of text would be what they say: an added token that nearly fits at
- * every place, rules that each double the text, a prefix longer than the text. Each ends soon, with
- * an error that names the part. */
+ * every place, rules that each double the text, a long prefix. Each ends soon, in an error. */
 TEST(greedy_files) {
     enum { N = 200000, LONG = 20000 };
 #define RULE "{'type':'Replace','pattern':{'String':'a'},'content':'aa'}"
@@ -380,8 +379,7 @@ TEST(greedy_files) {
     }
 }
 
-/* A text of marks in the wrong order: sorting them by exchanging neighbours would take 10^10 steps.
- */
+/* Marks in the wrong order: sorting them by exchanging neighbours would take 10^10 steps. */
 TEST(marks_out_of_order) {
     enum { N = 100000 };
     CKVC_AUTO_FREE char *text = malloc(1 + 4 * N);

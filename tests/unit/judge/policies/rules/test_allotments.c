@@ -279,8 +279,7 @@ TEST(dynamickv) {
     assert_in_range(n_cut, 1, ROUNDS);
 }
 
-/* Whatever the length and the budget: no head keeps more than there is, and a rule that says so
- * keeps just as many as it is told. */
+/* No head keeps more than there is, and a rule that says so keeps just as many as it is told. */
 TEST(promises) {
     enum { L = 5, G = 2, T = 70, ROUNDS = 200 };
     static double s[L * G * T], layer[2 * L], share[L * G];
