@@ -81,8 +81,7 @@ TEST(products) {
             float want = 0;
             for (int k = 0; k < 16; k++) { want += fa[i / 16 * 16 + k] * fb[k * 16 + i % 16]; }
             if (got[0][i] != want || got[1][i] != want + 1) {
-                fail_msg("[%d] of way %d: %g and %g, want %g", i, how, got[0][i], got[1][i] - 1,
-                         want);
+                fail_msg("[%d] of way %d: %g, %g, want %g", i, how, got[0][i], got[1][i] - 1, want);
             }
         }
     }

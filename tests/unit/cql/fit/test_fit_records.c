@@ -558,9 +558,8 @@ TEST(shrinking_keeps_what_chance_explains) {
     for (int i = 0; i < L * G * NB; ++i) {
         neutral += head_action(r, i / NB / G, i / NB % G, i % NB) == CKVC_HEAD_NEUTRAL;
     }
-    assert_true(neutral >= 10); /* of 12 */
-    assert_true(r->sides[0].count_noise >
-                0.5); /* means that differ by noise alone: random counts would choose */
+    assert_true(neutral >= 10);                 /* of 12 */
+    assert_true(r->sides[0].count_noise > 0.5); /* random counts would choose among these means */
     fit_result_free(r);
     table_file_free(incoming);
 }

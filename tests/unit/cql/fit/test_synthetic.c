@@ -29,10 +29,9 @@ typedef struct world {
     double effect; /* nats between the best weight and one 14 steps away */
     double slope;  /* standard deviation over prompts of the value of 14 steps, nats */
     double noise;  /* of one record, nats */
-    double
-        base; /* standard deviation over prompts of all rewards, nats; advantages are free of it */
-    int uniform; /* > 0: this many independent draws of (state, action) a prompt instead of whole
-                    grids */
+    double base;   /* deviation over prompts of all rewards, nats; advantages are free of it */
+    int uniform;   /* > 0: this many independent draws of (state, action) a prompt instead of whole
+                      grids */
 } world;
 
 static const world usual = {.seed = 1,
@@ -179,8 +178,7 @@ TEST(best_tables_are_recovered) {
         world w = nth(&usual, i);
         int choice[STATES];
         CKVC_AUTO(cql_counts_free_at) cql_counts *c = log_corpus(&w, 0, false);
-        assert_int_equal(choose_all(c, false, 0.75, choice),
-                         0); /* equal counts within a state: alpha decides nothing */
+        assert_int_equal(choose_all(c, false, 0.75, choice), 0); /* equal counts: not by alpha */
         for (int s = 0; s < STATES; s++) {
             if (s >= SEEN) {
                 assert_int_equal(choice[s], -1);
@@ -217,8 +215,7 @@ TEST(undecided_means_undecided) {
                 if (!something) {
                     quiet++;
                     wrong += better;
-                } else if (gain(&w, s, best(&w, s)) >
-                           0.004) { /* about 3 standard errors of a state of 27 prompts */
+                } else if (gain(&w, s, best(&w, s)) > 0.004) { /* 3 standard errors of 27 prompts */
                     large++;
                     found += better;
                 }

@@ -164,8 +164,7 @@ TEST(the_best_thresholds_are_found) {
         assert_int_equal(gate->why.n_alpha, 0);
         for (int l = 0; l < L; l++) {
             for (int cell = 0; cell + 1 < CELLS; cell++) {
-                assert_int_equal(action_of(r, l, cell, FLAT),
-                                 FREE); /* the lowest threshold without a price */
+                assert_int_equal(action_of(r, l, cell, FLAT), FREE); /* the lowest that is free */
                 for (int a = 0; a < A; a++) {
                     size_t at = (size_t)state_of(l, cell, BOTH) * A + (size_t)a;
                     assert_int_equal(r->table->evidence[CKVC_SIDE_GATE].n[at], prompts[cell]);
@@ -174,8 +173,7 @@ TEST(the_best_thresholds_are_found) {
         }
         assert_int_equal(decided_sum(&gate->why, FLAT).flat, L * (CELLS - 1));
         assert_int_equal(decided_sum(&gate->why, FLAT).by_loss, 0);
-        assert_int_equal(decided_sum(&gate->why, LOSS).by_loss,
-                         L * (CELLS - 1)); /* nothing to pay */
+        assert_int_equal(decided_sum(&gate->why, LOSS).by_loss, L * (CELLS - 1));
         assert_int_equal(decided_sum(&gate->why, BOTH).flat + decided_sum(&gate->why, LOSS).flat,
                          0);
         assert_true(decided_sum(&gate->why, BOTH).by_loss < L * (CELLS - 1));

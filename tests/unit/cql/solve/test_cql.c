@@ -265,8 +265,7 @@ TEST(gradient_by_finite_differences_is_zero) {
 }
 
 TEST(wide_ranges_are_certified) {
-    const double scales[] = {1e-12, 1e-4, 1.0, 1e2, 1e4, 1e6},
-                 alphas[] = {1e-6, 0.01, 0.1, 0.75, 5.0};
+    const double scales[] = {1e-12, 1e-4, 1, 1e2, 1e4, 1e6}, alphas[] = {1e-6, 0.01, 0.1, 0.75, 5};
     for (uint64_t k = 0; k < 40; ++k) {
         for (size_t i = 0; i < sizeof scales / sizeof *scales; ++i) {
             for (size_t j = 0; j < sizeof alphas / sizeof *alphas; ++j) {
@@ -286,8 +285,7 @@ TEST(wide_ranges_are_certified) {
                     mean_q += (double)p.n[a] * q[a];
                     total += (double)p.n[a];
                 }
-                assert_true(fabs(mean - mean_q) / total <=
-                            1e-11 * fmax(1.0, scales[i])); /* sum pi Q = sum pi rbar */
+                assert_true(fabs(mean - mean_q) / total <= 1e-11 * fmax(1.0, scales[i]));
             }
         }
     }

@@ -46,8 +46,7 @@ TEST(variance_agrees_with_numpy) {
     variance_bound b[3];
     variance_bounds(l, 0.05, b);
     assert_true(b[0].n_prompts == 4 && b[0].n_actions == 3 && b[1].n_prompts == 3);
-    assert_true(b[2].n_actions == 2 && b[2].n_prompts == 1 && b[2].width == 3.0 &&
-                b[2].spread == 2.0);
+    assert_true(b[2].n_actions == 2 && b[2].n_prompts == 1 && b[2].width == 3 && b[2].spread == 2);
     close_to(b[0].width, 0.7);
     close_to(b[0].spread, 0.225);
     close_to(b[0].bound, 0.54151072865216643);
@@ -172,8 +171,7 @@ TEST(count_noise_by_hand) {
     enum { DRAWS = 20000 };
     double share = variance_count_noise(&fit, n, mean, DRAWS, 1, 0);
     assert_true(fabs(share - 0.36328125) < 4.0 * sqrt(0.363 * 0.637 / DRAWS));
-    assert_true(variance_count_noise(&plain, n, mean, 200, 1, 0) <
-                0.02); /* only where one was not drawn at all: 2/2^8 */
+    assert_true(variance_count_noise(&plain, n, mean, 200, 1, 0) < 0.02); /* 2/2^8: one not drawn */
     assert_true(variance_count_noise(&fit, many, apart, 200, 1, 0) == 0.0);
     assert_true(isnan(variance_count_noise(&fit, (const uint64_t[]){0, 0}, mean, 9, 1, 0)));
 }

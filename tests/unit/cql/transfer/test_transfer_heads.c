@@ -71,8 +71,7 @@ TEST(rank) {
     assert_int_equal(pair[0], 28);
     assert_int_equal(pair[1], 0);
     const double rising[2][4] = {{3, 1, 4, 2}, {1, 1, 1, 1}}, falling[1][4] = {{1, 9, 0, 2}};
-    assert_float_equal(transfer_rank_agreement(2, 4, source[0], rising[0]), 1.0,
-                       1e-12); /* the constant layer does not count */
+    assert_float_equal(transfer_rank_agreement(2, 4, source[0], rising[0]), 1.0, 1e-12);
     assert_float_equal(transfer_rank_agreement(1, 4, source[0], falling[0]), -1.0, 1e-12);
     assert_true(isnan(transfer_rank_agreement(1, 4, source[0], rising[1])));
 }

@@ -81,8 +81,7 @@ static size_t plain_ids(const token_spec *spec, const char *text, size_t n, int3
 }
 
 static size_t random_text(ckvc_rng *rng, size_t max_symbols, bool spaces, char *out) {
-    static const char *const letters[] = {"a",  "b",   "\xC3\xA9",
-                                          "\n", SPACE, "z"}; /* z has no piece of its own */
+    static const char *const letters[] = {"a", "b", "\xC3\xA9", "\n", SPACE, "z" /* no piece */};
     size_t n = 1 + ckvc_rng_below(rng, max_symbols), size = 0;
     for (size_t i = 0; i < n; i++) {
         const char *letter =
@@ -149,8 +148,7 @@ TEST(unknown_characters_become_bytes_after_merging) {
         add(spec, name, 6, TOKEN_PIECE_RESERVED, 0);
     }
     add(spec, "a", 1, TOKEN_PIECE_NORMAL, -2);
-    add(spec, "a\xC3\xA9", 3, TOKEN_PIECE_NORMAL,
-        -1); /* holds a character without a piece of its own */
+    add(spec, "a\xC3\xA9", 3, TOKEN_PIECE_NORMAL, -1); /* one character has no piece of its own */
     CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
     OK(tokenizer_build(spec, "spec", &t, &err));
     CKVC_AUTO_FREE int32_t *ids = NULL;

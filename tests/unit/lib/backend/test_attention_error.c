@@ -104,9 +104,8 @@ TEST(nearly_all_mass_lost) {
     }
     c.k[0] = 400.0f;
     be_row_error e;
-    measure(b.be, &c, &c.kept->sets[1], &e); /* none */
-    assert_true(e.mass == 1.0 && e.restricted == 2.0 &&
-                e.actual == 2.0); /* from one corner of the simplex to another */
+    measure(b.be, &c, &c.kept->sets[1], &e);                              /* none */
+    assert_true(e.mass == 1.0 && e.restricted == 2.0 && e.actual == 2.0); /* corner to corner */
 }
 
 TEST(layers) {

@@ -551,8 +551,7 @@ TEST(rope) {
            *bv = buffer(b.be, ROWS * G * D, v);
     be_buf *ck = buffer(b.be, 2 * G * CAP * D, junk), *cv = buffer(b.be, 2 * G * CAP * D, junk);
     double early[D / 2] = {0};
-    b.be->ops->rope(b.be, &s, early, &(be_rows){0, 1, 1},
-                    bq); /* other frequencies first: angle 0 turns nothing */
+    b.be->ops->rope(b.be, &s, early, &(be_rows){0, 1, 1}, bq); /* first angle 0: turns nothing */
     const be_rows rows = {POS0, N, 2};
     b.be->ops->rope(b.be, &s, inv_freq, &rows, bq);
     b.be->ops->cache_rows(b.be, &s, inv_freq, &rows, bk, bv, &(be_cache){ck, cv, CAP});

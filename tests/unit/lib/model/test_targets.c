@@ -13,8 +13,7 @@ static void compare_targets(worst *w, const double *got, const json_t *want, siz
     json_array_foreach(want, l, layer) {
         json_array_foreach(layer, g, head) {
             json_array_foreach(head, t, number) {
-                const double value = t < n_zero ? 0.0 : got[i],
-                             expected = json_number_value(number);
+                const double value = t < n_zero ? 0 : got[i], expected = json_number_value(number);
                 n_off += fabs(value - expected) > 2e-6;
                 compare(w, value, expected, 4e-6);
                 i++;

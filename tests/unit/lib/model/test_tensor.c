@@ -24,8 +24,7 @@ TEST(blocks_of_every_type) {
             const float want = (float)quantised_value(
                 quantised[k].type, data + i / block.values * block.bytes, (int)(i % block.values));
             if (out[i] != want) {
-                fail_msg("type %zu, value %u: got %a, wanted %a", k, i, (double)out[i],
-                         (double)want);
+                fail_msg("type %zu, value %u: %a, wanted %a", k, i, (double)out[i], (double)want);
             }
         }
         float part[256];

@@ -114,8 +114,7 @@ TEST(unknown_versions_have_no_features) {
 /* By the formula, with a form so large that exp alone would overflow. */
 TEST(score_is_mass_times_softmax_times_norm) {
     const float theta[2] = {2.0f, -1.0f};
-    const double f[3][2] = {{500.0, 100.0}, {500.5, 100.0}, {499.0, 100.0}},
-                 norm[3] = {1.0, 0.5, 3.0};
+    const double f[3][2] = {{500, 100}, {500.5, 100}, {499, 100}}, norm[3] = {1.0, 0.5, 3.0};
     double s[3], z = 0.0;
     ckvc_linear_form(3, 2, f[0], theta, s);
     assert_true(s[0] == 900.0 && s[1] == 901.0 && s[2] == 898.0);

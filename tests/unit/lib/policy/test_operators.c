@@ -10,8 +10,7 @@
 #include "tests/unit/unit.h"
 
 TEST(utilities_by_hand) {
-    const float alpha[3] = {2.0f, 0.5f, 1.0f},
-                rho[6] = {1.0f, 4.0f, 0.5f, 1.5f, 2.0f, 0.25f}; /* [2][3] */
+    const float alpha[3] = {2, 0.5f, 1}, rho[6] = {1, 4, 0.5f, 1.5f, 2, 0.25f}; /* [2][3] */
     const double weight[2] = {1.5, 0.8};
     double u[3];
     ckvc_operator_utility(CKVC_OPERATOR_PAPER, 3, 2, alpha, rho, weight, u);

@@ -137,8 +137,7 @@ TEST(added_tokens_and_flags) {
             "{'SpecialToken':{'id':'<x>','type_id':0}},{'Sequence':{'id':'A','type_id':0}}",
             "'special_tokens':{'<x>':{'id':'<x>','ids':[9],'tokens':['<x>']}}") "," BYTE_LEVEL
             MODEL;
-    ENCODES(json, "a  <x> \nb<xy>bb abb", true, 9, 0, 9, 1, 10, 11, 2,
-            1); /* ' ' has no piece: dropped */
+    ENCODES(json, "a  <x> \nb<xy>bb abb", true, 9, 0, 9, 1, 10, 11, 2, 1); /* ' ' is dropped */
     encodes_to(json, "<xy", false, 0, NULL);
     /* a circled letter and U+1F189 are letters to \w, a circled digit is none */
     ENCODES(json, "\u24B6bb \U0001F189bb \u2460bb", false, 1, 1, 1, 1, 11);
@@ -176,8 +175,7 @@ TEST(metaspace_schemes) {
     ENCODES(METASPACE(",'prepend_scheme':'first','split':true"), "a a<x>a", true, 2, 2, 9, 0);
     ENCODES(METASPACE(",'prepend_scheme':'always','split':true"), "a  a<x>a", true, 2, 1, 2, 9, 2);
     ENCODES(METASPACE(",'prepend_scheme':'never','split':true"), "a a<x>a", true, 0, 2, 9, 0);
-    ENCODES(METASPACE(",'prepend_scheme':'first'"), " a", true,
-            2); /* the prefix is there already */
+    ENCODES(METASPACE(",'prepend_scheme':'first'"), " a", true, 2); /* the prefix is there */
     ENCODES(METASPACE(",'add_prefix_space':true"), "a<x>a", true, 2, 9, 2);
     ENCODES(METASPACE(",'add_prefix_space':false"), "a", true, 0);
     encodes_to(METASPACE(""), "", true, 0, NULL);

@@ -232,8 +232,7 @@ static bool dynamickv(uint32_t L, uint32_t G, uint32_t T, uint32_t base, const d
         }
         const double radio = parts / ((double)base * L);
         for (uint32_t i = 0; i < N; i++) {
-            length[i] =
-                (uint32_t)rint((length[i] - fmod(length[i], radio)) / radio); /* Python's // */
+            length[i] = (uint32_t)rint((length[i] - fmod(length[i], radio)) / radio); /* // */
             left -= length[i];
         }
         length[l] += (uint32_t)left;
