@@ -144,8 +144,7 @@ PY
     done
     # as Llama-2's "<pad>": of no harm where no text has it
     edit 't["added_tokens"].append(dict(t["added_tokens"][1], id=4096, content="<pad>"))'
-    run -0 "$CKVC" verify "$DIR/m"
-    [[ $output == *"go up to id 4096, the model's embeddings up to 4095;"*": ok, model"* ]]
+    says 0 "go up to id 4096, the model's embeddings up to 4095;*: ok, model" "$CKVC" verify "$DIR/m"
     "$CKVC" perplexity --model "$DIR/m" --manifest "$DIR/p.jsonl" -q
     echo '{"id":"a","text":"some words and a <pad> in them"}' >"$DIR/pad.jsonl"
     fails 65 "is 4096, the model's vocabulary has ids 0 to 4095" "$CKVC" perplexity --model "$DIR/m" --manifest "$DIR/pad.jsonl" -q

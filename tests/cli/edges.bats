@@ -494,8 +494,7 @@ EOF
     done
     fails 65 '' "$CKVC" generate "${of[@]}" --max-new 4 --temperature 1
     fails 65 '' "$CKVC" generate "${of[@]}" --max-new 4 "${window[@]}"
-    run -65 "$CKVC" calibrate "${SMALL[@]}" --model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/over"
-    [[ $output == *'p00'*'not finite'*'--max-failures'* ]]
+    says 65 "p00*not finite*--max-failures" "$CKVC" calibrate "${SMALL[@]}" --model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/over"
 }
 
 @test "as process 1 of a container TERM, INT and HUP end every verb at once" {

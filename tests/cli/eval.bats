@@ -94,8 +94,7 @@ assert set(o["tasks"]) == {"niah-single", "niah-multikey-1"} or sum(o["tasks"].v
     rm "$DIR/half.jsonl.part-0-of-1"
     run -0 "$CKVC" status "$DIR/half.jsonl"
     grep -Eq '^- +eval +8 +3 +0 ' <<<"$output"
-    run -0 "$CKVC" status "$DIR/whole.jsonl" --watch 1 # all is there: it ends
-    [[ $output == *": eval, all there; ckvc inspect "* ]]
+    says 0 ": eval, all there; ckvc inspect " "$CKVC" status "$DIR/whole.jsonl" --watch 1 # all is there: it ends
 }
 
 @test "--limit-time: 75 between two items, of parts too; resumed: the same bytes" {
@@ -276,8 +275,7 @@ END
 }
 
 @test "a dry run says what it takes and makes nothing; memory that is not there is refused first" {
-    run -0 eval_to "$DIR/dry.jsonl" --dry-run
-    [[ $output == *"items: "*" 8"*"lines: "*" 7"*"prefill_s: "*"hours: "*"at_most: "* ]]
+    says 0 "items: * 8*lines: * 7*prefill_s: *hours: *at_most: " eval_to "$DIR/dry.jsonl" --dry-run
     [ ! -e "$DIR/dry.jsonl" ]; [ ! -e "$DIR/dry.jsonl.checkpoint" ]
     run eval_to "$DIR/dry.jsonl" --dry-run --json
     check '
@@ -362,8 +360,7 @@ END
     prompts 12 | sed 's/"source"/"split":"fit","source"/' >"$DIR/backbone.jsonl"
     prompts 4 | sed 's/"id":"/"id":"h/; s/"source"/"split":"heldout","source"/' >>"$DIR/backbone.jsonl"
     backbone() { scripts/eval-backbone.sh "$1" "$2" "$DIR/backbone.jsonl" "$DIR/backbone" "${@:3}"; }
-    run -64 backbone nonesuch "$MODEL"
-    [[ $output == *"usage: scripts/eval-backbone.sh NAME"* ]]
+    says 64 "usage: scripts/eval-backbone.sh NAME" backbone nonesuch "$MODEL"
     run -66 backbone qwen2-7b "$DIR/nonesuch"
     [[ $output == *"fetch Qwen/Qwen2-7B-Instruct" ]]
     run -0 backbone tiny "$MODEL"

@@ -33,8 +33,7 @@ PY
 }
 
 @test "demand alone makes a table: mean 1, weight 1, no thresholds, intervals around every share" {
-    run -0 "$CKVC" fit "$DIR/demand" --score window --out "$DIR/again.ckvt" --no-prov
-    [[ $output == *"demand: "*" prompts; undecided: "*"400 resamples"* ]]
+    says 0 "demand: * prompts; undecided: *400 resamples" "$CKVC" fit "$DIR/demand" --score window --out "$DIR/again.ckvt" --no-prov
     [[ $output == *"budget 16, "*" of 12 undecided, halves of the prompts agree at rho "* ]]
     [[ $output != *"nan"* && $output != *"no records"* ]]
     cmp "$DIR/again.ckvt" "$DIR/d.ckvt"
@@ -59,8 +58,7 @@ assert d["prompts"] < 12 and [b["heads"]["entries"] for b in d["by_budget"]] == 
     same "$DIR/both.ckvt" "$DIR/sides.ckvt" WEIGHT TAU EDGEENT EDGEPPL NHEAD QGATE
     "$CKVC" fit "$DIR/demand" --score window --tables "$DIR/sides.ckvt" --out "$DIR/after.ckvt" -q
     [ "$(content_id "$DIR/after.ckvt")" = "$(content_id "$DIR/both.ckvt")" ]
-    run -0 "$CKVC" fit "$DIR/run" --tables "$DIR/after.ckvt" --out "$DIR/before.ckvt"
-    [[ $output == *"demand: no records; shares are the incoming table's"* ]]
+    says 0 "demand: no records; shares are the incoming table's" "$CKVC" fit "$DIR/run" --tables "$DIR/after.ckvt" --out "$DIR/before.ckvt"
     same "$DIR/before.ckvt" "$DIR/both.ckvt" SHARE SHARELAY CMIN SCORE sSHARE WEIGHT TAU NHEAD
 }
 
@@ -73,11 +71,8 @@ assert d["prompts"] < 12 and [b["heads"]["entries"] for b in d["by_budget"]] == 
     one_line
     [[ $output == *"--floor 0."* && $output == *0.05* && $output == *0.3* ]]
     BUDGET=16,0.25 demand "$DIR/other"
-    run -65 "$CKVC" fit "$DIR/other" "$DIR/run" --out "$DIR/x.ckvt"
-    one_line
-    [[ $output == *"--budget"* ]]
-    run -71 "$CKVC" fit "$DIR/demand" --memory 1K --out "$DIR/x.ckvt"
-    one_line
+    fails 65 --budget "$CKVC" fit "$DIR/other" "$DIR/run" --out "$DIR/x.ckvt"
+    fails 71 '' "$CKVC" fit "$DIR/demand" --memory 1K --out "$DIR/x.ckvt"
     [ ! -e "$DIR/x.ckvt" ]
 }
 
@@ -194,8 +189,7 @@ assert said(mixed) == [0.75, 0.75] and said(one) == [None, None], (said(mixed), 
 
 @test "a learned score beside shares: fitted from --side score, in the table, and what its sets are ranked by" {
     "$CKVC" calibrate "${OVER[@]}" --side score --positions 48 --holdout 0.3 -q --out "$DIR/score"
-    run -0 "$CKVC" fit "$DIR/demand" "$DIR/score" --out "$DIR/learned.ckvt" --no-prov
-    [[ $output == *"learned score: "*" prompts, 48 positions of each head; cross-entropy"*"(gradient left 1e-09)"* ]]
+    says 0 "learned score: * prompts, 48 positions of each head; cross-entropy*(gradient left 1e-09)" "$CKVC" fit "$DIR/demand" "$DIR/score" --out "$DIR/learned.ckvt" --no-prov
     [[ $output == *"held-out prompts "*", of the window score "* && $output != *nan* ]]
     "$CKVC" verify "$DIR/learned.ckvt"
     same "$DIR/learned.ckvt" "$DIR/d.ckvt" SHARE SHARELAY CMIN sSHARE

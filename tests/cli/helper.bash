@@ -65,11 +65,12 @@ one_line() {
     [[ $output == ckvc* ]] || { echo "not a ckvc message: $output"; return 1; }
 }
 
-# fails STATUS WORDS COMMAND...: it ends so, with one line, which has WORDS (a pattern)
-fails() {
+# says STATUS WORDS COMMAND...: it ends so, and what it says has WORDS (a pattern); fails: so, and in one line
+says() {
     run "${@:3}"
-    [ "$status" -eq "$1" ] && one_line && [[ $output == *$2* ]] || { echo "${*:3}: $status: $output; wanted $1: *$2*"; return 1; }
+    [ "$status" -eq "$1" ] && [[ $output == *$2* ]] || { echo "${*:3}: $status: $output; wanted $1: *$2*"; return 1; }
 }
+fails() { says "$@" && one_line; }
 
 # killed "SECONDS ..." FUNCTION ARGUMENT...: what calls "$CKVC" is killed after each of these times, stopped after the last, resumed until it ends
 killed() {

@@ -80,8 +80,7 @@ assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts
     "$CKVC" transfer "$DIR/a.ckvt" --to-shape 4,3 --out "$DIR/nostat.ckvt"
     fails 65 hSIG "$CKVC" transfer "$DIR/nostat.ckvt" --heads signature --scan "$DIR/scan8" --out "$DIR/x.ckvt"
     fails 65 --force-mapping "$CKVC" transfer "$DIR/nostat.ckvt" --heads rank --scan "$DIR/scan8" --out "$DIR/x.ckvt"
-    run -0 "$CKVC" transfer "$DIR/nostat.ckvt" --heads rank --scan "$DIR/scan8" --out "$DIR/x.ckvt" --force-mapping
-    [[ $output == *warning:* ]]
+    says 0 warning: "$CKVC" transfer "$DIR/nostat.ckvt" --heads rank --scan "$DIR/scan8" --out "$DIR/x.ckvt" --force-mapping
 }
 
 @test "--report: transferred against compiled against identity, and the matrix, as computed from the scores" {
