@@ -80,6 +80,13 @@ static inline prefill_stats prefill_of(session *s, const int32_t *ids, int64_t n
     return stats;
 }
 
+/* Rollouts of n tokens behind one session's prompt: nll [n_lanes][n], kl the same or NULL. */
+static inline void rollouts_of(session *s, const int32_t *ids, int64_t n, const rollout_lane *lanes,
+                               int64_t n_lanes, double *nll, double *kl) {
+    const rollout_job job = {s, ids, n, lanes, n_lanes, nll, NULL, NULL, kl};
+    OK(sessions_rollouts(&job, 1, &err));
+}
+
 /* Sequences of other ids for other steps. */
 static inline void fill_ids(int32_t *ids, int64_t n, int step, int32_t vocab) {
     for (int64_t i = 0; i < n; i++) { ids[i] = (int32_t)((i * step + i * i * 7) % vocab); }

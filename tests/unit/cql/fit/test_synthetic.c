@@ -51,8 +51,7 @@ static int fill_grid(void **state) {
 }
 
 static int best(const world *w, int state) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, w->seed, (uint64_t)state, 1);
+    ckvc_rng rng = rng_of(w->seed, (uint64_t)state, 1);
     return (int)ckvc_rng_below(&rng, A);
 }
 
@@ -78,10 +77,9 @@ static cql_counts *log_corpus(const world *w, uint32_t replicates, bool raw) {
     OK(cql_counts_resample(c, replicates, CQL_RESAMPLE_BOOTSTRAP, 5, (size_t)1 << 30, &err));
     for (int i = 0; i < w->n_prompts; i++) {
         const char *id = numbered("prompt-", i);
-        ckvc_rng rng;
         uint32_t order[SEEN];
         double slope[SEEN];
-        ckvc_rng_init(&rng, w->seed * 1000 + w->corpus, ckvc_rng_key(id), 2);
+        ckvc_rng rng = rng_of(w->seed * 1000 + w->corpus, ckvc_rng_key(id), 2);
         double base = raw ? w->base * gauss(&rng) : 0.0;
         for (int s = 0; s < SEEN; s++) {
             order[s] = (uint32_t)s;

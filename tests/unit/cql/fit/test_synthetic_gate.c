@@ -25,8 +25,7 @@ static const double effect = 0.01, /* nats between the best threshold and one 10
 static int state_of(int l, int cell, int b) { return (l * CELLS + cell) * NB + b; }
 
 static int best_loss(int world, int state) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 200 + (uint64_t)world, (uint64_t)state, 1);
+    ckvc_rng rng = rng_of(200 + (uint64_t)world, (uint64_t)state, 1);
     return (int)ckvc_rng_below(&rng, A);
 }
 

@@ -56,8 +56,7 @@ TEST(order_never_shows) {
         for (int i = 0; i < P; ++i) {
             int p = k == 0 ? i : P - 1 - i;
             const char *id = numbered("prompt ", p);
-            ckvc_rng rng;
-            ckvc_rng_init(&rng, 1, ckvc_rng_key(id), 0);
+            ckvc_rng rng = rng_of(1, ckvc_rng_key(id), 0);
             cql_counts_prompt(both[k], id);
             for (size_t cell = 0; cell < S * A; ++cell) {
                 double r = exp(20.0 * ckvc_rng_double(&rng) - 12.0) * (p % 2 ? 1.0 : -1.0);
@@ -185,8 +184,7 @@ TEST(shares_tell_certain_from_uncertain) {
     const double gaps[2] = {1.0, 0.0};
     for (int k = 0; k < 2; ++k) {
         CKVC_AUTO(cql_counts_free_at) cql_counts *c = make(1, A, R);
-        ckvc_rng rng;
-        ckvc_rng_init(&rng, 21, 0, 0);
+        ckvc_rng rng = rng_of(21, 0, 0);
         for (int p = 0; p < 200; ++p) {
             cql_counts_prompt(c, numbered("", p));
             for (size_t a = 0; a < A; ++a) {

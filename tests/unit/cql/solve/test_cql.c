@@ -92,8 +92,7 @@ TEST(few_steps_at_any_scale) {
         int most;
     } cases[] = {{1e-4, 4}, {0.1, 4}, {1.0, 4}, {3.0, 5}, {1000.0, 20}};
     static const double alphas[] = {0.01, 0.1, 0.75, 5.0, 100.0};
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, 1, 0);
+    ckvc_rng rng = rng_of(3, 1, 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         for (int k = 0; k < 3000; ++k) {
             uint64_t n[CKVC_HEAD_ACTIONS];
@@ -171,8 +170,7 @@ TEST(adamw_reaches_the_exact_minimum) {
     cql_record records[N];
     uint64_t n[A] = {0};
     double sum[A] = {0}, rbar[A], exact[A], q[A];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 7, 0, 0);
+    ckvc_rng rng = rng_of(7, 0, 0);
     for (int i = 0; i < N; ++i) {
         uint32_t a = (uint32_t)ckvc_rng_below(&rng, A);
         double r = ckvc_rng_double(&rng) - 0.3 * a;
@@ -234,8 +232,7 @@ typedef struct problem {
 } problem;
 
 static problem random_problem(uint64_t seed, double scale, double decades) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, 1, 2);
+    ckvc_rng rng = rng_of(seed, 1, 2);
     problem p = {.A = 2 + ckvc_rng_below(&rng, CKVC_HEAD_ACTIONS - 1)};
     for (size_t a = 0; a < p.A; ++a) {
         p.n[a] = 1 + (uint64_t)pow(10.0, decades * ckvc_rng_double(&rng));

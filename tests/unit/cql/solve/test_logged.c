@@ -14,8 +14,7 @@ TEST(refits_are_those_of_counts) {
         cql_counts *c = cql_counts_create(S, A);
         CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(S, A, false);
         OK(cql_counts_resample(c, R, CQL_RESAMPLE_BOOTSTRAP, 7, SIZE_MAX, &err));
-        ckvc_rng rng;
-        ckvc_rng_init(&rng, 5, (uint64_t)even, 0);
+        ckvc_rng rng = rng_of(5, (uint64_t)even, 0);
         for (int p = 0; p < N; ++p) {
             cql_counts_prompt(c, numbered("p", p / 2)); /* two of each document */
             cql_logged_prompt(l, numbered("p", p / 2));
@@ -58,8 +57,7 @@ TEST(equal_counts_need_no_solver) {
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4},
                  gaps[] = {0.0, 1e-16, 4e-10, 1.1e-9, 3e-9, 1e-8, 1e-3};
     const ckvc_actions head = {A, grid, 1.0}, gate = {A, grid, 0.0};
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, 0, 0);
+    ckvc_rng rng = rng_of(3, 0, 0);
     for (int t = 0; t < 2000; ++t) {
         uint64_t n[A];
         double mean[A], q[A];

@@ -14,8 +14,7 @@ typedef struct data {
 
 /* Features with other means and spreads by column; targets softmax(truth . f), or noise. */
 static void make(data *d, const double *truth) {
-    ckvc_rng r;
-    ckvc_rng_init(&r, 7, 1, 2);
+    ckvc_rng r = rng_of(7, 1, 2);
     memset(d, 0, sizeof *d);
     for (int p = 0; p < PROMPTS; p++) {
         double y[N], sum = 0.0;

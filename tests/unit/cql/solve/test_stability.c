@@ -125,8 +125,7 @@ TEST(learning_curves_tell_signal_from_noise) {
     for (int s = 0; s < S; ++s) { incoming[s] = 4; }
     for (int noise = 0; noise < 2; ++noise) {
         CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(S, A, false);
-        ckvc_rng rng;
-        ckvc_rng_init(&rng, 11, 0, 0);
+        ckvc_rng rng = rng_of(11, 0, 0);
         for (int p = 0; p < N; ++p) {
             cql_logged_prompt(l, numbered("q", p));
             for (size_t i = 0; i < S * A; ++i) {

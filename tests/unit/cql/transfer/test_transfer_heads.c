@@ -17,8 +17,7 @@ static double least_total(uint32_t n, uint32_t m, const double *cost, uint32_t r
 }
 
 TEST(assignment_brute_force) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 9, 0, 0);
+    ckvc_rng rng = rng_of(9, 0, 0);
     for (int round = 0; round < 600; round++) {
         uint32_t n = 1 + (uint32_t)ckvc_rng_below(&rng, 7),
                  m = n + (uint32_t)ckvc_rng_below(&rng, 8 - n), column[7];
@@ -85,8 +84,7 @@ static void random_signature(ckvc_rng *rng, size_t n, double *s) {
 
 /* A target of the source's layers with heads shuffled and other units: every head finds its own. */
 TEST(signature_finds_shuffled_heads) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 21, 0, 0);
+    ckvc_rng rng = rng_of(21, 0, 0);
     for (int round = 0; round < 50; round++) {
         enum { L = 4 };
         double source[L * HEADS * TRANSFER_STATS], target[L * HEADS * TRANSFER_STATS];
@@ -124,8 +122,7 @@ TEST(signature_finds_shuffled_heads) {
 
 /* Least squared distance by trying every way; more and fewer heads, and between layers. */
 TEST(signature_brute_force) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 22, 0, 0);
+    ckvc_rng rng = rng_of(22, 0, 0);
     static const uint32_t shapes[][2] = {{5, 5}, {6, 3}, {3, 6}, {2, 5}, {1, 3}, {4, 1}};
     for (int round = 0; round < 120; round++) {
         uint32_t G = shapes[round % 6][0], G2 = shapes[round % 6][1], times = (G2 + G - 1) / G,

@@ -24,7 +24,7 @@ TEST(controls) {
     static const int tau[16] = {0, 3, 1, 3, 20, 4, 19, 4, 5, 20, 5, 20, 5, 20, 6, 20};
     static const double mean[2][2] = {
         {0.9, 0.83}, {0.85, 1.0}}; /* 0.835 is half way: the lower; 0.8525 is nearest to 0.85 */
-    ckvc_table *t = table_of(weight, tau);
+    CKVC_AUTO(ckvc_table_free_at) ckvc_table *t = table_of(weight, tau);
     for (int kind = SCORE_NO_UTILITY; kind < SCORE_KIND_COUNT; kind++) {
         ckvc_table *c;
         assert_true(score_is_control((score_kind)kind) && !score_is_reference((score_kind)kind));
@@ -56,7 +56,6 @@ TEST(controls) {
     c = score_control_table(SCORE_MEAN_GATE, t);
     assert_int_equal(c->op, CKVC_OPERATOR_MEAN_POOL);
     ckvc_table_free(c);
-    ckvc_table_free(t);
 }
 
 TEST(names) {

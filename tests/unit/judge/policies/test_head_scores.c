@@ -13,8 +13,7 @@ static struct made_up {
 } made, *const m = &made;
 
 static int make(void **state) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 11, 1, 0);
+    ckvc_rng rng = rng_of(11, 1, 0);
     for (int q = 0; q < GROUP; q++) {
         for (int r = 0; r < ROWS; r++) {
             double sum = 0;

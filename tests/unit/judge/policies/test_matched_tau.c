@@ -20,8 +20,7 @@ static double kept(double u[UNITS][T], double tau, uint32_t most) {
 /* Utilities of mean 1 or so; some lie on a threshold. */
 TEST(nearest) {
     static double u[UNITS][T];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 11, 1, 1);
+    ckvc_rng rng = rng_of(11, 1, 1);
     for (int i = 0; i < UNITS * T; i++) {
         const double x = -log(1 - ckvc_rng_double(&rng));
         u[i / T][i % T] = i % 3 ? x : floor(x * 200) / 200;

@@ -411,11 +411,10 @@ static void whole_score(const views *v, const ckvc_table *t, const session *s, c
 
 /* The learned score, taken from the prefill in two steps, keeps what its definition keeps. */
 static void check_learned(uint32_t version) {
-    table_file *f = table_of(0, CKVC_MODE_HEADS, CKVC_SCORE_LEARNED);
+    CKVC_AUTO(table_file_free_at) table_file *f = table_of(0, CKVC_MODE_HEADS, CKVC_SCORE_LEARNED);
     ckvc_table *t = f->table;
     const uint32_t F = ckvc_features_count(version, D);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, 1, 4);
+    ckvc_rng rng = rng_of(3, 1, 4);
     assert_int_equal(ckvc_table_add_learned(t, F), 0);
     for (uint32_t i = 0; i < L * G * F; i++) { t->theta[i] = (float)(ckvc_rng_double(&rng) - 0.5); }
     for (uint32_t i = 0; i < L * G; i++) { t->mass[i] = 1 + ckvc_rng_double(&rng); }
@@ -459,7 +458,6 @@ static void check_learned(uint32_t version) {
         }
     }
     close_keeper(&w);
-    table_file_free(f);
 }
 
 TEST(learned) {

@@ -44,7 +44,7 @@ static uint32_t compare_sets(const policy_kept *kept, const char *name, const js
 /* Every policy, kvzip in one piece; or kvzip in chunks alone. Positions that differ. */
 static uint32_t compare_sets_of(const policy_choice *choice, bool in_chunks) {
     policy_sets *k;
-    session *s;
+    CKVC_AUTO(session_destroy_at) session *s = NULL;
     uint32_t others = 0;
     const uint32_t first = choice->texts.n_first, later = choice->texts.n_later + 8;
     OK(policy_sets_create(choice, rig.shape, &rig.prompts, &k, &err));
@@ -73,7 +73,6 @@ static uint32_t compare_sets_of(const policy_choice *choice, bool in_chunks) {
         }
     }
     policy_sets_free(k);
-    session_destroy(s);
     return others;
 }
 

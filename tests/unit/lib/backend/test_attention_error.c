@@ -53,7 +53,6 @@ static void measure(backend *be, const attention_case *c, const kept_set *kept, 
         c->n_own, c->n, q, {.k = k, .capacity = c->capacity}, {own, NULL, c->own_capacity}};
     const be_compared lanes = {.full = FULL, .other = OTHER, .kept = kept};
     OK(be->ops->attention_error(be, &c->s, &rows, &lanes, out, &err));
-    FREE_BUFS(be, q, k, own);
 }
 
 TEST(rows) {
@@ -86,14 +85,14 @@ TEST(rows) {
             }
         }
     }
-    for (int i = 0; i < 4; i++) { bench_close(&b[i / 2][i % 2]); }
+    for (int i = 0; i < 4; i++) { end_bench(&b[i / 2][i % 2]); }
     printf("attention_error: share of the tolerance used: %.3f\n", worst_ratio);
 }
 
 /* What is left has weights that a float cannot hold beside the largest: still a distribution. */
 TEST(nearly_all_mass_lost) {
     of_the_cpu_alone();
-    CKVC_AUTO(bench_close) bench b = bench_open(1);
+    CKVC_AUTO(end_bench) bench b = bench_open(1);
     CKVC_AUTO(attention_free) attention_case c = attention_create(1, 1, 2, 0, 2, 1);
     c.s.scale = 1;
     memset(c.q, 0, (size_t)(c.rows * c.width) * sizeof *c.q);
@@ -110,7 +109,7 @@ TEST(nearly_all_mass_lost) {
 
 TEST(layers) {
     enum { T = 150, C = 70, KEPT = 40, MAX_LAYERS = 8 };
-    CKVC_AUTO(bench_close) bench b = bench_open(2);
+    CKVC_AUTO(end_bench) bench b = bench_open(2);
     bench_load(
         &b, "models/ckvc-tiny-4l",
         (session_limits){.max_prompt = T, .max_continuation = C, .max_window = 16, .max_lanes = 2});

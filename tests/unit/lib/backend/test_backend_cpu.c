@@ -25,16 +25,15 @@ static const char *kind; /* of backend */
 TEST(matmul) {
     const int64_t shapes[][3] = {
         {1, 1, 1}, {63, 192, 50}, {64, 96, 64}, {65, 97, 33}, {130, 2055, 19}}; /* rows, out, in */
-    bench b = bench_open_kind(kind, 3);
+    CKVC_AUTO(end_bench) bench b = bench_open_kind(kind, 3);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         check_products(b.be, shapes[k][0], shapes[k][1], shapes[k][2], NULL);
     }
-    bench_close(&b);
 }
 
 TEST(head) {
     enum { ROWS = 150, IN = 37, VOCAB = 1291 };
-    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO(end_bench) bench b = bench_open_kind(kind, 2);
     CKVC_AUTO_FREE float *w = values(VOCAB * IN, 2), *x = values(192 * IN, 1);
     be_weight *bw = weight(b.be, w, VOCAB, IN);
     be_buf *bx = buffer(b.be, 192 * IN, x);
@@ -66,10 +65,7 @@ TEST(head) {
         be_buf *lane = buffer(b.be, 64 * IN, x + i * 64 * IN);
         OK(head_nll(b.be, bw, lane, (be_rows){7, 43, 1}, target, alone));
         assert_memory_equal(alone, lanes + i * 43, sizeof alone);
-        FREE_BUFS(b.be, lane);
     }
-    FREE_WEIGHTS(b.be, bw);
-    FREE_BUFS(b.be, bx);
 }
 
 /* log softmax of a row's logits, worked out plainly. */
@@ -85,7 +81,7 @@ static void naive_log_softmax(const float *w, const float *x, int64_t vocab, int
  * plainly, the losses the same bits as without, and 0 against themselves. */
 TEST(divergence) {
     enum { N = 50, IN = 37, VOCAB = 1291 };
-    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO(end_bench) bench b = bench_open_kind(kind, 2);
     CKVC_AUTO_FREE float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
                          *other = values(64 * IN, 1);
     be_weight *bw = weight(b.be, w, VOCAB, IN);
@@ -108,15 +104,13 @@ TEST(divergence) {
     }
     OK(b.be->ops->head_nll(b.be, bw, full, &(be_rows){3, N, 1}, &out, &err));
     for (int i = 0; i < N; i++) { assert_true(kl[i] >= 0 && kl[i] < 2e-6); }
-    FREE_WEIGHTS(b.be, bw);
-    FREE_BUFS(b.be, bx, full, of.p);
 }
 
 /* The first of the largest logits wherever equal ones lie: in one piece of the vocabulary or in
  * several, in any row; its loss as from the logits. A NaN has none. */
 TEST(head_greedy) {
     enum { ROWS = 70, IN = 5, VOCAB = 3001 };
-    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 3);
+    CKVC_AUTO(end_bench) bench b = bench_open_kind(kind, 3);
     CKVC_AUTO_FREE float *w = values(VOCAB * IN, 1), *x = ckvc_calloc(128 * IN, sizeof *x);
     CKVC_AUTO_FREE float *logits = ckvc_alloc(ROWS * VOCAB, sizeof *logits);
     be_greedy next[ROWS], alone;
@@ -143,14 +137,12 @@ TEST(head_greedy) {
         OK(b.be->ops->head_greedy(b.be, bw, bx, 41, 1, &alone, &err));
         assert_true(nan || alone.nll == next[38].nll);
         assert_int_equal(alone.id, next[38].id);
-        FREE_WEIGHTS(b.be, bw);
-        FREE_BUFS(b.be, bx);
     }
 }
 
 /* Targets of probability near 1 and logits that overflow a plain exp. */
 TEST(head_extremes) {
-    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 1);
+    CKVC_AUTO(end_bench) bench b = bench_open_kind(kind, 1);
     float *w = ckvc_calloc(700, sizeof *w), x[64] = {1.0f};
     for (int i = 0; i < 700; i++) { w[i] = -300.0f; }
     w[650] = 400.0f;
@@ -162,13 +154,10 @@ TEST(head_extremes) {
     assert_true(nll == 0.0);
     OK(head_nll(b.be, bw, bx, (be_rows){0, 1, 1}, other, &nll));
     assert_true(nll == 700.0);
-    w[5] = NAN; /* a broken model must not get a finite loss */
-    FREE_WEIGHTS(b.be, bw);
+    w[5] = NAN;                   /* a broken model must not get a finite loss */
     bw = weight(b.be, w, 700, 1); /* a device has its own copy */
     OK(head_nll(b.be, bw, bx, (be_rows){0, 1, 1}, other, &nll));
     assert_true(isnan(nll));
-    FREE_WEIGHTS(b.be, bw);
-    FREE_BUFS(b.be, bx);
     free(w);
 }
 
@@ -176,7 +165,7 @@ TEST(head_extremes) {
 
 TEST(norm_silu_embed) {
     const int64_t n = 67, widths[] = {1, 7, 50, 200};
-    bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO(end_bench) bench b = bench_open_kind(kind, 2);
     for (size_t k = 0; k < 4; k++) {
         const int64_t m = widths[k];
         const size_t all = (size_t)(be_padded_rows(n) * m), used = (size_t)(n * m);
@@ -244,11 +233,8 @@ TEST(norm_silu_embed) {
             assert_true(got[5 * m + i] == x[i] && got[6 * m + i] == x[13 * m + i] &&
                         got[4 * m + i] == u[4 * m + i]);
         }
-        FREE_WEIGHTS(b.be, table, bw);
-        FREE_BUFS(b.be, bx, bu, by, bz);
         free(x), free(w), free(u), free(want), free(got);
     }
-    bench_close(&b);
 }
 
 /* How many of a mapping's pages are in memory. */
@@ -274,7 +260,7 @@ TEST(prefetch) {
     enum { PAGES = 200, ROWS = 128 };
     const size_t size = PAGES * (size_t)sysconf(_SC_PAGESIZE);
     const char *path = in_temp_folder("weights");
-    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 1);
+    CKVC_AUTO(end_bench) bench b = bench_open_kind(kind, 1);
     CKVC_AUTO_FREE uint8_t *bytes = ckvc_calloc(size, 1);
     write_bytes(path, bytes, size);
     const int file = open(path, O_RDONLY);
@@ -314,7 +300,7 @@ TEST(prefetch) {
 /* A weight that is blocks of a packed matrix, and one of floats that are aligned to nothing. */
 TEST(weights_as_they_lie) {
     enum { ROWS = 6, COLS = 5 };
-    bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO(end_bench) bench b = bench_open_kind(kind, 2);
     const int64_t cols = COLS;
     const int32_t ids[ROWS] = {0, 1, 2, 3, 4, 5};
     const int rows[ROWS] = {3, 4, 13, 14, 23, 24};
@@ -355,10 +341,7 @@ TEST(weights_as_they_lie) {
         free(got);
         b.be->ops->weight_release(b.be, w);
         b.be->ops->weight_free(b.be, w);
-        FREE_BUFS(b.be, in, y);
     }
-    b.be->ops->buf_free(b.be, x);
-    bench_close(&b);
 }
 
 /* ---- attention ---- */
@@ -405,7 +388,6 @@ static void check_causal(const attention_case *c, backend *be, const be_buf *q,
     OK(be->ops->window_mass(be, &c->s, &(be_window){n, window, row0}, tail, prompt, mass_tail,
                             &err));
     assert_memory_equal(mass, mass_tail, n_mass * sizeof *mass);
-    FREE_BUFS(be, tail);
     free(got), free(got_tail), free(want), free(want_mass), free(mass), free(mass_tail);
     free(rows), free(weights);
 }
@@ -477,7 +459,6 @@ static void check_held(const attention_case *c, backend *be, const be_cache *pro
     for (int i = 0; i < 2; i++) {
         check_buffer("attention_held", be, out, i * width, want + row[i] * width, width);
     }
-    FREE_BUFS(be, q, out, held[0].k, held[0].v, held[1].k, held[1].v);
 }
 
 TEST(attention) {
@@ -490,7 +471,7 @@ TEST(attention) {
         {4, 4, 8, 1, 70, 9},   {2, 1, 8, 64, 129, 66}, {4, 2, 20, 100, 90, 40},
         {2, 2, 4, 7, 20, 90},  {4, 2, 6, 0, 100, 700}, {2, 1, 6, 150, 260, 600},
     };
-    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO(end_bench) bench b = bench_open_kind(kind, 2);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CKVC_AUTO(attention_free)
         attention_case c = attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d,
@@ -533,7 +514,6 @@ TEST(attention) {
             check_buffer("attention_kept, lanes", b.be, out, lanes[x].to * c.own_capacity * c.width,
                          want, n_own);
         }
-        FREE_BUFS(b.be, q, out, prompt.k, prompt.v, own.k, own.v);
     }
 }
 
@@ -541,7 +521,7 @@ TEST(attention) {
  * not; the slots up to the next tile are zero. */
 TEST(rope) {
     enum { H = 4, G = 2, D = 10, N = 70, CAP = 192, POS0 = 900, ROWS = 2 * 128 };
-    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO(end_bench) bench b = bench_open_kind(kind, 2);
     const be_attention_shape s = {H, G, D, 0, 1};
     double inv_freq[D / 2];
     for (int i = 0; i < D / 2; i++) { inv_freq[i] = pow(10000.0, -2.0 * i / D); }
@@ -589,7 +569,6 @@ TEST(rope) {
         }
         assert_true(got_k[(g * CAP + 128) * D] == junk[(g * CAP + 128) * D]);
     }
-    FREE_BUFS(b.be, bq, bk, bv, ck, cv);
 }
 
 /* ---- the promise ---- */
@@ -599,9 +578,9 @@ TEST(rope) {
 TEST(row_does_not_depend_on_batch_or_threads) {
     enum { IN = 192, OUT = 200, VOCAB = 600, MAX = 320, KEEP = 10, H = 6, G = 3, D = 32 };
     const int64_t batches[] = {300, 10, 64, 100, 300};
-    float *w = values(OUT * IN, 1), *head_w = values(VOCAB * IN, 1), *x = values(MAX * IN, 1),
-          *junk = values(MAX * IN, 9);
-    float *k = values(G * MAX * D, 2), *v = values(G * MAX * D, 1);
+    CKVC_AUTO_FREE float *w = values(OUT * IN, 1), *head_w = values(VOCAB * IN, 1),
+                         *x = values(MAX * IN, 1), *junk = values(MAX * IN, 9);
+    CKVC_AUTO_FREE float *k = values(G * MAX * D, 2), *v = values(G * MAX * D, 1);
     float first[3][KEEP * OUT];
     double first_nll[KEEP];
     int32_t target[MAX] = {0};
@@ -637,11 +616,8 @@ TEST(row_does_not_depend_on_batch_or_threads) {
         }
         if (run == 0) { memcpy(first_nll, nll, sizeof first_nll); }
         assert_memory_equal(first_nll, nll, sizeof first_nll);
-        FREE_BUFS(b.be, bx, by, out[0], out[1], cache.k, cache.v);
-        FREE_WEIGHTS(b.be, bw, bh);
     }
-    for (int i = 0; i < 3; i++) { bench_close(&on[i]); }
-    free(w), free(head_w), free(x), free(junk), free(k), free(v);
+    for (int i = 0; i < 3; i++) { end_bench(&on[i]); }
 }
 
 /* Lanes of a few rows each: the same bytes as if the rows between them counted, from any row on. */
@@ -667,11 +643,9 @@ TEST(padding_of_lanes_changes_nothing) {
                 if ((first + r) % each >= used) { continue; }
                 assert_memory_equal(got + r * OUT, want + r * OUT, OUT * sizeof *got);
             }
-            FREE_BUFS(b.be, bx, all, lanes);
-            FREE_WEIGHTS(b.be, bw, bb);
         }
     }
-    bench_close(&on[0]), bench_close(&on[1]);
+    end_bench(&on[0]), end_bench(&on[1]);
 }
 
 TEST(kinds) {

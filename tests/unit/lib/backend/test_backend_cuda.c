@@ -152,7 +152,6 @@ static void run_held(backend *be, const inputs *in, const be_cache *prompt, outc
     put_buffer(o, "held q", be, q, 0, 2 * width);
     put_buffer(o, "held k", be, held[1].k, 0, cases[1].n_entries * d);
     put_buffer(o, "held", be, out, 0, 2 * width);
-    FREE_BUFS(be, q, k, v, out, held[0].k, held[0].v, held[1].k, held[1].v);
 }
 
 static void run_continuation(backend *be, const inputs *in, const be_cache *prompt, be_buf *out,
@@ -191,7 +190,6 @@ static void run_continuation(backend *be, const inputs *in, const be_cache *prom
     }
     free(errors);
     run_held(be, in, prompt, o);
-    FREE_BUFS(be, q, k, v, own.k, own.v);
 }
 
 static void run_attention(backend *be, const inputs *in, outcomes *o) {
@@ -225,7 +223,6 @@ static void run_attention(backend *be, const inputs *in, outcomes *o) {
     OK(be->ops->window_rows(be, s, &(be_window){in->n, window, 0}, q, &prompt, own, &err));
     put_floats(o, "window rows", own, n_rows);
     run_continuation(be, in, &prompt, out, o);
-    FREE_BUFS(be, tail, q, k, v, out, prompt.k, prompt.v);
 }
 
 /* ---- rows and products ---- */
@@ -270,8 +267,6 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
     put_buffer(o, "copied rows", be, by, n_in, (n - 2) * n_in);
     be->ops->embed(be, head, target, n, by);
     put_buffer(o, "embed", be, by, 0, n_x);
-    FREE_BUFS(be, bx, by, out);
-    FREE_WEIGHTS(be, matrix, head, vector, norm);
     free(x), free(w), free(bias), free(scale), free(sums), free(target), free(logits), free(next);
 }
 
@@ -289,7 +284,7 @@ static outcomes run(const char *kind, bool bf16, const shape_case *c) {
     run_attention(be, &in, &o);
     run_rows(be, c, &o);
     OK(be->ops->sync(be, &err));
-    backend_destroy(be);
+    end_backend(be);
     inputs_free(&in);
     return o;
 }
@@ -298,7 +293,7 @@ static bool is_device(void) {
     backend *be;
     ckvc_err err = {0};
     if (backend_create("cuda", CKVC_COMPUTE_F32, pool, &be, &err) == CKVC_OK) {
-        backend_destroy(be);
+        end_backend(be);
         return true;
     }
     assert_int_equal(err.status, CKVC_E_DEVICE);
@@ -422,9 +417,8 @@ TEST(rows_beside_others) {
             assert_memory_equal(all + (size_t)i * lane, few, lane * sizeof *all);
             free(few);
         }
-        FREE_BUFS(be, q, out, own_q, prompt.k, prompt.v, own.k, own.v);
         free(all), free(k), free(v);
-        backend_destroy(be);
+        end_backend(be);
         inputs_free(&in);
     }
 }

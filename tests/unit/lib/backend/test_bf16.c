@@ -48,11 +48,10 @@ TEST(products) {
     /* rows, out, in; out beyond a task's columns, at their edge, and below it */
     static const int64_t shapes[][3] = {
         {1, 2, 2}, {63, 192, 50}, {64, 256, 64}, {65, 257, 33}, {70, 300, 576}};
-    bench b = open_bf16(3);
+    CKVC_AUTO(end_bench) bench b = open_bf16(3);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         check_products(b.be, shapes[k][0], shapes[k][1], shapes[k][2], rounded);
     }
-    bench_close(&b);
 }
 
 /* y = W x for rows of x in the order `place`: row r of y is that of x's row place[r]. */
@@ -72,8 +71,6 @@ static void ordered_product(const bench *b, int repeats, const int *place, int64
         assert_memory_equal(y, got, (size_t)n * sizeof *y);
         free(got);
     }
-    FREE_WEIGHTS(be, bw);
-    FREE_BUFS(be, bx, by);
 }
 
 /* A row's bits do not depend on its place among the rows, on what lies beside it, or on how many
@@ -104,13 +101,13 @@ TEST(rows_alone) {
         }
         free(w), free(x), free(y), free(other);
     }
-    for (int i = 0; i < 3; i++) { bench_close(&on[i]); }
+    for (int i = 0; i < 3; i++) { end_bench(&on[i]); }
 }
 
 /* Losses and logits of the head. */
 TEST(heads) {
     enum { ROWS = 70, IN = 37, VOCAB = 1291 };
-    CKVC_AUTO(bench_close) bench b = open_bf16(2);
+    CKVC_AUTO(end_bench) bench b = open_bf16(2);
     CKVC_AUTO_FREE float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
                          *logits = ckvc_alloc(VOCAB, sizeof *logits);
     double *want = ckvc_alloc(VOCAB, sizeof *want), nll[ROWS];
@@ -129,8 +126,6 @@ TEST(heads) {
     }
     OK(b.be->ops->head_logits(b.be, bw, bx, ROWS - 1, 1, logits, &err));
     check_nmse("head_logits", logits, want, VOCAB);
-    FREE_WEIGHTS(b.be, bw);
-    FREE_BUFS(b.be, bx);
     free(want);
 }
 
@@ -149,7 +144,7 @@ static uint32_t kept_positions[LANES][50];
 
 /* One prompt's losses: the full cache, and lanes that leave it at layers 0 ... 3, in both ways. */
 static void run(int threads, size_t limit, outcome *o) {
-    bench b = open_bf16(threads);
+    CKVC_AUTO(end_bench) bench b = open_bf16(threads);
     if (limit) { b.be->ops->weight_limit(b.be, limit); }
     int32_t ids[T + C];
     bench_load(&b, "models/ckvc-tiny-4l",
@@ -178,13 +173,7 @@ static void run(int threads, size_t limit, outcome *o) {
         kept[i] = (kept_set){1, offsets, kept_positions[i]};
         lanes[i] = (rollout_lane){.parent = 0, .layer = i - 1, .kept = &kept[i]};
     }
-    OK(sessions_rollouts(&(rollout_job){.session = b.s,
-                                        .continuation = ids + T,
-                                        .n = C,
-                                        .lanes = lanes,
-                                        .n_lanes = LANES,
-                                        .nll = o->lanes[0]},
-                         1, &err));
+    rollouts_of(b.s, ids + T, C, lanes, LANES, o->lanes[0], NULL);
     assert_memory_equal(o->lanes[0], o->full, sizeof o->full);
     for (int i = 1; i < LANES; i++) {
         double plain[C];
@@ -196,17 +185,10 @@ static void run(int threads, size_t limit, outcome *o) {
         for (int c = 0; c < C; c++) { assert_true(fabs(plain[c] - o->lanes[i][c]) < 1e-5); }
         assert_true(nll_mean(plain, C) != nll_mean(o->full, C));
         lanes[0] = (rollout_lane){.parent = -1, .sets = sets};
-        OK(sessions_rollouts(&(rollout_job){.session = b.s,
-                                            .continuation = ids + T,
-                                            .n = C,
-                                            .lanes = lanes,
-                                            .n_lanes = 1,
-                                            .nll = o->lanes[i]},
-                             1, &err));
+        rollouts_of(b.s, ids + T, C, lanes, 1, o->lanes[i], NULL);
         assert_memory_equal(plain, o->lanes[i], sizeof plain);
         lanes[0] = (rollout_lane){.parent = -1};
     }
-    bench_close(&b);
 }
 
 TEST(whole_model) {
@@ -226,7 +208,7 @@ TEST(stated) {
     assert_string_equal(b.be->compute_warning, "");
     assert_null(strstr(b.be->kernel, "bf16"));
     assert_int_equal(b.be->matrix_copy_bytes, 0);
-    bench_close(&b);
+    end_bench(&b);
     b = open_bf16(1);
     assert_non_null(strstr(b.be->kernel, "+bf16-emulated"));
     assert_non_null(strstr(b.be->compute_warning, "saves no time"));
@@ -241,7 +223,7 @@ TEST(stated) {
                  norms = (size_t)((2 * s->n_layers + 1) * s->width) * 4,
                  got = model_converted_bytes(b.m);
     assert_true(got == matrices || got == matrices + norms);
-    bench_close(&b);
+    end_bench(&b);
 }
 
 int main(void) {

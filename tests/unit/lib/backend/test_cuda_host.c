@@ -22,7 +22,7 @@ enum { N_LAYERS = 6, ROUNDS = 3, ROWS = 64, WIDTH = 72 };
 
 /* x goes ROUNDS times through N_LAYERS weights, of which `limit` bytes hold some; 0: no limit. */
 static float *rounds(ckvc_compute compute, size_t limit, const float *data, const float *x) {
-    CKVC_AUTO(backend_destroy_at) backend *be = device(compute);
+    CKVC_AUTO(end_backend_at) backend *be = device(compute);
     be_weight *w[N_LAYERS];
     if (limit) { be->ops->weight_limit(be, limit); }
     be_buf *from = buffer(be, ROWS * WIDTH, x), *to = buffer(be, ROWS * WIDTH, NULL);
@@ -44,7 +44,6 @@ static float *rounds(ckvc_compute compute, size_t limit, const float *data, cons
     }
     float *got = contents(be, from, ROWS * WIDTH);
     for (int i = 0; i < N_LAYERS; i++) { be->ops->weight_free(be, w[i]); }
-    FREE_BUFS(be, from, to);
     return got;
 }
 
@@ -53,7 +52,7 @@ TEST(weights_take_turns) {
     const size_t others = ((size_t)64 << 20) + 2 * ROWS * WIDTH * sizeof(float) + 65536;
     backend *be = device(CKVC_COMPUTE_F32);
     if (!be) { skip(); }
-    backend_destroy(be);
+    end_backend(be);
     CKVC_AUTO_FREE float *data = values(N_LAYERS * WIDTH * WIDTH, 0.2),
                          *x = values(ROWS * WIDTH, 1);
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -75,7 +74,7 @@ TEST(weights_take_turns) {
  * a copy, a product onto them, a write through a view. */
 TEST(rounded_rows_are_forgotten) {
     enum { BYTES = ROWS * WIDTH * sizeof(float) };
-    CKVC_AUTO(backend_destroy_at) backend *be = device(CKVC_COMPUTE_BF16);
+    CKVC_AUTO(end_backend_at) backend *be = device(CKVC_COMPUTE_BF16);
     if (!be) { skip(); }
     CKVC_AUTO_FREE float *data = values(WIDTH * WIDTH, 0.2), *x = values(ROWS * WIDTH, 1),
                          *other = values(ROWS * WIDTH, 1);
@@ -99,7 +98,6 @@ TEST(rounded_rows_are_forgotten) {
             break;
         default: /* 0 * W + other */
             be->ops->write(be, rows, 0, other, ROWS * WIDTH);
-            FREE_BUFS(be, to);
             to = buffer(be, ROWS * WIDTH, NULL);
             be->ops->matmul(be, w, NULL, to, &(be_product_rows){.n = ROWS}, true, rows);
         }
@@ -107,14 +105,12 @@ TEST(rounded_rows_are_forgotten) {
         CKVC_AUTO_FREE float *got = contents(be, to, ROWS * WIDTH);
         if (memcmp(got, want, BYTES) != 0) { fail_msg("way %d: the rows from before", way); }
     }
-    FREE_BUFS(be, rows, from, to, view);
-    FREE_WEIGHTS(be, w, norm);
 }
 
 /* A buffer that no device holds: one line that says what to lower, nothing computed until it was
  * handed out, and a backend that goes on behind it. */
 TEST(memory_is_out) {
-    CKVC_AUTO(backend_destroy_at) backend *be = device(CKVC_COMPUTE_F32);
+    CKVC_AUTO(end_backend_at) backend *be = device(CKVC_COMPUTE_F32);
     if (!be) { skip(); }
     float *x = values(ROWS * WIDTH, 1), *same;
     be_buf *small = buffer(be, ROWS * WIDTH, x), *huge = buffer(be, be->memory_bytes / 2, NULL);
@@ -125,7 +121,6 @@ TEST(memory_is_out) {
     OK(be->ops->sync(be, &err));
     same = contents(be, small, ROWS * WIDTH);
     assert_memory_equal(same, x, ROWS * WIDTH * sizeof *x);
-    FREE_BUFS(be, huge, small);
     free(x), free(same);
 }
 
@@ -152,7 +147,7 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
 TEST(prompts_allocate_once) {
     if (!emulation_allocations) { skip(); }
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        CKVC_AUTO(bench_close)
+        CKVC_AUTO(end_bench)
         bench b = {.be = device(bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32)};
         CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
         bench_load(&b, "models/ckvc-tiny-4l",

@@ -16,9 +16,8 @@ typedef struct some_sets {
 } some_sets;
 
 static void sets_fill(some_sets *s, const model_shape *shape, int64_t T, bool shared) {
-    ckvc_rng rng;
     const int32_t n_sets = shared ? 1 : shape->n_kv_heads;
-    ckvc_rng_init(&rng, 5, (uint64_t)T, shared);
+    ckvc_rng rng = rng_of(5, (uint64_t)T, shared);
     *s = (some_sets){0};
     for (int32_t l = 0; l < shape->n_layers; l++) {
         uint32_t n = 0;

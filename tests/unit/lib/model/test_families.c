@@ -116,8 +116,7 @@ static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t 
     const model_shape *shape = model_get_shape(b.m);
     uint32_t positions[8][128], offsets[8][2] = {{0}};
     kept_set sets[8];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 7, ckvc_rng_key("kept"), 0);
+    ckvc_rng rng = rng_of(7, ckvc_rng_key("kept"), 0);
     assert_in_range(shape->n_layers, 1, 8);
     for (int turn = 0; turn < 3; turn++) {
         for (int32_t l = 0; l < shape->n_layers; l++) {
@@ -221,8 +220,7 @@ TEST(fused_with_biases) {
     } fill[] = {{wqkv, FUSED * M, 0.7f, 0}, {bqkv, FUSED, 1.5f, 0},     {wo, M * H * D, 0.4f, 0},
                 {bo, M, 0.5f, 0},           {w1, F * M, 0.5f, 0},       {w2, M * F, 0.5f, 0},
                 {w3, F * M, 0.5f, 0},       {ends, 2 * V * M, 1.0f, 0}, {norms, 3 * M, 0.3f, 1}};
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 11, ckvc_rng_key("fused"), 0);
+    ckvc_rng rng = rng_of(11, ckvc_rng_key("fused"), 0);
     for (size_t i = 0; i < sizeof fill / sizeof *fill; i++) {
         for (size_t j = 0; j < fill[i].n; j++) {
             fill[i].data[j] =

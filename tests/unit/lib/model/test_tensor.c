@@ -3,8 +3,7 @@
 #include "tests/unit/unit.h"
 
 TEST(blocks_of_every_type) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, 2, 3);
+    ckvc_rng rng = rng_of(1, 2, 3);
     for (size_t k = 0; k < N_QUANTISED; k++) {
         const tensor_block block = tensor_block_of(quantised[k].type);
         assert_int_equal(block.values, quantised[k].values);

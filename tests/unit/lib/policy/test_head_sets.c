@@ -38,8 +38,7 @@ TEST(golden_capacities) {
 /* Whatever the shares: every floor met, nothing above T, the sum N where units with a share can
  * hold it, never more; a larger share never gets less; other strides and scales give the same. */
 TEST(capacities_hold) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 5, 0, 0);
+    ckvc_rng rng = rng_of(5, 0, 0);
     for (int round = 0; round < 3000; round++) {
         const uint32_t n = 1 + ckvc_rng_below(&rng, UNITS_MAX), T = 1 + ckvc_rng_below(&rng, 300),
                        B = 1 + ckvc_rng_below(&rng, T + 20), recent = ckvc_rng_below(&rng, 9);
@@ -114,8 +113,7 @@ TEST(count_above) {
 
 /* The first `capacity` by a rank that counts who comes before. */
 TEST(head_against_ranks) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 6, 0, 0);
+    ckvc_rng rng = rng_of(6, 0, 0);
     for (int round = 0; round < 5000; round++) {
         const uint32_t T = 1 + ckvc_rng_below(&rng, TOKENS_MAX - 1),
                        recent = ckvc_rng_below(&rng, 12), capacity = ckvc_rng_below(&rng, T + 3);

@@ -87,8 +87,7 @@ static set by_definition(const ckvc_table *t, const float *alpha, const float *r
 TEST(actions_against_definition) {
     static const double budgets[2] = {10, 0.5}, by_layer[L] = {6, 40, 19};
     static float alpha[T], rho[L * G * T];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, 0, 0);
+    ckvc_rng rng = rng_of(3, 0, 0);
     for (int turn = 0; turn < 24; turn++) {
         const uint64_t levels = turn % 3 ? 1u << 24 : 5; /* with 5: ties everywhere */
         const uint32_t keep_window = turn % 4 == 3 ? 7 : 0;
@@ -161,8 +160,7 @@ TEST(actions_against_definition) {
 TEST(extent_by_layer) {
     static const double budget = 4, by_layer[L] = {60, 12, 0.5};
     static float alpha[T], rho[L * G * T];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 5, 0, 0);
+    ckvc_rng rng = rng_of(5, 0, 0);
     for (int i = 0; i < T; i++) { alpha[i] = (float)(3.0 * ckvc_rng_double(&rng)); }
     for (int i = 0; i < L * G * T; i++) { rho[i] = (float)(0.5 + ckvc_rng_double(&rng)); }
     const int64_t limits[] = {-1, 1, 20, 1000};

@@ -62,8 +62,7 @@ static uint32_t retain_by_rank(uint32_t T, const double *u, ckvc_rule rule, uint
 }
 
 TEST(retain_against_ranks) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 7, 0, 0);
+    ckvc_rng rng = rng_of(7, 0, 0);
     for (int round = 0; round < 20000; round++) {
         double u[RANK_T];
         uint32_t want[RANK_T], scratch[RANK_T], n_want, n_got;
@@ -107,8 +106,7 @@ TEST(retain_many) {
     static float alpha[MANY_T], rho[G_MAX * MANY_T];
     static double own[MANY_T], others[MANY_T], u[MANY_T], weights[A], taus[CKVC_GATE_ACTIONS];
     CKVC_AUTO(ckvc_retain_many_fini) ckvc_retain_many r;
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 9, 0, 0);
+    ckvc_rng rng = rng_of(9, 0, 0);
     assert_true(ckvc_retain_many_init(&r, MANY_T, A));
     for (int a = 0; a < A; a++) { weights[a] = ckvc_head_action(a); }
     for (int a = 0; a < CKVC_GATE_ACTIONS; a++) { taus[a] = ckvc_gate_action(a); }
@@ -157,8 +155,7 @@ TEST(retain_many_cost) {
     double *own = calloc(T, sizeof *own), *others = calloc(T, sizeof *others), weights[A];
     uint32_t *kept = calloc(T, sizeof *kept), n;
     CKVC_AUTO(ckvc_retain_many_fini) ckvc_retain_many r;
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 10, 0, 0);
+    ckvc_rng rng = rng_of(10, 0, 0);
     assert_true(ckvc_retain_many_init(&r, T, A));
     for (int a = 0; a < A; a++) { weights[a] = ckvc_head_action(a); }
     for (uint32_t t = 0; t < T; t++) {

@@ -61,8 +61,7 @@ static void open_rig(rig *r, uint32_t T) {
     r->T = T;
     r->rows = T < ROWS ? T : ROWS;
     r->tokens = calloc(T, sizeof *r->tokens);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 5, T, 0);
+    ckvc_rng rng = rng_of(5, T, 0);
     for (uint32_t t = 0; t < T; t++) {
         r->tokens[t] = (int32_t)ckvc_rng_below(&rng, (uint64_t)shape->vocab);
     }
@@ -112,8 +111,7 @@ typedef struct kind {
 
 static ckvc_table *make_table(const rig *r, const kind *k, bool shares) {
     ckvc_table *t = new_start_table(r->L, r->G, 2, 2, blocks, N_BUDGETS, W, NULL);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, k->mode * 16 + k->score * 4 + k->features, 1);
+    ckvc_rng rng = rng_of(3, k->mode * 16 + k->score * 4 + k->features, 1);
     const size_t heads = (size_t)r->L * r->G;
     t->n_query_heads = r->H;
     t->edges_entropy[0] = r->stats.r_struct + 0.01;

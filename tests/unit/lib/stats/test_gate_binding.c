@@ -8,8 +8,7 @@
 /* Over random utilities the sums count exactly where some two thresholds keep different sets. */
 TEST(against_the_operator) {
     enum { T = 60, A = 21 };
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 5, 1, 0);
+    ckvc_rng rng = rng_of(5, 1, 0);
     gate_binding b = {0};
     uint64_t differ = 0, binding = 0, lo = 0;
     for (int round = 0; round < 2000; round++) {

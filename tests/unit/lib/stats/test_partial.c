@@ -99,8 +99,7 @@ TEST(intervals) {
 
     enum { MANY = 200 };
     static double x[MANY], y[MANY], z[MANY];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 88, 17, 26);
+    ckvc_rng rng = rng_of(88, 17, 26);
     int covered = 0;
     for (int trial = 0; trial < 60; trial++) {
         for (int i = 0; i < MANY; i++) {

@@ -46,8 +46,7 @@ TEST(golden_cases) {
 TEST(ends_are_those_of_theory) {
     enum { N = 400 };
     double x[N], y[N], lo, hi, same[2];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 9, 0, 0);
+    ckvc_rng rng = rng_of(9, 0, 0);
     for (int i = 0; i < N; i++) {
         const double r = sqrt(-2 * log(1 - ckvc_rng_double(&rng))),
                      angle = 2 * acos(-1) * ckvc_rng_double(&rng);

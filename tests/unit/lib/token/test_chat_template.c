@@ -159,16 +159,16 @@ TEST(one_bos) {
         printf("skipped: no %s\n", dir);
         skip();
     }
-    tokenizer *tok;
+    CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
     chat_template t;
     OK(load_tokenizer(dir, &tok, &err));
     OK(chat_template_choose("auto", "mistral", tok, &t, &err));
     assert_int_equal(t.style, CHAT_MISTRAL);
     const chat_message m[] = {
         {"user", "Hello there", 11}, {"assistant", "Hi", 2}, {"user", "Bye", 3}};
-    char *text;
+    CKVC_AUTO_FREE char *text = NULL;
     size_t size, n, n_plain, n_bos = 0, n_eos = 0;
-    int32_t *ids, *plain;
+    CKVC_AUTO_FREE int32_t *ids = NULL, *plain = NULL;
     OK(chat_render(&t, m, 3, &text, &size, &err));
     OK(tokenizer_encode(tok, text, size, false, &ids, &n, &err));
     OK(tokenizer_encode(tok, "x", 1, true, &plain, &n_plain, &err));
@@ -177,8 +177,6 @@ TEST(one_bos) {
         n_eos += ids[i] == 2;
     }
     assert_true(n_bos == 1 && n_eos == 1 && ids[0] == plain[0]);
-    free(ids), free(plain), free(text);
-    tokenizer_free(tok);
 }
 
 /* "Today Date" is the template's own until another is given, which a template without one refuses.

@@ -159,8 +159,7 @@ TEST(by_rank) {
     enum { N = 5, T = 40 };
     static double s[N * T];
     static uint64_t scratch[N * T];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, 1, 0);
+    ckvc_rng rng = rng_of(3, 1, 0);
     for (int round = 0; round < 300; round++) {
         const uint32_t B = (uint32_t)ckvc_rng_below(&rng, T + 4),
                        least = (uint32_t)ckvc_rng_below(&rng, B + 3);
@@ -250,8 +249,7 @@ TEST(dynamickv) {
     static double s[MOST_L * G * T];
     static uint64_t keys[MOST_L * G * T];
     uint32_t scratch[MOST_L * (G + 1)], n_cut = 0, n_other = 0;
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 5, 1, 0);
+    ckvc_rng rng = rng_of(5, 1, 0);
     for (int round = 0; round < ROUNDS; round++) {
         const uint32_t L = 3 + (uint32_t)ckvc_rng_below(&rng, MOST_L - 2),
                        base = 1 + (uint32_t)ckvc_rng_below(&rng, T - 9);
@@ -283,8 +281,7 @@ TEST(promises) {
     enum { L = 5, G = 2, T = 70, ROUNDS = 200 };
     static double s[L * G * T], layer[2 * L], share[L * G];
     static uint64_t keys[L * G * T];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 8, 1, 0);
+    ckvc_rng rng = rng_of(8, 1, 0);
     uint32_t n_rules = 0;
     for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
         const policy_rule *r = policy_rule_of((score_kind)kind);
