@@ -3,7 +3,6 @@
 #include "tests/unit/fit_fixture.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/shard_fixture.h"
-#include "tests/unit/unit.h"
 
 enum { L = 2, G = 2, NB = 3 }; /* of the fixture */
 

@@ -12,7 +12,6 @@
 #include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/fit_fixture.h"
 #include "tests/unit/shard_fixture.h"
-#include "tests/unit/unit.h"
 
 enum { L = 3, G = 2, E = 2, P = 2, NB = 2, A_H = CKVC_HEAD_ACTIONS, A_G = CKVC_GATE_ACTIONS };
 
@@ -237,27 +236,24 @@ TEST(uniform_counts_choose_balanced_ones_do_not) {
     w.gate = false;
     w.repeats = 5; /* about 17 draws per action in 100 prompts */
     fit_options o = fit_defaults();
+    CKVC_AUTO(fit_result_free_at)
     fit_result *r = fit_one(world_shard(&w, "uniform.h5", 0, 100), &o);
     const fitted_side *head = &r->sides[CKVC_SIDE_HEAD];
     assert_true(head->why.correlation > -0.5);
     assert_true(head->scale > 0.0);
-    fit_result_free(r);
     o.reward = FIT_RAW; /* the paper's reading: nats as they are, against a charge of 0.43/n nats */
-    r = fit_one(in_temp_folder("uniform.h5"), &o);
+    refit(&r, in_temp_folder("uniform.h5"), &o);
     head = &r->sides[CKVC_SIDE_HEAD];
     assert_true((double)head->why.n_alpha >= 0.25 * (double)head->why.n_supported);
     assert_true(head->scale == 1.0);
-    fit_result_free(r);
     w.effect = 0.0; /* nothing to find: whatever is chosen is noise, and now noise of the counts */
     o.reward = FIT_ADVANTAGE;
-    r = fit_one(world_shard(&w, "uniform0.h5", 0, 100), &o);
+    refit(&r, world_shard(&w, "uniform0.h5", 0, 100), &o);
     head = &r->sides[CKVC_SIDE_HEAD];
     assert_true((double)head->why.n_alpha >= 0.25 * (double)head->why.n_supported);
-    fit_result_free(r);
     w.repeats = 0;
-    r = fit_one(world_shard(&w, "balanced0.h5", 0, 100), &o);
+    refit(&r, world_shard(&w, "balanced0.h5", 0, 100), &o);
     assert_int_equal(r->sides[CKVC_SIDE_HEAD].why.n_alpha, 0);
-    fit_result_free(r);
 }
 
 static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA256_HEX]) {
@@ -341,7 +337,7 @@ TEST(a_side_without_records_is_the_incoming_table) {
     world w = plain;
     w.head = false;
     fit_options o = fit_defaults();
-    fit_result *r = fit_one(world_shard(&w, "gate.h5", 0, 20), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "gate.h5", 0, 20), &o);
     assert_false(r->sides[CKVC_SIDE_HEAD].fitted);
     assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")), "gate-only");
     assert_int_equal(head_action(r, 1, 1, 0), CKVC_HEAD_NEUTRAL);
@@ -369,7 +365,6 @@ TEST(a_side_without_records_is_the_incoming_table) {
     incoming->table->budgets[1] = 96.0;
     fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "made with --budget 64,96, ");
     fit_result_free(again);
-    fit_result_free(r);
     table_file_free(incoming);
 }
 
@@ -378,11 +373,10 @@ TEST(splits_are_respected) {
     fit_options o = fit_defaults();
     o.splits = (const char *const[]){"odd"};
     o.n_splits = 1;
-    fit_result *r = fit_one(path, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path, &o);
     assert_int_equal(r->sides[0].n_prompts, 16);
     assert_int_equal(r->n_heldout, 4);
     assert_int_equal(r->n_filtered, 20);
-    fit_result_free(r);
     o.splits = (const char *const[]){"heldout"};
     fit_refused(&path, 1, &o, CKVC_E_USAGE, "held-out");
     o.splits = (const char *const[]){"neither"};
@@ -393,17 +387,15 @@ TEST(duplicates_count_once) {
     const char *paths[2] = {world_shard(&plain, "d1.h5", 0, 12),
                             world_shard(&plain, "d2.h5", 8, 12)};
     fit_options o = fit_defaults();
-    fit_result *r = fit_paths(paths, 2, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, 2, &o);
     assert_int_equal(r->sides[0].n_prompts, 18); /* 0 ... 19 without 9 and 19 */
     assert_int_equal(r->n_duplicates, 3);        /* 8, 10, 11 */
     assert_non_null(strstr(last_warning, "counted once"));
     char both[CKVC_SHA256_HEX], once[CKVC_SHA256_HEX];
     write_and_compare(r, "both.ckvt", both);
-    fit_result_free(r);
-    r = fit_one(world_shard(&plain, "d0.h5", 0, 20), &o);
+    refit(&r, world_shard(&plain, "d0.h5", 0, 20), &o);
     write_and_compare(r, "once.ckvt", once);
     assert_string_equal(both, once);
-    fit_result_free(r);
     const char *twice[2] = {paths[0], paths[0]};
     fit_refused(twice, 2, &o, CKVC_E_USAGE, "twice");
 }
@@ -617,24 +609,21 @@ TEST(runs_give_their_last_complete_passes) {
     run_close(run);
 
     fit_options o = fit_defaults();
-    fit_result *r = fit_one(path, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path, &o);
     json_t *passes = json_object_get(r->table->meta, "passes");
     assert_int_equal(json_array_size(passes), 2);
     assert_string_equal(json_string_value(json_array_get(passes, 0)), "pass-02-gate");
     assert_string_equal(json_string_value(json_array_get(passes, 1)), "pass-03-head");
     assert_true(r->sides[0].n_prompts == 18 && r->sides[1].n_prompts == 18);
     assert_true(abs(head_action(r, 2, 0, 0) - best_head(2, 0, 0)) <= 1);
-    fit_result_free(r);
 
     o.pass = 1;
-    r = fit_one(path, &o);
+    refit(&r, path, &o);
     assert_true(r->sides[0].fitted && !r->sides[1].fitted && r->sides[0].n_prompts == 9);
-    fit_result_free(r);
     o.pass = 2; /* heads come from the table that the gate was logged under */
-    r = fit_one(path, &o);
+    refit(&r, path, &o);
     assert_true(!r->sides[0].fitted && r->sides[1].fitted);
     assert_true(r->table->table->weight[0] == 1.1f);
-    fit_result_free(r);
     o.pass = 4;
     fit_refused(&path, 1, &o, CKVC_E_DATA, "no pass 4");
 }

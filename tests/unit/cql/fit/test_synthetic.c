@@ -11,7 +11,6 @@
 #include "lib/stats/rank.h"
 #include "lib/base/names.h"
 #include "tests/unit/cql/cql_fixture.h"
-#include "tests/unit/unit.h"
 
 enum {
     LAYERS = 6,

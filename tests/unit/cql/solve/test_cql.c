@@ -2,9 +2,7 @@
  * against itself: gradients by finite differences, brute force, limits in alpha. */
 #include "cql/solve/cql.h"
 #include "lib/base/names.h"
-#include "lib/base/hash.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 /* The objective at q for one state, with sumsq [A] = sum r^2: the constant variance part, too. */
 static double objective_of(size_t A, const uint64_t *n, const double *rbar, const double *sumsq,

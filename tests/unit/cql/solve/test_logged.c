@@ -3,7 +3,6 @@
 #include "cql/solve/cql.h"
 #include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/logged_fixture.h"
-#include "tests/unit/unit.h"
 
 /* Uneven counts, states without records of some prompts: every replicate's choice is that of
  * cql_counts, and so is the bound's verdict. */

@@ -2,7 +2,6 @@
 #include "cql/solve/resampled.h"
 #include "cql/solve/shares.h"
 #include "lib/base/memory.h"
-#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 enum { L = 6, X = 4, N = L * X };

@@ -4,7 +4,6 @@
 #include "cql/solve/variance.h"
 #include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/logged_fixture.h"
-#include "tests/unit/unit.h"
 
 /* Expected: a two-way analysis of variance per state and its delete-one jackknife, in NumPy. */
 TEST(variance_agrees_with_numpy) {

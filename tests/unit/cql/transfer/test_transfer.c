@@ -1,7 +1,6 @@
 /* Depth mapping against golden/method/transfer.json: integers and halves, compared exactly. */
 #include "cql/transfer/transfer.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 static uint32_t extent(const json_t *c, const char *key) {
     json_int_t n = json_integer_value(json_object_get(c, key));

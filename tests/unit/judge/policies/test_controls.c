@@ -2,7 +2,6 @@
  * prompts is compared with numpy in tests/python/test_score_policies.py. */
 #include "judge/policies/controls.h"
 #include "tests/unit/sets_fixture.h"
-#include "tests/unit/unit.h"
 
 /* 2 layers, 2 heads, 2 x 2 bins, 2 budgets; weights and thresholds from their action numbers. */
 static ckvc_table *table_of(const int weight[8], const int tau[16]) {

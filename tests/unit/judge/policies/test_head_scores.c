@@ -1,7 +1,6 @@
 /* Scores of a KV head on made-up attention, keys and queries, against their rules written out. */
 #include "judge/policies/rules/expected.h"
 #include "judge/policies/head_scores.h"
-#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 enum { T = 41, D = 8, GROUP = 2, ROWS = 16 };

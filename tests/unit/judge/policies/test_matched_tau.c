@@ -1,6 +1,5 @@
 /* The threshold that keeps as many as a table, against counting under every threshold. */
 #include "judge/policies/controls.h"
-#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 enum { T = 300, UNITS = 7, WINDOW = 5, MOST = 90 };

@@ -2,7 +2,6 @@
  * weights: the same lines as one by one, and each layer is taken once for all of them. */
 #include "judge/score/score.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 enum { N = 6, T = 60, C = 12, W = 8, BUDGETS = 2 };
 

@@ -25,8 +25,7 @@ TEST(squad_has_the_question_s_paragraph) {
     options.n_qa = 1;
     CKVC_AUTO(task_items_fini) task_items list = make_with("qa-1", &options);
     assert_int_equal(list.n, 6); /* two questions that can be answered, three lengths */
-    for (size_t i = 0; i < list.n; i++) {
-        const task_item *item = &list.items[i];
+    for (const task_item *item = list.items; item < list.items + list.n; item++) {
         const bool rome = strstr(item->prompt + item->question_at, "Where is Rome?");
         const char *gold = rome ? "Rome lies on the Tiber." : "A cat sleeps.";
         assert_int_equal(item->n_answers, rome ? 2 : 1);
@@ -120,8 +119,7 @@ TEST(longbench_as_published) {
     options.longbench = temp_folder;
     CKVC_AUTO(task_items_fini) task_items list = make_with("multi_news", &options);
     assert_int_equal(list.n, 6);
-    for (size_t i = 0; i < list.n; i++) {
-        const task_item *item = &list.items[i];
+    for (const task_item *item = list.items; item < list.items + list.n; item++) {
         const size_t tokens = item_tokens(item);
         assert_true(tokens <= item->length && (item->length > 500 || tokens > 480));
         assert_string_equal(item->prompt + item->question_at, "\nNow.");

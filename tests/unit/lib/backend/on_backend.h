@@ -1,9 +1,7 @@
 /* What tests of a backend's operations share: random values, and arrays to and from its buffers. */
 #pragma once
 
-#include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 static ckvc_rng rng;
 

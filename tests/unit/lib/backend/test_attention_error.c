@@ -3,7 +3,6 @@
  * model. Tolerance: float32 scores up to about 10 give probabilities right to about 1e-6 relative.
  */
 #include "tests/unit/lib/backend/on_backend.h"
-#include "tests/unit/unit.h"
 
 enum { FULL = 2, OTHER = 1 };
 

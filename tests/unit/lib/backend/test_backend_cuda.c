@@ -4,7 +4,6 @@
  * normalised error, sum (got - want)^2 / sum want^2, has a bound of its own (`bounds`); the same
  * bytes from run to run, in whatever order threads and blocks run. */
 #include "tests/unit/lib/backend/on_backend.h"
-#include "tests/unit/unit.h"
 
 /* Of the emulation alone: the order of what has none. */
 void emulation_set_seed(uint64_t seed) __attribute__((weak));

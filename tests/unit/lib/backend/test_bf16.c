@@ -4,7 +4,6 @@
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_backend.h"
 #include "tests/unit/lib/backend/on_backend.h"
-#include "tests/unit/unit.h"
 
 /* To nearest even: of the two bf16 numbers around x the nearer one, or that with an even last bit.
  */

@@ -3,11 +3,9 @@
  * fused matrix with biases, one rotary base for both parts, weights that do not stay in memory. */
 #include <unistd.h>
 
-#include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/naive_model.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 #define MODELS "tests/golden/models/"
 

@@ -3,7 +3,6 @@
  * among them. Those of actions are test_rewards_golden's. */
 #include "lib/base/files.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 enum { ALPHA, RHO, STRUCT, SEM, FULL, COMP, N_WORST };
 

@@ -1,7 +1,6 @@
 /* What later rows attend to, and what a prefill shows: against an independent float64 program
  * (tests/golden/budgets), and against each other. */
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 /* got against want [L][G][T] in nested arrays; the first n_zero positions are zero in the file by
  * definition. 2e-6 but for one value in four hundred: in the last layer scores have gone through

@@ -1,6 +1,5 @@
 /* Tensors as they lie in a file: every quantised type against other code, and by hand. */
 #include "tests/unit/quantised_blocks.h"
-#include "tests/unit/unit.h"
 
 TEST(blocks_of_every_type) {
     ckvc_rng rng = rng_of(1, 2, 3);

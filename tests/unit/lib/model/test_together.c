@@ -1,7 +1,6 @@
 /* Prompts that go through the layers together: the same bits as each alone, whatever stays in
  * memory of the weights, on any threads; and each layer is taken once for all of them. */
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 enum { N = 3, C = 20, W = 16, T = 136, LANES = 3 };
 

@@ -1,9 +1,7 @@
 /* Budgets for heads and layers: capacities against golden/budgets and their own definition, the
  * scores by hand, a head's set against ranks, and what a table must hold. */
-#include "lib/base/hash.h"
 #include "lib/policy/retain_many.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 enum { UNITS_MAX = 64, TOKENS_MAX = 64 };
 

@@ -4,10 +4,8 @@
 
 #include "formats/lines/layer_budgets.h"
 #include "lib/base/memory.h"
-#include "lib/base/hash.h"
 #include "tests/unit/sets_fixture.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 TEST(utilities_by_hand) {
     const float alpha[3] = {2, 0.5f, 1}, rho[6] = {1, 4, 0.5f, 1.5f, 2, 0.25f}; /* [2][3] */
@@ -254,11 +252,8 @@ TEST(layer_budgets_file) {
          ":1: got '1111111111111111111111111111111111111111'"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        FAILS(read_text(bad[i].text, 3, &b, &err), CKVC_E_DATA);
+        FAILS_SAYING(read_text(bad[i].text, 3, &b, &err), CKVC_E_DATA, bad[i].message);
         assert_null(b);
-        if (!strstr(err.text, bad[i].message)) {
-            fail_msg("case %zu: '%s' lacks '%s'", i, err.text, bad[i].message);
-        }
     }
     FAILS(layer_budgets_read(temp_folder, 3, &b, &err), CKVC_E_NOINPUT);
     const char *path = in_temp_folder("b.txt");

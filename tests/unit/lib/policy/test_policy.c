@@ -1,10 +1,8 @@
 /* The policy library against golden/method/retention.json (bit for bit) and counting; its edges. */
-#include "lib/base/hash.h"
 #include "lib/base/names.h"
 #include "lib/policy/ckvc_policy.h"
 #include "lib/policy/retain_many.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 TEST(golden_retention) {
     json_auto_t *root = golden_read("tests/golden/method/retention.json");

@@ -1,10 +1,8 @@
 /* From a prefill to the kept sets: what the library keeps of a prefill in tiles is what `ckvc
  * score` keeps, for every table, mode and score; and tiles that are wrong are refused. */
 #include "judge/policies/policy_sets.h"
-#include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
-#include "tests/unit/unit.h"
 
 enum { W = 16, ROWS = 64, N_BUDGETS = 3, N_ASKED = 4 };
 static const double blocks[N_BUDGETS] = {12, 24, 48}, asked[N_ASKED] = {12, 30, 0.25, 4000};

@@ -1,7 +1,6 @@
 /* Where the gate can act: sizes at the ends of a grid tell whether thresholds keep different sets.
  */
 #include "lib/stats/gate_binding.h"
-#include "lib/base/hash.h"
 #include "lib/policy/ckvc_policy.h"
 #include "tests/unit/unit.h"
 

@@ -1,6 +1,5 @@
 /* Partial correlations against NumPy: residuals of numpy.linalg.lstsq on a constant and the
  * controls (of ranks), then numpy.corrcoef; without controls scipy.stats.spearmanr. */
-#include "lib/base/hash.h"
 #include "lib/stats/partial.h"
 #include "lib/stats/rank.h"
 #include "tests/unit/unit.h"

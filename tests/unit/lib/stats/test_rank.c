@@ -1,8 +1,6 @@
 /* Rank statistics against golden/method/spearman.json, intervals and quantiles against SciPy. */
 #include "lib/stats/rank.h"
-#include "lib/base/hash.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 static size_t flatten(const json_t *rows, double *out, size_t *columns) {
     const json_t *row, *v;

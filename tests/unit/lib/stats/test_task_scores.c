@@ -1,7 +1,6 @@
 /* Averages over tasks, tails, two-level intervals, McNemar's test against SciPy, statsmodels. */
 #include "lib/stats/task_scores.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 enum { REPLICATES = 40000, MOST = 256 };
 

@@ -4,7 +4,6 @@
 
 #include "judge/policies/rules/window_attention.h"
 #include "judge/policies/rules/rule.h"
-#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 static void allot(score_kind kind, allot_ask a, uint32_t *c) { policy_rule_of(kind)->allot(&a, c); }
