@@ -1,6 +1,7 @@
 /* Tasks from files of others: SQuAD's and HotpotQA's JSON, LongBench's folder. */
 #include <sys/stat.h>
 
+#include "tests/unit/golden.h"
 #include "tests/unit/judge/tasks/task_fixture.h"
 #include "tests/unit/temp_folder.h"
 
@@ -102,18 +103,10 @@ TEST(longbench_fills_its_prompt) {
 }
 
 TEST(longbench_as_published) {
-    const char *shared = getenv("CKVC_SHARED");
-    char there[512];
-    snprintf(there, sizeof there, "%s/data/text/longbench/multi_news.jsonl",
-             shared ? shared : "../shared");
-    char *from = realpath(there, NULL); /* a link's target is relative to the link */
-    if (!from) {
-        skip();
-        return; /* for who reads it: skip() does not come back */
-    }
+    const char *there = shared_data("text/longbench", "multi_news.jsonl");
+    CKVC_AUTO_FREE char *from = realpath(there, NULL); /* a link's target is relative to the link */
     put_text("dataset2prompt.json", prompts);
     assert_int_equal(symlink(from, in_temp_folder("multi_news.jsonl")), 0);
-    free(from);
     const uint32_t lengths[] = {500, 20000};
     task_options options = options_of(lengths, 2, 3);
     options.longbench = temp_folder;

@@ -1,7 +1,6 @@
 /* Statistics and losses of compressed caches on trained models, against an independent PyTorch
  * reference (tests/golden/method/README.md): the kept sets are made by hand, empty and whole ones
  * among them. Those of actions are test_rewards_golden's. */
-#include "lib/base/files.h"
 #include "tests/unit/golden_model.h"
 
 enum { ALPHA, RHO, STRUCT, SEM, FULL, COMP, N_WORST };
@@ -95,14 +94,8 @@ TEST(embedded_model) {
 
 /* A model that others trained: read where it lies, never copied. */
 TEST(outside_model) {
-    const char *shared = getenv("CKVC_SHARED");
-    char dir[512];
-    snprintf(dir, sizeof dir, "%s/data/models/tinystories-656k", shared ? shared : "../shared");
-    if (!ckvc_is_dir(dir)) {
-        printf("skipped: %s is not there (CKVC_SHARED)\n", dir);
-        skip();
-    }
-    check_file("tinystories", "tests/golden/method/tinystories.json", dir);
+    check_file("tinystories", "tests/golden/method/tinystories.json",
+               shared_data("models", "tinystories-656k"));
 }
 
 /* Identities on the larger embedded model: alpha has mean 1, `visible` too; T = W + 1 still works.

@@ -2,16 +2,6 @@
 #include "lib/stats/rank.h"
 #include "tests/unit/golden.h"
 
-static size_t flatten(const json_t *rows, double *out, size_t *columns) {
-    const json_t *row, *v;
-    size_t n = 0, i, j;
-    json_array_foreach(rows, i, row){json_array_foreach(row, j, v){out[n++] = json_number_value(v);
-}
-}
-*columns = n / i;
-return i;
-}
-
 static void same(double got, const json_t *want, const char *name, const char *what) {
     if (json_is_null(want) ? !isnan(got) : !(fabs(got - json_number_value(want)) <= 1e-12)) {
         fail_msg("%s, %s: got %.17g", name, what, got);
@@ -24,9 +14,10 @@ TEST(golden_cases) {
     size_t i;
     json_array_foreach(json_object_get(root, "cases"), i, c) {
         const char *name = json_string_value(json_object_get(c, "name"));
-        double x[1024], y[1024];
-        size_t G, L = flatten(json_object_get(c, "X"), x, &G);
-        flatten(json_object_get(c, "Y"), y, &G);
+        const json_t *rows = json_object_get(c, "X");
+        CKVC_AUTO_FREE double *x = golden_numbers(rows),
+                              *y = golden_numbers(json_object_get(c, "Y"));
+        const size_t L = json_array_size(rows), G = json_array_size(json_array_get(rows, 0));
         rank_layers r;
         rank_by_layer(x, y, L, G, 4, &r);
         same(r.overall, json_object_get(c, "overall"), name, "overall");

@@ -1,7 +1,5 @@
 /* Chat templates against what jinja2 makes of the families' own templates
  * (tests/golden/chat/README.md), the choice of one by the tokens of a tokenizer, and BOS: once. */
-#include <unistd.h>
-
 #include "lib/token/chat_template.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/load_tokenizer.h"
@@ -149,14 +147,7 @@ TEST(choices) {
 
 /* A real tokenizer: BOS of a rendered prompt is the id of the tokenizer's own rule, once. */
 TEST(one_bos) {
-    char dir[512];
-    const char *shared = getenv("CKVC_SHARED");
-    snprintf(dir, sizeof dir, "%s/data/tokenizers/mistral-7b-instruct-v0.2",
-             shared ? shared : "../shared");
-    if (access(dir, R_OK) != 0) {
-        printf("skipped: no %s\n", dir);
-        skip();
-    }
+    const char *dir = shared_data("tokenizers", "mistral-7b-instruct-v0.2");
     CKVC_AUTO(tokenizer_free_at) tokenizer *tok = NULL;
     chat_template t;
     OK(load_tokenizer(dir, &tok, &err));

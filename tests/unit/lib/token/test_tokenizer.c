@@ -63,14 +63,7 @@ static void check_golden(const char *dir, const char *name) {
 TEST(embedded_model) { check_golden("models/ckvc-tiny-8l", "ckvc-tiny-8l"); }
 
 static void shared_tokenizer(const char *below, const char *name) {
-    const char *shared = getenv("CKVC_SHARED");
-    char dir[512];
-    snprintf(dir, sizeof dir, "%s/data/%s/%s", shared ? shared : "../shared", below, name);
-    if (!ckvc_is_dir(dir)) {
-        printf("skipped: %s is not there (CKVC_SHARED)\n", dir);
-        skip();
-    }
-    check_golden(dir, name);
+    check_golden(shared_data(below, name), name);
 }
 
 TEST(metaspace_tinystories) { shared_tokenizer("models", "tinystories-656k"); }
