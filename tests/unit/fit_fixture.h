@@ -14,6 +14,13 @@ static inline const char *fit_shard(shard *s, const char *name) {
     return path;
 }
 
+/* What a test fits with: from the defaults on, where a main sets before_each to this. */
+static fit_options o;
+static inline int begin_with_defaults(void **state) {
+    o = fit_defaults();
+    return 0;
+}
+
 static inline fit_result *fit_paths(const char *const *paths, size_t n, const fit_options *o) {
     fit_result *r = NULL;
     OK(fit_records(paths, n, o, &r, &err));

@@ -66,6 +66,12 @@ static inline ckvc_status model_open_path(const char *path, backend *be, model *
     return model_open(spec, be, out, err);
 }
 
+/* Rollouts side by side: 0 as 1. */
+static inline session_limits limits_of(int64_t prompt, int64_t continuation, int64_t window,
+                                       int64_t lanes) {
+    return (session_limits){prompt, continuation, window, .max_lanes = lanes};
+}
+
 static inline void bench_load(bench *b, const char *path, session_limits limits) {
     OK(model_open_path(path, b->be, &b->m, &err));
     OK(sessions_create(b->m, limits, 1, &b->s, &err));

@@ -58,7 +58,6 @@ static shard *golden_shard(const json_t *prompt, uint32_t n_tokens) {
 TEST(golden_shares_and_capacities) {
     json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *prompt;
     size_t i;
-    const fit_options o = fit_defaults();
     json_array_foreach(json_object_get(root, "prompts"), i, prompt) {
         const uint32_t T = (uint32_t)json_array_size(json_object_get(prompt, "tokens"));
         CKVC_AUTO(fit_result_free_at)
@@ -110,7 +109,6 @@ TEST(means_leave_out_the_held_out_and_the_short) {
             }
         }
     }
-    const fit_options o = fit_defaults();
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "hand.h5"), &o);
     const ckvc_table *t = r->table->table;
     assert_int_equal(r->n_heldout, 2);
@@ -141,7 +139,6 @@ TEST(budgets_without_a_choice) {
     shard *s = fixture_of("demand", 0, 4);
     s->h.budgets[1] = 9; /* all of it goes into floors */
     s->h.budgets[2] = 4096;
-    const fit_options o = fit_defaults();
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "short.h5"), &o);
     for (size_t k = 0; k < L * G; k++) {
         assert_true(r->table->table->share[k * NB + 1] == 1.0);
@@ -156,7 +153,6 @@ TEST(budgets_without_a_choice) {
 }
 
 TEST(cuts_order_and_duplicates_never_show) {
-    const fit_options o = fit_defaults();
     const char *whole = fit_shard(fixture_of("demand", 0, 15), "whole.h5"),
                *parts[3] = {fit_shard(fixture_of("demand", 7, 8), "b.h5"),
                             fit_shard(fixture_of("demand", 0, 7), "a.h5"), whole};
@@ -221,7 +217,6 @@ TEST(one_pass_has_both) {
         want += s->mixed_demand[((p * SHARD_N_MIXES + 1) * NB + 0) * L * G + 2] / (4.0 * B);
     }
     const char *path = fit_shard(s, "one.h5");
-    fit_options o = fit_defaults();
     CKVC_AUTO(fit_result_free_at) fit_result *plain = fit_one(path, &o);
     o.mix = 0.5;
     CKVC_AUTO(fit_result_free_at) fit_result *mixed = fit_one(path, &o);
@@ -267,7 +262,6 @@ static json_t *diagnostics(const table_file *t) {
 
 /* One table from both at once, from records after demand, and from demand after records. */
 TEST(records_and_demand_make_one_table) {
-    fit_options o = fit_defaults();
     const char *paths[2] = {fit_shard(fixture_of("demand", 0, 15), "demand.h5"),
                             fit_shard(fixture_of("both", 0, 15), "records.h5")};
     fit_result *demand = fit_one(paths[0], &o), *records = fit_one(paths[1], &o),
@@ -326,7 +320,6 @@ static void log_pass(run_dir *run, const char *pass, uint32_t n) {
 /* The last complete demand pass of a run; one that is not is fitted where it is asked for. */
 TEST(runs_give_their_demand) {
     const char *path = in_temp_folder("run");
-    fit_options o = fit_defaults();
     run_dir *run = NULL;
     json_auto_t *plan = json_pack("{s:s}", "model_name", "fixture");
     OK(run_create(path, plan, RUN_WHOLE, false, &run, NULL));
@@ -353,7 +346,6 @@ TEST(runs_give_their_demand) {
 }
 
 TEST(pools_are_checked) {
-    fit_options o = fit_defaults();
     const char *plain = fit_shard(fixture_of("demand", 0, 6), "plain.h5"),
                *records = fit_shard(fixture_of("both", 0, 6), "sides.h5"), *budget = NULL;
     static const char *const words[] = {"--floor 0.3", "--recent 4", "--repeat", "fingerprint",
@@ -385,4 +377,7 @@ TEST(pools_are_checked) {
     refused(plain, NULL, &o, CKVC_E_MISMATCH, "33");
 }
 
-RUN_TESTS(temp_folder_make, temp_folder_remove)
+int main(void) {
+    before_each = begin_with_defaults;
+    return unit_run(temp_folder_make, temp_folder_remove);
+}

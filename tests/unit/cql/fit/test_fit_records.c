@@ -182,7 +182,6 @@ static int right_gates(const fit_result *r, int up, int n) {
 /* 54 prompts (6 more held out), the whole grid each: an error of a mean is 0.0003 on the head side
  * against 0.001 a step, twice that on the gate side, whose cells share the prompts. */
 TEST(best_actions_are_found) {
-    fit_options o = fit_defaults();
     CKVC_AUTO(fit_result_free_at)
     fit_result *r = fit_one(world_shard(&plain, "found.h5", 0, 60), &o);
     int head_right = 0;
@@ -215,7 +214,6 @@ TEST(loss_and_penalty_both_speak) {
     w.head = false;
     w.penalty = 0.006;
     w.flat_budget = 1;
-    fit_options o = fit_defaults();
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "both.h5", 0, 60), &o);
     const decided *why = &r->sides[CKVC_SIDE_GATE].why;
     assert_true(right_gates(r, 3, 1) >= 9); /* of 12 */
@@ -235,7 +233,6 @@ TEST(uniform_counts_choose_balanced_ones_do_not) {
     world w = plain;
     w.gate = false;
     w.repeats = 5; /* about 17 draws per action in 100 prompts */
-    fit_options o = fit_defaults();
     CKVC_AUTO(fit_result_free_at)
     fit_result *r = fit_one(world_shard(&w, "uniform.h5", 0, 100), &o);
     const fitted_side *head = &r->sides[CKVC_SIDE_HEAD];
@@ -272,7 +269,6 @@ static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA2
 TEST(cuts_and_order_of_shards_never_show) {
     world w = plain;
     w.penalty = 0.0005;
-    fit_options o = fit_defaults();
     o.replicates = 30;
     char one[CKVC_SHA256_HEX], many[CKVC_SHA256_HEX];
     const char *parts[3] = {world_shard(&w, "z.h5", 0, 7), world_shard(&w, "b.h5", 7, 13),
@@ -303,7 +299,6 @@ TEST(unsupported_cells_get_what_was_asked_for) {
     w.skip_layer = 2;
     w.skip_cell = true;
     const char *path = world_shard(&w, "holes.h5", 0, 60);
-    fit_options o = fit_defaults();
     int first[L * E * P * NB];
     for (int kind = 0; kind < 3; ++kind) {
         o.unsupported = (fit_unsupported)kind;
@@ -336,7 +331,6 @@ TEST(unsupported_cells_get_what_was_asked_for) {
 TEST(a_side_without_records_is_the_incoming_table) {
     world w = plain;
     w.head = false;
-    fit_options o = fit_defaults();
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "gate.h5", 0, 20), &o);
     assert_false(r->sides[CKVC_SIDE_HEAD].fitted);
     assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")), "gate-only");
@@ -370,7 +364,6 @@ TEST(a_side_without_records_is_the_incoming_table) {
 
 TEST(splits_are_respected) {
     const char *path = world_shard(&plain, "splits.h5", 0, 40);
-    fit_options o = fit_defaults();
     o.splits = (const char *const[]){"odd"};
     o.n_splits = 1;
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path, &o);
@@ -386,7 +379,6 @@ TEST(splits_are_respected) {
 TEST(duplicates_count_once) {
     const char *paths[2] = {world_shard(&plain, "d1.h5", 0, 12),
                             world_shard(&plain, "d2.h5", 8, 12)};
-    fit_options o = fit_defaults();
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, 2, &o);
     assert_int_equal(r->sides[0].n_prompts, 18); /* 0 ... 19 without 9 and 19 */
     assert_int_equal(r->n_duplicates, 3);        /* 8, 10, 11 */
@@ -423,7 +415,6 @@ TEST(pools_are_checked) {
                             "made with --window 17, ",
                             "made with --compute bf16, ",
                             "made with --budget 64, "};
-    fit_options o = fit_defaults();
     world_shard(&plain, "pool-a.h5", 0, 4);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i) {
         shard *s = new_shard();
@@ -460,7 +451,6 @@ TEST(operators_are_carried) {
         s->h.setting.op = (ckvc_operator)op;
         if (op == 1) { give_layer_budgets(&s->h, 1.0); }
         add_prompts(s, &plain, 0, 6);
-        fit_options o = fit_defaults();
         CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "operator.h5"), &o);
         assert_int_equal(r->table->table->op, op);
         assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")),
@@ -473,7 +463,6 @@ TEST(operators_are_carried) {
 TEST(broken_records_are_refused) {
     const char *words[] = {"no /baseline row", "nats per token", "is there a second time",
                            "/baseline row"};
-    fit_options o = fit_defaults();
     for (int i = 0; i < 4; ++i) {
         shard *s = new_shard();
         add_prompts(s, &plain, 0, 3);
@@ -492,7 +481,6 @@ TEST(broken_records_are_refused) {
 TEST(nothing_to_scale) {
     world w = plain;
     w.noise = w.effect = 0.0;
-    fit_options o = fit_defaults();
     last_warning[0] = '\0';
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "flat.h5", 0, 10), &o);
     assert_true(r->sides[0].scale == 1.0 && r->sides[1].scale == 1.0);
@@ -507,7 +495,6 @@ TEST(penalty_and_loss_are_told_apart) {
     world w = plain;
     w.head = false;
     w.penalty = 1.0;
-    fit_options o = fit_defaults();
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "penalty.h5", 0, 60), &o);
     const fitted_side *s = &r->sides[CKVC_SIDE_GATE];
     for (int l = 0; l < L; ++l) { assert_int_equal(gate_action(r, l, 1, 1, 1), A_G - 1); }
@@ -520,7 +507,6 @@ TEST(penalty_and_loss_are_told_apart) {
 }
 
 TEST(shrinking_keeps_what_chance_explains) {
-    fit_options o = fit_defaults();
     const char *path = world_shard(&plain, "shrink.h5", 0, 60);
     o.shrink = true;
     fit_refused(&path, 1, &o, CKVC_E_USAGE, "--bootstrap");
@@ -561,7 +547,6 @@ TEST(shrinking_keeps_what_chance_explains) {
 TEST(halves_agree_where_there_is_something_to_agree_on) {
     enum { S = L * G * NB, R = 20 };
     world w = plain;
-    fit_options o = fit_defaults();
     o.replicates = R;
     o.resample = CQL_RESAMPLE_HALVES;
     for (int k = 0; k < 2; ++k) {
@@ -608,7 +593,6 @@ TEST(runs_give_their_last_complete_passes) {
     log_pass(run, "pass-03-head", &head, 20, 1.1f);
     run_close(run);
 
-    fit_options o = fit_defaults();
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path, &o);
     json_t *passes = json_object_get(r->table->meta, "passes");
     assert_int_equal(json_array_size(passes), 2);
@@ -628,4 +612,7 @@ TEST(runs_give_their_last_complete_passes) {
     fit_refused(&path, 1, &o, CKVC_E_DATA, "no pass 4");
 }
 
-RUN_TESTS(make_folder, temp_folder_remove)
+int main(void) {
+    before_each = begin_with_defaults;
+    return unit_run(make_folder, temp_folder_remove);
+}

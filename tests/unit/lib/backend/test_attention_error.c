@@ -109,9 +109,7 @@ TEST(nearly_all_mass_lost) {
 TEST(layers) {
     enum { T = 150, C = 70, KEPT = 40, MAX_LAYERS = 8 };
     CKVC_AUTO(end_bench) bench b = bench_open(2);
-    bench_load(
-        &b, "models/ckvc-tiny-4l",
-        (session_limits){.max_prompt = T, .max_continuation = C, .max_window = 16, .max_lanes = 2});
+    bench_load(&b, "models/ckvc-tiny-4l", limits_of(T, C, 16, 2));
     const model_shape *shape = model_get_shape(b.m);
     const int32_t L = shape->n_layers;
     assert_true(L <= MAX_LAYERS);

@@ -146,9 +146,7 @@ static void run(int threads, size_t limit, outcome *o) {
     CKVC_AUTO(end_bench) bench b = open_bf16(threads);
     if (limit) { b.be->ops->weight_limit(b.be, limit); }
     int32_t ids[T + C];
-    bench_load(&b, "models/ckvc-tiny-4l",
-               (session_limits){
-                   .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES});
+    bench_load(&b, "models/ckvc-tiny-4l", limits_of(T, C, W, LANES));
     assert_int_equal(b.be->compute, CKVC_COMPUTE_BF16);
     o->copies = model_converted_bytes(b.m);
     fill_ids(ids, T + C, 19, model_get_shape(b.m)->vocab);

@@ -148,8 +148,7 @@ TEST(prompts_allocate_once) {
         CKVC_AUTO(end_bench)
         bench b = {.be = device(bf16 ? CKVC_COMPUTE_BF16 : CKVC_COMPUTE_F32)};
         CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
-        bench_load(&b, "models/ckvc-tiny-4l",
-                   (session_limits){.max_prompt = 90, .max_continuation = 6, .max_window = 8});
+        bench_load(&b, "models/ckvc-tiny-4l", limits_of(90, 6, 8, 0));
         OK(decoder_create(b.m, 1, &d, &err));
         assert_int_equal(allocations_of(b.s, d, 40), 1);
         assert_int_equal(allocations_of(b.s, d, 90), 1);

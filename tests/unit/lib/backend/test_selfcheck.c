@@ -94,8 +94,7 @@ TEST(same_model_on_every_width) {
         broken = i == 0 ? "nothing" : list[0]->name;
         OK(create(false, &b));
         assert_non_null(strstr(b.be->kernel, list[i]->name));
-        bench_load(&b, "models/ckvc-tiny-4l",
-                   (session_limits){.max_prompt = T, .max_continuation = C, .max_window = 16});
+        bench_load(&b, "models/ckvc-tiny-4l", limits_of(T, C, 16, 0));
         fill_ids(ids, T + C, 19, model_get_shape(b.m)->vocab);
         prefill_of(b.s, ids, T, T + C, 16);
         OK(session_continue(b.s, ids + T, C, NULL, nll[i], &err));

@@ -55,8 +55,7 @@ static const int64_t prompt_tokens[PROMPTS] = {MOST_T, 97, 150};
 
 static void scene_open(scene *s, const char *kind, const char *path, int n_threads) {
     *s = (scene){.b = bench_open_kind(kind, n_threads)};
-    bench_load(&s->b, path,
-               (session_limits){.max_prompt = MOST_T, .max_continuation = C, .max_window = 8});
+    bench_load(&s->b, path, limits_of(MOST_T, C, 8, 0));
     session *one = s->b.s;
     s->shape = model_get_shape(s->b.m);
     s->first = ckvc_alloc(PROMPTS * s->shape->vocab, sizeof *s->first);
@@ -267,7 +266,7 @@ static void transformers(const char *name) {
         session *s;
         sequence *q;
         sets_read(&kept, json_object_get(one, "sets"));
-        OK(sessions_create(b.m, (session_limits){.max_prompt = T, .max_window = 1}, 1, &s, &err));
+        OK(sessions_create(b.m, limits_of(T, 0, 1, 0), 1, &s, &err));
         prefill_of(s, prompt, T, T + n, 1);
         OK(sequence_create(s, kept.sets[0].n_sets ? kept.sets : NULL, n - 1, &q, &err));
         be_greedy next;
@@ -295,7 +294,7 @@ TEST(limits) {
     int32_t ids[20];
     sequence *q;
     decoder *d;
-    bench_load(&b, "models/ckvc-tiny-4l", (session_limits){.max_prompt = 20, .max_window = 8});
+    bench_load(&b, "models/ckvc-tiny-4l", limits_of(20, 0, 8, 0));
     const model_shape *shape = model_get_shape(b.m);
     CKVC_AUTO_FREE float *logits = ckvc_alloc((size_t)shape->vocab, sizeof *logits);
     fill_ids(ids, 20, 3, shape->vocab);

@@ -35,8 +35,7 @@ static void patched_model(const char *base, const json_t *patch) {
 static bench open_model(const char *path, int n_threads, size_t memory) {
     bench b = bench_open(n_threads);
     b.be->ops->weight_limit(b.be, memory);
-    bench_load(&b, path,
-               (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16});
+    bench_load(&b, path, limits_of(128, 32, 16, 0));
     return b;
 }
 

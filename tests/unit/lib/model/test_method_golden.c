@@ -62,9 +62,7 @@ static void check_file(const char *name, const char *golden, const char *dir) {
     json_auto_t *root = golden_read(golden);
     const int64_t n_tokens = (int64_t)golden_number(root, "T"),
                   n = (int64_t)golden_number(root, "C"), window = (int64_t)golden_number(root, "W");
-    bench_load(
-        &b, dir,
-        (session_limits){.max_prompt = n_tokens, .max_continuation = n, .max_window = window});
+    bench_load(&b, dir, limits_of(n_tokens, n, window, 0));
     const model_shape *shape = model_get_shape(b.m);
     sets kept = {0};
     size_t n_sets = 0, i, k;
@@ -103,8 +101,7 @@ TEST(outside_model) {
 TEST(alpha_identities) {
     CKVC_AUTO(bench_close) bench b = bench_open(2);
     const int64_t n = 150, windows[] = {1, 32, 64, 149};
-    bench_load(&b, "models/ckvc-tiny-8l",
-               (session_limits){.max_prompt = n, .max_continuation = 1, .max_window = n});
+    bench_load(&b, "models/ckvc-tiny-8l", limits_of(n, 1, n, 0));
     int32_t ids[150];
     for (int i = 0; i < 150; i++) { ids[i] = i == 0 ? 0 : (i * 37 + i * i * 11) % 4096; }
     for (size_t k = 0; k < 4; k++) {
@@ -154,10 +151,7 @@ TEST(same_bytes) {
     for (int run = 0; run < 4; run++) {
         bench b = bench_open(run % 3 + 1);
         double nll[C];
-        bench_load(&b, "models/ckvc-tiny-8l",
-                   (session_limits){.max_prompt = T + 100 * run,
-                                    .max_continuation = C + 30 * run,
-                                    .max_window = 32});
+        bench_load(&b, "models/ckvc-tiny-8l", limits_of(T + 100 * run, C + 30 * run, 32, 0));
         if (run > 1) { /* leave another prompt's rows in every buffer */
             int32_t other[T + 100];
             for (int i = 0; i < T + 100; i++) { other[i] = (i * 97) % 4096; }
@@ -186,8 +180,7 @@ TEST(continuation_equals_one_piece) {
     int32_t ids[T + C];
     double whole[T + C], nll[C];
     for (int i = 0; i < T + C; i++) { ids[i] = (i * 41 + i * i * 13) % 4096; }
-    bench_load(&b, "models/ckvc-tiny-8l",
-               (session_limits){.max_prompt = T + C, .max_continuation = C, .max_window = 16});
+    bench_load(&b, "models/ckvc-tiny-8l", limits_of(T + C, C, 16, 0));
     OK(session_score(b.s, ids, T + C, whole, &err));
     prefill_stats st = prefill_of(b.s, ids, T, T + C, 16);
     OK(session_continue(b.s, ids + T, C, NULL, nll, &err));

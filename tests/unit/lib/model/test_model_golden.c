@@ -42,8 +42,7 @@ static void check_model(const char *name) {
     CKVC_AUTO(bench_close) bench b = bench_open(2);
     CKVC_AUTO_FREE char *path = ckvc_format(MODELS "%s", name);
     CKVC_AUTO_FREE char *file = ckvc_format(MODELS "%s/expected.json", name);
-    bench_load(&b, path,
-               (session_limits){.max_prompt = 128, .max_continuation = 8, .max_window = 16});
+    bench_load(&b, path, limits_of(128, 8, 16, 0));
     assert_string_equal(model_name(b.m), name);
     json_auto_t *root = golden_read(file);
     const json_t *q, *position;
@@ -144,8 +143,7 @@ TEST(bad_tokens) {
     int32_t ids[20] = {0};
     double nll[20];
     prefill_input in = {.tokens = ids, .n = 20, .n_total = 20, .window = 16};
-    bench_load(&b, MODELS "llama-mha",
-               (session_limits){.max_prompt = 300, .max_continuation = 8, .max_window = 16});
+    bench_load(&b, MODELS "llama-mha", limits_of(300, 8, 16, 0));
     ids[7] = 257;
     FAILS_SAYING(sessions_prefill(&(prefill_job){b.s, in, &stats}, 1, &err), CKVC_E_DATA,
                  "token 7 is id 257");

@@ -196,12 +196,9 @@ TEST(divergence) {
     const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
     double nll[2][C], kl[2][C], alone[C], alone_kl[C], plain[C];
     fill_ids(ids, T + C, 59, 4096);
-    bench_load(&b, "models/ckvc-tiny-4l",
-               (session_limits){.max_prompt = T,
-                                .max_continuation = C,
-                                .max_window = 32,
-                                .max_lanes = 2,
-                                .divergence = true});
+    session_limits limits = limits_of(T, C, 32, 2);
+    limits.divergence = true;
+    bench_load(&b, "models/ckvc-tiny-4l", limits);
     prefill_of(b.s, ids, T, T + C, 32);
     rollouts_of(b.s, ids + T, C, lanes, 2, nll[0], kl[0]);
     rollouts_of(b.s, ids + T, C, lanes + 1, 1, alone, alone_kl);
@@ -236,9 +233,7 @@ TEST(ragged_sets) {
     for (int32_t l = 0; l < L; l++) {
         lanes[1 + l] = (rollout_lane){.parent = 0, .layer = l, .kept = &other};
     }
-    bench_load(&b, "models/ckvc-tiny-4l",
-               (session_limits){
-                   .max_prompt = T, .max_continuation = C, .max_window = 32, .max_lanes = 1 + L});
+    bench_load(&b, "models/ckvc-tiny-4l", limits_of(T, C, 32, 1 + L));
     prefill_of(b.s, ids, T, T + C, 32);
     double swept[1 + L][C], plain[C];
     rollouts_of(b.s, ids + T, C, lanes, 1 + L, swept[0], NULL);
