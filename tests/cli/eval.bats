@@ -64,13 +64,12 @@ END
     # from a checkpoint with a torn line, and with other settings
     eval_to "$DIR/torn.jsonl" --shard 0/1
     mv "$DIR/torn.jsonl.part-0-of-1" "$DIR/torn"
-    py "$DIR/torn" <<'END'
+    check '
 lines = open(sys.argv[1]).read().split("\n")
 settings = json.loads(lines[0])
 del settings["shard"]
 text = "\n".join([json.dumps(settings, sort_keys=True, separators=(",", ":"))] + lines[1:12]) + "\n" + lines[12][:40]
-open(sys.argv[1] + ".jsonl.checkpoint", "w").write(text)
-END
+open(sys.argv[1] + ".jsonl.checkpoint", "w").write(text)' "$DIR/torn"
     fails 73 --resume eval_to "$DIR/torn.jsonl"
     fails 65 "was begun with *, this command has " eval_to "$DIR/torn.jsonl" --resume --seed 2
     eval_to "$DIR/torn.jsonl" --resume --batch 1
@@ -130,15 +129,14 @@ assert set(o["tasks"]) == {"niah-single", "niah-multikey-1"} or sum(o["tasks"].v
 @test "unseen: what is kept is decided before the question, which is fed over it" {
     trained_to "$DIR/seen.jsonl"
     trained_to "$DIR/unseen.jsonl" --query unseen
-    py "$DIR/seen.jsonl" "$DIR/unseen.jsonl" <<'END'
+    check '
 seen, unseen = ([json.loads(x) for x in open(p)] for p in sys.argv[1:])
 assert len(seen) == len(unseen)
 for a, b in zip(seen, unseen):
     assert b["query"] == "unseen" and b["question"] > 0 and a["length"] == b["length"] + b["question"]
     if a["policy"] == "full":  # nothing is dropped: rows of a prefill against tokens of a step
         assert a["answer"] == b["answer"] and abs(a["reference_nll"] - b["reference_nll"]) < 2e-6, a["id"]
-assert any(a["answer"] != b["answer"] for a, b in zip(seen, unseen) if a["policy"] == "snapkv")
-END
+assert any(a["answer"] != b["answer"] for a, b in zip(seen, unseen) if a["policy"] == "snapkv")' "$DIR/seen.jsonl" "$DIR/unseen.jsonl"
 }
 
 @test "turns: the cache is compressed behind the first question; later ones are fed over it, behind the right answers, and are answered as in one text" {
@@ -161,12 +159,11 @@ with open(sys.argv[3], "w") as f:
         print(json.dumps({"id": i["id"], "text": i["prompt"]}), file=f)
 END
     "$CKVC" generate --model "$MODEL" --manifest "$DIR/turns-prompts.jsonl" --max-new 24 --json >"$DIR/turns-whole.json" 2>/dev/null
-    py "$DIR/turns.jsonl" "$DIR/turns-whole.json" <<'END'
+    check '
 whole = {d["id"]: d for d in map(json.loads, open(sys.argv[2]))}
 full = [r for r in map(json.loads, open(sys.argv[1])) if r["policy"] == "full"]
 assert len(full) == 6 and all(r["answer"] == whole[r["id"]]["text"] for r in full), [(r["answer"], whole[r["id"]]["text"]) for r in full]
-assert all(r["length"] + r.get("question", 0) == whole[r["id"]]["T"] for r in full)
-END
+assert all(r["length"] + r.get("question", 0) == whole[r["id"]]["T"] for r in full)' "$DIR/turns.jsonl" "$DIR/turns-whole.json"
     # the first question unseen, too: other lines, which a report holds apart
     "$CKVC" eval --model "$MODEL" --window 16 --tasks turns --lengths 300 --count 2 --policy snapkv --budget 0.25 -q --query unseen --out "$DIR/turns-unseen.jsonl"
     run -0 "$CKVC" report --answers "$DIR/turns.jsonl,$DIR/turns-unseen.jsonl" --out "$DIR/turns-report"
@@ -191,16 +188,15 @@ END
 @test "the table at the end has the intervals that a report of the file has, whatever the run's seed" {
     "$CKVC" eval --model models/ckvc-tiny-8l --tasks niah --lengths 150 --count 8 --policy snapkv --budget 0.7 --seed 7 --out "$DIR/seed.jsonl" 2>"$DIR/talk"
     "$CKVC" report --answers "$DIR/seed.jsonl" --out "$DIR/seed" --json 2>/dev/null >"$DIR/seed.json"
-    py "$DIR/talk" "$DIR/seed.json" <<'END'
+    check '
 line = json.load(open(sys.argv[2]))["answers"][0]["lines"][1]
 want = "snapkv {:.2f} {:.3f} ({:.3f} to {:.3f})".format(line["bytes"] / 1e6, line["score"], line["score_lo"], line["score_hi"])
-assert any(want in " ".join(x.split()) for x in open(sys.argv[1])), want
-END
+assert any(want in " ".join(x.split()) for x in open(sys.argv[1])), want' "$DIR/talk" "$DIR/seed.json"
 }
 
 @test "others' tasks: LongBench's files, SQuAD's JSON; the folder's name decides no line" {
     mkdir -p "$DIR/lb"
-    py "$DIR/lb" <<'END'
+    check '
 form = "Read the following text and answer.\n\n{context}\n\nQuestion: {input}\nAnswer:"
 json.dump({"qasper": form}, open(os.path.join(sys.argv[1], "dataset2prompt.json"), "w"))
 with open(os.path.join(sys.argv[1], "qasper.jsonl"), "w") as f:
@@ -209,8 +205,7 @@ with open(os.path.join(sys.argv[1], "qasper.jsonl"), "w") as f:
                             "length": 200, "dataset": "qasper", "language": "en", "all_classes": None, "_id": f"id{i}"}) + "\n")
 paragraphs = [{"context": f"The {x} lives in the {y}.", "qas": [{"question": f"Where does the {x} live?", "id": x, "answers": [{"text": y, "answer_start": 0}]}]}
               for x, y in (("baker", "mill"), ("king", "castle"), ("fisher", "hut"), ("smith", "forge"))]
-json.dump({"version": "1", "data": [{"title": "t", "paragraphs": paragraphs}]}, open(os.path.join(sys.argv[1], "squad.json"), "w"))
-END
+json.dump({"version": "1", "data": [{"title": "t", "paragraphs": paragraphs}]}, open(os.path.join(sys.argv[1], "squad.json"), "w"))' "$DIR/lb"
     cp -r "$DIR/lb" "$DIR/other"
     others() { "$CKVC" eval --model "$MODEL" --window 16 --tasks qasper,qa-1 --lengths 120 --count 2 --policy recent -q --longbench "$1" --qa "$1/squad.json" --out "$2" "${@:3}"; }
     others "$DIR/lb" "$DIR/lb.jsonl" --shard 0/2
@@ -218,22 +213,20 @@ END
     "$CKVC" merge "$DIR/lb.jsonl" -q
     others "$DIR/lb" "$DIR/lb-whole.jsonl"
     cmp "$DIR/lb.jsonl" "$DIR/lb-whole.jsonl"
-    py "$DIR/lb.jsonl" <<'END'
+    check '
 rows = [json.loads(x) for x in open(sys.argv[1])]
 assert {r["task"] for r in rows} == {"qasper", "qa-1"} and len(rows) == 8, rows
-assert all(r["length"] <= 125 for r in rows)
-END
+assert all(r["length"] <= 125 for r in rows)' "$DIR/lb.jsonl"
 }
 
 @test "an answer of one line ends with it" {
     "$CKVC" eval --model models/ckvc-tiny-8l --tasks few-shot --lengths 300 --count 2 --items "$DIR/items" -q >"$DIR/lines"
-    py "$DIR/lines" "$DIR/items" <<'END'
+    check '
 items = [json.loads(x) for x in open(sys.argv[2])]
 assert [i["id"] for i in items] == [json.loads(x)["id"] for x in open(sys.argv[1])] and all(i["answers"][0] in i["prompt"] for i in items)
 for r in map(json.loads, open(sys.argv[1])):
     text = r["answer"].lstrip("\n")
-    assert r["end"] == "line" and text.count("\n") == 1 and len(text) > 1, r
-END
+    assert r["end"] == "line" and text.count("\n") == 1 and len(text) > 1, r' "$DIR/lines" "$DIR/items"
 }
 
 @test "--cost: every policy beside the full cache at batch 1 to 16; a lookup does not grow with the prompt or the budget" {
@@ -266,11 +259,10 @@ first = lambda p: float(next(r["first_ratio"] for r in rows if r["policy"] == p 
 assert first("kvzip") > first("recent")
 END
     "$CKVC" report --answers "$DIR/of-cost.jsonl" --out "$DIR/of-cost" -q
-    py "$DIR/of-cost/report.json" <<'END'
+    check '
 lines = json.load(open(sys.argv[1]))["answers"][0]["lines"]
 said = {x["policy"].split()[0]: (x["query_aware"], x["costs_besides"]) for x in lines}
-assert said == {"full": (False, ""), "table": (True, ""), "recent": (False, ""), "kvzip": (False, "a second prefill")}, said
-END
+assert said == {"full": (False, ""), "table": (True, ""), "recent": (False, ""), "kvzip": (False, "a second prefill")}, said' "$DIR/of-cost/report.json"
     fails 73 '' eval_to "$DIR/of-cost-2.jsonl" --cost "$DIR/cost.csv"
 }
 
@@ -327,11 +319,10 @@ END
     no 65 "give --window 16" --tasks niah --table "$DIR/t.ckvt" --window 32
     no 65 "more than the model's context" --tasks niah --lengths 8191
     "$CKVC" eval --model "$MODEL" --tasks niah --lengths 120 --depths 0.5 --count 1 --window 300 --policy snapkv,fastkv --budget 4 -q --out "$DIR/short.jsonl"
-    py "$DIR/short.jsonl" <<'END'
+    check '
 full, *rows = map(json.loads, open(sys.argv[1]))
 assert len(rows) == 2 and "whole" not in full
-assert all(r["whole"] is True and [r[k] for k in ("entries", "answer", "nll", "reference_nll")] == [full[k] for k in ("entries", "answer", "nll", "reference_nll")] for r in rows)
-END
+assert all(r["whole"] is True and [r[k] for k in ("entries", "answer", "nll", "reference_nll")] == [full[k] for k in ("entries", "answer", "nll", "reference_nll")] for r in rows)' "$DIR/short.jsonl"
     "$CKVC" inspect "$DIR/short.jsonl"
     no 65 "ask for shorter ones" --tasks niah --lengths 8191
     no 64 "wanted whole numbers from 1 to 10000000" --tasks niah --lengths 64.5

@@ -72,15 +72,19 @@ says() {
 }
 fails() { says "$@" && one_line; }
 
-# killed "SECONDS ..." FUNCTION ARGUMENT...: what calls "$CKVC" is killed after each of these times, stopped after the last, resumed until it ends
+# killed "SECONDS ..." FUNCTION ARGUMENT...: what calls "$CKVC" is killed after each of these times, stopped (TERM) after the last and where a
+# T stands before it, resumed until it ends
 killed() {
-    local delay signal=KILL ckvc=$CKVC
-    killing() { timeout --foreground -s $signal "$delay" "$ckvc" "$@"; }
+    local delay signal rc ckvc=$CKVC
+    killing() { timeout --foreground -s $signal "${delay#T}" "$ckvc" "$@"; }
     for delay in $1; do
-        [[ $1 != *" $delay" ]] || signal=TERM
-        ! CKVC=killing "${@:2}" --resume || return 0
+        [[ $delay == T* || $1 == *" $delay" ]] && signal=TERM || signal=KILL
+        rc=0
+        CKVC=killing "${@:2}" --resume || rc=$?
+        [ $rc -ne 0 ] || return 0
+        [[ " 73 75 124 137 143 " == *" $rc "* ]] || return $rc # 73: killed as it ended; 75: our clean stop; the others are the signals'
     done
-    "${@:2}" --resume
+    "${@:2}" --resume || [ $? -eq 73 ]
 }
 
 # parts N FUNCTION OUT...: every part, the last one first; joined: and one of them

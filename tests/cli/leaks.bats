@@ -153,8 +153,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     grep -v heldout "$DIR/clean.jsonl" >"$DIR/fit.jsonl"
     says 65 "none of its*is left" "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/copy.jsonl" --clean "$DIR/x.jsonl"
     # a disk that fills up: no file, nothing temporary
-    run bash -c "trap '' XFSZ; ulimit -f 0; \"$CKVC\" manifest check \"$DIR/prompts.jsonl\" --against \"$DIR/foreign.jsonl\" --clean \"$DIR/x.jsonl\" | cat"
-    [[ $output == *"x.jsonl: writing failed"* ]]
+    says 0 "x.jsonl: writing failed" bash -c "trap '' XFSZ; ulimit -f 0; \"$CKVC\" manifest check \"$DIR/prompts.jsonl\" --against \"$DIR/foreign.jsonl\" --clean \"$DIR/x.jsonl\" | cat"
     [ ! -e "$DIR/x.jsonl" ]
     [ -z "$(ls "$DIR" | grep tmp)" ]
 }
@@ -178,8 +177,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     verdict bare "$DIR/clean.jsonl"
     [ "$state" = "not checked" ]
     grep -q 'Its prompts were not checked for leaks' "$DIR/bare-report/report.html"
-    run verdict r-dirty "$DIR/r-dirty.jsonl"
-    [[ $output == *"do not deploy: T1 "*"At least 1 of its 4 prompts share text or ids with the prompts scored here"* ]]
+    says 0 "do not deploy: T1 *At least 1 of its 4 prompts share text or ids with the prompts scored here" verdict r-dirty "$DIR/r-dirty.jsonl"
     verdict r-clean "$DIR/r-dirty.jsonl"
     [ "$state" = "not compared" ]
     # what is required is said when the report is there: two prompts without a reference are no reason to deploy

@@ -58,7 +58,7 @@ PY
     "$CKVC" fit "$DIR/run-kl" --tables "$DIR/heads.ckvt" -q --out "$DIR/kl.ckvt"
     "$CKVC" inspect "$DIR/kl.ckvt" --json | grep -q '"loss":"kl"'
     fails 65 "--loss kl" "$CKVC" fit "$DIR/run" "$DIR/run-kl" --tables "$DIR/heads.ckvt" -q --out "$DIR/none.ckvt"
-    py "$DIR" <<'PY'
+    check '
 import h5py
 score = {(r["id"], r["budget"]): r for r in map(json.loads, open(sys.argv[1] + "/s.jsonl"))}
 files = [sorted(glob.glob(sys.argv[1] + f"/{run}/pass-01-{kind}/*.h5")) for run, kind in (("run-kl", "shares"), ("run-kl-plain", "shares"), ("heads-kl", "head"))]
@@ -72,8 +72,7 @@ for f, g in zip(*files[:2]):
             assert got == r["kl"] > 0 and abs(f["prompt/loss_full"][p]) < 2e-6, (got, r["kl"])
 for f in files[2]:
     f = h5py.File(f)
-    assert (f["record/reward"][:] <= 2e-6).all() and (f["record/reward"][:] < -1e-4).any()
-PY
+    assert (f["record/reward"][:] <= 2e-6).all() and (f["record/reward"][:] < -1e-4).any()' "$DIR"
 }
 
 @test "the same shards in sweeps and one by one, on one thread, with less memory, after any interruption" {
@@ -89,7 +88,7 @@ PY
 @test "--variants takes whole states up to so many rollouts; --dry-run writes nothing" {
     needs_h5py
     rewards "$DIR/few" --variants 10
-    py "$DIR" <<'PY'
+    check '
 import h5py
 for f in glob.glob(sys.argv[1] + "/few/pass-01-shares/*.h5"):
     h = h5py.File(f)
@@ -99,8 +98,7 @@ for f in glob.glob(sys.argv[1] + "/few/pass-01-shares/*.h5"):
         tried = [e for e in states if e[0] > 0]
         assert 1 <= len(tried) < len(states)
         assert sum(len(set(e) - {e[3]}) for e in tried) <= 10 or len(tried) == 1
-        assert all((e > 0).all() for e in tried) and all(not e[[0, 1, 2, 4, 5, 6]].any() for e in states if e[0] == 0)
-PY
+        assert all((e > 0).all() for e in tried) and all(not e[[0, 1, 2, 4, 5, 6]].any() for e in states if e[0] == 0)' "$DIR"
     says 0 "hours: *disk_bytes: *at_most: " "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --dry-run
 }
 

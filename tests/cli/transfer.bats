@@ -13,13 +13,12 @@ setup_file() {
     "$CKVC" verify "$DIR/self.ckvt"
     cells "$DIR/a.ckvt" >"$DIR/a.json"
     cells "$DIR/self.ckvt" >"$DIR/self.json"
-    py "$DIR/a.json" "$DIR/self.json" <<'PY'
+    check '
 a, b = (json.load(open(p)) for p in sys.argv[1:])
 for k in ("WEIGHT", "TAU", "EDGEENT", "EDGEPPL", "hSIG"):
     assert a[k] == b[k], k
 assert b["meta"]["fingerprint"] == a["meta"]["fingerprint"] and b["xFER"]["heads"] == "signature"
-assert [p["heads"] for p in b["xFER"]["pairing"]] == [[0, 1, 2]] * 4, b["xFER"]
-PY
+assert [p["heads"] for p in b["xFER"]["pairing"]] == [[0, 1, 2]] * 4, b["xFER"]' "$DIR/a.json" "$DIR/self.json"
 }
 
 @test "a demand pass knows the statistics of heads as a scan does: of a table, and of a target" {
@@ -28,29 +27,27 @@ PY
     "$CKVC" transfer "$DIR/d.ckvt" --heads signature --scan "$DIR/demand" --out "$DIR/d-self.ckvt" 2>/dev/null
     "$CKVC" transfer "$DIR/d.ckvt" --heads signature --scan "$DIR/run" --out "$DIR/d-run.ckvt" 2>/dev/null
     for t in a d d-self d-run; do cells "$DIR/$t.ckvt" >"$DIR/$t.json"; done
-    py "$DIR" <<'PY'
+    check '
 a, d, self, run = (json.load(open(f"{sys.argv[1]}/{t}.json")) for t in ("a", "d", "d-self", "d-run"))
 assert a["hSIG"] == d["hSIG"] == self["hSIG"] == run["hSIG"]
 assert [p["heads"] for p in self["xFER"]["pairing"]] == [[0, 1, 2]] * 4
 for b in range(2 if len(d["SHARE"][0][0]) > 1 else 1):
     for x, y, z in zip(d["SHARE"], self["SHARE"], run["SHARE"]):
         assert all(abs(p[b] - q[b]) < 1e-12 and q == r for p, q, r in zip(x, y, z))
-assert self["xFER"]["scan_prompts"] == 9 and self["EDGEENT"] == run["EDGEENT"]
-PY
+assert self["xFER"]["scan_prompts"] == 9 and self["EDGEENT"] == run["EDGEENT"]' "$DIR"
 }
 
 @test "rank gives each layer's weights, ascending, to the heads by their spread" {
     "$CKVC" transfer "$DIR/a.ckvt" --heads rank --scan "$DIR/run" --out "$DIR/rank.ckvt" 2>"$DIR/err"
     cells "$DIR/a.ckvt" >"$DIR/a.json"
     cells "$DIR/rank.ckvt" >"$DIR/rank.json"
-    py "$DIR/a.json" "$DIR/rank.json" <<'PY'
+    check '
 a, b = (json.load(open(p)) for p in sys.argv[1:])
 for l, layer in enumerate(a["WEIGHT"]):
     order = sorted(range(len(layer)), key=lambda g: a["hSIG"][l][g][0])
     for k in range(len(layer[0])):
         got = [b["WEIGHT"][l][g][k] for g in order]
-        assert got == sorted(w[k] for w in layer), (l, got)
-PY
+        assert got == sorted(w[k] for w in layer), (l, got)' "$DIR/a.json" "$DIR/rank.json"
 }
 
 @test "to the deeper model: shape, edges and fingerprint from its scan; score takes the table there and nowhere else" {
