@@ -93,7 +93,7 @@ static void finish(rig *r) {
  * actions (0.1 - 0.4/4 = 0 = -0.05 + 0.4/8), and stays; the first doubles, the others halve: what
  * one takes two give. At any lower price the second doubles too, and there is not enough. */
 TEST(choices_under_one_price) {
-    rig r = rig_of(new_shard(PROMPTS + 1, NULL), 40);
+    CKVC_AUTO(finish) rig r = rig_of(new_shard(PROMPTS + 1, NULL), 40);
     r.s->prompts[PROMPTS].n_tokens = B; /* the budget keeps all of it, whatever is done */
     for (int i = 0; i < UNITS * A; i++) { r.s->action_entries[PROMPTS * UNITS * A + i] = B; }
     add_all(&r);
@@ -112,7 +112,6 @@ TEST(choices_under_one_price) {
     assert_int_equal(b->undecided, 1);
     assert_int_equal(b->n_prompts, PROMPTS);
     assert_int_equal(r.out.n_records, PROMPTS * UNITS * A);
-    finish(&r);
 }
 
 /* Under --shrink the first head's gain stays, which is alike in all prompts. The second's varies,
@@ -120,7 +119,7 @@ TEST(choices_under_one_price) {
  * which no prompt tried, keeps its share. */
 TEST(shrunk_and_untried) {
     static const double noise[UNITS] = {0.01, 0.1, 0, 0};
-    rig r = rig_of(new_shard(PROMPTS, noise), 200);
+    CKVC_AUTO(finish) rig r = rig_of(new_shard(PROMPTS, noise), 200);
     r.o.shrink = true;
     for (size_t p = 0; p < PROMPTS; p++) { /* the last head */
         uint32_t *entries = r.s->action_entries + (p * UNITS + UNITS - 1) * A;
@@ -133,19 +132,17 @@ TEST(shrunk_and_untried) {
     }
     assert_int_equal(r.out.blocks[0].shrunk, 2);
     assert_int_equal(r.out.blocks[0].supported, UNITS - 1);
-    finish(&r);
 }
 
 /* No replicates, no intervals; and a loss beyond any is refused. */
 TEST(without_replicates) {
-    rig r = rig_of(new_shard(PROMPTS, NULL), fit_defaults().replicates);
+    CKVC_AUTO(finish) rig r = rig_of(new_shard(PROMPTS, NULL), fit_defaults().replicates);
     r.t->share_interval = calloc(2 * UNITS, sizeof(double)); /* of the shares before */
     add_all(&r);
     OK(fit(&r, &err));
     assert_null(r.t->share_interval);
     r.s->action_loss[0] = 1e300;
     FAILS(fit_rewards_add(&r.w, r.s, 0, 0, 1u << 20, "records", &err), CKVC_E_DATA);
-    finish(&r);
 }
 
 /* Thresholds 0, 1, 2 of a layer leave 40, 30, 20 of its 40 entries: costs 0, -1/8, -1/4 of 80. The
@@ -169,7 +166,7 @@ static shard *new_cuts(void) {
 }
 
 TEST(thresholds_at_the_shares_price) {
-    rig r = rig_of(new_cuts(), 40);
+    CKVC_AUTO(finish) rig r = rig_of(new_cuts(), 40);
     r.o.n_entropy_bins = 2;
     r.t->table->op = CKVC_OPERATOR_NO_THRESHOLD;
     table_file in = {.meta = json_object()};
@@ -195,18 +192,16 @@ TEST(thresholds_at_the_shares_price) {
     assert_float_equal(b->price, 0.4, 1e-15);
     assert_true(b->changed == 2 && b->supported == 4 && b->undecided == 2);
     json_decref(in.meta);
-    finish(&r);
 }
 
 static void refused(double share, ckvc_mode mode, double factor, ckvc_status status,
                     const char *words) {
-    rig r = rig_of(new_shard(2, NULL), 0);
+    CKVC_AUTO(finish) rig r = rig_of(new_shard(2, NULL), 0);
     r.s->h.side[CKVC_SIDE_HEAD].actions[1] = factor;
     r.t->table->share[0] = share;
     r.t->table->score[0].mode = mode;
     add_all(&r);
     FAILS_SAYING(fit(&r, &err), status, words);
-    finish(&r);
 }
 
 TEST(of_other_shares) {

@@ -92,10 +92,9 @@ static void write_world(int world, bool uniform, const char *path) {
                                      .bin_entropy = (uint16_t)(cell / P),
                                      .bin_ppl = (uint16_t)(cell % P)};
             ckvc_rng rng;
-            size_t at;
             snprintf(p.id, sizeof p.id, "w%d-%u", world, number);
             ckvc_rng_init(&rng, 300 + (uint64_t)world, number, 2);
-            at = shard_add_prompt(s, &p);
+            const size_t at = shard_add_prompt(s, &p);
             for (int b = 0; b < NB; b++) {
                 struct shard_baseline base = {.prompt = (uint32_t)at,
                                               .budget = (uint16_t)b,

@@ -1,5 +1,6 @@
 /* Matching heads between models: assignment by brute force, rank and signature on known layers. */
 #include "cql/transfer/transfer.h"
+#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 /* ---- assignment ---- */
@@ -104,8 +105,8 @@ TEST(signature_finds_shuffled_heads) {
                 }
             }
         }
-        transfer_pairing p;
-        p = (transfer_pairing){.L = L, .G = HEADS, .L2 = L, .G2 = HEADS};
+        CKVC_AUTO(transfer_pairing_fini)
+        transfer_pairing p = {.L = L, .G = HEADS, .L2 = L, .G2 = HEADS};
         OK(transfer_pair(&p, source, target, NULL));
         transfer_heads_paired(&p, index, got);
         assert_memory_equal(got, want, sizeof want);
@@ -115,7 +116,6 @@ TEST(signature_finds_shuffled_heads) {
             assert_true(p.cost[l] < 1e-12);
             assert_true(index[l * HEADS + heads[2]] == want[l * HEADS + 2]);
         }
-        transfer_pairing_fini(&p);
     }
 }
 
@@ -131,8 +131,7 @@ TEST(signature_brute_force) {
         random_signature(&rng, 2 * G, source);
         random_signature(&rng, 3 * G2, target);
         for (uint32_t i = 0; i < 2 * G; i++) { index[i] = (double)ckvc_rng_below(&rng, 29); }
-        transfer_pairing p;
-        p = (transfer_pairing){.L = 2, .G = G, .L2 = 3, .G2 = G2};
+        CKVC_AUTO(transfer_pairing_fini) transfer_pairing p = {.L = 2, .G = G, .L2 = 3, .G2 = G2};
         OK(transfer_pair(&p, source, target, NULL));
         transfer_heads_paired(&p, index, got);
         /* steps: layer 0 from source 0; layer 1 from 0 and 1; layer 2 from source 1 */
@@ -176,7 +175,6 @@ TEST(signature_brute_force) {
             assert_int_equal(transfer_index(got[G2 + g]), (uint32_t)sum / 2); /* halves down */
             assert_true(got[2 * G2 + g] == index[G + p.head[3 * G2 + g]]);
         }
-        transfer_pairing_fini(&p);
     }
 }
 
@@ -187,8 +185,7 @@ TEST(signature_one_layer) {
     const double target[1][2][3] = {{{20, 0, 0}, {10, 0, 0}}};
     const double index[3][2] = {{1, 10}, {11, 2}, {3, 13}};
     double got[2];
-    transfer_pairing p;
-    p = (transfer_pairing){.L = 3, .G = 2, .L2 = 1, .G2 = 2};
+    CKVC_AUTO(transfer_pairing_fini) transfer_pairing p = {.L = 3, .G = 2, .L2 = 1, .G2 = 2};
     OK(transfer_pair(&p, source[0][0], target[0][0], NULL));
     transfer_heads_paired(&p, index[0], got);
     assert_int_equal(transfer_index(got[0]), 11); /* 10, 11, 13: 34/3 */
@@ -196,7 +193,6 @@ TEST(signature_one_layer) {
     transfer_pairing_fini(&p);
     p = (transfer_pairing){.L = 1, .G = ASSIGNMENT_MAX + 1, .L2 = 1, .G2 = 2};
     FAILS(transfer_pair(&p, source[0][0], target[0][0], &err), CKVC_E_DATA);
-    transfer_pairing_fini(&p);
 }
 
 RUN_TESTS(NULL, NULL)
