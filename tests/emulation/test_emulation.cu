@@ -25,8 +25,7 @@ static void down(void *to, const void *from, size_t n) {
 
 /* ---- products ---- */
 
-/* D[16][16] = A[16][16] B[16][16], B as it is and transposed, by one warp; by ldmatrix or by hand.
- */
+/* D[16][16] = A[16][16] B[16][16], B as it is and transposed, one warp; by ldmatrix or by hand. */
 __global__ void product(bool by_ldmatrix, const uint16_t *a, float *d) {
     const uint16_t *const b = a + 256, *const bt = b + 256;
     float *const d_of_bt = d + 256;

@@ -1,5 +1,4 @@
-/* Small JSON files of a run, both from one input: scan/coverage.json, the record of a leak check.
- */
+/* Small JSON files of a run, from one input: scan/coverage.json, the record of a leak check. */
 #include <sys/stat.h>
 
 #include "formats/lines/leak_record.h"

@@ -12,8 +12,7 @@
 
 /* A layer's causal attention of T rows, a window of so many keys sliding along (0: none). */
 double flops_attention(int32_t n_heads, int32_t head_dim, int32_t window, int64_t T);
-/* A layer's attention of a continuation's rows to n_kept entries a KV head (a mean) and their own.
- */
+/* A layer's attention of a continuation's rows to n_kept entries a KV head and their own. */
 double flops_kept(int32_t n_heads, int32_t head_dim, double n_kept, int64_t rows);
 /* A prompt of T tokens, window W: keys and values of every row, in the last layer the rest for the
  * W + 1 rows that are read, and the head for W rows (method.md section 4). */

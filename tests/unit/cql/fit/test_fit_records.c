@@ -227,8 +227,7 @@ TEST(loss_and_penalty_both_speak) {
     assert_int_equal(decided_sum(why, 1).by_loss, 0);
 }
 
-/* Rewards far below the noise of counts (method.md section 5): uniform draws let the counts choose.
- */
+/* Rewards far below the noise of counts (method.md section 5): uniform draws let them choose. */
 TEST(uniform_counts_choose_balanced_ones_do_not) {
     world w = plain;
     w.gate = false;

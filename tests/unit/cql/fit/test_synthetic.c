@@ -143,8 +143,7 @@ static world nth(const world *w, int i) {
     return v;
 }
 
-/* Ten such worlds: mean rho of choices with the truth, how many near the best, how many by alpha.
- */
+/* Ten such worlds: mean rho of choices with the truth, how many near the best and by alpha. */
 typedef struct found {
     double rho;
     int near, decided;

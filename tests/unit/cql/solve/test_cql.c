@@ -286,8 +286,7 @@ TEST(wide_ranges_are_certified) {
     }
 }
 
-/* The gap of Q between a rare and a frequent action of equal mean grows with alpha, from none at 0.
- */
+/* The gap of Q between a rare and a frequent action of equal mean grows with alpha, from 0. */
 TEST(pessimism_grows_with_alpha) {
     uint64_t n[3] = {1, 100, 100};
     double rbar[3] = {0.25, 0.25, 0.2}, q[3], last = 0.0;
@@ -301,8 +300,7 @@ TEST(pessimism_grows_with_alpha) {
     }
 }
 
-/* method.md section 5: with equal counts the order of Q is the order of the means, for every alpha.
- */
+/* method.md section 5: with equal counts the order of Q is that of the means, for every alpha. */
 TEST(equal_counts_keep_the_order_of_means) {
     for (uint64_t k = 0; k < 200; ++k) {
         problem p = random_problem(k, k % 2 ? 1e-3 : 1.0, 0.0);

@@ -49,8 +49,7 @@ TEST(refits_are_those_of_counts) {
     }
 }
 
-/* cql_choice leaves out the solver where counts are equal, and chooses as it does, near ties too.
- */
+/* cql_choice leaves out the solver where counts are equal, and chooses as it does, near ties. */
 TEST(equal_counts_need_no_solver) {
     enum { A = 7 };
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4},

@@ -114,8 +114,7 @@ TEST(prompts_left_out_by_hand) {
     l->cluster[1] = 1;
 }
 
-/* Prompts that agree give 1 from the first on; pure noise stays near 0 and gains nothing left out.
- */
+/* Prompts that agree give 1 from the first on; noise stays near 0 and gains nothing left out. */
 TEST(learning_curves_tell_signal_from_noise) {
     enum { S = 40, A = 9, N = 24 };
     double grid[A], gain[N];

@@ -88,8 +88,7 @@ static eval_options options_of(const eval_items *items, bool unseen, uint32_t ba
                           .memory = (size_t)1 << 32};
 }
 
-/* One way's answer by a decoder with one sequence: text, mean loss, mean loss of the right answer.
- */
+/* One way's answer by a decoder with one sequence: text, mean losses of it and the right answer. */
 typedef struct oracle {
     char *text;
     double nll, reference_nll;

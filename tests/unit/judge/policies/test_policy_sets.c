@@ -116,8 +116,7 @@ TEST(golden_sets) {
             }
         }
     }
-    /* Scores that float32 does not tell apart may change places elsewhere: one pair. None is seen.
-     */
+    /* Scores that float32 does not tell apart may change places elsewhere: one pair; none is. */
     assert_in_range(others, 0, 2);
 }
 
@@ -255,8 +254,7 @@ TEST(references) {
 static void see(void *ctx, const prefill_head *head) { head_scores_see(ctx, head); }
 
 /* Where one set a layer is asked for, rules by head rank by the sum over its heads: of SnapKV's own
- * scores those that no B others, or later equal ones, are above. Layers of one budget hold B each.
- */
+ * scores those that no B others, or later equal ones, are above. Layers of a budget hold B each. */
 TEST(references_by_layer) {
     const score_policy list[] = {
         {.kind = SCORE_SNAPKV}, {.kind = SCORE_CAKE}, {.kind = SCORE_ADAKV}};

@@ -1,7 +1,6 @@
 /* The measurement behind the paper's Proposition: the backend's operation against a naive loop in
  * double, the identity ||p - p'||_1 = 2 m on its rows, a session's numbers per layer on a whole
- * model. Tolerance: float32 scores up to about 10 give probabilities right to about 1e-6 relative.
- */
+ * model. Tolerance: float32 scores up to about 10 give probabilities right to 1e-6 relative. */
 #include "tests/unit/lib/backend/on_backend.h"
 
 enum { FULL = 2, OTHER = 1 };

@@ -123,8 +123,7 @@ static void inputs_free(inputs *in) {
 
 /* ---- attention ---- */
 
-/* A step of decoding: two sequences that hold what is kept, one set or one a head, and a row each.
- */
+/* A step of decoding: two sequences that hold what is kept, a set or one a head, and a row each. */
 static void run_held(backend *be, const inputs *in, const be_cache *prompt, outcomes *o) {
     const be_attention_shape *s = &in->s;
     const int64_t d = s->head_dim, n_g = s->n_kv_heads, width = s->n_heads * d;

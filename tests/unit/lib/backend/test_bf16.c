@@ -5,8 +5,7 @@
 #include "lib/backend/cpu/cpu_backend.h"
 #include "tests/unit/lib/backend/on_backend.h"
 
-/* To nearest even: of the two bf16 numbers around x the nearer one, or that with an even last bit.
- */
+/* To nearest even: of the bf16 numbers around x the nearer one, or that with an even last bit. */
 PLAIN_LOOP static float rounded(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);

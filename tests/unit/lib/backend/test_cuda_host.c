@@ -140,8 +140,7 @@ static uint64_t allocations_of(session *s, decoder *d, int64_t T) {
     return emulation_allocations() - before;
 }
 
-/* A prompt takes its sequence's memory alone, once: the first and a longer one, float32 and bf16.
- */
+/* A prompt takes its sequence's memory alone, once: the first and a longer, float32 and bf16. */
 TEST(prompts_allocate_once) {
     if (!emulation_allocations) { skip(); }
     for (int bf16 = 0; bf16 < 2; bf16++) {

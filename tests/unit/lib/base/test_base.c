@@ -239,8 +239,7 @@ static void allocate_permitted(void) {
 }
 #endif
 
-/* In a debug build an allocation inside the guard ends the process; elsewhere the guard is nothing.
- */
+/* In a debug build an allocation inside the guard ends the process; elsewhere it is nothing. */
 TEST(alloc_guard) {
 #ifdef CKVC_DEBUG
     assert_int_equal(ending(allocate_forbidden), -1);

@@ -85,8 +85,7 @@ static void scene_close(scene *s) {
     bench_close(&s->b);
 }
 
-/* Feeds continuations from ... from + n - 1 side by side; logits [n][C][V], first those of prompts.
- */
+/* Feeds continuations from ... from + n - 1 side by side; logits [n][C][V], first of prompts. */
 static void decode(scene *s, int from, int n, float *logits) {
     CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
     const size_t V = (size_t)s->shape->vocab;

@@ -106,8 +106,7 @@ static bool sees(const void *ctx, int32_t layer, int64_t j, int64_t t) {
     return false;
 }
 
-/* Sets with members inside, at the edge of and far outside the continuation's window; an empty one.
- */
+/* Sets with members inside, at the edge of and far outside the continuation's window; none. */
 static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t n_prompt) {
     CKVC_AUTO(bench_close) bench b = open_model(path, 2, 0);
     const model_shape *shape = model_get_shape(b.m);

@@ -96,8 +96,7 @@ TEST(outside_model) {
                shared_data("models", "tinystories-656k"));
 }
 
-/* Identities on the larger embedded model: alpha has mean 1, `visible` too; T = W + 1 still works.
- */
+/* Identities on the larger embedded model: alpha has mean 1, `visible` too; T = W + 1 works. */
 TEST(alpha_identities) {
     CKVC_AUTO(bench_close) bench b = bench_open(2);
     const int64_t n = 150, windows[] = {1, 32, 64, 149};

@@ -22,8 +22,7 @@ static void compare_targets(worst *w, const double *got, const json_t *want, siz
     assert_true(i > 0 && n_off <= i / 400);
 }
 
-/* y_c: the mean over the continuation's fed rows. y_r: the maximum over the repeated prompt's rows.
- */
+/* y_c: the mean over the continuation's fed rows. y_r: the maximum over the repetition's. */
 static void golden(const char *kind) {
     worst w[] = {{"y_c", 0}, {"y_r", 0}};
     CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 2);

@@ -162,8 +162,7 @@ static keeper keeper_of(const rig *r, const ckvc_table *t, double budget) {
 
 static void end_keeper(keeper *k) { free(k->workspace); }
 
-/* In a workspace of just the bytes that are asked for, filled with NaNs; again after another begin.
- */
+/* In a workspace of just the bytes that are asked for, filled with NaNs; again after a begin. */
 static bool begin(keeper *k) {
     const size_t wanted = ckvc_prefill_bytes(&k->request),
                  bytes = wanted < 1 << 24 ? wanted : 1 << 24;

@@ -1,5 +1,4 @@
-/* Where the gate can act: sizes at the ends of a grid tell whether thresholds keep different sets.
- */
+/* Where the gate can act: sizes at the ends of a grid tell whether thresholds keep other sets. */
 #include "lib/stats/gate_binding.h"
 #include "lib/policy/ckvc_policy.h"
 #include "tests/unit/unit.h"

@@ -168,8 +168,7 @@ TEST(one_bos) {
     assert_true(n_bos == 1 && n_eos == 1 && ids[0] == plain[0]);
 }
 
-/* "Today Date" is the template's own until another is given, which a template without one refuses.
- */
+/* "Today Date" is the template's own until one is given, which a template without one refuses. */
 TEST(dates) {
     const chat_message m = {"user", "a", 1};
     chat_template t;
