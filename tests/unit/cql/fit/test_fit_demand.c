@@ -15,9 +15,8 @@ static shard *fixture_of(const char *pass, uint32_t first, uint32_t n) {
     return s;
 }
 
-static void refused(const char *a, const char *b, const fit_options *o, ckvc_status status,
-                    const char *words) {
-    fit_refused((const char *const[]){a, b}, b ? 2 : 1, o, status, words);
+static void refused(const char *a, const char *b, ckvc_status status, const char *words) {
+    fit_refused((const char *const[]){a, b}, b ? 2 : 1, status, words);
 }
 
 /* Writes and reads back. */
@@ -61,7 +60,7 @@ TEST(golden_shares_and_capacities) {
     json_array_foreach(json_object_get(root, "prompts"), i, prompt) {
         const uint32_t T = (uint32_t)json_array_size(json_object_get(prompt, "tokens"));
         CKVC_AUTO(fit_result_free_at)
-        fit_result *r = fit_one(fit_shard(golden_shard(prompt, T), "golden.h5"), &o);
+        fit_result *r = fit_one(fit_shard(golden_shard(prompt, T), "golden.h5"));
         CKVC_AUTO(table_file_free_at) table_file *t = written(r, "golden.ckvt");
         const ckvc_table *c = t->table;
         assert_int_equal(c->op, CKVC_OPERATOR_NO_THRESHOLD);
@@ -109,7 +108,7 @@ TEST(means_leave_out_the_held_out_and_the_short) {
             }
         }
     }
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "hand.h5"), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "hand.h5"));
     const ckvc_table *t = r->table->table;
     assert_int_equal(r->n_heldout, 2);
     assert_int_equal(r->demand.n_prompts, 10);
@@ -139,7 +138,7 @@ TEST(budgets_without_a_choice) {
     shard *s = fixture_of("demand", 0, 4);
     s->h.budgets[1] = 9; /* all of it goes into floors */
     s->h.budgets[2] = 4096;
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "short.h5"), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "short.h5"));
     for (size_t k = 0; k < L * G; k++) {
         assert_true(r->table->table->share[k * NB + 1] == 1.0);
         assert_true(r->table->table->share[k * NB + 2] == 1.0);
@@ -156,10 +155,9 @@ TEST(cuts_order_and_duplicates_never_show) {
     const char *whole = fit_shard(fixture_of("demand", 0, 15), "whole.h5"),
                *parts[3] = {fit_shard(fixture_of("demand", 7, 8), "b.h5"),
                             fit_shard(fixture_of("demand", 0, 7), "a.h5"), whole};
-    fit_options other = o;
-    other.seed = 2;
-    fit_result *r[4] = {fit_one(whole, &o), fit_paths(parts, 2, &o), fit_paths(parts, 3, &o),
-                        fit_one(whole, &other)};
+    fit_result *r[4] = {fit_one(whole), fit_paths(parts, 2), fit_paths(parts, 3)};
+    o.seed = 2;
+    r[3] = fit_one(whole);
     const size_t values = (size_t)L * G * NB * sizeof(double);
     char id[2][CKVC_SHA256_HEX];
     for (int i = 0; i < 2; i++) {
@@ -178,9 +176,8 @@ TEST(cuts_order_and_duplicates_never_show) {
 /* ---- the learned score ---- */
 
 static fitted_learned learned_of(const char *const *paths, size_t n) {
-    fit_options o = fit_defaults();
     o.score = CKVC_SCORE_LEARNED;
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, n, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, n);
     const fitted_learned l = r->learned;
     return l;
 }
@@ -217,9 +214,9 @@ TEST(one_pass_has_both) {
         want += s->mixed_demand[((p * SHARD_N_MIXES + 1) * NB + 0) * L * G + 2] / (4.0 * B);
     }
     const char *path = fit_shard(s, "one.h5");
-    CKVC_AUTO(fit_result_free_at) fit_result *plain = fit_one(path, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *plain = fit_one(path);
     o.mix = 0.5;
-    CKVC_AUTO(fit_result_free_at) fit_result *mixed = fit_one(path, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *mixed = fit_one(path);
     assert_true(fabs(mixed->table->table->share[2 * NB] - want) <= 1e-12);
     assert_true(fabs(plain->table->table->share[2 * NB] - want) > 1e-3);
     assert_true(plain->learned.fitted && plain->learned.n_prompts == 4);
@@ -227,9 +224,9 @@ TEST(one_pass_has_both) {
                         L * G * FIXTURE_FEATURES * sizeof(float));
     assert_int_equal(plain->demand.n_prompts, 4);
     o.mix = 0.3;
-    refused(path, NULL, &o, CKVC_E_DATA, "no demand of --mix 0.3");
+    refused(path, NULL, CKVC_E_DATA, "no demand of --mix 0.3");
     o.mix = 0.5;
-    refused(fit_shard(fixture_of("demand", 0, 4), "old.h5"), NULL, &o, CKVC_E_DATA,
+    refused(fit_shard(fixture_of("demand", 0, 4), "old.h5"), NULL, CKVC_E_DATA,
             "no demand of --mix 0.5");
 }
 
@@ -264,8 +261,8 @@ static json_t *diagnostics(const table_file *t) {
 TEST(records_and_demand_make_one_table) {
     const char *paths[2] = {fit_shard(fixture_of("demand", 0, 15), "demand.h5"),
                             fit_shard(fixture_of("both", 0, 15), "records.h5")};
-    fit_result *demand = fit_one(paths[0], &o), *records = fit_one(paths[1], &o),
-               *both = fit_paths(paths, 2, &o);
+    fit_result *demand = fit_one(paths[0]), *records = fit_one(paths[1]),
+               *both = fit_paths(paths, 2);
     table_file *d = written(demand, "d.ckvt"), *s = written(records, "s.ckvt"),
                *t = written(both, "t.ckvt");
     assert_true(!d->has_evidence && t->has_evidence && !s->table->share);
@@ -275,7 +272,7 @@ TEST(records_and_demand_make_one_table) {
     same_shares(t, d);
     assert_int_equal(t->table->op, CKVC_OPERATOR_PAPER);
     o.incoming = s;
-    fit_result *after = fit_one(paths[0], &o);
+    fit_result *after = fit_one(paths[0]);
     table_file *u = written(after, "u.ckvt");
     assert_true(after->sides[0].carried && after->sides[1].carried && after->demand.fitted);
     same_entries(u, t);
@@ -283,7 +280,7 @@ TEST(records_and_demand_make_one_table) {
     assert_true(json_equal(u->meta, t->meta));
     assert_string_equal(u->content_id, t->content_id);
     o.incoming = t;
-    fit_result *before = fit_one(paths[1], &o);
+    fit_result *before = fit_one(paths[1]);
     table_file *v = written(before, "v.ckvt");
     assert_true(before->demand.carried && !before->demand.fitted);
     same_entries(v, t);
@@ -325,9 +322,9 @@ TEST(runs_give_their_demand) {
     OK(run_create(path, plan, RUN_WHOLE, false, &run, NULL));
     log_pass(run, "pass-01-demand", 4);
     run_close(run);
-    refused(path, NULL, &o, CKVC_E_DATA, "finish it with calibrate --resume");
+    refused(path, NULL, CKVC_E_DATA, "finish it with calibrate --resume");
     o.pass = 1;
-    fit_result *part = fit_one(path, &o);
+    fit_result *part = fit_one(path);
     assert_int_equal(part->demand.n_prompts, 4);
     fit_result_free(part);
     o.pass = 0;
@@ -335,8 +332,7 @@ TEST(runs_give_their_demand) {
     log_pass(run, "pass-01-demand", 6);
     run_close(run);
     CKVC_AUTO(fit_result_free_at)
-    fit_result *r = fit_one(path, &o),
-               *bare = fit_one(fit_shard(fixture_of("demand", 0, 6), "six.h5"), &o);
+    fit_result *r = fit_one(path), *bare = fit_one(fit_shard(fixture_of("demand", 0, 6), "six.h5"));
     assert_int_equal(r->demand.n_prompts, 5); /* one is held out */
     assert_memory_equal(r->table->table->share, bare->table->table->share,
                         (size_t)L * G * NB * sizeof(double));
@@ -360,21 +356,21 @@ TEST(pools_are_checked) {
         default: s->h.budgets[1] = 33; break;
         }
         budget = fit_shard(s, "z.h5");
-        if (i != 3) { refused(plain, budget, &o, CKVC_E_MISMATCH, words[i]); }
-        if (i >= 3) { refused(records, budget, &o, CKVC_E_MISMATCH, words[i]); }
+        if (i != 3) { refused(plain, budget, CKVC_E_MISMATCH, words[i]); }
+        if (i >= 3) { refused(records, budget, CKVC_E_MISMATCH, words[i]); }
     }
     o.memory_max = 400; /* three prompts */
-    refused(plain, NULL, &o, CKVC_E_MEMORY, "--memory");
+    refused(plain, NULL, CKVC_E_MEMORY, "--memory");
     o = fit_defaults();
     o.splits = (const char *const[]){"other"};
     o.n_splits = 1;
-    refused(plain, NULL, &o, CKVC_E_DATA, "no records to fit");
+    refused(plain, NULL, CKVC_E_DATA, "no records to fit");
     /* an incoming table of other budgets */
     o = fit_defaults();
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(budget, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(budget);
     CKVC_AUTO(table_file_free_at) table_file *t = written(r, "other.ckvt");
     o.incoming = t;
-    refused(plain, NULL, &o, CKVC_E_MISMATCH, "33");
+    refused(plain, NULL, CKVC_E_MISMATCH, "33");
 }
 
 int main(void) {

@@ -183,7 +183,7 @@ static int right_gates(const fit_result *r, int up, int n) {
  * against 0.001 a step, twice that on the gate side, whose cells share the prompts. */
 TEST(best_actions_are_found) {
     CKVC_AUTO(fit_result_free_at)
-    fit_result *r = fit_one(world_shard(&plain, "found.h5", 0, 60), &o);
+    fit_result *r = fit_one(world_shard(&plain, "found.h5", 0, 60));
     int head_right = 0;
     for (int i = 0; i < L * G * NB; ++i) {
         const int b = i % NB, g = i / NB % G, l = i / NB / G,
@@ -214,7 +214,7 @@ TEST(loss_and_penalty_both_speak) {
     w.head = false;
     w.penalty = 0.006;
     w.flat_budget = 1;
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "both.h5", 0, 60), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "both.h5", 0, 60));
     const decided *why = &r->sides[CKVC_SIDE_GATE].why;
     assert_true(right_gates(r, 3, 1) >= 9); /* of 12 */
     for (int cell = 0; cell < L * E * P; ++cell) {
@@ -233,22 +233,22 @@ TEST(uniform_counts_choose_balanced_ones_do_not) {
     w.gate = false;
     w.repeats = 5; /* about 17 draws per action in 100 prompts */
     CKVC_AUTO(fit_result_free_at)
-    fit_result *r = fit_one(world_shard(&w, "uniform.h5", 0, 100), &o);
+    fit_result *r = fit_one(world_shard(&w, "uniform.h5", 0, 100));
     const fitted_side *head = &r->sides[CKVC_SIDE_HEAD];
     assert_true(head->why.correlation > -0.5);
     assert_true(head->scale > 0.0);
     o.reward = FIT_RAW; /* the paper's reading: nats as they are, against a charge of 0.43/n nats */
-    refit(&r, in_temp_folder("uniform.h5"), &o);
+    refit(&r, in_temp_folder("uniform.h5"));
     head = &r->sides[CKVC_SIDE_HEAD];
     assert_true((double)head->why.n_alpha >= 0.25 * (double)head->why.n_supported);
     assert_true(head->scale == 1.0);
     w.effect = 0.0; /* nothing to find: whatever is chosen is noise, and now noise of the counts */
     o.reward = FIT_ADVANTAGE;
-    refit(&r, world_shard(&w, "uniform0.h5", 0, 100), &o);
+    refit(&r, world_shard(&w, "uniform0.h5", 0, 100));
     head = &r->sides[CKVC_SIDE_HEAD];
     assert_true((double)head->why.n_alpha >= 0.25 * (double)head->why.n_supported);
     w.repeats = 0;
-    refit(&r, world_shard(&w, "balanced0.h5", 0, 100), &o);
+    refit(&r, world_shard(&w, "balanced0.h5", 0, 100));
     assert_int_equal(r->sides[CKVC_SIDE_HEAD].why.n_alpha, 0);
 }
 
@@ -276,8 +276,7 @@ TEST(cuts_and_order_of_shards_never_show) {
     for (int solver = 0; solver < 2; ++solver) {
         o.solver = solver == 0 ? FIT_EXACT : FIT_ADAMW;
         CKVC_AUTO(fit_result_free_at)
-        fit_result *r = fit_one(world_shard(&w, "whole.h5", 0, 40), &o),
-                   *r3 = fit_paths(swapped, 3, &o);
+        fit_result *r = fit_one(world_shard(&w, "whole.h5", 0, 40)), *r3 = fit_paths(swapped, 3);
         const table_evidence *e = r->table->evidence, *e3 = r3->table->evidence;
         write_and_compare(r, "one.ckvt", one);
         write_and_compare(r3, "many.ckvt", many);
@@ -301,7 +300,7 @@ TEST(unsupported_cells_get_what_was_asked_for) {
     int first[L * E * P * NB];
     for (int kind = 0; kind < 3; ++kind) {
         o.unsupported = (fit_unsupported)kind;
-        fit_result *r = fit_one(path, &o);
+        fit_result *r = fit_one(path);
         assert_int_equal(r->sides[0].why.n_supported, (L - 1) * G * NB);
         assert_int_equal(r->sides[1].why.n_supported, (L - 1) * (E * P - 1) * NB);
         int want_head = CKVC_HEAD_NEUTRAL, want_gate = CKVC_GATE_START, want_cell = CKVC_GATE_START;
@@ -330,7 +329,7 @@ TEST(unsupported_cells_get_what_was_asked_for) {
 TEST(a_side_without_records_is_the_incoming_table) {
     world w = plain;
     w.head = false;
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "gate.h5", 0, 20), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "gate.h5", 0, 20));
     assert_false(r->sides[CKVC_SIDE_HEAD].fitted);
     assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")), "gate-only");
     assert_int_equal(head_action(r, 1, 1, 0), CKVC_HEAD_NEUTRAL);
@@ -344,19 +343,19 @@ TEST(a_side_without_records_is_the_incoming_table) {
     OK(table_file_read(path, &incoming, &err));
     o.incoming = incoming;
     const char *paths[1] = {in_temp_folder("gate.h5")};
-    fit_result *again = fit_one(paths[0], &o);
+    fit_result *again = fit_one(paths[0]);
     assert_memory_equal(again->table->table->weight, incoming->table->weight,
                         L * G * NB * sizeof(float));
     assert_memory_equal(again->table->table->tau, r->table->table->tau,
                         L * E * P * NB * sizeof(float));
     json_object_set_new(incoming->meta, "keep_window", json_integer(8));
-    fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "--keep-window 8");
+    fit_refused(paths, 1, CKVC_E_MISMATCH, "--keep-window 8");
     json_object_set_new(incoming->meta, "keep_window", json_integer(0));
     json_object_set_new(incoming->meta, "alpha_kind", json_string("visible"));
-    fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "calibrate with --alpha visible");
+    fit_refused(paths, 1, CKVC_E_MISMATCH, "calibrate with --alpha visible");
     json_object_set_new(incoming->meta, "alpha_kind", json_string("paper"));
     incoming->table->budgets[1] = 96.0;
-    fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "made with --budget 64,96, ");
+    fit_refused(paths, 1, CKVC_E_MISMATCH, "made with --budget 64,96, ");
     fit_result_free(again);
     table_file_free(incoming);
 }
@@ -365,30 +364,30 @@ TEST(splits_are_respected) {
     const char *path = world_shard(&plain, "splits.h5", 0, 40);
     o.splits = (const char *const[]){"odd"};
     o.n_splits = 1;
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path);
     assert_int_equal(r->sides[0].n_prompts, 16);
     assert_int_equal(r->n_heldout, 4);
     assert_int_equal(r->n_filtered, 20);
     o.splits = (const char *const[]){"heldout"};
-    fit_refused(&path, 1, &o, CKVC_E_USAGE, "held-out");
+    fit_refused(&path, 1, CKVC_E_USAGE, "held-out");
     o.splits = (const char *const[]){"neither"};
-    fit_refused(&path, 1, &o, CKVC_E_DATA, "no records to fit");
+    fit_refused(&path, 1, CKVC_E_DATA, "no records to fit");
 }
 
 TEST(duplicates_count_once) {
     const char *paths[2] = {world_shard(&plain, "d1.h5", 0, 12),
                             world_shard(&plain, "d2.h5", 8, 12)};
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, 2, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, 2);
     assert_int_equal(r->sides[0].n_prompts, 18); /* 0 ... 19 without 9 and 19 */
     assert_int_equal(r->n_duplicates, 3);        /* 8, 10, 11 */
     assert_non_null(strstr(last_warning, "counted once"));
     char both[CKVC_SHA256_HEX], once[CKVC_SHA256_HEX];
     write_and_compare(r, "both.ckvt", both);
-    refit(&r, world_shard(&plain, "d0.h5", 0, 20), &o);
+    refit(&r, world_shard(&plain, "d0.h5", 0, 20));
     write_and_compare(r, "once.ckvt", once);
     assert_string_equal(both, once);
     const char *twice[2] = {paths[0], paths[0]};
-    fit_refused(twice, 2, &o, CKVC_E_USAGE, "twice");
+    fit_refused(twice, 2, CKVC_E_USAGE, "twice");
 }
 
 /* 64 tokens in the first layer, `step` more in each. */
@@ -439,7 +438,7 @@ TEST(pools_are_checked) {
         }
         if (i < 13) { add_prompts(s, &w, 20, 4); }
         fit_refused((const char *const[]){in_temp_folder("pool-a.h5"), fit_shard(s, "pool-b.h5")},
-                    2, &o, CKVC_E_MISMATCH, fields[i]);
+                    2, CKVC_E_MISMATCH, fields[i]);
     }
 }
 
@@ -450,7 +449,7 @@ TEST(operators_are_carried) {
         s->h.setting.op = (ckvc_operator)op;
         if (op == 1) { give_layer_budgets(&s->h, 1.0); }
         add_prompts(s, &plain, 0, 6);
-        CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "operator.h5"), &o);
+        CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "operator.h5"));
         assert_int_equal(r->table->table->op, op);
         assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")),
                             op ? ckvc_operator_name((ckvc_operator)op) : "both-one-start");
@@ -472,7 +471,7 @@ TEST(broken_records_are_refused) {
         default: s->baselines[1].budget = 0; break;
         }
         const char *path = fit_shard(s, "broken.h5");
-        fit_refused(&path, 1, &o, CKVC_E_DATA, words[i]);
+        fit_refused(&path, 1, CKVC_E_DATA, words[i]);
     }
 }
 
@@ -481,7 +480,7 @@ TEST(nothing_to_scale) {
     world w = plain;
     w.noise = w.effect = 0.0;
     last_warning[0] = '\0';
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "flat.h5", 0, 10), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "flat.h5", 0, 10));
     assert_true(r->sides[0].scale == 1.0 && r->sides[1].scale == 1.0);
     assert_non_null(strstr(last_warning, "not scaled"));
     assert_int_equal(head_action(r, 0, 0, 0), CKVC_HEAD_NEUTRAL);
@@ -494,7 +493,7 @@ TEST(penalty_and_loss_are_told_apart) {
     world w = plain;
     w.head = false;
     w.penalty = 1.0;
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "penalty.h5", 0, 60), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "penalty.h5", 0, 60));
     const fitted_side *s = &r->sides[CKVC_SIDE_GATE];
     for (int l = 0; l < L; ++l) { assert_int_equal(gate_action(r, l, 1, 1, 1), A_G - 1); }
     assert_int_equal(decided_sum(&s->why, NB).supported, s->why.n_supported);
@@ -508,9 +507,9 @@ TEST(penalty_and_loss_are_told_apart) {
 TEST(shrinking_keeps_what_chance_explains) {
     const char *path = world_shard(&plain, "shrink.h5", 0, 60);
     o.shrink = true;
-    fit_refused(&path, 1, &o, CKVC_E_USAGE, "--bootstrap");
+    fit_refused(&path, 1, CKVC_E_USAGE, "--bootstrap");
     o.replicates = 100;
-    fit_result *r = fit_one(path, &o);
+    fit_result *r = fit_one(path);
     for (int i = 0; i < L * G; ++i) {
         const int best = best_head(i / G, i % G, 0);
         assert_true(abs(best - CKVC_HEAD_NEUTRAL) <= 2 || head_action(r, i / G, i % G, 0) == best);
@@ -518,7 +517,7 @@ TEST(shrinking_keeps_what_chance_explains) {
     fit_result_free(r);
     world w = plain;
     w.effect = 0.0;
-    r = fit_one(world_shard(&w, "shrink0.h5", 0, 60), &o);
+    r = fit_one(world_shard(&w, "shrink0.h5", 0, 60));
     assert_true(r->sides[0].n_shrunk >= 9); /* of 12 states, nothing is better: 5% may pass */
     assert_true(r->sides[0].n_changed <= 2);
 
@@ -530,7 +529,7 @@ TEST(shrinking_keeps_what_chance_explains) {
         incoming->table->weight[i] = (float)ckvc_head_action(20);
     }
     o.incoming = incoming;
-    r = fit_one(in_temp_folder("shrink0.h5"), &o);
+    r = fit_one(in_temp_folder("shrink0.h5"));
     int neutral = 0;
     for (int i = 0; i < L * G * NB; ++i) {
         neutral += head_action(r, i / NB / G, i / NB % G, i % NB) == CKVC_HEAD_NEUTRAL;
@@ -551,7 +550,7 @@ TEST(halves_agree_where_there_is_something_to_agree_on) {
     for (int k = 0; k < 2; ++k) {
         w.effect = k == 0 ? plain.effect : 0.0;
         CKVC_AUTO(fit_result_free_at)
-        fit_result *r = fit_one(world_shard(&w, k == 0 ? "half.h5" : "half0.h5", 0, 60), &o);
+        fit_result *r = fit_one(world_shard(&w, k == 0 ? "half.h5" : "half0.h5", 0, 60));
         double sum = 0.0;
         assert_null(r->table->evidence[CKVC_SIDE_HEAD].share); /* shares are the bootstrap's */
         for (int pair = 0; pair < R / 2; ++pair) {
@@ -592,7 +591,7 @@ TEST(runs_give_their_last_complete_passes) {
     log_pass(run, "pass-03-head", &head, 20, 1.1f);
     run_close(run);
 
-    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path);
     json_t *passes = json_object_get(r->table->meta, "passes");
     assert_int_equal(json_array_size(passes), 2);
     assert_string_equal(json_string_value(json_array_get(passes, 0)), "pass-02-gate");
@@ -601,14 +600,14 @@ TEST(runs_give_their_last_complete_passes) {
     assert_true(abs(head_action(r, 2, 0, 0) - best_head(2, 0, 0)) <= 1);
 
     o.pass = 1;
-    refit(&r, path, &o);
+    refit(&r, path);
     assert_true(r->sides[0].fitted && !r->sides[1].fitted && r->sides[0].n_prompts == 9);
     o.pass = 2; /* heads come from the table that the gate was logged under */
-    refit(&r, path, &o);
+    refit(&r, path);
     assert_true(!r->sides[0].fitted && r->sides[1].fitted);
     assert_true(r->table->table->weight[0] == 1.1f);
     o.pass = 4;
-    fit_refused(&path, 1, &o, CKVC_E_DATA, "no pass 4");
+    fit_refused(&path, 1, CKVC_E_DATA, "no pass 4");
 }
 
 int main(void) {
