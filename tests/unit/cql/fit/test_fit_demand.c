@@ -65,9 +65,8 @@ TEST(golden_shares_and_capacities) {
         const ckvc_table *c = t->table;
         assert_int_equal(c->op, CKVC_OPERATOR_NO_THRESHOLD);
         for (uint32_t b = 0; b < 3; b++) {
-            char key[16];
             uint32_t B = (uint32_t)c->budgets[b], capacity[12], least;
-            snprintf(key, sizeof key, "%u", B);
+            CKVC_AUTO_FREE char *key = ckvc_format("%u", B);
             const json_t *demand = json_object_get(json_object_get(prompt, "demand"), key),
                          *want = json_object_get(
                              json_object_get(json_object_get(prompt, "kept"), key), "capacities");

@@ -57,8 +57,7 @@ static const char *some_lines(const double (*losses)[nB][nC], int n, int from, i
     assert_non_null(f);
     for (int p = 0; p < n; p++) {
         for (int i = 0; i < nC * nB; i++) {
-            char id[16];
-            snprintf(id, sizeof id, "p%d", p);
+            CKVC_AUTO_FREE char *id = ckvc_format("p%d", p);
             if (i / nB == 1 && i % nB == 0 && (p < from || p >= until)) { continue; }
             line(f, id, budgets[i % nB], tried[i / nB], losses[p][i % nB][i / nB]);
         }

@@ -12,8 +12,7 @@ static shares_sample made(const double *profile, double noise, size_t n, uint64_
     uint64_t *keys = ckvc_alloc(n, sizeof *keys);
     for (size_t p = 0; p < n; p++) {
         ckvc_rng rng;
-        char id[32];
-        snprintf(id, sizeof id, "prompt-%llu", (unsigned long long)(first + p));
+        CKVC_AUTO_FREE char *id = ckvc_format("prompt-%llu", (unsigned long long)(first + p));
         keys[p] = ckvc_rng_key(id);
         ckvc_rng_init(&rng, 3, keys[p], 0);
         for (size_t i = 0; i < N; i++) {

@@ -142,8 +142,7 @@ TEST(unknown_characters_become_bytes_after_merging) {
     spec->byte_fallback = true;
     add(spec, "<unk>", 5, TOKEN_PIECE_RESERVED, 0);
     for (int i = 0; i < 256; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "<0x%02X>", (unsigned)i);
+        CKVC_AUTO_FREE char *name = ckvc_format("<0x%02X>", (unsigned)i);
         add(spec, name, 6, TOKEN_PIECE_RESERVED, 0);
     }
     add(spec, "a", 1, TOKEN_PIECE_NORMAL, -2);

@@ -56,8 +56,7 @@ static void continue_after(session *s, const int32_t *ids, int64_t n_prompt, int
 
 /* The longest sequence of a golden model; the caller frees. */
 static int32_t *longest(const char *name, int64_t *n) {
-    char path[256];
-    snprintf(path, sizeof path, MODELS "%s/expected.json", name);
+    CKVC_AUTO_FREE char *path = ckvc_format(MODELS "%s/expected.json", name);
     json_auto_t *root = golden_read(path);
     const json_t *sequences = json_object_get(root, "sequences"), *best = NULL;
     for (size_t i = 0; i < json_array_size(sequences); i++) {
@@ -159,11 +158,10 @@ TEST(kept_of_normed_heads) {
 TEST(whole_cache) {
     static const char *const names[] = {"qwen3", "phi3", "gemma3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[128];
         int64_t n;
         double whole[128], tail[128];
         worst w = {"whole cache", 0};
-        snprintf(path, sizeof path, MODELS "%s", names[i]);
+        CKVC_AUTO_FREE char *path = ckvc_format(MODELS "%s", names[i]);
         CKVC_AUTO_FREE int32_t *ids = longest(names[i], &n);
         CKVC_AUTO(bench_close) bench b = open_model(path, 2, 0);
         OK(session_score(b.s, ids, n, whole, &err));
@@ -309,10 +307,9 @@ TEST(memory_limits) {
     static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2",
                                         "qwen3",          "phi3",      "gemma3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[128];
         int64_t n;
         double want[128], got[128];
-        snprintf(path, sizeof path, MODELS "%s", names[i]);
+        CKVC_AUTO_FREE char *path = ckvc_format(MODELS "%s", names[i]);
         CKVC_AUTO_FREE int32_t *ids = longest(names[i], &n);
         score_alone(path, 2, 0, ids, n, want);
         static const size_t limits[] = {1, 2u << 20, 4u << 20, 1u << 30};

@@ -26,8 +26,7 @@ static size_t from_hex(const json_t *v, char **out) {
 }
 
 static void check_golden(const char *dir, const char *name) {
-    char path[256];
-    snprintf(path, sizeof path, "tests/golden/tokenizer/%s.json", name);
+    CKVC_AUTO_FREE char *path = ckvc_format("tests/golden/tokenizer/%s.json", name);
     json_auto_t *golden = golden_read(path);
     CKVC_AUTO(tokenizer_free_at) tokenizer *t = NULL;
     OK(load_tokenizer(dir, &t, &err));

@@ -56,9 +56,8 @@ TEST(random_is_fair) {
     enum { PROMPTS = 4000, T = 8, N = 3 };
     uint32_t count[T] = {0}, kept[T], scratch[T], n_candidates;
     for (int i = 0; i < PROMPTS; i++) {
-        char id[32];
         double u[T];
-        snprintf(id, sizeof id, "prompt %d", i);
+        CKVC_AUTO_FREE char *id = ckvc_format("prompt %d", i);
         rank(SCORE_RANDOM, T, 1, NULL, 1, id, u);
         const uint32_t n =
             ckvc_retain(T, u, (ckvc_rule){-INFINITY, N, 0}, kept, &n_candidates, scratch);
