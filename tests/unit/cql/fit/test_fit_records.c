@@ -287,8 +287,7 @@ TEST(cuts_and_order_of_shards_never_show) {
                             L * E * P * NB * A_G * sizeof(float));
         assert_memory_equal(r->sides[0].choices, r3->sides[0].choices,
                             30 * L * G * NB * sizeof(uint16_t));
-        assert_true(solver == 0 ? isnan(r->sides[0].adamw_distance)
-                                : r->sides[0].adamw_distance > 0.1);
+        assert_true(solver ? r->sides[0].adamw_distance > 0.1 : isnan(r->sides[0].adamw_distance));
     }
 }
 
@@ -375,8 +374,7 @@ TEST(splits_are_respected) {
 }
 
 TEST(duplicates_count_once) {
-    const char *paths[2] = {world_shard(&plain, "d1.h5", 0, 12),
-                            world_shard(&plain, "d2.h5", 8, 12)};
+    const char *paths[2] = {world_shard(&plain, "1.h5", 0, 12), world_shard(&plain, "2.h5", 8, 12)};
     CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, 2);
     assert_int_equal(r->sides[0].n_prompts, 18); /* 0 ... 19 without 9 and 19 */
     assert_int_equal(r->n_duplicates, 3);        /* 8, 10, 11 */

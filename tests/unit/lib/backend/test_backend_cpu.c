@@ -263,8 +263,7 @@ TEST(prefetch) {
     CKVC_AUTO_FREE uint8_t *bytes = ckvc_calloc(size, 1);
     write_bytes(path, bytes, size);
     const int file = open(path, O_RDONLY);
-    assert_true(file >= 0 && fsync(file) == 0 &&
-                posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0);
+    assert_true(file >= 0 && !fsync(file) && !posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED));
     uint8_t *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0);
     assert_ptr_not_equal(map, MAP_FAILED);
     if (resident(map, PAGES) > 0) {

@@ -229,8 +229,7 @@ TEST(layer_budgets_file) {
     free(b);
     OK(read_text("0.5\n.25\n1e-1\n", 3, &b, &err));
     assert_true(b[0] == 0.5 && b[1] == 0.25 && b[2] == 0.1);
-    assert_int_equal(layer_budgets_distinct(b, 3, distinct, 2),
-                     3); /* there are more than there is room for */
+    assert_int_equal(layer_budgets_distinct(b, 3, distinct, 2), 3); /* more than have room */
     free(b);
     static const struct {
         const char *text, *message;

@@ -80,8 +80,7 @@ TEST(rendered_as_by_jinja) {
         if (want == NULL) {
             assert_true(text == NULL && strstr(err.text, "message ") != NULL);
         } else {
-            if (size != json_string_length(want) ||
-                memcmp(text, json_string_value(want), size) != 0) {
+            if (size != json_string_length(want) || memcmp(text, json_string_value(want), size)) {
                 fail_msg("%s, case %zu: got\n%s\nwanted\n%s", style, i, text,
                          json_string_value(want));
             }
@@ -131,8 +130,7 @@ TEST(choices) {
         FAILS(chat_template_choose(cases[i].asked, cases[i].family, tok[cases[i].tokenizer], &t,
                                    &err),
               cases[i].wrong ? CKVC_E_USAGE : CKVC_OK);
-        assert_true(cases[i].wrong ? strstr(err.text, cases[i].wrong) != NULL
-                                   : t.style == CHAT_NONE);
+        assert_true(cases[i].wrong ? !!strstr(err.text, cases[i].wrong) : t.style == CHAT_NONE);
     }
     /* ChatML of a family whose system message we do not know: none */
     OK(chat_template_choose("chatml", "mistral", tok[QWEN], &t, &err));

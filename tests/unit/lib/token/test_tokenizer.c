@@ -52,8 +52,7 @@ static void check_golden(const char *dir, const char *name) {
             n_want = from_hex(json_object_get(entry, skip ? "plain" : "text"), &want_text);
             OK(tokenizer_decode(t, ids, n_ids, skip, &got_text, &size, &err));
             if (size != n_want || memcmp(got_text, want_text, size) != 0) {
-                fail_msg("%s: text %zu decodes to \"%s\", want \"%s\"", name, i, got_text,
-                         want_text);
+                fail_msg("%s: text %zu is \"%s\", want \"%s\"", name, i, got_text, want_text);
             }
         }
     }
