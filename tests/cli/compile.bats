@@ -227,7 +227,7 @@ assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
     "$CKVC" fit -q "$DIR/demand-hand" --out "$DIR/demand-hand.ckvt"
     diff <(cd "$DIR/demand-hand/pass-01-demand" && sha256sum -- *.h5) <(cd "$DIR/demand/pass-01-demand" && sha256sum -- *.h5)
     [ "$(content_id "$DIR/demand-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01.ckvt")" ]
-    py "$DIR" <<'PY'
+    check '
 said = json.load(open(sys.argv[1] + "/demand.json"))
 lines = [json.loads(l) for l in open(sys.argv[1] + "/demand/heldout/pass-02.jsonl")]
 assert said["probe"] == "demand" and said["gate"] is None and said["stop"] == "one round", said
@@ -246,8 +246,7 @@ mean = lambda kind: sum(l["reward"] for l in by[kind]) / len(by[kind])
 for kind in set(by) - {"table"}:
     assert abs(h["over_" + kind]["mean"] - (mean("table") - mean(kind))) < 1e-12, kind
 assert abs(h["reward"] - mean("table")) < 1e-12
-assert said["content_id"] == said["passes"][1]["content_id"], said
-PY
+assert said["content_id"] == said["passes"][1]["content_id"], said' "$DIR"
     # the choice by hand
     by_hand() { # TABLE SCORE FLOOR
         "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \

@@ -22,7 +22,7 @@ trained_to() {
 }
 
 @test "lines: the full cache first, then policies and budgets, of every item; each keeps what it says" {
-    py "$DIR/whole.jsonl" "$(content_id "$DIR/t.ckvt")" <<'END'
+    check '
 rows = [json.loads(x) for x in open(sys.argv[1])]
 L, G, D = 4, 3, 16
 ways = [("full", None)] + [(p, b) for p in ("snapkv", "random", "table") for b in (0.25, 24)]
@@ -38,8 +38,7 @@ for i, r in enumerate(rows):
     assert 0 <= r["score"] <= 1 and r["tokens"] > 0 and r["nll"] > 0 and r["reference_nll"] > 0
 # policies answer otherwise than the full cache, and a quarter otherwise than 24 tokens
 assert any(a["answer"] != b["answer"] for a, b in zip(rows[0::7], rows[1::7]))
-assert any(a["answer"] != b["answer"] for a, b in zip(rows[1::7], rows[2::7]))
-END
+assert any(a["answer"] != b["answer"] for a, b in zip(rows[1::7], rows[2::7]))' "$DIR/whole.jsonl" "$(content_id "$DIR/t.ckvt")"
 }
 
 @test "the same bytes for any threads and batch, and for parts 1, 2, 3 merged" {
@@ -232,7 +231,7 @@ for r in map(json.loads, open(sys.argv[1])):
 @test "--cost: every policy beside the full cache at batch 1 to 16; a lookup does not grow with the prompt or the budget" {
     "$CKVC" eval --model "$MODEL" --window 16 --tasks niah --lengths 130,1000 --depths 1 --count 1 --table "$DIR/t.ckvt" --policy recent,kvzip --budget 0.25,0.5 \
         -q -t 1 --out "$DIR/of-cost.jsonl" --cost "$DIR/cost.csv"
-    py "$DIR/of-cost.jsonl" "$DIR/cost.csv" <<'END'
+    check '
 answers = [json.loads(x) for x in open(sys.argv[1])]
 rows = list(csv.DictReader(open(sys.argv[2])))
 assert len(rows) == 2 * (1 + 3 * 2) * 5
@@ -256,8 +255,7 @@ bytes_of = lambda p, batch: float(next(r["peak_bytes"] for r in rows if r["polic
 assert bytes_of("recent", "16") < 0.5 * bytes_of("full", "16")
 # a second pass over the prompt costs what it feeds
 first = lambda p: float(next(r["first_ratio"] for r in rows if r["policy"] == p and float(r["length"]) > 900))
-assert first("kvzip") > first("recent")
-END
+assert first("kvzip") > first("recent")' "$DIR/of-cost.jsonl" "$DIR/cost.csv"
     "$CKVC" report --answers "$DIR/of-cost.jsonl" --out "$DIR/of-cost" -q
     check '
 lines = json.load(open(sys.argv[1]))["answers"][0]["lines"]

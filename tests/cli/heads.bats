@@ -12,7 +12,7 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 
 @test "score: references by head keep as many entries, in sets of layers and heads" {
     score --policy full,streamingllm,h2o,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv,fastkv,vatp,rocketkv,expected-attention,tova,keydiff,kvzip --budget 48,0.5 --sets >"$DIR/s.jsonl"
-    py "$DIR/s.jsonl" <<'PY'
+    check '
 L, G = 4, 3
 rows = [json.loads(line) for line in open(sys.argv[1])]
 assert len(rows) == 3 * 16 * 2
@@ -35,8 +35,7 @@ for r in rows:
         if r["policy"] in ("streamingllm", "expected-attention", "kvzip"):
             assert s[:4] == [0, 1, 2, 3]
     assert ("repeat_tokens" in r) == (r["policy"] == "kvzip") and r.get("repeat_tokens", r["T"] + 1) > r["T"]
-    assert r["reward"] < 1
-PY
+    assert r["reward"] < 1' "$DIR/s.jsonl"
     score --policy kvzip,cake --budget 9,18 --mode layers >"$DIR/layers.jsonl" # its heads keep what all layers' heads leave to them
     check '
 rows = [json.loads(line) for line in open(sys.argv[1])]

@@ -21,7 +21,7 @@ rewards() { "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ck
 run = json.load(sys.stdin)
 assert [p["kind"] for p in run["passes"]] == ["shares"] and run["passes"][0]["complete"], run["passes"]
 assert run["plan"]["mode"] == "heads" and run["plan"]["variants"] == "all", run["plan"]'
-    py "$DIR" <<'PY'
+    check '
 import h5py
 score = {(r["id"], r["budget"]): r for r in map(json.loads, open(sys.argv[1] + "/s.jsonl"))}
 n = 0
@@ -45,8 +45,7 @@ for f in sorted(glob.glob(sys.argv[1] + "/run/pass-01-shares/*.h5")):
             assert (tried > 0).all() and (tried <= T).all()
             assert (entries[p, b][:, :, 0] <= own).all() and (entries[p, b][:, :, 6] >= own).all()
             assert (losses[p, b] != losses[p, b, 0, 0, 3]).any()
-assert n >= 10, n
-PY
+assert n >= 10, n' "$DIR"
 }
 
 @test "--loss kl: the divergences are score's, in a sweep and one by one; a head pass, too; no fit takes both" {

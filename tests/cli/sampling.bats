@@ -99,7 +99,7 @@ assert len(cells) == 4 and max(d for n, d in cells.values()) <= min(cut) + 1, ce
     grep -q "budget $dead: 0 by the loss" "$DIR/binding-fit.err"
     "$CKVC" report "$DIR/binding.ckvt" "$DIR/binding" "$DIR/scan" --out "$DIR/binding-report" >"$DIR/binding-report.txt"
     grep -q "at budget $dead tokens the gate is not alive" "$DIR/binding-report.txt"
-    py "$DIR" <<'PY'
+    check '
 at = lambda name: json.load(open(sys.argv[1] + "/" + name))
 gate = at("binding.json")["gate"]
 assert [g["alive"] for g in gate] == [False, True] and gate[0]["sets_differ"] < 0.05 <= gate[1]["sets_differ"]
@@ -119,8 +119,7 @@ assert run["coverage"]["prompts"] == 24 and run["coverage"]["drawn"] == 8 and ru
 assert sum(s["drawn"] for s in run["coverage"]["sources"]) == 8
 assert sum(map(sum, run["coverage"]["drawn_cells"])) == 8
 scan = report["runs"][1]["coverage"]
-assert scan["prompts"] == 21 and scan["drawn"] is None and "drawn_cells" not in scan
-PY
+assert scan["prompts"] == 21 and scan["drawn"] is None and "drawn_cells" not in scan' "$DIR"
     page "$DIR/binding-report" >"$DIR/page"
     [ "$(grep -c ": prompts per risk cell$" "$DIR/page")" -eq 2 ]
     grep -q ": where the gate can act, by risk cell, budget " "$DIR/page"

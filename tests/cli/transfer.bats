@@ -87,7 +87,7 @@ assert t["xFER"]["edges"] == "target-scan-quantiles" and t["xFER"]["scan_prompts
         --manifest "$DIR/prompts.jsonl"
     [[ $output == *"transfer ckvc-tiny-8l to ckvc-tiny-4l, heads by index, budget 16 tokens: T1 own, transferred "*" against T2 own, 9 prompts"* ]]
     page "$DIR/rep" | sed -n '/^What a transfer costs/,/^Head weights/p' | grep -q 'transfer ckvc-tiny-8l to ckvc-tiny-4l'
-    py "$DIR/rep" <<'PY'
+    check '
 rows = [json.loads(l) for l in open(sys.argv[1] + "/scores.jsonl")]
 r = json.load(open(sys.argv[1] + "/report.json"))
 moved, compiled = (t["content_id"] for t in r["tables"])
@@ -106,8 +106,7 @@ for row in got:
     m = [m for m in r["transfers"]["matrices"] if m["budget"] == b]
     assert len(m) == 1 and m[0]["sources"] == ["ckvc-tiny-8l"] and m[0]["targets"] == ["ckvc-tiny-4l"], m
     assert m[0]["pairs"] == 1 and abs(m[0]["drop"][0][0] + row["against_compiled"]["difference"]) < 1e-12
-    assert m[0]["mean_drop"] == m[0]["drop"][0][0]
-PY
+    assert m[0]["mean_drop"] == m[0]["drop"][0][0]' "$DIR/rep"
     cp "$DIR/rep/scores.jsonl" "$DIR/scores"
     "$CKVC" report "$DIR/back.ckvt" --scores "$DIR/rep/scores.jsonl" --out "$DIR/rep" --force
     cmp "$DIR/scores" "$DIR/rep/scores.jsonl" # it is no report's, and stays
