@@ -52,10 +52,9 @@ assert s["reached"] and s["pass"] == "pass-01-head" and s["prompts"] in (4, 8, 1
     RAW=(--until-stable 0.99 --cql-alpha 0.5 --reward raw)
     compile "$DIR/raw-loop" --probe head-only --rounds 1 "${RAW[@]}"
     "$CKVC" calibrate "${SMALL[@]}" --manifest "$DIR/few.jsonl" --side head --out "$DIR/raw-hand" "${RAW[@]}"
-    py "$DIR/raw-hand/run.json" <<'PY'
+    check '
 plan = json.load(open(sys.argv[1]))
-assert plan["until_stable_alpha"] == 0.5 and plan["until_stable_reward"] == "raw", plan
-PY
+assert plan["until_stable_alpha"] == 0.5 and plan["until_stable_reward"] == "raw", plan' "$DIR/raw-hand/run.json"
     diff <(cd "$DIR/raw-hand/pass-01-head" && sha256sum -- *.h5) <(cd "$DIR/raw-loop/pass-01-head" && sha256sum -- *.h5)
     diff <(stable_line "$DIR/raw-hand") <(stable_line "$DIR/raw-loop")
     # where the fit is not another, neither is the plan
@@ -107,16 +106,7 @@ print(*(format(100 * g["sets_differ"], ".1f") for g in o["gate"]))' "$DIR/said.j
 }
 
 @test "compile killed and stopped anywhere, resumed: the same bytes" {
-    local rc=1 signal=KILL i
-    for i in $(seq 10); do
-        rc=0
-        timeout -s "$signal" "0.$((i % 5 + 3))" "$CKVC" compile "${PAPER[@]}" "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/stopped" \
-            --holdout 0.4 --rounds 2 --resume 2>"$DIR/err" || rc=$?
-        [ "$rc" -eq 0 ] && break
-        [ "$rc" -eq 75 ] || [ "$rc" -eq 124 ] || [ "$rc" -eq 137 ] || [ "$rc" -eq 143 ] || { cat "$DIR/err"; return 1; }
-        [ "$signal" = KILL ] && signal=TERM || signal=KILL
-    done
-    [ "$rc" -eq 0 ] || compile "$DIR/stopped" --holdout 0.4 --rounds 2 --resume
+    killed "0.4 T0.5 0.6 T0.7 0.3 T0.4 0.5 T0.6 0.7 T0.3" compile "$DIR/stopped" --holdout 0.4 --rounds 2
     diff <(run_sums "$DIR/loop") <(run_sums "$DIR/stopped")
     [ "$(ended "$DIR/loop")" = "$(ended "$DIR/stopped")" ]
     [ -z "$(find "$DIR/stopped" -name '*.log' -o -name '*.tmp.*')" ]
@@ -141,15 +131,14 @@ for t in both, last:
     "$CKVC" report "$DIR/hand2.ckvt" "$DIR/hand1" "$DIR/hand2" --bootstrap 40 --out "$DIR/hand-report" --json >"$DIR/hand.json"
     "$CKVC" report "$DIR/both.ckvt" "$DIR/hand2" "$DIR/hand1" --bootstrap 40 --out "$DIR/turned-report" --json >"$DIR/turned.json"
     "$CKVC" report "$DIR/hand2.ckvt" "$DIR/hand1" --bootstrap 40 --out "$DIR/half-report" --json >"$DIR/half.json"
-    py "$DIR"/{compiled,hand,turned,half}.json <<'PY'
+    check '
 compiled, hand, turned, half = (json.load(open(p))["tables"][0] for p in sys.argv[1:])
 for side in "head", "gate":
     assert compiled["statistics"][side]["missing"] is None and compiled["statistics"][side]["curve"]
     assert hand["statistics"][side] == compiled["statistics"][side] == turned["statistics"][side], side
 assert hand["run"] == turned["run"] == "R1, R2", hand["run"]
 assert half["statistics"]["head"] == hand["statistics"]["head"]
-assert half["statistics"]["gate"]["missing"] == "R1: no complete gate pass of the shape of T1", half["statistics"]["gate"]
-PY
+assert half["statistics"]["gate"]["missing"] == "R1: no complete gate pass of the shape of T1", half["statistics"]["gate"]' "$DIR"/{compiled,hand,turned,half}.json
     # choices of the gate stand beside the binding rates of the gate's own run
     check '
 one, two = json.load(open(sys.argv[1]))["runs"]
@@ -176,7 +165,7 @@ assert not any(b["choices"] for b in one["budgets"]) and all(b["choices"][0]["ta
         compile "$DIR/$probe" --probe "$probe" --rounds 1
         "$CKVC" inspect "$DIR/$probe/table.ckvt" --json --cells >"$DIR/$probe.json"
     done
-    py "$DIR" <<'PY'
+    check '
 t = {p: load(f"{sys.argv[1]}/{p}.json") for p in ("head-only", "gate-only", "independent", "alpha-0", "no-threshold", "mean-gate")}
 for p, table in t.items():
     assert table["meta"]["probe"] == p, (p, table["meta"]["probe"])
@@ -187,8 +176,7 @@ assert t["independent"]["WEIGHT"] == t["head-only"]["WEIGHT"]
 assert t["alpha-0"]["meta"]["cql_alpha"] == 0
 assert len(set(flat(t["mean-gate"]["TAU"]))) > 1
 for layer in t["mean-gate"]["TAU"]:
-    assert all(len({cell[b] for row in layer for cell in row}) == 1 for b in range(2)), layer
-PY
+    assert all(len({cell[b] for row in layer for cell in row}) == 1 for b in range(2)), layer' "$DIR"
     [ ! -e "$DIR/no-threshold/pass-02-gate" ]
     # another operator: the first round is held against the start table under it
     compile "$DIR/no-utility" --probe no-utility --rounds 1 --holdout 0.4
@@ -198,8 +186,7 @@ PY
     [ "$(ended "$DIR/independent")" = "one round 1" ]
     run -64 compile "$DIR/x" --probe alpha-0 --cql-alpha 1
     run -64 compile "$DIR/x" --probe gate-only --until-stable 0.5
-    run -0 compile "$DIR/x" --dry-run
-    [[ $output == *"hours_per_round: "*"at_most: "* ]]
+    says 0 "hours_per_round: *at_most: " compile "$DIR/x" --dry-run
     [ ! -e "$DIR/x" ]
 }
 
@@ -224,11 +211,7 @@ for b in range(2):
     done
 
     compile "$DIR/greedy" --probe epsilon-greedy --rounds 1
-    for _ in $(seq 20); do
-        timeout --foreground -s KILL 0.5 "$CKVC" compile "${PAPER[@]}" "${SMALL[@]}" --manifest "$DIR/few.jsonl" --out "$DIR/greedy2" --probe epsilon-greedy \
-            --rounds 1 --resume 2>/dev/null && break
-    done
-    compile "$DIR/greedy2" --probe epsilon-greedy --rounds 1 --resume
+    killed "$(printf '0.5 %.0s' {1..20})" compile "$DIR/greedy2" --probe epsilon-greedy --rounds 1
     diff <(run_sums "$DIR/greedy") <(run_sums "$DIR/greedy2")
     "$CKVC" inspect "$DIR/greedy/table.ckvt" --json | check '
 m = json.load(sys.stdin)["meta"]
@@ -244,7 +227,7 @@ assert m["probe"] == "epsilon-greedy" and m["cql_alpha"] == 0, m'
     "$CKVC" fit -q "$DIR/demand-hand" --out "$DIR/demand-hand.ckvt"
     diff <(cd "$DIR/demand-hand/pass-01-demand" && sha256sum -- *.h5) <(cd "$DIR/demand/pass-01-demand" && sha256sum -- *.h5)
     [ "$(content_id "$DIR/demand-hand.ckvt")" = "$(content_id "$DIR/demand/tables/pass-01.ckvt")" ]
-    py "$DIR" <<'PY'
+    check '
 said = json.load(open(sys.argv[1] + "/demand.json"))
 lines = [json.loads(l) for l in open(sys.argv[1] + "/demand/heldout/pass-02.jsonl")]
 assert said["probe"] == "demand" and said["gate"] is None and said["stop"] == "one round", said
@@ -263,8 +246,7 @@ mean = lambda kind: sum(l["reward"] for l in by[kind]) / len(by[kind])
 for kind in set(by) - {"table"}:
     assert abs(h["over_" + kind]["mean"] - (mean("table") - mean(kind))) < 1e-12, kind
 assert abs(h["reward"] - mean("table")) < 1e-12
-assert said["content_id"] == said["passes"][1]["content_id"], said
-PY
+assert said["content_id"] == said["passes"][1]["content_id"], said' "$DIR"
     # the choice by hand
     by_hand() { # TABLE SCORE FLOOR
         "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --holdout 0.6 --select 0.5 --split select -q \
@@ -305,18 +287,17 @@ assert {(s["mode"], s["score"]) for s in json.load(sys.stdin)["score"]} == {("la
 d = json.load(sys.stdin)
 assert {(s["mode"], s["score"], s["features"]) for s in d["score"]} == {("heads", "learned", 2)} and {c["floor"] for c in d["c_min"]} == {1}, d
 assert [(c["score"], c["floor"]) for c in d["meta"]["select"]["candidates"]] == [("learned", 1)], d["meta"]["select"]'
-    py "$DIR/demand-equal/heldout/pass-02.jsonl" <<'PY'
+    check '
 lines = [json.loads(l) for l in open(sys.argv[1])]
 assert {l["policy"] for l in lines} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, lines
-assert all(n == l["n_kept"][0][0] for l in lines if l["policy"] == "table" for of in l["n_kept"] for n in of)
-PY
+assert all(n == l["n_kept"][0][0] for l in lines if l["policy"] == "table" for of in l["n_kept"] for n in of)' "$DIR/demand-equal/heldout/pass-02.jsonl"
     # one set a layer, of one length or by its layer's share; rules by head by the sum over the heads
     by_default "$DIR/demand-shared" --mode shared
     "$CKVC" inspect "$DIR/demand-shared/table.ckvt" --json | check '
 d = json.load(sys.stdin)
 assert {s["mode"] for s in d["score"]} == {"shared"} and {c["floor"] for c in d["c_min"]} == {1}, d
 assert [c["score"] for c in d["meta"]["select"]["candidates"]] == ["window", "learned", "paper"], d["meta"]["select"]'
-    py "$DIR/demand-shared/heldout/pass-02.jsonl" "$DIR/demand-layers/heldout/pass-02.jsonl" <<'PY'
+    check '
 shared, layers = ([json.loads(l) for l in open(p)] for p in sys.argv[1:])
 assert {l["policy"] for l in shared} == {"identity", "top-k", "snapkv", "tova", "keydiff", "table"}, shared
 assert {l["policy"] for l in layers} == {"identity", "top-k", "snapkv", "tova", "cake", "table"}, layers
@@ -324,8 +305,7 @@ for l in shared + layers:
     B = l["budget"] if l["budget"] >= 1 else int(l["budget"] * l["T"])
     even = l in shared or l["policy"] not in ("cake", "table")
     assert l.get("mode", "shared") == ("layers" if l in layers and l["policy"] in ("snapkv", "cake", "table") else "shared"), l
-    assert l["n_kept"] == [B] * 4 if even and l["policy"] != "identity" else all(type(n) is int for n in l["n_kept"]), l
-PY
+    assert l["n_kept"] == [B] * 4 if even and l["policy"] != "identity" else all(type(n) is int for n in l["n_kept"]), l' "$DIR/demand-shared/heldout/pass-02.jsonl" "$DIR/demand-layers/heldout/pass-02.jsonl"
     run -0 "$CKVC" report "$DIR/demand-shared/table.ckvt" "$DIR/demand-shared" --out "$DIR/report-shared" -q
     check 'said = [b["says"] for b in load(sys.argv[1])["tables"][0]["verdict"]["budgets"]]; assert len(said) == 2 and all(" in mode shared it loses" in s for s in said), said' "$DIR/report-shared/report.json"
     # all held out: nothing to fit; a continuation alone: all weights are one
@@ -354,12 +334,11 @@ assert d["passes"][0]["disk_bytes"] == d["disk_bytes"] > 0, d'
 @test "score and floor are chosen by prompts that neither fit nor judge: the least of the logged losses" {
     local small=(--model models/ckvc-tiny-4l --window 16 --continuation 16 --budget 32,0.5 -q) # a trained one, whose report finds more to say
     # a manifest that names who chooses: so it is, whatever --select says
-    py "$DIR" <<'PY'
+    check '
 lines = [json.loads(l) for l in open(sys.argv[1] + "/prompts.jsonl")]
 for i, l in enumerate(lines):
     l["split"] = "fit" if i < 10 else "select" if i < 13 else "heldout"
-open(sys.argv[1] + "/named.jsonl", "w").writelines(json.dumps(l) + "\n" for l in lines)
-PY
+open(sys.argv[1] + "/named.jsonl", "w").writelines(json.dumps(l) + "\n" for l in lines)' "$DIR"
     "$CKVC" compile "${small[@]}" --manifest "$DIR/named.jsonl" --out "$DIR/named" --json >"$DIR/named.json"
     "$CKVC" compile "${small[@]}" --manifest "$DIR/prompts.jsonl" --holdout 0.6 --out "$DIR/drawn" --json >"$DIR/drawn.json"
     "$CKVC" compile "${small[@]}" --manifest "$DIR/few.jsonl" --holdout 0.6 --select 0 --out "$DIR/unchosen"
@@ -426,11 +405,8 @@ for i, line in enumerate(sys.stdin):
     run -0 "$CKVC" compile "${small[@]:0:8}" --manifest "$DIR/named.jsonl" --out "$DIR/named" --resume
     [[ $output == *"note: at budget "*" this is not decided: "*" loses "*" more; more prompts of split select would decide"* ]]
     [[ $output == *"next: ckvc report $DIR/named/table.ckvt $DIR/named --out report"* ]]
-    run -64 "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --table "$DIR/loop/table.ckvt" --c-min 0.1
-    one_line
-    [[ $output == *"no shares, which --c-min is of"* ]]
-    run -64 "$CKVC" compile "${PAPER[@]}" "${small[@]}" --manifest "$DIR/prompts.jsonl" --select 0.5 --out "$DIR/x"
-    one_line
+    fails 64 "no shares, which --c-min is of" "$CKVC" score --model "$MODEL" --manifest "$DIR/few.jsonl" --window 16 --continuation 16 --table "$DIR/loop/table.ckvt" --c-min 0.1
+    fails 64 '' "$CKVC" compile "${PAPER[@]}" "${small[@]}" --manifest "$DIR/prompts.jsonl" --select 0.5 --out "$DIR/x"
 }
 
 @test "--rewards: rounds of shares under the chosen table, the verbs by hand, after any interruption; the best round by split select" {
@@ -445,7 +421,7 @@ for i, line in enumerate(sys.stdin):
     "$CKVC" fit -q "$DIR/rewards-hand" --tables "$DIR/rewards/tables/pass-02.ckvt" --out "$DIR/rewards-hand.ckvt"
     diff <(cd "$DIR/rewards-hand/pass-01-shares" && sha256sum -- *.h5) <(cd "$DIR/rewards/pass-03-shares" && sha256sum -- *.h5)
     [ "$(content_id "$DIR/rewards-hand.ckvt")" = "$(content_id "$DIR/rewards/tables/pass-03.ckvt")" ]
-    py "$DIR" <<'PY'
+    check '
 said = json.load(open(sys.argv[1] + "/rewards.json"))
 passes = [p["pass"] for p in said["passes"]]
 assert passes in (["pass-01-demand", "pass-02-select"] + ["pass-03-shares", "pass-04-cuts"][:m] for m in (1, 2)), passes
@@ -458,8 +434,7 @@ for r in range(1, len(said["rounds"]) + 1): # of the table alone, on the prompts
 assert all(abs(r["reward"] - m) < 1e-12 for r, m in zip(said["rounds"], mean)), (said["rounds"], mean)
 assert said["rounds"][0]["gain"] is None and abs(said["rounds"][1]["gain"]["mean"] - (mean[1] - mean[0])) < 1e-12, said["rounds"]
 best = len(mean) - 1 - (said["stop"] == "held-out") # the last that was held to have gained
-assert said["best_round"] == best + 1 and said["content_id"] == said["passes"][1 + best]["content_id"], said
-PY
+assert said["best_round"] == best + 1 and said["content_id"] == said["passes"][1 + best]["content_id"], said' "$DIR"
     killed "0.1 0.2 0.3 0.4 0.5 0.6" with_rewards "$DIR/rewards-killed" --threads 1
     diff <(run_sums "$DIR/rewards") <(run_sums "$DIR/rewards-killed")
     # shares and cuts are no side's passes: that demand stands beside them is what is said

@@ -4,13 +4,12 @@ load helper
 
 setup_file() {
     prompts 24 >"$DIR/prompts.jsonl"
-    py "$DIR" <<'PY'
+    check '
 own, shared = (open("%s/%s.jsonl" % (sys.argv[1], name), "w") for name in ("own", "shared"))
 for i, line in enumerate(open(sys.argv[1] + "/prompts.jsonl")):
     p = json.loads(line)
     print(json.dumps(p | {"document": "d%d" % i}), file=own)
-    print(json.dumps(p | ({"document": "d%d" % (i // 4)} if i < 20 else {})), file=shared)
-PY
+    print(json.dumps(p | ({"document": "d%d" % (i // 4)} if i < 20 else {})), file=shared)' "$DIR"
     for m in prompts own shared; do
         "$CKVC" compile --model "$MODEL" --manifest "$DIR/$m.jsonl" --window 16 --continuation 16 --budget 0.25 --score window --select 0 \
             --holdout 0.5 --seed 3 --shard-prompts 24 -q --json --out "$DIR/$m" >"$DIR/$m.json"
@@ -18,31 +17,25 @@ PY
 }
 
 @test "manifest check says which documents stand in several splits" {
-    py "$DIR" <<'PY'
+    check '
 with open(sys.argv[1] + "/split.jsonl", "w") as out:
     for i, line in enumerate(open(sys.argv[1] + "/shared.jsonl")):
-        print(json.dumps(json.loads(line) | {"split": "heldout" if i % 8 == 3 or i >= 20 else "fit"}), file=out)
-PY
-    run -0 "$CKVC" manifest check "$DIR/split.jsonl"
-    [[ $output == *"split.jsonl:4: note: of the document of line 1, which is of another split (3 such documents)"* ]]
+        print(json.dumps(json.loads(line) | {"split": "heldout" if i % 8 == 3 or i >= 20 else "fit"}), file=out)' "$DIR"
+    says 0 "split.jsonl:4: note: of the document of line 1, which is of another split (3 such documents)" "$CKVC" manifest check "$DIR/split.jsonl"
     [ "$("$CKVC" manifest check "$DIR/split.jsonl" --json 2>/dev/null | check 'print(json.load(sys.stdin)["documents_in_several_splits"])')" -eq 3 ]
     run "$CKVC" manifest check "$DIR/shared.jsonl"
     [[ $output != *note:* ]]
 }
 
 @test "manifest build: a long document is in parts, which are drawn for splits" {
-    py "$DIR" <<'PY'
+    check '
 line = "Word%d is followed by another one of %d kinds, and so it goes on until the sentence is over.\n\n"
 for name, n in ("long", 900), ("short", 300):
-    open("%s/%s.txt" % (sys.argv[1], name), "w").writelines(line % (i, n) for i in range(n))
-PY
-    run -0 "$CKVC" manifest build "$DIR/long.txt" "$DIR/short.txt" --prompts 30 --split-share heldout=0.5 --out "$DIR/parts.jsonl"
-    [[ $output == *" from 2 documents in 4 parts"* ]]
+    open("%s/%s.txt" % (sys.argv[1], name), "w").writelines(line % (i, n) for i in range(n))' "$DIR"
+    says 0 " from 2 documents in 4 parts" "$CKVC" manifest build "$DIR/long.txt" "$DIR/short.txt" --prompts 30 --split-share heldout=0.5 --out "$DIR/parts.jsonl"
     [[ $output == *"note: 1 of 2 documents have prompts in several splits (long ones are drawn in parts of three prompts, at least 32 KB): "*"--split-rest heldout"* ]]
-    run "$CKVC" manifest check "$DIR/parts.jsonl"
-    [[ $output == *"(1 such documents)"* ]]
-    run -0 "$CKVC" manifest build "$DIR/long.txt" --prompts 1 --min-length 40000 --max-length 60000 --out "$DIR/wide.jsonl"
-    [[ $output == *" from 1 documents in 1 parts"* ]]
+    says 0 "(1 such documents)" "$CKVC" manifest check "$DIR/parts.jsonl"
+    says 0 " from 1 documents in 1 parts" "$CKVC" manifest build "$DIR/long.txt" --prompts 1 --min-length 40000 --max-length 60000 --out "$DIR/wide.jsonl"
     run "$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-share heldout=0.5 --out "$DIR/dealt.jsonl"
     [[ $output == *"note: 1 of 1 documents have prompts in several splits (too few to be drawn: prompts were): "* ]]
     [ "$("$CKVC" manifest build "$DIR/short.txt" --prompts 9 --split-share heldout=0.5 --out "$DIR/dealt.jsonl" -f --json | check 'print(json.load(sys.stdin)["documents_in_several_splits"])')" -eq 1 ]
@@ -55,23 +48,21 @@ PY
 }
 
 @test "prompts that are each their own: the same tables and intervals with their documents named and without" {
-    py "$DIR" <<'PY'
+    check '
 plain, own, shared = (json.load(open("%s/%s.json" % (sys.argv[1], m))) for m in ("prompts", "own", "shared"))
 of = lambda r: r["passes"][-1]["heldout"]
 assert of(plain) == of(own) and of(plain)["over_snapkv"]["documents"] == of(plain)["prompts"], of(own)
 assert of(shared)["over_snapkv"]["documents"] < of(shared)["prompts"], of(shared)
-assert of(shared)["over_snapkv"]["mean"] == of(plain)["over_snapkv"]["mean"]
-PY
+assert of(shared)["over_snapkv"]["mean"] == of(plain)["over_snapkv"]["mean"]' "$DIR"
     for m in prompts own shared; do "$CKVC" inspect "$DIR/$m/table.ckvt" --json --cells >"$DIR/$m.cells"; done
-    py "$DIR" <<'PY'
+    check '
 plain, own, shared = (json.load(open("%s/%s.cells" % (sys.argv[1], m))) for m in ("prompts", "own", "shared"))
 ends = lambda t: [x for layer in t["sSHARE"] for head in layer for x in head]
 assert ends(plain) == ends(own) and plain["SHARE"] == own["SHARE"] == shared["SHARE"]
 wide = lambda t: sum(hi - lo for lo, hi in ends(t))
 assert wide(shared) > wide(plain), (wide(shared), wide(plain))
 d = [t["meta"]["diagnostics"]["demand"] for t in (plain, shared)]
-assert "documents" not in d[0] and d[1]["documents"] < d[1]["prompts"] == d[0]["prompts"], d
-PY
+assert "documents" not in d[0] and d[1]["documents"] < d[1]["prompts"] == d[0]["prompts"], d' "$DIR"
 }
 
 @test "compile, report and score lines: intervals by document, as numpy has them" {

@@ -77,7 +77,7 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 @test "perplexity ends with the means over prompts and over tokens, as text and as JSON" {
     "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/prompts.jsonl" --json -q >"$DIR/p.json"
     "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/prompts.jsonl" -q >"$DIR/p.txt"
-    py "$DIR" <<'PY'
+    check '
 *rows, last = map(json.loads, open(sys.argv[1] + "/p.json"))
 mean = last["mean"]
 assert mean["prompts"] == len(rows) == 4 and mean["scored_tokens"] == sum(r["n"] - 1 for r in rows)
@@ -88,14 +88,12 @@ for got, want in ((mean["mean_nll"]["over_prompts"], by_prompt), (mean["mean_nll
     assert abs(got - want) < 1e-12 * want, (got, want)
 lines = [l.split() for l in open(sys.argv[1] + "/p.txt")][-2:]
 assert lines[0][:4] == ["mean", "over", "prompts", "4"] and abs(float(lines[0][4]) - by_prompt) < 1e-6, lines
-assert lines[1][:4] == ["mean", "over", "tokens", str(mean["scored_tokens"])] and abs(float(lines[1][5]) - math.exp(by_token)) < 1e-3, lines
-PY
+assert lines[1][:4] == ["mean", "over", "tokens", str(mean["scored_tokens"])] and abs(float(lines[1][5]) - math.exp(by_token)) < 1e-3, lines' "$DIR"
 }
 
 @test "where no threshold is tried nobody speaks of thresholds that rest on little" {
     small() { "$CKVC" "$1" "${OVER[@]}" --budget 0.5 --bins 2,2 --variants 4 --out "$DIR/$2" "${@:3}" 2>&1; }
-    run small calibrate thin --side both
-    [[ $output == *"thresholds rest on little"* ]]
+    says 0 "thresholds rest on little" small calibrate thin --side both
     run -0 small calibrate thin-heads --side head
     [[ $output == *"risk cells:"* && $output != *threshold*"rest on little"* ]]
     run small calibrate thin-none --side head --operator no-threshold
@@ -154,8 +152,7 @@ PY
     cat "$DIR/head" <(head -9 "$DIR/three.jsonl") <(sed -n 1p "$DIR/all.jsonl" | cut -c1-99 | tr -d '\n') >"$DIR/go.jsonl.checkpoint"
     fails 73 "--resume*--force" "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl"
     fails 65 "was begun with seed 1, this command has 2" "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --resume --seed 2 -q
-    run "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --resume --sets -q
-    [[ $output == *"was begun with sets false, this command has true"* ]]
+    fails 65 "was begun with sets false, this command has true" "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --resume --sets -q
     "$CKVC" score "${all[@]}" --out "$DIR/go.jsonl" --vectors "$DIR/go.h5" --threads 1 --resume 2>"$DIR/go.err"
     cmp "$DIR/all.jsonl" "$DIR/go.jsonl"
     [ "$(stat -c %s "$DIR/all.h5")" -eq "$(stat -c %s "$DIR/go.h5")" ] # every prompt's vectors
@@ -248,11 +245,10 @@ END
     "$CKVC" score "${all[@]}" --out "$DIR/forecast.jsonl" --dry-run --json >"$DIR/forecast.json"
     run -1 compgen -G "$DIR/forecast.jsonl*"
     "$CKVC" score "${all[@]}" --out "$DIR/forecast.jsonl"
-    py "$DIR/forecast.json" "$DIR/forecast.jsonl" <<'END'
+    check '
 d, lines = json.load(open(sys.argv[1])), open(sys.argv[2]).readlines()
 assert d["prompts"] * d["lines"] == len(lines) and d["prompt_s"] > d["prefill_s"] > 0 and d["hours"] > 0, d
-assert d["memory_bytes"] > 1e6 and abs(d["disk_bytes"] / sum(map(len, lines)) - 1) < 0.05, d
-END
+assert d["memory_bytes"] > 1e6 and abs(d["disk_bytes"] / sum(map(len, lines)) - 1) < 0.05, d' "$DIR/forecast.json" "$DIR/forecast.jsonl"
     fails 64 '' "$CKVC" score "${all[@]}" --out "$DIR/forecast.jsonl" --dry-run --shard 0/2
 }
 
@@ -330,9 +326,7 @@ END
         "scan --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 16 --bins 2,2 --out $DIR/full-scan" \
         "compile --model $MODEL --window 16 --continuation 16 --budget 16 --variants 24 -q --manifest $DIR/prompts.jsonl --limit 3 --rewards --rounds 1 --bootstrap 5 --out $DIR/full-compile --json" \
         "score --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 8 --policy recent -q"; do
-        run bash -c '"$CKVC" "$@" >/dev/full' - $verb
-        [ "$status" -eq 74 ] || { echo "$verb: $status $output"; return 1; }
-        [[ $output == *"ckvc: writing to standard output failed"* ]]
+        says 74 "ckvc: writing to standard output failed" bash -c '"$CKVC" "$@" >/dev/full' - $verb
     done
     run -74 bash -c 'echo 1 2 | "$CKVC" tokenize --model "$MODEL" --decode >/dev/full'
     (
@@ -345,10 +339,7 @@ END
     for verb in "fit $DIR/run --out" "score --out" "score --vectors" "report $DIR/t.ckvt --out" "calibrate --out" "manifest build x --out" \
         "transfer $DIR/t.ckvt --to-shape 2,2 --out" "transfer $DIR/t.ckvt --to-shape 2,2 --report" "compile --out" "scan --out" \
         "manifest check x --out" "manifest check x --clean" "score --model" "perplexity --manifest"; do
-        run "$CKVC" $verb ""
-        [ "$status" -eq 64 ] || { echo "$verb: $status $output"; return 1; }
-        one_line
-        [[ $output == *"empty name"* ]]
+        fails 64 "empty name" "$CKVC" $verb ""
     done
 }
 
@@ -382,9 +373,7 @@ END
     ln -s nowhere "$DIR/dangling"
     mkfifo "$DIR/pipe"
     for name in link.ckvt dangling pipe; do
-        run "$CKVC" fit "$DIR/run" --out "$DIR/$name" --force -q
-        [ "$status" -eq 73 ] || { echo "$name: $status $output"; return 1; }
-        one_line
+        fails 73 '' "$CKVC" fit "$DIR/run" --out "$DIR/$name" --force -q
     done
     [ -L "$DIR/link.ckvt" ]
     [ -p "$DIR/pipe" ]
@@ -396,8 +385,7 @@ END
     mknod "$DIR/null" c 1 3 2>/dev/null || skip "no device node can be made here (that wants root)"
     for verb in "fit $DIR/run --out" "score --model $MODEL --manifest $DIR/prompts.jsonl --window 16 --continuation 8 --policy recent --out" \
         "transfer $DIR/t.ckvt --to-shape 4,3 --out"; do
-        run "$CKVC" $verb "$DIR/null" --force
-        [ "$status" -eq 73 ] || { echo "$verb: $status $output"; return 1; }
+        says 73 '' "$CKVC" $verb "$DIR/null" --force
         [ -c "$DIR/null" ]
     done
 }
@@ -457,8 +445,7 @@ END
         [ "$caught" -lt 3 ] || break
     done
     [ "$caught" -gt 0 ]
-    run "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out "$out" -q
-    [ "$status" -eq 73 ] # whole now: not without --force
+    run -73 "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --out "$out" -q # whole now: not without --force
     echo 1 >"$out/earlier.csv"
     ln -s "$out" "$DIR/report-link"
     "$CKVC" report "$DIR/t.ckvt" "$DIR/run" --bootstrap 20 --out "$DIR/report-link" --force -q
@@ -494,8 +481,7 @@ EOF
     done
     fails 65 '' "$CKVC" generate "${of[@]}" --max-new 4 --temperature 1
     fails 65 '' "$CKVC" generate "${of[@]}" --max-new 4 "${window[@]}"
-    run -65 "$CKVC" calibrate "${SMALL[@]}" --model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/over"
-    [[ $output == *'p00'*'not finite'*'--max-failures'* ]]
+    says 65 "p00*not finite*--max-failures" "$CKVC" calibrate "${SMALL[@]}" --model "$over" --manifest "$DIR/prompts.jsonl" --limit 2 --out "$DIR/over"
 }
 
 @test "as process 1 of a container TERM, INT and HUP end every verb at once" {

@@ -22,7 +22,7 @@ trained_to() {
 }
 
 @test "lines: the full cache first, then policies and budgets, of every item; each keeps what it says" {
-    py "$DIR/whole.jsonl" "$(content_id "$DIR/t.ckvt")" <<'END'
+    check '
 rows = [json.loads(x) for x in open(sys.argv[1])]
 L, G, D = 4, 3, 16
 ways = [("full", None)] + [(p, b) for p in ("snapkv", "random", "table") for b in (0.25, 24)]
@@ -38,8 +38,7 @@ for i, r in enumerate(rows):
     assert 0 <= r["score"] <= 1 and r["tokens"] > 0 and r["nll"] > 0 and r["reference_nll"] > 0
 # policies answer otherwise than the full cache, and a quarter otherwise than 24 tokens
 assert any(a["answer"] != b["answer"] for a, b in zip(rows[0::7], rows[1::7]))
-assert any(a["answer"] != b["answer"] for a, b in zip(rows[1::7], rows[2::7]))
-END
+assert any(a["answer"] != b["answer"] for a, b in zip(rows[1::7], rows[2::7]))' "$DIR/whole.jsonl" "$(content_id "$DIR/t.ckvt")"
 }
 
 @test "the same bytes for any threads and batch, and for parts 1, 2, 3 merged" {
@@ -64,13 +63,12 @@ END
     # from a checkpoint with a torn line, and with other settings
     eval_to "$DIR/torn.jsonl" --shard 0/1
     mv "$DIR/torn.jsonl.part-0-of-1" "$DIR/torn"
-    py "$DIR/torn" <<'END'
+    check '
 lines = open(sys.argv[1]).read().split("\n")
 settings = json.loads(lines[0])
 del settings["shard"]
 text = "\n".join([json.dumps(settings, sort_keys=True, separators=(",", ":"))] + lines[1:12]) + "\n" + lines[12][:40]
-open(sys.argv[1] + ".jsonl.checkpoint", "w").write(text)
-END
+open(sys.argv[1] + ".jsonl.checkpoint", "w").write(text)' "$DIR/torn"
     fails 73 --resume eval_to "$DIR/torn.jsonl"
     fails 65 "was begun with *, this command has " eval_to "$DIR/torn.jsonl" --resume --seed 2
     eval_to "$DIR/torn.jsonl" --resume --batch 1
@@ -94,8 +92,7 @@ assert set(o["tasks"]) == {"niah-single", "niah-multikey-1"} or sum(o["tasks"].v
     rm "$DIR/half.jsonl.part-0-of-1"
     run -0 "$CKVC" status "$DIR/half.jsonl"
     grep -Eq '^- +eval +8 +3 +0 ' <<<"$output"
-    run -0 "$CKVC" status "$DIR/whole.jsonl" --watch 1 # all is there: it ends
-    [[ $output == *": eval, all there; ckvc inspect "* ]]
+    says 0 ": eval, all there; ckvc inspect " "$CKVC" status "$DIR/whole.jsonl" --watch 1 # all is there: it ends
 }
 
 @test "--limit-time: 75 between two items, of parts too; resumed: the same bytes" {
@@ -131,15 +128,14 @@ assert set(o["tasks"]) == {"niah-single", "niah-multikey-1"} or sum(o["tasks"].v
 @test "unseen: what is kept is decided before the question, which is fed over it" {
     trained_to "$DIR/seen.jsonl"
     trained_to "$DIR/unseen.jsonl" --query unseen
-    py "$DIR/seen.jsonl" "$DIR/unseen.jsonl" <<'END'
+    check '
 seen, unseen = ([json.loads(x) for x in open(p)] for p in sys.argv[1:])
 assert len(seen) == len(unseen)
 for a, b in zip(seen, unseen):
     assert b["query"] == "unseen" and b["question"] > 0 and a["length"] == b["length"] + b["question"]
     if a["policy"] == "full":  # nothing is dropped: rows of a prefill against tokens of a step
         assert a["answer"] == b["answer"] and abs(a["reference_nll"] - b["reference_nll"]) < 2e-6, a["id"]
-assert any(a["answer"] != b["answer"] for a, b in zip(seen, unseen) if a["policy"] == "snapkv")
-END
+assert any(a["answer"] != b["answer"] for a, b in zip(seen, unseen) if a["policy"] == "snapkv")' "$DIR/seen.jsonl" "$DIR/unseen.jsonl"
 }
 
 @test "turns: the cache is compressed behind the first question; later ones are fed over it, behind the right answers, and are answered as in one text" {
@@ -162,12 +158,11 @@ with open(sys.argv[3], "w") as f:
         print(json.dumps({"id": i["id"], "text": i["prompt"]}), file=f)
 END
     "$CKVC" generate --model "$MODEL" --manifest "$DIR/turns-prompts.jsonl" --max-new 24 --json >"$DIR/turns-whole.json" 2>/dev/null
-    py "$DIR/turns.jsonl" "$DIR/turns-whole.json" <<'END'
+    check '
 whole = {d["id"]: d for d in map(json.loads, open(sys.argv[2]))}
 full = [r for r in map(json.loads, open(sys.argv[1])) if r["policy"] == "full"]
 assert len(full) == 6 and all(r["answer"] == whole[r["id"]]["text"] for r in full), [(r["answer"], whole[r["id"]]["text"]) for r in full]
-assert all(r["length"] + r.get("question", 0) == whole[r["id"]]["T"] for r in full)
-END
+assert all(r["length"] + r.get("question", 0) == whole[r["id"]]["T"] for r in full)' "$DIR/turns.jsonl" "$DIR/turns-whole.json"
     # the first question unseen, too: other lines, which a report holds apart
     "$CKVC" eval --model "$MODEL" --window 16 --tasks turns --lengths 300 --count 2 --policy snapkv --budget 0.25 -q --query unseen --out "$DIR/turns-unseen.jsonl"
     run -0 "$CKVC" report --answers "$DIR/turns.jsonl,$DIR/turns-unseen.jsonl" --out "$DIR/turns-report"
@@ -192,16 +187,15 @@ END
 @test "the table at the end has the intervals that a report of the file has, whatever the run's seed" {
     "$CKVC" eval --model models/ckvc-tiny-8l --tasks niah --lengths 150 --count 8 --policy snapkv --budget 0.7 --seed 7 --out "$DIR/seed.jsonl" 2>"$DIR/talk"
     "$CKVC" report --answers "$DIR/seed.jsonl" --out "$DIR/seed" --json 2>/dev/null >"$DIR/seed.json"
-    py "$DIR/talk" "$DIR/seed.json" <<'END'
+    check '
 line = json.load(open(sys.argv[2]))["answers"][0]["lines"][1]
 want = "snapkv {:.2f} {:.3f} ({:.3f} to {:.3f})".format(line["bytes"] / 1e6, line["score"], line["score_lo"], line["score_hi"])
-assert any(want in " ".join(x.split()) for x in open(sys.argv[1])), want
-END
+assert any(want in " ".join(x.split()) for x in open(sys.argv[1])), want' "$DIR/talk" "$DIR/seed.json"
 }
 
 @test "others' tasks: LongBench's files, SQuAD's JSON; the folder's name decides no line" {
     mkdir -p "$DIR/lb"
-    py "$DIR/lb" <<'END'
+    check '
 form = "Read the following text and answer.\n\n{context}\n\nQuestion: {input}\nAnswer:"
 json.dump({"qasper": form}, open(os.path.join(sys.argv[1], "dataset2prompt.json"), "w"))
 with open(os.path.join(sys.argv[1], "qasper.jsonl"), "w") as f:
@@ -210,8 +204,7 @@ with open(os.path.join(sys.argv[1], "qasper.jsonl"), "w") as f:
                             "length": 200, "dataset": "qasper", "language": "en", "all_classes": None, "_id": f"id{i}"}) + "\n")
 paragraphs = [{"context": f"The {x} lives in the {y}.", "qas": [{"question": f"Where does the {x} live?", "id": x, "answers": [{"text": y, "answer_start": 0}]}]}
               for x, y in (("baker", "mill"), ("king", "castle"), ("fisher", "hut"), ("smith", "forge"))]
-json.dump({"version": "1", "data": [{"title": "t", "paragraphs": paragraphs}]}, open(os.path.join(sys.argv[1], "squad.json"), "w"))
-END
+json.dump({"version": "1", "data": [{"title": "t", "paragraphs": paragraphs}]}, open(os.path.join(sys.argv[1], "squad.json"), "w"))' "$DIR/lb"
     cp -r "$DIR/lb" "$DIR/other"
     others() { "$CKVC" eval --model "$MODEL" --window 16 --tasks qasper,qa-1 --lengths 120 --count 2 --policy recent -q --longbench "$1" --qa "$1/squad.json" --out "$2" "${@:3}"; }
     others "$DIR/lb" "$DIR/lb.jsonl" --shard 0/2
@@ -219,28 +212,26 @@ END
     "$CKVC" merge "$DIR/lb.jsonl" -q
     others "$DIR/lb" "$DIR/lb-whole.jsonl"
     cmp "$DIR/lb.jsonl" "$DIR/lb-whole.jsonl"
-    py "$DIR/lb.jsonl" <<'END'
+    check '
 rows = [json.loads(x) for x in open(sys.argv[1])]
 assert {r["task"] for r in rows} == {"qasper", "qa-1"} and len(rows) == 8, rows
-assert all(r["length"] <= 125 for r in rows)
-END
+assert all(r["length"] <= 125 for r in rows)' "$DIR/lb.jsonl"
 }
 
 @test "an answer of one line ends with it" {
     "$CKVC" eval --model models/ckvc-tiny-8l --tasks few-shot --lengths 300 --count 2 --items "$DIR/items" -q >"$DIR/lines"
-    py "$DIR/lines" "$DIR/items" <<'END'
+    check '
 items = [json.loads(x) for x in open(sys.argv[2])]
 assert [i["id"] for i in items] == [json.loads(x)["id"] for x in open(sys.argv[1])] and all(i["answers"][0] in i["prompt"] for i in items)
 for r in map(json.loads, open(sys.argv[1])):
     text = r["answer"].lstrip("\n")
-    assert r["end"] == "line" and text.count("\n") == 1 and len(text) > 1, r
-END
+    assert r["end"] == "line" and text.count("\n") == 1 and len(text) > 1, r' "$DIR/lines" "$DIR/items"
 }
 
 @test "--cost: every policy beside the full cache at batch 1 to 16; a lookup does not grow with the prompt or the budget" {
     "$CKVC" eval --model "$MODEL" --window 16 --tasks niah --lengths 130,1000 --depths 1 --count 1 --table "$DIR/t.ckvt" --policy recent,kvzip --budget 0.25,0.5 \
         -q -t 1 --out "$DIR/of-cost.jsonl" --cost "$DIR/cost.csv"
-    py "$DIR/of-cost.jsonl" "$DIR/cost.csv" <<'END'
+    check '
 answers = [json.loads(x) for x in open(sys.argv[1])]
 rows = list(csv.DictReader(open(sys.argv[2])))
 assert len(rows) == 2 * (1 + 3 * 2) * 5
@@ -264,20 +255,17 @@ bytes_of = lambda p, batch: float(next(r["peak_bytes"] for r in rows if r["polic
 assert bytes_of("recent", "16") < 0.5 * bytes_of("full", "16")
 # a second pass over the prompt costs what it feeds
 first = lambda p: float(next(r["first_ratio"] for r in rows if r["policy"] == p and float(r["length"]) > 900))
-assert first("kvzip") > first("recent")
-END
+assert first("kvzip") > first("recent")' "$DIR/of-cost.jsonl" "$DIR/cost.csv"
     "$CKVC" report --answers "$DIR/of-cost.jsonl" --out "$DIR/of-cost" -q
-    py "$DIR/of-cost/report.json" <<'END'
+    check '
 lines = json.load(open(sys.argv[1]))["answers"][0]["lines"]
 said = {x["policy"].split()[0]: (x["query_aware"], x["costs_besides"]) for x in lines}
-assert said == {"full": (False, ""), "table": (True, ""), "recent": (False, ""), "kvzip": (False, "a second prefill")}, said
-END
+assert said == {"full": (False, ""), "table": (True, ""), "recent": (False, ""), "kvzip": (False, "a second prefill")}, said' "$DIR/of-cost/report.json"
     fails 73 '' eval_to "$DIR/of-cost-2.jsonl" --cost "$DIR/cost.csv"
 }
 
 @test "a dry run says what it takes and makes nothing; memory that is not there is refused first" {
-    run -0 eval_to "$DIR/dry.jsonl" --dry-run
-    [[ $output == *"items: "*" 8"*"lines: "*" 7"*"prefill_s: "*"hours: "*"at_most: "* ]]
+    says 0 "items: * 8*lines: * 7*prefill_s: *hours: *at_most: " eval_to "$DIR/dry.jsonl" --dry-run
     [ ! -e "$DIR/dry.jsonl" ]; [ ! -e "$DIR/dry.jsonl.checkpoint" ]
     run eval_to "$DIR/dry.jsonl" --dry-run --json
     check '
@@ -329,11 +317,10 @@ END
     no 65 "give --window 16" --tasks niah --table "$DIR/t.ckvt" --window 32
     no 65 "more than the model's context" --tasks niah --lengths 8191
     "$CKVC" eval --model "$MODEL" --tasks niah --lengths 120 --depths 0.5 --count 1 --window 300 --policy snapkv,fastkv --budget 4 -q --out "$DIR/short.jsonl"
-    py "$DIR/short.jsonl" <<'END'
+    check '
 full, *rows = map(json.loads, open(sys.argv[1]))
 assert len(rows) == 2 and "whole" not in full
-assert all(r["whole"] is True and [r[k] for k in ("entries", "answer", "nll", "reference_nll")] == [full[k] for k in ("entries", "answer", "nll", "reference_nll")] for r in rows)
-END
+assert all(r["whole"] is True and [r[k] for k in ("entries", "answer", "nll", "reference_nll")] == [full[k] for k in ("entries", "answer", "nll", "reference_nll")] for r in rows)' "$DIR/short.jsonl"
     "$CKVC" inspect "$DIR/short.jsonl"
     no 65 "ask for shorter ones" --tasks niah --lengths 8191
     no 64 "wanted whole numbers from 1 to 10000000" --tasks niah --lengths 64.5
@@ -362,8 +349,7 @@ END
     prompts 12 | sed 's/"source"/"split":"fit","source"/' >"$DIR/backbone.jsonl"
     prompts 4 | sed 's/"id":"/"id":"h/; s/"source"/"split":"heldout","source"/' >>"$DIR/backbone.jsonl"
     backbone() { scripts/eval-backbone.sh "$1" "$2" "$DIR/backbone.jsonl" "$DIR/backbone" "${@:3}"; }
-    run -64 backbone nonesuch "$MODEL"
-    [[ $output == *"usage: scripts/eval-backbone.sh NAME"* ]]
+    says 64 "usage: scripts/eval-backbone.sh NAME" backbone nonesuch "$MODEL"
     run -66 backbone qwen2-7b "$DIR/nonesuch"
     [[ $output == *"fetch Qwen/Qwen2-7B-Instruct" ]]
     run -0 backbone tiny "$MODEL"

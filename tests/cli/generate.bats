@@ -16,7 +16,7 @@ for x in sys.stdin:
 
 @test "what is generated has the losses that score gives it under the same sets" {
     generate --table "$DIR/t.ckvt" --compare >"$DIR/g.jsonl"
-    py "$DIR/prompts.jsonl" "$DIR/g.jsonl" "$DIR/again.jsonl" <<'END'
+    check '
 prompts = {o["id"]: o for o in map(json.loads, open(sys.argv[1]))}
 made = [json.loads(x) for x in open(sys.argv[2])]
 assert [x["policy"] for x in made] == ["full", "table"] * 5
@@ -27,32 +27,29 @@ with open(sys.argv[3], "w") as f:
 full, table = made[0], made[1]
 L, G, D = 4, 3, 32
 assert full["entries"] == L * G * full["T"] and full["cache_bytes"] == 8 * D * full["entries"]
-assert table["entries"] == L * G * (full["T"] // 4) and table["cache_bytes"] == 8 * D * table["entries"]
-END
+assert table["entries"] == L * G * (full["T"] // 4) and table["cache_bytes"] == 8 * D * table["entries"]' "$DIR/prompts.jsonl" "$DIR/g.jsonl" "$DIR/again.jsonl"
     "$CKVC" score --model "$MODEL" --manifest "$DIR/again.jsonl" --table "$DIR/t.ckvt" --budget 0.25 --window 16 --continuation 12 -q >"$DIR/s.jsonl"
-    py "$DIR/g.jsonl" "$DIR/s.jsonl" <<'END'
+    check '
 made, scored = ([json.loads(x) for x in open(p)] for p in sys.argv[1:])
 assert len(made) == len(scored)
 for g, s in zip(made, scored):
     assert s["id"] == g["id"] + g["policy"]
     want = s["loss_full" if g["policy"] == "full" else "loss_comp"]
     assert abs(sum(g["nll"]) / len(g["nll"]) - want) < 2e-6, (g["id"], want)
-    assert g["policy"] == "full" or s["entries"] == g["entries"]
-END
+    assert g["policy"] == "full" or s["entries"] == g["entries"]' "$DIR/g.jsonl" "$DIR/s.jsonl"
 }
 
 @test "the model's own answers become continuations, which the full cache expects" {
     generate >"$DIR/g.jsonl"
     "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --max-new 12 --as-manifest >"$DIR/own.jsonl"
     "$CKVC" score --model "$MODEL" --manifest "$DIR/own.jsonl" --policy snapkv --budget 0.25 --window 16 --continuation 12 -q >"$DIR/s.jsonl"
-    py "$DIR/prompts.jsonl" "$DIR/own.jsonl" "$DIR/g.jsonl" "$DIR/s.jsonl" <<'END'
+    check '
 prompts, own, made, scored = ([json.loads(x) for x in open(p)] for p in sys.argv[1:])
 assert len(own) == len(made) == 5
 for p, o, g in zip(prompts, own, made):
     assert o.pop("continuation_tokens") == g["tokens"] and o == {k: v for k, v in p.items() if not k.startswith("continuation")}
 full = {s["id"]: s["loss_full"] for s in scored}
-assert all(abs(sum(g["nll"]) / len(g["nll"]) - full[g["id"]]) < 2e-6 for g in made)
-END
+assert all(abs(sum(g["nll"]) / len(g["nll"]) - full[g["id"]]) < 2e-6 for g in made)' "$DIR/prompts.jsonl" "$DIR/own.jsonl" "$DIR/g.jsonl" "$DIR/s.jsonl"
     fails 64 'of the full cache' "$CKVC" generate --model "$MODEL" --manifest "$DIR/prompts.jsonl" --as-manifest --policy snapkv
 }
 
@@ -93,18 +90,16 @@ END
     few() { "$CKVC" generate --model "$MODEL" --manifest "$DIR/few.jsonl" --max-new 4 --json -q "$@"; }
     for how in "--table $DIR/t.ckvt --budget 0.25" "--table $DIR/t.ckvt --budget 9 --mode heads" "--policy snapkv --budget 4 --window 16" "--policy fastkv --budget 4 --window 16" "--policy kvzip --budget 4 --window 16"; do
         few $how --compare >"$DIR/few.out"
-        py "$DIR/few.out" <<'END'
+        check '
 rows = [json.loads(x) for x in open(sys.argv[1])]
 assert [r["T"] for r in rows] == [1, 1, 2, 2, 16, 16, 60, 60], rows
 for full, kept in zip(rows[::2], rows[1::2]):
     whole = full["T"] <= 16
     assert "whole" not in full and kept.get("whole", False) is whole
     assert (full["entries"] == kept["entries"] == 12 * full["T"]) if whole else kept["entries"] < full["entries"], kept
-    assert not whole or (full["tokens"], full["nll"]) == (kept["tokens"], kept["nll"])
-END
+    assert not whole or (full["tokens"], full["nll"]) == (kept["tokens"], kept["nll"])' "$DIR/few.out"
     done
-    run -0 "$CKVC" generate --model "$MODEL" --prompt "Too short" --table "$DIR/t.ckvt" --max-new 2
-    [[ $output == *"; kept whole, being no longer than the window"* ]]
+    says 0 "; kept whole, being no longer than the window" "$CKVC" generate --model "$MODEL" --prompt "Too short" --table "$DIR/t.ckvt" --max-new 2
     [ "$(few --table "$DIR/t.ckvt" --skip-short | wc -l)" -eq 1 ]
     [ "$(few | wc -l)" -eq 4 ]
 }

@@ -25,7 +25,7 @@ raw_fit() { "$CKVC" fit "$1" --reward raw --no-prov --out "$1.raw.ckvt" -q && "$
     calibrate "$DIR/coarse-gate" --side gate --variants all --head-grid 1 --gate-grid 0.8:1:0.05
     raw_fit "$DIR/fine-gate"
     raw_fit "$DIR/coarse-gate"
-    py "$DIR/fine-gate.raw.json" "$DIR/coarse-gate.raw.json" <<'PY'
+    check '
 fine, coarse = (json.load(open(p)) for p in sys.argv[1:])
 assert coarse["GRIDGATE"] == [0.8, 0.85, 0.9, 0.95, 1.0] and coarse["GRIDHEAD"] == [1.0]
 where = [fine["GRIDGATE"].index(v) for v in coarse["GRIDGATE"]]
@@ -36,15 +36,13 @@ for name in ("NGATE", "MGATE", "LGATE"):
     for f, c in zip(flat(fine[name], 4), flat(coarse[name], 4)):
         assert [f[a] for a in where] == c, (name, f, c)
         seen += any(c)
-assert seen > 20
-PY
+assert seen > 20' "$DIR/fine-gate.raw.json" "$DIR/coarse-gate.raw.json"
     raw_fit "$DIR/coarse"
-    py "$DIR/coarse.raw.json" <<'PY'
+    check '
 t = json.load(open(sys.argv[1]))
 assert t["GRIDHEAD"] == [0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5] and t["GRIDGATE"] == [0.8, 0.85, 0.93, 1.0]
 text = json.dumps(t["TAU"])
-assert "0.93" in text and "0.8," not in text, text # the head pass leaves the gate at its start
-PY
+assert "0.93" in text and "0.8," not in text, text # the head pass leaves the gate at its start' "$DIR/coarse.raw.json"
 }
 
 @test "a small grid goes through every verb" {
@@ -62,7 +60,7 @@ assert len(t["GRIDHEAD"]) == 8 and t["GRIDGATE"] == [0.8, 0.85, 0.93, 1.0]'
     "$CKVC" report "$DIR/small.ckvt" "$DIR/small2.ckvt" "$DIR/small" --scores "$DIR/small.jsonl" --out "$DIR/report"
     run -1 grep 'τ = 0.80 and τ = 1.00\|NaN\|\<nan\>' "$DIR/report/report.html"
     # 0.9 is not on this grid: entries at 0.93, where its runs start, are those that chose nothing else
-    py "$DIR/report/report.json" <<'PY'
+    check '
 table = json.load(open(sys.argv[1]))["tables"][0]
 gate, taus = table["statistics"]["gate"], [block["tau"] for block in table["gate"]]
 verdicts = gate["entries"]["verdict"]
@@ -70,8 +68,7 @@ flat = [tau for layer in zip(*taus) for row in zip(*layer) for cell in zip(*row)
 assert gate["neutral_choice"] == 0.93 and table["statistics"]["head"]["neutral_choice"] == 1.0
 logged = [(tau, verdict) for tau, verdict in zip(flat, verdicts, strict=True) if verdict != "no records"]
 assert logged and all((tau == 0.93) == (verdict == "neutral") for tau, verdict in logged), logged
-assert gate["neutral"] == sum(tau == 0.93 for tau, _ in logged) > 0, logged
-PY
+assert gate["neutral"] == sum(tau == 0.93 for tau, _ in logged) > 0, logged' "$DIR/report/report.json"
     fails 65 "was made with --*-grid" "$CKVC" fit "$DIR/fine" "$DIR/small" --out "$DIR/x.ckvt" -q
     if python3 -c 'import numpy' 2>/dev/null; then
         PYTHONPATH=python python3 -m ckvc "$DIR/small.ckvt" | grep -q .
@@ -92,7 +89,7 @@ PY
     diff <(cd "$DIR/fine/scan" && sha256sum *.h5 | wc -l) <(cd "$DIR/sum/scan" && sha256sum *.h5 | wc -l)
     raw_fit "$DIR/fine"
     raw_fit "$DIR/sum"
-    py "$DIR/fine.raw.json" "$DIR/sum.raw.json" <<'PY'
+    check '
 mean, sums = (json.load(open(p)) for p in sys.argv[1:])
 def flat(x):
     return [leaf for part in x for leaf in flat(part)] if isinstance(x, list) else [x]
@@ -102,8 +99,7 @@ assert [16 * v for v in flat(mean["LGATE"])] == flat(sums["LGATE"])
 assert flat(sums["MGATE"]) == flat(sums["LGATE"])                     # beta 0: no penalty
 assert flat(mean["MGATE"]) != flat(mean["LGATE"])
 assert sums["meta"]["loss_reduction"] == "sum" and sums["meta"]["lambda"] == 0 and sums["meta"]["units"]["q"] == "nats"
-assert "loss_reduction" not in mean["meta"]
-PY
+assert "loss_reduction" not in mean["meta"]' "$DIR/fine.raw.json" "$DIR/sum.raw.json"
     fails 65 "was made with --loss-reduction " "$CKVC" fit "$DIR/fine" "$DIR/sum" --out "$DIR/x.ckvt" -q
     "$CKVC" verify "$DIR/sum"
     "$CKVC" fit "$DIR"/sum/pass-01-both/*.h5 --out "$DIR/bare.ckvt" -q # through the reader of foreign files

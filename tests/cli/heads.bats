@@ -12,7 +12,7 @@ score() { "$CKVC" score --model "$MODEL" --manifest "$DIR/prompts.jsonl" --windo
 
 @test "score: references by head keep as many entries, in sets of layers and heads" {
     score --policy full,streamingllm,h2o,snapkv,pyramidkv,dynamickv,adakv,cake,chunkkv,fastkv,vatp,rocketkv,expected-attention,tova,keydiff,kvzip --budget 48,0.5 --sets >"$DIR/s.jsonl"
-    py "$DIR/s.jsonl" <<'PY'
+    check '
 L, G = 4, 3
 rows = [json.loads(line) for line in open(sys.argv[1])]
 assert len(rows) == 3 * 16 * 2
@@ -35,14 +35,12 @@ for r in rows:
         if r["policy"] in ("streamingllm", "expected-attention", "kvzip"):
             assert s[:4] == [0, 1, 2, 3]
     assert ("repeat_tokens" in r) == (r["policy"] == "kvzip") and r.get("repeat_tokens", r["T"] + 1) > r["T"]
-    assert r["reward"] < 1
-PY
+    assert r["reward"] < 1' "$DIR/s.jsonl"
     score --policy kvzip,cake --budget 9,18 --mode layers >"$DIR/layers.jsonl" # its heads keep what all layers' heads leave to them
-    py "$DIR/layers.jsonl" <<'PY'
+    check '
 rows = [json.loads(line) for line in open(sys.argv[1])]
 assert all(r["mode"] == "layers" and r["entries"] == 4 * 3 * r["budget"] for r in rows) and len(rows) == 3 * 2 * 2, rows
-assert any(len(set(r["n_kept"])) > 1 and sum(r["n_kept"]) == 4 * r["budget"] for r in rows if r["policy"] == "kvzip"), rows
-PY
+assert any(len(set(r["n_kept"])) > 1 and sum(r["n_kept"]) == 4 * r["budget"] for r in rows if r["policy"] == "kvzip"), rows' "$DIR/layers.jsonl"
     run -0 "$CKVC" report --scores "$DIR/s.jsonl" --out "$DIR/report"
     grep -q expected-attention "$DIR/report/report.json"
 }
@@ -56,7 +54,7 @@ PY
         options=(--budget 0.5 --attention-error --utilities $how)
         score "${options[@]}" >"$DIR/long.out" 2>/dev/null
         score "${options[@]}" --manifest "$DIR/both.jsonl" >"$DIR/both.out" 2>/dev/null
-        py "$DIR/long.out" "$DIR/both.out" <<'PY'
+        check '
 long, both = ([json.loads(line) for line in open(p)] for p in sys.argv[1:])
 whole = both[len(long) :]
 assert [{**r, "manifest": 0} for r in long] == [{**r, "manifest": 0} for r in both[: len(long)]] and not any("whole" in r for r in long)
@@ -64,8 +62,7 @@ assert len(whole) == len(long) and {r["T"] for r in whole} == {1, 2, 16}
 for r in whole:
     kept = json.loads("[" + json.dumps(r["n_kept"]).replace("[", "").replace("]", "") + "]")
     assert r["whole"] is True and set(kept) == {r["T"]} and r["entries"] == 12 * r["T"] and r["reward"] == 0, r
-    assert r["bin_entropy"] is None and (r["r_sem"] is None) == (r["T"] == 1) and "repeat_tokens" not in r
-PY
+    assert r["bin_entropy"] is None and (r["r_sem"] is None) == (r["T"] == 1) and "repeat_tokens" not in r' "$DIR/long.out" "$DIR/both.out"
         "$CKVC" report --scores "$DIR/both.out" --out "$DIR/report-both" -q -f
     done
     fails 65 "no prompt is left of 3 (3 too short)" score --policy recent --budget 8 --manifest "$DIR/short.jsonl" --skip-short
@@ -92,12 +89,11 @@ PY
     score --table "$DIR/t.ckvt" --mode shared --score paper >"$DIR/paper.jsonl"
     cmp "$DIR/own.jsonl" "$DIR/paper.jsonl"
     score --table "$DIR/t.ckvt" --score window --policy pooled >"$DIR/window.jsonl"
-    py "$DIR/window.jsonl" <<'PY'
+    check '
 rows = [json.loads(line) for line in open(sys.argv[1])]
 assert len(rows) == 3 * 2 * 2
 for r in rows:
     B = r["budget"] if r["budget"] >= 1 else int(r["budget"] * r["T"])
     assert r["score"] == "window" and r["entries"] == 12 * B
-    assert r["n_kept"] == [B] * 4 if r["policy"] == "table" else all(n >= 9 for layer in r["n_kept"] for n in layer)
-PY
+    assert r["n_kept"] == [B] * 4 if r["policy"] == "table" else all(n >= 9 for layer in r["n_kept"] for n in layer)' "$DIR/window.jsonl"
 }

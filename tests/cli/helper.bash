@@ -65,21 +65,26 @@ one_line() {
     [[ $output == ckvc* ]] || { echo "not a ckvc message: $output"; return 1; }
 }
 
-# fails STATUS WORDS COMMAND...: it ends so, with one line, which has WORDS (a pattern)
-fails() {
+# says STATUS WORDS COMMAND...: it ends so, and what it says has WORDS (a pattern); fails: so, and in one line
+says() {
     run "${@:3}"
-    [ "$status" -eq "$1" ] && one_line && [[ $output == *$2* ]] || { echo "${*:3}: $status: $output; wanted $1: *$2*"; return 1; }
+    [ "$status" -eq "$1" ] && [[ $output == *$2* ]] || { echo "${*:3}: $status: $output; wanted $1: *$2*"; return 1; }
 }
+fails() { says "$@" && one_line; }
 
-# killed "SECONDS ..." FUNCTION ARGUMENT...: what calls "$CKVC" is killed after each of these times, stopped after the last, resumed until it ends
+# killed "SECONDS ..." FUNCTION ARGUMENT...: what calls "$CKVC" is killed after each of these times, stopped (TERM) after the last and where a
+# T stands before it, resumed until it ends
 killed() {
-    local delay signal=KILL ckvc=$CKVC
-    killing() { timeout --foreground -s $signal "$delay" "$ckvc" "$@"; }
+    local delay signal rc ckvc=$CKVC
+    killing() { timeout --foreground -s $signal "${delay#T}" "$ckvc" "$@"; }
     for delay in $1; do
-        [[ $1 != *" $delay" ]] || signal=TERM
-        ! CKVC=killing "${@:2}" --resume || return 0
+        [[ $delay == T* || $1 == *" $delay" ]] && signal=TERM || signal=KILL
+        rc=0
+        CKVC=killing "${@:2}" --resume || rc=$?
+        [ $rc -ne 0 ] || return 0
+        [[ " 73 75 124 137 143 " == *" $rc "* ]] || return $rc # 73: killed as it ended; 75: our clean stop; the others are the signals'
     done
-    "${@:2}" --resume
+    "${@:2}" --resume || [ $? -eq 73 ]
 }
 
 # parts N FUNCTION OUT...: every part, the last one first; joined: and one of them

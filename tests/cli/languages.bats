@@ -24,24 +24,21 @@ EOF
     "$CKVC" manifest build zh="$DIR/zh" ja="$DIR/ja" ar="$DIR/ar" --model "$MODEL" --prompts 30 --retrieval 0.2 --min-length 200 \
         --max-length 300 --continuation 32 --split-share heldout=0.4 --out "$DIR/p.jsonl" 2>"$DIR/said"
     grep -q "30 prompts (6 retrieval)" "$DIR/said"
-    py "$DIR/p.jsonl" <<'EOF'
+    check '
 entries = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
 text = [e for e in entries if e["source"] != "retrieval"]
 assert {e["source"] for e in text} == {"zh", "ja", "ar"}
-assert len({e["source"] for e in text}) == 3 and all(e["text"] and e["continuation"] for e in entries)
-EOF
+assert len({e["source"] for e in text}) == 3 and all(e["text"] and e["continuation"] for e in entries)' "$DIR/p.jsonl"
     "$CKVC" manifest check "$DIR/p.jsonl" --model "$MODEL" --min-length 200 --against "$DIR/p.jsonl"
     "$CKVC" perplexity --model "$MODEL" --manifest "$DIR/p.jsonl" --limit 3 >/dev/null
     # the same text again is found, spaced otherwise
-    py "$DIR/p.jsonl" >"$DIR/e.jsonl" <<'EOF'
+    check '
 for line in open(sys.argv[1], encoding="utf-8"):
     e = json.loads(line)
     if e["source"] == "zh" and e["split"] == "fit":
         print(json.dumps({"context": " ".join(e["text"].replace("。", "！"))}))
-        break
-EOF
-    run -1 "$CKVC" manifest check "$DIR/p.jsonl" --against "$DIR/e.jsonl"
-    [[ $output == *"1 prompts touched"* ]]
+        break' "$DIR/p.jsonl" >"$DIR/e.jsonl"
+    says 1 "1 prompts touched" "$CKVC" manifest check "$DIR/p.jsonl" --against "$DIR/e.jsonl"
 }
 
 @test "files that make no prompt are counted by reason and named" {
@@ -49,8 +46,7 @@ EOF
     echo short >"$DIR/zh/tiny.txt"
     for i in $(seq 400); do printf '\xef\xbf\xbd\xee\x80\x80'; done >"$DIR/zh/marks.txt" # U+FFFD, private use
     head -c 5000 /dev/zero >"$DIR/zh/zeros.dat"
-    run -0 "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl"
-    [[ $output == *"left out: 1 short documents (tiny.txt), 1 files of unreadable characters (marks.txt), 1 binary files (zeros.dat), "* ]]
+    says 0 "left out: 1 short documents (tiny.txt), 1 files of unreadable characters (marks.txt), 1 binary files (zeros.dat), " "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl"
     "$CKVC" manifest build "$DIR/zh" --prompts 4 --out "$DIR/p.jsonl" --force --json | check '
 assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary": 1, "markup": 0, "no_prose": 0, "other_lengths": 0, "repeated": 0, "repeated_paragraphs": 0}'
 }
@@ -66,12 +62,11 @@ assert json.load(sys.stdin)["left_out"] == {"short": 1, "unreadable": 1, "binary
     run -0 built
     [[ $output == *"kept as they stand: files of code (1), data (1), Markdown (1)"$'\n'"left out: 1 short documents (d.md), "* ]]
     built --json | check 'assert json.load(sys.stdin)["kept_as_is"] == {"text": 0, "code": 1, "data": 1, "Markdown": 1}'
-    py "$kept" "$DIR/kept.jsonl" <<'END'
+    check '
 import gzip
 texts = [open(sys.argv[1] + "/a.C").read(), gzip.open(sys.argv[1] + "/b.json.gz", "rt").read(), open(sys.argv[1] + "/again.md").read()]
 of = [[row["text"] + row["continuation"] in text for text in texts] for row in rows_of(sys.argv[2])]
-assert all(any(row) for row in of) and all(any(text) for text in zip(*of)), of
-END
+assert all(any(row) for row in of) and all(any(text) for text in zip(*of)), of' "$kept" "$DIR/kept.jsonl"
     fails 65 "spans were no prose, which --keep all keeps" built --min-length 900 --max-length 1000 --prompts 900
     rm "$kept"/[abd]*
     fails 65 "text for only 0 of 1 prompts" built --prompts 1

@@ -31,8 +31,7 @@ setup_file() {
 }
 
 @test "a planted span is found with id, line and text; exit 1; what is not shared is exit 0" {
-    run -1 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/foreign.jsonl"
-    [[ $output == *'span'*'"p4" line 5'*'foreign.jsonl:2 "" in "context"'*'30 words'* ]]
+    says 1 'span*"p4" line 5*foreign.jsonl:2 "" in "context"*30 words' "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl,$DIR/foreign.jsonl"
     [[ $output == *'1 lines and 1 prompts touched'* ]]
     [[ $output == *'1 of 4 prompts share text'* ]]
     run -0 "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/clean.jsonl"
@@ -93,8 +92,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     run -0 calibrate "$DIR/dirty-run" --leak-check "$DIR/dirty.json"
     [[ $output == warning:*"not clean"* ]]
     "$CKVC" fit "$DIR/dirty-run" --out "$DIR/dirty.ckvt" -q
-    run -0 "$CKVC" score --model "$MODEL" --manifest "$DIR/dirty.jsonl" --window 16 --continuation 16 --limit 1 --table "$DIR/dirty.ckvt" -q
-    [[ $output == *'"reward"'*"error: "*"LEAK: 1 of its 4 prompts"* ]]
+    says 0 '"reward"*error: *LEAK: 1 of its 4 prompts' "$CKVC" score --model "$MODEL" --manifest "$DIR/dirty.jsonl" --window 16 --continuation 16 --limit 1 --table "$DIR/dirty.ckvt" -q
     # a record of another manifest
     fails 65 '' calibrate "$DIR/no" --manifest "$DIR/clean.jsonl" --leak-check "$DIR/dirty.json"
     echo '{"schema":"other"}' >"$DIR/bad.json"
@@ -106,8 +104,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     { sed 's/{"id":"p1",/{ "id" : "p1",/' "$DIR/prompts.jsonl"
       sed -n 3p "$DIR/prompts.jsonl" | sed 's/"p2"/"near"/; s/"text":"/&Once more. /'
       printf '{"id":"s","text":"two words"}\n{"id":"t","text":"two words"}'; } >"$DIR/all.jsonl"
-    run -0 "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/kept.jsonl"
-    [[ $output == *"kept.jsonl: 6 of 9 lines, 3 left out"* ]]
+    says 0 "kept.jsonl: 6 of 9 lines, 3 left out" "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/foreign.jsonl" --clean "$DIR/kept.jsonl"
     sed -n '1,4p;6p;8p' "$DIR/all.jsonl" | cmp - "$DIR/kept.jsonl"
     "$CKVC" manifest check "$DIR/kept.jsonl" --against "$DIR/foreign.jsonl,$DIR/kept.jsonl" >/dev/null
     # the last line ends as it did; nothing shared: the same bytes, exit 0; in JSON, too
@@ -122,9 +119,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
 
 @test "--clean and --out in one command: the record is the clean manifest's own, as a check of it makes it" {
     { cat "$DIR/prompts.jsonl"; sed -n 1p "$DIR/prompts.jsonl" | sed 's/"p0","split":"heldout"/"twin","split":"fit"/'; } >"$DIR/all.jsonl"
-    run "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/all.jsonl,$DIR/foreign.jsonl" --out "$DIR/dirty.json" --force
-    [ "$status" -eq 1 ]
-    [[ $output == *"; --clean CLEAN.jsonl leaves them out, and --out is then of CLEAN"* ]]
+    says 1 "; --clean CLEAN.jsonl leaves them out, and --out is then of CLEAN" "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/all.jsonl,$DIR/foreign.jsonl" --out "$DIR/dirty.json" --force
     "$CKVC" manifest check "$DIR/all.jsonl" --against "$DIR/all.jsonl,$DIR/foreign.jsonl" --clean "$DIR/one.jsonl" --out "$DIR/one.json"
     [ "$(wc -l <"$DIR/one.jsonl")" -eq 5 ]
     "$CKVC" manifest check "$DIR/one.jsonl" --against "$DIR/one.jsonl,$DIR/foreign.jsonl" --out "$DIR/again.json"
@@ -134,8 +129,7 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     # nothing left to compile from: 65, and nothing is written
     "$CKVC" manifest check "$DIR/prompts.jsonl" --against "$DIR/prompts.jsonl" --clean "$DIR/fit.jsonl" >/dev/null
     sed 's/"split":"[a-z]*"/"split":"heldout"/; s/"id":"/"id":"twin-/' "$DIR/fit.jsonl" >"$DIR/twins.jsonl"
-    run -65 "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/twins.jsonl" --clean "$DIR/left.jsonl" --out "$DIR/left.json"
-    [[ $output == *"none is left that is not held out"* ]]
+    says 65 "none is left that is not held out" "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/twins.jsonl" --clean "$DIR/left.jsonl" --out "$DIR/left.json"
     [ ! -e "$DIR/left.jsonl" ] && [ ! -e "$DIR/left.json" ]
     # nothing to leave out: the same, and the manifest under another name
     "$CKVC" manifest check "$DIR/one.jsonl" --against "$DIR/one.jsonl,$DIR/foreign.jsonl" --clean "$DIR/two.jsonl" --out "$DIR/two.json"
@@ -157,11 +151,9 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     [ "$(wc -l <"$DIR/mine.jsonl")" -eq 5 ]
     sed 's/"p/"q/' "$DIR/clean.jsonl" >"$DIR/copy.jsonl"
     grep -v heldout "$DIR/clean.jsonl" >"$DIR/fit.jsonl"
-    run -65 "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/copy.jsonl" --clean "$DIR/x.jsonl"
-    [[ $output == *"none of its"*"is left"* ]]
+    says 65 "none of its*is left" "$CKVC" manifest check "$DIR/fit.jsonl" --against "$DIR/copy.jsonl" --clean "$DIR/x.jsonl"
     # a disk that fills up: no file, nothing temporary
-    run bash -c "trap '' XFSZ; ulimit -f 0; \"$CKVC\" manifest check \"$DIR/prompts.jsonl\" --against \"$DIR/foreign.jsonl\" --clean \"$DIR/x.jsonl\" | cat"
-    [[ $output == *"x.jsonl: writing failed"* ]]
+    says 0 "x.jsonl: writing failed" bash -c "trap '' XFSZ; ulimit -f 0; \"$CKVC\" manifest check \"$DIR/prompts.jsonl\" --against \"$DIR/foreign.jsonl\" --clean \"$DIR/x.jsonl\" | cat"
     [ ! -e "$DIR/x.jsonl" ]
     [ -z "$(ls "$DIR" | grep tmp)" ]
 }
@@ -185,13 +177,11 @@ assert leaks["findings"][0]["prompt"] == "p4" and leaks["findings"][0]["words"] 
     verdict bare "$DIR/clean.jsonl"
     [ "$state" = "not checked" ]
     grep -q 'Its prompts were not checked for leaks' "$DIR/bare-report/report.html"
-    run verdict r-dirty "$DIR/r-dirty.jsonl"
-    [[ $output == *"do not deploy: T1 "*"At least 1 of its 4 prompts share text or ids with the prompts scored here"* ]]
+    says 0 "do not deploy: T1 *At least 1 of its 4 prompts share text or ids with the prompts scored here" verdict r-dirty "$DIR/r-dirty.jsonl"
     verdict r-clean "$DIR/r-dirty.jsonl"
     [ "$state" = "not compared" ]
     # what is required is said when the report is there: two prompts without a reference are no reason to deploy
-    run -1 "$CKVC" report "$DIR/r-clean.ckvt" --scores "$DIR/r-clean-scores.jsonl" --require deploy --out "$DIR/required"
-    [[ $output == *"T1 "*": do not deploy, wanted deploy"* ]]
+    says 1 "T1 *: do not deploy, wanted deploy" "$CKVC" report "$DIR/r-clean.ckvt" --scores "$DIR/r-clean-scores.jsonl" --require deploy --out "$DIR/required"
     [ -s "$DIR/required/report.html" ]
 }
 

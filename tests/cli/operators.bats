@@ -80,7 +80,7 @@ assert t["budgets"] == [8, 16, 32, 64, 0.25, 0.6] and len(t["weight"]) == 6, t["
         --policy identity,matched,recent,sink-recent,random,top-k,window,window-pooled,no-utility,no-threshold,mean-gate,mean-pool,head-only,gate-only
     "${score[@]}" --table "$DIR/a.ckvt" --budget 16 --policy window,recent --equal-tokens --out "$DIR/e.jsonl"
     "${score[@]}" --table "$DIR/a.ckvt" --policy identity,recent --layer-budgets "$DIR/layers.txt" --out "$DIR/l.jsonl"
-    py "$DIR" "$(content_id "$DIR/a.ckvt")" "$(content_id "$DIR/b.ckvt")" <<'PY'
+    check '
 folder, a, b = sys.argv[1:]
 rows = [json.loads(line) for line in open(folder + "/s.jsonl")]
 by = collections.Counter((r["policy"], r["table"]) for r in rows)
@@ -96,8 +96,7 @@ kept = {r["id"]: r["n_kept"] for r in equal if r["policy"] == "table"}
 assert all(r["n_kept"] == kept[r["id"]] for r in equal)
 layers = [json.loads(line) for line in open(folder + "/l.jsonl")]
 assert len(layers) == 6 and all(r["layer_budgets"] == [16, 24, 40, 16] and r["budget"] == 24 for r in layers)
-assert all(r["n_kept"] == [16, 24, 40, 16] for r in layers if r["policy"] == "recent")
-PY
+assert all(r["n_kept"] == [16, 24, 40, 16] for r in layers if r["policy"] == "recent")' "$DIR" "$(content_id "$DIR/a.ckvt")" "$(content_id "$DIR/b.ckvt")"
     "$CKVC" report "$DIR/a.ckvt" "$DIR/run" --scores "$DIR/s.jsonl" --scores "$DIR/e.jsonl" --scores "$DIR/l.jsonl" --out "$DIR/report" >/dev/null || {
         "$CKVC" report --help | grep -- --scores; return 1; }
 }

@@ -47,8 +47,7 @@ setup_file() {
     run -0 "$CKVC" merge "$DIR/joined" "$DIR/own-2" "$DIR/own-1" "$DIR/own-0"
     [ -e "$DIR/own-0/journal-0-of-3.jsonl" ]
     same_run "$DIR/whole" "$DIR/joined"
-    run -0 "$CKVC" merge "$DIR/joined"
-    [[ $output == *"is one run already"* ]]
+    says 0 "is one run already" "$CKVC" merge "$DIR/joined"
 }
 
 @test "a pass of demand in parts" {
@@ -179,8 +178,7 @@ auto() {
 @test "status says what is done, what is missing and what failed" {
     cp -r "$DIR/halves" "$DIR/seen"
     sed -i '$d' "$DIR/seen/journal-0-of-2.jsonl"
-    run -0 "$CKVC" status "$DIR/seen"
-    [[ $output == *"scan of ckvc-random"* ]]
+    says 0 "scan of ckvc-random" "$CKVC" status "$DIR/seen"
     grep -Eq '^0/2 +scan +4 +3 +0 ' <<<"$output"
     grep -Eq '^1/2 +scan +4 +4 +0 ' <<<"$output"
     [[ $output != *"next: ckvc merge"* ]]
@@ -197,16 +195,13 @@ assert (scan["prompts"], scan["done"], scan["shards"], scan["shards_published"])
 assert scan["prompts_per_second"] == 0.5 and scan["seconds_left"] == 2, scan
 assert scan["seconds_since_write"] > 1e8, scan'
     printf '%s\n' '{"id":"p06","pass":"scan","prompt":6,"reason":"not finite"}' >>"$DIR/seen/journal-0-of-2.jsonl"
-    run "$CKVC" status "$DIR/seen"
-    [[ $output == *'prompt "p06" leaves no records: not finite'* ]]
+    says 0 'prompt "p06" leaves no records: not finite' "$CKVC" status "$DIR/seen"
     grep -Eq '^0/2 +scan +4 +4 +1 ' <<<"$output"
-    run -0 "$CKVC" status "$DIR/halves" "$DIR/scan" --watch 1 # all is done: it ends
-    [[ $output == *"next: ckvc merge $DIR/halves"* ]]
+    says 0 "next: ckvc merge $DIR/halves" "$CKVC" status "$DIR/halves" "$DIR/scan" --watch 1 # all is done: it ends
     # between the passes of a compile, whose end is its table
     cp -r "$DIR/scan" "$DIR/between"
     sed -i 's/"verb":"scan"/"verb":"compile"/' "$DIR/between/run.json"
-    run -0 "$CKVC" status "$DIR/between"
-    [[ $output == *"no table.ckvt yet"* ]]
+    says 0 "no table.ckvt yet" "$CKVC" status "$DIR/between"
     "$CKVC" status "$DIR/between" --json | grep -q '"complete":false,"merged"'
     fails 66 '' "$CKVC" status "$DIR"
 }
@@ -225,12 +220,10 @@ assert a["done"] == a["prompts"] and b["done"] == b["prompts"] - 1 and b["pass"]
 assert a["prompts_per_second"] is None and 0 <= b["seconds_since_write"] < 600, o'
     score "$DIR/seen.jsonl" --shard 1/3
     score "$DIR/seen.jsonl" --shard 2/3 --resume
-    run -0 "$CKVC" status "$DIR/seen.jsonl" --watch 1
-    [[ $output == *"next: ckvc merge $DIR/seen.jsonl"* ]]
+    says 0 "next: ckvc merge $DIR/seen.jsonl" "$CKVC" status "$DIR/seen.jsonl" --watch 1
     "$CKVC" merge "$DIR/seen.jsonl" -q
     cmp "$DIR/whole.jsonl" "$DIR/seen.jsonl"
-    run -0 "$CKVC" status "$DIR/seen.jsonl"
-    [[ $output == *": score, all there; ckvc inspect "* ]]
+    says 0 ": score, all there; ckvc inspect " "$CKVC" status "$DIR/seen.jsonl"
     "$CKVC" inspect "$DIR/seen.jsonl" --json | check '
 o, rows = json.load(sys.stdin), [json.loads(x) for x in open(sys.argv[1])]
 assert o["kind"] == "scores" and o["lines"] == len(rows) and o["prompts"] == len({r["id"] for r in rows}), o

@@ -21,7 +21,7 @@ rewards() { "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ck
 run = json.load(sys.stdin)
 assert [p["kind"] for p in run["passes"]] == ["shares"] and run["passes"][0]["complete"], run["passes"]
 assert run["plan"]["mode"] == "heads" and run["plan"]["variants"] == "all", run["plan"]'
-    py "$DIR" <<'PY'
+    check '
 import h5py
 score = {(r["id"], r["budget"]): r for r in map(json.loads, open(sys.argv[1] + "/s.jsonl"))}
 n = 0
@@ -45,8 +45,7 @@ for f in sorted(glob.glob(sys.argv[1] + "/run/pass-01-shares/*.h5")):
             assert (tried > 0).all() and (tried <= T).all()
             assert (entries[p, b][:, :, 0] <= own).all() and (entries[p, b][:, :, 6] >= own).all()
             assert (losses[p, b] != losses[p, b, 0, 0, 3]).any()
-assert n >= 10, n
-PY
+assert n >= 10, n' "$DIR"
 }
 
 @test "--loss kl: the divergences are score's, in a sweep and one by one; a head pass, too; no fit takes both" {
@@ -58,7 +57,7 @@ PY
     "$CKVC" fit "$DIR/run-kl" --tables "$DIR/heads.ckvt" -q --out "$DIR/kl.ckvt"
     "$CKVC" inspect "$DIR/kl.ckvt" --json | grep -q '"loss":"kl"'
     fails 65 "--loss kl" "$CKVC" fit "$DIR/run" "$DIR/run-kl" --tables "$DIR/heads.ckvt" -q --out "$DIR/none.ckvt"
-    py "$DIR" <<'PY'
+    check '
 import h5py
 score = {(r["id"], r["budget"]): r for r in map(json.loads, open(sys.argv[1] + "/s.jsonl"))}
 files = [sorted(glob.glob(sys.argv[1] + f"/{run}/pass-01-{kind}/*.h5")) for run, kind in (("run-kl", "shares"), ("run-kl-plain", "shares"), ("heads-kl", "head"))]
@@ -72,8 +71,7 @@ for f, g in zip(*files[:2]):
             assert got == r["kl"] > 0 and abs(f["prompt/loss_full"][p]) < 2e-6, (got, r["kl"])
 for f in files[2]:
     f = h5py.File(f)
-    assert (f["record/reward"][:] <= 2e-6).all() and (f["record/reward"][:] < -1e-4).any()
-PY
+    assert (f["record/reward"][:] <= 2e-6).all() and (f["record/reward"][:] < -1e-4).any()' "$DIR"
 }
 
 @test "the same shards in sweeps and one by one, on one thread, with less memory, after any interruption" {
@@ -89,7 +87,7 @@ PY
 @test "--variants takes whole states up to so many rollouts; --dry-run writes nothing" {
     needs_h5py
     rewards "$DIR/few" --variants 10
-    py "$DIR" <<'PY'
+    check '
 import h5py
 for f in glob.glob(sys.argv[1] + "/few/pass-01-shares/*.h5"):
     h = h5py.File(f)
@@ -99,15 +97,12 @@ for f in glob.glob(sys.argv[1] + "/few/pass-01-shares/*.h5"):
         tried = [e for e in states if e[0] > 0]
         assert 1 <= len(tried) < len(states)
         assert sum(len(set(e) - {e[3]}) for e in tried) <= 10 or len(tried) == 1
-        assert all((e > 0).all() for e in tried) and all(not e[[0, 1, 2, 4, 5, 6]].any() for e in states if e[0] == 0)
-PY
-    run -0 "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --dry-run
-    [[ $output == *"hours: "*"disk_bytes: "*"at_most: "* ]]
+        assert all((e > 0).all() for e in tried) and all(not e[[0, 1, 2, 4, 5, 6]].any() for e in states if e[0] == 0)' "$DIR"
+    says 0 "hours: *disk_bytes: *at_most: " "$CKVC" calibrate "${COMMON[@]}" --side head --tables "$DIR/heads.ckvt" --dry-run
 }
 
 @test "fit: shares of mean 1 under one price, with intervals and --shrink; in any order, alone and in modes heads and layers" {
-    run -0 "$CKVC" fit "$DIR/run" --tables "$DIR/heads.ckvt" --bootstrap 50 --out "$DIR/r.ckvt" --no-prov
-    [[ $output == *"rewards of heads: "*" records of "*" prompts"*"shares changed"*"price"* ]]
+    says 0 "rewards of heads: * records of * prompts*shares changed*price" "$CKVC" fit "$DIR/run" --tables "$DIR/heads.ckvt" --bootstrap 50 --out "$DIR/r.ckvt" --no-prov
     "$CKVC" verify "$DIR/r.ckvt"
     "$CKVC" fit "$DIR/run"/pass-01-shares/*.h5 --tables "$DIR/heads.ckvt" --bootstrap 50 --out "$DIR/h5.ckvt" --no-prov -q
     "$CKVC" inspect "$DIR/r.ckvt" "$DIR/h5.ckvt" --json --cells | check '
@@ -155,8 +150,7 @@ for i in 0, 1:
     diff <(shard_sums "$DIR/cuts") <(shard_sums "$DIR/cuts-plain")
     killed "0.05 0.1 0.15 0.2" cuts "$DIR/cuts-killed"
     diff <(shard_sums "$DIR/cuts") <(shard_sums "$DIR/cuts-killed")
-    run -0 "$CKVC" fit "$DIR/cuts" --tables "$DIR/rewarded.ckvt" --bootstrap 50 --cells 2,1 --out "$DIR/cut.ckvt" --no-prov
-    [[ $output == *"rewards of thresholds below shares of heads: "*"8 states have one"*"price"* ]]
+    says 0 "rewards of thresholds below shares of heads: *8 states have one*price" "$CKVC" fit "$DIR/cuts" --tables "$DIR/rewarded.ckvt" --bootstrap 50 --cells 2,1 --out "$DIR/cut.ckvt" --no-prov
     "$CKVC" verify "$DIR/cut.ckvt"
     "$CKVC" score "${OVER[@]}" --table "$DIR/rewarded.ckvt,$DIR/cut.ckvt" --policy top-k --equal-tokens -q --out "$DIR/cut.jsonl" 2>/dev/null
     "$CKVC" inspect "$DIR/rewarded.ckvt" "$DIR/cut.ckvt" --json >"$DIR/tables.jsonl"

@@ -15,10 +15,9 @@ drawing() { calibrate "$1" --holdout 0.2 --variants 4 --sample-prompts 10 "${@:2
 
 # logged RUN: prompts there, drawn, drawn by cells, asked for
 logged() {
-    py "$1" <<'PY'
+    check '
 c = json.load(open(sys.argv[1] + "/scan/coverage.json"))
-print(c["prompts"], c["drawn"], sum(r[4] for r in c["cells"]), c["sample"])
-PY
+print(c["prompts"], c["drawn"], sum(r[4] for r in c["cells"]), c["sample"])' "$1"
 }
 
 @test "scan prints cells and sources, names thin cells, and records them" {
@@ -26,14 +25,13 @@ PY
     awk -F'\t' 'NR > 1 { n += $3; s += $4 + $5 } END { exit n == 21 && s == 21 ? 0 : 1 }' "$DIR/scan.tsv"
     grep -q -- '--min-cell 7' "$DIR/scan.err"
     grep -q '0/0: [0-9]' "$DIR/scan.err"
-    py "$DIR" <<'PY'
+    check '
 c = json.load(open(sys.argv[1] + "/scan/scan/coverage.json"))
 assert c["schema"] == "ckvc-coverage-1" and c["bins"] == [2, 2] and c["prompts"] == 21 and c["drawn"] is None
 rows = [line.split("\t") for line in open(sys.argv[1] + "/scan.tsv")][1:]
 for e, p, n, even, odd in rows:
     of = {r[2]: r[3] for r in c["cells"] if r[0] == int(e) and r[1] == int(p)}
-    assert (of.get(0, 0), of.get(1, 0)) == (int(even), int(odd)) and int(n) == sum(of.values())
-PY
+    assert (of.get(0, 0), of.get(1, 0)) == (int(even), int(odd)) and int(n) == sum(of.values())' "$DIR"
     "$CKVC" scan "${OVER[@]}" --limit 3 --out "$DIR/scan3" -q --json --bins 2,2 |
         check 'assert json.load(sys.stdin)["coverage"]["prompts"] == 3'
     "$CKVC" scan "${OVER[@]}" --limit 3 --holdout 1 --out "$DIR/scan0" -q
@@ -45,14 +43,13 @@ PY
     "$CKVC" verify "$DIR/ten"
     grep -q 'of 10 prompts' "$DIR/fit.err"
     grep -q '3 held-out' "$DIR/fit.err"
-    py "$DIR/ten" <<'PY'
+    check '
 c = json.load(open(sys.argv[1] + "/scan/coverage.json"))
 cells = {}
 for e, p, s, n, d in c["cells"]:
     a = cells.setdefault((e, p), [0, 0]); a[0] += n; a[1] += d
 cut = [d for n, d in cells.values() if d < n]
-assert len(cells) == 4 and max(d for n, d in cells.values()) <= min(cut) + 1, cells
-PY
+assert len(cells) == 4 and max(d for n, d in cells.values()) <= min(cut) + 1, cells' "$DIR/ten"
 }
 
 @test "the same draw from its own scan, resumed, on one thread, and by hand for the other side" {
@@ -102,7 +99,7 @@ PY
     grep -q "budget $dead: 0 by the loss" "$DIR/binding-fit.err"
     "$CKVC" report "$DIR/binding.ckvt" "$DIR/binding" "$DIR/scan" --out "$DIR/binding-report" >"$DIR/binding-report.txt"
     grep -q "at budget $dead tokens the gate is not alive" "$DIR/binding-report.txt"
-    py "$DIR" <<'PY'
+    check '
 at = lambda name: json.load(open(sys.argv[1] + "/" + name))
 gate = at("binding.json")["gate"]
 assert [g["alive"] for g in gate] == [False, True] and gate[0]["sets_differ"] < 0.05 <= gate[1]["sets_differ"]
@@ -122,8 +119,7 @@ assert run["coverage"]["prompts"] == 24 and run["coverage"]["drawn"] == 8 and ru
 assert sum(s["drawn"] for s in run["coverage"]["sources"]) == 8
 assert sum(map(sum, run["coverage"]["drawn_cells"])) == 8
 scan = report["runs"][1]["coverage"]
-assert scan["prompts"] == 21 and scan["drawn"] is None and "drawn_cells" not in scan
-PY
+assert scan["prompts"] == 21 and scan["drawn"] is None and "drawn_cells" not in scan' "$DIR"
     page "$DIR/binding-report" >"$DIR/page"
     [ "$(grep -c ": prompts per risk cell$" "$DIR/page")" -eq 2 ]
     grep -q ": where the gate can act, by risk cell, budget " "$DIR/page"

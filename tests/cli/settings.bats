@@ -60,7 +60,7 @@ print(*sorted({r["tau"] for r in map(json.loads, sys.stdin) if r["policy"] == "m
     score --policy identity,recent >"$DIR/paper.jsonl"
     score --policy identity,recent,top-k --alpha visible --keep-window 4 --table "$DIR/t.ckvt" >"$DIR/visible.jsonl"
     "$CKVC" report "$DIR/t.ckvt" --scores "$DIR/paper.jsonl,$DIR/visible.jsonl" --out "$DIR/report" -q
-    py "$DIR" <<'EOF'
+    check '
 folder = sys.argv[1]
 s = json.load(open(folder + "/report/report.json"))["scores"]
 rows = [json.loads(line) for f in ("paper", "visible") for line in open(f"{folder}/{f}.jsonl")]
@@ -76,8 +76,7 @@ assert abs(one["all"]["difference"] - (mean("identity", "visible") - mean("ident
 # within one score alone: against identity and references
 (table,) = [x for x in s["against_identity"] if x["policy"] == "table"]
 assert table["base"] == "identity, visible α, last 4 kept"
-assert abs(table["all"]["difference"] - (mean("table", "visible") - mean("identity", "visible"))) < 1e-12
-EOF
+assert abs(table["all"]["difference"] - (mean("table", "visible") - mean("identity", "visible"))) < 1e-12' "$DIR"
     page "$DIR/report" | grep -q "^Which score"
 }
 

@@ -13,8 +13,7 @@ L, G, B = (t["shape"][k] for k in ("n_layers", "n_kv_heads", "n_budgets"))
 assert [len(t["shares"]), len(t["shares"][0]), len(t["shares"][0][0])] == [L, G, B], t["shares"]
 assert t["layer_shares"] == [[1, 1]] and t["c_min"][1] == {"budget": 64, "floor": 0.5, "recent": 8}
 assert t["score"][0] == {"budget": 0.25, "mode": "heads", "score": "window", "window": 32, "pool": 7, "norm": True, "features": 0}'
-    run "$CKVC" inspect "$TABLE"
-    [[ $output == *"shares:           0.25 ... 1.75"* ]]
+    says 0 "shares:           0.25 ... 1.75" "$CKVC" inspect "$TABLE"
     [[ $output == *"layer_shares:     1 ... 1"* ]]
     run "$CKVC" verify "$TABLE"
     [ "$output" = "$TABLE: ok, table" ]
@@ -31,8 +30,7 @@ f = t["features"]
 assert f["version"] == 1 and f["n"] == 26 and f["mass"] == [[0.75, 0.25]], f
 assert [len(f["theta"]), len(f["theta"][0]), len(f["theta"][0][0])] == [L, G, f["n"]]
 assert t["score"][0] == {"budget": 0.25, "mode": "heads", "score": "learned", "window": 64, "pool": 0, "norm": False, "features": 1}'
-    run "$CKVC" inspect "$table"
-    [[ $output == *"features:         version 1, 26 a head, mass 0.25 ... 0.75"* ]]
+    says 0 "features:         version 1, 26 a head, mass 0.25 ... 0.75" "$CKVC" inspect "$table"
     run "$CKVC" verify "$table"
     [ "$output" = "$table: ok, table" ]
 }

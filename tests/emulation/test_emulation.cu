@@ -25,8 +25,7 @@ static void down(void *to, const void *from, size_t n) {
 
 /* ---- products ---- */
 
-/* D[16][16] = A[16][16] B[16][16], B given as it is and transposed, with one warp; factors by
- * ldmatrix or by hand. */
+/* D[16][16] = A[16][16] B[16][16], B as it is and transposed, one warp; by ldmatrix or by hand. */
 __global__ void product(bool by_ldmatrix, const uint16_t *a, float *d) {
     const uint16_t *const b = a + 256, *const bt = b + 256;
     float *const d_of_bt = d + 256;
@@ -81,8 +80,7 @@ TEST(products) {
             float want = 0;
             for (int k = 0; k < 16; k++) { want += fa[i / 16 * 16 + k] * fb[k * 16 + i % 16]; }
             if (got[0][i] != want || got[1][i] != want + 1) {
-                fail_msg("[%d] of way %d: %g and %g, want %g", i, how, got[0][i], got[1][i] - 1,
-                         want);
+                fail_msg("[%d] of way %d: %g, %g, want %g", i, how, got[0][i], got[1][i] - 1, want);
             }
         }
     }

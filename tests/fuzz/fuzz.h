@@ -87,8 +87,7 @@ static inline const char *fuzz_file(const char *name, const void *data, size_t s
     return path;
 }
 
-/* An input of several texts, NUL bytes between them: each into the file of its name, where there is
- * a text left. */
+/* An input of several texts, NUL bytes between them: each into the file of its name. */
 #define fuzz_parts(data, size, ...)                                                                \
     fuzz_put_parts(data, size, (const char *const[]){__VA_ARGS__, NULL})
 static inline void fuzz_put_parts(const uint8_t *data, size_t size, const char *const *names) {

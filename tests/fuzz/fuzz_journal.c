@@ -1,5 +1,4 @@
-/* journal.jsonl of a run directory whose shards are there, of 7 bytes each: passes, shards, skipped
- * prompts, notes. */
+/* journal.jsonl of a run whose shards are there, of 7 bytes: passes, shards, skipped, notes. */
 #include <sys/stat.h>
 
 #include "formats/run/run_dir.h"

@@ -1,5 +1,4 @@
-/* config.json of a directory. A shape that is read is within its caps, and all that follows from it
- * can be computed. */
+/* config.json of a directory: a shape that is read is within its caps, and what follows from it. */
 #include "formats/model/model_readers.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,5 +1,4 @@
-/* The log of finished prompts beside an unfinished shard, as it is and with its CRC-32 sums
- * mended, and the rows in it. */
+/* The log of finished prompts beside an unfinished shard, as it is and with CRC-32 sums mended. */
 #include "formats/run/run_append.h"
 #include "formats/shard/shard_codec.h"
 #include "lib/base/bytes.h"

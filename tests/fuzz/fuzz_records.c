@@ -1,5 +1,4 @@
-/* Small JSON files of a run: scan/coverage.json, and the record of a leak check, each read from the
- * same input. */
+/* Small JSON files of a run, from one input: scan/coverage.json, the record of a leak check. */
 #include <sys/stat.h>
 
 #include "formats/lines/leak_record.h"

@@ -1,5 +1,4 @@
-/* tokenizer.model of a directory: SentencePiece's protobuf, or tiktoken's ranks where its first
- * bytes say so. */
+/* tokenizer.model: SentencePiece's protobuf, or tiktoken's ranks where its first bytes say so. */
 #include "tests/fuzz/fuzz_tokens.h"
 
 FUZZ {

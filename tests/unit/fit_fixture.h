@@ -14,20 +14,30 @@ static inline const char *fit_shard(shard *s, const char *name) {
     return path;
 }
 
-static inline fit_result *fit_paths(const char *const *paths, size_t n, const fit_options *o) {
+/* What a test fits with: from the defaults on, where a main sets before_each to this. */
+static fit_options o;
+static inline int begin_with_defaults(void **state) {
+    o = fit_defaults();
+    return 0;
+}
+
+static inline fit_result *fit_paths(const char *const *paths, size_t n) {
     fit_result *r = NULL;
-    OK(fit_records(paths, n, o, &r, &err));
+    OK(fit_records(paths, n, &o, &r, &err));
     return r;
 }
 
-static inline fit_result *fit_one(const char *path, const fit_options *o) {
-    return fit_paths(&path, 1, o);
+static inline fit_result *fit_one(const char *path) { return fit_paths(&path, 1); }
+
+/* Another one in its place. */
+static inline void refit(fit_result **r, const char *path) {
+    fit_result_free(*r);
+    *r = fit_one(path);
 }
 
-static inline void fit_refused(const char *const *paths, size_t n, const fit_options *o,
-                               ckvc_status status, const char *words) {
+static inline void fit_refused(const char *const *paths, size_t n, ckvc_status status,
+                               const char *words) {
     fit_result *r = NULL;
-    FAILS(fit_records(paths, n, o, &r, &err), status);
+    FAILS_SAYING(fit_records(paths, n, &o, &r, &err), status, words);
     assert_null(r);
-    if (!strstr(err.text, words)) { fail_msg("wanted \"%s\" in: %s", words, err.text); }
 }

@@ -1,6 +1,8 @@
 /* Golden files: numbers that other programs found, as JSON. */
 #pragma once
 
+#include <unistd.h>
+
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "tests/unit/unit.h"
@@ -42,6 +44,19 @@ static inline double *golden_numbers(const json_t *array) {
         numbers[i] = json_number_value(json_array_get(row, wide ? i % wide : i));
     }
     return numbers;
+}
+
+/* The path of what lies below the data beside the checkout; where it is not, the test is skipped.
+ */
+static inline const char *shared_data(const char *below, const char *name) {
+    static char path[4096];
+    const char *shared = getenv("CKVC_SHARED");
+    snprintf(path, sizeof path, "%s/data/%s/%s", shared ? shared : "../shared", below, name);
+    if (access(path, R_OK) != 0) {
+        printf("skipped: %s is not there (CKVC_SHARED)\n", path);
+        skip();
+    }
+    return path;
 }
 
 static inline double golden_number(const json_t *object, const char *key) {

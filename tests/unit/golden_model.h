@@ -66,6 +66,12 @@ static inline ckvc_status model_open_path(const char *path, backend *be, model *
     return model_open(spec, be, out, err);
 }
 
+/* Rollouts side by side: 0 as 1. */
+static inline session_limits limits_of(int64_t prompt, int64_t continuation, int64_t window,
+                                       int64_t lanes) {
+    return (session_limits){prompt, continuation, window, .max_lanes = lanes};
+}
+
 static inline void bench_load(bench *b, const char *path, session_limits limits) {
     OK(model_open_path(path, b->be, &b->m, &err));
     OK(sessions_create(b->m, limits, 1, &b->s, &err));
@@ -78,6 +84,13 @@ static inline prefill_stats prefill_of(session *s, const int32_t *ids, int64_t n
     const prefill_input in = {.tokens = ids, .n = n, .n_total = n_total, .window = window};
     OK(sessions_prefill(&(prefill_job){s, in, &stats}, 1, &err));
     return stats;
+}
+
+/* Rollouts of n tokens behind one session's prompt: nll [n_lanes][n], kl the same or NULL. */
+static inline void rollouts_of(session *s, const int32_t *ids, int64_t n, const rollout_lane *lanes,
+                               int64_t n_lanes, double *nll, double *kl) {
+    const rollout_job job = {s, ids, n, lanes, n_lanes, nll, NULL, NULL, kl};
+    OK(sessions_rollouts(&job, 1, &err));
 }
 
 /* Sequences of other ids for other steps. */

@@ -4,6 +4,8 @@
 #include "cql/solve/logged.h"
 #include "tests/unit/unit.h"
 
+CKVC_AUTO_OF(cql_logged, cql_logged_free)
+
 static inline cql_logged *new_logged(size_t states, size_t actions, bool part) {
     cql_logged *l = NULL;
     OK(cql_logged_create(states, actions, part, (size_t)1 << 26, &l, &err));

@@ -5,6 +5,8 @@
 #include "calib/actions/variants.h"
 #include "tests/unit/unit.h"
 
+CKVC_AUTO_OF(ckvc_table, ckvc_table_free)
+
 static inline ckvc_table *new_start_table(uint32_t L, uint32_t G, uint32_t E, uint32_t P,
                                           const double *budgets, uint32_t n_budgets, uint32_t W,
                                           const action_grid *grids) {

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "lib/base/hash.h"
 #include "lib/base/status.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -35,6 +36,19 @@ static inline void unit_step(ckvc_status got, ckvc_status want, const ckvc_err *
         unit_step(step, want, &err, #step, __FILE__, __LINE__);                                    \
     } while (0)
 #define OK(step) FAILS(step, CKVC_OK)
+/* And what was said has these words. */
+#define FAILS_SAYING(step, want, words)                                                            \
+    do {                                                                                           \
+        FAILS(step, want);                                                                         \
+        if (!strstr(err.text, words)) { fail_msg("wanted \"%s\" in: %s", words, err.text); }       \
+    } while (0)
+
+/* A stream of random numbers (hash.h). */
+static inline ckvc_rng rng_of(uint64_t seed, uint64_t key, uint32_t stage) {
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, seed, key, stage);
+    return rng;
+}
 
 /* Before a plain loop that says what is wanted: sanitisers slow it ten times, and look for nothing
  * in it. */

@@ -177,8 +177,7 @@ static void make_kept(bench *b, int32_t n_sets, uint32_t B, uint32_t T) {
     b->kept = (kept_set){n_sets, offsets, positions};
 }
 
-/* One layer's attention of a continuation's rows over what is kept: one set for all heads, or one
- * a KV head. */
+/* One layer's attention of a continuation's rows over what is kept: one set, or one a KV head. */
 static ckvc_status open_kept(bench *b, bench_row *row) {
     const int64_t T = b->o->n_tokens, C = b->o->continuation, own = be_padded_rows(C);
     const uint32_t asked = ckvc_budget_tokens(b->o->budget, (uint32_t)T),
@@ -448,8 +447,7 @@ static ckvc_status open_count(bench *b, bench_row *row) {
     return CKVC_OK;
 }
 
-/* Records of many prompts into statistics, as a fit's reader hands them over; prompts come in
- * blocks. */
+/* Records of many prompts, in blocks, into statistics, as a fit's reader hands them over. */
 static ckvc_status run_count(bench *b) {
     for (int p = 0; p < COUNT_PROMPTS; p++) {
         char id[32];
@@ -474,8 +472,7 @@ static ckvc_status run_shard_read(bench *b) {
     return shard_h5_read(b->path, false, &s, b->err);
 }
 
-/* A shard as a run writes it: every column filled, values as random as rewards are. *out is the
- * caller's, also after an error. */
+/* A shard as a run writes it, values as random as rewards. *out is the caller's, in any case. */
 static ckvc_status make_shard(uint64_t seed, shard **out, ckvc_err *err) {
     const double budget = 128;
     const start_table_spec spec = {

@@ -12,20 +12,17 @@
 
 /* A layer's causal attention of T rows, a window of so many keys sliding along (0: none). */
 double flops_attention(int32_t n_heads, int32_t head_dim, int32_t window, int64_t T);
-/* A layer's attention of a continuation's rows to n_kept entries of the prompt a KV head (a mean)
- * and to their own. */
+/* A layer's attention of a continuation's rows to n_kept entries a KV head and their own. */
 double flops_kept(int32_t n_heads, int32_t head_dim, double n_kept, int64_t rows);
 /* A prompt of T tokens, window W: keys and values of every row, in the last layer the rest for the
  * W + 1 rows that are read, and the head for W rows (method.md section 4). */
 double flops_prefill(const model_shape *s, int64_t T, int64_t W);
-/* One continuation of C tokens from layer 0: C - 1 rows, and the head for each. n_kept [L]; NULL: T
- * in every layer. */
+/* A continuation of C tokens from layer 0: C - 1 rows, the head for each. n_kept [L]; NULL: T. */
 double flops_rollout(const model_shape *s, int64_t T, int64_t C, const uint32_t *n_kept);
 /* A demand pass: a prefill, and `rows` more rows on its full cache, of the last layer up to its
  * attention's scores. */
 double flops_demand(const model_shape *s, int64_t T, int64_t W, int64_t rows);
-/* A variant that leaves the baseline at `layer`: there attention and what follows it, above all of
- * it, and the head. */
+/* A variant that leaves the baseline at `layer`: from its attention on, all above, and the head. */
 double flops_variant(const model_shape *s, int64_t C, int32_t layer, uint32_t n_kept_own,
                      const uint32_t *n_kept);
 /* A sweep over a prompt's variants; baselines that a later batch repeats are not counted again. */

@@ -1,8 +1,11 @@
 /* What tests of fits draw and name. */
 #pragma once
 
-#include "lib/base/hash.h"
+#include "cql/solve/counts.h"
+#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
+
+CKVC_AUTO_OF(cql_counts, cql_counts_free)
 
 static inline double gauss(ckvc_rng *rng) {
     double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);

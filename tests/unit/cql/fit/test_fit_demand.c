@@ -1,10 +1,8 @@
-/* From demand shards to shares: against golden/budgets, by hand, and beside the records of sides.
- */
+/* From demand shards to shares: against golden/budgets, by hand, and beside records of sides. */
 #include "formats/run/run_dir.h"
 #include "tests/unit/fit_fixture.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/shard_fixture.h"
-#include "tests/unit/unit.h"
 
 enum { L = 2, G = 2, NB = 3 }; /* of the fixture */
 
@@ -17,9 +15,8 @@ static shard *fixture_of(const char *pass, uint32_t first, uint32_t n) {
     return s;
 }
 
-static void refused(const char *a, const char *b, const fit_options *o, ckvc_status status,
-                    const char *words) {
-    fit_refused((const char *const[]){a, b}, b ? 2 : 1, o, status, words);
+static void refused(const char *a, const char *b, ckvc_status status, const char *words) {
+    fit_refused((const char *const[]){a, b}, b ? 2 : 1, status, words);
 }
 
 /* Writes and reads back. */
@@ -60,17 +57,16 @@ static shard *golden_shard(const json_t *prompt, uint32_t n_tokens) {
 TEST(golden_shares_and_capacities) {
     json_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json"), *prompt;
     size_t i;
-    const fit_options o = fit_defaults();
     json_array_foreach(json_object_get(root, "prompts"), i, prompt) {
         const uint32_t T = (uint32_t)json_array_size(json_object_get(prompt, "tokens"));
-        fit_result *r = fit_one(fit_shard(golden_shard(prompt, T), "golden.h5"), &o);
-        table_file *t = written(r, "golden.ckvt");
+        CKVC_AUTO(fit_result_free_at)
+        fit_result *r = fit_one(fit_shard(golden_shard(prompt, T), "golden.h5"));
+        CKVC_AUTO(table_file_free_at) table_file *t = written(r, "golden.ckvt");
         const ckvc_table *c = t->table;
         assert_int_equal(c->op, CKVC_OPERATOR_NO_THRESHOLD);
         for (uint32_t b = 0; b < 3; b++) {
-            char key[16];
             uint32_t B = (uint32_t)c->budgets[b], capacity[12], least;
-            snprintf(key, sizeof key, "%u", B);
+            CKVC_AUTO_FREE char *key = ckvc_format("%u", B);
             const json_t *demand = json_object_get(json_object_get(prompt, "demand"), key),
                          *want = json_object_get(
                              json_object_get(json_object_get(prompt, "kept"), key), "capacities");
@@ -84,8 +80,6 @@ TEST(golden_shares_and_capacities) {
             assert_int_equal(c->score[b].kind, CKVC_SCORE_WINDOW);
             assert_int_equal(c->score[b].mode, CKVC_MODE_HEADS);
         }
-        table_file_free(t);
-        fit_result_free(r);
     }
     assert_int_equal(i, 3);
     json_decref(root);
@@ -113,8 +107,7 @@ TEST(means_leave_out_the_held_out_and_the_short) {
             }
         }
     }
-    const fit_options o = fit_defaults();
-    fit_result *r = fit_one(fit_shard(s, "hand.h5"), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "hand.h5"));
     const ckvc_table *t = r->table->table;
     assert_int_equal(r->n_heldout, 2);
     assert_int_equal(r->demand.n_prompts, 10);
@@ -137,7 +130,6 @@ TEST(means_leave_out_the_held_out_and_the_short) {
     }
     const json_t *said = json_object_get(json_object_get(r->table->meta, "diagnostics"), "demand");
     assert_int_equal(json_array_size(json_object_get(said, "by_budget")), NB);
-    fit_result_free(r);
 }
 
 /* No budget leaves a choice: equal shares, nothing decided. */
@@ -145,8 +137,7 @@ TEST(budgets_without_a_choice) {
     shard *s = fixture_of("demand", 0, 4);
     s->h.budgets[1] = 9; /* all of it goes into floors */
     s->h.budgets[2] = 4096;
-    const fit_options o = fit_defaults();
-    fit_result *r = fit_one(fit_shard(s, "short.h5"), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "short.h5"));
     for (size_t k = 0; k < L * G; k++) {
         assert_true(r->table->table->share[k * NB + 1] == 1.0);
         assert_true(r->table->table->share[k * NB + 2] == 1.0);
@@ -157,25 +148,21 @@ TEST(budgets_without_a_choice) {
     assert_int_equal(r->demand.blocks[0].heads.undecided, L * G); /* four prompts are too few */
     assert_true(isnan(r->demand.blocks[2].heads.halves.overall.mean));
     table_file_free(written(r, "short.ckvt"));
-    fit_result_free(r);
 }
 
 TEST(cuts_order_and_duplicates_never_show) {
-    const fit_options o = fit_defaults();
     const char *whole = fit_shard(fixture_of("demand", 0, 15), "whole.h5"),
                *parts[3] = {fit_shard(fixture_of("demand", 7, 8), "b.h5"),
                             fit_shard(fixture_of("demand", 0, 7), "a.h5"), whole};
-    fit_options other = o;
-    other.seed = 2;
-    fit_result *r[4] = {fit_one(whole, &o), fit_paths(parts, 2, &o), fit_paths(parts, 3, &o),
-                        fit_one(whole, &other)};
+    fit_result *r[4] = {fit_one(whole), fit_paths(parts, 2), fit_paths(parts, 3)};
+    o.seed = 2;
+    r[3] = fit_one(whole);
     const size_t values = (size_t)L * G * NB * sizeof(double);
     char id[2][CKVC_SHA256_HEX];
     for (int i = 0; i < 2; i++) {
-        table_file *t = written(r[i], "cut.ckvt");
+        CKVC_AUTO(table_file_free_at) table_file *t = written(r[i], "cut.ckvt");
         strcpy(id[i], t->content_id);
         assert_memory_equal(t->share_interval, r[0]->table->share_interval, 2 * values);
-        table_file_free(t);
     }
     assert_string_equal(id[0], id[1]);
     assert_int_equal(r[2]->n_duplicates, 12);
@@ -188,11 +175,9 @@ TEST(cuts_order_and_duplicates_never_show) {
 /* ---- the learned score ---- */
 
 static fitted_learned learned_of(const char *const *paths, size_t n) {
-    fit_options o = fit_defaults();
     o.score = CKVC_SCORE_LEARNED;
-    fit_result *r = fit_paths(paths, n, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, n);
     const fitted_learned l = r->learned;
-    fit_result_free(r);
     return l;
 }
 
@@ -218,8 +203,7 @@ TEST(held_out_prompts_judge_once) {
     assert_true(isfinite(fitted.heldout) && fitted.heldout != one.heldout);
 }
 
-/* A shard of the one pass gives both: shares of the weight that is asked for, and a learned score.
- */
+/* A shard of the one pass gives both: shares of the asked-for weight, and a learned score. */
 TEST(one_pass_has_both) {
     shard *s = fixture_one_pass(4);
     s->h.budgets[1] = 32;
@@ -229,10 +213,9 @@ TEST(one_pass_has_both) {
         want += s->mixed_demand[((p * SHARD_N_MIXES + 1) * NB + 0) * L * G + 2] / (4.0 * B);
     }
     const char *path = fit_shard(s, "one.h5");
-    fit_options o = fit_defaults();
-    CKVC_AUTO(fit_result_free_at) fit_result *plain = fit_one(path, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *plain = fit_one(path);
     o.mix = 0.5;
-    CKVC_AUTO(fit_result_free_at) fit_result *mixed = fit_one(path, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *mixed = fit_one(path);
     assert_true(fabs(mixed->table->table->share[2 * NB] - want) <= 1e-12);
     assert_true(fabs(plain->table->table->share[2 * NB] - want) > 1e-3);
     assert_true(plain->learned.fitted && plain->learned.n_prompts == 4);
@@ -240,9 +223,9 @@ TEST(one_pass_has_both) {
                         L * G * FIXTURE_FEATURES * sizeof(float));
     assert_int_equal(plain->demand.n_prompts, 4);
     o.mix = 0.3;
-    refused(path, NULL, &o, CKVC_E_DATA, "no demand of --mix 0.3");
+    refused(path, NULL, CKVC_E_DATA, "no demand of --mix 0.3");
     o.mix = 0.5;
-    refused(fit_shard(fixture_of("demand", 0, 4), "old.h5"), NULL, &o, CKVC_E_DATA,
+    refused(fit_shard(fixture_of("demand", 0, 4), "old.h5"), NULL, CKVC_E_DATA,
             "no demand of --mix 0.5");
 }
 
@@ -275,11 +258,10 @@ static json_t *diagnostics(const table_file *t) {
 
 /* One table from both at once, from records after demand, and from demand after records. */
 TEST(records_and_demand_make_one_table) {
-    fit_options o = fit_defaults();
     const char *paths[2] = {fit_shard(fixture_of("demand", 0, 15), "demand.h5"),
                             fit_shard(fixture_of("both", 0, 15), "records.h5")};
-    fit_result *demand = fit_one(paths[0], &o), *records = fit_one(paths[1], &o),
-               *both = fit_paths(paths, 2, &o);
+    fit_result *demand = fit_one(paths[0]), *records = fit_one(paths[1]),
+               *both = fit_paths(paths, 2);
     table_file *d = written(demand, "d.ckvt"), *s = written(records, "s.ckvt"),
                *t = written(both, "t.ckvt");
     assert_true(!d->has_evidence && t->has_evidence && !s->table->share);
@@ -289,7 +271,7 @@ TEST(records_and_demand_make_one_table) {
     same_shares(t, d);
     assert_int_equal(t->table->op, CKVC_OPERATOR_PAPER);
     o.incoming = s;
-    fit_result *after = fit_one(paths[0], &o);
+    fit_result *after = fit_one(paths[0]);
     table_file *u = written(after, "u.ckvt");
     assert_true(after->sides[0].carried && after->sides[1].carried && after->demand.fitted);
     same_entries(u, t);
@@ -297,7 +279,7 @@ TEST(records_and_demand_make_one_table) {
     assert_true(json_equal(u->meta, t->meta));
     assert_string_equal(u->content_id, t->content_id);
     o.incoming = t;
-    fit_result *before = fit_one(paths[1], &o);
+    fit_result *before = fit_one(paths[1]);
     table_file *v = written(before, "v.ckvt");
     assert_true(before->demand.carried && !before->demand.fitted);
     same_entries(v, t);
@@ -321,54 +303,47 @@ TEST(records_and_demand_make_one_table) {
 
 /* Does prompts 0 ... n-1 of a demand pass of six, in shards of two. */
 static void log_pass(run_dir *run, const char *pass, uint32_t n) {
-    shard *whole = fixture_of("demand", 0, 0);
+    CKVC_AUTO(shard_free_at) shard *whole = fixture_of("demand", 0, 0);
     bool done[6];
     OK(run_pass_begin(run, &(run_pass_start){pass, 6, 2, "cpu/test"}, &whole->h, done, &err));
     for (uint32_t i = 0; i < n; i++) {
-        shard *one = fixture_of("demand", i, 1);
+        CKVC_AUTO(shard_free_at) shard *one = fixture_of("demand", i, 1);
         if (!done[i]) { OK(run_log_prompt(run, i, one, &err)); }
-        shard_free(one);
     }
     assert_int_equal(run_pass_end(run), n == 6);
-    shard_free(whole);
 }
 
 /* The last complete demand pass of a run; one that is not is fitted where it is asked for. */
 TEST(runs_give_their_demand) {
     const char *path = in_temp_folder("run");
-    fit_options o = fit_defaults();
     run_dir *run = NULL;
     json_auto_t *plan = json_pack("{s:s}", "model_name", "fixture");
     OK(run_create(path, plan, RUN_WHOLE, false, &run, NULL));
     log_pass(run, "pass-01-demand", 4);
     run_close(run);
-    refused(path, NULL, &o, CKVC_E_DATA, "finish it with calibrate --resume");
+    refused(path, NULL, CKVC_E_DATA, "finish it with calibrate --resume");
     o.pass = 1;
-    fit_result *part = fit_one(path, &o);
+    fit_result *part = fit_one(path);
     assert_int_equal(part->demand.n_prompts, 4);
     fit_result_free(part);
     o.pass = 0;
     OK(run_create(path, plan, RUN_WHOLE, true, &run, NULL));
     log_pass(run, "pass-01-demand", 6);
     run_close(run);
-    fit_result *r = fit_one(path, &o),
-               *bare = fit_one(fit_shard(fixture_of("demand", 0, 6), "six.h5"), &o);
+    CKVC_AUTO(fit_result_free_at)
+    fit_result *r = fit_one(path), *bare = fit_one(fit_shard(fixture_of("demand", 0, 6), "six.h5"));
     assert_int_equal(r->demand.n_prompts, 5); /* one is held out */
     assert_memory_equal(r->table->table->share, bare->table->table->share,
                         (size_t)L * G * NB * sizeof(double));
     assert_string_equal(
         json_string_value(json_array_get(json_object_get(r->table->meta, "passes"), 0)),
         "pass-01-demand");
-    fit_result_free(r);
-    fit_result_free(bare);
 }
 
 TEST(pools_are_checked) {
-    fit_options o = fit_defaults();
     const char *plain = fit_shard(fixture_of("demand", 0, 6), "plain.h5"),
                *records = fit_shard(fixture_of("both", 0, 6), "sides.h5"), *budget = NULL;
-    static const char *const words[] = {"--floor 0.3", "--recent 4", "--repeat", "fingerprint",
-                                        "33"};
+    const char *const words[] = {"--floor 0.3", "--recent 4", "--repeat", "fingerprint", "33"};
     for (int i = 0; i < 5; i++) {
         shard *s = fixture_of("demand", 10, 6);
         switch (i) {
@@ -379,23 +354,24 @@ TEST(pools_are_checked) {
         default: s->h.budgets[1] = 33; break;
         }
         budget = fit_shard(s, "z.h5");
-        if (i != 3) { refused(plain, budget, &o, CKVC_E_MISMATCH, words[i]); }
-        if (i >= 3) { refused(records, budget, &o, CKVC_E_MISMATCH, words[i]); }
+        if (i != 3) { refused(plain, budget, CKVC_E_MISMATCH, words[i]); }
+        if (i >= 3) { refused(records, budget, CKVC_E_MISMATCH, words[i]); }
     }
     o.memory_max = 400; /* three prompts */
-    refused(plain, NULL, &o, CKVC_E_MEMORY, "--memory");
+    refused(plain, NULL, CKVC_E_MEMORY, "--memory");
     o = fit_defaults();
     o.splits = (const char *const[]){"other"};
     o.n_splits = 1;
-    refused(plain, NULL, &o, CKVC_E_DATA, "no records to fit");
+    refused(plain, NULL, CKVC_E_DATA, "no records to fit");
     /* an incoming table of other budgets */
     o = fit_defaults();
-    fit_result *r = fit_one(budget, &o);
-    table_file *t = written(r, "other.ckvt");
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(budget);
+    CKVC_AUTO(table_file_free_at) table_file *t = written(r, "other.ckvt");
     o.incoming = t;
-    refused(plain, NULL, &o, CKVC_E_MISMATCH, "33");
-    table_file_free(t);
-    fit_result_free(r);
+    refused(plain, NULL, CKVC_E_MISMATCH, "33");
 }
 
-RUN_TESTS(temp_folder_make, temp_folder_remove)
+int main(void) {
+    before_each = begin_with_defaults;
+    return unit_run(temp_folder_make, temp_folder_remove);
+}

@@ -12,7 +12,6 @@
 #include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/fit_fixture.h"
 #include "tests/unit/shard_fixture.h"
-#include "tests/unit/unit.h"
 
 enum { L = 3, G = 2, E = 2, P = 2, NB = 2, A_H = CKVC_HEAD_ACTIONS, A_G = CKVC_GATE_ACTIONS };
 
@@ -167,8 +166,7 @@ static int gate_action(const fit_result *r, int l, int e, int p, int b) {
 
 /* ---- tests ---- */
 
-/* Gate states of the first n budgets that have their best threshold, `up` steps above the loss's;
- * all are within two of it. */
+/* Gate states of the first n budgets at their best, `up` above the loss's; all within two of it. */
 static int right_gates(const fit_result *r, int up, int n) {
     int right = 0;
     for (int i = 0; i < L * E * P * n; ++i) {
@@ -184,8 +182,8 @@ static int right_gates(const fit_result *r, int up, int n) {
 /* 54 prompts (6 more held out), the whole grid each: an error of a mean is 0.0003 on the head side
  * against 0.001 a step, twice that on the gate side, whose cells share the prompts. */
 TEST(best_actions_are_found) {
-    fit_options o = fit_defaults();
-    fit_result *r = fit_one(world_shard(&plain, "found.h5", 0, 60), &o);
+    CKVC_AUTO(fit_result_free_at)
+    fit_result *r = fit_one(world_shard(&plain, "found.h5", 0, 60));
     int head_right = 0;
     for (int i = 0; i < L * G * NB; ++i) {
         const int b = i % NB, g = i / NB % G, l = i / NB / G,
@@ -207,7 +205,6 @@ TEST(best_actions_are_found) {
     assert_int_equal(r->n_heldout, 6);
     assert_int_equal(r->sides[0].n_records, 54 * L * G * NB * A_H);
     assert_int_equal(r->table->evidence[CKVC_SIDE_HEAD].n[0], 54);
-    fit_result_free(r);
 }
 
 /* A price of 0.006 a step moves the best threshold up by three (0.006 / (2 * 0.001)). Where no
@@ -217,8 +214,7 @@ TEST(loss_and_penalty_both_speak) {
     w.head = false;
     w.penalty = 0.006;
     w.flat_budget = 1;
-    fit_options o = fit_defaults();
-    fit_result *r = fit_one(world_shard(&w, "both.h5", 0, 60), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "both.h5", 0, 60));
     const decided *why = &r->sides[CKVC_SIDE_GATE].why;
     assert_true(right_gates(r, 3, 1) >= 9); /* of 12 */
     for (int cell = 0; cell < L * E * P; ++cell) {
@@ -229,37 +225,31 @@ TEST(loss_and_penalty_both_speak) {
     assert_true(decided_sum(why, 0).by_loss < L * E * P);
     assert_int_equal(decided_sum(why, 1).flat, L * E * P);
     assert_int_equal(decided_sum(why, 1).by_loss, 0);
-    fit_result_free(r);
 }
 
-/* Rewards far below the noise of counts (method.md section 5): uniform draws let the counts choose,
- * the whole grid never does. */
+/* Rewards far below the noise of counts (method.md section 5): uniform draws let them choose. */
 TEST(uniform_counts_choose_balanced_ones_do_not) {
     world w = plain;
     w.gate = false;
     w.repeats = 5; /* about 17 draws per action in 100 prompts */
-    fit_options o = fit_defaults();
-    fit_result *r = fit_one(world_shard(&w, "uniform.h5", 0, 100), &o);
+    CKVC_AUTO(fit_result_free_at)
+    fit_result *r = fit_one(world_shard(&w, "uniform.h5", 0, 100));
     const fitted_side *head = &r->sides[CKVC_SIDE_HEAD];
     assert_true(head->why.correlation > -0.5);
     assert_true(head->scale > 0.0);
-    fit_result_free(r);
     o.reward = FIT_RAW; /* the paper's reading: nats as they are, against a charge of 0.43/n nats */
-    r = fit_one(in_temp_folder("uniform.h5"), &o);
+    refit(&r, in_temp_folder("uniform.h5"));
     head = &r->sides[CKVC_SIDE_HEAD];
     assert_true((double)head->why.n_alpha >= 0.25 * (double)head->why.n_supported);
     assert_true(head->scale == 1.0);
-    fit_result_free(r);
     w.effect = 0.0; /* nothing to find: whatever is chosen is noise, and now noise of the counts */
     o.reward = FIT_ADVANTAGE;
-    r = fit_one(world_shard(&w, "uniform0.h5", 0, 100), &o);
+    refit(&r, world_shard(&w, "uniform0.h5", 0, 100));
     head = &r->sides[CKVC_SIDE_HEAD];
     assert_true((double)head->why.n_alpha >= 0.25 * (double)head->why.n_supported);
-    fit_result_free(r);
     w.repeats = 0;
-    r = fit_one(world_shard(&w, "balanced0.h5", 0, 100), &o);
+    refit(&r, world_shard(&w, "balanced0.h5", 0, 100));
     assert_int_equal(r->sides[CKVC_SIDE_HEAD].why.n_alpha, 0);
-    fit_result_free(r);
 }
 
 static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA256_HEX]) {
@@ -268,10 +258,9 @@ static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA2
     OK(table_file_write(r->table, path, true, &err));
     OK(table_file_read(path, &back, &err));
     assert_string_equal(back->content_id, r->table->content_id);
-    char *wrote = ckvc_json_canonical(r->table->meta), *read = ckvc_json_canonical(back->meta);
+    CKVC_AUTO_FREE char *wrote = ckvc_json_canonical(r->table->meta),
+                        *read = ckvc_json_canonical(back->meta);
     assert_string_equal(wrote, read);
-    free(wrote);
-    free(read);
     strcpy(id, r->table->content_id);
     table_file_free(back);
 }
@@ -279,7 +268,6 @@ static void write_and_compare(fit_result *r, const char *name, char id[CKVC_SHA2
 TEST(cuts_and_order_of_shards_never_show) {
     world w = plain;
     w.penalty = 0.0005;
-    fit_options o = fit_defaults();
     o.replicates = 30;
     char one[CKVC_SHA256_HEX], many[CKVC_SHA256_HEX];
     const char *parts[3] = {world_shard(&w, "z.h5", 0, 7), world_shard(&w, "b.h5", 7, 13),
@@ -287,8 +275,8 @@ TEST(cuts_and_order_of_shards_never_show) {
     const char *swapped[3] = {parts[2], parts[0], parts[1]};
     for (int solver = 0; solver < 2; ++solver) {
         o.solver = solver == 0 ? FIT_EXACT : FIT_ADAMW;
-        fit_result *r = fit_one(world_shard(&w, "whole.h5", 0, 40), &o),
-                   *r3 = fit_paths(swapped, 3, &o);
+        CKVC_AUTO(fit_result_free_at)
+        fit_result *r = fit_one(world_shard(&w, "whole.h5", 0, 40)), *r3 = fit_paths(swapped, 3);
         const table_evidence *e = r->table->evidence, *e3 = r3->table->evidence;
         write_and_compare(r, "one.ckvt", one);
         write_and_compare(r3, "many.ckvt", many);
@@ -299,10 +287,7 @@ TEST(cuts_and_order_of_shards_never_show) {
                             L * E * P * NB * A_G * sizeof(float));
         assert_memory_equal(r->sides[0].choices, r3->sides[0].choices,
                             30 * L * G * NB * sizeof(uint16_t));
-        assert_true(solver == 0 ? isnan(r->sides[0].adamw_distance)
-                                : r->sides[0].adamw_distance > 0.1);
-        fit_result_free(r);
-        fit_result_free(r3);
+        assert_true(solver ? r->sides[0].adamw_distance > 0.1 : isnan(r->sides[0].adamw_distance));
     }
 }
 
@@ -311,11 +296,10 @@ TEST(unsupported_cells_get_what_was_asked_for) {
     w.skip_layer = 2;
     w.skip_cell = true;
     const char *path = world_shard(&w, "holes.h5", 0, 60);
-    fit_options o = fit_defaults();
     int first[L * E * P * NB];
     for (int kind = 0; kind < 3; ++kind) {
         o.unsupported = (fit_unsupported)kind;
-        fit_result *r = fit_one(path, &o);
+        fit_result *r = fit_one(path);
         assert_int_equal(r->sides[0].why.n_supported, (L - 1) * G * NB);
         assert_int_equal(r->sides[1].why.n_supported, (L - 1) * (E * P - 1) * NB);
         int want_head = CKVC_HEAD_NEUTRAL, want_gate = CKVC_GATE_START, want_cell = CKVC_GATE_START;
@@ -344,8 +328,7 @@ TEST(unsupported_cells_get_what_was_asked_for) {
 TEST(a_side_without_records_is_the_incoming_table) {
     world w = plain;
     w.head = false;
-    fit_options o = fit_defaults();
-    fit_result *r = fit_one(world_shard(&w, "gate.h5", 0, 20), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "gate.h5", 0, 20));
     assert_false(r->sides[CKVC_SIDE_HEAD].fitted);
     assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")), "gate-only");
     assert_int_equal(head_action(r, 1, 1, 0), CKVC_HEAD_NEUTRAL);
@@ -359,57 +342,50 @@ TEST(a_side_without_records_is_the_incoming_table) {
     OK(table_file_read(path, &incoming, &err));
     o.incoming = incoming;
     const char *paths[1] = {in_temp_folder("gate.h5")};
-    fit_result *again = fit_one(paths[0], &o);
+    fit_result *again = fit_one(paths[0]);
     assert_memory_equal(again->table->table->weight, incoming->table->weight,
                         L * G * NB * sizeof(float));
     assert_memory_equal(again->table->table->tau, r->table->table->tau,
                         L * E * P * NB * sizeof(float));
     json_object_set_new(incoming->meta, "keep_window", json_integer(8));
-    fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "--keep-window 8");
+    fit_refused(paths, 1, CKVC_E_MISMATCH, "--keep-window 8");
     json_object_set_new(incoming->meta, "keep_window", json_integer(0));
     json_object_set_new(incoming->meta, "alpha_kind", json_string("visible"));
-    fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "calibrate with --alpha visible");
+    fit_refused(paths, 1, CKVC_E_MISMATCH, "calibrate with --alpha visible");
     json_object_set_new(incoming->meta, "alpha_kind", json_string("paper"));
     incoming->table->budgets[1] = 96.0;
-    fit_refused(paths, 1, &o, CKVC_E_MISMATCH, "made with --budget 64,96, ");
+    fit_refused(paths, 1, CKVC_E_MISMATCH, "made with --budget 64,96, ");
     fit_result_free(again);
-    fit_result_free(r);
     table_file_free(incoming);
 }
 
 TEST(splits_are_respected) {
     const char *path = world_shard(&plain, "splits.h5", 0, 40);
-    fit_options o = fit_defaults();
     o.splits = (const char *const[]){"odd"};
     o.n_splits = 1;
-    fit_result *r = fit_one(path, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path);
     assert_int_equal(r->sides[0].n_prompts, 16);
     assert_int_equal(r->n_heldout, 4);
     assert_int_equal(r->n_filtered, 20);
-    fit_result_free(r);
     o.splits = (const char *const[]){"heldout"};
-    fit_refused(&path, 1, &o, CKVC_E_USAGE, "held-out");
+    fit_refused(&path, 1, CKVC_E_USAGE, "held-out");
     o.splits = (const char *const[]){"neither"};
-    fit_refused(&path, 1, &o, CKVC_E_DATA, "no records to fit");
+    fit_refused(&path, 1, CKVC_E_DATA, "no records to fit");
 }
 
 TEST(duplicates_count_once) {
-    const char *paths[2] = {world_shard(&plain, "d1.h5", 0, 12),
-                            world_shard(&plain, "d2.h5", 8, 12)};
-    fit_options o = fit_defaults();
-    fit_result *r = fit_paths(paths, 2, &o);
+    const char *paths[2] = {world_shard(&plain, "1.h5", 0, 12), world_shard(&plain, "2.h5", 8, 12)};
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_paths(paths, 2);
     assert_int_equal(r->sides[0].n_prompts, 18); /* 0 ... 19 without 9 and 19 */
     assert_int_equal(r->n_duplicates, 3);        /* 8, 10, 11 */
     assert_non_null(strstr(last_warning, "counted once"));
     char both[CKVC_SHA256_HEX], once[CKVC_SHA256_HEX];
     write_and_compare(r, "both.ckvt", both);
-    fit_result_free(r);
-    r = fit_one(world_shard(&plain, "d0.h5", 0, 20), &o);
+    refit(&r, world_shard(&plain, "d0.h5", 0, 20));
     write_and_compare(r, "once.ckvt", once);
     assert_string_equal(both, once);
-    fit_result_free(r);
     const char *twice[2] = {paths[0], paths[0]};
-    fit_refused(twice, 2, &o, CKVC_E_USAGE, "twice");
+    fit_refused(twice, 2, CKVC_E_USAGE, "twice");
 }
 
 /* 64 tokens in the first layer, `step` more in each. */
@@ -435,7 +411,6 @@ TEST(pools_are_checked) {
                             "made with --window 17, ",
                             "made with --compute bf16, ",
                             "made with --budget 64, "};
-    fit_options o = fit_defaults();
     world_shard(&plain, "pool-a.h5", 0, 4);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; ++i) {
         shard *s = new_shard();
@@ -461,33 +436,29 @@ TEST(pools_are_checked) {
         }
         if (i < 13) { add_prompts(s, &w, 20, 4); }
         fit_refused((const char *const[]){in_temp_folder("pool-a.h5"), fit_shard(s, "pool-b.h5")},
-                    2, &o, CKVC_E_MISMATCH, fields[i]);
+                    2, CKVC_E_MISMATCH, fields[i]);
     }
 }
 
-/* The operator of the records is the table's, and META names it as the probe, whichever sides there
- * were. */
+/* The operator of the records is the table's, and META's probe, whichever sides there were. */
 TEST(operators_are_carried) {
     for (int op = 0; op < CKVC_OPERATOR_COUNT; ++op) {
         shard *s = new_shard();
         s->h.setting.op = (ckvc_operator)op;
         if (op == 1) { give_layer_budgets(&s->h, 1.0); }
         add_prompts(s, &plain, 0, 6);
-        fit_options o = fit_defaults();
-        fit_result *r = fit_one(fit_shard(s, "operator.h5"), &o);
+        CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(fit_shard(s, "operator.h5"));
         assert_int_equal(r->table->table->op, op);
         assert_string_equal(json_string_value(json_object_get(r->table->meta, "probe")),
                             op ? ckvc_operator_name((ckvc_operator)op) : "both-one-start");
         assert_int_equal(json_array_size(json_object_get(r->table->meta, "layer_budgets")),
                          op == 1 ? L : 0);
-        fit_result_free(r);
     }
 }
 
 TEST(broken_records_are_refused) {
     const char *words[] = {"no /baseline row", "nats per token", "is there a second time",
                            "/baseline row"};
-    fit_options o = fit_defaults();
     for (int i = 0; i < 4; ++i) {
         shard *s = new_shard();
         add_prompts(s, &plain, 0, 3);
@@ -498,7 +469,7 @@ TEST(broken_records_are_refused) {
         default: s->baselines[1].budget = 0; break;
         }
         const char *path = fit_shard(s, "broken.h5");
-        fit_refused(&path, 1, &o, CKVC_E_DATA, words[i]);
+        fit_refused(&path, 1, CKVC_E_DATA, words[i]);
     }
 }
 
@@ -506,25 +477,21 @@ TEST(broken_records_are_refused) {
 TEST(nothing_to_scale) {
     world w = plain;
     w.noise = w.effect = 0.0;
-    fit_options o = fit_defaults();
     last_warning[0] = '\0';
-    fit_result *r = fit_one(world_shard(&w, "flat.h5", 0, 10), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "flat.h5", 0, 10));
     assert_true(r->sides[0].scale == 1.0 && r->sides[1].scale == 1.0);
     assert_non_null(strstr(last_warning, "not scaled"));
     assert_int_equal(head_action(r, 0, 0, 0), CKVC_HEAD_NEUTRAL);
     assert_int_equal(gate_action(r, 0, 0, 0, 0), 0);
     assert_int_equal(decided_sum(&r->sides[1].why, NB).flat, r->sides[1].why.n_supported);
-    fit_result_free(r);
 }
 
-/* A penalty larger than any change of loss takes every gate choice to the top threshold; the loss
- * part must still be told apart. */
+/* A penalty above any loss takes every gate to the top; the loss part is still told apart. */
 TEST(penalty_and_loss_are_told_apart) {
     world w = plain;
     w.head = false;
     w.penalty = 1.0;
-    fit_options o = fit_defaults();
-    fit_result *r = fit_one(world_shard(&w, "penalty.h5", 0, 60), &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(world_shard(&w, "penalty.h5", 0, 60));
     const fitted_side *s = &r->sides[CKVC_SIDE_GATE];
     for (int l = 0; l < L; ++l) { assert_int_equal(gate_action(r, l, 1, 1, 1), A_G - 1); }
     assert_int_equal(decided_sum(&s->why, NB).supported, s->why.n_supported);
@@ -533,16 +500,14 @@ TEST(penalty_and_loss_are_told_apart) {
     const double *m = r->table->evidence[CKVC_SIDE_GATE].m,
                  *l = r->table->evidence[CKVC_SIDE_GATE].l;
     assert_true(fabs((m[1] - l[1]) - (m[0] - l[0]) - w.penalty / s->scale) < 1e-6);
-    fit_result_free(r);
 }
 
 TEST(shrinking_keeps_what_chance_explains) {
-    fit_options o = fit_defaults();
     const char *path = world_shard(&plain, "shrink.h5", 0, 60);
     o.shrink = true;
-    fit_refused(&path, 1, &o, CKVC_E_USAGE, "--bootstrap");
+    fit_refused(&path, 1, CKVC_E_USAGE, "--bootstrap");
     o.replicates = 100;
-    fit_result *r = fit_one(path, &o);
+    fit_result *r = fit_one(path);
     for (int i = 0; i < L * G; ++i) {
         const int best = best_head(i / G, i % G, 0);
         assert_true(abs(best - CKVC_HEAD_NEUTRAL) <= 2 || head_action(r, i / G, i % G, 0) == best);
@@ -550,7 +515,7 @@ TEST(shrinking_keeps_what_chance_explains) {
     fit_result_free(r);
     world w = plain;
     w.effect = 0.0;
-    r = fit_one(world_shard(&w, "shrink0.h5", 0, 60), &o);
+    r = fit_one(world_shard(&w, "shrink0.h5", 0, 60));
     assert_true(r->sides[0].n_shrunk >= 9); /* of 12 states, nothing is better: 5% may pass */
     assert_true(r->sides[0].n_changed <= 2);
 
@@ -562,30 +527,28 @@ TEST(shrinking_keeps_what_chance_explains) {
         incoming->table->weight[i] = (float)ckvc_head_action(20);
     }
     o.incoming = incoming;
-    r = fit_one(in_temp_folder("shrink0.h5"), &o);
+    r = fit_one(in_temp_folder("shrink0.h5"));
     int neutral = 0;
     for (int i = 0; i < L * G * NB; ++i) {
         neutral += head_action(r, i / NB / G, i / NB % G, i % NB) == CKVC_HEAD_NEUTRAL;
     }
-    assert_true(neutral >= 10); /* of 12 */
-    assert_true(r->sides[0].count_noise >
-                0.5); /* means that differ by noise alone: random counts would choose */
+    assert_true(neutral >= 10);                 /* of 12 */
+    assert_true(r->sides[0].count_noise > 0.5); /* random counts would choose among these means */
     fit_result_free(r);
     table_file_free(incoming);
 }
 
-/* Refits of random halves of the prompts must agree with each other where there is an effect, and
- * must not where there is none: the ceiling that reports put beside any comparison of two corpora.
- */
+/* Refits of random halves of the prompts must agree where there is an effect, and must not where
+ * there is none: the ceiling that reports put beside comparisons of corpora. */
 TEST(halves_agree_where_there_is_something_to_agree_on) {
     enum { S = L * G * NB, R = 20 };
     world w = plain;
-    fit_options o = fit_defaults();
     o.replicates = R;
     o.resample = CQL_RESAMPLE_HALVES;
     for (int k = 0; k < 2; ++k) {
         w.effect = k == 0 ? plain.effect : 0.0;
-        fit_result *r = fit_one(world_shard(&w, k == 0 ? "half.h5" : "half0.h5", 0, 60), &o);
+        CKVC_AUTO(fit_result_free_at)
+        fit_result *r = fit_one(world_shard(&w, k == 0 ? "half.h5" : "half0.h5", 0, 60));
         double sum = 0.0;
         assert_null(r->table->evidence[CKVC_SIDE_HEAD].share); /* shares are the bootstrap's */
         for (int pair = 0; pair < R / 2; ++pair) {
@@ -594,26 +557,23 @@ TEST(halves_agree_where_there_is_something_to_agree_on) {
             sum += rank_spearman(halves, halves + S, S);
         }
         assert_true(k == 0 ? sum / (R / 2) > 0.95 : fabs(sum / (R / 2)) < 0.5);
-        fit_result_free(r);
     }
 }
 
 /* ---- run directories ---- */
 
 static void log_pass(run_dir *run, const char *pass, const world *w, int n, float start_weight) {
-    shard *header = new_shard();
+    CKVC_AUTO(shard_free_at) shard *header = new_shard();
     bool done[64] = {false};
     snprintf(header->h.pass, sizeof header->h.pass, "%s", w->head ? "head" : "gate");
     for (int i = 0; i < L * G * NB; ++i) { header->h.side[CKVC_SIDE_HEAD].start[i] = start_weight; }
     OK(run_pass_begin(run, &(run_pass_start){pass, (uint32_t)n, 4, "cpu"}, &header->h, done, &err));
     for (int i = 0; i < n; ++i) {
-        shard *rows = new_shard();
+        CKVC_AUTO(shard_free_at) shard *rows = new_shard();
         add_prompts(rows, w, i, 1);
         OK(run_log_prompt(run, (uint32_t)i, rows, &err));
-        shard_free(rows);
     }
     run_pass_end(run);
-    shard_free(header);
 }
 
 TEST(runs_give_their_last_complete_passes) {
@@ -629,27 +589,26 @@ TEST(runs_give_their_last_complete_passes) {
     log_pass(run, "pass-03-head", &head, 20, 1.1f);
     run_close(run);
 
-    fit_options o = fit_defaults();
-    fit_result *r = fit_one(path, &o);
+    CKVC_AUTO(fit_result_free_at) fit_result *r = fit_one(path);
     json_t *passes = json_object_get(r->table->meta, "passes");
     assert_int_equal(json_array_size(passes), 2);
     assert_string_equal(json_string_value(json_array_get(passes, 0)), "pass-02-gate");
     assert_string_equal(json_string_value(json_array_get(passes, 1)), "pass-03-head");
     assert_true(r->sides[0].n_prompts == 18 && r->sides[1].n_prompts == 18);
     assert_true(abs(head_action(r, 2, 0, 0) - best_head(2, 0, 0)) <= 1);
-    fit_result_free(r);
 
     o.pass = 1;
-    r = fit_one(path, &o);
+    refit(&r, path);
     assert_true(r->sides[0].fitted && !r->sides[1].fitted && r->sides[0].n_prompts == 9);
-    fit_result_free(r);
     o.pass = 2; /* heads come from the table that the gate was logged under */
-    r = fit_one(path, &o);
+    refit(&r, path);
     assert_true(!r->sides[0].fitted && r->sides[1].fitted);
     assert_true(r->table->table->weight[0] == 1.1f);
-    fit_result_free(r);
     o.pass = 4;
-    fit_refused(&path, 1, &o, CKVC_E_DATA, "no pass 4");
+    fit_refused(&path, 1, CKVC_E_DATA, "no pass 4");
 }
 
-RUN_TESTS(make_folder, temp_folder_remove)
+int main(void) {
+    before_each = begin_with_defaults;
+    return unit_run(make_folder, temp_folder_remove);
+}

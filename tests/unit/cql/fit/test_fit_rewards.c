@@ -2,8 +2,7 @@
 #include "cql/fit/fit_rewards.h"
 #include "tests/unit/unit.h"
 
-/* 2 layers of 2 heads, B = 20 of T = 100, factors 1/2, 1, 2: from equal shares 10, 20, 40 entries
- * of 80, costs -1/8, 0, 1/4. */
+/* 2 x 2 heads, B = 20 of T = 100, factors 1/2, 1, 2: 10, 20, 40 entries, costs -1/8, 0, 1/4. */
 enum { L = 2, G = 2, UNITS = 4, A = 3, B = 20, T = 100, PROMPTS = 12 };
 
 /* What each head's factors gain, nats per token. */
@@ -37,8 +36,7 @@ static shard *shard_of(const char *pass, ckvc_side side, double *actions) {
     return s;
 }
 
-/* A shard of share rewards; noise [UNITS]: what a prompt's gains of a head vary by, one prompt up,
- * the next down. */
+/* A shard of share rewards; noise [UNITS]: what a head's gains vary by, up and down in turns. */
 static shard *new_shard(uint32_t n, const double *noise) {
     static double factors[] = {0.5, 1, 2};
     shard *s = shard_of("shares", CKVC_SIDE_HEAD, factors);
@@ -95,7 +93,7 @@ static void finish(rig *r) {
  * actions (0.1 - 0.4/4 = 0 = -0.05 + 0.4/8), and stays; the first doubles, the others halve: what
  * one takes two give. At any lower price the second doubles too, and there is not enough. */
 TEST(choices_under_one_price) {
-    rig r = rig_of(new_shard(PROMPTS + 1, NULL), 40);
+    CKVC_AUTO(finish) rig r = rig_of(new_shard(PROMPTS + 1, NULL), 40);
     r.s->prompts[PROMPTS].n_tokens = B; /* the budget keeps all of it, whatever is done */
     for (int i = 0; i < UNITS * A; i++) { r.s->action_entries[PROMPTS * UNITS * A + i] = B; }
     add_all(&r);
@@ -114,7 +112,6 @@ TEST(choices_under_one_price) {
     assert_int_equal(b->undecided, 1);
     assert_int_equal(b->n_prompts, PROMPTS);
     assert_int_equal(r.out.n_records, PROMPTS * UNITS * A);
-    finish(&r);
 }
 
 /* Under --shrink the first head's gain stays, which is alike in all prompts. The second's varies,
@@ -122,7 +119,7 @@ TEST(choices_under_one_price) {
  * which no prompt tried, keeps its share. */
 TEST(shrunk_and_untried) {
     static const double noise[UNITS] = {0.01, 0.1, 0, 0};
-    rig r = rig_of(new_shard(PROMPTS, noise), 200);
+    CKVC_AUTO(finish) rig r = rig_of(new_shard(PROMPTS, noise), 200);
     r.o.shrink = true;
     for (size_t p = 0; p < PROMPTS; p++) { /* the last head */
         uint32_t *entries = r.s->action_entries + (p * UNITS + UNITS - 1) * A;
@@ -135,19 +132,17 @@ TEST(shrunk_and_untried) {
     }
     assert_int_equal(r.out.blocks[0].shrunk, 2);
     assert_int_equal(r.out.blocks[0].supported, UNITS - 1);
-    finish(&r);
 }
 
 /* No replicates, no intervals; and a loss beyond any is refused. */
 TEST(without_replicates) {
-    rig r = rig_of(new_shard(PROMPTS, NULL), fit_defaults().replicates);
+    CKVC_AUTO(finish) rig r = rig_of(new_shard(PROMPTS, NULL), fit_defaults().replicates);
     r.t->share_interval = calloc(2 * UNITS, sizeof(double)); /* of the shares before */
     add_all(&r);
     OK(fit(&r, &err));
     assert_null(r.t->share_interval);
     r.s->action_loss[0] = 1e300;
     FAILS(fit_rewards_add(&r.w, r.s, 0, 0, 1u << 20, "records", &err), CKVC_E_DATA);
-    finish(&r);
 }
 
 /* Thresholds 0, 1, 2 of a layer leave 40, 30, 20 of its 40 entries: costs 0, -1/8, -1/4 of 80. The
@@ -171,14 +166,13 @@ static shard *new_cuts(void) {
 }
 
 TEST(thresholds_at_the_shares_price) {
-    rig r = rig_of(new_cuts(), 40);
+    CKVC_AUTO(finish) rig r = rig_of(new_cuts(), 40);
     r.o.n_entropy_bins = 2;
     r.t->table->op = CKVC_OPERATOR_NO_THRESHOLD;
     table_file in = {.meta = json_object()};
     r.o.incoming = &in;
     add_all(&r);
-    FAILS(fit(&r, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "not from rewards"));
+    FAILS_SAYING(fit(&r, &err), CKVC_E_DATA, "not from rewards");
     json_decref(in.meta);
     free(r.out.blocks);
     in.meta = json_pack("{s:{s:{s:[{s:f}]}}}", "diagnostics", "rewards", "by_budget", "price", 0.4);
@@ -198,19 +192,16 @@ TEST(thresholds_at_the_shares_price) {
     assert_float_equal(b->price, 0.4, 1e-15);
     assert_true(b->changed == 2 && b->supported == 4 && b->undecided == 2);
     json_decref(in.meta);
-    finish(&r);
 }
 
 static void refused(double share, ckvc_mode mode, double factor, ckvc_status status,
                     const char *words) {
-    rig r = rig_of(new_shard(2, NULL), 0);
+    CKVC_AUTO(finish) rig r = rig_of(new_shard(2, NULL), 0);
     r.s->h.side[CKVC_SIDE_HEAD].actions[1] = factor;
     r.t->table->share[0] = share;
     r.t->table->score[0].mode = mode;
     add_all(&r);
-    FAILS(fit(&r, &err), status);
-    if (!strstr(err.text, words)) { fail_msg("wanted \"%s\" in: %s", words, err.text); }
-    finish(&r);
+    FAILS_SAYING(fit(&r, &err), status, words);
 }
 
 TEST(of_other_shares) {

@@ -11,7 +11,6 @@
 #include "lib/stats/rank.h"
 #include "lib/base/names.h"
 #include "tests/unit/cql/cql_fixture.h"
-#include "tests/unit/unit.h"
 
 enum {
     LAYERS = 6,
@@ -29,10 +28,9 @@ typedef struct world {
     double effect; /* nats between the best weight and one 14 steps away */
     double slope;  /* standard deviation over prompts of the value of 14 steps, nats */
     double noise;  /* of one record, nats */
-    double
-        base; /* standard deviation over prompts of all rewards, nats; advantages are free of it */
-    int uniform; /* > 0: this many independent draws of (state, action) a prompt instead of whole
-                    grids */
+    double base;   /* deviation over prompts of all rewards, nats; advantages are free of it */
+    int uniform;   /* > 0: this many independent draws of (state, action) a prompt instead of whole
+                      grids */
 } world;
 
 static const world usual = {.seed = 1,
@@ -52,8 +50,7 @@ static int fill_grid(void **state) {
 }
 
 static int best(const world *w, int state) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, w->seed, (uint64_t)state, 1);
+    ckvc_rng rng = rng_of(w->seed, (uint64_t)state, 1);
     return (int)ckvc_rng_below(&rng, A);
 }
 
@@ -73,17 +70,15 @@ static void add(cql_counts *c, const world *w, ckvc_rng *rng, int state, int a, 
     OK(cql_counts_add(c, (size_t)state, (size_t)a, r, r, &err));
 }
 
-/* The statistics of one corpus. raw: rewards with the prompts' own level, as the paper fits them.
- */
+/* The statistics of one corpus. raw: rewards with the prompts' own level, as the paper has them. */
 static cql_counts *log_corpus(const world *w, uint32_t replicates, bool raw) {
     cql_counts *c = cql_counts_create(STATES, A);
     OK(cql_counts_resample(c, replicates, CQL_RESAMPLE_BOOTSTRAP, 5, (size_t)1 << 30, &err));
     for (int i = 0; i < w->n_prompts; i++) {
         const char *id = numbered("prompt-", i);
-        ckvc_rng rng;
         uint32_t order[SEEN];
         double slope[SEEN];
-        ckvc_rng_init(&rng, w->seed * 1000 + w->corpus, ckvc_rng_key(id), 2);
+        ckvc_rng rng = rng_of(w->seed * 1000 + w->corpus, ckvc_rng_key(id), 2);
         double base = raw ? w->base * gauss(&rng) : 0.0;
         for (int s = 0; s < SEEN; s++) {
             order[s] = (uint32_t)s;
@@ -104,8 +99,7 @@ static cql_counts *log_corpus(const world *w, uint32_t replicates, bool raw) {
     return c;
 }
 
-/* Chosen action of every state at the pooled scale (raw: at scale 1), -1 without records. Also how
- * many states the term alpha decided. */
+/* Every state's choice at the pooled scale (raw: 1), -1 without records; how many alpha decided. */
 static int choose_all(const cql_counts *c, bool raw, double alpha, int choice[STATES]) {
     double scale = raw ? 1.0 : cql_counts_sd(c, false), q[A], mean[A];
     uint64_t n[A];
@@ -149,8 +143,7 @@ static world nth(const world *w, int i) {
     return v;
 }
 
-/* Ten such worlds: of what is chosen, the mean rho with the truth, the states near the best, and
- * those that alpha decided. */
+/* Ten such worlds: mean rho of choices with the truth, how many near the best and by alpha. */
 typedef struct found {
     double rho;
     int near, decided;
@@ -161,11 +154,10 @@ static found in_ten(const world *like, bool raw, double alpha) {
     for (int i = 0; i < 10; i++) {
         const world w = nth(like, i);
         int choice[STATES];
-        cql_counts *c = log_corpus(&w, 0, raw);
+        CKVC_AUTO(cql_counts_free_at) cql_counts *c = log_corpus(&w, 0, raw);
         f.decided += choose_all(c, raw, alpha, choice);
         f.rho += truth_rho(&w, choice) / 10;
         f.near += near_best(&w, choice);
-        cql_counts_free(c);
     }
     print_message("%s, %s rewards at alpha %g: rho %.3f, %d near, %d of %d by alpha\n",
                   like->uniform ? "uniform" : "balanced", raw ? "raw" : "scaled", alpha, f.rho,
@@ -173,18 +165,16 @@ static found in_ten(const world *like, bool raw, double alpha) {
     return f;
 }
 
-/* Where values differ by more than the noise of their means, the table is the truth to within a few
- * steps of a flat parabola, whatever a state's count. Measured: 296 of 300 within 4 steps, 3.4% of
- * the gain lost, rho 0.959. */
+/* Where values differ by more than the noise of their means, the table is near the truth, whatever
+ * a state's count. Measured: 296 of 300 within 4 steps, 3.4% of the gain lost, rho 0.959. */
 TEST(best_tables_are_recovered) {
     int near = 0, n = 0;
     double lost = 0, possible = 0, rho = 0;
     for (int i = 0; i < 20; i++) {
         world w = nth(&usual, i);
         int choice[STATES];
-        cql_counts *c = log_corpus(&w, 0, false);
-        assert_int_equal(choose_all(c, false, 0.75, choice),
-                         0); /* equal counts within a state: alpha decides nothing */
+        CKVC_AUTO(cql_counts_free_at) cql_counts *c = log_corpus(&w, 0, false);
+        assert_int_equal(choose_all(c, false, 0.75, choice), 0); /* equal counts: not by alpha */
         for (int s = 0; s < STATES; s++) {
             if (s >= SEEN) {
                 assert_int_equal(choice[s], -1);
@@ -196,7 +186,6 @@ TEST(best_tables_are_recovered) {
         }
         near += near_best(&w, choice);
         rho += truth_rho(&w, choice) / 20;
-        cql_counts_free(c);
     }
     assert_true(near >= n * 85 / 100);
     assert_true(lost <= 0.10 * possible);
@@ -222,8 +211,7 @@ TEST(undecided_means_undecided) {
                 if (!something) {
                     quiet++;
                     wrong += better;
-                } else if (gain(&w, s, best(&w, s)) >
-                           0.004) { /* about 3 standard errors of a state of 27 prompts */
+                } else if (gain(&w, s, best(&w, s)) > 0.004) { /* 3 standard errors of 27 prompts */
                     large++;
                     found += better;
                 }

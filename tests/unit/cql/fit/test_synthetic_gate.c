@@ -7,11 +7,9 @@
  * budget, as in a model: under the smallest no threshold changes a kept set (the loss is flat and
  * the penalty alone chooses), under the middle one both speak, under the largest there is nothing
  * to pay. Seeds are fixed: the rates below are exact. */
-#include "cql/fit/fit_records.h"
-#include "lib/base/hash.h"
+#include "tests/unit/cql/cql_fixture.h"
+#include "tests/unit/fit_fixture.h"
 #include "tests/unit/shard_fixture.h"
-#include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 enum { L = 2, E = 3, P = 2, CELLS = E * P, NB = 3, A = CKVC_GATE_ACTIONS, FREE = 12, WORLDS = 6 };
 enum { FLAT, BOTH, LOSS }; /* the budgets */
@@ -22,18 +20,12 @@ static const double effect = 0.01, /* nats between the best threshold and one 10
     slope = 0.004,                 /* deviation over prompts of the value of 10 steps */
     noise = 0.002;                 /* of one record */
 
-static double gauss(ckvc_rng *rng) {
-    double u = 1.0 - ckvc_rng_double(rng), v = ckvc_rng_double(rng);
-    return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
-}
-
 /* ---- the truth ---- */
 
 static int state_of(int l, int cell, int b) { return (l * CELLS + cell) * NB + b; }
 
 static int best_loss(int world, int state) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 200 + (uint64_t)world, (uint64_t)state, 1);
+    ckvc_rng rng = rng_of(200 + (uint64_t)world, (uint64_t)state, 1);
     return (int)ckvc_rng_below(&rng, A);
 }
 
@@ -84,7 +76,7 @@ static void add_record(shard *s, int world, uint32_t prompt, int l, int cell, in
 
 /* uniform: as many records of a state, of actions drawn at random, instead of its whole grid. */
 static void write_world(int world, bool uniform, const char *path) {
-    shard *s = shard_create();
+    CKVC_AUTO(shard_free_at) shard *s = shard_create();
     uint32_t number = 0;
     assert_non_null(s);
     fixture_header(&s->h, "gate");
@@ -100,10 +92,9 @@ static void write_world(int world, bool uniform, const char *path) {
                                      .bin_entropy = (uint16_t)(cell / P),
                                      .bin_ppl = (uint16_t)(cell % P)};
             ckvc_rng rng;
-            size_t at;
             snprintf(p.id, sizeof p.id, "w%d-%u", world, number);
             ckvc_rng_init(&rng, 300 + (uint64_t)world, number, 2);
-            at = shard_add_prompt(s, &p);
+            const size_t at = shard_add_prompt(s, &p);
             for (int b = 0; b < NB; b++) {
                 struct shard_baseline base = {.prompt = (uint32_t)at,
                                               .budget = (uint16_t)b,
@@ -120,7 +111,6 @@ static void write_world(int world, bool uniform, const char *path) {
         }
     }
     OK(shard_h5_write(s, path, &err));
-    shard_free(s);
 }
 
 static fit_result *fit_world(int world, bool uniform) {
@@ -161,20 +151,18 @@ static void count(const fit_result *r, int world, tally *t) {
     }
 }
 
-/* Balanced logs: the penalty's own answer exactly where it alone speaks, the best of both where
- * both do, the loss's where it alone does. Measured: 60 of 60 in each, of the reward 0, 5.7%
- * and 4.8% lost. */
+/* Balanced logs: the penalty's own answer exactly where it alone speaks, elsewhere the best of
+ * both. Measured: 60 of 60 in each, of the reward 0, 5.7% and 4.8% lost. */
 TEST(the_best_thresholds_are_found) {
     tally t = {0};
     for (int world = 0; world < WORLDS; world++) {
-        fit_result *r = fit_world(world, false);
+        CKVC_AUTO(fit_result_free_at) fit_result *r = fit_world(world, false);
         const fitted_side *gate = &r->sides[CKVC_SIDE_GATE];
         assert_int_equal(gate->why.n_supported, L * (CELLS - 1) * NB);
         assert_int_equal(gate->why.n_alpha, 0);
         for (int l = 0; l < L; l++) {
             for (int cell = 0; cell + 1 < CELLS; cell++) {
-                assert_int_equal(action_of(r, l, cell, FLAT),
-                                 FREE); /* the lowest threshold without a price */
+                assert_int_equal(action_of(r, l, cell, FLAT), FREE); /* the lowest that is free */
                 for (int a = 0; a < A; a++) {
                     size_t at = (size_t)state_of(l, cell, BOTH) * A + (size_t)a;
                     assert_int_equal(r->table->evidence[CKVC_SIDE_GATE].n[at], prompts[cell]);
@@ -183,13 +171,11 @@ TEST(the_best_thresholds_are_found) {
         }
         assert_int_equal(decided_sum(&gate->why, FLAT).flat, L * (CELLS - 1));
         assert_int_equal(decided_sum(&gate->why, FLAT).by_loss, 0);
-        assert_int_equal(decided_sum(&gate->why, LOSS).by_loss,
-                         L * (CELLS - 1)); /* nothing to pay */
+        assert_int_equal(decided_sum(&gate->why, LOSS).by_loss, L * (CELLS - 1));
         assert_int_equal(decided_sum(&gate->why, BOTH).flat + decided_sum(&gate->why, LOSS).flat,
                          0);
         assert_true(decided_sum(&gate->why, BOTH).by_loss < L * (CELLS - 1));
         count(r, world, &t);
-        fit_result_free(r);
     }
     for (int b = 0; b < NB; b++) {
         print_message("budget %d: within 3 steps of the best %d of %d, %.3f of the reward lost\n",
@@ -201,19 +187,17 @@ TEST(the_best_thresholds_are_found) {
     }
 }
 
-/* As many records drawn uniformly: an action of the smallest cell has 10 of them, give or take 3.
- * Where only the penalty speaks, and it is the same for every prompt, counts alone miss the best in
- * half of the cells. Measured within 3 steps: 32, 57, 56 of 60; of the reward 5%, 13% and 14% lost;
- * 140 of 180 choices by alpha. */
+/* As many records drawn uniformly, 10 +- 3 an action of the smallest cell. Where only the penalty
+ * speaks, counts alone miss the best in half of the cells. Measured within 3 steps: 32, 57, 56 of
+ * 60; of the reward 5%, 13% and 14% lost; 140 of 180 choices by alpha. */
 TEST(unequal_counts_cost_rewards) {
     tally t = {0};
     size_t by_alpha = 0;
     for (int world = 0; world < WORLDS; world++) {
-        fit_result *r = fit_world(world, true);
+        CKVC_AUTO(fit_result_free_at) fit_result *r = fit_world(world, true);
         by_alpha += r->sides[CKVC_SIDE_GATE].why.n_alpha;
         assert_true(r->sides[CKVC_SIDE_GATE].count_noise > 0);
         count(r, world, &t);
-        fit_result_free(r);
     }
     for (int b = 0; b < NB; b++) {
         print_message(

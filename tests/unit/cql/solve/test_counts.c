@@ -1,9 +1,7 @@
-/* Sufficient statistics: exact in any order; resampling over prompts with the distribution that it
- * claims. */
+/* Sufficient statistics: exact in any order; resampling over prompts as distributed. */
 #include "cql/solve/counts.h"
 #include "cql/solve/cql.h"
 #include "tests/unit/cql/cql_fixture.h"
-#include "tests/unit/unit.h"
 
 #define LIMIT ((size_t)1 << 28)
 
@@ -28,7 +26,7 @@ static void add(cql_counts *c, size_t s, size_t a, double reward, double part) {
 TEST(documents_are_drawn_whole) {
     double bound[4];
     for (int kind = 0; kind < 4; kind++) {
-        cql_counts *c = make(2, 2, 200);
+        CKVC_AUTO(cql_counts_free_at) cql_counts *c = make(2, 2, 200);
         const int each = kind == 0 ? 1 : kind == 1 ? 3 : 6;
         for (int p = 0; p < 24; p++) {
             cql_counts_prompt(c, numbered("p", p / each));
@@ -42,14 +40,12 @@ TEST(documents_are_drawn_whole) {
         }
         const cql_resampled s = cql_counts_resampled(c, 1.0);
         bound[kind] = cql_lower_bound(&s, 0, 1, 0, NULL);
-        cql_counts_free(c);
     }
     assert_true(bound[0] > 0 && bound[1] < 0 && isfinite(bound[1]) && bound[2] == -INFINITY);
     assert_true(bound[3] == -INFINITY);
 }
 
-/* 60 prompts with records of two states; given in one order and in the reverse, every number must
- * have the same bits. */
+/* 60 prompts with records of two states, in one order and in the reverse: the same bits. */
 TEST(order_never_shows) {
     enum { S = 2, A = 3, R = 16, P = 60 };
     cql_counts *both[2];
@@ -58,8 +54,7 @@ TEST(order_never_shows) {
         for (int i = 0; i < P; ++i) {
             int p = k == 0 ? i : P - 1 - i;
             const char *id = numbered("prompt ", p);
-            ckvc_rng rng;
-            ckvc_rng_init(&rng, 1, ckvc_rng_key(id), 0);
+            ckvc_rng rng = rng_of(1, ckvc_rng_key(id), 0);
             cql_counts_prompt(both[k], id);
             for (size_t cell = 0; cell < S * A; ++cell) {
                 double r = exp(20.0 * ckvc_rng_double(&rng) - 12.0) * (p % 2 ? 1.0 : -1.0);
@@ -87,7 +82,7 @@ TEST(order_never_shows) {
 }
 
 TEST(moments_are_those_of_the_records) {
-    cql_counts *c = make(1, 2, 0);
+    CKVC_AUTO(cql_counts_free_at) cql_counts *c = make(1, 2, 0);
     const double r[4] = {0.5, -0.25, 1e-7, 0.125};
     uint64_t n[2];
     double mean[2], part[2];
@@ -102,20 +97,18 @@ TEST(moments_are_those_of_the_records) {
     assert_true(fabs(part[1] - 2.0 * sum / 0.5) < 1e-15);
     assert_true(fabs(cql_counts_sd(c, false) - sqrt(square / 4.0 - sum * sum)) < 1e-15);
     assert_true(fabs(cql_counts_sd(c, true) - 2.0 * sqrt(square / 4.0 - sum * sum)) < 1e-15);
-    cql_counts_free(c);
 }
 
 TEST(equal_rewards_have_no_deviation) {
-    cql_counts *c = make(1, 1, 0);
+    CKVC_AUTO(cql_counts_free_at) cql_counts *c = make(1, 1, 0);
     cql_counts_prompt(c, "a");
     for (int i = 0; i < 1000; ++i) { add(c, 0, 0, 0.1, 1234.1); }
     assert_true(cql_counts_sd(c, false) == 0.0);
     assert_true(cql_counts_sd(c, true) == 0.0);
-    cql_counts_free(c);
 }
 
 TEST(rewards_out_of_range_are_refused) {
-    cql_counts *c = make(1, 1, 0);
+    CKVC_AUTO(cql_counts_free_at) cql_counts *c = make(1, 1, 0);
     const double bad[] = {NAN, INFINITY, -INFINITY, 1e300, 16385.0};
     cql_counts_prompt(c, "a");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; ++i) {
@@ -123,24 +116,21 @@ TEST(rewards_out_of_range_are_refused) {
         assert_int_equal(cql_counts_add(c, 0, 0, 0.0, bad[i], NULL), CKVC_E_DATA);
     }
     assert_int_equal(cql_counts_records(c), 0);
-    cql_counts_free(c);
 }
 
 TEST(memory_has_a_cap) {
-    cql_counts *c = cql_counts_create(1000, 29);
-    FAILS(cql_counts_resample(c, 100000, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &err), CKVC_E_MEMORY);
-    assert_non_null(strstr(err.text, "at most"));
+    CKVC_AUTO(cql_counts_free_at) cql_counts *c = cql_counts_create(1000, 29);
+    FAILS_SAYING(cql_counts_resample(c, 100000, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, &err),
+                 CKVC_E_MEMORY, "at most");
     assert_int_equal(cql_counts_resample(c, UINT32_MAX, CQL_RESAMPLE_BOOTSTRAP, 0, LIMIT, NULL),
                      CKVC_E_MEMORY);
     OK(cql_counts_resample(c, 0, CQL_RESAMPLE_BOOTSTRAP, 0, 0, NULL));
-    cql_counts_free(c);
 }
 
-/* A prompt's weight has mean 1 and variance 1 over replicates, and is the same in every state and
- * in every object of one seed. */
+/* A prompt's weight has mean 1 and variance 1, the same in every state and object of one seed. */
 TEST(bootstrap_weights_are_poisson) {
     enum { R = 200, P = 50 };
-    cql_counts *c = make(P, 1, R), *twin = make(1, 1, R);
+    CKVC_AUTO(cql_counts_free_at) cql_counts *c = make(P, 1, R), *twin = make(1, 1, R);
     double sum = 0.0, square = 0.0, mean;
     uint64_t n, m;
     for (int p = 0; p < P; ++p) {
@@ -164,12 +154,11 @@ TEST(bootstrap_weights_are_poisson) {
     const double average = sum / (P * R);
     assert_true(fabs(average - 1.0) < 0.05); /* standard error 0.01 */
     assert_true(fabs(square / (P * R) - average * average - 1.0) < 0.1);
-    cql_counts_free(c), cql_counts_free(twin);
 }
 
 TEST(halves_are_complements) {
     enum { R = 40, P = 100 };
-    cql_counts *c = cql_counts_create(1, 1);
+    CKVC_AUTO(cql_counts_free_at) cql_counts *c = cql_counts_create(1, 1);
     OK(cql_counts_resample(c, R, CQL_RESAMPLE_HALVES, 4, LIMIT, &err));
     for (int p = 0; p < P; ++p) {
         cql_counts_prompt(c, numbered("", p));
@@ -185,18 +174,15 @@ TEST(halves_are_complements) {
         assert_true(a > 25 && b > 25);
         assert_true(fabs((double)a * mean_a + (double)b * mean_b - (double)all * mean) < 1e-12);
     }
-    cql_counts_free(c);
 }
 
-/* One state, five actions of which one is truly better: with many prompts every refit finds it; the
- * shares say so. */
+/* One of five actions is truly better: with many prompts every refit finds it, as shares say. */
 TEST(shares_tell_certain_from_uncertain) {
     enum { A = 5, R = 100 };
     const double gaps[2] = {1.0, 0.0};
     for (int k = 0; k < 2; ++k) {
-        cql_counts *c = make(1, A, R);
-        ckvc_rng rng;
-        ckvc_rng_init(&rng, 21, 0, 0);
+        CKVC_AUTO(cql_counts_free_at) cql_counts *c = make(1, A, R);
+        ckvc_rng rng = rng_of(21, 0, 0);
         for (int p = 0; p < 200; ++p) {
             cql_counts_prompt(c, numbered("", p));
             for (size_t a = 0; a < A; ++a) {
@@ -218,12 +204,11 @@ TEST(shares_tell_certain_from_uncertain) {
             assert_true(share[3] < 0.95f);
         }
         assert_false(better(c, 0, 0, 3));
-        cql_counts_free(c);
     }
 }
 
 TEST(few_prompts_prove_nothing) {
-    cql_counts *c = make(1, 2, 100);
+    CKVC_AUTO(cql_counts_free_at) cql_counts *c = make(1, 2, 100);
     for (int p = 0; p < CQL_MIN_PROMPTS; ++p) {
         assert_false(better(c, 0, 1, 0));
         cql_counts_prompt(c, numbered("", p));
@@ -231,7 +216,6 @@ TEST(few_prompts_prove_nothing) {
         add(c, 0, 1, 1.0, 1.0);
     }
     assert_true(better(c, 0, 1, 0));
-    cql_counts_free(c);
 }
 
 RUN_TESTS(NULL, NULL)

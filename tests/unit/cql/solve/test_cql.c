@@ -1,14 +1,10 @@
-/* The fit of one state, against the reference values of tests/golden/method/cql.json (its README
- * states the tolerances) and against itself: gradients by finite differences, brute force, limits
- * in alpha. */
+/* The fit of one state, against tests/golden/method/cql.json (its README states the tolerances) and
+ * against itself: gradients by finite differences, brute force, limits in alpha. */
 #include "cql/solve/cql.h"
 #include "lib/base/names.h"
-#include "lib/base/hash.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
-/* The objective at q for one state, with sumsq [A] = sum r^2: the constant variance part included.
- */
+/* The objective at q for one state, with sumsq [A] = sum r^2: the constant variance part, too. */
 static double objective_of(size_t A, const uint64_t *n, const double *rbar, const double *sumsq,
                            double alpha, const double *q) {
     double total = 0.0, conservative = 0.0, regression = 0.0;
@@ -87,16 +83,14 @@ TEST(exact_solution_agrees_with_golden) {
     assert_int_equal(fits, 33 * 4);
 }
 
-/* Rewards of a fit are on unit scale: a few evaluations suffice there, for any counts and alpha,
- * and a wide range costs a few more. */
+/* On unit scale, a fit's, a few evaluations suffice; a wide range costs a few more. */
 TEST(few_steps_at_any_scale) {
     static const struct {
         double scale;
         int most;
     } cases[] = {{1e-4, 4}, {0.1, 4}, {1.0, 4}, {3.0, 5}, {1000.0, 20}};
     static const double alphas[] = {0.01, 0.1, 0.75, 5.0, 100.0};
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, 1, 0);
+    ckvc_rng rng = rng_of(3, 1, 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         for (int k = 0; k < 3000; ++k) {
             uint64_t n[CKVC_HEAD_ACTIONS];
@@ -168,15 +162,13 @@ TEST(adamw_agrees_with_golden) {
     }
 }
 
-/* With a large step and many epochs AdamW without decay must come to the exact minimum: two
- * solvers, one objective. */
+/* With a large step and no decay AdamW comes to the exact minimum: two solvers, one objective. */
 TEST(adamw_reaches_the_exact_minimum) {
     enum { A = 4, N = 200 };
     cql_record records[N];
     uint64_t n[A] = {0};
     double sum[A] = {0}, rbar[A], exact[A], q[A];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 7, 0, 0);
+    ckvc_rng rng = rng_of(7, 0, 0);
     for (int i = 0; i < N; ++i) {
         uint32_t a = (uint32_t)ckvc_rng_below(&rng, A);
         double r = ckvc_rng_double(&rng) - 0.3 * a;
@@ -238,8 +230,7 @@ typedef struct problem {
 } problem;
 
 static problem random_problem(uint64_t seed, double scale, double decades) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, 1, 2);
+    ckvc_rng rng = rng_of(seed, 1, 2);
     problem p = {.A = 2 + ckvc_rng_below(&rng, CKVC_HEAD_ACTIONS - 1)};
     for (size_t a = 0; a < p.A; ++a) {
         p.n[a] = 1 + (uint64_t)pow(10.0, decades * ckvc_rng_double(&rng));
@@ -269,8 +260,7 @@ TEST(gradient_by_finite_differences_is_zero) {
 }
 
 TEST(wide_ranges_are_certified) {
-    const double scales[] = {1e-12, 1e-4, 1.0, 1e2, 1e4, 1e6},
-                 alphas[] = {1e-6, 0.01, 0.1, 0.75, 5.0};
+    const double scales[] = {1e-12, 1e-4, 1, 1e2, 1e4, 1e6}, alphas[] = {1e-6, 0.01, 0.1, 0.75, 5};
     for (uint64_t k = 0; k < 40; ++k) {
         for (size_t i = 0; i < sizeof scales / sizeof *scales; ++i) {
             for (size_t j = 0; j < sizeof alphas / sizeof *alphas; ++j) {
@@ -290,15 +280,13 @@ TEST(wide_ranges_are_certified) {
                     mean_q += (double)p.n[a] * q[a];
                     total += (double)p.n[a];
                 }
-                assert_true(fabs(mean - mean_q) / total <=
-                            1e-11 * fmax(1.0, scales[i])); /* sum pi Q = sum pi rbar */
+                assert_true(fabs(mean - mean_q) / total <= 1e-11 * fmax(1.0, scales[i]));
             }
         }
     }
 }
 
-/* More pessimism: the gap of Q between a rare and a frequent action of equal mean grows with alpha;
- * at alpha = 0 it is none. */
+/* The gap of Q between a rare and a frequent action of equal mean grows with alpha, from 0. */
 TEST(pessimism_grows_with_alpha) {
     uint64_t n[3] = {1, 100, 100};
     double rbar[3] = {0.25, 0.25, 0.2}, q[3], last = 0.0;
@@ -312,8 +300,7 @@ TEST(pessimism_grows_with_alpha) {
     }
 }
 
-/* method.md section 5: with exactly equal counts the order of Q is the order of the means, for
- * every alpha. */
+/* method.md section 5: with equal counts the order of Q is that of the means, for every alpha. */
 TEST(equal_counts_keep_the_order_of_means) {
     for (uint64_t k = 0; k < 200; ++k) {
         problem p = random_problem(k, k % 2 ? 1e-3 : 1.0, 0.0);

@@ -1,5 +1,6 @@
 /* What decided a choice, in states small enough to see. */
 #include "cql/solve/variance.h"
+#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 /* Two layers, two cells, two budgets, three thresholds; equal counts but in one state, where the
@@ -36,7 +37,7 @@ TEST(splits_and_states) {
     from.part = part;
     from.cql_alpha = 0.75;
     from.exact = true;
-    decided d = decided_of(&from);
+    CKVC_AUTO(decided_fini) decided d = decided_of(&from);
     static const int chosen[S] = {1, 2, -1, 2, 0, 0, 0, 1};
     static const bool by_loss[S] = {true, false, false, false, true, true, false, true},
                       flat[S] = {false, false, false, true, false, false, false, true};
@@ -58,25 +59,22 @@ TEST(splits_and_states) {
     assert_true(second.supported == 4 && second.by_loss == 2 && second.flat == 2);
     assert_true(all.supported == 7 && all.by_loss == 4 && all.flat == 2);
     assert_true(d.split[1].supported == 1 && d.split[1].by_loss == 0);
-    decided_fini(&d);
 }
 
 /* No penalty, nothing to split; counts that are all equal say nothing. */
 TEST(without_penalty) {
     const decided_from from = states_from(0, 2, 1, 1.0);
-    decided d = decided_of(&from);
+    CKVC_AUTO(decided_fini) decided d = decided_of(&from);
     assert_null(d.split);
     assert_int_equal(decided_sum(&d, 2).supported, 0);
     assert_true(isnan(d.correlation) && d.n_supported == 2 && d.chosen[1] == 2);
-    decided_fini(&d);
 }
 
 /* States of 19 and of 12 records: between the two. */
 TEST(median_of_an_even_number) {
     const decided_from from = states_from(4, 2, 1, 1.0);
-    decided d = decided_of(&from);
+    CKVC_AUTO(decided_fini) decided d = decided_of(&from);
     assert_true(d.median == 15.5);
-    decided_fini(&d);
 }
 
 /* Q of another solver: the loss part's choice is held against the exact one, not against Q's. */
@@ -87,9 +85,8 @@ TEST(like_with_like) {
     from.q = stopped;
     from.part = part;
     from.cql_alpha = 0.75;
-    decided d = decided_of(&from);
+    CKVC_AUTO(decided_fini) decided d = decided_of(&from);
     assert_true(d.chosen[0] == 0 && d.by_loss[0] && d.n_alpha == 1);
-    decided_fini(&d);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -3,7 +3,6 @@
 #include "cql/solve/cql.h"
 #include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/logged_fixture.h"
-#include "tests/unit/unit.h"
 
 /* Uneven counts, states without records of some prompts: every replicate's choice is that of
  * cql_counts, and so is the bound's verdict. */
@@ -12,10 +11,9 @@ TEST(refits_are_those_of_counts) {
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3};
     for (int even = 0; even < 2; ++even) {
         cql_counts *c = cql_counts_create(S, A);
-        cql_logged *l = new_logged(S, A, false);
+        CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(S, A, false);
         OK(cql_counts_resample(c, R, CQL_RESAMPLE_BOOTSTRAP, 7, SIZE_MAX, &err));
-        ckvc_rng rng;
-        ckvc_rng_init(&rng, 5, (uint64_t)even, 0);
+        ckvc_rng rng = rng_of(5, (uint64_t)even, 0);
         for (int p = 0; p < N; ++p) {
             cql_counts_prompt(c, numbered("p", p / 2)); /* two of each document */
             cql_logged_prompt(l, numbered("p", p / 2));
@@ -32,7 +30,7 @@ TEST(refits_are_those_of_counts) {
         cql_logged_finish(l);
         assert_int_equal(l->n_records, cql_counts_records(c));
         uint16_t by_counts[R * S], by_blocks[R * S];
-        uint8_t *w = cql_logged_weights(l, R, CQL_RESAMPLE_BOOTSTRAP, 7);
+        CKVC_AUTO_FREE uint8_t *w = cql_logged_weights(l, R, CQL_RESAMPLE_BOOTSTRAP, 7);
         const ckvc_actions actions = {A, grid, 1.0};
         const cql_resampled counted = cql_counts_resampled(c, 0.5),
                             blocked = cql_logged_resampled(l, w, R, CQL_ADVANTAGE, 0.5);
@@ -47,21 +45,17 @@ TEST(refits_are_those_of_counts) {
                 assert_false(a == 2 && better); /* than itself */
             }
         }
-        free(w);
         cql_counts_free(c);
-        cql_logged_free(l);
     }
 }
 
-/* cql_choice leaves out the solver where counts are equal: it must choose as the solver does, near
- * ties included. */
+/* cql_choice leaves out the solver where counts are equal, and chooses as it does, near ties. */
 TEST(equal_counts_need_no_solver) {
     enum { A = 7 };
     const double grid[A] = {0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4},
                  gaps[] = {0.0, 1e-16, 4e-10, 1.1e-9, 3e-9, 1e-8, 1e-3};
     const ckvc_actions head = {A, grid, 1.0}, gate = {A, grid, 0.0};
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, 0, 0);
+    ckvc_rng rng = rng_of(3, 0, 0);
     for (int t = 0; t < 2000; ++t) {
         uint64_t n[A];
         double mean[A], q[A];

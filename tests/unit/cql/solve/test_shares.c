@@ -1,9 +1,7 @@
-/* Shares from demand: means by hand, intervals that cover and decide, halves that tell a common
- * profile from noise. */
+/* Shares from demand: means by hand, intervals that cover and decide, halves that show noise. */
 #include "cql/solve/resampled.h"
 #include "cql/solve/shares.h"
 #include "lib/base/memory.h"
-#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 enum { L = 6, X = 4, N = L * X };
@@ -14,8 +12,7 @@ static shares_sample made(const double *profile, double noise, size_t n, uint64_
     uint64_t *keys = ckvc_alloc(n, sizeof *keys);
     for (size_t p = 0; p < n; p++) {
         ckvc_rng rng;
-        char id[32];
-        snprintf(id, sizeof id, "prompt-%llu", (unsigned long long)(first + p));
+        CKVC_AUTO_FREE char *id = ckvc_format("prompt-%llu", (unsigned long long)(first + p));
         keys[p] = ckvc_rng_key(id);
         ckvc_rng_init(&rng, 3, keys[p], 0);
         for (size_t i = 0; i < N; i++) {

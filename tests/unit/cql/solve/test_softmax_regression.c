@@ -1,7 +1,6 @@
 /* The fit of a head's learned score: targets that a linear form made are found again, the objective
  * is flat where it stops, weights stand for positions that were not logged. */
 #include "cql/solve/softmax_regression.h"
-#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 enum { D = 5, N = 40, PROMPTS = 6 }; /* the last feature is the constant 1 */
@@ -14,8 +13,7 @@ typedef struct data {
 
 /* Features with other means and spreads by column; targets softmax(truth . f), or noise. */
 static void make(data *d, const double *truth) {
-    ckvc_rng r;
-    ckvc_rng_init(&r, 7, 1, 2);
+    ckvc_rng r = rng_of(7, 1, 2);
     memset(d, 0, sizeof *d);
     for (int p = 0; p < PROMPTS; p++) {
         double y[N], sum = 0.0;

@@ -4,10 +4,8 @@
 #include "cql/solve/variance.h"
 #include "tests/unit/cql/cql_fixture.h"
 #include "tests/unit/logged_fixture.h"
-#include "tests/unit/unit.h"
 
-/* Expected numbers: a two-way analysis of variance per state and its delete-one jackknife, written
- * out with NumPy. */
+/* Expected: a two-way analysis of variance per state and its delete-one jackknife, in NumPy. */
 TEST(variance_agrees_with_numpy) {
     static const double y0[4][3] = {{0, .3, -.2}, {0, .5, .1}, {0, -.1, .4}, {0, .2, .2}},
                         base0[4] = {-1, -2, -.5, -3};
@@ -47,8 +45,7 @@ TEST(variance_agrees_with_numpy) {
     variance_bound b[3];
     variance_bounds(l, 0.05, b);
     assert_true(b[0].n_prompts == 4 && b[0].n_actions == 3 && b[1].n_prompts == 3);
-    assert_true(b[2].n_actions == 2 && b[2].n_prompts == 1 && b[2].width == 3.0 &&
-                b[2].spread == 2.0);
+    assert_true(b[2].n_actions == 2 && b[2].n_prompts == 1 && b[2].width == 3 && b[2].spread == 2);
     close_to(b[0].width, 0.7);
     close_to(b[0].spread, 0.225);
     close_to(b[0].bound, 0.54151072865216643);
@@ -67,7 +64,7 @@ TEST(variance_agrees_with_numpy) {
 TEST(variance_is_by_document) {
     double width[2];
     for (int alone = 0; alone < 2; alone++) {
-        cql_logged *l = new_logged(1, 2, false);
+        CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(1, 2, false);
         for (int p = 0; p < 12; p++) {
             cql_logged_prompt(l, numbered("", alone ? p : p / 2));
             add(l, 0, 0, 0, 0);
@@ -78,7 +75,6 @@ TEST(variance_is_by_document) {
         const rank_interval of = variance_of(l, CQL_ADVANTAGE).action_interval;
         assert_int_equal(of.n, l->n_clusters);
         width[alone] = of.hi - of.lo;
-        cql_logged_free(l);
     }
     assert_true(width[0] > 1.3 * width[1]);
 }
@@ -101,7 +97,7 @@ TEST(corrections) {
 TEST(prompts_left_out_by_hand) {
     static const double grid[3] = {0.9, 1.0, 1.1};
     static const int incoming[1] = {0};
-    cql_logged *l = new_logged(1, 3, false);
+    CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(1, 3, false);
     for (size_t i = 0; i < 6; ++i) {
         if (i % 3 == 0) { cql_logged_prompt(l, i ? "second" : "first"); }
         add(l, 0, i % 3, (double[]){0.0, 1.0, 0.2, 0.0, 0.5, 2.0}[i], i < 3 ? -1.0 : -2.0);
@@ -116,11 +112,9 @@ TEST(prompts_left_out_by_hand) {
     OK(stability_left_out(&s, 1, 32, 1, gain, &err));
     assert_true(isnan(gain[0]) && isnan(gain[1]));
     l->cluster[1] = 1;
-    cql_logged_free(l);
 }
 
-/* A world where prompts agree gives 1 from the first prompt on; one of pure noise stays near 0 and
- * gains nothing on prompts left out. */
+/* Prompts that agree give 1 from the first on; noise stays near 0 and gains nothing left out. */
 TEST(learning_curves_tell_signal_from_noise) {
     enum { S = 40, A = 9, N = 24 };
     double grid[A], gain[N];
@@ -128,9 +122,8 @@ TEST(learning_curves_tell_signal_from_noise) {
     for (int a = 0; a < A; ++a) { grid[a] = 0.6 + 0.1 * a; }
     for (int s = 0; s < S; ++s) { incoming[s] = 4; }
     for (int noise = 0; noise < 2; ++noise) {
-        cql_logged *l = new_logged(S, A, false);
-        ckvc_rng rng;
-        ckvc_rng_init(&rng, 11, 0, 0);
+        CKVC_AUTO(cql_logged_free_at) cql_logged *l = new_logged(S, A, false);
+        ckvc_rng rng = rng_of(11, 0, 0);
         for (int p = 0; p < N; ++p) {
             cql_logged_prompt(l, numbered("q", p));
             for (size_t i = 0; i < S * A; ++i) {
@@ -162,7 +155,6 @@ TEST(learning_curves_tell_signal_from_noise) {
             close_to(one.to_full.mean, 1.0);
             assert_true(mean > 0.8);
         }
-        cql_logged_free(l);
     }
 }
 
@@ -176,8 +168,7 @@ TEST(count_noise_by_hand) {
     enum { DRAWS = 20000 };
     double share = variance_count_noise(&fit, n, mean, DRAWS, 1, 0);
     assert_true(fabs(share - 0.36328125) < 4.0 * sqrt(0.363 * 0.637 / DRAWS));
-    assert_true(variance_count_noise(&plain, n, mean, 200, 1, 0) <
-                0.02); /* only where one was not drawn at all: 2/2^8 */
+    assert_true(variance_count_noise(&plain, n, mean, 200, 1, 0) < 0.02); /* 2/2^8: one not drawn */
     assert_true(variance_count_noise(&fit, many, apart, 200, 1, 0) == 0.0);
     assert_true(isnan(variance_count_noise(&fit, (const uint64_t[]){0, 0}, mean, 9, 1, 0)));
 }

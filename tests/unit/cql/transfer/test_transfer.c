@@ -1,7 +1,6 @@
 /* Depth mapping against golden/method/transfer.json: integers and halves, compared exactly. */
 #include "cql/transfer/transfer.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 static uint32_t extent(const json_t *c, const char *key) {
     json_int_t n = json_integer_value(json_object_get(c, key));
@@ -24,13 +23,12 @@ static size_t flatten(const json_t *v, double *out, size_t n) {
 /* From L x G to L2 x G2. */
 static void check(const json_t *c, uint32_t G, uint32_t G2) {
     const uint32_t L = extent(c, "L"), L2 = extent(c, "L2");
-    double *source = calloc((size_t)L * G, 8), *want = calloc((size_t)L2 * G2, 8),
-           *got = calloc((size_t)L2 * G2, 8);
+    CKVC_AUTO_FREE double *source = calloc((size_t)L * G, 8), *want = calloc((size_t)L2 * G2, 8),
+                          *got = calloc((size_t)L2 * G2, 8);
     assert_int_equal(flatten(json_object_get(c, "source"), source, 0), (size_t)L * G);
     assert_int_equal(flatten(json_object_get(c, "target"), want, 0), (size_t)L2 * G2);
     transfer_heads(L, G, source, L2, G2, got);
     for (size_t i = 0; i < L2 * G2; i++) { assert_int_equal(transfer_index(got[i]), want[i]); }
-    free(source), free(want), free(got);
 }
 
 TEST(golden) {
@@ -56,7 +54,7 @@ TEST(limits) {
     assert_int_equal(target[0], 65535);
     transfer_heads(N, 1, source, 2, 1, target);
     assert_int_equal(target[1], 65535);
-    double *wide = malloc(N * sizeof *wide);
+    CKVC_AUTO_FREE double *wide = malloc(N * sizeof *wide);
     transfer_heads(2, 1, source, N, 1, wide);
     assert_int_equal(wide[N / 2], 65535);
     /* one step of the finest grid on either side of a half, and the half itself */
@@ -66,7 +64,7 @@ TEST(limits) {
     assert_int_equal(transfer_index(wide[N / 2]), 65535);
     transfer_heads(2, 1, source, 1, 1, wide);
     assert_int_equal(transfer_index(wide[0]), 65534);
-    free(source), free(wide);
+    free(source);
 }
 
 RUN_TESTS(NULL, NULL)

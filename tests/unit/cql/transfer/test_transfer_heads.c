@@ -1,7 +1,6 @@
-/* Matching heads between models: the assignment against brute force, rank and signature on layers
- * whose answer is known. */
+/* Matching heads between models: assignment by brute force, rank and signature on known layers. */
 #include "cql/transfer/transfer.h"
-#include "lib/base/hash.h"
+#include "lib/base/memory.h"
 #include "tests/unit/unit.h"
 
 /* ---- assignment ---- */
@@ -18,8 +17,7 @@ static double least_total(uint32_t n, uint32_t m, const double *cost, uint32_t r
 }
 
 TEST(assignment_brute_force) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 9, 0, 0);
+    ckvc_rng rng = rng_of(9, 0, 0);
     for (int round = 0; round < 600; round++) {
         uint32_t n = 1 + (uint32_t)ckvc_rng_below(&rng, 7),
                  m = n + (uint32_t)ckvc_rng_below(&rng, 8 - n), column[7];
@@ -72,8 +70,7 @@ TEST(rank) {
     assert_int_equal(pair[0], 28);
     assert_int_equal(pair[1], 0);
     const double rising[2][4] = {{3, 1, 4, 2}, {1, 1, 1, 1}}, falling[1][4] = {{1, 9, 0, 2}};
-    assert_float_equal(transfer_rank_agreement(2, 4, source[0], rising[0]), 1.0,
-                       1e-12); /* the constant layer does not count */
+    assert_float_equal(transfer_rank_agreement(2, 4, source[0], rising[0]), 1.0, 1e-12);
     assert_float_equal(transfer_rank_agreement(1, 4, source[0], falling[0]), -1.0, 1e-12);
     assert_true(isnan(transfer_rank_agreement(1, 4, source[0], rising[1])));
 }
@@ -85,11 +82,9 @@ static void random_signature(ckvc_rng *rng, size_t n, double *s) {
     for (size_t i = 0; i < n * TRANSFER_STATS; i++) { s[i] = 5 * ckvc_rng_double(rng); }
 }
 
-/* A target whose layers are the source's with the heads shuffled and other units: every head finds
- * its own. */
+/* A target of the source's layers with heads shuffled and other units: every head finds its own. */
 TEST(signature_finds_shuffled_heads) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 21, 0, 0);
+    ckvc_rng rng = rng_of(21, 0, 0);
     for (int round = 0; round < 50; round++) {
         enum { L = 4 };
         double source[L * HEADS * TRANSFER_STATS], target[L * HEADS * TRANSFER_STATS];
@@ -110,8 +105,8 @@ TEST(signature_finds_shuffled_heads) {
                 }
             }
         }
-        transfer_pairing p;
-        p = (transfer_pairing){.L = L, .G = HEADS, .L2 = L, .G2 = HEADS};
+        CKVC_AUTO(transfer_pairing_fini)
+        transfer_pairing p = {.L = L, .G = HEADS, .L2 = L, .G2 = HEADS};
         OK(transfer_pair(&p, source, target, NULL));
         transfer_heads_paired(&p, index, got);
         assert_memory_equal(got, want, sizeof want);
@@ -121,14 +116,12 @@ TEST(signature_finds_shuffled_heads) {
             assert_true(p.cost[l] < 1e-12);
             assert_true(index[l * HEADS + heads[2]] == want[l * HEADS + 2]);
         }
-        transfer_pairing_fini(&p);
     }
 }
 
 /* Least squared distance by trying every way; more and fewer heads, and between layers. */
 TEST(signature_brute_force) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 22, 0, 0);
+    ckvc_rng rng = rng_of(22, 0, 0);
     static const uint32_t shapes[][2] = {{5, 5}, {6, 3}, {3, 6}, {2, 5}, {1, 3}, {4, 1}};
     for (int round = 0; round < 120; round++) {
         uint32_t G = shapes[round % 6][0], G2 = shapes[round % 6][1], times = (G2 + G - 1) / G,
@@ -138,8 +131,7 @@ TEST(signature_brute_force) {
         random_signature(&rng, 2 * G, source);
         random_signature(&rng, 3 * G2, target);
         for (uint32_t i = 0; i < 2 * G; i++) { index[i] = (double)ckvc_rng_below(&rng, 29); }
-        transfer_pairing p;
-        p = (transfer_pairing){.L = 2, .G = G, .L2 = 3, .G2 = G2};
+        CKVC_AUTO(transfer_pairing_fini) transfer_pairing p = {.L = 2, .G = G, .L2 = 3, .G2 = G2};
         OK(transfer_pair(&p, source, target, NULL));
         transfer_heads_paired(&p, index, got);
         /* steps: layer 0 from source 0; layer 1 from 0 and 1; layer 2 from source 1 */
@@ -183,20 +175,17 @@ TEST(signature_brute_force) {
             assert_int_equal(transfer_index(got[G2 + g]), (uint32_t)sum / 2); /* halves down */
             assert_true(got[2 * G2 + g] == index[G + p.head[3 * G2 + g]]);
         }
-        transfer_pairing_fini(&p);
     }
 }
 
-/* One target layer takes the mean over all source layers, each through its own pairing; statistics
- * without spread decide nothing. */
+/* A target layer is the mean over source layers' pairings; what has no spread decides nothing. */
 TEST(signature_one_layer) {
     const double source[3][2][3] = {
         {{1, 7, 7}, {2, 7, 7}}, {{2, 7, 7}, {1, 7, 7}}, {{1, 7, 7}, {2, 7, 7}}};
     const double target[1][2][3] = {{{20, 0, 0}, {10, 0, 0}}};
     const double index[3][2] = {{1, 10}, {11, 2}, {3, 13}};
     double got[2];
-    transfer_pairing p;
-    p = (transfer_pairing){.L = 3, .G = 2, .L2 = 1, .G2 = 2};
+    CKVC_AUTO(transfer_pairing_fini) transfer_pairing p = {.L = 3, .G = 2, .L2 = 1, .G2 = 2};
     OK(transfer_pair(&p, source[0][0], target[0][0], NULL));
     transfer_heads_paired(&p, index[0], got);
     assert_int_equal(transfer_index(got[0]), 11); /* 10, 11, 13: 34/3 */
@@ -204,7 +193,6 @@ TEST(signature_one_layer) {
     transfer_pairing_fini(&p);
     p = (transfer_pairing){.L = 1, .G = ASSIGNMENT_MAX + 1, .L2 = 1, .G2 = 2};
     FAILS(transfer_pair(&p, source[0][0], target[0][0], &err), CKVC_E_DATA);
-    transfer_pairing_fini(&p);
 }
 
 RUN_TESTS(NULL, NULL)

@@ -5,7 +5,6 @@
 #include "lib/model/decoder.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/load_tokenizer.h"
-#include "tests/unit/unit.h"
 
 enum { N_ITEMS = 3, MAX_NEW = 9, WINDOW = 8 };
 
@@ -89,8 +88,7 @@ static eval_options options_of(const eval_items *items, bool unseen, uint32_t ba
                           .memory = (size_t)1 << 32};
 }
 
-/* The answer of one way by a decoder with one sequence: text, mean loss, and the mean loss of the
- * right answer by the same decoder. */
+/* One way's answer by a decoder with one sequence: text, mean losses of it and the right answer. */
 typedef struct oracle {
     char *text;
     double nll, reference_nll;
@@ -232,21 +230,19 @@ TEST(splits_at_the_question) {
         assert_int_equal(a->n_continuation + n_question, c->n_continuation);
         assert_memory_equal(a->tokens, c->tokens,
                             (a->n_tokens + a->n_continuation) * sizeof *a->tokens);
-        char *text;
+        CKVC_AUTO_FREE char *text = NULL;
         size_t n;
         OK(tokenizer_decode(tok, c->tokens + c->n_tokens, n_question, true, &text, &n, &err));
         assert_string_equal(text + (*text == ' '), tasks[i].prompt + tasks[i].question_at);
-        free(text);
     }
     assert_true(memcmp(whole->sha256, split->sha256, CKVC_SHA256_HEX) != 0);
 }
 
-/* What is too long is cut in the middle, unless it was made for a length; where nothing is left to
- * prefill it is refused. */
+/* What is too long is cut in the middle, unless made for a length; nothing left is refused. */
 TEST(fits_the_context) {
     const model_shape *shape = model_get_shape(m);
     const size_t context = (size_t)model_shape_context(shape), size = 12 * context;
-    char *text = ckvc_alloc(size + 1, 1);
+    CKVC_AUTO_FREE char *text = ckvc_alloc(size + 1, 1);
     for (size_t i = 0; i + 8 <= size; i += 8) { snprintf(text + i, 9, "%7zu ", i); }
     task_item item = tasks[0];
     item.prompt = text;
@@ -271,8 +267,8 @@ TEST(fits_the_context) {
     eval_items_free(items);
     how.longest = 0;
     item.length = (uint32_t)context;
-    FAILS(eval_items_make(&how, &one, &items, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "more than the model's context"));
+    FAILS_SAYING(eval_items_make(&how, &one, &items, &err), CKVC_E_DATA,
+                 "more than the model's context");
     item.prompt_size = item.reply_at = 4;
     item.question_at = 2;
     OK(eval_items_make(&how, &one, &items, &err));
@@ -282,9 +278,8 @@ TEST(fits_the_context) {
     item.length = 0;
     item.prompt_size = item.reply_at = size;
     item.question_at = 20;
-    FAILS(eval_items_make(&how, &one, &items, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "more than the model's context"));
-    free(text);
+    FAILS_SAYING(eval_items_make(&how, &one, &items, &err), CKVC_E_DATA,
+                 "more than the model's context");
 }
 
 RUN_TESTS(open_all, close_all)

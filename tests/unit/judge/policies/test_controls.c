@@ -2,13 +2,11 @@
  * prompts is compared with numpy in tests/python/test_score_policies.py. */
 #include "judge/policies/controls.h"
 #include "tests/unit/sets_fixture.h"
-#include "tests/unit/unit.h"
 
 /* 2 layers, 2 heads, 2 x 2 bins, 2 budgets; weights and thresholds from their action numbers. */
 static ckvc_table *table_of(const int weight[8], const int tau[16]) {
     static const double budgets[2] = {16, 0.5};
-    ckvc_table *t;
-    t = new_start_table(2, 2, 2, 2, budgets, 2, 8, NULL);
+    ckvc_table *t = new_start_table(2, 2, 2, 2, budgets, 2, 8, NULL);
     t->n_query_heads = 4;
     t->edges_entropy[0] = 3.5;
     t->edges_ppl[0] = 20;
@@ -24,11 +22,10 @@ TEST(controls) {
     static const int tau[16] = {0, 3, 1, 3, 20, 4, 19, 4, 5, 20, 5, 20, 5, 20, 6, 20};
     static const double mean[2][2] = {
         {0.9, 0.83}, {0.85, 1.0}}; /* 0.835 is half way: the lower; 0.8525 is nearest to 0.85 */
-    ckvc_table *t = table_of(weight, tau);
+    CKVC_AUTO(ckvc_table_free_at) ckvc_table *t = table_of(weight, tau);
     for (int kind = SCORE_NO_UTILITY; kind < SCORE_KIND_COUNT; kind++) {
-        ckvc_table *c;
         assert_true(score_is_control((score_kind)kind) && !score_is_reference((score_kind)kind));
-        c = score_control_table((score_kind)kind, t);
+        CKVC_AUTO(ckvc_table_free_at) ckvc_table *c = score_control_table((score_kind)kind, t);
         assert_int_equal(ckvc_table_check(c, NULL, 0), 0);
         assert_int_equal(c->n_query_heads, 4);
         assert_int_equal(c->window, 8);
@@ -48,15 +45,11 @@ TEST(controls) {
                                                          : t->tau[i];
             assert_true(c->tau[i] == want);
         }
-        ckvc_table_free(c);
     }
     /* A probe's table keeps its operator where the control is about something else. */
-    ckvc_table *c;
     t->op = CKVC_OPERATOR_MEAN_POOL;
-    c = score_control_table(SCORE_MEAN_GATE, t);
+    CKVC_AUTO(ckvc_table_free_at) ckvc_table *c = score_control_table(SCORE_MEAN_GATE, t);
     assert_int_equal(c->op, CKVC_OPERATOR_MEAN_POOL);
-    ckvc_table_free(c);
-    ckvc_table_free(t);
 }
 
 TEST(names) {

@@ -1,7 +1,6 @@
 /* Scores of a KV head on made-up attention, keys and queries, against their rules written out. */
 #include "judge/policies/rules/expected.h"
 #include "judge/policies/head_scores.h"
-#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 enum { T = 41, D = 8, GROUP = 2, ROWS = 16 };
@@ -13,8 +12,7 @@ static struct made_up {
 } made, *const m = &made;
 
 static int make(void **state) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 11, 1, 0);
+    ckvc_rng rng = rng_of(11, 1, 0);
     for (int q = 0; q < GROUP; q++) {
         for (int r = 0; r < ROWS; r++) {
             double sum = 0;
@@ -221,7 +219,7 @@ TEST(expected) {
 
 /* Equal scores are one, and know what the prefill has to show. */
 TEST(shared) {
-    head_scores h = {0};
+    CKVC_AUTO(head_scores_fini) head_scores h = {0};
     const head_score kvzip = policy_rule_of(SCORE_KVZIP)->score,
                      snapkv = policy_rule_of(SCORE_SNAPKV)->score;
     assert_int_equal(head_scores_add(&h, kvzip), 0);
@@ -234,7 +232,6 @@ TEST(shared) {
     assert_int_equal(head_scores_add(&h, policy_rule_of(SCORE_EXPECTED_ATTENTION)->score), 3);
     assert_int_equal(head_scores_add(&h, policy_rule_of(SCORE_H2O)->score), 4);
     assert_true(h.wanted.queries && h.wanted.column_sum);
-    head_scores_fini(&h);
 }
 
 RUN_TESTS(make, NULL)

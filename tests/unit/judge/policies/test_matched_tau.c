@@ -1,6 +1,5 @@
 /* The threshold that keeps as many as a table, against counting under every threshold. */
 #include "judge/policies/controls.h"
-#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 enum { T = 300, UNITS = 7, WINDOW = 5, MOST = 90 };
@@ -20,8 +19,7 @@ static double kept(double u[UNITS][T], double tau, uint32_t most) {
 /* Utilities of mean 1 or so; some lie on a threshold. */
 TEST(nearest) {
     static double u[UNITS][T];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 11, 1, 1);
+    ckvc_rng rng = rng_of(11, 1, 1);
     for (int i = 0; i < UNITS * T; i++) {
         const double x = -log(1 - ckvc_rng_double(&rng));
         u[i / T][i % T] = i % 3 ? x : floor(x * 200) / 200;

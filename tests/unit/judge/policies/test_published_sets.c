@@ -44,7 +44,7 @@ static uint32_t compare_sets(const policy_kept *kept, const char *name, const js
 /* Every policy, kvzip in one piece; or kvzip in chunks alone. Positions that differ. */
 static uint32_t compare_sets_of(const policy_choice *choice, bool in_chunks) {
     policy_sets *k;
-    session *s;
+    CKVC_AUTO(session_destroy_at) session *s = NULL;
     uint32_t others = 0;
     const uint32_t first = choice->texts.n_first, later = choice->texts.n_later + 8;
     OK(policy_sets_create(choice, rig.shape, &rig.prompts, &k, &err));
@@ -73,7 +73,6 @@ static uint32_t compare_sets_of(const policy_choice *choice, bool in_chunks) {
         }
     }
     policy_sets_free(k);
-    session_destroy(s);
     return others;
 }
 
@@ -98,7 +97,7 @@ static void compare_model(const char *golden) {
         policies[n++] =
             (score_policy){.kind = kind, .table = score_needs_table(kind) ? table : NULL};
     }
-    int32_t *later = golden_ids(json_object_get(rig.root, "later"), &n_later);
+    CKVC_AUTO_FREE int32_t *later = golden_ids(json_object_get(rig.root, "later"), &n_later);
     policy_choice choice = {.list = policies,
                             .n = N_POLICIES,
                             .texts = {.first = rig.instruction,
@@ -113,7 +112,6 @@ static void compare_model(const char *golden) {
     choice.n = 1;
     choice.texts.chunk = (uint32_t)golden_number(rig.root, "chunk");
     assert_int_equal(compare_sets_of(&choice, true), 0);
-    free(later);
     table_file_free(table);
     rig_close();
 }

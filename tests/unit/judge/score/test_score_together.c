@@ -1,9 +1,7 @@
-/* Scores of prompts that go through the layers together, because the memory does not hold all
- * copies of weights: the same lines as one by one, and each layer is taken once for all of them.
- */
+/* Scores of prompts that go through the layers together, because memory does not hold all copies of
+ * weights: the same lines as one by one, and each layer is taken once for all of them. */
 #include "judge/score/score.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 enum { N = 6, T = 60, C = 12, W = 8, BUDGETS = 2 };
 
@@ -34,8 +32,8 @@ static void score(size_t memory, bool measures, scored *out) {
     static int32_t ids[N][T + C];
     static prompt items[N];
     static char names[N][4];
-    bench b = bench_open(2);
-    model *m;
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
+    CKVC_AUTO(model_close_at) model *m = NULL;
     bench_count_acquired(&b);
     OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
     const manifest made = {.entries = entries, .n_entries = N, .sha256 = "none"};
@@ -73,8 +71,6 @@ static void score(size_t memory, bool measures, scored *out) {
     acquired.n = 0;
     OK(score_prompts(&in, &o, &out->lines, summary, &err));
     out->acquired = acquired.n;
-    model_close(m);
-    bench_close(&b);
 }
 
 TEST(same_lines) {

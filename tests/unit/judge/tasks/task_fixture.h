@@ -38,8 +38,7 @@ static inline task_items make_items(const char *names, uint32_t length, uint32_t
 static inline void refused(const char *names, const task_options *options, ckvc_status status,
                            const char *says) {
     task_items list;
-    FAILS(task_items_make(names, options, &list, &err), status);
-    if (!strstr(err.text, says)) { fail_msg("\"%s\" does not say \"%s\"", err.text, says); }
+    FAILS_SAYING(task_items_make(names, options, &list, &err), status, says);
     task_items_fini(&list);
 }
 

@@ -17,8 +17,7 @@ static bool among(const char *word, char *const *list, size_t n) {
 
 TEST(variables_are_followed) {
     CKVC_AUTO(task_items_fini) task_items list = make_items("variable-tracking", 600, 20);
-    for (size_t i = 0; i < list.n; i++) {
-        const task_item *item = &list.items[i];
+    for (const task_item *item = list.items; item < list.items + list.n; item++) {
         CKVC_AUTO_FREE char *context = context_of(item);
         char value[8], name[8], from[8], known[8][8] = {{0}};
         size_t n = 0, read = 0;
@@ -63,8 +62,7 @@ TEST(common_words_are_common) {
     static tally words[7000];
     for (size_t w = 0; w < 3; w++) {
         CKVC_AUTO(task_items_fini) task_items list = make_items("common-words", want[w].length, 5);
-        for (size_t i = 0; i < list.n; i++) {
-            const task_item *item = &list.items[i];
+        for (const task_item *item = list.items; item < list.items + list.n; item++) {
             CKVC_AUTO_FREE char *context = context_of(item);
             char *real = strstr(strstr(strstr(context, "\n\n") + 2, "\n\n"), "1. ");
             size_t n = 0, seen = 0, number;
@@ -96,8 +94,7 @@ TEST(frequent_words_are_frequent) {
     refused("frequent-words", &options, CKVC_E_DATA, "");
     for (uint32_t length = 150; length < 9000; length *= 3) {
         CKVC_AUTO(task_items_fini) task_items list = make_items("frequent-words", length, 5);
-        for (size_t i = 0; i < list.n; i++) {
-            const task_item *item = &list.items[i];
+        for (const task_item *item = list.items; item < list.items + list.n; item++) {
             CKVC_AUTO_FREE char *context = context_of(item);
             size_t n = 0;
             for (char *w = strtok(strstr(context, "\n\n"), " \n"); w; w = strtok(NULL, " \n")) {
@@ -115,14 +112,12 @@ TEST(frequent_words_are_frequent) {
 TEST(pairs_are_an_object) {
     CKVC_AUTO(task_items_fini) task_items list = make_items("kv-retrieval", 3000, 2);
     assert_int_equal(list.n, 10);
-    for (size_t i = 0; i < list.n; i++) {
-        const task_item *item = &list.items[i];
+    for (const task_item *item = list.items; item < list.items + list.n; item++) {
         const char *at = strchr(item->prompt, '{');
         json_auto_t *object;
         json_t *value;
         const char *key, *asked = strchr(item->prompt + item->question_at, '"') + 1;
-        OK(ckvc_json_parse(at, (size_t)(strchr(at, '}') + 1 - at), "context", &object,
-                           &err)); /* which refuses keys that stand twice */
+        OK(ckvc_json_parse(at, (size_t)(strchr(at, '}') + 1 - at), "context", &object, &err));
         CKVC_AUTO_FREE char *wanted = ckvc_text_copy(asked, 36);
         assert_string_equal(json_string_value(json_object_get(object, wanted)), item->answers[0]);
         size_t n = json_object_size(object), place = 0, others = 0;
@@ -137,8 +132,7 @@ TEST(pairs_are_an_object) {
 TEST(lines_differ) {
     CKVC_AUTO(task_items_fini) task_items list = make_items("lines", 3000, 2);
     static tally names[1000];
-    for (size_t i = 0; i < list.n; i++) {
-        const task_item *item = &list.items[i];
+    for (const task_item *item = list.items; item < list.items + list.n; item++) {
         CKVC_AUTO_FREE char *context = context_of(item);
         char asked[WORD_BYTES], name[WORD_BYTES], value[8];
         size_t n = 0, place = 0;
@@ -158,8 +152,7 @@ TEST(lines_differ) {
 TEST(copies_stand_in_the_text) {
     CKVC_AUTO(task_items_fini) task_items list = make_items("copy,repeat", 900, 3);
     assert_int_equal(list.n, 30);
-    for (size_t i = 0; i < list.n; i++) {
-        const task_item *item = &list.items[i];
+    for (const task_item *item = list.items; item < list.items + list.n; item++) {
         const char *context = strstr(item->prompt, "\n\n") + 2;
         const bool copy = strcmp(item->task, "copy") == 0;
         if (!copy) { context = item->prompt; }
@@ -185,8 +178,7 @@ TEST(labels_are_learnt_from_others) {
     CKVC_AUTO(task_items_fini) task_items list = make_items("few-shot", 400, 40);
     static tally known[100];
     size_t n = 0;
-    for (size_t i = 0; i < list.n; i++) {
-        const task_item *item = &list.items[i];
+    for (const task_item *item = list.items; item < list.items + list.n; item++) {
         CKVC_AUTO_FREE char *context = context_of(item);
         char asked[WORD_BYTES], thing[WORD_BYTES], label[WORD_BYTES], pair[WORD_BYTES];
         assert_int_equal(sscanf(item->prompt + item->question_at, "Thing: %31s", asked), 1);

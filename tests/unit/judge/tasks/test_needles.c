@@ -71,8 +71,7 @@ TEST(answers_follow_from_the_context) {
                                         "niah-multiquery"};
     for (size_t t = 0; t < sizeof tasks / sizeof *tasks; t++) {
         CKVC_AUTO(task_items_fini) task_items list = make_items(tasks[t], 800, 6);
-        for (size_t i = 0; i < list.n; i++) {
-            const task_item *item = &list.items[i];
+        for (const task_item *item = list.items; item < list.items + list.n; item++) {
             assert_int_equal(item->n_answers, t == 4 ? 3 : t < 8 ? 1 : 4);
             assert_true(item->question_at < item->reply_at && item->reply_at < item->prompt_size);
             for (size_t a = 0; a < item->n_answers; a++) {
@@ -92,8 +91,7 @@ TEST(answers_follow_from_the_context) {
 /* niah-multikey-2, -3: the context is lines of one form, whose keys and values all differ. */
 TEST(distractors_differ) {
     CKVC_AUTO(task_items_fini) task_items words = make_items("niah-multikey-2", 2000, 2);
-    for (size_t i = 0; i < words.n; i++) {
-        const task_item *item = &words.items[i];
+    for (const task_item *item = words.items; item < words.items + words.n; item++) {
         size_t n = 0;
         for (const char *at = item->prompt; (at = strchr(at, '-')); at++, n++) {
             if (at >= item->prompt + item->question_at) { break; }
@@ -107,8 +105,7 @@ TEST(distractors_differ) {
         assert_true(n > 40);
     }
     CKVC_AUTO(task_items_fini) task_items list = make_items("niah-multikey-3", 2000, 2);
-    for (size_t i = 0; i < list.n; i++) {
-        const task_item *item = &list.items[i];
+    for (const task_item *item = list.items; item < list.items + list.n; item++) {
         size_t n = 0;
         for (const char *at = item->prompt; at < item->prompt + item->question_at; at++) {
             if (strspn(at, "0123456789abcdef") == 8 && at[8] == '-' && at[13] == '-') {

@@ -1,6 +1,7 @@
 /* Tasks from files of others: SQuAD's and HotpotQA's JSON, LongBench's folder. */
 #include <sys/stat.h>
 
+#include "tests/unit/golden.h"
 #include "tests/unit/judge/tasks/task_fixture.h"
 #include "tests/unit/temp_folder.h"
 
@@ -25,8 +26,7 @@ TEST(squad_has_the_question_s_paragraph) {
     options.n_qa = 1;
     CKVC_AUTO(task_items_fini) task_items list = make_with("qa-1", &options);
     assert_int_equal(list.n, 6); /* two questions that can be answered, three lengths */
-    for (size_t i = 0; i < list.n; i++) {
-        const task_item *item = &list.items[i];
+    for (const task_item *item = list.items; item < list.items + list.n; item++) {
         const bool rome = strstr(item->prompt + item->question_at, "Where is Rome?");
         const char *gold = rome ? "Rome lies on the Tiber." : "A cat sleeps.";
         assert_int_equal(item->n_answers, rome ? 2 : 1);
@@ -103,25 +103,16 @@ TEST(longbench_fills_its_prompt) {
 }
 
 TEST(longbench_as_published) {
-    const char *shared = getenv("CKVC_SHARED");
-    char there[512];
-    snprintf(there, sizeof there, "%s/data/text/longbench/multi_news.jsonl",
-             shared ? shared : "../shared");
-    char *from = realpath(there, NULL); /* a link's target is relative to the link */
-    if (!from) {
-        skip();
-        return; /* for who reads it: skip() does not come back */
-    }
+    const char *there = shared_data("text/longbench", "multi_news.jsonl");
+    CKVC_AUTO_FREE char *from = realpath(there, NULL); /* a link's target is relative to the link */
     put_text("dataset2prompt.json", prompts);
     assert_int_equal(symlink(from, in_temp_folder("multi_news.jsonl")), 0);
-    free(from);
     const uint32_t lengths[] = {500, 20000};
     task_options options = options_of(lengths, 2, 3);
     options.longbench = temp_folder;
     CKVC_AUTO(task_items_fini) task_items list = make_with("multi_news", &options);
     assert_int_equal(list.n, 6);
-    for (size_t i = 0; i < list.n; i++) {
-        const task_item *item = &list.items[i];
+    for (const task_item *item = list.items; item < list.items + list.n; item++) {
         const size_t tokens = item_tokens(item);
         assert_true(tokens <= item->length && (item->length > 500 || tokens > 480));
         assert_string_equal(item->prompt + item->question_at, "\nNow.");

@@ -1,10 +1,7 @@
-/* What the tests of a backend's operations share: random values, and host arrays to and from its
- * buffers and weights. */
+/* What tests of a backend's operations share: random values, and arrays to and from its buffers. */
 #pragma once
 
-#include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 static ckvc_rng rng;
 
@@ -15,10 +12,34 @@ static inline float *values(size_t n, double scale) {
     return v;
 }
 
+/* What buffer() and weight() have made on backends that still stand. */
+static struct made {
+    backend *be;
+    be_buf *buf;
+    be_weight *w;
+} * made;
+static size_t n_made, made_room;
+
+/* Frees a backend's, and ends it; and so of a bench. */
+static inline void end_backend(backend *be) {
+    for (size_t i = n_made; i-- > 0;) {
+        if (made[i].be != be) { continue; }
+        made[i].buf ? be->ops->buf_free(be, made[i].buf) : be->ops->weight_free(be, made[i].w);
+        made[i] = made[--n_made];
+    }
+    backend_destroy(be);
+}
+CKVC_AUTO_OF(backend, end_backend)
+static inline void end_bench(bench *b) {
+    session_destroy(b->s), model_close(b->m), end_backend(b->be), ckvc_pool_destroy(b->pool);
+}
+
 /* n values; data NULL: zeros. */
 static inline be_buf *buffer(backend *be, size_t n, const float *data) {
     be_buf *b = be->ops->buf_create(be, n);
     if (data) { be->ops->write(be, b, 0, data, n); }
+    CKVC_GROW(made, made_room, n_made + 1);
+    made[n_made++] = (struct made){.be = be, .buf = b};
     return b;
 }
 
@@ -32,16 +53,6 @@ static inline float *contents(backend *be, const be_buf *b, size_t n) {
     return contents_from(be, b, 0, n);
 }
 
-#define FREE_LIST(be, free_one, type, ...)                                                         \
-    do {                                                                                           \
-        type *const list[] = {__VA_ARGS__};                                                        \
-        for (size_t at = 0; at < sizeof list / sizeof *list; at++) {                               \
-            (be)->ops->free_one(be, list[at]);                                                     \
-        }                                                                                          \
-    } while (0)
-#define FREE_BUFS(be, ...)    FREE_LIST(be, buf_free, be_buf, __VA_ARGS__)
-#define FREE_WEIGHTS(be, ...) FREE_LIST(be, weight_free, be_weight, __VA_ARGS__)
-
 /* Acquired. data may be aligned to nothing. */
 static inline be_weight *weight(backend *be, const void *data, int64_t rows, int64_t cols) {
     be_weight *w;
@@ -49,6 +60,8 @@ static inline be_weight *weight(backend *be, const void *data, int64_t rows, int
         .bytes = data, .rows = rows, .cols = cols, .row_bytes = (size_t)cols * sizeof(float)};
     OK(be->ops->weight_create(be, &m, &w, &err));
     OK(be->ops->weight_acquire(be, w, &err));
+    CKVC_GROW(made, made_room, n_made + 1);
+    made[n_made++] = (struct made){.be = be, .w = w};
     return w;
 }
 
@@ -121,8 +134,6 @@ static inline void check_products(backend *be, int64_t n, int64_t n_out, int64_t
             naive_product(want, sums, biases, w, x, n, n_out, n_in);
             assert_true(nmse(got, want, used) > 1e-7);
         }
-        FREE_WEIGHTS(be, bw, bb);
-        FREE_BUFS(be, bx, by);
         free(got);
     }
     free(w), free(bias), free(x), free(y0), free(want), free(near_w), free(near_x);

@@ -1,12 +1,7 @@
 /* The measurement behind the paper's Proposition: the backend's operation against a naive loop in
- * double, the identity
- * ||p - p'||_1 = 2 m on the loop's rows with the operation's m, and a session's per-layer numbers
- * on a whole model.
- *
- * Tolerance: float32 scores of size up to about 10 give probabilities right to about 1e-6 relative.
- */
+ * double, the identity ||p - p'||_1 = 2 m on its rows, a session's numbers per layer on a whole
+ * model. Tolerance: float32 scores up to about 10 give probabilities right to 1e-6 relative. */
 #include "tests/unit/lib/backend/on_backend.h"
-#include "tests/unit/unit.h"
 
 enum { FULL = 2, OTHER = 1 };
 
@@ -56,7 +51,6 @@ static void measure(backend *be, const attention_case *c, const kept_set *kept, 
         c->n_own, c->n, q, {.k = k, .capacity = c->capacity}, {own, NULL, c->own_capacity}};
     const be_compared lanes = {.full = FULL, .other = OTHER, .kept = kept};
     OK(be->ops->attention_error(be, &c->s, &rows, &lanes, out, &err));
-    FREE_BUFS(be, q, k, own);
 }
 
 TEST(rows) {
@@ -73,10 +67,12 @@ TEST(rows) {
         b[i / 2][i % 2] = bench_open_kind(i / 2 ? "openblas" : "cpu", i % 2 ? 3 : 1);
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CKVC_AUTO(attention_free)
         attention_case c = attention_create(cases[i].n_heads, cases[i].n_kv, cases[i].d,
                                             cases[i].window, cases[i].n_prompt, cases[i].n_rows);
         const size_t n = (size_t)(c.s.n_heads * c.n_own);
-        be_row_error *got = ckvc_alloc(n, sizeof *got), *again = ckvc_alloc(n, sizeof *again);
+        CKVC_AUTO_FREE be_row_error *got = ckvc_alloc(n, sizeof *got),
+                                    *again = ckvc_alloc(n, sizeof *again);
         for (int set = -1; set < 3; set++) {
             const kept_set *kept = set < 0 ? NULL : &c.kept->sets[set];
             for (int kind = 0; kind < 2; kind++) {
@@ -86,19 +82,16 @@ TEST(rows) {
                 assert_memory_equal(got, again, n * sizeof *got);
             }
         }
-        free(got), free(again);
-        attention_free(&c);
     }
-    for (int i = 0; i < 4; i++) { bench_close(&b[i / 2][i % 2]); }
+    for (int i = 0; i < 4; i++) { end_bench(&b[i / 2][i % 2]); }
     printf("attention_error: share of the tolerance used: %.3f\n", worst_ratio);
 }
 
-/* All that is left has a weight that a float cannot hold beside the largest: the restricted row is
- * still a distribution. */
+/* What is left has weights that a float cannot hold beside the largest: still a distribution. */
 TEST(nearly_all_mass_lost) {
     of_the_cpu_alone();
-    bench b = bench_open(1);
-    attention_case c = attention_create(1, 1, 2, 0, 2, 1);
+    CKVC_AUTO(end_bench) bench b = bench_open(1);
+    CKVC_AUTO(attention_free) attention_case c = attention_create(1, 1, 2, 0, 2, 1);
     c.s.scale = 1;
     memset(c.q, 0, (size_t)(c.rows * c.width) * sizeof *c.q);
     memset(c.k, 0, c.cache * sizeof *c.k), memset(c.own_k, 0, c.own * sizeof *c.own_k);
@@ -108,19 +101,14 @@ TEST(nearly_all_mass_lost) {
     }
     c.k[0] = 400.0f;
     be_row_error e;
-    measure(b.be, &c, &c.kept->sets[1], &e); /* none */
-    assert_true(e.mass == 1.0 && e.restricted == 2.0 &&
-                e.actual == 2.0); /* from one corner of the simplex to another */
-    attention_free(&c);
-    bench_close(&b);
+    measure(b.be, &c, &c.kept->sets[1], &e);                              /* none */
+    assert_true(e.mass == 1.0 && e.restricted == 2.0 && e.actual == 2.0); /* corner to corner */
 }
 
 TEST(layers) {
     enum { T = 150, C = 70, KEPT = 40, MAX_LAYERS = 8 };
-    bench b = bench_open(2);
-    bench_load(
-        &b, "models/ckvc-tiny-4l",
-        (session_limits){.max_prompt = T, .max_continuation = C, .max_window = 16, .max_lanes = 2});
+    CKVC_AUTO(end_bench) bench b = bench_open(2);
+    bench_load(&b, "models/ckvc-tiny-4l", limits_of(T, C, 16, 2));
     const model_shape *shape = model_get_shape(b.m);
     const int32_t L = shape->n_layers;
     assert_true(L <= MAX_LAYERS);
@@ -165,11 +153,9 @@ TEST(layers) {
         assert_true(e[l].epsilon > 0.01 && e[l].epsilon < 1);
         assert_true(e[l].restricted > 0 && e[l].restricted <= 2 * sqrt(C - 1.0) * e[l].epsilon);
     }
-    /* Nothing has moved yet below the first layer; above it the compressed rollout has queries of
-     * its own. */
+    /* Nothing has moved below the first layer; above it the compressed rollout's queries differ. */
     assert_true(fabs(e[0].actual - e[0].restricted) < 1e-6);
     assert_true(fabs(e[L - 1].actual - e[L - 1].restricted) > 1e-3);
-    bench_close(&b);
 }
 
 int main(void) {

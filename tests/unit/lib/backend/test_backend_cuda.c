@@ -4,7 +4,6 @@
  * normalised error, sum (got - want)^2 / sum want^2, has a bound of its own (`bounds`); the same
  * bytes from run to run, in whatever order threads and blocks run. */
 #include "tests/unit/lib/backend/on_backend.h"
-#include "tests/unit/unit.h"
 
 /* Of the emulation alone: the order of what has none. */
 void emulation_set_seed(uint64_t seed) __attribute__((weak));
@@ -124,8 +123,7 @@ static void inputs_free(inputs *in) {
 
 /* ---- attention ---- */
 
-/* A step of decoding: two sequences that hold what is kept of the prompt, one set for all heads or
- * one a head, and one row of their own. */
+/* A step of decoding: two sequences that hold what is kept, a set or one a head, and a row each. */
 static void run_held(backend *be, const inputs *in, const be_cache *prompt, outcomes *o) {
     const be_attention_shape *s = &in->s;
     const int64_t d = s->head_dim, n_g = s->n_kv_heads, width = s->n_heads * d;
@@ -152,7 +150,6 @@ static void run_held(backend *be, const inputs *in, const be_cache *prompt, outc
     put_buffer(o, "held q", be, q, 0, 2 * width);
     put_buffer(o, "held k", be, held[1].k, 0, cases[1].n_entries * d);
     put_buffer(o, "held", be, out, 0, 2 * width);
-    FREE_BUFS(be, q, k, v, out, held[0].k, held[0].v, held[1].k, held[1].v);
 }
 
 static void run_continuation(backend *be, const inputs *in, const be_cache *prompt, be_buf *out,
@@ -191,7 +188,6 @@ static void run_continuation(backend *be, const inputs *in, const be_cache *prom
     }
     free(errors);
     run_held(be, in, prompt, o);
-    FREE_BUFS(be, q, k, v, own.k, own.v);
 }
 
 static void run_attention(backend *be, const inputs *in, outcomes *o) {
@@ -225,7 +221,6 @@ static void run_attention(backend *be, const inputs *in, outcomes *o) {
     OK(be->ops->window_rows(be, s, &(be_window){in->n, window, 0}, q, &prompt, own, &err));
     put_floats(o, "window rows", own, n_rows);
     run_continuation(be, in, &prompt, out, o);
-    FREE_BUFS(be, tail, q, k, v, out, prompt.k, prompt.v);
 }
 
 /* ---- rows and products ---- */
@@ -270,8 +265,6 @@ static void run_rows(backend *be, const shape_case *c, outcomes *o) {
     put_buffer(o, "copied rows", be, by, n_in, (n - 2) * n_in);
     be->ops->embed(be, head, target, n, by);
     put_buffer(o, "embed", be, by, 0, n_x);
-    FREE_BUFS(be, bx, by, out);
-    FREE_WEIGHTS(be, matrix, head, vector, norm);
     free(x), free(w), free(bias), free(scale), free(sums), free(target), free(logits), free(next);
 }
 
@@ -289,7 +282,7 @@ static outcomes run(const char *kind, bool bf16, const shape_case *c) {
     run_attention(be, &in, &o);
     run_rows(be, c, &o);
     OK(be->ops->sync(be, &err));
-    backend_destroy(be);
+    end_backend(be);
     inputs_free(&in);
     return o;
 }
@@ -298,7 +291,7 @@ static bool is_device(void) {
     backend *be;
     ckvc_err err = {0};
     if (backend_create("cuda", CKVC_COMPUTE_F32, pool, &be, &err) == CKVC_OK) {
-        backend_destroy(be);
+        end_backend(be);
         return true;
     }
     assert_int_equal(err.status, CKVC_E_DEVICE);
@@ -382,9 +375,8 @@ TEST(same_bytes) {
     if (emulation_set_seed) { emulation_set_seed(0); }
 }
 
-/* A row of attention has the same bytes whatever lies beside it: rows behind it, other lanes, more
- * of them than go side by side. Three query heads a group: a block's two are of two tiles of rows.
- */
+/* A row of attention has the same bytes whatever lies beside it: rows, other lanes, more of them
+ * than go side by side. Three query heads a group: a block's two are of two tiles of rows. */
 TEST(rows_beside_others) {
     enum { MANY = 70, WIDTH = 6 * 80, FEW = 70 };
     static const shape_case shape = {6, 2, 80, 60, 150, 20};
@@ -423,9 +415,8 @@ TEST(rows_beside_others) {
             assert_memory_equal(all + (size_t)i * lane, few, lane * sizeof *all);
             free(few);
         }
-        FREE_BUFS(be, q, out, own_q, prompt.k, prompt.v, own.k, own.v);
         free(all), free(k), free(v);
-        backend_destroy(be);
+        end_backend(be);
         inputs_free(&in);
     }
 }

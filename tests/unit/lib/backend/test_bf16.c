@@ -4,10 +4,8 @@
 #include "lib/backend/cpu/cpu.h"
 #include "lib/backend/cpu/cpu_backend.h"
 #include "tests/unit/lib/backend/on_backend.h"
-#include "tests/unit/unit.h"
 
-/* What rounding to nearest even means: of the two bf16 numbers around x the nearer one, or the one
- * with an even last bit. */
+/* To nearest even: of the bf16 numbers around x the nearer one, or that with an even last bit. */
 PLAIN_LOOP static float rounded(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -48,11 +46,10 @@ TEST(products) {
     /* rows, out, in; out beyond a task's columns, at their edge, and below it */
     static const int64_t shapes[][3] = {
         {1, 2, 2}, {63, 192, 50}, {64, 256, 64}, {65, 257, 33}, {70, 300, 576}};
-    bench b = open_bf16(3);
+    CKVC_AUTO(end_bench) bench b = open_bf16(3);
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         check_products(b.be, shapes[k][0], shapes[k][1], shapes[k][2], rounded);
     }
-    bench_close(&b);
 }
 
 /* y = W x for rows of x in the order `place`: row r of y is that of x's row place[r]. */
@@ -72,8 +69,6 @@ static void ordered_product(const bench *b, int repeats, const int *place, int64
         assert_memory_equal(y, got, (size_t)n * sizeof *y);
         free(got);
     }
-    FREE_WEIGHTS(be, bw);
-    FREE_BUFS(be, bx, by);
 }
 
 /* A row's bits do not depend on its place among the rows, on what lies beside it, or on how many
@@ -104,17 +99,18 @@ TEST(rows_alone) {
         }
         free(w), free(x), free(y), free(other);
     }
-    for (int i = 0; i < 3; i++) { bench_close(&on[i]); }
+    for (int i = 0; i < 3; i++) { end_bench(&on[i]); }
 }
 
 /* Losses and logits of the head. */
 TEST(heads) {
     enum { ROWS = 70, IN = 37, VOCAB = 1291 };
-    bench b = open_bf16(2);
-    float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
-          *logits = ckvc_alloc(VOCAB, sizeof *logits);
+    CKVC_AUTO(end_bench) bench b = open_bf16(2);
+    CKVC_AUTO_FREE float *w = values(VOCAB * IN, 1), *x = values(128 * IN, 1),
+                         *logits = ckvc_alloc(VOCAB, sizeof *logits);
     double *want = ckvc_alloc(VOCAB, sizeof *want), nll[ROWS];
-    float *w16 = rounded_all(w, VOCAB * IN, rounded), *x16 = rounded_all(x, 128 * IN, rounded);
+    CKVC_AUTO_FREE float *w16 = rounded_all(w, VOCAB * IN, rounded),
+                         *x16 = rounded_all(x, 128 * IN, rounded);
     int32_t target[ROWS];
     be_weight *bw = weight(b.be, w, VOCAB, IN);
     be_buf *bx = buffer(b.be, 128 * IN, x);
@@ -128,10 +124,7 @@ TEST(heads) {
     }
     OK(b.be->ops->head_logits(b.be, bw, bx, ROWS - 1, 1, logits, &err));
     check_nmse("head_logits", logits, want, VOCAB);
-    FREE_WEIGHTS(b.be, bw);
-    FREE_BUFS(b.be, bx);
-    free(w), free(x), free(logits), free(want), free(w16), free(x16);
-    bench_close(&b);
+    free(want);
 }
 
 /* ---- a whole model ---- */
@@ -147,15 +140,12 @@ typedef struct outcome {
 static const uint32_t offsets[2] = {0, 50};
 static uint32_t kept_positions[LANES][50];
 
-/* One prompt's losses: the full cache the plain way, and lanes that leave it at layers 0 ... 3, the
- * plain way and side by side. */
+/* One prompt's losses: the full cache, and lanes that leave it at layers 0 ... 3, in both ways. */
 static void run(int threads, size_t limit, outcome *o) {
-    bench b = open_bf16(threads);
+    CKVC_AUTO(end_bench) bench b = open_bf16(threads);
     if (limit) { b.be->ops->weight_limit(b.be, limit); }
     int32_t ids[T + C];
-    bench_load(&b, "models/ckvc-tiny-4l",
-               (session_limits){
-                   .max_prompt = T, .max_continuation = C, .max_window = W, .max_lanes = LANES});
+    bench_load(&b, "models/ckvc-tiny-4l", limits_of(T, C, W, LANES));
     assert_int_equal(b.be->compute, CKVC_COMPUTE_BF16);
     o->copies = model_converted_bytes(b.m);
     fill_ids(ids, T + C, 19, model_get_shape(b.m)->vocab);
@@ -179,13 +169,7 @@ static void run(int threads, size_t limit, outcome *o) {
         kept[i] = (kept_set){1, offsets, kept_positions[i]};
         lanes[i] = (rollout_lane){.parent = 0, .layer = i - 1, .kept = &kept[i]};
     }
-    OK(sessions_rollouts(&(rollout_job){.session = b.s,
-                                        .continuation = ids + T,
-                                        .n = C,
-                                        .lanes = lanes,
-                                        .n_lanes = LANES,
-                                        .nll = o->lanes[0]},
-                         1, &err));
+    rollouts_of(b.s, ids + T, C, lanes, LANES, o->lanes[0], NULL);
     assert_memory_equal(o->lanes[0], o->full, sizeof o->full);
     for (int i = 1; i < LANES; i++) {
         double plain[C];
@@ -193,22 +177,14 @@ static void run(int threads, size_t limit, outcome *o) {
             sets[l] = l == i - 1 ? kept[i] : (kept_set){1, all, everything};
         }
         OK(session_continue(b.s, ids + T, C, sets, plain, &err));
-        /* a start without sets takes the cache as it lies, not gathered: the last bits may differ
-         */
+        /* without sets the cache is taken as it lies, not gathered: other last bits */
         for (int c = 0; c < C; c++) { assert_true(fabs(plain[c] - o->lanes[i][c]) < 1e-5); }
         assert_true(nll_mean(plain, C) != nll_mean(o->full, C));
         lanes[0] = (rollout_lane){.parent = -1, .sets = sets};
-        OK(sessions_rollouts(&(rollout_job){.session = b.s,
-                                            .continuation = ids + T,
-                                            .n = C,
-                                            .lanes = lanes,
-                                            .n_lanes = 1,
-                                            .nll = o->lanes[i]},
-                             1, &err));
+        rollouts_of(b.s, ids + T, C, lanes, 1, o->lanes[i], NULL);
         assert_memory_equal(plain, o->lanes[i], sizeof plain);
         lanes[0] = (rollout_lane){.parent = -1};
     }
-    bench_close(&b);
 }
 
 TEST(whole_model) {
@@ -228,7 +204,7 @@ TEST(stated) {
     assert_string_equal(b.be->compute_warning, "");
     assert_null(strstr(b.be->kernel, "bf16"));
     assert_int_equal(b.be->matrix_copy_bytes, 0);
-    bench_close(&b);
+    end_bench(&b);
     b = open_bf16(1);
     assert_non_null(strstr(b.be->kernel, "+bf16-emulated"));
     assert_non_null(strstr(b.be->compute_warning, "saves no time"));
@@ -238,13 +214,12 @@ TEST(stated) {
     const int64_t q = (int64_t)s->n_heads * s->head_dim, kv = (int64_t)s->n_kv_heads * s->head_dim;
     const int64_t layer = s->width * (2 * q + 2 * kv) + 3LL * s->width * s->intermediate,
                   head = (int64_t)s->vocab * s->width;
-    /* every matrix once; of the norms, M values each, those that the file does not hold in float32
-     */
+    /* every matrix once; of the norms, M values each, those not stored as float32 */
     const size_t matrices = (size_t)(s->n_layers * layer + head) * 4,
                  norms = (size_t)((2 * s->n_layers + 1) * s->width) * 4,
                  got = model_converted_bytes(b.m);
     assert_true(got == matrices || got == matrices + norms);
-    bench_close(&b);
+    end_bench(&b);
 }
 
 int main(void) {

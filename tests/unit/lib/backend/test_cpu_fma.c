@@ -73,8 +73,8 @@ TEST(product_is_its_chain) {
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         const int64_t rows = shapes[k][0], out = shapes[k][1], in = shapes[k][2], xs = in + 3,
                       ws = in + 1, ys = out + 5;
-        float *x = values(rows * xs, 1), *w = values(out * ws, 1), *before = values(rows * ys, 1),
-              *y = ckvc_alloc(rows * ys, sizeof *y);
+        CKVC_AUTO_FREE float *x = values(rows * xs, 1), *w = values(out * ws, 1),
+                             *before = values(rows * ys, 1), *y = ckvc_alloc(rows * ys, sizeof *y);
         for (int variant = 0; variant < 2 * n_list; variant++) {
             const bool onto = variant & 1;
             memcpy(y, before, (size_t)(rows * ys) * sizeof *y);
@@ -95,15 +95,13 @@ TEST(product_is_its_chain) {
                 }
             }
         }
-        free(x), free(w), free(before), free(y);
     }
     for (int i = 0; i < n_list; i++) { /* for the last lines of scripts/test.sh */
         if (list[i] != &emulated) { printf("ran: %s\n", list[i]->name); }
     }
 }
 
-/* Spans of every kind: causal, under a window, without an end in the middle of a step, padding; two
- * runs, one, none. */
+/* Spans: causal, under a window, ending in the middle of a step, padding; two runs, one, none. */
 TEST(attention_of_every_width) {
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
@@ -116,9 +114,9 @@ TEST(attention_of_every_width) {
                  {193, 128, 128, 100, 3}, {0, 0, 8, 0, 0}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         const int64_t d = cases[k].d, n = cases[k].first + cases[k].second, stride = d + 9;
-        float *q = values(BE_ROW_TILE * stride, 6), *keys = values(n * d + 1, 1),
-              *v = values(n * d + 1, 1),
-              *scratch = values(cpu_fma_scratch((int32_t)d, cases[k].first), 1);
+        CKVC_AUTO_FREE float *q = values(BE_ROW_TILE * stride, 6), *keys = values(n * d + 1, 1),
+                             *v = values(n * d + 1, 1),
+                             *scratch = values(cpu_fma_scratch((int32_t)d, cases[k].first), 1);
         const key_run runs[2] = {
             {keys, v, cases[k].first},
             {keys + cases[k].first * d, v + cases[k].first * d, cases[k].second}};
@@ -179,7 +177,6 @@ TEST(attention_of_every_width) {
         }
         for (int i = 0; i < n_list; i++) { free(got[i]), free(column[i][0]), free(column[i][1]); }
         free(again);
-        free(q), free(keys), free(v), free(scratch);
     }
 }
 
@@ -204,14 +201,13 @@ TEST(sum_of_exponentials) {
     }
 }
 
-/* A broken model must not look whole: NaN among the keys or values that a row sees reaches the row,
- * and no other. */
+/* NaN among the keys or values that a row sees reaches the row, and no other. */
 TEST(attention_keeps_nan) {
     const cpu_fma *list[3] = {NULL};
     const int n_list = widths(list);
     enum { D = 8, N = 200 };
-    float *q = values(BE_ROW_TILE * D, 1), *keys = values(N * D, 1), *v = values(N * D, 1),
-          *scratch = values(cpu_fma_scratch(D, 0), 1);
+    CKVC_AUTO_FREE float *q = values(BE_ROW_TILE * D, 1), *keys = values(N * D, 1),
+                         *v = values(N * D, 1), *scratch = values(cpu_fma_scratch(D, 0), 1);
     float out[BE_ROW_TILE * D];
     row_span span[BE_ROW_TILE];
     for (int r = 0; r < BE_ROW_TILE; r++) { span[r] = (row_span){0, N - BE_ROW_TILE + 1 + r}; }
@@ -222,7 +218,6 @@ TEST(attention_keeps_nan) {
             assert_true(isnan(out[r * D]) == (span[r].hi > N - 20));
         }
     }
-    free(q), free(keys), free(v), free(scratch);
 }
 
 int main(void) {

@@ -7,7 +7,6 @@
 #include "lib/base/json.h"
 #include "lib/base/memory.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 TEST(only_regular_files_are_replaced) {
     OK(ckvc_publish_bytes(in_temp_folder("file"), "x", 1, false, &err));

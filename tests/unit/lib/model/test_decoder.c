@@ -1,9 +1,7 @@
 /* Decoding from caches that hold only what is kept: against session_continue under the same sets,
  * which is held against transformers elsewhere; alone and in a batch. */
-#include "lib/base/hash.h"
 #include "lib/model/decoder.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 enum { C = 70, MOST_T = 180, MAX_L = 8, MAX_G = 8, KEPT = MAX_G * 256, PROMPTS = 3 };
 
@@ -16,9 +14,8 @@ typedef struct some_sets {
 } some_sets;
 
 static void sets_fill(some_sets *s, const model_shape *shape, int64_t T, bool shared) {
-    ckvc_rng rng;
     const int32_t n_sets = shared ? 1 : shape->n_kv_heads;
-    ckvc_rng_init(&rng, 5, (uint64_t)T, shared);
+    ckvc_rng rng = rng_of(5, (uint64_t)T, shared);
     *s = (some_sets){0};
     for (int32_t l = 0; l < shape->n_layers; l++) {
         uint32_t n = 0;
@@ -58,8 +55,7 @@ static const int64_t prompt_tokens[PROMPTS] = {MOST_T, 97, 150};
 
 static void scene_open(scene *s, const char *kind, const char *path, int n_threads) {
     *s = (scene){.b = bench_open_kind(kind, n_threads)};
-    bench_load(&s->b, path,
-               (session_limits){.max_prompt = MOST_T, .max_continuation = C, .max_window = 8});
+    bench_load(&s->b, path, limits_of(MOST_T, C, 8, 0));
     session *one = s->b.s;
     s->shape = model_get_shape(s->b.m);
     s->first = ckvc_alloc(PROMPTS * s->shape->vocab, sizeof *s->first);
@@ -89,10 +85,9 @@ static void scene_close(scene *s) {
     bench_close(&s->b);
 }
 
-/* Feeds the continuations of sequences from ... from + n - 1 side by side; logits [n][C][V], the
- * first those behind the prompt. */
+/* Feeds continuations from ... from + n - 1 side by side; logits [n][C][V], first of prompts. */
 static void decode(scene *s, int from, int n, float *logits) {
-    decoder *d;
+    CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
     const size_t V = (size_t)s->shape->vocab;
     CKVC_AUTO_FREE float *step = ckvc_alloc(n * V, sizeof *step);
     OK(decoder_create(s->b.m, n, &d, &err));
@@ -107,14 +102,13 @@ static void decode(scene *s, int from, int n, float *logits) {
             memcpy(logits + (i * C + c + 1) * V, step + i * V, V * sizeof *logits);
         }
     }
-    decoder_destroy(d);
 }
 
 /* Losses from the logits are session_continue's: the logits are the same bits with kernels of ours,
  * and the sum over the vocabulary is in double here and by pieces in float there, some 1e-7. With
  * OpenBLAS other shapes of calls round otherwise. */
 static void against_continue(const char *kind, const char *path, double tolerance) {
-    scene s;
+    CKVC_AUTO(scene_close) scene s;
     worst w = {"nll", 0};
     scene_open(&s, kind, path, 2);
     const size_t V = (size_t)s.shape->vocab;
@@ -127,7 +121,6 @@ static void against_continue(const char *kind, const char *path, double toleranc
         }
     }
     worst_print(s.b.be->kernel, &w, 1);
-    scene_close(&s);
 }
 
 TEST(continuation) {
@@ -203,7 +196,7 @@ static void decode_greedy(model *m, session *const *sessions, int from, int n,
 TEST(any_batch) {
     static const struct { int from, n; } runs[] = {{65, 65}, {0, 64}, {57, 16}, {3, 1}, {129, 1}};
     static double all[MANY][STEPS][2], some[MANY][STEPS][2];
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     session *sessions[SESSIONS];
     int32_t ids[MOST_T + 8];
     double nll[2][8];
@@ -231,7 +224,6 @@ TEST(any_batch) {
     }
     assert_memory_equal(nll[0], nll[1], sizeof nll[0]);
     for (int i = 0; i < SESSIONS; i++) { session_destroy(sessions[i]); }
-    bench_close(&b);
 }
 
 /* The sets [L][1 or G][...] of a golden case. */
@@ -256,8 +248,8 @@ static void sets_read(some_sets *s, const json_t *sets) {
  * full, by layers and by heads (tests/golden/decode); losses in float32 there and here. */
 static void transformers(const char *name) {
     worst w = {"nll", 0};
-    bench b = bench_open(2);
-    decoder *d;
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
+    CKVC_AUTO(decoder_destroy_at) decoder *d = NULL;
     CKVC_AUTO_FREE char *path = ckvc_format("models/%s", name);
     CKVC_AUTO_FREE char *file = ckvc_format("tests/golden/decode/%s.json", name);
     OK(model_open_path(path, b.be, &b.m, &err));
@@ -273,7 +265,7 @@ static void transformers(const char *name) {
         session *s;
         sequence *q;
         sets_read(&kept, json_object_get(one, "sets"));
-        OK(sessions_create(b.m, (session_limits){.max_prompt = T, .max_window = 1}, 1, &s, &err));
+        OK(sessions_create(b.m, limits_of(T, 0, 1, 0), 1, &s, &err));
         prefill_of(s, prompt, T, T + n, 1);
         OK(sequence_create(s, kept.sets[0].n_sets ? kept.sets : NULL, n - 1, &q, &err));
         be_greedy next;
@@ -288,8 +280,6 @@ static void transformers(const char *name) {
     }
     assert_true(i == 4);
     worst_print(name, &w, 1);
-    decoder_destroy(d);
-    bench_close(&b);
 }
 
 TEST(golden) {
@@ -299,25 +289,24 @@ TEST(golden) {
 
 /* The context ends: room that does not fit is refused, and so is a token that is none. */
 TEST(limits) {
-    bench b = bench_open(1);
+    CKVC_AUTO(bench_close) bench b = bench_open(1);
     int32_t ids[20];
     sequence *q;
     decoder *d;
-    bench_load(&b, "models/ckvc-tiny-4l", (session_limits){.max_prompt = 20, .max_window = 8});
+    bench_load(&b, "models/ckvc-tiny-4l", limits_of(20, 0, 8, 0));
     const model_shape *shape = model_get_shape(b.m);
     CKVC_AUTO_FREE float *logits = ckvc_alloc((size_t)shape->vocab, sizeof *logits);
     fill_ids(ids, 20, 3, shape->vocab);
     prefill_of(b.s, ids, 20, 20, 8);
-    FAILS(sequence_create(b.s, NULL, model_shape_context(shape) - 19, &q, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "go beyond the model's context"));
+    FAILS_SAYING(sequence_create(b.s, NULL, model_shape_context(shape) - 19, &q, &err), CKVC_E_DATA,
+                 "go beyond the model's context");
     OK(sequence_create(b.s, NULL, 1, &q, &err));
     OK(decoder_create(b.m, 1, &d, &err));
-    FAILS(decoder_step(d, &q, &(int32_t){shape->vocab}, 1, logits, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "outside the model's vocabulary"));
+    FAILS_SAYING(decoder_step(d, &q, &(int32_t){shape->vocab}, 1, logits, &err), CKVC_E_DATA,
+                 "outside the model's vocabulary");
     OK(decoder_step(d, &q, &(int32_t){7}, 1, logits, &err));
     decoder_destroy(d);
     sequence_free(q);
-    bench_close(&b);
 }
 
 RUN_TESTS(NULL, NULL)

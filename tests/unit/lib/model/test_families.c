@@ -1,14 +1,11 @@
 /* What tells the families apart, beside the golden models: rotary scaling and windows by
  * configuration (against transformers), kept sets under a sliding window (against plain loops), the
- * fused matrix with biases, one rotary base for prompt and continuation, and weights that do not
- * stay in memory. */
+ * fused matrix with biases, one rotary base for both parts, weights that do not stay in memory. */
 #include <unistd.h>
 
-#include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/naive_model.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 #define MODELS "tests/golden/models/"
 
@@ -38,8 +35,7 @@ static void patched_model(const char *base, const json_t *patch) {
 static bench open_model(const char *path, int n_threads, size_t memory) {
     bench b = bench_open(n_threads);
     b.be->ops->weight_limit(b.be, memory);
-    bench_load(&b, path,
-               (session_limits){.max_prompt = 128, .max_continuation = 32, .max_window = 16});
+    bench_load(&b, path, limits_of(128, 32, 16, 0));
     return b;
 }
 
@@ -60,21 +56,19 @@ static void continue_after(session *s, const int32_t *ids, int64_t n_prompt, int
 
 /* The longest sequence of a golden model; the caller frees. */
 static int32_t *longest(const char *name, int64_t *n) {
-    char path[256];
-    snprintf(path, sizeof path, MODELS "%s/expected.json", name);
-    json_t *root = golden_read(path);
+    CKVC_AUTO_FREE char *path = ckvc_format(MODELS "%s/expected.json", name);
+    json_auto_t *root = golden_read(path);
     const json_t *sequences = json_object_get(root, "sequences"), *best = NULL;
     for (size_t i = 0; i < json_array_size(sequences); i++) {
         const json_t *ids = json_object_get(json_array_get(sequences, i), "ids");
         best = json_array_size(ids) > json_array_size(best) ? ids : best;
     }
     int32_t *out = golden_ids(best, n);
-    json_decref(root);
     return out;
 }
 
 TEST(configurations) {
-    json_t *root = golden_read("tests/golden/model-variants/expected.json");
+    json_auto_t *root = golden_read("tests/golden/model-variants/expected.json");
     const json_t *cases = json_object_get(root, "cases");
     assert_true(json_array_size(cases) >= 8);
     for (size_t i = 0; i < json_array_size(cases); i++) {
@@ -88,7 +82,6 @@ TEST(configurations) {
         compare_row(&w, nll, want, n - 1, 2e-4 * golden_number(c, "max_logit"));
         worst_print("tolerance", &w, 1);
     }
-    json_decref(root);
 }
 
 /* ---- kept sets under a sliding window ---- */
@@ -99,8 +92,7 @@ typedef struct view {
     const kept_set *sets; /* [L] */
 } view;
 
-/* Prompt rows see what the window shows; continuation rows that of it which was kept, and each
- * other. */
+/* Prompt rows see what the window shows; continuation rows what was kept of it, and each other. */
 static bool sees(const void *ctx, int32_t layer, int64_t j, int64_t t) {
     const view *v = ctx;
     const int32_t window = model_shape_window(v->shape, layer);
@@ -113,15 +105,13 @@ static bool sees(const void *ctx, int32_t layer, int64_t j, int64_t t) {
     return false;
 }
 
-/* Sets with members inside, at the edge of and far outside the window that the continuation sees,
- * and an empty one. */
+/* Sets with members inside, at the edge of and far outside the continuation's window; none. */
 static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t n_prompt) {
-    bench b = open_model(path, 2, 0);
+    CKVC_AUTO(bench_close) bench b = open_model(path, 2, 0);
     const model_shape *shape = model_get_shape(b.m);
     uint32_t positions[8][128], offsets[8][2] = {{0}};
     kept_set sets[8];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 7, ckvc_rng_key("kept"), 0);
+    ckvc_rng rng = rng_of(7, ckvc_rng_key("kept"), 0);
     assert_in_range(shape->n_layers, 1, 8);
     for (int turn = 0; turn < 3; turn++) {
         for (int32_t l = 0; l < shape->n_layers; l++) {
@@ -143,7 +133,6 @@ static void check_kept(const char *path, const int32_t *ids, int64_t n, int64_t 
         }
         worst_print(path, &w, 1);
     }
-    bench_close(&b);
 }
 
 TEST(kept_under_window) {
@@ -169,18 +158,16 @@ TEST(kept_of_normed_heads) {
 TEST(whole_cache) {
     static const char *const names[] = {"qwen3", "phi3", "gemma3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[128];
         int64_t n;
         double whole[128], tail[128];
         worst w = {"whole cache", 0};
-        snprintf(path, sizeof path, MODELS "%s", names[i]);
+        CKVC_AUTO_FREE char *path = ckvc_format(MODELS "%s", names[i]);
         CKVC_AUTO_FREE int32_t *ids = longest(names[i], &n);
-        bench b = open_model(path, 2, 0);
+        CKVC_AUTO(bench_close) bench b = open_model(path, 2, 0);
         OK(session_score(b.s, ids, n, whole, &err));
         continue_after(b.s, ids, n - 30, n, NULL, tail);
         for (int64_t k = 0; k < 30; k++) { compare(&w, tail[k], whole[n - 31 + k], 1e-4); }
         worst_print(names[i], &w, 1);
-        bench_close(&b);
     }
 }
 
@@ -193,7 +180,7 @@ typedef struct tensor_out {
 } tensor_out;
 
 static void write_model(const char *config, const tensor_out *t, size_t n) {
-    ckvc_buffer header = {0}, file = {0};
+    CKVC_AUTO(ckvc_buffer_fini) ckvc_buffer header = {0}, file = {0};
     size_t offset = 0;
     for (size_t i = 0; i < n; i++) {
         const size_t end = offset + (size_t)(t[i].rows * t[i].cols) * sizeof(float);
@@ -211,11 +198,9 @@ static void write_model(const char *config, const tensor_out *t, size_t n) {
     }
     write_bytes(in_temp_folder("model.safetensors"), file.data, file.size);
     put_text("config.json", config);
-    ckvc_buffer_fini(&header), ckvc_buffer_fini(&file);
 }
 
-/* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and the same network as a
- * Llama stores it. */
+/* One layer, H = 6, G = 2, D = 4, with biases: as InternLM2 stores it, and as a Llama does. */
 TEST(fused_with_biases) {
     enum { M = 24, H = 6, G = 2, D = 4, GROUP = H / G, F = 14, V = 30 };
     enum { FUSED = (H + 2 * G) * D, N = 40 };
@@ -229,8 +214,7 @@ TEST(fused_with_biases) {
     } fill[] = {{wqkv, FUSED * M, 0.7f, 0}, {bqkv, FUSED, 1.5f, 0},     {wo, M * H * D, 0.4f, 0},
                 {bo, M, 0.5f, 0},           {w1, F * M, 0.5f, 0},       {w2, M * F, 0.5f, 0},
                 {w3, F * M, 0.5f, 0},       {ends, 2 * V * M, 1.0f, 0}, {norms, 3 * M, 0.3f, 1}};
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 11, ckvc_rng_key("fused"), 0);
+    ckvc_rng rng = rng_of(11, ckvc_rng_key("fused"), 0);
     for (size_t i = 0; i < sizeof fill / sizeof *fill; i++) {
         for (size_t j = 0; j < fill[i].n; j++) {
             fill[i].data[j] =
@@ -297,13 +281,12 @@ TEST(fused_with_biases) {
 
 /* ---- one base for prompt and continuation ---- */
 
-/* Dynamic scaling takes its base from T + C: prompt and full-cache continuation are then the
- * sequence in one piece. T alone fits the configured positions (104), so a base from T would be
- * another. */
+/* Dynamic scaling takes its base from T + C: prompt and continuation are the sequence in one piece.
+ * T alone fits the configured positions (104), so a base from T would be another. */
 TEST(dynamic_base) {
     int64_t n;
     CKVC_AUTO_FREE int32_t *ids = longest("internlm2", &n);
-    bench b = open_model(MODELS "internlm2", 2, 0);
+    CKVC_AUTO(bench_close) bench b = open_model(MODELS "internlm2", 2, 0);
     assert_true(n > 104 && model_get_shape(b.m)->max_positions == 104);
     double whole[128], tail[128], inside[128];
     worst w = {"one base", 0};
@@ -315,7 +298,6 @@ TEST(dynamic_base) {
     continue_after(b.s, ids, 80, 100, NULL, tail);
     for (int64_t i = 0; i < 20; i++) { compare(&w, tail[i], inside[79 + i], 1e-4); }
     assert_true(fabs(inside[98] - whole[98]) > 1e-3);
-    bench_close(&b);
 }
 
 /* ---- weights that do not stay in memory ---- */
@@ -325,20 +307,18 @@ TEST(memory_limits) {
     static const char *const names[] = {"llama31-scaled", "internlm2", "qwen2",
                                         "qwen3",          "phi3",      "gemma3"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char path[128];
         int64_t n;
         double want[128], got[128];
-        snprintf(path, sizeof path, MODELS "%s", names[i]);
+        CKVC_AUTO_FREE char *path = ckvc_format(MODELS "%s", names[i]);
         CKVC_AUTO_FREE int32_t *ids = longest(names[i], &n);
         score_alone(path, 2, 0, ids, n, want);
         static const size_t limits[] = {1, 2u << 20, 4u << 20, 1u << 30};
         for (size_t k = 0; k < sizeof limits / sizeof *limits; k++) {
-            bench b = open_model(path, k % 2 ? 1 : 3, limits[k]);
+            CKVC_AUTO(bench_close) bench b = open_model(path, k % 2 ? 1 : 3, limits[k]);
             for (int turn = 0; turn < 3; turn++) {
                 OK(session_score(b.s, ids, n, got, &err));
                 assert_memory_equal(got, want, (size_t)(n - 1) * sizeof *got);
             }
-            bench_close(&b);
         }
     }
 }

@@ -1,9 +1,7 @@
 /* Statistics and losses of compressed caches on trained models, against an independent PyTorch
  * reference (tests/golden/method/README.md): the kept sets are made by hand, empty and whole ones
  * among them. Those of actions are test_rewards_golden's. */
-#include "lib/base/files.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 enum { ALPHA, RHO, STRUCT, SEM, FULL, COMP, N_WORST };
 
@@ -60,13 +58,11 @@ static void check_stats(const json_t *p, const prefill_stats *got, int32_t n_kv_
 static void check_file(const char *name, const char *golden, const char *dir) {
     worst w[N_WORST] = {{"alpha", 0}, {"rho", 0},    {"r_struct", 0},
                         {"r_sem", 0}, {"L_full", 0}, {"L_comp", 0}};
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     json_auto_t *root = golden_read(golden);
     const int64_t n_tokens = (int64_t)golden_number(root, "T"),
                   n = (int64_t)golden_number(root, "C"), window = (int64_t)golden_number(root, "W");
-    bench_load(
-        &b, dir,
-        (session_limits){.max_prompt = n_tokens, .max_continuation = n, .max_window = window});
+    bench_load(&b, dir, limits_of(n_tokens, n, window, 0));
     const model_shape *shape = model_get_shape(b.m);
     sets kept = {0};
     size_t n_sets = 0, i, k;
@@ -88,7 +84,6 @@ static void check_file(const char *name, const char *golden, const char *dir) {
     }
     assert_true(n_sets > 10);
     worst_print(name, w, N_WORST);
-    bench_close(&b);
 }
 
 TEST(embedded_model) {
@@ -97,23 +92,15 @@ TEST(embedded_model) {
 
 /* A model that others trained: read where it lies, never copied. */
 TEST(outside_model) {
-    const char *shared = getenv("CKVC_SHARED");
-    char dir[512];
-    snprintf(dir, sizeof dir, "%s/data/models/tinystories-656k", shared ? shared : "../shared");
-    if (!ckvc_is_dir(dir)) {
-        printf("skipped: %s is not there (CKVC_SHARED)\n", dir);
-        skip();
-    }
-    check_file("tinystories", "tests/golden/method/tinystories.json", dir);
+    check_file("tinystories", "tests/golden/method/tinystories.json",
+               shared_data("models", "tinystories-656k"));
 }
 
-/* The statistics' identities on the larger embedded model: alpha has mean 1, `visible` too; with T
- * = W + 1 it still works. */
+/* Identities on the larger embedded model: alpha has mean 1, `visible` too; T = W + 1 works. */
 TEST(alpha_identities) {
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     const int64_t n = 150, windows[] = {1, 32, 64, 149};
-    bench_load(&b, "models/ckvc-tiny-8l",
-               (session_limits){.max_prompt = n, .max_continuation = 1, .max_window = n});
+    bench_load(&b, "models/ckvc-tiny-8l", limits_of(n, 1, n, 0));
     int32_t ids[150];
     for (int i = 0; i < 150; i++) { ids[i] = i == 0 ? 0 : (i * 37 + i * i * 11) % 4096; }
     for (size_t k = 0; k < 4; k++) {
@@ -148,11 +135,9 @@ TEST(alpha_identities) {
                         1e-12 * fmax(1.0, st.alpha[t]));
         }
     }
-    bench_close(&b);
 }
 
-/* A prompt's numbers are the same bytes for any number of threads, whatever ran before in the
- * session, however long it may get. */
+/* The same bytes on any threads, whatever ran before in the session, however long it may get. */
 TEST(same_bytes) {
     enum { T = 131, C = 20 };
     double first[C], first_alpha[T];
@@ -165,10 +150,7 @@ TEST(same_bytes) {
     for (int run = 0; run < 4; run++) {
         bench b = bench_open(run % 3 + 1);
         double nll[C];
-        bench_load(&b, "models/ckvc-tiny-8l",
-                   (session_limits){.max_prompt = T + 100 * run,
-                                    .max_continuation = C + 30 * run,
-                                    .max_window = 32});
+        bench_load(&b, "models/ckvc-tiny-8l", limits_of(T + 100 * run, C + 30 * run, 32, 0));
         if (run > 1) { /* leave another prompt's rows in every buffer */
             int32_t other[T + 100];
             for (int i = 0; i < T + 100; i++) { other[i] = (i * 97) % 4096; }
@@ -190,16 +172,14 @@ TEST(same_bytes) {
     }
 }
 
-/* Continuing from the full cache is the same network as scoring prompt and continuation in one
- * piece. */
+/* Continuing from the full cache is scoring prompt and continuation in one piece. */
 TEST(continuation_equals_one_piece) {
     enum { T = 100, C = 70 };
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     int32_t ids[T + C];
     double whole[T + C], nll[C];
     for (int i = 0; i < T + C; i++) { ids[i] = (i * 41 + i * i * 13) % 4096; }
-    bench_load(&b, "models/ckvc-tiny-8l",
-               (session_limits){.max_prompt = T + C, .max_continuation = C, .max_window = 16});
+    bench_load(&b, "models/ckvc-tiny-8l", limits_of(T + C, C, 16, 0));
     OK(session_score(b.s, ids, T + C, whole, &err));
     prefill_stats st = prefill_of(b.s, ids, T, T + C, 16);
     OK(session_continue(b.s, ids + T, C, NULL, nll, &err));
@@ -231,7 +211,6 @@ TEST(continuation_equals_one_piece) {
         OK(session_continue(b.s, ids + n, C, NULL, nll, &err));
         for (int i = 0; i < C; i++) { assert_true(fabs(nll[i] - whole[n - 1 + i]) < 1e-4); }
     }
-    bench_close(&b);
 }
 
 RUN_TESTS(NULL, NULL)

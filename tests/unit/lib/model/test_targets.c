@@ -1,7 +1,6 @@
 /* What later rows attend to, and what a prefill shows: against an independent float64 program
  * (tests/golden/budgets), and against each other. */
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 /* got against want [L][G][T] in nested arrays; the first n_zero positions are zero in the file by
  * definition. 2e-6 but for one value in four hundred: in the last layer scores have gone through
@@ -13,8 +12,7 @@ static void compare_targets(worst *w, const double *got, const json_t *want, siz
     json_array_foreach(want, l, layer) {
         json_array_foreach(layer, g, head) {
             json_array_foreach(head, t, number) {
-                const double value = t < n_zero ? 0.0 : got[i],
-                             expected = json_number_value(number);
+                const double value = t < n_zero ? 0 : got[i], expected = json_number_value(number);
                 n_off += fabs(value - expected) > 2e-6;
                 compare(w, value, expected, 4e-6);
                 i++;
@@ -24,11 +22,10 @@ static void compare_targets(worst *w, const double *got, const json_t *want, siz
     assert_true(i > 0 && n_off <= i / 400);
 }
 
-/* y_c: the mean over the continuation's fed rows. y_r: the maximum over the rows of the prompt that
- * is repeated after the instruction. */
+/* y_c: the mean over the continuation's fed rows. y_r: the maximum over the repetition's. */
 static void golden(const char *kind) {
     worst w[] = {{"y_c", 0}, {"y_r", 0}};
-    bench b = bench_open_kind(kind, 2);
+    CKVC_AUTO(bench_close) bench b = bench_open_kind(kind, 2);
     OK(model_open_path("models/ckvc-tiny-4l", b.be, &b.m, &err));
     const model_shape *shape = model_get_shape(b.m);
     json_auto_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
@@ -49,7 +46,7 @@ static void golden(const char *kind) {
         CKVC_AUTO_FREE int32_t *again = ckvc_alloc((size_t)repeated, sizeof *again);
         memcpy(again, instruction, (size_t)n_instruction * sizeof *again);
         memcpy(again + n_instruction, tokens, (size_t)n * sizeof *again);
-        session *s;
+        CKVC_AUTO(session_destroy_at) session *s = NULL;
         OK(sessions_create(b.m, limits, 1, &s, &err));
         prefill_of(s, tokens, n, n + repeated, 1);
         if (c > 1) {
@@ -61,10 +58,8 @@ static void golden(const char *kind) {
             .tokens = again, .n = repeated, .first_row = n_instruction, .largest = true};
         OK(sessions_targets(&(target_job){s, repeat, out}, 1, &err));
         compare_targets(&w[1], out, json_object_get(p, "y_r"), 4);
-        session_destroy(s);
     }
     worst_print(b.be->kernel, w, 2);
-    bench_close(&b);
 }
 
 TEST(golden_own_kernels) { golden("cpu"); }
@@ -106,10 +101,10 @@ static void see(void *ctx, const prefill_head *head) {
 
 /* A watcher sees what the statistics and queries times keys say. */
 TEST(watcher) {
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     int32_t ids[T];
     double alpha[T], norms[L * G * T];
-    watched *w = ckvc_calloc(1, sizeof *w);
+    CKVC_AUTO_FREE watched *w = ckvc_calloc(1, sizeof *w);
     const prefill_watcher watch = {
         .n_rows = ROWS, .queries = true, .column_sum = true, .on_head = see, .ctx = w};
     fill_ids(ids, T, 41, 4096);
@@ -159,8 +154,6 @@ TEST(watcher) {
         for (int t = 0; t < T; t++) { all += column[t]; }
         assert_true(fabs(all - GROUP * T) < 1e-6 && column[0] >= GROUP);
     }
-    bench_close(&b);
-    free(w);
 }
 
 /* The same bytes on any number of threads, whatever came before in the session and however much it
@@ -171,7 +164,7 @@ TEST(same_bytes) {
     int32_t ids[T + C];
     fill_ids(ids, T + C, 53, 4096);
     for (int run = 0; run < 3; run++) {
-        bench b = bench_open(run + 1);
+        CKVC_AUTO(bench_close) bench b = bench_open(run + 1);
         bench_load(&b, "models/ckvc-tiny-4l",
                    (session_limits){.max_prompt = T + 100 * run,
                                     .max_continuation = C,
@@ -189,43 +182,25 @@ TEST(same_bytes) {
         OK(session_continue(b.s, ids + T, C, NULL, nll, &err));
         if (run == 0) { memcpy(first_nll, nll, sizeof nll); }
         assert_memory_equal(first_nll, nll, sizeof nll);
-        bench_close(&b);
     }
 }
 
 /* KL from the full cache, which a rollout keeps: 0 of the full cache itself and of the first token,
  * the same bits for a lane alone and in a batch, and no change to any loss. */
 TEST(divergence) {
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     int32_t ids[T + C];
     const uint32_t offsets[2] = {0, 4}, positions[4] = {0, 5, 9, T - 1};
     const kept_set four = {1, offsets, positions}, sets[L] = {four, four, four, four};
     const rollout_lane lanes[2] = {{.parent = -1}, {.parent = -1, .sets = sets}};
     double nll[2][C], kl[2][C], alone[C], alone_kl[C], plain[C];
     fill_ids(ids, T + C, 59, 4096);
-    bench_load(&b, "models/ckvc-tiny-4l",
-               (session_limits){.max_prompt = T,
-                                .max_continuation = C,
-                                .max_window = 32,
-                                .max_lanes = 2,
-                                .divergence = true});
+    session_limits limits = limits_of(T, C, 32, 2);
+    limits.divergence = true;
+    bench_load(&b, "models/ckvc-tiny-4l", limits);
     prefill_of(b.s, ids, T, T + C, 32);
-    rollout_job job = {.session = b.s,
-                       .continuation = ids + T,
-                       .n = C,
-                       .lanes = lanes,
-                       .n_lanes = 2,
-                       .nll = nll[0],
-                       .kl = kl[0]};
-    OK(sessions_rollouts(&job, 1, &err));
-    job = (rollout_job){.session = b.s,
-                        .continuation = ids + T,
-                        .n = C,
-                        .lanes = lanes + 1,
-                        .n_lanes = 1,
-                        .nll = alone,
-                        .kl = alone_kl};
-    OK(sessions_rollouts(&job, 1, &err));
+    rollouts_of(b.s, ids + T, C, lanes, 2, nll[0], kl[0]);
+    rollouts_of(b.s, ids + T, C, lanes + 1, 1, alone, alone_kl);
     OK(session_continue(b.s, ids + T, C, sets, plain, &err));
     assert_memory_equal(alone_kl, kl[1], sizeof alone_kl);
     assert_memory_equal(alone, nll[1], sizeof alone);
@@ -235,13 +210,12 @@ TEST(divergence) {
         assert_true(kl[0][i] >= 0 && kl[0][i] < 2e-6);
         assert_true(i == 0 || kl[1][i] > 1e-4);
     }
-    bench_close(&b);
 }
 
 /* Sets of different lengths for the KV heads of a layer: a sweep's lanes, which join at their
  * layer, have the bits of the plain way. */
 TEST(ragged_sets) {
-    bench b = bench_open(2);
+    CKVC_AUTO(bench_close) bench b = bench_open(2);
     int32_t ids[T + C];
     uint32_t offsets[2][G + 1] = {{0}}, positions[2][G * T];
     fill_ids(ids, T + C, 59, 4096);
@@ -258,18 +232,10 @@ TEST(ragged_sets) {
     for (int32_t l = 0; l < L; l++) {
         lanes[1 + l] = (rollout_lane){.parent = 0, .layer = l, .kept = &other};
     }
-    bench_load(&b, "models/ckvc-tiny-4l",
-               (session_limits){
-                   .max_prompt = T, .max_continuation = C, .max_window = 32, .max_lanes = 1 + L});
+    bench_load(&b, "models/ckvc-tiny-4l", limits_of(T, C, 32, 1 + L));
     prefill_of(b.s, ids, T, T + C, 32);
     double swept[1 + L][C], plain[C];
-    OK(sessions_rollouts(&(rollout_job){.session = b.s,
-                                        .continuation = ids + T,
-                                        .n = C,
-                                        .lanes = lanes,
-                                        .n_lanes = 1 + L,
-                                        .nll = &swept[0][0]},
-                         1, &err));
+    rollouts_of(b.s, ids + T, C, lanes, 1 + L, swept[0], NULL);
     for (int32_t i = 0; i < 1 + L; i++) {
         kept_set sets[L] = {base, base, base, base};
         if (i > 0) { sets[i - 1] = other; }
@@ -277,7 +243,6 @@ TEST(ragged_sets) {
         assert_memory_equal(swept[i], plain, sizeof plain);
         assert_true(i == 0 || memcmp(swept[0], swept[i], sizeof plain) != 0);
     }
-    bench_close(&b);
 }
 
 RUN_TESTS(NULL, NULL)

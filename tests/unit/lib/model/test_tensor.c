@@ -1,11 +1,8 @@
-/* Tensors as they lie in a file: every quantised type against values worked out another way, and by
- * hand. */
+/* Tensors as they lie in a file: every quantised type against other code, and by hand. */
 #include "tests/unit/quantised_blocks.h"
-#include "tests/unit/unit.h"
 
 TEST(blocks_of_every_type) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, 2, 3);
+    ckvc_rng rng = rng_of(1, 2, 3);
     for (size_t k = 0; k < N_QUANTISED; k++) {
         const tensor_block block = tensor_block_of(quantised[k].type);
         assert_int_equal(block.values, quantised[k].values);
@@ -25,8 +22,7 @@ TEST(blocks_of_every_type) {
             const float want = (float)quantised_value(
                 quantised[k].type, data + i / block.values * block.bytes, (int)(i % block.values));
             if (out[i] != want) {
-                fail_msg("type %zu, value %u: got %a, wanted %a", k, i, (double)out[i],
-                         (double)want);
+                fail_msg("type %zu, value %u: %a, wanted %a", k, i, (double)out[i], (double)want);
             }
         }
         float part[256];

@@ -1,8 +1,6 @@
 /* Prompts that go through the layers together: the same bits as each alone, whatever stays in
- * memory of the weights and on any threads; and each layer is taken once for all of them.
- */
+ * memory of the weights, on any threads; and each layer is taken once for all of them. */
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 enum { N = 3, C = 20, W = 16, T = 136, LANES = 3 };
 
@@ -131,12 +129,11 @@ TEST(same_bits) {
     }
 }
 
-/* N prompts take as many weights as one: the layers' and the norm four times, the head three times.
- */
+/* N prompts take as many weights as one: layers and norm four times, the head three times. */
 TEST(each_layer_once) {
     enum { PASS = 4 * 9 + 1 };
     static outcome out[N];
-    rig r;
+    CKVC_AUTO(rig_close) rig r;
     rig_open(&r, 1, 1, 1);
     acquired.n = 0;
     run(&r, N, out);
@@ -145,7 +142,6 @@ TEST(each_layer_once) {
     run(&r, 1, out);
     /* the continuation of one token runs no rows, and its loss is known the second time */
     assert_int_equal(acquired.n, 3 * (4 * PASS + 3) - 2 * PASS - 1);
-    rig_close(&r);
 }
 
 int main(void) {

@@ -1,8 +1,6 @@
-/* Features of the learned score against an independent float64 program (tests/golden/budgets), and
- * the score that is made of them. */
+/* Features of the learned score, and the score, against an independent program (golden/budgets). */
 #include "lib/policy/ckvc_policy.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 enum { MAX_T = 256, HEAD_DIM = 32, D = CKVC_FEATURES_1_KEY + HEAD_DIM + 1, G = 3, ROWS = 64 };
 
@@ -115,8 +113,7 @@ TEST(unknown_versions_have_no_features) {
 /* By the formula, with a form so large that exp alone would overflow. */
 TEST(score_is_mass_times_softmax_times_norm) {
     const float theta[2] = {2.0f, -1.0f};
-    const double f[3][2] = {{500.0, 100.0}, {500.5, 100.0}, {499.0, 100.0}},
-                 norm[3] = {1.0, 0.5, 3.0};
+    const double f[3][2] = {{500, 100}, {500.5, 100}, {499, 100}}, norm[3] = {1.0, 0.5, 3.0};
     double s[3], z = 0.0;
     ckvc_linear_form(3, 2, f[0], theta, s);
     assert_true(s[0] == 900.0 && s[1] == 901.0 && s[2] == 898.0);

@@ -1,9 +1,7 @@
 /* Budgets for heads and layers: capacities against golden/budgets and their own definition, the
  * scores by hand, a head's set against ranks, and what a table must hold. */
-#include "lib/base/hash.h"
 #include "lib/policy/retain_many.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 enum { UNITS_MAX = 64, TOKENS_MAX = 64 };
 
@@ -38,8 +36,7 @@ TEST(golden_capacities) {
 /* Whatever the shares: every floor met, nothing above T, the sum N where units with a share can
  * hold it, never more; a larger share never gets less; other strides and scales give the same. */
 TEST(capacities_hold) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 5, 0, 0);
+    ckvc_rng rng = rng_of(5, 0, 0);
     for (int round = 0; round < 3000; round++) {
         const uint32_t n = 1 + ckvc_rng_below(&rng, UNITS_MAX), T = 1 + ckvc_rng_below(&rng, 300),
                        B = 1 + ckvc_rng_below(&rng, T + 20), recent = ckvc_rng_below(&rng, 9);
@@ -114,8 +111,7 @@ TEST(count_above) {
 
 /* The first `capacity` by a rank that counts who comes before. */
 TEST(head_against_ranks) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 6, 0, 0);
+    ckvc_rng rng = rng_of(6, 0, 0);
     for (int round = 0; round < 5000; round++) {
         const uint32_t T = 1 + ckvc_rng_below(&rng, TOKENS_MAX - 1),
                        recent = ckvc_rng_below(&rng, 12), capacity = ckvc_rng_below(&rng, T + 3);
@@ -205,8 +201,7 @@ TEST(table) {
     assert_string_equal(ckvc_score_name(CKVC_SCORE_WINDOW), "window");
 }
 
-/* What test_table_file's share_refusals and learned_refusals leave; each change is undone after its
- * check. */
+/* What test_table_file's share_refusals and learned_refusals leave; each change is undone. */
 TEST(table_check) {
     ckvc_table *t = table_with_shares(0);
     char message[256] = "";

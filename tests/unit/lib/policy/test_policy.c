@@ -1,11 +1,8 @@
-/* The policy library against golden/method/retention.json (bit for bit), against counting ranks,
- * and at its edges. */
-#include "lib/base/hash.h"
+/* The policy library against golden/method/retention.json (bit for bit) and counting; its edges. */
 #include "lib/base/names.h"
 #include "lib/policy/ckvc_policy.h"
 #include "lib/policy/retain_many.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 TEST(golden_retention) {
     json_auto_t *root = golden_read("tests/golden/method/retention.json");
@@ -13,14 +10,16 @@ TEST(golden_retention) {
     json_t *c;
     json_array_foreach(json_object_get(root, "cases"), index, c) {
         const uint32_t T = (uint32_t)golden_number(c, "T"), G = (uint32_t)golden_number(c, "G");
-        float *alpha = calloc(T, sizeof *alpha), *rho = calloc((size_t)G * T, sizeof *rho);
-        double *wide_alpha = golden_numbers(json_object_get(c, "alpha")),
-               *wide_rho = golden_numbers(json_object_get(c, "rho")),
-               *weight = golden_numbers(json_object_get(c, "W_head")),
-               *want = golden_numbers(json_object_get(c, "u")), *u = calloc(T, sizeof *u);
+        CKVC_AUTO_FREE float *alpha = calloc(T, sizeof *alpha),
+                             *rho = calloc((size_t)G * T, sizeof *rho);
+        CKVC_AUTO_FREE double *wide_alpha = golden_numbers(json_object_get(c, "alpha")),
+                              *wide_rho = golden_numbers(json_object_get(c, "rho")),
+                              *weight = golden_numbers(json_object_get(c, "W_head")),
+                              *want = golden_numbers(json_object_get(c, "u")),
+                              *u = calloc(T, sizeof *u);
         uint32_t *kept = calloc(T, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand = 0;
         int64_t n_kept;
-        int32_t *S = golden_ids(json_object_get(c, "S"), &n_kept);
+        CKVC_AUTO_FREE int32_t *S = golden_ids(json_object_get(c, "S"), &n_kept);
         for (uint32_t t = 0; t < T; t++) { alpha[t] = (float)wide_alpha[t]; }
         for (uint32_t i = 0; i < G * T; i++) { rho[i] = (float)wide_rho[i]; }
         ckvc_utility(T, G, alpha, rho, weight, u);
@@ -29,7 +28,7 @@ TEST(golden_retention) {
         assert_int_equal(ckvc_retain(T, u, rule, kept, &n_cand, scratch), n_kept);
         assert_int_equal(n_cand, golden_number(c, "n_cand"));
         assert_memory_equal(kept, S, (size_t)n_kept * sizeof *S);
-        CKVC_FREE(alpha, rho, wide_alpha, wide_rho, weight, want, u, kept, scratch, S);
+        CKVC_FREE(kept, scratch);
     }
     assert_true(index >= 9);
 }
@@ -61,8 +60,7 @@ static uint32_t retain_by_rank(uint32_t T, const double *u, ckvc_rule rule, uint
 }
 
 TEST(retain_against_ranks) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 7, 0, 0);
+    ckvc_rng rng = rng_of(7, 0, 0);
     for (int round = 0; round < 20000; round++) {
         double u[RANK_T];
         uint32_t want[RANK_T], scratch[RANK_T], n_want, n_got;
@@ -106,8 +104,7 @@ TEST(retain_many) {
     static float alpha[MANY_T], rho[G_MAX * MANY_T];
     static double own[MANY_T], others[MANY_T], u[MANY_T], weights[A], taus[CKVC_GATE_ACTIONS];
     CKVC_AUTO(ckvc_retain_many_fini) ckvc_retain_many r;
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 9, 0, 0);
+    ckvc_rng rng = rng_of(9, 0, 0);
     assert_true(ckvc_retain_many_init(&r, MANY_T, A));
     for (int a = 0; a < A; a++) { weights[a] = ckvc_head_action(a); }
     for (int a = 0; a < CKVC_GATE_ACTIONS; a++) { taus[a] = ckvc_gate_action(a); }
@@ -156,8 +153,7 @@ TEST(retain_many_cost) {
     double *own = calloc(T, sizeof *own), *others = calloc(T, sizeof *others), weights[A];
     uint32_t *kept = calloc(T, sizeof *kept), n;
     CKVC_AUTO(ckvc_retain_many_fini) ckvc_retain_many r;
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 10, 0, 0);
+    ckvc_rng rng = rng_of(10, 0, 0);
     assert_true(ckvc_retain_many_init(&r, T, A));
     for (int a = 0; a < A; a++) { weights[a] = ckvc_head_action(a); }
     for (uint32_t t = 0; t < T; t++) {
@@ -181,7 +177,7 @@ TEST(retain_many_cost) {
 
 TEST(retain_patterns) {
     enum { T = 200000, B = 1000 };
-    double *u = calloc(T, sizeof *u);
+    CKVC_AUTO_FREE double *u = calloc(T, sizeof *u);
     uint32_t *kept = calloc(B, sizeof *kept), *scratch = calloc(T, sizeof *scratch), n_cand;
     /* all equal, ascending, descending, up and down */
     static const uint32_t first[] = {T - B, T - B, 0, T / 2 - B / 2 + 1};
@@ -195,7 +191,7 @@ TEST(retain_patterns) {
         assert_int_equal(n_cand, T);
         for (uint32_t i = 0; i < B; i++) { assert_int_equal(kept[i], first[pattern] + i); }
     }
-    CKVC_FREE(u, kept, scratch);
+    CKVC_FREE(kept, scratch);
 }
 
 TEST(retain_edges) {

@@ -1,11 +1,8 @@
-/* From a prefill to the kept sets: what the library keeps of a real prefill that comes in tiles is
- * what `ckvc score` keeps, for every table, mode and score; and tiles that are wrong are refused.
- */
+/* From a prefill to the kept sets: what the library keeps of a prefill in tiles is what `ckvc
+ * score` keeps, for every table, mode and score; and tiles that are wrong are refused. */
 #include "judge/policies/policy_sets.h"
-#include "lib/base/hash.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
-#include "tests/unit/unit.h"
 
 enum { W = 16, ROWS = 64, N_BUDGETS = 3, N_ASKED = 4 };
 static const double blocks[N_BUDGETS] = {12, 24, 48}, asked[N_ASKED] = {12, 30, 0.25, 4000};
@@ -62,8 +59,7 @@ static void open_rig(rig *r, uint32_t T) {
     r->T = T;
     r->rows = T < ROWS ? T : ROWS;
     r->tokens = calloc(T, sizeof *r->tokens);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 5, T, 0);
+    ckvc_rng rng = rng_of(5, T, 0);
     for (uint32_t t = 0; t < T; t++) {
         r->tokens[t] = (int32_t)ckvc_rng_below(&rng, (uint64_t)shape->vocab);
     }
@@ -111,12 +107,9 @@ typedef struct kind {
     uint32_t keep_window;
 } kind;
 
-CKVC_AUTO_OF(ckvc_table, ckvc_table_free)
-
 static ckvc_table *make_table(const rig *r, const kind *k, bool shares) {
     ckvc_table *t = new_start_table(r->L, r->G, 2, 2, blocks, N_BUDGETS, W, NULL);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, k->mode * 16 + k->score * 4 + k->features, 1);
+    ckvc_rng rng = rng_of(3, k->mode * 16 + k->score * 4 + k->features, 1);
     const size_t heads = (size_t)r->L * r->G;
     t->n_query_heads = r->H;
     t->edges_entropy[0] = r->stats.r_struct + 0.01;
@@ -169,8 +162,7 @@ static keeper keeper_of(const rig *r, const ckvc_table *t, double budget) {
 
 static void end_keeper(keeper *k) { free(k->workspace); }
 
-/* In a workspace of just the bytes that are asked for, filled with what asan and NaNs show;
- * another one after another begin. */
+/* In a workspace of just the bytes that are asked for, filled with NaNs; again after a begin. */
 static bool begin(keeper *k) {
     const size_t wanted = ckvc_prefill_bytes(&k->request),
                  bytes = wanted < 1 << 24 ? wanted : 1 << 24;

@@ -1,16 +1,12 @@
-/* Where the gate can act: sizes at the ends of a grid tell whether any two thresholds keep
- * different sets; what the advice says. */
+/* Where the gate can act: sizes at the ends of a grid tell whether thresholds keep other sets. */
 #include "lib/stats/gate_binding.h"
-#include "lib/base/hash.h"
 #include "lib/policy/ckvc_policy.h"
 #include "tests/unit/unit.h"
 
-/* Against the operator itself: over random utilities the sums count exactly the cases where some
- * two thresholds keep different sets. */
+/* Over random utilities the sums count exactly where some two thresholds keep different sets. */
 TEST(against_the_operator) {
     enum { T = 60, A = 21 };
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 5, 1, 0);
+    ckvc_rng rng = rng_of(5, 1, 0);
     gate_binding b = {0};
     uint64_t differ = 0, binding = 0, lo = 0;
     for (int round = 0; round < 2000; round++) {

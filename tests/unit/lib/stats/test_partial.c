@@ -1,7 +1,5 @@
 /* Partial correlations against NumPy: residuals of numpy.linalg.lstsq on a constant and the
- * controls (of scipy.stats.rankdata's ranks), then numpy.corrcoef; without controls
- * scipy.stats.spearmanr. */
-#include "lib/base/hash.h"
+ * controls (of ranks), then numpy.corrcoef; without controls scipy.stats.spearmanr. */
 #include "lib/stats/partial.h"
 #include "lib/stats/rank.h"
 #include "tests/unit/unit.h"
@@ -71,8 +69,7 @@ TEST(edges) {
     }
 }
 
-/* Four copies of every row, of one document each: with rows drawn alone the interval is half as
- * wide as with documents drawn whole. */
+/* Four copies of every row, of one document each: rows drawn alone give half the interval. */
 TEST(documents_are_drawn_whole) {
     enum { EACH = 4 };
     static double x[EACH * N], y[EACH * N];
@@ -90,8 +87,7 @@ TEST(documents_are_drawn_whole) {
     assert_true(whole.r == alone.r && wider > 1.7 && wider < 2.4);
 }
 
-/* The bootstrap's spread is near the textbook's: sd of Fisher's z is 1/sqrt(n - 3 - controls).
- * Covers 0 where there is no relation. */
+/* The bootstrap's spread is near the textbook's: sd of Fisher's z is 1/sqrt(n - 3 - controls). */
 TEST(intervals) {
     partial_columns c = {structure, damage, {tokens}, 1, N, NULL};
     partial_result a = partial_correlation(&c, false, 2000, 1, 7),
@@ -102,8 +98,7 @@ TEST(intervals) {
 
     enum { MANY = 200 };
     static double x[MANY], y[MANY], z[MANY];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 88, 17, 26);
+    ckvc_rng rng = rng_of(88, 17, 26);
     int covered = 0;
     for (int trial = 0; trial < 60; trial++) {
         for (int i = 0; i < MANY; i++) {

@@ -1,19 +1,6 @@
-/* Rank statistics against tests/golden/method/spearman.json, intervals and quantiles against SciPy
- * and NumPy. */
+/* Rank statistics against golden/method/spearman.json, intervals and quantiles against SciPy. */
 #include "lib/stats/rank.h"
-#include "lib/base/hash.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
-
-static size_t flatten(const json_t *rows, double *out, size_t *columns) {
-    const json_t *row, *v;
-    size_t n = 0, i, j;
-    json_array_foreach(rows, i, row){json_array_foreach(row, j, v){out[n++] = json_number_value(v);
-}
-}
-*columns = n / i;
-return i;
-}
 
 static void same(double got, const json_t *want, const char *name, const char *what) {
     if (json_is_null(want) ? !isnan(got) : !(fabs(got - json_number_value(want)) <= 1e-12)) {
@@ -27,9 +14,10 @@ TEST(golden_cases) {
     size_t i;
     json_array_foreach(json_object_get(root, "cases"), i, c) {
         const char *name = json_string_value(json_object_get(c, "name"));
-        double x[1024], y[1024];
-        size_t G, L = flatten(json_object_get(c, "X"), x, &G);
-        flatten(json_object_get(c, "Y"), y, &G);
+        const json_t *rows = json_object_get(c, "X");
+        CKVC_AUTO_FREE double *x = golden_numbers(rows),
+                              *y = golden_numbers(json_object_get(c, "Y"));
+        const size_t L = json_array_size(rows), G = json_array_size(json_array_get(rows, 0));
         rank_layers r;
         rank_by_layer(x, y, L, G, 4, &r);
         same(r.overall, json_object_get(c, "overall"), name, "overall");
@@ -47,8 +35,7 @@ TEST(golden_cases) {
 TEST(ends_are_those_of_theory) {
     enum { N = 400 };
     double x[N], y[N], lo, hi, same[2];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 9, 0, 0);
+    ckvc_rng rng = rng_of(9, 0, 0);
     for (int i = 0; i < N; i++) {
         const double r = sqrt(-2 * log(1 - ckvc_rng_double(&rng))),
                      angle = 2 * acos(-1) * ckvc_rng_double(&rng);
@@ -127,8 +114,7 @@ TEST(clusters_widen_intervals) {
     assert_true(r.n == 5 && r.n_clusters == 3);
     r = rank_mean_interval(d, cluster, 2); /* one document says nothing of others */
     assert_true(r.mean == 0.125 && r.n_clusters == 1 && isnan(r.lo) && isnan(r.se));
-    /* each its own: the bits of a t interval, whatever they are called and whichever are left out
-     */
+    /* each its own: the bits of a t interval, whatever they are called or left out */
     const size_t own[5] = {3, 1, 8, 2, 40};
     const rank_interval plain = rank_mean_interval(d, NULL, 5);
     r = rank_mean_interval(d, (const size_t[]){1, 2, 7, 8, 40}, 5);

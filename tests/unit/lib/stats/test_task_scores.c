@@ -1,8 +1,6 @@
-/* Averages over tasks, their tails, two-level intervals and McNemar's test against NumPy, SciPy and
- * statsmodels (tests/golden/tasks). */
+/* Averages over tasks, tails, two-level intervals, McNemar's test against SciPy, statsmodels. */
 #include "lib/stats/task_scores.h"
 #include "tests/unit/golden.h"
-#include "tests/unit/unit.h"
 
 enum { REPLICATES = 40000, MOST = 256 };
 

@@ -4,7 +4,6 @@
 
 #include "judge/policies/rules/window_attention.h"
 #include "judge/policies/rules/rule.h"
-#include "lib/base/hash.h"
 #include "tests/unit/unit.h"
 
 static void allot(score_kind kind, allot_ask a, uint32_t *c) { policy_rule_of(kind)->allot(&a, c); }
@@ -123,7 +122,7 @@ TEST(headkv) {
         snprintf(path, sizeof path,
                  "%s/data/reference-heads/headkv/Meta-Llama-3-8B-Instruct_%s.json",
                  shared ? shared : "../shared", cases[i].file);
-        json_t *o = json_load_file(path, 0, NULL);
+        json_auto_t *o = json_load_file(path, 0, NULL);
         if (!o) {
             printf("skipped: %s is not there\n", path);
             break;
@@ -141,7 +140,6 @@ TEST(headkv) {
         if (cases[i].B == 512) {
             assert_int_equal(most - 8, cases[i].file[10] == 'r' ? 7696 : 26035);
         }
-        json_decref(o);
     }
     /* b = 92, 91 of it by share: 4 x 91 x (0.5, 0.25, 0.25, 0), and 1 and the window to each. */
     of_four(SCORE_HEADKV, (double[]){2, 1, 1, 0}, 100, 1000, (uint32_t[]){191, 100, 100, 9});
@@ -160,8 +158,7 @@ TEST(by_rank) {
     enum { N = 5, T = 40 };
     static double s[N * T];
     static uint64_t scratch[N * T];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 3, 1, 0);
+    ckvc_rng rng = rng_of(3, 1, 0);
     for (int round = 0; round < 300; round++) {
         const uint32_t B = (uint32_t)ckvc_rng_below(&rng, T + 4),
                        least = (uint32_t)ckvc_rng_below(&rng, B + 3);
@@ -233,8 +230,7 @@ static bool dynamickv(uint32_t L, uint32_t G, uint32_t T, uint32_t base, const d
         }
         const double radio = parts / ((double)base * L);
         for (uint32_t i = 0; i < N; i++) {
-            length[i] =
-                (uint32_t)rint((length[i] - fmod(length[i], radio)) / radio); /* Python's // */
+            length[i] = (uint32_t)rint((length[i] - fmod(length[i], radio)) / radio); /* // */
             left -= length[i];
         }
         length[l] += (uint32_t)left;
@@ -252,8 +248,7 @@ TEST(dynamickv) {
     static double s[MOST_L * G * T];
     static uint64_t keys[MOST_L * G * T];
     uint32_t scratch[MOST_L * (G + 1)], n_cut = 0, n_other = 0;
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 5, 1, 0);
+    ckvc_rng rng = rng_of(5, 1, 0);
     for (int round = 0; round < ROUNDS; round++) {
         const uint32_t L = 3 + (uint32_t)ckvc_rng_below(&rng, MOST_L - 2),
                        base = 1 + (uint32_t)ckvc_rng_below(&rng, T - 9);
@@ -280,14 +275,12 @@ TEST(dynamickv) {
     assert_in_range(n_cut, 1, ROUNDS);
 }
 
-/* Whatever the length and the budget: no head keeps more than there is, and a rule that says so
- * keeps just as many as it is told. */
+/* No head keeps more than there is, and a rule that says so keeps just as many as it is told. */
 TEST(promises) {
     enum { L = 5, G = 2, T = 70, ROUNDS = 200 };
     static double s[L * G * T], layer[2 * L], share[L * G];
     static uint64_t keys[L * G * T];
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 8, 1, 0);
+    ckvc_rng rng = rng_of(8, 1, 0);
     uint32_t n_rules = 0;
     for (int kind = 0; kind < SCORE_KIND_COUNT; kind++) {
         const policy_rule *r = policy_rule_of((score_kind)kind);

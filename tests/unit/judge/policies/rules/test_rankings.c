@@ -35,14 +35,12 @@ TEST(references) {
     check_kept(SCORE_SINK_RECENT, 12, 2, a, 12, "0 1 2 3 4 5 6 7 8 9 10 11");
     check_kept(SCORE_WINDOW, 12, 2, a, 4, "1 2 9 10");
     check_kept(SCORE_WINDOW, 12, 2, a, 6, "1 2 7 8 9 10"); /* of the equal ones the later */
-    /* The window 10, 11 first. Before it 0.9 reaches from 0 to 5 and 0.5 from 6 to 9; the 3.0
-     * inside the window reaches nobody. */
+    /* Before the window 10, 11: 0.9 reaches 0 to 5, 0.5 6 to 9; the 3.0 inside it nobody. */
     check_kept(SCORE_WINDOW_POOLED, 12, 2, a, 1, "11");
     check_kept(SCORE_WINDOW_POOLED, 12, 2, a, 4, "4 5 10 11");
     check_kept(SCORE_WINDOW_POOLED, 12, 2, a, 9, "0 1 2 3 4 5 9 10 11");
     check_kept(SCORE_WINDOW_POOLED, 3, 8, a, 2, "1 2"); /* a prompt within the window */
-    /* An order by the prompt's name and the seed: the same again, nested, another for another
-     * prompt or seed. */
+    /* An order by name and seed: the same again, nested, another for others. */
     double first[12], again[12], other[12], seeded[12];
     rank(SCORE_RANDOM, 12, 2, a, 1, "p", first);
     rank(SCORE_RANDOM, 12, 2, a, 1, "p", again);
@@ -58,9 +56,8 @@ TEST(random_is_fair) {
     enum { PROMPTS = 4000, T = 8, N = 3 };
     uint32_t count[T] = {0}, kept[T], scratch[T], n_candidates;
     for (int i = 0; i < PROMPTS; i++) {
-        char id[32];
         double u[T];
-        snprintf(id, sizeof id, "prompt %d", i);
+        CKVC_AUTO_FREE char *id = ckvc_format("prompt %d", i);
         rank(SCORE_RANDOM, T, 1, NULL, 1, id, u);
         const uint32_t n =
             ckvc_retain(T, u, (ckvc_rule){-INFINITY, N, 0}, kept, &n_candidates, scratch);
