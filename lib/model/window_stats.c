@@ -150,8 +150,8 @@ static ckvc_status read_queries(head_watch *w, backend *be, const be_attention_s
                   row = s->n_heads * d;
     for (int64_t first = 0; first < n; first += READ_ROWS) {
         const int64_t rows = n - first < READ_ROWS ? n - first : READ_ROWS;
-        CKVC_TRY(be->ops->read(be, seen->q, (size_t)(first * row), w->rows, (size_t)(rows * row),
-                               err));
+        CKVC_TRY(
+            be->ops->read(be, seen->q, (size_t)(first * row), w->rows, (size_t)(rows * row), err));
         for (int64_t t = 0; t < rows; t++) {
             for (int64_t h = 0; h < group; h++) {
                 memcpy(w->queries + (h * n + first + t) * d,

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "lib/base/hash.h"
 #include "lib/base/status.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -35,6 +36,25 @@ static inline void unit_step(ckvc_status got, ckvc_status want, const ckvc_err *
         unit_step(step, want, &err, #step, __FILE__, __LINE__);                                    \
     } while (0)
 #define OK(step) FAILS(step, CKVC_OK)
+
+static inline void check_said(const char *word, const char *file, int line) {
+    if (!strstr(err.text, word) || strchr(err.text, '\n')) {
+        print_error("want one line with \"%s\", got \"%s\"\n", word, err.text);
+        _fail(file, line);
+    }
+}
+/* FAILS(step, want), with `word` in the one line that it says. */
+#define SAYS(step, want, word)                                                                     \
+    do {                                                                                           \
+        FAILS(step, want);                                                                         \
+        check_said(word, __FILE__, __LINE__);                                                      \
+    } while (0)
+
+static inline ckvc_rng rng_of(uint64_t seed, uint64_t key, uint32_t stage) {
+    ckvc_rng rng;
+    ckvc_rng_init(&rng, seed, key, stage);
+    return rng;
+}
 
 /* Before a plain loop that says what is wanted: sanitisers slow it ten times, and look for nothing
  * in it. */

@@ -15,8 +15,8 @@ static double dot(const double *a, const float *b, int64_t n) {
     return sum;
 }
 
-/* x' A x, its terms added in the order of rows and columns. at [D][D]: A', so that the inner loop goes over many
- * sums at once; sums [D] scratch. */
+/* x' A x, its terms added in the order of rows and columns. at [D][D]: A', so that the inner loop
+ * goes over many sums at once; sums [D] scratch. */
 static double quadratic(const double *at, const float *x, int64_t D, double *sums) {
     double all = 0;
     memset(sums, 0, (size_t)D * sizeof *sums);

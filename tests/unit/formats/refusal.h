@@ -3,20 +3,6 @@
 
 #include "tests/unit/unit.h"
 
-static inline void check_said(const char *word, const char *file, int line) {
-    if (!strstr(err.text, word) || strchr(err.text, '\n')) {
-        print_error("want one line with \"%s\", got \"%s\"\n", word, err.text);
-        _fail(file, line);
-    }
-}
-
-/* FAILS(step, want), with `word` in the one line that it says. */
-#define SAYS(step, want, word)                                                                     \
-    do {                                                                                           \
-        FAILS(step, want);                                                                         \
-        check_said(word, __FILE__, __LINE__);                                                      \
-    } while (0)
-
 /* Bad data, in a line that begins with the file's path. */
 #define REFUSES(step, path, word)                                                                  \
     do {                                                                                           \

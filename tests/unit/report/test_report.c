@@ -1,9 +1,7 @@
 /* Reports of small tables whose numbers can be worked out by hand. Method: write tables and score
  * lines, run report_write, read report.json back. */
 #include "formats/table/table_file.h"
-#include "lib/base/names.h"
 #include "tests/unit/report_fixture.h"
-#include "tests/unit/unit.h"
 
 static const char hostile[] = "<script>alert(1)</script> & \"x\"";
 
@@ -301,8 +299,7 @@ TEST(rows_of_two_files) {
     char *text = NULL, *verdict = NULL;
     o.out = in_temp_folder("three");
     o.n_scores = 3;
-    FAILS(report_write(&o, &verdict, &text, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "made with different options"));
+    SAYS(report_write(&o, &verdict, &text, &err), CKVC_E_DATA, "made with different options");
 }
 
 TEST(inputs_that_are_none) {
@@ -327,8 +324,7 @@ TEST(cut_short) {
     char *a = NULL, *b = NULL;
     OK(ckvc_make_dirs(out, &err));
     put_text("cut/mine", "");
-    FAILS(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
-    assert_non_null(strstr(err.text, "holds mine, which is no report's"));
+    SAYS(report_write(&o, &a, &b, &err), CKVC_E_CREATE, "holds mine, which is no report's");
     assert_int_equal(unlink(in_temp_folder("cut/mine")), 0);
     /* what a killed process left; what is called nearly so; a folder that is empty */
     OK(ckvc_make_dirs(in_temp_folder("cut.tmp.0000000000000001"), &err));
@@ -338,8 +334,7 @@ TEST(cut_short) {
     free(a), free(b);
     assert_false(ckvc_file_exists(in_temp_folder("cut.tmp.0000000000000001")));
     assert_true(ckvc_file_exists(in_temp_folder("cut.tmp.mine")));
-    FAILS(report_write(&o, &a, &b, &err), CKVC_E_CREATE);
-    assert_non_null(strstr(err.text, "holds a report already"));
+    SAYS(report_write(&o, &a, &b, &err), CKVC_E_CREATE, "holds a report already");
     put_text("cut/earlier.csv", "");
     assert_int_equal(unlink(in_temp_folder("cut/report.html")), 0);
     o.force = true;

@@ -1,7 +1,5 @@
 /* Demand: counts against the rule done naively, ties, edges of the budget. */
 #include "calib/demand/demand_meter.h"
-#include "lib/base/memory.h"
-#include "lib/base/hash.h"
 #include "lib/policy/ckvc_policy.h"
 #include "tests/unit/unit.h"
 
@@ -43,8 +41,7 @@ static void naive(const double *s, uint32_t T, uint32_t B, double f, uint32_t re
 }
 
 TEST(counts) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, 2, 3);
+    ckvc_rng rng = rng_of(1, 2, 3);
     CKVC_AUTO(demand_ranks_fini) demand_ranks r;
     double s[UNITS * TOKENS];
     uint32_t got[UNITS], want[UNITS];

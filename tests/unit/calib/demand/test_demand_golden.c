@@ -3,7 +3,6 @@
 #include "calib/demand/demand_meter.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/load_tokenizer.h"
-#include "tests/unit/unit.h"
 
 enum { L = 4, G = 3, N_BUDGETS = 3 };
 

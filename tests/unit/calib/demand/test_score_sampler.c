@@ -2,7 +2,6 @@
  * tests/golden/budgets. */
 #include "calib/demand/score_sampler.h"
 #include "tests/unit/golden_model.h"
-#include "tests/unit/unit.h"
 
 enum { L = 4, G = 3, HEADS = L * G, F = 56, ALL = 512, FEW = 32 };
 

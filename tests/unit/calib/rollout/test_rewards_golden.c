@@ -11,7 +11,6 @@
 #include "lib/base/files.h"
 #include "tests/unit/golden_model.h"
 #include "tests/unit/sets_fixture.h"
-#include "tests/unit/unit.h"
 
 static const double LOSS_TOLERANCE = 2e-5, ADVANTAGE_TOLERANCE = 5e-6;
 

@@ -2,7 +2,6 @@
  * the line that it names. */
 
 #include "formats/lines/manifest.h"
-#include "lib/base/hash.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
 

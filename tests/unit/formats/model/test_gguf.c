@@ -5,7 +5,6 @@
 
 #include "formats/model/gguf.h"
 #include "formats/tokenizer/tokenizer_files.h"
-#include "lib/base/hash.h"
 #include "lib/token/tokenizer.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/gguf_maker.h"
@@ -62,8 +61,7 @@ static void tiny_keys(gguf_maker *g, const char *arch) {
 }
 
 static float small_value(uint64_t seed) {
-    ckvc_rng r;
-    ckvc_rng_init(&r, seed, 7, 7);
+    ckvc_rng r = rng_of(seed, 7, 7);
     return (float)((double)ckvc_rng_below(&r, 2001) - 1000.0) * 3e-4f;
 }
 

@@ -1,10 +1,8 @@
 /* The safetensors reader: what a sound file gives, and one malformed file a rule. */
 
 #include "formats/model/model_readers.h"
-#include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/hash.h"
-#include "lib/base/status.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/temp_folder.h"
 
@@ -199,8 +197,7 @@ TEST(random_damage) {
     OK(ckvc_file_read("tests/golden/models/bad/control/model.safetensors", 1 << 20, &whole, &n,
                       &err));
     assert_true(n > 4096 && n < sizeof bytes);
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, 2, 3);
+    ckvc_rng rng = rng_of(1, 2, 3);
     int n_read = 0;
     for (int i = 0; i < 3000; i++) {
         memcpy(bytes, whole, n);

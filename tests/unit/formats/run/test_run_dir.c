@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 
 #include "formats/run/run_append.h"
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/run_fixture.h"
 

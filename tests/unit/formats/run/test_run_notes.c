@@ -1,6 +1,5 @@
 /* What a run of compile keeps besides its shards: checkpointed files, passes with plans of their
  * own, passes that end early; and journal lines about them that make no sense. */
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/run_fixture.h"
 

@@ -1,6 +1,5 @@
 /* Runs in parts: the same bytes whatever their number and order, resumed or not; what is missing,
  * foreign or made otherwise; a merge that was killed. */
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/run_fixture.h"
 

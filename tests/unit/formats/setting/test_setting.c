@@ -1,6 +1,5 @@
 /* formats/setting: the table against the enums it names, JSON there and back, what is compared. */
 #include "formats/setting/setting.h"
-#include "lib/base/json.h"
 #include "tests/unit/unit.h"
 
 /* Names in the table are those of the enums, in their order; neutral values are in range. */

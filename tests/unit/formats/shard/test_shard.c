@@ -5,7 +5,6 @@
 
 #include "formats/shard/h5_zstd.h"
 #include "formats/shard/shard_rows.h"
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
@@ -213,8 +212,7 @@ TEST(encode_decode) {
         ckvc_buffer_u8(&bytes, 0);
         assert_int_equal(shard_decode(t, bytes.data, bytes.size, NULL), CKVC_E_DATA);
         /* Any byte changed: refused or taken, never a crash; the sanitizers watch. */
-        ckvc_rng rng;
-        ckvc_rng_init(&rng, 1, 2, 3);
+        ckvc_rng rng = rng_of(1, 2, 3);
         for (int i = 0; i < 20000; i++) {
             size_t at = i < 1000 ? (size_t)i % 21 : ckvc_rng_below(&rng, bytes.size);
             uint8_t was = bytes.data[at];

@@ -13,7 +13,6 @@
 
 #include "formats/shard/shard_h5.h"
 #include "formats/shard/h5_zstd.h"
-#include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
@@ -443,8 +442,7 @@ enum { ROUNDS = 800, SEALED_ROUNDS = 500 };
  * written. */
 static void damaged(int rounds, uint64_t seed, bool same,
                     size_t (*damage)(char *, ckvc_rng *, int)) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, seed, 0, 0);
+    ckvc_rng rng = rng_of(seed, 0, 0);
     char *copy = malloc(good_size);
     int taken = 0, crashed = 0;
     for (int i = 0; i < rounds; i++) {

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include "lib/base/json.h"
-#include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "lib/base/hash.h"
 #include "lib/token/tokenizer.h"
@@ -384,8 +383,7 @@ TEST(picks_in_order) {
 
 /* ---- damage ---- */
 static void damage(const char *name, const uint8_t *good, size_t n, int rounds) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, ckvc_rng_key(name), 0);
+    ckvc_rng rng = rng_of(1, ckvc_rng_key(name), 0);
     int read = 0;
     for (int round = 0; round < rounds; round++) {
         uint8_t *bad = malloc(n + 1);

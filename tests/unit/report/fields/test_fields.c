@@ -1,5 +1,4 @@
 /* One list of a struct's members, and its JSON. */
-#include "lib/base/json.h"
 #include "report/fields/fields.h"
 #include "tests/unit/unit.h"
 

@@ -10,7 +10,6 @@
 #include "lib/base/hash.h"
 #include "report/report.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/unit.h"
 
 enum { PROMPTS = 12 };
 static char scores_path[512], out_path[512];
@@ -169,8 +168,7 @@ TEST(large_arrays) {
 }
 
 TEST(noise) {
-    ckvc_rng rng;
-    ckvc_rng_init(&rng, 1, 2, 3);
+    ckvc_rng rng = rng_of(1, 2, 3);
     ckvc_buffer good = {0};
     for (int i = 0; i < PROMPTS; i++) { line(&good, i, "", NULL); }
     for (int trial = 0; trial < 200; trial++) {

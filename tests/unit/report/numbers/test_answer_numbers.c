@@ -1,7 +1,6 @@
 /* Numbers of answers files in report.json, held against what is found by hand on a few items: which
  * tasks count, averages, differences to the table, McNemar, lengths, needles; what is refused. */
 #include "tests/unit/report_fixture.h"
-#include "tests/unit/unit.h"
 
 #define MODEL "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 #define TABLE "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100"
@@ -117,16 +116,14 @@ TEST(in_several_files) {
     put(f, (line){"copy", "copy-00", "seen", "full", 0, 0, 0, 128, 0});
     assert_int_equal(fclose(f), 0);
     report_options o = {.answers = files, .n_answers = 2, .out = in_temp_folder("never")};
-    FAILS(report_write(&o, &text, &text, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "item \"copy-00\""));
+    SAYS(report_write(&o, &text, &text, &err), CKVC_E_DATA, "item \"copy-00\"");
 
     f = fopen(files[1], "wb");
     for (int k = 0; k < 1001; k++) {
         put(f, (line){"copy", "copy-00", "seen", "snapkv", 1000 + k, 0, 0, 128, 0});
     }
     assert_int_equal(fclose(f), 0);
-    FAILS(report_write(&o, &text, &text, &err), CKVC_E_DATA);
-    assert_non_null(strstr(err.text, "1004 policies, tables, budgets"));
+    SAYS(report_write(&o, &text, &text, &err), CKVC_E_DATA, "1004 policies, tables, budgets");
 }
 
 /* Others are held against the table that was given first: by the file, whatever its id. */

@@ -1,7 +1,6 @@
 /* What is compared with what, and what is called equal. Method: score lines of a made-up table,
  * whose differences and tokens are known, and the numbers that report_write makes. */
 #include "tests/unit/report_fixture.h"
-#include "tests/unit/unit.h"
 
 #define TABLE "abcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcdefabcd"
 

@@ -2,7 +2,6 @@
  * with measured attention and utilities. Expected correlations, cells and shares from NumPy and
  * scipy.stats on the same 20 rows. Hostile score files end as one line. */
 #include "tests/unit/report_fixture.h"
-#include "tests/unit/unit.h"
 
 enum { N = 20 };
 

@@ -2,9 +2,7 @@
  * of a small table whose differences are known, `verdict` in report.json and summary; prompts
  * needed worked out by hand. */
 #include "formats/table/table_file.h"
-#include "lib/base/names.h"
 #include "tests/unit/report_fixture.h"
-#include "tests/unit/unit.h"
 
 #define CHECKED(leaked) "{\"checks\":[" CHECK(leaked) "],\"unchecked\":[]}"
 
