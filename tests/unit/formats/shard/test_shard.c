@@ -6,6 +6,7 @@
 #include "formats/shard/h5_zstd.h"
 #include "formats/shard/shard_rows.h"
 #include "tests/unit/formats/refusal.h"
+#include "tests/unit/json_holds.h"
 #include "tests/unit/shard_fixture.h"
 #include "tests/unit/temp_folder.h"
 
@@ -91,8 +92,8 @@ TEST(same_bytes) {
     size_t n, m;
     OK(shard_h5_image(s, &a, &n, &err));
     sleep(1); /* object times would show */
-    memset(t->prompts[2].id + strlen(t->prompts[2].id) + 1, 'z',
-           5); /* bytes behind a text's end are not part of it */
+    /* bytes behind a text's end are not part of it */
+    memset(t->prompts[2].id + strlen(t->prompts[2].id) + 1, 'z', 5);
     OK(shard_h5_image(t, &b, &m, &err));
     assert_int_equal(n, m);
     assert_memory_equal(a, b, n);
@@ -267,10 +268,8 @@ TEST(optional_header) {
     }
     shard *t = through_file(s, false);
     assert_int_equal(t->h.setting.op, CKVC_OPERATOR_MEAN_POOL);
-    json_t *about = shard_describe(t);
-    assert_string_equal(json_string_value(json_object_get(about, "operator")), "mean-pool");
-    assert_int_equal(json_array_size(json_object_get(about, "layer_budgets")), 2);
-    json_decref(about);
+    json_auto_t *about = shard_describe(t);
+    holds(about, "", "{'operator': 'mean-pool', 'layer_budgets': [40, 64]}");
     shard_free(through_file(s, true));
     ckvc_buffer_fini(&plain), ckvc_buffer_fini(&full), shard_free(s), shard_free(t);
 }
@@ -471,18 +470,13 @@ TEST(unreadable_places) {
 TEST(describe) {
     shard *s = fixture_shard("both", 2, 4);
     json_t *d = shard_describe(s);
-    assert_int_equal(json_integer_value(json_object_get(d, "records")), 8);
-    assert_int_equal(json_integer_value(json_object_get(d, "gate_records")), 4);
-    assert_string_equal(json_string_value(json_object_get(d, "pass")), "both");
+    holds(d, "", "{'records': 8, 'gate_records': 4, 'pass': 'both'}");
     json_decref(d), shard_free(s);
     s = fixture_shard("demand", 2, 0);
     d = shard_describe(s);
-    const json_t *shares = json_object_get(d, "shares");
-    assert_int_equal(json_array_size(shares), 2); /* [L][G][nB] */
-    const json_t *one = json_array_get(json_array_get(json_array_get(shares, 1), 0), 2);
-    const double want = (s->demand[10] / 64.0 + s->demand[22] / 64.0) / 2;
-    assert_true(fabs(json_real_value(one) - want) < 1e-12);
-    assert_string_equal(json_string_value(json_object_get(d, "repeat")), s->h.setting.repeat);
+    holds(d, "shares", "[{}, {}]"); /* [L][G][nB] */
+    is(d, "shares.1.0.2", (s->demand[10] / 64.0 + s->demand[22] / 64.0) / 2);
+    assert_string_equal(text_at(d, "repeat"), s->h.setting.repeat);
     json_decref(d), shard_free(s);
 }
 

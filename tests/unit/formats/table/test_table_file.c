@@ -9,6 +9,7 @@
 #include "lib/base/bytes.h"
 #include "lib/base/files.h"
 #include "tests/unit/formats/refusal.h"
+#include "tests/unit/json_holds.h"
 #include "tests/unit/temp_folder.h"
 
 static char path[512], path2[512];
@@ -233,9 +234,8 @@ TEST(operators) {
     table_file *t = sample();
     t->table->op = CKVC_OPERATOR_COUNT;
     assert_int_equal(ckvc_table_check(t->table, NULL, 0), -1);
-    json_object_set_new(t->meta, "probe",
-                        json_string("joint")); /* a probe of the paper's operator */
-    t->table->op = CKVC_OPERATOR_PAPER;
+    json_object_set_new(t->meta, "probe", json_string("joint"));
+    t->table->op = CKVC_OPERATOR_PAPER; /* which a joint probe has */
     OK(table_file_write(t, path, true, &err));
     table_file_free(t);
 }
@@ -283,8 +283,8 @@ TEST(golden_files) {
     uint8_t *bytes = slurp(path, &n),
             *golden = slurp("tests/golden/table/one-layer.ckvt", &n_golden);
     assert_int_equal(n, n_golden);
-    assert_memory_equal(bytes, golden,
-                        CKVT_AT_WRITER); /* behind it: the version that wrote, and a CRC over it */
+    /* behind these bytes: the version that wrote, and a CRC over it */
+    assert_memory_equal(bytes, golden, CKVT_AT_WRITER);
     assert_memory_equal(bytes + CKVT_HEADER_BYTES, golden + CKVT_HEADER_BYTES,
                         n - CKVT_HEADER_BYTES);
     free(bytes), free(golden);
@@ -309,77 +309,56 @@ TEST(content_id) {
 }
 
 TEST(without_evidence) {
-    table_file *t = table_file_around(ckvc_table_create(2, 1, 1, 1, 1, 1, 1),
-                                      false); /* one bin: both edge sections are empty */
+    table_file *t = table_file_around(ckvc_table_create(2, 1, 1, 1, 1, 1, 1), false);
     t->table->window = 1;
     t->table->budgets[0] = 8;
     t->table->head_grid[0] = t->table->weight[0] = t->table->weight[1] = 1.0;
     write_table(t, path);
     table_file *r = read_table(path);
     assert_true(!r->has_evidence && !r->evidence[CKVC_SIDE_HEAD].q);
-    json_t *d = table_file_describe(r, false), *cells = table_file_describe(r, true);
-    assert_non_null(d);
-    assert_int_equal(json_array_size(json_object_get(d, "evidence")), 0);
-    assert_int_equal(json_array_size(json_object_get(cells, "EDGEENT")), 0);
+    json_auto_t *d = table_file_describe(r, false), *cells = table_file_describe(r, true);
+    holds(d, "evidence", "[]");
+    holds(cells, "EDGEENT", "[]"); /* of one bin */
     assert_null(json_object_get(cells, "QHEAD"));
-    json_decref(d), json_decref(cells), table_file_free(r), table_file_free(t);
+    table_file_free(r), table_file_free(t);
 }
 
 TEST(describe) {
     table_file *t = sample();
     write_table(t, path);
-    json_t *cells = table_file_describe(t, true), *d = table_file_describe(t, false);
-    assert_true(json_is_object(json_object_get(cells, "meta")));
-    const json_t *weight = json_object_get(cells, "WEIGHT");
-    assert_int_equal(json_array_size(weight), 1);
-    assert_int_equal(json_array_size(json_array_get(weight, 0)), 2);
-    const json_t *w = json_array_get(json_array_get(json_array_get(weight, 0), 1),
-                                     0); /* [0][1][0] is entry 2 of [1][2][2] */
-    assert_true((float)json_number_value(w) == t->table->weight[2]);
-    const json_t *q =
-        json_array_get(json_array_get(json_array_get(json_object_get(cells, "QHEAD"), 0), 0), 0);
-    assert_true(json_is_null(json_array_get(q, 1))); /* never logged: -inf */
-    assert_int_equal(json_array_size(json_object_get(cells, "SHAPE")), 8);
-    assert_int_equal(json_array_size(json_object_get(d, "evidence")), 2);
-    assert_string_equal(json_string_value(json_object_get(d, "content_id")), t->content_id);
-    json_decref(cells), json_decref(d), table_file_free(t);
+    json_auto_t *cells = table_file_describe(t, true), *d = table_file_describe(t, false);
+    holds(cells, "", /* what was never logged, -inf, is null */
+          "{'meta.label': 'sample', 'WEIGHT': [[{}, {}]], 'QHEAD.0.0.0.1': null,"
+          " 'SHAPE': [1, 4, 2, 2, 2, 2, 16, 0]}");
+    /* [0][1][0] is entry 2 of [1][2][2] */
+    assert_true((float)json_number_value(at(cells, "WEIGHT.0.1.0")) == t->table->weight[2]);
+    holds(d, "evidence", "[{}, {}]");
+    assert_string_equal(text_at(d, "content_id"), t->content_id);
+    table_file_free(t);
 }
 
 TEST(describe_shares) {
     table_file *t = sample_with_shares();
-    json_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
-    json_auto_t *want = json_loads(
-        json_of(
-            "{'shares': [[[1.75, 1.5], [0.25, 0.5]]], 'layer_shares': [[1.0, 1.0]], 'c_min': "
-            "[{'budget': 0.25, 'floor': 0.25, 'recent': 8}, {'budget': 64.0, 'floor': 0.5, "
-            "'recent': 8}], 'score': [{'budget': 0.25, 'mode': 'heads', 'score': 'window', "
-            "'window': 32, 'pool': 7, 'norm': true, 'features': 0}, {'budget': 64.0, 'mode': "
-            "'layers', 'score': 'paper', 'window': 0, 'pool': 0, 'norm': false, 'features': 0}]}"),
-        0, NULL);
-    assert_non_null(want);
-    const char *key;
-    json_t *value;
-    json_object_foreach(want, key, value) {
-        assert_true(json_equal(value, json_object_get(d, key)));
-    }
-    assert_int_equal(json_array_size(json_object_get(cells, "SCORE")), 2);
-    assert_non_null(json_object_get(cells, "sSHARE"));
+    json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
+    holds(d, "",
+          "{'shares': [[[1.75, 1.5], [0.25, 0.5]]], 'layer_shares': [[1.0, 1.0]], 'c_min': "
+          "[{'budget': 0.25, 'floor': 0.25, 'recent': 8}, {'budget': 64.0, 'floor': 0.5, "
+          "'recent': 8}], 'score': [{'budget': 0.25, 'mode': 'heads', 'score': 'window', "
+          "'window': 32, 'pool': 7, 'norm': true, 'features': 0}, {'budget': 64.0, 'mode': "
+          "'layers', 'score': 'paper', 'window': 0, 'pool': 0, 'norm': false, 'features': 0}]}");
+    holds(cells, "", "{'SCORE': [{}, {}], 'sSHARE': {}}");
     assert_null(json_object_get(d, "features"));
-    json_decref(d), json_decref(cells), table_file_free(t);
+    table_file_free(t);
 }
 
 TEST(describe_learned) {
     table_file *t = sample_with_theta();
-    json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true),
-                *mass = json_loads("[[0.75, 0.25]]", 0, NULL);
-    const json_t *f = json_object_get(d, "features"), *theta = json_object_get(f, "theta");
-    assert_int_equal(json_integer_value(json_object_get(f, "version")), 1);
-    assert_int_equal(json_integer_value(json_object_get(f, "n")), 26);
-    assert_true(json_equal(json_object_get(f, "mass"), mass));
-    assert_true(json_equal(json_object_get(cells, "THETA"), theta));
-    const json_t *of_head = json_array_get(json_array_get(theta, 0), 1);
-    assert_int_equal(json_array_size(of_head), 26);
-    assert_true((float)json_number_value(json_array_get(of_head, 3)) == t->table->theta[29]);
+    json_auto_t *d = table_file_describe(t, false), *cells = table_file_describe(t, true);
+    json_t *theta = at(d, "features.theta");
+    holds(d, "features", "{'version': 1, 'n': 26, 'mass': [[0.75, 0.25]]}");
+    assert_true(json_equal(at(cells, "THETA"), theta));
+    assert_int_equal(json_array_size(at(theta, "0.1")), 26);
+    assert_true((float)json_number_value(at(theta, "0.1.3")) == t->table->theta[29]);
     table_file_free(t);
 }
 
@@ -1020,13 +999,12 @@ TEST(not_files) {
     assert_int_equal(ckvc_table_read(temp_folder, &p, message, sizeof message), -1);
     const char *fifo = in_temp_folder("fifo");
     assert_int_equal(mkfifo(fifo, 0600), 0);
-    assert_int_equal(ckvc_table_read(fifo, &p, message, sizeof message),
-                     -1); /* and does not wait for a writer */
+    /* and does not wait for a writer */
+    assert_int_equal(ckvc_table_read(fifo, &p, message, sizeof message), -1);
     assert_non_null(strstr(message, "not a regular file"));
     unlink(fifo);
     assert_int_equal(ckvc_table_read("/dev/zero", &p, NULL, 0), -1);
-    assert_int_equal(ckvc_table_parse("t", "", 0, &p, message, 4),
-                     -1); /* a message buffer too small for the name */
+    assert_int_equal(ckvc_table_parse("t", "", 0, &p, message, 4), -1); /* no room for a name */
 }
 
 RUN_TESTS(setup, temp_folder_remove)
