@@ -152,6 +152,14 @@ static void tiny_tensors(gguf_maker *g, bool pairwise, bool biases) {
     tiny_layers(g, pairwise, biases);
 }
 
+/* A file of keys and tensors alone. */
+static void put_tiny(const char *arch, bool pairwise, bool biases) {
+    gguf_maker g = g_begin();
+    tiny_keys(&g, arch);
+    tiny_tensors(&g, pairwise, biases);
+    put(&g);
+}
+
 /* A tokenizer of the 64 printable characters from '!' on, two merges and a control token. */
 static void tiny_tokenizer(gguf_maker *g) {
     g_string(g, "tokenizer.ggml.model", "gpt2");
@@ -234,8 +242,8 @@ static void must_refuse(const char *word) {
 
 TEST(headers) {
     gguf_maker g = tiny();
-    tiny_tensors(&g, true, false);
     size_t n;
+    tiny_tensors(&g, true, false);
     uint8_t *sound = g_end(&g, &n), *bytes = ckvc_alloc(n + 64, 1);
     const struct {
         size_t at;
@@ -269,8 +277,7 @@ TEST(headers) {
         write_bytes(path, bytes, n);
         must_refuse(edits[i].word);
     }
-    for (size_t cut = 0; cut < n;
-         cut += cut < 2000 ? 1 : 97) { /* every prefix of the file is refused */
+    for (size_t cut = 0; cut < n; cut += cut < 2000 ? 1 : 97) { /* each prefix */
         write_bytes(path, sound, cut);
         must_refuse("");
     }
@@ -387,17 +394,12 @@ TEST(shape_keys) {
         {"architecture", -1, "key general.architecture is missing"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        gguf_maker g = g_begin();
         odd = (struct int_key){cases[i].key, cases[i].v};
-        tiny_keys(&g, "llama");
-        odd.name = NULL;
-        tiny_tensors(&g, true, false);
-        put(&g);
+        put_tiny("llama", true, false);
         must_refuse(cases[i].word);
     }
-    gguf_maker g = g_begin();
-    tiny_keys(&g, "falcon");
-    put(&g);
+    odd.name = NULL;
+    put_tiny("falcon", true, false);
     must_refuse("key general.architecture is \"falcon\", which is not supported");
 }
 
@@ -471,17 +473,7 @@ TEST(random_damage) {
     write_bytes(path, sound, n);
     for (int i = 0; i < 6000; i++) {
         memcpy(bytes, sound, n);
-        const uint64_t edits = 1 + ckvc_rng_below(&rng, 3);
-        for (uint64_t e = 0; e < edits; e++) {
-            const uint64_t at =
-                ckvc_rng_below(&rng, 10) ? ckvc_rng_below(&rng, tables) : ckvc_rng_below(&rng, n);
-            if (ckvc_rng_below(&rng, 2)) {
-                bytes[at] ^= (uint8_t)(1u << ckvc_rng_below(&rng, 8));
-            } else {
-                bytes[at] = (uint8_t)ckvc_rng_below(&rng, 256);
-            }
-        }
-        write_bytes(path, bytes, ckvc_rng_below(&rng, 16) ? n : ckvc_rng_below(&rng, n));
+        write_bytes(path, bytes, damage_bytes(&rng, bytes, i % 8 ? tables : n, n));
         use_all();
     }
     free(sound), free(bytes);
@@ -543,10 +535,9 @@ static void write_tensor(gguf_maker *g, const char *name, const tensor_view *t, 
         const size_t in_head = half ? r % pairs_of : 0,
                      from = half ? r - in_head + in_head / 2 + in_head % 2 * half : r;
         for (size_t c = 0; c < cols; c++) { /* bfloat16 is the upper half of a float32 */
-            const uint8_t *value = t->data + (from * cols + c) * 2;
             uint8_t *to = bytes + (r * cols + c) * size;
             memset(to, 0, size);
-            memcpy(to + size - 2, value, 2);
+            memcpy(to + size - 2, t->data + (from * cols + c) * 2, 2);
         }
     }
     g_tensor(g, name, size == 4 ? G_TYPE_F32 : G_TYPE_BF16,
@@ -640,19 +631,12 @@ TEST(rows_and_biases) {
     float logits[3][VOCAB];
     double nll[3][N];
     for (int k = 0; k < 2; k++) {
-        gguf_maker g = g_begin();
-        tiny_keys(&g, k ? "qwen2" : "llama");
-        tiny_tensors(&g, !k, true);
-        put(&g);
+        put_tiny(k ? "qwen2" : "llama", !k, true);
         run_model(path, N, VOCAB, nll[k], logits[k]);
     }
     assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
     assert_memory_equal(nll[0], nll[1], (N - 1) * sizeof *nll[0]);
-
-    gguf_maker g = g_begin();
-    tiny_keys(&g, "qwen2");
-    tiny_tensors(&g, false, false);
-    put(&g);
+    put_tiny("qwen2", false, false);
     REFUSES(model_verify_path(path, &err), path, "self_attn.q_proj.bias\" is missing");
 }
 
@@ -665,13 +649,10 @@ TEST(quantised_model) {
         if (quantised[k].values > WIDTH) { continue; }
         for (int as_f32 = 0; as_f32 < 2; as_f32++) {
             ckvc_rng_init(&rng, 99, k, 1); /* the same blocks both times */
-            gguf_maker g = g_begin();
-            tiny_keys(&g, "llama");
             blocks_of = k;
             blocks_decoded = as_f32;
-            tiny_tensors(&g, true, false);
+            put_tiny("llama", true, false);
             blocks_of = N_QUANTISED;
-            put(&g);
             run_model(path, N, VOCAB, nll[as_f32], logits[as_f32]);
             if (as_f32) { continue; }
             copies_limit = 1;
@@ -686,15 +667,12 @@ TEST(quantised_model) {
 }
 
 TEST(quantised_vectors) {
-    gguf_maker g = g_begin();
-    tiny_keys(&g, "llama");
     blocks_of = 0;
     blocks_decoded = false;
     blocks_in_vectors = true;
-    tiny_tensors(&g, true, false);
+    put_tiny("llama", true, false);
     blocks_of = N_QUANTISED;
     blocks_in_vectors = false;
-    put(&g);
     REFUSES(model_verify_path(path, &err), path, "vectors are read as F32, F16 and BF16");
 }
 
@@ -831,19 +809,12 @@ TEST(same_ids_as_directory) {
     free(a), free(b), free(back), tokenizer_free(ours), tokenizer_free(theirs);
 }
 
+#define MARK "\xE2\x96\x81"
+
 /* SentencePiece's merging: of a, b, mark a, a b and mark a b the best score goes first; what is
  * unknown is one id. */
 static void score_keys(gguf_maker *g, uint64_t n_scores, bool unknown) {
-    static const char *const pieces[] = {"<unk>",
-                                         "<s>",
-                                         "\xE2\x96\x81",
-                                         "a",
-                                         "b",
-                                         "\xE2\x96\x81"
-                                         "a",
-                                         "ab",
-                                         "\xE2\x96\x81"
-                                         "ab"};
+    static const char *const pieces[] = {"<unk>", "<s>", MARK, "a", "b", MARK "a", "ab", MARK "ab"};
     static const float scores[] = {0, 0, -5, -6, -7, -1, -2, -3};
     enum { N = sizeof pieces / sizeof *pieces };
     g_string(g, "tokenizer.ggml.model", "llama");

@@ -201,13 +201,7 @@ TEST(random_damage) {
     int n_read = 0;
     for (int i = 0; i < 3000; i++) {
         memcpy(bytes, whole, n);
-        const uint64_t edits = 1 + ckvc_rng_below(&rng, 4);
-        for (uint64_t e = 0; e < edits; e++) {
-            bytes[ckvc_rng_below(&rng, 1700)] =
-                (uint8_t)(ckvc_rng_below(&rng, 3) ? 32 + ckvc_rng_below(&rng, 95)
-                                                  : ckvc_rng_below(&rng, 256));
-        }
-        const size_t size = ckvc_rng_below(&rng, 8) ? n : ckvc_rng_below(&rng, n);
+        const size_t size = damage_bytes(&rng, bytes, 1700, n);
         write_bytes(in_temp_folder("model.safetensors"), bytes, size);
         ckvc_err err = {0};
         model_spec *w;

@@ -388,18 +388,7 @@ static void damage(const char *name, const uint8_t *good, size_t n, int rounds) 
     for (int round = 0; round < rounds; round++) {
         uint8_t *bad = malloc(n + 1);
         memcpy(bad, good, n);
-        size_t size = n;
-        for (uint64_t i = 0, changes = 1 + ckvc_rng_below(&rng, 4); i < changes; i++) {
-            size_t at = ckvc_rng_below(&rng, n);
-            if (ckvc_rng_below(&rng, 8) == 0) {
-                size = at;
-            } else {
-                bad[at] = ckvc_rng_below(&rng, 2)
-                              ? (uint8_t)ckvc_rng_u32(&rng)
-                              : bad[at] ^ (uint8_t)(1u << ckvc_rng_below(&rng, 8));
-            }
-        }
-        write_bytes(in_temp_folder(name), bad, size);
+        write_bytes(in_temp_folder(name), bad, damage_bytes(&rng, bad, n, n));
         free(bad);
         tokenizer *t;
         if (load_tokenizer(temp_folder, &t, &err) == CKVC_OK) {
