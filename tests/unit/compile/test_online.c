@@ -126,8 +126,7 @@ TEST(the_best_running_mean_is_tried_first) {
     ckvc_rng rng = rng_of(1, 2, 3);
     epsilon_greedy *g = epsilon_greedy_create(t, sides);
     epsilon_greedy_begin(g, 0.0, 0, 0);
-    assert_int_equal(pick(g, 1, 2, &rng),
-                     CKVC_HEAD_NEUTRAL); /* nothing is known: the table's own */
+    assert_int_equal(pick(g, 1, 2, &rng), CKVC_HEAD_NEUTRAL); /* the table's own */
 
     shard *rows = new_rows();
     add_prompt(rows, 0, 0.0);

@@ -106,9 +106,8 @@ static void check_few(const measured *few, const measured *all, uint32_t T) {
             if (i >= FEW / 2) { most = y > most ? y : most; }
             assert_memory_equal(logged(few, head, i), logged(all, head, t), F * sizeof(float));
         }
-        for (uint32_t t = 0; t < T; t++) { /* nobody who was left out is higher */
-            assert_true(seen[t] || few->target[head][t] <= least);
-        }
+        /* nobody who was left out is higher */
+        for (uint32_t t = 0; t < T; t++) { assert_true(seen[t] || few->target[head][t] <= least); }
         assert_true(n_ends == 12 && most <= least);
     }
     assert_memory_equal(few->rows->target_features + HEADS * F,
@@ -117,8 +116,7 @@ static void check_few(const measured *few, const measured *all, uint32_t T) {
 
 TEST(golden) {
     CKVC_AUTO(bench_close) bench b = bench_open_kind("cpu", 2);
-    CKVC_AUTO(model_close_at) model *m = NULL;
-    OK(model_open_path("models/ckvc-tiny-4l", b.be, &m, &err));
+    OK(model_open_path("models/ckvc-tiny-4l", b.be, &b.m, &err));
     json_auto_t *root = golden_read("tests/golden/budgets/ckvc-tiny-4l.json");
     json_t *p;
     int64_t n_instruction, T, C;
@@ -135,7 +133,7 @@ TEST(golden) {
                       .n_continuation = (uint32_t)C};
         const prompt_list list = {&one, .n = 1, .max_tokens = (uint32_t)T,
                                   .max_continuation = (uint32_t)C};
-        const calibrate_inputs in = {.model = m, .backend = b.be, .prompts = &list};
+        const calibrate_inputs in = {.model = b.m, .backend = b.be, .prompts = &list};
         const demand_options o = {.setting = {.window = 64, .seed = 5},
                                   .instruction = instruction,
                                   .n_instruction = (uint32_t)n_instruction};
@@ -146,9 +144,7 @@ TEST(golden) {
         check_few(&few, &all, (uint32_t)T);
         measure(&again, &in, &one, &o, FEW);
         assert_memory_equal(few.sample, again.sample, sizeof few.sample);
-        shard_free(all.rows);
-        shard_free(few.rows);
-        shard_free(again.rows);
+        shard_free(all.rows), shard_free(few.rows), shard_free(again.rows);
     }
 }
 
